@@ -56,7 +56,7 @@ static size_t VB_PRINTF(3, 4) append(char *line, size_t len, const char *fmt, ..
     return len;
 }
 
-/* Writes "error net/tcp rank 2: " for the file "net/tcp.c". */
+/* Writes "error net/tcp rank 2: " for the file "net/tcp/tcp.c". */
 static size_t append_prefix(char *line, enum vb_level level, const char *file)
 {
     const char *dot = strrchr(file, '.');

@@ -6,7 +6,7 @@
 #define VB_BENCH_SPARSE_ROWS_H
 
 #include "base/base.h"
-#include "bench/peers/sparse_lr.h"
+#include "bench/peers/bare_sparse_lr.h"
 
 /* Makes n_rows rows, which are never freed. data is one of
  *

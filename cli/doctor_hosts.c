@@ -5,7 +5,7 @@
  * ranks are on one host, every pair of ranks is tested.
  */
 #include "bench/bench.h"
-#include "cli/doctor.h"
+#include "cli/cmd_doctor.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,10 +4,11 @@
 # needs such a flag gets it for its own file.
 
 add_compile_options(-Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes)
+add_compile_options(-ffp-contract=off) # unless a folder asks for it: gcc and clang then agree
 add_compile_definitions(_GNU_SOURCE)
 include_directories(${CMAKE_SOURCE_DIR})
 
-# __FILE__ becomes "net/tcp.c", so that log lines name the folder and the file.
+# __FILE__ becomes "net/tcp/tcp.c", so that log lines name the folder and the file.
 add_compile_options(-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=)
 
 if(VB_WERROR)

@@ -3,25 +3,25 @@
 # VB_PREFETCH_FOR_WRITING: the compiler option that makes __builtin_prefetch(at, 1) a prefetch for
 # writing.
 #
-# vb_levels(TARGET SOURCES...): compiles sources of a library again for each level of instructions
+# vb_levels(TARGET NAME SOURCES...): compiles sources of a library again for each level of instructions
 # beyond the baseline (base/base.h). Each level has its suffix for VB_AT_LEVEL().
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|amd64|AMD64")
   # CPUs that lack this instruction ignore it. The baseline does not use it.
   set(VB_PREFETCH_FOR_WRITING -mprfchw)
 endif()
 
-function(vb_levels target)
-  if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|amd64|AMD64")
+function(vb_levels target name)
+  if(ARGC LESS_EQUAL 2 OR NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|amd64|AMD64")
     return()
   endif()
   # Only the instructions that vb_cpu_level() checks for.
   set(v3 -mavx2 -mfma -mbmi -mbmi2)
   set(v4 ${v3} -mavx512f -mavx512bw -mavx512cd -mavx512dq -mavx512vl -mprefer-vector-width=512)
   foreach(level v3 v4)
-    add_library(${target}_${level} OBJECT ${ARGN})
-    target_compile_definitions(${target}_${level} PRIVATE VB_LEVEL=_${level})
-    target_compile_options(${target}_${level} PRIVATE ${${level}})
-    target_link_libraries(${target}_${level} PRIVATE vb_base vb_topo OpenMP::OpenMP_C)
-    target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_${level}>)
+    add_library(${target}_${name}_${level} OBJECT ${ARGN})
+    target_compile_definitions(${target}_${name}_${level} PRIVATE VB_LEVEL=_${level})
+    target_compile_options(${target}_${name}_${level} PRIVATE ${${level}})
+    target_link_libraries(${target}_${name}_${level} PRIVATE vb_base vb_topo OpenMP::OpenMP_C)
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_${name}_${level}>)
   endforeach()
 endfunction()

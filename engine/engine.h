@@ -7,16 +7,16 @@
 
 #include "base/base.h"
 #include "data/data.h"
-#include "engine/pub_doctor.h"
-#include "engine/pub_launch.h"
+#include "doctor/doctor.h"
+#include "launch/supervise.h"
 #include "kernels/kernels.h"
 #include "models/models.h"
 #include "net/net.h"
 #include "topo/topo.h"
 
-#include "engine/pub_bench.h"
-#include "engine/pub_checkpoint.h"
-#include "engine/pub_eval.h"
-#include "engine/pub_train.h"
+#include "engine/bench/engine_bench.h"
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/train/eval.h"
+#include "engine/train/train.h"
 
 #endif

@@ -10,11 +10,11 @@
 #ifndef VB_KERNELS_H
 #define VB_KERNELS_H
 
-#include "kernels/pub_choice.h"
-#include "kernels/pub_layer.h"
-#include "kernels/pub_pixels.h"
-#include "kernels/pub_reference.h"
-#include "kernels/pub_sparse_model.h"
-#include "kernels/pub_update.h"
+#include "kernels/choice/choice.h"
+#include "kernels/layer/layer.h"
+#include "kernels/pixels/pixels.h"
+#include "kernels/exact/reference.h"
+#include "kernels/sparse/sparse_model.h"
+#include "kernels/update/update.h"
 
 #endif

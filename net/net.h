@@ -6,12 +6,12 @@
 #ifndef VB_NET_H
 #define VB_NET_H
 
-#include "net/pub_coll.h"
-#include "net/pub_group.h"
-#include "net/pub_launch.h"
-#include "net/pub_probe.h"
-#include "net/pub_root.h"
-#include "net/pub_secret.h"
-#include "net/pub_sparse.h"
+#include "net/coll/coll.h"
+#include "net/group/group.h"
+#include "launch/rank.h"
+#include "net/probe/probe.h"
+#include "net/control/root.h"
+#include "net/control/secret.h"
+#include "net/sparse/sparse.h"
 
 #endif

@@ -69,11 +69,11 @@ fi
 in_preset debug build-debug
 tests/check.sh tidy build all || [ $? = 77 ]
 scripts/distributions.sh
-tests/train_sync.sh build/verbena mnist alexnet5 || [ $? = 77 ]
-tests/train_async.sh build/verbena mnist || [ $? = 77 ]
-tests/lab_nightly.sh || [ $? = 77 ]
-tests/lab_verbs.sh build all || [ $? = 77 ]
-tests/lab_verbs.sh build-asan sanitized || [ $? = 77 ]
-tests/lab_verbs.sh build-tsan sanitized || [ $? = 77 ]
-tests/lab_doctor.sh build/verbena || [ $? = 77 ]
+tests/engine/train_sync.sh build/verbena mnist alexnet5 || [ $? = 77 ]
+tests/engine/train_async.sh build/verbena mnist || [ $? = 77 ]
+tests/lab/lab_nightly.sh || [ $? = 77 ]
+tests/lab/lab_verbs.sh build all || [ $? = 77 ]
+tests/lab/lab_verbs.sh build-asan sanitized || [ $? = 77 ]
+tests/lab/lab_verbs.sh build-tsan sanitized || [ $? = 77 ]
+tests/lab/lab_doctor.sh build/verbena || [ $? = 77 ]
 in_preset fuzz build-fuzz -DVB_FUZZ_SECONDS=600 -DVB_FUZZ_SEED=0

@@ -6,8 +6,7 @@
 compilers=$1
 command -v clang >/dev/null && compilers="$compilers clang"
 bad=0
-for header in base/*.h topo/*.h net/*.h kernels/*.h data/*.h models/*.h engine/*.h bench/*.h bench/peers/*.h cli/*.h \
-    lab/*.h tests/*.h; do
+for header in $(find base topo net launch kernels doctor data models engine bench cli lab tests -name '*.h' | sort); do
     for compiler in $compilers; do
         echo "#include \"$header\"" |
             "$compiler" -std=c11 -D_GNU_SOURCE -I. -Wall -Wextra -Werror -fsyntax-only -x c - || bad=1

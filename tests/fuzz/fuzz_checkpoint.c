@@ -4,9 +4,9 @@
  * checksums where the input has room for them; it also tries the input as it is. A checkpoint has
  * only one representation, so a file that was read and written again must have the same bytes.
  *
- * Covers: engine/checkpoint_read.c
+ * Covers: engine/checkpoint/checkpoint_read.c
  */
-#include "engine/checkpoint_priv.h"
+#include "engine/checkpoint/checkpoint_priv.h"
 #include "tests/fuzz/fuzz_file.h"
 
 static char dir[64];

@@ -2,9 +2,9 @@
  *
  * Fuzzes the frames of an authenticated peer on a control connection.
  *
- * Covers: net/conn.c net/seats.c
+ * Covers: net/control/conn.c net/control/membership.c
  */
-#include "net/control_priv.h"
+#include "net/control/control_priv.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <sys/socket.h>

@@ -2,10 +2,10 @@
  *
  * Fuzzes the listener's half of the handshake, in pieces. No random input may be accepted.
  *
- * Covers: net/handshake.c net/wire_member.c
+ * Covers: net/control/handshake.c net/control/wire_member.c
  */
-#include "net/handshake.h"
-#include "net/wire_member.h"
+#include "net/control/handshake.h"
+#include "net/control/wire_member.h"
 #include "tests/fuzz/fuzz.h"
 
 static enum wire_verdict judge(void *arg, const struct wire_call *call,

@@ -2,9 +2,9 @@
  *
  * Fuzzes plan files. A plan that was read, written and read again must be the same.
  *
- * Covers: kernels/choice_plan.c
+ * Covers: kernels/choice/choice_plan.c
  */
-#include "kernels/choice_priv.h"
+#include "kernels/choice/choice_priv.h"
 #include "tests/fuzz/fuzz.h"
 
 static void check(const struct vb_k_plan *plan)

@@ -3,10 +3,10 @@
  * Fuzzes files of earlier choices. Random input never has the correct first line, which names this
  * machine, so the fuzzer also tries the input after a correct first line.
  *
- * Covers: kernels/choice_cache.c
+ * Covers: kernels/choice/choice_cache.c
  */
-#include "kernels/blas_priv.h"
-#include "kernels/choice_priv.h"
+#include "kernels/blas/blas.h"
+#include "kernels/choice/choice_priv.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <glob.h>

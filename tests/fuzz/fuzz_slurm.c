@@ -3,9 +3,9 @@
  * Fuzzes lists of hosts and of tasks in Slurm's environment variables. The first host must be a
  * name that can be looked up.
  *
- * Covers: net/launch_slurm.c
+ * Covers: launch/launch_slurm.c
  */
-#include "net/launch.h"
+#include "launch/launch_priv.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -4,9 +4,9 @@
  * accepted head must leave room for every list that fits it. The loops must stay inside their
  * arrays for any words.
  *
- * Covers: net/sparse_merge.c net/sparse_split.c
+ * Covers: net/sparse/sparse_merge.c net/sparse/sparse_split.c
  */
-#include "net/sparse_priv.h"
+#include "net/sparse/sparse_priv.h"
 #include "tests/fuzz/fuzz.h"
 
 #define WORLD 3

@@ -3,7 +3,7 @@
  * Fuzzes descriptions of machines; a list of CPUs follows the first newline. A placement must be
  * possible on every machine that opens.
  *
- * Covers: topo/machine.c topo/plan.c
+ * Covers: topo/machine.c topo/placement.c
  */
 #include "tests/fuzz/fuzz.h"
 #include "topo/topo.h"

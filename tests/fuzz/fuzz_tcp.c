@@ -5,7 +5,7 @@
  *
  * Then uses the same bytes as a header: if it decodes, it must encode to the same bytes.
  *
- * Covers: net/tcp_rx.c net/wire_data.c
+ * Covers: net/tcp/tcp_rx.c net/wire_data.c
  */
 #include "net/transport.h"
 #include "net/wire_data.h"

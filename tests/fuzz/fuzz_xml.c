@@ -2,7 +2,7 @@
  *
  * Fuzzes files that claim to be recorded machines.
  *
- * Covers: topo/machine.c topo/trial.c
+ * Covers: topo/machine.c topo/load_in_child.c
  */
 #include "tests/fuzz/fuzz.h"
 #include "topo/topo.h"

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Draws the points of bench step with gnuplot. Before the measurement, gnuplot is started once to
+ * find out whether it is installed. After it, gnuplot reads the script from its standard input and
+ * writes the picture to its standard output, which is memory. So no file name has to be quoted.
+ */
+#include "cli/bench/cmd_bench_step.h"
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TIMEOUT_MS 30000 /* for one run of gnuplot */
+#define POLL_MS 5
+
+struct kind {
+    const char *end;      /* how the file's name ends */
+    const char *terminal; /* gnuplot's name of the format; NULL: the file is the script */
+};
+
+static const struct kind kinds[] = {
+    {".png", "png size 900,600"},
+    {".svg", "svg size 900,600"},
+    {".pdf", "pdfcairo"},
+    {".gp", NULL},
+};
+
+static const struct kind *kind_of(const char *path)
+{
+    size_t len = strlen(path), i;
+
+    for (i = 0; i < VB_COUNT(kinds); i++) {
+        size_t n = strlen(kinds[i].end);
+
+        if (len > n && strcmp(path + len - n, kinds[i].end) == 0)
+            return &kinds[i];
+    }
+    return NULL;
+}
+
+/* ---- gnuplot --------------------------------------------------------------------------------- */
+
+/* Waits for gnuplot, and kills it after TIMEOUT_MS. */
+static vb_status await(pid_t pid)
+{
+    struct timespec pause = {.tv_nsec = POLL_MS * 1000000L};
+    int waited, status = 0;
+    pid_t got = 0;
+
+    for (waited = 0; got == 0 && waited < TIMEOUT_MS; waited += POLL_MS) {
+        got = waitpid(pid, &status, WNOHANG);
+        if (got == 0)
+            nanosleep(&pause, NULL);
+    }
+    if (got == 0) {
+        kill(pid, SIGKILL);
+        (void)waitpid(pid, &status, 0);
+        return vb_err(VB_ERR_TIMEOUT, "gnuplot did not end within %d s", TIMEOUT_MS / 1000);
+    }
+    if (got < 0)
+        return vb_err_sys("waitpid");
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        return vb_err(VB_ERR_IO, "gnuplot failed");
+    return VB_OK;
+}
+
+/* Runs gnuplot; in and out become its standard input and output. */
+static vb_status run_gnuplot(char *const argv[], int in, int out)
+{
+    posix_spawn_file_actions_t files;
+    pid_t pid;
+    int err = posix_spawn_file_actions_init(&files);
+
+    if (err == 0)
+        err = posix_spawn_file_actions_adddup2(&files, in, STDIN_FILENO);
+    if (err == 0)
+        err = posix_spawn_file_actions_adddup2(&files, out, STDOUT_FILENO);
+    if (err == 0)
+        err = posix_spawnp(&pid, "gnuplot", &files, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&files);
+    if (err == ENOENT)
+        return vb_err(VB_ERR_NO_FILE,
+                      "--plot needs gnuplot, which is not installed: apt-get install "
+                      "gnuplot-nox; or use --plot FILE.gp, which needs no gnuplot");
+    if (err != 0) {
+        errno = err;
+        return vb_err_sys("cannot start gnuplot");
+    }
+    return await(pid);
+}
+
+static vb_status look_for_gnuplot(void)
+{
+    static char name[] = "gnuplot", version[] = "--version";
+    char *argv[] = {name, version, NULL};
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    vb_status st;
+
+    if (null < 0)
+        return vb_err_sys("cannot open /dev/null");
+    st = run_gnuplot(argv, null, null);
+    close(null);
+    return st;
+}
+
+int cli_step_plot_check(const char *path)
+{
+    const struct kind *kind = kind_of(path);
+    bool there = access(path, F_OK) == 0;
+    vb_status st;
+    int fd;
+
+    if (kind == NULL)
+        return cli_refuse(&cli_bench, "--plot %.64s: must end in .png, .svg, .pdf or .gp", path);
+    st = vb_file_may_replace(path);
+    if (st == VB_OK && kind->terminal != NULL)
+        st = look_for_gnuplot();
+    if (st != VB_OK)
+        return cli_exit_code(st);
+    fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+    if (fd < 0)
+        return cli_exit_code(vb_err_sys("cannot write %s", path));
+    close(fd);
+    if (!there)
+        unlink(path);
+    return -1;
+}
+
+/* ---- the script ------------------------------------------------------------------------------ */
+
+struct range {
+    double x_min, x_max, y_min, y_max; /* above 0, because the scales are logarithmic */
+};
+
+static void widen(struct range *range, double y)
+{
+    if (y <= 0)
+        return;
+    range->y_min = fmin(range->y_min, y);
+    range->y_max = fmax(range->y_max, y);
+}
+
+static struct range range_of(const struct vb_step_result *r)
+{
+    struct range range = {INFINITY, 0, INFINITY, 0};
+    int i;
+
+    for (i = 0; i < r->n; i++) {
+        const struct vb_step_point *p = &r->points[i];
+
+        range.x_min = fmin(range.x_min, p->batch);
+        range.x_max = fmax(range.x_max, p->batch);
+        widen(&range, p->compute_ms);
+        widen(&range, p->transfer_ms);
+        widen(&range, p->exposed_ms);
+        widen(&range, p->step_ms);
+    }
+    return range;
+}
+
+static void write_data(FILE *f, const struct vb_step_result *r)
+{
+    int i;
+
+    fprintf(f, "# batch compute_ms transfer_ms exposed_ms step_ms bytes\n$points << END\n");
+    for (i = 0; i < r->n; i++) {
+        const struct vb_step_point *p = &r->points[i];
+
+        fprintf(f, "%d %.6g %.6g %.6g %.6g %lld\n", p->batch, p->compute_ms, p->transfer_ms,
+                p->exposed_ms, p->step_ms, (long long)p->bytes);
+    }
+    fprintf(f, "END\n");
+}
+
+/* Returns true if any exposed time is above 0. If not, the plot leaves that line out, because
+ * gnuplot warns about a line without a visible point. */
+static bool any_exposed(const struct vb_step_result *r)
+{
+    int i;
+
+    for (i = 0; i < r->n; i++)
+        if (r->points[i].exposed_ms > 0)
+            return true;
+    return false;
+}
+
+static void write_script(FILE *f, const char *terminal, const char *model,
+                         const struct vb_step_result *r)
+{
+    int64_t from = r->ranks > 1 ? vb_step_hidden_from(r->points, r->n) : 0;
+    struct range range = range_of(r);
+
+    if (terminal != NULL)
+        fprintf(f, "set terminal %s\n", terminal);
+    fprintf(f, "set title \"a step of %s over %s, %d rank%s\" noenhanced\n", model, r->transport,
+            r->ranks, r->ranks == 1 ? "" : "s");
+    fprintf(f, "set xlabel \"batch of a rank\"\nset ylabel \"ms\"\nset logscale xy\n");
+    fprintf(f, "set key top left\nset grid\nset xrange [%g:%g]\nset yrange [%g:%g]\n",
+            range.x_min / 1.5, range.x_max * 1.5, range.y_min / 2, range.y_max * 2);
+    if (from > 0 && (double)from >= range.x_min / 1.5 && (double)from <= range.x_max * 1.5)
+        fprintf(f,
+                "set arrow from %lld, graph 0 to %lld, graph 1 nohead dashtype 2\n"
+                "set label \" from %lld on\" at %lld, graph 0.03\n",
+                (long long)from, (long long)from, (long long)from, (long long)from);
+    write_data(f, r);
+    fprintf(f, "plot $points using 1:2 with linespoints title \"compute\"");
+    if (r->ranks > 1)
+        fprintf(f, ", $points using 1:3 with linespoints title \"transfer alone\"");
+    if (any_exposed(r))
+        fprintf(f, ", $points using 1:4 with linespoints title \"exposed\"");
+    fprintf(f, ", $points using 1:5 with linespoints title \"step\"\n");
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static vb_status keep_script(const char *path, const char *model, const struct vb_step_result *r)
+{
+    char *text = NULL;
+    size_t len = 0;
+    FILE *f = open_memstream(&text, &len);
+    vb_status st;
+
+    if (f == NULL)
+        return vb_err_sys("open_memstream");
+    write_script(f, NULL, model, r);
+    st = fclose(f) == 0 ? vb_file_replace(path, text, len) : vb_err_sys("cannot write %s", path);
+    free(text);
+    return st;
+}
+
+/* Copies the picture from memory to its file. */
+static vb_status keep_plot(const char *path, int drawn)
+{
+    off_t len = lseek(drawn, 0, SEEK_END);
+    vb_status st;
+    void *map;
+
+    if (len <= 0)
+        return vb_err(VB_ERR_IO, "gnuplot did not draw anything for %s", path);
+    map = mmap(NULL, (size_t)len, PROT_READ, MAP_SHARED, drawn, 0);
+    if (map == MAP_FAILED)
+        return vb_err_sys("cannot map the output of gnuplot");
+    st = vb_file_replace(path, map, (size_t)len);
+    munmap(map, (size_t)len);
+    return st;
+}
+
+/* Draws into memory first, because gnuplot does not notice a full disk. */
+static vb_status draw(const char *path, FILE *script, int drawn)
+{
+    static char name[] = "gnuplot";
+    char *argv[] = {name, NULL};
+    vb_status st;
+
+    if (fflush(script) != 0 || fseek(script, 0, SEEK_SET) != 0)
+        return vb_err_sys("cannot write a script for gnuplot");
+    st = run_gnuplot(argv, fileno(script), drawn);
+    return st == VB_OK ? keep_plot(path, drawn) : st;
+}
+
+vb_status cli_step_plot(const char *path, const char *model, const struct vb_step_result *r)
+{
+    const struct kind *kind = kind_of(path);
+    FILE *script;
+    vb_status st;
+    int drawn;
+
+    if (kind == NULL || kind->terminal == NULL)
+        return keep_script(path, model, r);
+    script = tmpfile();
+    drawn = memfd_create("plot", MFD_CLOEXEC);
+    if (script == NULL || drawn < 0) {
+        st = vb_err_sys("cannot write %s", path);
+    } else {
+        write_script(script, kind->terminal, model, r);
+        st = draw(path, script, drawn);
+    }
+    if (drawn >= 0)
+        close(drawn);
+    if (script != NULL)
+        fclose(script);
+    return st;
+}

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: MIT */
+#include "cli/job_opts.h"
+#include "kernels/kernels.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FIELD(name) offsetof(struct cli_job, name)
+
+const char *const cli_on_off[] = {"on", "off", NULL};
+const char *const cli_orders[] = {"rank", "any", NULL};
+const char *const cli_wires[] = {"f32", "bf16", NULL};
+
+/* In the order of enum vb_transport_choice. */
+static const char *const transport_choices[] = {"auto", "shm", "tcp", "verbs", NULL};
+static const char *const spin_choices[] = {"auto", "off", NULL};
+
+static const struct vb_opt rank_opts[] = {
+    {"ranks", VB_OPT_INT, FIELD(ranks), .min = 1, .max = VB_WORLD_MAX, .arg = "N",
+     .help = "start N ranks on this host; by default 1, or as many as srun, mpirun or torchrun "
+             "started"},
+    {"transport", VB_OPT_CHOICE, FIELD(transport), "auto", .choices = transport_choices,
+     .arg = "HOW", .help = "how ranks exchange data; verbs is RDMA"},
+    {"timeout", VB_OPT_INT, FIELD(timeout_s), "60", .min = 1, .max = 86400, .arg = "SECONDS",
+     .level = VB_OPT_MORE, .help = "how long to wait for other ranks before giving up"},
+    {"logs", VB_OPT_TEXT, FIELD(logs), .arg = "DIR",
+     .help = "with --ranks or --hosts: also write the messages of rank I to DIR/rank-I.log"},
+};
+
+static const struct vb_opt by_hand_opts[] = {
+    {"rank", VB_OPT_INT, FIELD(rank), .max = VB_WORLD_MAX - 1, .arg = "I", .level = VB_OPT_MORE,
+     .help = "be rank I of a job whose ranks are started by hand, one command per rank"},
+    {"world", VB_OPT_INT, FIELD(world), .min = 1, .max = VB_WORLD_MAX, .arg = "N",
+     .level = VB_OPT_MORE, .help = "number of ranks of that job"},
+    {"root", VB_OPT_TEXT, FIELD(root), .arg = "HOST:PORT", .level = VB_OPT_MORE,
+     .help = "address at which rank 0 of that job listens"},
+    {"secret-file", VB_OPT_TEXT, FIELD(secret_file), .arg = "FILE", .level = VB_OPT_MORE,
+     .help = "file with the secret that all ranks of that job share: 32 bytes or 64 hexadecimal "
+             "digits. Only its owner may be able to read it. The variable VB_SECRET can hold the "
+             "digits instead"},
+};
+
+static const struct vb_opt network_opts[] = {
+    {"device", VB_OPT_TEXT, FIELD(device), .arg = "NAME", .level = VB_OPT_MORE,
+     .help = "RDMA device to use; by default the one on the route to each peer"},
+    {"bind", VB_OPT_TEXT, FIELD(bind), .arg = "ADDR", .level = VB_OPT_MORE,
+     .help = "address of this host to use for RDMA"},
+    {"any-interface", VB_OPT_FLAG, FIELD(any_interface), .level = VB_OPT_MORE,
+     .help = "allow traffic between hosts over loopback, bridges and the control network, too"},
+    {"spin", VB_OPT_CHOICE, FIELD(spin), "auto", .choices = spin_choices, .arg = "auto|off",
+     .level = VB_OPT_MORE,
+     .help = "poll for a moment before sleeping; off: sleep at once and leave the CPU to others"},
+    {"patience", VB_OPT_REAL, FIELD(patience), "1", .max = 1000, .arg = "FACTOR",
+     .level = VB_OPT_MORE,
+     .help = "multiply all timeouts by FACTOR, including the 3 s after which a silent rank counts "
+             "as lost"},
+    {"verbs-imm", VB_OPT_CHOICE, FIELD(verbs_imm), "on", .choices = cli_on_off, .arg = "on|off",
+     .level = VB_OPT_MORE,
+     .help = "off: send notes as messages after RDMA writes, as on devices without immediate data"},
+};
+
+void cli_job_groups(struct cli_job *job, struct vb_opt_group groups[CLI_JOB_GROUPS])
+{
+    groups[0] = (struct vb_opt_group){"Ranks", rank_opts, VB_COUNT(rank_opts), job};
+    groups[1] = (struct vb_opt_group){"Ranks that are started by hand", by_hand_opts,
+                                      VB_COUNT(by_hand_opts), job};
+    groups[2] = (struct vb_opt_group){"Network", network_opts, VB_COUNT(network_opts), job};
+}
+
+/* Returns the number of processes of the job if this process starts them. */
+static int64_t to_start(const struct cli_job *job)
+{
+    return (job->ranks > 0 ? job->ranks : 1) + job->extra;
+}
+
+/* Returns a message if options contradict each other or one lacks another, else NULL. */
+static const char *contradiction(const struct cli_job *job, const struct vb_launch *launch)
+{
+    bool by_hand =
+        job->has_rank || job->root != NULL || (job->secret_file != NULL && !job->outlive);
+
+    if (launch->supervised)
+        return NULL;
+    if (job->ranks > 1 && (job->world > 0 || by_hand))
+        return "--ranks starts all ranks on this host; --rank, --world, --root and --secret-file "
+               "are "
+               "for ranks that are started by hand";
+    if (job->ranks + job->extra > VB_WORLD_MAX)
+        return "--ranks and --dedicated-servers ask for more processes than a job can have";
+    if (job->world == 0 && by_hand)
+        return "--rank, --root and --secret-file need --world";
+    if (job->world > 0 && job->rank >= job->world)
+        return "--rank must be less than --world";
+    if (job->world > 1 && job->root == NULL)
+        return "--world needs --root HOST:PORT, where rank 0 listens";
+    if (job->world > 1 && vb_root_wants_port(job->root))
+        return "--root HOST:0: the other ranks would not know the port";
+    if (job->world > 1 && job->secret_file == NULL && !launch->has_secret)
+        return "--world needs the job's secret: --secret-file FILE or VB_SECRET";
+    return NULL;
+}
+
+/* Returns a message if --logs was given and nobody would write logs, else NULL. Only our own
+ * supervisor writes them; ours is true if it started this process. */
+static const char *lost_logs(const struct cli_job *job, const struct vb_launch *launch, bool ours)
+{
+    bool keeps = !launch->supervised && (job->hosts || to_start(job) > 1);
+
+    if (job->logs == NULL || ours || keeps)
+        return NULL;
+    return "--logs needs ranks that are started by --ranks N or --hosts";
+}
+
+static void announce(const char *why)
+{
+    fprintf(stderr, "transport: %s\n", why);
+}
+
+void cli_job_group(const struct cli_job *job, struct vb_group_opts *g)
+{
+    g->root_fd = -1;
+    g->transport = (enum vb_transport_choice)job->transport;
+    g->timeout_ms = (int)job->timeout_s * 1000;
+    g->patience = job->patience;
+    g->never_spin = job->spin == 1;
+    g->device = job->device;
+    g->bind = job->bind;
+    g->no_immediate = job->verbs_imm == 1;
+    g->any_interface = job->any_interface;
+    g->announce = announce;
+}
+
+static void fill_group(const struct cli_job *job, const struct vb_launch *launch,
+                       struct vb_group_opts *g)
+{
+    memset(g, 0, sizeof(*g));
+    cli_job_group(job, g);
+    if (launch->supervised) {
+        g->rank = launch->rank;
+        g->world = launch->world;
+        g->root = launch->root;
+        g->root_fd = launch->root_fd;
+    } else {
+        g->rank = (int)job->rank;
+        g->world = (int)(job->world > 0 ? job->world : to_start(job));
+        g->root = job->root;
+    }
+    if (launch->has_secret)
+        memcpy(g->secret, launch->secret, sizeof(g->secret));
+}
+
+/* Finds out whether a launcher has started this process as a rank. *ours_p becomes true if the
+ * launcher is our own supervisor. Other launchers (srun, mpirun, torchrun) are ignored if an option
+ * says where the ranks are. */
+static vb_status find_launch(const struct cli_job *job, struct vb_launch *launch, bool *ours_p)
+{
+    double patience = job->patience > 0 ? job->patience : 1;
+    struct vb_launch_opts opts = {.root = job->root,
+                                  .secret_file = job->secret_file,
+                                  .timeout_ms =
+                                      (int64_t)((double)job->timeout_s * 1000 * patience)};
+    bool placed = job->ranks > 0 || job->has_rank || job->world > 0 || job->hosts;
+    vb_status st = vb_launch_read(launch);
+
+    *ours_p = st == VB_OK && launch->supervised;
+    if (st == VB_OK && !launch->supervised && !placed)
+        st = vb_launch_find(&opts, launch);
+    return st;
+}
+
+int cli_job_place(const struct cli_command *command, const struct cli_job *job,
+                  struct vb_launch *launch, struct vb_group_opts *group)
+{
+    const char *why;
+    vb_status st;
+    bool ours;
+
+    st = find_launch(job, launch, &ours);
+    if (st != VB_OK)
+        return cli_exit_code(st);
+    why = contradiction(job, launch);
+    if (why == NULL)
+        why = lost_logs(job, launch, ours);
+    if (why != NULL)
+        return cli_refuse(command, "%s", why);
+    fill_group(job, launch, group);
+    if (job->secret_file != NULL && !launch->supervised &&
+        vb_secret_read(job->secret_file, group->secret) != VB_OK)
+        return CLI_FAILED;
+    return -1;
+}
+
+char **cli_job_arguments(int argc, char **argv)
+{
+    char **copy = calloc((size_t)argc + 1, sizeof(*copy));
+
+    if (copy != NULL && argc > 0)
+        memcpy(copy, argv, (size_t)argc * sizeof(*copy));
+    return copy;
+}
+
+int cli_supervise(const struct cli_command *command, struct vb_supervise_opts *o, int argc,
+                  char **argv)
+{
+    static char name[] = "verbena";
+    char **full = calloc((size_t)argc + 3, sizeof(*full));
+    int code = CLI_FAILED;
+    vb_status st;
+
+    if (full == NULL)
+        return cli_exit_code(vb_err_sys("calloc"));
+    full[0] = name;
+    full[1] = (char *)command->name;
+    memcpy(full + 2, argv, (size_t)argc * sizeof(*full));
+    o->argv = full;
+    vb_k_blas_no_threads_in_children();
+    st = vb_supervise(o, &code);
+    free(full);
+    return st == VB_OK ? code : cli_exit_code(st);
+}
+
+void cli_job_outlive(const struct cli_job *job, const unsigned char *secret,
+                     struct vb_supervise_opts *opts)
+{
+    opts->outlive = job->outlive;
+    opts->vital = job->vital;
+    opts->vital_end = job->vital_end;
+    opts->workers = job->workers;
+    opts->secret = job->outlive && job->secret_file != NULL ? secret : NULL;
+}
+
+bool cli_job_supervise(const struct cli_command *command, const struct cli_job *job,
+                       const struct vb_launch *launch, const struct vb_group_opts *group, int argc,
+                       char **argv, int *code_p)
+{
+    struct vb_supervise_opts o = {.ranks = (int)to_start(job), .logs = job->logs};
+
+    if (o.ranks < 2 || launch->supervised)
+        return false;
+    cli_job_outlive(job, group->secret, &o);
+    *code_p = cli_supervise(command, &o, argc, argv);
+    return true;
+}

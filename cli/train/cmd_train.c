@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * verbena train: trains a model, on one rank or on many.
+ *
+ * With --ranks this process becomes the supervisor of the ranks. Each rank is a process that runs
+ * the same command with the same arguments. So the supervisor finds every mistake in the arguments
+ * before it starts a rank.
+ */
+#include "cli/model_names.h"
+#include "cli/train/cmd_train_join.h"
+#include "cli/train/train_opts.h"
+#include "cli/train/train_print.h"
+#include "engine/engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- arguments ------------------------------------------------------------------------------- */
+
+static int find_model(const struct vb_opts *parsed, const char **model_p)
+{
+    struct cli_names names = cli_model_names();
+    int i;
+
+    if (parsed->n_operands == 0)
+        return cli_which(&cli_train, "which model?", &names);
+    i = cli_find_name(&cli_train, "model", parsed->operands[0], names.list, names.n);
+    if (i < 0)
+        return CLI_USAGE;
+    *model_p = names.list[i];
+    return -1;
+}
+
+static int check_input(const char *name, int input)
+{
+    const struct vb_train_model *model = vb_train_model_find(name);
+
+    if (vb_train_net_of(model, input)->input == input)
+        return -1;
+    if (model->nets[0].input == 0)
+        return cli_refuse(&cli_train, "--input: %s takes images of one size only", name);
+    return cli_refuse(&cli_train, "--input: %s takes %d or %d", name, model->nets[0].input,
+                      model->nets[1].input);
+}
+
+/* Finds options that contradict each other, as far as the engine cannot see it; vb_train_check()
+ * finds the others. */
+static int check_together(const struct train_args *a, const struct vb_train_opts *o)
+{
+    if (a->batch > 0 && a->global_batch > 0)
+        return cli_refuse(&cli_train, "give --batch or --global-batch, not both");
+    if ((a->epochs > 0) + (a->steps > 0) + (a->samples > 0) > 1)
+        return cli_refuse(&cli_train, "give only one of --epochs, --steps and --samples");
+    if (a->test_data != NULL && a->test_split > 0)
+        return cli_refuse(&cli_train, "give --test-data or --test-split, not both");
+    if (a->input != 0 && check_input(o->model, (int)a->input) >= 0)
+        return CLI_USAGE;
+    if (a->mode != VB_MODE_ASYNC &&
+        (a->servers > 0 || a->dedicated || a->staleness >= 0 || a->backup > 0 || a->hogwild ||
+         a->max_workers > 0 || a->replicas > 1))
+        return cli_refuse(&cli_train,
+                          "--servers, --dedicated-servers, --replicas, --staleness, --backup, "
+                          "--hogwild and --max-workers need --mode async");
+    return -1;
+}
+
+/* Checks the batch as far as possible before the data is opened. */
+static int check_batch(const struct train_args *a, const struct vb_train_opts *o)
+{
+    int world = vb_train_workers(o);
+    int64_t global = a->global_batch > 0 ? a->global_batch : a->batch * world;
+    const struct vb_data_spec *data = &o->data.ask.data;
+    bool known = data->format == VB_DATA_SYNTH && data->n_given;
+
+    if (global == 0 || (global >= world && (!known || global <= data->n_train)))
+        return -1;
+    if (global < world)
+        return cli_refuse(&cli_train,
+                          "a step has %lld samples, but needs at least %d, one per rank",
+                          (long long)global, world);
+    return cli_refuse(&cli_train, "a step has %lld samples, but the data only has %d",
+                      (long long)global, data->n_train);
+}
+
+static int fill_data(const struct train_args *a, struct vb_data_spec *test, struct vb_train_opts *o)
+{
+    char why[VB_OPTS_WHY];
+
+    if (vb_data_spec_parse(a->data, &o->data.ask.data, why) != VB_OK)
+        return cli_refuse(&cli_train, "%s", why);
+    if (a->test_data != NULL && vb_data_spec_parse(a->test_data, test, why) != VB_OK)
+        return cli_refuse(&cli_train, "%s", why);
+    if (a->features > 0)
+        o->data.ask.data.features = test->features = (int)a->features;
+    o->data.ask.test = a->test_data != NULL ? test : NULL;
+    o->data.ask.test_share = a->test_split;
+    o->data.text = a->data;
+    o->data.test_text = a->test_data;
+    return check_batch(a, o);
+}
+
+static int fill_slow(const char *text, struct vb_train_opts *o)
+{
+    char rest;
+
+    if (text == NULL)
+        return -1;
+    if (sscanf(text, "%d:%lf%c", &o->place.slow_rank, &o->place.slow_factor, &rest) != 2 ||
+        o->place.slow_rank < 0 || o->place.slow_rank >= o->group.world ||
+        !(o->place.slow_factor >= 1 && o->place.slow_factor <= 1000))
+        return cli_refuse(&cli_train,
+                          "--slow RANK:FACTOR: RANK must exist, FACTOR must be from 1 to 1000");
+    return -1;
+}
+
+static struct vb_async_opts async_opts(const struct train_args *a)
+{
+    return (struct vb_async_opts){.servers = (int)a->servers,
+                                  .dedicated = a->dedicated,
+                                  .bounded = a->staleness >= 0,
+                                  .staleness = a->staleness,
+                                  .backup = (int)a->backup,
+                                  .hogwild = a->hogwild,
+                                  .max_workers = (int)a->max_workers,
+                                  .replicas = (int)a->replicas};
+}
+
+static void fill_rule(const struct train_args *a, struct vb_train_opts *o)
+{
+    o->learn.lr = a->lr;
+    o->learn.schedule = (enum vb_schedule)a->schedule;
+    o->learn.warmup = a->warmup;
+    o->learn.rule = a->rule > 0 ? cli_train_rules[a->rule] : NULL;
+    o->learn.momentum = a->momentum;
+    o->learn.weight_decay = a->weight_decay;
+    o->learn.clip = a->clip;
+}
+
+/* Copies the arguments to the engine's options. The caller has filled o->group and o->model.
+ * Returns -1 if the arguments are good, else the exit code. */
+static int fill_opts(const struct train_args *a, const struct vb_launch *launch,
+                     struct vb_data_spec *test, struct vb_train_opts *o)
+{
+    int rc = check_together(a, o);
+
+    if (rc >= 0)
+        return rc;
+    o->data.input = (int)a->input;
+    o->mode = (enum vb_mode)a->mode;
+    o->length.batch = a->batch;
+    o->length.global_batch = a->global_batch;
+    o->length.epochs = a->epochs;
+    o->length.steps = a->steps;
+    o->length.samples = a->samples;
+    o->seed = (uint64_t)a->seed;
+    o->eval_every = a->eval_every;
+    o->data.test_limit = a->test_limit;
+    o->save.dir = a->checkpoint;
+    o->save.every = a->checkpoint_every;
+    o->save.resume = a->resume;
+    o->plan = a->plan;
+    o->dry_run = a->dry_run;
+    o->sums.coll.order = (enum vb_order)a->order;
+    o->sums.coll.algo = (enum vb_algo)a->algo;
+    o->sums.coll.wire = (enum vb_wire)a->wire;
+    o->sums.bucket_bytes = a->bucket;
+    o->sums.defer_bytes = a->defer_bytes;
+    o->sums.shared_update_min = a->shared_update_min;
+    o->sums.check_replicas = a->check_replicas;
+    o->async = async_opts(a);
+    o->place.threads = (int)a->threads;
+    o->place.pin = a->pin == 0;
+    fill_rule(a, o);
+    if (launch->supervised) {
+        o->place.local_rank = launch->local_rank;
+        o->place.local_ranks = launch->local_ranks;
+    }
+    rc = fill_slow(a->slow, o);
+    return rc >= 0 ? rc : fill_data(a, test, o);
+}
+
+/* ---- training -------------------------------------------------------------------------------- */
+
+struct reporter {
+    const struct train_args *args;
+    const struct vb_train_opts *o;
+    const struct vb_launch *launch;
+    enum cli_screen screen; /* where progress is shown */
+};
+
+/* Prints the result and, with --run, writes it to files; a vb_train_report_fn. The rank that
+ * reports may be on another host than rank 0. The files are written first, because a write to a
+ * closed standard output can end the process. */
+static vb_status report(void *arg, const struct vb_train_result *result)
+{
+    const struct reporter *r = arg;
+    const struct vb_train_opts *o = r->o;
+    bool single = o->group.world == 1 && o->mode != VB_MODE_ASYNC;
+    const char *mode = single ? "single" : cli_train_modes[o->mode];
+    vb_status kept = VB_OK, printed;
+
+    cli_train_watch_end(r->screen);
+    if (r->args->run != NULL)
+        kept = cli_train_keep(r->args->run, mode, o, result);
+    printed = cli_train_print(mode, o, result, r->args->json);
+    if (cli_finish(CLI_OK) != CLI_OK) /* after an error, another rank can report */
+        return VB_ERR_IO;
+    return printed != VB_OK ? printed : kept;
+}
+
+static void tell_begun(void *arg)
+{
+    vb_launch_tell_begun(((const struct reporter *)arg)->launch);
+}
+
+static enum cli_screen find_screen(const struct vb_launch *launch)
+{
+    if (launch->terminal)
+        return CLI_SUPERVISOR;
+    return isatty(STDERR_FILENO) == 1 ? CLI_TERMINAL : CLI_NO_SCREEN;
+}
+
+static int train(const struct train_args *a, const struct vb_launch *launch,
+                 const struct vb_train_opts *opts)
+{
+    struct vb_train_opts o = *opts;
+    struct reporter r = {.args = a, .o = &o, .launch = launch, .screen = find_screen(launch)};
+    struct vb_train_result result;
+    vb_status st;
+
+    if (o.join.joined != NULL)
+        vb_log_set_rank(vb_joined_rank(o.join.joined));
+    else
+        vb_log_set_rank(o.group.world > 1 ? o.group.rank : -1);
+    if (r.screen != CLI_NO_SCREEN)
+        o.hooks.watch = cli_train_watch;
+    o.hooks.watch_arg = &r.screen;
+    o.hooks.report = report;
+    o.hooks.report_arg = &r;
+    o.hooks.begun = tell_begun;
+    o.hooks.begun_arg = &r;
+    if (o.group.rank == 0 && o.join.joined == NULL && a->run != NULL) {
+        st = cli_train_may_keep(a->run);
+        if (st != VB_OK)
+            return cli_exit_code(st);
+    }
+    st = vb_train(&o, &result);
+    cli_train_watch_end(r.screen);
+    if (st != VB_OK)
+        return cli_exit_code(st);
+    if (o.join.joined != NULL && !result.reports)
+        st = cli_train_print_joined(a->join, &o, &result, a->json);
+    vb_train_result_fini(&result);
+    return cli_finish(cli_exit_code(st));
+}
+
+/* Tells the supervisor which ranks an asynchronous job can lose: workers, and servers that have a
+ * standby. The vital ranks are the others. */
+static void fill_outlive(const struct vb_train_opts *o, struct cli_job *job)
+{
+    job->workers = vb_train_workers(o);
+    job->vital = o->async.dedicated ? job->workers : 0;
+    job->vital_end = job->vital + (o->async.replicas > 1 ? 0 : vb_train_servers(&o->async));
+}
+
+/* Other workers can join only if the user chose the job's secret, and so can give it to them. */
+static bool is_joinable(const struct cli_job *job, const struct vb_launch *launch)
+{
+    return job->outlive && !launch->own_secret &&
+           (job->secret_file != NULL || (launch->has_secret && !launch->supervised));
+}
+
+static int run_job(const struct cli_command *command, const struct train_args *args,
+                   const char *model, struct cli_job *job, struct cli_hosts *hosts, int argc,
+                   char **argv)
+{
+    struct vb_train_opts o = {.model = model};
+    struct vb_data_spec test = {0};
+    struct vb_launch launch;
+    char *words;
+    int rc;
+
+    job->outlive = args->mode == VB_MODE_ASYNC;
+    rc = cli_hosts_place(command, hosts, job, &launch, &o.group);
+    if (rc < 0)
+        rc = fill_opts(args, &launch, &test, &o);
+    if (rc < 0 && vb_train_check(&o) != VB_OK)
+        rc = CLI_USAGE;
+    if (rc < 0)
+        fill_outlive(&o, job);
+    if (rc >= 0 || cli_hosts_launch(command, hosts, job, &o.group, argc, argv, &rc) ||
+        cli_job_supervise(command, job, &launch, &o.group, argc, argv, &rc))
+        return rc;
+    words = is_joinable(job, &launch) ? cli_join_words(argc, argv, &o.join.words_len) : NULL;
+    o.join.words = words;
+    o.join.say = cli_join_say;
+    rc = train(args, &launch, &o);
+    free(words);
+    return rc;
+}
+
+/* Parses the arguments of the job, followed by the joiner's own, which override them. data_p
+ * receives the job's --data, because the job compares that text even if the joiner has the data at
+ * another path. */
+static int parse_joined(const struct cli_command *command, const struct vb_joined *joined, int argc,
+                        char **argv, struct train_asked *a, const char **data_p,
+                        const char **model_p)
+{
+    int n = 0, all_n = 0, rc = CLI_FAILED;
+    char **words = cli_join_arguments(joined, 0, NULL, &n);
+    char **all = cli_join_arguments(joined, argc, argv, &all_n);
+    struct vb_opts parsed;
+
+    if (words != NULL && all != NULL)
+        rc = cli_parse(command, a->groups, TRAIN_GROUPS, 1, n, words, &parsed);
+    *data_p = a->args.data;
+    if (rc < 0)
+        rc = cli_parse(command, a->groups, TRAIN_GROUPS, 1, all_n, all, &parsed);
+    if (rc < 0)
+        rc = find_model(&parsed, model_p);
+    free(words);
+    free(all);
+    return rc;
+}
+
+static int train_joined(const struct cli_command *command, struct vb_joined *joined, int argc,
+                        char **argv, struct train_asked *a, struct vb_train_opts *o)
+{
+    struct vb_launch launch = {.root_fd = -1};
+    struct vb_data_spec test = {0};
+    const char *data = NULL;
+    int rc = parse_joined(command, joined, argc, argv, a, &data, &o->model);
+
+    if (rc >= 0)
+        return rc;
+    o->group.rank = 0;
+    o->group.world = vb_joined_world(joined);
+    rc = fill_opts(&a->args, &launch, &test, o);
+    if (rc >= 0)
+        return rc;
+    o->data.text = data;
+    o->plan = NULL; /* the job sends its plan */
+    o->join.joined = joined;
+    return train(&a->args, &launch, o);
+}
+
+static int join(const struct cli_command *command, int argc, char **argv, struct train_asked *a)
+{
+    struct vb_train_opts o = {0};
+    struct vb_joined *joined = NULL;
+    int rc;
+
+    if (a->args.dry_run || a->hosts.hosts != NULL)
+        return cli_refuse(&cli_train,
+                          "--join starts one worker: --dry-run and --hosts cannot be used with it");
+    rc = cli_join_open(command, a->args.join, &a->job, &o.group, &joined);
+    if (rc >= 0)
+        return rc;
+    rc = train_joined(command, joined, argc, argv, a, &o);
+    vb_joined_leave(joined);
+    return rc;
+}
+
+static int run(const struct cli_command *command, int argc, char **argv)
+{
+    struct train_asked a;
+    struct vb_async_opts async;
+    char **given = cli_job_arguments(argc, argv);
+    const char *model = NULL;
+    struct vb_opts parsed;
+    int rc;
+
+    if (given == NULL)
+        return cli_exit_code(vb_err_sys("calloc"));
+    cli_train_asked_init(&a);
+    rc = cli_parse(command, a.groups, TRAIN_GROUPS, 1, argc, argv, &parsed);
+    a.job.has_rank = rc < 0 && vb_opts_given(&parsed, "rank");
+    if (rc < 0 && a.args.join != NULL) {
+        rc = parsed.n_operands > 0
+                 ? cli_refuse(&cli_train, "--join takes no model: the job decides it")
+                 : join(command, argc, given, &a);
+        free(given);
+        return rc;
+    }
+    if (rc < 0)
+        rc = find_model(&parsed, &model);
+    if (rc < 0 && a.args.lr == 0 &&
+        vb_opts_given(&parsed, "lr")) /* to the engine, 0 is "not given" */
+        rc = cli_refuse(
+            &cli_train,
+            "--lr 0 would learn nothing; without --lr, a rate is chosen for the model and "
+            "the batch");
+    async = async_opts(&a.args);
+    if (rc < 0 && a.args.dedicated && a.job.world == 0 && a.hosts.hosts == NULL)
+        a.job.extra = vb_train_servers(&async); /* --ranks only counts workers */
+    if (rc < 0)
+        rc = run_job(command, &a.args, model, &a.job, &a.hosts, argc, given);
+    free(given);
+    return rc;
+}
+
+const struct cli_command cli_train = {
+    .name = "train",
+    .summary = "train a model, on one rank or on many",
+    .usage = "MODEL [OPTIONS]",
+    .about =
+        "Trains MODEL, then prints its accuracy on test data and where the time went. MODEL is\n"
+        "softmax (softmax regression), sparse-lr (sparse logistic regression), mlp (multi-layer\n"
+        "perceptron), lenet or alexnet. A job has one or more ranks; a rank is one process.\n"
+        "\n"
+        "  verbena train lenet                              one rank, generated digits\n"
+        "  verbena train lenet --data mnist:DIR --ranks 2   two ranks on this host, MNIST\n"
+        "  verbena train lenet --hosts node0:2,node1:2      four ranks on two hosts, over ssh",
+    .details =
+        "The samples of a step depend only on the seed and on the global batch. With --mode sync "
+        "all\n"
+        "ranks end with the same parameters, bit for bit, over every transport.\n"
+        "\n"
+        "  verbena train softmax --ranks 4 --transport tcp --global-batch 100 --json\n"
+        "  verbena train lenet --mode async --ranks 3 --staleness 4\n"
+        "\n"
+        "Ranks may also be started by srun, mpirun or torchrun, or by hand:\n"
+        "\n"
+        "  verbena train softmax --rank 1 --world 2 --root node0:7000 --secret-file job.key\n"
+        "\n"
+        "An asynchronous job that was started with --secret-file prints the address at which "
+        "others\n"
+        "can join it, with --join and the same file. With several --threads, one thread of each "
+        "rank\n"
+        "of sparse-lr loads rows; all others compute.",
+    .run = run,
+};

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * verbena train --join: joins a running job as one more worker.
+ */
+#ifndef VB_CLI_TRAIN_JOIN_H
+#define VB_CLI_TRAIN_JOIN_H
+
+#include "cli/job_opts.h"
+
+/* Joins the job at root ("HOST:PORT"). Returns -1 on success, else the exit code. The job decides
+ * the transport unless the user gave one. */
+int cli_join_open(const struct cli_command *command, const char *root, const struct cli_job *job,
+                  struct vb_group_opts *group, struct vb_joined **joined_p);
+
+/* Returns an argv with the arguments of the job, followed by the joiner's own, which override them.
+ * With argc 0 it has only those of the job. The caller frees the array; the job's arguments are
+ * borrowed from joined. Returns NULL if there is no memory. */
+char **cli_join_arguments(const struct vb_joined *joined, int argc, char **argv, int *argc_p);
+
+/* Returns the arguments as one text, each followed by a zero byte, in the form in which a job sends
+ * them to joiners. The caller frees it. Returns NULL if there is no memory. */
+char *cli_join_words(int argc, char **argv, size_t *len_p);
+
+/* Prints how to join the job that listens at root; a vb_train_opts.join.say. */
+void cli_join_say(const char *root);
+
+#endif

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Asynchronous training: every rank is a worker that makes steps without waiting for the others, on
+ * parameters that servers own. Servers are threads of the first ranks, or ranks of their own.
+ * docs/async.md explains it; ps_*.c is the parameter server.
+ *
+ * Unless the bound is 0, every worker goes through all of the data, in an order of its own. So the
+ * data that a slow worker does not reach, or one that is gone, is still used by others. With a
+ * bound of 0 the workers have the shares of synchronous training, and compute the same bits.
+ */
+#include "engine/async/train_async_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LARGE (16u << 20) /* bytes of a gradient */
+
+/* ---- options --------------------------------------------------------------------------------- */
+
+static vb_status check_servers(const struct vb_async_opts *o, int workers)
+{
+    int servers = vb_train_shards(o), all = vb_train_servers(o);
+
+    if (workers < 1)
+        return vb_err(VB_ERR_USAGE,
+                      "--dedicated-servers: %d of the ranks are servers, so no rank is left to "
+                      "work; start at least one more",
+                      all);
+    if (vb_train_replicas(o) > 1 &&
+        (o->replicas > 2 || o->hogwild || all > PS_SERVERS_MAX || (!o->dedicated && workers < 2)))
+        return vb_err(VB_ERR_USAGE,
+                      "--replicas 2 needs a second rank or --dedicated-servers, at most %d "
+                      "servers, and no --hogwild",
+                      PS_SERVERS_MAX / 2);
+    if (servers > PS_SERVERS_MAX || (!o->dedicated && servers > workers))
+        return vb_err(VB_ERR_USAGE,
+                      "--servers: at most one per rank, or up to %d with --dedicated-servers",
+                      PS_SERVERS_MAX);
+    if (workers + all > VB_WORLD_MAX)
+        return vb_err(VB_ERR_USAGE, "%d workers and %d servers: at most %d together", workers, all,
+                      VB_WORLD_MAX);
+    return VB_OK;
+}
+
+static vb_status check_backup(const struct vb_async_opts *o, int workers)
+{
+    if (o->backup == 0)
+        return VB_OK;
+    if (!o->bounded || o->staleness != 0)
+        return vb_err(VB_ERR_USAGE, "--backup needs --staleness 0");
+    if (o->backup >= workers)
+        return vb_err(VB_ERR_USAGE, "--backup %d: must be less than the number of workers, %d",
+                      o->backup, workers);
+    if (vb_train_shards(o) > 1)
+        return vb_err(VB_ERR_USAGE, "--backup needs one server: several would not drop the same "
+                                    "gradients");
+    return VB_OK;
+}
+
+vb_status vb_async_check(const struct vb_train_opts *o)
+{
+    const struct vb_async_opts *a = &o->async;
+    int workers = vb_train_workers(o);
+    vb_status st = check_servers(a, workers);
+
+    if (st == VB_OK)
+        st = check_backup(a, workers);
+    if (st != VB_OK)
+        return st;
+    if (a->hogwild && (a->bounded || vb_train_shards(a) > 1))
+        return vb_err(VB_ERR_USAGE, "--hogwild needs one server and no --staleness");
+    if (a->hogwild &&
+        (o->group.transport == VB_TRANSPORT_TCP || o->group.transport == VB_TRANSPORT_VERBS))
+        return vb_err(VB_ERR_USAGE, "--hogwild needs all ranks on one host, connected by shared "
+                                    "memory (--transport shm)");
+    if (a->max_workers > 0 && a->max_workers < workers)
+        return vb_err(VB_ERR_USAGE, "--max-workers %d: the job starts with %d", a->max_workers,
+                      workers);
+    if (o->sums.check_replicas > 0)
+        return vb_err(VB_ERR_USAGE, "--check-replicas needs --mode sync");
+    return VB_OK;
+}
+
+/* Checks what depends on the recipe. */
+static vb_status check_recipe(const struct vb_async *a)
+{
+    const struct vb_trainer *t = a->trainer;
+    bool sparse = a->job.sparse;
+
+    if (t->o->async.hogwild && sparse && vb_k_sparse_is_lazy(&t->recipe.rule))
+        return vb_err(VB_ERR_USAGE, "--hogwild: sparse-lr with momentum or weight decay cannot be "
+                                    "updated in place");
+    if (!sparse && !vb_train_apart(t->o) && t->recipe.clip > 0 && a->job.servers > 1)
+        return vb_err(VB_ERR_USAGE, "--staleness 0 with clipping needs one server, because it "
+                                    "must see the whole gradient; or use --clip 0");
+    return VB_OK;
+}
+
+static size_t max_keys(const struct vb_trainer *t)
+{
+    size_t row = (size_t)(t->data.train.row_max > 0 ? t->data.train.row_max : 1);
+
+    return (size_t)vb_trainer_share(t) * row + 1;
+}
+
+/* The number of workers that may join. Each slot costs a server as much memory as a worker. With a
+ * bound of 0 several servers would not admit a worker in the same round, so nobody may join. */
+static int join_slots_of(const struct vb_train_opts *o, const struct ps_job *job)
+{
+    int slots = job->n * sizeof(float) > LARGE && !job->sparse ? 1 : 4;
+    int room = VB_WORLD_MAX - job->workers - ps_server_ranks(job);
+
+    if (o->async.max_workers > 0)
+        slots = o->async.max_workers - job->workers;
+    if (job->bound == 0 && job->servers > 1)
+        slots = 0;
+    return slots < room ? slots : room;
+}
+
+static void fill_job(struct vb_async *a)
+{
+    struct vb_trainer *t = a->trainer;
+    const struct vb_train_opts *o = t->o;
+    struct ps_job *job = &a->job;
+
+    *job = (struct ps_job){.workers = t->world,
+                           .servers = vb_train_shards(&o->async),
+                           .replicas = vb_train_replicas(&o->async),
+                           .sparse = t->model.row->sparse,
+                           .hogwild = o->async.hogwild,
+                           .bound = o->async.bounded ? o->async.staleness : PS_UNBOUNDED,
+                           .backup = o->async.backup,
+                           .begin = t->resumed,
+                           .steps = t->recipe.steps,
+                           .clip = t->recipe.clip,
+                           .eval_every = o->eval_every,
+                           .save_every = o->save.dir != NULL ? o->save.every : 0,
+                           .rule = t->recipe.rule,
+                           .schedule = t->recipe.schedule};
+    a->params = t->ops->memory(t, &job->n, &a->state, &job->words);
+    job->max_keys = job->sparse ? max_keys(t) : 0;
+    job->join_slots = join_slots_of(o, job);
+    t->sums.algo = job->hogwild ? "hogwild" : "ps";
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+/* The group tells the other ranks that this one has stopped. This rank logs where to go on from. */
+static void say_last_checkpoint(const struct vb_trainer *t)
+{
+    char path[4096];
+
+    if (t->o->join.joined != NULL)
+        VB_LOG_ERROR("this worker had joined and has stopped; the job may go on without it");
+    else if (t->o->save.dir != NULL &&
+             vb_checkpoint_latest(t->o->save.dir, path, sizeof(path)) == VB_OK)
+        VB_LOG_ERROR("training stopped; the last checkpoint is %s, continue with --resume", path);
+    else
+        VB_LOG_ERROR("training stopped; it has written no checkpoint");
+}
+
+static vb_status run_ranks(struct vb_async *a)
+{
+    struct vb_trainer *t = a->trainer;
+    vb_status st, served;
+
+    if (t->serves)
+        return async_serve(&a->server, t->rank - t->world);
+    st = async_start_servers(a);
+    if (st == VB_OK)
+        st = async_work(a);
+    served = async_join_servers(a);
+    return st == VB_OK ? served : st;
+}
+
+/* One worker saves and evaluates for all, when training is finished. */
+static vb_status report(struct vb_async *a)
+{
+    struct vb_trainer *t = a->trainer;
+    vb_status st = VB_OK;
+
+    if (t->o->save.dir != NULL)
+        st = vb_train_save(t, t->step);
+    return st == VB_OK ? async_evaluate(t) : st;
+}
+
+/* Called before the group of servers and workers opens. */
+static vb_status meet(struct vb_async *a)
+{
+    vb_status st = async_find_root(a);
+
+    if (st == VB_OK && a->trainer->rank == 0)
+        async_announce(a);
+    return st;
+}
+
+vb_status vb_async_run(struct vb_trainer *t, struct vb_async **async_p)
+{
+    struct vb_async *a = calloc(1, sizeof(*a));
+    vb_status st;
+
+    if (a == NULL)
+        return vb_err_sys("calloc");
+    *async_p = a;
+    a->trainer = t;
+    a->server.async = a->standby.async = a;
+    a->accuracy = -1;
+    a->root_fd = -1;
+    fill_job(a);
+    st = check_recipe(a);
+    if (st == VB_OK)
+        st = t->o->join.joined != NULL ? async_adopt_joined(a) : meet(a);
+    if (st == VB_OK)
+        st = run_ranks(a);
+    if (st == VB_ERR_PEER || st == VB_ERR_TIMEOUT)
+        say_last_checkpoint(t);
+    return st == VB_OK && a->reports ? report(a) : st;
+}
+
+void vb_async_leave(struct vb_async *a, vb_status st)
+{
+    if (a == NULL || a->ps == NULL)
+        return;
+    if (st != VB_OK)
+        vb_group_abort(a->ps, "it could not report the result");
+    else if (a->reports)
+        (void)async_board_done(a->board);
+    async_close_worker(a);
+}
+
+void vb_async_destroy(struct vb_async *a)
+{
+    if (a == NULL)
+        return;
+    if (a->root_fd >= 0)
+        close(a->root_fd);
+    explicit_bzero(a->secret, sizeof(a->secret));
+    free(a);
+}

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The end of asynchronous training: the members of the group of workers and servers exchange their
+ * figures. Members may be gone by then.
+ *
+ * The *board* is a small window of each member, with a row for every member. A server puts its row
+ * on the boards of all workers before it sends PS_FINAL; server 0 also puts what it knows of the
+ * workers and the faults. Workers put their rows on the boards of the others. The *reporter* is the
+ * remaining worker with the lowest rank: it waits for the rows of the others, evaluates, saves,
+ * prints, and then tells the others. If the reporter is gone before that, the next one reports.
+ */
+#include "engine/async/train_async_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define BOARD_CHANNEL 101
+#define SLICE_NS 100000000u
+#define DONE_NS UINT64_C(3600000000000) /* how long a reporter may evaluate and save */
+
+enum { NOTE_ROW = 1, NOTE_DONE = 2 };
+
+struct row {
+    struct async_row figures;
+    bool server, there;
+};
+
+struct async_board {
+    struct vb_group *group;
+    struct vb_window *win;
+    int slots;
+    bool opened;
+    size_t rows_at, workers_at, run_at, len;
+    _Atomic bool *has_row; /* (slots) */
+    _Atomic bool done;
+    struct vb_op op;
+};
+
+/* ---- the window ------------------------------------------------------------------------------ */
+
+static void *at(const struct async_board *b, size_t offset)
+{
+    return (char *)vb_window_ptr(b->win) + offset;
+}
+
+static struct row *row_of(const struct async_board *b, int rank)
+{
+    return (struct row *)at(b, b->rows_at) + rank;
+}
+
+struct async_worker_stats *async_board_worker(const struct async_board *b, int rank)
+{
+    return (struct async_worker_stats *)at(b, b->workers_at) + rank;
+}
+
+struct async_run_stats *async_board_run(const struct async_board *b)
+{
+    return at(b, b->run_at);
+}
+
+const struct async_row *async_board_row(const struct async_board *b, int rank, bool *server_p)
+{
+    const struct row *row = row_of(b, rank);
+
+    *server_p = row->server;
+    return row->there ? &row->figures : NULL;
+}
+
+int async_board_slots(const struct async_board *b)
+{
+    return b->slots;
+}
+
+/* A vb_note_fn. */
+static void on_note(void *arg, int rank, uint32_t value)
+{
+    struct async_board *b = arg;
+
+    if (value == NOTE_ROW)
+        b->has_row[rank] = true;
+    else if (value == NOTE_DONE)
+        b->done = true;
+}
+
+vb_status async_board_open(struct vb_group *group, size_t join_info_bytes,
+                           struct async_board **board_p)
+{
+    struct async_board *b = calloc(1, sizeof(*b));
+    vb_status st;
+
+    if (b == NULL)
+        return vb_err_sys("calloc");
+    *board_p = b; /* for the caller to free, even after a failure */
+    b->group = group;
+    b->slots = vb_group_slots(group);
+    b->has_row = calloc((size_t)b->slots, sizeof(*b->has_row));
+    if (b->has_row == NULL)
+        return vb_err_sys("calloc");
+    b->rows_at = ps_reserve(&b->len, (size_t)b->slots * sizeof(struct row));
+    b->workers_at = ps_reserve(&b->len, (size_t)b->slots * sizeof(struct async_worker_stats));
+    b->run_at = ps_reserve(&b->len, sizeof(struct async_run_stats));
+    st = vb_channel_open(group, BOARD_CHANNEL, on_note, b);
+    b->opened = st == VB_OK;
+    if (st == VB_OK)
+        st = vb_window_create_for(group, b->len + join_info_bytes, VB_WINDOW_PUT | VB_WINDOW_GET,
+                                  &b->win);
+    return st;
+}
+
+void async_board_leave(struct async_board *b)
+{
+    if (b == NULL)
+        return;
+    vb_window_destroy(b->win);
+    b->win = NULL;
+    if (b->opened)
+        vb_channel_close(b->group, BOARD_CHANNEL);
+    b->opened = false;
+}
+
+void async_board_free(struct async_board *b)
+{
+    if (b != NULL)
+        free(b->has_row);
+    free(b);
+}
+
+/* ---- information for joiners ----------------------------------------------------------------- */
+
+void *async_board_join_info(const struct async_board *b)
+{
+    return at(b, b->len);
+}
+
+struct vb_window *async_board_window(const struct async_board *b, size_t *join_info_at_p)
+{
+    *join_info_at_p = b->len;
+    return b->win;
+}
+
+/* ---- putting --------------------------------------------------------------------------------- */
+
+/* Puts to a member that may be gone. That is no failure, and the op is done then. */
+static vb_status put(struct async_board *b, int rank, size_t offset, size_t len, uint32_t value)
+{
+    vb_status st = ps_put(b->win, rank, offset, offset, len, VB_NOTE(BOARD_CHANNEL, value), &b->op);
+
+    if (st == VB_ERR_PEER)
+        return vb_progress(b->group);
+    return st == VB_OK ? vb_group_wait(b->group, ps_op_is_done, &b->op, "the last figures", -1)
+                       : st;
+}
+
+/* Puts to all workers that took part when the last gradient was applied. */
+static vb_status put_all(struct async_board *b, size_t offset, size_t len, uint32_t value)
+{
+    vb_status st = VB_OK;
+    int r;
+
+    for (r = 0; r < b->slots && st == VB_OK; r++)
+        if (r != vb_group_rank(b->group) && async_board_worker(b, r)->member &&
+            vb_group_member(b->group, r))
+            st = put(b, r, offset, len, value);
+    return st;
+}
+
+static vb_status put_row(struct async_board *b, const struct async_row *figures, bool server)
+{
+    int own = vb_group_rank(b->group);
+    struct row *row = row_of(b, own);
+
+    *row = (struct row){.figures = *figures, .server = server, .there = true};
+    return put_all(b, b->rows_at + (size_t)own * sizeof(*row), sizeof(*row), NOTE_ROW);
+}
+
+void async_board_update_own(struct async_board *b, const struct async_row *figures)
+{
+    row_of(b, vb_group_rank(b->group))->figures = *figures;
+}
+
+vb_status async_board_put_server(struct async_board *b, const struct async_row *row, bool first)
+{
+    vb_status st = put_row(b, row, true);
+
+    if (st == VB_OK && first) /* the statistics of workers and of the run, which are adjacent */
+        st = put_all(b, b->workers_at, b->len - b->workers_at, NOTE_ROW);
+    return st;
+}
+
+vb_status async_board_put_worker(struct async_board *b, const struct async_row *row)
+{
+    return put_row(b, row, false);
+}
+
+vb_status async_board_done(struct async_board *b)
+{
+    return put_all(b, 0, 0, NOTE_DONE);
+}
+
+/* ---- who reports ----------------------------------------------------------------------------- */
+
+static int reporter(const struct async_board *b)
+{
+    int r, own = vb_group_rank(b->group);
+
+    for (r = 0; r < b->slots; r++)
+        if (async_board_worker(b, r)->member && (r == own || vb_group_member(b->group, r)))
+            return r;
+    return own;
+}
+
+struct waiting {
+    struct async_board *board;
+    int rank; /* of the reporter */
+    uint64_t until_ns;
+};
+
+static bool has_all_rows(void *arg)
+{
+    const struct async_board *b = ((const struct waiting *)arg)->board;
+    int r, own = vb_group_rank(b->group);
+
+    for (r = 0; r < b->slots; r++)
+        if (r != own && async_board_worker(b, r)->member && !b->has_row[r] &&
+            vb_group_member(b->group, r))
+            return false;
+    return true;
+}
+
+/* Also true at the end of a slice of the wait. */
+static bool something_new(void *arg)
+{
+    const struct waiting *w = arg;
+
+    return w->board->done || !vb_group_member(w->board->group, w->rank) ||
+           vb_clock_ns() >= w->until_ns;
+}
+
+/* Waits for the reporter. It may take long; the group finds out if it dies or is silent. */
+static vb_status wait_for(struct async_board *b, int rank)
+{
+    struct waiting w = {.board = b, .rank = rank};
+    uint64_t deadline = vb_clock_ns() + DONE_NS;
+    vb_status st = VB_OK;
+
+    while (st == VB_OK && !b->done && vb_group_member(b->group, rank)) {
+        w.until_ns = vb_clock_ns() + SLICE_NS;
+        st = vb_group_wait(b->group, something_new, &w, "the result", -1);
+        if (vb_clock_ns() > deadline)
+            return vb_err(VB_ERR_TIMEOUT, "rank %d has not reported the result within an hour",
+                          rank);
+    }
+    return st;
+}
+
+vb_status async_board_wait(struct async_board *b, bool *reports_p)
+{
+    struct waiting w = {.board = b};
+    vb_status st = VB_OK;
+    int rank;
+
+    *reports_p = false;
+    while (st == VB_OK && !b->done) {
+        rank = reporter(b);
+        if (rank == vb_group_rank(b->group)) {
+            *reports_p = true;
+            return vb_group_wait(b->group, has_all_rows, &w, "the figures of the other ranks", -1);
+        }
+        st = wait_for(b, rank);
+    }
+    return st;
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The steps of a worker with a dense model: a ticket, parameters, a gradient, a push. With hogwild
+ * the worker updates the server's parameters itself.
+ */
+#include "engine/async/train_async_priv.h"
+
+#include <stdlib.h>
+
+/* The factor for the gradient, which is a sum over samples. With a bound of 0 the server does not
+ * use it: it scales and clips the sum of all workers. */
+static float scale_of(const struct vb_async *a, const float *grads)
+{
+    const struct vb_trainer *t = a->trainer;
+    float scale = 1.f / (float)(t->batch->n > 0 ? t->batch->n : 1);
+
+    if (t->recipe.clip > 0 && a->job.bound != 0)
+        scale *= vb_k_clip(vb_k_norm(grads, a->job.n) * (double)scale, t->recipe.clip);
+    return scale;
+}
+
+/* own: room for a gradient that cannot be computed into its slot. */
+static vb_status step(struct vb_async *a, float *own)
+{
+    struct vb_trainer *t = a->trainer;
+    uint64_t computed = vb_trainer_computed_ns(t);
+    const float *params;
+    float *grads = NULL, scale;
+    vb_status st = ps_worker_pull(a->worker, &params);
+
+    if (st == VB_OK)
+        st = ps_worker_grads(a->worker, &grads);
+    vb_lap(&t->laps, VB_PHASE_COMM);
+    if (st == VB_OK && async_has_new_share(a))
+        st = async_repartition(a);
+    if (st == VB_OK)
+        st = vb_loader_next(t->loader, &t->batch);
+    vb_lap(&t->laps, VB_PHASE_DATA);
+    if (st != VB_OK)
+        return st;
+    grads = grads != NULL ? grads : own;
+    vb_dense_gradient(t, params, grads);
+    scale = scale_of(a, grads);
+    t->batch_n = t->batch->n;
+    st = ps_worker_push(a->worker, grads, (uint32_t)t->batch->n, scale);
+    if (st == VB_OK)
+        st = ps_worker_prefetch(a->worker);
+    vb_lap(&t->laps, VB_PHASE_COMM);
+    return st == VB_OK ? async_step_done(a, computed) : st;
+}
+
+static vb_status step_in_place(struct vb_async *a, float *grads)
+{
+    struct vb_trainer *t = a->trainer;
+    uint64_t computed = vb_trainer_computed_ns(t);
+    struct vb_k_update u = {.n = a->job.n, .grads = grads};
+    const float *params;
+    void *state;
+    vb_status st = ps_worker_pull(a->worker, &params);
+
+    vb_lap(&t->laps, VB_PHASE_COMM);
+    if (st == VB_OK)
+        st = vb_loader_next(t->loader, &t->batch);
+    vb_lap(&t->laps, VB_PHASE_DATA);
+    if (st != VB_OK)
+        return st;
+    vb_dense_gradient(t, params, grads);
+    u.params_out = ps_worker_shared(a->worker, 0, &state);
+    u.state_out = state;
+    u.scale = scale_of(a, grads);
+    u.rate = vb_k_rate(&t->recipe.schedule, (int64_t)a->worker->version);
+    vb_k_shared_update(&t->recipe.rule, &u);
+    ps_worker_applied(a->worker);
+    vb_lap(&t->laps, VB_PHASE_UPDATE);
+    t->batch_n = t->batch->n;
+    st = async_step_done(a, computed);
+    return st == VB_OK && a->worker->due != 0 ? async_do_due(a) : st;
+}
+
+vb_status async_run_dense(struct vb_async *a)
+{
+    float *own = vb_alloc_aligned(a->job.n * sizeof(float));
+    vb_status st = VB_OK;
+    bool go = true;
+
+    if (own == NULL)
+        return vb_err(VB_ERR_NO_MEMORY, "no memory for %zu gradients", a->job.n);
+    while (st == VB_OK && go) {
+        if (a->job.hogwild) {
+            go = ps_worker_claim(a->worker);
+            st = go ? step_in_place(a, own) : VB_OK;
+            continue;
+        }
+        st = async_ticket(a, &go);
+        if (st == VB_OK && go)
+            st = step(a, own);
+    }
+    free(own);
+    return st;
+}

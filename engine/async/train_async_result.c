@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The result: the figures of all workers and servers, from the board of the reporter.
+ */
+#include "engine/async/train_async_priv.h"
+
+#include <stdlib.h>
+
+bool vb_async_reports(const struct vb_async *a)
+{
+    return a->reports;
+}
+
+/* A peer has put the row, so its texts may lack the final zero. */
+static void add_row(const struct async_row *row, struct vb_train_result *result)
+{
+    struct vb_rank_result *r = &result->per_rank[result->rows++];
+
+    *r = row->result;
+    r->host[sizeof(r->host) - 1] = '\0';
+}
+
+static void add_worker(struct vb_async *a, int rank, const struct async_row *row,
+                       struct vb_train_result *result)
+{
+    const struct async_worker_stats *known = async_board_worker(a->board, rank);
+    struct vb_rank_result *r = &result->per_rank[result->rows];
+
+    add_row(row, result);
+    r->late_n = known->wait_n;
+    r->late_s = known->wait_s;
+    r->late_max_s = known->wait_max_s;
+    if (r->accuracy < 0)
+        r->accuracy = a->trainer->evals.accuracy; /* the worker has not evaluated at its own end */
+    if (async_board_run(a->board)->samples < 0)
+        result->samples += row->samples;
+    result->workers++;
+}
+
+/* Adds the rows of workers, then those of servers, in the order of ranks. */
+static void add_rows(struct vb_async *a, struct vb_train_result *result)
+{
+    const struct async_row *row;
+    bool server;
+    int pass, r;
+
+    for (pass = 0; pass < 2; pass++)
+        for (r = 0; r < async_board_slots(a->board); r++) {
+            row = async_board_row(a->board, r, &server);
+            if (row == NULL || server != (pass == 1))
+                continue;
+            if (server)
+                add_row(row, result);
+            else
+                add_worker(a, r, row, result);
+        }
+}
+
+static void add_staleness(struct vb_async *a, struct vb_train_result *result)
+{
+    int r;
+
+    for (r = 0; r < async_board_slots(a->board); r++) {
+        const struct async_worker_stats *known = async_board_worker(a->board, r);
+
+        if (known->was_member)
+            result->staleness[result->n_staleness++] =
+                (struct vb_worker_stale){.rank = r, .stale = known->stale};
+    }
+}
+
+/* A peer has put the faults, too: their number is checked, and their texts are terminated. */
+static void add_faults(const struct async_run_stats *run, struct vb_train_result *result)
+{
+    int i, n = run->n_faults < PS_FAULTS_MAX ? run->n_faults : PS_FAULTS_MAX;
+
+    for (i = 0; i < n; i++) {
+        struct vb_fault *f = &result->faults[i];
+
+        *f = run->faults[i];
+        f->what[sizeof(f->what) - 1] = f->why[sizeof(f->why) - 1] = '\0';
+    }
+    result->n_faults = n > 0 ? n : 0;
+}
+
+/* The figures of this worker alone. A rank that is only a server has none. */
+vb_status vb_async_own(struct vb_async *a, struct vb_train_result *result)
+{
+    const struct vb_trainer *t = a->trainer;
+    struct async_row own;
+
+    if (t->serves)
+        return VB_OK;
+    own = async_worker_row(a);
+    result->per_rank = calloc(1, sizeof(*result->per_rank));
+    if (result->per_rank == NULL)
+        return vb_err_sys("calloc");
+    add_row(&own, result);
+    result->ranks = t->world;
+    result->workers = 1;
+    result->steps = t->step;
+    result->resumed = t->resumed;
+    result->samples = own.samples;
+    result->train_s = own.result.train_s;
+    return VB_OK;
+}
+
+static vb_status collect(struct vb_async *a, struct vb_train_result *result)
+{
+    const struct async_run_stats *run = async_board_run(a->board);
+    struct async_row own = async_worker_row(a);
+    size_t slots = (size_t)async_board_slots(a->board);
+
+    result->per_rank = calloc(slots, sizeof(*result->per_rank));
+    result->staleness = calloc(slots, sizeof(*result->staleness));
+    result->faults = calloc(PS_FAULTS_MAX, sizeof(*result->faults));
+    if (result->per_rank == NULL || result->staleness == NULL || result->faults == NULL)
+        return vb_err_sys("calloc");
+    async_board_update_own(a->board, &own); /* with the last evaluation */
+    result->samples = run->samples > 0 ? run->samples : 0;
+    add_rows(a, result);
+    add_staleness(a, result);
+    add_faults(run, result);
+    return VB_OK;
+}
+
+vb_status vb_async_collect(struct vb_async *a, struct vb_train_result *result_p)
+{
+    struct vb_trainer *t = a->trainer;
+    struct vb_train_result result = {.ranks = t->world, .reports = true};
+    vb_status st = collect(a, &result);
+
+    if (st == VB_OK)
+        st = vb_train_fill_params(t, &result);
+    if (st != VB_OK) {
+        vb_train_result_fini(&result);
+        return st;
+    }
+    vb_train_fill_run(t, &result);
+    *result_p = result;
+    return VB_OK;
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A server in training: a thread beside a worker, or a rank of its own. At the end it sends what it
+ * knows of the workers to their boards.
+ */
+#include "engine/async/train_async_priv.h"
+
+#include <string.h>
+
+static struct async_row server_row(const struct ps_server *s, int rank)
+{
+    const struct ps_server_stats *stats = &s->stats;
+    struct async_row row = {0};
+    struct vb_rank_result *r = &row.result;
+
+    vb_train_fill_host(r);
+    r->rank = rank;
+    r->server = true;
+    r->accuracy = -1;
+    r->train_s = (double)stats->total_ns / 1e9;
+    r->phase_s[VB_PHASE_UPDATE] = (double)stats->apply_ns / 1e9;
+    r->phase_s[VB_PHASE_WAIT] = (double)stats->idle_ns / 1e9;
+    r->phase_s[VB_PHASE_COMM] = (double)(stats->total_ns - stats->apply_ns - stats->idle_ns) / 1e9;
+    r->cpu_pct = stats->total_ns > 0 ? 100 * (double)stats->cpu_ns / (double)stats->total_ns : 0;
+    return row;
+}
+
+/* Writes what the server knows of the workers to its own board. */
+static void note_workers(const struct ps_server *s, struct async_board *board)
+{
+    struct async_run_stats *run = async_board_run(board);
+    int w;
+
+    for (w = 0; w < ps_clients(s->job); w++) {
+        const struct ps_client *client = &s->clients[w];
+        struct async_worker_stats *known = async_board_worker(board, ps_worker_rank(s->job, w));
+
+        *known = (struct async_worker_stats){.member = client->member,
+                                             .was_member = client->was_member,
+                                             .stale = client->stale,
+                                             .wait_n = (int64_t)client->waits.n,
+                                             .wait_s = (double)client->waits.ns / 1e9,
+                                             .wait_max_s = (double)client->waits.max_ns / 1e9};
+    }
+    run->samples = s->job->hogwild ? -1 : s->stats.samples;
+    run->n_faults = s->faults.n;
+    memcpy(run->faults, s->faults.list, sizeof(run->faults));
+}
+
+static bool anybody_left(const struct ps_server *s)
+{
+    int w;
+
+    for (w = 0; w < ps_clients(s->job); w++)
+        if (s->clients[w].member)
+            return true;
+    return false;
+}
+
+/* Called by the server, or by a standby that has taken over, before it sends PS_FINAL. */
+static vb_status show_board(struct ps_server *s, void *arg)
+{
+    struct async_board *board = arg;
+    struct async_row row = server_row(s, vb_group_rank(s->group));
+
+    note_workers(s, board);
+    return async_board_put_server(board, &row, s->k == 0);
+}
+
+/* Serves to the end, and until no worker needs the server. */
+static vb_status serve_workers(struct async_server *srv, struct ps_server *s,
+                               struct async_board *board)
+{
+    vb_status st = ps_server_begin(s);
+
+    s->on_final = show_board;
+    s->final_arg = board;
+    while (st == VB_OK && !s->done)
+        st = ps_server_round(s);
+    if (st == VB_OK && !anybody_left(s))
+        return vb_err(VB_ERR_PEER, "all workers are gone, after %lld of %lld steps",
+                      (long long)ps_version_of(s), (long long)s->job->steps);
+    if (st != VB_OK)
+        return st;
+    ps_server_conclude(s);
+    atomic_store(&srv->cpu_ns, s->stats.cpu_ns);
+    st = ps_server_finish(s);
+    return st == VB_OK ? ps_server_linger(s) : st;
+}
+
+vb_status async_serve(struct async_server *srv, int number)
+{
+    struct vb_async *a = srv->async;
+    struct vb_group_opts opts = async_group(a, ps_server_rank(&a->job, 0) + number);
+    size_t info_bytes = number % a->job.servers == 0 ? async_join_info_bytes(a) : 0;
+    struct async_board *board = NULL;
+    struct ps_server *s = NULL;
+    struct vb_group *group;
+    vb_status st = vb_group_open(&opts, &group);
+
+    if (st != VB_OK)
+        return st;
+    st = async_board_open(group, info_bytes, &board);
+    if (st == VB_OK && info_bytes > 0)
+        st = async_join_info_put(a, board);
+    if (st == VB_OK)
+        st = ps_server_create(group, &a->job, a->params, a->state, &s);
+    /* pairs with the acquire in async_wait_until_ready() */
+    atomic_store_explicit(&srv->ready, true, memory_order_release);
+    if (st == VB_OK && a->trainer->serves)
+        vb_place_leave(&a->trainer->place);
+    if (st == VB_OK)
+        st = serve_workers(srv, s, board);
+    if (st != VB_OK && st != VB_ERR_PEER)
+        vb_group_abort(group, "a server failed");
+    ps_server_leave(s);
+    async_board_leave(board);
+    vb_group_close(group);
+    ps_server_close(s);
+    async_board_free(board);
+    return st;
+}
+
+/* The server may run on any cpu of the process. On the cpus of the worker, which is pinned, it
+ * would have no room. */
+static void *serve_main(void *arg)
+{
+    struct async_server *srv = arg;
+    struct vb_trainer *t = srv->async->trainer;
+
+    if (CPU_COUNT(&t->cpus) > 0)
+        (void)sched_setaffinity(0, sizeof(t->cpus), &t->cpus);
+    vb_log_set_rank(t->world > 1 ? t->rank : -1);
+    vb_team_size(1);
+    srv->status = async_serve(srv, srv->number);
+    atomic_store_explicit(&srv->ready, true, memory_order_release);
+    return NULL;
+}
+
+static vb_status start_server(struct async_server *srv, int number)
+{
+    int err;
+
+    srv->number = number;
+    err = pthread_create(&srv->thread, NULL, serve_main, srv);
+    if (err != 0)
+        return vb_err(VB_ERR_NO_MEMORY, "cannot start the thread of a server: %s", strerror(err));
+    srv->started = true;
+    return VB_OK;
+}
+
+/* Server k is a thread of rank k, and its standby is a thread of the next rank. */
+vb_status async_start_servers(struct vb_async *a)
+{
+    const struct vb_trainer *t = a->trainer;
+    int before = (t->rank + t->world - 1) % t->world;
+    vb_status st = VB_OK;
+
+    if (t->o->async.dedicated || t->o->join.joined != NULL)
+        return VB_OK;
+    if (t->rank < a->job.servers)
+        st = start_server(&a->server, t->rank);
+    if (st == VB_OK && a->job.replicas > 1 && before < a->job.servers)
+        st = start_server(&a->standby, a->job.servers + before);
+    return st;
+}
+
+static vb_status join_server(struct async_server *srv)
+{
+    if (!srv->started)
+        return VB_OK;
+    pthread_join(srv->thread, NULL);
+    srv->started = false;
+    return srv->status;
+}
+
+vb_status async_join_servers(struct vb_async *a)
+{
+    vb_status st = join_server(&a->server), other = join_server(&a->standby);
+
+    return st == VB_OK ? other : st;
+}
+
+/* The acquire pairs with the releases in async_serve() and serve_main(): after it the worker may
+ * change the parameters that the server has copied. */
+void async_wait_until_ready(const struct async_server *srv)
+{
+    while (srv->started && !atomic_load_explicit(&srv->ready, memory_order_acquire))
+        sched_yield();
+}

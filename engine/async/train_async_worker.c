@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A worker in training: it opens or joins the group, makes steps (train_async_dense.c,
+ * train_async_sparse.c), and reads the final parameters. A worker that the others have dropped
+ * joins again.
+ */
+#include "engine/async/train_async_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LOOK_EVERY 64 /* steps after which a worker that never waits makes progress */
+
+vb_status async_evaluate(struct vb_trainer *t)
+{
+    struct vb_model_loss sum = {0};
+    vb_status st = t->ops->evaluate(t, 0, t->data.n_test, &sum);
+
+    t->evals.accuracy = (double)sum.correct / t->data.n_test;
+    t->evals.loss = sum.loss / t->data.n_test;
+    vb_lap(&t->laps, VB_PHASE_EVAL);
+    return st;
+}
+
+/* Shows progress, if it is time to. Only a server knows how far all workers are together. */
+static vb_status show(struct vb_async *a)
+{
+    struct vb_trainer *t = a->trainer;
+    uint64_t step = (uint64_t)t->step;
+    vb_status st = VB_OK;
+
+    if (!vb_trainer_is_to_show(t, false))
+        return VB_OK;
+    if (vb_train_apart(t->o))
+        st = ps_worker_fetch_version(a->worker, &step);
+    if (st == VB_OK)
+        vb_trainer_show(t, (int64_t)step, false);
+    return st;
+}
+
+vb_status async_do_due(struct vb_async *a)
+{
+    struct vb_trainer *t = a->trainer;
+    uint32_t due = atomic_exchange(&a->worker->due, 0);
+    uint64_t version;
+    vb_status st;
+
+    if (due == 0)
+        return VB_OK;
+    st = ps_worker_snapshot(a->worker, a->params, due & PS_SAVE ? a->state : NULL, &version);
+    vb_lap(&t->laps, due & PS_SAVE ? VB_PHASE_CHECKPOINT : VB_PHASE_EVAL);
+    if (st == VB_OK && (due & PS_EVAL))
+        st = async_evaluate(t);
+    if (st == VB_OK && (due & PS_EVAL)) {
+        vb_train_keep_eval(t, (int64_t)version);
+        vb_trainer_show(t, (int64_t)version, true);
+    }
+    if (st == VB_OK && (due & PS_SAVE))
+        st = vb_train_save(t, (int64_t)version);
+    return st;
+}
+
+vb_status async_ticket(struct vb_async *a, bool *go_p)
+{
+    vb_status st = ps_worker_ticket(a->worker, go_p);
+
+    vb_lap(&a->trainer->laps, a->job.bound >= 0 ? VB_PHASE_WAIT : VB_PHASE_COMM);
+    if (st == VB_OK && a->worker->due != 0)
+        st = async_do_due(a);
+    return st;
+}
+
+vb_status async_repartition(struct vb_async *a)
+{
+    uint64_t version = 0;
+    vb_status st = VB_OK;
+
+    a->shares = atomic_load(&a->worker->shares);
+    if (a->shares != 0) /* otherwise the worker has rejoined, and its share is not known yet */
+        st = ps_worker_fetch_version(a->worker, &version);
+    if (st == VB_OK && a->shares != 0)
+        st = vb_trainer_repartition(a->trainer, PS_SHARE_OF(a->shares), PS_SHARES_OF(a->shares),
+                                    (int64_t)version);
+    return st;
+}
+
+vb_status async_step_done(struct vb_async *a, uint64_t computed_ns)
+{
+    struct vb_trainer *t = a->trainer;
+    vb_status st;
+
+    vb_trainer_slow_down(t, vb_trainer_computed_ns(t) - computed_ns);
+    t->step++;
+    t->samples += t->batch_n;
+    t->shows = a->worker->below == 0;
+    vb_group_step(a->ps);
+    st = show(a);
+    return st == VB_OK && t->step % LOOK_EVERY == 0 ? vb_progress(a->ps) : st;
+}
+
+/* Evaluates at this worker's own end, on a snapshot, while others may still train. With a bound of
+ * 0 all workers end together, and the reporter evaluates. */
+static vb_status evaluate_at_end(struct vb_async *a)
+{
+    struct vb_trainer *t = a->trainer;
+    uint64_t version;
+    vb_status st;
+
+    a->accuracy = -1;
+    if (!vb_train_apart(t->o) || t->world == 1)
+        return VB_OK;
+    st = ps_worker_snapshot(a->worker, a->params, NULL, &version);
+    if (st == VB_OK)
+        st = async_evaluate(t);
+    a->accuracy = t->evals.accuracy;
+    return st;
+}
+
+/* This worker's figures, without the cpu time of server threads in its process. */
+struct async_row async_worker_row(struct vb_async *a)
+{
+    struct vb_trainer *t = a->trainer;
+    struct async_row row = {.samples = t->samples};
+    struct vb_rank_result *r = &row.result;
+    double cpu_s = (double)(atomic_load(&a->server.cpu_ns) + atomic_load(&a->standby.cpu_ns)) / 1e9;
+
+    vb_train_fill_rank(t, a->ps, r);
+    r->rank = vb_group_rank(a->ps);
+    r->accuracy = a->accuracy;
+    if (r->train_s > 0)
+        r->cpu_pct -= 100 * cpu_s / r->train_s;
+    return row;
+}
+
+/* Reads the final parameters, and exchanges figures with the other members. */
+static vb_status finish(struct vb_async *a)
+{
+    struct vb_trainer *t = a->trainer;
+    struct async_row row;
+    uint64_t version;
+    vb_status st = evaluate_at_end(a);
+
+    if (st == VB_OK)
+        st =
+            ps_worker_end(a->worker, a->params, t->o->save.dir != NULL ? a->state : NULL, &version);
+    if (st != VB_OK)
+        return st;
+    vb_lap(&t->laps, VB_PHASE_WAIT);
+    t->step = (int64_t)version;
+    row = async_worker_row(a);
+    st = async_board_put_worker(a->board, &row);
+    if (st == VB_OK)
+        st = ps_worker_bye(a->worker);
+    return st == VB_OK ? async_board_wait(a->board, &a->reports) : st;
+}
+
+static void name_transport(struct vb_async *a)
+{
+    snprintf(a->trainer->sums.transport, sizeof(a->trainer->sums.transport), "%s",
+             vb_group_transport(a->ps, ps_server_rank(&a->job, 0)));
+}
+
+static vb_status open_worker(struct vb_async *a)
+{
+    struct vb_group_opts opts = async_group(a, a->trainer->rank);
+    vb_status st = vb_group_open(&opts, &a->ps);
+
+    a->root_fd = -1; /* the group owns it now */
+    if (st == VB_OK)
+        st = async_board_open(a->ps, 0, &a->board);
+    if (st == VB_OK)
+        st = ps_worker_create(a->ps, &a->job, &a->worker);
+    if (st == VB_OK)
+        name_transport(a);
+    return st;
+}
+
+/* Joins a job that is running. again: the worker was a member before, and was dropped. */
+static vb_status join_others(struct vb_async *a, bool again)
+{
+    struct vb_group_opts opts = async_group(a, 0);
+    vb_status st = a->ps == NULL ? vb_group_join(&opts, &a->ps) : VB_OK;
+
+    if (st == VB_OK && a->board == NULL)
+        st = async_board_open(a->ps, 0, &a->board);
+    if (st == VB_OK)
+        st = ps_worker_join(a->ps, &a->job, &a->worker);
+    if (st == VB_OK)
+        st = ps_worker_hello(a->worker, again);
+    if (st == VB_OK)
+        name_transport(a);
+    return st;
+}
+
+void async_close_worker(struct vb_async *a)
+{
+    ps_worker_leave(a->worker);
+    async_board_leave(a->board);
+    vb_group_close(a->ps);
+    ps_worker_close(a->worker);
+    async_board_free(a->board);
+    a->ps = NULL;
+    a->worker = NULL;
+    a->board = NULL;
+}
+
+/* A worker that fails by itself tells the others at once, because they may be waiting for it. */
+static void abort_if_failed(struct vb_async *a, vb_status st)
+{
+    if (st != VB_OK && st != VB_ERR_PEER && a->ps != NULL)
+        vb_group_abort(a->ps, "a worker failed");
+}
+
+/* From the first step to the end. */
+static vb_status run_to_end(struct vb_async *a)
+{
+    vb_status st = a->job.sparse ? async_run_sparse(a) : async_run_dense(a);
+
+    return st == VB_OK ? finish(a) : st;
+}
+
+/* Whether the others have dropped this worker, because it was stopped for too long, and it may join
+ * again. Rank 0 may not, because workers join through it. Nor may a process with a server, because
+ * a server that was dropped is lost. */
+static bool was_dropped(const struct vb_async *a)
+{
+    const struct ps_worker *w = a->worker;
+
+    if (w == NULL || a->server.started || a->standby.started || vb_group_rank(a->ps) == 0)
+        return false;
+    return w->lost_rank < 0 || vb_group_end(a->ps, w->lost_rank) == VB_END_DROPPED_US;
+}
+
+/* Joins again with the same process, model and data, in another slot of the group. */
+static vb_status rejoin(struct vb_async *a)
+{
+    vb_status st;
+
+    VB_LOG_WARN("the other ranks have dropped this worker, because it was silent; it joins again");
+    async_close_worker(a);
+    a->shares = 0;
+    st = join_others(a, true);
+    if (st == VB_OK) {
+        vb_log_set_rank(vb_group_rank(a->ps));
+        VB_LOG_WARN("this worker has joined again, as rank %d", vb_group_rank(a->ps));
+    }
+    return st;
+}
+
+vb_status async_work(struct vb_async *a)
+{
+    struct vb_trainer *t = a->trainer;
+    vb_status st = t->o->join.joined != NULL ? join_others(a, false) : open_worker(a);
+
+    abort_if_failed(a, st);
+    async_wait_until_ready(&a->server);
+    async_wait_until_ready(&a->standby);
+    if (st == VB_OK)
+        vb_place_leave(&t->place); /* from now on only the other group is used */
+    if (st == VB_OK && t->o->hooks.begun != NULL)
+        t->o->hooks.begun(t->o->hooks.begun_arg);
+    vb_laps_begin(&t->laps);
+    if (st == VB_OK)
+        st = run_to_end(a);
+    while (st == VB_ERR_PEER && was_dropped(a)) {
+        st = rejoin(a);
+        if (st == VB_OK)
+            st = run_to_end(a);
+    }
+    abort_if_failed(a, st);
+    if (st != VB_OK)
+        async_close_worker(a);
+    return st;
+}

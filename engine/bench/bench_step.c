@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Measures the parts of a step. The trainer makes blocks of steps in three modes, in turn, so that
+ * other load on the machine affects all modes. The time of a block is that of its slowest rank. The
+ * median of the blocks is reported.
+ *
+ * The learning rate is so low that parameters hardly change. So all blocks compute the same, and
+ * ranks can make steps together again after steps without sums. Gradients are not clipped, because
+ * at the start nearly all would be, and later in training few are. Without sums each rank updates
+ * all parameters itself, even if the ranks of one host share the update in training. The time that
+ * sharing saves is thus subtracted from the exposed transfer, as it is in training.
+ */
+#include "engine/bench/engine_bench.h"
+#include "engine/train/trainer.h"
+
+#include <float.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RATE 1e-6
+#define STEPS_MAX (INT64_C(1) << 40) /* more steps than a benchmark makes */
+#define BLOCK_US 2000.0              /* a block has as many steps as fit into this time */
+#define BLOCK_MAX 4096
+#define ROUNDS_MIN 5
+#define ROUNDS_MAX 256 /* the times of a mode fit into one record */
+#define WARM_BLOCKS 4
+#define EPOCH_MIN 8 /* steps of an epoch of synthetic data, at least */
+
+enum mode { FULL, NO_SUMS, SUMS, MODES };
+
+struct bench {
+    struct vb_trainer trainer;
+    struct vb_group *group; /* NULL: this is the only rank */
+    int world;
+    size_t bytes;          /* size of the last gradient */
+    int64_t block[MODES];  /* steps per block; rank 0 chooses block, step_us and rounds */
+    double step_us[MODES]; /* an estimate */
+    int rounds;
+    double us[MODES][ROUNDS_MAX];
+};
+
+/* ---- blocks ---------------------------------------------------------------------------------- */
+
+static vb_status make_steps(struct bench *b, enum mode mode, int64_t n)
+{
+    struct vb_trainer *t = &b->trainer;
+    vb_status st = VB_OK;
+    int64_t i;
+
+    t->sums.off = mode == NO_SUMS;
+    for (i = 0; i < n && st == VB_OK; i++)
+        st = mode == SUMS ? t->ops->sum_again(t, &b->bytes) : vb_trainer_step(t);
+    t->sums.off = false;
+    return st;
+}
+
+static vb_status time_block(struct bench *b, enum mode mode, int64_t n, double *us_p)
+{
+    vb_status st = b->group != NULL ? vb_group_barrier(b->group) : VB_OK;
+    uint64_t start = vb_clock_ns();
+
+    if (st == VB_OK)
+        st = make_steps(b, mode, n);
+    *us_p = (double)(vb_clock_ns() - start) / 1e3 / (double)n;
+    return st;
+}
+
+/* The first blocks warm up and show how long a step takes. */
+static vb_status settle_block(struct bench *b, enum mode mode)
+{
+    struct {
+        int64_t block;
+        double us;
+    } own = {.block = 1};
+    vb_status st = VB_OK;
+    int i;
+
+    for (i = 0; i < WARM_BLOCKS && st == VB_OK; i++) {
+        st = time_block(b, mode, own.block, &own.us);
+        own.block = own.us < BLOCK_US / BLOCK_MAX ? BLOCK_MAX : (int64_t)(BLOCK_US / own.us) + 1;
+        if (st == VB_OK && b->group != NULL)
+            st = vb_group_broadcast(b->group, 0, &own, sizeof(own));
+    }
+    b->block[mode] = own.block;
+    b->step_us[mode] = own.us;
+    return st;
+}
+
+/* A single rank has no sums, so it has one mode only. */
+static int modes_of(const struct bench *b)
+{
+    return b->world > 1 ? MODES : FULL + 1;
+}
+
+static vb_status settle(struct bench *b, double seconds)
+{
+    double rounds;
+    vb_status st = VB_OK;
+    int mode;
+
+    for (mode = 0; mode < modes_of(b) && st == VB_OK; mode++)
+        st = settle_block(b, (enum mode)mode);
+    rounds = seconds * 1e6 / (b->step_us[FULL] * (double)b->block[FULL]);
+    b->rounds = rounds > ROUNDS_MAX ? ROUNDS_MAX : rounds > ROUNDS_MIN ? (int)rounds : ROUNDS_MIN;
+    return st;
+}
+
+/* The order of the modes alternates, so that no mode always follows the same one. Before a long
+ * block some steps are made that do not count, so that caches and the loader are in the same state
+ * as in the middle of a block. */
+static vb_status one_round(struct bench *b, int round)
+{
+    int n = modes_of(b), i;
+    vb_status st = VB_OK;
+
+    for (i = 0; i < n && st == VB_OK; i++) {
+        enum mode mode = (enum mode)(round % 2 == 0 ? i : n - 1 - i);
+
+        st = make_steps(b, mode, b->block[mode] / 8);
+        if (st == VB_OK)
+            st = time_block(b, mode, b->block[mode], &b->us[mode][round]);
+    }
+    return st;
+}
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+/* The median over rounds of the slowest rank. all: room for ROUNDS_MAX numbers of each rank. */
+static vb_status slowest(struct bench *b, enum mode mode, double *all, double *ms_p)
+{
+    double *us = b->us[mode];
+    vb_status st = VB_OK;
+    int r, i;
+
+    if (b->group != NULL)
+        st = vb_group_gather(b->group, us, sizeof(b->us[mode]), all);
+    for (r = 0; st == VB_OK && b->group != NULL && r < b->world; r++)
+        for (i = 0; i < b->rounds; i++)
+            if (all[r * ROUNDS_MAX + i] > us[i])
+                us[i] = all[r * ROUNDS_MAX + i];
+    vb_sort(us, (size_t)b->rounds);
+    *ms_p = us[b->rounds / 2] / 1e3;
+    return st;
+}
+
+static vb_status longest(struct bench *b, int64_t *bytes_p)
+{
+    int64_t all[VB_WORLD_MAX], own = (int64_t)b->bytes;
+    vb_status st = VB_OK;
+    int r;
+
+    *bytes_p = own;
+    if (b->group != NULL)
+        st = vb_group_gather(b->group, &own, sizeof(own), all);
+    for (r = 0; st == VB_OK && b->group != NULL && r < b->world; r++)
+        if (all[r] > *bytes_p)
+            *bytes_p = all[r];
+    return st;
+}
+
+static vb_status summarise(struct bench *b, struct vb_step_point *p)
+{
+    double *all = calloc((size_t)b->world, sizeof(b->us[0])), ms[MODES] = {0};
+    vb_status st = VB_OK;
+    int mode;
+
+    if (all == NULL)
+        return vb_err_sys("calloc");
+    for (mode = 0; mode < modes_of(b) && st == VB_OK; mode++)
+        st = slowest(b, (enum mode)mode, all, &ms[mode]);
+    free(all);
+    if (b->world == 1)
+        ms[NO_SUMS] = ms[FULL];
+    p->step_ms = ms[FULL];
+    p->compute_ms = ms[NO_SUMS];
+    p->transfer_ms = ms[SUMS];
+    p->exposed_ms = ms[FULL] > ms[NO_SUMS] ? ms[FULL] - ms[NO_SUMS] : 0;
+    return st == VB_OK ? longest(b, &p->bytes) : st;
+}
+
+/* ---- the run --------------------------------------------------------------------------------- */
+
+static vb_status measure(struct bench *b, double seconds, struct vb_step_point *point)
+{
+    vb_status st;
+    int round;
+
+    st = settle(b, seconds);
+    for (round = 0; round < b->rounds && st == VB_OK; round++)
+        st = one_round(b, round);
+    if (st == VB_OK)
+        st = b->trainer.ops->sum_again(&b->trainer, &b->bytes);
+    return st == VB_OK ? summarise(b, point) : st;
+}
+
+static void make_enough(struct vb_train_opts *train)
+{
+    int64_t enough = train->length.batch * train->group.world * EPOCH_MIN;
+    bool sparse = vb_train_model_find(train->model)->sparse;
+    int64_t most = sparse ? VB_DATA_ROWS_MAX : VB_DATA_SYNTH_MAX;
+    struct vb_data_spec *data = &train->data.ask.data;
+
+    if (data->format == VB_DATA_SYNTH && !data->n_given && data->n_train < enough)
+        data->n_train = (int)(enough < most ? enough : most);
+}
+
+static void fill_opts(const struct vb_step_opts *o, int batch, struct vb_group *group,
+                      struct vb_train_opts *train)
+{
+    *train = o->train;
+    train->open_group = group;
+    train->length.batch = batch;
+    train->data.whole_steps = true;
+    train->length.steps = STEPS_MAX;
+    train->learn.lr = RATE;
+    train->learn.schedule = VB_SCHEDULE_CONSTANT;
+    train->learn.momentum = train->learn.weight_decay = train->learn.clip = -1;
+    train->data.test_limit = 1;
+    train->data.ask.no_test = true;
+    make_enough(train);
+}
+
+static vb_status one_batch(struct bench *b, const struct vb_step_opts *o, int batch,
+                           struct vb_step_point *point)
+{
+    struct vb_train_opts train;
+    vb_status st;
+
+    fill_opts(o, batch, b->group, &train);
+    point->batch = batch;
+    st = vb_trainer_open(&b->trainer, &train, NULL);
+    if (st == VB_OK && b->trainer.recipe.clip > 0)
+        b->trainer.recipe.clip = DBL_MAX; /* at this rate gradients stay as large as at the start
+                                             and would all be clipped */
+    if (st == VB_OK)
+        st = measure(b, o->seconds, point);
+    if (st != VB_OK)
+        vb_trainer_give_up(&b->trainer, st);
+    vb_trainer_close(&b->trainer);
+    return st;
+}
+
+static vb_status all_batches(struct bench *b, const struct vb_step_opts *o,
+                             struct vb_step_result *result)
+{
+    vb_status st = VB_OK;
+    int i;
+
+    for (i = 0; i < o->n_batches && st == VB_OK; i++) {
+        st = one_batch(b, o, o->batches[i], &result->points[i]);
+        result->n += st == VB_OK;
+        if (st == VB_OK && o->each != NULL && o->train.group.rank == 0)
+            o->each(o->each_arg, result);
+    }
+    return st;
+}
+
+vb_status vb_bench_step(const struct vb_step_opts *o, struct vb_step_result *result_p)
+{
+    struct vb_place place = {0};
+    vb_status st = vb_trainer_check(&o->train);
+    struct bench *b;
+
+    if (st != VB_OK)
+        return st;
+    b = calloc(1, sizeof(*b));
+    if (b == NULL)
+        return vb_err_sys("calloc");
+    memset(result_p, 0, sizeof(*result_p));
+    b->world = o->train.group.world;
+    st = vb_place_open(&o->train, &place);
+    if (st == VB_OK) {
+        b->group = place.group;
+        result_p->ranks = b->world;
+        result_p->threads =
+            place.placement != NULL ? place.placement->threads : o->train.place.threads;
+        snprintf(result_p->transport, sizeof(result_p->transport), "%s",
+                 b->group != NULL ? vb_group_transports(b->group) : "self");
+        st = all_batches(b, o, result_p);
+        vb_place_close(&place);
+    }
+    free(b);
+    return st;
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Benchmarks of the engine: the parts of a training step, and the parameter server.
+ */
+#ifndef VB_PUB_BENCH_H
+#define VB_PUB_BENCH_H
+
+#include "engine/train/train.h"
+
+/* ---- the parts of a step --------------------------------------------------------------------- */
+
+#define VB_STEP_BATCHES_MAX 32
+#define VB_STEP_REACH 1000000 /* largest batch that is considered */
+
+/* The measurement of one batch size. Times are medians over blocks of steps; the time of a block is
+ * that of its slowest rank. */
+struct vb_step_point {
+    int batch;          /* of one rank */
+    int64_t bytes;      /* of a rank's gradient; sparse models: of the longest list */
+    double step_ms;     /* a step as in training */
+    double compute_ms;  /* a step without sums over ranks */
+    double transfer_ms; /* the sums alone */
+    double exposed_ms;  /* what the sums add to a step; never negative */
+};
+
+struct vb_step_result {
+    char transport[32]; /* "shm", "shm+verbs" ...; "self": one rank */
+    int ranks;
+    int threads; /* of a rank */
+    struct vb_step_point points[VB_STEP_BATCHES_MAX];
+    int n;
+};
+
+struct vb_step_opts {
+    struct vb_train_opts train; /* group, model and data; the rest is chosen */
+    int batches[VB_STEP_BATCHES_MAX];
+    int n_batches;
+    double seconds; /* of each measurement; there are three per batch size */
+
+    /* Called on rank 0 after each batch size, with all points so far. May be NULL. */
+    void (*each)(void *arg, const struct vb_step_result *result);
+    void *each_arg;
+};
+
+/* Measures steps of each batch size: steps as in training, steps without the sums over ranks, and
+ * the sums alone, in turn. Collective: all ranks call it with the same options except for their
+ * place. Synthetic data is made as long as needed, unless the options say how long it is. */
+vb_status vb_bench_step(const struct vb_step_opts *o, struct vb_step_result *result_p);
+
+/* The smallest batch whose computing takes at least as long as the sums, by straight lines through
+ * the points. Returns 0 if there is none up to VB_STEP_REACH. Does no I/O. */
+int64_t vb_step_hidden_from(const struct vb_step_point *points, int n);
+
+/* ---- the parameter server -------------------------------------------------------------------- */
+
+enum vb_ps_op { VB_PS_PUSH, VB_PS_PULL, VB_PS_BOTH };
+
+/* A measurement of the parameter server. All workers run at the same time, and each one has one
+ * operation under way. */
+struct vb_ps_line {
+    enum vb_ps_op op;
+    char transport[32];
+    int workers, servers;
+    int64_t keys;           /* sparse; 0: dense */
+    int64_t bytes;          /* size of the values in one direction */
+    double time_us, p99_us; /* median and 99th percentile, of the slowest worker */
+    double gb_s;            /* of values, of all workers together */
+    double server_cpu_us;   /* cpu time of the servers' threads per operation, including polling */
+    double server_apply_us; /* time to apply an operation, summed over all servers */
+    double server_idle;     /* share of the time in which servers had nothing to do */
+    int64_t wrong;          /* parameters that differ from the result of all pushes */
+};
+
+struct vb_ps_bench {
+    const size_t *sizes; /* bytes of dense parameters */
+    int n_sizes;
+    const int64_t *keys; /* numbers of keys of sparse operations */
+    int n_keys;
+    int64_t features;
+    int servers;              /* number of servers, which are the last ranks; 0: one */
+    enum vb_k_rule_kind rule; /* not ftrl */
+    double seconds;
+    void (*each)(void *arg, const struct vb_ps_line *line); /* called on rank 0; may be NULL */
+    void *each_arg;
+};
+
+/* Collective. Measures pushes, pulls and both, for each size and each number of keys. */
+vb_status vb_bench_ps(struct vb_group *group, const struct vb_ps_bench *o, int64_t *wrong_p);
+
+#endif

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The checkpoints of a folder: finds the latest and removes old ones. Files whose names do not have
+ * the form that the writer uses are left alone.
+ */
+#include "engine/checkpoint/checkpoint_priv.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NAME_FORMAT "checkpoint-%lld.vbc"
+
+struct steps {
+    int64_t *list;
+    size_t n, cap;
+};
+
+bool cp_path(char path[PATH_MAX], const char *dir, int64_t step)
+{
+    return snprintf(path, PATH_MAX, "%s/" NAME_FORMAT, dir, (long long)step) < PATH_MAX;
+}
+
+/* The step in a file name, and the rest of the name after it. Returns -1 if the name is not that of
+ * a checkpoint. Numbers must be written without leading zeros, so no two names have the same step.
+ */
+static int64_t step_of(const char *name, const char **rest_p)
+{
+    static const char prefix[] = "checkpoint-";
+    char again[64];
+    long long step;
+    int len;
+
+    if (strncmp(name, prefix, sizeof(prefix) - 1) != 0)
+        return -1;
+    step = strtoll(name + sizeof(prefix) - 1, NULL, 10);
+    len = snprintf(again, sizeof(again), NAME_FORMAT, step);
+    if (step < 0 || strncmp(name, again, (size_t)len) != 0)
+        return -1;
+    *rest_p = name + len;
+    return step;
+}
+
+/* Whether the rest of a name is ".PID.tmp". */
+static bool is_temp(const char *rest)
+{
+    size_t digits = rest[0] == '.' ? strspn(rest + 1, "0123456789") : 0;
+
+    return digits > 0 && strcmp(rest + 1 + digits, ".tmp") == 0;
+}
+
+static void remove_in(DIR *folder, const char *dir, const char *name)
+{
+    if (unlinkat(dirfd(folder), name, 0) != 0 && errno != ENOENT)
+        VB_LOG_WARN("remove %s/%s: %s", dir, name, strerror(errno));
+}
+
+void cp_remove_stale(const char *dir)
+{
+    DIR *folder = opendir(dir);
+    const char *rest;
+    struct dirent *e;
+
+    if (folder == NULL)
+        return; /* the writer reports the reason */
+    while ((e = readdir(folder)) != NULL)
+        if (step_of(e->d_name, &rest) >= 0 && is_temp(rest))
+            remove_in(folder, dir, e->d_name);
+    closedir(folder);
+}
+
+/* ---- all checkpoints ------------------------------------------------------------------------- */
+
+static vb_status add(struct steps *steps, int64_t step)
+{
+    size_t cap = steps->cap * 2 + 64;
+    int64_t *bigger;
+
+    if (steps->n == steps->cap) {
+        bigger = realloc(steps->list, cap * sizeof(*bigger));
+        if (bigger == NULL)
+            return vb_err_sys("realloc");
+        steps->list = bigger;
+        steps->cap = cap;
+    }
+    steps->list[steps->n++] = step;
+    return VB_OK;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+    return (x < y) - (x > y);
+}
+
+/* Lists the steps of all checkpoints up to step most, the newest first. */
+static vb_status list_steps(DIR *folder, int64_t most, struct steps *steps)
+{
+    vb_status st = VB_OK;
+    const char *rest;
+    struct dirent *e;
+    int64_t step;
+
+    while (st == VB_OK && (e = readdir(folder)) != NULL) {
+        step = step_of(e->d_name, &rest);
+        if (step >= 0 && step <= most && *rest == '\0')
+            st = add(steps, step);
+    }
+    if (st == VB_OK && steps->n > 0)
+        qsort(steps->list, steps->n, sizeof(*steps->list), newest_first);
+    return st;
+}
+
+/* Checkpoints of later steps do not count: a run that went back to an earlier step has some, and
+ * they must not cause the new one to be removed. */
+void cp_remove_old(const char *dir, int64_t step, int keep)
+{
+    DIR *folder = opendir(dir);
+    struct steps steps = {0};
+    char name[64];
+    size_t i;
+
+    if (folder == NULL) {
+        VB_LOG_WARN("open folder %s: %s", dir, strerror(errno));
+        return;
+    }
+    if (list_steps(folder, step, &steps) == VB_OK)
+        for (i = (size_t)keep; i < steps.n; i++) {
+            snprintf(name, sizeof(name), NAME_FORMAT, (long long)steps.list[i]);
+            remove_in(folder, dir, name);
+        }
+    free(steps.list);
+    closedir(folder);
+}
+
+/* ---- the latest ------------------------------------------------------------------------------ */
+
+/* Checks that a checkpoint is complete, and that it has the step of its name. */
+static vb_status try_one(const char *path, int64_t step)
+{
+    struct vb_checkpoint *cp;
+    char why[CP_WHY];
+    vb_status st = cp_load(path, why, &cp);
+
+    if (st == VB_ERR_NO_MEMORY)
+        return vb_err(st, "%s", why);
+    if (st == VB_OK && cp->step != step) {
+        snprintf(why, sizeof(why), "%s: offset 24: the step is %lld, not that of the name", path,
+                 (long long)cp->step);
+        st = VB_ERR_INPUT;
+        vb_checkpoint_free(cp);
+    } else if (st == VB_OK) {
+        vb_checkpoint_free(cp);
+    }
+    if (st != VB_OK)
+        VB_LOG_WARN("%s; this checkpoint is skipped", why);
+    return st;
+}
+
+static vb_status find_latest(DIR *folder, const char *dir, char *path_p, size_t size)
+{
+    vb_status st, tried = VB_ERR_NO_FILE;
+    struct steps steps = {0};
+    char path[PATH_MAX];
+    size_t i;
+
+    st = list_steps(folder, INT64_MAX, &steps);
+    for (i = 0; st == VB_OK && tried != VB_OK && i < steps.n; i++) {
+        if (!cp_path(path, dir, steps.list[i]) || strlen(path) >= size)
+            st = vb_err(VB_ERR_USAGE, "read %.64s...: the path is too long", dir);
+        else
+            tried = try_one(path, steps.list[i]);
+        if (tried == VB_ERR_NO_MEMORY)
+            st = tried;
+    }
+    if (st == VB_OK && steps.n > 0 && tried != VB_OK)
+        st = vb_err(VB_ERR_INPUT, "%s: none of its checkpoints can be read", dir);
+    else if (st == VB_OK)
+        st = tried;
+    if (st == VB_OK)
+        memcpy(path_p, path, strlen(path) + 1);
+    free(steps.list);
+    return st;
+}
+
+vb_status vb_checkpoint_latest(const char *dir, char *path, size_t size)
+{
+    DIR *folder = opendir(dir);
+    vb_status st;
+
+    if (folder == NULL)
+        return errno == ENOENT ? VB_ERR_NO_FILE : vb_err_sys("open folder %s", dir);
+    st = find_latest(folder, dir, path, size);
+    closedir(folder);
+    return st;
+}

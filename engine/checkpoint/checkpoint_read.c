@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Reads checkpoints by mapping them. Everything is checked before it is used: first lengths against
+ * the size of the file, then checksums, then the contents, because a correct checksum does not mean
+ * that the writer was correct.
+ */
+#include "engine/checkpoint/checkpoint_priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* A file that is being read. */
+struct reader {
+    const char *path;
+    char *why; /* CP_WHY bytes */
+    const uint8_t *map;
+    uint64_t len;
+    struct cp_head head;
+    const struct cp_entry *table;
+};
+
+static vb_status refuse(const struct reader *r, uint64_t offset, const char *what)
+{
+    snprintf(r->why, CP_WHY, "%s: offset %llu: %s", r->path, (unsigned long long)offset, what);
+    return VB_ERR_INPUT;
+}
+
+static vb_status fail(const struct reader *r, const char *call)
+{
+    int err = errno;
+    char reason[64];
+
+    snprintf(r->why, CP_WHY, "%s %s: %s", call, r->path, strerror_r(err, reason, sizeof(reason)));
+    return err != 0 ? vb_status_from_errno(err) : VB_ERR_IO;
+}
+
+/* ---- checking -------------------------------------------------------------------------------- */
+
+static vb_status check_head(struct reader *r)
+{
+    struct cp_head *h = &r->head;
+
+    memcpy(h, r->map, r->len < sizeof(*h) ? (size_t)r->len : sizeof(*h));
+    if (memcmp(h->magic, CP_MAGIC, sizeof(h->magic)) != 0)
+        return refuse(r, 0, "this is not a checkpoint");
+    if (r->len < sizeof(*h))
+        return refuse(r, r->len, "the file ends within the header");
+    if (h->version != CP_VERSION)
+        return refuse(r, 8, "the version of the format is not 1");
+    if (h->crc != cp_head_crc(*h))
+        return refuse(r, 12, "the checksum of the header is wrong");
+    if (h->file_bytes != r->len)
+        return refuse(r, 16, "the file is not as long as its header says");
+    if (h->step < 0)
+        return refuse(r, 24, "the step is negative");
+    if (h->n_arrays > VB_CHECKPOINT_ARRAYS_MAX || h->options_bytes > VB_CHECKPOINT_TEXT_MAX ||
+        h->plan_bytes > VB_CHECKPOINT_TEXT_MAX)
+        return refuse(r, 40, "more arrays or text than there may be");
+    if (h->chunk_bytes != CP_CHUNK || h->zero != 0)
+        return refuse(r, 56, "the size of chunks is not 1 MiB");
+    if (cp_wrong_name(h->model) != NULL)
+        return refuse(r, 64, cp_wrong_name(h->model));
+    return VB_OK;
+}
+
+static bool all_zero(const uint8_t *bytes, uint64_t n)
+{
+    while (n > 0 && *bytes == 0) {
+        bytes++;
+        n--;
+    }
+    return n == 0;
+}
+
+static vb_status check_texts(const struct reader *r)
+{
+    uint64_t at = sizeof(r->head) + r->head.n_arrays * sizeof(struct cp_entry);
+    uint64_t len = (uint64_t)r->head.options_bytes + r->head.plan_bytes;
+
+    if (memchr(r->map + at, 0, len) != NULL)
+        return refuse(r, at, "a text has a zero byte");
+    at += len;
+    if (!all_zero(r->map + at, cp_front_bytes(&r->head) - at))
+        return refuse(r, at, "bytes that must be zero are not");
+    return VB_OK;
+}
+
+static vb_status check_name(const struct reader *r, uint32_t number)
+{
+    uint64_t at = sizeof(r->head) + number * sizeof(struct cp_entry);
+    const char *name = r->table[number].name;
+    uint32_t i;
+
+    if (cp_wrong_name(name) != NULL)
+        return refuse(r, at, cp_wrong_name(name));
+    for (i = 0; i < number; i++)
+        if (strcmp(r->table[i].name, name) == 0)
+            return refuse(r, at, "two arrays have the same name");
+    return VB_OK;
+}
+
+/* Arrays follow each other without gaps, up to the end. */
+static vb_status check_table(const struct reader *r)
+{
+    uint64_t offset = cp_front_bytes(&r->head), left, bytes, at;
+    const struct cp_entry *e;
+    vb_status st;
+    uint32_t i;
+
+    for (i = 0; i < r->head.n_arrays; i++) {
+        e = &r->table[i];
+        at = sizeof(r->head) + i * sizeof(*e);
+        left = r->len - sizeof(struct cp_end) - offset;
+        st = check_name(r, i);
+        if (st != VB_OK)
+            return st;
+        if ((e->type != VB_ARRAY_F32 && e->type != VB_ARRAY_U32) || (e->flags & ~CP_STATE) != 0)
+            return refuse(r, at + 32, "an array has an unknown type");
+        if (!cp_data_bytes(e->rows, e->cols, left, &bytes) || cp_array_bytes(bytes) > left)
+            return refuse(r, at + 40, "an array is larger than the file");
+        if (e->offset != offset)
+            return refuse(r, at + 56, "an array is out of place");
+        offset += cp_array_bytes(bytes);
+    }
+    if (offset != r->len - sizeof(struct cp_end))
+        return refuse(r, 16, "the arrays do not fill the file");
+    return VB_OK;
+}
+
+static vb_status check_front(struct reader *r)
+{
+    uint64_t bytes = cp_front_bytes(&r->head);
+
+    if (bytes > r->len || r->len - bytes < sizeof(struct cp_end))
+        return refuse(r, r->len, "the file ends within the table of arrays");
+    if (vb_crc32c(0, r->map + sizeof(r->head), bytes - sizeof(r->head)) != r->head.rest_crc)
+        return refuse(r, sizeof(r->head), "the checksum of the table of arrays is wrong");
+    r->table = (const struct cp_entry *)(const void *)(r->map + sizeof(r->head));
+    return check_texts(r);
+}
+
+static vb_status check_array(const struct reader *r, const struct cp_entry *e)
+{
+    uint64_t len = (uint64_t)e->rows * (uint64_t)e->cols * sizeof(float), at, n;
+    const uint8_t *data = r->map + e->offset, *crcs = data + len;
+    uint32_t want;
+
+    for (at = 0; at < len; at += n, crcs += sizeof(want)) {
+        n = len - at < CP_CHUNK ? len - at : CP_CHUNK;
+        memcpy(&want, crcs, sizeof(want));
+        if (vb_crc32c(0, data + at, n) != want)
+            return refuse(r, e->offset + at, "the checksum of a piece of an array is wrong");
+    }
+    n = e->offset + cp_array_bytes(len) - (uint64_t)(crcs - r->map);
+    if (!all_zero(crcs, n))
+        return refuse(r, (uint64_t)(crcs - r->map), "bytes that must be zero are not");
+    return VB_OK;
+}
+
+static vb_status check_end(const struct reader *r)
+{
+    uint64_t at = r->len - sizeof(struct cp_end);
+    struct cp_end end;
+
+    memcpy(&end, r->map + at, sizeof(end));
+    if (memcmp(end.magic, CP_END_MAGIC, sizeof(end.magic)) != 0 || end.file_bytes != r->len)
+        return refuse(r, at, "the end is missing");
+    return VB_OK;
+}
+
+static vb_status check_all(struct reader *r)
+{
+    vb_status st = check_head(r);
+    uint32_t i;
+
+    if (st == VB_OK)
+        st = check_front(r);
+    if (st == VB_OK)
+        st = check_table(r);
+    if (st == VB_OK)
+        st = check_end(r);
+    for (i = 0; st == VB_OK && i < r->head.n_arrays; i++)
+        st = check_array(r, &r->table[i]);
+    return st;
+}
+
+/* ---- contents -------------------------------------------------------------------------------- */
+
+static char *text_at(const struct reader *r, uint64_t offset, size_t len)
+{
+    char *text = malloc(len + 1);
+
+    if (text != NULL) {
+        memcpy(text, r->map + offset, len);
+        text[len] = '\0';
+    }
+    return text;
+}
+
+static void take_arrays(const struct reader *r, struct vb_checkpoint *cp)
+{
+    struct vb_checkpoint_array *a;
+    const struct cp_entry *e;
+    int i;
+
+    for (i = 0; i < cp->n_arrays; i++) {
+        a = &cp->arrays[i];
+        e = &r->table[i];
+        memcpy(a->name, e->name, sizeof(a->name));
+        a->type = (enum vb_array_type)e->type;
+        a->rows = e->rows;
+        a->cols = e->cols;
+        a->state = (e->flags & CP_STATE) != 0;
+        a->data = r->map + e->offset;
+    }
+}
+
+static vb_status take_all(const struct reader *r, struct vb_checkpoint *cp)
+{
+    uint64_t texts = sizeof(r->head) + r->head.n_arrays * sizeof(struct cp_entry);
+
+    memcpy(cp->model, r->head.model, sizeof(cp->model));
+    cp->step = r->head.step;
+    cp->seed = r->head.seed;
+    cp->options = text_at(r, texts, r->head.options_bytes);
+    cp->plan = text_at(r, texts + r->head.options_bytes, r->head.plan_bytes);
+    cp->arrays = calloc(r->head.n_arrays + 1, sizeof(*cp->arrays));
+    if (cp->options == NULL || cp->plan == NULL || cp->arrays == NULL)
+        return fail(r, "allocate for");
+    cp->n_arrays = (int)r->head.n_arrays;
+    take_arrays(r, cp);
+    return VB_OK;
+}
+
+/* ---- the file -------------------------------------------------------------------------------- */
+
+static vb_status map_file(const struct reader *r, struct vb_checkpoint *cp)
+{
+    int fd = open(r->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a pipe must not block */
+    vb_status st = VB_OK;
+    struct stat info;
+
+    if (fd < 0)
+        return fail(r, "open");
+    if (fstat(fd, &info) != 0) {
+        st = fail(r, "stat");
+    } else if (!S_ISREG(info.st_mode)) {
+        st = refuse(r, 0, "this is not a regular file");
+    } else if (info.st_size == 0) {
+        st = refuse(r, 0, "the file is empty");
+    } else {
+        cp->map = vb_file_map(fd, (size_t)info.st_size, r->path);
+        cp->map_bytes = (size_t)info.st_size;
+        if (cp->map == NULL)
+            st = fail(r, "map");
+    }
+    close(fd);
+    return st;
+}
+
+vb_status cp_load(const char *path, char why[CP_WHY], struct vb_checkpoint **cp_p)
+{
+    struct reader r = {.path = path, .why = why};
+    struct vb_checkpoint *cp = calloc(1, sizeof(*cp));
+    vb_status st;
+
+    if (cp == NULL)
+        return fail(&r, "allocate for");
+    st = map_file(&r, cp);
+    if (cp->map != NULL) {
+        r.map = cp->map;
+        r.len = cp->map_bytes;
+        st = check_all(&r);
+        if (st == VB_OK)
+            st = take_all(&r, cp);
+    }
+    if (st != VB_OK) {
+        vb_checkpoint_free(cp);
+        return st;
+    }
+    *cp_p = cp;
+    return VB_OK;
+}
+
+vb_status vb_checkpoint_read(const char *path, struct vb_checkpoint **cp_p)
+{
+    char why[CP_WHY];
+    vb_status st = cp_load(path, why, cp_p);
+
+    return st == VB_OK ? VB_OK : vb_err(st, "%s", why);
+}
+
+void vb_checkpoint_free(struct vb_checkpoint *cp)
+{
+    if (cp == NULL)
+        return;
+    vb_file_unmap(cp->map, cp->map_bytes);
+    free(cp->options);
+    free(cp->plan);
+    free(cp->arrays);
+    free(cp);
+}
+
+const struct vb_checkpoint_array *vb_checkpoint_find(const struct vb_checkpoint *cp,
+                                                     const char *name)
+{
+    int i;
+
+    for (i = 0; i < cp->n_arrays; i++)
+        if (strcmp(cp->arrays[i].name, name) == 0)
+            return &cp->arrays[i];
+    return NULL;
+}
+
+const void *vb_checkpoint_data(const struct vb_checkpoint *cp, const char *name,
+                               enum vb_array_type type, size_t n)
+{
+    const struct vb_checkpoint_array *a = vb_checkpoint_find(cp, name);
+
+    if (a != NULL && a->type == type && (uint64_t)a->rows * (uint64_t)a->cols == n)
+        return a->data;
+    vb_err(VB_ERR_INPUT, "the checkpoint has no %s of %zu numbers", name, n);
+    return NULL;
+}

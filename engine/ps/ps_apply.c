@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * How a server applies pushes to its shard.
+ *
+ * A gradient is applied when it comes, unless the bound is 0. With a bound of 0 the server holds
+ * the gradients of a round, adds them in the order of the workers' ranks, ((g0 + g1) + g2) + ...,
+ * and applies the sum once. That gives the bits of synchronous training.
+ */
+#include "engine/ps/ps.h"
+
+#include <string.h>
+
+#define PIECE 4096 /* floats */
+
+static vb_status bad_push(int worker, const char *what)
+{
+    return vb_err(VB_ERR_INPUT, "worker %d pushed an invalid gradient: %s", worker, what);
+}
+
+static float rate_now(const struct ps_server *s)
+{
+    return vb_k_rate(&s->job->schedule, (int64_t)ps_version_of(s));
+}
+
+/* ---- dense ----------------------------------------------------------------------------------- */
+
+/* Workers that map the shard may read it at the same time. So the new parameters are computed into
+ * a buffer, a piece at a time, and then written with atomic stores. */
+static void update_mapped(struct ps_server *s, const float *grads, struct vb_k_update u)
+{
+    float made[PIECE];
+    size_t at, n = s->lay.n[s->k];
+
+    for (at = 0; at < n; at += u.n) {
+        u.n = n - at < PIECE ? n - at : PIECE;
+        u.params = s->params + at;
+        u.grads = grads + at;
+        u.params_out = made;
+        u.state = u.state_out = s->job->words > 0 ? (float *)s->state + at : NULL;
+        vb_k_update(&s->job->rule, &u);
+        vb_k_shared_write(made, u.n, s->params + at);
+    }
+}
+
+static void update(struct ps_server *s, const float *grads, float scale)
+{
+    struct vb_k_update u = {.n = s->lay.n[s->k],
+                            .params = s->params,
+                            .state = s->state,
+                            .grads = grads,
+                            .scale = scale,
+                            .rate = rate_now(s),
+                            .params_out = s->params,
+                            .state_out = s->state};
+
+    if (s->mapped)
+        update_mapped(s, grads, u);
+    else
+        vb_k_update(&s->job->rule, &u);
+}
+
+static const float *values_of(const struct ps_push *push)
+{
+    return (const float *)(const void *)(push + 1);
+}
+
+/* ---- sparse ---------------------------------------------------------------------------------- */
+
+/* The keys of a gradient came with it, or with the push before. */
+static vb_status find_keys(const struct ps_server *s, int worker, const struct ps_push *push,
+                           const uint32_t **keys_p)
+{
+    const struct ps_client_keys *keys = &s->clients[worker].keys;
+
+    if (push->flags & PS_OWN_KEYS) {
+        *keys_p = ps_keys_of(push, push->n_values);
+        return push->n_keys == push->n_values
+                   ? VB_OK
+                   : bad_push(worker, "the numbers of keys and values differ");
+    }
+    if (push->n_values != keys->n)
+        return bad_push(worker, "it has more or fewer values than the push before had keys");
+    *keys_p = ps_keys_of(ps_push_in(s, worker, keys->slot), keys->n_values);
+    return VB_OK;
+}
+
+vb_status ps_gather(struct ps_server *s, const uint32_t *keys, size_t n, float *values)
+{
+    size_t i, have = s->lay.n[s->k];
+
+    for (i = 0; i < n; i++)
+        if (keys[i] >= have)
+            return vb_err(VB_ERR_INPUT, "a worker asks for key %u, but the shard has %zu", keys[i],
+                          have);
+    if (!vb_k_sparse_is_lazy(&s->job->rule)) {
+        vb_k_shared_gather(s->params, keys, n, values);
+        return VB_OK;
+    }
+    for (i = 0; i < n; i++)
+        vb_k_sparse_read(s->sparse, keys[i], 1, values + i);
+    return VB_OK;
+}
+
+/* If workers map the shard, values are written with atomic stores, as those of dense shards. The
+ * rule is not lazy then. */
+static vb_status update_keys(struct ps_server *s, const uint32_t *keys, const float *values,
+                             size_t n, float scale)
+{
+    size_t i;
+
+    if (s->sparse == NULL) /* with very few parameters, the shard of a server may be empty */
+        return n == 0 ? VB_OK : vb_err(VB_ERR_INPUT, "a worker pushed keys to an empty shard");
+    if (!s->mapped)
+        return vb_k_sparse_update(s->sparse, keys, values, n, scale, rate_now(s), NULL);
+    for (i = 0; i < n; i++)
+        if (keys[i] >= s->lay.n[s->k] || (i > 0 && keys[i] <= keys[i - 1]))
+            return vb_err(VB_ERR_INPUT, "key %u, entry %zu of a push, is out of order or range",
+                          keys[i], i);
+    vb_k_shared_update_keys(&s->job->rule, s->params, s->state, keys, values, n, scale,
+                            rate_now(s));
+    return VB_OK;
+}
+
+/* ---- one gradient ---------------------------------------------------------------------------- */
+
+vb_status ps_apply(struct ps_server *s, int worker, const struct ps_push *push)
+{
+    const uint32_t *keys = NULL;
+    vb_status st = VB_OK;
+
+    if (!s->job->sparse) {
+        update(s, values_of(push), push->scale);
+        return VB_OK;
+    }
+    st = find_keys(s, worker, push, &keys);
+    if (st == VB_OK)
+        st = update_keys(s, keys, values_of(push), push->n_values, push->scale);
+    return st;
+}
+
+/* ---- a round --------------------------------------------------------------------------------- */
+
+vb_status ps_hold(struct ps_server *s, int worker, const struct ps_push *push)
+{
+    struct ps_client *client = &s->clients[worker];
+
+    client->round.push = push;
+    client->round.keys = NULL;
+    return s->job->sparse ? find_keys(s, worker, push, &client->round.keys) : VB_OK;
+}
+
+static void add(float *sum, const float *v, size_t n)
+{
+    size_t i;
+
+    for (i = 0; i < n; i++)
+        sum[i] += v[i];
+}
+
+static void sum_dense(struct ps_server *s, uint32_t *samples_p)
+{
+    size_t n = s->lay.n[s->k];
+    bool first = true;
+    int w;
+
+    *samples_p = 0;
+    for (w = 0; w < ps_clients(s->job); w++) {
+        if (!s->clients[w].round.held)
+            continue;
+        if (first)
+            memcpy(s->round.sum, values_of(s->clients[w].round.push), n * sizeof(float));
+        else
+            add(s->round.sum, values_of(s->clients[w].round.push), n);
+        first = false;
+        *samples_p += s->clients[w].round.push->samples;
+    }
+}
+
+/* Merges the list in keys[from] with that of the next worker, into keys[1 - from]. Returns the new
+ * length. */
+static size_t merge(struct ps_server *s, int from, size_t n, const struct ps_client *client)
+{
+    const uint32_t *ka = s->round.keys[from], *kb = client->round.keys;
+    const float *va = s->round.values[from], *vb = values_of(client->round.push);
+    size_t i = 0, j = 0, at = 0, m = client->round.push->n_values;
+    uint32_t *keys = s->round.keys[1 - from];
+    float *values = s->round.values[1 - from];
+
+    while (i < n || j < m) {
+        bool left = i < n && (j >= m || ka[i] <= kb[j]);
+        bool both = left && j < m && ka[i] == kb[j];
+
+        keys[at] = left ? ka[i] : kb[j];
+        /* adding 0 turns -0 into 0, as the sparse allreduce does */
+        values[at++] = both ? va[i] + vb[j] : (left ? va[i] : vb[j]) + 0.f;
+        i += left;
+        j += both || !left;
+    }
+    return at;
+}
+
+static void sum_sparse(struct ps_server *s, size_t *n_p, int *which_p, uint32_t *samples_p)
+{
+    size_t n = 0;
+    int w, from = 0;
+
+    *samples_p = 0;
+    for (w = 0; w < ps_clients(s->job); w++) {
+        if (!s->clients[w].round.held)
+            continue;
+        n = merge(s, from, n, &s->clients[w]);
+        from = 1 - from;
+        *samples_p += s->clients[w].round.push->samples;
+    }
+    *n_p = n;
+    *which_p = from;
+}
+
+/* A round may have no samples, because the last batch of an epoch may be smaller than the number of
+ * workers. */
+static float inverse(uint32_t samples)
+{
+    return samples > 0 ? 1.f / (float)samples : 0;
+}
+
+vb_status ps_apply_round(struct ps_server *s)
+{
+    uint32_t samples;
+    float scale;
+    vb_status st;
+    size_t n;
+    int which;
+
+    if (s->job->sparse) {
+        sum_sparse(s, &n, &which, &samples);
+        st = update_keys(s, s->round.keys[which], s->round.values[which], n, inverse(samples));
+    } else {
+        sum_dense(s, &samples);
+        scale = inverse(samples);
+        if (s->job->clip > 0)
+            scale *= vb_k_clip(vb_k_norm(s->round.sum, s->job->n) * (double)scale, s->job->clip);
+        update(s, s->round.sum, scale);
+        st = VB_OK;
+    }
+    s->stats.samples += samples;
+    return st;
+}
+
+/* ---- snapshots ------------------------------------------------------------------------------- */
+
+void ps_snapshot(struct ps_server *s, bool with_state)
+{
+    char *base = vb_window_ptr(s->shards);
+    size_t n = s->lay.n[s->k];
+
+    if (s->sparse != NULL && with_state)
+        vb_k_sparse_settle(s->sparse);
+    if (s->sparse != NULL)
+        vb_k_sparse_read(s->sparse, 0, n, (float *)(void *)(base + s->lay.snap[s->k]));
+    else if (s->job->hogwild)
+        vb_k_shared_read(s->params, n, (float *)(void *)(base + s->lay.snap[s->k]));
+    else
+        memcpy(base + s->lay.snap[s->k], s->params, n * sizeof(float));
+    if (with_state && s->job->hogwild)
+        vb_k_shared_read(s->state, n * (size_t)s->job->words,
+                         (float *)(void *)(base + s->lay.snap_state[s->k]));
+    else if (with_state && s->job->words > 0)
+        memcpy(base + s->lay.snap_state[s->k], s->state, n * (size_t)s->job->words * 4);
+    atomic_store(&s->head->snapped, atomic_load(&s->head->version));
+}

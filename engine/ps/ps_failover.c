@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * How a worker waits, and how it *fails over* when a server is gone and has a standby
+ * (ps_replica.c). It tells the standby what it has received, waits until the standby serves, and
+ * sends what the standby lacks. The caller of a get or a snapshot that was under way with the
+ * server starts it again. Without replicas no server has a standby.
+ */
+#include "engine/ps/ps.h"
+
+#include <string.h>
+
+#define SLICE_NS 100000000u
+
+/* May run on the group's progress thread. */
+void ps_worker_gone(struct ps_worker *w, int rank)
+{
+    int k = ps_server_at(w->job, rank);
+
+    if (rank == ps_standby_rank(w->job, k) && !w->links[k].failed_over) {
+        w->links[k].standby = -1; /* the server goes on alone */
+        return;
+    }
+    if (rank == ps_server_rank(w->job, k) && w->links[k].failed_over)
+        return; /* a joiner that had the slot of the server, which was gone before */
+    w->links[k].lost = true;
+    w->lost_rank = rank;
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+struct awaited {
+    struct ps_worker *worker;
+    vb_ready_fn ready;
+    void *arg;
+    uint64_t until_ns; /* end of a slice */
+};
+
+static bool ready_or_lost(void *arg)
+{
+    const struct awaited *a = arg;
+
+    return a->worker->lost_rank >= 0 || a->ready(a->arg);
+}
+
+static bool ready_or_slice_over(void *arg)
+{
+    return ready_or_lost(arg) || vb_clock_ns() >= ((const struct awaited *)arg)->until_ns;
+}
+
+/* no_timeout: waits in slices, each of which is shorter than the timeout of the group. */
+static vb_status wait_for(struct awaited *a, const char *what, int from, bool no_timeout)
+{
+    vb_status st = VB_OK;
+
+    if (!no_timeout)
+        return ps_wait(a->worker->group, ready_or_lost, a, what, from);
+    while (st == VB_OK && !ready_or_lost(a)) {
+        a->until_ns = vb_clock_ns() + SLICE_NS;
+        st = ps_wait(a->worker->group, ready_or_slice_over, a, what, from);
+    }
+    return st;
+}
+
+/* ---- failover -------------------------------------------------------------------------------- */
+
+static vb_status send_state(struct ps_worker *w, int k)
+{
+    struct ps_link *link = &w->links[k];
+    struct ps_client_state state = {.acked = link->acked,
+                                    .replies = link->replies,
+                                    .tickets = k == 0 ? w->tickets : 0,
+                                    .evals = k == 0 ? w->evals : 0,
+                                    .saves = k == 0 ? w->saves : 0};
+    size_t from = w->lay.client_state + (size_t)k * sizeof(state);
+    size_t at = w->lay.client_states[k] + (size_t)w->number * sizeof(state);
+
+    link->acked_at_failover = state.acked;
+    memcpy((char *)vb_window_ptr(w->slots) + from, &state, sizeof(state));
+    return ps_put(w->slots, link->rank, from, at, sizeof(state), PS_NOTE(PS_FAILOVER, 0),
+                  &link->note_op);
+}
+
+/* The link stays lost: that is why the worker stops. */
+static vb_status no_standby(struct ps_worker *w, int k)
+{
+    int rank = w->links[k].rank;
+
+    w->links[k].lost = true;
+    w->lost_rank = rank;
+    return vb_err(VB_ERR_PEER, "server %d (rank %d, %s) is gone, %s, and it has no standby", k,
+                  rank, vb_group_host(w->group, rank), vb_group_gone_why(w->group, rank));
+}
+
+static vb_status call_standby(struct ps_worker *w, int k)
+{
+    struct ps_link *link = &w->links[k];
+    vb_status st;
+    int standby;
+
+    link->lost = false;
+    link->failed_over = true; /* first: if the standby is gone from now on, the link is lost */
+    standby = atomic_exchange(&link->standby, -1);
+    if (standby < 0) {
+        link->failed_over = false;
+        return no_standby(w, k);
+    }
+    link->rank = standby;
+    link->mapped_shards = link->standby_shards;
+    link->mapped_slots = NULL; /* with replicas, workers do not write into mapped slots */
+    link->failing_over = true;
+    link->snapped = true; /* ends a wait for a snapshot; `failovers` shows that there is none */
+    link->final = false;
+    w->failovers++;
+    st = send_state(w, k);
+    return st == VB_ERR_PEER ? VB_OK : st; /* the standby is lost too, which comes up next */
+}
+
+static bool all_serving(void *arg)
+{
+    const struct ps_worker *w = arg;
+    int k;
+
+    for (k = 0; k < w->job->servers; k++)
+        if (w->links[k].failing_over && w->links[k].serving < 0)
+            return false;
+    return true;
+}
+
+static vb_status send_note(struct ps_worker *w, struct ps_link *link, uint32_t note)
+{
+    vb_status st = ps_put_note(w->slots, link->rank, note, &link->note_op);
+
+    return st == VB_OK ? vb_op_wait(w->group, &link->note_op, "a note to the standby", -1) : st;
+}
+
+/* Sends what the standby lacks. The standby serves. */
+static vb_status send_rest(struct ps_worker *w, int k)
+{
+    struct ps_link *link = &w->links[k];
+    vb_status st = vb_op_wait(w->group, &link->note_op, "a note to the standby", -1);
+    uint32_t seq = link->acked_at_failover + (uint32_t)link->serving;
+
+    link->failing_over = false;
+    for (; st == VB_OK && seq != link->sent; seq++)
+        st = ps_put_push(w, k, seq);
+    if (st == VB_OK && w->hello != 0 && !link->welcome)
+        st = send_note(w, link, PS_NOTE(PS_HELLO, w->hello));
+    return st == VB_OK && w->ended ? send_note(w, link, PS_NOTE(PS_END, 0)) : st;
+}
+
+/* Fails over from all servers that are gone. The worker calls all standbys before it waits for any:
+ * standbys wait for the calls of all workers, which may have lost servers in another order. */
+static vb_status failover_all(struct ps_worker *w)
+{
+    struct awaited serving = {.worker = w, .ready = all_serving, .arg = w};
+    vb_status st = VB_OK;
+    int k;
+
+    while (st == VB_OK && w->lost_rank >= 0) {
+        w->lost_rank = -1; /* first: another server may be lost meanwhile */
+        for (k = 0; k < w->job->servers && st == VB_OK; k++)
+            if (w->links[k].lost)
+                st = call_standby(w, k);
+        if (st == VB_OK)
+            st = wait_for(&serving, "a standby to take over", -1, true);
+    }
+    for (k = 0; k < w->job->servers && st == VB_OK; k++)
+        if (w->links[k].failing_over)
+            st = send_rest(w, k);
+    return st;
+}
+
+/* ---- for others ------------------------------------------------------------------------------ */
+
+vb_status ps_await(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what, int k,
+                   bool no_timeout)
+{
+    struct awaited a = {.worker = w, .ready = ready, .arg = arg};
+    vb_status st;
+
+    for (;;) {
+        st = wait_for(&a, what, k >= 0 ? w->links[k].rank : -1, no_timeout);
+        if (st != VB_OK || w->lost_rank < 0)
+            return st;
+        st = failover_all(w);
+        if (st != VB_OK)
+            return st;
+    }
+}
+
+static bool is_lost(void *arg)
+{
+    return ((const struct ps_link *)arg)->lost;
+}
+
+vb_status ps_failover(struct ps_worker *w, int k)
+{
+    vb_status st =
+        ps_wait(w->group, is_lost, &w->links[k], "news of a server that accepts no puts", -1);
+
+    return st == VB_OK ? failover_all(w) : st;
+}
+
+vb_status ps_op_await(struct ps_worker *w, struct vb_op *op, const char *what, int k)
+{
+    vb_status st = ps_await(w, ps_op_is_done, op, what, k, false);
+
+    if (st != VB_OK || op->status == VB_OK)
+        return st;
+    if (op->status != VB_ERR_PEER)
+        return vb_err(op->status, "%s failed, with server %d: %s", what, k,
+                      vb_status_str(op->status));
+    st = w->links[k].failed_over ? VB_OK : ps_failover(w, k);
+    return st == VB_OK ? VB_AGAIN : st;
+}

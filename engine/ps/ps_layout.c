@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The layout of the two windows of the parameter server, and the numbers of its ranks. Peers read
+ * the window of shards: a server has the parameters and the last snapshot there, a worker has room
+ * to read them into. Peers write the window of slots: a server has the pushes there, a worker the
+ * replies, and both have the buffers that they send from.
+ */
+#include "engine/ps/ps.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LINE ((size_t)64)
+#define UNIT 16              /* floats of a cache line: shards begin at a line */
+#define ONE_SLOT (64u << 20) /* bytes: a worker with larger gradients has one slot */
+
+static size_t pad(size_t bytes)
+{
+    return (bytes + LINE - 1) / LINE * LINE;
+}
+
+size_t ps_reserve(size_t *end, size_t bytes)
+{
+    size_t offset = *end;
+
+    *end += pad(bytes);
+    return offset;
+}
+
+int ps_clients(const struct ps_job *job)
+{
+    return job->workers + job->join_slots;
+}
+
+int ps_server_ranks(const struct ps_job *job)
+{
+    return job->replicas > 1 ? 2 * job->servers : job->servers;
+}
+
+int ps_worker_rank(const struct ps_job *job, int worker)
+{
+    return worker < job->workers ? worker : worker + ps_server_ranks(job);
+}
+
+int ps_worker_at(const struct ps_job *job, int rank)
+{
+    if (ps_server_at(job, rank) >= 0)
+        return -1;
+    return rank < job->workers ? rank : rank - ps_server_ranks(job);
+}
+
+int ps_server_rank(const struct ps_job *job, int k)
+{
+    return job->workers + k;
+}
+
+int ps_standby_rank(const struct ps_job *job, int k)
+{
+    return job->replicas > 1 ? job->workers + job->servers + k : -1;
+}
+
+int ps_server_at(const struct ps_job *job, int rank)
+{
+    if (rank < job->workers || rank >= job->workers + ps_server_ranks(job))
+        return -1;
+    return (rank - job->workers) % job->servers;
+}
+
+/* With replicas a push must stay in the worker's memory until the standby has it. */
+bool ps_is_direct(const struct ps_job *job, bool mapped)
+{
+    return mapped && job->servers == 1 && job->replicas < 2;
+}
+
+/* Each shard is a range of parameters in whole cache lines, except for the last one. */
+static void cut_shards(const struct ps_job *job, struct ps_layout *lay)
+{
+    size_t units = (job->n + UNIT - 1) / UNIT, first, end;
+    int k;
+
+    for (k = 0; k < job->servers; k++) {
+        first = units * (size_t)k / (size_t)job->servers * UNIT;
+        end = units * (size_t)(k + 1) / (size_t)job->servers * UNIT;
+        lay->first[k] = first < job->n ? first : job->n;
+        lay->n[k] = (end < job->n ? end : job->n) - lay->first[k];
+    }
+}
+
+static size_t largest_shard(const struct ps_job *job, const struct ps_layout *lay)
+{
+    size_t most = 0;
+    int k;
+
+    for (k = 0; k < job->servers; k++)
+        most = lay->n[k] > most ? lay->n[k] : most;
+    return most;
+}
+
+/* With a bound, a dense reply comes with the ticket. Only server 0 gives tickets, so the shards of
+ * other servers could be sent too early. */
+static bool has_replies(const struct ps_job *job, bool mapped, const struct ps_layout *lay)
+{
+    if (mapped || job->hogwild)
+        return false;
+    if (job->sparse)
+        return true;
+    if (job->no_reply || (job->bound >= 0 && job->servers > 1))
+        return false;
+    return largest_shard(job, lay) * sizeof(float) <= PS_REPLY_MAX;
+}
+
+/* Not with several servers, because their acknowledgements come at different times; nor with
+ * replicas, because the standby may be reached by another transport; nor with backups, because a
+ * reply to a worker whose gradient was dropped must not contain parts of the next round. */
+static bool may_stream(const struct ps_job *job)
+{
+    return !job->sparse && !job->hogwild && !job->no_reply && job->servers == 1 &&
+           job->replicas < 2 && job->backup == 0 && job->n * sizeof(float) > PS_REPLY_MAX &&
+           job->n * sizeof(float) <= PS_STREAM_MAX;
+}
+
+static void lay_server(const struct ps_job *job, int k, struct ps_layout *lay)
+{
+    size_t state = lay->n[k] * (size_t)job->words * sizeof(float), at = 0;
+
+    (void)ps_reserve(&at, sizeof(struct ps_head));
+    lay->params = at;
+    (void)ps_reserve(&at, lay->n[k] * sizeof(float));
+    lay->state[k] = ps_reserve(&at, job->hogwild ? state : 0);
+    lay->snap[k] = ps_reserve(&at, lay->n[k] * sizeof(float));
+    lay->snap_state[k] = ps_reserve(&at, state);
+    lay->shard_bytes[k] = at;
+    lay->slot[k] = sizeof(struct ps_push) +
+                   (job->sparse ? 2 * pad(job->max_keys * 4) : pad(lay->n[k] * sizeof(float)));
+    /* Workers compute the offset of client states too. Only the server uses that of replies. */
+    lay->client_states[k] = (size_t)ps_clients(job) * (size_t)lay->slots * lay->slot[k];
+    lay->replies_from[k] =
+        lay->client_states[k] +
+        (job->replicas > 1 ? (size_t)ps_clients(job) * sizeof(struct ps_client_state) : 0);
+    lay->slots_bytes[k] =
+        lay->replies_from[k] + (lay->replies ? (size_t)ps_clients(job) * 2 * lay->reply : 0);
+    if (lay->slots_bytes[k] == 0)
+        lay->slots_bytes[k] = LINE;
+}
+
+static void lay_worker(const struct ps_job *job, bool mapped, struct ps_layout *lay)
+{
+    size_t params = job->n * sizeof(float), at = 0;
+    bool direct = ps_is_direct(job, mapped), replies;
+    int k;
+
+    lay->area[0] = ps_reserve(&at, params);
+    lay->area[1] = ps_reserve(&at, job->sparse ? 0 : params);
+    lay->area_state = ps_reserve(&at, params * (size_t)job->words);
+    lay->area_heads = ps_reserve(&at, (size_t)job->servers * sizeof(struct ps_head));
+    lay->worker_shard_bytes = at;
+    at = 0;
+    for (k = 0; k < job->servers; k++)
+        lay->push[k] = ps_reserve(&at, direct ? 0 : (size_t)lay->slots * lay->slot[k]);
+    replies = lay->replies || (!mapped && may_stream(job));
+    lay->replies_at =
+        ps_reserve(&at, replies ? 2 * pad((job->sparse ? job->max_keys : job->n) * 4) : 0);
+    lay->client_state = ps_reserve(
+        &at, job->replicas > 1 ? (size_t)job->servers * sizeof(struct ps_client_state) : 0);
+    lay->worker_slots_bytes = at > 0 ? at : LINE;
+}
+
+void ps_layout_make(const struct ps_job *job, bool mapped, struct ps_layout *lay)
+{
+    int k;
+
+    memset(lay, 0, sizeof(*lay));
+    cut_shards(job, lay);
+    lay->replies = has_replies(job, mapped, lay);
+    lay->slots = job->n * sizeof(float) > ONE_SLOT && !job->sparse ? 1 : PS_SLOTS_MAX;
+    lay->reply = pad((job->sparse ? job->max_keys : largest_shard(job, lay)) * sizeof(float));
+    for (k = 0; k < job->servers; k++)
+        lay_server(job, k, lay);
+    lay_worker(job, mapped, lay);
+}
+
+size_t ps_slot_at(const struct ps_layout *lay, int k, int worker, int slot)
+{
+    return ((size_t)worker * (size_t)lay->slots + (size_t)slot) * lay->slot[k];
+}
+
+size_t ps_push_bytes(const struct ps_job *job, const struct ps_layout *lay, int k,
+                     const struct ps_push *push)
+{
+    size_t n = job->sparse ? (size_t)push->n_values + push->n_keys : lay->n[k];
+
+    return sizeof(*push) + n * sizeof(float);
+}
+
+size_t ps_reply_from(const struct ps_layout *lay, int k, int worker, int parity)
+{
+    return lay->replies_from[k] + ((size_t)worker * 2 + (size_t)parity) * lay->reply;
+}
+
+size_t ps_reply_to(const struct ps_job *job, const struct ps_layout *lay, int parity)
+{
+    return lay->replies_at + (size_t)parity * pad((job->sparse ? job->max_keys : job->n) * 4);
+}
+
+bool ps_mapped(const struct vb_group *group, int rank)
+{
+    return strcmp(vb_group_transport(group, rank), "shm") == 0;
+}
+
+bool ps_streams(const struct vb_group *group, const struct ps_job *job, int peer)
+{
+    return may_stream(job) && strcmp(vb_group_transport(group, peer), "tcp") == 0;
+}
+
+/* With a lazy rule the weights in memory are not up to date: only the server can read them. */
+bool ps_maps_all(const struct vb_group *group, const struct ps_job *job)
+{
+    bool all = !(job->sparse && vb_k_sparse_is_lazy(&job->rule));
+    int k;
+
+    for (k = 0; k < ps_server_ranks(job); k++)
+        all = all && ps_mapped(group, ps_server_rank(job, k));
+    return all;
+}
+
+vb_status ps_who_maps(struct vb_group *group, const struct ps_job *job, bool *maps)
+{
+    int world = vb_group_world(group), r, own, *all = calloc((size_t)world, sizeof(*all));
+    bool worker = vb_group_rank(group) < job->workers;
+    vb_status st;
+
+    if (all == NULL)
+        return vb_err_sys("calloc");
+    own = worker && ps_maps_all(group, job);
+    st = vb_group_gather(group, &own, sizeof(own), all);
+    for (r = 0; r < job->workers && st == VB_OK; r++)
+        maps[r] = all[r] != 0;
+    free(all);
+    return st;
+}

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Workers that join and go while a server is at work. The group reports a worker that is gone. The
+ * server queues that, behind all notes of the worker. A worker that has joined sends PS_HELLO when
+ * it is ready. The server logs both as faults and keeps them for the result.
+ */
+#include "engine/ps/ps.h"
+
+#include <string.h>
+
+/* ---- faults ---------------------------------------------------------------------------------- */
+
+void ps_log_fault(struct ps_server *s, int rank, const char *what, const char *why)
+{
+    struct vb_fault fault = {.at_s = (double)(vb_clock_ns() - s->stats.begin_ns) / 1e9,
+                             .step = (int64_t)ps_version_of(s),
+                             .rank = rank};
+
+    snprintf(fault.what, sizeof(fault.what), "%s", what);
+    snprintf(fault.why, sizeof(fault.why), "%s", why);
+    if (!s->standby || s->partner.gone) /* otherwise the server logs it */
+        VB_LOG_WARN("step %lld: rank %d %s%s%s", (long long)fault.step, fault.rank, what,
+                    why[0] != '\0' ? ": " : "", why);
+    if (s->faults.n < PS_FAULTS_MAX)
+        s->faults.list[s->faults.n++] = fault;
+}
+
+/* Server 0 logs for all servers. */
+static void log_worker_fault(struct ps_server *s, int worker, const char *what, const char *why)
+{
+    if (s->k == 0)
+        ps_log_fault(s, ps_worker_rank(s->job, worker), what, why);
+}
+
+const char *ps_fault_kind(const struct ps_server *s, int rank)
+{
+    switch (vb_group_end(s->group, rank)) {
+    case VB_END_LEFT:
+        return "left";
+    case VB_END_SILENT:
+        return "stopped";
+    default:
+        return "died";
+    }
+}
+
+/* A server or standby of another shard is gone. The other server of that shard logs what follows.
+ */
+static void log_server_fault(struct ps_server *s, int rank)
+{
+    int k = ps_server_at(s->job, rank);
+    char text[64];
+
+    snprintf(text, sizeof(text), "%s %d is gone",
+             rank == ps_server_rank(s->job, k) ? "server" : "the standby of server", k);
+    ps_log_fault(s, rank, ps_fault_kind(s, rank), text);
+}
+
+/* ---- members --------------------------------------------------------------------------------- */
+
+int ps_first_worker(const struct ps_server *s)
+{
+    int w;
+
+    for (w = 0; w < ps_clients(s->job); w++)
+        if (ps_is_working(&s->clients[w]))
+            return w;
+    return -1;
+}
+
+/* A vb_member_fn. */
+static void on_gone(void *arg, int rank)
+{
+    struct ps_server *s = arg;
+    int worker = ps_worker_at(s->job, rank);
+
+    if (worker >= 0)
+        ps_server_queue(s, worker, PS_VALUE(PS_GONE, 0));
+    else if (rank == s->partner.rank)
+        ps_server_queue(s, PS_PARTNER, PS_VALUE(PS_GONE, 0));
+    else if (s->k == 0 && !s->standby && !s->final && s->job->replicas > 1)
+        log_server_fault(s, rank);
+}
+
+void ps_member_watch(struct ps_server *s)
+{
+    vb_group_on_gone(s->group, on_gone, s);
+}
+
+/* A put to a worker fails if the worker is gone, which PS_GONE in the queue will show; if the
+ * worker accepts no puts; or if this server itself cannot go on. */
+vb_status ps_member_sent(struct ps_server *s, int worker, vb_status st)
+{
+    int rank = ps_worker_rank(s->job, worker);
+    vb_status own;
+
+    if (st != VB_ERR_PEER && st != VB_ERR_TIMEOUT)
+        return st;
+    own = vb_progress(s->group);
+    if (own != VB_OK || vb_group_gone(s->group, rank))
+        return own;
+    if (s->job->join_slots == 0 && st == VB_ERR_TIMEOUT)
+        return st;
+    return vb_group_retire(s->group, rank, "it accepts no puts");
+}
+
+vb_status ps_member_gone(struct ps_server *s, int worker)
+{
+    struct ps_client *client = &s->clients[worker];
+    int rank = ps_worker_rank(s->job, worker);
+    const char *why = vb_group_gone_why(s->group, rank);
+
+    client->bye = true;
+    if (!client->member)
+        return VB_OK;
+    if (!s->final)
+        log_worker_fault(s, worker, ps_fault_kind(s, rank), why);
+    return ps_server_retire(s, worker);
+}
+
+/* Whether the job has no steps left for a joiner. */
+static bool nothing_left(const struct ps_server *s)
+{
+    int64_t steps = s->job->bound == 0 ? s->round.number : s->granted;
+
+    if (s->job->hogwild)
+        steps = (int64_t)ps_version_of(s) - s->job->begin;
+    return s->done || s->final || (s->k == 0 && s->job->begin + steps >= s->job->steps);
+}
+
+vb_status ps_member_hello(struct ps_server *s, int worker, uint32_t how)
+{
+    struct ps_client *client = &s->clients[worker];
+    char where[128];
+    vb_status st;
+
+    if (client->member)
+        return VB_OK; /* the worker has sent it again, to a standby */
+    if (nothing_left(s))
+        return ps_send_note(s, worker, PS_JOB_DONE, 0);
+    snprintf(where, sizeof(where), "from %s",
+             vb_group_host(s->group, ps_worker_rank(s->job, worker)));
+    log_worker_fault(s, worker, how & PS_REJOIN ? "rejoined" : "joined", where);
+    client->mapped = (how & PS_MAPS) != 0;
+    st = ps_send_note(s, worker, PS_WELCOME, 0);
+    if (st == VB_OK)
+        st = ps_server_admit(s, worker);
+    return st;
+}
+
+/* ---- shares ---------------------------------------------------------------------------------- */
+
+vb_status ps_send_share(struct ps_server *s, int worker)
+{
+    const struct ps_client *client = &s->clients[worker];
+    vb_status st = ps_send_note(s, worker, PS_SHARE_COUNT, (uint32_t)client->round.shares);
+
+    return st == VB_OK ? ps_send_note(s, worker, PS_SHARE, (uint32_t)client->round.share) : st;
+}
+
+/* With a bound of 0 the data is divided among the members. As long as these are the workers of the
+ * start, the server sends no shares, because the workers know them. */
+vb_status ps_member_shares(struct ps_server *s)
+{
+    int w, n = 0, i = 0;
+    vb_status st = VB_OK;
+
+    if (s->k != 0 || s->job->bound != 0)
+        return VB_OK;
+    for (w = 0; w < ps_clients(s->job); w++)
+        n += s->clients[w].member;
+    for (w = 0; w < ps_clients(s->job) && st == VB_OK; w++) {
+        struct ps_client *client = &s->clients[w];
+        bool changed = client->round.share != i || client->round.shares != n;
+
+        if (!client->member)
+            continue;
+        client->round.share = i++;
+        client->round.shares = n;
+        if (changed)
+            st = ps_send_share(s, w);
+    }
+    return st;
+}

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a server sends to workers: notices (acknowledgements, tickets) and replies.
+ *
+ * All bounds are made of tickets. Server 0 gives a worker its next ticket if fewer than `slots` of
+ * the worker's gradients are under way, if the worker would not be more than `bound` steps ahead of
+ * the slowest worker, and if steps are left. With a bound of 0 a worker gets one ticket a round.
+ */
+#include "engine/ps/ps.h"
+
+#include <string.h>
+
+uint64_t ps_version_of(const struct ps_server *s)
+{
+    return atomic_load_explicit(&s->head->version, memory_order_relaxed);
+}
+
+/* ---- notes and replies ----------------------------------------------------------------------- */
+
+static vb_status take_op(struct ps_server *s, int worker, struct vb_op **op_p)
+{
+    return ps_ring_take(s->group, &s->clients[worker].ops, "a note to a worker", op_p);
+}
+
+vb_status ps_send_note(struct ps_server *s, int worker, enum ps_kind kind, uint32_t arg)
+{
+    struct vb_op *op;
+    vb_status st;
+
+    if (s->standby)
+        return VB_OK;
+    st = take_op(s, worker, &op);
+    if (st == VB_OK)
+        st = ps_put_note(s->slots, ps_worker_rank(s->job, worker), PS_NOTE(kind, arg), op);
+    return st == VB_OK ? VB_OK : ps_member_sent(s, worker, st);
+}
+
+/* Counts a reply, which has the present parameters. Returns which of the two places is its own. */
+static int count_reply(struct ps_server *s, struct ps_client *client)
+{
+    int parity = (int)(client->replies % 2);
+
+    client->reply_version[++client->replies % 4] = ps_version_of(s);
+    return parity;
+}
+
+/* Gathers the values at the keys that a worker has sent. */
+static vb_status answer_keys(struct ps_server *s, int worker, float *to, size_t *bytes_p,
+                             size_t *at_p)
+{
+    struct ps_client_keys *keys = &s->clients[worker].keys;
+    const struct ps_push *push = ps_push_in(s, worker, keys->slot);
+
+    keys->to_answer = false;
+    *bytes_p = keys->n * sizeof(float);
+    *at_p = keys->reply_at * sizeof(float);
+    return ps_gather(s, ps_keys_of(push, keys->n_values), keys->n, to);
+}
+
+/* Sends the parameters themselves. They may change while they are sent. */
+static vb_status reply_stream(struct ps_server *s, int worker, uint32_t note, struct vb_op *op)
+{
+    int parity = count_reply(s, &s->clients[worker]);
+
+    return vb_put_wait(s->slots, ps_worker_rank(s->job, worker), s->shards, s->lay.params,
+                       ps_reply_to(s->job, &s->lay, parity), s->job->n * sizeof(float), note, op,
+                       PS_PUT_MS);
+}
+
+/* Sends a copy, which does not change while it is sent. */
+static vb_status reply_copy(struct ps_server *s, int worker, uint32_t note, struct vb_op *op)
+{
+    struct ps_client *client = &s->clients[worker];
+    int parity = (int)(client->replies % 2);
+    size_t from = ps_reply_from(&s->lay, s->k, worker, parity), bytes, at;
+    float *to = (float *)(void *)((char *)vb_window_ptr(s->slots) + from);
+    vb_status st = VB_OK;
+
+    if (s->job->sparse) {
+        st = answer_keys(s, worker, to, &bytes, &at);
+    } else {
+        bytes = s->lay.n[s->k] * sizeof(float);
+        at = s->lay.first[s->k] * sizeof(float);
+        memcpy(to, s->params, bytes);
+    }
+    if (st != VB_OK)
+        return st;
+    count_reply(s, client);
+    return ps_put(s->slots, ps_worker_rank(s->job, worker), from,
+                  ps_reply_to(s->job, &s->lay, parity) + at, bytes, note, op);
+}
+
+static bool streams_to(const struct ps_server *s, int worker)
+{
+    return ps_streams(s->group, s->job, ps_worker_rank(s->job, worker));
+}
+
+static vb_status reply(struct ps_server *s, int worker, uint32_t notice)
+{
+    uint32_t note = PS_NOTE(PS_NOTICE, notice | PS_REPLY);
+    struct vb_op *op;
+    vb_status st;
+
+    if (s->standby) {
+        s->clients[worker].keys.to_answer = false;
+        count_reply(s, &s->clients[worker]);
+        return VB_OK;
+    }
+    st = take_op(s, worker, &op);
+    if (st == VB_OK)
+        st = streams_to(s, worker) ? reply_stream(s, worker, note, op)
+                                   : reply_copy(s, worker, note, op);
+    return st == VB_OK ? VB_OK : ps_member_sent(s, worker, st);
+}
+
+/* ---- tickets --------------------------------------------------------------------------------- */
+
+int64_t ps_slowest(const struct ps_server *s)
+{
+    int64_t least = INT64_MAX;
+    int w;
+
+    for (w = 0; w < ps_clients(s->job); w++)
+        if (ps_is_working(&s->clients[w]) && s->clients[w].clock < least)
+            least = s->clients[w].clock;
+    return least;
+}
+
+static bool no_steps_left(const struct ps_server *s)
+{
+    if (s->job->bound == 0)
+        return s->job->begin + s->round.number >= s->job->steps;
+    return s->job->begin + s->granted >= s->job->steps;
+}
+
+static bool has_replies(const struct ps_server *s, const struct ps_client *client)
+{
+    if (client->mapped)
+        return false;
+    return s->lay.replies || streams_to(s, (int)(client - s->clients));
+}
+
+/* A sparse worker with replies has one gradient under way, because it needs the answer to the push
+ * before. Its keys may have been answered when no ticket was left: then it gets the ticket later.
+ */
+static bool may_go(const struct ps_server *s, const struct ps_client *client)
+{
+    const struct ps_job *job = s->job;
+    bool needs_answer;
+
+    if (s->k != 0 || job->hogwild || !client->member || client->sent_last || no_steps_left(s))
+        return false;
+    needs_answer = job->sparse && has_replies(s, client);
+    if (needs_answer && !client->keys.for_ticket)
+        return false;
+    if (job->bound == 0)
+        return client->round.ticket < s->round.number && client->granted == client->clock;
+    if (client->granted - client->clock >= (needs_answer ? 1 : s->lay.slots))
+        return false;
+    return job->bound < 0 || client->granted - ps_slowest(s) <= job->bound;
+}
+
+/* Gives a worker all the tickets that it may have now, and returns their number. */
+static uint32_t take_tickets(struct ps_server *s, struct ps_client *client)
+{
+    uint32_t n = 0;
+
+    while (may_go(s, client)) {
+        client->keys.for_ticket = false;
+        client->granted++;
+        client->round.ticket = s->round.number;
+        s->granted++;
+        n++;
+    }
+    return n;
+}
+
+/* ---- notices --------------------------------------------------------------------------------- */
+
+/* Whether a reply goes with a notice. With a bound it comes with the ticket: until then there may
+ * be more to read. Without a bound the first reply comes with the first notice, and then one with
+ * each acknowledgement: the worker would not expect any other, and may be reading the place where
+ * it would go. */
+static bool is_reply_due(const struct ps_server *s, const struct ps_client *client, uint32_t notice)
+{
+    if (!has_replies(s, client))
+        return false;
+    if (s->k == 0 && s->job->bound >= 0 && notice < PS_TICKETS)
+        return false;
+    if (s->job->sparse)
+        return client->keys.to_answer;
+    return s->job->bound >= 0 || (notice & PS_ACK) != 0 || client->replies == 0;
+}
+
+/* Whether a worker has used all its tickets and gets no more before the slowest has advanced. */
+static bool is_stalled(const struct ps_server *s, const struct ps_client *client)
+{
+    return s->k == 0 && s->job->bound > 0 && client->granted == client->clock &&
+           !no_steps_left(s) && client->granted - ps_slowest(s) > s->job->bound;
+}
+
+/* When a worker goes on, the time for which it was stalled is known. If several workers go on at
+ * once, the longest time counts. */
+static void note_stall(struct ps_server *s, struct ps_client *client, bool goes)
+{
+    bool was = client->stalled_ns != 0, is = !goes && is_stalled(s, client);
+    uint64_t now, ns;
+
+    if (was == is)
+        return;
+    now = vb_clock_ns();
+    ns = was ? now - client->stalled_ns : 0;
+    s->stalled_ns = ns > s->stalled_ns ? ns : s->stalled_ns;
+    client->stalled_ns = is ? now : 0;
+}
+
+/* PS_LAST is sent when all steps are applied, not when all tickets are given: until then a worker
+ * may still get the ticket of another that dies. */
+vb_status ps_notify(struct ps_server *s, int worker, uint32_t notice)
+{
+    struct ps_client *client = &s->clients[worker];
+    uint32_t tickets = take_tickets(s, client);
+    bool replies;
+
+    note_stall(s, client, tickets > 0);
+    notice |= tickets * PS_TICKETS;
+    replies = is_reply_due(s, client, notice);
+    if (s->k == 0 && !s->job->hogwild && (int64_t)ps_version_of(s) >= s->job->steps &&
+        !client->sent_last) {
+        client->sent_last = true;
+        notice |= PS_LAST;
+    }
+    if (s->due != 0 && worker == ps_first_worker(s)) {
+        notice |= s->due;
+        client->evals += (s->due & PS_EVAL) != 0;
+        client->saves += (s->due & PS_SAVE) != 0;
+        s->due = 0;
+    }
+    if (notice == 0)
+        return VB_OK;
+    return replies ? reply(s, worker, notice) : ps_send_note(s, worker, PS_NOTICE, notice);
+}
+
+vb_status ps_notify_all(struct ps_server *s)
+{
+    vb_status st = VB_OK;
+    int w;
+
+    for (w = 0; w < ps_clients(s->job) && st == VB_OK; w++)
+        if (ps_is_working(&s->clients[w]))
+            st = ps_notify(s, w, 0);
+    return st;
+}
+
+/* The first notice of server 0 has tickets. The other servers send their part of the first reply.
+ */
+vb_status ps_notify_first(struct ps_server *s, int worker)
+{
+    if (s->k > 0 && has_replies(s, &s->clients[worker]) && !s->job->sparse)
+        return reply(s, worker, 0);
+    return ps_notify(s, worker, 0);
+}
+
+/* ---- after a failover ------------------------------------------------------------------------ */
+
+/* Finds what was sent to a worker and has not reached it. Returns false if that cannot be. */
+static bool find_missing(const struct ps_server *s, int worker, const struct ps_client_state *state,
+                         struct ps_client_state *missing)
+{
+    const struct ps_client *client = &s->clients[worker];
+
+    *missing = (struct ps_client_state){.acked = client->pushes - client->round.held - state->acked,
+                                        .replies = client->replies - state->replies,
+                                        .tickets = client->granted - client->base - state->tickets,
+                                        .evals = client->evals - state->evals,
+                                        .saves = client->saves - state->saves};
+    return missing->acked <= (uint32_t)s->lay.slots && missing->replies <= 4 &&
+           missing->tickets >= 0 && missing->tickets <= s->lay.slots;
+}
+
+/* Tells a worker that this server serves now, and sends everything that is not a notice. */
+static vb_status welcome_again(struct ps_server *s, int worker, const struct ps_client_state *state)
+{
+    const struct ps_client *client = &s->clients[worker];
+    vb_status st = VB_OK;
+
+    if (!client->failover.called)
+        return VB_OK;
+    if (worker >= s->job->workers)
+        st = ps_send_note(s, worker, PS_WELCOME, 0);
+    if (st == VB_OK)
+        st = ps_send_note(s, worker, PS_FAILOVER_DONE, client->pushes - state->acked);
+    if (st == VB_OK && s->k == 0 && s->job->bound == 0 &&
+        (client->round.share != worker || client->round.shares != s->job->workers))
+        st = ps_send_share(s, worker);
+    return st;
+}
+
+/* Makes new replies, from the newest parameters. */
+vb_status ps_resend(struct ps_server *s, int worker, const struct ps_client_state *state)
+{
+    struct ps_client *client = &s->clients[worker];
+    struct ps_client_state missing;
+    uint32_t i, notice;
+    vb_status st;
+
+    if (!find_missing(s, worker, state, &missing))
+        return vb_err(VB_ERR_INPUT,
+                      "worker %d says that it received notices that no server has sent", worker);
+    st = welcome_again(s, worker, state);
+    notice = (uint32_t)missing.tickets * PS_TICKETS | (client->sent_last ? PS_LAST : 0u) |
+             (missing.evals > 0 ? PS_EVAL : 0u) | (missing.saves > 0 ? PS_SAVE : 0u);
+    client->replies = state->replies;
+    for (i = 0; st == VB_OK && (notice != 0 || i < missing.acked || i < missing.replies); i++) {
+        notice |= i < missing.acked ? PS_ACK : 0u;
+        st = i < missing.replies ? reply(s, worker, notice)
+                                 : ps_send_note(s, worker, PS_NOTICE, notice);
+        notice = 0;
+    }
+    return st == VB_OK && s->final ? ps_send_note(s, worker, PS_FINAL, 0) : st;
+}

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a server does with a push: it checks the push, applies or holds the gradient (ps_apply.c),
+ * counts, and acknowledges. With a bound of 0 the server holds gradients until a round is complete.
+ */
+#include "engine/ps/ps.h"
+
+#define WAIT_MIN_NS 20000 /* shorter waits are added up, but not counted */
+
+const struct ps_push *ps_push_in(const struct ps_server *s, int worker, int slot)
+{
+    const char *at = vb_window_ptr(s->slots);
+
+    return (const void *)(at + ps_slot_at(&s->lay, s->k, worker, slot));
+}
+
+bool ps_push_is_sane(const struct ps_server *s, const struct ps_push *push)
+{
+    size_t most = s->job->max_keys;
+
+    if (push->samples > INT32_MAX)
+        return false;
+    return !s->job->sparse || (push->n_keys <= most && push->n_values <= most &&
+                               push->reply_at <= most - push->n_keys);
+}
+
+/* ---- counting -------------------------------------------------------------------------------- */
+
+void ps_stale_add(struct vb_stale *stale, uint64_t by)
+{
+    int b = 0;
+
+    stale->n++;
+    stale->sum += by;
+    stale->max = by > stale->max ? by : stale->max;
+    for (; by > 0 && b < VB_STALE_BUCKETS - 1; by >>= 1)
+        b++;
+    stale->bucket[b]++;
+}
+
+/* Counts the gradients of other workers between reading and applying. The parameters that the
+ * worker read may lack up to two of its own gradients; these do not count. */
+static void note_staleness(struct ps_server *s, struct ps_client *client,
+                           const struct ps_push *push)
+{
+    uint64_t base = push->base, now = ps_version_of(s), by;
+    int i;
+
+    if (push->flags & PS_BASE_REPLY)
+        base = client->reply_version[base % 4];
+    by = now > base ? now - base : 0;
+    for (i = 0; i < 2; i++)
+        by -= by > 0 && client->made[i] > base;
+    client->made[client->n_made++ % 2] = now + 1;
+    ps_stale_add(&client->stale, by);
+}
+
+void ps_lap(struct ps_server *s, uint64_t *ns)
+{
+    uint64_t now = vb_clock_ns();
+
+    *ns += now - s->stats.mark_ns;
+    s->stats.mark_ns = now;
+}
+
+static bool is_due(int64_t every, uint64_t version)
+{
+    return every > 0 && version % (uint64_t)every == 0;
+}
+
+static void count_step(struct ps_server *s)
+{
+    uint64_t now = atomic_fetch_add_explicit(&s->head->version, 1, memory_order_release) + 1;
+
+    if (s->k == 0 && now < (uint64_t)s->job->steps)
+        s->due |= (is_due(s->job->eval_every, now) ? PS_EVAL : 0u) |
+                  (is_due(s->job->save_every, now) ? PS_SAVE : 0u);
+    s->stats.applied++;
+    vb_group_step(s->group);
+}
+
+static void add_wait(struct ps_client *client, uint64_t ns)
+{
+    client->waits.n += ns >= WAIT_MIN_NS;
+    client->waits.ns += ns;
+    client->waits.max_ns = ns > client->waits.max_ns ? ns : client->waits.max_ns;
+}
+
+/* Remembers the keys of the next batch. Their number is copied, because the worker may write the
+ * head of its slot again. */
+static void note_keys(const struct ps_server *s, struct ps_client *client,
+                      const struct ps_push *push, int slot)
+{
+    if (!s->job->sparse || (push->flags & PS_OWN_KEYS))
+        return;
+    client->keys = (struct ps_client_keys){.to_answer = true,
+                                           .for_ticket = true,
+                                           .slot = slot,
+                                           .n_values = push->n_values,
+                                           .n = push->n_keys,
+                                           .reply_at = push->reply_at};
+}
+
+static vb_status acknowledge(struct ps_server *s, int worker)
+{
+    s->clients[worker].clock++;
+    return ps_notify(s, worker, PS_ACK);
+}
+
+/* ---- one gradient at a time ------------------------------------------------------------------ */
+
+/* Gives tickets to the workers that waited for this one, and counts the longest of their waits. */
+static vb_status release_waiting(struct ps_server *s, struct ps_client *client)
+{
+    vb_status st;
+
+    s->stalled_ns = 0;
+    st = ps_notify_all(s);
+    if (s->stalled_ns > 0)
+        add_wait(client, s->stalled_ns);
+    return st;
+}
+
+static vb_status apply_now(struct ps_server *s, int worker, int slot)
+{
+    const struct ps_push *push = ps_push_in(s, worker, slot);
+    struct ps_client *client = &s->clients[worker];
+    vb_status st;
+
+    ps_lap(s, &s->stats.notify_ns);
+    st = ps_apply(s, worker, push);
+    if (st != VB_OK)
+        return st;
+    note_keys(s, client, push, slot);
+    note_staleness(s, client, push);
+    s->stats.samples += push->samples;
+    count_step(s);
+    ps_lap(s, &s->stats.apply_ns);
+    st = acknowledge(s, worker);
+    if (st == VB_OK && (s->job->bound > 0 || ps_version_of(s) == (uint64_t)s->job->steps))
+        st = release_waiting(s, client);
+    return st;
+}
+
+/* ---- rounds ---------------------------------------------------------------------------------- */
+
+/* The number of gradients that a round waits for. */
+static int round_size(const struct ps_server *s)
+{
+    int w, n = 0;
+
+    for (w = 0; w < ps_clients(s->job); w++)
+        n += ps_is_working(&s->clients[w]);
+    return n - s->job->backup > 1 ? n - s->job->backup : 1;
+}
+
+bool ps_round_is_complete(const struct ps_server *s)
+{
+    return s->job->bound == 0 && s->round.n_held > 0 && s->round.n_held >= round_size(s);
+}
+
+vb_status ps_close_round(struct ps_server *s)
+{
+    vb_status st;
+    int w;
+
+    ps_lap(s, &s->stats.notify_ns);
+    st = ps_apply_round(s);
+    if (st != VB_OK)
+        return st;
+    for (w = 0; w < ps_clients(s->job); w++)
+        if (s->clients[w].round.held)
+            note_staleness(s, &s->clients[w], s->clients[w].round.push);
+    count_step(s);
+    ps_lap(s, &s->stats.apply_ns);
+    s->round.n_held = 0;
+    s->round.number++;
+    for (w = 0; w < ps_clients(s->job) && st == VB_OK; w++) {
+        bool held = s->clients[w].round.held;
+
+        s->clients[w].round.held = false;
+        if (held)
+            st = acknowledge(s, w);
+    }
+    return st == VB_OK ? ps_notify_all(s) : st;
+}
+
+/* The others have waited for the worker whose gradient completes the round. */
+static void note_wait(struct ps_server *s, struct ps_client *client)
+{
+    uint64_t now = vb_clock_ns(), ns = now - s->round.held_ns;
+
+    s->round.held_ns = now;
+    if (s->round.n_held == round_size(s) && s->round.n_held >= 2)
+        add_wait(client, ns);
+}
+
+/* A gradient of an earlier round is dropped. That happens only with backups. These need one server,
+ * which knows the round of a gradient from its ticket. */
+static vb_status hold(struct ps_server *s, int worker, int slot)
+{
+    const struct ps_push *push = ps_push_in(s, worker, slot);
+    struct ps_client *client = &s->clients[worker];
+    vb_status st;
+
+    if (client->round.held)
+        return vb_err(VB_ERR_INPUT, "worker %d pushed two gradients of one round", worker);
+    st = ps_hold(s, worker, push);
+    note_keys(s, client, push, slot);
+    if (st == VB_OK && s->job->backup > 0 && client->round.ticket < s->round.number) {
+        client->stale.dropped++;
+        return acknowledge(s, worker);
+    }
+    if (st != VB_OK)
+        return st;
+    client->round.held = true;
+    s->round.n_held++;
+    note_wait(s, client);
+    return ps_round_is_complete(s) ? ps_close_round(s) : VB_OK;
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
+vb_status ps_take_push(struct ps_server *s, int worker, uint32_t slot)
+{
+    struct ps_client *client = &s->clients[worker];
+    const struct ps_push *push;
+
+    if (slot >= (uint32_t)s->lay.slots)
+        return vb_err(VB_ERR_INPUT, "worker %d pushed into slot %u of %d", worker, slot,
+                      s->lay.slots);
+    push = ps_push_in(s, worker, (int)slot);
+    if (push->seq != client->pushes)
+        return vb_err(VB_ERR_INPUT, "worker %d pushed number %u, expected number %u", worker,
+                      push->seq, client->pushes);
+    if (!ps_push_is_sane(s, push))
+        return vb_err(VB_ERR_INPUT, "worker %d pushed more samples or keys than a batch can have",
+                      worker);
+    client->pushes++;
+    if (!(push->flags & PS_NO_GRADIENT))
+        return s->job->bound == 0 ? hold(s, worker, (int)slot) : apply_now(s, worker, (int)slot);
+    note_keys(s, client, push, (int)slot);
+    return ps_notify(s, worker, PS_ACK);
+}

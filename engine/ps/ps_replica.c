@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Two servers of one shard: one that serves, and its standby.
+ *
+ * What a server does depends only on the notes that come, and on their order: pushes, ends, workers
+ * that go and join. So the server that serves does not process a note at once. It forwards the note
+ * with its push, and keeps it in a *log*. The standby processes the note and confirms. Then the
+ * server processes it too, with the same code, and comes to the same bits; only the standby sends
+ * nothing to workers. So the standby has everything that any worker was told.
+ *
+ * When the server is gone each worker tells the standby what it has received (PS_FAILOVER). When
+ * all remaining workers have done that, the standby *takes over*: it sends each worker what the
+ * worker lacks, and receives the pushes that it lacks itself. It waits for all workers because a
+ * worker that can still reach the server goes on with it: two servers must never serve.
+ *
+ * When the standby is gone the server first tells all workers. Then it processes the log, and goes
+ * on alone.
+ */
+#include "engine/ps/ps.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- between the two ------------------------------------------------------------------------- */
+
+static vb_status put_to_partner(struct ps_server *s, size_t at, size_t len, uint32_t note)
+{
+    struct vb_op *op;
+    vb_status st = ps_ring_take(s->group, &s->partner.ops, "a note to the other server", &op);
+
+    return st == VB_OK ? ps_put(s->slots, s->partner.rank, at, at, len, note, op) : st;
+}
+
+/* A put that fails because the other server is gone is no error: PS_GONE follows. */
+static vb_status ignore_gone(vb_status st)
+{
+    return st == VB_ERR_PEER ? VB_OK : st;
+}
+
+/* ---- the server that serves ------------------------------------------------------------------ */
+
+/* Finds the bytes that go to the standby with a note: the whole push, or none. */
+static vb_status find_push(const struct ps_server *s, struct ps_arrival a, size_t *at_p,
+                           size_t *len_p)
+{
+    int slot = (int)PS_ARG(a.value);
+    const struct ps_push *push;
+
+    *at_p = *len_p = 0;
+    if (PS_KIND(a.value) != PS_PUSH || !s->clients[a.worker].member)
+        return VB_OK;
+    if (slot >= s->lay.slots)
+        return vb_err(VB_ERR_INPUT, "worker %d pushed into slot %d of %d", a.worker, slot,
+                      s->lay.slots);
+    push = ps_push_in(s, a.worker, slot);
+    if (!ps_push_is_sane(s, push))
+        return vb_err(VB_ERR_INPUT, "worker %d pushed more samples or keys than a batch can have",
+                      a.worker);
+    *at_p = ps_slot_at(&s->lay, s->k, a.worker, slot);
+    *len_p = ps_push_bytes(s->job, &s->lay, s->k, push);
+    return VB_OK;
+}
+
+static vb_status forward(struct ps_server *s, struct ps_arrival a)
+{
+    size_t at, len;
+    vb_status st = find_push(s, a, &at, &len);
+
+    if (st != VB_OK)
+        return st;
+    if ((int)PS_KIND(a.value) >= PS_WORKER_KINDS)
+        return vb_err(VB_ERR_INPUT, "worker %d sent an unknown note: %x", a.worker, a.value);
+    if (s->partner.log_end - s->partner.log_first >= s->queue.size)
+        return vb_err(VB_ERR_INPUT, "worker %d has sent more notes than its slots allow", a.worker);
+    s->partner.log[s->partner.log_end++ % s->queue.size] = a;
+    return ignore_gone(put_to_partner(s, at, len, PS_NOTE(PS_FORWARD, ps_forward_pack(a))));
+}
+
+static struct ps_arrival log_pop(struct ps_server *s)
+{
+    return s->partner.log[s->partner.log_first++ % s->queue.size];
+}
+
+static vb_status confirmed(struct ps_server *s)
+{
+    if (s->partner.log_first == s->partner.log_end)
+        return vb_err(VB_ERR_INPUT, "the standby confirmed a note that was not forwarded");
+    return ps_process(s, log_pop(s));
+}
+
+/* Workers must know that the standby is gone before they receive anything that it does not have. */
+static vb_status continue_alone(struct ps_server *s)
+{
+    char text[160];
+    vb_status st = VB_OK;
+    int w;
+
+    snprintf(text, sizeof(text), "the standby of server %d (%.60s) is gone; it goes on alone", s->k,
+             vb_group_host(s->group, s->partner.rank));
+    ps_log_fault(s, s->partner.rank, ps_fault_kind(s, s->partner.rank), text);
+    s->partner.rank = -1;
+    for (w = 0; w < ps_clients(s->job) && st == VB_OK; w++)
+        if (s->clients[w].member)
+            st = ps_send_note(s, w, PS_NOTICE, PS_ALONE);
+    while (st == VB_OK && s->partner.log_first != s->partner.log_end)
+        st = ps_process(s, log_pop(s));
+    return st;
+}
+
+/* ---- the standby ----------------------------------------------------------------------------- */
+
+/* The standby confirms after it has processed the note: then the worker may fill the slot again. */
+static vb_status process_forwarded(struct ps_server *s, uint32_t value)
+{
+    struct ps_arrival a = ps_forward_unpack(PS_ARG(value));
+    vb_status st;
+
+    if (a.worker >= ps_clients(s->job))
+        return vb_err(VB_ERR_INPUT, "the server forwarded a note of worker %d, of %d", a.worker,
+                      ps_clients(s->job));
+    if (PS_KIND(a.value) == PS_GONE)
+        s->clients[a.worker].failover.n_retired++;
+    st = ps_process(s, a);
+    if (st == VB_OK)
+        st = ignore_gone(put_to_partner(s, 0, 0, PS_NOTE(PS_CONFIRM, 0)));
+    return st;
+}
+
+static bool is_gone(const struct ps_client *client)
+{
+    return client->failover.n_gone > client->failover.n_retired;
+}
+
+vb_status ps_confirm_failover(struct ps_server *s, int w)
+{
+    const char *at = vb_window_ptr(s->slots);
+    struct ps_client *client = &s->clients[w];
+    struct ps_client_state state = {0}; /* of a worker that has just joined */
+
+    if (client->member && client->bye)
+        return VB_OK;
+    if (!client->member) /* the worker has not joined yet, and will send PS_HELLO again */
+        return client->failover.called ? ps_send_note(s, w, PS_FAILOVER_DONE, 0) : VB_OK;
+    if (client->failover.called)
+        memcpy(&state, at + s->lay.client_states[s->k] + (size_t)w * sizeof(state), sizeof(state));
+    return ps_resend(s, w, &state);
+}
+
+/* A server that was stopped and shares memory could continue in the middle of a put, into slots
+ * that are in use again: it is killed. A server whose connection has closed is dead, and its
+ * process number may belong to another process. */
+static void kill_if_stopped(const struct ps_server *s, int rank)
+{
+    bool silent = vb_group_end(s->group, rank) == VB_END_SILENT;
+    int pid = s->partner.shares_memory && silent ? vb_group_pid(s->group, rank) : 0;
+
+    if (pid > 0 && pid != (int)getpid() && kill(pid, SIGKILL) != 0 && errno != ESRCH)
+        VB_LOG_WARN("cannot kill server %d (rank %d, process %d), which is silent: %s", s->k, rank,
+                    pid, strerror(errno));
+}
+
+static void log_failover(struct ps_server *s, int rank)
+{
+    char text[160];
+
+    snprintf(text, sizeof(text),
+             "server %d (rank %d, %.60s) is gone; its standby on rank %d goes on at version %llu",
+             s->k, rank, vb_group_host(s->group, rank), vb_group_rank(s->group),
+             (unsigned long long)ps_version_of(s));
+    ps_log_fault(s, rank, ps_fault_kind(s, rank), text);
+}
+
+/* Does what a worker has waited for until this standby serves. */
+static vb_status serve_client(struct ps_server *s, int w)
+{
+    struct ps_client *client = &s->clients[w];
+    vb_status st;
+
+    client->wants_snap = 0; /* a worker that still wants a snapshot asks again */
+    st = ps_confirm_failover(s, w);
+    if (st == VB_OK && client->failover.hello != 0)
+        st = ps_process(s, (struct ps_arrival){w, PS_VALUE(PS_HELLO, client->failover.hello)});
+    return st;
+}
+
+static vb_status take_over(struct ps_server *s)
+{
+    int w, rank = s->partner.rank;
+    vb_status st = VB_OK;
+
+    kill_if_stopped(s, rank);
+    for (w = 0; w < ps_clients(s->job) && st == VB_OK; w++)
+        if (s->clients[w].member && is_gone(&s->clients[w]))
+            st = ps_process(s, (struct ps_arrival){w, PS_VALUE(PS_GONE, 0)});
+    s->standby = false;
+    s->partner.rank = s->reader = -1;
+    log_failover(s, rank);
+    if (st == VB_OK && s->final && s->on_final != NULL)
+        st = s->on_final(s, s->final_arg);
+    for (w = 0; w < ps_clients(s->job) && st == VB_OK; w++)
+        st = serve_client(s, w);
+    return st;
+}
+
+/* Takes over if the server is gone and all workers that need a server have sent PS_FAILOVER. A
+ * worker that has sent PS_BYE does not. */
+static vb_status take_over_if_ready(struct ps_server *s)
+{
+    int w;
+
+    if (!s->partner.gone)
+        return VB_OK;
+    for (w = 0; w < ps_clients(s->job); w++) {
+        const struct ps_client *client = &s->clients[w];
+
+        if (client->member && !client->bye && !client->failover.called && !is_gone(client))
+            return VB_OK;
+    }
+    return take_over(s);
+}
+
+/* Processes what comes to a standby from a worker itself. */
+static vb_status process_at_standby(struct ps_server *s, struct ps_arrival a)
+{
+    struct ps_client *client = &s->clients[a.worker];
+
+    switch (PS_KIND(a.value)) {
+    case PS_GONE:
+        client->failover.n_gone++;
+        client->failover.called = false;
+        client->failover.hello = 0;
+        break;
+    case PS_HELLO: /* the server was already gone when the worker joined */
+        client->failover.hello = PS_ARG(a.value);
+        break;
+    case PS_FAILOVER:
+        client->failover.called = true;
+        break;
+    default:
+        return vb_err(VB_ERR_INPUT, "worker %d sent note %x to a standby", a.worker, a.value);
+    }
+    return take_over_if_ready(s);
+}
+
+/* ---- both ------------------------------------------------------------------------------------ */
+
+static vb_status on_partner_gone(struct ps_server *s)
+{
+    if (!s->standby)
+        return continue_alone(s);
+    s->partner.gone = true;
+    if (s->final && vb_group_end(s->group, s->partner.rank) == VB_END_LEFT)
+        return VB_OK; /* the job is finished */
+    return take_over_if_ready(s);
+}
+
+vb_status ps_replicate(struct ps_server *s, struct ps_arrival a)
+{
+    if (a.worker != PS_PARTNER)
+        return s->standby ? process_at_standby(s, a) : forward(s, a);
+    switch (PS_KIND(a.value)) {
+    case PS_GONE:
+        return on_partner_gone(s);
+    case PS_FORWARD:
+        if (s->standby)
+            return process_forwarded(s, a.value);
+        break;
+    case PS_CONFIRM:
+        if (!s->standby)
+            return confirmed(s);
+        break;
+    default:
+        break;
+    }
+    return vb_err(VB_ERR_INPUT, "the other server of shard %d sent an unknown note: %x", s->k,
+                  a.value);
+}
+
+/* The server leaves when all workers have sent PS_BYE. */
+bool ps_standby_is_done(const struct ps_server *s)
+{
+    return s->partner.gone && vb_group_end(s->group, s->partner.rank) == VB_END_LEFT;
+}

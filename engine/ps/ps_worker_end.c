@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a worker asks of servers besides tickets and pushes: to join, snapshots, the end.
+ */
+#include "engine/ps/ps.h"
+
+#include <string.h>
+
+static bool has_snapped(void *arg)
+{
+    return ((const struct ps_link *)arg)->snapped;
+}
+
+static bool all_final(void *arg)
+{
+    const struct ps_worker *w = arg;
+    int k;
+
+    for (k = 0; k < w->job->servers; k++)
+        if (!w->links[k].final)
+            return false;
+    return true;
+}
+
+/* Sends a note to server k. If the server is gone, the note is not sent again: the failover sends
+ * PS_HELLO and PS_END itself, and a caller that wants a snapshot sees by w->failovers that it must
+ * ask again. */
+static vb_status send_note(struct ps_worker *w, int k, enum ps_kind kind, uint32_t value)
+{
+    struct ps_link *link = &w->links[k];
+    vb_status st = ps_put_note(w->slots, link->rank, PS_NOTE(kind, value), &link->note_op);
+
+    if (st == VB_ERR_PEER)
+        return ps_failover(w, k);
+    if (st == VB_OK)
+        st = ps_op_await(w, &link->note_op, "a note to the server", k);
+    return st == VB_AGAIN ? VB_OK : st;
+}
+
+static vb_status send_note_to_all(struct ps_worker *w, enum ps_kind kind)
+{
+    vb_status st = VB_OK;
+    int k;
+
+    for (k = 0; k < w->job->servers && st == VB_OK; k++)
+        st = send_note(w, k, kind, 0);
+    return st;
+}
+
+/* A server has one reader at a time. All workers ask the servers in the same order, so that two
+ * workers never wait for each other. */
+static vb_status ask_for_snapshot(struct ps_worker *w, bool with_state)
+{
+    vb_status st = VB_OK;
+    int k;
+
+    for (k = 0; k < w->job->servers && st == VB_OK; k++) {
+        struct ps_link *link = &w->links[k];
+
+        link->snapped = false;
+        st = send_note(w, k, PS_SNAP, with_state);
+        if (st == VB_OK)
+            st = ps_await(w, has_snapped, link, "a snapshot", -1, true);
+    }
+    return st;
+}
+
+/* If a server is gone meanwhile, the worker asks again: the standby takes another snapshot. */
+vb_status ps_worker_snapshot(struct ps_worker *w, float *params, void *state, uint64_t *version_p)
+{
+    uint32_t failovers;
+    vb_status st;
+
+    do {
+        failovers = w->failovers;
+        st = ask_for_snapshot(w, state != NULL);
+        if (st == VB_OK && w->failovers == failovers)
+            st = ps_read_snapshot(w, params, state, version_p);
+        if (st == VB_OK)
+            st = send_note_to_all(w, PS_READ);
+    } while (st == VB_OK && w->failovers != failovers);
+    return st;
+}
+
+/* With hogwild only the worker counts its staleness. It leaves the counts in its slot. */
+static void leave_staleness(struct ps_worker *w)
+{
+    struct ps_push *push =
+        (void *)(w->links[0].mapped_slots + ps_slot_at(&w->lay, 0, w->number, 0));
+
+    memcpy(push + 1, &w->stale, sizeof(w->stale));
+}
+
+vb_status ps_worker_end(struct ps_worker *w, float *params, void *state, uint64_t *version_p)
+{
+    uint32_t failovers;
+    vb_status st;
+
+    if (w->job->hogwild)
+        leave_staleness(w);
+    w->ended = true;
+    st = send_note_to_all(w, PS_END);
+    do {
+        failovers = w->failovers;
+        if (st == VB_OK)
+            st = ps_await(w, all_final, w, "the other workers to end", -1, true);
+        if (st == VB_OK)
+            st = ps_read_snapshot(w, params, state, version_p);
+    } while (st == VB_OK && w->failovers != failovers);
+    return st;
+}
+
+/* A server that has PS_BYE from all workers leaves at once. That is not a fault any more. */
+vb_status ps_worker_bye(struct ps_worker *w)
+{
+    vb_status st = VB_OK;
+    int k;
+
+    w->bye = true;
+    for (k = 0; k < w->job->servers && st == VB_OK; k++) {
+        struct ps_link *link = &w->links[k];
+
+        st = ps_put_note(w->slots, link->rank, PS_NOTE(PS_BYE, 0), &link->note_op);
+        if (st == VB_OK)
+            st = vb_group_wait(w->group, ps_op_is_done, &link->note_op, "a goodbye", -1);
+        else if (st == VB_ERR_PEER)
+            st = vb_progress(w->group);
+    }
+    return st;
+}
+
+static bool was_answered(void *arg)
+{
+    const struct ps_worker *w = arg;
+    int k;
+
+    if (w->job_done)
+        return true;
+    for (k = 0; k < w->job->servers; k++)
+        if (!w->links[k].welcome)
+            return false;
+    return true;
+}
+
+vb_status ps_worker_hello(struct ps_worker *w, bool again)
+{
+    vb_status st = VB_OK;
+    int k;
+
+    w->hello = (w->mapped ? PS_MAPS : 0u) | (again ? PS_REJOIN : 0u) | PS_JOINED;
+    for (k = 0; k < w->job->servers && st == VB_OK; k++)
+        st = send_note(w, k, PS_HELLO, w->hello);
+    if (st == VB_OK)
+        st = ps_await(w, was_answered, w, "a welcome", 0, false);
+    if (st == VB_OK && w->job_done)
+        st = vb_err(VB_ERR_ACCESS, "cannot join: the job is nearly over and has no steps left");
+    return st;
+}

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Opens and closes a worker of the parameter server, and watches the members of the group. The
+ * hooks may run on the group's progress thread.
+ */
+#include "engine/ps/ps.h"
+
+#include <stdlib.h>
+
+/* ---- members that come and go -----------------------------------------------------------------
+ */
+
+/* Both hooks are of type vb_member_fn. */
+static void on_gone(void *arg, int rank)
+{
+    struct ps_worker *w = arg;
+    int number = ps_worker_at(w->job, rank);
+
+    if (number >= 0)
+        w->below -= number < w->number;
+    else if (!w->bye)
+        ps_worker_gone(w, rank);
+}
+
+static void on_join(void *arg, int rank)
+{
+    struct ps_worker *w = arg;
+    int number = ps_worker_at(w->job, rank);
+
+    if (number >= 0 && number < w->number)
+        w->below++;
+}
+
+/* ---- open and close -------------------------------------------------------------------------- */
+
+static vb_status make_windows(struct ps_worker *w)
+{
+    vb_status st =
+        vb_window_create_for(w->group, w->lay.worker_shard_bytes, VB_WINDOW_GET, &w->shards);
+    int k;
+
+    if (st == VB_OK)
+        st = vb_window_create_for(w->group, w->lay.worker_slots_bytes, VB_WINDOW_PUT, &w->slots);
+    for (k = 0; k < w->job->servers && st == VB_OK; k++) {
+        w->links[k].mapped_shards = vb_window_peer(w->shards, w->links[k].rank);
+        w->links[k].mapped_slots = vb_window_peer(w->slots, w->links[k].rank);
+        if (w->links[k].standby >= 0)
+            w->links[k].standby_shards = vb_window_peer(w->shards, w->links[k].standby);
+    }
+    return st;
+}
+
+static int count_below(const struct ps_worker *w)
+{
+    int i, n = 0;
+
+    for (i = 0; i < w->number; i++)
+        n += vb_group_member(w->group, ps_worker_rank(w->job, i));
+    return n;
+}
+
+/* A joiner may find that a server is gone and its standby serves. */
+static void make_links(struct ps_worker *w)
+{
+    const struct ps_job *job = w->job;
+    int k, standby;
+
+    w->lost_rank = -1;
+    for (k = 0; k < job->servers; k++) {
+        struct ps_link *link = &w->links[k];
+
+        standby = ps_standby_rank(job, k);
+        link->rank = ps_server_rank(job, k);
+        link->standby = standby >= 0 && vb_group_member(w->group, standby) ? standby : -1;
+        link->serving = -1;
+        if (vb_group_member(w->group, link->rank))
+            continue;
+        if (link->standby < 0) {
+            w->lost_rank = link->rank;
+            link->lost = true;
+        }
+        link->rank = link->standby >= 0 ? link->standby : link->rank;
+        link->standby = -1;
+        link->failed_over = true;
+        link->serving = 0;
+    }
+}
+
+/* The group of a joiner has been open for a while. This function finds the servers that were gone
+ * before the hook was set; the hook reports later ones. Some may be reported twice. */
+static void find_gone_servers(struct ps_worker *w)
+{
+    int k, standby;
+
+    for (k = 0; k < w->job->servers; k++) {
+        standby = w->links[k].standby;
+        if (!vb_group_member(w->group, w->links[k].rank))
+            ps_worker_gone(w, w->links[k].rank);
+        if (standby >= 0 && !vb_group_member(w->group, standby))
+            ps_worker_gone(w, standby);
+    }
+}
+
+static vb_status begin(struct vb_group *group, const struct ps_job *job,
+                       struct ps_worker **worker_p)
+{
+    struct ps_worker *w = calloc(1, sizeof(*w));
+    vb_status st;
+
+    if (w == NULL)
+        return vb_err_sys("calloc");
+    w->job = job;
+    w->group = group;
+    w->number = ps_worker_at(job, vb_group_rank(group));
+    if (w->number < 0) {
+        free(w);
+        return vb_err(VB_ERR_ACCESS,
+                      "cannot join: the only free slot is that of a server that is gone");
+    }
+    w->seen = (uint64_t)job->begin;
+    make_links(w);
+    w->below = count_below(w);
+    *worker_p = w; /* for the caller to close, even after a failure */
+    vb_group_on_gone(group, on_gone, w);
+    vb_group_on_join(group, on_join, w);
+    find_gone_servers(w);
+    st = vb_channel_open(group, PS_CHANNEL, ps_worker_note, w);
+    w->opened = st == VB_OK;
+    return st;
+}
+
+static vb_status open_windows(struct ps_worker *w, bool mapped)
+{
+    w->mapped = mapped;
+    ps_layout_make(w->job, w->mapped, &w->lay);
+    if (!mapped && ps_streams(w->group, w->job, w->links[0].rank))
+        w->lay.replies = true;
+    w->never_spun = ps_sleep_at_once(w->group, w->job, mapped);
+    w->overlapped = !w->mapped && !w->lay.replies && w->job->bound < 0;
+    return make_windows(w);
+}
+
+static vb_status check_in_place(const struct ps_job *job, bool mapped)
+{
+    if (!job->hogwild || mapped)
+        return VB_OK;
+    return vb_err(VB_ERR_USAGE,
+                  "--hogwild needs all ranks on one host, connected by shared memory (shm)");
+}
+
+vb_status ps_worker_create(struct vb_group *group, const struct ps_job *job,
+                           struct ps_worker **worker_p)
+{
+    bool *maps = calloc((size_t)job->workers, sizeof(*maps));
+    vb_status st = maps != NULL ? begin(group, job, worker_p) : vb_err_sys("calloc");
+    int i;
+
+    if (st == VB_OK)
+        st = ps_who_maps(group, job, maps);
+    for (i = 0; i < job->workers && st == VB_OK; i++)
+        st = check_in_place(job, maps[i]);
+    if (st == VB_OK)
+        st = open_windows(*worker_p, maps[vb_group_rank(group)]);
+    free(maps);
+    if (st == VB_OK)
+        st = vb_group_barrier(group);
+    if (st == VB_OK)
+        vb_group_welcome(group); /* all members have all windows */
+    return st;
+}
+
+vb_status ps_worker_join(struct vb_group *group, const struct ps_job *job,
+                         struct ps_worker **worker_p)
+{
+    bool mapped = ps_maps_all(group, job);
+    vb_status st = check_in_place(job, mapped);
+
+    if (st == VB_OK)
+        st = begin(group, job, worker_p);
+    return st == VB_OK ? open_windows(*worker_p, mapped) : st;
+}
+
+void ps_worker_leave(struct ps_worker *w)
+{
+    if (w == NULL || w->group == NULL)
+        return;
+    vb_group_set_never_spin(w->group, w->never_spun);
+    vb_group_on_gone(w->group, NULL, NULL);
+    vb_group_on_join(w->group, NULL, NULL);
+    vb_window_destroy(w->slots);
+    vb_window_destroy(w->shards);
+    if (w->opened)
+        vb_channel_close(w->group, PS_CHANNEL);
+    w->group = NULL;
+}
+
+void ps_worker_close(struct ps_worker *w)
+{
+    ps_worker_leave(w);
+    free(w);
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A run: each rank opens a trainer, trains synchronously or asynchronously, and one rank reports
+ * the result. The steps of synchronous training are made here, with evaluations and checkpoints
+ * between them; train_async*.c makes those of asynchronous training.
+ */
+#include "engine/async/train_async.h"
+
+#include <string.h>
+
+vb_status vb_train_check(const struct vb_train_opts *o)
+{
+    vb_status st = vb_trainer_check(o);
+
+    return st == VB_OK && o->mode == VB_MODE_ASYNC ? vb_async_check(o) : st;
+}
+
+/* ---- synchronous training -------------------------------------------------------------------- */
+
+static void look(struct vb_trainer *t, bool failed)
+{
+    const float *params;
+    size_t n;
+
+    if (t->o->hooks.look == NULL)
+        return;
+    params = t->ops->params(t, &n);
+    if (params != NULL)
+        t->o->hooks.look(t->o->hooks.look_arg, t->step, params, n, failed);
+}
+
+static vb_status run_steps(struct vb_trainer *t)
+{
+    const struct vb_train_opts *o = t->o;
+    vb_status st = VB_OK;
+    bool last;
+
+    while (st == VB_OK && t->step < t->recipe.steps) {
+        st = vb_trainer_step(t);
+        last = t->step == t->recipe.steps;
+        if (st == VB_OK && vb_trainer_is_due(o->sums.check_replicas, t->step) && t->world > 1)
+            st = vb_train_compare(t);
+        if (st == VB_OK)
+            look(t, false);
+        if (st == VB_OK && vb_trainer_is_due(o->eval_every, t->step) && !last) {
+            st = vb_train_evaluate(t);
+            vb_train_keep_eval(t, t->step);
+            vb_trainer_show(t, t->step, true);
+        }
+        if (st == VB_OK && o->save.dir != NULL &&
+            (last || vb_trainer_is_due(o->save.every, t->step)))
+            st = vb_train_save(t, t->step);
+        vb_trainer_show(t, t->step, false);
+    }
+    if (st == VB_OK)
+        st = vb_train_evaluate(t);
+    return st;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+static bool has_servers(const struct vb_train_opts *o)
+{
+    return o->mode == VB_MODE_ASYNC && !o->dry_run;
+}
+
+static vb_status tell(const struct vb_trainer *t, struct vb_train_result *result)
+{
+    result->wall_s = (double)(vb_clock_ns() - t->opened_ns) / 1e9;
+    if (!result->reports || t->o->hooks.report == NULL)
+        return VB_OK;
+    return t->o->hooks.report(t->o->hooks.report_arg, result);
+}
+
+static vb_status work(struct vb_trainer *t, struct vb_train_result *result)
+{
+    struct vb_async *async = NULL;
+    vb_status st = VB_OK;
+
+    if (has_servers(t->o))
+        st = vb_async_run(t, &async);
+    else if (!t->o->dry_run)
+        st = run_steps(t);
+    if (st != VB_OK)
+        look(t, true);
+    else if (async == NULL)
+        st = vb_train_collect(t, result);
+    else if (vb_async_reports(async))
+        st = vb_async_collect(async, result);
+    else
+        st = vb_async_own(async, result);
+    if (st == VB_OK)
+        vb_train_warn(t, result);
+    if (st == VB_OK && async != NULL)
+        st = tell(t, result); /* the other workers wait: if this fails, one of them reports */
+    vb_async_leave(async, st);
+    vb_async_destroy(async);
+    return st;
+}
+
+static vb_status train(const struct vb_train_opts *o, const struct vb_trainer_joiner *joiner,
+                       struct vb_train_result *result)
+{
+    struct vb_trainer t;
+    vb_status st = vb_trainer_open(&t, o, joiner);
+
+    if (st == VB_OK)
+        st = work(&t, result);
+    if (st != VB_OK)
+        vb_trainer_give_up(&t, st);
+    vb_trainer_close(&t);
+    if (st == VB_OK && !has_servers(o))
+        st = tell(&t, result); /* no other rank waits for this */
+    return st;
+}
+
+vb_status vb_train(const struct vb_train_opts *o, struct vb_train_result *result_p)
+{
+    struct vb_trainer_joiner joiner;
+    vb_status st = vb_train_check(o);
+
+    memset(result_p, 0, sizeof(*result_p));
+    if (st == VB_OK && o->join.joined != NULL)
+        joiner = vb_joined_joiner(o->join.joined);
+    if (st == VB_OK)
+        st = train(o, o->join.joined != NULL ? &joiner : NULL, result_p);
+    if (st != VB_OK)
+        vb_train_result_fini(result_p);
+    return st;
+}

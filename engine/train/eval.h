@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Evaluates the parameters of a checkpoint, without training.
+ */
+#ifndef VB_PUB_EVAL_H
+#define VB_PUB_EVAL_H
+
+#include "data/data.h"
+#include "engine/checkpoint/checkpoint.h"
+
+struct vb_eval_opts {
+    struct vb_data_spec data; /* its test part is used, if it has one */
+    const char *data_text;
+};
+
+struct vb_eval_result {
+    char model[VB_CHECKPOINT_NAME];
+    int64_t step;
+    int samples;
+    double accuracy, loss, seconds;
+};
+
+/* Evaluates the parameters of a checkpoint on data. */
+vb_status vb_eval(const char *path, const struct vb_eval_opts *opts,
+                  struct vb_eval_result *result_p);
+
+#endif

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The trainer of one rank: set-up and steps. In synchronous training each rank computes the
+ * gradient of its share of a global batch. All ranks sum these gradients, and each makes the same
+ * step with the mean.
+ *
+ * The order of samples follows from the seed and the epoch, and each rank takes its share of it. So
+ * the samples of a step depend on the seed and the global batch, not on the number of ranks. With
+ * another number of ranks the sums are rounded differently; nothing else changes.
+ */
+#include "engine/train/train_room_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define WATCH_NS 100000000u
+#define AHEAD 2     /* batches that the loader prepares in advance */
+#define FEW_ROWS 16 /* rows; a shorter batch is made faster than a thread is woken */
+
+/* ---- setting up ------------------------------------------------------------------------------ */
+
+void vb_trainer_find_model(struct vb_trainer *t)
+{
+    const struct vb_train_model *row = vb_train_model_find(t->o->model);
+    const struct vb_train_net *net = vb_train_net_of(row, t->o->data.input);
+
+    t->model = (struct vb_trainer_model){row, net, vb_layer_table_find(net->name)};
+    t->ops = row->sparse ? &vb_trainer_sparse : &vb_trainer_dense;
+}
+
+int vb_trainer_share(const struct vb_trainer *t)
+{
+    return (t->recipe.global_batch + t->shares - 1) / t->shares;
+}
+
+static vb_status load_data(struct vb_trainer *t)
+{
+    struct vb_data_ask ask = t->o->data.ask;
+    struct vb_data_spec test;
+    vb_status st;
+
+    ask.seed = t->o->seed;
+    vb_data_spec_prefer(&ask.data, t->model.net->synth);
+    if (ask.test != NULL) {
+        test = *ask.test;
+        vb_data_spec_prefer(&test, t->model.net->synth);
+        ask.test = &test;
+    }
+    st = vb_data_open_both(&ask, &t->data.train, &t->data.test);
+    if (st != VB_OK)
+        return st;
+    if (t->o->data.whole_steps && t->data.train.n > t->o->length.batch * t->world)
+        t->data.train.n -= (int)(t->data.train.n % (t->o->length.batch * t->world));
+    t->data.n_test = t->data.test.n;
+    if (t->o->data.test_limit > 0 && t->o->data.test_limit < t->data.n_test)
+        t->data.n_test = (int)t->o->data.test_limit;
+    return VB_OK;
+}
+
+static void pin_loader(void *arg)
+{
+    const struct vb_trainer *t = arg;
+
+    if (t->place.pinned && t->place.placement != NULL)
+        (void)vb_placement_pin(t->place.topo, t->place.placement, t->place.local_rank,
+                               VB_ROLE_LOADER);
+}
+
+/* Whether the loader's thread would have to share the only cpu with the computing thread. Then each
+ * would wait until the scheduler suspends the other. */
+static bool loader_lacks_cpu(const struct vb_trainer *t)
+{
+    const struct vb_placement *placement = t->place.placement;
+
+    if (t->async)
+        return t->o->place.pin && !t->place.pinned;
+    if (placement == NULL)
+        return false;
+    return placement->overlap || placement->ranks[t->place.local_rank].cpus.n == 1;
+}
+
+/* How many batches a loader thread prepares in advance; 0: there is no such thread. A model with
+ * lists of pixels needs only the numbers of the samples, which is too little work for a thread.
+ * Synchronous ranks that occupy all cores make the next batch while they wait for sums.
+ * Asynchronous workers with images do not wait like that, so they keep the thread. */
+static int batches_ahead(const struct vb_trainer *t)
+{
+    bool sparse = t->model.row->sparse;
+    bool few = sparse && !t->async && vb_trainer_share(t) < FEW_ROWS;
+
+    return vb_trainer_has_pixels(t) || few || (loader_lacks_cpu(t) && (sparse || !t->async))
+               ? 0
+               : AHEAD;
+}
+
+static vb_status open_loader(struct vb_trainer *t, int global_batch, int rank, int ranks)
+{
+    bool apart = vb_train_apart(t->o);
+    struct vb_loader_opts opts = {.set = &t->data.train,
+                                  .seed = t->o->seed + (apart ? (uint64_t)t->rank << 32 : 0),
+                                  .global_batch = global_batch,
+                                  .rank = rank,
+                                  .world = ranks,
+                                  .ahead = batches_ahead(t),
+                                  .no_x = vb_trainer_has_pixels(t),
+                                  .on_start = pin_loader,
+                                  .on_start_arg = t};
+
+    return vb_loader_open(&opts, &t->loader);
+}
+
+/* A joiner that shares batches with others learns its share later (vb_trainer_repartition()).
+ * Copying sparse rows takes about as long as computing with them, so the loader's thread replaces
+ * one of the computing threads. */
+static vb_status open_first_loader(struct vb_trainer *t)
+{
+    if (t->model.row->sparse && batches_ahead(t) > 0)
+        vb_team_less_one();
+    if (vb_train_apart(t->o))
+        return open_loader(t, t->recipe.global_batch, 0, 1);
+    if (t->joiner != NULL)
+        return open_loader(t, vb_trainer_share(t), 0, 1);
+    return open_loader(t, t->recipe.global_batch, t->rank, t->shares);
+}
+
+vb_status vb_trainer_repartition(struct vb_trainer *t, int rank, int ranks, int64_t step)
+{
+    int64_t global_batch = (int64_t)vb_trainer_share(t) * ranks, steps;
+    vb_status st;
+
+    vb_loader_close(t->loader);
+    t->loader = NULL;
+    t->batch = NULL;
+    if (global_batch > t->data.train.n)
+        global_batch = t->data.train.n;
+    st = open_loader(t, (int)global_batch, rank, ranks);
+    if (st != VB_OK)
+        return st;
+    steps = vb_loader_steps(t->loader);
+    return vb_loader_seek(t->loader, step / steps, step % steps);
+}
+
+static vb_status settle_options(struct vb_trainer *t)
+{
+    vb_status st = vb_recipe_make(t->o, t->data.train.n, &t->recipe);
+
+    if (st != VB_OK)
+        return st;
+    t->settings = vb_train_settings(t->o, &t->recipe);
+    if (t->settings == NULL)
+        return vb_err(VB_ERR_NO_MEMORY, "no memory for the settings");
+    if (t->joiner != NULL)
+        return vb_train_fits_job(t->settings, t->joiner->settings);
+    if (t->place.group != NULL)
+        st = vb_train_agree(t->o, t->place.group, t->settings);
+    t->all_know = st == VB_ERR_USAGE;
+    if (st == VB_OK && t->o->plan != NULL)
+        st = vb_train_read_plan(t);
+    return st;
+}
+
+static vb_status make_model(struct vb_trainer *t, const struct vb_checkpoint *cp)
+{
+    vb_status st = VB_OK;
+
+    if (cp != NULL && cp->plan[0] != '\0' && t->kernels.asked == NULL)
+        st = vb_train_parse_plan(t, "the checkpoint", cp->plan);
+    if (t->joiner != NULL && t->joiner->plan != NULL)
+        st = vb_train_parse_plan(t, "the plan of the job", t->joiner->plan);
+    if (st == VB_OK)
+        st = vb_train_compile(t);
+    if (st == VB_OK && cp != NULL && t->kernels.text != NULL &&
+        strcmp(cp->plan, t->kernels.text) != 0)
+        st = vb_err(VB_ERR_USAGE, "the checkpoint belongs to a run with a plan other than %s",
+                    t->o->plan);
+    if (st == VB_OK)
+        st = t->ops->create(t);
+    if (st == VB_OK && !t->serves)
+        st = open_first_loader(t);
+    if (st == VB_OK && cp != NULL)
+        st = vb_train_restore(t, cp);
+    return st;
+}
+
+static vb_status set_up(struct vb_trainer *t)
+{
+    struct vb_checkpoint *cp = NULL;
+    vb_status st;
+
+    vb_trainer_find_model(t);
+    st = load_data(t);
+    if (st == VB_OK)
+        st = settle_options(t);
+    if (st == VB_OK)
+        st = vb_train_prepare_save(t);
+    if (st == VB_OK && t->o->save.resume && t->joiner == NULL)
+        st = vb_train_find(t, &cp);
+    if (st == VB_OK)
+        st = make_model(t, cp);
+    vb_checkpoint_free(cp);
+    return st;
+}
+
+void vb_trainer_close(struct vb_trainer *t)
+{
+    vb_loader_close(t->loader);
+    if (t->ops != NULL)
+        t->ops->close(t);
+    vb_place_close(&t->place);
+    if (t->ops != NULL)
+        t->ops->destroy(t);
+    vb_dataset_destroy(&t->data.train);
+    vb_dataset_destroy(&t->data.test);
+    free(t->evals.list);
+    free(t->settings);
+    free(t->kernels.text);
+    free(t->kernels.asked);
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+bool vb_trainer_is_to_show(const struct vb_trainer *t, bool evaluated)
+{
+    if (t->o->hooks.watch == NULL || !t->shows || t->laps.mark_ns == t->laps.begin_ns)
+        return false;
+    return evaluated || t->laps.mark_ns - t->shown_ns >= WATCH_NS;
+}
+
+void vb_trainer_show(struct vb_trainer *t, int64_t step, bool evaluated)
+{
+    double seconds = (double)(t->laps.mark_ns - t->laps.begin_ns) / 1e9;
+    struct vb_train_news news = {.step = step,
+                                 .steps = t->recipe.steps,
+                                 .epoch = (double)step / (double)t->recipe.steps_per_epoch,
+                                 .loss = t->loss,
+                                 .accuracy = t->evals.accuracy,
+                                 .test_loss = t->evals.loss,
+                                 .evaluated = evaluated};
+    int64_t made = step - t->resumed;
+
+    if (!vb_trainer_is_to_show(t, evaluated))
+        return;
+    t->shown_ns = t->laps.mark_ns;
+    news.samples_per_s =
+        (double)(vb_train_apart(t->o) ? made * t->recipe.global_batch : t->samples) / seconds;
+    news.left_s = made > 0 ? seconds / (double)made * (double)(news.steps - step) : 0;
+    t->o->hooks.watch(t->o->hooks.watch_arg, &news);
+}
+
+/* Idles before forward, so that the rank is a straggler in every sum of the step. */
+void vb_trainer_drag(struct vb_trainer *t)
+{
+    struct timespec ts = {.tv_sec = (time_t)(t->slow.idle_ns / 1000000000u),
+                          .tv_nsec = (long)(t->slow.idle_ns % 1000000000u)};
+
+    if (t->slow.idle_ns > 0)
+        nanosleep(&ts, NULL);
+}
+
+/* Uses the shorter one of the last two steps: if another program had the core in one of them,
+ * idling for a multiple of that time could exceed the timeout of the other ranks. */
+void vb_trainer_slow_down(struct vb_trainer *t, uint64_t computed_ns)
+{
+    uint64_t own_ns = computed_ns - t->slow.idle_ns, least_ns;
+
+    if (t->o->place.slow_factor <= 1 || t->rank != t->o->place.slow_rank)
+        return;
+    least_ns = t->slow.own_ns > 0 && t->slow.own_ns < own_ns ? t->slow.own_ns : own_ns;
+    t->slow.own_ns = own_ns;
+    t->slow.idle_ns = (uint64_t)((double)least_ns * (t->o->place.slow_factor - 1));
+}
+
+const struct vb_batch *vb_trainer_next_batch(const struct vb_trainer *t)
+{
+    int64_t then = t->step + 1;
+
+    if (then >= t->recipe.steps || vb_trainer_is_due(t->o->eval_every, then))
+        return NULL;
+    return vb_loader_peek(t->loader);
+}
+
+uint64_t vb_trainer_computed_ns(const struct vb_trainer *t)
+{
+    return t->laps.ns[VB_PHASE_FORWARD] + t->laps.ns[VB_PHASE_BACKWARD];
+}
+
+vb_status vb_trainer_step(struct vb_trainer *t)
+{
+    uint64_t computed = vb_trainer_computed_ns(t);
+    vb_status st = vb_loader_next(t->loader, &t->batch);
+
+    vb_lap(&t->laps, VB_PHASE_DATA);
+    if (st == VB_OK)
+        st = t->ops->step(t);
+    if (st != VB_OK)
+        return st;
+    vb_trainer_slow_down(t, vb_trainer_computed_ns(t) - computed);
+    t->step++;
+    t->samples += t->batch->n_global;
+    if (t->place.group != NULL)
+        vb_group_step(t->place.group);
+    return VB_OK;
+}
+
+/* ---- opening and giving up ------------------------------------------------------------------- */
+
+/* All ranks notice a lost peer, and options that differ. Of any other failure this rank must tell
+ * the others. Otherwise they would take its messages at the end for those of the next step. */
+void vb_trainer_give_up(struct vb_trainer *t, vb_status st)
+{
+    char why[96];
+
+    if (t->place.group == NULL || st == VB_ERR_PEER || t->all_know)
+        return;
+    snprintf(why, sizeof(why), "rank %d failed: %s", t->rank, vb_status_str(st));
+    vb_group_abort(t->place.group, why);
+}
+
+vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
+                          const struct vb_trainer_joiner *joiner)
+{
+    vb_status st;
+
+    *t = (struct vb_trainer){.o = o,
+                             .joiner = joiner,
+                             .opened_ns = vb_clock_ns(),
+                             .rank = o->group.rank,
+                             .world = vb_train_workers(o),
+                             .async = o->mode == VB_MODE_ASYNC,
+                             .evals = {.accuracy = -1, .loss = -1}};
+    t->shares = vb_train_apart(o) ? 1 : t->world;
+    t->serves = t->async && t->rank >= t->world;
+    t->shows = t->rank == 0;
+    if (joiner != NULL) {
+        t->rank = joiner->rank;
+        t->step = t->resumed = joiner->begin;
+        t->shows = t->serves = false;
+    }
+    if (sched_getaffinity(0, sizeof(t->cpus), &t->cpus) != 0)
+        CPU_ZERO(&t->cpus);
+    st = vb_trainer_check(o);
+    if (st == VB_OK)
+        st = vb_place_open(o, &t->place);
+    if (st == VB_OK)
+        st = set_up(t);
+    if (st == VB_OK)
+        st = vb_train_make_room(t);
+    /* Ranks that take longer to set up must not count as stragglers in training. */
+    if (st == VB_OK && t->place.group != NULL)
+        st = vb_group_barrier(t->place.group);
+    if (st != VB_OK)
+        return st;
+    vb_laps_begin(&t->laps);
+    if (t->place.group != NULL)
+        vb_group_wait_stats_reset(t->place.group);
+    t->shown_ns = t->laps.begin_ns;
+    return VB_OK;
+}

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Steps of dense models: softmax regression, perceptrons, LeNet, AlexNet.
+ *
+ * The update runs bucket by bucket as sums arrive. While more sums are under way, the next batch
+ * goes forward through the layers whose parameters are new. If all ranks have mapped each other's
+ * memory, they share the update of a large model (train_shared_update.c).
+ */
+#include "engine/train/train_dense_priv.h"
+
+/* ---- a step ---------------------------------------------------------------------------------- */
+
+static void update(struct vb_trainer *t, size_t first, size_t n, float scale, float rate)
+{
+    struct dense *d = dense_of(t);
+    struct dense_copies *c = &d->copies;
+    const float *state = c->state[c->now];
+    float *state_out = c->state[1 - c->now];
+    struct vb_k_update u = {
+        .n = n,
+        .params = c->params[c->now] + first,
+        .state = state != NULL ? state + first : NULL,
+        .grads = vb_buckets_grads(d->buckets) + first,
+        .scale = scale,
+        .rate = rate,
+        .params_out = c->params[1 - c->now] + first,
+        .state_out = state_out != NULL ? state_out + first : NULL,
+    };
+
+    vb_k_update(&t->recipe.rule, &u);
+    vb_lap(&t->laps, VB_PHASE_UPDATE);
+}
+
+static struct vb_model_batch batch_of(const struct vb_trainer *t, const struct vb_batch *batch,
+                                      int64_t step)
+{
+    return (struct vb_model_batch){.n = batch->n,
+                                   .x = batch->x,
+                                   .pixels = dense_of(t)->pixels,
+                                   .which = batch->which,
+                                   .soon = batch->soon,
+                                   .n_soon = batch->n_soon,
+                                   .y = batch->y,
+                                   .training = true,
+                                   .seed = t->o->seed + (uint64_t)t->rank,
+                                   .step = (uint64_t)step};
+}
+
+/* Extends the range of new parameters. Sums arrive downwards to the first parameter, and then
+ * upwards from the front if some were deferred. */
+static void note_new(struct dense_early *e, size_t first, size_t n)
+{
+    if (first == e->end) {
+        e->end += n;
+        return;
+    }
+    if (first + n != e->low)
+        e->end = first + n;
+    e->low = first;
+}
+
+/* Runs forward of the next step, as far as parameters are new, while more sums are to come. */
+static void forward_early(struct vb_trainer *t)
+{
+    struct dense *d = dense_of(t);
+    struct dense_early *e = &d->early;
+    const float *params = d->copies.params[1 - d->copies.now];
+    struct vb_model_batch batch;
+    int before;
+
+    if (vb_buckets_left(d->buckets) == 0)
+        return;
+    if (e->batch == NULL)
+        e->batch = vb_trainer_next_batch(t);
+    if (e->batch == NULL)
+        return;
+    batch = batch_of(t, e->batch, e->step);
+    do {
+        before = e->layers;
+        e->layers = vb_model_forward_part(d->model, params, &batch, before, e->low, e->end);
+        if (e->layers > before)
+            vb_buckets_poll(d->buckets, VB_PHASE_FORWARD);
+    } while (e->layers > before);
+}
+
+/* If there is no loader thread, this makes the next batch while sums are under way. */
+static void make_next_batch(struct vb_trainer *t)
+{
+    if (t->world == 1)
+        return;
+    (void)vb_trainer_next_batch(t);
+    vb_lap(&t->laps, VB_PHASE_DATA);
+}
+
+/* Returns false after the last bucket, or if it failed. */
+static bool next_bucket(struct vb_trainer *t, vb_status *st_p, size_t *first_p, size_t *n_p)
+{
+    *st_p = vb_buckets_next(dense_of(t)->buckets, first_p, n_p);
+    vb_lap_comm(&t->laps, t->place.group);
+    return *st_p == VB_OK && *n_p > 0;
+}
+
+/* Takes the sums as they arrive. at_once: each bucket is updated immediately, and the next step
+ * goes forward with it. Otherwise the caller updates all parameters afterwards. */
+static vb_status take_all(struct vb_trainer *t, float scale, float rate, bool at_once)
+{
+    struct dense *d = dense_of(t);
+    size_t first, n;
+    vb_status st;
+
+    make_next_batch(t);
+    while (next_bucket(t, &st, &first, &n)) {
+        if (t->recipe.clip > 0)
+            vb_k_norm_add(&d->clip.norm, vb_buckets_grads(d->buckets), first, n);
+        vb_lap(&t->laps, VB_PHASE_UPDATE);
+        if (!at_once)
+            continue;
+        update(t, first, n, scale, rate);
+        note_new(&d->early, first, n);
+        forward_early(t);
+    }
+    return st;
+}
+
+/* Updates this rank's part of each bucket, and then waits until all ranks have done theirs. */
+static vb_status update_shares(struct vb_trainer *t, const struct vb_shared_args *u)
+{
+    struct dense *d = dense_of(t);
+    size_t first, n;
+    vb_status st;
+
+    make_next_batch(t);
+    while (next_bucket(t, &st, &first, &n))
+        vb_shared_update_run(d->shared, u, first, n);
+    if (st == VB_OK)
+        st = vb_buckets_barrier(d->buckets);
+    vb_lap_comm(&t->laps, t->place.group);
+    return st;
+}
+
+/* Like apply(), for ranks that share the update. The gradients of the ranks stay as they were, so
+ * they are summed once more if the result has to be clipped. */
+static vb_status apply_shared(struct vb_trainer *t, float scale, float rate)
+{
+    struct dense *d = dense_of(t);
+    struct dense_copies *c = &d->copies;
+    struct vb_shared_args u = {
+        .params = c->params[c->now],
+        .state = c->state[c->now],
+        .params_out = c->params[1 - c->now],
+        .state_out = c->state[1 - c->now],
+        .scale = scale,
+        .rate = rate,
+        .norm = t->recipe.clip > 0,
+        .norm_only = t->recipe.clip > 0 && d->clip.last,
+    };
+    vb_status st = update_shares(t, &u);
+    float part;
+
+    if (st != VB_OK || !u.norm)
+        return st;
+    part = vb_k_clip(vb_shared_update_norm(d->shared) * (double)scale, t->recipe.clip);
+    d->clip.last = part != 1;
+    if (!u.norm_only && !d->clip.last)
+        return VB_OK;
+    u.norm = u.norm_only = false;
+    u.scale = scale * part;
+    vb_shared_update_run(d->shared, &u, 0, d->n_params);
+    st = vb_buckets_barrier(d->buckets);
+    vb_lap_comm(&t->laps, t->place.group);
+    return st;
+}
+
+/* Clipping needs the norm of the whole gradient, but most gradients are not clipped. So with two
+ * copies of the parameters the update is made as if this gradient were not clipped, and is repeated
+ * if it was. */
+static vb_status apply(struct vb_trainer *t)
+{
+    struct dense *d = dense_of(t);
+    float scale = 1.f / (float)t->batch->n_global, rate = vb_k_rate(&t->recipe.schedule, t->step);
+    bool clips = t->recipe.clip > 0, again = d->copies.params[0] != d->copies.params[1];
+    bool at_once = !clips || (again && !d->clip.last);
+    vb_status st;
+    float part;
+
+    if (d->shared != NULL && !t->sums.off)
+        return apply_shared(t, scale, rate);
+    d->early = (struct dense_early){.step = t->step + 1, .low = d->n_params, .end = d->n_params};
+    if (clips)
+        vb_k_norm_begin(&d->clip.norm, d->n_params);
+    st = take_all(t, scale, rate, at_once);
+    if (st != VB_OK || !clips)
+        return st;
+    part = vb_k_clip(vb_k_norm_end(&d->clip.norm) * (double)scale, t->recipe.clip);
+    d->clip.last = part != 1;
+    if (at_once && !d->clip.last)
+        return VB_OK;
+    d->early.batch = NULL; /* it used parameters that are about to be replaced */
+    update(t, 0, d->n_params, scale * part, rate);
+    return VB_OK;
+}
+
+/* Plain SGD on a single rank adds to the parameters directly, without storing a gradient. Returns
+ * false if that is not possible; nothing was done then. */
+static bool descend(struct vb_trainer *t, const struct vb_model_batch *batch)
+{
+    const struct vb_recipe *r = &t->recipe;
+    struct dense *d = dense_of(t);
+    float rate = vb_k_rate(&r->schedule, t->step);
+
+    if (t->world > 1 || r->rule.kind != VB_K_SGD || r->rule.decay != 0 || r->clip > 0)
+        return false;
+    if (!vb_model_descend(d->model, batch, -rate / (float)t->batch->n_global,
+                          d->copies.params[d->copies.now]))
+        return false;
+    vb_lap(&t->laps, VB_PHASE_BACKWARD);
+    return true;
+}
+
+/* The number of layers that forward_early() has already run on this batch. Forgets that number. */
+static int layers_done(struct vb_trainer *t)
+{
+    struct dense_early *e = &dense_of(t)->early;
+    int layers = e->batch == t->batch && e->step == t->step ? e->layers : 0;
+
+    e->batch = NULL;
+    return layers;
+}
+
+static void forward(struct vb_trainer *t, const float *params, const struct vb_model_batch *batch)
+{
+    struct vb_model_loss loss;
+
+    vb_trainer_drag(t);
+    vb_model_forward_from(dense_of(t)->model, params, batch, layers_done(t), &loss);
+    t->loss = batch->n > 0 ? loss.loss / batch->n : t->loss;
+    vb_lap(&t->laps, VB_PHASE_FORWARD);
+}
+
+void vb_dense_gradient(struct vb_trainer *t, const float *params, float *grads)
+{
+    struct vb_model_batch batch = batch_of(t, t->batch, t->step);
+
+    forward(t, params, &batch);
+    vb_model_backward(dense_of(t)->model, params, &batch, grads, NULL, NULL);
+    vb_lap(&t->laps, VB_PHASE_BACKWARD);
+}
+
+static vb_status dense_step(struct vb_trainer *t)
+{
+    struct dense *d = dense_of(t);
+    struct vb_model_batch batch = batch_of(t, t->batch, t->step);
+    const float *params = d->copies.params[d->copies.now];
+    vb_status st;
+
+    forward(t, params, &batch);
+    if (descend(t, &batch))
+        return VB_OK;
+    d->copies.stepped = false; /* the other copy is overwritten from here on */
+    vb_buckets_begin(d->buckets);
+    vb_model_backward(d->model, params, &batch, vb_buckets_grads(d->buckets), vb_buckets_ready,
+                      d->buckets);
+    vb_lap(&t->laps, VB_PHASE_BACKWARD);
+    st = apply(t);
+    if (st == VB_OK) {
+        d->copies.now = 1 - d->copies.now;
+        d->copies.stepped = true;
+    }
+    return st;
+}
+
+static vb_status dense_sum_again(struct vb_trainer *t, size_t *bytes_p)
+{
+    *bytes_p = dense_of(t)->n_params * sizeof(float);
+    return vb_buckets_again(dense_of(t)->buckets);
+}
+
+static vb_status dense_step_back(struct vb_trainer *t)
+{
+    struct dense *d = dense_of(t);
+
+    if (d->copies.params[0] == d->copies.params[1] || !d->copies.stepped)
+        return vb_err(VB_ERR_USAGE, "there is no step to undo");
+    d->copies.now = 1 - d->copies.now;
+    d->copies.stepped = false;
+    d->early.batch = NULL;
+    return VB_OK;
+}
+
+const struct vb_trainer_ops vb_trainer_dense = {
+    .compile = vb_dense_compile,
+    .create = vb_dense_create,
+    .step = dense_step,
+    .sum_again = dense_sum_again,
+    .step_back = dense_step_back,
+    .evaluate = vb_dense_evaluate,
+    .params = vb_dense_params,
+    .save = vb_dense_save,
+    .restore = vb_dense_restore,
+    .memory = vb_dense_memory,
+    .close = vb_dense_close,
+    .destroy = vb_dense_destroy,
+};

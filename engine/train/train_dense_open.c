@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Sets up a dense model for training: kernels, memory for parameters, buffers, buckets.
+ */
+#include "engine/train/train_dense_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define EVAL_BATCH 256 /* smallest batch for evaluation, if the model takes lists of pixels */
+#define FRONT_PART 8   /* the front is at most this part of all parameters */
+
+/* ---- model ----------------------------------------------------------------------------------- */
+
+static void normalise(const struct vb_train_model *model, struct vb_dataset *set)
+{
+    if (model->scale == 0)
+        return;
+    set->mean = model->mean;
+    set->scale = model->scale;
+}
+
+/* Checks that the data fits the net, before time is spent on choosing kernels. */
+static vb_status check_input(const struct vb_trainer *t)
+{
+    const struct vb_layer_table *table = t->model.layers;
+    struct vb_k_shape s[VB_LAYERS_MAX];
+    vb_status st;
+
+    if (table == NULL)
+        return vb_err(VB_ERR_USAGE, "model %s has no table of layers", t->model.net->name);
+    st = vb_layer_table_shapes(table, 1, s);
+    if (st != VB_OK)
+        return st;
+    if (t->data.train.kind != VB_DATA_IMAGES)
+        return vb_err(VB_ERR_USAGE, "%s is trained on images; %s does not contain images",
+                      t->o->model, t->o->data.text);
+    if (t->data.train.features != s->c * s->h * s->w)
+        return vb_err(VB_ERR_USAGE, "%s takes images of %d x %d x %d; those of %s are %d x %d x %d",
+                      t->o->model, s->c, s->h, s->w, t->o->data.text, t->data.train.c,
+                      t->data.train.h, t->data.train.w);
+    if (t->data.train.classes > s[table->n_layers - 1].oc)
+        return vb_err(VB_ERR_USAGE, "%s has %d classes; %s has %d", t->o->model,
+                      s[table->n_layers - 1].oc, t->o->data.text, t->data.train.classes);
+    return VB_OK;
+}
+
+static vb_status make_model(struct vb_trainer *t, struct dense *d)
+{
+    struct vb_model_opts opts = {.name = t->model.net->name, .plan = t->kernels.asked};
+    vb_status st = check_input(t);
+
+    if (st != VB_OK)
+        return st;
+    opts.forward_only = t->eval_only;
+    d->eval.max = opts.batch_max = vb_trainer_share(t);
+    if (vb_trainer_has_pixels(t) && opts.batch_max < EVAL_BATCH)
+        d->eval.max = opts.batch_max = EVAL_BATCH;
+    if (vb_k_cache_open(NULL, &opts.cache) != VB_OK)
+        opts.cache = NULL;
+    st = vb_model_create(&opts, &d->model);
+    vb_k_cache_close(opts.cache);
+    if (st != VB_OK)
+        return st;
+    d->n_params = vb_model_n_params(d->model);
+    t->kernels.text = vb_k_plan_text(vb_model_plan(d->model));
+    return t->kernels.text != NULL ? VB_OK : vb_err(VB_ERR_NO_MEMORY, "no memory for a plan");
+}
+
+static bool is_large(const struct vb_trainer *t, size_t n_params)
+{
+    if (t->o->sums.shared_update_min > 0)
+        return (int64_t)(n_params * sizeof(float)) >= t->o->sums.shared_update_min;
+    return n_params >= VB_K_JOINT_LEAST;
+}
+
+static bool shares_out(const struct vb_trainer *t, const struct dense *d)
+{
+    return t->world > 1 && d->buckets != NULL && d->n_params <= VB_K_JOINT_MAX &&
+           is_large(t, d->n_params) && vb_buckets_are_mapped(d->buckets);
+}
+
+/* Allocates zeroed memory, shared with the other ranks if they share the update. */
+static vb_status make_memory(struct vb_trainer *t, struct dense *d, size_t len_bytes, float **at_p)
+{
+    vb_status st;
+
+    if (shares_out(t, d)) {
+        st = vb_shared_update_create(t, d->buckets, d->n_params, len_bytes, &d->shared);
+        *at_p = st == VB_OK ? vb_shared_update_memory(d->shared) : NULL;
+        return st;
+    }
+    st = vb_mem_map_private(len_bytes, &d->copies.mem);
+    *at_p = d->copies.mem.ptr;
+    return st == VB_OK ? vb_mem_populate(&d->copies.mem)
+                       : st; /* now, because page faults would slow the first steps */
+}
+
+/* The memory holds the parameters, then the state, then the second copy of both. */
+static vb_status make_params(struct vb_trainer *t, struct dense *d)
+{
+    int states = vb_k_rule_states(t->recipe.rule.kind), copies = t->world > 1 && !t->async ? 2 : 1;
+    size_t n = (d->n_params + 15) / 16 * 16;
+    float *at;
+    vb_status st = make_memory(t, d, n * sizeof(float) * (size_t)(copies * (1 + states)), &at);
+    int i;
+
+    if (st != VB_OK)
+        return st;
+    for (i = 0; i < 2; i++) {
+        float *copy = at + (copies == 2 ? (size_t)i * n * (size_t)(1 + states) : 0);
+
+        d->copies.params[i] = copy;
+        d->copies.state[i] = states > 0 ? copy + n : NULL;
+    }
+    vb_model_init(d->model, t->o->seed, d->copies.params[0]);
+    return VB_OK;
+}
+
+/* A vb_k_samples_fn that reads images of a data set. */
+static void read_images(void *arg, size_t first, size_t n, float *x)
+{
+    const struct vb_dataset *set = arg;
+    uint16_t y;
+    uint32_t i;
+
+    for (i = 0; i < n; i++) {
+        uint32_t which = (uint32_t)first + i;
+
+        vb_dataset_pick(set, &which, 1, x + (size_t)i * (size_t)set->features, &y);
+    }
+}
+
+static vb_status list_pixels(struct vb_dataset *set, int n, struct vb_k_pixels **pixels_p)
+{
+    struct vb_k_samples samples = {.read = read_images,
+                                   .arg = set,
+                                   .n = (size_t)n,
+                                   .features = set->features,
+                                   .width = set->w};
+
+    return vb_k_pixels_create(&samples, pixels_p);
+}
+
+static vb_status make_buffers(struct vb_trainer *t, struct dense *d)
+{
+    size_t n = (size_t)d->eval.max;
+    vb_status st = VB_OK;
+    int n_table;
+
+    (void)vb_model_table(d->model, &n_table);
+    d->eval.y = vb_alloc_aligned(n * sizeof(*d->eval.y));
+    d->eval.which = vb_alloc_aligned(n * sizeof(*d->eval.which));
+    d->arrays = calloc((size_t)n_table + 2, sizeof(*d->arrays));
+    if (!vb_trainer_has_pixels(t))
+        d->eval.x = vb_alloc_aligned(n * (size_t)t->data.test.features * sizeof(*d->eval.x));
+    if (d->eval.y == NULL || d->eval.which == NULL || d->arrays == NULL ||
+        (d->eval.x == NULL && !vb_trainer_has_pixels(t)))
+        return vb_err(VB_ERR_NO_MEMORY, "no memory for a batch of %d", d->eval.max);
+    if (vb_trainer_has_pixels(t) && !t->eval_only)
+        st = list_pixels(&t->data.train, t->data.train.n, &d->pixels);
+    if (vb_trainer_has_pixels(t) && st == VB_OK)
+        st = list_pixels(&t->data.test, t->data.n_test, &d->pixels_test);
+    return st;
+}
+
+vb_status vb_dense_compile(struct vb_trainer *t)
+{
+    struct dense *d = calloc(1, sizeof(*d));
+
+    if (d == NULL)
+        return vb_err_sys("calloc");
+    t->state = d;
+    normalise(t->model.row, &t->data.train);
+    normalise(t->model.row, &t->data.test);
+    return make_model(t, d);
+}
+
+/* The number of parameters of the first layers, as long as they are few: their sums are short. */
+static size_t front_of(const struct dense *d)
+{
+    int i, n;
+    const struct vb_param *table = vb_model_table(d->model, &n);
+    size_t front = 0;
+
+    for (i = 2; i < n && table[i].offset <= d->n_params / FRONT_PART;
+         i += 2) /* two rows per layer: weights, biases */
+        front = table[i].offset;
+    return front;
+}
+
+/* Softmax regression has one layer, so its whole gradient would be ready at once. If possible,
+ * backward computes it in parts, which can be sent earlier. All ranks must do the same. */
+static vb_status cut_model(struct vb_trainer *t, struct dense *d)
+{
+    uint8_t can, all[VB_WORLD_MAX];
+    vb_status st;
+    int r;
+
+    if (d->buckets == NULL || t->place.group == NULL || !vb_trainer_has_pixels(t) ||
+        vb_buckets_are_mapped(d->buckets))
+        return VB_OK;
+    can = vb_model_can_cut(d->model, d->pixels);
+    st = vb_group_gather(t->place.group, &can, sizeof(can), all);
+    for (r = 0; r < t->world && st == VB_OK; r++)
+        can = can && all[r];
+    if (st == VB_OK && can)
+        vb_model_cut(d->model, vb_buckets_least(d->buckets));
+    return st;
+}
+
+vb_status vb_dense_create(struct vb_trainer *t)
+{
+    struct dense *d = dense_of(t);
+    vb_status st = VB_OK;
+
+    if (!t->eval_only && !t->async)
+        st = vb_buckets_create(t, d->n_params, front_of(d), &d->buckets);
+    if (st == VB_OK && d->buckets != NULL)
+        t->sums.algo = vb_buckets_algo(d->buckets);
+    if (st == VB_OK)
+        st = make_params(t, d);
+    if (st == VB_OK)
+        st = make_buffers(t, d);
+    return st == VB_OK ? cut_model(t, d) : st;
+}
+
+void vb_dense_close(struct vb_trainer *t)
+{
+    struct dense *d = dense_of(t);
+
+    if (d == NULL)
+        return;
+    vb_shared_update_close(d->shared);
+    vb_buckets_close(d->buckets);
+}
+
+void vb_dense_destroy(struct vb_trainer *t)
+{
+    struct dense *d = dense_of(t);
+
+    if (d == NULL)
+        return;
+    vb_shared_update_destroy(d->shared);
+    vb_buckets_destroy(d->buckets);
+    vb_model_destroy(d->model);
+    vb_k_pixels_destroy(d->pixels);
+    vb_k_pixels_destroy(d->pixels_test);
+    vb_mem_unmap(&d->copies.mem);
+    free(d->eval.x);
+    free(d->eval.y);
+    free(d->eval.which);
+    free(d->arrays);
+    free(d);
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A dense model in training, shared by train_dense*.c: set-up, steps, and evaluation with
+ * checkpoints.
+ */
+#ifndef VB_TRAIN_DENSE_PRIV_H
+#define VB_TRAIN_DENSE_PRIV_H
+
+#include "engine/train/train_room_priv.h"
+
+/* Parameters and the state of the update rule, in two copies: a step reads one and writes the
+ * other, and then they swap. So a failure within a step leaves the last complete step intact. A
+ * rank alone has one copy, and both pointers are the same. */
+struct dense_copies {
+    struct vb_mem mem; /* unused if the ranks of one host share the update */
+    float *params[2];
+    float *state[2]; /* NULL: the rule has no state */
+    int now;         /* the copy with the last complete step */
+    bool stepped;    /* the other copy holds the step before that one */
+};
+
+struct dense_clip {
+    bool last; /* the last gradient was clipped */
+    struct vb_k_norm norm;
+};
+
+/* Forward of the next step, begun while sums of this step are still running. It uses the new
+ * parameters of the other copy and is discarded if this step does not complete. */
+struct dense_early {
+    const struct vb_batch *batch; /* NULL: not begun */
+    int64_t step;
+    int layers;      /* number of layers done, or of features (vb_model_forward_part()) */
+    size_t low, end; /* range of parameters in the other copy that are new */
+};
+
+/* Buffers for evaluation, for max samples. */
+struct dense_eval {
+    int max;
+    float *x;        /* (max, c, h, w); NULL: the model takes lists of pixels */
+    uint16_t *y;     /* (max) */
+    uint32_t *which; /* (max) */
+};
+
+struct dense {
+    struct vb_model *model;
+    size_t n_params;
+    struct vb_buckets *buckets;
+    struct vb_shared_update *shared;          /* NULL: each rank updates all parameters itself */
+    struct vb_k_pixels *pixels, *pixels_test; /* NULL: the model takes images */
+    struct dense_copies copies;
+    struct dense_clip clip;
+    struct dense_early early;
+    struct dense_eval eval;
+    struct vb_checkpoint_array *arrays;
+};
+
+static inline struct dense *dense_of(const struct vb_trainer *t)
+{
+    return t->state;
+}
+
+/* ---- set-up (train_dense_open.c) ------------------------------------------------------------- */
+
+vb_status vb_dense_compile(struct vb_trainer *t);
+vb_status vb_dense_create(struct vb_trainer *t);
+void vb_dense_close(struct vb_trainer *t);
+void vb_dense_destroy(struct vb_trainer *t);
+
+/* ---- evaluation and checkpoints (train_dense_eval.c) ----------------------------------------- */
+
+vb_status vb_dense_evaluate(struct vb_trainer *t, int first, int n, struct vb_model_loss *sum);
+const float *vb_dense_params(struct vb_trainer *t, size_t *n_p);
+float *vb_dense_memory(struct vb_trainer *t, size_t *n_p, void **state_p, int *words_p);
+vb_status vb_dense_save(struct vb_trainer *t, struct vb_checkpoint *cp);
+vb_status vb_dense_restore(struct vb_trainer *t, const struct vb_checkpoint *cp);
+
+#endif

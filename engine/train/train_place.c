@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Opens the group of a rank and places the rank on the machine.
+ *
+ * The placement is computed before the group is opened, if possible, because the group must know
+ * whether ranks share cores. But only a rank with a supervisor knows the number of ranks on its
+ * host in advance; others learn it from the group. Pinning comes last, because threads inherit it
+ * and the threads of the group may use all cpus of the rank.
+ */
+#include "engine/train/trainer.h"
+
+#include <string.h>
+
+static vb_status make_plan(const struct vb_train_opts *o, int local_ranks, struct vb_place *place)
+{
+    struct vb_placement_want want = {
+        .ranks = local_ranks, .threads = o->place.threads, .progress = true};
+    struct vb_topo_source this_machine = {0};
+    char control[VB_IFACE_NAME];
+    vb_status st;
+
+    if (vb_net_control_if("", control, sizeof(control)))
+        this_machine.avoid_if = control;
+    st = vb_topo_open(&this_machine, &place->topo);
+    if (st == VB_OK)
+        st = vb_placement_create(place->topo, &want, &place->placement);
+    if (st == VB_OK && place->placement->note[0] != '\0')
+        VB_LOG_INFO("%s", place->placement->note);
+    return st;
+}
+
+static vb_status open_group(const struct vb_train_opts *o, int local_rank, struct vb_place *place)
+{
+    struct vb_group_opts opts = o->group;
+
+    /* A joiner is already a member of the group of workers and servers. */
+    if (opts.world == 1 || o->join.joined != NULL)
+        return VB_OK;
+    if (o->open_group != NULL) {
+        place->group = o->open_group;
+        place->borrowed = true;
+        return VB_OK;
+    }
+    /* A progress thread sends large gradients while lower layers compute. It does not pay for small
+     * ones. */
+    opts.progress = vb_train_model_find(o->model)->progress &&
+                    o->mode != VB_MODE_ASYNC; /* which has a group of its own for gradients */
+    if (place->placement != NULL) {
+        opts.crowded = place->placement->overlap;
+        opts.topo = place->topo;
+        opts.placement = place->placement;
+        opts.placement_rank = local_rank;
+    }
+    return vb_group_open(&opts, &place->group);
+}
+
+/* This rank's number among the ranks on its host, and the number of these. */
+static void find_neighbours(const struct vb_group *group, int *local_rank_p, int *local_ranks_p)
+{
+    const char *host = vb_group_host(group, vb_group_rank(group));
+    int r, rank = 0, n = 0;
+
+    for (r = 0; r < vb_group_world(group); r++) {
+        if (strcmp(vb_group_host(group, r), host) != 0)
+            continue;
+        if (r < vb_group_rank(group))
+            rank++;
+        n++;
+    }
+    *local_rank_p = rank;
+    *local_ranks_p = n;
+}
+
+bool vb_place_is_crowded(const struct vb_train_opts *o, const cpu_set_t *cpus)
+{
+    int ranks = o->place.local_ranks > 0 ? o->place.local_ranks : o->group.world;
+    int threads = o->place.threads > 0 ? o->place.threads : 1;
+    int servers = o->async.dedicated ? 0 : vb_train_servers(&o->async);
+
+    return CPU_COUNT(cpus) > 0 && ranks * threads + servers > CPU_COUNT(cpus);
+}
+
+/* Whether a server's thread runs beside workers that already occupy all cores. If the workers were
+ * pinned then, they would wait for the core where the server happens to run, and other cores would
+ * be idle. */
+static bool server_lacks_cpu(const struct vb_train_opts *o)
+{
+    cpu_set_t cpus;
+
+    return o->mode == VB_MODE_ASYNC && sched_getaffinity(0, sizeof(cpus), &cpus) == 0 &&
+           vb_place_is_crowded(o, &cpus);
+}
+
+vb_status vb_place_open(const struct vb_train_opts *o, struct vb_place *place_p)
+{
+    bool pinned = o->place.pin && !server_lacks_cpu(o) &&
+                  o->join.joined == NULL; /* a joiner's cores may belong to other ranks */
+    int local_rank = o->place.local_rank;
+    int local_ranks = o->group.world == 1 ? 1 : o->place.local_ranks;
+    struct vb_place place = {0};
+    vb_status st = VB_OK;
+
+    if (local_ranks > 0 && (o->place.pin || o->group.world > 1) && o->join.joined == NULL)
+        st = make_plan(o, local_ranks, &place);
+    if (st == VB_OK)
+        st = open_group(o, local_rank, &place);
+    if (st == VB_OK && local_ranks == 0 && o->place.pin && o->join.joined == NULL) {
+        find_neighbours(place.group, &local_rank, &local_ranks);
+        st = make_plan(o, local_ranks, &place);
+    }
+    if (st == VB_OK && pinned)
+        st = vb_placement_bind_memory(place.topo, place.placement, local_rank);
+    if (st == VB_OK && pinned)
+        st = vb_placement_pin_team(place.topo, place.placement, local_rank);
+    if (!pinned)
+        vb_team_size(o->place.threads);
+    if (st != VB_OK)
+        vb_place_close(&place);
+    place.local_rank = local_rank;
+    place.pinned = pinned;
+    if (st == VB_OK)
+        *place_p = place;
+    return st;
+}
+
+void vb_place_leave(struct vb_place *place)
+{
+    if (place->group != NULL && !place->borrowed)
+        vb_group_close(place->group);
+    place->group = NULL;
+}
+
+void vb_place_close(struct vb_place *place)
+{
+    vb_place_leave(place);
+    vb_placement_destroy(place->placement);
+    if (place->topo != NULL)
+        vb_topo_close(place->topo);
+}

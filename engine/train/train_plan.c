@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Which kernel computes which layer: read from a file, or chosen by rank 0 and sent to all ranks.
+ */
+#include "engine/train/train_room_priv.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+vb_status vb_train_parse_plan(struct vb_trainer *t, const char *from, const char *text)
+{
+    char why[VB_OPTS_WHY];
+
+    if (t->kernels.asked == NULL)
+        t->kernels.asked = calloc(1, sizeof(*t->kernels.asked));
+    if (t->kernels.asked == NULL)
+        return vb_err_sys("calloc");
+    if (vb_k_plan_parse(text, t->kernels.asked, why) != VB_OK)
+        return vb_err(VB_ERR_INPUT, "%s: %s", from, why);
+    return VB_OK;
+}
+
+vb_status vb_train_read_plan(struct vb_trainer *t)
+{
+    char *text = malloc(VB_PLAN_BYTES_MAX);
+    int fd =
+        open(t->o->plan, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a pipe must not block */
+    FILE *file = fd >= 0 ? fdopen(fd, "r") : NULL;
+    vb_status st;
+    size_t n;
+
+    if (text == NULL || file == NULL) {
+        st = vb_err_sys("read the plan %s", t->o->plan);
+    } else {
+        n = fread(text, 1, VB_PLAN_BYTES_MAX - 1, file);
+        text[n] = '\0';
+        if (n == 0 || ferror(file) || memchr(text, '\0', n) != NULL || n == VB_PLAN_BYTES_MAX - 1)
+            st = vb_err(VB_ERR_INPUT, "%s is not a plan", t->o->plan);
+        else
+            st = vb_train_parse_plan(t, t->o->plan, text);
+    }
+    if (file != NULL)
+        fclose(file);
+    free(text);
+    return st;
+}
+
+static vb_status tell_records(struct vb_group *group, char *text, size_t len)
+{
+    vb_status st = VB_OK;
+    size_t at, n;
+
+    for (at = 0; at < len && st == VB_OK; at += n) {
+        n = len - at < VB_RECORD_MAX ? len - at : VB_RECORD_MAX;
+        st = vb_group_broadcast(group, 0, text + at, n);
+    }
+    return st;
+}
+
+vb_status vb_train_tell_plan(struct vb_group *group, const char *text, char **told_p)
+{
+    uint64_t len = text != NULL ? strlen(text) : 0;
+    vb_status st = vb_group_broadcast(group, 0, &len, sizeof(len));
+    char *told;
+
+    if (st != VB_OK)
+        return st;
+    if (len >= VB_PLAN_BYTES_MAX) /* all ranks take this branch */
+        return vb_err(VB_ERR_USAGE, "the plan of rank 0 has %llu bytes: must be less than %d",
+                      (unsigned long long)len, VB_PLAN_BYTES_MAX);
+    told = calloc(1, len + 1);
+    if (told == NULL)
+        return vb_err_sys("calloc");
+    if (vb_group_rank(group) == 0 && text != NULL)
+        memcpy(told, text, len);
+    st = tell_records(group, told, len);
+    if (st != VB_OK) {
+        free(told);
+        return st;
+    }
+    *told_p = told;
+    return VB_OK;
+}
+
+/* Rank 0 chooses for all ranks, because timings vary and other kernels round differently. */
+vb_status vb_train_compile(struct vb_trainer *t)
+{
+    vb_status st = VB_OK;
+    char *text = NULL;
+
+    if (t->place.group == NULL)
+        return t->ops->compile(t);
+    if (t->rank == 0)
+        st = t->ops->compile(t);
+    if (st == VB_OK)
+        st = vb_train_tell_plan(t->place.group, t->kernels.text, &text);
+    if (st == VB_OK && t->rank != 0)
+        st = vb_train_parse_plan(t, "the plan of rank 0", text);
+    if (st == VB_OK && t->rank != 0)
+        st = t->ops->compile(t);
+    free(text);
+    return st;
+}

@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Measures where the time of a rank goes, and combines the figures of all ranks.
+ */
+#include "engine/train/train_room_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define LATE_MAX 128 /* ranks; larger jobs do not report stragglers */
+
+/* What each rank tells the others at the end. */
+struct record {
+    struct vb_rank_result result;
+    char params_sha256[65];
+    uint64_t n_params;
+};
+
+/* How long a rank waited for each of the others. */
+struct late_table {
+    struct vb_wait_stats of[LATE_MAX];
+};
+
+_Static_assert(sizeof(struct late_table) <= VB_RECORD_MAX, "a table fits into one message");
+
+_Static_assert(sizeof(struct record) <= VB_RECORD_MAX, "a record fits into one message");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "parameters are digested as they lie");
+
+const char *vb_phase_str(enum vb_phase phase)
+{
+    static const char *const names[VB_PHASES] = {
+        [VB_PHASE_DATA] = "data",         [VB_PHASE_FORWARD] = "forward",
+        [VB_PHASE_BACKWARD] = "backward", [VB_PHASE_COMM] = "comm_exposed",
+        [VB_PHASE_WAIT] = "wait",         [VB_PHASE_UPDATE] = "update",
+        [VB_PHASE_EVAL] = "eval",         [VB_PHASE_CHECKPOINT] = "checkpoint",
+    };
+
+    return names[phase];
+}
+
+/* ---- time ------------------------------------------------------------------------------------ */
+
+static double cpu_seconds(void)
+{
+    struct rusage ru;
+
+    getrusage(RUSAGE_SELF, &ru);
+    return (double)(ru.ru_utime.tv_sec + ru.ru_stime.tv_sec) +
+           (double)(ru.ru_utime.tv_usec + ru.ru_stime.tv_usec) / 1e6;
+}
+
+void vb_laps_begin(struct vb_laps *laps)
+{
+    memset(laps, 0, sizeof(*laps));
+    laps->cpu_begin_s = cpu_seconds();
+    laps->begin_ns = laps->mark_ns = vb_clock_ns();
+}
+
+void vb_lap(struct vb_laps *laps, enum vb_phase phase)
+{
+    uint64_t now = vb_clock_ns();
+
+    laps->ns[phase] += now - laps->mark_ns;
+    laps->mark_ns = now;
+}
+
+void vb_lap_move(struct vb_laps *laps, enum vb_phase from, enum vb_phase to, uint64_t ns)
+{
+    ns = ns < laps->ns[from] ? ns : laps->ns[from];
+    laps->ns[from] -= ns;
+    laps->ns[to] += ns;
+}
+
+void vb_lap_comm(struct vb_laps *laps, struct vb_group *group)
+{
+    uint64_t before = laps->mark_ns, late_ns, wait;
+
+    if (group == NULL)
+        return;
+    vb_lap(laps, VB_PHASE_COMM);
+    late_ns = vb_group_wait_total_ns(group);
+    wait = late_ns - laps->late_ns;
+    laps->late_ns = late_ns;
+    if (wait > laps->mark_ns - before)
+        wait = laps->mark_ns - before;
+    laps->ns[VB_PHASE_COMM] -= wait;
+    laps->ns[VB_PHASE_WAIT] += wait;
+}
+
+/* ---- this rank ------------------------------------------------------------------------------- */
+
+void vb_train_fill_host(struct vb_rank_result *r)
+{
+    struct rusage ru;
+
+    getrusage(RUSAGE_SELF, &ru);
+    r->rss_peak_mb = (double)ru.ru_maxrss * 1024 / 1e6;
+    gethostname(r->host, sizeof(r->host) - 1);
+}
+
+void vb_train_fill_rank(const struct vb_trainer *t, struct vb_group *group,
+                        struct vb_rank_result *r)
+{
+    const struct vb_laps *laps = &t->laps;
+    uint64_t bytes = 0;
+    int p;
+
+    memset(r, 0, sizeof(*r));
+    vb_train_fill_host(r);
+    r->rank = t->rank;
+    r->accuracy = t->evals.accuracy;
+    r->train_s = (double)(laps->mark_ns - laps->begin_ns) / 1e9;
+    for (p = 0; p < VB_PHASES; p++)
+        r->phase_s[p] = (double)laps->ns[p] / 1e9;
+    r->cpu_pct = r->train_s > 0 ? 100 * (cpu_seconds() - laps->cpu_begin_s) / r->train_s : 0;
+    if (group != NULL)
+        vb_group_registered(group, &bytes, &r->register_s);
+    r->registered_mb = (double)bytes / 1e6;
+}
+
+static vb_status digest(struct vb_trainer *t, char sha256[65], uint64_t *n_p)
+{
+    size_t n;
+    const float *params = t->ops->params(t, &n);
+
+    if (params == NULL)
+        return vb_err(VB_ERR_NO_MEMORY, "no memory for %zu parameters", n);
+    vb_sha256(params, n * sizeof(float), sha256);
+    *n_p = n;
+    return VB_OK;
+}
+
+/* ---- evaluation ------------------------------------------------------------------------------ */
+
+vb_status vb_train_evaluate(struct vb_trainer *t)
+{
+    struct vb_model_loss own = {0}, *all;
+    int64_t correct = 0;
+    double loss = 0;
+    vb_status st = VB_OK;
+    int first, n, r, ranks = t->world;
+
+    all = calloc((size_t)ranks, sizeof(*all));
+    if (all == NULL)
+        return vb_err_sys("calloc");
+    vb_share(t->data.n_test, t->rank, t->world, &first, &n);
+    st = t->ops->evaluate(t, first, n, &own);
+    all[0] = own;
+    if (st == VB_OK && t->place.group != NULL)
+        st = vb_group_gather(t->place.group, &own, sizeof(own), all);
+    for (r = 0; r < ranks; r++) { /* in rank order, so that all ranks get the same bits */
+        correct += all[r].correct;
+        loss += all[r].loss;
+    }
+    free(all);
+    t->evals.accuracy = (double)correct / t->data.n_test;
+    t->evals.loss = loss / t->data.n_test;
+    vb_lap(&t->laps, VB_PHASE_EVAL);
+    return st;
+}
+
+vb_status vb_train_make_room(struct vb_trainer *t)
+{
+    int64_t every = t->o->eval_every, n;
+
+    if (every <= 0 || t->serves || t->o->dry_run)
+        return VB_OK;
+    n = t->recipe.steps / every +
+        2; /* at least two, so that dropping every second one makes room */
+    t->evals.max = n < VB_EVALS_MAX ? (int)n : VB_EVALS_MAX;
+    t->evals.gap = 1;
+    t->evals.list = calloc((size_t)t->evals.max, sizeof(*t->evals.list));
+    return t->evals.list != NULL ? VB_OK : vb_err_sys("calloc");
+}
+
+static void drop_every_second(struct vb_trainer *t)
+{
+    int i;
+
+    for (i = 1; 2 * i < t->evals.n; i++)
+        t->evals.list[i] = t->evals.list[2 * i];
+    t->evals.n = i;
+    t->evals.gap *= 2;
+}
+
+void vb_train_keep_eval(struct vb_trainer *t, int64_t step)
+{
+    int64_t number = t->evals.seen++;
+
+    if (t->evals.list == NULL)
+        return;
+    if (t->evals.n == t->evals.max)
+        drop_every_second(t);
+    if (number % t->evals.gap == 0)
+        t->evals.list[t->evals.n++] =
+            (struct vb_eval){.step = step, .accuracy = t->evals.accuracy, .loss = t->evals.loss};
+}
+
+/* ---- all ranks ------------------------------------------------------------------------------- */
+
+static vb_status gather(struct vb_trainer *t, struct record *all)
+{
+    struct record own;
+    vb_status st;
+
+    memset(&own, 0, sizeof(own));
+    vb_train_fill_rank(t, t->place.group, &own.result);
+    st = digest(t, own.params_sha256, &own.n_params);
+    if (st == VB_OK && t->place.group != NULL)
+        return vb_group_gather(t->place.group, &own, sizeof(own), all);
+    *all = own;
+    return st;
+}
+
+static vb_status compare(const struct record *all, int n)
+{
+    int i;
+
+    for (i = 1; i < n; i++)
+        if (strcmp(all[i].params_sha256, all[0].params_sha256) != 0)
+            return vb_err(VB_ERR_INPUT, "rank %d ended with different parameters than rank 0", i);
+    return VB_OK;
+}
+
+static void make_means(struct vb_train_result *r)
+{
+    int i, p;
+
+    for (i = 0; i < r->workers; i++) {
+        r->train_s += r->per_rank[i].train_s / r->workers;
+        for (p = 0; p < VB_PHASES; p++)
+            r->phase_s[p] += r->per_rank[i].phase_s[p] / r->workers;
+    }
+}
+
+/* Fills in what is the same on all ranks. */
+static void fill_settings(struct vb_trainer *t, struct vb_train_result *r)
+{
+    r->batch = vb_trainer_share(t);
+    r->global_batch = t->recipe.global_batch;
+    r->steps = t->step;
+    r->resumed = t->resumed;
+    r->epochs = (double)t->step / (double)t->recipe.steps_per_epoch;
+    r->lr = t->recipe.schedule.base;
+    r->accuracy = t->evals.accuracy;
+    r->loss = t->evals.loss;
+    r->test_samples = t->data.n_test;
+    r->classes = t->data.train.classes;
+    r->pause_s = t->saved.pause_s;
+    snprintf(r->checkpoint, sizeof(r->checkpoint), "%s", t->saved.path);
+    if (t->kernels.text != NULL && t->kernels.text[0] != '\0')
+        vb_sha256(t->kernels.text, strlen(t->kernels.text), r->plan_sha256);
+    r->plan = t->kernels.text;
+    t->kernels.text = NULL;
+    r->evals = t->evals.list;
+    r->n_evals = t->evals.n;
+    t->evals.list = NULL;
+    if (t->async) {
+        snprintf(r->transport, sizeof(r->transport), "%s", t->sums.transport);
+        r->apart = vb_train_apart(t->o);
+        r->order = r->apart ? NULL : "rank";
+        r->algo = t->sums.algo;
+        return;
+    }
+    if (t->place.group == NULL)
+        return;
+    snprintf(r->transport, sizeof(r->transport), "%s", vb_group_transports(t->place.group));
+    r->order = t->o->sums.coll.order == VB_ORDER_RANK ? "rank" : "any";
+    r->algo = t->sums.algo;
+    r->wire = t->o->sums.coll.wire == VB_WIRE_BF16 ? "bf16" : "f32";
+}
+
+void vb_train_fill_run(struct vb_trainer *t, struct vb_train_result *r)
+{
+    fill_settings(t, r);
+    make_means(r);
+    vb_train_find_bottleneck(r);
+}
+
+vb_status vb_train_fill_params(struct vb_trainer *t, struct vb_train_result *r)
+{
+    uint64_t n = 0;
+    vb_status st = digest(t, r->params_sha256, &n);
+
+    r->params = (int64_t)n;
+    return st;
+}
+
+/* For each rank, the result has the waiting time of the rank that waited for it the longest. */
+static void add_late(struct vb_train_result *result, const struct late_table *table)
+{
+    struct vb_rank_result *r;
+    int i;
+
+    for (i = 0; i < result->ranks; i++) {
+        r = &result->per_rank[i];
+        if ((double)table->of[i].ns / 1e9 <= r->late_s)
+            continue;
+        r->late_n = (int64_t)table->of[i].n;
+        r->late_s = (double)table->of[i].ns / 1e9;
+        r->late_max_s = (double)table->of[i].max_ns / 1e9;
+    }
+}
+
+static vb_status collect_late(struct vb_trainer *t, struct vb_train_result *result)
+{
+    struct late_table own = {0}, *all;
+    vb_status st;
+    int i;
+
+    if (t->place.group == NULL || t->world > LATE_MAX || t->async)
+        return VB_OK;
+    all = calloc((size_t)t->world, sizeof(*all));
+    if (all == NULL)
+        return vb_err_sys("calloc");
+    for (i = 0; i < t->world; i++)
+        own.of[i] = vb_group_wait_stats(t->place.group, i);
+    st = vb_group_gather(t->place.group, &own, sizeof(own), all);
+    for (i = 0; i < t->world && st == VB_OK; i++)
+        add_late(result, &all[i]);
+    free(all);
+    return st;
+}
+
+static vb_status collect_all(struct vb_trainer *t, struct record *all,
+                             struct vb_train_result *result)
+{
+    vb_status st = gather(t, all);
+    int i;
+
+    if (st == VB_OK)
+        st = compare(all, result->ranks);
+    if (st != VB_OK)
+        return st;
+    result->params = (int64_t)all[0].n_params;
+    memcpy(result->params_sha256, all[0].params_sha256, sizeof(result->params_sha256));
+    for (i = 0; i < result->ranks; i++)
+        result->per_rank[i] = all[i].result;
+    result->rows = result->workers = result->ranks;
+    result->reports = t->rank == 0;
+    result->samples = t->samples;
+    return collect_late(t, result);
+}
+
+static vb_status collect_sync(struct vb_trainer *t, struct vb_train_result *result)
+{
+    size_t n = t->place.group != NULL ? (size_t)vb_group_world(t->place.group) : 1;
+    struct record *all =
+        calloc(n, sizeof(*all)); /* more than world if a dry run has dedicated servers */
+    vb_status st = VB_ERR_NO_MEMORY;
+
+    result->per_rank = calloc((size_t)t->world, sizeof(*result->per_rank));
+    if (all != NULL && result->per_rank != NULL)
+        st = collect_all(t, all, result);
+    free(all);
+    return st;
+}
+
+vb_status vb_train_collect(struct vb_trainer *t, struct vb_train_result *result_p)
+{
+    struct vb_train_result result = {.ranks = t->world};
+    vb_status st = collect_sync(t, &result);
+
+    if (st != VB_OK) {
+        vb_train_result_fini(&result);
+        return st;
+    }
+    vb_train_fill_run(t, &result);
+    *result_p = result;
+    return VB_OK;
+}
+
+void vb_train_result_fini(struct vb_train_result *result)
+{
+    free(result->per_rank);
+    free(result->staleness);
+    free(result->faults);
+    free(result->evals);
+    free(result->plan);
+    result->per_rank = NULL;
+    result->staleness = NULL;
+    result->faults = NULL;
+    result->evals = NULL;
+    result->plan = NULL;
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Checkpoints of a run. Rank 0 writes them, because all ranks have the same parameters. Every rank
+ * reads them, and all ranks must find the same one.
+ */
+#include "engine/train/train_room_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define KEEP 2 /* the newest, and one more in case that one is broken */
+
+/* Finds errors before training instead of after it. */
+vb_status vb_train_prepare_save(struct vb_trainer *t)
+{
+    const char *dir = t->o->save.dir;
+    char path[4096];
+    vb_status st;
+
+    if (dir == NULL || t->rank != 0)
+        return VB_OK;
+    st = vb_dir_make(dir);
+    if (st != VB_OK)
+        return st;
+    if (access(dir, W_OK | X_OK) != 0)
+        return vb_err_sys("write checkpoints to %s", dir);
+    if (!t->o->save.resume && vb_checkpoint_latest(dir, path, sizeof(path)) != VB_ERR_NO_FILE)
+        return vb_err(VB_ERR_USAGE,
+                      "%s has checkpoints of an earlier run: --resume continues it, a new run "
+                      "needs another folder",
+                      dir);
+    return VB_OK;
+}
+
+static vb_status write_one(struct vb_trainer *t, const struct vb_checkpoint *cp)
+{
+    double seconds = 0;
+    vb_status st = VB_OK;
+
+    if (t->async) /* any worker may write, and rank 0 made the folder only on its own host */
+        st = vb_dir_make(t->o->save.dir);
+    if (st == VB_OK)
+        st = vb_checkpoint_write(t->o->save.dir, cp, KEEP, &seconds);
+    if (st != VB_OK)
+        return st;
+    snprintf(t->saved.path, sizeof(t->saved.path), "%s/checkpoint-%lld.vbc", t->o->save.dir,
+             (long long)cp->step);
+    if (seconds > t->saved.pause_s)
+        t->saved.pause_s = seconds;
+    return VB_OK;
+}
+
+/* All ranks prepare the checkpoint, because that may change the rounding of later steps. */
+vb_status vb_train_save(struct vb_trainer *t, int64_t step)
+{
+    struct vb_checkpoint cp = {
+        .step = step, .seed = t->o->seed, .options = t->settings, .plan = t->kernels.text};
+    vb_status st;
+
+    snprintf(cp.model, sizeof(cp.model), "%s", t->o->model);
+    st = t->ops->save(t, &cp);
+    if (st == VB_OK && (t->rank == 0 || t->async)) /* only one worker is told to save */
+        st = write_one(t, &cp);
+    vb_lap(&t->laps, VB_PHASE_CHECKPOINT);
+    return st;
+}
+
+/* ---- resuming -------------------------------------------------------------------------------- */
+
+static vb_status read_newest(struct vb_trainer *t, struct vb_checkpoint **read_p)
+{
+    char path[4096], name[64];
+    vb_status st = vb_checkpoint_latest(t->o->save.dir, path, sizeof(path));
+
+    if (st == VB_ERR_NO_FILE && t->rank == 0)
+        VB_LOG_WARN("--resume: there is no checkpoint in %s; training begins at step 0",
+                    t->o->save.dir);
+    if (st == VB_ERR_NO_FILE)
+        return VB_OK; /* the run was stopped before its first checkpoint */
+    if (st == VB_OK)
+        st = vb_checkpoint_read(path, read_p);
+    if (st != VB_OK)
+        return st;
+    if (vb_train_settings_differ(t->settings, (*read_p)->options, name))
+        return vb_err(VB_ERR_USAGE,
+                      "%s is of a run with another %s: a run can be resumed only with "
+                      "the options that it began with",
+                      path, name);
+    return VB_OK;
+}
+
+static vb_status same_on_all(struct vb_trainer *t, int64_t step)
+{
+    int r, n = vb_group_world(t->place.group);
+    int64_t *all = calloc((size_t)n, sizeof(*all));
+    vb_status st;
+
+    if (all == NULL)
+        return vb_err_sys("calloc");
+    st = vb_group_gather(t->place.group, &step, sizeof(step), all);
+    for (r = 1; r < n && st == VB_OK; r++)
+        if (all[r] != all[0])
+            st = vb_err(VB_ERR_INPUT,
+                        "rank %d finds a checkpoint of step %lld in %s, rank 0 one of step %lld", r,
+                        (long long)all[r], t->o->save.dir, (long long)all[0]);
+    free(all);
+    return st;
+}
+
+vb_status vb_train_find(struct vb_trainer *t, struct vb_checkpoint **read_p)
+{
+    struct vb_checkpoint *cp = NULL;
+    vb_status st = read_newest(t, &cp);
+
+    if (t->place.group != NULL && st == VB_OK)
+        st = same_on_all(t, cp != NULL ? cp->step : 0);
+    if (st != VB_OK) {
+        vb_checkpoint_free(cp);
+        return st;
+    }
+    *read_p = cp;
+    return VB_OK;
+}
+
+vb_status vb_train_restore(struct vb_trainer *t, const struct vb_checkpoint *cp)
+{
+    vb_status st = t->ops->restore(t, cp);
+    int64_t made;
+
+    if (st != VB_OK)
+        return st;
+    t->step = t->resumed = cp->step;
+    if (t->loader == NULL) /* a server has no loader */
+        return VB_OK;
+    made = t->shares < t->world ? t->step / t->world : t->step;
+    return vb_loader_seek(t->loader, made / t->recipe.steps_per_epoch,
+                          made % t->recipe.steps_per_epoch);
+}

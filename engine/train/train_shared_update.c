@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Updates of a dense model that the ranks of one host share. Parameters, state and gradients of
+ * each rank are in windows that all ranks have mapped. Each rank takes a *share* of each bucket: it
+ * sums the gradients of all ranks, updates the parameters, and writes them to the copies of all
+ * ranks. So each parameter is updated once, and not once per rank.
+ *
+ * The other ranks never write to the copy that holds the last complete step.
+ *
+ * The norm is computed in parts, each by one rank, so a share consists of whole parts. A part
+ * belongs to the bucket in which it begins; the rest of such a part is in a bucket that was filled
+ * before.
+ */
+#include "engine/train/train_room_priv.h"
+
+#include <stdlib.h>
+
+#define SQUARES_BYTES (VB_K_NORM_PARTS * sizeof(double))
+
+struct vb_shared_update {
+    struct vb_trainer *trainer;
+    struct vb_window *win;
+    struct vb_k_norm norm;
+    char **bases; /* (world) each rank's part of the window: squares of the norm, then its memory */
+    const float **grads; /* (world) */
+    double **squares;    /* (world) */
+    float **params_out;  /* (world) */
+    float **state_out;   /* (world) */
+};
+
+/* ---- opening and closing --------------------------------------------------------------------- */
+
+static vb_status make_lists(struct vb_shared_update *h)
+{
+    size_t world = (size_t)h->trainer->world;
+
+    h->bases = calloc(world, sizeof(*h->bases));
+    h->grads = calloc(world, sizeof(*h->grads));
+    h->squares = calloc(world, sizeof(*h->squares));
+    h->params_out = calloc(world, sizeof(*h->params_out));
+    h->state_out = calloc(world, sizeof(*h->state_out));
+    if (h->bases == NULL || h->grads == NULL || h->squares == NULL || h->params_out == NULL ||
+        h->state_out == NULL)
+        return vb_err_sys("calloc");
+    return VB_OK;
+}
+
+vb_status vb_shared_update_create(struct vb_trainer *t, struct vb_buckets *buckets, size_t n_params,
+                                  size_t len_bytes, struct vb_shared_update **shared_p)
+{
+    struct vb_shared_update *h = calloc(1, sizeof(*h));
+    vb_status st;
+    int r;
+
+    if (h == NULL)
+        return vb_err_sys("calloc");
+    *shared_p = h; /* the caller destroys it even if this fails */
+    h->trainer = t;
+    vb_k_norm_begin(&h->norm, n_params);
+    st = make_lists(h);
+    if (st == VB_OK)
+        st = vb_window_create(t->place.group, SQUARES_BYTES + len_bytes, &h->win);
+    if (st != VB_OK)
+        return st;
+    for (r = 0; r < t->world; r++) {
+        h->bases[r] = vb_window_peer(h->win, r);
+        h->grads[r] = vb_buckets_grads_of(buckets, r);
+        h->squares[r] = (double *)(void *)h->bases[r];
+        if (h->bases[r] == NULL || h->grads[r] == NULL)
+            return vb_err(VB_ERR_UNSUPPORTED, "the memory of rank %d is not mapped", r);
+    }
+    vb_buckets_barriers_only(buckets);
+    return VB_OK;
+}
+
+void vb_shared_update_close(struct vb_shared_update *h)
+{
+    if (h != NULL && h->win != NULL)
+        vb_window_destroy(h->win);
+    if (h != NULL)
+        h->win = NULL;
+}
+
+void vb_shared_update_destroy(struct vb_shared_update *h)
+{
+    if (h == NULL)
+        return;
+    free(h->bases);
+    free(h->grads);
+    free(h->squares);
+    free(h->params_out);
+    free(h->state_out);
+    free(h);
+}
+
+void *vb_shared_update_memory(const struct vb_shared_update *h)
+{
+    return h->bases[h->trainer->rank] + SQUARES_BYTES;
+}
+
+/* ---- a share --------------------------------------------------------------------------------- */
+
+/* Translates an address in this rank's memory to that of another rank. */
+static float *there(const struct vb_shared_update *h, int rank, float *own)
+{
+    if (own == NULL)
+        return NULL;
+    return (float *)(void *)(h->bases[rank] + ((char *)own - h->bases[h->trainer->rank]));
+}
+
+/* The first part of the norm that begins at this parameter or after it. */
+static size_t part_at(const struct vb_shared_update *h, size_t param)
+{
+    return (param + h->norm.len - 1) / h->norm.len;
+}
+
+void vb_shared_update_run(struct vb_shared_update *h, const struct vb_shared_args *u, size_t first,
+                          size_t n)
+{
+    struct vb_trainer *t = h->trainer;
+    struct vb_k_joint joint = {.rank = t->rank,
+                               .n_ranks = t->world,
+                               .grads = h->grads,
+                               .params = u->params,
+                               .state = u->state,
+                               .scale = u->scale,
+                               .rate = u->rate,
+                               .params_out = h->params_out,
+                               .state_out = h->state_out,
+                               .squares = u->norm ? h->squares : NULL,
+                               .norm_only = u->norm_only};
+    size_t begin = part_at(h, first), parts = part_at(h, first + n) - begin;
+    int r;
+
+    for (r = 0; r < t->world; r++) {
+        h->params_out[r] = there(h, r, u->params_out);
+        h->state_out[r] = there(h, r, u->state_out);
+    }
+    vb_k_joint_update(&t->recipe.rule, &joint, &h->norm,
+                      begin + parts * (size_t)t->rank / (size_t)t->world,
+                      begin + parts * (size_t)(t->rank + 1) / (size_t)t->world);
+    vb_lap(&t->laps, VB_PHASE_UPDATE);
+    vb_lap_move(&t->laps, VB_PHASE_UPDATE, VB_PHASE_COMM, joint.shared_ns);
+}
+
+double vb_shared_update_norm(struct vb_shared_update *h)
+{
+    size_t i;
+
+    for (i = 0; i < h->norm.parts; i++)
+        h->norm.squares[i] = h->squares[h->trainer->rank][i];
+    return vb_k_norm_end(&h->norm);
+}

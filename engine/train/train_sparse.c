@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Steps of sparse logistic regression. The cost of a step depends on the nonzeros of its batch, not
+ * on the number of features. The bias is one more feature, after the last one.
+ *
+ * Ranks sum lists of (feature, gradient). The update is the last part of a step and cannot fail in
+ * the middle. If there are other ranks, the values that it overwrites are kept until the next
+ * update. Plain SGD on a single rank needs no list: it adds to the weights row by row.
+ */
+#include "engine/train/train_room_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define EVAL_ROWS 1000
+
+struct sparse {
+    uint64_t features; /* of the data set */
+    struct vb_k_sparse *weights;
+    struct vb_k_grad *grad;
+    struct vb_sparse *all; /* NULL: this is the only rank */
+    float *logits;         /* (largest batch) */
+    uint32_t *keys;        /* (max_nnz + 1) the gradient, with the bias as the last entry */
+    float *values;
+    size_t max_nnz, n_grad; /* n_grad: entries of the last gradient */
+    struct vb_k_undo *undo; /* reverts the last update; NULL: this is the only rank */
+    bool updated;           /* undo holds an update */
+    struct vb_rows rows;    /* buffers for evaluation */
+    struct vb_mem rows_mem;
+    uint32_t *which;
+    float *flat; /* a copy of the parameters, allocated at the first use */
+    struct vb_checkpoint_array arrays[VB_K_SPARSE_PARTS];
+};
+
+static struct sparse *sparse_of(const struct vb_trainer *t)
+{
+    return t->state;
+}
+
+struct vb_k_csr vb_train_csr(const struct vb_rows *rows)
+{
+    return (struct vb_k_csr){.n = (size_t)rows->n,
+                             .offset = (const uint64_t *)rows->at,
+                             .index = rows->index,
+                             .value = rows->value,
+                             .n_rows = (size_t)rows->n,
+                             .nnz = (size_t)rows->at[rows->n]};
+}
+
+/* ---- set-up ---------------------------------------------------------------------------------- */
+
+static vb_status make_rows(struct vb_trainer *t, struct sparse *s)
+{
+    size_t entries =
+        (size_t)EVAL_ROWS * (size_t)(t->data.test.row_max > 0 ? t->data.test.row_max : 1);
+    size_t at = (EVAL_ROWS + 1) * sizeof(int64_t);
+    vb_status st = vb_mem_map_private(at + entries * 8 + EVAL_ROWS, &s->rows_mem);
+    char *from = s->rows_mem.ptr;
+
+    if (st != VB_OK)
+        return st;
+    s->rows.at = (int64_t *)(void *)from;
+    s->rows.index = (uint32_t *)(void *)(from + at);
+    s->rows.value = (float *)(void *)(from + at + entries * 4);
+    s->rows.y = (uint8_t *)from + at + entries * 8;
+    s->rows.room = (int64_t)entries;
+    return VB_OK;
+}
+
+static vb_status make_buffers(struct vb_trainer *t, struct sparse *s)
+{
+    size_t batch = (size_t)vb_trainer_share(t);
+
+    s->max_nnz = batch * (size_t)(t->data.train.row_max > 0 ? t->data.train.row_max : 1);
+    s->logits = vb_alloc_aligned((batch > EVAL_ROWS ? batch : EVAL_ROWS) * sizeof(float));
+    s->keys = vb_alloc_aligned((s->max_nnz + 1) * sizeof(*s->keys));
+    s->values = vb_alloc_aligned((s->max_nnz + 1) * sizeof(*s->values));
+    s->which = vb_alloc_aligned(EVAL_ROWS * sizeof(*s->which));
+    if (s->logits == NULL || s->keys == NULL || s->values == NULL || s->which == NULL)
+        return vb_err(VB_ERR_NO_MEMORY, "no memory for batches of %zu rows", batch);
+    return make_rows(t, s);
+}
+
+/* A sum has at most as many entries as the lists of all ranks together. */
+static vb_status make_undo(struct vb_trainer *t, struct sparse *s)
+{
+    size_t n = (s->max_nnz + 1) * (size_t)t->world;
+
+    n = n < s->features + 1 ? n : (size_t)s->features + 1;
+    return vb_k_undo_create(n, &s->undo);
+}
+
+/* Sparse models have one kernel for each operation, so there is nothing to choose. */
+static vb_status sparse_compile(struct vb_trainer *t)
+{
+    t->state = calloc(1, sizeof(struct sparse));
+    return t->state != NULL ? VB_OK : vb_err_sys("calloc");
+}
+
+static vb_status sparse_create(struct vb_trainer *t)
+{
+    struct sparse *s = sparse_of(t);
+    struct vb_sparse_opts opts = {0};
+    vb_status st;
+
+    if (t->data.train.kind != VB_DATA_ROWS)
+        return vb_err(VB_ERR_USAGE, "%s is trained on sparse rows; %s does not contain sparse rows",
+                      t->o->model, t->o->data.text);
+    s->features = (uint64_t)t->data.train.features;
+    st = vb_k_sparse_create(&t->recipe.rule, s->features + 1, &s->weights);
+    if (st == VB_OK)
+        st = make_buffers(t, s);
+    if (st == VB_OK)
+        st = vb_k_grad_create(s->features, s->max_nnz, &s->grad);
+    opts.features = s->features + 1;
+    opts.max_nnz = s->max_nnz + 1;
+    if (t->async)
+        return st;
+    if (st == VB_OK && t->place.group != NULL)
+        st = make_undo(t, s);
+    if (st == VB_OK && t->place.group != NULL)
+        st = vb_sparse_open(t->place.group, &opts, &s->all);
+    t->sums.algo = "sparse";
+    return st;
+}
+
+static void sparse_close(struct vb_trainer *t)
+{
+    if (sparse_of(t) != NULL && sparse_of(t)->all != NULL)
+        vb_sparse_close(sparse_of(t)->all);
+}
+
+static void sparse_destroy(struct vb_trainer *t)
+{
+    struct sparse *s = sparse_of(t);
+
+    if (s == NULL)
+        return;
+    vb_k_sparse_destroy(s->weights);
+    vb_k_grad_destroy(s->grad);
+    vb_mem_unmap(&s->rows_mem);
+    free(s->logits);
+    free(s->keys);
+    free(s->values);
+    free(s->which);
+    vb_k_undo_destroy(s->undo);
+    free(s->flat);
+    free(s);
+}
+
+/* ---- a step ---------------------------------------------------------------------------------- */
+
+static float bias(const struct sparse *s)
+{
+    float b;
+
+    vb_k_sparse_read(s->weights, s->features, 1, &b);
+    return b;
+}
+
+/* Computes the gradient. The bias has the highest key, so it is the last entry. */
+static vb_status gradient(struct sparse *s, const struct vb_k_csr *csr, size_t *n_p)
+{
+    const uint32_t *keys;
+    const float *values;
+    float sum = 0;
+    vb_status st = vb_k_grad_build(s->grad, csr, s->logits, &keys, &values, n_p);
+    size_t i;
+
+    if (st != VB_OK)
+        return st;
+    for (i = 0; i < csr->n; i++)
+        sum += s->logits[i];
+    if (*n_p > 0) {
+        memcpy(s->keys, keys, *n_p * sizeof(*keys));
+        memcpy(s->values, values, *n_p * sizeof(*values));
+    }
+    s->keys[*n_p] = (uint32_t)s->features;
+    s->values[(*n_p)++] = sum;
+    return VB_OK;
+}
+
+/* Loads the next batch, and prefetches its weights, while lists are under way. */
+static void fetch_next(struct vb_trainer *t)
+{
+    const struct vb_batch *next = vb_loader_peek(t->loader);
+    struct vb_k_csr csr;
+
+    if (next == NULL)
+        return;
+    csr = vb_train_csr(&next->rows);
+    vb_k_sparse_fetch(sparse_of(t)->weights, &csr);
+    vb_lap(&t->laps, VB_PHASE_DATA);
+}
+
+/* Sums the lists of all ranks. *n_p is the length of this rank's list, and afterwards that of the
+ * sum. */
+static vb_status sum_up(struct vb_trainer *t, const uint32_t **keys_p, const float **values_p,
+                        size_t *n_p)
+{
+    struct sparse *s = sparse_of(t);
+    vb_status st = vb_sparse_start(s->all, s->keys, s->values, *n_p, VB_REDUCE_SUM);
+
+    vb_lap_comm(&t->laps, t->place.group);
+    if (st != VB_OK)
+        return st;
+    fetch_next(t);
+    st = vb_sparse_finish(s->all, keys_p, values_p, n_p);
+    vb_lap_comm(&t->laps, t->place.group);
+    return st;
+}
+
+/* Adds to the weights directly. Returns false, and does nothing, if the rule is not plain SGD or if
+ * there are other ranks. */
+static bool descend(struct vb_trainer *t, const struct vb_k_csr *csr)
+{
+    const struct vb_k_rule *rule = &t->recipe.rule;
+    struct sparse *s = sparse_of(t);
+    float *w = vb_k_sparse_weights(s->weights), sum = 0;
+    float scale = -vb_k_rate(&t->recipe.schedule, t->step) / (float)t->batch->n_global;
+    size_t i;
+
+    if (s->all != NULL || rule->kind != VB_K_SGD || rule->decay != 0)
+        return false;
+    vb_k_csr_add(csr, s->logits, scale, w);
+    for (i = 0; i < csr->n; i++)
+        sum += s->logits[i];
+    w[s->features] += scale * sum;
+    vb_lap(&t->laps, VB_PHASE_BACKWARD);
+    return true;
+}
+
+static vb_status sparse_step(struct vb_trainer *t)
+{
+    struct sparse *s = sparse_of(t);
+    struct vb_k_csr csr = vb_train_csr(&t->batch->rows);
+    const uint32_t *keys = s->keys;
+    const float *values = s->values;
+    double loss;
+    vb_status st;
+    size_t n;
+
+    vb_trainer_drag(t);
+    st = vb_k_csr_check(&csr, s->features);
+    if (st != VB_OK)
+        return st;
+    vb_k_sparse_forward(s->weights, &csr, bias(s), s->logits);
+    loss = vb_k_logistic(s->logits, t->batch->rows.y, csr.n);
+    t->loss = csr.n > 0 ? loss / (double)csr.n : t->loss;
+    vb_lap(&t->laps, VB_PHASE_FORWARD);
+    if (descend(t, &csr))
+        return VB_OK;
+    st = gradient(s, &csr, &n);
+    s->n_grad = st == VB_OK ? n : 0;
+    vb_lap(&t->laps, VB_PHASE_BACKWARD);
+    if (st == VB_OK && s->all != NULL && !t->sums.off)
+        st = sum_up(t, &keys, &values, &n);
+    if (st == VB_OK)
+        st = vb_k_sparse_update(s->weights, keys, values, n, 1.f / (float)t->batch->n_global,
+                                vb_k_rate(&t->recipe.schedule, t->step), s->undo);
+    s->updated = st == VB_OK;
+    vb_lap(&t->laps, VB_PHASE_UPDATE);
+    return st;
+}
+
+static vb_status sparse_sum_again(struct vb_trainer *t, size_t *bytes_p)
+{
+    struct sparse *s = sparse_of(t);
+    const uint32_t *keys;
+    const float *values;
+    size_t n;
+
+    *bytes_p = s->n_grad * (sizeof(*keys) + sizeof(*values));
+    if (s->all == NULL)
+        return VB_OK;
+    return vb_sparse_allreduce(s->all, s->keys, s->values, s->n_grad, VB_REDUCE_SUM, &keys, &values,
+                               &n);
+}
+
+static vb_status sparse_step_back(struct vb_trainer *t)
+{
+    struct sparse *s = sparse_of(t);
+
+    if (s->undo == NULL || !s->updated)
+        return vb_err(VB_ERR_USAGE, "there is no step to undo");
+    vb_k_sparse_undo(s->weights, s->undo);
+    s->updated = false;
+    return VB_OK;
+}
+
+/* ---- evaluation ------------------------------------------------------------------------------ */
+
+static vb_status sparse_evaluate(struct vb_trainer *t, int first, int n, struct vb_model_loss *sum)
+{
+    struct sparse *s = sparse_of(t);
+    struct vb_k_csr csr;
+    vb_status st;
+    int i, len;
+
+    for (; n > 0; n -= len, first += len) {
+        len = n < EVAL_ROWS ? n : EVAL_ROWS;
+        for (i = 0; i < len; i++)
+            s->which[i] = (uint32_t)(first + i);
+        st = vb_dataset_rows(&t->data.test, s->which, len, &s->rows);
+        if (st != VB_OK)
+            return st;
+        csr = vb_train_csr(&s->rows);
+        vb_k_sparse_forward(s->weights, &csr, bias(s), s->logits);
+        for (i = 0; i < len; i++)
+            sum->correct += (s->logits[i] > 0) == (s->rows.y[i] != 0);
+        sum->loss += vb_k_logistic(s->logits, s->rows.y, csr.n);
+    }
+    return VB_OK;
+}
+
+static const float *sparse_params(struct vb_trainer *t, size_t *n_p)
+{
+    struct sparse *s = sparse_of(t);
+
+    *n_p = s->features + 1;
+    if (s->flat == NULL)
+        s->flat = malloc(*n_p * sizeof(float));
+    if (s->flat != NULL)
+        vb_k_sparse_read(s->weights, 0, *n_p, s->flat);
+    return s->flat;
+}
+
+static float *sparse_memory(struct vb_trainer *t, size_t *n_p, void **state_p, int *words_p)
+{
+    struct sparse *s = sparse_of(t);
+    struct vb_k_sparse_part parts[VB_K_SPARSE_PARTS];
+
+    *n_p = s->features + 1;
+    *words_p = vb_k_sparse_words(&t->recipe.rule);
+    *state_p = vb_k_sparse_parts(s->weights, parts) > 1 ? parts[1].data : NULL;
+    return vb_k_sparse_weights(s->weights);
+}
+
+/* ---- checkpoints ----------------------------------------------------------------------------- */
+
+static vb_status sparse_save(struct vb_trainer *t, struct vb_checkpoint *cp)
+{
+    struct sparse *s = sparse_of(t);
+    struct vb_k_sparse_part parts[VB_K_SPARSE_PARTS];
+    int i, n = vb_k_sparse_parts(s->weights, parts);
+
+    for (i = 0; i < n; i++) {
+        s->arrays[i] =
+            (struct vb_checkpoint_array){.type = parts[i].whole ? VB_ARRAY_U32 : VB_ARRAY_F32,
+                                         .rows = (int64_t)parts[0].n,
+                                         .cols = (int64_t)(parts[i].n / parts[0].n),
+                                         .state = i > 0,
+                                         .data = parts[i].data};
+        snprintf(s->arrays[i].name, sizeof(s->arrays[i].name), "%s", parts[i].name);
+    }
+    cp->arrays = s->arrays;
+    cp->n_arrays = n;
+    /* With a lazy rule, saving brings the weights up to date, but not the values in undo. */
+    if (vb_k_sparse_is_lazy(&t->recipe.rule))
+        s->updated = false;
+    return VB_OK;
+}
+
+static vb_status sparse_restore(struct vb_trainer *t, const struct vb_checkpoint *cp)
+{
+    struct vb_k_sparse_part parts[VB_K_SPARSE_PARTS];
+    int i, n = vb_k_sparse_parts(sparse_of(t)->weights, parts);
+
+    for (i = 0; i < n; i++) {
+        const struct vb_checkpoint_array *a = vb_checkpoint_find(cp, parts[i].name);
+        /* either type has 32-bit elements */
+        const void *data =
+            vb_checkpoint_data(cp, parts[i].name, a != NULL ? a->type : VB_ARRAY_F32, parts[i].n);
+
+        if (data == NULL)
+            return VB_ERR_INPUT;
+        memcpy(parts[i].data, data, parts[i].n * 4);
+    }
+    return VB_OK;
+}
+
+const struct vb_trainer_ops vb_trainer_sparse = {
+    .compile = sparse_compile,
+    .create = sparse_create,
+    .step = sparse_step,
+    .sum_again = sparse_sum_again,
+    .step_back = sparse_step_back,
+    .evaluate = sparse_evaluate,
+    .params = sparse_params,
+    .save = sparse_save,
+    .restore = sparse_restore,
+    .memory = sparse_memory,
+    .close = sparse_close,
+    .destroy = sparse_destroy,
+};

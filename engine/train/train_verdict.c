@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Statements about a finished run: what took the most time, with the figures that show it; and a
+ * warning if the model has learnt nothing. A model has learnt something if its accuracy is better
+ * than that of always choosing the commonest class, or its loss is lower than the entropy of the
+ * labels.
+ */
+#include "engine/train/train_room_priv.h"
+
+#include <math.h>
+
+#define STEPS_MIN 200     /* steps; before that a model may still be at chance level */
+#define SAMPLES_MIN 100   /* test samples; the accuracy on fewer is a matter of chance */
+#define LOOK_AT_MAX 10000 /* test samples that are counted for the frequency of labels, at most */
+#define GOOD_ENOUGH 0.9   /* a model of this accuracy has learnt something */
+
+/* ---- what took the most time ----------------------------------------------------------------- */
+
+const char *vb_resource_str(enum vb_resource resource)
+{
+    static const char *const names[] = {[VB_COMPUTE] = "compute",
+                                        [VB_NETWORK] = "network",
+                                        [VB_STRAGGLER] = "straggler",
+                                        [VB_INPUT] = "input",
+                                        [VB_DISK] = "disk"};
+
+    return names[resource];
+}
+
+static double seconds_of(const double phase_s[VB_PHASES], enum vb_resource resource)
+{
+    switch (resource) {
+    case VB_COMPUTE:
+        return phase_s[VB_PHASE_FORWARD] + phase_s[VB_PHASE_BACKWARD] + phase_s[VB_PHASE_UPDATE];
+    case VB_NETWORK:
+        return phase_s[VB_PHASE_COMM];
+    case VB_STRAGGLER:
+        break;
+    case VB_INPUT:
+        return phase_s[VB_PHASE_DATA];
+    case VB_DISK:
+        return phase_s[VB_PHASE_CHECKPOINT];
+    }
+    return 0;
+}
+
+static const struct vb_rank_result *straggler_of(const struct vb_train_result *r)
+{
+    const struct vb_rank_result *late = &r->per_rank[0];
+    int i;
+
+    for (i = 1; i < r->workers; i++)
+        if (r->per_rank[i].late_s > late->late_s)
+            late = &r->per_rank[i];
+    return late;
+}
+
+/* The number of steps per rank. Asynchronous workers: the mean. */
+static double steps_of_one(const struct vb_train_result *r)
+{
+    return (double)(r->steps - r->resumed) / (r->apart ? r->workers : 1);
+}
+
+static void say_why(const struct vb_train_result *r, double step_ms, struct vb_bottleneck *b)
+{
+    const struct vb_rank_result *late = straggler_of(r);
+    double steps = steps_of_one(r);
+
+    switch (b->resource) {
+    case VB_COMPUTE:
+        snprintf(b->why, sizeof(b->why), "%.4g ms of a step are spent computing", step_ms);
+        break;
+    case VB_NETWORK:
+        snprintf(b->why, sizeof(b->why),
+                 "%.4g ms of a step are transfer over %s that is not hidden "
+                 "behind computing",
+                 step_ms, r->transport);
+        break;
+    case VB_STRAGGLER:
+        snprintf(
+            b->why, sizeof(b->why),
+            "rank %d (%s) made others wait %lld times in %.0f steps, %.4g ms a step and at most "
+            "%.4g ms",
+            late->rank, late->host, (long long)late->late_n, steps, 1e3 * late->late_s / steps,
+            1e3 * late->late_max_s);
+        break;
+    case VB_INPUT:
+        snprintf(b->why, sizeof(b->why), "%.4g ms of a step are spent waiting for data", step_ms);
+        break;
+    case VB_DISK:
+        snprintf(b->why, sizeof(b->why), "checkpoints stopped training for up to %.4g ms",
+                 1e3 * r->pause_s);
+        break;
+    }
+}
+
+/* Only ranks that are not stragglers wait. So this is the time of the rank that waited most, but at
+ * most the time that all stragglers caused: asynchronous workers also wait for the end of the
+ * others. */
+static double waited(const struct vb_train_result *r)
+{
+    double most = 0, late = 0;
+    int i;
+
+    for (i = 0; i < r->workers; i++) {
+        late += r->per_rank[i].late_s;
+        if (r->per_rank[i].phase_s[VB_PHASE_WAIT] > most)
+            most = r->per_rank[i].phase_s[VB_PHASE_WAIT];
+    }
+    return most < late ? most : late;
+}
+
+void vb_train_find_bottleneck(struct vb_train_result *r)
+{
+    double all = r->train_s - r->phase_s[VB_PHASE_EVAL], most = 0, s;
+    struct vb_bottleneck *b = &r->bottleneck;
+    int i;
+
+    if (r->steps <= r->resumed || all <= 0)
+        return;
+    for (i = VB_COMPUTE; i <= VB_DISK; i++) {
+        s = i == VB_STRAGGLER ? waited(r) : seconds_of(r->phase_s, (enum vb_resource)i);
+        if (s <= most)
+            continue;
+        most = s;
+        b->resource = (enum vb_resource)i;
+    }
+    b->share = most < all ? most / all : 1; /* most may be the time of one rank, all is a mean */
+    say_why(r, 1e3 * most / steps_of_one(r), b);
+}
+
+/* ---- what was learnt ------------------------------------------------------------------------- */
+
+/* Accuracy and loss of a guess that knows only the frequency of each label. */
+struct guess {
+    double accuracy, loss;
+};
+
+static vb_status guess(const struct vb_trainer *t, struct guess *g)
+{
+    struct vb_dataset some = t->data.test; /* a view, not to be destroyed */
+    struct vb_data_facts facts;
+    vb_status st;
+    int i;
+
+    some.n = t->data.n_test < LOOK_AT_MAX ? t->data.n_test : LOOK_AT_MAX;
+    st = vb_data_look(&some, &facts);
+    if (st != VB_OK)
+        return st;
+    *g = (struct guess){0, 0};
+    for (i = 0; i < some.classes; i++) {
+        double share = (double)facts.count[i] / some.n;
+
+        g->accuracy = share > g->accuracy ? share : g->accuracy;
+        g->loss -= share > 0 ? share * log(share) : 0;
+    }
+    vb_data_facts_fini(&facts);
+    return VB_OK;
+}
+
+/* Whether the model is better than the guess by more than chance. The accuracy must be higher by
+ * half of that of the guess or, if the guess is good, by a twentieth of its errors; or the loss
+ * must be lower by a twentieth. */
+static bool learnt(const struct guess *g, double accuracy, double loss)
+{
+    double more = fmin(0.5 * g->accuracy, 0.05 * (1 - g->accuracy));
+
+    return accuracy >= g->accuracy + more || loss < 0.95 * g->loss;
+}
+
+void vb_train_warn(const struct vb_trainer *t, const struct vb_train_result *r)
+{
+    struct guess g;
+
+    if (!r->reports || t->o->dry_run)
+        return;
+    if (!isfinite(r->loss)) {
+        VB_LOG_WARN("the loss is not finite: a learning rate of %g is too high", r->lr);
+        return;
+    }
+    if (r->steps < STEPS_MIN || t->data.n_test < SAMPLES_MIN || r->accuracy >= GOOD_ENOUGH ||
+        guess(t, &g) != VB_OK)
+        return;
+    if (!learnt(&g, r->accuracy, r->loss))
+        VB_LOG_WARN(
+            "the model has learnt nothing with a learning rate of %g: its accuracy is %.1f %%, and "
+            "always choosing the commonest class gives %.1f %%",
+            r->lr, 100 * r->accuracy, 100 * g.accuracy);
+}

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The trainer: what one rank needs to make steps. Shared by the files of training, and used by
+ * asynchronous training, by the run and by benchmarks.
+ */
+#ifndef VB_TRAIN_PRIV_H
+#define VB_TRAIN_PRIV_H
+
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/train/train.h"
+#include "models/models.h"
+#include "topo/topo.h"
+
+#include <sched.h>
+
+/* ---- where time goes (train_result.c) -------------------------------------------------------- */
+
+/* The time of a rank, divided into phases. */
+struct vb_laps {
+    uint64_t begin_ns;
+    uint64_t mark_ns; /* the time up to this point has been charged to phases */
+    uint64_t ns[VB_PHASES];
+    uint64_t late_ns; /* what vb_group_late_ns() returned after the last transfer */
+    double cpu_begin_s;
+};
+
+void vb_laps_begin(struct vb_laps *laps);
+
+/* Charges the time since the last call to a phase. */
+void vb_lap(struct vb_laps *laps, enum vb_phase phase);
+
+/* ---- from options to numbers (train_recipe.c) ------------------------------------------------ */
+
+struct vb_recipe {
+    int global_batch;
+    int64_t steps;           /* of the whole run */
+    int64_t steps_per_epoch; /* the last step of an epoch may be shorter */
+    struct vb_k_rule rule;
+    struct vb_k_schedule schedule;
+    double clip; /* largest norm of a mean gradient; 0: no limit */
+};
+
+/* ---- roles (train_roles.c) ------------------------------------------------------------------- */
+
+/* Whether each worker has batches of its own. */
+bool vb_train_apart(const struct vb_train_opts *o);
+
+int vb_train_shards(const struct vb_async_opts *o);   /* servers without their standbys */
+int vb_train_replicas(const struct vb_async_opts *o); /* servers per shard, including the standby */
+
+/* ---- checks (train_check.c) ------------------------------------------------------------------ */
+
+/* Checks that the options fit each other, as far as all modes have them. */
+vb_status vb_trainer_check(const struct vb_train_opts *o);
+
+/* ---- placement (train_place.c) --------------------------------------------------------------- */
+
+/* The group, and where on the machine this rank runs. */
+struct vb_place {
+    struct vb_topo *topo;
+    struct vb_placement *placement;
+    struct vb_group *group; /* NULL: this is the only rank */
+    bool borrowed;          /* the group belongs to the caller, who closes it */
+    bool pinned;            /* each thread has cores of its own */
+    int local_rank;
+};
+
+/* Opens the group, and binds this thread and its memory as the placement says. */
+vb_status vb_place_open(const struct vb_train_opts *o, struct vb_place *place_p);
+void vb_place_leave(struct vb_place *place); /* closes the group only */
+void vb_place_close(struct vb_place *place);
+
+/* Asynchronous training: whether ranks and servers have more threads than cpus. If nobody says how
+ * many ranks share the cpus, all ranks are assumed to. */
+bool vb_place_is_crowded(const struct vb_train_opts *o, const cpu_set_t *cpus);
+
+/* ---- the trainer of one rank (train.c) ------------------------------------------------------- */
+
+struct vb_trainer;
+
+/* Dense and sparse models implement the same interface. */
+struct vb_trainer_ops {
+    /* Chooses kernels, or takes those of t->kernels.asked, and describes them in t->kernels.text.
+     */
+    vb_status (*compile)(struct vb_trainer *t);
+
+    /* Collective. Allocates parameters and buffers, after the data was opened and compile() ran. */
+    vb_status (*create)(struct vb_trainer *t);
+
+    /* Makes one step with t->batch, from forward to update, and charges its time to phases. */
+    vb_status (*step)(struct vb_trainer *t);
+
+    /* Repeats the sums of the last step and does nothing else. bytes_p: size of this rank's input.
+     */
+    vb_status (*sum_again)(struct vb_trainer *t, size_t *bytes_p);
+
+    /* Restores the parameters before the last step. It works once per step, and only with several
+     * ranks: a failure can leave these one step apart, and so they can meet again. */
+    vb_status (*step_back)(struct vb_trainer *t);
+
+    /* Runs the model on n test samples, from number first on, and adds the result to sum. */
+    vb_status (*evaluate)(struct vb_trainer *t, int first, int n, struct vb_model_loss *sum);
+
+    /* The parameters after the last step, in one piece. Returns NULL if there is no memory. */
+    const float *(*params)(struct vb_trainer *t, size_t *n_p);
+
+    /* save() fills in the arrays of a checkpoint, which are borrowed until the next step. restore()
+     * checks the arrays of a checkpoint and copies them. */
+    vb_status (*save)(struct vb_trainer *t, struct vb_checkpoint *cp);
+    vb_status (*restore)(struct vb_trainer *t, const struct vb_checkpoint *cp);
+
+    /* Asynchronous training: the parameters that are evaluated and saved, and the state of the
+     * update rule, words_p words per parameter. *state_p is NULL if the rule has no state. */
+    float *(*memory)(struct vb_trainer *t, size_t *n_p, void **state_p, int *words_p);
+
+    void (*close)(struct vb_trainer *t);   /* collective, before the group is closed */
+    void (*destroy)(struct vb_trainer *t); /* after the group is closed */
+};
+
+/* The rows of the tables that describe a model. */
+struct vb_trainer_model {
+    const struct vb_train_model *row;
+    const struct vb_train_net *net;
+    const struct vb_layer_table *layers; /* NULL: a sparse model */
+};
+
+struct vb_trainer_data {
+    struct vb_dataset train, test;
+    int n_test; /* test samples in use */
+};
+
+/* Which kernel computes which layer. */
+struct vb_trainer_kernels {
+    struct vb_k_plan *asked; /* from --plan, a checkpoint or rank 0; NULL: nobody has asked */
+    char *text;              /* the plan in use; NULL: the model has no choice of kernels */
+};
+
+/* How gradients are summed over ranks. */
+struct vb_trainer_sums {
+    const char *algo;   /* NULL: they are not summed */
+    char transport[16]; /* asynchronous training only */
+    bool off;           /* bench step: steps leave the sums out, to measure their cost */
+};
+
+/* Results of evaluations, in memory that is allocated before training. */
+struct vb_trainer_evals {
+    double accuracy, loss; /* of the last evaluation; negative: there was none */
+    struct vb_eval *list;  /* evaluations before the end of the run */
+    int n, max;
+    int64_t seen; /* evaluations so far */
+    int64_t gap;  /* one of gap evaluations is kept */
+};
+
+/* Checkpoints that this rank has written. */
+struct vb_trainer_saved {
+    char path[4096]; /* of the last one; "": none */
+    double pause_s;  /* the longest time that one took */
+};
+
+/* --slow: this rank idles to be slower than it is. */
+struct vb_trainer_slow {
+    uint64_t idle_ns; /* how long to idle in the next step */
+    uint64_t own_ns;  /* how long the last step took without idling */
+};
+
+/* What a worker that joins a running job has learnt from it. The texts are borrowed. */
+struct vb_trainer_joiner {
+    int rank;             /* of this worker in the job */
+    int64_t begin;        /* steps of the run that the job has resumed */
+    const char *settings; /* of the job */
+    const char *plan;     /* of the job; NULL: it has none */
+};
+
+struct vb_trainer {
+    const struct vb_train_opts *o;
+    const struct vb_trainer_joiner *joiner; /* borrowed; NULL: a rank of the start */
+    struct vb_recipe recipe;
+    char *settings; /* of vb_train_settings() */
+
+    /* the role of this rank */
+    int rank, world; /* world: ranks that compute; dedicated servers have the ranks after these */
+    int shares;      /* ranks that share a batch: world, or 1 if each worker has its own batches */
+    bool async;
+    bool serves;    /* this rank is a dedicated server */
+    bool shows;     /* this rank shows the progress of the job */
+    bool eval_only; /* this trainer makes no step */
+    cpu_set_t cpus; /* that this process may use, before any thread was pinned */
+    struct vb_place place;
+
+    struct vb_trainer_model model;
+    const struct vb_trainer_ops *ops;
+    void *state; /* of ops */
+    struct vb_trainer_kernels kernels;
+
+    struct vb_trainer_data data;
+    struct vb_loader *loader;
+    const struct vb_batch *batch;
+    int batch_n; /* asynchronous training: samples of the last step */
+
+    int64_t step;       /* steps that are complete */
+    int64_t resumed;    /* steps of the run that this one resumes */
+    int64_t samples;    /* of this run */
+    int64_t equal_step; /* the last step after which all ranks had equal parameters */
+    double loss;        /* per sample, of this rank's last batch */
+    bool all_know;      /* all ranks know of the failure: none must be told */
+
+    uint64_t opened_ns, shown_ns;
+    struct vb_laps laps;
+    struct vb_trainer_slow slow;
+    struct vb_trainer_sums sums;
+    struct vb_trainer_evals evals;
+    struct vb_trainer_saved saved;
+};
+
+/* The largest number of samples that this rank has of a global batch. */
+int vb_trainer_share(const struct vb_trainer *t);
+
+/* Changes this rank's part of the batches: it is now rank of ranks. The number of samples per rank
+ * stays the same. step: where training is. */
+vb_status vb_trainer_repartition(struct vb_trainer *t, int rank, int ranks, int64_t step);
+
+/* Whether something that happens every so many steps happens after this one; every 0: never. */
+static inline bool vb_trainer_is_due(int64_t every, int64_t step)
+{
+    return every > 0 && step % every == 0;
+}
+
+/* Opening is collective and sets up everything that a step needs. joiner: NULL unless the worker
+ * joins a running job. The trainer borrows both. The caller closes the trainer even if opening
+ * failed. */
+vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
+                          const struct vb_trainer_joiner *joiner);
+vb_status vb_trainer_step(struct vb_trainer *t);
+void vb_trainer_close(struct vb_trainer *t);
+
+/* Tells the other ranks about a failure, before closing. */
+void vb_trainer_give_up(struct vb_trainer *t, vb_status st);
+
+/* --slow: vb_trainer_drag() idles, before forward. vb_trainer_slow_down() is called after a step
+ * that took computed_ns to compute and decides how long to idle in the next one. */
+void vb_trainer_drag(struct vb_trainer *t);
+void vb_trainer_slow_down(struct vb_trainer *t, uint64_t computed_ns);
+uint64_t vb_trainer_computed_ns(const struct vb_trainer *t);
+
+/* Reports the progress to the user, if it is time to. */
+bool vb_trainer_is_to_show(const struct vb_trainer *t, bool evaluated);
+void vb_trainer_show(struct vb_trainer *t, int64_t step, bool evaluated);
+
+/* Collective: checks that all ranks hold the same parameters. The error names a rank that does not,
+ * and the last step at which all did (train_check.c). */
+vb_status vb_train_compare(struct vb_trainer *t);
+
+/* ---- dense models (train_dense.c) -------------------------------------------------------------
+ */
+
+/* Computes the gradient of t->batch, summed over its samples. */
+void vb_dense_gradient(struct vb_trainer *t, const float *params, float *grads);
+
+/* ---- sparse rows (train_sparse.c) ------------------------------------------------------------ */
+
+struct vb_k_csr vb_train_csr(const struct vb_rows *rows); /* a batch, in the form for kernels */
+
+/* ---- plans (train_plan.c) -------------------------------------------------------------------- */
+
+#define VB_PLAN_BYTES_MAX 65536 /* of a plan as text, with its terminating zero */
+
+/* ---- checkpoints (train_save.c) -------------------------------------------------------------- */
+
+/* Writes a checkpoint of this step. All ranks call it; rank 0 writes, because all ranks have the
+ * same parameters. Asynchronous training: the caller writes. */
+vb_status vb_train_save(struct vb_trainer *t, int64_t step);
+
+/* ---- results (train_result.c) ---------------------------------------------------------------- */
+
+/* Collective: each rank evaluates its share of the test data; all ranks get the whole result. */
+vb_status vb_train_evaluate(struct vb_trainer *t);
+
+/* Stores the last evaluation for the result, in memory that is allocated before training. */
+void vb_train_keep_eval(struct vb_trainer *t, int64_t step);
+
+/* Synchronous training, collective: combines the figures of all ranks. Fails if the ranks ended
+ * with different parameters. */
+vb_status vb_train_collect(struct vb_trainer *t, struct vb_train_result *result_p);
+
+/* vb_train_fill_params() fills in the number of parameters and their digest. vb_train_fill_run()
+ * fills in what is the same on all ranks, the means over the rows of workers, and the bottleneck;
+ * it moves the plan and the list of evaluations from the trainer to the result. */
+vb_status vb_train_fill_params(struct vb_trainer *t, struct vb_train_result *r);
+void vb_train_fill_run(struct vb_trainer *t, struct vb_train_result *r);
+
+/* The figures of this rank as a worker. group: whose registered memory is counted; NULL: none. */
+void vb_train_fill_rank(const struct vb_trainer *t, struct vb_group *group,
+                        struct vb_rank_result *r);
+void vb_train_fill_host(struct vb_rank_result *r); /* host name and memory of the process */
+
+/* ---- verdict (train_verdict.c) --------------------------------------------------------------- */
+
+/* The reporting rank warns about a model that has learnt nothing. The data must still be open. */
+void vb_train_warn(const struct vb_trainer *t, const struct vb_train_result *r);
+
+#endif

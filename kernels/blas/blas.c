@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * OpenBLAS. No other file calls it.
+ */
+#include "kernels/blas/blas.h"
+
+#include <cblas.h>
+
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* More than the work memory that OpenBLAS allocates for one thread. */
+#define ROOM_BYTES ((size_t)40 << 20)
+#define SIDE 64
+
+static void copy_text(char *buf, size_t size, const char *text)
+{
+    snprintf(buf, size, "%.*s", (int)size - 1, text != NULL ? text : "");
+}
+
+/* The configuration begins with "OpenBLAS 0.3.21 ". */
+static void copy_version(char *buf, size_t size, const char *config)
+{
+    static const char prefix[] = "OpenBLAS ";
+    size_t n;
+
+    if (strncmp(config, prefix, sizeof(prefix) - 1) != 0) {
+        copy_text(buf, size, "of unknown version");
+        return;
+    }
+    config += sizeof(prefix) - 1;
+    n = strcspn(config, " ");
+    snprintf(buf, size, "%.*s", (int)(n < size ? n : size - 1), config);
+}
+
+void vb_k_blas_probe(struct vb_k_blas *probe_p)
+{
+    struct vb_k_blas probe = {.threading = VB_K_SEQUENTIAL};
+
+    copy_text(probe.config, sizeof(probe.config), openblas_get_config());
+    copy_version(probe.version, sizeof(probe.version), probe.config);
+    copy_text(probe.core, sizeof(probe.core), openblas_get_corename());
+    if (openblas_get_parallel() == OPENBLAS_THREAD)
+        probe.threading = VB_K_PTHREADS;
+    else if (openblas_get_parallel() == OPENBLAS_OPENMP)
+        probe.threading = VB_K_OPENMP;
+    *probe_p = probe;
+}
+
+const char *vb_k_threading_str(enum vb_k_threading threading)
+{
+    switch (threading) {
+    case VB_K_PTHREADS:
+        return "pthreads";
+    case VB_K_OPENMP:
+        return "OpenMP";
+    case VB_K_SEQUENTIAL:
+        break;
+    }
+    return "sequential";
+}
+
+/* Runs the first product of every thread. OpenBLAS keeps the work memory that it allocates for
+ * it. */
+static void multiply_on_all(void)
+{
+#pragma omp parallel
+    {
+        float a[SIDE * SIDE] = {0}, c[SIDE * SIDE];
+
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, SIDE, SIDE, SIDE, 1, a, SIDE, a,
+                    SIDE, 0, c, SIDE);
+    }
+}
+
+vb_status vb_k_blas_ready(void)
+{
+    static _Atomic int ready; /* number of threads that are ready */
+    int threads = omp_get_max_threads();
+    size_t bytes = (size_t)threads * ROOM_BYTES;
+    void *room;
+
+    openblas_set_num_threads(1);
+    if (ready >= threads)
+        return VB_OK;
+    room = malloc(bytes);
+    if (room == NULL)
+        return vb_err(VB_ERR_NO_MEMORY, "no memory for the %zu MB that OpenBLAS needs",
+                      bytes >> 20);
+    free(room);
+    multiply_on_all();
+    ready = threads;
+    return VB_OK;
+}
+
+void vb_k_blas_no_threads_in_children(void)
+{
+    /* OpenBLAS reads it when it is loaded; a value set by the user is kept */
+    (void)setenv("OPENBLAS_NUM_THREADS", "1", 0);
+}
+
+void vb_k_sgemm(int m, int n, int k, struct vb_k_matrix a, struct vb_k_matrix b, float beta,
+                float *c, size_t c_row)
+{
+    cblas_sgemm(CblasRowMajor, a.transposed ? CblasTrans : CblasNoTrans,
+                b.transposed ? CblasTrans : CblasNoTrans, m, n, k, 1, a.v, (blasint)a.row, b.v,
+                (blasint)b.row, beta, c, (blasint)c_row);
+}

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Choices of earlier runs, in a text file. The first line names what choices depend on besides the
+ * shape: CPU, libraries, backends of this program, number of threads. The checksum of that line is
+ * part of the file name, so machines that share a home directory have separate files. Each further
+ * line is a choice: shape, pass, backend.
+ */
+#include "kernels/choice/choice_priv.h"
+#include "kernels/layer/level.h"
+#include "kernels/onednn/onednn.h"
+
+#include <omp.h>
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SHAPE_TEXT 160
+#define KEY_TEXT 448
+#define ENTRIES_MAX 4096
+
+struct entry {
+    char shape[SHAPE_TEXT];
+    enum vb_k_pass pass;
+    const struct vb_k_backend *backend;
+};
+
+struct vb_k_cache {
+    char key[KEY_TEXT];
+    char path[PATH_MAX]; /* "": the choices are not saved */
+    struct entry *entries;
+    int n;
+    bool changed;
+};
+
+/* ---- what choices depend on ------------------------------------------------------------------ */
+
+struct cpu {
+    char text[128];
+};
+
+/* Reads "model name" on amd64. Arm has no such line, so the numbers of implementer and part are
+ * used. */
+static bool cpu_line(char *line, void *arg)
+{
+    static const char *const wanted[] = {"model name", "CPU implementer", "CPU part",
+                                         "CPU variant"};
+    struct cpu *cpu = arg;
+    char *colon = strchr(line, ':');
+    size_t i, used = strlen(cpu->text);
+
+    if (line[0] == '\0') /* end of the first cpu's lines */
+        return false;
+    for (i = 0; i < VB_COUNT(wanted) && colon != NULL; i++)
+        if (strncmp(line, wanted[i], strlen(wanted[i])) == 0)
+            snprintf(cpu->text + used, sizeof(cpu->text) - used, "%s", colon + 1);
+    return true;
+}
+
+static void backend_names(char *buf, size_t size)
+{
+    size_t used = 0;
+    int i;
+
+    buf[0] = '\0';
+    for (i = 0; i < vb_k_n_backends && used < size; i++)
+        used += (size_t)snprintf(buf + used, size - used, " %s", vb_k_backends[i]->name);
+}
+
+static void make_key(char key[KEY_TEXT])
+{
+    struct cpu cpu = {""};
+    struct vb_k_onednn onednn;
+    struct vb_k_blas blas;
+    char names[224];
+
+    vb_probe_lines(cpu_line, &cpu, "/proc/cpuinfo");
+    vb_k_onednn_version(onednn.version, sizeof(onednn.version));
+    vb_k_blas_probe(&blas);
+    backend_names(names, sizeof(names));
+    snprintf(key, KEY_TEXT,
+             "verbena choices 3; cpu%s; oneDNN %s; OpenBLAS %s %s; own %s; threads %d;%s", cpu.text,
+             onednn.version, blas.version, blas.core, vb_k_level_name(), omp_get_max_threads(),
+             names);
+}
+
+static void shape_text(const struct vb_k_shape *s, char text[SHAPE_TEXT])
+{
+    snprintf(text, SHAPE_TEXT, "%s:n%d:c%d:h%d:w%d:o%d:k%dx%d:s%d:p%d:r%d", vb_k_kind_str(s->kind),
+             s->n, s->c, s->h, s->w, s->oc, s->kh, s->kw, s->stride, s->pad, s->relu);
+}
+
+/* ---- entries --------------------------------------------------------------------------------- */
+
+static const struct entry *find(const struct vb_k_cache *cache, const char *shape,
+                                enum vb_k_pass pass)
+{
+    int i;
+
+    for (i = 0; i < cache->n; i++)
+        if (cache->entries[i].pass == pass && strcmp(cache->entries[i].shape, shape) == 0)
+            return &cache->entries[i];
+    return NULL;
+}
+
+const struct vb_k_backend *vb_k_cache_find(const struct vb_k_cache *cache,
+                                           const struct vb_k_shape *shape, enum vb_k_pass pass)
+{
+    const struct entry *entry;
+    char text[SHAPE_TEXT];
+
+    shape_text(shape, text);
+    entry = find(cache, text, pass);
+    return entry != NULL ? entry->backend : NULL;
+}
+
+static void append(struct vb_k_cache *cache, const char *shape, enum vb_k_pass pass,
+                   const struct vb_k_backend *backend)
+{
+    struct entry *entry = &cache->entries[cache->n];
+
+    if (cache->n == ENTRIES_MAX || find(cache, shape, pass) != NULL)
+        return; /* a full cache drops new entries, which costs only time */
+    snprintf(entry->shape, sizeof(entry->shape), "%s", shape);
+    entry->pass = pass;
+    entry->backend = backend;
+    cache->n++;
+}
+
+void vb_k_cache_add(struct vb_k_cache *cache, const struct vb_k_shape *shape, enum vb_k_pass pass,
+                    const struct vb_k_backend *backend)
+{
+    char text[SHAPE_TEXT];
+
+    shape_text(shape, text);
+    append(cache, text, pass, backend);
+    cache->changed = true;
+}
+
+/* ---- the file -------------------------------------------------------------------------------- */
+
+struct reading {
+    struct vb_k_cache *cache;
+    int line;     /* number of the line being read */
+    bool foreign; /* its first line belongs to another machine or program */
+    bool broken;
+};
+
+static bool read_entry(struct vb_k_cache *cache, char *line)
+{
+    char *rest = NULL, *shape = strtok_r(line, " ", &rest);
+    char *pass_text = strtok_r(NULL, " ", &rest), *name = strtok_r(NULL, " ", &rest);
+    const struct vb_k_backend *backend;
+    int pass;
+
+    if (name == NULL || strtok_r(NULL, " ", &rest) != NULL || strlen(shape) >= SHAPE_TEXT)
+        return false;
+    backend = vb_k_backend_find(name);
+    for (pass = 0; pass < VB_K_PASSES; pass++)
+        if (strcmp(pass_text, vb_k_pass_str((enum vb_k_pass)pass)) == 0)
+            break;
+    if (backend == NULL || pass == VB_K_PASSES)
+        return false;
+    append(cache, shape, (enum vb_k_pass)pass, backend);
+    return true;
+}
+
+static bool read_line(char *line, void *arg)
+{
+    struct reading *r = arg;
+
+    if (r->line++ == 0)
+        r->foreign = strcmp(line, r->cache->key) != 0;
+    else
+        r->broken = !read_entry(r->cache, line);
+    return !r->foreign && !r->broken;
+}
+
+static void load(struct vb_k_cache *cache)
+{
+    struct reading r = {.cache = cache};
+
+    vb_probe_lines(read_line, &r, "%s", cache->path);
+    if (r.foreign)
+        VB_LOG_WARN("%s belongs to another machine or program: it is ignored", cache->path);
+    else if (r.broken)
+        VB_LOG_WARN("%s, line %d: expected a shape, a pass and a backend; the file is ignored",
+                    cache->path, r.line);
+    if (r.foreign || r.broken)
+        cache->n = 0;
+}
+
+static void save(const struct vb_k_cache *cache)
+{
+    size_t size = KEY_TEXT + (size_t)cache->n * (SHAPE_TEXT + 64), at;
+    char *text = malloc(size);
+    int i;
+
+    if (text == NULL) {
+        VB_LOG_WARN("no memory to write %s", cache->path);
+        return;
+    }
+    at = (size_t)snprintf(text, size, "%s\n", cache->key);
+    for (i = 0; i < cache->n; i++)
+        at += (size_t)snprintf(text + at, size - at, "%s %s %s\n", cache->entries[i].shape,
+                               vb_k_pass_str(cache->entries[i].pass),
+                               cache->entries[i].backend->name);
+    /* vb_file_replace() has logged the reason */
+    if (vb_file_replace(cache->path, text, at) != VB_OK)
+        VB_LOG_WARN("kernels will be timed again in the next run");
+    free(text);
+}
+
+static void make_path(struct vb_k_cache *cache, const char *folder)
+{
+    char dir[PATH_MAX];
+    int n;
+
+    if (folder == NULL && !vb_cache_dir(dir, sizeof(dir)))
+        return;
+    n = snprintf(cache->path, sizeof(cache->path), "%s/plan-%08x", folder != NULL ? folder : dir,
+                 vb_crc32c(0, cache->key, strlen(cache->key)));
+    if (n < 0 || (size_t)n >= sizeof(cache->path))
+        cache->path[0] = '\0';
+}
+
+vb_status vb_k_cache_open(const char *folder, struct vb_k_cache **cache_p)
+{
+    struct vb_k_cache *cache = calloc(1, sizeof(*cache));
+
+    if (cache == NULL)
+        return vb_err_sys("calloc");
+    cache->entries = calloc(ENTRIES_MAX, sizeof(*cache->entries));
+    if (cache->entries == NULL) {
+        free(cache);
+        return vb_err_sys("calloc");
+    }
+    make_key(cache->key);
+    make_path(cache, folder);
+    if (cache->path[0] != '\0')
+        load(cache);
+    *cache_p = cache;
+    return VB_OK;
+}
+
+void vb_k_cache_close(struct vb_k_cache *cache)
+{
+    if (cache == NULL)
+        return;
+    if (cache->changed && cache->path[0] != '\0')
+        save(cache);
+    free(cache->entries);
+    free(cache);
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Which backend computes a pass: the list of all backends, the fastest one by timing, the cache of
+ * earlier timings, and the check against the reference.
+ */
+#ifndef VB_CHOICE_PRIV_H
+#define VB_CHOICE_PRIV_H
+
+#include "kernels/layer/backend.h"
+
+/* kernels/choice/backends.c: all backends, in the order in which they are tried. */
+extern const struct vb_k_backend *const vb_k_backends[];
+extern const int vb_k_n_backends;
+
+/* Returns NULL if no backend has that name. */
+const struct vb_k_backend *vb_k_backend_find(const char *name);
+
+/* kernels/choice/choice_time.c: finds the fastest backend for a pass. Candidates that are clearly slower
+ * drop out on smaller versions of the shape, so this takes milliseconds. *backend_p is NULL if no
+ * backend can do the pass. */
+vb_status vb_k_choose(const struct vb_k_shape *shape, enum vb_k_pass pass,
+                      const struct vb_k_backend **backend_p);
+
+/* kernels/choice/choice_cache.c: returns NULL if the cache has no entry. */
+const struct vb_k_backend *vb_k_cache_find(const struct vb_k_cache *cache,
+                                           const struct vb_k_shape *shape, enum vb_k_pass pass);
+void vb_k_cache_add(struct vb_k_cache *cache, const struct vb_k_shape *shape, enum vb_k_pass pass,
+                    const struct vb_k_backend *backend);
+
+/* kernels/choice/choice_check.c: the same as vb_k_check_all(), for the given backends only. */
+vb_status vb_k_check_these(const struct vb_k_backend *const *backends, int n_backends,
+                           const struct vb_k_shape *shape, enum vb_k_pass pass,
+                           struct vb_k_checked checked[VB_K_CANDIDATES_MAX], int *n_p);
+
+#endif

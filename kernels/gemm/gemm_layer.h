@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The passes of the backend "gemm", in one file for each kind.
+ */
+#ifndef VB_GEMM_LAYER_PRIV_H
+#define VB_GEMM_LAYER_PRIV_H
+
+#include "kernels/layer/level.h"
+
+#define vb_gemm_conv_forward VB_AT_LEVEL(vb_gemm_conv_forward)
+#define vb_gemm_conv_data VB_AT_LEVEL(vb_gemm_conv_data)
+#define vb_gemm_conv_weights VB_AT_LEVEL(vb_gemm_conv_weights)
+#define vb_gemm_linear_forward VB_AT_LEVEL(vb_gemm_linear_forward)
+#define vb_gemm_linear_data VB_AT_LEVEL(vb_gemm_linear_data)
+#define vb_gemm_linear_weights VB_AT_LEVEL(vb_gemm_linear_weights)
+
+typedef vb_status vb_gemm_prepare(const struct vb_k_shape *shape, void **state_p,
+                                  size_t *scratch_p);
+
+vb_gemm_prepare vb_gemm_conv_forward;   /* kernels/gemm/gemm_conv.c */
+vb_gemm_prepare vb_gemm_conv_data;      /* stride 1 only */
+vb_gemm_prepare vb_gemm_conv_weights;   /* kernels/gemm/gemm_conv_weights.c */
+vb_gemm_prepare vb_gemm_linear_forward; /* kernels/gemm/gemm_linear.c */
+vb_gemm_prepare vb_gemm_linear_data;
+vb_gemm_prepare vb_gemm_linear_weights;
+
+#endif

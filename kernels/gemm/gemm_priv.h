@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The parts of a packed matrix product c = a * b, for one thread. Callers cut the work into tiles
+ * and distribute them.
+ *
+ * A panel is VB_GEMM_MR rows of a, or VB_GEMM_NR columns of b, stored so that the numbers of one k
+ * are contiguous: a (k, MR), b (k, NR). An incomplete panel is filled up with zeros. NN, NT and TN
+ * products differ only in how panels are packed. The sum over k runs upwards, so the bits depend
+ * only on where the callers cut k.
+ */
+#ifndef VB_GEMM_PRIV_H
+#define VB_GEMM_PRIV_H
+
+#include "kernels/layer/level.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define vb_gemm_tile VB_AT_LEVEL(vb_gemm_tile)
+#define vb_gemm_block VB_AT_LEVEL(vb_gemm_block)
+#define vb_gemm_pack_lines VB_AT_LEVEL(vb_gemm_pack_lines)
+#define vb_gemm_pack_k VB_AT_LEVEL(vb_gemm_pack_k)
+#define vb_gemm_pack_k_wide VB_AT_LEVEL(vb_gemm_pack_k_wide)
+
+/* The size of the block of c in registers: as large as possible, with some registers left for a and
+ * b. */
+#if defined(__AVX512F__)
+#define VB_GEMM_MR 8
+#define VB_GEMM_NR 32 /* 16 of 32 registers: more are not faster, and waste more at the edges */
+#else
+#define VB_GEMM_MR 4
+#if defined(__AVX2__)
+#define VB_GEMM_NR 24 /* 12 of 16 registers */
+#elif defined(__SSE2__)
+#define VB_GEMM_NR 12 /* 12 of 16 */
+#else
+#define VB_GEMM_NR 20 /* 20 of 32 */
+#endif
+#endif
+
+/* A good length for a block along k: a panel of b then stays in the first-level cache. */
+#define VB_GEMM_KC 384
+
+/* Number of panels for n rows or columns. */
+static inline int vb_gemm_panels(int n, int width)
+{
+    return (n + width - 1) / width;
+}
+
+static inline int vb_gemm_rows(int m) /* m rounded up */
+{
+    return vb_gemm_panels(m, VB_GEMM_MR) * VB_GEMM_MR;
+}
+
+static inline int vb_gemm_cols(int n)
+{
+    return vb_gemm_panels(n, VB_GEMM_NR) * VB_GEMM_NR;
+}
+
+/* Sets c (MR, NR), whose rows are ldc apart, to the product of a panel of a and a panel of b; or
+ * adds the product if add is set. b and c need not be aligned. */
+void vb_gemm_tile(int k, const float *a, const float *b, float *c, size_t ldc, bool add);
+
+/* The same for m_panels of a and n_panels of b, which are k * MR and k * NR apart. c consists of
+ * tiles (MR, NR); those of one panel of b are contiguous. */
+void vb_gemm_block(int m_panels, int n_panels, int k, const float *a, const float *b, float *c,
+                   bool add);
+
+/* Packs one panel (k, width) of n <= width lines. pack_lines: the numbers of a line are contiguous,
+ * and lines are line_step apart. pack_k: the numbers of one k are contiguous, and those of the next
+ * k are k_step further. width is a multiple of 4. */
+void vb_gemm_pack_lines(const float *from, size_t line_step, int n, int k, int width, float *to);
+void vb_gemm_pack_k(const float *from, size_t k_step, int n, int k, int width, float *to);
+
+/* The same as vb_gemm_pack_k() for n columns, into as many panels of b as they need. */
+void vb_gemm_pack_k_wide(const float *from, size_t k_step, int n, int k, float *to);
+
+#endif

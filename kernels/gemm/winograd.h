@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Winograd's short convolutions F(m x m, r x r): a tile of m by m outputs is computed from a window
+ * of alpha = m + r - 1 by alpha inputs, with alpha * alpha products instead of m * m * r * r.
+ *
+ * Windows, taps and products are each transformed by sums along rows, then along columns. The sums
+ * depend on alpha, because alpha determines the points where polynomials are evaluated: 0, 1, -1
+ * and infinity for 4, and also 2 and -2 for 6. They serve any m and r with that alpha, so a tile of
+ * outputs in the forward pass can play the role of the taps in the backward pass. Each lane of a
+ * vector holds one tile or one channel.
+ */
+#ifndef VB_WINOGRAD_PRIV_H
+#define VB_WINOGRAD_PRIV_H
+
+#include "kernels/layer/level.h"
+#include "kernels/layer/patch.h"
+#include "kernels/layer/vec.h"
+
+#define vb_wino_f2_3 VB_AT_LEVEL(vb_wino_f2_3)
+#define vb_wino_f4_3 VB_AT_LEVEL(vb_wino_f4_3)
+#define vb_wino_f2_5 VB_AT_LEVEL(vb_wino_f2_5)
+#define vb_wino_conv VB_AT_LEVEL(vb_wino_conv)
+#define vb_wino_weights VB_AT_LEVEL(vb_wino_weights)
+
+#define VB_WINO_ALPHA 6 /* largest alpha */
+
+/* Result i of a transformation is written to to + i * step, and read from the same place. */
+struct vb_wino_ops {
+    int alpha, m, r;
+    /* Transforms a window of alpha by alpha inputs for each lane; rows are pitch apart. */
+    void (*input)(const float *const from[VB_LANES], int pitch, float *to, size_t step);
+    /* Transforms the taps of a kernel for each lane, r by r; turned: rotated by 180 degrees. */
+    void (*taps)(const float *const from[VB_LANES], bool turned, float *to, size_t step);
+    /* Transforms products into m by m outputs, with bias and ReLU: to (lanes, m, m). */
+    void (*output)(const float *from, size_t step, float bias, bool relu, float *to);
+    /* For gradients of the taps: tile_as_taps transforms m by m outputs as if they were taps, and
+     * output_as_taps computes r by r taps as if they were outputs: to (lanes, r, r). */
+    void (*tile_as_taps)(const float *const from[VB_LANES], int pitch, float *to, size_t step);
+    void (*output_as_taps)(const float *from, size_t step, float *to);
+};
+
+extern const struct vb_wino_ops vb_wino_f2_3; /* F(2x2, 3x3) */
+extern const struct vb_wino_ops vb_wino_f4_3; /* F(4x4, 3x3) */
+extern const struct vb_wino_ops vb_wino_f2_5; /* F(2x2, 5x5) */
+
+/* Images cut into tiles, which are numbered through the whole batch. The windows of tiles may
+ * overlap. */
+struct vb_wino_grid {
+    struct vb_patch patch; /* describes one tile's window; outputs are rounded up to whole tiles */
+    int n, c;              /* images, and channels of each image */
+    int m;                 /* side of a tile */
+    int across, down;      /* tiles in a row and in a column of an image */
+};
+
+/* The window of a tile is at at + channel * step in the filled strips. */
+struct vb_wino_spot {
+    size_t at, step;
+};
+
+/* Cuts oh by ow outputs into tiles. p describes how they are read, as set by vb_patch_init(). */
+void vb_wino_grid_init(struct vb_wino_grid *g, const struct vb_patch *p, int n, int c, int m);
+
+/* Largest number of floats that vb_wino_fill() writes for n_tiles tiles, for each channel. */
+size_t vb_wino_strips(const struct vb_wino_grid *g, int n_tiles);
+
+/* Copies the parts of x (n, c, h, w) that the tiles from first on need, with padding, for the
+ * channels from c on. spots: (n_tiles). */
+void vb_wino_fill(const struct vb_wino_grid *g, const float *x, int c, int n_channels, int first,
+                  int n_tiles, float *strips, struct vb_wino_spot *spots);
+
+/* Floats between the results of a transformation: an odd number of cache lines, so that they do not
+ * all fall into the same few sets of a cache. */
+static inline size_t vb_wino_step(size_t n_floats)
+{
+    return ((n_floats + 15) / 16 | 1) * 16;
+}
+
+/* Prepare the passes. pass: forward or backward data. */
+vb_status vb_wino_conv(const struct vb_wino_ops *ops, const struct vb_k_shape *shape,
+                       enum vb_k_pass pass, void **state_p, size_t *scratch_p);
+vb_status vb_wino_weights(const struct vb_wino_ops *ops, const struct vb_k_shape *shape,
+                          void **state_p, size_t *scratch_p);
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The interface of backends. A backend says which shapes it can compute, prepares one pass of one
+ * shape, and runs it any number of times without allocating. Backends are chosen by timing them.
+ */
+#ifndef VB_LAYER_PRIV_H
+#define VB_LAYER_PRIV_H
+
+#include "kernels/kernels.h"
+
+struct vb_k_backend {
+    const char *name; /* "onednn", "blas", "gemm", "direct", "winograd2", "winograd4", "plain" */
+
+    /* Accepts any shape. Cheap. */
+    bool (*can)(const struct vb_k_shape *shape, enum vb_k_pass pass);
+
+    /* *state_p is what run() needs; the caller owns it until destroy(). *scratch_p is the size of
+     * the scratch memory in bytes. run() uses as many threads as the OpenMP team has at that time;
+     * results do not depend on their number. */
+    vb_status (*prepare)(const struct vb_k_shape *shape, enum vb_k_pass pass, void **state_p,
+                         size_t *scratch_p);
+    void (*run)(void *state, const struct vb_k_args *args);
+    void (*destroy)(void *state);
+};
+
+/* ---- what backends share --------------------------------------------------------------------- */
+
+/* kernels/layer/plain.c: computes db (oc) from dy (n, oc, pixels), with the same bits for any number of
+ * threads. */
+void vb_k_bias_grad(const float *dy, int n, int oc, size_t pixels, float *db);
+
+/* kernels/layer/shape.c: an element is dropped if its random number of 32 bits is below the returned
+ * value. */
+uint32_t vb_k_dropout_below(float rate);
+
+/* ---- the references of layers ---------------------------------------------------------------- */
+
+/* kernels/exact/layer_ref.c: the specification of all kinds of layers, in plain loops that add in double
+ * precision. */
+void vb_k_layer_ref(const struct vb_k_shape *shape, enum vb_k_pass pass,
+                    const struct vb_k_args *args);
+
+#endif

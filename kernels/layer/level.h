@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The level of instructions in use. Kernels of our own are compiled once for each level (base.h),
+ * and the best level that this CPU has is taken at run time. A header that declares a name of such
+ * a file first defines the name as VB_AT_LEVEL(name).
+ *
+ * Code outside a level calls it only through that level's tables and entry functions: the baseline
+ * has the plain name, the others have the suffix _v3 or _v4.
+ */
+#ifndef VB_LEVEL_PRIV_H
+#define VB_LEVEL_PRIV_H
+
+#include "kernels/layer/backend.h"
+
+/* kernels/layer/levels.c: the best level that this CPU has, or the one that a test has set. */
+enum vb_cpu_level vb_k_level(void);
+const char *vb_k_level_name(void);
+
+/* For tests. Returns false if no level has that name, or if this CPU lacks its instructions. */
+bool vb_k_level_set(const char *name);
+
+/* For tests. Fills in the names of all levels that this CPU has, the best one last, and returns
+ * their number. */
+int vb_k_level_names(const char *names[3]);
+
+/* ---- the passes of our own backends ---------------------------------------------------------- */
+
+/* The first member of every state of our own backends. A state is one block of memory, which
+ * free() destroys. */
+struct vb_k_pass_state {
+    void (*run)(struct vb_k_pass_state *state, const struct vb_k_args *args);
+};
+
+typedef vb_status vb_k_prepare(const struct vb_k_shape *shape, enum vb_k_pass pass, void **state_p,
+                               size_t *scratch_p);
+
+#endif

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Layers whose speed is limited by memory, in loops that compilers turn into vector instructions.
+ * Tiles are fixed by the shape, and one thread computes each.
+ */
+#include "kernels/layer/plain.h"
+
+#include <omp.h>
+
+#include <stdlib.h>
+
+#define BLOCK 4096 /* elements of a tile in element-wise layers; must be even */
+/* With so few elements, waking the other threads costs more than it saves. */
+#define FEW (4 * BLOCK)
+#define OUTPUTS_A_TILE 64 /* outputs in one tile of a bias gradient */
+
+/* ---- one element to one element -------------------------------------------------------------- */
+
+static size_t block_end(size_t first, size_t n)
+{
+    return n - first < BLOCK ? n : first + BLOCK;
+}
+
+static void relu_forward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
+                         float *row)
+{
+    size_t i = tile * BLOCK, end = block_end(i, vb_k_shape_inputs(s));
+    const float *restrict x = a->x;
+    float *restrict y = a->y;
+
+    (void)row;
+    for (; i < end; i++)
+        y[i] = x[i] < 0 ? 0 : x[i]; /* a NaN stays */
+}
+
+static void relu_backward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
+                          float *row)
+{
+    size_t i = tile * BLOCK, end = block_end(i, vb_k_shape_inputs(s));
+    const float *restrict y = a->y, *restrict dy = a->dy;
+    float *restrict dx = a->dx;
+
+    (void)row;
+    for (; i < end; i++)
+        dx[i] = y[i] > 0 ? dy[i] : 0;
+}
+
+/* Processes elements [i, end) of v. i must be even, because two elements share a random number. */
+static void drop(const struct vb_k_shape *s, const struct vb_k_args *a, size_t i, size_t end,
+                 const float *v, float *out)
+{
+    uint64_t key = vb_random(a->seed, a->step), random;
+    uint32_t below = vb_k_dropout_below(s->rate);
+    float scale = 1 / (1 - s->rate);
+
+    for (; i + 1 < end; i += 2) {
+        random = vb_random(key, i / 2);
+        out[i] = (uint32_t)random < below ? 0 : v[i] * scale;
+        out[i + 1] = (uint32_t)(random >> 32) < below ? 0 : v[i + 1] * scale;
+    }
+    if (i < end)
+        out[i] = (uint32_t)vb_random(key, i / 2) < below ? 0 : v[i] * scale;
+}
+
+static void dropout_forward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
+                            float *row)
+{
+    size_t i = tile * BLOCK;
+
+    (void)row;
+    drop(s, a, i, block_end(i, vb_k_shape_inputs(s)), a->x, a->y);
+}
+
+static void dropout_backward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
+                             float *row)
+{
+    size_t i = tile * BLOCK;
+
+    (void)row;
+    drop(s, a, i, block_end(i, vb_k_shape_inputs(s)), a->dy, a->dx);
+}
+
+void vb_k_relu_mask(const float *y, float *dy, size_t n)
+{
+    size_t i;
+
+#pragma omp parallel for schedule(static) if (n > FEW)
+    for (i = 0; i < n; i++)
+        dy[i] = y[i] > 0 ? dy[i] : 0;
+}
+
+/* ---- biases ---------------------------------------------------------------------------------- */
+
+static double row_sum(const float *v, size_t n)
+{
+    float lanes[8] = {0};
+    double sum = 0;
+    size_t i;
+    int l;
+
+    for (i = 0; i + 8 <= n; i += 8)
+        for (l = 0; l < 8; l++)
+            lanes[l] += v[i + (size_t)l];
+    for (; i < n; i++)
+        sum += (double)v[i];
+    for (l = 0; l < 8; l++)
+        sum += (double)lanes[l];
+    return sum;
+}
+
+/* Sums outputs [first, end). The loop runs along samples, because the outputs of a linear layer are
+ * neighbours in memory. */
+static void bias_tile(const float *dy, int n, int oc, size_t pixels, int first, int end, float *db)
+{
+    double sum[OUTPUTS_A_TILE] = {0};
+    const float *row;
+    int i, o;
+
+    for (i = 0; i < n; i++) {
+        row = dy + (size_t)i * (size_t)oc * pixels;
+        for (o = first; o < end; o++)
+            sum[o - first] +=
+                pixels == 1 ? (double)row[o] : row_sum(row + (size_t)o * pixels, pixels);
+    }
+    for (o = first; o < end; o++)
+        db[o] = (float)sum[o - first];
+}
+
+void vb_k_bias_grad(const float *dy, int n, int oc, size_t pixels, float *db)
+{
+    int size = pixels == 1 ? OUTPUTS_A_TILE : 4, o;
+    size_t all = (size_t)n * (size_t)oc * pixels;
+
+#pragma omp parallel for schedule(static) if (all > FEW)
+    for (o = 0; o < oc; o += size)
+        bias_tile(dy, n, oc, pixels, o, oc - o < size ? oc : o + size, db);
+}
+
+/* ---- the backend ----------------------------------------------------------------------------- */
+
+struct plain_state {
+    struct vb_k_shape s;
+    plain_tile_fn fn;
+    size_t tiles;
+    size_t row; /* floats of work memory for each thread */
+    int slots;  /* number of threads with such memory */
+};
+
+static const plain_tile_fn table[][2] = {
+    [VB_K_MAX_POOL] = {plain_max_forward, plain_max_backward},
+    [VB_K_AVG_POOL] = {plain_avg_forward, plain_avg_backward},
+    [VB_K_RELU] = {relu_forward, relu_backward},
+    [VB_K_LRN] = {plain_lrn_forward, plain_lrn_backward},
+    [VB_K_DROPOUT] = {dropout_forward, dropout_backward},
+};
+
+static bool plain_can(const struct vb_k_shape *s, enum vb_k_pass pass)
+{
+    return !vb_k_has_pass(s->kind, VB_K_BACKWARD_WEIGHTS) && vb_k_has_pass(s->kind, pass);
+}
+
+static void cut(struct plain_state *st)
+{
+    const struct vb_k_shape *s = &st->s;
+    size_t plane = (size_t)s->h * (size_t)s->w;
+
+    if (s->kind == VB_K_MAX_POOL || s->kind == VB_K_AVG_POOL) {
+        st->tiles = (size_t)s->n * (size_t)s->c;
+        st->row = (size_t)s->w;
+    } else if (s->kind == VB_K_LRN) {
+        st->tiles = (size_t)s->n * ((plane + PLAIN_LRN_PIXELS - 1) / PLAIN_LRN_PIXELS);
+        st->row = (size_t)s->c * PLAIN_LRN_PIXELS;
+    } else {
+        st->tiles = (vb_k_shape_inputs(s) + BLOCK - 1) / BLOCK;
+    }
+    st->row = (st->row + 15) / 16 * 16;
+}
+
+static vb_status plain_prepare(const struct vb_k_shape *s, enum vb_k_pass pass, void **state_p,
+                               size_t *scratch_p)
+{
+    struct plain_state *st = calloc(1, sizeof(*st));
+
+    if (st == NULL)
+        return vb_err_sys("calloc");
+    st->s = *s;
+    st->fn = table[s->kind][pass];
+    cut(st);
+    st->slots = omp_get_max_threads();
+    *scratch_p = (size_t)st->slots * st->row * sizeof(float);
+    *state_p = st;
+    return VB_OK;
+}
+
+static int team_of(const struct plain_state *st)
+{
+    int threads = omp_get_max_threads();
+
+    if (vb_k_shape_inputs(&st->s) <= FEW)
+        return 1;
+    return st->slots < threads ? st->slots : threads;
+}
+
+static void plain_run(void *state, const struct vb_k_args *a)
+{
+    const struct plain_state *st = state;
+    size_t i;
+
+#pragma omp parallel for schedule(static) num_threads(team_of(st))
+    for (i = 0; i < st->tiles; i++)
+        st->fn(&st->s, a, i,
+               st->row == 0 ? NULL : (float *)a->scratch + (size_t)omp_get_thread_num() * st->row);
+}
+
+const struct vb_k_backend vb_k_backend_plain = {
+    .name = "plain",
+    .can = plain_can,
+    .prepare = plain_prepare,
+    .run = plain_run,
+    .destroy = free,
+};

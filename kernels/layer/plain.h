@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The parts of the backend "plain". Each function computes one tile of one pass, on the calling
+ * thread.
+ */
+#ifndef VB_PLAIN_PRIV_H
+#define VB_PLAIN_PRIV_H
+
+#include "kernels/layer/backend.h"
+
+extern const struct vb_k_backend vb_k_backend_plain; /* kernels/layer/plain.c */
+
+/* row: work memory of this thread. */
+typedef void (*plain_tile_fn)(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
+                              float *row);
+
+/* kernels/layer/plain_pool.c: a tile is one of the n * c planes. row: w floats. */
+void plain_max_forward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
+                       float *row);
+void plain_max_backward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
+                        float *row);
+void plain_avg_forward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
+                       float *row);
+void plain_avg_backward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
+                        float *row);
+
+/* kernels/layer/plain_lrn.c: a tile is up to PLAIN_LRN_PIXELS pixels of a sample, with all channels. row:
+ * c * PLAIN_LRN_PIXELS floats. */
+#define PLAIN_LRN_PIXELS 64
+void plain_lrn_forward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
+                       float *row);
+void plain_lrn_backward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
+                        float *row);
+
+#endif

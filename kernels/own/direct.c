@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The backend "direct": convolutions with so few channels that packing and full panels of a matrix
+ * product would cost more than the product. It works on strips of the input (patch.h), in
+ * which the samples of a group are interleaved (direct_priv.h).
+ *
+ * NaN and infinity propagate as in the sums of the reference. In backward weights, a gradient that
+ * is NaN or infinite is also multiplied by the zeros of the padding.
+ */
+#include "kernels/own/own.h"
+
+#include <stdlib.h>
+
+/* Layers with more taps are faster with packing. */
+#define TAPS_MAX 1024
+/* The sums of gradients take four times the memory of the weights. They should stay in the
+ * second-level cache. */
+#define WEIGHTS_MAX (32 * 1024)
+
+static bool direct_can(const struct vb_k_shape *s, enum vb_k_pass pass)
+{
+    long long taps = (long long)s->kh * s->kw;
+
+    if (s->kind != VB_K_CONV)
+        return false;
+    if (pass == VB_K_FORWARD)
+        return taps * s->c <= TAPS_MAX;
+    if (pass == VB_K_BACKWARD_DATA)
+        return s->stride == 1 && taps * s->oc <= TAPS_MAX;
+    return taps * s->c * s->oc <= WEIGHTS_MAX;
+}
+
+static vb_status direct_prepare(const struct vb_k_shape *s, enum vb_k_pass pass, void **state_p,
+                                size_t *scratch_p)
+{
+    return vb_own_in_use()->direct(s, pass, state_p, scratch_p);
+}
+
+const struct vb_k_backend vb_k_backend_direct = {
+    .name = "direct",
+    .can = direct_can,
+    .prepare = direct_prepare,
+    .run = vb_own_run,
+    .destroy = free,
+};

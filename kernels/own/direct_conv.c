@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Direct convolution: the forward pass, and the backward data pass, which is the same with dy and
+ * the weights rotated by 180 degrees.
+ *
+ * The registers hold the sums of some channels (4, 6 or 8, whichever wastes least) by some
+ * neighbours in a row of output. For every tap, their inputs are loaded from the strip and
+ * multiplied by the weights of the channels. Taps are sorted by row, so that those above or below
+ * the image can be skipped. Each thread takes bands of groups of samples.
+ *
+ * If pooling follows, two rows of output are pooled as soon as they are computed, and only the
+ * result leaves the cache.
+ */
+#include "kernels/own/direct_priv.h"
+#include "kernels/layer/team.h"
+
+#include <stdlib.h>
+
+#define WIDTH 8 /* weights stored for a tap; a block of channels uses some of them */
+
+/* Floats in a strip. A larger one would not fit into the second-level cache. */
+#define STRIP_MAX (24 * 1024)
+
+/* Some neighbours in a row of output, and the columns of taps that they need. */
+struct piece {
+    int ox, n;
+    int x, cols;
+};
+
+struct conv {
+    struct vb_k_pass_state pass;
+    struct vb_patch patch;
+    int n, c, m; /* samples, channels read, channels written */
+    bool data, relu, pool;
+    int block;  /* channels written at a time */
+    int pixels; /* largest number of pixels of a row computed at a time */
+    int n_taps; /* taps of all channels together */
+    int slots;
+    size_t weights, strip, row; /* floats of scratch; strip and row are per slot */
+    int n_pieces;
+    struct piece *pieces; /* the pieces of a row */
+    int taps[];           /* offsets of the taps in a strip */
+};
+
+static int min(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+static int divide_up(int a, int b)
+{
+    return (a + b - 1) / b;
+}
+
+/* What a kernel sums: some taps of some columns of the weights. Columns are `step` taps apart. */
+struct range {
+    const float *bias, *w; /* (WIDTH), (taps, WIDTH) */
+    const int *taps;
+    int cols, n, step;
+};
+
+/* The weights of a tap. On Arm they are a vector, and products use its lanes. On x86 each weight is
+ * broadcast from memory. */
+#if defined(__x86_64__)
+#define W_LOAD(wv, w, block) const float *wv = (w)
+#define W_GET(wv, i) (wv)[i]
+#else
+#define W_LOAD(wv, w, block)                                                                       \
+    vb_v4 wv[2] = {vb_v4_load(w), (block) > 4 ? vb_v4_load((w) + 4) : vb_v4_load(w)}
+#define W_GET(wv, i) (wv)[(i) / 4][(i) % 4]
+#endif
+
+/* Computes the sums of a block of channels and some pixels. In out, channels are out_step apart. */
+static inline __attribute__((always_inline)) void row_kernel(int block, int pixels, const float *x,
+                                                             const struct range *r, float *out,
+                                                             size_t out_step)
+{
+    const float *w = r->w;
+    const int *taps = r->taps;
+    int skip = r->step - r->n;
+    vb_vec acc[8][4], xv[4];
+
+#pragma GCC unroll 8
+    for (int i = 0; i < block; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < pixels; j++)
+            acc[i][j] = vb_vec_all(r->bias[i]);
+    for (int col = r->cols; col > 0; col--, taps += skip, w += skip * WIDTH) {
+        for (int k = r->n; k > 0; k--, w += WIDTH) {
+            const float *from = x + *taps++;
+
+#pragma GCC unroll 4
+            for (int j = 0; j < pixels; j++)
+                xv[j] = vb_vec_load(from + VB_DIRECT_GROUP * j);
+            W_LOAD(wv, w, block);
+#pragma GCC unroll 8
+            for (int i = 0; i < block; i++)
+#pragma GCC unroll 4
+                for (int j = 0; j < pixels; j++)
+                    acc[i][j] += xv[j] * W_GET(wv, i);
+        }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < block; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < pixels; j++)
+            vb_vec_store(out + (size_t)i * out_step + VB_DIRECT_GROUP * j, acc[i][j]);
+}
+
+typedef void kernel(const float *x, const struct range *range, float *out, size_t out_step);
+
+#define KERNEL(BLOCK, PIXELS)                                                                      \
+    static void kernel_##BLOCK##_##PIXELS(const float *x, const struct range *range, float *out,   \
+                                          size_t out_step)                                         \
+    {                                                                                              \
+        row_kernel(BLOCK, PIXELS, x, range, out, out_step);                                        \
+    }
+
+KERNEL(4, 1)
+KERNEL(4, 2)
+KERNEL(4, 3)
+KERNEL(4, 4)
+KERNEL(6, 1)
+KERNEL(6, 2)
+KERNEL(6, 3)
+KERNEL(6, 4)
+KERNEL(8, 1)
+KERNEL(8, 2)
+KERNEL(8, 3)
+
+static kernel *const kernels[3][4] = {
+    {kernel_4_1, kernel_4_2, kernel_4_3, kernel_4_4},
+    {kernel_6_1, kernel_6_2, kernel_6_3, kernel_6_4},
+    {kernel_8_1, kernel_8_2, kernel_8_3, NULL},
+};
+
+/* Finds the channel and the place of tap k in sorted order. */
+static void tap_place(const struct conv *v, int k, int *c_p, int *ky_p, int *kx_p)
+{
+    *c_p = k % v->c;
+    *ky_p = k / v->c % v->patch.kh;
+    *kx_p = k / v->c / v->patch.kh;
+}
+
+/* Packs bias and weights of the block of channels that begins with m: (1 + taps, WIDTH). */
+static void pack_weights(const struct conv *v, const float *w, const float *bias, int m, float *to)
+{
+    int per = v->patch.kh * v->patch.kw, k, i, c, ky, kx, tap;
+    size_t at;
+
+    for (i = 0; i < WIDTH; i++)
+        *to++ = bias != NULL && i < v->block && m + i < v->m ? bias[m + i] : 0;
+    for (k = 0; k < v->n_taps; k++, to += WIDTH) {
+        tap_place(v, k, &c, &ky, &kx);
+        tap = ky * v->patch.kw + kx;
+        for (i = 0; i < WIDTH; i++) {
+            at = v->data ? (size_t)((c * v->m + m + i) * per + per - 1 - tap)
+                         : (size_t)(((m + i) * v->c + c) * per + tap);
+            to[i] = i < v->block && m + i < v->m ? w[at] : 0;
+        }
+    }
+}
+
+/* Finds the taps, *from_p to *to_p of k, that fall inside an image with `side` inputs for any of
+ * the n outputs that begin with o. */
+static void taps_inside(int k, int side, int stride, int pad, int o, int n, int *from_p, int *to_p)
+{
+    int first = o * stride - pad, last = (o + n - 1) * stride - pad;
+
+    *from_p = last < 0 ? min(-last, k) : 0;
+    *to_p = min(k, side - first);
+    if (*to_p < *from_p)
+        *to_p = *from_p;
+}
+
+/* The taps of a piece of a row, for rows of taps from y to y_end. packed: the weights of the block
+ * of channels. */
+static inline struct range range_of(const struct conv *v, const float *packed,
+                                    const struct piece *p, int y, int y_end)
+{
+    struct range r = {.bias = packed, .step = v->c * v->patch.kh};
+    int first = p->x * r.step + y * v->c;
+
+    r.n = (y_end - y) * v->c;
+    r.cols = p->cols;
+    r.w = packed + (size_t)(1 + first) * WIDTH;
+    r.taps = v->taps + first;
+    if (r.n == r.step) { /* all rows are inside, so the columns are contiguous */
+        r.n *= r.cols;
+        r.step = r.n;
+        r.cols = 1;
+    }
+    return r;
+}
+
+/* Computes row oy of the output for one block of channels, into row (block, ow) of a group. */
+static void run_row(const struct conv *v, const float *strip, const float *packed, int oy,
+                    float *row)
+{
+    kernel *const *by_pixels = kernels[v->block / 2 - 2];
+    const struct piece *p;
+    struct range range;
+    int y, y_end;
+
+    taps_inside(v->patch.kh, v->patch.h, v->patch.stride, v->patch.pad_y, oy, 1, &y, &y_end);
+    for (p = v->pieces; p < v->pieces + v->n_pieces; p++) {
+        range = range_of(v, packed, p, y, y_end);
+        by_pixels[p->n - 1](strip + (size_t)p->ox * VB_DIRECT_GROUP, &range,
+                            row + (size_t)p->ox * VB_DIRECT_GROUP,
+                            (size_t)v->patch.ow * VB_DIRECT_GROUP);
+    }
+}
+
+/* Writes a row to the samples of the group. y: the row in the block's first channel of the first
+ * sample. */
+static void store_row(const struct conv *v, const float *row, int n_channels, int n_samples,
+                      float *y)
+{
+    size_t plane = (size_t)v->patch.oh * (size_t)v->patch.ow;
+
+    for (int i = 0; i < n_channels; i++)
+        vb_direct_split(row + (size_t)(i * v->patch.ow) * VB_DIRECT_GROUP, v->patch.ow, n_samples,
+                        v->relu, y + (size_t)i * plane, (size_t)v->m * plane);
+}
+
+/* Pools two rows of a block of channels, which are stored one after the other. at: index of the
+ * first result in y. */
+static void store_pooled(const struct conv *v, const float *rows, int n_channels, int n_samples,
+                         const struct vb_k_args *args, size_t at)
+{
+    size_t row = (size_t)v->patch.ow * VB_DIRECT_GROUP;
+    int oh = v->patch.oh / 2, ow = v->patch.ow / 2, i;
+    size_t plane = (size_t)oh * (size_t)ow, step = (size_t)v->m * plane;
+
+    for (i = 0; i < n_channels; i++, rows += row, at += plane)
+        vb_direct_pool(rows, rows + (size_t)v->block * row, ow, n_samples, args->y + at,
+                       args->where + at, step);
+}
+
+/* The same as run_band() with pooling; the number of rows is even. A last row without a partner is
+ * left out. */
+static void run_band_pooled(const struct conv *v, const struct vb_k_args *args, int s, int oy,
+                            float *slot)
+{
+    size_t image = (size_t)v->c * (size_t)v->patch.h * (size_t)v->patch.w;
+    int rows = min(v->patch.rows, v->patch.oh - oy), n = min(VB_DIRECT_GROUP, v->n - s), m, r, i;
+    const float *w = args->scratch;
+    float *pair = slot + v->strip;
+    size_t oh = (size_t)v->patch.oh / 2, ow = (size_t)v->patch.ow / 2, at;
+
+    vb_direct_fill(&v->patch, args->x + (size_t)s * image, image, n, v->c, oy, slot);
+    for (m = 0; m < v->m; m += v->block, w += (size_t)(1 + v->n_taps) * WIDTH) {
+        at = (((size_t)s * (size_t)v->m + (size_t)m) * oh + (size_t)oy / 2) * ow;
+        for (r = 0; r + 1 < rows; r += 2, at += ow) {
+            for (i = 0; i < 2; i++)
+                run_row(v, slot + vb_patch_pixel(&v->patch, r + i, 0) * VB_DIRECT_GROUP, w,
+                        oy + r + i, pair + (size_t)(i * v->block * v->patch.ow) * VB_DIRECT_GROUP);
+            store_pooled(v, pair, min(v->block, v->m - m), n, args, at);
+        }
+    }
+}
+
+/* Computes the rows from oy on, for the group that begins with sample s. */
+static void run_band(const struct conv *v, const struct vb_k_args *args, int s, int oy, float *slot)
+{
+    size_t plane = (size_t)v->patch.oh * (size_t)v->patch.ow;
+    size_t image = (size_t)v->c * (size_t)v->patch.h * (size_t)v->patch.w;
+    int rows = min(v->patch.rows, v->patch.oh - oy), n = min(VB_DIRECT_GROUP, v->n - s), m, r;
+    const float *w = args->scratch;
+    float *y = (v->data ? args->dx : args->y) + (size_t)s * (size_t)v->m * plane;
+
+    vb_direct_fill(&v->patch, (v->data ? args->dy : args->x) + (size_t)s * image, image, n, v->c,
+                   oy, slot);
+    for (m = 0; m < v->m; m += v->block, w += (size_t)(1 + v->n_taps) * WIDTH) {
+        for (r = 0; r < rows; r++) {
+            run_row(v, slot + vb_patch_pixel(&v->patch, r, 0) * VB_DIRECT_GROUP, w, oy + r,
+                    slot + v->strip);
+            store_row(v, slot + v->strip, min(v->block, v->m - m), n,
+                      y + (size_t)m * plane + (size_t)(oy + r) * (size_t)v->patch.ow);
+        }
+    }
+}
+
+static void conv_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
+{
+    const struct conv *v = (const struct conv *)pass;
+    int bands = divide_up(v->patch.oh, v->patch.rows), blocks = divide_up(v->m, v->block);
+    int groups = divide_up(v->n, VB_DIRECT_GROUP);
+    float *w = args->scratch;
+
+#pragma omp parallel num_threads(vb_team_size(v->slots))
+    {
+        float *slot = w + v->weights + (size_t)omp_get_thread_num() * (v->strip + v->row);
+
+#pragma omp for schedule(static)
+        for (int i = 0; i < blocks; i++)
+            pack_weights(v, args->w, v->data ? NULL : args->b, i * v->block,
+                         w + (size_t)i * (size_t)(1 + v->n_taps) * WIDTH);
+#pragma omp for schedule(static)
+        for (int i = 0; i < groups * bands; i++)
+            (v->pool ? run_band_pooled : run_band)(v, args, i / bands * VB_DIRECT_GROUP,
+                                                   i % bands * v->patch.rows, slot);
+    }
+}
+
+/* Chooses the block of channels that leaves the fewest unused; if two are equal, the larger one. */
+static void choose_block(struct conv *v)
+{
+    /* Numbers of pixels that fill the registers together with the block; 0: the block does not
+     * fit. */
+    static const int pixels_32[] = {4, 4, 3}, pixels_16[] = {3, 2, 0};
+    const int *pixels = VB_DIRECT_REGISTERS < 32 ? pixels_16 : pixels_32;
+    int i, waste, least = v->m + WIDTH;
+
+    for (i = 2; i >= 0; i--) {
+        waste = divide_up(v->m, 4 + 2 * i) * (4 + 2 * i) - v->m;
+        if (pixels[i] > 0 && waste < least) {
+            least = waste;
+            v->block = 4 + 2 * i;
+            v->pixels = pixels[i];
+        }
+    }
+}
+
+/* Cuts a row into pieces of about the same length. */
+static void cut_row(struct conv *v)
+{
+    const struct vb_patch *p = &v->patch;
+    struct piece *piece = v->pieces;
+    int ox, left, end;
+
+    v->n_pieces = divide_up(p->ow, v->pixels);
+    for (ox = 0, left = v->n_pieces; left > 0; left--, ox += piece->n, piece++) {
+        piece->ox = ox;
+        piece->n = divide_up(p->ow - ox, left);
+        taps_inside(p->kw, p->w, p->stride, p->pad_x, ox, piece->n, &piece->x, &end);
+        piece->cols = end - piece->x;
+    }
+}
+
+/* Returns whether the strips are small enough, and numerous enough for all threads, with the
+ * current number of rows. */
+static bool rows_fit(const struct conv *v)
+{
+    const struct vb_patch *p = &v->patch;
+    int bands = divide_up(p->oh, p->rows), groups = divide_up(v->n, VB_DIRECT_GROUP);
+
+    return (size_t)v->c * vb_patch_plane(p) * VB_DIRECT_GROUP <= STRIP_MAX &&
+           (size_t)bands * (size_t)groups >= (size_t)v->slots;
+}
+
+/* Chooses as many rows of output for a strip as fit, at least one; an even number with pooling. The
+ * number of rows does not change any bits. */
+static void choose_rows(struct conv *v)
+{
+    struct vb_patch *p = &v->patch;
+    int rows = p->oh, least = v->pool ? 2 : 1;
+
+    vb_patch_rows(p, rows);
+    while (rows > least && !rows_fit(v)) {
+        rows = divide_up(rows, 2 * least) * least;
+        vb_patch_rows(p, rows);
+    }
+}
+
+vb_status vb_direct_conv(const struct vb_k_shape *shape, enum vb_k_pass pass, void **state_p,
+                         size_t *scratch_p)
+{
+    const struct vb_k_shape conv = vb_k_shape_conv(shape), *s = &conv;
+    bool data = pass == VB_K_BACKWARD_DATA;
+    int c = data ? s->oc : s->c, per = s->kh * s->kw, i, channel, ky, kx;
+    size_t taps_len = (size_t)(c * per) * sizeof(int);
+    size_t pieces_len = (size_t)(data ? s->w : s->ow) * sizeof(struct piece); /* upper limit */
+    struct conv *v = calloc(1, sizeof(*v) + taps_len + pieces_len);
+
+    if (v == NULL)
+        return vb_err_sys("calloc");
+    v->pass.run = conv_run;
+    v->data = data;
+    v->relu = s->relu && !data;
+    v->pool = shape->kind == VB_K_CONV_POOL;
+    v->n = s->n;
+    v->c = c;
+    v->m = data ? s->c : s->oc;
+    v->n_taps = c * per;
+    v->slots = vb_team_slots();
+    if (data)
+        vb_patch_init_data(&v->patch, s);
+    else
+        vb_patch_init(&v->patch, s);
+    choose_rows(v);
+    choose_block(v);
+    v->pieces = (struct piece *)(v->taps + v->n_taps);
+    cut_row(v);
+    for (i = 0; i < v->n_taps; i++) {
+        tap_place(v, i, &channel, &ky, &kx);
+        v->taps[i] = (int)vb_patch_tap(&v->patch, channel, ky, kx) * VB_DIRECT_GROUP;
+    }
+    v->weights = vb_team_align((size_t)divide_up(v->m, v->block) * (size_t)(1 + v->n_taps) * WIDTH);
+    v->strip = vb_team_align((size_t)c * vb_patch_plane(&v->patch) * VB_DIRECT_GROUP);
+    v->row =
+        vb_team_align((size_t)v->block * (size_t)v->patch.ow * VB_DIRECT_GROUP * (v->pool ? 2 : 1));
+    *state_p = v;
+    *scratch_p = (v->weights + (size_t)v->slots * (v->strip + v->row)) * sizeof(float);
+    return VB_OK;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The backend "gemm": convolutions and linear layers with our own matrix product. No matrix of
+ * columns is built in memory: packing reads the patches of an image directly.
+ *
+ * NaN and infinity propagate as in the sums of the reference, because the zeros that fill up panels
+ * never affect an output that is kept. But the zeros of an image's padding are multiplied by the
+ * gradient, so a NaN in dy also reaches the weights of taps outside the image.
+ */
+#include "kernels/own/own.h"
+
+#include <stdlib.h>
+
+static bool layer_can(const struct vb_k_shape *s, enum vb_k_pass pass)
+{
+    if (s->kind == VB_K_CONV)
+        return pass != VB_K_BACKWARD_DATA || s->stride == 1;
+    return s->kind == VB_K_LINEAR;
+}
+
+static vb_status layer_prepare(const struct vb_k_shape *s, enum vb_k_pass pass, void **state_p,
+                               size_t *scratch_p)
+{
+    const struct vb_own_kernels *own = vb_own_in_use();
+
+    return (s->kind == VB_K_CONV ? own->gemm_conv : own->gemm_linear)(s, pass, state_p, scratch_p);
+}
+
+const struct vb_k_backend vb_k_backend_gemm = {
+    .name = "gemm",
+    .can = layer_can,
+    .prepare = layer_prepare,
+    .run = vb_own_run,
+    .destroy = free,
+};

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Our own backends of convolutions and linear layers. Their kernels are compiled once for each
+ * level of instructions, and each level has a table of them.
+ */
+#ifndef VB_OWN_PRIV_H
+#define VB_OWN_PRIV_H
+
+#include "kernels/layer/level.h"
+
+extern const struct vb_k_backend vb_k_backend_gemm;      /* kernels/own/gemm_layer.c */
+extern const struct vb_k_backend vb_k_backend_direct;    /* kernels/own/direct.c: few channels */
+extern const struct vb_k_backend vb_k_backend_winograd2; /* kernels/own/winograd.c: F(2x2, 3x3) */
+extern const struct vb_k_backend
+    vb_k_backend_winograd4;                           /* the same file: F(4x4, 3x3), F(2x2, 5x5) */
+extern const struct vb_k_backend vb_k_backend_pooled; /* kernels/own/pooled.c: conv-pool only */
+
+struct vb_own_kernels {
+    vb_k_prepare *gemm_conv, *gemm_linear;
+    vb_k_prepare *direct; /* a convolution, or the forward pass of a conv-pool layer */
+    vb_k_prepare *pooled; /* the backward passes of a conv-pool layer */
+    vb_k_prepare *winograd2, *winograd4;
+};
+
+/* kernels/own/own_table.c, compiled once for each level. */
+extern const struct vb_own_kernels vb_own_kernels, vb_own_kernels_v3, vb_own_kernels_v4;
+
+/* kernels/own/own.c: the kernels of the level in use. */
+const struct vb_own_kernels *vb_own_in_use(void);
+
+/* The run() of all our own backends. */
+void vb_own_run(void *state, const struct vb_k_args *args);
+
+#endif

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The backends "winograd2" and "winograd4": convolutions of stride 1 with far fewer multiplications
+ * than the taps need. winograd2 is F(2x2, 3x3). winograd4 is F(4x4, 3x3), and F(2x2, 5x5) for
+ * kernels of 5 by 5.
+ *
+ * Results are sums of larger numbers that cancel. The rounding error of F(2x2, 3x3) is a few times
+ * that of plain sums, that of the others some dozens of times; the tests define the limits.
+ *
+ * A NaN or an infinity makes all outputs NaN in the tiles whose windows contain it, in forward and
+ * backward data. In backward weights it makes all taps of its pair of channels NaN. It never
+ * reaches other tiles, samples or channels.
+ */
+#include "kernels/own/own.h"
+
+#include <stdlib.h>
+
+static bool square(const struct vb_k_shape *s, int side)
+{
+    return s->kind == VB_K_CONV && s->stride == 1 && s->kh == side && s->kw == side;
+}
+
+static bool wino2_can(const struct vb_k_shape *s, enum vb_k_pass pass)
+{
+    (void)pass;
+    return square(s, 3);
+}
+
+static bool wino4_can(const struct vb_k_shape *s, enum vb_k_pass pass)
+{
+    (void)pass;
+    return square(s, 3) || square(s, 5);
+}
+
+static vb_status wino2_prepare(const struct vb_k_shape *s, enum vb_k_pass pass, void **state_p,
+                               size_t *scratch_p)
+{
+    return vb_own_in_use()->winograd2(s, pass, state_p, scratch_p);
+}
+
+static vb_status wino4_prepare(const struct vb_k_shape *s, enum vb_k_pass pass, void **state_p,
+                               size_t *scratch_p)
+{
+    return vb_own_in_use()->winograd4(s, pass, state_p, scratch_p);
+}
+
+const struct vb_k_backend vb_k_backend_winograd2 = {
+    .name = "winograd2",
+    .can = wino2_can,
+    .prepare = wino2_prepare,
+    .run = vb_own_run,
+    .destroy = free,
+};
+
+const struct vb_k_backend vb_k_backend_winograd4 = {
+    .name = "winograd4",
+    .can = wino4_can,
+    .prepare = wino4_prepare,
+    .run = vb_own_run,
+    .destroy = free,
+};

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Features that occur in nearly every batch, of weights that several workers change at the same
+ * time. If every worker wrote to them with every row, their cache lines would move between the
+ * cores all the time. So each worker has its own copy of these weights and exchanges it once for
+ * each batch: it adds its changes to the shared weights, and fetches the changes of the others.
+ */
+#include "kernels/sparse/shared_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* With twice as many places, less of a batch would fit into the first-level cache. */
+#define PLACES_BITS 11
+#define PLACES (1 << PLACES_BITS)
+#define LEARN 32        /* number of batches to learn from */
+#define NONE UINT32_MAX /* not a feature: indices are smaller */
+#define AHEAD 32        /* features to prefetch */
+
+struct vb_k_hot {
+    uint32_t key[PLACES]; /* the feature at each place */
+    float own[PLACES];
+    float before[PLACES]; /* values of own right after the last exchange */
+    uint16_t used[PLACES];
+    int n_used; /* number of places with hot features */
+    int batches;
+    uint32_t may_be[PLACES], votes[PLACES]; /* used while it learns */
+    float **at;                             /* (entries): the weight of each entry of a batch */
+};
+
+vb_status vb_k_hot_create(size_t entries, struct vb_k_hot **hot_p)
+{
+    struct vb_k_hot *hot = vb_alloc_aligned(sizeof(*hot));
+
+    if (hot != NULL)
+        hot->at = vb_alloc_aligned(entries * sizeof(*hot->at));
+    if (hot == NULL || hot->at == NULL) {
+        free(hot);
+        return vb_err(VB_ERR_NO_MEMORY, "no memory for a batch of %zu entries", entries);
+    }
+    memset(hot->key, 0xff, sizeof(hot->key)); /* sets all keys to NONE */
+    *hot_p = hot;
+    return VB_OK;
+}
+
+void vb_k_hot_destroy(struct vb_k_hot *hot)
+{
+    if (hot != NULL)
+        free(hot->at);
+    free(hot);
+}
+
+int vb_k_hot_count(const struct vb_k_hot *hot)
+{
+    return hot->n_used;
+}
+
+/* ---- which are hot --------------------------------------------------------------------------- */
+
+/* If several features share a place, the most frequent one stays, because the others only decrease
+ * its count. */
+static void vote(struct vb_k_hot *hot, uint32_t key)
+{
+    size_t at = csr_hash(key, PLACES_BITS);
+
+    if (hot->may_be[at] == key || hot->votes[at] == 0) {
+        hot->may_be[at] = key;
+        hot->votes[at]++;
+    } else {
+        hot->votes[at]--;
+    }
+}
+
+/* A feature is hot if it occurred at least once per batch. */
+static void settle(struct vb_k_hot *hot, const float *w)
+{
+    int i;
+
+    for (i = 0; i < PLACES; i++) {
+        if (hot->votes[i] < LEARN)
+            continue;
+        hot->key[i] = hot->may_be[i];
+        hot->own[i] = hot->before[i] = shared_load(w + hot->key[i]);
+        hot->used[hot->n_used++] = (uint16_t)i;
+    }
+}
+
+void vb_k_hot_learn(struct vb_k_hot *hot, const struct vb_k_csr *m, const float *w)
+{
+    uint64_t j;
+
+    if (hot->batches == LEARN)
+        return;
+    for (j = 0; j < m->nnz; j++)
+        vote(hot, m->index[j]);
+    if (++hot->batches == LEARN)
+        settle(hot, w);
+}
+
+/* ---- a row ----------------------------------------------------------------------------------- */
+
+/* All weights of a row are located before the first one is used, so no load waits for a store to
+ * the same address. There is no branch, because whether a feature is hot cannot be predicted. */
+void vb_k_hot_find(struct vb_k_hot *hot, const struct vb_k_csr *m, size_t row, float *w)
+{
+    float *const weights[2] = {w, hot->own};
+    uint64_t j, end;
+
+    csr_bounds(m, row, &j, &end);
+    for (; j < end; j++) {
+        uint32_t key = m->index[j], place = csr_hash(key, PLACES_BITS),
+                 is_hot = hot->key[place] == key;
+
+        hot->at[j] = weights[is_hot] + vb_choose(is_hot, place, key);
+        __builtin_prefetch(hot->at[j], 1);
+    }
+}
+
+float vb_k_hot_forward(const struct vb_k_hot *hot, const struct vb_k_csr *m, size_t row)
+{
+    const float *value = m->value;
+    float *const *at = hot->at;
+    uint64_t j, end;
+    float sum = 0;
+
+    csr_bounds(m, row, &j, &end);
+    for (; j < end; j++)
+        sum += shared_load(at[j]) * (value != NULL ? value[j] : 1);
+    return sum;
+}
+
+void vb_k_hot_add(struct vb_k_hot *hot, const struct vb_k_csr *m, size_t row, float by)
+{
+    const float *value = m->value;
+    float *const *at = hot->at;
+    uint64_t j, end;
+
+    csr_bounds(m, row, &j, &end);
+    for (; j < end; j++)
+        shared_store(at[j], shared_load(at[j]) + by * (value != NULL ? value[j] : 1));
+}
+
+/* ---- with the others ------------------------------------------------------------------------- */
+
+void vb_k_hot_exchange(struct vb_k_hot *hot, float *w)
+{
+    size_t place;
+    float *at;
+    int i;
+
+    for (i = 0; i < hot->n_used; i++) {
+        if (i + AHEAD < hot->n_used)
+            __builtin_prefetch(w + hot->key[hot->used[i + AHEAD]], 1);
+        place = hot->used[i];
+        at = w + hot->key[place];
+        hot->own[place] = shared_load(at) + (hot->own[place] - hot->before[place]);
+        hot->before[place] = hot->own[place];
+        shared_store(at, hot->own[place]);
+    }
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Weights that several threads or processes change at the same time: how a single one is read and
+ * written.
+ */
+#ifndef VB_KERNELS_SHARED_PRIV_H
+#define VB_KERNELS_SHARED_PRIV_H
+
+#include "kernels/sparse/csr_rows_priv.h"
+
+static inline float shared_load(const float *at)
+{
+    float v;
+
+    __atomic_load(at, &v, __ATOMIC_RELAXED);
+    return v;
+}
+
+static inline void shared_store(float *at, float v)
+{
+    __atomic_store(at, &v, __ATOMIC_RELAXED);
+}
+
+#endif

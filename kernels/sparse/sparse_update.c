@@ -1,0 +1,552 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The weights of a sparse model and their update. The cost of a step depends on its number of keys,
+ * never on the number of features: momentum and decay are applied to a feature when it is next
+ * named (kernels/sparse/lazy.c). Until then, memory holds its weight as of the step that named it last,
+ * and a reader applies what has happened since. A reader writes nothing, so replicas with different
+ * batches keep the same bits. Adagrad and FTRL do not change a feature without a gradient.
+ *
+ * The words of a feature's state are contiguous: momentum and step, or z and n, are 8 bytes and
+ * thus one cache miss. All memory is mapped at the beginning, and physical pages are allocated when
+ * they are touched.
+ */
+#include "kernels/sparse/lazy_priv.h"
+#include "kernels/update/update_inside.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define POPULATE_MAX ((size_t)1 << 30)
+#define AHEAD 24   /* keys to prefetch */
+#define BLOCK 32   /* keys whose features are updated at once */
+#define CHUNK 1024 /* keys that a thread takes at a time */
+#define PARALLEL 8192
+
+/* The words of a feature's state, in this order. */
+struct state {
+    float s, t;
+    uint32_t step; /* number of steps already applied to the feature */
+};
+
+struct vb_k_sparse {
+    struct vb_k_rule rule;
+    uint64_t features;
+    int floats, words; /* size of a feature's state: floats, and all words */
+    struct lazy *lazy; /* NULL: features without a gradient do not change */
+    struct vb_mem weights, states;
+    float *w;        /* (features) */
+    uint32_t *state; /* (features, words) */
+};
+
+/* ---- making ---------------------------------------------------------------------------------- */
+
+static bool is_lazy(const struct vb_k_rule *r)
+{
+    return r->kind == VB_K_MOMENTUM || r->kind == VB_K_NESTEROV ||
+           (r->kind == VB_K_SGD && r->decay != 0);
+}
+
+/* Touches the memory now and not in the first steps, because zeroing a huge page takes longer than
+ * a step. Very large memory may never be touched as a whole, so it is left alone. */
+static vb_status map(size_t bytes, struct vb_mem *mem)
+{
+    vb_status st = vb_mem_map_private(bytes, mem);
+
+    return st == VB_OK && bytes <= POPULATE_MAX ? vb_mem_populate(mem) : st;
+}
+
+static vb_status map_all(struct vb_k_sparse *s)
+{
+    vb_status st;
+
+    if (s->w != NULL) /* memory of the caller */
+        return VB_OK;
+
+    st = map((size_t)s->features * sizeof(*s->w), &s->weights);
+    if (st != VB_OK)
+        return st;
+    s->w = s->weights.ptr;
+    if (s->words == 0)
+        return VB_OK;
+    st = map((size_t)s->features * (size_t)s->words * sizeof(*s->state), &s->states);
+    if (st == VB_OK)
+        s->state = s->states.ptr;
+    return st;
+}
+
+int vb_k_sparse_words(const struct vb_k_rule *rule)
+{
+    return vb_k_rule_states(rule->kind) + is_lazy(rule);
+}
+
+bool vb_k_sparse_is_lazy(const struct vb_k_rule *rule)
+{
+    return is_lazy(rule);
+}
+
+vb_status vb_k_sparse_create(const struct vb_k_rule *rule, uint64_t features,
+                             struct vb_k_sparse **sparse_p)
+{
+    return vb_k_sparse_create_at(rule, features, NULL, NULL, sparse_p);
+}
+
+vb_status vb_k_sparse_create_at(const struct vb_k_rule *rule, uint64_t features, float *weights,
+                                void *state, struct vb_k_sparse **sparse_p)
+{
+    struct vb_k_sparse *s;
+    vb_status st;
+
+    if (features == 0 || features > (uint64_t)1 << 32)
+        return vb_err(VB_ERR_USAGE, "expected 1 to 2^32 features, found %llu",
+                      (unsigned long long)features);
+    if (rule->decay != 0 && (rule->kind == VB_K_ADAGRAD || rule->kind == VB_K_FTRL))
+        return vb_err(VB_ERR_UNSUPPORTED,
+                      "sparse models do not support weight decay with adagrad or ftrl");
+    s = calloc(1, sizeof(*s));
+    if (s == NULL)
+        return vb_err_sys("calloc");
+    s->rule = *rule;
+    s->features = features;
+    s->floats = vb_k_rule_states(rule->kind);
+    s->words = vb_k_sparse_words(rule);
+    s->w = weights;
+    s->state = state;
+    st = map_all(s);
+    if (st == VB_OK && is_lazy(rule))
+        st = vb_k_lazy_create(rule, &s->lazy);
+    if (st != VB_OK) {
+        vb_k_sparse_destroy(s);
+        return st;
+    }
+    *sparse_p = s;
+    return VB_OK;
+}
+
+void vb_k_sparse_destroy(struct vb_k_sparse *sparse)
+{
+    if (sparse == NULL)
+        return;
+    vb_k_lazy_destroy(sparse->lazy);
+    vb_mem_unmap(&sparse->states);
+    vb_mem_unmap(&sparse->weights);
+    free(sparse);
+}
+
+float *vb_k_sparse_weights(struct vb_k_sparse *sparse)
+{
+    return sparse->w;
+}
+
+int vb_k_sparse_parts(struct vb_k_sparse *s, struct vb_k_sparse_part parts[VB_K_SPARSE_PARTS])
+{
+    size_t n = (size_t)s->features;
+
+    vb_k_sparse_settle(s);
+    parts[0] = (struct vb_k_sparse_part){"w", false, n, s->w};
+    parts[1] =
+        (struct vb_k_sparse_part){"state", s->words > s->floats, n * (size_t)s->words, s->state};
+    return s->words > 0 ? 2 : 1;
+}
+
+/* ---- one feature ----------------------------------------------------------------------------- */
+
+static inline struct state load(const struct vb_k_sparse *s, uint32_t key)
+{
+    const uint32_t *at = s->state + (size_t)key * (size_t)s->words;
+    struct state x = {0};
+
+    if (s->floats > 0)
+        memcpy(&x.s, at, sizeof(x.s));
+    if (s->floats > 1)
+        memcpy(&x.t, at + 1, sizeof(x.t));
+    if (s->lazy != NULL)
+        x.step = at[s->floats];
+    return x;
+}
+
+static inline void store(struct vb_k_sparse *s, uint32_t key, struct state x)
+{
+    uint32_t *at = s->state + (size_t)key * (size_t)s->words;
+
+    if (s->floats > 0)
+        memcpy(at, &x.s, sizeof(x.s));
+    if (s->floats > 1)
+        memcpy(at + 1, &x.t, sizeof(x.t));
+    if (s->lazy != NULL)
+        at[s->floats] = x.step;
+}
+
+/* Brings a weight and its momentum up to the last complete step. */
+static inline void catch_up(const struct vb_k_sparse *s, float *w, struct state *x)
+{
+    struct lazy_map m;
+    double was = (double)*w, v = (double)x->s;
+
+    if (s->lazy == NULL || x->step == vb_k_lazy_steps(s->lazy))
+        return;
+    m = vb_k_lazy_since(s->lazy, x->step);
+    x->step = vb_k_lazy_steps(s->lazy);
+    if (was == 0 && v == 0)
+        return;
+    *w = (float)(m.a * was + m.b * v);
+    x->s = (float)(m.c * was + m.d * v);
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static inline float weight_now(const struct vb_k_sparse *s, uint32_t key)
+{
+    struct state x = load(s, key);
+    float w = s->w[key];
+
+    catch_up(s, &w, &x);
+    return w;
+}
+
+void vb_k_sparse_read(const struct vb_k_sparse *sparse, uint64_t first, size_t n, float *w)
+{
+    size_t i;
+
+    if (sparse->lazy == NULL) {
+        memcpy(w, sparse->w + first, n * sizeof(*w));
+        return;
+    }
+    for (i = 0; i < n; i++)
+        w[i] = weight_now(sparse, (uint32_t)(first + i));
+}
+
+static inline __attribute__((always_inline)) void fetch(const struct vb_k_sparse *s, uint32_t key)
+{
+    __builtin_prefetch(s->w + key, 1);
+    if (s->words > 0)
+        __builtin_prefetch(s->state + (size_t)key * (size_t)s->words, 1);
+}
+
+static float row_now(const struct vb_k_sparse *s, const struct vb_k_csr *m, size_t r)
+{
+    uint64_t j, end = m->offset[r + 1];
+    float sum = 0;
+
+    for (j = m->offset[r]; j < end; j++) {
+        if (j + AHEAD < m->nnz) /* of this row or the next one */
+            fetch(s, m->index[j + AHEAD]);
+        sum += weight_now(s, m->index[j]) * (m->value != NULL ? m->value[j] : 1);
+    }
+    return sum;
+}
+
+void vb_k_sparse_forward(const struct vb_k_sparse *sparse, const struct vb_k_csr *m, float bias,
+                         float *logits)
+{
+    size_t i;
+
+    if (sparse->lazy == NULL) {
+        vb_k_csr_forward(m, sparse->w, bias, logits);
+        return;
+    }
+    for (i = 0; i < m->n; i++)
+        logits[i] = row_now(sparse, m, m->rows != NULL ? m->rows[i] : i) + bias;
+}
+
+/* ---- undoing --------------------------------------------------------------------------------- */
+
+/* What an update has overwritten. */
+struct vb_k_undo {
+    size_t n, room;
+    uint32_t *keys; /* (room); the arrays that the rule needs have the same size */
+    float *w, *s, *t;
+    uint32_t *step;
+};
+
+vb_status vb_k_undo_create(size_t max_keys, struct vb_k_undo **undo_p)
+{
+    struct vb_k_undo *u = calloc(1, sizeof(*u));
+
+    if (u == NULL)
+        return vb_err_sys("calloc");
+    u->room = max_keys;
+    u->keys = vb_alloc_aligned(max_keys * sizeof(*u->keys));
+    u->w = vb_alloc_aligned(max_keys * sizeof(*u->w));
+    u->s = vb_alloc_aligned(max_keys * sizeof(*u->s));
+    u->t = vb_alloc_aligned(max_keys * sizeof(*u->t));
+    u->step = vb_alloc_aligned(max_keys * sizeof(*u->step));
+    if (u->keys == NULL || u->w == NULL || u->s == NULL || u->t == NULL || u->step == NULL) {
+        vb_k_undo_destroy(u);
+        return vb_err(VB_ERR_NO_MEMORY, "no memory to undo %zu updates", max_keys);
+    }
+    *undo_p = u;
+    return VB_OK;
+}
+
+void vb_k_undo_destroy(struct vb_k_undo *undo)
+{
+    if (undo == NULL)
+        return;
+    free(undo->keys);
+    free(undo->w);
+    free(undo->s);
+    free(undo->t);
+    free(undo->step);
+    free(undo);
+}
+
+void vb_k_sparse_undo(struct vb_k_sparse *s, const struct vb_k_undo *undo)
+{
+    struct state x;
+    size_t i;
+
+    for (i = 0; i < undo->n; i++) {
+        x.s = s->floats > 0 ? undo->s[i] : 0;
+        x.t = s->floats > 1 ? undo->t[i] : 0;
+        x.step = s->lazy != NULL ? undo->step[i] : 0;
+        s->w[undo->keys[i]] = undo->w[i];
+        store(s, undo->keys[i], x);
+    }
+    if (s->lazy != NULL)
+        vb_k_lazy_take_back(s->lazy);
+}
+
+/* ---- updating -------------------------------------------------------------------------------- */
+
+struct step {
+    const uint32_t *keys;
+    const float *values;
+    size_t n;
+    float scale, rate;
+    struct vb_k_undo *undo;
+};
+
+/* Features are loaded in blocks, updated, and stored again. The compiler turns the update in
+ * between into vector instructions. */
+struct block {
+    float w[BLOCK], s[BLOCK], t[BLOCK];
+    uint32_t step[BLOCK];
+};
+
+#define ALWAYS static inline __attribute__((always_inline))
+
+/* What a block contains for a rule; constants wherever it is inlined. */
+struct shape {
+    enum vb_k_rule_kind kind;
+    int floats, words;
+};
+
+ALWAYS void load_block(struct shape r, const struct vb_k_sparse *s, const uint32_t *keys, size_t n,
+                       struct block *b)
+{
+    const uint32_t *at;
+    size_t i;
+
+    for (i = 0; i < n; i++) {
+        at = s->state + (size_t)keys[i] * (size_t)r.words;
+        b->w[i] = s->w[keys[i]];
+        b->s[i] = b->t[i] = 0;
+        if (r.floats > 0)
+            memcpy(&b->s[i], at, sizeof(b->s[i]));
+        if (r.floats > 1)
+            memcpy(&b->t[i], at + 1, sizeof(b->t[i]));
+        if (r.words > r.floats)
+            b->step[i] = at[r.floats];
+    }
+}
+
+ALWAYS void store_block(struct shape r, struct vb_k_sparse *s, const uint32_t *keys, size_t n,
+                        const struct block *b)
+{
+    uint32_t *at;
+    size_t i;
+
+    for (i = 0; i < n; i++) {
+        at = s->state + (size_t)keys[i] * (size_t)r.words;
+        s->w[keys[i]] = b->w[i];
+        if (r.floats > 0)
+            memcpy(at, &b->s[i], sizeof(b->s[i]));
+        if (r.floats > 1)
+            memcpy(at + 1, &b->t[i], sizeof(b->t[i]));
+        if (r.words > r.floats)
+            at[r.floats] = b->step[i];
+    }
+}
+
+ALWAYS void keep_block(struct shape r, struct vb_k_undo *undo, const uint32_t *keys, size_t first,
+                       size_t n, const struct block *b)
+{
+    memcpy(undo->keys + first, keys, n * sizeof(*keys));
+    memcpy(undo->w + first, b->w, n * sizeof(*b->w));
+    if (r.floats > 0)
+        memcpy(undo->s + first, b->s, n * sizeof(*b->s));
+    if (r.floats > 1)
+        memcpy(undo->t + first, b->t, n * sizeof(*b->t));
+    if (r.words > r.floats)
+        memcpy(undo->step + first, b->step, n * sizeof(*b->step));
+}
+
+static void catch_up_block(const struct vb_k_sparse *s, size_t n, struct block *b)
+{
+    struct state x;
+    size_t i;
+
+    for (i = 0; i < n; i++) {
+        x = (struct state){.s = b->s[i], .step = b->step[i]};
+        catch_up(s, &b->w[i], &x);
+        b->s[i] = x.s;
+        b->step[i] = x.step + 1;
+    }
+}
+
+ALWAYS void step_block(struct shape r, const struct vb_k_sparse *s, const struct step *p,
+                       const float *values, size_t n, struct block *b)
+{
+    const struct vb_k_rule rule = s->rule;
+    struct update_one one;
+    size_t i;
+
+    for (i = 0; i < n; i++) {
+        one = update_one(r.kind, &rule, p->rate, p->scale * values[i] + rule.decay * b->w[i],
+                         (struct update_one){b->w[i], b->s[i], b->t[i]});
+        b->w[i] = one.w;
+        if (r.floats > 0)
+            b->s[i] = one.s;
+        if (r.floats > 1)
+            b->t[i] = one.t;
+    }
+}
+
+/* n is the constant BLOCK, except for the last block. */
+ALWAYS void update_block(struct shape r, struct vb_k_sparse *s, const struct step *p, size_t first,
+                         size_t n)
+{
+    const uint32_t *keys = p->keys + first;
+    struct block b;
+
+    load_block(r, s, keys, n, &b);
+    if (p->undo != NULL)
+        keep_block(r, p->undo, keys, first, n, &b);
+    if (r.words > r.floats)
+        catch_up_block(s, n, &b);
+    step_block(r, s, p, p->values + first, n, &b);
+    store_block(r, s, keys, n, &b);
+}
+
+ALWAYS void update_keys(struct shape r, struct vb_k_sparse *s, const struct step *p, size_t first,
+                        size_t end)
+{
+    size_t i;
+
+    VB_ASSERT(r.floats == s->floats && r.words == s->words);
+    for (; first < end; first += BLOCK) {
+        for (i = first + AHEAD; i < first + AHEAD + BLOCK && i < p->n; i++)
+            fetch(s, p->keys[i]);
+        if (end - first >= BLOCK)
+            update_block(r, s, p, first, BLOCK);
+        else
+            update_block(r, s, p, first, end - first);
+    }
+}
+
+static void any_keys(struct vb_k_sparse *s, const struct step *p, size_t first, size_t end)
+{
+    switch (s->rule.kind) {
+    case VB_K_SGD:
+        if (s->lazy == NULL)
+            update_keys((struct shape){VB_K_SGD, 0, 0}, s, p, first, end);
+        else
+            update_keys((struct shape){VB_K_SGD, 0, 1}, s, p, first, end);
+        break;
+    case VB_K_MOMENTUM:
+        update_keys((struct shape){VB_K_MOMENTUM, 1, 2}, s, p, first, end);
+        break;
+    case VB_K_NESTEROV:
+        update_keys((struct shape){VB_K_NESTEROV, 1, 2}, s, p, first, end);
+        break;
+    case VB_K_ADAGRAD:
+        update_keys((struct shape){VB_K_ADAGRAD, 1, 1}, s, p, first, end);
+        break;
+    case VB_K_FTRL:
+        update_keys((struct shape){VB_K_FTRL, 2, 2}, s, p, first, end);
+        break;
+    }
+}
+
+static void update_all(struct vb_k_sparse *s, const struct step *p)
+{
+    size_t c, chunks = (p->n + CHUNK - 1) / CHUNK;
+
+    if (p->n < PARALLEL) { /* even a team of one thread has a noticeable cost */
+        any_keys(s, p, 0, p->n);
+        return;
+    }
+#pragma omp parallel for schedule(static)
+    for (c = 0; c < chunks; c++)
+        any_keys(s, p, c * CHUNK, (c + 1) * CHUNK < p->n ? (c + 1) * CHUNK : p->n);
+}
+
+void vb_k_sparse_settle(struct vb_k_sparse *s)
+{
+    struct state x;
+    uint64_t k;
+
+    if (s->lazy == NULL)
+        return;
+    for (k = 0; k < s->features; k++) {
+        x = load(s, (uint32_t)k);
+        if (x.step == 0 && s->w[k] == 0 && x.s == 0)
+            continue; /* the feature was never updated, so its page need not be allocated */
+        catch_up(s, &s->w[k], &x);
+        x.step = 0;
+        store(s, (uint32_t)k, x);
+    }
+    vb_k_lazy_forget(s->lazy);
+}
+
+static vb_status check_keys(const struct vb_k_sparse *s, const uint32_t *keys, size_t n)
+{
+    uint32_t wrong = 0;
+    size_t i;
+
+    for (i = 1; i < n; i++) /* no branch, so that the compiler can use vectors */
+        wrong |= (uint32_t)(keys[i] <= keys[i - 1]);
+    if (wrong == 0 && (n == 0 || keys[n - 1] < s->features))
+        return VB_OK;
+    for (i = 0; i < n; i++) {
+        if (keys[i] >= s->features)
+            return vb_err(VB_ERR_INPUT,
+                          "entry %zu: key %u is not below %llu, the number of features", i, keys[i],
+                          (unsigned long long)s->features);
+        if (i > 0 && keys[i] <= keys[i - 1])
+            return vb_err(VB_ERR_INPUT, "entry %zu: key %u follows key %u, expected ascending keys",
+                          i, keys[i], keys[i - 1]);
+    }
+    return VB_OK;
+}
+
+void vb_k_sparse_fetch(const struct vb_k_sparse *sparse, const struct vb_k_csr *m)
+{
+    size_t i;
+
+    for (i = 0; i < m->nnz; i++)
+        if (m->index[i] < sparse->features)
+            __builtin_prefetch(&sparse->w[m->index[i]]);
+}
+
+vb_status vb_k_sparse_update(struct vb_k_sparse *sparse, const uint32_t *keys, const float *values,
+                             size_t n, float scale, float rate, struct vb_k_undo *undo)
+{
+    struct step p = {keys, values, n, scale, rate, undo};
+    vb_status st;
+
+    st = check_keys(sparse, keys, n);
+    if (st == VB_OK && undo != NULL && n > undo->room)
+        st = vb_err(VB_ERR_USAGE, "the update has %zu keys, but only %zu can be undone", n,
+                    undo->room);
+    if (st != VB_OK)
+        return st;
+    if (sparse->lazy != NULL && vb_k_lazy_full(sparse->lazy, rate))
+        vb_k_sparse_settle(sparse);
+    update_all(sparse, &p);
+    if (sparse->lazy != NULL)
+        vb_k_lazy_note(sparse->lazy, rate);
+    if (undo != NULL)
+        undo->n = n;
+    return VB_OK;
+}

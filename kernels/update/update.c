@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Update rules for dense parameters: one pass over gradients, parameters and state. Each parameter
+ * is computed independently, so any thread may take any chunk. There is one loop for each rule, in
+ * which the rule is a constant; the compiler turns it into vector instructions.
+ *
+ * The norm is computed from the sums of squares of parts, added in order. The length of a part
+ * depends only on the length of the vector.
+ */
+#include "kernels/update/update_inside.h"
+
+#include <math.h>
+
+#define NORM_LANES 8
+#define PART_MIN 1024
+#define PART_STEP 16
+
+int vb_k_rule_states(enum vb_k_rule_kind kind)
+{
+    switch (kind) {
+    case VB_K_SGD:
+        break;
+    case VB_K_MOMENTUM:
+    case VB_K_NESTEROV:
+    case VB_K_ADAGRAD:
+        return 1;
+    case VB_K_FTRL:
+        return 2;
+    }
+    return 0;
+}
+
+#define ALWAYS static inline __attribute__((always_inline))
+
+/* Updates the parameters first to end - 1. Input and output may be the same memory, so the compiler
+ * is only told that an element is read before it is written. */
+ALWAYS void chunk(enum vb_k_rule_kind kind, const struct vb_k_rule *rule,
+                  const struct vb_k_update *u, size_t first, size_t end)
+{
+    const struct vb_k_rule r = *rule; /* a copy, because stores through float pointers could
+                                       * otherwise change it */
+    const float *grads = u->grads, *params = u->params, *state = u->state;
+    const float scale = u->scale, rate = u->rate;
+    float *params_out = u->params_out, *state_out = u->state_out;
+    size_t i, n = u->n;
+
+#pragma omp simd
+    for (i = first; i < end; i++) {
+        struct update_one p = {.w = params[i]};
+
+        if (kind != VB_K_SGD)
+            p.s = state[i];
+        if (kind == VB_K_FTRL)
+            p.t = state[n + i];
+        p = update_one(kind, &r, rate, scale * grads[i] + r.decay * p.w, p);
+        params_out[i] = p.w;
+        if (kind != VB_K_SGD)
+            state_out[i] = p.s;
+        if (kind == VB_K_FTRL)
+            state_out[n + i] = p.t;
+    }
+}
+
+void update_chunk(const struct vb_k_rule *rule, const struct vb_k_update *u, size_t first,
+                  size_t end)
+{
+    switch (rule->kind) {
+    case VB_K_SGD:
+        chunk(VB_K_SGD, rule, u, first, end);
+        break;
+    case VB_K_MOMENTUM:
+        chunk(VB_K_MOMENTUM, rule, u, first, end);
+        break;
+    case VB_K_NESTEROV:
+        chunk(VB_K_NESTEROV, rule, u, first, end);
+        break;
+    case VB_K_ADAGRAD:
+        chunk(VB_K_ADAGRAD, rule, u, first, end);
+        break;
+    case VB_K_FTRL:
+        chunk(VB_K_FTRL, rule, u, first, end);
+        break;
+    }
+}
+
+void vb_k_update(const struct vb_k_rule *rule, const struct vb_k_update *u)
+{
+    size_t chunks = (u->n + UPDATE_CHUNK - 1) / UPDATE_CHUNK, c;
+
+    if (u->n < UPDATE_PARALLEL) { /* even a team of one thread has a noticeable cost */
+        update_chunk(rule, u, 0, u->n);
+        return;
+    }
+#pragma omp parallel for schedule(static)
+    for (c = 0; c < chunks; c++)
+        update_chunk(rule, u, c * UPDATE_CHUNK,
+                     (c + 1) * UPDATE_CHUNK < u->n ? (c + 1) * UPDATE_CHUNK : u->n);
+}
+
+/* ---- norm ------------------------------------------------------------------------------------ */
+
+double update_squares(const float *v, size_t n)
+{
+    double lane[NORM_LANES] = {0}, sum = 0;
+    size_t i, l;
+
+    for (i = 0; i + NORM_LANES <= n; i += NORM_LANES)
+        for (l = 0; l < NORM_LANES; l++)
+            lane[l] += (double)v[i + l] * (double)v[i + l];
+    for (; i < n; i++)
+        sum += (double)v[i] * (double)v[i];
+    for (l = 0; l < NORM_LANES; l++)
+        sum += lane[l];
+    return sum;
+}
+
+size_t update_part_begin(const struct vb_k_norm *norm, size_t c)
+{
+    return c * norm->len < norm->n ? c * norm->len : norm->n;
+}
+
+void vb_k_norm_begin(struct vb_k_norm *norm, size_t n)
+{
+    size_t len = (n + VB_K_NORM_PARTS - 1) / VB_K_NORM_PARTS, c;
+
+    norm->n = n;
+    norm->len = len > PART_MIN ? (len + PART_STEP - 1) / PART_STEP * PART_STEP : PART_MIN;
+    norm->parts = (n + norm->len - 1) / norm->len;
+    for (c = 0; c < norm->parts; c++) {
+        norm->squares[c] = 0;
+        norm->missing[c] = (uint32_t)(update_part_begin(norm, c + 1) - update_part_begin(norm, c));
+    }
+}
+
+/* Adds what has arrived of a part. A part is summed only when it is complete, from its first
+ * element to its last, so its bits do not depend on the pieces in which it arrived. */
+static void add_part(struct vb_k_norm *norm, const float *v, size_t first, size_t n, size_t c)
+{
+    size_t begin = update_part_begin(norm, c), stop = update_part_begin(norm, c + 1);
+    size_t lo = first > begin ? first : begin, hi = first + n < stop ? first + n : stop;
+
+    norm->missing[c] -= (uint32_t)(hi - lo);
+    if (norm->missing[c] == 0)
+        norm->squares[c] = update_squares(v + begin, stop - begin);
+}
+
+void vb_k_norm_add(struct vb_k_norm *norm, const float *v, size_t first, size_t n)
+{
+    size_t c, begin = first / norm->len, end = n > 0 ? (first + n - 1) / norm->len + 1 : begin;
+
+    if (n < UPDATE_PARALLEL) {
+        for (c = begin; c < end; c++)
+            add_part(norm, v, first, n, c);
+        return;
+    }
+#pragma omp parallel for schedule(static)
+    for (c = begin; c < end; c++)
+        add_part(norm, v, first, n, c);
+}
+
+double vb_k_norm_end(const struct vb_k_norm *norm)
+{
+    double sum = 0;
+    size_t c;
+
+    for (c = 0; c < norm->parts; c++)
+        sum += norm->squares[c];
+    return sqrt(sum);
+}
+
+double vb_k_norm(const float *v, size_t n)
+{
+    struct vb_k_norm norm;
+
+    vb_k_norm_begin(&norm, n);
+    vb_k_norm_add(&norm, v, 0, n);
+    return vb_k_norm_end(&norm);
+}
+
+float vb_k_clip(double norm, double max_norm)
+{
+    return max_norm > 0 && norm > max_norm ? (float)(max_norm / norm) : 1;
+}

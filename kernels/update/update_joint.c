@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A step of several ranks that share memory. A rank processes its share chunk by chunk. The
+ * gradients of a chunk are added in a buffer that stays in the second-level cache, so one rank
+ * reads every gradient once, and no sum goes through memory.
+ *
+ * The update writes a chunk to this rank's copy, and from there it is copied to the other ranks. On
+ * x86 the update writes it to the buffer, and from there non-temporal stores write it to all
+ * copies. Otherwise each cache line would be read from memory first, because models are that large
+ * there (VB_K_JOINT_LEAST).
+ */
+#include "kernels/update/update_inside.h"
+
+#include <omp.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
+/* A chunk while it is processed. */
+struct chunk {
+    float sum[UPDATE_CHUNK], params[UPDATE_CHUNK], state[UPDATE_CHUNK];
+};
+
+_Static_assert(VB_K_JOINT_MAX / VB_K_NORM_PARTS <= UPDATE_CHUNK, "a part fits a chunk");
+
+/* Adds in rank order, which gives the bits of the collective's sum. */
+static void add_up(const struct vb_k_joint *j, size_t first, size_t n, float *sum)
+{
+    const float *a = j->grads[0] + first, *b = j->n_ranks > 1 ? j->grads[1] + first : NULL;
+    size_t i;
+    int r;
+
+    if (b == NULL) {
+        memcpy(sum, a, n * sizeof(*sum));
+        return;
+    }
+    for (i = 0; i < n; i++)
+        sum[i] = a[i] + b[i];
+    for (r = 2; r < j->n_ranks; r++) {
+        b = j->grads[r] + first;
+        for (i = 0; i < n; i++)
+            sum[i] += b[i];
+    }
+}
+
+static void tell_squares(const struct vb_k_joint *j, const struct vb_k_norm *norm, size_t part,
+                         size_t end, const float *sum)
+{
+    size_t first = update_part_begin(norm, part), begin, stop;
+    double squares;
+    int r;
+
+    for (; part < end; part++) {
+        begin = update_part_begin(norm, part);
+        stop = update_part_begin(norm, part + 1);
+        squares = update_squares(sum + (begin - first), stop - begin);
+        for (r = 0; r < j->n_ranks; r++)
+            j->squares[r][part] = squares;
+    }
+}
+
+#if defined(__x86_64__)
+
+#define PAST_CACHES 1
+
+/* Writes whole cache lines, except the last one. */
+static void copy_past_caches(float *to, const float *from, size_t n)
+{
+    size_t i, most = (uintptr_t)to % 16 == 0 ? n / 4 * 4 : 0;
+
+    for (i = 0; i < most; i += 4)
+        _mm_stream_ps(to + i, _mm_loadu_ps(from + i));
+    memcpy(to + most, from + most, (n - most) * sizeof(*to));
+}
+
+static void end_copies(void)
+{
+    _mm_sfence(); /* before another rank is told that the data are complete */
+}
+
+#else
+
+#define PAST_CACHES 0
+
+static void copy_past_caches(float *to, const float *from, size_t n)
+{
+    memcpy(to, from, n * sizeof(*to)); /* cores that see a whole line written do not read it
+                                        * first */
+}
+
+static void end_copies(void)
+{
+}
+
+#endif
+
+/* Sets where the update writes a chunk: to this rank's copy, or to the buffer if non-temporal
+ * stores follow. */
+static struct vb_k_update make_update(const struct vb_k_joint *j, size_t first, size_t n,
+                                      struct chunk *c)
+{
+    struct vb_k_update u = {
+        .n = n,
+        .params = j->params + first,
+        .grads = c->sum,
+        .scale = j->scale,
+        .rate = j->rate,
+        .params_out = PAST_CACHES ? c->params : j->params_out[j->rank] + first,
+    };
+
+    if (j->state != NULL) {
+        u.state = j->state + first;
+        u.state_out = PAST_CACHES ? c->state : j->state_out[j->rank] + first;
+    }
+    return u;
+}
+
+static void hand_out(const struct vb_k_joint *j, const struct vb_k_update *u, size_t first)
+{
+    int r;
+
+    for (r = 0; r < j->n_ranks; r++) {
+        if (!PAST_CACHES && r == j->rank)
+            continue;
+        copy_past_caches(j->params_out[r] + first, u->params_out, u->n);
+        if (j->state != NULL)
+            copy_past_caches(j->state_out[r] + first, u->state_out, u->n);
+    }
+    end_copies();
+}
+
+/* Returns the time spent on memory that other ranks also use. */
+static uint64_t joint_chunk(const struct vb_k_rule *rule, const struct vb_k_joint *j,
+                            const struct vb_k_norm *norm, size_t part, size_t end)
+{
+    size_t first = update_part_begin(norm, part), n = update_part_begin(norm, end) - first;
+    uint64_t from = vb_clock_ns(), took;
+    struct vb_k_update u;
+    struct chunk c;
+
+    add_up(j, first, n, c.sum);
+    took = vb_clock_ns() - from;
+    if (j->squares != NULL)
+        tell_squares(j, norm, part, end, c.sum);
+    if (j->norm_only)
+        return took;
+    u = make_update(j, first, n, &c);
+    update_chunk(rule, &u, 0, n);
+    from = vb_clock_ns();
+    hand_out(j, &u, first);
+    return took + (vb_clock_ns() - from);
+}
+
+/* The work of one call, in chunks. */
+struct chunks {
+    size_t first_part, end_part, parts; /* parts: number of parts in a chunk */
+    size_t n;
+};
+
+static uint64_t nth_chunk(const struct vb_k_rule *rule, const struct vb_k_joint *j,
+                          const struct vb_k_norm *norm, const struct chunks *all, size_t c)
+{
+    size_t part = all->first_part + c * all->parts, end = part + all->parts;
+
+    return joint_chunk(rule, j, norm, part, end < all->end_part ? end : all->end_part);
+}
+
+void vb_k_joint_update(const struct vb_k_rule *rule, struct vb_k_joint *j,
+                       const struct vb_k_norm *norm, size_t first_part, size_t end_part)
+{
+    struct chunks all = {first_part, end_part, UPDATE_CHUNK / norm->len, 0};
+    uint64_t shared_ns = 0; /* of the first thread; the other threads take about as long, at the
+                             * same time */
+    size_t c;
+
+    VB_ASSERT(vb_k_rule_states(rule->kind) <= 1);
+    if (end_part > first_part)
+        all.n = (end_part - first_part + all.parts - 1) / all.parts;
+    if (all.n * UPDATE_CHUNK < UPDATE_PARALLEL) {
+        for (c = 0; c < all.n; c++)
+            j->shared_ns += nth_chunk(rule, j, norm, &all, c);
+        return;
+    }
+#pragma omp parallel for schedule(static) reduction(+ : shared_ns)
+    for (c = 0; c < all.n; c++) {
+        uint64_t took = nth_chunk(rule, j, norm, &all, c);
+
+        shared_ns += omp_get_thread_num() == 0 ? took : 0;
+    }
+    j->shared_ns += shared_ns;
+}

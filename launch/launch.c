@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * How a supervisor tells a rank its place in the job: through environment variables, which only
+ * this file writes and reads. The secret is not among them because an environment is visible in
+ * /proc and every child process inherits it. The secret comes through a pipe, whose descriptor
+ * number is in the environment. Only VB_SECRET, for ranks that are started by hand, holds the
+ * secret itself.
+ */
+#include "launch/launch_priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+enum {
+    RANK,
+    WORLD,
+    LOCAL_RANK,
+    LOCAL_RANKS,
+    SECRET_FD,
+    ROOT_FD,
+    BEGUN_FD,
+    TERMINAL,
+    ROOT,
+    SECRET,
+    LAUNCH,
+    N_NAMES
+};
+
+/* The values of the first N_NUMBERS are whole numbers. */
+#define N_NUMBERS ROOT
+
+static const char *const names[N_NAMES] = {
+    [RANK] = "VB_RANK",
+    [WORLD] = "VB_WORLD",
+    [LOCAL_RANK] = "VB_LOCAL_RANK",
+    [LOCAL_RANKS] = "VB_LOCAL_RANKS",
+    [SECRET_FD] = "VB_SECRET_FD",
+    [ROOT_FD] = "VB_ROOT_FD",
+    [BEGUN_FD] = "VB_BEGUN_FD",
+    [TERMINAL] = "VB_TERMINAL",
+    [ROOT] = "VB_ROOT",
+    [SECRET] = "VB_SECRET",
+    [LAUNCH] = "VB_LAUNCH",
+};
+
+/* Options that a supervisor reads from its environment and does not pass on to ranks. */
+static const char *const launcher_options[] = {"VB_HOSTS", "VB_SSH",         "VB_PROGRAM",
+                                               "VB_RANKS", "VB_SECRET_FILE", "VB_LOGS"};
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static const char *value_of(int name)
+{
+    return launch_variable(names[name]);
+}
+
+/* Reads a number from min to max, which a supervisor always sets. */
+static vb_status read_number(int name, int min, int max, int *value_p)
+{
+    const char *text = value_of(name);
+    int64_t value;
+
+    if (text == NULL)
+        return vb_err(VB_ERR_USAGE, "%s is set, but %s is not",
+                      names[value_of(LAUNCH) != NULL ? LAUNCH : SECRET_FD], names[name]);
+    if (!vb_parse_int(text, &value) || value < min || value > max)
+        return vb_err(VB_ERR_USAGE, "%s %.64s: must be a number from %d to %d", names[name], text,
+                      min, max);
+    *value_p = (int)value;
+    return VB_OK;
+}
+
+/* Makes sure that processes that this one starts do not inherit the descriptor. */
+static vb_status keep_fd(int name, int fd)
+{
+    if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
+        return vb_err_sys("%s %d", names[name], fd);
+    return VB_OK;
+}
+
+static vb_status read_secret_fd(unsigned char secret[VB_SECRET_BYTES])
+{
+    size_t len = 0;
+    vb_status st;
+    ssize_t n;
+    int fd = -1;
+
+    st = read_number(SECRET_FD, 0, INT32_MAX, &fd);
+    if (st == VB_OK)
+        st = keep_fd(SECRET_FD, fd);
+    if (st != VB_OK)
+        return st;
+    while (len < VB_SECRET_BYTES) {
+        n = read(fd, secret + len, VB_SECRET_BYTES - len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            break;
+        len += (size_t)n;
+    }
+    close(fd);
+    if (len < VB_SECRET_BYTES)
+        return vb_err(VB_ERR_INPUT, "%s %d: the secret ends after %zu bytes", names[SECRET_FD], fd,
+                      len);
+    return VB_OK;
+}
+
+/* Reads a descriptor that only some ranks have. */
+static vb_status read_fd(int name, int *fd_p)
+{
+    vb_status st;
+
+    if (value_of(name) == NULL)
+        return VB_OK;
+    st = read_number(name, 0, INT32_MAX, fd_p);
+    return st == VB_OK ? keep_fd(name, *fd_p) : st;
+}
+
+static vb_status read_place(struct vb_launch *launch)
+{
+    const char *root = value_of(ROOT);
+    vb_status st;
+
+    st = read_number(WORLD, 1, VB_WORLD_MAX, &launch->world);
+    if (st == VB_OK)
+        st = read_number(RANK, 0, launch->world - 1, &launch->rank);
+    if (st == VB_OK)
+        st = read_number(LOCAL_RANKS, 1, launch->world, &launch->local_ranks);
+    if (st == VB_OK)
+        st = read_number(LOCAL_RANK, 0, launch->local_ranks - 1, &launch->local_rank);
+    if (st != VB_OK)
+        return st;
+    if (root == NULL || strlen(root) >= sizeof(launch->root))
+        return vb_err(VB_ERR_USAGE, "%s is not set or is too long", names[ROOT]);
+    snprintf(launch->root, sizeof(launch->root), "%s", root);
+    st = read_fd(ROOT_FD, &launch->root_fd);
+    return st == VB_OK ? read_fd(BEGUN_FD, &launch->begun_fd) : st;
+}
+
+/* Only a supervisor on this host sets it: lines from another host come through ssh, which may mix
+ * them with its own. */
+static vb_status read_terminal(struct vb_launch *launch)
+{
+    int yes = 0;
+    vb_status st = value_of(TERMINAL) != NULL ? read_number(TERMINAL, 0, 1, &yes) : VB_OK;
+
+    launch->terminal = yes == 1;
+    return st;
+}
+
+static vb_status read_remote(struct vb_launch *launch)
+{
+    vb_status st;
+
+    launch->supervised = launch->over_ssh = true;
+    if (strcmp(value_of(LAUNCH), "stdin") != 0)
+        return vb_err(VB_ERR_USAGE, "%s %.64s: must be stdin", names[LAUNCH], value_of(LAUNCH));
+    st = read_place(launch);
+    if (st == VB_OK)
+        st = launch_read_stdin(launch, getenv("SSH_CONNECTION"));
+    launch->has_secret = true;
+    return st;
+}
+
+vb_status vb_launch_read(struct vb_launch *launch_p)
+{
+    struct vb_launch launch = {.root_fd = -1, .begun_fd = -1, .rank = -1, .local_rank = -1};
+    vb_status st = VB_OK;
+    int i;
+
+    if (value_of(LAUNCH) != NULL) {
+        st = read_remote(&launch);
+    } else if (value_of(SECRET_FD) != NULL) {
+        launch.supervised = launch.has_secret = true;
+        st = read_secret_fd(launch.secret);
+        if (st == VB_OK)
+            st = read_place(&launch);
+        if (st == VB_OK)
+            st = read_terminal(&launch);
+        prctl(PR_SET_NAME, "verbena"); /* started as /proc/self/exe, its name would be "exe" */
+    } else if (value_of(SECRET) != NULL) {
+        launch.has_secret = true;
+        st = vb_secret_parse(value_of(SECRET), launch.secret);
+    }
+    for (i = 0; i < N_NAMES; i++)
+        unsetenv(names[i]);
+    if (st == VB_OK)
+        *launch_p = launch;
+    return st;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+static bool is_among(const char *entry, const char *const *list, size_t n)
+{
+    size_t len, i;
+
+    for (i = 0; i < n; i++) {
+        len = strlen(list[i]);
+        if (strncmp(entry, list[i], len) == 0 && entry[len] == '=')
+            return true;
+    }
+    return false;
+}
+
+static bool is_ours(const char *entry)
+{
+    return is_among(entry, names, N_NAMES);
+}
+
+static bool add_number(char **env, int *n, int name, int value)
+{
+    if (asprintf(&env[*n], "%s=%d", names[name], value) < 0) {
+        env[*n] = NULL;
+        return false;
+    }
+    ++*n;
+    return true;
+}
+
+static bool add_all(char **env, int n, const struct vb_launch *launch, int secret_fd)
+{
+    int values[N_NUMBERS] = {
+        [RANK] = launch->rank,
+        [WORLD] = launch->world,
+        [LOCAL_RANK] = launch->local_rank,
+        [LOCAL_RANKS] = launch->local_ranks,
+        [SECRET_FD] = secret_fd,
+        [ROOT_FD] = launch->root_fd,
+        [BEGUN_FD] = launch->begun_fd,
+        [TERMINAL] = launch->terminal ? 1 : -1,
+    };
+    int i;
+
+    for (i = 0; i < N_NUMBERS; i++)
+        if (values[i] >= 0 && !add_number(env, &n, i, values[i]))
+            return false;
+    if (asprintf(&env[n], "%s=%s", names[ROOT], launch->root) >= 0)
+        return true;
+    env[n] = NULL;
+    return false;
+}
+
+char **vb_launch_env_create(const struct vb_launch *launch, int secret_fd)
+{
+    size_t n = 0, i;
+    char **env;
+
+    while (environ[n] != NULL)
+        n++;
+    env = calloc(n + N_NAMES + 1, sizeof(*env));
+    if (env == NULL)
+        return NULL;
+    for (n = 0, i = 0; environ[i] != NULL; i++) {
+        if (is_ours(environ[i]))
+            continue;
+        env[n] = strdup(environ[i]);
+        if (env[n++] == NULL)
+            goto err_env;
+    }
+    if (add_all(env, (int)n, launch, secret_fd))
+        return env;
+
+err_env:
+    vb_launch_env_destroy(env);
+    return NULL;
+}
+
+/* Whether a variable is an option that a rank needs: ssh passes no variables on by itself. */
+static bool is_option(const char *entry)
+{
+    return strncmp(entry, "VB_", 3) == 0 && !is_ours(entry) &&
+           !is_among(entry, launcher_options, VB_COUNT(launcher_options));
+}
+
+char **vb_launch_assignments_create(const struct vb_launch *launch)
+{
+    struct vb_launch place = *launch;
+    size_t n = 0, i;
+    char **list;
+
+    while (environ[n] != NULL)
+        n++;
+    list = calloc(n + N_NAMES + 2, sizeof(*list));
+    if (list == NULL)
+        return NULL;
+    place.root_fd = place.begun_fd = -1;
+    for (n = 0, i = 0; environ[i] != NULL; i++) {
+        if (!is_option(environ[i]))
+            continue;
+        list[n] = strdup(environ[i]);
+        if (list[n++] == NULL)
+            goto err_list;
+    }
+    if (asprintf(&list[n], "%s=stdin", names[LAUNCH]) < 0) {
+        list[n] = NULL;
+        goto err_list;
+    }
+    if (add_all(list, (int)n + 1, &place, -1))
+        return list;
+
+err_list:
+    vb_launch_env_destroy(list);
+    return NULL;
+}
+
+void vb_launch_env_destroy(char **env)
+{
+    size_t i;
+
+    if (env == NULL)
+        return;
+    for (i = 0; env[i] != NULL; i++)
+        free(env[i]);
+    free(env);
+}

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A rank that a supervisor on another host has started over ssh. Its place in the job comes in the
+ * environment. The secret must not, so it comes through standard input. So does the address of
+ * rank 0, which is known only when rank 0 has a port:
+ *
+ *   rank         hello on standard output: which program it is; rank 0 also where it listens
+ *   supervisor   waits until all have said hello and all are the same program; then sends each the
+ *                answer: root and secret
+ *   rank         runs; when standard input ends, the supervisor is gone or wants the rank to end
+ *
+ * A login shell may print something before the hello. The supervisor passes that on to the user.
+ */
+#include "launch/launch_priv.h"
+#include "net/control/sock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#define HELLO "verbena-rank 1"
+#define LINE_MAX_BYTES 512 /* bytes of a hello or an answer, with its end */
+#define ANSWER_MS 60000    /* time for the slowest host to start its ranks */
+#define END_MS 5000        /* between SIGTERM and SIGKILL */
+
+/* ---- which program --------------------------------------------------------------------------- */
+
+static vb_status hash_file(int fd, char sha256[65])
+{
+    struct stat sb;
+    size_t len = 0;
+    ssize_t n = 1;
+    char *data;
+
+    if (fstat(fd, &sb) != 0)
+        return vb_err_sys("stat this program");
+    data = malloc((size_t)sb.st_size + 1);
+    if (data == NULL)
+        return vb_err_sys("malloc");
+    while (n > 0 && len < (size_t)sb.st_size) {
+        n = read(fd, data + len, (size_t)sb.st_size - len);
+        len += n > 0 ? (size_t)n : 0;
+    }
+    vb_sha256(data, len, sha256);
+    free(data);
+    return VB_OK;
+}
+
+vb_status vb_hello_own(struct vb_hello *hello_p)
+{
+    struct utsname kernel;
+    vb_status st;
+    int fd;
+
+    memset(hello_p, 0, sizeof(*hello_p));
+    if (uname(&kernel) != 0)
+        return vb_err_sys("uname");
+    snprintf(hello_p->machine, sizeof(hello_p->machine), "%.31s", kernel.machine);
+    fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return vb_err_sys("open this program");
+    st = hash_file(fd, hello_p->sha256);
+    close(fd);
+    return st;
+}
+
+/* ---- lines ----------------------------------------------------------------------------------- */
+
+bool vb_hello_parse(const char *line, struct vb_hello *hello_p)
+{
+    const char *at =
+        strstr(line, HELLO " "); /* a shell may have written an escape sequence before it */
+    struct vb_hello hello;
+    int end = 0;
+
+    memset(&hello, 0, sizeof(hello));
+    if (at == NULL)
+        return false;
+    at += sizeof(HELLO);
+    if (sscanf(at, "%31s %64s %271s%n", hello.machine, hello.sha256, hello.root, &end) != 3 ||
+        at[end] != '\0')
+        return false;
+    *hello_p = hello;
+    return true;
+}
+
+static void say_hello(const struct vb_hello *hello)
+{
+    char line[LINE_MAX_BYTES];
+    int n = snprintf(line, sizeof(line), HELLO " %s %s %s\n", hello->machine, hello->sha256,
+                     hello->root[0] != '\0' ? hello->root : "-");
+
+    if (write(STDOUT_FILENO, line, (size_t)n) != n)
+        VB_LOG_DEBUG("nobody reads the hello"); /* standard input ends then, too */
+}
+
+int vb_launch_answer(char *buf, size_t size, const char *root,
+                     const unsigned char secret[VB_SECRET_BYTES])
+{
+    int n = snprintf(buf, size, "%s %s", root, secret == NULL ? "-" : ""), i;
+
+    for (i = 0; i < VB_SECRET_BYTES && secret != NULL; i++)
+        n += snprintf(buf + n, size - (size_t)n, "%02x", secret[i]);
+    return n + snprintf(buf + n, size - (size_t)n, "\n");
+}
+
+vb_status launch_take_answer(char *line, const char *whose, struct vb_launch *launch)
+{
+    char *space = strchr(line, ' ');
+    bool none = space != NULL && strcmp(space + 1, "-") == 0;
+
+    if (space == NULL || (size_t)(space - line) >= sizeof(launch->root))
+        return vb_err(VB_ERR_INPUT, "%s is not the address of rank 0 and the secret", whose);
+    if (none != launch->has_secret)
+        return vb_err(VB_ERR_USAGE,
+                      "rank %d was given a secret and rank %d was not: give it to all ranks with "
+                      "mpirun -x VB_SECRET or --secret-file FILE",
+                      none ? 0 : launch->rank, none ? launch->rank : 0);
+    memcpy(launch->root, line, (size_t)(space - line));
+    launch->root[space - line] = '\0';
+    return none ? VB_OK : vb_secret_parse(space + 1, launch->secret);
+}
+
+/* Reads the line, and not a byte beyond it. */
+static bool read_answer(char line[LINE_MAX_BYTES])
+{
+    uint64_t deadline = vb_clock_ns() + (uint64_t)ANSWER_MS * 1000000;
+    struct pollfd wait = {.fd = STDIN_FILENO, .events = POLLIN};
+    size_t len = 0;
+
+    while (len < LINE_MAX_BYTES - 1) {
+        if (poll(&wait, 1, sock_ms_left(deadline, ANSWER_MS)) <= 0 ||
+            read(STDIN_FILENO, line + len, 1) != 1)
+            return false;
+        if (line[len] == '\n') {
+            line[len] = '\0';
+            return true;
+        }
+        len++;
+    }
+    return false;
+}
+
+static vb_status take_answer(struct vb_launch *launch)
+{
+    char line[LINE_MAX_BYTES];
+    vb_status st;
+
+    if (!read_answer(line))
+        return vb_err(VB_ERR_PEER,
+                      "the supervisor is gone: standard input ended without an answer");
+    st = launch_take_answer(line, "the first line of standard input", launch);
+    explicit_bzero(line, sizeof(line));
+    return st;
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+/* The thread that ends this process when standard input ends. */
+static void *watch_input(void *arg)
+{
+    char byte[64];
+    ssize_t n;
+
+    do
+        n = read(STDIN_FILENO, byte, sizeof(byte));
+    while (n > 0 || (n < 0 && errno == EINTR));
+    kill(getpid(), SIGTERM);
+    poll(NULL, 0, END_MS);
+    kill(getpid(), SIGKILL);
+    return arg;
+}
+
+static vb_status start_watch(void)
+{
+    pthread_attr_t attr;
+    pthread_t thread;
+    int err;
+
+    pthread_attr_init(&attr);
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    err = pthread_create(&thread, &attr, watch_input, NULL);
+    pthread_attr_destroy(&attr);
+    if (err == 0)
+        return VB_OK;
+    errno = err;
+    return vb_err_sys("pthread_create");
+}
+
+/* A port that the user gave goes with a name that others can reach. Otherwise the address to which
+ * the launcher's ssh connected may serve: "CLIENT PORT SERVER PORT" has it. */
+static vb_status listen_as_root(struct vb_launch *launch, const char *ssh_connection)
+{
+    char server[VB_ADDR_TEXT];
+    bool found;
+
+    if (!vb_root_wants_port(launch->root))
+        return vb_root_listen(launch->root, &launch->root_fd);
+    found = ssh_connection != NULL && sscanf(ssh_connection, "%*s %*s %45s", server) == 1;
+    return vb_root_listen_reachable(launch->root, found ? server : NULL, &launch->root_fd);
+}
+
+vb_status launch_read_stdin(struct vb_launch *launch, const char *ssh_connection)
+{
+    struct vb_hello hello;
+    vb_status st;
+
+    st = vb_hello_own(&hello);
+    if (st == VB_OK && launch->rank == 0)
+        st = listen_as_root(launch, ssh_connection);
+    if (st != VB_OK)
+        return st;
+    if (launch->rank == 0)
+        snprintf(hello.root, sizeof(hello.root), "%s", launch->root);
+    say_hello(&hello);
+    st = take_answer(launch);
+    return st == VB_OK ? start_watch() : st;
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Reads the variables that torchrun and other launchers of PyTorch jobs set: RANK, WORLD_SIZE,
+ * MASTER_ADDR and MASTER_PORT. Scripts may set some of them long before ranks are started, so a
+ * process counts as a rank only if both RANK and WORLD_SIZE are set.
+ *
+ * torchrun's own store listens at MASTER_PORT, so rank 0 listens at another port computed from it.
+ */
+#include "launch/launch_priv.h"
+
+#include <string.h>
+
+static const char *or_dash(const char *text)
+{
+    return text != NULL ? text : "-";
+}
+
+/* torchrun sets LOCAL_RANK and LOCAL_WORLD_SIZE. A user who sets the variables by hand may leave
+ * them out; then the ranks may be on any hosts. */
+static vb_status read_local(struct launch_found *found)
+{
+    int64_t local_ranks = 0, local_rank = 0;
+    vb_status st;
+
+    if (launch_variable("LOCAL_WORLD_SIZE") == NULL || launch_variable("LOCAL_RANK") == NULL)
+        return VB_OK;
+    st = launch_number("LOCAL_WORLD_SIZE", 1, found->world, &local_ranks);
+    if (st == VB_OK)
+        st = launch_number("LOCAL_RANK", 0, local_ranks - 1, &local_rank);
+    found->local_ranks = (int)local_ranks;
+    found->local_rank = (int)local_rank;
+    found->one_host = found->local_ranks == found->world;
+    return st;
+}
+
+static vb_status read_master(struct launch_found *found)
+{
+    const char *host = launch_variable("MASTER_ADDR");
+    int64_t port = 0;
+    vb_status st;
+
+    if (host == NULL || strlen(host) >= sizeof(found->host) || strpbrk(host, " []/") != NULL)
+        return vb_err(VB_ERR_USAGE, "MASTER_ADDR %.64s: must be the host of rank 0" LAUNCH_ALONE,
+                      host != NULL ? host : "is not set");
+    st = launch_number("MASTER_PORT", 1, 65535, &port);
+    if (st != VB_OK)
+        return st;
+    snprintf(found->host, sizeof(found->host), "%s", host);
+    found->port = launch_port((uint64_t)port);
+    snprintf(found->job, sizeof(found->job), "torch %.64s:%d %.64s %.16s", host, (int)port,
+             or_dash(launch_variable("TORCHELASTIC_RUN_ID")),
+             or_dash(launch_variable("TORCHELASTIC_RESTART_COUNT")));
+    return VB_OK;
+}
+
+vb_status launch_find_torch(struct launch_found *found)
+{
+    int64_t world = 0, rank = 0;
+    vb_status st;
+
+    if (launch_variable("RANK") == NULL || launch_variable("WORLD_SIZE") == NULL)
+        return VB_OK;
+    st = launch_number("WORLD_SIZE", 1, VB_WORLD_MAX, &world);
+    if (st == VB_OK)
+        st = launch_number("RANK", 0, world - 1, &rank);
+    found->world = (int)world;
+    found->rank = (int)rank;
+    if (st == VB_OK)
+        st = read_local(found);
+    if (st == VB_OK && world > 1)
+        st = read_master(found);
+    if (st == VB_OK)
+        found->by = LAUNCH_BY_TORCHRUN;
+    return st;
+}

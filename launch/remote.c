@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Ranks on other hosts: the ssh command for each rank, and the check before any of them gets the
+ * secret. The first line of a rank, its hello, tells which program it is. The job goes on when all
+ * ranks have said hello and all are the same program.
+ *
+ * The login shell on the other host may be any shell, so everything it sees is quoted, and a script
+ * for sh does the rest. The script finds errors that each shell would report in its own way. Above
+ * all it finds a machine of another architecture, where sh would take the program for a script.
+ */
+#include "launch/supervise_priv.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SSH "ssh -o BatchMode=yes -o ConnectTimeout=10"
+#define SSH_ARGS_MAX 32
+
+/* Arguments: folder, architecture, program, then the arguments of env. */
+static const char script[] = "cd \"$1\" 2>/dev/null; "
+                             "if [ \"$(uname -m)\" != \"$2\" ]; then "
+                             "echo \"its architecture is $(uname -m), not $2\" >&2; exit 126; fi; "
+                             "if [ ! -f \"$3\" ] || [ ! -x \"$3\" ]; then "
+                             "echo \"there is no program $3\" >&2; exit 127; fi; "
+                             "shift 3; exec env \"$@\"";
+
+struct vb_remote {
+    const struct vb_hosts *hosts;
+    const char *root; /* as the user gave it; NULL: rank 0 chooses */
+    char *const *argv;
+    char program[PATH_MAX], folder[PATH_MAX];
+    char *ssh; /* the command, split into ssh_args */
+    char *ssh_args[SSH_ARGS_MAX];
+    int n_ssh_args;
+    struct vb_hello own;
+    bool *has_hello; /* for each rank */
+    int n_hello;
+    char found_root[VB_ROOT_TEXT];
+    unsigned char secret[VB_SECRET_BYTES];
+};
+
+/* ---- set-up ---------------------------------------------------------------------------------- */
+
+static vb_status split_ssh(struct vb_remote *r, const char *command)
+{
+    char *rest = NULL, *arg;
+
+    r->ssh = strdup(command);
+    if (r->ssh == NULL)
+        return vb_err_sys("strdup");
+    for (arg = strtok_r(r->ssh, " \t", &rest); arg != NULL; arg = strtok_r(NULL, " \t", &rest)) {
+        if (r->n_ssh_args == SSH_ARGS_MAX)
+            return vb_err(VB_ERR_USAGE, "the ssh command \"%.64s\" has more than %d arguments",
+                          command, SSH_ARGS_MAX);
+        r->ssh_args[r->n_ssh_args++] = arg;
+    }
+    if (r->n_ssh_args == 0)
+        return vb_err(VB_ERR_USAGE, "the ssh command is empty");
+    return VB_OK;
+}
+
+/* The program on the other hosts has the same path as on this one, unless the user gave another. */
+static vb_status find_program(struct vb_remote *r, const char *program)
+{
+    ssize_t n;
+
+    if (getcwd(r->folder, sizeof(r->folder)) == NULL)
+        snprintf(r->folder, sizeof(r->folder), "/");
+    if (program != NULL) {
+        if ((size_t)snprintf(r->program, sizeof(r->program), "%s", program) >= sizeof(r->program))
+            return vb_err(VB_ERR_USAGE, "the path of the program is too long");
+        return VB_OK;
+    }
+    n = readlink("/proc/self/exe", r->program, sizeof(r->program) - 1);
+    if (n < 0)
+        return vb_err_sys("readlink /proc/self/exe");
+    r->program[n] = '\0';
+    return VB_OK;
+}
+
+vb_status vb_remote_create(const struct vb_supervise_opts *o, struct vb_remote **remote_p)
+{
+    struct vb_remote *r = calloc(1, sizeof(*r));
+    vb_status st;
+
+    if (r == NULL)
+        return vb_err_sys("calloc");
+    r->hosts = o->hosts;
+    r->root = o->root;
+    r->argv = o->argv;
+    r->has_hello = calloc((size_t)o->hosts->ranks, sizeof(*r->has_hello));
+    st = r->has_hello != NULL ? VB_OK : vb_err_sys("calloc");
+    if (st == VB_OK)
+        st = split_ssh(r, o->ssh != NULL ? o->ssh : SSH);
+    if (st == VB_OK)
+        st = find_program(r, o->program);
+    if (st == VB_OK)
+        st = vb_hello_own(&r->own);
+    if (st == VB_OK)
+        st = o->secret != NULL ? VB_OK : vb_secret_make(r->secret);
+    if (st == VB_OK && o->secret != NULL)
+        memcpy(r->secret, o->secret, sizeof(r->secret));
+    if (st != VB_OK) {
+        vb_remote_destroy(r);
+        return st;
+    }
+    *remote_p = r;
+    return VB_OK;
+}
+
+void vb_remote_destroy(struct vb_remote *r)
+{
+    if (r == NULL)
+        return;
+    explicit_bzero(r->secret, sizeof(r->secret));
+    free(r->ssh);
+    free(r->has_hello);
+    free(r);
+}
+
+const char *vb_remote_host(const struct vb_remote *r, int rank)
+{
+    return vb_hosts_of_rank(r->hosts, rank)->name;
+}
+
+/* ---- the command ----------------------------------------------------------------------------- */
+
+/* Appends an argument in single quotes, inside which no shell changes anything. */
+static bool quote(FILE *out, const char *arg)
+{
+    fputs(" '", out);
+    for (; *arg != '\0'; arg++) {
+        if (*arg == '\'')
+            fputs("'\\''", out);
+        else
+            fputc(*arg, out);
+    }
+    return fputc('\'', out) != EOF;
+}
+
+static void place_of(const struct vb_remote *r, int rank, struct vb_launch *launch)
+{
+    const struct vb_host *host = vb_hosts_of_rank(r->hosts, rank);
+    const char *name = r->hosts->list[0].name, *at = strrchr(name, '@');
+
+    *launch = (struct vb_launch){.rank = rank,
+                                 .world = r->hosts->ranks,
+                                 .local_rank = rank - host->first_rank,
+                                 .local_ranks = host->slots,
+                                 .root_fd = -1,
+                                 .begun_fd = -1};
+    if (r->root != NULL)
+        snprintf(launch->root, sizeof(launch->root), "%s", r->root);
+    else
+        snprintf(launch->root, sizeof(launch->root), "%.260s:0", at != NULL ? at + 1 : name);
+}
+
+/* The command line for the login shell on the other host; NULL: no memory. */
+static char *command_line(const struct vb_remote *r, int rank)
+{
+    struct vb_launch launch;
+    char **assignments, *line = NULL;
+    size_t len;
+    FILE *out;
+    int i;
+
+    place_of(r, rank, &launch);
+    assignments = vb_launch_assignments_create(&launch);
+    out = assignments != NULL ? open_memstream(&line, &len) : NULL;
+    if (out == NULL) {
+        vb_launch_env_destroy(assignments);
+        return NULL;
+    }
+    fputs("exec sh -c", out);
+    quote(out, script);
+    fputs(" sh", out);
+    quote(out, r->folder);
+    quote(out, r->own.machine);
+    quote(out, r->program);
+    for (i = 0; assignments[i] != NULL; i++)
+        quote(out, assignments[i]);
+    quote(out, r->program);
+    for (i = 1; r->argv[i] != NULL; i++)
+        quote(out, r->argv[i]);
+    vb_launch_env_destroy(assignments);
+    if (fclose(out) == 0)
+        return line;
+    free(line);
+    return NULL;
+}
+
+char **vb_remote_command_create(const struct vb_remote *r, int rank)
+{
+    char **argv = calloc((size_t)r->n_ssh_args + 3, sizeof(*argv));
+    char *line = command_line(r, rank);
+
+    if (argv == NULL || line == NULL) {
+        free(argv);
+        free(line);
+        return NULL;
+    }
+    memcpy(argv, r->ssh_args, (size_t)r->n_ssh_args * sizeof(*argv));
+    argv[r->n_ssh_args] = (char *)vb_remote_host(r, rank);
+    argv[r->n_ssh_args + 1] = line;
+    return argv;
+}
+
+void vb_remote_command_destroy(const struct vb_remote *r, char **argv)
+{
+    free(argv[r->n_ssh_args + 1]);
+    free(argv);
+}
+
+/* ---- hello, and the answer ------------------------------------------------------------------- */
+
+enum vb_remote_line vb_remote_take_line(struct vb_remote *r, int rank, const char *line, char *why,
+                                        size_t size)
+{
+    struct vb_hello hello;
+
+    if (!vb_hello_parse(line, &hello))
+        return VB_LINE_OTHER;
+    if (strcmp(hello.sha256, r->own.sha256) != 0) {
+        snprintf(
+            why, size,
+            "%s on host %s is not the program that runs on this host (sha256 %.12s, not %.12s): "
+            "copy this one there",
+            r->program, vb_remote_host(r, rank), hello.sha256, r->own.sha256);
+        return VB_LINE_WRONG_PROGRAM;
+    }
+    if (rank == 0)
+        snprintf(r->found_root, sizeof(r->found_root), "%s", hello.root);
+    r->n_hello += !r->has_hello[rank];
+    r->has_hello[rank] = true;
+    return VB_LINE_HELLO;
+}
+
+bool vb_remote_has_hello(const struct vb_remote *r, int rank)
+{
+    return r->has_hello[rank];
+}
+
+bool vb_remote_all_have_hello(const struct vb_remote *r)
+{
+    return r->n_hello == r->hosts->ranks;
+}
+
+int vb_remote_waiting(const struct vb_remote *r, int n_started)
+{
+    return n_started - r->n_hello;
+}
+
+int vb_remote_answer(const struct vb_remote *r, char *buf, size_t size)
+{
+    return vb_launch_answer(buf, size, r->found_root, r->secret);
+}
+
+vb_status vb_remote_begun_line(const struct vb_remote *r, char line[VB_BEGUN_TEXT])
+{
+    return vb_launch_begun_line(r->secret, line);
+}
+
+/* ssh itself exits with 255. 126 and 127 are exit codes of the script, and of shells and loaders.
+ */
+void vb_remote_explain(const struct vb_remote *r, int rank, const siginfo_t *info,
+                       const char *last_line, char *why, size_t size)
+{
+    const char *host = vb_remote_host(r, rank), *colon = last_line[0] != '\0' ? ": " : "";
+    int status = info->si_code == CLD_EXITED ? info->si_status : -1;
+
+    if (r->has_hello[rank] && status == 255)
+        snprintf(why, size, "rank %d was killed, or the connection to host %s broke%s%s", rank,
+                 host, colon, last_line);
+    else if (r->has_hello[rank])
+        snprintf(why, size, "rank %d on host %s failed: exit %d", rank, host, status);
+    else if (status == 255 && last_line[0] == '\0') /* ssh would have said why it cannot connect */
+        snprintf(why, size, "host %s cannot be reached, or rank %d was killed before it said hello",
+                 host, rank);
+    else if (status == 255)
+        snprintf(why, size, "host %s cannot be reached: %s", host, last_line);
+    else if (status == 126 || status == 127)
+        snprintf(why, size, "host %s cannot run %s%s%s", host, r->program, colon, last_line);
+    else
+        snprintf(why, size, "host %s: %s ended before it said hello (exit %d)%s%s", host,
+                 r->program, status, colon, last_line);
+}

@@ -1,0 +1,591 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The supervisor of the ranks of a job. It is not a rank itself: one loop waits for their output,
+ * their deaths and the user's Ctrl-C. For ranks on other hosts its children are ssh processes; if
+ * it closes the standard input of an ssh, the rank on the other host ends.
+ *
+ * A job ends in stages. When a rank has failed, the others get a *grace* time to notice by
+ * themselves and log what they saw. Then they are asked to end (SIGTERM) and, if they do not,
+ * killed (SIGKILL). A Ctrl-C or the loss of standard output skips the grace time. So does a job
+ * that has gone on without some of its ranks if all that are left are stopped (SIGSTOP), because
+ * nobody else would notice. A rank is the leader of a process group, which is killed as a whole
+ * before the rank is reaped: until the leader is reaped, no other group can get its number.
+ */
+#include "launch/supervise_priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define GRACE_MS 2000
+#define HELLO_MS 30000 /* from the start of the last ssh to the hello of its rank */
+#define SSH_AT_ONCE 8  /* an sshd refuses more than 10 connections that have not logged in yet */
+
+enum stage { RUNNING, GRACE, ASKED, KILLED }; /* a job ends in this order */
+
+struct job {
+    int ranks;
+    pid_t *pids; /* 0: not started, or reaped */
+    int *in_fds; /* write to their standard input; -1: none, or closed */
+    int alive;
+    int started;
+    enum stage stage;
+    uint64_t deadline_ns; /* end of the stage; 0: none */
+    uint64_t grace_ns;
+    uint64_t stopped_ns; /* since when all ranks that are left are stopped; 0: they are not */
+    int exit_code;
+    struct vb_spawner spawner;
+    struct vb_signals signals;
+    struct vb_relay *relay;
+    const char *logs;         /* folder; NULL: none */
+    struct vb_remote *remote; /* NULL: the ranks are on this host */
+    const struct vb_supervise_opts *o;
+    bool ended_well; /* with o->outlive: a worker has ended with exit 0 */
+    bool answered;   /* the remote ranks have got root and secret */
+    uint64_t hello_deadline_ns;
+    int begun_fd; /* a rank writes a byte to it when training has begun; -1: ranks print a line */
+    bool begun;   /* training has begun */
+    struct pollfd *fds; /* the signal pipe, then those of the relay */
+};
+
+/* ---- ending ---------------------------------------------------------------------------------- */
+
+static void close_input(struct job *job, int rank)
+{
+    if (job->in_fds[rank] >= 0)
+        close(job->in_fds[rank]);
+    job->in_fds[rank] = -1;
+}
+
+static void signal_one(const struct job *job, int rank, int number)
+{
+    if (job->pids[rank] > 0 && kill(-job->pids[rank], number) != 0)
+        kill(job->pids[rank], number); /* it has no process group of its own yet */
+}
+
+static void signal_all(const struct job *job, int number)
+{
+    int i;
+
+    for (i = 0; i < job->ranks; i++)
+        signal_one(job, i, number);
+}
+
+/* A rank on another host ends when its standard input is closed, and its ssh ends after the rank.
+ * If ssh were ended first, ranks could outlive the supervisor for a moment. */
+static void ask_all(struct job *job)
+{
+    int i;
+
+    for (i = 0; i < job->ranks; i++) {
+        if (job->remote == NULL || !vb_remote_has_hello(job->remote, i))
+            signal_one(job, i, SIGTERM);
+        close_input(job, i);
+    }
+}
+
+/* Enters a stage, unless the job is already in this stage or a later one. */
+static void enter(struct job *job, enum stage stage)
+{
+    if (stage <= job->stage)
+        return;
+    job->stage = stage;
+    job->deadline_ns = stage == KILLED ? 0 : vb_clock_ns() + job->grace_ns;
+    if (stage == ASKED)
+        ask_all(job);
+    if (stage == KILLED)
+        signal_all(job, SIGKILL);
+}
+
+static void give_up(struct job *job)
+{
+    if (job->exit_code == 0)
+        job->exit_code = 1;
+    enter(job, ASKED);
+}
+
+static void check_deadline(struct job *job)
+{
+    if (job->deadline_ns != 0 && vb_clock_ns() >= job->deadline_ns)
+        enter(job, (enum stage)(job->stage + 1));
+}
+
+/* The timeout for poll(): milliseconds to the next deadline, -1 if there is none. */
+static int time_left_ms(const struct job *job)
+{
+    uint64_t now = vb_clock_ns(), next = job->deadline_ns;
+
+    if (next == 0 && job->remote != NULL && !job->answered && job->stage < ASKED)
+        next = job->hello_deadline_ns;
+    if (next == 0 && job->stopped_ns != 0)
+        next = job->stopped_ns + job->grace_ns;
+    if (next == 0)
+        return -1;
+    return now >= next ? 0 : (int)((next - now) / 1000000) + 1;
+}
+
+/* ---- deaths ---------------------------------------------------------------------------------- */
+
+/* If a rank is dead, kills its process group, reaps it and returns true. */
+static bool reap(struct job *job, int rank, siginfo_t *info)
+{
+    pid_t pid = job->pids[rank];
+
+    info->si_pid = 0;
+    if (pid <= 0 || waitid(P_PID, (id_t)pid, info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+        info->si_pid == 0)
+        return false;
+    kill(-pid, SIGKILL); /* processes that the rank may have started */
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    close_input(job, rank);
+    job->pids[rank] = 0;
+    job->alive--;
+    return true;
+}
+
+/* goes_on: training goes on without the rank. */
+static void say_death(struct job *job, int rank, const siginfo_t *info, bool goes_on)
+{
+    const char *tail = goes_on ? "; training goes on" : "";
+    char why[512];
+
+    if (job->remote != NULL) {
+        vb_remote_explain(job->remote, rank, info, vb_relay_last_line(job->relay, rank), why,
+                          sizeof(why));
+        vb_relay_say(job->relay, "%.460s%s", why, tail);
+    } else if (info->si_code == CLD_EXITED)
+        vb_relay_say(job->relay, "rank %d failed: exit %d%s", rank, info->si_status, tail);
+    else if (goes_on)
+        vb_relay_say(job->relay, "rank %d was killed by signal %d%s", rank, info->si_status, tail);
+    else
+        vb_relay_say(job->relay, "rank %d died: signal %d (%s)%s", rank, info->si_status,
+                     strsignal(info->si_status),
+                     info->si_code == CLD_DUMPED ? ", core dumped" : "");
+}
+
+/* A rank may find bad usage that the supervisor could not find. */
+static bool was_bad_usage(const siginfo_t *info)
+{
+    return info->si_code == CLD_EXITED && info->si_status == 2;
+}
+
+static void say_failure(struct job *job, int rank, const siginfo_t *info)
+{
+    if (was_bad_usage(info))
+        job->exit_code = 2;
+    say_death(job, rank, info, false);
+}
+
+static void note_failure(struct job *job, int rank, const siginfo_t *info)
+{
+    job->exit_code = 1;
+    say_failure(job, rank, info);
+    enter(job, GRACE);
+}
+
+static bool is_vital(const struct job *job, int rank)
+{
+    return !job->o->outlive || (rank >= job->o->vital && rank < job->o->vital_end);
+}
+
+/* The byte is looked for when a rank has died: whatever that rank wrote is in the pipe by then. */
+static bool has_begun(struct job *job)
+{
+    char byte;
+
+    if (job->begun_fd >= 0 && read(job->begun_fd, &byte, 1) == 1)
+        job->begun = true;
+    return job->begun || vb_relay_has_begun(job->relay);
+}
+
+/* Whether training can go on without this rank. It must have begun. Bad usage concerns all ranks,
+ * so it always ends the job. */
+static bool can_do_without(struct job *job, int rank, const siginfo_t *info)
+{
+    return job->stage == RUNNING && !is_vital(job, rank) && job->alive > 0 && has_begun(job) &&
+           !was_bad_usage(info);
+}
+
+/* The first worker with exit 0 has printed the result, or knows the worker that has. The others
+ * will end soon too, except one that is stopped. However they end, the result is printed. */
+static void note_end(struct job *job, int rank)
+{
+    if (!job->o->outlive || rank >= job->o->workers)
+        return;
+    job->ended_well = true;
+    if (job->alive > 0)
+        enter(job, GRACE);
+}
+
+/* Whether a rank was killed instead of exiting by itself. If a rank on another host is killed, ssh
+ * exits with 255, as after a broken connection. */
+static bool was_killed(const struct job *job, const siginfo_t *info)
+{
+    return info->si_code != CLD_EXITED || (job->remote != NULL && info->si_status == 255);
+}
+
+/* A host could not be used. Each such host is named because several may be wrong, and none of them
+ * fails because of another. */
+static void note_host(struct job *job, int rank, const siginfo_t *info)
+{
+    if (job->stage >= ASKED)
+        return;
+    if (job->stage == RUNNING)
+        note_failure(job, rank, info);
+    else
+        say_death(job, rank, info, false);
+}
+
+/* Whether a rank ended in a way that the end of another rank cannot cause. */
+static bool is_cause(const struct job *job, const siginfo_t *info)
+{
+    return was_killed(job, info) || was_bad_usage(info);
+}
+
+/* Several ranks may have died since the last look. If one of them was killed or found bad usage, it
+ * is the cause; a rank that exited by itself has only noticed. The latter may even have ended
+ * first, because connections close before the process is dead, so a cause is named in the grace
+ * time too. Once the job is being ended on purpose, deaths are not reported. */
+static void reap_all(struct job *job)
+{
+    siginfo_t info, first = {0};
+    int i, first_rank = -1;
+
+    for (i = 0; i < job->ranks; i++) {
+        if (!reap(job, i, &info))
+            continue;
+        if (job->remote != NULL && !vb_remote_has_hello(job->remote, i)) {
+            note_host(job, i, &info);
+            continue;
+        }
+        if (info.si_code == CLD_EXITED && info.si_status == 0) {
+            note_end(job, i);
+            continue;
+        }
+        if (can_do_without(job, i, &info)) {
+            say_death(job, i, &info, true);
+            continue;
+        }
+        if (first_rank < 0 || (!is_cause(job, &first) && is_cause(job, &info))) {
+            first = info;
+            first_rank = i;
+        }
+    }
+    if (first_rank >= 0 && job->stage == RUNNING)
+        note_failure(job, first_rank, &first);
+    else if (first_rank >= 0 && job->stage == GRACE && is_cause(job, &first))
+        say_failure(job, first_rank, &first);
+}
+
+static bool is_stopped(const struct job *job, int rank)
+{
+    siginfo_t info = {0};
+
+    return waitid(P_PID, (id_t)job->pids[rank], &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid != 0;
+}
+
+/* Whether some ranks are gone and all that are left are stopped. While no rank is gone, the user
+ * may have paused the job. */
+static bool all_stopped(const struct job *job)
+{
+    int i;
+
+    if (job->stage != RUNNING || job->started < job->ranks || job->alive == job->ranks)
+        return false;
+    for (i = 0; i < job->ranks; i++)
+        if (job->pids[i] > 0 && !is_stopped(job, i))
+            return false;
+    return job->alive > 0;
+}
+
+static void note_stopped(struct job *job)
+{
+    if (!all_stopped(job))
+        job->stopped_ns = 0;
+    else if (job->stopped_ns == 0)
+        job->stopped_ns = vb_clock_ns();
+}
+
+/* A batch system may stop the whole job for a while and continue the supervisor first. Then this
+ * check runs much too late, and waits once more. */
+static void check_stopped(struct job *job)
+{
+    uint64_t now = vb_clock_ns();
+    int i;
+
+    if (job->stopped_ns == 0 || now < job->stopped_ns + job->grace_ns)
+        return;
+    note_stopped(job);
+    if (job->stopped_ns == 0)
+        return;
+    if (now - job->stopped_ns >= 2 * job->grace_ns) {
+        job->stopped_ns = now;
+        return;
+    }
+    for (i = 0; i < job->ranks; i++)
+        if (job->pids[i] > 0)
+            vb_relay_say(job->relay, "rank %d is stopped, and no other rank is left to go on", i);
+    job->stopped_ns = 0;
+    give_up(job);
+}
+
+static void take_signals(struct job *job)
+{
+    int number;
+
+    while ((number = vb_signals_next(&job->signals)) != 0) {
+        if (number == SIGCHLD)
+            continue;
+        if (job->stage < ASKED)
+            job->exit_code = 128 + number;
+        enter(job, job->stage < ASKED && job->alive > 0 ? ASKED : KILLED);
+    }
+    reap_all(job);
+    note_stopped(job);
+}
+
+/* ---- ranks on other hosts -------------------------------------------------------------------- */
+
+/* The answer fits into the buffer of a pipe. A write fails only if the rank is gone, which
+ * reap_all() finds out. */
+static void answer_all(struct job *job)
+{
+    char line[512];
+    int n = vb_remote_answer(job->remote, line, sizeof(line)), i;
+
+    for (i = 0; i < job->ranks; i++)
+        if (job->in_fds[i] >= 0 && write(job->in_fds[i], line, (size_t)n) != n)
+            close_input(job, i);
+    explicit_bzero(line, sizeof(line));
+    job->answered = true;
+}
+
+static bool take_hello(void *arg, int rank, const char *line)
+{
+    struct job *job = arg;
+    char why[512];
+
+    switch (vb_remote_take_line(job->remote, rank, line, why, sizeof(why))) {
+    case VB_LINE_OTHER:
+        return false;
+    case VB_LINE_WRONG_PROGRAM:
+        vb_relay_say(job->relay, "%s", why);
+        give_up(job);
+        return true;
+    case VB_LINE_HELLO:
+        break;
+    }
+    if (vb_remote_all_have_hello(job->remote) && job->stage == RUNNING)
+        answer_all(job);
+    return true;
+}
+
+static void check_hello(struct job *job)
+{
+    int i;
+
+    if (job->remote == NULL || job->answered || job->stage >= ASKED ||
+        vb_clock_ns() < job->hello_deadline_ns)
+        return;
+    for (i = 0; i < job->started; i++)
+        if (job->pids[i] > 0 && !vb_remote_has_hello(job->remote, i))
+            vb_relay_say(job->relay, "host %s has not answered within %d s",
+                         vb_remote_host(job->remote, i), HELLO_MS / 1000);
+    give_up(job);
+}
+
+/* ---- the loop -------------------------------------------------------------------------------- */
+
+/* When no rank is alive, there may still be output to pass on; a signal then ends the loop. */
+static bool goes_on(const struct job *job)
+{
+    if (job->alive > 0)
+        return true;
+    return job->stage != KILLED && !vb_relay_empty(job->relay);
+}
+
+static bool may_start(const struct job *job)
+{
+    if (job->started == job->ranks || job->stage != RUNNING)
+        return false;
+    return job->remote == NULL || vb_remote_waiting(job->remote, job->started) < SSH_AT_ONCE;
+}
+
+/* Starts all ranks of this host at once, and those of other hosts a few at a time. */
+static vb_status start_ranks(struct job *job)
+{
+    struct vb_child child;
+    vb_status st;
+    int i;
+
+    while (may_start(job)) {
+        i = job->started;
+        st = job->logs != NULL ? vb_relay_log(job->relay, i, job->logs) : VB_OK;
+        if (st == VB_OK)
+            st = vb_spawner_start(&job->spawner, i, &child);
+        if (st != VB_OK)
+            return st;
+        vb_relay_add(job->relay, i, job->remote != NULL ? vb_remote_host(job->remote, i) : NULL,
+                     child.out_fd, child.err_fd);
+        job->pids[i] = child.pid;
+        job->in_fds[i] = child.in_fd;
+        job->alive++;
+        job->started++;
+        job->hello_deadline_ns = vb_clock_ns() + (uint64_t)HELLO_MS * 1000000;
+    }
+    return VB_OK;
+}
+
+static vb_status poll_once(struct job *job)
+{
+    int n = 1 + vb_relay_prepare(job->relay, job->fds + 1);
+
+    job->fds[0] = (struct pollfd){.fd = job->signals.fd, .events = POLLIN};
+    if (poll(job->fds, (nfds_t)n, job->alive > 0 ? time_left_ms(job) : -1) < 0) {
+        if (errno == EINTR)
+            return VB_OK;
+        return vb_err_sys("poll");
+    }
+    if (vb_relay_move(job->relay, job->fds + 1, n - 1) != VB_OK)
+        give_up(job);
+    if (job->fds[0].revents !=
+        0) /* after the output: what a rank printed before it died is known now */
+        take_signals(job);
+    if (job->alive > 0) {
+        check_deadline(job);
+        check_stopped(job);
+        check_hello(job);
+    }
+    return start_ranks(job);
+}
+
+static vb_status run(struct job *job)
+{
+    vb_status st = VB_OK;
+
+    while (st == VB_OK && goes_on(job)) {
+        if (job->alive == 0)
+            vb_relay_last_call(job->relay);
+        if (goes_on(job))
+            st = poll_once(job);
+    }
+    return st;
+}
+
+/* Makes sure that no rank outlives the supervisor, whatever has happened. */
+static void kill_the_rest(struct job *job)
+{
+    int i;
+
+    signal_all(job, SIGKILL);
+    for (i = 0; i < job->ranks; i++) {
+        close_input(job, i);
+        if (job->pids[i] <= 0)
+            continue;
+        while (waitpid(job->pids[i], NULL, 0) < 0 && errno == EINTR)
+            ;
+    }
+}
+
+/* A process may be started without standard input, output or error. Pipes must not get these
+ * descriptor numbers, so /dev/null takes them, opened so that they stay unreadable or unwritable.
+ */
+static vb_status fill_standard_fds(void)
+{
+    static const int flags[] = {O_WRONLY, O_RDONLY, O_RDONLY};
+    int fd;
+
+    for (fd = 0; fd < (int)VB_COUNT(flags); fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", flags[fd]) != fd)
+            return vb_err_sys("open /dev/null");
+    return VB_OK;
+}
+
+static vb_status job_init(struct job *job, const struct vb_supervise_opts *o)
+{
+    char begun[VB_BEGUN_TEXT];
+    vb_status st;
+
+    memset(job, 0, sizeof(*job));
+    job->begun_fd = -1;
+    job->o = o;
+    job->ranks = o->hosts != NULL ? o->hosts->ranks : o->ranks;
+    job->grace_ns = (uint64_t)(o->grace_ms > 0 ? o->grace_ms : GRACE_MS) * 1000000;
+    job->logs = o->logs;
+    st = fill_standard_fds();
+    if (st == VB_OK && o->logs != NULL)
+        st = vb_dir_make(o->logs);
+    if (st == VB_OK)
+        st = vb_relay_create(job->ranks, o->outlive, &job->relay);
+    if (st == VB_OK && o->hosts != NULL)
+        st = vb_remote_create(o, &job->remote);
+    if (st != VB_OK)
+        return st;
+    if (job->remote != NULL) {
+        vb_relay_expect_hello(job->relay, take_hello, job);
+        st = vb_remote_begun_line(job->remote, begun);
+        if (st != VB_OK)
+            return st;
+        vb_relay_expect_begun(job->relay, begun);
+    }
+    job->pids = calloc((size_t)job->ranks, sizeof(*job->pids));
+    job->in_fds = malloc((size_t)job->ranks * sizeof(*job->in_fds));
+    job->fds = calloc((size_t)vb_relay_fds_max(job->relay) + 1, sizeof(*job->fds));
+    if (job->pids == NULL || job->in_fds == NULL || job->fds == NULL)
+        return vb_err(VB_ERR_NO_MEMORY, "no memory to supervise %d ranks", job->ranks);
+    memset(job->in_fds, -1, (size_t)job->ranks * sizeof(*job->in_fds));
+    return VB_OK;
+}
+
+static void job_fini(struct job *job)
+{
+    vb_relay_destroy(job->relay);
+    vb_remote_destroy(job->remote);
+    if (job->begun_fd >= 0)
+        close(job->begun_fd);
+    free(job->in_fds);
+    free(job->pids);
+    free(job->fds);
+}
+
+vb_status vb_supervise(const struct vb_supervise_opts *o, int *exit_code_p)
+{
+    struct job job;
+    vb_status st;
+
+    st = job_init(&job, o);
+    if (st != VB_OK)
+        goto err_job;
+    st = vb_spawner_init(&job.spawner, o, job.remote, &job.signals, &job.begun_fd);
+    if (st != VB_OK)
+        goto err_job;
+    if (job.spawner.terminal)
+        vb_relay_show(job.relay);
+    st = vb_signals_catch(&job.signals);
+    if (st != VB_OK)
+        goto err_spawner;
+    st = start_ranks(&job);
+    vb_spawner_fini(
+        &job.spawner); /* only rank 0 may keep the socket: if it dies, the others must be refused */
+    if (st == VB_OK)
+        st = run(&job);
+    kill_the_rest(&job);
+    vb_signals_release(&job.signals);
+    if (st == VB_OK && o->outlive && job.exit_code == 0 && !job.ended_well)
+        job.exit_code = 1; /* no worker is left that could have printed the result */
+    if (st == VB_OK)
+        *exit_code_p = job.exit_code;
+    job_fini(&job);
+    return st;
+
+err_spawner:
+    vb_spawner_fini(&job.spawner);
+err_job:
+    job_fini(&job);
+    return st;
+}

@@ -1,0 +1,487 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Passes the output of the ranks on to the supervisor's own output.
+ *
+ * A *stream* is the pipe from one rank's standard output or error; a *sink* is the supervisor's
+ * standard output or error. Rank 0's standard output is passed on unchanged. Everything else is
+ * split into lines and goes to standard error, with the rank before each line. A stream is read
+ * only while its buffer has room, and its buffer is emptied only while the sink has room. So if the
+ * reader of the supervisor is slow, the ranks wait, and this process does not. Ranks on other hosts
+ * say hello to the supervisor first: until then their standard output is split into lines too. All
+ * bytes that are passed on also go to the log of the rank, if it has one.
+ *
+ * On a terminal the last line may be *progress*, without a line end: the next output wipes it out.
+ *
+ * The supervisor's own descriptors are shared with other processes and stay blocking. A write of up
+ * to PIPE_BUF bytes to a pipe that poll() calls writable does not block.
+ */
+#include "launch/supervise_priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PREFIX_MAX 80 /* bytes of "[HOST rank 1023] " and a line end; a long HOST is truncated */
+#define LAST_LINE_MAX 240 /* bytes kept of the last line */
+#define SINK_BYTES (1 << 16)
+#define SAY_BYTES 512 /* bytes of a line of the supervisor itself */
+#define SAY_LINES 8   /* number of such lines for which there is always room */
+#define STREAM_BYTES (PIPE_BUF - PREFIX_MAX) /* longer lines are split into pieces of this size */
+
+struct sink {
+    int fd;     /* -1: it is closed, and output to it is dropped */
+    bool lines; /* takes whole lines, with a prefix */
+    size_t len;
+    char buf[SINK_BYTES + SAY_BYTES * SAY_LINES];
+};
+
+struct stream {
+    int fd; /* -1: it has ended */
+    int rank;
+    int log_fd;      /* -1: none. Both streams of a rank have the same */
+    bool stuck;      /* its buffer waits for room in the sink */
+    bool hello_done; /* the hello has come, or none is expected */
+    const char *host;
+    struct sink *to, *then;   /* the sink until the hello, and after it */
+    char last[LAST_LINE_MAX]; /* the last line that was passed on */
+    size_t len;
+    char buf[STREAM_BYTES];
+};
+
+struct vb_relay {
+    struct sink out, err;
+    vb_hello_fn hello_fn; /* NULL: no hello is expected */
+    void *hello_arg;
+    const char *logs;               /* folder of the logs, borrowed; NULL: no logs */
+    bool all_out;                   /* standard output of all ranks is passed on unchanged */
+    bool shows;                     /* progress is shown */
+    bool shown;                     /* the last output to standard error was progress */
+    bool begun;                     /* a rank has printed begun_line */
+    char begun_line[VB_BEGUN_TEXT]; /* "": ranks use a pipe instead */
+    int n_streams;
+    struct stream streams[];
+};
+
+vb_status vb_relay_create(int ranks, bool all_out, struct vb_relay **relay_p)
+{
+    int n = 2 * ranks, i;
+    struct vb_relay *relay;
+
+    relay = calloc(1, sizeof(*relay) + (size_t)n * sizeof(relay->streams[0]));
+    if (relay == NULL)
+        return vb_err_sys("calloc");
+    relay->out.fd = STDOUT_FILENO;
+    relay->err.fd = STDERR_FILENO;
+    relay->err.lines = true;
+    relay->n_streams = n;
+    relay->all_out = all_out;
+    for (i = 0; i < n; i++) {
+        relay->streams[i].fd = relay->streams[i].log_fd = -1;
+        relay->streams[i].to = relay->streams[i].then = &relay->err;
+    }
+    *relay_p = relay;
+    return VB_OK;
+}
+
+static void close_log(struct vb_relay *relay, int rank)
+{
+    struct stream *out = &relay->streams[2 * (size_t)rank];
+
+    if (out->log_fd >= 0)
+        close(out->log_fd);
+    out[0].log_fd = out[1].log_fd = -1;
+}
+
+void vb_relay_destroy(struct vb_relay *relay)
+{
+    int i;
+
+    for (i = 0; relay != NULL && i < relay->n_streams; i++) {
+        if (relay->streams[i].fd >= 0)
+            close(relay->streams[i].fd);
+        if (i % 2 == 0)
+            close_log(relay, i / 2);
+    }
+    free(relay);
+}
+
+/* Opens a log without blocking: a blocking open of a FIFO would wait for its reader. */
+static vb_status open_log(const char *path, int *fd_p)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666);
+    struct stat sb;
+
+    if (fd < 0 && errno != ENXIO) /* ENXIO: a FIFO that nobody reads, or a socket */
+        return vb_err_sys("log %s", path);
+    if (fd < 0 || fstat(fd, &sb) != 0 || (!S_ISREG(sb.st_mode) && !S_ISCHR(sb.st_mode))) {
+        if (fd >= 0)
+            close(fd);
+        return vb_err(VB_ERR_INPUT, "log %s: it exists and is not a file", path);
+    }
+    *fd_p = fd;
+    return VB_OK;
+}
+
+vb_status vb_relay_log(struct vb_relay *relay, int rank, const char *dir)
+{
+    struct stream *out = &relay->streams[2 * (size_t)rank];
+    char path[PATH_MAX];
+    vb_status st;
+    int fd = -1;
+
+    if ((size_t)snprintf(path, sizeof(path), "%s/rank-%d.log", dir, rank) >= sizeof(path))
+        return vb_err(VB_ERR_USAGE, "the path of the folder for logs is too long");
+    st = open_log(path, &fd);
+    if (st == VB_OK)
+        out[0].log_fd = out[1].log_fd = fd;
+    relay->logs = dir;
+    return st;
+}
+
+void vb_relay_show(struct vb_relay *relay)
+{
+    relay->shows = true;
+}
+
+void vb_relay_expect_begun(struct vb_relay *relay, const char line[VB_BEGUN_TEXT])
+{
+    snprintf(relay->begun_line, sizeof(relay->begun_line), "%s", line);
+}
+
+void vb_relay_expect_hello(struct vb_relay *relay, vb_hello_fn fn, void *arg)
+{
+    relay->hello_fn = fn;
+    relay->hello_arg = arg;
+}
+
+void vb_relay_add(struct vb_relay *relay, int rank, const char *host, int out_fd, int err_fd)
+{
+    struct stream *out = &relay->streams[2 * (size_t)rank], *err = out + 1;
+
+    out->fd = out_fd;
+    err->fd = err_fd;
+    out->rank = err->rank = rank;
+    out->host = err->host = host;
+    out->then = rank == 0 || relay->all_out ? &relay->out : &relay->err;
+    out->hello_done = relay->hello_fn == NULL;
+    out->to = out->hello_done ? out->then : &relay->err;
+    err->hello_done = true;
+}
+
+/* ---- into a sink ----------------------------------------------------------------------------- */
+
+static size_t room(const struct sink *sink)
+{
+    if (sink->fd < 0)
+        return SIZE_MAX;
+    return sink->len < SINK_BYTES ? SINK_BYTES - sink->len : 0;
+}
+
+static void append(struct sink *sink, const char *bytes, size_t len)
+{
+    if (sink->fd < 0)
+        return;
+    memcpy(sink->buf + sink->len, bytes, len);
+    sink->len += len;
+}
+
+/* Wipes progress out. If progress is shown, the sink holds nothing else, so it has room for this.
+ */
+static void wipe(struct vb_relay *relay)
+{
+    if (relay->shown)
+        append(&relay->err, VB_WIPE_LINE, strlen(VB_WIPE_LINE));
+    relay->shown = false;
+}
+
+static bool is_progress(const struct vb_relay *relay, const char *line, size_t len)
+{
+    size_t mark = strlen(VB_WIPE_LINE);
+
+    return relay->shows && len >= mark && memcmp(line, VB_WIPE_LINE, mark) == 0;
+}
+
+static bool is_begun(const struct vb_relay *relay, const char *line, size_t len)
+{
+    return len > 0 && len == strlen(relay->begun_line) && memcmp(line, relay->begun_line, len) == 0;
+}
+
+bool vb_relay_has_begun(const struct vb_relay *relay)
+{
+    return relay->begun;
+}
+
+/* A slow reader misses some progress, because newer progress comes soon. */
+static void show(struct vb_relay *relay, const char *line, size_t len)
+{
+    if (len == strlen(VB_WIPE_LINE)) {
+        wipe(relay);
+    } else if (relay->err.len == 0) {
+        append(&relay->err, line, len);
+        relay->shown = true;
+    }
+}
+
+void vb_relay_say(struct vb_relay *relay, const char *fmt, ...)
+{
+    char line[SAY_BYTES] = "error engine/supervise: ";
+    size_t len = strlen(line);
+    va_list args;
+    int n;
+
+    va_start(args, fmt);
+    n = vsnprintf(line + len, sizeof(line) - len - 1, fmt, args);
+    va_end(args);
+    len = n < 0 ? len : strlen(line);
+    line[len++] = '\n';
+    wipe(relay);
+    if (relay->err.len + len <= sizeof(relay->err.buf))
+        append(&relay->err, line, len);
+}
+
+/* Writes to the log. If that fails, the job goes on without the log. */
+static void write_log(struct vb_relay *relay, const struct stream *s, const char *bytes, size_t len)
+{
+    ssize_t n = 0;
+
+    while (s->log_fd >= 0 && len > 0) {
+        n = write(s->log_fd, bytes, len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            vb_relay_say(relay, "log %s/rank-%d.log: writing failed, and the log ends: %s",
+                         relay->logs, s->rank, strerror(errno));
+            close_log(relay, s->rank);
+            return;
+        }
+        bytes += n;
+        len -= (size_t)n;
+    }
+}
+
+static int prefix_of(const struct stream *s, char prefix[PREFIX_MAX])
+{
+    if (s->host == NULL)
+        return snprintf(prefix, PREFIX_MAX, "[rank %d] ", s->rank);
+    return snprintf(prefix, PREFIX_MAX, "[%.60s rank %d] ", s->host, s->rank);
+}
+
+/* Notes the last line. Returns true if it is the hello, which is not for the user. */
+static bool take_hello(const struct vb_relay *relay, struct stream *s, const char *from, size_t n)
+{
+    char line[SAY_BYTES];
+
+    snprintf(s->last, sizeof(s->last), "%.*s", (int)(n < LAST_LINE_MAX ? n : LAST_LINE_MAX), from);
+    if (s->hello_done)
+        return false;
+    snprintf(line, sizeof(line), "%.*s", (int)(n < SAY_BYTES ? n : SAY_BYTES), from);
+    s->hello_done = relay->hello_fn(relay->hello_arg, s->rank, line);
+    if (s->hello_done)
+        s->to = s->then;
+    return s->hello_done;
+}
+
+/* Passes on the first line in a stream's buffer. Returns the number of bytes taken. */
+static size_t pass_line(struct vb_relay *relay, struct stream *s, const char *from, size_t len)
+{
+    const char *end = memchr(from, '\n', len);
+    size_t n = end != NULL ? (size_t)(end - from) : len, taken;
+    bool whole = end != NULL || len == STREAM_BYTES || s->fd < 0;
+    char prefix[PREFIX_MAX];
+    int prefix_len;
+
+    if (!whole || len == 0)
+        return 0;
+    taken = end != NULL ? n + 1 : n;
+    if (is_begun(relay, from, n)) {
+        relay->begun = true;
+        return taken;
+    }
+    if (is_progress(relay, from, n)) {
+        show(relay, from, n);
+        return taken;
+    }
+    prefix_len = prefix_of(s, prefix);
+    s->stuck = room(s->to) < (size_t)prefix_len + n + 1;
+    if (s->stuck)
+        return 0;
+    if (take_hello(relay, s, from, n))
+        return taken;
+    wipe(relay);
+    append(s->to, prefix, (size_t)prefix_len);
+    append(s->to, from, n);
+    append(s->to, "\n", 1);
+    write_log(relay, s, from, taken);
+    return taken;
+}
+
+static size_t pass_raw(struct vb_relay *relay, struct stream *s, const char *from, size_t len)
+{
+    size_t n = room(s->to) < len ? room(s->to) : len;
+
+    if (n > 0)
+        wipe(relay);
+    append(s->to, from, n);
+    write_log(relay, s, from, n);
+    s->stuck = n < len;
+    return n;
+}
+
+/* Moves as much of a stream's buffer to its sink as the sink has room for. */
+static void pass_on(struct vb_relay *relay, struct stream *s)
+{
+    size_t done = 0, n;
+
+    s->stuck = false;
+    do {
+        n = s->to->lines ? pass_line(relay, s, s->buf + done, s->len - done)
+                         : pass_raw(relay, s, s->buf + done, s->len - done);
+        done += n;
+    } while (n > 0);
+    s->len -= done;
+    memmove(s->buf, s->buf + done, s->len);
+}
+
+static void end_stream(struct vb_relay *relay, struct stream *s)
+{
+    close(s->fd);
+    s->fd = -1;
+    pass_on(relay, s); /* a last line without an end is complete now */
+    wipe(relay);
+}
+
+/* Reads once. Returns false if nothing came. */
+static bool read_stream(struct vb_relay *relay, struct stream *s)
+{
+    ssize_t n = read(s->fd, s->buf + s->len, STREAM_BYTES - s->len);
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return false;
+    if (n <= 0) {
+        end_stream(relay, s);
+        return false;
+    }
+    s->len += (size_t)n;
+    pass_on(relay, s);
+    return true;
+}
+
+const char *vb_relay_last_line(struct vb_relay *relay, int rank)
+{
+    struct stream *err = &relay->streams[2 * (size_t)rank + 1];
+
+    while (err->fd >= 0 && !err->stuck && read_stream(relay, err))
+        ;
+    return err->last;
+}
+
+/* ---- out of a sink --------------------------------------------------------------------------- */
+
+/* The number of bytes to write at once: whole lines if possible. */
+static size_t piece(const struct sink *sink)
+{
+    size_t n = sink->len < PIPE_BUF ? sink->len : PIPE_BUF;
+    const char *end;
+
+    if (!sink->lines || n == sink->len)
+        return n;
+    end = memrchr(sink->buf, '\n', n);
+    return end != NULL ? (size_t)(end - sink->buf) + 1 : n;
+}
+
+/* A sink is closed. If nobody reads standard error any more, the job goes on. Standard output is
+ * the result, so losing it is a failure. */
+static vb_status sink_failed(struct vb_relay *relay, struct sink *sink)
+{
+    int err = errno;
+
+    sink->fd = -1;
+    sink->len = 0;
+    if (sink == &relay->err)
+        return VB_OK;
+    vb_relay_say(relay, "write to standard output: %s", strerror(err));
+    return vb_status_from_errno(err);
+}
+
+static vb_status write_sink(struct vb_relay *relay, struct sink *sink)
+{
+    ssize_t n = write(sink->fd, sink->buf, piece(sink));
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return VB_OK;
+    if (n < 0)
+        return sink_failed(relay, sink);
+    sink->len -= (size_t)n;
+    memmove(sink->buf, sink->buf + n, sink->len);
+    return VB_OK;
+}
+
+/* ---- called by the loop ---------------------------------------------------------------------- */
+
+int vb_relay_fds_max(const struct vb_relay *relay)
+{
+    return relay->n_streams + 2;
+}
+
+/* A descriptor that must not be waited for is -1, which poll() ignores. */
+int vb_relay_prepare(struct vb_relay *relay, struct pollfd *fds)
+{
+    struct stream *s;
+    int i;
+
+    fds[0] = (struct pollfd){.fd = relay->out.len > 0 ? relay->out.fd : -1, .events = POLLOUT};
+    fds[1] = (struct pollfd){.fd = relay->err.len > 0 ? relay->err.fd : -1, .events = POLLOUT};
+    for (i = 0; i < relay->n_streams; i++) {
+        s = &relay->streams[i];
+        fds[2 + i] = (struct pollfd){.fd = s->stuck ? -1 : s->fd, .events = POLLIN};
+    }
+    return 2 + relay->n_streams;
+}
+
+vb_status vb_relay_move(struct vb_relay *relay, const struct pollfd *fds, int n)
+{
+    vb_status st = VB_OK;
+    int i;
+
+    for (i = 2; i < n; i++)
+        if (fds[i].revents != 0 && relay->streams[i - 2].fd >= 0)
+            read_stream(relay, &relay->streams[i - 2]);
+    if (fds[1].revents != 0 && relay->err.fd >= 0) /* first, because it may wipe out progress */
+        write_sink(relay, &relay->err);
+    if (fds[0].revents != 0 && relay->out.fd >= 0)
+        st = write_sink(relay, &relay->out);
+    for (i = 0; i < relay->n_streams; i++) /* the sinks may have room again */
+        if (relay->streams[i].stuck)
+            pass_on(relay, &relay->streams[i]);
+    return st;
+}
+
+/* The pipes need not end by themselves: a process that a rank has started outside its group may
+ * hold them open. */
+void vb_relay_last_call(struct vb_relay *relay)
+{
+    struct stream *s;
+    int i;
+
+    for (i = 0; i < relay->n_streams; i++) {
+        s = &relay->streams[i];
+        while (s->fd >= 0 && !s->stuck && read_stream(relay, s))
+            ;
+        if (s->fd >= 0 && !s->stuck)
+            end_stream(relay, s);
+    }
+}
+
+bool vb_relay_empty(const struct vb_relay *relay)
+{
+    int i;
+
+    for (i = 0; i < relay->n_streams; i++)
+        if (relay->streams[i].fd >= 0 || relay->streams[i].len > 0)
+            return false;
+    return relay->out.len == 0 && relay->err.len == 0;
+}

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Starts the ranks of a job. On this host it starts the program itself for each rank, with the same
+ * arguments; the environment tells each its rank. For other hosts it starts ssh, whose command line
+ * tells the rank (remote.c).
+ *
+ * Libraries may have started threads in the supervisor. So between fork() and execve() a child
+ * calls only functions that are safe in a signal handler, and everything it needs is made before.
+ */
+#include "launch/supervise_priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#define EXEC_FAILED 127 /* the exit code that shells use for this */
+#define SSH_FAILED 255  /* the exit code of ssh if it cannot reach the host */
+
+/* Both ends of the pipes to and from a child; -1: no such pipe. */
+struct pipes {
+    int in[2], out[2], err[2], secret[2];
+};
+
+/* What a child executes. */
+struct image {
+    char **argv; /* of ssh; NULL: that of the spawner */
+    char **env;
+};
+
+/* ---- what the ranks share -------------------------------------------------------------------- */
+
+vb_status vb_spawner_init(struct vb_spawner *s, const struct vb_supervise_opts *o,
+                          const struct vb_remote *remote, const struct vb_signals *signals,
+                          int *begun_fd_p)
+{
+    int begun[2];
+    vb_status st;
+
+    s->null_fd = s->root_fd = s->begun_fd = *begun_fd_p = -1;
+    s->signals = signals;
+    s->remote = remote;
+    if (remote != NULL)
+        return VB_OK;
+    s->program = o->program != NULL ? o->program : "/proc/self/exe";
+    s->argv = o->argv;
+    s->ranks = o->ranks;
+    s->terminal = isatty(STDERR_FILENO) == 1;
+    st = o->secret != NULL ? VB_OK : vb_secret_make(s->secret);
+    if (st != VB_OK)
+        return st;
+    if (o->secret != NULL)
+        memcpy(s->secret, o->secret, sizeof(s->secret));
+    s->null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (s->null_fd < 0)
+        return vb_err_sys("open /dev/null");
+    snprintf(s->root, sizeof(s->root), "127.0.0.1:0");
+    st = vb_root_listen(s->root, &s->root_fd); /* now, so that nobody else can take the port */
+    if (st == VB_OK && pipe2(begun, O_CLOEXEC) != 0)
+        st = vb_err_sys("pipe2");
+    if (st != VB_OK) {
+        vb_spawner_fini(s);
+        return st;
+    }
+    s->begun_fd = begun[1];
+    *begun_fd_p = begun[0];
+    fcntl(begun[0], F_SETFL, O_NONBLOCK);
+    return VB_OK;
+}
+
+void vb_spawner_fini(struct vb_spawner *s)
+{
+    explicit_bzero(s->secret, sizeof(s->secret));
+    if (s->root_fd >= 0)
+        close(s->root_fd);
+    if (s->null_fd >= 0)
+        close(s->null_fd);
+    if (s->begun_fd >= 0)
+        close(s->begun_fd);
+    s->root_fd = s->null_fd = s->begun_fd = -1;
+}
+
+/* ---- one rank -------------------------------------------------------------------------------- */
+
+static void close_pair(int pair[2])
+{
+    if (pair[0] >= 0)
+        close(pair[0]);
+    if (pair[1] >= 0)
+        close(pair[1]);
+    pair[0] = pair[1] = -1;
+}
+
+static void close_pipes(struct pipes *p)
+{
+    close_pair(p->in);
+    close_pair(p->out);
+    close_pair(p->err);
+    close_pair(p->secret);
+}
+
+/* What is written to a child fits into the buffer of a pipe, so no write blocks. */
+static vb_status open_pipes(const struct vb_spawner *s, struct pipes *p)
+{
+    int *extra = s->remote != NULL ? p->in : p->secret;
+    vb_status st = VB_OK;
+
+    *p = (struct pipes){{-1, -1}, {-1, -1}, {-1, -1}, {-1, -1}};
+    if (pipe2(p->out, O_CLOEXEC) != 0 || pipe2(p->err, O_CLOEXEC) != 0 ||
+        pipe2(extra, O_CLOEXEC) != 0 || fcntl(p->out[0], F_SETFL, O_NONBLOCK) != 0 ||
+        fcntl(p->err[0], F_SETFL, O_NONBLOCK) != 0)
+        st = vb_err_sys("pipe2");
+    else if (s->remote == NULL &&
+             write(p->secret[1], s->secret, sizeof(s->secret)) != sizeof(s->secret))
+        st = vb_err_sys("write to a pipe");
+    if (st != VB_OK)
+        close_pipes(p);
+    return st;
+}
+
+static void say_exec_failed(const char *program)
+{
+    static const char what[] = "could not execute ";
+
+    if (write(STDERR_FILENO, what, sizeof(what) - 1) < 0 ||
+        write(STDERR_FILENO, program, strlen(program)) < 0)
+        return; /* the exit code tells the supervisor too */
+}
+
+/* Runs in the child. The child gets its own process group, so that a Ctrl-C at the terminal reaches
+ * only the supervisor. The kernel kills it if the supervisor dies, in whatever way. */
+static _Noreturn void become_rank(const struct vb_spawner *s, const struct pipes *p, int rank,
+                                  pid_t supervisor, const sigset_t *mask, const struct image *image)
+{
+    bool remote = s->remote != NULL;
+
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != supervisor) /* it died before prctl() took effect */
+        _exit(EXEC_FAILED);
+    vb_signals_restore(s->signals);
+    sigprocmask(SIG_SETMASK, mask, NULL);
+    if (dup2(remote ? p->in[0] : s->null_fd, STDIN_FILENO) < 0 ||
+        dup2(p->out[1], STDOUT_FILENO) < 0 || dup2(p->err[1], STDERR_FILENO) < 0 ||
+        (!remote && fcntl(p->secret[0], F_SETFD, 0) != 0) ||
+        (!remote && fcntl(s->begun_fd, F_SETFD, 0) != 0) ||
+        (!remote && rank == 0 && fcntl(s->root_fd, F_SETFD, 0) != 0))
+        _exit(EXEC_FAILED);
+    if (remote)
+        execvpe(image->argv[0], image->argv,
+                image->env); /* in glibc it needs no lock and no heap */
+    else
+        execve(s->program, s->argv, image->env);
+    say_exec_failed(remote ? image->argv[0] : s->program);
+    _exit(remote ? SSH_FAILED : EXEC_FAILED);
+}
+
+/* All signals are blocked until the child has restored the handlers. Otherwise a signal to the
+ * child would be written to the signal pipe of the supervisor. */
+static pid_t fork_rank(const struct vb_spawner *s, const struct pipes *p, int rank,
+                       const struct image *image)
+{
+    pid_t supervisor = getpid(), pid;
+    sigset_t all, mask;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &mask);
+    pid = fork();
+    if (pid == 0)
+        become_rank(s, p, rank, supervisor, &mask, image);
+    pthread_sigmask(SIG_SETMASK, &mask, NULL);
+    return pid;
+}
+
+/* The environment of a rank. ssh needs none of our variables, and must not pass on a secret that is
+ * set on this host. */
+static char **env_of(const struct vb_spawner *s, int rank, int secret_fd)
+{
+    struct vb_launch launch = {.rank = -1, .world = -1, .local_rank = -1, .local_ranks = -1};
+
+    launch.root_fd = -1;
+    launch.begun_fd = s->begun_fd;
+    if (s->remote == NULL) {
+        launch.rank = launch.local_rank = rank;
+        launch.world = launch.local_ranks = s->ranks;
+        launch.root_fd = rank == 0 ? s->root_fd : -1;
+        launch.terminal = s->terminal;
+        snprintf(launch.root, sizeof(launch.root), "%s", s->root);
+    }
+    return vb_launch_env_create(&launch, secret_fd);
+}
+
+static void image_fini(const struct vb_spawner *s, struct image *image)
+{
+    vb_launch_env_destroy(image->env);
+    if (image->argv != NULL)
+        vb_remote_command_destroy(s->remote, image->argv);
+}
+
+static vb_status image_init(const struct vb_spawner *s, int rank, int secret_fd,
+                            struct image *image)
+{
+    image->argv = NULL;
+    image->env = env_of(s, rank, secret_fd);
+    if (s->remote != NULL)
+        image->argv = vb_remote_command_create(s->remote, rank);
+    if (image->env != NULL && (s->remote == NULL || image->argv != NULL))
+        return VB_OK;
+    image_fini(s, image);
+    return vb_err(VB_ERR_NO_MEMORY, "no memory for the environment of rank %d", rank);
+}
+
+/* Moves the caller's ends to child, so that close_pipes() then closes only the other ends. */
+static void take_ends(struct pipes *p, pid_t pid, struct vb_child *child)
+{
+    setpgid(pid, pid); /* parent and child both call it; the second call does nothing */
+    *child =
+        (struct vb_child){.pid = pid, .in_fd = p->in[1], .out_fd = p->out[0], .err_fd = p->err[0]};
+    p->in[1] = p->out[0] = p->err[0] = -1;
+}
+
+vb_status vb_spawner_start(const struct vb_spawner *s, int rank, struct vb_child *child_p)
+{
+    struct image image;
+    struct pipes p;
+    vb_status st;
+    pid_t pid;
+
+    st = open_pipes(s, &p);
+    if (st != VB_OK)
+        return st;
+    st = image_init(s, rank, p.secret[0], &image);
+    if (st == VB_OK) {
+        pid = fork_rank(s, &p, rank, &image);
+        if (pid < 0)
+            st = vb_err_sys("fork rank %d", rank);
+        else
+            take_ends(&p, pid, child_p);
+        image_fini(s, &image);
+    }
+    close_pipes(&p);
+    return st;
+}

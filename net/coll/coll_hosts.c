@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A two-level allreduce, in an order of its own. The lowest rank of each host is its leader. A
+ * leader sums the data of its host straight out of the windows. The leaders exchange shares among
+ * themselves as in VB_ALGO_EXCHANGE, but with one share for each host. Each leader gives complete
+ * sums to its host.
+ *
+ * With H hosts, on a leader:
+ *   lanes 1 .. H - 1       the share of another leader: for each segment a sum over the host, a put
+ *   lane H                 its own share: a sum over the other leaders' and the host, then puts
+ *   lanes H + 1 .. 2H - 1  results of another leader, passed on to the host
+ * On the other ranks: lane 1 has the results of the leader.
+ */
+#include "net/coll/coll_priv.h"
+
+static int host_after(const struct vb_coll *coll, int i)
+{
+    return (coll->hosts.mine + i) % coll->hosts.n;
+}
+
+/* Number of other ranks on the host of a leader. */
+static uint32_t n_mine(const struct vb_coll *coll)
+{
+    return (uint32_t)(coll->hosts.hi - coll->hosts.lo - 1);
+}
+
+static void plan(struct vb_coll *coll, struct request *rq)
+{
+    int i, h = coll->hosts.n;
+    uint32_t n, mine = share_segments(coll, rq, coll->hosts.n, coll->hosts.mine);
+    struct request_peer *peer;
+
+    rq->n_lanes = 2;
+    rq->lanes[0].n = (uint32_t)coll->world - 1;
+    if (coll->rank != coll->hosts.lo) {
+        for (i = 0; i < h; i++)
+            rq->lanes[1].n += share_segments(coll, rq, coll->hosts.n, i);
+        return;
+    }
+    rq->n_lanes = 2 * h;
+    rq->lanes[h].n = mine * ((uint32_t)h + n_mine(coll));
+    for (i = 1; i < h; i++) {
+        n = share_segments(coll, rq, coll->hosts.n, host_after(coll, i));
+        rq->lanes[i].n = 2 * n;
+        rq->lanes[h + i].n = n * (1 + n_mine(coll));
+        peer = &rq->peers[coll->hosts.leaders[host_after(coll, i)]];
+        peer->to_send[0] = n;
+        peer->to_take[0] = mine;
+    }
+}
+
+/* Sums over the host. own: with what the other leaders have sent. */
+static void sum_step(const struct vb_coll *coll, bool own, struct step *s)
+{
+    s->kind = STEP_REDUCE;
+    s->place = FROM_RING;
+    s->parts = own ? coll->hosts.leaders : NULL;
+    s->n_parts = own ? coll->hosts.n : 0;
+    s->local_lo = s->started_lo = coll->hosts.lo;
+    s->local_hi = s->started_hi = coll->hosts.hi;
+    s->last = own;
+}
+
+static void leader_step(const struct vb_coll *coll, const struct request *rq, int lane, uint32_t i,
+                        struct step *s)
+{
+    int h = coll->hosts.n, host = host_after(coll, lane);
+    uint32_t each = lane < h ? 2 : lane == h ? (uint32_t)h + n_mine(coll) : 1 + n_mine(coll);
+    int k = (int)(i % each);
+
+    request_share(rq, h, host, &s->at, &s->len_bytes);
+    set_segment(coll, s, s->at, s->len_bytes, i / each);
+    if (k == 0 && lane <= h) {
+        sum_step(coll, lane == h, s);
+    } else if (k == 0) {
+        s->result_of = coll->hosts.leaders[host];
+    } else if (lane < h) {
+        s->kind = STEP_SEND;
+        s->peer = coll->hosts.leaders[host];
+    } else {
+        s->kind = STEP_PLACE;
+        s->peer = coll->rank + k;
+        if (lane == h) /* the leaders come before the own host */
+            s->peer = k < h ? coll->hosts.leaders[host_after(coll, k)] : coll->rank + k - h + 1;
+    }
+}
+
+/* Results come in the order in which the leader has them. The order does not matter, because all of
+ * them are counted. */
+static void step(const struct vb_coll *coll, const struct request *rq, int lane, uint32_t i,
+                 struct step *s)
+{
+    if (lane == 0) {
+        start_step(coll, i, s);
+    } else if (coll->rank == coll->hosts.lo) {
+        leader_step(coll, rq, lane, i, s);
+    } else {
+        s->result_of = coll->hosts.lo;
+        s->len_bytes = 1;
+    }
+}
+
+const struct schedule schedule_two_level = {plan, step};

@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Opens the collectives: lays out the window, finds out which ranks share a host, and allocates all
+ * pools, so that nothing is allocated afterwards.
+ *
+ * The window has these parts, in this order: the data; flags and heads, which mapped peers read;
+ * this rank's own slots, which mapped peers read and which are put to the others; slots for the
+ * messages of each peer; rings for segments; with bfloat16 also stages, where segments are rounded
+ * before they are sent.
+ */
+#include "net/coll/coll_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define REQUESTS_DEFAULT 32
+#define REQUESTS_MAX 4096
+#define PAGE 4096u
+/* A little less than 128 KiB. Over loopback a packet holds 65,483 bytes, so a segment fits two
+ * packets together with its header and a preceding head or note of freed slots. */
+#define SEG_MAX ((size_t)128 * 1024 - 256)
+#define SEG_MIN ((size_t)4 * 1024)
+#define EAGER_MAX ((size_t)512)
+#define EAGER_MAX_CROWDED ((size_t)2048) /* a flag needs a process switch if ranks share cores */
+#define SLOT_MAX ((size_t)128 * 1024)
+#define SLOT_MIN ((size_t)4 * 1024)
+#define SLOTS_TOTAL                                                                                \
+    ((size_t)16 << 20) /* bytes of a rank's window for slots, unless the minimum size needs more   \
+                        */
+#define RINGS_TOTAL ((size_t)64 << 20)
+
+static size_t round_up(size_t n, size_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+static uint32_t power_of_two(uint32_t n)
+{
+    uint32_t p = 1;
+
+    while (p < n)
+        p *= 2;
+    return p;
+}
+
+/* ---- the window ------------------------------------------------------------------------------ */
+
+static size_t clamp(size_t n, size_t min, size_t max)
+{
+    return n < min ? min : n > max ? max : n;
+}
+
+/* Chooses the lengths of slots and segments: no longer than the data can use or memory allows. */
+static void choose_sizes(struct vb_coll *coll)
+{
+    size_t world = (size_t)coll->world, data = round_up(coll->lay.len_bytes, VB_CACHE_LINE);
+    size_t slots = (world + 1) * coll->reqs.n_areas, segs = RINGS * world * RING_SLOTS;
+
+    coll->lay.slot_bytes = clamp(SLOTS_TOTAL / slots, SLOT_MIN, SLOT_MAX);
+    coll->lay.slot_bytes = round_up(coll->lay.slot_bytes, VB_CACHE_LINE) + VB_CACHE_LINE;
+    if (coll->lay.slot_bytes > data + VB_CACHE_LINE)
+        coll->lay.slot_bytes = data + VB_CACHE_LINE;
+    coll->lay.seg_bytes =
+        clamp(RINGS_TOTAL / segs, SEG_MIN, SEG_MAX) / VB_CACHE_LINE * VB_CACHE_LINE;
+    coll->lay.seg_bytes = clamp(round_up(data / world, SEG_MIN), SEG_MIN, coll->lay.seg_bytes);
+    coll->lay.rest_bytes = round_up(coll->lay.seg_bytes / 8, VB_CACHE_LINE);
+    coll->lay.eager_bytes = clamp(coll->lay.slot_bytes - sizeof(struct slot_head), 0,
+                                  group_opts(coll->group)->crowded ? EAGER_MAX_CROWDED : EAGER_MAX);
+}
+
+/* Returns the length of the window. */
+static size_t lay_out(struct vb_coll *coll)
+{
+    size_t world = (size_t)coll->world, rings = is_narrow(coll) ? RINGS : 1, end;
+
+    choose_sizes(coll);
+    coll->lay.own_at = round_up(coll->lay.len_bytes, PAGE);
+    coll->lay.heads_at = coll->lay.own_at + sizeof(struct own_state);
+    end = coll->lay.heads_at + coll->reqs.n_areas * sizeof(struct slot_head);
+    coll->lay.own_slots_at = round_up(end, VB_CACHE_LINE);
+    coll->lay.slots_at = coll->lay.own_slots_at + coll->reqs.n_areas * coll->lay.slot_bytes;
+    end = coll->lay.slots_at + coll->reqs.n_areas * world * coll->lay.slot_bytes;
+    coll->lay.rings_at = round_up(end, PAGE);
+    end = coll->lay.rings_at + rings * world * RING_SLOTS * ring_slot_bytes(coll);
+    coll->lay.stages_at = end;
+    if (is_narrow(coll))
+        end += rings * world * RING_SLOTS * ring_slot_bytes(coll) / 2;
+    return end;
+}
+
+static void find_ways(struct vb_coll *coll, int ranks_per_host)
+{
+    bool far;
+    int r;
+
+    coll->base = vb_window_ptr(coll->win);
+    coll->hosts.all_mapped = true;
+    for (r = 0; r < coll->world; r++) {
+        far = ranks_per_host > 0 && r / ranks_per_host != coll->rank / ranks_per_host;
+        coll->ways[r].base = far ? NULL : vb_window_peer(coll->win, r);
+        if (coll->ways[r].base == NULL)
+            coll->hosts.all_mapped = false;
+    }
+}
+
+/* ---- hosts ----------------------------------------------------------------------------------- */
+
+/* The mapped windows that a rank sees around it. */
+struct neighbours {
+    int32_t lo, hi;    /* ranks whose windows it has mapped, without a gap */
+    int32_t scattered; /* 1: it has mapped other windows, too */
+};
+
+static struct neighbours find_neighbours(const struct vb_coll *coll)
+{
+    struct neighbours s = {.lo = coll->rank, .hi = coll->rank + 1};
+    int r;
+
+    while (s.lo > 0 && coll->ways[s.lo - 1].base != NULL)
+        s.lo--;
+    while (s.hi < coll->world && coll->ways[s.hi].base != NULL)
+        s.hi++;
+    for (r = 0; r < coll->world; r++)
+        if ((r < s.lo || r >= s.hi) && coll->ways[r].base != NULL)
+            s.scattered = 1;
+    return s;
+}
+
+/* All ranks agree on the leaders, and on whether the ranks of every host follow each other. */
+static vb_status find_hosts(struct vb_coll *coll)
+{
+    struct neighbours mine = find_neighbours(coll),
+                      *all = calloc((size_t)coll->world, sizeof(*all));
+    vb_status st;
+    int r;
+
+    if (all == NULL)
+        return vb_err_sys("calloc");
+    coll->hosts.lo = mine.lo;
+    coll->hosts.hi = mine.hi;
+    coll->hosts.contiguous = true;
+    st = vb_group_gather(coll->group, &mine, sizeof(mine), all);
+    for (r = 0; r < coll->world && st == VB_OK; r++) {
+        if (all[r].scattered || all[r].lo != all[all[r].lo].lo || all[r].hi != all[all[r].lo].hi)
+            coll->hosts.contiguous = false;
+        if (all[r].lo == r)
+            coll->hosts.leaders[coll->hosts.n++] = r;
+        if (r == coll->rank)
+            coll->hosts.mine = coll->hosts.n - 1;
+        coll->everyone[r] = r;
+    }
+    free(all);
+    return st;
+}
+
+/* ---- open and close -------------------------------------------------------------------------- */
+
+static vb_status alloc_pools(struct vb_coll *coll)
+{
+    size_t world = (size_t)coll->world, lanes = 2 * world + 2;
+    struct request *rq;
+    uint32_t i;
+
+    for (i = 0; i < coll->reqs.n; i++) {
+        rq = &coll->reqs.table[i];
+        rq->peers = calloc(world, sizeof(*rq->peers));
+        rq->lanes = calloc(lanes, sizeof(*rq->lanes));
+        rq->offsets = calloc(2 * world, sizeof(*rq->offsets));
+        if (rq->peers == NULL || rq->lanes == NULL || rq->offsets == NULL)
+            return vb_err_sys("calloc");
+        rq->lens = rq->offsets + world;
+    }
+    for (i = 0; i < (uint32_t)coll->world; i++) {
+        coll->ways[i].puts = calloc(coll->n_puts, sizeof(struct vb_op));
+        if (coll->ways[i].puts == NULL)
+            return vb_err_sys("calloc");
+    }
+    for (i = 0; i < coll->reqs.n_areas; i++)
+        coll->reqs.area_seq[i] = i > 0 ? i : coll->reqs.n_areas; /* requests count from 1 */
+    coll->reqs.oldest = coll->mapped.next_share = 1;
+    coll->reqs.since_many = coll->reqs.n;
+    return VB_OK;
+}
+
+static vb_status allocate(struct vb_coll *coll)
+{
+    size_t world = (size_t)coll->world;
+
+    coll->reqs.n_areas = 2 * coll->reqs.n;
+    coll->n_puts = 4 * coll->reqs.n + 64;
+    coll->n_puts = power_of_two((uint32_t)coll->n_puts);
+    coll->reqs.table = calloc(coll->reqs.n, sizeof(*coll->reqs.table));
+    coll->reqs.arrivals = calloc(coll->reqs.n_areas * world, sizeof(*coll->reqs.arrivals));
+    coll->reqs.area_seq = calloc(coll->reqs.n_areas, sizeof(*coll->reqs.area_seq));
+    coll->ways = calloc(world, sizeof(*coll->ways));
+    coll->sources = calloc(world + 1, sizeof(*coll->sources));
+    coll->also = calloc(world, sizeof(*coll->also));
+    coll->hosts.leaders = calloc(world, sizeof(*coll->hosts.leaders));
+    coll->everyone = calloc(world, sizeof(*coll->everyone));
+    if (coll->reqs.table == NULL || coll->reqs.arrivals == NULL || coll->reqs.area_seq == NULL ||
+        coll->ways == NULL || coll->sources == NULL || coll->also == NULL ||
+        coll->hosts.leaders == NULL || coll->everyone == NULL)
+        return vb_err_sys("calloc");
+    return alloc_pools(coll);
+}
+
+static vb_status check_opts(const struct vb_coll_opts *o, size_t len_bytes)
+{
+    if (len_bytes > SIZE_MAX / 8)
+        return vb_err(VB_ERR_USAGE, "collectives on %zu bytes: too long", len_bytes);
+    if (o->in_flight < 0 || o->in_flight > REQUESTS_MAX)
+        return vb_err(VB_ERR_USAGE, "%d requests in flight: must be from 0 to %d", o->in_flight,
+                      REQUESTS_MAX);
+    if ((int)o->algo < 0 || o->algo >= VB_ALGOS)
+        return vb_err(VB_ERR_USAGE, "algorithm %d does not exist", (int)o->algo);
+    return VB_OK;
+}
+
+static vb_status open_all(struct vb_coll *coll, int ranks_per_host)
+{
+    vb_status st;
+
+    st = allocate(coll);
+    if (st == VB_OK)
+        st = vb_channel_alloc(coll->group, coll_note, coll, &coll->channel);
+    if (st == VB_OK) /* after the channel, because a peer that has the window may send notes */
+        st = vb_window_create(coll->group, lay_out(coll), &coll->win);
+    if (st != VB_OK)
+        return st;
+    find_ways(coll, ranks_per_host);
+    st = find_hosts(coll);
+    if (st == VB_OK)
+        st = cost_open(coll);
+    if (st == VB_OK && !vb_coll_can(coll, coll->opts.algo))
+        st = vb_err(VB_ERR_USAGE, "algorithm %s is not possible: %s", vb_algo_str(coll->opts.algo),
+                    coll_cannot(coll, coll->opts.algo));
+    return st;
+}
+
+vb_status coll_open_split(struct vb_group *g, size_t len_bytes, const struct vb_coll_opts *opts,
+                          int ranks_per_host, struct vb_coll **coll_p)
+{
+    static const struct vb_coll_opts plain;
+    struct vb_coll *coll;
+    vb_status st;
+
+    opts = opts != NULL ? opts : &plain;
+    st = check_opts(opts, len_bytes);
+    if (st != VB_OK)
+        return st;
+    coll = calloc(1, sizeof(*coll));
+    if (coll == NULL)
+        return vb_err_sys("calloc");
+    coll->group = g;
+    coll->opts = *opts;
+    coll->rank = vb_group_rank(g);
+    coll->world = vb_group_world(g);
+    coll->lay.len_bytes = len_bytes;
+    coll->reqs.n = power_of_two(opts->in_flight > 0 ? (uint32_t)opts->in_flight : REQUESTS_DEFAULT);
+    st = open_all(coll, ranks_per_host);
+    if (st != VB_OK) {
+        vb_coll_close(coll);
+        return st;
+    }
+    *coll_p = coll;
+    return VB_OK;
+}
+
+vb_status vb_coll_open(struct vb_group *g, size_t len_bytes, const struct vb_coll_opts *opts,
+                       struct vb_coll **coll_p)
+{
+    vb_status st = group_check_fixed(g, "a collective");
+
+    return st == VB_OK ? coll_open_split(g, len_bytes, opts, 0, coll_p) : st;
+}
+
+/* After a failure some puts may still be under way. */
+static void release_puts(struct vb_coll *coll, struct way *way)
+{
+    coll_reap(coll, way);
+    if (way->left < way->posted)
+        group_keep(coll->group, way->puts);
+    else
+        free(way->puts);
+}
+
+void vb_coll_close(struct vb_coll *coll)
+{
+    uint32_t i;
+
+    if (coll == NULL)
+        return;
+    vb_window_destroy(coll->win); /* notes of peers may come until then */
+    if (coll->channel != 0)
+        vb_channel_close(coll->group, coll->channel);
+    for (i = 0; coll->reqs.table != NULL && i < coll->reqs.n; i++) {
+        free(coll->reqs.table[i].peers);
+        free(coll->reqs.table[i].lanes);
+        free(coll->reqs.table[i].offsets);
+    }
+    for (i = 0; coll->ways != NULL && i < (uint32_t)coll->world; i++)
+        release_puts(coll, &coll->ways[i]);
+    cost_close(coll);
+    free(coll->reqs.table);
+    free(coll->reqs.arrivals);
+    free(coll->reqs.area_seq);
+    free(coll->ways);
+    free(coll->sources);
+    free(coll->also);
+    free(coll->hosts.leaders);
+    free(coll->everyone);
+    free(coll);
+}
+
+void *vb_coll_data(struct vb_coll *coll)
+{
+    return coll->base;
+}
+
+void *vb_coll_data_of(const struct vb_coll *coll, int rank)
+{
+    return coll->ways[rank].base;
+}
+
+uint64_t vb_coll_wire_bytes(const struct vb_coll *coll)
+{
+    return coll->stats.wire_bytes;
+}

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Which ranks have started and finished a request, and the messages when something goes wrong.
+ * Mapped ranks tell each other through flags in memory, the others through notes.
+ */
+#include "net/coll/coll_priv.h"
+
+#include <stdarg.h>
+
+#if defined(__SANITIZE_THREAD__) /* gcc */
+#define THREAD_SANITIZER
+#elif defined(__has_feature) /* clang */
+#if __has_feature(thread_sanitizer)
+#define THREAD_SANITIZER
+#endif
+#endif
+
+#define DONE_BYTES ((size_t)64 * 1024) /* bytes of shares that are published together */
+
+/* ---- failing --------------------------------------------------------------------------------- */
+
+void coll_fail(struct vb_coll *coll, vb_status st, const char *fmt, ...)
+{
+    char why[256];
+    va_list args;
+
+    if (coll->failed != VB_OK)
+        return;
+    va_start(args, fmt);
+    vsnprintf(why, sizeof(why), fmt, args);
+    va_end(args);
+    coll->failed = vb_err(st, "%s", why);
+    vb_group_abort(coll->group, why);
+}
+
+static const char *kind_str(uint32_t kind)
+{
+    static const char *const names[] = {"allreduce", "reduce-scatter", "allgather", "broadcast",
+                                        "barrier"};
+
+    return kind < VB_COUNT(names) ? names[kind] : "something";
+}
+
+void request_describe(const struct vb_coll *coll, const struct request *rq, char *text, size_t size)
+{
+    snprintf(text, size, "%s %u (%zu bytes, %s)", kind_str(rq->kind),
+             rq->seq - coll->reqs.first_seq, rq->n_bytes, vb_algo_str(rq->algo));
+}
+
+/* ---- who is here ----------------------------------------------------------------------------- */
+
+/* An acquire that pairs with the release in mapped_publish(). On Arm an acquiring load would also
+ * wait until the flag that this rank set last is visible, and all sums before it. A fence does not.
+ * ThreadSanitizer does not support fences. */
+static uint32_t flag_read(const _Atomic uint32_t *flag)
+{
+#ifdef THREAD_SANITIZER
+    return atomic_load_explicit(flag, memory_order_acquire);
+#else
+    uint32_t value = atomic_load_explicit(flag, memory_order_relaxed);
+
+    atomic_thread_fence(memory_order_acquire);
+    return value;
+#endif
+}
+
+static const struct slot_head *mapped_head(const struct vb_coll *coll, uint32_t seq, int rank,
+                                           bool eager)
+{
+    struct slot_head *head = head_at(coll->ways[rank].base, mapped_head_at(coll, seq, eager));
+
+    return flag_read(&head->seq) == seq ? head : NULL;
+}
+
+/* Returns the head that a peer sent, or NULL if it has not come. A peer that brings another size
+ * may have its head in the other place. */
+static const struct slot_head *head_of(struct vb_coll *coll, const struct request *rq, int rank)
+{
+    const struct slot_head *head;
+
+    if (!rq->mapped)
+        return arrivals_of(coll, rq->seq, rank)->n[STREAM_START] > 0
+                   ? head_at(coll->base, slot_at(coll, rq->seq, rank))
+                   : NULL;
+    head = mapped_head(coll, rq->seq, rank, rq->eager);
+    return head != NULL ? head : mapped_head(coll, rq->seq, rank, !rq->eager);
+}
+
+static void refuse(struct vb_coll *coll, const struct request *rq, int rank,
+                   const struct slot_head *head)
+{
+    coll_fail(
+        coll, VB_ERR_PEER,
+        "%s %u: rank %d (%s) called %s with %llu bytes at %llx, rank %d with %zu bytes at %zx",
+        kind_str(rq->kind), rq->seq - coll->reqs.first_seq, rank, vb_group_host(coll->group, rank),
+        kind_str(head->what & 0xff), (unsigned long long)head->n_bytes,
+        (unsigned long long)head->place, coll->rank, rq->n_bytes, rq->offset);
+}
+
+/* Looks for the START of a peer. A peer that does another request ends the group. */
+static bool look_started(struct vb_coll *coll, struct request *rq, int rank)
+{
+    const struct slot_head *head, *own;
+
+    if (rq->peers[rank].started)
+        return true;
+    head = head_of(coll, rq, rank);
+    if (head == NULL)
+        return false;
+    own = head_at(coll->base, own_head_at(coll, rq));
+    if (head->what != own->what || head->n_bytes != own->n_bytes || head->place != own->place ||
+        head->root != own->root) {
+        refuse(coll, rq, rank, head);
+        return false;
+    }
+    rq->peers[rank].started = true;
+    return true;
+}
+
+bool request_started_by(struct vb_coll *coll, struct request *rq, int lo, int hi)
+{
+    if (lo < rq->n_started)
+        lo = rq->n_started;
+    for (; lo < hi; lo++) {
+        if (lo != coll->rank && !look_started(coll, rq, lo))
+            return false;
+        if (lo == rq->n_started)
+            rq->n_started++;
+    }
+    return true;
+}
+
+static bool is_done_at(const struct vb_coll *coll, const struct request *rq, int rank)
+{
+    return (int32_t)(flag_read(&own_of(coll, coll->ways[rank].base)->done) - rq->seq) >= 0;
+}
+
+/* What was seen once is not read again. */
+bool request_done_by_all(struct vb_coll *coll, const struct request *rq)
+{
+    uint32_t all, theirs;
+    int r;
+
+    if ((int32_t)(coll->mapped.all_done - rq->seq) >= 0)
+        return true;
+    all = coll->mapped.done;
+    for (r = 0; r < coll->world; r++) {
+        theirs = r == coll->rank ? all : flag_read(&own_of(coll, coll->ways[r].base)->done);
+        if ((int32_t)(theirs - rq->seq) < 0)
+            return false;
+        if ((int32_t)(theirs - all) < 0)
+            all = theirs;
+    }
+    coll->mapped.all_done = all;
+    return true;
+}
+
+int request_waits_for(const struct vb_coll *coll, const struct request *rq)
+{
+    int r;
+
+    for (r = 0; r < coll->world; r++)
+        if (r != coll->rank && !rq->peers[r].started)
+            return r;
+    if (rq->owner != NO_RANK && rq->owner != coll->rank && rq->lanes[1].at < rq->lanes[1].n)
+        return rq->owner;
+    for (r = 0; r < coll->world; r++) {
+        if (rq->mapped && r != coll->rank && !is_done_at(coll, rq, r))
+            return r;
+        if (rq->peers[r].to_take[0] > 0 || rq->peers[r].to_take[1] > 0 ||
+            coll->ways[r].left < rq->peers[r].last_put)
+            return r;
+    }
+    return NO_RANK;
+}
+
+/* ---- telling --------------------------------------------------------------------------------- */
+
+void mapped_publish(_Atomic uint32_t *flag, uint32_t seq)
+{
+    /* Pairs with the acquire in flag_read(). */
+    atomic_store_explicit(flag, seq, memory_order_release);
+}
+
+/* Either a peer that is about to sleep sees the flags, or we see that it waits. The peer says that
+ * it waits, then has a fence, then reads the flags (coll_start.c). We set flags, then have a fence,
+ * then read whether it waits. */
+void mapped_wake(struct vb_coll *coll)
+{
+    struct own_state *theirs;
+    int r;
+
+    coll->mapped.wake_due = false;
+    atomic_thread_fence(memory_order_seq_cst); /* pairs with the fence in set_waiting() */
+    for (r = 0; r < coll->world; r++) {
+        theirs = own_of(coll, coll->ways[r].base);
+        if (r != coll->rank && atomic_load_explicit(&theirs->waiting, memory_order_relaxed) != 0)
+            (void)coll_put(coll, r, 0, 0, 0, coll_note_value(STREAM_WAKE, 0));
+    }
+}
+
+void mapped_publish_done(struct vb_coll *coll)
+{
+    mapped_publish(&own_of(coll, coll->base)->done, coll->mapped.done);
+    coll->mapped.done_bytes = 0;
+    coll->mapped.wake_due = true;
+}
+
+/* A release waits for all stores before it, so small shares are published together. */
+void mapped_done(struct vb_coll *coll, const struct request *rq)
+{
+    coll->mapped.done = rq->seq;
+    coll->mapped.done_bytes += 1 + rq->n_bytes / (size_t)coll->world;
+    if (coll->mapped.done_bytes > DONE_BYTES)
+        mapped_publish_done(coll);
+}

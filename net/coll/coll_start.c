@@ -1,0 +1,447 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The calls start, wait and test.
+ *
+ * A wait for a mapped request reads flags in memory. At first it does so in a loop of its own,
+ * which makes small vectors fast, then in the group's wait, which can sleep. Before that it says in
+ * its window that it waits; from then on peers send a note after they have set a flag.
+ */
+#include "net/coll/coll_priv.h"
+
+#include <sched.h>
+#include <string.h>
+
+#define LOOKS 64u        /* reads of the flags between two reads of the clock */
+#define LOOKS_CROWDED 1u /* the same if threads share cpus: then the cpu is yielded */
+#define SPIN_NS 100000u  /* how long to spin; the same as in the group's waits */
+#define YIELDS_NS 50000u
+
+/* Larger requests are sent at once instead of being batched with later ones, which may come after
+ * much computing. */
+#define WAITS_BYTES ((size_t)64 * 1024)
+
+/* Mapped sums up to this length: a share takes no longer than a wake-up. */
+#define SMALL_BYTES ((size_t)32 * 1024)
+
+/* ---- start ----------------------------------------------------------------------------------- */
+
+void vb_coll_share(size_t n_elems, int world, int rank, size_t *first_p, size_t *n_p)
+{
+    size_t line = VB_CACHE_LINE / sizeof(float), n = (size_t)world;
+    size_t each = (n_elems + n * line - 1) / (n * line) * line; /* whole cache lines */
+    size_t first = (size_t)rank * each < n_elems ? (size_t)rank * each : n_elems;
+
+    *first_p = first;
+    *n_p = n_elems - first < each ? n_elems - first : each;
+}
+
+void request_share(const struct request *rq, int n, int c, size_t *at_p, size_t *len_p)
+{
+    size_t first, n_elems;
+
+    vb_coll_share(rq->n_bytes / sizeof(float), n, c, &first, &n_elems);
+    *at_p = rq->offset + first * sizeof(float);
+    *len_p = n_elems * sizeof(float);
+}
+
+static const struct schedule *schedule_of(const struct request *rq)
+{
+    static const struct schedule *const sums[VB_ALGOS] = {
+        [VB_ALGO_MAPPED] = &schedule_mapped,     [VB_ALGO_GATHER] = &schedule_gather,
+        [VB_ALGO_EXCHANGE] = &schedule_exchange, [VB_ALGO_OWNER] = &schedule_owner,
+        [VB_ALGO_CHAIN] = &schedule_chain,       [VB_ALGO_RING] = &schedule_ring,
+        [VB_ALGO_HALVING] = &schedule_halving,   [VB_ALGO_TWO_LEVEL] = &schedule_two_level};
+
+    if (rq->algo == VB_ALGO_MAPPED)
+        return &schedule_mapped;
+    switch (rq->kind) {
+    case REQUEST_ALLREDUCE:
+        return sums[rq->algo];
+    case REQUEST_REDUCE_SCATTER:
+        return &schedule_exchange;
+    case REQUEST_ALLGATHER:
+        return &schedule_allgather;
+    case REQUEST_BROADCAST:
+        return &schedule_broadcast;
+    case REQUEST_BARRIER:
+        break;
+    }
+    return &schedule_barrier;
+}
+
+/* Whether the caller has many requests at a time. was is the request of in_flight ago. All ranks
+ * have finished it, so all know how many other requests each of them had under way when it began.
+ * The first of many requests cannot know it; the in_flight requests after one of many count as
+ * such, too. */
+static bool one_of_many(struct vb_coll *coll, const struct request *was)
+{
+    coll->reqs.since_many = was->n_older >= (uint32_t)coll->world ? 0 : coll->reqs.since_many + 1;
+    return coll->reqs.since_many < coll->reqs.n;
+}
+
+/* Each kind of request has one algorithm with mapped windows and one without; only an allreduce has
+ * a choice. */
+static enum vb_algo choose_algo(const struct vb_coll *coll, const struct request *rq, bool many)
+{
+    bool mapped = coll->opts.algo == VB_ALGO_AUTO || coll->opts.algo == VB_ALGO_MAPPED;
+
+    if (rq->kind == REQUEST_ALLREDUCE)
+        return many ? vb_coll_algo_many(coll, rq->n_bytes) : vb_coll_algo(coll, rq->n_bytes);
+    return coll->hosts.all_mapped && mapped ? VB_ALGO_MAPPED : VB_ALGO_EXCHANGE;
+}
+
+/* Whether sleeping peers must be woken as soon as this rank has started. For a small sum they need
+ * not: nobody finishes before this rank has done its share, and then all are woken
+ * (mapped_shares()). */
+static bool is_woken_for(const struct request *rq)
+{
+    return rq->kind != REQUEST_ALLREDUCE || rq->eager || rq->n_bytes > SMALL_BYTES;
+}
+
+/* Fills the head of this rank's own slot, and the vector behind it if it goes along. */
+static void fill_slot(struct vb_coll *coll, const struct request *rq, uint64_t place)
+{
+    struct slot_head *head = head_at(coll->base, own_head_at(coll, rq));
+    const char *data = coll->base + rq->offset;
+    void *payload = head + 1;
+
+    head->what = (uint32_t)rq->kind | (uint32_t)rq->how << 8 | (uint32_t)rq->algo << 16;
+    head->root = (uint32_t)rq->root;
+    head->n_older = rq->seq - coll->reqs.oldest;
+    head->n_bytes = rq->n_bytes;
+    head->place = place;
+    if (rq->direct)
+        return;
+    if (rq->eager && is_narrow(coll) && !rq->mapped)
+        coll_narrow(payload, (const float *)(const void *)data, rq->n_bytes / sizeof(float));
+    else if (rq->eager)
+        memcpy(payload, data, rq->n_bytes);
+    if (!rq->mapped)
+        return;
+    mapped_publish(&head->seq, rq->seq);
+    if (is_woken_for(rq))
+        mapped_wake(coll);
+    else
+        coll->mapped.wake_due = true;
+    if (rq->eager)
+        __builtin_prefetch(head_at(coll->base, own_slot_at(coll, rq->seq + 1)), 1);
+    else
+        __builtin_prefetch(head + 2, 1);
+}
+
+struct waiting {
+    struct vb_coll *coll;
+    struct request *rq;
+    int from;
+    struct straggler *straggler;
+};
+
+static bool is_done(void *arg)
+{
+    struct waiting *w = arg;
+
+    if (w->rq->active)
+        coll_poll(w->coll, w->rq);
+    if (!w->rq->active)
+        return true;
+    w->from = request_waits_for(w->coll, w->rq);
+    straggler_look(w->straggler, w->coll, w->rq, w->from);
+    return w->coll->failed != VB_OK;
+}
+
+static void set_waiting(struct vb_coll *coll, uint32_t value)
+{
+    atomic_store_explicit(&own_of(coll, coll->base)->waiting, value, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst); /* pairs with the fence in mapped_wake() */
+}
+
+/* Aborts the group, so that peers need not wait for their own timeout. */
+static void abort_group(struct vb_coll *coll, const char *what, int from)
+{
+    char why[192];
+
+    if (group_status(coll->group) != VB_OK)
+        return; /* the group has already failed */
+    if (from == NO_RANK)
+        snprintf(why, sizeof(why), "%s took too long", what);
+    else
+        snprintf(why, sizeof(why), "rank %d (%s) did not do its part: %s", from,
+                 vb_group_host(coll->group, from), what);
+    vb_group_abort(coll->group, why);
+}
+
+/* Waits in the group's wait, which sleeps if it takes long and knows which ranks are lost. */
+static vb_status wait_long(struct vb_coll *coll, struct request *rq, struct straggler *straggler)
+{
+    struct waiting w = {coll, rq, NO_RANK, straggler};
+    char what[96];
+    vb_status st;
+
+    if (!coll->hosts.all_mapped && group_try(coll->group, is_done, &w) && !rq->active)
+        return VB_OK;
+    request_describe(coll, rq, what, sizeof(what));
+    if (straggler->begin_ns == 0)
+        straggler_begin(straggler, coll, rq, vb_clock_ns());
+    if (coll->hosts.all_mapped)
+        set_waiting(coll, 1);
+    st = group_wait(coll->group, is_done, &w, what, &w.from);
+    if (coll->hosts.all_mapped)
+        set_waiting(coll, 0);
+    straggler_end(straggler, coll);
+    if (st != VB_OK)
+        abort_group(coll, what, w.from);
+    group_lock(coll->group);
+    if (coll->failed == VB_OK)
+        coll->failed = st;
+    st = rq->active ? coll->failed : VB_OK;
+    group_unlock(coll->group);
+    return st;
+}
+
+/* Only polling reports notes to mapped peers as done. */
+static vb_status reap_notes(struct vb_coll *coll)
+{
+    bool many = false;
+    int r;
+
+    for (r = 0; r < coll->world && coll->hosts.all_mapped; r++)
+        if (coll->ways[r].posted - coll->ways[r].left > coll->n_puts / 2) {
+            coll_reap(coll, &coll->ways[r]);
+            many = true;
+        }
+    return many ? vb_progress(coll->group) : VB_OK;
+}
+
+/* Makes a request of what is wanted. Its arrays stay where they are. */
+static void prepare(struct vb_coll *coll, struct request *rq, const struct request *want,
+                    uint32_t seq)
+{
+    size_t world = (size_t)coll->world;
+    struct request was = *rq;
+
+    *rq = *want;
+    rq->seq = seq;
+    rq->owner = NO_RANK;
+    rq->peers = was.peers;
+    rq->lanes = was.lanes;
+    rq->offsets = was.offsets;
+    rq->lens = was.lens;
+    if (want->offsets != NULL) {
+        memcpy(rq->offsets, want->offsets, world * sizeof(*rq->offsets));
+        memcpy(rq->lens, want->lens, world * sizeof(*rq->lens));
+    }
+    memset(rq->peers, 0, world * sizeof(*rq->peers));
+    rq->algo = choose_algo(coll, rq, one_of_many(coll, &was));
+    rq->schedule = schedule_of(rq);
+    memset(rq->lanes, 0, (rq->algo == VB_ALGO_MAPPED ? 1 : 2 * world + 2) * sizeof(*rq->lanes));
+    rq->schedule->plan(coll, rq);
+}
+
+/* Whether START, with what travels in its slot, is all that this rank sends to a peer at once. */
+static bool is_one_message(const struct request *rq)
+{
+    return rq->kind == REQUEST_BARRIER || (rq->eager && rq->n_bytes < STRAIGHT_BYTES);
+}
+
+/* want describes the request and lies on the caller's stack; its offsets and lens may be the
+ * caller's. */
+static vb_status start(struct vb_coll *coll, const struct request *want, uint64_t place,
+                       struct vb_req *req)
+{
+    uint32_t seq = coll->reqs.seq + 1;
+    struct straggler straggler = {.rank = NO_RANK};
+    struct request *rq = request_at(coll, seq);
+    vb_status st;
+    bool taken, others, hold;
+
+    group_lock(coll->group);
+    st = coll->failed;
+    taken = rq->active;
+    group_unlock(coll->group);
+    if (st == VB_OK)
+        st = reap_notes(coll);
+    if (st == VB_OK && taken)
+        st = wait_long(coll, rq, &straggler); /* the request of in_flight ago */
+    if (st != VB_OK)
+        return st;
+    group_lock(coll->group);
+    *req = (struct vb_req){.seq = seq - coll->reqs.first_seq, .coll = coll};
+    prepare(coll, rq, want, seq);
+    coll->reqs.seq = seq;
+    rq->handle = req;
+    rq->active = true;
+    fill_slot(coll, rq, place);
+    coll->mapped.n_running += rq->mapped;
+    if (!rq->mapped) {
+        /* Small requests that follow each other leave together. The last of them leaves when the
+         * caller waits or tests. With a progress thread they are not held, because the caller may
+         * do neither. */
+        others = coll->reqs.oldest != seq && !group_is_threaded(coll->group) &&
+                 rq->n_bytes < WAITS_BYTES;
+        hold = others || !is_one_message(rq);
+        if (hold)
+            group_hold(coll->group, true);
+        coll_run_request(coll, rq);
+        if (hold)
+            group_hold(coll->group, false);
+        if (hold && !others)
+            group_flush(coll->group);
+    }
+    group_unlock(coll->group);
+    return VB_OK;
+}
+
+static vb_status check_range(const struct vb_coll *coll, const char *what, size_t offset,
+                             size_t len)
+{
+    if (offset > coll->lay.len_bytes || len > coll->lay.len_bytes - offset ||
+        offset % sizeof(float) != 0)
+        return vb_err(
+            VB_ERR_USAGE,
+            "%s of %zu bytes at offset %zu: the data has %zu bytes, and offsets are multiples of 4",
+            what, len, offset, coll->lay.len_bytes);
+    return VB_OK;
+}
+
+static vb_status start_sum(struct vb_coll *coll, enum request_kind kind, size_t offset,
+                           size_t n_elems, enum vb_reduce how, struct vb_req *req)
+{
+    struct request rq = {.kind = kind, .how = how, .offset = offset};
+    vb_status st;
+
+    rq.n_bytes = n_elems < SIZE_MAX / sizeof(float) ? n_elems * sizeof(float) : SIZE_MAX;
+    st = check_range(coll, kind == REQUEST_ALLREDUCE ? "allreduce" : "reduce-scatter", offset,
+                     rq.n_bytes);
+    return st == VB_OK ? start(coll, &rq, offset, req) : st;
+}
+
+vb_status vb_allreduce_start(struct vb_coll *coll, size_t offset_bytes, size_t n_elems,
+                             enum vb_reduce how, struct vb_req *req)
+{
+    return start_sum(coll, REQUEST_ALLREDUCE, offset_bytes, n_elems, how, req);
+}
+
+vb_status vb_reduce_scatter_start(struct vb_coll *coll, size_t offset_bytes, size_t n_elems,
+                                  enum vb_reduce how, struct vb_req *req)
+{
+    return start_sum(coll, REQUEST_REDUCE_SCATTER, offset_bytes, n_elems, how, req);
+}
+
+vb_status vb_allgather_start(struct vb_coll *coll, const size_t *offsets_bytes,
+                             const size_t *lens_bytes, struct vb_req *req)
+{
+    size_t each = (size_t)coll->world * sizeof(size_t);
+    struct request rq = {.kind = REQUEST_ALLGATHER,
+                         .offsets = (size_t *)offsets_bytes, /* copied, never written */
+                         .lens = (size_t *)lens_bytes};
+    uint64_t digest;
+    vb_status st = VB_OK;
+    int r;
+
+    for (r = 0; r < coll->world && st == VB_OK; r++) {
+        st = check_range(coll, "allgather", offsets_bytes[r], lens_bytes[r]);
+        rq.n_bytes += lens_bytes[r];
+    }
+    if (st != VB_OK)
+        return st;
+    digest = (uint64_t)vb_crc32c(0, offsets_bytes, each) << 32 | vb_crc32c(0, lens_bytes, each);
+    return start(coll, &rq, digest, req);
+}
+
+vb_status vb_broadcast_start(struct vb_coll *coll, int root, size_t offset_bytes, size_t len_bytes,
+                             struct vb_req *req)
+{
+    struct request rq = {
+        .kind = REQUEST_BROADCAST, .root = root, .offset = offset_bytes, .n_bytes = len_bytes};
+    vb_status st = check_range(coll, "broadcast", offset_bytes, len_bytes);
+
+    if (st == VB_OK && (root < 0 || root >= coll->world))
+        st = vb_err(VB_ERR_USAGE, "broadcast from rank %d: must be from 0 to %d", root,
+                    coll->world - 1);
+    return st == VB_OK ? start(coll, &rq, offset_bytes, req) : st;
+}
+
+vb_status vb_barrier_start(struct vb_coll *coll, struct vb_req *req)
+{
+    struct request rq = {.kind = REQUEST_BARRIER};
+
+    return start(coll, &rq, 0, req);
+}
+
+static struct request *request_of(struct vb_coll *coll, const struct vb_req *req)
+{
+    return request_at(coll, req->seq + coll->reqs.first_seq);
+}
+
+/* ---- wait ------------------------------------------------------------------------------------ */
+
+/* Reads the flags for a while. Returns true if the request is done. */
+static bool spin(struct vb_coll *coll, struct vb_req *req, struct straggler *straggler)
+{
+    const struct vb_group_opts *opts = group_opts(coll->group);
+    bool crowded = opts->crowded;
+    uint64_t begin = 0, now, for_ns = crowded ? YIELDS_NS : SPIN_NS;
+    unsigned looks = 0;
+    bool done, over;
+
+    if (opts->never_spin)
+        for_ns = 0;
+    for (;;) {
+        group_lock(coll->group);
+        coll_run(coll);
+        done = req->done;
+        over = coll->failed != VB_OK;
+        group_unlock(coll->group);
+        if (done || over)
+            return done;
+        if (++looks % (crowded ? LOOKS_CROWDED : LOOKS) != 0) {
+            vb_cpu_relax();
+            continue;
+        }
+        now = vb_clock_ns();
+        if (begin == 0) {
+            begin = now;
+            straggler_begin(straggler, coll, request_of(coll, req), now);
+        }
+        if (now - begin >= for_ns)
+            return false;
+        if (crowded)
+            sched_yield();
+    }
+}
+
+vb_status vb_wait(struct vb_coll *coll, struct vb_req *req)
+{
+    struct straggler straggler = {.rank = NO_RANK};
+    vb_status st;
+    bool done, mapped;
+
+    group_lock(coll->group);
+    done = req->done;
+    mapped = coll->mapped.n_running > 0;
+    st = done ? req->status : coll->failed;
+    group_unlock(coll->group);
+    if (done || st != VB_OK)
+        return st;
+    if (mapped && spin(coll, req, &straggler)) {
+        straggler_end(&straggler, coll);
+        return VB_OK;
+    }
+    return wait_long(coll, request_of(coll, req), &straggler);
+}
+
+vb_status vb_test(struct vb_coll *coll, struct vb_req *req, bool *done_p)
+{
+    vb_status st;
+
+    st = vb_progress(coll->group);
+    group_lock(coll->group);
+    coll_run(coll);
+    if (st == VB_OK)
+        st = coll->failed;
+    else if (coll->failed == VB_OK)
+        coll->failed = st;
+    *done_p = req->done;
+    group_unlock(coll->group);
+    return st;
+}

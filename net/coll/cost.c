@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Chooses the algorithm of an allreduce: the one that the cost model predicts to be the fastest.
+ *
+ * The model has a few figures, which cost_measure.c measures when the collectives are opened. The
+ * figures of rank 0 are used. Rank 0 predicts the time of all algorithms for sizes in half octaves,
+ * takes the cheapest possible one for each size, and sends the table to all ranks: no rank chooses
+ * alone.
+ */
+#include "net/coll/coll_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const algo_names[VB_ALGOS] = {"auto",  "mapped", "gather",  "exchange", "owner",
+                                                 "chain", "ring",   "halving", "two-level"};
+
+const char *vb_algo_str(enum vb_algo algo)
+{
+    return (int)algo >= 0 && algo < VB_ALGOS ? algo_names[algo] : "none";
+}
+
+bool vb_algo_parse(const char *text, enum vb_algo *algo_p)
+{
+    int i;
+
+    for (i = 0; i < VB_ALGOS; i++)
+        if (strcmp(text, algo_names[i]) == 0) {
+            *algo_p = (enum vb_algo)i;
+            return true;
+        }
+    return false;
+}
+
+const char *coll_cannot(const struct vb_coll *coll, enum vb_algo algo)
+{
+    if (algo == VB_ALGO_MAPPED && !coll->hosts.all_mapped)
+        return "not all ranks share memory";
+    if (algo >= VB_ALGO_RING && coll->opts.order != VB_ORDER_ANY)
+        return "it does not sum in rank order";
+    if (algo == VB_ALGO_OWNER && is_narrow(coll))
+        return "it cannot send results in bfloat16";
+    if (algo >= VB_ALGO_CHAIN && is_narrow(coll))
+        return "it sends partial sums, which must not be rounded to bfloat16";
+    if ((algo == VB_ALGO_CHAIN || algo == VB_ALGO_TWO_LEVEL) && !coll->hosts.contiguous)
+        return "the ranks of a host do not follow each other";
+    return NULL;
+}
+
+bool vb_coll_can(const struct vb_coll *coll, enum vb_algo algo)
+{
+    return coll_cannot(coll, algo) == NULL;
+}
+
+/* A vector that travels with START must fit a slot. */
+static bool fits(const struct vb_coll *coll, enum vb_algo algo, size_t bytes)
+{
+    size_t room = coll->lay.slot_bytes - sizeof(struct slot_head);
+
+    return (algo != VB_ALGO_GATHER && algo != VB_ALGO_OWNER) ||
+           (is_narrow(coll) ? bytes / 2 : bytes) <= room;
+}
+
+/* ---- what each algorithm costs --------------------------------------------------------------- */
+
+static double log2_up(int n)
+{
+    int k = 0;
+
+    while (1 << k < n)
+        k++;
+    return k;
+}
+
+/* One allreduce. n: bytes of float32; wire: bytes as they travel. */
+struct job {
+    double n, wire;
+    double world, others, hosts, local, segs, seg_wire;
+};
+
+static struct job job_of(const struct vb_coll *coll, size_t bytes)
+{
+    struct job j = {.n = (double)bytes, .world = coll->world, .others = coll->world - 1};
+    double seg = (double)coll->lay.seg_bytes < j.n ? (double)coll->lay.seg_bytes : j.n;
+
+    j.wire = is_narrow(coll) ? j.n / 2 : j.n;
+    j.hosts = coll->hosts.n;
+    j.local = j.world / j.hosts;
+    j.segs = bytes > 0 ? (double)segments(coll, bytes) : 1;
+    j.seg_wire = is_narrow(coll) ? seg / 2 : seg;
+    return j;
+}
+
+/* The cost of sending the vector's bytes once. */
+static double bytes_us(const struct cost_model *m, const struct job *j)
+{
+    double beyond = j->wire > (double)NEAR_BYTES ? j->wire - (double)NEAR_BYTES : 0;
+
+    return j->wire * m->byte + beyond * m->far;
+}
+
+static double mapped_us(const struct cost_model *m, const struct job *j)
+{
+    if (j->n <= (double)m->eager_bytes)
+        return m->flag + j->world * j->n * m->sum;
+    return 2 * m->flag + j->n * m->byte_mapped;
+}
+
+/* START to all ranks; one message in each direction; a sum of all vectors. */
+static double gather_us(const struct cost_model *m, const struct job *j)
+{
+    return m->latency + j->others * (m->post + j->wire * m->byte) + j->world * j->n * m->sum;
+}
+
+/* START to all ranks, and all vectors to one rank; a sum; the results back. */
+static double owner_us(const struct cost_model *m, const struct job *j)
+{
+    return 2 * m->latency + j->others * (3 * m->post + 2 * j->wire * m->byte) +
+           j->world * j->n * m->sum;
+}
+
+/* Parts to all ranks, then results to all. The last segment is summed when it has come, and its
+ * result goes back; nothing hides that time. */
+static double shares_us(const struct cost_model *m, const struct job *j, double ranks)
+{
+    double each = j->segs / ranks > 1 ? j->segs / ranks : 1, last = j->wire / ranks;
+
+    if (last > j->seg_wire)
+        last = j->seg_wire;
+    return 2 * m->latency + (1 + 2 * each) * (ranks - 1) * m->post +
+           2 * (ranks - 1) / ranks * bytes_us(m, j) + last * m->byte + j->n * m->sum;
+}
+
+/* Up and down through all hosts. The segments follow each other. */
+static double chain_us(const struct cost_model *m, const struct job *j)
+{
+    double hop = m->latency + m->post + j->seg_wire * m->byte;
+
+    return (j->local > 1 ? 2 * m->latency : 0) + j->others * m->post + 2 * (j->hosts - 1) * hop +
+           (j->hosts > 1 ? 2 * bytes_us(m, j) : 0) + (j->local + 1) * j->n * m->sum +
+           (j->local - 1) * j->n * m->sum;
+}
+
+static double ring_us(const struct cost_model *m, const struct job *j)
+{
+    return j->others * m->post + 2 * j->others * (m->latency + m->post) +
+           2 * j->others / j->world * bytes_us(m, j) + 2 * j->n * m->sum;
+}
+
+static double halving_us(const struct cost_model *m, const struct job *j, int world)
+{
+    double levels = log2_up(world), fold = 0;
+
+    if ((world & (world - 1)) != 0) { /* folded ranks send and receive the whole vector */
+        levels--;
+        fold = 2 * (m->latency + m->post + bytes_us(m, j)) + j->n * m->sum;
+    }
+    return j->others * m->post + fold + 2 * levels * (m->latency + m->post) +
+           2 * j->others / j->world * bytes_us(m, j) + 2 * j->n * m->sum;
+}
+
+static double two_level_us(const struct cost_model *m, const struct job *j)
+{
+    double between = j->hosts > 1 ? shares_us(m, j, j->hosts) : 0;
+
+    return j->others * m->post + between + 2 * m->latency + 2 * j->local * j->n * m->sum;
+}
+
+double vb_coll_predict_us(const struct vb_coll *coll, enum vb_algo algo, size_t bytes)
+{
+    const struct cost_model *m = coll->cost;
+    struct job j = job_of(coll, bytes);
+
+    switch (algo) {
+    case VB_ALGO_AUTO:
+        return vb_coll_predict_us(coll, vb_coll_algo(coll, bytes), bytes);
+    case VB_ALGO_MAPPED:
+        return mapped_us(m, &j);
+    case VB_ALGO_GATHER:
+        return gather_us(m, &j);
+    case VB_ALGO_EXCHANGE:
+        return shares_us(m, &j, j.world);
+    case VB_ALGO_OWNER:
+        return owner_us(m, &j);
+    case VB_ALGO_CHAIN:
+        return chain_us(m, &j);
+    case VB_ALGO_RING:
+        return ring_us(m, &j);
+    case VB_ALGO_HALVING:
+        return halving_us(m, &j, coll->world);
+    case VB_ALGO_TWO_LEVEL:
+        return two_level_us(m, &j);
+    case VB_ALGOS:
+        break;
+    }
+    return 0;
+}
+
+/* ---- the choice ------------------------------------------------------------------------------ */
+
+/* Two classes per octave, from the highest bit and the one below it. */
+static int class_of(size_t bytes)
+{
+    int k = bytes > 0 ? 63 - __builtin_clzll(bytes) : 0;
+
+    k = 2 * k + (k > 0 && (bytes >> (k - 1) & 1) != 0);
+    return k < CLASSES ? k : CLASSES - 1;
+}
+
+static size_t class_bytes(int class)
+{
+    size_t low = (size_t)1 << class / 2;
+
+    return class % 2 == 0 ? low + low / 4 : low + low / 2 + low / 4; /* the middle of the class */
+}
+
+static enum vb_algo look_up(const struct vb_coll *coll, const unsigned char *table, size_t bytes)
+{
+    enum vb_algo algo = coll->opts.algo;
+
+    if (algo == VB_ALGO_AUTO)
+        algo = (enum vb_algo)table[class_of(bytes)];
+    return fits(coll, algo, bytes) ? algo : VB_ALGO_EXCHANGE;
+}
+
+enum vb_algo vb_coll_algo(const struct vb_coll *coll, size_t bytes)
+{
+    return look_up(coll, coll->cost->choice, bytes);
+}
+
+enum vb_algo vb_coll_algo_many(const struct vb_coll *coll, size_t bytes)
+{
+    return look_up(coll, coll->cost->many, bytes);
+}
+
+/* Over shared memory puts do the same copies and flags as the mapped algorithm, and more. So mapped
+ * wins at every size, whatever a measurement that another job has disturbed says. */
+static enum vb_algo cheapest(const struct vb_coll *coll, size_t bytes)
+{
+    enum vb_algo best = VB_ALGO_EXCHANGE;
+    double us, best_us = vb_coll_predict_us(coll, best, bytes);
+    int a;
+
+    if (coll->hosts.all_mapped)
+        return VB_ALGO_MAPPED;
+    for (a = VB_ALGO_MAPPED; a < VB_ALGOS; a++) {
+        us = vb_coll_predict_us(coll, (enum vb_algo)a, bytes);
+        if (vb_coll_can(coll, (enum vb_algo)a) && fits(coll, (enum vb_algo)a, bytes) &&
+            us < best_us) {
+            best = (enum vb_algo)a;
+            best_us = us;
+        }
+    }
+    return best;
+}
+
+/* While other requests are under way, latencies matter little, but bytes and messages do. An owner
+ * sends the bytes of an exchange in a third of its messages, and 2 / world of the bytes of a
+ * gather. Vectors that are copied behind their heads leave many at a time with one system call, so
+ * they stay with gather (docs/performance.md). */
+static enum vb_algo cheapest_of_many(const struct vb_coll *coll, size_t bytes)
+{
+    enum vb_algo best = cheapest(coll, bytes);
+
+    if ((best != VB_ALGO_GATHER && best != VB_ALGO_EXCHANGE) || coll->world < 3 ||
+        bytes < STRAIGHT_BYTES || !fits(coll, VB_ALGO_OWNER, bytes))
+        return best;
+    return vb_coll_can(coll, VB_ALGO_OWNER) ? VB_ALGO_OWNER : best;
+}
+
+vb_status cost_open(struct vb_coll *coll)
+{
+    struct cost_model *m = calloc(1, sizeof(*m));
+    vb_status st;
+    int i;
+
+    if (m == NULL)
+        return vb_err_sys("calloc");
+    coll->cost = m;
+    m->eager_bytes = coll->lay.eager_bytes;
+    st = cost_measure(coll, m);
+    if (st != VB_OK)
+        return st;
+    for (i = 0; i < CLASSES; i++) {
+        m->choice[i] = (unsigned char)cheapest(coll, class_bytes(i));
+        m->many[i] = (unsigned char)cheapest_of_many(coll, class_bytes(i));
+    }
+    st = vb_group_broadcast(coll->group, 0, m, sizeof(*m));
+    coll->lay.eager_bytes = (size_t)m->eager_bytes;
+    coll->reqs.first_seq = coll->reqs.seq;
+    coll->stats.wire_bytes = 0;
+    VB_LOG_DEBUG("links: latency %.2f us, note %.2f us, %.2f GB/s, sum %.2f GB/s, flag %.2f us",
+                 m->latency, m->post, 1e-3 / m->byte, 1e-3 / m->sum, m->flag);
+    return st;
+}
+
+void cost_close(struct vb_coll *coll)
+{
+    free(coll->cost);
+}

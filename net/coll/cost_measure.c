@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Measures the figures of the cost model (cost.c) when the collectives are opened. All ranks
+ * measure at the same time, so that they disturb each other as they will later:
+ *
+ *   latency      a request of puts that has nothing to do: a barrier
+ *   byte         the cost of sending a byte while one is received: every rank sends segments to the
+ *                next rank and receives as many from the previous one
+ *   post         the same with bare notes
+ *   sum          the cost of adding a byte of a source
+ *   far          the extra cost of a byte of a vector that does not fit caches, over a fast link
+ *   flag         a mapped allreduce of one element
+ *   byte_mapped  the cost of a byte in a mapped allreduce of many elements
+ *
+ * Between ranks that are not mapped, latency and byte are then fitted to the times of two
+ * allreduces, a small one and a large one. "The next rank" is on another host if there are several
+ * hosts.
+ */
+#include "net/coll/coll_priv.h"
+
+#define ROUNDS 32 /* repetitions of a measurement */
+#define BULKS 3
+#define MAPPED_BYTES ((size_t)256 * 1024)
+#define SUM_BYTES ((size_t)64 * 1024)
+#define FIT_BYTES ((size_t)512 * 1024) /* length of an allreduce that the model is fitted to */
+#define FIT_SMALL 8                    /* small allreduces in a batch */
+#define FIT_LARGE 2                    /* large allreduces in a batch */
+#define FAR_BYTES ((size_t)4 << 20)    /* length of a vector that does not fit caches */
+#define FAR_US 5000 /* such a vector is only tried if the model predicts less time than this */
+
+/* ---- the link -------------------------------------------------------------------------------- */
+
+/* A wait for notes of the previous rank, and until our own puts have left. */
+struct probe {
+    struct vb_coll *coll;
+    uint32_t want;
+    struct way *to;
+};
+
+static bool probe_came(void *arg)
+{
+    struct probe *p = arg;
+
+    coll_reap(p->coll, p->to);
+    return (int32_t)(p->coll->probes.came - p->want) >= 0 && p->to->left == p->to->posted;
+}
+
+/* Every rank sends n notes of len bytes and receives as many. The ring is not in use otherwise. */
+static vb_status exchange_notes(struct vb_coll *coll, uint32_t n, size_t len, double *us_p)
+{
+    int d =
+        coll->hosts.n > 1 ? coll->hosts.leaders[1] : 1; /* distance to a rank on the next host */
+    int to = peer_after(coll, d);
+    struct probe p = {coll, coll->probes.wanted += n, &coll->ways[to]};
+    int from = (coll->rank + coll->world - d) % coll->world;
+    uint64_t begin = vb_clock_ns();
+    vb_status st = VB_OK;
+    uint32_t k;
+
+    for (k = 0; k < n && st == VB_OK; k++)
+        while (st == VB_OK && !coll_probe(coll, to, k, len))
+            st = coll->failed != VB_OK ? coll->failed : vb_progress(coll->group);
+    if (st == VB_OK)
+        st = group_wait(coll->group, probe_came, &p, "measuring the links", &from);
+    *us_p = (double)(vb_clock_ns() - begin) / 1e3;
+    return st;
+}
+
+/* Returns the lower quartile, or the minimum of fewer than four, because other jobs may take the
+ * cpu. */
+static double typical(double *us, int n)
+{
+    vb_sort(us, (size_t)n);
+    return us[n / 4];
+}
+
+/* Waits for a request unless its start has failed. */
+static vb_status wait_if_started(struct vb_coll *coll, vb_status started, struct vb_req *req,
+                                 uint64_t begin, double *us_p)
+{
+    vb_status st = started == VB_OK ? vb_wait(coll, req) : started;
+
+    *us_p = (double)(vb_clock_ns() - begin) / 1e3;
+    return st;
+}
+
+/* Uses barriers by puts, even if there are flags. */
+static vb_status measure_latency(struct vb_coll *coll, struct cost_model *m)
+{
+    enum vb_algo was = coll->opts.algo;
+    vb_status st = VB_OK;
+    struct vb_req req;
+    double us[ROUNDS];
+    uint64_t begin;
+    int i;
+
+    coll->opts.algo = VB_ALGO_EXCHANGE;
+    for (i = 0; i < ROUNDS && st == VB_OK; i++) {
+        begin = vb_clock_ns();
+        st = wait_if_started(coll, vb_barrier_start(coll, &req), &req, begin, &us[i]);
+    }
+    coll->opts.algo = was;
+    if (st == VB_OK)
+        m->latency = typical(us, ROUNDS);
+    return st;
+}
+
+static vb_status measure_link(struct vb_coll *coll, struct cost_model *m)
+{
+    double batch[BULKS], bulk[BULKS];
+    vb_status st;
+    int i;
+
+    st = measure_latency(coll, m);
+    for (i = 0; i < BULKS && st == VB_OK; i++)
+        st = exchange_notes(coll, RING_SLOTS, 0, &batch[i]);
+    for (i = 0; i < BULKS && st == VB_OK; i++)
+        st = exchange_notes(coll, RING_SLOTS, coll->lay.seg_bytes, &bulk[i]);
+    if (st != VB_OK)
+        return st;
+    m->post = typical(batch, BULKS) / RING_SLOTS;
+    m->latency -= (coll->world - 1) * m->post;
+    if (m->latency < m->post)
+        m->latency = m->post;
+    m->byte = (typical(bulk, BULKS) / RING_SLOTS - m->post) / (double)coll->lay.seg_bytes;
+    m->byte = m->byte > 1e-6 ? m->byte : 1e-6; /* no link reaches 1 TB/s */
+    return VB_OK;
+}
+
+/* ---- sums and whole operations --------------------------------------------------------------- */
+
+/* Sums in the ring for segments from this rank to itself: its pages exist and no peer writes to it.
+ * The rings of peers are not free, because a peer that has finished measuring may already send. */
+static void measure_sum(struct vb_coll *coll, struct cost_model *m)
+{
+    size_t room = RING_SLOTS * ring_slot_bytes(coll),
+           half = room / 2 < SUM_BYTES ? room / 2 : SUM_BYTES;
+    float *a = (float *)(void *)(coll->base + ring_at(coll, 0, coll->rank, 0));
+    struct source s[2] = {{a, SOURCE_F32}, {a + half / sizeof(float), SOURCE_F32}};
+    struct finish plain = {.scale = 1.0f};
+    double us[BULKS];
+    uint64_t begin;
+    int i;
+
+    for (i = 0; i < BULKS; i++) {
+        begin = vb_clock_ns();
+        coll_sum(a, NULL, 0, s, 2, half / sizeof(float), &plain);
+        us[i] = (double)(vb_clock_ns() - begin) / 1e3;
+    }
+    m->sum = typical(us, BULKS) / (2 * (double)half);
+}
+
+/* Times n batches of each allreduces, one after another. The data is still zero, and so are the
+ * sums. */
+static vb_status time_requests(struct vb_coll *coll, enum vb_algo algo, size_t n_elems, int n,
+                               int each, double *us_p)
+{
+    enum vb_algo was = coll->opts.algo;
+    double us[ROUNDS] = {0};
+    struct vb_req req;
+    vb_status st = VB_OK;
+    uint64_t begin;
+    int i, k;
+
+    coll->opts.algo = algo;
+    for (i = 0; i < n && st == VB_OK; i++) {
+        begin = vb_clock_ns();
+        for (k = 0; k < each && st == VB_OK; k++)
+            st = wait_if_started(coll, vb_allreduce_start(coll, 0, n_elems, VB_REDUCE_SUM, &req),
+                                 &req, begin, &us[i]);
+        us[i] /= each;
+    }
+    coll->opts.algo = was;
+    *us_p = typical(us, i);
+    return st;
+}
+
+/* If ranks share cores, they also wait for their turn on a core, which a measurement of one link
+ * does not show. So this times two allreduces as they will be used, several one after another, and
+ * sets latency and byte so that the model predicts these times. */
+static vb_status fit_near(struct vb_coll *coll, struct cost_model *m)
+{
+    size_t bytes = coll->lay.len_bytes < FIT_BYTES ? coll->lay.len_bytes : FIT_BYTES;
+    double us, rest;
+    vb_status st;
+
+    if (coll->hosts.all_mapped || bytes < sizeof(float))
+        return VB_OK;
+    st = time_requests(coll, VB_ALGO_GATHER, 1, ROUNDS / FIT_SMALL, FIT_SMALL, &us);
+    if (st != VB_OK)
+        return st;
+    rest = vb_coll_predict_us(coll, VB_ALGO_GATHER, sizeof(float)) - m->latency;
+    m->latency = us - rest > m->post ? us - rest : m->post;
+    if (bytes < FIT_BYTES)
+        return VB_OK; /* too short for a reliable time */
+    st = time_requests(coll, VB_ALGO_EXCHANGE, bytes / sizeof(float), BULKS, FIT_LARGE, &us);
+    if (st != VB_OK)
+        return st;
+    m->byte = 0; /* the prediction is linear in byte: two points determine it */
+    rest = vb_coll_predict_us(coll, VB_ALGO_EXCHANGE, bytes);
+    m->byte = 1;
+    m->byte = (us - rest) / (vb_coll_predict_us(coll, VB_ALGO_EXCHANGE, bytes) - rest);
+    m->byte = m->byte > 1e-6 ? m->byte : 1e-6;
+    return VB_OK;
+}
+
+/* Segments of a small vector stay in caches, those of a large one do not. That matters over a fast
+ * link. Over a slow link it does not, and a large vector would take too long to try. Rank 0
+ * decides. */
+static vb_status fit_far(struct vb_coll *coll, struct cost_model *m)
+{
+    double us, rest = vb_coll_predict_us(coll, VB_ALGO_EXCHANGE, FAR_BYTES);
+    uint32_t fast = rest < FAR_US;
+    vb_status st;
+
+    if (coll->hosts.all_mapped || coll->lay.len_bytes < FAR_BYTES)
+        return VB_OK;
+    st = vb_group_broadcast(coll->group, 0, &fast, sizeof(fast));
+    if (st != VB_OK || !fast)
+        return st;
+    st = time_requests(coll, VB_ALGO_EXCHANGE, FAR_BYTES / sizeof(float), BULKS, 1, &us);
+    if (st != VB_OK)
+        return st;
+    m->far = 1; /* the prediction is linear in far, too */
+    m->far = (us - rest) / (vb_coll_predict_us(coll, VB_ALGO_EXCHANGE, FAR_BYTES) - rest);
+    m->far = m->far > 0 ? m->far : 0;
+    return VB_OK;
+}
+
+/* A flag is never slower than a note, even if other load disturbed its measurement. */
+static vb_status measure_mapped(struct vb_coll *coll, struct cost_model *m)
+{
+    size_t n =
+        (coll->lay.len_bytes < MAPPED_BYTES ? coll->lay.len_bytes : MAPPED_BYTES) / sizeof(float);
+    vb_status st;
+    double us;
+
+    if (!coll->hosts.all_mapped || n == 0)
+        return VB_OK;
+    st = time_requests(coll, VB_ALGO_MAPPED, 1, ROUNDS, 1, &m->flag);
+    if (st == VB_OK)
+        st = time_requests(coll, VB_ALGO_MAPPED, n, BULKS, 1, &us);
+    if (st != VB_OK)
+        return st;
+    if (coll->world > 1 && m->flag > m->latency)
+        m->flag = m->latency;
+    m->byte_mapped = (us - 2 * m->flag) / (double)(n * sizeof(float));
+    if (m->byte_mapped < 1e-6)
+        m->byte_mapped = 1e-6;
+    return VB_OK;
+}
+
+vb_status cost_measure(struct vb_coll *coll, struct cost_model *m)
+{
+    vb_status st = VB_OK;
+
+    measure_sum(coll, m);
+    if (coll->world > 1)
+        st = measure_link(coll, m);
+    if (st == VB_OK && coll->world > 1)
+        st = fit_near(coll, m);
+    if (st == VB_OK && coll->world > 1)
+        st = fit_far(coll, m);
+    return st == VB_OK ? measure_mapped(coll, m) : st;
+}

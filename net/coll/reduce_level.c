@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Calls the sums compiled for the best instructions that this CPU has.
+ */
+#include "net/coll/reduce.h"
+
+static const struct reduce_level *const levels[] = {
+    [VB_CPU_BASE] = &reduce_level,
+#if defined(__x86_64__)
+    [VB_CPU_V3] = &reduce_level_v3,
+    [VB_CPU_V4] = &reduce_level_v4,
+#endif
+};
+
+void coll_sum(float *dst, float *const *also, int n_also, const struct source *s, int n_s,
+              size_t n_elems, const struct finish *finish)
+{
+    levels[vb_cpu_level()]->sum(dst, also, n_also, s, n_s, n_elems, finish);
+}
+
+void coll_narrow(uint16_t *dst, const float *src, size_t n_elems)
+{
+    levels[vb_cpu_level()]->narrow(dst, src, n_elems);
+}
+
+void coll_widen(float *dst, const uint16_t *src, size_t n_elems)
+{
+    levels[vb_cpu_level()]->widen(dst, src, n_elems);
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Stragglers: how long this rank waited for other ranks to start a collective. The time after all
+ * have started is transfer.
+ *
+ * On mapped windows a rank does its own share and then has nothing to do. The time until the others
+ * have done theirs counts as waiting, too.
+ */
+#include "net/coll/coll_priv.h"
+
+/* Charges the time since the last call to the rank that was waited for. */
+static void settle(struct straggler *straggler, struct vb_coll *coll)
+{
+    uint64_t now_ns = vb_clock_ns(), ns = now_ns - straggler->begin_ns;
+    uint64_t summed = coll->stats.summed_ns - straggler->summed_ns;
+
+    if (straggler->rank != NO_RANK)
+        group_wait_add(coll->group, straggler->rank, ns > summed ? ns - summed : 0);
+    straggler->begin_ns = now_ns;
+    straggler->summed_ns = coll->stats.summed_ns;
+}
+
+/* Returns the straggler of a request that waits for rank from. Once all ranks have begun to send,
+ * the rest is transfer, unless windows are mapped. The head of a vector that is sent whole comes
+ * before the vector, with a note of its own. */
+static int straggler_of(struct vb_coll *coll, struct request *rq, int from)
+{
+    int r;
+
+    if (rq->mapped)
+        return from;
+    for (r = 0; r < coll->world; r++)
+        if (r != coll->rank && !request_started_by(coll, rq, r, r + 1) &&
+            arrivals_of(coll, rq->seq, r)->n[STREAM_PART] == 0)
+            return r;
+    return NO_RANK;
+}
+
+void straggler_begin(struct straggler *straggler, struct vb_coll *coll, struct request *rq,
+                     uint64_t now_ns)
+{
+    group_lock(coll->group);
+    straggler->begin_ns = now_ns;
+    straggler->summed_ns = coll->stats.summed_ns;
+    straggler->rank = rq->active ? straggler_of(coll, rq, request_waits_for(coll, rq)) : NO_RANK;
+    group_unlock(coll->group);
+}
+
+void straggler_look(struct straggler *straggler, struct vb_coll *coll, struct request *rq, int from)
+{
+    int rank = straggler_of(coll, rq, from);
+
+    if (rank == straggler->rank)
+        return;
+    settle(straggler, coll);
+    straggler->rank = rank;
+}
+
+void straggler_end(struct straggler *straggler, struct vb_coll *coll)
+{
+    if (straggler->begin_ns == 0 || straggler->rank == NO_RANK)
+        return;
+    group_lock(coll->group);
+    settle(straggler, coll);
+    group_unlock(coll->group);
+}

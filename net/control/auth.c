@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: MIT */
+#include "net/control/auth.h"
+
+#include <sodium.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+_Static_assert(crypto_auth_KEYBYTES == AUTH_KEY_BYTES, "keys");
+_Static_assert(crypto_auth_BYTES == WIRE_PROOF, "proofs");
+_Static_assert(crypto_secretbox_KEYBYTES == AUTH_KEY_BYTES, "session keys");
+_Static_assert(crypto_secretbox_NONCEBYTES + crypto_secretbox_MACBYTES + AUTH_KEY_BYTES ==
+                   AUTH_SEALED_BYTES,
+               "sealed keys");
+
+vb_status auth_init(void)
+{
+    if (sodium_init() < 0)
+        return vb_err(VB_ERR_UNSUPPORTED, "libsodium found no source of random numbers");
+    return VB_OK;
+}
+
+const char *vb_net_crypto_library(void)
+{
+    return "libsodium " SODIUM_VERSION_STRING;
+}
+
+void auth_random(void *out, size_t len_bytes)
+{
+    randombytes_buf(out, len_bytes);
+}
+
+void auth_wipe(void *secret, size_t len_bytes)
+{
+    sodium_memzero(secret, len_bytes);
+}
+
+void auth_code(const unsigned char key[AUTH_KEY_BYTES], const char label[16], const void *message,
+               size_t len_bytes, unsigned char code[WIRE_PROOF])
+{
+    unsigned char labelled[16 + AUTH_MESSAGE_MAX];
+
+    VB_ASSERT(len_bytes <= AUTH_MESSAGE_MAX);
+    memcpy(labelled, label, 16);
+    if (len_bytes > 0)
+        memcpy(labelled + 16, message, len_bytes);
+    crypto_auth(code, labelled, 16 + len_bytes, key);
+}
+
+/* The code of a label and the handshake. While the server makes its proof, the answer does not have
+ * it yet: answer_len then leaves it out. */
+static void authenticate(const unsigned char key[AUTH_KEY_BYTES], const char label[16],
+                         const unsigned char call[WIRE_CALL_BYTES], const unsigned char *answer,
+                         size_t answer_len, unsigned char out[WIRE_PROOF])
+{
+    unsigned char message[WIRE_CALL_BYTES + WIRE_ANSWER_BYTES];
+
+    memcpy(message, call, WIRE_CALL_BYTES);
+    memcpy(message + WIRE_CALL_BYTES, answer, answer_len);
+    auth_code(key, label, message, WIRE_CALL_BYTES + answer_len, out);
+}
+
+void auth_prove_server(const unsigned char key[AUTH_KEY_BYTES],
+                       const unsigned char call[WIRE_CALL_BYTES],
+                       const unsigned char answer[WIRE_ANSWER_BYTES],
+                       unsigned char proof[WIRE_PROOF])
+{
+    authenticate(key, "verbena server 1", call, answer, WIRE_ANSWER_BYTES - WIRE_PROOF, proof);
+}
+
+void auth_prove_client(const unsigned char key[AUTH_KEY_BYTES],
+                       const unsigned char call[WIRE_CALL_BYTES],
+                       const unsigned char answer[WIRE_ANSWER_BYTES],
+                       unsigned char proof[WIRE_PROOF])
+{
+    authenticate(key, "verbena client 1", call, answer, WIRE_ANSWER_BYTES, proof);
+}
+
+void auth_session(const unsigned char key[AUTH_KEY_BYTES],
+                  const unsigned char call[WIRE_CALL_BYTES],
+                  const unsigned char answer[WIRE_ANSWER_BYTES],
+                  unsigned char session[AUTH_KEY_BYTES])
+{
+    authenticate(key, "verbena session1", call, answer, WIRE_ANSWER_BYTES, session);
+}
+
+bool auth_equal(const unsigned char a[WIRE_PROOF], const unsigned char b[WIRE_PROOF])
+{
+    return sodium_memcmp(a, b, WIRE_PROOF) == 0;
+}
+
+void auth_seal(const unsigned char session[AUTH_KEY_BYTES], const unsigned char key[AUTH_KEY_BYTES],
+               unsigned char sealed[AUTH_SEALED_BYTES])
+{
+    randombytes_buf(sealed, crypto_secretbox_NONCEBYTES);
+    crypto_secretbox_easy(sealed + crypto_secretbox_NONCEBYTES, key, AUTH_KEY_BYTES, sealed,
+                          session);
+}
+
+bool auth_unseal(const unsigned char session[AUTH_KEY_BYTES],
+                 const unsigned char sealed[AUTH_SEALED_BYTES], unsigned char key[AUTH_KEY_BYTES])
+{
+    return crypto_secretbox_open_easy(key, sealed + crypto_secretbox_NONCEBYTES,
+                                      AUTH_SEALED_BYTES - crypto_secretbox_NONCEBYTES, sealed,
+                                      session) == 0;
+}
+
+/* ---- secrets and digests --------------------------------------------------------------------- */
+
+vb_status vb_secret_make(unsigned char secret[VB_SECRET_BYTES])
+{
+    vb_status st = auth_init();
+
+    if (st == VB_OK)
+        auth_random(secret, VB_SECRET_BYTES);
+    return st;
+}
+
+vb_status vb_secret_derive(const unsigned char secret[VB_SECRET_BYTES], const char label[16],
+                           const char *text, unsigned char derived[VB_SECRET_BYTES])
+{
+    vb_status st = auth_init();
+
+    if (st == VB_OK)
+        auth_code(secret, label, text, strlen(text), derived);
+    return st;
+}
+
+static bool hex_secret(const char *text, unsigned char secret[VB_SECRET_BYTES])
+{
+    size_t len = strcspn(text, "\r\n"), n = 0;
+
+    return len == 2 * VB_SECRET_BYTES && text[len + strspn(text + len, "\r\n")] == '\0' &&
+           sodium_hex2bin(secret, VB_SECRET_BYTES, text, len, NULL, &n, NULL) == 0 &&
+           n == VB_SECRET_BYTES;
+}
+
+vb_status vb_secret_parse(const char *text, unsigned char secret[VB_SECRET_BYTES])
+{
+    if (!hex_secret(text, secret))
+        return vb_err(VB_ERR_USAGE, "the secret must be %d hexadecimal digits",
+                      2 * VB_SECRET_BYTES);
+    return VB_OK;
+}
+
+/* Whoever can read the secret can join the job and write to its memory. */
+static vb_status check_secret_file(int fd, const char *path)
+{
+    struct stat sb;
+
+    if (fstat(fd, &sb) != 0)
+        return vb_err_sys("stat %s", path);
+    if (!S_ISREG(sb.st_mode))
+        return vb_err(VB_ERR_INPUT, "%s is not a file", path);
+    if (sb.st_uid != geteuid() && geteuid() != 0)
+        return vb_err(VB_ERR_ACCESS, "%s belongs to another user", path);
+    if ((sb.st_mode & 0077) != 0)
+        return vb_err(VB_ERR_ACCESS, "other users may read %s (mode %03o); fix: chmod 600 %s", path,
+                      (unsigned)(sb.st_mode & 0777), path);
+    return VB_OK;
+}
+
+/* The file has the bytes themselves or their hexadecimal digits. */
+static vb_status take_secret(int fd, const char *path, unsigned char secret[VB_SECRET_BYTES])
+{
+    char text[2 * VB_SECRET_BYTES + 8] = "";
+    ssize_t n;
+
+    n = read(fd, text, sizeof(text) - 1);
+    if (n < 0)
+        return vb_err_sys("read %s", path);
+    if (n == VB_SECRET_BYTES) {
+        memcpy(secret, text, VB_SECRET_BYTES);
+        auth_wipe(text, sizeof(text));
+        return VB_OK;
+    }
+    text[n] = '\0';
+    if (!hex_secret(text, secret))
+        return vb_err(VB_ERR_INPUT,
+                      "%s has no secret: expected %d bytes, or twice as many hexadecimal digits",
+                      path, VB_SECRET_BYTES);
+    auth_wipe(text, sizeof(text));
+    return VB_OK;
+}
+
+vb_status vb_secret_read(const char *path, unsigned char secret[VB_SECRET_BYTES])
+{
+    vb_status st;
+    int fd;
+
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return vb_err_sys("open %s", path);
+    st = check_secret_file(fd, path);
+    if (st == VB_OK)
+        st = take_secret(fd, path, secret);
+    close(fd);
+    return st;
+}
+
+void vb_sha256(const void *data, size_t len_bytes, char hex[65])
+{
+    unsigned char hash[crypto_hash_sha256_BYTES];
+
+    crypto_hash_sha256(hash, data, len_bytes);
+    sodium_bin2hex(hex, 65, hash, sizeof(hash));
+}

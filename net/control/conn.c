@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * One control connection: receives and sends frames without blocking. All functions run under the
+ * lock.
+ */
+#include "net/control/control_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define OUT_MAX (4u << 20) /* a peer that leaves this many bytes unread is stuck */
+#define BLOBS_MAX 8        /* exchanges by which a peer may be ahead */
+
+void conn_init(struct conn *conn)
+{
+    memset(conn, 0, sizeof(*conn));
+    conn->fd = -1;
+    conn->data.fd = -1;
+}
+
+static void free_blobs(struct blob *blob)
+{
+    struct blob *next;
+
+    for (; blob != NULL; blob = next) {
+        next = blob->next;
+        free(blob);
+    }
+}
+
+void conn_fini(struct conn *conn)
+{
+    if (conn->fd >= 0)
+        close(conn->fd);
+    if (conn->data.fd >= 0)
+        close(conn->data.fd);
+    free_blobs(conn->blobs.first);
+    free_blobs(conn->join.offers.first);
+    free(conn->in.payload);
+    free(conn->out.bytes);
+    auth_wipe(conn->session, sizeof(conn->session));
+    auth_wipe(conn->data.one_time, sizeof(conn->data.one_time));
+    conn_init(conn);
+}
+
+void conn_up(struct control *c, int rank, int fd, const unsigned char session[AUTH_KEY_BYTES])
+{
+    struct conn *conn = &c->conns[rank];
+
+    conn->fd = fd;
+    conn->slot = SLOT_TAKEN;
+    conn->beat.heard_ns = vb_clock_ns();
+    memcpy(conn->session, session, AUTH_KEY_BYTES);
+    pthread_cond_broadcast(&c->changed);
+}
+
+void conn_lose(struct control *c, int rank, const char *why)
+{
+    struct conn *conn = &c->conns[rank];
+
+    if (c->opts.elastic) {
+        membership_end(c, rank, why);
+        return;
+    }
+    if (conn->fd >= 0) {
+        close(conn->fd);
+        conn->fd = -1;
+    }
+    if (conn->end.left || conn->end.lost || c->stopping)
+        return;
+    conn->end.lost = true;
+    control_fail(c, VB_ERR_PEER, "rank %d (%s) is lost: %s", rank, control_host(c, rank), why);
+}
+
+/* ---- out ------------------------------------------------------------------------------------- */
+
+void conn_flush(struct control *c, int rank)
+{
+    struct conn *conn = &c->conns[rank];
+    ssize_t n;
+
+    while (conn->fd >= 0 && conn->out.len > 0) {
+        n = send(conn->fd, conn->out.bytes, conn->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return;
+        if (n < 0) {
+            /* The peer is gone. What it sent before may still be unread, so conn_read() finds
+             * the end. */
+            conn->out.len = 0;
+            return;
+        }
+        conn->out.len -= (size_t)n;
+        memmove(conn->out.bytes, conn->out.bytes + n, conn->out.len);
+    }
+}
+
+static bool out_grow(struct conn *conn, size_t more)
+{
+    size_t room = conn->out.room > 0 ? conn->out.room : 4096;
+    unsigned char *out;
+
+    while (room < conn->out.len + more)
+        room *= 2;
+    if (room > OUT_MAX)
+        return false;
+    if (room == conn->out.room)
+        return true;
+    out = realloc(conn->out.bytes, room);
+    if (out == NULL)
+        return false;
+    conn->out.bytes = out;
+    conn->out.room = room;
+    return true;
+}
+
+vb_status conn_send(struct control *c, int rank, uint16_t type, const void *payload,
+                    size_t len_bytes)
+{
+    struct conn *conn = &c->conns[rank];
+
+    if (conn->fd < 0)
+        return VB_ERR_PEER;
+    if (!out_grow(conn, WIRE_FRAME_HEAD + len_bytes)) {
+        conn_lose(c, rank, "it does not read what is sent to it");
+        return VB_ERR_PEER;
+    }
+    wire_frame_encode((uint32_t)len_bytes, type, conn->out.bytes + conn->out.len);
+    if (len_bytes > 0)
+        memcpy(conn->out.bytes + conn->out.len + WIRE_FRAME_HEAD, payload, len_bytes);
+    conn->out.len += WIRE_FRAME_HEAD + len_bytes;
+    conn_flush(c, rank);
+    return VB_OK;
+}
+
+/* ---- in -------------------------------------------------------------------------------------- */
+
+bool conn_keep_blob(const struct conn *conn, struct blob_list *list, int max)
+{
+    struct blob **at = &list->first, *blob;
+
+    if (list->n == max)
+        return false;
+    blob = malloc(sizeof(*blob) + conn->in.len);
+    if (blob == NULL)
+        return false;
+    blob->next = NULL;
+    blob->tag = wire_u32_decode(conn->in.payload);
+    blob->len_bytes = conn->in.len - 4;
+    memcpy(blob->bytes, conn->in.payload + 4, blob->len_bytes);
+    while (*at != NULL)
+        at = &(*at)->next;
+    *at = blob;
+    list->n++;
+    return true;
+}
+
+static bool take_info(struct control *c, int rank)
+{
+    struct conn *conn = &c->conns[rank];
+
+    if (c->opts.rank != 0 || conn->has_info || !wire_info_decode(conn->in.payload, &conn->info) ||
+        conn->info.rank != (uint32_t)rank)
+        return false;
+    conn->has_info = true;
+    if (c->opts.elastic && rank == c->joining)
+        membership_info_came(c, rank);
+    return true;
+}
+
+static bool take_table(struct control *c, int rank)
+{
+    struct conn *conn = &c->conns[rank];
+
+    if (rank != 0 || c->table != NULL || c->opts.epoch != GROUP_EPOCH)
+        return false;
+    c->table = conn->in.payload;
+    c->table_len = conn->in.len;
+    conn->in.payload = NULL;
+    return true;
+}
+
+void conn_text(const struct conn *conn, char *out, size_t size)
+{
+    size_t i, n = conn->in.len < size - 1 ? conn->in.len : size - 1;
+
+    for (i = 0; i < n; i++)
+        out[i] =
+            (char)(conn->in.payload[i] >= ' ' && conn->in.payload[i] <= '~' ? conn->in.payload[i]
+                                                                            : '?');
+    out[n] = '\0';
+}
+
+static void take_abort(struct control *c, int rank)
+{
+    struct conn *conn = &c->conns[rank];
+    char why[200], gone[CONTROL_WHY];
+
+    conn_text(conn, why, sizeof(why));
+    if (c->opts.elastic) {
+        snprintf(gone, sizeof(gone), "it gave up: %.180s", why);
+        conn->end.inactive = true;
+        conn_lose(c, rank, gone);
+        return;
+    }
+    conn->end.left = true;
+    control_fail(c, VB_ERR_PEER, "rank %d (%s) gave up: %s", rank, control_host(c, rank), why);
+}
+
+/* Handles a complete frame. False: the frame does not follow the protocol. */
+static bool take_frame(struct control *c, int rank)
+{
+    struct conn *conn = &c->conns[rank];
+
+    switch (conn->in.type) {
+    case WIRE_INFO:
+        return take_info(c, rank);
+    case WIRE_TABLE:
+        return take_table(c, rank);
+    case WIRE_BEAT:
+        conn->beat.step = wire_u64_decode(conn->in.payload);
+        return true;
+    case WIRE_KEY:
+        memcpy(conn->data.sealed, conn->in.payload, AUTH_SEALED_BYTES);
+        conn->data.has_key = true;
+        return true;
+    case WIRE_BLOB:
+        return conn_keep_blob(conn, &conn->blobs, BLOBS_MAX);
+    case WIRE_ABORT:
+        take_abort(c, rank);
+        return true;
+    case WIRE_BYE:
+        conn->end.left = true;
+        conn->end.left_ns = vb_clock_ns();
+        if (c->opts.elastic)
+            membership_leave(c, rank);
+        return true;
+    default:
+        return c->opts.elastic && membership_frame(c, rank);
+    }
+}
+
+/* Makes room for the payload that the received head announces. */
+static bool begin_payload(struct control *c, struct conn *conn)
+{
+    if (!wire_frame_decode(conn->in.head, c->opts.world, &conn->in.len, &conn->in.type))
+        return false;
+    conn->in.have = 0;
+    if (conn->in.room >= conn->in.len && conn->in.payload != NULL)
+        return true; /* so heartbeats allocate nothing */
+    free(conn->in.payload);
+    conn->in.room = conn->in.len > 64 ? conn->in.len : 64;
+    conn->in.payload = malloc(conn->in.room);
+    return conn->in.payload != NULL;
+}
+
+/* Reads once. Returns 1 if it got further, 0 if there was nothing to read, and -1 if the connection
+ * is broken or closed; why_p then says which. */
+static int read_some(struct control *c, struct conn *conn, const char **why_p)
+{
+    bool in_head = conn->in.head_have < WIRE_FRAME_HEAD;
+    unsigned char *to =
+        in_head ? conn->in.head + conn->in.head_have : conn->in.payload + conn->in.have;
+    size_t want = in_head ? WIRE_FRAME_HEAD - conn->in.head_have : conn->in.len - conn->in.have;
+    ssize_t n = want > 0 ? recv(conn->fd, to, want, MSG_DONTWAIT) : 0;
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return 0;
+    if (n < 0 || (n == 0 && want > 0)) {
+        conn->end.inactive = n == 0;
+        *why_p = n == 0 ? "its connection closed" : "its connection failed";
+        return -1;
+    }
+    if (!in_head) {
+        conn->in.have += (uint32_t)n;
+        return 1;
+    }
+    conn->in.head_have += (size_t)n;
+    if (conn->in.head_have == WIRE_FRAME_HEAD && !begin_payload(c, conn)) {
+        *why_p = "it sent an invalid frame";
+        return -1;
+    }
+    return 1;
+}
+
+void conn_read(struct control *c, int rank)
+{
+    struct conn *conn = &c->conns[rank];
+    const char *why = NULL;
+    int rc = 1;
+
+    while (conn->fd >= 0 && rc > 0) {
+        rc = read_some(c, conn, &why);
+        if (rc > 0)
+            conn->beat.heard_ns = vb_clock_ns();
+        if (rc > 0 && conn->in.head_have == WIRE_FRAME_HEAD && conn->in.have == conn->in.len) {
+            conn->in.head_have = 0;
+            if (!take_frame(c, rank)) {
+                why = "it sent a frame out of order";
+                rc = -1;
+            }
+        }
+    }
+    if (rc < 0)
+        conn_lose(c, rank, why);
+    pthread_cond_broadcast(&c->changed);
+}

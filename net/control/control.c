@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The thread of the control plane, and the functions that the group calls.
+ *
+ * Only the thread waits for control sockets. The group's calls change the state under the lock,
+ * send as much as the socket accepts, and wait for `changed`.
+ */
+#include "net/control/control_priv.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MS_NS 1000000ull
+#define GOODBYE_NS (500 * MS_NS)
+
+/* ---- failure --------------------------------------------------------------------------------- */
+
+const char *control_host(struct control *c, int rank)
+{
+    return c->conns[rank].info.host[0] != '\0' ? c->conns[rank].info.host : "host not known yet";
+}
+
+void control_fail(struct control *c, vb_status st, const char *fmt, ...)
+{
+    va_list args;
+
+    if (atomic_load_explicit(&c->failed, memory_order_relaxed) != VB_OK)
+        return;
+    va_start(args, fmt);
+    vsnprintf(c->failure, sizeof(c->failure), fmt, args);
+    va_end(args);
+    atomic_store_explicit(&c->failed, st, memory_order_release); /* pairs with control_status() */
+    pthread_cond_broadcast(&c->changed);
+    if (c->opts.alarm != NULL)
+        c->opts.alarm(c->opts.arg);
+}
+
+vb_status control_status(struct control *c, char *text, size_t size)
+{
+    /* pairs with the release in control_fail(): failure is written before */
+    vb_status st = atomic_load_explicit(&c->failed, memory_order_acquire);
+
+    if (st != VB_OK && text != NULL)
+        snprintf(text, size, "%s", c->failure);
+    return st;
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+void control_wake(struct control *c)
+{
+    uint64_t one = 1;
+
+    if (write(c->wake_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
+        VB_LOG_WARN("wake the control thread: %s", strerror(errno));
+}
+
+static void send_beats(struct control *c, uint64_t now)
+{
+    unsigned char step[8];
+    int i;
+
+    if (now < c->beat_ns)
+        return;
+    c->beat_ns = now + (uint64_t)c->opts.beat_ms * MS_NS;
+    wire_u64_encode(atomic_load_explicit(&c->step, memory_order_relaxed), step);
+    for (i = 0; i < c->opts.slots; i++)
+        if (c->conns[i].fd >= 0)
+            conn_send(c, i, WIRE_BEAT, step, sizeof(step));
+}
+
+uint64_t control_patient(const struct control *c, uint64_t ns)
+{
+    return c->opts.patience > 0 ? (uint64_t)((double)ns * c->opts.patience) : ns;
+}
+
+/* If this thread itself did not run for a while (the machine was paused, say), that time does not
+ * count as silence of the peers. */
+static void forgive_own_absence(struct control *c, uint64_t now)
+{
+    uint64_t beat = (uint64_t)c->opts.beat_ms * MS_NS, away = now - c->looked_ns;
+    int i;
+
+    if (c->looked_ns != 0 && away > 2 * beat)
+        for (i = 0; i < c->opts.slots; i++)
+            c->conns[i].beat.heard_ns += away - beat;
+    c->looked_ns = now;
+}
+
+static void find_silent(struct control *c, uint64_t now)
+{
+    char why[64];
+    int i;
+
+    forgive_own_absence(c, now);
+    for (i = 0; i < c->opts.slots; i++) {
+        struct conn *conn = &c->conns[i];
+        double silent_s = now > conn->beat.heard_ns ? (double)(now - conn->beat.heard_ns) / 1e9 : 0;
+
+        if (conn->fd < 0 || conn->end.left || silent_s * 1000 < c->opts.silent_ms)
+            continue;
+        snprintf(why, sizeof(why), "silent for %.1f s", silent_s);
+        conn->end.silent = true;
+        conn_lose(c, i, why);
+    }
+    if (c->opts.elastic)
+        membership_check(c, now);
+}
+
+/* The descriptors to wait for, each with its owner: a rank, or slots + the index of a pending
+ * caller, or one of these. */
+enum { OWNER_WAKE = -1, OWNER_LISTEN = -2, OWNER_UNIX = -3 };
+
+struct waits {
+    struct pollfd *fds;
+    int *owners;
+    nfds_t n;
+};
+
+static void add_wait(struct waits *w, int fd, short events, int owner)
+{
+    if (fd < 0)
+        return;
+    w->fds[w->n] = (struct pollfd){.fd = fd, .events = events};
+    w->owners[w->n++] = owner;
+}
+
+static void fill_waits(struct control *c, struct waits *w)
+{
+    int i;
+
+    w->n = 0;
+    add_wait(w, c->wake_fd, POLLIN, OWNER_WAKE);
+    if (!c->stopping) {
+        add_wait(w, c->opts.listen_fd, POLLIN, OWNER_LISTEN);
+        add_wait(w, c->opts.unix_fd, POLLIN, OWNER_UNIX);
+    }
+    for (i = 0; i < c->opts.slots; i++)
+        add_wait(w, c->conns[i].fd, c->conns[i].out.len > 0 ? POLLIN | POLLOUT : POLLIN, i);
+    for (i = 0; i < PENDING_MAX; i++)
+        add_wait(w, c->pending[i].fd, POLLIN, c->opts.slots + i);
+}
+
+static void serve(struct control *c, int owner)
+{
+    uint64_t count;
+
+    if (owner == OWNER_WAKE) {
+        if (read(c->wake_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
+            VB_LOG_WARN("read an eventfd: %s", strerror(errno));
+    } else if (owner == OWNER_LISTEN || owner == OWNER_UNIX) {
+        if (!c->stopping) /* this call may be for the next group at this address */
+            accept_new(c, owner == OWNER_LISTEN ? c->opts.listen_fd : c->opts.unix_fd);
+    } else if (owner >= c->opts.slots) {
+        if (c->pending[owner - c->opts.slots].fd >= 0)
+            pending_read(c, &c->pending[owner - c->opts.slots]);
+    } else {
+        conn_flush(c, owner);
+        conn_read(c, owner);
+    }
+}
+
+/* True if all output is sent and every peer that is still connected has said goodbye. */
+static bool may_end(struct control *c)
+{
+    int i;
+
+    for (i = 0; i < c->opts.slots; i++)
+        if (c->conns[i].fd >= 0 && (c->conns[i].out.len > 0 || !c->conns[i].end.left))
+            return false;
+    return true;
+}
+
+static void *control_main(void *arg)
+{
+    struct control *c = arg;
+    size_t room = (size_t)c->opts.slots + PENDING_MAX + 3;
+    struct waits w = {.fds = calloc(room, sizeof(*w.fds)), .owners = calloc(room, sizeof(int))};
+    uint64_t now, end = UINT64_MAX;
+    nfds_t i;
+
+    vb_log_set_rank(c->opts.rank);
+    pthread_mutex_lock(&c->lock);
+    if (w.fds == NULL || w.owners == NULL)
+        control_fail(c, VB_ERR_NO_MEMORY, "no memory for the control thread");
+    while (w.fds != NULL && w.owners != NULL) {
+        now = vb_clock_ns();
+        if (c->stopping && end == UINT64_MAX)
+            end = now + GOODBYE_NS;
+        if (c->stopping && (may_end(c) || now >= end))
+            break;
+        send_beats(c, now);
+        find_silent(c, now);
+        pending_expire(c, now);
+        fill_waits(c, &w);
+        pthread_mutex_unlock(&c->lock);
+        poll(w.fds, w.n, sock_ms_left(c->beat_ns < end ? c->beat_ns : end, c->opts.beat_ms));
+        pthread_mutex_lock(&c->lock);
+        for (i = 0; i < w.n; i++)
+            if (w.fds[i].revents != 0)
+                serve(c, w.owners[i]);
+    }
+    pthread_mutex_unlock(&c->lock);
+    free(w.fds);
+    free(w.owners);
+    return NULL;
+}
+
+/* ---- open and close -------------------------------------------------------------------------- */
+
+static void control_free(struct control *c)
+{
+    int i;
+
+    for (i = 0; c->conns != NULL && i < c->opts.slots; i++)
+        conn_fini(&c->conns[i]);
+    for (i = 0; i < PENDING_MAX; i++)
+        pending_drop(&c->pending[i]);
+    if (c->wake_fd >= 0)
+        close(c->wake_fd);
+    if (c->opts.listen_fd >= 0)
+        close(c->opts.listen_fd);
+    if (c->opts.unix_fd >= 0)
+        close(c->opts.unix_fd);
+    free(c->conns);
+    free(c->table);
+    auth_wipe(c->secret, sizeof(c->secret));
+    pthread_cond_destroy(&c->changed);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
+static struct control *control_alloc(const struct control_opts *opts)
+{
+    struct control *c = calloc(1, sizeof(*c));
+    pthread_condattr_t attr;
+    int i;
+
+    if (c == NULL)
+        return NULL;
+    c->opts = *opts;
+    memcpy(c->secret, opts->secret, AUTH_KEY_BYTES);
+    c->opts.secret = NULL;
+    for (i = 0; i < PENDING_MAX; i++)
+        c->pending[i].fd = -1;
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&c->changed, &attr);
+    pthread_condattr_destroy(&attr);
+    c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    c->epoch = opts->epoch;
+    c->joining = -1;
+    c->conns = calloc((size_t)opts->slots, sizeof(*c->conns));
+    for (i = 0; c->conns != NULL && i < opts->slots; i++) {
+        conn_init(&c->conns[i]);
+        if (opts->epoch > 1 || i >= opts->world)
+            continue; /* this rank is a joiner, or the slot is for one */
+        c->conns[i].epoch = opts->epoch;
+        c->conns[i].slot = SLOT_EXPECTED;
+    }
+    return c;
+}
+
+vb_status control_open(const struct control_opts *opts, struct control **control_p)
+{
+    struct control *c;
+    vb_status st;
+    int err;
+
+    c = control_alloc(opts);
+    if (c == NULL) {
+        st = vb_err_sys("calloc");
+        close(opts->listen_fd);
+        if (opts->unix_fd >= 0)
+            close(opts->unix_fd);
+        return st;
+    }
+    if (c->conns == NULL || c->wake_fd < 0) {
+        st = vb_err_sys("open the control plane");
+        control_free(c);
+        return st;
+    }
+    err = pthread_create(&c->thread, NULL, control_main, c);
+    if (err != 0) {
+        errno = err;
+        st = vb_err_sys("start the control thread");
+        control_free(c);
+        return st;
+    }
+    *control_p = c;
+    return VB_OK;
+}
+
+void control_close(struct control *c)
+{
+    int i;
+
+    if (c == NULL)
+        return;
+    pthread_mutex_lock(&c->lock);
+    for (i = 0; i < c->opts.slots; i++)
+        if (c->conns[i].fd >= 0)
+            conn_send(c, i, WIRE_BYE, NULL, 0);
+    c->stopping = true;
+    pthread_mutex_unlock(&c->lock);
+    control_wake(c);
+    pthread_join(c->thread, NULL);
+    control_free(c);
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+bool control_wait_change(struct control *c, uint64_t deadline)
+{
+    struct timespec ts = {.tv_sec = (time_t)(deadline / 1000000000u),
+                          .tv_nsec = (long)(deadline % 1000000000u)};
+
+    return pthread_cond_timedwait(&c->changed, &c->lock, &ts) != ETIMEDOUT;
+}
+
+vb_status control_say_failure(struct control *c)
+{
+    return vb_err(atomic_load_explicit(&c->failed, memory_order_acquire), "%s", c->failure);
+}
+
+vb_status control_wait_for(struct control *c, int rank, control_arrived_fn arrived,
+                           const char *what, uint64_t deadline)
+{
+    while (!arrived(c, rank)) {
+        if (atomic_load_explicit(&c->failed, memory_order_relaxed) != VB_OK)
+            return control_say_failure(c);
+        if (c->conns[rank].end.left)
+            return vb_err(VB_ERR_PEER, "rank %d (%s) left before %s", rank, control_host(c, rank),
+                          what);
+        if (c->conns[rank].end.lost)
+            return vb_err(VB_ERR_PEER, "rank %d (%s) was lost before %s: %s", rank,
+                          control_host(c, rank), what, c->conns[rank].end.why);
+        if (!control_wait_change(c, deadline))
+            return vb_err(VB_ERR_TIMEOUT, "rank %d (%s) did not answer in time: %s", rank,
+                          control_host(c, rank), what);
+    }
+    return VB_OK;
+}
+
+static bool is_up(struct control *c, int rank)
+{
+    return c->conns[rank].fd >= 0;
+}
+
+vb_status control_wait_up(struct control *c, int from, int to, uint64_t deadline)
+{
+    vb_status st = VB_OK;
+    int i;
+
+    pthread_mutex_lock(&c->lock);
+    for (i = from; i < to && st == VB_OK; i++)
+        if (i != c->opts.rank)
+            st = control_wait_for(c, i, is_up, "connecting", deadline);
+    pthread_mutex_unlock(&c->lock);
+    return st;
+}
+
+/* ---- the rest -------------------------------------------------------------------------------- */
+
+void control_abort(struct control *c, const char *why)
+{
+    size_t len = strnlen(why, 500);
+    int i;
+
+    pthread_mutex_lock(&c->lock);
+    for (i = 0; i < c->opts.slots; i++)
+        if (c->conns[i].fd >= 0)
+            conn_send(c, i, WIRE_ABORT, why, len);
+    control_fail(c, VB_ERR_PEER, "this rank gave up: %s", why); /* so later waits fail at once */
+    pthread_mutex_unlock(&c->lock);
+    control_wake(c);
+}
+
+void control_lose(struct control *c, int rank, const char *why)
+{
+    pthread_mutex_lock(&c->lock);
+    conn_read(c, rank); /* an abort that it may have sent says more */
+    conn_lose(c, rank, why);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void control_step(struct control *c)
+{
+    atomic_fetch_add_explicit(&c->step, 1, memory_order_relaxed);
+}
+
+bool control_has_left(struct control *c, int rank)
+{
+    const struct conn *conn = &c->conns[rank];
+    bool left;
+
+    pthread_mutex_lock(&c->lock);
+    left = conn->end.left && vb_clock_ns() > conn->end.left_ns + control_patient(c, LEAVE_NS);
+    pthread_mutex_unlock(&c->lock);
+    return left;
+}
+
+double control_silence_s(struct control *c, int rank, uint64_t *step_p)
+{
+    uint64_t now = vb_clock_ns(), heard;
+
+    pthread_mutex_lock(&c->lock);
+    heard = c->conns[rank].beat.heard_ns;
+    *step_p = c->conns[rank].beat.step;
+    pthread_mutex_unlock(&c->lock);
+    return now > heard ? (double)(now - heard) / 1e9 : 0;
+}

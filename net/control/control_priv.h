@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the files of the control plane share. control.c has the thread, rendezvous.c what ranks
+ * settle when they meet, conn.c the frames of one connection, accept.c callers that are not yet
+ * known, membership.c who is a member of an elastic group, join.c how a rank joins one.
+ *
+ * Everything in struct control is read and written under its lock unless a comment says otherwise.
+ */
+#ifndef VB_CONTROL_PRIV_H
+#define VB_CONTROL_PRIV_H
+
+#include "net/control/control.h"
+#include "net/control/handshake.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define PENDING_MAX 32
+#define REFUSED_MAX 16
+#define LEAVE_NS 2000000000u /* time for the last notes of a rank that said goodbye to arrive */
+
+/* A blob that a peer has sent and that nobody has asked for yet. */
+struct blob {
+    struct blob *next;
+    uint32_t tag;
+    uint32_t len_bytes;
+    unsigned char bytes[];
+};
+
+struct blob_list {
+    struct blob *first; /* the oldest */
+    int n;
+};
+
+/* The state of a slot. In a group that is not elastic a slot is taken once and stays taken. */
+enum slot_state {
+    SLOT_EMPTY,    /* no rank has it, and nothing is left of the rank that had it */
+    SLOT_EXPECTED, /* its rank may call, with the epoch of the slot */
+    SLOT_TAKEN,
+    SLOT_ENDED, /* elastic: its rank has ended, and the group has yet to fence it */
+};
+
+/* Whether the process that last had a slot, and did not say goodbye, may still write to memory that
+ * it has mapped. While it may, nobody else gets the slot. */
+enum unfenced {
+    UNFENCED_NONE,
+    UNFENCED_LOCAL,  /* as long as the process lives, which is on this host */
+    UNFENCED_REMOTE, /* for ever: this host cannot tell when the process ends */
+};
+
+/* The frame that is being received. */
+struct conn_in {
+    unsigned char head[WIRE_FRAME_HEAD];
+    size_t head_have; /* bytes of the head that have come */
+    uint16_t type;
+    unsigned char *payload;
+    uint32_t len, have, room; /* of the payload: bytes announced, received, allocated */
+};
+
+/* Bytes that the socket did not accept yet. */
+struct conn_out {
+    unsigned char *bytes;
+    size_t len, room;
+};
+
+struct conn_beat {
+    uint64_t heard_ns; /* when something was last received */
+    uint64_t step;     /* counter of the last heartbeat */
+};
+
+/* The data connection that the peer makes, and the keys for it. */
+struct conn_data {
+    bool has_key, key_given;
+    unsigned char sealed[AUTH_SEALED_BYTES]; /* the key that the peer gave this rank */
+    unsigned char one_time[AUTH_KEY_BYTES];  /* the key that this rank gave the peer */
+    int fd;                                  /* -1: not made, or taken by the group */
+};
+
+/* How the peer ended. */
+struct conn_end {
+    bool left;        /* it said goodbye */
+    uint64_t left_ns; /* when */
+    bool lost;        /* it is gone without a goodbye */
+    /* Used only in elastic groups: */
+    bool silent;           /* it is lost because it was silent */
+    bool inactive;         /* it hung up, aborted or had not joined: it writes nothing any more */
+    bool dropped_us;       /* it has dropped this rank */
+    bool reported;         /* control_take_ended() has returned it */
+    char why[CONTROL_WHY]; /* why it is gone, as a sentence */
+};
+
+/* Elastic groups: what members and a joiner send each other. */
+struct conn_join {
+    bool admit_due;            /* at rank 0: this member has not yet admitted the joiner */
+    bool admit_waits;          /* the joiner in `admit` waits until this slot is clean */
+    struct wire_member admit;  /* who gets this slot next */
+    bool has_card, card_taken; /* the card has come; control_take_card() has returned it */
+    unsigned char card[WIRE_CARD_BYTES];
+    struct blob_list offers; /* of windows */
+};
+
+/* Elastic groups: the rank that had the slot before. */
+struct conn_past {
+    uint64_t freed; /* number of slots freed before and with this one; 0: it was never taken */
+    enum unfenced unfenced;
+    uint32_t pid; /* of the process that may still write */
+};
+
+/* The slot of one peer, and the connection to it. */
+struct conn {
+    int fd; /* -1: not up */
+    enum slot_state slot;
+    uint32_t epoch; /* of the pair: the epoch of the rank that joined later */
+    bool has_info;
+    struct wire_info info;
+    unsigned char session[AUTH_KEY_BYTES]; /* the key of this connection */
+    struct blob_list blobs;                /* of collective set-ups */
+    struct conn_in in;
+    struct conn_out out;
+    struct conn_beat beat;
+    struct conn_data data;
+    struct conn_end end;
+    struct conn_join join;
+    struct conn_past past;
+};
+
+/* A caller that has not proved anything yet. */
+struct pending {
+    int fd; /* -1: this entry is free */
+    uint64_t deadline;
+    struct handshake hs;
+};
+
+struct control {
+    struct control_opts opts;
+    unsigned char secret[AUTH_KEY_BYTES];
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int wake_fd;
+    bool stopping;
+
+    struct conn *conns; /* one for each slot; this rank's own stays down */
+    struct pending pending[PENDING_MAX];
+    char refused[REFUSED_MAX][SOCK_TEXT]; /* addresses that a warning has already named */
+    int n_refused;
+
+    unsigned char *table; /* of ranks or members, from rank 0; NULL: not received yet */
+    uint32_t table_len;
+    uint32_t epoch;         /* the newest epoch of the membership that is known */
+    bool open;              /* at rank 0: joiners may get slots */
+    int joining;            /* at rank 0: the slot of the rank that is joining, -1: none */
+    bool sent_members;      /* at rank 0: the joiner has the list of members */
+    uint64_t joining_until; /* the joiner's deadline */
+    uint64_t n_freed;
+    uint32_t next_tag;
+    _Atomic uint64_t step;
+    uint64_t beat_ns;   /* when the next heartbeat is due */
+    uint64_t looked_ns; /* when find_silent() last ran */
+
+    _Atomic vb_status failed; /* set once, after failure was written */
+    char failure[256];
+};
+
+/* control.c. Only the first failure is kept. Wakes all that wait. */
+void control_fail(struct control *c, vb_status st, const char *fmt, ...) VB_PRINTF(3, 4);
+const char *control_host(struct control *c, int rank);
+void control_wake(struct control *c); /* makes the thread look for work */
+struct wire_call control_call_to(struct control *c, int rank, enum wire_kind kind);
+
+/* Waiting, under the lock: for the next change (false: the deadline has passed), or until arrived
+ * is true for a rank. */
+bool control_wait_change(struct control *c, uint64_t deadline);
+typedef bool (*control_arrived_fn)(struct control *c, int rank);
+vb_status control_wait_for(struct control *c, int rank, control_arrived_fn arrived,
+                           const char *what, uint64_t deadline);
+bool control_has_table(struct control *c, int rank); /* a control_arrived_fn */
+vb_status control_say_failure(struct control *c);    /* logs why the group cannot go on */
+
+/* A duration multiplied by the patience of the options. */
+uint64_t control_patient(const struct control *c, uint64_t ns);
+
+/* conn.c */
+void conn_init(struct conn *conn);
+void conn_fini(struct conn *conn);
+void conn_up(struct control *c, int rank, int fd, const unsigned char session[AUTH_KEY_BYTES]);
+void conn_read(struct control *c, int rank);
+void conn_flush(struct control *c, int rank);
+vb_status conn_send(struct control *c, int rank, uint16_t type, const void *payload,
+                    size_t len_bytes);
+void conn_lose(struct control *c, int rank, const char *why);
+void conn_text(const struct conn *conn, char *out, size_t size); /* the payload, printable */
+
+/* Appends the frame just received to a list. False: no memory, or the list already has max: then
+ * the peer does not follow the protocol. */
+bool conn_keep_blob(const struct conn *conn, struct blob_list *list, int max);
+
+/* membership.c: how an elastic group differs. All under the lock. */
+void membership_end(struct control *c, int rank, const char *why);
+void membership_leave(struct control *c, int rank); /* a goodbye has come */
+void membership_check(struct control *c, uint64_t now);
+void membership_news(struct control *c);
+enum wire_verdict membership_judge_join(struct control *c);
+bool membership_give_slot(struct control *c, int fd, const unsigned char session[AUTH_KEY_BYTES]);
+bool membership_frame(struct control *c, int rank); /* false: the frame is out of place */
+void membership_info_came(struct control *c, int rank);
+
+/* accept.c */
+void accept_new(struct control *c, int listen_fd);
+void pending_read(struct control *c, struct pending *p);
+void pending_expire(struct control *c, uint64_t now);
+void pending_drop(struct pending *p);
+
+#endif

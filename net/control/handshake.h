@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Proof of the secret, both ways, before anything else crosses a connection.
+ *
+ *   caller -> listener   call     its rank, the rank it calls, its nonce
+ *   listener -> caller   answer   verdict, its nonce, its proof over the call and the answer
+ *   caller -> listener   proof    its proof over the call and the whole answer
+ *   listener -> caller   verdict
+ *
+ * The caller blocks until a deadline. Strangers must not be able to block the listener, so its side
+ * is a state machine: the owner feeds it the bytes that arrive.
+ */
+#ifndef VB_HANDSHAKE_H
+#define VB_HANDSHAKE_H
+
+#include "net/control/auth.h"
+
+/* The caller's side. Fills session_p on success; logs a failure. Returns VB_AGAIN, without logging,
+ * if the listener is busy with another joiner. */
+vb_status handshake_call(int fd, const struct wire_call *call,
+                         const unsigned char key[AUTH_KEY_BYTES], uint64_t deadline,
+                         unsigned char session_p[AUTH_KEY_BYTES]);
+
+/* The listener asks its owner whether this caller is expected, which key it must have, and which
+ * epoch it must know. epoch_p already holds the epoch of handshake_init(). */
+typedef enum wire_verdict (*handshake_judge_fn)(void *arg, const struct wire_call *call,
+                                                unsigned char key[AUTH_KEY_BYTES],
+                                                uint32_t *epoch_p);
+
+enum handshake_state {
+    HANDSHAKE_CALL,  /* waits for the rest of the call */
+    HANDSHAKE_PROOF, /* has answered, waits for the rest of the proof */
+    HANDSHAKE_DONE,
+    HANDSHAKE_REFUSED,
+};
+
+struct handshake {
+    enum handshake_state state;
+    enum wire_verdict verdict; /* why the caller was refused */
+    bool garbage;              /* what came was not a call */
+    struct wire_call call;
+    unsigned char session[AUTH_KEY_BYTES];
+    /* private */
+    uint32_t rank, epoch;
+    unsigned char in[WIRE_CALL_BYTES];
+    size_t have;
+    unsigned char call_bytes[WIRE_CALL_BYTES];
+    unsigned char answer_bytes[WIRE_ANSWER_BYTES];
+    unsigned char expected[WIRE_PROOF];
+};
+
+/* rank and epoch are those of the listener. */
+void handshake_init(struct handshake *hs, uint32_t rank, uint32_t epoch);
+
+/* The number of bytes that the state machine needs next; 0 if it is done or has refused. */
+size_t handshake_wants(const struct handshake *hs);
+
+/* Feeds at most handshake_wants() bytes. Writes the bytes to send back to out and returns their
+ * number, which is at most WIRE_ANSWER_BYTES. */
+size_t handshake_feed(struct handshake *hs, const unsigned char *data, size_t len_bytes,
+                      handshake_judge_fn judge, void *arg, unsigned char out[WIRE_ANSWER_BYTES]);
+
+#endif

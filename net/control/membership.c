@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The members of an elastic group: how a rank joins, and how one is removed.
+ *
+ *   joiner -> rank 0    calls, proves the secret
+ *   rank 0 -> joiner    slot: its rank, and the epoch that begins with it
+ *   joiner -> rank 0    info
+ *   rank 0 -> members   admit: that rank, of that epoch, may call
+ *   members -> rank 0   admitted, once nothing is left of the rank that had the slot before
+ *   rank 0 -> joiner    members: whom to call
+ *   joiner -> rank 0    joined, when it is connected with all; the next rank may join
+ *
+ * The control threads do all of that. The group opens the data connection of a joiner, and closes
+ * that of a peer that is gone, when it next makes progress: `news` tells it to.
+ */
+#include "net/control/control_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define JOIN_NS 30000000000u /* time for a joiner to connect with all members */
+#define OFFERS_MAX 64        /* windows by which a peer may be ahead */
+
+void membership_news(struct control *c)
+{
+    if (!c->opts.elastic)
+        return;
+    if (c->opts.news != NULL) /* pairs with the acquire in member_work() */
+        atomic_store_explicit(c->opts.news, true, memory_order_release);
+    if (c->opts.alarm != NULL)
+        c->opts.alarm(c->opts.arg);
+}
+
+static bool is_member(const struct conn *conn)
+{
+    return conn->slot == SLOT_TAKEN && conn->fd >= 0;
+}
+
+/* ---- leaving --------------------------------------------------------------------------------- */
+
+static void hang_up(struct conn *conn)
+{
+    if (conn->fd >= 0)
+        close(conn->fd);
+    conn->fd = -1;
+}
+
+/* Sends the joiner the list of members, whom it is to call. */
+static void send_members(struct control *c)
+{
+    size_t room = (size_t)c->opts.slots * WIRE_MEMBER_BYTES, len = 0;
+    unsigned char *bytes = malloc(room);
+    struct wire_member member;
+    int i;
+
+    for (i = 0; i < c->opts.slots && bytes != NULL; i++) {
+        if (i == c->joining || (i != c->opts.rank && !is_member(&c->conns[i])))
+            continue;
+        member.epoch = i == c->opts.rank ? c->opts.epoch : c->conns[i].epoch;
+        member.info = c->conns[i].info;
+        wire_member_encode(&member, bytes + len);
+        len += WIRE_MEMBER_BYTES;
+    }
+    if (bytes != NULL)
+        (void)conn_send(c, c->joining, WIRE_MEMBERS, bytes, len);
+    free(bytes); /* NULL: nothing was sent, and the joiner will miss its deadline */
+}
+
+/* When all members have admitted the joiner, it gets the list of members. */
+static void check_admitted(struct control *c)
+{
+    int i;
+
+    if (c->joining < 0 || c->sent_members || !c->conns[c->joining].has_info)
+        return;
+    for (i = 0; i < c->opts.slots; i++)
+        if (c->conns[i].join.admit_due && is_member(&c->conns[i]))
+            return;
+    c->sent_members = true;
+    send_members(c);
+}
+
+static void stop_joining(struct control *c, int rank)
+{
+    if (c->joining == rank)
+        c->joining = -1;
+}
+
+/* A peer has dropped this rank and no other peer is left: then it was this rank that was stopped or
+ * cut off, and it is out of the group. */
+static void check_isolated(struct control *c)
+{
+    const struct conn *by = NULL;
+    int i;
+
+    for (i = 0; i < c->opts.slots; i++) {
+        if (is_member(&c->conns[i]))
+            return;
+        if (c->conns[i].end.dropped_us)
+            by = &c->conns[i];
+    }
+    if (by != NULL)
+        control_fail(c, VB_ERR_PEER, "this rank is out of the group: %s", by->end.why);
+}
+
+void membership_end(struct control *c, int rank, const char *why)
+{
+    struct conn *conn = &c->conns[rank];
+
+    if (conn->slot != SLOT_TAKEN || c->stopping || conn->end.left) {
+        hang_up(conn);
+        if (conn->slot == SLOT_TAKEN && conn->end.left)
+            conn->slot = SLOT_ENDED; /* its last notes have arrived */
+        membership_news(c);
+        return;
+    }
+    conn->slot = SLOT_ENDED; /* set first because sending may call this function again */
+    conn->end.lost = true;
+    conn->end.inactive |= c->joining == rank;
+    snprintf(conn->end.why, sizeof(conn->end.why), "%s", why);
+    if (conn->fd >= 0 && !conn->end.dropped_us)
+        (void)conn_send(c, rank, WIRE_DROPPED, why, strnlen(why, CONTROL_WHY));
+    hang_up(conn);
+    stop_joining(c, rank);
+    check_admitted(c);
+    check_isolated(c);
+    pthread_cond_broadcast(&c->changed);
+    membership_news(c);
+}
+
+void membership_leave(struct control *c, int rank)
+{
+    struct conn *conn = &c->conns[rank];
+
+    snprintf(conn->end.why, sizeof(conn->end.why), "it left");
+    hang_up(conn); /* so that it need not wait for this rank */
+    stop_joining(c, rank);
+    check_admitted(c);
+}
+
+void membership_check(struct control *c, uint64_t now)
+{
+    struct conn *conn;
+    int i;
+
+    for (i = 0; i < c->opts.slots; i++) {
+        conn = &c->conns[i];
+        if (conn->slot == SLOT_TAKEN && conn->end.left &&
+            now > conn->end.left_ns + control_patient(c, LEAVE_NS)) {
+            conn->slot = SLOT_ENDED;
+            membership_news(c);
+        }
+    }
+    if (c->joining >= 0 && now > c->joining_until)
+        conn_lose(c, c->joining, "it did not join in time");
+}
+
+static bool take_dropped(struct control *c, int rank)
+{
+    struct conn *conn = &c->conns[rank];
+    char text[CONTROL_WHY - 32], why[CONTROL_WHY];
+
+    conn_text(conn, text, sizeof(text));
+    snprintf(why, sizeof(why), "it dropped this rank: %s", text);
+    conn->end.dropped_us = true;
+    conn_lose(c, rank, why);
+    if (rank == 0)
+        control_fail(c, VB_ERR_PEER, "rank 0 (%s) dropped this rank: %s", control_host(c, 0), text);
+    return true;
+}
+
+static enum vb_end how_it_ended(const struct conn *conn)
+{
+    if (conn->end.left)
+        return VB_END_LEFT;
+    if (conn->end.dropped_us)
+        return VB_END_DROPPED_US;
+    return conn->end.silent ? VB_END_SILENT : VB_END_DIED;
+}
+
+bool control_take_ended(struct control *c, struct control_end *end_p)
+{
+    struct conn *conn;
+    bool found = false;
+    int i;
+
+    pthread_mutex_lock(&c->lock);
+    for (i = 0; i < c->opts.slots && !found; i++) {
+        conn = &c->conns[i];
+        if (conn->slot != SLOT_ENDED || conn->end.reported)
+            continue;
+        found = conn->end.reported = true;
+        end_p->rank = i;
+        end_p->how = how_it_ended(conn);
+        memcpy(end_p->why, conn->end.why, sizeof(end_p->why));
+    }
+    pthread_mutex_unlock(&c->lock);
+    return found;
+}
+
+/* ---- joining --------------------------------------------------------------------------------- */
+
+/* Whether other members may share memory with this rank. */
+static bool has_neighbours(const struct control *c, int rank)
+{
+    int i;
+
+    if (c->opts.choice == VB_TRANSPORT_TCP || c->opts.choice == VB_TRANSPORT_VERBS)
+        return false;
+    for (i = 0; i < c->opts.slots; i++)
+        if (i != rank && (i == c->opts.rank || is_member(&c->conns[i])) &&
+            wire_info_same_host(&c->conns[i].info, &c->conns[rank].info))
+            return true;
+    return false;
+}
+
+/* A process that was dropped but lives may still write to memory of its slot that it has mapped, so
+ * nobody else may get the slot. This host cannot tell when a process on another host ends. */
+static enum unfenced unfenced_of(const struct control *c, int rank)
+{
+    const struct conn *conn = &c->conns[rank];
+
+    if (conn->end.left || !conn->has_info || !has_neighbours(c, rank))
+        return UNFENCED_NONE;
+    if (wire_info_same_host(&conn->info, &c->conns[c->opts.rank].info))
+        return UNFENCED_LOCAL;
+    return conn->end.inactive ? UNFENCED_NONE : UNFENCED_REMOTE;
+}
+
+/* A zombie counts as dead because it can no longer write. */
+static bool process_lives(uint32_t pid)
+{
+    char line[512] = "";
+    const char *state;
+
+    if (!vb_probe_line(line, sizeof(line), "/proc/%u/stat", pid))
+        return false;
+    state = strrchr(line, ')');
+    return state == NULL || strlen(state) < 3 || (state[2] != 'Z' && state[2] != 'X');
+}
+
+static bool may_still_write(const struct conn *conn)
+{
+    return conn->past.unfenced == UNFENCED_REMOTE ||
+           (conn->past.unfenced == UNFENCED_LOCAL && process_lives(conn->past.pid));
+}
+
+/* An empty slot that no rank has had yet, else the one that is empty for longest: this leaves peers
+ * the most time to finish with the rank that had it. -1: none. */
+static int find_empty(const struct control *c)
+{
+    int i, best = -1;
+
+    for (i = 0; i < c->opts.slots; i++)
+        if (i != c->opts.rank && c->conns[i].slot == SLOT_EMPTY && !may_still_write(&c->conns[i]) &&
+            (best < 0 || c->conns[i].past.freed < c->conns[best].past.freed))
+            best = i;
+    return best;
+}
+
+/* True if a slot will soon be empty. */
+static bool any_ending(const struct control *c)
+{
+    int i;
+
+    for (i = 0; i < c->opts.slots; i++)
+        if (c->conns[i].slot == SLOT_ENDED || c->conns[i].end.left)
+            return true;
+    return false;
+}
+
+enum wire_verdict membership_judge_join(struct control *c)
+{
+    if (!c->opts.elastic || c->opts.rank != 0 || c->stopping)
+        return WIRE_CLOSED;
+    if (!c->open ||
+        c->joining >= 0) /* one rank joins at a time, after those that the job starts with */
+        return WIRE_BUSY;
+    if (find_empty(c) >= 0)
+        return WIRE_WELCOME;
+    return any_ending(c) ? WIRE_BUSY : WIRE_FULL;
+}
+
+bool membership_give_slot(struct control *c, int fd, const unsigned char session[AUTH_KEY_BYTES])
+{
+    int slot = c->joining < 0 ? find_empty(c) : -1;
+    unsigned char bytes[WIRE_SLOT_BYTES];
+    struct wire_slot given;
+
+    if (slot < 0)
+        return false;
+    c->joining = slot;
+    c->sent_members = false;
+    c->joining_until = vb_clock_ns() + control_patient(c, JOIN_NS);
+    c->conns[slot].epoch = ++c->epoch;
+    conn_up(c, slot, fd, session);
+    given = (struct wire_slot){.slot = (uint32_t)slot,
+                               .epoch = c->epoch,
+                               .world = (uint32_t)c->opts.world,
+                               .slots = (uint32_t)c->opts.slots,
+                               .choice = c->opts.choice};
+    wire_slot_encode(&given, bytes);
+    (void)conn_send(c, slot, WIRE_SLOT, bytes, sizeof(bytes));
+    return true;
+}
+
+/* The joiner has sent its info: rank 0 asks all members to admit it. */
+void membership_info_came(struct control *c, int rank)
+{
+    unsigned char bytes[WIRE_MEMBER_BYTES];
+    struct wire_member member;
+    int i;
+
+    member = (struct wire_member){.epoch = c->conns[rank].epoch, .info = c->conns[rank].info};
+    wire_member_encode(&member, bytes);
+    for (i = 0; i < c->opts.slots; i++) {
+        c->conns[i].join.admit_due = i != rank && is_member(&c->conns[i]);
+        if (c->conns[i].join.admit_due)
+            (void)conn_send(c, i, WIRE_ADMIT, bytes, sizeof(bytes));
+    }
+    check_admitted(c);
+}
+
+/* From now on the rank may call; rank 0 learns this. */
+static void expect(struct control *c, int rank, const struct wire_member *member)
+{
+    struct conn *conn = &c->conns[rank];
+    unsigned char bytes[WIRE_ADMITTED_BYTES];
+
+    conn->slot = SLOT_EXPECTED;
+    conn->epoch = member->epoch;
+    conn->info = member->info;
+    conn->has_info = true;
+    wire_u32_encode((uint32_t)rank, bytes);
+    wire_u32_encode(member->epoch, bytes + 4);
+    (void)conn_send(c, 0, WIRE_ADMITTED, bytes, sizeof(bytes));
+}
+
+/* Rank 0 decides whether the rank that had the slot is gone: if it is still a member for this rank,
+ * it is lost now. */
+static bool take_admit(struct control *c, int rank)
+{
+    struct wire_member member;
+    struct conn *conn;
+
+    if (rank != 0 || !wire_member_decode(c->conns[0].in.payload, &member) ||
+        member.info.rank >= (uint32_t)c->opts.slots || member.info.rank == 0 ||
+        member.info.rank == (uint32_t)c->opts.rank || member.epoch <= c->epoch)
+        return false;
+    c->epoch = member.epoch;
+    conn = &c->conns[member.info.rank];
+    if (conn->slot == SLOT_TAKEN && conn->end.left)
+        conn->slot = SLOT_ENDED;
+    else if (conn->slot == SLOT_TAKEN)
+        conn_lose(c, (int)member.info.rank, "its slot was given to another rank");
+    if (conn->slot == SLOT_ENDED) {
+        conn->join.admit = member;
+        conn->join.admit_waits = true;
+        membership_news(c);
+    } else {
+        expect(c, (int)member.info.rank, &member);
+    }
+    return true;
+}
+
+static bool take_admitted(struct control *c, int rank)
+{
+    struct conn *conn = &c->conns[rank];
+
+    if (c->opts.rank != 0)
+        return false;
+    if (c->joining >= 0 && wire_u32_decode(conn->in.payload) == (uint32_t)c->joining &&
+        wire_u32_decode(conn->in.payload + 4) == c->conns[c->joining].epoch) {
+        conn->join.admit_due = false;
+        check_admitted(c);
+    }
+    return true; /* else it is for a joiner that is gone: nothing to do */
+}
+
+void control_slot_clean(struct control *c, int rank)
+{
+    struct conn *conn = &c->conns[rank];
+    struct wire_member admit;
+    enum unfenced unfenced;
+    uint32_t pid;
+    bool waits;
+
+    pthread_mutex_lock(&c->lock);
+    admit = conn->join.admit;
+    waits = conn->join.admit_waits;
+    unfenced = unfenced_of(c, rank);
+    pid = conn->info.pid;
+    conn_fini(conn);
+    conn->past.unfenced = unfenced;
+    conn->past.pid = pid;
+    conn->past.freed = ++c->n_freed;
+    if (waits)
+        expect(c, rank, &admit);
+    pthread_mutex_unlock(&c->lock);
+    control_wake(c);
+}
+
+/* ---- frames ---------------------------------------------------------------------------------- */
+
+static bool take_card(struct control *c, struct conn *conn)
+{
+    struct wire_card card;
+
+    if (conn->join.has_card || !wire_card_decode(conn->in.payload, &card))
+        return false;
+    memcpy(conn->join.card, conn->in.payload, sizeof(conn->join.card));
+    conn->join.has_card = true;
+    membership_news(c);
+    return true;
+}
+
+static bool take_offer(struct control *c, struct conn *conn)
+{
+    struct wire_offer offer;
+
+    if (!wire_offer_decode(conn->in.payload, &offer) ||
+        !conn_keep_blob(conn, &conn->join.offers, OFFERS_MAX))
+        return false;
+    membership_news(c);
+    return true;
+}
+
+static bool take_members(struct control *c, int rank)
+{
+    struct conn *conn = &c->conns[rank];
+
+    if (rank != 0 || c->opts.epoch == GROUP_EPOCH || c->table != NULL ||
+        conn->in.len % WIRE_MEMBER_BYTES != 0)
+        return false;
+    c->table = conn->in.payload;
+    c->table_len = conn->in.len;
+    conn->in.payload = NULL;
+    return true;
+}
+
+bool membership_frame(struct control *c, int rank)
+{
+    struct conn *conn = &c->conns[rank];
+
+    switch (conn->in.type) {
+    case WIRE_ADMIT:
+        return take_admit(c, rank);
+    case WIRE_ADMITTED:
+        return take_admitted(c, rank);
+    case WIRE_MEMBERS:
+        return take_members(c, rank);
+    case WIRE_JOINED:
+        stop_joining(c, rank);
+        return c->opts.rank == 0;
+    case WIRE_CARD:
+        return take_card(c, conn);
+    case WIRE_OFFER:
+        return take_offer(c, conn);
+    case WIRE_DROPPED:
+        return take_dropped(c, rank);
+    default:
+        return false; /* WIRE_SLOT, too: it comes only before all other frames */
+    }
+}

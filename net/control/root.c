@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The address of rank 0 ("HOST:PORT", the root): what it stands for on this host, by which address
+ * other hosts can reach it, and the socket where rank 0 listens.
+ */
+#include "net/control/root_resolve.h"
+#include "net/net.h"
+
+#include <netdb.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TAKEN "--root HOST:PORT chooses another port"
+
+/* ---- the address ------------------------------------------------------------------------------
+ */
+
+/* The first address of a name that is not loopback. On many a Debian the name of the host itself
+ * has none. */
+static bool address_by_name(const char *name, struct sock_addr *addr)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found, *at;
+    bool ok = false;
+
+    if (getaddrinfo(name, NULL, &hints, &found) != 0)
+        return false;
+    for (at = found; at != NULL && !ok; at = at->ai_next) {
+        memset(addr, 0, sizeof(*addr));
+        memcpy(&addr->sa, at->ai_addr, at->ai_addrlen);
+        addr->len = at->ai_addrlen;
+        ok = !sock_is_loopback(addr);
+    }
+    freeaddrinfo(found);
+    return ok;
+}
+
+static const struct vb_iface *any_iface(const struct vb_iface *list, int n)
+{
+    const struct vb_iface *best = NULL;
+    int i;
+
+    for (i = 0; i < n; i++)
+        if (list[i].kind != VB_IFACE_LOOPBACK && list[i].up && !list[i].enslaved &&
+            !list[i].control && list[i].n_addrs > 0 &&
+            (best == NULL || (list[i].default_route && !best->default_route)))
+            best = &list[i];
+    return best;
+}
+
+/* The address of the interface for data, else of any interface that is not loopback: in a container
+ * no interface has hardware. */
+static bool address_of_iface(struct sock_addr *addr)
+{
+    const struct vb_iface *iface;
+    struct vb_iface *list;
+    bool found = false;
+    int n;
+
+    if (vb_net_ifaces_list("", &list, &n) != VB_OK)
+        return false;
+    iface = vb_net_iface_for_data(list, n);
+    if (iface == NULL || iface->n_addrs == 0)
+        iface = any_iface(list, n);
+    if (iface != NULL)
+        found = sock_from_text(iface->addrs[0], 0, addr);
+    vb_net_ifaces_free(list);
+    return found;
+}
+
+static bool is_reachable(const char *address, struct sock_addr *addr)
+{
+    return address != NULL && sock_from_text(address, 0, addr) && !sock_is_loopback(addr);
+}
+
+/* ---- the socket ------------------------------------------------------------------------------ */
+
+bool vb_root_wants_port(const char *root)
+{
+    const char *colon = strrchr(root, ':');
+    int64_t port;
+
+    return colon != NULL && vb_parse_int(colon + 1, &port) && port == 0;
+}
+
+/* Whether the host part of a root means this host only. Another name that stands for loopback on
+ * this host may stand for something else on others. */
+static bool is_loopback_text(const char *host)
+{
+    struct sock_addr addr;
+
+    return strcmp(host, "localhost") == 0 ||
+           (sock_from_text(host, 0, &addr) && sock_is_loopback(&addr));
+}
+
+static void set_port(struct sock_addr *addr, int port)
+{
+    char host[SOCK_TEXT];
+
+    sock_host_text(addr, host, sizeof(host));
+    (void)sock_from_text(host, port, addr);
+}
+
+/* moved_p: on this host the name stands for loopback, so addr_p is another address of this host. */
+static vb_status resolve(const char *root, struct sock_addr *addr_p, bool *moved_p)
+{
+    char name[VB_ROOT_TEXT];
+    struct sock_addr other;
+    vb_status st;
+    int port = 0;
+
+    *moved_p = false;
+    st = sock_resolve(root, addr_p);
+    if (st != VB_OK || !sock_is_loopback(addr_p))
+        return st;
+    st = sock_split(root, name, sizeof(name), &port);
+    if (st != VB_OK || is_loopback_text(name) ||
+        !(address_by_name(name, &other) || address_of_iface(&other)))
+        return st;
+    set_port(&other, port);
+    *addr_p = other;
+    *moved_p = true;
+    return VB_OK;
+}
+
+vb_status root_resolve(const char *root, struct sock_addr *addr_p)
+{
+    bool moved;
+
+    return resolve(root, addr_p, &moved);
+}
+
+/* Listens as vb_root_listen() says; `at` is the address of the root. */
+static vb_status listen_for(const struct sock_addr *at, int *fd_p)
+{
+    const char *all = at->sa.ss_family == AF_INET6 ? "::" : "0.0.0.0";
+    struct sock_addr any;
+
+    if (sock_is_loopback(at))
+        return sock_listen(at, TAKEN, fd_p);
+    if (!sock_from_text(all, sock_port(at), &any))
+        return vb_err(VB_ERR_UNSUPPORTED, "this host has no address to listen at");
+    return sock_listen(&any, TAKEN, fd_p);
+}
+
+vb_status vb_root_listen(char root[VB_ROOT_TEXT], int *fd_p)
+{
+    char *colon = strrchr(root, ':'), text[SOCK_TEXT];
+    struct sock_addr at, bound;
+    bool moved = false;
+    vb_status st;
+    int fd = -1;
+
+    st = resolve(root, &at, &moved);
+    if (st == VB_OK)
+        st = listen_for(&at, &fd);
+    if (st == VB_OK)
+        st = sock_local(fd, &bound);
+    if (st != VB_OK) {
+        if (fd >= 0)
+            close(fd);
+        return st;
+    }
+    set_port(&at, sock_port(&bound));
+    sock_text(&at, text);
+    if (moved)
+        snprintf(root, VB_ROOT_TEXT, "%s", text);
+    else
+        snprintf(colon, VB_ROOT_TEXT - (size_t)(colon - root), ":%d", sock_port(&bound));
+    *fd_p = fd;
+    return VB_OK;
+}
+
+vb_status vb_root_listen_reachable(char root[VB_ROOT_TEXT], const char *reached, int *fd_p)
+{
+    char name[VB_ROOT_TEXT], text[SOCK_TEXT];
+    struct sock_addr addr;
+    vb_status st;
+    int port = 0;
+
+    st = sock_split(root, name, sizeof(name), &port);
+    if (st != VB_OK)
+        return st;
+    if (!address_by_name(name, &addr) && !is_reachable(reached, &addr) &&
+        !address_of_iface(&addr) && !sock_from_text("127.0.0.1", 0, &addr))
+        return vb_err(VB_ERR_NO_FILE, "no address found for %s", name);
+    set_port(&addr, port);
+    sock_text(&addr, text);
+    snprintf(root, VB_ROOT_TEXT, "%s", text);
+    return vb_root_listen(root, fd_p);
+}

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: MIT */
+#include "net/control/wire.h"
+
+#include <string.h>
+
+/* ---- numbers --------------------------------------------------------------------------------- */
+
+static void u16_encode(uint16_t value, unsigned char out[2])
+{
+    out[0] = (unsigned char)value;
+    out[1] = (unsigned char)(value >> 8);
+}
+
+static uint16_t u16_decode(const unsigned char in[2])
+{
+    return (uint16_t)(in[0] | in[1] << 8);
+}
+
+void wire_u32_encode(uint32_t value, unsigned char out[4])
+{
+    u16_encode((uint16_t)value, out);
+    u16_encode((uint16_t)(value >> 16), out + 2);
+}
+
+uint32_t wire_u32_decode(const unsigned char in[4])
+{
+    return u16_decode(in) | (uint32_t)u16_decode(in + 2) << 16;
+}
+
+void wire_u64_encode(uint64_t value, unsigned char out[8])
+{
+    wire_u32_encode((uint32_t)value, out);
+    wire_u32_encode((uint32_t)(value >> 32), out + 4);
+}
+
+uint64_t wire_u64_decode(const unsigned char in[8])
+{
+    return wire_u32_decode(in) | (uint64_t)wire_u32_decode(in + 4) << 32;
+}
+
+/* ---- handshake ------------------------------------------------------------------------------- */
+
+void wire_call_encode(const struct wire_call *call, unsigned char out[WIRE_CALL_BYTES])
+{
+    memset(out, 0, WIRE_CALL_BYTES);
+    wire_u32_encode(WIRE_MAGIC, out);
+    u16_encode(call->version, out + 4);
+    u16_encode(call->kind, out + 6);
+    wire_u32_encode(call->rank, out + 8);
+    wire_u32_encode(call->to, out + 12);
+    wire_u32_encode(call->world, out + 16);
+    wire_u32_encode(call->epoch, out + 20);
+    wire_u32_encode(call->caps, out + 24);
+    memcpy(out + 32, call->nonce, WIRE_NONCE);
+}
+
+bool wire_call_decode(const unsigned char in[WIRE_CALL_BYTES], struct wire_call *call_p)
+{
+    if (wire_u32_decode(in) != WIRE_MAGIC)
+        return false;
+    call_p->version = u16_decode(in + 4);
+    call_p->kind = u16_decode(in + 6);
+    call_p->rank = wire_u32_decode(in + 8);
+    call_p->to = wire_u32_decode(in + 12);
+    call_p->world = wire_u32_decode(in + 16);
+    call_p->epoch = wire_u32_decode(in + 20);
+    call_p->caps = wire_u32_decode(in + 24);
+    memcpy(call_p->nonce, in + 32, WIRE_NONCE);
+    return call_p->kind >= WIRE_CONTROL && call_p->kind <= WIRE_JOIN;
+}
+
+void wire_answer_encode(const struct wire_answer *answer, unsigned char out[WIRE_ANSWER_BYTES])
+{
+    memset(out, 0, WIRE_ANSWER_BYTES);
+    wire_u32_encode(WIRE_MAGIC, out);
+    u16_encode(answer->version, out + 4);
+    u16_encode(answer->verdict, out + 6);
+    wire_u32_encode(answer->rank, out + 8);
+    wire_u32_encode(answer->epoch, out + 12);
+    wire_u32_encode(answer->caps, out + 16);
+    memcpy(out + 24, answer->nonce, WIRE_NONCE);
+    memcpy(out + 24 + WIRE_NONCE, answer->proof, WIRE_PROOF);
+}
+
+bool wire_answer_decode(const unsigned char in[WIRE_ANSWER_BYTES], struct wire_answer *answer_p)
+{
+    if (wire_u32_decode(in) != WIRE_MAGIC)
+        return false;
+    answer_p->version = u16_decode(in + 4);
+    answer_p->verdict = u16_decode(in + 6);
+    answer_p->rank = wire_u32_decode(in + 8);
+    answer_p->epoch = wire_u32_decode(in + 12);
+    answer_p->caps = wire_u32_decode(in + 16);
+    memcpy(answer_p->nonce, in + 24, WIRE_NONCE);
+    memcpy(answer_p->proof, in + 24 + WIRE_NONCE, WIRE_PROOF);
+    return true;
+}
+
+const char *wire_verdict_str(uint32_t verdict)
+{
+    static const char *const texts[] = {
+        [WIRE_WELCOME] = "welcome",
+        [WIRE_BAD_VERSION] = "it uses another version of the protocol",
+        [WIRE_BAD_SECRET] = "the secrets differ",
+        [WIRE_BAD_RANK] = "that rank is already connected or does not belong to this job",
+        [WIRE_BAD_WORLD] = "it was started for another number of ranks",
+        [WIRE_BAD_EPOCH] = "its epoch is out of date: it is no longer a member",
+        [WIRE_CLOSED] = "no rank can join this job after its start, or not by calling this rank",
+        [WIRE_FULL] = "no slot is free",
+        [WIRE_BUSY] = "another rank is joining",
+    };
+
+    return verdict < VB_COUNT(texts) ? texts[verdict] : "unknown verdict";
+}
+
+/* ---- frames ---------------------------------------------------------------------------------- */
+
+void wire_frame_encode(uint32_t len_bytes, uint16_t type, unsigned char out[WIRE_FRAME_HEAD])
+{
+    wire_u32_encode(len_bytes, out);
+    u16_encode(type, out + 4);
+    u16_encode(0, out + 6);
+}
+
+/* The longest payload of a type. If the size is fixed, the shortest is the same. */
+static uint32_t longest(uint16_t type, int world)
+{
+    switch (type) {
+    case WIRE_INFO:
+        return WIRE_INFO_BYTES;
+    case WIRE_TABLE:
+        return (uint32_t)world * WIRE_INFO_BYTES;
+    case WIRE_BEAT:
+        return 8;
+    case WIRE_KEY:
+        return 24 + 16 + 32; /* nonce, tag, key */
+    case WIRE_BLOB:
+        return 65536;
+    case WIRE_ABORT:
+    case WIRE_DROPPED:
+        return 512;
+    case WIRE_SLOT:
+        return WIRE_SLOT_BYTES;
+    case WIRE_ADMIT:
+        return WIRE_MEMBER_BYTES;
+    case WIRE_ADMITTED:
+        return WIRE_ADMITTED_BYTES;
+    case WIRE_MEMBERS:
+        return VB_WORLD_MAX * WIRE_MEMBER_BYTES;
+    case WIRE_CARD:
+        return WIRE_CARD_BYTES;
+    case WIRE_OFFER:
+        return WIRE_OFFER_BYTES;
+    default:
+        return 0;
+    }
+}
+
+static uint32_t shortest(uint16_t type, int world)
+{
+    if (type == WIRE_BLOB)
+        return 4; /* the tag */
+    if (type == WIRE_MEMBERS)
+        return WIRE_MEMBER_BYTES; /* at least rank 0 */
+    return type == WIRE_ABORT || type == WIRE_DROPPED ? 0 : longest(type, world);
+}
+
+bool wire_frame_decode(const unsigned char in[WIRE_FRAME_HEAD], int world, uint32_t *len_p,
+                       uint16_t *type_p)
+{
+    uint32_t len = wire_u32_decode(in);
+    uint16_t type = u16_decode(in + 4);
+
+    if (type < WIRE_INFO || type > WIRE_DROPPED || u16_decode(in + 6) != 0)
+        return false;
+    if (len > longest(type, world) || len < shortest(type, world))
+        return false;
+    *len_p = len;
+    *type_p = type;
+    return true;
+}
+
+/* ---- info ------------------------------------------------------------------------------------ */
+
+/* Offsets of the texts; together with the numbers before them they fill WIRE_INFO_BYTES. */
+enum {
+    AT_ADDR = 24,
+    AT_HOST = AT_ADDR + VB_ADDR_TEXT + 2,
+    AT_BOOT_ID = AT_HOST + WIRE_HOST,
+    AT_UNIX_NAME = AT_BOOT_ID + WIRE_BOOT_ID,
+    AT_END = AT_UNIX_NAME + WIRE_UNIX_NAME,
+};
+
+_Static_assert(AT_END <= WIRE_INFO_BYTES, "a rank's info does not fit");
+
+bool wire_info_same_host(const struct wire_info *a, const struct wire_info *b)
+{
+    return a->boot_id[0] != '\0' && strcmp(a->boot_id, b->boot_id) == 0 && a->netns != 0 &&
+           a->netns == b->netns;
+}
+
+void wire_info_encode(const struct wire_info *info, unsigned char out[WIRE_INFO_BYTES])
+{
+    memset(out, 0, WIRE_INFO_BYTES);
+    wire_u32_encode(info->rank, out);
+    wire_u32_encode(info->pid, out + 4);
+    wire_u64_encode(info->netns, out + 8);
+    wire_u32_encode(info->port, out + 16);
+    memcpy(out + AT_ADDR, info->addr, sizeof(info->addr));
+    memcpy(out + AT_HOST, info->host, sizeof(info->host));
+    memcpy(out + AT_BOOT_ID, info->boot_id, sizeof(info->boot_id));
+    memcpy(out + AT_UNIX_NAME, info->unix_name, sizeof(info->unix_name));
+}
+
+/* Copies a text, which must be printable and end within its field. */
+static bool text_decode(const unsigned char *in, char *out, size_t size)
+{
+    size_t i;
+
+    for (i = 0; i < size; i++) {
+        out[i] = (char)in[i];
+        if (in[i] == '\0')
+            return true;
+        if (in[i] <= ' ' || in[i] > '~')
+            return false;
+    }
+    return false;
+}
+
+bool wire_info_decode(const unsigned char in[WIRE_INFO_BYTES], struct wire_info *info_p)
+{
+    memset(info_p, 0, sizeof(*info_p));
+    info_p->rank = wire_u32_decode(in);
+    info_p->pid = wire_u32_decode(in + 4);
+    info_p->netns = wire_u64_decode(in + 8);
+    info_p->port = wire_u32_decode(in + 16);
+    return info_p->port > 0 && info_p->port < 65536 &&
+           text_decode(in + AT_ADDR, info_p->addr, sizeof(info_p->addr)) &&
+           text_decode(in + AT_HOST, info_p->host, sizeof(info_p->host)) &&
+           text_decode(in + AT_BOOT_ID, info_p->boot_id, sizeof(info_p->boot_id)) &&
+           text_decode(in + AT_UNIX_NAME, info_p->unix_name, sizeof(info_p->unix_name));
+}

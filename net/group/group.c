@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * How ranks become a group:
+ *
+ *   1. Rank 0 listens at the root address. The others dial it and prove the secret.
+ *   2. Rendezvous: every rank learns the addresses of all others.
+ *   3. Each rank dials every lower rank: one control connection for each pair.
+ *   4. The ranks settle the transport of every pair, and the pairs connect (pairs.c).
+ */
+#include "net/group/group_priv.h"
+#include "net/control/root_resolve.h"
+#include "net/control/route.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define BEAT_MS 250
+#define SILENT_MS 3000
+
+/* ---- who and where this rank is -------------------------------------------------------------- */
+
+static void describe(struct vb_group *g, const struct sock_addr *at, const char *unix_name)
+{
+    struct wire_info *info = &g->peers[g->rank].info;
+    char host[WIRE_HOST] = "", boot[WIRE_BOOT_ID] = "";
+    struct stat sb;
+
+    memset(info, 0, sizeof(*info));
+    info->rank = (uint32_t)g->rank;
+    info->pid = (uint32_t)getpid();
+    info->netns = stat("/proc/self/ns/net", &sb) == 0 ? (uint64_t)sb.st_ino : 0;
+    info->port = (uint32_t)sock_port(at);
+    sock_host_text(at, info->addr, sizeof(info->addr));
+    if (gethostname(host, sizeof(host) - 1) == 0)
+        memcpy(info->host, host, sizeof(host));
+    if (vb_probe_line(boot, sizeof(boot), "/proc/sys/kernel/random/boot_id"))
+        memcpy(info->boot_id, boot, sizeof(boot));
+    snprintf(info->unix_name, sizeof(info->unix_name), "%s", unix_name);
+}
+
+/* ---- control connections --------------------------------------------------------------------- */
+
+static vb_status open_unix(char name[WIRE_UNIX_NAME], int *fd_p)
+{
+    unsigned char random[12];
+    size_t i, len;
+
+    auth_random(random, sizeof(random));
+    len = (size_t)snprintf(name, WIRE_UNIX_NAME, "verbena-");
+    for (i = 0; i < sizeof(random); i++)
+        len += (size_t)snprintf(name + len, WIRE_UNIX_NAME - len, "%02x", random[i]);
+    return sock_listen_unix(name, NULL, fd_p);
+}
+
+static vb_status open_control(struct vb_group *g, int listen_fd, int unix_fd)
+{
+    struct control_opts opts = {.rank = g->rank,
+                                .world = g->world,
+                                .slots = g->slots,
+                                .epoch = g->epoch,
+                                .elastic = g->opts.elastic,
+                                .patience = g->opts.patience,
+                                .choice = (uint32_t)g->opts.transport,
+                                .secret = g->opts.secret,
+                                .listen_fd = listen_fd,
+                                .unix_fd = unix_fd,
+                                .beat_ms = BEAT_MS,
+                                .silent_ms = (int)(SILENT_MS * g->opts.patience),
+                                .alarm = group_wake,
+                                .arg = g,
+                                .news = &g->news};
+
+    return control_open(&opts, &g->control);
+}
+
+/* Rank 0 listens on the socket of its supervisor, or opens one at the root address. */
+static vb_status listen_as_root(struct vb_group *g, int *fd_p)
+{
+    char root[VB_ROOT_TEXT];
+
+    if (g->opts.root_fd >= 0) {
+        if (fcntl(g->opts.root_fd, F_SETFL, O_NONBLOCK) != 0)
+            return vb_err_sys("take over descriptor %d", g->opts.root_fd);
+        *fd_p = g->opts.root_fd;
+        return VB_OK;
+    }
+    snprintf(root, sizeof(root), "%s", g->opts.root); /* vb_root_listen() may change it */
+    return vb_root_listen(root, fd_p);
+}
+
+/* Returns a socket that listens on the address from which this host reaches the root. A datagram
+ * socket shows that address once it is connected; it sends nothing. */
+static vb_status listen_towards(const struct sock_addr *root, int *fd_p)
+{
+    struct sock_addr local;
+    vb_status st;
+    int fd;
+
+    fd = socket(root->sa.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return vb_err_sys("socket");
+    if (connect(fd, (const struct sockaddr *)&root->sa, root->len) != 0) {
+        st = vb_err_sys("find the route to rank 0");
+        close(fd);
+        return st;
+    }
+    st = sock_local(fd, &local);
+    close(fd);
+    if (st != VB_OK)
+        return st;
+    if (local.sa.ss_family == AF_INET6)
+        ((struct sockaddr_in6 *)&local.sa)->sin6_port = 0;
+    else
+        ((struct sockaddr_in *)&local.sa)->sin_port = 0;
+    return sock_listen(&local, NULL, fd_p);
+}
+
+/* Starts the control thread on a listening socket, which it takes over, and on a unix socket. */
+static vb_status listen_on(struct vb_group *g, int listen_fd)
+{
+    char unix_name[WIRE_UNIX_NAME];
+    struct sock_addr at;
+    int unix_fd = -1;
+    vb_status st;
+
+    st = sock_local(listen_fd, &at);
+    if (st == VB_OK)
+        st = open_unix(unix_name, &unix_fd);
+    if (st != VB_OK) {
+        close(listen_fd);
+        return st;
+    }
+    describe(g, &at, unix_name);
+    return open_control(g, listen_fd, unix_fd);
+}
+
+vb_status group_listen_towards(struct vb_group *g, const struct sock_addr *root)
+{
+    vb_status st;
+    int fd = -1;
+
+    st = listen_towards(root, &fd);
+    return st == VB_OK ? listen_on(g, fd) : st;
+}
+
+/* Starts the control thread. All ranks but rank 0 then connect to the root. */
+static vb_status meet_root(struct vb_group *g, uint64_t deadline)
+{
+    struct sock_addr root;
+    vb_status st;
+    int fd = -1;
+
+    if (g->rank == 0) {
+        st = listen_as_root(g, &fd);
+        return st == VB_OK ? listen_on(g, fd) : st;
+    }
+    st = root_resolve(g->opts.root, &root);
+    if (st == VB_OK)
+        st = group_listen_towards(g, &root);
+    return st == VB_OK ? control_dial(g->control, 0, &root, deadline) : st;
+}
+
+static vb_status learn_peers(struct vb_group *g, uint64_t deadline)
+{
+    struct wire_info *infos = calloc((size_t)g->world, sizeof(*infos));
+    vb_status st;
+    int i;
+
+    if (infos == NULL)
+        return vb_err_sys("calloc");
+    infos[g->rank] = g->peers[g->rank].info;
+    st = control_rendezvous(g->control, infos, deadline);
+    for (i = 0; i < g->world && st == VB_OK; i++)
+        g->peers[i].info = infos[i];
+    free(infos);
+    return st;
+}
+
+static vb_status dial_lower(struct vb_group *g, uint64_t deadline)
+{
+    struct sock_addr addr;
+    vb_status st = VB_OK;
+    int i;
+
+    for (i = 1; i < g->rank && st == VB_OK; i++) {
+        st = pair_address_of(g, i, &addr);
+        if (st == VB_OK)
+            st = control_dial(g->control, i, &addr, deadline);
+    }
+    return st == VB_OK ? control_wait_up(g->control, 0, g->world, deadline) : st;
+}
+
+vb_status group_check_route(struct vb_group *g, int rank)
+{
+    struct sock_addr local;
+    vb_status st;
+
+    if (rank == g->rank || pair_same_host(g, rank))
+        return VB_OK;
+    st = control_local_addr(g->control, rank, &local);
+    return st == VB_OK ? route_check(&local, rank, g->opts.any_interface) : st;
+}
+
+static vb_status check_routes(struct vb_group *g)
+{
+    vb_status st = VB_OK;
+    int i;
+
+    for (i = 0; i < g->world && st == VB_OK; i++)
+        st = group_check_route(g, i);
+    return st;
+}
+
+/* ---- open and close -------------------------------------------------------------------------- */
+
+static vb_status check_opts(const struct vb_group_opts *o)
+{
+    if (o->world < 1 || o->world > VB_WORLD_MAX)
+        return vb_err(VB_ERR_USAGE, "a world of %d ranks: must be from 1 to %d", o->world,
+                      VB_WORLD_MAX);
+    if (o->rank < 0 || o->rank >= o->world)
+        return vb_err(VB_ERR_USAGE, "rank %d of %d: must be from 0 to %d", o->rank, o->world,
+                      o->world - 1);
+    if (o->slots != 0 && (o->slots < o->world || o->slots > VB_WORLD_MAX))
+        return vb_err(VB_ERR_USAGE, "%d slots for a world of %d: must be from %d to %d", o->slots,
+                      o->world, o->world, VB_WORLD_MAX);
+    if (o->slots > o->world && !o->elastic)
+        return vb_err(VB_ERR_USAGE, "only an elastic group can have slots for joiners");
+    if (o->root == NULL && (o->rank > 0 || o->root_fd < 0))
+        return vb_err(VB_ERR_USAGE, "no root address: give HOST:PORT of rank 0");
+    if (o->timeout_ms <= 0 || o->patience < 0 || o->timeout_ms * o->patience > INT_MAX)
+        return vb_err(VB_ERR_USAGE, "a timeout of %d ms with patience %g: out of range",
+                      o->timeout_ms, o->patience);
+    return VB_OK;
+}
+
+static void peers_init(struct vb_group *g)
+{
+    int i;
+
+    for (i = 0; i < g->slots; i++) {
+        g->peers[i].join_fd = -1;
+        g->peers[i].epoch = g->epoch;
+        g->peers[i].transport = i == g->rank ? NULL : &vb_transport_nobody;
+    }
+    g->peers[g->rank].member = true;
+}
+
+vb_status group_alloc(const struct vb_group_opts *opts, struct vb_group **group_p)
+{
+    struct epoll_event ev = {.events = EPOLLIN};
+    pthread_mutexattr_t attr;
+    struct vb_group *g;
+
+    g = calloc(1, sizeof(*g));
+    if (g == NULL) {
+        (void)vb_err_sys("calloc");
+        return VB_ERR_NO_MEMORY;
+    }
+    g->opts = *opts;
+    if (g->opts.patience == 0)
+        g->opts.patience = 1;
+    g->opts.timeout_ms = (int)(g->opts.timeout_ms * g->opts.patience);
+    g->rank = opts->rank;
+    g->world = opts->world;
+    g->slots = opts->slots > 0 ? opts->slots : opts->world;
+    g->epoch = GROUP_EPOCH;
+    pthread_mutexattr_init(&attr);
+    pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&g->front.lock, &attr);
+    pthread_mutexattr_destroy(&attr);
+    g->peers = calloc((size_t)g->slots, sizeof(*g->peers));
+    g->waits = calloc((size_t)g->slots, sizeof(*g->waits));
+    if (g->peers != NULL)
+        peers_init(g);
+    g->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    g->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    ev.data.fd = g->wake_fd;
+    *group_p = g; /* the caller closes it, also after a failure */
+    if (g->peers == NULL || g->waits == NULL || g->epoll_fd < 0 || g->wake_fd < 0 ||
+        epoll_ctl(g->epoll_fd, EPOLL_CTL_ADD, g->wake_fd, &ev) != 0)
+        return vb_err_sys("open a group");
+    return VB_OK;
+}
+
+/* Lists the transports of this rank: "shm", "tcp", "shm+verbs", or "self" if it is alone. */
+static void name_transports(struct vb_group *g)
+{
+    int d;
+
+    if (g->n_devices == 0)
+        snprintf(g->transports, sizeof(g->transports), "self");
+    for (d = 0; d < g->n_devices; d++) {
+        size_t len = strlen(g->transports);
+
+        snprintf(g->transports + len, sizeof(g->transports) - len, "%s%s", d > 0 ? "+" : "",
+                 vb_device_transport(g->devices[d])->name);
+    }
+}
+
+/* In an elastic group a joiner may use a transport that needs the progress thread. */
+vb_status group_set_going(struct vb_group *g)
+{
+    bool needed;
+
+    name_transports(g);
+    needed = g->n_devices > 0 && strcmp(g->transports, "shm") != 0;
+    return g->opts.progress && (needed || g->opts.elastic) ? progress_start(g) : VB_OK;
+}
+
+static vb_status connect_all(struct vb_group *g)
+{
+    uint64_t deadline = group_deadline(g);
+    vb_status st;
+    int i;
+
+    st = auth_init();
+    if (st == VB_OK)
+        st = meet_root(g, deadline);
+    if (st == VB_OK)
+        st = learn_peers(g, deadline);
+    if (st == VB_OK)
+        st = dial_lower(g, deadline);
+    if (st == VB_OK)
+        st = check_routes(g);
+    if (st == VB_OK)
+        st = pairs_connect(g, deadline);
+    if (st != VB_OK)
+        return st;
+    for (i = 0; i < g->world; i++)
+        g->peers[i].member = true;
+    st = group_set_going(g);
+    if (st == VB_OK)
+        st = group_sync_open(g);
+    return st;
+}
+
+vb_status vb_group_open(const struct vb_group_opts *opts, struct vb_group **group_p)
+{
+    struct vb_group *g = NULL;
+    vb_status st;
+
+    st = check_opts(opts);
+    if (st == VB_OK)
+        st = group_alloc(opts, &g);
+    if (st == VB_OK)
+        st = connect_all(g);
+    if (st != VB_OK) {
+        if (g != NULL && g->control != NULL)
+            vb_group_abort(g, "it could not open the group");
+        vb_group_close(g);
+        return st;
+    }
+    if (g->rank == 0 && opts->announce != NULL && !pairs_all_local(g))
+        opts->announce(g->why);
+    *group_p = g;
+    return VB_OK;
+}
+
+void group_keep(struct vb_group *g, void *memory)
+{
+    struct kept *kept = calloc(1, sizeof(*kept));
+
+    if (kept == NULL)
+        return; /* a leak is better than a write to memory that has a new owner */
+    *kept = (struct kept){.next = g->kept, .memory = memory};
+    g->kept = kept;
+}
+
+static void free_kept(struct kept *kept)
+{
+    struct kept *next;
+
+    for (; kept != NULL; kept = next) {
+        next = kept->next;
+        free(kept->memory);
+        free(kept);
+    }
+}
+
+void vb_group_close(struct vb_group *g)
+{
+    int i, d;
+
+    if (g == NULL)
+        return;
+    vb_window_destroy(
+        g->sync.win); /* its channel stays open: notes may come until then and later */
+    progress_stop(g);
+    control_close(g->control); /* first, so that peers read our goodbye before the sockets close */
+    for (i = 0; g->peers != NULL && i < g->slots; i++) {
+        if (g->peers[i].ep != NULL)
+            g->peers[i].transport->disconnect(g->peers[i].ep);
+        if (g->peers[i].join_fd >= 0)
+            close(g->peers[i].join_fd);
+    }
+    while (g->windows != NULL)
+        window_release(g->windows);
+    for (d = 0; d < g->n_devices; d++)
+        vb_device_transport(g->devices[d])->close(g->devices[d]);
+    group_sync_close(g); /* after the devices, which know its ops until they are closed */
+    free_kept(g->kept);
+    if (g->epoll_fd >= 0)
+        close(g->epoll_fd);
+    if (g->wake_fd >= 0)
+        close(g->wake_fd);
+    auth_wipe(g->opts.secret, sizeof(g->opts.secret));
+    pthread_mutex_destroy(&g->front.lock);
+    free(g->peers);
+    free(g->waits);
+    free(g);
+}

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A rank that joins, from both sides. The joiner has a slot, which rank 0 gave it, and connects to
+ * one member after another:
+ *
+ *   1. It calls the member on the control plane and proves the secret.
+ *   2. Both send cards and settle the transport of the pair as at the start. Nothing is
+ *      measured: where a measurement would decide, the pair uses TCP.
+ *   3. The member sends a one-time key or waits to be called over RDMA. The joiner connects.
+ *
+ * The member does its part when it makes progress. It waits only for the few round trips of an RDMA
+ * connection. What other ranks send it meanwhile is queued.
+ */
+#include "net/group/group_priv.h"
+#include "net/control/root_resolve.h"
+
+#include <limits.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PAIR_NS 5000000000u /* timeout for one member, from the call to the connection */
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint64_t pair_deadline(const struct vb_group *g)
+{
+    return vb_clock_ns() + (uint64_t)(PAIR_NS * g->opts.patience);
+}
+
+/* Returns our RDMA device if this pair may use it. theirs: the peer's card, NULL if it is not known
+ * yet. */
+static vb_status verbs_for(struct vb_group *g, int rank, const struct wire_card *theirs,
+                           struct vb_device **verbs_p)
+{
+    bool asked = g->opts.transport == VB_TRANSPORT_VERBS;
+    vb_status st;
+
+    *verbs_p = pair_device(g, &vb_transport_verbs);
+    if (*verbs_p != NULL || (!asked && g->opts.transport != VB_TRANSPORT_AUTO))
+        return VB_OK;
+    if (!asked && (pair_same_host(g, rank) || !vb_net_rdma_any_usable() ||
+                   (theirs != NULL && theirs->rdma != WIRE_RDMA_HARD)))
+        return VB_OK;
+    st = pair_device_open(g, &vb_transport_verbs, verbs_p);
+    if (st == VB_OK || asked)
+        return st;
+    VB_LOG_WARN("continuing without RDMA");
+    *verbs_p = NULL;
+    return VB_OK;
+}
+
+static vb_status connect_verbs(struct vb_group *g, int rank, struct vb_device *verbs,
+                               const struct wire_card *theirs, enum vb_link_role role,
+                               uint64_t deadline)
+{
+    struct vb_ep *ep;
+    vb_status st;
+
+    st = pair_connect_verbs(g, rank, verbs, &theirs->address, role, deadline, &ep);
+    if (st == VB_OK)
+        pair_take_verbs(g, rank, verbs, ep);
+    return st;
+}
+
+/* ---- the member's side ----------------------------------------------------------------------- */
+
+/* The joiner has sent its card: sends ours and settles the transport. */
+static vb_status answer_card(struct vb_group *g, int rank, const struct wire_card *theirs)
+{
+    struct peer *peer = &g->peers[rank];
+    struct vb_device *verbs = NULL;
+    struct wire_card mine;
+    vb_status st;
+
+    if (theirs->choice != (uint32_t)g->opts.transport)
+        return vb_err(VB_ERR_USAGE, "rank %d (%s) was started with another --transport", rank,
+                      peer->info.host);
+    st = verbs_for(g, rank, theirs, &verbs);
+    if (st == VB_OK)
+        st = pair_card(g, verbs, &mine);
+    if (st == VB_OK)
+        st = control_send_card(g->control, rank, &mine);
+    if (st != VB_OK)
+        return st;
+    peer->join_step = JOIN_STREAM;
+    peer->join_deadline = pair_deadline(g);
+    if (pair_way(g, &mine, theirs, rank) != WAY_VERBS)
+        return control_give_key(g->control, rank);
+    peer->join_step = JOIN_WINDOWS;
+    return connect_verbs(g, rank, verbs, theirs, VB_LINK_ANSWER, pair_deadline(g));
+}
+
+/* Over a unix socket the joiner sends first. Returns whether it has, so that nobody waits. */
+static bool has_data(int fd)
+{
+    struct pollfd pfd = {.fd = fd, .events = POLLIN};
+    struct sock_addr addr;
+
+    return sock_local(fd, &addr) != VB_OK || addr.sa.ss_family != AF_UNIX || poll(&pfd, 1, 0) != 0;
+}
+
+/* Makes a connection of the stream of a joiner. Returns VB_AGAIN if the stream is not ready. */
+static vb_status take_stream(struct vb_group *g, int rank)
+{
+    struct peer *peer = &g->peers[rank];
+    int fd;
+
+    if (peer->join_fd < 0)
+        peer->join_fd = control_take_stream(g->control, rank);
+    if (peer->join_fd < 0)
+        return VB_AGAIN;
+    if (!has_data(peer->join_fd)) {
+        if (vb_clock_ns() > peer->join_deadline)
+            return vb_err(VB_ERR_TIMEOUT, "rank %d (%s) connected but sent nothing", rank,
+                          peer->info.host);
+        atomic_store_explicit(&g->news, true,
+                              memory_order_relaxed); /* look again in the next round */
+        return VB_AGAIN;
+    }
+    fd = peer->join_fd;
+    peer->join_fd = -1;
+    peer->join_step = JOIN_WINDOWS;
+    return pair_attach(g, rank, fd, pair_deadline(g));
+}
+
+int joiner_step(struct vb_group *g, int rank)
+{
+    struct peer *peer = &g->peers[rank];
+    struct wire_member member;
+    struct wire_card card;
+    vb_status st = VB_OK;
+    int n = 0;
+
+    if (peer->join_step == JOIN_NONE && control_take_card(g->control, rank, &member, &card)) {
+        peer->info = member.info;
+        peer->epoch = member.epoch;
+        st = answer_card(g, rank, &card);
+        n++;
+    }
+    if (st == VB_OK && peer->join_step == JOIN_STREAM)
+        st = take_stream(g, rank);
+    if (st == VB_OK && peer->join_step == JOIN_WINDOWS) {
+        n += window_exchange_take(g, rank);
+        if (window_exchange_has_all(g, rank))
+            member_admit(g, rank);
+    }
+    if (st < 0)
+        control_lose(g->control, rank, "no data connection could be made to it");
+    return n;
+}
+
+/* ---- the newcomer's own ---------------------------------------------------------------------- */
+
+static vb_status call_member(struct vb_group *g, int rank, uint64_t deadline)
+{
+    struct sock_addr addr;
+    vb_status st;
+
+    if (rank == 0)
+        return VB_OK; /* we are connected: it gave us the slot */
+    st = pair_address_of(g, rank, &addr);
+    return st == VB_OK ? control_dial(g->control, rank, &addr, deadline) : st;
+}
+
+/* A member answers a call at once or never, but it sends its card only when it makes progress. */
+static vb_status connect_member(struct vb_group *g, int rank, uint64_t deadline)
+{
+    struct vb_device *verbs = NULL;
+    struct wire_card mine, theirs;
+    vb_status st;
+
+    st = call_member(g, rank, earlier(deadline, pair_deadline(g)));
+    if (st == VB_OK)
+        st = group_check_route(g, rank);
+    if (st == VB_OK)
+        st = verbs_for(g, rank, NULL, &verbs);
+    if (st == VB_OK)
+        st = pair_card(g, verbs, &mine);
+    if (st == VB_OK)
+        st = control_send_card(g->control, rank, &mine);
+    if (st == VB_OK)
+        st = control_wait_card(g->control, rank, deadline, &theirs);
+    if (st != VB_OK)
+        return st;
+    if (pair_way(g, &mine, &theirs, rank) == WAY_VERBS)
+        return connect_verbs(g, rank, verbs, &theirs, VB_LINK_CALL,
+                             earlier(deadline, pair_deadline(g)));
+    return pair_dial(g, rank, deadline);
+}
+
+/* A member that dies meanwhile is gone, like any other. Nobody can join without rank 0. */
+static vb_status connect_members(struct vb_group *g, const struct wire_member *members,
+                                 uint64_t deadline)
+{
+    vb_status st;
+    int i;
+
+    for (i = 0; i < g->slots; i++) {
+        if (i == g->rank || members[i].epoch == 0)
+            continue;
+        g->peers[i].info = members[i].info;
+        st = connect_member(g, i, deadline);
+        if (st != VB_OK && (i == 0 || (st != VB_ERR_PEER && st != VB_ERR_TIMEOUT)))
+            return st;
+        g->peers[i].member = st == VB_OK;
+        g->peers[i].gone = st != VB_OK;
+        if (st != VB_OK) {
+            snprintf(g->peers[i].why, sizeof(g->peers[i].why), "it was gone when this rank joined");
+            control_lose(g->control, i, g->peers[i].why);
+        }
+    }
+    return VB_OK;
+}
+
+static vb_status connect_to_group(struct vb_group *g, const struct sock_addr *root, int fd,
+                                  const unsigned char session[AUTH_KEY_BYTES], uint64_t deadline)
+{
+    struct wire_member *members = calloc((size_t)g->slots, sizeof(*members));
+    vb_status st;
+
+    if (members == NULL)
+        st = vb_err_sys("calloc");
+    else
+        st = group_listen_towards(g, root);
+    if (st != VB_OK || members == NULL) {
+        close(fd);
+        free(members);
+        return st;
+    }
+    control_adopt(g->control, 0, fd, session);
+    st = control_meet_members(g->control, &g->peers[g->rank].info, members, deadline);
+    if (st == VB_OK)
+        st = connect_members(g, members, deadline);
+    free(members);
+    if (st != VB_OK)
+        return st;
+    pairs_close_unused(g);
+    g->next_window = 1; /* window 0 belongs to barrier, broadcast and gather, which joiners do not
+                           take part in */
+    st = group_set_going(g);
+    if (st == VB_OK)
+        control_joined(g->control);
+    return st;
+}
+
+/* Allocates a group for the slot that rank 0 gave us. */
+static vb_status alloc_for_slot(const struct vb_group_opts *opts, const struct wire_slot *slot,
+                                struct vb_group **group_p)
+{
+    struct vb_group_opts o = *opts;
+    vb_status st;
+    int i;
+
+    o.rank = (int)slot->slot;
+    o.world = (int)slot->world;
+    o.slots = (int)slot->slots;
+    if (o.transport == VB_TRANSPORT_AUTO) /* the choice of all the others */
+        o.transport = (enum vb_transport_choice)slot->choice;
+    o.elastic = true;
+    o.root_fd = -1;
+    st = group_alloc(&o, group_p);
+    if (*group_p == NULL || (*group_p)->peers == NULL)
+        return st;
+    (*group_p)->epoch = slot->epoch;
+    for (i = 0; i < o.slots; i++)
+        (*group_p)->peers[i].epoch = slot->epoch; /* no member has a newer epoch */
+    return st;
+}
+
+vb_status vb_group_join(const struct vb_group_opts *opts, struct vb_group **group_p)
+{
+    double patience = opts->patience > 0 ? opts->patience : 1;
+    unsigned char session[AUTH_KEY_BYTES];
+    struct vb_group *g = NULL;
+    struct wire_slot slot;
+    struct sock_addr root;
+    uint64_t deadline;
+    vb_status st;
+    int fd;
+
+    if (opts->root == NULL || opts->timeout_ms <= 0 || opts->timeout_ms * patience > INT_MAX)
+        return vb_err(VB_ERR_USAGE, "joining a group needs its root address and a timeout");
+    deadline = vb_clock_ns() + (uint64_t)(opts->timeout_ms * patience * 1e6);
+    st = auth_init();
+    if (st == VB_OK)
+        st = root_resolve(opts->root, &root);
+    if (st == VB_OK)
+        st = control_ask_slot(&root, opts->secret, deadline, &slot, &fd, session);
+    if (st != VB_OK)
+        return st;
+    st = alloc_for_slot(opts, &slot, &g);
+    if (st == VB_OK)
+        st = connect_to_group(g, &root, fd, session, deadline);
+    else
+        close(fd);
+    auth_wipe(session, sizeof(session));
+    if (st != VB_OK) {
+        if (g != NULL && g->control != NULL)
+            vb_group_abort(g, "it could not join the group");
+        vb_group_close(g);
+        return st;
+    }
+    *group_p = g;
+    return VB_OK;
+}

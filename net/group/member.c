@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Membership of an elastic group. The control plane finds out which ranks are lost, have left or
+ * join. The thread that makes progress then updates devices and windows here, because no other
+ * thread may touch them.
+ *
+ * A rank that is gone is fenced before anybody is told. First its endpoint is severed, so that none
+ * of its notes is delivered any more, and closed. The ops under way to it end. Then its slot is
+ * given back to the control plane, and the hook is called.
+ */
+#include "net/group/group_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- gone ------------------------------------------------------------------------------------ */
+
+static void finish_all(struct vb_op *op)
+{
+    struct vb_op *next;
+
+    for (; op != NULL; op = next) {
+        next = op->next;
+        group_finish(op, op->status);
+    }
+}
+
+static void close_peer(struct vb_group *g, int rank)
+{
+    struct peer *peer = &g->peers[rank];
+    struct vb_op *ops;
+
+    if (peer->join_fd >= 0)
+        close(peer->join_fd);
+    peer->join_fd = -1;
+    peer->join_step = JOIN_NONE;
+    if (peer->ep == NULL)
+        return;
+    ops = peer->transport->sever(peer->ep);
+    window_exchange_forget(g, rank);
+    peer->transport->disconnect(peer->ep);
+    finish_all(ops); /* only now is their memory free */
+    peer->transport = &vb_transport_nobody;
+    peer->dev = NULL;
+    peer->ep = NULL;
+    peer->device[0] = '\0';
+    peer->strayed = false;
+}
+
+static void call_hook(const struct member_hook *hook, int rank)
+{
+    if (hook->fn != NULL)
+        hook->fn(hook->arg, rank);
+}
+
+static void fence(struct vb_group *g, const struct control_end *end)
+{
+    struct peer *peer = &g->peers[end->rank];
+    bool was_member = peer->member;
+
+    close_peer(g, end->rank);
+    peer->member = false;
+    control_slot_clean(g->control, end->rank);
+    if (!was_member)
+        return; /* the caller has never heard of it */
+    peer->gone = true;
+    peer->gone_pid = pair_same_host(g, end->rank) ? (int)peer->info.pid : 0;
+    peer->end = end->how;
+    memcpy(peer->why, end->why, sizeof(peer->why));
+    if (end->how == VB_END_LEFT)
+        VB_LOG_INFO("rank %d (%s) has left", end->rank, peer->info.host);
+    else
+        VB_LOG_INFO("rank %d (%s) is gone: %s", end->rank, peer->info.host, peer->why);
+    call_hook(&g->on_gone, end->rank);
+}
+
+/* ---- what there is to do --------------------------------------------------------------------- */
+
+void member_admit(struct vb_group *g, int rank)
+{
+    struct peer *peer = &g->peers[rank];
+
+    peer->join_step = JOIN_NONE;
+    peer->member = true;
+    peer->gone = false;
+    peer->end = VB_END_NONE;
+    peer->why[0] = '\0';
+    VB_LOG_INFO("rank %d (%s) has joined, over %s", rank, peer->info.host, peer->transport->name);
+    call_hook(&g->on_join, rank);
+}
+
+int member_work(struct vb_group *g)
+{
+    struct control_end end;
+    int i, n = 0;
+
+    if (g->working)
+        return 0; /* a hook makes progress, which is not allowed: do not recurse */
+    g->working = true;
+    /* Pairs with the release in the control plane: what it reports is read after this. */
+    (void)atomic_exchange_explicit(&g->news, false, memory_order_acquire);
+    while (control_take_ended(g->control, &end)) {
+        fence(g, &end);
+        n++;
+    }
+    for (i = 0; i < g->slots; i++) {
+        if (i == g->rank)
+            continue;
+        n += g->peers[i].member ? window_exchange_take(g, i) : joiner_step(g, i);
+    }
+    g->working = false;
+    return n;
+}
+
+static vb_status check_rank(struct vb_group *g, int rank, const char *what)
+{
+    const struct peer *peer = &g->peers[rank];
+
+    if (peer->gone)
+        return vb_err(VB_ERR_PEER, "%s: rank %d (%s) is gone: %s", what, rank, peer->info.host,
+                      peer->why);
+    if (peer->epoch != GROUP_EPOCH)
+        return vb_err(VB_ERR_PEER, "%s: rank %d (%s) is a joiner", what, rank, peer->info.host);
+    return VB_OK;
+}
+
+/* Barrier, broadcast and gather need all ranks of the start. */
+vb_status member_check_all(struct vb_group *g, const char *what)
+{
+    vb_status st = VB_OK;
+    int i;
+
+    if (!g->opts.elastic)
+        return VB_OK;
+    if (g->epoch != GROUP_EPOCH)
+        return vb_err(VB_ERR_USAGE, "%s: this rank is a joiner", what);
+    group_lock(g);
+    for (i = 0; i < g->world && st == VB_OK; i++)
+        st = check_rank(g, i, what);
+    group_unlock(g);
+    return st;
+}
+
+/* Collectives on windows have tables with one entry for each rank of the start. */
+vb_status group_check_fixed(struct vb_group *g, const char *what)
+{
+    if (g->slots > g->world)
+        return vb_err(VB_ERR_USAGE, "%s is not possible in a group with slots for joiners", what);
+    return member_check_all(g, what);
+}
+
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+bool vb_group_gone(struct vb_group *g, int rank)
+{
+    bool gone;
+
+    group_lock(g);
+    gone = g->peers[rank].gone;
+    group_unlock(g);
+    return gone;
+}
+
+enum vb_end vb_group_end(struct vb_group *g, int rank)
+{
+    enum vb_end end;
+
+    group_lock(g);
+    end = g->peers[rank].end;
+    group_unlock(g);
+    return end;
+}
+
+const char *vb_group_gone_why(struct vb_group *g, int rank)
+{
+    return g->peers[rank].why;
+}
+
+bool vb_group_member(struct vb_group *g, int rank)
+{
+    bool member;
+
+    group_lock(g);
+    member = g->peers[rank].member;
+    group_unlock(g);
+    return member;
+}
+
+uint32_t vb_group_epoch(struct vb_group *g)
+{
+    return control_epoch(g->control);
+}
+
+/* A joiner may already have taken the slot of a rank that is gone, and its info. */
+int vb_group_pid(struct vb_group *g, int rank)
+{
+    const struct peer *peer = &g->peers[rank];
+    int pid;
+
+    group_lock(g);
+    if (peer->gone)
+        pid = peer->gone_pid;
+    else
+        pid = pair_same_host(g, rank) ? (int)peer->info.pid : 0;
+    group_unlock(g);
+    return pid;
+}
+
+void vb_group_on_gone(struct vb_group *g, vb_member_fn fn, void *arg)
+{
+    group_lock(g);
+    g->on_gone = (struct member_hook){.fn = fn, .arg = arg};
+    group_unlock(g);
+}
+
+void vb_group_on_join(struct vb_group *g, vb_member_fn fn, void *arg)
+{
+    group_lock(g);
+    g->on_join = (struct member_hook){.fn = fn, .arg = arg};
+    group_unlock(g);
+}
+
+void vb_group_welcome(struct vb_group *g)
+{
+    if (g->opts.elastic && g->rank == 0)
+        control_open_slots(g->control);
+}
+
+vb_status vb_group_retire(struct vb_group *g, int rank, const char *why)
+{
+    if (!g->opts.elastic || rank < 0 || rank >= g->slots || rank == g->rank)
+        return vb_err(VB_ERR_USAGE,
+                      "rank %d cannot be retired: it must be another rank of an elastic group",
+                      rank);
+    group_lock(g);
+    control_lose(g->control, rank, why);
+    (void)member_work(g);
+    group_unlock(g);
+    return VB_OK;
+}

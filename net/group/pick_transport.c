@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * TCP or soft-RoCE? Both run in the same kernel over the same link, and which one is faster depends
+ * on the machine. So all pairs that have the choice time the same transfers over both, at the same
+ * time, as they will later in the job. The ranks exchange their times and use the slowest, so that
+ * all come to the same answer.
+ */
+#include "net/group/group_priv.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SMALL_PUTS 10
+#define LARGE_PUTS 4
+#define LARGE_BYTES ((size_t)128 << 10)
+#define WINDOW_ID UINT32_MAX /* the windows of a group count from 0 */
+#define NAP_MS 20
+
+/* One rank's part of the measurement over one transport. */
+struct pick {
+    struct vb_group *g;
+    const struct pick_pair *pairs;
+    int n_pairs;
+    int which;
+    struct vb_device *dev;
+    const struct vb_transport *transport;
+    struct vb_mem mem; /* the first half is sent; peers write to the second half */
+    struct vb_remote **remotes;
+    struct vb_op *ops; /* one for each pair */
+    int notes, done, lost;
+    int n_rounds; /* number of rounds begun */
+    uint64_t deadline;
+};
+
+static void poll_events(struct pick *p)
+{
+    struct vb_raw_event ev[16];
+    int i, n = 0;
+
+    (void)p->transport->poll(p->dev, ev, VB_COUNT(ev), &n);
+    for (i = 0; i < n; i++) {
+        p->notes += ev[i].type == VB_RAW_NOTE;
+        p->done += ev[i].type == VB_RAW_OP_DONE;
+        p->lost += ev[i].type == VB_RAW_LOST;
+    }
+}
+
+static bool round_over(const struct pick *p)
+{
+    return p->notes >= p->n_rounds * p->n_pairs && p->done >= p->n_rounds * p->n_pairs;
+}
+
+static vb_status wait_all(struct pick *p)
+{
+    struct pollfd fd = {.fd = p->transport->wait_fd(p->dev), .events = POLLIN};
+
+    for (poll_events(p); !round_over(p); poll_events(p)) {
+        if (p->lost > 0)
+            return vb_err(VB_ERR_PEER, "a peer was lost while %s was measured", p->transport->name);
+        if (vb_clock_ns() >= p->deadline)
+            return vb_err(VB_ERR_TIMEOUT, "measuring %s took too long", p->transport->name);
+        (void)p->transport->arm(p->dev);
+        poll_events(p);
+        if (!round_over(p))
+            (void)poll(&fd, 1, NAP_MS);
+        p->transport->disarm(p->dev);
+    }
+    return VB_OK;
+}
+
+/* Puts to every peer and waits for the puts of every peer. The counts cover all rounds so far,
+ * because a peer that is ahead may already have sent its next note. */
+static vb_status run_round(struct pick *p, size_t len)
+{
+    struct vb_span src = {p->mem.ptr, len};
+    vb_status st = VB_OK;
+    int i;
+
+    p->n_rounds++;
+    for (i = 0; i < p->n_pairs && st == VB_OK; i++) {
+        struct vb_target dst = {p->remotes[i], LARGE_BYTES};
+
+        st = p->transport->put(p->pairs[i].eps[p->which], &src, dst, 0, &p->ops[i]);
+    }
+    return st == VB_OK ? wait_all(p) : st;
+}
+
+static vb_status run_rounds(struct pick *p, double *seconds_p)
+{
+    uint64_t start = vb_clock_ns();
+    vb_status st = VB_OK;
+    int i;
+
+    for (i = 0; i < SMALL_PUTS && st == VB_OK; i++)
+        st = run_round(p, 8);
+    for (i = 0; i < LARGE_PUTS && st == VB_OK; i++)
+        st = run_round(p, LARGE_BYTES);
+    *seconds_p = (double)(vb_clock_ns() - start) / 1e9;
+    return st;
+}
+
+/* Exports memory and imports that of the peers. A rank without such a pair only takes part in the
+ * exchange. */
+static vb_status import_all(struct pick *p)
+{
+    struct vb_group *g = p->g;
+    struct vb_blob *keys = calloc((size_t)g->world, sizeof(*keys)), mine;
+    vb_status st = VB_OK;
+    int i;
+
+    if (keys == NULL)
+        return vb_err_sys("calloc");
+    memset(&mine, 0, sizeof(mine));
+    if (p->n_pairs > 0)
+        st = p->transport->export_window(p->dev, WINDOW_ID, &p->mem, VB_WINDOW_PUT, &mine);
+    if (st == VB_OK)
+        st = control_exchange(g->control, &mine, sizeof(mine), keys, "a measurement", p->deadline);
+    for (i = 0; i < p->n_pairs && st == VB_OK; i++)
+        st = p->transport->import_window(p->pairs[i].eps[p->which], WINDOW_ID,
+                                         &keys[p->pairs[i].rank], p->mem.len_bytes,
+                                         g->opts.timeout_ms, &p->remotes[i]);
+    free(keys);
+    return st;
+}
+
+static vb_status exchange_slowest(struct pick *p, double mine, double *slowest_p)
+{
+    struct vb_group *g = p->g;
+    double *all = calloc((size_t)g->world, sizeof(*all));
+    vb_status st;
+    int i;
+
+    if (all == NULL)
+        return vb_err_sys("calloc");
+    st = control_exchange(g->control, &mine, sizeof(mine), all, "a measurement", p->deadline);
+    *slowest_p = 0;
+    for (i = 0; i < g->world && st == VB_OK; i++)
+        *slowest_p = all[i] > *slowest_p ? all[i] : *slowest_p;
+    free(all);
+    return st;
+}
+
+static vb_status measure_one(struct pick *p, double *seconds_p)
+{
+    double unused, mine = 0;
+    vb_status st;
+    int i;
+
+    st = import_all(p);
+    if (st == VB_OK)
+        st = exchange_slowest(p, 0, &unused); /* all ranks have imported: begin */
+    if (st == VB_OK && p->n_pairs > 0)
+        st = run_rounds(p, &mine);
+    if (st == VB_OK)
+        st = exchange_slowest(p, mine, seconds_p);
+    for (i = 0; i < p->n_pairs; i++)
+        if (p->remotes[i] != NULL)
+            p->transport->release_window(p->remotes[i]);
+    if (p->n_pairs > 0)
+        p->transport->unexport_window(p->dev, WINDOW_ID);
+    return st;
+}
+
+vb_status pick_transport(struct vb_group *g, const struct pick_pair *pairs, int n_pairs,
+                         uint64_t deadline, double seconds[2])
+{
+    struct pick p = {.g = g, .pairs = pairs, .n_pairs = n_pairs, .deadline = deadline};
+    size_t n = n_pairs > 0 ? (size_t)n_pairs : 1;
+    vb_status st;
+
+    st = vb_mem_map_shared("verbena-measure", 2 * LARGE_BYTES, &p.mem);
+    p.ops = calloc(n, sizeof(*p.ops));
+    for (p.which = 0; p.which < 2 && st == VB_OK; p.which++) {
+        p.remotes = calloc(n, sizeof(void *));
+        p.transport = p.which == 0 ? &vb_transport_tcp : &vb_transport_verbs;
+        p.dev = n_pairs > 0 ? pairs[0].devs[p.which] : NULL;
+        p.notes = p.done = p.n_rounds = 0;
+        if (p.remotes == NULL || p.ops == NULL)
+            st = vb_err(VB_ERR_NO_MEMORY, "calloc");
+        else
+            st = measure_one(&p, &seconds[p.which]);
+        free(p.remotes);
+    }
+    if (st == VB_OK)
+        free(p.ops);
+    else /* some ops may be under way; devices end them when they disconnect */
+        group_keep(g, p.ops);
+    vb_mem_unmap(&p.mem);
+    return st;
+}

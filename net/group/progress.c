@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Progress: polls the devices, delivers notes to their channels, waits.
+ *
+ * A wait spins briefly, yields if there are more threads than cpus, then sleeps in the kernel. It
+ * sleeps in the group's epoll until a device or the control plane wakes it. If the group has one
+ * device and the device offers it, the wait sleeps in the device instead, which saves system calls.
+ * The control plane does not end that sleep, so the wait checks it every GROUP_SLEEP_MS.
+ */
+#include "net/group/group_priv.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define EVENTS 64
+#define YIELDS_NS 50000u
+#define SPIN_NS 100000u
+
+/* ---- one round ------------------------------------------------------------------------------- */
+
+/* Drops a note on a closed channel, which does no harm. Logs the first one of each peer. */
+static void drop_note(struct vb_group *g, int rank, uint32_t note)
+{
+    if (!g->peers[rank].strayed)
+        VB_LOG_WARN("rank %d (%s) sent a note on channel %u, which is not open: dropped", rank,
+                    g->peers[rank].info.host, VB_NOTE_CHANNEL(note));
+    g->peers[rank].strayed = true;
+}
+
+static void deliver_note(struct vb_group *g, int rank, uint32_t note)
+{
+    const struct channel *channel = &g->channels[VB_NOTE_CHANNEL(note)];
+
+    if (channel->fn != NULL)
+        channel->fn(channel->arg, rank, VB_NOTE_VALUE(note));
+    else
+        drop_note(g, rank, note);
+}
+
+void group_finish(struct vb_op *op, vb_status st)
+{
+    op->status = st;
+    op->done = true;
+}
+
+static void deliver_event(struct vb_group *g, const struct vb_raw_event *ev)
+{
+    switch (ev->type) {
+    case VB_RAW_OP_DONE:
+        group_finish(ev->op, ev->status);
+        break;
+    case VB_RAW_NOTE:
+        if (g->opts.elastic && !g->peers[ev->rank].member)
+            control_lose(g->control, ev->rank, "it sent a note before it had joined");
+        else
+            deliver_note(g, ev->rank, ev->note);
+        break;
+    case VB_RAW_LOST:
+        control_lose(g->control, ev->rank,
+                     ev->why != NULL ? ev->why : "its data connection failed");
+        break;
+    }
+}
+
+/* Delivers what this rank sent to itself. What a handler sends then waits for the next round. */
+static int deliver_self(struct vb_group *g)
+{
+    struct vb_op *op = g->self.done, *next;
+    unsigned n = g->self.n, i;
+    int count = (int)n;
+
+    g->self.done = NULL;
+    for (; op != NULL; op = next, count++) {
+        next = op->next;
+        group_finish(op, VB_OK);
+    }
+    for (i = 0; i < n; i++) {
+        uint32_t note = g->self.notes[g->self.first % SELF_NOTES];
+
+        g->self.first++;
+        g->self.n--;
+        deliver_note(g, g->rank, note);
+    }
+    return count;
+}
+
+static void set_hold(struct vb_device *dev, bool on)
+{
+    ((struct vb_device_head *)dev)->holds += on ? 1 : -1;
+}
+
+void group_hold(struct vb_group *g, bool on)
+{
+    int d;
+
+    for (d = 0; d < g->n_devices; d++)
+        set_hold(g->devices[d], on);
+}
+
+static void flush(struct vb_device *dev)
+{
+    if (vb_device_transport(dev)->flush != NULL)
+        vb_device_transport(dev)->flush(dev);
+}
+
+void group_flush(struct vb_group *g)
+{
+    int d;
+
+    for (d = 0; d < g->n_devices; d++)
+        flush(g->devices[d]);
+}
+
+/* Delivers events. The puts that several handlers make leave together. */
+static int deliver_events(struct vb_group *g, struct vb_device *dev, const struct vb_raw_event *ev,
+                          int n)
+{
+    int i;
+
+    if (n > 1)
+        set_hold(dev, true);
+    for (i = 0; i < n; i++)
+        deliver_event(g, &ev[i]);
+    if (n > 1) {
+        set_hold(dev, false);
+        flush(dev);
+    }
+    return n;
+}
+
+static bool has_self(const struct vb_group *g)
+{
+    return g->self.n > 0 || g->self.done != NULL;
+}
+
+int group_round(struct vb_group *g)
+{
+    struct vb_raw_event ev[EVENTS];
+    int count = 0, d, n;
+
+    if (atomic_load_explicit(&g->news, memory_order_relaxed)) /* elastic groups only */
+        count += member_work(g);
+    if (has_self(g))
+        count += deliver_self(g);
+    for (d = 0; d < g->n_devices; d++) {
+        n = 0;
+        if (vb_device_transport(g->devices[d])->poll(g->devices[d], ev, EVENTS, &n) != VB_OK)
+            continue; /* the device has logged it; it reports the ranks concerned as lost */
+        count += deliver_events(g, g->devices[d], ev, n);
+    }
+    return count;
+}
+
+/* what: the operation that was under way; NULL: none in particular. */
+static vb_status log_failure(struct vb_group *g, vb_status st, const char *what)
+{
+    char text[256];
+
+    control_status(g->control, text, sizeof(text));
+    return what != NULL ? vb_err(st, "%s: %s", what, text) : vb_err(st, "%s", text);
+}
+
+vb_status vb_progress(struct vb_group *g)
+{
+    vb_status st;
+
+    atomic_fetch_add_explicit(&g->app_polls, 1, memory_order_relaxed);
+    group_lock(g);
+    group_round(g);
+    group_unlock(g);
+    st = control_status(g->control, NULL, 0);
+    return st == VB_OK ? VB_OK : log_failure(g, st, NULL);
+}
+
+/* ---- sleeping -------------------------------------------------------------------------------- */
+
+void group_wake(void *arg)
+{
+    struct vb_group *g = arg;
+    uint64_t one = 1;
+
+    if (write(g->wake_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
+        VB_LOG_WARN("write an eventfd: %s", strerror(errno));
+}
+
+/* The caller and the progress thread may both be asleep. The last one to wake disarms. */
+void group_arm(struct vb_group *g)
+{
+    int d;
+
+    g->armed++;
+    for (d = 0; d < g->n_devices; d++)
+        vb_device_transport(g->devices[d])->arm(g->devices[d]);
+}
+
+void group_disarm(struct vb_group *g)
+{
+    int d;
+
+    if (--g->armed > 0)
+        return;
+    for (d = 0; d < g->n_devices; d++)
+        vb_device_transport(g->devices[d])->disarm(g->devices[d]);
+}
+
+/* Sleeps until there may be an event. Called under the lock, and returns under it. The devices are
+ * armed and have been polled since. */
+void group_sleep(struct vb_group *g, int ms)
+{
+    struct epoll_event ev[DEVICES_MAX + 1];
+    uint64_t count;
+    int i, n;
+
+    group_unlock(g);
+    n = epoll_wait(g->epoll_fd, ev, DEVICES_MAX + 1, ms);
+    for (i = 0; i < n; i++)
+        if (ev[i].data.fd == g->wake_fd && read(g->wake_fd, &count, sizeof(count)) < 0 &&
+            errno != EAGAIN)
+            VB_LOG_WARN("read an eventfd: %s", strerror(errno));
+    group_lock(g);
+}
+
+/* Sleeps unless a last round brings events. Called under the lock, and returns under it. */
+static void sleep_in_epoll(struct vb_group *g, vb_ready_fn ready, void *arg, int ms)
+{
+    atomic_store_explicit(&g->app_sleeping, true, memory_order_relaxed);
+    group_arm(g);
+    if (group_round(g) == 0 && !ready(arg))
+        group_sleep(g, ms);
+    group_disarm(g);
+    atomic_store_explicit(&g->app_sleeping, false, memory_order_relaxed);
+}
+
+static bool has_await(const struct vb_group *g)
+{
+    return g->n_devices == 1 && !g->front.threaded &&
+           vb_device_transport(g->devices[0])->await != NULL;
+}
+
+/* A round that sleeps while there are no events. Returns the number of events. */
+static int sleep_in_device(struct vb_group *g, int ms)
+{
+    struct vb_raw_event ev[EVENTS];
+    int n = 0;
+
+    if (has_self(g))
+        return deliver_self(g);
+    if (vb_device_transport(g->devices[0])->await(g->devices[0], ev, EVENTS, ms, &n) != VB_OK)
+        return 0;
+    return deliver_events(g, g->devices[0], ev, n);
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+void vb_group_set_never_spin(struct vb_group *g, bool never_spin)
+{
+    group_lock(g);
+    g->opts.never_spin = never_spin;
+    group_unlock(g);
+}
+
+bool vb_group_never_spins(struct vb_group *g)
+{
+    bool never;
+
+    group_lock(g);
+    never = g->opts.never_spin;
+    group_unlock(g);
+    return never;
+}
+
+/* How long a wait has found no events. */
+struct idle {
+    uint64_t since_ns; /* the time of the first round without events; 0: the last round had some */
+    int rounds;
+};
+
+static bool keep_spinning(struct vb_group *g, struct idle *p)
+{
+    uint64_t now;
+
+    if (g->opts.never_spin)
+        return false;
+    p->rounds++;
+    if (!g->opts.crowded && p->rounds % 16 != 0) {
+        vb_cpu_relax();
+        return true;
+    }
+    now = vb_clock_ns();
+    if (p->since_ns == 0)
+        p->since_ns = now;
+    if (now - p->since_ns >= (g->opts.crowded ? YIELDS_NS : SPIN_NS))
+        return false;
+    if (g->opts.crowded) { /* at once: the rank that this one waits for may need this cpu */
+        group_unlock(g);
+        sched_yield();
+        group_lock(g);
+    }
+    return true;
+}
+
+static vb_status timed_out(struct vb_group *g, const char *what, int from)
+{
+    uint64_t step;
+    double silence;
+
+    if (from < 0)
+        return vb_err(VB_ERR_TIMEOUT, "waited %.1f s without success: %s",
+                      g->opts.timeout_ms / 1000.0, what);
+    silence = control_silence_s(g->control, from, &step);
+    return vb_err(VB_ERR_TIMEOUT,
+                  "waited %.1f s for rank %d (%s): %s; it was heard %.1f s ago, at step %llu",
+                  g->opts.timeout_ms / 1000.0, from, vb_group_host(g, from), what, silence,
+                  (unsigned long long)step);
+}
+
+/* Returns why a wait cannot continue, or VB_OK. */
+static vb_status wait_failure(struct vb_group *g, const char *what, int from, uint64_t deadline)
+{
+    vb_status st = control_status(g->control, NULL, 0);
+
+    if (st != VB_OK)
+        return log_failure(g, st, what);
+    if (g->opts.elastic && from >= 0 && g->peers[from].gone)
+        return vb_err(VB_ERR_PEER, "rank %d (%s) is gone, %s: %s", from, vb_group_host(g, from),
+                      g->peers[from].why, what);
+    if (!g->opts.elastic && from >= 0 && from != g->rank && control_has_left(g->control, from))
+        return vb_err(VB_ERR_PEER, "rank %d (%s) has left: %s", from, vb_group_host(g, from), what);
+    return vb_clock_ns() >= deadline ? timed_out(g, what, from) : VB_OK;
+}
+
+bool group_try(struct vb_group *g, vb_ready_fn ready, void *arg)
+{
+    bool is_ready;
+
+    group_lock(g);
+    do {
+        is_ready = ready(arg);
+    } while (!is_ready && group_round(g) > 0);
+    atomic_fetch_add_explicit(&g->app_polls, 1, memory_order_relaxed);
+    group_unlock(g);
+    return is_ready;
+}
+
+vb_status group_wait(struct vb_group *g, vb_ready_fn ready, void *arg, const char *what,
+                     const int *from_p)
+{
+    struct idle idle = {0};
+    vb_status st = VB_OK;
+    uint64_t deadline = 0;
+
+    group_lock(g);
+    while (!ready(arg)) {
+        if (group_round(g) > 0) {
+            memset(&idle, 0, sizeof(idle));
+            continue;
+        }
+        if (keep_spinning(g, &idle))
+            continue;
+        if (deadline == 0)
+            deadline = group_deadline(g);
+        st = wait_failure(g, what, *from_p, deadline);
+        if (st != VB_OK)
+            break;
+        if (has_await(g))
+            sleep_in_device(g, sock_ms_left(deadline, GROUP_SLEEP_MS));
+        else
+            sleep_in_epoll(g, ready, arg, sock_ms_left(deadline, GROUP_SLEEP_MS));
+        memset(&idle, 0, sizeof(idle));
+    }
+    atomic_fetch_add_explicit(&g->app_polls, 1, memory_order_relaxed);
+    group_unlock(g);
+    return st;
+}
+
+vb_status vb_group_wait(struct vb_group *g, vb_ready_fn ready, void *arg, const char *what,
+                        int from)
+{
+    return group_wait(g, ready, arg, what, &from);
+}
+
+static bool op_done(void *arg)
+{
+    return ((const struct vb_op *)arg)->done;
+}
+
+vb_status vb_op_wait(struct vb_group *g, struct vb_op *op, const char *what, int from)
+{
+    vb_status st = vb_group_wait(g, op_done, op, what, from);
+
+    if (st != VB_OK || op->status == VB_OK)
+        return st;
+    if (from < 0)
+        return vb_err(op->status, "%s failed: %s", what, vb_status_str(op->status));
+    return vb_err(op->status, "%s failed with rank %d (%s): %s", what, from, vb_group_host(g, from),
+                  vb_status_str(op->status));
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The progress thread: serves peers while the caller computes, and stays away while the caller
+ * polls or sleeps in a wait.
+ *
+ * While the caller computes, it does not wait for the thread's work. If the thread has no cpu of
+ * its own, it takes cpu time from the computing. So it rests after it has served something, and
+ * then serves what has arrived meanwhile in one go (docs/performance.md).
+ */
+#include "net/group/group_priv.h"
+#include "topo/topo.h"
+
+#include <errno.h>
+#include <time.h>
+
+#define NAP_NS 1000000L /* between two checks whether the caller polls */
+#define REST_NS 600000L /* after it has served something */
+
+static void nap(long ns)
+{
+    struct timespec ts = {.tv_nsec = ns};
+
+    nanosleep(&ts, NULL);
+}
+
+/* Whether the thread has a cpu on which nobody computes. */
+static bool has_cpu(const struct vb_group *g)
+{
+    const struct vb_placement *placement = g->opts.placement;
+
+    return placement != NULL && placement->ranks[g->opts.placement_rank].progress_cpu >= 0;
+}
+
+/* Called under the lock; releases it during the rest. */
+static void rest(struct vb_group *g)
+{
+    group_unlock(g);
+    nap(REST_NS);
+    group_lock(g);
+}
+
+/* Sleeps until there is an event. Under the lock. */
+static void await(struct vb_group *g)
+{
+    group_arm(g);
+    if (group_round(g) == 0)
+        group_sleep(g, GROUP_SLEEP_MS);
+    group_disarm(g);
+}
+
+/* Serves peers until the caller polls again. */
+static void take_over(struct vb_group *g, unsigned seen)
+{
+    bool rests = !has_cpu(g), served = false; /* served: something, since its last rest */
+
+    group_lock(g);
+    while (!atomic_load_explicit(&g->stopping, memory_order_relaxed) && !g->opening &&
+           atomic_load_explicit(&g->app_polls, memory_order_relaxed) == seen) {
+        if (group_round(g) > 0) {
+            served = true;
+            if (atomic_load_explicit(&g->app_sleeping, memory_order_relaxed))
+                group_wake(g); /* this thread may have handled what the caller waits for */
+            continue;
+        }
+        if (atomic_load_explicit(&g->app_sleeping, memory_order_relaxed))
+            break;
+        if (served && rests)
+            rest(g);
+        else
+            await(g);
+        served = false;
+    }
+    group_unlock(g);
+}
+
+static void *progress_main(void *arg)
+{
+    struct vb_group *g = arg;
+    unsigned seen = atomic_load_explicit(&g->app_polls, memory_order_relaxed), now;
+
+    vb_log_set_rank(g->rank);
+    while (!atomic_load_explicit(&g->stopping, memory_order_relaxed)) {
+        nap(NAP_NS);
+        now = atomic_load_explicit(&g->app_polls, memory_order_relaxed);
+        if (now == seen && !atomic_load_explicit(&g->app_sleeping, memory_order_relaxed))
+            take_over(g, seen);
+        seen = now;
+    }
+    return NULL;
+}
+
+vb_status progress_start(struct vb_group *g)
+{
+    int err;
+
+    g->front.threaded = true;
+    err = pthread_create(&g->progress_thread, NULL, progress_main, g);
+    if (err == 0)
+        return VB_OK;
+    g->front.threaded = false;
+    errno = err;
+    return vb_err_sys("start the progress thread");
+}
+
+void progress_stop(struct vb_group *g)
+{
+    if (!g->front.threaded)
+        return;
+    atomic_store_explicit(&g->stopping, true, memory_order_relaxed);
+    group_wake(g);
+    pthread_join(g->progress_thread, NULL);
+    g->front.threaded = false;
+}

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Put and get on windows, with and without waiting for room, and the channels of notes.
+ */
+#include "net/group/group_priv.h"
+
+#include <string.h>
+
+/* ---- put and get ----------------------------------------------------------------------------- */
+
+static bool in_bounds(size_t offset, size_t len, size_t size)
+{
+    return offset <= size && len <= size - offset;
+}
+
+static vb_status not_allowed(const struct vb_window *win, const char *what)
+{
+    return vb_err(VB_ERR_USAGE, "window %u does not allow %s", win->id, what);
+}
+
+/* Whether the rank is gone or has not joined yet. */
+static bool is_not_shared(const struct vb_window *win, int rank)
+{
+    return rank != win->group->rank && win->remotes[rank] == NULL;
+}
+
+static vb_status out_of_bounds(struct vb_window *win, int rank, size_t mine, size_t theirs,
+                               size_t len)
+{
+    const struct vb_group *g = win->group;
+
+    return vb_err(VB_ERR_USAGE,
+                  "%zu bytes at offset %zu of this rank (of %zu) and offset %zu of rank %d (of "
+                  "%zu): out of bounds",
+                  len, mine, win->lens[g->rank], theirs, rank, win->lens[rank]);
+}
+
+/* Handles a dead endpoint. A poll has reported it or will report it, after the last notes that came
+ * over it. If that ends the group, the caller gets the reason now. */
+static vb_status endpoint_failed(struct vb_group *g, int rank, vb_status st)
+{
+    char why[256];
+
+    if (g->opts.elastic)
+        return st; /* logged once, when the rank is gone */
+    control_lose(g->control, rank, "its data connection failed");
+    if (control_status(g->control, why, sizeof(why)) != VB_OK)
+        return vb_err(st, "%s", why);
+    return vb_err(st, "rank %d (%s) has left", rank, vb_group_host(g, rank));
+}
+
+static vb_status self_put(struct vb_window *win, size_t src, size_t dst, size_t len, uint32_t note,
+                          struct vb_op *op)
+{
+    struct self_queue *self = &win->group->self;
+
+    if (self->n == SELF_NOTES)
+        return VB_AGAIN;
+    memmove((char *)win->mem.ptr + dst, (char *)win->mem.ptr + src, len);
+    self->notes[(self->first + self->n++) % SELF_NOTES] = note;
+    op->next = self->done;
+    self->done = op;
+    return VB_OK;
+}
+
+/* Under the lock, because the progress thread may fence a rank that is gone. from is the window of
+ * the source. */
+static vb_status put(struct vb_window *win, int rank, const struct vb_window *from,
+                     size_t src_offset, size_t dst_offset, size_t len_bytes, uint32_t note,
+                     struct vb_op *op)
+{
+    struct vb_group *g = win->group;
+    struct peer *peer = &g->peers[rank];
+    struct vb_span src = {(char *)from->mem.ptr + src_offset, len_bytes};
+    struct vb_target dst = {win->remotes[rank], dst_offset};
+    vb_status st;
+
+    if (is_not_shared(win, rank))
+        return VB_ERR_PEER;
+    if (!in_bounds(src_offset, len_bytes, from->lens[g->rank]) ||
+        !in_bounds(dst_offset, len_bytes, win->lens[rank]))
+        return out_of_bounds(win, rank, src_offset, dst_offset, len_bytes);
+    if (len_bytes > 0 && (win->rights & VB_WINDOW_PUT) == 0)
+        return not_allowed(win, "put");
+    if (from != win && (rank == g->rank || (peer->transport->caps & VB_CAP_ANY_SOURCE) == 0))
+        return vb_err(VB_ERR_UNSUPPORTED, "rank %d: its transport cannot put from another window",
+                      rank);
+    if (rank == g->rank)
+        return self_put(win, src_offset, dst_offset, len_bytes, note, op);
+    st = peer->transport->put(peer->ep, &src, dst, note, op);
+    return st < 0 ? endpoint_failed(g, rank, st) : st;
+}
+
+vb_status vb_put_from(struct vb_window *win, int rank, const struct vb_window *from,
+                      size_t src_offset, size_t dst_offset, size_t len_bytes, uint32_t note,
+                      struct vb_op *op)
+{
+    struct vb_group *g = win->group;
+    vb_status st;
+
+    op->done = false;
+    group_lock(g);
+    st = put(win, rank, from, src_offset, dst_offset, len_bytes, note, op);
+    group_unlock(g);
+    return st;
+}
+
+vb_status vb_put(struct vb_window *win, int rank, size_t src_offset, size_t dst_offset,
+                 size_t len_bytes, uint32_t note, struct vb_op *op)
+{
+    return vb_put_from(win, rank, win, src_offset, dst_offset, len_bytes, note, op);
+}
+
+static vb_status get(struct vb_window *win, int rank, size_t dst_offset, size_t src_offset,
+                     size_t len_bytes, struct vb_op *op)
+{
+    struct vb_group *g = win->group;
+    struct peer *peer = &g->peers[rank];
+    struct vb_span dst = {(char *)win->mem.ptr + dst_offset, len_bytes};
+    struct vb_target src = {win->remotes[rank], src_offset};
+    vb_status st;
+
+    if (is_not_shared(win, rank))
+        return VB_ERR_PEER;
+    if (!in_bounds(dst_offset, len_bytes, win->lens[g->rank]) ||
+        !in_bounds(src_offset, len_bytes, win->lens[rank]))
+        return out_of_bounds(win, rank, dst_offset, src_offset, len_bytes);
+    if ((win->rights & VB_WINDOW_GET) == 0)
+        return not_allowed(win, "get");
+    if (rank == g->rank) {
+        memmove(dst.ptr, (char *)win->mem.ptr + src_offset, len_bytes);
+        op->next = g->self.done;
+        g->self.done = op;
+        return VB_OK;
+    }
+    st = peer->transport->get(peer->ep, &dst, src, op);
+    return st < 0 ? endpoint_failed(g, rank, st) : st;
+}
+
+vb_status vb_get(struct vb_window *win, int rank, size_t dst_offset, size_t src_offset,
+                 size_t len_bytes, struct vb_op *op)
+{
+    struct vb_group *g = win->group;
+    vb_status st;
+
+    op->done = false;
+    group_lock(g);
+    st = get(win, rank, dst_offset, src_offset, len_bytes, op);
+    group_unlock(g);
+    return st;
+}
+
+/* ---- waiting for room ------------------------------------------------------------------------ */
+
+/* Limits how long an op waits for room. */
+struct room {
+    uint64_t deadline; /* 0: the op has not been refused yet */
+    int timeout_ms;
+};
+
+/* Makes progress after an op to a rank was refused with VB_AGAIN. */
+static vb_status make_room(struct vb_group *g, int rank, struct room *room)
+{
+    vb_status st = vb_progress(g);
+    uint64_t now = vb_clock_ns();
+
+    if (room->deadline == 0)
+        room->deadline = now + (uint64_t)room->timeout_ms * 1000000u;
+    if (st == VB_OK && now >= room->deadline)
+        st = vb_err(VB_ERR_TIMEOUT, "rank %d (%s) accepts no more transfers: waited %.1f s", rank,
+                    vb_group_host(g, rank), room->timeout_ms / 1000.0);
+    return st;
+}
+
+static struct room room_of(const struct vb_group *g, int timeout_ms)
+{
+    return (struct room){.timeout_ms = timeout_ms > 0 ? timeout_ms : g->opts.timeout_ms};
+}
+
+vb_status vb_put_wait(struct vb_window *win, int rank, const struct vb_window *from,
+                      size_t src_offset, size_t dst_offset, size_t len_bytes, uint32_t note,
+                      struct vb_op *op, int timeout_ms)
+{
+    struct room room = room_of(win->group, timeout_ms);
+    vb_status st;
+
+    from = from != NULL ? from : win;
+    do {
+        st = vb_put_from(win, rank, from, src_offset, dst_offset, len_bytes, note, op);
+        if (st == VB_OK)
+            return VB_OK;
+        if (st == VB_AGAIN)
+            st = make_room(win->group, rank, &room);
+    } while (st == VB_OK);
+    group_finish(op, st);
+    return st;
+}
+
+vb_status vb_get_wait(struct vb_window *win, int rank, size_t dst_offset, size_t src_offset,
+                      size_t len_bytes, struct vb_op *op, int timeout_ms)
+{
+    struct room room = room_of(win->group, timeout_ms);
+    vb_status st;
+
+    do {
+        st = vb_get(win, rank, dst_offset, src_offset, len_bytes, op);
+        if (st == VB_OK)
+            return VB_OK;
+        if (st == VB_AGAIN)
+            st = make_room(win->group, rank, &room);
+    } while (st == VB_OK);
+    group_finish(op, st);
+    return st;
+}
+
+/* ---- channels -------------------------------------------------------------------------------- */
+
+vb_status vb_channel_open(struct vb_group *g, int channel, vb_note_fn fn, void *arg)
+{
+    vb_status st = VB_OK;
+
+    if (channel < 0 || channel >= VB_CHANNEL_DYNAMIC)
+        return vb_err(VB_ERR_USAGE, "channel %d: a fixed channel must be from 0 to %d", channel,
+                      VB_CHANNEL_DYNAMIC - 1);
+    group_lock(g);
+    if (g->channels[channel].fn != NULL)
+        st = vb_err(VB_ERR_USAGE, "channel %d is already open", channel);
+    else
+        g->channels[channel] = (struct channel){.fn = fn, .arg = arg};
+    group_unlock(g);
+    return st;
+}
+
+vb_status vb_channel_alloc(struct vb_group *g, vb_note_fn fn, void *arg, int *channel_p)
+{
+    int channel = VB_CHANNEL_DYNAMIC;
+
+    group_lock(g);
+    while (channel < VB_CHANNELS && g->channels[channel].fn != NULL)
+        channel++;
+    if (channel < VB_CHANNELS)
+        g->channels[channel] = (struct channel){.fn = fn, .arg = arg};
+    group_unlock(g);
+    if (channel == VB_CHANNELS)
+        return vb_err(VB_ERR_USAGE,
+                      "no free channel: the group has %d collectives open, which is the maximum",
+                      VB_CHANNELS - VB_CHANNEL_DYNAMIC);
+    *channel_p = channel;
+    return VB_OK;
+}
+
+void vb_channel_close(struct vb_group *g, int channel)
+{
+    group_lock(g);
+    memset(&g->channels[channel], 0, sizeof(g->channels[channel]));
+    group_unlock(g);
+}

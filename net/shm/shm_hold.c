@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Windows of ranks that are threads of one process: the peers use the owner's memory itself. After
+ * a failure, and in elastic groups, the owner does not wait for its peers before it closes, and
+ * they may still read or write the memory. So all of these ranks *hold* the memory. It is unmapped
+ * when the last of them lets go.
+ */
+#include "net/shm/shm_priv.h"
+
+#include <stdlib.h>
+
+struct shm_hold {
+    _Atomic int holders;   /* the owner and every rank that has the key */
+    uint32_t id;           /* number of the window */
+    struct shm_hold *next; /* in the list of the owner's device, until the owner lets go */
+    struct vb_mem mem;     /* valid after the owner has let go */
+};
+
+static struct shm_hold **find(struct shm_device *dev, uint32_t id)
+{
+    struct shm_hold **at = &dev->holds;
+
+    while (*at != NULL && (*at)->id != id)
+        at = &(*at)->next;
+    return at;
+}
+
+struct shm_hold *shm_hold_of(struct shm_device *dev, uint32_t id)
+{
+    return *find(dev, id);
+}
+
+vb_status shm_hold_add(struct shm_device *dev, uint32_t id)
+{
+    struct shm_hold **at = find(dev, id);
+
+    if (*at == NULL) {
+        *at = calloc(1, sizeof(**at));
+        if (*at == NULL)
+            return vb_err_sys("calloc");
+        (*at)->id = id;
+        (*at)->mem.fd = -1;
+        atomic_init(&(*at)->holders, 1);
+    }
+    atomic_fetch_add_explicit(&(*at)->holders, 1, memory_order_relaxed);
+    return VB_OK;
+}
+
+void shm_hold_drop(struct shm_hold *hold)
+{
+    /* Pairs with itself on the other ranks: their last access happens before our unmap. */
+    if (hold == NULL || atomic_fetch_sub_explicit(&hold->holders, 1, memory_order_acq_rel) > 1)
+        return;
+    vb_mem_unmap(&hold->mem);
+    free(hold);
+}
+
+bool shm_inherit_window(struct vb_device *vdev, uint32_t id, struct vb_mem *mem)
+{
+    struct shm_hold **at = find(shm_device_of(vdev), id), *hold = *at;
+
+    if (hold == NULL)
+        return false;
+    *at = hold->next;
+    hold->mem = *mem;
+    shm_hold_drop(hold);
+    return true;
+}
+
+/* The caller keeps the memory. */
+void shm_unexport_window(struct vb_device *vdev, uint32_t id)
+{
+    struct shm_hold **at = find(shm_device_of(vdev), id), *hold = *at;
+
+    if (hold == NULL)
+        return;
+    *at = hold->next;
+    shm_hold_drop(hold);
+}

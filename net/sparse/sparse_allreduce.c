@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Sparse allreduce: the call.
+ *
+ * A call has three rounds (sparse_send.c). Heads say how long the lists are and where to split
+ * them. Parts go to the owners of the index ranges. Sums go to all ranks. The owner merges the
+ * parts in rank order and adds up from left to right, so each value is ((g0 + g1) + g2) + ...
+ * whatever the ranges are. Short lists travel with the heads; every rank then sums all lists. No
+ * memory here is as long as the features.
+ *
+ * Data from a peer is checked before it is used: a head against what the rank said when the context
+ * was opened, a part and a sum against the room and the index range that follow from the heads.
+ */
+#include "net/sparse/sparse_priv.h"
+
+/* ---- merging a rank's own list --------------------------------------------------------------- */
+
+vb_status vb_sparse_merge(struct vb_sparse *s, uint32_t *index, float *value, size_t *n_p)
+{
+    size_t n = *n_p;
+    uint32_t largest;
+    uint64_t *sorted;
+
+    if (n > s->opts.max_nnz)
+        return vb_err(VB_ERR_USAGE, "cannot merge a list of %zu elements: the maximum is %zu", n,
+                      s->opts.max_nnz);
+    largest = sparse_largest(index, n);
+    if (largest >= s->opts.features)
+        return vb_err(VB_ERR_USAGE,
+                      "cannot merge a list with index %u: there are only %llu features", largest,
+                      (unsigned long long)s->opts.features);
+    sparse_pack(index, value, n, s->a);
+    sorted = vb_sort_words(s->a, s->b, n, vb_bits_below((uint64_t)largest + 1));
+    *n_p = sparse_add_up(sorted, n, sorted);
+    sparse_unpack(sorted, *n_p, 1.0f, index, value);
+    return VB_OK;
+}
+
+/* ---- heads ----------------------------------------------------------------------------------- */
+
+static const char *const refusals[] = {
+    [SPARSE_FINE] = "nothing",
+    [SPARSE_TOO_LONG] = "a list that is too long",
+    [SPARSE_NOT_ASCENDING] = "a list that is not in ascending order",
+    [SPARSE_OUT_OF_RANGE] = "a list with an index beyond the features",
+};
+
+static enum sparse_refusal check_list(const struct vb_sparse *s, const uint32_t *index, size_t n)
+{
+    if (n > s->opts.max_nnz)
+        return SPARSE_TOO_LONG;
+    if (!sparse_ascending(index, n))
+        return SPARSE_NOT_ASCENDING;
+    if (n > 0 && index[n - 1] >= s->opts.features)
+        return SPARSE_OUT_OF_RANGE;
+    return SPARSE_FINE;
+}
+
+/* Copies the list into the window and sends its head to all others. An invalid list is announced,
+ * too, so that all ranks stay in step. */
+static vb_status send_list(struct vb_sparse *s, const uint32_t *index, const float *value, size_t n,
+                           enum vb_reduce how)
+{
+    struct sparse_head *head = (void *)(s->base + sparse_own_head_at(s));
+    enum sparse_refusal refused = check_list(s, index, n);
+    size_t len;
+    bool along;
+
+    if (refused != SPARSE_FINE)
+        n = 0;
+    along = s->model.along > 0 && n <= s->model.along;
+    *head = (struct sparse_head){.seq = s->seq,
+                                 .how = (uint32_t)how,
+                                 .features = s->opts.features,
+                                 .n = n,
+                                 .refused = (uint32_t)refused,
+                                 .along = along};
+    sparse_pack(index, value, n, sparse_list(s));
+    sparse_sample(sparse_list(s), s->limits.max_samples, head);
+    len = sparse_head_bytes(head->n_samples);
+    memcpy(s->heads[s->rank], head, len);
+    if (along)
+        len = sparse_take_along(s, head);
+    return sparse_send_heads(s, len);
+}
+
+/* Copies the head of a peer, so that it cannot change any more, and checks it. */
+static vb_status take_head(struct vb_sparse *s, int rank)
+{
+    struct sparse_limits limits = s->limits;
+    struct sparse_head *head = s->heads[rank];
+    const char *why;
+
+    limits.max_nnz = s->peers[rank].max_nnz;
+    memcpy(head, s->base + sparse_head_at(s, rank), s->at.head_bytes);
+    if (head->seq != s->seq)
+        return sparse_broken(s, rank, "its head has a wrong sequence number");
+    why = sparse_head_wrong(head, &limits);
+    return why == NULL ? VB_OK : sparse_broken(s, rank, why);
+}
+
+/* Checks what all ranks see. If it fails, it fails on all, so that the next call finds them in
+ * step. */
+static vb_status compare_heads(struct vb_sparse *s, size_t n)
+{
+    const struct sparse_head *mine = s->heads[s->rank];
+    vb_status st = VB_OK;
+    int r;
+
+    if (mine->refused != SPARSE_FINE)
+        return vb_err(VB_ERR_USAGE, "%s: %s (%zu words, at most %zu; %llu features)", s->what,
+                      refusals[mine->refused], n, s->opts.max_nnz,
+                      (unsigned long long)s->opts.features);
+    for (r = 0; r < s->world && st == VB_OK; r++) {
+        const struct sparse_head *head = s->heads[r];
+        const char *host = vb_group_host(s->group, r);
+
+        if (head->refused != SPARSE_FINE)
+            st = vb_err(VB_ERR_INPUT, "%s: rank %d (%s) brought %s", s->what, r, host,
+                        refusals[head->refused]);
+        else if (head->features != mine->features)
+            st = vb_err(VB_ERR_INPUT, "%s: rank %d (%s) has %llu features, this rank %llu", s->what,
+                        r, host, (unsigned long long)head->features,
+                        (unsigned long long)mine->features);
+        else if (head->how != mine->how)
+            st = vb_err(VB_ERR_INPUT, "%s: rank %d (%s) wants another reduction", s->what, r, host);
+    }
+    return st;
+}
+
+static vb_status exchange_heads(struct vb_sparse *s, size_t n)
+{
+    vb_status st = sparse_wait_heads(s);
+    int r;
+
+    for (r = 0; r < s->world && st == VB_OK; r++)
+        if (r != s->rank)
+            st = take_head(s, r);
+    if (st == VB_OK)
+        st = sparse_wait_sent(s);
+    return st == VB_OK ? compare_heads(s, n) : st;
+}
+
+/* ---- parts ----------------------------------------------------------------------------------- */
+
+static vb_status take_part(struct vb_sparse *s, int rank)
+{
+    uint64_t first = s->plan.splits[s->rank], end = s->plan.splits[s->rank + 1];
+    const char *mapped = s->peers[rank].mapped;
+    struct sparse_run *part = &s->runs[rank];
+    vb_status st;
+
+    if (mapped != NULL) {
+        *part = sparse_part_of(s, (const void *)(mapped + s->at.list), s->heads[rank]->n, s->rank);
+    } else {
+        st = sparse_wait_part(s, rank);
+        if (st != VB_OK)
+            return st;
+        part->words = (const void *)(s->base + sparse_part_at(s, rank, s->rank));
+        part->n = s->peers[rank].part_words;
+    }
+    if (rank == s->rank)
+        return VB_OK;
+    s->wire_bytes += mapped != NULL ? part->n * sizeof(uint64_t) : 0;
+    if (part->n > sparse_part_room(&s->plan, rank, s->rank))
+        return sparse_broken(s, rank, "its part is larger than its samples allow");
+    if (!sparse_words_fit(part->words, part->n, first, end))
+        return sparse_broken(s, rank, "its part is out of order or out of range");
+    return VB_OK;
+}
+
+/* Sums this rank's index range, at its place in the window. */
+static vb_status sum_parts(struct vb_sparse *s, size_t *n_p)
+{
+    uint64_t *sum = (void *)(s->base + sparse_sum_at(s, s->rank));
+    vb_status st = VB_OK;
+    int r;
+
+    for (r = 0; r < s->world && st == VB_OK; r++)
+        st = take_part(s, r);
+    if (st != VB_OK)
+        return st;
+    *n_p = sparse_sum_runs(s->runs, s->world, s->a, s->b, sum);
+    return VB_OK;
+}
+
+/* ---- sums ------------------------------------------------------------------------------------ */
+
+/* Appends an owner's sum of n words to the result. */
+static vb_status append(struct vb_sparse *s, int owner, size_t n, float divisor, size_t *at_p)
+{
+    const struct sparse_peer *peer = &s->peers[owner];
+    const char *base = peer->mapped != NULL ? peer->mapped : s->base;
+    uint32_t *index = s->index + *at_p;
+
+    if (n > sparse_sum_room(&s->plan, owner) || n > s->room - *at_p)
+        return sparse_broken(s, owner, "its sum is larger than the samples allow");
+    sparse_unpack((const void *)(base + sparse_sum_at(s, owner)), n, divisor, index,
+                  s->value + *at_p);
+    *at_p += n;
+    if (owner == s->rank)
+        return VB_OK;
+    if (n > 0 && (!sparse_ascending(index, n) || index[0] < s->plan.splits[owner] ||
+                  index[n - 1] >= s->plan.splits[owner + 1]))
+        return sparse_broken(s, owner, "its sum is out of order or out of range");
+    if (peer->mapped != NULL)
+        s->wire_bytes += n * sizeof(uint64_t);
+    return VB_OK;
+}
+
+static vb_status take_sums(struct vb_sparse *s, size_t own, float divisor, size_t *n_p)
+{
+    vb_status st = VB_OK;
+    int o;
+
+    *n_p = 0;
+    for (o = 0; o < s->world && st == VB_OK; o++) {
+        if (o != s->rank)
+            st = sparse_wait_sum(s, o);
+        if (st == VB_OK)
+            st = append(s, o, o == s->rank ? own : s->peers[o].sum_words, divisor, n_p);
+    }
+    return st;
+}
+
+/* ---- the call -------------------------------------------------------------------------------- */
+
+static vb_status sparse_sum(struct vb_sparse *s, float divisor, size_t *n_p)
+{
+    vb_status st;
+    size_t own = 0;
+
+    sparse_plan_make(&s->plan, s->heads);
+    st = sparse_send_parts(s);
+    if (st == VB_OK)
+        st = sum_parts(s, &own);
+    if (st == VB_OK)
+        st = sparse_send_sums(s, own);
+    if (st == VB_OK)
+        st = take_sums(s, own, divisor, n_p);
+    return st == VB_OK ? sparse_wait_sent(s) : st;
+}
+
+vb_status vb_sparse_start(struct vb_sparse *s, const uint32_t *index, const float *value, size_t n,
+                          enum vb_reduce how)
+{
+    s->started = s->failed;
+    if (s->failed != VB_OK)
+        return vb_err(s->failed, "%s has failed: the context can only be closed", s->what);
+    group_lock(s->group); /* the handler of notes reads seq */
+    s->seq++;
+    group_unlock(s->group);
+    snprintf(s->what, sizeof(s->what), "sparse allreduce %u", s->seq);
+    s->asked = n;
+    s->how = how;
+    s->started = send_list(s, index, value, n, how);
+    return s->started;
+}
+
+vb_status vb_sparse_finish(struct vb_sparse *s, const uint32_t **index_p, const float **value_p,
+                           size_t *n_p)
+{
+    float divisor = s->how == VB_REDUCE_MEAN ? (float)s->world : 1.0f;
+    vb_status st = s->started;
+    size_t n_sum = 0;
+
+    if (st == VB_OK)
+        st = exchange_heads(s, s->asked);
+    if (st != VB_OK)
+        return st;
+    s->took = sparse_choose(s);
+    if (s->took == VB_SPARSE_DENSE)
+        st = sparse_dense_sum(s, divisor, &n_sum);
+    else if (sparse_all_along(s))
+        st = sparse_sum_lists(s, divisor, &n_sum);
+    else
+        st = sparse_sum(s, divisor, &n_sum);
+    if (st != VB_OK)
+        return st;
+    *index_p = s->index;
+    *value_p = s->value;
+    *n_p = n_sum;
+    return VB_OK;
+}
+
+vb_status vb_sparse_allreduce(struct vb_sparse *s, const uint32_t *index, const float *value,
+                              size_t n, enum vb_reduce how, const uint32_t **index_p,
+                              const float **value_p, size_t *n_p)
+{
+    vb_status st = vb_sparse_start(s, index, value, n, how);
+
+    return st == VB_OK ? vb_sparse_finish(s, index_p, value_p, n_p) : st;
+}
+
+enum vb_sparse_path vb_sparse_took(const struct vb_sparse *s)
+{
+    return s->took;
+}
+
+double vb_sparse_predict_us(const struct vb_sparse *s, enum vb_sparse_path path)
+{
+    return sparse_predict_ns(s, path) / 1000;
+}
+
+uint64_t vb_sparse_wire_bytes(const struct vb_sparse *s)
+{
+    return s->wire_bytes + (s->dense != NULL ? vb_coll_wire_bytes(s->dense) : 0);
+}

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Opens and closes the context of a sparse allreduce: the ranks compare their options, lay out the
+ * window and allocate all memory.
+ */
+#include "net/sparse/sparse_priv.h"
+
+#include <stdlib.h>
+
+#define SAMPLES_MIN 64u
+#define SAMPLES_MAX 1024u
+#define SAMPLES_A_RANK 8u
+
+/* What a rank announces when it opens a context. */
+struct open_terms {
+    uint64_t features;
+    uint64_t max_nnz;
+    uint32_t path;
+    int32_t channel;
+};
+
+static vb_status check_opts(const struct vb_sparse_opts *o)
+{
+    if (o->features < 1 || o->features > (uint64_t)UINT32_MAX + 1)
+        return vb_err(VB_ERR_USAGE, "sparse allreduce of %llu features: must be from 1 to 2^32",
+                      (unsigned long long)o->features);
+    if (o->max_nnz > UINT32_MAX)
+        return vb_err(VB_ERR_USAGE, "sparse allreduce of lists of %zu elements: the maximum is %u",
+                      o->max_nnz, UINT32_MAX);
+    return VB_OK;
+}
+
+static vb_status compare_terms(struct vb_sparse *s, const struct open_terms *terms)
+{
+    const struct open_terms *mine = &terms[s->rank];
+    int r;
+
+    for (r = 0; r < s->world; r++) {
+        const char *host = vb_group_host(s->group, r);
+
+        if (terms[r].features != mine->features)
+            return vb_err(VB_ERR_INPUT, "%s: rank %d (%s) has %llu features, this rank %llu",
+                          s->what, r, host, (unsigned long long)terms[r].features,
+                          (unsigned long long)mine->features);
+        if (terms[r].path != mine->path || terms[r].channel != mine->channel)
+            return vb_err(VB_ERR_INPUT,
+                          "%s: rank %d (%s) opens it with other options than this rank", s->what, r,
+                          host);
+        if (terms[r].max_nnz > UINT32_MAX)
+            return vb_err(VB_ERR_INPUT,
+                          "%s: rank %d (%s) has lists of %llu elements, which is too many", s->what,
+                          r, host, (unsigned long long)terms[r].max_nnz);
+        s->peers[r].max_nnz = terms[r].max_nnz;
+    }
+    return VB_OK;
+}
+
+static vb_status exchange_terms(struct vb_sparse *s)
+{
+    struct open_terms mine = {.features = s->opts.features,
+                              .max_nnz = s->opts.max_nnz,
+                              .path = (uint32_t)s->opts.path,
+                              .channel = s->channel};
+    struct open_terms *terms = calloc((size_t)s->world, sizeof(*terms));
+    vb_status st;
+
+    if (terms == NULL)
+        return vb_err_sys("calloc");
+    st = vb_group_gather(s->group, &mine, sizeof(mine), terms);
+    if (st == VB_OK)
+        st = compare_terms(s, terms);
+    free(terms);
+    return st;
+}
+
+static size_t lines(size_t bytes)
+{
+    return (bytes + VB_CACHE_LINE - 1) / VB_CACHE_LINE * VB_CACHE_LINE;
+}
+
+/* Enough samples to split parts to within an eighth, even with many ranks. */
+static void lay_out(struct vb_sparse *s)
+{
+    uint32_t samples = (uint32_t)s->world * SAMPLES_A_RANK;
+    struct sparse_layout *at = &s->at;
+    size_t words = 0, area;
+    int r;
+
+    samples = samples < SAMPLES_MIN ? SAMPLES_MIN : samples;
+    samples = samples > SAMPLES_MAX ? SAMPLES_MAX : samples;
+    s->limits = (struct sparse_limits){
+        .features = s->opts.features, .max_samples = samples, .max_along = sparse_along_room(s)};
+    for (r = 0; r < s->world; r++) {
+        words += sparse_room(s->peers[r].max_nnz, samples, s->world);
+        s->room += s->peers[r].max_nnz;
+    }
+    area = lines(words * sizeof(uint64_t));
+    area = area < SPARSE_PROBE_BYTES ? SPARSE_PROBE_BYTES : area;
+    at->head_bytes = lines(sparse_head_bytes(samples));
+    at->slot_bytes = at->head_bytes + lines(s->limits.max_along * sizeof(uint64_t));
+    at->parts = at->heads + (2 + 2 * (size_t)s->world) * at->slot_bytes;
+    at->sums = at->parts + area;
+    at->list = at->sums + area;
+    at->len_bytes = at->list + lines(s->opts.max_nnz * sizeof(uint64_t)) + VB_CACHE_LINE;
+    s->room = s->room < s->opts.features ? s->room : (size_t)s->opts.features;
+}
+
+static vb_status map_private(size_t len, struct vb_mem *mem)
+{
+    vb_status st = vb_mem_map_private(len, mem);
+
+    return st == VB_OK ? vb_mem_populate(mem) : st;
+}
+
+/* Allocates all that a call needs, so that calls allocate nothing. */
+static vb_status allocate(struct vb_sparse *s)
+{
+    size_t area = s->at.list - s->at.sums;
+    vb_status st;
+    int r;
+
+    st = sparse_plan_init(&s->plan, s->world, s->limits.max_samples);
+    if (st == VB_OK)
+        st = map_private((size_t)s->world * s->at.head_bytes, &s->heads_mem);
+    if (st == VB_OK)
+        st = map_private(2 * area, &s->scratch_mem);
+    if (st == VB_OK)
+        st = map_private(2 * lines(s->room * sizeof(float)) + VB_CACHE_LINE, &s->result_mem);
+    if (st != VB_OK)
+        return st;
+    s->a = s->scratch_mem.ptr;
+    s->b = s->a + area / sizeof(uint64_t);
+    s->index = s->result_mem.ptr;
+    s->value = (void *)((char *)s->result_mem.ptr + lines(s->room * sizeof(float)));
+    for (r = 0; r < s->world; r++)
+        s->heads[r] = (void *)((char *)s->heads_mem.ptr + (size_t)r * s->at.head_bytes);
+    return VB_OK;
+}
+
+static vb_status open_window(struct vb_sparse *s)
+{
+    vb_status st;
+    int r;
+
+    st = vb_window_create(s->group, s->at.len_bytes, &s->win);
+    if (st != VB_OK)
+        return st;
+    s->base = vb_window_ptr(s->win);
+    group_lock(s->group);
+    for (r = 0; r < s->world; r++) {
+        struct sparse_peer *peer = &s->peers[r];
+
+        peer->mapped = vb_window_peer(s->win, r);
+        peer->begun_op.done = peer->head_op.done = true;
+        peer->part_op.done = peer->sum_op.done = true;
+    }
+    group_unlock(s->group);
+    return VB_OK;
+}
+
+static struct vb_sparse *create(struct vb_group *g, const struct vb_sparse_opts *opts)
+{
+    struct vb_sparse *s = calloc(1, sizeof(*s));
+
+    if (s == NULL)
+        return NULL;
+    s->group = g;
+    s->rank = vb_group_rank(g);
+    s->world = vb_group_world(g);
+    s->opts = *opts;
+    s->heads_mem.fd = s->scratch_mem.fd = s->result_mem.fd = -1;
+    s->peers = calloc((size_t)s->world, sizeof(*s->peers));
+    s->heads = calloc((size_t)s->world, sizeof(void *));
+    s->runs = calloc((size_t)s->world, sizeof(*s->runs));
+    snprintf(s->what, sizeof(s->what), "opening a sparse allreduce");
+    return s;
+}
+
+vb_status vb_sparse_open(struct vb_group *g, const struct vb_sparse_opts *opts,
+                         struct vb_sparse **sparse_p)
+{
+    struct vb_sparse *s;
+    vb_status st;
+
+    st = group_check_fixed(g, "a sparse allreduce");
+    if (st == VB_OK)
+        st = check_opts(opts);
+    if (st != VB_OK)
+        return st;
+    s = create(g, opts);
+    if (s == NULL || s->peers == NULL || s->heads == NULL || s->runs == NULL) {
+        vb_sparse_close(s);
+        (void)vb_err(VB_ERR_NO_MEMORY, "calloc");
+        return VB_ERR_NO_MEMORY;
+    }
+    /* The channel is open before any peer can have the window and send notes. */
+    st = vb_channel_alloc(g, sparse_note_came, s, &s->channel);
+    if (st == VB_OK)
+        st = exchange_terms(s);
+    if (st == VB_OK) {
+        lay_out(s);
+        st = allocate(s);
+    }
+    if (st == VB_OK)
+        st = open_window(s);
+    if (st == VB_OK)
+        st = sparse_measure(s);
+    if (st != VB_OK) {
+        vb_sparse_close(s);
+        return st;
+    }
+    *sparse_p = s;
+    return VB_OK;
+}
+
+/* After a failure some puts may still be under way. */
+static void release_peers(struct vb_sparse *s)
+{
+    bool sent = true;
+    int r;
+
+    for (r = 0; s->base != NULL && r < s->world; r++)
+        sent = sent && sparse_is_sent(&s->peers[r]);
+    if (sent)
+        free(s->peers);
+    else
+        group_keep(s->group, s->peers);
+}
+
+void vb_sparse_close(struct vb_sparse *s)
+{
+    if (s == NULL)
+        return;
+    sparse_dense_close(s);
+    vb_window_destroy(s->win);
+    if (s->channel != 0)
+        vb_channel_close(s->group, s->channel);
+    sparse_plan_fini(&s->plan);
+    vb_mem_unmap(&s->heads_mem);
+    vb_mem_unmap(&s->scratch_mem);
+    vb_mem_unmap(&s->result_mem);
+    release_peers(s);
+    free(s->heads);
+    free(s->runs);
+    free(s);
+}

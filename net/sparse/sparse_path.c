@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Chooses the path of a call: as lists, or as vectors of all features through the dense allreduce.
+ * Also has the dense path.
+ *
+ * The model uses four numbers, which rank 0 measures when the context is opened and sends to all,
+ * and the lengths of the lists, which the heads have told all ranks. So all ranks choose the same
+ * path for each call, and nothing is sent for it. The dense window is created when it is first
+ * needed.
+ *
+ * Both paths give the same bits. A vector does not say which ranks have an index; only its values
+ * can. So -0.0 stands for an index that a rank does not have: x + -0.0 equals x in every bit, also
+ * for +0.0 and -0.0 (rounding to nearest). x + 0.0 would not do, because -0.0 + 0.0 is +0.0. Hence
+ * ((-0.0 + g1) + -0.0) + g3 is g1 + g3, which is what an owner adds up. A sum is -0.0 only if all
+ * its terms are: lists have +0.0 in place of -0.0 (sparse_pack()), x + -x is +0.0, and a sum too
+ * small to be normal is exact. So -0.0 in the sum means that no rank has the index, and an index
+ * whose values cancel is in the result on both paths. The mean is taken after that.
+ */
+#include "net/sparse/sparse_priv.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define NOTES 8
+#define TURN_NS 50000 /* how long a note waits for a core if ranks share cores */
+#define PUTS 4
+#define FIRST_BYTES ((size_t)16 * 1024) /* length of the first put */
+#define SLOW_NS 5e6 /* if the first put takes this long, the others are not longer */
+#define COPY_BYTES ((size_t)8 << 20) /* larger than the caches of a core */
+#define MERGE_WORDS ((size_t)8192)
+/* Rough figures that matter little, as fractions of the time to merge a word: writing a word to a
+ * vector or reading it, and fetching a cache line of the vector for it. */
+#define WORD_MERGES 0.25
+#define LINE_MERGES 1.5
+#define ABSENT 0x80000000u
+#define STRIDE 16 /* floats in a cache line */
+
+/* ---- measuring ------------------------------------------------------------------------------- */
+
+/* Answers the probes of a rank. */
+static vb_status answer_probes(struct vb_sparse *s, int rank)
+{
+    vb_status st = VB_OK;
+    uint32_t i;
+
+    for (i = 0; i < NOTES + PUTS && st == VB_OK; i++) {
+        st = sparse_wait_probe(s, rank, i + 1);
+        if (st == VB_OK)
+            st = sparse_put_probe(s, rank, 0);
+    }
+    return st;
+}
+
+/* Returns the time of the fastest of n round trips. */
+static vb_status time_probes(struct vb_sparse *s, int rank, size_t len, uint32_t n, double *ns_p)
+{
+    uint32_t i, came = s->peers[rank].probes;
+    vb_status st = VB_OK;
+    double ns, best = 0;
+    uint64_t start;
+
+    for (i = 1; i <= n && st == VB_OK; i++) {
+        start = vb_clock_ns();
+        st = sparse_put_probe(s, rank, len);
+        if (st == VB_OK)
+            st = sparse_wait_probe(s, rank, came + i);
+        ns = (double)(vb_clock_ns() - start);
+        if (i == 1 || ns < best)
+            best = ns;
+    }
+    *ns_p = best;
+    return st;
+}
+
+/* Long puts are skipped on a very slow link: they would take so long that the peer seems silent. */
+static vb_status measure_puts(struct vb_sparse *s, int rank)
+{
+    double note, first = 0, put = 0;
+    size_t len = FIRST_BYTES;
+    vb_status st;
+
+    st = time_probes(s, rank, 0, NOTES, &note);
+    if (st == VB_OK)
+        st = time_probes(s, rank, len, 1, &first);
+    if (first < SLOW_NS)
+        len = SPARSE_PROBE_BYTES;
+    if (st == VB_OK)
+        st = time_probes(s, rank, len, PUTS - 1, &put);
+    s->model.note_ns = group_opts(s->group)->crowded ? fmax(note / 2, TURN_NS) : note / 2;
+    s->model.put_ns_byte = fmax(put - note, 1) / (double)len;
+    return st;
+}
+
+static vb_status measure_copy(struct sparse_model *model)
+{
+    char *buf = vb_alloc_aligned(2 * COPY_BYTES);
+    uint64_t start;
+    double best = 0, ns;
+    int i;
+
+    if (buf == NULL)
+        return vb_err_sys("aligned_alloc");
+    for (i = 0; i < 3; i++) { /* the first copy also creates the pages */
+        start = vb_clock_ns();
+        memcpy(buf + COPY_BYTES, buf, COPY_BYTES);
+        __asm__ volatile("" ::"r"(buf) : "memory");
+        ns = (double)(vb_clock_ns() - start);
+        if (i == 0 || ns < best)
+            best = ns;
+        buf[i] = (char)i;
+    }
+    model->copy_ns_byte = best / (double)COPY_BYTES;
+    free(buf);
+    return VB_OK;
+}
+
+/* Times the merging of two lists that interleave at random and share some indices. */
+static vb_status measure_merge(struct sparse_model *model)
+{
+    uint64_t *a = vb_alloc_aligned(4 * MERGE_WORDS * sizeof(*a)), *b, *out, start;
+    uint32_t x = 1, y = 1, seed = 1, round;
+    double best = 0, ns;
+    size_t i;
+
+    if (a == NULL)
+        return vb_err_sys("aligned_alloc");
+    b = a + MERGE_WORDS;
+    out = b + MERGE_WORDS;
+    for (i = 0; i < MERGE_WORDS; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        a[i] = word_of(x += 1 + (seed >> 28), vb_float_bits(1.0f));
+        b[i] = word_of(y += 1 + (seed >> 24 & 15), vb_float_bits(2.0f));
+    }
+    for (round = 0; round < 3; round++) {
+        struct sparse_run runs[2] = {{a, MERGE_WORDS}, {b, MERGE_WORDS}};
+
+        start = vb_clock_ns();
+        sparse_sum_runs(runs, 2, out, out, out);
+        ns = (double)(vb_clock_ns() - start);
+        if (round == 0 || ns < best)
+            best = ns;
+    }
+    model->merge_ns_word = best / (2.0 * (double)MERGE_WORDS);
+    free(a);
+    return VB_OK;
+}
+
+/* Returns up to how many words a list travels with its head. Such lists save two rounds. The price
+ * is that each rank merges all lists and, with many ranks, more bytes: in three rounds at most half
+ * of all words are sent twice. */
+static uint64_t along_words(const struct vb_sparse *s)
+{
+    const struct sparse_model *m = &s->model;
+    double n = s->world, merging, putting, words;
+    int r;
+
+    for (r = 1; r < s->world; r++)
+        if (s->peers[r].mapped != NULL)
+            return 0; /* mapped lists are read in place */
+    if (s->world < 2 || s->opts.path == VB_SPARSE_DENSE)
+        return 0;
+    merging = (n - 1) * ceil(log2(n)) * m->merge_ns_word;
+    putting = 8 * (n - 1) * (0.5 - 1 / n) * m->put_ns_byte;
+    words = 2 * m->note_ns / (merging + putting);
+    return words < (double)s->limits.max_along ? (uint64_t)words : s->limits.max_along;
+}
+
+/* Rank 0 measures the link to the last rank, which is on another host if any rank is. */
+vb_status sparse_measure(struct vb_sparse *s)
+{
+    int far = s->world - 1;
+    vb_status st = VB_OK;
+
+    if (s->rank == 0) {
+        st = measure_copy(&s->model);
+        if (st == VB_OK)
+            st = measure_merge(&s->model);
+        if (st == VB_OK && far > 0)
+            st = measure_puts(s, far);
+        s->model.along = along_words(s);
+    } else if (s->rank == far) {
+        st = answer_probes(s, 0);
+    }
+    if (st == VB_OK)
+        st = vb_group_broadcast(s->group, 0, &s->model, sizeof(s->model));
+    if (st == VB_OK && s->model.along > s->limits.max_along)
+        st = vb_err(VB_ERR_INPUT,
+                    "%s: rank 0 (%s) allows lists of %llu words in heads: the maximum is %llu",
+                    s->what, vb_group_host(s->group, 0), (unsigned long long)s->model.along,
+                    (unsigned long long)s->limits.max_along);
+    s->wire_bytes = 0;
+    return st;
+}
+
+/* ---- choosing -------------------------------------------------------------------------------- */
+
+/* One round; each rank merges all lists. */
+static double predict_along(const struct vb_sparse *s, double total, double longest)
+{
+    const struct sparse_model *m = &s->model;
+    double n = s->world, union_n = fmin(total, (double)s->opts.features);
+
+    return m->note_ns + 8 * (n - 1) * longest * m->put_ns_byte +
+           total * fmax(ceil(log2(n)), 1) * m->merge_ns_word +
+           8 * (longest + union_n) * m->copy_ns_byte;
+}
+
+/* Three rounds: the longest list is copied into the window; an owner receives and merges its range
+ * of all lists; all ranks receive the sums, which together are at most as long. */
+static double predict_sparse(const struct vb_sparse *s, double total, double longest)
+{
+    const struct sparse_model *m = &s->model;
+    double n = s->world, others = (n - 1) / n, union_n = fmin(total, (double)s->opts.features);
+    double moved = 8 * others * (longest + union_n);
+    double merged = total / n * fmax(ceil(log2(n)), 1);
+
+    return 3 * m->note_ns + moved * m->put_ns_byte + merged * m->merge_ns_word +
+           8 * (longest + union_n) * m->copy_ns_byte;
+}
+
+/* Writing n words to a vector, or reading them. */
+static double predict_scatter(const struct vb_sparse *s, double n)
+{
+    double lines = fmin(n, (double)s->opts.features / STRIDE);
+
+    return (n * WORD_MERGES + lines * LINE_MERGES) * s->model.merge_ns_word;
+}
+
+/* The list is written to the vector; all features travel in both directions, through memory at
+ * best; the sum is read once and the result taken out. */
+static double predict_dense(const struct vb_sparse *s, double total, double longest)
+{
+    const struct sparse_model *m = &s->model;
+    double n = s->world, others = (n - 1) / n, bytes = 4 * (double)s->opts.features;
+    double union_n = fmin(total, (double)s->opts.features);
+    double byte = fmax(m->put_ns_byte, m->copy_ns_byte);
+
+    return 2 * m->note_ns + 2 * others * bytes * byte + bytes * m->copy_ns_byte +
+           predict_scatter(s, longest) + predict_scatter(s, union_n);
+}
+
+double sparse_predict_ns(const struct vb_sparse *s, enum vb_sparse_path path)
+{
+    double total = 0, longest = 0;
+    int r;
+
+    for (r = 0; r < s->world; r++) {
+        total += (double)s->heads[r]->n;
+        longest = fmax(longest, (double)s->heads[r]->n);
+    }
+    if (path == VB_SPARSE_DENSE)
+        return predict_dense(s, total, longest);
+    if (sparse_all_along(s))
+        return predict_along(s, total, longest);
+    return predict_sparse(s, total, longest);
+}
+
+enum vb_sparse_path sparse_choose(const struct vb_sparse *s)
+{
+    if (s->opts.path != VB_SPARSE_AUTO)
+        return s->opts.path;
+    return sparse_predict_ns(s, VB_SPARSE_DENSE) < sparse_predict_ns(s, VB_SPARSE_SPARSE)
+               ? VB_SPARSE_DENSE
+               : VB_SPARSE_SPARSE;
+}
+
+/* ---- the dense path -------------------------------------------------------------------------- */
+
+static vb_status dense_open(struct vb_sparse *s)
+{
+    struct vb_coll_opts opts = {.order = VB_ORDER_RANK, .wire = VB_WIRE_F32, .in_flight = 1};
+    size_t n = (size_t)s->opts.features, i;
+    vb_status st;
+    float *data;
+
+    st = vb_coll_open(s->group, n * sizeof(*data), &opts, &s->dense);
+    if (st != VB_OK)
+        return st;
+    data = vb_coll_data(s->dense);
+    for (i = 0; i < n; i++)
+        data[i] = vb_bits_float(ABSENT);
+    return VB_OK;
+}
+
+static void scatter(const struct vb_sparse *s, float *data)
+{
+    const uint64_t *list = sparse_list(s);
+    size_t n = s->heads[s->rank]->n, i;
+
+    for (i = 0; i < n; i++)
+        data[word_index(list[i])] = vb_bits_float((uint32_t)list[i]);
+}
+
+/* Takes the present values of one stride, and resets them to absent. */
+static bool take_stride(struct vb_sparse *s, float *data, size_t first, size_t end, float divisor,
+                        size_t *at_p)
+{
+    size_t i;
+
+    for (i = first; i < end; i++) {
+        if (vb_float_bits(data[i]) == ABSENT)
+            continue;
+        if (*at_p == s->room)
+            return false;
+        s->index[*at_p] = (uint32_t)i;
+        s->value[(*at_p)++] = sparse_finish(data[i], divisor);
+        data[i] = vb_bits_float(ABSENT);
+    }
+    return true;
+}
+
+static bool all_absent(const float *data)
+{
+    uint32_t other = 0;
+    int i;
+
+    for (i = 0; i < STRIDE; i++)
+        other |= vb_float_bits(data[i]) ^ ABSENT;
+    return other == 0;
+}
+
+/* Most strides are empty and only read. */
+static vb_status collect(struct vb_sparse *s, float *data, float divisor, size_t *n_p)
+{
+    size_t n = (size_t)s->opts.features, i, end;
+
+    *n_p = 0;
+    for (i = 0; i < n; i = end) {
+        end = n - i < STRIDE ? n : i + STRIDE;
+        if (end - i == STRIDE && all_absent(data + i))
+            continue;
+        if (!take_stride(s, data, i, end, divisor, n_p))
+            return sparse_fail(s, vb_err(VB_ERR_INPUT,
+                                         "%s: the sum has more than the %zu that all ranks may "
+                                         "bring",
+                                         s->what, s->room));
+    }
+    return VB_OK;
+}
+
+vb_status sparse_dense_sum(struct vb_sparse *s, float divisor, size_t *n_p)
+{
+    vb_status st = VB_OK;
+    struct vb_req req;
+    float *data;
+
+    if (s->dense == NULL)
+        st = dense_open(s);
+    if (st != VB_OK)
+        return sparse_fail(s, st);
+    data = vb_coll_data(s->dense);
+    scatter(s, data);
+    st = vb_allreduce_start(s->dense, 0, (size_t)s->opts.features, VB_REDUCE_SUM, &req);
+    if (st == VB_OK)
+        st = vb_wait(s->dense, &req);
+    if (st != VB_OK) {
+        VB_LOG_ERROR("%s failed on the dense path", s->what);
+        return sparse_fail(s, st);
+    }
+    return collect(s, data, divisor, n_p);
+}
+
+void sparse_dense_close(struct vb_sparse *s)
+{
+    vb_coll_close(s->dense);
+    s->dense = NULL;
+}

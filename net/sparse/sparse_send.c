@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Moves lists between ranks, in three rounds:
+ *
+ *   heads   from all to all: the length of a list and a sample of it
+ *   parts   each rank puts to every owner what lies in the owner's index range
+ *   sums    each owner puts its sum to all
+ *
+ * Between ranks that have mapped each other's windows, the second and third round move no bytes:
+ * the owner reads a part in place once it has the head's note, and all ranks read a sum in place
+ * once they have the owner's note.
+ *
+ * A short list travels with its head. If the lists of all ranks did, each rank has everything to
+ * sum, and there are no other rounds. If such a head takes long to send, a note announces it, so
+ * that its sender does not count as a straggler.
+ *
+ * A note has a kind (2 bits), whether more follows (1 bit), and the number of words that came (21
+ * bits), or for a head its sequence number. Lists longer than a *segment* are sent in several puts.
+ *
+ * Why nothing is overwritten too early: a rank sends head k + 1 when it has finished call k, that
+ * is, when it has all sums and its own sources were sent. Until then nobody sends it part k + 1 or
+ * sum k + 1, because these wait for the heads of all. So only heads can come early, by one call,
+ * and they have two places, together with the lists that travel with them. An owner sends its sum
+ * after it has read the parts. So when a rank has all sums, nobody reads its list any more; and
+ * when an owner has all heads k + 1, nobody reads its sum k any more.
+ */
+#include "net/sparse/sparse_priv.h"
+
+#define SEGMENT_WORDS ((size_t)1 << 20)
+#define COUNT_BITS 21
+#define COUNT_MASK ((1u << COUNT_BITS) - 1)
+#define MORE (1u << COUNT_BITS)
+#define KIND_SHIFT (COUNT_BITS + 1)
+
+static uint32_t note_value(enum sparse_kind kind, bool more, size_t count)
+{
+    return (uint32_t)kind << KIND_SHIFT | (more ? MORE : 0) | ((uint32_t)count & COUNT_MASK);
+}
+
+/* ---- notes ----------------------------------------------------------------------------------- */
+
+/* Adds a segment. Returns false if it is impossible. */
+static bool take_segment(size_t *words, bool *open, uint32_t value)
+{
+    size_t count = value & COUNT_MASK;
+
+    if (count > SEGMENT_WORDS)
+        return false;
+    *words = (*open ? *words : 0) + count;
+    *open = (value & MORE) != 0;
+    return *words <= UINT32_MAX;
+}
+
+static bool take_head(struct sparse_peer *peer, uint32_t value)
+{
+    bool sum_owed = peer->part_seq == peer->heads && peer->sum_seq != peer->heads;
+
+    if (peer->in_part || peer->in_sum || sum_owed ||
+        (value & COUNT_MASK) != ((peer->heads + 1) & COUNT_MASK))
+        return false;
+    peer->begun = peer->heads + 1;
+    peer->heads += (value & MORE) == 0;
+    return true;
+}
+
+static bool take_part(struct sparse_peer *peer, uint32_t value)
+{
+    if (peer->mapped != NULL || peer->part_seq == peer->heads ||
+        !take_segment(&peer->part_words, &peer->in_part, value))
+        return false;
+    if (!peer->in_part)
+        peer->part_seq = peer->heads;
+    return true;
+}
+
+static bool take_sum(struct sparse_peer *peer, uint32_t value)
+{
+    bool after_part = peer->mapped != NULL || peer->part_seq == peer->heads;
+
+    if (!after_part || peer->sum_seq == peer->heads ||
+        !take_segment(&peer->sum_words, &peer->in_sum, value))
+        return false;
+    if (!peer->in_sum)
+        peer->sum_seq = peer->heads;
+    return true;
+}
+
+void sparse_note_came(void *arg, int rank, uint32_t value)
+{
+    struct vb_sparse *s = arg;
+    struct sparse_peer *peer = &s->peers[rank];
+    bool fine = true;
+
+    switch ((enum sparse_kind)(value >> KIND_SHIFT)) {
+    case SPARSE_HEAD:
+        fine = take_head(peer, value);
+        break;
+    case SPARSE_PART:
+        fine = take_part(peer, value);
+        break;
+    case SPARSE_SUM:
+        fine = take_sum(peer, value);
+        break;
+    case SPARSE_PROBE:
+        peer->probes++;
+        break;
+    }
+    if (!fine)
+        group_lose(s->group, rank, "it sent a note for a sparse allreduce that is not due");
+}
+
+/* ---- failing --------------------------------------------------------------------------------- */
+
+vb_status sparse_fail(struct vb_sparse *s, vb_status st)
+{
+    s->failed = st;
+    return st;
+}
+
+vb_status sparse_broken(struct vb_sparse *s, int rank, const char *why)
+{
+    char text[256];
+
+    snprintf(text, sizeof(text), "%s: rank %d (%s): %s", s->what, rank,
+             vb_group_host(s->group, rank), why);
+    vb_group_abort(s->group, text);
+    return sparse_fail(s, vb_err(VB_ERR_INPUT, "%s", text));
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+struct waiting {
+    struct vb_sparse *s;
+    int rank;      /* the rank that is waited for */
+    int straggler; /* a rank that has not begun to send its head; this rank: none */
+    uint64_t since_ns;
+    uint32_t n;
+};
+
+/* The group logs what happened to which rank, but only a timeout names the operation. */
+static vb_status wait_for(struct vb_sparse *s, vb_ready_fn ready, struct waiting *w)
+{
+    vb_status st = group_wait(s->group, ready, w, s->what, &w->rank);
+
+    if (st == VB_OK)
+        return VB_OK;
+    if (group_status(s->group) != VB_OK)
+        VB_LOG_ERROR("%s failed while waiting for rank %d (%s)", s->what, w->rank,
+                     vb_group_host(s->group, w->rank));
+    return sparse_fail(s, st);
+}
+
+/* Charges the time since the last call to the straggler. */
+static void settle(struct waiting *w, int straggler)
+{
+    uint64_t now_ns = vb_clock_ns();
+
+    if (w->straggler != w->s->rank)
+        group_wait_add(w->s->group, w->straggler, now_ns - w->since_ns);
+    w->straggler = straggler;
+    w->since_ns = now_ns;
+}
+
+/* Returns the first rank that has not begun to send its head, or this rank if all have. */
+static int straggler_of(const struct vb_sparse *s)
+{
+    int r;
+
+    for (r = 0; r < s->world; r++)
+        if (r != s->rank && (int32_t)(s->peers[r].begun - s->seq) < 0)
+            return r;
+    return s->rank;
+}
+
+static bool heads_came(void *arg)
+{
+    struct waiting *w = arg;
+    const struct vb_sparse *s = w->s;
+    int straggler = straggler_of(s);
+
+    if (straggler != w->straggler)
+        settle(w, straggler);
+    for (; w->rank < s->world; w->rank++)
+        if (w->rank != s->rank && (int32_t)(s->peers[w->rank].heads - s->seq) < 0)
+            return false;
+    return true;
+}
+
+static bool part_came(void *arg)
+{
+    const struct waiting *w = arg;
+
+    return w->s->peers[w->rank].part_seq == w->s->seq;
+}
+
+static bool sum_came(void *arg)
+{
+    const struct waiting *w = arg;
+
+    return w->s->peers[w->rank].sum_seq == w->s->seq;
+}
+
+bool sparse_is_sent(const struct sparse_peer *peer)
+{
+    return peer->begun_op.done && peer->head_op.done && peer->part_op.done && peer->sum_op.done;
+}
+
+static bool all_sent(void *arg)
+{
+    struct waiting *w = arg;
+
+    for (; w->rank < w->s->world; w->rank++)
+        if (!sparse_is_sent(&w->s->peers[w->rank]))
+            return false;
+    return true;
+}
+
+static bool probes_came(void *arg)
+{
+    const struct waiting *w = arg;
+
+    return w->s->peers[w->rank].probes >= w->n;
+}
+
+vb_status sparse_wait_heads(struct vb_sparse *s)
+{
+    struct waiting w = {.s = s, .straggler = s->rank};
+    vb_status st = wait_for(s, heads_came, &w);
+
+    settle(&w, s->rank);
+    return st;
+}
+
+vb_status sparse_wait_part(struct vb_sparse *s, int rank)
+{
+    struct waiting w = {.s = s, .rank = rank};
+
+    return wait_for(s, part_came, &w);
+}
+
+vb_status sparse_wait_sum(struct vb_sparse *s, int rank)
+{
+    struct waiting w = {.s = s, .rank = rank};
+
+    return wait_for(s, sum_came, &w);
+}
+
+vb_status sparse_wait_sent(struct vb_sparse *s)
+{
+    struct waiting w = {.s = s};
+
+    return wait_for(s, all_sent, &w);
+}
+
+vb_status sparse_wait_probe(struct vb_sparse *s, int rank, uint32_t n)
+{
+    struct waiting w = {.s = s, .rank = rank, .n = n};
+
+    return wait_for(s, probes_came, &w);
+}
+
+/* ---- places in the window -------------------------------------------------------------------- */
+
+size_t sparse_own_head_at(const struct vb_sparse *s)
+{
+    return s->at.heads + (s->seq % 2) * s->at.slot_bytes;
+}
+
+size_t sparse_head_at(const struct vb_sparse *s, int rank)
+{
+    return s->at.heads + (2 + (s->seq % 2) * (size_t)s->world + (size_t)rank) * s->at.slot_bytes;
+}
+
+size_t sparse_sum_at(const struct vb_sparse *s, int owner)
+{
+    size_t words = 0;
+    int o;
+
+    for (o = 0; o < owner; o++)
+        words += sparse_sum_room(&s->plan, o);
+    return s->at.sums + words * sizeof(uint64_t);
+}
+
+size_t sparse_part_at(const struct vb_sparse *s, int rank, int owner)
+{
+    size_t words = 0;
+    int r;
+
+    for (r = 0; r < rank; r++)
+        words += sparse_part_room(&s->plan, r, owner);
+    return s->at.parts + words * sizeof(uint64_t);
+}
+
+/* The ends of a list are not searched: the last owner gets, and refuses, indices beyond the
+ * features. */
+struct sparse_run sparse_part_of(const struct vb_sparse *s, const uint64_t *list, size_t n,
+                                 int owner)
+{
+    size_t first = 0, end = n;
+
+    if (owner > 0)
+        first = sparse_below(list, n, s->plan.splits[owner]);
+    if (owner + 1 < s->world)
+        end = sparse_below(list, n, s->plan.splits[owner + 1]);
+    end = end < first ? first : end; /* a broken list may be in any order */
+    return (struct sparse_run){list + first, end - first};
+}
+
+/* ---- sending --------------------------------------------------------------------------------- */
+
+vb_status sparse_put(struct vb_sparse *s, int rank, size_t src, size_t dst, size_t len_bytes,
+                     uint32_t value, struct vb_op *op)
+{
+    vb_status st =
+        vb_put_wait(s->win, rank, NULL, src, dst, len_bytes, VB_NOTE(s->channel, value), op, 0);
+
+    if (st != VB_OK) {
+        VB_LOG_ERROR("%s failed while sending to rank %d (%s)", s->what, rank,
+                     vb_group_host(s->group, rank));
+        return sparse_fail(s, st);
+    }
+    s->wire_bytes += len_bytes;
+    return VB_OK;
+}
+
+/* Peers in an order that begins behind this rank, so that not all send to the same one first. */
+static int after(const struct vb_sparse *s, int i)
+{
+    return (s->rank + i) % s->world;
+}
+
+/* Puts n words in segments. A rank that reads them in place gets only the notes. */
+static vb_status put_words(struct vb_sparse *s, int rank, enum sparse_kind kind, size_t src,
+                           size_t dst, size_t n)
+{
+    struct sparse_peer *peer = &s->peers[rank];
+    struct vb_op *op = kind == SPARSE_PART ? &peer->part_op : &peer->sum_op;
+    size_t now, len;
+    vb_status st;
+
+    for (;;) {
+        now = n < SEGMENT_WORDS ? n : SEGMENT_WORDS;
+        len = peer->mapped == NULL ? now * sizeof(uint64_t) : 0;
+        n -= now;
+        st = sparse_put(s, rank, src, dst, len, note_value(kind, n > 0, now), op);
+        if (st != VB_OK || n == 0)
+            return st;
+        st = vb_op_wait(s->group, op, s->what, rank);
+        if (st != VB_OK)
+            return sparse_fail(s, st);
+        src += len;
+        dst += len;
+    }
+}
+
+static void hold(struct vb_sparse *s, bool on)
+{
+    group_lock(s->group);
+    group_hold(s->group, on);
+    group_unlock(s->group);
+}
+
+/* Puts a note that leaves together with the following put, if the transport can. */
+static vb_status announce(struct vb_sparse *s, int to)
+{
+    vb_status st;
+
+    hold(s, true);
+    st = sparse_put(s, to, 0, 0, 0, note_value(SPARSE_HEAD, true, s->seq), &s->peers[to].begun_op);
+    hold(s, false);
+    return st;
+}
+
+static vb_status put_head(struct vb_sparse *s, int to, size_t len_bytes)
+{
+    bool slow = (double)len_bytes * s->model.put_ns_byte > WAIT_COUNTED_NS;
+    vb_status st = slow ? announce(s, to) : VB_OK;
+
+    if (st != VB_OK)
+        return st;
+    return sparse_put(s, to, sparse_own_head_at(s), sparse_head_at(s, s->rank), len_bytes,
+                      note_value(SPARSE_HEAD, false, s->seq), &s->peers[to].head_op);
+}
+
+vb_status sparse_send_heads(struct vb_sparse *s, size_t len_bytes)
+{
+    vb_status st = VB_OK;
+    int i;
+
+    for (i = 1; i < s->world && st == VB_OK; i++)
+        st = put_head(s, after(s, i), len_bytes);
+    return st;
+}
+
+vb_status sparse_send_parts(struct vb_sparse *s)
+{
+    size_t n = s->heads[s->rank]->n;
+    struct sparse_run part;
+    vb_status st = VB_OK;
+    int i, to;
+
+    for (i = 1; i < s->world && st == VB_OK; i++) {
+        to = after(s, i);
+        if (s->peers[to].mapped != NULL)
+            continue;
+        part = sparse_part_of(s, sparse_list(s), n, to);
+        st = put_words(s, to, SPARSE_PART,
+                       s->at.list + (size_t)(part.words - sparse_list(s)) * sizeof(uint64_t),
+                       sparse_part_at(s, s->rank, to), part.n);
+    }
+    return st;
+}
+
+vb_status sparse_send_sums(struct vb_sparse *s, size_t n)
+{
+    size_t at = sparse_sum_at(s, s->rank);
+    vb_status st = VB_OK;
+    int i;
+
+    for (i = 1; i < s->world && st == VB_OK; i++)
+        st = put_words(s, after(s, i), SPARSE_SUM, at, at, n);
+    return st;
+}
+
+vb_status sparse_put_probe(struct vb_sparse *s, int rank, size_t len_bytes)
+{
+    struct vb_op *op = &s->peers[rank].head_op;
+    vb_status st;
+
+    st = sparse_put(s, rank, s->at.parts, s->at.sums, len_bytes, note_value(SPARSE_PROBE, false, 0),
+                    op);
+    return st == VB_OK ? vb_op_wait(s->group, op, s->what, rank) : st;
+}

@@ -1,0 +1,519 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Makes connections with librdmacm. The higher rank of a pair calls, the lower one listens. All
+ * events come through one channel. Requests are kept until this rank waits for their rank. Then a
+ * request must prove that it has the key of the pair, or it is refused.
+ */
+#include "net/verbs/verbs_priv.h"
+
+#include "net/control/sock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+/* Means 4.096 us * 2^18 = 1.07 s. The control plane notices a dead peer earlier. With a shorter
+ * timeout soft-RoCE resends more packets that were not lost (docs/lab.md). */
+#define ACK_TIMEOUT 18
+
+#define RESOLVE_MS 2000
+#define RETRIES 7     /* 8 s in total */
+#define RNR_RETRIES 7 /* no limit; credits prevent RNR, and the caller has a deadline */
+#define FLUSH_NS UINT64_C(1000000000)
+#define DRAIN_NS UINT64_C(500000000)
+#define AGAIN_MS 100
+#define BACKLOG 64
+
+/* ---- listening ------------------------------------------------------------------------------- */
+
+vb_status verbs_listen(struct verbs_dev *dev, const char *bind)
+{
+    struct epoll_event ev = {.events = EPOLLIN};
+    struct sock_addr at;
+
+    dev->events = rdma_create_event_channel();
+    if (dev->events == NULL)
+        return vb_err_sys("rdma_create_event_channel");
+    ev.data.fd = dev->events->fd;
+    if (fcntl(dev->events->fd, F_SETFL, O_NONBLOCK) != 0 ||
+        epoll_ctl(dev->epoll_fd, EPOLL_CTL_ADD, dev->events->fd, &ev) != 0)
+        return vb_err_sys("cannot watch the RDMA event channel");
+    if (rdma_create_id(dev->events, &dev->listener, NULL, RDMA_PS_TCP) != 0)
+        return vb_err_sys("rdma_create_id");
+    if (bind == NULL)
+        (void)sock_from_text(strchr(dev->address.addrs[0], ':') != NULL ? "::" : "0.0.0.0", 0, &at);
+    else if (!sock_from_text(bind, 0, &at))
+        return vb_err(VB_ERR_USAGE, "%s is not an IP address", bind);
+    if (rdma_bind_addr(dev->listener, (struct sockaddr *)&at.sa) != 0)
+        return vb_err_sys("rdma_bind_addr %s", bind != NULL ? bind : "");
+    if (rdma_listen(dev->listener, BACKLOG) != 0)
+        return vb_err_sys("rdma_listen");
+    dev->address.port = ntohs(rdma_get_src_port(dev->listener));
+    return VB_OK;
+}
+
+void verbs_stop_listening(struct verbs_dev *dev)
+{
+    int i;
+
+    for (i = 0; i < VERBS_REQUESTS_MAX; i++)
+        if (dev->requests.list[i].id != NULL)
+            rdma_destroy_id(dev->requests.list[i].id);
+    if (dev->listener != NULL)
+        rdma_destroy_id(dev->listener);
+    if (dev->events != NULL)
+        rdma_destroy_event_channel(dev->events);
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+static void request_refuse(struct verbs_dev *dev, struct verbs_request *request, const char *why)
+{
+    struct sock_addr from = {.len = sizeof(struct sockaddr_in6)};
+    char text[SOCK_TEXT];
+
+    memcpy(&from.sa, rdma_get_peer_addr(request->id), sizeof(struct sockaddr_in6));
+    sock_text(&from, text);
+    if (dev->requests.n_refused++ < VERBS_REFUSALS_LOGGED)
+        VB_LOG_WARN("refused an RDMA connection from %s: %s", text, why);
+    (void)rdma_reject(request->id, NULL, 0);
+    rdma_destroy_id(request->id);
+    request->id = NULL;
+}
+
+/* Returns a free entry. If none is free, refuses the oldest request and returns its entry. */
+static struct verbs_request *request_place(struct verbs_dev *dev)
+{
+    struct verbs_request *oldest = &dev->requests.list[0];
+    int i;
+
+    for (i = 0; i < VERBS_REQUESTS_MAX; i++) {
+        if (dev->requests.list[i].id == NULL)
+            return &dev->requests.list[i];
+        if (dev->requests.list[i].number < oldest->number)
+            oldest = &dev->requests.list[i];
+    }
+    request_refuse(dev, oldest, "too many requests at once");
+    return oldest;
+}
+
+static void request_arrived(struct verbs_dev *dev, const struct rdma_cm_event *event)
+{
+    const struct rdma_conn_param *param = &event->param.conn;
+    struct verbs_request *request = request_place(dev);
+    struct verbs_call call;
+    const char *why;
+
+    memset(request, 0, sizeof(*request));
+    request->id = event->id;
+    request->number = ++dev->requests.n_seen;
+    request->responder_resources = param->responder_resources;
+    request->initiator_depth = param->initiator_depth;
+    why = verbs_call_read(param->private_data, param->private_data_len, VERBS_CALL_REQUEST, &call);
+    if (why == NULL)
+        memcpy(request->call, param->private_data, VERBS_CALL_BYTES);
+    if (why == NULL && (call.rank == dev->opts.rank || call.rank >= dev->opts.world))
+        why = "it claims a rank that may not connect to this one";
+    if (why == NULL && dev->eps[call.rank] != NULL && dev->eps[call.rank]->cm.id != NULL)
+        why = "that rank is connected already";
+    if (why != NULL)
+        request->bad = why; /* it is refused after the event has been acknowledged */
+}
+
+static void refuse_bad_requests(struct verbs_dev *dev)
+{
+    int i;
+
+    for (i = 0; i < VERBS_REQUESTS_MAX; i++)
+        if (dev->requests.list[i].id != NULL && dev->requests.list[i].bad != NULL)
+            request_refuse(dev, &dev->requests.list[i], dev->requests.list[i].bad);
+}
+
+/* Called when the other side has given up its request. */
+static void request_withdrawn(struct verbs_dev *dev, const struct rdma_cm_id *id)
+{
+    int i;
+
+    for (i = 0; i < VERBS_REQUESTS_MAX; i++)
+        if (dev->requests.list[i].id == id)
+            dev->requests.list[i].bad = "it gave up the connection";
+}
+
+/* Returns the request of the rank of link, if it has the key. Refuses requests that only claim to
+ * be that rank. */
+static struct verbs_request *request_of(struct verbs_dev *dev, const struct vb_link *link)
+{
+    struct verbs_request *request;
+    struct verbs_call call;
+    int i;
+
+    for (i = 0; i < VERBS_REQUESTS_MAX; i++) {
+        request = &dev->requests.list[i];
+        if (request->id == NULL || request->bad != NULL ||
+            verbs_call_read(request->call, VERBS_CALL_BYTES, VERBS_CALL_REQUEST, &call) != NULL ||
+            call.rank != link->rank)
+            continue;
+        if (!verbs_call_request_verify(request->call, dev->opts.rank, link->key))
+            request_refuse(dev, request, "it does not have the job's secret");
+        else if (call.epoch != link->epoch || call.port >= VERBS_PORTS_MAX)
+            request_refuse(dev, request, "it has another epoch of the group, or an invalid port");
+        else
+            return request;
+    }
+    return NULL;
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+/* Called when the peer has closed or is gone. Its last messages are still in the completion queue.
+ * Behind them come the flushed receives, which end the endpoint. */
+static void peer_closed(struct verbs_ep *ep)
+{
+    if (ep->state != VERBS_OPEN)
+        return;
+    ep->state = VERBS_CLOSING;
+    (void)rdma_disconnect(ep->cm.id);
+}
+
+static void ep_event(struct verbs_ep *ep, const struct rdma_cm_event *event)
+{
+    size_t len = event->param.conn.private_data_len;
+
+    switch (event->event) {
+    case RDMA_CM_EVENT_DISCONNECTED:
+        peer_closed(ep);
+        break;
+    case RDMA_CM_EVENT_DEVICE_REMOVAL:
+        verbs_ep_fail(ep, VB_ERR_IO, "the RDMA device was removed");
+        break;
+    case RDMA_CM_EVENT_TIMEWAIT_EXIT:
+    case RDMA_CM_EVENT_ADDR_CHANGE:
+        return;
+    default:
+        break;
+    }
+    if (event->event == RDMA_CM_EVENT_ESTABLISHED && event->param.conn.private_data != NULL &&
+        len >= VERBS_CALL_BYTES) {
+        memcpy(ep->cm.reply, event->param.conn.private_data, VERBS_CALL_BYTES);
+        ep->cm.reply_len = VERBS_CALL_BYTES;
+    }
+    ep->cm.event = event->event;
+    ep->cm.event_status = event->status;
+    ep->cm.has_event = true;
+}
+
+void verbs_cm_events(struct verbs_dev *dev)
+{
+    struct rdma_cm_event *event;
+
+    while (rdma_get_cm_event(dev->events, &event) == 0) {
+        if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST)
+            request_arrived(dev, event);
+        else if (event->id->context != NULL)
+            ep_event(event->id->context, event);
+        else
+            request_withdrawn(dev, event->id);
+        (void)rdma_ack_cm_event(event);
+    }
+    refuse_bad_requests(dev);
+}
+
+static bool has_event(const struct verbs_ep *ep)
+{
+    return ep->cm.has_event;
+}
+
+static const char *event_meaning(enum rdma_cm_event_type event)
+{
+    switch (event) {
+    case RDMA_CM_EVENT_ADDR_ERROR:
+        return "the route to it does not use an RDMA device";
+    case RDMA_CM_EVENT_ROUTE_ERROR:
+        return "there is no route to it";
+    case RDMA_CM_EVENT_UNREACHABLE:
+        return "it does not answer: is UDP port 4791 open?";
+    case RDMA_CM_EVENT_REJECTED:
+        return "it refused the connection";
+    default:
+        return rdma_event_str(event);
+    }
+}
+
+/* Waits for the event that answers the last call of librdmacm. Stores the reason of a failure in
+ * ep->why; the caller logs it. */
+static vb_status wait_event(struct verbs_ep *ep, enum rdma_cm_event_type expected, const char *what,
+                            uint64_t deadline)
+{
+    vb_status st = verbs_ep_wait(ep, has_event, what, deadline);
+
+    if (st != VB_OK)
+        return st;
+    ep->cm.has_event = false;
+    if (ep->cm.event == expected)
+        return VB_OK;
+    snprintf(ep->why, sizeof(ep->why), "%s: %s (%s, status %d)", what, event_meaning(ep->cm.event),
+             rdma_event_str(ep->cm.event), ep->cm.event_status);
+    return VB_ERR_PEER;
+}
+
+/* ---- calling a peer -------------------------------------------------------------------------- */
+
+static void set_ack_timeout(struct rdma_cm_id *id)
+{
+    uint8_t timeout = ACK_TIMEOUT;
+
+    if (rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout,
+                        sizeof(timeout)) != 0)
+        VB_LOG_DEBUG("cannot set the ack timeout: %s", strerror(errno));
+}
+
+static uint8_t limit_reads(int device_max)
+{
+    return (uint8_t)(device_max < VERBS_READS_MAX ? device_max : VERBS_READS_MAX);
+}
+
+static uint8_t min_u8(uint8_t a, uint8_t b)
+{
+    return a < b ? a : b;
+}
+
+static void destroy_id(struct verbs_ep *ep)
+{
+    if (ep->cm.id == NULL)
+        return;
+    if (ep->cm.id->qp != NULL)
+        rdma_destroy_qp(ep->cm.id);
+    rdma_destroy_id(ep->cm.id);
+    ep->cm.id = NULL;
+}
+
+/* Returns the source address if --bind or --device determines it. NULL: the route determines it. */
+static struct sockaddr *source_address(const struct verbs_dev *dev, struct sock_addr *addr)
+{
+    bool given = dev->opts.bind != NULL || dev->opts.device != NULL;
+
+    return given && sock_from_text(dev->address.addrs[0], 0, addr) ? (struct sockaddr *)&addr->sa
+                                                                   : NULL;
+}
+
+/* Resolves an address and creates a queue pair on the device that reaches it. */
+static vb_status prepare_call(struct verbs_ep *ep, const char *addr, int port, uint64_t deadline)
+{
+    struct sock_addr to, from;
+    struct rdma_cm_id *id;
+    vb_status st;
+
+    if (!sock_from_text(addr, port, &to))
+        return vb_err(VB_ERR_INPUT, "rank %d sent an invalid RDMA address: %s", ep->rank, addr);
+    if (rdma_create_id(ep->dev->events, &id, ep, RDMA_PS_TCP) != 0)
+        return vb_err_sys("rdma_create_id");
+    ep->cm.id = id;
+    ep->cm.has_event = false;
+    if (rdma_resolve_addr(id, source_address(ep->dev, &from), (struct sockaddr *)&to.sa,
+                          RESOLVE_MS) != 0) {
+        snprintf(ep->why, sizeof(ep->why), "%s cannot be reached over RDMA: %s", addr,
+                 strerror(errno));
+        return VB_ERR_PEER;
+    }
+    st = wait_event(ep, RDMA_CM_EVENT_ADDR_RESOLVED, addr, deadline);
+    if (st != VB_OK)
+        return st;
+    set_ack_timeout(id);
+    if (rdma_resolve_route(id, RESOLVE_MS) != 0)
+        return vb_err_sys("rdma_resolve_route");
+    st = wait_event(ep, RDMA_CM_EVENT_ROUTE_RESOLVED, addr, deadline);
+    return st == VB_OK ? verbs_ep_create_qp(ep, id) : st;
+}
+
+static vb_status call_address(struct verbs_ep *ep, const struct vb_link *link, const char *addr,
+                              int port)
+{
+    struct verbs_call own = {.rank = ep->dev->opts.rank, .epoch = link->epoch}, theirs;
+    unsigned char request[VERBS_CALL_BYTES], proof[WIRE_PROOF];
+    struct rdma_conn_param param = {.private_data = request,
+                                    .private_data_len = sizeof(request),
+                                    .retry_count = RETRIES,
+                                    .rnr_retry_count = RNR_RETRIES};
+    vb_status st;
+
+    st = prepare_call(ep, addr, port, link->deadline);
+    if (st != VB_OK)
+        return st;
+    own.port = ep->port_index;
+    verbs_call_request(&own, link->rank, link->key, request);
+    param.responder_resources = limit_reads(ep->port->attr.max_qp_rd_atom);
+    param.initiator_depth = limit_reads(ep->port->attr.max_qp_init_rd_atom);
+    if (rdma_connect(ep->cm.id, &param) != 0)
+        return vb_err_sys("rdma_connect to rank %d at %s", ep->rank, addr);
+    st = wait_event(ep, RDMA_CM_EVENT_ESTABLISHED, addr, link->deadline);
+    if (st != VB_OK)
+        return st;
+    if (verbs_call_read(ep->cm.reply, ep->cm.reply_len, VERBS_CALL_REPLY, &theirs) != NULL ||
+        theirs.rank != link->rank || theirs.port >= VERBS_PORTS_MAX ||
+        !verbs_call_reply_verify(request, ep->cm.reply, link->key))
+        return vb_err(VB_ERR_ACCESS, "the process that answers at %s is not rank %d of this job",
+                      addr, link->rank);
+    ep->peer_port = theirs.port;
+    verbs_call_proof(request, ep->cm.reply, link->key, proof);
+    return verbs_ep_start(ep, proof, true, link->deadline);
+}
+
+/* Tries all addresses of the peer, up to three times, because a packet may be lost. */
+static vb_status call_peer(struct verbs_ep *ep, const struct vb_link *link)
+{
+    struct verbs_address address;
+    vb_status st = VB_ERR_PEER;
+    int i, round;
+
+    if (!verbs_address_unpack(link->address, &address))
+        return vb_err(VB_ERR_INPUT, "rank %d (%s): its RDMA address is invalid", ep->rank,
+                      ep->host);
+    for (round = 0; round < 3; round++) {
+        for (i = 0; i < address.n_addrs; i++) {
+            st = call_address(ep, link, address.addrs[i], address.port);
+            if (st != VB_ERR_PEER || ep->status != VB_OK || vb_clock_ns() >= link->deadline)
+                goto out;
+            destroy_id(ep);
+        }
+        (void)poll(NULL, 0, AGAIN_MS);
+    }
+out:
+    if (st == VB_ERR_PEER && ep->why[0] != '\0')
+        return vb_err(st, "no RDMA connection to rank %d (%s): %s", ep->rank, ep->host, ep->why);
+    return st;
+}
+
+/* ---- answering a call ------------------------------------------------------------------------ */
+
+static vb_status wait_request(struct verbs_ep *ep, const struct vb_link *link,
+                              struct verbs_request **request_p)
+{
+    struct pollfd fd = {.fd = ep->dev->events->fd, .events = POLLIN};
+
+    for (;;) {
+        verbs_cm_events(ep->dev);
+        *request_p = request_of(ep->dev, link);
+        if (*request_p != NULL)
+            return VB_OK;
+        if (vb_clock_ns() >= link->deadline)
+            return vb_err(VB_ERR_TIMEOUT, "rank %d (%s) did not connect over RDMA in time",
+                          ep->rank, ep->host);
+        (void)poll(&fd, 1, sock_ms_left(link->deadline, AGAIN_MS));
+    }
+}
+
+static vb_status accept_request(struct verbs_ep *ep, const struct vb_link *link,
+                                struct verbs_request *request)
+{
+    struct verbs_call own = {.rank = ep->dev->opts.rank, .epoch = link->epoch}, theirs;
+    unsigned char reply[VERBS_CALL_BYTES], proof[WIRE_PROOF];
+    struct rdma_conn_param param = {
+        .private_data = reply, .private_data_len = sizeof(reply), .rnr_retry_count = RNR_RETRIES};
+    struct rdma_cm_id *id = request->id;
+    vb_status st;
+
+    request->id = NULL;
+    ep->cm.id = id;
+    id->context = ep;
+    set_ack_timeout(id);
+    st = verbs_ep_create_qp(ep, id);
+    if (st != VB_OK)
+        return st;
+    (void)verbs_call_read(request->call, VERBS_CALL_BYTES, VERBS_CALL_REQUEST, &theirs);
+    ep->peer_port = theirs.port;
+    own.port = ep->port_index;
+    verbs_call_reply(&own, request->call, link->key, reply);
+    verbs_call_proof(request->call, reply, link->key, proof);
+    param.responder_resources =
+        min_u8(request->responder_resources, limit_reads(ep->port->attr.max_qp_rd_atom));
+    param.initiator_depth =
+        min_u8(request->initiator_depth, limit_reads(ep->port->attr.max_qp_init_rd_atom));
+    ep->cm.has_event = false;
+    if (rdma_accept(id, &param) != 0)
+        return vb_err_sys("rdma_accept rank %d", ep->rank);
+    st = wait_event(ep, RDMA_CM_EVENT_ESTABLISHED, "its connection", link->deadline);
+    if (st == VB_ERR_PEER && ep->status == VB_OK)
+        return vb_err(st, "no RDMA connection from rank %d (%s): %s", ep->rank, ep->host, ep->why);
+    return st == VB_OK ? verbs_ep_start(ep, proof, false, link->deadline) : st;
+}
+
+/* ---- connect and disconnect ------------------------------------------------------------------ */
+
+static bool is_caller(const struct verbs_dev *dev, const struct vb_link *link)
+{
+    if (link->role == VB_LINK_BY_RANK)
+        return link->rank < dev->opts.rank;
+    return link->role == VB_LINK_CALL;
+}
+
+vb_status verbs_connect(struct vb_device *vdev, const struct vb_link *link, struct vb_ep **ep_p)
+{
+    struct verbs_dev *dev = verbs_dev_of(vdev);
+    struct verbs_request *request;
+    struct verbs_ep *ep;
+    vb_status st;
+
+    ep = verbs_ep_create(dev, link);
+    if (ep == NULL)
+        return VB_ERR_NO_MEMORY;
+    dev->eps[link->rank] = ep;
+    dev->n_eps++;
+    if (is_caller(dev, link)) {
+        st = call_peer(ep, link);
+    } else {
+        st = wait_request(ep, link, &request);
+        if (st == VB_OK)
+            st = accept_request(ep, link, request);
+    }
+    if (st != VB_OK) {
+        ep->state = VERBS_DEAD;
+        verbs_disconnect((struct vb_ep *)ep);
+        return st;
+    }
+    *ep_p = (struct vb_ep *)ep;
+    return VB_OK;
+}
+
+static bool all_flushed(const struct verbs_ep *ep)
+{
+    return ep->rx.n_posted == 0;
+}
+
+static bool all_sent(const struct verbs_ep *ep)
+{
+    return ep->tx.completed == ep->tx.posted || ep->state != VERBS_OPEN;
+}
+
+/* Waits until all posted work requests are complete, if the peer still accepts them. */
+static void flush(struct verbs_ep *ep)
+{
+    uint64_t deadline = vb_clock_ns() + FLUSH_NS;
+
+    if (ep->state == VERBS_OPEN && ep->tx.completed < ep->tx.posted &&
+        verbs_send_marker(ep) == VB_OK)
+        verbs_ep_try_wait(ep, all_sent, deadline);
+}
+
+void verbs_disconnect(struct vb_ep *vep)
+{
+    struct verbs_ep *ep = verbs_ep_of(vep);
+    struct verbs_dev *dev;
+
+    if (ep == NULL)
+        return;
+    dev = ep->dev;
+    flush(ep);
+    if (ep->cm.id != NULL && ep->cm.id->qp != NULL) {
+        (void)rdma_disconnect(ep->cm.id); /* the queue pair goes into the error state */
+        ep->state = VERBS_DEAD;
+        verbs_ep_try_wait(ep, all_flushed, vb_clock_ns() + DRAIN_NS);
+    }
+    destroy_id(ep);
+    dev->n_unreported -= ep->status != VB_OK && !ep->lost_reported;
+    dev->eps[ep->rank] = NULL;
+    dev->n_eps--;
+    verbs_forget_notes(dev, ep->rank);
+    verbs_ep_destroy(ep);
+}

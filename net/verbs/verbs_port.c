@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * An RDMA device in use: its protection domain, completion queue and channel. The port is opened
+ * for the first connection through the device, so the route to a peer decides which devices are
+ * used.
+ */
+#include "net/verbs/verbs_priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#define ACK_BATCH 64 /* events acknowledged with one call, because each call takes a lock */
+
+static vb_status watch(struct verbs_dev *dev, int fd)
+{
+    struct epoll_event ev = {.events = EPOLLIN, .data.fd = fd};
+
+    if (fcntl(fd, F_SETFL, O_NONBLOCK) != 0)
+        return vb_err_sys("fcntl");
+    /* Ranks that are threads of one process share the device, but each rank has its own epoll. */
+    if (epoll_ctl(dev->epoll_fd, EPOLL_CTL_ADD, fd, &ev) != 0 && errno != EEXIST)
+        return vb_err_sys("epoll_ctl");
+    return VB_OK;
+}
+
+/* Returns the size of a completion queue with room for all work requests of all peers, because an
+ * overrun would break the queue. Returns -1 if the device does not support that size. */
+static int cq_size(const struct verbs_dev *dev, const struct verbs_port *port)
+{
+    long a_peer = VERBS_SEND_QUEUE + dev->opts.queue_depth + VERBS_SPARE_RECVS;
+    long size = a_peer * (dev->opts.world > 1 ? dev->opts.world - 1 : 1);
+
+    return size <= port->attr.max_cqe ? (int)size : -1;
+}
+
+static vb_status port_open(struct verbs_dev *dev, struct verbs_port *port, struct ibv_context *ctx)
+{
+    const char *name = ibv_get_device_name(ctx->device);
+    vb_status st;
+    int size;
+
+    memset(port, 0, sizeof(*port));
+    port->ctx = ctx;
+    if (ibv_query_device(ctx, &port->attr) != 0)
+        return vb_err_sys("ibv_query_device %s", name);
+    size = cq_size(dev, port);
+    if (size < 0)
+        return vb_err(VB_ERR_UNSUPPORTED,
+                      "%s: its completion queues have at most %d entries, too few for %d ranks",
+                      name, port->attr.max_cqe, dev->opts.world);
+    port->pd = ibv_alloc_pd(ctx);
+    if (port->pd == NULL)
+        return vb_err_sys("ibv_alloc_pd on %s", name);
+    port->channel = ibv_create_comp_channel(ctx);
+    if (port->channel == NULL)
+        return vb_err_sys("ibv_create_comp_channel on %s", name);
+    port->cq = ibv_create_cq(ctx, size, port, port->channel, 0);
+    if (port->cq == NULL)
+        return vb_err_sys("ibv_create_cq of %d on %s", size, name);
+    st = watch(dev, port->channel->fd);
+    return st == VB_OK ? watch(dev, ctx->async_fd) : st;
+}
+
+void verbs_port_close(struct verbs_port *port)
+{
+    if (port->cq != NULL) {
+        verbs_port_take_event(port);
+        if (port->unacked > 0)
+            ibv_ack_cq_events(port->cq, port->unacked); /* otherwise ibv_destroy_cq() would block */
+        if (ibv_destroy_cq(port->cq) != 0)
+            VB_LOG_WARN("ibv_destroy_cq: %s", strerror(errno));
+    }
+    if (port->channel != NULL)
+        ibv_destroy_comp_channel(port->channel);
+    if (port->pd != NULL && ibv_dealloc_pd(port->pd) != 0)
+        VB_LOG_WARN("ibv_dealloc_pd: %s", strerror(errno));
+    memset(port, 0, sizeof(*port));
+}
+
+vb_status verbs_port_for(struct verbs_dev *dev, struct ibv_context *ctx, int *index_p)
+{
+    vb_status st;
+    int i;
+
+    for (i = 0; i < dev->n_ports; i++)
+        if (dev->ports[i].ctx == ctx) {
+            *index_p = i;
+            return VB_OK;
+        }
+    if (dev->n_ports == VERBS_PORTS_MAX)
+        return vb_err(VB_ERR_UNSUPPORTED, "a job can use at most %d RDMA devices on one host",
+                      VERBS_PORTS_MAX);
+    st = port_open(dev, &dev->ports[dev->n_ports], ctx);
+    if (st != VB_OK) {
+        verbs_port_close(&dev->ports[dev->n_ports]);
+        return st;
+    }
+    *index_p = dev->n_ports++;
+    /* A joiner may be reached through another device than the other peers. */
+    return verbs_register_windows(dev, *index_p);
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+void verbs_port_arm(struct verbs_port *port)
+{
+    if (port->has_event)
+        verbs_port_take_event(port);
+    if (port->armed)
+        return;
+    if (ibv_req_notify_cq(port->cq, 0) == 0)
+        port->armed = true;
+    else
+        VB_LOG_WARN("ibv_req_notify_cq: %s", strerror(errno));
+}
+
+/* Each arming causes at most one event. */
+void verbs_port_take_event(struct verbs_port *port)
+{
+    struct ibv_cq *cq;
+    void *arg;
+
+    port->has_event = false;
+    if (ibv_get_cq_event(port->channel, &cq, &arg) != 0)
+        return;
+    port->armed = false;
+    if (++port->unacked == ACK_BATCH) {
+        ibv_ack_cq_events(port->cq, ACK_BATCH);
+        port->unacked = 0;
+    }
+}
+
+static struct verbs_ep *ep_of_qp(struct verbs_dev *dev, const struct ibv_qp *qp)
+{
+    int i;
+
+    for (i = 0; i < dev->opts.world; i++)
+        if (dev->eps[i] != NULL && dev->eps[i]->cm.id != NULL && dev->eps[i]->cm.id->qp == qp)
+            return dev->eps[i];
+    return NULL;
+}
+
+/* Fails the endpoint of a broken queue pair. Events of the whole device are only logged, because
+ * their consequences arrive as completions. */
+static void take_async(struct verbs_dev *dev, const struct verbs_port *port,
+                       const struct ibv_async_event *event)
+{
+    const char *text = ibv_event_type_str(event->event_type);
+    struct verbs_ep *ep;
+
+    switch (event->event_type) {
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+        ep = ep_of_qp(dev, event->element.qp);
+        if (ep != NULL)
+            verbs_ep_fail(ep, VB_ERR_PEER, "its queue pair broke: %s", text);
+        break;
+    case IBV_EVENT_COMM_EST:
+    case IBV_EVENT_SQ_DRAINED:
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+        break;
+    default:
+        VB_LOG_WARN("RDMA device %s: %s", ibv_get_device_name(port->ctx->device), text);
+    }
+}
+
+void verbs_port_async_events(struct verbs_dev *dev, struct verbs_port *port)
+{
+    struct ibv_async_event event;
+
+    while (ibv_get_async_event(port->ctx, &event) == 0) {
+        take_async(dev, port, &event);
+        ibv_ack_async_event(&event);
+    }
+}

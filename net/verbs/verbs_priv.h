@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Shared by the files of the verbs transport: verbs.c has the device and its polling, verbs_cm.c
+ * makes connections, verbs_hello.c encodes the first messages, verbs_ep.c starts an endpoint,
+ * verbs_post.c sends, verbs_wc.c handles completions, verbs_mem.c registers memory, verbs_port.c
+ * opens an RDMA device, verbs_addr.c finds this rank's address.
+ *
+ * Words: a *port* is an RDMA device in use, with its completion queue. A *piece* is the part of a
+ * put or get that one work request moves. A *credit* is the right to use one of the peer's
+ * receives.
+ */
+#ifndef VB_VERBS_PRIV_H
+#define VB_VERBS_PRIV_H
+
+#include "net/done_list.h"
+#include "net/transport.h"
+#include "net/verbs/verbs_hello.h"
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+
+#define VERBS_PORTS_MAX 4
+#define VERBS_SEND_QUEUE 256 /* work requests per peer; the device may allow fewer */
+#define VERBS_SEND_RESERVE 4 /* work requests kept free for returning credits */
+#define VERBS_SPARE_RECVS 8  /* receives beyond the credits, for messages that need no credit */
+#define VERBS_PIECE_BYTES (1u << 20)       /* the device's largest message may be smaller */
+#define VERBS_READS_MAX 16                 /* reads under way; both devices must allow them */
+#define VERBS_SOFT_READ_PIECE (64u << 10)  /* bytes in one piece of a get on soft-RoCE */
+#define VERBS_SOFT_READ_BYTES (256u << 10) /* bytes of gets under way on soft-RoCE */
+#define VERBS_CHAIN_MAX 16                 /* work requests posted with one call */
+#define VERBS_INLINE_BYTES 220 /* inline data requested; the device may grant another size */
+#define VERBS_WHY_TEXT 160
+
+/* An RDMA device in use. */
+struct verbs_port {
+    struct ibv_context *ctx; /* owned by librdmacm */
+    struct ibv_device_attr attr;
+    struct ibv_pd *pd;
+    struct ibv_comp_channel *channel;
+    struct ibv_cq *cq;
+    bool armed;
+    bool has_event;   /* the channel has an event, which is read before the port is armed again */
+    unsigned unacked; /* events read but not acknowledged yet */
+};
+
+/* Memory that is registered with each port: a window of this rank, or an endpoint's own buffers. */
+struct verbs_memory {
+    char *ptr;
+    size_t len_bytes;
+    struct ibv_mr *mrs[VERBS_PORTS_MAX];
+};
+
+struct verbs_window {
+    struct verbs_window *next;
+    uint32_t id;
+    int access; /* IBV_ACCESS_ flags, also for ports that are opened later */
+    struct verbs_memory memory;
+};
+
+/* The part of a put or get that is not posted yet. */
+struct verbs_transfer {
+    struct vb_op *op;
+    char *local;
+    uint64_t remote;
+    uint32_t lkey, rkey;
+    size_t left;
+    uint32_t note;
+    bool begun; /* the first piece was posted */
+};
+
+/* First in, first out. The counters only grow; entry i is at index i modulo size. */
+struct verbs_queue {
+    struct verbs_transfer *entries;
+    uint64_t begin, end, size;
+};
+
+/* A posted work request that ends an op, or reads. It is signalled: it asks for a completion. */
+struct verbs_flight {
+    struct vb_op *op; /* the op that ends with this request; NULL: none */
+    uint64_t seq;     /* number of the work request */
+    bool read;
+    uint32_t len; /* bytes of the read; 0 for a write */
+};
+
+/* A queue like struct verbs_queue. */
+struct verbs_flights {
+    struct verbs_flight *entries;
+    uint64_t begin, end, size;
+};
+
+enum verbs_state {
+    VERBS_CONNECTING,
+    VERBS_OPEN,
+    VERBS_CLOSING, /* the peer has closed, but its last messages are not read yet */
+    VERBS_DEAD,
+};
+
+/* An endpoint's connection, as librdmacm sees it. */
+struct verbs_cm {
+    struct rdma_cm_id *id;
+    enum rdma_cm_event_type event; /* the last event, if has_event */
+    int event_status;
+    bool has_event;
+    unsigned char reply[VERBS_CALL_BYTES]; /* the peer's reply to our request */
+    size_t reply_len;
+};
+
+/* The sending half of an endpoint. */
+struct verbs_tx {
+    struct verbs_queue puts, gets;
+    struct verbs_flights flights;
+    uint64_t posted, completed; /* number of work requests */
+    uint64_t signalled;         /* number of the last work request that asks for a completion */
+    uint32_t size;              /* work requests that the send queue holds */
+    uint32_t credits;           /* receives of the peer that we may still use */
+    uint32_t inline_max;        /* bytes that fit into a work request */
+    size_t piece;
+    bool write_imm; /* notes go as immediate data, not as messages */
+};
+
+/* Limits on reads, and the reads under way. */
+struct verbs_reads {
+    int n, n_max;
+    size_t bytes, bytes_max;
+    size_t piece;
+};
+
+/* The receiving half of an endpoint. */
+struct verbs_rx {
+    uint32_t n;                 /* number of receives */
+    uint32_t n_posted;          /* receives that the queue pair has now */
+    struct verbs_memory memory; /* one message buffer for each receive */
+    struct ibv_recv_wr *wrs;
+    struct ibv_sge *sges;
+    struct ibv_recv_wr *to_post; /* chain of used receives, posted again with one call */
+    uint32_t owed;               /* receives posted again whose credits are not returned yet */
+    uint32_t owed_max;           /* number of owed credits at which they are returned */
+};
+
+struct verbs_ep {
+    struct verbs_dev *dev;
+    struct verbs_port *port;
+    int port_index;
+    int peer_port; /* index of the peer's port at the other end */
+    int rank;
+    uint64_t tag; /* in the number of every work request: the rank and the connection's epoch */
+    char host[64];
+    enum verbs_state state;
+    vb_status status; /* not VB_OK: dead */
+    bool lost_reported;
+    char why[VERBS_WHY_TEXT];
+    char link[VB_LINK_TEXT]; /* device, GID, RoCE version and MTU */
+
+    struct verbs_cm cm;
+    struct verbs_hello hello; /* the peer's, if has_hello */
+    bool has_hello;
+    bool has_probe;            /* the peer has written its probe */
+    struct verbs_memory probe; /* first half: the peer writes here; second half: our own probe */
+    struct verbs_tx tx;
+    struct verbs_reads reads;
+    struct verbs_rx rx;
+};
+
+/* A request to connect that no rank has accepted yet. */
+struct verbs_request {
+    struct rdma_cm_id *id; /* NULL: the entry is free */
+    unsigned char call[VERBS_CALL_BYTES];
+    uint8_t responder_resources, initiator_depth;
+    const char *bad; /* why it will be refused; NULL: no reason known yet */
+    uint64_t number; /* in the order of arrival */
+};
+
+#define VERBS_REQUESTS_MAX 16
+#define VERBS_REFUSALS_LOGGED 16
+
+struct verbs_requests {
+    struct verbs_request list[VERBS_REQUESTS_MAX];
+    uint64_t n_seen;
+    int n_refused;
+};
+
+/* Notes that arrived while a connection was made or closed. The next poll reports them. */
+struct verbs_kept {
+    struct vb_raw_event *notes;
+    int n, size;
+};
+
+struct verbs_dev {
+    struct vb_device_head head;
+    struct vb_device_opts opts;
+    struct rdma_event_channel *events;
+    struct rdma_cm_id *listener;
+    struct verbs_address address; /* of this rank */
+    int epoll_fd;
+    struct verbs_port ports[VERBS_PORTS_MAX];
+    int n_ports;
+    struct verbs_requests requests;
+    struct verbs_window *windows;
+    struct done_list done;
+    int n_unreported; /* dead endpoints that poll has not reported yet */
+    struct verbs_kept kept;
+    unsigned polls;
+    bool has_events; /* the next poll must read events of connections and devices */
+    bool imm;        /* this rank wants to write with immediate data */
+    struct {
+        uint64_t bytes; /* now */
+        uint64_t ns;    /* spent registering */
+    } registered;
+    int n_eps;
+    struct verbs_ep *eps[]; /* by rank; NULL: not connected */
+};
+
+struct verbs_remote {
+    struct verbs_ep *ep;
+    const struct verbs_window *local; /* this rank's part of the same window */
+    uint64_t addr;
+    uint32_t rkey;
+};
+
+static inline struct verbs_dev *verbs_dev_of(struct vb_device *dev)
+{
+    return (struct verbs_dev *)dev;
+}
+
+static inline struct verbs_ep *verbs_ep_of(struct vb_ep *ep)
+{
+    return (struct verbs_ep *)ep;
+}
+
+/* ---- verbs.c ----------------------------------------------------------------------------------
+ */
+
+/* Marks the endpoint as dead. All its ops end with st, and poll reports the endpoint as lost once.
+ * Only the first call for an endpoint counts. */
+void verbs_ep_fail(struct verbs_ep *ep, vb_status st, const char *fmt, ...) VB_PRINTF(3, 4);
+
+/* Handles completions of all ports. Writes at most max events and returns their number. */
+int verbs_poll_ports(struct verbs_dev *dev, struct vb_raw_event *ev, int max);
+
+/* Keeps notes for the next poll; drops the kept notes of a rank that is gone. */
+void verbs_keep_notes(struct verbs_dev *dev, const struct vb_raw_event *ev, int n);
+void verbs_forget_notes(struct verbs_dev *dev, int rank);
+
+/* ---- verbs_addr.c -----------------------------------------------------------------------------
+ */
+
+/* Finds the addresses at which peers can call this rank. */
+vb_status verbs_address_find(const struct vb_device_opts *o, struct verbs_address *address_p);
+
+/* ---- verbs_port.c -----------------------------------------------------------------------------
+ */
+
+/* Returns the index of the port for a device. Opens the port if it is used for the first time. */
+vb_status verbs_port_for(struct verbs_dev *dev, struct ibv_context *ctx, int *index_p);
+void verbs_port_close(struct verbs_port *port);
+
+/* Asks for an event with the next completion; reads that event, if it has come. */
+void verbs_port_arm(struct verbs_port *port);
+void verbs_port_take_event(struct verbs_port *port);
+
+/* Handles events of the device itself, such as a broken queue pair. Does not block. */
+void verbs_port_async_events(struct verbs_dev *dev, struct verbs_port *port);
+
+/* ---- verbs_mem.c ------------------------------------------------------------------------------
+ */
+
+vb_status verbs_register(struct verbs_dev *dev, struct verbs_memory *memory, int port_index,
+                         int access);
+void verbs_deregister(struct verbs_dev *dev, struct verbs_memory *memory);
+
+vb_status verbs_export_window(struct vb_device *dev, uint32_t id, const struct vb_mem *mem,
+                              unsigned rights, struct vb_blob *key_p);
+vb_status verbs_offer_window(struct vb_ep *ep, uint32_t id, const struct vb_mem *mem,
+                             struct vb_blob *key_p);
+void verbs_unexport_window(struct vb_device *dev, uint32_t id);
+
+/* Registers all windows with a port that was opened after they were created. */
+vb_status verbs_register_windows(struct verbs_dev *dev, int port_index);
+vb_status verbs_import_window(struct vb_ep *ep, uint32_t id, const struct vb_blob *key,
+                              size_t len_bytes, int timeout_ms, struct vb_remote **rem_p);
+void verbs_release_window(struct vb_remote *rem);
+
+/* ---- verbs_cm.c -------------------------------------------------------------------------------
+ */
+
+vb_status verbs_listen(struct verbs_dev *dev, const char *bind);
+void verbs_stop_listening(struct verbs_dev *dev);
+vb_status verbs_connect(struct vb_device *dev, const struct vb_link *link, struct vb_ep **ep_p);
+void verbs_disconnect(struct vb_ep *ep);
+
+/* Handles the events of all connections. Does not block. */
+void verbs_cm_events(struct verbs_dev *dev);
+
+/* ---- verbs_ep.c -------------------------------------------------------------------------------
+ */
+
+struct verbs_ep *verbs_ep_create(struct verbs_dev *dev, const struct vb_link *link);
+void verbs_ep_destroy(struct verbs_ep *ep); /* its queue pair must be destroyed before */
+
+/* Creates the queue pair of a connection and posts its receives. */
+vb_status verbs_ep_create_qp(struct verbs_ep *ep, struct rdma_cm_id *id);
+
+/* Starts an endpoint whose connection is established: reads the negotiated limits, exchanges
+ * hellos, then tests a real write in both directions. The caller of the connection sends proof; the
+ * other side expects it. */
+vb_status verbs_ep_start(struct verbs_ep *ep, const unsigned char proof[WIRE_PROOF], bool caller,
+                         uint64_t deadline);
+
+/* Waits until ready(ep). Handles completions and events of connections in the meantime. On failure
+ * logs what it waited for. */
+typedef bool (*verbs_ready_fn)(const struct verbs_ep *ep);
+vb_status verbs_ep_wait(struct verbs_ep *ep, verbs_ready_fn ready, const char *what,
+                        uint64_t deadline);
+
+/* Waits in the same way, but neither fails nor logs at the deadline. */
+void verbs_ep_try_wait(struct verbs_ep *ep, verbs_ready_fn ready, uint64_t deadline);
+
+/* ---- verbs_post.c -----------------------------------------------------------------------------
+ */
+
+vb_status verbs_put(struct vb_ep *ep, const struct vb_span *src, struct vb_target dst,
+                    uint32_t note, struct vb_op *op);
+vb_status verbs_get(struct vb_ep *ep, const struct vb_span *dst, struct vb_target src,
+                    struct vb_op *op);
+void verbs_post_queued(struct verbs_ep *ep); /* posts queued puts and gets while there is room */
+void verbs_return_credits(struct verbs_ep *ep);
+void verbs_post_recvs(struct verbs_ep *ep); /* posts used receives again */
+
+/* Sends a message that needs no credit. VB_AGAIN: the send queue is full. */
+vb_status verbs_send_message(struct verbs_ep *ep, const void *message, size_t len_bytes);
+
+/* Writes the second half of this rank's probe into the first half of the peer's, then sends
+ * VERBS_PROBED. */
+vb_status verbs_send_probe(struct verbs_ep *ep);
+
+/* Sends a message without effect. When it completes, everything posted before is complete too. */
+vb_status verbs_send_marker(struct verbs_ep *ep);
+
+/* ---- verbs_wc.c -------------------------------------------------------------------------------
+ */
+
+/* The tag of a rank's connection. Completions of an old connection may come after a new one was
+ * made; the tag tells them apart. */
+uint64_t verbs_ep_tag(int rank, uint32_t epoch);
+uint64_t verbs_send_tag(const struct verbs_ep *ep, uint64_t seq);
+uint64_t verbs_recv_tag(const struct verbs_ep *ep, uint32_t slot);
+
+/* Handles one completion. Returns true if it wrote an event to ev. */
+bool verbs_completed(struct verbs_dev *dev, const struct ibv_wc *wc, struct vb_raw_event *ev);
+
+#endif

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Handles completions. Only a receive completion means that a peer's data has arrived.
+ */
+#include "net/verbs/verbs_priv.h"
+
+#include <arpa/inet.h>
+#include <string.h>
+
+#define TAG_RECV (UINT64_C(1) << 63)
+#define TAG_RANK_SHIFT 44
+#define TAG_LOW ((UINT64_C(1) << TAG_RANK_SHIFT) - 1)
+#define TAG_RANK_MASK UINT64_C(0x3ff) /* 10 bits, enough for VB_WORLD_MAX */
+#define TAG_EPOCH_SHIFT (TAG_RANK_SHIFT + 10)
+#define TAG_EPOCH_MASK UINT64_C(0x1ff)
+
+_Static_assert(VB_WORLD_MAX <= TAG_RANK_MASK + 1, "a rank does not fit");
+
+uint64_t verbs_ep_tag(int rank, uint32_t epoch)
+{
+    return (uint64_t)rank << TAG_RANK_SHIFT | (epoch & TAG_EPOCH_MASK) << TAG_EPOCH_SHIFT;
+}
+
+uint64_t verbs_send_tag(const struct verbs_ep *ep, uint64_t seq)
+{
+    return ep->tag | (seq & TAG_LOW);
+}
+
+uint64_t verbs_recv_tag(const struct verbs_ep *ep, uint32_t slot)
+{
+    return TAG_RECV | ep->tag | slot;
+}
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+static const char *likely_cause(enum ibv_wc_status status)
+{
+    switch (status) {
+    case IBV_WC_RETRY_EXC_ERR:
+        return "no answer: its host, process or link is gone, or UDP port 4791 is blocked";
+    case IBV_WC_RNR_RETRY_EXC_ERR:
+        return "it had no receive posted, although credits should prevent that";
+    case IBV_WC_REM_ACCESS_ERR:
+        return "it refused the access: the window is gone, too short, or does not allow it";
+    case IBV_WC_REM_INV_REQ_ERR:
+        return "its device did not understand the request";
+    case IBV_WC_REM_OP_ERR:
+        return "its device failed";
+    case IBV_WC_REM_ABORT_ERR:
+        return "it aborted the operation";
+    case IBV_WC_LOC_PROT_ERR:
+        return "memory of this rank is not registered for it";
+    case IBV_WC_LOC_LEN_ERR:
+        return "a message has an invalid length";
+    case IBV_WC_LOC_QP_OP_ERR:
+    case IBV_WC_FATAL_ERR:
+    case IBV_WC_GENERAL_ERR:
+        return "the RDMA device of this host failed";
+    default:
+        return "the connection broke";
+    }
+}
+
+static const char *operation(const struct verbs_ep *ep, uint64_t tag)
+{
+    const struct verbs_flights *f = &ep->tx.flights;
+    uint64_t i;
+
+    if (tag & TAG_RECV)
+        return "a receive";
+    for (i = f->begin; i != f->end; i++)
+        if (f->entries[i % f->size].seq == (tag & TAG_LOW))
+            return f->entries[i % f->size].read ? "an RDMA read" : "an RDMA write";
+    return "a small RDMA write";
+}
+
+static void completion_failed(struct verbs_ep *ep, const struct ibv_wc *wc)
+{
+    if (wc->status == IBV_WC_WR_FLUSH_ERR)
+        verbs_ep_fail(ep, VB_ERR_PEER, "it closed the connection");
+    else
+        verbs_ep_fail(ep, VB_ERR_PEER, "%s failed: %s (vendor code 0x%x): %s",
+                      operation(ep, wc->wr_id), ibv_wc_status_str(wc->status), wc->vendor_err,
+                      likely_cause(wc->status));
+}
+
+/* ---- completed sends ------------------------------------------------------------------------- */
+
+/* Ends all ops up to work request seq. Completions come in order, so all earlier requests are
+ * complete too. */
+static void sends_completed(struct verbs_ep *ep, uint64_t seq)
+{
+    struct verbs_flights *f = &ep->tx.flights;
+    struct verbs_flight *first;
+
+    ep->tx.completed = seq;
+    for (; f->begin != f->end; f->begin++) {
+        first = &f->entries[f->begin % f->size];
+        if (first->seq > seq)
+            break;
+        ep->reads.n -= first->read;
+        ep->reads.bytes -= first->len;
+        if (first->op != NULL)
+            done_list_add(&ep->dev->done, first->op, VB_OK);
+    }
+}
+
+/* ---- received messages ----------------------------------------------------------------------- */
+
+static bool take_note(struct verbs_ep *ep, uint32_t value, struct vb_raw_event *ev)
+{
+    if (ep->state == VERBS_CONNECTING) {
+        verbs_ep_fail(ep, VB_ERR_INPUT, "it sent a note before the connection was made");
+        return false;
+    }
+    ep->rx.owed++;
+    *ev = (struct vb_raw_event){.type = VB_RAW_NOTE, .rank = ep->rank, .note = value};
+    return true;
+}
+
+static void take_hello(struct verbs_ep *ep, const struct verbs_hello *hello)
+{
+    if (ep->state != VERBS_CONNECTING || ep->has_hello) {
+        verbs_ep_fail(ep, VB_ERR_INPUT, "it sent a second hello");
+        return;
+    }
+    ep->hello = *hello;
+    ep->has_hello = true;
+    ep->tx.credits = hello->credits;
+}
+
+static void take_credits(struct verbs_ep *ep, uint32_t n)
+{
+    if (n > ep->hello.credits - ep->tx.credits)
+        verbs_ep_fail(ep, VB_ERR_INPUT, "it returned %u credits, but only %u were in use", n,
+                      ep->hello.credits - ep->tx.credits);
+    else
+        ep->tx.credits += n;
+}
+
+static bool take_message(struct verbs_ep *ep, const unsigned char *bytes, size_t len,
+                         struct vb_raw_event *ev)
+{
+    struct verbs_hello hello;
+    uint32_t value = 0;
+
+    switch (verbs_message_read(bytes, len, &hello, &value)) {
+    case VERBS_HELLO:
+        take_hello(ep, &hello);
+        return false;
+    case VERBS_CREDIT:
+        take_credits(ep, value);
+        return false;
+    case VERBS_PROBED:
+        ep->has_probe = true;
+        return false;
+    case VERBS_NOTE:
+        return take_note(ep, value, ev);
+    default:
+        verbs_ep_fail(ep, VB_ERR_INPUT, "it sent an unknown message of %zu bytes", len);
+        return false;
+    }
+}
+
+static bool receive_completed(struct verbs_ep *ep, uint32_t slot, const struct ibv_wc *wc,
+                              struct vb_raw_event *ev)
+{
+    const char *at = ep->rx.memory.ptr + (size_t)slot * VERBS_MESSAGE_BYTES;
+    bool event;
+
+    if (wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM)
+        event = take_note(ep, ntohl(wc->imm_data), ev);
+    else
+        event = take_message(ep, (const unsigned char *)at, wc->byte_len, ev);
+    ep->rx.n_posted++;
+    ep->rx.wrs[slot].next = ep->rx.to_post;
+    ep->rx.to_post = &ep->rx.wrs[slot];
+    return event;
+}
+
+bool verbs_completed(struct verbs_dev *dev, const struct ibv_wc *wc, struct vb_raw_event *ev)
+{
+    int rank = (int)(wc->wr_id >> TAG_RANK_SHIFT & TAG_RANK_MASK);
+    struct verbs_ep *ep = rank < dev->opts.world ? dev->eps[rank] : NULL;
+
+    if (ep == NULL || ep->tag != (wc->wr_id & ~TAG_RECV & ~TAG_LOW))
+        return false; /* it belongs to an old connection */
+    if (wc->wr_id & TAG_RECV)
+        ep->rx.n_posted--;
+    if (ep->state == VERBS_DEAD)
+        return false;
+    if (wc->status != IBV_WC_SUCCESS) {
+        completion_failed(ep, wc);
+        return false;
+    }
+    if (wc->wr_id & TAG_RECV)
+        return receive_completed(ep, (uint32_t)(wc->wr_id & TAG_LOW), wc, ev);
+    sends_completed(ep, wc->wr_id & TAG_LOW);
+    return false;
+}

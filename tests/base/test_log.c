@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/base.h"
+#include "tests/support/test.h"
+
+#include <errno.h>
+#include <pthread.h>
+
+static void line_has_level_place_and_rank(void **state)
+{
+    struct t_stderr t;
+    char text[4096];
+
+    (void)state;
+    vb_log_set_level(VB_LEVEL_WARN);
+    t_stderr_catch(&t);
+    vb_log(VB_LEVEL_WARN, "net/tcp/tcp.c", "connect %s failed (try %d of %d)", "10.0.0.4:7000", 3, 10);
+    vb_log_set_rank(2);
+    vb_log(VB_LEVEL_ERROR, "net/tcp/tcp.c", "gone");
+    vb_log_set_rank(-1);
+    VB_LOG_ERROR("here");
+    t_stderr_release(&t, text, sizeof(text));
+    assert_string_equal(text, "warn net/tcp: connect 10.0.0.4:7000 failed (try 3 of 10)\n"
+                              "error net/tcp rank 2: gone\n"
+                              "error tests/test_log: here\n");
+}
+
+static void the_level_selects_messages(void **state)
+{
+    struct t_stderr t;
+    char text[4096];
+
+    (void)state;
+    t_stderr_catch(&t);
+    vb_log_set_level(VB_LEVEL_ERROR);
+    VB_LOG_WARN("no");
+    vb_log_set_level(VB_LEVEL_DEBUG);
+    VB_LOG_DEBUG("yes");
+    VB_LOG_TRACE("no");
+    vb_log_set_level(VB_LEVEL_WARN);
+    VB_LOG_INFO("no");
+    t_stderr_release(&t, text, sizeof(text));
+    assert_string_equal(text, "debug tests/test_log: yes\n");
+}
+
+static void errno_is_preserved_and_printed(void **state)
+{
+    struct t_stderr t;
+    char text[4096];
+
+    (void)state;
+    t_stderr_catch(&t);
+    errno = ENOENT;
+    VB_LOG_WARN("a warning");
+    assert_int_equal(errno, ENOENT);
+    assert_int_equal(vb_err_sys("open %s", "/x"), VB_ERR_NO_FILE);
+    assert_int_equal(errno, ENOENT);
+    errno = 0;
+    assert_true(vb_err_sys("a call that left no errno") < 0);
+    assert_int_equal(vb_err(VB_ERR_INPUT, "bad line %d", 7), VB_ERR_INPUT);
+    t_stderr_release(&t, text, sizeof(text));
+    assert_non_null(strstr(text, "error tests/test_log: open /x: No such file or directory\n"));
+    assert_non_null(strstr(text, "error tests/test_log: bad line 7\n"));
+}
+
+static void long_lines_are_cut(void **state)
+{
+    struct t_stderr t;
+    char text[8192], longer[5000];
+
+    (void)state;
+    memset(longer, 'x', sizeof(longer) - 1);
+    longer[sizeof(longer) - 1] = '\0';
+    t_stderr_catch(&t);
+    VB_LOG_ERROR("%s", longer);
+    errno = EIO;
+    (void)vb_err_sys("%s", longer);
+    t_stderr_release(&t, text, sizeof(text));
+    assert_int_equal(strlen(text), 4096);
+    assert_int_equal(text[2047], '\n');
+    assert_int_equal(text[4095], '\n');
+}
+
+#define WRITERS 4
+#define LINES 200
+
+static void *write_lines(void *arg)
+{
+    int i, rank = *(int *)arg;
+
+    vb_log_set_rank(rank);
+    for (i = 0; i < LINES; i++)
+        VB_LOG_WARN("line %d of writer %d", i, rank);
+    return NULL;
+}
+
+/* Lines of ranks that log at the same time must be complete, and each must have the rank of its
+ * thread. */
+static void threads_do_not_mix_lines(void **state)
+{
+    static char text[1 << 18];
+    int ranks[WRITERS], n = 0, i, a, b, c;
+    pthread_t threads[WRITERS];
+    struct t_stderr t;
+    char *line, *rest = text;
+
+    (void)state;
+    t_stderr_catch(&t);
+    for (i = 0; i < WRITERS; i++) {
+        ranks[i] = i;
+        assert_int_equal(pthread_create(&threads[i], NULL, write_lines, &ranks[i]), 0);
+    }
+    for (i = 0; i < WRITERS; i++)
+        pthread_join(threads[i], NULL);
+    t_stderr_release(&t, text, sizeof(text));
+    while ((line = strsep(&rest, "\n")) != NULL && *line != '\0') {
+        assert_int_equal(
+            sscanf(line, "warn tests/test_log rank %d: line %d of writer %d", &a, &b, &c), 3);
+        assert_int_equal(a, c);
+        n++;
+    }
+    assert_int_equal(n, WRITERS * LINES);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(line_has_level_place_and_rank),
+        cmocka_unit_test(the_level_selects_messages),
+        cmocka_unit_test(errno_is_preserved_and_printed),
+        cmocka_unit_test(long_lines_are_cut),
+        cmocka_unit_test(threads_do_not_mix_lines),
+    };
+
+    return T_RUN(tests);
+}

@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# Tests the command verbena data: data.sh VERBENA
+#
+# Covers: cli/cmd_data.c data/look.c
+# shellcheck source=tests/support/command_test.sh
+. "$(dirname "$0")/../support/command_test.sh"
+what=data
+cd "$dir" || exit 1
+
+# holds FILTER ARGUMENTS...: the printed JSON makes the jq filter true
+holds() {
+    local filter=$1
+    shift
+    quiet "$@" --json
+    [ "$(wc -l <out)" = 1 ] || fail "data $*: expected one line of JSON"
+    jq -e "$filter" >/dev/null <out || fail "data $*: condition is false: $filter in $(cat out)"
+}
+
+# ---- usage
+refused 2 "what to do? info SPEC" # nothing
+refused 2 "unknown action inform" inform synth
+refused 2 "info needs a SPEC" info
+refused 2 "convert needs a SPEC and the file" convert synth
+refused 2 "there is no such data" info cats
+refused 2 "must be digits, cifar, imagenet or criteo" synth cats .
+refused 2 "only digits and criteo" synth cifar .
+refused 2 "--n is only for synth KIND OUT" info synth --n 7
+refused 2 "--n is only for synth KIND OUT" convert synth:kind=criteo x.csr --n 7
+refused 2 "--json cannot be used with digits" synth digits . --n 10 --json
+refused 1 "absent" info csr:absent
+refused 1 "found no train-images-idx3-ubyte" info mnist:.
+refused 1 "no file matches" info 'tfrecord:*.none'
+refused 2 "has images, not rows" convert synth:10 x.csr
+head -c 3073 /dev/zero >image
+refused 2 "cifar10 has images, not rows" convert cifar10:image x.csr
+refused 1 "create absent/x.csr" convert synth:kind=criteo,n=10 absent/x.csr
+
+# ---- converting files and reading them back
+printf '+1 1:0.5 3:2\n-1 2:1\n+1\n' >rows
+holds '.samples == 3 and .features == 3 and .nonzeros == 3 and .labels == [1, 2]
+    and .value_min == 0.5 and .value_max == 2 and .row_min == 0 and .row_max == 2' info libsvm:rows
+holds '.samples == 3 and .positive == 2' convert libsvm:rows rows.csr
+holds '.samples == 3 and .features == 3 and .nonzeros == 3 and .labels == [1, 2]' info csr:rows.csr
+holds '.features == 100' info libsvm:rows --features 100
+refused 1 "rows: line 1: the index is larger than the number of features given: '3'" info libsvm:rows --features 2
+head -c 100 rows.csr >cut.csr
+refused 1 "cut.csr: offset 48: the file is not as long as its header says" info csr:cut.csr
+mkfifo pipe train-labels-idx1-ubyte
+refused 2 "write pipe: it exists and is not a regular file" convert libsvm:rows pipe
+refused 2 "write pipe: it exists and is not a regular file" synth criteo pipe --n 1000000000
+refused 2 "write ..: it exists and is not a regular file" synth criteo .. --n 1000000000
+refused 2 "train-labels-idx1-ubyte: it exists and is not a regular file" synth digits . --n 10
+if [ ! -p pipe ] || [ ! -p train-labels-idx1-ubyte ]; then fail "a file took the place of a pipe"; fi
+[ -z "$(find . -name '*images*' -o -name '*.tmp')" ] || fail "something was written all the same"
+rm pipe train-labels-idx1-ubyte
+printf '1 1:1\n1 x\n' >broken
+refused 1 "broken: line 2: an entry is not INDEX:VALUE" convert libsvm:broken broken.csr
+[ -z "$(find . -name 'broken.csr*')" ] || fail "a failed conversion left a file behind"
+
+"$verbena" data synth digits . --n 50 >/dev/null || fail "synth digits"
+holds '.samples == 50 and .height == 28 and .channels == 1' info mnist:.
+holds '.samples == 10' info mnist:. --part test
+quiet synth digits new/folder --n 5
+holds '.samples == 5' info mnist:new/folder
+gzip train-images-idx3-ubyte
+holds '.samples == 50 and (.labels | add) == 50' info mnist:.
+head -c 300 train-images-idx3-ubyte.gz >cut.gz && mv cut.gz train-images-idx3-ubyte.gz
+refused 1 "the compressed data ends too early" info mnist:.
+
+# ---- generated rows
+"$verbena" data synth criteo rows.csr --n 3000 --features 5000 >/dev/null || fail "synth criteo"
+holds '.samples == 3000 and .features == 5000' info csr:rows.csr
+holds '.features == 33762578 and .planted_accuracy > 0.7 and .planted_accuracy < 0.95' \
+    info synth:kind=criteo,n=2000
+holds '.classes == 1000 and .features == 150528' info synth:kind=imagenet,n=3
+cp rows.csr first.csr
+"$verbena" data convert synth:kind=criteo,n=3000,features=5000 rows.csr >/dev/null || fail convert
+cmp -s rows.csr first.csr || fail "the same rows give a different file"
+
+# ---- a file that is truncated while it is in use is named
+what=train
+start 100 sparse-lr --data csr:rows.csr --test-split 0.1 --steps 100000000
+truncate -s 5000 rows.csr
+wait "$job"
+code=$?
+[ $code = 1 ] || fail "a file was cut off: exit $code"
+grep -qx "error base/mapped: rows.csr: offset [0-9]* can no longer be read: the file was truncated, or its disk failed" err ||
+    fail "a file was cut off: $(cat err)"
+[ "$(wc -l <err)" = 1 ] || fail "a file was cut off: not one line: $(cat err)"
+exit $bad

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Image files: IDX and CIFAR-10, complete and broken, plain and compressed.
+ *
+ * Covers: data/cifar.c data/gzip.c data/idx.c
+ */
+#include "tests/support/data_files.h"
+
+#define RECORD 3073
+
+static const uint8_t images[] = {0, 0, 8, 3, 0, 0, 0, 3, 0, 0, 0, 2,  0,  0,
+                                 0, 2, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 255};
+static const uint8_t labels[] = {0, 0, 8, 1, 0, 0, 0, 3, 7, 0, 9};
+
+/* IDX consists of two files; the other one is correct. */
+static vb_status open_images(const char *path, struct vb_dataset *set_p)
+{
+    return idx_read(path, t_path("right-labels"), set_p);
+}
+
+static vb_status open_labels(const char *path, struct vb_dataset *set_p)
+{
+    return idx_read(t_path("right-images"), path, set_p);
+}
+
+static vb_status open_cifar(const char *path, struct vb_dataset *set_p)
+{
+    return cifar_read(&path, 1, set_p);
+}
+
+static void write_right(void)
+{
+    t_write("right-images", images, sizeof(images));
+    t_write("right-labels", labels, sizeof(labels));
+}
+
+static void idx_is_read(void **state)
+{
+    const uint32_t which[] = {2, 0};
+    struct vb_dataset set;
+    uint16_t y[2];
+    float x[8];
+
+    (void)state;
+    write_right();
+    assert_int_equal(open_images(t_gzip(t_path("right-images")), &set), VB_OK);
+    assert_true(set.n == 3 && set.c == 1 && set.h == 2 && set.w == 2 && set.classes == 10);
+    vb_dataset_pick(&set, which, 2, x, y);
+    assert_true(y[0] == 9 && y[1] == 7);
+    assert_true(x[3] == 255 * (1.0f / 255) && x[4] == 1.0f / 255);
+    set.mean = 1;
+    set.scale = 2;
+    vb_dataset_pick(&set, which + 1, 1, x, y);
+    assert_true(x[0] == 0 && x[3] == 6);
+    vb_dataset_destroy(&set);
+}
+
+static void broken_idx_is_refused(void **state)
+{
+    uint8_t huge[20] = {0, 0, 8, 3, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 28, 0, 0, 0, 28};
+    uint8_t more[sizeof(images) + 1];
+
+    (void)state;
+    write_right();
+    t_wrong_things(open_images);
+    t_wrong_things(open_labels);
+    t_cut_everywhere(open_images, t_path("right-images"), 0);
+    t_cut_everywhere(open_labels, t_path("right-labels"), 0);
+    t_cut_everywhere(open_images, t_gzip(t_path("right-images")), 0);
+    t_refused(open_images, t_write("huge", huge, sizeof(huge)), "offset 16: expected 1683627179");
+    memcpy(more, images, sizeof(images));
+    t_refused(open_images, t_write("more", more, sizeof(more)), "offset 28: unexpected bytes");
+    t_refused(open_images, t_path("right-labels"), "offset 0");
+    t_refused(open_labels, t_path("right-images"), "offset 0");
+    t_refused(open_labels, t_write("four", "\0\0\10\1\0\0\0\4abcd", 12), "4 labels for 3 images");
+    /* Only the bytes of pixels and of labels may have any value. */
+    assert_int_equal(t_flip_everywhere(open_images, t_path("right-images")), 12 * 8);
+    assert_int_equal(t_flip_everywhere(open_labels, t_path("right-labels")), 3 * 8);
+    /* In gzip's header only the time, the system and flags without meaning may have any value. */
+    assert_in_range(t_flip_everywhere(open_images, t_gzip(t_path("right-images"))), 0, 10 * 8);
+}
+
+static void written_files_are_read_back(void **state)
+{
+    struct vb_dataset made, back;
+    uint8_t a[VB_SYNTH_FEATURES], b[VB_SYNTH_FEATURES];
+    int i;
+
+    (void)state;
+    assert_int_equal(vb_synth_create(5, VB_SYNTH_TEST, 20, &made), VB_OK);
+    assert_int_equal(
+        vb_idx_write(&made, t_path("t10k-images-idx3-ubyte"), t_path("t10k-labels-idx1-ubyte")),
+        VB_OK);
+    assert_int_equal(mnist_open(t_dir, VB_SYNTH_TEST, &back), VB_OK);
+    assert_int_equal(back.n, 20);
+    for (i = 0; i < 20; i++) {
+        assert_int_equal(vb_dataset_image(&made, i, a), vb_dataset_image(&back, i, b));
+        assert_memory_equal(a, b, sizeof(a));
+    }
+    vb_dataset_destroy(&made);
+    vb_dataset_destroy(&back);
+}
+
+static void cifar_is_read(void **state)
+{
+    static uint8_t data[3 * RECORD];
+    struct vb_dataset set;
+    uint8_t pixels[3072];
+    int i;
+
+    (void)state;
+    for (i = 0; i < 3; i++) {
+        data[i * RECORD] = (uint8_t)(9 - i);
+        memset(data + i * RECORD + 1, 10 + i, RECORD - 1);
+    }
+    t_write("data_batch_1.bin", data, sizeof(data));
+    t_write("data_batch_4.bin", data, RECORD);
+    assert_int_equal(cifar_open(t_dir, VB_SYNTH_TRAIN, &set), VB_OK);
+    assert_true(set.n == 4 && set.c == 3 && set.h == 32 && set.classes == 10);
+    assert_int_equal(vb_dataset_image(&set, 2, pixels), 7);
+    assert_true(pixels[0] == 12 && pixels[3071] == 12);
+    vb_dataset_destroy(&set);
+    t_wrong_things(open_cifar);
+    t_refused(open_cifar, t_write("cut", data, RECORD + 5), "offset 3078");
+    data[RECORD] = 10;
+    t_refused(open_cifar, t_write("class", data, sizeof(data)), "offset 3073: class 10");
+    data[RECORD] = 8;
+    t_refused(open_cifar, t_write("gz", "\x1f\x8b\x08\0\0\0\0\0\0\3abc", 13), "offset 0");
+}
+
+static void real_mnist_is_read(void **state)
+{
+    const char *path = t_real("mnist");
+    char dir[PATH_MAX];
+    struct vb_dataset set;
+    struct vb_data_facts facts;
+
+    (void)state;
+    if (path == NULL)
+        skip();
+    snprintf(dir, sizeof(dir), "%s", path);
+    assert_int_equal(mnist_open(dir, VB_SYNTH_TRAIN, &set), VB_OK);
+    assert_true(set.n == 60000 && set.features == 784 && set.classes == 10);
+    assert_int_equal(vb_data_look(&set, &facts), VB_OK);
+    assert_true(facts.count[0] == 5923 && facts.count[1] == 6742 && facts.most == 255);
+    vb_data_facts_fini(&facts);
+    vb_dataset_destroy(&set);
+    assert_int_equal(mnist_open(dir, VB_SYNTH_TEST, &set), VB_OK);
+    assert_int_equal(set.n, 10000);
+    vb_dataset_destroy(&set);
+}
+
+static void real_cifar_is_read(void **state)
+{
+    const char *path = t_real("cifar10/test_batch_first1000.bin.gz");
+    struct vb_dataset set;
+    uint8_t pixels[3072];
+
+    (void)state;
+    if (path == NULL)
+        skip();
+    assert_int_equal(cifar_open(path, VB_SYNTH_TRAIN, &set), VB_OK);
+    assert_int_equal(set.n, 1000);
+    assert_int_equal(vb_dataset_image(&set, 0, pixels), 3); /* the cat */
+    vb_dataset_destroy(&set);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(idx_is_read),
+        cmocka_unit_test(broken_idx_is_refused),
+        cmocka_unit_test(written_files_are_read_back),
+        cmocka_unit_test(cifar_is_read),
+        cmocka_unit_test(real_mnist_is_read),
+        cmocka_unit_test(real_cifar_is_read),
+    };
+
+    return T_RUN_IN_DIR(tests);
+}

@@ -1,0 +1,493 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Files of sparse rows: libsvm and Criteo's text, TFRecord, and our own .csr.
+ *
+ * Covers: data/convert.c data/criteo.c data/csr.c data/example.c data/libsvm.c data/rows.c
+ * Covers: data/tfrecord.c
+ */
+#include "tests/support/data_files.h"
+
+#include "data/csr_priv.h"
+
+#include <math.h>
+
+static const char svm[] = "+1 3:0.5 1:2 # a comment\n"
+                          "\n"
+                          "-1\n"
+                          "0 2:1e-3\r\n"
+                          "1.0 7:-1";
+
+static vb_status open_with(vb_status (*read)(const char *, int, struct row_sink *),
+                           const char *path, int features, struct vb_dataset *set_p)
+{
+    struct rows_mem *mem;
+    vb_status st = rows_mem_create(0, &mem);
+
+    assert_int_equal(st, VB_OK);
+    st = read(path, features, rows_mem_sink(mem));
+    if (st == VB_OK)
+        st = rows_mem_finish(mem, path, set_p);
+    rows_mem_destroy(mem);
+    return st;
+}
+
+static vb_status open_svm(const char *path, struct vb_dataset *set_p)
+{
+    return open_with(libsvm_read, path, 0, set_p);
+}
+
+static vb_status open_criteo(const char *path, struct vb_dataset *set_p)
+{
+    return open_with(criteo_read, path, 1013, set_p);
+}
+
+static vb_status open_tf(const char *path, struct vb_dataset *set_p)
+{
+    return open_with(tfrecord_read, path, 0, set_p);
+}
+
+/* Returns one row of a set. */
+static struct row row_of(const struct vb_dataset *set, int i)
+{
+    static struct row_room room;
+    struct row row = {.n = 0};
+
+    assert_int_equal(dataset_row(set, i, &row, &room), VB_OK);
+    return row;
+}
+
+/* ---- libsvm ---------------------------------------------------------------------------------- */
+
+static void libsvm_is_read(void **state)
+{
+    const char *path = t_write("svm", svm, sizeof(svm) - 1);
+    const char *paths[2] = {path, t_gzip(path)};
+    struct vb_dataset set = {.n = 0};
+    struct row row = {.n = 0};
+    int i;
+
+    (void)state;
+    for (i = 0; i < 2; i++) {
+        assert_int_equal(open_svm(paths[i], &set), VB_OK);
+        assert_true(set.n == 4 && set.features == 7 && set.row_max == 2);
+        row = row_of(&set, 0); /* sorted */
+        assert_true(row.n == 2 && row.y == 1 && row.index[0] == 0 && row.index[1] == 2);
+        assert_true(row.value[0] == 2 && row.value[1] == 0.5f);
+        row = row_of(&set, 1);
+        assert_true(row.n == 0 && row.y == 0);
+        assert_true(row_of(&set, 2).value[0] == 1e-3f && row_of(&set, 3).y == 1);
+        vb_dataset_destroy(&set);
+    }
+    assert_int_equal(open_with(libsvm_read, path, 7, &set), VB_OK);
+    vb_dataset_destroy(&set);
+}
+
+static void broken_libsvm_is_refused(void **state)
+{
+    static const char *const bad[][2] = {
+        {"1 1:1\nx 1:1\n", "line 2: the label is not a number"},
+        {"3 1:1\n", "line 1: the label must be"},
+        {"1 0:1\n", "line 1: indices begin at 1"},
+        {"1 -4:1\n", "line 1: indices begin at 1"},
+        {"1 2147483648:1\n", "line 1: the index is too large"},
+        {"1 99999999999999999999:1\n", "line 1: the index is not"},
+        {"1 1:1 2\n", "line 1: an entry is not INDEX:VALUE"},
+        {"1 1:\n", "line 1: the value is not a number"},
+        {"1 1:nan\n", "line 1: the value is not a number"},
+        {"1 1:1e39\n", "line 1: the value is not a number"},
+        {"1 1:0x10\n", "line 1: the value is not a number"},
+        {"1 1:1\n1 2:1 2:3\n", "line 2: an index occurs twice"},
+        {"1 qid:3 1:1\n", "line 1: the index is not"},
+        {"\n\n# nothing\n", "has no rows"},
+    };
+    size_t i;
+
+    (void)state;
+    t_wrong_things(open_svm);
+    for (i = 0; i < VB_COUNT(bad); i++)
+        t_refused(open_svm, t_write("bad", bad[i][0], strlen(bad[i][0])), bad[i][1]);
+    t_refused(open_svm, t_write("zero", "1 1:1\n1 2\0:1\n", 13), "line 2: there is a zero byte");
+    t_cut_everywhere(open_svm, t_gzip(t_write("svm", svm, sizeof(svm) - 1)), 0);
+    t_flip_everywhere(open_svm, t_path("svm"));
+    t_flip_everywhere(open_svm, t_path("svm.gz"));
+}
+
+/* ---- Criteo ---------------------------------------------------------------------------------- */
+
+/* Makes a line with these first fields; the other fields are empty. */
+static size_t criteo_line(char *to, const char *fields)
+{
+    int tabs = 0, i;
+    size_t n = 0;
+
+    for (i = 0; fields[i] != '\0'; i++)
+        tabs += (to[n++] = fields[i]) == '\t';
+    for (; tabs < 39; tabs++)
+        to[n++] = '\t';
+    to[n++] = '\n';
+    return n;
+}
+
+static void criteo_is_read(void **state)
+{
+    const char first[] = "1\t5\t-2\t0\t\t\t\t\t\t\t\t\t\t\t68fd1e64\t80E26C9B";
+    struct vb_dataset set = {.n = 0};
+    struct row row = {.n = 0};
+    char text[512];
+    size_t n;
+
+    (void)state;
+    n = criteo_line(text, first);
+    n += criteo_line(text + n, "0");
+    assert_int_equal(open_criteo(t_write("criteo", text, n), &set), VB_OK);
+    assert_true(set.n == 2 && set.features == 1013);
+    row = row_of(&set, 0);
+    assert_true(row.n == 4 && row.y == 1 && row.index[0] == 0 && row.index[1] == 1);
+    assert_true(row.value[0] == (float)log1p(5) && row.value[1] == (float)-log1p(2));
+    n = 13 + vb_random(0, 0x68fd1e64) % 1000;
+    assert_true(row.index[2] == n || row.index[3] == n);
+    n = 13 + vb_random(1, 0x80e26c9b) % 1000;
+    assert_true(row.index[2] == n || row.index[3] == n);
+    assert_true(row.value[2] == 1 && row.value[3] == 1);
+    assert_int_equal(row_of(&set, 1).n, 0);
+    vb_dataset_destroy(&set);
+}
+
+static void broken_criteo_is_refused(void **state)
+{
+    static const char *const bad[][2] = {
+        {"2", "line 1: field 1: the label must be"},
+        {"", "line 1: field 1: the label must be"},
+        {"1\tx", "line 1: field 2: is not a whole number"},
+        {"1\t1.5", "line 1: field 2: is not a whole number"},
+        {"1\t\t\t\t\t\t\t\t\t\t\t\t\t\t68fd1e6g", "line 1: field 15: is not a hexadecimal"},
+        {"1\t\t\t\t\t\t\t\t\t\t\t\t\t\t68fd1e640", "line 1: field 15: is not a hexadecimal"},
+    };
+    char text[512];
+    size_t i, n;
+
+    (void)state;
+    t_wrong_things(open_criteo);
+    for (i = 0; i < VB_COUNT(bad); i++) {
+        n = criteo_line(text, bad[i][0]);
+        t_refused(open_criteo, t_write("bad", text, n), bad[i][1]);
+    }
+    n = criteo_line(text, "1\t2");
+    t_refused(open_criteo, t_write("bad", text + 1, n - 1), "line 1: field 1");
+    t_refused(open_criteo, t_write("bad", "1\t2\n", 4), "line 1: 2 fields instead of 40");
+    text[n - 1] = '\t';
+    text[n] = '\n';
+    t_refused(open_criteo, t_write("bad", text, n + 1), "more than 40 fields");
+    n = criteo_line(text, "1\t77\t8\t\t\t\t\t\t\t\t\t\t\t\tabcdef01");
+    t_cut_everywhere(open_criteo, t_write("criteo", text, n), 1); /* only the newline is missing */
+    t_flip_everywhere(open_criteo, t_path("criteo"));
+}
+
+/* ---- TFRecord -------------------------------------------------------------------------------- */
+
+static uint32_t masked(const void *data, size_t len)
+{
+    uint32_t crc = vb_crc32c(0, data, len);
+
+    return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
+}
+
+static size_t tf_record(uint8_t *to, const uint8_t *data, size_t len)
+{
+    uint64_t size = len;
+    uint32_t crc;
+
+    memcpy(to, &size, 8);
+    crc = masked(to, 8);
+    memcpy(to + 8, &crc, 4);
+    memcpy(to + 12, data, len);
+    crc = masked(data, len);
+    memcpy(to + 12 + len, &crc, 4);
+    return 16 + len;
+}
+
+/* label 1; index 5, 300; value 0.5, 2: the second list is not packed, as in files of old writers */
+static const uint8_t example[] = {
+    0x0a, 0x3a, /* features */
+    0x0a, 0x0e, 0x0a, 5,    'l',  'a', 'b', 'e', 'l', 0x12, 5,   0x1a, 3,  0x0a, 1,  1, /* packed */
+    0x0a, 0x10, 0x0a, 5,    'i',  'n', 'd', 'e', 'x', 0x12, 7,   0x1a, 5,  0x0a, 3,  5,
+    0xac, 2,    0x0a, 0x16, 0x0a, 5,   'v', 'a', 'l', 'u',  'e', 0x12, 13, 0x12, 11, 0x0d,
+    0,    0,    0,    0x3f, 0x0a, 4,   0,   0,   0,   0x40};
+
+static const char *tf_file(const uint8_t *data, size_t len, int n)
+{
+    static uint8_t file[4096];
+    size_t at = 0;
+
+    while (n-- > 0)
+        at += tf_record(file + at, data, len);
+    return t_write("tf", file, at);
+}
+
+/* Returns the example with one byte changed and a correct checksum. */
+static const char *tf_changed(size_t at, uint8_t byte)
+{
+    uint8_t data[sizeof(example)];
+
+    memcpy(data, example, sizeof(example));
+    data[at] = byte;
+    return tf_file(data, sizeof(data), 1);
+}
+
+static void tfrecord_is_read(void **state)
+{
+    const char *path = tf_file(example, sizeof(example), 2);
+    const char *paths[2] = {path, t_gzip(path)};
+    struct vb_dataset set = {.n = 0};
+    struct row row = {.n = 0};
+    int i;
+
+    (void)state;
+    assert_int_equal(example[1] + 2, sizeof(example));
+    for (i = 0; i < 2; i++) {
+        assert_int_equal(open_tf(paths[i], &set), VB_OK);
+        assert_true(set.n == 2 && set.features == 301);
+        row = row_of(&set, 1);
+        assert_true(row.y == 1 && row.n == 2 && row.index[0] == 5 && row.index[1] == 300);
+        assert_true(row.value[0] == 0.5f && row.value[1] == 2);
+        vb_dataset_destroy(&set);
+    }
+}
+
+static void broken_tfrecord_is_refused(void **state)
+{
+    uint8_t claim[20] = {0, 0, 0, 0, 1}, twice[sizeof(example)];
+    uint32_t crc = masked(claim, 8);
+
+    (void)state;
+    memcpy(twice, example, sizeof(example));
+    twice[34] = 0x85; /* 5 again, in two bytes */
+    twice[35] = 0;
+    t_wrong_things(open_tf);
+    /* a file with one record less */
+    t_cut_everywhere(open_tf, tf_file(example, sizeof(example), 2), 1);
+    assert_int_equal(t_flip_everywhere(open_tf, t_path("tf")), 0);
+    t_cut_everywhere(open_tf, t_gzip(t_path("tf")), 0);
+    memcpy(claim + 8, &crc, 4);
+    t_refused(open_tf, t_write("claim", claim, 20), "record 1: it is longer than the rest");
+    t_refused(open_tf, tf_changed(6, 'L'), "offset 0: record 1: there is no feature `label`");
+    t_refused(open_tf, tf_changed(34, 5), "`index` and `value` have different lengths");
+    t_refused(open_tf, tf_changed(24, 'D'), "`index` and `value` have different lengths");
+    t_refused(open_tf, tf_file(twice, sizeof(twice), 1), "an index occurs twice");
+    t_refused(open_tf, tf_changed(1, 0x3b), "a field ends after its message");
+    t_refused(open_tf, tf_changed(2, 0x0b), "a field has an unknown type");
+    t_refused(open_tf, tf_changed(29, 0x12), "`index` has floats");
+    t_refused(open_tf, tf_changed(13, 0x0a), "has bytes, expected numbers");
+}
+
+/* Random changes with correct checksums: nothing may crash. */
+static void changed_examples_do_not_crash(void **state)
+{
+    struct t_stderr err;
+    char said[1 << 16];
+    size_t i;
+    int b;
+
+    (void)state;
+    for (i = 0; i < sizeof(example); i++) {
+        for (b = 0; b < 256; b += 5) {
+            t_stderr_catch(&err);
+            (void)t_open_works(open_tf, tf_changed(i, (uint8_t)b));
+            t_stderr_release(&err, said, sizeof(said));
+        }
+    }
+}
+
+/* ---- .csr ------------------------------------------------------------------------------------ */
+
+static const char *csr_file(const char *svm_text, size_t len)
+{
+    struct vb_data_spec spec = {.format = VB_DATA_LIBSVM, .path = t_write("from", svm_text, len)};
+    struct vb_data_written written;
+    const char *path = t_path("csr");
+
+    assert_int_equal(vb_data_convert(&spec, 1, VB_SYNTH_TRAIN, path, NULL, NULL, &written), VB_OK);
+    return path;
+}
+
+static void csr_is_read_back(void **state)
+{
+    struct vb_dataset made, mapped;
+    struct vb_data_spec spec;
+    struct vb_data_written written;
+    struct row_room room;
+    struct row a, b;
+    char why[VB_OPTS_WHY];
+    int i, e;
+
+    (void)state;
+    assert_int_equal(vb_data_spec_parse("synth:kind=criteo,n=20000,features=5000", &spec, why),
+                     VB_OK);
+    assert_int_equal(
+        vb_data_convert(&spec, 3, VB_SYNTH_TRAIN, t_path("made"), NULL, NULL, &written), VB_OK);
+    assert_int_equal(vb_data_open(&spec, 3, VB_SYNTH_TRAIN, &made), VB_OK);
+    assert_int_equal(csr_open(t_path("made"), &mapped), VB_OK);
+    assert_true(mapped.n == 20000 && mapped.features == 5000 && written.rows == 20000);
+    for (i = 0; i < made.n; i++) {
+        assert_int_equal(dataset_row(&made, i, &a, &room), VB_OK);
+        assert_int_equal(dataset_row(&mapped, i, &b, NULL), VB_OK);
+        assert_true(a.n == b.n && a.y == b.y &&
+                    b.n_values <= 13); /* the numbers come first, then the categories */
+        assert_memory_equal(a.index, b.index, (size_t)a.n * 4);
+        for (e = 0; e < a.n; e++)
+            assert_true(row_value(&a, e) == row_value(&b, e));
+    }
+    vb_dataset_destroy(&made);
+    vb_dataset_destroy(&mapped);
+}
+
+/* Changes a word and corrects the checksums. */
+static const char *csr_changed(size_t at, uint32_t word)
+{
+    static uint8_t data[4096];
+    size_t len = t_read(csr_file(svm, sizeof(svm) - 1), data, sizeof(data));
+    struct csr_head head;
+    struct csr_block block;
+
+    memcpy(data + at, &word, 4);
+    memcpy(&head, data, sizeof(head));
+    memcpy(&block, data + len - sizeof(block), sizeof(block));
+    block.crc = vb_crc32c(0, data + 64, csr_block_bytes(&block));
+    memcpy(data + len - sizeof(block), &block, sizeof(block));
+    head.table_crc = vb_crc32c(0, data + len - sizeof(block), sizeof(block));
+    head.crc = csr_head_crc(head);
+    memcpy(data, &head, sizeof(head));
+    return t_write("changed", data, len);
+}
+
+static void broken_csr_is_refused(void **state)
+{
+    (void)state;
+    t_wrong_things(csr_open);
+    t_cut_everywhere(csr_open, csr_file(svm, sizeof(svm) - 1), 0);
+    assert_int_equal(t_flip_everywhere(csr_open, t_path("csr")), 0);
+    t_refused(csr_open, csr_changed(8, 1), "offset 8: the version");
+    t_refused(csr_open, csr_changed(16, 5), "the blocks do not match the header");
+    t_refused(csr_open, csr_changed(20, 1), "impossible sizes");
+    t_refused(csr_open, csr_changed(40, 3), "an index is out of range or out of order");
+    t_refused(csr_open, csr_changed(44, 1), "longer than the header says");
+    t_refused(csr_open, csr_changed(44, 7), "offset 44: no block can hold a row as long");
+    t_refused(csr_open, csr_changed(48, 8), "not as long as its header says");
+    t_refused(csr_open, csr_changed(56, 0), "not as long as its header says");
+    t_refused(csr_open, csr_changed(64, 1), "the rows of a block do not match its size");
+    t_refused(csr_open, csr_changed(68, 13), "a row ends before it begins");
+    t_refused(csr_open, csr_changed(68, 0), "a row ends before it begins");
+    t_refused(csr_open, csr_changed(68, 1), "more values than entries");
+    t_refused(csr_open, csr_changed(84, 7), "more values than entries"); /* 3 of 4 words */
+    t_refused(csr_open, csr_changed(84, UINT32_MAX), "more values than entries");
+    t_refused(csr_open, csr_changed(92, 0), "an index is out of range or out of order"); /* 0, 0 */
+    t_refused(csr_open, csr_changed(100, 0x7fc00000), "a value is not finite");
+    t_refused(csr_open, csr_changed(104, 2), "more values than entries");
+}
+
+static void nothing_is_left_of_a_failed_conversion(void **state)
+{
+    struct vb_data_spec spec = {.format = VB_DATA_LIBSVM};
+    struct vb_data_written written;
+    struct t_stderr err;
+    char said[4096], command[200];
+
+    (void)state;
+    spec.path = t_write("bad", "1 1:1\n1 1:x\n", 12);
+    t_stderr_catch(&err);
+    assert_int_equal(vb_data_convert(&spec, 1, VB_SYNTH_TRAIN, t_path("out"), NULL, NULL, &written),
+                     VB_ERR_INPUT);
+    t_stderr_release(&err, said, sizeof(said));
+    snprintf(command, sizeof(command), "! ls %s | grep -q out", t_dir);
+    assert_int_equal(system(command), 0);
+}
+
+/* ---- real data ------------------------------------------------------------------------------- */
+
+static void real_a9a_is_read(void **state)
+{
+    struct vb_data_ask ask = {.data = {.format = VB_DATA_LIBSVM}};
+    struct vb_data_spec test = {.format = VB_DATA_LIBSVM};
+    struct vb_dataset a, b;
+    struct vb_data_facts facts;
+    char train_path[PATH_MAX];
+
+    (void)state;
+    if (t_real("a9a/a9a") == NULL)
+        skip();
+    snprintf(train_path, sizeof(train_path), "%s", t_real("a9a/a9a"));
+    ask.data.path = train_path;
+    test.path = t_real("a9a/a9a.t");
+    ask.test = &test;
+    assert_int_equal(vb_data_open_both(&ask, &a, &b), VB_OK);
+    assert_true(a.n == 32561 && b.n == 16281 && a.features == 123 && b.features == 123);
+    assert_int_equal(vb_data_look(&a, &facts), VB_OK);
+    assert_int_equal(facts.nonzeros, 451592);
+    vb_data_facts_fini(&facts);
+    vb_dataset_destroy(&a);
+    vb_dataset_destroy(&b);
+}
+
+static const char *count_feature(void *arg, const struct example_feature *f)
+{
+    (void)f;
+    ++*(int *)arg;
+    return NULL;
+}
+
+/* Records that TensorFlow wrote. They are not rows, but they are valid. */
+static void real_records_are_valid(void **state)
+{
+    static const struct {
+        const char *name;
+        int records, features; /* features of one record */
+    } files[] = {{"tfrecord/tfx_mnist.tfrecord", 1000, 2},
+                 {"tfrecord/tfx_penguin_train.gz", 0, 0},
+                 {"tfrecord/tfx_taxi_data_tfrecord-00000-of-00002.gz", 0, 0}};
+    size_t i;
+
+    (void)state;
+    if (t_real(files[0].name) == NULL)
+        skip();
+    for (i = 0; i < VB_COUNT(files); i++) {
+        struct tfrecord t = {.n = 0};
+        const uint8_t *data;
+        int n = 0, features = 0;
+        size_t len;
+
+        assert_int_equal(stream_open(t_real(files[i].name), &t.stream), VB_OK);
+        while (tfrecord_next(&t, &data, &len) == VB_OK && data != NULL) {
+            assert_null(example_each(data, len, count_feature, &features));
+            n++;
+        }
+        assert_true(stream_offset(t.stream) > 0 && data == NULL && n > 100);
+        print_message("%s: %d records, %d features\n", files[i].name, n, features);
+        if (files[i].records > 0)
+            assert_true(n == files[i].records && features == n * files[i].features);
+        tfrecord_fini(&t);
+        stream_close(t.stream);
+    }
+    t_refused(open_tf, t_real(files[0].name), "record 1: there is no feature `label`");
+    t_refused(open_tf, t_real("tfevents/functionaltests_events.out.tfevents.1476472047.localhost"),
+              "record 1");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(libsvm_is_read),
+        cmocka_unit_test(broken_libsvm_is_refused),
+        cmocka_unit_test(criteo_is_read),
+        cmocka_unit_test(broken_criteo_is_refused),
+        cmocka_unit_test(tfrecord_is_read),
+        cmocka_unit_test(broken_tfrecord_is_refused),
+        cmocka_unit_test(changed_examples_do_not_crash),
+        cmocka_unit_test(csr_is_read_back),
+        cmocka_unit_test(broken_csr_is_refused),
+        cmocka_unit_test(nothing_is_left_of_a_failed_conversion),
+        cmocka_unit_test(real_a9a_is_read),
+        cmocka_unit_test(real_records_are_valid),
+    };
+
+    return T_RUN_IN_DIR(tests);
+}

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The batch from which on computing hides the transfer. On two ranks, which are threads: steps
+ * without sums, sums without steps, and the whole measurement.
+ *
+ * Covers: engine/bench/bench_step_fit.c
+ */
+#include "engine/train/trainer.h"
+#include "tests/support/alloc.h"
+#include "tests/support/ranks.h"
+#include "tests/support/test.h"
+#include "tests/support/train_opts_fixture.h"
+
+#define POINTS 5
+
+/* Computing takes at_0 + slope * batch; so does the transfer, with its own numbers. */
+struct lines {
+    double compute_0, compute, transfer_0, transfer;
+    int64_t bytes_a_sample;
+};
+
+static int64_t hidden_from(const struct lines *l, double noise)
+{
+    static const int batches[POINTS] = {4, 16, 64, 256, 1024};
+    struct vb_step_point points[POINTS] = {0};
+    int i;
+
+    for (i = 0; i < POINTS; i++) {
+        double up = 1 + (i % 2 == 0 ? noise : -noise);
+
+        points[i].batch = batches[i];
+        points[i].bytes = 4000 + l->bytes_a_sample * batches[i];
+        points[i].compute_ms = (l->compute_0 + l->compute * batches[i]) * up;
+        points[i].transfer_ms = (l->transfer_0 + l->transfer * batches[i]) / up;
+    }
+    return vb_step_hidden_from(points, POINTS);
+}
+
+static void transfer_is_hidden_where_lines_cross(void **state)
+{
+    struct lines dense = {.compute_0 = 0.1, .compute = 0.02, .transfer_0 = 0.9};
+    struct lines sparse = {0.5, 0.03, 2.0, 0.01, 8};
+
+    (void)state;
+    assert_int_equal(hidden_from(&dense, 0), 40);
+    assert_int_equal(hidden_from(&sparse, 0), 75);
+    dense.transfer_0 = 0.901; /* exact result: 40.05 */
+    assert_int_equal(hidden_from(&dense, 0), 41);
+    dense.transfer_0 = 0.1 + 0.02 * 1000000;
+    assert_int_equal(hidden_from(&dense, 0), 1000000);
+}
+
+/* Errors of 5 % move the result by about as much, although the largest batch takes 200 times as
+ * long as the smallest. */
+static void noise_changes_the_result_little(void **state)
+{
+    struct lines dense = {.compute_0 = 0.01, .compute = 0.02, .transfer_0 = 0.9};
+    int64_t exact = hidden_from(&dense, 0), noisy = hidden_from(&dense, 0.05);
+
+    (void)state;
+    assert_int_equal(exact, 45);
+    assert_in_range(noisy, 38, 52);
+}
+
+static void transfer_is_always_or_never_hidden(void **state)
+{
+    struct lines fast = {.compute_0 = 0.1, .compute = 0.02, .transfer_0 = 0.01};
+    struct lines slow = {.compute_0 = 0.1, .compute = 0.02, .transfer_0 = 30000};
+    struct lines lists = {0.1, 0.01, 0.2, 0.02, 8};
+    struct lines thin = {0.3, 0.02, 0.2, 0.02, 8};
+
+    (void)state;
+    assert_int_equal(hidden_from(&fast, 0), 1);
+    assert_int_equal(hidden_from(&slow, 0), 0);
+    /* the transfer of lists grows faster than the computing that could hide it */
+    assert_int_equal(hidden_from(&lists, 0), 0);
+    assert_int_equal(hidden_from(&thin, 0), 1);
+}
+
+/* A line through these points would be negative at batch 0. */
+static void times_are_not_extrapolated_below_zero(void **state)
+{
+    struct vb_step_point points[2] = {
+        {.batch = 7, .bytes = 40, .compute_ms = 0.015, .transfer_ms = 0},
+        {.batch = 300, .bytes = 40, .compute_ms = 1.633, .transfer_ms = 0},
+    };
+
+    (void)state;
+    assert_int_equal(vb_step_hidden_from(points, 2), 1);
+    /* the larger batch is faster because the measurement of the smaller one was disturbed */
+    points[0].compute_ms = 2;
+    points[0].transfer_ms = points[1].transfer_ms = 1.5;
+    assert_int_equal(vb_step_hidden_from(points, 2), 1);
+    points[0].transfer_ms = points[1].transfer_ms = 2.5;
+    assert_int_equal(vb_step_hidden_from(points, 2), 0);
+}
+
+static void few_points_are_enough(void **state)
+{
+    struct vb_step_point points[2] = {
+        {.batch = 10, .bytes = 40, .compute_ms = 1, .transfer_ms = 4},
+        {.batch = 10, .bytes = 40, .compute_ms = 1, .transfer_ms = 4},
+    };
+
+    (void)state;
+    assert_int_equal(vb_step_hidden_from(points, 0), 0);
+    /* one point: assume the same time for each sample */
+    assert_int_equal(vb_step_hidden_from(points, 1), 40);
+    assert_int_equal(vb_step_hidden_from(points, 2), 40);
+    points[0].transfer_ms = points[1].transfer_ms = 0; /* one rank has no transfer */
+    assert_int_equal(vb_step_hidden_from(points, 2), 1);
+}
+
+/* ---- two ranks ------------------------------------------------------------------------------- */
+
+static void fill_opts(const char *model, const char *data, struct vb_group *g,
+                      struct vb_train_opts *o)
+{
+    t_train_opts(model, data, g, o);
+    o->length.batch = 15;
+    o->data.whole_steps = true;
+    o->length.steps = 100;
+}
+
+/* Returns whether all ranks have the same parameters. */
+static bool equal(struct vb_trainer *t)
+{
+    size_t n;
+    const float *params = t->ops->params(t, &n);
+    uint32_t own = vb_crc32c(0, params, n * sizeof(*params)), all[2] = {0, 1};
+
+    return vb_group_gather(t->place.group, &own, sizeof(own), all) == VB_OK && all[0] == all[1];
+}
+
+static int check_steps(struct vb_trainer *t)
+{
+    size_t bytes = 0;
+    long before;
+    int wrong;
+
+    wrong = T_WRONG(t->data.train.n == 180); /* of 200, in steps of 30 */
+    wrong += T_WRONG(vb_trainer_step(t) == VB_OK && equal(t));
+    wrong += T_WRONG(t->ops->sum_again(t, &bytes) == VB_OK && bytes > 0 && bytes % 4 == 0);
+    wrong += T_WRONG(equal(t)); /* no parameters were updated */
+    wrong += T_WRONG(vb_trainer_step(t) == VB_OK && equal(t));
+    (void)vb_group_barrier(t->place.group);
+    before = t_allocations;
+    t->sums.off = true;
+    wrong += T_WRONG(vb_trainer_step(t) == VB_OK);
+    t->sums.off = false;
+    wrong += T_WRONG(t->ops->sum_again(t, &bytes) == VB_OK);
+    (void)vb_group_barrier(t->place.group);
+    wrong += T_WRONG(t_allocations == before);
+    (void)vb_group_barrier(t->place.group);
+    return wrong + T_WRONG(!equal(t));
+}
+
+static int with_and_without_sums(struct vb_group *g, void *arg)
+{
+    const char *const *which = arg;
+    struct vb_train_opts o;
+    struct vb_trainer t;
+    int wrong;
+
+    fill_opts(which[0], which[1], g, &o);
+    wrong = T_WRONG(vb_trainer_open(&t, &o, NULL) == VB_OK);
+    if (wrong == 0)
+        wrong = check_steps(&t);
+    vb_trainer_close(&t);
+    return wrong;
+}
+
+static void steps_can_run_without_sums(void **state)
+{
+    static const char *const models[][2] = {{"softmax", "synth:200"},
+                                            {"lenet", "synth:200"},
+                                            {"sparse-lr", "synth:n=200,features=5000"}};
+    enum vb_transport_choice transport;
+    size_t i;
+
+    (void)state;
+    for (transport = VB_TRANSPORT_SHM; transport <= VB_TRANSPORT_TCP; transport++)
+        for (i = 0; i < VB_COUNT(models); i++) {
+            struct t_job job = {.transport = transport,
+                                .world = 2,
+                                .fn = with_and_without_sums,
+                                .arg = (void *)models[i]};
+
+            t_as_threads(&job);
+        }
+}
+
+static void count(void *arg, const struct vb_step_result *result)
+{
+    *(int *)arg += result->n;
+}
+
+static int measure(struct vb_group *g, void *arg)
+{
+    struct vb_step_opts o = {.batches = {3, 7, 30}, .n_batches = 3, .seconds = 0.001};
+    struct vb_step_result r;
+    int i, wrong, seen = 0;
+
+    (void)arg;
+    /* 100 samples are not a whole number of steps */
+    fill_opts("softmax", "synth:100", g, &o.train);
+    o.each = count;
+    o.each_arg = &seen;
+    wrong = T_WRONG(vb_bench_step(&o, &r) == VB_OK && r.n == 3 && r.ranks == 2);
+    wrong += T_WRONG(seen == (vb_group_rank(g) == 0 ? 1 + 2 + 3 : 0));
+    for (i = 0; i < r.n; i++) {
+        const struct vb_step_point *p = &r.points[i];
+
+        wrong += T_WRONG(p->batch == o.batches[i] && p->bytes == 7850 * 4);
+        wrong += T_WRONG(p->compute_ms > 0 && p->transfer_ms > 0 && p->step_ms > 0);
+        wrong += T_WRONG(p->exposed_ms >= 0 && p->exposed_ms < p->step_ms);
+    }
+    return wrong;
+}
+
+static void every_point_is_measured(void **state)
+{
+    struct t_job job = {.transport = VB_TRANSPORT_SHM, .world = 2, .fn = measure};
+
+    (void)state;
+    t_as_threads(&job);
+}
+
+static int measure_large_batches(struct vb_group *g, void *arg)
+{
+    struct vb_step_opts o = {.batches = {3, 51}, .n_batches = 2, .seconds = 0.001};
+    struct vb_step_result r;
+    vb_status *got = arg;
+
+    fill_opts("softmax", "synth:100", g, &o.train);
+    got[vb_group_rank(g)] = vb_bench_step(&o, &r);
+    return 0;
+}
+
+static void batches_larger_than_the_data_set(void **state)
+{
+    vb_status got[2] = {VB_OK, VB_OK};
+    struct t_job job = {
+        .transport = VB_TRANSPORT_SHM, .world = 2, .fn = measure_large_batches, .arg = got};
+    struct t_stderr caught;
+    char text[2048];
+
+    (void)state;
+    t_stderr_catch(&caught);
+    t_as_threads(&job);
+    t_stderr_release(&caught, text, sizeof(text));
+    assert_int_equal(got[0], VB_ERR_USAGE);
+    assert_int_equal(got[1], VB_ERR_USAGE);
+    assert_non_null(strstr(text, "102 samples in a step"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(transfer_is_hidden_where_lines_cross),
+        cmocka_unit_test(noise_changes_the_result_little),
+        cmocka_unit_test(transfer_is_always_or_never_hidden),
+        cmocka_unit_test(few_points_are_enough),
+        cmocka_unit_test(times_are_not_extrapolated_below_zero),
+        cmocka_unit_test(steps_can_run_without_sums),
+        cmocka_unit_test(every_point_is_measured),
+        cmocka_unit_test(batches_larger_than_the_data_set),
+    };
+
+    return T_RUN(tests);
+}

@@ -1,0 +1,526 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The parameter server under random delays. No gradient is lost or applied twice, each snapshot
+ * shows one moment, no worker is further ahead than the bound allows, and a step allocates nothing.
+ *
+ * Linked with --wrap=malloc and the like.
+ *
+ * Covers: engine/ps/ps_apply.c engine/ps/ps_layout.c engine/ps/ps_open.c engine/ps/ps_pull.c
+ * Covers: engine/ps/ps_server.c engine/ps/ps_notify.c engine/ps/ps_worker.c engine/ps/ps_worker_end.c
+ * Covers: engine/ps/ps_send.c engine/ps/ps_worker_open.c kernels/sparse/shared.c
+ */
+#include "tests/support/alloc.h"
+#include "tests/support/ps_fixture.h"
+
+#define DIES_AFTER 5 /* steps; small, because with few cores the worker may not reach more */
+
+struct run {
+    struct ps_job job;
+    struct p_tally tally;
+    size_t nonsense; /* index of the invalid push to send */
+    bool dies;       /* worker 1 stops half-way and comes back later */
+    _Atomic bool dead, retired, admitted;
+    _Atomic long allocations;       /* allocations of all ranks in the middle of the run */
+    struct vb_stale stale[P_SEATS]; /* as counted by server 0 */
+    struct ps_server_stats stats;
+};
+
+static struct run *run; /* shared memory, because over RDMA ranks are processes */
+static enum vb_transport_choice transports[3];
+static size_t n_transports;
+
+/* ---- the server ------------------------------------------------------------------------------ */
+
+/* A worker that has died is retired. After the others have made some steps, it may take part
+ * again. */
+static vb_status members(struct ps_server *s)
+{
+    uint64_t version = atomic_load(&s->head->version);
+    vb_status st = VB_OK;
+
+    if (run->dead && !run->retired) {
+        st = ps_server_retire(s, 1);
+        run->retired = true;
+    }
+    if (run->retired && !run->admitted && version > (uint64_t)run->job.steps * 3 / 4) {
+        st = ps_server_admit(s, 1);
+        run->admitted = true;
+    }
+    return st;
+}
+
+static vb_status serve(struct ps_server *s)
+{
+    vb_status st = ps_server_begin(s);
+    uint64_t i = 0;
+
+    while (st == VB_OK && !s->done) {
+        st = ps_server_round(s);
+        if (st == VB_OK && run->dies)
+            st = members(s);
+        p_pause(&run->tally, 77, i++);
+    }
+    return st == VB_OK ? ps_server_finish(s) : st;
+}
+
+static int server(struct vb_group *g)
+{
+    float *zero = calloc(run->job.n, sizeof(*zero));
+    struct ps_server *s = NULL;
+    vb_status st = ps_server_create(g, &run->job, zero, NULL, &s);
+    int w;
+
+    if (st == VB_OK)
+        st = serve(s);
+    if (st == VB_OK && s->k == 0) {
+        run->stats = s->stats;
+        for (w = 0; w < run->job.workers; w++)
+            run->stale[w] = s->clients[w].stale;
+    }
+    ps_server_close(s);
+    free(zero);
+    return T_WRONG(st == VB_OK);
+}
+
+/* ---- dense workers --------------------------------------------------------------------------- */
+
+/* Forgets what was pushed and received, as a worker that the servers will admit anew. */
+static void restart(struct ps_worker *w)
+{
+    int k;
+
+    for (k = 0; k < w->job->servers; k++)
+        w->links[k].acked = w->links[k].replies = w->links[k].sent = 0;
+    w->tickets = w->used = 0;
+    w->pushed = 0;
+    w->evals = w->saves = 0;
+    w->last = w->getting = false;
+}
+
+static int check_snapshot(struct ps_worker *w, float *params)
+{
+    uint64_t version = 0;
+
+    if (ps_worker_snapshot(w, params, NULL, &version) != VB_OK)
+        return 1;
+    return p_check_counts(w, params, version, run->job.servers == 1);
+}
+
+static bool all_pushes_are_taken(void *arg)
+{
+    const struct ps_worker *w = arg;
+
+    return w->links[0].acked == w->pushed;
+}
+
+/* Waits until the server has taken all pushes, so that none is on its way when the worker comes
+ * back. */
+static vb_status die(struct ps_worker *w)
+{
+    vb_status st = vb_group_wait(w->group, all_pushes_are_taken, w, "acknowledgements", -1);
+
+    restart(w);
+    run->dead = true;
+    return st;
+}
+
+static void count_allocations(int64_t i)
+{
+    if (i == run->job.steps / 16)
+        run->allocations = -t_allocations;
+    if (i == run->job.steps / 8)
+        run->allocations += t_allocations;
+}
+
+static int dense_steps(struct ps_worker *w, float *own)
+{
+    int64_t i = 0;
+    int wrong = 0;
+    bool go = true;
+
+    while (go && wrong == 0) {
+        wrong += T_WRONG(ps_worker_ticket(w, &go) == VB_OK);
+        if (!go || wrong > 0)
+            break;
+        wrong += p_check_bound(&run->job, &run->tally, i);
+        if (run->tally.nap_ns > 0 && i % 37 == 5)
+            wrong += check_snapshot(w, own);
+        p_pause(&run->tally, (uint64_t)w->number, (uint64_t)i);
+        wrong += T_WRONG(p_push(w, &run->tally, p_ones, (uint64_t)i, own) == VB_OK);
+        if (w->number == 0)
+            count_allocations(i);
+        if (run->dies && w->number == 1 && ++i == DIES_AFTER)
+            wrong += T_WRONG(die(w) == VB_OK);
+        else
+            i += !(run->dies && w->number == 1);
+    }
+    return wrong;
+}
+
+static int dense_worker(struct vb_group *g)
+{
+    float *own = calloc(run->job.n, sizeof(*own));
+    struct ps_worker *w = NULL;
+    uint64_t version = 0;
+    int wrong = T_WRONG(ps_worker_create(g, &run->job, &w) == VB_OK), c;
+
+    if (wrong == 0)
+        wrong = dense_steps(w, own);
+    if (wrong == 0)
+        wrong = T_WRONG(ps_worker_end(w, own, NULL, &version) == VB_OK);
+    if (wrong == 0)
+        wrong = p_check_counts(w, own, version, true);
+    for (c = 0; c < run->job.workers && wrong == 0; c++)
+        wrong += T_WRONG((double)own[c] == -(double)run->tally.begun[c]);
+    if (wrong > 0)
+        /* no rank shall wait for this one */
+        vb_group_abort(g, "a worker has found something wrong");
+    ps_worker_close(w);
+    free(own);
+    return wrong;
+}
+
+static int dense_member(struct vb_group *g, void *arg)
+{
+    (void)arg;
+    return vb_group_rank(g) < run->job.workers ? dense_worker(g) : server(g);
+}
+
+/* ---- sparse workers -------------------------------------------------------------------------- */
+
+static int sparse_worker(struct vb_group *g)
+{
+    struct ps_worker *w = NULL;
+    float params[P_KEYS];
+    uint64_t version = 0;
+    int wrong = T_WRONG(ps_worker_create(g, &run->job, &w) == VB_OK), k, bad = 0;
+
+    if (wrong == 0)
+        wrong = T_WRONG(p_sparse_steps(w, &run->tally, &bad) == VB_OK) + bad;
+    if (wrong == 0)
+        wrong = T_WRONG(ps_worker_end(w, params, NULL, &version) == VB_OK);
+    for (k = 0; k < P_KEYS && wrong == 0; k++)
+        wrong += T_WRONG((double)params[k] == -(double)run->tally.of_key[k]);
+    if (wrong > 0)
+        vb_group_abort(g, "a worker has found something wrong");
+    ps_worker_close(w);
+    return wrong;
+}
+
+static int sparse_member(struct vb_group *g, void *arg)
+{
+    (void)arg;
+    return vb_group_rank(g) < run->job.workers ? sparse_worker(g) : server(g);
+}
+
+/* ---- invalid pushes -------------------------------------------------------------------------- */
+
+static const struct ps_push nonsense[] = {
+    {.flags = PS_NO_GRADIENT, .n_keys = UINT32_MAX},
+    {.flags = PS_NO_GRADIENT, .n_values = P_ROW + 1, .n_keys = 1},
+    {.flags = PS_NO_GRADIENT, .n_keys = P_ROW, .reply_at = 1},
+    {.flags = PS_OWN_KEYS, .n_keys = 2, .n_values = 1},
+    {.flags = PS_OWN_KEYS, .samples = UINT32_MAX},
+    {.flags = PS_OWN_KEYS, .seq = 7},
+};
+
+static int push_nonsense(struct vb_group *g)
+{
+    struct ps_worker *w = NULL;
+    vb_status st = ps_worker_create(g, &run->job, &w);
+
+    if (st == VB_OK) {
+        memcpy((char *)vb_window_ptr(w->slots) + w->lay.push[0], &nonsense[run->nonsense],
+               sizeof(struct ps_push));
+        st = ps_put(w->slots, w->links[0].rank, w->lay.push[0], 0, sizeof(struct ps_push),
+                    PS_NOTE(PS_PUSH, 0), &w->links[0].push_ops[0]);
+    }
+    if (st == VB_OK)
+        st = vb_op_wait(g, &w->links[0].push_ops[0], "a push", -1);
+    ps_worker_close(w);
+    return T_WRONG(st == VB_OK);
+}
+
+static int nonsense_member(struct vb_group *g, void *arg)
+{
+    struct ps_server *s = NULL;
+    float zero[P_KEYS] = {0};
+    vb_status st;
+
+    (void)arg;
+    if (vb_group_rank(g) < run->job.workers)
+        return push_nonsense(g);
+    st = ps_server_create(g, &run->job, zero, NULL, &s);
+    if (st == VB_OK)
+        st = ps_server_run(s);
+    ps_server_close(s);
+    return T_WRONG(st == VB_ERR_INPUT);
+}
+
+/* ---- runs ------------------------------------------------------------------------------------ */
+
+static void prepare(int workers, int servers, int64_t bound, size_t n)
+{
+    *run = (struct run){.job = {.workers = workers,
+                                .servers = servers,
+                                .bound = bound,
+                                .n = n,
+                                .steps = p_steps(300),
+                                .rule = {.kind = VB_K_SGD},
+                                .schedule = {.kind = VB_K_RATE_CONSTANT, .base = 1}},
+                        .tally = {.nap_ns = 200000}};
+}
+
+static void run_job(enum vb_transport_choice transport, t_rank_fn fn)
+{
+    struct t_job job = {
+        .transport = transport, .world = run->job.workers + run->job.servers, .fn = fn};
+    int64_t begun = 0;
+    int w;
+
+    t_as_threads(&job);
+    for (w = 0; w < run->job.workers; w++)
+        begun += run->tally.begun[w];
+    if (run->job.bound != 0) {
+        assert_int_equal(begun, run->job.steps);
+        assert_int_equal(run->stats.applied, run->job.steps);
+    }
+}
+
+/* By replies, by get, and from mapped memory; with one server and with several. */
+static void no_gradient_is_lost(void **state)
+{
+    static const size_t sizes[] = {50, 40000};
+    size_t t, s;
+    int k;
+
+    (void)state;
+    for (t = 0; t < n_transports; t++)
+        for (s = 0; s < VB_COUNT(sizes); s++)
+            for (k = 1; k <= 2; k++) {
+                prepare(3, k, PS_UNBOUNDED, sizes[s]);
+                run_job(transports[t], dense_member);
+            }
+}
+
+static void no_worker_exceeds_the_bound(void **state)
+{
+    int64_t bound;
+    size_t t;
+
+    (void)state;
+    for (t = 0; t < n_transports; t++)
+        for (bound = 1; bound <= 4; bound += 3) {
+            prepare(3, 1, bound, 600);
+            run_job(transports[t], dense_member);
+            prepare(2, 2, bound, 40000);
+            run_job(transports[t], dense_member);
+        }
+}
+
+static void no_sparse_gradient_is_lost(void **state)
+{
+    size_t t;
+    int k;
+
+    (void)state;
+    for (t = 0; t < n_transports; t++)
+        for (k = 1; k <= 3; k++) {
+            prepare(3, k, k == 2 ? 2 : PS_UNBOUNDED, P_KEYS);
+            run->job.sparse = true;
+            run->job.max_keys = P_ROW;
+            run_job(transports[t], sparse_member);
+        }
+}
+
+/* A round applies the mean of 4 gradients at a rate of 4, so each counts as 1. */
+static void rounds_have_all_gradients(void **state)
+{
+    size_t t;
+    int k, w;
+
+    (void)state;
+    for (t = 0; t < n_transports; t++)
+        for (k = 0; k <= 2; k++) { /* 0: one server with a large shard */
+            prepare(4, k > 0 ? k : 1, 0, k > 0 ? 600 : 40000);
+            run->job.schedule.base = 4;
+            run->job.steps = p_steps(60);
+            run_job(transports[t], dense_member);
+            assert_int_equal(run->stats.applied, run->job.steps);
+            for (w = 0; w < 4; w++) {
+                assert_int_equal(run->tally.begun[w], run->job.steps);
+                assert_int_equal(run->stale[w].max, 0);
+            }
+        }
+}
+
+static void a_worker_is_retired_and_admitted(void **state)
+{
+    static const size_t sizes[] = {50, 40000};
+    size_t t, s;
+
+    (void)state;
+    for (t = 0; t < n_transports; t++)
+        for (s = 0; s < VB_COUNT(sizes); s++) {
+            prepare(3, 1, PS_UNBOUNDED, sizes[s]);
+            run->dies = true;
+            run_job(transports[t], dense_member);
+            assert_true(run->retired && run->admitted);
+            assert_true(run->tally.begun[1] >= DIES_AFTER);
+        }
+}
+
+/* Over shared memory the worker writes its pushes itself. */
+static void invalid_pushes_are_refused(void **state)
+{
+    struct t_job job = {.world = 2, .fn = nonsense_member};
+    struct t_stderr err;
+    char text[4096];
+    size_t t, i;
+
+    (void)state;
+    for (t = 0; t < n_transports; t++)
+        for (i = 0; i < VB_COUNT(nonsense) && transports[t] != VB_TRANSPORT_SHM; i++) {
+            prepare(1, 1, PS_UNBOUNDED, P_KEYS);
+            run->job.sparse = true;
+            run->job.max_keys = P_ROW;
+            run->nonsense = i;
+            job.transport = transports[t];
+            t_stderr_catch(&err);
+            t_as_threads(&job);
+            t_stderr_release(&err, text, sizeof(text));
+            assert_non_null(strstr(text, "worker 0 pushed"));
+        }
+}
+
+static void steps_allocate_nothing(void **state)
+{
+    static const size_t sizes[] = {50, 40000};
+    size_t t, s;
+
+    (void)state;
+    for (t = 0; t < n_transports; t++)
+        for (s = 0; s < VB_COUNT(sizes); s++) {
+            prepare(2, 1, 8, sizes[s]);
+            run->job.steps = p_steps(2000);
+            run->tally.nap_ns = 0;
+            run_job(transports[t], dense_member);
+            assert_int_equal(run->allocations, 0);
+        }
+}
+
+/* ---- parameters do not change while a worker uses them --------------------------------------- */
+
+enum stage { BEGINS, COMPUTES, IS_OVER };
+
+static _Atomic int stage;
+
+static void wait_for_stage(enum stage s)
+{
+    while (stage < (int)s)
+        sched_yield();
+}
+
+/* Applies what worker 0 has pushed while worker 0 computes again. Then retires the other worker,
+ * whose tickets go to worker 0. */
+static int slow_server(struct vb_group *g)
+{
+    float zero[P_SEATS] = {0};
+    struct ps_server *s = NULL;
+    vb_status st = ps_server_create(g, &run->job, zero, NULL, &s);
+
+    if (st == VB_OK)
+        st = ps_server_begin(s);
+    wait_for_stage(COMPUTES);
+    while (st == VB_OK && s->clients[0].clock == 0)
+        st = ps_server_round(s);
+    if (st == VB_OK)
+        st = ps_server_retire(s, 1);
+    while (st == VB_OK && !s->done)
+        st = ps_server_round(s);
+    if (st == VB_OK)
+        st = ps_server_finish(s);
+    stage = IS_OVER;
+    ps_server_close(s);
+    return T_WRONG(st == VB_OK);
+}
+
+static bool has_third_ticket(void *arg)
+{
+    return ((const struct ps_worker *)arg)->tickets == 3;
+}
+
+/* Computes its second step with the parameters from before its first gradient. */
+static int slow_worker(struct ps_worker *w)
+{
+    float own[P_SEATS] = {0}, before = 0;
+    const float *params = NULL;
+    uint64_t version;
+    bool go = false;
+    int wrong;
+
+    wrong = T_WRONG(ps_worker_ticket(w, &go) == VB_OK && go);
+    wrong += T_WRONG(p_push(w, &run->tally, p_ones, 0, own) == VB_OK);
+    wrong += T_WRONG(ps_worker_ticket(w, &go) == VB_OK && go);
+    wrong += T_WRONG(ps_worker_pull(w, &params) == VB_OK);
+    if (wrong == 0)
+        before = params[0]; /* its own gradients will change this value */
+    stage = COMPUTES;
+    wrong += T_WRONG(vb_group_wait(w->group, has_third_ticket, w, "a ticket", -1) == VB_OK);
+    wrong += T_WRONG(wrong > 0 || params[0] == before);
+    wrong += T_WRONG(ps_worker_push(w, own, 1, 1) == VB_OK);
+    wrong += dense_steps(w, own);
+    return wrong + T_WRONG(ps_worker_end(w, own, NULL, &version) == VB_OK);
+}
+
+static int read_slowly(struct vb_group *g, void *arg)
+{
+    struct ps_worker *w = NULL;
+    int wrong;
+
+    (void)arg;
+    if (vb_group_rank(g) == run->job.workers)
+        return slow_server(g);
+    wrong = T_WRONG(ps_worker_create(g, &run->job, &w) == VB_OK);
+    if (wrong == 0 && w->number == 0)
+        wrong = slow_worker(w);
+    wait_for_stage(IS_OVER);
+    ps_worker_close(w);
+    return wrong;
+}
+
+static void a_reply_does_not_change_while_it_is_read(void **state)
+{
+    struct t_job job = {.fn = read_slowly, .world = 3, .transport = VB_TRANSPORT_TCP};
+
+    (void)state;
+    memset(run, 0, sizeof(*run));
+    run->job = (struct ps_job){.workers = 2,
+                               .servers = 1,
+                               .bound = PS_UNBOUNDED,
+                               .steps = 4,
+                               .n = P_SEATS,
+                               .schedule = {.base = 1}};
+    stage = BEGINS;
+    t_as_threads(&job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_gradient_is_lost),
+        cmocka_unit_test(no_worker_exceeds_the_bound),
+        cmocka_unit_test(no_sparse_gradient_is_lost),
+        cmocka_unit_test(rounds_have_all_gradients),
+        cmocka_unit_test(a_worker_is_retired_and_admitted),
+        cmocka_unit_test(a_reply_does_not_change_while_it_is_read),
+        cmocka_unit_test(invalid_pushes_are_refused),
+        cmocka_unit_test(steps_allocate_nothing),
+    };
+
+    run = mmap(NULL, sizeof(*run), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (run == MAP_FAILED)
+        return 1;
+    n_transports = t_find_transports(transports);
+    return T_RUN(tests);
+}

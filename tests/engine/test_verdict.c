@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * engine/train/train_verdict.c: the reported bottleneck of a run, from invented figures.
+ *
+ * Covers: engine/train/train_verdict.c
+ */
+#include "engine/train/train_room_priv.h"
+#include "tests/support/test.h"
+
+#define RANKS 2
+
+/* A run of 200 steps in 10 s; the test changes single figures. */
+static struct vb_train_result made_up(struct vb_rank_result ranks[RANKS])
+{
+    int i;
+
+    memset(ranks, 0, RANKS * sizeof(*ranks));
+    for (i = 0; i < RANKS; i++) {
+        ranks[i].rank = i;
+        snprintf(ranks[i].host, sizeof(ranks[i].host), "host%d", i);
+    }
+    return (struct vb_train_result){
+        .workers = RANKS, .per_rank = ranks, .steps = 200, .train_s = 10, .transport = "shm"};
+}
+
+static void compute_is_a_share_of_the_step(void **state)
+{
+    struct vb_rank_result ranks[RANKS];
+    struct vb_train_result r = made_up(ranks);
+
+    (void)state;
+    r.phase_s[VB_PHASE_FORWARD] = 4;
+    r.phase_s[VB_PHASE_BACKWARD] = 2;
+    r.phase_s[VB_PHASE_EVAL] = 2; /* which does not count */
+    vb_train_find_bottleneck(&r);
+    assert_int_equal(r.bottleneck.resource, VB_COMPUTE);
+    assert_true(r.bottleneck.share == 6.0 / 8);
+    assert_string_equal(r.bottleneck.why, "30 ms of a step are spent computing");
+}
+
+/* A step may have several waits, and one rank may have waited for longer than ranks trained on
+ * average. */
+static void a_straggler_takes_at_most_the_whole_time(void **state)
+{
+    struct vb_rank_result ranks[RANKS];
+    struct vb_train_result r = made_up(ranks);
+
+    (void)state;
+    ranks[0].phase_s[VB_PHASE_WAIT] = 10.5;
+    ranks[1].late_n = 204;
+    ranks[1].late_s = 10;
+    ranks[1].late_max_s = 0.25;
+    vb_train_find_bottleneck(&r);
+    assert_int_equal(r.bottleneck.resource, VB_STRAGGLER);
+    assert_true(r.bottleneck.share == 1);
+    assert_string_equal(
+        r.bottleneck.why,
+        "rank 1 (host1) made others wait 204 times in 200 steps, 50 ms a step and at most 250 ms");
+}
+
+/* Asynchronous training: a step is a step of one worker, and waiting for the end of all workers is
+ * not waiting for a straggler. */
+static void asynchronous_steps_are_those_of_a_worker(void **state)
+{
+    struct vb_rank_result ranks[RANKS];
+    struct vb_train_result r = made_up(ranks);
+
+    (void)state;
+    r.apart = true;
+    r.phase_s[VB_PHASE_FORWARD] = 4;
+    ranks[0].phase_s[VB_PHASE_WAIT] = 8;
+    vb_train_find_bottleneck(&r);
+    assert_int_equal(r.bottleneck.resource, VB_COMPUTE);
+    assert_string_equal(r.bottleneck.why, "40 ms of a step are spent computing");
+    ranks[1].late_n = 90;
+    ranks[1].late_s = 7;
+    ranks[1].late_max_s = 0.1;
+    vb_train_find_bottleneck(&r);
+    assert_int_equal(r.bottleneck.resource, VB_STRAGGLER);
+    assert_string_equal(
+        r.bottleneck.why,
+        "rank 1 (host1) made others wait 90 times in 100 steps, 70 ms a step and at most 100 ms");
+}
+
+static void no_steps_no_verdict(void **state)
+{
+    struct vb_rank_result ranks[RANKS];
+    struct vb_train_result r = made_up(ranks);
+
+    (void)state;
+    r.resumed = r.steps;
+    r.phase_s[VB_PHASE_FORWARD] = 4;
+    vb_train_find_bottleneck(&r);
+    assert_string_equal(r.bottleneck.why, "");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(compute_is_a_share_of_the_step),
+        cmocka_unit_test(a_straggler_takes_at_most_the_whole_time),
+        cmocka_unit_test(asynchronous_steps_are_those_of_a_worker),
+        cmocka_unit_test(no_steps_no_verdict),
+    };
+
+    return T_RUN(tests);
+}

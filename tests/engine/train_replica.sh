@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# Servers with standbys in training: train_replica.sh VERBENA. A bound of 0 gives the bits of synchronous training. If a
+# server is killed, alone or with the worker on its host, its standby takes over: the job continues, all steps are made,
+# the loss falls, and faults says what happened.
+#
+# Covers: engine/ps/ps_failover.c engine/ps/ps_replica.c
+# shellcheck source=tests/support/command_test.sh
+. "$(dirname "$0")/../support/command_test.sh"
+what=train
+export XDG_CACHE_HOME=$dir/cache OMP_WAIT_POLICY=passive
+
+same_bits() { # same_bits MODEL RANKS OPTIONS...
+    local model=$1 n=$2 args=("${@:3}") want transport
+    ends 'true' "$model" "${args[@]}" --steps 30 --ranks "$n"
+    want=$(get .params_sha256)
+    for transport in shm tcp; do
+        ends ".params_sha256 == \"$want\" and .steps == 30 and .faults == []" "$model" "${args[@]}" --steps 30 \
+            --ranks "$n" --mode async --staleness 0 --transport $transport --servers 2 --replicas 2
+    done
+}
+
+# Kills the process of a rank after the first checkpoint. The job must succeed.
+without() { # without RANK SERVER STANDBY OPTIONS...
+    local server=$2 standby=$3 steps=3000
+    start 200 lenet --data synth:1200 --batch 20 --mode async --ranks 2 --json --replicas 2 --steps $steps \
+        "${@:4}"
+    kill_rank "$1"
+    wait "$job" || fail "the job ended when a server died: $(cat "$dir/err")"
+    final ".steps == $steps and .staleness.gradients == $steps and .loss < $first and
+        .accuracy > 0.5 and any(.faults[]; .rank == $server and .what == \"died\" and .step < $steps and
+            (.why | test(\"^server 0 .rank $server, .*its standby on rank $standby goes on at version\")))" \
+        "a server died: $(cat "$dir/err")"
+    [ -e "$dir/keep/checkpoint-$steps.vbc" ] || fail "the last checkpoint is missing after the death of a server"
+}
+
+refused 2 "need --mode async" softmax --replicas 2 --ranks 2
+refused 2 "--replicas 2 needs a second rank" softmax --mode async --replicas 2
+refused 2 "--replicas 2 needs a second rank" softmax --mode async --ranks 2 --hogwild --replicas 2
+refused 2 "--replicas 3: must be from 1 to 2" softmax --mode async --ranks 2 --replicas 3
+same_bits softmax 2 --data synth:1200 --batch 20 --clip 0
+same_bits sparse-lr 3 --data synth:kind=criteo,n=3000,features=100000 --batch 20
+ends 'true' lenet --data synth:1200 --batch 20 --steps 1
+first=$(get .loss)
+without 2 2 3 --transport tcp --dedicated-servers
+without 0 2 3 --transport shm
+exit "$bad"

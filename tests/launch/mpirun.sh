@@ -1,0 +1,130 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# Ranks that Open MPI's mpirun starts. They find each other by PMIx: mpirun.sh VERBENA
+#
+# Covers: engine/train/train_place.c launch/pmix.c
+set -uo pipefail
+verbena=$(realpath "$1")
+
+if ! command -v jq >/dev/null || ! mpirun --version 2>/dev/null | grep -q 'Open MPI'; then
+    echo "skipped: needs jq and Open MPI's mpirun (openmpi-bin)"
+    exit 77
+fi
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+bad=0
+unset "${!VB_@}" "${!SLURM_@}" "${!PMIX_@}"
+export TMPDIR=$dir # for the temporary files of mpirun
+mpi=(mpirun --oversubscribe)
+[ "$(id -u)" != 0 ] || mpi+=(--allow-run-as-root)
+
+# shellcheck source=tests/support/launch_test.sh
+. "$(dirname "$0")/../support/launch_test.sh"
+
+ours() {
+    with_folder
+}
+
+job=(train softmax --data synth:1000 --global-batch 60 --steps 20 --json)
+for ranks in 1 2 3; do
+    under "$verbena" "${job[@]}" --ranks $ranks
+    cp "$dir/out" "$dir/here"
+    under "${mpi[@]}" -n $ranks "$verbena" "${job[@]}"
+    [ "$code" = 0 ] || fail "mpirun -n $ranks: exit $code: $err"
+    [ "$(jq -s 'length == 2 and all(.[]; .ranks == '$ranks') and (.[0].params_sha256 | length) == 64 and
+        .[0].params_sha256 == .[1].params_sha256' "$dir/here" "$dir/out")" = true ] ||
+        fail "mpirun -n $ranks: $(cat "$dir/here" "$dir/out")"
+done
+
+# Dedicated servers are some of the ranks, because the job cannot start more.
+under "${mpi[@]}" -n 3 "$verbena" "${job[@]}" --mode async --dedicated-servers
+[ "$code $(jq -c '[.per_rank[].role]' "$dir/out")" = '0 ["worker","worker","server"]' ] ||
+    fail "--dedicated-servers: exit $code: $err $(cat "$dir/out")"
+under "${mpi[@]}" -n 1 "$verbena" "${job[@]}" --mode async --dedicated-servers
+[[ $code != 0 && $err == *'the ranks that are left over must be one at least'* ]] ||
+    fail "--dedicated-servers alone: exit $code: $err"
+
+# long WORDS...: starts mpirun with these words and a job that does not end by itself; sets pid
+long=("$verbena" train softmax --data synth:1000 --steps 100000000 --timeout 10)
+long() {
+    "${mpi[@]}" "$@" >"$dir/out" 2>"$dir/err" </dev/null &
+    pid=$!
+}
+
+# pinned N: this number of our ranks run, each on one CPU, and no two on the same
+pinned() {
+    local p cpus=()
+    for p in $(ours); do
+        cpus+=("$(sed -n 's/^Cpus_allowed_list:\t//p' "/proc/$p/status")")
+    done
+    [[ ${#cpus[@]} = "$1" && ! ${cpus[*]} =~ [,-] ]] &&
+        [ "$(printf '%s\n' "${cpus[@]}" | sort -u | wc -l)" = "$1" ]
+}
+
+# Two ranks use one CPU each. Either mpirun has given them one each, or it has given both to both, and they divide them.
+# With one CPU for rank 0 and another for ranks 1 and 2, only these two are crowded.
+if [ "$(nproc)" -ge 2 ]; then
+    cpu=()
+    for ((i = 0; ${#cpu[@]} < 2; i++)); do
+        ! taskset -c $i true 2>/dev/null || cpu+=("$i")
+    done
+    for bind in core none; do
+        long --bind-to $bind -n 2 "${long[@]}"
+        for ((i = 0; i < 500; i++)); do
+            ! pinned 2 || break
+            sleep 0.02
+        done
+        [ $i -lt 500 ] || fail "--bind-to $bind: the ranks do not have a CPU each: $(cat "$dir/err")"
+        kill -TERM $pid
+        ends "--bind-to $bind"
+    done
+    under "${mpi[@]}" --bind-to core -n 2 "$verbena" bench allreduce --sizes 1024 --seconds 0.01 --json
+    [ "$code" = 0 ] || fail "bench: exit $code: $err"
+    crowded=("$verbena" "${job[@]}" --log-level info)
+    under "${mpi[@]}" --bind-to none -n 1 taskset -c "${cpu[0]}" "${crowded[@]}" : \
+        -n 2 taskset -c "${cpu[1]}" "${crowded[@]}"
+    [ "$code" = 0 ] || fail "one CPU for two ranks, one for another: exit $code: $err"
+    [ "$(grep -c '2 ranks share 1 cores' "$dir/err") $(grep -c 'ranks share' "$dir/err")" = '2 2' ] ||
+        fail "one CPU for two ranks, one for another: $err"
+fi
+
+# The user's options take precedence over PMIx.
+(umask 077 && head -c 32 /dev/urandom >"$dir/key")
+under "${mpi[@]}" -n 2 "$verbena" "${job[@]}" --secret-file "$dir/key"
+[ "$code" = 0 ] || fail "--secret-file: exit $code: $err"
+under "${mpi[@]}" -n 1 "$verbena" "${job[@]}" --secret-file "$dir/key" : -n 1 "$verbena" "${job[@]}"
+[[ $code != 0 && $err == *'rank 0 was given a secret and rank 1 was not'*'mpirun -x VB_SECRET'* ]] ||
+    fail "a secret for rank 0 alone: exit $code: $err"
+under "${mpi[@]}" -n 1 "$verbena" "${job[@]}" : -n 1 "$verbena" "${job[@]}" --secret-file "$dir/key"
+[[ $code != 0 && $err == *'rank 1 was given a secret and rank 0 was not'* ]] ||
+    fail "a secret for rank 1 alone: exit $code: $err"
+chmod 644 "$dir/key"
+under "${mpi[@]}" -n 2 "$verbena" "${job[@]}" --secret-file "$dir/key"
+[[ $code != 0 && $err == *'other users may read'* ]] || fail "a secret that others may read: exit $code: $err"
+# Two jobs of one rank. mpirun may mix their lines, so each has a file.
+# shellcheck disable=SC2016 # that shell's variables
+under "${mpi[@]}" -n 2 sh -c 'exec "$@" >"$0.$OMPI_COMM_WORLD_RANK"' "$dir/alone" "$verbena" "${job[@]}" --ranks 1
+[ "$code $(jq -sc 'map(.ranks)' "$dir/alone".[01])" = '0 [1,1]' ] || fail "--ranks 1: exit $code: $err"
+
+# Without a PMIx server: a process that has lost its mpirun reports this, and one that never had one runs.
+under env PMIX_RANK=0 PMIX_NAMESPACE=gone "$verbena" "${job[@]}"
+[[ $code = 1 && $err == *'PMIX_RANK is set, but the PMIx server that set it cannot be reached'* ]] ||
+    fail "without a server: exit $code: $err"
+under env PMIX_RANK=0 PMIX_NAMESPACE=gone "$verbena" "${job[@]}" --ranks 1
+[ "$code" = 0 ] || fail "without a server, --ranks 1: exit $code: $err"
+
+# A killed rank, and Ctrl-C, end the whole job.
+for how in KILL INT; do
+    long -n 3 "${long[@]}"
+    running 3
+    if [ $how = KILL ]; then
+        kill -KILL "$(ours | tail -n 1)"
+    else
+        kill -TERM $pid # in the background a shell's jobs ignore SIGINT; mpirun treats both alike
+    fi
+    ends $how
+done
+
+[ $bad = 0 ] && echo "all tests passed: mpirun with 1 to 3 ranks"
+exit $bad

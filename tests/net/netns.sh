@@ -1,0 +1,164 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# Two network namespaces, connected by a pair of virtual interfaces, are two hosts to the ranks: netns.sh VERBENA
+#
+# Covers: net/control/route.c
+set -uo pipefail
+verbena=$(realpath "$1")
+
+if [ "$(id -u)" != 0 ] || ! command -v ip >/dev/null; then
+    echo "skipped: needs root and the command ip"
+    exit 77
+fi
+a=vb-a-$$ b=vb-b-$$
+dir=$(mktemp -d /tmp/verbena-netns.XXXXXX)
+trap 'ip netns del "$a" 2>/dev/null; ip netns del "$b" 2>/dev/null; rm -rf "$dir"' EXIT
+if ! ip netns add "$a" 2>"$dir/err" || ! ip netns add "$b" 2>>"$dir/err"; then
+    echo "skipped: cannot make network namespaces: $(cat "$dir/err")"
+    exit 77
+fi
+bad=0
+fail() {
+    echo "FAIL: $*"
+    bad=1
+}
+
+ip link add veth-a netns "$a" type veth peer name veth-b netns "$b"
+ip -n "$a" addr add 10.99.0.1/24 dev veth-a
+ip -n "$b" addr add 10.99.0.2/24 dev veth-b
+ip -n "$a" addr add fd99::1/64 dev veth-a nodad
+ip -n "$b" addr add fd99::2/64 dev veth-b nodad
+for ns in "$a" "$b"; do
+    ip -n "$ns" link set lo up
+done
+ip -n "$a" link set veth-a up
+ip -n "$b" link set veth-b up
+
+(umask 077 && head -c 32 /dev/urandom >"$dir/key")
+
+# job ROOT OPTIONS...: runs rank 0 in one namespace and rank 1 in the other; output and exit codes are in $dir
+on0=(ip netns exec "$a")
+on1=(ip netns exec "$b")
+model=(softmax --data synth:2000)
+job() {
+    local root=$1
+    shift
+    local args=(train "${model[@]}" --steps 20 --world 2 --root "$root"
+        --secret-file "$dir/key" --timeout 20 "$@" --json)
+    "${on1[@]}" "$verbena" "${args[@]}" --rank 1 >"$dir/out1" 2>"$dir/err1" &
+    "${on0[@]}" "$verbena" "${args[@]}" --rank 0 >"$dir/out0" 2>"$dir/err0"
+    code0=$?
+    wait $!
+    code1=$?
+}
+
+for root in 10.99.0.1:7001 '[fd99::1]:7002'; do
+    job "$root"
+    [ "$code0$code1" = 00 ] || fail "$root: exit $code0 and $code1: $(cat "$dir/err0" "$dir/err1")"
+    [ "$(jq -r .transport "$dir/out0")" = tcp ] || fail "$root: not over TCP: $(cat "$dir/out0")"
+    sums+=("$(jq -r .params_sha256 "$dir/out0")")
+done
+[ "${sums[0]}" = "${sums[1]}" ] || fail "IPv4 and IPv6 differ: ${sums[*]}"
+
+# slow_link MODEL...: on a slow link the time counts as transfer; a rank that has begun to send is not a straggler
+slow_link() {
+    model=("$@")
+    job 10.99.0.1:7009
+    [ "$code0$code1" = 00 ] || fail "$1, slow: exit $code0 and $code1: $(cat "$dir/err0" "$dir/err1")"
+    jq -e '.breakdown.comm_exposed > .breakdown.wait and .bottleneck.resource == "network"' "$dir/out0" >/dev/null ||
+        fail "$1, slow: $(jq -c '.breakdown, .bottleneck' "$dir/out0")"
+    model=(softmax --data synth:2000)
+}
+# shape KBIT: the bytes of a step must take much longer than a busy machine needs to wake a rank
+shape() {
+    tc -n "$a" qdisc replace dev veth-a root tbf rate "$1kbit" burst 3200 latency 5s 2>/dev/null &&
+        tc -n "$b" qdisc replace dev veth-b root tbf rate "$1kbit" burst 3200 latency 5s
+}
+if command -v tc >/dev/null && shape 5000; then
+    slow_link softmax --data synth:2000
+    slow_link softmax --data synth:2000 --wire bf16
+    shape 20000
+    slow_link lenet --data synth:1000
+    shape 2000
+    slow_link sparse-lr --data synth:kind=criteo,n=8000,features=100000 --global-batch 400
+    tc -n "$a" qdisc del dev veth-a root
+    tc -n "$b" qdisc del dev veth-b root
+fi
+
+# Rank 1 calls for a while before rank 0 listens, at one of the few ports that the kernel assigns. The kernel may assign
+# that port to rank 1 itself. Rank 1 must neither take itself for rank 0 nor keep the port.
+ports=/proc/sys/net/ipv4/ip_local_port_range
+usual=$(ip netns exec "$a" cat $ports)
+ip netns exec "$a" sh -c "echo 40000 40015 >$ports"
+on0=(ip netns exec "$a" sh -c 'sleep 0.5 && exec "$@"' sh)
+on1=(ip netns exec "$a")
+job 127.0.0.1:40008
+[ "$code0$code1" = 00 ] || fail "a port that the kernel assigns: exit $code0 and $code1: $(cat "$dir/err0" "$dir/err1")"
+ip netns exec "$a" sh -c "echo $usual >$ports"
+on0=(ip netns exec "$a")
+on1=(ip netns exec "$b")
+
+# join_from_other_host MODEL...: two workers share memory, and one from the other host joins them
+join_from_other_host() {
+    local args=(train "$@" --mode async --world 2 --root 10.99.0.1:7008 --secret-file "$dir/key" --timeout 20 --json) i pids
+    : >"$dir/err0"
+    "${on0[@]}" "$verbena" "${args[@]}" --rank 0 >"$dir/out0" 2>"$dir/err0" &
+    pids=$!
+    "${on0[@]}" "$verbena" "${args[@]}" --rank 1 >"$dir/out1" 2>"$dir/err1" &
+    pids+=" $!"
+    for ((i = 0; i < 200; i++)); do
+        grep -q "others can join" "$dir/err0" && break
+        sleep 0.05
+    done
+    "${on1[@]}" "$verbena" train --join "$(sed -n 's/.*--join \([^ ]*\) .*/\1/p' "$dir/err0")" \
+        --secret-file "$dir/key" 2>"$dir/err2" || fail "$1: it cannot join: $(cat "$dir/err2")"
+    # shellcheck disable=SC2086 # two words
+    wait $pids || fail "$1, joined: $(cat "$dir/err0" "$dir/err1")"
+    jq -e '.transport == "shm" and .staleness.per_worker[2].gradients > 0 and
+        [.faults[] | [.rank, .what]] == [[3, "joined"]]' "$dir/out0" >/dev/null || fail "$1, joined: $(cat "$dir/out0")"
+}
+join_from_other_host softmax --data synth:3000 --batch 200 --steps 8000
+join_from_other_host sparse-lr --data synth:kind=criteo,n=60000,features=100000 --batch 100 --steps 8000
+join_from_other_host lenet --data synth:1200 --batch 20 --steps 1500
+
+# Shared memory does not reach the other host, and the message says so.
+job 10.99.0.1:7003 --transport shm
+[ "$code1" = 1 ] || fail "shared memory between hosts: exit $code1"
+grep -q 'cannot be reached through shared memory' "$dir/err1" || fail "the reason is missing: $(cat "$dir/err1")"
+
+# refused ROOT WHAT: a rank reports that it will not use this network unless it is forced
+refused() {
+    job "$1"
+    [ "$code0$code1" = 11 ] || fail "$2: exit $code0 and $code1"
+    grep -q "on another host goes over $2: give --root another" "$dir/err0" "$dir/err1" ||
+        fail "$2: the reason is missing: $(cat "$dir/err0" "$dir/err1")"
+    job "$1" --any-interface
+    [ "$code0$code1" = 00 ] ||
+        fail "$2, forced: exit $code0 and $code1: $(cat "$dir/err0" "$dir/err1")"
+}
+
+# The control network of CloudLab, named by a file that only rank 1 sees.
+cp "$verbena" "$dir/verbena" # because the build may be below /var
+on1=(ip netns exec "$b" unshare -m sh -c 'mount -t tmpfs vb-test /var &&
+    mkdir -p /var/emulab/boot && echo veth-b >/var/emulab/boot/controlif && exec "$@"' sh)
+verbena=$dir/verbena refused 10.99.0.1:7004 'veth-b, the control network, which jobs must not use'
+
+# Loopback: one namespace, but rank 1 has another boot id, as with a port that is forwarded from another host.
+cat /proc/sys/kernel/random/uuid >"$dir/boot_id"
+on1=(ip netns exec "$a" unshare -m sh -c "mount --bind $dir/boot_id /proc/sys/kernel/random/boot_id &&
+    exec \"\$@\"" sh)
+refused 127.0.0.1:7005 'lo, the loopback interface'
+refused '[::1]:7006' 'lo, the loopback interface'
+on1=(ip netns exec "$b")
+
+# A bridge.
+ip -n "$a" addr flush dev veth-a
+ip -n "$a" link add br0 type bridge
+ip -n "$a" link set veth-a master br0
+ip -n "$a" link set br0 up
+ip -n "$a" addr add 10.99.0.1/24 dev br0
+refused 10.99.0.1:7007 'br0, a bridge'
+
+[ $bad = 0 ] && echo "all tests passed: two hosts, IPv4 and IPv6; three networks refused"
+exit $bad

@@ -1,0 +1,528 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Elastic groups continue when ranks fail. Ranks are killed, stopped, dropped, or leave, while the
+ * others put blocks to each other and check every byte. Other ranks join later, also into the slots
+ * of dead ranks. Strangers are refused.
+ *
+ * Covers: net/group/member.c net/group/joiner.c net/group/window_exchange.c net/control/membership.c net/control/join.c
+ */
+#include "net/control/handshake.h"
+#include "net/control/sock.h"
+#include "tests/support/elastic.h"
+
+#define SOME_PUTS (t_rdma_only() ? 5 : 200)
+#define KILLS (t_rdma_only() ? 2 : 5)
+
+static enum vb_transport_choice transports[3];
+static size_t n_transports;
+static struct e_board *board;
+static pid_t pids[E_PROCS];
+
+/* ---- helpers --------------------------------------------------------------------------------- */
+
+static void board_set_up(enum vb_transport_choice transport, int world, int seats, bool progress)
+{
+    memset(board, 0, sizeof(*board));
+    memset(pids, 0, sizeof(pids));
+    board->transport = transport;
+    board->world = world;
+    board->seats = seats;
+    board->progress = progress;
+    e_root_fd = t_listen(board->root);
+}
+
+static void start_ranks(void)
+{
+    int i;
+
+    for (i = 0; i < board->world; i++)
+        pids[i] = e_fork(board, i, i);
+    close(e_root_fd);
+    e_root_fd = -1;
+}
+
+static void begin(enum vb_transport_choice transport, int world, int seats, bool progress)
+{
+    board_set_up(transport, world, seats, progress);
+    start_ranks();
+}
+
+static void start_joiner(int proc)
+{
+    pids[proc] = e_fork(board, proc, -1);
+}
+
+static void kill_proc(int proc)
+{
+    int status;
+
+    assert_int_equal(kill(pids[proc], SIGKILL), 0);
+    assert_int_equal(waitpid(pids[proc], &status, 0), pids[proc]);
+    pids[proc] = 0;
+}
+
+static void leave_proc(int proc)
+{
+    int status;
+
+    board->procs[proc].leave = true;
+    assert_int_equal(waitpid(pids[proc], &status, 0), pids[proc]);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    pids[proc] = 0;
+}
+
+/* Returns whether this process has put at least `puts` blocks to each other running process. */
+static bool has_put_to_all(int proc, long puts)
+{
+    int i;
+
+    for (i = 0; i < E_PROCS; i++)
+        if (i != proc && pids[i] != 0 &&
+            (board->procs[i].rank < 0 || board->procs[proc].puts_at[board->procs[i].rank] < puts))
+            return false;
+    return board->procs[proc].rank >= 0;
+}
+
+/* Waits until all running processes have put SOME_PUTS more blocks to all others. */
+static void all_make_progress(void)
+{
+    int i, k;
+
+    for (i = 0; i < E_PROCS; i++)
+        for (k = 0; k < E_SEATS && pids[i] != 0; k++)
+            board->procs[i].puts_at[k] = 0;
+    for (i = 0; i < E_PROCS; i++)
+        if (pids[i] != 0)
+            E_UNTIL(board, has_put_to_all(i, SOME_PUTS));
+}
+
+/* Waits until all running processes have seen a rank go from this slot for the given number
+ * of times. */
+static void all_noticed(int seat, int times)
+{
+    int i;
+
+    for (i = 0; i < E_PROCS; i++)
+        if (pids[i] != 0)
+            E_UNTIL(board, board->procs[i].gone[seat] == times);
+}
+
+static void end(void)
+{
+    board->stop = true;
+    t_end_all(pids, E_PROCS);
+}
+
+/* Cleans up after a test that failed. */
+static int tear_down(void **state)
+{
+    (void)state;
+    t_kill_all(pids, E_PROCS);
+    return 0;
+}
+
+/* ---- ranks that die -------------------------------------------------------------------------- */
+
+/* One of four ranks dies at a random moment, rank 0 or another one. The other three continue. */
+static void other_ranks_survive_a_death(void **state)
+{
+    unsigned seed = 20261115;
+    int round, victim;
+    size_t t;
+
+    (void)state;
+    for (t = 0; t < n_transports; t++) {
+        for (round = 0; round < KILLS; round++) {
+            struct timespec nap = {.tv_nsec = rand_r(&seed) % 20000000};
+
+            victim = round % 4;
+            begin(transports[t], 4, 4, round % 2 == 1);
+            E_UNTIL(board, board->procs[victim].puts > 20);
+            nanosleep(&nap, NULL); /* at any moment of the work */
+            kill_proc(victim);
+            all_noticed(victim, 1);
+            all_make_progress();
+            end();
+        }
+    }
+}
+
+/* Two ranks die, one after the other. The other two continue, and then one alone. */
+static void all_but_one_may_die(void **state)
+{
+    size_t t;
+
+    (void)state;
+    for (t = 0; t < n_transports; t++) {
+        begin(transports[t], 3, 3, false);
+        E_UNTIL(board, board->procs[2].puts > 10);
+        kill_proc(0);
+        all_noticed(0, 1);
+        all_make_progress();
+        kill_proc(2);
+        all_noticed(2, 1);
+        end();
+        assert_int_equal(board->procs[1].n_gone, 2);
+    }
+}
+
+/* ---- ranks that are stopped or dropped ------------------------------------------------------- */
+
+/* A rank that is silent for too long is dropped. When it runs again, it notices this and joins as a
+ * new rank. */
+static void a_stopped_rank_notices_that_it_was_dropped(void **state)
+{
+    double start;
+    size_t t;
+
+    (void)state;
+    for (t = 0; t < n_transports; t++) {
+        begin(transports[t], 3, 4, t % 2 == 1);
+        all_make_progress();
+        assert_int_equal(kill(pids[2], SIGSTOP), 0);
+        start = e_now_s();
+        E_UNTIL(board, board->procs[0].gone[2] == 1 && board->procs[1].gone[2] == 1);
+        assert_true(e_now_s() - start > 1); /* only a timeout can have told the others */
+        E_UNTIL(board, board->procs[0].puts_at[1] > SOME_PUTS);
+        assert_int_equal(kill(pids[2], SIGCONT), 0);
+        E_UNTIL(board, board->procs[2].n_out == 1);
+        E_UNTIL(board, board->procs[2].rank == 3 && board->procs[0].n_joined == 1);
+        all_make_progress();
+        end();
+    }
+}
+
+/* A live rank is dropped on purpose. Nothing that it still sends reaches the ranks that dropped
+ * it. */
+static void a_retired_rank_reaches_nobody(void **state)
+{
+    size_t t;
+
+    (void)state;
+    for (t = 0; t < n_transports; t++) {
+        begin(transports[t], 3, 4, false);
+        all_make_progress();
+        board->procs[1].retire = 2; /* rank 1, not rank 0, drops rank 2; ranks 0 and 1 continue */
+        E_UNTIL(board, board->procs[1].gone[2] == 1 && board->procs[2].gone[1] == 1);
+        assert_int_equal(board->procs[0].n_gone, 0);
+        E_UNTIL(board, board->procs[0].puts_at[1] > SOME_PUTS);
+        board->procs[0].retire = 2;
+        E_UNTIL(board, board->procs[2].n_out == 1);
+        E_UNTIL(board, board->procs[2].rank == 3);
+        all_make_progress();
+        end();
+    }
+}
+
+/* ---- joiners --------------------------------------------------------------------------------- */
+
+static void join_is_refused(const char *said, unsigned char secret, vb_status want)
+{
+    struct vb_group_opts opts;
+    struct vb_group *g;
+    struct t_stderr err;
+    char text[4096];
+    vb_status st;
+
+    e_options(board, -1, &opts);
+    memset(opts.secret, secret, sizeof(opts.secret));
+    t_stderr_catch(&err);
+    st = vb_group_join(&opts, &g);
+    t_stderr_release(&err, text, sizeof(text));
+    assert_int_equal(st, want);
+    assert_non_null(strstr(text, said));
+}
+
+/* A rank that had a slot before calls again with the right secret, but with an old epoch. */
+static void old_epochs_are_refused(int rank)
+{
+    struct wire_call call = {
+        .version = WIRE_VERSION, .kind = WIRE_CONTROL, .world = (uint32_t)board->world, .epoch = 1};
+    unsigned char secret[32], session[32];
+    uint64_t deadline = vb_clock_ns() + 10000000000u;
+    struct sock_addr root;
+    struct t_stderr err;
+    char text[4096];
+    vb_status st;
+    int fd;
+
+    memset(secret, 7, sizeof(secret));
+    call.rank = (uint32_t)rank;
+    assert_int_equal(auth_init(), VB_OK);
+    auth_random(call.nonce, sizeof(call.nonce));
+    assert_int_equal(sock_resolve(board->root, &root), VB_OK);
+    assert_int_equal(sock_connect(&root, deadline, &fd), VB_OK);
+    t_stderr_catch(&err);
+    st = handshake_call(fd, &call, secret, deadline, session);
+    t_stderr_release(&err, text, sizeof(text));
+    close(fd);
+    assert_int_equal(st, VB_ERR_ACCESS);
+    assert_non_null(strstr(text, "its epoch is out of date"));
+}
+
+/* Two ranks start. Two join later, one dies, another takes its slot, and then the group is full. */
+static void joiners_fill_the_slots(void **state)
+{
+    size_t t;
+    int i;
+
+    (void)state;
+    for (t = 0; t < n_transports; t++) {
+        begin(transports[t], 2, 4, t % 2 == 0);
+        all_make_progress();
+        start_joiner(2);
+        E_UNTIL(board, board->procs[0].n_joined == 1 && board->procs[1].n_joined == 1);
+        all_make_progress();
+        kill_proc(1);
+        all_noticed(1, 1);
+        old_epochs_are_refused(1);
+        join_is_refused("the secrets differ", 8, VB_ERR_ACCESS);
+        start_joiner(3);
+        E_UNTIL(board, board->procs[3].rank == 3); /* the slot that was never used */
+        all_make_progress();
+        start_joiner(4);
+        E_UNTIL(board, board->procs[4].rank == 1); /* the slot of the dead rank */
+        all_make_progress();
+        for (i = 0; i < E_PROCS; i++)
+            if (pids[i] != 0)
+                E_UNTIL(board, board->procs[i].epoch == 4);
+        old_epochs_are_refused(1);
+        join_is_refused("no slot is free", 7, VB_ERR_ACCESS);
+        end();
+    }
+}
+
+/* A rank is silent and is dropped, but it still runs. A joiner gets its slot at once, or (shared
+ * memory) when the process is dead. */
+static void reuse_slot_of_silent_rank(enum vb_transport_choice transport)
+{
+    begin(transport, 3, 3, false);
+    all_make_progress();
+    assert_int_equal(kill(pids[2], SIGSTOP), 0);
+    E_UNTIL(board, board->procs[0].gone[2] == 1 && board->procs[1].gone[2] == 1);
+    if (transport == VB_TRANSPORT_SHM) {
+        join_is_refused("no slot is free", 7, VB_ERR_ACCESS);
+        kill_proc(2);
+    }
+    start_joiner(3);
+    E_UNTIL(board, board->procs[3].rank == 2);
+    if (pids[2] != 0)
+        kill_proc(2);
+    all_make_progress();
+    end();
+}
+
+/* With shared memory, a dropped process that still runs could write to its old slot. So nobody may
+ * get the slot before the process is dead. */
+static void slots_of_live_processes_stay_empty(void **state)
+{
+    (void)state;
+    if (t_runs_over(VB_TRANSPORT_SHM))
+        reuse_slot_of_silent_rank(VB_TRANSPORT_SHM);
+    else
+        skip();
+}
+
+/* Without mapped memory the dropped process cannot write, because its connections are closed. So
+ * its slot is free at once. */
+static void slots_of_fenced_ranks_are_free(void **state)
+{
+    size_t t;
+
+    (void)state;
+    for (t = 0; t < n_transports; t++)
+        if (transports[t] != VB_TRANSPORT_SHM)
+            reuse_slot_of_silent_rank(transports[t]);
+}
+
+/* Many ranks use one slot, one after the other; some die and some leave. Nothing may be left
+ * behind. */
+static void slots_are_used_again(void **state)
+{
+    int fds = 0, n, joined = 0;
+    size_t t;
+
+    (void)state;
+    for (t = 0; t < n_transports; t++) {
+        begin(transports[t], 2, 3, false);
+        all_make_progress();
+        for (n = 0; n < 2 * KILLS; n++) {
+            start_joiner(2);
+            joined = n + 1;
+            E_UNTIL(board, board->procs[0].n_joined == joined);
+            E_UNTIL(board, board->procs[0].puts_at[2] > 5 && board->procs[2].puts > 5);
+            if (n % 2 == 0)
+                kill_proc(2);
+            else
+                leave_proc(2);
+            all_noticed(2, n + 1);
+            E_UNTIL(board, board->procs[0].left[2] == n % 2);
+            board->procs[0].n_fds = 0;
+            E_UNTIL(board, board->procs[0].n_fds > 0);
+            if (n == 0)
+                fds = board->procs[0].n_fds;
+        }
+        assert_int_equal(board->procs[0].n_fds, fds);
+        end();
+    }
+}
+
+/* A joiner that calls too early waits until rank 0 admits it. */
+static void an_early_joiner_waits(void **state)
+{
+    struct timespec nap = {.tv_nsec = 400000000};
+    size_t t;
+
+    (void)state;
+    for (t = 0; t < n_transports; t++) {
+        board_set_up(transports[t], 2, 3, t % 2 == 1);
+        board->closed = true;
+        start_ranks();
+        start_joiner(2);
+        E_UNTIL(board, board->procs[0].puts_at[1] > SOME_PUTS);
+        nanosleep(&nap, NULL);
+        assert_int_equal(board->procs[2].rank, -1);
+        board->closed = false;
+        E_UNTIL(board, board->procs[2].rank == 2 && board->procs[0].n_joined == 1);
+        all_make_progress();
+        end();
+    }
+}
+
+/* Joins but opens no window. Stays until it is told to leave. */
+static void join_without_window(int proc)
+{
+    struct timespec pause = {.tv_nsec = 1000000};
+    struct vb_group_opts opts;
+    struct vb_group *g;
+
+    e_options(board, -1, &opts);
+    if (vb_group_join(&opts, &g) != VB_OK)
+        _exit(1);
+    board->procs[proc].rank = vb_group_rank(g);
+    while (!board->procs[proc].leave && !board->stop)
+        nanosleep(&pause, NULL);
+    vb_group_close(g);
+    _exit(0);
+}
+
+/* A joiner that opens no window gets a used slot and is connected, but puts to it must fail. */
+static void puts_to_a_joiner_without_a_window_fail(void **state)
+{
+    size_t t;
+
+    (void)state;
+    for (t = 0; t < n_transports; t++) {
+        begin(transports[t], 2, 3, false);
+        start_joiner(2);
+        E_UNTIL(board, board->procs[0].puts_at[2] > 5);
+        kill_proc(2);
+        all_noticed(2, 1);
+        board->procs[3].leave = false;
+        board->procs[3].rank = -1;
+        pids[3] = t_fork();
+        if (pids[3] == 0)
+            join_without_window(3);
+        E_UNTIL(board, board->procs[3].rank == 2);
+        board->procs[0].poke = 2;
+        E_UNTIL(board, board->procs[0].poke < 0);
+        leave_proc(3);
+        all_make_progress();
+        end();
+    }
+}
+
+/* A group that is not elastic admits nobody, and neither does one that is not open yet. */
+static int admits_nobody(struct vb_group *g, void *arg)
+{
+    struct e_board b = {.world = vb_group_world(g), .transport = VB_TRANSPORT_TCP};
+    struct vb_group_opts opts;
+    struct vb_group *late;
+
+    memcpy(b.root, arg, sizeof(b.root));
+    e_options(&b, -1, &opts);
+    return T_WRONG(vb_group_join(&opts, &late) == VB_ERR_ACCESS) +
+           T_WRONG(!vb_group_gone(g, 0) && vb_group_slots(g) == 1) +
+           T_WRONG(vb_group_barrier(g) == VB_OK);
+}
+
+static void groups_that_are_not_elastic_admit_nobody(void **state)
+{
+    struct t_job job = {.transport = VB_TRANSPORT_TCP, .world = 1, .fn = admits_nobody};
+    struct t_rank rank = {.job = &job};
+    struct vb_group_opts opts;
+    struct vb_group *g;
+    struct t_stderr err;
+    char text[4096];
+
+    (void)state;
+    if (t_rdma_only())
+        return;
+    rank.root_fd = t_listen(rank.root);
+    job.arg = rank.root;
+    t_stderr_catch(&err);
+    t_rank_main(&rank);
+    t_group_opts(&job, 0, "127.0.0.1:1", -1, &opts);
+    opts.slots = 2; /* not elastic */
+    assert_int_equal(vb_group_open(&opts, &g), VB_ERR_USAGE);
+    t_stderr_release(&err, text, sizeof(text));
+    assert_int_equal(rank.wrong, 0);
+    assert_non_null(strstr(text, "no rank can join this job after its start"));
+}
+
+/* ---- several machines ------------------------------------------------------------------------ */
+
+/* Node 0 runs rank 0 only. From each other node a first joiner is killed; a second one joins and
+ * leaves. VB_RANK, VB_WORLD and VB_ROOT say which node this is. */
+static void ranks_on_other_machines_join_and_leave(void **state)
+{
+    int node = t_number("VB_RANK"), nodes = t_number("VB_WORLD");
+    const char *root = getenv("VB_ROOT");
+
+    (void)state;
+    assert_non_null(root);
+    board_set_up(t_rdma_only() ? VB_TRANSPORT_VERBS : VB_TRANSPORT_TCP, 1, E_SEATS, true);
+    close(e_root_fd);
+    e_root_fd = -1;
+    snprintf(board->root, sizeof(board->root), "%s", root);
+    if (node == 0) {
+        board->until_gone = 2 * (nodes - 1);
+        pids[0] = e_fork(board, 0, 0);
+        end();
+        assert_int_equal(board->procs[0].n_joined, board->until_gone);
+        return;
+    }
+    start_joiner(1);
+    E_UNTIL(board, board->procs[1].puts > SOME_PUTS);
+    kill_proc(1);
+    start_joiner(2);
+    E_UNTIL(board, board->procs[2].puts > SOME_PUTS);
+    end();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(other_ranks_survive_a_death, tear_down),
+        cmocka_unit_test_teardown(all_but_one_may_die, tear_down),
+        cmocka_unit_test_teardown(a_stopped_rank_notices_that_it_was_dropped, tear_down),
+        cmocka_unit_test_teardown(a_retired_rank_reaches_nobody, tear_down),
+        cmocka_unit_test_teardown(joiners_fill_the_slots, tear_down),
+        cmocka_unit_test_teardown(an_early_joiner_waits, tear_down),
+        cmocka_unit_test_teardown(puts_to_a_joiner_without_a_window_fail, tear_down),
+        cmocka_unit_test_teardown(slots_of_live_processes_stay_empty, tear_down),
+        cmocka_unit_test_teardown(slots_of_fenced_ranks_are_free, tear_down),
+        cmocka_unit_test_teardown(slots_are_used_again, tear_down),
+        cmocka_unit_test_teardown(groups_that_are_not_elastic_admit_nobody, tear_down),
+    };
+    const struct CMUnitTest across[] = {
+        cmocka_unit_test_teardown(ranks_on_other_machines_join_and_leave, tear_down)};
+
+    board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (board == MAP_FAILED)
+        return 1;
+    if (getenv("VB_RANK") != NULL)
+        return T_RUN(across);
+    n_transports = t_find_transports(transports);
+    return T_RUN(tests);
+}

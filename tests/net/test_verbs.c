@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Strangers that call a rank which listens over RDMA, and peers that break the protocol. Needs an
+ * RDMA device; the lab has some.
+ *
+ * Covers: net/verbs/verbs_addr.c net/verbs/verbs_cm.c net/verbs/verbs_ep.c net/verbs/verbs_mem.c net/verbs/verbs_port.c
+ * Covers: net/verbs/verbs_post.c net/verbs/verbs_wc.c
+ */
+#include "net/verbs/verbs_priv.h"
+#include "tests/support/pair.h"
+
+#include <arpa/inet.h>
+
+static struct t_pair pair; /* static, because it is large */
+
+/* ---- strangers ------------------------------------------------------------------------------- */
+
+/* Calls with any bytes, using librdmacm directly. */
+struct stranger {
+    struct rdma_event_channel *events;
+    struct rdma_cm_id *id;
+};
+
+static enum rdma_cm_event_type next_event(struct stranger *s)
+{
+    struct rdma_cm_event *event;
+    enum rdma_cm_event_type type;
+
+    assert_int_equal(rdma_get_cm_event(s->events, &event), 0);
+    type = event->event;
+    assert_int_equal(rdma_ack_cm_event(event), 0);
+    return type;
+}
+
+static void stranger_calls(struct stranger *s, const struct vb_blob *address, const void *bytes,
+                           uint8_t len)
+{
+    struct rdma_conn_param param = {.private_data = bytes, .private_data_len = len};
+    struct ibv_qp_init_attr init = {
+        .cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1},
+        .qp_type = IBV_QPT_RC};
+    struct sockaddr_in to = {.sin_family = AF_INET};
+    struct verbs_address at;
+
+    assert_true(verbs_address_unpack(address, &at));
+    to.sin_port = htons((uint16_t)at.port);
+    assert_int_equal(inet_pton(AF_INET, at.addrs[0], &to.sin_addr), 1);
+    s->events = rdma_create_event_channel();
+    assert_non_null(s->events);
+    assert_int_equal(rdma_create_id(s->events, &s->id, NULL, RDMA_PS_TCP), 0);
+    assert_int_equal(rdma_resolve_addr(s->id, NULL, (struct sockaddr *)&to, 2000), 0);
+    assert_int_equal(next_event(s), RDMA_CM_EVENT_ADDR_RESOLVED);
+    assert_int_equal(rdma_resolve_route(s->id, 2000), 0);
+    assert_int_equal(next_event(s), RDMA_CM_EVENT_ROUTE_RESOLVED);
+    assert_int_equal(rdma_create_qp(s->id, NULL, &init), 0);
+    assert_int_equal(rdma_connect(s->id, &param), 0);
+}
+
+static void stranger_closes(struct stranger *s)
+{
+    rdma_destroy_qp(s->id);
+    rdma_destroy_id(s->id);
+    rdma_destroy_event_channel(s->events);
+}
+
+/* Lets the listener handle what has arrived, as it does in every poll. */
+static void *refused(void *arg)
+{
+    struct stranger *s = arg;
+
+    return next_event(s) == RDMA_CM_EVENT_REJECTED ? s : NULL;
+}
+
+static void expect_refusal(struct stranger *s, struct t_side *listener)
+{
+    pthread_t thread;
+    void *result = NULL;
+    int i;
+
+    assert_int_equal(pthread_create(&thread, NULL, refused, s), 0);
+    for (i = 0; i < 2000 && pthread_tryjoin_np(thread, &result) != 0; i++) {
+        verbs_cm_events((struct verbs_dev *)listener->dev);
+        (void)poll(NULL, 0, 10);
+    }
+    assert_ptr_equal(result, s);
+}
+
+/* Rank 1 is connected to rank 0 and keeps working while strangers call. */
+static void strangers_are_refused(void **state)
+{
+    static const unsigned char key[32] = "the key of every pair in a test";
+    static const unsigned char wrong_key[32] = "not the key of any pair in this";
+    struct verbs_call as_one = {.rank = 1, .epoch = 1}, as_many = {.rank = 9, .epoch = 1};
+    unsigned char calls[5][VERBS_CALL_BYTES];
+    struct stranger s;
+    struct t_stderr t;
+    struct vb_op op;
+    char text[4096];
+    size_t i;
+
+    (void)state;
+    t_pair_open(&pair, T_VERBS, 4, 8192, T_BUF_NONE);
+    memset(calls[0], 0x5a, VERBS_CALL_BYTES);      /* garbage */
+    verbs_call_request(&as_one, 0, key, calls[1]); /* this rank is connected already: a replay */
+    verbs_call_request(&as_one, 0, key, calls[2]);
+    calls[2][4]++;                                       /* another version */
+    verbs_call_request(&as_many, 0, key, calls[3]);      /* a rank that does not exist */
+    verbs_call_request(&as_one, 0, wrong_key, calls[4]); /* another secret */
+    t_stderr_catch(&t);
+    for (i = 0; i < VB_COUNT(calls); i++) {
+        stranger_calls(&s, &pair.side[0].address, calls[i], VERBS_CALL_BYTES);
+        expect_refusal(&s, &pair.side[0]);
+        stranger_closes(&s);
+    }
+    stranger_calls(&s, &pair.side[0].address, calls[0], 10); /* too short */
+    expect_refusal(&s, &pair.side[0]);
+    stranger_closes(&s);
+    t_stderr_release(&t, text, sizeof(text));
+    assert_non_null(strstr(text, "it is not a Verbena program"));
+    assert_non_null(strstr(text, "that rank is connected already"));
+    assert_non_null(strstr(text, "it speaks another version"));
+    assert_non_null(strstr(text, "a rank that may not connect"));
+    t_fill(pair.side[1].mem.ptr, 100, 4);
+    assert_int_equal(t_put(&pair.side[1], 0, 4096, 100, 3, &op), VB_OK);
+    T_UNTIL(&pair, pair.side[0].n_notes == 1 && op.done);
+    assert_true(t_filled((char *)pair.side[0].mem.ptr + 4096, 100, 4));
+    assert_int_equal(pair.side[0].n_lost + pair.side[1].n_lost, 0);
+    t_pair_close(&pair);
+}
+
+/* While rank 0 waits for rank 1, a caller without the secret claims to be rank 1. Then the real
+ * rank 1 calls. */
+static void a_wrong_secret_does_not_block_the_right_rank(void **state)
+{
+    static const unsigned char wrong_key[32] = "not the key of any pair in this";
+    struct verbs_call as_one = {.rank = 1, .epoch = 1};
+    unsigned char bytes[VERBS_CALL_BYTES];
+    struct stranger s;
+    struct t_stderr t;
+    char text[4096];
+    int i;
+
+    (void)state;
+    pair.kind = T_VERBS;
+    for (i = 0; i < 2; i++)
+        t_side_open(&pair.side[i], T_VERBS, i, 2, 4);
+    verbs_call_request(&as_one, 0, wrong_key, bytes);
+    t_stderr_catch(&t);
+    stranger_calls(&s, &pair.side[0].address, bytes, VERBS_CALL_BYTES);
+    t_pair_connect(&pair, T_BUF_NONE);
+    assert_int_equal(next_event(&s), RDMA_CM_EVENT_REJECTED);
+    stranger_closes(&s);
+    t_stderr_release(&t, text, sizeof(text));
+    assert_non_null(strstr(text, "it does not have the job's secret"));
+    t_pair_close(&pair);
+}
+
+/* ---- peers ----------------------------------------------------------------------------------- */
+
+static void expect_lost(const char *why)
+{
+    struct verbs_ep *ep = (struct verbs_ep *)pair.side[0].ep;
+
+    T_UNTIL(&pair, pair.side[0].n_lost == 1);
+    if (strstr(ep->why, why) == NULL)
+        fail_msg("'%s' does not contain '%s'", ep->why, why);
+}
+
+/* Writes to memory that may not be written: the device refuses, and the memory does not change. */
+static void a_destroyed_window_is_not_written(void **state)
+{
+    struct t_side *s = pair.side;
+    struct vb_op op;
+
+    (void)state;
+    t_pair_open(&pair, T_VERBS, 4, 8192, T_BUF_NONE);
+    memset(s[1].mem.ptr, 0x33, 8192);
+    s[1].ops->unexport_window(s[1].dev, T_WINDOW);
+    assert_int_equal(t_put(&s[0], 0, 0, 1000, 1, &op), VB_OK);
+    expect_lost("the window is gone, too short, or does not allow it");
+    assert_true(op.done && op.status != VB_OK);
+    assert_int_equal(((unsigned char *)s[1].mem.ptr)[999], 0x33);
+    t_pair_close(&pair);
+}
+
+static void access_rights_are_not_wider_than_requested(void **state)
+{
+    struct t_side *s = pair.side;
+    struct vb_remote *rem;
+    struct vb_blob key;
+    struct vb_op op;
+
+    (void)state;
+    t_pair_open(&pair, T_VERBS, 4, 8192, T_BUF_NONE);
+    assert_int_equal(s[0].ops->export_window(s[0].dev, 8, &s[0].mem, VB_WINDOW_GET, &key), VB_OK);
+    assert_int_equal(s[1].ops->export_window(s[1].dev, 8, &s[1].mem, VB_WINDOW_GET, &key), VB_OK);
+    assert_int_equal(s[0].ops->import_window(s[0].ep, 8, &key, 8192, 0, &rem), VB_OK);
+    s[0].ops->release_window(s[0].rem);
+    s[0].rem = rem;
+    assert_int_equal(t_get(&s[0], 0, 0, 1000, &op), VB_OK);
+    T_UNTIL(&pair, op.done);
+    assert_int_equal(op.status, VB_OK);
+    assert_int_equal(t_put(&s[0], 0, 0, 1000, 1, &op), VB_OK);
+    expect_lost("does not allow it");
+    s[0].ops->unexport_window(s[0].dev, 8);
+    s[1].ops->unexport_window(s[1].dev, 8);
+    t_pair_close(&pair);
+}
+
+/* More credits than were used, or an invalid message, end the connection. */
+static void broken_messages_are_refused(void **state)
+{
+    unsigned char bytes[VERBS_MESSAGE_BYTES];
+    size_t len;
+    int i;
+
+    (void)state;
+    for (i = 0; i < 2; i++) {
+        t_pair_open(&pair, T_VERBS, 4, 8192, T_BUF_NONE);
+        len = verbs_value_pack(i == 0 ? VERBS_CREDIT : (enum verbs_message_type)17, 1000, bytes);
+        assert_int_equal(verbs_send_message((struct verbs_ep *)pair.side[1].ep, bytes, len), VB_OK);
+        expect_lost(i == 0 ? "credits" : "unknown message");
+        t_pair_close(&pair);
+    }
+}
+
+static void registered_memory_is_counted(void **state)
+{
+    uint64_t bytes, ns;
+
+    (void)state;
+    t_pair_open(&pair, T_VERBS, 4, 1 << 20, T_BUF_NONE);
+    pair.side[0].ops->registered(pair.side[0].dev, &bytes, &ns);
+    assert_true(bytes >= 1 << 20 && bytes < 2 << 20);
+    assert_true(ns > 0);
+    pair.side[0].ops->unexport_window(pair.side[0].dev, T_WINDOW);
+    pair.side[0].ops->registered(pair.side[0].dev, &bytes, &ns);
+    assert_true(bytes < 1 << 20);
+    assert_true(strstr(pair.side[0].ops->link_text(pair.side[0].ep), "MTU") != NULL);
+    t_pair_close(&pair);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(strangers_are_refused),
+        cmocka_unit_test(a_wrong_secret_does_not_block_the_right_rank),
+        cmocka_unit_test(a_destroyed_window_is_not_written),
+        cmocka_unit_test(access_rights_are_not_wider_than_requested),
+        cmocka_unit_test(broken_messages_are_refused),
+        cmocka_unit_test(registered_memory_is_counted),
+    };
+
+    if (!vb_net_rdma_any_usable()) {
+        printf("skipped: this machine has no RDMA device\n");
+        return T_SKIPPED;
+    }
+    if (auth_init() != VB_OK)
+        return 1;
+    return T_RUN(tests);
+}

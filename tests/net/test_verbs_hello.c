@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The messages with which ranks connect over RDMA. A message without the key is refused, and broken
+ * messages are told apart from messages without the key.
+ */
+#include "net/verbs/verbs_hello.h"
+#include "tests/support/test.h"
+
+static const unsigned char key[AUTH_KEY_BYTES] = "a key of thirty-two bytes, or so";
+static const unsigned char other[AUTH_KEY_BYTES] = "another key of as many bytes ...";
+
+static void a_request_verify_the_key(void **state)
+{
+    struct verbs_call call = {.rank = 700, .epoch = 9, .port = 3}, got;
+    unsigned char request[VERBS_CALL_BYTES], again[VERBS_CALL_BYTES], bad[VERBS_CALL_BYTES];
+    size_t i;
+
+    (void)state;
+    verbs_call_request(&call, 5, key, request);
+    assert_null(verbs_call_read(request, sizeof(request), VERBS_CALL_REQUEST, &got));
+    assert_int_equal(got.rank, 700);
+    assert_int_equal(got.epoch, 9);
+    assert_int_equal(got.port, 3);
+    assert_true(verbs_call_request_verify(request, 5, key));
+    assert_false(verbs_call_request_verify(request, 6, key)); /* meant for another rank */
+    assert_false(verbs_call_request_verify(request, 5, other));
+    verbs_call_request(&call, 5, key, again);
+    assert_memory_not_equal(request, again, sizeof(request)); /* each request has its own nonce */
+    for (i = 0; i < sizeof(bad); i++) {
+        memcpy(bad, request, sizeof(bad));
+        bad[i] ^= 1;
+        assert_false(verbs_call_request_verify(bad, 5, key));
+    }
+}
+
+static void a_reply_belongs_to_its_request(void **state)
+{
+    struct verbs_call caller = {.rank = 2, .epoch = 1}, called = {.rank = 1, .epoch = 1}, got;
+    unsigned char request[VERBS_CALL_BYTES], later[VERBS_CALL_BYTES], reply[VERBS_CALL_BYTES];
+    unsigned char proof[WIRE_PROOF], replayed[WIRE_PROOF];
+
+    (void)state;
+    verbs_call_request(&caller, 1, key, request);
+    verbs_call_request(&caller, 1, key, later);
+    verbs_call_reply(&called, request, key, reply);
+    assert_null(verbs_call_read(reply, sizeof(reply), VERBS_CALL_REPLY, &got));
+    assert_int_equal(got.rank, 1);
+    assert_true(verbs_call_reply_verify(request, reply, key));
+    assert_false(verbs_call_reply_verify(later, reply, key));
+    assert_false(verbs_call_reply_verify(request, reply, other));
+    verbs_call_proof(request, reply, key, proof);
+    verbs_call_reply(&called, request, key, reply); /* the same request again */
+    verbs_call_proof(request, reply, key, replayed);
+    assert_false(auth_equal(proof, replayed));
+}
+
+static void broken_calls_are_recognised(void **state)
+{
+    struct verbs_call call = {.rank = 2, .epoch = 1}, got;
+    unsigned char request[VERBS_CALL_BYTES];
+
+    (void)state;
+    verbs_call_request(&call, 1, key, request);
+    assert_string_equal(verbs_call_read(NULL, 0, VERBS_CALL_REQUEST, &got), "it is too short");
+    assert_string_equal(verbs_call_read(request, 55, VERBS_CALL_REQUEST, &got), "it is too short");
+    assert_string_equal(verbs_call_read(request, 56, VERBS_CALL_REPLY, &got),
+                        "it has the wrong kind");
+    request[4]++;
+    assert_string_equal(verbs_call_read(request, 56, VERBS_CALL_REQUEST, &got),
+                        "it speaks another version");
+    request[0]++;
+    assert_string_equal(verbs_call_read(request, 56, VERBS_CALL_REQUEST, &got),
+                        "it is not a Verbena program");
+}
+
+static void addresses_are_decoded_as_encoded(void **state)
+{
+    struct verbs_address a = {.port = 40000, .soft = true, .n_addrs = 3, .device = "mlx5_bond_0"},
+                         got;
+    struct vb_blob blob;
+    uint32_t len;
+
+    (void)state;
+    strcpy(a.addrs[0], "10.77.0.1");
+    strcpy(a.addrs[1], "fd00::12");
+    strcpy(a.addrs[2], "192.168.255.254");
+    assert_int_equal(verbs_address_pack(&a, &blob), VB_OK);
+    assert_true(verbs_address_unpack(&blob, &got));
+    assert_int_equal(got.port, 40000);
+    assert_true(got.soft);
+    assert_int_equal(got.n_addrs, 3);
+    assert_string_equal(got.addrs[1], "fd00::12");
+    assert_string_equal(got.addrs[2], "192.168.255.254");
+    assert_string_equal(got.device, "mlx5_bond_0");
+    for (len = 0; len <= VB_BLOB_MAX + 1; len++) {
+        uint32_t right = blob.len_bytes;
+
+        blob.len_bytes = len;
+        assert_int_equal(verbs_address_unpack(&blob, &got), len == right);
+        blob.len_bytes = right;
+    }
+}
+
+static void messages_are_decoded_as_encoded(void **state)
+{
+    struct verbs_hello hello = {
+        .probe_addr = UINT64_C(0x123456789abcdef0), .probe_rkey = 77, .credits = 128, .imm = true};
+    unsigned char bytes[VERBS_MESSAGE_BYTES];
+    struct verbs_hello got;
+    uint32_t value;
+    size_t len;
+
+    (void)state;
+    len = verbs_hello_pack(&hello, bytes);
+    assert_int_equal(verbs_message_read(bytes, len, &got, &value), VERBS_HELLO);
+    assert_int_equal(got.probe_addr, hello.probe_addr);
+    assert_int_equal(got.credits, 128);
+    assert_true(got.imm);
+    assert_int_equal(verbs_message_read(bytes, len - 1, &got, &value), 0);
+    hello.credits = 0; /* the peer could never send anything */
+    len = verbs_hello_pack(&hello, bytes);
+    assert_int_equal(verbs_message_read(bytes, len, &got, &value), 0);
+    len = verbs_value_pack(VERBS_CREDIT, 0xdeadbeef, bytes);
+    assert_int_equal(verbs_message_read(bytes, len, &got, &value), VERBS_CREDIT);
+    assert_int_equal(value, 0xdeadbeef);
+    bytes[0] = 99;
+    assert_int_equal(verbs_message_read(bytes, len, &got, &value), 0);
+}
+
+static void keys_are_decoded_as_encoded(void **state)
+{
+    struct verbs_key window = {.addr = UINT64_C(0xfeedbeef12345678), .n_ports = 2, .rkeys = {5, 6}},
+                     got;
+    struct vb_blob blob;
+
+    (void)state;
+    verbs_key_pack(&window, &blob);
+    assert_true(verbs_key_unpack(&blob, &got));
+    assert_int_equal(got.addr, window.addr);
+    assert_int_equal(got.rkeys[1], 6);
+    blob.len_bytes--;
+    assert_false(verbs_key_unpack(&blob, &got));
+    blob.len_bytes = 0;
+    assert_false(verbs_key_unpack(&blob, &got));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_request_verify_the_key),
+        cmocka_unit_test(a_reply_belongs_to_its_request),
+        cmocka_unit_test(broken_calls_are_recognised),
+        cmocka_unit_test(addresses_are_decoded_as_encoded),
+        cmocka_unit_test(messages_are_decoded_as_encoded),
+        cmocka_unit_test(keys_are_decoded_as_encoded),
+    };
+
+    if (auth_init() != VB_OK)
+        return 1;
+    return T_RUN(tests);
+}

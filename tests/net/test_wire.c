@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Messages of the control plane: encoding, decoding, and refusing what is invalid.
+ *
+ * Covers: net/control/wire_member.c
+ */
+#include "net/control/wire_member.h"
+#include "tests/support/test.h"
+
+static void numbers_are_little_endian(void **state)
+{
+    unsigned char bytes[8];
+
+    (void)state;
+    wire_u32_encode(0x01020304u, bytes);
+    assert_memory_equal(bytes, "\x04\x03\x02\x01", 4);
+    assert_int_equal(wire_u32_decode(bytes), 0x01020304u);
+    wire_u64_encode(0x0102030405060708u, bytes);
+    assert_memory_equal(bytes, "\x08\x07\x06\x05\x04\x03\x02\x01", 8);
+    assert_true(wire_u64_decode(bytes) == 0x0102030405060708u);
+}
+
+static void a_call_is_decoded_as_encoded(void **state)
+{
+    struct wire_call call = {.version = 1,
+                             .kind = WIRE_DATA,
+                             .rank = 2,
+                             .to = 1,
+                             .world = 5,
+                             .epoch = 7,
+                             .caps = 0xf0f0},
+                     back;
+    unsigned char bytes[WIRE_CALL_BYTES];
+
+    (void)state;
+    memset(call.nonce, 9, sizeof(call.nonce));
+    wire_call_encode(&call, bytes);
+    assert_memory_equal(bytes, "VRBN\x01\x00\x02\x00", 8);
+    memset(&back, 0, sizeof(back));
+    assert_true(wire_call_decode(bytes, &back));
+    assert_memory_equal(&call, &back, sizeof(call));
+    bytes[6] = 4; /* no such kind */
+    assert_false(wire_call_decode(bytes, &back));
+    bytes[6] = 2;
+    bytes[0] = 'X';
+    assert_false(wire_call_decode(bytes, &back));
+}
+
+static void an_answer_is_decoded_as_encoded(void **state)
+{
+    struct wire_answer answer = {.version = 1, .verdict = 2, .rank = 3, .epoch = 4, .caps = 5},
+                       back;
+    unsigned char bytes[WIRE_ANSWER_BYTES];
+
+    (void)state;
+    memset(answer.nonce, 1, sizeof(answer.nonce));
+    memset(answer.proof, 2, sizeof(answer.proof));
+    wire_answer_encode(&answer, bytes);
+    memset(&back, 0, sizeof(back));
+    assert_true(wire_answer_decode(bytes, &back));
+    assert_memory_equal(&answer, &back, sizeof(answer));
+}
+
+static bool frame(uint32_t len, uint16_t type, int world)
+{
+    unsigned char head[WIRE_FRAME_HEAD];
+    uint32_t len_back;
+    uint16_t type_back;
+
+    wire_frame_encode(len, type, head);
+    if (!wire_frame_decode(head, world, &len_back, &type_back))
+        return false;
+    assert_int_equal(len_back, len);
+    assert_int_equal(type_back, type);
+    return true;
+}
+
+static void frames_are_bounded(void **state)
+{
+    unsigned char head[WIRE_FRAME_HEAD];
+    uint32_t len;
+    uint16_t type;
+
+    (void)state;
+    assert_true(frame(WIRE_INFO_BYTES, WIRE_INFO, 3));
+    assert_false(frame(WIRE_INFO_BYTES - 1, WIRE_INFO, 3));
+    assert_true(frame(3 * WIRE_INFO_BYTES, WIRE_TABLE, 3));
+    assert_false(frame(4 * WIRE_INFO_BYTES, WIRE_TABLE, 3));
+    assert_true(frame(8, WIRE_BEAT, 3));
+    assert_true(frame(4, WIRE_BLOB, 3));
+    assert_true(frame(65536, WIRE_BLOB, 3));
+    assert_false(frame(65537, WIRE_BLOB, 3));
+    assert_false(frame(3, WIRE_BLOB, 3));
+    assert_true(frame(0, WIRE_ABORT, 3));
+    assert_false(frame(513, WIRE_ABORT, 3));
+    assert_true(frame(0, WIRE_BYE, 3));
+    assert_false(frame(1, WIRE_BYE, 3));
+    assert_false(frame(0, 0, 3));
+    assert_true(frame(WIRE_SLOT_BYTES, WIRE_SLOT, 3));
+    assert_true(frame(WIRE_MEMBER_BYTES, WIRE_ADMIT, 3));
+    assert_false(frame(WIRE_MEMBER_BYTES - 1, WIRE_ADMIT, 3));
+    assert_true(frame(WIRE_ADMITTED_BYTES, WIRE_ADMITTED, 3));
+    assert_true(frame(2 * WIRE_MEMBER_BYTES, WIRE_MEMBERS, 3));
+    assert_false(frame(0, WIRE_MEMBERS, 3));
+    assert_false(frame((VB_WORLD_MAX + 1) * WIRE_MEMBER_BYTES, WIRE_MEMBERS, 3));
+    assert_true(frame(0, WIRE_JOINED, 3));
+    assert_true(frame(WIRE_CARD_BYTES, WIRE_CARD, 3));
+    assert_true(frame(WIRE_OFFER_BYTES, WIRE_OFFER, 3));
+    assert_false(frame(WIRE_OFFER_BYTES + 1, WIRE_OFFER, 3));
+    assert_true(frame(512, WIRE_DROPPED, 3));
+    assert_false(frame(0, WIRE_DROPPED + 1, 3));
+    assert_false(frame(0xffffffffu, WIRE_BLOB, 3));
+    wire_frame_encode(0, WIRE_BYE, head);
+    head[7] = 1; /* must be zero */
+    assert_false(wire_frame_decode(head, 3, &len, &type));
+}
+
+/* Compares field by field, because the bytes between the fields are undefined. */
+static void info_equal(const struct wire_info *a, const struct wire_info *b)
+{
+    assert_int_equal(a->rank, b->rank);
+    assert_int_equal(a->pid, b->pid);
+    assert_int_equal(a->netns, b->netns);
+    assert_int_equal(a->port, b->port);
+    assert_string_equal(a->addr, b->addr);
+    assert_string_equal(a->host, b->host);
+    assert_string_equal(a->boot_id, b->boot_id);
+    assert_string_equal(a->unix_name, b->unix_name);
+}
+
+static void an_info_is_decoded_as_encoded(void **state)
+{
+    struct wire_info info = {.rank = 1,
+                             .pid = 77,
+                             .netns = 4026531840u,
+                             .port = 7000,
+                             .addr = "10.0.0.4",
+                             .host = "node1",
+                             .boot_id = "2b9e-44",
+                             .unix_name = "verbena-00"},
+                     back;
+    unsigned char bytes[WIRE_INFO_BYTES];
+    size_t i;
+
+    (void)state;
+    wire_info_encode(&info, bytes);
+    assert_true(wire_info_decode(bytes, &back));
+    info_equal(&info, &back);
+    for (i = 16; i < 20; i++) { /* not a valid port */
+        wire_info_encode(&info, bytes);
+        memset(bytes + 16, i == 16 ? 0 : 0xff, 4);
+        assert_false(wire_info_decode(bytes, &back));
+    }
+    wire_info_encode(&info, bytes);
+    memset(bytes + 24, 'x', WIRE_INFO_BYTES - 24); /* texts without an end */
+    assert_false(wire_info_decode(bytes, &back));
+    wire_info_encode(&info, bytes);
+    bytes[24] = '\n'; /* a line break in a name would split a message into two lines */
+    assert_false(wire_info_decode(bytes, &back));
+}
+
+static void slots_are_decoded_as_encoded(void **state)
+{
+    struct wire_slot slot = {.slot = 3,
+                             .epoch = 5,
+                             .world = 2,
+                             .slots = 4,
+                             .choice = VB_TRANSPORT_TCP},
+                     back;
+    unsigned char bytes[WIRE_SLOT_BYTES];
+
+    (void)state;
+    wire_slot_encode(&slot, bytes);
+    assert_true(wire_slot_decode(bytes, &back));
+    assert_memory_equal(&slot, &back, sizeof(slot));
+    slot.slot = 4; /* after the last one */
+    wire_slot_encode(&slot, bytes);
+    assert_false(wire_slot_decode(bytes, &back));
+    slot = (struct wire_slot){
+        .slot = 3, .epoch = 1, .world = 2, .slots = 4}; /* no rank can join in epoch 1 */
+    wire_slot_encode(&slot, bytes);
+    assert_false(wire_slot_decode(bytes, &back));
+    slot = (struct wire_slot){.slot = 3, .epoch = 2, .world = 2, .slots = VB_WORLD_MAX + 1};
+    wire_slot_encode(&slot, bytes);
+    assert_false(wire_slot_decode(bytes, &back));
+}
+
+static void offers_are_decoded_as_encoded(void **state)
+{
+    struct wire_offer offer = {.window = 9, .len_bytes = 1 << 20, .rights = 3}, back;
+    unsigned char bytes[WIRE_OFFER_BYTES];
+
+    (void)state;
+    offer.keys[WIRE_KEY_VERBS].len_bytes = VB_BLOB_MAX;
+    memset(offer.keys[WIRE_KEY_VERBS].bytes, 0x5a, VB_BLOB_MAX);
+    wire_offer_encode(&offer, bytes);
+    assert_true(wire_offer_decode(bytes, &back));
+    assert_true(back.window == 9 && back.len_bytes == 1 << 20 && back.rights == 3);
+    assert_memory_equal(back.keys, offer.keys, sizeof(back.keys));
+    wire_u32_encode(VB_BLOB_MAX + 1, bytes + 24); /* a key that is longer than its buffer */
+    assert_false(wire_offer_decode(bytes, &back));
+}
+
+static void cards_are_decoded_as_encoded(void **state)
+{
+    struct wire_card card = {.choice = VB_TRANSPORT_TCP, .rdma = WIRE_RDMA_SOFT}, back;
+    unsigned char bytes[WIRE_CARD_BYTES];
+
+    (void)state;
+    card.address.len_bytes = 5;
+    memcpy(card.address.bytes, "there", 5);
+    wire_card_encode(&card, bytes);
+    assert_true(wire_card_decode(bytes, &back));
+    assert_true(back.choice == card.choice && back.rdma == card.rdma);
+    assert_memory_equal(&back.address, &card.address, sizeof(back.address));
+    wire_u32_encode(VB_TRANSPORT_VERBS + 1, bytes);
+    assert_false(wire_card_decode(bytes, &back));
+}
+
+static void an_unknown_boot_id_matches_no_host(void **state)
+{
+    struct wire_info a = {.boot_id = "f00d", .netns = 7}, b = a, c = a, unknown = {.netns = 7};
+
+    (void)state;
+    assert_true(wire_info_same_host(&a, &b));
+    b.netns = 8;
+    assert_false(wire_info_same_host(&a, &b));
+    c.boot_id[0] = 'd';
+    assert_false(wire_info_same_host(&a, &c));
+    assert_false(wire_info_same_host(&unknown, &unknown));
+}
+
+static void every_verdict_has_a_text(void **state)
+{
+    uint32_t v;
+
+    (void)state;
+    for (v = WIRE_WELCOME; v <= WIRE_BUSY; v++)
+        assert_string_not_equal(wire_verdict_str(v), wire_verdict_str(99));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_are_little_endian),
+        cmocka_unit_test(a_call_is_decoded_as_encoded),
+        cmocka_unit_test(an_answer_is_decoded_as_encoded),
+        cmocka_unit_test(frames_are_bounded),
+        cmocka_unit_test(an_info_is_decoded_as_encoded),
+        cmocka_unit_test(an_unknown_boot_id_matches_no_host),
+        cmocka_unit_test(every_verdict_has_a_text),
+        cmocka_unit_test(slots_are_decoded_as_encoded),
+        cmocka_unit_test(offers_are_decoded_as_encoded),
+        cmocka_unit_test(cards_are_decoded_as_encoded),
+    };
+
+    return T_RUN(tests);
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The work of the workers in the parameter server tests. The gradient of worker w is 1 at every
+ * parameter of class w (sparse: at its keys), and a step subtracts it. So the parameters count the
+ * gradients of each worker exactly.
+ */
+#ifndef VB_TEST_PS_H
+#define VB_TEST_PS_H
+
+#include "engine/ps/ps.h"
+#include "tests/support/ranks.h"
+#include "tests/support/rdma.h"
+
+#include <math.h>
+#include <time.h>
+
+#define P_SEATS 5 /* the largest number of workers */
+#define P_KEYS 400
+#define P_ROW 40 /* keys of a batch */
+
+/* What the workers have done; all workers see it. */
+struct p_tally {
+    long nap_ns; /* workers pause for up to this time, rarely for longer; 0: never */
+    _Atomic int64_t begun[P_SEATS]; /* gradients that each worker has begun to push */
+    _Atomic int64_t total;
+    _Atomic uint32_t of_key[P_KEYS]; /* gradients that contained each key */
+};
+
+/* Returns a smaller number of steps in the lab, because its emulated machines are slow. */
+static inline int64_t p_steps(int64_t n)
+{
+    return t_rdma_only() ? n / 5 : n;
+}
+
+static inline void p_pause(const struct p_tally *tally, uint64_t seed, uint64_t i)
+{
+    uint64_t r = vb_random(seed, i);
+    struct timespec ts = {0};
+
+    if (tally->nap_ns == 0 || r % 3 != 0)
+        return;
+    ts.tv_nsec = r % 64 == 0 ? 10 * tally->nap_ns : (long)(r % (uint64_t)tally->nap_ns);
+    nanosleep(&ts, NULL);
+}
+
+/* ---- checks ---------------------------------------------------------------------------------- */
+
+/* Checks that all parameters of a class in a shard are equal. exact: the classes must also add up
+ * to the version. */
+static inline int p_check_counts(const struct ps_worker *w, const float *params, uint64_t version,
+                                 bool exact)
+{
+    size_t i, classes = (size_t)ps_clients(w->job);
+    double sum = 0;
+    int wrong = 0, k;
+
+    for (k = 0; k < w->job->servers; k++) {
+        const float *shard = params + w->lay.first[k];
+
+        for (i = 0; i < w->lay.n[k]; i++)
+            wrong += shard[i] != shard[i % classes];
+    }
+    for (i = 0; i < classes; i++)
+        sum -= (double)params[i];
+    /* a round has one gradient of each worker */
+    wrong += exact && sum != (double)version * (w->job->bound == 0 ? w->job->workers : 1);
+    if (wrong > 0)
+        fprintf(stderr, "version %llu has %g gradients, %d parameters differ\n",
+                (unsigned long long)version, sum, wrong);
+    return wrong;
+}
+
+/* When a worker has the ticket of step `own`, no other worker may be more than the bound behind. */
+static inline int p_check_bound(const struct ps_job *job, const struct p_tally *tally, int64_t own)
+{
+    int w, wrong = 0;
+
+    for (w = 0; w < job->workers && job->bound >= 0; w++)
+        wrong += tally->begun[w] < own - job->bound;
+    return T_WRONG(wrong == 0);
+}
+
+/* The values that were read cannot be larger than the number of gradients pushed so far. */
+static inline int p_check_values(const struct p_tally *tally, const uint32_t *keys,
+                                 const float *values, size_t n)
+{
+    int wrong = 0;
+    size_t i;
+
+    for (i = 0; i < n; i++)
+        wrong += values[i] > 0 || values[i] != floorf(values[i]) ||
+                 (double)-values[i] > (double)tally->of_key[keys[i]];
+    return T_WRONG(wrong == 0);
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+static inline void p_count(const struct ps_worker *w, struct p_tally *tally)
+{
+    tally->begun[w->number]++;
+    tally->total++;
+}
+
+typedef void (*p_gradient_fn)(const struct ps_worker *w, uint64_t step, float *grads);
+
+static inline void p_ones(const struct ps_worker *w, uint64_t step, float *grads)
+{
+    size_t i, classes = (size_t)ps_clients(w->job);
+
+    (void)step;
+    for (i = 0; i < w->job->n; i++)
+        grads[i] = (int)(i % classes) == w->number ? 1 : 0;
+}
+
+/* Makes one step, after its ticket. own: memory for a gradient. */
+static inline vb_status p_push(struct ps_worker *w, struct p_tally *tally, p_gradient_fn gradient,
+                               uint64_t step, float *own)
+{
+    const float *params;
+    float *grads;
+    vb_status st = ps_worker_pull(w, &params);
+
+    if (st == VB_OK)
+        st = ps_worker_grads(w, &grads);
+    if (st != VB_OK)
+        return st;
+    grads = grads != NULL ? grads : own;
+    gradient(w, step, grads);
+    p_count(w, tally);
+    st = ps_worker_push(w, grads, 1, 1);
+    return st == VB_OK ? ps_worker_prefetch(w) : st;
+}
+
+/* Draws at least one key, in ascending order. */
+static inline size_t p_draw_keys(uint64_t seed, uint64_t i, uint32_t *keys)
+{
+    uint32_t k;
+    size_t n = 0;
+
+    for (k = 0; k < P_KEYS && n < P_ROW; k++)
+        if (vb_random(seed * 1000 + i, k) % 12 == 0 || (k == P_KEYS - 1 && n == 0))
+            keys[n++] = k;
+    return n;
+}
+
+static inline vb_status p_push_keys(struct ps_worker *w, struct p_tally *tally, uint64_t i,
+                                    uint32_t keys[2][P_ROW], size_t n[2], int *wrong_p)
+{
+    uint64_t seed = (uint64_t)w->number + 1;
+    int now = (int)(i % 2), next = 1 - now;
+    const float *values;
+    float ones[P_ROW];
+    size_t j;
+    vb_status st = ps_worker_values(w, keys[now], n[now], &values);
+
+    if (st != VB_OK)
+        return st;
+    *wrong_p += p_check_values(tally, keys[now], values, n[now]);
+    p_pause(tally, seed, i);
+    n[next] = p_draw_keys(seed, i + 1, keys[next]);
+    for (j = 0; j < n[now]; j++) {
+        ones[j] = 1;
+        tally->of_key[keys[now][j]]++;
+    }
+    p_count(w, tally);
+    return ps_worker_push_sparse(w, keys[now], ones, n[now], 1, 1, keys[next], n[next]);
+}
+
+/* Runs all steps of a sparse worker. */
+static inline vb_status p_sparse_steps(struct ps_worker *w, struct p_tally *tally, int *wrong_p)
+{
+    uint32_t keys[2][P_ROW];
+    bool go = true;
+    uint64_t i;
+    size_t n[2];
+    vb_status st;
+
+    n[0] = p_draw_keys((uint64_t)w->number + 1, 0, keys[0]);
+    st = ps_worker_ask(w, keys[0], n[0]);
+    for (i = 0; st == VB_OK && *wrong_p == 0; i++) {
+        st = ps_worker_ticket(w, &go);
+        if (!go || st != VB_OK)
+            break;
+        *wrong_p += p_check_bound(w->job, tally, (int64_t)i);
+        st = p_push_keys(w, tally, i, keys, n, wrong_p);
+    }
+    return st;
+}
+
+#endif

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Builds trees of system files for tests. Recordings cannot hold these machines: garbage, pipes,
+ * and names that the repository must not contain.
+ */
+#ifndef VB_TEST_SYSROOT_H
+#define VB_TEST_SYSROOT_H
+
+#include "tests/support/files.h"
+#include "tests/support/test.h"
+
+#include <limits.h>
+#include <sys/stat.h>
+
+struct t_tree {
+    char root[64];
+};
+
+static inline void t_tree_create(struct t_tree *tree)
+{
+    *tree = (struct t_tree){.root = "/tmp/verbena-sysroot-XXXXXX"};
+    assert_non_null(mkdtemp(tree->root));
+}
+
+static inline void t_tree_destroy(struct t_tree *tree)
+{
+    t_folder_remove(tree->root);
+}
+
+/* Computes the full path of a file in the tree and makes the folders above it. */
+static inline void t_tree_path(const struct t_tree *tree, const char *path, char full[PATH_MAX])
+{
+    char *slash;
+
+    assert_true(snprintf(full, PATH_MAX, "%s/%s", tree->root, path) < PATH_MAX);
+    for (slash = strchr(full + strlen(tree->root) + 1, '/'); slash != NULL;
+         slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        mkdir(full, 0755); /* most folders exist already */
+        *slash = '/';
+    }
+}
+
+static inline void t_tree_bytes(const struct t_tree *tree, const char *path, const void *bytes,
+                                size_t len)
+{
+    char full[PATH_MAX];
+
+    t_tree_path(tree, path, full);
+    t_file_write(full, bytes, len);
+}
+
+static inline void t_tree_text(const struct t_tree *tree, const char *path, const char *text)
+{
+    t_tree_bytes(tree, path, text, strlen(text));
+}
+
+/* Writes bytes of every value, with and without line ends, always the same ones. */
+static inline void t_tree_garbage(const struct t_tree *tree, const char *path, size_t len)
+{
+    unsigned char *bytes = malloc(len);
+    uint32_t x = 2463534242u;
+    size_t i;
+
+    assert_non_null(bytes);
+    for (i = 0; i < len; i++) {
+        x ^= x << 13;
+        x ^= x >> 17;
+        x ^= x << 5;
+        bytes[i] = (unsigned char)(x >> 8);
+    }
+    t_tree_bytes(tree, path, bytes, len);
+    free(bytes);
+}
+
+#endif
