@@ -6,8 +6,8 @@
  * memory and JSON, in this order. Any thread may call everything in this header unless a comment
  * says otherwise.
  */
-#ifndef VB_BASE_H
-#define VB_BASE_H
+#ifndef VB_BASE_BASE_H
+#define VB_BASE_BASE_H
 
 #include <stdarg.h>
 #include <stdbool.h>

@@ -3,8 +3,8 @@
  * CRC32C of each byte value: the reflected polynomial 0x82f63b78 applied eight times. The test of
  * crc32c.c computes every entry again.
  */
-#ifndef VB_CRC32C_TABLE_H
-#define VB_CRC32C_TABLE_H
+#ifndef VB_BASE_CRC32C_TABLE_H
+#define VB_BASE_CRC32C_TABLE_H
 
 #include <stdint.h>
 

@@ -3,9 +3,10 @@
  * bench/: microbenchmarks of the engine's layers. Each one verifies first and then measures. Rank 0
  * prints a table or, with json, one flat object per line.
  */
-#ifndef VB_BENCH_H
-#define VB_BENCH_H
+#ifndef VB_BENCH_BENCH_H
+#define VB_BENCH_BENCH_H
 
+#include "doctor/doctor.h"
 #include "engine/engine.h"
 #include "models/models.h"
 #include "net/net.h"

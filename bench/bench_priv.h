@@ -2,8 +2,8 @@
  *
  * Declarations that the benches share.
  */
-#ifndef VB_BENCH_PRIV_H
-#define VB_BENCH_PRIV_H
+#ifndef VB_BENCH_BENCH_PRIV_H
+#define VB_BENCH_BENCH_PRIV_H
 
 #include "bench/bench.h"
 

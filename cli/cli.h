@@ -3,8 +3,8 @@
  * Declarations that all subcommands share. Each subcommand has a file of its own; main.c has the
  * table of them.
  */
-#ifndef VB_CLI_H
-#define VB_CLI_H
+#ifndef VB_CLI_CLI_H
+#define VB_CLI_CLI_H
 
 #include "base/base.h"
 

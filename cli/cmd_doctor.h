@@ -2,10 +2,11 @@
  *
  * Declarations that the files of the doctor command share.
  */
-#ifndef VB_CLI_DOCTOR_H
-#define VB_CLI_DOCTOR_H
+#ifndef VB_CLI_CMD_DOCTOR_H
+#define VB_CLI_CMD_DOCTOR_H
 
 #include "cli/hosts_opts.h"
+#include "doctor/doctor.h"
 #include "engine/engine.h"
 
 /* Returns how many of the checks have the level. */

@@ -4,11 +4,12 @@
  * start of the ranks over ssh. Such a command calls cli_hosts_place() instead of cli_job_place(),
  * and then cli_hosts_launch() before cli_job_supervise().
  */
-#ifndef VB_CLI_HOSTS_H
-#define VB_CLI_HOSTS_H
+#ifndef VB_CLI_HOSTS_OPTS_H
+#define VB_CLI_HOSTS_OPTS_H
 
 #include "cli/job_opts.h"
 #include "engine/engine.h"
+#include "launch/launch.h"
 
 struct cli_hosts {
     const char *hosts, *ssh, *program;

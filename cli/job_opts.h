@@ -3,11 +3,12 @@
  * Commands that run as several ranks share this: the options that say where the ranks are, and the
  * start of the supervisor.
  */
-#ifndef VB_CLI_JOB_H
-#define VB_CLI_JOB_H
+#ifndef VB_CLI_JOB_OPTS_H
+#define VB_CLI_JOB_OPTS_H
 
 #include "cli/cli.h"
 #include "engine/engine.h"
+#include "launch/launch.h"
 #include "net/net.h"
 
 struct cli_job {

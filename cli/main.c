@@ -3,6 +3,7 @@
  * The verbena command: finds the subcommand and runs it.
  */
 #include "cli/cli.h"
+#include "launch/launch.h"
 #include "kernels/kernels.h"
 #include "net/net.h"
 #include "topo/topo.h"
@@ -52,7 +53,7 @@ static int print_version(void)
         printf("  oneDNN %s (%s)\n", onednn.version, onednn.isa);
     printf("  OpenBLAS %s (%s, %s)\n  %s\n", blas.version, blas.core,
            vb_k_threading_str(blas.threading), vb_json_library());
-    printf("  %s\n  %s\n", vb_net_crypto_library(), vb_net_pmix_library());
+    printf("  %s\n  %s\n", vb_net_crypto_library(), vb_launch_pmix_library());
     return cli_finish(CLI_OK);
 }
 

@@ -3,8 +3,8 @@
  * Names of models, as commands find them and list them in messages. They come from the tables of
  * engine/ and models/, so that a new model needs no edit of a command.
  */
-#ifndef CLI_MODELS_H
-#define CLI_MODELS_H
+#ifndef VB_CLI_MODEL_NAMES_H
+#define VB_CLI_MODEL_NAMES_H
 
 #include "cli/cli.h"
 #include "engine/engine.h"

@@ -16,8 +16,8 @@
  *
  * Each block has its own checksum, so that a file larger than memory is checked as it is read.
  */
-#ifndef VB_CSR_PRIV_H
-#define VB_CSR_PRIV_H
+#ifndef VB_DATA_CSR_PRIV_H
+#define VB_DATA_CSR_PRIV_H
 
 #include "data/data_priv.h"
 

@@ -6,8 +6,8 @@
  * Every random choice is a function of a seed and a number (of a sample, a pixel or an epoch), not
  * of earlier choices. So it is the same on every rank, thread and machine.
  */
-#ifndef VB_DATA_H
-#define VB_DATA_H
+#ifndef VB_DATA_DATA_H
+#define VB_DATA_DATA_H
 
 #include "base/base.h"
 

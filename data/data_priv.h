@@ -2,8 +2,8 @@
  *
  * Declarations that the files of data/ share.
  */
-#ifndef VB_DATA_PRIV_H
-#define VB_DATA_PRIV_H
+#ifndef VB_DATA_DATA_PRIV_H
+#define VB_DATA_DATA_PRIV_H
 
 #include "data/data.h"
 

@@ -3,8 +3,8 @@
  * What on a machine would slow down or stop a job. One function reads the machine and gathers the
  * facts. Other functions judge the facts and read nothing else, so a test can make up any machine.
  */
-#ifndef VB_ENGINE_PUB_DOCTOR_H
-#define VB_ENGINE_PUB_DOCTOR_H
+#ifndef VB_DOCTOR_DOCTOR_H
+#define VB_DOCTOR_DOCTOR_H
 
 #include "base/base.h"
 #include "kernels/kernels.h"

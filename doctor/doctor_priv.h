@@ -2,8 +2,8 @@
  *
  * What the files of doctor share.
  */
-#ifndef VB_DOCTOR_PRIV_H
-#define VB_DOCTOR_PRIV_H
+#ifndef VB_DOCTOR_DOCTOR_PRIV_H
+#define VB_DOCTOR_DOCTOR_PRIV_H
 
 #include "doctor/doctor.h"
 

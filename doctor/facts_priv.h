@@ -2,8 +2,8 @@
  *
  * What the files that gather facts share.
  */
-#ifndef VB_FACTS_PRIV_H
-#define VB_FACTS_PRIV_H
+#ifndef VB_DOCTOR_FACTS_PRIV_H
+#define VB_DOCTOR_FACTS_PRIV_H
 
 #include "doctor/doctor.h"
 #include "topo/topo.h"

@@ -2,21 +2,18 @@
  *
  * engine/: puts machine, network, kernels and models together: checkpoints and training.
  */
-#ifndef VB_ENGINE_H
-#define VB_ENGINE_H
+#ifndef VB_ENGINE_ENGINE_H
+#define VB_ENGINE_ENGINE_H
 
 #include "base/base.h"
 #include "data/data.h"
-#include "doctor/doctor.h"
-#include "launch/supervise.h"
-#include "kernels/kernels.h"
-#include "models/models.h"
-#include "net/net.h"
-#include "topo/topo.h"
-
 #include "engine/bench/engine_bench.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/train/eval.h"
 #include "engine/train/train.h"
+#include "kernels/kernels.h"
+#include "models/models.h"
+#include "net/net.h"
+#include "topo/topo.h"
 
 #endif

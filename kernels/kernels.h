@@ -7,8 +7,8 @@
  * Any thread may call probes and references. A layer is used by one thread at a time, which may
  * open a parallel region (see vb_placement_pin_team() of topo/).
  */
-#ifndef VB_KERNELS_H
-#define VB_KERNELS_H
+#ifndef VB_KERNELS_KERNELS_H
+#define VB_KERNELS_KERNELS_H
 
 #include "kernels/choice/choice.h"
 #include "kernels/layer/layer.h"

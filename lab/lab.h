@@ -7,8 +7,8 @@
  * no files. So cluster can end at any point, by lab_die() or by a signal, and leaves nothing
  * behind.
  */
-#ifndef LAB_LAB_H
-#define LAB_LAB_H
+#ifndef VB_LAB_LAB_H
+#define VB_LAB_LAB_H
 
 #include <poll.h>
 #include <stdbool.h>

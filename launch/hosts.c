@@ -3,7 +3,7 @@
  * The hosts of a job: "a,b:2,c" on the command line, or a file with one host per line. Names become
  * arguments of ssh, so only valid host names are accepted: none can be mistaken for an option.
  */
-#include "launch/supervise.h"
+#include "launch/launch.h"
 
 #include <ctype.h>
 #include <errno.h>

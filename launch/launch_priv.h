@@ -2,10 +2,10 @@
  *
  * What the files share that find out how this process was launched.
  */
-#ifndef VB_LAUNCH_H
-#define VB_LAUNCH_H
+#ifndef VB_LAUNCH_LAUNCH_PRIV_H
+#define VB_LAUNCH_LAUNCH_PRIV_H
 
-#include "net/net.h"
+#include "launch/launch.h"
 
 /* Talks with a supervisor on another host over standard input and output: says hello, reads root
  * and secret from the answer. launch already has the rank's place and root from the environment.

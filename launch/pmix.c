@@ -298,7 +298,7 @@ vb_status pmix_share(const struct launch_found *found, uint64_t deadline, char *
     return st;
 }
 
-const char *vb_net_pmix_library(void)
+const char *vb_launch_pmix_library(void)
 {
     return PMIx_Get_version();
 }

@@ -2,8 +2,8 @@
  *
  * How a process becomes a rank of a job, and how a supervisor starts one.
  */
-#ifndef VB_PUB_LAUNCH_H
-#define VB_PUB_LAUNCH_H
+#ifndef VB_LAUNCH_RANK_H
+#define VB_LAUNCH_RANK_H
 
 #include "net/control/root.h"
 #include "net/control/secret.h"
@@ -80,6 +80,6 @@ bool vb_hello_parse(const char *line, struct vb_hello *hello_p);
 int vb_launch_answer(char *buf, size_t size, const char *root,
                      const unsigned char secret[VB_SECRET_BYTES]);
 
-const char *vb_net_pmix_library(void); /* name and version */
+const char *vb_launch_pmix_library(void); /* name and version */
 
 #endif

@@ -3,8 +3,8 @@
  * The supervisor, which starts the ranks of a job on this host or, over ssh, on others; and the
  * list of hosts.
  */
-#ifndef VB_ENGINE_PUB_LAUNCH_H
-#define VB_ENGINE_PUB_LAUNCH_H
+#ifndef VB_LAUNCH_SUPERVISE_H
+#define VB_LAUNCH_SUPERVISE_H
 
 #include "base/base.h"
 #include "net/net.h"

@@ -2,10 +2,10 @@
  *
  * What the files of the supervisor share.
  */
-#ifndef VB_SUPERVISE_PRIV_H
-#define VB_SUPERVISE_PRIV_H
+#ifndef VB_LAUNCH_SUPERVISE_PRIV_H
+#define VB_LAUNCH_SUPERVISE_PRIV_H
 
-#include "launch/supervise.h"
+#include "launch/launch.h"
 
 #include <poll.h>
 #include <signal.h>

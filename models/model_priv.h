@@ -2,8 +2,8 @@
  *
  * A compiled model, as the files of this folder see it.
  */
-#ifndef VB_MODEL_PRIV_H
-#define VB_MODEL_PRIV_H
+#ifndef VB_MODELS_MODEL_PRIV_H
+#define VB_MODELS_MODEL_PRIV_H
 
 #include "models/models.h"
 

@@ -2,8 +2,8 @@
  *
  * models/: the models, built from the layers of kernels/. They know nothing about ranks or files.
  */
-#ifndef VB_MODELS_H
-#define VB_MODELS_H
+#ifndef VB_MODELS_MODELS_H
+#define VB_MODELS_MODELS_H
 
 #include "base/base.h"
 #include "kernels/kernels.h"

@@ -3,8 +3,8 @@
  * Ops that have ended and that poll has not reported yet, in the order in which they ended. Every
  * transport has such a list.
  */
-#ifndef VB_DONE_LIST_H
-#define VB_DONE_LIST_H
+#ifndef VB_NET_DONE_LIST_H
+#define VB_NET_DONE_LIST_H
 
 #include "net/transport.h"
 

@@ -9,8 +9,8 @@
  * Threads: all calls on a device, its endpoints and remotes are made under the group's lock. The
  * only exception is the sleep between arm and the next poll.
  */
-#ifndef VB_TRANSPORT_H
-#define VB_TRANSPORT_H
+#ifndef VB_NET_TRANSPORT_H
+#define VB_NET_TRANSPORT_H
 
 #include "net/net.h"
 

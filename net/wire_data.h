@@ -13,8 +13,8 @@
  *       16      8  offset in the window of the side that receives the frame; 0 in a reply
  *       24      8  length: bytes that follow, or that a request asks for
  */
-#ifndef VB_WIRE_DATA_H
-#define VB_WIRE_DATA_H
+#ifndef VB_NET_WIRE_DATA_H
+#define VB_NET_WIRE_DATA_H
 
 #include "base/base.h"
 

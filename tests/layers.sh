@@ -76,11 +76,14 @@ includes | awk -v list="$shown" "$paths"'
 # ---- calls: which room uses a symbol that another room defines
 
 if [ -n "$build" ]; then
-    find "$build" -name '*.c.o' -path '*/vb_*.dir/*' | sort | xargs nm -A -g | awk -v build="$build/" '
-        # BUILD/net/CMakeFiles/vb_net.dir/coll/cost.c.o:0000 T name
-        { object = $1; sub(/:.*/, "", object); sub(build, "", object) }
-        { file = object; sub(/CMakeFiles\/[^\/]*\.dir\//, "", file); sub(/\.o$/, "", file) }
-        { room = file; sub(/\/[^\/]*$/, "", room) }
+    # BUILD/net/CMakeFiles/vb_net.dir/coll/cost.c.o is the object of net/coll/cost.c. Objects of sources
+    # that are gone may be left from an older build.
+    find "$build" -name '*.c.o' -path '*/vb_*.dir/*' | sort | while read -r object; do
+        file=$(echo "${object#"$build/"}" | sed 's,CMakeFiles/[^/]*\.dir/,,; s,\.o$,,')
+        [ -n "${2:-}" ] || [ -f "$file" ] || continue
+        nm -g "$object" | sed "s,^,$file ,"
+    done | awk '
+        { file = room = $1; sub(/\/[^\/]*$/, "", room) }
         $(NF - 1) == "U" { n++; user[n] = room; name[n] = $NF; where[n] = file; next }
         { if (($NF in home) && home[$NF] != room) home[$NF] = "several"; else home[$NF] = room }
         END {

@@ -7,8 +7,8 @@
  * cpus and is numbered by hwloc's logical number, which is unique in the machine. A *node* is a
  * NUMA node.
  */
-#ifndef VB_TOPO_H
-#define VB_TOPO_H
+#ifndef VB_TOPO_TOPO_H
+#define VB_TOPO_TOPO_H
 
 #include "base/base.h"
 

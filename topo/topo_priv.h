@@ -2,8 +2,8 @@
  *
  * Declarations that the files of topo/ share.
  */
-#ifndef VB_TOPO_PRIV_H
-#define VB_TOPO_PRIV_H
+#ifndef VB_TOPO_TOPO_PRIV_H
+#define VB_TOPO_TOPO_PRIV_H
 
 #include "topo/topo.h"
 

@@ -3,8 +3,8 @@
  * Rows of click data in memory, and a bare loop that trains logistic regression on them. Our
  * kernels are compared with it.
  */
-#ifndef VB_PEERS_SPARSE_LR_H
-#define VB_PEERS_SPARSE_LR_H
+#ifndef VB_BENCH_PEERS_BARE_SPARSE_LR_H
+#define VB_BENCH_PEERS_BARE_SPARSE_LR_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -2,8 +2,8 @@
  *
  * verbena bench kernels, the only bench that runs without ranks.
  */
-#ifndef VB_CLI_BENCH_KERNELS_H
-#define VB_CLI_BENCH_KERNELS_H
+#ifndef VB_CLI_BENCH_CMD_BENCH_KERNELS_H
+#define VB_CLI_BENCH_CMD_BENCH_KERNELS_H
 
 #include "bench/bench.h"
 

@@ -2,8 +2,8 @@
  *
  * verbena bench ps: measures the parameter server.
  */
-#ifndef VB_CLI_BENCH_PS_H
-#define VB_CLI_BENCH_PS_H
+#ifndef VB_CLI_BENCH_CMD_BENCH_PS_H
+#define VB_CLI_BENCH_CMD_BENCH_PS_H
 
 #include "bench/bench.h"
 

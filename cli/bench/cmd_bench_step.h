@@ -2,11 +2,12 @@
  *
  * verbena bench step: measures the parts of a training step.
  */
-#ifndef VB_CLI_BENCH_STEP_H
-#define VB_CLI_BENCH_STEP_H
+#ifndef VB_CLI_BENCH_CMD_BENCH_STEP_H
+#define VB_CLI_BENCH_CMD_BENCH_STEP_H
 
 #include "cli/job_opts.h"
 #include "engine/engine.h"
+#include "launch/launch.h"
 
 struct cli_bench_step {
     const char *model, *batches, *data, *plot; /* NULL: not given */

@@ -11,6 +11,7 @@
 #include "cli/train/train_opts.h"
 #include "cli/train/train_print.h"
 #include "engine/engine.h"
+#include "launch/launch.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "cli/train/cmd_train_join.h"
+#include "launch/launch.h"
 
 #include <stdlib.h>
 #include <string.h>

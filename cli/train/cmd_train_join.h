@@ -2,8 +2,8 @@
  *
  * verbena train --join: joins a running job as one more worker.
  */
-#ifndef VB_CLI_TRAIN_JOIN_H
-#define VB_CLI_TRAIN_JOIN_H
+#ifndef VB_CLI_TRAIN_CMD_TRAIN_JOIN_H
+#define VB_CLI_TRAIN_CMD_TRAIN_JOIN_H
 
 #include "cli/job_opts.h"
 

@@ -2,8 +2,8 @@
  *
  * The options of verbena train.
  */
-#ifndef VB_CLI_TRAIN_OPTS_H
-#define VB_CLI_TRAIN_OPTS_H
+#ifndef VB_CLI_TRAIN_TRAIN_OPTS_H
+#define VB_CLI_TRAIN_TRAIN_OPTS_H
 
 #include "cli/hosts_opts.h"
 

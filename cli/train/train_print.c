@@ -8,6 +8,7 @@
  */
 #include "cli/train/train_print.h"
 #include "cli/cli.h"
+#include "launch/launch.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
  *
  * The output of verbena train.
  */
-#ifndef VB_CLI_TRAIN_PRINT_H
-#define VB_CLI_TRAIN_PRINT_H
+#ifndef VB_CLI_TRAIN_TRAIN_PRINT_H
+#define VB_CLI_TRAIN_TRAIN_PRINT_H
 
 #include "engine/engine.h"
 

@@ -2,8 +2,8 @@
  *
  * Asynchronous training, as the run uses it (train_async*.c, train_join.c).
  */
-#ifndef VB_TRAIN_ASYNC_H
-#define VB_TRAIN_ASYNC_H
+#ifndef VB_ENGINE_ASYNC_TRAIN_ASYNC_H
+#define VB_ENGINE_ASYNC_TRAIN_ASYNC_H
 
 #include "engine/train/trainer.h"
 

@@ -2,8 +2,8 @@
  *
  * Shared by the files of asynchronous training.
  */
-#ifndef VB_TRAIN_ASYNC_PRIV_H
-#define VB_TRAIN_ASYNC_PRIV_H
+#ifndef VB_ENGINE_ASYNC_TRAIN_ASYNC_PRIV_H
+#define VB_ENGINE_ASYNC_TRAIN_ASYNC_PRIV_H
 
 #include "engine/ps/ps.h"
 #include "engine/async/train_async.h"

@@ -5,6 +5,7 @@
  * joiner joins the group, reads this information, and then sets itself up like any other rank.
  */
 #include "engine/async/train_async_priv.h"
+#include "launch/launch.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,8 +2,8 @@
  *
  * Benchmarks of the engine: the parts of a training step, and the parameter server.
  */
-#ifndef VB_PUB_BENCH_H
-#define VB_PUB_BENCH_H
+#ifndef VB_ENGINE_BENCH_ENGINE_BENCH_H
+#define VB_ENGINE_BENCH_ENGINE_BENCH_H
 
 #include "engine/train/train.h"
 

@@ -2,8 +2,8 @@
  *
  * Checkpoints: files with the parameters and the settings of a run.
  */
-#ifndef VB_PUB_CHECKPOINT_H
-#define VB_PUB_CHECKPOINT_H
+#ifndef VB_ENGINE_CHECKPOINT_CHECKPOINT_H
+#define VB_ENGINE_CHECKPOINT_CHECKPOINT_H
 
 #include "base/base.h"
 

@@ -10,8 +10,8 @@
  *             zeros up to a multiple of CP_ALIGN
  *   end       struct cp_end
  */
-#ifndef VB_CHECKPOINT_PRIV_H
-#define VB_CHECKPOINT_PRIV_H
+#ifndef VB_ENGINE_CHECKPOINT_CHECKPOINT_PRIV_H
+#define VB_ENGINE_CHECKPOINT_CHECKPOINT_PRIV_H
 
 #include "engine/checkpoint/checkpoint.h"
 

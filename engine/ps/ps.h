@@ -13,8 +13,8 @@
  * With replicas every server has a *standby*, a second server of the same shard that follows it:
  * see ps_replica.c.
  */
-#ifndef VB_PS_PRIV_H
-#define VB_PS_PRIV_H
+#ifndef VB_ENGINE_PS_PS_H
+#define VB_ENGINE_PS_PS_H
 
 #include "engine/train/train.h"
 

@@ -2,8 +2,8 @@
  *
  * Evaluates the parameters of a checkpoint, without training.
  */
-#ifndef VB_PUB_EVAL_H
-#define VB_PUB_EVAL_H
+#ifndef VB_ENGINE_TRAIN_EVAL_H
+#define VB_ENGINE_TRAIN_EVAL_H
 
 #include "data/data.h"
 #include "engine/checkpoint/checkpoint.h"

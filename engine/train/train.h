@@ -2,8 +2,8 @@
  *
  * Training: models, options, results, and the run itself.
  */
-#ifndef VB_PUB_TRAIN_H
-#define VB_PUB_TRAIN_H
+#ifndef VB_ENGINE_TRAIN_TRAIN_H
+#define VB_ENGINE_TRAIN_TRAIN_H
 
 #include "data/data.h"
 #include "kernels/kernels.h"

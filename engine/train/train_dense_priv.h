@@ -3,8 +3,8 @@
  * A dense model in training, shared by train_dense*.c: set-up, steps, and evaluation with
  * checkpoints.
  */
-#ifndef VB_TRAIN_DENSE_PRIV_H
-#define VB_TRAIN_DENSE_PRIV_H
+#ifndef VB_ENGINE_TRAIN_TRAIN_DENSE_PRIV_H
+#define VB_ENGINE_TRAIN_TRAIN_DENSE_PRIV_H
 
 #include "engine/train/train_room_priv.h"
 

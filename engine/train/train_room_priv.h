@@ -2,8 +2,8 @@
  *
  * Shared by the files of training only. trainer.h is what others use.
  */
-#ifndef VB_TRAIN_ROOM_PRIV_H
-#define VB_TRAIN_ROOM_PRIV_H
+#ifndef VB_ENGINE_TRAIN_TRAIN_ROOM_PRIV_H
+#define VB_ENGINE_TRAIN_TRAIN_ROOM_PRIV_H
 
 #include "engine/train/trainer.h"
 

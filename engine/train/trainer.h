@@ -3,8 +3,8 @@
  * The trainer: what one rank needs to make steps. Shared by the files of training, and used by
  * asynchronous training, by the run and by benchmarks.
  */
-#ifndef VB_TRAIN_PRIV_H
-#define VB_TRAIN_PRIV_H
+#ifndef VB_ENGINE_TRAIN_TRAINER_H
+#define VB_ENGINE_TRAIN_TRAINER_H
 
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/train/train.h"

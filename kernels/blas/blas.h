@@ -2,8 +2,8 @@
  *
  * OpenBLAS: its matrix product, and the backend that is built on it.
  */
-#ifndef VB_BLAS_PRIV_H
-#define VB_BLAS_PRIV_H
+#ifndef VB_KERNELS_BLAS_BLAS_H
+#define VB_KERNELS_BLAS_BLAS_H
 
 #include "kernels/layer/backend.h"
 

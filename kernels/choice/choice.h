@@ -3,8 +3,8 @@
  * Which backend computes a layer: what the libraries can do on this CPU, layers with a backend for
  * each pass, checks, timings, and plans, which keep the choices of a model.
  */
-#ifndef VB_KERNELS_CHOICE_H
-#define VB_KERNELS_CHOICE_H
+#ifndef VB_KERNELS_CHOICE_CHOICE_H
+#define VB_KERNELS_CHOICE_CHOICE_H
 
 #include "kernels/layer/layer.h"
 

@@ -3,8 +3,8 @@
  * Which backend computes a pass: the list of all backends, the fastest one by timing, the cache of
  * earlier timings, and the check against the reference.
  */
-#ifndef VB_CHOICE_PRIV_H
-#define VB_CHOICE_PRIV_H
+#ifndef VB_KERNELS_CHOICE_CHOICE_PRIV_H
+#define VB_KERNELS_CHOICE_CHOICE_PRIV_H
 
 #include "kernels/layer/backend.h"
 

@@ -2,8 +2,8 @@
  *
  * Tensors with made-up values for one pass of a layer, to time and to check backends.
  */
-#ifndef VB_TENSORS_PRIV_H
-#define VB_TENSORS_PRIV_H
+#ifndef VB_KERNELS_CHOICE_TENSORS_PRIV_H
+#define VB_KERNELS_CHOICE_TENSORS_PRIV_H
 
 #include "kernels/layer/backend.h"
 

@@ -2,8 +2,8 @@
  *
  * Reference kernels: plain loops that specify the results.
  */
-#ifndef VB_KERNELS_REFERENCE_H
-#define VB_KERNELS_REFERENCE_H
+#ifndef VB_KERNELS_EXACT_REFERENCE_H
+#define VB_KERNELS_EXACT_REFERENCE_H
 
 #include "base/base.h"
 

@@ -2,8 +2,8 @@
  *
  * The passes of the backend "gemm", in one file for each kind.
  */
-#ifndef VB_GEMM_LAYER_PRIV_H
-#define VB_GEMM_LAYER_PRIV_H
+#ifndef VB_KERNELS_GEMM_GEMM_LAYER_H
+#define VB_KERNELS_GEMM_GEMM_LAYER_H
 
 #include "kernels/layer/level.h"
 

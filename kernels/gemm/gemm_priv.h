@@ -8,8 +8,8 @@
  * products differ only in how panels are packed. The sum over k runs upwards, so the bits depend
  * only on where the callers cut k.
  */
-#ifndef VB_GEMM_PRIV_H
-#define VB_GEMM_PRIV_H
+#ifndef VB_KERNELS_GEMM_GEMM_PRIV_H
+#define VB_KERNELS_GEMM_GEMM_PRIV_H
 
 #include "kernels/layer/level.h"
 

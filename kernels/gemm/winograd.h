@@ -9,8 +9,8 @@
  * outputs in the forward pass can play the role of the taps in the backward pass. Each lane of a
  * vector holds one tile or one channel.
  */
-#ifndef VB_WINOGRAD_PRIV_H
-#define VB_WINOGRAD_PRIV_H
+#ifndef VB_KERNELS_GEMM_WINOGRAD_H
+#define VB_KERNELS_GEMM_WINOGRAD_H
 
 #include "kernels/layer/level.h"
 #include "kernels/layer/patch.h"

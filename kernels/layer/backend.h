@@ -3,8 +3,8 @@
  * The interface of backends. A backend says which shapes it can compute, prepares one pass of one
  * shape, and runs it any number of times without allocating. Backends are chosen by timing them.
  */
-#ifndef VB_LAYER_PRIV_H
-#define VB_LAYER_PRIV_H
+#ifndef VB_KERNELS_LAYER_BACKEND_H
+#define VB_KERNELS_LAYER_BACKEND_H
 
 #include "kernels/kernels.h"
 

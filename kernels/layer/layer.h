@@ -2,8 +2,8 @@
  *
  * What a layer is: its kind, its shape, its passes and the memory that a pass takes.
  */
-#ifndef VB_KERNELS_LAYER_H
-#define VB_KERNELS_LAYER_H
+#ifndef VB_KERNELS_LAYER_LAYER_H
+#define VB_KERNELS_LAYER_LAYER_H
 
 #include "base/base.h"
 

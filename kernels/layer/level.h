@@ -7,8 +7,8 @@
  * Code outside a level calls it only through that level's tables and entry functions: the baseline
  * has the plain name, the others have the suffix _v3 or _v4.
  */
-#ifndef VB_LEVEL_PRIV_H
-#define VB_LEVEL_PRIV_H
+#ifndef VB_KERNELS_LAYER_LEVEL_H
+#define VB_KERNELS_LAYER_LEVEL_H
 
 #include "kernels/layer/backend.h"
 

@@ -5,8 +5,8 @@
  * stride. In the strip, the input of tap k for the output at p is at tap(k) + pixel(p), without any
  * special case. Neighbours in a row of output read neighbours in the strip, whatever the stride is.
  */
-#ifndef VB_PATCH_PRIV_H
-#define VB_PATCH_PRIV_H
+#ifndef VB_KERNELS_LAYER_PATCH_H
+#define VB_KERNELS_LAYER_PATCH_H
 
 #include "kernels/layer/backend.h"
 

@@ -3,8 +3,8 @@
  * The parts of the backend "plain". Each function computes one tile of one pass, on the calling
  * thread.
  */
-#ifndef VB_PLAIN_PRIV_H
-#define VB_PLAIN_PRIV_H
+#ifndef VB_KERNELS_LAYER_PLAIN_H
+#define VB_KERNELS_LAYER_PLAIN_H
 
 #include "kernels/layer/backend.h"
 

@@ -4,8 +4,8 @@
  * numbers are contiguous, which is a *quad*. Loading transposes: vector i holds number i of all
  * places.
  */
-#ifndef VB_QUADS_PRIV_H
-#define VB_QUADS_PRIV_H
+#ifndef VB_KERNELS_LAYER_QUADS_H
+#define VB_KERNELS_LAYER_QUADS_H
 
 #include "kernels/layer/vec.h"
 

@@ -3,8 +3,8 @@
  * The gradient of a bias: sums over samples and pixels, in an order that depends on the shape
  * alone.
  */
-#ifndef VB_SUM_PRIV_H
-#define VB_SUM_PRIV_H
+#ifndef VB_KERNELS_LAYER_SUM_H
+#define VB_KERNELS_LAYER_SUM_H
 
 #include "kernels/layer/vec.h"
 

@@ -3,8 +3,8 @@
  * Scratch memory of an OpenMP team: each thread has a slot. The number of slots is that of the
  * threads when the pass was prepared. If the team is larger later, some threads stay idle.
  */
-#ifndef VB_TEAM_PRIV_H
-#define VB_TEAM_PRIV_H
+#ifndef VB_KERNELS_LAYER_TEAM_H
+#define VB_KERNELS_LAYER_TEAM_H
 
 #include <omp.h>
 #include <stddef.h>

@@ -2,8 +2,8 @@
  *
  * Makes a backend for conv-pool layers from a backend for convolutions.
  */
-#ifndef VB_THEN_POOL_PRIV_H
-#define VB_THEN_POOL_PRIV_H
+#ifndef VB_KERNELS_LAYER_THEN_POOL_H
+#define VB_KERNELS_LAYER_THEN_POOL_H
 
 #include "kernels/layer/backend.h"
 

@@ -4,8 +4,8 @@
  * that losses need. vb_v4 has four floats, 128 bits, which every 64-bit CPU supports. vb_vec has
  * VB_LANES floats, the widest that the level being compiled for supports (level.h).
  */
-#ifndef VB_VEC_PRIV_H
-#define VB_VEC_PRIV_H
+#ifndef VB_KERNELS_LAYER_VEC_H
+#define VB_KERNELS_LAYER_VEC_H
 
 #include <stdint.h>
 

@@ -3,8 +3,8 @@
  * oneDNN: what the file that describes primitives and the file that runs them share. This header
  * does not include oneDNN's own headers; handles are pointers to oneDNN's structs.
  */
-#ifndef VB_ONEDNN_PRIV_H
-#define VB_ONEDNN_PRIV_H
+#ifndef VB_KERNELS_ONEDNN_ONEDNN_H
+#define VB_KERNELS_ONEDNN_ONEDNN_H
 
 #include "kernels/layer/backend.h"
 

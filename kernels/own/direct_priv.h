@@ -2,8 +2,8 @@
  *
  * The passes of the backend "direct".
  */
-#ifndef VB_DIRECT_PRIV_H
-#define VB_DIRECT_PRIV_H
+#ifndef VB_KERNELS_OWN_DIRECT_PRIV_H
+#define VB_KERNELS_OWN_DIRECT_PRIV_H
 
 #include "kernels/layer/level.h"
 #include "kernels/layer/patch.h"

@@ -3,8 +3,8 @@
  * Our own backends of convolutions and linear layers. Their kernels are compiled once for each
  * level of instructions, and each level has a table of them.
  */
-#ifndef VB_OWN_PRIV_H
-#define VB_OWN_PRIV_H
+#ifndef VB_KERNELS_OWN_OWN_H
+#define VB_KERNELS_OWN_OWN_H
 
 #include "kernels/layer/level.h"
 

@@ -8,8 +8,8 @@
  * In scratch memory, samples have their channels last, so that a row of a patch, kw * c floats, is
  * contiguous.
  */
-#ifndef VB_POOLED_PRIV_H
-#define VB_POOLED_PRIV_H
+#ifndef VB_KERNELS_OWN_POOLED_PRIV_H
+#define VB_KERNELS_OWN_POOLED_PRIV_H
 
 #include "kernels/layer/level.h"
 #include "kernels/layer/vec.h"

@@ -2,8 +2,8 @@
  *
  * vb_k_softmax_xent() at each level of instructions.
  */
-#ifndef VB_SOFTMAX_PRIV_H
-#define VB_SOFTMAX_PRIV_H
+#ifndef VB_KERNELS_OWN_SOFTMAX_PRIV_H
+#define VB_KERNELS_OWN_SOFTMAX_PRIV_H
 
 #include "kernels/layer/level.h"
 

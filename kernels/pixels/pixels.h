@@ -2,8 +2,8 @@
  *
  * Samples that are mostly zero, as images of digits are: only the other pixels are computed with.
  */
-#ifndef VB_KERNELS_PIXELS_H
-#define VB_KERNELS_PIXELS_H
+#ifndef VB_KERNELS_PIXELS_PIXELS_H
+#define VB_KERNELS_PIXELS_PIXELS_H
 
 #include "base/base.h"
 

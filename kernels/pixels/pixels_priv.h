@@ -12,8 +12,8 @@
  * pixels near each other, one byte each. Tiles that are all 0 are not stored. Nonzero pixels are
  * close together, so a digit has far fewer tiles than nonzero pixels.
  */
-#ifndef VB_PIXELS_PRIV_H
-#define VB_PIXELS_PRIV_H
+#ifndef VB_KERNELS_PIXELS_PIXELS_PRIV_H
+#define VB_KERNELS_PIXELS_PIXELS_PRIV_H
 
 #include "kernels/kernels.h"
 #include "kernels/layer/level.h"

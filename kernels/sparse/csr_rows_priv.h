@@ -2,8 +2,8 @@
  *
  * The rows of a batch, and a hash for small tables of features.
  */
-#ifndef VB_KERNELS_CSR_PRIV_H
-#define VB_KERNELS_CSR_PRIV_H
+#ifndef VB_KERNELS_SPARSE_CSR_ROWS_PRIV_H
+#define VB_KERNELS_SPARSE_CSR_ROWS_PRIV_H
 
 #include "kernels/kernels.h"
 

@@ -2,8 +2,8 @@
  *
  * What steps do to a feature that they do not name: see kernels/sparse/lazy.c.
  */
-#ifndef VB_LAZY_PRIV_H
-#define VB_LAZY_PRIV_H
+#ifndef VB_KERNELS_SPARSE_LAZY_PRIV_H
+#define VB_KERNELS_SPARSE_LAZY_PRIV_H
 
 #include "kernels/kernels.h"
 

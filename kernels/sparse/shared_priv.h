@@ -3,8 +3,8 @@
  * Weights that several threads or processes change at the same time: how a single one is read and
  * written.
  */
-#ifndef VB_KERNELS_SHARED_PRIV_H
-#define VB_KERNELS_SHARED_PRIV_H
+#ifndef VB_KERNELS_SPARSE_SHARED_PRIV_H
+#define VB_KERNELS_SPARSE_SHARED_PRIV_H
 
 #include "kernels/sparse/csr_rows_priv.h"
 

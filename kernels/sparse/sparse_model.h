@@ -2,8 +2,8 @@
  *
  * Sparse logistic regression: rows, gradients, weights, and updates in place by several workers.
  */
-#ifndef VB_KERNELS_SPARSE_MODEL_H
-#define VB_KERNELS_SPARSE_MODEL_H
+#ifndef VB_KERNELS_SPARSE_SPARSE_MODEL_H
+#define VB_KERNELS_SPARSE_SPARSE_MODEL_H
 
 #include "kernels/update/update.h"
 

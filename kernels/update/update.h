@@ -2,8 +2,8 @@
  *
  * Update rules of dense parameters, and learning rates.
  */
-#ifndef VB_KERNELS_UPDATE_H
-#define VB_KERNELS_UPDATE_H
+#ifndef VB_KERNELS_UPDATE_UPDATE_H
+#define VB_KERNELS_UPDATE_UPDATE_H
 
 #include "base/base.h"
 

@@ -4,8 +4,8 @@
  * instructions, and the sparse ones share it. Also the parts of a norm, for loops that sum their
  * own.
  */
-#ifndef VB_UPDATE_PRIV_H
-#define VB_UPDATE_PRIV_H
+#ifndef VB_KERNELS_UPDATE_UPDATE_INSIDE_H
+#define VB_KERNELS_UPDATE_UPDATE_INSIDE_H
 
 #include "kernels/kernels.h"
 

@@ -7,8 +7,8 @@
  * Training uses allreduce and barrier. Reduce-scatter, allgather and broadcast complete the library
  * for other programs.
  */
-#ifndef VB_PUB_COLL_H
-#define VB_PUB_COLL_H
+#ifndef VB_NET_COLL_COLL_H
+#define VB_NET_COLL_COLL_H
 
 #include "net/group/group.h"
 

@@ -29,8 +29,8 @@
  *
  * The group's lock guards all of this state.
  */
-#ifndef VB_COLL_PRIV_H
-#define VB_COLL_PRIV_H
+#ifndef VB_NET_COLL_COLL_PRIV_H
+#define VB_NET_COLL_COLL_PRIV_H
 
 #include "net/group/group_inside.h"
 #include "net/coll/reduce.h"

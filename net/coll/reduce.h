@@ -2,8 +2,8 @@
  *
  * Sums of float32 vectors, and conversion to and from bfloat16.
  */
-#ifndef VB_REDUCE_H
-#define VB_REDUCE_H
+#ifndef VB_NET_COLL_REDUCE_H
+#define VB_NET_COLL_REDUCE_H
 
 #include "base/base.h"
 

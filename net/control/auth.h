@@ -3,8 +3,8 @@
  * Proof of a shared secret. All cryptography is libsodium's, and only auth.c includes libsodium:
  * messages are authenticated with crypto_auth and sealed with crypto_secretbox.
  */
-#ifndef VB_AUTH_H
-#define VB_AUTH_H
+#ifndef VB_NET_CONTROL_AUTH_H
+#define VB_NET_CONTROL_AUTH_H
 
 #include "net/control/wire.h"
 

@@ -7,8 +7,8 @@
  *
  * All functions may be called while the thread runs. Those that wait take a deadline.
  */
-#ifndef VB_CONTROL_H
-#define VB_CONTROL_H
+#ifndef VB_NET_CONTROL_CONTROL_H
+#define VB_NET_CONTROL_CONTROL_H
 
 #include "net/control/auth.h"
 #include "net/control/sock.h"

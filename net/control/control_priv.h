@@ -6,8 +6,8 @@
  *
  * Everything in struct control is read and written under its lock unless a comment says otherwise.
  */
-#ifndef VB_CONTROL_PRIV_H
-#define VB_CONTROL_PRIV_H
+#ifndef VB_NET_CONTROL_CONTROL_PRIV_H
+#define VB_NET_CONTROL_CONTROL_PRIV_H
 
 #include "net/control/control.h"
 #include "net/control/handshake.h"

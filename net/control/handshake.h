@@ -10,8 +10,8 @@
  * The caller blocks until a deadline. Strangers must not be able to block the listener, so its side
  * is a state machine: the owner feeds it the bytes that arrive.
  */
-#ifndef VB_HANDSHAKE_H
-#define VB_HANDSHAKE_H
+#ifndef VB_NET_CONTROL_HANDSHAKE_H
+#define VB_NET_CONTROL_HANDSHAKE_H
 
 #include "net/control/auth.h"
 

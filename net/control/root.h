@@ -2,8 +2,8 @@
  *
  * The root: "HOST:PORT", where rank 0 of a group listens and the others find it.
  */
-#ifndef VB_PUB_ROOT_H
-#define VB_PUB_ROOT_H
+#ifndef VB_NET_CONTROL_ROOT_H
+#define VB_NET_CONTROL_ROOT_H
 
 #include "base/base.h"
 

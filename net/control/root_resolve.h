@@ -2,8 +2,8 @@
  *
  * The address of rank 0. root_resolve.h has what other folders may use.
  */
-#ifndef VB_ROOT_H
-#define VB_ROOT_H
+#ifndef VB_NET_CONTROL_ROOT_RESOLVE_H
+#define VB_NET_CONTROL_ROOT_RESOLVE_H
 
 #include "net/control/root.h"
 #include "net/control/sock.h"

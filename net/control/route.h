@@ -2,8 +2,8 @@
  *
  * Checks that a job may use the interface over which the kernel reaches a peer.
  */
-#ifndef VB_ROUTE_H
-#define VB_ROUTE_H
+#ifndef VB_NET_CONTROL_ROUTE_H
+#define VB_NET_CONTROL_ROUTE_H
 
 #include "net/control/sock.h"
 

@@ -2,8 +2,8 @@
  *
  * The secret of a job, which every rank proves to every other, and SHA-256.
  */
-#ifndef VB_PUB_SECRET_H
-#define VB_PUB_SECRET_H
+#ifndef VB_NET_CONTROL_SECRET_H
+#define VB_NET_CONTROL_SECRET_H
 
 #include "base/base.h"
 

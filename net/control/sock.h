@@ -3,8 +3,8 @@
  * Sockets with deadlines. A deadline is a time of vb_clock_ns(); every function returns by then.
  * All descriptors are close-on-exec and non-blocking.
  */
-#ifndef VB_SOCK_H
-#define VB_SOCK_H
+#ifndef VB_NET_CONTROL_SOCK_H
+#define VB_NET_CONTROL_SOCK_H
 
 #include "base/base.h"
 

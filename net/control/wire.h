@@ -4,8 +4,8 @@
  * fixed size except the payload of a frame, whose length comes first and is bounded. No function
  * here does I/O, so the fuzzer can call them with any bytes.
  */
-#ifndef VB_WIRE_H
-#define VB_WIRE_H
+#ifndef VB_NET_CONTROL_WIRE_H
+#define VB_NET_CONTROL_WIRE_H
 
 #include "net/net.h"
 

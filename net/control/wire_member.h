@@ -3,8 +3,8 @@
  * Frames that only elastic groups send (docs/protocol.md): slots, members, the transports that they
  * have, and windows. Like wire.h, this does no I/O.
  */
-#ifndef VB_WIRE_MEMBER_H
-#define VB_WIRE_MEMBER_H
+#ifndef VB_NET_CONTROL_WIRE_MEMBER_H
+#define VB_NET_CONTROL_WIRE_MEMBER_H
 
 #include "net/transport.h"
 #include "net/control/wire.h"

@@ -3,8 +3,8 @@
  * Groups: the ranks of a job, the memory they share (windows), put and get, barrier, broadcast and
  * gather.
  */
-#ifndef VB_PUB_GROUP_H
-#define VB_PUB_GROUP_H
+#ifndef VB_NET_GROUP_GROUP_H
+#define VB_NET_GROUP_GROUP_H
 
 #include "base/base.h"
 #include "net/control/secret.h"

@@ -3,8 +3,8 @@
  * What the collectives and the sparse allreduce, which are built on groups, use of a group beyond
  * its public functions. The group's own files use group_priv.h.
  */
-#ifndef VB_GROUP_INSIDE_H
-#define VB_GROUP_INSIDE_H
+#ifndef VB_NET_GROUP_GROUP_INSIDE_H
+#define VB_NET_GROUP_GROUP_INSIDE_H
 
 #include "net/net.h"
 

@@ -7,8 +7,8 @@
  * groups: member.c removes ranks that are gone, joiner.c connects ranks that join,
  * window_exchange.c shares windows with them.
  */
-#ifndef VB_GROUP_PRIV_H
-#define VB_GROUP_PRIV_H
+#ifndef VB_NET_GROUP_GROUP_PRIV_H
+#define VB_NET_GROUP_GROUP_PRIV_H
 
 #include "net/control/control.h"
 #include "net/group/group_inside.h"

@@ -6,8 +6,8 @@
  * read: "" is the running machine, a folder is the recording of another one. Any thread may call
  * them; none of them blocks on the network.
  */
-#ifndef VB_PUB_PROBE_H
-#define VB_PUB_PROBE_H
+#ifndef VB_NET_PROBE_PROBE_H
+#define VB_NET_PROBE_PROBE_H
 
 #include "base/base.h"
 

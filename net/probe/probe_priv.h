@@ -2,8 +2,8 @@
  *
  * Shared by the files that read which interfaces and RDMA devices a machine has.
  */
-#ifndef VB_NET_PRIV_H
-#define VB_NET_PRIV_H
+#ifndef VB_NET_PROBE_PROBE_PRIV_H
+#define VB_NET_PROBE_PROBE_PRIV_H
 
 #include "net/net.h"
 

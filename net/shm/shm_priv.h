@@ -3,8 +3,8 @@
  * Shared by the files of the shm transport: the layout of memory that two ranks share, and the
  * messages by which they set it up.
  */
-#ifndef VB_SHM_PRIV_H
-#define VB_SHM_PRIV_H
+#ifndef VB_NET_SHM_SHM_PRIV_H
+#define VB_NET_SHM_SHM_PRIV_H
 
 #include "net/done_list.h"
 #include "net/transport.h"

@@ -8,8 +8,8 @@
  * The bits are the same on all ranks, transports and paths. For that reason -0.0 counts as +0.0,
  * and every NaN in the result is the same NaN.
  */
-#ifndef VB_PUB_SPARSE_H
-#define VB_PUB_SPARSE_H
+#ifndef VB_NET_SPARSE_SPARSE_H
+#define VB_NET_SPARSE_SPARSE_H
 
 #include "net/coll/coll.h"
 

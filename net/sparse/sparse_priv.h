@@ -10,8 +10,8 @@
  * piece of memory. The *part* of a list is what lies in the index range of one *owner*, which is a
  * rank. The *sum* is what an owner computes from the parts of all ranks.
  */
-#ifndef VB_SPARSE_PRIV_H
-#define VB_SPARSE_PRIV_H
+#ifndef VB_NET_SPARSE_SPARSE_PRIV_H
+#define VB_NET_SPARSE_SPARSE_PRIV_H
 
 #include "net/group/group_inside.h"
 

@@ -3,8 +3,8 @@
  * Shared by the files of the TCP transport: tcp.c has the device, tcp_window.c the windows,
  * tcp_tx.c sends frames, tcp_rx.c receives them.
  */
-#ifndef VB_TCP_PRIV_H
-#define VB_TCP_PRIV_H
+#ifndef VB_NET_TCP_TCP_PRIV_H
+#define VB_NET_TCP_TCP_PRIV_H
 
 #include "net/done_list.h"
 #include "net/transport.h"

@@ -3,8 +3,8 @@
  * Encodes and decodes what two ranks send when they connect over RDMA. Does not use verbs, so that
  * it can be tested and fuzzed on any machine. docs/protocol.md has the tables.
  */
-#ifndef VB_VERBS_HELLO_H
-#define VB_VERBS_HELLO_H
+#ifndef VB_NET_VERBS_VERBS_HELLO_H
+#define VB_NET_VERBS_VERBS_HELLO_H
 
 #include "net/control/auth.h"
 #include "net/transport.h"

@@ -9,8 +9,8 @@
  * put or get that one work request moves. A *credit* is the right to use one of the peer's
  * receives.
  */
-#ifndef VB_VERBS_PRIV_H
-#define VB_VERBS_PRIV_H
+#ifndef VB_NET_VERBS_VERBS_PRIV_H
+#define VB_NET_VERBS_VERBS_PRIV_H
 
 #include "net/done_list.h"
 #include "net/transport.h"

@@ -2,7 +2,7 @@
  *
  * The conclusions of doctor from measurements between hosts.
  */
-#include "engine/engine.h"
+#include "doctor/doctor.h"
 #include "tests/support/test.h"
 
 static struct vb_pair pair(int a, int b, const char *transport, double gb_s)

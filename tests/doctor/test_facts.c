@@ -5,6 +5,7 @@
  *
  * Covers: doctor/facts_cpu.c
  */
+#include "doctor/doctor.h"
 #include "tests/support/doctor_fixture.h"
 #include "tests/support/sysroot.h"
 

@@ -2,8 +2,8 @@
  *
  * Shared by all fuzzers.
  */
-#ifndef VB_FUZZ_H
-#define VB_FUZZ_H
+#ifndef VB_TESTS_FUZZ_FUZZ_H
+#define VB_TESTS_FUZZ_FUZZ_H
 
 #include "base/base.h"
 

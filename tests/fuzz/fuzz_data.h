@@ -3,8 +3,8 @@
  * Shared by the fuzzers of readers. The input becomes a file in memory, and the data that were read
  * must be valid.
  */
-#ifndef VB_FUZZ_DATA_H
-#define VB_FUZZ_DATA_H
+#ifndef VB_TESTS_FUZZ_FUZZ_DATA_H
+#define VB_TESTS_FUZZ_FUZZ_DATA_H
 
 #include "data/data_priv.h"
 #include "tests/fuzz/fuzz_file.h"

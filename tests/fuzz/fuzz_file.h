@@ -2,8 +2,8 @@
  *
  * For fuzzers of code that reads files.
  */
-#ifndef VB_FUZZ_FILE_H
-#define VB_FUZZ_FILE_H
+#ifndef VB_TESTS_FUZZ_FUZZ_FILE_H
+#define VB_TESTS_FUZZ_FUZZ_FILE_H
 
 #include "tests/fuzz/fuzz.h"
 

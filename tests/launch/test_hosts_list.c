@@ -4,7 +4,7 @@
  *
  * Covers: launch/hosts.c launch/launch_stdin.c
  */
-#include "engine/engine.h"
+#include "launch/launch.h"
 #include "tests/support/sysroot.h"
 #include "tests/support/test.h"
 

@@ -5,7 +5,7 @@
  *
  * Covers: launch/launch_begun.c launch/supervise_relay.c launch/supervise_signal.c launch/supervise_spawn.c
  */
-#include "engine/engine.h"
+#include "launch/launch.h"
 #include "tests/support/test.h"
 
 #include <errno.h>

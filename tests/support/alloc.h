@@ -4,8 +4,8 @@
  * (VB_TEST_COUNTS_ALLOCATIONS in tests/CMakeLists.txt) and must include this header in one file
  * only.
  */
-#ifndef VB_TEST_ALLOC_H
-#define VB_TEST_ALLOC_H
+#ifndef VB_TESTS_SUPPORT_ALLOC_H
+#define VB_TESTS_SUPPORT_ALLOC_H
 
 #include <stdatomic.h>
 #include <stddef.h>

@@ -2,8 +2,8 @@
  *
  * Helpers for the checkpoint tests: a folder for each test, and a small checkpoint.
  */
-#ifndef VB_TEST_CHECKPOINT_H
-#define VB_TEST_CHECKPOINT_H
+#ifndef VB_TESTS_SUPPORT_CHECKPOINT_FIXTURE_H
+#define VB_TESTS_SUPPORT_CHECKPOINT_FIXTURE_H
 
 #include "engine/checkpoint/checkpoint_priv.h"
 #include "tests/support/files.h"

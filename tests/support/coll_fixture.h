@@ -3,8 +3,8 @@
  * Helpers for the tests of collectives: the kinds of jobs, vectors that every rank can compute for
  * all ranks, and the sums that the ranks must get.
  */
-#ifndef VB_TEST_COLL_H
-#define VB_TEST_COLL_H
+#ifndef VB_TESTS_SUPPORT_COLL_FIXTURE_H
+#define VB_TESTS_SUPPORT_COLL_FIXTURE_H
 
 #include "net/coll/coll_priv.h"
 #include "tests/support/ranks.h"

@@ -4,8 +4,8 @@
  * changed or replaced. A reader must refuse a bad file with one line that has the file's name and a
  * place in it.
  */
-#ifndef VB_TEST_DATA_FILES_H
-#define VB_TEST_DATA_FILES_H
+#ifndef VB_TESTS_SUPPORT_DATA_FILES_H
+#define VB_TESTS_SUPPORT_DATA_FILES_H
 
 #include "data/data_priv.h"
 #include "tests/support/files.h"

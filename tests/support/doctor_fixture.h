@@ -3,9 +3,10 @@
  * Helpers for the doctor tests: a machine without faults, which tests then spoil, and assertions
  * about one check.
  */
-#ifndef VB_TEST_DOCTOR_H
-#define VB_TEST_DOCTOR_H
+#ifndef VB_TESTS_SUPPORT_DOCTOR_FIXTURE_H
+#define VB_TESTS_SUPPORT_DOCTOR_FIXTURE_H
 
+#include "doctor/doctor.h"
 #include "engine/engine.h"
 #include "tests/support/test.h"
 

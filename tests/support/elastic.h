@@ -4,8 +4,8 @@
  * turn. It goes on when the receiver has acknowledged the block or is gone. The receiver checks
  * every byte. Ranks are processes and report their state to the test on a board in shared memory.
  */
-#ifndef VB_TEST_ELASTIC_H
-#define VB_TEST_ELASTIC_H
+#ifndef VB_TESTS_SUPPORT_ELASTIC_H
+#define VB_TESTS_SUPPORT_ELASTIC_H
 
 #include "tests/support/ranks.h"
 #include "tests/support/rdma.h"

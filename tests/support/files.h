@@ -2,8 +2,8 @@
  *
  * Files and temporary folders for tests.
  */
-#ifndef VB_TEST_FILES_H
-#define VB_TEST_FILES_H
+#ifndef VB_TESTS_SUPPORT_FILES_H
+#define VB_TESTS_SUPPORT_FILES_H
 
 #include "tests/support/test.h"
 

@@ -3,8 +3,8 @@
  * Runs one pass of one backend on a shape and compares it with the reference, which sums in double
  * precision. For tests that count allocations (tests/support/alloc.h).
  */
-#ifndef VB_TEST_LAYER_H
-#define VB_TEST_LAYER_H
+#ifndef VB_TESTS_SUPPORT_LAYER_FIXTURE_H
+#define VB_TESTS_SUPPORT_LAYER_FIXTURE_H
 
 #include "kernels/layer/backend.h"
 #include "tests/support/alloc.h"

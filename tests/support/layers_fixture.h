@@ -2,8 +2,8 @@
  *
  * Helpers for the tests of layers: shapes with odd sizes, and tensors with guards behind them.
  */
-#ifndef VB_TEST_LAYERS_H
-#define VB_TEST_LAYERS_H
+#ifndef VB_TESTS_SUPPORT_LAYERS_FIXTURE_H
+#define VB_TESTS_SUPPORT_LAYERS_FIXTURE_H
 
 #include "kernels/layer/backend.h"
 #include "tests/support/test.h"

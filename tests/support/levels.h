@@ -4,8 +4,8 @@
  *
  * Covers: base/cpu.c kernels/own/own_table.c kernels/layer/levels.c
  */
-#ifndef VB_TEST_LEVELS_H
-#define VB_TEST_LEVELS_H
+#ifndef VB_TESTS_SUPPORT_LEVELS_H
+#define VB_TESTS_SUPPORT_LEVELS_H
 
 #include "kernels/layer/level.h"
 #include "tests/support/test.h"

@@ -2,8 +2,8 @@
  *
  * The machine and the placement of the running test.
  */
-#ifndef VB_TEST_MACHINE_H
-#define VB_TEST_MACHINE_H
+#ifndef VB_TESTS_SUPPORT_MACHINE_H
+#define VB_TESTS_SUPPORT_MACHINE_H
 
 #include "tests/support/test.h"
 #include "topo/topo.h"

@@ -6,8 +6,8 @@
  *
  * The layouts are those of models_fixture.h.
  */
-#ifndef VB_TEST_MODEL_REF_H
-#define VB_TEST_MODEL_REF_H
+#ifndef VB_TESTS_SUPPORT_MODEL_REF_H
+#define VB_TESTS_SUPPORT_MODEL_REF_H
 
 #include "models/models.h"
 #include "tests/support/test.h"

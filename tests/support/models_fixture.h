@@ -3,8 +3,8 @@
  * Helpers for the tests of models: a model with parameters, gradients and batches computed from a
  * seed.
  */
-#ifndef VB_TEST_MODELS_H
-#define VB_TEST_MODELS_H
+#ifndef VB_TESTS_SUPPORT_MODELS_FIXTURE_H
+#define VB_TESTS_SUPPORT_MODELS_FIXTURE_H
 
 #include "models/models.h"
 #include "tests/support/samples.h"

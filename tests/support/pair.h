@@ -3,8 +3,8 @@
  * Two ranks connected by a transport, for the transport tests. The ranks are two devices of this
  * process, driven by one thread or by two.
  */
-#ifndef VB_TEST_PAIR_H
-#define VB_TEST_PAIR_H
+#ifndef VB_TESTS_SUPPORT_PAIR_H
+#define VB_TESTS_SUPPORT_PAIR_H
 
 #include "net/transport.h"
 #include "tests/support/rdma.h"

@@ -4,8 +4,8 @@
  * parameter of class w (sparse: at its keys), and a step subtracts it. So the parameters count the
  * gradients of each worker exactly.
  */
-#ifndef VB_TEST_PS_H
-#define VB_TEST_PS_H
+#ifndef VB_TESTS_SUPPORT_PS_FIXTURE_H
+#define VB_TESTS_SUPPORT_PS_FIXTURE_H
 
 #include "engine/ps/ps.h"
 #include "tests/support/ranks.h"

@@ -2,8 +2,8 @@
  *
  * Pseudo-random numbers for tests: the same on every machine.
  */
-#ifndef VB_TEST_RANDOM_H
-#define VB_TEST_RANDOM_H
+#ifndef VB_TESTS_SUPPORT_RANDOM_H
+#define VB_TESTS_SUPPORT_RANDOM_H
 
 #include <stddef.h>
 #include <stdint.h>

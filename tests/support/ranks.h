@@ -3,8 +3,8 @@
  * Ranks as threads or as processes of a test. t_as_threads() and t_as_processes() call a function
  * once per rank, in a group over a transport.
  */
-#ifndef VB_TEST_RANKS_H
-#define VB_TEST_RANKS_H
+#ifndef VB_TESTS_SUPPORT_RANKS_H
+#define VB_TESTS_SUPPORT_RANKS_H
 
 #include "net/net.h"
 #include "tests/support/test.h"

@@ -2,8 +2,8 @@
  *
  * Finds the transports that tests can use on this machine.
  */
-#ifndef VB_TEST_RDMA_H
-#define VB_TEST_RDMA_H
+#ifndef VB_TESTS_SUPPORT_RDMA_H
+#define VB_TESTS_SUPPORT_RDMA_H
 
 #include "net/net.h"
 

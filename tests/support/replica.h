@@ -3,8 +3,8 @@
  * Workers, servers and standbys of a parameter server. Each is a process, and some are killed. They
  * share a board with the test. The test supplies the worker's function.
  */
-#ifndef VB_TEST_REPLICA_H
-#define VB_TEST_REPLICA_H
+#ifndef VB_TESTS_SUPPORT_REPLICA_H
+#define VB_TESTS_SUPPORT_REPLICA_H
 
 #include "tests/support/ps_fixture.h"
 

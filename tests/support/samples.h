@@ -2,8 +2,8 @@
  *
  * Samples in an array, in the form that vb_k_pixels_create() reads.
  */
-#ifndef VB_TEST_SAMPLES_H
-#define VB_TEST_SAMPLES_H
+#ifndef VB_TESTS_SUPPORT_SAMPLES_H
+#define VB_TESTS_SUPPORT_SAMPLES_H
 
 #include "kernels/kernels.h"
 

@@ -3,8 +3,8 @@
  * Softmax regression on the reference kernels, in plain steps. Tests compare the model with it, and
  * use it to measure how hard generated data are.
  */
-#ifndef VB_TEST_SOFTMAX_H
-#define VB_TEST_SOFTMAX_H
+#ifndef VB_TESTS_SUPPORT_SOFTMAX_FIXTURE_H
+#define VB_TESTS_SUPPORT_SOFTMAX_FIXTURE_H
 
 #include "models/models.h"
 

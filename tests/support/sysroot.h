@@ -3,8 +3,8 @@
  * Builds trees of system files for tests. Recordings cannot hold these machines: garbage, pipes,
  * and names that the repository must not contain.
  */
-#ifndef VB_TEST_SYSROOT_H
-#define VB_TEST_SYSROOT_H
+#ifndef VB_TESTS_SUPPORT_SYSROOT_H
+#define VB_TESTS_SUPPORT_SYSROOT_H
 
 #include "tests/support/files.h"
 #include "tests/support/test.h"

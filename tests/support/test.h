@@ -3,8 +3,8 @@
  * Shared by all tests. A test program exits with 0 if all tests passed, with 1 if one failed, and
  * with 77 if it could not run; it then prints the reason to standard output.
  */
-#ifndef VB_TEST_H
-#define VB_TEST_H
+#ifndef VB_TESTS_SUPPORT_TEST_H
+#define VB_TESTS_SUPPORT_TEST_H
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,8 +2,8 @@
  *
  * Options of a short training run in a group that a test has opened.
  */
-#ifndef VB_TEST_TRAIN_OPTS_H
-#define VB_TEST_TRAIN_OPTS_H
+#ifndef VB_TESTS_SUPPORT_TRAIN_OPTS_FIXTURE_H
+#define VB_TESTS_SUPPORT_TRAIN_OPTS_FIXTURE_H
 
 #include "engine/engine.h"
 
