@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The rows for bare_sparse_lr.c: drawn by this file, or read by data/. They are on huge pages because
- * they are read in shuffled order.
+ * The rows for bare_sparse_lr.c: drawn by this file, or read by data/. They are on huge pages
+ * because they are read in shuffled order.
  */
 #include "bench/sparse_rows.h"
 #include "data/data.h"

@@ -48,25 +48,25 @@ static vb_status check(struct stream *s, const struct records *r, size_t first, 
     for (i = first; i < r->n; i++)
         if (r->data[i * RECORD] >= CLASSES)
             return vb_err(VB_ERR_INPUT, "%s: offset %llu: class %d: must be from 0 to 9",
-                          stream_path(s), (unsigned long long)(offset + (i - first) * RECORD),
+                          vb_stream_path(s), (unsigned long long)(offset + (i - first) * RECORD),
                           r->data[i * RECORD]);
     return VB_OK;
 }
 
 static vb_status read_piece(struct stream *s, struct records *r, bool *more_p)
 {
-    uint64_t offset = stream_offset(s);
+    uint64_t offset = vb_stream_offset(s);
     size_t first = r->n, got;
     vb_status st = make_room(r);
 
     if (st == VB_OK)
-        st = stream_read(s, r->data + r->n * RECORD, (size_t)PIECE * RECORD, &got);
+        st = vb_stream_read(s, r->data + r->n * RECORD, (size_t)PIECE * RECORD, &got);
     if (st != VB_OK)
         return st;
     r->n += got / RECORD;
     if (got % RECORD != 0)
         return vb_err(VB_ERR_INPUT, "%s: offset %llu: the file ends within a record of %d bytes",
-                      stream_path(s), (unsigned long long)stream_offset(s), RECORD);
+                      vb_stream_path(s), (unsigned long long)vb_stream_offset(s), RECORD);
     *more_p = got > 0;
     return check(s, r, first, offset);
 }
@@ -76,7 +76,7 @@ static vb_status read_file(const char *path, struct records *r)
     size_t before = r->n;
     bool more = true;
     struct stream *s;
-    vb_status st = stream_open(path, &s);
+    vb_status st = vb_stream_open(path, &s);
 
     if (st != VB_OK)
         return st;
@@ -84,13 +84,13 @@ static vb_status read_file(const char *path, struct records *r)
         st = read_piece(s, r, &more);
     if (st == VB_OK && r->n == before)
         st = vb_err(VB_ERR_INPUT, "%s: offset 0: the file is empty", path);
-    stream_close(s);
+    vb_stream_close(s);
     return st;
 }
 
 static vb_status unpack(const struct records *r, struct vb_dataset *set_p)
 {
-    vb_status st = images_create((int)r->n, 3, SIDE, SIDE, CLASSES, set_p);
+    vb_status st = vb_images_create((int)r->n, 3, SIDE, SIDE, CLASSES, set_p);
     size_t i;
 
     for (i = 0; st == VB_OK && i < r->n; i++) {
@@ -100,7 +100,7 @@ static vb_status unpack(const struct records *r, struct vb_dataset *set_p)
     return st;
 }
 
-vb_status cifar_read(const char *const *paths, int n, struct vb_dataset *set_p)
+vb_status vb_cifar_read(const char *const *paths, int n, struct vb_dataset *set_p)
 {
     struct records r = {.n = 0};
     vb_status st = VB_OK;
@@ -116,7 +116,7 @@ vb_status cifar_read(const char *const *paths, int n, struct vb_dataset *set_p)
 
 /* ---- the six files --------------------------------------------------------------------------- */
 
-bool cifar_has_parts(const char *path)
+bool vb_cifar_has_parts(const char *path)
 {
     struct stat info;
 
@@ -133,7 +133,7 @@ static bool find(const char *dir, const char *name, char path[PATH_MAX])
            access(path, F_OK) == 0;
 }
 
-vb_status cifar_open(const char *path, enum vb_synth_part part, struct vb_dataset *set_p)
+vb_status vb_cifar_open(const char *path, enum vb_synth_part part, struct vb_dataset *set_p)
 {
     static const char *const names[] = {"data_batch_1", "data_batch_2", "data_batch_3",
                                         "data_batch_4", "data_batch_5"};
@@ -141,8 +141,8 @@ vb_status cifar_open(const char *path, enum vb_synth_part part, struct vb_datase
     const char *paths[FILES_MAX];
     int i, n = 0;
 
-    if (!cifar_has_parts(path))
-        return cifar_read(&path, 1, set_p);
+    if (!vb_cifar_has_parts(path))
+        return vb_cifar_read(&path, 1, set_p);
     if (part == VB_SYNTH_TEST) {
         n = find(path, "test_batch", found[0]) ? 1 : 0;
         paths[0] = found[0];
@@ -155,5 +155,5 @@ vb_status cifar_open(const char *path, enum vb_synth_part part, struct vb_datase
     if (n == 0)
         return vb_err(VB_ERR_NO_FILE, "%s: found no %s.bin and no .bin.gz", path,
                       part == VB_SYNTH_TEST ? "test_batch" : names[0]);
-    return cifar_read(paths, n, set_p);
+    return vb_cifar_read(paths, n, set_p);
 }

@@ -23,7 +23,7 @@ static vb_status told_put(struct row_sink *sink, const struct row *row)
     if (t->progress != NULL && sink->rows % TELL_EVERY == 0)
         t->progress(t->arg, sink->done, sink->rows);
     t->to->features = sink->features > t->to->features ? sink->features : t->to->features;
-    return sink_put(t->to, &buf, row->y);
+    return vb_sink_put(t->to, &buf, row->y);
 }
 
 static vb_status copy_row(const struct row *row, struct row_buf *buf)
@@ -33,7 +33,7 @@ static vb_status copy_row(const struct row *row, struct row_buf *buf)
 
     buf->n = 0;
     for (i = 0; i < row->n && st == VB_OK; i++)
-        st = row_buf_add(buf, row->index[i], row_value(row, i));
+        st = vb_row_buf_add(buf, row->index[i], row_value(row, i));
     return st;
 }
 
@@ -47,14 +47,14 @@ static vb_status copy_rows(const struct vb_dataset *set, struct row_sink *sink)
 
     sink->features = set->features;
     for (i = 0; st == VB_OK && i < set->n; i++) {
-        st = dataset_row(set, i, &row, &room);
+        st = vb_dataset_row(set, i, &row, &room);
         if (st == VB_OK)
             st = copy_row(&row, &buf);
         sink->done = (double)i / set->n;
         if (st == VB_OK)
-            st = sink_put(sink, &buf, row.y);
+            st = vb_sink_put(sink, &buf, row.y);
     }
-    row_buf_fini(&buf);
+    vb_row_buf_fini(&buf);
     return st;
 }
 
@@ -87,20 +87,20 @@ vb_status vb_data_convert(const struct vb_data_spec *spec, uint64_t seed, enum v
     struct told_sink told = {
         .sink = {.put = told_put, .features = spec->features}, .progress = progress, .arg = arg};
     struct csr_writer *w;
-    vb_status st = csr_writer_create(path, spec->features, &w);
+    vb_status st = vb_csr_writer_create(path, spec->features, &w);
 
     if (st != VB_OK)
         return st;
-    told.to = csr_writer_sink(w);
-    st = is_read_by_row(spec) ? spec_read_rows(spec, &told.sink)
+    told.to = vb_csr_writer_sink(w);
+    st = is_read_by_row(spec) ? vb_spec_read_rows(spec, &told.sink)
                               : copy_set(spec, seed, part, &told.sink);
     if (st == VB_OK)
-        st = csr_writer_finish(w);
+        st = vb_csr_writer_finish(w);
     if (st == VB_OK)
         *written_p = (struct vb_data_written){.rows = told.to->rows,
                                               .nonzeros = told.to->nonzeros,
                                               .positive = told.to->positive,
                                               .features = told.to->features};
-    csr_writer_destroy(w);
+    vb_csr_writer_destroy(w);
     return st;
 }

@@ -23,8 +23,8 @@
 
 static vb_status refuse(struct stream *s, int field, const char *what, const char *text)
 {
-    return vb_err(VB_ERR_INPUT, "%s: line %lld: field %d: %s: '%.32s'", stream_path(s),
-                  (long long)stream_line_number(s), field + 1, what, text);
+    return vb_err(VB_ERR_INPUT, "%s: line %lld: field %d: %s: '%.32s'", vb_stream_path(s),
+                  (long long)vb_stream_line_number(s), field + 1, what, text);
 }
 
 /* Returns false if text is not hexadecimal. */
@@ -55,7 +55,8 @@ static vb_status take_number(struct stream *s, int field, const char *text, stru
     if (!vb_parse_int(text, &v))
         return refuse(s, field, "is not a whole number", text);
     size = log1p(fabs((double)v));
-    return v == 0 ? VB_OK : row_buf_add(row, (uint32_t)(field - 1), (float)(v < 0 ? -size : size));
+    return v == 0 ? VB_OK
+                  : vb_row_buf_add(row, (uint32_t)(field - 1), (float)(v < 0 ? -size : size));
 }
 
 static vb_status take_category(struct stream *s, int field, const char *text, int features,
@@ -66,7 +67,7 @@ static vb_status take_category(struct stream *s, int field, const char *text, in
 
     if (!parse_hex(text, &c))
         return refuse(s, field, "is not a hexadecimal number of up to 8 digits", text);
-    return row_buf_add(
+    return vb_row_buf_add(
         row, (uint32_t)(NUMBERS + vb_random((uint64_t)j, c) % (uint64_t)(features - NUMBERS)), 1);
 }
 
@@ -102,10 +103,10 @@ static vb_status parse_line(struct stream *s, char *line, int features, struct r
     if (st != VB_OK)
         return st;
     if (field < FIELDS)
-        return vb_err(VB_ERR_INPUT, "%s: line %lld: %d fields instead of %d", stream_path(s),
-                      (long long)stream_line_number(s), field, FIELDS);
-    row_buf_sort(row);
-    return sink_put(sink, row, y);
+        return vb_err(VB_ERR_INPUT, "%s: line %lld: %d fields instead of %d", vb_stream_path(s),
+                      (long long)vb_stream_line_number(s), field, FIELDS);
+    vb_row_buf_sort(row);
+    return vb_sink_put(sink, row, y);
 }
 
 static vb_status read_lines(struct stream *s, int features, struct row_buf *row,
@@ -116,7 +117,7 @@ static vb_status read_lines(struct stream *s, int features, struct row_buf *row,
     size_t len;
 
     for (;;) {
-        st = stream_line(s, &line, &len);
+        st = vb_stream_line(s, &line, &len);
         if (st != VB_OK || line == NULL)
             return st;
         if (strlen(line) != len)
@@ -126,12 +127,12 @@ static vb_status read_lines(struct stream *s, int features, struct row_buf *row,
         st = parse_line(s, line, features, row, sink);
         if (st != VB_OK)
             return st;
-        if (stream_line_number(s) % TELL_EVERY == 0)
-            sink_tell(sink, s);
+        if (vb_stream_line_number(s) % TELL_EVERY == 0)
+            vb_sink_tell(sink, s);
     }
 }
 
-vb_status criteo_read(const char *path, int features, struct row_sink *sink)
+vb_status vb_criteo_read(const char *path, int features, struct row_sink *sink)
 {
     struct row_buf row = {.n = 0};
     struct stream *s;
@@ -140,12 +141,12 @@ vb_status criteo_read(const char *path, int features, struct row_sink *sink)
     if (features <= NUMBERS)
         return vb_err(VB_ERR_USAGE, "%d features for Criteo's fields: must be more than %d",
                       features, NUMBERS);
-    st = stream_open(path, &s);
+    st = vb_stream_open(path, &s);
     if (st != VB_OK)
         return st;
     sink->features = features;
     st = read_lines(s, features, &row, sink);
-    row_buf_fini(&row);
-    stream_close(s);
+    vb_row_buf_fini(&row);
+    vb_stream_close(s);
     return st;
 }

@@ -299,7 +299,7 @@ static vb_status open_store(struct csr_store *s, size_t at_once)
     return s->good != NULL ? check_all(s, at_once) : vb_err_sys("calloc");
 }
 
-vb_status csr_open_lazily(const char *path, size_t at_once, struct vb_dataset *set_p)
+vb_status vb_csr_open_lazily(const char *path, size_t at_once, struct vb_dataset *set_p)
 {
     struct csr_store *s = calloc(1, sizeof(*s));
     vb_status st;
@@ -323,7 +323,7 @@ vb_status csr_open_lazily(const char *path, size_t at_once, struct vb_dataset *s
     return VB_OK;
 }
 
-vb_status csr_open(const char *path, struct vb_dataset *set_p)
+vb_status vb_csr_open(const char *path, struct vb_dataset *set_p)
 {
-    return csr_open_lazily(path, CHECK_AT_ONCE, set_p);
+    return vb_csr_open_lazily(path, CHECK_AT_ONCE, set_p);
 }

@@ -206,7 +206,7 @@ static vb_status name_temp(struct csr_writer *w)
     return VB_OK;
 }
 
-vb_status csr_writer_create(const char *path, int features, struct csr_writer **w_p)
+vb_status vb_csr_writer_create(const char *path, int features, struct csr_writer **w_p)
 {
     struct csr_writer *w = calloc(1, sizeof(*w));
     vb_status st;
@@ -234,7 +234,7 @@ vb_status csr_writer_create(const char *path, int features, struct csr_writer **
     return VB_OK;
 }
 
-struct row_sink *csr_writer_sink(struct csr_writer *w)
+struct row_sink *vb_csr_writer_sink(struct csr_writer *w)
 {
     return &w->sink;
 }
@@ -261,7 +261,7 @@ static vb_status write_ends(struct csr_writer *w)
     return st;
 }
 
-vb_status csr_writer_finish(struct csr_writer *w)
+vb_status vb_csr_writer_finish(struct csr_writer *w)
 {
     vb_status st;
 
@@ -281,7 +281,7 @@ vb_status csr_writer_finish(struct csr_writer *w)
     return VB_OK;
 }
 
-void csr_writer_destroy(struct csr_writer *w)
+void vb_csr_writer_destroy(struct csr_writer *w)
 {
     if (w == NULL)
         return;

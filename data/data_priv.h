@@ -72,47 +72,49 @@ struct picks {
 };
 
 /* Call this before sample i is read. It prefetches the samples behind i. */
-void dataset_soon(const struct vb_dataset *set, const struct picks *picks, int i);
+void vb_dataset_soon(const struct vb_dataset *set, const struct picks *picks, int i);
 
 /* As vb_dataset_rows(), with prefetching. */
-vb_status dataset_rows(const struct vb_dataset *set, const struct picks *picks,
-                       struct vb_rows *rows);
+vb_status vb_dataset_pick_rows(const struct vb_dataset *set, const struct picks *picks,
+                               struct vb_rows *rows);
 
 /* Creates images in memory, all 0. The caller fills store->pixels and store->y. */
-vb_status images_create(int n, int c, int h, int w, int classes, struct vb_dataset *set_p);
+vb_status vb_images_create(int n, int c, int h, int w, int classes, struct vb_dataset *set_p);
 
 /* Makes a part of a set. The part takes ownership of which, the numbers of its samples. */
-void dataset_part(const struct vb_dataset *set, uint32_t *which, int n, struct vb_dataset *part_p);
+void vb_dataset_part(const struct vb_dataset *set, uint32_t *which, int n,
+                     struct vb_dataset *part_p);
 
-vb_status dataset_row(const struct vb_dataset *set, int i, struct row *row, struct row_room *room);
+vb_status vb_dataset_row(const struct vb_dataset *set, int i, struct row *row,
+                         struct row_room *room);
 
 /* ---- bytes of a file, plain or gzip (gzip.c) ------------------------------------------------- */
 
 struct stream;
 
-vb_status stream_open(const char *path, struct stream **s_p);
-void stream_close(struct stream *s); /* accepts NULL */
-const char *stream_path(const struct stream *s);
-uint64_t stream_offset(const struct stream *s); /* of the next byte, after decompression */
+vb_status vb_stream_open(const char *path, struct stream **s_p);
+void vb_stream_close(struct stream *s); /* accepts NULL */
+const char *vb_stream_path(const struct stream *s);
+uint64_t vb_stream_offset(const struct stream *s); /* of the next byte, after decompression */
 
 /* Returns the largest number of bytes that can follow. Sizes that the file claims are checked
  * against it. */
-uint64_t stream_room(const struct stream *s);
-double stream_done(struct stream *s); /* from 0 to 1 */
+uint64_t vb_stream_room(const struct stream *s);
+double vb_stream_done(struct stream *s); /* from 0 to 1 */
 
 /* Reads up to len bytes. *got_p is less than len only at the end of the file. */
-vb_status stream_read(struct stream *s, void *buf, size_t len, size_t *got_p);
+vb_status vb_stream_read(struct stream *s, void *buf, size_t len, size_t *got_p);
 
 /* Reads exactly len bytes. An earlier end of the file is an error, and the message names what. */
-vb_status stream_exact(struct stream *s, void *buf, size_t len, const char *what);
+vb_status vb_stream_exact(struct stream *s, void *buf, size_t len, const char *what);
 
 /* Fails if more bytes follow, or if the file is truncated. */
-vb_status stream_end(struct stream *s);
+vb_status vb_stream_end(struct stream *s);
 
 /* Returns the next line without its newline, terminated by zero. It is valid until the next call.
  * *line_p is NULL at the end. Line numbers start at 1. */
-vb_status stream_line(struct stream *s, char **line_p, size_t *len_p);
-int64_t stream_line_number(const struct stream *s);
+vb_status vb_stream_line(struct stream *s, char **line_p, size_t *len_p);
+int64_t vb_stream_line_number(const struct stream *s);
 
 /* ---- rows that a reader passes on (rows.c) --------------------------------------------------- */
 
@@ -133,38 +135,38 @@ struct row_buf {
     int n, cap;
 };
 
-void row_buf_fini(struct row_buf *buf);
-vb_status row_buf_add(struct row_buf *buf, uint32_t index, float value);
+void vb_row_buf_fini(struct row_buf *buf);
+vb_status vb_row_buf_add(struct row_buf *buf, uint32_t index, float value);
 
 /* Sorts by index and adds up the values of equal indices. Returns the number of such duplicates. */
-int row_buf_sort(struct row_buf *buf);
+int vb_row_buf_sort(struct row_buf *buf);
 
 /* Counts the row and passes it to the sink. */
-vb_status sink_put(struct row_sink *sink, const struct row_buf *buf, int y);
+vb_status vb_sink_put(struct row_sink *sink, const struct row_buf *buf, int y);
 
 /* Sets the sink's progress from the reader's position in its file. */
-void sink_tell(struct row_sink *sink, struct stream *s);
+void vb_sink_tell(struct row_sink *sink, struct stream *s);
 
-/* A sink that keeps all rows in memory. rows_mem_finish() turns it into a data set. */
+/* A sink that keeps all rows in memory. vb_rows_mem_finish() turns it into a data set. */
 struct rows_mem;
-vb_status rows_mem_create(int features, struct rows_mem **mem_p);
-struct row_sink *rows_mem_sink(struct rows_mem *mem);
-vb_status rows_mem_finish(struct rows_mem *mem, const char *path, struct vb_dataset *set_p);
-void rows_mem_destroy(struct rows_mem *mem); /* accepts NULL */
+vb_status vb_rows_mem_create(int features, struct rows_mem **mem_p);
+struct row_sink *vb_rows_mem_sink(struct rows_mem *mem);
+vb_status vb_rows_mem_finish(struct rows_mem *mem, const char *path, struct vb_dataset *set_p);
+void vb_rows_mem_destroy(struct rows_mem *mem); /* accepts NULL */
 
 /* ---- readers --------------------------------------------------------------------------------- */
 
-vb_status idx_read(const char *images, const char *labels, struct vb_dataset *set_p);
-vb_status mnist_open(const char *dir, enum vb_synth_part part, struct vb_dataset *set_p);
-vb_status cifar_read(const char *const *paths, int n, struct vb_dataset *set_p);
-bool cifar_has_parts(const char *path); /* a folder has parts; a single file has none */
-vb_status cifar_open(const char *path, enum vb_synth_part part, struct vb_dataset *set_p);
+vb_status vb_idx_read(const char *images, const char *labels, struct vb_dataset *set_p);
+vb_status vb_mnist_open(const char *dir, enum vb_synth_part part, struct vb_dataset *set_p);
+vb_status vb_cifar_read(const char *const *paths, int n, struct vb_dataset *set_p);
+bool vb_cifar_has_parts(const char *path); /* a folder has parts; a single file has none */
+vb_status vb_cifar_open(const char *path, enum vb_synth_part part, struct vb_dataset *set_p);
 
 /* These put rows into a sink. features 0: as many as the data has. */
-vb_status libsvm_read(const char *path, int features, struct row_sink *sink);
-vb_status criteo_read(const char *path, int features, struct row_sink *sink);
-vb_status tfrecord_read(const char *path, int features, struct row_sink *sink);
-vb_status tfrecord_glob(const char *pattern, int features, struct row_sink *sink);
+vb_status vb_libsvm_read(const char *path, int features, struct row_sink *sink);
+vb_status vb_criteo_read(const char *path, int features, struct row_sink *sink);
+vb_status vb_tfrecord_read(const char *path, int features, struct row_sink *sink);
+vb_status vb_tfrecord_glob(const char *pattern, int features, struct row_sink *sink);
 
 /* One record of a TFRecord file. data is valid until the next call, and NULL at the end. */
 struct tfrecord {
@@ -174,11 +176,11 @@ struct tfrecord {
     uint64_t at; /* offset of the record */
     int64_t n;   /* records read so far */
 };
-vb_status tfrecord_next(struct tfrecord *t, const uint8_t **data_p, size_t *len_p);
-void tfrecord_fini(struct tfrecord *t);
+vb_status vb_tfrecord_next(struct tfrecord *t, const uint8_t **data_p, size_t *len_p);
+void vb_tfrecord_fini(struct tfrecord *t);
 
 /* Puts the rows of a file of text or records into a sink (spec.c). */
-vb_status spec_read_rows(const struct vb_data_spec *spec, struct row_sink *sink);
+vb_status vb_spec_read_rows(const struct vb_data_spec *spec, struct row_sink *sink);
 
 /* ---- tf.Example (example.c) ------------------------------------------------------------------ */
 
@@ -193,24 +195,24 @@ struct example_feature {
 
 /* These functions and fn return NULL, or a text that says what is wrong with the bytes. */
 typedef const char *(*example_fn)(void *arg, const struct example_feature *feature);
-const char *example_each(const uint8_t *data, size_t len, example_fn fn, void *arg);
+const char *vb_example_each(const uint8_t *data, size_t len, example_fn fn, void *arg);
 
 /* Calls fn for each number of a float or int64 list, in order. */
 typedef const char *(*example_number_fn)(void *arg, int64_t whole, double number);
-const char *example_numbers(const struct example_feature *f, example_number_fn fn, void *arg);
+const char *vb_example_numbers(const struct example_feature *f, example_number_fn fn, void *arg);
 
 /* ---- .csr files (csr.c, csr_write.c) --------------------------------------------------------- */
 
-vb_status csr_open(const char *path, struct vb_dataset *set_p);
+vb_status vb_csr_open(const char *path, struct vb_dataset *set_p);
 
 /* Blocks of a file larger than at_once bytes are checked only when they are first used. */
-vb_status csr_open_lazily(const char *path, size_t at_once, struct vb_dataset *set_p);
+vb_status vb_csr_open_lazily(const char *path, size_t at_once, struct vb_dataset *set_p);
 
 struct csr_writer;
-vb_status csr_writer_create(const char *path, int features, struct csr_writer **w_p);
-struct row_sink *csr_writer_sink(struct csr_writer *w);
-vb_status csr_writer_finish(struct csr_writer *w); /* the file is complete; destroy w next */
-void csr_writer_destroy(struct csr_writer *w);     /* removes the file if it is not finished */
+vb_status vb_csr_writer_create(const char *path, int features, struct csr_writer **w_p);
+struct row_sink *vb_csr_writer_sink(struct csr_writer *w);
+vb_status vb_csr_writer_finish(struct csr_writer *w); /* the file is complete; destroy w next */
+void vb_csr_writer_destroy(struct csr_writer *w);     /* removes the file if it is not finished */
 
 /* ---- order (order.c) ------------------------------------------------------------------------- */
 
@@ -231,15 +233,15 @@ struct order {
 
 #define ORDER_CHUNK 4096 /* neighbouring samples of a file, which are read together */
 
-vb_status order_init(struct order *o, uint64_t seed, int n, int window, bool in_order);
-void order_fini(struct order *o);
-void order_epoch(struct order *o, int64_t epoch);
+vb_status vb_order_init(struct order *o, uint64_t seed, int n, int window, bool in_order);
+void vb_order_fini(struct order *o);
+void vb_order_epoch(struct order *o, int64_t epoch);
 
 /* Returns the samples at n positions of the epoch. */
-void order_get(struct order *o, int position, int n, uint32_t *which);
+void vb_order_get(struct order *o, int position, int n, uint32_t *which);
 
 /* Returns a pointer to the same samples, valid until the next call, or NULL if they are not known
  * yet. */
-const uint32_t *order_known(const struct order *o, int position, int n);
+const uint32_t *vb_order_known(const struct order *o, int position, int n);
 
 #endif

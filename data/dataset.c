@@ -21,7 +21,7 @@ static void images_close(struct vb_store *store)
 
 static const struct store_ops images_ops = {.close = images_close};
 
-vb_status images_create(int n, int c, int h, int w, int classes, struct vb_dataset *set_p)
+vb_status vb_images_create(int n, int c, int h, int w, int classes, struct vb_dataset *set_p)
 {
     size_t features = (size_t)c * (size_t)h * (size_t)w;
     struct vb_store *store = calloc(1, sizeof(*store));
@@ -117,7 +117,8 @@ int vb_dataset_image(const struct vb_dataset *set, int i, uint8_t *pixels)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-vb_status dataset_row(const struct vb_dataset *set, int i, struct row *row, struct row_room *room)
+vb_status vb_dataset_row(const struct vb_dataset *set, int i, struct row *row,
+                         struct row_room *room)
 {
     return set->store->ops->row(set->store, stored(set, (uint32_t)i), row, room);
 }
@@ -131,7 +132,7 @@ static const uint32_t *nth(const struct picks *p, int i)
 
 /* Rows lie anywhere in memory, so that each read would wait for memory. Each of the three stages
  * prefetches what the next stage reads: the row's number, its position, its words. */
-void dataset_soon(const struct vb_dataset *set, const struct picks *p, int i)
+void vb_dataset_soon(const struct vb_dataset *set, const struct picks *p, int i)
 {
     void (*soon)(const struct vb_store *, int, bool) = set->store->ops->soon;
     const uint32_t *which;
@@ -161,7 +162,8 @@ static void copy_row(const struct row *row, uint32_t *index, float *value)
         value[i] = 1;
 }
 
-vb_status dataset_rows(const struct vb_dataset *set, const struct picks *p, struct vb_rows *rows)
+vb_status vb_dataset_pick_rows(const struct vb_dataset *set, const struct picks *p,
+                               struct vb_rows *rows)
 {
     struct row_room room;
     struct row row;
@@ -173,8 +175,8 @@ vb_status dataset_rows(const struct vb_dataset *set, const struct picks *p, stru
     rows->at[0] = 0;
     for (i = 0; i < p->n; i++) {
         if (i >= p->asked || i + ROWS_BEHIND >= p->n)
-            dataset_soon(set, p, i);
-        st = dataset_row(set, (int)p->which[i], &row, &room);
+            vb_dataset_soon(set, p, i);
+        st = vb_dataset_row(set, (int)p->which[i], &row, &room);
         if (st != VB_OK)
             return st;
         if (row.n > rows->room - end)
@@ -194,12 +196,13 @@ vb_status vb_dataset_rows(const struct vb_dataset *set, const uint32_t *which, i
 {
     struct picks p = {.which = which, .n = n};
 
-    return dataset_rows(set, &p, rows);
+    return vb_dataset_pick_rows(set, &p, rows);
 }
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
-void dataset_part(const struct vb_dataset *set, uint32_t *which, int n, struct vb_dataset *part_p)
+void vb_dataset_part(const struct vb_dataset *set, uint32_t *which, int n,
+                     struct vb_dataset *part_p)
 {
     struct vb_dataset part = *set;
 
@@ -241,7 +244,7 @@ vb_status vb_dataset_split(const struct vb_dataset *set, double test_share, uint
         else
             train[n_train++] = (uint32_t)stored(set, (uint32_t)i);
     }
-    dataset_part(set, train, n_train, train_p);
-    dataset_part(set, test, n_test, test_p);
+    vb_dataset_part(set, train, n_train, train_p);
+    vb_dataset_part(set, test, n_test, test_p);
     return VB_OK;
 }

@@ -144,7 +144,7 @@ static const char *each_entry(struct span s, example_fn fn, void *arg)
     return wrong;
 }
 
-const char *example_each(const uint8_t *data, size_t len, example_fn fn, void *arg)
+const char *vb_example_each(const uint8_t *data, size_t len, example_fn fn, void *arg)
 {
     struct span s = {data, data + len};
     const char *wrong = NULL;
@@ -190,7 +190,8 @@ static const char *hand_packed(int list, struct span s, example_number_fn fn, vo
     return wrong;
 }
 
-const char *example_numbers(const struct example_feature *feature, example_number_fn fn, void *arg)
+const char *vb_example_numbers(const struct example_feature *feature, example_number_fn fn,
+                               void *arg)
 {
     const char *wrong = NULL;
     struct field f;

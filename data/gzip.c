@@ -78,7 +78,7 @@ static vb_status open_gz(struct stream *s)
     return VB_OK;
 }
 
-vb_status stream_open(const char *path, struct stream **s_p)
+vb_status vb_stream_open(const char *path, struct stream **s_p)
 {
     struct stream *s = calloc(1, sizeof(*s));
     vb_status st;
@@ -88,14 +88,14 @@ vb_status stream_open(const char *path, struct stream **s_p)
     s->path = strdup(path);
     st = s->path != NULL ? open_gz(s) : vb_err_sys("strdup");
     if (st != VB_OK) {
-        stream_close(s);
+        vb_stream_close(s);
         return st;
     }
     *s_p = s;
     return VB_OK;
 }
 
-void stream_close(struct stream *s)
+void vb_stream_close(struct stream *s)
 {
     if (s == NULL)
         return;
@@ -106,26 +106,26 @@ void stream_close(struct stream *s)
     free(s);
 }
 
-const char *stream_path(const struct stream *s)
+const char *vb_stream_path(const struct stream *s)
 {
     return s->path;
 }
 
-uint64_t stream_offset(const struct stream *s)
+uint64_t vb_stream_offset(const struct stream *s)
 {
     return s->offset - (s->to - s->from);
 }
 
-uint64_t stream_room(const struct stream *s)
+uint64_t vb_stream_room(const struct stream *s)
 {
     uint64_t all = s->size;
 
     if (s->packed)
         all = all > UINT64_MAX / DEFLATE_RATIO ? UINT64_MAX : all * DEFLATE_RATIO;
-    return all > stream_offset(s) ? all - stream_offset(s) : 0;
+    return all > vb_stream_offset(s) ? all - vb_stream_offset(s) : 0;
 }
 
-double stream_done(struct stream *s)
+double vb_stream_done(struct stream *s)
 {
     z_off_t at = gzoffset(s->gz);
 
@@ -171,12 +171,12 @@ static vb_status fill(struct stream *s, char *buf, size_t len, size_t *got_p)
     return VB_OK;
 }
 
-vb_status stream_read(struct stream *s, void *buf, size_t len, size_t *got_p)
+vb_status vb_stream_read(struct stream *s, void *buf, size_t len, size_t *got_p)
 {
     return fill(s, buf, len, got_p);
 }
 
-vb_status stream_exact(struct stream *s, void *buf, size_t len, const char *what)
+vb_status vb_stream_exact(struct stream *s, void *buf, size_t len, const char *what)
 {
     size_t got;
     vb_status st = fill(s, buf, len, &got);
@@ -187,7 +187,7 @@ vb_status stream_exact(struct stream *s, void *buf, size_t len, const char *what
                   (unsigned long long)s->offset, what);
 }
 
-vb_status stream_end(struct stream *s)
+vb_status vb_stream_end(struct stream *s)
 {
     uint64_t at = s->offset;
     char byte;
@@ -255,7 +255,7 @@ static void take_line(struct stream *s, size_t len, char **line_p, size_t *len_p
     *len_p = len;
 }
 
-vb_status stream_line(struct stream *s, char **line_p, size_t *len_p)
+vb_status vb_stream_line(struct stream *s, char **line_p, size_t *len_p)
 {
     size_t looked = 0;
     vb_status st;
@@ -281,7 +281,7 @@ vb_status stream_line(struct stream *s, char **line_p, size_t *len_p)
     }
 }
 
-int64_t stream_line_number(const struct stream *s)
+int64_t vb_stream_line_number(const struct stream *s)
 {
     return s->line;
 }

@@ -32,16 +32,17 @@ static void put_be32(uint8_t *b, uint32_t v)
 static vb_status read_head(struct stream *s, int n_dims, uint32_t *dims)
 {
     uint8_t head[4 + 4 * 3];
-    vb_status st = stream_exact(s, head, 4, "the header");
+    vb_status st = vb_stream_exact(s, head, 4, "the header");
     int i;
 
     if (st != VB_OK)
         return st;
     if (head[0] != 0 || head[1] != 0 || head[2] != TYPE_BYTES || head[3] != n_dims)
-        return vb_err(
-            VB_ERR_INPUT, "%s: offset 0: %02x%02x%02x%02x is not the start of an IDX file of %s",
-            stream_path(s), head[0], head[1], head[2], head[3], n_dims == 1 ? "labels" : "images");
-    st = stream_exact(s, head + 4, (size_t)n_dims * 4, "the header");
+        return vb_err(VB_ERR_INPUT,
+                      "%s: offset 0: %02x%02x%02x%02x is not the start of an IDX file of %s",
+                      vb_stream_path(s), head[0], head[1], head[2], head[3],
+                      n_dims == 1 ? "labels" : "images");
+    st = vb_stream_exact(s, head + 4, (size_t)n_dims * 4, "the header");
     if (st != VB_OK)
         return st;
     for (i = 0; i < n_dims; i++)
@@ -56,18 +57,18 @@ static vb_status check_size(struct stream *s, const uint32_t *dims, int n_dims)
 
     if (dims[0] == 0 || dims[0] > INT32_MAX)
         return vb_err(VB_ERR_INPUT, "%s: offset 4: %u samples: must be from 1 to %d",
-                      stream_path(s), dims[0], INT32_MAX);
+                      vb_stream_path(s), dims[0], INT32_MAX);
     if (n_dims == 3) {
         if (dims[1] == 0 || dims[1] > SIDE_MAX || dims[2] == 0 || dims[2] > SIDE_MAX)
             return vb_err(VB_ERR_INPUT, "%s: offset 8: images of %u x %u: must be from 1 to %d",
-                          stream_path(s), dims[1], dims[2], SIDE_MAX);
+                          vb_stream_path(s), dims[1], dims[2], SIDE_MAX);
         bytes *= (uint64_t)dims[1] * dims[2];
     }
-    if (bytes > stream_room(s))
+    if (bytes > vb_stream_room(s))
         return vb_err(VB_ERR_INPUT,
                       "%s: offset %llu: expected %llu more bytes, but at most %llu can follow",
-                      stream_path(s), (unsigned long long)stream_offset(s),
-                      (unsigned long long)bytes, (unsigned long long)stream_room(s));
+                      vb_stream_path(s), (unsigned long long)vb_stream_offset(s),
+                      (unsigned long long)bytes, (unsigned long long)vb_stream_room(s));
     return VB_OK;
 }
 
@@ -75,7 +76,7 @@ static vb_status read_images(const char *path, struct vb_dataset *set)
 {
     struct stream *s;
     uint32_t dims[3] = {0};
-    vb_status st = stream_open(path, &s);
+    vb_status st = vb_stream_open(path, &s);
 
     if (st != VB_OK)
         return st;
@@ -83,13 +84,13 @@ static vb_status read_images(const char *path, struct vb_dataset *set)
     if (st == VB_OK)
         st = check_size(s, dims, 3);
     if (st == VB_OK)
-        st = images_create((int)dims[0], 1, (int)dims[1], (int)dims[2], 0, set);
+        st = vb_images_create((int)dims[0], 1, (int)dims[1], (int)dims[2], 0, set);
     if (st == VB_OK)
-        st = stream_exact(s, set->store->pixels, (size_t)set->n * (size_t)set->features,
-                          "the pixels");
+        st = vb_stream_exact(s, set->store->pixels, (size_t)set->n * (size_t)set->features,
+                             "the pixels");
     if (st == VB_OK)
-        st = stream_end(s);
-    stream_close(s);
+        st = vb_stream_end(s);
+    vb_stream_close(s);
     return st;
 }
 
@@ -100,7 +101,7 @@ static vb_status read_labels(const char *path, struct vb_dataset *set)
     uint8_t *bytes = (uint8_t *)set->store->y;
     struct stream *s;
     uint32_t dims[1] = {0};
-    vb_status st = stream_open(path, &s);
+    vb_status st = vb_stream_open(path, &s);
     int i, most = 0;
 
     if (st != VB_OK)
@@ -111,10 +112,10 @@ static vb_status read_labels(const char *path, struct vb_dataset *set)
     if (st == VB_OK && dims[0] != (uint32_t)set->n)
         st = vb_err(VB_ERR_INPUT, "%s: offset 4: %u labels for %d images", path, dims[0], set->n);
     if (st == VB_OK)
-        st = stream_exact(s, bytes, (size_t)set->n, "the labels");
+        st = vb_stream_exact(s, bytes, (size_t)set->n, "the labels");
     if (st == VB_OK)
-        st = stream_end(s);
-    stream_close(s);
+        st = vb_stream_end(s);
+    vb_stream_close(s);
     if (st != VB_OK)
         return st;
     for (i = set->n - 1; i >= 0; i--) {
@@ -125,7 +126,7 @@ static vb_status read_labels(const char *path, struct vb_dataset *set)
     return VB_OK;
 }
 
-vb_status idx_read(const char *images, const char *labels, struct vb_dataset *set_p)
+vb_status vb_idx_read(const char *images, const char *labels, struct vb_dataset *set_p)
 {
     struct vb_dataset set = {.n = 0};
     vb_status st = read_images(images, &set);
@@ -158,7 +159,7 @@ static vb_status find(const char *dir, const char *stem, const char *type, char 
     return vb_err(VB_ERR_NO_FILE, "%s: found no %s-%s-ubyte and no such .gz", dir, stem, type);
 }
 
-vb_status mnist_open(const char *dir, enum vb_synth_part part, struct vb_dataset *set_p)
+vb_status vb_mnist_open(const char *dir, enum vb_synth_part part, struct vb_dataset *set_p)
 {
     bool train = part == VB_SYNTH_TRAIN;
     char images[PATH_MAX], labels[PATH_MAX];
@@ -169,7 +170,7 @@ vb_status mnist_open(const char *dir, enum vb_synth_part part, struct vb_dataset
         st = find(dir, train ? "train-labels" : "t10k-labels", "idx1", labels);
     if (st != VB_OK)
         return st;
-    return idx_read(images, labels, set_p);
+    return vb_idx_read(images, labels, set_p);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */

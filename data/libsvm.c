@@ -18,8 +18,8 @@ struct reader {
 
 static vb_status refuse(const struct reader *r, const char *what, const char *token)
 {
-    return vb_err(VB_ERR_INPUT, "%s: line %lld: %s: '%.32s'", stream_path(r->stream),
-                  (long long)stream_line_number(r->stream), what, token);
+    return vb_err(VB_ERR_INPUT, "%s: line %lld: %s: '%.32s'", vb_stream_path(r->stream),
+                  (long long)vb_stream_line_number(r->stream), what, token);
 }
 
 /* Returns the next word of a line, terminated by zero, or NULL. */
@@ -68,7 +68,7 @@ static vb_status parse_entry(struct reader *r, char *token)
     if (strcmp(colon + 1, "1") != 0 &&
         (!vb_parse_real(colon + 1 + (colon[1] == '+'), &value) || !isfinite((float)value)))
         return refuse(r, "the value is not a number", colon + 1);
-    return row_buf_add(&r->row, (uint32_t)(index - 1), (float)value);
+    return vb_row_buf_add(&r->row, (uint32_t)(index - 1), (float)value);
 }
 
 /* An empty line is not a row. */
@@ -88,22 +88,22 @@ static vb_status parse_line(struct reader *r, char *line, struct row_sink *sink)
         st = parse_entry(r, token);
     if (st != VB_OK)
         return st;
-    if (row_buf_sort(&r->row) > 0)
+    if (vb_row_buf_sort(&r->row) > 0)
         return refuse(r, "an index occurs twice in the row of label", line);
-    return sink_put(sink, &r->row, y);
+    return vb_sink_put(sink, &r->row, y);
 }
 
-vb_status libsvm_read(const char *path, int features, struct row_sink *sink)
+vb_status vb_libsvm_read(const char *path, int features, struct row_sink *sink)
 {
     struct reader r = {.features = features};
-    vb_status st = stream_open(path, &r.stream);
+    vb_status st = vb_stream_open(path, &r.stream);
     char *line;
     size_t len;
 
     if (st != VB_OK)
         return st;
     for (;;) {
-        st = stream_line(r.stream, &line, &len);
+        st = vb_stream_line(r.stream, &line, &len);
         if (st != VB_OK || line == NULL)
             break;
         if (strlen(line) != len)
@@ -112,10 +112,10 @@ vb_status libsvm_read(const char *path, int features, struct row_sink *sink)
             st = parse_line(&r, line, sink);
         if (st != VB_OK)
             break;
-        if (stream_line_number(r.stream) % TELL_EVERY == 0)
-            sink_tell(sink, r.stream);
+        if (vb_stream_line_number(r.stream) % TELL_EVERY == 0)
+            vb_sink_tell(sink, r.stream);
     }
-    row_buf_fini(&r.row);
-    stream_close(r.stream);
+    vb_row_buf_fini(&r.row);
+    vb_stream_close(r.stream);
     return st;
 }

@@ -96,7 +96,7 @@ static void look_ahead(const struct vb_loader *l, struct vb_batch *batch)
     batch->soon = NULL;
     if (l->o.ahead == 0 && l->step + 1 < l->steps) {
         (void)share_of(l, l->step + 1, &position, &n);
-        batch->soon = order_known(&l->order, position, n);
+        batch->soon = vb_order_known(&l->order, position, n);
     }
     batch->n_soon = batch->soon != NULL ? n : 0;
 }
@@ -113,7 +113,7 @@ static void look_behind(const struct vb_loader *l, struct picks *p)
     left = l->o.set->n - position;
     if (l->o.world == 1)
         n = left < ROWS_BEHIND ? left : ROWS_BEHIND;
-    p->behind = order_known(&l->order, position, n);
+    p->behind = vb_order_known(&l->order, position, n);
     p->n_behind = p->behind != NULL ? n : 0;
 }
 
@@ -124,7 +124,7 @@ static vb_status make_rows(struct vb_loader *l, struct slot *slot)
 
     l->asked = 0;
     look_behind(l, &p);
-    st = dataset_rows(l->o.set, &p, &slot->batch.rows);
+    st = vb_dataset_pick_rows(l->o.set, &p, &slot->batch.rows);
     clear_rows(l, slot);
     return st;
 }
@@ -138,8 +138,8 @@ static vb_status make(struct vb_loader *l, struct slot *slot)
     slot->batch.step = l->step;
     slot->batch.n = n;
     slot->batch.n_global = n_global;
-    order_epoch(&l->order, l->epoch);
-    order_get(&l->order, position, n, slot->batch.which);
+    vb_order_epoch(&l->order, l->epoch);
+    vb_order_get(&l->order, position, n, slot->batch.which);
     look_ahead(l, &slot->batch);
     if (l->o.set->kind == VB_DATA_IMAGES) {
         vb_dataset_pick(l->o.set, slot->batch.which, n, slot->batch.x, slot->batch.y);
@@ -318,7 +318,7 @@ static vb_status set_up(struct vb_loader *l)
     /* The file has the same size on every host, so all ranks use the same window. */
     if (window == 0 && l->o.set->store->file_bytes > STREAM_BYTES)
         window = STREAM_WINDOW;
-    st = order_init(&l->order, l->o.seed, l->o.set->n, window, l->o.in_order);
+    st = vb_order_init(&l->order, l->o.seed, l->o.set->n, window, l->o.in_order);
     if (st != VB_OK)
         return st;
     l->order.entered = advise;
@@ -375,7 +375,7 @@ void vb_loader_close(struct vb_loader *l)
         vb_mem_unmap(&l->slots[i].mem);
         free(l->slots[i].batch.which);
     }
-    order_fini(&l->order);
+    vb_order_fini(&l->order);
     pthread_cond_destroy(&l->changed);
     pthread_mutex_destroy(&l->lock);
     free(l);
@@ -437,7 +437,7 @@ void vb_loader_soon(struct vb_loader *l, int i)
 
     if (l->o.ahead > 0 || l->o.set->kind == VB_DATA_IMAGES || l->made > l->used + 1 || i >= p.n)
         return; /* the next batch is made already, by a peek */
-    dataset_soon(l->o.set, &p, i);
+    vb_dataset_soon(l->o.set, &p, i);
     l->asked = i + 1;
 }
 

@@ -41,7 +41,7 @@ static vb_status look_at_rows(const struct vb_dataset *set, struct vb_data_facts
 
     f->row_min = INT32_MAX;
     for (i = 0; i < set->n; i++) {
-        st = dataset_row(set, i, &row, &room);
+        st = vb_dataset_row(set, i, &row, &room);
         if (st != VB_OK)
             return st;
         f->count[row.y]++;

@@ -45,7 +45,7 @@ void vb_share(int n, int rank, int world, int *first_p, int *n_p)
 
 /* ---- windows --------------------------------------------------------------------------------- */
 
-vb_status order_init(struct order *o, uint64_t seed, int n, int window, bool in_order)
+vb_status vb_order_init(struct order *o, uint64_t seed, int n, int window, bool in_order)
 {
     memset(o, 0, sizeof(*o));
     o->seed = seed;
@@ -62,11 +62,11 @@ vb_status order_init(struct order *o, uint64_t seed, int n, int window, bool in_
     o->chunks = malloc((size_t)o->n_chunks * sizeof(*o->chunks));
     if (o->list != NULL && o->chunks != NULL)
         return VB_OK;
-    order_fini(o);
+    vb_order_fini(o);
     return vb_err(VB_ERR_NO_MEMORY, "no memory for the order of %d samples", o->window);
 }
 
-void order_fini(struct order *o)
+void vb_order_fini(struct order *o)
 {
     free(o->list);
     free(o->chunks);
@@ -131,7 +131,7 @@ static void find_window(struct order *o, int position)
     fill_window(o, first);
 }
 
-void order_epoch(struct order *o, int64_t epoch)
+void vb_order_epoch(struct order *o, int64_t epoch)
 {
     if (o->epoch == epoch || o->in_order)
         return;
@@ -145,14 +145,14 @@ void order_epoch(struct order *o, int64_t epoch)
     }
 }
 
-const uint32_t *order_known(const struct order *o, int position, int n)
+const uint32_t *vb_order_known(const struct order *o, int position, int n)
 {
     if (o->in_order || n < 1 || position < o->at || position + n > o->at + o->len)
         return NULL;
     return o->list + (position - o->at);
 }
 
-void order_get(struct order *o, int position, int n, uint32_t *which)
+void vb_order_get(struct order *o, int position, int n, uint32_t *which)
 {
     int i;
 

@@ -34,14 +34,14 @@ static bool grow_entries(uint32_t **index, float **value, int64_t cap)
 
 /* ---- one row --------------------------------------------------------------------------------- */
 
-void row_buf_fini(struct row_buf *buf)
+void vb_row_buf_fini(struct row_buf *buf)
 {
     free(buf->index);
     free(buf->value);
     memset(buf, 0, sizeof(*buf));
 }
 
-vb_status row_buf_add(struct row_buf *buf, uint32_t index, float value)
+vb_status vb_row_buf_add(struct row_buf *buf, uint32_t index, float value)
 {
     int64_t cap = next_cap(buf->n + 1, buf->cap);
 
@@ -92,7 +92,7 @@ static void sink_down(struct row_buf *buf, int root, int n)
 }
 
 /* Heapsort: it needs no memory, and is fast for every order of the entries. */
-int row_buf_sort(struct row_buf *buf)
+int vb_row_buf_sort(struct row_buf *buf)
 {
     int i, n = buf->n, kept = 0;
 
@@ -117,7 +117,7 @@ int row_buf_sort(struct row_buf *buf)
     return n - buf->n;
 }
 
-vb_status sink_put(struct row_sink *sink, const struct row_buf *buf, int y)
+vb_status vb_sink_put(struct row_sink *sink, const struct row_buf *buf, int y)
 {
     struct row row = {
         .n = buf->n, .n_values = buf->n, .index = buf->index, .value = buf->value, .y = (uint8_t)y};
@@ -133,9 +133,9 @@ vb_status sink_put(struct row_sink *sink, const struct row_buf *buf, int y)
     return sink->put(sink, &row);
 }
 
-void sink_tell(struct row_sink *sink, struct stream *s)
+void vb_sink_tell(struct row_sink *sink, struct stream *s)
 {
-    sink->done = (sink->file + stream_done(s)) / (sink->files > 0 ? sink->files : 1);
+    sink->done = (sink->file + vb_stream_done(s)) / (sink->files > 0 ? sink->files : 1);
 }
 
 /* ---- all rows in memory ---------------------------------------------------------------------- */
@@ -233,7 +233,7 @@ static vb_status mem_put(struct row_sink *sink, const struct row *row)
     return VB_OK;
 }
 
-vb_status rows_mem_create(int features, struct rows_mem **mem_p)
+vb_status vb_rows_mem_create(int features, struct rows_mem **mem_p)
 {
     struct rows_mem *mem = calloc(1, sizeof(*mem));
 
@@ -251,12 +251,12 @@ vb_status rows_mem_create(int features, struct rows_mem **mem_p)
     return VB_OK;
 }
 
-struct row_sink *rows_mem_sink(struct rows_mem *mem)
+struct row_sink *vb_rows_mem_sink(struct rows_mem *mem)
 {
     return &mem->sink;
 }
 
-vb_status rows_mem_finish(struct rows_mem *mem, const char *path, struct vb_dataset *set_p)
+vb_status vb_rows_mem_finish(struct rows_mem *mem, const char *path, struct vb_dataset *set_p)
 {
     if (mem->sink.rows == 0)
         return vb_err(VB_ERR_INPUT, "%s has no rows", path);
@@ -271,7 +271,7 @@ vb_status rows_mem_finish(struct rows_mem *mem, const char *path, struct vb_data
     return VB_OK;
 }
 
-void rows_mem_destroy(struct rows_mem *mem)
+void vb_rows_mem_destroy(struct rows_mem *mem)
 {
     if (mem == NULL)
         return;

@@ -230,37 +230,37 @@ static vb_status open_synth(const struct vb_data_spec *spec, uint64_t seed, enum
                          set_p);
 }
 
-vb_status spec_read_rows(const struct vb_data_spec *spec, struct row_sink *sink)
+vb_status vb_spec_read_rows(const struct vb_data_spec *spec, struct row_sink *sink)
 {
     switch (spec->format) {
     case VB_DATA_LIBSVM:
-        return libsvm_read(spec->path, spec->features, sink);
+        return vb_libsvm_read(spec->path, spec->features, sink);
     case VB_DATA_CRITEO:
-        return criteo_read(spec->path, spec->features > 0 ? spec->features : VB_SYNTH_ROW_FEATURES,
-                           sink);
+        return vb_criteo_read(spec->path,
+                              spec->features > 0 ? spec->features : VB_SYNTH_ROW_FEATURES, sink);
     default:
-        return tfrecord_glob(spec->path, spec->features, sink);
+        return vb_tfrecord_glob(spec->path, spec->features, sink);
     }
 }
 
 static vb_status open_rows(const struct vb_data_spec *spec, struct vb_dataset *set_p)
 {
     struct rows_mem *mem;
-    vb_status st = rows_mem_create(spec->features, &mem);
+    vb_status st = vb_rows_mem_create(spec->features, &mem);
 
     if (st != VB_OK)
         return st;
-    st = spec_read_rows(spec, rows_mem_sink(mem));
+    st = vb_spec_read_rows(spec, vb_rows_mem_sink(mem));
     if (st == VB_OK)
-        st = rows_mem_finish(mem, spec->path, set_p);
-    rows_mem_destroy(mem);
+        st = vb_rows_mem_finish(mem, spec->path, set_p);
+    vb_rows_mem_destroy(mem);
     return st;
 }
 
 static vb_status open_csr(const struct vb_data_spec *spec, struct vb_dataset *set_p)
 {
     struct vb_dataset set;
-    vb_status st = csr_open(spec->path, &set);
+    vb_status st = vb_csr_open(spec->path, &set);
 
     if (st != VB_OK)
         return st;
@@ -282,9 +282,9 @@ vb_status vb_data_open(const struct vb_data_spec *spec, uint64_t seed, enum vb_s
     case VB_DATA_SYNTH:
         return open_synth(spec, seed, part, set_p);
     case VB_DATA_MNIST:
-        return mnist_open(spec->path, part, set_p);
+        return vb_mnist_open(spec->path, part, set_p);
     case VB_DATA_CIFAR10:
-        return cifar_open(spec->path, part, set_p);
+        return vb_cifar_open(spec->path, part, set_p);
     case VB_DATA_CSR:
         return open_csr(spec, set_p);
     default:
@@ -296,7 +296,7 @@ vb_status vb_data_open(const struct vb_data_spec *spec, uint64_t seed, enum vb_s
 static bool has_parts(const struct vb_data_spec *spec)
 {
     return spec->format == VB_DATA_SYNTH || spec->format == VB_DATA_MNIST ||
-           (spec->format == VB_DATA_CIFAR10 && cifar_has_parts(spec->path));
+           (spec->format == VB_DATA_CIFAR10 && vb_cifar_has_parts(spec->path));
 }
 
 static vb_status one_sample(const struct vb_dataset *set, struct vb_dataset *one_p)
@@ -305,7 +305,7 @@ static vb_status one_sample(const struct vb_dataset *set, struct vb_dataset *one
 
     if (which == NULL)
         return vb_err_sys("calloc");
-    dataset_part(set, which, 1, one_p);
+    vb_dataset_part(set, which, 1, one_p);
     return VB_OK;
 }
 

@@ -204,7 +204,7 @@ vb_status vb_synth_create(uint64_t seed, enum vb_synth_part part, int n, struct 
     vb_status st;
     int i;
 
-    st = images_create(n, 1, SIDE, SIDE, VB_SYNTH_CLASSES, &set);
+    st = vb_images_create(n, 1, SIDE, SIDE, VB_SYNTH_CLASSES, &set);
     if (st != VB_OK)
         return st;
     for (i = 0; i < n; i++)

@@ -35,7 +35,7 @@ static uint32_t masked(const uint8_t *data, size_t len)
 
 static vb_status refuse(const struct tfrecord *t, const char *what)
 {
-    return vb_err(VB_ERR_INPUT, "%s: offset %llu: record %lld: %s", stream_path(t->stream),
+    return vb_err(VB_ERR_INPUT, "%s: offset %llu: record %lld: %s", vb_stream_path(t->stream),
                   (unsigned long long)t->at, (long long)t->n, what);
 }
 
@@ -46,7 +46,7 @@ static vb_status check_head(struct tfrecord *t, const uint8_t head[HEAD])
 
     if (masked(head, 8) != le32(head + 8))
         return refuse(t, "the checksum of its length is wrong");
-    if (len > RECORD_MAX || len + 4 > stream_room(t->stream))
+    if (len > RECORD_MAX || len + 4 > vb_stream_room(t->stream))
         return refuse(t, "it is longer than the rest of the file");
     if (len + 4 > t->cap) {
         data = realloc(t->data, (size_t)len + 4);
@@ -59,23 +59,23 @@ static vb_status check_head(struct tfrecord *t, const uint8_t head[HEAD])
     return VB_OK;
 }
 
-vb_status tfrecord_next(struct tfrecord *t, const uint8_t **data_p, size_t *len_p)
+vb_status vb_tfrecord_next(struct tfrecord *t, const uint8_t **data_p, size_t *len_p)
 {
     uint8_t head[HEAD];
     size_t got;
     vb_status st;
 
-    t->at = stream_offset(t->stream);
+    t->at = vb_stream_offset(t->stream);
     t->n++;
     *data_p = NULL;
-    st = stream_read(t->stream, head, HEAD, &got);
+    st = vb_stream_read(t->stream, head, HEAD, &got);
     if (st != VB_OK || got == 0)
         return st;
     if (got < HEAD)
         return refuse(t, "the file ends within its length");
     st = check_head(t, head);
     if (st == VB_OK)
-        st = stream_exact(t->stream, t->data, t->len + 4, "a record");
+        st = vb_stream_exact(t->stream, t->data, t->len + 4, "a record");
     if (st != VB_OK)
         return st;
     if (masked(t->data, t->len) != le32(t->data + t->len))
@@ -85,7 +85,7 @@ vb_status tfrecord_next(struct tfrecord *t, const uint8_t **data_p, size_t *len_
     return VB_OK;
 }
 
-void tfrecord_fini(struct tfrecord *t)
+void vb_tfrecord_fini(struct tfrecord *t)
 {
     free(t->data);
     t->data = NULL;
@@ -120,7 +120,7 @@ static const char *take_index(void *arg, int64_t whole, double number)
     (void)number;
     if (whole < 0 || whole > g->most)
         return "an index is out of range";
-    return row_buf_add(&g->row, (uint32_t)whole, 0) == VB_OK ? NULL : "no memory";
+    return vb_row_buf_add(&g->row, (uint32_t)whole, 0) == VB_OK ? NULL : "no memory";
 }
 
 static const char *take_value(void *arg, int64_t whole, double number)
@@ -155,11 +155,12 @@ static const char *take_feature(void *arg, const struct example_feature *f)
     if (f->name == NULL)
         return NULL;
     if (named(f, "label"))
-        return example_numbers(f, take_label, g);
+        return vb_example_numbers(f, take_label, g);
     if (named(f, "index"))
-        return f->list == 2 ? "`index` has floats, not int64" : example_numbers(f, take_index, g);
+        return f->list == 2 ? "`index` has floats, not int64"
+                            : vb_example_numbers(f, take_index, g);
     if (named(f, "value"))
-        return example_numbers(f, take_value, g);
+        return vb_example_numbers(f, take_value, g);
     return NULL;
 }
 
@@ -169,7 +170,7 @@ static vb_status take_record(struct tfrecord *t, struct gathered *g, struct row_
     int i;
 
     g->row.n = g->n_labels = g->n_values = 0;
-    wrong = example_each(t->data, t->len, take_feature, g);
+    wrong = vb_example_each(t->data, t->len, take_feature, g);
     if (wrong == NULL && g->n_labels != 1)
         wrong = g->n_labels == 0 ? "there is no feature `label`" : "there is more than one label";
     if (wrong == NULL && g->row.n != g->n_values)
@@ -178,39 +179,39 @@ static vb_status take_record(struct tfrecord *t, struct gathered *g, struct row_
         return refuse(t, wrong);
     for (i = 0; i < g->row.n; i++)
         g->row.value[i] = g->value[i];
-    if (row_buf_sort(&g->row) > 0)
+    if (vb_row_buf_sort(&g->row) > 0)
         return refuse(t, "an index occurs twice");
-    return sink_put(sink, &g->row, g->label > 0);
+    return vb_sink_put(sink, &g->row, g->label > 0);
 }
 
-vb_status tfrecord_read(const char *path, int features, struct row_sink *sink)
+vb_status vb_tfrecord_read(const char *path, int features, struct row_sink *sink)
 {
     struct gathered g = {.most = (features > 0 ? features : FEATURES_MAX) - 1};
     struct tfrecord t = {.n = 0};
     const uint8_t *data;
     size_t len;
-    vb_status st = stream_open(path, &t.stream);
+    vb_status st = vb_stream_open(path, &t.stream);
 
     if (st != VB_OK)
         return st;
     for (;;) {
-        st = tfrecord_next(&t, &data, &len);
+        st = vb_tfrecord_next(&t, &data, &len);
         if (st != VB_OK || data == NULL)
             break;
         st = take_record(&t, &g, sink);
         if (st != VB_OK)
             break;
         if (t.n % TELL_EVERY == 0)
-            sink_tell(sink, t.stream);
+            vb_sink_tell(sink, t.stream);
     }
-    tfrecord_fini(&t);
-    stream_close(t.stream);
-    row_buf_fini(&g.row);
+    vb_tfrecord_fini(&t);
+    vb_stream_close(t.stream);
+    vb_row_buf_fini(&g.row);
     free(g.value);
     return st;
 }
 
-vb_status tfrecord_glob(const char *pattern, int features, struct row_sink *sink)
+vb_status vb_tfrecord_glob(const char *pattern, int features, struct row_sink *sink)
 {
     vb_status st = VB_OK;
     glob_t found;
@@ -220,7 +221,7 @@ vb_status tfrecord_glob(const char *pattern, int features, struct row_sink *sink
         return vb_err(VB_ERR_NO_FILE, "%s: no file matches", pattern);
     sink->files = (int)found.gl_pathc;
     for (i = 0; st == VB_OK && i < found.gl_pathc; i++, sink->file++)
-        st = tfrecord_read(found.gl_pathv[i], features, sink);
+        st = vb_tfrecord_read(found.gl_pathv[i], features, sink);
     globfree(&found);
     return st;
 }

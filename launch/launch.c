@@ -55,7 +55,7 @@ static const char *const launcher_options[] = {"VB_HOSTS", "VB_SSH",         "VB
 
 static const char *value_of(int name)
 {
-    return launch_variable(names[name]);
+    return vb_launch_variable(names[name]);
 }
 
 /* Reads a number from min to max, which a supervisor always sets. */
@@ -161,7 +161,7 @@ static vb_status read_remote(struct vb_launch *launch)
         return vb_err(VB_ERR_USAGE, "%s %.64s: must be stdin", names[LAUNCH], value_of(LAUNCH));
     st = read_place(launch);
     if (st == VB_OK)
-        st = launch_read_stdin(launch, getenv("SSH_CONNECTION"));
+        st = vb_launch_read_stdin(launch, getenv("SSH_CONNECTION"));
     launch->has_secret = true;
     return st;
 }

@@ -18,16 +18,16 @@
 
 /* ---- variables ------------------------------------------------------------------------------- */
 
-const char *launch_variable(const char *name)
+const char *vb_launch_variable(const char *name)
 {
     const char *text = getenv(name);
 
     return text != NULL && text[0] != '\0' ? text : NULL;
 }
 
-vb_status launch_number(const char *name, int64_t min, int64_t max, int64_t *value_p)
+vb_status vb_launch_number(const char *name, int64_t min, int64_t max, int64_t *value_p)
 {
-    const char *text = launch_variable(name);
+    const char *text = vb_launch_variable(name);
 
     if (text == NULL)
         text = "is not set";
@@ -37,14 +37,14 @@ vb_status launch_number(const char *name, int64_t min, int64_t max, int64_t *val
     return VB_OK;
 }
 
-int launch_port(uint64_t number)
+int vb_launch_port(uint64_t number)
 {
     return PORT_FIRST + (int)(number % PORTS);
 }
 
 static bool by_pmix(void)
 {
-    return launch_variable("PMIX_RANK") != NULL && launch_variable("PMIX_NAMESPACE") != NULL;
+    return vb_launch_variable("PMIX_RANK") != NULL && vb_launch_variable("PMIX_NAMESPACE") != NULL;
 }
 
 /* Refuses ranks of MPICH's mpirun and similar ones, which do not know of each other and would all
@@ -53,7 +53,7 @@ static bool by_pmix(void)
  * numbers as its own. */
 static vb_status refuse_pmi(const struct launch_found *found)
 {
-    const char *rank = launch_variable("PMI_RANK"), *size = launch_variable("PMI_SIZE");
+    const char *rank = vb_launch_variable("PMI_RANK"), *size = vb_launch_variable("PMI_SIZE");
     int64_t r = -1, n = -1;
 
     if (rank == NULL || size == NULL)
@@ -71,13 +71,13 @@ static vb_status refuse_pmi(const struct launch_found *found)
 
 static vb_status find(uint64_t deadline, struct launch_found *found)
 {
-    vb_status st = launch_find_torch(found);
+    vb_status st = vb_launch_find_torch(found);
 
     if (st == VB_OK && found->by == LAUNCH_BY_NOBODY && by_pmix())
-        st = pmix_join(deadline, found);
+        st = vb_pmix_join(deadline, found);
     if (st != VB_OK || found->by != LAUNCH_BY_NOBODY)
         return st;
-    st = launch_find_slurm(found);
+    st = vb_launch_find_slurm(found);
     return st == VB_OK ? refuse_pmi(found) : st;
 }
 
@@ -172,10 +172,10 @@ static vb_status share(const struct launch_found *found, uint64_t deadline,
     if (found->rank == 0)
         (void)vb_launch_answer(line, sizeof(line), launch->root,
                                launch->has_secret ? NULL : launch->secret);
-    st = pmix_share(found, deadline, line, sizeof(line));
+    st = vb_pmix_share(found, deadline, line, sizeof(line));
     line[strcspn(line, "\n")] = '\0';
     if (st == VB_OK && found->rank != 0)
-        st = launch_take_answer(line, "the line that rank 0 has put into PMIx", launch);
+        st = vb_launch_take_answer(line, "the line that rank 0 has put into PMIx", launch);
     explicit_bzero(line, sizeof(line));
     return st;
 }
@@ -202,7 +202,7 @@ static vb_status settle(const struct launch_found *found, const struct vb_launch
     if (st == VB_OK && found->by == LAUNCH_BY_PMIX)
         st = share(found, deadline, launch);
     if (st == VB_OK && found->local_ranks > 1)
-        st = launch_meet(found, deadline, launch);
+        st = vb_launch_meet(found, deadline, launch);
     return st;
 }
 
@@ -223,7 +223,7 @@ vb_status vb_launch_find(const struct vb_launch_opts *opts, struct vb_launch *la
     if (found.world > 1)
         st = settle(&found, opts, deadline, &result);
     if (st == VB_OK && found.by == LAUNCH_BY_PMIX)
-        st = pmix_leave(deadline);
+        st = vb_pmix_leave(deadline);
     if (st == VB_OK) {
         result.supervised = result.has_secret = true;
         *launch = result;

@@ -101,7 +101,7 @@ static void admit(struct meeting *m, int fd)
     struct hello hello;
 
     if (same_user(fd) &&
-        sock_read(fd, &hello, sizeof(hello), soon < m->deadline ? soon : m->deadline) == VB_OK &&
+        vb_sock_read(fd, &hello, sizeof(hello), soon < m->deadline ? soon : m->deadline) == VB_OK &&
         hello.magic == MAGIC && hello.local_rank > 0 &&
         hello.local_rank < (uint32_t)m->found->local_ranks &&
         m->attendees[hello.local_rank].fd < 0) {
@@ -121,10 +121,11 @@ static vb_status gather(struct meeting *m)
     int fd;
 
     while (m->present < m->found->local_ranks) {
-        if (sock_ms_left(m->deadline, 1) == 0) /* checked here because strangers may keep calling */
+        if (vb_sock_ms_left(m->deadline, 1) ==
+            0) /* checked here because strangers may keep calling */
             return vb_err(VB_ERR_TIMEOUT, "only %d of the %d ranks on this host have started",
                           m->present, m->found->local_ranks);
-        if (poll(&wait, 1, sock_ms_left(m->deadline, 1000)) < 0 && errno != EINTR)
+        if (poll(&wait, 1, vb_sock_ms_left(m->deadline, 1000)) < 0 && errno != EINTR)
             return vb_err_sys("poll");
         fd = accept4(m->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0)
@@ -144,7 +145,7 @@ static void answer_all(const struct meeting *m, const struct vb_launch *launch)
     memcpy(answer.secret, launch->secret, sizeof(answer.secret));
     for (i = 1; i < m->found->local_ranks; i++) {
         count_cpus(m, i, &answer.number, &answer.ranks);
-        if (sock_write(m->attendees[i].fd, &answer, sizeof(answer), m->deadline) != VB_OK)
+        if (vb_sock_write(m->attendees[i].fd, &answer, sizeof(answer), m->deadline) != VB_OK)
             VB_LOG_DEBUG("local rank %d is gone", i); /* the group will report it as missing */
     }
     explicit_bzero(&answer, sizeof(answer));
@@ -179,7 +180,7 @@ static vb_status lead_meeting(const struct launch_found *found, const char *name
         return vb_err_sys("calloc");
     for (i = 0; i < found->local_ranks; i++)
         m.attendees[i].fd = -1;
-    st = sock_listen_unix(name, TAKEN, &m.listen_fd);
+    st = vb_sock_listen_unix(name, TAKEN, &m.listen_fd);
     if (st == VB_OK) {
         st = lead(&m, launch);
         close(m.listen_fd);
@@ -195,7 +196,7 @@ static vb_status lead_meeting(const struct launch_found *found, const char *name
 
 static vb_status call(const char *name, uint64_t deadline, int *fd_p)
 {
-    vb_status st = sock_await_unix(name, deadline, fd_p);
+    vb_status st = vb_sock_await_unix(name, deadline, fd_p);
 
     if (st == VB_AGAIN)
         return vb_err(VB_ERR_TIMEOUT, "local rank 0 has not started: is it on this host?");
@@ -234,9 +235,9 @@ static vb_status attend_meeting(const struct launch_found *found, const char *na
     if (st != VB_OK)
         return st;
     own_cpus(&hello.cpus);
-    st = sock_write(fd, &hello, sizeof(hello), deadline);
+    st = vb_sock_write(fd, &hello, sizeof(hello), deadline);
     if (st == VB_OK)
-        st = sock_read(fd, &answer, sizeof(answer), deadline);
+        st = vb_sock_read(fd, &answer, sizeof(answer), deadline);
     close(fd);
     if (st != VB_OK)
         return vb_err(st, "no answer from local rank 0: %s", vb_status_str(st));
@@ -245,7 +246,8 @@ static vb_status attend_meeting(const struct launch_found *found, const char *na
     return st;
 }
 
-vb_status launch_meet(const struct launch_found *found, uint64_t deadline, struct vb_launch *launch)
+vb_status vb_launch_meet(const struct launch_found *found, uint64_t deadline,
+                         struct vb_launch *launch)
 {
     char name[96];
 

@@ -10,12 +10,12 @@
 /* Talks with a supervisor on another host over standard input and output: says hello, reads root
  * and secret from the answer. launch already has the rank's place and root from the environment.
  * ssh_connection is the variable SSH_CONNECTION of sshd, NULL if it is not set. */
-vb_status launch_read_stdin(struct vb_launch *launch, const char *ssh_connection);
+vb_status vb_launch_read_stdin(struct vb_launch *launch, const char *ssh_connection);
 
 /* Reads root and secret from a line that vb_launch_answer() has made, without its end. `whose`
  * names the line in messages. The line must have a secret if and only if launch has none; else only
  * some of the ranks were given one, which is an error. */
-vb_status launch_take_answer(char *line, const char *whose, struct vb_launch *launch);
+vb_status vb_launch_take_answer(char *line, const char *whose, struct vb_launch *launch);
 
 /* ---- other launchers ------------------------------------------------------------------------- */
 
@@ -39,27 +39,27 @@ struct launch_found {
 
 /* These look for the variables of srun and torchrun. If this process is not one of their ranks, by
  * stays LAUNCH_BY_NOBODY. */
-vb_status launch_find_slurm(struct launch_found *found);
-vb_status launch_find_torch(struct launch_found *found);
+vb_status vb_launch_find_slurm(struct launch_found *found);
+vb_status vb_launch_find_torch(struct launch_found *found);
 
 /* The value of an environment variable; NULL: it is not set, or empty. */
-const char *launch_variable(const char *name);
+const char *vb_launch_variable(const char *name);
 
 /* The decimal number in an environment variable. If it is not a number from min to max, or not set,
  * the error names the variable. */
-vb_status launch_number(const char *name, int64_t min, int64_t max, int64_t *value_p);
+vb_status vb_launch_number(const char *name, int64_t min, int64_t max, int64_t *value_p);
 
 /* A port for a job with this number. It is outside the range from which the kernel gives out ports,
  * it is never the number itself, and jobs with neighbouring numbers get different ports. */
-int launch_port(uint64_t number);
+int vb_launch_port(uint64_t number);
 
 /* Parses a list such as "node[01-03,07],gpu1": the first host and the number of hosts. False: the
  * text is not a list of hosts. */
-bool slurm_hosts_parse(const char *text, char *first, size_t size, int64_t *hosts_p);
+bool vb_slurm_hosts_parse(const char *text, char *first, size_t size, int64_t *hosts_p);
 
 /* Parses a list such as "2(x3),1": the number of tasks of a node. False: the text is not such a
  * list, or the list has no such node. */
-bool slurm_tasks_parse(const char *text, int64_t node, int64_t *tasks_p);
+bool vb_slurm_tasks_parse(const char *text, int64_t node, int64_t *tasks_p);
 
 /* ---- ranks of one host meet (launch_meet.c) -------------------------------------------------- */
 
@@ -68,19 +68,20 @@ bool slurm_tasks_parse(const char *text, int64_t node, int64_t *tasks_p);
  * All ranks get the root of local rank 0, and its secret unless they have one. On return
  * launch->local_rank and local_ranks count only the ranks that may run on the same cpus as this
  * rank. */
-vb_status launch_meet(const struct launch_found *found, uint64_t deadline,
-                      struct vb_launch *launch);
+vb_status vb_launch_meet(const struct launch_found *found, uint64_t deadline,
+                         struct vb_launch *launch);
 
 /* ---- PMIx (pmix.c) --------------------------------------------------------------------------- */
 
 /* Connects to the PMIx server on this host that started this process, and fills found. */
-vb_status pmix_join(uint64_t deadline, struct launch_found *found);
+vb_status vb_pmix_join(uint64_t deadline, struct launch_found *found);
 
 /* Sends a line of rank 0 to all ranks; all ranks call this. size is that of the buffer. The
  * deadline is for the other ranks to call it. */
-vb_status pmix_share(const struct launch_found *found, uint64_t deadline, char *line, size_t size);
+vb_status vb_pmix_share(const struct launch_found *found, uint64_t deadline, char *line,
+                        size_t size);
 
-/* Must not be called after pmix_share() has failed, because the server may not answer then. */
-vb_status pmix_leave(uint64_t deadline);
+/* Must not be called after vb_pmix_share() has failed, because the server may not answer then. */
+vb_status vb_pmix_leave(uint64_t deadline);
 
 #endif

@@ -99,7 +99,7 @@ static bool parse_name(const char **at, int64_t *n_p, struct first *first)
     return *n_p <= HOSTS_MAX;
 }
 
-bool slurm_hosts_parse(const char *text, char *first, size_t size, int64_t *hosts_p)
+bool vb_slurm_hosts_parse(const char *text, char *first, size_t size, int64_t *hosts_p)
 {
     struct first name = {.buf = first, .size = size, .fits = true};
     int64_t n = 0;
@@ -129,7 +129,7 @@ static bool parse_count(const char **at, int64_t max, int64_t *n_p)
     return *n_p >= 1 && *n_p <= max;
 }
 
-bool slurm_tasks_parse(const char *text, int64_t node, int64_t *tasks_p)
+bool vb_slurm_tasks_parse(const char *text, int64_t node, int64_t *tasks_p)
 {
     int64_t tasks, nodes, seen = 0;
     bool found = false;
@@ -158,23 +158,24 @@ bool slurm_tasks_parse(const char *text, int64_t node, int64_t *tasks_p)
  */
 static bool is_task(int64_t *job_p, int64_t *step_p)
 {
-    const char *step = launch_variable("SLURM_STEP_ID"), *job = launch_variable("SLURM_JOB_ID");
+    const char *step = vb_launch_variable("SLURM_STEP_ID"),
+               *job = vb_launch_variable("SLURM_JOB_ID");
 
-    if (step == NULL || job == NULL || launch_variable("SLURM_PROCID") == NULL)
+    if (step == NULL || job == NULL || vb_launch_variable("SLURM_PROCID") == NULL)
         return false;
     if (!vb_parse_int(step, step_p) || !vb_parse_int(job, job_p))
-        *job_p = *step_p = -1; /* broken: launch_find_slurm() refuses it */
+        *job_p = *step_p = -1; /* broken: vb_launch_find_slurm() refuses it */
     return *step_p < STEP_RESERVED;
 }
 
 static vb_status read_hosts(struct launch_found *found)
 {
-    const char *name = "SLURM_STEP_NODELIST", *list = launch_variable(name);
+    const char *name = "SLURM_STEP_NODELIST", *list = vb_launch_variable(name);
     int64_t hosts = 0;
 
     if (list == NULL)
-        list = launch_variable(name = "SLURM_JOB_NODELIST");
-    if (list == NULL || !slurm_hosts_parse(list, found->host, sizeof(found->host), &hosts))
+        list = vb_launch_variable(name = "SLURM_JOB_NODELIST");
+    if (list == NULL || !vb_slurm_hosts_parse(list, found->host, sizeof(found->host), &hosts))
         return vb_err(VB_ERR_USAGE,
                       "%s %.64s: must be a list of hosts such as node[01-03,07],gpu1" LAUNCH_ALONE,
                       name, list != NULL ? list : "is not set");
@@ -185,7 +186,7 @@ static vb_status read_hosts(struct launch_found *found)
 /* If the list is missing, ranks find out who is on their host when the group has formed. */
 static vb_status read_local(struct launch_found *found)
 {
-    const char *name = "SLURM_STEP_TASKS_PER_NODE", *list = launch_variable(name);
+    const char *name = "SLURM_STEP_TASKS_PER_NODE", *list = vb_launch_variable(name);
     int64_t node = 0, tasks = 0, local = 0;
     vb_status st;
 
@@ -194,25 +195,25 @@ static vb_status read_local(struct launch_found *found)
     } else {
         if (list == NULL)
             return VB_OK;
-        st = launch_number("SLURM_NODEID", 0, HOSTS_MAX, &node);
+        st = vb_launch_number("SLURM_NODEID", 0, HOSTS_MAX, &node);
         if (st != VB_OK)
             return st;
-        if (!slurm_tasks_parse(list, node, &tasks) || tasks > found->world)
+        if (!vb_slurm_tasks_parse(list, node, &tasks) || tasks > found->world)
             return vb_err(
                 VB_ERR_USAGE,
                 "%s %.64s: must list tasks per node, such as 2(x3),1, with node %d" LAUNCH_ALONE,
                 name, list, (int)node);
     }
-    st = launch_number("SLURM_LOCALID", 0, tasks - 1, &local);
+    st = vb_launch_number("SLURM_LOCALID", 0, tasks - 1, &local);
     found->local_rank = (int)local;
     found->local_ranks = (int)tasks;
     return st;
 }
 
-vb_status launch_find_slurm(struct launch_found *found)
+vb_status vb_launch_find_slurm(struct launch_found *found)
 {
-    const char *tasks =
-        launch_variable("SLURM_STEP_NUM_TASKS") != NULL ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
+    const char *tasks = vb_launch_variable("SLURM_STEP_NUM_TASKS") != NULL ? "SLURM_STEP_NUM_TASKS"
+                                                                           : "SLURM_NTASKS";
     int64_t job, step, world = 0, rank = 0;
     vb_status st;
 
@@ -221,15 +222,15 @@ vb_status launch_find_slurm(struct launch_found *found)
     if (step < 0 || job < 0)
         return vb_err(VB_ERR_USAGE,
                       "SLURM_JOB_ID %.32s, SLURM_STEP_ID %.32s: must be numbers" LAUNCH_ALONE,
-                      launch_variable("SLURM_JOB_ID"), launch_variable("SLURM_STEP_ID"));
-    st = launch_number(tasks, 1, VB_WORLD_MAX, &world);
+                      vb_launch_variable("SLURM_JOB_ID"), vb_launch_variable("SLURM_STEP_ID"));
+    st = vb_launch_number(tasks, 1, VB_WORLD_MAX, &world);
     if (st == VB_OK)
-        st = launch_number("SLURM_PROCID", 0, world - 1, &rank);
+        st = vb_launch_number("SLURM_PROCID", 0, world - 1, &rank);
     if (st != VB_OK)
         return st;
     found->world = (int)world;
     found->rank = (int)rank;
-    found->port = launch_port((uint64_t)job * STEPS_A_JOB + (uint64_t)step);
+    found->port = vb_launch_port((uint64_t)job * STEPS_A_JOB + (uint64_t)step);
     snprintf(found->job, sizeof(found->job), "slurm %lld.%lld", (long long)job, (long long)step);
     st = read_hosts(found);
     if (st == VB_OK)

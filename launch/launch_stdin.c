@@ -111,7 +111,7 @@ int vb_launch_answer(char *buf, size_t size, const char *root,
     return n + snprintf(buf + n, size - (size_t)n, "\n");
 }
 
-vb_status launch_take_answer(char *line, const char *whose, struct vb_launch *launch)
+vb_status vb_launch_take_answer(char *line, const char *whose, struct vb_launch *launch)
 {
     char *space = strchr(line, ' ');
     bool none = space != NULL && strcmp(space + 1, "-") == 0;
@@ -136,7 +136,7 @@ static bool read_answer(char line[LINE_MAX_BYTES])
     size_t len = 0;
 
     while (len < LINE_MAX_BYTES - 1) {
-        if (poll(&wait, 1, sock_ms_left(deadline, ANSWER_MS)) <= 0 ||
+        if (poll(&wait, 1, vb_sock_ms_left(deadline, ANSWER_MS)) <= 0 ||
             read(STDIN_FILENO, line + len, 1) != 1)
             return false;
         if (line[len] == '\n') {
@@ -156,7 +156,7 @@ static vb_status take_answer(struct vb_launch *launch)
     if (!read_answer(line))
         return vb_err(VB_ERR_PEER,
                       "the supervisor is gone: standard input ended without an answer");
-    st = launch_take_answer(line, "the first line of standard input", launch);
+    st = vb_launch_take_answer(line, "the first line of standard input", launch);
     explicit_bzero(line, sizeof(line));
     return st;
 }
@@ -207,7 +207,7 @@ static vb_status listen_as_root(struct vb_launch *launch, const char *ssh_connec
     return vb_root_listen_reachable(launch->root, found ? server : NULL, &launch->root_fd);
 }
 
-vb_status launch_read_stdin(struct vb_launch *launch, const char *ssh_connection)
+vb_status vb_launch_read_stdin(struct vb_launch *launch, const char *ssh_connection)
 {
     struct vb_hello hello;
     vb_status st;

@@ -22,11 +22,11 @@ static vb_status read_local(struct launch_found *found)
     int64_t local_ranks = 0, local_rank = 0;
     vb_status st;
 
-    if (launch_variable("LOCAL_WORLD_SIZE") == NULL || launch_variable("LOCAL_RANK") == NULL)
+    if (vb_launch_variable("LOCAL_WORLD_SIZE") == NULL || vb_launch_variable("LOCAL_RANK") == NULL)
         return VB_OK;
-    st = launch_number("LOCAL_WORLD_SIZE", 1, found->world, &local_ranks);
+    st = vb_launch_number("LOCAL_WORLD_SIZE", 1, found->world, &local_ranks);
     if (st == VB_OK)
-        st = launch_number("LOCAL_RANK", 0, local_ranks - 1, &local_rank);
+        st = vb_launch_number("LOCAL_RANK", 0, local_ranks - 1, &local_rank);
     found->local_ranks = (int)local_ranks;
     found->local_rank = (int)local_rank;
     found->one_host = found->local_ranks == found->world;
@@ -35,34 +35,34 @@ static vb_status read_local(struct launch_found *found)
 
 static vb_status read_master(struct launch_found *found)
 {
-    const char *host = launch_variable("MASTER_ADDR");
+    const char *host = vb_launch_variable("MASTER_ADDR");
     int64_t port = 0;
     vb_status st;
 
     if (host == NULL || strlen(host) >= sizeof(found->host) || strpbrk(host, " []/") != NULL)
         return vb_err(VB_ERR_USAGE, "MASTER_ADDR %.64s: must be the host of rank 0" LAUNCH_ALONE,
                       host != NULL ? host : "is not set");
-    st = launch_number("MASTER_PORT", 1, 65535, &port);
+    st = vb_launch_number("MASTER_PORT", 1, 65535, &port);
     if (st != VB_OK)
         return st;
     snprintf(found->host, sizeof(found->host), "%s", host);
-    found->port = launch_port((uint64_t)port);
+    found->port = vb_launch_port((uint64_t)port);
     snprintf(found->job, sizeof(found->job), "torch %.64s:%d %.64s %.16s", host, (int)port,
-             or_dash(launch_variable("TORCHELASTIC_RUN_ID")),
-             or_dash(launch_variable("TORCHELASTIC_RESTART_COUNT")));
+             or_dash(vb_launch_variable("TORCHELASTIC_RUN_ID")),
+             or_dash(vb_launch_variable("TORCHELASTIC_RESTART_COUNT")));
     return VB_OK;
 }
 
-vb_status launch_find_torch(struct launch_found *found)
+vb_status vb_launch_find_torch(struct launch_found *found)
 {
     int64_t world = 0, rank = 0;
     vb_status st;
 
-    if (launch_variable("RANK") == NULL || launch_variable("WORLD_SIZE") == NULL)
+    if (vb_launch_variable("RANK") == NULL || vb_launch_variable("WORLD_SIZE") == NULL)
         return VB_OK;
-    st = launch_number("WORLD_SIZE", 1, VB_WORLD_MAX, &world);
+    st = vb_launch_number("WORLD_SIZE", 1, VB_WORLD_MAX, &world);
     if (st == VB_OK)
-        st = launch_number("RANK", 0, world - 1, &rank);
+        st = vb_launch_number("RANK", 0, world - 1, &rank);
     found->world = (int)world;
     found->rank = (int)rank;
     if (st == VB_OK)

@@ -195,7 +195,7 @@ static vb_status join(struct launch_found *found)
     return VB_OK;
 }
 
-vb_status pmix_join(uint64_t deadline, struct launch_found *found)
+vb_status vb_pmix_join(uint64_t deadline, struct launch_found *found)
 {
     return call_within(join, "PMIx_Init", deadline, found);
 }
@@ -207,7 +207,7 @@ static vb_status leave(struct launch_found *found)
     return VB_OK;
 }
 
-vb_status pmix_leave(uint64_t deadline)
+vb_status vb_pmix_leave(uint64_t deadline)
 {
     struct launch_found nobody = {.by = LAUNCH_BY_NOBODY};
 
@@ -287,7 +287,8 @@ static vb_status put(const char *line)
     return code == PMIX_SUCCESS ? VB_OK : failed("PMIx_Put", code);
 }
 
-vb_status pmix_share(const struct launch_found *found, uint64_t deadline, char *line, size_t size)
+vb_status vb_pmix_share(const struct launch_found *found, uint64_t deadline, char *line,
+                        size_t size)
 {
     vb_status st = found->rank == 0 ? put(line) : VB_OK;
 

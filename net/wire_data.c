@@ -45,7 +45,7 @@ static uint64_t get_u64(const unsigned char *in)
     return le64toh(value);
 }
 
-void data_head_encode(const struct data_head *head, unsigned char out[DATA_HEAD_BYTES])
+void vb_data_head_encode(const struct data_head *head, unsigned char out[DATA_HEAD_BYTES])
 {
     put_u32(out, (uint32_t)head->type); /* the type and three zeroes */
     put_u32(out + AT_WINDOW, head->window);
@@ -71,7 +71,7 @@ static const char *check(const struct data_head *head)
     return "a frame of unknown type";
 }
 
-const char *data_head_decode(const unsigned char in[DATA_HEAD_BYTES], struct data_head *head_p)
+const char *vb_data_head_decode(const unsigned char in[DATA_HEAD_BYTES], struct data_head *head_p)
 {
     struct data_head head = {
         .window = get_u32(in + AT_WINDOW),
@@ -93,7 +93,7 @@ const char *data_head_decode(const unsigned char in[DATA_HEAD_BYTES], struct dat
     return why;
 }
 
-bool data_in_bounds(uint64_t offset, uint64_t len_bytes, uint64_t window_bytes)
+bool vb_data_in_bounds(uint64_t offset, uint64_t len_bytes, uint64_t window_bytes)
 {
     return offset <= window_bytes && len_bytes <= window_bytes - offset;
 }

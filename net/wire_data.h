@@ -31,13 +31,13 @@ struct data_head {
     uint64_t len_bytes;
 };
 
-void data_head_encode(const struct data_head *head, unsigned char out[DATA_HEAD_BYTES]);
+void vb_data_head_encode(const struct data_head *head, unsigned char out[DATA_HEAD_BYTES]);
 
 /* Returns NULL, or what is wrong: an unknown type, or a field that must be 0 and is not. head_p is
  * written only on success. */
-const char *data_head_decode(const unsigned char in[DATA_HEAD_BYTES], struct data_head *head_p);
+const char *vb_data_head_decode(const unsigned char in[DATA_HEAD_BYTES], struct data_head *head_p);
 
 /* Whether [offset, offset + len) lies within a window of this size. */
-bool data_in_bounds(uint64_t offset, uint64_t len_bytes, uint64_t window_bytes);
+bool vb_data_in_bounds(uint64_t offset, uint64_t len_bytes, uint64_t window_bytes);
 
 #endif

@@ -26,7 +26,7 @@ _Noreturn static void load_in_child(const char *text, int len)
     setrlimit(RLIMIT_CPU, &cpu);
     if (null >= 0)
         dup2(null, STDERR_FILENO);
-    if (hwloc_topology_init(&hwloc) != 0 || topology_configure(hwloc) != 0 ||
+    if (hwloc_topology_init(&hwloc) != 0 || vb_topology_configure(hwloc) != 0 ||
         hwloc_topology_set_xmlbuffer(hwloc, text, len) != 0 || hwloc_topology_load(hwloc) != 0)
         _exit(1);
     hwloc_topology_check(hwloc); /* aborts if the parts of the machine do not fit together */
@@ -34,7 +34,7 @@ _Noreturn static void load_in_child(const char *text, int len)
     _exit(0);
 }
 
-vb_status xml_load_in_child(const char *text, int len, bool *good_p)
+vb_status vb_xml_load_in_child(const char *text, int len, bool *good_p)
 {
     int status;
     pid_t pid;

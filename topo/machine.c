@@ -61,7 +61,7 @@ static vb_status take_xml(hwloc_topology_t hwloc, const char *path, const char *
     bool good = false;
     vb_status st;
 
-    st = xml_load_in_child(text, len, &good);
+    st = vb_xml_load_in_child(text, len, &good);
     if (st != VB_OK)
         return st;
     if (!good || hwloc_topology_set_xmlbuffer(hwloc, text, len) != 0)
@@ -213,7 +213,7 @@ static void leave_out_plugins(hwloc_topology_t hwloc)
                                             names[i]);
 }
 
-int topology_configure(hwloc_topology_t hwloc)
+int vb_topology_configure(hwloc_topology_t hwloc)
 {
     leave_out_plugins(hwloc);
     if (hwloc_topology_set_flags(hwloc, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED) != 0)
@@ -223,7 +223,7 @@ int topology_configure(hwloc_topology_t hwloc)
 
 static vb_status load(struct vb_topo *topo, const struct vb_topo_source *source)
 {
-    if (topology_configure(topo->hwloc) != 0)
+    if (vb_topology_configure(topo->hwloc) != 0)
         return vb_err_sys("hwloc_topology_set_flags");
     if (hwloc_topology_load(topo->hwloc) == 0)
         return VB_OK;
@@ -449,7 +449,7 @@ static vb_status read_machine(struct vb_topo *topo, const struct vb_topo_source 
     if (st == VB_OK)
         st = find_cores(topo);
     if (st == VB_OK)
-        st = nics_find(topo, source->avoid_if);
+        st = vb_nics_find(topo, source->avoid_if);
     if (st == VB_OK)
         fill_facts(topo);
     return st;
@@ -486,7 +486,7 @@ void vb_topo_close(struct vb_topo *topo)
 {
     if (topo == NULL)
         return;
-    nics_free(topo);
+    vb_nics_free(topo);
     free(topo->cores);
     free(topo->cpus);
     hwloc_bitmap_free(topo->allowed);

@@ -213,7 +213,7 @@ static hwloc_obj_t twin(hwloc_topology_t hwloc, hwloc_obj_t osdev)
     return NULL;
 }
 
-vb_status nics_find(struct vb_topo *topo, const char *avoid_if)
+vb_status vb_nics_find(struct vb_topo *topo, const char *avoid_if)
 {
     hwloc_obj_t osdev = NULL;
     size_t n = 0;
@@ -235,7 +235,7 @@ vb_status nics_find(struct vb_topo *topo, const char *avoid_if)
     return VB_OK;
 }
 
-void nics_free(struct vb_topo *topo)
+void vb_nics_free(struct vb_topo *topo)
 {
     free(topo->nics);
 }
@@ -348,7 +348,7 @@ static void say_why(const struct vb_topo *topo, struct vb_placement_rank *rank, 
     }
 }
 
-void nic_choose(const struct vb_topo *topo, struct vb_placement_rank *rank, int *load)
+void vb_nic_choose(const struct vb_topo *topo, struct vb_placement_rank *rank, int *load)
 {
     int best = best_but(topo, rank, load, -1), second;
 

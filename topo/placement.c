@@ -403,7 +403,7 @@ static vb_status choose_nics(const struct vb_topo *topo, struct vb_placement *pl
     if (load == NULL)
         return vb_err_sys("calloc");
     for (i = 0; i < placement->n_ranks; i++)
-        nic_choose(topo, &placement->ranks[i], load);
+        vb_nic_choose(topo, &placement->ranks[i], load);
     free(load);
     return VB_OK;
 }

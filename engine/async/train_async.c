@@ -109,7 +109,7 @@ static size_t max_keys(const struct vb_trainer *t)
 static int join_slots_of(const struct vb_train_opts *o, const struct ps_job *job)
 {
     int slots = job->n * sizeof(float) > LARGE && !job->sparse ? 1 : 4;
-    int room = VB_WORLD_MAX - job->workers - ps_server_ranks(job);
+    int room = VB_WORLD_MAX - job->workers - vb_ps_server_ranks(job);
 
     if (o->async.max_workers > 0)
         slots = o->async.max_workers - job->workers;
@@ -166,11 +166,11 @@ static vb_status run_ranks(struct vb_async *a)
     vb_status st, served;
 
     if (t->serves)
-        return async_serve(&a->server, t->rank - t->world);
-    st = async_start_servers(a);
+        return vb_async_serve(&a->server, t->rank - t->world);
+    st = vb_async_start_servers(a);
     if (st == VB_OK)
-        st = async_work(a);
-    served = async_join_servers(a);
+        st = vb_async_work(a);
+    served = vb_async_join_servers(a);
     return st == VB_OK ? served : st;
 }
 
@@ -182,16 +182,16 @@ static vb_status report(struct vb_async *a)
 
     if (t->o->save.dir != NULL)
         st = vb_train_save(t, t->step);
-    return st == VB_OK ? async_evaluate(t) : st;
+    return st == VB_OK ? vb_async_evaluate(t) : st;
 }
 
 /* Called before the group of servers and workers opens. */
 static vb_status meet(struct vb_async *a)
 {
-    vb_status st = async_find_root(a);
+    vb_status st = vb_async_find_root(a);
 
     if (st == VB_OK && a->trainer->rank == 0)
-        async_announce(a);
+        vb_async_announce(a);
     return st;
 }
 
@@ -210,7 +210,7 @@ vb_status vb_async_run(struct vb_trainer *t, struct vb_async **async_p)
     fill_job(a);
     st = check_recipe(a);
     if (st == VB_OK)
-        st = t->o->join.joined != NULL ? async_adopt_joined(a) : meet(a);
+        st = t->o->join.joined != NULL ? vb_async_adopt_joined(a) : meet(a);
     if (st == VB_OK)
         st = run_ranks(a);
     if (st == VB_ERR_PEER || st == VB_ERR_TIMEOUT)
@@ -225,8 +225,8 @@ void vb_async_leave(struct vb_async *a, vb_status st)
     if (st != VB_OK)
         vb_group_abort(a->ps, "it could not report the result");
     else if (a->reports)
-        (void)async_board_done(a->board);
-    async_close_worker(a);
+        (void)vb_async_board_done(a->board);
+    vb_async_close_worker(a);
 }
 
 void vb_async_destroy(struct vb_async *a)

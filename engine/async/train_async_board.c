@@ -48,17 +48,17 @@ static struct row *row_of(const struct async_board *b, int rank)
     return (struct row *)at(b, b->rows_at) + rank;
 }
 
-struct async_worker_stats *async_board_worker(const struct async_board *b, int rank)
+struct async_worker_stats *vb_async_board_worker(const struct async_board *b, int rank)
 {
     return (struct async_worker_stats *)at(b, b->workers_at) + rank;
 }
 
-struct async_run_stats *async_board_run(const struct async_board *b)
+struct async_run_stats *vb_async_board_run(const struct async_board *b)
 {
     return at(b, b->run_at);
 }
 
-const struct async_row *async_board_row(const struct async_board *b, int rank, bool *server_p)
+const struct async_row *vb_async_board_row(const struct async_board *b, int rank, bool *server_p)
 {
     const struct row *row = row_of(b, rank);
 
@@ -66,7 +66,7 @@ const struct async_row *async_board_row(const struct async_board *b, int rank, b
     return row->there ? &row->figures : NULL;
 }
 
-int async_board_slots(const struct async_board *b)
+int vb_async_board_slots(const struct async_board *b)
 {
     return b->slots;
 }
@@ -82,8 +82,8 @@ static void on_note(void *arg, int rank, uint32_t value)
         b->done = true;
 }
 
-vb_status async_board_open(struct vb_group *group, size_t join_info_bytes,
-                           struct async_board **board_p)
+vb_status vb_async_board_open(struct vb_group *group, size_t join_info_bytes,
+                              struct async_board **board_p)
 {
     struct async_board *b = calloc(1, sizeof(*b));
     vb_status st;
@@ -96,9 +96,9 @@ vb_status async_board_open(struct vb_group *group, size_t join_info_bytes,
     b->has_row = calloc((size_t)b->slots, sizeof(*b->has_row));
     if (b->has_row == NULL)
         return vb_err_sys("calloc");
-    b->rows_at = ps_reserve(&b->len, (size_t)b->slots * sizeof(struct row));
-    b->workers_at = ps_reserve(&b->len, (size_t)b->slots * sizeof(struct async_worker_stats));
-    b->run_at = ps_reserve(&b->len, sizeof(struct async_run_stats));
+    b->rows_at = vb_ps_reserve(&b->len, (size_t)b->slots * sizeof(struct row));
+    b->workers_at = vb_ps_reserve(&b->len, (size_t)b->slots * sizeof(struct async_worker_stats));
+    b->run_at = vb_ps_reserve(&b->len, sizeof(struct async_run_stats));
     st = vb_channel_open(group, BOARD_CHANNEL, on_note, b);
     b->opened = st == VB_OK;
     if (st == VB_OK)
@@ -107,7 +107,7 @@ vb_status async_board_open(struct vb_group *group, size_t join_info_bytes,
     return st;
 }
 
-void async_board_leave(struct async_board *b)
+void vb_async_board_leave(struct async_board *b)
 {
     if (b == NULL)
         return;
@@ -118,7 +118,7 @@ void async_board_leave(struct async_board *b)
     b->opened = false;
 }
 
-void async_board_free(struct async_board *b)
+void vb_async_board_free(struct async_board *b)
 {
     if (b != NULL)
         free(b->has_row);
@@ -127,12 +127,12 @@ void async_board_free(struct async_board *b)
 
 /* ---- information for joiners ----------------------------------------------------------------- */
 
-void *async_board_join_info(const struct async_board *b)
+void *vb_async_board_join_info(const struct async_board *b)
 {
     return at(b, b->len);
 }
 
-struct vb_window *async_board_window(const struct async_board *b, size_t *join_info_at_p)
+struct vb_window *vb_async_board_window(const struct async_board *b, size_t *join_info_at_p)
 {
     *join_info_at_p = b->len;
     return b->win;
@@ -143,11 +143,12 @@ struct vb_window *async_board_window(const struct async_board *b, size_t *join_i
 /* Puts to a member that may be gone. That is no failure, and the op is done then. */
 static vb_status put(struct async_board *b, int rank, size_t offset, size_t len, uint32_t value)
 {
-    vb_status st = ps_put(b->win, rank, offset, offset, len, VB_NOTE(BOARD_CHANNEL, value), &b->op);
+    vb_status st =
+        vb_ps_put(b->win, rank, offset, offset, len, VB_NOTE(BOARD_CHANNEL, value), &b->op);
 
     if (st == VB_ERR_PEER)
         return vb_progress(b->group);
-    return st == VB_OK ? vb_group_wait(b->group, ps_op_is_done, &b->op, "the last figures", -1)
+    return st == VB_OK ? vb_group_wait(b->group, vb_ps_op_is_done, &b->op, "the last figures", -1)
                        : st;
 }
 
@@ -158,7 +159,7 @@ static vb_status put_all(struct async_board *b, size_t offset, size_t len, uint3
     int r;
 
     for (r = 0; r < b->slots && st == VB_OK; r++)
-        if (r != vb_group_rank(b->group) && async_board_worker(b, r)->member &&
+        if (r != vb_group_rank(b->group) && vb_async_board_worker(b, r)->member &&
             vb_group_member(b->group, r))
             st = put(b, r, offset, len, value);
     return st;
@@ -173,12 +174,12 @@ static vb_status put_row(struct async_board *b, const struct async_row *figures,
     return put_all(b, b->rows_at + (size_t)own * sizeof(*row), sizeof(*row), NOTE_ROW);
 }
 
-void async_board_update_own(struct async_board *b, const struct async_row *figures)
+void vb_async_board_update_own(struct async_board *b, const struct async_row *figures)
 {
     row_of(b, vb_group_rank(b->group))->figures = *figures;
 }
 
-vb_status async_board_put_server(struct async_board *b, const struct async_row *row, bool first)
+vb_status vb_async_board_put_server(struct async_board *b, const struct async_row *row, bool first)
 {
     vb_status st = put_row(b, row, true);
 
@@ -187,12 +188,12 @@ vb_status async_board_put_server(struct async_board *b, const struct async_row *
     return st;
 }
 
-vb_status async_board_put_worker(struct async_board *b, const struct async_row *row)
+vb_status vb_async_board_put_worker(struct async_board *b, const struct async_row *row)
 {
     return put_row(b, row, false);
 }
 
-vb_status async_board_done(struct async_board *b)
+vb_status vb_async_board_done(struct async_board *b)
 {
     return put_all(b, 0, 0, NOTE_DONE);
 }
@@ -204,7 +205,7 @@ static int reporter(const struct async_board *b)
     int r, own = vb_group_rank(b->group);
 
     for (r = 0; r < b->slots; r++)
-        if (async_board_worker(b, r)->member && (r == own || vb_group_member(b->group, r)))
+        if (vb_async_board_worker(b, r)->member && (r == own || vb_group_member(b->group, r)))
             return r;
     return own;
 }
@@ -221,7 +222,7 @@ static bool has_all_rows(void *arg)
     int r, own = vb_group_rank(b->group);
 
     for (r = 0; r < b->slots; r++)
-        if (r != own && async_board_worker(b, r)->member && !b->has_row[r] &&
+        if (r != own && vb_async_board_worker(b, r)->member && !b->has_row[r] &&
             vb_group_member(b->group, r))
             return false;
     return true;
@@ -253,7 +254,7 @@ static vb_status wait_for(struct async_board *b, int rank)
     return st;
 }
 
-vb_status async_board_wait(struct async_board *b, bool *reports_p)
+vb_status vb_async_board_wait(struct async_board *b, bool *reports_p)
 {
     struct waiting w = {.board = b};
     vb_status st = VB_OK;

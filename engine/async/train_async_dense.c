@@ -26,13 +26,13 @@ static vb_status step(struct vb_async *a, float *own)
     uint64_t computed = vb_trainer_computed_ns(t);
     const float *params;
     float *grads = NULL, scale;
-    vb_status st = ps_worker_pull(a->worker, &params);
+    vb_status st = vb_ps_worker_pull(a->worker, &params);
 
     if (st == VB_OK)
-        st = ps_worker_grads(a->worker, &grads);
+        st = vb_ps_worker_grads(a->worker, &grads);
     vb_lap(&t->laps, VB_PHASE_COMM);
     if (st == VB_OK && async_has_new_share(a))
-        st = async_repartition(a);
+        st = vb_async_repartition(a);
     if (st == VB_OK)
         st = vb_loader_next(t->loader, &t->batch);
     vb_lap(&t->laps, VB_PHASE_DATA);
@@ -42,11 +42,11 @@ static vb_status step(struct vb_async *a, float *own)
     vb_dense_gradient(t, params, grads);
     scale = scale_of(a, grads);
     t->batch_n = t->batch->n;
-    st = ps_worker_push(a->worker, grads, (uint32_t)t->batch->n, scale);
+    st = vb_ps_worker_push(a->worker, grads, (uint32_t)t->batch->n, scale);
     if (st == VB_OK)
-        st = ps_worker_prefetch(a->worker);
+        st = vb_ps_worker_prefetch(a->worker);
     vb_lap(&t->laps, VB_PHASE_COMM);
-    return st == VB_OK ? async_step_done(a, computed) : st;
+    return st == VB_OK ? vb_async_step_done(a, computed) : st;
 }
 
 static vb_status step_in_place(struct vb_async *a, float *grads)
@@ -56,7 +56,7 @@ static vb_status step_in_place(struct vb_async *a, float *grads)
     struct vb_k_update u = {.n = a->job.n, .grads = grads};
     const float *params;
     void *state;
-    vb_status st = ps_worker_pull(a->worker, &params);
+    vb_status st = vb_ps_worker_pull(a->worker, &params);
 
     vb_lap(&t->laps, VB_PHASE_COMM);
     if (st == VB_OK)
@@ -65,19 +65,19 @@ static vb_status step_in_place(struct vb_async *a, float *grads)
     if (st != VB_OK)
         return st;
     vb_dense_gradient(t, params, grads);
-    u.params_out = ps_worker_shared(a->worker, 0, &state);
+    u.params_out = vb_ps_worker_shared(a->worker, 0, &state);
     u.state_out = state;
     u.scale = scale_of(a, grads);
     u.rate = vb_k_rate(&t->recipe.schedule, (int64_t)a->worker->version);
     vb_k_shared_update(&t->recipe.rule, &u);
-    ps_worker_applied(a->worker);
+    vb_ps_worker_applied(a->worker);
     vb_lap(&t->laps, VB_PHASE_UPDATE);
     t->batch_n = t->batch->n;
-    st = async_step_done(a, computed);
-    return st == VB_OK && a->worker->due != 0 ? async_do_due(a) : st;
+    st = vb_async_step_done(a, computed);
+    return st == VB_OK && a->worker->due != 0 ? vb_async_do_due(a) : st;
 }
 
-vb_status async_run_dense(struct vb_async *a)
+vb_status vb_async_run_dense(struct vb_async *a)
 {
     float *own = vb_alloc_aligned(a->job.n * sizeof(float));
     vb_status st = VB_OK;
@@ -87,11 +87,11 @@ vb_status async_run_dense(struct vb_async *a)
         return vb_err(VB_ERR_NO_MEMORY, "no memory for %zu gradients", a->job.n);
     while (st == VB_OK && go) {
         if (a->job.hogwild) {
-            go = ps_worker_claim(a->worker);
+            go = vb_ps_worker_claim(a->worker);
             st = go ? step_in_place(a, own) : VB_OK;
             continue;
         }
-        st = async_ticket(a, &go);
+        st = vb_async_ticket(a, &go);
         if (st == VB_OK && go)
             st = step(a, own);
     }

@@ -30,7 +30,7 @@ static bool is_zero(const unsigned char *bytes, size_t n)
     return any == 0;
 }
 
-vb_status async_find_root(struct vb_async *a)
+vb_status vb_async_find_root(struct vb_async *a)
 {
     struct vb_trainer *t = a->trainer;
     vb_status st = VB_OK;
@@ -45,13 +45,13 @@ vb_status async_find_root(struct vb_async *a)
     return st;
 }
 
-struct vb_group_opts async_group(const struct vb_async *a, int rank)
+struct vb_group_opts vb_async_group(const struct vb_async *a, int rank)
 {
     const struct vb_trainer *t = a->trainer;
     struct vb_group_opts o = t->o->group;
 
     o.rank = rank;
-    o.world = a->job.workers + ps_server_ranks(&a->job);
+    o.world = a->job.workers + vb_ps_server_ranks(&a->job);
     o.elastic = true;
     o.slots = o.world + a->job.join_slots;
     memcpy(o.secret, a->secret, sizeof(o.secret));

@@ -49,35 +49,36 @@ struct async_board;
 
 /* Collective at the start, as the first window of the group. join_info_bytes: this member's room
  * for what joiners must know. The caller frees *board_p even after a failure. */
-vb_status async_board_open(struct vb_group *group, size_t join_info_bytes,
-                           struct async_board **board_p);
-void async_board_leave(struct async_board *board); /* before the group is closed; NULL is fine */
-void async_board_free(struct async_board *board);  /* after the group is closed; NULL is fine */
+vb_status vb_async_board_open(struct vb_group *group, size_t join_info_bytes,
+                              struct async_board **board_p);
+void vb_async_board_leave(struct async_board *board); /* before the group is closed; NULL is fine */
+void vb_async_board_free(struct async_board *board);  /* after the group is closed; NULL is fine */
 
-void *async_board_join_info(const struct async_board *board); /* this member's */
-struct vb_window *async_board_window(const struct async_board *board, size_t *join_info_at_p);
+void *vb_async_board_join_info(const struct async_board *board); /* this member's */
+struct vb_window *vb_async_board_window(const struct async_board *board, size_t *join_info_at_p);
 
-int async_board_slots(const struct async_board *board); /* slots of the group */
-struct async_worker_stats *async_board_worker(const struct async_board *board, int rank);
-struct async_run_stats *async_board_run(const struct async_board *board);
+int vb_async_board_slots(const struct async_board *board); /* slots of the group */
+struct async_worker_stats *vb_async_board_worker(const struct async_board *board, int rank);
+struct async_run_stats *vb_async_board_run(const struct async_board *board);
 
 /* The row of a member. NULL: the member has put none. */
-const struct async_row *async_board_row(const struct async_board *board, int rank, bool *server_p);
+const struct async_row *vb_async_board_row(const struct async_board *board, int rank,
+                                           bool *server_p);
 
 /* Puts a server's row on the boards of all workers. first: this is server 0, which also puts what
  * it knows of the workers and of the run. */
-vb_status async_board_put_server(struct async_board *board, const struct async_row *row,
-                                 bool first);
+vb_status vb_async_board_put_server(struct async_board *board, const struct async_row *row,
+                                    bool first);
 
 /* Puts a worker's row on the boards of the others, after PS_FINAL has come from all servers. */
-vb_status async_board_put_worker(struct async_board *board, const struct async_row *row);
+vb_status vb_async_board_put_worker(struct async_board *board, const struct async_row *row);
 
 /* Updates this member's row, on its own board only. */
-void async_board_update_own(struct async_board *board, const struct async_row *row);
+void vb_async_board_update_own(struct async_board *board, const struct async_row *row);
 
 /* Waits until this worker has to report (*reports_p), or another worker has reported. */
-vb_status async_board_wait(struct async_board *board, bool *reports_p);
-vb_status async_board_done(struct async_board *board); /* this worker has reported */
+vb_status vb_async_board_wait(struct async_board *board, bool *reports_p);
+vb_status vb_async_board_done(struct async_board *board); /* this worker has reported */
 
 struct vb_async {
     struct vb_trainer *trainer;
@@ -99,59 +100,59 @@ struct vb_async {
 /* ---- the group of workers and servers (train_async_group.c) ---------------------------------- */
 
 /* Collective: worker 0 listens, and all ranks learn where. */
-vb_status async_find_root(struct vb_async *a);
+vb_status vb_async_find_root(struct vb_async *a);
 
 /* The options with which a member opens the group. rank: its rank there. */
-struct vb_group_opts async_group(const struct vb_async *a, int rank);
+struct vb_group_opts vb_async_group(const struct vb_async *a, int rank);
 
 /* ---- joiners (train_join.c) ------------------------------------------------------------------ */
 
 /* Rank 0 says where others can join, if they can. */
-void async_announce(const struct vb_async *a);
+void vb_async_announce(const struct vb_async *a);
 
 /* Server 0 puts what joiners must know on its board. 0 bytes: nobody can join. */
-size_t async_join_info_bytes(const struct vb_async *a);
-vb_status async_join_info_put(const struct vb_async *a, struct async_board *board);
+size_t vb_async_join_info_bytes(const struct vb_async *a);
+vb_status vb_async_join_info_put(const struct vb_async *a, struct async_board *board);
 
 /* For a worker that has joined: takes over the group and the board that were opened to read the
  * information, and checks that the job fits. */
-vb_status async_adopt_joined(struct vb_async *a);
+vb_status vb_async_adopt_joined(struct vb_async *a);
 
 /* ---- servers (train_async_server.c) ---------------------------------------------------------- */
 
 /* Serves to the end, and until no worker needs the server. number: servers come first, then
  * standbys. */
-vb_status async_serve(struct async_server *srv, int number);
+vb_status vb_async_serve(struct async_server *srv, int number);
 
 /* Starts and joins the servers that are threads of this rank. Joining returns their status. */
-vb_status async_start_servers(struct vb_async *a);
-vb_status async_join_servers(struct vb_async *a);
-void async_wait_until_ready(const struct async_server *srv);
+vb_status vb_async_start_servers(struct vb_async *a);
+vb_status vb_async_join_servers(struct vb_async *a);
+void vb_async_wait_until_ready(const struct async_server *srv);
 
 /* ---- the worker (train_async_worker.c) ------------------------------------------------------- */
 
 /* Works from the opening of the group to the end, when a->reports is known. The group stays open
  * unless the worker has failed. */
-vb_status async_work(struct vb_async *a);
-void async_close_worker(struct vb_async *a);
+vb_status vb_async_work(struct vb_async *a);
+void vb_async_close_worker(struct vb_async *a);
 
-vb_status async_evaluate(struct vb_trainer *t); /* on all test samples, by this worker alone */
-struct async_row async_worker_row(struct vb_async *a);
+vb_status vb_async_evaluate(struct vb_trainer *t); /* on all test samples, by this worker alone */
+struct async_row vb_async_worker_row(struct vb_async *a);
 
 /* ---- its steps (train_async_dense.c, train_async_sparse.c) ----------------------------------- */
 
 /* Makes steps until there are no more tickets. */
-vb_status async_run_dense(struct vb_async *a);
-vb_status async_run_sparse(struct vb_async *a);
+vb_status vb_async_run_dense(struct vb_async *a);
+vb_status vb_async_run_sparse(struct vb_async *a);
 
 /* Between a ticket and the step: evaluates and saves, if either is due, on a snapshot. */
-vb_status async_do_due(struct vb_async *a);
+vb_status vb_async_do_due(struct vb_async *a);
 
 /* Waits for the ticket of the next step, and counts the time as waiting or transfer. */
-vb_status async_ticket(struct vb_async *a, bool *go_p);
+vb_status vb_async_ticket(struct vb_async *a, bool *go_p);
 
 /* Before a batch is taken, with a bound of 0: changes to the worker's new share of the data. */
-vb_status async_repartition(struct vb_async *a);
+vb_status vb_async_repartition(struct vb_async *a);
 
 static inline bool async_has_new_share(const struct vb_async *a)
 {
@@ -160,6 +161,6 @@ static inline bool async_has_new_share(const struct vb_async *a)
 
 /* After a step. computed_ns: vb_trainer_computed_ns() before the step. Makes progress every few
  * steps, so that a worker that never waits learns of members that are gone. */
-vb_status async_step_done(struct vb_async *a, uint64_t computed_ns);
+vb_status vb_async_step_done(struct vb_async *a, uint64_t computed_ns);
 
 #endif

@@ -23,7 +23,7 @@ static void add_row(const struct async_row *row, struct vb_train_result *result)
 static void add_worker(struct vb_async *a, int rank, const struct async_row *row,
                        struct vb_train_result *result)
 {
-    const struct async_worker_stats *known = async_board_worker(a->board, rank);
+    const struct async_worker_stats *known = vb_async_board_worker(a->board, rank);
     struct vb_rank_result *r = &result->per_rank[result->rows];
 
     add_row(row, result);
@@ -32,7 +32,7 @@ static void add_worker(struct vb_async *a, int rank, const struct async_row *row
     r->late_max_s = known->wait_max_s;
     if (r->accuracy < 0)
         r->accuracy = a->trainer->evals.accuracy; /* the worker has not evaluated at its own end */
-    if (async_board_run(a->board)->samples < 0)
+    if (vb_async_board_run(a->board)->samples < 0)
         result->samples += row->samples;
     result->workers++;
 }
@@ -45,8 +45,8 @@ static void add_rows(struct vb_async *a, struct vb_train_result *result)
     int pass, r;
 
     for (pass = 0; pass < 2; pass++)
-        for (r = 0; r < async_board_slots(a->board); r++) {
-            row = async_board_row(a->board, r, &server);
+        for (r = 0; r < vb_async_board_slots(a->board); r++) {
+            row = vb_async_board_row(a->board, r, &server);
             if (row == NULL || server != (pass == 1))
                 continue;
             if (server)
@@ -60,8 +60,8 @@ static void add_staleness(struct vb_async *a, struct vb_train_result *result)
 {
     int r;
 
-    for (r = 0; r < async_board_slots(a->board); r++) {
-        const struct async_worker_stats *known = async_board_worker(a->board, r);
+    for (r = 0; r < vb_async_board_slots(a->board); r++) {
+        const struct async_worker_stats *known = vb_async_board_worker(a->board, r);
 
         if (known->was_member)
             result->staleness[result->n_staleness++] =
@@ -91,7 +91,7 @@ vb_status vb_async_own(struct vb_async *a, struct vb_train_result *result)
 
     if (t->serves)
         return VB_OK;
-    own = async_worker_row(a);
+    own = vb_async_worker_row(a);
     result->per_rank = calloc(1, sizeof(*result->per_rank));
     if (result->per_rank == NULL)
         return vb_err_sys("calloc");
@@ -107,16 +107,16 @@ vb_status vb_async_own(struct vb_async *a, struct vb_train_result *result)
 
 static vb_status collect(struct vb_async *a, struct vb_train_result *result)
 {
-    const struct async_run_stats *run = async_board_run(a->board);
-    struct async_row own = async_worker_row(a);
-    size_t slots = (size_t)async_board_slots(a->board);
+    const struct async_run_stats *run = vb_async_board_run(a->board);
+    struct async_row own = vb_async_worker_row(a);
+    size_t slots = (size_t)vb_async_board_slots(a->board);
 
     result->per_rank = calloc(slots, sizeof(*result->per_rank));
     result->staleness = calloc(slots, sizeof(*result->staleness));
     result->faults = calloc(PS_FAULTS_MAX, sizeof(*result->faults));
     if (result->per_rank == NULL || result->staleness == NULL || result->faults == NULL)
         return vb_err_sys("calloc");
-    async_board_update_own(a->board, &own); /* with the last evaluation */
+    vb_async_board_update_own(a->board, &own); /* with the last evaluation */
     result->samples = run->samples > 0 ? run->samples : 0;
     add_rows(a, result);
     add_staleness(a, result);

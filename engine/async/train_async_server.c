@@ -28,12 +28,13 @@ static struct async_row server_row(const struct ps_server *s, int rank)
 /* Writes what the server knows of the workers to its own board. */
 static void note_workers(const struct ps_server *s, struct async_board *board)
 {
-    struct async_run_stats *run = async_board_run(board);
+    struct async_run_stats *run = vb_async_board_run(board);
     int w;
 
-    for (w = 0; w < ps_clients(s->job); w++) {
+    for (w = 0; w < vb_ps_clients(s->job); w++) {
         const struct ps_client *client = &s->clients[w];
-        struct async_worker_stats *known = async_board_worker(board, ps_worker_rank(s->job, w));
+        struct async_worker_stats *known =
+            vb_async_board_worker(board, vb_ps_worker_rank(s->job, w));
 
         *known = (struct async_worker_stats){.member = client->member,
                                              .was_member = client->was_member,
@@ -51,7 +52,7 @@ static bool anybody_left(const struct ps_server *s)
 {
     int w;
 
-    for (w = 0; w < ps_clients(s->job); w++)
+    for (w = 0; w < vb_ps_clients(s->job); w++)
         if (s->clients[w].member)
             return true;
     return false;
@@ -64,35 +65,35 @@ static vb_status show_board(struct ps_server *s, void *arg)
     struct async_row row = server_row(s, vb_group_rank(s->group));
 
     note_workers(s, board);
-    return async_board_put_server(board, &row, s->k == 0);
+    return vb_async_board_put_server(board, &row, s->k == 0);
 }
 
 /* Serves to the end, and until no worker needs the server. */
 static vb_status serve_workers(struct async_server *srv, struct ps_server *s,
                                struct async_board *board)
 {
-    vb_status st = ps_server_begin(s);
+    vb_status st = vb_ps_server_begin(s);
 
     s->on_final = show_board;
     s->final_arg = board;
     while (st == VB_OK && !s->done)
-        st = ps_server_round(s);
+        st = vb_ps_server_round(s);
     if (st == VB_OK && !anybody_left(s))
         return vb_err(VB_ERR_PEER, "all workers are gone, after %lld of %lld steps",
-                      (long long)ps_version_of(s), (long long)s->job->steps);
+                      (long long)vb_ps_version_of(s), (long long)s->job->steps);
     if (st != VB_OK)
         return st;
-    ps_server_conclude(s);
+    vb_ps_server_conclude(s);
     atomic_store(&srv->cpu_ns, s->stats.cpu_ns);
-    st = ps_server_finish(s);
-    return st == VB_OK ? ps_server_linger(s) : st;
+    st = vb_ps_server_finish(s);
+    return st == VB_OK ? vb_ps_server_linger(s) : st;
 }
 
-vb_status async_serve(struct async_server *srv, int number)
+vb_status vb_async_serve(struct async_server *srv, int number)
 {
     struct vb_async *a = srv->async;
-    struct vb_group_opts opts = async_group(a, ps_server_rank(&a->job, 0) + number);
-    size_t info_bytes = number % a->job.servers == 0 ? async_join_info_bytes(a) : 0;
+    struct vb_group_opts opts = vb_async_group(a, vb_ps_server_rank(&a->job, 0) + number);
+    size_t info_bytes = number % a->job.servers == 0 ? vb_async_join_info_bytes(a) : 0;
     struct async_board *board = NULL;
     struct ps_server *s = NULL;
     struct vb_group *group;
@@ -100,12 +101,12 @@ vb_status async_serve(struct async_server *srv, int number)
 
     if (st != VB_OK)
         return st;
-    st = async_board_open(group, info_bytes, &board);
+    st = vb_async_board_open(group, info_bytes, &board);
     if (st == VB_OK && info_bytes > 0)
-        st = async_join_info_put(a, board);
+        st = vb_async_join_info_put(a, board);
     if (st == VB_OK)
-        st = ps_server_create(group, &a->job, a->params, a->state, &s);
-    /* pairs with the acquire in async_wait_until_ready() */
+        st = vb_ps_server_create(group, &a->job, a->params, a->state, &s);
+    /* pairs with the acquire in vb_async_wait_until_ready() */
     atomic_store_explicit(&srv->ready, true, memory_order_release);
     if (st == VB_OK && a->trainer->serves)
         vb_place_leave(&a->trainer->place);
@@ -113,11 +114,11 @@ vb_status async_serve(struct async_server *srv, int number)
         st = serve_workers(srv, s, board);
     if (st != VB_OK && st != VB_ERR_PEER)
         vb_group_abort(group, "a server failed");
-    ps_server_leave(s);
-    async_board_leave(board);
+    vb_ps_server_leave(s);
+    vb_async_board_leave(board);
     vb_group_close(group);
-    ps_server_close(s);
-    async_board_free(board);
+    vb_ps_server_close(s);
+    vb_async_board_free(board);
     return st;
 }
 
@@ -132,7 +133,7 @@ static void *serve_main(void *arg)
         (void)sched_setaffinity(0, sizeof(t->cpus), &t->cpus);
     vb_log_set_rank(t->world > 1 ? t->rank : -1);
     vb_team_size(1);
-    srv->status = async_serve(srv, srv->number);
+    srv->status = vb_async_serve(srv, srv->number);
     atomic_store_explicit(&srv->ready, true, memory_order_release);
     return NULL;
 }
@@ -150,7 +151,7 @@ static vb_status start_server(struct async_server *srv, int number)
 }
 
 /* Server k is a thread of rank k, and its standby is a thread of the next rank. */
-vb_status async_start_servers(struct vb_async *a)
+vb_status vb_async_start_servers(struct vb_async *a)
 {
     const struct vb_trainer *t = a->trainer;
     int before = (t->rank + t->world - 1) % t->world;
@@ -174,16 +175,16 @@ static vb_status join_server(struct async_server *srv)
     return srv->status;
 }
 
-vb_status async_join_servers(struct vb_async *a)
+vb_status vb_async_join_servers(struct vb_async *a)
 {
     vb_status st = join_server(&a->server), other = join_server(&a->standby);
 
     return st == VB_OK ? other : st;
 }
 
-/* The acquire pairs with the releases in async_serve() and serve_main(): after it the worker may
+/* The acquire pairs with the releases in vb_async_serve() and serve_main(): after it the worker may
  * change the parameters that the server has copied. */
-void async_wait_until_ready(const struct async_server *srv)
+void vb_async_wait_until_ready(const struct async_server *srv)
 {
     while (srv->started && !atomic_load_explicit(&srv->ready, memory_order_acquire))
         sched_yield();

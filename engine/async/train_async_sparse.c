@@ -41,7 +41,7 @@ static vb_status next_batch(struct sparse_worker *s, struct compact_batch *b)
 {
     struct vb_trainer *t = s->async->trainer;
     const uint32_t *places;
-    vb_status st = async_has_new_share(s->async) ? async_repartition(s->async) : VB_OK;
+    vb_status st = async_has_new_share(s->async) ? vb_async_repartition(s->async) : VB_OK;
 
     if (st == VB_OK)
         st = vb_loader_next(t->loader, &t->batch);
@@ -52,7 +52,7 @@ static vb_status next_batch(struct sparse_worker *s, struct compact_batch *b)
     st = vb_k_csr_check(&b->csr, s->features);
     if (st != VB_OK || s->by_rows)
         return st;
-    ps_compact_make(b->compact, b->csr.index, b->csr.nnz, &b->keys, &b->n, &places);
+    vb_ps_compact_make(b->compact, b->csr.index, b->csr.nnz, &b->keys, &b->n, &places);
     b->keys[b->n++] = (uint32_t)s->features;
     b->csr.index = places;
     vb_lap(&t->laps, VB_PHASE_DATA);
@@ -103,7 +103,7 @@ static vb_status step(struct sparse_worker *s)
     uint64_t computed = vb_trainer_computed_ns(t);
     size_t n = b->csr.n;
     const float *w;
-    vb_status st = ps_worker_values(a->worker, b->keys, b->n, &w);
+    vb_status st = vb_ps_worker_values(a->worker, b->keys, b->n, &w);
 
     vb_lap(&t->laps, VB_PHASE_COMM);
     if (st != VB_OK)
@@ -111,11 +111,11 @@ static vb_status step(struct sparse_worker *s)
     gradient(s, b, w);
     st = next_batch(s, next);
     if (st == VB_OK)
-        st = ps_worker_push_sparse(a->worker, b->keys, s->grad, b->n, (uint32_t)n, scale_of(n),
-                                   next->keys, next->n);
+        st = vb_ps_worker_push_sparse(a->worker, b->keys, s->grad, b->n, (uint32_t)n, scale_of(n),
+                                      next->keys, next->n);
     vb_lap(&t->laps, VB_PHASE_COMM);
     s->now = 1 - s->now;
-    return st == VB_OK ? async_step_done(a, computed) : st;
+    return st == VB_OK ? vb_async_step_done(a, computed) : st;
 }
 
 /* ---- hogwild --------------------------------------------------------------------------------- */
@@ -171,7 +171,7 @@ static vb_status by_keys(struct sparse_worker *s, const struct compact_batch *b,
 {
     struct vb_trainer *t = s->async->trainer;
     const float *values;
-    vb_status st = ps_worker_values(s->async->worker, b->keys, b->n, &values);
+    vb_status st = vb_ps_worker_values(s->async->worker, b->keys, b->n, &values);
 
     vb_lap(&t->laps, VB_PHASE_COMM);
     if (st != VB_OK)
@@ -195,17 +195,17 @@ static vb_status step_in_place(struct sparse_worker *s)
 
     if (st != VB_OK)
         return st;
-    worker->version = worker->base = ps_worker_version(worker);
-    w = ps_worker_shared(worker, 0, &state);
+    worker->version = worker->base = vb_ps_worker_version(worker);
+    w = vb_ps_worker_shared(worker, 0, &state);
     rate = vb_k_rate(&t->recipe.schedule, (int64_t)worker->version);
     if (s->by_rows)
         by_rows(s, b, w, rate);
     else
         st = by_keys(s, b, w, state, rate);
-    ps_worker_applied(worker);
+    vb_ps_worker_applied(worker);
     if (st == VB_OK)
-        st = async_step_done(s->async, computed);
-    return st == VB_OK && worker->due != 0 ? async_do_due(s->async) : st;
+        st = vb_async_step_done(s->async, computed);
+    return st == VB_OK && worker->due != 0 ? vb_async_do_due(s->async) : st;
 }
 
 /* ---- all of them ----------------------------------------------------------------------------- */
@@ -228,14 +228,14 @@ static vb_status create(struct sparse_worker *s)
     if (s->by_rows)
         st = vb_k_hot_create(max_keys - 1, &s->hot);
     for (i = 0; i < 2 && st == VB_OK; i++)
-        st = ps_compact_create(s->features, max_keys - 1, &s->batch[i].compact);
+        st = vb_ps_compact_create(s->features, max_keys - 1, &s->batch[i].compact);
     return st;
 }
 
 static void destroy(struct sparse_worker *s)
 {
-    ps_compact_destroy(s->batch[0].compact);
-    ps_compact_destroy(s->batch[1].compact);
+    vb_ps_compact_destroy(s->batch[0].compact);
+    vb_ps_compact_destroy(s->batch[1].compact);
     free(s->logits);
     free(s->grad);
     vb_k_hot_destroy(s->hot);
@@ -247,22 +247,22 @@ static vb_status make_steps(struct sparse_worker *s)
     vb_status st = VB_OK;
     bool go = true;
 
-    while (st == VB_OK && a->job.hogwild && ps_worker_claim(a->worker))
+    while (st == VB_OK && a->job.hogwild && vb_ps_worker_claim(a->worker))
         st = step_in_place(s);
     if (st != VB_OK || a->job.hogwild)
         return st;
     st = next_batch(s, &s->batch[0]);
     if (st == VB_OK)
-        st = ps_worker_ask(a->worker, s->batch[0].keys, s->batch[0].n);
+        st = vb_ps_worker_ask(a->worker, s->batch[0].keys, s->batch[0].n);
     while (st == VB_OK && go) {
-        st = async_ticket(a, &go);
+        st = vb_async_ticket(a, &go);
         if (st == VB_OK && go)
             st = step(s);
     }
     return st;
 }
 
-vb_status async_run_sparse(struct vb_async *a)
+vb_status vb_async_run_sparse(struct vb_async *a)
 {
     struct sparse_worker s = {.async = a};
     vb_status st = create(&s);

@@ -11,7 +11,7 @@
 
 #define LOOK_EVERY 64 /* steps after which a worker that never waits makes progress */
 
-vb_status async_evaluate(struct vb_trainer *t)
+vb_status vb_async_evaluate(struct vb_trainer *t)
 {
     struct vb_model_loss sum = {0};
     vb_status st = t->ops->evaluate(t, 0, t->data.n_test, &sum);
@@ -32,13 +32,13 @@ static vb_status show(struct vb_async *a)
     if (!vb_trainer_is_to_show(t, false))
         return VB_OK;
     if (vb_train_apart(t->o))
-        st = ps_worker_fetch_version(a->worker, &step);
+        st = vb_ps_worker_fetch_version(a->worker, &step);
     if (st == VB_OK)
         vb_trainer_show(t, (int64_t)step, false);
     return st;
 }
 
-vb_status async_do_due(struct vb_async *a)
+vb_status vb_async_do_due(struct vb_async *a)
 {
     struct vb_trainer *t = a->trainer;
     uint32_t due = atomic_exchange(&a->worker->due, 0);
@@ -47,10 +47,10 @@ vb_status async_do_due(struct vb_async *a)
 
     if (due == 0)
         return VB_OK;
-    st = ps_worker_snapshot(a->worker, a->params, due & PS_SAVE ? a->state : NULL, &version);
+    st = vb_ps_worker_snapshot(a->worker, a->params, due & PS_SAVE ? a->state : NULL, &version);
     vb_lap(&t->laps, due & PS_SAVE ? VB_PHASE_CHECKPOINT : VB_PHASE_EVAL);
     if (st == VB_OK && (due & PS_EVAL))
-        st = async_evaluate(t);
+        st = vb_async_evaluate(t);
     if (st == VB_OK && (due & PS_EVAL)) {
         vb_train_keep_eval(t, (int64_t)version);
         vb_trainer_show(t, (int64_t)version, true);
@@ -60,31 +60,31 @@ vb_status async_do_due(struct vb_async *a)
     return st;
 }
 
-vb_status async_ticket(struct vb_async *a, bool *go_p)
+vb_status vb_async_ticket(struct vb_async *a, bool *go_p)
 {
-    vb_status st = ps_worker_ticket(a->worker, go_p);
+    vb_status st = vb_ps_worker_ticket(a->worker, go_p);
 
     vb_lap(&a->trainer->laps, a->job.bound >= 0 ? VB_PHASE_WAIT : VB_PHASE_COMM);
     if (st == VB_OK && a->worker->due != 0)
-        st = async_do_due(a);
+        st = vb_async_do_due(a);
     return st;
 }
 
-vb_status async_repartition(struct vb_async *a)
+vb_status vb_async_repartition(struct vb_async *a)
 {
     uint64_t version = 0;
     vb_status st = VB_OK;
 
     a->shares = atomic_load(&a->worker->shares);
     if (a->shares != 0) /* otherwise the worker has rejoined, and its share is not known yet */
-        st = ps_worker_fetch_version(a->worker, &version);
+        st = vb_ps_worker_fetch_version(a->worker, &version);
     if (st == VB_OK && a->shares != 0)
         st = vb_trainer_repartition(a->trainer, PS_SHARE_OF(a->shares), PS_SHARES_OF(a->shares),
                                     (int64_t)version);
     return st;
 }
 
-vb_status async_step_done(struct vb_async *a, uint64_t computed_ns)
+vb_status vb_async_step_done(struct vb_async *a, uint64_t computed_ns)
 {
     struct vb_trainer *t = a->trainer;
     vb_status st;
@@ -109,15 +109,15 @@ static vb_status evaluate_at_end(struct vb_async *a)
     a->accuracy = -1;
     if (!vb_train_apart(t->o) || t->world == 1)
         return VB_OK;
-    st = ps_worker_snapshot(a->worker, a->params, NULL, &version);
+    st = vb_ps_worker_snapshot(a->worker, a->params, NULL, &version);
     if (st == VB_OK)
-        st = async_evaluate(t);
+        st = vb_async_evaluate(t);
     a->accuracy = t->evals.accuracy;
     return st;
 }
 
 /* This worker's figures, without the cpu time of server threads in its process. */
-struct async_row async_worker_row(struct vb_async *a)
+struct async_row vb_async_worker_row(struct vb_async *a)
 {
     struct vb_trainer *t = a->trainer;
     struct async_row row = {.samples = t->samples};
@@ -141,35 +141,35 @@ static vb_status finish(struct vb_async *a)
     vb_status st = evaluate_at_end(a);
 
     if (st == VB_OK)
-        st =
-            ps_worker_end(a->worker, a->params, t->o->save.dir != NULL ? a->state : NULL, &version);
+        st = vb_ps_worker_end(a->worker, a->params, t->o->save.dir != NULL ? a->state : NULL,
+                              &version);
     if (st != VB_OK)
         return st;
     vb_lap(&t->laps, VB_PHASE_WAIT);
     t->step = (int64_t)version;
-    row = async_worker_row(a);
-    st = async_board_put_worker(a->board, &row);
+    row = vb_async_worker_row(a);
+    st = vb_async_board_put_worker(a->board, &row);
     if (st == VB_OK)
-        st = ps_worker_bye(a->worker);
-    return st == VB_OK ? async_board_wait(a->board, &a->reports) : st;
+        st = vb_ps_worker_bye(a->worker);
+    return st == VB_OK ? vb_async_board_wait(a->board, &a->reports) : st;
 }
 
 static void name_transport(struct vb_async *a)
 {
     snprintf(a->trainer->sums.transport, sizeof(a->trainer->sums.transport), "%s",
-             vb_group_transport(a->ps, ps_server_rank(&a->job, 0)));
+             vb_group_transport(a->ps, vb_ps_server_rank(&a->job, 0)));
 }
 
 static vb_status open_worker(struct vb_async *a)
 {
-    struct vb_group_opts opts = async_group(a, a->trainer->rank);
+    struct vb_group_opts opts = vb_async_group(a, a->trainer->rank);
     vb_status st = vb_group_open(&opts, &a->ps);
 
     a->root_fd = -1; /* the group owns it now */
     if (st == VB_OK)
-        st = async_board_open(a->ps, 0, &a->board);
+        st = vb_async_board_open(a->ps, 0, &a->board);
     if (st == VB_OK)
-        st = ps_worker_create(a->ps, &a->job, &a->worker);
+        st = vb_ps_worker_create(a->ps, &a->job, &a->worker);
     if (st == VB_OK)
         name_transport(a);
     return st;
@@ -178,27 +178,27 @@ static vb_status open_worker(struct vb_async *a)
 /* Joins a job that is running. again: the worker was a member before, and was dropped. */
 static vb_status join_others(struct vb_async *a, bool again)
 {
-    struct vb_group_opts opts = async_group(a, 0);
+    struct vb_group_opts opts = vb_async_group(a, 0);
     vb_status st = a->ps == NULL ? vb_group_join(&opts, &a->ps) : VB_OK;
 
     if (st == VB_OK && a->board == NULL)
-        st = async_board_open(a->ps, 0, &a->board);
+        st = vb_async_board_open(a->ps, 0, &a->board);
     if (st == VB_OK)
-        st = ps_worker_join(a->ps, &a->job, &a->worker);
+        st = vb_ps_worker_join(a->ps, &a->job, &a->worker);
     if (st == VB_OK)
-        st = ps_worker_hello(a->worker, again);
+        st = vb_ps_worker_hello(a->worker, again);
     if (st == VB_OK)
         name_transport(a);
     return st;
 }
 
-void async_close_worker(struct vb_async *a)
+void vb_async_close_worker(struct vb_async *a)
 {
-    ps_worker_leave(a->worker);
-    async_board_leave(a->board);
+    vb_ps_worker_leave(a->worker);
+    vb_async_board_leave(a->board);
     vb_group_close(a->ps);
-    ps_worker_close(a->worker);
-    async_board_free(a->board);
+    vb_ps_worker_close(a->worker);
+    vb_async_board_free(a->board);
     a->ps = NULL;
     a->worker = NULL;
     a->board = NULL;
@@ -214,7 +214,7 @@ static void abort_if_failed(struct vb_async *a, vb_status st)
 /* From the first step to the end. */
 static vb_status run_to_end(struct vb_async *a)
 {
-    vb_status st = a->job.sparse ? async_run_sparse(a) : async_run_dense(a);
+    vb_status st = a->job.sparse ? vb_async_run_sparse(a) : vb_async_run_dense(a);
 
     return st == VB_OK ? finish(a) : st;
 }
@@ -237,7 +237,7 @@ static vb_status rejoin(struct vb_async *a)
     vb_status st;
 
     VB_LOG_WARN("the other ranks have dropped this worker, because it was silent; it joins again");
-    async_close_worker(a);
+    vb_async_close_worker(a);
     a->shares = 0;
     st = join_others(a, true);
     if (st == VB_OK) {
@@ -247,14 +247,14 @@ static vb_status rejoin(struct vb_async *a)
     return st;
 }
 
-vb_status async_work(struct vb_async *a)
+vb_status vb_async_work(struct vb_async *a)
 {
     struct vb_trainer *t = a->trainer;
     vb_status st = t->o->join.joined != NULL ? join_others(a, false) : open_worker(a);
 
     abort_if_failed(a, st);
-    async_wait_until_ready(&a->server);
-    async_wait_until_ready(&a->standby);
+    vb_async_wait_until_ready(&a->server);
+    vb_async_wait_until_ready(&a->standby);
     if (st == VB_OK)
         vb_place_leave(&t->place); /* from now on only the other group is used */
     if (st == VB_OK && t->o->hooks.begun != NULL)
@@ -269,6 +269,6 @@ vb_status async_work(struct vb_async *a)
     }
     abort_if_failed(a, st);
     if (st != VB_OK)
-        async_close_worker(a);
+        vb_async_close_worker(a);
     return st;
 }

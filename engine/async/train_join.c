@@ -42,7 +42,7 @@ static bool fit(const struct vb_trainer *t)
     return t->o->join.words_len <= WORDS_MAX && strlen(t->settings) <= SETTINGS_MAX;
 }
 
-void async_announce(const struct vb_async *a)
+void vb_async_announce(const struct vb_async *a)
 {
     const struct vb_train_opts *o = a->trainer->o;
 
@@ -54,17 +54,17 @@ void async_announce(const struct vb_async *a)
         o->join.say(a->root);
 }
 
-size_t async_join_info_bytes(const struct vb_async *a)
+size_t vb_async_join_info_bytes(const struct vb_async *a)
 {
     const struct vb_trainer *t = a->trainer;
 
     return t->o->join.words != NULL && a->job.join_slots > 0 && fit(t) ? JOIN_INFO_MAX : 0;
 }
 
-vb_status async_join_info_put(const struct vb_async *a, struct async_board *board)
+vb_status vb_async_join_info_put(const struct vb_async *a, struct async_board *board)
 {
     const struct vb_trainer *t = a->trainer;
-    struct join_info *p = async_board_join_info(board);
+    struct join_info *p = vb_async_board_join_info(board);
     char *at = (char *)(p + 1);
     struct vb_hello hello;
     vb_status st = vb_hello_own(&hello);
@@ -92,7 +92,7 @@ vb_status async_join_info_put(const struct vb_async *a, struct async_board *boar
 static vb_status get_from(struct vb_joined *j, int rank)
 {
     size_t from;
-    struct vb_window *win = async_board_window(j->board, &from);
+    struct vb_window *win = vb_async_board_window(j->board, &from);
     vb_status st;
 
     if (vb_window_len(win, rank) < from + JOIN_INFO_MAX)
@@ -104,7 +104,7 @@ static vb_status get_from(struct vb_joined *j, int rank)
 /* One of the ranks of the start has it. */
 static vb_status find_join_info(struct vb_joined *j)
 {
-    const struct join_info *info = async_board_join_info(j->board);
+    const struct join_info *info = vb_async_board_join_info(j->board);
     uint64_t until = vb_clock_ns() + JOIN_INFO_NS;
     vb_status st = VB_OK;
     int r;
@@ -144,7 +144,7 @@ static vb_status check_join_info(const struct join_info *p)
 
 static vb_status copy_join_info(struct vb_joined *j)
 {
-    const struct join_info *p = async_board_join_info(j->board);
+    const struct join_info *p = vb_async_board_join_info(j->board);
     const char *from = (const char *)(p + 1);
     vb_status st = check_join_info(p);
 
@@ -173,7 +173,7 @@ vb_status vb_train_join(const struct vb_group_opts *opts, struct vb_joined **joi
     own.progress = true; /* the model is not known yet, and may be large */
     st = vb_group_join(&own, &j->group);
     if (st == VB_OK)
-        st = async_board_open(j->group, JOIN_INFO_MAX, &j->board);
+        st = vb_async_board_open(j->group, JOIN_INFO_MAX, &j->board);
     if (st == VB_OK)
         st = find_join_info(j);
     if (st == VB_OK)
@@ -190,9 +190,9 @@ void vb_joined_leave(struct vb_joined *j)
 {
     if (j == NULL)
         return;
-    async_board_leave(j->board);
+    vb_async_board_leave(j->board);
     vb_group_close(j->group);
-    async_board_free(j->board);
+    vb_async_board_free(j->board);
     free(j->text);
     free(j);
 }
@@ -225,12 +225,12 @@ struct vb_trainer_joiner vb_joined_joiner(const struct vb_joined *j)
 
 /* This worker has made a->job from its own options, and checks it against the running job. It takes
  * max_keys from the running job, because that depends on the job's data. */
-vb_status async_adopt_joined(struct vb_async *a)
+vb_status vb_async_adopt_joined(struct vb_async *a)
 {
     struct vb_trainer *t = a->trainer;
     struct vb_joined *j = t->o->join.joined;
     const struct join_info *p = &j->info;
-    int world = a->job.workers + ps_server_ranks(&a->job);
+    int world = a->job.workers + vb_ps_server_ranks(&a->job);
 
     if (world != vb_group_world(j->group) || world + a->job.join_slots != vb_group_slots(j->group))
         return vb_err(VB_ERR_USAGE,

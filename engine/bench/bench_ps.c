@@ -47,14 +47,14 @@ struct report {
 static vb_status dense_push(struct bench *b)
 {
     float *grads;
-    vb_status st = ps_worker_grads(b->worker, &grads);
+    vb_status st = vb_ps_worker_grads(b->worker, &grads);
 
     if (st != VB_OK)
         return st;
     if (grads != NULL && b->pushed < PS_SLOTS_MAX)
         memcpy(grads, b->ones, b->job.n * sizeof(float));
     b->pushed++;
-    return ps_worker_push(b->worker, b->ones, 1, 1);
+    return vb_ps_worker_push(b->worker, b->ones, 1, 1);
 }
 
 static vb_status dense_op(struct bench *b)
@@ -65,13 +65,13 @@ static vb_status dense_op(struct bench *b)
     if (b->op != VB_PS_PULL)
         st = dense_push(b);
     if (st == VB_OK && b->op != VB_PS_PULL)
-        st = ps_worker_settle(b->worker);
+        st = vb_ps_worker_settle(b->worker);
     if (st == VB_OK && b->op != VB_PS_PUSH)
-        st = ps_worker_pull(b->worker, &params);
+        st = vb_ps_worker_pull(b->worker, &params);
     return st;
 }
 
-/* Over shared memory ps_worker_ask() does nothing, because values are read from the server. */
+/* Over shared memory vb_ps_worker_ask() does nothing, because values are read from the server. */
 static vb_status sparse_op(struct bench *b)
 {
     size_t n = b->job.max_keys;
@@ -79,16 +79,16 @@ static vb_status sparse_op(struct bench *b)
     vb_status st = VB_OK;
 
     if (b->op == VB_PS_PULL)
-        st = ps_worker_ask(b->worker, b->keys, n);
+        st = vb_ps_worker_ask(b->worker, b->keys, n);
     else
-        st = ps_worker_push_sparse(b->worker, b->keys, b->ones, n, 1, 1,
-                                   b->op == VB_PS_BOTH ? b->keys : NULL,
-                                   b->op == VB_PS_BOTH ? n : 0);
+        st = vb_ps_worker_push_sparse(b->worker, b->keys, b->ones, n, 1, 1,
+                                      b->op == VB_PS_BOTH ? b->keys : NULL,
+                                      b->op == VB_PS_BOTH ? n : 0);
     b->pushed += b->op != VB_PS_PULL;
     if (st == VB_OK)
-        st = ps_worker_settle(b->worker);
+        st = vb_ps_worker_settle(b->worker);
     if (st == VB_OK && b->op != VB_PS_PUSH)
-        st = ps_worker_values(b->worker, b->keys, n, &values);
+        st = vb_ps_worker_values(b->worker, b->keys, n, &values);
     return st;
 }
 
@@ -124,20 +124,20 @@ static vb_status loop(struct bench *b)
 static vb_status work(struct bench *b)
 {
     uint64_t version = 0;
-    vb_status st = ps_worker_create(b->group, &b->job, &b->worker);
+    vb_status st = vb_ps_worker_create(b->group, &b->job, &b->worker);
     bool go;
 
     if (st == VB_OK && b->job.sparse) /* the first keys */
-        st = ps_worker_ask(b->worker, b->keys, b->job.max_keys);
+        st = vb_ps_worker_ask(b->worker, b->keys, b->job.max_keys);
     if (st == VB_OK)
-        st = ps_worker_ticket(b->worker, &go); /* shows that the server is ready */
+        st = vb_ps_worker_ticket(b->worker, &go); /* shows that the server is ready */
     if (st == VB_OK)
-        st = ps_worker_settle(b->worker);
+        st = vb_ps_worker_settle(b->worker);
     if (st == VB_OK)
         st = loop(b);
     if (st == VB_OK)
-        st = ps_worker_end(b->worker, b->params, NULL, &version);
-    ps_worker_close(b->worker);
+        st = vb_ps_worker_end(b->worker, b->params, NULL, &version);
+    vb_ps_worker_close(b->worker);
     b->worker = NULL;
     return st;
 }
@@ -148,12 +148,12 @@ static vb_status serve(struct bench *b)
     vb_status st;
 
     memset(b->params, 0, b->job.n * sizeof(float));
-    st = ps_server_create(b->group, &b->job, b->params, NULL, &s);
+    st = vb_ps_server_create(b->group, &b->job, b->params, NULL, &s);
     if (st == VB_OK)
-        st = ps_server_run(s);
+        st = vb_ps_server_run(s);
     if (st == VB_OK)
         b->served = s->stats;
-    ps_server_close(s);
+    vb_ps_server_close(s);
     return st;
 }
 

@@ -21,7 +21,7 @@ struct writer {
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-const char *cp_wrong_name(const char name[VB_CHECKPOINT_NAME])
+const char *vb_cp_wrong_name(const char name[VB_CHECKPOINT_NAME])
 {
     size_t len = strnlen(name, VB_CHECKPOINT_NAME), i;
 
@@ -38,7 +38,7 @@ const char *cp_wrong_name(const char name[VB_CHECKPOINT_NAME])
     return NULL;
 }
 
-bool cp_data_bytes(int64_t rows, int64_t cols, uint64_t limit, uint64_t *bytes_p)
+bool vb_cp_data_bytes(int64_t rows, int64_t cols, uint64_t limit, uint64_t *bytes_p)
 {
     uint64_t elems = limit / sizeof(float); /* uint32_t has the same size */
 
@@ -56,7 +56,7 @@ static vb_status take_name(const char *path, const char from[VB_CHECKPOINT_NAME]
     const char *wrong;
 
     memcpy(to, from, len);
-    wrong = cp_wrong_name(to);
+    wrong = vb_cp_wrong_name(to);
     if (wrong != NULL)
         return vb_err(VB_ERR_USAGE, "write %s: %s: %.*s", path, wrong, (int)len, from);
     return VB_OK;
@@ -71,7 +71,7 @@ static vb_status take_array(const char *path, const struct vb_checkpoint_array *
     if (st != VB_OK)
         return st;
     if ((a->type != VB_ARRAY_F32 && a->type != VB_ARRAY_U32) ||
-        !cp_data_bytes(a->rows, a->cols, INT64_MAX / 4, &bytes) ||
+        !vb_cp_data_bytes(a->rows, a->cols, INT64_MAX / 4, &bytes) ||
         bytes > INT64_MAX / 2 - *offset_p || (bytes > 0 && a->data == NULL))
         return vb_err(VB_ERR_USAGE, "write %s: array %s: impossible type, shape or data", path,
                       entry->name);
@@ -224,7 +224,7 @@ static vb_status start(const struct vb_checkpoint *cp, const char *dir, struct w
     if (cp->step < 0 || cp->n_arrays < 0 || cp->n_arrays > VB_CHECKPOINT_ARRAYS_MAX ||
         options > VB_CHECKPOINT_TEXT_MAX || plan > VB_CHECKPOINT_TEXT_MAX)
         return vb_err(VB_ERR_USAGE, "checkpoint in %s: impossible step, arrays or texts", dir);
-    if (!cp_path(w->path, dir, cp->step) ||
+    if (!vb_cp_path(w->path, dir, cp->step) ||
         (size_t)snprintf(w->temp, PATH_MAX, "%s.%ld.tmp", w->path, (long)getpid()) >= PATH_MAX)
         return vb_err(VB_ERR_USAGE, "write %.64s...: the path is too long", dir);
     head->step = cp->step;
@@ -258,7 +258,7 @@ vb_status vb_checkpoint_write(const char *dir, const struct vb_checkpoint *cp, i
         st = vb_file_may_replace(w.path);
     if (st != VB_OK)
         return st;
-    cp_remove_stale(dir);
+    vb_cp_remove_stale(dir);
     w.fd = open(w.temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (w.fd < 0)
         return vb_err_sys("create %s", w.path);
@@ -271,7 +271,7 @@ vb_status vb_checkpoint_write(const char *dir, const struct vb_checkpoint *cp, i
         return st;
     }
     if (keep > 0)
-        cp_remove_old(dir, cp->step, keep);
+        vb_cp_remove_old(dir, cp->step, keep);
     if (seconds_p != NULL)
         *seconds_p = (double)(vb_clock_ns() - begin_ns) / 1e9;
     return VB_OK;

@@ -18,7 +18,7 @@ struct steps {
     size_t n, cap;
 };
 
-bool cp_path(char path[PATH_MAX], const char *dir, int64_t step)
+bool vb_cp_path(char path[PATH_MAX], const char *dir, int64_t step)
 {
     return snprintf(path, PATH_MAX, "%s/" NAME_FORMAT, dir, (long long)step) < PATH_MAX;
 }
@@ -57,7 +57,7 @@ static void remove_in(DIR *folder, const char *dir, const char *name)
         VB_LOG_WARN("remove %s/%s: %s", dir, name, strerror(errno));
 }
 
-void cp_remove_stale(const char *dir)
+void vb_cp_remove_stale(const char *dir)
 {
     DIR *folder = opendir(dir);
     const char *rest;
@@ -116,7 +116,7 @@ static vb_status list_steps(DIR *folder, int64_t most, struct steps *steps)
 
 /* Checkpoints of later steps do not count: a run that went back to an earlier step has some, and
  * they must not cause the new one to be removed. */
-void cp_remove_old(const char *dir, int64_t step, int keep)
+void vb_cp_remove_old(const char *dir, int64_t step, int keep)
 {
     DIR *folder = opendir(dir);
     struct steps steps = {0};
@@ -143,7 +143,7 @@ static vb_status try_one(const char *path, int64_t step)
 {
     struct vb_checkpoint *cp;
     char why[CP_WHY];
-    vb_status st = cp_load(path, why, &cp);
+    vb_status st = vb_cp_load(path, why, &cp);
 
     if (st == VB_ERR_NO_MEMORY)
         return vb_err(st, "%s", why);
@@ -169,7 +169,7 @@ static vb_status find_latest(DIR *folder, const char *dir, char *path_p, size_t 
 
     st = list_steps(folder, INT64_MAX, &steps);
     for (i = 0; st == VB_OK && tried != VB_OK && i < steps.n; i++) {
-        if (!cp_path(path, dir, steps.list[i]) || strlen(path) >= size)
+        if (!vb_cp_path(path, dir, steps.list[i]) || strlen(path) >= size)
             st = vb_err(VB_ERR_USAGE, "read %.64s...: the path is too long", dir);
         else
             tried = try_one(path, steps.list[i]);

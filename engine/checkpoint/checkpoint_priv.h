@@ -93,25 +93,25 @@ static inline uint32_t cp_head_crc(struct cp_head head)
 /* Says what is wrong with a name, or returns NULL. Names of arrays become file names, so a
  * checkpoint must not choose them freely: they are printable, have no slash, do not begin with a
  * dot and are filled up with zeros. */
-const char *cp_wrong_name(const char name[VB_CHECKPOINT_NAME]);
+const char *vb_cp_wrong_name(const char name[VB_CHECKPOINT_NAME]);
 
 /* The size of an array's elements. Returns false if the shape is impossible or needs more than
  * limit bytes. */
-bool cp_data_bytes(int64_t rows, int64_t cols, uint64_t limit, uint64_t *bytes_p);
+bool vb_cp_data_bytes(int64_t rows, int64_t cols, uint64_t limit, uint64_t *bytes_p);
 
 /* Like vb_checkpoint_read(), but does not log: it writes one line to why, with the offset of the
  * error. */
 #define CP_WHY (PATH_MAX + 128)
-vb_status cp_load(const char *path, char why[CP_WHY], struct vb_checkpoint **cp_p);
+vb_status vb_cp_load(const char *path, char why[CP_WHY], struct vb_checkpoint **cp_p);
 
 /* Writes dir/checkpoint-STEP.vbc. Returns false if that is too long. */
-bool cp_path(char path[PATH_MAX], const char *dir, int64_t step);
+bool vb_cp_path(char path[PATH_MAX], const char *dir, int64_t step);
 
 /* Removes the temporary files of writers that were killed. A failure is not an error. */
-void cp_remove_stale(const char *dir);
+void vb_cp_remove_stale(const char *dir);
 
 /* Of the checkpoints up to this step, keeps the newest ones, keep in number, and removes the
  * others. */
-void cp_remove_old(const char *dir, int64_t step, int keep);
+void vb_cp_remove_old(const char *dir, int64_t step, int keep);
 
 #endif

@@ -62,8 +62,8 @@ static vb_status check_head(struct reader *r)
         return refuse(r, 40, "more arrays or text than there may be");
     if (h->chunk_bytes != CP_CHUNK || h->zero != 0)
         return refuse(r, 56, "the size of chunks is not 1 MiB");
-    if (cp_wrong_name(h->model) != NULL)
-        return refuse(r, 64, cp_wrong_name(h->model));
+    if (vb_cp_wrong_name(h->model) != NULL)
+        return refuse(r, 64, vb_cp_wrong_name(h->model));
     return VB_OK;
 }
 
@@ -95,8 +95,8 @@ static vb_status check_name(const struct reader *r, uint32_t number)
     const char *name = r->table[number].name;
     uint32_t i;
 
-    if (cp_wrong_name(name) != NULL)
-        return refuse(r, at, cp_wrong_name(name));
+    if (vb_cp_wrong_name(name) != NULL)
+        return refuse(r, at, vb_cp_wrong_name(name));
     for (i = 0; i < number; i++)
         if (strcmp(r->table[i].name, name) == 0)
             return refuse(r, at, "two arrays have the same name");
@@ -120,7 +120,7 @@ static vb_status check_table(const struct reader *r)
             return st;
         if ((e->type != VB_ARRAY_F32 && e->type != VB_ARRAY_U32) || (e->flags & ~CP_STATE) != 0)
             return refuse(r, at + 32, "an array has an unknown type");
-        if (!cp_data_bytes(e->rows, e->cols, left, &bytes) || cp_array_bytes(bytes) > left)
+        if (!vb_cp_data_bytes(e->rows, e->cols, left, &bytes) || cp_array_bytes(bytes) > left)
             return refuse(r, at + 40, "an array is larger than the file");
         if (e->offset != offset)
             return refuse(r, at + 56, "an array is out of place");
@@ -262,7 +262,7 @@ static vb_status map_file(const struct reader *r, struct vb_checkpoint *cp)
     return st;
 }
 
-vb_status cp_load(const char *path, char why[CP_WHY], struct vb_checkpoint **cp_p)
+vb_status vb_cp_load(const char *path, char why[CP_WHY], struct vb_checkpoint **cp_p)
 {
     struct reader r = {.path = path, .why = why};
     struct vb_checkpoint *cp = calloc(1, sizeof(*cp));
@@ -289,7 +289,7 @@ vb_status cp_load(const char *path, char why[CP_WHY], struct vb_checkpoint **cp_
 vb_status vb_checkpoint_read(const char *path, struct vb_checkpoint **cp_p)
 {
     char why[CP_WHY];
-    vb_status st = cp_load(path, why, cp_p);
+    vb_status st = vb_cp_load(path, why, cp_p);
 
     return st == VB_OK ? VB_OK : vb_err(st, "%s", why);
 }

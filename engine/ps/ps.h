@@ -104,44 +104,45 @@ struct ps_layout {
 /* Workers are numbered: first the workers of the start, then those that may join. A server has a
  * struct ps_client for each number. The ranks of the group are in another order: workers of the
  * start, servers, their standbys, workers that joined. */
-int ps_clients(const struct ps_job *job); /* number of workers, with those that may join */
-int ps_worker_rank(const struct ps_job *job, int worker);
-int ps_worker_at(const struct ps_job *job, int rank); /* -1: the rank is a server */
-int ps_server_rank(const struct ps_job *job, int k);
-int ps_standby_rank(const struct ps_job *job, int k);     /* -1: the job has no replicas */
-int ps_server_ranks(const struct ps_job *job);            /* number of servers and standbys */
-int ps_server_at(const struct ps_job *job, int rank);     /* its shard; -1: the rank is a worker */
-bool ps_is_direct(const struct ps_job *job, bool mapped); /* gradients are computed into the slot */
+int vb_ps_clients(const struct ps_job *job); /* number of workers, with those that may join */
+int vb_ps_worker_rank(const struct ps_job *job, int worker);
+int vb_ps_worker_at(const struct ps_job *job, int rank); /* -1: the rank is a server */
+int vb_ps_server_rank(const struct ps_job *job, int k);
+int vb_ps_standby_rank(const struct ps_job *job, int k); /* -1: the job has no replicas */
+int vb_ps_server_ranks(const struct ps_job *job);        /* number of servers and standbys */
+int vb_ps_server_at(const struct ps_job *job, int rank); /* its shard; -1: the rank is a worker */
+bool vb_ps_is_direct(const struct ps_job *job,
+                     bool mapped); /* gradients are computed into the slot */
 
-void ps_layout_make(const struct ps_job *job, bool mapped, struct ps_layout *lay);
+void vb_ps_layout_make(const struct ps_job *job, bool mapped, struct ps_layout *lay);
 
 /* Reserves bytes behind *end, in whole cache lines. Returns their offset. */
-size_t ps_reserve(size_t *end, size_t bytes);
+size_t vb_ps_reserve(size_t *end, size_t bytes);
 
 /* Offset of a worker's slot at server k, and of the copy that the server sends a reply from. */
-size_t ps_slot_at(const struct ps_layout *lay, int k, int worker, int slot);
-size_t ps_reply_from(const struct ps_layout *lay, int k, int worker, int parity);
+size_t vb_ps_slot_at(const struct ps_layout *lay, int k, int worker, int slot);
+size_t vb_ps_reply_from(const struct ps_layout *lay, int k, int worker, int parity);
 
 /* Offset of a reply at the worker. */
-size_t ps_reply_to(const struct ps_job *job, const struct ps_layout *lay, int parity);
+size_t vb_ps_reply_to(const struct ps_job *job, const struct ps_layout *lay, int parity);
 
 /* Size of a push to server k, with its head. The caller has checked the push. */
-size_t ps_push_bytes(const struct ps_job *job, const struct ps_layout *lay, int k,
-                     const struct ps_push *push);
+size_t vb_ps_push_bytes(const struct ps_job *job, const struct ps_layout *lay, int k,
+                        const struct ps_push *push);
 
 /* Whether the shard is streamed between this rank and the peer. If the server applies a gradient
  * while it streams, the worker may receive a mixture of old and new parameters, as with get. Both
  * sides must come to the same result. */
-bool ps_streams(const struct vb_group *group, const struct ps_job *job, int peer);
+bool vb_ps_streams(const struct vb_group *group, const struct ps_job *job, int peer);
 
 /* Whether this rank shares memory with that rank. */
-bool ps_mapped(const struct vb_group *group, int rank);
+bool vb_ps_mapped(const struct vb_group *group, int rank);
 
 /* Whether this worker can read the parameters in the memory of every server. */
-bool ps_maps_all(const struct vb_group *group, const struct ps_job *job);
+bool vb_ps_maps_all(const struct vb_group *group, const struct ps_job *job);
 
-/* Collective, at the start: ps_maps_all() of each worker of the start, (workers). */
-vb_status ps_who_maps(struct vb_group *group, const struct ps_job *job, bool *maps);
+/* Collective, at the start: vb_ps_maps_all() of each worker of the start, (workers). */
+vb_status vb_ps_who_maps(struct vb_group *group, const struct ps_job *job, bool *maps);
 
 /* ---- notes ----------------------------------------------------------------------------------- */
 
@@ -287,7 +288,7 @@ struct ps_client {
     struct ps_client_keys keys;
     struct ps_client_round round;
 
-    /* ps_server_admit() clears all fields above, and none below: ops may be under way. */
+    /* vb_ps_server_admit() clears all fields above, and none below: ops may be under way. */
     struct ps_client_waits waits;
     struct vb_stale stale;
     struct ps_ring ops;
@@ -387,7 +388,7 @@ struct ps_server {
     struct vb_mem own_state;
     struct vb_k_sparse *sparse;
 
-    struct ps_client *clients; /* (ps_clients()) */
+    struct ps_client *clients; /* (vb_ps_clients()) */
     struct ps_queue queue;
     int64_t granted;     /* tickets of all workers */
     uint64_t stalled_ns; /* bound above 0: the longest wait of those that have just ended */
@@ -407,90 +408,91 @@ struct ps_server {
 
 /* As vb_group_wait(), but yields the cpu for a while before it sleeps: most answers come within
  * that time, and waking up takes as long. ready() reads atomics only. */
-vb_status ps_wait(struct vb_group *group, vb_ready_fn ready, void *arg, const char *what, int from);
+vb_status vb_ps_wait(struct vb_group *group, vb_ready_fn ready, void *arg, const char *what,
+                     int from);
 
-bool ps_op_is_done(void *op); /* a vb_ready_fn */
+bool vb_ps_op_is_done(void *op); /* a vb_ready_fn */
 
 /* Lets waits sleep at once where messages are long: waking up is short compared with them, and a
  * rank that polls takes the cpu from the ranks that transfer. Returns the setting before. */
-bool ps_sleep_at_once(struct vb_group *group, const struct ps_job *job, bool mapped);
+bool vb_ps_sleep_at_once(struct vb_group *group, const struct ps_job *job, bool mapped);
 
 /* Puts from and to the same window, as soon as there is room; waits for at most PS_PUT_MS. */
-vb_status ps_put(struct vb_window *win, int to, size_t from, size_t at, size_t len, uint32_t note,
-                 struct vb_op *op);
-vb_status ps_put_note(struct vb_window *win, int to, uint32_t note,
-                      struct vb_op *op); /* a note without bytes */
+vb_status vb_ps_put(struct vb_window *win, int to, size_t from, size_t at, size_t len,
+                    uint32_t note, struct vb_op *op);
+vb_status vb_ps_put_note(struct vb_window *win, int to, uint32_t note,
+                         struct vb_op *op); /* a note without bytes */
 
-/* Waits until the next op of a ring is free, and returns it for ps_put(). */
-vb_status ps_ring_take(struct vb_group *group, struct ps_ring *ring, const char *what,
-                       struct vb_op **op_p);
+/* Waits until the next op of a ring is free, and returns it for vb_ps_put(). */
+vb_status vb_ps_ring_take(struct vb_group *group, struct ps_ring *ring, const char *what,
+                          struct vb_op **op_p);
 
 /* ---- the server: functions ------------------------------------------------------------------- */
 
-/* ps_open.c. Collective with ps_worker_create(). params and state are those of the whole model; the
- * server copies its shard. The caller closes *server_p even after a failure. */
-vb_status ps_server_create(struct vb_group *group, const struct ps_job *job, const float *params,
-                           const void *state, struct ps_server **server_p);
+/* ps_open.c. Collective with vb_ps_worker_create(). params and state are those of the whole model;
+ * the server copies its shard. The caller closes *server_p even after a failure. */
+vb_status vb_ps_server_create(struct vb_group *group, const struct ps_job *job, const float *params,
+                              const void *state, struct ps_server **server_p);
 
-/* Collective with ps_worker_close(). NULL is fine. In an elastic group, ops to a rank that is gone
- * may be under way: there the caller calls ps_server_leave(), closes the group, and then calls
- * ps_server_close(). */
-void ps_server_leave(struct ps_server *s);
-void ps_server_close(struct ps_server *s);
+/* Collective with vb_ps_worker_close(). NULL is fine. In an elastic group, ops to a rank that is
+ * gone may be under way: there the caller calls vb_ps_server_leave(), closes the group, and then
+ * calls vb_ps_server_close(). */
+void vb_ps_server_leave(struct ps_server *s);
+void vb_ps_server_close(struct ps_server *s);
 
 /* ps_server.c: serves until all workers that take part have ended. */
-vb_status ps_server_run(struct ps_server *s);
+vb_status vb_ps_server_run(struct ps_server *s);
 
 /* The same in parts: begin, then rounds until s->done, then finish. A round waits for at most about
  * 0.1 s for something to do. */
-vb_status ps_server_begin(struct ps_server *s);
-vb_status ps_server_round(struct ps_server *s);
-vb_status ps_server_finish(struct ps_server *s);
+vb_status vb_ps_server_begin(struct ps_server *s);
+vb_status vb_ps_server_round(struct ps_server *s);
+vb_status vb_ps_server_finish(struct ps_server *s);
 
-/* The first half of ps_server_finish(), which calls it if the caller has not: closes the statistics
- * and takes the last snapshot. */
-void ps_server_conclude(struct ps_server *s);
+/* The first half of vb_ps_server_finish(), which calls it if the caller has not: closes the
+ * statistics and takes the last snapshot. */
+void vb_ps_server_conclude(struct ps_server *s);
 
 /* In an elastic group, after the finish: serves until all workers have sent PS_BYE or are gone, for
  * at most a minute after the last PS_BYE. */
-vb_status ps_server_linger(struct ps_server *s);
+vb_status vb_ps_server_linger(struct ps_server *s);
 
 /* Between rounds, and without replicas: the worker takes part no longer, and its pushes under way
  * are not applied. */
-vb_status ps_server_retire(struct ps_server *s, int worker);
+vb_status vb_ps_server_retire(struct ps_server *s, int worker);
 
 /* Likewise: the worker takes part from now on, as one that has just been started. */
-vb_status ps_server_admit(struct ps_server *s, int worker);
+vb_status vb_ps_server_admit(struct ps_server *s, int worker);
 
-void ps_server_note(void *server, int rank, uint32_t value); /* a vb_note_fn */
+void vb_ps_server_note(void *server, int rank, uint32_t value); /* a vb_note_fn */
 
 /* Queues a note that came, or PS_GONE, for which there is always room. */
-void ps_server_queue(struct ps_server *s, int worker, uint32_t value);
+void vb_ps_server_queue(struct ps_server *s, int worker, uint32_t value);
 
 /* Does what a note asks for. */
-vb_status ps_process(struct ps_server *s, struct ps_arrival a);
+vb_status vb_ps_process(struct ps_server *s, struct ps_arrival a);
 
 /* ps_push.c: processes a push. VB_ERR_INPUT: the push is not valid. */
-vb_status ps_take_push(struct ps_server *s, int worker, uint32_t slot);
-bool ps_push_is_sane(const struct ps_server *s, const struct ps_push *push); /* its numbers */
-const struct ps_push *ps_push_in(const struct ps_server *s, int worker, int slot);
+vb_status vb_ps_take_push(struct ps_server *s, int worker, uint32_t slot);
+bool vb_ps_push_is_sane(const struct ps_server *s, const struct ps_push *push); /* its numbers */
+const struct ps_push *vb_ps_push_in(const struct ps_server *s, int worker, int slot);
 
 /* Bound 0: whether the round has all gradients that it waits for; false with another bound. */
-bool ps_round_is_complete(const struct ps_server *s);
-vb_status ps_close_round(struct ps_server *s); /* applies it and begins the next one */
+bool vb_ps_round_is_complete(const struct ps_server *s);
+vb_status vb_ps_close_round(struct ps_server *s); /* applies it and begins the next one */
 
 /* Adds the time since the last call to *ns, a field of s->stats. */
-void ps_lap(struct ps_server *s, uint64_t *ns);
+void vb_ps_lap(struct ps_server *s, uint64_t *ns);
 
 /* Counts a gradient. by: gradients of others that were applied since its parameters were read. */
-void ps_stale_add(struct vb_stale *stale, uint64_t by);
+void vb_ps_stale_add(struct vb_stale *stale, uint64_t by);
 
 /* ps_apply.c: changes parameters. VB_ERR_INPUT: the push is not valid. */
-vb_status ps_apply(struct ps_server *s, int worker, const struct ps_push *push);
-vb_status ps_hold(struct ps_server *s, int worker, const struct ps_push *push);
-vb_status ps_apply_round(struct ps_server *s); /* all gradients that are held, in rank order */
-void ps_snapshot(struct ps_server *s, bool with_state);
-vb_status ps_gather(struct ps_server *s, const uint32_t *keys, size_t n, float *values);
+vb_status vb_ps_apply(struct ps_server *s, int worker, const struct ps_push *push);
+vb_status vb_ps_hold(struct ps_server *s, int worker, const struct ps_push *push);
+vb_status vb_ps_apply_round(struct ps_server *s); /* all gradients that are held, in rank order */
+void vb_ps_snapshot(struct ps_server *s, bool with_state);
+vb_status vb_ps_gather(struct ps_server *s, const uint32_t *keys, size_t n, float *values);
 
 /* The keys of a push, which follow its values. */
 static inline const uint32_t *ps_keys_of(const struct ps_push *push, size_t n_values)
@@ -499,21 +501,21 @@ static inline const uint32_t *ps_keys_of(const struct ps_push *push, size_t n_va
 }
 
 /* ps_member.c: workers that join and go. Called once, when the server is created. */
-void ps_member_watch(struct ps_server *s);
-vb_status ps_member_hello(struct ps_server *s, int worker, uint32_t how);
-vb_status ps_member_gone(struct ps_server *s, int worker);
+void vb_ps_member_watch(struct ps_server *s);
+vb_status vb_ps_member_hello(struct ps_server *s, int worker, uint32_t how);
+vb_status vb_ps_member_gone(struct ps_server *s, int worker);
 
 /* Logs a fault and keeps it for the result. */
-void ps_log_fault(struct ps_server *s, int rank, const char *what, const char *why);
-const char *ps_fault_kind(const struct ps_server *s, int rank); /* how the rank ended */
+void vb_ps_log_fault(struct ps_server *s, int rank, const char *what, const char *why);
+const char *vb_ps_fault_kind(const struct ps_server *s, int rank); /* how the rank ended */
 
 /* Bound 0: sends workers their shares of the data, if these have changed. */
-vb_status ps_member_shares(struct ps_server *s);
-vb_status ps_send_share(struct ps_server *s, int worker);
+vb_status vb_ps_member_shares(struct ps_server *s);
+vb_status vb_ps_send_share(struct ps_server *s, int worker);
 
 /* To be called with the status of a put to a worker. Returns VB_OK if the worker is gone, because
  * the group reports that anyway. */
-vb_status ps_member_sent(struct ps_server *s, int worker, vb_status st);
+vb_status vb_ps_member_sent(struct ps_server *s, int worker, vb_status st);
 
 /* The worker takes part and has not ended. */
 static inline bool ps_is_working(const struct ps_client *client)
@@ -521,29 +523,29 @@ static inline bool ps_is_working(const struct ps_client *client)
     return client->member && !client->ended;
 }
 
-int ps_first_worker(const struct ps_server *s); /* the lowest that is working; -1: none */
+int vb_ps_first_worker(const struct ps_server *s); /* the lowest that is working; -1: none */
 
 /* ps_replica.c: processes a note while the shard has another server. */
-vb_status ps_replicate(struct ps_server *s, struct ps_arrival a);
+vb_status vb_ps_replicate(struct ps_server *s, struct ps_arrival a);
 
 /* Tells a worker that the standby serves, and sends what the worker lacks. */
-vb_status ps_confirm_failover(struct ps_server *s, int worker);
-bool ps_standby_is_done(const struct ps_server *s); /* its server has left the group */
+vb_status vb_ps_confirm_failover(struct ps_server *s, int worker);
+bool vb_ps_standby_is_done(const struct ps_server *s); /* its server has left the group */
 
 /* ps_notify.c: sends a note without bytes. A standby sends nothing. */
-vb_status ps_send_note(struct ps_server *s, int worker, enum ps_kind kind, uint32_t arg);
+vb_status vb_ps_send_note(struct ps_server *s, int worker, enum ps_kind kind, uint32_t arg);
 
 /* Sends a worker, or all workers, a notice if there is something to tell: the given flags, tickets,
  * what is due. A reply goes with the notice where it has to. */
-vb_status ps_notify(struct ps_server *s, int worker, uint32_t notice);
-vb_status ps_notify_all(struct ps_server *s);
-vb_status ps_notify_first(struct ps_server *s, int worker); /* a worker's first notice */
+vb_status vb_ps_notify(struct ps_server *s, int worker, uint32_t notice);
+vb_status vb_ps_notify_all(struct ps_server *s);
+vb_status vb_ps_notify_first(struct ps_server *s, int worker); /* a worker's first notice */
 
 /* After a failover: sends what the worker has not received. state: what it has received. */
-vb_status ps_resend(struct ps_server *s, int worker, const struct ps_client_state *state);
+vb_status vb_ps_resend(struct ps_server *s, int worker, const struct ps_client_state *state);
 
-int64_t ps_slowest(const struct ps_server *s); /* the lowest clock; INT64_MAX: none works */
-uint64_t ps_version_of(const struct ps_server *s);
+int64_t vb_ps_slowest(const struct ps_server *s); /* the lowest clock; INT64_MAX: none works */
+uint64_t vb_ps_version_of(const struct ps_server *s);
 
 /* ---- the worker: what it keeps --------------------------------------------------------------- */
 
@@ -609,105 +611,110 @@ struct ps_worker {
 
 /* ---- the worker: functions ------------------------------------------------------------------- */
 
-/* ps_worker_open.c. Collective with ps_server_create(). The caller closes *worker_p even after a
- * failure. ps_worker_leave() and ps_worker_close() are as those of the server. */
-vb_status ps_worker_create(struct vb_group *group, const struct ps_job *job,
-                           struct ps_worker **worker_p);
-void ps_worker_leave(struct ps_worker *w);
-void ps_worker_close(struct ps_worker *w);
+/* ps_worker_open.c. Collective with vb_ps_server_create(). The caller closes *worker_p even after a
+ * failure. vb_ps_worker_leave() and vb_ps_worker_close() are as those of the server. */
+vb_status vb_ps_worker_create(struct vb_group *group, const struct ps_job *job,
+                              struct ps_worker **worker_p);
+void vb_ps_worker_leave(struct ps_worker *w);
+void vb_ps_worker_close(struct ps_worker *w);
 
-/* The same for a joiner of an elastic group, whose servers are at work. ps_worker_hello() follows.
+/* The same for a joiner of an elastic group, whose servers are at work. vb_ps_worker_hello()
+ * follows.
  */
-vb_status ps_worker_join(struct vb_group *group, const struct ps_job *job,
-                         struct ps_worker **worker_p);
+vb_status vb_ps_worker_join(struct vb_group *group, const struct ps_job *job,
+                            struct ps_worker **worker_p);
 
 /* ps_worker.c: waits for a ticket. go is false if there are no more. */
-vb_status ps_worker_ticket(struct ps_worker *w, bool *go_p);
+vb_status vb_ps_worker_ticket(struct ps_worker *w, bool *go_p);
 
 /* Dense: where the gradient is to be written, or NULL if the caller chooses. */
-vb_status ps_worker_grads(struct ps_worker *w, float **grads_p);
-vb_status ps_worker_push(struct ps_worker *w, const float *grads, uint32_t samples, float scale);
+vb_status vb_ps_worker_grads(struct ps_worker *w, float **grads_p);
+vb_status vb_ps_worker_push(struct ps_worker *w, const float *grads, uint32_t samples, float scale);
 
 /* Puts the push of that number, from its slot. */
-vb_status ps_put_push(struct ps_worker *w, int k, uint32_t seq);
+vb_status vb_ps_put_push(struct ps_worker *w, int k, uint32_t seq);
 
 /* Waits until all pushes are acknowledged. */
-vb_status ps_worker_settle(struct ps_worker *w);
+vb_status vb_ps_worker_settle(struct ps_worker *w);
 
 /* Sparse: sends the keys of the first batch. Does nothing over shared memory, where
- * ps_worker_values() reads. Keys ascend, also in the functions below. */
-vb_status ps_worker_ask(struct ps_worker *w, const uint32_t *keys, size_t n);
+ * vb_ps_worker_values() reads. Keys ascend, also in the functions below. */
+vb_status vb_ps_worker_ask(struct ps_worker *w, const uint32_t *keys, size_t n);
 
 /* Sparse: pushes the gradient at keys, and the keys of the next batch. next NULL: there is none. */
-vb_status ps_worker_push_sparse(struct ps_worker *w, const uint32_t *keys, const float *values,
-                                size_t n, uint32_t samples, float scale, const uint32_t *next,
-                                size_t n_next);
+vb_status vb_ps_worker_push_sparse(struct ps_worker *w, const uint32_t *keys, const float *values,
+                                   size_t n, uint32_t samples, float scale, const uint32_t *next,
+                                   size_t n_next);
 
-bool ps_worker_claim(struct ps_worker *w); /* hogwild: takes a ticket; false: there are no more */
+bool vb_ps_worker_claim(
+    struct ps_worker *w); /* hogwild: takes a ticket; false: there are no more */
 
-void ps_worker_note(void *worker, int rank, uint32_t value); /* a vb_note_fn */
+void vb_ps_worker_note(void *worker, int rank, uint32_t value); /* a vb_note_fn */
 
 /* ps_pull.c: the newest parameters of a dense job, borrowed until the push. */
-vb_status ps_worker_pull(struct ps_worker *w, const float **params_p);
+vb_status vb_ps_worker_pull(struct ps_worker *w, const float **params_p);
 
 /* Right after a push: starts the next pull, if it can overlap the computation. */
-vb_status ps_worker_prefetch(struct ps_worker *w);
+vb_status vb_ps_worker_prefetch(struct ps_worker *w);
 
 /* Sparse: the values at the keys that were sent before; over shared memory, at any keys. */
-vb_status ps_worker_values(struct ps_worker *w, const uint32_t *keys, size_t n,
-                           const float **values_p);
+vb_status vb_ps_worker_values(struct ps_worker *w, const uint32_t *keys, size_t n,
+                              const float **values_p);
 
 /* hogwild: the parameters and the state of server k, and a gradient that was added to them. */
-float *ps_worker_shared(struct ps_worker *w, int k, void **state_p);
-void ps_worker_applied(struct ps_worker *w);
+float *vb_ps_worker_shared(struct ps_worker *w, int k, void **state_p);
+void vb_ps_worker_applied(struct ps_worker *w);
 
-uint64_t ps_worker_version(const struct ps_worker *w); /* of server 0, from mapped memory */
-vb_status ps_worker_fetch_version(struct ps_worker *w, uint64_t *version_p); /* by any transport */
+uint64_t vb_ps_worker_version(const struct ps_worker *w); /* of server 0, from mapped memory */
+vb_status vb_ps_worker_fetch_version(struct ps_worker *w,
+                                     uint64_t *version_p); /* by any transport */
 
-vb_status ps_read_snapshot(struct ps_worker *w, float *params, void *state, uint64_t *version_p);
+vb_status vb_ps_read_snapshot(struct ps_worker *w, float *params, void *state, uint64_t *version_p);
 
 /* ps_worker_end.c: lets the servers take a snapshot and reads it. state: NULL, or room for job->n *
  * job->words * 4 bytes. */
-vb_status ps_worker_snapshot(struct ps_worker *w, float *params, void *state, uint64_t *version_p);
+vb_status vb_ps_worker_snapshot(struct ps_worker *w, float *params, void *state,
+                                uint64_t *version_p);
 
 /* The worker pushes no more. Waits until all workers have come to that, and reads the final
  * parameters. */
-vb_status ps_worker_end(struct ps_worker *w, float *params, void *state, uint64_t *version_p);
+vb_status vb_ps_worker_end(struct ps_worker *w, float *params, void *state, uint64_t *version_p);
 
 /* For a joiner: takes part from now on. VB_ERR_ACCESS: the job has no steps left. again: the worker
  * was a member before. */
-vb_status ps_worker_hello(struct ps_worker *w, bool again);
+vb_status vb_ps_worker_hello(struct ps_worker *w, bool again);
 
 /* After the end, in an elastic group: the servers need not wait for this worker any longer. */
-vb_status ps_worker_bye(struct ps_worker *w);
+vb_status vb_ps_worker_bye(struct ps_worker *w);
 
-/* ---- a worker's waits and failover (ps_failover.c) ----------------------------------------------- */
+/* ---- a worker's waits and failover (ps_failover.c)
+ * ----------------------------------------------- */
 
-void ps_worker_gone(struct ps_worker *w, int rank); /* the server of that rank is gone */
+void vb_ps_worker_gone(struct ps_worker *w, int rank); /* the server of that rank is gone */
 
-/* As ps_wait(), for server k (-1: for any). If a server is gone meanwhile, the worker fails over to
- * its standby, sends what the standby lacks, and goes on waiting; without a standby the wait fails
- * at once. no_timeout: for what other workers have to do first. They may be evaluating, or slow; a
- * rank that died or is silent is found by the group. */
-vb_status ps_await(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what, int k,
-                   bool no_timeout);
+/* As vb_ps_wait(), for server k (-1: for any). If a server is gone meanwhile, the worker fails over
+ * to its standby, sends what the standby lacks, and goes on waiting; without a standby the wait
+ * fails at once. no_timeout: for what other workers have to do first. They may be evaluating, or
+ * slow; a rank that died or is silent is found by the group. */
+vb_status vb_ps_await(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what, int k,
+                      bool no_timeout);
 
 /* Waits for an op with server k. VB_AGAIN: the server is gone, and the worker has failed over. */
-vb_status ps_op_await(struct ps_worker *w, struct vb_op *op, const char *what, int k);
+vb_status vb_ps_op_await(struct ps_worker *w, struct vb_op *op, const char *what, int k);
 
 /* After VB_ERR_PEER from server k. VB_OK: the worker has failed over to the standby. */
-vb_status ps_failover(struct ps_worker *w, int k);
+vb_status vb_ps_failover(struct ps_worker *w, int k);
 
 /* ---- small batches (ps_compact.c) ------------------------------------------------------------ */
 
 /* Finds the distinct keys of a batch, and replaces each entry by the place of its key. */
 struct ps_compact;
-vb_status ps_compact_create(uint64_t features, size_t max_nnz, struct ps_compact **compact_p);
-void ps_compact_destroy(struct ps_compact *c);
+vb_status vb_ps_compact_create(uint64_t features, size_t max_nnz, struct ps_compact **compact_p);
+void vb_ps_compact_destroy(struct ps_compact *c);
 
 /* index: (n), each below features. keys: ascending, borrowed until the next call, with room for one
  * more; places: (n), borrowed until the next call, too. */
-void ps_compact_make(struct ps_compact *c, const uint32_t *index, size_t n, uint32_t **keys_p,
-                     size_t *n_keys_p, const uint32_t **places_p);
+void vb_ps_compact_make(struct ps_compact *c, const uint32_t *index, size_t n, uint32_t **keys_p,
+                        size_t *n_keys_p, const uint32_t **places_p);
 
 #endif

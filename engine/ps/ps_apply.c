@@ -19,7 +19,7 @@ static vb_status bad_push(int worker, const char *what)
 
 static float rate_now(const struct ps_server *s)
 {
-    return vb_k_rate(&s->job->schedule, (int64_t)ps_version_of(s));
+    return vb_k_rate(&s->job->schedule, (int64_t)vb_ps_version_of(s));
 }
 
 /* ---- dense ----------------------------------------------------------------------------------- */
@@ -80,11 +80,11 @@ static vb_status find_keys(const struct ps_server *s, int worker, const struct p
     }
     if (push->n_values != keys->n)
         return bad_push(worker, "it has more or fewer values than the push before had keys");
-    *keys_p = ps_keys_of(ps_push_in(s, worker, keys->slot), keys->n_values);
+    *keys_p = ps_keys_of(vb_ps_push_in(s, worker, keys->slot), keys->n_values);
     return VB_OK;
 }
 
-vb_status ps_gather(struct ps_server *s, const uint32_t *keys, size_t n, float *values)
+vb_status vb_ps_gather(struct ps_server *s, const uint32_t *keys, size_t n, float *values)
 {
     size_t i, have = s->lay.n[s->k];
 
@@ -123,7 +123,7 @@ static vb_status update_keys(struct ps_server *s, const uint32_t *keys, const fl
 
 /* ---- one gradient ---------------------------------------------------------------------------- */
 
-vb_status ps_apply(struct ps_server *s, int worker, const struct ps_push *push)
+vb_status vb_ps_apply(struct ps_server *s, int worker, const struct ps_push *push)
 {
     const uint32_t *keys = NULL;
     vb_status st = VB_OK;
@@ -140,7 +140,7 @@ vb_status ps_apply(struct ps_server *s, int worker, const struct ps_push *push)
 
 /* ---- a round --------------------------------------------------------------------------------- */
 
-vb_status ps_hold(struct ps_server *s, int worker, const struct ps_push *push)
+vb_status vb_ps_hold(struct ps_server *s, int worker, const struct ps_push *push)
 {
     struct ps_client *client = &s->clients[worker];
 
@@ -164,7 +164,7 @@ static void sum_dense(struct ps_server *s, uint32_t *samples_p)
     int w;
 
     *samples_p = 0;
-    for (w = 0; w < ps_clients(s->job); w++) {
+    for (w = 0; w < vb_ps_clients(s->job); w++) {
         if (!s->clients[w].round.held)
             continue;
         if (first)
@@ -205,7 +205,7 @@ static void sum_sparse(struct ps_server *s, size_t *n_p, int *which_p, uint32_t 
     int w, from = 0;
 
     *samples_p = 0;
-    for (w = 0; w < ps_clients(s->job); w++) {
+    for (w = 0; w < vb_ps_clients(s->job); w++) {
         if (!s->clients[w].round.held)
             continue;
         n = merge(s, from, n, &s->clients[w]);
@@ -223,7 +223,7 @@ static float inverse(uint32_t samples)
     return samples > 0 ? 1.f / (float)samples : 0;
 }
 
-vb_status ps_apply_round(struct ps_server *s)
+vb_status vb_ps_apply_round(struct ps_server *s)
 {
     uint32_t samples;
     float scale;
@@ -248,7 +248,7 @@ vb_status ps_apply_round(struct ps_server *s)
 
 /* ---- snapshots ------------------------------------------------------------------------------- */
 
-void ps_snapshot(struct ps_server *s, bool with_state)
+void vb_ps_snapshot(struct ps_server *s, bool with_state)
 {
     char *base = vb_window_ptr(s->shards);
     size_t n = s->lay.n[s->k];

@@ -19,7 +19,7 @@ struct ps_compact {
     uint32_t *places;        /* (max_nnz) */
 };
 
-vb_status ps_compact_create(uint64_t features, size_t max_nnz, struct ps_compact **compact_p)
+vb_status vb_ps_compact_create(uint64_t features, size_t max_nnz, struct ps_compact **compact_p)
 {
     struct ps_compact *c = calloc(1, sizeof(*c));
 
@@ -31,14 +31,14 @@ vb_status ps_compact_create(uint64_t features, size_t max_nnz, struct ps_compact
     c->keys = vb_alloc_aligned((max_nnz + 1) * sizeof(*c->keys)); /* the caller may add one */
     c->places = vb_alloc_aligned(max_nnz * sizeof(*c->places));
     if (c->words == NULL || c->spare == NULL || c->keys == NULL || c->places == NULL) {
-        ps_compact_destroy(c);
+        vb_ps_compact_destroy(c);
         return vb_err(VB_ERR_NO_MEMORY, "no memory for batches of %zu entries", max_nnz);
     }
     *compact_p = c;
     return VB_OK;
 }
 
-void ps_compact_destroy(struct ps_compact *c)
+void vb_ps_compact_destroy(struct ps_compact *c)
 {
     if (c == NULL)
         return;
@@ -49,8 +49,8 @@ void ps_compact_destroy(struct ps_compact *c)
     free(c);
 }
 
-void ps_compact_make(struct ps_compact *c, const uint32_t *index, size_t n, uint32_t **keys_p,
-                     size_t *n_keys_p, const uint32_t **places_p)
+void vb_ps_compact_make(struct ps_compact *c, const uint32_t *index, size_t n, uint32_t **keys_p,
+                        size_t *n_keys_p, const uint32_t **places_p)
 {
     const uint64_t *sorted;
     size_t i, at = 0;

@@ -12,15 +12,15 @@
 #define SLICE_NS 100000000u
 
 /* May run on the group's progress thread. */
-void ps_worker_gone(struct ps_worker *w, int rank)
+void vb_ps_worker_gone(struct ps_worker *w, int rank)
 {
-    int k = ps_server_at(w->job, rank);
+    int k = vb_ps_server_at(w->job, rank);
 
-    if (rank == ps_standby_rank(w->job, k) && !w->links[k].failed_over) {
+    if (rank == vb_ps_standby_rank(w->job, k) && !w->links[k].failed_over) {
         w->links[k].standby = -1; /* the server goes on alone */
         return;
     }
-    if (rank == ps_server_rank(w->job, k) && w->links[k].failed_over)
+    if (rank == vb_ps_server_rank(w->job, k) && w->links[k].failed_over)
         return; /* a joiner that had the slot of the server, which was gone before */
     w->links[k].lost = true;
     w->lost_rank = rank;
@@ -53,10 +53,10 @@ static vb_status wait_for(struct awaited *a, const char *what, int from, bool no
     vb_status st = VB_OK;
 
     if (!no_timeout)
-        return ps_wait(a->worker->group, ready_or_lost, a, what, from);
+        return vb_ps_wait(a->worker->group, ready_or_lost, a, what, from);
     while (st == VB_OK && !ready_or_lost(a)) {
         a->until_ns = vb_clock_ns() + SLICE_NS;
-        st = ps_wait(a->worker->group, ready_or_slice_over, a, what, from);
+        st = vb_ps_wait(a->worker->group, ready_or_slice_over, a, what, from);
     }
     return st;
 }
@@ -76,8 +76,8 @@ static vb_status send_state(struct ps_worker *w, int k)
 
     link->acked_at_failover = state.acked;
     memcpy((char *)vb_window_ptr(w->slots) + from, &state, sizeof(state));
-    return ps_put(w->slots, link->rank, from, at, sizeof(state), PS_NOTE(PS_FAILOVER, 0),
-                  &link->note_op);
+    return vb_ps_put(w->slots, link->rank, from, at, sizeof(state), PS_NOTE(PS_FAILOVER, 0),
+                     &link->note_op);
 }
 
 /* The link stays lost: that is why the worker stops. */
@@ -128,7 +128,7 @@ static bool all_serving(void *arg)
 
 static vb_status send_note(struct ps_worker *w, struct ps_link *link, uint32_t note)
 {
-    vb_status st = ps_put_note(w->slots, link->rank, note, &link->note_op);
+    vb_status st = vb_ps_put_note(w->slots, link->rank, note, &link->note_op);
 
     return st == VB_OK ? vb_op_wait(w->group, &link->note_op, "a note to the standby", -1) : st;
 }
@@ -142,7 +142,7 @@ static vb_status send_rest(struct ps_worker *w, int k)
 
     link->failing_over = false;
     for (; st == VB_OK && seq != link->sent; seq++)
-        st = ps_put_push(w, k, seq);
+        st = vb_ps_put_push(w, k, seq);
     if (st == VB_OK && w->hello != 0 && !link->welcome)
         st = send_note(w, link, PS_NOTE(PS_HELLO, w->hello));
     return st == VB_OK && w->ended ? send_note(w, link, PS_NOTE(PS_END, 0)) : st;
@@ -172,8 +172,8 @@ static vb_status failover_all(struct ps_worker *w)
 
 /* ---- for others ------------------------------------------------------------------------------ */
 
-vb_status ps_await(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what, int k,
-                   bool no_timeout)
+vb_status vb_ps_await(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what, int k,
+                      bool no_timeout)
 {
     struct awaited a = {.worker = w, .ready = ready, .arg = arg};
     vb_status st;
@@ -193,23 +193,23 @@ static bool is_lost(void *arg)
     return ((const struct ps_link *)arg)->lost;
 }
 
-vb_status ps_failover(struct ps_worker *w, int k)
+vb_status vb_ps_failover(struct ps_worker *w, int k)
 {
     vb_status st =
-        ps_wait(w->group, is_lost, &w->links[k], "news of a server that accepts no puts", -1);
+        vb_ps_wait(w->group, is_lost, &w->links[k], "news of a server that accepts no puts", -1);
 
     return st == VB_OK ? failover_all(w) : st;
 }
 
-vb_status ps_op_await(struct ps_worker *w, struct vb_op *op, const char *what, int k)
+vb_status vb_ps_op_await(struct ps_worker *w, struct vb_op *op, const char *what, int k)
 {
-    vb_status st = ps_await(w, ps_op_is_done, op, what, k, false);
+    vb_status st = vb_ps_await(w, vb_ps_op_is_done, op, what, k, false);
 
     if (st != VB_OK || op->status == VB_OK)
         return st;
     if (op->status != VB_ERR_PEER)
         return vb_err(op->status, "%s failed, with server %d: %s", what, k,
                       vb_status_str(op->status));
-    st = w->links[k].failed_over ? VB_OK : ps_failover(w, k);
+    st = w->links[k].failed_over ? VB_OK : vb_ps_failover(w, k);
     return st == VB_OK ? VB_AGAIN : st;
 }

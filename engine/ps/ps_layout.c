@@ -19,7 +19,7 @@ static size_t pad(size_t bytes)
     return (bytes + LINE - 1) / LINE * LINE;
 }
 
-size_t ps_reserve(size_t *end, size_t bytes)
+size_t vb_ps_reserve(size_t *end, size_t bytes)
 {
     size_t offset = *end;
 
@@ -27,47 +27,47 @@ size_t ps_reserve(size_t *end, size_t bytes)
     return offset;
 }
 
-int ps_clients(const struct ps_job *job)
+int vb_ps_clients(const struct ps_job *job)
 {
     return job->workers + job->join_slots;
 }
 
-int ps_server_ranks(const struct ps_job *job)
+int vb_ps_server_ranks(const struct ps_job *job)
 {
     return job->replicas > 1 ? 2 * job->servers : job->servers;
 }
 
-int ps_worker_rank(const struct ps_job *job, int worker)
+int vb_ps_worker_rank(const struct ps_job *job, int worker)
 {
-    return worker < job->workers ? worker : worker + ps_server_ranks(job);
+    return worker < job->workers ? worker : worker + vb_ps_server_ranks(job);
 }
 
-int ps_worker_at(const struct ps_job *job, int rank)
+int vb_ps_worker_at(const struct ps_job *job, int rank)
 {
-    if (ps_server_at(job, rank) >= 0)
+    if (vb_ps_server_at(job, rank) >= 0)
         return -1;
-    return rank < job->workers ? rank : rank - ps_server_ranks(job);
+    return rank < job->workers ? rank : rank - vb_ps_server_ranks(job);
 }
 
-int ps_server_rank(const struct ps_job *job, int k)
+int vb_ps_server_rank(const struct ps_job *job, int k)
 {
     return job->workers + k;
 }
 
-int ps_standby_rank(const struct ps_job *job, int k)
+int vb_ps_standby_rank(const struct ps_job *job, int k)
 {
     return job->replicas > 1 ? job->workers + job->servers + k : -1;
 }
 
-int ps_server_at(const struct ps_job *job, int rank)
+int vb_ps_server_at(const struct ps_job *job, int rank)
 {
-    if (rank < job->workers || rank >= job->workers + ps_server_ranks(job))
+    if (rank < job->workers || rank >= job->workers + vb_ps_server_ranks(job))
         return -1;
     return (rank - job->workers) % job->servers;
 }
 
 /* With replicas a push must stay in the worker's memory until the standby has it. */
-bool ps_is_direct(const struct ps_job *job, bool mapped)
+bool vb_ps_is_direct(const struct ps_job *job, bool mapped)
 {
     return mapped && job->servers == 1 && job->replicas < 2;
 }
@@ -123,22 +123,22 @@ static void lay_server(const struct ps_job *job, int k, struct ps_layout *lay)
 {
     size_t state = lay->n[k] * (size_t)job->words * sizeof(float), at = 0;
 
-    (void)ps_reserve(&at, sizeof(struct ps_head));
+    (void)vb_ps_reserve(&at, sizeof(struct ps_head));
     lay->params = at;
-    (void)ps_reserve(&at, lay->n[k] * sizeof(float));
-    lay->state[k] = ps_reserve(&at, job->hogwild ? state : 0);
-    lay->snap[k] = ps_reserve(&at, lay->n[k] * sizeof(float));
-    lay->snap_state[k] = ps_reserve(&at, state);
+    (void)vb_ps_reserve(&at, lay->n[k] * sizeof(float));
+    lay->state[k] = vb_ps_reserve(&at, job->hogwild ? state : 0);
+    lay->snap[k] = vb_ps_reserve(&at, lay->n[k] * sizeof(float));
+    lay->snap_state[k] = vb_ps_reserve(&at, state);
     lay->shard_bytes[k] = at;
     lay->slot[k] = sizeof(struct ps_push) +
                    (job->sparse ? 2 * pad(job->max_keys * 4) : pad(lay->n[k] * sizeof(float)));
     /* Workers compute the offset of client states too. Only the server uses that of replies. */
-    lay->client_states[k] = (size_t)ps_clients(job) * (size_t)lay->slots * lay->slot[k];
+    lay->client_states[k] = (size_t)vb_ps_clients(job) * (size_t)lay->slots * lay->slot[k];
     lay->replies_from[k] =
         lay->client_states[k] +
-        (job->replicas > 1 ? (size_t)ps_clients(job) * sizeof(struct ps_client_state) : 0);
+        (job->replicas > 1 ? (size_t)vb_ps_clients(job) * sizeof(struct ps_client_state) : 0);
     lay->slots_bytes[k] =
-        lay->replies_from[k] + (lay->replies ? (size_t)ps_clients(job) * 2 * lay->reply : 0);
+        lay->replies_from[k] + (lay->replies ? (size_t)vb_ps_clients(job) * 2 * lay->reply : 0);
     if (lay->slots_bytes[k] == 0)
         lay->slots_bytes[k] = LINE;
 }
@@ -146,26 +146,26 @@ static void lay_server(const struct ps_job *job, int k, struct ps_layout *lay)
 static void lay_worker(const struct ps_job *job, bool mapped, struct ps_layout *lay)
 {
     size_t params = job->n * sizeof(float), at = 0;
-    bool direct = ps_is_direct(job, mapped), replies;
+    bool direct = vb_ps_is_direct(job, mapped), replies;
     int k;
 
-    lay->area[0] = ps_reserve(&at, params);
-    lay->area[1] = ps_reserve(&at, job->sparse ? 0 : params);
-    lay->area_state = ps_reserve(&at, params * (size_t)job->words);
-    lay->area_heads = ps_reserve(&at, (size_t)job->servers * sizeof(struct ps_head));
+    lay->area[0] = vb_ps_reserve(&at, params);
+    lay->area[1] = vb_ps_reserve(&at, job->sparse ? 0 : params);
+    lay->area_state = vb_ps_reserve(&at, params * (size_t)job->words);
+    lay->area_heads = vb_ps_reserve(&at, (size_t)job->servers * sizeof(struct ps_head));
     lay->worker_shard_bytes = at;
     at = 0;
     for (k = 0; k < job->servers; k++)
-        lay->push[k] = ps_reserve(&at, direct ? 0 : (size_t)lay->slots * lay->slot[k]);
+        lay->push[k] = vb_ps_reserve(&at, direct ? 0 : (size_t)lay->slots * lay->slot[k]);
     replies = lay->replies || (!mapped && may_stream(job));
     lay->replies_at =
-        ps_reserve(&at, replies ? 2 * pad((job->sparse ? job->max_keys : job->n) * 4) : 0);
-    lay->client_state = ps_reserve(
+        vb_ps_reserve(&at, replies ? 2 * pad((job->sparse ? job->max_keys : job->n) * 4) : 0);
+    lay->client_state = vb_ps_reserve(
         &at, job->replicas > 1 ? (size_t)job->servers * sizeof(struct ps_client_state) : 0);
     lay->worker_slots_bytes = at > 0 ? at : LINE;
 }
 
-void ps_layout_make(const struct ps_job *job, bool mapped, struct ps_layout *lay)
+void vb_ps_layout_make(const struct ps_job *job, bool mapped, struct ps_layout *lay)
 {
     int k;
 
@@ -179,51 +179,51 @@ void ps_layout_make(const struct ps_job *job, bool mapped, struct ps_layout *lay
     lay_worker(job, mapped, lay);
 }
 
-size_t ps_slot_at(const struct ps_layout *lay, int k, int worker, int slot)
+size_t vb_ps_slot_at(const struct ps_layout *lay, int k, int worker, int slot)
 {
     return ((size_t)worker * (size_t)lay->slots + (size_t)slot) * lay->slot[k];
 }
 
-size_t ps_push_bytes(const struct ps_job *job, const struct ps_layout *lay, int k,
-                     const struct ps_push *push)
+size_t vb_ps_push_bytes(const struct ps_job *job, const struct ps_layout *lay, int k,
+                        const struct ps_push *push)
 {
     size_t n = job->sparse ? (size_t)push->n_values + push->n_keys : lay->n[k];
 
     return sizeof(*push) + n * sizeof(float);
 }
 
-size_t ps_reply_from(const struct ps_layout *lay, int k, int worker, int parity)
+size_t vb_ps_reply_from(const struct ps_layout *lay, int k, int worker, int parity)
 {
     return lay->replies_from[k] + ((size_t)worker * 2 + (size_t)parity) * lay->reply;
 }
 
-size_t ps_reply_to(const struct ps_job *job, const struct ps_layout *lay, int parity)
+size_t vb_ps_reply_to(const struct ps_job *job, const struct ps_layout *lay, int parity)
 {
     return lay->replies_at + (size_t)parity * pad((job->sparse ? job->max_keys : job->n) * 4);
 }
 
-bool ps_mapped(const struct vb_group *group, int rank)
+bool vb_ps_mapped(const struct vb_group *group, int rank)
 {
     return strcmp(vb_group_transport(group, rank), "shm") == 0;
 }
 
-bool ps_streams(const struct vb_group *group, const struct ps_job *job, int peer)
+bool vb_ps_streams(const struct vb_group *group, const struct ps_job *job, int peer)
 {
     return may_stream(job) && strcmp(vb_group_transport(group, peer), "tcp") == 0;
 }
 
 /* With a lazy rule the weights in memory are not up to date: only the server can read them. */
-bool ps_maps_all(const struct vb_group *group, const struct ps_job *job)
+bool vb_ps_maps_all(const struct vb_group *group, const struct ps_job *job)
 {
     bool all = !(job->sparse && vb_k_sparse_is_lazy(&job->rule));
     int k;
 
-    for (k = 0; k < ps_server_ranks(job); k++)
-        all = all && ps_mapped(group, ps_server_rank(job, k));
+    for (k = 0; k < vb_ps_server_ranks(job); k++)
+        all = all && vb_ps_mapped(group, vb_ps_server_rank(job, k));
     return all;
 }
 
-vb_status ps_who_maps(struct vb_group *group, const struct ps_job *job, bool *maps)
+vb_status vb_ps_who_maps(struct vb_group *group, const struct ps_job *job, bool *maps)
 {
     int world = vb_group_world(group), r, own, *all = calloc((size_t)world, sizeof(*all));
     bool worker = vb_group_rank(group) < job->workers;
@@ -231,7 +231,7 @@ vb_status ps_who_maps(struct vb_group *group, const struct ps_job *job, bool *ma
 
     if (all == NULL)
         return vb_err_sys("calloc");
-    own = worker && ps_maps_all(group, job);
+    own = worker && vb_ps_maps_all(group, job);
     st = vb_group_gather(group, &own, sizeof(own), all);
     for (r = 0; r < job->workers && st == VB_OK; r++)
         maps[r] = all[r] != 0;

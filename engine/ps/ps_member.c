@@ -10,10 +10,10 @@
 
 /* ---- faults ---------------------------------------------------------------------------------- */
 
-void ps_log_fault(struct ps_server *s, int rank, const char *what, const char *why)
+void vb_ps_log_fault(struct ps_server *s, int rank, const char *what, const char *why)
 {
     struct vb_fault fault = {.at_s = (double)(vb_clock_ns() - s->stats.begin_ns) / 1e9,
-                             .step = (int64_t)ps_version_of(s),
+                             .step = (int64_t)vb_ps_version_of(s),
                              .rank = rank};
 
     snprintf(fault.what, sizeof(fault.what), "%s", what);
@@ -29,10 +29,10 @@ void ps_log_fault(struct ps_server *s, int rank, const char *what, const char *w
 static void log_worker_fault(struct ps_server *s, int worker, const char *what, const char *why)
 {
     if (s->k == 0)
-        ps_log_fault(s, ps_worker_rank(s->job, worker), what, why);
+        vb_ps_log_fault(s, vb_ps_worker_rank(s->job, worker), what, why);
 }
 
-const char *ps_fault_kind(const struct ps_server *s, int rank)
+const char *vb_ps_fault_kind(const struct ps_server *s, int rank)
 {
     switch (vb_group_end(s->group, rank)) {
     case VB_END_LEFT:
@@ -48,21 +48,21 @@ const char *ps_fault_kind(const struct ps_server *s, int rank)
  */
 static void log_server_fault(struct ps_server *s, int rank)
 {
-    int k = ps_server_at(s->job, rank);
+    int k = vb_ps_server_at(s->job, rank);
     char text[64];
 
     snprintf(text, sizeof(text), "%s %d is gone",
-             rank == ps_server_rank(s->job, k) ? "server" : "the standby of server", k);
-    ps_log_fault(s, rank, ps_fault_kind(s, rank), text);
+             rank == vb_ps_server_rank(s->job, k) ? "server" : "the standby of server", k);
+    vb_ps_log_fault(s, rank, vb_ps_fault_kind(s, rank), text);
 }
 
 /* ---- members --------------------------------------------------------------------------------- */
 
-int ps_first_worker(const struct ps_server *s)
+int vb_ps_first_worker(const struct ps_server *s)
 {
     int w;
 
-    for (w = 0; w < ps_clients(s->job); w++)
+    for (w = 0; w < vb_ps_clients(s->job); w++)
         if (ps_is_working(&s->clients[w]))
             return w;
     return -1;
@@ -72,26 +72,26 @@ int ps_first_worker(const struct ps_server *s)
 static void on_gone(void *arg, int rank)
 {
     struct ps_server *s = arg;
-    int worker = ps_worker_at(s->job, rank);
+    int worker = vb_ps_worker_at(s->job, rank);
 
     if (worker >= 0)
-        ps_server_queue(s, worker, PS_VALUE(PS_GONE, 0));
+        vb_ps_server_queue(s, worker, PS_VALUE(PS_GONE, 0));
     else if (rank == s->partner.rank)
-        ps_server_queue(s, PS_PARTNER, PS_VALUE(PS_GONE, 0));
+        vb_ps_server_queue(s, PS_PARTNER, PS_VALUE(PS_GONE, 0));
     else if (s->k == 0 && !s->standby && !s->final && s->job->replicas > 1)
         log_server_fault(s, rank);
 }
 
-void ps_member_watch(struct ps_server *s)
+void vb_ps_member_watch(struct ps_server *s)
 {
     vb_group_on_gone(s->group, on_gone, s);
 }
 
 /* A put to a worker fails if the worker is gone, which PS_GONE in the queue will show; if the
  * worker accepts no puts; or if this server itself cannot go on. */
-vb_status ps_member_sent(struct ps_server *s, int worker, vb_status st)
+vb_status vb_ps_member_sent(struct ps_server *s, int worker, vb_status st)
 {
-    int rank = ps_worker_rank(s->job, worker);
+    int rank = vb_ps_worker_rank(s->job, worker);
     vb_status own;
 
     if (st != VB_ERR_PEER && st != VB_ERR_TIMEOUT)
@@ -104,18 +104,18 @@ vb_status ps_member_sent(struct ps_server *s, int worker, vb_status st)
     return vb_group_retire(s->group, rank, "it accepts no puts");
 }
 
-vb_status ps_member_gone(struct ps_server *s, int worker)
+vb_status vb_ps_member_gone(struct ps_server *s, int worker)
 {
     struct ps_client *client = &s->clients[worker];
-    int rank = ps_worker_rank(s->job, worker);
+    int rank = vb_ps_worker_rank(s->job, worker);
     const char *why = vb_group_gone_why(s->group, rank);
 
     client->bye = true;
     if (!client->member)
         return VB_OK;
     if (!s->final)
-        log_worker_fault(s, worker, ps_fault_kind(s, rank), why);
-    return ps_server_retire(s, worker);
+        log_worker_fault(s, worker, vb_ps_fault_kind(s, rank), why);
+    return vb_ps_server_retire(s, worker);
 }
 
 /* Whether the job has no steps left for a joiner. */
@@ -124,11 +124,11 @@ static bool nothing_left(const struct ps_server *s)
     int64_t steps = s->job->bound == 0 ? s->round.number : s->granted;
 
     if (s->job->hogwild)
-        steps = (int64_t)ps_version_of(s) - s->job->begin;
+        steps = (int64_t)vb_ps_version_of(s) - s->job->begin;
     return s->done || s->final || (s->k == 0 && s->job->begin + steps >= s->job->steps);
 }
 
-vb_status ps_member_hello(struct ps_server *s, int worker, uint32_t how)
+vb_status vb_ps_member_hello(struct ps_server *s, int worker, uint32_t how)
 {
     struct ps_client *client = &s->clients[worker];
     char where[128];
@@ -137,39 +137,39 @@ vb_status ps_member_hello(struct ps_server *s, int worker, uint32_t how)
     if (client->member)
         return VB_OK; /* the worker has sent it again, to a standby */
     if (nothing_left(s))
-        return ps_send_note(s, worker, PS_JOB_DONE, 0);
+        return vb_ps_send_note(s, worker, PS_JOB_DONE, 0);
     snprintf(where, sizeof(where), "from %s",
-             vb_group_host(s->group, ps_worker_rank(s->job, worker)));
+             vb_group_host(s->group, vb_ps_worker_rank(s->job, worker)));
     log_worker_fault(s, worker, how & PS_REJOIN ? "rejoined" : "joined", where);
     client->mapped = (how & PS_MAPS) != 0;
-    st = ps_send_note(s, worker, PS_WELCOME, 0);
+    st = vb_ps_send_note(s, worker, PS_WELCOME, 0);
     if (st == VB_OK)
-        st = ps_server_admit(s, worker);
+        st = vb_ps_server_admit(s, worker);
     return st;
 }
 
 /* ---- shares ---------------------------------------------------------------------------------- */
 
-vb_status ps_send_share(struct ps_server *s, int worker)
+vb_status vb_ps_send_share(struct ps_server *s, int worker)
 {
     const struct ps_client *client = &s->clients[worker];
-    vb_status st = ps_send_note(s, worker, PS_SHARE_COUNT, (uint32_t)client->round.shares);
+    vb_status st = vb_ps_send_note(s, worker, PS_SHARE_COUNT, (uint32_t)client->round.shares);
 
-    return st == VB_OK ? ps_send_note(s, worker, PS_SHARE, (uint32_t)client->round.share) : st;
+    return st == VB_OK ? vb_ps_send_note(s, worker, PS_SHARE, (uint32_t)client->round.share) : st;
 }
 
 /* With a bound of 0 the data is divided among the members. As long as these are the workers of the
  * start, the server sends no shares, because the workers know them. */
-vb_status ps_member_shares(struct ps_server *s)
+vb_status vb_ps_member_shares(struct ps_server *s)
 {
     int w, n = 0, i = 0;
     vb_status st = VB_OK;
 
     if (s->k != 0 || s->job->bound != 0)
         return VB_OK;
-    for (w = 0; w < ps_clients(s->job); w++)
+    for (w = 0; w < vb_ps_clients(s->job); w++)
         n += s->clients[w].member;
-    for (w = 0; w < ps_clients(s->job) && st == VB_OK; w++) {
+    for (w = 0; w < vb_ps_clients(s->job) && st == VB_OK; w++) {
         struct ps_client *client = &s->clients[w];
         bool changed = client->round.share != i || client->round.shares != n;
 
@@ -178,7 +178,7 @@ vb_status ps_member_shares(struct ps_server *s)
         client->round.share = i++;
         client->round.shares = n;
         if (changed)
-            st = ps_send_share(s, w);
+            st = vb_ps_send_share(s, w);
     }
     return st;
 }

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-uint64_t ps_version_of(const struct ps_server *s)
+uint64_t vb_ps_version_of(const struct ps_server *s)
 {
     return atomic_load_explicit(&s->head->version, memory_order_relaxed);
 }
@@ -19,10 +19,10 @@ uint64_t ps_version_of(const struct ps_server *s)
 
 static vb_status take_op(struct ps_server *s, int worker, struct vb_op **op_p)
 {
-    return ps_ring_take(s->group, &s->clients[worker].ops, "a note to a worker", op_p);
+    return vb_ps_ring_take(s->group, &s->clients[worker].ops, "a note to a worker", op_p);
 }
 
-vb_status ps_send_note(struct ps_server *s, int worker, enum ps_kind kind, uint32_t arg)
+vb_status vb_ps_send_note(struct ps_server *s, int worker, enum ps_kind kind, uint32_t arg)
 {
     struct vb_op *op;
     vb_status st;
@@ -31,8 +31,8 @@ vb_status ps_send_note(struct ps_server *s, int worker, enum ps_kind kind, uint3
         return VB_OK;
     st = take_op(s, worker, &op);
     if (st == VB_OK)
-        st = ps_put_note(s->slots, ps_worker_rank(s->job, worker), PS_NOTE(kind, arg), op);
-    return st == VB_OK ? VB_OK : ps_member_sent(s, worker, st);
+        st = vb_ps_put_note(s->slots, vb_ps_worker_rank(s->job, worker), PS_NOTE(kind, arg), op);
+    return st == VB_OK ? VB_OK : vb_ps_member_sent(s, worker, st);
 }
 
 /* Counts a reply, which has the present parameters. Returns which of the two places is its own. */
@@ -40,7 +40,7 @@ static int count_reply(struct ps_server *s, struct ps_client *client)
 {
     int parity = (int)(client->replies % 2);
 
-    client->reply_version[++client->replies % 4] = ps_version_of(s);
+    client->reply_version[++client->replies % 4] = vb_ps_version_of(s);
     return parity;
 }
 
@@ -49,12 +49,12 @@ static vb_status answer_keys(struct ps_server *s, int worker, float *to, size_t 
                              size_t *at_p)
 {
     struct ps_client_keys *keys = &s->clients[worker].keys;
-    const struct ps_push *push = ps_push_in(s, worker, keys->slot);
+    const struct ps_push *push = vb_ps_push_in(s, worker, keys->slot);
 
     keys->to_answer = false;
     *bytes_p = keys->n * sizeof(float);
     *at_p = keys->reply_at * sizeof(float);
-    return ps_gather(s, ps_keys_of(push, keys->n_values), keys->n, to);
+    return vb_ps_gather(s, ps_keys_of(push, keys->n_values), keys->n, to);
 }
 
 /* Sends the parameters themselves. They may change while they are sent. */
@@ -62,8 +62,8 @@ static vb_status reply_stream(struct ps_server *s, int worker, uint32_t note, st
 {
     int parity = count_reply(s, &s->clients[worker]);
 
-    return vb_put_wait(s->slots, ps_worker_rank(s->job, worker), s->shards, s->lay.params,
-                       ps_reply_to(s->job, &s->lay, parity), s->job->n * sizeof(float), note, op,
+    return vb_put_wait(s->slots, vb_ps_worker_rank(s->job, worker), s->shards, s->lay.params,
+                       vb_ps_reply_to(s->job, &s->lay, parity), s->job->n * sizeof(float), note, op,
                        PS_PUT_MS);
 }
 
@@ -72,7 +72,7 @@ static vb_status reply_copy(struct ps_server *s, int worker, uint32_t note, stru
 {
     struct ps_client *client = &s->clients[worker];
     int parity = (int)(client->replies % 2);
-    size_t from = ps_reply_from(&s->lay, s->k, worker, parity), bytes, at;
+    size_t from = vb_ps_reply_from(&s->lay, s->k, worker, parity), bytes, at;
     float *to = (float *)(void *)((char *)vb_window_ptr(s->slots) + from);
     vb_status st = VB_OK;
 
@@ -86,13 +86,13 @@ static vb_status reply_copy(struct ps_server *s, int worker, uint32_t note, stru
     if (st != VB_OK)
         return st;
     count_reply(s, client);
-    return ps_put(s->slots, ps_worker_rank(s->job, worker), from,
-                  ps_reply_to(s->job, &s->lay, parity) + at, bytes, note, op);
+    return vb_ps_put(s->slots, vb_ps_worker_rank(s->job, worker), from,
+                     vb_ps_reply_to(s->job, &s->lay, parity) + at, bytes, note, op);
 }
 
 static bool streams_to(const struct ps_server *s, int worker)
 {
-    return ps_streams(s->group, s->job, ps_worker_rank(s->job, worker));
+    return vb_ps_streams(s->group, s->job, vb_ps_worker_rank(s->job, worker));
 }
 
 static vb_status reply(struct ps_server *s, int worker, uint32_t notice)
@@ -110,17 +110,17 @@ static vb_status reply(struct ps_server *s, int worker, uint32_t notice)
     if (st == VB_OK)
         st = streams_to(s, worker) ? reply_stream(s, worker, note, op)
                                    : reply_copy(s, worker, note, op);
-    return st == VB_OK ? VB_OK : ps_member_sent(s, worker, st);
+    return st == VB_OK ? VB_OK : vb_ps_member_sent(s, worker, st);
 }
 
 /* ---- tickets --------------------------------------------------------------------------------- */
 
-int64_t ps_slowest(const struct ps_server *s)
+int64_t vb_ps_slowest(const struct ps_server *s)
 {
     int64_t least = INT64_MAX;
     int w;
 
-    for (w = 0; w < ps_clients(s->job); w++)
+    for (w = 0; w < vb_ps_clients(s->job); w++)
         if (ps_is_working(&s->clients[w]) && s->clients[w].clock < least)
             least = s->clients[w].clock;
     return least;
@@ -157,7 +157,7 @@ static bool may_go(const struct ps_server *s, const struct ps_client *client)
         return client->round.ticket < s->round.number && client->granted == client->clock;
     if (client->granted - client->clock >= (needs_answer ? 1 : s->lay.slots))
         return false;
-    return job->bound < 0 || client->granted - ps_slowest(s) <= job->bound;
+    return job->bound < 0 || client->granted - vb_ps_slowest(s) <= job->bound;
 }
 
 /* Gives a worker all the tickets that it may have now, and returns their number. */
@@ -196,7 +196,7 @@ static bool is_reply_due(const struct ps_server *s, const struct ps_client *clie
 static bool is_stalled(const struct ps_server *s, const struct ps_client *client)
 {
     return s->k == 0 && s->job->bound > 0 && client->granted == client->clock &&
-           !no_steps_left(s) && client->granted - ps_slowest(s) > s->job->bound;
+           !no_steps_left(s) && client->granted - vb_ps_slowest(s) > s->job->bound;
 }
 
 /* When a worker goes on, the time for which it was stalled is known. If several workers go on at
@@ -216,7 +216,7 @@ static void note_stall(struct ps_server *s, struct ps_client *client, bool goes)
 
 /* PS_LAST is sent when all steps are applied, not when all tickets are given: until then a worker
  * may still get the ticket of another that dies. */
-vb_status ps_notify(struct ps_server *s, int worker, uint32_t notice)
+vb_status vb_ps_notify(struct ps_server *s, int worker, uint32_t notice)
 {
     struct ps_client *client = &s->clients[worker];
     uint32_t tickets = take_tickets(s, client);
@@ -225,12 +225,12 @@ vb_status ps_notify(struct ps_server *s, int worker, uint32_t notice)
     note_stall(s, client, tickets > 0);
     notice |= tickets * PS_TICKETS;
     replies = is_reply_due(s, client, notice);
-    if (s->k == 0 && !s->job->hogwild && (int64_t)ps_version_of(s) >= s->job->steps &&
+    if (s->k == 0 && !s->job->hogwild && (int64_t)vb_ps_version_of(s) >= s->job->steps &&
         !client->sent_last) {
         client->sent_last = true;
         notice |= PS_LAST;
     }
-    if (s->due != 0 && worker == ps_first_worker(s)) {
+    if (s->due != 0 && worker == vb_ps_first_worker(s)) {
         notice |= s->due;
         client->evals += (s->due & PS_EVAL) != 0;
         client->saves += (s->due & PS_SAVE) != 0;
@@ -238,27 +238,27 @@ vb_status ps_notify(struct ps_server *s, int worker, uint32_t notice)
     }
     if (notice == 0)
         return VB_OK;
-    return replies ? reply(s, worker, notice) : ps_send_note(s, worker, PS_NOTICE, notice);
+    return replies ? reply(s, worker, notice) : vb_ps_send_note(s, worker, PS_NOTICE, notice);
 }
 
-vb_status ps_notify_all(struct ps_server *s)
+vb_status vb_ps_notify_all(struct ps_server *s)
 {
     vb_status st = VB_OK;
     int w;
 
-    for (w = 0; w < ps_clients(s->job) && st == VB_OK; w++)
+    for (w = 0; w < vb_ps_clients(s->job) && st == VB_OK; w++)
         if (ps_is_working(&s->clients[w]))
-            st = ps_notify(s, w, 0);
+            st = vb_ps_notify(s, w, 0);
     return st;
 }
 
 /* The first notice of server 0 has tickets. The other servers send their part of the first reply.
  */
-vb_status ps_notify_first(struct ps_server *s, int worker)
+vb_status vb_ps_notify_first(struct ps_server *s, int worker)
 {
     if (s->k > 0 && has_replies(s, &s->clients[worker]) && !s->job->sparse)
         return reply(s, worker, 0);
-    return ps_notify(s, worker, 0);
+    return vb_ps_notify(s, worker, 0);
 }
 
 /* ---- after a failover ------------------------------------------------------------------------ */
@@ -287,17 +287,17 @@ static vb_status welcome_again(struct ps_server *s, int worker, const struct ps_
     if (!client->failover.called)
         return VB_OK;
     if (worker >= s->job->workers)
-        st = ps_send_note(s, worker, PS_WELCOME, 0);
+        st = vb_ps_send_note(s, worker, PS_WELCOME, 0);
     if (st == VB_OK)
-        st = ps_send_note(s, worker, PS_FAILOVER_DONE, client->pushes - state->acked);
+        st = vb_ps_send_note(s, worker, PS_FAILOVER_DONE, client->pushes - state->acked);
     if (st == VB_OK && s->k == 0 && s->job->bound == 0 &&
         (client->round.share != worker || client->round.shares != s->job->workers))
-        st = ps_send_share(s, worker);
+        st = vb_ps_send_share(s, worker);
     return st;
 }
 
 /* Makes new replies, from the newest parameters. */
-vb_status ps_resend(struct ps_server *s, int worker, const struct ps_client_state *state)
+vb_status vb_ps_resend(struct ps_server *s, int worker, const struct ps_client_state *state)
 {
     struct ps_client *client = &s->clients[worker];
     struct ps_client_state missing;
@@ -314,8 +314,8 @@ vb_status ps_resend(struct ps_server *s, int worker, const struct ps_client_stat
     for (i = 0; st == VB_OK && (notice != 0 || i < missing.acked || i < missing.replies); i++) {
         notice |= i < missing.acked ? PS_ACK : 0u;
         st = i < missing.replies ? reply(s, worker, notice)
-                                 : ps_send_note(s, worker, PS_NOTICE, notice);
+                                 : vb_ps_send_note(s, worker, PS_NOTICE, notice);
         notice = 0;
     }
-    return st == VB_OK && s->final ? ps_send_note(s, worker, PS_FINAL, 0) : st;
+    return st == VB_OK && s->final ? vb_ps_send_note(s, worker, PS_FINAL, 0) : st;
 }

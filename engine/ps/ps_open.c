@@ -36,7 +36,7 @@ static vb_status make_state(struct ps_server *s, const void *state)
 /* Room for the sum of a round. Sparse: two lists as long as those of all workers together. */
 static vb_status make_sums(struct ps_server *s)
 {
-    size_t most = (size_t)ps_clients(s->job) * s->job->max_keys, n = s->lay.n[s->k];
+    size_t most = (size_t)vb_ps_clients(s->job) * s->job->max_keys, n = s->lay.n[s->k];
     int i;
 
     if (!s->job->sparse) {
@@ -56,12 +56,12 @@ static vb_status make_clients(struct ps_server *s)
 {
     int w;
 
-    s->queue.size = (unsigned)ps_clients(s->job) * 10;
+    s->queue.size = (unsigned)vb_ps_clients(s->job) * 10;
     if (s->job->replicas > 1) /* the other server sends as many notes again */
         s->queue.size = 2 * s->queue.size + 8;
     s->queue.arrivals = calloc(s->queue.size, sizeof(*s->queue.arrivals));
     s->partner.log = calloc(s->queue.size, sizeof(*s->partner.log));
-    s->clients = calloc((size_t)ps_clients(s->job), sizeof(*s->clients));
+    s->clients = calloc((size_t)vb_ps_clients(s->job), sizeof(*s->clients));
     if (s->queue.arrivals == NULL || s->partner.log == NULL || s->clients == NULL)
         return vb_err_sys("calloc");
     for (w = 0; w < s->job->workers; w++) {
@@ -81,7 +81,7 @@ static vb_status ask_who_maps(struct ps_server *s)
 
     if (maps == NULL)
         return vb_err_sys("calloc");
-    st = ps_who_maps(s->group, s->job, maps);
+    st = vb_ps_who_maps(s->group, s->job, maps);
     for (w = 0; w < s->job->workers && st == VB_OK; w++) {
         s->clients[w].mapped = maps[w];
         s->mapped = s->mapped || maps[w];
@@ -108,8 +108,8 @@ static vb_status fill(struct ps_server *s, const float *params, const void *stat
     return st;
 }
 
-vb_status ps_server_create(struct vb_group *group, const struct ps_job *job, const float *params,
-                           const void *state, struct ps_server **server_p)
+vb_status vb_ps_server_create(struct vb_group *group, const struct ps_job *job, const float *params,
+                              const void *state, struct ps_server **server_p)
 {
     struct ps_server *s = calloc(1, sizeof(*s));
     vb_status st;
@@ -118,23 +118,23 @@ vb_status ps_server_create(struct vb_group *group, const struct ps_job *job, con
         return vb_err_sys("calloc");
     s->job = job;
     s->group = group;
-    s->k = ps_server_at(job, vb_group_rank(group));
-    s->standby = vb_group_rank(group) == ps_standby_rank(job, s->k);
-    s->partner.rank = s->standby ? ps_server_rank(job, s->k) : ps_standby_rank(job, s->k);
-    s->partner.shares_memory = s->partner.rank >= 0 && ps_mapped(group, s->partner.rank);
+    s->k = vb_ps_server_at(job, vb_group_rank(group));
+    s->standby = vb_group_rank(group) == vb_ps_standby_rank(job, s->k);
+    s->partner.rank = s->standby ? vb_ps_server_rank(job, s->k) : vb_ps_standby_rank(job, s->k);
+    s->partner.shares_memory = s->partner.rank >= 0 && vb_ps_mapped(group, s->partner.rank);
     s->reader = -1;
     *server_p = s; /* for the caller to close, even after a failure */
     st = make_clients(s);
     if (st == VB_OK)
-        st = vb_channel_open(group, PS_CHANNEL, ps_server_note, s);
+        st = vb_channel_open(group, PS_CHANNEL, vb_ps_server_note, s);
     s->opened = st == VB_OK;
     if (st == VB_OK)
-        ps_member_watch(s);
+        vb_ps_member_watch(s);
     if (st == VB_OK)
         st = ask_who_maps(s);
     if (st == VB_OK) {
-        s->never_spun = ps_sleep_at_once(group, job, s->mapped);
-        ps_layout_make(job, false, &s->lay); /* false: with room for workers that need replies */
+        s->never_spun = vb_ps_sleep_at_once(group, job, s->mapped);
+        vb_ps_layout_make(job, false, &s->lay); /* false: with room for workers that need replies */
         st = make_windows(s);
     }
     if (st == VB_OK)
@@ -142,7 +142,7 @@ vb_status ps_server_create(struct vb_group *group, const struct ps_job *job, con
     return st == VB_OK ? vb_group_barrier(group) : st;
 }
 
-void ps_server_leave(struct ps_server *s)
+void vb_ps_server_leave(struct ps_server *s)
 {
     if (s == NULL || s->group == NULL)
         return;
@@ -155,13 +155,13 @@ void ps_server_leave(struct ps_server *s)
     s->group = NULL;
 }
 
-void ps_server_close(struct ps_server *s)
+void vb_ps_server_close(struct ps_server *s)
 {
     int i;
 
     if (s == NULL)
         return;
-    ps_server_leave(s);
+    vb_ps_server_leave(s);
     vb_k_sparse_destroy(s->sparse);
     vb_mem_unmap(&s->own_state);
     for (i = 0; i < 2; i++) {

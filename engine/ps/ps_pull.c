@@ -13,7 +13,7 @@ static float *area_of(const struct ps_worker *w, int which)
     return (float *)(void *)((char *)vb_window_ptr(w->shards) + w->lay.area[which]);
 }
 
-uint64_t ps_worker_version(const struct ps_worker *w)
+uint64_t vb_ps_worker_version(const struct ps_worker *w)
 {
     const struct ps_head *head = (const void *)w->links[0].mapped_shards;
 
@@ -45,7 +45,7 @@ static const float *copy_mapped(struct ps_worker *w)
     float *to = area_of(w, 0);
     int k;
 
-    w->version = ps_worker_version(w);
+    w->version = vb_ps_worker_version(w);
     set_base(w, w->version, 0);
     for (k = 0; k < w->job->servers; k++) {
         const float *from = (const void *)(w->links[k].mapped_shards + w->lay.params);
@@ -86,14 +86,14 @@ static bool reply_is_there(void *arg)
 
 static vb_status newest_reply(struct ps_worker *w, const float **values_p)
 {
-    vb_status st = ps_await(w, reply_is_there, w, "parameters", 0, false);
+    vb_status st = vb_ps_await(w, reply_is_there, w, "parameters", 0, false);
     uint32_t n = replies_of_all(w);
     const char *own = vb_window_ptr(w->slots);
 
     if (st != VB_OK)
         return st;
     set_base(w, n, PS_BASE_REPLY);
-    *values_p = (const void *)(own + ps_reply_to(w->job, &w->lay, (int)((n - 1) % 2)));
+    *values_p = (const void *)(own + vb_ps_reply_to(w->job, &w->lay, (int)((n - 1) % 2)));
     return VB_OK;
 }
 
@@ -109,7 +109,7 @@ static vb_status get(struct ps_worker *w, int k, size_t to, size_t from, size_t 
         st = vb_get_wait(w->shards, w->links[k].rank, to, from, bytes, op, PS_PUT_MS);
         if (st != VB_ERR_PEER)
             break;
-        st = ps_failover(w, k);
+        st = vb_ps_failover(w, k);
     } while (st == VB_OK);
     return st;
 }
@@ -142,7 +142,7 @@ static vb_status wait_for_gets(struct ps_worker *w)
         struct vb_op *ops[] = {&w->links[k].head_op, &w->links[k].get_op};
 
         for (i = 0; i < 2 && st == VB_OK; i++) {
-            st = ps_op_await(w, ops[i], i == 0 ? "a version" : "parameters", k);
+            st = vb_ps_op_await(w, ops[i], i == 0 ? "a version" : "parameters", k);
             again = st == VB_AGAIN ? st : again;
             st = st == VB_AGAIN ? VB_OK : st;
         }
@@ -171,7 +171,7 @@ static vb_status get_all(struct ps_worker *w, const float **params_p)
 
 /* ---- one of the three ------------------------------------------------------------------------ */
 
-vb_status ps_worker_pull(struct ps_worker *w, const float **params_p)
+vb_status vb_ps_worker_pull(struct ps_worker *w, const float **params_p)
 {
     if (w->mapped) {
         *params_p = copy_mapped(w);
@@ -180,13 +180,13 @@ vb_status ps_worker_pull(struct ps_worker *w, const float **params_p)
     return w->lay.replies ? newest_reply(w, params_p) : get_all(w, params_p);
 }
 
-vb_status ps_worker_prefetch(struct ps_worker *w)
+vb_status vb_ps_worker_prefetch(struct ps_worker *w)
 {
     return w->overlapped ? start_gets(w, 1 - w->area) : VB_OK;
 }
 
-vb_status ps_worker_values(struct ps_worker *w, const uint32_t *keys, size_t n,
-                           const float **values_p)
+vb_status vb_ps_worker_values(struct ps_worker *w, const uint32_t *keys, size_t n,
+                              const float **values_p)
 {
     float *to = area_of(w, 0);
     size_t i, at = 0;
@@ -194,7 +194,7 @@ vb_status ps_worker_values(struct ps_worker *w, const uint32_t *keys, size_t n,
 
     if (!w->mapped)
         return newest_reply(w, values_p);
-    w->version = ps_worker_version(w);
+    w->version = vb_ps_worker_version(w);
     set_base(w, w->version, 0);
     for (k = 0; k < w->job->servers; k++) {
         const float *from = (const void *)(w->links[k].mapped_shards + w->lay.params);
@@ -211,7 +211,7 @@ vb_status ps_worker_values(struct ps_worker *w, const uint32_t *keys, size_t n,
 
 /* ---- hogwild --------------------------------------------------------------------------------- */
 
-float *ps_worker_shared(struct ps_worker *w, int k, void **state_p)
+float *vb_ps_worker_shared(struct ps_worker *w, int k, void **state_p)
 {
     char *base = (char *)w->links[k].mapped_shards;
 
@@ -235,12 +235,12 @@ static void note_due(struct ps_worker *w, uint64_t now)
     w->seen = now;
 }
 
-void ps_worker_applied(struct ps_worker *w)
+void vb_ps_worker_applied(struct ps_worker *w)
 {
     struct ps_head *head = (struct ps_head *)(void *)w->links[0].mapped_shards;
     uint64_t now = atomic_fetch_add_explicit(&head->version, 1, memory_order_relaxed);
 
-    ps_stale_add(&w->stale, now > w->base ? now - w->base : 0);
+    vb_ps_stale_add(&w->stale, now > w->base ? now - w->base : 0);
     note_due(w, now + 1);
 }
 
@@ -254,7 +254,7 @@ static vb_status read_one(struct ps_worker *w, int k, size_t from, size_t to, si
         return VB_OK;
     st = get(w, k, to, from, bytes, &w->links[k].get_op);
     if (st == VB_OK)
-        st = ps_op_await(w, &w->links[k].get_op, "a snapshot", k);
+        st = vb_ps_op_await(w, &w->links[k].get_op, "a snapshot", k);
     return st == VB_AGAIN ? VB_OK : st; /* the caller sees the failover and asks again */
 }
 
@@ -271,7 +271,7 @@ static vb_status read_head(struct ps_worker *w, int k)
     return VB_OK;
 }
 
-vb_status ps_worker_fetch_version(struct ps_worker *w, uint64_t *version_p)
+vb_status vb_ps_worker_fetch_version(struct ps_worker *w, uint64_t *version_p)
 {
     vb_status st = w->getting ? wait_for_gets(w) : VB_OK; /* they write the same head */
 
@@ -282,7 +282,7 @@ vb_status ps_worker_fetch_version(struct ps_worker *w, uint64_t *version_p)
     return st;
 }
 
-vb_status ps_read_snapshot(struct ps_worker *w, float *params, void *state, uint64_t *version_p)
+vb_status vb_ps_read_snapshot(struct ps_worker *w, float *params, void *state, uint64_t *version_p)
 {
     const struct ps_layout *lay = &w->lay;
     const char *own = vb_window_ptr(w->shards);

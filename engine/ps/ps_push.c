@@ -7,14 +7,14 @@
 
 #define WAIT_MIN_NS 20000 /* shorter waits are added up, but not counted */
 
-const struct ps_push *ps_push_in(const struct ps_server *s, int worker, int slot)
+const struct ps_push *vb_ps_push_in(const struct ps_server *s, int worker, int slot)
 {
     const char *at = vb_window_ptr(s->slots);
 
-    return (const void *)(at + ps_slot_at(&s->lay, s->k, worker, slot));
+    return (const void *)(at + vb_ps_slot_at(&s->lay, s->k, worker, slot));
 }
 
-bool ps_push_is_sane(const struct ps_server *s, const struct ps_push *push)
+bool vb_ps_push_is_sane(const struct ps_server *s, const struct ps_push *push)
 {
     size_t most = s->job->max_keys;
 
@@ -26,7 +26,7 @@ bool ps_push_is_sane(const struct ps_server *s, const struct ps_push *push)
 
 /* ---- counting -------------------------------------------------------------------------------- */
 
-void ps_stale_add(struct vb_stale *stale, uint64_t by)
+void vb_ps_stale_add(struct vb_stale *stale, uint64_t by)
 {
     int b = 0;
 
@@ -43,7 +43,7 @@ void ps_stale_add(struct vb_stale *stale, uint64_t by)
 static void note_staleness(struct ps_server *s, struct ps_client *client,
                            const struct ps_push *push)
 {
-    uint64_t base = push->base, now = ps_version_of(s), by;
+    uint64_t base = push->base, now = vb_ps_version_of(s), by;
     int i;
 
     if (push->flags & PS_BASE_REPLY)
@@ -52,10 +52,10 @@ static void note_staleness(struct ps_server *s, struct ps_client *client,
     for (i = 0; i < 2; i++)
         by -= by > 0 && client->made[i] > base;
     client->made[client->n_made++ % 2] = now + 1;
-    ps_stale_add(&client->stale, by);
+    vb_ps_stale_add(&client->stale, by);
 }
 
-void ps_lap(struct ps_server *s, uint64_t *ns)
+void vb_ps_lap(struct ps_server *s, uint64_t *ns)
 {
     uint64_t now = vb_clock_ns();
 
@@ -104,7 +104,7 @@ static void note_keys(const struct ps_server *s, struct ps_client *client,
 static vb_status acknowledge(struct ps_server *s, int worker)
 {
     s->clients[worker].clock++;
-    return ps_notify(s, worker, PS_ACK);
+    return vb_ps_notify(s, worker, PS_ACK);
 }
 
 /* ---- one gradient at a time ------------------------------------------------------------------ */
@@ -115,7 +115,7 @@ static vb_status release_waiting(struct ps_server *s, struct ps_client *client)
     vb_status st;
 
     s->stalled_ns = 0;
-    st = ps_notify_all(s);
+    st = vb_ps_notify_all(s);
     if (s->stalled_ns > 0)
         add_wait(client, s->stalled_ns);
     return st;
@@ -123,21 +123,21 @@ static vb_status release_waiting(struct ps_server *s, struct ps_client *client)
 
 static vb_status apply_now(struct ps_server *s, int worker, int slot)
 {
-    const struct ps_push *push = ps_push_in(s, worker, slot);
+    const struct ps_push *push = vb_ps_push_in(s, worker, slot);
     struct ps_client *client = &s->clients[worker];
     vb_status st;
 
-    ps_lap(s, &s->stats.notify_ns);
-    st = ps_apply(s, worker, push);
+    vb_ps_lap(s, &s->stats.notify_ns);
+    st = vb_ps_apply(s, worker, push);
     if (st != VB_OK)
         return st;
     note_keys(s, client, push, slot);
     note_staleness(s, client, push);
     s->stats.samples += push->samples;
     count_step(s);
-    ps_lap(s, &s->stats.apply_ns);
+    vb_ps_lap(s, &s->stats.apply_ns);
     st = acknowledge(s, worker);
-    if (st == VB_OK && (s->job->bound > 0 || ps_version_of(s) == (uint64_t)s->job->steps))
+    if (st == VB_OK && (s->job->bound > 0 || vb_ps_version_of(s) == (uint64_t)s->job->steps))
         st = release_waiting(s, client);
     return st;
 }
@@ -149,40 +149,40 @@ static int round_size(const struct ps_server *s)
 {
     int w, n = 0;
 
-    for (w = 0; w < ps_clients(s->job); w++)
+    for (w = 0; w < vb_ps_clients(s->job); w++)
         n += ps_is_working(&s->clients[w]);
     return n - s->job->backup > 1 ? n - s->job->backup : 1;
 }
 
-bool ps_round_is_complete(const struct ps_server *s)
+bool vb_ps_round_is_complete(const struct ps_server *s)
 {
     return s->job->bound == 0 && s->round.n_held > 0 && s->round.n_held >= round_size(s);
 }
 
-vb_status ps_close_round(struct ps_server *s)
+vb_status vb_ps_close_round(struct ps_server *s)
 {
     vb_status st;
     int w;
 
-    ps_lap(s, &s->stats.notify_ns);
-    st = ps_apply_round(s);
+    vb_ps_lap(s, &s->stats.notify_ns);
+    st = vb_ps_apply_round(s);
     if (st != VB_OK)
         return st;
-    for (w = 0; w < ps_clients(s->job); w++)
+    for (w = 0; w < vb_ps_clients(s->job); w++)
         if (s->clients[w].round.held)
             note_staleness(s, &s->clients[w], s->clients[w].round.push);
     count_step(s);
-    ps_lap(s, &s->stats.apply_ns);
+    vb_ps_lap(s, &s->stats.apply_ns);
     s->round.n_held = 0;
     s->round.number++;
-    for (w = 0; w < ps_clients(s->job) && st == VB_OK; w++) {
+    for (w = 0; w < vb_ps_clients(s->job) && st == VB_OK; w++) {
         bool held = s->clients[w].round.held;
 
         s->clients[w].round.held = false;
         if (held)
             st = acknowledge(s, w);
     }
-    return st == VB_OK ? ps_notify_all(s) : st;
+    return st == VB_OK ? vb_ps_notify_all(s) : st;
 }
 
 /* The others have waited for the worker whose gradient completes the round. */
@@ -199,13 +199,13 @@ static void note_wait(struct ps_server *s, struct ps_client *client)
  * which knows the round of a gradient from its ticket. */
 static vb_status hold(struct ps_server *s, int worker, int slot)
 {
-    const struct ps_push *push = ps_push_in(s, worker, slot);
+    const struct ps_push *push = vb_ps_push_in(s, worker, slot);
     struct ps_client *client = &s->clients[worker];
     vb_status st;
 
     if (client->round.held)
         return vb_err(VB_ERR_INPUT, "worker %d pushed two gradients of one round", worker);
-    st = ps_hold(s, worker, push);
+    st = vb_ps_hold(s, worker, push);
     note_keys(s, client, push, slot);
     if (st == VB_OK && s->job->backup > 0 && client->round.ticket < s->round.number) {
         client->stale.dropped++;
@@ -216,12 +216,12 @@ static vb_status hold(struct ps_server *s, int worker, int slot)
     client->round.held = true;
     s->round.n_held++;
     note_wait(s, client);
-    return ps_round_is_complete(s) ? ps_close_round(s) : VB_OK;
+    return vb_ps_round_is_complete(s) ? vb_ps_close_round(s) : VB_OK;
 }
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
-vb_status ps_take_push(struct ps_server *s, int worker, uint32_t slot)
+vb_status vb_ps_take_push(struct ps_server *s, int worker, uint32_t slot)
 {
     struct ps_client *client = &s->clients[worker];
     const struct ps_push *push;
@@ -229,16 +229,16 @@ vb_status ps_take_push(struct ps_server *s, int worker, uint32_t slot)
     if (slot >= (uint32_t)s->lay.slots)
         return vb_err(VB_ERR_INPUT, "worker %d pushed into slot %u of %d", worker, slot,
                       s->lay.slots);
-    push = ps_push_in(s, worker, (int)slot);
+    push = vb_ps_push_in(s, worker, (int)slot);
     if (push->seq != client->pushes)
         return vb_err(VB_ERR_INPUT, "worker %d pushed number %u, expected number %u", worker,
                       push->seq, client->pushes);
-    if (!ps_push_is_sane(s, push))
+    if (!vb_ps_push_is_sane(s, push))
         return vb_err(VB_ERR_INPUT, "worker %d pushed more samples or keys than a batch can have",
                       worker);
     client->pushes++;
     if (!(push->flags & PS_NO_GRADIENT))
         return s->job->bound == 0 ? hold(s, worker, (int)slot) : apply_now(s, worker, (int)slot);
     note_keys(s, client, push, (int)slot);
-    return ps_notify(s, worker, PS_ACK);
+    return vb_ps_notify(s, worker, PS_ACK);
 }

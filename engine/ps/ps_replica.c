@@ -28,9 +28,9 @@
 static vb_status put_to_partner(struct ps_server *s, size_t at, size_t len, uint32_t note)
 {
     struct vb_op *op;
-    vb_status st = ps_ring_take(s->group, &s->partner.ops, "a note to the other server", &op);
+    vb_status st = vb_ps_ring_take(s->group, &s->partner.ops, "a note to the other server", &op);
 
-    return st == VB_OK ? ps_put(s->slots, s->partner.rank, at, at, len, note, op) : st;
+    return st == VB_OK ? vb_ps_put(s->slots, s->partner.rank, at, at, len, note, op) : st;
 }
 
 /* A put that fails because the other server is gone is no error: PS_GONE follows. */
@@ -54,12 +54,12 @@ static vb_status find_push(const struct ps_server *s, struct ps_arrival a, size_
     if (slot >= s->lay.slots)
         return vb_err(VB_ERR_INPUT, "worker %d pushed into slot %d of %d", a.worker, slot,
                       s->lay.slots);
-    push = ps_push_in(s, a.worker, slot);
-    if (!ps_push_is_sane(s, push))
+    push = vb_ps_push_in(s, a.worker, slot);
+    if (!vb_ps_push_is_sane(s, push))
         return vb_err(VB_ERR_INPUT, "worker %d pushed more samples or keys than a batch can have",
                       a.worker);
-    *at_p = ps_slot_at(&s->lay, s->k, a.worker, slot);
-    *len_p = ps_push_bytes(s->job, &s->lay, s->k, push);
+    *at_p = vb_ps_slot_at(&s->lay, s->k, a.worker, slot);
+    *len_p = vb_ps_push_bytes(s->job, &s->lay, s->k, push);
     return VB_OK;
 }
 
@@ -87,7 +87,7 @@ static vb_status confirmed(struct ps_server *s)
 {
     if (s->partner.log_first == s->partner.log_end)
         return vb_err(VB_ERR_INPUT, "the standby confirmed a note that was not forwarded");
-    return ps_process(s, log_pop(s));
+    return vb_ps_process(s, log_pop(s));
 }
 
 /* Workers must know that the standby is gone before they receive anything that it does not have. */
@@ -99,13 +99,13 @@ static vb_status continue_alone(struct ps_server *s)
 
     snprintf(text, sizeof(text), "the standby of server %d (%.60s) is gone; it goes on alone", s->k,
              vb_group_host(s->group, s->partner.rank));
-    ps_log_fault(s, s->partner.rank, ps_fault_kind(s, s->partner.rank), text);
+    vb_ps_log_fault(s, s->partner.rank, vb_ps_fault_kind(s, s->partner.rank), text);
     s->partner.rank = -1;
-    for (w = 0; w < ps_clients(s->job) && st == VB_OK; w++)
+    for (w = 0; w < vb_ps_clients(s->job) && st == VB_OK; w++)
         if (s->clients[w].member)
-            st = ps_send_note(s, w, PS_NOTICE, PS_ALONE);
+            st = vb_ps_send_note(s, w, PS_NOTICE, PS_ALONE);
     while (st == VB_OK && s->partner.log_first != s->partner.log_end)
-        st = ps_process(s, log_pop(s));
+        st = vb_ps_process(s, log_pop(s));
     return st;
 }
 
@@ -117,12 +117,12 @@ static vb_status process_forwarded(struct ps_server *s, uint32_t value)
     struct ps_arrival a = ps_forward_unpack(PS_ARG(value));
     vb_status st;
 
-    if (a.worker >= ps_clients(s->job))
+    if (a.worker >= vb_ps_clients(s->job))
         return vb_err(VB_ERR_INPUT, "the server forwarded a note of worker %d, of %d", a.worker,
-                      ps_clients(s->job));
+                      vb_ps_clients(s->job));
     if (PS_KIND(a.value) == PS_GONE)
         s->clients[a.worker].failover.n_retired++;
-    st = ps_process(s, a);
+    st = vb_ps_process(s, a);
     if (st == VB_OK)
         st = ignore_gone(put_to_partner(s, 0, 0, PS_NOTE(PS_CONFIRM, 0)));
     return st;
@@ -133,7 +133,7 @@ static bool is_gone(const struct ps_client *client)
     return client->failover.n_gone > client->failover.n_retired;
 }
 
-vb_status ps_confirm_failover(struct ps_server *s, int w)
+vb_status vb_ps_confirm_failover(struct ps_server *s, int w)
 {
     const char *at = vb_window_ptr(s->slots);
     struct ps_client *client = &s->clients[w];
@@ -142,10 +142,10 @@ vb_status ps_confirm_failover(struct ps_server *s, int w)
     if (client->member && client->bye)
         return VB_OK;
     if (!client->member) /* the worker has not joined yet, and will send PS_HELLO again */
-        return client->failover.called ? ps_send_note(s, w, PS_FAILOVER_DONE, 0) : VB_OK;
+        return client->failover.called ? vb_ps_send_note(s, w, PS_FAILOVER_DONE, 0) : VB_OK;
     if (client->failover.called)
         memcpy(&state, at + s->lay.client_states[s->k] + (size_t)w * sizeof(state), sizeof(state));
-    return ps_resend(s, w, &state);
+    return vb_ps_resend(s, w, &state);
 }
 
 /* A server that was stopped and shares memory could continue in the middle of a put, into slots
@@ -168,8 +168,8 @@ static void log_failover(struct ps_server *s, int rank)
     snprintf(text, sizeof(text),
              "server %d (rank %d, %.60s) is gone; its standby on rank %d goes on at version %llu",
              s->k, rank, vb_group_host(s->group, rank), vb_group_rank(s->group),
-             (unsigned long long)ps_version_of(s));
-    ps_log_fault(s, rank, ps_fault_kind(s, rank), text);
+             (unsigned long long)vb_ps_version_of(s));
+    vb_ps_log_fault(s, rank, vb_ps_fault_kind(s, rank), text);
 }
 
 /* Does what a worker has waited for until this standby serves. */
@@ -179,9 +179,9 @@ static vb_status serve_client(struct ps_server *s, int w)
     vb_status st;
 
     client->wants_snap = 0; /* a worker that still wants a snapshot asks again */
-    st = ps_confirm_failover(s, w);
+    st = vb_ps_confirm_failover(s, w);
     if (st == VB_OK && client->failover.hello != 0)
-        st = ps_process(s, (struct ps_arrival){w, PS_VALUE(PS_HELLO, client->failover.hello)});
+        st = vb_ps_process(s, (struct ps_arrival){w, PS_VALUE(PS_HELLO, client->failover.hello)});
     return st;
 }
 
@@ -191,15 +191,15 @@ static vb_status take_over(struct ps_server *s)
     vb_status st = VB_OK;
 
     kill_if_stopped(s, rank);
-    for (w = 0; w < ps_clients(s->job) && st == VB_OK; w++)
+    for (w = 0; w < vb_ps_clients(s->job) && st == VB_OK; w++)
         if (s->clients[w].member && is_gone(&s->clients[w]))
-            st = ps_process(s, (struct ps_arrival){w, PS_VALUE(PS_GONE, 0)});
+            st = vb_ps_process(s, (struct ps_arrival){w, PS_VALUE(PS_GONE, 0)});
     s->standby = false;
     s->partner.rank = s->reader = -1;
     log_failover(s, rank);
     if (st == VB_OK && s->final && s->on_final != NULL)
         st = s->on_final(s, s->final_arg);
-    for (w = 0; w < ps_clients(s->job) && st == VB_OK; w++)
+    for (w = 0; w < vb_ps_clients(s->job) && st == VB_OK; w++)
         st = serve_client(s, w);
     return st;
 }
@@ -212,7 +212,7 @@ static vb_status take_over_if_ready(struct ps_server *s)
 
     if (!s->partner.gone)
         return VB_OK;
-    for (w = 0; w < ps_clients(s->job); w++) {
+    for (w = 0; w < vb_ps_clients(s->job); w++) {
         const struct ps_client *client = &s->clients[w];
 
         if (client->member && !client->bye && !client->failover.called && !is_gone(client))
@@ -256,7 +256,7 @@ static vb_status on_partner_gone(struct ps_server *s)
     return take_over_if_ready(s);
 }
 
-vb_status ps_replicate(struct ps_server *s, struct ps_arrival a)
+vb_status vb_ps_replicate(struct ps_server *s, struct ps_arrival a)
 {
     if (a.worker != PS_PARTNER)
         return s->standby ? process_at_standby(s, a) : forward(s, a);
@@ -279,7 +279,7 @@ vb_status ps_replicate(struct ps_server *s, struct ps_arrival a)
 }
 
 /* The server leaves when all workers have sent PS_BYE. */
-bool ps_standby_is_done(const struct ps_server *s)
+bool vb_ps_standby_is_done(const struct ps_server *s)
 {
     return s->partner.gone && vb_group_end(s->group, s->partner.rank) == VB_END_LEFT;
 }

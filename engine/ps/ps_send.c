@@ -10,7 +10,8 @@
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-vb_status ps_wait(struct vb_group *group, vb_ready_fn ready, void *arg, const char *what, int from)
+vb_status vb_ps_wait(struct vb_group *group, vb_ready_fn ready, void *arg, const char *what,
+                     int from)
 {
     uint64_t begin = 0, now = 0;
     bool asleep = vb_group_never_spins(group);
@@ -29,7 +30,7 @@ vb_status ps_wait(struct vb_group *group, vb_ready_fn ready, void *arg, const ch
     return vb_group_wait(group, ready, arg, what, from);
 }
 
-bool ps_sleep_at_once(struct vb_group *group, const struct ps_job *job, bool mapped)
+bool vb_ps_sleep_at_once(struct vb_group *group, const struct ps_job *job, bool mapped)
 {
     bool before = vb_group_never_spins(group);
     bool large =
@@ -39,31 +40,31 @@ bool ps_sleep_at_once(struct vb_group *group, const struct ps_job *job, bool map
     return before;
 }
 
-bool ps_op_is_done(void *op)
+bool vb_ps_op_is_done(void *op)
 {
     return ((const struct vb_op *)op)->done;
 }
 
 /* ---- put and get ----------------------------------------------------------------------------- */
 
-vb_status ps_put(struct vb_window *win, int to, size_t from, size_t at, size_t len, uint32_t note,
-                 struct vb_op *op)
+vb_status vb_ps_put(struct vb_window *win, int to, size_t from, size_t at, size_t len,
+                    uint32_t note, struct vb_op *op)
 {
     return vb_put_wait(win, to, NULL, from, at, len, note, op, PS_PUT_MS);
 }
 
-vb_status ps_put_note(struct vb_window *win, int to, uint32_t note, struct vb_op *op)
+vb_status vb_ps_put_note(struct vb_window *win, int to, uint32_t note, struct vb_op *op)
 {
-    return ps_put(win, to, 0, 0, 0, note, op);
+    return vb_ps_put(win, to, 0, 0, 0, note, op);
 }
 
-vb_status ps_ring_take(struct vb_group *group, struct ps_ring *ring, const char *what,
-                       struct vb_op **op_p)
+vb_status vb_ps_ring_take(struct vb_group *group, struct ps_ring *ring, const char *what,
+                          struct vb_op **op_p)
 {
     struct vb_op *op = &ring->ops[ring->n % PS_OPS];
 
     *op_p = op;
     if (ring->n++ < PS_OPS || op->done)
         return VB_OK;
-    return vb_group_wait(group, ps_op_is_done, op, what, -1);
+    return vb_group_wait(group, vb_ps_op_is_done, op, what, -1);
 }

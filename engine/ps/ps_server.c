@@ -14,7 +14,7 @@
 
 /* ---- the queue ------------------------------------------------------------------------------- */
 
-void ps_server_queue(struct ps_server *s, int worker, uint32_t value)
+void vb_ps_server_queue(struct ps_server *s, int worker, uint32_t value)
 {
     unsigned end = s->queue.end;
 
@@ -25,18 +25,18 @@ void ps_server_queue(struct ps_server *s, int worker, uint32_t value)
 }
 
 /* A worker has a few notes under way at most. Two places for each worker are kept for PS_GONE. */
-void ps_server_note(void *arg, int rank, uint32_t value)
+void vb_ps_server_note(void *arg, int rank, uint32_t value)
 {
     struct ps_server *s = arg;
-    unsigned room = s->queue.size - 2 * (unsigned)ps_clients(s->job);
-    int worker = ps_worker_at(s->job, rank);
+    unsigned room = s->queue.size - 2 * (unsigned)vb_ps_clients(s->job);
+    int worker = vb_ps_worker_at(s->job, rank);
 
     if (worker < 0 && rank != s->partner.rank)
         return; /* a server of another shard has nothing to say */
     if (PS_KIND(value) == PS_GONE || s->queue.end - s->queue.first >= room)
         s->queue.flooded = true;
     else
-        ps_server_queue(s, worker >= 0 ? worker : PS_PARTNER, value);
+        vb_ps_server_queue(s, worker >= 0 ? worker : PS_PARTNER, value);
 }
 
 /* ---- notes of workers ------------------------------------------------------------------------ */
@@ -47,13 +47,14 @@ static vb_status take_end(struct ps_server *s, int worker)
 
     client->ended = true;
     if (s->job->hogwild)
-        client->stale = *(const struct vb_stale *)(const void *)(ps_push_in(s, worker, 0) + 1);
-    s->done = ps_first_worker(s) < 0;
+        client->stale = *(const struct vb_stale *)(const void *)(vb_ps_push_in(s, worker, 0) + 1);
+    s->done = vb_ps_first_worker(s) < 0;
     if (s->done)
         return VB_OK;
-    if (ps_round_is_complete(s))
-        return ps_close_round(s);
-    return s->job->bound > 0 ? ps_notify_all(s) : VB_OK; /* another worker may be the slowest now */
+    if (vb_ps_round_is_complete(s))
+        return vb_ps_close_round(s);
+    return s->job->bound > 0 ? vb_ps_notify_all(s)
+                             : VB_OK; /* another worker may be the slowest now */
 }
 
 /* A server has room for one snapshot, which must stay until it was read. So one worker after the
@@ -62,16 +63,16 @@ static vb_status take_snapshot(struct ps_server *s)
 {
     int w;
 
-    for (w = 0; w < ps_clients(s->job) && s->reader < 0; w++) {
+    for (w = 0; w < vb_ps_clients(s->job) && s->reader < 0; w++) {
         if (s->clients[w].wants_snap == 0)
             continue;
         if (!s->standby)
-            ps_snapshot(s, s->clients[w].wants_snap == 2);
+            vb_ps_snapshot(s, s->clients[w].wants_snap == 2);
         else if (s->sparse != NULL && s->clients[w].wants_snap == 2)
             vb_k_sparse_settle(s->sparse); /* as the snapshot of the server does */
         s->clients[w].wants_snap = 0;
         s->reader = w;
-        return ps_send_note(s, w, PS_SNAPPED, 0);
+        return vb_ps_send_note(s, w, PS_SNAPPED, 0);
     }
     return VB_OK;
 }
@@ -84,7 +85,7 @@ static vb_status snapshot_read(struct ps_server *s, int worker)
 }
 
 /* The server ignores the notes of a worker that was retired. */
-vb_status ps_process(struct ps_server *s, struct ps_arrival a)
+vb_status vb_ps_process(struct ps_server *s, struct ps_arrival a)
 {
     struct ps_client *client = &s->clients[a.worker];
     enum ps_kind kind = PS_KIND(a.value);
@@ -93,7 +94,7 @@ vb_status ps_process(struct ps_server *s, struct ps_arrival a)
         return VB_OK;
     switch (kind) {
     case PS_PUSH:
-        return ps_take_push(s, a.worker, PS_ARG(a.value));
+        return vb_ps_take_push(s, a.worker, PS_ARG(a.value));
     case PS_SNAP:
         client->wants_snap = 1 + (int)(a.value & 1);
         return take_snapshot(s);
@@ -102,15 +103,15 @@ vb_status ps_process(struct ps_server *s, struct ps_arrival a)
     case PS_END:
         return take_end(s, a.worker);
     case PS_HELLO:
-        return ps_member_hello(s, a.worker, PS_ARG(a.value));
+        return vb_ps_member_hello(s, a.worker, PS_ARG(a.value));
     case PS_GONE:
-        return ps_member_gone(s, a.worker);
+        return vb_ps_member_gone(s, a.worker);
     case PS_BYE:
         client->bye = true;
         return VB_OK;
     case PS_FAILOVER: /* the server did not wait for this worker when it took over */
         client->failover.called = true;
-        return ps_confirm_failover(s, a.worker);
+        return vb_ps_confirm_failover(s, a.worker);
     default:
         break;
     }
@@ -131,22 +132,22 @@ static bool something_to_do(void *arg)
     return w->server->queue.end != w->server->queue.first || vb_clock_ns() >= w->until_ns;
 }
 
-vb_status ps_server_round(struct ps_server *s)
+vb_status vb_ps_server_round(struct ps_server *s)
 {
     struct waiting waiting = {s, 0};
     vb_status st;
 
-    ps_lap(s, &s->stats.notify_ns);
+    vb_ps_lap(s, &s->stats.notify_ns);
     waiting.until_ns = s->stats.mark_ns + WAIT_NS;
-    st = ps_wait(s->group, something_to_do, &waiting, "a gradient", -1);
-    ps_lap(s, &s->stats.idle_ns);
+    st = vb_ps_wait(s->group, something_to_do, &waiting, "a gradient", -1);
+    vb_ps_lap(s, &s->stats.idle_ns);
     if (st == VB_OK && s->queue.flooded)
         return vb_err(VB_ERR_INPUT, "the workers have sent more notes than their slots allow");
     while (st == VB_OK && s->queue.first != s->queue.end) {
         struct ps_arrival a = s->queue.arrivals[s->queue.first % s->queue.size];
 
         s->queue.first++;
-        st = s->partner.rank < 0 ? ps_process(s, a) : ps_replicate(s, a);
+        st = s->partner.rank < 0 ? vb_ps_process(s, a) : vb_ps_replicate(s, a);
     }
     return st;
 }
@@ -159,41 +160,41 @@ static uint64_t cpu_ns(void)
     return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-vb_status ps_server_begin(struct ps_server *s)
+vb_status vb_ps_server_begin(struct ps_server *s)
 {
     vb_status st = VB_OK;
     int w;
 
     s->stats.begin_ns = s->stats.mark_ns = vb_clock_ns();
     s->stats.cpu_ns = cpu_ns();
-    for (w = 0; w < ps_clients(s->job) && st == VB_OK; w++)
+    for (w = 0; w < vb_ps_clients(s->job) && st == VB_OK; w++)
         if (s->clients[w].member)
-            st = ps_notify_first(s, w);
+            st = vb_ps_notify_first(s, w);
     return st;
 }
 
-void ps_server_conclude(struct ps_server *s)
+void vb_ps_server_conclude(struct ps_server *s)
 {
     s->final = true;
     s->stats.total_ns = vb_clock_ns() - s->stats.begin_ns;
     s->stats.cpu_ns = cpu_ns() - s->stats.cpu_ns;
     if (s->job->hogwild)
-        s->stats.applied = (int64_t)ps_version_of(s) - s->job->begin;
-    ps_snapshot(s, true);
+        s->stats.applied = (int64_t)vb_ps_version_of(s) - s->job->begin;
+    vb_ps_snapshot(s, true);
 }
 
-vb_status ps_server_finish(struct ps_server *s)
+vb_status vb_ps_server_finish(struct ps_server *s)
 {
     vb_status st = VB_OK;
     int w;
 
     if (!s->final)
-        ps_server_conclude(s);
+        vb_ps_server_conclude(s);
     if (!s->standby && s->on_final != NULL)
         st = s->on_final(s, s->final_arg);
-    for (w = 0; w < ps_clients(s->job) && st == VB_OK; w++)
+    for (w = 0; w < vb_ps_clients(s->job) && st == VB_OK; w++)
         if (s->clients[w].member)
-            st = ps_send_note(s, w, PS_FINAL, 0);
+            st = vb_ps_send_note(s, w, PS_FINAL, 0);
     return st;
 }
 
@@ -202,20 +203,20 @@ static int n_left(const struct ps_server *s)
 {
     int w, n = 0;
 
-    for (w = 0; w < ps_clients(s->job); w++)
+    for (w = 0; w < vb_ps_clients(s->job); w++)
         n += s->clients[w].member && !s->clients[w].bye;
     return n;
 }
 
 /* Workers may read a large snapshot one after the other, so each of them has the whole time. */
-vb_status ps_server_linger(struct ps_server *s)
+vb_status vb_ps_server_linger(struct ps_server *s)
 {
     uint64_t deadline = vb_clock_ns() + PS_LINGER_S * UINT64_C(1000000000);
     int left = n_left(s);
     vb_status st = VB_OK;
 
-    while (st == VB_OK && !(s->standby ? ps_standby_is_done(s) : left == 0)) {
-        st = ps_server_round(s);
+    while (st == VB_OK && !(s->standby ? vb_ps_standby_is_done(s) : left == 0)) {
+        st = vb_ps_server_round(s);
         if (n_left(s) < left)
             deadline = vb_clock_ns() + PS_LINGER_S * UINT64_C(1000000000);
         left = n_left(s);
@@ -228,18 +229,18 @@ vb_status ps_server_linger(struct ps_server *s)
     return st;
 }
 
-vb_status ps_server_run(struct ps_server *s)
+vb_status vb_ps_server_run(struct ps_server *s)
 {
-    vb_status st = ps_server_begin(s);
+    vb_status st = vb_ps_server_begin(s);
 
     while (st == VB_OK && !s->done)
-        st = ps_server_round(s);
-    return st == VB_OK ? ps_server_finish(s) : st;
+        st = vb_ps_server_round(s);
+    return st == VB_OK ? vb_ps_server_finish(s) : st;
 }
 
 /* ---- workers that go and join ---------------------------------------------------------------- */
 
-vb_status ps_server_retire(struct ps_server *s, int worker)
+vb_status vb_ps_server_retire(struct ps_server *s, int worker)
 {
     struct ps_client *client = &s->clients[worker];
     vb_status st;
@@ -253,21 +254,21 @@ vb_status ps_server_retire(struct ps_server *s, int worker)
     client->wants_snap = 0;
     if (s->final)
         return VB_OK;
-    s->done = ps_first_worker(s) < 0;
+    s->done = vb_ps_first_worker(s) < 0;
     if (s->done)
         return VB_OK;
     st = snapshot_read(s, worker);
     if (st == VB_OK)
-        st = ps_member_shares(s); /* before the tickets of the next round */
+        st = vb_ps_member_shares(s); /* before the tickets of the next round */
     if (st != VB_OK)
         return st;
-    return ps_round_is_complete(s) ? ps_close_round(s) : ps_notify_all(s);
+    return vb_ps_round_is_complete(s) ? vb_ps_close_round(s) : vb_ps_notify_all(s);
 }
 
-vb_status ps_server_admit(struct ps_server *s, int worker)
+vb_status vb_ps_server_admit(struct ps_server *s, int worker)
 {
     struct ps_client *client = &s->clients[worker];
-    int64_t clock = ps_slowest(s);
+    int64_t clock = vb_ps_slowest(s);
     bool mapped = client->mapped;
     vb_status st = VB_OK;
 
@@ -281,8 +282,8 @@ vb_status ps_server_admit(struct ps_server *s, int worker)
     s->mapped = s->mapped || mapped;
     s->done = false;
     if (s->job->replicas > 1 && s->partner.rank < 0)
-        st = ps_send_note(s, worker, PS_NOTICE, PS_ALONE);
+        st = vb_ps_send_note(s, worker, PS_NOTICE, PS_ALONE);
     if (st == VB_OK)
-        st = ps_member_shares(s);
-    return st == VB_OK ? ps_notify_first(s, worker) : st;
+        st = vb_ps_member_shares(s);
+    return st == VB_OK ? vb_ps_notify_first(s, worker) : st;
 }

@@ -27,23 +27,23 @@ static bool all_acked(void *arg)
     return true;
 }
 
-vb_status ps_worker_settle(struct ps_worker *w)
+vb_status vb_ps_worker_settle(struct ps_worker *w)
 {
-    return ps_await(w, all_acked, w, "an acknowledgement", 0, false);
+    return vb_ps_await(w, all_acked, w, "an acknowledgement", 0, false);
 }
 
-vb_status ps_worker_ticket(struct ps_worker *w, bool *go_p)
+vb_status vb_ps_worker_ticket(struct ps_worker *w, bool *go_p)
 {
-    vb_status st = ps_await(w, has_ticket, w, "a ticket", -1, true);
+    vb_status st = vb_ps_await(w, has_ticket, w, "a ticket", -1, true);
 
     if (st == VB_OK && w->job->bound == 0) /* server 0 gives tickets; others may be behind */
-        st = ps_worker_settle(w);
+        st = vb_ps_worker_settle(w);
     *go_p = st == VB_OK && w->tickets > w->used;
     w->used += *go_p;
     return st;
 }
 
-bool ps_worker_claim(struct ps_worker *w)
+bool vb_ps_worker_claim(struct ps_worker *w)
 {
     struct ps_head *head = (struct ps_head *)(void *)w->links[0].mapped_shards;
 
@@ -71,12 +71,12 @@ static int slot_of(const struct ps_worker *w)
 /* Waits until all servers have processed the push that was in the slot, and its put is done. */
 static vb_status wait_for_slot(struct ps_worker *w)
 {
-    vb_status st = ps_await(w, slot_is_free, w, "an acknowledgement", 0, false);
+    vb_status st = vb_ps_await(w, slot_is_free, w, "an acknowledgement", 0, false);
     int k, slot = slot_of(w);
 
     for (k = 0; k < w->job->servers && st == VB_OK; k++)
         if (w->pushed >= (uint32_t)w->lay.slots && !w->links[k].push_ops[slot].done) {
-            st = ps_op_await(w, &w->links[k].push_ops[slot], "a push", k);
+            st = vb_ps_op_await(w, &w->links[k].push_ops[slot], "a push", k);
             st = st == VB_AGAIN ? VB_OK : st; /* acknowledged, so the standby has it too */
         }
     return st;
@@ -84,7 +84,7 @@ static vb_status wait_for_slot(struct ps_worker *w)
 
 static bool is_direct(const struct ps_worker *w)
 {
-    return ps_is_direct(w->job, w->mapped);
+    return vb_ps_is_direct(w->job, w->mapped);
 }
 
 /* Where a push to server k is written: into the server's memory, or into the buffer that the worker
@@ -94,20 +94,21 @@ static struct ps_push *push_to(const struct ps_worker *w, int k)
     char *own = vb_window_ptr(w->slots);
 
     if (is_direct(w))
-        return (void *)(w->links[k].mapped_slots + ps_slot_at(&w->lay, k, w->number, slot_of(w)));
+        return (void *)(w->links[k].mapped_slots +
+                        vb_ps_slot_at(&w->lay, k, w->number, slot_of(w)));
     return (void *)(own + w->lay.push[k] + (size_t)slot_of(w) * w->lay.slot[k]);
 }
 
-vb_status ps_put_push(struct ps_worker *w, int k, uint32_t seq)
+vb_status vb_ps_put_push(struct ps_worker *w, int k, uint32_t seq)
 {
     int slot = (int)(seq % (uint32_t)w->lay.slots);
     size_t from = w->lay.push[k] + (size_t)slot * w->lay.slot[k];
-    size_t at = ps_slot_at(&w->lay, k, w->number, slot);
+    size_t at = vb_ps_slot_at(&w->lay, k, w->number, slot);
     const struct ps_push *push = (const void *)((const char *)vb_window_ptr(w->slots) + from);
-    size_t len = is_direct(w) ? 0 : ps_push_bytes(w->job, &w->lay, k, push);
+    size_t len = is_direct(w) ? 0 : vb_ps_push_bytes(w->job, &w->lay, k, push);
 
-    return ps_put(w->slots, w->links[k].rank, len > 0 ? from : 0, len > 0 ? at : 0, len,
-                  PS_NOTE(PS_PUSH, slot), &w->links[k].push_ops[slot]);
+    return vb_ps_put(w->slots, w->links[k].rank, len > 0 ? from : 0, len > 0 ? at : 0, len,
+                     PS_NOTE(PS_PUSH, slot), &w->links[k].push_ops[slot]);
 }
 
 /* Sends the push to server k, or to its standby if the server is gone. */
@@ -116,16 +117,16 @@ static vb_status send_push(struct ps_worker *w, int k)
     vb_status st;
 
     do {
-        st = ps_put_push(w, k, w->pushed);
+        st = vb_ps_put_push(w, k, w->pushed);
         if (st != VB_ERR_PEER)
             break;
-        st = ps_failover(w, k);
+        st = vb_ps_failover(w, k);
     } while (st == VB_OK);
     w->links[k].sent = w->pushed + 1;
     return st;
 }
 
-vb_status ps_worker_grads(struct ps_worker *w, float **grads_p)
+vb_status vb_ps_worker_grads(struct ps_worker *w, float **grads_p)
 {
     vb_status st = wait_for_slot(w);
 
@@ -143,7 +144,7 @@ static void fill_head(const struct ps_worker *w, uint32_t samples, float scale,
                              .scale = scale};
 }
 
-vb_status ps_worker_push(struct ps_worker *w, const float *grads, uint32_t samples, float scale)
+vb_status vb_ps_worker_push(struct ps_worker *w, const float *grads, uint32_t samples, float scale)
 {
     vb_status st = VB_OK;
     int k;
@@ -222,16 +223,16 @@ static vb_status push_list(struct ps_worker *w, const uint32_t *keys, const floa
     return st;
 }
 
-vb_status ps_worker_ask(struct ps_worker *w, const uint32_t *keys, size_t n)
+vb_status vb_ps_worker_ask(struct ps_worker *w, const uint32_t *keys, size_t n)
 {
     if (!w->lay.replies)
         return VB_OK;
     return push_list(w, keys, NULL, 0, 0, 0, keys, n, PS_NO_GRADIENT);
 }
 
-vb_status ps_worker_push_sparse(struct ps_worker *w, const uint32_t *keys, const float *values,
-                                size_t n, uint32_t samples, float scale, const uint32_t *next,
-                                size_t n_next)
+vb_status vb_ps_worker_push_sparse(struct ps_worker *w, const uint32_t *keys, const float *values,
+                                   size_t n, uint32_t samples, float scale, const uint32_t *next,
+                                   size_t n_next)
 {
     return push_list(w, keys, values, n, samples, scale, next, n_next,
                      w->lay.replies && next != NULL ? 0 : PS_OWN_KEYS);
@@ -261,17 +262,17 @@ static void take_notice(struct ps_worker *w, struct ps_link *link, uint32_t noti
  * or from a standby that does not serve yet. */
 static struct ps_link *link_at(struct ps_worker *w, int rank, uint32_t value)
 {
-    int k = ps_server_at(w->job, rank);
+    int k = vb_ps_server_at(w->job, rank);
     struct ps_link *link = k >= 0 ? &w->links[k] : NULL;
 
-    if (link == NULL || rank == ps_server_rank(w->job, k))
+    if (link == NULL || rank == vb_ps_server_rank(w->job, k))
         return link;
     if (link->serving >= 0 || PS_KIND(value) == PS_FAILOVER_DONE || PS_KIND(value) == PS_WELCOME)
         return link;
     return NULL;
 }
 
-void ps_worker_note(void *arg, int rank, uint32_t value)
+void vb_ps_worker_note(void *arg, int rank, uint32_t value)
 {
     struct ps_worker *w = arg;
     struct ps_link *link = link_at(w, rank, value);

@@ -28,12 +28,12 @@ static bool all_final(void *arg)
 static vb_status send_note(struct ps_worker *w, int k, enum ps_kind kind, uint32_t value)
 {
     struct ps_link *link = &w->links[k];
-    vb_status st = ps_put_note(w->slots, link->rank, PS_NOTE(kind, value), &link->note_op);
+    vb_status st = vb_ps_put_note(w->slots, link->rank, PS_NOTE(kind, value), &link->note_op);
 
     if (st == VB_ERR_PEER)
-        return ps_failover(w, k);
+        return vb_ps_failover(w, k);
     if (st == VB_OK)
-        st = ps_op_await(w, &link->note_op, "a note to the server", k);
+        st = vb_ps_op_await(w, &link->note_op, "a note to the server", k);
     return st == VB_AGAIN ? VB_OK : st;
 }
 
@@ -60,13 +60,14 @@ static vb_status ask_for_snapshot(struct ps_worker *w, bool with_state)
         link->snapped = false;
         st = send_note(w, k, PS_SNAP, with_state);
         if (st == VB_OK)
-            st = ps_await(w, has_snapped, link, "a snapshot", -1, true);
+            st = vb_ps_await(w, has_snapped, link, "a snapshot", -1, true);
     }
     return st;
 }
 
 /* If a server is gone meanwhile, the worker asks again: the standby takes another snapshot. */
-vb_status ps_worker_snapshot(struct ps_worker *w, float *params, void *state, uint64_t *version_p)
+vb_status vb_ps_worker_snapshot(struct ps_worker *w, float *params, void *state,
+                                uint64_t *version_p)
 {
     uint32_t failovers;
     vb_status st;
@@ -75,7 +76,7 @@ vb_status ps_worker_snapshot(struct ps_worker *w, float *params, void *state, ui
         failovers = w->failovers;
         st = ask_for_snapshot(w, state != NULL);
         if (st == VB_OK && w->failovers == failovers)
-            st = ps_read_snapshot(w, params, state, version_p);
+            st = vb_ps_read_snapshot(w, params, state, version_p);
         if (st == VB_OK)
             st = send_note_to_all(w, PS_READ);
     } while (st == VB_OK && w->failovers != failovers);
@@ -86,12 +87,12 @@ vb_status ps_worker_snapshot(struct ps_worker *w, float *params, void *state, ui
 static void leave_staleness(struct ps_worker *w)
 {
     struct ps_push *push =
-        (void *)(w->links[0].mapped_slots + ps_slot_at(&w->lay, 0, w->number, 0));
+        (void *)(w->links[0].mapped_slots + vb_ps_slot_at(&w->lay, 0, w->number, 0));
 
     memcpy(push + 1, &w->stale, sizeof(w->stale));
 }
 
-vb_status ps_worker_end(struct ps_worker *w, float *params, void *state, uint64_t *version_p)
+vb_status vb_ps_worker_end(struct ps_worker *w, float *params, void *state, uint64_t *version_p)
 {
     uint32_t failovers;
     vb_status st;
@@ -103,15 +104,15 @@ vb_status ps_worker_end(struct ps_worker *w, float *params, void *state, uint64_
     do {
         failovers = w->failovers;
         if (st == VB_OK)
-            st = ps_await(w, all_final, w, "the other workers to end", -1, true);
+            st = vb_ps_await(w, all_final, w, "the other workers to end", -1, true);
         if (st == VB_OK)
-            st = ps_read_snapshot(w, params, state, version_p);
+            st = vb_ps_read_snapshot(w, params, state, version_p);
     } while (st == VB_OK && w->failovers != failovers);
     return st;
 }
 
 /* A server that has PS_BYE from all workers leaves at once. That is not a fault any more. */
-vb_status ps_worker_bye(struct ps_worker *w)
+vb_status vb_ps_worker_bye(struct ps_worker *w)
 {
     vb_status st = VB_OK;
     int k;
@@ -120,9 +121,9 @@ vb_status ps_worker_bye(struct ps_worker *w)
     for (k = 0; k < w->job->servers && st == VB_OK; k++) {
         struct ps_link *link = &w->links[k];
 
-        st = ps_put_note(w->slots, link->rank, PS_NOTE(PS_BYE, 0), &link->note_op);
+        st = vb_ps_put_note(w->slots, link->rank, PS_NOTE(PS_BYE, 0), &link->note_op);
         if (st == VB_OK)
-            st = vb_group_wait(w->group, ps_op_is_done, &link->note_op, "a goodbye", -1);
+            st = vb_group_wait(w->group, vb_ps_op_is_done, &link->note_op, "a goodbye", -1);
         else if (st == VB_ERR_PEER)
             st = vb_progress(w->group);
     }
@@ -142,7 +143,7 @@ static bool was_answered(void *arg)
     return true;
 }
 
-vb_status ps_worker_hello(struct ps_worker *w, bool again)
+vb_status vb_ps_worker_hello(struct ps_worker *w, bool again)
 {
     vb_status st = VB_OK;
     int k;
@@ -151,7 +152,7 @@ vb_status ps_worker_hello(struct ps_worker *w, bool again)
     for (k = 0; k < w->job->servers && st == VB_OK; k++)
         st = send_note(w, k, PS_HELLO, w->hello);
     if (st == VB_OK)
-        st = ps_await(w, was_answered, w, "a welcome", 0, false);
+        st = vb_ps_await(w, was_answered, w, "a welcome", 0, false);
     if (st == VB_OK && w->job_done)
         st = vb_err(VB_ERR_ACCESS, "cannot join: the job is nearly over and has no steps left");
     return st;

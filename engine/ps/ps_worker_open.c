@@ -14,18 +14,18 @@
 static void on_gone(void *arg, int rank)
 {
     struct ps_worker *w = arg;
-    int number = ps_worker_at(w->job, rank);
+    int number = vb_ps_worker_at(w->job, rank);
 
     if (number >= 0)
         w->below -= number < w->number;
     else if (!w->bye)
-        ps_worker_gone(w, rank);
+        vb_ps_worker_gone(w, rank);
 }
 
 static void on_join(void *arg, int rank)
 {
     struct ps_worker *w = arg;
-    int number = ps_worker_at(w->job, rank);
+    int number = vb_ps_worker_at(w->job, rank);
 
     if (number >= 0 && number < w->number)
         w->below++;
@@ -55,7 +55,7 @@ static int count_below(const struct ps_worker *w)
     int i, n = 0;
 
     for (i = 0; i < w->number; i++)
-        n += vb_group_member(w->group, ps_worker_rank(w->job, i));
+        n += vb_group_member(w->group, vb_ps_worker_rank(w->job, i));
     return n;
 }
 
@@ -69,8 +69,8 @@ static void make_links(struct ps_worker *w)
     for (k = 0; k < job->servers; k++) {
         struct ps_link *link = &w->links[k];
 
-        standby = ps_standby_rank(job, k);
-        link->rank = ps_server_rank(job, k);
+        standby = vb_ps_standby_rank(job, k);
+        link->rank = vb_ps_server_rank(job, k);
         link->standby = standby >= 0 && vb_group_member(w->group, standby) ? standby : -1;
         link->serving = -1;
         if (vb_group_member(w->group, link->rank))
@@ -95,9 +95,9 @@ static void find_gone_servers(struct ps_worker *w)
     for (k = 0; k < w->job->servers; k++) {
         standby = w->links[k].standby;
         if (!vb_group_member(w->group, w->links[k].rank))
-            ps_worker_gone(w, w->links[k].rank);
+            vb_ps_worker_gone(w, w->links[k].rank);
         if (standby >= 0 && !vb_group_member(w->group, standby))
-            ps_worker_gone(w, standby);
+            vb_ps_worker_gone(w, standby);
     }
 }
 
@@ -111,7 +111,7 @@ static vb_status begin(struct vb_group *group, const struct ps_job *job,
         return vb_err_sys("calloc");
     w->job = job;
     w->group = group;
-    w->number = ps_worker_at(job, vb_group_rank(group));
+    w->number = vb_ps_worker_at(job, vb_group_rank(group));
     if (w->number < 0) {
         free(w);
         return vb_err(VB_ERR_ACCESS,
@@ -124,7 +124,7 @@ static vb_status begin(struct vb_group *group, const struct ps_job *job,
     vb_group_on_gone(group, on_gone, w);
     vb_group_on_join(group, on_join, w);
     find_gone_servers(w);
-    st = vb_channel_open(group, PS_CHANNEL, ps_worker_note, w);
+    st = vb_channel_open(group, PS_CHANNEL, vb_ps_worker_note, w);
     w->opened = st == VB_OK;
     return st;
 }
@@ -132,10 +132,10 @@ static vb_status begin(struct vb_group *group, const struct ps_job *job,
 static vb_status open_windows(struct ps_worker *w, bool mapped)
 {
     w->mapped = mapped;
-    ps_layout_make(w->job, w->mapped, &w->lay);
-    if (!mapped && ps_streams(w->group, w->job, w->links[0].rank))
+    vb_ps_layout_make(w->job, w->mapped, &w->lay);
+    if (!mapped && vb_ps_streams(w->group, w->job, w->links[0].rank))
         w->lay.replies = true;
-    w->never_spun = ps_sleep_at_once(w->group, w->job, mapped);
+    w->never_spun = vb_ps_sleep_at_once(w->group, w->job, mapped);
     w->overlapped = !w->mapped && !w->lay.replies && w->job->bound < 0;
     return make_windows(w);
 }
@@ -148,15 +148,15 @@ static vb_status check_in_place(const struct ps_job *job, bool mapped)
                   "--hogwild needs all ranks on one host, connected by shared memory (shm)");
 }
 
-vb_status ps_worker_create(struct vb_group *group, const struct ps_job *job,
-                           struct ps_worker **worker_p)
+vb_status vb_ps_worker_create(struct vb_group *group, const struct ps_job *job,
+                              struct ps_worker **worker_p)
 {
     bool *maps = calloc((size_t)job->workers, sizeof(*maps));
     vb_status st = maps != NULL ? begin(group, job, worker_p) : vb_err_sys("calloc");
     int i;
 
     if (st == VB_OK)
-        st = ps_who_maps(group, job, maps);
+        st = vb_ps_who_maps(group, job, maps);
     for (i = 0; i < job->workers && st == VB_OK; i++)
         st = check_in_place(job, maps[i]);
     if (st == VB_OK)
@@ -169,10 +169,10 @@ vb_status ps_worker_create(struct vb_group *group, const struct ps_job *job,
     return st;
 }
 
-vb_status ps_worker_join(struct vb_group *group, const struct ps_job *job,
-                         struct ps_worker **worker_p)
+vb_status vb_ps_worker_join(struct vb_group *group, const struct ps_job *job,
+                            struct ps_worker **worker_p)
 {
-    bool mapped = ps_maps_all(group, job);
+    bool mapped = vb_ps_maps_all(group, job);
     vb_status st = check_in_place(job, mapped);
 
     if (st == VB_OK)
@@ -180,7 +180,7 @@ vb_status ps_worker_join(struct vb_group *group, const struct ps_job *job,
     return st == VB_OK ? open_windows(*worker_p, mapped) : st;
 }
 
-void ps_worker_leave(struct ps_worker *w)
+void vb_ps_worker_leave(struct ps_worker *w)
 {
     if (w == NULL || w->group == NULL)
         return;
@@ -194,8 +194,8 @@ void ps_worker_leave(struct ps_worker *w)
     w->group = NULL;
 }
 
-void ps_worker_close(struct ps_worker *w)
+void vb_ps_worker_close(struct ps_worker *w)
 {
-    ps_worker_leave(w);
+    vb_ps_worker_leave(w);
     free(w);
 }

@@ -23,8 +23,8 @@
  * How much to defer is measured in some steps. All ranks must start their sums in the same
  * order, so they use the mean of what they measured, which takes one more allreduce.
  *
- * Ranks that have mapped each other's gradients may sum them by themselves (train_shared_update.c). Then a
- * bucket is a barrier: it tells that all ranks have filled theirs.
+ * Ranks that have mapped each other's gradients may sum them by themselves (train_shared_update.c).
+ * Then a bucket is a barrier: it tells that all ranks have filled theirs.
  */
 #include "engine/train/train_room_priv.h"
 

@@ -230,7 +230,7 @@ static bool descend(struct vb_trainer *t, const struct vb_k_csr *csr)
     return true;
 }
 
-static vb_status sparse_step(struct vb_trainer *t)
+static vb_status vb_sparse_step(struct vb_trainer *t)
 {
     struct sparse *s = sparse_of(t);
     struct vb_k_csr csr = vb_train_csr(&t->batch->rows);
@@ -382,7 +382,7 @@ static vb_status sparse_restore(struct vb_trainer *t, const struct vb_checkpoint
 const struct vb_trainer_ops vb_trainer_sparse = {
     .compile = sparse_compile,
     .create = sparse_create,
-    .step = sparse_step,
+    .step = vb_sparse_step,
     .sum_again = sparse_sum_again,
     .step_back = sparse_step_back,
     .evaluate = sparse_evaluate,

@@ -15,9 +15,9 @@ extern const int vb_k_n_backends;
 /* Returns NULL if no backend has that name. */
 const struct vb_k_backend *vb_k_backend_find(const char *name);
 
-/* kernels/choice/choice_time.c: finds the fastest backend for a pass. Candidates that are clearly slower
- * drop out on smaller versions of the shape, so this takes milliseconds. *backend_p is NULL if no
- * backend can do the pass. */
+/* kernels/choice/choice_time.c: finds the fastest backend for a pass. Candidates that are clearly
+ * slower drop out on smaller versions of the shape, so this takes milliseconds. *backend_p is NULL
+ * if no backend can do the pass. */
 vb_status vb_k_choose(const struct vb_k_shape *shape, enum vb_k_pass pass,
                       const struct vb_k_backend **backend_p);
 

@@ -147,10 +147,10 @@ struct plain_state {
 };
 
 static const plain_tile_fn table[][2] = {
-    [VB_K_MAX_POOL] = {plain_max_forward, plain_max_backward},
-    [VB_K_AVG_POOL] = {plain_avg_forward, plain_avg_backward},
+    [VB_K_MAX_POOL] = {vb_plain_max_forward, vb_plain_max_backward},
+    [VB_K_AVG_POOL] = {vb_plain_avg_forward, vb_plain_avg_backward},
     [VB_K_RELU] = {relu_forward, relu_backward},
-    [VB_K_LRN] = {plain_lrn_forward, plain_lrn_backward},
+    [VB_K_LRN] = {vb_plain_lrn_forward, vb_plain_lrn_backward},
     [VB_K_DROPOUT] = {dropout_forward, dropout_backward},
 };
 

@@ -15,21 +15,21 @@ typedef void (*plain_tile_fn)(const struct vb_k_shape *s, const struct vb_k_args
                               float *row);
 
 /* kernels/layer/plain_pool.c: a tile is one of the n * c planes. row: w floats. */
-void plain_max_forward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
-                       float *row);
-void plain_max_backward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
-                        float *row);
-void plain_avg_forward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
-                       float *row);
-void plain_avg_backward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
-                        float *row);
+void vb_plain_max_forward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
+                          float *row);
+void vb_plain_max_backward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
+                           float *row);
+void vb_plain_avg_forward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
+                          float *row);
+void vb_plain_avg_backward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
+                           float *row);
 
-/* kernels/layer/plain_lrn.c: a tile is up to PLAIN_LRN_PIXELS pixels of a sample, with all channels. row:
- * c * PLAIN_LRN_PIXELS floats. */
+/* kernels/layer/plain_lrn.c: a tile is up to PLAIN_LRN_PIXELS pixels of a sample, with all
+ * channels. row: c * PLAIN_LRN_PIXELS floats. */
 #define PLAIN_LRN_PIXELS 64
-void plain_lrn_forward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
-                       float *row);
-void plain_lrn_backward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
-                        float *row);
+void vb_plain_lrn_forward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
+                          float *row);
+void vb_plain_lrn_backward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
+                           float *row);
 
 #endif

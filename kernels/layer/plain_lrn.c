@@ -58,8 +58,8 @@ static void scales(const struct vb_k_shape *s, const float *x, const struct tile
         scale[i] = s->bias + share * scale[i];
 }
 
-void plain_lrn_forward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t index,
-                       float *row)
+void vb_plain_lrn_forward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t index,
+                          float *row)
 {
     struct tile t = find(s, index);
     float scale[PLAIN_LRN_PIXELS], power[PLAIN_LRN_PIXELS];
@@ -112,8 +112,8 @@ static void neighbours_part(const struct vb_k_shape *s, const struct vb_k_args *
         a->dx[at + (size_t)i] -= factor * a->x[at + (size_t)i] * sum[i];
 }
 
-void plain_lrn_backward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t index,
-                        float *row)
+void vb_plain_lrn_backward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t index,
+                           float *row)
 {
     struct tile t = find(s, index);
     int c;

@@ -114,8 +114,8 @@ static void across_max(const struct vb_k_shape *s, const float *row, float *y)
     }
 }
 
-void plain_max_forward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
-                       float *row)
+void vb_plain_max_forward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
+                          float *row)
 {
     pool_rows(s, a, tile, row, join_max, across_max);
 }
@@ -158,8 +158,8 @@ static void max_backward_window(const struct vb_k_shape *s, const float *x, floa
     }
 }
 
-void plain_max_backward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
-                        float *row)
+void vb_plain_max_backward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
+                           float *row)
 {
     bool common = s->kh == 2 && s->kw == 2 && s->stride == 2 && s->pad == 0;
     size_t w = (size_t)s->w, out = tile * (size_t)s->oh * (size_t)s->ow;
@@ -202,8 +202,8 @@ static void across_sum(const struct vb_k_shape *s, const float *row, float *y)
         y[i] *= share;
 }
 
-void plain_avg_forward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
-                       float *row)
+void vb_plain_avg_forward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
+                          float *row)
 {
     pool_rows(s, a, tile, row, join_sum, across_sum);
 }
@@ -220,8 +220,8 @@ static void spread(const struct vb_k_shape *s, const float *dy, float *row)
             row[(ptrdiff_t)i * s->stride - s->pad + kx] += dy[i] * share;
 }
 
-void plain_avg_backward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
-                        float *row)
+void vb_plain_avg_backward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
+                           float *row)
 {
     const float *dy = a->dy + tile * (size_t)s->oh * (size_t)s->ow;
     float *dx = a->dx + tile * (size_t)s->h * (size_t)s->w;

@@ -37,10 +37,10 @@ struct onednn_job {
     struct onednn_plain x, w, b, y;
 };
 
-/* kernels/onednn/onednn_desc.c: makes a descriptor. Convolutions and linear layers use the layouts that
- * the library prefers, the others use the plain one. attr: attributes of the primitive. Returns
- * false if the library has no implementation. */
-bool onednn_describe(const struct onednn_job *job, struct dnnl_engine *engine,
-                     const struct dnnl_primitive_attr *attr, struct dnnl_primitive_desc **pd_p);
+/* kernels/onednn/onednn_desc.c: makes a descriptor. Convolutions and linear layers use the layouts
+ * that the library prefers, the others use the plain one. attr: attributes of the primitive.
+ * Returns false if the library has no implementation. */
+bool vb_onednn_describe(const struct onednn_job *job, struct dnnl_engine *engine,
+                        const struct dnnl_primitive_attr *attr, struct dnnl_primitive_desc **pd_p);
 
 #endif

@@ -246,8 +246,8 @@ static bool make_both(struct request *r, dnnl_primitive_desc_t *pd_p)
     return made;
 }
 
-bool onednn_describe(const struct onednn_job *job, struct dnnl_engine *engine,
-                     const struct dnnl_primitive_attr *attr, struct dnnl_primitive_desc **pd_p)
+bool vb_onednn_describe(const struct onednn_job *job, struct dnnl_engine *engine,
+                        const struct dnnl_primitive_attr *attr, struct dnnl_primitive_desc **pd_p)
 {
     const struct vb_k_shape *s = &job->s;
     struct descs d;

@@ -338,7 +338,7 @@ static bool make_primitive(struct onednn_state *st)
     if (back && vb_k_has_pass(st->s.kind, VB_K_BACKWARD_WEIGHTS))
         /* Needed for the forward descriptor. */
         job.b = (struct onednn_plain){1, {job.w.dims[0]}, {1}};
-    made = make_attr(&st->s, st->pass, &attr) && onednn_describe(&job, st->engine, attr, &pd);
+    made = make_attr(&st->s, st->pass, &attr) && vb_onednn_describe(&job, st->engine, attr, &pd);
     if (made) {
         made = make_all(st, pd, NULL);
         dnnl_primitive_desc_destroy(pd);

@@ -10,6 +10,7 @@
 typedef double vb_softmax_fn(float *logits, const uint16_t *y, size_t n, int classes,
                              int *correct_p);
 
-vb_softmax_fn vb_softmax_rows, vb_softmax_rows_v3, vb_softmax_rows_v4; /* kernels/own/softmax_rows.c */
+vb_softmax_fn vb_softmax_rows, vb_softmax_rows_v3,
+    vb_softmax_rows_v4; /* kernels/own/softmax_rows.c */
 
 #endif

@@ -163,10 +163,10 @@ PIXELS_ALWAYS void tiles_fetch(const struct vb_k_pixels *p, uint32_t sample, boo
     }
 }
 
-/* kernels/pixels/pixels_tiles.c, in the order of the calls when tiles are built: begin allocates the
- * places if the level in use has tiles. look registers the nonzero pixels of each sample. settle
- * decides whether tiles are used. place sets the place of each sample's tiles and returns the total
- * number of cache lines. fill writes the tiles of each sample. */
+/* kernels/pixels/pixels_tiles.c, in the order of the calls when tiles are built: begin allocates
+ * the places if the level in use has tiles. look registers the nonzero pixels of each sample.
+ * settle decides whether tiles are used. place sets the place of each sample's tiles and returns
+ * the total number of cache lines. fill writes the tiles of each sample. */
 vb_status vb_tiles_begin(struct vb_k_pixels *p, int width);
 void vb_tiles_look(struct vb_k_pixels *p, size_t sample, const uint16_t *index, int n);
 void vb_tiles_settle(struct vb_k_pixels *p);
@@ -216,8 +216,8 @@ extern const struct vb_pixels_ten vb_pixels_ten, vb_pixels_ten_v3, vb_pixels_ten
 /* kernels/pixels/pixels.c: the kernels of the level in use. */
 const struct vb_pixels_ten *vb_pixels_ten_in_use(void);
 
-/* kernels/pixels/pixels_tiles_ten.c, compiled once for each level; empty unless a vector has as many
- * floats as a tile. */
+/* kernels/pixels/pixels_tiles_ten.c, compiled once for each level; empty unless a vector has as
+ * many floats as a tile. */
 #define vb_tiles_ten_forward VB_AT_LEVEL(vb_tiles_ten_forward)
 #define vb_tiles_ten_add VB_AT_LEVEL(vb_tiles_ten_add)
 vb_pixels_forward_fn vb_tiles_ten_forward;

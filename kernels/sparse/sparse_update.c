@@ -2,9 +2,10 @@
  *
  * The weights of a sparse model and their update. The cost of a step depends on its number of keys,
  * never on the number of features: momentum and decay are applied to a feature when it is next
- * named (kernels/sparse/lazy.c). Until then, memory holds its weight as of the step that named it last,
- * and a reader applies what has happened since. A reader writes nothing, so replicas with different
- * batches keep the same bits. Adagrad and FTRL do not change a feature without a gradient.
+ * named (kernels/sparse/lazy.c). Until then, memory holds its weight as of the step that named it
+ * last, and a reader applies what has happened since. A reader writes nothing, so replicas with
+ * different batches keep the same bits. Adagrad and FTRL do not change a feature without a
+ * gradient.
  *
  * The words of a feature's state are contiguous: momentum and step, or z and n, are 8 bytes and
  * thus one cache miss. All memory is mapped at the beginning, and physical pages are allocated when

@@ -61,8 +61,8 @@ ALWAYS void chunk(enum vb_k_rule_kind kind, const struct vb_k_rule *rule,
     }
 }
 
-void update_chunk(const struct vb_k_rule *rule, const struct vb_k_update *u, size_t first,
-                  size_t end)
+void vb_update_chunk(const struct vb_k_rule *rule, const struct vb_k_update *u, size_t first,
+                     size_t end)
 {
     switch (rule->kind) {
     case VB_K_SGD:
@@ -88,18 +88,18 @@ void vb_k_update(const struct vb_k_rule *rule, const struct vb_k_update *u)
     size_t chunks = (u->n + UPDATE_CHUNK - 1) / UPDATE_CHUNK, c;
 
     if (u->n < UPDATE_PARALLEL) { /* even a team of one thread has a noticeable cost */
-        update_chunk(rule, u, 0, u->n);
+        vb_update_chunk(rule, u, 0, u->n);
         return;
     }
 #pragma omp parallel for schedule(static)
     for (c = 0; c < chunks; c++)
-        update_chunk(rule, u, c * UPDATE_CHUNK,
-                     (c + 1) * UPDATE_CHUNK < u->n ? (c + 1) * UPDATE_CHUNK : u->n);
+        vb_update_chunk(rule, u, c * UPDATE_CHUNK,
+                        (c + 1) * UPDATE_CHUNK < u->n ? (c + 1) * UPDATE_CHUNK : u->n);
 }
 
 /* ---- norm ------------------------------------------------------------------------------------ */
 
-double update_squares(const float *v, size_t n)
+double vb_update_squares(const float *v, size_t n)
 {
     double lane[NORM_LANES] = {0}, sum = 0;
     size_t i, l;
@@ -114,7 +114,7 @@ double update_squares(const float *v, size_t n)
     return sum;
 }
 
-size_t update_part_begin(const struct vb_k_norm *norm, size_t c)
+size_t vb_update_part_begin(const struct vb_k_norm *norm, size_t c)
 {
     return c * norm->len < norm->n ? c * norm->len : norm->n;
 }
@@ -128,7 +128,8 @@ void vb_k_norm_begin(struct vb_k_norm *norm, size_t n)
     norm->parts = (n + norm->len - 1) / norm->len;
     for (c = 0; c < norm->parts; c++) {
         norm->squares[c] = 0;
-        norm->missing[c] = (uint32_t)(update_part_begin(norm, c + 1) - update_part_begin(norm, c));
+        norm->missing[c] =
+            (uint32_t)(vb_update_part_begin(norm, c + 1) - vb_update_part_begin(norm, c));
     }
 }
 
@@ -136,12 +137,12 @@ void vb_k_norm_begin(struct vb_k_norm *norm, size_t n)
  * element to its last, so its bits do not depend on the pieces in which it arrived. */
 static void add_part(struct vb_k_norm *norm, const float *v, size_t first, size_t n, size_t c)
 {
-    size_t begin = update_part_begin(norm, c), stop = update_part_begin(norm, c + 1);
+    size_t begin = vb_update_part_begin(norm, c), stop = vb_update_part_begin(norm, c + 1);
     size_t lo = first > begin ? first : begin, hi = first + n < stop ? first + n : stop;
 
     norm->missing[c] -= (uint32_t)(hi - lo);
     if (norm->missing[c] == 0)
-        norm->squares[c] = update_squares(v + begin, stop - begin);
+        norm->squares[c] = vb_update_squares(v + begin, stop - begin);
 }
 
 void vb_k_norm_add(struct vb_k_norm *norm, const float *v, size_t first, size_t n)

@@ -11,7 +11,8 @@
 
 enum vb_k_rule_kind { VB_K_SGD, VB_K_MOMENTUM, VB_K_NESTEROV, VB_K_ADAGRAD, VB_K_FTRL };
 
-/* kernels/exact/update_ref.c specifies what each rule does. Fields that a rule does not use are 0. */
+/* kernels/exact/update_ref.c specifies what each rule does. Fields that a rule does not use are 0.
+ */
 struct vb_k_rule {
     enum vb_k_rule_kind kind;
     float decay; /* L2 weight decay, added to the gradient */

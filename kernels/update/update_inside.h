@@ -61,12 +61,12 @@ static inline __attribute__((always_inline)) struct update_one update_one(enum v
 #define UPDATE_PARALLEL (4 * UPDATE_CHUNK)
 
 /* Returns the beginning of part c of the norm, which is also the end of part c - 1. */
-size_t update_part_begin(const struct vb_k_norm *norm, size_t c);
+size_t vb_update_part_begin(const struct vb_k_norm *norm, size_t c);
 
 /* Updates the parameters first to end - 1, on the calling thread. */
-void update_chunk(const struct vb_k_rule *rule, const struct vb_k_update *u, size_t first,
-                  size_t end);
+void vb_update_chunk(const struct vb_k_rule *rule, const struct vb_k_update *u, size_t first,
+                     size_t end);
 
-double update_squares(const float *v, size_t n); /* returns the sum of squares */
+double vb_update_squares(const float *v, size_t n); /* returns the sum of squares */
 
 #endif

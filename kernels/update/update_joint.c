@@ -47,14 +47,14 @@ static void add_up(const struct vb_k_joint *j, size_t first, size_t n, float *su
 static void tell_squares(const struct vb_k_joint *j, const struct vb_k_norm *norm, size_t part,
                          size_t end, const float *sum)
 {
-    size_t first = update_part_begin(norm, part), begin, stop;
+    size_t first = vb_update_part_begin(norm, part), begin, stop;
     double squares;
     int r;
 
     for (; part < end; part++) {
-        begin = update_part_begin(norm, part);
-        stop = update_part_begin(norm, part + 1);
-        squares = update_squares(sum + (begin - first), stop - begin);
+        begin = vb_update_part_begin(norm, part);
+        stop = vb_update_part_begin(norm, part + 1);
+        squares = vb_update_squares(sum + (begin - first), stop - begin);
         for (r = 0; r < j->n_ranks; r++)
             j->squares[r][part] = squares;
     }
@@ -134,7 +134,7 @@ static void hand_out(const struct vb_k_joint *j, const struct vb_k_update *u, si
 static uint64_t joint_chunk(const struct vb_k_rule *rule, const struct vb_k_joint *j,
                             const struct vb_k_norm *norm, size_t part, size_t end)
 {
-    size_t first = update_part_begin(norm, part), n = update_part_begin(norm, end) - first;
+    size_t first = vb_update_part_begin(norm, part), n = vb_update_part_begin(norm, end) - first;
     uint64_t from = vb_clock_ns(), took;
     struct vb_k_update u;
     struct chunk c;
@@ -146,7 +146,7 @@ static uint64_t joint_chunk(const struct vb_k_rule *rule, const struct vb_k_join
     if (j->norm_only)
         return took;
     u = make_update(j, first, n, &c);
-    update_chunk(rule, &u, 0, n);
+    vb_update_chunk(rule, &u, 0, n);
     from = vb_clock_ns();
     hand_out(j, &u, first);
     return took + (vb_clock_ns() - from);

@@ -68,7 +68,7 @@ static void leader_step(const struct vb_coll *coll, const struct request *rq, in
     uint32_t each = lane < h ? 2 : lane == h ? (uint32_t)h + n_mine(coll) : 1 + n_mine(coll);
     int k = (int)(i % each);
 
-    request_share(rq, h, host, &s->at, &s->len_bytes);
+    vb_request_share(rq, h, host, &s->at, &s->len_bytes);
     set_segment(coll, s, s->at, s->len_bytes, i / each);
     if (k == 0 && lane <= h) {
         sum_step(coll, lane == h, s);
@@ -100,4 +100,4 @@ static void step(const struct vb_coll *coll, const struct request *rq, int lane,
     }
 }
 
-const struct schedule schedule_two_level = {plan, step};
+const struct schedule vb_schedule_two_level = {plan, step};

@@ -43,7 +43,7 @@ static void plan(struct vb_coll *coll, struct request *rq)
     } else if (rq->kind == REQUEST_BROADCAST) {
         rq->lanes[0].n = 2;
     } else {
-        request_share(rq, coll->world, share_of(coll, rq), &rq->share_at, &rq->share_len);
+        vb_request_share(rq, coll->world, share_of(coll, rq), &rq->share_at, &rq->share_len);
     }
 }
 
@@ -95,4 +95,4 @@ static void step(const struct vb_coll *coll, const struct request *rq, int lane,
         sum_step(coll, rq, s);
 }
 
-const struct schedule schedule_mapped = {plan, step};
+const struct schedule vb_schedule_mapped = {plan, step};

@@ -64,8 +64,9 @@ static void choose_sizes(struct vb_coll *coll)
         clamp(RINGS_TOTAL / segs, SEG_MIN, SEG_MAX) / VB_CACHE_LINE * VB_CACHE_LINE;
     coll->lay.seg_bytes = clamp(round_up(data / world, SEG_MIN), SEG_MIN, coll->lay.seg_bytes);
     coll->lay.rest_bytes = round_up(coll->lay.seg_bytes / 8, VB_CACHE_LINE);
-    coll->lay.eager_bytes = clamp(coll->lay.slot_bytes - sizeof(struct slot_head), 0,
-                                  group_opts(coll->group)->crowded ? EAGER_MAX_CROWDED : EAGER_MAX);
+    coll->lay.eager_bytes =
+        clamp(coll->lay.slot_bytes - sizeof(struct slot_head), 0,
+              vb_group_options(coll->group)->crowded ? EAGER_MAX_CROWDED : EAGER_MAX);
 }
 
 /* Returns the length of the window. */
@@ -222,7 +223,7 @@ static vb_status open_all(struct vb_coll *coll, int ranks_per_host)
 
     st = allocate(coll);
     if (st == VB_OK)
-        st = vb_channel_alloc(coll->group, coll_note, coll, &coll->channel);
+        st = vb_channel_alloc(coll->group, vb_coll_note, coll, &coll->channel);
     if (st == VB_OK) /* after the channel, because a peer that has the window may send notes */
         st = vb_window_create(coll->group, lay_out(coll), &coll->win);
     if (st != VB_OK)
@@ -230,15 +231,15 @@ static vb_status open_all(struct vb_coll *coll, int ranks_per_host)
     find_ways(coll, ranks_per_host);
     st = find_hosts(coll);
     if (st == VB_OK)
-        st = cost_open(coll);
+        st = vb_cost_open(coll);
     if (st == VB_OK && !vb_coll_can(coll, coll->opts.algo))
         st = vb_err(VB_ERR_USAGE, "algorithm %s is not possible: %s", vb_algo_str(coll->opts.algo),
-                    coll_cannot(coll, coll->opts.algo));
+                    vb_coll_cannot(coll, coll->opts.algo));
     return st;
 }
 
-vb_status coll_open_split(struct vb_group *g, size_t len_bytes, const struct vb_coll_opts *opts,
-                          int ranks_per_host, struct vb_coll **coll_p)
+vb_status vb_coll_open_split(struct vb_group *g, size_t len_bytes, const struct vb_coll_opts *opts,
+                             int ranks_per_host, struct vb_coll **coll_p)
 {
     static const struct vb_coll_opts plain;
     struct vb_coll *coll;
@@ -269,17 +270,17 @@ vb_status coll_open_split(struct vb_group *g, size_t len_bytes, const struct vb_
 vb_status vb_coll_open(struct vb_group *g, size_t len_bytes, const struct vb_coll_opts *opts,
                        struct vb_coll **coll_p)
 {
-    vb_status st = group_check_fixed(g, "a collective");
+    vb_status st = vb_group_check_fixed(g, "a collective");
 
-    return st == VB_OK ? coll_open_split(g, len_bytes, opts, 0, coll_p) : st;
+    return st == VB_OK ? vb_coll_open_split(g, len_bytes, opts, 0, coll_p) : st;
 }
 
 /* After a failure some puts may still be under way. */
 static void release_puts(struct vb_coll *coll, struct way *way)
 {
-    coll_reap(coll, way);
+    vb_coll_reap(coll, way);
     if (way->left < way->posted)
-        group_keep(coll->group, way->puts);
+        vb_group_keep(coll->group, way->puts);
     else
         free(way->puts);
 }
@@ -300,7 +301,7 @@ void vb_coll_close(struct vb_coll *coll)
     }
     for (i = 0; coll->ways != NULL && i < (uint32_t)coll->world; i++)
         release_puts(coll, &coll->ways[i]);
-    cost_close(coll);
+    vb_cost_close(coll);
     free(coll->reqs.table);
     free(coll->reqs.arrivals);
     free(coll->reqs.area_seq);

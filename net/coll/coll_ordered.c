@@ -53,7 +53,7 @@ static void gather_step(const struct vb_coll *coll, const struct request *rq, in
     s->all_left = rq->direct;
 }
 
-const struct schedule schedule_gather = {gather_plan, gather_step};
+const struct schedule vb_schedule_gather = {gather_plan, gather_step};
 
 /* ---- exchange -------------------------------------------------------------------------------- */
 
@@ -122,7 +122,7 @@ static void exchange_step(const struct vb_coll *coll, const struct request *rq, 
         start_step(coll, i, s);
         return;
     }
-    request_share(rq, coll->world, owner, &s->at, &s->len_bytes);
+    vb_request_share(rq, coll->world, owner, &s->at, &s->len_bytes);
     if (lane == coll->world) {
         own_share_step(coll, rq, i, s);
         return;
@@ -139,7 +139,7 @@ static void exchange_step(const struct vb_coll *coll, const struct request *rq, 
     }
 }
 
-const struct schedule schedule_exchange = {exchange_plan, exchange_step};
+const struct schedule vb_schedule_exchange = {exchange_plan, exchange_step};
 
 /* ---- owner ----------------------------------------------------------------------------------- */
 
@@ -183,7 +183,7 @@ static void owner_step(const struct vb_coll *coll, const struct request *rq, int
     }
 }
 
-const struct schedule schedule_owner = {owner_plan, owner_step};
+const struct schedule vb_schedule_owner = {owner_plan, owner_step};
 
 /* ---- chain ----------------------------------------------------------------------------------- */
 
@@ -276,7 +276,7 @@ static void chain_step(const struct vb_coll *coll, const struct request *rq, int
     }
 }
 
-const struct schedule schedule_chain = {chain_plan, chain_step};
+const struct schedule vb_schedule_chain = {chain_plan, chain_step};
 
 /* ---- allgather ------------------------------------------------------------------------------- */
 
@@ -316,7 +316,7 @@ static void allgather_step(const struct vb_coll *coll, const struct request *rq,
     }
 }
 
-const struct schedule schedule_allgather = {allgather_plan, allgather_step};
+const struct schedule vb_schedule_allgather = {allgather_plan, allgather_step};
 
 /* ---- broadcast ------------------------------------------------------------------------------- */
 
@@ -341,7 +341,7 @@ static void piece(const struct vb_coll *coll, const struct request *rq, int rank
     *len_p = rq->n_bytes;
     if (goes_direct(coll, rq))
         return;
-    request_share(rq, coll->world - 1, turn - 1, at_p, len_p);
+    vb_request_share(rq, coll->world - 1, turn - 1, at_p, len_p);
     if (*at_p + *len_p > end ||
         turn == coll->world - 1) /* the last piece has the bytes behind the last whole element */
         *len_p = end - *at_p;
@@ -397,7 +397,7 @@ static void broadcast_step(const struct vb_coll *coll, const struct request *rq,
     }
 }
 
-const struct schedule schedule_broadcast = {broadcast_plan, broadcast_step};
+const struct schedule vb_schedule_broadcast = {broadcast_plan, broadcast_step};
 
 /* ---- barrier --------------------------------------------------------------------------------- */
 
@@ -409,4 +409,4 @@ static void barrier_step(const struct vb_coll *coll, const struct request *rq, i
     start_step(coll, i, s);
 }
 
-const struct schedule schedule_barrier = {start_plan, barrier_step};
+const struct schedule vb_schedule_barrier = {start_plan, barrier_step};

@@ -19,7 +19,7 @@
 
 /* ---- failing --------------------------------------------------------------------------------- */
 
-void coll_fail(struct vb_coll *coll, vb_status st, const char *fmt, ...)
+void vb_coll_fail(struct vb_coll *coll, vb_status st, const char *fmt, ...)
 {
     char why[256];
     va_list args;
@@ -41,7 +41,8 @@ static const char *kind_str(uint32_t kind)
     return kind < VB_COUNT(names) ? names[kind] : "something";
 }
 
-void request_describe(const struct vb_coll *coll, const struct request *rq, char *text, size_t size)
+void vb_request_describe(const struct vb_coll *coll, const struct request *rq, char *text,
+                         size_t size)
 {
     snprintf(text, size, "%s %u (%zu bytes, %s)", kind_str(rq->kind),
              rq->seq - coll->reqs.first_seq, rq->n_bytes, vb_algo_str(rq->algo));
@@ -49,9 +50,9 @@ void request_describe(const struct vb_coll *coll, const struct request *rq, char
 
 /* ---- who is here ----------------------------------------------------------------------------- */
 
-/* An acquire that pairs with the release in mapped_publish(). On Arm an acquiring load would also
- * wait until the flag that this rank set last is visible, and all sums before it. A fence does not.
- * ThreadSanitizer does not support fences. */
+/* An acquire that pairs with the release in vb_mapped_publish(). On Arm an acquiring load would
+ * also wait until the flag that this rank set last is visible, and all sums before it. A fence does
+ * not. ThreadSanitizer does not support fences. */
 static uint32_t flag_read(const _Atomic uint32_t *flag)
 {
 #ifdef THREAD_SANITIZER
@@ -89,7 +90,7 @@ static const struct slot_head *head_of(struct vb_coll *coll, const struct reques
 static void refuse(struct vb_coll *coll, const struct request *rq, int rank,
                    const struct slot_head *head)
 {
-    coll_fail(
+    vb_coll_fail(
         coll, VB_ERR_PEER,
         "%s %u: rank %d (%s) called %s with %llu bytes at %llx, rank %d with %zu bytes at %zx",
         kind_str(rq->kind), rq->seq - coll->reqs.first_seq, rank, vb_group_host(coll->group, rank),
@@ -117,7 +118,7 @@ static bool look_started(struct vb_coll *coll, struct request *rq, int rank)
     return true;
 }
 
-bool request_started_by(struct vb_coll *coll, struct request *rq, int lo, int hi)
+bool vb_request_started_by(struct vb_coll *coll, struct request *rq, int lo, int hi)
 {
     if (lo < rq->n_started)
         lo = rq->n_started;
@@ -136,7 +137,7 @@ static bool is_done_at(const struct vb_coll *coll, const struct request *rq, int
 }
 
 /* What was seen once is not read again. */
-bool request_done_by_all(struct vb_coll *coll, const struct request *rq)
+bool vb_request_done_by_all(struct vb_coll *coll, const struct request *rq)
 {
     uint32_t all, theirs;
     int r;
@@ -155,7 +156,7 @@ bool request_done_by_all(struct vb_coll *coll, const struct request *rq)
     return true;
 }
 
-int request_waits_for(const struct vb_coll *coll, const struct request *rq)
+int vb_request_waits_for(const struct vb_coll *coll, const struct request *rq)
 {
     int r;
 
@@ -176,7 +177,7 @@ int request_waits_for(const struct vb_coll *coll, const struct request *rq)
 
 /* ---- telling --------------------------------------------------------------------------------- */
 
-void mapped_publish(_Atomic uint32_t *flag, uint32_t seq)
+void vb_mapped_publish(_Atomic uint32_t *flag, uint32_t seq)
 {
     /* Pairs with the acquire in flag_read(). */
     atomic_store_explicit(flag, seq, memory_order_release);
@@ -185,7 +186,7 @@ void mapped_publish(_Atomic uint32_t *flag, uint32_t seq)
 /* Either a peer that is about to sleep sees the flags, or we see that it waits. The peer says that
  * it waits, then has a fence, then reads the flags (coll_start.c). We set flags, then have a fence,
  * then read whether it waits. */
-void mapped_wake(struct vb_coll *coll)
+void vb_mapped_wake(struct vb_coll *coll)
 {
     struct own_state *theirs;
     int r;
@@ -195,22 +196,22 @@ void mapped_wake(struct vb_coll *coll)
     for (r = 0; r < coll->world; r++) {
         theirs = own_of(coll, coll->ways[r].base);
         if (r != coll->rank && atomic_load_explicit(&theirs->waiting, memory_order_relaxed) != 0)
-            (void)coll_put(coll, r, 0, 0, 0, coll_note_value(STREAM_WAKE, 0));
+            (void)vb_coll_put(coll, r, 0, 0, 0, vb_coll_note_value(STREAM_WAKE, 0));
     }
 }
 
-void mapped_publish_done(struct vb_coll *coll)
+void vb_mapped_publish_done(struct vb_coll *coll)
 {
-    mapped_publish(&own_of(coll, coll->base)->done, coll->mapped.done);
+    vb_mapped_publish(&own_of(coll, coll->base)->done, coll->mapped.done);
     coll->mapped.done_bytes = 0;
     coll->mapped.wake_due = true;
 }
 
 /* A release waits for all stores before it, so small shares are published together. */
-void mapped_done(struct vb_coll *coll, const struct request *rq)
+void vb_mapped_done(struct vb_coll *coll, const struct request *rq)
 {
     coll->mapped.done = rq->seq;
     coll->mapped.done_bytes += 1 + rq->n_bytes / (size_t)coll->world;
     if (coll->mapped.done_bytes > DONE_BYTES)
-        mapped_publish_done(coll);
+        vb_mapped_publish_done(coll);
 }

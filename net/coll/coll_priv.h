@@ -141,9 +141,9 @@ struct schedule {
                  struct step *s);
 };
 
-extern const struct schedule schedule_mapped, schedule_gather, schedule_exchange, schedule_owner,
-    schedule_chain, schedule_ring, schedule_halving, schedule_two_level, schedule_allgather,
-    schedule_broadcast, schedule_barrier;
+extern const struct schedule vb_schedule_mapped, vb_schedule_gather, vb_schedule_exchange,
+    vb_schedule_owner, vb_schedule_chain, vb_schedule_ring, vb_schedule_halving,
+    vb_schedule_two_level, vb_schedule_allgather, vb_schedule_broadcast, vb_schedule_barrier;
 
 /* ---- state ----------------------------------------------------------------------------------- */
 
@@ -232,7 +232,7 @@ struct coll_requests {
 /* Requests on mapped windows. */
 struct coll_mapped {
     int n_running;       /* number of such requests under way */
-    bool wake_due;       /* flags were set, so mapped_wake() must be called */
+    bool wake_due;       /* flags were set, so vb_mapped_wake() must be called */
     uint32_t done;       /* the last request whose share this rank has done */
     uint32_t all_done;   /* the last request whose shares all ranks have done, as far as seen */
     uint32_t next_share; /* the shares of all requests before this one are done */
@@ -375,7 +375,7 @@ static inline void set_segment(const struct vb_coll *coll, struct step *s, size_
 }
 
 /* The byte range of share c of n in a request. */
-void request_share(const struct request *rq, int n, int c, size_t *at_p, size_t *len_p);
+void vb_request_share(const struct request *rq, int n, int c, size_t *at_p, size_t *len_p);
 
 /* The number of segments of share c of n. */
 static inline uint32_t share_segments(const struct vb_coll *coll, const struct request *rq, int n,
@@ -383,7 +383,7 @@ static inline uint32_t share_segments(const struct vb_coll *coll, const struct r
 {
     size_t at, len;
 
-    request_share(rq, n, c, &at, &len);
+    vb_request_share(rq, n, c, &at, &len);
     return segments(coll, len);
 }
 
@@ -406,41 +406,42 @@ static inline void start_step(const struct vb_coll *coll, uint32_t i, struct ste
 /* Like vb_coll_open(), but treats every ranks_per_host consecutive ranks as one host and the
  * windows of other hosts as not mapped. Tests run multi-host algorithms on one host this way. 0:
  * the real hosts. */
-vb_status coll_open_split(struct vb_group *group, size_t len_bytes, const struct vb_coll_opts *opts,
-                          int ranks_per_host, struct vb_coll **coll_p);
+vb_status vb_coll_open_split(struct vb_group *group, size_t len_bytes,
+                             const struct vb_coll_opts *opts, int ranks_per_host,
+                             struct vb_coll **coll_p);
 
 /* ---- coll_run.c ------------------------------------------------------------------------------ */
 
 /* Advances all requests as far as possible. */
-void coll_run(struct vb_coll *coll);
+void vb_coll_run(struct vb_coll *coll);
 
 /* Advances one request, and the others if they were blocked. */
-void coll_run_request(struct vb_coll *coll, struct request *rq);
+void vb_coll_run_request(struct vb_coll *coll, struct request *rq);
 
 /* For a wait, while notes drive the requests: runs only what no note drives, and checks whether rq
  * is finished. */
-void coll_poll(struct vb_coll *coll, struct request *rq);
-void coll_note(void *arg, int rank, uint32_t value); /* handles the notes of the channel */
+void vb_coll_poll(struct vb_coll *coll, struct request *rq);
+void vb_coll_note(void *arg, int rank, uint32_t value); /* handles the notes of the channel */
 
 /* ---- coll_steps.c ---------------------------------------------------------------------------- */
 
 /* Does a step whose conditions hold. Returns false if it cannot be done now. */
-bool step_do(struct vb_coll *coll, struct request *rq, const struct step *s);
+bool vb_step_do(struct vb_coll *coll, struct request *rq, const struct step *s);
 
 /* Puts, with a note on the collective's channel. Returns false if there is no room or the group has
  * failed. */
-bool coll_put(struct vb_coll *coll, int to, size_t src, size_t dst, size_t len, uint32_t value);
-uint32_t coll_note_value(enum stream stream, uint32_t low);
+bool vb_coll_put(struct vb_coll *coll, int to, size_t src, size_t dst, size_t len, uint32_t value);
+uint32_t vb_coll_note_value(enum stream stream, uint32_t low);
 
 /* Sends a note for a measurement, and len bytes into slot k of the ring. Returns false if it cannot
  * be sent now. */
-bool coll_probe(struct vb_coll *coll, int to, uint32_t k, size_t len_bytes);
+bool vb_coll_probe(struct vb_coll *coll, int to, uint32_t k, size_t len_bytes);
 
 /* Counts the puts to a peer whose source is free again. */
-void coll_reap(struct vb_coll *coll, struct way *way);
+void vb_coll_reap(struct vb_coll *coll, struct way *way);
 
 /* Tells peers which slots of their rings are free again. */
-void coll_give_back(struct vb_coll *coll);
+void vb_coll_give_back(struct vb_coll *coll);
 
 /* ---- straggler.c ----------------------------------------------------------------------------- */
 
@@ -451,34 +452,35 @@ struct straggler {
     int rank;           /* waited for since begin_ns; NO_RANK: none, or it has started */
 };
 
-void straggler_begin(struct straggler *straggler, struct vb_coll *coll, struct request *rq,
-                     uint64_t now_ns);
+void vb_straggler_begin(struct straggler *straggler, struct vb_coll *coll, struct request *rq,
+                        uint64_t now_ns);
 
 /* Under the lock. from: the rank that the request waits for. */
-void straggler_look(struct straggler *straggler, struct vb_coll *coll, struct request *rq,
-                    int from);
-void straggler_end(struct straggler *straggler, struct vb_coll *coll);
+void vb_straggler_look(struct straggler *straggler, struct vb_coll *coll, struct request *rq,
+                       int from);
+void vb_straggler_end(struct straggler *straggler, struct vb_coll *coll);
 
 /* ---- coll_peers.c ---------------------------------------------------------------------------- */
 
 /* Whether ranks lo to hi - 1 have started this same request. */
-bool request_started_by(struct vb_coll *coll, struct request *rq, int lo, int hi);
-bool request_done_by_all(struct vb_coll *coll, const struct request *rq); /* mapped: all shares */
+bool vb_request_started_by(struct vb_coll *coll, struct request *rq, int lo, int hi);
+bool vb_request_done_by_all(struct vb_coll *coll,
+                            const struct request *rq); /* mapped: all shares */
 
 /* The rank that a request under way waits for; NO_RANK: none. */
-int request_waits_for(const struct vb_coll *coll, const struct request *rq);
-void request_describe(const struct vb_coll *coll, const struct request *rq, char *text,
-                      size_t size);
+int vb_request_waits_for(const struct vb_coll *coll, const struct request *rq);
+void vb_request_describe(const struct vb_coll *coll, const struct request *rq, char *text,
+                         size_t size);
 
 /* Sets a flag that mapped peers read. All writes before it become visible with it. Sleeping peers
- * must then be woken with mapped_wake(), once for any number of flags. */
-void mapped_publish(_Atomic uint32_t *flag, uint32_t seq);
-void mapped_done(struct vb_coll *coll, const struct request *rq); /* may defer the flag */
-void mapped_publish_done(struct vb_coll *coll);                   /* sets a deferred flag */
-void mapped_wake(struct vb_coll *coll);
+ * must then be woken with vb_mapped_wake(), once for any number of flags. */
+void vb_mapped_publish(_Atomic uint32_t *flag, uint32_t seq);
+void vb_mapped_done(struct vb_coll *coll, const struct request *rq); /* may defer the flag */
+void vb_mapped_publish_done(struct vb_coll *coll);                   /* sets a deferred flag */
+void vb_mapped_wake(struct vb_coll *coll);
 
 /* Records the failure and aborts the group. Only the first failure counts. */
-void coll_fail(struct vb_coll *coll, vb_status st, const char *fmt, ...) VB_PRINTF(3, 4);
+void vb_coll_fail(struct vb_coll *coll, vb_status st, const char *fmt, ...) VB_PRINTF(3, 4);
 
 /* ---- cost.c ---------------------------------------------------------------------------------- */
 
@@ -496,16 +498,16 @@ struct cost_model {
 };
 
 /* Collective: measures the links, chooses the algorithms and sends the choice to all ranks. */
-vb_status cost_open(struct vb_coll *coll);
-void cost_close(struct vb_coll *coll);
+vb_status vb_cost_open(struct vb_coll *coll);
+void vb_cost_close(struct vb_coll *coll);
 
 /* Returns why an algorithm is not possible, or NULL if it is possible. */
-const char *coll_cannot(const struct vb_coll *coll, enum vb_algo algo);
+const char *vb_coll_cannot(const struct vb_coll *coll, enum vb_algo algo);
 
 /* ---- cost_measure.c -------------------------------------------------------------------------- */
 
 /* Collective: measures the figures of the model. m must already be coll->cost, because the fit uses
  * its predictions. */
-vb_status cost_measure(struct vb_coll *coll, struct cost_model *m);
+vb_status vb_cost_measure(struct vb_coll *coll, struct cost_model *m);
 
 #endif

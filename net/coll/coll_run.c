@@ -17,7 +17,7 @@ static bool all_left(struct vb_coll *coll, const struct request *rq)
     for (r = 0; r < coll->world; r++) {
         if (coll->ways[r].left >= rq->peers[r].last_put)
             continue;
-        coll_reap(coll, &coll->ways[r]);
+        vb_coll_reap(coll, &coll->ways[r]);
         if (coll->ways[r].left < rq->peers[r].last_put)
             return false;
     }
@@ -27,7 +27,7 @@ static bool all_left(struct vb_coll *coll, const struct request *rq)
 static bool conditions_hold(struct vb_coll *coll, struct request *rq, const struct step *s)
 {
     if (s->started_lo < s->started_hi &&
-        !request_started_by(coll, rq, s->started_lo, s->started_hi))
+        !vb_request_started_by(coll, rq, s->started_lo, s->started_hi))
         return false;
     if (s->result_of != NO_RANK && arrivals_of(coll, rq->seq, s->result_of)->n[STREAM_RESULT] <=
                                        rq->peers[s->result_of].results)
@@ -60,7 +60,7 @@ static bool lane_run(struct vb_coll *coll, struct request *rq, int lane)
         s.result_of = NO_RANK;
         rq->schedule->step(coll, rq, lane, l->at, &s);
         if (!is_empty(&s)) {
-            if (!conditions_hold(coll, rq, &s) || !step_do(coll, rq, &s))
+            if (!conditions_hold(coll, rq, &s) || !vb_step_do(coll, rq, &s))
                 return advanced;
             if (s.result_of != NO_RANK)
                 rq->peers[s.result_of].results++;
@@ -77,7 +77,7 @@ static bool request_finished(struct vb_coll *coll, struct request *rq)
     for (i = 0; i < rq->n_lanes; i++)
         if (rq->lanes[i].at < rq->lanes[i].n)
             return false;
-    return request_started_by(coll, rq, 0, coll->world) && all_left(coll, rq);
+    return vb_request_started_by(coll, rq, 0, coll->world) && all_left(coll, rq);
 }
 
 /* The smallest number of older requests that any rank had under way when it began this one. */
@@ -161,9 +161,9 @@ static void mapped_shares(struct vb_coll *coll)
     }
     coll->mapped.next_share = seq;
     if (coll->mapped.done_bytes > 0)
-        mapped_publish_done(coll);
+        vb_mapped_publish_done(coll);
     if (coll->mapped.wake_due)
-        mapped_wake(coll);
+        vb_mapped_wake(coll);
 }
 
 /* Whether the others are done, too. In a broadcast only the root is read. */
@@ -172,8 +172,8 @@ static bool mapped_over(struct vb_coll *coll, struct request *rq)
     bool is_read = !rq->eager && rq->kind != REQUEST_BARRIER &&
                    (rq->kind != REQUEST_BROADCAST || rq->root == coll->rank);
 
-    return request_started_by(coll, rq, 0, coll->world) &&
-           (!is_read || request_done_by_all(coll, rq));
+    return vb_request_started_by(coll, rq, 0, coll->world) &&
+           (!is_read || vb_request_done_by_all(coll, rq));
 }
 
 /* Does all shares first, then checks whether the others have done theirs, because reading a flag
@@ -194,7 +194,7 @@ static void mapped_run(struct vb_coll *coll)
     }
 }
 
-void coll_run(struct vb_coll *coll)
+void vb_coll_run(struct vb_coll *coll)
 {
     uint32_t seq, end = coll->reqs.seq + 1;
     struct request *rq;
@@ -203,7 +203,7 @@ void coll_run(struct vb_coll *coll)
         mapped_run(coll);
     if (coll->blocked) {
         coll->blocked = false;
-        coll_give_back(coll);
+        vb_coll_give_back(coll);
     }
     for (seq = coll->reqs.oldest; seq != end; seq++) {
         rq = request_at(coll, seq);
@@ -213,17 +213,17 @@ void coll_run(struct vb_coll *coll)
 }
 
 /* Other requests can advance only if one was blocked on ordering. */
-void coll_run_request(struct vb_coll *coll, struct request *rq)
+void vb_coll_run_request(struct vb_coll *coll, struct request *rq)
 {
     request_run(coll, rq);
     if (coll->blocked)
-        coll_run(coll);
+        vb_coll_run(coll);
 }
 
-void coll_poll(struct vb_coll *coll, struct request *rq)
+void vb_coll_poll(struct vb_coll *coll, struct request *rq)
 {
     if (coll->blocked || coll->mapped.n_running > 0)
-        coll_run(coll);
+        vb_coll_run(coll);
     else if (rq->active && coll->failed == VB_OK && request_finished(coll, rq))
         request_end(coll, rq);
 }
@@ -238,7 +238,7 @@ static bool ring_freed(struct vb_coll *coll, int rank, uint32_t low)
     if (n > way->sent[ring] - way->freed[ring])
         return false;
     way->freed[ring] += n;
-    coll_run(coll);
+    vb_coll_run(coll);
     return true;
 }
 
@@ -253,13 +253,13 @@ static bool message_came(struct vb_coll *coll, int rank, enum stream stream, uin
         return false;
     arrivals_of(coll, seq, rank)->n[stream]++;
     if (under_way)
-        coll_run_request(coll, rq);
+        vb_coll_run_request(coll, rq);
     else if (coll->blocked)
-        coll_run(coll);
+        vb_coll_run(coll);
     return true;
 }
 
-void coll_note(void *arg, int rank, uint32_t value)
+void vb_coll_note(void *arg, int rank, uint32_t value)
 {
     struct vb_coll *coll = arg;
     uint32_t stream = value >> 21, low = value & SEQ_MASK;
@@ -274,5 +274,5 @@ void coll_note(void *arg, int rank, uint32_t value)
     else if (fine && stream != STREAM_WAKE)
         fine = message_came(coll, rank, (enum stream)stream, low);
     if (!fine)
-        group_lose(coll->group, rank, "it sent a note for a request that is not due");
+        vb_group_lose(coll->group, rank, "it sent a note for a request that is not due");
 }

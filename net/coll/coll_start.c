@@ -35,7 +35,7 @@ void vb_coll_share(size_t n_elems, int world, int rank, size_t *first_p, size_t 
     *n_p = n_elems - first < each ? n_elems - first : each;
 }
 
-void request_share(const struct request *rq, int n, int c, size_t *at_p, size_t *len_p)
+void vb_request_share(const struct request *rq, int n, int c, size_t *at_p, size_t *len_p)
 {
     size_t first, n_elems;
 
@@ -47,26 +47,26 @@ void request_share(const struct request *rq, int n, int c, size_t *at_p, size_t 
 static const struct schedule *schedule_of(const struct request *rq)
 {
     static const struct schedule *const sums[VB_ALGOS] = {
-        [VB_ALGO_MAPPED] = &schedule_mapped,     [VB_ALGO_GATHER] = &schedule_gather,
-        [VB_ALGO_EXCHANGE] = &schedule_exchange, [VB_ALGO_OWNER] = &schedule_owner,
-        [VB_ALGO_CHAIN] = &schedule_chain,       [VB_ALGO_RING] = &schedule_ring,
-        [VB_ALGO_HALVING] = &schedule_halving,   [VB_ALGO_TWO_LEVEL] = &schedule_two_level};
+        [VB_ALGO_MAPPED] = &vb_schedule_mapped,     [VB_ALGO_GATHER] = &vb_schedule_gather,
+        [VB_ALGO_EXCHANGE] = &vb_schedule_exchange, [VB_ALGO_OWNER] = &vb_schedule_owner,
+        [VB_ALGO_CHAIN] = &vb_schedule_chain,       [VB_ALGO_RING] = &vb_schedule_ring,
+        [VB_ALGO_HALVING] = &vb_schedule_halving,   [VB_ALGO_TWO_LEVEL] = &vb_schedule_two_level};
 
     if (rq->algo == VB_ALGO_MAPPED)
-        return &schedule_mapped;
+        return &vb_schedule_mapped;
     switch (rq->kind) {
     case REQUEST_ALLREDUCE:
         return sums[rq->algo];
     case REQUEST_REDUCE_SCATTER:
-        return &schedule_exchange;
+        return &vb_schedule_exchange;
     case REQUEST_ALLGATHER:
-        return &schedule_allgather;
+        return &vb_schedule_allgather;
     case REQUEST_BROADCAST:
-        return &schedule_broadcast;
+        return &vb_schedule_broadcast;
     case REQUEST_BARRIER:
         break;
     }
-    return &schedule_barrier;
+    return &vb_schedule_barrier;
 }
 
 /* Whether the caller has many requests at a time. was is the request of in_flight ago. All ranks
@@ -113,14 +113,14 @@ static void fill_slot(struct vb_coll *coll, const struct request *rq, uint64_t p
     if (rq->direct)
         return;
     if (rq->eager && is_narrow(coll) && !rq->mapped)
-        coll_narrow(payload, (const float *)(const void *)data, rq->n_bytes / sizeof(float));
+        vb_coll_narrow(payload, (const float *)(const void *)data, rq->n_bytes / sizeof(float));
     else if (rq->eager)
         memcpy(payload, data, rq->n_bytes);
     if (!rq->mapped)
         return;
-    mapped_publish(&head->seq, rq->seq);
+    vb_mapped_publish(&head->seq, rq->seq);
     if (is_woken_for(rq))
-        mapped_wake(coll);
+        vb_mapped_wake(coll);
     else
         coll->mapped.wake_due = true;
     if (rq->eager)
@@ -141,18 +141,18 @@ static bool is_done(void *arg)
     struct waiting *w = arg;
 
     if (w->rq->active)
-        coll_poll(w->coll, w->rq);
+        vb_coll_poll(w->coll, w->rq);
     if (!w->rq->active)
         return true;
-    w->from = request_waits_for(w->coll, w->rq);
-    straggler_look(w->straggler, w->coll, w->rq, w->from);
+    w->from = vb_request_waits_for(w->coll, w->rq);
+    vb_straggler_look(w->straggler, w->coll, w->rq, w->from);
     return w->coll->failed != VB_OK;
 }
 
 static void set_waiting(struct vb_coll *coll, uint32_t value)
 {
     atomic_store_explicit(&own_of(coll, coll->base)->waiting, value, memory_order_relaxed);
-    atomic_thread_fence(memory_order_seq_cst); /* pairs with the fence in mapped_wake() */
+    atomic_thread_fence(memory_order_seq_cst); /* pairs with the fence in vb_mapped_wake() */
 }
 
 /* Aborts the group, so that peers need not wait for their own timeout. */
@@ -160,7 +160,7 @@ static void abort_group(struct vb_coll *coll, const char *what, int from)
 {
     char why[192];
 
-    if (group_status(coll->group) != VB_OK)
+    if (vb_group_status(coll->group) != VB_OK)
         return; /* the group has already failed */
     if (from == NO_RANK)
         snprintf(why, sizeof(why), "%s took too long", what);
@@ -177,17 +177,17 @@ static vb_status wait_long(struct vb_coll *coll, struct request *rq, struct stra
     char what[96];
     vb_status st;
 
-    if (!coll->hosts.all_mapped && group_try(coll->group, is_done, &w) && !rq->active)
+    if (!coll->hosts.all_mapped && vb_group_try(coll->group, is_done, &w) && !rq->active)
         return VB_OK;
-    request_describe(coll, rq, what, sizeof(what));
+    vb_request_describe(coll, rq, what, sizeof(what));
     if (straggler->begin_ns == 0)
-        straggler_begin(straggler, coll, rq, vb_clock_ns());
+        vb_straggler_begin(straggler, coll, rq, vb_clock_ns());
     if (coll->hosts.all_mapped)
         set_waiting(coll, 1);
-    st = group_wait(coll->group, is_done, &w, what, &w.from);
+    st = vb_group_wait_for(coll->group, is_done, &w, what, &w.from);
     if (coll->hosts.all_mapped)
         set_waiting(coll, 0);
-    straggler_end(straggler, coll);
+    vb_straggler_end(straggler, coll);
     if (st != VB_OK)
         abort_group(coll, what, w.from);
     group_lock(coll->group);
@@ -206,7 +206,7 @@ static vb_status reap_notes(struct vb_coll *coll)
 
     for (r = 0; r < coll->world && coll->hosts.all_mapped; r++)
         if (coll->ways[r].posted - coll->ways[r].left > coll->n_puts / 2) {
-            coll_reap(coll, &coll->ways[r]);
+            vb_coll_reap(coll, &coll->ways[r]);
             many = true;
         }
     return many ? vb_progress(coll->group) : VB_OK;
@@ -280,12 +280,12 @@ static vb_status start(struct vb_coll *coll, const struct request *want, uint64_
                  rq->n_bytes < WAITS_BYTES;
         hold = others || !is_one_message(rq);
         if (hold)
-            group_hold(coll->group, true);
-        coll_run_request(coll, rq);
+            vb_group_hold(coll->group, true);
+        vb_coll_run_request(coll, rq);
         if (hold)
-            group_hold(coll->group, false);
+            vb_group_hold(coll->group, false);
         if (hold && !others)
-            group_flush(coll->group);
+            vb_group_flush(coll->group);
     }
     group_unlock(coll->group);
     return VB_OK;
@@ -378,7 +378,7 @@ static struct request *request_of(struct vb_coll *coll, const struct vb_req *req
 /* Reads the flags for a while. Returns true if the request is done. */
 static bool spin(struct vb_coll *coll, struct vb_req *req, struct straggler *straggler)
 {
-    const struct vb_group_opts *opts = group_opts(coll->group);
+    const struct vb_group_opts *opts = vb_group_options(coll->group);
     bool crowded = opts->crowded;
     uint64_t begin = 0, now, for_ns = crowded ? YIELDS_NS : SPIN_NS;
     unsigned looks = 0;
@@ -388,7 +388,7 @@ static bool spin(struct vb_coll *coll, struct vb_req *req, struct straggler *str
         for_ns = 0;
     for (;;) {
         group_lock(coll->group);
-        coll_run(coll);
+        vb_coll_run(coll);
         done = req->done;
         over = coll->failed != VB_OK;
         group_unlock(coll->group);
@@ -401,7 +401,7 @@ static bool spin(struct vb_coll *coll, struct vb_req *req, struct straggler *str
         now = vb_clock_ns();
         if (begin == 0) {
             begin = now;
-            straggler_begin(straggler, coll, request_of(coll, req), now);
+            vb_straggler_begin(straggler, coll, request_of(coll, req), now);
         }
         if (now - begin >= for_ns)
             return false;
@@ -424,7 +424,7 @@ vb_status vb_wait(struct vb_coll *coll, struct vb_req *req)
     if (done || st != VB_OK)
         return st;
     if (mapped && spin(coll, req, &straggler)) {
-        straggler_end(&straggler, coll);
+        vb_straggler_end(&straggler, coll);
         return VB_OK;
     }
     return wait_long(coll, request_of(coll, req), &straggler);
@@ -436,7 +436,7 @@ vb_status vb_test(struct vb_coll *coll, struct vb_req *req, bool *done_p)
 
     st = vb_progress(coll->group);
     group_lock(coll->group);
-    coll_run(coll);
+    vb_coll_run(coll);
     if (st == VB_OK)
         st = coll->failed;
     else if (coll->failed == VB_OK)

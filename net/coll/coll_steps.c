@@ -22,22 +22,23 @@
 
 /* ---- puts ------------------------------------------------------------------------------------ */
 
-void coll_reap(struct vb_coll *coll, struct way *way)
+void vb_coll_reap(struct vb_coll *coll, struct way *way)
 {
-    while (way->left < way->posted &&
-           atomic_load_explicit(&way->puts[way->left & (coll->n_puts - 1)].done,
-                                memory_order_acquire)) /* pairs with group_finish() in progress.c */
+    while (
+        way->left < way->posted &&
+        atomic_load_explicit(&way->puts[way->left & (coll->n_puts - 1)].done,
+                             memory_order_acquire)) /* pairs with vb_group_finish() in progress.c */
         way->left++;
 }
 
-bool coll_put(struct vb_coll *coll, int to, size_t src, size_t dst, size_t len, uint32_t value)
+bool vb_coll_put(struct vb_coll *coll, int to, size_t src, size_t dst, size_t len, uint32_t value)
 {
     struct way *way = &coll->ways[to];
     struct vb_op *op;
     vb_status st;
 
     if (way->posted - way->left == coll->n_puts)
-        coll_reap(coll, way);
+        vb_coll_reap(coll, way);
     if (way->posted - way->left == coll->n_puts) {
         coll->blocked = true;
         return false;
@@ -54,7 +55,7 @@ bool coll_put(struct vb_coll *coll, int to, size_t src, size_t dst, size_t len, 
     return true;
 }
 
-uint32_t coll_note_value(enum stream stream, uint32_t low)
+uint32_t vb_coll_note_value(enum stream stream, uint32_t low)
 {
     return (uint32_t)stream << 21 | (low & SEQ_MASK);
 }
@@ -65,9 +66,9 @@ static bool put_for(struct vb_coll *coll, struct request *rq, int to, size_t src
     bool was_fine = coll->failed == VB_OK;
     char what[96];
 
-    if (!coll_put(coll, to, src, dst, len, coll_note_value(stream, rq->seq))) {
+    if (!vb_coll_put(coll, to, src, dst, len, vb_coll_note_value(stream, rq->seq))) {
         if (was_fine && coll->failed != VB_OK) {
-            request_describe(coll, rq, what, sizeof(what));
+            vb_request_describe(coll, rq, what, sizeof(what));
             vb_err(coll->failed, "%s: rank %d (%s) cannot be reached", what, to,
                    vb_group_host(coll->group, to));
         }
@@ -77,10 +78,10 @@ static bool put_for(struct vb_coll *coll, struct request *rq, int to, size_t src
     return true;
 }
 
-bool coll_probe(struct vb_coll *coll, int to, uint32_t k, size_t len_bytes)
+bool vb_coll_probe(struct vb_coll *coll, int to, uint32_t k, size_t len_bytes)
 {
-    return coll_put(coll, to, ring_at(coll, 0, coll->rank, k), ring_at(coll, 0, coll->rank, k),
-                    len_bytes, coll_note_value(STREAM_PROBE, 0));
+    return vb_coll_put(coll, to, ring_at(coll, 0, coll->rank, k), ring_at(coll, 0, coll->rank, k),
+                       len_bytes, vb_coll_note_value(STREAM_PROBE, 0));
 }
 
 /* Reports freed slots only together: a note for each would cost as much as a small segment. */
@@ -90,12 +91,12 @@ static void give_back(struct vb_coll *coll, int rank, int ring, uint32_t least)
 
     if (way->owed[ring] < least)
         return;
-    if (coll_put(coll, rank, 0, 0, 0,
-                 coll_note_value(STREAM_FREE, (uint32_t)ring << 16 | way->owed[ring])))
+    if (vb_coll_put(coll, rank, 0, 0, 0,
+                    vb_coll_note_value(STREAM_FREE, (uint32_t)ring << 16 | way->owed[ring])))
         way->owed[ring] = 0;
 }
 
-void coll_give_back(struct vb_coll *coll)
+void vb_coll_give_back(struct vb_coll *coll)
 {
     int r, ring;
 
@@ -165,8 +166,8 @@ static bool ring_send(struct vb_coll *coll, struct request *rq, const struct ste
             coll)) { /* the peer has taken the last put from this stage, so the stage is free */
         src = stage_at(coll, s->ring, s->peer, k);
         len = s->len_bytes / 2;
-        coll_narrow((uint16_t *)(void *)(coll->base + src),
-                    (const float *)(const void *)(coll->base + s->at), s->len_bytes / 4);
+        vb_coll_narrow((uint16_t *)(void *)(coll->base + src),
+                       (const float *)(const void *)(coll->base + s->at), s->len_bytes / 4);
     }
     if (!put_for(coll, rq, s->peer, src, ring_at(coll, s->ring, coll->rank, k), len,
                  s->ring == 0 ? STREAM_PART : STREAM_RESULT))
@@ -248,7 +249,7 @@ static struct request *merge_next(struct vb_coll *coll, const struct request *rq
         next->n_bytes > MERGE_BYTES)
         return NULL;
     if (next->share_at != s->at + s->len_bytes || next->share_len == 0 ||
-        !request_started_by(coll, next, 0, coll->world))
+        !vb_request_started_by(coll, next, 0, coll->world))
         return NULL;
     next->lanes[0].at = 1;
     return next;
@@ -271,15 +272,15 @@ static bool reduce(struct vb_coll *coll, struct request *rq, const struct step *
         finish.round = is_narrow(coll);
     }
     begin_ns = len >= TIMED_BYTES ? vb_clock_ns() : 0;
-    coll_sum((float *)(void *)(coll->base + s->at), coll->also, find_also(coll, s), coll->sources,
-             n, len / sizeof(float), &finish);
+    vb_coll_sum((float *)(void *)(coll->base + s->at), coll->also, find_also(coll, s),
+                coll->sources, n, len / sizeof(float), &finish);
     coll->stats.summed_ns += begin_ns != 0 ? vb_clock_ns() - begin_ns : 0;
     if (rq->mapped)
         coll->stats.wire_bytes += len * (size_t)(n - 1);
     if (s->completes)
-        mapped_done(coll, rq);
+        vb_mapped_done(coll, rq);
     if (next != NULL)
-        mapped_done(coll, next);
+        vb_mapped_done(coll, next);
     for (i = 0; i < s->n_parts && s->place == FROM_RING; i++)
         if (s->parts[i] != coll->rank)
             ring_take(coll, rq, s->parts[i], 0);
@@ -290,8 +291,8 @@ static bool expand(struct vb_coll *coll, struct request *rq, const struct step *
 {
     if (!ring_has(coll, rq, s->peer, 1))
         return false;
-    coll_widen((float *)(void *)(coll->base + s->at),
-               (const uint16_t *)(const void *)ring_first(coll, s->peer, 1), s->len_bytes / 4);
+    vb_coll_widen((float *)(void *)(coll->base + s->at),
+                  (const uint16_t *)(const void *)ring_first(coll, s->peer, 1), s->len_bytes / 4);
     ring_take(coll, rq, s->peer, 1);
     return true;
 }
@@ -347,16 +348,16 @@ static bool place(struct vb_coll *coll, struct request *rq, const struct step *s
 {
     if (!rq->peers[s->peer].start_sent)
         return false;
-    group_hold(coll->group, true); /* one packet for this and the result, if the transport can */
+    vb_group_hold(coll->group, true); /* one packet for this and the result, if the transport can */
     give_back(coll, s->peer, 0, RING_GIVE_ALONG);
-    group_hold(coll->group, false);
+    vb_group_hold(coll->group, false);
     if (!put_for(coll, rq, s->peer, s->at, s->at, s->len_bytes, STREAM_RESULT))
         return false;
     coll->stats.wire_bytes += s->len_bytes;
     return true;
 }
 
-bool step_do(struct vb_coll *coll, struct request *rq, const struct step *s)
+bool vb_step_do(struct vb_coll *coll, struct request *rq, const struct step *s)
 {
     switch (s->kind) {
     case STEP_WAIT:
@@ -376,7 +377,7 @@ bool step_do(struct vb_coll *coll, struct request *rq, const struct step *s)
         coll->stats.wire_bytes += s->len_bytes;
         return true;
     case STEP_DONE:
-        mapped_done(coll, rq);
+        vb_mapped_done(coll, rq);
         return true;
     }
     return false;

@@ -62,7 +62,7 @@ static void ring_step(const struct vb_coll *coll, const struct request *rq, int 
     n /= 2 * world - 2;
     j = i % n;
     k = i / n + (lane == 1);
-    request_share(rq, coll->world, ring_share(coll, k), &s->at, &s->len_bytes);
+    vb_request_share(rq, coll->world, ring_share(coll, k), &s->at, &s->len_bytes);
     set_segment(coll, s, s->at, s->len_bytes, j);
     if (lane == 1 && k < world) {
         add_step(coll, left, s);
@@ -77,7 +77,7 @@ static void ring_step(const struct vb_coll *coll, const struct request *rq, int 
     }
 }
 
-const struct schedule schedule_ring = {ring_plan, ring_step};
+const struct schedule vb_schedule_ring = {ring_plan, ring_step};
 
 /* ---- halving and doubling -------------------------------------------------------------------- */
 
@@ -124,7 +124,7 @@ static size_t share_begin(const struct request *rq, int n, int c)
 
     if (c == n)
         return rq->offset + rq->n_bytes;
-    request_share(rq, n, c, &at, &len);
+    vb_request_share(rq, n, c, &at, &len);
     return at;
 }
 
@@ -271,4 +271,4 @@ static void halving_step(const struct vb_coll *coll, const struct request *rq, i
         go_step(coll, rq, &h, i, s);
 }
 
-const struct schedule schedule_halving = {halving_plan, halving_step};
+const struct schedule vb_schedule_halving = {halving_plan, halving_step};

@@ -32,7 +32,7 @@ bool vb_algo_parse(const char *text, enum vb_algo *algo_p)
     return false;
 }
 
-const char *coll_cannot(const struct vb_coll *coll, enum vb_algo algo)
+const char *vb_coll_cannot(const struct vb_coll *coll, enum vb_algo algo)
 {
     if (algo == VB_ALGO_MAPPED && !coll->hosts.all_mapped)
         return "not all ranks share memory";
@@ -49,7 +49,7 @@ const char *coll_cannot(const struct vb_coll *coll, enum vb_algo algo)
 
 bool vb_coll_can(const struct vb_coll *coll, enum vb_algo algo)
 {
-    return coll_cannot(coll, algo) == NULL;
+    return vb_coll_cannot(coll, algo) == NULL;
 }
 
 /* A vector that travels with START must fit a slot. */
@@ -268,7 +268,7 @@ static enum vb_algo cheapest_of_many(const struct vb_coll *coll, size_t bytes)
     return vb_coll_can(coll, VB_ALGO_OWNER) ? VB_ALGO_OWNER : best;
 }
 
-vb_status cost_open(struct vb_coll *coll)
+vb_status vb_cost_open(struct vb_coll *coll)
 {
     struct cost_model *m = calloc(1, sizeof(*m));
     vb_status st;
@@ -278,7 +278,7 @@ vb_status cost_open(struct vb_coll *coll)
         return vb_err_sys("calloc");
     coll->cost = m;
     m->eager_bytes = coll->lay.eager_bytes;
-    st = cost_measure(coll, m);
+    st = vb_cost_measure(coll, m);
     if (st != VB_OK)
         return st;
     for (i = 0; i < CLASSES; i++) {
@@ -294,7 +294,7 @@ vb_status cost_open(struct vb_coll *coll)
     return st;
 }
 
-void cost_close(struct vb_coll *coll)
+void vb_cost_close(struct vb_coll *coll)
 {
     free(coll->cost);
 }

@@ -41,7 +41,7 @@ static bool probe_came(void *arg)
 {
     struct probe *p = arg;
 
-    coll_reap(p->coll, p->to);
+    vb_coll_reap(p->coll, p->to);
     return (int32_t)(p->coll->probes.came - p->want) >= 0 && p->to->left == p->to->posted;
 }
 
@@ -58,10 +58,10 @@ static vb_status exchange_notes(struct vb_coll *coll, uint32_t n, size_t len, do
     uint32_t k;
 
     for (k = 0; k < n && st == VB_OK; k++)
-        while (st == VB_OK && !coll_probe(coll, to, k, len))
+        while (st == VB_OK && !vb_coll_probe(coll, to, k, len))
             st = coll->failed != VB_OK ? coll->failed : vb_progress(coll->group);
     if (st == VB_OK)
-        st = group_wait(coll->group, probe_came, &p, "measuring the links", &from);
+        st = vb_group_wait_for(coll->group, probe_came, &p, "measuring the links", &from);
     *us_p = (double)(vb_clock_ns() - begin) / 1e3;
     return st;
 }
@@ -144,7 +144,7 @@ static void measure_sum(struct vb_coll *coll, struct cost_model *m)
 
     for (i = 0; i < BULKS; i++) {
         begin = vb_clock_ns();
-        coll_sum(a, NULL, 0, s, 2, half / sizeof(float), &plain);
+        vb_coll_sum(a, NULL, 0, s, 2, half / sizeof(float), &plain);
         us[i] = (double)(vb_clock_ns() - begin) / 1e3;
     }
     m->sum = typical(us, BULKS) / (2 * (double)half);
@@ -250,7 +250,7 @@ static vb_status measure_mapped(struct vb_coll *coll, struct cost_model *m)
     return VB_OK;
 }
 
-vb_status cost_measure(struct vb_coll *coll, struct cost_model *m)
+vb_status vb_cost_measure(struct vb_coll *coll, struct cost_model *m)
 {
     vb_status st = VB_OK;
 

@@ -397,5 +397,5 @@ static void sum_sources(float *dst, float *const *also, int n_also, const struct
     }
 }
 
-const struct reduce_level VB_AT_LEVEL(reduce_level) = {
+const struct vb_reduce_level VB_AT_LEVEL(vb_reduce_level) = {
     .sum = sum_sources, .narrow = narrow, .widen = widen};

@@ -22,21 +22,21 @@ struct finish {
 
 /* dst[i] = ((s0[i] + s1[i]) + s2[i]) + ..., then the finish. dst may be one of the sources. The
  * result is also written to the n_also vectors in also. */
-void coll_sum(float *dst, float *const *also, int n_also, const struct source *sources,
-              int n_sources, size_t n_elems, const struct finish *finish);
+void vb_coll_sum(float *dst, float *const *also, int n_also, const struct source *sources,
+                 int n_sources, size_t n_elems, const struct finish *finish);
 
-void coll_narrow(uint16_t *dst, const float *src, size_t n_elems);
-void coll_widen(float *dst, const uint16_t *src, size_t n_elems);
+void vb_coll_narrow(uint16_t *dst, const float *src, size_t n_elems);
+void vb_coll_widen(float *dst, const uint16_t *src, size_t n_elems);
 
 /* The three functions above, compiled for one level of instructions. All levels give the same
  * bits. */
-struct reduce_level {
+struct vb_reduce_level {
     void (*sum)(float *dst, float *const *also, int n_also, const struct source *sources,
                 int n_sources, size_t n_elems, const struct finish *finish);
     void (*narrow)(uint16_t *dst, const float *src, size_t n_elems);
     void (*widen)(float *dst, const uint16_t *src, size_t n_elems);
 };
 
-extern const struct reduce_level reduce_level, reduce_level_v3, reduce_level_v4;
+extern const struct vb_reduce_level vb_reduce_level, vb_reduce_level_v3, vb_reduce_level_v4;
 
 #endif

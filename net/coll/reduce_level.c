@@ -4,26 +4,26 @@
  */
 #include "net/coll/reduce.h"
 
-static const struct reduce_level *const levels[] = {
-    [VB_CPU_BASE] = &reduce_level,
+static const struct vb_reduce_level *const levels[] = {
+    [VB_CPU_BASE] = &vb_reduce_level,
 #if defined(__x86_64__)
-    [VB_CPU_V3] = &reduce_level_v3,
-    [VB_CPU_V4] = &reduce_level_v4,
+    [VB_CPU_V3] = &vb_reduce_level_v3,
+    [VB_CPU_V4] = &vb_reduce_level_v4,
 #endif
 };
 
-void coll_sum(float *dst, float *const *also, int n_also, const struct source *s, int n_s,
-              size_t n_elems, const struct finish *finish)
+void vb_coll_sum(float *dst, float *const *also, int n_also, const struct source *s, int n_s,
+                 size_t n_elems, const struct finish *finish)
 {
     levels[vb_cpu_level()]->sum(dst, also, n_also, s, n_s, n_elems, finish);
 }
 
-void coll_narrow(uint16_t *dst, const float *src, size_t n_elems)
+void vb_coll_narrow(uint16_t *dst, const float *src, size_t n_elems)
 {
     levels[vb_cpu_level()]->narrow(dst, src, n_elems);
 }
 
-void coll_widen(float *dst, const uint16_t *src, size_t n_elems)
+void vb_coll_widen(float *dst, const uint16_t *src, size_t n_elems)
 {
     levels[vb_cpu_level()]->widen(dst, src, n_elems);
 }

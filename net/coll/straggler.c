@@ -15,7 +15,7 @@ static void settle(struct straggler *straggler, struct vb_coll *coll)
     uint64_t summed = coll->stats.summed_ns - straggler->summed_ns;
 
     if (straggler->rank != NO_RANK)
-        group_wait_add(coll->group, straggler->rank, ns > summed ? ns - summed : 0);
+        vb_group_wait_add(coll->group, straggler->rank, ns > summed ? ns - summed : 0);
     straggler->begin_ns = now_ns;
     straggler->summed_ns = coll->stats.summed_ns;
 }
@@ -30,23 +30,24 @@ static int straggler_of(struct vb_coll *coll, struct request *rq, int from)
     if (rq->mapped)
         return from;
     for (r = 0; r < coll->world; r++)
-        if (r != coll->rank && !request_started_by(coll, rq, r, r + 1) &&
+        if (r != coll->rank && !vb_request_started_by(coll, rq, r, r + 1) &&
             arrivals_of(coll, rq->seq, r)->n[STREAM_PART] == 0)
             return r;
     return NO_RANK;
 }
 
-void straggler_begin(struct straggler *straggler, struct vb_coll *coll, struct request *rq,
-                     uint64_t now_ns)
+void vb_straggler_begin(struct straggler *straggler, struct vb_coll *coll, struct request *rq,
+                        uint64_t now_ns)
 {
     group_lock(coll->group);
     straggler->begin_ns = now_ns;
     straggler->summed_ns = coll->stats.summed_ns;
-    straggler->rank = rq->active ? straggler_of(coll, rq, request_waits_for(coll, rq)) : NO_RANK;
+    straggler->rank = rq->active ? straggler_of(coll, rq, vb_request_waits_for(coll, rq)) : NO_RANK;
     group_unlock(coll->group);
 }
 
-void straggler_look(struct straggler *straggler, struct vb_coll *coll, struct request *rq, int from)
+void vb_straggler_look(struct straggler *straggler, struct vb_coll *coll, struct request *rq,
+                       int from)
 {
     int rank = straggler_of(coll, rq, from);
 
@@ -56,7 +57,7 @@ void straggler_look(struct straggler *straggler, struct vb_coll *coll, struct re
     straggler->rank = rank;
 }
 
-void straggler_end(struct straggler *straggler, struct vb_coll *coll)
+void vb_straggler_end(struct straggler *straggler, struct vb_coll *coll)
 {
     if (straggler->begin_ns == 0 || straggler->rank == NO_RANK)
         return;

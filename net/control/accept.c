@@ -12,11 +12,11 @@
 
 #define PENDING_NS (5ull * 1000 * 1000 * 1000)
 
-void pending_drop(struct pending *p)
+void vb_pending_drop(struct pending *p)
 {
     if (p->fd >= 0)
         close(p->fd);
-    auth_wipe(&p->hs, sizeof(p->hs));
+    vb_auth_wipe(&p->hs, sizeof(p->hs));
     p->fd = -1;
 }
 
@@ -41,10 +41,10 @@ static void refuse(struct control *c, struct pending *p, const char *why)
 {
     char peer[SOCK_TEXT];
 
-    sock_peer_text(p->fd, peer);
+    vb_sock_peer_text(p->fd, peer);
     if (!known_stranger(c, peer))
         VB_LOG_WARN("refused a connection from %s: %s", peer, why);
-    pending_drop(p);
+    vb_pending_drop(p);
 }
 
 /* A free entry, else that of the caller who has been silent for longest. */
@@ -63,7 +63,7 @@ static struct pending *place(struct control *c)
     return oldest;
 }
 
-void accept_new(struct control *c, int listen_fd)
+void vb_accept_new(struct control *c, int listen_fd)
 {
     struct pending *p;
     int fd, on = 1;
@@ -79,7 +79,7 @@ void accept_new(struct control *c, int listen_fd)
         p = place(c);
         p->fd = fd;
         p->deadline = vb_clock_ns() + PENDING_NS;
-        handshake_init(&p->hs, (uint32_t)c->opts.rank, c->opts.epoch);
+        vb_handshake_init(&p->hs, (uint32_t)c->opts.rank, c->opts.epoch);
     }
 }
 
@@ -93,7 +93,7 @@ static enum wire_verdict judge(void *arg, const struct wire_call *call,
     if (call->kind == WIRE_JOIN) {
         *epoch_p = 0; /* a joiner cannot know the epoch */
         memcpy(key, c->secret, AUTH_KEY_BYTES);
-        return membership_judge_join(c);
+        return vb_membership_judge_join(c);
     }
     if (call->world != (uint32_t)c->opts.world)
         return WIRE_BAD_WORLD;
@@ -123,53 +123,53 @@ static void admit(struct control *c, struct pending *p)
     struct conn *conn;
 
     if (call->kind == WIRE_JOIN) {
-        if (membership_give_slot(c, p->fd, p->hs.session))
+        if (vb_membership_give_slot(c, p->fd, p->hs.session))
             p->fd = -1;
-        pending_drop(p);
+        vb_pending_drop(p);
         return;
     }
     conn = &c->conns[call->rank];
     if (call->kind == WIRE_CONTROL && conn->slot == SLOT_EXPECTED && conn->epoch == call->epoch) {
-        conn_up(c, (int)call->rank, p->fd, p->hs.session);
+        vb_conn_up(c, (int)call->rank, p->fd, p->hs.session);
         p->fd = -1;
     } else if (call->kind == WIRE_DATA && conn->data.key_given && conn->epoch == call->epoch) {
         conn->data.fd = p->fd;
         conn->data.key_given = false; /* a key can be used once */
-        auth_wipe(conn->data.one_time, sizeof(conn->data.one_time));
+        vb_auth_wipe(conn->data.one_time, sizeof(conn->data.one_time));
         p->fd = -1;
         pthread_cond_broadcast(&c->changed);
-        membership_news(c);
+        vb_membership_news(c);
     }
-    pending_drop(p);
+    vb_pending_drop(p);
 }
 
-void pending_read(struct control *c, struct pending *p)
+void vb_pending_read(struct control *c, struct pending *p)
 {
     unsigned char in[WIRE_CALL_BYTES], out[WIRE_ANSWER_BYTES];
     size_t reply;
     ssize_t n;
 
-    n = recv(p->fd, in, handshake_wants(&p->hs), MSG_DONTWAIT);
+    n = recv(p->fd, in, vb_handshake_wants(&p->hs), MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0) {
         refuse(c, p, "it hung up before it proved anything");
         return;
     }
-    reply = handshake_feed(&p->hs, in, (size_t)n, judge, c, out);
+    reply = vb_handshake_feed(&p->hs, in, (size_t)n, judge, c, out);
     /* A new socket always has room for these bytes; if it has not, the caller is no peer. */
     if (reply > 0 && send(p->fd, out, reply, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)reply)
         refuse(c, p, "it does not read the answer");
     else if (p->hs.state == HANDSHAKE_REFUSED && p->hs.verdict == WIRE_BUSY)
-        pending_drop(p); /* it will try again */
+        vb_pending_drop(p); /* it will try again */
     else if (p->hs.state == HANDSHAKE_REFUSED)
         refuse(c, p,
-               p->hs.garbage ? "it is not a Verbena program" : wire_verdict_str(p->hs.verdict));
+               p->hs.garbage ? "it is not a Verbena program" : vb_wire_verdict_str(p->hs.verdict));
     else if (p->hs.state == HANDSHAKE_DONE)
         admit(c, p);
 }
 
-void pending_expire(struct control *c, uint64_t now)
+void vb_pending_expire(struct control *c, uint64_t now)
 {
     int i;
 

@@ -16,7 +16,7 @@ _Static_assert(crypto_secretbox_NONCEBYTES + crypto_secretbox_MACBYTES + AUTH_KE
                    AUTH_SEALED_BYTES,
                "sealed keys");
 
-vb_status auth_init(void)
+vb_status vb_auth_init(void)
 {
     if (sodium_init() < 0)
         return vb_err(VB_ERR_UNSUPPORTED, "libsodium found no source of random numbers");
@@ -28,18 +28,18 @@ const char *vb_net_crypto_library(void)
     return "libsodium " SODIUM_VERSION_STRING;
 }
 
-void auth_random(void *out, size_t len_bytes)
+void vb_auth_random(void *out, size_t len_bytes)
 {
     randombytes_buf(out, len_bytes);
 }
 
-void auth_wipe(void *secret, size_t len_bytes)
+void vb_auth_wipe(void *secret, size_t len_bytes)
 {
     sodium_memzero(secret, len_bytes);
 }
 
-void auth_code(const unsigned char key[AUTH_KEY_BYTES], const char label[16], const void *message,
-               size_t len_bytes, unsigned char code[WIRE_PROOF])
+void vb_auth_code(const unsigned char key[AUTH_KEY_BYTES], const char label[16],
+                  const void *message, size_t len_bytes, unsigned char code[WIRE_PROOF])
 {
     unsigned char labelled[16 + AUTH_MESSAGE_MAX];
 
@@ -60,48 +60,49 @@ static void authenticate(const unsigned char key[AUTH_KEY_BYTES], const char lab
 
     memcpy(message, call, WIRE_CALL_BYTES);
     memcpy(message + WIRE_CALL_BYTES, answer, answer_len);
-    auth_code(key, label, message, WIRE_CALL_BYTES + answer_len, out);
+    vb_auth_code(key, label, message, WIRE_CALL_BYTES + answer_len, out);
 }
 
-void auth_prove_server(const unsigned char key[AUTH_KEY_BYTES],
-                       const unsigned char call[WIRE_CALL_BYTES],
-                       const unsigned char answer[WIRE_ANSWER_BYTES],
-                       unsigned char proof[WIRE_PROOF])
+void vb_auth_prove_server(const unsigned char key[AUTH_KEY_BYTES],
+                          const unsigned char call[WIRE_CALL_BYTES],
+                          const unsigned char answer[WIRE_ANSWER_BYTES],
+                          unsigned char proof[WIRE_PROOF])
 {
     authenticate(key, "verbena server 1", call, answer, WIRE_ANSWER_BYTES - WIRE_PROOF, proof);
 }
 
-void auth_prove_client(const unsigned char key[AUTH_KEY_BYTES],
-                       const unsigned char call[WIRE_CALL_BYTES],
-                       const unsigned char answer[WIRE_ANSWER_BYTES],
-                       unsigned char proof[WIRE_PROOF])
+void vb_auth_prove_client(const unsigned char key[AUTH_KEY_BYTES],
+                          const unsigned char call[WIRE_CALL_BYTES],
+                          const unsigned char answer[WIRE_ANSWER_BYTES],
+                          unsigned char proof[WIRE_PROOF])
 {
     authenticate(key, "verbena client 1", call, answer, WIRE_ANSWER_BYTES, proof);
 }
 
-void auth_session(const unsigned char key[AUTH_KEY_BYTES],
-                  const unsigned char call[WIRE_CALL_BYTES],
-                  const unsigned char answer[WIRE_ANSWER_BYTES],
-                  unsigned char session[AUTH_KEY_BYTES])
+void vb_auth_session(const unsigned char key[AUTH_KEY_BYTES],
+                     const unsigned char call[WIRE_CALL_BYTES],
+                     const unsigned char answer[WIRE_ANSWER_BYTES],
+                     unsigned char session[AUTH_KEY_BYTES])
 {
     authenticate(key, "verbena session1", call, answer, WIRE_ANSWER_BYTES, session);
 }
 
-bool auth_equal(const unsigned char a[WIRE_PROOF], const unsigned char b[WIRE_PROOF])
+bool vb_auth_equal(const unsigned char a[WIRE_PROOF], const unsigned char b[WIRE_PROOF])
 {
     return sodium_memcmp(a, b, WIRE_PROOF) == 0;
 }
 
-void auth_seal(const unsigned char session[AUTH_KEY_BYTES], const unsigned char key[AUTH_KEY_BYTES],
-               unsigned char sealed[AUTH_SEALED_BYTES])
+void vb_auth_seal(const unsigned char session[AUTH_KEY_BYTES],
+                  const unsigned char key[AUTH_KEY_BYTES], unsigned char sealed[AUTH_SEALED_BYTES])
 {
     randombytes_buf(sealed, crypto_secretbox_NONCEBYTES);
     crypto_secretbox_easy(sealed + crypto_secretbox_NONCEBYTES, key, AUTH_KEY_BYTES, sealed,
                           session);
 }
 
-bool auth_unseal(const unsigned char session[AUTH_KEY_BYTES],
-                 const unsigned char sealed[AUTH_SEALED_BYTES], unsigned char key[AUTH_KEY_BYTES])
+bool vb_auth_unseal(const unsigned char session[AUTH_KEY_BYTES],
+                    const unsigned char sealed[AUTH_SEALED_BYTES],
+                    unsigned char key[AUTH_KEY_BYTES])
 {
     return crypto_secretbox_open_easy(key, sealed + crypto_secretbox_NONCEBYTES,
                                       AUTH_SEALED_BYTES - crypto_secretbox_NONCEBYTES, sealed,
@@ -112,20 +113,20 @@ bool auth_unseal(const unsigned char session[AUTH_KEY_BYTES],
 
 vb_status vb_secret_make(unsigned char secret[VB_SECRET_BYTES])
 {
-    vb_status st = auth_init();
+    vb_status st = vb_auth_init();
 
     if (st == VB_OK)
-        auth_random(secret, VB_SECRET_BYTES);
+        vb_auth_random(secret, VB_SECRET_BYTES);
     return st;
 }
 
 vb_status vb_secret_derive(const unsigned char secret[VB_SECRET_BYTES], const char label[16],
                            const char *text, unsigned char derived[VB_SECRET_BYTES])
 {
-    vb_status st = auth_init();
+    vb_status st = vb_auth_init();
 
     if (st == VB_OK)
-        auth_code(secret, label, text, strlen(text), derived);
+        vb_auth_code(secret, label, text, strlen(text), derived);
     return st;
 }
 
@@ -174,7 +175,7 @@ static vb_status take_secret(int fd, const char *path, unsigned char secret[VB_S
         return vb_err_sys("read %s", path);
     if (n == VB_SECRET_BYTES) {
         memcpy(secret, text, VB_SECRET_BYTES);
-        auth_wipe(text, sizeof(text));
+        vb_auth_wipe(text, sizeof(text));
         return VB_OK;
     }
     text[n] = '\0';
@@ -182,7 +183,7 @@ static vb_status take_secret(int fd, const char *path, unsigned char secret[VB_S
         return vb_err(VB_ERR_INPUT,
                       "%s has no secret: expected %d bytes, or twice as many hexadecimal digits",
                       path, VB_SECRET_BYTES);
-    auth_wipe(text, sizeof(text));
+    vb_auth_wipe(text, sizeof(text));
     return VB_OK;
 }
 

@@ -12,39 +12,40 @@
 #define AUTH_SEALED_BYTES (24 + 16 + AUTH_KEY_BYTES) /* nonce, tag, key */
 
 /* Must be called before any other function of this file. It may be called again. */
-vb_status auth_init(void);
+vb_status vb_auth_init(void);
 
-void auth_random(void *out, size_t len_bytes);
-void auth_wipe(void *secret, size_t len_bytes);
+void vb_auth_random(void *out, size_t len_bytes);
+void vb_auth_wipe(void *secret, size_t len_bytes);
 
 /* The proof of each side covers the whole handshake so far, with the nonces of both sides, so it
  * cannot be used again. The two sides use different labels, so a proof cannot be reflected. */
-void auth_prove_server(const unsigned char key[AUTH_KEY_BYTES],
-                       const unsigned char call[WIRE_CALL_BYTES],
-                       const unsigned char answer[WIRE_ANSWER_BYTES],
-                       unsigned char proof[WIRE_PROOF]);
-void auth_prove_client(const unsigned char key[AUTH_KEY_BYTES],
-                       const unsigned char call[WIRE_CALL_BYTES],
-                       const unsigned char answer[WIRE_ANSWER_BYTES],
-                       unsigned char proof[WIRE_PROOF]);
+void vb_auth_prove_server(const unsigned char key[AUTH_KEY_BYTES],
+                          const unsigned char call[WIRE_CALL_BYTES],
+                          const unsigned char answer[WIRE_ANSWER_BYTES],
+                          unsigned char proof[WIRE_PROOF]);
+void vb_auth_prove_client(const unsigned char key[AUTH_KEY_BYTES],
+                          const unsigned char call[WIRE_CALL_BYTES],
+                          const unsigned char answer[WIRE_ANSWER_BYTES],
+                          unsigned char proof[WIRE_PROOF]);
 
 /* The authentication code of a label of 16 characters and a message of at most AUTH_MESSAGE_MAX
  * bytes. */
 #define AUTH_MESSAGE_MAX VB_DERIVE_MAX
-void auth_code(const unsigned char key[AUTH_KEY_BYTES], const char label[16], const void *message,
-               size_t len_bytes, unsigned char code[WIRE_PROOF]);
-bool auth_equal(const unsigned char a[WIRE_PROOF], const unsigned char b[WIRE_PROOF]);
+void vb_auth_code(const unsigned char key[AUTH_KEY_BYTES], const char label[16],
+                  const void *message, size_t len_bytes, unsigned char code[WIRE_PROOF]);
+bool vb_auth_equal(const unsigned char a[WIRE_PROOF], const unsigned char b[WIRE_PROOF]);
 
 /* A key for this connection only, which both sides can compute after the handshake. */
-void auth_session(const unsigned char key[AUTH_KEY_BYTES],
-                  const unsigned char call[WIRE_CALL_BYTES],
-                  const unsigned char answer[WIRE_ANSWER_BYTES],
-                  unsigned char session[AUTH_KEY_BYTES]);
+void vb_auth_session(const unsigned char key[AUTH_KEY_BYTES],
+                     const unsigned char call[WIRE_CALL_BYTES],
+                     const unsigned char answer[WIRE_ANSWER_BYTES],
+                     unsigned char session[AUTH_KEY_BYTES]);
 
 /* Encrypts a key for a peer that has the same session key. */
-void auth_seal(const unsigned char session[AUTH_KEY_BYTES], const unsigned char key[AUTH_KEY_BYTES],
-               unsigned char sealed[AUTH_SEALED_BYTES]);
-bool auth_unseal(const unsigned char session[AUTH_KEY_BYTES],
-                 const unsigned char sealed[AUTH_SEALED_BYTES], unsigned char key[AUTH_KEY_BYTES]);
+void vb_auth_seal(const unsigned char session[AUTH_KEY_BYTES],
+                  const unsigned char key[AUTH_KEY_BYTES], unsigned char sealed[AUTH_SEALED_BYTES]);
+bool vb_auth_unseal(const unsigned char session[AUTH_KEY_BYTES],
+                    const unsigned char sealed[AUTH_SEALED_BYTES],
+                    unsigned char key[AUTH_KEY_BYTES]);
 
 #endif

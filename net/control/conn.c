@@ -14,7 +14,7 @@
 #define OUT_MAX (4u << 20) /* a peer that leaves this many bytes unread is stuck */
 #define BLOBS_MAX 8        /* exchanges by which a peer may be ahead */
 
-void conn_init(struct conn *conn)
+void vb_conn_init(struct conn *conn)
 {
     memset(conn, 0, sizeof(*conn));
     conn->fd = -1;
@@ -31,7 +31,7 @@ static void free_blobs(struct blob *blob)
     }
 }
 
-void conn_fini(struct conn *conn)
+void vb_conn_fini(struct conn *conn)
 {
     if (conn->fd >= 0)
         close(conn->fd);
@@ -41,12 +41,12 @@ void conn_fini(struct conn *conn)
     free_blobs(conn->join.offers.first);
     free(conn->in.payload);
     free(conn->out.bytes);
-    auth_wipe(conn->session, sizeof(conn->session));
-    auth_wipe(conn->data.one_time, sizeof(conn->data.one_time));
-    conn_init(conn);
+    vb_auth_wipe(conn->session, sizeof(conn->session));
+    vb_auth_wipe(conn->data.one_time, sizeof(conn->data.one_time));
+    vb_conn_init(conn);
 }
 
-void conn_up(struct control *c, int rank, int fd, const unsigned char session[AUTH_KEY_BYTES])
+void vb_conn_up(struct control *c, int rank, int fd, const unsigned char session[AUTH_KEY_BYTES])
 {
     struct conn *conn = &c->conns[rank];
 
@@ -57,12 +57,12 @@ void conn_up(struct control *c, int rank, int fd, const unsigned char session[AU
     pthread_cond_broadcast(&c->changed);
 }
 
-void conn_lose(struct control *c, int rank, const char *why)
+void vb_conn_lose(struct control *c, int rank, const char *why)
 {
     struct conn *conn = &c->conns[rank];
 
     if (c->opts.elastic) {
-        membership_end(c, rank, why);
+        vb_membership_end(c, rank, why);
         return;
     }
     if (conn->fd >= 0) {
@@ -72,12 +72,13 @@ void conn_lose(struct control *c, int rank, const char *why)
     if (conn->end.left || conn->end.lost || c->stopping)
         return;
     conn->end.lost = true;
-    control_fail(c, VB_ERR_PEER, "rank %d (%s) is lost: %s", rank, control_host(c, rank), why);
+    vb_control_fail(c, VB_ERR_PEER, "rank %d (%s) is lost: %s", rank, vb_control_host(c, rank),
+                    why);
 }
 
 /* ---- out ------------------------------------------------------------------------------------- */
 
-void conn_flush(struct control *c, int rank)
+void vb_conn_flush(struct control *c, int rank)
 {
     struct conn *conn = &c->conns[rank];
     ssize_t n;
@@ -89,7 +90,7 @@ void conn_flush(struct control *c, int rank)
         if (n < 0 && errno == EAGAIN)
             return;
         if (n < 0) {
-            /* The peer is gone. What it sent before may still be unread, so conn_read() finds
+            /* The peer is gone. What it sent before may still be unread, so vb_conn_read() finds
              * the end. */
             conn->out.len = 0;
             return;
@@ -118,28 +119,28 @@ static bool out_grow(struct conn *conn, size_t more)
     return true;
 }
 
-vb_status conn_send(struct control *c, int rank, uint16_t type, const void *payload,
-                    size_t len_bytes)
+vb_status vb_conn_send(struct control *c, int rank, uint16_t type, const void *payload,
+                       size_t len_bytes)
 {
     struct conn *conn = &c->conns[rank];
 
     if (conn->fd < 0)
         return VB_ERR_PEER;
     if (!out_grow(conn, WIRE_FRAME_HEAD + len_bytes)) {
-        conn_lose(c, rank, "it does not read what is sent to it");
+        vb_conn_lose(c, rank, "it does not read what is sent to it");
         return VB_ERR_PEER;
     }
-    wire_frame_encode((uint32_t)len_bytes, type, conn->out.bytes + conn->out.len);
+    vb_wire_frame_encode((uint32_t)len_bytes, type, conn->out.bytes + conn->out.len);
     if (len_bytes > 0)
         memcpy(conn->out.bytes + conn->out.len + WIRE_FRAME_HEAD, payload, len_bytes);
     conn->out.len += WIRE_FRAME_HEAD + len_bytes;
-    conn_flush(c, rank);
+    vb_conn_flush(c, rank);
     return VB_OK;
 }
 
 /* ---- in -------------------------------------------------------------------------------------- */
 
-bool conn_keep_blob(const struct conn *conn, struct blob_list *list, int max)
+bool vb_conn_keep_blob(const struct conn *conn, struct blob_list *list, int max)
 {
     struct blob **at = &list->first, *blob;
 
@@ -149,7 +150,7 @@ bool conn_keep_blob(const struct conn *conn, struct blob_list *list, int max)
     if (blob == NULL)
         return false;
     blob->next = NULL;
-    blob->tag = wire_u32_decode(conn->in.payload);
+    blob->tag = vb_wire_u32_decode(conn->in.payload);
     blob->len_bytes = conn->in.len - 4;
     memcpy(blob->bytes, conn->in.payload + 4, blob->len_bytes);
     while (*at != NULL)
@@ -163,12 +164,12 @@ static bool take_info(struct control *c, int rank)
 {
     struct conn *conn = &c->conns[rank];
 
-    if (c->opts.rank != 0 || conn->has_info || !wire_info_decode(conn->in.payload, &conn->info) ||
-        conn->info.rank != (uint32_t)rank)
+    if (c->opts.rank != 0 || conn->has_info ||
+        !vb_wire_info_decode(conn->in.payload, &conn->info) || conn->info.rank != (uint32_t)rank)
         return false;
     conn->has_info = true;
     if (c->opts.elastic && rank == c->joining)
-        membership_info_came(c, rank);
+        vb_membership_info_came(c, rank);
     return true;
 }
 
@@ -184,7 +185,7 @@ static bool take_table(struct control *c, int rank)
     return true;
 }
 
-void conn_text(const struct conn *conn, char *out, size_t size)
+void vb_conn_text(const struct conn *conn, char *out, size_t size)
 {
     size_t i, n = conn->in.len < size - 1 ? conn->in.len : size - 1;
 
@@ -200,15 +201,16 @@ static void take_abort(struct control *c, int rank)
     struct conn *conn = &c->conns[rank];
     char why[200], gone[CONTROL_WHY];
 
-    conn_text(conn, why, sizeof(why));
+    vb_conn_text(conn, why, sizeof(why));
     if (c->opts.elastic) {
         snprintf(gone, sizeof(gone), "it gave up: %.180s", why);
         conn->end.inactive = true;
-        conn_lose(c, rank, gone);
+        vb_conn_lose(c, rank, gone);
         return;
     }
     conn->end.left = true;
-    control_fail(c, VB_ERR_PEER, "rank %d (%s) gave up: %s", rank, control_host(c, rank), why);
+    vb_control_fail(c, VB_ERR_PEER, "rank %d (%s) gave up: %s", rank, vb_control_host(c, rank),
+                    why);
 }
 
 /* Handles a complete frame. False: the frame does not follow the protocol. */
@@ -222,14 +224,14 @@ static bool take_frame(struct control *c, int rank)
     case WIRE_TABLE:
         return take_table(c, rank);
     case WIRE_BEAT:
-        conn->beat.step = wire_u64_decode(conn->in.payload);
+        conn->beat.step = vb_wire_u64_decode(conn->in.payload);
         return true;
     case WIRE_KEY:
         memcpy(conn->data.sealed, conn->in.payload, AUTH_SEALED_BYTES);
         conn->data.has_key = true;
         return true;
     case WIRE_BLOB:
-        return conn_keep_blob(conn, &conn->blobs, BLOBS_MAX);
+        return vb_conn_keep_blob(conn, &conn->blobs, BLOBS_MAX);
     case WIRE_ABORT:
         take_abort(c, rank);
         return true;
@@ -237,17 +239,17 @@ static bool take_frame(struct control *c, int rank)
         conn->end.left = true;
         conn->end.left_ns = vb_clock_ns();
         if (c->opts.elastic)
-            membership_leave(c, rank);
+            vb_membership_leave(c, rank);
         return true;
     default:
-        return c->opts.elastic && membership_frame(c, rank);
+        return c->opts.elastic && vb_membership_frame(c, rank);
     }
 }
 
 /* Makes room for the payload that the received head announces. */
 static bool begin_payload(struct control *c, struct conn *conn)
 {
-    if (!wire_frame_decode(conn->in.head, c->opts.world, &conn->in.len, &conn->in.type))
+    if (!vb_wire_frame_decode(conn->in.head, c->opts.world, &conn->in.len, &conn->in.type))
         return false;
     conn->in.have = 0;
     if (conn->in.room >= conn->in.len && conn->in.payload != NULL)
@@ -287,7 +289,7 @@ static int read_some(struct control *c, struct conn *conn, const char **why_p)
     return 1;
 }
 
-void conn_read(struct control *c, int rank)
+void vb_conn_read(struct control *c, int rank)
 {
     struct conn *conn = &c->conns[rank];
     const char *why = NULL;
@@ -306,6 +308,6 @@ void conn_read(struct control *c, int rank)
         }
     }
     if (rc < 0)
-        conn_lose(c, rank, why);
+        vb_conn_lose(c, rank, why);
     pthread_cond_broadcast(&c->changed);
 }

@@ -20,12 +20,12 @@
 
 /* ---- failure --------------------------------------------------------------------------------- */
 
-const char *control_host(struct control *c, int rank)
+const char *vb_control_host(struct control *c, int rank)
 {
     return c->conns[rank].info.host[0] != '\0' ? c->conns[rank].info.host : "host not known yet";
 }
 
-void control_fail(struct control *c, vb_status st, const char *fmt, ...)
+void vb_control_fail(struct control *c, vb_status st, const char *fmt, ...)
 {
     va_list args;
 
@@ -34,15 +34,16 @@ void control_fail(struct control *c, vb_status st, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(c->failure, sizeof(c->failure), fmt, args);
     va_end(args);
-    atomic_store_explicit(&c->failed, st, memory_order_release); /* pairs with control_status() */
+    atomic_store_explicit(&c->failed, st,
+                          memory_order_release); /* pairs with vb_control_status() */
     pthread_cond_broadcast(&c->changed);
     if (c->opts.alarm != NULL)
         c->opts.alarm(c->opts.arg);
 }
 
-vb_status control_status(struct control *c, char *text, size_t size)
+vb_status vb_control_status(struct control *c, char *text, size_t size)
 {
-    /* pairs with the release in control_fail(): failure is written before */
+    /* pairs with the release in vb_control_fail(): failure is written before */
     vb_status st = atomic_load_explicit(&c->failed, memory_order_acquire);
 
     if (st != VB_OK && text != NULL)
@@ -52,7 +53,7 @@ vb_status control_status(struct control *c, char *text, size_t size)
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-void control_wake(struct control *c)
+void vb_control_wake(struct control *c)
 {
     uint64_t one = 1;
 
@@ -68,13 +69,13 @@ static void send_beats(struct control *c, uint64_t now)
     if (now < c->beat_ns)
         return;
     c->beat_ns = now + (uint64_t)c->opts.beat_ms * MS_NS;
-    wire_u64_encode(atomic_load_explicit(&c->step, memory_order_relaxed), step);
+    vb_wire_u64_encode(atomic_load_explicit(&c->step, memory_order_relaxed), step);
     for (i = 0; i < c->opts.slots; i++)
         if (c->conns[i].fd >= 0)
-            conn_send(c, i, WIRE_BEAT, step, sizeof(step));
+            vb_conn_send(c, i, WIRE_BEAT, step, sizeof(step));
 }
 
-uint64_t control_patient(const struct control *c, uint64_t ns)
+uint64_t vb_control_patient(const struct control *c, uint64_t ns)
 {
     return c->opts.patience > 0 ? (uint64_t)((double)ns * c->opts.patience) : ns;
 }
@@ -106,10 +107,10 @@ static void find_silent(struct control *c, uint64_t now)
             continue;
         snprintf(why, sizeof(why), "silent for %.1f s", silent_s);
         conn->end.silent = true;
-        conn_lose(c, i, why);
+        vb_conn_lose(c, i, why);
     }
     if (c->opts.elastic)
-        membership_check(c, now);
+        vb_membership_check(c, now);
 }
 
 /* The descriptors to wait for, each with its owner: a rank, or slots + the index of a pending
@@ -155,13 +156,13 @@ static void serve(struct control *c, int owner)
             VB_LOG_WARN("read an eventfd: %s", strerror(errno));
     } else if (owner == OWNER_LISTEN || owner == OWNER_UNIX) {
         if (!c->stopping) /* this call may be for the next group at this address */
-            accept_new(c, owner == OWNER_LISTEN ? c->opts.listen_fd : c->opts.unix_fd);
+            vb_accept_new(c, owner == OWNER_LISTEN ? c->opts.listen_fd : c->opts.unix_fd);
     } else if (owner >= c->opts.slots) {
         if (c->pending[owner - c->opts.slots].fd >= 0)
-            pending_read(c, &c->pending[owner - c->opts.slots]);
+            vb_pending_read(c, &c->pending[owner - c->opts.slots]);
     } else {
-        conn_flush(c, owner);
-        conn_read(c, owner);
+        vb_conn_flush(c, owner);
+        vb_conn_read(c, owner);
     }
 }
 
@@ -187,7 +188,7 @@ static void *control_main(void *arg)
     vb_log_set_rank(c->opts.rank);
     pthread_mutex_lock(&c->lock);
     if (w.fds == NULL || w.owners == NULL)
-        control_fail(c, VB_ERR_NO_MEMORY, "no memory for the control thread");
+        vb_control_fail(c, VB_ERR_NO_MEMORY, "no memory for the control thread");
     while (w.fds != NULL && w.owners != NULL) {
         now = vb_clock_ns();
         if (c->stopping && end == UINT64_MAX)
@@ -196,10 +197,10 @@ static void *control_main(void *arg)
             break;
         send_beats(c, now);
         find_silent(c, now);
-        pending_expire(c, now);
+        vb_pending_expire(c, now);
         fill_waits(c, &w);
         pthread_mutex_unlock(&c->lock);
-        poll(w.fds, w.n, sock_ms_left(c->beat_ns < end ? c->beat_ns : end, c->opts.beat_ms));
+        poll(w.fds, w.n, vb_sock_ms_left(c->beat_ns < end ? c->beat_ns : end, c->opts.beat_ms));
         pthread_mutex_lock(&c->lock);
         for (i = 0; i < w.n; i++)
             if (w.fds[i].revents != 0)
@@ -218,9 +219,9 @@ static void control_free(struct control *c)
     int i;
 
     for (i = 0; c->conns != NULL && i < c->opts.slots; i++)
-        conn_fini(&c->conns[i]);
+        vb_conn_fini(&c->conns[i]);
     for (i = 0; i < PENDING_MAX; i++)
-        pending_drop(&c->pending[i]);
+        vb_pending_drop(&c->pending[i]);
     if (c->wake_fd >= 0)
         close(c->wake_fd);
     if (c->opts.listen_fd >= 0)
@@ -229,7 +230,7 @@ static void control_free(struct control *c)
         close(c->opts.unix_fd);
     free(c->conns);
     free(c->table);
-    auth_wipe(c->secret, sizeof(c->secret));
+    vb_auth_wipe(c->secret, sizeof(c->secret));
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->lock);
     free(c);
@@ -258,7 +259,7 @@ static struct control *control_alloc(const struct control_opts *opts)
     c->joining = -1;
     c->conns = calloc((size_t)opts->slots, sizeof(*c->conns));
     for (i = 0; c->conns != NULL && i < opts->slots; i++) {
-        conn_init(&c->conns[i]);
+        vb_conn_init(&c->conns[i]);
         if (opts->epoch > 1 || i >= opts->world)
             continue; /* this rank is a joiner, or the slot is for one */
         c->conns[i].epoch = opts->epoch;
@@ -267,7 +268,7 @@ static struct control *control_alloc(const struct control_opts *opts)
     return c;
 }
 
-vb_status control_open(const struct control_opts *opts, struct control **control_p)
+vb_status vb_control_open(const struct control_opts *opts, struct control **control_p)
 {
     struct control *c;
     vb_status st;
@@ -297,7 +298,7 @@ vb_status control_open(const struct control_opts *opts, struct control **control
     return VB_OK;
 }
 
-void control_close(struct control *c)
+void vb_control_close(struct control *c)
 {
     int i;
 
@@ -306,17 +307,17 @@ void control_close(struct control *c)
     pthread_mutex_lock(&c->lock);
     for (i = 0; i < c->opts.slots; i++)
         if (c->conns[i].fd >= 0)
-            conn_send(c, i, WIRE_BYE, NULL, 0);
+            vb_conn_send(c, i, WIRE_BYE, NULL, 0);
     c->stopping = true;
     pthread_mutex_unlock(&c->lock);
-    control_wake(c);
+    vb_control_wake(c);
     pthread_join(c->thread, NULL);
     control_free(c);
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-bool control_wait_change(struct control *c, uint64_t deadline)
+bool vb_control_wait_change(struct control *c, uint64_t deadline)
 {
     struct timespec ts = {.tv_sec = (time_t)(deadline / 1000000000u),
                           .tv_nsec = (long)(deadline % 1000000000u)};
@@ -324,26 +325,26 @@ bool control_wait_change(struct control *c, uint64_t deadline)
     return pthread_cond_timedwait(&c->changed, &c->lock, &ts) != ETIMEDOUT;
 }
 
-vb_status control_say_failure(struct control *c)
+vb_status vb_control_say_failure(struct control *c)
 {
     return vb_err(atomic_load_explicit(&c->failed, memory_order_acquire), "%s", c->failure);
 }
 
-vb_status control_wait_for(struct control *c, int rank, control_arrived_fn arrived,
-                           const char *what, uint64_t deadline)
+vb_status vb_control_wait_for(struct control *c, int rank, control_arrived_fn arrived,
+                              const char *what, uint64_t deadline)
 {
     while (!arrived(c, rank)) {
         if (atomic_load_explicit(&c->failed, memory_order_relaxed) != VB_OK)
-            return control_say_failure(c);
+            return vb_control_say_failure(c);
         if (c->conns[rank].end.left)
-            return vb_err(VB_ERR_PEER, "rank %d (%s) left before %s", rank, control_host(c, rank),
-                          what);
+            return vb_err(VB_ERR_PEER, "rank %d (%s) left before %s", rank,
+                          vb_control_host(c, rank), what);
         if (c->conns[rank].end.lost)
             return vb_err(VB_ERR_PEER, "rank %d (%s) was lost before %s: %s", rank,
-                          control_host(c, rank), what, c->conns[rank].end.why);
-        if (!control_wait_change(c, deadline))
+                          vb_control_host(c, rank), what, c->conns[rank].end.why);
+        if (!vb_control_wait_change(c, deadline))
             return vb_err(VB_ERR_TIMEOUT, "rank %d (%s) did not answer in time: %s", rank,
-                          control_host(c, rank), what);
+                          vb_control_host(c, rank), what);
     }
     return VB_OK;
 }
@@ -353,7 +354,7 @@ static bool is_up(struct control *c, int rank)
     return c->conns[rank].fd >= 0;
 }
 
-vb_status control_wait_up(struct control *c, int from, int to, uint64_t deadline)
+vb_status vb_control_wait_up(struct control *c, int from, int to, uint64_t deadline)
 {
     vb_status st = VB_OK;
     int i;
@@ -361,14 +362,14 @@ vb_status control_wait_up(struct control *c, int from, int to, uint64_t deadline
     pthread_mutex_lock(&c->lock);
     for (i = from; i < to && st == VB_OK; i++)
         if (i != c->opts.rank)
-            st = control_wait_for(c, i, is_up, "connecting", deadline);
+            st = vb_control_wait_for(c, i, is_up, "connecting", deadline);
     pthread_mutex_unlock(&c->lock);
     return st;
 }
 
 /* ---- the rest -------------------------------------------------------------------------------- */
 
-void control_abort(struct control *c, const char *why)
+void vb_control_abort(struct control *c, const char *why)
 {
     size_t len = strnlen(why, 500);
     int i;
@@ -376,37 +377,37 @@ void control_abort(struct control *c, const char *why)
     pthread_mutex_lock(&c->lock);
     for (i = 0; i < c->opts.slots; i++)
         if (c->conns[i].fd >= 0)
-            conn_send(c, i, WIRE_ABORT, why, len);
-    control_fail(c, VB_ERR_PEER, "this rank gave up: %s", why); /* so later waits fail at once */
+            vb_conn_send(c, i, WIRE_ABORT, why, len);
+    vb_control_fail(c, VB_ERR_PEER, "this rank gave up: %s", why); /* so later waits fail at once */
     pthread_mutex_unlock(&c->lock);
-    control_wake(c);
+    vb_control_wake(c);
 }
 
-void control_lose(struct control *c, int rank, const char *why)
+void vb_control_lose(struct control *c, int rank, const char *why)
 {
     pthread_mutex_lock(&c->lock);
-    conn_read(c, rank); /* an abort that it may have sent says more */
-    conn_lose(c, rank, why);
+    vb_conn_read(c, rank); /* an abort that it may have sent says more */
+    vb_conn_lose(c, rank, why);
     pthread_mutex_unlock(&c->lock);
 }
 
-void control_step(struct control *c)
+void vb_control_step(struct control *c)
 {
     atomic_fetch_add_explicit(&c->step, 1, memory_order_relaxed);
 }
 
-bool control_has_left(struct control *c, int rank)
+bool vb_control_has_left(struct control *c, int rank)
 {
     const struct conn *conn = &c->conns[rank];
     bool left;
 
     pthread_mutex_lock(&c->lock);
-    left = conn->end.left && vb_clock_ns() > conn->end.left_ns + control_patient(c, LEAVE_NS);
+    left = conn->end.left && vb_clock_ns() > conn->end.left_ns + vb_control_patient(c, LEAVE_NS);
     pthread_mutex_unlock(&c->lock);
     return left;
 }
 
-double control_silence_s(struct control *c, int rank, uint64_t *step_p)
+double vb_control_silence_s(struct control *c, int rank, uint64_t *step_p)
 {
     uint64_t now = vb_clock_ns(), heard;
 

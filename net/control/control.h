@@ -29,7 +29,7 @@ struct control_opts {
     double patience;
     uint32_t choice; /* enum vb_transport_choice, sent to joiners */
     const unsigned char *secret;
-    int listen_fd; /* control_close() closes it; control_open() does if it fails */
+    int listen_fd; /* vb_control_close() closes it; vb_control_open() does if it fails */
     int unix_fd;   /* likewise; -1: none */
     int beat_ms;
     int silent_ms;            /* a peer that sends nothing for this long is lost */
@@ -38,111 +38,113 @@ struct control_opts {
     _Atomic bool *news; /* elastic: set before the alarm when a control_take_*() has something */
 };
 
-vb_status control_open(const struct control_opts *opts, struct control **control_p);
+vb_status vb_control_open(const struct control_opts *opts, struct control **control_p);
 
 /* Sends goodbye, waits briefly until the peers have received it, ends the thread. */
-void control_close(struct control *control);
+void vb_control_close(struct control *control);
 
 /* Connects to a peer that listens and proves the secret. */
-vb_status control_dial(struct control *control, int rank, const struct sock_addr *to,
-                       uint64_t deadline);
+vb_status vb_control_dial(struct control *control, int rank, const struct sock_addr *to,
+                          uint64_t deadline);
 
 /* Waits until the connections to ranks from..to-1 are up. */
-vb_status control_wait_up(struct control *control, int from, int to, uint64_t deadline);
+vb_status vb_control_wait_up(struct control *control, int from, int to, uint64_t deadline);
 
 /* The address of this rank on its connection to a peer. */
-vb_status control_local_addr(struct control *control, int rank, struct sock_addr *addr_p);
+vb_status vb_control_local_addr(struct control *control, int rank, struct sock_addr *addr_p);
 
 /* Rank 0 collects the infos of all ranks and sends the table; the others send theirs and wait for
  * the table. infos has room for world of them. The caller fills in its own; all are filled in on
  * return. After 10 s rank 0 logs which ranks are missing and how far each has come. */
-vb_status control_rendezvous(struct control *control, struct wire_info *infos, uint64_t deadline);
+vb_status vb_control_rendezvous(struct control *control, struct wire_info *infos,
+                                uint64_t deadline);
 
 /* A one-time key for the data connection of a pair: the lower rank gives one, the higher rank takes
- * it and dials with it. The data stream comes from control_stream_dial() on the side that dials and
- * from control_stream_wait() on the other side. */
-vb_status control_give_key(struct control *control, int rank);
-vb_status control_take_key(struct control *control, int rank, uint64_t deadline,
-                           unsigned char key[AUTH_KEY_BYTES]);
-vb_status control_stream_dial(struct control *control, int rank, int fd,
-                              const unsigned char key[AUTH_KEY_BYTES], uint64_t deadline);
-vb_status control_stream_wait(struct control *control, int rank, uint64_t deadline, int *fd_p);
+ * it and dials with it. The data stream comes from vb_control_stream_dial() on the side that dials
+ * and from vb_control_stream_wait() on the other side. */
+vb_status vb_control_give_key(struct control *control, int rank);
+vb_status vb_control_take_key(struct control *control, int rank, uint64_t deadline,
+                              unsigned char key[AUTH_KEY_BYTES]);
+vb_status vb_control_stream_dial(struct control *control, int rank, int fd,
+                                 const unsigned char key[AUTH_KEY_BYTES], uint64_t deadline);
+vb_status vb_control_stream_wait(struct control *control, int rank, uint64_t deadline, int *fd_p);
 
 /* A key that only this rank and the peer have, derived from the session key of their connection. */
-void control_pair_key(struct control *control, int rank, unsigned char key[AUTH_KEY_BYTES]);
+void vb_control_pair_key(struct control *control, int rank, unsigned char key[AUTH_KEY_BYTES]);
 
 #define CONTROL_BLOB_MAX 4096
 
 /* Each rank gives a blob of the same size and gets the blobs of all, in rank order. All ranks call
  * this in the same order. Messages use `what` as the name of the exchange. */
-vb_status control_exchange(struct control *control, const void *blob, size_t len_bytes, void *all,
-                           const char *what, uint64_t deadline);
+vb_status vb_control_exchange(struct control *control, const void *blob, size_t len_bytes,
+                              void *all, const char *what, uint64_t deadline);
 
 /* The data plane reports that it has lost a peer. This does nothing if the peer has said goodbye.
- * In an elastic group the peer is told why, and control_take_ended() then returns it. */
-void control_lose(struct control *control, int rank, const char *why);
+ * In an elastic group the peer is told why, and vb_control_take_ended() then returns it. */
+void vb_control_lose(struct control *control, int rank, const char *why);
 
-void control_abort(struct control *control, const char *why);
-void control_step(struct control *control); /* increments the counter that heartbeats carry */
+void vb_control_abort(struct control *control, const char *why);
+void vb_control_step(struct control *control); /* increments the counter that heartbeats carry */
 
 /* VB_OK, or the reason why the group cannot go on, with a sentence in text. Cheap while the status
  * is VB_OK. */
-vb_status control_status(struct control *control, char *text, size_t size);
+vb_status vb_control_status(struct control *control, char *text, size_t size);
 
 /* True if a peer said goodbye so long ago that its last notes, which take another connection, have
  * arrived too. */
-bool control_has_left(struct control *control, int rank);
+bool vb_control_has_left(struct control *control, int rank);
 
 /* ---- elastic groups (membership.c, join.c) --------------------------------------------------- */
 
 /* Rank 0: from now on joiners may get free slots. */
-void control_open_slots(struct control *control);
-uint32_t control_epoch(struct control *control); /* the newest epoch of the membership known */
+void vb_control_open_slots(struct control *control);
+uint32_t vb_control_epoch(struct control *control); /* the newest epoch of the membership known */
 
 #define CONTROL_WHY 200
 
 /* A peer that is lost or has left. Each is returned once. The group fences it and then calls
- * control_slot_clean(), which frees its slot. */
+ * vb_control_slot_clean(), which frees its slot. */
 struct control_end {
     int rank;
     enum vb_end how;
     char why[CONTROL_WHY];
 };
-bool control_take_ended(struct control *control, struct control_end *end_p);
-void control_slot_clean(struct control *control, int rank);
+bool vb_control_take_ended(struct control *control, struct control_end *end_p);
+void vb_control_slot_clean(struct control *control, int rank);
 
 /* The card of a joiner that has sent one. Each is returned once. */
-bool control_take_card(struct control *control, int rank, struct wire_member *member_p,
-                       struct wire_card *card_p);
-vb_status control_send_card(struct control *control, int rank, const struct wire_card *card);
-vb_status control_wait_card(struct control *control, int rank, uint64_t deadline,
-                            struct wire_card *card_p);
+bool vb_control_take_card(struct control *control, int rank, struct wire_member *member_p,
+                          struct wire_card *card_p);
+vb_status vb_control_send_card(struct control *control, int rank, const struct wire_card *card);
+vb_status vb_control_wait_card(struct control *control, int rank, uint64_t deadline,
+                               struct wire_card *card_p);
 
 /* The data connection that a joiner has made; -1: none yet. */
-int control_take_stream(struct control *control, int rank);
+int vb_control_take_stream(struct control *control, int rank);
 
-/* The oldest window offer of a peer. It stays until control_drop_offer(). */
-bool control_peek_offer(struct control *control, int rank, struct wire_offer *offer_p);
-void control_drop_offer(struct control *control, int rank);
-vb_status control_send_offer(struct control *control, int rank, const struct wire_offer *offer);
+/* The oldest window offer of a peer. It stays until vb_control_drop_offer(). */
+bool vb_control_peek_offer(struct control *control, int rank, struct wire_offer *offer_p);
+void vb_control_drop_offer(struct control *control, int rank);
+vb_status vb_control_send_offer(struct control *control, int rank, const struct wire_offer *offer);
 
 /* ---- the joiner itself ----------------------------------------------------------------------- */
 
 /* Asks rank 0 for a slot, and asks again while another rank is joining. The caller owns the
- * connection and passes it to control_adopt(). */
-vb_status control_ask_slot(const struct sock_addr *root, const unsigned char secret[AUTH_KEY_BYTES],
-                           uint64_t deadline, struct wire_slot *slot_p, int *fd_p,
-                           unsigned char session[AUTH_KEY_BYTES]);
-void control_adopt(struct control *control, int rank, int fd,
-                   const unsigned char session[AUTH_KEY_BYTES]);
+ * connection and passes it to vb_control_adopt(). */
+vb_status vb_control_ask_slot(const struct sock_addr *root,
+                              const unsigned char secret[AUTH_KEY_BYTES], uint64_t deadline,
+                              struct wire_slot *slot_p, int *fd_p,
+                              unsigned char session[AUTH_KEY_BYTES]);
+void vb_control_adopt(struct control *control, int rank, int fd,
+                      const unsigned char session[AUTH_KEY_BYTES]);
 
 /* Sends this rank's info to rank 0 and waits for the list of members. members has one entry for
  * each slot; the epoch of a free slot is 0. */
-vb_status control_meet_members(struct control *control, const struct wire_info *mine,
-                               struct wire_member *members, uint64_t deadline);
-void control_joined(struct control *control); /* tells rank 0 that all connections are up */
+vb_status vb_control_meet_members(struct control *control, const struct wire_info *mine,
+                                  struct wire_member *members, uint64_t deadline);
+void vb_control_joined(struct control *control); /* tells rank 0 that all connections are up */
 
 /* Seconds since a peer was last heard, and the counter of its last heartbeat. */
-double control_silence_s(struct control *control, int rank, uint64_t *step_p);
+double vb_control_silence_s(struct control *control, int rank, uint64_t *step_p);
 
 #endif

@@ -85,7 +85,7 @@ struct conn_end {
     bool silent;           /* it is lost because it was silent */
     bool inactive;         /* it hung up, aborted or had not joined: it writes nothing any more */
     bool dropped_us;       /* it has dropped this rank */
-    bool reported;         /* control_take_ended() has returned it */
+    bool reported;         /* vb_control_take_ended() has returned it */
     char why[CONTROL_WHY]; /* why it is gone, as a sentence */
 };
 
@@ -94,7 +94,7 @@ struct conn_join {
     bool admit_due;            /* at rank 0: this member has not yet admitted the joiner */
     bool admit_waits;          /* the joiner in `admit` waits until this slot is clean */
     struct wire_member admit;  /* who gets this slot next */
-    bool has_card, card_taken; /* the card has come; control_take_card() has returned it */
+    bool has_card, card_taken; /* the card has come; vb_control_take_card() has returned it */
     unsigned char card[WIRE_CARD_BYTES];
     struct blob_list offers; /* of windows */
 };
@@ -163,52 +163,53 @@ struct control {
 };
 
 /* control.c. Only the first failure is kept. Wakes all that wait. */
-void control_fail(struct control *c, vb_status st, const char *fmt, ...) VB_PRINTF(3, 4);
-const char *control_host(struct control *c, int rank);
-void control_wake(struct control *c); /* makes the thread look for work */
-struct wire_call control_call_to(struct control *c, int rank, enum wire_kind kind);
+void vb_control_fail(struct control *c, vb_status st, const char *fmt, ...) VB_PRINTF(3, 4);
+const char *vb_control_host(struct control *c, int rank);
+void vb_control_wake(struct control *c); /* makes the thread look for work */
+struct wire_call vb_control_call_to(struct control *c, int rank, enum wire_kind kind);
 
 /* Waiting, under the lock: for the next change (false: the deadline has passed), or until arrived
  * is true for a rank. */
-bool control_wait_change(struct control *c, uint64_t deadline);
+bool vb_control_wait_change(struct control *c, uint64_t deadline);
 typedef bool (*control_arrived_fn)(struct control *c, int rank);
-vb_status control_wait_for(struct control *c, int rank, control_arrived_fn arrived,
-                           const char *what, uint64_t deadline);
-bool control_has_table(struct control *c, int rank); /* a control_arrived_fn */
-vb_status control_say_failure(struct control *c);    /* logs why the group cannot go on */
+vb_status vb_control_wait_for(struct control *c, int rank, control_arrived_fn arrived,
+                              const char *what, uint64_t deadline);
+bool vb_control_has_table(struct control *c, int rank); /* a control_arrived_fn */
+vb_status vb_control_say_failure(struct control *c);    /* logs why the group cannot go on */
 
 /* A duration multiplied by the patience of the options. */
-uint64_t control_patient(const struct control *c, uint64_t ns);
+uint64_t vb_control_patient(const struct control *c, uint64_t ns);
 
 /* conn.c */
-void conn_init(struct conn *conn);
-void conn_fini(struct conn *conn);
-void conn_up(struct control *c, int rank, int fd, const unsigned char session[AUTH_KEY_BYTES]);
-void conn_read(struct control *c, int rank);
-void conn_flush(struct control *c, int rank);
-vb_status conn_send(struct control *c, int rank, uint16_t type, const void *payload,
-                    size_t len_bytes);
-void conn_lose(struct control *c, int rank, const char *why);
-void conn_text(const struct conn *conn, char *out, size_t size); /* the payload, printable */
+void vb_conn_init(struct conn *conn);
+void vb_conn_fini(struct conn *conn);
+void vb_conn_up(struct control *c, int rank, int fd, const unsigned char session[AUTH_KEY_BYTES]);
+void vb_conn_read(struct control *c, int rank);
+void vb_conn_flush(struct control *c, int rank);
+vb_status vb_conn_send(struct control *c, int rank, uint16_t type, const void *payload,
+                       size_t len_bytes);
+void vb_conn_lose(struct control *c, int rank, const char *why);
+void vb_conn_text(const struct conn *conn, char *out, size_t size); /* the payload, printable */
 
 /* Appends the frame just received to a list. False: no memory, or the list already has max: then
  * the peer does not follow the protocol. */
-bool conn_keep_blob(const struct conn *conn, struct blob_list *list, int max);
+bool vb_conn_keep_blob(const struct conn *conn, struct blob_list *list, int max);
 
 /* membership.c: how an elastic group differs. All under the lock. */
-void membership_end(struct control *c, int rank, const char *why);
-void membership_leave(struct control *c, int rank); /* a goodbye has come */
-void membership_check(struct control *c, uint64_t now);
-void membership_news(struct control *c);
-enum wire_verdict membership_judge_join(struct control *c);
-bool membership_give_slot(struct control *c, int fd, const unsigned char session[AUTH_KEY_BYTES]);
-bool membership_frame(struct control *c, int rank); /* false: the frame is out of place */
-void membership_info_came(struct control *c, int rank);
+void vb_membership_end(struct control *c, int rank, const char *why);
+void vb_membership_leave(struct control *c, int rank); /* a goodbye has come */
+void vb_membership_check(struct control *c, uint64_t now);
+void vb_membership_news(struct control *c);
+enum wire_verdict vb_membership_judge_join(struct control *c);
+bool vb_membership_give_slot(struct control *c, int fd,
+                             const unsigned char session[AUTH_KEY_BYTES]);
+bool vb_membership_frame(struct control *c, int rank); /* false: the frame is out of place */
+void vb_membership_info_came(struct control *c, int rank);
 
 /* accept.c */
-void accept_new(struct control *c, int listen_fd);
-void pending_read(struct control *c, struct pending *p);
-void pending_expire(struct control *c, uint64_t now);
-void pending_drop(struct pending *p);
+void vb_accept_new(struct control *c, int listen_fd);
+void vb_pending_read(struct control *c, struct pending *p);
+void vb_pending_expire(struct control *c, uint64_t now);
+void vb_pending_drop(struct pending *p);
 
 #endif

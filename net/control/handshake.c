@@ -13,10 +13,10 @@ static vb_status say_call(int fd, const struct wire_call *call, uint64_t deadlin
 {
     vb_status st;
 
-    wire_call_encode(call, call_bytes);
-    st = sock_write(fd, call_bytes, WIRE_CALL_BYTES, deadline);
+    vb_wire_call_encode(call, call_bytes);
+    st = vb_sock_write(fd, call_bytes, WIRE_CALL_BYTES, deadline);
     if (st == VB_OK)
-        st = sock_read(fd, answer_bytes, WIRE_ANSWER_BYTES, deadline);
+        st = vb_sock_read(fd, answer_bytes, WIRE_ANSWER_BYTES, deadline);
     return st;
 }
 
@@ -24,7 +24,7 @@ static vb_status refused(int fd, const char *why)
 {
     char peer[SOCK_TEXT];
 
-    sock_peer_text(fd, peer);
+    vb_sock_peer_text(fd, peer);
     return vb_err(VB_ERR_ACCESS, "%s refused this rank: %s", peer, why);
 }
 
@@ -35,19 +35,19 @@ static vb_status check_answer(int fd, const struct wire_call *call,
     unsigned char proof[WIRE_PROOF];
     struct wire_answer answer;
 
-    if (!wire_answer_decode(answer_bytes, &answer))
+    if (!vb_wire_answer_decode(answer_bytes, &answer))
         return refused(fd, "it is not a Verbena program");
     if (answer.verdict == WIRE_BUSY)
         return VB_AGAIN; /* not a failure: another rank is joining */
     if (answer.verdict != WIRE_WELCOME)
-        return refused(fd, wire_verdict_str(answer.verdict));
+        return refused(fd, vb_wire_verdict_str(answer.verdict));
     if (answer.version != WIRE_VERSION)
-        return refused(fd, wire_verdict_str(WIRE_BAD_VERSION));
-    auth_prove_server(key, call_bytes, answer_bytes, proof);
-    if (!auth_equal(proof, answer.proof))
-        return refused(fd, wire_verdict_str(WIRE_BAD_SECRET));
+        return refused(fd, vb_wire_verdict_str(WIRE_BAD_VERSION));
+    vb_auth_prove_server(key, call_bytes, answer_bytes, proof);
+    if (!vb_auth_equal(proof, answer.proof))
+        return refused(fd, vb_wire_verdict_str(WIRE_BAD_SECRET));
     if (answer.rank != call->to || answer.epoch != call->epoch)
-        return refused(fd, wire_verdict_str(WIRE_BAD_RANK));
+        return refused(fd, vb_wire_verdict_str(WIRE_BAD_RANK));
     return VB_OK;
 }
 
@@ -56,36 +56,36 @@ static vb_status say_proof(int fd, const unsigned char *proof, uint64_t deadline
     unsigned char verdict[WIRE_VERDICT_BYTES];
     vb_status st;
 
-    st = sock_write(fd, proof, WIRE_PROOF, deadline);
+    st = vb_sock_write(fd, proof, WIRE_PROOF, deadline);
     if (st == VB_OK)
-        st = sock_read(fd, verdict, sizeof(verdict), deadline);
-    if (st == VB_OK && wire_u32_decode(verdict) != WIRE_WELCOME)
-        return refused(fd, wire_verdict_str(wire_u32_decode(verdict)));
+        st = vb_sock_read(fd, verdict, sizeof(verdict), deadline);
+    if (st == VB_OK && vb_wire_u32_decode(verdict) != WIRE_WELCOME)
+        return refused(fd, vb_wire_verdict_str(vb_wire_u32_decode(verdict)));
     return st;
 }
 
-vb_status handshake_call(int fd, const struct wire_call *call,
-                         const unsigned char key[AUTH_KEY_BYTES], uint64_t deadline,
-                         unsigned char session_p[AUTH_KEY_BYTES])
+vb_status vb_handshake_call(int fd, const struct wire_call *call,
+                            const unsigned char key[AUTH_KEY_BYTES], uint64_t deadline,
+                            unsigned char session_p[AUTH_KEY_BYTES])
 {
     unsigned char call_bytes[WIRE_CALL_BYTES], answer_bytes[WIRE_ANSWER_BYTES], proof[WIRE_PROOF];
     char peer[SOCK_TEXT];
     vb_status st;
 
-    sock_peer_text(fd, peer); /* first, because a broken connection has no peer address */
+    vb_sock_peer_text(fd, peer); /* first, because a broken connection has no peer address */
     st = say_call(fd, call, deadline, call_bytes, answer_bytes);
     if (st != VB_OK)
         goto err_peer;
     st = check_answer(fd, call, key, call_bytes, answer_bytes);
     if (st != VB_OK)
         return st;
-    auth_prove_client(key, call_bytes, answer_bytes, proof);
+    vb_auth_prove_client(key, call_bytes, answer_bytes, proof);
     st = say_proof(fd, proof, deadline);
     if (st == VB_ERR_ACCESS)
         return st;
     if (st != VB_OK)
         goto err_peer;
-    auth_session(key, call_bytes, answer_bytes, session_p);
+    vb_auth_session(key, call_bytes, answer_bytes, session_p);
     return VB_OK;
 
 err_peer:
@@ -94,14 +94,14 @@ err_peer:
 
 /* ---- the listener ---------------------------------------------------------------------------- */
 
-void handshake_init(struct handshake *hs, uint32_t rank, uint32_t epoch)
+void vb_handshake_init(struct handshake *hs, uint32_t rank, uint32_t epoch)
 {
     memset(hs, 0, sizeof(*hs));
     hs->rank = rank;
     hs->epoch = epoch;
 }
 
-size_t handshake_wants(const struct handshake *hs)
+size_t vb_handshake_wants(const struct handshake *hs)
 {
     if (hs->state == HANDSHAKE_CALL)
         return WIRE_CALL_BYTES - hs->have;
@@ -129,7 +129,7 @@ static size_t answer_call(struct handshake *hs, handshake_judge_fn judge, void *
 
     memcpy(hs->call_bytes, hs->in, WIRE_CALL_BYTES);
     hs->have = 0;
-    if (!wire_call_decode(hs->call_bytes, &hs->call)) {
+    if (!vb_wire_call_decode(hs->call_bytes, &hs->call)) {
         hs->garbage = true;
         hs->state = HANDSHAKE_REFUSED;
         return 0; /* the caller would not understand an answer */
@@ -138,41 +138,41 @@ static size_t answer_call(struct handshake *hs, handshake_judge_fn judge, void *
     answer.verdict = (uint16_t)hs->verdict;
     answer.epoch = hs->epoch;
     if (hs->verdict == WIRE_WELCOME)
-        auth_random(answer.nonce, sizeof(answer.nonce));
-    wire_answer_encode(&answer, hs->answer_bytes);
+        vb_auth_random(answer.nonce, sizeof(answer.nonce));
+    vb_wire_answer_encode(&answer, hs->answer_bytes);
     hs->state = HANDSHAKE_REFUSED;
     if (hs->verdict == WIRE_WELCOME) {
-        auth_prove_server(key, hs->call_bytes, hs->answer_bytes, answer.proof);
-        wire_answer_encode(&answer, hs->answer_bytes);
-        auth_prove_client(key, hs->call_bytes, hs->answer_bytes, hs->expected);
-        auth_session(key, hs->call_bytes, hs->answer_bytes, hs->session);
+        vb_auth_prove_server(key, hs->call_bytes, hs->answer_bytes, answer.proof);
+        vb_wire_answer_encode(&answer, hs->answer_bytes);
+        vb_auth_prove_client(key, hs->call_bytes, hs->answer_bytes, hs->expected);
+        vb_auth_session(key, hs->call_bytes, hs->answer_bytes, hs->session);
         hs->state = HANDSHAKE_PROOF;
     }
-    auth_wipe(key, sizeof(key));
+    vb_auth_wipe(key, sizeof(key));
     memcpy(out, hs->answer_bytes, WIRE_ANSWER_BYTES);
     return WIRE_ANSWER_BYTES;
 }
 
 static size_t judge_proof(struct handshake *hs, unsigned char *out)
 {
-    bool good = auth_equal(hs->in, hs->expected);
+    bool good = vb_auth_equal(hs->in, hs->expected);
 
     hs->verdict = good ? WIRE_WELCOME : WIRE_BAD_SECRET;
     hs->state = good ? HANDSHAKE_DONE : HANDSHAKE_REFUSED;
-    wire_u32_encode(hs->verdict, out);
+    vb_wire_u32_encode(hs->verdict, out);
     return WIRE_VERDICT_BYTES;
 }
 
-size_t handshake_feed(struct handshake *hs, const unsigned char *data, size_t len_bytes,
-                      handshake_judge_fn judge, void *arg, unsigned char out[WIRE_ANSWER_BYTES])
+size_t vb_handshake_feed(struct handshake *hs, const unsigned char *data, size_t len_bytes,
+                         handshake_judge_fn judge, void *arg, unsigned char out[WIRE_ANSWER_BYTES])
 {
-    size_t wants = handshake_wants(hs);
+    size_t wants = vb_handshake_wants(hs);
 
     if (len_bytes > wants)
         len_bytes = wants;
     memcpy(hs->in + hs->have, data, len_bytes);
     hs->have += len_bytes;
-    if (handshake_wants(hs) > 0 || wants == 0)
+    if (vb_handshake_wants(hs) > 0 || wants == 0)
         return 0;
     if (hs->state == HANDSHAKE_CALL)
         return answer_call(hs, judge, arg, out);

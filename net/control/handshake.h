@@ -17,12 +17,12 @@
 
 /* The caller's side. Fills session_p on success; logs a failure. Returns VB_AGAIN, without logging,
  * if the listener is busy with another joiner. */
-vb_status handshake_call(int fd, const struct wire_call *call,
-                         const unsigned char key[AUTH_KEY_BYTES], uint64_t deadline,
-                         unsigned char session_p[AUTH_KEY_BYTES]);
+vb_status vb_handshake_call(int fd, const struct wire_call *call,
+                            const unsigned char key[AUTH_KEY_BYTES], uint64_t deadline,
+                            unsigned char session_p[AUTH_KEY_BYTES]);
 
 /* The listener asks its owner whether this caller is expected, which key it must have, and which
- * epoch it must know. epoch_p already holds the epoch of handshake_init(). */
+ * epoch it must know. epoch_p already holds the epoch of vb_handshake_init(). */
 typedef enum wire_verdict (*handshake_judge_fn)(void *arg, const struct wire_call *call,
                                                 unsigned char key[AUTH_KEY_BYTES],
                                                 uint32_t *epoch_p);
@@ -50,14 +50,14 @@ struct handshake {
 };
 
 /* rank and epoch are those of the listener. */
-void handshake_init(struct handshake *hs, uint32_t rank, uint32_t epoch);
+void vb_handshake_init(struct handshake *hs, uint32_t rank, uint32_t epoch);
 
 /* The number of bytes that the state machine needs next; 0 if it is done or has refused. */
-size_t handshake_wants(const struct handshake *hs);
+size_t vb_handshake_wants(const struct handshake *hs);
 
-/* Feeds at most handshake_wants() bytes. Writes the bytes to send back to out and returns their
+/* Feeds at most vb_handshake_wants() bytes. Writes the bytes to send back to out and returns their
  * number, which is at most WIRE_ANSWER_BYTES. */
-size_t handshake_feed(struct handshake *hs, const unsigned char *data, size_t len_bytes,
-                      handshake_judge_fn judge, void *arg, unsigned char out[WIRE_ANSWER_BYTES]);
+size_t vb_handshake_feed(struct handshake *hs, const unsigned char *data, size_t len_bytes,
+                         handshake_judge_fn judge, void *arg, unsigned char out[WIRE_ANSWER_BYTES]);
 
 #endif

@@ -13,14 +13,14 @@
 #define AGAIN_MS 100
 #define CONNECT_NS 3000000000u
 
-void control_open_slots(struct control *c)
+void vb_control_open_slots(struct control *c)
 {
     pthread_mutex_lock(&c->lock);
     c->open = true;
     pthread_mutex_unlock(&c->lock);
 }
 
-uint32_t control_epoch(struct control *c)
+uint32_t vb_control_epoch(struct control *c)
 {
     uint32_t epoch;
 
@@ -37,11 +37,11 @@ static bool take_card(struct conn *conn, struct wire_card *card_p)
     if (!conn->join.has_card || conn->join.card_taken || conn->slot != SLOT_TAKEN)
         return false;
     conn->join.card_taken = true;
-    return wire_card_decode(conn->join.card, card_p); /* valid: it was checked when it came */
+    return vb_wire_card_decode(conn->join.card, card_p); /* valid: it was checked when it came */
 }
 
-bool control_take_card(struct control *c, int rank, struct wire_member *member_p,
-                       struct wire_card *card_p)
+bool vb_control_take_card(struct control *c, int rank, struct wire_member *member_p,
+                          struct wire_card *card_p)
 {
     struct conn *conn = &c->conns[rank];
     bool taken;
@@ -60,17 +60,17 @@ static vb_status send_frame(struct control *c, int rank, uint16_t type, const vo
     vb_status st;
 
     pthread_mutex_lock(&c->lock);
-    st = conn_send(c, rank, type, bytes, len);
+    st = vb_conn_send(c, rank, type, bytes, len);
     pthread_mutex_unlock(&c->lock);
-    control_wake(c);
+    vb_control_wake(c);
     return st;
 }
 
-vb_status control_send_card(struct control *c, int rank, const struct wire_card *card)
+vb_status vb_control_send_card(struct control *c, int rank, const struct wire_card *card)
 {
     unsigned char bytes[WIRE_CARD_BYTES];
 
-    wire_card_encode(card, bytes);
+    vb_wire_card_encode(card, bytes);
     return send_frame(c, rank, WIRE_CARD, bytes, sizeof(bytes));
 }
 
@@ -79,20 +79,20 @@ static bool has_card(struct control *c, int rank)
     return c->conns[rank].join.has_card;
 }
 
-vb_status control_wait_card(struct control *c, int rank, uint64_t deadline,
-                            struct wire_card *card_p)
+vb_status vb_control_wait_card(struct control *c, int rank, uint64_t deadline,
+                               struct wire_card *card_p)
 {
     vb_status st;
 
     pthread_mutex_lock(&c->lock);
-    st = control_wait_for(c, rank, has_card, "what transports it has", deadline);
+    st = vb_control_wait_for(c, rank, has_card, "what transports it has", deadline);
     if (st == VB_OK && !take_card(&c->conns[rank], card_p))
         st = VB_ERR_PEER;
     pthread_mutex_unlock(&c->lock);
     return st;
 }
 
-int control_take_stream(struct control *c, int rank)
+int vb_control_take_stream(struct control *c, int rank)
 {
     int fd;
 
@@ -105,7 +105,7 @@ int control_take_stream(struct control *c, int rank)
 
 /* ---- offers ---------------------------------------------------------------------------------- */
 
-bool control_peek_offer(struct control *c, int rank, struct wire_offer *offer_p)
+bool vb_control_peek_offer(struct control *c, int rank, struct wire_offer *offer_p)
 {
     unsigned char bytes[WIRE_OFFER_BYTES];
     const struct blob *blob;
@@ -115,15 +115,15 @@ bool control_peek_offer(struct control *c, int rank, struct wire_offer *offer_p)
     blob = c->conns[rank].join.offers.first;
     found = blob != NULL;
     if (found) {
-        wire_u32_encode(blob->tag, bytes);
+        vb_wire_u32_encode(blob->tag, bytes);
         memcpy(bytes + 4, blob->bytes, sizeof(bytes) - 4);
-        found = wire_offer_decode(bytes, offer_p);
+        found = vb_wire_offer_decode(bytes, offer_p);
     }
     pthread_mutex_unlock(&c->lock);
     return found;
 }
 
-void control_drop_offer(struct control *c, int rank)
+void vb_control_drop_offer(struct control *c, int rank)
 {
     struct conn *conn = &c->conns[rank];
     struct blob *blob;
@@ -138,11 +138,11 @@ void control_drop_offer(struct control *c, int rank)
     free(blob);
 }
 
-vb_status control_send_offer(struct control *c, int rank, const struct wire_offer *offer)
+vb_status vb_control_send_offer(struct control *c, int rank, const struct wire_offer *offer)
 {
     unsigned char bytes[WIRE_OFFER_BYTES];
 
-    wire_offer_encode(offer, bytes);
+    vb_wire_offer_encode(offer, bytes);
     return send_frame(c, rank, WIRE_OFFER, bytes, sizeof(bytes));
 }
 
@@ -155,11 +155,11 @@ static vb_status read_slot(int fd, uint64_t deadline, struct wire_slot *slot_p)
     uint16_t type;
     vb_status st;
 
-    st = sock_read(fd, bytes, sizeof(bytes), deadline);
+    st = vb_sock_read(fd, bytes, sizeof(bytes), deadline);
     if (st != VB_OK)
         return st;
-    if (!wire_frame_decode(bytes, 1, &len, &type) || type != WIRE_SLOT ||
-        !wire_slot_decode(bytes + WIRE_FRAME_HEAD, slot_p))
+    if (!vb_wire_frame_decode(bytes, 1, &len, &type) || type != WIRE_SLOT ||
+        !vb_wire_slot_decode(bytes + WIRE_FRAME_HEAD, slot_p))
         return vb_err(VB_ERR_INPUT, "rank 0 sent an invalid slot");
     return VB_OK;
 }
@@ -174,11 +174,11 @@ static vb_status ask_once(const struct sock_addr *root, const unsigned char *sec
     uint64_t soon = vb_clock_ns() + CONNECT_NS; /* a group that can be joined already listens */
     vb_status st;
 
-    auth_random(call.nonce, sizeof(call.nonce));
-    st = sock_connect(root, deadline < soon ? deadline : soon, fd_p);
+    vb_auth_random(call.nonce, sizeof(call.nonce));
+    st = vb_sock_connect(root, deadline < soon ? deadline : soon, fd_p);
     if (st != VB_OK)
         return VB_ERR_PEER;
-    st = handshake_call(*fd_p, &call, secret, deadline, session);
+    st = vb_handshake_call(*fd_p, &call, secret, deadline, session);
     if (st == VB_OK) {
         st = read_slot(*fd_p, deadline, slot_p);
         st = st == VB_ERR_PEER ? VB_AGAIN : st;
@@ -188,9 +188,10 @@ static vb_status ask_once(const struct sock_addr *root, const unsigned char *sec
     return st;
 }
 
-vb_status control_ask_slot(const struct sock_addr *root, const unsigned char secret[AUTH_KEY_BYTES],
-                           uint64_t deadline, struct wire_slot *slot_p, int *fd_p,
-                           unsigned char session[AUTH_KEY_BYTES])
+vb_status vb_control_ask_slot(const struct sock_addr *root,
+                              const unsigned char secret[AUTH_KEY_BYTES], uint64_t deadline,
+                              struct wire_slot *slot_p, int *fd_p,
+                              unsigned char session[AUTH_KEY_BYTES])
 {
     vb_status st;
 
@@ -207,13 +208,14 @@ vb_status control_ask_slot(const struct sock_addr *root, const unsigned char sec
     }
 }
 
-void control_adopt(struct control *c, int rank, int fd, const unsigned char session[AUTH_KEY_BYTES])
+void vb_control_adopt(struct control *c, int rank, int fd,
+                      const unsigned char session[AUTH_KEY_BYTES])
 {
     pthread_mutex_lock(&c->lock);
     c->conns[rank].epoch = c->opts.epoch;
-    conn_up(c, rank, fd, session);
+    vb_conn_up(c, rank, fd, session);
     pthread_mutex_unlock(&c->lock);
-    control_wake(c);
+    vb_control_wake(c);
 }
 
 /* Reads the list that rank 0 sent. This rank calls members with its own epoch, which is newer than
@@ -224,7 +226,7 @@ static vb_status read_members(struct control *c, struct wire_member *members)
     uint32_t at;
 
     for (at = 0; at < c->table_len; at += WIRE_MEMBER_BYTES) {
-        if (!wire_member_decode(c->table + at, &member) ||
+        if (!vb_wire_member_decode(c->table + at, &member) ||
             member.info.rank >= (uint32_t)c->opts.slots ||
             member.info.rank == (uint32_t)c->opts.rank || member.epoch >= c->opts.epoch)
             return vb_err(VB_ERR_INPUT, "rank 0 sent an invalid list of members");
@@ -239,27 +241,27 @@ static vb_status read_members(struct control *c, struct wire_member *members)
     return VB_OK;
 }
 
-vb_status control_meet_members(struct control *c, const struct wire_info *mine,
-                               struct wire_member *members, uint64_t deadline)
+vb_status vb_control_meet_members(struct control *c, const struct wire_info *mine,
+                                  struct wire_member *members, uint64_t deadline)
 {
     unsigned char bytes[WIRE_INFO_BYTES];
     vb_status st;
 
-    wire_info_encode(mine, bytes);
+    vb_wire_info_encode(mine, bytes);
     pthread_mutex_lock(&c->lock);
-    st = conn_send(c, 0, WIRE_INFO, bytes, sizeof(bytes));
+    st = vb_conn_send(c, 0, WIRE_INFO, bytes, sizeof(bytes));
     if (st == VB_OK)
-        st = control_wait_for(c, 0, control_has_table, "the members", deadline);
+        st = vb_control_wait_for(c, 0, vb_control_has_table, "the members", deadline);
     if (st == VB_OK)
         st = read_members(c, members);
     pthread_mutex_unlock(&c->lock);
     return st;
 }
 
-void control_joined(struct control *c)
+void vb_control_joined(struct control *c)
 {
     pthread_mutex_lock(&c->lock);
-    (void)conn_send(c, 0, WIRE_JOINED, NULL, 0);
+    (void)vb_conn_send(c, 0, WIRE_JOINED, NULL, 0);
     pthread_mutex_unlock(&c->lock);
-    control_wake(c);
+    vb_control_wake(c);
 }

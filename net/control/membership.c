@@ -22,11 +22,11 @@
 #define JOIN_NS 30000000000u /* time for a joiner to connect with all members */
 #define OFFERS_MAX 64        /* windows by which a peer may be ahead */
 
-void membership_news(struct control *c)
+void vb_membership_news(struct control *c)
 {
     if (!c->opts.elastic)
         return;
-    if (c->opts.news != NULL) /* pairs with the acquire in member_work() */
+    if (c->opts.news != NULL) /* pairs with the acquire in vb_member_work() */
         atomic_store_explicit(c->opts.news, true, memory_order_release);
     if (c->opts.alarm != NULL)
         c->opts.alarm(c->opts.arg);
@@ -59,11 +59,11 @@ static void send_members(struct control *c)
             continue;
         member.epoch = i == c->opts.rank ? c->opts.epoch : c->conns[i].epoch;
         member.info = c->conns[i].info;
-        wire_member_encode(&member, bytes + len);
+        vb_wire_member_encode(&member, bytes + len);
         len += WIRE_MEMBER_BYTES;
     }
     if (bytes != NULL)
-        (void)conn_send(c, c->joining, WIRE_MEMBERS, bytes, len);
+        (void)vb_conn_send(c, c->joining, WIRE_MEMBERS, bytes, len);
     free(bytes); /* NULL: nothing was sent, and the joiner will miss its deadline */
 }
 
@@ -101,10 +101,10 @@ static void check_isolated(struct control *c)
             by = &c->conns[i];
     }
     if (by != NULL)
-        control_fail(c, VB_ERR_PEER, "this rank is out of the group: %s", by->end.why);
+        vb_control_fail(c, VB_ERR_PEER, "this rank is out of the group: %s", by->end.why);
 }
 
-void membership_end(struct control *c, int rank, const char *why)
+void vb_membership_end(struct control *c, int rank, const char *why)
 {
     struct conn *conn = &c->conns[rank];
 
@@ -112,7 +112,7 @@ void membership_end(struct control *c, int rank, const char *why)
         hang_up(conn);
         if (conn->slot == SLOT_TAKEN && conn->end.left)
             conn->slot = SLOT_ENDED; /* its last notes have arrived */
-        membership_news(c);
+        vb_membership_news(c);
         return;
     }
     conn->slot = SLOT_ENDED; /* set first because sending may call this function again */
@@ -120,16 +120,16 @@ void membership_end(struct control *c, int rank, const char *why)
     conn->end.inactive |= c->joining == rank;
     snprintf(conn->end.why, sizeof(conn->end.why), "%s", why);
     if (conn->fd >= 0 && !conn->end.dropped_us)
-        (void)conn_send(c, rank, WIRE_DROPPED, why, strnlen(why, CONTROL_WHY));
+        (void)vb_conn_send(c, rank, WIRE_DROPPED, why, strnlen(why, CONTROL_WHY));
     hang_up(conn);
     stop_joining(c, rank);
     check_admitted(c);
     check_isolated(c);
     pthread_cond_broadcast(&c->changed);
-    membership_news(c);
+    vb_membership_news(c);
 }
 
-void membership_leave(struct control *c, int rank)
+void vb_membership_leave(struct control *c, int rank)
 {
     struct conn *conn = &c->conns[rank];
 
@@ -139,7 +139,7 @@ void membership_leave(struct control *c, int rank)
     check_admitted(c);
 }
 
-void membership_check(struct control *c, uint64_t now)
+void vb_membership_check(struct control *c, uint64_t now)
 {
     struct conn *conn;
     int i;
@@ -147,13 +147,13 @@ void membership_check(struct control *c, uint64_t now)
     for (i = 0; i < c->opts.slots; i++) {
         conn = &c->conns[i];
         if (conn->slot == SLOT_TAKEN && conn->end.left &&
-            now > conn->end.left_ns + control_patient(c, LEAVE_NS)) {
+            now > conn->end.left_ns + vb_control_patient(c, LEAVE_NS)) {
             conn->slot = SLOT_ENDED;
-            membership_news(c);
+            vb_membership_news(c);
         }
     }
     if (c->joining >= 0 && now > c->joining_until)
-        conn_lose(c, c->joining, "it did not join in time");
+        vb_conn_lose(c, c->joining, "it did not join in time");
 }
 
 static bool take_dropped(struct control *c, int rank)
@@ -161,12 +161,13 @@ static bool take_dropped(struct control *c, int rank)
     struct conn *conn = &c->conns[rank];
     char text[CONTROL_WHY - 32], why[CONTROL_WHY];
 
-    conn_text(conn, text, sizeof(text));
+    vb_conn_text(conn, text, sizeof(text));
     snprintf(why, sizeof(why), "it dropped this rank: %s", text);
     conn->end.dropped_us = true;
-    conn_lose(c, rank, why);
+    vb_conn_lose(c, rank, why);
     if (rank == 0)
-        control_fail(c, VB_ERR_PEER, "rank 0 (%s) dropped this rank: %s", control_host(c, 0), text);
+        vb_control_fail(c, VB_ERR_PEER, "rank 0 (%s) dropped this rank: %s", vb_control_host(c, 0),
+                        text);
     return true;
 }
 
@@ -179,7 +180,7 @@ static enum vb_end how_it_ended(const struct conn *conn)
     return conn->end.silent ? VB_END_SILENT : VB_END_DIED;
 }
 
-bool control_take_ended(struct control *c, struct control_end *end_p)
+bool vb_control_take_ended(struct control *c, struct control_end *end_p)
 {
     struct conn *conn;
     bool found = false;
@@ -210,7 +211,7 @@ static bool has_neighbours(const struct control *c, int rank)
         return false;
     for (i = 0; i < c->opts.slots; i++)
         if (i != rank && (i == c->opts.rank || is_member(&c->conns[i])) &&
-            wire_info_same_host(&c->conns[i].info, &c->conns[rank].info))
+            vb_wire_info_same_host(&c->conns[i].info, &c->conns[rank].info))
             return true;
     return false;
 }
@@ -223,7 +224,7 @@ static enum unfenced unfenced_of(const struct control *c, int rank)
 
     if (conn->end.left || !conn->has_info || !has_neighbours(c, rank))
         return UNFENCED_NONE;
-    if (wire_info_same_host(&conn->info, &c->conns[c->opts.rank].info))
+    if (vb_wire_info_same_host(&conn->info, &c->conns[c->opts.rank].info))
         return UNFENCED_LOCAL;
     return conn->end.inactive ? UNFENCED_NONE : UNFENCED_REMOTE;
 }
@@ -270,7 +271,7 @@ static bool any_ending(const struct control *c)
     return false;
 }
 
-enum wire_verdict membership_judge_join(struct control *c)
+enum wire_verdict vb_membership_judge_join(struct control *c)
 {
     if (!c->opts.elastic || c->opts.rank != 0 || c->stopping)
         return WIRE_CLOSED;
@@ -282,7 +283,7 @@ enum wire_verdict membership_judge_join(struct control *c)
     return any_ending(c) ? WIRE_BUSY : WIRE_FULL;
 }
 
-bool membership_give_slot(struct control *c, int fd, const unsigned char session[AUTH_KEY_BYTES])
+bool vb_membership_give_slot(struct control *c, int fd, const unsigned char session[AUTH_KEY_BYTES])
 {
     int slot = c->joining < 0 ? find_empty(c) : -1;
     unsigned char bytes[WIRE_SLOT_BYTES];
@@ -292,32 +293,32 @@ bool membership_give_slot(struct control *c, int fd, const unsigned char session
         return false;
     c->joining = slot;
     c->sent_members = false;
-    c->joining_until = vb_clock_ns() + control_patient(c, JOIN_NS);
+    c->joining_until = vb_clock_ns() + vb_control_patient(c, JOIN_NS);
     c->conns[slot].epoch = ++c->epoch;
-    conn_up(c, slot, fd, session);
+    vb_conn_up(c, slot, fd, session);
     given = (struct wire_slot){.slot = (uint32_t)slot,
                                .epoch = c->epoch,
                                .world = (uint32_t)c->opts.world,
                                .slots = (uint32_t)c->opts.slots,
                                .choice = c->opts.choice};
-    wire_slot_encode(&given, bytes);
-    (void)conn_send(c, slot, WIRE_SLOT, bytes, sizeof(bytes));
+    vb_wire_slot_encode(&given, bytes);
+    (void)vb_conn_send(c, slot, WIRE_SLOT, bytes, sizeof(bytes));
     return true;
 }
 
 /* The joiner has sent its info: rank 0 asks all members to admit it. */
-void membership_info_came(struct control *c, int rank)
+void vb_membership_info_came(struct control *c, int rank)
 {
     unsigned char bytes[WIRE_MEMBER_BYTES];
     struct wire_member member;
     int i;
 
     member = (struct wire_member){.epoch = c->conns[rank].epoch, .info = c->conns[rank].info};
-    wire_member_encode(&member, bytes);
+    vb_wire_member_encode(&member, bytes);
     for (i = 0; i < c->opts.slots; i++) {
         c->conns[i].join.admit_due = i != rank && is_member(&c->conns[i]);
         if (c->conns[i].join.admit_due)
-            (void)conn_send(c, i, WIRE_ADMIT, bytes, sizeof(bytes));
+            (void)vb_conn_send(c, i, WIRE_ADMIT, bytes, sizeof(bytes));
     }
     check_admitted(c);
 }
@@ -332,9 +333,9 @@ static void expect(struct control *c, int rank, const struct wire_member *member
     conn->epoch = member->epoch;
     conn->info = member->info;
     conn->has_info = true;
-    wire_u32_encode((uint32_t)rank, bytes);
-    wire_u32_encode(member->epoch, bytes + 4);
-    (void)conn_send(c, 0, WIRE_ADMITTED, bytes, sizeof(bytes));
+    vb_wire_u32_encode((uint32_t)rank, bytes);
+    vb_wire_u32_encode(member->epoch, bytes + 4);
+    (void)vb_conn_send(c, 0, WIRE_ADMITTED, bytes, sizeof(bytes));
 }
 
 /* Rank 0 decides whether the rank that had the slot is gone: if it is still a member for this rank,
@@ -344,7 +345,7 @@ static bool take_admit(struct control *c, int rank)
     struct wire_member member;
     struct conn *conn;
 
-    if (rank != 0 || !wire_member_decode(c->conns[0].in.payload, &member) ||
+    if (rank != 0 || !vb_wire_member_decode(c->conns[0].in.payload, &member) ||
         member.info.rank >= (uint32_t)c->opts.slots || member.info.rank == 0 ||
         member.info.rank == (uint32_t)c->opts.rank || member.epoch <= c->epoch)
         return false;
@@ -353,11 +354,11 @@ static bool take_admit(struct control *c, int rank)
     if (conn->slot == SLOT_TAKEN && conn->end.left)
         conn->slot = SLOT_ENDED;
     else if (conn->slot == SLOT_TAKEN)
-        conn_lose(c, (int)member.info.rank, "its slot was given to another rank");
+        vb_conn_lose(c, (int)member.info.rank, "its slot was given to another rank");
     if (conn->slot == SLOT_ENDED) {
         conn->join.admit = member;
         conn->join.admit_waits = true;
-        membership_news(c);
+        vb_membership_news(c);
     } else {
         expect(c, (int)member.info.rank, &member);
     }
@@ -370,15 +371,15 @@ static bool take_admitted(struct control *c, int rank)
 
     if (c->opts.rank != 0)
         return false;
-    if (c->joining >= 0 && wire_u32_decode(conn->in.payload) == (uint32_t)c->joining &&
-        wire_u32_decode(conn->in.payload + 4) == c->conns[c->joining].epoch) {
+    if (c->joining >= 0 && vb_wire_u32_decode(conn->in.payload) == (uint32_t)c->joining &&
+        vb_wire_u32_decode(conn->in.payload + 4) == c->conns[c->joining].epoch) {
         conn->join.admit_due = false;
         check_admitted(c);
     }
     return true; /* else it is for a joiner that is gone: nothing to do */
 }
 
-void control_slot_clean(struct control *c, int rank)
+void vb_control_slot_clean(struct control *c, int rank)
 {
     struct conn *conn = &c->conns[rank];
     struct wire_member admit;
@@ -391,14 +392,14 @@ void control_slot_clean(struct control *c, int rank)
     waits = conn->join.admit_waits;
     unfenced = unfenced_of(c, rank);
     pid = conn->info.pid;
-    conn_fini(conn);
+    vb_conn_fini(conn);
     conn->past.unfenced = unfenced;
     conn->past.pid = pid;
     conn->past.freed = ++c->n_freed;
     if (waits)
         expect(c, rank, &admit);
     pthread_mutex_unlock(&c->lock);
-    control_wake(c);
+    vb_control_wake(c);
 }
 
 /* ---- frames ---------------------------------------------------------------------------------- */
@@ -407,11 +408,11 @@ static bool take_card(struct control *c, struct conn *conn)
 {
     struct wire_card card;
 
-    if (conn->join.has_card || !wire_card_decode(conn->in.payload, &card))
+    if (conn->join.has_card || !vb_wire_card_decode(conn->in.payload, &card))
         return false;
     memcpy(conn->join.card, conn->in.payload, sizeof(conn->join.card));
     conn->join.has_card = true;
-    membership_news(c);
+    vb_membership_news(c);
     return true;
 }
 
@@ -419,10 +420,10 @@ static bool take_offer(struct control *c, struct conn *conn)
 {
     struct wire_offer offer;
 
-    if (!wire_offer_decode(conn->in.payload, &offer) ||
-        !conn_keep_blob(conn, &conn->join.offers, OFFERS_MAX))
+    if (!vb_wire_offer_decode(conn->in.payload, &offer) ||
+        !vb_conn_keep_blob(conn, &conn->join.offers, OFFERS_MAX))
         return false;
-    membership_news(c);
+    vb_membership_news(c);
     return true;
 }
 
@@ -439,7 +440,7 @@ static bool take_members(struct control *c, int rank)
     return true;
 }
 
-bool membership_frame(struct control *c, int rank)
+bool vb_membership_frame(struct control *c, int rank)
 {
     struct conn *conn = &c->conns[rank];
 

@@ -14,7 +14,7 @@
 
 /* ---- connecting ------------------------------------------------------------------------------ */
 
-struct wire_call control_call_to(struct control *c, int rank, enum wire_kind kind)
+struct wire_call vb_control_call_to(struct control *c, int rank, enum wire_kind kind)
 {
     struct wire_call call = {.version = WIRE_VERSION,
                              .kind = (uint16_t)kind,
@@ -23,48 +23,49 @@ struct wire_call control_call_to(struct control *c, int rank, enum wire_kind kin
                              .world = (uint32_t)c->opts.world,
                              .epoch = c->conns[rank].epoch};
 
-    auth_random(call.nonce, sizeof(call.nonce));
+    vb_auth_random(call.nonce, sizeof(call.nonce));
     return call;
 }
 
-vb_status control_dial(struct control *c, int rank, const struct sock_addr *to, uint64_t deadline)
+vb_status vb_control_dial(struct control *c, int rank, const struct sock_addr *to,
+                          uint64_t deadline)
 {
-    struct wire_call call = control_call_to(c, rank, WIRE_CONTROL);
+    struct wire_call call = vb_control_call_to(c, rank, WIRE_CONTROL);
     unsigned char session[AUTH_KEY_BYTES];
     vb_status st;
     int fd;
 
-    st = sock_connect(to, deadline, &fd);
+    st = vb_sock_connect(to, deadline, &fd);
     if (st != VB_OK)
         return st;
-    st = handshake_call(fd, &call, c->secret, deadline, session);
+    st = vb_handshake_call(fd, &call, c->secret, deadline, session);
     if (st != VB_OK) {
         close(fd);
         return st;
     }
     pthread_mutex_lock(&c->lock);
-    conn_up(c, rank, fd, session);
+    vb_conn_up(c, rank, fd, session);
     pthread_mutex_unlock(&c->lock);
-    auth_wipe(session, sizeof(session));
-    control_wake(c);
+    vb_auth_wipe(session, sizeof(session));
+    vb_control_wake(c);
     return VB_OK;
 }
 
-vb_status control_local_addr(struct control *c, int rank, struct sock_addr *addr_p)
+vb_status vb_control_local_addr(struct control *c, int rank, struct sock_addr *addr_p)
 {
     vb_status st = VB_ERR_PEER;
 
     pthread_mutex_lock(&c->lock);
     if (c->conns[rank].fd >= 0)
-        st = sock_local(c->conns[rank].fd, addr_p);
+        st = vb_sock_local(c->conns[rank].fd, addr_p);
     pthread_mutex_unlock(&c->lock);
     return st;
 }
 
-void control_pair_key(struct control *c, int rank, unsigned char key[AUTH_KEY_BYTES])
+void vb_control_pair_key(struct control *c, int rank, unsigned char key[AUTH_KEY_BYTES])
 {
     pthread_mutex_lock(&c->lock);
-    auth_code(c->conns[rank].session, "verbena pair   1", NULL, 0, key);
+    vb_auth_code(c->conns[rank].session, "verbena pair   1", NULL, 0, key);
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -110,9 +111,9 @@ static vb_status collect_infos(struct control *c, uint64_t deadline)
     while (list_missing(c, missing, sizeof(missing)) > 0) {
         if (atomic_load_explicit(&c->failed, memory_order_relaxed) != VB_OK) {
             VB_LOG_ERROR("ranks that were still missing: %s", missing);
-            return control_say_failure(c);
+            return vb_control_say_failure(c);
         }
-        if (control_wait_change(c, remind < deadline ? remind : deadline))
+        if (vb_control_wait_change(c, remind < deadline ? remind : deadline))
             continue;
         list_missing(c, missing,
                      sizeof(missing)); /* callers come and go without signalling `changed` */
@@ -142,15 +143,15 @@ static vb_status send_table(struct control *c, struct wire_info *infos, uint64_t
             infos[i] = c->conns[i].info;
         else
             c->conns[0].info = infos[0]; /* for joiners */
-        wire_info_encode(&infos[i], table + (size_t)i * WIRE_INFO_BYTES);
+        vb_wire_info_encode(&infos[i], table + (size_t)i * WIRE_INFO_BYTES);
     }
     for (i = 1; i < c->opts.world && st == VB_OK; i++)
-        st = conn_send(c, i, WIRE_TABLE, table, len);
+        st = vb_conn_send(c, i, WIRE_TABLE, table, len);
     free(table);
     return st;
 }
 
-bool control_has_table(struct control *c, int rank)
+bool vb_control_has_table(struct control *c, int rank)
 {
     (void)rank;
     return c->table != NULL;
@@ -162,12 +163,13 @@ static vb_status send_info(struct control *c, struct wire_info *infos, uint64_t 
     vb_status st;
     int i;
 
-    wire_info_encode(&infos[c->opts.rank], mine);
-    st = conn_send(c, 0, WIRE_INFO, mine, sizeof(mine));
+    vb_wire_info_encode(&infos[c->opts.rank], mine);
+    st = vb_conn_send(c, 0, WIRE_INFO, mine, sizeof(mine));
     if (st == VB_OK) /* longer than rank 0, which knows and logs who is missing */
-        st = control_wait_for(c, 0, control_has_table, "the table of ranks", deadline + LATER_NS);
+        st = vb_control_wait_for(c, 0, vb_control_has_table, "the table of ranks",
+                                 deadline + LATER_NS);
     for (i = 0; i < c->opts.world && st == VB_OK; i++) {
-        if (!wire_info_decode(c->table + (size_t)i * WIRE_INFO_BYTES, &infos[i]) ||
+        if (!vb_wire_info_decode(c->table + (size_t)i * WIRE_INFO_BYTES, &infos[i]) ||
             infos[i].rank != (uint32_t)i)
             return vb_err(VB_ERR_INPUT, "rank 0 sent a table with an invalid entry for rank %d", i);
         c->conns[i].info = infos[i];
@@ -175,7 +177,7 @@ static vb_status send_info(struct control *c, struct wire_info *infos, uint64_t 
     return st;
 }
 
-vb_status control_rendezvous(struct control *c, struct wire_info *infos, uint64_t deadline)
+vb_status vb_control_rendezvous(struct control *c, struct wire_info *infos, uint64_t deadline)
 {
     vb_status st;
 
@@ -185,25 +187,25 @@ vb_status control_rendezvous(struct control *c, struct wire_info *infos, uint64_
     else
         st = send_info(c, infos, deadline);
     pthread_mutex_unlock(&c->lock);
-    control_wake(c);
+    vb_control_wake(c);
     return st;
 }
 
 /* ---- data connections ------------------------------------------------------------------------ */
 
-vb_status control_give_key(struct control *c, int rank)
+vb_status vb_control_give_key(struct control *c, int rank)
 {
     struct conn *conn = &c->conns[rank];
     unsigned char sealed[AUTH_SEALED_BYTES];
     vb_status st;
 
     pthread_mutex_lock(&c->lock);
-    auth_random(conn->data.one_time, sizeof(conn->data.one_time));
-    auth_seal(conn->session, conn->data.one_time, sealed);
+    vb_auth_random(conn->data.one_time, sizeof(conn->data.one_time));
+    vb_auth_seal(conn->session, conn->data.one_time, sealed);
     conn->data.key_given = true;
-    st = conn_send(c, rank, WIRE_KEY, sealed, sizeof(sealed));
+    st = vb_conn_send(c, rank, WIRE_KEY, sealed, sizeof(sealed));
     pthread_mutex_unlock(&c->lock);
-    control_wake(c);
+    vb_control_wake(c);
     return st;
 }
 
@@ -212,29 +214,29 @@ static bool has_key(struct control *c, int rank)
     return c->conns[rank].data.has_key;
 }
 
-vb_status control_take_key(struct control *c, int rank, uint64_t deadline,
-                           unsigned char key[AUTH_KEY_BYTES])
+vb_status vb_control_take_key(struct control *c, int rank, uint64_t deadline,
+                              unsigned char key[AUTH_KEY_BYTES])
 {
     vb_status st;
 
     pthread_mutex_lock(&c->lock);
-    st = control_wait_for(c, rank, has_key, "a key for the data connection", deadline);
-    if (st == VB_OK && !auth_unseal(c->conns[rank].session, c->conns[rank].data.sealed, key))
+    st = vb_control_wait_for(c, rank, has_key, "a key for the data connection", deadline);
+    if (st == VB_OK && !vb_auth_unseal(c->conns[rank].session, c->conns[rank].data.sealed, key))
         st = vb_err(VB_ERR_ACCESS, "rank %d sent a key that this rank cannot unseal", rank);
     c->conns[rank].data.has_key = false;
     pthread_mutex_unlock(&c->lock);
     return st;
 }
 
-vb_status control_stream_dial(struct control *c, int rank, int fd,
-                              const unsigned char key[AUTH_KEY_BYTES], uint64_t deadline)
+vb_status vb_control_stream_dial(struct control *c, int rank, int fd,
+                                 const unsigned char key[AUTH_KEY_BYTES], uint64_t deadline)
 {
-    struct wire_call call = control_call_to(c, rank, WIRE_DATA);
+    struct wire_call call = vb_control_call_to(c, rank, WIRE_DATA);
     unsigned char session[AUTH_KEY_BYTES];
     vb_status st;
 
-    st = handshake_call(fd, &call, key, deadline, session);
-    auth_wipe(session, sizeof(session));
+    st = vb_handshake_call(fd, &call, key, deadline, session);
+    vb_auth_wipe(session, sizeof(session));
     return st;
 }
 
@@ -243,12 +245,12 @@ static bool has_stream(struct control *c, int rank)
     return c->conns[rank].data.fd >= 0;
 }
 
-vb_status control_stream_wait(struct control *c, int rank, uint64_t deadline, int *fd_p)
+vb_status vb_control_stream_wait(struct control *c, int rank, uint64_t deadline, int *fd_p)
 {
     vb_status st;
 
     pthread_mutex_lock(&c->lock);
-    st = control_wait_for(c, rank, has_stream, "its data connection", deadline);
+    st = vb_control_wait_for(c, rank, has_stream, "its data connection", deadline);
     if (st == VB_OK) {
         *fd_p = c->conns[rank].data.fd;
         c->conns[rank].data.fd = -1;
@@ -271,7 +273,7 @@ static vb_status take_blob(struct control *c, int rank, uint32_t tag, void *out,
     struct blob *blob;
     vb_status st;
 
-    st = control_wait_for(c, rank, has_blob, what, deadline);
+    st = vb_control_wait_for(c, rank, has_blob, what, deadline);
     if (st != VB_OK)
         return st;
     blob = c->conns[rank].blobs.first;
@@ -279,7 +281,7 @@ static vb_status take_blob(struct control *c, int rank, uint32_t tag, void *out,
         return vb_err(VB_ERR_INPUT,
                       "rank %d (%s) is at another exchange: expected number %u of %zu bytes (%s), "
                       "found number %u of %u bytes",
-                      rank, control_host(c, rank), tag, len, what, blob->tag, blob->len_bytes);
+                      rank, vb_control_host(c, rank), tag, len, what, blob->tag, blob->len_bytes);
     memcpy(out, blob->bytes, len);
     c->conns[rank].blobs.first = blob->next;
     c->conns[rank].blobs.n--;
@@ -287,8 +289,8 @@ static vb_status take_blob(struct control *c, int rank, uint32_t tag, void *out,
     return VB_OK;
 }
 
-vb_status control_exchange(struct control *c, const void *blob, size_t len_bytes, void *all,
-                           const char *what, uint64_t deadline)
+vb_status vb_control_exchange(struct control *c, const void *blob, size_t len_bytes, void *all,
+                              const char *what, uint64_t deadline)
 {
     unsigned char frame[4 + CONTROL_BLOB_MAX];
     char *out = all;
@@ -302,12 +304,12 @@ vb_status control_exchange(struct control *c, const void *blob, size_t len_bytes
                       len_bytes, CONTROL_BLOB_MAX);
     pthread_mutex_lock(&c->lock);
     tag = c->next_tag++;
-    wire_u32_encode(tag, frame);
+    vb_wire_u32_encode(tag, frame);
     memcpy(frame + 4, blob, len_bytes);
     for (i = 0; i < c->opts.world; i++)
         if (i != c->opts.rank)
-            conn_send(c, i, WIRE_BLOB, frame,
-                      4 + len_bytes); /* take_blob() finds out if it failed */
+            vb_conn_send(c, i, WIRE_BLOB, frame,
+                         4 + len_bytes); /* take_blob() finds out if it failed */
     memcpy(out + (size_t)c->opts.rank * len_bytes, blob, len_bytes);
     for (i = 0; i < c->opts.world && st == VB_OK; i++)
         if (i != c->opts.rank)

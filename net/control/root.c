@@ -28,7 +28,7 @@ static bool address_by_name(const char *name, struct sock_addr *addr)
         memset(addr, 0, sizeof(*addr));
         memcpy(&addr->sa, at->ai_addr, at->ai_addrlen);
         addr->len = at->ai_addrlen;
-        ok = !sock_is_loopback(addr);
+        ok = !vb_sock_is_loopback(addr);
     }
     freeaddrinfo(found);
     return ok;
@@ -62,14 +62,14 @@ static bool address_of_iface(struct sock_addr *addr)
     if (iface == NULL || iface->n_addrs == 0)
         iface = any_iface(list, n);
     if (iface != NULL)
-        found = sock_from_text(iface->addrs[0], 0, addr);
+        found = vb_sock_from_text(iface->addrs[0], 0, addr);
     vb_net_ifaces_free(list);
     return found;
 }
 
 static bool is_reachable(const char *address, struct sock_addr *addr)
 {
-    return address != NULL && sock_from_text(address, 0, addr) && !sock_is_loopback(addr);
+    return address != NULL && vb_sock_from_text(address, 0, addr) && !vb_sock_is_loopback(addr);
 }
 
 /* ---- the socket ------------------------------------------------------------------------------ */
@@ -89,15 +89,15 @@ static bool is_loopback_text(const char *host)
     struct sock_addr addr;
 
     return strcmp(host, "localhost") == 0 ||
-           (sock_from_text(host, 0, &addr) && sock_is_loopback(&addr));
+           (vb_sock_from_text(host, 0, &addr) && vb_sock_is_loopback(&addr));
 }
 
 static void set_port(struct sock_addr *addr, int port)
 {
     char host[SOCK_TEXT];
 
-    sock_host_text(addr, host, sizeof(host));
-    (void)sock_from_text(host, port, addr);
+    vb_sock_host_text(addr, host, sizeof(host));
+    (void)vb_sock_from_text(host, port, addr);
 }
 
 /* moved_p: on this host the name stands for loopback, so addr_p is another address of this host. */
@@ -109,10 +109,10 @@ static vb_status resolve(const char *root, struct sock_addr *addr_p, bool *moved
     int port = 0;
 
     *moved_p = false;
-    st = sock_resolve(root, addr_p);
-    if (st != VB_OK || !sock_is_loopback(addr_p))
+    st = vb_sock_resolve(root, addr_p);
+    if (st != VB_OK || !vb_sock_is_loopback(addr_p))
         return st;
-    st = sock_split(root, name, sizeof(name), &port);
+    st = vb_sock_split(root, name, sizeof(name), &port);
     if (st != VB_OK || is_loopback_text(name) ||
         !(address_by_name(name, &other) || address_of_iface(&other)))
         return st;
@@ -122,7 +122,7 @@ static vb_status resolve(const char *root, struct sock_addr *addr_p, bool *moved
     return VB_OK;
 }
 
-vb_status root_resolve(const char *root, struct sock_addr *addr_p)
+vb_status vb_root_resolve(const char *root, struct sock_addr *addr_p)
 {
     bool moved;
 
@@ -135,11 +135,11 @@ static vb_status listen_for(const struct sock_addr *at, int *fd_p)
     const char *all = at->sa.ss_family == AF_INET6 ? "::" : "0.0.0.0";
     struct sock_addr any;
 
-    if (sock_is_loopback(at))
-        return sock_listen(at, TAKEN, fd_p);
-    if (!sock_from_text(all, sock_port(at), &any))
+    if (vb_sock_is_loopback(at))
+        return vb_sock_listen(at, TAKEN, fd_p);
+    if (!vb_sock_from_text(all, vb_sock_port(at), &any))
         return vb_err(VB_ERR_UNSUPPORTED, "this host has no address to listen at");
-    return sock_listen(&any, TAKEN, fd_p);
+    return vb_sock_listen(&any, TAKEN, fd_p);
 }
 
 vb_status vb_root_listen(char root[VB_ROOT_TEXT], int *fd_p)
@@ -154,18 +154,18 @@ vb_status vb_root_listen(char root[VB_ROOT_TEXT], int *fd_p)
     if (st == VB_OK)
         st = listen_for(&at, &fd);
     if (st == VB_OK)
-        st = sock_local(fd, &bound);
+        st = vb_sock_local(fd, &bound);
     if (st != VB_OK) {
         if (fd >= 0)
             close(fd);
         return st;
     }
-    set_port(&at, sock_port(&bound));
-    sock_text(&at, text);
+    set_port(&at, vb_sock_port(&bound));
+    vb_sock_text(&at, text);
     if (moved)
         snprintf(root, VB_ROOT_TEXT, "%s", text);
     else
-        snprintf(colon, VB_ROOT_TEXT - (size_t)(colon - root), ":%d", sock_port(&bound));
+        snprintf(colon, VB_ROOT_TEXT - (size_t)(colon - root), ":%d", vb_sock_port(&bound));
     *fd_p = fd;
     return VB_OK;
 }
@@ -177,14 +177,14 @@ vb_status vb_root_listen_reachable(char root[VB_ROOT_TEXT], const char *reached,
     vb_status st;
     int port = 0;
 
-    st = sock_split(root, name, sizeof(name), &port);
+    st = vb_sock_split(root, name, sizeof(name), &port);
     if (st != VB_OK)
         return st;
     if (!address_by_name(name, &addr) && !is_reachable(reached, &addr) &&
-        !address_of_iface(&addr) && !sock_from_text("127.0.0.1", 0, &addr))
+        !address_of_iface(&addr) && !vb_sock_from_text("127.0.0.1", 0, &addr))
         return vb_err(VB_ERR_NO_FILE, "no address found for %s", name);
     set_port(&addr, port);
-    sock_text(&addr, text);
+    vb_sock_text(&addr, text);
     snprintf(root, VB_ROOT_TEXT, "%s", text);
     return vb_root_listen(root, fd_p);
 }

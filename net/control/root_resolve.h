@@ -11,6 +11,6 @@
 /* The address that "HOST:PORT" of rank 0 stands for on this host. If this is rank 0's own host, the
  * name may stand for loopback, which no other host can reach: then the result is another address of
  * this host. */
-vb_status root_resolve(const char *root, struct sock_addr *addr_p);
+vb_status vb_root_resolve(const char *root, struct sock_addr *addr_p);
 
 #endif

@@ -58,13 +58,13 @@ static vb_status refuse(const char *name, int peer_rank, const char *what)
         peer_rank, name, what);
 }
 
-vb_status route_check(const struct sock_addr *local, int peer_rank, bool any)
+vb_status vb_route_check(const struct sock_addr *local, int peer_rank, bool any)
 {
     char name[VB_IFACE_NAME], control[VB_IFACE_NAME];
 
     if (any || !interface_of(local, name))
         return VB_OK;
-    if (sock_is_loopback(local))
+    if (vb_sock_is_loopback(local))
         return refuse(name, peer_rank, "the loopback interface");
     if (is_bridge(name))
         return refuse(name, peer_rank, "a bridge");

@@ -9,6 +9,6 @@
 
 /* local is this rank's address on a connection between two hosts. Unless `any` is set, loopback,
  * bridges and the control network of CloudLab are refused with a logged error. */
-vb_status route_check(const struct sock_addr *local, int peer_rank, bool any);
+vb_status vb_route_check(const struct sock_addr *local, int peer_rank, bool any);
 
 #endif

@@ -15,7 +15,7 @@
 #define BACKLOG 1024 /* all ranks of a job may call rank 0 at once */
 #define RETRY_MS 20
 
-int sock_ms_left(uint64_t deadline, int limit_ms)
+int vb_sock_ms_left(uint64_t deadline, int limit_ms)
 {
     uint64_t now = vb_clock_ns(), ms;
 
@@ -49,7 +49,7 @@ static bool split(const char *text, char *host, size_t size, char *port, size_t 
     return true;
 }
 
-vb_status sock_split(const char *text, char *host, size_t size, int *port_p)
+vb_status vb_sock_split(const char *text, char *host, size_t size, int *port_p)
 {
     char port[8];
     int64_t number;
@@ -80,13 +80,13 @@ static int look_up(const char *host, int port, int flags, struct sock_addr *addr
     return 0;
 }
 
-vb_status sock_resolve(const char *text, struct sock_addr *addr_p)
+vb_status vb_sock_resolve(const char *text, struct sock_addr *addr_p)
 {
     char host[256];
     vb_status st;
     int rc, port;
 
-    st = sock_split(text, host, sizeof(host), &port);
+    st = vb_sock_split(text, host, sizeof(host), &port);
     if (st != VB_OK)
         return st;
     rc = look_up(host, port, 0, addr_p);
@@ -95,12 +95,12 @@ vb_status sock_resolve(const char *text, struct sock_addr *addr_p)
     return VB_OK;
 }
 
-bool sock_from_text(const char *addr, int port, struct sock_addr *addr_p)
+bool vb_sock_from_text(const char *addr, int port, struct sock_addr *addr_p)
 {
     return look_up(addr, port, AI_NUMERICHOST, addr_p) == 0;
 }
 
-void sock_host_text(const struct sock_addr *addr, char *out, size_t size)
+void vb_sock_host_text(const struct sock_addr *addr, char *out, size_t size)
 {
     if (addr->sa.ss_family == AF_UNIX)
         snprintf(out, size, "this host");
@@ -109,20 +109,20 @@ void sock_host_text(const struct sock_addr *addr, char *out, size_t size)
         snprintf(out, size, "?");
 }
 
-void sock_text(const struct sock_addr *addr, char out[SOCK_TEXT])
+void vb_sock_text(const struct sock_addr *addr, char out[SOCK_TEXT])
 {
     char host[SOCK_TEXT - 10];
 
-    sock_host_text(addr, host, sizeof(host));
+    vb_sock_host_text(addr, host, sizeof(host));
     if (addr->sa.ss_family == AF_INET6)
-        snprintf(out, SOCK_TEXT, "[%s]:%d", host, sock_port(addr));
+        snprintf(out, SOCK_TEXT, "[%s]:%d", host, vb_sock_port(addr));
     else if (addr->sa.ss_family == AF_INET)
-        snprintf(out, SOCK_TEXT, "%s:%d", host, sock_port(addr));
+        snprintf(out, SOCK_TEXT, "%s:%d", host, vb_sock_port(addr));
     else
         snprintf(out, SOCK_TEXT, "%s", host);
 }
 
-int sock_port(const struct sock_addr *addr)
+int vb_sock_port(const struct sock_addr *addr)
 {
     if (addr->sa.ss_family == AF_INET6)
         return ntohs(((const struct sockaddr_in6 *)&addr->sa)->sin6_port);
@@ -131,7 +131,7 @@ int sock_port(const struct sock_addr *addr)
     return 0;
 }
 
-bool sock_is_loopback(const struct sock_addr *addr)
+bool vb_sock_is_loopback(const struct sock_addr *addr)
 {
     const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&addr->sa;
     const struct sockaddr_in *v4 = (const struct sockaddr_in *)&addr->sa;
@@ -141,7 +141,7 @@ bool sock_is_loopback(const struct sock_addr *addr)
     return addr->sa.ss_family == AF_INET && ntohl(v4->sin_addr.s_addr) >> 24 == 127;
 }
 
-vb_status sock_local(int fd, struct sock_addr *addr_p)
+vb_status vb_sock_local(int fd, struct sock_addr *addr_p)
 {
     memset(addr_p, 0, sizeof(*addr_p));
     addr_p->len = sizeof(addr_p->sa);
@@ -150,14 +150,14 @@ vb_status sock_local(int fd, struct sock_addr *addr_p)
     return VB_OK;
 }
 
-void sock_peer_text(int fd, char out[SOCK_TEXT])
+void vb_sock_peer_text(int fd, char out[SOCK_TEXT])
 {
     struct sock_addr addr = {.len = sizeof(addr.sa)};
 
     if (getpeername(fd, (struct sockaddr *)&addr.sa, &addr.len) != 0)
         snprintf(out, SOCK_TEXT, "?");
     else
-        sock_text(&addr, out);
+        vb_sock_text(&addr, out);
 }
 
 /* ---- listening ------------------------------------------------------------------------------- */
@@ -185,11 +185,11 @@ static vb_status listen_at(const struct sockaddr *sa, socklen_t len, const char 
     return VB_OK;
 }
 
-vb_status sock_listen(const struct sock_addr *at, const char *if_taken, int *fd_p)
+vb_status vb_sock_listen(const struct sock_addr *at, const char *if_taken, int *fd_p)
 {
     char text[SOCK_TEXT];
 
-    sock_text(at, text);
+    vb_sock_text(at, text);
     return listen_at((const struct sockaddr *)&at->sa, at->len, text, if_taken, fd_p);
 }
 
@@ -204,7 +204,7 @@ static socklen_t unix_addr(const char *name, struct sockaddr_un *un)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + len);
 }
 
-vb_status sock_listen_unix(const char *name, const char *if_taken, int *fd_p)
+vb_status vb_sock_listen_unix(const char *name, const char *if_taken, int *fd_p)
 {
     struct sockaddr_un un;
     socklen_t len = unix_addr(name, &un);
@@ -252,7 +252,7 @@ static vb_status connect_once(const struct sockaddr *sa, socklen_t len, uint64_t
         err = errno;
         if (err == EINPROGRESS) {
             wait = (struct pollfd){.fd = fd, .events = POLLOUT};
-            if (poll(&wait, 1, sock_ms_left(deadline, 60000)) <= 0)
+            if (poll(&wait, 1, vb_sock_ms_left(deadline, 60000)) <= 0)
                 err = ETIMEDOUT;
             else
                 getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &size);
@@ -283,19 +283,19 @@ static vb_status connect_to(const struct sockaddr *sa, socklen_t len, uint64_t d
     vb_status st;
 
     while ((st = connect_once(sa, len, deadline, fd_p)) == VB_AGAIN) {
-        if (sock_ms_left(deadline, 1) == 0)
+        if (vb_sock_ms_left(deadline, 1) == 0)
             break;
         nanosleep(&pause, NULL);
     }
     return st;
 }
 
-vb_status sock_connect(const struct sock_addr *to, uint64_t deadline, int *fd_p)
+vb_status vb_sock_connect(const struct sock_addr *to, uint64_t deadline, int *fd_p)
 {
     char text[SOCK_TEXT];
     vb_status st;
 
-    sock_text(to, text);
+    vb_sock_text(to, text);
     st = connect_to((const struct sockaddr *)&to->sa, to->len, deadline, fd_p);
     if (st == VB_OK)
         return VB_OK;
@@ -303,7 +303,7 @@ vb_status sock_connect(const struct sock_addr *to, uint64_t deadline, int *fd_p)
     return st == VB_AGAIN ? VB_ERR_TIMEOUT : st;
 }
 
-vb_status sock_connect_unix(const char *name, uint64_t deadline, int *fd_p)
+vb_status vb_sock_connect_unix(const char *name, uint64_t deadline, int *fd_p)
 {
     struct sockaddr_un un;
     socklen_t len = unix_addr(name, &un);
@@ -311,7 +311,7 @@ vb_status sock_connect_unix(const char *name, uint64_t deadline, int *fd_p)
     return connect_once((struct sockaddr *)&un, len, deadline, fd_p);
 }
 
-vb_status sock_await_unix(const char *name, uint64_t deadline, int *fd_p)
+vb_status vb_sock_await_unix(const char *name, uint64_t deadline, int *fd_p)
 {
     struct sockaddr_un un;
     socklen_t len = unix_addr(name, &un);
@@ -324,7 +324,7 @@ vb_status sock_await_unix(const char *name, uint64_t deadline, int *fd_p)
 static vb_status wait_for(int fd, short events, uint64_t deadline)
 {
     struct pollfd wait = {.fd = fd, .events = events};
-    int ms = sock_ms_left(deadline, 60000), rc;
+    int ms = vb_sock_ms_left(deadline, 60000), rc;
 
     if (ms == 0)
         return VB_ERR_TIMEOUT;
@@ -332,7 +332,7 @@ static vb_status wait_for(int fd, short events, uint64_t deadline)
     return rc >= 0 || errno == EINTR ? VB_OK : VB_ERR_IO;
 }
 
-vb_status sock_read(int fd, void *data, size_t len_bytes, uint64_t deadline)
+vb_status vb_sock_read(int fd, void *data, size_t len_bytes, uint64_t deadline)
 {
     char *at = data;
     vb_status st;
@@ -356,7 +356,7 @@ vb_status sock_read(int fd, void *data, size_t len_bytes, uint64_t deadline)
     return VB_OK;
 }
 
-vb_status sock_write(int fd, const void *data, size_t len_bytes, uint64_t deadline)
+vb_status vb_sock_write(int fd, const void *data, size_t len_bytes, uint64_t deadline)
 {
     const char *at = data;
     vb_status st;

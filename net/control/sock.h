@@ -19,40 +19,40 @@ struct sock_addr {
 };
 
 /* Splits "HOST:PORT" or "[V6]:PORT"; host is without brackets. Logs a text that is neither. */
-vb_status sock_split(const char *text, char *host, size_t size, int *port_p);
+vb_status vb_sock_split(const char *text, char *host, size_t size, int *port_p);
 
 /* Looks the host of "HOST:PORT" or "[V6]:PORT" up. */
-vb_status sock_resolve(const char *text, struct sock_addr *addr_p);
-bool sock_from_text(const char *addr, int port, struct sock_addr *addr_p); /* no names */
-void sock_text(const struct sock_addr *addr, char out[SOCK_TEXT]);         /* with the port */
-void sock_host_text(const struct sock_addr *addr, char *out, size_t size); /* no port */
-int sock_port(const struct sock_addr *addr);
-bool sock_is_loopback(const struct sock_addr *addr);
+vb_status vb_sock_resolve(const char *text, struct sock_addr *addr_p);
+bool vb_sock_from_text(const char *addr, int port, struct sock_addr *addr_p); /* no names */
+void vb_sock_text(const struct sock_addr *addr, char out[SOCK_TEXT]);         /* with the port */
+void vb_sock_host_text(const struct sock_addr *addr, char *out, size_t size); /* no port */
+int vb_sock_port(const struct sock_addr *addr);
+bool vb_sock_is_loopback(const struct sock_addr *addr);
 
 /* Port 0: any free port. If the port is taken, the error ends with if_taken, unless that is NULL.
  */
-vb_status sock_listen(const struct sock_addr *at, const char *if_taken, int *fd_p);
+vb_status vb_sock_listen(const struct sock_addr *at, const char *if_taken, int *fd_p);
 
 /* Listens at an abstract unix socket, which has no file and vanishes with its last descriptor. */
-vb_status sock_listen_unix(const char *name, const char *if_taken, int *fd_p);
+vb_status vb_sock_listen_unix(const char *name, const char *if_taken, int *fd_p);
 
 /* Tries again while nobody listens at the address yet. */
-vb_status sock_connect(const struct sock_addr *to, uint64_t deadline, int *fd_p);
+vb_status vb_sock_connect(const struct sock_addr *to, uint64_t deadline, int *fd_p);
 
 /* The first tries once, the second until somebody listens. Both return VB_AGAIN if nobody does, and
  * log no failure. */
-vb_status sock_connect_unix(const char *name, uint64_t deadline, int *fd_p);
-vb_status sock_await_unix(const char *name, uint64_t deadline, int *fd_p);
+vb_status vb_sock_connect_unix(const char *name, uint64_t deadline, int *fd_p);
+vb_status vb_sock_await_unix(const char *name, uint64_t deadline, int *fd_p);
 
-vb_status sock_local(int fd, struct sock_addr *addr_p);
-void sock_peer_text(int fd, char out[SOCK_TEXT]);
+vb_status vb_sock_local(int fd, struct sock_addr *addr_p);
+void vb_sock_peer_text(int fd, char out[SOCK_TEXT]);
 
 /* Transfer all bytes or fail. VB_ERR_PEER: the other side has closed. Failures are not logged
  * because the caller knows more. */
-vb_status sock_read(int fd, void *data, size_t len_bytes, uint64_t deadline);
-vb_status sock_write(int fd, const void *data, size_t len_bytes, uint64_t deadline);
+vb_status vb_sock_read(int fd, void *data, size_t len_bytes, uint64_t deadline);
+vb_status vb_sock_write(int fd, const void *data, size_t len_bytes, uint64_t deadline);
 
 /* Milliseconds until a deadline, rounded up, at most limit_ms; 0 if it has passed. */
-int sock_ms_left(uint64_t deadline, int limit_ms);
+int vb_sock_ms_left(uint64_t deadline, int limit_ms);
 
 #endif

@@ -16,87 +16,87 @@ static uint16_t u16_decode(const unsigned char in[2])
     return (uint16_t)(in[0] | in[1] << 8);
 }
 
-void wire_u32_encode(uint32_t value, unsigned char out[4])
+void vb_wire_u32_encode(uint32_t value, unsigned char out[4])
 {
     u16_encode((uint16_t)value, out);
     u16_encode((uint16_t)(value >> 16), out + 2);
 }
 
-uint32_t wire_u32_decode(const unsigned char in[4])
+uint32_t vb_wire_u32_decode(const unsigned char in[4])
 {
     return u16_decode(in) | (uint32_t)u16_decode(in + 2) << 16;
 }
 
-void wire_u64_encode(uint64_t value, unsigned char out[8])
+void vb_wire_u64_encode(uint64_t value, unsigned char out[8])
 {
-    wire_u32_encode((uint32_t)value, out);
-    wire_u32_encode((uint32_t)(value >> 32), out + 4);
+    vb_wire_u32_encode((uint32_t)value, out);
+    vb_wire_u32_encode((uint32_t)(value >> 32), out + 4);
 }
 
-uint64_t wire_u64_decode(const unsigned char in[8])
+uint64_t vb_wire_u64_decode(const unsigned char in[8])
 {
-    return wire_u32_decode(in) | (uint64_t)wire_u32_decode(in + 4) << 32;
+    return vb_wire_u32_decode(in) | (uint64_t)vb_wire_u32_decode(in + 4) << 32;
 }
 
 /* ---- handshake ------------------------------------------------------------------------------- */
 
-void wire_call_encode(const struct wire_call *call, unsigned char out[WIRE_CALL_BYTES])
+void vb_wire_call_encode(const struct wire_call *call, unsigned char out[WIRE_CALL_BYTES])
 {
     memset(out, 0, WIRE_CALL_BYTES);
-    wire_u32_encode(WIRE_MAGIC, out);
+    vb_wire_u32_encode(WIRE_MAGIC, out);
     u16_encode(call->version, out + 4);
     u16_encode(call->kind, out + 6);
-    wire_u32_encode(call->rank, out + 8);
-    wire_u32_encode(call->to, out + 12);
-    wire_u32_encode(call->world, out + 16);
-    wire_u32_encode(call->epoch, out + 20);
-    wire_u32_encode(call->caps, out + 24);
+    vb_wire_u32_encode(call->rank, out + 8);
+    vb_wire_u32_encode(call->to, out + 12);
+    vb_wire_u32_encode(call->world, out + 16);
+    vb_wire_u32_encode(call->epoch, out + 20);
+    vb_wire_u32_encode(call->caps, out + 24);
     memcpy(out + 32, call->nonce, WIRE_NONCE);
 }
 
-bool wire_call_decode(const unsigned char in[WIRE_CALL_BYTES], struct wire_call *call_p)
+bool vb_wire_call_decode(const unsigned char in[WIRE_CALL_BYTES], struct wire_call *call_p)
 {
-    if (wire_u32_decode(in) != WIRE_MAGIC)
+    if (vb_wire_u32_decode(in) != WIRE_MAGIC)
         return false;
     call_p->version = u16_decode(in + 4);
     call_p->kind = u16_decode(in + 6);
-    call_p->rank = wire_u32_decode(in + 8);
-    call_p->to = wire_u32_decode(in + 12);
-    call_p->world = wire_u32_decode(in + 16);
-    call_p->epoch = wire_u32_decode(in + 20);
-    call_p->caps = wire_u32_decode(in + 24);
+    call_p->rank = vb_wire_u32_decode(in + 8);
+    call_p->to = vb_wire_u32_decode(in + 12);
+    call_p->world = vb_wire_u32_decode(in + 16);
+    call_p->epoch = vb_wire_u32_decode(in + 20);
+    call_p->caps = vb_wire_u32_decode(in + 24);
     memcpy(call_p->nonce, in + 32, WIRE_NONCE);
     return call_p->kind >= WIRE_CONTROL && call_p->kind <= WIRE_JOIN;
 }
 
-void wire_answer_encode(const struct wire_answer *answer, unsigned char out[WIRE_ANSWER_BYTES])
+void vb_wire_answer_encode(const struct wire_answer *answer, unsigned char out[WIRE_ANSWER_BYTES])
 {
     memset(out, 0, WIRE_ANSWER_BYTES);
-    wire_u32_encode(WIRE_MAGIC, out);
+    vb_wire_u32_encode(WIRE_MAGIC, out);
     u16_encode(answer->version, out + 4);
     u16_encode(answer->verdict, out + 6);
-    wire_u32_encode(answer->rank, out + 8);
-    wire_u32_encode(answer->epoch, out + 12);
-    wire_u32_encode(answer->caps, out + 16);
+    vb_wire_u32_encode(answer->rank, out + 8);
+    vb_wire_u32_encode(answer->epoch, out + 12);
+    vb_wire_u32_encode(answer->caps, out + 16);
     memcpy(out + 24, answer->nonce, WIRE_NONCE);
     memcpy(out + 24 + WIRE_NONCE, answer->proof, WIRE_PROOF);
 }
 
-bool wire_answer_decode(const unsigned char in[WIRE_ANSWER_BYTES], struct wire_answer *answer_p)
+bool vb_wire_answer_decode(const unsigned char in[WIRE_ANSWER_BYTES], struct wire_answer *answer_p)
 {
-    if (wire_u32_decode(in) != WIRE_MAGIC)
+    if (vb_wire_u32_decode(in) != WIRE_MAGIC)
         return false;
     answer_p->version = u16_decode(in + 4);
     answer_p->verdict = u16_decode(in + 6);
-    answer_p->rank = wire_u32_decode(in + 8);
-    answer_p->epoch = wire_u32_decode(in + 12);
-    answer_p->caps = wire_u32_decode(in + 16);
+    answer_p->rank = vb_wire_u32_decode(in + 8);
+    answer_p->epoch = vb_wire_u32_decode(in + 12);
+    answer_p->caps = vb_wire_u32_decode(in + 16);
     memcpy(answer_p->nonce, in + 24, WIRE_NONCE);
     memcpy(answer_p->proof, in + 24 + WIRE_NONCE, WIRE_PROOF);
     return true;
 }
 
-const char *wire_verdict_str(uint32_t verdict)
+const char *vb_wire_verdict_str(uint32_t verdict)
 {
     static const char *const texts[] = {
         [WIRE_WELCOME] = "welcome",
@@ -115,9 +115,9 @@ const char *wire_verdict_str(uint32_t verdict)
 
 /* ---- frames ---------------------------------------------------------------------------------- */
 
-void wire_frame_encode(uint32_t len_bytes, uint16_t type, unsigned char out[WIRE_FRAME_HEAD])
+void vb_wire_frame_encode(uint32_t len_bytes, uint16_t type, unsigned char out[WIRE_FRAME_HEAD])
 {
-    wire_u32_encode(len_bytes, out);
+    vb_wire_u32_encode(len_bytes, out);
     u16_encode(type, out + 4);
     u16_encode(0, out + 6);
 }
@@ -165,10 +165,10 @@ static uint32_t shortest(uint16_t type, int world)
     return type == WIRE_ABORT || type == WIRE_DROPPED ? 0 : longest(type, world);
 }
 
-bool wire_frame_decode(const unsigned char in[WIRE_FRAME_HEAD], int world, uint32_t *len_p,
-                       uint16_t *type_p)
+bool vb_wire_frame_decode(const unsigned char in[WIRE_FRAME_HEAD], int world, uint32_t *len_p,
+                          uint16_t *type_p)
 {
-    uint32_t len = wire_u32_decode(in);
+    uint32_t len = vb_wire_u32_decode(in);
     uint16_t type = u16_decode(in + 4);
 
     if (type < WIRE_INFO || type > WIRE_DROPPED || u16_decode(in + 6) != 0)
@@ -193,19 +193,19 @@ enum {
 
 _Static_assert(AT_END <= WIRE_INFO_BYTES, "a rank's info does not fit");
 
-bool wire_info_same_host(const struct wire_info *a, const struct wire_info *b)
+bool vb_wire_info_same_host(const struct wire_info *a, const struct wire_info *b)
 {
     return a->boot_id[0] != '\0' && strcmp(a->boot_id, b->boot_id) == 0 && a->netns != 0 &&
            a->netns == b->netns;
 }
 
-void wire_info_encode(const struct wire_info *info, unsigned char out[WIRE_INFO_BYTES])
+void vb_wire_info_encode(const struct wire_info *info, unsigned char out[WIRE_INFO_BYTES])
 {
     memset(out, 0, WIRE_INFO_BYTES);
-    wire_u32_encode(info->rank, out);
-    wire_u32_encode(info->pid, out + 4);
-    wire_u64_encode(info->netns, out + 8);
-    wire_u32_encode(info->port, out + 16);
+    vb_wire_u32_encode(info->rank, out);
+    vb_wire_u32_encode(info->pid, out + 4);
+    vb_wire_u64_encode(info->netns, out + 8);
+    vb_wire_u32_encode(info->port, out + 16);
     memcpy(out + AT_ADDR, info->addr, sizeof(info->addr));
     memcpy(out + AT_HOST, info->host, sizeof(info->host));
     memcpy(out + AT_BOOT_ID, info->boot_id, sizeof(info->boot_id));
@@ -227,13 +227,13 @@ static bool text_decode(const unsigned char *in, char *out, size_t size)
     return false;
 }
 
-bool wire_info_decode(const unsigned char in[WIRE_INFO_BYTES], struct wire_info *info_p)
+bool vb_wire_info_decode(const unsigned char in[WIRE_INFO_BYTES], struct wire_info *info_p)
 {
     memset(info_p, 0, sizeof(*info_p));
-    info_p->rank = wire_u32_decode(in);
-    info_p->pid = wire_u32_decode(in + 4);
-    info_p->netns = wire_u64_decode(in + 8);
-    info_p->port = wire_u32_decode(in + 16);
+    info_p->rank = vb_wire_u32_decode(in);
+    info_p->pid = vb_wire_u32_decode(in + 4);
+    info_p->netns = vb_wire_u64_decode(in + 8);
+    info_p->port = vb_wire_u32_decode(in + 16);
     return info_p->port > 0 && info_p->port < 65536 &&
            text_decode(in + AT_ADDR, info_p->addr, sizeof(info_p->addr)) &&
            text_decode(in + AT_HOST, info_p->host, sizeof(info_p->host)) &&

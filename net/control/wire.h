@@ -64,11 +64,11 @@ struct wire_answer {
     unsigned char proof[WIRE_PROOF];
 };
 
-void wire_call_encode(const struct wire_call *call, unsigned char out[WIRE_CALL_BYTES]);
-bool wire_call_decode(const unsigned char in[WIRE_CALL_BYTES], struct wire_call *call_p);
-void wire_answer_encode(const struct wire_answer *answer, unsigned char out[WIRE_ANSWER_BYTES]);
-bool wire_answer_decode(const unsigned char in[WIRE_ANSWER_BYTES], struct wire_answer *answer_p);
-const char *wire_verdict_str(uint32_t verdict);
+void vb_wire_call_encode(const struct wire_call *call, unsigned char out[WIRE_CALL_BYTES]);
+bool vb_wire_call_decode(const unsigned char in[WIRE_CALL_BYTES], struct wire_call *call_p);
+void vb_wire_answer_encode(const struct wire_answer *answer, unsigned char out[WIRE_ANSWER_BYTES]);
+bool vb_wire_answer_decode(const unsigned char in[WIRE_ANSWER_BYTES], struct wire_answer *answer_p);
+const char *vb_wire_verdict_str(uint32_t verdict);
 
 /* ---- frames ---------------------------------------------------------------------------------- */
 
@@ -80,7 +80,7 @@ enum wire_type {
     WIRE_TABLE = 2, /* rank 0 -> all: the infos of all ranks */
     WIRE_BEAT = 3,  /* heartbeat: the sender's progress counter */
     WIRE_KEY = 4,   /* a one-time key for a data connection, sealed */
-    WIRE_BLOB = 5,  /* a tag, then bytes of control_exchange() */
+    WIRE_BLOB = 5,  /* a tag, then bytes of vb_control_exchange() */
     WIRE_ABORT = 6, /* the reason, as text */
     WIRE_BYE = 7,   /* the sender leaves without an error */
 
@@ -102,12 +102,12 @@ enum wire_type {
 #define WIRE_OFFER_BYTES 420
 #define WIRE_INFO_BYTES 256
 
-void wire_frame_encode(uint32_t len_bytes, uint16_t type, unsigned char out[WIRE_FRAME_HEAD]);
+void vb_wire_frame_encode(uint32_t len_bytes, uint16_t type, unsigned char out[WIRE_FRAME_HEAD]);
 
 /* False: the type is unknown, or the length is not possible for the type in a world of this size.
  */
-bool wire_frame_decode(const unsigned char in[WIRE_FRAME_HEAD], int world, uint32_t *len_p,
-                       uint16_t *type_p);
+bool vb_wire_frame_decode(const unsigned char in[WIRE_FRAME_HEAD], int world, uint32_t *len_p,
+                          uint16_t *type_p);
 
 /* ---- name and address of a rank -------------------------------------------------------------- */
 
@@ -127,16 +127,16 @@ struct wire_info {
 };
 
 /* True if two ranks say that they are on the same host; false if one of them does not know. */
-bool wire_info_same_host(const struct wire_info *a, const struct wire_info *b);
+bool vb_wire_info_same_host(const struct wire_info *a, const struct wire_info *b);
 
-void wire_info_encode(const struct wire_info *info, unsigned char out[WIRE_INFO_BYTES]);
+void vb_wire_info_encode(const struct wire_info *info, unsigned char out[WIRE_INFO_BYTES]);
 
 /* False if a text does not end or is not printable, or if the port is invalid. */
-bool wire_info_decode(const unsigned char in[WIRE_INFO_BYTES], struct wire_info *info_p);
+bool vb_wire_info_decode(const unsigned char in[WIRE_INFO_BYTES], struct wire_info *info_p);
 
-void wire_u32_encode(uint32_t value, unsigned char out[4]);
-uint32_t wire_u32_decode(const unsigned char in[4]);
-void wire_u64_encode(uint64_t value, unsigned char out[8]);
-uint64_t wire_u64_decode(const unsigned char in[8]);
+void vb_wire_u32_encode(uint32_t value, unsigned char out[4]);
+uint32_t vb_wire_u32_decode(const unsigned char in[4]);
+void vb_wire_u64_encode(uint64_t value, unsigned char out[8]);
+uint64_t vb_wire_u64_decode(const unsigned char in[8]);
 
 #endif

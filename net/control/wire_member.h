@@ -18,10 +18,10 @@ struct wire_slot {
     uint32_t choice; /* enum vb_transport_choice, of the job */
 };
 
-void wire_slot_encode(const struct wire_slot *slot, unsigned char out[WIRE_SLOT_BYTES]);
+void vb_wire_slot_encode(const struct wire_slot *slot, unsigned char out[WIRE_SLOT_BYTES]);
 
 /* False if the slot is not one of the group, or if a number is impossible. */
-bool wire_slot_decode(const unsigned char in[WIRE_SLOT_BYTES], struct wire_slot *slot_p);
+bool vb_wire_slot_decode(const unsigned char in[WIRE_SLOT_BYTES], struct wire_slot *slot_p);
 
 /* The rank in a slot, and the epoch that began when it joined. */
 struct wire_member {
@@ -29,8 +29,8 @@ struct wire_member {
     struct wire_info info;
 };
 
-void wire_member_encode(const struct wire_member *member, unsigned char out[WIRE_MEMBER_BYTES]);
-bool wire_member_decode(const unsigned char in[WIRE_MEMBER_BYTES], struct wire_member *member_p);
+void vb_wire_member_encode(const struct wire_member *member, unsigned char out[WIRE_MEMBER_BYTES]);
+bool vb_wire_member_decode(const unsigned char in[WIRE_MEMBER_BYTES], struct wire_member *member_p);
 
 /* The transport that a rank was asked to use, and its address for RDMA. */
 enum wire_rdma { WIRE_RDMA_NONE, WIRE_RDMA_SOFT, WIRE_RDMA_HARD };
@@ -41,8 +41,8 @@ struct wire_card {
     struct vb_blob address;
 };
 
-void wire_card_encode(const struct wire_card *card, unsigned char out[WIRE_CARD_BYTES]);
-bool wire_card_decode(const unsigned char in[WIRE_CARD_BYTES], struct wire_card *card_p);
+void vb_wire_card_encode(const struct wire_card *card, unsigned char out[WIRE_CARD_BYTES]);
+bool vb_wire_card_decode(const unsigned char in[WIRE_CARD_BYTES], struct wire_card *card_p);
 
 /* The sender's part of a window: its length, and an access key for each transport. */
 enum { WIRE_KEY_SHM, WIRE_KEY_TCP, WIRE_KEY_VERBS, WIRE_KEYS };
@@ -54,7 +54,7 @@ struct wire_offer {
     struct vb_blob keys[WIRE_KEYS];
 };
 
-void wire_offer_encode(const struct wire_offer *offer, unsigned char out[WIRE_OFFER_BYTES]);
-bool wire_offer_decode(const unsigned char in[WIRE_OFFER_BYTES], struct wire_offer *offer_p);
+void vb_wire_offer_encode(const struct wire_offer *offer, unsigned char out[WIRE_OFFER_BYTES]);
+bool vb_wire_offer_decode(const unsigned char in[WIRE_OFFER_BYTES], struct wire_offer *offer_p);
 
 #endif

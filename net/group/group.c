@@ -35,8 +35,8 @@ static void describe(struct vb_group *g, const struct sock_addr *at, const char 
     info->rank = (uint32_t)g->rank;
     info->pid = (uint32_t)getpid();
     info->netns = stat("/proc/self/ns/net", &sb) == 0 ? (uint64_t)sb.st_ino : 0;
-    info->port = (uint32_t)sock_port(at);
-    sock_host_text(at, info->addr, sizeof(info->addr));
+    info->port = (uint32_t)vb_sock_port(at);
+    vb_sock_host_text(at, info->addr, sizeof(info->addr));
     if (gethostname(host, sizeof(host) - 1) == 0)
         memcpy(info->host, host, sizeof(host));
     if (vb_probe_line(boot, sizeof(boot), "/proc/sys/kernel/random/boot_id"))
@@ -51,11 +51,11 @@ static vb_status open_unix(char name[WIRE_UNIX_NAME], int *fd_p)
     unsigned char random[12];
     size_t i, len;
 
-    auth_random(random, sizeof(random));
+    vb_auth_random(random, sizeof(random));
     len = (size_t)snprintf(name, WIRE_UNIX_NAME, "verbena-");
     for (i = 0; i < sizeof(random); i++)
         len += (size_t)snprintf(name + len, WIRE_UNIX_NAME - len, "%02x", random[i]);
-    return sock_listen_unix(name, NULL, fd_p);
+    return vb_sock_listen_unix(name, NULL, fd_p);
 }
 
 static vb_status open_control(struct vb_group *g, int listen_fd, int unix_fd)
@@ -72,11 +72,11 @@ static vb_status open_control(struct vb_group *g, int listen_fd, int unix_fd)
                                 .unix_fd = unix_fd,
                                 .beat_ms = BEAT_MS,
                                 .silent_ms = (int)(SILENT_MS * g->opts.patience),
-                                .alarm = group_wake,
+                                .alarm = vb_group_wake,
                                 .arg = g,
                                 .news = &g->news};
 
-    return control_open(&opts, &g->control);
+    return vb_control_open(&opts, &g->control);
 }
 
 /* Rank 0 listens on the socket of its supervisor, or opens one at the root address. */
@@ -110,7 +110,7 @@ static vb_status listen_towards(const struct sock_addr *root, int *fd_p)
         close(fd);
         return st;
     }
-    st = sock_local(fd, &local);
+    st = vb_sock_local(fd, &local);
     close(fd);
     if (st != VB_OK)
         return st;
@@ -118,7 +118,7 @@ static vb_status listen_towards(const struct sock_addr *root, int *fd_p)
         ((struct sockaddr_in6 *)&local.sa)->sin6_port = 0;
     else
         ((struct sockaddr_in *)&local.sa)->sin_port = 0;
-    return sock_listen(&local, NULL, fd_p);
+    return vb_sock_listen(&local, NULL, fd_p);
 }
 
 /* Starts the control thread on a listening socket, which it takes over, and on a unix socket. */
@@ -129,7 +129,7 @@ static vb_status listen_on(struct vb_group *g, int listen_fd)
     int unix_fd = -1;
     vb_status st;
 
-    st = sock_local(listen_fd, &at);
+    st = vb_sock_local(listen_fd, &at);
     if (st == VB_OK)
         st = open_unix(unix_name, &unix_fd);
     if (st != VB_OK) {
@@ -140,7 +140,7 @@ static vb_status listen_on(struct vb_group *g, int listen_fd)
     return open_control(g, listen_fd, unix_fd);
 }
 
-vb_status group_listen_towards(struct vb_group *g, const struct sock_addr *root)
+vb_status vb_group_listen_towards(struct vb_group *g, const struct sock_addr *root)
 {
     vb_status st;
     int fd = -1;
@@ -160,10 +160,10 @@ static vb_status meet_root(struct vb_group *g, uint64_t deadline)
         st = listen_as_root(g, &fd);
         return st == VB_OK ? listen_on(g, fd) : st;
     }
-    st = root_resolve(g->opts.root, &root);
+    st = vb_root_resolve(g->opts.root, &root);
     if (st == VB_OK)
-        st = group_listen_towards(g, &root);
-    return st == VB_OK ? control_dial(g->control, 0, &root, deadline) : st;
+        st = vb_group_listen_towards(g, &root);
+    return st == VB_OK ? vb_control_dial(g->control, 0, &root, deadline) : st;
 }
 
 static vb_status learn_peers(struct vb_group *g, uint64_t deadline)
@@ -175,7 +175,7 @@ static vb_status learn_peers(struct vb_group *g, uint64_t deadline)
     if (infos == NULL)
         return vb_err_sys("calloc");
     infos[g->rank] = g->peers[g->rank].info;
-    st = control_rendezvous(g->control, infos, deadline);
+    st = vb_control_rendezvous(g->control, infos, deadline);
     for (i = 0; i < g->world && st == VB_OK; i++)
         g->peers[i].info = infos[i];
     free(infos);
@@ -189,22 +189,22 @@ static vb_status dial_lower(struct vb_group *g, uint64_t deadline)
     int i;
 
     for (i = 1; i < g->rank && st == VB_OK; i++) {
-        st = pair_address_of(g, i, &addr);
+        st = vb_pair_address_of(g, i, &addr);
         if (st == VB_OK)
-            st = control_dial(g->control, i, &addr, deadline);
+            st = vb_control_dial(g->control, i, &addr, deadline);
     }
-    return st == VB_OK ? control_wait_up(g->control, 0, g->world, deadline) : st;
+    return st == VB_OK ? vb_control_wait_up(g->control, 0, g->world, deadline) : st;
 }
 
-vb_status group_check_route(struct vb_group *g, int rank)
+vb_status vb_group_check_route(struct vb_group *g, int rank)
 {
     struct sock_addr local;
     vb_status st;
 
-    if (rank == g->rank || pair_same_host(g, rank))
+    if (rank == g->rank || vb_pair_same_host(g, rank))
         return VB_OK;
-    st = control_local_addr(g->control, rank, &local);
-    return st == VB_OK ? route_check(&local, rank, g->opts.any_interface) : st;
+    st = vb_control_local_addr(g->control, rank, &local);
+    return st == VB_OK ? vb_route_check(&local, rank, g->opts.any_interface) : st;
 }
 
 static vb_status check_routes(struct vb_group *g)
@@ -213,7 +213,7 @@ static vb_status check_routes(struct vb_group *g)
     int i;
 
     for (i = 0; i < g->world && st == VB_OK; i++)
-        st = group_check_route(g, i);
+        st = vb_group_check_route(g, i);
     return st;
 }
 
@@ -252,7 +252,7 @@ static void peers_init(struct vb_group *g)
     g->peers[g->rank].member = true;
 }
 
-vb_status group_alloc(const struct vb_group_opts *opts, struct vb_group **group_p)
+vb_status vb_group_alloc(const struct vb_group_opts *opts, struct vb_group **group_p)
 {
     struct epoll_event ev = {.events = EPOLLIN};
     pthread_mutexattr_t attr;
@@ -305,13 +305,13 @@ static void name_transports(struct vb_group *g)
 }
 
 /* In an elastic group a joiner may use a transport that needs the progress thread. */
-vb_status group_set_going(struct vb_group *g)
+vb_status vb_group_set_going(struct vb_group *g)
 {
     bool needed;
 
     name_transports(g);
     needed = g->n_devices > 0 && strcmp(g->transports, "shm") != 0;
-    return g->opts.progress && (needed || g->opts.elastic) ? progress_start(g) : VB_OK;
+    return g->opts.progress && (needed || g->opts.elastic) ? vb_progress_start(g) : VB_OK;
 }
 
 static vb_status connect_all(struct vb_group *g)
@@ -320,7 +320,7 @@ static vb_status connect_all(struct vb_group *g)
     vb_status st;
     int i;
 
-    st = auth_init();
+    st = vb_auth_init();
     if (st == VB_OK)
         st = meet_root(g, deadline);
     if (st == VB_OK)
@@ -330,14 +330,14 @@ static vb_status connect_all(struct vb_group *g)
     if (st == VB_OK)
         st = check_routes(g);
     if (st == VB_OK)
-        st = pairs_connect(g, deadline);
+        st = vb_pairs_connect(g, deadline);
     if (st != VB_OK)
         return st;
     for (i = 0; i < g->world; i++)
         g->peers[i].member = true;
-    st = group_set_going(g);
+    st = vb_group_set_going(g);
     if (st == VB_OK)
-        st = group_sync_open(g);
+        st = vb_group_sync_open(g);
     return st;
 }
 
@@ -348,7 +348,7 @@ vb_status vb_group_open(const struct vb_group_opts *opts, struct vb_group **grou
 
     st = check_opts(opts);
     if (st == VB_OK)
-        st = group_alloc(opts, &g);
+        st = vb_group_alloc(opts, &g);
     if (st == VB_OK)
         st = connect_all(g);
     if (st != VB_OK) {
@@ -357,13 +357,13 @@ vb_status vb_group_open(const struct vb_group_opts *opts, struct vb_group **grou
         vb_group_close(g);
         return st;
     }
-    if (g->rank == 0 && opts->announce != NULL && !pairs_all_local(g))
+    if (g->rank == 0 && opts->announce != NULL && !vb_pairs_all_local(g))
         opts->announce(g->why);
     *group_p = g;
     return VB_OK;
 }
 
-void group_keep(struct vb_group *g, void *memory)
+void vb_group_keep(struct vb_group *g, void *memory)
 {
     struct kept *kept = calloc(1, sizeof(*kept));
 
@@ -392,8 +392,9 @@ void vb_group_close(struct vb_group *g)
         return;
     vb_window_destroy(
         g->sync.win); /* its channel stays open: notes may come until then and later */
-    progress_stop(g);
-    control_close(g->control); /* first, so that peers read our goodbye before the sockets close */
+    vb_progress_stop(g);
+    vb_control_close(
+        g->control); /* first, so that peers read our goodbye before the sockets close */
     for (i = 0; g->peers != NULL && i < g->slots; i++) {
         if (g->peers[i].ep != NULL)
             g->peers[i].transport->disconnect(g->peers[i].ep);
@@ -401,16 +402,16 @@ void vb_group_close(struct vb_group *g)
             close(g->peers[i].join_fd);
     }
     while (g->windows != NULL)
-        window_release(g->windows);
+        vb_window_release(g->windows);
     for (d = 0; d < g->n_devices; d++)
         vb_device_transport(g->devices[d])->close(g->devices[d]);
-    group_sync_close(g); /* after the devices, which know its ops until they are closed */
+    vb_group_sync_close(g); /* after the devices, which know its ops until they are closed */
     free_kept(g->kept);
     if (g->epoll_fd >= 0)
         close(g->epoll_fd);
     if (g->wake_fd >= 0)
         close(g->wake_fd);
-    auth_wipe(g->opts.secret, sizeof(g->opts.secret));
+    vb_auth_wipe(g->opts.secret, sizeof(g->opts.secret));
     pthread_mutex_destroy(&g->front.lock);
     free(g->peers);
     free(g->waits);

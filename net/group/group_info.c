@@ -59,34 +59,34 @@ void vb_group_registered(struct vb_group *g, uint64_t *bytes_p, double *seconds_
 
 /* ---- for the rooms above (group_inside.h) ---------------------------------------------------- */
 
-const struct vb_group_opts *group_opts(const struct vb_group *g)
+const struct vb_group_opts *vb_group_options(const struct vb_group *g)
 {
     return &g->opts;
 }
 
-vb_status group_status(struct vb_group *g)
+vb_status vb_group_status(struct vb_group *g)
 {
-    return control_status(g->control, NULL, 0);
+    return vb_control_status(g->control, NULL, 0);
 }
 
-void group_lose(struct vb_group *g, int rank, const char *why)
+void vb_group_lose(struct vb_group *g, int rank, const char *why)
 {
-    control_lose(g->control, rank, why);
+    vb_control_lose(g->control, rank, why);
 }
 
 void vb_group_abort(struct vb_group *g, const char *why)
 {
-    control_abort(g->control, why);
+    vb_control_abort(g->control, why);
 }
 
 void vb_group_step(struct vb_group *g)
 {
-    control_step(g->control);
+    vb_control_step(g->control);
 }
 
 /* ---- wait statistics ------------------------------------------------------------------------- */
 
-void group_wait_add(struct vb_group *g, int rank, uint64_t ns)
+void vb_group_wait_add(struct vb_group *g, int rank, uint64_t ns)
 {
     struct vb_wait_stats *waits = &g->waits[rank];
 

@@ -34,38 +34,38 @@ static inline void group_unlock(struct vb_group *g)
 }
 
 /* The options of the group. Its timeouts are already multiplied by its patience. */
-const struct vb_group_opts *group_opts(const struct vb_group *g);
+const struct vb_group_opts *vb_group_options(const struct vb_group *g);
 
 /* VB_OK, or why the group has failed. Logs nothing. */
-vb_status group_status(struct vb_group *g);
+vb_status vb_group_status(struct vb_group *g);
 
 /* Declares a peer lost, for example because it broke the protocol. */
-void group_lose(struct vb_group *g, int rank, const char *why);
+void vb_group_lose(struct vb_group *g, int rank, const char *why);
 
 /* Fails, and logs why, unless the group is still as it began and no rank can ever join it. what
  * names the caller's operation. */
-vb_status group_check_fixed(struct vb_group *g, const char *what);
+vb_status vb_group_check_fixed(struct vb_group *g, const char *what);
 
 /* Takes over memory from malloc() and frees it when the group is closed. After a failure ops in it
  * may be under way until then. Called by the thread that calls the group. */
-void group_keep(struct vb_group *g, void *memory);
+void vb_group_keep(struct vb_group *g, void *memory);
 
 /* Between on and off, puts may wait for the next round of polling and leave together. Calls nest.
  * Under the lock. */
-void group_hold(struct vb_group *g, bool on);
+void vb_group_hold(struct vb_group *g, bool on);
 
 /* Sends the puts that were held back. Under the lock. */
-void group_flush(struct vb_group *g);
+void vb_group_flush(struct vb_group *g);
 
 /* Polls the devices as long as events come. Returns whether ready(arg) is true. */
-bool group_try(struct vb_group *g, vb_ready_fn ready, void *arg);
+bool vb_group_try(struct vb_group *g, vb_ready_fn ready, void *arg);
 
 /* Like vb_group_wait(), but ready() may change *from_p: the rank that it waits for. */
-vb_status group_wait(struct vb_group *g, vb_ready_fn ready, void *arg, const char *what,
-                     const int *from_p);
+vb_status vb_group_wait_for(struct vb_group *g, vb_ready_fn ready, void *arg, const char *what,
+                            const int *from_p);
 
 /* Adds a wait for a rank to the wait statistics. Shorter waits are not counted in n. */
 #define WAIT_COUNTED_NS 20000u
-void group_wait_add(struct vb_group *g, int rank, uint64_t ns);
+void vb_group_wait_add(struct vb_group *g, int rank, uint64_t ns);
 
 #endif

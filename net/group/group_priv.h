@@ -99,8 +99,8 @@ struct vb_group {
     struct vb_group_opts opts;
     int rank, world, slots;
     uint32_t epoch;    /* the epoch in which this rank joined; GROUP_EPOCH: at the start */
-    _Atomic bool news; /* elastic: the control plane has work for member_work() */
-    bool working;      /* member_work() is running */
+    _Atomic bool news; /* elastic: the control plane has work for vb_member_work() */
+    bool working;      /* vb_member_work() is running */
     bool opening;      /* a window is being opened: no notes before the caller has it */
     struct member_hook on_gone, on_join;
     struct vb_window *windows; /* elastic groups: in the order of creation */
@@ -134,87 +134,88 @@ static inline uint64_t group_deadline(const struct vb_group *g)
 }
 
 /* group.c: the parts of opening that a joiner needs, too. The caller closes the group that
- * group_alloc() makes, also after a failure. */
-vb_status group_alloc(const struct vb_group_opts *opts, struct vb_group **group_p);
-vb_status group_listen_towards(struct vb_group *g, const struct sock_addr *root);
-vb_status group_check_route(struct vb_group *g, int rank);
-vb_status group_set_going(struct vb_group *g);
+ * vb_group_alloc() makes, also after a failure. */
+vb_status vb_group_alloc(const struct vb_group_opts *opts, struct vb_group **group_p);
+vb_status vb_group_listen_towards(struct vb_group *g, const struct sock_addr *root);
+vb_status vb_group_check_route(struct vb_group *g, int rank);
+vb_status vb_group_set_going(struct vb_group *g);
 
 /* pairs.c: settles the transport of every pair and connects all pairs. */
-vb_status pairs_connect(struct vb_group *g, uint64_t deadline);
+vb_status vb_pairs_connect(struct vb_group *g, uint64_t deadline);
 
 /* Closes devices that no peer uses. To be called before there are windows. */
-void pairs_close_unused(struct vb_group *g);
-bool pairs_all_local(const struct vb_group *g); /* one host and no RDMA */
+void vb_pairs_close_unused(struct vb_group *g);
+bool vb_pairs_all_local(const struct vb_group *g); /* one host and no RDMA */
 
 /* pair.c: the data connection of one pair. */
 enum pair_kind { WAY_STREAM, WAY_VERBS, WAY_MEASURE };
 
-bool pair_same_host(const struct vb_group *g, int rank);
-vb_status pair_address_of(struct vb_group *g, int rank, struct sock_addr *addr_p);
+bool vb_pair_same_host(const struct vb_group *g, int rank);
+vb_status vb_pair_address_of(struct vb_group *g, int rank, struct sock_addr *addr_p);
 
 /* Both ends of a pair get the same answer. */
-enum pair_kind pair_way(const struct vb_group *g, const struct wire_card *mine,
-                        const struct wire_card *theirs, int rank);
-vb_status pair_card(struct vb_group *g, struct vb_device *verbs, struct wire_card *card_p);
-vb_status pair_device_open(struct vb_group *g, const struct vb_transport *transport,
-                           struct vb_device **dev_p);
+enum pair_kind vb_pair_way(const struct vb_group *g, const struct wire_card *mine,
+                           const struct wire_card *theirs, int rank);
+vb_status vb_pair_card(struct vb_group *g, struct vb_device *verbs, struct wire_card *card_p);
+vb_status vb_pair_device_open(struct vb_group *g, const struct vb_transport *transport,
+                              struct vb_device **dev_p);
 
 /* The open device of a transport, or NULL. */
-struct vb_device *pair_device(struct vb_group *g, const struct vb_transport *transport);
+struct vb_device *vb_pair_device(struct vb_group *g, const struct vb_transport *transport);
 
 /* Hands a stream to its transport and takes over fd. deadline 0: the transport's own. */
-vb_status pair_attach(struct vb_group *g, int rank, int fd, uint64_t deadline);
-vb_status pair_dial(struct vb_group *g, int rank, uint64_t deadline);
+vb_status vb_pair_attach(struct vb_group *g, int rank, int fd, uint64_t deadline);
+vb_status vb_pair_dial(struct vb_group *g, int rank, uint64_t deadline);
 
 /* verbs is our device, address is where the peer can be called. */
-vb_status pair_connect_verbs(struct vb_group *g, int rank, struct vb_device *verbs,
-                             const struct vb_blob *address, enum vb_link_role role,
-                             uint64_t deadline, struct vb_ep **ep_p);
-void pair_take_verbs(struct vb_group *g, int rank, struct vb_device *verbs, struct vb_ep *ep);
+vb_status vb_pair_connect_verbs(struct vb_group *g, int rank, struct vb_device *verbs,
+                                const struct vb_blob *address, enum vb_link_role role,
+                                uint64_t deadline, struct vb_ep **ep_p);
+void vb_pair_take_verbs(struct vb_group *g, int rank, struct vb_device *verbs, struct vb_ep *ep);
 
-/* window.c: what elastic groups need of it. window_release() does not ask the peers.
- * window_offer() fills an offer without its keys. */
-void window_release(struct vb_window *win);
-void window_offer(const struct vb_window *win, struct wire_offer *offer_p);
-struct vb_blob *window_key(struct wire_offer *offer, const struct vb_transport *transport);
-vb_status window_export(struct vb_window *win, struct vb_device *dev, struct wire_offer *offer);
-vb_status window_import(struct vb_window *win, int rank, struct wire_offer *offer);
+/* window.c: what elastic groups need of it. vb_window_release() does not ask the peers.
+ * vb_window_offer() fills an offer without its keys. */
+void vb_window_release(struct vb_window *win);
+void vb_window_offer(const struct vb_window *win, struct wire_offer *offer_p);
+struct vb_blob *vb_window_key(struct wire_offer *offer, const struct vb_transport *transport);
+vb_status vb_window_export(struct vb_window *win, struct vb_device *dev, struct wire_offer *offer);
+vb_status vb_window_import(struct vb_window *win, int rank, struct wire_offer *offer);
 
-/* window_exchange.c: windows of an elastic group. Under the lock, except window_exchange_share().
+/* window_exchange.c: windows of an elastic group. Under the lock, except
+ * vb_window_exchange_share().
  */
 
 /* Adds a window to the list. No note is delivered until vb_window_create() returns. */
-void window_exchange_add(struct vb_window *win);
-void window_exchange_remove(struct vb_window *win);
+void vb_window_exchange_add(struct vb_window *win);
+void vb_window_exchange_remove(struct vb_window *win);
 
 /* Offers a window to all members and waits for their offers. */
-vb_status window_exchange_share(struct vb_window *win);
+vb_status vb_window_exchange_share(struct vb_window *win);
 
 /* Imports the windows that a peer has offered. Returns how many. */
-int window_exchange_take(struct vb_group *g, int rank);
+int vb_window_exchange_take(struct vb_group *g, int rank);
 
 /* Whether the peer's parts of all windows are imported. */
-bool window_exchange_has_all(struct vb_group *g, int rank);
+bool vb_window_exchange_has_all(struct vb_group *g, int rank);
 
 /* Releases the windows of a rank that is gone. */
-void window_exchange_forget(struct vb_group *g, int rank);
+void vb_window_exchange_forget(struct vb_group *g, int rank);
 
 /* Exports all windows to a device that was opened after them. */
-vb_status window_exchange_add_device(struct vb_group *g, struct vb_device *dev);
+vb_status vb_window_exchange_add_device(struct vb_group *g, struct vb_device *dev);
 
 /* member.c, under the lock: does what the control plane reports about ranks that are gone, leave or
  * join. Returns how many things it did. */
-int member_work(struct vb_group *g);
+int vb_member_work(struct vb_group *g);
 
 /* Makes a joiner a member: from now on it can be put to. */
-void member_admit(struct vb_group *g, int rank);
+void vb_member_admit(struct vb_group *g, int rank);
 
 /* Fails, and logs why, unless all ranks of the start are still members. */
-vb_status member_check_all(struct vb_group *g, const char *what);
+vb_status vb_member_check_all(struct vb_group *g, const char *what);
 
 /* joiner.c: takes the next steps with a rank that joins. Returns how many things it did. */
-int joiner_step(struct vb_group *g, int rank);
+int vb_joiner_step(struct vb_group *g, int rank);
 
 /* pick_transport.c: times the same transfers over TCP and over verbs, between all pairs that have
  * both. All ranks get the same figures. */
@@ -223,26 +224,26 @@ struct pick_pair {
     struct vb_device *devs[2]; /* 0: TCP, 1: verbs */
     struct vb_ep *eps[2];
 };
-vb_status pick_transport(struct vb_group *g, const struct pick_pair *pairs, int n_pairs,
-                         uint64_t deadline, double seconds[2]);
+vb_status vb_pick_transport(struct vb_group *g, const struct pick_pair *pairs, int n_pairs,
+                            uint64_t deadline, double seconds[2]);
 
 /* progress_thread.c */
-vb_status progress_start(struct vb_group *g);
-void progress_stop(struct vb_group *g);
+vb_status vb_progress_start(struct vb_group *g);
+void vb_progress_stop(struct vb_group *g);
 
-/* progress.c, under the lock. group_round() polls all devices once and returns the number of
- * events. group_sleep() sleeps until there may be an event; the devices must be armed and have been
- * polled since. */
+/* progress.c, under the lock. vb_group_round() polls all devices once and returns the number of
+ * events. vb_group_sleep() sleeps until there may be an event; the devices must be armed and have
+ * been polled since. */
 #define GROUP_SLEEP_MS 100
-int group_round(struct vb_group *g);
-void group_arm(struct vb_group *g);
-void group_disarm(struct vb_group *g);
-void group_sleep(struct vb_group *g, int ms);
-void group_finish(struct vb_op *op, vb_status st);
-void group_wake(void *arg); /* arg is a struct vb_group: ends the caller's sleep */
+int vb_group_round(struct vb_group *g);
+void vb_group_arm(struct vb_group *g);
+void vb_group_disarm(struct vb_group *g);
+void vb_group_sleep(struct vb_group *g, int ms);
+void vb_group_finish(struct vb_op *op, vb_status st);
+void vb_group_wake(void *arg); /* arg is a struct vb_group: ends the caller's sleep */
 
 /* group_sync.c */
-vb_status group_sync_open(struct vb_group *g);
-void group_sync_close(struct vb_group *g);
+vb_status vb_group_sync_open(struct vb_group *g);
+void vb_group_sync_close(struct vb_group *g);
 
 #endif

@@ -31,10 +31,10 @@ static void note_came(void *arg, int rank, uint32_t value)
     if (value == ((g->sync.arrived[rank] + 1) & 0xffffffu))
         g->sync.arrived[rank]++;
     else
-        control_lose(g->control, rank, "it sent a note for a collective that is not due");
+        vb_control_lose(g->control, rank, "it sent a note for a collective that is not due");
 }
 
-vb_status group_sync_open(struct vb_group *g)
+vb_status vb_group_sync_open(struct vb_group *g)
 {
     struct group_sync *sync = &g->sync;
     vb_status st;
@@ -51,7 +51,7 @@ vb_status group_sync_open(struct vb_group *g)
                                 &sync->win);
 }
 
-void group_sync_close(struct vb_group *g)
+void vb_group_sync_close(struct vb_group *g)
 {
     free(g->sync.arrived);
     free(g->sync.ops);
@@ -98,7 +98,7 @@ static vb_status meet(struct vb_group *g, const void *record, size_t len, const 
     if (len > VB_RECORD_MAX)
         return vb_err(VB_ERR_USAGE, "%s: a record of %zu bytes: the maximum is %d", what, len,
                       VB_RECORD_MAX);
-    st = member_check_all(g, what);
+    st = vb_member_check_all(g, what);
     if (st != VB_OK)
         return st;
     if (record != NULL && len > 0)
@@ -109,9 +109,9 @@ static vb_status meet(struct vb_group *g, const void *record, size_t len, const 
                              record != NULL ? len : 0, VB_NOTE(VB_CHANNEL_GROUP, m.seq),
                              &g->sync.ops[i], 0);
     if (st == VB_OK)
-        st = group_wait(g, all_came, &m, what, &m.missing);
+        st = vb_group_wait_for(g, all_came, &m, what, &m.missing);
     m.missing = 0;
-    return st == VB_OK ? group_wait(g, all_sent, &m, what, &m.missing) : st;
+    return st == VB_OK ? vb_group_wait_for(g, all_sent, &m, what, &m.missing) : st;
 }
 
 vb_status vb_group_barrier(struct vb_group *g)

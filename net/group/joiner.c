@@ -40,13 +40,13 @@ static vb_status verbs_for(struct vb_group *g, int rank, const struct wire_card 
     bool asked = g->opts.transport == VB_TRANSPORT_VERBS;
     vb_status st;
 
-    *verbs_p = pair_device(g, &vb_transport_verbs);
+    *verbs_p = vb_pair_device(g, &vb_transport_verbs);
     if (*verbs_p != NULL || (!asked && g->opts.transport != VB_TRANSPORT_AUTO))
         return VB_OK;
-    if (!asked && (pair_same_host(g, rank) || !vb_net_rdma_any_usable() ||
+    if (!asked && (vb_pair_same_host(g, rank) || !vb_net_rdma_any_usable() ||
                    (theirs != NULL && theirs->rdma != WIRE_RDMA_HARD)))
         return VB_OK;
-    st = pair_device_open(g, &vb_transport_verbs, verbs_p);
+    st = vb_pair_device_open(g, &vb_transport_verbs, verbs_p);
     if (st == VB_OK || asked)
         return st;
     VB_LOG_WARN("continuing without RDMA");
@@ -61,9 +61,9 @@ static vb_status connect_verbs(struct vb_group *g, int rank, struct vb_device *v
     struct vb_ep *ep;
     vb_status st;
 
-    st = pair_connect_verbs(g, rank, verbs, &theirs->address, role, deadline, &ep);
+    st = vb_pair_connect_verbs(g, rank, verbs, &theirs->address, role, deadline, &ep);
     if (st == VB_OK)
-        pair_take_verbs(g, rank, verbs, ep);
+        vb_pair_take_verbs(g, rank, verbs, ep);
     return st;
 }
 
@@ -82,15 +82,15 @@ static vb_status answer_card(struct vb_group *g, int rank, const struct wire_car
                       peer->info.host);
     st = verbs_for(g, rank, theirs, &verbs);
     if (st == VB_OK)
-        st = pair_card(g, verbs, &mine);
+        st = vb_pair_card(g, verbs, &mine);
     if (st == VB_OK)
-        st = control_send_card(g->control, rank, &mine);
+        st = vb_control_send_card(g->control, rank, &mine);
     if (st != VB_OK)
         return st;
     peer->join_step = JOIN_STREAM;
     peer->join_deadline = pair_deadline(g);
-    if (pair_way(g, &mine, theirs, rank) != WAY_VERBS)
-        return control_give_key(g->control, rank);
+    if (vb_pair_way(g, &mine, theirs, rank) != WAY_VERBS)
+        return vb_control_give_key(g->control, rank);
     peer->join_step = JOIN_WINDOWS;
     return connect_verbs(g, rank, verbs, theirs, VB_LINK_ANSWER, pair_deadline(g));
 }
@@ -101,7 +101,8 @@ static bool has_data(int fd)
     struct pollfd pfd = {.fd = fd, .events = POLLIN};
     struct sock_addr addr;
 
-    return sock_local(fd, &addr) != VB_OK || addr.sa.ss_family != AF_UNIX || poll(&pfd, 1, 0) != 0;
+    return vb_sock_local(fd, &addr) != VB_OK || addr.sa.ss_family != AF_UNIX ||
+           poll(&pfd, 1, 0) != 0;
 }
 
 /* Makes a connection of the stream of a joiner. Returns VB_AGAIN if the stream is not ready. */
@@ -111,7 +112,7 @@ static vb_status take_stream(struct vb_group *g, int rank)
     int fd;
 
     if (peer->join_fd < 0)
-        peer->join_fd = control_take_stream(g->control, rank);
+        peer->join_fd = vb_control_take_stream(g->control, rank);
     if (peer->join_fd < 0)
         return VB_AGAIN;
     if (!has_data(peer->join_fd)) {
@@ -125,10 +126,10 @@ static vb_status take_stream(struct vb_group *g, int rank)
     fd = peer->join_fd;
     peer->join_fd = -1;
     peer->join_step = JOIN_WINDOWS;
-    return pair_attach(g, rank, fd, pair_deadline(g));
+    return vb_pair_attach(g, rank, fd, pair_deadline(g));
 }
 
-int joiner_step(struct vb_group *g, int rank)
+int vb_joiner_step(struct vb_group *g, int rank)
 {
     struct peer *peer = &g->peers[rank];
     struct wire_member member;
@@ -136,7 +137,7 @@ int joiner_step(struct vb_group *g, int rank)
     vb_status st = VB_OK;
     int n = 0;
 
-    if (peer->join_step == JOIN_NONE && control_take_card(g->control, rank, &member, &card)) {
+    if (peer->join_step == JOIN_NONE && vb_control_take_card(g->control, rank, &member, &card)) {
         peer->info = member.info;
         peer->epoch = member.epoch;
         st = answer_card(g, rank, &card);
@@ -145,12 +146,12 @@ int joiner_step(struct vb_group *g, int rank)
     if (st == VB_OK && peer->join_step == JOIN_STREAM)
         st = take_stream(g, rank);
     if (st == VB_OK && peer->join_step == JOIN_WINDOWS) {
-        n += window_exchange_take(g, rank);
-        if (window_exchange_has_all(g, rank))
-            member_admit(g, rank);
+        n += vb_window_exchange_take(g, rank);
+        if (vb_window_exchange_has_all(g, rank))
+            vb_member_admit(g, rank);
     }
     if (st < 0)
-        control_lose(g->control, rank, "no data connection could be made to it");
+        vb_control_lose(g->control, rank, "no data connection could be made to it");
     return n;
 }
 
@@ -163,8 +164,8 @@ static vb_status call_member(struct vb_group *g, int rank, uint64_t deadline)
 
     if (rank == 0)
         return VB_OK; /* we are connected: it gave us the slot */
-    st = pair_address_of(g, rank, &addr);
-    return st == VB_OK ? control_dial(g->control, rank, &addr, deadline) : st;
+    st = vb_pair_address_of(g, rank, &addr);
+    return st == VB_OK ? vb_control_dial(g->control, rank, &addr, deadline) : st;
 }
 
 /* A member answers a call at once or never, but it sends its card only when it makes progress. */
@@ -176,21 +177,21 @@ static vb_status connect_member(struct vb_group *g, int rank, uint64_t deadline)
 
     st = call_member(g, rank, earlier(deadline, pair_deadline(g)));
     if (st == VB_OK)
-        st = group_check_route(g, rank);
+        st = vb_group_check_route(g, rank);
     if (st == VB_OK)
         st = verbs_for(g, rank, NULL, &verbs);
     if (st == VB_OK)
-        st = pair_card(g, verbs, &mine);
+        st = vb_pair_card(g, verbs, &mine);
     if (st == VB_OK)
-        st = control_send_card(g->control, rank, &mine);
+        st = vb_control_send_card(g->control, rank, &mine);
     if (st == VB_OK)
-        st = control_wait_card(g->control, rank, deadline, &theirs);
+        st = vb_control_wait_card(g->control, rank, deadline, &theirs);
     if (st != VB_OK)
         return st;
-    if (pair_way(g, &mine, &theirs, rank) == WAY_VERBS)
+    if (vb_pair_way(g, &mine, &theirs, rank) == WAY_VERBS)
         return connect_verbs(g, rank, verbs, &theirs, VB_LINK_CALL,
                              earlier(deadline, pair_deadline(g)));
-    return pair_dial(g, rank, deadline);
+    return vb_pair_dial(g, rank, deadline);
 }
 
 /* A member that dies meanwhile is gone, like any other. Nobody can join without rank 0. */
@@ -211,7 +212,7 @@ static vb_status connect_members(struct vb_group *g, const struct wire_member *m
         g->peers[i].gone = st != VB_OK;
         if (st != VB_OK) {
             snprintf(g->peers[i].why, sizeof(g->peers[i].why), "it was gone when this rank joined");
-            control_lose(g->control, i, g->peers[i].why);
+            vb_control_lose(g->control, i, g->peers[i].why);
         }
     }
     return VB_OK;
@@ -226,25 +227,25 @@ static vb_status connect_to_group(struct vb_group *g, const struct sock_addr *ro
     if (members == NULL)
         st = vb_err_sys("calloc");
     else
-        st = group_listen_towards(g, root);
+        st = vb_group_listen_towards(g, root);
     if (st != VB_OK || members == NULL) {
         close(fd);
         free(members);
         return st;
     }
-    control_adopt(g->control, 0, fd, session);
-    st = control_meet_members(g->control, &g->peers[g->rank].info, members, deadline);
+    vb_control_adopt(g->control, 0, fd, session);
+    st = vb_control_meet_members(g->control, &g->peers[g->rank].info, members, deadline);
     if (st == VB_OK)
         st = connect_members(g, members, deadline);
     free(members);
     if (st != VB_OK)
         return st;
-    pairs_close_unused(g);
+    vb_pairs_close_unused(g);
     g->next_window = 1; /* window 0 belongs to barrier, broadcast and gather, which joiners do not
                            take part in */
-    st = group_set_going(g);
+    st = vb_group_set_going(g);
     if (st == VB_OK)
-        control_joined(g->control);
+        vb_control_joined(g->control);
     return st;
 }
 
@@ -263,7 +264,7 @@ static vb_status alloc_for_slot(const struct vb_group_opts *opts, const struct w
         o.transport = (enum vb_transport_choice)slot->choice;
     o.elastic = true;
     o.root_fd = -1;
-    st = group_alloc(&o, group_p);
+    st = vb_group_alloc(&o, group_p);
     if (*group_p == NULL || (*group_p)->peers == NULL)
         return st;
     (*group_p)->epoch = slot->epoch;
@@ -286,11 +287,11 @@ vb_status vb_group_join(const struct vb_group_opts *opts, struct vb_group **grou
     if (opts->root == NULL || opts->timeout_ms <= 0 || opts->timeout_ms * patience > INT_MAX)
         return vb_err(VB_ERR_USAGE, "joining a group needs its root address and a timeout");
     deadline = vb_clock_ns() + (uint64_t)(opts->timeout_ms * patience * 1e6);
-    st = auth_init();
+    st = vb_auth_init();
     if (st == VB_OK)
-        st = root_resolve(opts->root, &root);
+        st = vb_root_resolve(opts->root, &root);
     if (st == VB_OK)
-        st = control_ask_slot(&root, opts->secret, deadline, &slot, &fd, session);
+        st = vb_control_ask_slot(&root, opts->secret, deadline, &slot, &fd, session);
     if (st != VB_OK)
         return st;
     st = alloc_for_slot(opts, &slot, &g);
@@ -298,7 +299,7 @@ vb_status vb_group_join(const struct vb_group_opts *opts, struct vb_group **grou
         st = connect_to_group(g, &root, fd, session, deadline);
     else
         close(fd);
-    auth_wipe(session, sizeof(session));
+    vb_auth_wipe(session, sizeof(session));
     if (st != VB_OK) {
         if (g != NULL && g->control != NULL)
             vb_group_abort(g, "it could not join the group");

@@ -22,7 +22,7 @@ static void finish_all(struct vb_op *op)
 
     for (; op != NULL; op = next) {
         next = op->next;
-        group_finish(op, op->status);
+        vb_group_finish(op, op->status);
     }
 }
 
@@ -38,7 +38,7 @@ static void close_peer(struct vb_group *g, int rank)
     if (peer->ep == NULL)
         return;
     ops = peer->transport->sever(peer->ep);
-    window_exchange_forget(g, rank);
+    vb_window_exchange_forget(g, rank);
     peer->transport->disconnect(peer->ep);
     finish_all(ops); /* only now is their memory free */
     peer->transport = &vb_transport_nobody;
@@ -61,11 +61,11 @@ static void fence(struct vb_group *g, const struct control_end *end)
 
     close_peer(g, end->rank);
     peer->member = false;
-    control_slot_clean(g->control, end->rank);
+    vb_control_slot_clean(g->control, end->rank);
     if (!was_member)
         return; /* the caller has never heard of it */
     peer->gone = true;
-    peer->gone_pid = pair_same_host(g, end->rank) ? (int)peer->info.pid : 0;
+    peer->gone_pid = vb_pair_same_host(g, end->rank) ? (int)peer->info.pid : 0;
     peer->end = end->how;
     memcpy(peer->why, end->why, sizeof(peer->why));
     if (end->how == VB_END_LEFT)
@@ -77,7 +77,7 @@ static void fence(struct vb_group *g, const struct control_end *end)
 
 /* ---- what there is to do --------------------------------------------------------------------- */
 
-void member_admit(struct vb_group *g, int rank)
+void vb_member_admit(struct vb_group *g, int rank)
 {
     struct peer *peer = &g->peers[rank];
 
@@ -90,7 +90,7 @@ void member_admit(struct vb_group *g, int rank)
     call_hook(&g->on_join, rank);
 }
 
-int member_work(struct vb_group *g)
+int vb_member_work(struct vb_group *g)
 {
     struct control_end end;
     int i, n = 0;
@@ -100,14 +100,14 @@ int member_work(struct vb_group *g)
     g->working = true;
     /* Pairs with the release in the control plane: what it reports is read after this. */
     (void)atomic_exchange_explicit(&g->news, false, memory_order_acquire);
-    while (control_take_ended(g->control, &end)) {
+    while (vb_control_take_ended(g->control, &end)) {
         fence(g, &end);
         n++;
     }
     for (i = 0; i < g->slots; i++) {
         if (i == g->rank)
             continue;
-        n += g->peers[i].member ? window_exchange_take(g, i) : joiner_step(g, i);
+        n += g->peers[i].member ? vb_window_exchange_take(g, i) : vb_joiner_step(g, i);
     }
     g->working = false;
     return n;
@@ -126,7 +126,7 @@ static vb_status check_rank(struct vb_group *g, int rank, const char *what)
 }
 
 /* Barrier, broadcast and gather need all ranks of the start. */
-vb_status member_check_all(struct vb_group *g, const char *what)
+vb_status vb_member_check_all(struct vb_group *g, const char *what)
 {
     vb_status st = VB_OK;
     int i;
@@ -143,11 +143,11 @@ vb_status member_check_all(struct vb_group *g, const char *what)
 }
 
 /* Collectives on windows have tables with one entry for each rank of the start. */
-vb_status group_check_fixed(struct vb_group *g, const char *what)
+vb_status vb_group_check_fixed(struct vb_group *g, const char *what)
 {
     if (g->slots > g->world)
         return vb_err(VB_ERR_USAGE, "%s is not possible in a group with slots for joiners", what);
-    return member_check_all(g, what);
+    return vb_member_check_all(g, what);
 }
 
 /* ---- asking ---------------------------------------------------------------------------------- */
@@ -189,7 +189,7 @@ bool vb_group_member(struct vb_group *g, int rank)
 
 uint32_t vb_group_epoch(struct vb_group *g)
 {
-    return control_epoch(g->control);
+    return vb_control_epoch(g->control);
 }
 
 /* A joiner may already have taken the slot of a rank that is gone, and its info. */
@@ -202,7 +202,7 @@ int vb_group_pid(struct vb_group *g, int rank)
     if (peer->gone)
         pid = peer->gone_pid;
     else
-        pid = pair_same_host(g, rank) ? (int)peer->info.pid : 0;
+        pid = vb_pair_same_host(g, rank) ? (int)peer->info.pid : 0;
     group_unlock(g);
     return pid;
 }
@@ -224,7 +224,7 @@ void vb_group_on_join(struct vb_group *g, vb_member_fn fn, void *arg)
 void vb_group_welcome(struct vb_group *g)
 {
     if (g->opts.elastic && g->rank == 0)
-        control_open_slots(g->control);
+        vb_control_open_slots(g->control);
 }
 
 vb_status vb_group_retire(struct vb_group *g, int rank, const char *why)
@@ -234,8 +234,8 @@ vb_status vb_group_retire(struct vb_group *g, int rank, const char *why)
                       "rank %d cannot be retired: it must be another rank of an elastic group",
                       rank);
     group_lock(g);
-    control_lose(g->control, rank, why);
-    (void)member_work(g);
+    vb_control_lose(g->control, rank, why);
+    (void)vb_member_work(g);
     group_unlock(g);
     return VB_OK;
 }

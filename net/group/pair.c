@@ -12,27 +12,27 @@
 
 #define QUEUE_DEPTH 128
 
-bool pair_same_host(const struct vb_group *g, int rank)
+bool vb_pair_same_host(const struct vb_group *g, int rank)
 {
-    return wire_info_same_host(&g->peers[rank].info, &g->peers[g->rank].info);
+    return vb_wire_info_same_host(&g->peers[rank].info, &g->peers[g->rank].info);
 }
 
 /* Rank 0 may listen on all addresses, so use the root address, which has worked before. */
-vb_status pair_address_of(struct vb_group *g, int rank, struct sock_addr *addr_p)
+vb_status vb_pair_address_of(struct vb_group *g, int rank, struct sock_addr *addr_p)
 {
     const struct wire_info *info = &g->peers[rank].info;
 
     if (rank == 0)
-        return root_resolve(g->opts.root, addr_p);
-    if (!sock_from_text(info->addr, (int)info->port, addr_p))
+        return vb_root_resolve(g->opts.root, addr_p);
+    if (!vb_sock_from_text(info->addr, (int)info->port, addr_p))
         return vb_err(VB_ERR_INPUT, "rank %d announced an invalid address: %s", rank, info->addr);
     return VB_OK;
 }
 
 /* ---- devices --------------------------------------------------------------------------------- */
 
-vb_status pair_device_open(struct vb_group *g, const struct vb_transport *transport,
-                           struct vb_device **dev_p)
+vb_status vb_pair_device_open(struct vb_group *g, const struct vb_transport *transport,
+                              struct vb_device **dev_p)
 {
     struct vb_device_opts opts = {.rank = g->rank,
                                   .world = g->slots,
@@ -56,7 +56,7 @@ vb_status pair_device_open(struct vb_group *g, const struct vb_transport *transp
         transport->close(dev);
         return st;
     }
-    st = window_exchange_add_device(g, dev);
+    st = vb_window_exchange_add_device(g, dev);
     if (st != VB_OK) {
         (void)epoll_ctl(g->epoll_fd, EPOLL_CTL_DEL, ev.data.fd, NULL);
         transport->close(dev);
@@ -67,7 +67,7 @@ vb_status pair_device_open(struct vb_group *g, const struct vb_transport *transp
     return VB_OK;
 }
 
-struct vb_device *pair_device(struct vb_group *g, const struct vb_transport *transport)
+struct vb_device *vb_pair_device(struct vb_group *g, const struct vb_transport *transport)
 {
     int d;
 
@@ -79,19 +79,19 @@ struct vb_device *pair_device(struct vb_group *g, const struct vb_transport *tra
 
 /* ---- which way ------------------------------------------------------------------------------- */
 
-enum pair_kind pair_way(const struct vb_group *g, const struct wire_card *mine,
-                        const struct wire_card *theirs, int rank)
+enum pair_kind vb_pair_way(const struct vb_group *g, const struct wire_card *mine,
+                           const struct wire_card *theirs, int rank)
 {
     if (g->opts.transport == VB_TRANSPORT_VERBS)
         return WAY_VERBS;
-    if (g->opts.transport != VB_TRANSPORT_AUTO || pair_same_host(g, rank) ||
+    if (g->opts.transport != VB_TRANSPORT_AUTO || vb_pair_same_host(g, rank) ||
         mine->rdma == WIRE_RDMA_NONE || theirs->rdma == WIRE_RDMA_NONE)
         return WAY_STREAM;
     return mine->rdma == WIRE_RDMA_HARD && theirs->rdma == WIRE_RDMA_HARD ? WAY_VERBS : WAY_MEASURE;
 }
 
 /* verbs: our RDMA device, or NULL if there is none. */
-vb_status pair_card(struct vb_group *g, struct vb_device *verbs, struct wire_card *card_p)
+vb_status vb_pair_card(struct vb_group *g, struct vb_device *verbs, struct wire_card *card_p)
 {
     memset(card_p, 0, sizeof(*card_p));
     card_p->choice = (uint32_t)g->opts.transport;
@@ -107,10 +107,10 @@ static int family_of(int fd)
 {
     struct sock_addr addr;
 
-    return sock_local(fd, &addr) == VB_OK ? addr.sa.ss_family : AF_UNSPEC;
+    return vb_sock_local(fd, &addr) == VB_OK ? addr.sa.ss_family : AF_UNSPEC;
 }
 
-vb_status pair_attach(struct vb_group *g, int rank, int fd, uint64_t deadline)
+vb_status vb_pair_attach(struct vb_group *g, int rank, int fd, uint64_t deadline)
 {
     const struct vb_transport *transport =
         family_of(fd) == AF_UNIX ? &vb_transport_shm : &vb_transport_tcp;
@@ -120,12 +120,12 @@ vb_status pair_attach(struct vb_group *g, int rank, int fd, uint64_t deadline)
                            .fd = fd,
                            .epoch = peer->epoch,
                            .deadline = deadline};
-    struct vb_device *dev = pair_device(g, transport);
+    struct vb_device *dev = vb_pair_device(g, transport);
     vb_status st;
 
     link.same_process =
         transport == &vb_transport_shm && peer->info.pid == g->peers[g->rank].info.pid;
-    st = dev != NULL ? VB_OK : pair_device_open(g, transport, &dev);
+    st = dev != NULL ? VB_OK : vb_pair_device_open(g, transport, &dev);
     if (st != VB_OK) {
         close(fd);
         return st;
@@ -146,43 +146,43 @@ static vb_status dial_stream(struct vb_group *g, int rank, uint64_t deadline, in
     struct sock_addr addr;
     vb_status st;
 
-    if (pair_same_host(g, rank) && g->opts.transport != VB_TRANSPORT_TCP &&
-        sock_connect_unix(info->unix_name, deadline, fd_p) == VB_OK)
+    if (vb_pair_same_host(g, rank) && g->opts.transport != VB_TRANSPORT_TCP &&
+        vb_sock_connect_unix(info->unix_name, deadline, fd_p) == VB_OK)
         return VB_OK;
     if (g->opts.transport == VB_TRANSPORT_SHM)
         return vb_err(VB_ERR_UNSUPPORTED,
                       "rank %d (%s) cannot be reached through shared memory from this host (%s)",
                       rank, info->host, g->peers[g->rank].info.host);
-    st = pair_address_of(g, rank, &addr);
-    return st == VB_OK ? sock_connect(&addr, deadline, fd_p) : st;
+    st = vb_pair_address_of(g, rank, &addr);
+    return st == VB_OK ? vb_sock_connect(&addr, deadline, fd_p) : st;
 }
 
-vb_status pair_dial(struct vb_group *g, int rank, uint64_t deadline)
+vb_status vb_pair_dial(struct vb_group *g, int rank, uint64_t deadline)
 {
     unsigned char key[AUTH_KEY_BYTES];
     vb_status st;
     int fd = -1;
 
-    st = control_take_key(g->control, rank, deadline, key);
+    st = vb_control_take_key(g->control, rank, deadline, key);
     if (st != VB_OK)
         return st;
     st = dial_stream(g, rank, deadline, &fd);
     if (st != VB_OK)
         return st;
-    st = control_stream_dial(g->control, rank, fd, key, deadline);
-    auth_wipe(key, sizeof(key));
+    st = vb_control_stream_dial(g->control, rank, fd, key, deadline);
+    vb_auth_wipe(key, sizeof(key));
     if (st != VB_OK) {
         close(fd);
         return st;
     }
-    return pair_attach(g, rank, fd, 0);
+    return vb_pair_attach(g, rank, fd, 0);
 }
 
 /* ---- RDMA ------------------------------------------------------------------------------------ */
 
-vb_status pair_connect_verbs(struct vb_group *g, int rank, struct vb_device *verbs,
-                             const struct vb_blob *address, enum vb_link_role role,
-                             uint64_t deadline, struct vb_ep **ep_p)
+vb_status vb_pair_connect_verbs(struct vb_group *g, int rank, struct vb_device *verbs,
+                                const struct vb_blob *address, enum vb_link_role role,
+                                uint64_t deadline, struct vb_ep **ep_p)
 {
     unsigned char key[AUTH_KEY_BYTES];
     struct vb_link link = {.rank = rank,
@@ -195,13 +195,13 @@ vb_status pair_connect_verbs(struct vb_group *g, int rank, struct vb_device *ver
                            .deadline = deadline};
     vb_status st;
 
-    control_pair_key(g->control, rank, key);
+    vb_control_pair_key(g->control, rank, key);
     st = vb_transport_verbs.connect(verbs, &link, ep_p);
-    auth_wipe(key, sizeof(key));
+    vb_auth_wipe(key, sizeof(key));
     return st;
 }
 
-void pair_take_verbs(struct vb_group *g, int rank, struct vb_device *verbs, struct vb_ep *ep)
+void vb_pair_take_verbs(struct vb_group *g, int rank, struct vb_device *verbs, struct vb_ep *ep)
 {
     struct peer *peer = &g->peers[rank];
     const char *text = vb_transport_verbs.link_text(ep);

@@ -37,7 +37,7 @@ static bool device_used(const struct vb_group *g, const struct vb_device *dev)
     return false;
 }
 
-void pairs_close_unused(struct vb_group *g)
+void vb_pairs_close_unused(struct vb_group *g)
 {
     struct vb_device *dev;
     int d;
@@ -59,12 +59,12 @@ static bool all_on_this_host(const struct vb_group *g)
     int i;
 
     for (i = 0; i < g->world; i++)
-        if (!pair_same_host(g, i))
+        if (!vb_pair_same_host(g, i))
             return false;
     return true;
 }
 
-bool pairs_all_local(const struct vb_group *g)
+bool vb_pairs_all_local(const struct vb_group *g)
 {
     return all_on_this_host(g) && strstr(g->transports, "verbs") == NULL;
 }
@@ -82,7 +82,7 @@ static vb_status open_verbs(struct settling *s)
     if (g->opts.transport == VB_TRANSPORT_AUTO &&
         (all_on_this_host(g) || !vb_net_rdma_any_usable()))
         return VB_OK;
-    st = pair_device_open(g, &vb_transport_verbs, &s->verbs);
+    st = vb_pair_device_open(g, &vb_transport_verbs, &s->verbs);
     if (st == VB_OK || g->opts.transport == VB_TRANSPORT_VERBS)
         return st;
     VB_LOG_WARN("continuing without RDMA");
@@ -96,9 +96,10 @@ static vb_status exchange_cards(struct settling *s)
     vb_status st;
     int i;
 
-    st = pair_card(g, s->verbs, &mine);
+    st = vb_pair_card(g, s->verbs, &mine);
     if (st == VB_OK)
-        st = control_exchange(g->control, &mine, sizeof(mine), s->cards, "transports", s->deadline);
+        st = vb_control_exchange(g->control, &mine, sizeof(mine), s->cards, "transports",
+                                 s->deadline);
     for (i = 0; i < g->world && st == VB_OK; i++)
         if (s->cards[i].choice != mine.choice)
             st = vb_err(VB_ERR_USAGE, "rank %d (%s) was started with another --transport", i,
@@ -108,7 +109,7 @@ static vb_status exchange_cards(struct settling *s)
 
 static enum pair_kind way_to(const struct settling *s, int rank)
 {
-    return pair_way(s->g, &s->cards[s->g->rank], &s->cards[rank], rank);
+    return vb_pair_way(s->g, &s->cards[s->g->rank], &s->cards[rank], rank);
 }
 
 /* ---- streams --------------------------------------------------------------------------------- */
@@ -123,16 +124,16 @@ static vb_status connect_streams(struct settling *s)
 
     for (i = g->rank + 1; i < g->world && st == VB_OK; i++)
         if (way_to(s, i) != WAY_VERBS)
-            st = control_give_key(g->control, i);
+            st = vb_control_give_key(g->control, i);
     for (i = 0; i < g->rank && st == VB_OK; i++)
         if (way_to(s, i) != WAY_VERBS)
-            st = pair_dial(g, i, s->deadline);
+            st = vb_pair_dial(g, i, s->deadline);
     for (i = g->rank + 1; i < g->world && st == VB_OK; i++) {
         if (way_to(s, i) == WAY_VERBS)
             continue;
-        st = control_stream_wait(g->control, i, s->deadline, &fd);
+        st = vb_control_stream_wait(g->control, i, s->deadline, &fd);
         if (st == VB_OK)
-            st = pair_attach(g, i, fd, 0);
+            st = vb_pair_attach(g, i, fd, 0);
     }
     return st;
 }
@@ -141,8 +142,8 @@ static vb_status connect_streams(struct settling *s)
 
 static vb_status connect_verbs(struct settling *s, int rank, struct vb_ep **ep_p)
 {
-    return pair_connect_verbs(s->g, rank, s->verbs, &s->cards[rank].address, VB_LINK_BY_RANK,
-                              s->deadline, ep_p);
+    return vb_pair_connect_verbs(s->g, rank, s->verbs, &s->cards[rank].address, VB_LINK_BY_RANK,
+                                 s->deadline, ep_p);
 }
 
 static vb_status connect_hardware(struct settling *s)
@@ -156,7 +157,7 @@ static vb_status connect_hardware(struct settling *s)
             continue;
         st = connect_verbs(s, i, &ep);
         if (st == VB_OK)
-            pair_take_verbs(s->g, i, s->verbs, ep);
+            vb_pair_take_verbs(s->g, i, s->verbs, ep);
     }
     return st;
 }
@@ -183,9 +184,9 @@ static void keep_faster(struct settling *s, const struct pick_pair *pairs, int n
     for (i = 0; i < n; i++) {
         vb_device_transport(pairs[i].devs[!verbs])->disconnect(pairs[i].eps[!verbs]);
         if (verbs)
-            pair_take_verbs(s->g, pairs[i].rank, s->verbs, pairs[i].eps[1]);
+            vb_pair_take_verbs(s->g, pairs[i].rank, s->verbs, pairs[i].eps[1]);
     }
-    pairs_close_unused(s->g);
+    vb_pairs_close_unused(s->g);
 }
 
 static vb_status pick_faster(struct settling *s, struct pick_pair *pairs, double seconds[2])
@@ -204,7 +205,7 @@ static vb_status pick_faster(struct settling *s, struct pick_pair *pairs, double
             n++;
     }
     if (st == VB_OK)
-        st = pick_transport(g, pairs, n, s->deadline, seconds);
+        st = vb_pick_transport(g, pairs, n, s->deadline, seconds);
     keep_faster(s, pairs, n, st == VB_OK && seconds[1] < seconds[0]);
     return st;
 }
@@ -281,12 +282,12 @@ static vb_status settle(struct settling *s)
     }
     if (st != VB_OK)
         return st;
-    pairs_close_unused(s->g);
+    vb_pairs_close_unused(s->g);
     explain(s, tried, seconds);
     return VB_OK;
 }
 
-vb_status pairs_connect(struct vb_group *g, uint64_t deadline)
+vb_status vb_pairs_connect(struct vb_group *g, uint64_t deadline)
 {
     struct settling s = {.g = g, .deadline = deadline};
     vb_status st;

@@ -115,7 +115,8 @@ static vb_status import_all(struct pick *p)
     if (p->n_pairs > 0)
         st = p->transport->export_window(p->dev, WINDOW_ID, &p->mem, VB_WINDOW_PUT, &mine);
     if (st == VB_OK)
-        st = control_exchange(g->control, &mine, sizeof(mine), keys, "a measurement", p->deadline);
+        st = vb_control_exchange(g->control, &mine, sizeof(mine), keys, "a measurement",
+                                 p->deadline);
     for (i = 0; i < p->n_pairs && st == VB_OK; i++)
         st = p->transport->import_window(p->pairs[i].eps[p->which], WINDOW_ID,
                                          &keys[p->pairs[i].rank], p->mem.len_bytes,
@@ -133,7 +134,7 @@ static vb_status exchange_slowest(struct pick *p, double mine, double *slowest_p
 
     if (all == NULL)
         return vb_err_sys("calloc");
-    st = control_exchange(g->control, &mine, sizeof(mine), all, "a measurement", p->deadline);
+    st = vb_control_exchange(g->control, &mine, sizeof(mine), all, "a measurement", p->deadline);
     *slowest_p = 0;
     for (i = 0; i < g->world && st == VB_OK; i++)
         *slowest_p = all[i] > *slowest_p ? all[i] : *slowest_p;
@@ -162,8 +163,8 @@ static vb_status measure_one(struct pick *p, double *seconds_p)
     return st;
 }
 
-vb_status pick_transport(struct vb_group *g, const struct pick_pair *pairs, int n_pairs,
-                         uint64_t deadline, double seconds[2])
+vb_status vb_pick_transport(struct vb_group *g, const struct pick_pair *pairs, int n_pairs,
+                            uint64_t deadline, double seconds[2])
 {
     struct pick p = {.g = g, .pairs = pairs, .n_pairs = n_pairs, .deadline = deadline};
     size_t n = n_pairs > 0 ? (size_t)n_pairs : 1;
@@ -185,7 +186,7 @@ vb_status pick_transport(struct vb_group *g, const struct pick_pair *pairs, int 
     if (st == VB_OK)
         free(p.ops);
     else /* some ops may be under way; devices end them when they disconnect */
-        group_keep(g, p.ops);
+        vb_group_keep(g, p.ops);
     vb_mem_unmap(&p.mem);
     return st;
 }

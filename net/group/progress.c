@@ -41,7 +41,7 @@ static void deliver_note(struct vb_group *g, int rank, uint32_t note)
         drop_note(g, rank, note);
 }
 
-void group_finish(struct vb_op *op, vb_status st)
+void vb_group_finish(struct vb_op *op, vb_status st)
 {
     op->status = st;
     op->done = true;
@@ -51,17 +51,17 @@ static void deliver_event(struct vb_group *g, const struct vb_raw_event *ev)
 {
     switch (ev->type) {
     case VB_RAW_OP_DONE:
-        group_finish(ev->op, ev->status);
+        vb_group_finish(ev->op, ev->status);
         break;
     case VB_RAW_NOTE:
         if (g->opts.elastic && !g->peers[ev->rank].member)
-            control_lose(g->control, ev->rank, "it sent a note before it had joined");
+            vb_control_lose(g->control, ev->rank, "it sent a note before it had joined");
         else
             deliver_note(g, ev->rank, ev->note);
         break;
     case VB_RAW_LOST:
-        control_lose(g->control, ev->rank,
-                     ev->why != NULL ? ev->why : "its data connection failed");
+        vb_control_lose(g->control, ev->rank,
+                        ev->why != NULL ? ev->why : "its data connection failed");
         break;
     }
 }
@@ -76,7 +76,7 @@ static int deliver_self(struct vb_group *g)
     g->self.done = NULL;
     for (; op != NULL; op = next, count++) {
         next = op->next;
-        group_finish(op, VB_OK);
+        vb_group_finish(op, VB_OK);
     }
     for (i = 0; i < n; i++) {
         uint32_t note = g->self.notes[g->self.first % SELF_NOTES];
@@ -93,7 +93,7 @@ static void set_hold(struct vb_device *dev, bool on)
     ((struct vb_device_head *)dev)->holds += on ? 1 : -1;
 }
 
-void group_hold(struct vb_group *g, bool on)
+void vb_group_hold(struct vb_group *g, bool on)
 {
     int d;
 
@@ -107,7 +107,7 @@ static void flush(struct vb_device *dev)
         vb_device_transport(dev)->flush(dev);
 }
 
-void group_flush(struct vb_group *g)
+void vb_group_flush(struct vb_group *g)
 {
     int d;
 
@@ -137,13 +137,13 @@ static bool has_self(const struct vb_group *g)
     return g->self.n > 0 || g->self.done != NULL;
 }
 
-int group_round(struct vb_group *g)
+int vb_group_round(struct vb_group *g)
 {
     struct vb_raw_event ev[EVENTS];
     int count = 0, d, n;
 
     if (atomic_load_explicit(&g->news, memory_order_relaxed)) /* elastic groups only */
-        count += member_work(g);
+        count += vb_member_work(g);
     if (has_self(g))
         count += deliver_self(g);
     for (d = 0; d < g->n_devices; d++) {
@@ -160,7 +160,7 @@ static vb_status log_failure(struct vb_group *g, vb_status st, const char *what)
 {
     char text[256];
 
-    control_status(g->control, text, sizeof(text));
+    vb_control_status(g->control, text, sizeof(text));
     return what != NULL ? vb_err(st, "%s: %s", what, text) : vb_err(st, "%s", text);
 }
 
@@ -170,15 +170,15 @@ vb_status vb_progress(struct vb_group *g)
 
     atomic_fetch_add_explicit(&g->app_polls, 1, memory_order_relaxed);
     group_lock(g);
-    group_round(g);
+    vb_group_round(g);
     group_unlock(g);
-    st = control_status(g->control, NULL, 0);
+    st = vb_control_status(g->control, NULL, 0);
     return st == VB_OK ? VB_OK : log_failure(g, st, NULL);
 }
 
 /* ---- sleeping -------------------------------------------------------------------------------- */
 
-void group_wake(void *arg)
+void vb_group_wake(void *arg)
 {
     struct vb_group *g = arg;
     uint64_t one = 1;
@@ -188,7 +188,7 @@ void group_wake(void *arg)
 }
 
 /* The caller and the progress thread may both be asleep. The last one to wake disarms. */
-void group_arm(struct vb_group *g)
+void vb_group_arm(struct vb_group *g)
 {
     int d;
 
@@ -197,7 +197,7 @@ void group_arm(struct vb_group *g)
         vb_device_transport(g->devices[d])->arm(g->devices[d]);
 }
 
-void group_disarm(struct vb_group *g)
+void vb_group_disarm(struct vb_group *g)
 {
     int d;
 
@@ -209,7 +209,7 @@ void group_disarm(struct vb_group *g)
 
 /* Sleeps until there may be an event. Called under the lock, and returns under it. The devices are
  * armed and have been polled since. */
-void group_sleep(struct vb_group *g, int ms)
+void vb_group_sleep(struct vb_group *g, int ms)
 {
     struct epoll_event ev[DEVICES_MAX + 1];
     uint64_t count;
@@ -228,10 +228,10 @@ void group_sleep(struct vb_group *g, int ms)
 static void sleep_in_epoll(struct vb_group *g, vb_ready_fn ready, void *arg, int ms)
 {
     atomic_store_explicit(&g->app_sleeping, true, memory_order_relaxed);
-    group_arm(g);
-    if (group_round(g) == 0 && !ready(arg))
-        group_sleep(g, ms);
-    group_disarm(g);
+    vb_group_arm(g);
+    if (vb_group_round(g) == 0 && !ready(arg))
+        vb_group_sleep(g, ms);
+    vb_group_disarm(g);
     atomic_store_explicit(&g->app_sleeping, false, memory_order_relaxed);
 }
 
@@ -311,7 +311,7 @@ static vb_status timed_out(struct vb_group *g, const char *what, int from)
     if (from < 0)
         return vb_err(VB_ERR_TIMEOUT, "waited %.1f s without success: %s",
                       g->opts.timeout_ms / 1000.0, what);
-    silence = control_silence_s(g->control, from, &step);
+    silence = vb_control_silence_s(g->control, from, &step);
     return vb_err(VB_ERR_TIMEOUT,
                   "waited %.1f s for rank %d (%s): %s; it was heard %.1f s ago, at step %llu",
                   g->opts.timeout_ms / 1000.0, from, vb_group_host(g, from), what, silence,
@@ -321,33 +321,33 @@ static vb_status timed_out(struct vb_group *g, const char *what, int from)
 /* Returns why a wait cannot continue, or VB_OK. */
 static vb_status wait_failure(struct vb_group *g, const char *what, int from, uint64_t deadline)
 {
-    vb_status st = control_status(g->control, NULL, 0);
+    vb_status st = vb_control_status(g->control, NULL, 0);
 
     if (st != VB_OK)
         return log_failure(g, st, what);
     if (g->opts.elastic && from >= 0 && g->peers[from].gone)
         return vb_err(VB_ERR_PEER, "rank %d (%s) is gone, %s: %s", from, vb_group_host(g, from),
                       g->peers[from].why, what);
-    if (!g->opts.elastic && from >= 0 && from != g->rank && control_has_left(g->control, from))
+    if (!g->opts.elastic && from >= 0 && from != g->rank && vb_control_has_left(g->control, from))
         return vb_err(VB_ERR_PEER, "rank %d (%s) has left: %s", from, vb_group_host(g, from), what);
     return vb_clock_ns() >= deadline ? timed_out(g, what, from) : VB_OK;
 }
 
-bool group_try(struct vb_group *g, vb_ready_fn ready, void *arg)
+bool vb_group_try(struct vb_group *g, vb_ready_fn ready, void *arg)
 {
     bool is_ready;
 
     group_lock(g);
     do {
         is_ready = ready(arg);
-    } while (!is_ready && group_round(g) > 0);
+    } while (!is_ready && vb_group_round(g) > 0);
     atomic_fetch_add_explicit(&g->app_polls, 1, memory_order_relaxed);
     group_unlock(g);
     return is_ready;
 }
 
-vb_status group_wait(struct vb_group *g, vb_ready_fn ready, void *arg, const char *what,
-                     const int *from_p)
+vb_status vb_group_wait_for(struct vb_group *g, vb_ready_fn ready, void *arg, const char *what,
+                            const int *from_p)
 {
     struct idle idle = {0};
     vb_status st = VB_OK;
@@ -355,7 +355,7 @@ vb_status group_wait(struct vb_group *g, vb_ready_fn ready, void *arg, const cha
 
     group_lock(g);
     while (!ready(arg)) {
-        if (group_round(g) > 0) {
+        if (vb_group_round(g) > 0) {
             memset(&idle, 0, sizeof(idle));
             continue;
         }
@@ -367,9 +367,9 @@ vb_status group_wait(struct vb_group *g, vb_ready_fn ready, void *arg, const cha
         if (st != VB_OK)
             break;
         if (has_await(g))
-            sleep_in_device(g, sock_ms_left(deadline, GROUP_SLEEP_MS));
+            sleep_in_device(g, vb_sock_ms_left(deadline, GROUP_SLEEP_MS));
         else
-            sleep_in_epoll(g, ready, arg, sock_ms_left(deadline, GROUP_SLEEP_MS));
+            sleep_in_epoll(g, ready, arg, vb_sock_ms_left(deadline, GROUP_SLEEP_MS));
         memset(&idle, 0, sizeof(idle));
     }
     atomic_fetch_add_explicit(&g->app_polls, 1, memory_order_relaxed);
@@ -380,7 +380,7 @@ vb_status group_wait(struct vb_group *g, vb_ready_fn ready, void *arg, const cha
 vb_status vb_group_wait(struct vb_group *g, vb_ready_fn ready, void *arg, const char *what,
                         int from)
 {
-    return group_wait(g, ready, arg, what, &from);
+    return vb_group_wait_for(g, ready, arg, what, &from);
 }
 
 static bool op_done(void *arg)

@@ -42,10 +42,10 @@ static void rest(struct vb_group *g)
 /* Sleeps until there is an event. Under the lock. */
 static void await(struct vb_group *g)
 {
-    group_arm(g);
-    if (group_round(g) == 0)
-        group_sleep(g, GROUP_SLEEP_MS);
-    group_disarm(g);
+    vb_group_arm(g);
+    if (vb_group_round(g) == 0)
+        vb_group_sleep(g, GROUP_SLEEP_MS);
+    vb_group_disarm(g);
 }
 
 /* Serves peers until the caller polls again. */
@@ -56,10 +56,10 @@ static void take_over(struct vb_group *g, unsigned seen)
     group_lock(g);
     while (!atomic_load_explicit(&g->stopping, memory_order_relaxed) && !g->opening &&
            atomic_load_explicit(&g->app_polls, memory_order_relaxed) == seen) {
-        if (group_round(g) > 0) {
+        if (vb_group_round(g) > 0) {
             served = true;
             if (atomic_load_explicit(&g->app_sleeping, memory_order_relaxed))
-                group_wake(g); /* this thread may have handled what the caller waits for */
+                vb_group_wake(g); /* this thread may have handled what the caller waits for */
             continue;
         }
         if (atomic_load_explicit(&g->app_sleeping, memory_order_relaxed))
@@ -89,7 +89,7 @@ static void *progress_main(void *arg)
     return NULL;
 }
 
-vb_status progress_start(struct vb_group *g)
+vb_status vb_progress_start(struct vb_group *g)
 {
     int err;
 
@@ -102,12 +102,12 @@ vb_status progress_start(struct vb_group *g)
     return vb_err_sys("start the progress thread");
 }
 
-void progress_stop(struct vb_group *g)
+void vb_progress_stop(struct vb_group *g)
 {
     if (!g->front.threaded)
         return;
     atomic_store_explicit(&g->stopping, true, memory_order_relaxed);
-    group_wake(g);
+    vb_group_wake(g);
     pthread_join(g->progress_thread, NULL);
     g->front.threaded = false;
 }

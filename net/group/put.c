@@ -43,8 +43,8 @@ static vb_status endpoint_failed(struct vb_group *g, int rank, vb_status st)
 
     if (g->opts.elastic)
         return st; /* logged once, when the rank is gone */
-    control_lose(g->control, rank, "its data connection failed");
-    if (control_status(g->control, why, sizeof(why)) != VB_OK)
+    vb_control_lose(g->control, rank, "its data connection failed");
+    if (vb_control_status(g->control, why, sizeof(why)) != VB_OK)
         return vb_err(st, "%s", why);
     return vb_err(st, "rank %d (%s) has left", rank, vb_group_host(g, rank));
 }
@@ -192,7 +192,7 @@ vb_status vb_put_wait(struct vb_window *win, int rank, const struct vb_window *f
         if (st == VB_AGAIN)
             st = make_room(win->group, rank, &room);
     } while (st == VB_OK);
-    group_finish(op, st);
+    vb_group_finish(op, st);
     return st;
 }
 
@@ -209,7 +209,7 @@ vb_status vb_get_wait(struct vb_window *win, int rank, size_t dst_offset, size_t
         if (st == VB_AGAIN)
             st = make_room(win->group, rank, &room);
     } while (st == VB_OK);
-    group_finish(op, st);
+    vb_group_finish(op, st);
     return st;
 }
 

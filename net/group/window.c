@@ -12,7 +12,7 @@
 
 /* ---- create and destroy ---------------------------------------------------------------------- */
 
-struct vb_blob *window_key(struct wire_offer *offer, const struct vb_transport *transport)
+struct vb_blob *vb_window_key(struct wire_offer *offer, const struct vb_transport *transport)
 {
     if (transport == &vb_transport_shm)
         return &offer->keys[WIRE_KEY_SHM];
@@ -32,14 +32,14 @@ static vb_status make_memory(struct vb_group *g, size_t len, struct vb_mem *mem)
 }
 
 /* In an elastic group mapped windows are handed to each peer separately (window_exchange.c). */
-vb_status window_export(struct vb_window *win, struct vb_device *dev, struct wire_offer *offer)
+vb_status vb_window_export(struct vb_window *win, struct vb_device *dev, struct wire_offer *offer)
 {
     const struct vb_transport *transport = vb_device_transport(dev);
     vb_status st = VB_OK;
 
     if (!win->group->opts.elastic || (transport->caps & VB_CAP_MAPPED) == 0)
         st = transport->export_window(dev, win->id, &win->mem, win->rights,
-                                      window_key(offer, transport));
+                                      vb_window_key(offer, transport));
     if (st == VB_OK)
         win->n_exported++;
     return st;
@@ -52,11 +52,11 @@ static vb_status export_all(struct vb_window *win, struct wire_offer *offer)
     int d;
 
     for (d = 0; d < g->n_devices && st == VB_OK; d++)
-        st = window_export(win, g->devices[d], offer);
+        st = vb_window_export(win, g->devices[d], offer);
     return st;
 }
 
-vb_status window_import(struct vb_window *win, int rank, struct wire_offer *offer)
+vb_status vb_window_import(struct vb_window *win, int rank, struct wire_offer *offer)
 {
     struct vb_group *g = win->group;
     struct peer *peer = &g->peers[rank];
@@ -69,7 +69,7 @@ vb_status window_import(struct vb_window *win, int rank, struct wire_offer *offe
     win->lens[rank] = (size_t)offer->len_bytes;
     if (rank == g->rank)
         return VB_OK;
-    return peer->transport->import_window(peer->ep, win->id, window_key(offer, peer->transport),
+    return peer->transport->import_window(peer->ep, win->id, vb_window_key(offer, peer->transport),
                                           win->lens[rank], wait_ms, &win->remotes[rank]);
 }
 
@@ -79,7 +79,7 @@ static vb_status import_all(struct vb_window *win, struct wire_offer *offers)
     int i;
 
     for (i = 0; i < win->group->world && st == VB_OK; i++)
-        st = window_import(win, i, &offers[i]);
+        st = vb_window_import(win, i, &offers[i]);
     return st;
 }
 
@@ -92,7 +92,8 @@ static vb_status share(struct vb_window *win, struct wire_offer *mine)
 
     if (offers == NULL)
         return vb_err_sys("calloc");
-    st = control_exchange(g->control, mine, sizeof(*mine), offers, "a window", group_deadline(g));
+    st =
+        vb_control_exchange(g->control, mine, sizeof(*mine), offers, "a window", group_deadline(g));
     group_lock(g);
     if (st == VB_OK)
         st = import_all(win, offers);
@@ -101,7 +102,7 @@ static vb_status share(struct vb_window *win, struct wire_offer *mine)
     return st;
 }
 
-void window_offer(const struct vb_window *win, struct wire_offer *offer_p)
+void vb_window_offer(const struct vb_window *win, struct wire_offer *offer_p)
 {
     memset(offer_p, 0, sizeof(*offer_p)); /* also the padding, because it is sent */
     offer_p->window = win->id;
@@ -115,16 +116,16 @@ static vb_status open_window(struct vb_window *win)
     struct wire_offer mine;
     vb_status st;
 
-    window_offer(win, &mine);
+    vb_window_offer(win, &mine);
     win->lens[g->rank] = win->mem.len_bytes;
     group_lock(g);
     st = export_all(win, &mine);
     if (st == VB_OK && g->opts.elastic)
-        window_exchange_add(win); /* under the same lock: a device that opens now must find it */
+        vb_window_exchange_add(win); /* under the same lock: a device that opens now must find it */
     group_unlock(g);
     if (st != VB_OK)
         return st;
-    return g->opts.elastic ? window_exchange_share(win) : share(win, &mine);
+    return g->opts.elastic ? vb_window_exchange_share(win) : share(win, &mine);
 }
 
 /* The memory is unmapped after this, when no device knows it any more. */
@@ -143,14 +144,14 @@ static void unexport_all(struct vb_window *win)
         win->mem = (struct vb_mem){.fd = -1};
 }
 
-void window_release(struct vb_window *win)
+void vb_window_release(struct vb_window *win)
 {
     struct vb_group *g = win->group;
     int i;
 
     group_lock(g);
     if (g->opts.elastic)
-        window_exchange_remove(win);
+        vb_window_exchange_remove(win);
     for (i = 0; win->remotes != NULL && i < g->slots; i++)
         if (win->remotes[i] != NULL)
             g->peers[i].transport->release_window(win->remotes[i]);
@@ -198,7 +199,7 @@ vb_status vb_window_create_for(struct vb_group *g, size_t len_bytes, unsigned ri
     g->opening = false; /* notes may come, and their handlers find the window */
     group_unlock(g);
     if (st != VB_OK)
-        window_release(win);
+        vb_window_release(win);
     return st;
 }
 
@@ -212,9 +213,9 @@ void vb_window_destroy(struct vb_window *win)
         return;
     /* A peer may still be writing, so all ranks must have come here before the memory is freed. A
      * rank that is lost writes no more. */
-    if (control_status(win->group->control, NULL, 0) == VB_OK)
+    if (vb_control_status(win->group->control, NULL, 0) == VB_OK)
         (void)vb_group_barrier(win->group);
-    window_release(win);
+    vb_window_release(win);
 }
 
 void *vb_window_ptr(const struct vb_window *win)

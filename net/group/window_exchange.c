@@ -25,7 +25,7 @@ static struct vb_window *find_window(struct vb_group *g, uint32_t id)
     return win;
 }
 
-void window_exchange_add(struct vb_window *win)
+void vb_window_exchange_add(struct vb_window *win)
 {
     struct vb_window **at = &win->group->windows;
 
@@ -42,7 +42,7 @@ static void release_kept(struct vb_window *win, int rank)
     win->kept[rank] = NULL;
 }
 
-void window_exchange_remove(struct vb_window *win)
+void vb_window_exchange_remove(struct vb_window *win)
 {
     struct vb_window **at = &win->group->windows;
     int i;
@@ -64,11 +64,11 @@ static vb_status send_offer(struct vb_window *win, int rank)
     struct wire_offer offer;
     vb_status st;
 
-    window_offer(win, &offer);
+    vb_window_offer(win, &offer);
     win->offered[rank] = true;
     st = peer->transport->offer_window(peer->ep, win->id, &win->mem,
-                                       window_key(&offer, peer->transport));
-    return st == VB_OK ? control_send_offer(g->control, rank, &offer) : st;
+                                       vb_window_key(&offer, peer->transport));
+    return st == VB_OK ? vb_control_send_offer(g->control, rank, &offer) : st;
 }
 
 static vb_status import_offer(struct vb_window *win, int rank, struct wire_offer *offer)
@@ -78,33 +78,33 @@ static vb_status import_offer(struct vb_window *win, int rank, struct wire_offer
     if (win->remotes[rank] != NULL)
         return vb_err(VB_ERR_INPUT, "rank %d offers window %u twice", rank, win->id);
     release_kept(win, rank);
-    st = window_import(win, rank, offer);
+    st = vb_window_import(win, rank, offer);
     if (st == VB_OK && !win->offered[rank])
         st = send_offer(win, rank);
     return st;
 }
 
-int window_exchange_take(struct vb_group *g, int rank)
+int vb_window_exchange_take(struct vb_group *g, int rank)
 {
     struct wire_offer offer;
     struct vb_window *win;
     int n = 0;
 
-    while (control_peek_offer(g->control, rank, &offer)) {
+    while (vb_control_peek_offer(g->control, rank, &offer)) {
         win = find_window(g, offer.window);
         if (win == NULL)
             break; /* the peer is ahead: we have not created this window yet */
-        control_drop_offer(g->control, rank);
+        vb_control_drop_offer(g->control, rank);
         n++;
         if (import_offer(win, rank, &offer) != VB_OK) {
-            control_lose(g->control, rank, "a window could not be shared with it");
+            vb_control_lose(g->control, rank, "a window could not be shared with it");
             break;
         }
     }
     return n;
 }
 
-bool window_exchange_has_all(struct vb_group *g, int rank)
+bool vb_window_exchange_has_all(struct vb_group *g, int rank)
 {
     struct vb_window *win;
 
@@ -115,7 +115,7 @@ bool window_exchange_has_all(struct vb_group *g, int rank)
     return true;
 }
 
-void window_exchange_forget(struct vb_group *g, int rank)
+void vb_window_exchange_forget(struct vb_group *g, int rank)
 {
     const struct vb_transport *transport = g->peers[rank].transport;
     struct vb_window *win;
@@ -133,14 +133,14 @@ void window_exchange_forget(struct vb_group *g, int rank)
     }
 }
 
-vb_status window_exchange_add_device(struct vb_group *g, struct vb_device *dev)
+vb_status vb_window_exchange_add_device(struct vb_group *g, struct vb_device *dev)
 {
     struct wire_offer unused;
     struct vb_window *win;
     vb_status st = VB_OK;
 
     for (win = g->windows; win != NULL && st == VB_OK; win = win->next)
-        st = window_export(win, dev, &unused);
+        st = vb_window_export(win, dev, &unused);
     if (st == VB_OK)
         return VB_OK;
     for (win = g->windows; win != NULL; win = win->next)
@@ -175,7 +175,7 @@ static bool check_offers(struct sharing *s)
     bool all;
 
     group_lock(g);
-    (void)member_work(g);
+    (void)vb_member_work(g);
     all = all_offered(s);
     group_unlock(g);
     return all;
@@ -199,7 +199,7 @@ static vb_status wait_for_all(struct sharing *s)
     vb_status st;
 
     while (!check_offers(s)) {
-        st = control_status(g->control, why, sizeof(why));
+        st = vb_control_status(g->control, why, sizeof(why));
         if (st != VB_OK)
             return vb_err(st, "window %u: %s", s->win->id, why);
         if (vb_clock_ns() >= deadline)
@@ -210,7 +210,7 @@ static vb_status wait_for_all(struct sharing *s)
     return VB_OK;
 }
 
-vb_status window_exchange_share(struct vb_window *win)
+vb_status vb_window_exchange_share(struct vb_window *win)
 {
     struct vb_group *g = win->group;
     struct sharing s = {.win = win};
@@ -219,7 +219,7 @@ vb_status window_exchange_share(struct vb_window *win)
     group_lock(g);
     for (i = 0; i < g->slots; i++)
         if (i != g->rank && g->peers[i].member && send_offer(win, i) != VB_OK)
-            control_lose(g->control, i, "a window could not be shared with it");
+            vb_control_lose(g->control, i, "a window could not be shared with it");
     group_unlock(g);
     return wait_for_all(&s);
 }

@@ -29,7 +29,7 @@
 
 /* ---- device ---------------------------------------------------------------------------------- */
 
-vb_status shm_watch(struct shm_device *dev, int fd, uint32_t events, struct shm_ep *ep)
+vb_status vb_shm_watch(struct shm_device *dev, int fd, uint32_t events, struct shm_ep *ep)
 {
     struct epoll_event ev = {.events = events, .data.ptr = ep};
 
@@ -58,7 +58,7 @@ static vb_status shm_open_device(const struct vb_device_opts *o, struct vb_devic
         st = vb_err_sys("epoll_create1");
         goto err_wake;
     }
-    st = shm_watch(dev, dev->wake_fd, EPOLLIN, NULL);
+    st = vb_shm_watch(dev, dev->wake_fd, EPOLLIN, NULL);
     if (st != VB_OK)
         goto err_epoll;
     *dev_p = (struct vb_device *)dev;
@@ -292,18 +292,18 @@ const struct vb_transport vb_transport_shm = {
     .open = shm_open_device,
     .close = shm_close_device,
     .address = vb_transport_no_address,
-    .connect = shm_connect,
-    .disconnect = shm_disconnect,
-    .sever = shm_sever,
+    .connect = vb_shm_connect,
+    .disconnect = vb_shm_disconnect,
+    .sever = vb_shm_sever,
     .link_text = vb_transport_no_link_text,
     .registered = vb_transport_none_registered,
-    .export_window = shm_export_window,
-    .offer_window = shm_offer_window,
-    .inherit_window = shm_inherit_window,
-    .unexport_window = shm_unexport_window,
-    .import_window = shm_import_window,
-    .release_window = shm_release_window,
-    .remote_ptr = shm_remote_ptr,
+    .export_window = vb_shm_export_window,
+    .offer_window = vb_shm_offer_window,
+    .inherit_window = vb_shm_inherit_window,
+    .unexport_window = vb_shm_unexport_window,
+    .import_window = vb_shm_import_window,
+    .release_window = vb_shm_release_window,
+    .remote_ptr = vb_shm_remote_ptr,
     .put = shm_put,
     .get = shm_get,
     .poll = shm_poll,

@@ -25,12 +25,12 @@ static struct shm_hold **find(struct shm_device *dev, uint32_t id)
     return at;
 }
 
-struct shm_hold *shm_hold_of(struct shm_device *dev, uint32_t id)
+struct shm_hold *vb_shm_hold_of(struct shm_device *dev, uint32_t id)
 {
     return *find(dev, id);
 }
 
-vb_status shm_hold_add(struct shm_device *dev, uint32_t id)
+vb_status vb_shm_hold_add(struct shm_device *dev, uint32_t id)
 {
     struct shm_hold **at = find(dev, id);
 
@@ -46,7 +46,7 @@ vb_status shm_hold_add(struct shm_device *dev, uint32_t id)
     return VB_OK;
 }
 
-void shm_hold_drop(struct shm_hold *hold)
+void vb_shm_hold_drop(struct shm_hold *hold)
 {
     /* Pairs with itself on the other ranks: their last access happens before our unmap. */
     if (hold == NULL || atomic_fetch_sub_explicit(&hold->holders, 1, memory_order_acq_rel) > 1)
@@ -55,7 +55,7 @@ void shm_hold_drop(struct shm_hold *hold)
     free(hold);
 }
 
-bool shm_inherit_window(struct vb_device *vdev, uint32_t id, struct vb_mem *mem)
+bool vb_shm_inherit_window(struct vb_device *vdev, uint32_t id, struct vb_mem *mem)
 {
     struct shm_hold **at = find(shm_device_of(vdev), id), *hold = *at;
 
@@ -63,17 +63,17 @@ bool shm_inherit_window(struct vb_device *vdev, uint32_t id, struct vb_mem *mem)
         return false;
     *at = hold->next;
     hold->mem = *mem;
-    shm_hold_drop(hold);
+    vb_shm_hold_drop(hold);
     return true;
 }
 
 /* The caller keeps the memory. */
-void shm_unexport_window(struct vb_device *vdev, uint32_t id)
+void vb_shm_unexport_window(struct vb_device *vdev, uint32_t id)
 {
     struct shm_hold **at = find(shm_device_of(vdev), id), *hold = *at;
 
     if (hold == NULL)
         return;
     *at = hold->next;
-    shm_hold_drop(hold);
+    vb_shm_hold_drop(hold);
 }

@@ -26,7 +26,7 @@ union control {
     char room[CMSG_SPACE(SHM_FDS * sizeof(int))];
 };
 
-vb_status shm_send(int sock, const struct shm_msg *msg, const int *fds)
+vb_status vb_shm_send(int sock, const struct shm_msg *msg, const int *fds)
 {
     struct shm_msg out = *msg;
     struct iovec iov = {.iov_base = &out, .iov_len = sizeof(out)};
@@ -99,7 +99,7 @@ static bool as_wanted(const struct shm_msg *msg, const struct shm_msg *want, int
            msg->n_fds == want->n_fds && (uint32_t)n_fds == want->n_fds;
 }
 
-vb_status shm_receive(int sock, struct shm_msg *want, int fds[SHM_FDS], uint64_t deadline)
+vb_status vb_shm_receive(int sock, struct shm_msg *want, int fds[SHM_FDS], uint64_t deadline)
 {
     struct shm_msg msg = {0};
     struct iovec iov = {.iov_base = &msg, .iov_len = sizeof(msg)};
@@ -166,7 +166,7 @@ static void *map_at_huge_page(int fd, size_t len)
     return ptr;
 }
 
-vb_status shm_map(int fd, size_t len_bytes, struct vb_mem *mem_p)
+vb_status vb_shm_map(int fd, size_t len_bytes, struct vb_mem *mem_p)
 {
     struct vb_mem mem = {.fd = -1, .pages = VB_PAGES_SMALL};
     vb_status st = VB_OK;

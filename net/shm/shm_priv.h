@@ -101,35 +101,35 @@ static inline struct shm_remote *shm_remote_of(struct vb_remote *rem)
 }
 
 /* Adds fd to the epoll of the device. ep is NULL for the eventfd. */
-vb_status shm_watch(struct shm_device *dev, int fd, uint32_t events, struct shm_ep *ep);
+vb_status vb_shm_watch(struct shm_device *dev, int fd, uint32_t events, struct shm_ep *ep);
 
 /* ---- set-up (shm_setup.c): slots of the table --------------------------------------------------
  */
 
-vb_status shm_connect(struct vb_device *vdev, const struct vb_link *link, struct vb_ep **ep_p);
-void shm_disconnect(struct vb_ep *vep);
-struct vb_op *shm_sever(struct vb_ep *vep);
-vb_status shm_export_window(struct vb_device *vdev, uint32_t id, const struct vb_mem *mem,
-                            unsigned rights, struct vb_blob *key_p);
-vb_status shm_offer_window(struct vb_ep *vep, uint32_t id, const struct vb_mem *mem,
-                           struct vb_blob *key_p);
-vb_status shm_import_window(struct vb_ep *vep, uint32_t id, const struct vb_blob *blob,
-                            size_t len_bytes, int timeout_ms, struct vb_remote **rem_p);
-void shm_release_window(struct vb_remote *vrem);
-void *shm_remote_ptr(struct vb_remote *rem);
+vb_status vb_shm_connect(struct vb_device *vdev, const struct vb_link *link, struct vb_ep **ep_p);
+void vb_shm_disconnect(struct vb_ep *vep);
+struct vb_op *vb_shm_sever(struct vb_ep *vep);
+vb_status vb_shm_export_window(struct vb_device *vdev, uint32_t id, const struct vb_mem *mem,
+                               unsigned rights, struct vb_blob *key_p);
+vb_status vb_shm_offer_window(struct vb_ep *vep, uint32_t id, const struct vb_mem *mem,
+                              struct vb_blob *key_p);
+vb_status vb_shm_import_window(struct vb_ep *vep, uint32_t id, const struct vb_blob *blob,
+                               size_t len_bytes, int timeout_ms, struct vb_remote **rem_p);
+void vb_shm_release_window(struct vb_remote *vrem);
+void *vb_shm_remote_ptr(struct vb_remote *rem);
 
 /* ---- memory that ranks of one process share (shm_hold.c) ---------------------------------------
  */
 
-/* Adds a holder to a window, for a rank of this process that gets its key. shm_hold_of() returns
+/* Adds a holder to a window, for a rank of this process that gets its key. vb_shm_hold_of() returns
  * NULL if no rank of this process has the key. */
-vb_status shm_hold_add(struct shm_device *dev, uint32_t id);
-struct shm_hold *shm_hold_of(struct shm_device *dev, uint32_t id);
-void shm_hold_drop(struct shm_hold *hold); /* accepts NULL */
+vb_status vb_shm_hold_add(struct shm_device *dev, uint32_t id);
+struct shm_hold *vb_shm_hold_of(struct shm_device *dev, uint32_t id);
+void vb_shm_hold_drop(struct shm_hold *hold); /* accepts NULL */
 
 /* Functions of struct vb_transport. */
-bool shm_inherit_window(struct vb_device *vdev, uint32_t id, struct vb_mem *mem);
-void shm_unexport_window(struct vb_device *vdev, uint32_t id);
+bool vb_shm_inherit_window(struct vb_device *vdev, uint32_t id, struct vb_mem *mem);
+void vb_shm_unexport_window(struct vb_device *vdev, uint32_t id);
 
 /* ---- messages on the unix socket (shm_pass.c) --------------------------------------------------
  */
@@ -148,13 +148,13 @@ struct shm_msg {
 };
 
 /* Sends a message. The socket must be non-blocking. The caller keeps the descriptors. */
-vb_status shm_send(int sock, const struct shm_msg *msg, const int *fds);
+vb_status vb_shm_send(int sock, const struct shm_msg *msg, const int *fds);
 
 /* Waits on a non-blocking socket until deadline (vb_clock_ns) for a message with the kind, id and
  * n_fds of *want, and stores it there. The caller owns the received descriptors. */
-vb_status shm_receive(int sock, struct shm_msg *want, int fds[SHM_FDS], uint64_t deadline);
+vb_status vb_shm_receive(int sock, struct shm_msg *want, int fds[SHM_FDS], uint64_t deadline);
 
 /* Maps a peer's shared memory, which must have at least len_bytes. Closes fd also on failure. */
-vb_status shm_map(int fd, size_t len_bytes, struct vb_mem *mem_p);
+vb_status vb_shm_map(int fd, size_t len_bytes, struct vb_mem *mem_p);
 
 #endif

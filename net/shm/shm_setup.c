@@ -63,7 +63,7 @@ static vb_status hello_send(struct shm_ep *ep)
     msg.inbox = ep->same_process ? ep->in.inbox : NULL;
     atomic_store_explicit(&ep->in.inbox->holders, 2,
                           memory_order_relaxed); /* the send and receive on the socket order it */
-    st = shm_send(ep->fd, &msg, fds);
+    st = vb_shm_send(ep->fd, &msg, fds);
     if (st != VB_OK)
         atomic_store_explicit(&ep->in.inbox->holders, 1, memory_order_relaxed);
     return st;
@@ -76,14 +76,14 @@ static vb_status hello_receive(struct shm_ep *ep, uint64_t deadline)
     vb_status st;
 
     msg.n_fds = ep->same_process ? 1 : 2;
-    st = shm_receive(ep->fd, &msg, fds, deadline);
+    st = vb_shm_receive(ep->fd, &msg, fds, deadline);
     if (st != VB_OK)
         return st;
     if (ep->same_process) {
         ep->out.inbox = msg.inbox;
         ep->out.mem.len_bytes = ep->in.mem.len_bytes;
     } else {
-        st = shm_map(fds[1], sizeof(struct shm_inbox), &ep->out.mem);
+        st = vb_shm_map(fds[1], sizeof(struct shm_inbox), &ep->out.mem);
         if (st != VB_OK) {
             close(fds[0]);
             return st;
@@ -125,7 +125,7 @@ static void ep_fini(struct shm_ep *ep)
     inbox_drop(ep, ep->in.inbox, ep->in.mem.len_bytes);
 }
 
-vb_status shm_connect(struct vb_device *vdev, const struct vb_link *link, struct vb_ep **ep_p)
+vb_status vb_shm_connect(struct vb_device *vdev, const struct vb_link *link, struct vb_ep **ep_p)
 {
     struct shm_device *dev = shm_device_of(vdev);
     uint64_t deadline = link->deadline;
@@ -152,7 +152,7 @@ vb_status shm_connect(struct vb_device *vdev, const struct vb_link *link, struct
     st = ep_init(ep, deadline);
     if (st != VB_OK)
         goto err_ep;
-    st = shm_watch(dev, fd, EPOLLRDHUP, ep);
+    st = vb_shm_watch(dev, fd, EPOLLRDHUP, ep);
     if (st != VB_OK)
         goto err_init;
     dev->eps[dev->n_eps++] = ep;
@@ -168,7 +168,7 @@ err_fd:
     return st;
 }
 
-void shm_disconnect(struct vb_ep *vep)
+void vb_shm_disconnect(struct vb_ep *vep)
 {
     struct shm_ep *ep = shm_ep_of(vep);
     struct shm_device *dev;
@@ -190,7 +190,7 @@ void shm_disconnect(struct vb_ep *vep)
 }
 
 /* The peer may still write into the ring. Nobody reads it any more, and disconnect unmaps it. */
-struct vb_op *shm_sever(struct vb_ep *vep)
+struct vb_op *vb_shm_sever(struct vb_ep *vep)
 {
     struct shm_ep *ep = shm_ep_of(vep);
 
@@ -201,16 +201,16 @@ struct vb_op *shm_sever(struct vb_ep *vep)
 /* ---- windows --------------------------------------------------------------------------------- */
 
 /* A peer in another process cannot use the pointer in the key and gets the descriptor instead. */
-vb_status shm_offer_window(struct vb_ep *vep, uint32_t id, const struct vb_mem *mem,
-                           struct vb_blob *key_p)
+vb_status vb_shm_offer_window(struct vb_ep *vep, uint32_t id, const struct vb_mem *mem,
+                              struct vb_blob *key_p)
 {
     struct shm_msg msg = {.kind = SHM_WINDOW, .id = id, .n_fds = 1};
     struct shm_key key = {.ptr = mem->ptr, .len_bytes = mem->len_bytes};
     struct shm_ep *ep = shm_ep_of(vep);
     vb_status st;
 
-    st = ep->same_process ? shm_hold_add(ep->dev, id) : shm_send(ep->fd, &msg, &mem->fd);
-    key.hold = shm_hold_of(ep->dev, id);
+    st = ep->same_process ? vb_shm_hold_add(ep->dev, id) : vb_shm_send(ep->fd, &msg, &mem->fd);
+    key.hold = vb_shm_hold_of(ep->dev, id);
     key_p->len_bytes = sizeof(key);
     memcpy(key_p->bytes, &key, sizeof(key));
     return st;
@@ -218,8 +218,8 @@ vb_status shm_offer_window(struct vb_ep *vep, uint32_t id, const struct vb_mem *
 
 /* A peer that maps a window can read and write it, whatever the rights. That is acceptable because
  * the ranks on one host are processes of the same user. */
-vb_status shm_export_window(struct vb_device *vdev, uint32_t id, const struct vb_mem *mem,
-                            unsigned rights, struct vb_blob *key_p)
+vb_status vb_shm_export_window(struct vb_device *vdev, uint32_t id, const struct vb_mem *mem,
+                               unsigned rights, struct vb_blob *key_p)
 {
     struct shm_device *dev = shm_device_of(vdev);
     vb_status st = VB_OK;
@@ -228,7 +228,7 @@ vb_status shm_export_window(struct vb_device *vdev, uint32_t id, const struct vb
     (void)rights;
     key_p->len_bytes = 0;
     for (i = 0; i < dev->n_eps && st == VB_OK; i++)
-        st = shm_offer_window((struct vb_ep *)dev->eps[i], id, mem, key_p);
+        st = vb_shm_offer_window((struct vb_ep *)dev->eps[i], id, mem, key_p);
     return st;
 }
 
@@ -239,17 +239,17 @@ static vb_status remote_map(struct shm_remote *rem, uint32_t id, size_t len_byte
     int fds[SHM_FDS];
     vb_status st;
 
-    st = shm_receive(rem->ep->fd, &msg, fds, deadline);
+    st = vb_shm_receive(rem->ep->fd, &msg, fds, deadline);
     if (st != VB_OK)
         return st;
-    st = shm_map(fds[0], len_bytes, &rem->mem);
+    st = vb_shm_map(fds[0], len_bytes, &rem->mem);
     if (st == VB_OK)
         rem->ptr = rem->mem.ptr;
     return st;
 }
 
-vb_status shm_import_window(struct vb_ep *vep, uint32_t id, const struct vb_blob *blob,
-                            size_t len_bytes, int timeout_ms, struct vb_remote **rem_p)
+vb_status vb_shm_import_window(struct vb_ep *vep, uint32_t id, const struct vb_blob *blob,
+                               size_t len_bytes, int timeout_ms, struct vb_remote **rem_p)
 {
     struct shm_ep *ep = shm_ep_of(vep);
     struct shm_remote *rem;
@@ -282,18 +282,18 @@ vb_status shm_import_window(struct vb_ep *vep, uint32_t id, const struct vb_blob
     return VB_OK;
 }
 
-void shm_release_window(struct vb_remote *vrem)
+void vb_shm_release_window(struct vb_remote *vrem)
 {
     struct shm_remote *rem = shm_remote_of(vrem);
 
     if (rem == NULL)
         return;
     vb_mem_unmap(&rem->mem);
-    shm_hold_drop(rem->hold);
+    vb_shm_hold_drop(rem->hold);
     free(rem);
 }
 
-void *shm_remote_ptr(struct vb_remote *rem)
+void *vb_shm_remote_ptr(struct vb_remote *rem)
 {
     return shm_remote_of(rem)->ptr;
 }

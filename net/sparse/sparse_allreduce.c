@@ -24,15 +24,15 @@ vb_status vb_sparse_merge(struct vb_sparse *s, uint32_t *index, float *value, si
     if (n > s->opts.max_nnz)
         return vb_err(VB_ERR_USAGE, "cannot merge a list of %zu elements: the maximum is %zu", n,
                       s->opts.max_nnz);
-    largest = sparse_largest(index, n);
+    largest = vb_sparse_largest(index, n);
     if (largest >= s->opts.features)
         return vb_err(VB_ERR_USAGE,
                       "cannot merge a list with index %u: there are only %llu features", largest,
                       (unsigned long long)s->opts.features);
-    sparse_pack(index, value, n, s->a);
+    vb_sparse_pack(index, value, n, s->a);
     sorted = vb_sort_words(s->a, s->b, n, vb_bits_below((uint64_t)largest + 1));
-    *n_p = sparse_add_up(sorted, n, sorted);
-    sparse_unpack(sorted, *n_p, 1.0f, index, value);
+    *n_p = vb_sparse_add_up(sorted, n, sorted);
+    vb_sparse_unpack(sorted, *n_p, 1.0f, index, value);
     return VB_OK;
 }
 
@@ -49,7 +49,7 @@ static enum sparse_refusal check_list(const struct vb_sparse *s, const uint32_t 
 {
     if (n > s->opts.max_nnz)
         return SPARSE_TOO_LONG;
-    if (!sparse_ascending(index, n))
+    if (!vb_sparse_ascending(index, n))
         return SPARSE_NOT_ASCENDING;
     if (n > 0 && index[n - 1] >= s->opts.features)
         return SPARSE_OUT_OF_RANGE;
@@ -61,7 +61,7 @@ static enum sparse_refusal check_list(const struct vb_sparse *s, const uint32_t 
 static vb_status send_list(struct vb_sparse *s, const uint32_t *index, const float *value, size_t n,
                            enum vb_reduce how)
 {
-    struct sparse_head *head = (void *)(s->base + sparse_own_head_at(s));
+    struct sparse_head *head = (void *)(s->base + vb_sparse_own_head_at(s));
     enum sparse_refusal refused = check_list(s, index, n);
     size_t len;
     bool along;
@@ -75,13 +75,13 @@ static vb_status send_list(struct vb_sparse *s, const uint32_t *index, const flo
                                  .n = n,
                                  .refused = (uint32_t)refused,
                                  .along = along};
-    sparse_pack(index, value, n, sparse_list(s));
-    sparse_sample(sparse_list(s), s->limits.max_samples, head);
-    len = sparse_head_bytes(head->n_samples);
+    vb_sparse_pack(index, value, n, sparse_list(s));
+    vb_sparse_sample(sparse_list(s), s->limits.max_samples, head);
+    len = vb_sparse_head_bytes(head->n_samples);
     memcpy(s->heads[s->rank], head, len);
     if (along)
-        len = sparse_take_along(s, head);
-    return sparse_send_heads(s, len);
+        len = vb_sparse_take_along(s, head);
+    return vb_sparse_send_heads(s, len);
 }
 
 /* Copies the head of a peer, so that it cannot change any more, and checks it. */
@@ -92,11 +92,11 @@ static vb_status take_head(struct vb_sparse *s, int rank)
     const char *why;
 
     limits.max_nnz = s->peers[rank].max_nnz;
-    memcpy(head, s->base + sparse_head_at(s, rank), s->at.head_bytes);
+    memcpy(head, s->base + vb_sparse_head_at(s, rank), s->at.head_bytes);
     if (head->seq != s->seq)
-        return sparse_broken(s, rank, "its head has a wrong sequence number");
-    why = sparse_head_wrong(head, &limits);
-    return why == NULL ? VB_OK : sparse_broken(s, rank, why);
+        return vb_sparse_broken(s, rank, "its head has a wrong sequence number");
+    why = vb_sparse_head_wrong(head, &limits);
+    return why == NULL ? VB_OK : vb_sparse_broken(s, rank, why);
 }
 
 /* Checks what all ranks see. If it fails, it fails on all, so that the next call finds them in
@@ -130,14 +130,14 @@ static vb_status compare_heads(struct vb_sparse *s, size_t n)
 
 static vb_status exchange_heads(struct vb_sparse *s, size_t n)
 {
-    vb_status st = sparse_wait_heads(s);
+    vb_status st = vb_sparse_wait_heads(s);
     int r;
 
     for (r = 0; r < s->world && st == VB_OK; r++)
         if (r != s->rank)
             st = take_head(s, r);
     if (st == VB_OK)
-        st = sparse_wait_sent(s);
+        st = vb_sparse_wait_sent(s);
     return st == VB_OK ? compare_heads(s, n) : st;
 }
 
@@ -151,28 +151,29 @@ static vb_status take_part(struct vb_sparse *s, int rank)
     vb_status st;
 
     if (mapped != NULL) {
-        *part = sparse_part_of(s, (const void *)(mapped + s->at.list), s->heads[rank]->n, s->rank);
+        *part =
+            vb_sparse_part_of(s, (const void *)(mapped + s->at.list), s->heads[rank]->n, s->rank);
     } else {
-        st = sparse_wait_part(s, rank);
+        st = vb_sparse_wait_part(s, rank);
         if (st != VB_OK)
             return st;
-        part->words = (const void *)(s->base + sparse_part_at(s, rank, s->rank));
+        part->words = (const void *)(s->base + vb_sparse_part_at(s, rank, s->rank));
         part->n = s->peers[rank].part_words;
     }
     if (rank == s->rank)
         return VB_OK;
     s->wire_bytes += mapped != NULL ? part->n * sizeof(uint64_t) : 0;
-    if (part->n > sparse_part_room(&s->plan, rank, s->rank))
-        return sparse_broken(s, rank, "its part is larger than its samples allow");
-    if (!sparse_words_fit(part->words, part->n, first, end))
-        return sparse_broken(s, rank, "its part is out of order or out of range");
+    if (part->n > vb_sparse_part_room(&s->plan, rank, s->rank))
+        return vb_sparse_broken(s, rank, "its part is larger than its samples allow");
+    if (!vb_sparse_words_fit(part->words, part->n, first, end))
+        return vb_sparse_broken(s, rank, "its part is out of order or out of range");
     return VB_OK;
 }
 
 /* Sums this rank's index range, at its place in the window. */
 static vb_status sum_parts(struct vb_sparse *s, size_t *n_p)
 {
-    uint64_t *sum = (void *)(s->base + sparse_sum_at(s, s->rank));
+    uint64_t *sum = (void *)(s->base + vb_sparse_sum_at(s, s->rank));
     vb_status st = VB_OK;
     int r;
 
@@ -180,7 +181,7 @@ static vb_status sum_parts(struct vb_sparse *s, size_t *n_p)
         st = take_part(s, r);
     if (st != VB_OK)
         return st;
-    *n_p = sparse_sum_runs(s->runs, s->world, s->a, s->b, sum);
+    *n_p = vb_sparse_sum_runs(s->runs, s->world, s->a, s->b, sum);
     return VB_OK;
 }
 
@@ -193,16 +194,16 @@ static vb_status append(struct vb_sparse *s, int owner, size_t n, float divisor,
     const char *base = peer->mapped != NULL ? peer->mapped : s->base;
     uint32_t *index = s->index + *at_p;
 
-    if (n > sparse_sum_room(&s->plan, owner) || n > s->room - *at_p)
-        return sparse_broken(s, owner, "its sum is larger than the samples allow");
-    sparse_unpack((const void *)(base + sparse_sum_at(s, owner)), n, divisor, index,
-                  s->value + *at_p);
+    if (n > vb_sparse_sum_room(&s->plan, owner) || n > s->room - *at_p)
+        return vb_sparse_broken(s, owner, "its sum is larger than the samples allow");
+    vb_sparse_unpack((const void *)(base + vb_sparse_sum_at(s, owner)), n, divisor, index,
+                     s->value + *at_p);
     *at_p += n;
     if (owner == s->rank)
         return VB_OK;
-    if (n > 0 && (!sparse_ascending(index, n) || index[0] < s->plan.splits[owner] ||
+    if (n > 0 && (!vb_sparse_ascending(index, n) || index[0] < s->plan.splits[owner] ||
                   index[n - 1] >= s->plan.splits[owner + 1]))
-        return sparse_broken(s, owner, "its sum is out of order or out of range");
+        return vb_sparse_broken(s, owner, "its sum is out of order or out of range");
     if (peer->mapped != NULL)
         s->wire_bytes += n * sizeof(uint64_t);
     return VB_OK;
@@ -216,7 +217,7 @@ static vb_status take_sums(struct vb_sparse *s, size_t own, float divisor, size_
     *n_p = 0;
     for (o = 0; o < s->world && st == VB_OK; o++) {
         if (o != s->rank)
-            st = sparse_wait_sum(s, o);
+            st = vb_sparse_wait_sum(s, o);
         if (st == VB_OK)
             st = append(s, o, o == s->rank ? own : s->peers[o].sum_words, divisor, n_p);
     }
@@ -230,15 +231,15 @@ static vb_status sparse_sum(struct vb_sparse *s, float divisor, size_t *n_p)
     vb_status st;
     size_t own = 0;
 
-    sparse_plan_make(&s->plan, s->heads);
-    st = sparse_send_parts(s);
+    vb_sparse_plan_make(&s->plan, s->heads);
+    st = vb_sparse_send_parts(s);
     if (st == VB_OK)
         st = sum_parts(s, &own);
     if (st == VB_OK)
-        st = sparse_send_sums(s, own);
+        st = vb_sparse_send_sums(s, own);
     if (st == VB_OK)
         st = take_sums(s, own, divisor, n_p);
-    return st == VB_OK ? sparse_wait_sent(s) : st;
+    return st == VB_OK ? vb_sparse_wait_sent(s) : st;
 }
 
 vb_status vb_sparse_start(struct vb_sparse *s, const uint32_t *index, const float *value, size_t n,
@@ -268,11 +269,11 @@ vb_status vb_sparse_finish(struct vb_sparse *s, const uint32_t **index_p, const 
         st = exchange_heads(s, s->asked);
     if (st != VB_OK)
         return st;
-    s->took = sparse_choose(s);
+    s->took = vb_sparse_choose(s);
     if (s->took == VB_SPARSE_DENSE)
-        st = sparse_dense_sum(s, divisor, &n_sum);
-    else if (sparse_all_along(s))
-        st = sparse_sum_lists(s, divisor, &n_sum);
+        st = vb_sparse_dense_sum(s, divisor, &n_sum);
+    else if (vb_sparse_all_along(s))
+        st = vb_sparse_sum_lists(s, divisor, &n_sum);
     else
         st = sparse_sum(s, divisor, &n_sum);
     if (st != VB_OK)
@@ -299,7 +300,7 @@ enum vb_sparse_path vb_sparse_took(const struct vb_sparse *s)
 
 double vb_sparse_predict_us(const struct vb_sparse *s, enum vb_sparse_path path)
 {
-    return sparse_predict_ns(s, path) / 1000;
+    return vb_sparse_predict_ns(s, path) / 1000;
 }
 
 uint64_t vb_sparse_wire_bytes(const struct vb_sparse *s)

@@ -11,7 +11,7 @@
 
 /* The maximum number of words of a list that travels with its head: no more than the longest list
  * of any rank. */
-size_t sparse_along_room(const struct vb_sparse *s)
+size_t vb_sparse_along_room(const struct vb_sparse *s)
 {
     size_t slots = 2 + 2 * (size_t)s->world, most = 0, fit;
     int r;
@@ -24,7 +24,7 @@ size_t sparse_along_room(const struct vb_sparse *s)
 }
 
 /* Copies the list behind its head. Returns the length of both. */
-size_t sparse_take_along(const struct vb_sparse *s, struct sparse_head *head)
+size_t vb_sparse_take_along(const struct vb_sparse *s, struct sparse_head *head)
 {
     size_t len = (size_t)head->n * sizeof(uint64_t);
 
@@ -32,7 +32,7 @@ size_t sparse_take_along(const struct vb_sparse *s, struct sparse_head *head)
     return s->at.head_bytes + len;
 }
 
-bool sparse_all_along(const struct vb_sparse *s)
+bool vb_sparse_all_along(const struct vb_sparse *s)
 {
     int r;
 
@@ -44,7 +44,7 @@ bool sparse_all_along(const struct vb_sparse *s)
 
 static vb_status take_list(struct vb_sparse *s, int rank)
 {
-    const char *slot = s->base + sparse_head_at(s, rank);
+    const char *slot = s->base + vb_sparse_head_at(s, rank);
     struct sparse_run *run = &s->runs[rank];
 
     run->n = s->heads[rank]->n;
@@ -52,14 +52,14 @@ static vb_status take_list(struct vb_sparse *s, int rank)
     if (rank == s->rank)
         return VB_OK;
     run->words = (const void *)(slot + s->at.head_bytes);
-    if (!sparse_words_fit(run->words, run->n, 0, s->opts.features))
-        return sparse_broken(s, rank, "its list is out of order or out of range");
+    if (!vb_sparse_words_fit(run->words, run->n, 0, s->opts.features))
+        return vb_sparse_broken(s, rank, "its list is out of order or out of range");
     return VB_OK;
 }
 
 /* Each rank sums all lists in rank order, as an owner does. Peers can write to the memory of the
  * lists, so the result is checked again. */
-vb_status sparse_sum_lists(struct vb_sparse *s, float divisor, size_t *n_p)
+vb_status vb_sparse_sum_lists(struct vb_sparse *s, float divisor, size_t *n_p)
 {
     vb_status st = VB_OK;
     size_t n;
@@ -69,10 +69,10 @@ vb_status sparse_sum_lists(struct vb_sparse *s, float divisor, size_t *n_p)
         st = take_list(s, r);
     if (st != VB_OK)
         return st;
-    n = sparse_sum_runs(s->runs, s->world, s->a, s->b, s->a);
-    if (!sparse_words_fit(s->a, n, 0, s->opts.features))
-        return sparse_broken(s, (s->rank + 1) % s->world, "a list changed while it was summed");
-    sparse_unpack(s->a, n, divisor, s->index, s->value);
+    n = vb_sparse_sum_runs(s->runs, s->world, s->a, s->b, s->a);
+    if (!vb_sparse_words_fit(s->a, n, 0, s->opts.features))
+        return vb_sparse_broken(s, (s->rank + 1) % s->world, "a list changed while it was summed");
+    vb_sparse_unpack(s->a, n, divisor, s->index, s->value);
     *n_p = n;
     return VB_OK;
 }

@@ -18,7 +18,7 @@
 
 /* ---- lists and words ------------------------------------------------------------------------- */
 
-void sparse_pack(const uint32_t *index, const float *value, size_t n, uint64_t *words)
+void vb_sparse_pack(const uint32_t *index, const float *value, size_t n, uint64_t *words)
 {
     size_t i;
 
@@ -36,12 +36,12 @@ static uint32_t one_nan(uint32_t bits)
     return (bits & ~MINUS_ZERO) > INFINITE ? NAN_BITS : bits;
 }
 
-float sparse_finish(float sum, float divisor)
+float vb_sparse_round(float sum, float divisor)
 {
     return vb_bits_float(one_nan(vb_float_bits(sum / divisor)));
 }
 
-void sparse_unpack(const uint64_t *words, size_t n, float divisor, uint32_t *index, float *value)
+void vb_sparse_unpack(const uint64_t *words, size_t n, float divisor, uint32_t *index, float *value)
 {
     size_t i;
 
@@ -54,10 +54,10 @@ void sparse_unpack(const uint64_t *words, size_t n, float divisor, uint32_t *ind
     if (divisor == 1.0f)
         return;
     for (i = 0; i < n; i++)
-        value[i] = sparse_finish(value[i], divisor);
+        value[i] = vb_sparse_round(value[i], divisor);
 }
 
-bool sparse_ascending(const uint32_t *index, size_t n)
+bool vb_sparse_ascending(const uint32_t *index, size_t n)
 {
     uint32_t wrong = 0;
     size_t i;
@@ -67,7 +67,7 @@ bool sparse_ascending(const uint32_t *index, size_t n)
     return wrong == 0;
 }
 
-bool sparse_words_fit(const uint64_t *words, size_t n, uint64_t first, uint64_t end)
+bool vb_sparse_words_fit(const uint64_t *words, size_t n, uint64_t first, uint64_t end)
 {
     uint64_t wrong = 0;
     size_t i;
@@ -80,7 +80,7 @@ bool sparse_words_fit(const uint64_t *words, size_t n, uint64_t first, uint64_t 
     return wrong >> 63 == 0 && word_index(words[0]) >= first && word_index(words[n - 1]) < end;
 }
 
-uint32_t sparse_largest(const uint32_t *index, size_t n)
+uint32_t vb_sparse_largest(const uint32_t *index, size_t n)
 {
     uint32_t largest = 0;
     size_t i;
@@ -90,7 +90,7 @@ uint32_t sparse_largest(const uint32_t *index, size_t n)
     return largest;
 }
 
-size_t sparse_below(const uint64_t *words, size_t n, uint64_t limit)
+size_t vb_sparse_below(const uint64_t *words, size_t n, uint64_t limit)
 {
     size_t low = 0, half;
 
@@ -180,7 +180,8 @@ static int merge_pairs(struct sparse_run *runs, int n_runs, uint64_t *to)
     return n;
 }
 
-struct sparse_run sparse_merge_runs(struct sparse_run *runs, int n_runs, uint64_t *a, uint64_t *b)
+struct sparse_run vb_sparse_merge_runs(struct sparse_run *runs, int n_runs, uint64_t *a,
+                                       uint64_t *b)
 {
     uint64_t *to = a;
 
@@ -193,7 +194,7 @@ struct sparse_run sparse_merge_runs(struct sparse_run *runs, int n_runs, uint64_
 
 /* ---- adding up ------------------------------------------------------------------------------- */
 
-size_t sparse_add_up(const uint64_t *in, size_t n, uint64_t *out)
+size_t vb_sparse_add_up(const uint64_t *in, size_t n, uint64_t *out)
 {
     uint32_t index, next;
     float sum, value, more;
@@ -288,14 +289,15 @@ static size_t sum_two(const struct sparse_run *left, const struct sparse_run *ri
     return (size_t)(g.out - out) + (size_t)(g.b_end - g.b);
 }
 
-size_t sparse_sum_runs(struct sparse_run *runs, int n_runs, uint64_t *a, uint64_t *b, uint64_t *out)
+size_t vb_sparse_sum_runs(struct sparse_run *runs, int n_runs, uint64_t *a, uint64_t *b,
+                          uint64_t *out)
 {
     struct sparse_run sum = runs[0];
     int i;
 
     if (n_runs < 2 || n_runs > FEW_RUNS) {
-        sum = sparse_merge_runs(runs, n_runs, a, b);
-        return sparse_add_up(sum.words, sum.n, out);
+        sum = vb_sparse_merge_runs(runs, n_runs, a, b);
+        return vb_sparse_add_up(sum.words, sum.n, out);
     }
     for (i = 1; i < n_runs; i++) {
         uint64_t *to =

@@ -89,14 +89,14 @@ static void lay_out(struct vb_sparse *s)
     samples = samples < SAMPLES_MIN ? SAMPLES_MIN : samples;
     samples = samples > SAMPLES_MAX ? SAMPLES_MAX : samples;
     s->limits = (struct sparse_limits){
-        .features = s->opts.features, .max_samples = samples, .max_along = sparse_along_room(s)};
+        .features = s->opts.features, .max_samples = samples, .max_along = vb_sparse_along_room(s)};
     for (r = 0; r < s->world; r++) {
-        words += sparse_room(s->peers[r].max_nnz, samples, s->world);
+        words += vb_sparse_room(s->peers[r].max_nnz, samples, s->world);
         s->room += s->peers[r].max_nnz;
     }
     area = lines(words * sizeof(uint64_t));
     area = area < SPARSE_PROBE_BYTES ? SPARSE_PROBE_BYTES : area;
-    at->head_bytes = lines(sparse_head_bytes(samples));
+    at->head_bytes = lines(vb_sparse_head_bytes(samples));
     at->slot_bytes = at->head_bytes + lines(s->limits.max_along * sizeof(uint64_t));
     at->parts = at->heads + (2 + 2 * (size_t)s->world) * at->slot_bytes;
     at->sums = at->parts + area;
@@ -119,7 +119,7 @@ static vb_status allocate(struct vb_sparse *s)
     vb_status st;
     int r;
 
-    st = sparse_plan_init(&s->plan, s->world, s->limits.max_samples);
+    st = vb_sparse_plan_init(&s->plan, s->world, s->limits.max_samples);
     if (st == VB_OK)
         st = map_private((size_t)s->world * s->at.head_bytes, &s->heads_mem);
     if (st == VB_OK)
@@ -182,7 +182,7 @@ vb_status vb_sparse_open(struct vb_group *g, const struct vb_sparse_opts *opts,
     struct vb_sparse *s;
     vb_status st;
 
-    st = group_check_fixed(g, "a sparse allreduce");
+    st = vb_group_check_fixed(g, "a sparse allreduce");
     if (st == VB_OK)
         st = check_opts(opts);
     if (st != VB_OK)
@@ -194,7 +194,7 @@ vb_status vb_sparse_open(struct vb_group *g, const struct vb_sparse_opts *opts,
         return VB_ERR_NO_MEMORY;
     }
     /* The channel is open before any peer can have the window and send notes. */
-    st = vb_channel_alloc(g, sparse_note_came, s, &s->channel);
+    st = vb_channel_alloc(g, vb_sparse_note_came, s, &s->channel);
     if (st == VB_OK)
         st = exchange_terms(s);
     if (st == VB_OK) {
@@ -204,7 +204,7 @@ vb_status vb_sparse_open(struct vb_group *g, const struct vb_sparse_opts *opts,
     if (st == VB_OK)
         st = open_window(s);
     if (st == VB_OK)
-        st = sparse_measure(s);
+        st = vb_sparse_measure(s);
     if (st != VB_OK) {
         vb_sparse_close(s);
         return st;
@@ -220,22 +220,22 @@ static void release_peers(struct vb_sparse *s)
     int r;
 
     for (r = 0; s->base != NULL && r < s->world; r++)
-        sent = sent && sparse_is_sent(&s->peers[r]);
+        sent = sent && vb_sparse_is_sent(&s->peers[r]);
     if (sent)
         free(s->peers);
     else
-        group_keep(s->group, s->peers);
+        vb_group_keep(s->group, s->peers);
 }
 
 void vb_sparse_close(struct vb_sparse *s)
 {
     if (s == NULL)
         return;
-    sparse_dense_close(s);
+    vb_sparse_dense_close(s);
     vb_window_destroy(s->win);
     if (s->channel != 0)
         vb_channel_close(s->group, s->channel);
-    sparse_plan_fini(&s->plan);
+    vb_sparse_plan_fini(&s->plan);
     vb_mem_unmap(&s->heads_mem);
     vb_mem_unmap(&s->scratch_mem);
     vb_mem_unmap(&s->result_mem);

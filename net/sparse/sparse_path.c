@@ -12,7 +12,7 @@
  * can. So -0.0 stands for an index that a rank does not have: x + -0.0 equals x in every bit, also
  * for +0.0 and -0.0 (rounding to nearest). x + 0.0 would not do, because -0.0 + 0.0 is +0.0. Hence
  * ((-0.0 + g1) + -0.0) + g3 is g1 + g3, which is what an owner adds up. A sum is -0.0 only if all
- * its terms are: lists have +0.0 in place of -0.0 (sparse_pack()), x + -x is +0.0, and a sum too
+ * its terms are: lists have +0.0 in place of -0.0 (vb_sparse_pack()), x + -x is +0.0, and a sum too
  * small to be normal is exact. So -0.0 in the sum means that no rank has the index, and an index
  * whose values cancel is in the result on both paths. The mean is taken after that.
  */
@@ -44,9 +44,9 @@ static vb_status answer_probes(struct vb_sparse *s, int rank)
     uint32_t i;
 
     for (i = 0; i < NOTES + PUTS && st == VB_OK; i++) {
-        st = sparse_wait_probe(s, rank, i + 1);
+        st = vb_sparse_wait_probe(s, rank, i + 1);
         if (st == VB_OK)
-            st = sparse_put_probe(s, rank, 0);
+            st = vb_sparse_put_probe(s, rank, 0);
     }
     return st;
 }
@@ -61,9 +61,9 @@ static vb_status time_probes(struct vb_sparse *s, int rank, size_t len, uint32_t
 
     for (i = 1; i <= n && st == VB_OK; i++) {
         start = vb_clock_ns();
-        st = sparse_put_probe(s, rank, len);
+        st = vb_sparse_put_probe(s, rank, len);
         if (st == VB_OK)
-            st = sparse_wait_probe(s, rank, came + i);
+            st = vb_sparse_wait_probe(s, rank, came + i);
         ns = (double)(vb_clock_ns() - start);
         if (i == 1 || ns < best)
             best = ns;
@@ -86,7 +86,7 @@ static vb_status measure_puts(struct vb_sparse *s, int rank)
         len = SPARSE_PROBE_BYTES;
     if (st == VB_OK)
         st = time_probes(s, rank, len, PUTS - 1, &put);
-    s->model.note_ns = group_opts(s->group)->crowded ? fmax(note / 2, TURN_NS) : note / 2;
+    s->model.note_ns = vb_group_options(s->group)->crowded ? fmax(note / 2, TURN_NS) : note / 2;
     s->model.put_ns_byte = fmax(put - note, 1) / (double)len;
     return st;
 }
@@ -135,7 +135,7 @@ static vb_status measure_merge(struct sparse_model *model)
         struct sparse_run runs[2] = {{a, MERGE_WORDS}, {b, MERGE_WORDS}};
 
         start = vb_clock_ns();
-        sparse_sum_runs(runs, 2, out, out, out);
+        vb_sparse_sum_runs(runs, 2, out, out, out);
         ns = (double)(vb_clock_ns() - start);
         if (round == 0 || ns < best)
             best = ns;
@@ -166,7 +166,7 @@ static uint64_t along_words(const struct vb_sparse *s)
 }
 
 /* Rank 0 measures the link to the last rank, which is on another host if any rank is. */
-vb_status sparse_measure(struct vb_sparse *s)
+vb_status vb_sparse_measure(struct vb_sparse *s)
 {
     int far = s->world - 1;
     vb_status st = VB_OK;
@@ -239,7 +239,7 @@ static double predict_dense(const struct vb_sparse *s, double total, double long
            predict_scatter(s, longest) + predict_scatter(s, union_n);
 }
 
-double sparse_predict_ns(const struct vb_sparse *s, enum vb_sparse_path path)
+double vb_sparse_predict_ns(const struct vb_sparse *s, enum vb_sparse_path path)
 {
     double total = 0, longest = 0;
     int r;
@@ -250,16 +250,16 @@ double sparse_predict_ns(const struct vb_sparse *s, enum vb_sparse_path path)
     }
     if (path == VB_SPARSE_DENSE)
         return predict_dense(s, total, longest);
-    if (sparse_all_along(s))
+    if (vb_sparse_all_along(s))
         return predict_along(s, total, longest);
     return predict_sparse(s, total, longest);
 }
 
-enum vb_sparse_path sparse_choose(const struct vb_sparse *s)
+enum vb_sparse_path vb_sparse_choose(const struct vb_sparse *s)
 {
     if (s->opts.path != VB_SPARSE_AUTO)
         return s->opts.path;
-    return sparse_predict_ns(s, VB_SPARSE_DENSE) < sparse_predict_ns(s, VB_SPARSE_SPARSE)
+    return vb_sparse_predict_ns(s, VB_SPARSE_DENSE) < vb_sparse_predict_ns(s, VB_SPARSE_SPARSE)
                ? VB_SPARSE_DENSE
                : VB_SPARSE_SPARSE;
 }
@@ -303,7 +303,7 @@ static bool take_stride(struct vb_sparse *s, float *data, size_t first, size_t e
         if (*at_p == s->room)
             return false;
         s->index[*at_p] = (uint32_t)i;
-        s->value[(*at_p)++] = sparse_finish(data[i], divisor);
+        s->value[(*at_p)++] = vb_sparse_round(data[i], divisor);
         data[i] = vb_bits_float(ABSENT);
     }
     return true;
@@ -330,15 +330,15 @@ static vb_status collect(struct vb_sparse *s, float *data, float divisor, size_t
         if (end - i == STRIDE && all_absent(data + i))
             continue;
         if (!take_stride(s, data, i, end, divisor, n_p))
-            return sparse_fail(s, vb_err(VB_ERR_INPUT,
-                                         "%s: the sum has more than the %zu that all ranks may "
-                                         "bring",
-                                         s->what, s->room));
+            return vb_sparse_fail(s, vb_err(VB_ERR_INPUT,
+                                            "%s: the sum has more than the %zu that all ranks may "
+                                            "bring",
+                                            s->what, s->room));
     }
     return VB_OK;
 }
 
-vb_status sparse_dense_sum(struct vb_sparse *s, float divisor, size_t *n_p)
+vb_status vb_sparse_dense_sum(struct vb_sparse *s, float divisor, size_t *n_p)
 {
     vb_status st = VB_OK;
     struct vb_req req;
@@ -347,7 +347,7 @@ vb_status sparse_dense_sum(struct vb_sparse *s, float divisor, size_t *n_p)
     if (s->dense == NULL)
         st = dense_open(s);
     if (st != VB_OK)
-        return sparse_fail(s, st);
+        return vb_sparse_fail(s, st);
     data = vb_coll_data(s->dense);
     scatter(s, data);
     st = vb_allreduce_start(s->dense, 0, (size_t)s->opts.features, VB_REDUCE_SUM, &req);
@@ -355,12 +355,12 @@ vb_status sparse_dense_sum(struct vb_sparse *s, float divisor, size_t *n_p)
         st = vb_wait(s->dense, &req);
     if (st != VB_OK) {
         VB_LOG_ERROR("%s failed on the dense path", s->what);
-        return sparse_fail(s, st);
+        return vb_sparse_fail(s, st);
     }
     return collect(s, data, divisor, n_p);
 }
 
-void sparse_dense_close(struct vb_sparse *s)
+void vb_sparse_dense_close(struct vb_sparse *s)
 {
     vb_coll_close(s->dense);
     s->dense = NULL;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the files of the sparse allreduce share. sparse_allreduce.c has the call, sparse_open.c opens a
- * context, sparse_merge.c the loops over lists, sparse_split.c decides which rank sums what,
- * sparse_send.c moves lists between ranks, sparse_path.c has the cost model and the dense path,
- * sparse_along.c the shorter way for short lists.
+ * What the files of the sparse allreduce share. sparse_allreduce.c has the call, sparse_open.c
+ * opens a context, sparse_merge.c the loops over lists, sparse_split.c decides which rank sums
+ * what, sparse_send.c moves lists between ranks, sparse_path.c has the cost model and the dense
+ * path, sparse_along.c the shorter way for short lists.
  *
  * Words: a list is an array of *words*. A word has an index in its upper half and the bits of a
  * value in its lower half, so that words compare like their indices and any piece of a list is one
@@ -40,36 +40,38 @@ struct sparse_run {
 };
 
 /* Converts a list to words. -0.0 becomes +0.0: see sparse_path.c. */
-void sparse_pack(const uint32_t *index, const float *value, size_t n, uint64_t *words);
+void vb_sparse_pack(const uint32_t *index, const float *value, size_t n, uint64_t *words);
 
-/* Converts words to a list. Each value goes through sparse_finish(). */
-void sparse_unpack(const uint64_t *words, size_t n, float divisor, uint32_t *index, float *value);
+/* Converts words to a list. Each value goes through vb_sparse_round(). */
+void vb_sparse_unpack(const uint64_t *words, size_t n, float divisor, uint32_t *index,
+                      float *value);
 
 /* Returns a sum as the caller gets it: divided once, and every NaN the same one. */
-float sparse_finish(float sum, float divisor);
+float vb_sparse_round(float sum, float divisor);
 
 /* Whether every index is larger than the one before it. */
-bool sparse_ascending(const uint32_t *index, size_t n);
+bool vb_sparse_ascending(const uint32_t *index, size_t n);
 
 /* Whether the indices of words are ascending and all from first to end - 1. */
-bool sparse_words_fit(const uint64_t *words, size_t n, uint64_t first, uint64_t end);
+bool vb_sparse_words_fit(const uint64_t *words, size_t n, uint64_t first, uint64_t end);
 
-uint32_t sparse_largest(const uint32_t *index, size_t n);
+uint32_t vb_sparse_largest(const uint32_t *index, size_t n);
 
 /* The number of words with an index below limit, by binary search. */
-size_t sparse_below(const uint64_t *words, size_t n, uint64_t limit);
+size_t vb_sparse_below(const uint64_t *words, size_t n, uint64_t limit);
 
 /* Merges ascending runs into one in which equal indices stand in the order of the runs. The result
  * lies in a or b, which have room for all words, or is the only run itself. Overwrites runs. */
-struct sparse_run sparse_merge_runs(struct sparse_run *runs, int n_runs, uint64_t *a, uint64_t *b);
+struct sparse_run vb_sparse_merge_runs(struct sparse_run *runs, int n_runs, uint64_t *a,
+                                       uint64_t *b);
 
 /* Adds up the words of each index, from left to right. out may be in. Returns how many are left. */
-size_t sparse_add_up(const uint64_t *in, size_t n, uint64_t *out);
+size_t vb_sparse_add_up(const uint64_t *in, size_t n, uint64_t *out);
 
 /* Sums runs without duplicates, in the order of the runs. a and b are scratch, as above; out may be
  * a. Returns the number of words of the sum. */
-size_t sparse_sum_runs(struct sparse_run *runs, int n_runs, uint64_t *a, uint64_t *b,
-                       uint64_t *out);
+size_t vb_sparse_sum_runs(struct sparse_run *runs, int n_runs, uint64_t *a, uint64_t *b,
+                          uint64_t *out);
 
 /* ---- who sums what (sparse_split.c) ---------------------------------------------------------- */
 
@@ -97,18 +99,19 @@ struct sparse_limits {
 };
 
 /* Distance between two samples of a list of n words. */
-size_t sparse_step(size_t n, uint32_t max_samples);
-uint32_t sparse_n_samples(size_t n, uint32_t max_samples);
-size_t sparse_head_bytes(uint32_t n_samples);
+size_t vb_sparse_step(size_t n, uint32_t max_samples);
+uint32_t vb_sparse_n_samples(size_t n, uint32_t max_samples);
+size_t vb_sparse_head_bytes(uint32_t n_samples);
 
 /* Fills n_samples and samples of a head from its list. */
-void sparse_sample(const uint64_t *words, uint32_t max_samples, struct sparse_head *head);
+void vb_sparse_sample(const uint64_t *words, uint32_t max_samples, struct sparse_head *head);
 
 /* Returns what is wrong with a head that a peer sent, or NULL. */
-const char *sparse_head_wrong(const struct sparse_head *head, const struct sparse_limits *limits);
+const char *vb_sparse_head_wrong(const struct sparse_head *head,
+                                 const struct sparse_limits *limits);
 
 /* Number of words that the parts of a list of at most max_nnz may take, for all owners together. */
-size_t sparse_room(size_t max_nnz, uint32_t max_samples, int world);
+size_t vb_sparse_room(size_t max_nnz, uint32_t max_samples, int world);
 
 /* Computed from the heads of all ranks, and therefore the same on all. */
 struct sparse_plan {
@@ -120,17 +123,17 @@ struct sparse_plan {
     uint64_t *a, *b;         /* world * max_samples words each */
 };
 
-vb_status sparse_plan_init(struct sparse_plan *plan, int world, uint32_t max_samples);
-void sparse_plan_fini(struct sparse_plan *plan);
+vb_status vb_sparse_plan_init(struct sparse_plan *plan, int world, uint32_t max_samples);
+void vb_sparse_plan_fini(struct sparse_plan *plan);
 
-/* heads: of all ranks; sparse_head_wrong() has accepted them. */
-void sparse_plan_make(struct sparse_plan *plan, struct sparse_head *const *heads);
+/* heads: of all ranks; vb_sparse_head_wrong() has accepted them. */
+void vb_sparse_plan_make(struct sparse_plan *plan, struct sparse_head *const *heads);
 
 /* The maximum number of words of rank's list in the owner's range. */
-size_t sparse_part_room(const struct sparse_plan *plan, int rank, int owner);
+size_t vb_sparse_part_room(const struct sparse_plan *plan, int rank, int owner);
 
 /* The maximum number of words of the owner's sum. */
-size_t sparse_sum_room(const struct sparse_plan *plan, int owner);
+size_t vb_sparse_sum_room(const struct sparse_plan *plan, int owner);
 
 /* ---- the context ----------------------------------------------------------------------------- */
 
@@ -211,62 +214,62 @@ static inline uint64_t *sparse_list(const struct vb_sparse *s)
 enum sparse_kind { SPARSE_HEAD, SPARSE_PART, SPARSE_SUM, SPARSE_PROBE };
 
 /* The handler of notes; arg is the context. */
-void sparse_note_came(void *arg, int rank, uint32_t value);
+void vb_sparse_note_came(void *arg, int rank, uint32_t value);
 
 /* Puts to a peer, and waits for room. */
-vb_status sparse_put(struct vb_sparse *s, int rank, size_t src, size_t dst, size_t len_bytes,
-                     uint32_t value, struct vb_op *op);
-vb_status sparse_put_probe(struct vb_sparse *s, int rank, size_t len_bytes);
-vb_status sparse_wait_probe(struct vb_sparse *s, int rank, uint32_t n);
+vb_status vb_sparse_put(struct vb_sparse *s, int rank, size_t src, size_t dst, size_t len_bytes,
+                        uint32_t value, struct vb_op *op);
+vb_status vb_sparse_put_probe(struct vb_sparse *s, int rank, size_t len_bytes);
+vb_status vb_sparse_wait_probe(struct vb_sparse *s, int rank, uint32_t n);
 
-vb_status sparse_send_heads(struct vb_sparse *s, size_t len_bytes);
-vb_status sparse_send_parts(struct vb_sparse *s);
-vb_status sparse_send_sums(struct vb_sparse *s, size_t n);
+vb_status vb_sparse_send_heads(struct vb_sparse *s, size_t len_bytes);
+vb_status vb_sparse_send_parts(struct vb_sparse *s);
+vb_status vb_sparse_send_sums(struct vb_sparse *s, size_t n);
 
-vb_status sparse_wait_heads(struct vb_sparse *s);
-vb_status sparse_wait_part(struct vb_sparse *s, int rank);
-vb_status sparse_wait_sum(struct vb_sparse *s, int rank);
-vb_status sparse_wait_sent(struct vb_sparse *s); /* until all sources may be overwritten */
-bool sparse_is_sent(const struct sparse_peer *peer);
+vb_status vb_sparse_wait_heads(struct vb_sparse *s);
+vb_status vb_sparse_wait_part(struct vb_sparse *s, int rank);
+vb_status vb_sparse_wait_sum(struct vb_sparse *s, int rank);
+vb_status vb_sparse_wait_sent(struct vb_sparse *s); /* until all sources may be overwritten */
+bool vb_sparse_is_sent(const struct sparse_peer *peer);
 
 /* Where heads lie in the window, by sequence number. */
-size_t sparse_own_head_at(const struct vb_sparse *s);
-size_t sparse_head_at(const struct vb_sparse *s, int rank);
+size_t vb_sparse_own_head_at(const struct vb_sparse *s);
+size_t vb_sparse_head_at(const struct vb_sparse *s, int rank);
 
 /* Where an owner's sum, and a rank's part for an owner, lie in any window. */
-size_t sparse_sum_at(const struct vb_sparse *s, int owner);
-size_t sparse_part_at(const struct vb_sparse *s, int rank, int owner);
+size_t vb_sparse_sum_at(const struct vb_sparse *s, int owner);
+size_t vb_sparse_part_at(const struct vb_sparse *s, int rank, int owner);
 
 /* The part of a list that lies in an owner's range. */
-struct sparse_run sparse_part_of(const struct vb_sparse *s, const uint64_t *list, size_t n,
-                                 int owner);
+struct sparse_run vb_sparse_part_of(const struct vb_sparse *s, const uint64_t *list, size_t n,
+                                    int owner);
 
 /* Records a failure after which the context can only be closed. Returns st. */
-vb_status sparse_fail(struct vb_sparse *s, vb_status st);
+vb_status vb_sparse_fail(struct vb_sparse *s, vb_status st);
 
 /* Logs that a peer broke the protocol, and aborts the group. */
-vb_status sparse_broken(struct vb_sparse *s, int rank, const char *why);
+vb_status vb_sparse_broken(struct vb_sparse *s, int rank, const char *why);
 
 /* ---- short lists (sparse_along.c) ------------------------------------------------------------ */
 
-size_t sparse_along_room(
+size_t vb_sparse_along_room(
     const struct vb_sparse *s); /* number of words; max_nnz of all ranks must be known */
-size_t sparse_take_along(const struct vb_sparse *s, struct sparse_head *head);
+size_t vb_sparse_take_along(const struct vb_sparse *s, struct sparse_head *head);
 
 /* Whether the lists of all ranks came with their heads; and their sum, as the caller gets it. */
-bool sparse_all_along(const struct vb_sparse *s);
-vb_status sparse_sum_lists(struct vb_sparse *s, float divisor, size_t *n_p);
+bool vb_sparse_all_along(const struct vb_sparse *s);
+vb_status vb_sparse_sum_lists(struct vb_sparse *s, float divisor, size_t *n_p);
 
 /* ---- which way (sparse_path.c) --------------------------------------------------------------- */
 
 #define SPARSE_PROBE_BYTES ((size_t)256 * 1024) /* parts and sums have at least this room */
 
-vb_status sparse_measure(struct vb_sparse *s); /* collective */
-double sparse_predict_ns(const struct vb_sparse *s, enum vb_sparse_path path);
-enum vb_sparse_path sparse_choose(const struct vb_sparse *s);
+vb_status vb_sparse_measure(struct vb_sparse *s); /* collective */
+double vb_sparse_predict_ns(const struct vb_sparse *s, enum vb_sparse_path path);
+enum vb_sparse_path vb_sparse_choose(const struct vb_sparse *s);
 
 /* Sums the lists of all ranks as vectors of all features. */
-vb_status sparse_dense_sum(struct vb_sparse *s, float divisor, size_t *n_p);
-void sparse_dense_close(struct vb_sparse *s);
+vb_status vb_sparse_dense_sum(struct vb_sparse *s, float divisor, size_t *n_p);
+void vb_sparse_dense_close(struct vb_sparse *s);
 
 #endif

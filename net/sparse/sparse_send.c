@@ -85,7 +85,7 @@ static bool take_sum(struct sparse_peer *peer, uint32_t value)
     return true;
 }
 
-void sparse_note_came(void *arg, int rank, uint32_t value)
+void vb_sparse_note_came(void *arg, int rank, uint32_t value)
 {
     struct vb_sparse *s = arg;
     struct sparse_peer *peer = &s->peers[rank];
@@ -106,25 +106,25 @@ void sparse_note_came(void *arg, int rank, uint32_t value)
         break;
     }
     if (!fine)
-        group_lose(s->group, rank, "it sent a note for a sparse allreduce that is not due");
+        vb_group_lose(s->group, rank, "it sent a note for a sparse allreduce that is not due");
 }
 
 /* ---- failing --------------------------------------------------------------------------------- */
 
-vb_status sparse_fail(struct vb_sparse *s, vb_status st)
+vb_status vb_sparse_fail(struct vb_sparse *s, vb_status st)
 {
     s->failed = st;
     return st;
 }
 
-vb_status sparse_broken(struct vb_sparse *s, int rank, const char *why)
+vb_status vb_sparse_broken(struct vb_sparse *s, int rank, const char *why)
 {
     char text[256];
 
     snprintf(text, sizeof(text), "%s: rank %d (%s): %s", s->what, rank,
              vb_group_host(s->group, rank), why);
     vb_group_abort(s->group, text);
-    return sparse_fail(s, vb_err(VB_ERR_INPUT, "%s", text));
+    return vb_sparse_fail(s, vb_err(VB_ERR_INPUT, "%s", text));
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */
@@ -140,14 +140,14 @@ struct waiting {
 /* The group logs what happened to which rank, but only a timeout names the operation. */
 static vb_status wait_for(struct vb_sparse *s, vb_ready_fn ready, struct waiting *w)
 {
-    vb_status st = group_wait(s->group, ready, w, s->what, &w->rank);
+    vb_status st = vb_group_wait_for(s->group, ready, w, s->what, &w->rank);
 
     if (st == VB_OK)
         return VB_OK;
-    if (group_status(s->group) != VB_OK)
+    if (vb_group_status(s->group) != VB_OK)
         VB_LOG_ERROR("%s failed while waiting for rank %d (%s)", s->what, w->rank,
                      vb_group_host(s->group, w->rank));
-    return sparse_fail(s, st);
+    return vb_sparse_fail(s, st);
 }
 
 /* Charges the time since the last call to the straggler. */
@@ -156,7 +156,7 @@ static void settle(struct waiting *w, int straggler)
     uint64_t now_ns = vb_clock_ns();
 
     if (w->straggler != w->s->rank)
-        group_wait_add(w->s->group, w->straggler, now_ns - w->since_ns);
+        vb_group_wait_add(w->s->group, w->straggler, now_ns - w->since_ns);
     w->straggler = straggler;
     w->since_ns = now_ns;
 }
@@ -200,7 +200,7 @@ static bool sum_came(void *arg)
     return w->s->peers[w->rank].sum_seq == w->s->seq;
 }
 
-bool sparse_is_sent(const struct sparse_peer *peer)
+bool vb_sparse_is_sent(const struct sparse_peer *peer)
 {
     return peer->begun_op.done && peer->head_op.done && peer->part_op.done && peer->sum_op.done;
 }
@@ -210,7 +210,7 @@ static bool all_sent(void *arg)
     struct waiting *w = arg;
 
     for (; w->rank < w->s->world; w->rank++)
-        if (!sparse_is_sent(&w->s->peers[w->rank]))
+        if (!vb_sparse_is_sent(&w->s->peers[w->rank]))
             return false;
     return true;
 }
@@ -222,7 +222,7 @@ static bool probes_came(void *arg)
     return w->s->peers[w->rank].probes >= w->n;
 }
 
-vb_status sparse_wait_heads(struct vb_sparse *s)
+vb_status vb_sparse_wait_heads(struct vb_sparse *s)
 {
     struct waiting w = {.s = s, .straggler = s->rank};
     vb_status st = wait_for(s, heads_came, &w);
@@ -231,28 +231,28 @@ vb_status sparse_wait_heads(struct vb_sparse *s)
     return st;
 }
 
-vb_status sparse_wait_part(struct vb_sparse *s, int rank)
+vb_status vb_sparse_wait_part(struct vb_sparse *s, int rank)
 {
     struct waiting w = {.s = s, .rank = rank};
 
     return wait_for(s, part_came, &w);
 }
 
-vb_status sparse_wait_sum(struct vb_sparse *s, int rank)
+vb_status vb_sparse_wait_sum(struct vb_sparse *s, int rank)
 {
     struct waiting w = {.s = s, .rank = rank};
 
     return wait_for(s, sum_came, &w);
 }
 
-vb_status sparse_wait_sent(struct vb_sparse *s)
+vb_status vb_sparse_wait_sent(struct vb_sparse *s)
 {
     struct waiting w = {.s = s};
 
     return wait_for(s, all_sent, &w);
 }
 
-vb_status sparse_wait_probe(struct vb_sparse *s, int rank, uint32_t n)
+vb_status vb_sparse_wait_probe(struct vb_sparse *s, int rank, uint32_t n)
 {
     struct waiting w = {.s = s, .rank = rank, .n = n};
 
@@ -261,55 +261,55 @@ vb_status sparse_wait_probe(struct vb_sparse *s, int rank, uint32_t n)
 
 /* ---- places in the window -------------------------------------------------------------------- */
 
-size_t sparse_own_head_at(const struct vb_sparse *s)
+size_t vb_sparse_own_head_at(const struct vb_sparse *s)
 {
     return s->at.heads + (s->seq % 2) * s->at.slot_bytes;
 }
 
-size_t sparse_head_at(const struct vb_sparse *s, int rank)
+size_t vb_sparse_head_at(const struct vb_sparse *s, int rank)
 {
     return s->at.heads + (2 + (s->seq % 2) * (size_t)s->world + (size_t)rank) * s->at.slot_bytes;
 }
 
-size_t sparse_sum_at(const struct vb_sparse *s, int owner)
+size_t vb_sparse_sum_at(const struct vb_sparse *s, int owner)
 {
     size_t words = 0;
     int o;
 
     for (o = 0; o < owner; o++)
-        words += sparse_sum_room(&s->plan, o);
+        words += vb_sparse_sum_room(&s->plan, o);
     return s->at.sums + words * sizeof(uint64_t);
 }
 
-size_t sparse_part_at(const struct vb_sparse *s, int rank, int owner)
+size_t vb_sparse_part_at(const struct vb_sparse *s, int rank, int owner)
 {
     size_t words = 0;
     int r;
 
     for (r = 0; r < rank; r++)
-        words += sparse_part_room(&s->plan, r, owner);
+        words += vb_sparse_part_room(&s->plan, r, owner);
     return s->at.parts + words * sizeof(uint64_t);
 }
 
 /* The ends of a list are not searched: the last owner gets, and refuses, indices beyond the
  * features. */
-struct sparse_run sparse_part_of(const struct vb_sparse *s, const uint64_t *list, size_t n,
-                                 int owner)
+struct sparse_run vb_sparse_part_of(const struct vb_sparse *s, const uint64_t *list, size_t n,
+                                    int owner)
 {
     size_t first = 0, end = n;
 
     if (owner > 0)
-        first = sparse_below(list, n, s->plan.splits[owner]);
+        first = vb_sparse_below(list, n, s->plan.splits[owner]);
     if (owner + 1 < s->world)
-        end = sparse_below(list, n, s->plan.splits[owner + 1]);
+        end = vb_sparse_below(list, n, s->plan.splits[owner + 1]);
     end = end < first ? first : end; /* a broken list may be in any order */
     return (struct sparse_run){list + first, end - first};
 }
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-vb_status sparse_put(struct vb_sparse *s, int rank, size_t src, size_t dst, size_t len_bytes,
-                     uint32_t value, struct vb_op *op)
+vb_status vb_sparse_put(struct vb_sparse *s, int rank, size_t src, size_t dst, size_t len_bytes,
+                        uint32_t value, struct vb_op *op)
 {
     vb_status st =
         vb_put_wait(s->win, rank, NULL, src, dst, len_bytes, VB_NOTE(s->channel, value), op, 0);
@@ -317,7 +317,7 @@ vb_status sparse_put(struct vb_sparse *s, int rank, size_t src, size_t dst, size
     if (st != VB_OK) {
         VB_LOG_ERROR("%s failed while sending to rank %d (%s)", s->what, rank,
                      vb_group_host(s->group, rank));
-        return sparse_fail(s, st);
+        return vb_sparse_fail(s, st);
     }
     s->wire_bytes += len_bytes;
     return VB_OK;
@@ -342,12 +342,12 @@ static vb_status put_words(struct vb_sparse *s, int rank, enum sparse_kind kind,
         now = n < SEGMENT_WORDS ? n : SEGMENT_WORDS;
         len = peer->mapped == NULL ? now * sizeof(uint64_t) : 0;
         n -= now;
-        st = sparse_put(s, rank, src, dst, len, note_value(kind, n > 0, now), op);
+        st = vb_sparse_put(s, rank, src, dst, len, note_value(kind, n > 0, now), op);
         if (st != VB_OK || n == 0)
             return st;
         st = vb_op_wait(s->group, op, s->what, rank);
         if (st != VB_OK)
-            return sparse_fail(s, st);
+            return vb_sparse_fail(s, st);
         src += len;
         dst += len;
     }
@@ -356,7 +356,7 @@ static vb_status put_words(struct vb_sparse *s, int rank, enum sparse_kind kind,
 static void hold(struct vb_sparse *s, bool on)
 {
     group_lock(s->group);
-    group_hold(s->group, on);
+    vb_group_hold(s->group, on);
     group_unlock(s->group);
 }
 
@@ -366,7 +366,8 @@ static vb_status announce(struct vb_sparse *s, int to)
     vb_status st;
 
     hold(s, true);
-    st = sparse_put(s, to, 0, 0, 0, note_value(SPARSE_HEAD, true, s->seq), &s->peers[to].begun_op);
+    st = vb_sparse_put(s, to, 0, 0, 0, note_value(SPARSE_HEAD, true, s->seq),
+                       &s->peers[to].begun_op);
     hold(s, false);
     return st;
 }
@@ -378,11 +379,11 @@ static vb_status put_head(struct vb_sparse *s, int to, size_t len_bytes)
 
     if (st != VB_OK)
         return st;
-    return sparse_put(s, to, sparse_own_head_at(s), sparse_head_at(s, s->rank), len_bytes,
-                      note_value(SPARSE_HEAD, false, s->seq), &s->peers[to].head_op);
+    return vb_sparse_put(s, to, vb_sparse_own_head_at(s), vb_sparse_head_at(s, s->rank), len_bytes,
+                         note_value(SPARSE_HEAD, false, s->seq), &s->peers[to].head_op);
 }
 
-vb_status sparse_send_heads(struct vb_sparse *s, size_t len_bytes)
+vb_status vb_sparse_send_heads(struct vb_sparse *s, size_t len_bytes)
 {
     vb_status st = VB_OK;
     int i;
@@ -392,7 +393,7 @@ vb_status sparse_send_heads(struct vb_sparse *s, size_t len_bytes)
     return st;
 }
 
-vb_status sparse_send_parts(struct vb_sparse *s)
+vb_status vb_sparse_send_parts(struct vb_sparse *s)
 {
     size_t n = s->heads[s->rank]->n;
     struct sparse_run part;
@@ -403,17 +404,17 @@ vb_status sparse_send_parts(struct vb_sparse *s)
         to = after(s, i);
         if (s->peers[to].mapped != NULL)
             continue;
-        part = sparse_part_of(s, sparse_list(s), n, to);
+        part = vb_sparse_part_of(s, sparse_list(s), n, to);
         st = put_words(s, to, SPARSE_PART,
                        s->at.list + (size_t)(part.words - sparse_list(s)) * sizeof(uint64_t),
-                       sparse_part_at(s, s->rank, to), part.n);
+                       vb_sparse_part_at(s, s->rank, to), part.n);
     }
     return st;
 }
 
-vb_status sparse_send_sums(struct vb_sparse *s, size_t n)
+vb_status vb_sparse_send_sums(struct vb_sparse *s, size_t n)
 {
-    size_t at = sparse_sum_at(s, s->rank);
+    size_t at = vb_sparse_sum_at(s, s->rank);
     vb_status st = VB_OK;
     int i;
 
@@ -422,12 +423,12 @@ vb_status sparse_send_sums(struct vb_sparse *s, size_t n)
     return st;
 }
 
-vb_status sparse_put_probe(struct vb_sparse *s, int rank, size_t len_bytes)
+vb_status vb_sparse_put_probe(struct vb_sparse *s, int rank, size_t len_bytes)
 {
     struct vb_op *op = &s->peers[rank].head_op;
     vb_status st;
 
-    st = sparse_put(s, rank, s->at.parts, s->at.sums, len_bytes, note_value(SPARSE_PROBE, false, 0),
-                    op);
+    st = vb_sparse_put(s, rank, s->at.parts, s->at.sums, len_bytes,
+                       note_value(SPARSE_PROBE, false, 0), op);
     return st == VB_OK ? vb_op_wait(s->group, op, s->what, rank) : st;
 }

@@ -22,36 +22,36 @@
 
 /* ---- heads ----------------------------------------------------------------------------------- */
 
-size_t sparse_step(size_t n, uint32_t max_samples)
+size_t vb_sparse_step(size_t n, uint32_t max_samples)
 {
     size_t step = (n + max_samples - 1) / max_samples;
 
     return step > STEP_MIN ? step : STEP_MIN;
 }
 
-uint32_t sparse_n_samples(size_t n, uint32_t max_samples)
+uint32_t vb_sparse_n_samples(size_t n, uint32_t max_samples)
 {
-    size_t step = sparse_step(n, max_samples);
+    size_t step = vb_sparse_step(n, max_samples);
 
     return (uint32_t)((n + step - 1) / step);
 }
 
-size_t sparse_head_bytes(uint32_t n_samples)
+size_t vb_sparse_head_bytes(uint32_t n_samples)
 {
     return sizeof(struct sparse_head) + n_samples * sizeof(uint32_t);
 }
 
-void sparse_sample(const uint64_t *words, uint32_t max_samples, struct sparse_head *head)
+void vb_sparse_sample(const uint64_t *words, uint32_t max_samples, struct sparse_head *head)
 {
-    size_t step = sparse_step(head->n, max_samples);
+    size_t step = vb_sparse_step(head->n, max_samples);
     uint32_t i;
 
-    head->n_samples = sparse_n_samples(head->n, max_samples);
+    head->n_samples = vb_sparse_n_samples(head->n, max_samples);
     for (i = 0; i < head->n_samples; i++)
         head->samples[i] = word_index(words[i * step]);
 }
 
-const char *sparse_head_wrong(const struct sparse_head *head, const struct sparse_limits *limits)
+const char *vb_sparse_head_wrong(const struct sparse_head *head, const struct sparse_limits *limits)
 {
     if (head->n > limits->max_nnz)
         return "its list is longer than the maximum that it announced";
@@ -59,9 +59,9 @@ const char *sparse_head_wrong(const struct sparse_head *head, const struct spars
         return "its head is invalid";
     if (head->along > 1 || (head->along == 1 && head->n > limits->max_along))
         return "the list in its head is too long";
-    if (head->n_samples != sparse_n_samples(head->n, limits->max_samples))
+    if (head->n_samples != vb_sparse_n_samples(head->n, limits->max_samples))
         return "the number of its samples is wrong";
-    if (!sparse_ascending(head->samples, head->n_samples))
+    if (!vb_sparse_ascending(head->samples, head->n_samples))
         return "its samples are out of order";
     if (head->n_samples > 0 && head->samples[head->n_samples - 1] >= limits->features)
         return "it has an index beyond the features";
@@ -70,12 +70,12 @@ const char *sparse_head_wrong(const struct sparse_head *head, const struct spars
 
 /* ---- the plan -------------------------------------------------------------------------------- */
 
-size_t sparse_room(size_t max_nnz, uint32_t max_samples, int world)
+size_t vb_sparse_room(size_t max_nnz, uint32_t max_samples, int world)
 {
-    return max_nnz + (size_t)(world - 1) * (sparse_step(max_nnz, max_samples) - 1);
+    return max_nnz + (size_t)(world - 1) * (vb_sparse_step(max_nnz, max_samples) - 1);
 }
 
-vb_status sparse_plan_init(struct sparse_plan *plan, int world, uint32_t max_samples)
+vb_status vb_sparse_plan_init(struct sparse_plan *plan, int world, uint32_t max_samples)
 {
     size_t ranks = (size_t)world, samples = ranks * max_samples;
 
@@ -90,13 +90,13 @@ vb_status sparse_plan_init(struct sparse_plan *plan, int world, uint32_t max_sam
     plan->b = calloc(samples, sizeof(*plan->b));
     if (plan->splits == NULL || plan->low == NULL || plan->high == NULL || plan->runs == NULL ||
         plan->a == NULL || plan->b == NULL) {
-        sparse_plan_fini(plan);
+        vb_sparse_plan_fini(plan);
         return vb_err(VB_ERR_NO_MEMORY, "no memory for a plan of %d ranks", world);
     }
     return VB_OK;
 }
 
-void sparse_plan_fini(struct sparse_plan *plan)
+void vb_sparse_plan_fini(struct sparse_plan *plan)
 {
     free(plan->splits);
     free(plan->low);
@@ -116,13 +116,13 @@ static struct sparse_run merge_samples(struct sparse_plan *plan, struct sparse_h
 
     for (r = 0; r < plan->world; r++) {
         const struct sparse_head *head = heads[r];
-        size_t step = sparse_step(head->n, plan->max_samples);
+        size_t step = vb_sparse_step(head->n, plan->max_samples);
 
         plan->runs[r] = (struct sparse_run){words, head->n_samples};
         for (i = 0; i < head->n_samples; i++)
             *words++ = word_of(head->samples[i], (uint32_t)step);
     }
-    return sparse_merge_runs(plan->runs, plan->world, plan->a, plan->b);
+    return vb_sparse_merge_runs(plan->runs, plan->world, plan->a, plan->b);
 }
 
 /* Splits where the weight so far is a whole number of shares. */
@@ -169,7 +169,7 @@ static void bound_parts(struct sparse_plan *plan, struct sparse_head *const *hea
 
     for (r = 0; r < plan->world; r++) {
         n = heads[r]->n;
-        step = sparse_step(n, plan->max_samples);
+        step = vb_sparse_step(n, plan->max_samples);
         c = samples_below(heads[r], plan->splits[o]);
         low[r] = c == 0 ? 0 : (c - 1) * step + 1;
         high[r] = c * step < n ? c * step : n;
@@ -178,7 +178,7 @@ static void bound_parts(struct sparse_plan *plan, struct sparse_head *const *hea
     }
 }
 
-void sparse_plan_make(struct sparse_plan *plan, struct sparse_head *const *heads)
+void vb_sparse_plan_make(struct sparse_plan *plan, struct sparse_head *const *heads)
 {
     struct sparse_run all = merge_samples(plan, heads);
     int o;
@@ -188,20 +188,20 @@ void sparse_plan_make(struct sparse_plan *plan, struct sparse_head *const *heads
         bound_parts(plan, heads, o);
 }
 
-size_t sparse_part_room(const struct sparse_plan *plan, int rank, int owner)
+size_t vb_sparse_part_room(const struct sparse_plan *plan, int rank, int owner)
 {
     size_t first = (size_t)owner * (size_t)plan->world + (size_t)rank;
 
     return plan->high[first + (size_t)plan->world] - plan->low[first];
 }
 
-size_t sparse_sum_room(const struct sparse_plan *plan, int owner)
+size_t vb_sparse_sum_room(const struct sparse_plan *plan, int owner)
 {
     uint64_t range = plan->splits[owner + 1] - plan->splits[owner];
     size_t room = 0;
     int r;
 
     for (r = 0; r < plan->world; r++)
-        room += sparse_part_room(plan, r, owner);
+        room += vb_sparse_part_room(plan, r, owner);
     return room < range ? room : (size_t)range;
 }

@@ -101,7 +101,7 @@ static vb_status tcp_connect(struct vb_device *vdev, const struct vb_link *link,
     ep->rank = link->rank;
     ep->fd = fd;
     done_list_init(&ep->done);
-    st = tcp_tx_init(ep);
+    st = vb_tcp_tx_init(ep);
     if (st != VB_OK)
         goto err_ep;
     ev.data.ptr = ep;
@@ -114,7 +114,7 @@ static vb_status tcp_connect(struct vb_device *vdev, const struct vb_link *link,
     return VB_OK;
 
 err_tx:
-    tcp_tx_fini(ep);
+    vb_tcp_tx_fini(ep);
 err_ep:
     free(ep);
 err_fd:
@@ -135,14 +135,14 @@ static void tcp_disconnect(struct vb_ep *vep)
         if (dev->eps[i] == ep)
             dev->eps[i--] = dev->eps[--dev->n_eps];
     dev->first = 0;
-    /* Fails if the endpoint is dead: tcp_fail() has removed it already. */
+    /* Fails if the endpoint is dead: vb_tcp_fail() has removed it already. */
     (void)epoll_ctl(dev->epoll_fd, EPOLL_CTL_DEL, ep->fd, NULL);
     close(ep->fd);
-    tcp_tx_fini(ep);
+    vb_tcp_tx_fini(ep);
     free(ep);
 }
 
-void tcp_fail(struct tcp_ep *ep, vb_status st)
+void vb_tcp_fail(struct tcp_ep *ep, vb_status st)
 {
     struct tcp_tx *tx = &ep->tx;
     struct tcp_gets *gets = &ep->gets;
@@ -168,7 +168,7 @@ static struct vb_op *tcp_sever(struct vb_ep *vep)
 {
     struct tcp_ep *ep = tcp_ep_of(vep);
 
-    tcp_fail(ep, VB_ERR_PEER);
+    vb_tcp_fail(ep, VB_ERR_PEER);
     return done_list_take(&ep->done);
 }
 
@@ -179,14 +179,14 @@ static int ep_poll(struct tcp_ep *ep, struct vb_raw_event *ev, int max)
     int n = 0;
 
     if (ep->tx.held > 0)
-        tcp_tx_flush(ep);
+        vb_tcp_tx_flush(ep);
     /* Before the notes, because their handlers may need these ops. */
     if (!done_list_empty(&ep->done))
         n = done_list_report(&ep->done, ep->rank, ev, max);
     if (n < max && (ep->rx.readable || tcp_rx_waits(&ep->rx)))
-        n += tcp_rx_poll(ep, ev + n, max - n);
+        n += vb_tcp_rx_poll(ep, ev + n, max - n);
     if (tcp_tx_waits(&ep->tx))
-        tcp_tx_flush(ep);
+        vb_tcp_tx_flush(ep);
     if (!done_list_empty(&ep->done))
         n += done_list_report(&ep->done, ep->rank, ev + n, max - n);
     if (ep->status != VB_OK && !ep->lost_reported && done_list_empty(&ep->done) && n < max) {
@@ -303,7 +303,7 @@ static vb_status tcp_await(struct vb_device *vdev, struct vb_raw_event *ev, int 
     if (*n_p > 0)
         return VB_OK;
     if (only_receives(dev) && ms >= TCP_SLEEP_MS) {
-        tcp_rx_sleep(dev->eps[0]);
+        vb_tcp_rx_sleep(dev->eps[0]);
     } else {
         st = tcp_arm(vdev);
         if (st != VB_OK)
@@ -325,15 +325,15 @@ const struct vb_transport vb_transport_tcp = {
     .sever = tcp_sever,
     .link_text = vb_transport_no_link_text,
     .registered = vb_transport_none_registered,
-    .export_window = tcp_export_window,
-    .offer_window = tcp_offer_window,
-    .unexport_window = tcp_unexport_window,
-    .import_window = tcp_import_window,
-    .release_window = tcp_release_window,
-    .remote_ptr = tcp_remote_ptr,
-    .put = tcp_put,
-    .get = tcp_get,
-    .flush = tcp_flush,
+    .export_window = vb_tcp_export_window,
+    .offer_window = vb_tcp_offer_window,
+    .unexport_window = vb_tcp_unexport_window,
+    .import_window = vb_tcp_import_window,
+    .release_window = vb_tcp_release_window,
+    .remote_ptr = vb_tcp_remote_ptr,
+    .put = vb_tcp_put,
+    .get = vb_tcp_get,
+    .flush = vb_tcp_flush,
     .poll = tcp_poll,
     .arm = tcp_arm,
     .disarm = tcp_disarm,

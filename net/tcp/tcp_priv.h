@@ -41,14 +41,14 @@ struct tcp_tx {
 };
 
 /* A get that waits for its reply. Replies arrive in the order of the requests. */
-struct tcp_get {
+struct vb_tcp_get {
     struct vb_op *op;
     char *ptr;
     size_t len_bytes;
 };
 
 struct tcp_gets {
-    struct tcp_get *gets;
+    struct vb_tcp_get *gets;
     uint64_t depth;
     uint64_t begin, end; /* frames carry the low 32 bits of a get's number */
 };
@@ -97,45 +97,45 @@ struct tcp_device {
  */
 
 /* Marks the endpoint as dead. All its ops end with st. */
-void tcp_fail(struct tcp_ep *ep, vb_status st);
+void vb_tcp_fail(struct tcp_ep *ep, vb_status st);
 
 /* ---- tcp_window.c -----------------------------------------------------------------------------
  */
 
-const struct tcp_window *tcp_find_window(const struct tcp_device *dev, uint32_t id);
-vb_status tcp_export_window(struct vb_device *vdev, uint32_t id, const struct vb_mem *mem,
-                            unsigned rights, struct vb_blob *key_p);
-vb_status tcp_offer_window(struct vb_ep *ep, uint32_t id, const struct vb_mem *mem,
-                           struct vb_blob *key_p);
-void tcp_unexport_window(struct vb_device *vdev, uint32_t id);
-vb_status tcp_import_window(struct vb_ep *vep, uint32_t id, const struct vb_blob *key,
-                            size_t len_bytes, int timeout_ms, struct vb_remote **rem_p);
-void tcp_release_window(struct vb_remote *rem);
-void *tcp_remote_ptr(struct vb_remote *rem);
+const struct tcp_window *vb_tcp_find_window(const struct tcp_device *dev, uint32_t id);
+vb_status vb_tcp_export_window(struct vb_device *vdev, uint32_t id, const struct vb_mem *mem,
+                               unsigned rights, struct vb_blob *key_p);
+vb_status vb_tcp_offer_window(struct vb_ep *ep, uint32_t id, const struct vb_mem *mem,
+                              struct vb_blob *key_p);
+void vb_tcp_unexport_window(struct vb_device *vdev, uint32_t id);
+vb_status vb_tcp_import_window(struct vb_ep *vep, uint32_t id, const struct vb_blob *key,
+                               size_t len_bytes, int timeout_ms, struct vb_remote **rem_p);
+void vb_tcp_release_window(struct vb_remote *rem);
+void *vb_tcp_remote_ptr(struct vb_remote *rem);
 
 /* ---- tcp_tx.c ---------------------------------------------------------------------------------
  */
 
-vb_status tcp_tx_init(struct tcp_ep *ep);
-void tcp_tx_fini(struct tcp_ep *ep);
+vb_status vb_tcp_tx_init(struct tcp_ep *ep);
+void vb_tcp_tx_fini(struct tcp_ep *ep);
 
 /* Sends waiting frames until the socket is full. */
-void tcp_tx_flush(struct tcp_ep *ep);
+void vb_tcp_tx_flush(struct tcp_ep *ep);
 
 /* Sends the reply to a get. The ring has room, because the caller has checked that the peer has at
  * most queue_depth gets under way. */
-void tcp_tx_reply(struct tcp_ep *ep, const struct data_head *request, const char *from);
+void vb_tcp_tx_reply(struct tcp_ep *ep, const struct data_head *request, const char *from);
 
 /* Sends the held frames of all endpoints. */
-void tcp_flush(struct vb_device *vdev);
+void vb_tcp_flush(struct vb_device *vdev);
 
-vb_status tcp_put(struct vb_ep *vep, const struct vb_span *src, struct vb_target dst, uint32_t note,
-                  struct vb_op *op);
-vb_status tcp_get(struct vb_ep *vep, const struct vb_span *dst, struct vb_target src,
-                  struct vb_op *op);
+vb_status vb_tcp_put(struct vb_ep *vep, const struct vb_span *src, struct vb_target dst,
+                     uint32_t note, struct vb_op *op);
+vb_status vb_tcp_get(struct vb_ep *vep, const struct vb_span *dst, struct vb_target src,
+                     struct vb_op *op);
 
 /* Returns the oldest get that waits for its reply. */
-static inline struct tcp_get *tcp_gets_first(const struct tcp_gets *gets)
+static inline struct vb_tcp_get *tcp_gets_first(const struct tcp_gets *gets)
 {
     return &gets->gets[gets->begin % gets->depth];
 }
@@ -149,10 +149,11 @@ static inline bool tcp_tx_waits(const struct tcp_tx *tx)
  */
 
 /* Receives and handles what has arrived. Writes up to max notes to ev and returns their number. */
-int tcp_rx_poll(struct tcp_ep *ep, struct vb_raw_event *ev, int max);
+int vb_tcp_rx_poll(struct tcp_ep *ep, struct vb_raw_event *ev, int max);
 
-/* Receives once, in a call that sleeps for up to TCP_SLEEP_MS. tcp_rx_poll() handles the data. */
-void tcp_rx_sleep(struct tcp_ep *ep);
+/* Receives once, in a call that sleeps for up to TCP_SLEEP_MS. vb_tcp_rx_poll() handles the data.
+ */
+void vb_tcp_rx_sleep(struct tcp_ep *ep);
 
 /* Whether received data waits to be handled, so that poll has work even if the socket is empty. */
 static inline bool tcp_rx_waits(const struct tcp_rx *rx)

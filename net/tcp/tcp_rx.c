@@ -20,10 +20,10 @@
 
 static void refuse(struct tcp_ep *ep, const struct data_head *head, const char *what)
 {
-    tcp_fail(ep,
-             vb_err(VB_ERR_INPUT, "rank %d sent %s (type %d, window %u, offset %llu, %llu bytes)",
-                    ep->rank, what, (int)head->type, head->window, (unsigned long long)head->offset,
-                    (unsigned long long)head->len_bytes));
+    vb_tcp_fail(ep, vb_err(VB_ERR_INPUT,
+                           "rank %d sent %s (type %d, window %u, offset %llu, %llu bytes)",
+                           ep->rank, what, (int)head->type, head->window,
+                           (unsigned long long)head->offset, (unsigned long long)head->len_bytes));
 }
 
 /* ---- headers --------------------------------------------------------------------------------- */
@@ -31,7 +31,7 @@ static void refuse(struct tcp_ep *ep, const struct data_head *head, const char *
 /* Returns the place in our window, or NULL if the peer may not access it. */
 static char *find_place(struct tcp_ep *ep, const struct data_head *head)
 {
-    const struct tcp_window *win = tcp_find_window(ep->dev, head->window);
+    const struct tcp_window *win = vb_tcp_find_window(ep->dev, head->window);
 
     if (win == NULL) {
         refuse(ep, head, "a frame for a window that does not exist");
@@ -41,7 +41,7 @@ static char *find_place(struct tcp_ep *ep, const struct data_head *head)
         refuse(ep, head, "a frame for a window without the right to access it");
         return NULL;
     }
-    if (!data_in_bounds(head->offset, head->len_bytes, win->len_bytes)) {
+    if (!vb_data_in_bounds(head->offset, head->len_bytes, win->len_bytes)) {
         refuse(ep, head, "a frame that exceeds the window");
         return NULL;
     }
@@ -65,13 +65,13 @@ static void accept_request(struct tcp_ep *ep, const struct data_head *head)
     if (ep->tx.n_replies >= ep->dev->opts.queue_depth)
         refuse(ep, head, "more gets than allowed at a time");
     else
-        tcp_tx_reply(ep, head, from);
+        vb_tcp_tx_reply(ep, head, from);
 }
 
 static void accept_reply(struct tcp_ep *ep, const struct data_head *head)
 {
     const struct tcp_gets *gets = &ep->gets;
-    const struct tcp_get *get;
+    const struct vb_tcp_get *get;
 
     if (gets->begin == gets->end || head->get != (uint32_t)gets->begin) {
         refuse(ep, head, "a reply that no get waits for");
@@ -87,7 +87,7 @@ static void accept_reply(struct tcp_ep *ep, const struct data_head *head)
 static void accept_head(struct tcp_ep *ep, const unsigned char *bytes)
 {
     struct data_head head = {.type = (enum data_type)bytes[0]};
-    const char *why = data_head_decode(bytes, &head);
+    const char *why = vb_data_head_decode(bytes, &head);
     char *to;
 
     if (why != NULL) {
@@ -221,11 +221,11 @@ static bool receive(struct tcp_ep *ep, int flags)
     else if (ep->rx.in_frame || ep->rx.begin != ep->rx.end)
         VB_LOG_DEBUG("rank %d left in the middle of a frame", ep->rank);
     /* Not logged as an error: only the group knows whether the peer was expected to leave. */
-    tcp_fail(ep, VB_ERR_PEER);
+    vb_tcp_fail(ep, VB_ERR_PEER);
     return false;
 }
 
-int tcp_rx_poll(struct tcp_ep *ep, struct vb_raw_event *ev, int max)
+int vb_tcp_rx_poll(struct tcp_ep *ep, struct vb_raw_event *ev, int max)
 {
     int round, n = parse(ep, ev, max);
 
@@ -237,7 +237,7 @@ int tcp_rx_poll(struct tcp_ep *ep, struct vb_raw_event *ev, int max)
     return n;
 }
 
-void tcp_rx_sleep(struct tcp_ep *ep)
+void vb_tcp_rx_sleep(struct tcp_ep *ep)
 {
     (void)receive(ep, 0);
 }

@@ -26,7 +26,7 @@
  * two. */
 #define JOIN_BYTES 1024
 
-vb_status tcp_tx_init(struct tcp_ep *ep)
+vb_status vb_tcp_tx_init(struct tcp_ep *ep)
 {
     size_t depth = (size_t)ep->dev->opts.queue_depth;
 
@@ -35,13 +35,13 @@ vb_status tcp_tx_init(struct tcp_ep *ep)
     ep->tx.frames = calloc(2 * depth, sizeof(*ep->tx.frames));
     ep->gets.gets = calloc(depth, sizeof(*ep->gets.gets));
     if (ep->tx.frames == NULL || ep->gets.gets == NULL) {
-        tcp_tx_fini(ep);
+        vb_tcp_tx_fini(ep);
         return vb_err(VB_ERR_NO_MEMORY, "no memory for a queue of %zu", depth);
     }
     return VB_OK;
 }
 
-void tcp_tx_fini(struct tcp_ep *ep)
+void vb_tcp_tx_fini(struct tcp_ep *ep)
 {
     free(ep->tx.frames);
     free(ep->gets.gets);
@@ -157,7 +157,7 @@ static void advance(struct tcp_ep *ep, size_t n)
     }
 }
 
-void tcp_tx_flush(struct tcp_ep *ep)
+void vb_tcp_tx_flush(struct tcp_ep *ep)
 {
     struct iovec iov[IOV_MAX_USED];
     size_t len;
@@ -176,14 +176,14 @@ void tcp_tx_flush(struct tcp_ep *ep)
     }
 }
 
-void tcp_flush(struct vb_device *vdev)
+void vb_tcp_flush(struct vb_device *vdev)
 {
     struct tcp_device *dev = tcp_device_of(vdev);
     int i;
 
     for (i = 0; i < dev->n_eps; i++)
         if (dev->eps[i]->tx.held > 0)
-            tcp_tx_flush(dev->eps[i]);
+            vb_tcp_tx_flush(dev->eps[i]);
 }
 
 /* Holds the frame back if the caller says that more follow. Returns false if the frame must be sent
@@ -197,7 +197,7 @@ static bool hold_back(struct tcp_ep *ep, const struct tcp_frame *frame)
     ring_push(tx, frame);
     tx->held += DATA_HEAD_BYTES + frame->len_bytes;
     if (tx->held >= HOLD_BYTES)
-        tcp_tx_flush(ep);
+        vb_tcp_tx_flush(ep);
     return true;
 }
 
@@ -210,7 +210,7 @@ static vb_status frame_send(struct tcp_ep *ep, const struct tcp_frame *frame)
         return VB_OK;
     if (ep->tx.held > 0) { /* send it together with the held frames */
         ring_push(&ep->tx, frame);
-        tcp_tx_flush(ep);
+        vb_tcp_tx_flush(ep);
         return VB_OK;
     }
     if (!tcp_tx_waits(&ep->tx)) {
@@ -243,8 +243,8 @@ static vb_status check_room(const struct tcp_ep *ep)
     return VB_OK;
 }
 
-vb_status tcp_put(struct vb_ep *vep, const struct vb_span *src, struct vb_target dst, uint32_t note,
-                  struct vb_op *op)
+vb_status vb_tcp_put(struct vb_ep *vep, const struct vb_span *src, struct vb_target dst,
+                     uint32_t note, struct vb_op *op)
 {
     struct tcp_ep *ep = tcp_ep_of(vep);
     struct tcp_frame frame = {.ptr = src->ptr, .len_bytes = src->len_bytes, .op = op};
@@ -257,12 +257,12 @@ vb_status tcp_put(struct vb_ep *vep, const struct vb_span *src, struct vb_target
 
     if (st != VB_OK)
         return st;
-    data_head_encode(&head, frame.head);
+    vb_data_head_encode(&head, frame.head);
     return frame_send(ep, &frame);
 }
 
-vb_status tcp_get(struct vb_ep *vep, const struct vb_span *dst, struct vb_target src,
-                  struct vb_op *op)
+vb_status vb_tcp_get(struct vb_ep *vep, const struct vb_span *dst, struct vb_target src,
+                     struct vb_op *op)
 {
     struct tcp_ep *ep = tcp_ep_of(vep);
     struct tcp_gets *gets = &ep->gets;
@@ -278,15 +278,15 @@ vb_status tcp_get(struct vb_ep *vep, const struct vb_span *dst, struct vb_target
         st = VB_AGAIN;
     if (st != VB_OK)
         return st;
-    data_head_encode(&head, frame.head);
+    vb_data_head_encode(&head, frame.head);
     st = frame_send(ep, &frame);
     if (st != VB_OK)
         return st;
-    gets->gets[gets->end++ % gets->depth] = (struct tcp_get){op, dst->ptr, dst->len_bytes};
+    gets->gets[gets->end++ % gets->depth] = (struct vb_tcp_get){op, dst->ptr, dst->len_bytes};
     return VB_OK;
 }
 
-void tcp_tx_reply(struct tcp_ep *ep, const struct data_head *request, const char *from)
+void vb_tcp_tx_reply(struct tcp_ep *ep, const struct data_head *request, const char *from)
 {
     struct tcp_frame frame = {.ptr = from, .len_bytes = request->len_bytes, .reply = true};
     struct data_head head = {
@@ -294,6 +294,6 @@ void tcp_tx_reply(struct tcp_ep *ep, const struct data_head *request, const char
 
     if (ep->tx.broken)
         return; /* the receiving side will reach the end of the stream */
-    data_head_encode(&head, frame.head);
+    vb_data_head_encode(&head, frame.head);
     (void)frame_send(ep, &frame);
 }

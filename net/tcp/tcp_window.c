@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-const struct tcp_window *tcp_find_window(const struct tcp_device *dev, uint32_t id)
+const struct tcp_window *vb_tcp_find_window(const struct tcp_device *dev, uint32_t id)
 {
     int i;
 
@@ -16,13 +16,13 @@ const struct tcp_window *tcp_find_window(const struct tcp_device *dev, uint32_t 
     return NULL;
 }
 
-vb_status tcp_export_window(struct vb_device *vdev, uint32_t id, const struct vb_mem *mem,
-                            unsigned rights, struct vb_blob *key_p)
+vb_status vb_tcp_export_window(struct vb_device *vdev, uint32_t id, const struct vb_mem *mem,
+                               unsigned rights, struct vb_blob *key_p)
 {
     struct tcp_device *dev = tcp_device_of(vdev);
     struct tcp_window *windows;
 
-    if (tcp_find_window(dev, id) != NULL)
+    if (vb_tcp_find_window(dev, id) != NULL)
         return vb_err(VB_ERR_USAGE, "window %u exists already", id);
     windows = realloc(dev->windows, ((size_t)dev->n_windows + 1) * sizeof(*windows));
     if (windows == NULL)
@@ -33,8 +33,8 @@ vb_status tcp_export_window(struct vb_device *vdev, uint32_t id, const struct vb
     return VB_OK;
 }
 
-vb_status tcp_offer_window(struct vb_ep *ep, uint32_t id, const struct vb_mem *mem,
-                           struct vb_blob *key_p)
+vb_status vb_tcp_offer_window(struct vb_ep *ep, uint32_t id, const struct vb_mem *mem,
+                              struct vb_blob *key_p)
 {
     (void)ep;
     (void)id;
@@ -60,7 +60,7 @@ static bool ep_uses(struct tcp_ep *ep, const struct tcp_window *win)
     return ep->rx.in_frame && points_into(win, ep->rx.to);
 }
 
-void tcp_unexport_window(struct vb_device *vdev, uint32_t id)
+void vb_tcp_unexport_window(struct vb_device *vdev, uint32_t id)
 {
     struct tcp_device *dev = tcp_device_of(vdev);
     struct tcp_window *win = NULL;
@@ -74,14 +74,14 @@ void tcp_unexport_window(struct vb_device *vdev, uint32_t id)
     for (i = 0; i < dev->n_eps; i++)
         /* Ranks agree before they destroy a window, so this peer broke the protocol. */
         if (ep_uses(dev->eps[i], win))
-            tcp_fail(dev->eps[i],
-                     vb_err(VB_ERR_PEER, "rank %d: window %u was destroyed during a transfer",
-                            dev->eps[i]->rank, id));
+            vb_tcp_fail(dev->eps[i],
+                        vb_err(VB_ERR_PEER, "rank %d: window %u was destroyed during a transfer",
+                               dev->eps[i]->rank, id));
     *win = dev->windows[--dev->n_windows];
 }
 
-vb_status tcp_import_window(struct vb_ep *vep, uint32_t id, const struct vb_blob *key,
-                            size_t len_bytes, int timeout_ms, struct vb_remote **rem_p)
+vb_status vb_tcp_import_window(struct vb_ep *vep, uint32_t id, const struct vb_blob *key,
+                               size_t len_bytes, int timeout_ms, struct vb_remote **rem_p)
 {
     struct tcp_ep *ep = tcp_ep_of(vep);
     struct tcp_remote *rem;
@@ -100,12 +100,12 @@ vb_status tcp_import_window(struct vb_ep *vep, uint32_t id, const struct vb_blob
     return VB_OK;
 }
 
-void tcp_release_window(struct vb_remote *rem)
+void vb_tcp_release_window(struct vb_remote *rem)
 {
     free(tcp_remote_of(rem));
 }
 
-void *tcp_remote_ptr(struct vb_remote *rem)
+void *vb_tcp_remote_ptr(struct vb_remote *rem)
 {
     (void)rem;
     return NULL;

@@ -30,8 +30,8 @@ static void verbs_close(struct vb_device *vdev)
     if (dev == NULL)
         return;
     for (i = 0; i < dev->n_ports; i++)
-        verbs_port_close(&dev->ports[i]);
-    verbs_stop_listening(dev);
+        vb_verbs_port_close(&dev->ports[i]);
+    vb_verbs_stop_listening(dev);
     if (dev->epoll_fd >= 0)
         close(dev->epoll_fd);
     free(dev->kept.notes);
@@ -56,9 +56,9 @@ static vb_status verbs_open(const struct vb_device_opts *o, struct vb_device **d
     if (dev->epoll_fd < 0)
         st = vb_err_sys("epoll_create1");
     else
-        st = verbs_address_find(o, &dev->address);
+        st = vb_verbs_address_find(o, &dev->address);
     if (st == VB_OK)
-        st = verbs_listen(dev, o->bind);
+        st = vb_verbs_listen(dev, o->bind);
     if (st != VB_OK) {
         verbs_close((struct vb_device *)dev);
         return st;
@@ -74,7 +74,7 @@ bool vb_verbs_is_soft(struct vb_device *dev)
 
 static vb_status verbs_own_address(struct vb_device *vdev, struct vb_blob *blob_p)
 {
-    return verbs_address_pack(&verbs_dev_of(vdev)->address, blob_p);
+    return vb_verbs_address_pack(&verbs_dev_of(vdev)->address, blob_p);
 }
 
 /* ---- failed endpoints ------------------------------------------------------------------------ */
@@ -85,7 +85,7 @@ static void queue_fail(struct verbs_ep *ep, struct verbs_queue *q)
         done_list_add(&ep->dev->done, q->entries[q->begin % q->size].op, ep->status);
 }
 
-void verbs_ep_fail(struct verbs_ep *ep, vb_status st, const char *fmt, ...)
+void vb_verbs_ep_fail(struct verbs_ep *ep, vb_status st, const char *fmt, ...)
 {
     struct verbs_flights *f = &ep->tx.flights;
     va_list ap;
@@ -112,13 +112,13 @@ static struct vb_op *verbs_sever(struct vb_ep *vep)
 {
     struct verbs_ep *ep = verbs_ep_of(vep);
 
-    verbs_ep_fail(ep, VB_ERR_PEER, "the peer is gone");
+    vb_verbs_ep_fail(ep, VB_ERR_PEER, "the peer is gone");
     return done_list_take(&ep->dev->done);
 }
 
 /* ---- kept notes ------------------------------------------------------------------------------ */
 
-void verbs_keep_notes(struct verbs_dev *dev, const struct vb_raw_event *ev, int n)
+void vb_verbs_keep_notes(struct verbs_dev *dev, const struct vb_raw_event *ev, int n)
 {
     struct vb_raw_event *kept;
     int room = 2 * (dev->kept.n + n), i;
@@ -128,8 +128,8 @@ void verbs_keep_notes(struct verbs_dev *dev, const struct vb_raw_event *ev, int 
         if (kept == NULL) { /* the notes are lost, so give up the peers that sent them */
             for (i = 0; i < n; i++)
                 if (dev->eps[ev[i].rank] != NULL)
-                    verbs_ep_fail(dev->eps[ev[i].rank], VB_ERR_NO_MEMORY,
-                                  "out of memory for its notes");
+                    vb_verbs_ep_fail(dev->eps[ev[i].rank], VB_ERR_NO_MEMORY,
+                                     "out of memory for its notes");
             return;
         }
         dev->kept.notes = kept;
@@ -139,7 +139,7 @@ void verbs_keep_notes(struct verbs_dev *dev, const struct vb_raw_event *ev, int 
         dev->kept.notes[dev->kept.n++] = ev[i];
 }
 
-void verbs_forget_notes(struct verbs_dev *dev, int rank)
+void vb_verbs_forget_notes(struct verbs_dev *dev, int rank)
 {
     int i, n = 0;
 
@@ -172,13 +172,13 @@ static void post_all(struct verbs_dev *dev)
         ep = dev->eps[i];
         if (ep == NULL || ep->state == VERBS_DEAD)
             continue;
-        verbs_post_recvs(ep);
-        verbs_return_credits(ep);
-        verbs_post_queued(ep);
+        vb_verbs_post_recvs(ep);
+        vb_verbs_return_credits(ep);
+        vb_verbs_post_queued(ep);
     }
 }
 
-int verbs_poll_ports(struct verbs_dev *dev, struct vb_raw_event *ev, int max)
+int vb_verbs_poll_ports(struct verbs_dev *dev, struct vb_raw_event *ev, int max)
 {
     struct ibv_wc wcs[POLL_BATCH];
     int i, k, n, events = 0, total = 0;
@@ -192,7 +192,7 @@ int verbs_poll_ports(struct verbs_dev *dev, struct vb_raw_event *ev, int max)
             continue;
         }
         for (k = 0; k < n; k++)
-            events += verbs_completed(dev, &wcs[k], &ev[events]);
+            events += vb_verbs_completed(dev, &wcs[k], &ev[events]);
         total += n;
     }
     if (total > 0)
@@ -223,9 +223,9 @@ static void check_events(struct verbs_dev *dev)
     int i;
 
     dev->has_events = false;
-    verbs_cm_events(dev);
+    vb_verbs_cm_events(dev);
     for (i = 0; i < dev->n_ports; i++)
-        verbs_port_async_events(dev, &dev->ports[i]);
+        vb_verbs_port_async_events(dev, &dev->ports[i]);
 }
 
 static vb_status verbs_poll(struct vb_device *vdev, struct vb_raw_event *ev, int max, int *n_p)
@@ -237,7 +237,7 @@ static vb_status verbs_poll(struct vb_device *vdev, struct vb_raw_event *ev, int
         check_events(dev);
     if (dev->kept.n > 0) /* older notes first */
         n = report_kept(dev, ev, max);
-    n += verbs_poll_ports(dev, ev + n, max - n);
+    n += vb_verbs_poll_ports(dev, ev + n, max - n);
     if (!done_list_empty(&dev->done))
         n += done_list_report(&dev->done, 0, ev + n, max - n);
     if (dev->n_unreported > 0 && done_list_empty(&dev->done))
@@ -254,7 +254,7 @@ static vb_status verbs_arm(struct vb_device *vdev)
     int i;
 
     for (i = 0; i < dev->n_ports; i++)
-        verbs_port_arm(&dev->ports[i]);
+        vb_verbs_port_arm(&dev->ports[i]);
     return VB_OK;
 }
 
@@ -294,7 +294,7 @@ static void verbs_disarm(struct vb_device *vdev)
     check_epoll(dev, 0);
     for (i = 0; i < dev->n_ports; i++)
         if (dev->ports[i].has_event)
-            verbs_port_take_event(&dev->ports[i]);
+            vb_verbs_port_take_event(&dev->ports[i]);
 }
 
 /* Reports completions as soon as it wakes. The event of the channel is read only before the next
@@ -341,19 +341,19 @@ const struct vb_transport vb_transport_verbs = {
     .open = verbs_open,
     .close = verbs_close,
     .address = verbs_own_address,
-    .connect = verbs_connect,
-    .disconnect = verbs_disconnect,
+    .connect = vb_verbs_connect,
+    .disconnect = vb_verbs_disconnect,
     .sever = verbs_sever,
     .link_text = verbs_link_text,
     .registered = verbs_registered,
-    .export_window = verbs_export_window,
-    .offer_window = verbs_offer_window,
-    .unexport_window = verbs_unexport_window,
-    .import_window = verbs_import_window,
-    .release_window = verbs_release_window,
+    .export_window = vb_verbs_export_window,
+    .offer_window = vb_verbs_offer_window,
+    .unexport_window = vb_verbs_unexport_window,
+    .import_window = vb_verbs_import_window,
+    .release_window = vb_verbs_release_window,
     .remote_ptr = verbs_remote_ptr,
-    .put = verbs_put,
-    .get = verbs_get,
+    .put = vb_verbs_put,
+    .get = vb_verbs_get,
     .poll = verbs_poll,
     .arm = verbs_arm,
     .disarm = verbs_disarm,

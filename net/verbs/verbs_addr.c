@@ -116,7 +116,7 @@ static vb_status nothing_found(const struct vb_device_opts *o, int n_devs)
                                       "address; verbena doctor shows why");
 }
 
-vb_status verbs_address_find(const struct vb_device_opts *o, struct verbs_address *address_p)
+vb_status vb_verbs_address_find(const struct vb_device_opts *o, struct verbs_address *address_p)
 {
     struct candidate all[CANDIDATES];
     struct vb_rdma_dev *devs = NULL;

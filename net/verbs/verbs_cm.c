@@ -28,7 +28,7 @@
 
 /* ---- listening ------------------------------------------------------------------------------- */
 
-vb_status verbs_listen(struct verbs_dev *dev, const char *bind)
+vb_status vb_verbs_listen(struct verbs_dev *dev, const char *bind)
 {
     struct epoll_event ev = {.events = EPOLLIN};
     struct sock_addr at;
@@ -43,8 +43,9 @@ vb_status verbs_listen(struct verbs_dev *dev, const char *bind)
     if (rdma_create_id(dev->events, &dev->listener, NULL, RDMA_PS_TCP) != 0)
         return vb_err_sys("rdma_create_id");
     if (bind == NULL)
-        (void)sock_from_text(strchr(dev->address.addrs[0], ':') != NULL ? "::" : "0.0.0.0", 0, &at);
-    else if (!sock_from_text(bind, 0, &at))
+        (void)vb_sock_from_text(strchr(dev->address.addrs[0], ':') != NULL ? "::" : "0.0.0.0", 0,
+                                &at);
+    else if (!vb_sock_from_text(bind, 0, &at))
         return vb_err(VB_ERR_USAGE, "%s is not an IP address", bind);
     if (rdma_bind_addr(dev->listener, (struct sockaddr *)&at.sa) != 0)
         return vb_err_sys("rdma_bind_addr %s", bind != NULL ? bind : "");
@@ -54,7 +55,7 @@ vb_status verbs_listen(struct verbs_dev *dev, const char *bind)
     return VB_OK;
 }
 
-void verbs_stop_listening(struct verbs_dev *dev)
+void vb_verbs_stop_listening(struct verbs_dev *dev)
 {
     int i;
 
@@ -75,7 +76,7 @@ static void request_refuse(struct verbs_dev *dev, struct verbs_request *request,
     char text[SOCK_TEXT];
 
     memcpy(&from.sa, rdma_get_peer_addr(request->id), sizeof(struct sockaddr_in6));
-    sock_text(&from, text);
+    vb_sock_text(&from, text);
     if (dev->requests.n_refused++ < VERBS_REFUSALS_LOGGED)
         VB_LOG_WARN("refused an RDMA connection from %s: %s", text, why);
     (void)rdma_reject(request->id, NULL, 0);
@@ -111,7 +112,8 @@ static void request_arrived(struct verbs_dev *dev, const struct rdma_cm_event *e
     request->number = ++dev->requests.n_seen;
     request->responder_resources = param->responder_resources;
     request->initiator_depth = param->initiator_depth;
-    why = verbs_call_read(param->private_data, param->private_data_len, VERBS_CALL_REQUEST, &call);
+    why =
+        vb_verbs_call_read(param->private_data, param->private_data_len, VERBS_CALL_REQUEST, &call);
     if (why == NULL)
         memcpy(request->call, param->private_data, VERBS_CALL_BYTES);
     if (why == NULL && (call.rank == dev->opts.rank || call.rank >= dev->opts.world))
@@ -152,10 +154,11 @@ static struct verbs_request *request_of(struct verbs_dev *dev, const struct vb_l
     for (i = 0; i < VERBS_REQUESTS_MAX; i++) {
         request = &dev->requests.list[i];
         if (request->id == NULL || request->bad != NULL ||
-            verbs_call_read(request->call, VERBS_CALL_BYTES, VERBS_CALL_REQUEST, &call) != NULL ||
+            vb_verbs_call_read(request->call, VERBS_CALL_BYTES, VERBS_CALL_REQUEST, &call) !=
+                NULL ||
             call.rank != link->rank)
             continue;
-        if (!verbs_call_request_verify(request->call, dev->opts.rank, link->key))
+        if (!vb_verbs_call_request_verify(request->call, dev->opts.rank, link->key))
             request_refuse(dev, request, "it does not have the job's secret");
         else if (call.epoch != link->epoch || call.port >= VERBS_PORTS_MAX)
             request_refuse(dev, request, "it has another epoch of the group, or an invalid port");
@@ -186,7 +189,7 @@ static void ep_event(struct verbs_ep *ep, const struct rdma_cm_event *event)
         peer_closed(ep);
         break;
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
-        verbs_ep_fail(ep, VB_ERR_IO, "the RDMA device was removed");
+        vb_verbs_ep_fail(ep, VB_ERR_IO, "the RDMA device was removed");
         break;
     case RDMA_CM_EVENT_TIMEWAIT_EXIT:
     case RDMA_CM_EVENT_ADDR_CHANGE:
@@ -204,7 +207,7 @@ static void ep_event(struct verbs_ep *ep, const struct rdma_cm_event *event)
     ep->cm.has_event = true;
 }
 
-void verbs_cm_events(struct verbs_dev *dev)
+void vb_verbs_cm_events(struct verbs_dev *dev)
 {
     struct rdma_cm_event *event;
 
@@ -246,7 +249,7 @@ static const char *event_meaning(enum rdma_cm_event_type event)
 static vb_status wait_event(struct verbs_ep *ep, enum rdma_cm_event_type expected, const char *what,
                             uint64_t deadline)
 {
-    vb_status st = verbs_ep_wait(ep, has_event, what, deadline);
+    vb_status st = vb_verbs_ep_wait(ep, has_event, what, deadline);
 
     if (st != VB_OK)
         return st;
@@ -294,8 +297,8 @@ static struct sockaddr *source_address(const struct verbs_dev *dev, struct sock_
 {
     bool given = dev->opts.bind != NULL || dev->opts.device != NULL;
 
-    return given && sock_from_text(dev->address.addrs[0], 0, addr) ? (struct sockaddr *)&addr->sa
-                                                                   : NULL;
+    return given && vb_sock_from_text(dev->address.addrs[0], 0, addr) ? (struct sockaddr *)&addr->sa
+                                                                      : NULL;
 }
 
 /* Resolves an address and creates a queue pair on the device that reaches it. */
@@ -305,7 +308,7 @@ static vb_status prepare_call(struct verbs_ep *ep, const char *addr, int port, u
     struct rdma_cm_id *id;
     vb_status st;
 
-    if (!sock_from_text(addr, port, &to))
+    if (!vb_sock_from_text(addr, port, &to))
         return vb_err(VB_ERR_INPUT, "rank %d sent an invalid RDMA address: %s", ep->rank, addr);
     if (rdma_create_id(ep->dev->events, &id, ep, RDMA_PS_TCP) != 0)
         return vb_err_sys("rdma_create_id");
@@ -324,7 +327,7 @@ static vb_status prepare_call(struct verbs_ep *ep, const char *addr, int port, u
     if (rdma_resolve_route(id, RESOLVE_MS) != 0)
         return vb_err_sys("rdma_resolve_route");
     st = wait_event(ep, RDMA_CM_EVENT_ROUTE_RESOLVED, addr, deadline);
-    return st == VB_OK ? verbs_ep_create_qp(ep, id) : st;
+    return st == VB_OK ? vb_verbs_ep_create_qp(ep, id) : st;
 }
 
 static vb_status call_address(struct verbs_ep *ep, const struct vb_link *link, const char *addr,
@@ -342,7 +345,7 @@ static vb_status call_address(struct verbs_ep *ep, const struct vb_link *link, c
     if (st != VB_OK)
         return st;
     own.port = ep->port_index;
-    verbs_call_request(&own, link->rank, link->key, request);
+    vb_verbs_call_request(&own, link->rank, link->key, request);
     param.responder_resources = limit_reads(ep->port->attr.max_qp_rd_atom);
     param.initiator_depth = limit_reads(ep->port->attr.max_qp_init_rd_atom);
     if (rdma_connect(ep->cm.id, &param) != 0)
@@ -350,14 +353,14 @@ static vb_status call_address(struct verbs_ep *ep, const struct vb_link *link, c
     st = wait_event(ep, RDMA_CM_EVENT_ESTABLISHED, addr, link->deadline);
     if (st != VB_OK)
         return st;
-    if (verbs_call_read(ep->cm.reply, ep->cm.reply_len, VERBS_CALL_REPLY, &theirs) != NULL ||
+    if (vb_verbs_call_read(ep->cm.reply, ep->cm.reply_len, VERBS_CALL_REPLY, &theirs) != NULL ||
         theirs.rank != link->rank || theirs.port >= VERBS_PORTS_MAX ||
-        !verbs_call_reply_verify(request, ep->cm.reply, link->key))
+        !vb_verbs_call_reply_verify(request, ep->cm.reply, link->key))
         return vb_err(VB_ERR_ACCESS, "the process that answers at %s is not rank %d of this job",
                       addr, link->rank);
     ep->peer_port = theirs.port;
-    verbs_call_proof(request, ep->cm.reply, link->key, proof);
-    return verbs_ep_start(ep, proof, true, link->deadline);
+    vb_verbs_call_proof(request, ep->cm.reply, link->key, proof);
+    return vb_verbs_ep_start(ep, proof, true, link->deadline);
 }
 
 /* Tries all addresses of the peer, up to three times, because a packet may be lost. */
@@ -367,7 +370,7 @@ static vb_status call_peer(struct verbs_ep *ep, const struct vb_link *link)
     vb_status st = VB_ERR_PEER;
     int i, round;
 
-    if (!verbs_address_unpack(link->address, &address))
+    if (!vb_verbs_address_unpack(link->address, &address))
         return vb_err(VB_ERR_INPUT, "rank %d (%s): its RDMA address is invalid", ep->rank,
                       ep->host);
     for (round = 0; round < 3; round++) {
@@ -393,14 +396,14 @@ static vb_status wait_request(struct verbs_ep *ep, const struct vb_link *link,
     struct pollfd fd = {.fd = ep->dev->events->fd, .events = POLLIN};
 
     for (;;) {
-        verbs_cm_events(ep->dev);
+        vb_verbs_cm_events(ep->dev);
         *request_p = request_of(ep->dev, link);
         if (*request_p != NULL)
             return VB_OK;
         if (vb_clock_ns() >= link->deadline)
             return vb_err(VB_ERR_TIMEOUT, "rank %d (%s) did not connect over RDMA in time",
                           ep->rank, ep->host);
-        (void)poll(&fd, 1, sock_ms_left(link->deadline, AGAIN_MS));
+        (void)poll(&fd, 1, vb_sock_ms_left(link->deadline, AGAIN_MS));
     }
 }
 
@@ -418,14 +421,14 @@ static vb_status accept_request(struct verbs_ep *ep, const struct vb_link *link,
     ep->cm.id = id;
     id->context = ep;
     set_ack_timeout(id);
-    st = verbs_ep_create_qp(ep, id);
+    st = vb_verbs_ep_create_qp(ep, id);
     if (st != VB_OK)
         return st;
-    (void)verbs_call_read(request->call, VERBS_CALL_BYTES, VERBS_CALL_REQUEST, &theirs);
+    (void)vb_verbs_call_read(request->call, VERBS_CALL_BYTES, VERBS_CALL_REQUEST, &theirs);
     ep->peer_port = theirs.port;
     own.port = ep->port_index;
-    verbs_call_reply(&own, request->call, link->key, reply);
-    verbs_call_proof(request->call, reply, link->key, proof);
+    vb_verbs_call_reply(&own, request->call, link->key, reply);
+    vb_verbs_call_proof(request->call, reply, link->key, proof);
     param.responder_resources =
         min_u8(request->responder_resources, limit_reads(ep->port->attr.max_qp_rd_atom));
     param.initiator_depth =
@@ -436,7 +439,7 @@ static vb_status accept_request(struct verbs_ep *ep, const struct vb_link *link,
     st = wait_event(ep, RDMA_CM_EVENT_ESTABLISHED, "its connection", link->deadline);
     if (st == VB_ERR_PEER && ep->status == VB_OK)
         return vb_err(st, "no RDMA connection from rank %d (%s): %s", ep->rank, ep->host, ep->why);
-    return st == VB_OK ? verbs_ep_start(ep, proof, false, link->deadline) : st;
+    return st == VB_OK ? vb_verbs_ep_start(ep, proof, false, link->deadline) : st;
 }
 
 /* ---- connect and disconnect ------------------------------------------------------------------ */
@@ -448,14 +451,14 @@ static bool is_caller(const struct verbs_dev *dev, const struct vb_link *link)
     return link->role == VB_LINK_CALL;
 }
 
-vb_status verbs_connect(struct vb_device *vdev, const struct vb_link *link, struct vb_ep **ep_p)
+vb_status vb_verbs_connect(struct vb_device *vdev, const struct vb_link *link, struct vb_ep **ep_p)
 {
     struct verbs_dev *dev = verbs_dev_of(vdev);
     struct verbs_request *request;
     struct verbs_ep *ep;
     vb_status st;
 
-    ep = verbs_ep_create(dev, link);
+    ep = vb_verbs_ep_create(dev, link);
     if (ep == NULL)
         return VB_ERR_NO_MEMORY;
     dev->eps[link->rank] = ep;
@@ -469,7 +472,7 @@ vb_status verbs_connect(struct vb_device *vdev, const struct vb_link *link, stru
     }
     if (st != VB_OK) {
         ep->state = VERBS_DEAD;
-        verbs_disconnect((struct vb_ep *)ep);
+        vb_verbs_disconnect((struct vb_ep *)ep);
         return st;
     }
     *ep_p = (struct vb_ep *)ep;
@@ -492,11 +495,11 @@ static void flush(struct verbs_ep *ep)
     uint64_t deadline = vb_clock_ns() + FLUSH_NS;
 
     if (ep->state == VERBS_OPEN && ep->tx.completed < ep->tx.posted &&
-        verbs_send_marker(ep) == VB_OK)
-        verbs_ep_try_wait(ep, all_sent, deadline);
+        vb_verbs_send_marker(ep) == VB_OK)
+        vb_verbs_ep_try_wait(ep, all_sent, deadline);
 }
 
-void verbs_disconnect(struct vb_ep *vep)
+void vb_verbs_disconnect(struct vb_ep *vep)
 {
     struct verbs_ep *ep = verbs_ep_of(vep);
     struct verbs_dev *dev;
@@ -508,12 +511,12 @@ void verbs_disconnect(struct vb_ep *vep)
     if (ep->cm.id != NULL && ep->cm.id->qp != NULL) {
         (void)rdma_disconnect(ep->cm.id); /* the queue pair goes into the error state */
         ep->state = VERBS_DEAD;
-        verbs_ep_try_wait(ep, all_flushed, vb_clock_ns() + DRAIN_NS);
+        vb_verbs_ep_try_wait(ep, all_flushed, vb_clock_ns() + DRAIN_NS);
     }
     destroy_id(ep);
     dev->n_unreported -= ep->status != VB_OK && !ep->lost_reported;
     dev->eps[ep->rank] = NULL;
     dev->n_eps--;
-    verbs_forget_notes(dev, ep->rank);
-    verbs_ep_destroy(ep);
+    vb_verbs_forget_notes(dev, ep->rank);
+    vb_verbs_ep_destroy(ep);
 }

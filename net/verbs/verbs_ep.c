@@ -43,7 +43,7 @@ static bool alloc_queues(struct verbs_ep *ep, uint64_t depth)
     return true;
 }
 
-struct verbs_ep *verbs_ep_create(struct verbs_dev *dev, const struct vb_link *link)
+struct verbs_ep *vb_verbs_ep_create(struct verbs_dev *dev, const struct vb_link *link)
 {
     struct verbs_ep *ep = calloc(1, sizeof(*ep));
 
@@ -53,22 +53,22 @@ struct verbs_ep *verbs_ep_create(struct verbs_dev *dev, const struct vb_link *li
     }
     ep->dev = dev;
     ep->rank = link->rank;
-    ep->tag = verbs_ep_tag(link->rank, link->epoch);
+    ep->tag = vb_verbs_ep_tag(link->rank, link->epoch);
     snprintf(ep->host, sizeof(ep->host), "%s", link->host);
     ep->rx.n = (uint32_t)dev->opts.queue_depth + VERBS_SPARE_RECVS;
     ep->rx.owed_max = (uint32_t)(dev->opts.queue_depth + 1) / 2;
     if (!alloc_queues(ep, (uint64_t)dev->opts.queue_depth)) {
         (void)vb_err_sys("calloc");
-        verbs_ep_destroy(ep);
+        vb_verbs_ep_destroy(ep);
         return NULL;
     }
     return ep;
 }
 
-void verbs_ep_destroy(struct verbs_ep *ep)
+void vb_verbs_ep_destroy(struct verbs_ep *ep)
 {
-    verbs_deregister(ep->dev, &ep->rx.memory);
-    verbs_deregister(ep->dev, &ep->probe);
+    vb_verbs_deregister(ep->dev, &ep->rx.memory);
+    vb_verbs_deregister(ep->dev, &ep->probe);
     free(ep->rx.memory.ptr);
     free(ep->probe.ptr);
     free(ep->tx.puts.entries);
@@ -91,7 +91,7 @@ static void chain_recvs(struct verbs_ep *ep)
         ep->rx.sges[i] =
             (struct ibv_sge){(uintptr_t)(ep->rx.memory.ptr + (size_t)i * VERBS_MESSAGE_BYTES),
                              VERBS_MESSAGE_BYTES, lkey};
-        ep->rx.wrs[i] = (struct ibv_recv_wr){.wr_id = verbs_recv_tag(ep, i),
+        ep->rx.wrs[i] = (struct ibv_recv_wr){.wr_id = vb_verbs_recv_tag(ep, i),
                                              .next = ep->rx.to_post,
                                              .sg_list = &ep->rx.sges[i],
                                              .num_sge = 1};
@@ -105,11 +105,11 @@ static vb_status register_own_memory(struct verbs_ep *ep)
 
     if (ep->rx.memory.mrs[ep->port_index] != NULL)
         return VB_OK; /* this is another attempt to connect */
-    st = verbs_register(ep->dev, &ep->rx.memory, ep->port_index, IBV_ACCESS_LOCAL_WRITE);
+    st = vb_verbs_register(ep->dev, &ep->rx.memory, ep->port_index, IBV_ACCESS_LOCAL_WRITE);
     if (st != VB_OK)
         return st;
-    return verbs_register(ep->dev, &ep->probe, ep->port_index,
-                          IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    return vb_verbs_register(ep->dev, &ep->probe, ep->port_index,
+                             IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 }
 
 /* The device may grant more or less inline data than requested. */
@@ -138,11 +138,11 @@ static vb_status create_qp(struct verbs_ep *ep, struct rdma_cm_id *id)
     return VB_OK;
 }
 
-vb_status verbs_ep_create_qp(struct verbs_ep *ep, struct rdma_cm_id *id)
+vb_status vb_verbs_ep_create_qp(struct verbs_ep *ep, struct rdma_cm_id *id)
 {
     vb_status st;
 
-    st = verbs_port_for(ep->dev, id->verbs, &ep->port_index);
+    st = vb_verbs_port_for(ep->dev, id->verbs, &ep->port_index);
     if (st != VB_OK)
         return st;
     ep->port = &ep->dev->ports[ep->port_index];
@@ -154,7 +154,7 @@ vb_status verbs_ep_create_qp(struct verbs_ep *ep, struct rdma_cm_id *id)
     ep->cm.id = id;
     id->context = ep;
     chain_recvs(ep);
-    verbs_post_recvs(ep);
+    vb_verbs_post_recvs(ep);
     return ep->status;
 }
 
@@ -166,8 +166,8 @@ static void collect_events(struct verbs_dev *dev)
 {
     struct vb_raw_event ev[8];
 
-    verbs_cm_events(dev);
-    verbs_keep_notes(dev, ev, verbs_poll_ports(dev, ev, VB_COUNT(ev)));
+    vb_verbs_cm_events(dev);
+    vb_verbs_keep_notes(dev, ev, vb_verbs_poll_ports(dev, ev, VB_COUNT(ev)));
 }
 
 /* Sleeps until an event comes, but not past the deadline. */
@@ -178,22 +178,22 @@ static void sleep_until_event(struct verbs_ep *ep, verbs_ready_fn ready, uint64_
     int i;
 
     for (i = 0; i < dev->n_ports; i++)
-        verbs_port_arm(&dev->ports[i]);
+        vb_verbs_port_arm(&dev->ports[i]);
     collect_events(dev);
     if (!ready(ep))
-        (void)poll(&fd, 1, sock_ms_left(deadline, SLEEP_MS));
+        (void)poll(&fd, 1, vb_sock_ms_left(deadline, SLEEP_MS));
     for (i = 0; i < dev->n_ports; i++)
-        verbs_port_take_event(&dev->ports[i]);
+        vb_verbs_port_take_event(&dev->ports[i]);
 }
 
-void verbs_ep_try_wait(struct verbs_ep *ep, verbs_ready_fn ready, uint64_t deadline)
+void vb_verbs_ep_try_wait(struct verbs_ep *ep, verbs_ready_fn ready, uint64_t deadline)
 {
     for (collect_events(ep->dev); !ready(ep) && vb_clock_ns() < deadline; collect_events(ep->dev))
         sleep_until_event(ep, ready, deadline);
 }
 
-vb_status verbs_ep_wait(struct verbs_ep *ep, verbs_ready_fn ready, const char *what,
-                        uint64_t deadline)
+vb_status vb_verbs_ep_wait(struct verbs_ep *ep, verbs_ready_fn ready, const char *what,
+                           uint64_t deadline)
 {
     for (collect_events(ep->dev); !ready(ep); collect_events(ep->dev)) {
         if (ep->status != VB_OK)
@@ -286,7 +286,7 @@ static vb_status say_hello(struct verbs_ep *ep, const unsigned char *proof)
 
     if (proof != NULL)
         memcpy(hello.proof, proof, WIRE_PROOF);
-    return verbs_send_message(ep, bytes, verbs_hello_pack(&hello, bytes));
+    return vb_verbs_send_message(ep, bytes, vb_verbs_hello_pack(&hello, bytes));
 }
 
 static bool has_hello(const struct verbs_ep *ep)
@@ -315,16 +315,16 @@ static vb_status probe(struct verbs_ep *ep, uint64_t deadline)
     vb_status st;
 
     fill_probe(ep->probe.ptr + VERBS_PROBE_BYTES, me, ep->rank);
-    st = verbs_send_probe(ep);
+    st = vb_verbs_send_probe(ep);
     if (st == VB_OK)
-        st = verbs_ep_wait(ep, is_probed, "the first RDMA write", deadline);
+        st = vb_verbs_ep_wait(ep, is_probed, "the first RDMA write", deadline);
     if (st != VB_OK)
         return st;
     fill_probe(expected, ep->rank, me);
     if (memcmp(ep->probe.ptr, expected, VERBS_PROBE_BYTES) != 0)
         return vb_err(VB_ERR_IO, "rank %d (%s): its test write over %s arrived corrupted", ep->rank,
                       ep->host, ep->link);
-    verbs_deregister(ep->dev, &ep->probe); /* the peer does not write into it again */
+    vb_verbs_deregister(ep->dev, &ep->probe); /* the peer does not write into it again */
     return VB_OK;
 }
 
@@ -336,17 +336,17 @@ static vb_status exchange_hellos(struct verbs_ep *ep, const unsigned char proof[
     if (caller)
         st = say_hello(ep, proof);
     if (st == VB_OK)
-        st = verbs_ep_wait(ep, has_hello, "its hello", deadline);
+        st = vb_verbs_ep_wait(ep, has_hello, "its hello", deadline);
     if (st != VB_OK || caller)
         return st;
-    if (!auth_equal(ep->hello.proof, proof))
+    if (!vb_auth_equal(ep->hello.proof, proof))
         return vb_err(VB_ERR_ACCESS, "rank %d (%s): its RDMA request is a replay of an old one",
                       ep->rank, ep->host);
     return say_hello(ep, NULL);
 }
 
-vb_status verbs_ep_start(struct verbs_ep *ep, const unsigned char proof[WIRE_PROOF], bool caller,
-                         uint64_t deadline)
+vb_status vb_verbs_ep_start(struct verbs_ep *ep, const unsigned char proof[WIRE_PROOF], bool caller,
+                            uint64_t deadline)
 {
     vb_status st;
 

@@ -23,8 +23,8 @@ struct verbs_address {
     char device[16];                           /* device of the first address, for messages */
 };
 
-vb_status verbs_address_pack(const struct verbs_address *address, struct vb_blob *blob_p);
-bool verbs_address_unpack(const struct vb_blob *blob, struct verbs_address *address_p);
+vb_status vb_verbs_address_pack(const struct verbs_address *address, struct vb_blob *blob_p);
+bool vb_verbs_address_unpack(const struct vb_blob *blob, struct verbs_address *address_p);
 
 /* ---- the request and its reply ----------------------------------------------------------------
  */
@@ -42,30 +42,32 @@ struct verbs_call {
 };
 
 /* Makes a request to rank to, with a new nonce. */
-void verbs_call_request(const struct verbs_call *call, int to,
-                        const unsigned char key[AUTH_KEY_BYTES],
-                        unsigned char out[VERBS_CALL_BYTES]);
+void vb_verbs_call_request(const struct verbs_call *call, int to,
+                           const unsigned char key[AUTH_KEY_BYTES],
+                           unsigned char out[VERBS_CALL_BYTES]);
 
 /* Makes a reply. Its proof covers the request, so an old reply cannot be used again. */
-void verbs_call_reply(const struct verbs_call *call, const unsigned char request[VERBS_CALL_BYTES],
-                      const unsigned char key[AUTH_KEY_BYTES], unsigned char out[VERBS_CALL_BYTES]);
+void vb_verbs_call_reply(const struct verbs_call *call,
+                         const unsigned char request[VERBS_CALL_BYTES],
+                         const unsigned char key[AUTH_KEY_BYTES],
+                         unsigned char out[VERBS_CALL_BYTES]);
 
 /* Makes the proof in the caller's first message. It covers request and reply. */
-void verbs_call_proof(const unsigned char request[VERBS_CALL_BYTES],
-                      const unsigned char reply[VERBS_CALL_BYTES],
-                      const unsigned char key[AUTH_KEY_BYTES], unsigned char proof[WIRE_PROOF]);
+void vb_verbs_call_proof(const unsigned char request[VERBS_CALL_BYTES],
+                         const unsigned char reply[VERBS_CALL_BYTES],
+                         const unsigned char key[AUTH_KEY_BYTES], unsigned char proof[WIRE_PROOF]);
 
 /* Decodes a request or reply; the proof is not checked. Returns NULL, or what is wrong with it;
  * then *call_p is not written. */
-const char *verbs_call_read(const unsigned char *bytes, size_t len_bytes, enum verbs_call_kind kind,
-                            struct verbs_call *call_p);
+const char *vb_verbs_call_read(const unsigned char *bytes, size_t len_bytes,
+                               enum verbs_call_kind kind, struct verbs_call *call_p);
 
 /* Whether the proof of a request or reply was made with the key. */
-bool verbs_call_request_verify(const unsigned char request[VERBS_CALL_BYTES], int to,
-                               const unsigned char key[AUTH_KEY_BYTES]);
-bool verbs_call_reply_verify(const unsigned char request[VERBS_CALL_BYTES],
-                             const unsigned char reply[VERBS_CALL_BYTES],
-                             const unsigned char key[AUTH_KEY_BYTES]);
+bool vb_verbs_call_request_verify(const unsigned char request[VERBS_CALL_BYTES], int to,
+                                  const unsigned char key[AUTH_KEY_BYTES]);
+bool vb_verbs_call_reply_verify(const unsigned char request[VERBS_CALL_BYTES],
+                                const unsigned char reply[VERBS_CALL_BYTES],
+                                const unsigned char key[AUTH_KEY_BYTES]);
 
 /* ---- messages ---------------------------------------------------------------------------------
  */
@@ -85,14 +87,14 @@ struct verbs_hello {
 };
 
 /* Encode a hello, or a message that carries one value. Both return the number of bytes. */
-size_t verbs_hello_pack(const struct verbs_hello *hello, unsigned char out[VERBS_MESSAGE_BYTES]);
-size_t verbs_value_pack(enum verbs_message_type type, uint32_t value,
-                        unsigned char out[VERBS_MESSAGE_BYTES]);
+size_t vb_verbs_hello_pack(const struct verbs_hello *hello, unsigned char out[VERBS_MESSAGE_BYTES]);
+size_t vb_verbs_value_pack(enum verbs_message_type type, uint32_t value,
+                           unsigned char out[VERBS_MESSAGE_BYTES]);
 
 /* Decodes a message. Returns its type, or 0 if the type or the length is invalid. Writes *hello_p
  * for a hello and *value_p for the other types. */
-int verbs_message_read(const unsigned char *bytes, size_t len_bytes, struct verbs_hello *hello_p,
-                       uint32_t *value_p);
+int vb_verbs_message_read(const unsigned char *bytes, size_t len_bytes, struct verbs_hello *hello_p,
+                          uint32_t *value_p);
 
 /* ---- keys of windows ---------------------------------------------------------------------------
  */
@@ -103,7 +105,7 @@ struct verbs_key {
     uint32_t rkeys[4]; /* one for each port of the owner */
 };
 
-void verbs_key_pack(const struct verbs_key *key, struct vb_blob *blob_p);
-bool verbs_key_unpack(const struct vb_blob *blob, struct verbs_key *key_p);
+void vb_verbs_key_pack(const struct verbs_key *key, struct vb_blob *blob_p);
+bool vb_verbs_key_unpack(const struct vb_blob *blob, struct verbs_key *key_p);
 
 #endif

@@ -60,8 +60,8 @@ static vb_status check_memlock(const struct verbs_dev *dev, size_t more)
 
 /* ---- registration ---------------------------------------------------------------------------- */
 
-vb_status verbs_register(struct verbs_dev *dev, struct verbs_memory *memory, int port_index,
-                         int access)
+vb_status vb_verbs_register(struct verbs_dev *dev, struct verbs_memory *memory, int port_index,
+                            int access)
 {
     struct verbs_port *port = &dev->ports[port_index];
     uint64_t start = vb_clock_ns();
@@ -82,7 +82,7 @@ vb_status verbs_register(struct verbs_dev *dev, struct verbs_memory *memory, int
     return VB_OK;
 }
 
-void verbs_deregister(struct verbs_dev *dev, struct verbs_memory *memory)
+void vb_verbs_deregister(struct verbs_dev *dev, struct verbs_memory *memory)
 {
     int i;
 
@@ -106,7 +106,7 @@ static int access_for(unsigned rights)
 
 static void window_free(struct verbs_dev *dev, struct verbs_window *win)
 {
-    verbs_deregister(dev, &win->memory);
+    vb_verbs_deregister(dev, &win->memory);
     free(win);
 }
 
@@ -127,11 +127,11 @@ static void pack_key(const struct verbs_dev *dev, const struct verbs_window *win
 
     for (i = 0; i < dev->n_ports; i++)
         key.rkeys[i] = win->memory.mrs[i] != NULL ? win->memory.mrs[i]->rkey : 0;
-    verbs_key_pack(&key, key_p);
+    vb_verbs_key_pack(&key, key_p);
 }
 
-vb_status verbs_export_window(struct vb_device *vdev, uint32_t id, const struct vb_mem *mem,
-                              unsigned rights, struct vb_blob *key_p)
+vb_status vb_verbs_export_window(struct vb_device *vdev, uint32_t id, const struct vb_mem *mem,
+                                 unsigned rights, struct vb_blob *key_p)
 {
     struct verbs_dev *dev = verbs_dev_of(vdev);
     struct verbs_window *win, **at = find_window(dev, id);
@@ -148,7 +148,7 @@ vb_status verbs_export_window(struct vb_device *vdev, uint32_t id, const struct 
     win->memory.ptr = mem->ptr;
     win->memory.len_bytes = mem->len_bytes;
     for (i = 0; i < dev->n_ports && st == VB_OK; i++)
-        st = verbs_register(dev, &win->memory, i, win->access);
+        st = vb_verbs_register(dev, &win->memory, i, win->access);
     if (st != VB_OK) {
         window_free(dev, win);
         return st;
@@ -158,8 +158,8 @@ vb_status verbs_export_window(struct vb_device *vdev, uint32_t id, const struct 
     return VB_OK;
 }
 
-vb_status verbs_offer_window(struct vb_ep *vep, uint32_t id, const struct vb_mem *mem,
-                             struct vb_blob *key_p)
+vb_status vb_verbs_offer_window(struct vb_ep *vep, uint32_t id, const struct vb_mem *mem,
+                                struct vb_blob *key_p)
 {
     struct verbs_dev *dev = verbs_ep_of(vep)->dev;
     const struct verbs_window *win = *find_window(dev, id);
@@ -171,17 +171,17 @@ vb_status verbs_offer_window(struct vb_ep *vep, uint32_t id, const struct vb_mem
     return VB_OK;
 }
 
-vb_status verbs_register_windows(struct verbs_dev *dev, int port_index)
+vb_status vb_verbs_register_windows(struct verbs_dev *dev, int port_index)
 {
     struct verbs_window *win;
     vb_status st = VB_OK;
 
     for (win = dev->windows; win != NULL && st == VB_OK; win = win->next)
-        st = verbs_register(dev, &win->memory, port_index, win->access);
+        st = vb_verbs_register(dev, &win->memory, port_index, win->access);
     return st;
 }
 
-void verbs_unexport_window(struct vb_device *vdev, uint32_t id)
+void vb_verbs_unexport_window(struct vb_device *vdev, uint32_t id)
 {
     struct verbs_dev *dev = verbs_dev_of(vdev);
     struct verbs_window *win, **at = find_window(dev, id);
@@ -193,8 +193,8 @@ void verbs_unexport_window(struct vb_device *vdev, uint32_t id)
     window_free(dev, win);
 }
 
-vb_status verbs_import_window(struct vb_ep *vep, uint32_t id, const struct vb_blob *blob,
-                              size_t len_bytes, int timeout_ms, struct vb_remote **rem_p)
+vb_status vb_verbs_import_window(struct vb_ep *vep, uint32_t id, const struct vb_blob *blob,
+                                 size_t len_bytes, int timeout_ms, struct vb_remote **rem_p)
 {
     struct verbs_ep *ep = verbs_ep_of(vep);
     struct verbs_remote *rem;
@@ -202,7 +202,7 @@ vb_status verbs_import_window(struct vb_ep *vep, uint32_t id, const struct vb_bl
 
     (void)len_bytes;
     (void)timeout_ms;
-    if (!verbs_key_unpack(blob, &key) || ep->peer_port >= key.n_ports)
+    if (!vb_verbs_key_unpack(blob, &key) || ep->peer_port >= key.n_ports)
         return vb_err(VB_ERR_INPUT, "window %u of rank %d (%s): its key is invalid", id, ep->rank,
                       ep->host);
     rem = calloc(1, sizeof(*rem));
@@ -216,7 +216,7 @@ vb_status verbs_import_window(struct vb_ep *vep, uint32_t id, const struct vb_bl
     return VB_OK;
 }
 
-void verbs_release_window(struct vb_remote *rem)
+void vb_verbs_release_window(struct vb_remote *rem)
 {
     free(rem);
 }

@@ -63,10 +63,10 @@ static vb_status port_open(struct verbs_dev *dev, struct verbs_port *port, struc
     return st == VB_OK ? watch(dev, ctx->async_fd) : st;
 }
 
-void verbs_port_close(struct verbs_port *port)
+void vb_verbs_port_close(struct verbs_port *port)
 {
     if (port->cq != NULL) {
-        verbs_port_take_event(port);
+        vb_verbs_port_take_event(port);
         if (port->unacked > 0)
             ibv_ack_cq_events(port->cq, port->unacked); /* otherwise ibv_destroy_cq() would block */
         if (ibv_destroy_cq(port->cq) != 0)
@@ -79,7 +79,7 @@ void verbs_port_close(struct verbs_port *port)
     memset(port, 0, sizeof(*port));
 }
 
-vb_status verbs_port_for(struct verbs_dev *dev, struct ibv_context *ctx, int *index_p)
+vb_status vb_verbs_port_for(struct verbs_dev *dev, struct ibv_context *ctx, int *index_p)
 {
     vb_status st;
     int i;
@@ -94,20 +94,20 @@ vb_status verbs_port_for(struct verbs_dev *dev, struct ibv_context *ctx, int *in
                       VERBS_PORTS_MAX);
     st = port_open(dev, &dev->ports[dev->n_ports], ctx);
     if (st != VB_OK) {
-        verbs_port_close(&dev->ports[dev->n_ports]);
+        vb_verbs_port_close(&dev->ports[dev->n_ports]);
         return st;
     }
     *index_p = dev->n_ports++;
     /* A joiner may be reached through another device than the other peers. */
-    return verbs_register_windows(dev, *index_p);
+    return vb_verbs_register_windows(dev, *index_p);
 }
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-void verbs_port_arm(struct verbs_port *port)
+void vb_verbs_port_arm(struct verbs_port *port)
 {
     if (port->has_event)
-        verbs_port_take_event(port);
+        vb_verbs_port_take_event(port);
     if (port->armed)
         return;
     if (ibv_req_notify_cq(port->cq, 0) == 0)
@@ -117,7 +117,7 @@ void verbs_port_arm(struct verbs_port *port)
 }
 
 /* Each arming causes at most one event. */
-void verbs_port_take_event(struct verbs_port *port)
+void vb_verbs_port_take_event(struct verbs_port *port)
 {
     struct ibv_cq *cq;
     void *arg;
@@ -156,7 +156,7 @@ static void take_async(struct verbs_dev *dev, const struct verbs_port *port,
     case IBV_EVENT_QP_ACCESS_ERR:
         ep = ep_of_qp(dev, event->element.qp);
         if (ep != NULL)
-            verbs_ep_fail(ep, VB_ERR_PEER, "its queue pair broke: %s", text);
+            vb_verbs_ep_fail(ep, VB_ERR_PEER, "its queue pair broke: %s", text);
         break;
     case IBV_EVENT_COMM_EST:
     case IBV_EVENT_SQ_DRAINED:
@@ -167,7 +167,7 @@ static void take_async(struct verbs_dev *dev, const struct verbs_port *port,
     }
 }
 
-void verbs_port_async_events(struct verbs_dev *dev, struct verbs_port *port)
+void vb_verbs_port_async_events(struct verbs_dev *dev, struct verbs_port *port)
 {
     struct ibv_async_event event;
 

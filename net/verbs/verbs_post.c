@@ -69,7 +69,7 @@ static struct ibv_send_wr *chain_add(struct verbs_ep *ep, struct chain *c,
         c->wrs[c->n - 1].next = wr;
     c->n++;
     ep->tx.posted++;
-    wr->wr_id = verbs_send_tag(ep, ep->tx.posted);
+    wr->wr_id = vb_verbs_send_tag(ep, ep->tx.posted);
     return wr;
 }
 
@@ -87,7 +87,7 @@ static void add_message(struct verbs_ep *ep, struct chain *c, enum verbs_message
 {
     unsigned char *message = c->messages[c->n];
     struct ibv_send_wr *wr;
-    size_t len = verbs_value_pack(type, value, message);
+    size_t len = vb_verbs_value_pack(type, value, message);
 
     wr = chain_add(ep, c, IBV_WR_SEND, message, len, 0);
     wr->send_flags = IBV_SEND_INLINE;
@@ -166,7 +166,7 @@ static void post(struct verbs_ep *ep, struct chain *c)
         return;
     err = ibv_post_send(ep->cm.id->qp, c->wrs, &bad);
     if (err != 0)
-        verbs_ep_fail(ep, VB_ERR_IO, "posting a send failed: %s", strerror(err));
+        vb_verbs_ep_fail(ep, VB_ERR_IO, "posting a send failed: %s", strerror(err));
 }
 
 /* A put may need a second work request, for its note. */
@@ -183,7 +183,7 @@ static bool can_get(const struct verbs_ep *ep, const struct chain *c)
            send_room(ep) >= VERBS_SEND_RESERVE + 1;
 }
 
-void verbs_post_queued(struct verbs_ep *ep)
+void vb_verbs_post_queued(struct verbs_ep *ep)
 {
     struct chain c;
 
@@ -201,7 +201,7 @@ void verbs_post_queued(struct verbs_ep *ep)
     }
 }
 
-vb_status verbs_send_message(struct verbs_ep *ep, const void *message, size_t len_bytes)
+vb_status vb_verbs_send_message(struct verbs_ep *ep, const void *message, size_t len_bytes)
 {
     struct ibv_send_wr *wr;
     struct chain c = {.n = 0};
@@ -215,7 +215,7 @@ vb_status verbs_send_message(struct verbs_ep *ep, const void *message, size_t le
     return ep->status;
 }
 
-vb_status verbs_send_probe(struct verbs_ep *ep)
+vb_status vb_verbs_send_probe(struct verbs_ep *ep)
 {
     struct ibv_send_wr *wr;
     struct chain c = {.n = 0};
@@ -231,7 +231,7 @@ vb_status verbs_send_probe(struct verbs_ep *ep)
     return ep->status;
 }
 
-vb_status verbs_send_marker(struct verbs_ep *ep)
+vb_status vb_verbs_send_marker(struct verbs_ep *ep)
 {
     struct chain c = {.n = 0};
 
@@ -246,19 +246,19 @@ vb_status verbs_send_marker(struct verbs_ep *ep)
 
 /* ---- credits --------------------------------------------------------------------------------- */
 
-void verbs_return_credits(struct verbs_ep *ep)
+void vb_verbs_return_credits(struct verbs_ep *ep)
 {
     unsigned char message[VERBS_MESSAGE_BYTES];
     size_t len;
 
     if (ep->state != VERBS_OPEN || ep->rx.owed < ep->rx.owed_max)
         return;
-    len = verbs_value_pack(VERBS_CREDIT, ep->rx.owed, message);
-    if (verbs_send_message(ep, message, len) == VB_OK)
+    len = vb_verbs_value_pack(VERBS_CREDIT, ep->rx.owed, message);
+    if (vb_verbs_send_message(ep, message, len) == VB_OK)
         ep->rx.owed = 0;
 }
 
-void verbs_post_recvs(struct verbs_ep *ep)
+void vb_verbs_post_recvs(struct verbs_ep *ep)
 {
     struct ibv_recv_wr *bad;
     int err;
@@ -268,7 +268,7 @@ void verbs_post_recvs(struct verbs_ep *ep)
     err = ibv_post_recv(ep->cm.id->qp, ep->rx.to_post, &bad);
     ep->rx.to_post = NULL;
     if (err != 0)
-        verbs_ep_fail(ep, VB_ERR_IO, "posting a receive failed: %s", strerror(err));
+        vb_verbs_ep_fail(ep, VB_ERR_IO, "posting a receive failed: %s", strerror(err));
 }
 
 /* ---- put and get ----------------------------------------------------------------------------- */
@@ -281,7 +281,7 @@ static vb_status enqueue(struct verbs_ep *ep, struct verbs_queue *q, const struc
     if (ep->state != VERBS_OPEN)
         return ep->status != VB_OK ? ep->status : VB_ERR_PEER;
     if (queue_full(q))
-        verbs_post_queued(ep);
+        vb_verbs_post_queued(ep);
     if (queue_full(q))
         return VB_AGAIN;
     q->entries[q->end++ % q->size] =
@@ -292,18 +292,18 @@ static vb_status enqueue(struct verbs_ep *ep, struct verbs_queue *q, const struc
                                 .rkey = rem->rkey,
                                 .left = local->len_bytes,
                                 .note = note};
-    verbs_post_queued(ep);
+    vb_verbs_post_queued(ep);
     return VB_OK;
 }
 
-vb_status verbs_put(struct vb_ep *vep, const struct vb_span *src, struct vb_target dst,
-                    uint32_t note, struct vb_op *op)
+vb_status vb_verbs_put(struct vb_ep *vep, const struct vb_span *src, struct vb_target dst,
+                       uint32_t note, struct vb_op *op)
 {
     return enqueue(verbs_ep_of(vep), &verbs_ep_of(vep)->tx.puts, src, dst, note, op);
 }
 
-vb_status verbs_get(struct vb_ep *vep, const struct vb_span *dst, struct vb_target src,
-                    struct vb_op *op)
+vb_status vb_verbs_get(struct vb_ep *vep, const struct vb_span *dst, struct vb_target src,
+                       struct vb_op *op)
 {
     return enqueue(verbs_ep_of(vep), &verbs_ep_of(vep)->tx.gets, dst, src, 0, op);
 }

@@ -232,120 +232,120 @@ static inline struct verbs_ep *verbs_ep_of(struct vb_ep *ep)
 
 /* Marks the endpoint as dead. All its ops end with st, and poll reports the endpoint as lost once.
  * Only the first call for an endpoint counts. */
-void verbs_ep_fail(struct verbs_ep *ep, vb_status st, const char *fmt, ...) VB_PRINTF(3, 4);
+void vb_verbs_ep_fail(struct verbs_ep *ep, vb_status st, const char *fmt, ...) VB_PRINTF(3, 4);
 
 /* Handles completions of all ports. Writes at most max events and returns their number. */
-int verbs_poll_ports(struct verbs_dev *dev, struct vb_raw_event *ev, int max);
+int vb_verbs_poll_ports(struct verbs_dev *dev, struct vb_raw_event *ev, int max);
 
 /* Keeps notes for the next poll; drops the kept notes of a rank that is gone. */
-void verbs_keep_notes(struct verbs_dev *dev, const struct vb_raw_event *ev, int n);
-void verbs_forget_notes(struct verbs_dev *dev, int rank);
+void vb_verbs_keep_notes(struct verbs_dev *dev, const struct vb_raw_event *ev, int n);
+void vb_verbs_forget_notes(struct verbs_dev *dev, int rank);
 
 /* ---- verbs_addr.c -----------------------------------------------------------------------------
  */
 
 /* Finds the addresses at which peers can call this rank. */
-vb_status verbs_address_find(const struct vb_device_opts *o, struct verbs_address *address_p);
+vb_status vb_verbs_address_find(const struct vb_device_opts *o, struct verbs_address *address_p);
 
 /* ---- verbs_port.c -----------------------------------------------------------------------------
  */
 
 /* Returns the index of the port for a device. Opens the port if it is used for the first time. */
-vb_status verbs_port_for(struct verbs_dev *dev, struct ibv_context *ctx, int *index_p);
-void verbs_port_close(struct verbs_port *port);
+vb_status vb_verbs_port_for(struct verbs_dev *dev, struct ibv_context *ctx, int *index_p);
+void vb_verbs_port_close(struct verbs_port *port);
 
 /* Asks for an event with the next completion; reads that event, if it has come. */
-void verbs_port_arm(struct verbs_port *port);
-void verbs_port_take_event(struct verbs_port *port);
+void vb_verbs_port_arm(struct verbs_port *port);
+void vb_verbs_port_take_event(struct verbs_port *port);
 
 /* Handles events of the device itself, such as a broken queue pair. Does not block. */
-void verbs_port_async_events(struct verbs_dev *dev, struct verbs_port *port);
+void vb_verbs_port_async_events(struct verbs_dev *dev, struct verbs_port *port);
 
 /* ---- verbs_mem.c ------------------------------------------------------------------------------
  */
 
-vb_status verbs_register(struct verbs_dev *dev, struct verbs_memory *memory, int port_index,
-                         int access);
-void verbs_deregister(struct verbs_dev *dev, struct verbs_memory *memory);
+vb_status vb_verbs_register(struct verbs_dev *dev, struct verbs_memory *memory, int port_index,
+                            int access);
+void vb_verbs_deregister(struct verbs_dev *dev, struct verbs_memory *memory);
 
-vb_status verbs_export_window(struct vb_device *dev, uint32_t id, const struct vb_mem *mem,
-                              unsigned rights, struct vb_blob *key_p);
-vb_status verbs_offer_window(struct vb_ep *ep, uint32_t id, const struct vb_mem *mem,
-                             struct vb_blob *key_p);
-void verbs_unexport_window(struct vb_device *dev, uint32_t id);
+vb_status vb_verbs_export_window(struct vb_device *dev, uint32_t id, const struct vb_mem *mem,
+                                 unsigned rights, struct vb_blob *key_p);
+vb_status vb_verbs_offer_window(struct vb_ep *ep, uint32_t id, const struct vb_mem *mem,
+                                struct vb_blob *key_p);
+void vb_verbs_unexport_window(struct vb_device *dev, uint32_t id);
 
 /* Registers all windows with a port that was opened after they were created. */
-vb_status verbs_register_windows(struct verbs_dev *dev, int port_index);
-vb_status verbs_import_window(struct vb_ep *ep, uint32_t id, const struct vb_blob *key,
-                              size_t len_bytes, int timeout_ms, struct vb_remote **rem_p);
-void verbs_release_window(struct vb_remote *rem);
+vb_status vb_verbs_register_windows(struct verbs_dev *dev, int port_index);
+vb_status vb_verbs_import_window(struct vb_ep *ep, uint32_t id, const struct vb_blob *key,
+                                 size_t len_bytes, int timeout_ms, struct vb_remote **rem_p);
+void vb_verbs_release_window(struct vb_remote *rem);
 
 /* ---- verbs_cm.c -------------------------------------------------------------------------------
  */
 
-vb_status verbs_listen(struct verbs_dev *dev, const char *bind);
-void verbs_stop_listening(struct verbs_dev *dev);
-vb_status verbs_connect(struct vb_device *dev, const struct vb_link *link, struct vb_ep **ep_p);
-void verbs_disconnect(struct vb_ep *ep);
+vb_status vb_verbs_listen(struct verbs_dev *dev, const char *bind);
+void vb_verbs_stop_listening(struct verbs_dev *dev);
+vb_status vb_verbs_connect(struct vb_device *dev, const struct vb_link *link, struct vb_ep **ep_p);
+void vb_verbs_disconnect(struct vb_ep *ep);
 
 /* Handles the events of all connections. Does not block. */
-void verbs_cm_events(struct verbs_dev *dev);
+void vb_verbs_cm_events(struct verbs_dev *dev);
 
 /* ---- verbs_ep.c -------------------------------------------------------------------------------
  */
 
-struct verbs_ep *verbs_ep_create(struct verbs_dev *dev, const struct vb_link *link);
-void verbs_ep_destroy(struct verbs_ep *ep); /* its queue pair must be destroyed before */
+struct verbs_ep *vb_verbs_ep_create(struct verbs_dev *dev, const struct vb_link *link);
+void vb_verbs_ep_destroy(struct verbs_ep *ep); /* its queue pair must be destroyed before */
 
 /* Creates the queue pair of a connection and posts its receives. */
-vb_status verbs_ep_create_qp(struct verbs_ep *ep, struct rdma_cm_id *id);
+vb_status vb_verbs_ep_create_qp(struct verbs_ep *ep, struct rdma_cm_id *id);
 
 /* Starts an endpoint whose connection is established: reads the negotiated limits, exchanges
  * hellos, then tests a real write in both directions. The caller of the connection sends proof; the
  * other side expects it. */
-vb_status verbs_ep_start(struct verbs_ep *ep, const unsigned char proof[WIRE_PROOF], bool caller,
-                         uint64_t deadline);
+vb_status vb_verbs_ep_start(struct verbs_ep *ep, const unsigned char proof[WIRE_PROOF], bool caller,
+                            uint64_t deadline);
 
 /* Waits until ready(ep). Handles completions and events of connections in the meantime. On failure
  * logs what it waited for. */
 typedef bool (*verbs_ready_fn)(const struct verbs_ep *ep);
-vb_status verbs_ep_wait(struct verbs_ep *ep, verbs_ready_fn ready, const char *what,
-                        uint64_t deadline);
+vb_status vb_verbs_ep_wait(struct verbs_ep *ep, verbs_ready_fn ready, const char *what,
+                           uint64_t deadline);
 
 /* Waits in the same way, but neither fails nor logs at the deadline. */
-void verbs_ep_try_wait(struct verbs_ep *ep, verbs_ready_fn ready, uint64_t deadline);
+void vb_verbs_ep_try_wait(struct verbs_ep *ep, verbs_ready_fn ready, uint64_t deadline);
 
 /* ---- verbs_post.c -----------------------------------------------------------------------------
  */
 
-vb_status verbs_put(struct vb_ep *ep, const struct vb_span *src, struct vb_target dst,
-                    uint32_t note, struct vb_op *op);
-vb_status verbs_get(struct vb_ep *ep, const struct vb_span *dst, struct vb_target src,
-                    struct vb_op *op);
-void verbs_post_queued(struct verbs_ep *ep); /* posts queued puts and gets while there is room */
-void verbs_return_credits(struct verbs_ep *ep);
-void verbs_post_recvs(struct verbs_ep *ep); /* posts used receives again */
+vb_status vb_verbs_put(struct vb_ep *ep, const struct vb_span *src, struct vb_target dst,
+                       uint32_t note, struct vb_op *op);
+vb_status vb_verbs_get(struct vb_ep *ep, const struct vb_span *dst, struct vb_target src,
+                       struct vb_op *op);
+void vb_verbs_post_queued(struct verbs_ep *ep); /* posts queued puts and gets while there is room */
+void vb_verbs_return_credits(struct verbs_ep *ep);
+void vb_verbs_post_recvs(struct verbs_ep *ep); /* posts used receives again */
 
 /* Sends a message that needs no credit. VB_AGAIN: the send queue is full. */
-vb_status verbs_send_message(struct verbs_ep *ep, const void *message, size_t len_bytes);
+vb_status vb_verbs_send_message(struct verbs_ep *ep, const void *message, size_t len_bytes);
 
 /* Writes the second half of this rank's probe into the first half of the peer's, then sends
  * VERBS_PROBED. */
-vb_status verbs_send_probe(struct verbs_ep *ep);
+vb_status vb_verbs_send_probe(struct verbs_ep *ep);
 
 /* Sends a message without effect. When it completes, everything posted before is complete too. */
-vb_status verbs_send_marker(struct verbs_ep *ep);
+vb_status vb_verbs_send_marker(struct verbs_ep *ep);
 
 /* ---- verbs_wc.c -------------------------------------------------------------------------------
  */
 
 /* The tag of a rank's connection. Completions of an old connection may come after a new one was
  * made; the tag tells them apart. */
-uint64_t verbs_ep_tag(int rank, uint32_t epoch);
-uint64_t verbs_send_tag(const struct verbs_ep *ep, uint64_t seq);
-uint64_t verbs_recv_tag(const struct verbs_ep *ep, uint32_t slot);
+uint64_t vb_verbs_ep_tag(int rank, uint32_t epoch);
+uint64_t vb_verbs_send_tag(const struct verbs_ep *ep, uint64_t seq);
+uint64_t vb_verbs_recv_tag(const struct verbs_ep *ep, uint32_t slot);
 
 /* Handles one completion. Returns true if it wrote an event to ev. */
-bool verbs_completed(struct verbs_dev *dev, const struct ibv_wc *wc, struct vb_raw_event *ev);
+bool vb_verbs_completed(struct verbs_dev *dev, const struct ibv_wc *wc, struct vb_raw_event *ev);
 
 #endif

@@ -16,17 +16,17 @@
 
 _Static_assert(VB_WORLD_MAX <= TAG_RANK_MASK + 1, "a rank does not fit");
 
-uint64_t verbs_ep_tag(int rank, uint32_t epoch)
+uint64_t vb_verbs_ep_tag(int rank, uint32_t epoch)
 {
     return (uint64_t)rank << TAG_RANK_SHIFT | (epoch & TAG_EPOCH_MASK) << TAG_EPOCH_SHIFT;
 }
 
-uint64_t verbs_send_tag(const struct verbs_ep *ep, uint64_t seq)
+uint64_t vb_verbs_send_tag(const struct verbs_ep *ep, uint64_t seq)
 {
     return ep->tag | (seq & TAG_LOW);
 }
 
-uint64_t verbs_recv_tag(const struct verbs_ep *ep, uint32_t slot)
+uint64_t vb_verbs_recv_tag(const struct verbs_ep *ep, uint32_t slot)
 {
     return TAG_RECV | ep->tag | slot;
 }
@@ -77,11 +77,11 @@ static const char *operation(const struct verbs_ep *ep, uint64_t tag)
 static void completion_failed(struct verbs_ep *ep, const struct ibv_wc *wc)
 {
     if (wc->status == IBV_WC_WR_FLUSH_ERR)
-        verbs_ep_fail(ep, VB_ERR_PEER, "it closed the connection");
+        vb_verbs_ep_fail(ep, VB_ERR_PEER, "it closed the connection");
     else
-        verbs_ep_fail(ep, VB_ERR_PEER, "%s failed: %s (vendor code 0x%x): %s",
-                      operation(ep, wc->wr_id), ibv_wc_status_str(wc->status), wc->vendor_err,
-                      likely_cause(wc->status));
+        vb_verbs_ep_fail(ep, VB_ERR_PEER, "%s failed: %s (vendor code 0x%x): %s",
+                         operation(ep, wc->wr_id), ibv_wc_status_str(wc->status), wc->vendor_err,
+                         likely_cause(wc->status));
 }
 
 /* ---- completed sends ------------------------------------------------------------------------- */
@@ -110,7 +110,7 @@ static void sends_completed(struct verbs_ep *ep, uint64_t seq)
 static bool take_note(struct verbs_ep *ep, uint32_t value, struct vb_raw_event *ev)
 {
     if (ep->state == VERBS_CONNECTING) {
-        verbs_ep_fail(ep, VB_ERR_INPUT, "it sent a note before the connection was made");
+        vb_verbs_ep_fail(ep, VB_ERR_INPUT, "it sent a note before the connection was made");
         return false;
     }
     ep->rx.owed++;
@@ -121,7 +121,7 @@ static bool take_note(struct verbs_ep *ep, uint32_t value, struct vb_raw_event *
 static void take_hello(struct verbs_ep *ep, const struct verbs_hello *hello)
 {
     if (ep->state != VERBS_CONNECTING || ep->has_hello) {
-        verbs_ep_fail(ep, VB_ERR_INPUT, "it sent a second hello");
+        vb_verbs_ep_fail(ep, VB_ERR_INPUT, "it sent a second hello");
         return;
     }
     ep->hello = *hello;
@@ -132,8 +132,8 @@ static void take_hello(struct verbs_ep *ep, const struct verbs_hello *hello)
 static void take_credits(struct verbs_ep *ep, uint32_t n)
 {
     if (n > ep->hello.credits - ep->tx.credits)
-        verbs_ep_fail(ep, VB_ERR_INPUT, "it returned %u credits, but only %u were in use", n,
-                      ep->hello.credits - ep->tx.credits);
+        vb_verbs_ep_fail(ep, VB_ERR_INPUT, "it returned %u credits, but only %u were in use", n,
+                         ep->hello.credits - ep->tx.credits);
     else
         ep->tx.credits += n;
 }
@@ -144,7 +144,7 @@ static bool take_message(struct verbs_ep *ep, const unsigned char *bytes, size_t
     struct verbs_hello hello;
     uint32_t value = 0;
 
-    switch (verbs_message_read(bytes, len, &hello, &value)) {
+    switch (vb_verbs_message_read(bytes, len, &hello, &value)) {
     case VERBS_HELLO:
         take_hello(ep, &hello);
         return false;
@@ -157,7 +157,7 @@ static bool take_message(struct verbs_ep *ep, const unsigned char *bytes, size_t
     case VERBS_NOTE:
         return take_note(ep, value, ev);
     default:
-        verbs_ep_fail(ep, VB_ERR_INPUT, "it sent an unknown message of %zu bytes", len);
+        vb_verbs_ep_fail(ep, VB_ERR_INPUT, "it sent an unknown message of %zu bytes", len);
         return false;
     }
 }
@@ -178,7 +178,7 @@ static bool receive_completed(struct verbs_ep *ep, uint32_t slot, const struct i
     return event;
 }
 
-bool verbs_completed(struct verbs_dev *dev, const struct ibv_wc *wc, struct vb_raw_event *ev)
+bool vb_verbs_completed(struct verbs_dev *dev, const struct ibv_wc *wc, struct vb_raw_event *ev)
 {
     int rank = (int)(wc->wr_id >> TAG_RANK_SHIFT & TAG_RANK_MASK);
     struct verbs_ep *ep = rank < dev->opts.world ? dev->eps[rank] : NULL;

@@ -13,7 +13,8 @@ static void line_has_level_place_and_rank(void **state)
     (void)state;
     vb_log_set_level(VB_LEVEL_WARN);
     t_stderr_catch(&t);
-    vb_log(VB_LEVEL_WARN, "net/tcp/tcp.c", "connect %s failed (try %d of %d)", "10.0.0.4:7000", 3, 10);
+    vb_log(VB_LEVEL_WARN, "net/tcp/tcp.c", "connect %s failed (try %d of %d)", "10.0.0.4:7000", 3,
+           10);
     vb_log_set_rank(2);
     vb_log(VB_LEVEL_ERROR, "net/tcp/tcp.c", "gone");
     vb_log_set_rank(-1);

@@ -128,7 +128,7 @@ static void a_complete_file_replaces_the_old_one(void **state)
         assert_int_equal(files("whole"), 1);
         assert_int_equal(stat(t_path("whole"), &info), 0);
         assert_int_equal(info.st_mode & 0777, 0640);
-        assert_int_equal(csr_open(t_path("whole"), &set), VB_OK);
+        assert_int_equal(vb_csr_open(t_path("whole"), &set), VB_OK);
         assert_int_equal(set.n, 40000);
         vb_dataset_destroy(&set);
     }

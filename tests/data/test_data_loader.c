@@ -20,15 +20,15 @@ static struct vb_dataset numbered_rows(int n)
     struct row_buf row = {.n = 0};
     int i;
 
-    assert_int_equal(rows_mem_create(n, &mem), VB_OK);
+    assert_int_equal(vb_rows_mem_create(n, &mem), VB_OK);
     for (i = 0; i < n; i++) {
         row.n = 0;
-        assert_int_equal(row_buf_add(&row, (uint32_t)i, 1), VB_OK);
-        assert_int_equal(sink_put(rows_mem_sink(mem), &row, i % 2), VB_OK);
+        assert_int_equal(vb_row_buf_add(&row, (uint32_t)i, 1), VB_OK);
+        assert_int_equal(vb_sink_put(vb_rows_mem_sink(mem), &row, i % 2), VB_OK);
     }
-    assert_int_equal(rows_mem_finish(mem, "numbered", &set), VB_OK);
-    rows_mem_destroy(mem);
-    row_buf_fini(&row);
+    assert_int_equal(vb_rows_mem_finish(mem, "numbered", &set), VB_OK);
+    vb_rows_mem_destroy(mem);
+    vb_row_buf_fini(&row);
     return set;
 }
 
@@ -223,7 +223,7 @@ static void a_file_is_streamed(void **state)
     assert_int_equal(
         vb_data_convert(&spec, 1, VB_SYNTH_TRAIN, t_path("rows"), NULL, NULL, &written), VB_OK);
     assert_int_equal(vb_data_open(&spec, 1, VB_SYNTH_TRAIN, &made), VB_OK);
-    assert_int_equal(csr_open_lazily(t_path("rows"), 0, &mapped), VB_OK);
+    assert_int_equal(vb_csr_open_lazily(t_path("rows"), 0, &mapped), VB_OK);
     check_positions(&mapped, 2 * ORDER_CHUNK);
     o.set = &made;
     assert_int_equal(vb_loader_open(&o, &l), VB_OK);
@@ -350,7 +350,7 @@ static void a_broken_block_is_an_error_of_next(void **state)
                      VB_OK);
     len = t_read(t_path("one"), file, sizeof(file));
     file[64 + 8] ^= 1; /* damages the index */
-    assert_int_equal(csr_open_lazily(t_write("one", file, len), 0, &set), VB_OK);
+    assert_int_equal(vb_csr_open_lazily(t_write("one", file, len), 0, &set), VB_OK);
     o.set = &set;
     for (o.ahead = 0; o.ahead <= 2; o.ahead += 2) {
         t_stderr_catch(&err);
@@ -381,7 +381,7 @@ static uint32_t set_crc(const struct vb_dataset *set, int n)
             y = vb_dataset_image(set, i, pixels);
             crc = vb_crc32c(crc, pixels, (size_t)set->features);
         } else {
-            assert_int_equal(dataset_row(set, i, &row, &room), VB_OK);
+            assert_int_equal(vb_dataset_row(set, i, &row, &room), VB_OK);
             crc = vb_crc32c(crc, row.index, (size_t)row.n * 4);
             crc = vb_crc32c(crc, row.value, (size_t)row.n * 4);
             y = row.y;
@@ -447,7 +447,7 @@ static void generated_rows_resemble_criteo(void **state)
     (void)state;
     assert_int_equal(vb_synth_rows(1, VB_SYNTH_TEST, 20000, VB_SYNTH_ROW_FEATURES, &set), VB_OK);
     for (i = 0; i < 2000; i++) {
-        assert_int_equal(dataset_row(&set, i, &row, &room), VB_OK);
+        assert_int_equal(vb_dataset_row(&set, i, &row, &room), VB_OK);
         assert_in_range(row.n, 26, 39);
         for (e = 0; e < row.n; e++)
             assert_true(row.index[e] < VB_SYNTH_ROW_FEATURES &&

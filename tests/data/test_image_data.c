@@ -15,17 +15,17 @@ static const uint8_t labels[] = {0, 0, 8, 1, 0, 0, 0, 3, 7, 0, 9};
 /* IDX consists of two files; the other one is correct. */
 static vb_status open_images(const char *path, struct vb_dataset *set_p)
 {
-    return idx_read(path, t_path("right-labels"), set_p);
+    return vb_idx_read(path, t_path("right-labels"), set_p);
 }
 
 static vb_status open_labels(const char *path, struct vb_dataset *set_p)
 {
-    return idx_read(t_path("right-images"), path, set_p);
+    return vb_idx_read(t_path("right-images"), path, set_p);
 }
 
 static vb_status open_cifar(const char *path, struct vb_dataset *set_p)
 {
-    return cifar_read(&path, 1, set_p);
+    return vb_cifar_read(&path, 1, set_p);
 }
 
 static void write_right(void)
@@ -91,7 +91,7 @@ static void written_files_are_read_back(void **state)
     assert_int_equal(
         vb_idx_write(&made, t_path("t10k-images-idx3-ubyte"), t_path("t10k-labels-idx1-ubyte")),
         VB_OK);
-    assert_int_equal(mnist_open(t_dir, VB_SYNTH_TEST, &back), VB_OK);
+    assert_int_equal(vb_mnist_open(t_dir, VB_SYNTH_TEST, &back), VB_OK);
     assert_int_equal(back.n, 20);
     for (i = 0; i < 20; i++) {
         assert_int_equal(vb_dataset_image(&made, i, a), vb_dataset_image(&back, i, b));
@@ -115,7 +115,7 @@ static void cifar_is_read(void **state)
     }
     t_write("data_batch_1.bin", data, sizeof(data));
     t_write("data_batch_4.bin", data, RECORD);
-    assert_int_equal(cifar_open(t_dir, VB_SYNTH_TRAIN, &set), VB_OK);
+    assert_int_equal(vb_cifar_open(t_dir, VB_SYNTH_TRAIN, &set), VB_OK);
     assert_true(set.n == 4 && set.c == 3 && set.h == 32 && set.classes == 10);
     assert_int_equal(vb_dataset_image(&set, 2, pixels), 7);
     assert_true(pixels[0] == 12 && pixels[3071] == 12);
@@ -139,13 +139,13 @@ static void real_mnist_is_read(void **state)
     if (path == NULL)
         skip();
     snprintf(dir, sizeof(dir), "%s", path);
-    assert_int_equal(mnist_open(dir, VB_SYNTH_TRAIN, &set), VB_OK);
+    assert_int_equal(vb_mnist_open(dir, VB_SYNTH_TRAIN, &set), VB_OK);
     assert_true(set.n == 60000 && set.features == 784 && set.classes == 10);
     assert_int_equal(vb_data_look(&set, &facts), VB_OK);
     assert_true(facts.count[0] == 5923 && facts.count[1] == 6742 && facts.most == 255);
     vb_data_facts_fini(&facts);
     vb_dataset_destroy(&set);
-    assert_int_equal(mnist_open(dir, VB_SYNTH_TEST, &set), VB_OK);
+    assert_int_equal(vb_mnist_open(dir, VB_SYNTH_TEST, &set), VB_OK);
     assert_int_equal(set.n, 10000);
     vb_dataset_destroy(&set);
 }
@@ -159,7 +159,7 @@ static void real_cifar_is_read(void **state)
     (void)state;
     if (path == NULL)
         skip();
-    assert_int_equal(cifar_open(path, VB_SYNTH_TRAIN, &set), VB_OK);
+    assert_int_equal(vb_cifar_open(path, VB_SYNTH_TRAIN, &set), VB_OK);
     assert_int_equal(set.n, 1000);
     assert_int_equal(vb_dataset_image(&set, 0, pixels), 3); /* the cat */
     vb_dataset_destroy(&set);

@@ -21,29 +21,29 @@ static vb_status open_with(vb_status (*read)(const char *, int, struct row_sink 
                            const char *path, int features, struct vb_dataset *set_p)
 {
     struct rows_mem *mem;
-    vb_status st = rows_mem_create(0, &mem);
+    vb_status st = vb_rows_mem_create(0, &mem);
 
     assert_int_equal(st, VB_OK);
-    st = read(path, features, rows_mem_sink(mem));
+    st = read(path, features, vb_rows_mem_sink(mem));
     if (st == VB_OK)
-        st = rows_mem_finish(mem, path, set_p);
-    rows_mem_destroy(mem);
+        st = vb_rows_mem_finish(mem, path, set_p);
+    vb_rows_mem_destroy(mem);
     return st;
 }
 
 static vb_status open_svm(const char *path, struct vb_dataset *set_p)
 {
-    return open_with(libsvm_read, path, 0, set_p);
+    return open_with(vb_libsvm_read, path, 0, set_p);
 }
 
 static vb_status open_criteo(const char *path, struct vb_dataset *set_p)
 {
-    return open_with(criteo_read, path, 1013, set_p);
+    return open_with(vb_criteo_read, path, 1013, set_p);
 }
 
 static vb_status open_tf(const char *path, struct vb_dataset *set_p)
 {
-    return open_with(tfrecord_read, path, 0, set_p);
+    return open_with(vb_tfrecord_read, path, 0, set_p);
 }
 
 /* Returns one row of a set. */
@@ -52,7 +52,7 @@ static struct row row_of(const struct vb_dataset *set, int i)
     static struct row_room room;
     struct row row = {.n = 0};
 
-    assert_int_equal(dataset_row(set, i, &row, &room), VB_OK);
+    assert_int_equal(vb_dataset_row(set, i, &row, &room), VB_OK);
     return row;
 }
 
@@ -78,7 +78,7 @@ static void libsvm_is_read(void **state)
         assert_true(row_of(&set, 2).value[0] == 1e-3f && row_of(&set, 3).y == 1);
         vb_dataset_destroy(&set);
     }
-    assert_int_equal(open_with(libsvm_read, path, 7, &set), VB_OK);
+    assert_int_equal(open_with(vb_libsvm_read, path, 7, &set), VB_OK);
     vb_dataset_destroy(&set);
 }
 
@@ -326,11 +326,11 @@ static void csr_is_read_back(void **state)
     assert_int_equal(
         vb_data_convert(&spec, 3, VB_SYNTH_TRAIN, t_path("made"), NULL, NULL, &written), VB_OK);
     assert_int_equal(vb_data_open(&spec, 3, VB_SYNTH_TRAIN, &made), VB_OK);
-    assert_int_equal(csr_open(t_path("made"), &mapped), VB_OK);
+    assert_int_equal(vb_csr_open(t_path("made"), &mapped), VB_OK);
     assert_true(mapped.n == 20000 && mapped.features == 5000 && written.rows == 20000);
     for (i = 0; i < made.n; i++) {
-        assert_int_equal(dataset_row(&made, i, &a, &room), VB_OK);
-        assert_int_equal(dataset_row(&mapped, i, &b, NULL), VB_OK);
+        assert_int_equal(vb_dataset_row(&made, i, &a, &room), VB_OK);
+        assert_int_equal(vb_dataset_row(&mapped, i, &b, NULL), VB_OK);
         assert_true(a.n == b.n && a.y == b.y &&
                     b.n_values <= 13); /* the numbers come first, then the categories */
         assert_memory_equal(a.index, b.index, (size_t)a.n * 4);
@@ -363,26 +363,27 @@ static const char *csr_changed(size_t at, uint32_t word)
 static void broken_csr_is_refused(void **state)
 {
     (void)state;
-    t_wrong_things(csr_open);
-    t_cut_everywhere(csr_open, csr_file(svm, sizeof(svm) - 1), 0);
-    assert_int_equal(t_flip_everywhere(csr_open, t_path("csr")), 0);
-    t_refused(csr_open, csr_changed(8, 1), "offset 8: the version");
-    t_refused(csr_open, csr_changed(16, 5), "the blocks do not match the header");
-    t_refused(csr_open, csr_changed(20, 1), "impossible sizes");
-    t_refused(csr_open, csr_changed(40, 3), "an index is out of range or out of order");
-    t_refused(csr_open, csr_changed(44, 1), "longer than the header says");
-    t_refused(csr_open, csr_changed(44, 7), "offset 44: no block can hold a row as long");
-    t_refused(csr_open, csr_changed(48, 8), "not as long as its header says");
-    t_refused(csr_open, csr_changed(56, 0), "not as long as its header says");
-    t_refused(csr_open, csr_changed(64, 1), "the rows of a block do not match its size");
-    t_refused(csr_open, csr_changed(68, 13), "a row ends before it begins");
-    t_refused(csr_open, csr_changed(68, 0), "a row ends before it begins");
-    t_refused(csr_open, csr_changed(68, 1), "more values than entries");
-    t_refused(csr_open, csr_changed(84, 7), "more values than entries"); /* 3 of 4 words */
-    t_refused(csr_open, csr_changed(84, UINT32_MAX), "more values than entries");
-    t_refused(csr_open, csr_changed(92, 0), "an index is out of range or out of order"); /* 0, 0 */
-    t_refused(csr_open, csr_changed(100, 0x7fc00000), "a value is not finite");
-    t_refused(csr_open, csr_changed(104, 2), "more values than entries");
+    t_wrong_things(vb_csr_open);
+    t_cut_everywhere(vb_csr_open, csr_file(svm, sizeof(svm) - 1), 0);
+    assert_int_equal(t_flip_everywhere(vb_csr_open, t_path("csr")), 0);
+    t_refused(vb_csr_open, csr_changed(8, 1), "offset 8: the version");
+    t_refused(vb_csr_open, csr_changed(16, 5), "the blocks do not match the header");
+    t_refused(vb_csr_open, csr_changed(20, 1), "impossible sizes");
+    t_refused(vb_csr_open, csr_changed(40, 3), "an index is out of range or out of order");
+    t_refused(vb_csr_open, csr_changed(44, 1), "longer than the header says");
+    t_refused(vb_csr_open, csr_changed(44, 7), "offset 44: no block can hold a row as long");
+    t_refused(vb_csr_open, csr_changed(48, 8), "not as long as its header says");
+    t_refused(vb_csr_open, csr_changed(56, 0), "not as long as its header says");
+    t_refused(vb_csr_open, csr_changed(64, 1), "the rows of a block do not match its size");
+    t_refused(vb_csr_open, csr_changed(68, 13), "a row ends before it begins");
+    t_refused(vb_csr_open, csr_changed(68, 0), "a row ends before it begins");
+    t_refused(vb_csr_open, csr_changed(68, 1), "more values than entries");
+    t_refused(vb_csr_open, csr_changed(84, 7), "more values than entries"); /* 3 of 4 words */
+    t_refused(vb_csr_open, csr_changed(84, UINT32_MAX), "more values than entries");
+    t_refused(vb_csr_open, csr_changed(92, 0),
+              "an index is out of range or out of order"); /* 0, 0 */
+    t_refused(vb_csr_open, csr_changed(100, 0x7fc00000), "a value is not finite");
+    t_refused(vb_csr_open, csr_changed(104, 2), "more values than entries");
 }
 
 static void nothing_is_left_of_a_failed_conversion(void **state)
@@ -455,17 +456,17 @@ static void real_records_are_valid(void **state)
         int n = 0, features = 0;
         size_t len;
 
-        assert_int_equal(stream_open(t_real(files[i].name), &t.stream), VB_OK);
-        while (tfrecord_next(&t, &data, &len) == VB_OK && data != NULL) {
-            assert_null(example_each(data, len, count_feature, &features));
+        assert_int_equal(vb_stream_open(t_real(files[i].name), &t.stream), VB_OK);
+        while (vb_tfrecord_next(&t, &data, &len) == VB_OK && data != NULL) {
+            assert_null(vb_example_each(data, len, count_feature, &features));
             n++;
         }
-        assert_true(stream_offset(t.stream) > 0 && data == NULL && n > 100);
+        assert_true(vb_stream_offset(t.stream) > 0 && data == NULL && n > 100);
         print_message("%s: %d records, %d features\n", files[i].name, n, features);
         if (files[i].records > 0)
             assert_true(n == files[i].records && features == n * files[i].features);
-        tfrecord_fini(&t);
-        stream_close(t.stream);
+        vb_tfrecord_fini(&t);
+        vb_stream_close(t.stream);
     }
     t_refused(open_tf, t_real(files[0].name), "record 1: there is no feature `label`");
     t_refused(open_tf, t_real("tfevents/functionaltests_events.out.tfevents.1476472047.localhost"),

@@ -6,8 +6,9 @@
  * Linked with --wrap=malloc and the like.
  *
  * Covers: engine/ps/ps_apply.c engine/ps/ps_layout.c engine/ps/ps_open.c engine/ps/ps_pull.c
- * Covers: engine/ps/ps_server.c engine/ps/ps_notify.c engine/ps/ps_worker.c engine/ps/ps_worker_end.c
- * Covers: engine/ps/ps_send.c engine/ps/ps_worker_open.c kernels/sparse/shared.c
+ * Covers: engine/ps/ps_server.c engine/ps/ps_notify.c engine/ps/ps_worker.c
+ * engine/ps/ps_worker_end.c Covers: engine/ps/ps_send.c engine/ps/ps_worker_open.c
+ * kernels/sparse/shared.c
  */
 #include "tests/support/alloc.h"
 #include "tests/support/ps_fixture.h"
@@ -39,11 +40,11 @@ static vb_status members(struct ps_server *s)
     vb_status st = VB_OK;
 
     if (run->dead && !run->retired) {
-        st = ps_server_retire(s, 1);
+        st = vb_ps_server_retire(s, 1);
         run->retired = true;
     }
     if (run->retired && !run->admitted && version > (uint64_t)run->job.steps * 3 / 4) {
-        st = ps_server_admit(s, 1);
+        st = vb_ps_server_admit(s, 1);
         run->admitted = true;
     }
     return st;
@@ -51,23 +52,23 @@ static vb_status members(struct ps_server *s)
 
 static vb_status serve(struct ps_server *s)
 {
-    vb_status st = ps_server_begin(s);
+    vb_status st = vb_ps_server_begin(s);
     uint64_t i = 0;
 
     while (st == VB_OK && !s->done) {
-        st = ps_server_round(s);
+        st = vb_ps_server_round(s);
         if (st == VB_OK && run->dies)
             st = members(s);
         p_pause(&run->tally, 77, i++);
     }
-    return st == VB_OK ? ps_server_finish(s) : st;
+    return st == VB_OK ? vb_ps_server_finish(s) : st;
 }
 
 static int server(struct vb_group *g)
 {
     float *zero = calloc(run->job.n, sizeof(*zero));
     struct ps_server *s = NULL;
-    vb_status st = ps_server_create(g, &run->job, zero, NULL, &s);
+    vb_status st = vb_ps_server_create(g, &run->job, zero, NULL, &s);
     int w;
 
     if (st == VB_OK)
@@ -77,7 +78,7 @@ static int server(struct vb_group *g)
         for (w = 0; w < run->job.workers; w++)
             run->stale[w] = s->clients[w].stale;
     }
-    ps_server_close(s);
+    vb_ps_server_close(s);
     free(zero);
     return T_WRONG(st == VB_OK);
 }
@@ -101,7 +102,7 @@ static int check_snapshot(struct ps_worker *w, float *params)
 {
     uint64_t version = 0;
 
-    if (ps_worker_snapshot(w, params, NULL, &version) != VB_OK)
+    if (vb_ps_worker_snapshot(w, params, NULL, &version) != VB_OK)
         return 1;
     return p_check_counts(w, params, version, run->job.servers == 1);
 }
@@ -139,7 +140,7 @@ static int dense_steps(struct ps_worker *w, float *own)
     bool go = true;
 
     while (go && wrong == 0) {
-        wrong += T_WRONG(ps_worker_ticket(w, &go) == VB_OK);
+        wrong += T_WRONG(vb_ps_worker_ticket(w, &go) == VB_OK);
         if (!go || wrong > 0)
             break;
         wrong += p_check_bound(&run->job, &run->tally, i);
@@ -162,12 +163,12 @@ static int dense_worker(struct vb_group *g)
     float *own = calloc(run->job.n, sizeof(*own));
     struct ps_worker *w = NULL;
     uint64_t version = 0;
-    int wrong = T_WRONG(ps_worker_create(g, &run->job, &w) == VB_OK), c;
+    int wrong = T_WRONG(vb_ps_worker_create(g, &run->job, &w) == VB_OK), c;
 
     if (wrong == 0)
         wrong = dense_steps(w, own);
     if (wrong == 0)
-        wrong = T_WRONG(ps_worker_end(w, own, NULL, &version) == VB_OK);
+        wrong = T_WRONG(vb_ps_worker_end(w, own, NULL, &version) == VB_OK);
     if (wrong == 0)
         wrong = p_check_counts(w, own, version, true);
     for (c = 0; c < run->job.workers && wrong == 0; c++)
@@ -175,7 +176,7 @@ static int dense_worker(struct vb_group *g)
     if (wrong > 0)
         /* no rank shall wait for this one */
         vb_group_abort(g, "a worker has found something wrong");
-    ps_worker_close(w);
+    vb_ps_worker_close(w);
     free(own);
     return wrong;
 }
@@ -193,17 +194,17 @@ static int sparse_worker(struct vb_group *g)
     struct ps_worker *w = NULL;
     float params[P_KEYS];
     uint64_t version = 0;
-    int wrong = T_WRONG(ps_worker_create(g, &run->job, &w) == VB_OK), k, bad = 0;
+    int wrong = T_WRONG(vb_ps_worker_create(g, &run->job, &w) == VB_OK), k, bad = 0;
 
     if (wrong == 0)
         wrong = T_WRONG(p_sparse_steps(w, &run->tally, &bad) == VB_OK) + bad;
     if (wrong == 0)
-        wrong = T_WRONG(ps_worker_end(w, params, NULL, &version) == VB_OK);
+        wrong = T_WRONG(vb_ps_worker_end(w, params, NULL, &version) == VB_OK);
     for (k = 0; k < P_KEYS && wrong == 0; k++)
         wrong += T_WRONG((double)params[k] == -(double)run->tally.of_key[k]);
     if (wrong > 0)
         vb_group_abort(g, "a worker has found something wrong");
-    ps_worker_close(w);
+    vb_ps_worker_close(w);
     return wrong;
 }
 
@@ -227,17 +228,17 @@ static const struct ps_push nonsense[] = {
 static int push_nonsense(struct vb_group *g)
 {
     struct ps_worker *w = NULL;
-    vb_status st = ps_worker_create(g, &run->job, &w);
+    vb_status st = vb_ps_worker_create(g, &run->job, &w);
 
     if (st == VB_OK) {
         memcpy((char *)vb_window_ptr(w->slots) + w->lay.push[0], &nonsense[run->nonsense],
                sizeof(struct ps_push));
-        st = ps_put(w->slots, w->links[0].rank, w->lay.push[0], 0, sizeof(struct ps_push),
-                    PS_NOTE(PS_PUSH, 0), &w->links[0].push_ops[0]);
+        st = vb_ps_put(w->slots, w->links[0].rank, w->lay.push[0], 0, sizeof(struct ps_push),
+                       PS_NOTE(PS_PUSH, 0), &w->links[0].push_ops[0]);
     }
     if (st == VB_OK)
         st = vb_op_wait(g, &w->links[0].push_ops[0], "a push", -1);
-    ps_worker_close(w);
+    vb_ps_worker_close(w);
     return T_WRONG(st == VB_OK);
 }
 
@@ -250,10 +251,10 @@ static int nonsense_member(struct vb_group *g, void *arg)
     (void)arg;
     if (vb_group_rank(g) < run->job.workers)
         return push_nonsense(g);
-    st = ps_server_create(g, &run->job, zero, NULL, &s);
+    st = vb_ps_server_create(g, &run->job, zero, NULL, &s);
     if (st == VB_OK)
-        st = ps_server_run(s);
-    ps_server_close(s);
+        st = vb_ps_server_run(s);
+    vb_ps_server_close(s);
     return T_WRONG(st == VB_ERR_INPUT);
 }
 
@@ -427,21 +428,21 @@ static int slow_server(struct vb_group *g)
 {
     float zero[P_SEATS] = {0};
     struct ps_server *s = NULL;
-    vb_status st = ps_server_create(g, &run->job, zero, NULL, &s);
+    vb_status st = vb_ps_server_create(g, &run->job, zero, NULL, &s);
 
     if (st == VB_OK)
-        st = ps_server_begin(s);
+        st = vb_ps_server_begin(s);
     wait_for_stage(COMPUTES);
     while (st == VB_OK && s->clients[0].clock == 0)
-        st = ps_server_round(s);
+        st = vb_ps_server_round(s);
     if (st == VB_OK)
-        st = ps_server_retire(s, 1);
+        st = vb_ps_server_retire(s, 1);
     while (st == VB_OK && !s->done)
-        st = ps_server_round(s);
+        st = vb_ps_server_round(s);
     if (st == VB_OK)
-        st = ps_server_finish(s);
+        st = vb_ps_server_finish(s);
     stage = IS_OVER;
-    ps_server_close(s);
+    vb_ps_server_close(s);
     return T_WRONG(st == VB_OK);
 }
 
@@ -459,18 +460,18 @@ static int slow_worker(struct ps_worker *w)
     bool go = false;
     int wrong;
 
-    wrong = T_WRONG(ps_worker_ticket(w, &go) == VB_OK && go);
+    wrong = T_WRONG(vb_ps_worker_ticket(w, &go) == VB_OK && go);
     wrong += T_WRONG(p_push(w, &run->tally, p_ones, 0, own) == VB_OK);
-    wrong += T_WRONG(ps_worker_ticket(w, &go) == VB_OK && go);
-    wrong += T_WRONG(ps_worker_pull(w, &params) == VB_OK);
+    wrong += T_WRONG(vb_ps_worker_ticket(w, &go) == VB_OK && go);
+    wrong += T_WRONG(vb_ps_worker_pull(w, &params) == VB_OK);
     if (wrong == 0)
         before = params[0]; /* its own gradients will change this value */
     stage = COMPUTES;
     wrong += T_WRONG(vb_group_wait(w->group, has_third_ticket, w, "a ticket", -1) == VB_OK);
     wrong += T_WRONG(wrong > 0 || params[0] == before);
-    wrong += T_WRONG(ps_worker_push(w, own, 1, 1) == VB_OK);
+    wrong += T_WRONG(vb_ps_worker_push(w, own, 1, 1) == VB_OK);
     wrong += dense_steps(w, own);
-    return wrong + T_WRONG(ps_worker_end(w, own, NULL, &version) == VB_OK);
+    return wrong + T_WRONG(vb_ps_worker_end(w, own, NULL, &version) == VB_OK);
 }
 
 static int read_slowly(struct vb_group *g, void *arg)
@@ -481,11 +482,11 @@ static int read_slowly(struct vb_group *g, void *arg)
     (void)arg;
     if (vb_group_rank(g) == run->job.workers)
         return slow_server(g);
-    wrong = T_WRONG(ps_worker_create(g, &run->job, &w) == VB_OK);
+    wrong = T_WRONG(vb_ps_worker_create(g, &run->job, &w) == VB_OK);
     if (wrong == 0 && w->number == 0)
         wrong = slow_worker(w);
     wait_for_stage(IS_OVER);
-    ps_worker_close(w);
+    vb_ps_worker_close(w);
     return wrong;
 }
 

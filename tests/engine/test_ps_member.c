@@ -68,33 +68,33 @@ static vb_status sleep_once(struct ps_server *s)
 
 static vb_status run(struct ps_server *s)
 {
-    vb_status st = ps_server_begin(s);
+    vb_status st = vb_ps_server_begin(s);
 
     while (st == VB_OK && !s->done) {
-        st = ps_server_round(s);
+        st = vb_ps_server_round(s);
         if (st == VB_OK)
             st = sleep_once(s);
     }
-    return st == VB_OK ? ps_server_finish(s) : st;
+    return st == VB_OK ? vb_ps_server_finish(s) : st;
 }
 
 static int serve(struct vb_group *g)
 {
     float *zero = calloc(board->job.n, sizeof(*zero));
     struct ps_server *s = NULL;
-    vb_status st = ps_server_create(g, &board->job, zero, NULL, &s);
+    vb_status st = vb_ps_server_create(g, &board->job, zero, NULL, &s);
 
     if (st == VB_OK)
         st = run(s);
     if (st == VB_OK)
-        st = ps_server_linger(s);
+        st = vb_ps_server_linger(s);
     if (s != NULL && s->k == 0) {
         board->applied = s->stats.applied;
         board->n_faults = s->faults.n;
     }
-    ps_server_leave(s);
+    vb_ps_server_leave(s);
     vb_group_close(g);
-    ps_server_close(s);
+    vb_ps_server_close(s);
     free(zero);
     return T_WRONG(st == VB_OK);
 }
@@ -117,7 +117,7 @@ static int check_rounds(const struct ps_worker *w, const float *params, uint64_t
  * killed worker may have reached only one of them. */
 static int check_counts(const struct ps_worker *w, const float *params, uint64_t version)
 {
-    int c, k, seats = ps_clients(w->job), wrong = 0;
+    int c, k, seats = vb_ps_clients(w->job), wrong = 0;
     double sum = 0;
     size_t i;
 
@@ -171,7 +171,7 @@ static vb_status steps(struct ps_worker *w, float *own)
 
     board->seen[w->number] = true;
     while (st == VB_OK && go) {
-        st = ps_worker_ticket(w, &go);
+        st = vb_ps_worker_ticket(w, &go);
         board->acked[w->number] = before + w->links[0].acked;
         if (st == VB_OK && go)
             die_if_trapped(w);
@@ -188,24 +188,25 @@ static int work(struct vb_group *g, bool late)
     struct ps_worker *w = NULL;
     uint64_t version = 0;
     int wrong = 0;
-    vb_status st = late ? ps_worker_join(g, &board->job, &w) : ps_worker_create(g, &board->job, &w);
+    vb_status st =
+        late ? vb_ps_worker_join(g, &board->job, &w) : vb_ps_worker_create(g, &board->job, &w);
 
     if (st == VB_OK && late)
-        st = ps_worker_hello(w, false);
+        st = vb_ps_worker_hello(w, false);
     if (st == VB_OK)
         st = steps(w, own);
     if (st == VB_OK)
-        st = ps_worker_end(w, own, NULL, &version);
+        st = vb_ps_worker_end(w, own, NULL, &version);
     if (st == VB_OK)
         wrong = check_counts(w, own, version);
     if (st == VB_OK)
-        st = ps_worker_bye(w);
+        st = vb_ps_worker_bye(w);
     board->n_ended++;
     if (w != NULL)
         board->shares[w->number] = w->shares;
-    ps_worker_leave(w);
+    vb_ps_worker_leave(w);
     vb_group_close(g);
-    ps_worker_close(w);
+    vb_ps_worker_close(w);
     free(own);
     return wrong + T_WRONG(st == VB_OK);
 }

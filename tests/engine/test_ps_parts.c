@@ -19,7 +19,7 @@ static void shards_cover_everything_once(void **state)
         for (n = 1; n <= 5; n++) {
             struct ps_job job = {.workers = 2, .servers = n, .n = sizes[s], .bound = -1};
 
-            ps_layout_make(&job, false, &lay);
+            vb_ps_layout_make(&job, false, &lay);
             for (at = 0, k = 0; k < n; k++) {
                 assert_int_equal(lay.first[k], at);
                 at += lay.n[k];
@@ -36,21 +36,21 @@ static void indices_of_a_batch_are_compacted(void **state)
     size_t i, n, round;
 
     (void)state;
-    assert_int_equal(ps_compact_create(33762578, 500, &c), VB_OK);
+    assert_int_equal(vb_ps_compact_create(33762578, 500, &c), VB_OK);
     for (round = 0; round < 20; round++) {
         for (i = 0; i < 500; i++)
             index[i] = (uint32_t)(vb_random(round, i) % (round % 2 == 0 ? 100 : 33762578));
-        ps_compact_make(c, index, round * 25, &keys, &n, &places);
+        vb_ps_compact_make(c, index, round * 25, &keys, &n, &places);
         assert_true(n <= round * 25 && (n > 0) == (round > 0));
         for (i = 1; i < n; i++)
             assert_true(keys[i - 1] < keys[i]);
         for (i = 0; i < round * 25; i++)
             assert_true(places[i] < n && keys[places[i]] == index[i]);
     }
-    ps_compact_destroy(c);
+    vb_ps_compact_destroy(c);
 }
 
-/* From ps_send_note() to the handler of notes at the peer. */
+/* From vb_ps_send_note() to the handler of notes at the peer. */
 static void check_note(enum ps_kind kind, uint32_t arg)
 {
     uint32_t note = PS_NOTE(kind, arg), value = VB_NOTE_VALUE(note);
@@ -122,8 +122,8 @@ static void staleness_is_counted(void **state)
 
     (void)state;
     for (by = 0; by < 9; by++)
-        ps_stale_add(&stale, by);
-    ps_stale_add(&stale, UINT64_C(1) << 40);
+        vb_ps_stale_add(&stale, by);
+    vb_ps_stale_add(&stale, UINT64_C(1) << 40);
     assert_int_equal(stale.n, 10);
     assert_int_equal(stale.max, UINT64_C(1) << 40);
     assert_int_equal(stale.sum, 36 + (UINT64_C(1) << 40));

@@ -48,7 +48,7 @@ static void make_gradient(const struct ps_worker *w, uint64_t step, float *grads
 static vb_status snapshot(struct ps_worker *w, float *params, int *wrong_p)
 {
     uint64_t version = 0;
-    vb_status st = ps_worker_snapshot(w, params, NULL, &version);
+    vb_status st = vb_ps_worker_snapshot(w, params, NULL, &version);
 
     if (st == VB_OK && w->job->words == 0)
         *wrong_p += p_check_counts(w, params, version, w->job->servers == 1);
@@ -62,7 +62,7 @@ static vb_status dense_steps(struct ps_worker *w, float *own, int *wrong_p)
     int64_t i;
 
     for (i = 0; st == VB_OK && *wrong_p == 0; i++) {
-        st = ps_worker_ticket(w, &go);
+        st = vb_ps_worker_ticket(w, &go);
         if (!go || st != VB_OK)
             break;
         *wrong_p += p_check_bound(w->job, &board->tally, i);
@@ -90,7 +90,7 @@ static int check_final(const struct ps_worker *w, const float *params, uint64_t 
             wrong += T_WRONG((double)params[c] == -(double)board->tally.of_key[c]);
         return wrong;
     }
-    for (c = 0; c < ps_clients(w->job); c++) {
+    for (c = 0; c < vb_ps_clients(w->job); c++) {
         double begun = (double)board->tally.begun[c], least = begun;
 
         /* gradients that were under way may be missing */
@@ -104,17 +104,17 @@ static bool server_is_gone(void *arg)
 {
     const struct ps_worker *w = arg;
 
-    return vb_group_gone(w->group, ps_server_rank(w->job, 0));
+    return vb_group_gone(w->group, vb_ps_server_rank(w->job, 0));
 }
 
 static vb_status join(struct vb_group *g, struct ps_worker **w_p)
 {
-    vb_status st = ps_worker_join(g, &board->job, w_p);
+    vb_status st = vb_ps_worker_join(g, &board->job, w_p);
 
     board->joined = true;
     if (st == VB_OK && board->hello_after)
         st = vb_group_wait(g, server_is_gone, *w_p, "a server's end", -1);
-    return st == VB_OK ? ps_worker_hello(*w_p, false) : st;
+    return st == VB_OK ? vb_ps_worker_hello(*w_p, false) : st;
 }
 
 static int work(struct vb_group *g, bool late)
@@ -124,19 +124,19 @@ static int work(struct vb_group *g, bool late)
     struct ps_worker *w = NULL;
     uint64_t version = 0;
     int wrong = 0;
-    vb_status st = late ? join(g, &w) : ps_worker_create(g, job, &w);
+    vb_status st = late ? join(g, &w) : vb_ps_worker_create(g, job, &w);
 
     board->opened++;
     if (st == VB_OK)
         st = job->sparse ? p_sparse_steps(w, &board->tally, &wrong) : dense_steps(w, own, &wrong);
     if (st == VB_OK && wrong == 0)
-        st = ps_worker_end(w, own, NULL, &version);
+        st = vb_ps_worker_end(w, own, NULL, &version);
     if (st == VB_OK && wrong == 0)
-        st = ps_worker_bye(w);
+        st = vb_ps_worker_bye(w);
     if (st == VB_OK && wrong == 0)
         wrong = check_final(w, own, version);
     wrong += T_WRONG(st == (board->to_stop ? VB_ERR_PEER : VB_OK));
-    ps_worker_close(w);
+    vb_ps_worker_close(w);
     free(own);
     return wrong;
 }
@@ -214,7 +214,7 @@ static void a_standby_may_die(void **state)
     for (t = 0; t < n_transports; t++)
         for (i = 0; i < KILLS; i++) {
             prepare(transports[t], 2, 1 + i % 2, i == 2 ? 0 : PS_UNBOUNDED, 50);
-            hits += run_and_kill(ps_standby_rank(&board->job, 0), 700 + t * 10 + (uint64_t)i);
+            hits += run_and_kill(vb_ps_standby_rank(&board->job, 0), 700 + t * 10 + (uint64_t)i);
         }
     assert_true(hits > 0);
 }
@@ -235,8 +235,8 @@ static void server_and_standby_have_the_same_bits(void **state)
             end();
             assert_int_equal(board->faults, 0);
             for (k = 0; k < 2; k++) {
-                one = ps_server_rank(&board->job, k);
-                other = ps_standby_rank(&board->job, k);
+                one = vb_ps_server_rank(&board->job, k);
+                other = vb_ps_standby_rank(&board->job, k);
                 size = 600 * sizeof(float);
                 assert_int_equal(board->version[one], board->job.steps);
                 assert_int_equal(board->version[other], board->job.steps);
@@ -261,16 +261,17 @@ static void a_death_changes_no_bit(void **state)
         begin();
         end();
         for (k = 0; k < 2; k++)
-            memcpy(in_peace[k], board->params[ps_server_rank(&board->job, k)], sizeof(in_peace[k]));
+            memcpy(in_peace[k], board->params[vb_ps_server_rank(&board->job, k)],
+                   sizeof(in_peace[k]));
         for (i = 0; i < KILLS; i++) {
             prepare(transports[t], 3, 2, 0, 600);
             make_momentum();
-            hits += run_and_kill(ps_server_rank(&board->job, i % 2), 800 + t * 10 + (uint64_t)i);
+            hits += run_and_kill(vb_ps_server_rank(&board->job, i % 2), 800 + t * 10 + (uint64_t)i);
             for (k = 0; k < 2; k++)
-                assert_memory_equal(board->params[ps_standby_rank(&board->job, k)], in_peace[k],
+                assert_memory_equal(board->params[vb_ps_standby_rank(&board->job, k)], in_peace[k],
                                     sizeof(in_peace[k]));
             k = 1 - i % 2;
-            assert_memory_equal(board->params[ps_server_rank(&board->job, k)], in_peace[k],
+            assert_memory_equal(board->params[vb_ps_server_rank(&board->job, k)], in_peace[k],
                                 sizeof(in_peace[k]));
         }
     }

@@ -11,13 +11,13 @@
 static vb_status push(struct ps_worker *w, const float *own)
 {
     float *grads;
-    vb_status st = ps_worker_grads(w, &grads);
+    vb_status st = vb_ps_worker_grads(w, &grads);
 
     if (st == VB_OK && grads != NULL)
         memcpy(grads, own, w->job->n * sizeof(*own));
     if (st == VB_OK)
-        st = ps_worker_push(w, own, 1, 1);
-    return st == VB_OK ? ps_worker_prefetch(w) : st;
+        st = vb_ps_worker_push(w, own, 1, 1);
+    return st == VB_OK ? vb_ps_worker_prefetch(w) : st;
 }
 
 /* ---- rounds with a backup -------------------------------------------------------------------- */
@@ -50,10 +50,10 @@ static vb_status backup_steps(struct ps_worker *w, float *own)
     for (j = 0; j < w->job->n; j++)
         own[j] = (int)(j % (size_t)w->job->workers) == w->number ? 1.f : 0.f;
     for (i = 0; st == VB_OK; i++) {
-        st = ps_worker_ticket(w, &go);
+        st = vb_ps_worker_ticket(w, &go);
         if (!go || st != VB_OK)
             break;
-        st = ps_worker_pull(w, &params);
+        st = vb_ps_worker_pull(w, &params);
         p_pause(&board->tally, (uint64_t)w->number, i);
         if (w->number == w->job->workers - 1 && i % 4 == 0)
             nanosleep(&slow, NULL);
@@ -82,7 +82,7 @@ static vb_status lazy_step(struct ps_worker *w, uint64_t i, uint32_t keys[2][P_R
     int now = (int)(i % 2), next = 1 - now;
     const float *weights;
     float values[P_ROW];
-    vb_status st = ps_worker_values(w, keys[now], n[now], &weights);
+    vb_status st = vb_ps_worker_values(w, keys[now], n[now], &weights);
 
     if (st != VB_OK)
         return st;
@@ -90,7 +90,7 @@ static vb_status lazy_step(struct ps_worker *w, uint64_t i, uint32_t keys[2][P_R
     p_pause(&board->tally, (uint64_t)w->number, i);
     n[next] = p_draw_keys((uint64_t)w->number + 1, i + 1, keys[next]);
     board->tally.total++;
-    return ps_worker_push_sparse(w, keys[now], values, n[now], 1, 1, keys[next], n[next]);
+    return vb_ps_worker_push_sparse(w, keys[now], values, n[now], 1, 1, keys[next], n[next]);
 }
 
 /* Takes snapshots with the optimizer state, as for checkpoints. A snapshot applies all pending
@@ -105,13 +105,13 @@ static vb_status lazy_steps(struct ps_worker *w)
     vb_status st;
 
     n[0] = p_draw_keys((uint64_t)w->number + 1, 0, keys[0]);
-    st = ps_worker_ask(w, keys[0], n[0]);
+    st = vb_ps_worker_ask(w, keys[0], n[0]);
     for (i = 0; st == VB_OK; i++) {
-        st = ps_worker_ticket(w, &go);
+        st = vb_ps_worker_ticket(w, &go);
         if (!go || st != VB_OK)
             break;
         if (w->number == 0 && i % 7 == 3)
-            st = ps_worker_snapshot(w, params, state, &version);
+            st = vb_ps_worker_snapshot(w, params, state, &version);
         if (st == VB_OK)
             st = lazy_step(w, i, keys, n);
     }
@@ -123,7 +123,7 @@ static vb_status lazy_steps(struct ps_worker *w)
 static vb_status steps_until_told(struct ps_worker *w, float *own)
 {
     struct timespec nap = {.tv_nsec = 200000};
-    size_t j, classes = (size_t)ps_clients(w->job);
+    size_t j, classes = (size_t)vb_ps_clients(w->job);
     const float *params;
     vb_status st = VB_OK;
     bool go = true;
@@ -131,9 +131,9 @@ static vb_status steps_until_told(struct ps_worker *w, float *own)
     for (j = 0; j < w->job->n; j++)
         own[j] = j % classes == (size_t)w->number ? 1.f : 0.f;
     while (st == VB_OK && go && !board->stop) {
-        st = ps_worker_ticket(w, &go);
+        st = vb_ps_worker_ticket(w, &go);
         if (st == VB_OK)
-            st = ps_worker_pull(w, &params);
+            st = vb_ps_worker_pull(w, &params);
         board->tally.begun[w->number]++;
         board->tally.total++;
         if (st == VB_OK)
@@ -148,7 +148,7 @@ static int check_slots(const struct ps_worker *w, const float *params)
 {
     int c, wrong = 0;
 
-    for (c = 0; c < ps_clients(w->job); c++)
+    for (c = 0; c < vb_ps_clients(w->job); c++)
         wrong += T_WRONG((double)params[c] == -(double)board->tally.begun[c]);
     return wrong;
 }
@@ -175,10 +175,10 @@ static vb_status take_part(struct ps_worker *w, float *own, int *wrong_p)
     vb_status st = steps(w, own);
 
     if (st == VB_OK)
-        st = ps_worker_end(w, own, NULL, &version);
+        st = vb_ps_worker_end(w, own, NULL, &version);
     if (st == VB_OK)
         *wrong_p = check(w, own, version);
-    return st == VB_OK ? ps_worker_bye(w) : st;
+    return st == VB_OK ? vb_ps_worker_bye(w) : st;
 }
 
 static int work(struct vb_group *g, bool late)
@@ -187,7 +187,7 @@ static int work(struct vb_group *g, bool late)
     float *own = calloc(job->n, sizeof(*own));
     struct ps_worker *w = NULL;
     int wrong = 0;
-    vb_status st = late ? ps_worker_join(g, job, &w) : ps_worker_create(g, job, &w);
+    vb_status st = late ? vb_ps_worker_join(g, job, &w) : vb_ps_worker_create(g, job, &w);
 
     board->opened++;
     if (late && st == VB_ERR_ACCESS) {
@@ -196,10 +196,10 @@ static int work(struct vb_group *g, bool late)
         return 0;
     }
     if (st == VB_OK && late)
-        st = ps_worker_hello(w, false);
+        st = vb_ps_worker_hello(w, false);
     if (st == VB_OK)
         st = take_part(w, own, &wrong);
-    ps_worker_close(w);
+    vb_ps_worker_close(w);
     free(own);
     return wrong + T_WRONG(st == VB_OK);
 }
@@ -210,9 +210,9 @@ static int work(struct vb_group *g, bool late)
  * again. */
 static int last_server(void)
 {
-    int one = ps_server_rank(&board->job, 0);
+    int one = vb_ps_server_rank(&board->job, 0);
 
-    return board->version[one] > 0 ? one : ps_standby_rank(&board->job, 0);
+    return board->version[one] > 0 ? one : vb_ps_standby_rank(&board->job, 0);
 }
 
 /* Every gradient was either part of a round or dropped, whichever server received it. */
@@ -248,7 +248,7 @@ static void make_lazy(enum vb_transport_choice transport, enum vb_k_rule_kind ki
 /* Returns the final parameters of shard k from a server that is left, or NULL if none is left. */
 static const float *final_of(int k)
 {
-    int one = ps_server_rank(&board->job, k), other = ps_standby_rank(&board->job, k);
+    int one = vb_ps_server_rank(&board->job, k), other = vb_ps_standby_rank(&board->job, k);
 
     if (board->version[one] == (uint64_t)board->job.steps)
         return board->params[one];
@@ -270,7 +270,7 @@ static void lazy_rules_have_the_same_bits(void **state)
         begin();
         end();
         for (k = 0; k < 2; k++)
-            memcpy(want[k], board->params[ps_server_rank(&board->job, k)], sizeof(want[k]));
+            memcpy(want[k], board->params[vb_ps_server_rank(&board->job, k)], sizeof(want[k]));
         for (t = 0; t < n_transports; t++) {
             make_lazy(transports[t], kinds[i]);
             hits += run_and_kill(3 + i % 2, 900 + t * 10 + (uint64_t)i);

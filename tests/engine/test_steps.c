@@ -4,8 +4,8 @@
  * the parameters of an undisturbed run at that step. A step can be undone, and a replica that
  * differs is named.
  *
- * Covers: engine/train/train_buckets.c engine/train/train_check.c engine/train/train_dense.c engine/train/train_shared_update.c
- * Covers: engine/train/train_sparse.c
+ * Covers: engine/train/train_buckets.c engine/train/train_check.c engine/train/train_dense.c
+ * engine/train/train_shared_update.c Covers: engine/train/train_sparse.c
  */
 #include "engine/train/trainer.h"
 #include "tests/support/ranks.h"

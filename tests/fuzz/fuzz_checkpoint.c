@@ -80,7 +80,7 @@ static void mend_arrays(uint8_t *file, size_t size, const struct cp_head *head)
         if ((head->crc & 1) != 0)
             e.offset = place;
         if (e.offset < cp_front_bytes(head) || e.offset > size ||
-            !cp_data_bytes(e.rows, e.cols, size - e.offset, &bytes) ||
+            !vb_cp_data_bytes(e.rows, e.cols, size - e.offset, &bytes) ||
             cp_array_bytes(bytes) > size - e.offset)
             return;
         memcpy(entry, &e, sizeof(e));

@@ -24,7 +24,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         memset(file + i * STRETCH, data[i], STRETCH);
     cut = size > 0 ? data[0] % STRETCH : 0; /* so that files end inside a record, too */
     path = size % 4 == 0 ? fuzz_file(data, size) : fuzz_file(file, size * STRETCH - cut);
-    if (cifar_read(&path, 1, &set) != VB_OK)
+    if (vb_cifar_read(&path, 1, &set) != VB_OK)
         return 0;
     if (set.n < 1 || vb_data_look(&set, &facts) != VB_OK)
         abort();

@@ -8,6 +8,6 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    fuzz_rows(criteo_read, size % 2 == 0 ? 1000 : 14, data, size);
+    fuzz_rows(vb_criteo_read, size % 2 == 0 ? 1000 : 14, data, size);
     return 0;
 }

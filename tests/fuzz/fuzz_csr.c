@@ -12,7 +12,7 @@ static void try(const uint8_t *data, size_t size)
 {
     struct vb_dataset set;
 
-    if (csr_open(fuzz_file(data, size), &set) != VB_OK)
+    if (vb_csr_open(fuzz_file(data, size), &set) != VB_OK)
         return;
     fuzz_check_rows(&set);
     vb_dataset_destroy(&set);

@@ -19,7 +19,7 @@ static inline void fuzz_check_rows(const struct vb_dataset *set)
     if (set->kind != VB_DATA_ROWS || set->n < 1 || set->features < 1)
         abort();
     for (i = 0; i < set->n; i++) {
-        if (dataset_row(set, i, &row, &room) != VB_OK || row.n > set->row_max || row.y > 1)
+        if (vb_dataset_row(set, i, &row, &room) != VB_OK || row.n > set->row_max || row.y > 1)
             abort();
         for (e = 0; e < row.n; e++)
             if (row.index[e] >= (uint32_t)set->features ||
@@ -37,14 +37,14 @@ static inline void fuzz_rows(vb_status (*read)(const char *, int, struct row_sin
     struct vb_dataset set;
     struct rows_mem *mem;
 
-    if (rows_mem_create(0, &mem) != VB_OK)
+    if (vb_rows_mem_create(0, &mem) != VB_OK)
         abort();
-    if (read(path, features, rows_mem_sink(mem)) == VB_OK &&
-        rows_mem_finish(mem, path, &set) == VB_OK) {
+    if (read(path, features, vb_rows_mem_sink(mem)) == VB_OK &&
+        vb_rows_mem_finish(mem, path, &set) == VB_OK) {
         fuzz_check_rows(&set);
         vb_dataset_destroy(&set);
     }
-    rows_mem_destroy(mem);
+    vb_rows_mem_destroy(mem);
 }
 
 #endif

@@ -30,9 +30,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     c.opts.epoch = size > 0 && (data[size - 1] & 2) != 0 ? 2 : 1; /* as for a joiner */
     c.epoch = c.opts.epoch;
     for (i = 0; i < WORLD; i++)
-        conn_init(&conns[i]);
+        vb_conn_init(&conns[i]);
     i = c.opts.rank == 0 ? 1 : 0;
-    conn_up(&c, i, fds[0], session);
+    vb_conn_up(&c, i, fds[0], session);
     if (size > 3 && data[3] % 2 == 1 && c.opts.rank == 0)
         c.joining = i;                     /* its info makes the others admit it */
     while (size > 0 && conns[i].fd >= 0) { /* in pieces that fit into the socket */
@@ -42,7 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             break;
         data += n;
         size -= (size_t)n;
-        conn_read(&c, i);
+        vb_conn_read(&c, i);
     }
     if (conns[i].join.offers.n > 64 || (!c.opts.elastic && conns[i].join.offers.first != NULL))
         abort();
@@ -50,7 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         abort();
     close(fds[1]);
     for (i = 0; i < WORLD; i++)
-        conn_fini(&conns[i]);
+        vb_conn_fini(&conns[i]);
     free(c.table);
     pthread_cond_destroy(&c.changed);
     pthread_mutex_destroy(&c.lock);

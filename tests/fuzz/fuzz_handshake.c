@@ -24,7 +24,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     (void)argc;
     (void)argv;
-    if (auth_init() != VB_OK)
+    if (vb_auth_init() != VB_OK)
         abort();
     return 0;
 }
@@ -38,15 +38,15 @@ static void look_at_members(const uint8_t *data, size_t size)
     struct wire_slot slot;
     int k;
 
-    if (size >= WIRE_SLOT_BYTES && wire_slot_decode(data, &slot) &&
+    if (size >= WIRE_SLOT_BYTES && vb_wire_slot_decode(data, &slot) &&
         (slot.slot >= slot.slots || slot.slots > VB_WORLD_MAX))
         abort();
     if (size >= WIRE_MEMBER_BYTES)
-        (void)wire_member_decode(data, &member);
-    if (size >= WIRE_CARD_BYTES && wire_card_decode(data, &card) &&
+        (void)vb_wire_member_decode(data, &member);
+    if (size >= WIRE_CARD_BYTES && vb_wire_card_decode(data, &card) &&
         card.address.len_bytes > VB_BLOB_MAX)
         abort();
-    if (size < WIRE_OFFER_BYTES || !wire_offer_decode(data, &offer))
+    if (size < WIRE_OFFER_BYTES || !vb_wire_offer_decode(data, &offer))
         return;
     for (k = 0; k < WIRE_KEYS; k++)
         if (offer.keys[k].len_bytes > VB_BLOB_MAX)
@@ -62,16 +62,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t piece, n;
 
     if (size >= WIRE_ANSWER_BYTES)
-        (void)wire_answer_decode(data, &answer);
-    if (size >= WIRE_INFO_BYTES && wire_info_decode(data, &info) &&
+        (void)vb_wire_answer_decode(data, &answer);
+    if (size >= WIRE_INFO_BYTES && vb_wire_info_decode(data, &info) &&
         strnlen(info.host, sizeof(info.host)) == sizeof(info.host))
         abort();
     look_at_members(data, size);
     piece = size > 0 ? 1 + data[0] % 70 : 1;
-    handshake_init(&hs, 0, 1);
-    while (size > 0 && handshake_wants(&hs) > 0) {
+    vb_handshake_init(&hs, 0, 1);
+    while (size > 0 && vb_handshake_wants(&hs) > 0) {
         n = size < piece ? size : piece;
-        if (handshake_feed(&hs, data, n, judge, NULL, out) > WIRE_ANSWER_BYTES)
+        if (vb_handshake_feed(&hs, data, n, judge, NULL, out) > WIRE_ANSWER_BYTES)
             abort();
         data += n;
         size -= n;

@@ -36,7 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size == 0)
         return 0;
     path = fuzz_file(data + 1, size - 1);
-    st = data[0] % 2 == 0 ? idx_read(path, right[1], &set) : idx_read(right[0], path, &set);
+    st = data[0] % 2 == 0 ? vb_idx_read(path, right[1], &set) : vb_idx_read(right[0], path, &set);
     if (st != VB_OK)
         return 0;
     if (set.n != 2 || vb_data_look(&set, &facts) != VB_OK)

@@ -8,6 +8,6 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    fuzz_rows(libsvm_read, size % 3 == 0 ? 1000 : 0, data, size);
+    fuzz_rows(vb_libsvm_read, size % 3 == 0 ? 1000 : 0, data, size);
     return 0;
 }

@@ -19,11 +19,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     room = 1 + data[0] % sizeof(first);
     node = data[1];
     text = fuzz_text(data + 2, size - 2);
-    if (slurm_hosts_parse(text, first, room, &hosts) &&
+    if (vb_slurm_hosts_parse(text, first, room, &hosts) &&
         (hosts < 1 || hosts > 1000000 || strlen(first) >= room || first[0] == '-' ||
          first[0] == '\0' || strpbrk(first, " ,[];/$") != NULL))
         abort();
-    if (slurm_tasks_parse(text, node, &tasks) && (tasks < 1 || tasks > VB_WORLD_MAX))
+    if (vb_slurm_tasks_parse(text, node, &tasks) && (tasks < 1 || tasks > VB_WORLD_MAX))
         abort();
     free(text);
     return 0;

@@ -38,10 +38,10 @@ static void read_head(struct input *in, struct sparse_head *head)
 {
     uint32_t i, index = 0, how;
 
-    memset(head, 0, sparse_head_bytes(SAMPLES));
+    memset(head, 0, vb_sparse_head_bytes(SAMPLES));
     head->features = FEATURES;
     head->n = take(in, 2) % (MAX_NNZ + 20);
-    head->n_samples = sparse_n_samples(head->n, SAMPLES);
+    head->n_samples = vb_sparse_n_samples(head->n, SAMPLES);
     if (take(in, 1) == 0)
         head->n_samples = take(in, 4);
     how = take(in, 1);
@@ -59,16 +59,16 @@ static void check_plan(const struct sparse_plan *plan)
 
     for (r = 0; r < WORLD; r++) {
         for (rooms = 0, o = 0; o < WORLD; o++)
-            rooms += sparse_part_room(plan, r, o);
-        if (rooms > sparse_room(MAX_NNZ, SAMPLES, WORLD))
+            rooms += vb_sparse_part_room(plan, r, o);
+        if (rooms > vb_sparse_room(MAX_NNZ, SAMPLES, WORLD))
             abort();
     }
     for (o = 0; o < WORLD; o++) {
         if (plan->splits[o] > plan->splits[o + 1])
             abort();
-        sums += sparse_sum_room(plan, o);
+        sums += vb_sparse_sum_room(plan, o);
     }
-    if (plan->splits[WORLD] != FEATURES || sums > WORLD * sparse_room(MAX_NNZ, SAMPLES, WORLD))
+    if (plan->splits[WORLD] != FEATURES || sums > WORLD * vb_sparse_room(MAX_NNZ, SAMPLES, WORLD))
         abort();
 }
 
@@ -82,18 +82,18 @@ static void plan_from(struct input *in)
     int r;
 
     for (r = 0; r < WORLD; r++) {
-        heads[r] = malloc(sparse_head_bytes(SAMPLES));
+        heads[r] = malloc(vb_sparse_head_bytes(SAMPLES));
         if (heads[r] == NULL)
             abort();
         read_head(in, heads[r]);
-        fine = fine && sparse_head_wrong(heads[r], &limits) == NULL;
+        fine = fine && vb_sparse_head_wrong(heads[r], &limits) == NULL;
         if (fine && (heads[r]->along > 1 || (heads[r]->along == 1 && heads[r]->n > MAX_ALONG)))
             abort();
     }
-    if (fine && sparse_plan_init(&plan, WORLD, SAMPLES) == VB_OK) {
-        sparse_plan_make(&plan, heads);
+    if (fine && vb_sparse_plan_init(&plan, WORLD, SAMPLES) == VB_OK) {
+        vb_sparse_plan_make(&plan, heads);
         check_plan(&plan);
-        sparse_plan_fini(&plan);
+        vb_sparse_plan_fini(&plan);
     }
     for (r = 0; r < WORLD; r++)
         free(heads[r]);
@@ -123,16 +123,16 @@ static void merge_from(struct input *in)
     }
     for (r = 0; r < WORLD; r++) {
         runs[r] = (struct sparse_run){words + (size_t)r * each, each};
-        fine = fine && sparse_words_fit(runs[r].words, each, 0, FEATURES);
-        if (sparse_below(runs[r].words, each, FEATURES / 2) > each)
+        fine = fine && vb_sparse_words_fit(runs[r].words, each, 0, FEATURES);
+        if (vb_sparse_below(runs[r].words, each, FEATURES / 2) > each)
             abort();
     }
-    n = sparse_sum_runs(runs, WORLD, a, b, sum);
-    if (n > total || (fine && !sparse_words_fit(sum, n, 0, FEATURES)))
+    n = vb_sparse_sum_runs(runs, WORLD, a, b, sum);
+    if (n > total || (fine && !vb_sparse_words_fit(sum, n, 0, FEATURES)))
         abort();
-    all = sparse_merge_runs(runs, WORLD, a, b);
-    n = sparse_add_up(all.words, all.n, sum);
-    if (all.n != total || n > total || (fine && !sparse_words_fit(sum, n, 0, FEATURES)))
+    all = vb_sparse_merge_runs(runs, WORLD, a, b);
+    n = vb_sparse_add_up(all.words, all.n, sum);
+    if (all.n != total || n > total || (fine && !vb_sparse_words_fit(sum, n, 0, FEATURES)))
         abort();
     free(words);
     free(a);

@@ -113,9 +113,9 @@ static void check_codec(const uint8_t *data, size_t size)
     unsigned char bytes[DATA_HEAD_BYTES];
     struct data_head head;
 
-    if (size < sizeof(bytes) || data_head_decode(data, &head) != NULL)
+    if (size < sizeof(bytes) || vb_data_head_decode(data, &head) != NULL)
         return;
-    data_head_encode(&head, bytes);
+    vb_data_head_encode(&head, bytes);
     if (memcmp(bytes, data, sizeof(bytes)) != 0)
         abort();
 }

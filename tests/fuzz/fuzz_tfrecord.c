@@ -19,7 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint8_t *file;
     uint32_t crc;
 
-    fuzz_rows(tfrecord_read, 0, data, size);
+    fuzz_rows(vb_tfrecord_read, 0, data, size);
     file = malloc(size + 16);
     if (file == NULL)
         abort();
@@ -29,7 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(file + 12, data, size);
     crc = masked(data, size);
     memcpy(file + 12 + size, &crc, 4);
-    fuzz_rows(tfrecord_read, size % 2 == 0 ? 0 : 100, file, size + 16);
+    fuzz_rows(vb_tfrecord_read, size % 2 == 0 ? 0 : 100, file, size + 16);
     free(file);
     return 0;
 }

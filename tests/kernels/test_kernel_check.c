@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * kernels/choice/choice_check.c, and its use in bench kernels. Correct backends pass on all shapes. A
- * backend with one wrong or missing result is found and named.
+ * kernels/choice/choice_check.c, and its use in bench kernels. Correct backends pass on all shapes.
+ * A backend with one wrong or missing result is found and named.
  *
  * Covers: kernels/choice/choice_check.c kernels/choice/tensors.c
  */

@@ -2,15 +2,15 @@
  *
  * Winograd convolutions on ragged shapes.
  *
- * Tolerance: tests/support/layer_fixture.h has the tolerance of plain sums. Winograd first combines numbers with
- * factors whose absolute values sum up to, along one direction, 2 for the inputs, 1.5 for the taps
- * and 3 for the outputs of F(2x2, 3x3), and 10, 0.5 and 19 for those of alpha 6. Intermediate
- * values are that much larger in the worst case, (2 * 1.5 * 3)^2 = 81 times in both directions.
- * Random signs leave about the square root of it, and half a dozen more roundings for each
- * direction come on top.
+ * Tolerance: tests/support/layer_fixture.h has the tolerance of plain sums. Winograd first combines
+ * numbers with factors whose absolute values sum up to, along one direction, 2 for the inputs, 1.5
+ * for the taps and 3 for the outputs of F(2x2, 3x3), and 10, 0.5 and 19 for those of alpha 6.
+ * Intermediate values are that much larger in the worst case, (2 * 1.5 * 3)^2 = 81 times in both
+ * directions. Random signs leave about the square root of it, and half a dozen more roundings for
+ * each direction come on top.
  *
- * Covers: kernels/gemm/winograd_conv.c kernels/gemm/winograd_grid.c kernels/gemm/winograd_transform.c
- * Covers: kernels/gemm/winograd_weights.c
+ * Covers: kernels/gemm/winograd_conv.c kernels/gemm/winograd_grid.c
+ * kernels/gemm/winograd_transform.c Covers: kernels/gemm/winograd_weights.c
  */
 #include "kernels/own/own.h"
 #include "kernels/gemm/winograd.h"

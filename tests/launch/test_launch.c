@@ -79,16 +79,16 @@ static void host_lists_of_slurm(void **state)
 
     (void)state;
     for (i = 0; i < VB_COUNT(good); i++) {
-        assert_true(slurm_hosts_parse(good[i].text, first, sizeof(first), &hosts));
+        assert_true(vb_slurm_hosts_parse(good[i].text, first, sizeof(first), &hosts));
         assert_string_equal(first, good[i].first);
         assert_int_equal(hosts, good[i].hosts);
     }
     for (i = 0; i < VB_COUNT(bad); i++)
-        if (slurm_hosts_parse(bad[i], first, sizeof(first), &hosts))
+        if (vb_slurm_hosts_parse(bad[i], first, sizeof(first), &hosts))
             fail_msg("\"%s\" was accepted as hosts", bad[i]);
     /* the buffer is too small for the end of the name */
-    assert_false(slurm_hosts_parse("node[01-03]", first, 6, &hosts));
-    assert_true(slurm_hosts_parse("node[01-03]", first, 7, &hosts));
+    assert_false(vb_slurm_hosts_parse("node[01-03]", first, 6, &hosts));
+    assert_true(vb_slurm_hosts_parse("node[01-03]", first, 7, &hosts));
 }
 
 static void task_lists_of_slurm(void **state)
@@ -110,11 +110,11 @@ static void task_lists_of_slurm(void **state)
 
     (void)state;
     for (i = 0; i < VB_COUNT(good); i++) {
-        assert_true(slurm_tasks_parse(good[i].text, good[i].node, &tasks));
+        assert_true(vb_slurm_tasks_parse(good[i].text, good[i].node, &tasks));
         assert_int_equal(tasks, good[i].tasks);
     }
     for (i = 0; i < VB_COUNT(bad); i++)
-        if (slurm_tasks_parse(bad[i].text, bad[i].node, &tasks))
+        if (vb_slurm_tasks_parse(bad[i].text, bad[i].node, &tasks))
             fail_msg("\"%s\" was accepted as the tasks of node %d", bad[i].text, bad[i].node);
 }
 
@@ -124,11 +124,12 @@ static void ports_do_not_clash(void **state)
 
     (void)state;
     for (port = 1; port <= 65535; port++) {
-        assert_true(launch_port((uint64_t)port) != port);
-        assert_true(launch_port((uint64_t)port) != launch_port((uint64_t)port + 1));
-        assert_true(launch_port((uint64_t)port) >= 1024 && launch_port((uint64_t)port) < 32768);
+        assert_true(vb_launch_port((uint64_t)port) != port);
+        assert_true(vb_launch_port((uint64_t)port) != vb_launch_port((uint64_t)port + 1));
+        assert_true(vb_launch_port((uint64_t)port) >= 1024 &&
+                    vb_launch_port((uint64_t)port) < 32768);
     }
-    assert_true(launch_port(UINT64_MAX) < 32768);
+    assert_true(vb_launch_port(UINT64_MAX) < 32768);
 }
 
 /* ---- where rank 0 listens -------------------------------------------------------------------- */
@@ -143,11 +144,11 @@ static bool listens_on_loopback(const char *given, char root[VB_ROOT_TEXT], int 
 
     snprintf(root, VB_ROOT_TEXT, "%s", given);
     assert_int_equal(vb_root_listen(root, fd_p), VB_OK);
-    assert_int_equal(sock_local(*fd_p, &at), VB_OK);
-    assert_true(sock_port(&at) > 0);
-    snprintf(want, sizeof(want), "%.*s:%d", (int)(colon - given), given, sock_port(&at));
+    assert_int_equal(vb_sock_local(*fd_p, &at), VB_OK);
+    assert_true(vb_sock_port(&at) > 0);
+    snprintf(want, sizeof(want), "%.*s:%d", (int)(colon - given), given, vb_sock_port(&at));
     assert_string_equal(root, want);
-    return sock_is_loopback(&at);
+    return vb_sock_is_loopback(&at);
 }
 
 static void roots_are_opened(void **state)
@@ -353,7 +354,7 @@ static void rank_and_host_are_read(void **state)
 
     (void)state;
     set_environment(TASK TWO "SLURM_NTASKS=9 SLURM_JOB_NODELIST=m[1-9]");
-    assert_int_equal(launch_find_slurm(&found), VB_OK);
+    assert_int_equal(vb_launch_find_slurm(&found), VB_OK);
     assert_int_equal(found.by, LAUNCH_BY_SLURM);
     assert_int_equal(found.rank, 1);
     assert_int_equal(found.world, 4);
@@ -361,17 +362,17 @@ static void rank_and_host_are_read(void **state)
     assert_int_equal(found.local_ranks, 3);
     assert_false(found.one_host);
     assert_string_equal(found.host, "n1");
-    assert_int_equal(found.port, launch_port(77 * 64 + 1));
+    assert_int_equal(found.port, vb_launch_port(77 * 64 + 1));
 
     set_environment(TORCH "LOCAL_WORLD_SIZE=4 LOCAL_RANK=1");
-    assert_int_equal(launch_find_torch(&torch), VB_OK);
+    assert_int_equal(vb_launch_find_torch(&torch), VB_OK);
     assert_int_equal(torch.by, LAUNCH_BY_TORCHRUN);
     assert_int_equal(torch.rank, 1);
     assert_int_equal(torch.world, 4);
     assert_int_equal(torch.local_rank, 1);
     assert_true(torch.one_host);
     assert_string_equal(torch.host, "n1");
-    assert_int_equal(torch.port, launch_port(29500));
+    assert_int_equal(torch.port, vb_launch_port(29500));
 }
 
 /* A single rank has nobody to meet and no secret to pass on. With srun and torchrun together,
@@ -412,7 +413,7 @@ static void each_job_of_slurm_has_its_own_secret(void **state)
     unsigned char a[VB_SECRET_BYTES], b[VB_SECRET_BYTES];
 
     (void)state;
-    assert_int_equal(launch_port(77 * 64 + 1), launch_port(333 * 64 + 1));
+    assert_int_equal(vb_launch_port(77 * 64 + 1), vb_launch_port(333 * 64 + 1));
     secret_of_step(77, 1, a);
     assert_memory_not_equal(a, given, sizeof(a));
     secret_of_step(77, 1, b);
@@ -689,10 +690,10 @@ static void a_call_of_another_user_is_not_answered(void **state)
     assert_true(stranger >= 0);
     if (stranger == 0) {
         if (setuid(another_user()) != 0 ||
-            sock_connect_unix(name, vb_clock_ns() + 1000000000, &fd) != VB_OK)
+            vb_sock_connect_unix(name, vb_clock_ns() + 1000000000, &fd) != VB_OK)
             _exit(1);
-        _exit(sock_read(fd, &byte, 1, vb_clock_ns() + UINT64_C(10000000000)) == VB_ERR_PEER ? 0
-                                                                                            : 2);
+        _exit(vb_sock_read(fd, &byte, 1, vb_clock_ns() + UINT64_C(10000000000)) == VB_ERR_PEER ? 0
+                                                                                               : 2);
     }
     ended_well(stranger);
     pids[1] = start(903, 1, 2, -1, TIMEOUT_MS, fds[1]);
@@ -725,7 +726,7 @@ static void strangers_do_not_delay_rank_0(void **state)
         if (strangers[i] == 0)
             prctl(PR_SET_PDEATHSIG, SIGKILL);
         while (strangers[i] == 0)
-            if (sock_connect_unix(name, vb_clock_ns() + 1000000000, &fd) == VB_OK)
+            if (vb_sock_connect_unix(name, vb_clock_ns() + 1000000000, &fd) == VB_OK)
                 close(fd);
     }
     ended_well(pid);
@@ -784,7 +785,7 @@ static void a_listener_of_another_user_is_refused(void **state)
     squatter = fork();
     assert_true(squatter >= 0);
     if (squatter == 0) {
-        if (setuid(another_user()) != 0 || sock_listen_unix(name, NULL, &fd) != VB_OK ||
+        if (setuid(another_user()) != 0 || vb_sock_listen_unix(name, NULL, &fd) != VB_OK ||
             write(ready[1], "r", 1) != 1)
             _exit(1);
         do

@@ -3,7 +3,8 @@
  * The supervisor runs in a child process of the test. The ranks are this program again; a word
  * selects what they do: "test_supervise --as WORD".
  *
- * Covers: launch/launch_begun.c launch/supervise_relay.c launch/supervise_signal.c launch/supervise_spawn.c
+ * Covers: launch/launch_begun.c launch/supervise_relay.c launch/supervise_signal.c
+ * launch/supervise_spawn.c
  */
 #include "launch/launch.h"
 #include "tests/support/test.h"

@@ -3,8 +3,8 @@
  * Allreduce with 1 to 8 ranks, over every transport and with every algorithm. The results must
  * equal sums in rank order, bit for bit.
  *
- * Covers: net/coll/coll_unordered.c net/coll/coll_hosts.c net/coll/coll_mapped.c net/coll/coll_ordered.c net/coll/coll_steps.c
- * Covers: net/coll/coll_run.c
+ * Covers: net/coll/coll_unordered.c net/coll/coll_hosts.c net/coll/coll_mapped.c
+ * net/coll/coll_ordered.c net/coll/coll_steps.c Covers: net/coll/coll_run.c
  */
 #include "tests/support/alloc.h"
 #include "tests/support/coll_fixture.h"
@@ -20,7 +20,7 @@ struct how {
 static vb_status open_coll(struct vb_group *g, const struct how *how, size_t n_elems,
                            struct vb_coll **coll_p)
 {
-    return coll_open_split(g, n_elems * sizeof(float), &how->opts, how->place->split, coll_p);
+    return vb_coll_open_split(g, n_elems * sizeof(float), &how->opts, how->place->split, coll_p);
 }
 
 /* ---- one at a time --------------------------------------------------------------------------- */

@@ -67,15 +67,15 @@ static void sealed_keys_open_only_in_their_session(void **state)
     unsigned char session[32] = {1}, key[32] = {2}, sealed[AUTH_SEALED_BYTES], back[32];
 
     (void)state;
-    assert_int_equal(auth_init(), VB_OK);
-    auth_seal(session, key, sealed);
-    assert_true(auth_unseal(session, sealed, back));
+    assert_int_equal(vb_auth_init(), VB_OK);
+    vb_auth_seal(session, key, sealed);
+    assert_true(vb_auth_unseal(session, sealed, back));
     assert_memory_equal(key, back, sizeof(key));
     sealed[30] ^= 1;
-    assert_false(auth_unseal(session, sealed, back));
+    assert_false(vb_auth_unseal(session, sealed, back));
     sealed[30] ^= 1;
     session[0] ^= 1;
-    assert_false(auth_unseal(session, sealed, back));
+    assert_false(vb_auth_unseal(session, sealed, back));
 }
 
 /* ---- the handshake by itself ----------------------------------------------------------------- */
@@ -95,7 +95,7 @@ static size_t feed(struct handshake *hs, const unsigned char *bytes, size_t len,
     size_t i, n = 0;
 
     for (i = 0; i < len; i++)
-        n = handshake_feed(hs, bytes + i, 1, check_call, key, out);
+        n = vb_handshake_feed(hs, bytes + i, 1, check_call, key, out);
     return n;
 }
 
@@ -106,8 +106,8 @@ static void make_call(struct wire_call *call, unsigned char bytes[WIRE_CALL_BYTE
     call->kind = WIRE_CONTROL;
     call->rank = 1;
     call->world = 2;
-    auth_random(call->nonce, sizeof(call->nonce));
-    wire_call_encode(call, bytes);
+    vb_auth_random(call->nonce, sizeof(call->nonce));
+    vb_wire_call_encode(call, bytes);
 }
 
 static void callers_with_the_secret_are_accepted(void **state)
@@ -119,24 +119,24 @@ static void callers_with_the_secret_are_accepted(void **state)
 
     (void)state;
     make_call(&call, call_bytes);
-    handshake_init(&hs, 0, 0);
+    vb_handshake_init(&hs, 0, 0);
     assert_int_equal(feed(&hs, call_bytes, sizeof(call_bytes), key, answer), WIRE_ANSWER_BYTES);
     assert_int_equal(hs.state, HANDSHAKE_PROOF);
-    auth_prove_client(key, call_bytes, answer, proof);
+    vb_auth_prove_client(key, call_bytes, answer, proof);
     assert_int_equal(feed(&hs, proof, sizeof(proof), key, out), WIRE_VERDICT_BYTES);
     assert_int_equal(hs.state, HANDSHAKE_DONE);
-    auth_session(key, call_bytes, answer, session);
+    vb_auth_session(key, call_bytes, answer, session);
     assert_memory_equal(session, hs.session, sizeof(session));
 
     /* A replay to another listener: its nonce differs, so the old proof is not valid. */
-    handshake_init(&hs, 0, 0);
+    vb_handshake_init(&hs, 0, 0);
     feed(&hs, call_bytes, sizeof(call_bytes), key, out);
     feed(&hs, proof, sizeof(proof), key, out);
     assert_int_equal(hs.state, HANDSHAKE_REFUSED);
     assert_int_equal(hs.verdict, WIRE_BAD_SECRET);
 
     /* The listener's own proof, sent back to it, is not a valid proof of the caller. */
-    handshake_init(&hs, 0, 0);
+    vb_handshake_init(&hs, 0, 0);
     feed(&hs, call_bytes, sizeof(call_bytes), key, answer);
     feed(&hs, answer + WIRE_ANSWER_BYTES - WIRE_PROOF, WIRE_PROOF, key, out);
     assert_int_equal(hs.state, HANDSHAKE_REFUSED);
@@ -159,15 +159,15 @@ static void callers_without_the_secret_are_told_why(void **state)
         call.to = what == 1 ? 5 : 0;
         call.epoch = what == 2 ? 8 : 0;
         call.rank = what == 3 ? 7 : 1;
-        wire_call_encode(&call, bytes);
-        handshake_init(&hs, 0, 0);
+        vb_wire_call_encode(&call, bytes);
+        vb_handshake_init(&hs, 0, 0);
         assert_int_equal(feed(&hs, bytes, sizeof(bytes), key, out), WIRE_ANSWER_BYTES);
         assert_int_equal(hs.state, HANDSHAKE_REFUSED);
         assert_int_equal(hs.verdict, want[what]);
-        assert_int_equal(handshake_wants(&hs), 0);
+        assert_int_equal(vb_handshake_wants(&hs), 0);
     }
     memset(bytes, 'x', sizeof(bytes));
-    handshake_init(&hs, 0, 0);
+    vb_handshake_init(&hs, 0, 0);
     assert_int_equal(feed(&hs, bytes, sizeof(bytes), key, out), 0);
     assert_true(hs.garbage);
 }
@@ -181,8 +181,8 @@ static int dial_root(void)
     struct sock_addr addr;
     int fd;
 
-    if (sock_resolve(job_root, &addr) != VB_OK ||
-        sock_connect(&addr, vb_clock_ns() + 5000000000u, &fd) != VB_OK)
+    if (vb_sock_resolve(job_root, &addr) != VB_OK ||
+        vb_sock_connect(&addr, vb_clock_ns() + 5000000000u, &fd) != VB_OK)
         return -1;
     return fd;
 }
@@ -209,18 +209,20 @@ static void try_strangers(void)
     call.rank = 2;
     soon = vb_clock_ns() + 5000000000u;
     /* an old epoch of the membership */
-    assert_true(handshake_call(fd, &call, key, soon, session) < 0);
+    assert_true(vb_handshake_call(fd, &call, key, soon, session) < 0);
     close(fd);
     fd = dial_root();
     memset(key, 7, sizeof(key));
     call.version = 77;
-    assert_true(handshake_call(fd, &call, key, soon, session) < 0); /* another protocol version */
+    assert_true(vb_handshake_call(fd, &call, key, soon, session) <
+                0); /* another protocol version */
     close(fd);
     fd = dial_root();
     call.version = WIRE_VERSION;
     call.epoch = 1;
-    assert_true(handshake_call(fd, &call, key, soon, session) < 0); /* rank 2 has joined already */
-    assert_int_equal(sock_read(fd, &byte, 1, soon), VB_ERR_PEER);
+    assert_true(vb_handshake_call(fd, &call, key, soon, session) <
+                0); /* rank 2 has joined already */
+    assert_int_equal(vb_sock_read(fd, &byte, 1, soon), VB_ERR_PEER);
     close(fd);
 }
 

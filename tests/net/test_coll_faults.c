@@ -41,12 +41,13 @@ static vb_status send_notes(struct vb_coll *coll, const struct how *how, struct 
 
     group_lock(coll->group);
     while (st == VB_OK &&
-           !request_started_by(coll, request_at(coll, coll->reqs.seq), 0, coll->world))
+           !vb_request_started_by(coll, request_at(coll, coll->reqs.seq), 0, coll->world))
         if (vb_clock_ns() > deadline)
             st = VB_ERR_TIMEOUT;
     for (r = 0; r < coll->world && st == VB_OK; r++)
         if (r != coll->rank &&
-            !coll_put(coll, r, 0, 0, 0, coll_note_value(STREAM_PART, coll->reqs.seq & SEQ_MASK)))
+            !vb_coll_put(coll, r, 0, 0, 0,
+                         vb_coll_note_value(STREAM_PART, coll->reqs.seq & SEQ_MASK)))
             st = VB_ERR_IO;
     group_unlock(coll->group);
     while (st == VB_OK && vb_clock_ns() < deadline) { /* until the other ranks have given up */
@@ -225,7 +226,7 @@ static int closed_under_way(struct vb_group *g, void *arg)
         return 1;
     wrong = T_WRONG(fill_queue(coll, &req) == VB_OK);
     t_stderr_catch(&caught);
-    while (vb_group_rank(g) == 1 && group_status(g) == VB_OK)
+    while (vb_group_rank(g) == 1 && vb_group_status(g) == VB_OK)
         nap_ms(1);
     vb_group_abort(g, "enough");
     vb_coll_close(coll);

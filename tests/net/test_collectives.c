@@ -20,7 +20,7 @@ struct how {
 static vb_status open_coll(struct vb_group *g, const struct how *how, size_t n_elems,
                            struct vb_coll **coll_p)
 {
-    return coll_open_split(g, n_elems * sizeof(float), &how->opts, how->place->split, coll_p);
+    return vb_coll_open_split(g, n_elems * sizeof(float), &how->opts, how->place->split, coll_p);
 }
 
 /* Returns a small number of rounds over soft-RoCE in an emulated machine, where a round takes
@@ -299,7 +299,7 @@ static int measure_with_full_slots(struct vb_group *g, void *arg)
         return 1;
     for (area = 0; area < coll->reqs.n_areas; area++)
         memset(coll->base + slot_at(coll, area, coll->rank), 0x3f, coll->lay.slot_bytes);
-    wrong += T_WRONG(cost_measure(coll, coll->cost) == VB_OK);
+    wrong += T_WRONG(vb_cost_measure(coll, coll->cost) == VB_OK);
     for (area = 0; area < coll->reqs.n_areas; area++) {
         at = slot_at(coll, area, coll->rank);
         for (i = 0; i < coll->lay.slot_bytes; i++)

@@ -25,15 +25,15 @@ static int begin(struct control *c, struct conn conns[2])
     *c = (struct control){.opts = {.world = 2, .slots = 2}, .conns = conns};
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->changed, NULL);
-    conn_init(&conns[0]);
-    conn_init(&conns[PEER]);
-    conn_up(c, PEER, fds[0], session);
+    vb_conn_init(&conns[0]);
+    vb_conn_init(&conns[PEER]);
+    vb_conn_up(c, PEER, fds[0], session);
     return fds[1];
 }
 
 static void end(struct control *c, int fd)
 {
-    conn_fini(&c->conns[PEER]);
+    vb_conn_fini(&c->conns[PEER]);
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->lock);
     close(fd);
@@ -44,7 +44,7 @@ static void says(int fd, enum wire_type type, const char *text)
     unsigned char head[WIRE_FRAME_HEAD];
     size_t len = strlen(text);
 
-    wire_frame_encode((uint32_t)len, (uint16_t)type, head);
+    vb_wire_frame_encode((uint32_t)len, (uint16_t)type, head);
     assert_int_equal(write(fd, head, sizeof(head)), sizeof(head));
     assert_int_equal(write(fd, text, len), len);
 }
@@ -57,8 +57,8 @@ static void an_unread_goodbye_counts(void **state)
 
     (void)state;
     says(fd, WIRE_BYE, "");
-    control_lose(&c, PEER, "its data connection failed");
-    assert_int_equal(control_status(&c, NULL, 0), VB_OK);
+    vb_control_lose(&c, PEER, "its data connection failed");
+    assert_int_equal(vb_control_status(&c, NULL, 0), VB_OK);
     end(&c, fd);
 }
 
@@ -71,8 +71,8 @@ static void an_unread_reason_counts(void **state)
 
     (void)state;
     says(fd, WIRE_ABORT, "the disk is full");
-    control_lose(&c, PEER, "its data connection failed");
-    assert_int_equal(control_status(&c, text, sizeof(text)), VB_ERR_PEER);
+    vb_control_lose(&c, PEER, "its data connection failed");
+    assert_int_equal(vb_control_status(&c, text, sizeof(text)), VB_ERR_PEER);
     assert_non_null(strstr(text, "gave up: the disk is full"));
     end(&c, fd);
 }
@@ -85,8 +85,8 @@ static void a_peer_without_goodbye_is_lost(void **state)
     char text[256];
 
     (void)state;
-    control_lose(&c, PEER, "its data connection failed");
-    assert_int_equal(control_status(&c, text, sizeof(text)), VB_ERR_PEER);
+    vb_control_lose(&c, PEER, "its data connection failed");
+    assert_int_equal(vb_control_status(&c, text, sizeof(text)), VB_ERR_PEER);
     assert_non_null(strstr(text, "is lost: its data connection failed"));
     end(&c, fd);
 }

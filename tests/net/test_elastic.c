@@ -4,7 +4,8 @@
  * others put blocks to each other and check every byte. Other ranks join later, also into the slots
  * of dead ranks. Strangers are refused.
  *
- * Covers: net/group/member.c net/group/joiner.c net/group/window_exchange.c net/control/membership.c net/control/join.c
+ * Covers: net/group/member.c net/group/joiner.c net/group/window_exchange.c
+ * net/control/membership.c net/control/join.c
  */
 #include "net/control/handshake.h"
 #include "net/control/sock.h"
@@ -248,12 +249,12 @@ static void old_epochs_are_refused(int rank)
 
     memset(secret, 7, sizeof(secret));
     call.rank = (uint32_t)rank;
-    assert_int_equal(auth_init(), VB_OK);
-    auth_random(call.nonce, sizeof(call.nonce));
-    assert_int_equal(sock_resolve(board->root, &root), VB_OK);
-    assert_int_equal(sock_connect(&root, deadline, &fd), VB_OK);
+    assert_int_equal(vb_auth_init(), VB_OK);
+    vb_auth_random(call.nonce, sizeof(call.nonce));
+    assert_int_equal(vb_sock_resolve(board->root, &root), VB_OK);
+    assert_int_equal(vb_sock_connect(&root, deadline, &fd), VB_OK);
     t_stderr_catch(&err);
-    st = handshake_call(fd, &call, secret, deadline, session);
+    st = vb_handshake_call(fd, &call, secret, deadline, session);
     t_stderr_release(&err, text, sizeof(text));
     close(fd);
     assert_int_equal(st, VB_ERR_ACCESS);

@@ -15,11 +15,11 @@
 #define LARGE 40000
 #define SOURCES 6
 
-static const struct reduce_level *const levels[] = {
-    &reduce_level,
+static const struct vb_reduce_level *const levels[] = {
+    &vb_reduce_level,
 #if defined(__x86_64__)
-    &reduce_level_v3,
-    &reduce_level_v4,
+    &vb_reduce_level_v3,
+    &vb_reduce_level_v4,
 #endif
 };
 
@@ -51,7 +51,7 @@ static float wanted(int n_s, size_t i, float scale)
 }
 
 /* Writes the sum to the first source only, or to all sources. */
-static void sum(const struct reduce_level *level, int n_s, size_t n, float scale, bool all)
+static void sum(const struct vb_reduce_level *level, int n_s, size_t n, float scale, bool all)
 {
     struct finish finish = {.scale = scale};
     struct source s[SOURCES];
@@ -139,7 +139,7 @@ static void bfloat16_has_the_same_bits(void **state)
     draw();
     data[0][1] = NAN;
     data[0][2] = -INFINITY;
-    reduce_level.narrow(base, data[0], N);
+    vb_reduce_level.narrow(base, data[0], N);
     for (level = 0; level <= (int)vb_cpu_level(); level++) {
         levels[level]->narrow(narrow, data[0], N);
         assert_memory_equal(narrow, base, sizeof(base));

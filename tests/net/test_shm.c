@@ -214,7 +214,7 @@ static void the_wrong_peer_is_refused(void **state)
     (void)state;
     t_side_open(&side, T_SHM_FDS, 0, 3, 4);
     t_sockets(T_SHM_FDS, T_BUF_NONE, fds);
-    assert_int_equal(shm_send(fds[1], &hello, NULL), VB_OK);
+    assert_int_equal(vb_shm_send(fds[1], &hello, NULL), VB_OK);
     t_stderr_catch(&t);
     assert_int_equal(t_connect(&side, 1, fds[0], false, NULL, &side.ep), VB_ERR_INPUT);
     t_stderr_release(&t, text, sizeof(text));

@@ -332,37 +332,37 @@ static void send_head(struct vb_sparse *s, enum breach breach)
     size_t n = make_list(s->rank, index, value), len = s->at.head_bytes;
 
     s->seq++;
-    head = (void *)(s->base + sparse_own_head_at(s));
+    head = (void *)(s->base + vb_sparse_own_head_at(s));
     *head = (struct sparse_head){.seq = s->seq, .features = FEATURES, .n = n};
-    sparse_pack(index, value, n, sparse_list(s));
-    sparse_sample(sparse_list(s), s->limits.max_samples, head);
-    memcpy(s->heads[s->rank], head, sparse_head_bytes(head->n_samples));
+    vb_sparse_pack(index, value, n, sparse_list(s));
+    vb_sparse_sample(sparse_list(s), s->limits.max_samples, head);
+    memcpy(s->heads[s->rank], head, vb_sparse_head_bytes(head->n_samples));
     head->along = is_along(breach);
     if (breach == ALONG_UNSORTED)
         sparse_list(s)[7] = sparse_list(s)[6];
     if (breach == ALONG_OUT_OF_RANGE)
         sparse_list(s)[n - 1] = word_of(FEATURES, 0);
     if (is_along(breach))
-        len = sparse_take_along(s, head);
+        len = vb_sparse_take_along(s, head);
     spoil_head(s, head, breach);
     if (breach == PART_UNSORTED) /* everywhere, but so that a binary search still ends */
         for (n = 1; n + 1 < MAX_NNZ; n += 2)
             sparse_list(s)[n] = sparse_list(s)[n - 1];
     if (breach == PART_OUT_OF_RANGE) /* an index without an owner at the end of all parts */
         sparse_list(s)[MAX_NNZ - 1] = word_of(FEATURES - 1 + 40, 0);
-    (void)sparse_send_heads(s, len);
+    (void)vb_sparse_send_heads(s, len);
 }
 
 static void take_heads(struct vb_sparse *s)
 {
     int r;
 
-    if (sparse_wait_heads(s) != VB_OK)
+    if (vb_sparse_wait_heads(s) != VB_OK)
         return;
     for (r = 0; r < s->world; r++)
         if (r != s->rank)
-            memcpy(s->heads[r], s->base + sparse_head_at(s, r), s->at.head_bytes);
-    sparse_plan_make(&s->plan, s->heads);
+            memcpy(s->heads[r], s->base + vb_sparse_head_at(s, r), s->at.head_bytes);
+    vb_sparse_plan_make(&s->plan, s->heads);
 }
 
 /* Sends notes about a part or a sum, without data, to all ranks. */
@@ -372,12 +372,12 @@ static void send_notes(struct vb_sparse *s, uint32_t value)
 
     for (r = 0; r < s->world; r++)
         if (r != s->rank)
-            (void)sparse_put(s, r, 0, 0, 0, value, &s->peers[r].sum_op);
+            (void)vb_sparse_put(s, r, 0, 0, 0, value, &s->peers[r].sum_op);
 }
 
 static void send_bad_sum(struct vb_sparse *s, enum breach breach)
 {
-    uint64_t *sum = (void *)(s->base + sparse_sum_at(s, s->rank));
+    uint64_t *sum = (void *)(s->base + vb_sparse_sum_at(s, s->rank));
     uint32_t first = (uint32_t)s->plan.splits[s->rank];
 
     sum[0] = word_of(breach == SUM_OUT_OF_RANGE ? first - 1 : first + 5, 0);
@@ -385,7 +385,7 @@ static void send_bad_sum(struct vb_sparse *s, enum breach breach)
     if (breach == SUM_TOO_LARGE)
         send_notes(s, note(SPARSE_SUM, 1 << 20));
     else
-        (void)sparse_send_sums(s, 2);
+        (void)vb_sparse_send_sums(s, 2);
 }
 
 /* Breaks one rule, then waits until the other ranks have given up. */
@@ -405,7 +405,7 @@ static int break_protocol(struct vb_sparse *s, enum breach breach)
         else if (breach == NOTE_TOO_LARGE)
             send_notes(s, note(tcp ? SPARSE_PART : SPARSE_SUM, (1 << 20) + 1));
         else if (breach > ALONG_OUT_OF_RANGE)
-            (void)sparse_send_parts(s);
+            (void)vb_sparse_send_parts(s);
         if (breach >= SUM_UNSORTED && breach <= SUM_TOO_LARGE)
             send_bad_sum(s, breach);
     }
@@ -487,7 +487,7 @@ static int follows_a_bad_model(struct vb_group *g, void *arg)
     model = s->model;
     model.along = s->limits.max_along + 1;
     if (vb_group_rank(g) == BAD) /* not the last rank, which would answer probes first */
-        wrong += T_WRONG(sparse_measure(s) == VB_ERR_INPUT);
+        wrong += T_WRONG(vb_sparse_measure(s) == VB_ERR_INPUT);
     else
         wrong += T_WRONG(vb_group_broadcast(g, 0, &model, sizeof(model)) == VB_OK);
     vb_sparse_close(s);

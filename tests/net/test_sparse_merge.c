@@ -66,11 +66,11 @@ static void check_merge(uint32_t below, size_t n)
         value[i] = any_value();
     }
     m = naive(index, value, n, want);
-    sparse_pack(index, value, n, a);
-    sorted = vb_sort_words(a, b, n, vb_bits_below((uint64_t)sparse_largest(index, n) + 1));
+    vb_sparse_pack(index, value, n, a);
+    sorted = vb_sort_words(a, b, n, vb_bits_below((uint64_t)vb_sparse_largest(index, n) + 1));
     for (i = 1; i < n; i++)
         assert_true(word_index(sorted[i - 1]) <= word_index(sorted[i]));
-    assert_int_equal(sparse_add_up(sorted, n, sorted), m);
+    assert_int_equal(vb_sparse_add_up(sorted, n, sorted), m);
     if (m > 0)
         assert_memory_equal(sorted, want, m * sizeof(*want));
 }
@@ -114,7 +114,7 @@ static void check_runs(int n_runs, size_t longest, uint32_t gap)
         runs[r] = (struct sparse_run){words[r], make_run(words[r], n, gap, (uint32_t)r)};
         total += n;
     }
-    out = sparse_merge_runs(runs, n_runs, a, b);
+    out = vb_sparse_merge_runs(runs, n_runs, a, b);
     assert_int_equal(out.n, total);
     for (i = 0; i < total; i++) {
         r = (int)(uint32_t)out.words[i];
@@ -154,12 +154,12 @@ static void check_sum(int n_runs, size_t longest, uint32_t gap)
         for (i = 0; i < n; i++)
             words[r][i] |= vb_float_bits(i % 7 == 0 ? 0 : any_value());
     }
-    all = sparse_merge_runs(again, n_runs, a, b);
-    n = sparse_add_up(all.words, all.n, want);
+    all = vb_sparse_merge_runs(again, n_runs, a, b);
+    n = vb_sparse_add_up(all.words, all.n, want);
     memcpy(again, runs, sizeof(again));
-    assert_int_equal(sparse_sum_runs(again, n_runs, a, b, sum), n);
+    assert_int_equal(vb_sparse_sum_runs(again, n_runs, a, b, sum), n);
     assert_memory_equal(sum, want, n * sizeof(*sum));
-    assert_int_equal(sparse_sum_runs(runs, n_runs, a, b, a), n);
+    assert_int_equal(vb_sparse_sum_runs(runs, n_runs, a, b, a), n);
     assert_memory_equal(a, want, n * sizeof(*a));
 }
 
@@ -193,10 +193,10 @@ static void broken_runs_do_not_overflow(void **state)
         words[i] = word_of(t_random(&seed) << 8 ^ t_random(&seed), t_random(&seed));
     for (i = 0; i < 3; i++)
         runs[i] = (struct sparse_run){words + i * n, n};
-    assert_true(sparse_sum_runs(runs, 3, a, b, a) <= 3 * n);
-    out = sparse_merge_runs(runs, 3, a, b);
+    assert_true(vb_sparse_sum_runs(runs, 3, a, b, a) <= 3 * n);
+    out = vb_sparse_merge_runs(runs, 3, a, b);
     assert_int_equal(out.n, 3 * n);
-    assert_true(sparse_add_up(out.words, out.n, out.words == a ? b : a) <= 3 * n);
+    assert_true(vb_sparse_add_up(out.words, out.n, out.words == a ? b : a) <= 3 * n);
     free(words);
     free(a);
     free(b);
@@ -211,19 +211,19 @@ static void unsorted_lists_are_found(void **state)
     uint32_t index[] = {1, 2, 3, 3};
 
     (void)state;
-    assert_true(sparse_words_fit(words, 4, 3, (uint64_t)UINT32_MAX + 1));
-    assert_false(sparse_words_fit(words, 4, 4, (uint64_t)UINT32_MAX + 1));
-    assert_false(sparse_words_fit(words, 4, 3, UINT32_MAX));
-    assert_true(sparse_words_fit(words, 0, 3, 3));
-    assert_false(sparse_words_fit(same, 2, 0, 100));
-    assert_false(sparse_words_fit(down, 2, 0, 100));
-    assert_true(sparse_ascending(index, 3));
-    assert_true(sparse_ascending(index, 0));
-    assert_false(sparse_ascending(index, 4));
-    assert_int_equal(sparse_below(words, 4, 0), 0);
-    assert_int_equal(sparse_below(words, 4, 5), 1);
-    assert_int_equal(sparse_below(words, 4, 6), 2);
-    assert_int_equal(sparse_below(words, 4, (uint64_t)UINT32_MAX + 1), 4);
+    assert_true(vb_sparse_words_fit(words, 4, 3, (uint64_t)UINT32_MAX + 1));
+    assert_false(vb_sparse_words_fit(words, 4, 4, (uint64_t)UINT32_MAX + 1));
+    assert_false(vb_sparse_words_fit(words, 4, 3, UINT32_MAX));
+    assert_true(vb_sparse_words_fit(words, 0, 3, 3));
+    assert_false(vb_sparse_words_fit(same, 2, 0, 100));
+    assert_false(vb_sparse_words_fit(down, 2, 0, 100));
+    assert_true(vb_sparse_ascending(index, 3));
+    assert_true(vb_sparse_ascending(index, 0));
+    assert_false(vb_sparse_ascending(index, 4));
+    assert_int_equal(vb_sparse_below(words, 4, 0), 0);
+    assert_int_equal(vb_sparse_below(words, 4, 5), 1);
+    assert_int_equal(vb_sparse_below(words, 4, 6), 2);
+    assert_int_equal(vb_sparse_below(words, 4, (uint64_t)UINT32_MAX + 1), 4);
 }
 
 /* Minus zero becomes plus zero. Signalling and negative NaNs become one canonical NaN. */
@@ -236,15 +236,15 @@ static void zeros_and_nans_are_normalised(void **state)
     uint64_t words[4];
 
     (void)state;
-    sparse_pack(index, value, 4, words);
+    vb_sparse_pack(index, value, 4, words);
     assert_true(words[0] == word_of(1, 0));
-    sparse_unpack(words, 4, 2.0f, out_index, out);
+    vb_sparse_unpack(words, 4, 2.0f, out_index, out);
     assert_memory_equal(index, out_index, sizeof(index));
     assert_int_equal(vb_float_bits(out[0]), 0);
     assert_int_equal(vb_float_bits(out[1]), 0x7fc00000u);
     assert_int_equal(vb_float_bits(out[2]), 0x7fc00000u);
     assert_true(out[3] == -1.5f);
-    sparse_unpack(words, 4, 1.0f, out_index, out);
+    vb_sparse_unpack(words, 4, 1.0f, out_index, out);
     assert_int_equal(vb_float_bits(out[1]), 0x7fc00000u);
     assert_true(out[3] == -3.0f);
 }
@@ -265,11 +265,11 @@ static void make_heads(struct plan_case *c, uint64_t features)
     int r;
 
     for (r = 0; r < WORLD; r++) {
-        c->heads[r] = calloc(1, sparse_head_bytes(SAMPLES));
+        c->heads[r] = calloc(1, vb_sparse_head_bytes(SAMPLES));
         assert_non_null(c->heads[r]);
         c->heads[r]->features = features;
         c->heads[r]->n = c->n[r];
-        sparse_sample(c->words[r], SAMPLES, c->heads[r]);
+        vb_sparse_sample(c->words[r], SAMPLES, c->heads[r]);
     }
 }
 
@@ -284,19 +284,19 @@ static void check_rooms(const struct plan_case *c, const struct sparse_plan *pla
         struct sparse_limits limits = {
             .features = plan->splits[WORLD], .max_nnz = c->n[r], .max_samples = SAMPLES};
 
-        assert_null(sparse_head_wrong(c->heads[r], &limits));
+        assert_null(vb_sparse_head_wrong(c->heads[r], &limits));
         for (rooms = 0, o = 0; o < WORLD; o++) {
-            first = sparse_below(c->words[r], c->n[r], plan->splits[o]);
-            end = sparse_below(c->words[r], c->n[r], plan->splits[o + 1]);
-            assert_true(end - first <= sparse_part_room(plan, r, o));
-            rooms += sparse_part_room(plan, r, o);
+            first = vb_sparse_below(c->words[r], c->n[r], plan->splits[o]);
+            end = vb_sparse_below(c->words[r], c->n[r], plan->splits[o + 1]);
+            assert_true(end - first <= vb_sparse_part_room(plan, r, o));
+            rooms += vb_sparse_part_room(plan, r, o);
         }
-        assert_true(rooms <= sparse_room(c->n[r], SAMPLES, WORLD));
-        all += sparse_room(c->n[r], SAMPLES, WORLD);
+        assert_true(rooms <= vb_sparse_room(c->n[r], SAMPLES, WORLD));
+        all += vb_sparse_room(c->n[r], SAMPLES, WORLD);
     }
     for (o = 0; o < WORLD; o++) {
         assert_true(plan->splits[o] <= plan->splits[o + 1]);
-        sums += sparse_sum_room(plan, o);
+        sums += vb_sparse_sum_room(plan, o);
     }
     assert_true(sums <= all);
 }
@@ -309,8 +309,8 @@ static double imbalance(const struct plan_case *c, const struct sparse_plan *pla
 
     for (o = 0; o < WORLD; o++) {
         for (share = 0, r = 0; r < WORLD; r++)
-            share += sparse_below(c->words[r], c->n[r], plan->splits[o + 1]) -
-                     sparse_below(c->words[r], c->n[r], plan->splits[o]);
+            share += vb_sparse_below(c->words[r], c->n[r], plan->splits[o + 1]) -
+                     vb_sparse_below(c->words[r], c->n[r], plan->splits[o]);
         most = share > most ? share : most;
         total += share;
     }
@@ -323,14 +323,14 @@ static double plan_of(struct plan_case *c, uint64_t features)
     double worst;
     int r;
 
-    assert_int_equal(sparse_plan_init(&plan, WORLD, SAMPLES), VB_OK);
+    assert_int_equal(vb_sparse_plan_init(&plan, WORLD, SAMPLES), VB_OK);
     make_heads(c, features);
-    sparse_plan_make(&plan, c->heads);
+    vb_sparse_plan_make(&plan, c->heads);
     check_rooms(c, &plan);
     worst = imbalance(c, &plan);
     for (r = 0; r < WORLD; r++)
         free(c->heads[r]);
-    sparse_plan_fini(&plan);
+    vb_sparse_plan_fini(&plan);
     return worst;
 }
 
@@ -345,7 +345,7 @@ static void fill_skewed(struct plan_case *c, size_t n, uint32_t features)
         for (i = 0; i < n; i++)
             a[i] = word_of(skewed(features), 0);
         sorted = vb_sort_words(a, b, n, vb_bits_below(features));
-        c->n[r] = sparse_add_up(sorted, n, c->words[r]);
+        c->n[r] = vb_sparse_add_up(sorted, n, c->words[r]);
     }
 }
 
@@ -374,7 +374,7 @@ static void owners_get_equal_shares_of_skewed_lists(void **state)
 static void an_impossible_head_is_found(void **state)
 {
     struct sparse_limits limits = {.features = 1000, .max_nnz = 600, .max_samples = SAMPLES};
-    struct sparse_head *head = calloc(1, sparse_head_bytes(SAMPLES));
+    struct sparse_head *head = calloc(1, vb_sparse_head_bytes(SAMPLES));
     uint64_t words[600];
     uint32_t i;
 
@@ -383,21 +383,21 @@ static void an_impossible_head_is_found(void **state)
     for (i = 0; i < 600; i++)
         words[i] = word_of(i, 0);
     head->n = 600;
-    sparse_sample(words, SAMPLES, head);
-    assert_null(sparse_head_wrong(head, &limits));
+    vb_sparse_sample(words, SAMPLES, head);
+    assert_null(vb_sparse_head_wrong(head, &limits));
     head->n = 601;
-    assert_non_null(sparse_head_wrong(head, &limits));
+    assert_non_null(vb_sparse_head_wrong(head, &limits));
     head->n = 600;
     head->n_samples--;
-    assert_non_null(sparse_head_wrong(head, &limits));
+    assert_non_null(vb_sparse_head_wrong(head, &limits));
     head->n_samples++;
     head->refused = 99;
-    assert_non_null(sparse_head_wrong(head, &limits));
+    assert_non_null(vb_sparse_head_wrong(head, &limits));
     head->refused = SPARSE_FINE;
     head->samples[head->n_samples - 1] = 1000;
-    assert_non_null(sparse_head_wrong(head, &limits));
+    assert_non_null(vb_sparse_head_wrong(head, &limits));
     head->samples[head->n_samples - 1] = head->samples[head->n_samples - 2];
-    assert_non_null(sparse_head_wrong(head, &limits));
+    assert_non_null(vb_sparse_head_wrong(head, &limits));
     free(head);
 }
 

@@ -117,7 +117,7 @@ static int dense(struct vb_group *g, void *arg)
     vb_status st;
     int wrong;
 
-    st = coll_open_split(g, n_elems * sizeof(float), NULL, place->split, &coll);
+    st = vb_coll_open_split(g, n_elems * sizeof(float), NULL, place->split, &coll);
     if (st != VB_OK)
         return 1;
     vb_group_wait_stats_reset(g);
@@ -195,7 +195,7 @@ static int compute_while_waiting(struct vb_group *g, void *arg)
     int wrong;
 
     (void)arg;
-    st = coll_open_split(g, N_ELEMS * sizeof(float), NULL, place->split, &coll);
+    st = vb_coll_open_split(g, N_ELEMS * sizeof(float), NULL, place->split, &coll);
     if (st != VB_OK)
         return 1;
     vb_group_wait_stats_reset(g);

@@ -83,7 +83,7 @@ static void play_head(const struct data_head *head)
 {
     unsigned char bytes[DATA_HEAD_BYTES];
 
-    data_head_encode(head, bytes);
+    vb_data_head_encode(head, bytes);
     play(bytes, sizeof(bytes));
 }
 
@@ -111,8 +111,8 @@ static void headers_are_decoded_as_encoded(void **state)
     (void)state;
     for (i = 0; i < VB_COUNT(heads); i++) {
         memset(&back, 0, sizeof(back));
-        data_head_encode(&heads[i], bytes);
-        assert_null(data_head_decode(bytes, &back));
+        vb_data_head_encode(&heads[i], bytes);
+        assert_null(vb_data_head_decode(bytes, &back));
         assert_memory_equal(&back, &heads[i], sizeof(back));
     }
 }
@@ -130,21 +130,21 @@ static void headers_are_little_endian(void **state)
     unsigned char bytes[DATA_HEAD_BYTES];
 
     (void)state;
-    data_head_encode(&head, bytes);
+    vb_data_head_encode(&head, bytes);
     assert_memory_equal(bytes, want, sizeof(want));
 }
 
 static void bounds_do_not_overflow(void **state)
 {
     (void)state;
-    assert_true(data_in_bounds(0, 0, 0));
-    assert_true(data_in_bounds(10, 0, 10));
-    assert_true(data_in_bounds(4, 6, 10));
-    assert_false(data_in_bounds(4, 7, 10));
-    assert_false(data_in_bounds(11, 0, 10));
-    assert_false(data_in_bounds(UINT64_MAX, 2, 10));
-    assert_false(data_in_bounds(2, UINT64_MAX, 10));
-    assert_false(data_in_bounds(UINT64_MAX, UINT64_MAX, UINT64_MAX));
+    assert_true(vb_data_in_bounds(0, 0, 0));
+    assert_true(vb_data_in_bounds(10, 0, 10));
+    assert_true(vb_data_in_bounds(4, 6, 10));
+    assert_false(vb_data_in_bounds(4, 7, 10));
+    assert_false(vb_data_in_bounds(11, 0, 10));
+    assert_false(vb_data_in_bounds(UINT64_MAX, 2, 10));
+    assert_false(vb_data_in_bounds(2, UINT64_MAX, 10));
+    assert_false(vb_data_in_bounds(UINT64_MAX, UINT64_MAX, UINT64_MAX));
 }
 
 /* ---- hostile frames -------------------------------------------------------------------------- */
@@ -205,7 +205,7 @@ static void headers_with_impossible_values_are_refused(void **state)
 
     (void)state;
     for (i = 0; i < VB_COUNT(cases); i++) {
-        data_head_encode(&cases[i].head, bytes);
+        vb_data_head_encode(&cases[i].head, bytes);
         expect_refused(bytes, cases[i].why);
     }
 }
@@ -272,7 +272,7 @@ static void a_peer_may_die_at_every_byte(void **state)
     size_t i, len;
 
     (void)state;
-    data_head_encode(&head, frame);
+    vb_data_head_encode(&head, frame);
     t_fill(frame + DATA_HEAD_BYTES, 5000, 2);
     for (i = 0; i <= DATA_HEAD_BYTES + VB_COUNT(cuts); i++) {
         len = i <= DATA_HEAD_BYTES ? i : cuts[i - DATA_HEAD_BYTES - 1];
@@ -304,7 +304,7 @@ static void frames_arrive_in_pieces(void **state)
         head.note = n_frames++;
         head.offset = t_random(&seed) % 64;
         head.len_bytes = t_random(&seed) % (t_random(&seed) % 3 == 0 ? WINDOW_LEN - 64 : 40);
-        data_head_encode(&head, stream + end);
+        vb_data_head_encode(&head, stream + end);
         t_fill(stream + end + DATA_HEAD_BYTES, head.len_bytes, head.note);
         end += DATA_HEAD_BYTES + head.len_bytes;
     }

@@ -3,8 +3,8 @@
  * Strangers that call a rank which listens over RDMA, and peers that break the protocol. Needs an
  * RDMA device; the lab has some.
  *
- * Covers: net/verbs/verbs_addr.c net/verbs/verbs_cm.c net/verbs/verbs_ep.c net/verbs/verbs_mem.c net/verbs/verbs_port.c
- * Covers: net/verbs/verbs_post.c net/verbs/verbs_wc.c
+ * Covers: net/verbs/verbs_addr.c net/verbs/verbs_cm.c net/verbs/verbs_ep.c net/verbs/verbs_mem.c
+ * net/verbs/verbs_port.c Covers: net/verbs/verbs_post.c net/verbs/verbs_wc.c
  */
 #include "net/verbs/verbs_priv.h"
 #include "tests/support/pair.h"
@@ -42,7 +42,7 @@ static void stranger_calls(struct stranger *s, const struct vb_blob *address, co
     struct sockaddr_in to = {.sin_family = AF_INET};
     struct verbs_address at;
 
-    assert_true(verbs_address_unpack(address, &at));
+    assert_true(vb_verbs_address_unpack(address, &at));
     to.sin_port = htons((uint16_t)at.port);
     assert_int_equal(inet_pton(AF_INET, at.addrs[0], &to.sin_addr), 1);
     s->events = rdma_create_event_channel();
@@ -79,7 +79,7 @@ static void expect_refusal(struct stranger *s, struct t_side *listener)
 
     assert_int_equal(pthread_create(&thread, NULL, refused, s), 0);
     for (i = 0; i < 2000 && pthread_tryjoin_np(thread, &result) != 0; i++) {
-        verbs_cm_events((struct verbs_dev *)listener->dev);
+        vb_verbs_cm_events((struct verbs_dev *)listener->dev);
         (void)poll(NULL, 0, 10);
     }
     assert_ptr_equal(result, s);
@@ -100,12 +100,12 @@ static void strangers_are_refused(void **state)
 
     (void)state;
     t_pair_open(&pair, T_VERBS, 4, 8192, T_BUF_NONE);
-    memset(calls[0], 0x5a, VERBS_CALL_BYTES);      /* garbage */
-    verbs_call_request(&as_one, 0, key, calls[1]); /* this rank is connected already: a replay */
-    verbs_call_request(&as_one, 0, key, calls[2]);
-    calls[2][4]++;                                       /* another version */
-    verbs_call_request(&as_many, 0, key, calls[3]);      /* a rank that does not exist */
-    verbs_call_request(&as_one, 0, wrong_key, calls[4]); /* another secret */
+    memset(calls[0], 0x5a, VERBS_CALL_BYTES);         /* garbage */
+    vb_verbs_call_request(&as_one, 0, key, calls[1]); /* this rank is connected already: a replay */
+    vb_verbs_call_request(&as_one, 0, key, calls[2]);
+    calls[2][4]++;                                          /* another version */
+    vb_verbs_call_request(&as_many, 0, key, calls[3]);      /* a rank that does not exist */
+    vb_verbs_call_request(&as_one, 0, wrong_key, calls[4]); /* another secret */
     t_stderr_catch(&t);
     for (i = 0; i < VB_COUNT(calls); i++) {
         stranger_calls(&s, &pair.side[0].address, calls[i], VERBS_CALL_BYTES);
@@ -144,7 +144,7 @@ static void a_wrong_secret_does_not_block_the_right_rank(void **state)
     pair.kind = T_VERBS;
     for (i = 0; i < 2; i++)
         t_side_open(&pair.side[i], T_VERBS, i, 2, 4);
-    verbs_call_request(&as_one, 0, wrong_key, bytes);
+    vb_verbs_call_request(&as_one, 0, wrong_key, bytes);
     t_stderr_catch(&t);
     stranger_calls(&s, &pair.side[0].address, bytes, VERBS_CALL_BYTES);
     t_pair_connect(&pair, T_BUF_NONE);
@@ -217,8 +217,9 @@ static void broken_messages_are_refused(void **state)
     (void)state;
     for (i = 0; i < 2; i++) {
         t_pair_open(&pair, T_VERBS, 4, 8192, T_BUF_NONE);
-        len = verbs_value_pack(i == 0 ? VERBS_CREDIT : (enum verbs_message_type)17, 1000, bytes);
-        assert_int_equal(verbs_send_message((struct verbs_ep *)pair.side[1].ep, bytes, len), VB_OK);
+        len = vb_verbs_value_pack(i == 0 ? VERBS_CREDIT : (enum verbs_message_type)17, 1000, bytes);
+        assert_int_equal(vb_verbs_send_message((struct verbs_ep *)pair.side[1].ep, bytes, len),
+                         VB_OK);
         expect_lost(i == 0 ? "credits" : "unknown message");
         t_pair_close(&pair);
     }
@@ -255,7 +256,7 @@ int main(void)
         printf("skipped: this machine has no RDMA device\n");
         return T_SKIPPED;
     }
-    if (auth_init() != VB_OK)
+    if (vb_auth_init() != VB_OK)
         return 1;
     return T_RUN(tests);
 }

@@ -16,20 +16,20 @@ static void a_request_verify_the_key(void **state)
     size_t i;
 
     (void)state;
-    verbs_call_request(&call, 5, key, request);
-    assert_null(verbs_call_read(request, sizeof(request), VERBS_CALL_REQUEST, &got));
+    vb_verbs_call_request(&call, 5, key, request);
+    assert_null(vb_verbs_call_read(request, sizeof(request), VERBS_CALL_REQUEST, &got));
     assert_int_equal(got.rank, 700);
     assert_int_equal(got.epoch, 9);
     assert_int_equal(got.port, 3);
-    assert_true(verbs_call_request_verify(request, 5, key));
-    assert_false(verbs_call_request_verify(request, 6, key)); /* meant for another rank */
-    assert_false(verbs_call_request_verify(request, 5, other));
-    verbs_call_request(&call, 5, key, again);
+    assert_true(vb_verbs_call_request_verify(request, 5, key));
+    assert_false(vb_verbs_call_request_verify(request, 6, key)); /* meant for another rank */
+    assert_false(vb_verbs_call_request_verify(request, 5, other));
+    vb_verbs_call_request(&call, 5, key, again);
     assert_memory_not_equal(request, again, sizeof(request)); /* each request has its own nonce */
     for (i = 0; i < sizeof(bad); i++) {
         memcpy(bad, request, sizeof(bad));
         bad[i] ^= 1;
-        assert_false(verbs_call_request_verify(bad, 5, key));
+        assert_false(vb_verbs_call_request_verify(bad, 5, key));
     }
 }
 
@@ -40,18 +40,18 @@ static void a_reply_belongs_to_its_request(void **state)
     unsigned char proof[WIRE_PROOF], replayed[WIRE_PROOF];
 
     (void)state;
-    verbs_call_request(&caller, 1, key, request);
-    verbs_call_request(&caller, 1, key, later);
-    verbs_call_reply(&called, request, key, reply);
-    assert_null(verbs_call_read(reply, sizeof(reply), VERBS_CALL_REPLY, &got));
+    vb_verbs_call_request(&caller, 1, key, request);
+    vb_verbs_call_request(&caller, 1, key, later);
+    vb_verbs_call_reply(&called, request, key, reply);
+    assert_null(vb_verbs_call_read(reply, sizeof(reply), VERBS_CALL_REPLY, &got));
     assert_int_equal(got.rank, 1);
-    assert_true(verbs_call_reply_verify(request, reply, key));
-    assert_false(verbs_call_reply_verify(later, reply, key));
-    assert_false(verbs_call_reply_verify(request, reply, other));
-    verbs_call_proof(request, reply, key, proof);
-    verbs_call_reply(&called, request, key, reply); /* the same request again */
-    verbs_call_proof(request, reply, key, replayed);
-    assert_false(auth_equal(proof, replayed));
+    assert_true(vb_verbs_call_reply_verify(request, reply, key));
+    assert_false(vb_verbs_call_reply_verify(later, reply, key));
+    assert_false(vb_verbs_call_reply_verify(request, reply, other));
+    vb_verbs_call_proof(request, reply, key, proof);
+    vb_verbs_call_reply(&called, request, key, reply); /* the same request again */
+    vb_verbs_call_proof(request, reply, key, replayed);
+    assert_false(vb_auth_equal(proof, replayed));
 }
 
 static void broken_calls_are_recognised(void **state)
@@ -60,16 +60,17 @@ static void broken_calls_are_recognised(void **state)
     unsigned char request[VERBS_CALL_BYTES];
 
     (void)state;
-    verbs_call_request(&call, 1, key, request);
-    assert_string_equal(verbs_call_read(NULL, 0, VERBS_CALL_REQUEST, &got), "it is too short");
-    assert_string_equal(verbs_call_read(request, 55, VERBS_CALL_REQUEST, &got), "it is too short");
-    assert_string_equal(verbs_call_read(request, 56, VERBS_CALL_REPLY, &got),
+    vb_verbs_call_request(&call, 1, key, request);
+    assert_string_equal(vb_verbs_call_read(NULL, 0, VERBS_CALL_REQUEST, &got), "it is too short");
+    assert_string_equal(vb_verbs_call_read(request, 55, VERBS_CALL_REQUEST, &got),
+                        "it is too short");
+    assert_string_equal(vb_verbs_call_read(request, 56, VERBS_CALL_REPLY, &got),
                         "it has the wrong kind");
     request[4]++;
-    assert_string_equal(verbs_call_read(request, 56, VERBS_CALL_REQUEST, &got),
+    assert_string_equal(vb_verbs_call_read(request, 56, VERBS_CALL_REQUEST, &got),
                         "it speaks another version");
     request[0]++;
-    assert_string_equal(verbs_call_read(request, 56, VERBS_CALL_REQUEST, &got),
+    assert_string_equal(vb_verbs_call_read(request, 56, VERBS_CALL_REQUEST, &got),
                         "it is not a Verbena program");
 }
 
@@ -84,8 +85,8 @@ static void addresses_are_decoded_as_encoded(void **state)
     strcpy(a.addrs[0], "10.77.0.1");
     strcpy(a.addrs[1], "fd00::12");
     strcpy(a.addrs[2], "192.168.255.254");
-    assert_int_equal(verbs_address_pack(&a, &blob), VB_OK);
-    assert_true(verbs_address_unpack(&blob, &got));
+    assert_int_equal(vb_verbs_address_pack(&a, &blob), VB_OK);
+    assert_true(vb_verbs_address_unpack(&blob, &got));
     assert_int_equal(got.port, 40000);
     assert_true(got.soft);
     assert_int_equal(got.n_addrs, 3);
@@ -96,7 +97,7 @@ static void addresses_are_decoded_as_encoded(void **state)
         uint32_t right = blob.len_bytes;
 
         blob.len_bytes = len;
-        assert_int_equal(verbs_address_unpack(&blob, &got), len == right);
+        assert_int_equal(vb_verbs_address_unpack(&blob, &got), len == right);
         blob.len_bytes = right;
     }
 }
@@ -111,20 +112,20 @@ static void messages_are_decoded_as_encoded(void **state)
     size_t len;
 
     (void)state;
-    len = verbs_hello_pack(&hello, bytes);
-    assert_int_equal(verbs_message_read(bytes, len, &got, &value), VERBS_HELLO);
+    len = vb_verbs_hello_pack(&hello, bytes);
+    assert_int_equal(vb_verbs_message_read(bytes, len, &got, &value), VERBS_HELLO);
     assert_int_equal(got.probe_addr, hello.probe_addr);
     assert_int_equal(got.credits, 128);
     assert_true(got.imm);
-    assert_int_equal(verbs_message_read(bytes, len - 1, &got, &value), 0);
+    assert_int_equal(vb_verbs_message_read(bytes, len - 1, &got, &value), 0);
     hello.credits = 0; /* the peer could never send anything */
-    len = verbs_hello_pack(&hello, bytes);
-    assert_int_equal(verbs_message_read(bytes, len, &got, &value), 0);
-    len = verbs_value_pack(VERBS_CREDIT, 0xdeadbeef, bytes);
-    assert_int_equal(verbs_message_read(bytes, len, &got, &value), VERBS_CREDIT);
+    len = vb_verbs_hello_pack(&hello, bytes);
+    assert_int_equal(vb_verbs_message_read(bytes, len, &got, &value), 0);
+    len = vb_verbs_value_pack(VERBS_CREDIT, 0xdeadbeef, bytes);
+    assert_int_equal(vb_verbs_message_read(bytes, len, &got, &value), VERBS_CREDIT);
     assert_int_equal(value, 0xdeadbeef);
     bytes[0] = 99;
-    assert_int_equal(verbs_message_read(bytes, len, &got, &value), 0);
+    assert_int_equal(vb_verbs_message_read(bytes, len, &got, &value), 0);
 }
 
 static void keys_are_decoded_as_encoded(void **state)
@@ -134,14 +135,14 @@ static void keys_are_decoded_as_encoded(void **state)
     struct vb_blob blob;
 
     (void)state;
-    verbs_key_pack(&window, &blob);
-    assert_true(verbs_key_unpack(&blob, &got));
+    vb_verbs_key_pack(&window, &blob);
+    assert_true(vb_verbs_key_unpack(&blob, &got));
     assert_int_equal(got.addr, window.addr);
     assert_int_equal(got.rkeys[1], 6);
     blob.len_bytes--;
-    assert_false(verbs_key_unpack(&blob, &got));
+    assert_false(vb_verbs_key_unpack(&blob, &got));
     blob.len_bytes = 0;
-    assert_false(verbs_key_unpack(&blob, &got));
+    assert_false(vb_verbs_key_unpack(&blob, &got));
 }
 
 int main(void)
@@ -155,7 +156,7 @@ int main(void)
         cmocka_unit_test(keys_are_decoded_as_encoded),
     };
 
-    if (auth_init() != VB_OK)
+    if (vb_auth_init() != VB_OK)
         return 1;
     return T_RUN(tests);
 }

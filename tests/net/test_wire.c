@@ -12,12 +12,12 @@ static void numbers_are_little_endian(void **state)
     unsigned char bytes[8];
 
     (void)state;
-    wire_u32_encode(0x01020304u, bytes);
+    vb_wire_u32_encode(0x01020304u, bytes);
     assert_memory_equal(bytes, "\x04\x03\x02\x01", 4);
-    assert_int_equal(wire_u32_decode(bytes), 0x01020304u);
-    wire_u64_encode(0x0102030405060708u, bytes);
+    assert_int_equal(vb_wire_u32_decode(bytes), 0x01020304u);
+    vb_wire_u64_encode(0x0102030405060708u, bytes);
     assert_memory_equal(bytes, "\x08\x07\x06\x05\x04\x03\x02\x01", 8);
-    assert_true(wire_u64_decode(bytes) == 0x0102030405060708u);
+    assert_true(vb_wire_u64_decode(bytes) == 0x0102030405060708u);
 }
 
 static void a_call_is_decoded_as_encoded(void **state)
@@ -34,16 +34,16 @@ static void a_call_is_decoded_as_encoded(void **state)
 
     (void)state;
     memset(call.nonce, 9, sizeof(call.nonce));
-    wire_call_encode(&call, bytes);
+    vb_wire_call_encode(&call, bytes);
     assert_memory_equal(bytes, "VRBN\x01\x00\x02\x00", 8);
     memset(&back, 0, sizeof(back));
-    assert_true(wire_call_decode(bytes, &back));
+    assert_true(vb_wire_call_decode(bytes, &back));
     assert_memory_equal(&call, &back, sizeof(call));
     bytes[6] = 4; /* no such kind */
-    assert_false(wire_call_decode(bytes, &back));
+    assert_false(vb_wire_call_decode(bytes, &back));
     bytes[6] = 2;
     bytes[0] = 'X';
-    assert_false(wire_call_decode(bytes, &back));
+    assert_false(vb_wire_call_decode(bytes, &back));
 }
 
 static void an_answer_is_decoded_as_encoded(void **state)
@@ -55,9 +55,9 @@ static void an_answer_is_decoded_as_encoded(void **state)
     (void)state;
     memset(answer.nonce, 1, sizeof(answer.nonce));
     memset(answer.proof, 2, sizeof(answer.proof));
-    wire_answer_encode(&answer, bytes);
+    vb_wire_answer_encode(&answer, bytes);
     memset(&back, 0, sizeof(back));
-    assert_true(wire_answer_decode(bytes, &back));
+    assert_true(vb_wire_answer_decode(bytes, &back));
     assert_memory_equal(&answer, &back, sizeof(answer));
 }
 
@@ -67,8 +67,8 @@ static bool frame(uint32_t len, uint16_t type, int world)
     uint32_t len_back;
     uint16_t type_back;
 
-    wire_frame_encode(len, type, head);
-    if (!wire_frame_decode(head, world, &len_back, &type_back))
+    vb_wire_frame_encode(len, type, head);
+    if (!vb_wire_frame_decode(head, world, &len_back, &type_back))
         return false;
     assert_int_equal(len_back, len);
     assert_int_equal(type_back, type);
@@ -110,9 +110,9 @@ static void frames_are_bounded(void **state)
     assert_true(frame(512, WIRE_DROPPED, 3));
     assert_false(frame(0, WIRE_DROPPED + 1, 3));
     assert_false(frame(0xffffffffu, WIRE_BLOB, 3));
-    wire_frame_encode(0, WIRE_BYE, head);
+    vb_wire_frame_encode(0, WIRE_BYE, head);
     head[7] = 1; /* must be zero */
-    assert_false(wire_frame_decode(head, 3, &len, &type));
+    assert_false(vb_wire_frame_decode(head, 3, &len, &type));
 }
 
 /* Compares field by field, because the bytes between the fields are undefined. */
@@ -143,20 +143,20 @@ static void an_info_is_decoded_as_encoded(void **state)
     size_t i;
 
     (void)state;
-    wire_info_encode(&info, bytes);
-    assert_true(wire_info_decode(bytes, &back));
+    vb_wire_info_encode(&info, bytes);
+    assert_true(vb_wire_info_decode(bytes, &back));
     info_equal(&info, &back);
     for (i = 16; i < 20; i++) { /* not a valid port */
-        wire_info_encode(&info, bytes);
+        vb_wire_info_encode(&info, bytes);
         memset(bytes + 16, i == 16 ? 0 : 0xff, 4);
-        assert_false(wire_info_decode(bytes, &back));
+        assert_false(vb_wire_info_decode(bytes, &back));
     }
-    wire_info_encode(&info, bytes);
+    vb_wire_info_encode(&info, bytes);
     memset(bytes + 24, 'x', WIRE_INFO_BYTES - 24); /* texts without an end */
-    assert_false(wire_info_decode(bytes, &back));
-    wire_info_encode(&info, bytes);
+    assert_false(vb_wire_info_decode(bytes, &back));
+    vb_wire_info_encode(&info, bytes);
     bytes[24] = '\n'; /* a line break in a name would split a message into two lines */
-    assert_false(wire_info_decode(bytes, &back));
+    assert_false(vb_wire_info_decode(bytes, &back));
 }
 
 static void slots_are_decoded_as_encoded(void **state)
@@ -170,19 +170,19 @@ static void slots_are_decoded_as_encoded(void **state)
     unsigned char bytes[WIRE_SLOT_BYTES];
 
     (void)state;
-    wire_slot_encode(&slot, bytes);
-    assert_true(wire_slot_decode(bytes, &back));
+    vb_wire_slot_encode(&slot, bytes);
+    assert_true(vb_wire_slot_decode(bytes, &back));
     assert_memory_equal(&slot, &back, sizeof(slot));
     slot.slot = 4; /* after the last one */
-    wire_slot_encode(&slot, bytes);
-    assert_false(wire_slot_decode(bytes, &back));
+    vb_wire_slot_encode(&slot, bytes);
+    assert_false(vb_wire_slot_decode(bytes, &back));
     slot = (struct wire_slot){
         .slot = 3, .epoch = 1, .world = 2, .slots = 4}; /* no rank can join in epoch 1 */
-    wire_slot_encode(&slot, bytes);
-    assert_false(wire_slot_decode(bytes, &back));
+    vb_wire_slot_encode(&slot, bytes);
+    assert_false(vb_wire_slot_decode(bytes, &back));
     slot = (struct wire_slot){.slot = 3, .epoch = 2, .world = 2, .slots = VB_WORLD_MAX + 1};
-    wire_slot_encode(&slot, bytes);
-    assert_false(wire_slot_decode(bytes, &back));
+    vb_wire_slot_encode(&slot, bytes);
+    assert_false(vb_wire_slot_decode(bytes, &back));
 }
 
 static void offers_are_decoded_as_encoded(void **state)
@@ -193,12 +193,12 @@ static void offers_are_decoded_as_encoded(void **state)
     (void)state;
     offer.keys[WIRE_KEY_VERBS].len_bytes = VB_BLOB_MAX;
     memset(offer.keys[WIRE_KEY_VERBS].bytes, 0x5a, VB_BLOB_MAX);
-    wire_offer_encode(&offer, bytes);
-    assert_true(wire_offer_decode(bytes, &back));
+    vb_wire_offer_encode(&offer, bytes);
+    assert_true(vb_wire_offer_decode(bytes, &back));
     assert_true(back.window == 9 && back.len_bytes == 1 << 20 && back.rights == 3);
     assert_memory_equal(back.keys, offer.keys, sizeof(back.keys));
-    wire_u32_encode(VB_BLOB_MAX + 1, bytes + 24); /* a key that is longer than its buffer */
-    assert_false(wire_offer_decode(bytes, &back));
+    vb_wire_u32_encode(VB_BLOB_MAX + 1, bytes + 24); /* a key that is longer than its buffer */
+    assert_false(vb_wire_offer_decode(bytes, &back));
 }
 
 static void cards_are_decoded_as_encoded(void **state)
@@ -209,12 +209,12 @@ static void cards_are_decoded_as_encoded(void **state)
     (void)state;
     card.address.len_bytes = 5;
     memcpy(card.address.bytes, "there", 5);
-    wire_card_encode(&card, bytes);
-    assert_true(wire_card_decode(bytes, &back));
+    vb_wire_card_encode(&card, bytes);
+    assert_true(vb_wire_card_decode(bytes, &back));
     assert_true(back.choice == card.choice && back.rdma == card.rdma);
     assert_memory_equal(&back.address, &card.address, sizeof(back.address));
-    wire_u32_encode(VB_TRANSPORT_VERBS + 1, bytes);
-    assert_false(wire_card_decode(bytes, &back));
+    vb_wire_u32_encode(VB_TRANSPORT_VERBS + 1, bytes);
+    assert_false(vb_wire_card_decode(bytes, &back));
 }
 
 static void an_unknown_boot_id_matches_no_host(void **state)
@@ -222,12 +222,12 @@ static void an_unknown_boot_id_matches_no_host(void **state)
     struct wire_info a = {.boot_id = "f00d", .netns = 7}, b = a, c = a, unknown = {.netns = 7};
 
     (void)state;
-    assert_true(wire_info_same_host(&a, &b));
+    assert_true(vb_wire_info_same_host(&a, &b));
     b.netns = 8;
-    assert_false(wire_info_same_host(&a, &b));
+    assert_false(vb_wire_info_same_host(&a, &b));
     c.boot_id[0] = 'd';
-    assert_false(wire_info_same_host(&a, &c));
-    assert_false(wire_info_same_host(&unknown, &unknown));
+    assert_false(vb_wire_info_same_host(&a, &c));
+    assert_false(vb_wire_info_same_host(&unknown, &unknown));
 }
 
 static void every_verdict_has_a_text(void **state)
@@ -236,7 +236,7 @@ static void every_verdict_has_a_text(void **state)
 
     (void)state;
     for (v = WIRE_WELCOME; v <= WIRE_BUSY; v++)
-        assert_string_not_equal(wire_verdict_str(v), wire_verdict_str(99));
+        assert_string_not_equal(vb_wire_verdict_str(v), vb_wire_verdict_str(99));
 }
 
 int main(void)

@@ -30,7 +30,7 @@ static inline const char *path_of(int64_t step)
 {
     static char path[PATH_MAX];
 
-    assert_true(cp_path(path, dir, step));
+    assert_true(vb_cp_path(path, dir, step));
     return path;
 }
 

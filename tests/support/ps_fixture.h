@@ -50,7 +50,7 @@ static inline void p_pause(const struct p_tally *tally, uint64_t seed, uint64_t 
 static inline int p_check_counts(const struct ps_worker *w, const float *params, uint64_t version,
                                  bool exact)
 {
-    size_t i, classes = (size_t)ps_clients(w->job);
+    size_t i, classes = (size_t)vb_ps_clients(w->job);
     double sum = 0;
     int wrong = 0, k;
 
@@ -105,7 +105,7 @@ typedef void (*p_gradient_fn)(const struct ps_worker *w, uint64_t step, float *g
 
 static inline void p_ones(const struct ps_worker *w, uint64_t step, float *grads)
 {
-    size_t i, classes = (size_t)ps_clients(w->job);
+    size_t i, classes = (size_t)vb_ps_clients(w->job);
 
     (void)step;
     for (i = 0; i < w->job->n; i++)
@@ -118,17 +118,17 @@ static inline vb_status p_push(struct ps_worker *w, struct p_tally *tally, p_gra
 {
     const float *params;
     float *grads;
-    vb_status st = ps_worker_pull(w, &params);
+    vb_status st = vb_ps_worker_pull(w, &params);
 
     if (st == VB_OK)
-        st = ps_worker_grads(w, &grads);
+        st = vb_ps_worker_grads(w, &grads);
     if (st != VB_OK)
         return st;
     grads = grads != NULL ? grads : own;
     gradient(w, step, grads);
     p_count(w, tally);
-    st = ps_worker_push(w, grads, 1, 1);
-    return st == VB_OK ? ps_worker_prefetch(w) : st;
+    st = vb_ps_worker_push(w, grads, 1, 1);
+    return st == VB_OK ? vb_ps_worker_prefetch(w) : st;
 }
 
 /* Draws at least one key, in ascending order. */
@@ -151,7 +151,7 @@ static inline vb_status p_push_keys(struct ps_worker *w, struct p_tally *tally, 
     const float *values;
     float ones[P_ROW];
     size_t j;
-    vb_status st = ps_worker_values(w, keys[now], n[now], &values);
+    vb_status st = vb_ps_worker_values(w, keys[now], n[now], &values);
 
     if (st != VB_OK)
         return st;
@@ -163,7 +163,7 @@ static inline vb_status p_push_keys(struct ps_worker *w, struct p_tally *tally, 
         tally->of_key[keys[now][j]]++;
     }
     p_count(w, tally);
-    return ps_worker_push_sparse(w, keys[now], ones, n[now], 1, 1, keys[next], n[next]);
+    return vb_ps_worker_push_sparse(w, keys[now], ones, n[now], 1, 1, keys[next], n[next]);
 }
 
 /* Runs all steps of a sparse worker. */
@@ -176,9 +176,9 @@ static inline vb_status p_sparse_steps(struct ps_worker *w, struct p_tally *tall
     vb_status st;
 
     n[0] = p_draw_keys((uint64_t)w->number + 1, 0, keys[0]);
-    st = ps_worker_ask(w, keys[0], n[0]);
+    st = vb_ps_worker_ask(w, keys[0], n[0]);
     for (i = 0; st == VB_OK && *wrong_p == 0; i++) {
-        st = ps_worker_ticket(w, &go);
+        st = vb_ps_worker_ticket(w, &go);
         if (!go || st != VB_OK)
             break;
         *wrong_p += p_check_bound(w->job, tally, (int64_t)i);

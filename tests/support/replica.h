@@ -58,11 +58,11 @@ static inline void tell_board(const struct ps_server *s, int rank)
     memcpy(board->params[rank], s->params, bytes);
     if (s->job->words > 0)
         memcpy(board->state[rank], s->state, bytes * (size_t)s->job->words);
-    for (w = 0; w < ps_clients(s->job); w++) {
+    for (w = 0; w < vb_ps_clients(s->job); w++) {
         board->dropped[rank] += (int64_t)s->clients[w].stale.dropped;
         board->took[rank] += (int64_t)s->clients[w].stale.n;
     }
-    board->version[rank] = ps_version_of(s);
+    board->version[rank] = vb_ps_version_of(s);
 }
 
 static inline int server(struct vb_group *g)
@@ -70,16 +70,16 @@ static inline int server(struct vb_group *g)
     const struct ps_job *job = &board->job;
     float *zero = calloc(job->n, sizeof(*zero));
     struct ps_server *s = NULL;
-    vb_status st = ps_server_create(g, job, zero, NULL, &s);
+    vb_status st = vb_ps_server_create(g, job, zero, NULL, &s);
 
     board->opened++;
     if (st == VB_OK)
-        st = ps_server_run(s);
+        st = vb_ps_server_run(s);
     if (st == VB_OK)
-        st = ps_server_linger(s);
+        st = vb_ps_server_linger(s);
     if (st == VB_OK)
         tell_board(s, vb_group_rank(g));
-    ps_server_close(s);
+    vb_ps_server_close(s);
     free(zero);
     return T_WRONG(st == VB_OK || board->to_stop);
 }
@@ -88,7 +88,7 @@ static inline int server(struct vb_group *g)
 
 static inline int world_of(const struct ps_job *job)
 {
-    return job->workers + ps_server_ranks(job);
+    return job->workers + vb_ps_server_ranks(job);
 }
 
 /* Runs one rank; rank -1: a joiner. */
