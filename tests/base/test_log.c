@@ -20,9 +20,9 @@ static void line_has_level_place_and_rank(void **state)
     vb_log_set_rank(-1);
     VB_LOG_ERROR("here");
     t_stderr_release(&t, text, sizeof(text));
-    assert_string_equal(text, "warn net/tcp: connect 10.0.0.4:7000 failed (try 3 of 10)\n"
-                              "error net/tcp rank 2: gone\n"
-                              "error tests/test_log: here\n");
+    assert_string_equal(text, "warn net/tcp/tcp: connect 10.0.0.4:7000 failed (try 3 of 10)\n"
+                              "error net/tcp/tcp rank 2: gone\n"
+                              "error tests/base/test_log: here\n");
 }
 
 static void the_level_selects_messages(void **state)
@@ -40,7 +40,7 @@ static void the_level_selects_messages(void **state)
     vb_log_set_level(VB_LEVEL_WARN);
     VB_LOG_INFO("no");
     t_stderr_release(&t, text, sizeof(text));
-    assert_string_equal(text, "debug tests/test_log: yes\n");
+    assert_string_equal(text, "debug tests/base/test_log: yes\n");
 }
 
 static void errno_is_preserved_and_printed(void **state)
@@ -59,8 +59,8 @@ static void errno_is_preserved_and_printed(void **state)
     assert_true(vb_err_sys("a call that left no errno") < 0);
     assert_int_equal(vb_err(VB_ERR_INPUT, "bad line %d", 7), VB_ERR_INPUT);
     t_stderr_release(&t, text, sizeof(text));
-    assert_non_null(strstr(text, "error tests/test_log: open /x: No such file or directory\n"));
-    assert_non_null(strstr(text, "error tests/test_log: bad line 7\n"));
+    assert_non_null(strstr(text, "error tests/base/test_log: open /x: No such file or directory\n"));
+    assert_non_null(strstr(text, "error tests/base/test_log: bad line 7\n"));
 }
 
 static void long_lines_are_cut(void **state)

@@ -3,7 +3,7 @@
 #
 # Tests help texts, usage errors, topo and doctor of the command: cli.sh VERBENA
 #
-# Covers: cli/cmd_doctor.c cli/model_names.c cli/main.c cli/parse.c cli/cmd_topo.c
+# Covers: cli/cmd_doctor.c cli/cmd_topo.c cli/main.c cli/model_names.c cli/parse.c
 set -uo pipefail
 verbena=$(realpath "$1")
 tests=$(cd "$(dirname "$0")/.." && pwd)

@@ -5,10 +5,9 @@
  *
  * Linked with --wrap=malloc and the like.
  *
- * Covers: engine/ps/ps_apply.c engine/ps/ps_layout.c engine/ps/ps_open.c engine/ps/ps_pull.c
- * Covers: engine/ps/ps_server.c engine/ps/ps_notify.c engine/ps/ps_worker.c
- * engine/ps/ps_worker_end.c Covers: engine/ps/ps_send.c engine/ps/ps_worker_open.c
- * kernels/sparse/shared.c
+ * Covers: engine/ps/ps_apply.c engine/ps/ps_layout.c engine/ps/ps_notify.c engine/ps/ps_open.c
+ * Covers: engine/ps/ps_pull.c engine/ps/ps_send.c engine/ps/ps_server.c engine/ps/ps_worker.c
+ * Covers: engine/ps/ps_worker_end.c engine/ps/ps_worker_open.c kernels/sparse/shared.c
  */
 #include "tests/support/alloc.h"
 #include "tests/support/ps_fixture.h"

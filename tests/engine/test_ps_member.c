@@ -7,7 +7,7 @@
  * Workers are processes. They note on a board which pushes they have begun and which were
  * acknowledged. If a worker was killed, anything in between may have been applied.
  *
- * Covers: engine/ps/ps_apply.c engine/ps/ps_server.c engine/ps/ps_notify.c
+ * Covers: engine/ps/ps_apply.c engine/ps/ps_notify.c engine/ps/ps_server.c
  */
 #include "tests/support/ps_fixture.h"
 

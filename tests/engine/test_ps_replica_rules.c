@@ -3,7 +3,8 @@
  * The death of a server where it affects more than counts of gradients: rounds that do not wait for
  * the last worker, update rules that are applied lazily, and workers that join after it.
  *
- * Covers: engine/ps/ps_apply.c engine/ps/ps_failover.c engine/ps/ps_replica.c kernels/sparse/lazy.c
+ * Covers: engine/ps/ps_apply.c engine/ps/ps_failover.c engine/ps/ps_replica.c
+ * Covers: kernels/sparse/lazy.c
  */
 #include "tests/support/replica.h"
 

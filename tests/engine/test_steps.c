@@ -5,7 +5,7 @@
  * differs is named.
  *
  * Covers: engine/train/train_buckets.c engine/train/train_check.c engine/train/train_dense.c
- * engine/train/train_shared_update.c Covers: engine/train/train_sparse.c
+ * Covers: engine/train/train_shared_update.c engine/train/train_sparse.c
  */
 #include "engine/train/trainer.h"
 #include "tests/support/ranks.h"

@@ -4,8 +4,9 @@
 # Tests the command verbena train, with one rank and with several: train.sh VERBENA [quick]. quick is for a build with a
 # sanitizer: fewer runs on a terminal.
 #
-# Covers: cli/job_opts.c cli/train/cmd_train.c cli/train/train_opts.c cli/train/train_print.c engine/train/train.c engine/train/train_check.c
-# Covers: engine/train/train_verdict.c engine/train/train_result.c
+# Covers: cli/job_opts.c cli/train/cmd_train.c cli/train/train_opts.c cli/train/train_print.c
+# Covers: engine/train/train.c engine/train/train_check.c engine/train/train_result.c
+# Covers: engine/train/train_verdict.c
 # shellcheck source=tests/support/command_test.sh
 . "$(dirname "$0")/../support/command_test.sh"
 what=train

@@ -6,8 +6,10 @@
 # gives the bits of synchronous training. If a server dies, the job ends and names the last checkpoint. mnist is not a
 # model: it tests the accuracies on real digits. five is LeNet and AlexNet of 32 x 32 with 5 workers.
 #
-# Covers: engine/train/train_roles.c engine/async/train_async.c engine/async/train_async_dense.c engine/async/train_async_group.c engine/async/train_async_result.c
-# Covers: engine/async/train_async_server.c engine/async/train_async_sparse.c engine/async/train_async_worker.c engine/train/train_recipe.c
+# Covers: engine/async/train_async.c engine/async/train_async_dense.c
+# Covers: engine/async/train_async_group.c engine/async/train_async_result.c
+# Covers: engine/async/train_async_server.c engine/async/train_async_sparse.c
+# Covers: engine/async/train_async_worker.c engine/train/train_recipe.c engine/train/train_roles.c
 # shellcheck source=tests/support/command_test.sh
 . "$(dirname "$0")/../support/command_test.sh"
 what=train

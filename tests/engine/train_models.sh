@@ -4,7 +4,9 @@
 # Training of the models: train_models.sh VERBENA [KILLS]. They learn, give the same bits over every transport, and
 # continue after a kill as if nothing had happened.
 #
-# Covers: base/cache.c cli/cmd_eval.c engine/train/eval.c engine/train/train_dense.c engine/train/train_dense_eval.c engine/train/train_dense_open.c engine/train/train_models.c engine/train/train_save.c engine/train/train_sparse.c
+# Covers: base/cache.c cli/cmd_eval.c engine/train/eval.c engine/train/train_dense.c
+# Covers: engine/train/train_dense_eval.c engine/train/train_dense_open.c
+# Covers: engine/train/train_models.c engine/train/train_save.c engine/train/train_sparse.c
 # shellcheck source=tests/support/command_test.sh
 . "$(dirname "$0")/../support/command_test.sh"
 kills=${2:-4}

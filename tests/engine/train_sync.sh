@@ -5,7 +5,8 @@
 # mlp: 3, but alexnet5: 5): the loss falls, replicas are equal, and the bits are the same over shared memory and TCP,
 # with buckets of any size. A slow rank is named. mnist is not a model: it tests the accuracies on real digits.
 #
-# Covers: engine/run/run.c engine/train/train_buckets.c engine/train/train_dense.c engine/train/train_sparse.c engine/train/train_verdict.c
+# Covers: engine/run/run.c engine/train/train_buckets.c engine/train/train_dense.c
+# Covers: engine/train/train_sparse.c engine/train/train_verdict.c
 # shellcheck source=tests/support/command_test.sh
 . "$(dirname "$0")/../support/command_test.sh"
 what=train

@@ -2,7 +2,7 @@
  *
  * Fuzzes files that claim to be recorded machines.
  *
- * Covers: topo/machine.c topo/load_in_child.c
+ * Covers: topo/load_in_child.c topo/machine.c
  */
 #include "tests/fuzz/fuzz.h"
 #include "topo/topo.h"

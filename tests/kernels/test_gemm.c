@@ -2,8 +2,8 @@
  *
  * Our own matrix products, and layers that use them, on ragged shapes.
  *
- * Covers: kernels/gemm/gemm_conv.c kernels/gemm/gemm_conv_weights.c kernels/own/gemm_layer.c
- * Covers: kernels/gemm/gemm_linear.c kernels/layer/patch.c
+ * Covers: kernels/gemm/gemm_conv.c kernels/gemm/gemm_conv_weights.c kernels/gemm/gemm_linear.c
+ * Covers: kernels/layer/patch.c kernels/own/gemm_layer.c
  */
 #include "kernels/gemm/gemm_priv.h"
 #include "kernels/own/own.h"

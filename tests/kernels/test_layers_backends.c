@@ -12,10 +12,10 @@
  * The tensors of max pooling are multiples of 1/4, so that many are equal. Sums of their products
  * are exact, so the largest of four is well defined, except for Winograd.
  *
- * Covers: kernels/blas/blas_layer.c kernels/onednn/onednn_desc.c kernels/onednn/onednn_layer.c
- * kernels/layer/plain.c Covers: kernels/layer/plain_lrn.c kernels/layer/plain_pool.c
- * kernels/own/pooled.c kernels/own/pooled_data.c Covers: kernels/own/pooled_sum.c
- * kernels/own/pooled_weights.c kernels/layer/shape.c kernels/layer/then_pool.c
+ * Covers: kernels/blas/blas_layer.c kernels/layer/plain.c kernels/layer/plain_lrn.c
+ * Covers: kernels/layer/plain_pool.c kernels/layer/shape.c kernels/layer/then_pool.c
+ * Covers: kernels/onednn/onednn_desc.c kernels/onednn/onednn_layer.c kernels/own/pooled.c
+ * Covers: kernels/own/pooled_data.c kernels/own/pooled_sum.c kernels/own/pooled_weights.c
  */
 #include "kernels/choice/choice_priv.h"
 #include "tests/support/levels.h"

@@ -3,7 +3,7 @@
  * Layers as a model uses them: the choice of backends, its cache on disk, and plans as text.
  *
  * Covers: kernels/choice/choice_cache.c kernels/choice/choice_plan.c kernels/choice/choice_time.c
- * kernels/choice/layer.c
+ * Covers: kernels/choice/layer.c
  */
 #include "kernels/choice/choice_priv.h"
 #include "tests/support/layers_fixture.h"

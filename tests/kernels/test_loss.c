@@ -3,7 +3,7 @@
  * Losses: the fast ones against the references, gradients against finite differences, large
  * numbers, infinity and NaN.
  *
- * Covers: kernels/sparse/logistic.c kernels/own/softmax_rows.c kernels/own/own.c
+ * Covers: kernels/own/own.c kernels/own/softmax_rows.c kernels/sparse/logistic.c
  */
 #include "kernels/kernels.h"
 #include "tests/support/levels.h"

@@ -7,8 +7,8 @@
  * multiplications, has an error of less than k roundings of k. In this test k = 1025, so at most
  * 6e-8 * 1025, and far less in practice: 3e-5.
  *
- * Covers: kernels/pixels/pixels_ten.c kernels/pixels/pixels_tiles.c
- * kernels/pixels/pixels_tiles_ten.c Covers: kernels/own/softmax_rows.c
+ * Covers: kernels/own/softmax_rows.c kernels/pixels/pixels_ten.c kernels/pixels/pixels_tiles.c
+ * Covers: kernels/pixels/pixels_tiles_ten.c
  */
 #include "kernels/kernels.h"
 #include "kernels/pixels/pixels_priv.h"

@@ -5,8 +5,8 @@
  *
  * Tolerance: sums of up to 300 numbers below 1 in float have 300 roundings of 6e-8: 2e-5.
  *
- * Covers: kernels/sparse/hot.c kernels/sparse/logistic.c kernels/sparse/csr_rows.c
- * kernels/sparse/sparse_grad.c
+ * Covers: kernels/sparse/csr_rows.c kernels/sparse/hot.c kernels/sparse/logistic.c
+ * Covers: kernels/sparse/sparse_grad.c
  */
 #include "kernels/kernels.h"
 #include "tests/support/alloc.h"

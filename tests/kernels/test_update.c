@@ -6,7 +6,7 @@
  * Tolerance: a step has a handful of roundings of 6e-8 each, two square roots among them. Where
  * terms cancel (z of ftrl), the error is relative to the terms, which are below 4. 2e-6 of 1 + |x|.
  *
- * Covers: kernels/update/update_joint.c kernels/exact/update_ref.c
+ * Covers: kernels/exact/update_ref.c kernels/update/update_joint.c
  */
 #include "kernels/kernels.h"
 #include "tests/support/alloc.h"

@@ -10,7 +10,7 @@
  * each direction come on top.
  *
  * Covers: kernels/gemm/winograd_conv.c kernels/gemm/winograd_grid.c
- * kernels/gemm/winograd_transform.c Covers: kernels/gemm/winograd_weights.c
+ * Covers: kernels/gemm/winograd_transform.c kernels/gemm/winograd_weights.c
  */
 #include "kernels/own/own.h"
 #include "kernels/gemm/winograd.h"

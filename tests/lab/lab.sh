@@ -4,8 +4,8 @@
 # Tests the lab: two nodes, programs on them, how they end, and that nothing is left behind: lab.sh VERBENA. Longer
 # tests are in lab_nightly.sh.
 #
-# Covers: lab/agent.c lab/cluster.c lab/frame.c lab/job.c lab/node.c lab/options.c lab/output.c lab/queue.c
-# Covers: lab/setup.c lab/switch.c
+# Covers: lab/agent.c lab/cluster.c lab/frame.c lab/job.c lab/node.c lab/options.c lab/output.c
+# Covers: lab/queue.c lab/setup.c lab/switch.c
 # shellcheck disable=SC2016
 set -euo pipefail
 verbena=$(realpath "$1")

@@ -7,8 +7,9 @@
 # parts, which are node ranks across jobs workers members link gone. sanitized is for a build with a sanitizer: only the
 # transport, on one node.
 #
-# Covers: net/group/pick_transport.c net/verbs/verbs_addr.c net/verbs/verbs_cm.c net/verbs/verbs_ep.c net/verbs/verbs_mem.c net/verbs/verbs_port.c
-# Covers: net/verbs/verbs_post.c net/verbs/verbs_wc.c
+# Covers: net/group/pick_transport.c net/verbs/verbs_addr.c net/verbs/verbs_cm.c
+# Covers: net/verbs/verbs_ep.c net/verbs/verbs_mem.c net/verbs/verbs_port.c net/verbs/verbs_post.c
+# Covers: net/verbs/verbs_wc.c
 # shellcheck disable=SC2016
 set -euo pipefail
 # If the host has fewer CPUs than the machines, virtual CPUs wait for each other: one spins while the other holds the

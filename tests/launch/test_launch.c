@@ -3,8 +3,8 @@
  * The environment variables of srun and torchrun, valid and broken, and how the ranks of one host
  * find each other without any other information.
  *
- * Covers: launch/launch_find.c launch/launch_meet.c net/control/root.c launch/launch_slurm.c
- * Covers: launch/launch_torch.c launch/pmix.c net/control/sock.c
+ * Covers: launch/launch_find.c launch/launch_meet.c launch/launch_slurm.c launch/launch_torch.c
+ * Covers: launch/pmix.c net/control/root.c net/control/sock.c
  */
 #include "launch/launch_priv.h"
 #include "net/control/sock.h"

@@ -4,7 +4,7 @@
  * selects what they do: "test_supervise --as WORD".
  *
  * Covers: launch/launch_begun.c launch/supervise_relay.c launch/supervise_signal.c
- * launch/supervise_spawn.c
+ * Covers: launch/supervise_spawn.c
  */
 #include "launch/launch.h"
 #include "tests/support/test.h"

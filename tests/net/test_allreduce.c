@@ -3,8 +3,8 @@
  * Allreduce with 1 to 8 ranks, over every transport and with every algorithm. The results must
  * equal sums in rank order, bit for bit.
  *
- * Covers: net/coll/coll_unordered.c net/coll/coll_hosts.c net/coll/coll_mapped.c
- * net/coll/coll_ordered.c net/coll/coll_steps.c Covers: net/coll/coll_run.c
+ * Covers: net/coll/coll_hosts.c net/coll/coll_mapped.c net/coll/coll_ordered.c
+ * Covers: net/coll/coll_run.c net/coll/coll_steps.c net/coll/coll_unordered.c
  */
 #include "tests/support/alloc.h"
 #include "tests/support/coll_fixture.h"

@@ -4,8 +4,8 @@
  * others put blocks to each other and check every byte. Other ranks join later, also into the slots
  * of dead ranks. Strangers are refused.
  *
- * Covers: net/group/member.c net/group/joiner.c net/group/window_exchange.c
- * net/control/membership.c net/control/join.c
+ * Covers: net/control/join.c net/control/membership.c net/group/joiner.c net/group/member.c
+ * Covers: net/group/window_exchange.c
  */
 #include "net/control/handshake.h"
 #include "net/control/sock.h"

@@ -3,9 +3,9 @@
  * Groups of ranks as threads and as processes, over every transport: the promises of put and get,
  * windows, and the basic collectives.
  *
- * Covers: net/group/group_sync.c net/group/group_info.c net/group/pair.c net/group/pairs.c
- * net/group/progress.c net/group/progress_thread.c Covers: net/group/put.c net/shm/shm_hold.c
- * net/group/window.c
+ * Covers: net/group/group_info.c net/group/group_sync.c net/group/pair.c net/group/pairs.c
+ * Covers: net/group/progress.c net/group/progress_thread.c net/group/put.c net/group/window.c
+ * Covers: net/shm/shm_hold.c
  */
 #include "engine/ps/ps.h"
 #include "tests/support/alloc.h"

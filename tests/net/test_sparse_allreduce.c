@@ -5,8 +5,8 @@
  *
  * Linked with --wrap=malloc and the like, because a call must not allocate.
  *
- * Covers: net/sparse/sparse_open.c net/sparse/sparse_allreduce.c net/sparse/sparse_along.c
- * net/sparse/sparse_path.c net/sparse/sparse_send.c
+ * Covers: net/sparse/sparse_allreduce.c net/sparse/sparse_along.c net/sparse/sparse_open.c
+ * Covers: net/sparse/sparse_path.c net/sparse/sparse_send.c
  */
 #include "tests/support/alloc.h"
 #include "tests/support/ranks.h"

@@ -4,7 +4,7 @@
  * RDMA device; the lab has some.
  *
  * Covers: net/verbs/verbs_addr.c net/verbs/verbs_cm.c net/verbs/verbs_ep.c net/verbs/verbs_mem.c
- * net/verbs/verbs_port.c Covers: net/verbs/verbs_post.c net/verbs/verbs_wc.c
+ * Covers: net/verbs/verbs_port.c net/verbs/verbs_post.c net/verbs/verbs_wc.c
  */
 #include "net/verbs/verbs_priv.h"
 #include "tests/support/pair.h"

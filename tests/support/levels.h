@@ -2,7 +2,7 @@
  *
  * Runs the same tests at every instruction level that this CPU has.
  *
- * Covers: base/cpu.c kernels/own/own_table.c kernels/layer/levels.c
+ * Covers: base/cpu.c kernels/layer/levels.c kernels/own/own_table.c
  */
 #ifndef VB_TESTS_SUPPORT_LEVELS_H
 #define VB_TESTS_SUPPORT_LEVELS_H
