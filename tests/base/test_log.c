@@ -59,7 +59,8 @@ static void errno_is_preserved_and_printed(void **state)
     assert_true(vb_err_sys("a call that left no errno") < 0);
     assert_int_equal(vb_err(VB_ERR_INPUT, "bad line %d", 7), VB_ERR_INPUT);
     t_stderr_release(&t, text, sizeof(text));
-    assert_non_null(strstr(text, "error tests/base/test_log: open /x: No such file or directory\n"));
+    assert_non_null(
+        strstr(text, "error tests/base/test_log: open /x: No such file or directory\n"));
     assert_non_null(strstr(text, "error tests/base/test_log: bad line 7\n"));
 }
 
@@ -115,7 +116,7 @@ static void threads_do_not_mix_lines(void **state)
     t_stderr_release(&t, text, sizeof(text));
     while ((line = strsep(&rest, "\n")) != NULL && *line != '\0') {
         assert_int_equal(
-            sscanf(line, "warn tests/test_log rank %d: line %d of writer %d", &a, &b, &c), 3);
+            sscanf(line, "warn tests/base/test_log rank %d: line %d of writer %d", &a, &b, &c), 3);
         assert_int_equal(a, c);
         n++;
     }
