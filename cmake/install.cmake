@@ -4,16 +4,20 @@
 # headers and a pkg-config file. So users can build programs on the same layers.
 
 # A library comes before the libraries that it needs.
-set(VB_LIBRARIES vb_engine vb_models vb_data vb_net vb_kernels vb_topo vb_base)
+set(VB_LIBRARIES vb_engine vb_doctor vb_launch vb_models vb_data vb_net vb_kernels vb_topo vb_base)
 
 install(TARGETS verbena RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS ${VB_LIBRARIES} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES docs/verbena.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+# Of each folder FOLDER/FOLDER.h and the headers of its rooms that it gathers
 foreach(library IN LISTS VB_LIBRARIES)
   string(REPLACE "vb_" "" folder ${library})
-  file(GLOB headers CONFIGURE_DEPENDS ${folder}/${folder}.h ${folder}/pub_*.h)
-  install(FILES ${headers}
-          DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/verbena/${folder})
+  file(STRINGS ${folder}/${folder}.h gathered REGEX "^#include \"${folder}/")
+  list(TRANSFORM gathered REPLACE "^#include \"([^\"]*)\".*" "\\1")
+  foreach(header IN ITEMS ${folder}/${folder}.h LISTS gathered)
+    get_filename_component(place ${header} DIRECTORY)
+    install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/verbena/${place})
+  endforeach()
 endforeach()
 
 list(TRANSFORM VB_LIBRARIES PREPEND -l OUTPUT_VARIABLE VB_LINK)
