@@ -19,7 +19,7 @@ if [ $# = 0 ]; then
     exec "$tests/model_names.sh" "$tests/.."
 fi
 cd "$1" || exit 1
-names=$(find engine models -name train_models.c -o -name tables.c 2>/dev/null | xargs sed -n \
+names=$(find engine models \( -name train_models.c -o -name tables.c \) -exec cat {} + 2>/dev/null | sed -n \
     -e 's/^.*\.name = "\([a-z0-9-]*\)".*/\1/p' -e 's/^    {"\([a-z0-9-]*\)", VB_COUNT(.*/\1/p' | sort -u | paste -sd '|')
 if [ -z "$names" ]; then
     echo "the table of models was not found"
