@@ -26,7 +26,8 @@ static double rate_for(const struct vb_train_model *m, int batch)
 }
 
 /* A stale gradient points in a direction that is no longer right, and momentum repeats it. So the
- * rate decreases with the number of asynchronous workers. docs/performance.md has the measurements. */
+ * rate decreases with the number of asynchronous workers. docs/performance.md has the measurements.
+ */
 static double stale_factor(const struct vb_train_opts *o, enum vb_k_rule_kind rule)
 {
     bool has_momentum = rule == VB_K_MOMENTUM || rule == VB_K_NESTEROV;
