@@ -4,7 +4,7 @@
  * snapshot must show one moment, no worker may be further ahead than the bound allows, and a step
  * must allocate nothing.
  *
- * Linked with --wrap=malloc and the like.
+ * Linked with --wrap=malloc and similar options to count allocations.
  *
  * Covers: engine/ps/ps_apply.c engine/ps/ps_layout.c engine/ps/ps_notify.c engine/ps/ps_open.c
  * Covers: engine/ps/ps_pull.c engine/ps/ps_send.c engine/ps/ps_server.c engine/ps/ps_worker.c

@@ -5,7 +5,8 @@
  * must be applied.
  *
  * Workers are processes. They note on a board which pushes they have begun and which were
- * acknowledged. If a worker was killed, anything in between may have been applied.
+ * acknowledged. If a worker was killed, the servers may have applied any number of the pushes
+ * that were begun but not acknowledged.
  *
  * Covers: engine/ps/ps_apply.c engine/ps/ps_notify.c engine/ps/ps_server.c
  */

@@ -4,7 +4,7 @@
  * count exactly once in the final parameters, versions must be right, and each snapshot must show
  * one moment. Server and standby must end with the same bits.
  *
- * Ranks are processes, and share a board with the test.
+ * Ranks are processes. They write their results to a board in memory that they share with the test.
  *
  * Covers: engine/ps/ps_failover.c
  */

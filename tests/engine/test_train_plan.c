@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * engine/train/train_plan.c: all ranks get the plan of rank 0 unchanged, whatever its length.
+ * Tests engine/train/train_plan.c: all ranks get the plan of rank 0 unchanged, for any length.
  */
 #include "engine/train/train_room_priv.h"
 #include "tests/support/ranks.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * engine/train/train_verdict.c: the reported bottleneck of a run, from invented figures.
+ * Tests engine/train/train_verdict.c: which bottleneck is reported for invented figures of a run.
  *
  * Covers: engine/train/train_verdict.c
  */

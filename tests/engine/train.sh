@@ -104,7 +104,7 @@ trained '.evals == []' softmax --data synth:2000 --steps 30 # none was requested
 trained '.evals == []' softmax --data synth:2000 --steps 30 --eval-every 30
 trained '.evals == []' softmax --data synth:2000 --steps 30 --eval-every 10 --dry-run
 ends '[.evals[].step] == [range(1; 10002; 2)]' \
-    softmax --data synth:100 --batch 1 --steps 10003 --eval-every 1 --test-limit 1 # there is room for 10000
+    softmax --data synth:100 --batch 1 --steps 10003 --eval-every 1 --test-limit 1 # at most 10000 are stored
 run softmax --data synth:2000 --steps 30
 [[ $(cat "$dir/out") == *"accuracy "*"parameters  sha256 "* ]] || fail "the summary is missing"
 [ -z "$err" ] || fail "standard error is not a terminal, but has: $err"
@@ -145,7 +145,7 @@ if [ "${2:-}" != quick ]; then # sanitizers need large files themselves
     [ -z "$(ls "$dir/large")" ] || fail "half a checkpoint is left: $(ls "$dir/large")"
 fi
 if [ -e /dev/full ]; then
-    for ranks in 1 2; do # the checkpoint does not depend on whether the output can be written
+    for ranks in 1 2; do # run.json must be written even if the output cannot be written
         rm -rf "$dir/kept"
         "$verbena" train softmax --data synth:500 --steps 2 --ranks $ranks --run "$dir/kept" >/dev/full 2>/dev/null &&
             fail "$ranks ranks: the result went nowhere, and nobody noticed"
@@ -173,7 +173,7 @@ for ranks in 2 3 4; do
     done
 done
 trained '.batch == 41 and .global_batch == 121' \
-    softmax --data synth:3000 --ranks 3 --global-batch 121 --steps 20 # shares of two sizes
+    softmax --data synth:3000 --ranks 3 --global-batch 121 --steps 20 # the ranks have shares of two sizes
 VB_RANKS=2 trained '.ranks == 2' softmax --data synth:1000 --steps 5
 trained '.ranks == 2' softmax --data synth:1000 --steps 5 --ranks 2 --logs "$dir/logs"
 cmp -s "$dir/out" "$dir/logs/rank-0.log" || fail "--logs: rank 0's log differs from its output: $(ls -l "$dir/logs")"
@@ -190,7 +190,7 @@ on_terminal() {
     TERM=dumb timeout 100 script -qec "'$verbena' train softmax --data synth:2000 $* --json >'$dir/out'" \
         /dev/null >"$dir/screen" </dev/null || fail "on a terminal: $*: $(cat "$dir/screen")"
     final '.steps > 0' "$@"
-    # shellcheck disable=SC2053 # it is a pattern
+    # shellcheck disable=SC2053 # $text is a pattern
     [[ $(cat "$dir/screen") == $text ]] || fail "on a terminal: $*: the screen had $(od -c "$dir/screen" | tail -n 30)"
 }
 # no_step_beyond STEPS: fails if the last screen shows a later step
@@ -238,7 +238,7 @@ wait $! && fail "rank 1 did not refuse another learning rate"
 [[ $(cat "$dir/err1") == *"another learning rate"* ]] || fail "rank 1: $(cat "$dir/err1")"
 
 # ... the same for options about the common work of the ranks
-own_way() { # own_way WORDS OPTION VALUE: only rank 1 has the option
+own_way() { # own_way WORDS OPTION VALUE: fails unless the job is refused if only rank 1 has the option
     timeout 100 "$verbena" train "${hand[@]}" --rank 1 "$2" "$3" --secret-file "$dir/open" >"$dir/out1" 2>"$dir/err1" &
     run "${hand[@]}" --rank 0 --secret-file "$dir/open"
     wait $! && fail "rank 1 did not refuse its own $2"
@@ -253,7 +253,7 @@ run lenet --ranks 2 --data synth:kind=cifar
     fail "colour images for lenet: $code $err"
 
 # ---- if a rank is killed, the job ends and the message names the rank
-rank_of() { # the process of a rank whose supervisor is $1
+rank_of() { # rank_of SUPERVISOR RANK: prints the process id of a rank
     local pid
     for pid in $(ps -o pid= --ppid "$1"); do
         grep -qz "^VB_RANK=$2\$" "/proc/$pid/environ" 2>/dev/null && echo "$pid"

@@ -3,9 +3,10 @@
 #
 # Tests training with the parameter server: train_async.sh VERBENA MODEL... For each model, over shared memory and TCP:
 # the loss falls, the requested number of gradients is applied, staleness is reported and within its bound, and a bound
-# of 0 gives the bits of synchronous training. If a server dies, the job ends and names the last checkpoint. Two words
-# stand for other tests: mnist tests the accuracies on real digits, and five tests LeNet and AlexNet (with images of 32
-# x 32) with 5 workers.
+# of 0 gives the bits of synchronous training. If a server dies, the job ends and names the last checkpoint. Some words
+# are not models: mnist tests the accuracies on real digits, five tests LeNet and AlexNet (with images of 32 x 32) with
+# 5 workers, usage tests wrong options, and ways tests other options, a slow worker, checkpoints and the death of a
+# server.
 #
 # Covers: engine/async/train_async.c engine/async/train_async_dense.c
 # Covers: engine/async/train_async_group.c engine/async/train_async_result.c
@@ -87,7 +88,7 @@ other_ways() {
     # The last batch of an epoch has only one sample, so a round can consist of workers without samples.
     ends ".steps == 45 and .loss < 10 and .accuracy > 0.2" softmax "${args[@]}" --data synth:1201 --steps 45 --ranks 3 \
         --mode async --staleness 0 --backup 1 --slow 2:20
-    ends ".staleness.max == 0" softmax "${args[@]}" --steps 300 --ranks 1 --mode async # all gradients are its own
+    ends ".staleness.max == 0" softmax "${args[@]}" --steps 300 --ranks 1 --mode async # with only one worker
     ends ".steps == 500 and .algo == \"hogwild\" and $rows" softmax "${args[@]}" --steps 500 --ranks 2 \
         --mode async --hogwild
     read -ra args <<<"${data[sparse-lr]}"
@@ -183,7 +184,7 @@ for model; do
         evaluates_and_resumes
         server_death
         ;;
-    five) # number of workers
+    five) # five workers
         loss_falls lenet 60 5
         same_bits lenet 12 5
         loss_falls alexnet 10 5

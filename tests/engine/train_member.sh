@@ -199,7 +199,7 @@ stops() {
     finish "$filter" "$1, a worker that is stopped for $seconds s"
 }
 
-stops_forever() { # it ends with the job
+stops_forever() { # the stopped worker ends when the job ends
     start $((steps / 10)) "${softmax[@]}" --steps "$steps" --ranks 3 --patience 0.3
     job_runs && kill -STOP "${ranks[2]}"
     says "rank 2 stopped"
@@ -274,7 +274,7 @@ reporters() {
         [ -e "$dir/hand/0/deep/keep/checkpoint-200.vbc" ] && break
         sleep 0.05
     done
-    for ((i = 0; i < 40; i++)); do # no worker may end before the result is printed, so this gives them time to end
+    for ((i = 0; i < 40; i++)); do # rank 1 must not end before the result is printed: gives it time to end wrongly
         kill -0 "${ranks[1]}" 2>/dev/null || break
         sleep 0.05
     done

@@ -91,7 +91,7 @@ export VB_SSH="ssh -F none -i $dir/key -o BatchMode=yes -o StrictHostKeyChecking
  -o UserKnownHostsFile=$dir/known -o LogLevel=ERROR -o ConnectTimeout=12"
 VB_SSH=${VB_SSH//$'\n'/}
 
-reach() { # reach K: waits until its sshd answers
+reach() { # reach K: waits until the sshd of host K answers
     local i
     for ((i = 0; i < 150; i++)); do
         # shellcheck disable=SC2086

@@ -104,7 +104,7 @@ chmod 644 "$dir/key"
 under "${mpi[@]}" -n 2 "$verbena" "${job[@]}" --secret-file "$dir/key"
 [[ $code != 0 && $err == *'other users may read'* ]] || fail "a secret that others may read: exit $code: $err"
 # Runs two jobs of one rank each. mpirun may mix their lines, so each job writes to its own file.
-# shellcheck disable=SC2016 # that shell's variables
+# shellcheck disable=SC2016 # the inner shell expands the variables
 under "${mpi[@]}" -n 2 sh -c 'exec "$@" >"$0.$OMPI_COMM_WORLD_RANK"' "$dir/alone" "$verbena" "${job[@]}" --ranks 1
 [ "$code $(jq -sc 'map(.ranks)' "$dir/alone".[01])" = '0 [1,1]' ] || fail "--ranks 1: exit $code: $err"
 
@@ -122,7 +122,7 @@ for how in KILL INT; do
     if [ $how = KILL ]; then
         kill -KILL "$(ours | tail -n 1)"
     else
-        kill -TERM $pid # in the background a shell's jobs ignore SIGINT; mpirun treats both alike
+        kill -TERM $pid # mpirun treats SIGTERM like Ctrl-C; background jobs of a shell ignore SIGINT
     fi
     ends $how
 done

@@ -203,7 +203,7 @@ done
 
 # ---- the script of sbatch and the shell of salloc are not ranks --------------------------------------
 
-batch() { # batch WORDS...: what the script's output has
+batch() { # batch ARGUMENTS...: runs sbatch and stores the output of the script in $dir/out
     under sbatch -Q -W -o "$dir/jobs/out" -e "$dir/jobs/err" "$@"
     err="$err $(cat "$dir/jobs/err")"
     mv "$dir/jobs/out" "$dir/out"

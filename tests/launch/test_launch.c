@@ -249,7 +249,7 @@ static void environments_without_a_rank(void **state)
         "",
         "SLURM_JOB_ID=77 SLURM_NTASKS=3 SLURM_JOB_NODELIST=n[1-3]",               /* salloc */
         "SLURM_JOB_ID=77 SLURM_NTASKS=3 SLURM_PROCID=0 SLURM_LOCALID=0",          /* sbatch */
-        "SLURM_JOB_ID=77 SLURM_STEP_ID=4294967290 SLURM_PROCID=0 SLURM_NTASKS=3", /* salloc too */
+        "SLURM_JOB_ID=77 SLURM_STEP_ID=4294967290 SLURM_PROCID=0 SLURM_NTASKS=3", /* also salloc */
         "SLURM_JOB_ID=77 SLURM_STEP_ID=4294967291 SLURM_PROCID=0 SLURM_NTASKS=3", /* batch step */
         "SLURM_STEP_ID=1 SLURM_NTASKS=3",
         "SLURM_PROCID=1 SLURM_NTASKS=3",

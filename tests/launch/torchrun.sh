@@ -110,7 +110,7 @@ if [ $python != none ]; then
         pid=$!
         running 3
         [ $how = KILL ] && kill -KILL "$(ours | tail -n 1)"
-        [ $how = TERM ] && kill -TERM $pid # torchrun treats it like Ctrl-C
+        [ $how = TERM ] && kill -TERM $pid # torchrun treats SIGTERM like Ctrl-C
         ends "torchrun, $how"
     done
 fi

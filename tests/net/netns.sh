@@ -118,7 +118,7 @@ join_from_other_host() {
     done
     "${on1[@]}" "$verbena" train --join "$(sed -n 's/.*--join \([^ ]*\) .*/\1/p' "$dir/err0")" \
         --secret-file "$dir/key" 2>"$dir/err2" || fail "$1: it cannot join: $(cat "$dir/err2")"
-    # shellcheck disable=SC2086 # two words
+    # shellcheck disable=SC2086 # two process ids
     wait $pids || fail "$1, joined: $(cat "$dir/err0" "$dir/err1")"
     jq -e '.transport == "shm" and .staleness.per_worker[2].gradients > 0 and
         [.faults[] | [.rank, .what]] == [[3, "joined"]]' "$dir/out0" >/dev/null || fail "$1, joined: $(cat "$dir/out0")"

@@ -48,8 +48,8 @@ static int reduce_once(struct vb_group *g, struct vb_coll *coll, size_t offset, 
 static int all_sizes(struct vb_group *g, const struct how *how)
 {
     size_t n = (size_t)vb_group_world(g), k;
-    /* 36800 elements are one segment with the longest remainder that is sent together with it.
-     * 36801 is one element more. */
+    /* The two sizes before the last one are a segment with the longest remainder that is sent
+     * together with the segment, and one element more. */
     size_t sizes[] = {0,    1,    n - 1, n,     n + 1, 16 * n + 1,   251,
                       2049, 8191, 32769, 36800, 36801, ROOM - 20 - n};
     struct vb_coll *coll;

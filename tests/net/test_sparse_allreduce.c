@@ -3,7 +3,8 @@
  * Tests sparse allreduce with 1 to 8 ranks, over every transport and with both algorithms. The
  * result must equal a naive sum, bit for bit.
  *
- * Linked with --wrap=malloc and the like, because a call must not allocate.
+ * Linked with --wrap=malloc and similar options to count allocations, because a call must not
+ * allocate.
  *
  * Covers: net/sparse/sparse_allreduce.c net/sparse/sparse_along.c net/sparse/sparse_open.c
  * Covers: net/sparse/sparse_path.c net/sparse/sparse_send.c

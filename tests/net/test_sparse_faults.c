@@ -310,7 +310,7 @@ static void spoil_head(const struct vb_sparse *s, struct sparse_head *head, enum
     case ALONG_NONSENSE:
         head->along = 2;
         break;
-    /* the list is too long, but not longer than the list that the rank announced */
+    /* too long to be sent with the head, but within the maximum for all lists */
     case ALONG_TOO_LONG:
         head->n = s->limits.max_along + 1;
         break;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * The promises of put and get, on every transport:
+ * Tests the promises of put and get on every transport:
  *   1, 2  A note arrives after the bytes of its put, and notes arrive in the order of posting.
  *   3     When an op is done, its source may be reused.
  *   4     A get copies the peer's bytes and sends no note.
  *   5, 6  A note may have no bytes, and may have any 32 bits.
  *   7     VB_AGAIN does not stop receiving.
- * Promise 8, gets during computing, concerns the progress thread: test_group.c.
+ * test_group.c tests promise 8: a progress thread serves gets while the rank computes.
  *
- * Linked with --wrap=malloc and the like, because the hot path must not allocate.
+ * Linked with --wrap=malloc and similar options to count allocations, because puts and gets must
+ * not allocate.
  *
  * Covers: net/tcp/tcp_rx.c net/tcp/tcp_tx.c
  */
@@ -17,7 +18,7 @@
 
 #include <sched.h>
 
-/* Large sizes are multiples of this size. It is 1 MiB, but less for RDMA. */
+/* Large sizes are multiples of this size. It is smaller for RDMA. */
 static size_t mib = (size_t)1 << 20;
 
 static size_t sizes[] = {0, 1, 7, 64, 4095, 65536 + 3, 0};

@@ -71,6 +71,7 @@ static void *refused(void *arg)
     return next_event(s) == RDMA_CM_EVENT_REJECTED ? s : NULL;
 }
 
+/* Lets the listener handle events, as every poll does, until it has refused the stranger. */
 static void expect_refusal(struct stranger *s, struct t_side *listener)
 {
     pthread_t thread;
@@ -104,9 +105,9 @@ static void strangers_are_refused(void **state)
     memset(calls[0], 0x5a, VERBS_CALL_BYTES);         /* garbage */
     vb_verbs_call_request(&as_one, 0, key, calls[1]); /* a replay: this rank is already connected */
     vb_verbs_call_request(&as_one, 0, key, calls[2]);
-    calls[2][4]++;                                          /* another version */
+    calls[2][4]++;                                          /* the request has another version */
     vb_verbs_call_request(&as_many, 0, key, calls[3]);      /* a rank that does not exist */
-    vb_verbs_call_request(&as_one, 0, wrong_key, calls[4]); /* another secret */
+    vb_verbs_call_request(&as_one, 0, wrong_key, calls[4]); /* the caller has another secret */
     t_stderr_catch(&t);
     for (i = 0; i < VB_COUNT(calls); i++) {
         stranger_calls(&s, &pair.side[0].address, calls[i], VERBS_CALL_BYTES);
