@@ -310,7 +310,7 @@ static void spoil_head(const struct vb_sparse *s, struct sparse_head *head, enum
     case ALONG_NONSENSE:
         head->along = 2;
         break;
-    /* too long to be sent with the head, but within the maximum for all lists */
+    /* too long to be sent with the head, but within the maximum that the rank announced */
     case ALONG_TOO_LONG:
         head->n = s->limits.max_along + 1;
         break;
