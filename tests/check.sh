@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Static checks: check.sh format | tidy BUILD [all] | cppcheck BUILD | shell
+# Runs one kind of static check: check.sh format | tidy BUILD [all] | cppcheck BUILD | shell
 #
-# The findings of a checker depend on its version. These checks use the versions of Debian 12 and are skipped with
-# others, so that a newer distribution does not fail because of findings that nobody could have seen.
+# The findings of a checker depend on its version. These checks need the versions of Debian 12 and are skipped with
+# other versions. Otherwise they would fail on a newer distribution because of findings that no developer has seen.
 set -euo pipefail
 
 need() { # need VERSION_PATTERN COMMAND
@@ -29,7 +29,7 @@ format)
     ;;
 tidy)
     need 'version 14\.' clang-tidy
-    # The analyzer takes most of the time, so it runs only in the nightly tests.
+    # The analyzer takes most of the time, so only the nightly tests run it.
     checks=--checks='-clang-analyzer-*'
     [ "${3:-}" != all ] || checks=--checks=
     find base topo net launch kernels doctor data models engine bench cli lab tests -name '*.c' -not -path 'tests/fuzz/*' \

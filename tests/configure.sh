@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# A missing library stops the configuration, and the message names its package.
+# Checks that the configuration stops if a library is missing, and that the message names the package of the library.
 set -uo pipefail
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
@@ -17,7 +17,7 @@ without() {
     rm -f "$dir/pc/$1.pc"
 }
 
-# stops_with TEXT ARGUMENTS...: cmake fails and prints TEXT
+# stops_with TEXT ARGUMENTS...: fails unless cmake fails and prints TEXT
 stops_with() {
     local text=$1
     shift

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# Every header must compile by itself: headers.sh COMPILER. Also with clang if it is installed, because it reports
-# errors that gcc does not.
+# Checks that every header compiles by itself: headers.sh COMPILER. If clang is installed, it is used as well, because
+# it reports errors that gcc does not report.
 compilers=$1
 command -v clang >/dev/null && compilers="$compilers clang"
 bad=0

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# The installed files work by themselves: the command, its man page, and a program that uses the library through
-# pkg-config. install.sh BUILD
+# Checks that the installed files work by themselves: install.sh BUILD. The files are the command, its man page, and the
+# library, which a program finds through pkg-config.
 set -euo pipefail
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

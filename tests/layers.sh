@@ -1,11 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# Who may know whom (tests/rooms.txt): layers.sh [BUILD [TREE]]
+# Checks which parts of the code use which other parts: layers.sh [BUILD [TREE]]
 #
-# Fails on an include or, with a build folder, on a function call that the table does not allow, on a
-# private header used outside its room, on a foreign library or a system call outside its home.
-# TREE is checked instead of this one; the test of this test uses that.
+# A room is a folder of sources, for example net/coll. The table tests/rooms.txt lists which rooms a room may use. The
+# test fails if an include does not follow the table, if a private header is included outside its room, or if a foreign
+# library or a system call is used outside its home. With a build folder it also checks function calls. With TREE it
+# checks that tree instead of this one; layers_fail.sh needs this.
 rooms=$(cd "$(dirname "$0")" && pwd)/rooms.txt
 build=${1:+$(cd "$1" && pwd)}
 cd "${2:-.}" || exit 1
@@ -14,17 +15,17 @@ trap 'rm -f "$defects"' EXIT
 
 folders='base topo net kernels data models launch doctor engine bench cli lab'
 existing=$(for folder in $folders; do [ -d "$folder" ] && echo "$folder"; done)
-# shellcheck disable=SC2086 # one word a folder
+# shellcheck disable=SC2086 # must be split into folders
 sources() { find $existing -name '*.[ch]'; }
 
-# complain TEXT: the lines on standard input, if there are any, are defects
+# complain TEXT: if standard input has lines, records them as defects, with TEXT as the reason
 complain() {
     found=$(cat)
     [ -z "$found" ] || printf '%s\n%s\n' "$found" "$1" >>"$defects"
 }
 
-# Reads "ROOM OTHER WHERE" lines and prints those that the table forbids. Of another top-level folder
-# the table may name the folder as a whole.
+# Reads lines "ROOM OTHER WHERE" and prints those that the table forbids. If OTHER is in another top-level folder, the
+# table may name that whole folder instead of OTHER.
 forbidden() {
     awk -v table="$rooms" '
         BEGIN {
@@ -44,13 +45,13 @@ forbidden() {
 
 # ---- includes
 
-# Headers that a folder shows to all others: FOLDER/FOLDER.h and what it gathers
+# Headers that a folder shows to all other folders: FOLDER/FOLDER.h and the headers of the folder that it includes
 shown=$(for folder in $folders; do
     echo "$folder/$folder.h"
     [ ! -f "$folder/$folder.h" ] || sed -n 's/^#include "\('"$folder"'\/[^"]*\)".*/\1/p' "$folder/$folder.h"
 done | tr '\n' ' ')
 
-includes() { # FILE HEADER, a line each
+includes() { # prints a line "FILE HEADER" for each include
     sources | xargs grep -HE '^#include "[a-z_]+/' /dev/null | sed 's/^\([^:]*\):#include "\([^"]*\)".*/\1 \2/'
 }
 
@@ -61,23 +62,24 @@ paths='function dir(path) { sub(/\/[^\/]*$/, "", path); return path }
 includes | awk "$paths"'$2 ~ /_priv\.h$/ && dir($1) != dir($2) { print $1 ": " $2 }' |
     complain 'a private header is for the files of its own folder'
 
-# launch/ speaks to other hosts before there is a group, with the sockets and proofs of net/control.
+# Exception: launch/ talks to other hosts before there is a group. For this it uses the sockets and proofs of
+# net/control.
 includes | awk -v list="$shown" "$paths"'
     top($1) != top($2) && !($2 in shown) && !(top($1) == "launch" && dir($2) == "net/control") { print $1 ": " $2 }' |
     complain 'other folders see only FOLDER/FOLDER.h and the headers that it gathers'
 
-# A header that is shown only declares. Rooms of its own folder may include it; what they call is
-# checked by the symbols below.
+# A header that is shown to other folders contains only declarations. So all rooms of its own folder may include it. The
+# check of symbols below covers their calls.
 includes | awk -v list="$shown" "$paths"'
     ($2 in shown) && top($1) == top($2) { next }
     { print dir($1), ($2 in shown) ? top($2) : dir($2), $1 ":" $2 }' | forbidden |
     complain 'tests/rooms.txt forbids this include'
 
-# ---- calls: which room uses a symbol that another room defines
+# ---- calls: a room uses a symbol that another room defines
 
 if [ -n "$build" ]; then
-    # BUILD/net/CMakeFiles/vb_net.dir/coll/cost.c.o is the object of net/coll/cost.c. Objects of sources
-    # that are gone may be left from an older build.
+    # BUILD/net/CMakeFiles/vb_net.dir/coll/cost.c.o is the object file of net/coll/cost.c. An older build may have left
+    # object files of sources that do not exist any more.
     find "$build" -name '*.c.o' -path '*/vb_*.dir/*' | sort | while read -r object; do
         file=$(echo "${object#"$build/"}" | sed 's,CMakeFiles/[^/]*\.dir/,,; s,\.o$,,')
         [ -n "${2:-}" ] || [ -f "$file" ] || continue
@@ -95,7 +97,7 @@ fi
 
 # ---- foreign libraries
 
-home() { # home HEADER_PATTERN FILE_PATTERN: no other file includes the header
+home() { # home HEADER_PATTERN FILE_PATTERN: reports other files that include the header
     sources | xargs grep -nE "#include <$1>" /dev/null | grep -vE "^$2:" | complain "<$1> belongs in $2"
 }
 
@@ -109,9 +111,9 @@ home 'zlib.*' 'data/gzip\.c'
 home 'mpi\.h' 'bench/peers/mpi\.c'
 home 'jansson.*' 'base/json\.c'
 
-# ---- system calls that one folder alone makes
+# ---- system calls that only certain folders may use
 
-calls() { # calls NAME_PATTERN FILE_PATTERN WHY
+calls() { # calls NAME_PATTERN FILE_PATTERN WHY: reports other files that call these functions
     sources | xargs grep -nE "(^|[^a-z_>.])($1) *\(" /dev/null | grep -vE "^($2):|:[0-9]+: *(/\*| \*)" | complain "$3"
 }
 

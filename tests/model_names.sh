@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# No file but the two tables of models may contain the name of a model as a string: code that needs to know what a
-# model does asks its row. With a folder as argument the test checks that tree; without one it first checks that it
-# finds a defect.
+# Checks that only the two tables of models contain names of models as strings. Other code must read the row of a model
+# to know what the model does. With a folder as argument, the test checks that tree. Without an argument, it first
+# checks that it can find a defect.
 tests=$(cd "$(dirname "$0")" && pwd)
 if [ $# = 0 ]; then
     tree=$(mktemp -d) || exit 1

@@ -35,12 +35,12 @@ accepted() {
     [ ! -e $list ] || sed -n '/^#/d; /^ *$/d; s/^/accepted /p' $list
 }
 
-# A test that is named after no source file (named) is no error; a wrong "Covers:" line is.
+# It is no error if a test has a name that belongs to no source file. A "Covers:" line with such a name is an error.
 { sources; covers; accepted; } | awk -v list=$list '
 function base(path) { sub(/.*\//, "", path); return path }
 function top(path) { sub(/\/.*/, "", path); return path }
 function fail(text) { print "FAIL: " text; bad = 1 }
-# Sets found[] to the source files that a name stands for.
+# Stores the source files with this name in found[]. Returns their number.
 function find(name,    i, n) {
     delete found
     for (i = 1; i <= n_sources; i++)

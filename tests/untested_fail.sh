@@ -1,13 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# Can untested.sh fail? It must find each of these defects in a tree that has no other.
+# Checks that untested.sh can fail. It must find each of these defects in a tree that has no other defect.
 tests=$(cd "$(dirname "$0")" && pwd)
 tree=$(mktemp -d) || exit 1
 trap 'rm -rf "$tree"' EXIT
 bad=0
 
-# A tree without defects: each source file is covered in another way.
+# Makes a tree without defects. Each source file is covered in another way.
 make_tree() {
     rm -rf "$tree"
     mkdir -p "$tree/base" "$tree/net/tcp" "$tree/kernels" "$tree/tests/base" "$tree/tests/fuzz" "$tree/examples" \
@@ -20,7 +20,7 @@ make_tree() {
     printf '# comment\n\nbase/main.c # only calls others\n' >"$tree/tests/untested.txt"
 }
 
-defect() { # defect FILE LINE: untested.sh fails when the line is added to the file
+defect() { # defect FILE LINE: untested.sh must fail if the line is added to the file
     make_tree
     mkdir -p "$tree/$(dirname "$1")"
     echo "$2" >>"$tree/$1"
@@ -30,7 +30,7 @@ defect() { # defect FILE LINE: untested.sh fails when the line is added to the f
     fi
 }
 
-missing() { # missing FILE: untested.sh fails without it
+missing() { # missing FILE: untested.sh must fail if the file is missing
     make_tree
     rm "$tree/$1"
     if "$tests/untested.sh" "$tree" >/dev/null; then

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Tests the command verbena bench, with one rank and with several: bench.sh VERBENA [quick]. Checks what is printed,
-# never how long it took. quick is for a build with a sanitizer: each bench once, with two ranks.
+# Tests the command verbena bench, with one rank and with several: bench.sh VERBENA [quick]. Checks the output, but
+# never the measured times. With quick, for builds with a sanitizer, each bench runs once, with two ranks.
 #
 # Covers: bench/allreduce.c bench/bare.c bench/bare_side.c bench/bare_step.c bench/kernels.c
 # Covers: bench/print.c bench/slowest.c bench/sparse_lr.c bench/sparse_rows.c bench/sparse_sums.c
@@ -13,7 +13,8 @@
 . "$(dirname "$0")/../support/command_test.sh"
 what=bench
 
-# holds FILTER ARGUMENTS...: the printed lines, as one array, make the jq filter true
+# holds FILTER ARGUMENTS...: runs bench ARGUMENTS, puts the printed JSON lines into one array, and fails if the jq
+# filter is false
 holds() {
     local filter=$1
     shift
@@ -38,12 +39,12 @@ if [ "${2:-}" = quick ]; then
     exit $bad
 fi
 
-# ---- bad usage: one line, exit 2, also with several ranks
+# ---- bad usage prints one line and exits with 2, also with several ranks
 refused 2 "which bench? transfer, allreduce, sparse-allreduce, kernels, step or ps"
 refused 2 "unknown bench alreduce; did you mean allreduce?" alreduce
 refused 2 "unknown bench nothing; it must be transfer" nothing
 RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=1 \
-    refused 2 "unknown bench nothing" nothing # before any other rank is waited for
+    refused 2 "unknown bench nothing" nothing # must not wait for another rank
 refused 2 "kernels of which model? --model " kernels
 refused 2 "--keys, --servers and --rule are only for ps" transfer --ranks 2 --keys 5
 refused 2 "ps needs at least one worker" ps
@@ -94,12 +95,12 @@ refused 2 "--in-flight 0: must be from 1 to" allreduce --in-flight 0
 refused 2 "--explain cannot be used with --in-flight" allreduce --explain --in-flight 2
 refused 2 "--features 0: must be from 1" sparse-allreduce --features 0
 
-# ---- only some of the measurements
+# ---- --only selects some of the measurements
 holds 'length == 2 and (.[0] | .op == "put" and .lat_us_p50 > 0 and .gb_s == null) and
     (.[1] | .op == "get" and .lat_us_p50 == null and .gb_s > 0)' \
     transfer --ranks 2 --transport shm --sizes 64K --only put-latency,get
 
-# ---- every line has its keys, in this order, and correct sums
+# ---- every line has its keys in this order, and all sums are correct
 dense='["bench","transport","ranks","bytes","algo","order","time_us","algbw_gb_s","busbw_gb_s","wire_bytes","wrong"]'
 sparse='["bench","transport","ranks","bytes","nnz","features","algo","time_us","wire_bytes","wrong"]'
 right='all(.[]; .wrong == 0 and .time_us > 0 and .time_us_p99 >= .time_us)'
@@ -122,7 +123,7 @@ for ranks in 1 2 3; do
     done
 done
 
-# ---- one rank sends nothing, two ranks send as many bytes as in theory and little more
+# ---- one rank sends nothing; two ranks send little more than the number of bytes in theory
 holds 'all(.[]; .wire_bytes == 0 and .busbw_gb_s == 0)' allreduce --sizes 4,64K
 holds 'all(.[]; .wire_bytes > 0 and .wire_bytes <= 1.02 * .bytes)' \
     allreduce --ranks 2 --transport tcp --sizes 1M
@@ -151,7 +152,7 @@ holds "$right and all(.[]; .predicted_us > 0) and
 holds "$right and all(.[]; .predicted_us > 0) and ([.[] | select(.chosen)] | length) == 1" \
     sparse-allreduce --ranks 2 --explain --sizes 31200 --features 100000
 
-# ---- kernels: every pass has one choice among the timed backends; the sum is that of the chosen ones
+# ---- kernels: for every pass one of the timed backends is chosen; the last line is for all layers
 kernels='["bench","model","batch","layer","pass","backend","ms","gflop_s","chosen","gemm_share"]'
 for model in lenet softmax; do
     holds "all(.[]; keys_unsorted[:10] == $kernels and .bench == \"kernels\" and .model == \"$model\" and
@@ -165,7 +166,7 @@ done
 run kernels --model softmax --batch 2 --seconds 0.01
 grep -q '^# softmax, batch 2, .* threads; measured GEMM peak' "$dir/out" || fail "kernels: the head line is missing"
 
-# ---- step: keys in this order; the exposed time is part of a step; the last line has the batch
+# ---- step: the keys are in this order; the exposed time is part of the step; the last line has the batch
 step='["bench","transport","ranks","bytes","model","batch","compute_ms","transfer_ms","exposed_ms","step_ms"]'
 fair='.compute_ms > 0 and .step_ms > 0 and .exposed_ms >= 0 and .exposed_ms <= .step_ms and
     ((.step_ms - .compute_ms - .exposed_ms | fabs) < 1e-6 or (.exposed_ms == 0 and .step_ms <= .compute_ms))'
@@ -226,9 +227,9 @@ fi
 mkfifo "$dir/pipe.gp"
 refused 2 "write $dir/pipe.gp: it exists and is not a regular file" step --model softmax --plot "$dir/pipe.gp"
 
-# in_full ARGUMENTS...: runs with a folder "full" that has no room left and that no other process sees
+# in_full COMMAND...: runs the command with a full disk at $dir/full, which no other process sees
 in_full() {
-    # shellcheck disable=SC2016 # the inner shell's
+    # shellcheck disable=SC2016 # the inner shell expands the variables
     unshare -m sh -c 'mount -t tmpfs -o size=4k none "$1" && head -c 4096 /dev/zero >"$1/filler" && shift && "$@"' \
         sh "$dir/full" "$@"
 }
@@ -253,7 +254,7 @@ grep -q 'predicted us' "$dir/out" || fail "allreduce: the predictions are missin
 run sparse-allreduce --sizes 800 --seconds 0.01 --features 1000
 grep -q '1000 features' "$dir/out" || fail "sparse-allreduce: the head line is missing"
 
-# ---- the bare allreduce, with which ours is compared, gives correct sums
+# ---- the bare allreduce, a program for comparison, gives correct sums
 bare=$(dirname "$verbena")/bench/peers/bare_allreduce
 for ranks in 1 2 3 4; do
     for transport in shm tcp; do
@@ -268,32 +269,32 @@ done
 "$bare" shm 2 6 0.01 2>/dev/null
 [ $? = 2 ] || fail "bare_allreduce of 6 bytes: expected exit 2"
 
-# ---- the bare loops of puts and of steps give correct results
+# ---- the bare loops of puts and of steps, programs for comparison, give correct results
 built=$(dirname "$verbena")/bench
 for loop in "bare shm 64" "bare tcp 64" "bare tcp-asleep 64" "bare_step shm 4 10" "bare_step shm 31400 10" \
     "bare_step tcp 4 10" "bare_step tcp 65536 10"; do
-    # shellcheck disable=SC2086 # words
+    # shellcheck disable=SC2086 # must be split into words
     timeout 60 "$built"/$loop >"$dir/out" || fail "$loop: exit $?"
     jq -e '.wrong == 0 and (.lat_us_p50 > 0 or (.compute_us > 0 and .after_us > 0))' >/dev/null <"$dir/out" ||
         fail "$loop: $(cat "$dir/out")"
 done
 for loop in "bare shm 0" "bare rdma 64" "bare shm 64 a b 10.0.0.1" "bare_step tcp 64" "bare_step tcp 65540 10" \
     "bare_step tcp 6 10" "bare_step tcp 64 0" "bare_step shm 64 10 a b 10.0.0.1" "bare_step rdma 64 10"; do
-    # shellcheck disable=SC2086 # words
+    # shellcheck disable=SC2086 # must be split into words
     "$built"/$loop >/dev/null 2>&1
     [ $? = 2 ] || fail "$loop: expected exit 2"
 done
 
-# ---- sparse logistic regression: the kernels and the bare loop give the same loss, and threads do not change the bits
+# ---- sparse logistic regression: kernels and bare loop give the same loss; two threads give the bits of one thread
 for rows in "head 1000 1" "tail 1000 1 2"; do
-    # shellcheck disable=SC2086 # words
+    # shellcheck disable=SC2086 # must be split into words
     timeout 60 "$built"/sparse_lr $rows >"$dir/out" || fail "sparse_lr $rows: exit $?"
     jq -e '.wrong == 0 and .rows_per_s > 0' >/dev/null <"$dir/out" || fail "sparse_lr $rows: $(cat "$dir/out")"
 done
 "$built"/sparse_lr head 0 >/dev/null 2>&1
 [ $? = 2 ] || fail "sparse_lr head 0: expected exit 2"
 
-# ---- the parameter server: correct parameters, the keys of its lines, by shared memory, replies and get
+# ---- ps: the parameters are correct and the lines have their keys, over shared memory, by replies and by get
 rules=([1]=momentum [2]=adagrad)
 for transport in shm tcp; do
     for servers in 1 2; do

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Tests help texts, usage errors, topo and doctor of the command: cli.sh VERBENA
+# Tests help texts and usage errors of the command, and its subcommands topo and doctor: cli.sh VERBENA
 #
 # Covers: cli/cmd_doctor.c cli/cmd_topo.c cli/main.c cli/model_names.c cli/parse.c
 set -uo pipefail
@@ -12,7 +12,7 @@ trap 'rm -rf "$dir"' EXIT
 bad=0
 unset "${!VB_@}"
 
-# AddressSanitizer needs seconds per process to look for leaks, so only the last tests let it.
+# AddressSanitizer takes seconds to look for leaks in each process, so only the last tests look for leaks.
 leaks=${ASAN_OPTIONS:-}
 export ASAN_OPTIONS=$leaks:detect_leaks=0
 
@@ -21,7 +21,7 @@ fail() {
     bad=1
 }
 
-# run ARGUMENTS...: leaves output in $out, errors in $err, exit code in $code
+# run ARGUMENTS...: runs the command; stores its output in $out, standard error in $err and the exit code in $code
 run() {
     "$verbena" "$@" >"$dir/out" 2>"$dir/err"
     code=$?
@@ -29,7 +29,8 @@ run() {
     err=$(cat "$dir/err")
 }
 
-# refused CODE TEXT ARGUMENTS...: prints one line that contains TEXT to standard error, and nothing to standard output
+# refused CODE TEXT ARGUMENTS...: fails unless the command exits with CODE, prints one line that contains TEXT to
+# standard error, and prints nothing to standard output
 refused() {
     local want=$1 text=$2
     shift 2
@@ -40,7 +41,7 @@ refused() {
     [ -z "$out" ] || fail "verbena $*: printed '$out'"
 }
 
-# holds FILTER ARGUMENTS...: prints JSON for which the jq filter is true
+# holds FILTER ARGUMENTS...: fails unless the command prints one line of JSON for which the jq filter is true
 holds() {
     local filter=$1
     shift
@@ -74,7 +75,7 @@ for command in bench data doctor eval export topo train; do
     [ -z "$(comm -23 "$dir/basic" "$dir/all")" ] || fail "$command --help-all lacks options of --help"
     [ "$(comm -13 "$dir/basic" "$dir/all" | wc -l)" = "${n_more:-0}" ] ||
         fail "$command --help: not ${n_more:-0} more options"
-    # the dump at level info has every option of the table
+    # With log level info the command prints every option.
     "$verbena" $command --log-level info </dev/null 2>&1 >/dev/null |
         sed -n "s/.* $command: \(--[a-z-]*\) = .*/  \1/p" | sort >"$dir/table"
     [ -s "$dir/table" ] || fail "$command: no dump of the options"
@@ -82,7 +83,7 @@ for command in bench data doctor eval export topo train; do
         fail "$command --help-all does not have all options: $(diff "$dir/all" "$dir/table")"
 done
 
-# ---- old names of options work, and are listed nowhere
+# ---- old names of options still work, but help texts do not list them
 for old in hold-back:defer-bytes share-out:shared-update-min; do
     run train softmax --dry-run --data synth:100 "--${old%:*}" 4096 --log-level info
     [[ $code$err == 0*"--${old#*:} = 4096 (command line)"* ]] || fail "--${old%:*}: $code $err"
@@ -95,7 +96,7 @@ for old in hold-back:defer-bytes share-out:shared-update-min; do
 done
 run --version; has "verbena 0."; has "hwloc 2."; has "oneDNN"; has "OpenBLAS"; has "libibverbs"
 
-# ---- bad usage: one line, exit 2
+# ---- bad usage prints one line and exits with 2
 refused 2 "which command"
 refused 2 "unknown command tpoo; did you mean topo?" tpoo
 refused 2 "unknown command dance; verbena --help" dance
@@ -115,7 +116,7 @@ refused 2 "no hardware thread of synthetic is allowed" topo --synthetic pu:4 --c
 VB_RANKS=many run topo
 [[ $code$err == 2*"VB_RANKS many: not a whole number"* ]] || fail "VB_RANKS=many: $code $err"
 
-# ---- bad files: one line, exit 1, and no file is left incomplete
+# ---- bad files are reported in one line, with exit code 1, and no incomplete file is left
 echo "not XML" >"$dir/bad.xml"
 refused 1 "none.xml: No such file or directory" topo --xml "$dir/none.xml"
 refused 1 "is not a machine in hwloc's XML" topo --xml "$dir/bad.xml"
@@ -137,7 +138,7 @@ fi
 head -c 100000 /dev/urandom >"$dir/noise.xml"
 refused 1 "is not a machine in hwloc's XML" topo --xml "$dir/noise.xml"
 
-# ---- a full disk is an error
+# ---- a full disk is reported
 if [ -e /dev/full ]; then
     "$verbena" topo >/dev/full 2>"$dir/err"
     [ $? = 1 ] || fail "a full disk went unnoticed"
@@ -166,14 +167,14 @@ run topo --synthetic "$machine" --ranks 2 --log-level info
 [[ $err == *"topo: --ranks = 2 (command line)"* ]] || fail "no dump of the options"
 [[ $err == *"topo: --threads = 0 (default)"* ]] || fail "no default in the dump"
 
-# ---- a saved machine gives the same placement as the original
+# ---- a machine that was saved to a file gives the same placement as the original
 run topo --ranks 2 --save "$dir/this.xml" --json
 here=$(jq -c '[.ranks[] | {cores, cpus, progress_core, nic}]' <<<"$out")
 run topo --ranks 2 --xml "$dir/this.xml" --json
 there=$(jq -c '[.ranks[] | {cores, cpus, progress_core, nic}]' <<<"$out")
 [ "$here" = "${there:-nothing}" ] || fail "saved: $there, not $here"
 
-# ---- the affinity of the process limits the cores
+# ---- only the cores that the process may use are listed
 if [ "$(nproc)" -gt 1 ] && command -v taskset >/dev/null; then
     cpu=$(taskset -pc $$ | sed 's/.*: //; s/[-,].*//')
     taskset -c "$cpu" "$verbena" topo --json >"$dir/out"

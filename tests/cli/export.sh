@@ -75,7 +75,7 @@ with open(sys.argv[1] + "/checkpoint-40.vbc", "wb") as f:
 numpy.savez(sys.argv[1] + "/want.npz", **{name: a for name, _, _, a in arrays})
 END
 
-# exported NAMES ARGUMENTS...: the new folder "exported" has exactly these arrays, unchanged
+# exported NAMES ARGUMENTS...: fails unless export writes exactly these arrays, unchanged, to the new folder "exported"
 exported() {
     local names=$1
     shift
@@ -110,7 +110,7 @@ assert [(a["name"], a["type"], a["shape"]) for a in o["arrays"]] == [
     ("w", "float32", [300, 7]), ("fc1.b", "float32", [7]), ("none", "float32", [0])], o
 END
 
-# ---- the state of sparse models depends on the rule: floats, or words with the step of the last update
+# ---- the state of sparse models depends on the rule: floats, or 32-bit words that contain the step of the last update
 for rule in adagrad:" float32" ftrl:" x 2 float32" momentum:" x 2 uint32"; do
     rm -rf "$dir/rows"
     "$verbena" train sparse-lr --data synth:n=200,test=10,features=1000 --steps 3 --rule "${rule%%:*}" \
@@ -119,7 +119,7 @@ for rule in adagrad:" float32" ftrl:" x 2 float32" momentum:" x 2 uint32"; do
     grep -q "state.npy: 1001${rule#*:}$" "$dir/printed" || fail "${rule%%:*}: $(cat "$dir/printed")"
 done
 
-# ---- nothing half-written
+# ---- if export fails, no incomplete file is left
 mkdir "$dir/taken" && mkfifo "$dir/taken/none.npy" # the last of them
 refused 2 "taken/none.npy: it exists and is not a regular file" "$dir/run" --out "$dir/taken"
 [ "$(cd "$dir/taken" && echo *)" = none.npy ] || fail "some were written: $(ls "$dir/taken")"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# The man page names every command, and every option that --help-all lists for it.
+# Checks that the man page names every command, and every option that COMMAND --help-all lists: man.sh VERBENA
 page=docs/verbena.1
 bad=0
 export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" # the search for leaks takes seconds

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Every branch of the checks that do not concern the network, on invented facts.
+ * Tests every branch of the checks that do not concern the network, with invented facts.
  */
 #include "tests/support/doctor_fixture.h"
 
@@ -217,7 +217,7 @@ static void clock_source(void **state)
     t_expect(&m.facts, "clock", VB_CHECK_OK, "not known", NULL);
 }
 
-/* With more devices and interfaces than the text has room for, the text is cut and no buffer
+/* If there are more devices and interfaces than the text can list, the text is cut and no buffer
  * overflows. */
 static void long_texts_are_cut(void **state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Every branch of the checks of RDMA and interfaces, on invented facts.
+ * Tests every branch of the checks of RDMA and interfaces, with invented facts.
  */
 #include "tests/support/doctor_fixture.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The conclusions of doctor from measurements between hosts.
+ * Tests what doctor concludes from measurements between hosts.
  */
 #include "doctor/doctor.h"
 #include "tests/support/test.h"
@@ -45,7 +45,7 @@ static void all_is_well(void **state)
     assert_check(check_of(pairs, 3, "data"), VB_CHECK_OK, "all bytes arrived as sent");
     assert_check(check_of(pairs, 3, "balance"), VB_CHECK_OK, "no pair");
     assert_check(check_of(pairs, 3, "choice"), VB_CHECK_OK, "one transport");
-    /* TCP has no loss counters in this test */
+    /* TCP has no loss counters in this test, so there is no such check. */
     assert_string_equal(check_of(pairs, 3, "loss").name, "");
     assert_string_equal(check_of(pairs, 3, "receivers").name, "");
 }
@@ -83,7 +83,7 @@ static void a_slow_pair_stands_out(void **state)
     pairs[2].get_gb_s = 0.4; /* one slow direction is enough */
     assert_check(check_of(pairs, 3, "balance"), VB_CHECK_WARN, "h1 and h2 over tcp");
     assert_check(check_of(pairs + 1, 2, "balance"), VB_CHECK_OK,
-                 "no pair"); /* two pairs are no majority */
+                 "no pair"); /* with only two pairs there is no majority */
 }
 
 static void tcp_may_be_faster(void **state)

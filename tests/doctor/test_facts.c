@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The facts of whole machines and what doctor concludes from them: recorded machines, hostile ones,
- * and this machine.
+ * Tests the facts that are gathered about a machine, and what doctor concludes from them, on
+ * recorded machines, on hostile inputs, and on this machine.
  *
  * Covers: doctor/facts_cpu.c
  */
@@ -27,11 +27,11 @@ static void a_recorded_cloudlab_node_is_fine(void **state)
     assert_int_equal(facts.n_governed, 4);
     n = vb_doctor_judge(&facts, checks);
     for (i = 0; i < n; i++)
-        /* the soft limit of the recorded machine is 64 MiB */
+        /* Memlock may have another level, because the recorded soft limit is only 64 MiB. */
         if (strcmp(checks[i].name, "memlock") != 0)
             assert_int_equal(checks[i].level, VB_CHECK_OK);
     assert_non_null(strstr(t_said(checks, n, "rdma-gids"), "mlx5_2 port 1"));
-    /* mlx5_0 belongs to the control network */
+    /* mlx5_0 is not listed, because it belongs to the control network. */
     assert_null(strstr(t_said(checks, n, "rdma-gids"), "mlx5_0"));
     vb_facts_fini(&facts);
     assert_null(facts.ifaces);
@@ -74,14 +74,15 @@ static void cgroups_of_version_1_are_read(void **state)
     assert_int_equal(facts.memory_limit_bytes, 0);
     vb_facts_fini(&facts);
 
-    /* the smallest limit of all parent groups counts */
+    /* The smallest limit of the group and all its parents counts. */
     t_tree_text(&tree, files[1], "1000000000\n");
     t_tree_text(&tree, files[2], "2000000000\n");
     assert_int_equal(vb_facts_gather(tree.root, &facts), VB_OK);
     assert_int_equal(facts.memory_limit_bytes, 1000000000);
     vb_facts_fini(&facts);
 
-    t_tree_text(&tree, "proc/self/cgroup", "4:memory:/../../a\n"); /* above this container */
+    /* the path leads out of this container */
+    t_tree_text(&tree, "proc/self/cgroup", "4:memory:/../../a\n");
     t_tree_text(&tree, "sys/fs/a/memory.limit_in_bytes", "1000000000\n");
     assert_int_equal(vb_facts_gather(tree.root, &facts), VB_OK);
     assert_int_equal(facts.memory_limit_bytes, 0);
@@ -167,8 +168,8 @@ static void absurd_numbers_are_survived(void **state)
     t_tree_destroy(&tree);
 }
 
-/* A job must be able to run where these tests run, because they use files, memory and CPUs
- * themselves. */
+/* This machine must pass the checks that a job needs, because these tests use files, memory and
+ * CPUs themselves. */
 static void this_machine_would_run_a_job(void **state)
 {
     struct vb_check checks[VB_CHECKS_MAX];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The batch from which on computing hides the transfer. On two ranks, which are threads: steps
- * without sums, sums without steps, and the whole measurement.
+ * Tests the smallest batch at which computing hides the transfer. Also runs steps without sums,
+ * sums without steps, and the whole measurement on two ranks, which are threads.
  *
  * Covers: engine/bench/bench_step_fit.c
  */
@@ -13,7 +13,7 @@
 
 #define POINTS 5
 
-/* Computing takes at_0 + slope * batch; so does the transfer, with its own numbers. */
+/* Computing takes compute_0 + compute * batch. The transfer takes transfer_0 + transfer * batch. */
 struct lines {
     double compute_0, compute, transfer_0, transfer;
     int64_t bytes_a_sample;
@@ -44,14 +44,14 @@ static void transfer_is_hidden_where_lines_cross(void **state)
     (void)state;
     assert_int_equal(hidden_from(&dense, 0), 40);
     assert_int_equal(hidden_from(&sparse, 0), 75);
-    dense.transfer_0 = 0.901; /* exact result: 40.05 */
+    dense.transfer_0 = 0.901; /* now the exact result is 40.05 */
     assert_int_equal(hidden_from(&dense, 0), 41);
     dense.transfer_0 = 0.1 + 0.02 * 1000000;
     assert_int_equal(hidden_from(&dense, 0), 1000000);
 }
 
-/* Errors of 5 % move the result by about as much, although the largest batch takes 200 times as
- * long as the smallest. */
+/* Measurement errors of 5 % change the result by about 5 %, although the largest batch takes 200
+ * times as long as the smallest. */
 static void noise_changes_the_result_little(void **state)
 {
     struct lines dense = {.compute_0 = 0.01, .compute = 0.02, .transfer_0 = 0.9};
@@ -72,12 +72,13 @@ static void transfer_is_always_or_never_hidden(void **state)
     (void)state;
     assert_int_equal(hidden_from(&fast, 0), 1);
     assert_int_equal(hidden_from(&slow, 0), 0);
-    /* the transfer of lists grows faster than the computing that could hide it */
+    /* With more samples the transfer of lists grows faster than the computing that could hide
+     * it. */
     assert_int_equal(hidden_from(&lists, 0), 0);
     assert_int_equal(hidden_from(&thin, 0), 1);
 }
 
-/* A line through these points would be negative at batch 0. */
+/* A line through these points would have a negative value at batch 0. */
 static void times_are_not_extrapolated_below_zero(void **state)
 {
     struct vb_step_point points[2] = {
@@ -87,7 +88,8 @@ static void times_are_not_extrapolated_below_zero(void **state)
 
     (void)state;
     assert_int_equal(vb_step_hidden_from(points, 2), 1);
-    /* the larger batch is faster because the measurement of the smaller one was disturbed */
+    /* Now the larger batch seems faster, as if the measurement of the smaller batch was
+     * disturbed. */
     points[0].compute_ms = 2;
     points[0].transfer_ms = points[1].transfer_ms = 1.5;
     assert_int_equal(vb_step_hidden_from(points, 2), 1);
@@ -104,10 +106,11 @@ static void few_points_are_enough(void **state)
 
     (void)state;
     assert_int_equal(vb_step_hidden_from(points, 0), 0);
-    /* one point: assume the same time for each sample */
+    /* With only one point, all samples are assumed to take the same time. */
     assert_int_equal(vb_step_hidden_from(points, 1), 40);
     assert_int_equal(vb_step_hidden_from(points, 2), 40);
-    points[0].transfer_ms = points[1].transfer_ms = 0; /* one rank has no transfer */
+    /* as with one rank, which transfers nothing */
+    points[0].transfer_ms = points[1].transfer_ms = 0;
     assert_int_equal(vb_step_hidden_from(points, 2), 1);
 }
 
@@ -138,10 +141,10 @@ static int check_steps(struct vb_trainer *t)
     long before;
     int wrong;
 
-    wrong = T_WRONG(t->data.train.n == 180); /* of 200, in steps of 30 */
+    wrong = T_WRONG(t->data.train.n == 180); /* 200 samples, rounded down to whole steps of 30 */
     wrong += T_WRONG(vb_trainer_step(t) == VB_OK && equal(t));
     wrong += T_WRONG(t->ops->sum_again(t, &bytes) == VB_OK && bytes > 0 && bytes % 4 == 0);
-    wrong += T_WRONG(equal(t)); /* no parameters were updated */
+    wrong += T_WRONG(equal(t)); /* sum_again() has updated no parameters */
     wrong += T_WRONG(vb_trainer_step(t) == VB_OK && equal(t));
     (void)vb_group_barrier(t->place.group);
     before = t_allocations;
@@ -202,7 +205,7 @@ static int measure(struct vb_group *g, void *arg)
     int i, wrong, seen = 0;
 
     (void)arg;
-    /* 100 samples are not a whole number of steps */
+    /* 100 samples are not a whole number of steps of these batches. */
     fill_opts("softmax", "synth:100", g, &o.train);
     o.each = count;
     o.each_arg = &seen;

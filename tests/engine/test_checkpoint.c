@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The format of checkpoints: a reader gets back what was written, and notices every damage to the
- * file. Failures while writing are in test_checkpoint_disk.c.
+ * Tests the format of checkpoints: a reader gets back the written data, and notices every damage to
+ * the file. test_checkpoint_disk.c tests failures while writing.
  *
  * Covers: engine/checkpoint/checkpoint_read.c
  */
@@ -9,7 +9,7 @@
 
 #include <sys/wait.h>
 
-/* number of elements: three whole chunks and a short one */
+/* number of elements that fill three whole chunks and a part of a fourth one */
 #define BIG (3 * CP_CHUNK / sizeof(float) + 5)
 
 /* ---- round trip ------------------------------------------------------------------------------ */
@@ -65,7 +65,8 @@ static void arrays_are_found_by_name(void **state)
 
 /* ---- broken files ---------------------------------------------------------------------------- */
 
-/* Returns the bytes of a small checkpoint, and a path for broken copies. */
+/* Writes a small checkpoint and returns the bytes of its file. Sets `broken` to a path for broken
+ * copies. */
 static char *small_file(size_t *len_p, char broken[PATH_MAX])
 {
     write_small(3, 0);
@@ -86,7 +87,7 @@ static void truncated_files_are_refused(void **state)
         t_file_write(broken, bytes, n);
         assert_refused(broken, VB_ERR_INPUT, "offset ");
     }
-    bytes[len] = '\0'; /* get_file() has left room for it */
+    bytes[len] = '\0'; /* get_file() has left space for one more byte */
     t_file_write(broken, bytes, len + 1);
     assert_refused(broken, VB_ERR_INPUT, "offset 16: the file is not as long");
     t_file_write(broken, bytes, len);
@@ -136,7 +137,8 @@ static void broken_chunks_are_named(void **state)
     free(big);
 }
 
-/* What a hostile writer would put into a small checkpoint, with correct checksums. */
+/* Bytes that a hostile writer could put into a small checkpoint, with correct checksums, and the
+ * message that must follow. */
 static const struct {
     size_t at, len;
     const char *bytes, *text;
@@ -161,7 +163,7 @@ static const struct {
     {192, 4, "\2\0\0", "offset 192: an array has an unknown type"},
     {196, 4, "\2\0\0", "offset 192: an array has an unknown type"},
     {136, 8, "\377\377\377\377\377\377\377\177", "offset 136: an array is larger"},
-    /* 4 times this number wraps to 0 */
+    /* this number times 4 wraps to 0 */
     {136, 8, "\0\0\0\0\0\0\0\100", "offset 136: an array is larger"},
     {136, 8, "\377\377\377\377\377\377\377\377", "offset 136: an array is larger"},
     {144, 8, "\0\0\0\0\0\0\0", "offset 136: an array is larger"},
@@ -210,7 +212,8 @@ static void other_files_are_refused(void **state)
     assert_refused(path, VB_ERR_INPUT, "offset 0: this is not a checkpoint");
     unlink(path);
     assert_int_equal(mkfifo(path, 0600), 0);
-    assert_refused(path, VB_ERR_INPUT, "this is not a regular file"); /* and nobody waits */
+    /* the reader does not wait for a writer */
+    assert_refused(path, VB_ERR_INPUT, "this is not a regular file");
     assert_refused(dir, VB_ERR_INPUT, "this is not a regular file");
 }
 

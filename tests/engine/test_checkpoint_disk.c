@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Checkpoints in their folder: which one is the latest, and which may be deleted. A failed writer
- * (a full disk, a kill at any moment) must not damage older checkpoints.
+ * Tests the folder of checkpoints: which checkpoint is the latest one, and which ones may be
+ * deleted. A writer that fails, because the disk is full or because it is killed at any moment,
+ * must not damage older checkpoints.
  *
  * Covers: engine/checkpoint/checkpoint_dir.c
  */
@@ -15,7 +16,8 @@
 #include <sys/wait.h>
 
 #define KILLS 50
-#define ELEMS ((size_t)1 << 20) /* elements in the tests that kill the writer: 4 MiB */
+/* number of elements, which take 4 MiB, in the tests that kill the writer */
+#define ELEMS ((size_t)1 << 20)
 
 static bool is_there(const char *name)
 {
@@ -35,7 +37,7 @@ static void put_named(const char *name, const void *data, size_t len)
 
 /* ---- the latest checkpoint ------------------------------------------------------------------- */
 
-/* Returns the result of vb_checkpoint_latest() and what it printed. */
+/* Calls vb_checkpoint_latest() and returns its result. Stores the printed text in `said`. */
 static vb_status ask_latest(const char *folder, char path[PATH_MAX], char said[2048])
 {
     struct t_stderr t;
@@ -60,7 +62,7 @@ static void latest_is_the_highest_step(void **state)
     write_small(10, 0);
     write_small(2, 0);
     assert_latest(10);
-    put_named("checkpoint-011.vbc", "", 0); /* none of these is a valid name of a checkpoint */
+    put_named("checkpoint-011.vbc", "", 0); /* these names, and those below, are not valid */
     put_named("checkpoint--12.vbc", "", 0);
     put_named("checkpoint-13.vbc.bak", "", 0);
     put_named("checkpoint-14.vbc.1.tmp", "", 0);
@@ -69,7 +71,7 @@ static void latest_is_the_highest_step(void **state)
     assert_int_equal(ask_latest(dir, path, said), VB_OK);
     assert_string_equal(path, path_of(10));
     assert_string_equal(said, "");
-    /* the buffer is just large enough */
+    /* This buffer is just large enough for the path. */
     assert_int_equal(vb_checkpoint_latest(dir, said, strlen(path) + 1), VB_OK);
 }
 
@@ -81,7 +83,7 @@ static void broken_checkpoints_are_skipped(void **state)
     (void)state;
     write_small(1, 0);
     bytes = get_file(path_of(1), &len);
-    put_named("checkpoint-2.vbc", bytes, len); /* the file contains step 1 */
+    put_named("checkpoint-2.vbc", bytes, len); /* but the file contains step 1 */
     put_named("checkpoint-3.vbc", bytes, len - 1);
     assert_int_equal(ask_latest(dir, path, said), VB_OK);
     assert_string_equal(path, path_of(1));
@@ -106,7 +108,8 @@ static void only_the_newest_are_kept(void **state)
         write_small(step, 2);
     assert_int_equal(t_folder_entries(dir), 3);
     assert_true(is_there("checkpoint-11.vbc") && is_there("checkpoint-12.vbc"));
-    write_small(10, 1); /* a run that went back must not delete what it has just written */
+    /* a run that went back to an earlier step must not delete its own new checkpoint */
+    write_small(10, 1);
     assert_true(is_there("checkpoint-10.vbc") && is_there("checkpoint-12.vbc"));
     write_small(13, 0);
     assert_int_equal(t_folder_entries(dir), 5);
@@ -155,7 +158,7 @@ static void folder_is_made(void **state)
 
 enum { CHILD_FINE, CHILD_BAD, CHILD_CANNOT };
 
-/* Runs fn in a child process and returns its exit code. */
+/* Runs fn in a child process and returns the exit code of the child. */
 static int in_child(int (*fn)(void))
 {
     int status;
@@ -169,8 +172,8 @@ static int in_child(int (*fn)(void))
     return WEXITSTATUS(status);
 }
 
-/* Writes checkpoint 2 of a megabyte, which must fail with this status and text. Checkpoint 1 must
- * stay unchanged, and no other file may be left. */
+/* Writes checkpoint 2, of one megabyte. This must fail with the given status and text, leave
+ * checkpoint 1 unchanged, and leave no other file. */
 static int fails_with(vb_status want, const char *text)
 {
     static float data[1 << 18];
@@ -208,8 +211,7 @@ static void a_file_size_limit_keeps_the_old_checkpoint(void **state)
     assert_int_equal(in_child(with_small_limit), CHILD_FINE);
 }
 
-/* Tests on a disk of 64 KiB that only this process sees, then on the same disk mounted read-
- * only. */
+/* Tests a disk of 64 KiB that only this process sees, and then the same disk mounted read-only. */
 static int on_small_disk(void)
 {
     struct vb_checkpoint_array arrays[2];
@@ -238,8 +240,9 @@ static void a_full_disk_keeps_the_old_checkpoint(void **state)
 
 /* ---- writers that are killed ----------------------------------------------------------------- */
 
-/* Writes checkpoints from this step on until it is killed. All elements equal the step. It writes
- * each step to fd after the checkpoint is on the disk. */
+/* Writes one checkpoint for each step, beginning with this step, until the process is killed. All
+ * elements of a checkpoint equal its step. Writes each step to fd after the checkpoint is on the
+ * disk. */
 static void write_forever(int64_t step, int fd)
 {
     uint32_t *data = malloc(ELEMS * sizeof(*data));
@@ -259,8 +262,8 @@ static void write_forever(int64_t step, int fd)
     }
 }
 
-/* Kills a writer after_us microseconds after it has begun (0: as soon as it has reported a step).
- * Returns the last step that it reported. */
+/* Starts a writer and kills it after_us microseconds later (0: as soon as it has reported a step).
+ * Returns the last step that the writer reported. */
 static int64_t kill_writer(int64_t step, unsigned int after_us)
 {
     int64_t told = step - 1, next;
@@ -286,8 +289,8 @@ static int64_t kill_writer(int64_t step, unsigned int after_us)
     return told;
 }
 
-/* Checks that no checkpoint is broken, and reads the latest one completely. Returns its step, or -1
- * if there is none. */
+/* Checks that no checkpoint is broken, and reads the latest one completely. Returns the step of the
+ * latest one, or -1 if there is no checkpoint. */
 static int64_t look_at_latest(void)
 {
     char path[PATH_MAX], said[2048];
@@ -316,12 +319,12 @@ static void kills_at_any_moment_leave_complete_checkpoints(void **state)
     int round, half = 0;
 
     (void)state;
-    /* the time that three of them take on this machine */
+    /* Kills come within the time that this machine needs for three checkpoints. */
     span_us = 3 * (vb_clock_ns() - begin_ns) / 1000;
     for (round = 0; round < KILLS; round++) {
         told = kill_writer(step, 1 + (unsigned int)(vb_random(8, (uint64_t)round) % span_us));
         step = look_at_latest();
-        assert_true(step >= told); /* every reported step is on the disk */
+        assert_true(step >= told); /* every step that the writer reported is on the disk */
         half += t_folder_entries(dir) > (step < 2 ? (int)step + 1 : 3);
         step++;
     }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * The parameter server under random delays. No gradient is lost or applied twice, each snapshot
- * shows one moment, no worker is further ahead than the bound allows, and a step allocates nothing.
+ * Tests the parameter server under random delays. No gradient may be lost or applied twice, each
+ * snapshot must show one moment, no worker may be further ahead than the bound allows, and a step
+ * must allocate nothing.
  *
- * Linked with --wrap=malloc and the like.
+ * Linked with --wrap=malloc and similar options to count allocations.
  *
  * Covers: engine/ps/ps_apply.c engine/ps/ps_layout.c engine/ps/ps_notify.c engine/ps/ps_open.c
  * Covers: engine/ps/ps_pull.c engine/ps/ps_send.c engine/ps/ps_server.c engine/ps/ps_worker.c
@@ -12,27 +13,27 @@
 #include "tests/support/alloc.h"
 #include "tests/support/ps_fixture.h"
 
-#define DIES_AFTER 5 /* steps; small, because with few cores the worker may not reach more */
+/* number of steps; small, because with few cores the worker may not get further */
+#define DIES_AFTER 5
 
 struct run {
     struct ps_job job;
     struct p_tally tally;
-    size_t nonsense; /* index of the invalid push to send */
-    bool dies;       /* worker 1 stops half-way and comes back later */
+    size_t nonsense; /* index of the invalid push that the worker sends */
+    bool dies;       /* worker 1 stops in the middle of the run and comes back later */
     _Atomic bool dead, retired, admitted;
     _Atomic long allocations;       /* allocations of all ranks in the middle of the run */
-    struct vb_stale stale[P_SEATS]; /* as counted by server 0 */
+    struct vb_stale stale[P_SEATS]; /* staleness, as counted by server 0 */
     struct ps_server_stats stats;
 };
 
-static struct run *run; /* shared memory, because over RDMA ranks are processes */
+static struct run *run; /* in shared memory, because over RDMA ranks are processes */
 static enum vb_transport_choice transports[3];
 static size_t n_transports;
 
 /* ---- the server ------------------------------------------------------------------------------ */
 
-/* A worker that has died is retired. After the others have made some steps, it may take part
- * again. */
+/* Retires worker 1 if it has died. Admits it again after the other workers have made some steps. */
 static vb_status members(struct ps_server *s)
 {
     uint64_t version = atomic_load(&s->head->version);
@@ -84,7 +85,7 @@ static int server(struct vb_group *g)
 
 /* ---- dense workers --------------------------------------------------------------------------- */
 
-/* Forgets what was pushed and received, as a worker that the servers will admit anew. */
+/* Resets the counts of pushes and replies, as for a worker that the servers will admit again. */
 static void restart(struct ps_worker *w)
 {
     int k;
@@ -113,8 +114,8 @@ static bool all_pushes_are_taken(void *arg)
     return w->links[0].acked == w->pushed;
 }
 
-/* Waits until the server has taken all pushes, so that none is on its way when the worker comes
- * back. */
+/* Plays the death of a worker. First waits until the server has taken all pushes, so that no push
+ * is on its way when the worker comes back. */
 static vb_status die(struct ps_worker *w)
 {
     vb_status st = vb_group_wait(w->group, all_pushes_are_taken, w, "acknowledgements", -1);
@@ -173,7 +174,7 @@ static int dense_worker(struct vb_group *g)
     for (c = 0; c < run->job.workers && wrong == 0; c++)
         wrong += T_WRONG((double)own[c] == -(double)run->tally.begun[c]);
     if (wrong > 0)
-        /* no rank shall wait for this one */
+        /* otherwise other ranks would wait for this one */
         vb_group_abort(g, "a worker has found something wrong");
     vb_ps_worker_close(w);
     free(own);
@@ -287,7 +288,8 @@ static void run_job(enum vb_transport_choice transport, t_rank_fn fn)
     }
 }
 
-/* By replies, by get, and from mapped memory; with one server and with several. */
+/* Workers get parameters by replies, by get, and from mapped memory, with one server and with
+ * several. */
 static void no_gradient_is_lost(void **state)
 {
     static const size_t sizes[] = {50, 40000};
@@ -333,7 +335,7 @@ static void no_sparse_gradient_is_lost(void **state)
         }
 }
 
-/* A round applies the mean of 4 gradients at a rate of 4, so each counts as 1. */
+/* A round applies the mean of 4 gradients at a rate of 4, so each gradient counts as 1. */
 static void rounds_have_all_gradients(void **state)
 {
     size_t t;
@@ -370,7 +372,8 @@ static void a_worker_is_retired_and_admitted(void **state)
         }
 }
 
-/* Over shared memory the worker writes its pushes itself. */
+/* Over shared memory a worker writes its pushes to the server's memory itself, so the server must
+ * check them. */
 static void invalid_pushes_are_refused(void **state)
 {
     struct t_job job = {.world = 2, .fn = nonsense_member};
@@ -421,8 +424,8 @@ static void wait_for_stage(enum stage s)
         sched_yield();
 }
 
-/* Applies what worker 0 has pushed while worker 0 computes again. Then retires the other worker,
- * whose tickets go to worker 0. */
+/* Applies the pushes of worker 0 while worker 0 computes its next step. Then retires the other
+ * worker, whose tickets go to worker 0. */
 static int slow_server(struct vb_group *g)
 {
     float zero[P_SEATS] = {0};
@@ -450,7 +453,8 @@ static bool has_third_ticket(void *arg)
     return ((const struct ps_worker *)arg)->tickets == 3;
 }
 
-/* Computes its second step with the parameters from before its first gradient. */
+/* Computes the second step with parameters that do not contain the first gradient of this worker
+ * yet. */
 static int slow_worker(struct ps_worker *w)
 {
     float own[P_SEATS] = {0}, before = 0;
@@ -464,7 +468,7 @@ static int slow_worker(struct ps_worker *w)
     wrong += T_WRONG(vb_ps_worker_ticket(w, &go) == VB_OK && go);
     wrong += T_WRONG(vb_ps_worker_pull(w, &params) == VB_OK);
     if (wrong == 0)
-        before = params[0]; /* its own gradients will change this value */
+        before = params[0]; /* the gradients of this worker will change this value */
     stage = COMPUTES;
     wrong += T_WRONG(vb_group_wait(w->group, has_third_ticket, w, "a ticket", -1) == VB_OK);
     wrong += T_WRONG(wrong > 0 || params[0] == before);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Workers of a parameter server that are killed at a random moment, and workers that join. No
- * gradient is lost, applied twice or applied in part, and the number of gradients is the one
- * requested.
+ * Tests a parameter server whose workers are killed at random moments, and workers that join. No
+ * gradient may be lost, applied twice or applied in part, and the requested number of gradients
+ * must be applied.
  *
  * Workers are processes. They note on a board which pushes they have begun and which were
- * acknowledged. If a worker was killed, anything in between may have been applied.
+ * acknowledged. If a worker was killed, the servers may have applied any number of the pushes
+ * that were begun but not acknowledged.
  *
  * Covers: engine/ps/ps_apply.c engine/ps/ps_notify.c engine/ps/ps_server.c
  */
@@ -13,7 +14,7 @@
 
 #define WORKERS 3
 #define LATE 2
-#define SEATS (WORKERS + LATE) /* as many as in the tally */
+#define SEATS (WORKERS + LATE) /* must be the size of the arrays in the tally */
 #define PROCS 8
 #define WAIT_S 60
 
@@ -23,13 +24,14 @@ struct board {
     char root[32];
     struct p_tally tally;
     _Atomic int64_t acked[SEATS];
-    _Atomic bool killed[SEATS]; /* whether a worker with this number was killed */
+    _Atomic bool killed[SEATS]; /* true if a worker with this number was killed */
     _Atomic bool seen[SEATS];
     _Atomic int n_ended; /* number of workers that reached the end */
-    bool trap;           /* worker 1 dies with a ticket, after the others have had theirs */
-    bool sleepy;         /* the server does nothing until worker 2 is gone */
+    /* worker 1 dies while it has a ticket, after the other workers have used theirs */
+    bool trap;
+    bool sleepy; /* the server does nothing until worker 2 is dead */
     _Atomic bool asleep;
-    _Atomic uint32_t shares[SEATS]; /* the share that each worker was told last */
+    _Atomic uint32_t shares[SEATS]; /* the last share that the server sent to each worker */
     int64_t applied;
     int n_faults;
 };
@@ -57,7 +59,8 @@ static bool worker_2_is_gone(void *arg)
     return vb_group_gone(((const struct ps_server *)arg)->group, 2);
 }
 
-/* Sleeps, so that the server then finds the pushes of worker 2 and its death at the same time. */
+/* Waits once until worker 2 is dead. So the server finds the pushes and the death of worker 2 at
+ * the same time. */
 static vb_status sleep_once(struct ps_server *s)
 {
     if (!board->sleepy || board->asleep || board->tally.begun[2] < 20)
@@ -99,8 +102,8 @@ static int serve(struct vb_group *g)
     return T_WRONG(st == VB_OK);
 }
 
-/* A round applies the mean at a rate of 6, so each of three gradients counts as 2 and each of two
- * as 3. Worker 1 took part in the first rounds. */
+/* A round applies the mean at a rate of 6. So a gradient counts as 2 in a round of three gradients,
+ * and as 3 in a round of two. Worker 1 took part only in the first rounds. */
 static int check_rounds(const struct ps_worker *w, const float *params, uint64_t version)
 {
     double steps = (double)w->job->steps, with_all = -(double)params[1] / 2;
@@ -113,8 +116,9 @@ static int check_rounds(const struct ps_worker *w, const float *params, uint64_t
            T_WRONG(board->tally.begun[w->number] == w->job->steps);
 }
 
-/* All parameters of a class have the same value in a shard. With several servers, a gradient of a
- * killed worker may have reached only one of them. */
+/* Checks how many gradients of each worker the parameters count. In a shard all parameters of a
+ * class have the same value. With several servers, a gradient of a killed worker may have reached
+ * only one of them. */
 static int check_counts(const struct ps_worker *w, const float *params, uint64_t version)
 {
     int c, k, seats = vb_ps_clients(w->job), wrong = 0;
@@ -149,8 +153,8 @@ static bool is_trapped(const struct ps_worker *w)
     return w->job->bound == 0 ? own == 30 : own + others >= w->job->steps - 50;
 }
 
-/* Kills this worker after the others have done all they can without it: only its gradient is
- * missing in the round. */
+/* Kills worker 1 after the other workers have done all steps that they can do without it. In a
+ * round, only the gradient of worker 1 is missing. */
 static void die_if_trapped(const struct ps_worker *w)
 {
     struct timespec nap = {.tv_nsec = 200000000};
@@ -224,7 +228,7 @@ static int run_rank(int rank)
     return rank >= WORKERS ? serve(g) : work(g, rank < 0);
 }
 
-/* Starts a process; rank -1: a joiner. */
+/* Starts a process for this rank, or for a joiner if rank is -1. */
 static int start(int rank)
 {
     pid_t pid = t_fork();
@@ -254,7 +258,8 @@ static void kill_at_random(int proc, int number, unsigned *seed)
 
     UNTIL(board->tally.begun[number] > from + 20);
     nanosleep(&nap, NULL);
-    board->killed[number] = true; /* set before the kill, so that no check runs in between */
+    /* set before the kill, so that no check can run between the kill and this line */
+    board->killed[number] = true;
     assert_int_equal(kill(pids[proc], SIGKILL), 0);
     assert_int_equal(waitpid(pids[proc], NULL, 0), pids[proc]);
     pids[proc] = 0;
@@ -269,7 +274,7 @@ static void prepare(enum vb_transport_choice transport, int servers, int64_t bou
                         .join_slots = LATE,
                         .bound = bound,
                         .n = n,
-                        /* long enough for a worker to join */
+                        /* enough steps for a worker to join before the end */
                         .steps = bound == 0 ? p_steps(200) : 4000,
                         .rule = {.kind = VB_K_SGD},
                         .schedule = {.kind = VB_K_RATE_CONSTANT, .base = bound == 0 ? 6 : 1}};
@@ -301,7 +306,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* One of three workers is killed, one joins and is killed, and another one joins. */
+/* One of three workers is killed. Then one worker joins and is killed, and another worker joins. */
 static void come_and_go(enum vb_transport_choice transport, int servers, int64_t bound, size_t n,
                         unsigned *seed)
 {
@@ -333,7 +338,7 @@ static void no_gradient_is_lost(void **state)
             come_and_go(transports[t], 1 + (int)s, s == 0 ? PS_UNBOUNDED : 2, sizes[s], &seed);
 }
 
-/* Worker 1 kills itself in die_if_trapped(). */
+/* Runs a job in which worker 1 kills itself in die_if_trapped(). */
 static void run_into_the_trap(enum vb_transport_choice transport, int64_t bound)
 {
     prepare(transport, 1, bound, 50);
@@ -345,7 +350,7 @@ static void run_into_the_trap(enum vb_transport_choice transport, int64_t bound)
     assert_true(board->killed[1]);
 }
 
-/* The last tickets of a worker that dies go to the others, which must not have ended by then. */
+/* The last tickets of a dead worker go to the other workers, which must not have ended before. */
 static void no_gradient_is_lost_at_the_end(void **state)
 {
     static const int64_t bounds[] = {PS_UNBOUNDED, 5};
@@ -356,8 +361,8 @@ static void no_gradient_is_lost_at_the_end(void **state)
         run_into_the_trap(transports[i % n_transports], bounds[i]);
 }
 
-/* The death of worker 1 completes the round in which the others wait. In the next round each has
- * half of the samples. */
+/* The death of worker 1 completes the round in which the other workers wait. In the next round each
+ * of them gets half of the samples. */
 static void shares_are_recomputed_after_a_death(void **state)
 {
     size_t t;
@@ -371,8 +376,8 @@ static void shares_are_recomputed_after_a_death(void **state)
     }
 }
 
-/* Worker 2 dies with pushes that the server has not read. Their acknowledgements are lost, and this
- * must not affect the worker that gets its number next. */
+/* Worker 2 dies while the server has not read some of its pushes. The acknowledgements of these
+ * pushes are lost. The worker that gets the same number next must not be affected. */
 static void the_number_of_a_dead_worker_is_reused(void **state)
 {
     struct timespec nap = {.tv_nsec = 100000000};

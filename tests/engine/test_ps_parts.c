@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The parts of the parameter server that need no ranks.
+ * Tests the parts of the parameter server that need no ranks.
  *
  * Covers: engine/ps/ps_compact.c engine/ps/ps_push.c
  */
@@ -50,7 +50,7 @@ static void indices_of_a_batch_are_compacted(void **state)
     vb_ps_compact_destroy(c);
 }
 
-/* From vb_ps_send_note() to the handler of notes at the peer. */
+/* Packs a note as vb_ps_send_note() does, and unpacks it as the peer that receives it does. */
 static void check_note(enum ps_kind kind, uint32_t arg)
 {
     uint32_t note = PS_NOTE(kind, arg), value = VB_NOTE_VALUE(note);
@@ -78,7 +78,8 @@ static void notes_keep_kind_and_argument(void **state)
             check_note((enum ps_kind)kind, args[i]);
 }
 
-/* Over the wire to the standby: every kind that a worker sends, and the extremes of the rest. */
+/* Packs and unpacks notes that a server forwards to its standby: every kind of note that a worker
+ * sends, every argument, and small and large worker numbers. */
 static void forwarded_notes_keep_everything(void **state)
 {
     static const int workers[] = {0, 1, 511, VB_WORLD_MAX - 1};
@@ -109,7 +110,7 @@ static void shares_fit_into_a_word(void **state)
     for (i = 0; i < VB_COUNT(shares); i++) {
         uint32_t packed = PS_SHARE_PACK(shares[i] - 1, shares[i]);
 
-        assert_true(packed != 0); /* which means: as at the start */
+        assert_true(packed != 0); /* 0 would mean the share at the start */
         assert_int_equal(PS_SHARE_OF(packed), shares[i] - 1);
         assert_int_equal(PS_SHARES_OF(packed), shares[i]);
     }

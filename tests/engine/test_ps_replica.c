@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Servers with standbys, under kill -9 at random moments. Every gradient counts exactly once in the
- * final parameters, versions are right, and each snapshot shows one moment. Server and standby end
- * with the same bits.
+ * Tests servers with standbys, which are killed by SIGKILL at random moments. Every gradient must
+ * count exactly once in the final parameters, versions must be right, and each snapshot must show
+ * one moment. Server and standby must end with the same bits.
  *
- * Ranks are processes, and share a board with the test.
+ * Ranks are processes. They write their results to a board in memory that they share with the test.
  *
  * Covers: engine/ps/ps_failover.c
  */
@@ -12,7 +12,7 @@
 
 /* ---- workers --------------------------------------------------------------------------------- */
 
-/* Slows the workers down until the joiner has joined, so that it still has steps to do. */
+/* Slows the workers down until the joiner has joined, so that steps are left for the joiner. */
 static void wait_for_joiner(void)
 {
     struct timespec nap = {.tv_nsec = 2000000};
@@ -21,8 +21,8 @@ static void wait_for_joiner(void)
         nanosleep(&nap, NULL);
 }
 
-/* Keeps the job from ending before the test, which may be slow, has done its part. A worker that
- * shall be asked for an evaluation makes steps until it was asked. */
+/* Waits, so that the job does not end before the test, which may be slow, has done its kills. The
+ * worker that must get a request for an evaluation does not wait before it has got the request. */
 static void pass_gate(const struct ps_worker *w)
 {
     struct timespec nap = {.tv_nsec = 100000};
@@ -32,7 +32,8 @@ static void pass_gate(const struct ps_worker *w)
         nanosleep(&nap, NULL);
 }
 
-/* Makes random numbers if the bits of two servers are compared, and ones otherwise. */
+/* Makes a gradient of random numbers if the bits of two servers are compared, and of ones
+ * otherwise. */
 static void make_gradient(const struct ps_worker *w, uint64_t step, float *grads)
 {
     size_t i;
@@ -78,7 +79,7 @@ static vb_status dense_steps(struct ps_worker *w, float *own, int *wrong_p)
     return st;
 }
 
-/* Checks that the final parameters count all gradients that were begun. */
+/* Checks that the final parameters count all gradients that the workers have begun. */
 static int check_final(const struct ps_worker *w, const float *params, uint64_t version)
 {
     int wrong = T_WRONG(version == (uint64_t)w->job->steps), c;
@@ -93,7 +94,7 @@ static int check_final(const struct ps_worker *w, const float *params, uint64_t 
     for (c = 0; c < vb_ps_clients(w->job); c++) {
         double begun = (double)board->tally.begun[c], least = begun;
 
-        /* gradients that were under way may be missing */
+        /* the last gradients of a killed worker may be missing */
         least -= c == board->mortal ? w->lay.slots : 0;
         wrong += T_WRONG(-(double)params[c] <= begun && -(double)params[c] >= least);
     }
@@ -162,7 +163,7 @@ static int kill_dense(enum vb_transport_choice transport, int64_t bound, size_t 
     return hits;
 }
 
-/* By replies or from mapped memory, then by get. */
+/* Workers get small parameters by replies or from mapped memory, and large ones by get. */
 static void a_server_may_die(void **state)
 {
     static const size_t sizes[] = {50, 40000};
@@ -219,7 +220,8 @@ static void a_standby_may_die(void **state)
     assert_true(hits > 0);
 }
 
-/* Momentum and random gradients: equal versions must have equal bits. */
+/* With momentum and random gradients, a server and its standby must have the same bits at the same
+ * version. */
 static void server_and_standby_have_the_same_bits(void **state)
 {
     static const int64_t bounds[] = {PS_UNBOUNDED, 2, 0};
@@ -247,7 +249,8 @@ static void server_and_standby_have_the_same_bits(void **state)
         }
 }
 
-/* With a bound of 0 the bits are those of a run in which nobody died. */
+/* With a bound of 0, a run in which a server dies must end with the bits of a run without a
+ * death. */
 static void a_death_changes_no_bit(void **state)
 {
     static float in_peace[2][600];
@@ -278,7 +281,7 @@ static void a_death_changes_no_bit(void **state)
     assert_true(in_peace[0][0] != 0 && hits > 0);
 }
 
-/* The standby dies, then the server. The job must end, because parameters are lost. */
+/* The standby dies first, then the server. The job must fail, because the parameters are lost. */
 static void the_death_of_both_ends_the_job(void **state)
 {
     size_t t;
@@ -295,13 +298,14 @@ static void the_death_of_both_ends_the_job(void **state)
     }
 }
 
-/* A worker joins a job with k servers, and one server dies: while the worker joins, or just
- * before. */
+/* A worker joins a job with k servers, and one server dies. The server dies while the worker joins
+ * (meanwhile) or just before. */
 static void join_around_a_death(enum vb_transport_choice transport, int k, bool meanwhile)
 {
     prepare(transport, 2, k, PS_UNBOUNDED, 50);
     board->job.join_slots = 1;
-    board->job.steps *= t_rdma_only() ? 200 : 20; /* it must not be over before */
+    /* the job must not end before the worker has joined */
+    board->job.steps *= t_rdma_only() ? 200 : 20;
     board->hello_after = meanwhile;
     begin();
     if (!meanwhile)
@@ -315,7 +319,8 @@ static void join_around_a_death(enum vb_transport_choice transport, int k, bool 
     assert_true(board->tally.begun[2] > 0);
 }
 
-/* The server dies before the joiner's hello, so the hello arrives during the failover. */
+/* The server dies before the joiner has sent its hello, so the hello arrives during the
+ * failover. */
 static void a_worker_may_join_during_a_failover(void **state)
 {
     size_t t;
@@ -327,7 +332,7 @@ static void a_worker_may_join_during_a_failover(void **state)
     }
 }
 
-/* Some ranks have noticed the death when the worker joins, and others have not. */
+/* When the worker joins, some ranks have noticed the death of the server, and others have not. */
 static void a_worker_may_join_after_a_failover(void **state)
 {
     size_t t;
@@ -339,8 +344,8 @@ static void a_worker_may_join_after_a_failover(void **state)
     }
 }
 
-/* A server that stops responding is given up. If it shares memory, it is killed, because it could
- * continue in the middle of a put. */
+/* The other ranks give up a server that stops responding. If this server shares memory with them,
+ * they kill it, because it could wake up in the middle of a put. */
 static void a_stopped_server_is_replaced(void **state)
 {
     size_t t;
@@ -367,8 +372,8 @@ static void a_stopped_server_is_replaced(void **state)
     }
 }
 
-/* Worker 0 is asked for one evaluation. Then it dies, and so does the server. Nobody may be asked
- * for the same evaluation again. */
+/* Worker 0 gets a request for one evaluation. Then worker 0 dies, and so does the server. No other
+ * worker may get a request for the same evaluation. */
 static void an_evaluation_is_not_requested_twice(void **state)
 {
     size_t t;

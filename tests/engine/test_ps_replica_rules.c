@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * The death of a server where it affects more than counts of gradients: rounds that do not wait for
- * the last worker, update rules that are applied lazily, and workers that join after it.
+ * Tests the death of a server where it affects more than the number of gradients: rounds that do
+ * not wait for the last worker, update rules that are applied lazily, and workers that join after
+ * the death.
  *
  * Covers: engine/ps/ps_apply.c engine/ps/ps_failover.c engine/ps/ps_replica.c
  * Covers: kernels/sparse/lazy.c
  */
 #include "tests/support/replica.h"
 
-/* Pushes a gradient. Asks for the place of the gradient each time, because it may change. */
+/* Pushes a gradient. Calls vb_ps_worker_grads() each time, because the memory for the gradient may
+ * change. */
 static vb_status push(struct ps_worker *w, const float *own)
 {
     float *grads;
@@ -23,8 +25,8 @@ static vb_status push(struct ps_worker *w, const float *own)
 
 /* ---- rounds with a backup -------------------------------------------------------------------- */
 
-/* All gradients of a class are ones. So a round subtracts values whose sum is the number of
- * classes, for any number of gradients. */
+/* Each class counts the gradients of one worker. The values that a round subtracts sum up to the
+ * number of classes, whatever number of gradients the round has. */
 static int check_rounds(const struct ps_worker *w, const float *params, uint64_t version)
 {
     size_t i, classes = (size_t)w->job->workers;
@@ -38,7 +40,7 @@ static int check_rounds(const struct ps_worker *w, const float *params, uint64_t
     return wrong + T_WRONG(sum == (double)version * (double)classes);
 }
 
-/* The last worker is slow: its gradients are the ones that are dropped. */
+/* Makes the steps of a worker. The last worker is slow, so that its gradients are dropped. */
 static vb_status backup_steps(struct ps_worker *w, float *own)
 {
     struct timespec slow = {.tv_nsec = 1000000};
@@ -94,8 +96,8 @@ static vb_status lazy_step(struct ps_worker *w, uint64_t i, uint32_t keys[2][P_R
     return vb_ps_worker_push_sparse(w, keys[now], values, n[now], 1, 1, keys[next], n[next]);
 }
 
-/* Takes snapshots with the optimizer state, as for checkpoints. A snapshot applies all pending
- * updates. */
+/* Makes the steps of a worker and takes snapshots with the optimizer state, as for checkpoints. A
+ * snapshot applies all pending updates. */
 static vb_status lazy_steps(struct ps_worker *w)
 {
     static float params[P_KEYS], state[2 * P_KEYS];
@@ -207,8 +209,8 @@ static int work(struct vb_group *g, bool late)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-/* Returns the rank that served last. If a server dies after its last message, its standby sends it
- * again. */
+/* Returns the rank that was the server at the end. If a server dies after it has sent its last
+ * message, the standby sends this message again. */
 static int last_server(void)
 {
     int one = vb_ps_server_rank(&board->job, 0);
@@ -216,7 +218,7 @@ static int last_server(void)
     return board->version[one] > 0 ? one : vb_ps_standby_rank(&board->job, 0);
 }
 
-/* Every gradient was either part of a round or dropped, whichever server received it. */
+/* Every gradient must be either part of a round or dropped, whichever server received it. */
 static void rounds_with_a_backup_survive_a_death(void **state)
 {
     int i, who, hits = 0;
@@ -246,7 +248,8 @@ static void make_lazy(enum vb_transport_choice transport, enum vb_k_rule_kind ki
     board->job.schedule.base = .05;
 }
 
-/* Returns the final parameters of shard k from a server that is left, or NULL if none is left. */
+/* Returns the final parameters of shard k from the server or its standby, or NULL if both are
+ * dead. */
 static const float *final_of(int k)
 {
     int one = vb_ps_server_rank(&board->job, k), other = vb_ps_standby_rank(&board->job, k);
@@ -256,8 +259,8 @@ static const float *final_of(int k)
     return board->version[other] == (uint64_t)board->job.steps ? board->params[other] : NULL;
 }
 
-/* With a bound of 0 all steps are determined. A run in which a server dies must end with the same
- * bits. */
+/* With a bound of 0 the result of all steps is determined, so a run in which a server dies must end
+ * with the same bits. */
 static void lazy_rules_have_the_same_bits(void **state)
 {
     static const enum vb_k_rule_kind kinds[] = {VB_K_MOMENTUM, VB_K_NESTEROV, VB_K_SGD};
@@ -285,7 +288,7 @@ static void lazy_rules_have_the_same_bits(void **state)
 }
 
 /* The group has one slot for a joiner, and the slot of the dead server. The first joiner takes
- * part, the second is refused with a reason, and neither stops the job. */
+ * part, the second one is refused with a reason, and the job continues. */
 static void the_slot_of_a_dead_server_stays_empty(void **state)
 {
     int64_t total;
@@ -307,10 +310,11 @@ static void the_slot_of_a_dead_server_stays_empty(void **state)
         assert_int_equal(status, 0);
         assert_int_equal(board->refused, 1);
         total = board->tally.total;
-        UNTIL(board->tally.total >= total + 300); /* all ranks have seen the second joiner go */
+        /* now all ranks have noticed that the second joiner left */
+        UNTIL(board->tally.total >= total + 300);
         board->stop = true;
         end();
-        assert_int_equal(board->faults, 2); /* the death, and the first joiner */
+        assert_int_equal(board->faults, 2); /* the death of the server, and the first joiner */
     }
 }
 

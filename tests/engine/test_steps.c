@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Steps of several ranks. After a failure at any moment every survivor is at a complete step, with
- * the parameters of an undisturbed run at that step. A step can be undone, and a replica that
- * differs is named.
+ * Tests synchronous steps of several ranks. After a failure at any moment, every surviving rank has
+ * finished a whole number of steps, and has the parameters of an undisturbed run at that step. A
+ * step can be undone, and a rank whose replica differs is named.
  *
  * Covers: engine/train/train_buckets.c engine/train/train_check.c engine/train/train_dense.c
  * Covers: engine/train/train_shared_update.c engine/train/train_sparse.c
@@ -18,14 +18,14 @@
 #define WORLD 3
 #define CULPRIT 2
 #define STEPS 30
-#define KILLS 6 /* number of kills for each model and transport */
+#define KILLS 6 /* number of runs with a kill, for each model and transport */
 
 struct run {
     const char *model, *data, *rule;
     int64_t check_replicas, defer_bytes, eval_every;
     int64_t shared_update_min; /* 0: the ranks do not share the update */
     double clip;
-    uint64_t kill_us; /* time after which the culprit dies; 0: never */
+    uint64_t kill_us; /* time in us after which the culprit is killed; 0: never */
     uint32_t after[STEPS + 1];
     bool spoils; /* rank 1 changes a parameter after step SPOILT */
     bool in_one; /* all gradients are summed in one operation */
@@ -33,10 +33,10 @@ struct run {
 
 #define SPOILT 7
 
-/* What ranks have seen, in memory that all of them share. */
+/* Records of the ranks, in memory that all ranks share. */
 struct seen {
-    uint32_t after[STEPS + 1]; /* written by rank 0: a checksum of the parameters after each step */
-    int64_t step[WORLD];       /* the step at which each rank ended */
+    uint32_t after[STEPS + 1]; /* checksum of the parameters after each step, written by rank 0 */
+    int64_t step[WORLD];       /* the last step of each rank */
     uint32_t mark[WORLD];
     bool failed[WORLD];
     uint64_t took_us; /* time from the first step to the last */
@@ -62,7 +62,7 @@ static void fill_opts(const struct run *run, struct vb_group *g, struct vb_train
     o->eval_every = run->eval_every;
     o->learn.clip = run->clip > 0 ? run->clip : -1;
     if (strcmp(run->model, "sparse-lr") == 0)
-        return; /* the checks below are only for dense models */
+        return; /* the options below are only for dense models */
     o->sums.defer_bytes = run->defer_bytes;
     o->sums.shared_update_min = run->shared_update_min > 0 ? run->shared_update_min : INT64_MAX;
     o->sums.bucket_bytes = run->in_one ? 1 << 30 : 1 << 16;
@@ -71,7 +71,7 @@ static void fill_opts(const struct run *run, struct vb_group *g, struct vb_train
 struct watcher {
     struct run *run;
     int rank;
-    uint64_t begin_ns; /* after the first step */
+    uint64_t begin_ns; /* time at the end of the first step */
 };
 
 static void *kill_later(void *arg)
@@ -110,7 +110,7 @@ static void record_step(void *arg, int64_t step, const float *params, size_t n, 
         seen->took_us = 1 + (vb_clock_ns() - w->begin_ns) / 1000;
     }
     if (w->run->spoils && w->rank == 1 && step == SPOILT)
-        ((float *)params)[3] += 1; /* deliberately breaks the rule that parameters are read-only */
+        ((float *)params)[3] += 1; /* deliberately writes to parameters, which are read-only */
 }
 
 static vb_status train(struct vb_group *g, struct run *run)
@@ -138,9 +138,9 @@ static int train_to_the_end(struct vb_group *g, void *arg)
 
 static int train_as_far_as_possible(struct vb_group *g, void *arg)
 {
-    if (freopen("/dev/null", "w", stderr) == NULL) /* messages of the other ranks are not needed */
+    if (freopen("/dev/null", "w", stderr) == NULL) /* discards the messages of the other ranks */
         return 1;
-    (void)train(g, arg); /* ignores a death after the last step */
+    (void)train(g, arg); /* the result does not matter: the kill may come after the last step */
     return 0;
 }
 
@@ -158,7 +158,8 @@ static int survivors_stand_at_a_step(const struct run *run, const char *where)
     return wrong;
 }
 
-/* Returns how many of the kills hit a run under way. */
+/* Trains without a kill, and then KILLS times with a kill at a random moment. Returns how many
+ * kills came before the end of the run. */
 static int killed_at_random(struct run *run, enum vb_transport_choice transport, const char *where)
 {
     struct t_job job = {.transport = transport, .world = WORLD, .fn = train_to_the_end, .arg = run};
@@ -211,7 +212,8 @@ static uint32_t mark_of(struct vb_trainer *t)
     return params != NULL ? vb_crc32c(0, params, n * sizeof(*params)) : 0;
 }
 
-/* A step can be undone unless a checkpoint has brought its pending updates up to date. */
+/* A step can be undone. The exception is a checkpoint after the step that has applied pending
+ * updates. */
 static int undo_around_a_checkpoint(struct vb_trainer *t)
 {
     bool lazy = t->recipe.rule.kind == VB_K_MOMENTUM && strcmp(t->o->model, "sparse-lr") == 0;
@@ -271,9 +273,9 @@ static void a_step_can_be_undone(void **state)
 
 /* ---- equivalent ways to make a step ---------------------------------------------------------- */
 
-/* Deferred gradients let the forward pass of the next step begin before this step is complete, and
- * ranks of one host may share the update. Tested with short batches, evaluations in between, and
- * gradients that are clipped sometimes or always. */
+/* With deferred gradients the forward pass of the next step begins before this step is complete,
+ * and ranks of one host may share the update. The bits must be the same. The test has short
+ * batches, evaluations between steps, and gradients that are clipped sometimes or always. */
 static void all_ways_to_make_a_step_give_the_same_bits(void **state)
 {
     static const struct {
@@ -291,7 +293,8 @@ static void all_ways_to_make_a_step_give_the_same_bits(void **state)
             run.clip = clips[i].clip;
             run.defer_bytes = way == EARLY ? clips[i].defer_bytes : 0;
             run.shared_update_min = way == SHARED ? 4 : 0;
-            run.in_one = way == IN_ONE; /* after the one sum nothing is left to wait for */
+            /* with one sum for all gradients, no part of a step can be deferred */
+            run.in_one = way == IN_ONE;
             job.transport = way == EARLY ? VB_TRANSPORT_TCP : VB_TRANSPORT_SHM;
             share_memory();
             t_as_processes(&job);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * engine/train/train_plan.c: all ranks get the plan of rank 0 unchanged, whatever its length.
+ * Tests engine/train/train_plan.c: all ranks get the plan of rank 0 unchanged, for any length.
  */
 #include "engine/train/train_room_priv.h"
 #include "tests/support/ranks.h"
 
-/* Makes a plan of `len` bytes, whose lines differ. */
+/* Makes a plan of `len` bytes. All lines of the plan are different. */
 static char *make_text(size_t len)
 {
     char *text = malloc(len + 64);
@@ -29,7 +29,8 @@ static int told(struct vb_group *g, void *arg)
     wrong = T_WRONG(vb_train_tell_plan(g, vb_group_rank(g) == 0 ? text : NULL, &got) == VB_OK);
     wrong += T_WRONG(got != NULL && strcmp(got, text) == 0);
     free(got);
-    wrong += T_WRONG(vb_group_barrier(g) == VB_OK); /* all ranks made the same number of calls */
+    /* fails if a rank has made another number of group calls */
+    wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
     return wrong;
 }
 
@@ -73,7 +74,7 @@ static void too_long_is_refused_on_all_ranks(void **state)
     free(text);
 }
 
-/* A plan with the largest number of choices is longer than a record. Rank 1 must read back what
+/* A plan with the largest number of choices is longer than a record. Rank 1 must read the plan that
  * rank 0 wrote. */
 static int parsed(struct vb_group *g, void *arg)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * engine/train/train_verdict.c: the reported bottleneck of a run, from invented figures.
+ * Tests engine/train/train_verdict.c: which bottleneck is reported for invented figures of a run.
  *
  * Covers: engine/train/train_verdict.c
  */
@@ -9,7 +9,7 @@
 
 #define RANKS 2
 
-/* A run of 200 steps in 10 s; the test changes single figures. */
+/* Returns the result of an invented run: 200 steps in 10 s. Each test changes some figures. */
 static struct vb_train_result made_up(struct vb_rank_result ranks[RANKS])
 {
     int i;
@@ -31,15 +31,15 @@ static void compute_is_a_share_of_the_step(void **state)
     (void)state;
     r.phase_s[VB_PHASE_FORWARD] = 4;
     r.phase_s[VB_PHASE_BACKWARD] = 2;
-    r.phase_s[VB_PHASE_EVAL] = 2; /* which does not count */
+    r.phase_s[VB_PHASE_EVAL] = 2; /* evaluation does not count */
     vb_train_find_bottleneck(&r);
     assert_int_equal(r.bottleneck.resource, VB_COMPUTE);
     assert_true(r.bottleneck.share == 6.0 / 8);
     assert_string_equal(r.bottleneck.why, "30 ms of a step are spent computing");
 }
 
-/* A step may have several waits, and one rank may have waited for longer than ranks trained on
- * average. */
+/* A step may contain several waits, and one rank may have waited longer than the average training
+ * time of all ranks. */
 static void a_straggler_takes_at_most_the_whole_time(void **state)
 {
     struct vb_rank_result ranks[RANKS];
@@ -58,8 +58,8 @@ static void a_straggler_takes_at_most_the_whole_time(void **state)
         "rank 1 (host1) made others wait 204 times in 200 steps, 50 ms a step and at most 250 ms");
 }
 
-/* Asynchronous training: a step is a step of one worker, and waiting for the end of all workers is
- * not waiting for a straggler. */
+/* In asynchronous training the steps of each worker are counted, and waiting for the end of all
+ * workers is not waiting for a straggler. */
 static void asynchronous_steps_are_those_of_a_worker(void **state)
 {
     struct vb_rank_result ranks[RANKS];

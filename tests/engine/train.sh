@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Tests the command verbena train, with one rank and with several: train.sh VERBENA [quick]. quick is for a build with a
-# sanitizer: fewer runs on a terminal.
+# Tests the command verbena train, with one rank and with several: train.sh VERBENA [quick]. With quick, for builds with
+# a sanitizer, there are fewer runs on a terminal.
 #
 # Covers: cli/job_opts.c cli/train/cmd_train.c cli/train/train_opts.c cli/train/train_print.c
 # Covers: engine/train/train.c engine/train/train_check.c engine/train/train_result.c
@@ -11,7 +11,7 @@
 . "$(dirname "$0")/../support/command_test.sh"
 what=train
 
-# ---- bad usage: one line, exit 2, also with several ranks
+# ---- bad usage prints one line and exits with 2, also with several ranks
 refused 2 "which model"
 refused 2 "unknown model sofmax; did you mean softmax?" sofmax
 refused 2 "unknown model transformer; it must be softmax, sparse-lr, lenet, mlp or alexnet" transformer
@@ -89,7 +89,7 @@ trained '(([.breakdown[]] | add) - .train_s | fabs) < 1e-6 and .wall_s >= .train
 trained ".params_sha256 == \"$first\"" softmax --epochs 3 --pin off
 trained ".params_sha256 != \"$first\"" softmax --epochs 3 --seed 2
 
-# ---- evaluations during training are in the final object, which is one line whatever they contain
+# ---- the final object contains the evaluations during training, and is always one line
 evals='[.evals[].step] == [10, 20, 30] and all(.evals[]; .accuracy > 0 and .accuracy <= 1 and .loss > 0) and
     .evals[0].loss > .evals[2].loss'
 on_the_way=(softmax --data synth:2000 --global-batch 60 --steps 35 --eval-every 10)
@@ -104,15 +104,15 @@ trained '.evals == []' softmax --data synth:2000 --steps 30 # none was requested
 trained '.evals == []' softmax --data synth:2000 --steps 30 --eval-every 30
 trained '.evals == []' softmax --data synth:2000 --steps 30 --eval-every 10 --dry-run
 ends '[.evals[].step] == [range(1; 10002; 2)]' \
-    softmax --data synth:100 --batch 1 --steps 10003 --eval-every 1 --test-limit 1 # there is room for 10000
+    softmax --data synth:100 --batch 1 --steps 10003 --eval-every 1 --test-limit 1 # at most 10000 are stored
 run softmax --data synth:2000 --steps 30
 [[ $(cat "$dir/out") == *"accuracy "*"parameters  sha256 "* ]] || fail "the summary is missing"
 [ -z "$err" ] || fail "standard error is not a terminal, but has: $err"
 run softmax --data synth:2000 --steps 300 --lr 1000 --json
 [ "$code" = 0 ] || fail "a high learning rate: exit $code"
 
-# ---- a model that is not better than always choosing the most frequent label is reported
-# labels OF_TEN: a file of 1000 equal rows; OF_TEN of ten labels are positive
+# ---- a warning appears if the model is not better than always choosing the most frequent label
+# labels OF_TEN: writes a file of 1000 rows with equal features; OF_TEN of ten labels are positive
 labels() {
     for ((i = 0; i < 1000; i++)); do
         echo "$((i % 10 < $1 ? 1 : 0)) 1:1 2:1"
@@ -145,7 +145,7 @@ if [ "${2:-}" != quick ]; then # sanitizers need large files themselves
     [ -z "$(ls "$dir/large")" ] || fail "half a checkpoint is left: $(ls "$dir/large")"
 fi
 if [ -e /dev/full ]; then
-    for ranks in 1 2; do # the checkpoint does not depend on whether the output can be written
+    for ranks in 1 2; do # run.json must be written even if the output cannot be written
         rm -rf "$dir/kept"
         "$verbena" train softmax --data synth:500 --steps 2 --ranks $ranks --run "$dir/kept" >/dev/full 2>/dev/null &&
             fail "$ranks ranks: the result went nowhere, and nobody noticed"
@@ -155,7 +155,7 @@ if [ -e /dev/full ]; then
         fail "a full disk was not reported"
 fi
 
-# ---- several ranks: equal bits over every transport, and all print the same figures
+# ---- several ranks have equal bits over every transport
 job=(softmax --data synth:3000 --global-batch 120 --epochs 2)
 trained '.accuracy > 0.7' "${job[@]}"
 alone=$(tail -n 1 "$dir/out" | jq .loss)
@@ -173,7 +173,7 @@ for ranks in 2 3 4; do
     done
 done
 trained '.batch == 41 and .global_batch == 121' \
-    softmax --data synth:3000 --ranks 3 --global-batch 121 --steps 20 # shares of two sizes
+    softmax --data synth:3000 --ranks 3 --global-batch 121 --steps 20 # the ranks have shares of two sizes
 VB_RANKS=2 trained '.ranks == 2' softmax --data synth:1000 --steps 5
 trained '.ranks == 2' softmax --data synth:1000 --steps 5 --ranks 2 --logs "$dir/logs"
 cmp -s "$dir/out" "$dir/logs/rank-0.log" || fail "--logs: rank 0's log differs from its output: $(ls -l "$dir/logs")"
@@ -182,18 +182,18 @@ rm "$dir/logs/rank-0.log"
 mkfifo "$dir/logs/rank-0.log"
 refused 1 "rank-0.log: it exists and is not a file" softmax --data synth:100 --steps 1 --ranks 2 --logs "$dir/logs"
 
-# ---- on a terminal one line of progress is shown and erased at the end; without a terminal there is none
-# on_terminal TEXT OPTIONS...: training succeeds, and the screen matches the pattern TEXT
+# ---- on a terminal one line of progress is shown and erased at the end; without a terminal no progress is printed
+# on_terminal TEXT OPTIONS...: fails unless training succeeds and the screen matches the pattern TEXT
 on_terminal() {
     local text=$1
     shift
     TERM=dumb timeout 100 script -qec "'$verbena' train softmax --data synth:2000 $* --json >'$dir/out'" \
         /dev/null >"$dir/screen" </dev/null || fail "on a terminal: $*: $(cat "$dir/screen")"
     final '.steps > 0' "$@"
-    # shellcheck disable=SC2053 # it is a pattern
+    # shellcheck disable=SC2053 # $text is a pattern
     [[ $(cat "$dir/screen") == $text ]] || fail "on a terminal: $*: the screen had $(od -c "$dir/screen" | tail -n 30)"
 }
-# no_step_beyond STEPS: the last screen shows no later step
+# no_step_beyond STEPS: fails if the last screen shows a later step
 no_step_beyond() {
     ! grep -oE 'step [0-9]+' "$dir/screen" | awk -v most="$1" '$2 > most { bad = 1 } END { exit !bad }' ||
         fail "on a terminal: a step beyond $1: $(tr '\r' '\n' <"$dir/screen" | tail -n 3)"
@@ -228,7 +228,7 @@ wait $! || fail "rank 1 by hand: $(cat "$dir/err1")"
 by_hand=$(get .params_sha256)
 trained ".params_sha256 == \"$by_hand\"" "${job[@]}" --ranks 2
 
-# ... with options that differ: every rank reports it, and nobody waits
+# ... if options differ, both ranks report it and exit without waiting
 timeout 100 "$verbena" train "${hand[@]}" --rank 1 --lr 0.3 --secret-file "$dir/open" \
     >"$dir/out1" 2>"$dir/err1" &
 run "${hand[@]}" --rank 0 --secret-file "$dir/open"
@@ -237,8 +237,8 @@ wait $! && fail "rank 1 did not refuse another learning rate"
     fail "another learning rate: $code $err"
 [[ $(cat "$dir/err1") == *"another learning rate"* ]] || fail "rank 1: $(cat "$dir/err1")"
 
-# ... the same for options that concern what ranks do together
-own_way() { # own_way WORDS OPTION VALUE: only rank 1 has the option
+# ... the same for options about the common work of the ranks
+own_way() { # own_way WORDS OPTION VALUE: fails unless the job is refused if only rank 1 has the option
     timeout 100 "$verbena" train "${hand[@]}" --rank 1 "$2" "$3" --secret-file "$dir/open" >"$dir/out1" 2>"$dir/err1" &
     run "${hand[@]}" --rank 0 --secret-file "$dir/open"
     wait $! && fail "rank 1 did not refuse its own $2"
@@ -247,13 +247,13 @@ own_way() { # own_way WORDS OPTION VALUE: only rank 1 has the option
 own_way "number of steps between tests" --eval-every 5
 own_way "size of what is held back" --defer-bytes 40000
 
-# ... if one rank cannot do something, the others are told
+# ... if one rank cannot do something, all ranks end
 run lenet --ranks 2 --data synth:kind=cifar
 [[ $code$err == [12]*"lenet takes images of 1 x 28 x 28; those of synth:kind=cifar are 3 x 32 x 32"* ]] ||
     fail "colour images for lenet: $code $err"
 
-# ---- a rank that is killed ends the job, and is named
-rank_of() { # the process of a rank whose supervisor is $1
+# ---- if a rank is killed, the job ends and the message names the rank
+rank_of() { # rank_of SUPERVISOR RANK: prints the process id of a rank
     local pid
     for pid in $(ps -o pid= --ppid "$1"); do
         grep -qz "^VB_RANK=$2\$" "/proc/$pid/environ" 2>/dev/null && echo "$pid"

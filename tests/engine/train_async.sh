@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# The parameter server in training: train_async.sh VERBENA MODEL... For each model, over shared memory and TCP: the loss
-# falls, the requested number of gradients is applied, staleness is reported and within its bound, and a bound of 0
-# gives the bits of synchronous training. If a server dies, the job ends and names the last checkpoint. mnist is not a
-# model: it tests the accuracies on real digits. five is LeNet and AlexNet of 32 x 32 with 5 workers.
+# Tests training with the parameter server: train_async.sh VERBENA MODEL... For each model, over shared memory and TCP:
+# the loss falls, the requested number of gradients is applied, staleness is reported and within its bound, and a bound
+# of 0 gives the bits of synchronous training. If a server dies, the job ends and names the last checkpoint. Some words
+# are not models: mnist tests the accuracies on real digits, five tests LeNet and AlexNet (with images of 32 x 32) with
+# 5 workers, usage tests wrong options, and ways tests other options, a slow worker, checkpoints and the death of a
+# server.
 #
 # Covers: engine/async/train_async.c engine/async/train_async_dense.c
 # Covers: engine/async/train_async_group.c engine/async/train_async_result.c
@@ -24,7 +26,7 @@ declare -A data=(
     [alexnet224]="--data synth:n=12,test=4 --batch 4 --lr 0.001"
 )
 
-# Holds for every run.
+# A jq filter that is true for every run.
 rows='(.per_rank | map(select(.role == "server")) | length) >= 1 and
     all(.per_rank[]; (.breakdown | add) - .train_s | fabs < 0.01) and
     .staleness.gradients == ([.staleness.per_worker[].gradients] | add) and
@@ -83,10 +85,10 @@ other_ways() {
         --steps 30 --ranks 1 --mode async --servers 2 --dedicated-servers
     ends ".steps == 60 and .staleness.dropped > 0" softmax "${args[@]}" --steps 60 --ranks 3 --mode async \
         --staleness 0 --backup 1 --slow 2:20
-    # a round whose workers had no samples: the last batch of an epoch has one sample
+    # The last batch of an epoch has only one sample, so a round can consist of workers without samples.
     ends ".steps == 45 and .loss < 10 and .accuracy > 0.2" softmax "${args[@]}" --data synth:1201 --steps 45 --ranks 3 \
         --mode async --staleness 0 --backup 1 --slow 2:20
-    ends ".staleness.max == 0" softmax "${args[@]}" --steps 300 --ranks 1 --mode async # all gradients are its own
+    ends ".staleness.max == 0" softmax "${args[@]}" --steps 300 --ranks 1 --mode async # with only one worker
     ends ".steps == 500 and .algo == \"hogwild\" and $rows" softmax "${args[@]}" --steps 500 --ranks 2 \
         --mode async --hogwild
     read -ra args <<<"${data[sparse-lr]}"
@@ -98,7 +100,7 @@ other_ways() {
     same_bits sparse-lr 30 3 --rule ftrl
 }
 
-# A slow worker: the others continue, and the bound makes them wait for this one.
+# One worker is slow. Without a bound the other worker continues, and with a bound it waits for the slow one.
 slow_worker() {
     local args
     read -ra args <<<"${data[softmax]}"
@@ -112,7 +114,7 @@ slow_worker() {
         --steps 400 --ranks 2 --mode async --slow 1:200 --staleness 2
 }
 
-# Evaluations and checkpoints during training, and resuming from a checkpoint.
+# Tests evaluations and checkpoints during training, and resuming from a checkpoint.
 evaluates_and_resumes() {
     local args model
     for model in softmax sparse-lr; do
@@ -133,7 +135,7 @@ evaluates_and_resumes() {
     ends ".params_sha256 == \"$want\" and .resumed == 50" softmax "${args[@]}" --checkpoint "$dir/half" --resume
 }
 
-# The job ends soon and prints where to resume.
+# If a server dies, the job must end soon and print the checkpoint from which it can be resumed.
 server_death() {
     local args
     read -ra args <<<"${data[softmax]}"
@@ -182,7 +184,7 @@ for model; do
         evaluates_and_resumes
         server_death
         ;;
-    five) # number of workers
+    five) # five workers
         loss_falls lenet 60 5
         same_bits lenet 12 5
         loss_falls alexnet 10 5
@@ -198,7 +200,7 @@ for model; do
         ;;
     lenet)
         learns lenet 60
-        # The rate is that of one worker, given by its batch, times 2 / (workers + 1).
+        # The learning rate is the rate for one worker with this batch, times 2 / (workers + 1).
         ends '.lr == 0.02' lenet --data synth:1200 --batch 64 --steps 3 --mode async --ranks 1
         ends '.lr == 0.01' lenet --data synth:1200 --batch 64 --steps 3 --mode async --ranks 3
         same_bits lenet 12 3

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Workers that die, that are stopped, and that join later: train_member.sh VERBENA [--full]. Training continues without
-# them for the requested number of steps and with the same quality. The final object says what happened, and no process
-# is left. --full tests other cases: sparse rows, and a worker that is stopped for as long as the default timeouts;
-# without it the timeouts are shorter.
+# Tests workers that die, are stopped, or join later: train_member.sh VERBENA [--full]. Training must continue without
+# the missing workers for the requested number of steps and with the same quality. The final object must list what
+# happened, and no process may be left. --full runs other cases: sparse rows, and a worker that is stopped for as long
+# as the default timeouts. Without --full the timeouts are shorter.
 #
 # Covers: cli/train/cmd_train_join.c engine/async/train_async_board.c engine/async/train_join.c
 # shellcheck disable=SC2317 # retry_if_too_short() calls functions
@@ -41,14 +41,15 @@ retry_if_too_short() {
     fail "$*: the job ended too soon, $try times: $(cat "$dir/err")"
 }
 
-# job_runs: the job still runs; otherwise it was too short
+# job_runs: succeeds if the job still runs; otherwise the job was too short, and $short is set
 job_runs() {
     kill -0 "$job" 2>/dev/null && return
     short=1
     return 1
 }
 
-# finish FILTER WORDS...: the job succeeds, its final object makes the filter true, and no process of it is left
+# finish FILTER WORDS...: fails unless the job succeeds, the jq filter is true for its final object, and no process of
+# the job is left
 finish() {
     local filter=$1 pid
     shift
@@ -68,8 +69,7 @@ finish() {
 workers='[.per_rank[] | select(.role == "worker") | .rank]'
 told='[.faults[] | [.rank, .what]]'
 
-# A worker is killed in the middle of the training; also worker 0, where others join and which would have reported the
-# result.
+# Kills a worker in the middle of the training. The other workers must continue.
 worker_deaths() { # worker_deaths TRANSPORTS ARGUMENTS...
     local transports=$1 transport
     shift
@@ -83,6 +83,7 @@ worker_deaths() { # worker_deaths TRANSPORTS ARGUMENTS...
     done
 }
 
+# Kills worker 0, to which joiners connect and which would have reported the result.
 first_rank() {
     start $((steps / 10)) "${softmax[@]}" --steps "$steps" --ranks 3 --dedicated-servers
     job_runs && kill -9 "${ranks[0]}"
@@ -90,7 +91,8 @@ first_rank() {
         "the death of rank 0"
 }
 
-# With a bound nobody waits for a dead worker. With a bound of 0 the others take over its share of the data.
+# With a bound, no worker waits for a dead worker. With a bound of 0, the other workers take over the dead worker's
+# share of the data.
 deaths_with_a_bound() {
     start $((steps / 10)) "${softmax[@]}" --steps "$steps" --ranks 3 --staleness 2
     job_runs && kill -9 "${ranks[1]}"
@@ -107,7 +109,7 @@ key() {
     chmod 600 "$1"
 }
 
-# says TEXT: the job prints it soon
+# says TEXT: waits until the job prints TEXT
 says() {
     local i
     for ((i = 0; i < 600; i++)); do
@@ -118,12 +120,12 @@ says() {
     fail "the job did not print '$1': $(cat "$dir/err")"
 }
 
-# root: prints the address for joiners, as printed by the job
+# root: prints the address for joiners, which the job has printed
 root() {
     sed -n 's/.*--join \([^ ]*\) .*/\1/p' "$dir/err"
 }
 
-# joins CODE TEXT ARGUMENTS...: starts a joiner, which must exit with CODE and print TEXT; its output is in $said
+# joins CODE TEXT ARGUMENTS...: starts a joiner, which must exit with CODE and print TEXT; stores its output in $said
 joins() {
     local want=$1 text=$2
     shift 2
@@ -146,8 +148,8 @@ a_worker_joins() { # a_worker_joins TRANSPORT ARGUMENTS...
         (.staleness.per_worker[2] | .rank == 3 and .gradients > 0)" "$1 over $transport, a worker joins"
 }
 
-# A joiner that is refused is told why, and the job continues. A joiner that was admitted may die, and its slot may be
-# used again.
+# A joiner that is refused prints the reason, and the job continues. A joiner that was admitted may die, and another
+# joiner may use the same slot.
 joiners_are_refused() {
     local pid steps=$((5 * steps))
     cp "$verbena" "$dir/another"
@@ -176,7 +178,7 @@ joiners_are_refused() {
     refused 1 "Connection refused" --join 127.0.0.1:1 --secret-file "$dir/key"
 }
 
-# If the command line is too long to be sent to a joiner, joining is disabled.
+# If the command line of the job is too long to be sent to a joiner, joining must be disabled.
 long_command_line() {
     local words
     mapfile -t words < <(yes -- --seed=1 | head -n 4000)
@@ -185,7 +187,7 @@ long_command_line() {
         fail "a long command line: $err"
 }
 
-# stops SECONDS FILTER ARGUMENTS...: stops worker 2 for this time
+# stops SECONDS FILTER ARGUMENTS...: stops worker 2 for SECONDS; the jq filter must be true for the final object
 stops() {
     local seconds=$1 filter=$2
     shift 2
@@ -197,15 +199,15 @@ stops() {
     finish "$filter" "$1, a worker that is stopped for $seconds s"
 }
 
-stops_forever() { # it ends with the job
+stops_forever() { # the stopped worker ends when the job ends
     start $((steps / 10)) "${softmax[@]}" --steps "$steps" --ranks 3 --patience 0.3
     job_runs && kill -STOP "${ranks[2]}"
     says "rank 2 stopped"
     finish "$workers == [0, 1] and $told == [[2, \"stopped\"]]" "a worker that is stopped forever"
 }
 
-# A worker is stopped while it has a ticket, and the others have no more tickets before it is given up. One of them must
-# get its ticket, although none was left when it asked.
+# A worker is stopped while it has a ticket, and the other worker runs out of tickets before the stopped worker is given
+# up. The other worker must then get this ticket, although there was none when it asked.
 last_ticket() {
     start $((steps / 10)) "${sparse[@]}" --steps "$steps" --ranks 2 --transport tcp --patience 0.6
     job_runs && kill -STOP "${ranks[1]}"
@@ -227,14 +229,14 @@ stopped_workers() {
     retry_if_too_short stops_forever
 }
 
-# by_hand RANK OUT: starts one of two workers and a server, in a folder of its own as if on another host
+# by_hand RANK OUT: starts rank RANK of two workers and a server. Each rank has its own folder, as if on another host.
 by_hand() {
     mkdir -p "$dir/hand/$1"
     (cd "$dir/hand/$1" && exec "$verbena" train "${softmax[@]}" --steps 200 --dedicated-servers --rank "$1" --world 3 \
         --root "127.0.0.1:$port" --secret-file "$dir/key" --checkpoint deep/keep >"$2" 2>err) &
 }
 
-# two_by_hand OUT: starts all of them; rank 0 prints to OUT
+# two_by_hand OUT: starts both workers and the server; rank 0 prints to OUT
 two_by_hand() {
     local port=$((20000 + RANDOM % 9000)) # not a port that the kernel assigns
     rm -rf "$dir/hand"
@@ -246,7 +248,7 @@ two_by_hand() {
     ranks+=($!)
 }
 
-# second_reports WORDS...: rank 1 has done what rank 0 could not do for all, including the checkpoint
+# second_reports WORDS...: fails unless rank 1 has printed the result and written the checkpoint in place of rank 0
 second_reports() {
     wait "${ranks[1]}" || fail "$*: rank 1: exit $?: $(cat "$dir/hand/1/err")"
     wait "${ranks[2]}" || fail "$*: the server: exit $?: $(cat "$dir/hand/2/err")"
@@ -255,7 +257,8 @@ second_reports() {
     [ -e "$dir/hand/1/deep/keep/checkpoint-200.vbc" ] || fail "$*: rank 1 has not written the checkpoint: $(cat "$dir/hand/1/err")"
 }
 
-# The worker that should report the result cannot, or is killed while it does: the next worker reports it.
+# If the worker that reports the result cannot print it, or is killed while it prints, the next worker must report the
+# result.
 reporters() {
     local i
     two_by_hand /dev/full
@@ -271,7 +274,7 @@ reporters() {
         [ -e "$dir/hand/0/deep/keep/checkpoint-200.vbc" ] && break
         sleep 0.05
     done
-    for ((i = 0; i < 40; i++)); do # no worker may end before the result is printed, so this gives them time to end
+    for ((i = 0; i < 40; i++)); do # rank 1 must not end before the result is printed: gives it time to end wrongly
         kill -0 "${ranks[1]}" 2>/dev/null || break
         sleep 0.05
     done

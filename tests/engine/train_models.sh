@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Training of the models: train_models.sh VERBENA [KILLS]. They learn, give the same bits over every transport, and
-# continue after a kill as if nothing had happened.
+# Tests the training of all models: train_models.sh VERBENA [KILLS]. The models must learn, give the same bits over
+# every transport, and give the same bits if training is killed and resumed.
 #
 # Covers: base/cache.c cli/cmd_eval.c engine/train/eval.c engine/train/train_dense.c
 # Covers: engine/train/train_dense_eval.c engine/train/train_dense_open.c
@@ -22,7 +22,7 @@ trained '.accuracy > 0.805 and .params == 20001' sparse-lr --epochs 1 \
 trained '.loss < 3 and .params > 20000000' alexnet --input 32 --batch 16 --steps 4 \
     --data synth:n=64,test=16
 
-# ---- equal bits over every transport, and equal to one rank up to rounding
+# ---- the bits are equal over every transport, and the loss is equal to the loss with one rank up to rounding
 declare -A jobs=(
     [softmax]="softmax --data synth:1000 --global-batch 60 --steps 20"
     [lenet]="lenet --data synth:1000 --global-batch 60 --steps 10"
@@ -45,8 +45,8 @@ for name in softmax lenet mlp sparse in-place; do
     done
 done
 
-# ---- files of CIFAR-10, from the first step to an evaluation: each class has its own brightness
-# images N FILE: writes N records of the class and 3 x 32 x 32 pixels
+# ---- training and evaluation on files of CIFAR-10; the brightness of an image depends on its class
+# images N FILE: writes N records, each with a class and 3 x 32 x 32 pixels
 images() {
     local i
     for ((i = 0; i < $1; i++)); do
@@ -88,7 +88,7 @@ grep -q ' forward ' "$dir"/other-cache/verbena/plan-* || fail "eval: no kernel w
 ! grep ' backward-' "$dir"/other-cache/verbena/plan-* || fail "eval: backward kernels were timed"
 export XDG_CACHE_HOME=$dir/cache
 
-# ---- Criteo's text: the first category determines the label
+# ---- training on Criteo's text format; the first category determines the label
 for ((i = 0; i < 400; i++)); do
     printf '%d\t' $((i * 7 % 10 < 3))
     for ((j = 0; j < 13; j++)); do
@@ -117,7 +117,7 @@ what="eval"
 trained '.test_samples == 400 and .accuracy > 0.95' "$dir/runs/b" --data "csr:$dir/day_0.csr"
 what=train
 
-# ---- plans
+# ---- plans in files
 refused 1 "read the plan $dir/none" lenet --data synth:1000 --steps 1 --plan "$dir/none"
 echo "conv1 forward magic" >"$dir/plan"
 refused 1 "$dir/plan: line 1" lenet --data synth:1000 --steps 1 --plan "$dir/plan"
@@ -126,10 +126,10 @@ trained 'true' "${job[@]}" --run "$dir/one"
 one=$(get .params_sha256)
 trained ".params_sha256 == \"$one\"" "${job[@]}" --plan "$dir/one/plan" --threads 2
 
-# ---- a short last batch is part of an epoch
+# ---- a short last batch counts as a step of the epoch
 trained '.steps == 8 and .epochs == 2' softmax --data synth:350 --batch 100 --epochs 2
 
-# ---- killed at any time, training continues to the same bits
+# ---- if training is killed at any time and resumed, it ends with the same bits
 for name in softmax lenet mlp sparse in-place; do
     read -ra job <<<"${jobs[$name]}"
     job+=(--steps 400)
@@ -139,7 +139,7 @@ for name in softmax lenet mlp sparse in-place; do
         timeout -s KILL "0.$((RANDOM % 9))$((RANDOM % 10))" "$verbena" train "${job[@]}" \
             --checkpoint "$dir/$name" --checkpoint-every 20 --resume
     done >/dev/null 2>&1
-    # If it was killed before its first checkpoint each time, it says that it starts again.
+    # If every run was killed before its first checkpoint, this run says that there is no checkpoint.
     ends ".params_sha256 == \"$want\" and .steps == 400" "${job[@]}" --checkpoint "$dir/$name" \
         --checkpoint-every 20 --resume
     [[ -z $err || $err == *"--resume: there is no checkpoint in $dir/$name"* ]] || fail "$name: $err"
@@ -150,7 +150,7 @@ what=train
 run softmax --data synth:1000 --global-batch 60 --steps 400 --seed 9 --checkpoint "$dir/softmax" --resume
 [[ $code$err == 2*"is of a run with another seed"* ]] || fail "another seed: $code $err"
 
-# ---- a dry run trains nothing; run.json has what was printed
+# ---- a dry run trains nothing; run.json contains the printed result
 quiet softmax --data synth:1000 --dry-run
 grep -q 'nothing was trained' "$dir/out" || fail "not a dry run: $(cat "$dir/out")"
 quiet softmax --data synth:1000 --steps 5 --json --run "$dir/run"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Servers with standbys in training: train_replica.sh VERBENA. A bound of 0 gives the bits of synchronous training. If a
-# server is killed, alone or with the worker on its host, its standby takes over: the job continues, all steps are made,
-# the loss falls, and faults says what happened.
+# Tests training with servers that have standbys: train_replica.sh VERBENA. A bound of 0 gives the bits of synchronous
+# training. If a server is killed, alone or with the worker on its host, its standby takes over. Then the job continues,
+# all steps are made, the loss falls, and .faults lists the death.
 #
 # Covers: engine/ps/ps_failover.c engine/ps/ps_replica.c
 # shellcheck source=tests/support/command_test.sh
@@ -21,7 +21,7 @@ same_bits() { # same_bits MODEL RANKS OPTIONS...
     done
 }
 
-# Kills the process of a rank after the first checkpoint. The job must succeed.
+# Kills the process of a rank after the first checkpoint. The job must still succeed.
 without() { # without RANK SERVER STANDBY OPTIONS...
     local server=$2 standby=$3 steps=3000
     start 200 lenet --data synth:1200 --batch 20 --mode async --ranks 2 --json --replicas 2 --steps $steps \

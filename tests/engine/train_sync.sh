@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Synchronous training with several ranks: train_sync.sh VERBENA MODEL... For each model and 1 to 5 ranks (alexnet and
-# mlp: 3, but alexnet5: 5): the loss falls, replicas are equal, and the bits are the same over shared memory and TCP,
-# with buckets of any size. A slow rank is named. mnist is not a model: it tests the accuracies on real digits.
+# Tests synchronous training with several ranks: train_sync.sh VERBENA MODEL... For each model and 1 to 5 ranks (alexnet
+# and mlp: 1 to 3 ranks; alexnet5 is alexnet with 1 to 5 ranks): the loss falls, replicas are equal, and the bits are
+# the same over shared memory and TCP, and with buckets of another size. A slow rank is named. mnist is not a model: it
+# tests the accuracies on real digits.
 #
 # Covers: engine/run/run.c engine/train/train_buckets.c engine/train/train_dense.c
 # Covers: engine/train/train_sparse.c engine/train/train_verdict.c
@@ -40,7 +41,7 @@ learns() { # learns MODEL STEPS RANKS
             --transport tcp --bucket 4096
 }
 
-# Gradients that are sent as bfloat16 give other bits, but the same ones over any transport.
+# Sending gradients as bfloat16 changes the bits, but the bits are the same over every transport.
 in_bf16() { # in_bf16 MODEL STEPS
     local model=$1 steps=$2 args transport plain first seen=
     read -ra args <<<"${data[$model]}"
@@ -57,9 +58,9 @@ in_bf16() { # in_bf16 MODEL STEPS
     done
 }
 
-# The straggler must be named, and waiting must not count as transfer, nor the other way round. A busy machine also
-# wakes the other rank some ms late. So a step of the slow rank takes longer than that, which is much for models with
-# short steps.
+# The straggler must be named. Waiting must not count as transfer, and transfer must not count as waiting. A busy
+# machine wakes the other rank some ms late. So the slow rank is slowed down by so much that its step takes longer than
+# that; models with short steps need a large factor.
 slow_rank_is_named() { # slow_rank_is_named MODEL
     local model=$1 args transport factor=400
     [ "$model" != lenet ] || factor=20

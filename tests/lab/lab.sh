@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Tests the lab: two nodes, programs on them, how they end, and that nothing is left behind: lab.sh VERBENA. Longer
-# tests are in lab_nightly.sh.
+# Tests the lab: lab.sh VERBENA. It starts two nodes, runs programs on them, ends them in several ways, and checks that
+# nothing is left behind. Longer tests are in lab_nightly.sh.
 #
 # Covers: lab/agent.c lab/cluster.c lab/frame.c lab/job.c lab/node.c lab/options.c lab/output.c
 # Covers: lab/queue.c lab/setup.c lab/switch.c
@@ -14,7 +14,7 @@ cd "$(dirname "$0")/../.."
 # shellcheck source=tests/support/lab_test.sh
 . tests/support/lab_test.sh
 
-# --- wrong usage: no node is started -------------------------------------------------------------
+# --- wrong usage is reported, and no node is started ---------------------------------------------
 
 expect 2 '--nodes 0: must be a number from 1 to 32' lab/run --nodes 0 -- true
 expect 2 '--loss x: must be a number' lab/run --loss x -- true
@@ -28,7 +28,7 @@ expect 69 'too little memory' lab/run --nodes 32 --mem 1048576 -- true
 expect 125 'needs --mem' lab/run --mem 256 --with "$work/big" -- true
 expect 125 'no such file' lab/run --kernel "$work/none.deb" -- true
 
-# --- a node that does not come up; a deadline ----------------------------------------------------
+# --- a node that does not come up, and a job that exceeds its time limit -------------------------
 
 qemu="qemu-system-$(uname -m)"
 mkdir "$work/bin"
@@ -38,7 +38,7 @@ PATH=$work/bin:$PATH expect 125 'console\] this is not qemu' lab/run -- true
 grep -q 'node[01] did not come up' "$work/err" || fail "it does not say that a node did not come up"
 expect 124 'the job did not end within 2 s' lab/run --timeout 2 -- true
 
-# --- ranks, environment, output byte for byte, shared folder -------------------------------------
+# --- the environment of ranks, the output of rank 0 byte for byte, and the shared folder ---------
 
 mkdir "$work/a shared, folder"
 share=$work/a\ shared,\ folder
@@ -88,7 +88,7 @@ expect 0 '' lab/run -- "$verbena" train softmax --transport tcp --data synth:200
 tail -n 1 "$work/out" | jq -e '.ranks == 2 and .transport == "tcp" and .accuracy > 0.5 and
     [.per_rank[].host] == ["node0", "node1"]' >/dev/null || fail "train: $(cat "$work/out")"
 
-# --- an unplugged cable, then a node powered off, and the status of the job ----------------------
+# --- a cable is unplugged, then a node is powered off; the exit status is the one of the job ------
 
 expect 5 'node1 is powered off' lab/run --cut 1@1:2 --kill 1@8 -- sh -c '
     if [ "$VB_RANK" = 1 ]; then
@@ -105,7 +105,7 @@ expect 5 'node1 is powered off' lab/run --cut 1@1:2 --kill 1@8 -- sh -c '
     exit 5'
 grep -qF '[node1] the cable was out' "$work/err" || fail "node1 did not see that its link was cut"
 
-# --- Ctrl-C, and an end without any chance to clean up -------------------------------------------
+# --- Ctrl-C, and SIGKILL, which leaves no chance to clean up --------------------------------------
 
 for signal in INT KILL; do
     start lab/run --each --verbose -- sleep 300

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# doctor between two nodes with soft-RoCE: TCP and RDMA work, and the counters of the ports are shown. Over a link that
-# loses packets doctor reports the loss. bench shows the counters, too. lab_doctor.sh VERBENA
+# Tests doctor and bench between two nodes with soft-RoCE: lab_doctor.sh VERBENA. TCP and RDMA work, and doctor shows
+# the counters of the ports. Over a link that loses packets, doctor reports the loss. bench shows the counters, too.
 #
 # Covers: bench/host_pairs.c bench/ports.c
 set -euo pipefail
@@ -12,7 +12,7 @@ verbena=$(realpath "$1")
 # shellcheck source=tests/support/lab_test.sh
 . tests/support/lab_test.sh
 
-# holds FILTER: the output makes the jq filter true
+# holds FILTER: fails if the jq filter is false for the output
 holds() {
     jq -e "$1" "$work/out" >/dev/null || fail "$1: $(cat "$work/out")"
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Tests of the lab that take too long to run for every change: many boots in a row, other kernels, more nodes, and every
-# kind of perftest, also on a network that loses packets.
+# Tests the lab in ways that take too long to run for every change: many boots in a row, other kernels, more nodes, and
+# every kind of perftest, also on a network that loses packets.
 # shellcheck disable=SC2016
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -35,7 +35,7 @@ for suite in bookworm trixie; do
     expect 0 'node1\].*PORT_ACTIVE' lab/run --kernel "$suite" --each -- ibv_devinfo
 done
 
-# pair TEST OPTIONS...: measures between node 1 and node 0
+# pair TEST OPTIONS...: runs a perftest between node 1 and node 0; OPTIONS are for the lab
 pair() {
     local test=$1 size=65536
     shift

@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# All tests over RDMA, on soft-RoCE: the tests of transports and groups on one node and across two and three, whole jobs
-# with the same parameters as over TCP, lost packets, and a process, a link or a machine that fails during a transfer.
-# Usage: lab_verbs.sh BUILD_FOLDER [all|sanitized|PART...]. Without an argument it runs what CI has time for. all: all
-# parts, which are node ranks across jobs workers members link gone. sanitized is for a build with a sanitizer: only the
-# transport, on one node.
+# Runs all tests over RDMA, on soft-RoCE: lab_verbs.sh BUILD_FOLDER [all|sanitized|PART...]. They test transports and
+# groups on one node and across two and three nodes, whole jobs that must end with the same parameters as over TCP, lost
+# packets, and a process, a link or a machine that fails during a transfer. Without further arguments only the tests run
+# for which CI has time. "all" runs all parts: node, ranks, across, jobs, workers, members, link and gone. "sanitized"
+# is for a build with a sanitizer, and tests only the transport on one node.
 #
 # Covers: net/group/pick_transport.c net/verbs/verbs_addr.c net/verbs/verbs_cm.c
 # Covers: net/verbs/verbs_ep.c net/verbs/verbs_mem.c net/verbs/verbs_port.c net/verbs/verbs_post.c
 # Covers: net/verbs/verbs_wc.c
 # shellcheck disable=SC2016
 set -euo pipefail
-# If the host has fewer CPUs than the machines, virtual CPUs wait for each other: one spins while the other holds the
-# lock.
+# If the host has few CPUs, each virtual machine gets only one. With two, one virtual CPU could spin for a lock while
+# the other one, which holds the lock, does not run.
 [ "$(nproc)" -ge 4 ] || export VB_LAB_CPUS=1
 cd "$(dirname "$0")/../.."
 build=$(realpath "$1")
@@ -42,23 +42,23 @@ tests=$build/tests
 began=$SECONDS
 step() { echo "$((SECONDS - began)) s: $*"; }
 
-# passed N: this number of test programs has passed
+# passed N: fails unless exactly N test programs have passed
 passed() {
     local n
     n=$(cat "$work/out" "$work/err" | grep -c '  PASSED  ' || true)
     [ "$n" = "$1" ] || fail "$n tests passed, not $1"
 }
 
-# with TEST...: sets the array withs to the options of the lab for these tests
+# with TEST...: sets the array withs to the options that the lab needs for these tests
 with() {
     withs=(--env VB_TEST_VERBS=1)
     for test; do withs+=(--with "$tests/$test"); done
 }
 
-# in_turn TEST...: prints shell commands that run the tests
+# in_turn TEST...: prints shell commands that run the tests one after the other
 in_turn() { printf "$tests/%s; " "$@"; }
 
-# --- one node: two ranks and more ------------------------------------------------------------------
+# --- one node with two or more ranks ---------------------------------------------------------------
 
 sanitized() {
     for test in test_verbs test_transport; do
@@ -70,8 +70,8 @@ sanitized() {
     echo "ok: RDMA in the lab, $build"
 }
 
-# A user other than root needs a high limit of locked memory. The program raises it as far as allowed. If this is not
-# enough, the message contains the line that fixes it.
+# A user other than root needs a high limit of locked memory. The program raises the soft limit as far as the hard limit
+# allows. If this is not enough, the message contains the line for limits.conf that fixes it.
 memlock='
     echo vera:x:1000:1000::/tmp:/bin/sh >>/etc/passwd
     vera="setpriv --reuid=1000 --regid=1000 --clear-groups"
@@ -84,8 +84,8 @@ on_one_node() {
         "${withs[@]}" -- sh -ec "$1"
 }
 
-# side_by_side COMMANDS COMMANDS: runs both at the same time, each on its own machine, because a machine has one or two
-# CPUs and waits most of the time
+# side_by_side COMMANDS COMMANDS: runs both at the same time, each on its own virtual machine, because a machine has
+# only one or two CPUs and waits most of the time
 side_by_side() {
     local status=0
     on_one_node "$1" &
@@ -122,7 +122,7 @@ node() {
     step "one node: tests, locked memory"
 }
 
-# Up to eight ranks on one device, and three ranks where more would test nothing new.
+# Tests collectives with up to eight ranks on one device, and with three ranks where more ranks would test nothing new.
 ranks() {
     with "${collectives[@]}" test_late
     expect 0 '' lab/run --nodes 1 --mem 1200 --each --timeout 3600 "${withs[@]}" -- sh -ec \
@@ -131,7 +131,7 @@ ranks() {
     step "one node: collectives, many ranks"
 }
 
-# --- two and three nodes: collectives ------------------------------------------------------------------
+# --- collectives across two and three nodes ---------------------------------------------------------
 
 across() {
     local nodes
@@ -154,8 +154,8 @@ across() {
 
 # --- whole jobs: all transports end with the same parameters -------------------------------------------
 
-# The kernels are chosen on this host, because they decide the bits and choosing takes long in the lab. AlexNet has to
-# move 93 MB: packets of 4096 bytes.
+# The kernels are chosen on this host, because the choice affects the bits and takes long in the lab. AlexNet has to
+# transfer 93 MB, so packets may have 4096 bytes.
 room=()
 plans() {
     [ ${#room[@]} = 0 ] || return 0
@@ -172,7 +172,7 @@ sparse="train sparse-lr --data synth:600 --features 100000 --steps 4 --global-ba
 alexnet="train alexnet --input 32 --data synth:n=6,test=1 --batch 1 --test-limit 1 --plan $work/alexnet/plan
     --json --timeout 120"
 
-# One job over RDMA with both kinds of notes, over TCP, and over shared memory on one node.
+# every_way ARGUMENTS...: runs a job over RDMA with both kinds of notes, over TCP, and over shared memory on one node
 everyway="
     every_way() {
         for how in verbs 'verbs --verbs-imm off' tcp; do $verbena \"\$@\" --transport \$how; done
@@ -180,7 +180,8 @@ everyway="
             $verbena \"\$@\" --ranks \$VB_WORLD --transport shm
     }"
 
-# jobs_on NODES JOBS COMMANDS: runs this number of jobs; the parameters must be the same for all transports
+# jobs_on NODES JOBS COMMANDS: runs COMMANDS on this number of nodes. They must run JOBS jobs, and the parameters of a
+# job must be the same over all transports.
 jobs_on() {
     expect 0 'transport: verbs over rxe0/1, GID .* RoCE v2, MTU (1024|4096): asked for' \
         lab/run --nodes "$1" "${room[@]}" --with "$verbena" -- sh -ec "$everyway $3"
@@ -191,7 +192,7 @@ jobs_on() {
     step "jobs on $1 nodes"
 }
 
-# An emulated CPU is slow with AlexNet, so it runs over two transports only, on two nodes.
+# AlexNet is slow on an emulated CPU, so it runs only on two nodes and over two transports.
 jobs() {
     local three twice
 
@@ -214,7 +215,7 @@ jobs() {
     server
 }
 
-# The parameter server: a bound of 0 gives the bits of synchronous training.
+# Tests the parameter server. A bound of 0 must give the bits of synchronous training.
 server() {
     expect 0 '' lab/run "${room[@]}" --with "$verbena" -- sh -ec "
         for how in verbs tcp; do
@@ -224,7 +225,7 @@ server() {
                 $verbena ${sparse//$'\n'/ } --mode async \$bound --transport \$how
             done
         done"
-    # With a bound of 0 a step consists of one gradient of each rank.
+    # With a bound of 0 each step applies one gradient of each rank.
     jq -e -s 'length == 12 and all(.mode == "async" and .ranks == 2 and
         .staleness.gradients == .steps * (if .staleness.bound == 0 then 2 else 1 end))' \
         "$work/out" >/dev/null || fail "asynchronous jobs: $(cat "$work/out")"
@@ -240,7 +241,7 @@ workers() {
 
     plans
     for nodes in 2 3 5; do
-        # the server of AlexNet has two slots for each worker
+        # AlexNet needs more memory, because its server has two slots for each worker.
         expect 0 '' lab/run --nodes "$nodes" "${room[@]}" --mem 4000 --with "$verbena" -- sh -ec "
             async='--mode async --transport verbs --json'
             $verbena train softmax --data synth:2000 --batch 20 --steps 60 \$async --timeout 60
@@ -254,10 +255,10 @@ workers() {
     done
 }
 
-# --- ... workers and servers that die, and joiners ----------------------------------------------------
+# --- workers and servers that die, and workers that join ------------------------------------------------
 
-# member VICTIM OPTION...: runs a job on three nodes and kills the process on node VICTIM once it trains. With the
-# victim "join", two nodes run a job, and the third one joins it.
+# member VICTIM OPTION...: runs a job on three nodes, and kills the process on node VICTIM after training has begun. If
+# VICTIM is "join", the job runs on two nodes, and the third node joins it.
 member() {
     local victim=$1
     shift
@@ -283,8 +284,8 @@ member() {
             exit 0
         fi
         wait \$!"
-    # The node that prints the result is not always node 0, and only node 0's output comes back unchanged. A joiner
-    # reports only about itself.
+    # The result may be printed by another node than node 0. The lab changes the output of all nodes but node 0, so the
+    # prefix of the lines is removed. The output of a joiner has no faults and is left out.
     { cat "$work/out" && sed -n 's/^\[node[0-9]\] {/{/p' "$work/err"; } | jq -c 'select(.faults)' >"$work/result"
     step "the parameter server, victim $victim $*: $(jq -c '[.faults[] | [.rank, .what]]' "$work/result")"
 }
@@ -293,7 +294,7 @@ members() {
     member 2
     jq -e '.steps == 3000 and .accuracy > 0.8 and [.faults[] | [.rank, .what]] == [[2, "died"]]' "$work/result" \
         >/dev/null || fail "a worker died: $(cat "$work/result")"
-    # Servers and standbys have ranks after all workers.
+    # The ranks of servers and standbys come after the ranks of all workers.
     member 0 --replicas 2
     jq -e '.steps == 3000 and .accuracy > 0.8 and ([.faults[].rank] | sort) == [0, 3]' "$work/result" \
         >/dev/null || fail "a server died: $(cat "$work/result")"
@@ -302,31 +303,31 @@ members() {
         >/dev/null || fail "a worker joined: $(cat "$work/result")"
 }
 
-# --- a clean link has no errors, and the parts of a step are measured; a bad link loses nothing -------
+# --- a clean link has no errors, the parts of a step are measured, and a bad link loses no data -------
 
 bench="bench transfer --transport verbs --sizes 64,64K --seconds 0.5 --json"
 
 link() {
-    # The parts of a step; and auto chooses the faster transport and says so. Both in one boot.
+    # One boot measures the parts of a step, and checks that "auto" chooses the faster transport and says so.
     expect 0 "${all:+transport: (tcp|verbs) between hosts: the same transfers took .* ms over soft-RoCE and .* ms over TCP}" \
         lab/run --with "$verbena" -- sh -ec "$verbena $bench
             ${all:+$verbena bench step --model softmax --transport verbs --batches 8,16 --json}
             ${all:+$verbena bench step --model lenet --transport verbs --batches 1,2 --json}
             ${all:+$verbena $softmax --transport auto}"
     jq -c 'select(.bench == "transfer" and .transport == "verbs")' "$work/out" >"$work/link"
-    # If a slow machine requests a packet again that has arrived already, the counter of the receiver says out of
+    # A slow machine may request a packet again that has already arrived. The receiver then counts this packet as out of
     # sequence.
     jq -e -s 'length == 8 and (map(.rnr) | add) == 0 and (map(.out_of_seq) | add) <= (map(.retries) | add)' \
         "$work/link" >/dev/null || fail "a receiver was not ready: $(cat "$work/link")"
     step "a clean link: $(jq -r -s 'map(.retries) | add' "$work/link") retries"
     [ -n "$all" ] || return 0
-    # An emulated machine may be so slow to acknowledge that the packet is sent again now and then.
+    # An emulated machine may acknowledge a packet so late that the packet is sent again. This may happen now and then.
     jq -e -s 'map(.retries) | add <= 2' "$work/link" >/dev/null || fail "retries: $(cat "$work/link")"
     jq -e -s 'map(select(.bench == "step" and .batch)) | length == 4 and all(.transport == "verbs" and .ranks == 2 and
         .compute_ms > 0 and .transfer_ms > 0 and .step_ms > 0 and .exposed_ms >= 0)' "$work/out" \
         >/dev/null || fail "bench step: $(cat "$work/out")"
-    # Lost packets are sent again after at most a second. So the test uses fewer and shorter messages where many are
-    # lost.
+    # A lost packet is sent again after at most a second. So with many lost packets the test uses fewer and shorter
+    # messages.
     # shellcheck disable=SC2086
     expect 0 '' lab/run --loss 1 -- "$verbena" $bench
     step "1 % lost"
@@ -336,8 +337,8 @@ link() {
 
 # --- a process, a link or a machine fails during a transfer ------------------------------------------
 
-# noticed TEXT SECONDS LAB_OPTION... -- PROGRAM...: TEXT appears at most SECONDS after "gone now" or the lab's own
-# message
+# noticed TEXT SECONDS LAB_OPTION... -- PROGRAM...: fails unless TEXT is printed at most SECONDS after the failure,
+# which is reported by the line "gone now" or by the lab
 noticed() {
     local text=$1 limit=$2 status=0
     shift 2

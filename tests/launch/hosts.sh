@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Tests jobs on several hosts that are started by ssh. Three network namespaces, each with its own name and its own
-# sshd, are the hosts; commands are given in a fourth one. hosts.sh VERBENA [time]: runs all tests, or measures how long
-# eight ranks take to start, which on an idle machine must be less than 3 s
+# Tests jobs on several hosts that are started over ssh: hosts.sh VERBENA [time]. The hosts are three network
+# namespaces, each with its own host name and its own sshd. The commands run in a fourth namespace. With "time" the
+# script only measures how long eight ranks take to start, which must be less than 3 s on an idle machine.
 #
 # The machine's own ssh is not used or changed. Keys, configuration and known hosts are in a folder of this test, and
 # the files that an sshd needs below /run are in a mount namespace.
@@ -57,7 +57,7 @@ ip -n "$hub" link set br0 up
 ssh-keygen -q -t ed25519 -N '' -f "$dir/key"
 ssh-keygen -q -t ed25519 -N '' -f "$dir/hostkey"
 
-# host K [SSHD_OPTION...]: makes a namespace with address 10.98.0.K, name host-K and an sshd
+# host K [SSHD_OPTION...]: makes a namespace with the address 10.98.0.K, the host name host-K and an sshd
 host() {
     local k=$1 ns=vb-$1-$$
     shift
@@ -91,7 +91,7 @@ export VB_SSH="ssh -F none -i $dir/key -o BatchMode=yes -o StrictHostKeyChecking
  -o UserKnownHostsFile=$dir/known -o LogLevel=ERROR -o ConnectTimeout=12"
 VB_SSH=${VB_SSH//$'\n'/}
 
-reach() { # reach K: waits until its sshd answers
+reach() { # reach K: waits until the sshd of host K answers
     local i
     for ((i = 0; i < 150; i++)); do
         # shellcheck disable=SC2086
@@ -105,7 +105,7 @@ for k in 1 2 3 4; do
     reach $k
 done
 
-# ours: prints the processes on the hosts, without the sshds
+# ours: prints the commands of all processes on the hosts, except sshd
 ours() {
     local ns pid
     for ns in "${names[@]}"; do
@@ -116,12 +116,12 @@ ours() {
     done
 }
 
-# doctor ARGUMENTS...: leaves the output in $dir/out, standard error in $err and the exit code in $code
+# doctor ARGUMENTS...: runs doctor; stores the output in $dir/out, standard error in $err and the exit code in $code
 doctor() {
     under ip netns exec "$hub" "$verbena" doctor "$@"
 }
 
-# refused CODE TEXT ARGUMENTS...
+# refused CODE TEXT ARGUMENTS...: fails unless doctor exits with CODE and prints TEXT to standard error only
 refused() {
     local want=$1 text=$2
     shift 2
@@ -131,7 +131,7 @@ refused() {
     [ ! -s "$dir/out" ] || fail "doctor $*: wrote to standard output"
 }
 
-# eight_ranks: measures the time of a whole command with eight ranks and one step
+# eight_ranks: runs a job with eight ranks and one step, and stores its duration in $took_ms
 eight_ranks() {
     local begin
     begin=$(date +%s%N)
@@ -153,7 +153,7 @@ fi
 
 three=10.98.0.1,10.98.0.2:2,10.98.0.3
 
-# ---- success: a list, a file, text and JSON ----------------------------------------------------
+# ---- success: hosts from a list and from a file, output as text and as JSON --------------------
 
 doctor --hosts $three --json
 [ "$code" = 0 ] || fail "three hosts: exit $code: $err"
@@ -170,7 +170,7 @@ doctor --hosts "$dir/hosts"
 grep -q '^host-1 - host-3  *tcp' "$dir/out" || fail "a file of hosts: $(cat "$dir/out")"
 ! grep -E '^(\[.*\] )?(warn|error)' "$dir/err" || fail "a file of hosts: standard error has '$err'"
 
-# A root that the user has chosen, and an option from the environment.
+# An option comes from the environment, and the user has chosen the root.
 VB_TRANSPORT=shm refused 1 'cannot be reached through shared memory' --hosts 10.98.0.1,10.98.0.3
 doctor --hosts 10.98.0.1,10.98.0.3 --root 10.98.0.1:7123 --json
 [ "$code" = 0 ] || fail "with --root: exit $code: $err"
@@ -206,7 +206,7 @@ grep -q '^welcome to host 2' "$dir/logs/rank-1.log" || fail "the output of a log
 
 eight_ranks
 
-# ---- a parameter server continues without the worker of a host ----------------------------------
+# ---- asynchronous training continues if the worker of a host dies -------------------------------
 
 timeout 100 ip netns exec "$hub" "$verbena" train softmax --data synth:3000 --batch 200 --steps 8000 --mode async \
     --hosts 10.98.0.1,10.98.0.2,10.98.0.3 --checkpoint "$dir/async" --checkpoint-every 400 --json >"$dir/out" 2>"$dir/err" &
@@ -226,7 +226,7 @@ jq -e '.steps == 8000 and [.faults[] | [.rank, .what]] == [[2, "died"]] and (.pe
     "$dir/out" >/dev/null || fail "after the death of a worker on another host: $(cat "$dir/out")"
 grep -q 'training goes on' "$dir/err" || fail "after the death of a worker on another host: $(cat "$dir/err")"
 
-# ---- by hand, without ssh -----------------------------------------------------------------------
+# ---- ranks that are started by hand, without ssh -------------------------------------------------
 
 (umask 077 && head -c 32 /dev/urandom >"$dir/job.key")
 by_hand=(doctor --world 2 --root 10.98.0.1:7001 --secret-file "$dir/job.key" --timeout 20)
@@ -258,7 +258,7 @@ refused 2 'No such file' --hosts ./none
 refused 2 'leave --ranks out' --hosts $three --ranks 2
 refused 2 '--sysroot is for one machine' --hosts $three --sysroot /
 
-# ---- during a job: the secret, Ctrl-C, sudden ends ----------------------------------------------
+# ---- during a job: the secret stays hidden; Ctrl-C and kills end all ranks -----------------------
 
 # start: starts doctor in the background, sets pid, and returns when all ranks run
 start() {
@@ -309,7 +309,7 @@ finish
     fail "a rank killed: $err"
 nothing_left "a rank killed"
 
-# ---- training that ends too soon ------------------------------------------------------------------
+# ---- training that ends before its last step ------------------------------------------------------
 
 # train_on HOSTS: starts a long training in the background, and returns when all ranks make steps
 train_on() {
@@ -327,7 +327,7 @@ train_on() {
     [ $i -lt 1500 ] || fail "no steps were made: $(cat "$dir/err")"
 }
 
-# of_host K: prints our processes on this host
+# of_host K: prints the ids of our processes on host K
 of_host() {
     ip netns pids "${names[$1 - 1]}" | while read -r p; do
         [ "$(readlink "/proc/$p/exe")" != "$verbena" ] || echo "$p"
@@ -350,7 +350,7 @@ finish
 [ "$code" = 130 ] || fail "Ctrl-C in a training: exit $code: $err"
 nothing_left "Ctrl-C in a training"
 
-# The network of a host fails, and no connection is closed.
+# The network of a host fails without closing any connection.
 train_on $three
 ip -n "${names[2]}" link set eth0 down
 finish

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Ranks that Open MPI's mpirun starts. They find each other by PMIx: mpirun.sh VERBENA
+# Tests ranks that Open MPI's mpirun starts, and that find each other through PMIx: mpirun.sh VERBENA
 #
 # Covers: engine/train/train_place.c launch/pmix.c
 set -uo pipefail
@@ -37,7 +37,7 @@ for ranks in 1 2 3; do
         fail "mpirun -n $ranks: $(cat "$dir/here" "$dir/out")"
 done
 
-# Dedicated servers are some of the ranks, because the job cannot start more.
+# With --dedicated-servers some of the given ranks become servers, because the job cannot start more ranks.
 under "${mpi[@]}" -n 3 "$verbena" "${job[@]}" --mode async --dedicated-servers
 [ "$code $(jq -c '[.per_rank[].role]' "$dir/out")" = '0 ["worker","worker","server"]' ] ||
     fail "--dedicated-servers: exit $code: $err $(cat "$dir/out")"
@@ -45,14 +45,14 @@ under "${mpi[@]}" -n 1 "$verbena" "${job[@]}" --mode async --dedicated-servers
 [[ $code != 0 && $err == *'the ranks that are left over must be one at least'* ]] ||
     fail "--dedicated-servers alone: exit $code: $err"
 
-# long WORDS...: starts mpirun with these words and a job that does not end by itself; sets pid
+# long ARGUMENTS...: starts mpirun with these arguments and sets pid; ${long[@]} is a job that does not end by itself
 long=("$verbena" train softmax --data synth:1000 --steps 100000000 --timeout 10)
 long() {
     "${mpi[@]}" "$@" >"$dir/out" 2>"$dir/err" </dev/null &
     pid=$!
 }
 
-# pinned N: this number of our ranks run, each on one CPU, and no two on the same
+# pinned N: succeeds if N of our ranks run, each on one CPU and no two on the same CPU
 pinned() {
     local p cpus=()
     for p in $(ours); do
@@ -62,8 +62,9 @@ pinned() {
         [ "$(printf '%s\n' "${cpus[@]}" | sort -u | wc -l)" = "$1" ]
 }
 
-# Two ranks use one CPU each. Either mpirun has given them one each, or it has given both to both, and they divide them.
-# With one CPU for rank 0 and another for ranks 1 and 2, only these two are crowded.
+# Each of two ranks uses one CPU. With --bind-to core mpirun gives each rank a CPU; with --bind-to none it gives both
+# CPUs to both ranks, and the ranks divide them. If rank 0 has one CPU, and ranks 1 and 2 have another one, only ranks 1
+# and 2 report that they share it.
 if [ "$(nproc)" -ge 2 ]; then
     cpu=()
     for ((i = 0; ${#cpu[@]} < 2; i++)); do
@@ -102,26 +103,26 @@ under "${mpi[@]}" -n 1 "$verbena" "${job[@]}" : -n 1 "$verbena" "${job[@]}" --se
 chmod 644 "$dir/key"
 under "${mpi[@]}" -n 2 "$verbena" "${job[@]}" --secret-file "$dir/key"
 [[ $code != 0 && $err == *'other users may read'* ]] || fail "a secret that others may read: exit $code: $err"
-# Two jobs of one rank. mpirun may mix their lines, so each has a file.
-# shellcheck disable=SC2016 # that shell's variables
+# Runs two jobs of one rank each. mpirun may mix their lines, so each job writes to its own file.
+# shellcheck disable=SC2016 # the inner shell expands the variables
 under "${mpi[@]}" -n 2 sh -c 'exec "$@" >"$0.$OMPI_COMM_WORLD_RANK"' "$dir/alone" "$verbena" "${job[@]}" --ranks 1
 [ "$code $(jq -sc 'map(.ranks)' "$dir/alone".[01])" = '0 [1,1]' ] || fail "--ranks 1: exit $code: $err"
 
-# Without a PMIx server: a process that has lost its mpirun reports this, and one that never had one runs.
+# There is no PMIx server. A rank whose mpirun is gone reports this, but with --ranks 1 it runs.
 under env PMIX_RANK=0 PMIX_NAMESPACE=gone "$verbena" "${job[@]}"
 [[ $code = 1 && $err == *'PMIX_RANK is set, but the PMIx server that set it cannot be reached'* ]] ||
     fail "without a server: exit $code: $err"
 under env PMIX_RANK=0 PMIX_NAMESPACE=gone "$verbena" "${job[@]}" --ranks 1
 [ "$code" = 0 ] || fail "without a server, --ranks 1: exit $code: $err"
 
-# A killed rank, and Ctrl-C, end the whole job.
+# The whole job ends if a rank is killed, and if the user presses Ctrl-C.
 for how in KILL INT; do
     long -n 3 "${long[@]}"
     running 3
     if [ $how = KILL ]; then
         kill -KILL "$(ours | tail -n 1)"
     else
-        kill -TERM $pid # in the background a shell's jobs ignore SIGINT; mpirun treats both alike
+        kill -TERM $pid # mpirun treats SIGTERM like Ctrl-C; background jobs of a shell ignore SIGINT
     fi
     ends $how
 done

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# A Slurm cluster of two nodes; each is a network namespace with its own name and slurmd: slurm.sh VERBENA
+# Tests jobs in a Slurm cluster of two nodes: slurm.sh VERBENA. Each node is a network namespace with its own host name
+# and slurmd.
 #
 # Everything runs in namespaces of this test (processes, network, mounts). So nothing is left when it ends, however it
 # ends, and the machine's own Slurm and munge are not touched.
@@ -43,7 +44,7 @@ unset "${!VB_@}" "${!SLURM_@}" "${!PMIX_@}"
 chmod 711 "$dir" # munge requires that everybody can reach its socket
 mount -t tmpfs tmpfs /run
 printf '127.0.0.1 localhost\n10.97.0.254 head\n10.97.0.1 node1\n10.97.0.2 node2\n' >"$dir/hosts"
-# As in Debian: on its own host the name of a host resolves to loopback.
+# As in Debian, the name of a host resolves to loopback on the host itself.
 for k in 1 2; do
     sed "s/^10.97.0.$k/127.0.1.1/" "$dir/hosts" >"$dir/hosts$k"
 done
@@ -123,14 +124,14 @@ under "$verbena" "${job[@]}" --ranks 3
 sum=$(jq -r .params_sha256 "$dir/out")
 [ ${#sum} = 64 ] || fail "three ranks without Slurm: $err"
 
-# same WHAT HOSTS: three ranks ran on these hosts and have the same parameters
+# same WHAT HOSTS: fails unless three ranks ran on these hosts and got the same parameters as without Slurm
 same() {
     [ "$code" = 0 ] || fail "$1: exit $code: $err"
     [ "$(jq -rs 'length == 1 and .[0].ranks == 3 and .[0].params_sha256 == "'"$sum"'" and
         (.[0].per_rank | map(.host)) == '"$2" "$dir/out")" = true ] || fail "$1: $(cat "$dir/out")"
 }
 
-# alone WHAT: one rank ran
+# alone WHAT: fails unless a single rank ran
 alone() {
     [ "$code" = 0 ] || fail "$1: exit $code: $err"
     [ "$(jq -s 'length == 1 and .[0].ranks == 1' "$dir/out")" = true ] ||
@@ -156,7 +157,8 @@ under srun -N 2 -n 3 "$verbena" "${job[@]}"
 [[ $err == *'srun has started 3 ranks on several hosts'*'--secret-file FILE or VB_SECRET'* ]] ||
     fail "two nodes and no secret: $err"
 
-# The name of rank 0's host resolves to loopback there, and a group of servers and workers has a port of its own.
+# On the host of rank 0 its name resolves to loopback. In asynchronous training the group of servers and workers uses
+# another port.
 under srun -N 2 -n 3 "$verbena" "${job[@]}" --mode async --staleness 0 --root node1:7100 --timeout 20 \
     --secret-file "$dir/job.key"
 same 'srun on two nodes, --root and --mode async' '["node1","node1","node2","node1"]'
@@ -166,7 +168,7 @@ under srun -N 2 -n 3 "$verbena" "${job[@]}" --root node1:0 --secret-file "$dir/j
 under srun -w node1 -n 3 "$verbena" "${job[@]}" --root node1:0
 same 'srun on one node, --root without a port' "$here"
 
-# Ranks started by hand, with such a name.
+# The ranks are started by hand. The root is a name that resolves to loopback on its own host.
 by_hand=("$verbena" "${job[@]}" --world 2 --root node1:7101 --secret-file "$dir/job.key" --timeout 20)
 timeout 100 srun -Q -w node2 -n 1 "${by_hand[@]}" --rank 1 >"$dir/out1" 2>"$dir/err1" </dev/null &
 pid=$!
@@ -199,9 +201,9 @@ for i in 1 2; do
     same "step $i of two at once" "$both"
 done
 
-# ---- sbatch, salloc: their scripts and shells are not ranks -----------------------------------------
+# ---- the script of sbatch and the shell of salloc are not ranks --------------------------------------
 
-batch() { # batch WORDS...: what the script's output has
+batch() { # batch ARGUMENTS...: runs sbatch and stores the output of the script in $dir/out
     under sbatch -Q -W -o "$dir/jobs/out" -e "$dir/jobs/err" "$@"
     err="$err $(cat "$dir/jobs/err")"
     mv "$dir/jobs/out" "$dir/out"
@@ -219,7 +221,7 @@ alone 'in the shell of salloc'
 under srun -n 1 "$verbena" "${job[@]}"
 alone 'one task'
 
-# ---- options take precedence; broken variables are named ------------------------------------------
+# ---- options take precedence over Slurm; messages name broken variables ---------------------------
 
 under srun -n 2 --output "$dir/alone.%t" "$verbena" "${job[@]}" --ranks 1
 [ "$code $(jq -s 'map(.ranks)' -c "$dir/alone".[01])" = '0 [1,1]' ] || fail "--ranks 1: $code $err"
@@ -229,7 +231,7 @@ under srun -n 2 env SLURM_PROCID=7 "$verbena" "${job[@]}"
 [ "$code" = 2 ] || fail "rank 7 of 2: exit $code: $err"
 [[ $err == *'SLURM_PROCID 7: must be a number from 0 to 1'* ]] || fail "rank 7 of 2: $err"
 
-# ---- sudden ends ----------------------------------------------------------------------------------
+# ---- a killed rank, scancel and Ctrl-C end all ranks ----------------------------------------------
 
 # start: starts a long job on both nodes, sets pid, and returns when its three ranks run
 start() {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Hosts from the command line and from files, and the lines between a launcher and its ranks.
+ * Tests lists of hosts from the command line and from files, and the lines that a launcher and its
+ * ranks send to each other.
  *
  * Covers: launch/hosts.c launch/launch_stdin.c
  */
@@ -54,7 +55,7 @@ static void a_list_of_hosts(void **state)
     vb_hosts_fini(&hosts);
 }
 
-/* Names become arguments of ssh, so none may be an option or a command. */
+/* Host names become arguments of ssh, so no name may be an option or contain a command. */
 static void invalid_names_are_refused(void **state)
 {
     static const char *const names[] = {
@@ -165,7 +166,8 @@ static void the_answer_has_root_and_secret(void **state)
     assert_true(line[n - 1] == '\n');
 }
 
-/* Options are passed to other hosts. Secrets and the launcher's own options are not. */
+/* A launcher passes its options to the ranks on other hosts, except secrets and options that
+ * concern only the launcher. */
 static void options_are_passed_to_other_hosts(void **state)
 {
     struct vb_launch launch = {.rank = 2, .world = 5, .local_rank = 1, .local_ranks = 3};

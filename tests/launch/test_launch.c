@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The environment variables of srun and torchrun, valid and broken, and how the ranks of one host
- * find each other without any other information.
+ * Tests the environment variables of srun and torchrun, valid and broken. Also tests how the ranks
+ * of one host find each other without any other information.
  *
  * Covers: launch/launch_find.c launch/launch_meet.c launch/launch_slurm.c launch/launch_torch.c
  * Covers: launch/pmix.c net/control/root.c net/control/sock.c
@@ -86,7 +86,7 @@ static void host_lists_of_slurm(void **state)
     for (i = 0; i < VB_COUNT(bad); i++)
         if (vb_slurm_hosts_parse(bad[i], first, sizeof(first), &hosts))
             fail_msg("\"%s\" was accepted as hosts", bad[i]);
-    /* the buffer is too small for the end of the name */
+    /* this buffer is one byte too small for the name */
     assert_false(vb_slurm_hosts_parse("node[01-03]", first, 6, &hosts));
     assert_true(vb_slurm_hosts_parse("node[01-03]", first, 7, &hosts));
 }
@@ -134,8 +134,8 @@ static void ports_do_not_clash(void **state)
 
 /* ---- where rank 0 listens -------------------------------------------------------------------- */
 
-/* Returns true if the socket *fd_p listens on loopback only, and false if it listens at all
- * addresses. root: the address with its port. */
+/* Listens at the address `given`. Sets root to the address with the chosen port. Returns true if
+ * the socket listens on loopback only, and false if it listens at all addresses. */
 static bool listens_on_loopback(const char *given, char root[VB_ROOT_TEXT], int *fd_p)
 {
     const char *colon = strrchr(given, ':');
@@ -165,7 +165,8 @@ static void roots_are_opened(void **state)
     close(fd);
     assert_true(listens_on_loopback("localhost:0", root, &fd));
     close(fd);
-    assert_false(listens_on_loopback("192.0.2.1:0", root, &fd)); /* not an address of this host */
+    /* 192.0.2.1 is not an address of this host, so the socket listens at all addresses */
+    assert_false(listens_on_loopback("192.0.2.1:0", root, &fd));
     snprintf(again, sizeof(again), "%s", root);
     t_stderr_catch(&caught);
     st = vb_root_listen(again, &fd);
@@ -210,7 +211,7 @@ static const char *const variables[] = {"RANK",
                                         "PMI_RANK",
                                         "PMI_SIZE"};
 
-/* Removes all variables of launchers and sets those in "NAME=VALUE NAME=VALUE ...". */
+/* Removes all variables of launchers, then sets the variables in "NAME=VALUE NAME=VALUE ...". */
 static void set_environment(const char *text)
 {
     char copy[600], *at, *rest = NULL, *equals;
@@ -240,14 +241,15 @@ static vb_status find(int timeout_ms, struct vb_launch *launch)
 #define TWO "SLURM_STEP_NODELIST=n[1-2] SLURM_STEP_TASKS_PER_NODE=3,1 SLURM_NODEID=0 "
 #define TORCH "RANK=1 WORLD_SIZE=4 MASTER_ADDR=n1 MASTER_PORT=29500 "
 
-/* Shells in which a user may call srun, and batch scripts: these are not ranks. */
+/* The first of these processes are shells in which a user may call srun, and batch scripts. None of
+ * the processes is a rank. */
 static void environments_without_a_rank(void **state)
 {
     static const char *const plain[] = {
         "",
         "SLURM_JOB_ID=77 SLURM_NTASKS=3 SLURM_JOB_NODELIST=n[1-3]",               /* salloc */
         "SLURM_JOB_ID=77 SLURM_NTASKS=3 SLURM_PROCID=0 SLURM_LOCALID=0",          /* sbatch */
-        "SLURM_JOB_ID=77 SLURM_STEP_ID=4294967290 SLURM_PROCID=0 SLURM_NTASKS=3", /* salloc too */
+        "SLURM_JOB_ID=77 SLURM_STEP_ID=4294967290 SLURM_PROCID=0 SLURM_NTASKS=3", /* also salloc */
         "SLURM_JOB_ID=77 SLURM_STEP_ID=4294967291 SLURM_PROCID=0 SLURM_NTASKS=3", /* batch step */
         "SLURM_STEP_ID=1 SLURM_NTASKS=3",
         "SLURM_PROCID=1 SLURM_NTASKS=3",
@@ -343,7 +345,7 @@ static void broken_environments_are_named(void **state)
             fail_msg("\"%s\": status %d, \"%s\", expected \"%s\"", broken[i].text, st, said,
                      broken[i].why);
         assert_non_null(strstr(said, "; --ranks 1 runs a single rank\n"));
-        assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1); /* one line */
+        assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1); /* there is only one line */
         assert_false(launch.supervised);
     }
 }
@@ -375,8 +377,8 @@ static void rank_and_host_are_read(void **state)
     assert_int_equal(torch.port, vb_launch_port(29500));
 }
 
-/* A single rank has nobody to meet and no secret to pass on. With srun and torchrun together,
- * torchrun counts. */
+/* A single rank does not have to find other ranks and needs no secret. If srun and torchrun both
+ * set variables, the variables of torchrun count. */
 static void one_task_is_one_rank(void **state)
 {
     struct vb_launch launch;
@@ -390,7 +392,8 @@ static void one_task_is_one_rank(void **state)
     assert_true(launch.supervised && launch.rank == 0 && launch.world == 1);
 }
 
-/* Computes the secret of rank 1 of 2, on another host than rank 0, from the user's secret. */
+/* Computes the secret of a Slurm step from the user's secret, as rank 1 of 2 on another host than
+ * rank 0. */
 static void secret_of_step(int job, int step, unsigned char secret[VB_SECRET_BYTES])
 {
     struct vb_launch_opts opts = {.timeout_ms = TIMEOUT_MS};
@@ -406,7 +409,7 @@ static void secret_of_step(int job, int step, unsigned char secret[VB_SECRET_BYT
     memcpy(secret, launch.secret, VB_SECRET_BYTES);
 }
 
-/* Jobs 77 and 333 use the same port. */
+/* Jobs 77 and 333 have the same port but different secrets. */
 static void each_job_of_slurm_has_its_own_secret(void **state)
 {
     static const unsigned char given[VB_SECRET_BYTES] = {1, 2, 3};
@@ -432,8 +435,8 @@ struct told {
     bool listens;
 };
 
-/* Starts a process that is task `rank` of `world` in a Slurm step. cpu: the CPU to pin it to; -1:
- * none. */
+/* Starts a process as task `rank` of `world` in a Slurm step. Pins the process to `cpu`, unless cpu
+ * is -1. */
 static pid_t start(int step, int rank, int world, int cpu, int timeout_ms, int fd)
 {
     struct told told = {.st = VB_ERR_IO};
@@ -467,7 +470,7 @@ static void ended_well(pid_t pid)
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* Reads what n ranks were told, sorted by rank. */
+/* Reads the results of n ranks from the pipe and sorts them by rank. */
 static void listen_to(int fd, int n, struct told *told)
 {
     struct told one;
@@ -516,7 +519,7 @@ static void ranks_of_a_host_find_each_other(void **state)
         assert_int_equal(told[i].launch.local_ranks, 5);
     }
 
-    for (i = 0; i < 5; i++) /* the same step, later */
+    for (i = 0; i < 5; i++) /* the same step starts again later */
         pids[i] = start(900, i, 5, -1, TIMEOUT_MS, fds[1]);
     listen_to(fds[0], 5, again);
     for (i = 0; i < 5; i++)
@@ -564,8 +567,8 @@ static void ranks_with_their_own_cpus_do_not_share(void **state)
     close(fds[1]);
 }
 
-/* Ranks 0 and 2 are on one CPU, rank 1 on another, rank 3 on all. Each is counted with the ranks
- * that have the same CPUs. */
+/* Ranks 0 and 2 are pinned to one CPU, rank 1 is pinned to another CPU, and rank 3 may use all
+ * CPUs. Ranks with the same CPUs are counted together. */
 static void ranks_with_the_same_cpus_share_them(void **state)
 {
     static const int numbers[] = {0, 0, 1, 0}, ranks[] = {2, 1, 2, 1};
@@ -609,7 +612,7 @@ static void a_missing_rank_is_named(void **state)
 
 /* ---- strangers ------------------------------------------------------------------------------- */
 
-/* Returns whether a process has this socket open. */
+/* Returns whether the process has the socket with this inode open. */
 static bool has_socket(pid_t pid, unsigned long inode)
 {
     char path[64], want[64], link[64];
@@ -631,8 +634,8 @@ static bool has_socket(pid_t pid, unsigned long inode)
     return found;
 }
 
-/* Returns whether a line of /proc/net/unix is the socket at which this process waits for its
- * ranks. */
+/* Returns whether a line of /proc/net/unix describes the socket at which process `pid` waits for
+ * the other ranks. Stores the name of the socket. */
 static bool is_socket_of_ranks(const char *line, pid_t pid, char name[120])
 {
     const char *at = strstr(line, "@verbena-launch-");
@@ -645,7 +648,8 @@ static bool is_socket_of_ranks(const char *line, pid_t pid, char name[120])
     return true;
 }
 
-/* Finds the name of the socket of this rank 0. Other jobs on this machine have other sockets. */
+/* Finds the name of the socket at which process `pid`, which is rank 0, waits for the other ranks.
+ * Sockets of other jobs on this machine are ignored. */
 static void socket_of_ranks(pid_t pid, char name[120])
 {
     bool found = false;
@@ -671,8 +675,8 @@ static uid_t another_user(void)
     return nobody != NULL ? nobody->pw_uid : 65534;
 }
 
-/* A process of another user calls rank 0. Rank 0 closes the connection without an answer, and the
- * job goes on. */
+/* A process of another user connects to rank 0. Rank 0 must close the connection without an answer,
+ * and the job must continue. */
 static void a_call_of_another_user_is_not_answered(void **state)
 {
     char name[120], byte;
@@ -705,7 +709,7 @@ static void a_call_of_another_user_is_not_answered(void **state)
     close(fds[1]);
 }
 
-/* Strangers call rank 0 all the time, even from the same user. Rank 0 must still give up at its
+/* Strangers connect to rank 0 all the time, even as the same user. Rank 0 must still give up at its
  * deadline. */
 static void strangers_do_not_delay_rank_0(void **state)
 {
@@ -736,7 +740,7 @@ static void strangers_do_not_delay_rank_0(void **state)
     assert_int_equal(told.st, VB_ERR_TIMEOUT);
     assert_non_null(strstr(said, "only 1 of the 2 ranks on this host have started"));
     assert_non_null(strstr(said, "refused a process that is not a rank"));
-    assert_null(strstr(strstr(said, "refused") + 1, "refused")); /* reported once */
+    assert_null(strstr(strstr(said, "refused") + 1, "refused")); /* the message is printed once */
     close(fds[0]);
     close(fds[1]);
 }
@@ -765,7 +769,8 @@ static void an_address_in_use_is_reported(void **state)
     close(fds[1]);
 }
 
-/* Another user listens at the address of rank 0. A rank must report this and send it nothing. */
+/* A process of another user listens at the address of rank 0. A rank must report this and must send
+ * nothing to that process. */
 static void a_listener_of_another_user_is_refused(void **state)
 {
     char name[120], byte;
@@ -806,8 +811,8 @@ static void a_listener_of_another_user_is_refused(void **state)
 
 /* ---- PMIx ------------------------------------------------------------------------------------ */
 
-/* The server accepts the connection and never answers. Some versions of the library give up by
- * themselves, with a message of their own. */
+/* The server accepts the connection but never answers, so the rank must give up. Some versions of
+ * the PMIx library give up first, with their own message. */
 static void a_silent_pmix_server_is_given_up(void **state)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
@@ -829,13 +834,13 @@ static void a_silent_pmix_server_is_given_up(void **state)
              uri, uri, uri, uri);
     pid = fork();
     assert_true(pid >= 0);
-    /* in a child process, so that all threads of the library and ours end with it */
+    /* The call runs in a child process, so that all threads of the library end with the child. */
     if (pid == 0) {
         set_environment(text);
         _exit(find(300, &launch) != VB_OK ? 0 : 1);
     }
     ended_well(pid);
-    assert_int_equal(poll(&called, 1, 0), 1); /* the process did connect to the server */
+    assert_int_equal(poll(&called, 1, 0), 1); /* the child has connected to the server */
     close(fd);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The supervisor runs in a child process of the test. The ranks are this program again; a word
- * selects what they do: "test_supervise --as WORD".
+ * Tests the supervisor, which runs in a child process of the test. The ranks run this program
+ * again, as "test_supervise --as WORD". The word selects what they do.
  *
  * Covers: launch/launch_begun.c launch/supervise_relay.c launch/supervise_signal.c
  * Covers: launch/supervise_spawn.c
@@ -80,7 +80,7 @@ static int do_launch(void)
     return getenv("VB_SECRET_FD") != NULL || getenv("VB_RANK") != NULL || getenv("HOME") == NULL;
 }
 
-/* Prints that it is up, with its process id, and sleeps for a minute. */
+/* Prints "up" and the process id, and sleeps for a minute. */
 static int do_wait(void)
 {
     fprintf(stderr, "up %ld\n", (long)getpid());
@@ -88,7 +88,8 @@ static int do_wait(void)
     return 0;
 }
 
-/* Ends the process when it is continued after a stop. */
+/* Does nothing. But SIGCONT interrupts the sleep, so the process ends when it is continued after a
+ * stop. */
 static void went_on(int number)
 {
     (void)number;
@@ -115,7 +116,8 @@ static int do_die(void)
     return do_wait();
 }
 
-/* Rank 2 fails, and the job could continue without it; but the other ranks are stopped. */
+/* Rank 2 fails after training has begun, so the job could continue without it. But the other ranks
+ * are stopped. */
 static int do_still(void)
 {
     vb_launch_tell_begun(&me);
@@ -125,9 +127,9 @@ static int do_still(void)
     return 0;
 }
 
-/* Rank 2 fails after all have printed lines that must not tell the supervisor that training has
- * begun: one that once did so, and the line of ranks over ssh, which counts only over ssh and only
- * with the secret of the job. */
+/* Rank 2 fails after all ranks have printed two lines. These lines must not make the supervisor
+ * believe that training has begun. The first line once had this effect. The second line has it only
+ * over ssh, and only with the secret of the job. */
 static int do_forge(void)
 {
     char line[VB_BEGUN_TEXT];
@@ -149,7 +151,7 @@ static int do_slow(void)
     return 0;
 }
 
-/* Leaves a process behind that would keep the pipes open. */
+/* Leaves a process behind, which keeps the pipes open. */
 static int do_leave(void)
 {
     if (me.rank == 1 && fork() == 0)
@@ -171,7 +173,7 @@ static int do_show(void)
     return 0;
 }
 
-/* Exits before it could erase its progress line. */
+/* Exits without erasing the progress line. */
 static int do_show_only(void)
 {
     if (me.rank == 0)
@@ -184,7 +186,7 @@ static int do_usage(void)
     return me.rank == 1 ? 2 : 0;
 }
 
-/* Rank 1 fails first, but only because rank 0 gives up. */
+/* Rank 1 exits first, but only because rank 0 is about to give up. */
 static int do_late_usage(void)
 {
     struct timespec nap = {.tv_nsec = 20000000};
@@ -245,11 +247,11 @@ struct watched {
     uint64_t begin_ns;
 };
 
-static const char *program; /* NULL: this program */
-static const char *logs;    /* NULL: no logs */
+static const char *program; /* program of the ranks; NULL: this program */
+static const char *logs;    /* folder of the logs; NULL: no logs */
 static bool on_terminal;    /* whether standard error is a terminal */
-static bool outlive;        /* the job continues without a failed rank, except rank 0 */
-static bool over_ssh;       /* ranks are started by this program, in the place of ssh */
+static bool outlive;        /* the job may continue if a rank fails, except if rank 0 fails */
+static bool over_ssh;       /* ranks are started over ssh, and this program plays ssh */
 
 static _Noreturn void supervise(int ranks, const char *word, const int out[2], const int err[2])
 {
@@ -288,7 +290,8 @@ static _Noreturn void supervise(int ranks, const char *word, const int out[2], c
     _exit(code);
 }
 
-/* Returns one end to read from and one to write to, like pipe2(). */
+/* Opens a pseudoterminal. Like pipe2(), stores the reading end in fds[0] and the writing end in
+ * fds[1]. */
 static void open_terminal(int fds[2])
 {
     fds[0] = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
@@ -323,7 +326,8 @@ static void start(struct watched *w, int ranks, const char *word)
     assert_true(w->out_text != NULL && w->err_text != NULL);
 }
 
-/* Reads once. Returns false at the end. The text always ends with a zero. */
+/* Reads once and appends the bytes to the text, which always ends with a zero byte. Returns false
+ * at the end of the input. */
 static bool take(int fd, char **text, size_t *len)
 {
     ssize_t n;
@@ -331,7 +335,7 @@ static bool take(int fd, char **text, size_t *len)
     *text = realloc(*text, *len + 65537);
     assert_non_null(*text);
     n = read(fd, *text + *len, 65536);
-    if (n < 0 && errno == EIO) /* no process has the terminal open any more */
+    if (n < 0 && errno == EIO) /* the last process has closed the terminal */
         n = 0;
     assert_true(n >= 0);
     *len += (size_t)n;
@@ -339,7 +343,7 @@ static bool take(int fd, char **text, size_t *len)
     return n > 0;
 }
 
-/* Reads until standard error contains the word the given number of times. */
+/* Reads standard error until it contains the word at least `times` times. */
 static void await(struct watched *w, const char *word, int times)
 {
     const char *at;
@@ -383,9 +387,9 @@ static void run(struct watched *w, int ranks, const char *word)
     finish(w);
 }
 
-/* Asserts that all processes whose ids the ranks printed are gone. If the supervisor was killed,
- * they become our children, because we are the reaper of our descendants; otherwise it has reaped
- * them. */
+/* Asserts that the n processes whose ids the ranks printed have ended. If the supervisor was
+ * killed, these processes are children of the test, because the test is the reaper of its
+ * descendants. Otherwise the supervisor has reaped them. */
 static void ranks_are_gone(const struct watched *w, int n)
 {
     const char *at = w->err_text;
@@ -443,7 +447,7 @@ static void other_lines_have_their_rank(void **state)
     forget(&w);
 }
 
-/* Returns the bytes of a rank's log. The caller frees them. */
+/* Returns the bytes of a rank's log and deletes the log. The caller frees the bytes. */
 static char *log_of(const char *dir, int rank, size_t *len_p)
 {
     char path[300], *text = calloc(1, 1);
@@ -459,7 +463,7 @@ static char *log_of(const char *dir, int rank, size_t *len_p)
     return text;
 }
 
-/* The log has both streams, without rank numbers, and not a byte more or less. */
+/* A log must contain exactly the bytes of both output streams, without rank numbers. */
 static void logs_contain_all_output_of_a_rank(void **state)
 {
     char root[] = "/tmp/test_supervise.XXXXXX", dir[64], *text;
@@ -527,8 +531,8 @@ static void a_log_that_cannot_be_written(void **state)
     logs = NULL;
 }
 
-/* Progress is the last line of a terminal and never mixes with other lines. Without a terminal
- * ranks print no progress. */
+/* Progress must be the last line of a terminal and must never mix with other lines. Without a
+ * terminal, ranks must print no progress. */
 static void progress_is_shown_only_on_terminals(void **state)
 {
     char root[] = "/tmp/test_supervise.XXXXXX", *text;
@@ -556,7 +560,7 @@ static void progress_is_shown_only_on_terminals(void **state)
     forget(&w);
     on_terminal = false;
 
-    setenv("VB_TERMINAL", "1", 1); /* as if inherited from another program */
+    setenv("VB_TERMINAL", "1", 1); /* another program may have set this variable */
     run(&w, 2, "show");
     unsetenv("VB_TERMINAL");
     assert_int_equal(w.exit_code, 0);
@@ -566,7 +570,8 @@ static void progress_is_shown_only_on_terminals(void **state)
     forget(&w);
 }
 
-/* Opening a FIFO would block until a reader opens it. */
+/* The log is a FIFO. The supervisor must refuse it, because opening a FIFO would block until a
+ * reader opens it. */
 static void a_log_that_is_not_a_regular_file(void **state)
 {
     char root[] = "/tmp/test_supervise.XXXXXX", path[64];
@@ -578,7 +583,7 @@ static void a_log_that_is_not_a_regular_file(void **state)
     snprintf(path, sizeof(path), "%s/rank-0.log", root);
     assert_int_equal(mkfifo(path, 0600), 0);
     logs = root;
-    for (i = 0; i < 2; i++) { /* without a reader, and with one */
+    for (i = 0; i < 2; i++) { /* first without a reader, then with one */
         reader = i == 0 ? -1 : open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
         run(&w, 2, "raw");
         assert_int_equal(w.exit_code, 96);
@@ -617,7 +622,7 @@ static void ranks_get_their_environment(void **state)
     struct watched w;
 
     (void)state;
-    setenv("VB_RANK", "7", 1); /* as if inherited from another program */
+    setenv("VB_RANK", "7", 1); /* another program may have set this variable */
     run(&w, 2, "launch");
     unsetenv("VB_RANK");
     assert_int_equal(w.exit_code, 0);
@@ -685,7 +690,8 @@ static void a_rank_that_ignores_sigterm_is_killed(void **state)
     forget(&w);
 }
 
-/* Stopped ranks, which do not react to SIGTERM, are killed: two of them, and three. */
+/* Stopped ranks do not react to SIGTERM, so the supervisor must kill them. The test has two stopped
+ * ranks, and then three. */
 static void stopped_survivors_are_killed(void **state)
 {
     struct watched w;
@@ -706,7 +712,8 @@ static void stopped_survivors_are_killed(void **state)
     outlive = false;
 }
 
-/* Only the pipe tells the supervisor that training has begun: what a rank prints does not. */
+/* Only a message through the pipe tells the supervisor that training has begun. Printed lines must
+ * not have this effect. */
 static void printed_lines_do_not_steer(void **state)
 {
     struct watched w;
@@ -730,7 +737,8 @@ static void printed_lines_do_not_steer(void **state)
     outlive = over_ssh = false;
 }
 
-/* Over ssh a line on standard error tells it; the user does not see the line. */
+/* Over ssh, a line on standard error tells the supervisor that training has begun. The supervisor
+ * must not show this line to the user. */
 static void training_has_begun_over_ssh(void **state)
 {
     struct watched w;
@@ -746,7 +754,7 @@ static void training_has_begun_over_ssh(void **state)
     outlive = over_ssh = false;
 }
 
-/* Before training has begun, the job needs all its ranks. */
+/* If a rank fails before training has begun, the job must end. */
 static void all_ranks_are_needed_before_training(void **state)
 {
     struct watched w;
@@ -762,7 +770,7 @@ static void all_ranks_are_needed_before_training(void **state)
     outlive = false;
 }
 
-/* A job that was stopped as a whole, without a failed rank, is only paused. */
+/* If all ranks are stopped and no rank has failed, the job is only paused. */
 static void a_paused_job_continues(void **state)
 {
     struct watched w;
@@ -821,7 +829,8 @@ static void a_slow_reader_blocks_only_rank_0(void **state)
     struct watched w;
 
     (void)state;
-    start(&w, 2, "slow"); /* rank 0 writes more than pipes hold, and nobody reads it ... */
+    /* rank 0 writes more bytes than a pipe holds, and the test does not read them yet */
+    start(&w, 2, "slow");
     await(&w, "[rank 1] rank 1 is through\n", 1);
     finish(&w);
     assert_int_equal(w.exit_code, 0);
@@ -886,7 +895,7 @@ int main(int argc, char **argv)
         return run_as(argv[2]);
     if (argc == 4 && strcmp(argv[1], "--ssh") == 0) /* --ssh HOST COMMAND */
         return execl("/bin/sh", "sh", "-c", argv[3], (char *)NULL);
-    setenv("HOME", "/", 0); /* a variable that ranks shall inherit */
+    setenv("HOME", "/", 0); /* the ranks must inherit this variable */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     return T_RUN(tests);
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Ranks that torchrun starts, or another program that sets the same variables: torchrun.sh VERBENA
+# Tests ranks that are started by torchrun, or by another program that sets the same variables: torchrun.sh VERBENA
 #
 # Without PyTorch the test sets the variables by hand, as torchrun would.
 #
@@ -38,7 +38,7 @@ ours() {
 job=(train softmax --data synth:1000 --global-batch 60 --steps 20 --json)
 timeout 100 "$verbena" "${job[@]}" --ranks 3 >"$dir/here" 2>"$dir/err" || fail "$(cat "$dir/err")"
 
-# same WHAT: $dir/out is from three ranks with the same parameters as without torchrun
+# same WHAT: fails unless $dir/out is the result of three ranks and has the same parameters as without torchrun
 same() {
     [ "$(jq -s 'length == 2 and all(.[]; .ranks == 3) and (.[0].params_sha256 | length) == 64 and
         .[0].params_sha256 == .[1].params_sha256' "$dir/here" "$dir/out")" = true ] ||
@@ -47,7 +47,7 @@ same() {
 
 # ---- torchrun itself ------------------------------------------------------------------------------
 
-# -r and -t: without them PyTorch 1.13 does not start under Python 3.11, which Debian 12 has.
+# Without -r and -t, PyTorch 1.13 does not start under Python 3.11, the version of Debian 12.
 python=
 for python in /usr/bin/python3 python3 none; do
     $python -c 'import torch.distributed.run' 2>/dev/null && break
@@ -55,7 +55,8 @@ done
 with="by hand"
 torchrun=("$python" -m torch.distributed.run -r 2 -t 2 --log_dir "$dir/logs")
 
-# on_two_nodes: runs two network namespaces with a torchrun of two ranks in each
+# on_two_nodes OPTIONS...: makes two network namespaces and runs torchrun with two ranks in each of them; exit codes are
+# in $codes
 on_two_nodes() {
     local k pids=()
     nodes=(vb-torch0-$$ vb-torch1-$$)
@@ -102,21 +103,21 @@ if [ $python != none ]; then
             fail "torchrun --nnodes 2: $(cat "$dir/out0" "$dir/err0")"
     fi
 
-    # A killed rank, and Ctrl-C, end the whole job.
+    # The whole job ends if a rank is killed, and if torchrun is terminated, as by Ctrl-C.
     for how in KILL TERM; do
         "${torchrun[@]}" --standalone --nproc_per_node 3 --no_python "$verbena" train softmax --data synth:1000 \
             --steps 100000000 --timeout 10 >"$dir/out" 2>"$dir/err" </dev/null &
         pid=$!
         running 3
         [ $how = KILL ] && kill -KILL "$(ours | tail -n 1)"
-        [ $how = TERM ] && kill -TERM $pid # torchrun treats it like Ctrl-C
+        [ $how = TERM ] && kill -TERM $pid # torchrun treats SIGTERM like Ctrl-C
         ends "torchrun, $how"
     done
 fi
 
 # ---- the variables of torchrun --------------------------------------------------------------------
 
-# ranks VARIABLES... -- OPTIONS...: runs three ranks with these variables; exit codes are in $codes
+# ranks VARIABLES... -- OPTIONS...: runs three ranks with these variables and options; exit codes are in $codes
 ranks() {
     local variables=() r pids=()
     while [ "$1" != -- ]; do
@@ -161,7 +162,7 @@ ranks LOCAL_WORLD_SIZE=3 RANK=3 --
 [ "$codes" = 222 ] || fail "rank 3 of 3: exits $codes"
 grep -q 'RANK 3: must be a number from 0 to 2' "$dir/err" || fail "rank 3 of 3: $(cat "$dir/err")"
 
-# A rank is killed: the others notice it and end.
+# If a rank is killed, the other ranks notice it and end.
 for r in 2 1 0; do
     env RANK=$r LOCAL_RANK=$r WORLD_SIZE=3 LOCAL_WORLD_SIZE=3 MASTER_PORT=29520 MASTER_ADDR=localhost \
         "$verbena" train softmax --data synth:1000 --steps 100000000 --timeout 10 >"$dir/out" 2>"$dir/err" &

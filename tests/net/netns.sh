@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Two network namespaces, connected by a pair of virtual interfaces, are two hosts to the ranks: netns.sh VERBENA
+# Tests jobs on two hosts: netns.sh VERBENA. The two hosts are two network namespaces, connected by a pair of virtual
+# interfaces.
 #
 # Covers: net/control/route.c
 set -uo pipefail
@@ -37,7 +38,8 @@ ip -n "$b" link set veth-b up
 
 (umask 077 && head -c 32 /dev/urandom >"$dir/key")
 
-# job ROOT OPTIONS...: runs rank 0 in one namespace and rank 1 in the other; output and exit codes are in $dir
+# job ROOT OPTIONS...: runs rank 0 in one namespace and rank 1 in the other. Writes the output to files in $dir, and the
+# exit codes to $code0 and $code1.
 on0=(ip netns exec "$a")
 on1=(ip netns exec "$b")
 model=(softmax --data synth:2000)
@@ -61,7 +63,8 @@ for root in 10.99.0.1:7001 '[fd99::1]:7002'; do
 done
 [ "${sums[0]}" = "${sums[1]}" ] || fail "IPv4 and IPv6 differ: ${sums[*]}"
 
-# slow_link MODEL...: on a slow link the time counts as transfer; a rank that has begun to send is not a straggler
+# slow_link MODEL...: trains over a slow link. The time must count as transfer and not as waiting: a rank that has begun
+# to send is not a straggler.
 slow_link() {
     model=("$@")
     job 10.99.0.1:7009
@@ -70,7 +73,8 @@ slow_link() {
         fail "$1, slow: $(jq -c '.breakdown, .bottleneck' "$dir/out0")"
     model=(softmax --data synth:2000)
 }
-# shape KBIT: the bytes of a step must take much longer than a busy machine needs to wake a rank
+# shape KBIT: limits the rate of the link. The transfer of a step must take much longer than a busy machine needs to
+# wake a rank.
 shape() {
     tc -n "$a" qdisc replace dev veth-a root tbf rate "$1kbit" burst 3200 latency 5s 2>/dev/null &&
         tc -n "$b" qdisc replace dev veth-b root tbf rate "$1kbit" burst 3200 latency 5s
@@ -86,8 +90,9 @@ if command -v tc >/dev/null && shape 5000; then
     tc -n "$b" qdisc del dev veth-b root
 fi
 
-# Rank 1 calls for a while before rank 0 listens, at one of the few ports that the kernel assigns. The kernel may assign
-# that port to rank 1 itself. Rank 1 must neither take itself for rank 0 nor keep the port.
+# Rank 1 tries to connect for a while before rank 0 listens. The port of rank 0 is one of the few ports that the kernel
+# assigns to outgoing connections, so the kernel may assign it to rank 1 itself. Then rank 1 must neither take itself
+# for rank 0 nor keep the port.
 ports=/proc/sys/net/ipv4/ip_local_port_range
 usual=$(ip netns exec "$a" cat $ports)
 ip netns exec "$a" sh -c "echo 40000 40015 >$ports"
@@ -99,7 +104,7 @@ ip netns exec "$a" sh -c "echo $usual >$ports"
 on0=(ip netns exec "$a")
 on1=(ip netns exec "$b")
 
-# join_from_other_host MODEL...: two workers share memory, and one from the other host joins them
+# join_from_other_host MODEL...: two workers on one host share memory, and a worker on the other host joins the job
 join_from_other_host() {
     local args=(train "$@" --mode async --world 2 --root 10.99.0.1:7008 --secret-file "$dir/key" --timeout 20 --json) i pids
     : >"$dir/err0"
@@ -113,7 +118,7 @@ join_from_other_host() {
     done
     "${on1[@]}" "$verbena" train --join "$(sed -n 's/.*--join \([^ ]*\) .*/\1/p' "$dir/err0")" \
         --secret-file "$dir/key" 2>"$dir/err2" || fail "$1: it cannot join: $(cat "$dir/err2")"
-    # shellcheck disable=SC2086 # two words
+    # shellcheck disable=SC2086 # two process ids
     wait $pids || fail "$1, joined: $(cat "$dir/err0" "$dir/err1")"
     jq -e '.transport == "shm" and .staleness.per_worker[2].gradients > 0 and
         [.faults[] | [.rank, .what]] == [[3, "joined"]]' "$dir/out0" >/dev/null || fail "$1, joined: $(cat "$dir/out0")"
@@ -122,12 +127,12 @@ join_from_other_host softmax --data synth:3000 --batch 200 --steps 8000
 join_from_other_host sparse-lr --data synth:kind=criteo,n=60000,features=100000 --batch 100 --steps 8000
 join_from_other_host lenet --data synth:1200 --batch 20 --steps 1500
 
-# Shared memory does not reach the other host, and the message says so.
+# Ranks on different hosts cannot use shared memory, and the message must say so.
 job 10.99.0.1:7003 --transport shm
 [ "$code1" = 1 ] || fail "shared memory between hosts: exit $code1"
 grep -q 'cannot be reached through shared memory' "$dir/err1" || fail "the reason is missing: $(cat "$dir/err1")"
 
-# refused ROOT WHAT: a rank reports that it will not use this network unless it is forced
+# refused ROOT WHAT: both ranks must refuse to use this network and say why; with --any-interface the job must succeed
 refused() {
     job "$1"
     [ "$code0$code1" = 11 ] || fail "$2: exit $code0 and $code1"
@@ -138,13 +143,14 @@ refused() {
         fail "$2, forced: exit $code0 and $code1: $(cat "$dir/err0" "$dir/err1")"
 }
 
-# The control network of CloudLab, named by a file that only rank 1 sees.
+# The control network of CloudLab must be refused. A file that only rank 1 sees names the interface of this network.
 cp "$verbena" "$dir/verbena" # because the build may be below /var
 on1=(ip netns exec "$b" unshare -m sh -c 'mount -t tmpfs vb-test /var &&
     mkdir -p /var/emulab/boot && echo veth-b >/var/emulab/boot/controlif && exec "$@"' sh)
 verbena=$dir/verbena refused 10.99.0.1:7004 'veth-b, the control network, which jobs must not use'
 
-# Loopback: one namespace, but rank 1 has another boot id, as with a port that is forwarded from another host.
+# The loopback interface must be refused. Both ranks are in one namespace, but rank 1 has another boot id, as if its
+# port were forwarded from another host.
 cat /proc/sys/kernel/random/uuid >"$dir/boot_id"
 on1=(ip netns exec "$a" unshare -m sh -c "mount --bind $dir/boot_id /proc/sys/kernel/random/boot_id &&
     exec \"\$@\"" sh)
@@ -152,7 +158,7 @@ refused 127.0.0.1:7005 'lo, the loopback interface'
 refused '[::1]:7006' 'lo, the loopback interface'
 on1=(ip netns exec "$b")
 
-# A bridge.
+# A bridge must be refused.
 ip -n "$a" addr flush dev veth-a
 ip -n "$a" link add br0 type bridge
 ip -n "$a" link set veth-a master br0

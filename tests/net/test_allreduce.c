@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Allreduce with 1 to 8 ranks, over every transport and with every algorithm. The results must
- * equal sums in rank order, bit for bit.
+ * Tests allreduce with 1 to 8 ranks, over every transport and with every algorithm. The results
+ * must equal sums in rank order, bit for bit.
  *
  * Covers: net/coll/coll_hosts.c net/coll/coll_mapped.c net/coll/coll_ordered.c
  * Covers: net/coll/coll_run.c net/coll/coll_steps.c net/coll/coll_unordered.c
@@ -9,12 +9,12 @@
 #include "tests/support/alloc.h"
 #include "tests/support/coll_fixture.h"
 
-#define ROOM ((size_t)70 * 1024) /* number of elements */
+#define ROOM ((size_t)70 * 1024) /* maximum number of elements */
 
 struct how {
     const struct t_place *place;
     struct vb_coll_opts opts;
-    enum vb_algo first; /* the algorithm to try */
+    enum vb_algo first; /* the algorithm that is tested first */
 };
 
 static vb_status open_coll(struct vb_group *g, const struct how *how, size_t n_elems,
@@ -43,12 +43,13 @@ static int reduce_once(struct vb_group *g, struct vb_coll *coll, size_t offset, 
     return wrong + t_unequal(g, data, n);
 }
 
-/* Tries every size near a boundary: of the world, a cache line, the slots and the segments. */
+/* Tests all sizes near a boundary. Boundaries are the number of ranks and the sizes of a cache
+ * line, a slot and a segment. */
 static int all_sizes(struct vb_group *g, const struct how *how)
 {
     size_t n = (size_t)vb_group_world(g), k;
-    /* The two sizes before the last one: a segment with the longest remainder that is sent with it,
-     * and one element more. */
+    /* The two sizes before the last one are a segment with the longest remainder that is sent
+     * together with the segment, and one element more. */
     size_t sizes[] = {0,    1,    n - 1, n,     n + 1, 16 * n + 1,   251,
                       2049, 8191, 32769, 36800, 36801, ROOM - 20 - n};
     struct vb_coll *coll;
@@ -69,7 +70,7 @@ static int all_sizes(struct vb_group *g, const struct how *how)
     return wrong;
 }
 
-/* Returns whether an algorithm is possible, independently of the code under test. */
+/* Returns whether the algorithm can be used. Does not call the code under test. */
 static bool possible(const struct how *how, int world)
 {
     enum vb_algo a = how->opts.algo;

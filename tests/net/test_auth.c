@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Secrets, the handshake, and strangers that connect to a running job.
+ * Tests secrets, the handshake, and strangers that connect to a running job.
  *
  * Covers: net/control/accept.c net/control/handshake.c net/control/rendezvous.c
  */
@@ -29,7 +29,8 @@ static void secrets_are_read(void **state)
     assert_int_equal(vb_secret_read(path, other), VB_OK);
     assert_memory_equal(secret, other, sizeof(secret));
     assert_int_equal(ftruncate(fd, 0), 0);
-    assert_int_equal(pwrite(fd, secret, 32, 0), 32); /* 32 raw bytes instead of hexadecimal text */
+    /* the file now has 32 raw bytes instead of hexadecimal text */
+    assert_int_equal(pwrite(fd, secret, 32, 0), 32);
     memset(other, 0, sizeof(other));
     assert_int_equal(vb_secret_read(path, other), VB_OK);
     assert_memory_equal(secret, other, sizeof(secret));
@@ -88,7 +89,7 @@ static enum wire_verdict check_call(void *arg, const struct wire_call *call,
     return call->rank == 1 ? WIRE_WELCOME : WIRE_BAD_RANK;
 }
 
-/* Feeds the listener one byte at a time and returns its last reply. */
+/* Passes the bytes to the listener one at a time. Returns the length of the last reply. */
 static size_t feed(struct handshake *hs, const unsigned char *bytes, size_t len, void *key,
                    unsigned char out[WIRE_ANSWER_BYTES])
 {
@@ -128,14 +129,15 @@ static void callers_with_the_secret_are_accepted(void **state)
     vb_auth_session(key, call_bytes, answer, session);
     assert_memory_equal(session, hs.session, sizeof(session));
 
-    /* A replay to another listener: its nonce differs, so the old proof is not valid. */
+    /* A proof that is replayed to another listener is refused, because the new listener has another
+     * nonce. */
     vb_handshake_init(&hs, 0, 0);
     feed(&hs, call_bytes, sizeof(call_bytes), key, out);
     feed(&hs, proof, sizeof(proof), key, out);
     assert_int_equal(hs.state, HANDSHAKE_REFUSED);
     assert_int_equal(hs.verdict, WIRE_BAD_SECRET);
 
-    /* The listener's own proof, sent back to it, is not a valid proof of the caller. */
+    /* The listener's own proof, sent back to the listener, is not a valid proof of the caller. */
     vb_handshake_init(&hs, 0, 0);
     feed(&hs, call_bytes, sizeof(call_bytes), key, answer);
     feed(&hs, answer + WIRE_ANSWER_BYTES - WIRE_PROOF, WIRE_PROOF, key, out);
@@ -187,7 +189,7 @@ static int dial_root(void)
     return fd;
 }
 
-/* Tries what a stranger may try. The job must not suffer. */
+/* Connects to the job in every way that a stranger could try. The job must not be disturbed. */
 static void try_strangers(void)
 {
     unsigned char noise[512], key[32] = {9}, session[32], byte;
@@ -196,7 +198,7 @@ static void try_strangers(void)
     int fd, i;
 
     memset(noise, 0xa5, sizeof(noise));
-    for (i = 0; i < 40; i++) { /* more silent callers than the listener has room for */
+    for (i = 0; i < 40; i++) { /* more silent callers than the listener can hold */
         fd = dial_root();
         if (i % 4 == 0)
             (void)!write(fd, noise, sizeof(noise));
@@ -208,25 +210,25 @@ static void try_strangers(void)
     call.world = 3;
     call.rank = 2;
     soon = vb_clock_ns() + 5000000000u;
-    /* an old epoch of the membership */
+    /* the epoch of the call is too old */
     assert_true(vb_handshake_call(fd, &call, key, soon, session) < 0);
     close(fd);
     fd = dial_root();
     memset(key, 7, sizeof(key));
     call.version = 77;
     assert_true(vb_handshake_call(fd, &call, key, soon, session) <
-                0); /* another protocol version */
+                0); /* the call has another protocol version */
     close(fd);
     fd = dial_root();
     call.version = WIRE_VERSION;
     call.epoch = 1;
     assert_true(vb_handshake_call(fd, &call, key, soon, session) <
-                0); /* rank 2 has joined already */
+                0); /* rank 2 is already connected */
     assert_int_equal(vb_sock_read(fd, &byte, 1, soon), VB_ERR_PEER);
     close(fd);
 }
 
-/* Begins a valid handshake again and again, and hangs up after each number of bytes. */
+/* Sends the first n bytes of a call and closes the connection, for every n. */
 static void try_callers_that_hang_up(void)
 {
     unsigned char bytes[WIRE_CALL_BYTES + WIRE_PROOF] = {0};
@@ -238,7 +240,7 @@ static void try_callers_that_hang_up(void)
     for (n = 0; n <= sizeof(bytes); n++) {
         fd = dial_root();
         if (n > 0 && write(fd, bytes, n) != (ssize_t)n)
-            assert_true(n > WIRE_CALL_BYTES); /* the listener may have refused the caller by then */
+            assert_true(n > WIRE_CALL_BYTES); /* the listener may already have refused the caller */
         close(fd);
     }
 }
@@ -280,7 +282,8 @@ static void strangers_do_not_disturb_a_job(void **state)
         assert_int_equal(ranks[i].wrong, 0);
     for (line = text; (line = strstr(line, "refused a connection from 127.0.0.1")) != NULL; line++)
         refusals++;
-    assert_int_equal(refusals, 1); /* logged once per address, not once per call */
+    /* the listener logs one line for each address, not one for each call */
+    assert_int_equal(refusals, 1);
     assert_non_null(strstr(text, "refused this rank: its epoch is out of date"));
     assert_non_null(strstr(text, "refused this rank: it uses another version"));
     assert_non_null(strstr(text, "refused this rank: that rank is already connected"));
@@ -295,7 +298,7 @@ static void *open_with_secret(void *arg)
     vb_log_set_rank(opts->rank);
     st = vb_group_open(opts, &group);
     vb_group_close(group);
-    return st == VB_OK ? NULL : arg; /* opening is expected to fail */
+    return st == VB_OK ? NULL : arg; /* the caller expects that opening fails */
 }
 
 static void a_wrong_secret_is_refused(void **state)
@@ -361,7 +364,7 @@ static void bad_options_are_refused(void **state)
         opts.rank = what == 0 ? 2 : 1;
         opts.world = what == 1 ? 0 : 2;
         opts.root = what == 2 ? NULL : opts.root;
-        /* in case 5 all options are valid, but nobody listens at the address */
+        /* In case 5 all options are valid, but no process listens at the address. */
         opts.timeout_ms = what == 4 ? 0 : 200;
         assert_true(vb_group_open(&opts, &group) < 0);
     }

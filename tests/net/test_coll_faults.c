@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Collectives in which a rank dies, stalls, or passes another size. All other ranks must report it
- * with the rank, the operation and its number, before the deadline. Also: callers that ask for
- * impossible things.
+ * Tests collectives in which a rank dies, stalls, or passes another size. All other ranks must
+ * report the faulty rank, the operation and its number before the deadline. Also tests calls with
+ * invalid arguments.
  *
  * Covers: net/coll/coll_peers.c net/coll/coll_start.c
  */
@@ -14,7 +14,7 @@
 #define N_ELEMS ((size_t)50000)
 #define CULPRIT 1
 #define TIMEOUT_MS 2000
-#define SLACK_S 20 /* extra time for a busy machine */
+#define SLACK_S 20 /* extra seconds for a busy machine */
 
 enum fault { DIES, STALLS, OTHER_SIZE, OTHER_OPERATION, SENDS_NOTES };
 
@@ -31,8 +31,8 @@ static void nap_ms(long ms)
     nanosleep(&ts, NULL);
 }
 
-/* Sends notes of an operation that uses flags while all other ranks are in it and wait for this
- * rank's share. */
+/* Starts an allreduce that uses flags, and waits until all other ranks have started it as well.
+ * Then sends them notes, which they must not get in this operation. */
 static vb_status send_notes(struct vb_coll *coll, const struct how *how, struct vb_req *req)
 {
     uint64_t deadline = vb_clock_ns() + SLACK_S * UINT64_C(1000000000);
@@ -50,19 +50,20 @@ static vb_status send_notes(struct vb_coll *coll, const struct how *how, struct 
                          vb_coll_note_value(STREAM_PART, coll->reqs.seq & SEQ_MASK)))
             st = VB_ERR_IO;
     group_unlock(coll->group);
-    while (st == VB_OK && vb_clock_ns() < deadline) { /* until the other ranks have given up */
+    /* continues until the other ranks have given up */
+    while (st == VB_OK && vb_clock_ns() < deadline) {
         st = vb_progress(coll->group);
         nap_ms(1);
     }
     return st;
 }
 
-/* Does something wrong instead of the fourth allreduce. */
+/* Commits the fault of this test instead of the fourth allreduce. */
 static vb_status misbehave(struct vb_coll *coll, const struct how *how, struct vb_req *req)
 {
     switch (how->fault) {
     case DIES:
-        _exit(0); /* no goodbye is sent */
+        _exit(0); /* the process ends without a goodbye */
     case STALLS:
         nap_ms(TIMEOUT_MS + 3000);
         return vb_allreduce_start(coll, 0, how->n, VB_REDUCE_SUM, req);
@@ -76,7 +77,7 @@ static vb_status misbehave(struct vb_coll *coll, const struct how *how, struct v
     return VB_OK;
 }
 
-/* The log of this rank must report the complete failure on one line. */
+/* Returns whether one line of the log of this rank contains the whole report. */
 static int is_reported(const char *text, const struct how *how)
 {
     const char *line = text, *end;
@@ -124,8 +125,8 @@ static int faulty(struct vb_group *g, void *arg)
         wrong += T_WRONG(vb_allreduce_start(coll, 0, how->n, VB_REDUCE_SUM, &req) == VB_OK);
         wrong += T_WRONG(vb_wait(coll, &req) == VB_OK);
     }
-    /* A rank that dies at once takes parts of the previous allreduce with it that others have not
-     * read yet. */
+    /* Without this barrier, a rank that dies could take parts of the previous allreduce with it
+     * that other ranks have not read yet. */
     wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
     if (vb_group_rank(g) != CULPRIT) {
         wrong += expect_failure(coll, how);
@@ -158,7 +159,7 @@ static void try_everywhere(enum fault fault)
     try_fault(fault, VB_TRANSPORT_TCP, VB_ALGO_GATHER, 10);
     try_fault(fault, VB_TRANSPORT_TCP, VB_ALGO_EXCHANGE, N_ELEMS - 1);
     try_fault(fault, VB_TRANSPORT_TCP, VB_ALGO_OWNER, 10);
-    /* large enough to be sent without a copy */
+    /* Vectors of this size are sent without a copy. */
     try_fault(fault, VB_TRANSPORT_TCP, VB_ALGO_OWNER, 2000);
     try_fault(fault, VB_TRANSPORT_TCP, VB_ALGO_RING, N_ELEMS - 1);
 }
@@ -193,9 +194,9 @@ static void a_rank_sends_unexpected_notes(void **state)
 
 /* ---- after a failure ------------------------------------------------------------------------- */
 
-#define MANY_BYTES ((size_t)48 << 20) /* more than socket buffers hold */
+#define MANY_BYTES ((size_t)48 << 20) /* more bytes than socket buffers hold */
 
-/* Fills the send queue of rank 0: rank 1 takes part but receives nothing. */
+/* Fills the send queue of rank 0. Rank 1 starts the operation but receives nothing. */
 static vb_status fill_queue(struct vb_coll *coll, struct vb_req *req)
 {
     uint64_t deadline = vb_clock_ns() + SLACK_S * UINT64_C(1000000000);
@@ -211,8 +212,8 @@ static vb_status fill_queue(struct vb_coll *coll, struct vb_req *req)
     return st;
 }
 
-/* After the collective is closed, the group still completes its ops, on the progress thread if it
- * has one. */
+/* The collective is closed while its ops are under way. The group must still complete these ops, on
+ * the progress thread if it has one. */
 static int closed_under_way(struct vb_group *g, void *arg)
 {
     struct t_stderr caught;
@@ -257,7 +258,7 @@ static int impossible_calls(struct vb_group *g, void *arg)
 
     (void)arg;
     t_stderr_catch(&caught);
-    /* this algorithm does not sum in rank order */
+    /* The algorithm does not sum in rank order, but the options ask for this order. */
     wrong += T_WRONG(vb_coll_open(g, 64, &bad, &coll) == VB_ERR_USAGE);
     bad = (struct vb_coll_opts){.order = VB_ORDER_ANY, .algo = VB_ALGO_RING, .wire = VB_WIRE_BF16};
     wrong += T_WRONG(vb_coll_open(g, 64, &bad, &coll) == VB_ERR_USAGE);
@@ -272,7 +273,8 @@ static int impossible_calls(struct vb_group *g, void *arg)
     wrong += T_WRONG(vb_allgather_start(coll, at, lens, &req) == VB_ERR_USAGE);
     t_stderr_release(&caught, text, sizeof(text));
     wrong += T_WRONG(vb_allreduce_start(coll, 0, 16, VB_REDUCE_SUM, &req) == VB_OK);
-    wrong += T_WRONG(vb_wait(coll, &req) == VB_OK); /* nothing was started before */
+    /* works, because none of the refused calls has started an operation */
+    wrong += T_WRONG(vb_wait(coll, &req) == VB_OK);
     vb_coll_close(coll);
     return wrong + T_WRONG(strstr(text, "it does not sum in rank order") != NULL);
 }

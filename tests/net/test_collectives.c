@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Many operations in flight, reduce-scatter, allgather, broadcast, barrier, large vectors, bytes on
- * the wire, and no allocations after opening.
+ * Tests many operations in flight, reduce-scatter, allgather, broadcast, barrier, large vectors,
+ * and the number of bytes sent. Also tests that nothing is allocated after opening.
  *
  * Covers: net/coll/coll_open.c net/coll/coll_start.c net/coll/cost.c net/coll/cost_measure.c
  */
@@ -9,7 +9,7 @@
 #include "tests/support/coll_fixture.h"
 
 #define FLIGHT 12
-#define ROOM ((size_t)400 * 1024) /* number of elements */
+#define ROOM ((size_t)400 * 1024) /* maximum number of elements */
 #define MIB ((size_t)1 << 20)
 
 struct how {
@@ -23,8 +23,8 @@ static vb_status open_coll(struct vb_group *g, const struct how *how, size_t n_e
     return vb_coll_open_split(g, n_elems * sizeof(float), &how->opts, how->place->split, coll_p);
 }
 
-/* Returns a small number of rounds over soft-RoCE in an emulated machine, where a round takes
- * long. */
+/* Returns the number of rounds. The number is small for RDMA, because the tests run it on an
+ * emulated machine, where a round takes long. */
 static int rounds(const struct how *how)
 {
     return how->place->transport == VB_TRANSPORT_VERBS ? 2 : 4;
@@ -40,7 +40,8 @@ static void everywhere(t_rank_fn fn, struct vb_coll_opts opts, const int *worlds
 
 /* ---- many in flight -------------------------------------------------------------------------- */
 
-/* Returns vectors of very different sizes, so that small ones overtake large ones. */
+/* Returns the size of vector k. The sizes are very different, so that small vectors overtake large
+ * ones. */
 static size_t flight_size(int k, int round)
 {
     static const size_t sizes[] = {1, 30000, 500, 2048, 60001, 16, 9000};
@@ -63,7 +64,7 @@ static int start_flight(struct vb_coll *coll, int rank, int round, struct vb_req
     return wrong;
 }
 
-/* Each rank waits in an order of its own. */
+/* Waits for all operations. Each rank waits in another order. */
 static int wait_flight(struct vb_coll *coll, int rank, int round, struct vb_req *reqs)
 {
     int k, wrong = 0;
@@ -113,7 +114,7 @@ static void many_in_flight(void **state)
     everywhere(flight, opts, worlds, VB_COUNT(worlds));
     opts.algo = VB_ALGO_EXCHANGE; /* all operations use the same rings */
     everywhere(flight, opts, worlds, VB_COUNT(worlds));
-    opts.in_flight = 4; /* fewer than are started, so start has to wait */
+    opts.in_flight = 4; /* fewer than the test starts, so the start functions have to wait */
     opts.wire = VB_WIRE_BF16;
     everywhere(flight, opts, worlds, VB_COUNT(worlds));
 }
@@ -136,8 +137,7 @@ static int flight_any(struct vb_group *g, void *arg)
     return wrong;
 }
 
-/* Each of these algorithms uses the rings in its own way. The ranges are smaller than the data that
- * are compared. */
+/* Each of these algorithms uses the rings in another way. */
 static void many_in_flight_in_any_order(void **state)
 {
     static const int worlds[] = {3, 4};
@@ -169,7 +169,8 @@ static int one_scatter(struct vb_group *g, struct vb_coll *coll, size_t n, unsig
     return wrong;
 }
 
-/* Rank r has r * len + r bytes, with a gap before each block. */
+/* Gathers blocks of different lengths. Rank r has r * len + r bytes, and there is a gap before each
+ * block. */
 static int one_gather(struct vb_group *g, struct vb_coll *coll, size_t len)
 {
     int rank = vb_group_rank(g), world = vb_group_world(g), wrong = 0, r;
@@ -273,7 +274,7 @@ static void large_vectors(void **state)
 
     (void)state;
     if (t_rdma_only())
-        skip(); /* an emulated machine would take minutes */
+        skip(); /* the test would take minutes on an emulated machine */
     how.place = &t_places[0];
     job.transport = VB_TRANSPORT_SHM;
     t_as_processes(&job);
@@ -284,9 +285,10 @@ static void large_vectors(void **state)
 
 /* ---- measuring ------------------------------------------------------------------------------- */
 
-/* A measurement of one rank alone must not touch memory where peers write, because a peer may be
- * ahead and may have sent already. Each rank has unused slots for messages to itself between those
- * of its peers; the test fills these. */
+/* A measurement that only one rank makes must not write to the slots of its peers, because a peer
+ * may be ahead and may have sent something already. Between the slots of the peers each rank has
+ * unused slots for messages to itself. The test fills these slots and checks that they do not
+ * change. */
 static int measure_with_full_slots(struct vb_group *g, void *arg)
 {
     const struct how *how = arg;
@@ -320,8 +322,8 @@ static void measuring_does_not_write_to_slots(void **state)
 
 /* ---- allocations ----------------------------------------------------------------------------- */
 
-/* Counts the allocations of this process. Barriers keep the other ranks from opening or closing
- * meanwhile. */
+/* Counts the allocations of this process. Barriers make sure that no other rank opens or closes the
+ * collective during the count. */
 static int count_allocations(struct vb_group *g, void *arg)
 {
     const struct how *how = arg;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The control plane, when the data connection of a peer has ended and the peer's last frame has
- * arrived but was not read yet. This happens if this process was stopped for a moment.
+ * Tests the control plane when the data connection of a peer has ended, and the last frame of the
+ * peer has arrived but is not read yet. This happens if this process was stopped for a moment.
  *
  * Covers: net/control/conn.c
  */
@@ -14,8 +14,8 @@
 
 #define PEER 1
 
-/* Opens the control plane without its thread, so that nothing is read before the test asks for it.
- * Returns the peer's end. */
+/* Opens the control plane without its thread, so that nothing is read before the test reads it.
+ * Returns the peer's end of the connection. */
 static int begin(struct control *c, struct conn conns[2])
 {
     static const unsigned char session[AUTH_KEY_BYTES];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Elastic groups continue when ranks fail. Ranks are killed, stopped, dropped, or leave, while the
- * others put blocks to each other and check every byte. Other ranks join later, also into the slots
- * of dead ranks. Strangers are refused.
+ * Tests that elastic groups continue when ranks fail. Ranks are killed, stopped or dropped, or they
+ * leave, while the other ranks put blocks to each other and check every byte. Other ranks join
+ * later, some of them into slots of dead ranks. Strangers are refused.
  *
  * Covers: net/control/join.c net/control/membership.c net/group/joiner.c net/group/member.c
  * Covers: net/group/window_exchange.c
@@ -72,7 +72,7 @@ static void leave_proc(int proc)
     pids[proc] = 0;
 }
 
-/* Returns whether this process has put at least `puts` blocks to each other running process. */
+/* Returns whether this process has put at least `puts` blocks to every other running process. */
 static bool has_put_to_all(int proc, long puts)
 {
     int i;
@@ -97,8 +97,7 @@ static void all_make_progress(void)
             E_UNTIL(board, has_put_to_all(i, SOME_PUTS));
 }
 
-/* Waits until all running processes have seen a rank go from this slot for the given number
- * of times. */
+/* Waits until every running process has noticed `times` losses of a rank in this slot. */
 static void all_noticed(int seat, int times)
 {
     int i;
@@ -124,7 +123,7 @@ static int tear_down(void **state)
 
 /* ---- ranks that die -------------------------------------------------------------------------- */
 
-/* One of four ranks dies at a random moment, rank 0 or another one. The other three continue. */
+/* One of four ranks, which may be rank 0, dies at a random moment. The other three continue. */
 static void other_ranks_survive_a_death(void **state)
 {
     unsigned seed = 20261115;
@@ -139,7 +138,7 @@ static void other_ranks_survive_a_death(void **state)
             victim = round % 4;
             begin(transports[t], 4, 4, round % 2 == 1);
             E_UNTIL(board, board->procs[victim].puts > 20);
-            nanosleep(&nap, NULL); /* at any moment of the work */
+            nanosleep(&nap, NULL); /* so that the rank dies at a random moment of its work */
             kill_proc(victim);
             all_noticed(victim, 1);
             all_make_progress();
@@ -148,7 +147,8 @@ static void other_ranks_survive_a_death(void **state)
     }
 }
 
-/* Two ranks die, one after the other. The other two continue, and then one alone. */
+/* Two of three ranks die, one after the other. After the first death two ranks continue, and after
+ * the second death one rank continues alone. */
 static void all_but_one_may_die(void **state)
 {
     size_t t;
@@ -169,8 +169,8 @@ static void all_but_one_may_die(void **state)
 
 /* ---- ranks that are stopped or dropped ------------------------------------------------------- */
 
-/* A rank that is silent for too long is dropped. When it runs again, it notices this and joins as a
- * new rank. */
+/* A rank that is silent for too long is dropped. When this rank runs again, it notices that it was
+ * dropped, and joins as a new rank. */
 static void a_stopped_rank_notices_that_it_was_dropped(void **state)
 {
     double start;
@@ -183,7 +183,7 @@ static void a_stopped_rank_notices_that_it_was_dropped(void **state)
         assert_int_equal(kill(pids[2], SIGSTOP), 0);
         start = e_now_s();
         E_UNTIL(board, board->procs[0].gone[2] == 1 && board->procs[1].gone[2] == 1);
-        assert_true(e_now_s() - start > 1); /* only a timeout can have told the others */
+        assert_true(e_now_s() - start > 1); /* so the other ranks noticed only by the timeout */
         E_UNTIL(board, board->procs[0].puts_at[1] > SOME_PUTS);
         assert_int_equal(kill(pids[2], SIGCONT), 0);
         E_UNTIL(board, board->procs[2].n_out == 1);
@@ -193,8 +193,8 @@ static void a_stopped_rank_notices_that_it_was_dropped(void **state)
     }
 }
 
-/* A live rank is dropped on purpose. Nothing that it still sends reaches the ranks that dropped
- * it. */
+/* A live rank is dropped on purpose. The ranks that have dropped it receive nothing from it any
+ * more. */
 static void a_retired_rank_reaches_nobody(void **state)
 {
     size_t t;
@@ -234,7 +234,8 @@ static void join_is_refused(const char *said, unsigned char secret, vb_status wa
     assert_non_null(strstr(text, said));
 }
 
-/* A rank that had a slot before calls again with the right secret, but with an old epoch. */
+/* A rank that had this slot before connects again with the right secret, but with an old epoch, and
+ * must be refused. */
 static void old_epochs_are_refused(int rank)
 {
     struct wire_call call = {
@@ -261,7 +262,8 @@ static void old_epochs_are_refused(int rank)
     assert_non_null(strstr(text, "its epoch is out of date"));
 }
 
-/* Two ranks start. Two join later, one dies, another takes its slot, and then the group is full. */
+/* Two ranks start. Two ranks join later, one rank dies, and another rank takes the slot of the dead
+ * one. Then the group is full. */
 static void joiners_fill_the_slots(void **state)
 {
     size_t t;
@@ -279,10 +281,10 @@ static void joiners_fill_the_slots(void **state)
         old_epochs_are_refused(1);
         join_is_refused("the secrets differ", 8, VB_ERR_ACCESS);
         start_joiner(3);
-        E_UNTIL(board, board->procs[3].rank == 3); /* the slot that was never used */
+        E_UNTIL(board, board->procs[3].rank == 3); /* joins in the slot that was never used */
         all_make_progress();
         start_joiner(4);
-        E_UNTIL(board, board->procs[4].rank == 1); /* the slot of the dead rank */
+        E_UNTIL(board, board->procs[4].rank == 1); /* joins in the slot of the dead rank */
         all_make_progress();
         for (i = 0; i < E_PROCS; i++)
             if (pids[i] != 0)
@@ -293,8 +295,8 @@ static void joiners_fill_the_slots(void **state)
     }
 }
 
-/* A rank is silent and is dropped, but it still runs. A joiner gets its slot at once, or (shared
- * memory) when the process is dead. */
+/* A rank that is silent is dropped, but its process still exists. A joiner gets the slot of this
+ * rank at once or, with shared memory, after the process is dead. */
 static void reuse_slot_of_silent_rank(enum vb_transport_choice transport)
 {
     begin(transport, 3, 3, false);
@@ -324,7 +326,7 @@ static void slots_of_live_processes_stay_empty(void **state)
         skip();
 }
 
-/* Without mapped memory the dropped process cannot write, because its connections are closed. So
+/* Without shared memory the dropped process cannot write, because its connections are closed. So
  * its slot is free at once. */
 static void slots_of_fenced_ranks_are_free(void **state)
 {
@@ -336,8 +338,8 @@ static void slots_of_fenced_ranks_are_free(void **state)
             reuse_slot_of_silent_rank(transports[t]);
 }
 
-/* Many ranks use one slot, one after the other; some die and some leave. Nothing may be left
- * behind. */
+/* Many ranks use one slot, one after the other. Some of them die and some leave. No file descriptor
+ * may be left open. */
 static void slots_are_used_again(void **state)
 {
     int fds = 0, n, joined = 0;
@@ -368,7 +370,7 @@ static void slots_are_used_again(void **state)
     }
 }
 
-/* A joiner that calls too early waits until rank 0 admits it. */
+/* A joiner that connects too early waits until rank 0 admits it. */
 static void an_early_joiner_waits(void **state)
 {
     struct timespec nap = {.tv_nsec = 400000000};
@@ -390,7 +392,7 @@ static void an_early_joiner_waits(void **state)
     }
 }
 
-/* Joins but opens no window. Stays until it is told to leave. */
+/* Joins the group but opens no window. Stays until the test tells it to leave. */
 static void join_without_window(int proc)
 {
     struct timespec pause = {.tv_nsec = 1000000};
@@ -407,7 +409,8 @@ static void join_without_window(int proc)
     _exit(0);
 }
 
-/* A joiner that opens no window gets a used slot and is connected, but puts to it must fail. */
+/* A joiner that opens no window gets a used slot and is connected, but puts to the joiner must
+ * fail. */
 static void puts_to_a_joiner_without_a_window_fail(void **state)
 {
     size_t t;
@@ -433,7 +436,7 @@ static void puts_to_a_joiner_without_a_window_fail(void **state)
     }
 }
 
-/* A group that is not elastic admits nobody, and neither does one that is not open yet. */
+/* Tries to join a group that is not elastic. The group must refuse this. */
 static int admits_nobody(struct vb_group *g, void *arg)
 {
     struct e_board b = {.world = vb_group_world(g), .transport = VB_TRANSPORT_TCP};
@@ -464,7 +467,7 @@ static void groups_that_are_not_elastic_admit_nobody(void **state)
     t_stderr_catch(&err);
     t_rank_main(&rank);
     t_group_opts(&job, 0, "127.0.0.1:1", -1, &opts);
-    opts.slots = 2; /* not elastic */
+    opts.slots = 2; /* more slots than ranks, although the group is not elastic */
     assert_int_equal(vb_group_open(&opts, &g), VB_ERR_USAGE);
     t_stderr_release(&err, text, sizeof(text));
     assert_int_equal(rank.wrong, 0);
@@ -473,8 +476,9 @@ static void groups_that_are_not_elastic_admit_nobody(void **state)
 
 /* ---- several machines ------------------------------------------------------------------------ */
 
-/* Node 0 runs rank 0 only. From each other node a first joiner is killed; a second one joins and
- * leaves. VB_RANK, VB_WORLD and VB_ROOT say which node this is. */
+/* Node 0 runs only rank 0. On every other node a first joiner is killed, and then a second one
+ * joins and leaves. VB_RANK, VB_WORLD and VB_ROOT tell each node its number, the number of nodes
+ * and the address of rank 0. */
 static void ranks_on_other_machines_join_and_leave(void **state)
 {
     int node = t_number("VB_RANK"), nodes = t_number("VB_WORLD");

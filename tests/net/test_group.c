@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Groups of ranks as threads and as processes, over every transport: the promises of put and get,
- * windows, and the basic collectives.
+ * Tests groups of ranks, as threads and as processes, over every transport: the promises of put and
+ * get, windows, and the basic collectives.
  *
  * Covers: net/group/group_info.c net/group/group_sync.c net/group/pair.c net/group/pairs.c
  * Covers: net/group/progress.c net/group/progress_thread.c net/group/put.c net/group/window.c
@@ -18,17 +18,19 @@
 
 #define KIB 1024
 #define CHANNEL 5
-#define IN_VAIN_MS 1500u /* the ranks must also connect within this time */
+/* timeout of a wait in vain; the ranks must also connect within this time */
+#define IN_VAIN_MS 1500u
 
 static enum vb_transport_choice transports[3];
 static size_t n_transports;
 
-/* Limits, which are smaller for soft-RoCE in an emulated machine, because it is slow. */
+/* Limits of the tests. For RDMA they are easier to meet, because an emulated machine is slow. */
 static int most_ranks = 5;
 static int some_ranks = 3;
 static int n_flood = 5000;
 static size_t large = 64u << 20;
-static double idle_share = 0.05; /* largest allowed CPU use while waiting, as a part of one core */
+/* largest allowed CPU time while waiting, as a share of one core */
+static double idle_share = 0.05;
 
 static void find_transports(void)
 {
@@ -38,9 +40,10 @@ static void find_transports(void)
     if (t_rdma_only()) {
         most_ranks = 3;
         n_flood = 500;
-        /* heartbeats alone cause this load in an emulated machine; spinning would be 1 */
+        /* On an emulated machine the heartbeats alone need this share. A spinning rank would need
+         * 1. */
         idle_share = 0.4;
-        large = 9u << 20; /* more than the largest message of soft-RoCE */
+        large = 9u << 20; /* longer than the longest message of soft-RoCE */
     }
 }
 
@@ -59,13 +62,14 @@ static void everywhere(t_rank_fn fn, void *arg)
     job.world = some_ranks;
     for (t = 0; t < n_transports; t++) {
         job.transport = transports[t];
-        if (job.transport != VB_TRANSPORT_VERBS) /* over verbs the ranks were processes already */
+        if (job.transport != VB_TRANSPORT_VERBS) /* over verbs the ranks are always processes */
             t_as_processes(&job);
         job.progress = true;
         t_as_threads(&job);
         job.progress = false;
     }
-    job.never_spin = true; /* with two ranks a wait sleeps in the only socket, with more in epoll */
+    /* with two ranks a wait sleeps in the only socket, and with more ranks in epoll */
+    job.never_spin = true;
     job.transport = VB_TRANSPORT_TCP;
     for (job.world = 2; job.world <= 3 && !t_rdma_only(); job.world++)
         t_as_threads(&job);
@@ -107,7 +111,8 @@ static const size_t sizes[] = {0, 1, 7, 1000, 64 * KIB + 3, 3 * 1024 * KIB + 1};
 
 struct inbox {
     struct vb_window *win;
-    int next[T_RANKS_MAX]; /* number of the next note from each rank */
+    /* number of the next note from each rank; the last element is the rank of the receiver */
+    int next[T_RANKS_MAX];
     int wrong;
     int total, due;
 };
@@ -117,8 +122,8 @@ static unsigned char pattern(int from, int to, size_t k, size_t i)
     return (unsigned char)(from * 31 + to * 17 + (int)k * 7 + (int)(i % 251));
 }
 
-/* Promises 1, 2, 5 and 6: when the note arrives, the bytes have arrived, in the order of posting;
- * so do notes without bytes. */
+/* Checks promises 1, 2, 5 and 6: when a note arrives, the bytes of its put have arrived. Notes
+ * arrive in the order of posting, with bytes or without. */
 static void arrived(void *arg, int rank, uint32_t value)
 {
     struct inbox *in = arg;
@@ -146,7 +151,8 @@ static bool all_came(void *arg)
     return in->total == in->due;
 }
 
-/* Sends each size to every peer. A slot is free again after the barrier before the next size. */
+/* Puts blocks of each size to every rank. After the barrier the slots may be used for the next
+ * size. */
 static int puts_of_all_sizes(struct vb_group *g, void *arg)
 {
     int rank = vb_group_rank(g), world = vb_group_world(g), wrong = 0, to;
@@ -156,7 +162,7 @@ static int puts_of_all_sizes(struct vb_group *g, void *arg)
     size_t k, i;
 
     (void)arg;
-    in.next[T_RANKS_MAX - 1] = rank; /* the receiver */
+    in.next[T_RANKS_MAX - 1] = rank; /* the last element is the rank of the receiver */
     wrong += T_WRONG(vb_window_create(g, (size_t)(world + 1) * SLOT, &in.win) == VB_OK);
     wrong += T_WRONG(vb_channel_open(g, CHANNEL, arrived, &in) == VB_OK);
     wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
@@ -168,7 +174,7 @@ static int puts_of_all_sizes(struct vb_group *g, void *arg)
             wrong += T_WRONG(vb_put(in.win, to, (size_t)world * SLOT, (size_t)rank * SLOT, sizes[k],
                                     VB_NOTE(CHANNEL, k), &op) == VB_OK);
             wrong += T_WRONG(vb_op_wait(g, &op, "a put", to) == VB_OK);
-            memset(own, 0xee, sizes[k]); /* promise 3: done means that the source may be reused */
+            memset(own, 0xee, sizes[k]); /* promise 3: after op is done, the source may be reused */
         }
         in.due = (int)(k + 1) * world;
         wrong += T_WRONG(vb_group_wait(g, all_came, &in, "puts of one size", -1) == VB_OK);
@@ -231,8 +237,9 @@ static void count_note(void *arg, int rank, uint32_t value)
         counts[rank]++;
 }
 
-/* Promise 8: a rank with a progress thread serves gets while it does something else. The sleeping
- * rank changes its window when it wakes up. A get that was served before cannot see this change. */
+/* Checks promise 8: a rank with a progress thread serves gets while it does something else. The
+ * sleeping rank changes its window when it wakes up. A get that was served before does not see this
+ * change. */
 static int serve_while_busy(struct vb_group *g, void *arg)
 {
     struct timespec pause = {.tv_nsec = 800 * 1000 * 1000};
@@ -244,7 +251,7 @@ static int serve_while_busy(struct vb_group *g, void *arg)
     (void)arg;
     wrong += T_WRONG(vb_window_create(g, 2 * KIB, &win) == VB_OK);
     own = vb_window_ptr(win);
-    own[0] = 'z'; /* means: asleep */
+    own[0] = 'z'; /* 'z' means that the rank is asleep */
     wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
     if (vb_group_rank(g) == 1) {
         nanosleep(&pause, NULL);
@@ -323,7 +330,8 @@ static void large_puts_and_gets_arrive(void **state)
 
 _Static_assert(PS_CHANNEL < VB_CHANNEL_DYNAMIC, "the parameter server has a fixed channel");
 
-/* Fixed channels and allocated ones are apart; all ranks get the same numbers; the end is told. */
+/* Fixed channels and allocated channels have different numbers, and all ranks get the same numbers.
+ * If no channel is left, the allocation must fail. */
 static int allocate_channels(struct vb_group *g, void *arg)
 {
     int wrong = 0, i, channel = -1, again = -1;
@@ -358,7 +366,7 @@ static void channels_do_not_collide(void **state)
 
 /* ---- allocations ----------------------------------------------------------------------------- */
 
-/* After set-up no thread of any rank may allocate. */
+/* Checks that no thread of any rank allocates memory after set-up. */
 static int count_allocations(struct vb_group *g, void *arg)
 {
     int rank = vb_group_rank(g), world = vb_group_world(g), wrong = 0, i;
@@ -371,7 +379,7 @@ static int count_allocations(struct vb_group *g, void *arg)
     (void)arg;
     wrong += T_WRONG(vb_window_create(g, 64 * KIB, &win) == VB_OK);
     wrong += T_WRONG(vb_channel_open(g, CHANNEL, count_note, counts) == VB_OK);
-    nanosleep(&pause, NULL); /* heartbeats have begun */
+    nanosleep(&pause, NULL); /* until heartbeats have begun */
     wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
     before = t_allocations;
     wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
@@ -401,7 +409,7 @@ static void nothing_is_allocated_after_set_up(void **state)
         job.transport = transports[t];
         t_as_threads(&job);
     }
-    assert_true(t_allocations > 0); /* the counter works */
+    assert_true(t_allocations > 0); /* otherwise the counter does not work */
 }
 
 /* ---- CPU use while waiting ------------------------------------------------------------------- */
@@ -414,7 +422,8 @@ static double cpu_s(void)
     return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
 }
 
-/* Rank 0 is slow. The other ranks may use only a small part of a core while they wait for it. */
+/* Rank 0 is slow. The other ranks may use only a small share of a core while they wait for rank
+ * 0. */
 static int wait_for_slow_rank(struct vb_group *g, void *arg)
 {
     struct timespec pause = {.tv_nsec = 700 * 1000 * 1000};
@@ -451,7 +460,8 @@ static void waiting_costs_little(void **state)
 
 static struct vb_op flood_ops[T_RANKS_MAX][FLOOD_MAX];
 
-/* Promise 7: a sender that gets VB_AGAIN still receives from others. All ranks flood all others. */
+/* Checks promise 7: a sender that gets VB_AGAIN still receives from other ranks. Every rank sends
+ * many puts to every rank. */
 static int flood(struct vb_group *g, void *arg)
 {
     int rank = vb_group_rank(g), world = vb_group_world(g), wrong = 0, i, to, again = 0;
@@ -490,7 +500,8 @@ static int flood(struct vb_group *g, void *arg)
 
 static atomic_int gave_up;
 
-/* Rank 1 handles nothing until rank 0 has found no room for a while. Then room comes back. */
+/* Rank 1 handles nothing until a put of rank 0 has timed out because the queue was full. After that
+ * there is space again. */
 static int wait_for_room(struct vb_group *g, void *arg)
 {
     int rank = vb_group_rank(g), wrong = 0, i;
@@ -567,7 +578,7 @@ static int out_of_bounds(struct vb_group *g, void *arg)
     return wrong;
 }
 
-/* Runs a function over every transport and asserts that some rank printed `said`. */
+/* Runs a function over every transport and asserts that a rank printed the text `said`. */
 static void everywhere_prints(t_rank_fn fn, const char *said)
 {
     struct t_job job = {.fn = fn, .world = some_ranks};
@@ -589,7 +600,7 @@ static void bounds_are_checked(void **state)
     everywhere_prints(out_of_bounds, "out of bounds");
 }
 
-/* A note on a channel that nobody has opened is refused. The notes after it arrive. */
+/* A note on a channel that is not open is dropped. Later notes still arrive. */
 static int send_stray_note(struct vb_group *g, void *arg)
 {
     int rank = vb_group_rank(g), world = vb_group_world(g), wrong = 0, to = (rank + 1) % world;
@@ -619,8 +630,8 @@ static bool never(void *arg)
     return false;
 }
 
-/* Rank 1 ends without a goodbye after the other ranks have certainly opened the group. Their wait
- * must end long before its timeout. */
+/* Rank 1 ends without a goodbye, at a time when the other ranks have opened the group. The wait of
+ * the other ranks must end long before the timeout. */
 static int dies(struct vb_group *g, void *arg)
 {
     struct timespec ts = {.tv_nsec = 300000000};
@@ -630,7 +641,7 @@ static int dies(struct vb_group *g, void *arg)
     (void)arg;
     if (vb_group_rank(g) == from) {
         nanosleep(&ts, NULL);
-        _exit(0); /* with 0, because the parent accepts no other status */
+        _exit(0); /* the parent accepts no other status than 0 */
     }
     return T_WRONG(vb_group_wait(g, never, NULL, "a rank that is dead", from) == VB_ERR_PEER) +
            T_WRONG(vb_clock_ns() - start < 10000000000u);
@@ -652,7 +663,7 @@ static void a_dead_rank_is_reported(void **state)
         t_as_processes(&job);
 }
 
-/* Rank 0 waits for something that never happens. The others stay until it has left. */
+/* Rank 0 waits in vain. The other ranks stay until rank 0 has left. */
 static int wait_until_timeout(struct vb_group *g, void *arg)
 {
     uint64_t start = vb_clock_ns();
@@ -687,7 +698,7 @@ static void a_wait_ends_at_its_timeout(void **state)
     assert_non_null(strstr(text, "waited 1.5 s for rank 1"));
 }
 
-/* Returns true after many calls. A wait calls it again after each sleep. */
+/* Returns true after several calls. A wait calls this function after each sleep. */
 static bool asked_often(void *arg)
 {
     int *n = arg;
@@ -695,8 +706,8 @@ static bool asked_often(void *arg)
     return ++*n >= 8;
 }
 
-/* Rank 1 destroys its window, which ends with a barrier, says goodbye and exits. Rank 0 still
- * waits, as if a message were on the wire. */
+/* Rank 1 closes the group: it waits in a barrier, says goodbye and exits. Rank 0 continues to wait,
+ * as if a message were still on the wire. */
 static int wait_after_a_goodbye(struct vb_group *g, void *arg)
 {
     int n = 0;
@@ -723,8 +734,8 @@ static void notes_before_a_goodbye_arrive(void **state)
 
 static _Atomic bool has_closed;
 
-/* Rank 1 fails and destroys its window without waiting for anybody. Rank 0, a thread of the same
- * process, is still reading there: the memory must remain. */
+/* Rank 1 fails and destroys its window without waiting for rank 0. Rank 0 is a thread of the same
+ * process and still reads from this window, so the memory must stay mapped. */
 static int reads_after_an_abort(struct vb_group *g, void *arg)
 {
     struct vb_window *win;
@@ -765,7 +776,8 @@ static void a_window_stays_mapped_while_threads_read(void **state)
 static int gives_up(struct vb_group *g, void *arg)
 {
     (void)arg;
-    /* all ranks have joined; some may already notice the abort in this barrier */
+    /* After this barrier all ranks have joined. Some ranks may notice the abort already in this
+     * barrier. */
     (void)vb_group_barrier(g);
     if (vb_group_rank(g) == 0) {
         vb_group_abort(g, "the disk is full");
@@ -784,7 +796,7 @@ static void an_abort_reaches_all_ranks(void **state)
     t_stderr_catch(&t);
     t_as_processes(&job);
     t_stderr_release(&t, text, sizeof(text));
-    /* otherwise the messages of the other ranks are on other machines */
+    /* On several machines the messages of the other ranks are not in this text. */
     if (getenv("VB_RANK") == NULL)
         assert_non_null(strstr(text, "gave up: the disk is full"));
 }
@@ -809,7 +821,7 @@ int main(void)
         cmocka_unit_test(a_window_stays_mapped_while_threads_read),
         cmocka_unit_test(an_abort_reaches_all_ranks),
         cmocka_unit_test(
-            /* the last test, because a rank that dies cannot run another one */
+            /* must be the last test, because a dead rank cannot run another one */
             a_dead_rank_is_reported),
     };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Network interfaces, from recordings, from broken files and from this machine.
+ * Tests the list of network interfaces: from recorded machines, from broken files, and from this
+ * machine.
  *
  * Covers: net/probe/folder.c
  */
@@ -80,7 +81,8 @@ static void the_control_network_is_known_and_avoided(void **state)
 
     assert_non_null(control);
     assert_true(control->control);
-    assert_true(control->default_route); /* its metric is lower than that of docker0 */
+    /* the metric of this route is lower than the metric of the route over docker0 */
+    assert_true(control->default_route);
     assert_false(find(&got, "docker0")->default_route);
     assert_string_equal(vb_net_iface_for_data(got.list, got.n)->name, "enp65s0f0np0");
     vb_net_ifaces_free(got.list);
@@ -100,10 +102,12 @@ static void kinds_of_interfaces_are_distinguished(void **state)
     for (i = 0; i < VB_COUNT(virtual); i++)
         assert_int_equal(find(&laptop, virtual[i])->kind, VB_IFACE_VIRTUAL);
     assert_true(find(&laptop, "veth1a2b3c4")->enslaved);
-    assert_true(find(&laptop, "tun0")->up); /* its state is "unknown", but it has a carrier */
+    /* the state of tun0 is "unknown", but tun0 has a carrier */
+    assert_true(find(&laptop, "tun0")->up);
     assert_true(find(&laptop, "wlp2s0")->default_route);
     assert_int_equal(find(&laptop, "enp0s31f6")->speed_mbit, -1);
-    /* Virtual interfaces report a higher speed, but reach no other host. */
+    /* wlp2s0 is chosen although virtual interfaces report a higher speed, because they reach no
+     * other host. */
     assert_string_equal(vb_net_iface_for_data(laptop.list, laptop.n)->name, "wlp2s0");
     vb_net_ifaces_free(cloudlab.list);
     vb_net_ifaces_free(laptop.list);
@@ -143,7 +147,7 @@ static void an_ipv6_default_route_counts(void **state)
     t_tree_text(&tree, "sys/class/net/eth1/operstate", "up\n");
     t_tree_text(&tree, "sys/class/net/lo/operstate", "unknown\n");
     snprintf(text, sizeof(text),
-             "%s 00 %s 00 %s 00000000 1 0 00200201 lo\n" /* a reject route */
+             "%s 00 %s 00 %s 00000000 1 0 00200201 lo\n" /* this is a reject route */
              "%s 00 %s 00 fd000000000000000000000000000001 00000400 2 0 00000003 eth1\n"
              "%s 40 %s 00 %s 00000100 1 0 00000001 eth0\n",
              zero, zero, zero, zero, zero, zero, zero, zero);
@@ -152,7 +156,7 @@ static void an_ipv6_default_route_counts(void **state)
     assert_false(find(&got, "eth0")->default_route);
     assert_true(find(&got, "eth1")->default_route);
     assert_false(find(&got, "lo")->default_route);
-    /* found by its name, because it has no type */
+    /* lo is recognized by its name, because the folder has no file with the type. */
     assert_int_equal(find(&got, "lo")->kind, VB_IFACE_LOOPBACK);
     vb_net_ifaces_free(got.list);
     t_tree_destroy(&tree);
@@ -218,11 +222,11 @@ static void garbage_is_survived(void **state)
     t_tree_text(&tree, "sys/class/net/a-name-longer-than-any-interface/mtu", "1500\n");
     t_tree_text(&tree, "sys/class/net/bell\a/mtu", "1500\n");
     t_tree_path(&tree, "sys/class/net/eth1/mtu", path);
-    assert_int_equal(mkfifo(path, 0600), 0); /* nobody will ever write to it */
+    assert_int_equal(mkfifo(path, 0600), 0); /* no process will ever write to this FIFO */
     t_tree_path(&tree, "proc/net/ipv6_route", path);
     assert_int_equal(mkfifo(path, 0600), 0);
     t_tree_path(&tree, "sys/class/net/eth1/device", path);
-    assert_int_equal(symlink("device", path), 0); /* a link to itself */
+    assert_int_equal(symlink("device", path), 0); /* the link points to itself */
 
     assert_false(vb_net_control_if(tree.root, name, sizeof(name)));
     got = list_of(tree.root);
@@ -236,7 +240,7 @@ static void garbage_is_survived(void **state)
     t_tree_destroy(&tree);
 }
 
-/* The part of a line after its first 512 bytes must not be read as a line of its own. */
+/* If a line is longer than 512 bytes, the rest of the line must not be read as another line. */
 static void overlong_lines_do_not_become_routes(void **state)
 {
     static const char route[] = "eth0 00000000 0100000A 0003 0 0 0 00000000 0 0 0\n";
@@ -254,7 +258,7 @@ static void overlong_lines_do_not_become_routes(void **state)
     assert_false(got.list[0].default_route);
     vb_net_ifaces_free(got.list);
 
-    text[510] = '\n'; /* now it is a line of its own */
+    text[510] = '\n'; /* now the route is a line of its own */
     t_tree_text(&tree, "proc/net/route", text + 510);
     got = list_of(tree.root);
     assert_true(got.list[0].default_route);
@@ -276,7 +280,7 @@ static void an_overlong_path_is_refused(void **state)
     vb_net_ifaces_free(got.list);
 }
 
-/* Compares the result on this machine, whatever it is, with another interface of the kernel. */
+/* Compares the list of this machine with if_nameindex(). */
 static void this_machine_agrees_with_the_kernel(void **state)
 {
     struct if_nameindex *all;
@@ -285,7 +289,7 @@ static void this_machine_agrees_with_the_kernel(void **state)
 
     (void)state;
     if (access("/sys/class/net", F_OK) != 0)
-        skip(); /* a chroot without /sys */
+        skip(); /* this is a chroot without /sys */
     got = list_of("");
     all = if_nameindex();
     assert_non_null(all);

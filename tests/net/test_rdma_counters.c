@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Counters of RDMA ports: two recordings of one soft-RoCE device, before and after a transfer over
- * a link that lost packets, and files that no driver would write.
+ * Tests the counters of RDMA ports. The inputs are two recordings of one soft-RoCE device, made
+ * before and after a transfer over a link that lost packets, and files that no driver would write.
  */
 #include "net/net.h"
 #include "tests/support/sysroot.h"
@@ -53,7 +53,8 @@ static void counters_of_one_port(void **state)
     assert_int_equal(read_all(VB_TEST_DIR "/sysroots/laptop", NULL).n, 0);
 }
 
-/* mlx5 uses other names for the same counters, and has a counter for each end of an event. */
+/* mlx5 uses other names for the same counters. For an event such as a lost packet it has two
+ * counters, one for the sender and one for the receiver. */
 static void names_of_another_driver(void **state)
 {
     struct vb_port_list list;
@@ -84,7 +85,8 @@ static void names_of_another_driver(void **state)
     t_tree_destroy(&tree);
 }
 
-/* A counter that was reset counts from 0. A new port counts everything it has. */
+/* The difference of two readings: for a counter that was reset, it is the new value. For a new
+ * port, all values are differences. */
 static void counters_that_were_reset(void **state)
 {
     struct vb_port_list before = {.n = 1}, after, moved;
@@ -101,7 +103,7 @@ static void counters_that_were_reset(void **state)
     vb_net_ports_moved(&before, &after, &moved);
     assert_int_equal(moved.ports[0].n[0], 3);
     assert_int_equal(moved.ports[0].n[1], 2);
-    assert_int_equal(moved.ports[0].n[2], 0); /* is not counted any more */
+    assert_int_equal(moved.ports[0].n[2], 0); /* the port does not have this counter any more */
     assert_int_equal(moved.ports[1].n[0], 4);
     assert_non_null(vb_net_ports_find(&moved, "rxe1", 1));
     assert_null(vb_net_ports_find(&moved, "rxe1", 2));
@@ -122,7 +124,8 @@ static void hostile_files_count_nothing(void **state)
     t_tree_text(&tree, PORT "hw_counters/rnr_nak_retry_err", "99999999999999999999999999\n");
     t_tree_text(&tree, PORT "hw_counters/out_of_buffer", "");
     t_tree_garbage(&tree, PORT "hw_counters/duplicate_request", 100000);
-    t_tree_text(&tree, PORT "hw_counters/local_ack_timeout_err/x", "1\n"); /* a folder */
+    /* the counter is a folder */
+    t_tree_text(&tree, PORT "hw_counters/local_ack_timeout_err/x", "1\n");
     t_tree_path(&tree, PORT "hw_counters/roce_adp_retrans", path);
     assert_int_equal(mkfifo(path, 0600), 0);
     t_tree_text(&tree, PORT "counters/port_xmit_discards", "9223372036854775807\n");
@@ -136,7 +139,7 @@ static void hostile_files_count_nothing(void **state)
     assert_int_equal(list.ports[0].known, 1u << VB_PORT_LOST);
     assert_int_equal(list.ports[0].n[VB_PORT_LOST], INT64_MAX);
 
-    for (i = 2; i <= 200; i++) { /* more ports than the list has room for */
+    for (i = 2; i <= 200; i++) { /* more ports than the list can hold */
         snprintf(path, sizeof(path), "sys/class/infiniband/mlx5_0/ports/%d/state", i);
         t_tree_text(&tree, path, "4: ACTIVE\n");
     }
@@ -144,8 +147,8 @@ static void hostile_files_count_nothing(void **state)
     t_tree_destroy(&tree);
 }
 
-/* Reads the devices of this machine. In the lab this is a soft-RoCE device, which counts all
- * kinds. */
+/* Reads the devices of this machine. In the lab there is a soft-RoCE device, which has a counter of
+ * retries. */
 static void this_machine_is_read(void **state)
 {
     struct vb_port_list list = read_all("", NULL);

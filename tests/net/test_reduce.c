@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sums at every instruction level that this CPU has, compared with plain loops. The bits must be
- * the same.
+ * Tests the sums at every instruction level that this CPU has. The bits must equal the bits of
+ * plain loops.
  *
  * Covers: net/coll/reduce_level.c
  */
@@ -28,7 +28,8 @@ static const size_t sizes[] = {0, 1, 3, 4, 7, 15, 16, 17, 31, 33, 63, 64, 65, 12
 static float data[SOURCES][N], got[SOURCES][N];
 static uint16_t narrow[N];
 
-/* Draws numbers of very different size, so that the order of addition shows. */
+/* Fills the vectors with numbers of very different size, so that another order of addition gives
+ * other bits. */
 static void draw(void)
 {
     uint32_t seed = 3;
@@ -50,7 +51,7 @@ static float wanted(int n_s, size_t i, float scale)
     return scale != 1 ? sum * scale : sum;
 }
 
-/* Writes the sum to the first source only, or to all sources. */
+/* Sums the first n_s sources. Writes the sum to the first source or, with `all`, to all sources. */
 static void sum(const struct vb_reduce_level *level, int n_s, size_t n, float scale, bool all)
 {
     struct finish finish = {.scale = scale};
@@ -96,8 +97,8 @@ static void sums_have_the_same_bits(void **state)
                 }
 }
 
-/* Two large vectors are summed at several places in turn. The test uses sizes around the one where
- * this begins, and checks that nothing after the end is written. */
+/* From a certain size on, the sum of two vectors is computed at several places in turn. The test
+ * uses sizes around this size, and checks that nothing is written after the end of a vector. */
 static void large_sums_have_the_same_bits(void **state)
 {
     static const size_t large[] = {16383, 16511, 16512, 16513, 32895, 32896, LARGE - 1, LARGE};
@@ -128,7 +129,8 @@ static void large_sums_have_the_same_bits(void **state)
     }
 }
 
-/* Rounds to the nearest value, and ties to even, as the baseline does; and converts back. */
+/* Every level must round to the nearest value, ties to even, as the baseline does. Converting
+ * back must give exactly the rounded values. */
 static void bfloat16_has_the_same_bits(void **state)
 {
     static uint16_t base[N];

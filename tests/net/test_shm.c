@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Shared memory with peers that corrupt it, and the set-up that passes it to peers.
+ * Tests shared memory with peers that corrupt it, and the set-up that passes the memory to peers.
  *
  * Covers: net/shm/shm_pass.c net/shm/shm_setup.c
  */
@@ -9,7 +9,7 @@
 
 static struct t_pair pair; /* static, because it is large */
 
-/* Returns the inbox of side 0 as side 1 has mapped it: the memory that side 1 writes to. */
+/* Returns the inbox of side 0 as mapped by side 1. Side 1 writes to this memory. */
 static struct shm_inbox *inbox_of_0(void)
 {
     return shm_ep_of(pair.side[1].ep)->out.inbox;
@@ -30,7 +30,7 @@ static void expect_given_up(const char *why)
     assert_int_equal(s[0].lost, VB_ERR_INPUT);
     assert_non_null(strstr(text, "rank 1"));
     assert_non_null(strstr(text, why));
-    assert_ptr_equal(strchr(text, '\n') + 1, text + strlen(text)); /* one line */
+    assert_ptr_equal(strchr(text, '\n') + 1, text + strlen(text)); /* there is only one line */
     assert_int_equal(t_put(&s[0], 0, 0, 8, 1, &op), VB_ERR_INPUT);
 }
 
@@ -49,8 +49,8 @@ static void a_corrupt_slot_ends_the_connection(void **state)
     }
 }
 
-/* A note that was read already is not new, and neither is a later slot that is written too
- * early. */
+/* A note must be read only once. A slot that was written too early must not be read before the
+ * earlier slots. */
 static void slots_are_read_once_and_in_order(void **state)
 {
     struct t_side *s = pair.side;
@@ -69,7 +69,7 @@ static void slots_are_read_once_and_in_order(void **state)
     t_pair_close(&pair);
 }
 
-/* A wrong count of taken notes would let a sender overwrite notes, or block it. */
+/* With a wrong number of taken notes, a sender could overwrite notes or wait forever. */
 static void a_corrupt_count_ends_the_connection(void **state)
 {
     static const uint64_t counts[] = {SHM_SLOTS + 1, UINT64_MAX, UINT64_MAX - SHM_SLOTS};
@@ -95,12 +95,12 @@ static void a_corrupt_count_ends_the_connection(void **state)
         while (t_poll(&s[0], 64) > 0)
             ;
         assert_int_equal(s[0].n_lost, 1);
-        assert_int_equal(s[0].n_done, SHM_SLOTS); /* the notes had been taken */
+        assert_int_equal(s[0].n_done, SHM_SLOTS); /* all puts before the failure are done */
         t_pair_close(&pair);
     }
 }
 
-/* Goes around the ring many times, with every distance between sender and receiver. */
+/* Sends notes many times around the ring. Sender and receiver are at every possible distance. */
 static void the_ring_wraps_around(void **state)
 {
     static struct vb_op ops[T_NOTES];
@@ -187,7 +187,7 @@ static void windows_that_do_not_match_are_refused(void **state)
     t_pair_close(&pair);
 }
 
-/* The import must check the real size of the memory, not the size that the key claims. */
+/* The import must check the real size of the memory, not the size in the key. */
 static void memory_shorter_than_claimed_is_refused(void **state)
 {
     struct t_side *s = pair.side;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sparse allreduce compared with a naive sum, bit by bit: 1 to 8 ranks, over every transport, with
- * both algorithms.
+ * Tests sparse allreduce with 1 to 8 ranks, over every transport and with both algorithms. The
+ * result must equal a naive sum, bit for bit.
  *
- * Linked with --wrap=malloc and the like, because a call must not allocate.
+ * Linked with --wrap=malloc and similar options to count allocations, because a call must not
+ * allocate.
  *
  * Covers: net/sparse/sparse_allreduce.c net/sparse/sparse_along.c net/sparse/sparse_open.c
  * Covers: net/sparse/sparse_path.c net/sparse/sparse_send.c
@@ -29,19 +30,21 @@ struct list {
     size_t n;
 };
 
-/* The lists of the ranks. */
+/* Kinds of lists that the ranks sum. */
 enum kind {
     EMPTY,
     ONE_EMPTY, /* the list of rank 1 is empty */
     ONLY_LAST, /* only the last rank has entries */
     EQUAL,     /* all ranks have the same indices */
     DISJOINT,
-    OWN_RANGE, /* each rank has its own range, in the opposite order of the owners */
+    /* each rank has the indices of one range, and the ranges are in the opposite order of the
+     * owners */
+    OWN_RANGE,
     SKEWED,
     UNEVEN,  /* lists of very different lengths */
-    SINGLE,  /* one index, the same on all ranks */
-    EDGES,   /* the first and the last index */
-    STRANGE, /* NaN, infinities, zeros of both signs, subnormals, values that cancel */
+    SINGLE,  /* all ranks have the same single index */
+    EDGES,   /* only the first and the last possible index */
+    STRANGE, /* NaN, infinities, zeros of both signs, subnormals, and values that cancel out */
     KINDS
 };
 
@@ -115,7 +118,8 @@ static size_t length_of(enum kind kind, int rank, int world)
     }
 }
 
-/* Makes the list of any rank. Every rank can make the lists of all ranks. */
+/* Makes the list of a rank. The list depends only on the arguments, so every rank can make the
+ * lists of all ranks. */
 static void make_list(struct list *l, enum kind kind, int rank, int world, uint64_t features)
 {
     uint32_t seed = (uint32_t)kind * 977 + 7, i;
@@ -150,8 +154,8 @@ struct sum {
     size_t n;
 };
 
-/* Finds the smallest index that any list has at or after its mark. Returns false if there is
- * none. */
+/* Finds the smallest index in the rest of all lists. at[r] is the first entry of list r that
+ * belongs to the rest. Returns false if the rest is empty. */
 static bool smallest(const struct list *lists, const size_t *at, int world, uint32_t *index_p)
 {
     bool any = false;
@@ -166,7 +170,8 @@ static bool smallest(const struct list *lists, const size_t *at, int world, uint
     return any;
 }
 
-/* Adds in rank order, over the ranks that have the index, as net.h promises. */
+/* Adds the values of the index in rank order. Ranks without the index are left out, as net.h
+ * promises. */
 static float add(const struct list *lists, size_t *at, int world, uint32_t index)
 {
     float sum = 0, value;
@@ -250,14 +255,14 @@ static int compare(struct bench *b, struct vb_sparse *s, enum vb_reduce how)
     return 0;
 }
 
-/* Returns whether the mean is tested as well: for values where the division is critical, and for
- * one other kind. */
+/* Returns whether the mean of these lists is tested as well. It is tested for values where the
+ * division is critical, and for one other kind. */
 static bool with_mean(enum kind kind)
 {
     return kind == STRANGE || kind == SKEWED;
 }
 
-/* Sums all kinds of lists, one after the other, with each context. */
+/* Sums lists of all kinds with each context, and compares the results with the naive sum. */
 static int all_kinds(struct bench *b, struct vb_sparse **all, int n_all, uint64_t features)
 {
     int wrong = 0, kind, how, c, r;
@@ -267,7 +272,7 @@ static int all_kinds(struct bench *b, struct vb_sparse **all, int n_all, uint64_
             make_list(&b->lists[r], (enum kind)kind, r, b->world, features);
         for (how = VB_REDUCE_SUM; how <= (int)with_mean((enum kind)kind); how++) {
             naive_sum(b->lists, b->world, (enum vb_reduce)how, &b->want);
-            /* bench_fini() frees. NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
+            /* bench_fini() frees the memory. NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
             for (c = 0; c < n_all && wrong == 0; c++)
                 wrong += compare(b, all[c], (enum vb_reduce)how);
         }
@@ -277,7 +282,8 @@ static int all_kinds(struct bench *b, struct vb_sparse **all, int n_all, uint64_
     return wrong;
 }
 
-/* Both algorithms and the choice of the cost model must give the bits of the naive sum. */
+/* Both algorithms, and the algorithm that the cost model chooses, must give the bits of the naive
+ * sum. */
 static int both_ways(struct vb_group *g, void *arg)
 {
     const uint64_t *features = arg;
@@ -303,7 +309,8 @@ static int both_ways(struct vb_group *g, void *arg)
     return wrong;
 }
 
-/* For sizes where a dense vector would need gigabytes. */
+/* Tests the sparse algorithm alone, with so many features that a dense vector would need
+ * gigabytes. */
 static int sparse_only(struct vb_group *g, void *arg)
 {
     const uint64_t *features = arg;
@@ -367,7 +374,7 @@ static void large_index_spaces_work(void **state)
     everywhere(sparse_only, (uint64_t)UINT32_MAX + 1, 2, 2);
 }
 
-/* With ranks as processes, and with a progress thread. */
+/* Runs the ranks as processes, and then as threads with progress threads. */
 static void other_kinds_of_ranks_agree(void **state)
 {
     uint64_t features = 24001;
@@ -386,8 +393,8 @@ static void other_kinds_of_ranks_agree(void **state)
 
 /* ---- the cost model -------------------------------------------------------------------------- */
 
-/* Checks that lists of the first n features are summed by this algorithm, and that the cost model
- * predicts it to be cheaper. */
+/* Sums lists of the first n features. Checks that the algorithm `way` was used, and that the cost
+ * model predicts less time for this algorithm than for the other one. */
 static int check_choice(struct vb_group *g, uint64_t features, uint32_t n, enum vb_sparse_path way)
 {
     enum vb_sparse_path other = way == VB_SPARSE_DENSE ? VB_SPARSE_SPARSE : VB_SPARSE_DENSE;
@@ -417,8 +424,8 @@ static int check_choice(struct vb_group *g, uint64_t features, uint32_t n, enum 
     return wrong;
 }
 
-/* Lists of all features are cheaper as vectors. A few of very many features are not, however long a
- * note takes on a busy machine. */
+/* Lists of all features are cheaper to sum as vectors. Lists of a few among very many features are
+ * cheaper to sum as lists, even if a note takes long on a busy machine. */
 static int check_choices(struct vb_group *g, void *arg)
 {
     (void)arg;
@@ -479,7 +486,8 @@ static void duplicates_of_a_rank_are_merged(void **state)
 #define WIRE_NNZ 40000
 #define WIRE_CALLS 10
 
-/* Makes the list of a batch of 1,000 rows of 39 entries, about 9,000 of them distinct. */
+/* Makes the list of a batch of 1,000 rows with 39 entries each. About 9,000 indices are
+ * distinct. */
 static size_t make_batch(struct vb_sparse *s, int rank, uint32_t *index, float *value)
 {
     uint32_t seed = (uint32_t)rank * 77 + 3;
@@ -492,9 +500,9 @@ static size_t make_batch(struct vb_sparse *s, int rank, uint32_t *index, float *
     return vb_sparse_merge(s, index, value, &n) == VB_OK ? n : 0;
 }
 
-/* The theory, for all ranks together: each nonzero that does not belong to its owner's rank needs 8
- * bytes to the owner, which is (N - 1) / N of them. Each summed one needs 8 bytes to all others.
- * The lengths and samples of the lists come on top. */
+/* The expected number of bytes, for N ranks together: (N - 1) / N of all nonzeros are sent to their
+ * owner, with 8 bytes each. Each sum is sent to all ranks but its owner, with 8 bytes each. In
+ * addition, the ranks send lengths and samples of their lists. */
 static int count_bytes_and_allocations(struct vb_group *g, void *arg)
 {
     struct vb_sparse_opts opts = {
@@ -518,7 +526,7 @@ static int count_bytes_and_allocations(struct vb_group *g, void *arg)
         return 1;
     }
     n = make_batch(s, vb_group_rank(g), index, value);
-    nanosleep(&pause, NULL); /* heartbeats have begun */
+    nanosleep(&pause, NULL); /* until heartbeats have begun */
     wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
     before = t_allocations;
     wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
@@ -559,14 +567,15 @@ static void no_more_bytes_than_needed_and_no_allocation(void **state)
             job.transport = transports[t];
             t_as_threads(&job);
         }
-    assert_true(t_allocations > 0); /* the counter works */
+    assert_true(t_allocations > 0); /* otherwise the counter does not work */
 }
 
 /* ---- long lists ------------------------------------------------------------------------------ */
 
 #define LONG ((size_t)1100000)
 
-/* Parts and sums have two segments each. The indices of each rank belong to the other rank. */
+/* The lists are so long that parts and sums consist of two segments each. All indices of a rank
+ * belong to the other rank. */
 static int long_lists(struct vb_group *g, void *arg)
 {
     struct vb_sparse_opts opts = {.features = 2 * LONG, .max_nnz = LONG, .path = VB_SPARSE_SPARSE};
@@ -609,7 +618,7 @@ static void long_lists_are_sent_in_segments(void **state)
 
 #define HALVES_CALLS 6
 
-/* Rank 1 starts after rank 0 has started. */
+/* In each call rank 1 starts after rank 0 has started. */
 static int start_then_finish(struct vb_group *g, void *arg)
 {
     struct vb_sparse_opts opts = {.features = 100, .max_nnz = 2, .path = VB_SPARSE_SPARSE};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sparse allreduce with ranks that make mistakes, break the protocol, stall or die. The other ranks
- * must report the rank and the call, and nobody may hang.
+ * Tests sparse allreduce with ranks that pass invalid arguments, violate the protocol, stall or
+ * die. The other ranks must report the rank and the call, and no rank may hang.
  *
  * Covers: net/sparse/sparse_allreduce.c net/sparse/sparse_along.c net/sparse/sparse_send.c
  */
@@ -12,18 +12,18 @@
 
 #define FEATURES 5000u
 #define MAX_NNZ 1200
-#define BAD 1 /* the rank with the fault */
+#define BAD 1 /* the faulty rank */
 #define WORLD 3
 #define TIMEOUT_MS 5000
 
 static const enum vb_transport_choice transports[] = {VB_TRANSPORT_SHM, VB_TRANSPORT_TCP};
 
-static char said[65536]; /* standard error of all ranks */
+static char said[65536]; /* standard error of all ranks together */
 
 static struct t_stderr caught;
 static bool catching;
 
-/* Runs ranks over a transport and keeps their messages. */
+/* Runs the ranks and stores their messages in `said`. */
 static void run(struct t_job *job, bool processes)
 {
     job->world = WORLD;
@@ -60,11 +60,11 @@ static void assert_said(const char *what)
 static const struct vb_sparse_opts plain = {
     .features = FEATURES, .max_nnz = MAX_NNZ, .path = VB_SPARSE_SPARSE};
 
-/* Allows longer lists than fit behind their heads. */
+/* Options that allow lists which are too long to be sent with their heads. */
 static const struct vb_sparse_opts wide = {
     .features = FEATURES, .max_nnz = FEATURES, .path = VB_SPARSE_SPARSE};
 
-/* Makes a list of every third index, beginning with the rank. */
+/* Makes a list of every third index. The first index is the rank. */
 static size_t make_list(int rank, uint32_t *index, float *value)
 {
     size_t n = 0;
@@ -124,7 +124,7 @@ static int mistakes(struct vb_group *g, void *arg)
         }
         wrong += T_WRONG(st == (k == 5 ? VB_OK : due));
     }
-    wrong += T_WRONG(got == 3 * MAX_NNZ); /* after all mistakes the ranks are still in step */
+    wrong += T_WRONG(got == 3 * MAX_NNZ); /* after all mistakes the ranks still agree on the call */
     vb_sparse_close(s);
     return wrong;
 }
@@ -186,8 +186,8 @@ static void different_features_are_found_when_opening(void **state)
 
 /* ---- short lists ----------------------------------------------------------------------------- */
 
-/* Calls in which no list is sent with its head, all are, or all but one are: the sums must be
- * equal. */
+/* In some calls no list is sent with its head, in others all lists are, and in others all but one.
+ * The sums must be equal. */
 static int with_and_without_heads(struct vb_group *g, void *arg)
 {
     static const int others[][2] = {{0, 0}, {1, 1}, {1, 0}, {0, 1}, {1, 1}, {1, 1}};
@@ -239,7 +239,7 @@ enum breach {
     HEAD_NONSENSE,
     HEAD_OLD,
     HEAD_OTHER_FEATURES,
-    ALONG_NONSENSE, /* short lists that are sent with their heads */
+    ALONG_NONSENSE, /* the ALONG faults are in short lists that are sent with their heads */
     ALONG_TOO_LONG,
     ALONG_UNSORTED,
     ALONG_OUT_OF_RANGE,
@@ -249,7 +249,7 @@ enum breach {
     SUM_UNSORTED,
     SUM_OUT_OF_RANGE,
     SUM_TOO_LARGE,
-    SUM_BEFORE_PART, /* only over TCP, which sends parts */
+    SUM_BEFORE_PART, /* possible only over TCP, which sends parts */
     NOTE_OF_ANOTHER_CALL,
     NOTE_TOO_LARGE,
     BREACHES
@@ -310,7 +310,8 @@ static void spoil_head(const struct vb_sparse *s, struct sparse_head *head, enum
     case ALONG_NONSENSE:
         head->along = 2;
         break;
-    case ALONG_TOO_LONG: /* but not longer than the longest list that it announced */
+    /* too long to be sent with the head, but within the maximum that the rank announced */
+    case ALONG_TOO_LONG:
         head->n = s->limits.max_along + 1;
         break;
     default:
@@ -345,10 +346,12 @@ static void send_head(struct vb_sparse *s, enum breach breach)
     if (is_along(breach))
         len = vb_sparse_take_along(s, head);
     spoil_head(s, head, breach);
-    if (breach == PART_UNSORTED) /* everywhere, but so that a binary search still ends */
+    /* the order is wrong in the whole list, but a binary search still ends */
+    if (breach == PART_UNSORTED)
         for (n = 1; n + 1 < MAX_NNZ; n += 2)
             sparse_list(s)[n] = sparse_list(s)[n - 1];
-    if (breach == PART_OUT_OF_RANGE) /* an index without an owner at the end of all parts */
+    /* the last index of all parts is so large that it has no owner */
+    if (breach == PART_OUT_OF_RANGE)
         sparse_list(s)[MAX_NNZ - 1] = word_of(FEATURES - 1 + 40, 0);
     (void)vb_sparse_send_heads(s, len);
 }
@@ -365,7 +368,7 @@ static void take_heads(struct vb_sparse *s)
     vb_sparse_plan_make(&s->plan, s->heads);
 }
 
-/* Sends notes about a part or a sum, without data, to all ranks. */
+/* Sends a note about a part or a sum, but no data, to all other ranks. */
 static void send_notes(struct vb_sparse *s, uint32_t value)
 {
     int r;
@@ -388,7 +391,7 @@ static void send_bad_sum(struct vb_sparse *s, enum breach breach)
         (void)vb_sparse_send_sums(s, 2);
 }
 
-/* Breaks one rule, then waits until the other ranks have given up. */
+/* Violates the protocol once, then waits until the other ranks have given up. */
 static int break_protocol(struct vb_sparse *s, enum breach breach)
 {
     bool tcp = s->peers[0].mapped == NULL;
@@ -409,7 +412,7 @@ static int break_protocol(struct vb_sparse *s, enum breach breach)
         if (breach >= SUM_UNSORTED && breach <= SUM_TOO_LARGE)
             send_bad_sum(s, breach);
     }
-    (void)vb_group_barrier(s->group); /* ends when the group fails */
+    (void)vb_group_barrier(s->group); /* returns when the group fails */
     return 0;
 }
 
@@ -425,18 +428,19 @@ static int sum_with_faulty_rank(struct vb_group *g, void *arg)
     if (vb_sparse_open(g, is_along(breach) ? &wide : &plain, &s) != VB_OK)
         return 1;
     wrong += T_WRONG(breach != ALONG_TOO_LONG || s->limits.max_along < wide.max_nnz);
-    s->model.along = is_along(breach) ? s->limits.max_along : 0; /* instead of the measured value */
+    s->model.along = is_along(breach) ? s->limits.max_along : 0; /* replaces the measured value */
     n = make_list(vb_group_rank(g), index, value);
     wrong += T_WRONG(sum_once(s, index, value, n, &n) == VB_OK);
-    /* The fault must not happen before all ranks have finished the first call. It may happen before
-     * all leave the barrier. */
+    /* The fault must not happen before all ranks have finished the first call. The fault may happen
+     * while other ranks are still in this barrier. */
     (void)vb_group_barrier(g);
     n = make_list(vb_group_rank(g), index, value);
     if (vb_group_rank(g) == BAD) {
         wrong += break_protocol(s, breach);
     } else {
         wrong += T_WRONG(sum_once(s, index, value, n, &n) < 0);
-        if (breach != HEAD_OTHER_FEATURES) /* after this fault all ranks are still in step */
+        /* after this one fault, all ranks still agree on the call */
+        if (breach != HEAD_OTHER_FEATURES)
             wrong += T_WRONG(sum_once(s, index, value, n, &n) < 0);
         else
             vb_group_abort(g, "enough");
@@ -449,7 +453,7 @@ static bool is_possible(enum breach breach, enum vb_transport_choice transport)
 {
     bool part = breach == PART_TOO_LARGE || breach == SUM_BEFORE_PART;
 
-    /* over shared memory parts are read and not sent */
+    /* Over shared memory parts are not sent, because their owners read them. */
     return !part || transport == VB_TRANSPORT_TCP;
 }
 
@@ -466,7 +470,8 @@ static void a_rank_that_breaks_the_protocol_is_named(void **state)
             if (!is_possible((enum breach)breach, transports[t]))
                 continue;
             job.transport = transports[t];
-            /* as processes, because a thread that gives up would unmap memory of the others */
+            /* The ranks are processes, because a thread that gives up would unmap memory that other
+             * threads use. */
             run(&job, true);
             assert_said(words_for[breach]);
             assert_said("rank 1 (");
@@ -474,7 +479,8 @@ static void a_rank_that_breaks_the_protocol_is_named(void **state)
         }
 }
 
-/* Rank 0 broadcasts a cost model for all ranks whose lists do not fit into the memory. */
+/* Rank 0 broadcasts a cost model that would make the ranks send longer lists with their heads than
+ * the memory can hold. */
 static int follows_a_bad_model(struct vb_group *g, void *arg)
 {
     struct vb_sparse *s = NULL;
@@ -486,7 +492,8 @@ static int follows_a_bad_model(struct vb_group *g, void *arg)
         return 1;
     model = s->model;
     model.along = s->limits.max_along + 1;
-    if (vb_group_rank(g) == BAD) /* not the last rank, which would answer probes first */
+    /* the last rank would first answer probes, so another rank is tested */
+    if (vb_group_rank(g) == BAD)
         wrong += T_WRONG(vb_sparse_measure(s) == VB_ERR_INPUT);
     else
         wrong += T_WRONG(vb_group_broadcast(g, 0, &model, sizeof(model)) == VB_OK);
@@ -529,12 +536,12 @@ static int stop_taking_part(struct vb_group *g, void *arg)
     if (vb_group_rank(g) == BAD) {
         if (a->dies)
             _exit(wrong);
-        while (vb_progress(g) == VB_OK) /* until the other ranks have given up */
+        while (vb_progress(g) == VB_OK) /* continues until the other ranks have given up */
             nanosleep(&pause, NULL);
     } else {
         start = vb_clock_ns();
         wrong += T_WRONG(sum_once(s, index, value, n, &got) < 0);
-        wrong += T_WRONG((vb_clock_ns() - start) / 1000000 < 30000); /* never hangs */
+        wrong += T_WRONG((vb_clock_ns() - start) / 1000000 < 30000); /* the call must not hang */
     }
     _exit(wrong);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The loops over sparse lists compared with naive ones, and the plan of which rank sums which
- * indices.
+ * Tests the loops over sparse lists against naive loops, and the plan that says which rank sums
+ * which indices.
  *
  * Covers: net/sparse/sparse_split.c
  */
@@ -14,7 +14,7 @@
 
 static uint32_t seed = 1;
 
-/* Small indices are more frequent, as in real data. */
+/* Returns a random index. Small indices are more frequent than large ones, as in real data. */
 static uint32_t skewed(uint32_t below)
 {
     double u = (double)t_random(&seed) / (1 << 24);
@@ -29,8 +29,8 @@ static float any_value(void)
 
 /* ---- naive merge ----------------------------------------------------------------------------- */
 
-/* Adds each value to the word with its index, or inserts a new word. Values are added in the order
- * of appearance. */
+/* Merges entries in the naive way: adds each value to the entry with the same index, or inserts a
+ * new entry. Values are added in the order of the input. */
 static size_t naive(const uint32_t *index, const float *value, size_t n, uint64_t *out)
 {
     size_t i, k, m = 0;
@@ -89,7 +89,7 @@ static void duplicates_are_added_in_order_of_appearance(void **state)
 
 /* ---- merging runs ---------------------------------------------------------------------------- */
 
-/* Makes a run in ascending order. The value identifies the run. */
+/* Makes a run with ascending indices. All values of a run are its tag. */
 static size_t make_run(uint64_t *words, size_t n, uint32_t gap, uint32_t tag)
 {
     uint32_t index = t_random(&seed) % (gap * 4);
@@ -100,7 +100,7 @@ static size_t make_run(uint64_t *words, size_t n, uint32_t gap, uint32_t tag)
     return n;
 }
 
-/* Equal indices must be in the order of the runs, and no word may be lost. */
+/* Entries with equal indices must be in the order of their runs, and no entry may be lost. */
 static void check_runs(int n_runs, size_t longest, uint32_t gap)
 {
     static uint64_t words[RUNS][MAX_WORDS], a[RUNS * MAX_WORDS], b[RUNS * MAX_WORDS];
@@ -138,8 +138,8 @@ static void runs_are_merged_in_order(void **state)
                     check_runs(n, longest[i], gaps[k]);
 }
 
-/* For any number of runs, in place or not: the bits must equal those of a merge followed by a
- * pass. */
+/* Sums any number of runs, in place or not. The bits must equal a merge of the runs and a pass that
+ * adds equal indices. */
 static void check_sum(int n_runs, size_t longest, uint32_t gap)
 {
     static uint64_t words[RUNS][MAX_WORDS], a[RUNS * MAX_WORDS], b[RUNS * MAX_WORDS];
@@ -177,7 +177,7 @@ static void sums_equal_those_of_merged_runs(void **state)
                 check_sum(n, longest[i], gaps[k]);
 }
 
-/* A peer can write anything into a list in shared memory. */
+/* A peer can write any bytes into a list in shared memory. */
 static void broken_runs_do_not_overflow(void **state)
 {
     uint64_t *words, *a, *b;
@@ -226,7 +226,8 @@ static void unsorted_lists_are_found(void **state)
     assert_int_equal(vb_sparse_below(words, 4, (uint64_t)UINT32_MAX + 1), 4);
 }
 
-/* Minus zero becomes plus zero. Signalling and negative NaNs become one canonical NaN. */
+/* Minus zero must become plus zero. Signalling NaNs and negative NaNs must become one canonical
+ * NaN. */
 static void zeros_and_nans_are_normalised(void **state)
 {
     uint32_t index[] = {1, 2, 3, 4}, out_index[4];
@@ -273,8 +274,8 @@ static void make_heads(struct plan_case *c, uint64_t features)
     }
 }
 
-/* Every part must fit into its memory, and all parts of a list must fit into the memory reserved
- * for the list. */
+/* Every part must fit into its memory, and all parts of a list must fit into the memory of the
+ * list. */
 static void check_rooms(const struct plan_case *c, const struct sparse_plan *plan)
 {
     size_t first, end, rooms, sums = 0, all = 0;
@@ -301,7 +302,8 @@ static void check_rooms(const struct plan_case *c, const struct sparse_plan *pla
     assert_true(sums <= all);
 }
 
-/* Returns the largest share of an owner, as a multiple of an equal share. */
+/* Returns the number of entries of the owner with the most entries, divided by the number for an
+ * equal distribution. */
 static double imbalance(const struct plan_case *c, const struct sparse_plan *plan)
 {
     size_t total = 0, most = 0, share;
@@ -361,12 +363,13 @@ static void owners_get_equal_shares_of_skewed_lists(void **state)
         plan_of(&c, 33762578);
     }
     fill_skewed(&c, MAX_WORDS, 33762578);
-    /* the error is at most one sampling step of each list */
+    /* The sampling error is at most one sampling step for each list. */
     assert_true(plan_of(&c, 33762578) < 1.125 + 0.01);
-    for (r = 0; r < WORLD; r++) /* lists of very different lengths, one of them empty */
+    for (r = 0; r < WORLD; r++) /* lists of very different lengths; one list is empty */
         c.n[r] = c.n[r] * (size_t)r / WORLD;
     assert_true(plan_of(&c, 33762578) < 1.3);
-    for (r = 0; r < WORLD; r++) /* a single index cannot be shared */
+    /* all lists have the same single index, which cannot be divided among owners */
+    for (r = 0; r < WORLD; r++)
         c.n[r] = make_run(c.words[r], 1, 1, 0);
     plan_of(&c, 5);
 }

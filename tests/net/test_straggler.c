@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * Wait statistics: all other ranks must find the straggler of a collective and blame no other rank.
- * The time of the transfer must not count as waiting.
+ * Tests the statistics of waiting: all other ranks must find the straggler of a collective and
+ * blame no other rank. The transfer time must not count as waiting.
  */
 #include "tests/support/coll_fixture.h"
 
 #include <time.h>
 
 #define N_ELEMS ((size_t)100000)
-#define TRIES 200 /* rounds at most, on a machine that delays other ranks too */
+/* maximum number of rounds; a busy machine delays other ranks too, and such rounds do not count */
+#define TRIES 200
 
 static const struct t_place *place;
 
@@ -17,7 +18,8 @@ static int rounds(void)
     return t_rdma_only() ? 2 : 4;
 }
 
-/* Returns a longer delay for soft-RoCE in an emulated machine, which delays all ranks by itself. */
+/* Returns the delay of the straggler. The delay is longer for RDMA, because an emulated machine
+ * delays all ranks. */
 static long nap_ns(void)
 {
     return (t_rdma_only() ? 800 : 60) * 1000000L;
@@ -32,7 +34,7 @@ static void nap(void)
 
 /* The totals of a rank over all rounds. */
 struct rounds {
-    int who; /* the straggler */
+    int who; /* rank of the straggler */
     int tries, n;
     uint64_t begin_ns;        /* start of the current round */
     uint64_t took_ns, due_ns; /* time in all calls; time in which only the straggler was missing */
@@ -48,7 +50,8 @@ static bool is_straggler(struct vb_group *g, const struct rounds *r)
     return vb_group_rank(g) == r->who;
 }
 
-/* All other ranks have begun when the straggler comes, so that none of them is missing later. */
+/* Delays the straggler. When the straggler begins, all other ranks have begun, so that no other
+ * rank is late. */
 static vb_status begin_late(struct vb_group *g, struct rounds *r)
 {
     vb_status st = vb_group_barrier(g);
@@ -59,9 +62,9 @@ static vb_status begin_late(struct vb_group *g, struct rounds *r)
     return st;
 }
 
-/* A busy machine delays other ranks as well before they begin to wait. So due_ns is computed from
- * the clocks of all ranks, and a round with too small a delay does not count. Several machines have
- * different clocks: there due_ns is the time of the whole wait. */
+/* Counts a round. A busy machine may also delay other ranks before they begin to wait. So due_ns is
+ * computed from the clocks of all ranks, and a round with too short a delay does not count. Several
+ * machines have different clocks, so there due_ns is the time of the whole call. */
 static vb_status count_round(struct vb_group *g, struct rounds *r)
 {
     uint64_t took_ns = vb_clock_ns() - r->begin_ns, begin_ns[T_RANKS_MAX], last_ns = 0, due_ns;
@@ -81,7 +84,7 @@ static vb_status count_round(struct vb_group *g, struct rounds *r)
     return VB_OK;
 }
 
-/* Checks that all other ranks have waited for the straggler. This was most of the time of the
+/* Checks that all other ranks have waited for the straggler. They wait for most of the time of the
  * calls, because the delay is far longer than the transfer. Then resets the statistics. */
 static int check_straggler(struct vb_group *g, const struct rounds *r, const char *what)
 {
@@ -107,7 +110,7 @@ static int check_straggler(struct vb_group *g, const struct rounds *r, const cha
     return wrong + T_WRONG(vb_group_wait_total_ns(g) == 0 && none.n + none.ns + none.max_ns == 0);
 }
 
-/* The last rank is the straggler for some rounds, with small vectors and large ones. */
+/* Makes the last rank the straggler for some rounds, with vectors of the given size. */
 static int dense(struct vb_group *g, void *arg)
 {
     struct rounds r = {.who = vb_group_world(g) - 1};
@@ -185,7 +188,8 @@ static void a_straggler_is_found(void **state)
     t_in_every_place(&job, &place, worlds, VB_COUNT(worlds));
 }
 
-/* While a rank does something else, nobody is a straggler: only time inside vb_wait() may count. */
+/* While a rank does something else, no rank is a straggler: only time inside vb_wait() may count as
+ * waiting. */
 static int compute_while_waiting(struct vb_group *g, void *arg)
 {
     uint64_t begin_ns, took_ns;

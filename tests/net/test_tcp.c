@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The TCP transport with peers that are broken, slow or dying. One end is an endpoint, the other a
- * plain socket on which the test writes any bytes.
+ * Tests the TCP transport with peers that are broken, slow or dying. One end of the connection is
+ * an endpoint. The other end is a plain socket, to which the test writes any bytes.
  *
  * Covers: net/tcp/tcp_rx.c net/tcp/tcp_tx.c net/tcp/tcp_window.c net/wire_data.c
  */
@@ -12,10 +12,11 @@
 #define WINDOW_LEN (2 * PAGE)
 #define DEPTH 4
 
-/* An endpoint whose window lies between two guards, and the socket that plays its peer. */
+/* An endpoint whose window lies between two guard areas, and the socket that plays the peer of the
+ * endpoint. */
 struct bed {
     struct t_side side;
-    struct vb_mem room; /* guard, window, guard */
+    struct vb_mem room; /* guard area, window, guard area */
     int fd;
 };
 
@@ -117,7 +118,7 @@ static void headers_are_decoded_as_encoded(void **state)
     }
 }
 
-/* Byte by byte as in docs/protocol.md. */
+/* The bytes of a header must be as described in docs/protocol.md. */
 static void headers_are_little_endian(void **state)
 {
     static const unsigned char want[DATA_HEAD_BYTES] = {1, 0, 0, 0, 4, 3, 2, 1, 8, 7, 6, 5, 0, 0,
@@ -149,7 +150,8 @@ static void bounds_do_not_overflow(void **state)
 
 /* ---- hostile frames -------------------------------------------------------------------------- */
 
-/* Sends the bytes and some more. The endpoint must then be dead, with a line that says why. */
+/* Sends these bytes and some more. After that the endpoint must be dead, and a line must contain
+ * the reason. */
 static void expect_refused(const unsigned char bytes[DATA_HEAD_BYTES], const char *why)
 {
     unsigned char more[512];
@@ -169,7 +171,7 @@ static void expect_refused(const unsigned char bytes[DATA_HEAD_BYTES], const cha
     assert_non_null(strstr(text, "net/tcp"));
     assert_non_null(strstr(text, "rank 3"));
     assert_non_null(strstr(text, why));
-    assert_ptr_equal(strchr(text, '\n') + 1, text + strlen(text)); /* one line */
+    assert_ptr_equal(strchr(text, '\n') + 1, text + strlen(text)); /* there is only one line */
     assert_true(untouched(bed.side.mem.ptr, WINDOW_LEN));
     bed_close();
 }
@@ -210,7 +212,7 @@ static void headers_with_impossible_values_are_refused(void **state)
     }
 }
 
-/* A reply must be the expected one and must have the requested length. */
+/* A reply must belong to a get that is waiting for it, and must have the requested length. */
 static void unexpected_replies_are_refused(void **state)
 {
     static const struct data_head replies[] = {
@@ -240,7 +242,7 @@ static void unexpected_replies_are_refused(void **state)
     }
 }
 
-/* A peer that sends gets and never reads can have only the agreed number of replies queued. */
+/* A peer that sends gets and never reads may cause only the agreed number of queued replies. */
 static void too_many_gets_are_refused(void **state)
 {
     struct data_head ask = {DATA_GET, T_WINDOW, 0, 0, 0, WINDOW_LEN};
@@ -278,7 +280,7 @@ static void a_peer_may_die_at_every_byte(void **state)
         len = i <= DATA_HEAD_BYTES ? i : cuts[i - DATA_HEAD_BYTES - 1];
         bed_open();
         play(frame, len);
-        if (i % 2 == 0) /* immediately, or after the endpoint has read what came */
+        if (i % 2 == 0) /* in every second case the endpoint reads before the peer closes */
             poll_a_while();
         close(bed.fd);
         bed.fd = -1;
@@ -290,7 +292,7 @@ static void a_peer_may_die_at_every_byte(void **state)
     }
 }
 
-/* Frames cut at any place, in pieces of any size. */
+/* Sends frames in pieces of any size, which may begin and end anywhere in a frame. */
 static void frames_arrive_in_pieces(void **state)
 {
     static unsigned char stream[400000];
@@ -327,7 +329,8 @@ static void frames_arrive_in_pieces(void **state)
     bed_close();
 }
 
-/* The sockets hold very little, and the reader reads only now and then, so every write is short. */
+/* The buffers of the sockets are very small, and the reader reads only now and then, so every write
+ * is short. */
 static void short_writes_are_resumed_exactly(void **state)
 {
     static struct t_pair pair;

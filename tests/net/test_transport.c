@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * The promises of put and get, on every transport:
+ * Tests the promises of put and get on every transport:
  *   1, 2  A note arrives after the bytes of its put, and notes arrive in the order of posting.
  *   3     When an op is done, its source may be reused.
  *   4     A get copies the peer's bytes and sends no note.
  *   5, 6  A note may have no bytes, and may have any 32 bits.
  *   7     VB_AGAIN does not stop receiving.
- * Promise 8, gets during computing, concerns the progress thread: test_group.c.
+ * test_group.c tests promise 8: a progress thread serves gets while the rank computes.
  *
- * Linked with --wrap=malloc and the like, because the hot path must not allocate.
+ * Linked with --wrap=malloc and similar options to count allocations, because puts and gets must
+ * not allocate.
  *
  * Covers: net/tcp/tcp_rx.c net/tcp/tcp_tx.c
  */
@@ -17,13 +18,13 @@
 
 #include <sched.h>
 
-/* Large sizes are multiples of this. */
+/* Large sizes are multiples of this size. It is smaller for RDMA. */
 static size_t mib = (size_t)1 << 20;
 
 static size_t sizes[] = {0, 1, 7, 64, 4095, 65536 + 3, 0};
 #define N_SIZES VB_COUNT(sizes)
 
-/* Sizes are smaller for soft-RoCE in an emulated machine, which is slow. They must be large enough
+/* Sets the sizes. They are smaller for RDMA, because an emulated machine is slow, but large enough
  * to be sent in pieces. */
 static void set_sizes(void)
 {
@@ -68,7 +69,7 @@ static void every_transport_implements_all_functions(void **state)
     }
 }
 
-/* Runs a case on every kind of pair. */
+/* Runs a test function on every kind of pair. */
 static void on_all_kinds(int queue_depth, size_t len, void (*run)(void))
 {
     int kind;
@@ -88,7 +89,7 @@ static void on_all_kinds(int queue_depth, size_t len, void (*run)(void))
 #define STREAM_PUTS 28
 #define STREAM_SLOT (8 * mib)
 
-/* One rank of a stream. It counts errors, because assertions work only in the main thread. */
+/* One side of a stream. It counts errors, because assertions work only in the main thread. */
 struct stream {
     struct t_side *side;
     int wrong;
@@ -108,8 +109,8 @@ static size_t stream_size(int i)
     return sizes[(size_t)i * 3 % N_SIZES];
 }
 
-/* Two places are used in turn. A rank sends put i + 2 when it has note i + 1, which the peer sends
- * after it has checked put i. The source lies before them. */
+/* Returns the offset of put i. Two places are used in turn, and the source lies before them. A rank
+ * sends put i + 2 when it has note i + 1, which the peer sends after it has checked put i. */
 static size_t stream_place(int i)
 {
     return STREAM_SLOT * (1 + (size_t)i % 2);
@@ -169,8 +170,7 @@ static void notes_come_after_their_bytes_and_in_order(void **state)
     on_all_kinds(8, 3 * STREAM_SLOT, stream_both_ways);
 }
 
-/* Many puts of mixed sizes are under way at once without waiting. They must arrive in the order of
- * posting. */
+/* Many puts of mixed sizes are posted without waiting. They must arrive in the order of posting. */
 #define BURST 300
 
 static void burst_of_mixed_sizes(void)
@@ -260,7 +260,7 @@ static void scribble_when_done(void)
 
     t_fill(s[0].mem.ptr, len, 1);
     assert_int_equal(t_put(&s[0], 0, len, len, 5, &op), VB_OK);
-    assert_false(op.done); /* only poll may set it, even if the bytes have been sent */
+    assert_false(op.done); /* only poll may set op.done, even if the bytes have been sent */
     T_UNTIL(&pair, op.done);
     assert_int_equal(op.status, VB_OK);
     memset(s[0].mem.ptr, 0xee, len);
@@ -355,7 +355,7 @@ static void fill_both_ways(void)
 
     for (i = 0; i < 2; i++)
         n[i] = fill_queue(&s[i], ops[i]);
-    /* Rank 0 cannot send, because nobody reads at rank 1. It must still receive. */
+    /* Rank 0 cannot send, because rank 1 does not read. Rank 0 must still receive. */
     for (i = 0; i < 100 && s[0].n_notes == 0; i++)
         t_poll(&s[0], 64);
     assert_true(s[0].n_notes > 0);
@@ -364,7 +364,7 @@ static void fill_both_ways(void)
     for (k = 0; k < 2; k++)
         for (i = 0; i < n[1 - k]; i++)
             assert_int_equal(s[k].notes[i], i);
-    for (k = 0; k < 2; k++) /* and it still works */
+    for (k = 0; k < 2; k++) /* gets still work */
         assert_int_equal(t_get(&s[k], 0, 0, FILL_LEN, &get[k]), VB_OK);
     T_UNTIL(&pair, get[0].done && get[1].done);
 }
@@ -375,7 +375,8 @@ static void a_full_queue_does_not_stop_incoming_notes(void **state)
     on_all_kinds(12, 2 * FILL_LEN, fill_both_ways);
 }
 
-/* Gets in both directions with full queues: each side needs the other to serve it. */
+/* Both sides post gets until their queues are full. Each side can finish only if the other side
+ * serves its gets. */
 static void get_until_full_both_ways(void)
 {
     static struct vb_op ops[2][64];
@@ -406,7 +407,8 @@ static void gets_both_ways_do_not_wait_for_each_other(void **state)
 
 /* ---- sleep ----------------------------------------------------------------------------------- */
 
-/* Polls until the device sleeps. It may be woken once more by an event that was already handled. */
+/* Polls until the device sleeps. An event that was already handled may wake the device once
+ * more. */
 static void fall_asleep(struct t_side *side, int fd)
 {
     int tries;
@@ -444,7 +446,8 @@ static void a_note_wakes_a_sleeper(void **state)
     on_all_kinds(4, 4096, sleep_and_be_woken);
 }
 
-/* A rank that sleeps with puts under way is woken to send more, although nobody polls. */
+/* A rank sleeps while a put is under way. The device must wake this rank when it can send more,
+ * although the rank does not poll. */
 static void sleep_until_sent(void)
 {
     struct t_side *s = pair.side;
@@ -468,7 +471,7 @@ static void sleep_until_sent(void)
     }
     T_UNTIL(&pair, s[1].n_notes == 1);
     assert_true(t_filled(s[1].mem.ptr, 16 * mib, 3));
-    fall_asleep(&s[0], fd); /* the socket's room to write must not wake it now */
+    fall_asleep(&s[0], fd); /* the device must not wake the rank because the socket is writable */
     s[0].ops->disarm(s[0].dev);
 }
 
@@ -491,7 +494,8 @@ static void streams_arrive_when_both_ranks_sleep(void **state)
     on_all_kinds(8, 3 * STREAM_SLOT, stream_asleep);
 }
 
-/* Await reports events that are ready. Without events it returns in time and reports none. */
+/* Await must report events that are ready. Without events it must return in time and report
+ * none. */
 static void await_in_vain(void)
 {
     static const int naps_ms[] = {0, 1, 20, 150};
@@ -507,7 +511,8 @@ static void await_in_vain(void)
         assert_true(op.done);
         assert_int_equal(t_await(&s[0], 64, naps_ms[i]), 0);
     }
-    for (i = 0; i < VB_COUNT(naps_ms); i++) /* all notes have arrived, but each call asks for one */
+    /* all notes have arrived, but each call asks for one note only */
+    for (i = 0; i < VB_COUNT(naps_ms); i++)
         assert_int_equal(t_await(&s[1], 1, 1000), 1);
     assert_int_equal(s[1].n_notes, (int)i);
     assert_int_equal(t_await(&s[1], 1, 1), 0);
@@ -521,8 +526,8 @@ static void an_await_ends(void **state)
 
 /* ---- a peer that goes away ------------------------------------------------------------------- */
 
-/* Notes that the peer sent before it closed still arrive. Then its loss is reported once. Then all
- * calls fail. */
+/* Notes that the peer sent before it closed still arrive. After that the loss of the peer is
+ * reported once, and then all calls fail. */
 static void a_peer_that_closes_is_lost_once(void **state)
 {
     struct t_side *s = pair.side;
@@ -574,10 +579,10 @@ static void a_peer_that_closes_ends_an_await(void **state)
     }
 }
 
-#define UNDER_WAY ((size_t)24 << 20) /* more than is sent at once, on any transport */
+#define UNDER_WAY ((size_t)24 << 20) /* more bytes than any transport sends at once */
 
-/* Puts until the queue is full, which is more than the peer has receives for. A device could
- * complete fewer puts by itself while a slow process is still closing. */
+/* Posts puts until the queue is full. These are more puts than the peer has receives for. With
+ * fewer puts, a device could complete all of them while a slow process is still closing. */
 static int put_until_full(struct t_side *side, struct vb_op *ops, int max)
 {
     int n = 0;
@@ -588,7 +593,7 @@ static int put_until_full(struct t_side *side, struct vb_op *ops, int max)
     return n;
 }
 
-/* A put that waits for room and a get without a reply must end when the peer is lost. */
+/* A put that waits for space and a get without a reply must end when the peer is lost. */
 static void ops_under_way_end_with_the_peer(void **state)
 {
     struct t_side *s = pair.side;
@@ -611,7 +616,8 @@ static void ops_under_way_end_with_the_peer(void **state)
         T_UNTIL(&pair, s[0].n_lost == 1);
         for (i = 0; i < n; i++)
             assert_true(op[i].done);
-        if (kind < T_VERBS) /* a device serves gets and small puts without the peer's help */
+        /* an RDMA device serves gets and small puts without help of the peer's process */
+        if (kind < T_VERBS)
             assert_int_equal(s[0].n_failed, 3);
         else
             assert_true(s[0].n_failed >= 1);
@@ -650,7 +656,7 @@ static void nothing_is_allocated_after_set_up(void **state)
 
     (void)state;
     assert_non_null(ptr);
-    assert_true(t_allocations > 0); /* the counter works */
+    assert_true(t_allocations > 0); /* otherwise the counter does not work */
     free(ptr);
     on_all_kinds(8, 131072, put_without_allocating);
 }
@@ -659,16 +665,18 @@ static void nothing_is_allocated_after_set_up(void **state)
 
 #define RANKS 5
 
-/* Returns a small number over soft-RoCE in an emulated machine, where a round takes long. */
+/* Returns the number of rounds. The number is small for RDMA, because a round takes long on an
+ * emulated machine. */
 static int n_rounds(void)
 {
     return getenv("VB_TEST_VERBS") != NULL ? 40 : 200;
 }
 
-/* Rank r of an all-to-all: one device, with an endpoint and a remote window for each peer. */
+/* One rank of an all-to-all. A rank has one device, and an endpoint and a remote window for each
+ * peer. */
 struct member {
     int rank;
-    struct t_side side; /* its ep and rem are those of the current peer */
+    struct t_side side; /* side.ep and side.rem belong to the current peer */
     struct vb_ep *eps[RANKS];
     struct vb_remote *rems[RANKS];
     int fds[RANKS];
@@ -692,7 +700,7 @@ static void *member_connect(void *arg)
     return NULL;
 }
 
-/* Takes one event at a time, so that every peer must get its turn. */
+/* Takes only one event for each call, so that every peer must get its turn. */
 static void member_poll(struct member *m)
 {
     const struct vb_transport *ops = m->side.ops;
@@ -794,7 +802,8 @@ static void members_close(void)
     for (r = 0; r < RANKS; r++) {
         side = &members[r].side;
         for (peer = 0; peer < RANKS; peer++) {
-            side->ops->release_window(members[r].rems[peer]); /* NULL for the rank itself */
+            /* the remote window and the endpoint of the rank itself are NULL */
+            side->ops->release_window(members[r].rems[peer]);
             side->ops->disconnect(members[r].eps[peer]);
         }
         side->ops->unexport_window(side->dev, T_WINDOW);

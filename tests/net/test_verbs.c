@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Strangers that call a rank which listens over RDMA, and peers that break the protocol. Needs an
- * RDMA device; the lab has some.
+ * Tests strangers that connect to a rank over RDMA, and peers that violate the protocol. Needs an
+ * RDMA device, for example in the lab.
  *
  * Covers: net/verbs/verbs_addr.c net/verbs/verbs_cm.c net/verbs/verbs_ep.c net/verbs/verbs_mem.c
  * Covers: net/verbs/verbs_port.c net/verbs/verbs_post.c net/verbs/verbs_wc.c
@@ -15,7 +15,7 @@ static struct t_pair pair; /* static, because it is large */
 
 /* ---- strangers ------------------------------------------------------------------------------- */
 
-/* Calls with any bytes, using librdmacm directly. */
+/* Sends a connection request with any bytes, by librdmacm alone. */
 struct stranger {
     struct rdma_event_channel *events;
     struct rdma_cm_id *id;
@@ -63,7 +63,7 @@ static void stranger_closes(struct stranger *s)
     rdma_destroy_event_channel(s->events);
 }
 
-/* Lets the listener handle what has arrived, as it does in every poll. */
+/* Returns s if the listener rejects the connection. */
 static void *refused(void *arg)
 {
     struct stranger *s = arg;
@@ -71,6 +71,7 @@ static void *refused(void *arg)
     return next_event(s) == RDMA_CM_EVENT_REJECTED ? s : NULL;
 }
 
+/* Lets the listener handle events, as every poll does, until it has refused the stranger. */
 static void expect_refusal(struct stranger *s, struct t_side *listener)
 {
     pthread_t thread;
@@ -85,7 +86,8 @@ static void expect_refusal(struct stranger *s, struct t_side *listener)
     assert_ptr_equal(result, s);
 }
 
-/* Rank 1 is connected to rank 0 and keeps working while strangers call. */
+/* Strangers connect to rank 0, which must refuse them. Rank 1 is connected to rank 0 and must keep
+ * working. */
 static void strangers_are_refused(void **state)
 {
     static const unsigned char key[32] = "the key of every pair in a test";
@@ -101,18 +103,18 @@ static void strangers_are_refused(void **state)
     (void)state;
     t_pair_open(&pair, T_VERBS, 4, 8192, T_BUF_NONE);
     memset(calls[0], 0x5a, VERBS_CALL_BYTES);         /* garbage */
-    vb_verbs_call_request(&as_one, 0, key, calls[1]); /* this rank is connected already: a replay */
+    vb_verbs_call_request(&as_one, 0, key, calls[1]); /* a replay: this rank is already connected */
     vb_verbs_call_request(&as_one, 0, key, calls[2]);
-    calls[2][4]++;                                          /* another version */
+    calls[2][4]++;                                          /* the request has another version */
     vb_verbs_call_request(&as_many, 0, key, calls[3]);      /* a rank that does not exist */
-    vb_verbs_call_request(&as_one, 0, wrong_key, calls[4]); /* another secret */
+    vb_verbs_call_request(&as_one, 0, wrong_key, calls[4]); /* the caller has another secret */
     t_stderr_catch(&t);
     for (i = 0; i < VB_COUNT(calls); i++) {
         stranger_calls(&s, &pair.side[0].address, calls[i], VERBS_CALL_BYTES);
         expect_refusal(&s, &pair.side[0]);
         stranger_closes(&s);
     }
-    stranger_calls(&s, &pair.side[0].address, calls[0], 10); /* too short */
+    stranger_calls(&s, &pair.side[0].address, calls[0], 10); /* the request is too short */
     expect_refusal(&s, &pair.side[0]);
     stranger_closes(&s);
     t_stderr_release(&t, text, sizeof(text));
@@ -128,8 +130,8 @@ static void strangers_are_refused(void **state)
     t_pair_close(&pair);
 }
 
-/* While rank 0 waits for rank 1, a caller without the secret claims to be rank 1. Then the real
- * rank 1 calls. */
+/* While rank 0 waits for rank 1, a caller without the secret claims to be rank 1. After that the
+ * real rank 1 connects. */
 static void a_wrong_secret_does_not_block_the_right_rank(void **state)
 {
     static const unsigned char wrong_key[32] = "not the key of any pair in this";
@@ -166,7 +168,8 @@ static void expect_lost(const char *why)
         fail_msg("'%s' does not contain '%s'", ep->why, why);
 }
 
-/* Writes to memory that may not be written: the device refuses, and the memory does not change. */
+/* Puts to a window that was destroyed. The device must refuse the put, and the memory must not
+ * change. */
 static void a_destroyed_window_is_not_written(void **state)
 {
     struct t_side *s = pair.side;
@@ -207,7 +210,8 @@ static void access_rights_are_not_wider_than_requested(void **state)
     t_pair_close(&pair);
 }
 
-/* More credits than were used, or an invalid message, end the connection. */
+/* A message that returns more credits than were used, or that has an unknown type, must end the
+ * connection. */
 static void broken_messages_are_refused(void **state)
 {
     unsigned char bytes[VERBS_MESSAGE_BYTES];

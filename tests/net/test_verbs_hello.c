@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The messages with which ranks connect over RDMA. A message without the key is refused, and broken
- * messages are told apart from messages without the key.
+ * Tests the messages by which ranks connect over RDMA. A message that was made without the key is
+ * refused. Broken messages are refused for another reason.
  */
 #include "net/verbs/verbs_hello.h"
 #include "tests/support/test.h"
@@ -22,7 +22,8 @@ static void a_request_verify_the_key(void **state)
     assert_int_equal(got.epoch, 9);
     assert_int_equal(got.port, 3);
     assert_true(vb_verbs_call_request_verify(request, 5, key));
-    assert_false(vb_verbs_call_request_verify(request, 6, key)); /* meant for another rank */
+    /* the request is for another rank */
+    assert_false(vb_verbs_call_request_verify(request, 6, key));
     assert_false(vb_verbs_call_request_verify(request, 5, other));
     vb_verbs_call_request(&call, 5, key, again);
     assert_memory_not_equal(request, again, sizeof(request)); /* each request has its own nonce */
@@ -49,7 +50,7 @@ static void a_reply_belongs_to_its_request(void **state)
     assert_false(vb_verbs_call_reply_verify(later, reply, key));
     assert_false(vb_verbs_call_reply_verify(request, reply, other));
     vb_verbs_call_proof(request, reply, key, proof);
-    vb_verbs_call_reply(&called, request, key, reply); /* the same request again */
+    vb_verbs_call_reply(&called, request, key, reply); /* a second reply to the same request */
     vb_verbs_call_proof(request, reply, key, replayed);
     assert_false(vb_auth_equal(proof, replayed));
 }
@@ -118,7 +119,7 @@ static void messages_are_decoded_as_encoded(void **state)
     assert_int_equal(got.credits, 128);
     assert_true(got.imm);
     assert_int_equal(vb_verbs_message_read(bytes, len - 1, &got, &value), 0);
-    hello.credits = 0; /* the peer could never send anything */
+    hello.credits = 0; /* with 0 credits the peer could never send anything */
     len = vb_verbs_hello_pack(&hello, bytes);
     assert_int_equal(vb_verbs_message_read(bytes, len, &got, &value), 0);
     len = vb_verbs_value_pack(VERBS_CREDIT, 0xdeadbeef, bytes);

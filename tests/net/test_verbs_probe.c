@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * RDMA devices from recordings and from this machine. If this machine has none, its list must be
- * empty, without an error. If it has some, soft-RoCE included, every field is checked.
+ * Tests the list of RDMA devices: from recorded machines and from this machine. If this machine has
+ * no device, the list must be empty, without an error. If it has devices, soft-RoCE included, every
+ * field is checked.
  *
  * Covers: net/probe/rdma_sysfs.c net/probe/rxe_probe.c
  */
@@ -50,7 +51,8 @@ static void a_recorded_card_is_read(void **state)
     assert_true(dev->ports[0].active);
     assert_true(dev->ports[0].ethernet);
     assert_true(dev->ports[0].speed_gbit == 25);
-    assert_int_equal(dev->ports[0].n_gids, 4); /* the fifth is zero: an empty slot */
+    /* the fifth GID is zero, which means an empty slot */
+    assert_int_equal(dev->ports[0].n_gids, 4);
     gid = &dev->ports[0].gids[3];
     assert_int_equal(gid->index, 3);
     assert_int_equal(gid->type, VB_GID_ROCE_V2);
@@ -155,7 +157,7 @@ static void check_live_port(const struct vb_rdma_dev *dev, const struct vb_rdma_
             assert_int_not_equal(port->gids[i].type, VB_GID_IB);
     }
     if (strcmp(dev->driver, "rxe") == 0) {
-        /* its limit, into which transfers are split */
+        /* Soft-RoCE has this limit. Longer transfers must be split. */
         assert_int_equal(port->max_msg_bytes, 8 << 20);
         assert_true(port->ethernet);
     }
@@ -189,7 +191,7 @@ static void requirements_of_soft_roce_are_found(void **state)
     (void)state;
     vb_net_rxe_probe(LAPTOP, &rxe);
     assert_string_equal(rxe.release, "6.1.0-18-amd64");
-    assert_true(rxe.present); /* compressed */
+    assert_true(rxe.present); /* the file of the module is compressed */
     assert_false(rxe.built_in);
     assert_false(rxe.loaded);
     assert_true(rxe.kernel_has_modules);
@@ -224,7 +226,8 @@ static void the_module_is_found_in_every_place(void **state)
     vb_net_rxe_probe(tree.root, &rxe);
     assert_true(rxe.built_in && rxe.loaded);
 
-    t_tree_text(&tree, "proc/sys/kernel/osrelease", "../../etc\n"); /* points out of the folder */
+    /* the path would lead out of the folder */
+    t_tree_text(&tree, "proc/sys/kernel/osrelease", "../../etc\n");
     vb_net_rxe_probe(tree.root, &rxe);
     assert_string_equal(rxe.release, "");
     t_tree_text(&tree, "proc/sys/kernel/osrelease", "6.1/../../..\n");

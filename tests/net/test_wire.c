@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Messages of the control plane: encoding, decoding, and refusing what is invalid.
+ * Tests the messages of the control plane: encoding, decoding, and the refusal of invalid messages.
  *
  * Covers: net/control/wire_member.c
  */
@@ -39,7 +39,7 @@ static void a_call_is_decoded_as_encoded(void **state)
     memset(&back, 0, sizeof(back));
     assert_true(vb_wire_call_decode(bytes, &back));
     assert_memory_equal(&call, &back, sizeof(call));
-    bytes[6] = 4; /* no such kind */
+    bytes[6] = 4; /* there is no such kind */
     assert_false(vb_wire_call_decode(bytes, &back));
     bytes[6] = 2;
     bytes[0] = 'X';
@@ -111,7 +111,7 @@ static void frames_are_bounded(void **state)
     assert_false(frame(0, WIRE_DROPPED + 1, 3));
     assert_false(frame(0xffffffffu, WIRE_BLOB, 3));
     vb_wire_frame_encode(0, WIRE_BYE, head);
-    head[7] = 1; /* must be zero */
+    head[7] = 1; /* this byte must be zero */
     assert_false(vb_wire_frame_decode(head, 3, &len, &type));
 }
 
@@ -146,13 +146,13 @@ static void an_info_is_decoded_as_encoded(void **state)
     vb_wire_info_encode(&info, bytes);
     assert_true(vb_wire_info_decode(bytes, &back));
     info_equal(&info, &back);
-    for (i = 16; i < 20; i++) { /* not a valid port */
+    for (i = 16; i < 20; i++) { /* the port is not valid */
         vb_wire_info_encode(&info, bytes);
         memset(bytes + 16, i == 16 ? 0 : 0xff, 4);
         assert_false(vb_wire_info_decode(bytes, &back));
     }
     vb_wire_info_encode(&info, bytes);
-    memset(bytes + 24, 'x', WIRE_INFO_BYTES - 24); /* texts without an end */
+    memset(bytes + 24, 'x', WIRE_INFO_BYTES - 24); /* the texts have no end */
     assert_false(vb_wire_info_decode(bytes, &back));
     vb_wire_info_encode(&info, bytes);
     bytes[24] = '\n'; /* a line break in a name would split a message into two lines */
@@ -173,7 +173,7 @@ static void slots_are_decoded_as_encoded(void **state)
     vb_wire_slot_encode(&slot, bytes);
     assert_true(vb_wire_slot_decode(bytes, &back));
     assert_memory_equal(&slot, &back, sizeof(slot));
-    slot.slot = 4; /* after the last one */
+    slot.slot = 4; /* the number is one too large */
     vb_wire_slot_encode(&slot, bytes);
     assert_false(vb_wire_slot_decode(bytes, &back));
     slot = (struct wire_slot){
