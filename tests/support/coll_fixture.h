@@ -52,8 +52,8 @@ static inline void t_in_every_place(struct t_job *job, const struct t_place **pl
             job->transport = t_places[p].transport;
             job->progress = t_places[p].progress;
             job->world = worlds[w];
-            /* runs with a progress thread are for finding races, and three ranks suffice for that
-             * */
+            /* runs with a progress thread are for finding races, and three ranks suffice for
+             * that */
             if (job->progress && job->world > 3)
                 continue;
             if (job->transport != VB_TRANSPORT_VERBS || job->world <= t_rdma_ranks())

@@ -30,16 +30,16 @@ struct e_proc {
     _Atomic int n_joined;      /* number of calls of the join hook */
     _Atomic int n_gone;        /* number of calls of the gone hook */
     _Atomic int gone[E_SEATS]; /* number of times each slot became empty */
-    _Atomic long
-        puts_at[E_SEATS]; /* number of acknowledged puts to the present rank of each slot */
-    _Atomic int n_fds;    /* number of open files, updated in every round */
-    _Atomic int n_out;    /* number of times this process was dropped from the group */
-    _Atomic int retire;   /* request of the test: drop the rank in this slot; -1: no request */
-    _Atomic int
-        poke; /* request of the test: try puts to this slot, which must fail; -1: no request */
+    /* number of acknowledged puts to the present rank of each slot */
+    _Atomic long puts_at[E_SEATS];
+    _Atomic int n_fds;  /* number of open files, updated in every round */
+    _Atomic int n_out;  /* number of times this process was dropped from the group */
+    _Atomic int retire; /* request of the test: drop the rank in this slot; -1: no request */
+    /* request of the test: try puts to this slot, which must fail; -1: no request */
+    _Atomic int poke;
     _Atomic bool leave; /* request of the test: leave the group */
-    _Atomic int
-        left[E_SEATS]; /* whether the last rank of each slot said goodbye before it was gone */
+    /* whether the last rank of each slot said goodbye before it was gone */
+    _Atomic int left[E_SEATS];
     _Atomic int wrong;
 };
 
@@ -54,8 +54,8 @@ struct e_board {
     int until_gone; /* each rank runs until this number of ranks is gone; 0: until stop is set */
 };
 
-/* The listening socket for rank 0. A socket belongs to one process, so it is not in struct e_board.
- * */
+/* The listening socket for rank 0. A socket belongs to one process, so it is not in struct
+ * e_board. */
 static int e_root_fd = -1;
 
 /* The private state of one rank. */
@@ -67,8 +67,8 @@ struct e_rank {
     int rank;
     bool late;
     _Atomic bool gone[E_SEATS]; /* atomic: hooks and handlers may run on the progress thread */
-    _Atomic uint32_t
-        next_in[E_SEATS]; /* sequence number of the next block from each rank; 0: unknown */
+    /* sequence number of the next block from each rank; 0: unknown */
+    _Atomic uint32_t next_in[E_SEATS];
     _Atomic uint32_t acked[E_SEATS], sent[E_SEATS];
     struct vb_op data_ops[E_SEATS], ack_ops[E_SEATS][4];
     /* sequence number of an acknowledgement that did not fit into the queue; 0: none */

@@ -178,8 +178,8 @@ static inline void t_ref_row_backward(const struct t_ref_row *row, double w, dou
     *dw += sum;
 }
 
-/* Calls fn on all rows, for one position of the kernel, one input channel and one output channel.
- * */
+/* Calls fn on all rows, for one position of the kernel, one input channel and one output
+ * channel. */
 static inline void t_ref_place(const struct vb_k_shape *s, const double *x, double *dx, double *y,
                                int ky, int kx, t_ref_row_fn fn, double w, double *dw)
 {

@@ -26,8 +26,8 @@ struct p_tally {
     _Atomic uint32_t of_key[P_KEYS]; /* number of gradients that contained each key */
 };
 
-/* Returns the number of steps to run: n, but fewer in the lab, because emulated machines are slow.
- * */
+/* Returns the number of steps to run: n, but fewer in the lab, because emulated machines are
+ * slow. */
 static inline int64_t p_steps(int64_t n)
 {
     return t_rdma_only() ? n / 5 : n;

@@ -18,8 +18,8 @@
 struct board {
     struct ps_job job;
     enum vb_transport_choice transport;
-    bool
-        to_stop; /* whether the job is expected to stop with an error, because it cannot continue */
+    /* whether the job is expected to stop with an error, because it cannot continue */
+    bool to_stop;
     bool hello_after; /* whether a joiner says hello only after it knows that server 0 is gone */
     double patience;  /* factor for all timeouts; 0: the default */
     int mortal;       /* the worker that will be killed; -1: none */
@@ -28,8 +28,8 @@ struct board {
     _Atomic uint32_t evals[P_SEATS]; /* number of evaluations that each worker was asked for */
     _Atomic bool joined;
     _Atomic int opened; /* number of processes whose group is complete */
-    _Atomic int
-        faults; /* number of faults; servers report this field and all fields up to `state` */
+    /* number of faults; servers report this field and all fields up to `state` */
+    _Atomic int faults;
     /* number of gradients that each server has dropped and applied */
     int64_t dropped[RANKS_MAX], took[RANKS_MAX];
     /* version of each server; written last, because a server may die while it reports */
