@@ -10,7 +10,7 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 bad=0
 unset "${!VB_@}"
-export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 # the search for leaks takes seconds for each rank
+export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 # because searching for leaks takes seconds per rank
 
 fail() {
     echo "FAIL: $*"
@@ -54,7 +54,7 @@ get() {
 final() {
     local filter=$1
     shift
-    tail -n 1 "$dir/out" | jq -en "input | $filter" >/dev/null || # also fails if there is no object
+    tail -n 1 "$dir/out" | jq -en "input | $filter" >/dev/null || # jq also fails if there is no line
         fail "$what $*: condition is false: $filter: $(tail -n 1 "$dir/out" | cut -c 1-1500)"
 }
 
