@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 #
-# Finds every library that the engine needs. None is optional: if one is missing, the configuration
-# stops and names its package. So no feature is ever lost silently.
+# Finds every library that the engine needs. No library is optional: if one is missing, the
+# configuration stops and names the missing package. So no feature is ever left out silently.
 
 set(VB_MISSING "")
 
@@ -11,8 +11,8 @@ if(NOT PKG_CONFIG_FOUND)
                       "or install the package pkg-config (Debian, Ubuntu)")
 endif()
 
-# Makes the target PkgConfig::PREFIX from the module's .pc file, or adds PACKAGE to the missing
-# ones.
+# vb_need_module(PREFIX MODULE PACKAGE WHAT): makes the target PkgConfig::PREFIX from the module's
+# .pc file. If the module is missing, adds PACKAGE to VB_MISSING.
 function(vb_need_module prefix module package what)
   pkg_check_modules(${prefix} QUIET IMPORTED_TARGET GLOBAL "${module}")
   if(NOT ${prefix}_FOUND)

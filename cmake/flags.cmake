@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: MIT
 #
-# Compiler flags of the whole tree. There is no -march=native and no -ffast-math: a kernel that
-# needs such a flag gets it for its own file.
+# Compiler flags of the whole tree. -march=native and -ffast-math are not used. A kernel that needs
+# other flags gets them for its own folder or file.
 
 add_compile_options(-Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes)
-add_compile_options(-ffp-contract=off) # unless a folder asks for it: gcc and clang then agree
+add_compile_options(-ffp-contract=off) # so that gcc and clang give the same results; some folders turn it on
 add_compile_definitions(_GNU_SOURCE)
 include_directories(${CMAKE_SOURCE_DIR})
 
-# __FILE__ becomes "net/tcp/tcp.c", so that log lines name the folder and the file.
+# __FILE__ is the path relative to the top of the tree, such as "net/tcp/tcp.c", because log lines
+# contain the folder and the file.
 add_compile_options(-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=)
 
 if(VB_WERROR)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
 #
-# VB_PREFETCH_FOR_WRITING: the compiler option that makes __builtin_prefetch(at, 1) a prefetch for
+# Sets VB_PREFETCH_FOR_WRITING to the compiler option with which __builtin_prefetch(at, 1) becomes a prefetch for
 # writing.
 #
-# vb_levels(TARGET NAME SOURCES...): compiles sources of a library again for each level of instructions
-# beyond the baseline (base/base.h). Each level has its suffix for VB_AT_LEVEL().
+# vb_levels(TARGET NAME SOURCES...): compiles the sources of a library once more for each instruction level above the
+# baseline (base/base.h). VB_AT_LEVEL() appends a suffix for the level to names.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|amd64|AMD64")
-  # CPUs that lack this instruction ignore it. The baseline does not use it.
+  # CPUs without the prefetch instruction ignore it. Without this option the compiler does not use the instruction.
   set(VB_PREFETCH_FOR_WRITING -mprfchw)
 endif()
 
@@ -14,7 +14,7 @@ function(vb_levels target name)
   if(ARGC LESS_EQUAL 2 OR NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|amd64|AMD64")
     return()
   endif()
-  # Only the instructions that vb_cpu_level() checks for.
+  # These are exactly the instructions that vb_cpu_level() checks for.
   set(v3 -mavx2 -mfma -mbmi -mbmi2)
   set(v4 ${v3} -mavx512f -mavx512bw -mavx512cd -mavx512dq -mavx512vl -mprefer-vector-width=512)
   foreach(level v3 v4)

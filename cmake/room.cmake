@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 #
-# vb_room(TARGET NAME [FLAGS ...] [LEVELS ...] [NO_FUZZ] SOURCES ...): adds the sources of a sub-folder
-# to a library. All of them get the same compiler flags, so that the bits of a result depend on the
-# folder and not on a list that somebody has to remember. LEVELS are sources that are compiled once more
-# for each level of instructions. NO_FUZZ: fuzzers do not run this code, so it is not instrumented.
+# vb_room(TARGET NAME [FLAGS ...] [LEVELS ...] [NO_FUZZ] SOURCES ...): adds the sources of a subfolder (a room) to a
+# library. All sources of a subfolder get the same compiler flags, because flags can change the bits of a result. LEVELS
+# are sources that are compiled once more for each instruction level. With NO_FUZZ, sources are not instrumented,
+# because fuzzers do not run this code.
 function(vb_room target name)
   cmake_parse_arguments(PARSE_ARGV 2 room "NO_FUZZ" "" "FLAGS;LEVELS;SOURCES")
   if(VB_FUZZ AND room_NO_FUZZ)
@@ -18,8 +18,8 @@ function(vb_room target name)
   vb_levels(${target} ${name} ${room_LEVELS})
 endfunction()
 
-# vb_slow_to_check(TARGET SOURCES...): gcc takes a minute to optimise the checks of AddressSanitizer in
-# these sources, so they are optimised less there.
+# vb_slow_to_check(TARGET SOURCES...): compiles these sources with less optimisation if AddressSanitizer is used,
+# because gcc would take a minute to optimise its checks.
 function(vb_slow_to_check target)
   if(VB_SANITIZE MATCHES "address" AND NOT VB_FUZZ)
     list(TRANSFORM ARGN PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)

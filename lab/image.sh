@@ -1,19 +1,20 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: MIT
 #
-# The file system of the nodes: two cpio archives, one after the other. The base is kept in the
-# cache; the second one has the program of this run. Every file has the same path as on the host,
-# and links are kept. lab/run sources this file.
+# Makes the file system of the nodes, which consists of two cpio archives, one after the other. The
+# first archive, the base, is kept in the cache. The second archive contains the program of this
+# run. Every file has the same path as on the host, and links stay links. lab/run sources this file.
 : "${lab:?}" "${cache:?}"
 
-# find_program NAME: prints its absolute path
+# find_program NAME: prints the absolute path of a program
 find_program() {
     local path
     path=$(PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin type -P -- "$1") || return 1
     realpath -ms -- "$path"
 }
 
-# needed_by FILE...: prints the files and their libraries, each terminated by a zero
+# needed_by FILE...: prints the paths of the files and of their libraries or interpreters, each
+# terminated by a zero
 needed_by() {
     local file first words
     for file in "$@"; do
@@ -32,8 +33,8 @@ needed_by() {
     done
 }
 
-# in_tree: reads absolute paths and prints names below /: the folders above them and, if one of them
-# is a link, the link and its target
+# in_tree: reads absolute paths and prints the paths to pack, relative to /. These are the given
+# paths, the folders above them, and, for every link, the link and its target.
 in_tree() {
     local path at rest to
     local -A seen
@@ -56,20 +57,20 @@ in_tree() {
     done
 }
 
-# pack: writes an archive of the files named on standard input
+# pack: writes an archive of the files whose paths are on standard input
 pack() {
     in_tree | (cd / && cpio -o -0 -H newc -R 0:0 --quiet)
 }
 
-# image_files: prints what the base takes from the host besides kernel, busybox and agent
+# image_files: prints the paths of the host's files that belong to the base, except kernel, busybox
+# and agent
 image_files() {
     local file files=()
     for file in ip rdma tc; do
         files+=("$(find_program $file)")
     done
-    # These are loaded by name while a program runs: the RDMA provider, and the library that
-    # pthread_exit() needs. Some may be of another architecture; those cannot be loaded and are
-    # skipped.
+    # Programs load two more files while they run: the RDMA provider, and the library that
+    # pthread_exit() needs. Files of another architecture are skipped.
     for file in /usr/lib/{,*/}{libibverbs/librxe-*.so,libgcc_s.so.1}; do
         [ ! -f "$file" ] || ! ldd "$file" >/dev/null 2>&1 || files+=("$file")
     done
@@ -77,7 +78,8 @@ image_files() {
     printf '%s\0' /etc/libibverbs.d/rxe.driver
 }
 
-# image_skeleton FOLDER: makes folders, links, busybox and our own files
+# image_skeleton FOLDER: puts the folders, the links, busybox and our own files of the base into
+# FOLDER
 image_skeleton() {
     local name busybox
     mkdir -p "$1"/{dev,etc,proc,root,run,sys,tmp,var/tmp} "$1"/usr/{bin,sbin,lib/lab}
@@ -99,7 +101,7 @@ image_skeleton() {
     echo "hosts: files" >"$1/etc/nsswitch.conf"
 }
 
-# image_base: sets base, an archive in the cache
+# image_base: sets $base to the archive in the cache; makes the archive if it is missing
 image_base() {
     local key new
     key=$({
@@ -125,7 +127,8 @@ image_base() {
         -exec rm -rf {} +
 }
 
-# tools_get: compiles cluster and agent, once. Sets tools, a folder of the cache.
+# tools_get: sets $tools to the folder in the cache that contains the programs cluster and agent;
+# compiles the programs if they are missing
 tools_get() {
     local new cc=${CC:-cc}
     local -a flags=(-std=c11 -D_GNU_SOURCE -O2 -I "$lab/..")

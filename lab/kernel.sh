@@ -1,25 +1,25 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: MIT
 #
-# The kernel of the nodes: downloaded as a package, unpacked into the cache, never installed.
-# lab/run sources this file.
+# Gets the kernel of the nodes. It is downloaded as a package and unpacked into the cache, but never
+# installed. lab/run sources this file.
 #
-# apt runs with its own folders and with the host's sources, in which the host's suite is replaced
-# by the requested one. So it needs no root, knows the host's mirrors, proxies and keys, and changes
-# nothing on the host.
+# apt runs with its own folders and with the host's package sources, in which the host's suite is
+# replaced by the requested one. So apt needs no root, uses the host's mirrors, proxies and keys,
+# and changes nothing on the host.
 
 : "${cache:?}" # set by lab/run
 
-# Modules that the kernel has built in, or no longer has, are skipped; only rdma_rxe is required.
-# The groups share and netem are loaded only by nodes that need them, because loading a module is
-# slow.
+# The names of the modules that nodes load. A module is skipped if it is built into the kernel or no
+# longer exists; only rdma_rxe is required. Nodes load the modules of modules_share and
+# modules_netem only if they need them, because loading a module is slow.
 modules_base="virtio_pci virtio_net virtio_console crc32_generic crc32c_generic ib_uverbs rdma_rxe
     rdma_ucm"
 modules_share="9p 9pnet_virtio"
 modules_netem="sch_netem"
-kernel_format=2 # increase it if the way of unpacking changes, so that all kernels are unpacked again
+kernel_format=2 # to be increased when the way of unpacking changes; all kernels are then unpacked again
 
-# apt_private FOLDER SUITE: makes the private configuration of apt
+# apt_private FOLDER SUITE: writes a configuration of apt for the suite to FOLDER
 apt_private() {
     local host file n=0
     # shellcheck source=/dev/null
@@ -36,7 +36,7 @@ apt_private() {
         n=$((n + 1))
         sed "/^Suites:/s/\\b$host\\b/$2/g; s/^Types:.*/Types: deb/" "$file" >"$1/sources/$n.sources"
     done
-    # Drop hooks of the host that would clean the host's caches.
+    # The configuration removes hooks that would clean the host's caches.
     cat >"$1/apt.conf" <<END
 #clear APT::Update;
 #clear DPkg::Post-Invoke;
@@ -62,7 +62,8 @@ kernel_download() {
     arch=$(dpkg --print-architecture)
     say "fetching the kernel of $2 (once: it is kept in $cache)"
     apt_private "$folder" "$2"
-    # A source that cannot be reached, such as a vendor's, is harmless if the main archive can be.
+    # A package source that cannot be reached, such as a vendor's, is harmless if the main archive
+    # can be reached.
     apt-get -qq -c "$folder/apt.conf" update >"$folder/log" 2>&1 || true
     for meta in "linux-image-$arch" linux-image-generic; do
         image=$(apt-cache -c "$folder/apt.conf" depends "$meta" 2>/dev/null |
@@ -85,10 +86,11 @@ kernel_download() {
     done
 }
 
-# number FILE AT BYTES: prints an unsigned number of the file
+# number FILE AT BYTES: prints the unsigned number of BYTES bytes at offset AT of the file
 number() { od -An -v -t"u$3" -j"$2" -N"$3" "$1" | tr -d ' '; }
 
-# unpack_part FILE AT SIZE: unpacks a compressed part of the file to standard output
+# unpack_part FILE AT SIZE: unpacks the compressed SIZE bytes at offset AT of the file to standard
+# output
 unpack_part() {
     local tool
     case $(od -An -tx1 -j"$2" -N4 "$1" | tr -d ' ') in
@@ -97,13 +99,14 @@ unpack_part() {
     28b52ffd) tool="zstd -dcq" ;;
     *) return 1 ;;
     esac
-    # The size follows the compressed data. Some of the tools report that as an error.
+    # The unpacked size follows the compressed data. Some of the tools report these extra bytes as
+    # an error.
     tail -c +$(($2 + 1)) "$1" | head -c "$3" | $tool 2>/dev/null || true
 }
 
-# kernel_image FROM TO: makes a kernel that need not unpack itself, because that is slow on an
-# emulated CPU. On arm64 it unpacks Image.gz and EFI zboot files ("zimg"), on amd64 a bzImage that
-# has the PVH entry point. Any other file is copied.
+# kernel_image FROM TO: unpacks a compressed kernel, because a kernel that unpacks itself is slow on
+# an emulated CPU. On arm64 the function unpacks Image.gz and EFI zboot files ("zimg"), on amd64 a
+# bzImage that has the PVH entry point. It copies any other file.
 kernel_image() {
     local from=$1 to=$2 at
     if [ "$(od -An -tx1 -N2 "$from" | tr -d ' ')" = 1f8b ]; then
@@ -130,15 +133,16 @@ module_unpack() {
     esac
 }
 
-# module_lighten FILE: removes the signature and the type information, because checking them makes
-# loading slow. Kernels of distributions require them only under Secure Boot. For a kernel that
-# always requires them, they are kept.
+# module_lighten FILE: removes the signature and the type information of a module, because checking
+# them makes loading slow. Kernels of distributions require signatures only under Secure Boot. If
+# the kernel always requires signatures, the module stays as it is.
 module_lighten() {
     [ -n "$kernel_strict" ] || objcopy -R .BTF "$1" || die "$1: objcopy cannot read it"
 }
 
-# module_add GROUP NAME: adds the modules that NAME needs, and then NAME, to $modules_to, and their
-# names to its file GROUP
+# module_add GROUP NAME: adds the module NAME, and all modules that it needs, to the folder
+# $modules_to. Appends the names of these modules to the file GROUP in that folder, in the order of
+# loading.
 module_add() {
     local name=$2 needs
     [ -z "${module_seen[$name]:-}" ] || return 0
@@ -153,7 +157,7 @@ module_add() {
     echo "$name.ko" >>"$modules_to/$1"
 }
 
-# kernel_unpack FOLDER DEB...: makes FOLDER/vmlinuz and FOLDER/modules/
+# kernel_unpack FOLDER DEB...: makes FOLDER/vmlinuz and FOLDER/modules/ from the packages
 kernel_unpack() {
     local folder=$1 deb file name
     local -A module_file module_seen
@@ -183,8 +187,8 @@ kernel_unpack() {
     rm -rf "$folder/root"
 }
 
-# kernel_get NAME: gets the kernel of a suite, of a .deb, or, if NAME is empty, of the host's own
-# suite. Sets kernel, a folder of the cache.
+# kernel_get NAME: sets $kernel to the folder in the cache that contains the kernel; makes the
+# folder if it is missing. NAME is a suite or a .deb file; if NAME is empty, it is the host's suite.
 kernel_get() {
     local name=$1 new
     if [ -f "$name" ]; then

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Installs packages, builds, shows how the engine sees this machine, and trains on it.
+# Installs missing packages, builds Verbena, prints what Verbena finds out about this machine, and
+# trains on it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Builds and tests the committed tree on other distributions, each in its own folder that
-# debootstrap fills. It starts with no packages installed, and uses gcc and then clang. Needs root.
+# Builds and tests the committed tree on other distributions. Each distribution is installed by
+# debootstrap into its own folder, without the packages that Verbena needs. The tree is built with
+# gcc and then with clang. This script needs root.
 #
 #   scripts/distributions.sh [SUITE...]     default: bookworm trixie jammy noble
 #
-# The bare systems are kept in .cache/roots and copied for each run, so that every run starts
-# without the packages. A suite that cannot be downloaded is skipped, with the reason.
+# The installed distributions are kept in .cache/roots and copied for each run, so that every run
+# starts without the packages. If a suite cannot be downloaded, the script prints the reason and
+# skips the suite.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -20,7 +22,7 @@ mkdir -p "$cache"
 root=
 trap '[ -z "$root" ] || rm -rf --one-file-system "$root"' EXIT
 
-# fetch SUITE: downloads the bare system, once
+# fetch SUITE: installs the suite into the cache, unless it is there already
 fetch() {
     [ -d "$cache/$1" ] && return
     rm -rf "$cache/$1.new"
@@ -28,8 +30,8 @@ fetch() {
     mv "$cache/$1.new" "$cache/$1"
 }
 
-# inside COMMAND: runs a command in the new root, with /proc, /sys and /dev that disappear with the
-# command
+# inside COMMAND: runs a command in the new root. /proc, /sys and /dev are mounted only while the
+# command runs.
 inside() {
     # shellcheck disable=SC2016
     unshare --mount --fork bash -euc '

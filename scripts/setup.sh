@@ -5,15 +5,16 @@
 #
 #   scripts/setup.sh [build | test | full | nightly]
 #
-# Each word installs what the scripts of that name need, and all that the words before it install.
-# The default is test.
+# build installs the packages that the build needs, test also those of scripts/test.sh, full also
+# those of scripts/test.sh --full, nightly also those of scripts/test.sh --nightly. The default is
+# test.
 set -euo pipefail
 
 build=(gcc libc6-dev cmake ninja-build pkg-config
        libibverbs-dev librdmacm-dev libhwloc-dev libdnnl-dev libopenblas-dev libjansson-dev
        libsodium-dev libpmix-dev zlib1g-dev)
 test=(libcmocka-dev jq)
-# a|b: the one that the distribution has
+# a|b: the first of these packages that the distribution has
 full=(git clang libomp-dev 'libclang-rt-dev|libclang-rt-14-dev|libclang-common-14-dev'
       clang-format clang-tidy cppcheck shellcheck mandoc gnuplot-nox
       busybox-static cpio iproute2 xz-utils zstd perftest rdmacm-utils ibverbs-utils
@@ -36,7 +37,8 @@ nightly) wanted=("${build[@]}" "${test[@]}" "${full[@]}" "${nightly[@]}") ;;
 esac
 
 if ! command -v apt-get >/dev/null; then
-    # The build checks every library itself. So this only prints the names, and only once.
+    # The build itself checks for every library. So this script only prints the names of the
+    # packages, and only if a library is missing.
     if ! pkg-config --exists libibverbs librdmacm 'hwloc >= 2.1' openblas jansson libsodium pmix zlib 2>/dev/null; then
         echo "setup.sh: this system has no apt-get. Verbena needs what Debian calls:" >&2
         echo "  ${wanted[*]}" >&2
@@ -87,6 +89,6 @@ for names in "${missing[@]}"; do
     to_install+=("$found")
 done
 
-# A Debian kernel package is never in this list: the lab unpacks one but installs none.
+# No kernel package is ever installed: the lab only unpacks one.
 "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 install -y \
     --no-install-recommends "${to_install[@]}" >&2

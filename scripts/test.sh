@@ -3,9 +3,9 @@
 #
 # Installs packages, builds and runs the tests.
 #
-#   scripts/test.sh             under 5 minutes: what a change must pass before review
-#   scripts/test.sh --full      under 25 minutes: also sanitizers, the lab, fuzzers, static checks
-#   scripts/test.sh --nightly   hours: also other distributions and compilers, and long fuzzing
+#   scripts/test.sh             takes under 5 minutes; a change must pass it before review
+#   scripts/test.sh --full      takes under 25 minutes; also runs sanitizers, the lab, fuzzers and static checks
+#   scripts/test.sh --nightly   takes hours; also tests other distributions and compilers, and runs fuzzers for long
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -21,7 +21,7 @@ esac
 
 scripts/setup.sh "$tier"
 
-# configured FOLDER SETTING...: true if the folder was configured with these settings
+# configured FOLDER SETTING...: returns true if the build folder was configured with these settings
 configured() {
     local folder=$1 setting
     shift
@@ -32,7 +32,8 @@ configured() {
     done
 }
 
-# build_with PRESET FOLDER SETTING...: builds; configures first if that has not been done
+# build_with PRESET FOLDER SETTING...: builds the folder; before that, configures it if it was not
+# configured with these settings
 build_with() {
     local preset=$1 folder=$2
     shift 2
@@ -40,7 +41,7 @@ build_with() {
     cmake --build --preset "$preset"
 }
 
-# in_preset PRESET FOLDER [SETTINGS...]: builds and runs all tests of a preset
+# in_preset PRESET FOLDER [SETTING...]: builds the preset in the folder and runs all of its tests
 in_preset() {
     echo
     echo "== $1"

@@ -25,7 +25,7 @@ static void fill(unsigned char *p, size_t len)
     }
 }
 
-/* RFC 3720, B.4 */
+/* The expected values are from RFC 3720, B.4. */
 static void known_values(void **state)
 {
     unsigned char bytes[32];
@@ -84,7 +84,7 @@ static void pieces_make_the_whole(void **state)
                          vb_crc32c(0, bytes, sizeof(bytes)));
 }
 
-/* If /proc/cpuinfo lists the instruction, the code must use it. */
+/* If /proc/cpuinfo lists the CRC instruction, the code must use the instruction. */
 static void the_crc_instruction_is_used_if_available(void **state)
 {
     FILE *file = fopen("/proc/cpuinfo", "re");

@@ -39,7 +39,8 @@ static void first_line_is_read(void **state)
     assert_true(vb_probe_line(line, sizeof(line), "%s/a", dir));
     assert_string_equal(line, "");
     assert_false(vb_probe_line(line, sizeof(line), "%s/none", dir));
-    assert_false(vb_probe_line(line, sizeof(line), "%s", dir)); /* a folder */
+    /* dir is a folder, which has no lines */
+    assert_false(vb_probe_line(line, sizeof(line), "%s", dir));
 }
 
 static void garbage_is_made_printable(void **state)
@@ -78,7 +79,7 @@ static bool collect(char *line, void *arg)
 {
     char *all = arg;
 
-    /* 2048: the size of the caller's buffer */
+    /* 2048 is the size of the caller's buffer */
     snprintf(all + strlen(all), 2048 - strlen(all), "%s|", line);
     return strcmp(line, "stop") != 0;
 }
@@ -99,7 +100,7 @@ static void every_line_is_passed_on(void **state)
     assert_int_equal(strlen(all), VB_LINE - 1 + strlen("|next|"));
     snprintf(path, sizeof(path), "%s/pipe", dir);
     assert_int_equal(mkfifo(path, 0600), 0);
-    /* nobody writes to the pipe: the call must not block */
+    /* no process writes to the pipe, but the call must not block */
     vb_probe_lines(collect, all, "%s", path);
     vb_probe_lines(collect, all, "%s/none", dir);
     unlink(path);
@@ -133,7 +134,7 @@ static void failed_replace_leaves_nothing(void **state)
     assert_int_equal(mkdir(path, 0700), 0);
     before = t_folder_entries(dir);
     t_stderr_catch(&t);
-    assert_true(vb_file_replace(path, "x", 1) < 0); /* a folder has this name */
+    assert_true(vb_file_replace(path, "x", 1) < 0); /* fails, because a folder has this name */
     snprintf(path, sizeof(path), "%s/nowhere/file", dir);
     assert_int_equal(vb_file_replace(path, "x", 1), VB_ERR_NO_FILE);
     assert_true(vb_file_replace("/proc/verbena-test", "x", 1) < 0);
@@ -169,7 +170,7 @@ static void only_regular_files_are_replaced(void **state)
     assert_true(S_ISFIFO(sb.st_mode));
     assert_int_equal(t_folder_entries(dir), before);
 
-    unlink(pipe); /* the new file replaces a link to a file, or to nothing */
+    unlink(pipe); /* the link now points to nothing; the new file must replace the link */
     assert_int_equal(vb_file_replace(link, "new", 3), VB_OK);
     assert_true(vb_probe_line(line, sizeof(line), "%s", link));
     assert_string_equal(line, "new");

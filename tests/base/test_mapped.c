@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Files that shrink while they are mapped. The process that reads them dies, so it is a child
- * process.
+ * Tests files that are truncated while they are mapped. Reading such a file ends the process, so a
+ * child process reads it.
  */
 #include "base/base.h"
 #include "tests/support/test.h"
@@ -12,7 +12,8 @@
 #include <sys/wait.h>
 
 #define LEN ((size_t)1 << 20)
-#define CUT 5000 /* bytes that remain in the file: its first two pages of 4 KiB */
+/* number of bytes that remain in the file: the first 4 KiB page and a part of the second */
+#define CUT 5000
 #define READ_AT ((size_t)1 << 19)
 #define THREADS 4
 #define MORE_THAN_PLACES 40
@@ -48,8 +49,8 @@ static const void *map_file(void)
     return map;
 }
 
-/* Restores the whole file and runs fn, which must not return, in a child process. Stores its error
- * messages in text. */
+/* Restores the file to its full length and runs fn, which must not return, in a child process.
+ * Stores the child's error messages in text. Returns the exit status of the child. */
 static int run_child(void (*fn)(void), char *text, size_t size)
 {
     struct t_stderr t;
@@ -60,7 +61,7 @@ static int run_child(void (*fn)(void), char *text, size_t size)
     t_stderr_catch(&t);
     pid = fork();
     if (pid == 0) {
-        signal(SIGBUS, SIG_DFL); /* replaces the handler of a sanitizer */
+        signal(SIGBUS, SIG_DFL); /* removes the signal handler that a sanitizer has installed */
         fn();
         _exit(98);
     }

@@ -56,7 +56,7 @@ static void shared_memory_is_shared(void **state)
         assert_true(all_zero(&mem));
         assert_int_equal(fstat(mem.fd, &sb), 0);
         assert_int_equal(sb.st_size, mem.len_bytes);
-        assert_true((size_t)sb.st_blocks * 512 >= mem.len_bytes); /* every page exists */
+        assert_true((size_t)sb.st_blocks * 512 >= mem.len_bytes); /* every page must be allocated */
         twin = mmap(NULL, mem.len_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, mem.fd, 0);
         assert_ptr_not_equal(twin, MAP_FAILED);
         twin[mem.len_bytes - 1] = 42;
@@ -86,8 +86,8 @@ static size_t on_huge_pages(const void *at)
     return (size_t)sum * 1024;
 }
 
-/* Only where the kernel uses huge pages on request: memory that claims huge pages must be on them
- * completely. */
+/* If vb_mem_populate() reports huge pages, all of the memory must be on huge pages. This is tested
+ * only where the kernel gives shared memory no huge pages by itself. */
 static void shared_memory_is_on_the_reported_pages(void **state)
 {
     struct vb_mem mem;
@@ -99,9 +99,9 @@ static void shared_memory_is_on_the_reported_pages(void **state)
         skip();
     assert_int_equal(vb_mem_map_shared("verbena-test", HUGE_LEN, &mem), VB_OK);
     if (mem.pages != VB_PAGES_RESERVED) {
-        assert_int_equal(mem.pages, VB_PAGES_SMALL); /* huge pages were not requested yet */
+        assert_int_equal(mem.pages, VB_PAGES_SMALL); /* because huge pages were not requested yet */
         assert_int_equal(vb_mem_populate(&mem), VB_OK);
-        if (mem.pages == VB_PAGES_TRANSPARENT) /* too few huge pages may be free */
+        if (mem.pages == VB_PAGES_TRANSPARENT) /* otherwise too few huge pages were free */
             assert_int_equal(on_huge_pages(mem.ptr), mem.len_bytes);
     }
     vb_mem_unmap(&mem);
@@ -123,8 +123,8 @@ static void *map_and_unmap(void *arg)
     return arg;
 }
 
-/* A mapping that fails half-way (because no huge pages are reserved) must not unmap memory that
- * another thread has just got. */
+/* If no huge pages are reserved, the first attempt to map fails, and its memory is unmapped. That
+ * must not unmap memory that another thread has just mapped. */
 static void threads_may_map_at_the_same_time(void **state)
 {
     pthread_t ids[4];
@@ -152,7 +152,7 @@ static void impossible_sizes_are_refused(void **state)
     assert_int_equal(vb_mem_map_shared("x", SIZE_MAX, &mem), VB_ERR_USAGE);
     assert_true(vb_mem_map_private((size_t)1 << 60, &mem) < 0);
     t_stderr_release(&t, text, sizeof(text));
-    assert_int_equal(mem.fd, 7); /* outputs are written only on success */
+    assert_int_equal(mem.fd, 7); /* a failed call must not change its output */
     assert_non_null(strstr(text, "map 0 bytes"));
 }
 

@@ -51,7 +51,7 @@ static const struct vb_opt_group groups[] = {
 static struct vb_opts opts;
 static char why[VB_OPTS_WHY];
 
-/* Parses words that are separated by one space. */
+/* Parses a command line whose arguments are separated by one space each. */
 static vb_status parse(const char *line)
 {
     static char copy[1024];
@@ -264,7 +264,7 @@ static void help_shows_the_basic_options(void **state)
     assert_non_null(strstr(text, "rate (default 0.5)\n"));
     assert_null(strstr(text, "VB_"));
     assert_null(strstr(text, "--root-port"));
-    assert_null(strstr(text, "Tuning")); /* a group without a basic option */
+    assert_null(strstr(text, "Tuning")); /* a group without a basic option must not be shown */
 }
 
 static void aliases_work_as_the_name_does(void **state)
@@ -280,7 +280,8 @@ static void aliases_work_as_the_name_does(void **state)
     assert_int_equal(values.defer, 9);
     setenv("VB_DEFER_BYTES", "10", 1);
     assert_int_equal(parse(""), VB_OK);
-    assert_int_equal(values.defer, 10); /* the variable of the name overrides that of the alias */
+    /* VB_DEFER_BYTES, from the option's name, overrides VB_HOLD_BACK, from its alias */
+    assert_int_equal(values.defer, 10);
     assert_int_equal(parse("--hold-back 11"), VB_OK);
     assert_int_equal(values.defer, 11);
 }
@@ -331,7 +332,7 @@ static void given_values_are_distinguished_from_defaults(void **state)
 {
     (void)state;
     setenv("VB_RANKS", "1", 1);
-    assert_int_equal(parse("--rate 0.5"), VB_OK); /* the same as the defaults */
+    assert_int_equal(parse("--rate 0.5"), VB_OK); /* the given values are equal to the defaults */
     assert_true(vb_opts_given(&opts, "rate"));
     assert_true(vb_opts_given(&opts, "ranks"));
     assert_false(vb_opts_given(&opts, "json"));

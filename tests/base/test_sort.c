@@ -22,7 +22,7 @@ static uint32_t key_of(enum keys kind, size_t i, size_t n, int bits)
         return (uint32_t)(i * below / n);
     case DESCENDING:
         return (uint32_t)((n - 1 - i) * below / n);
-    case FEW: /* with the highest bit and without */
+    case FEW: /* three different keys, with and without the highest bit */
         return (uint32_t)((any % 3 == 0 ? below / 2 : any % 3) % below);
     case LARGEST:
         return (uint32_t)(below - 1 - any % (below < 4 ? below : 4));
@@ -31,7 +31,7 @@ static uint32_t key_of(enum keys kind, size_t i, size_t n, int bits)
     }
 }
 
-/* The lower half of a word is its place before sorting. */
+/* Checks that the words are sorted. The lower half of each word is its index before sorting. */
 static void check_sorted(const uint64_t *sorted, const uint64_t *before, size_t n)
 {
     size_t i;
@@ -39,7 +39,8 @@ static void check_sorted(const uint64_t *sorted, const uint64_t *before, size_t 
     for (i = 0; i < n; i++) {
         assert_true((uint32_t)sorted[i] < n);
         assert_true(sorted[i] == before[(uint32_t)sorted[i]]);
-        assert_true(i == 0 || sorted[i - 1] < sorted[i]); /* so equal keys kept their order */
+        /* also proves that equal keys have kept their order */
+        assert_true(i == 0 || sorted[i - 1] < sorted[i]);
     }
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Tests the command verbena data: data.sh VERBENA
+# Tests the command verbena data. Usage: data.sh VERBENA
 #
 # Covers: cli/cmd_data.c data/look.c
 # shellcheck source=tests/support/command_test.sh
@@ -9,7 +9,8 @@
 what=data
 cd "$dir" || exit 1
 
-# holds FILTER ARGUMENTS...: the printed JSON makes the jq filter true
+# holds FILTER ARGUMENTS...: runs data ARGUMENTS --json, and fails unless it prints one line that
+# makes the jq filter true
 holds() {
     local filter=$1
     shift
@@ -79,7 +80,7 @@ cp rows.csr first.csr
 "$verbena" data convert synth:kind=criteo,n=3000,features=5000 rows.csr >/dev/null || fail convert
 cmp -s rows.csr first.csr || fail "the same rows give a different file"
 
-# ---- a file that is truncated while it is in use is named
+# ---- a file that is truncated while it is in use: the error message must name the file
 what=train
 start 100 sparse-lr --data csr:rows.csr --test-split 0.1 --steps 100000000
 truncate -s 5000 rows.csr

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * A .csr file whose writer is killed, on a file system with and without unnamed files (O_TMPFILE).
- * The program is linked with --wrap=open, which can pretend that the file system lacks them.
+ * Tests that no broken .csr file is left when the writer is killed, on file systems with and
+ * without unnamed files (O_TMPFILE). The program is linked with --wrap=open, so that open() can
+ * pretend that the file system has no unnamed files.
  *
  * Covers: data/csr.c
  */
@@ -45,7 +46,7 @@ static vb_status write_rows(const char *name, vb_data_progress_fn progress, void
     return vb_data_convert(&spec, 1, VB_SYNTH_TRAIN, t_path(name), progress, arg, &written);
 }
 
-/* Counts the files whose names begin with `name`. */
+/* Counts the files in the test's folder whose names begin with `name`. */
 static int files(const char *name)
 {
     DIR *d = opendir(t_dir);
@@ -59,7 +60,7 @@ static int files(const char *name)
     return n;
 }
 
-/* Reports when blocks have been written, and then waits to be killed. */
+/* Writes a byte to the pipe when some blocks have been written, and then waits to be killed. */
 static void wait_to_be_killed(void *arg, double done, int64_t rows)
 {
     const int *fd = arg;
@@ -136,7 +137,8 @@ static void a_complete_file_replaces_the_old_one(void **state)
     umask(old);
 }
 
-/* A temporary file of a dead process with our process number must not cause an error. */
+/* A temporary file that was left by a dead process with the same process id as this one must not
+ * cause an error. */
 static void old_temporary_files_are_replaced(void **state)
 {
     char name[64];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The loader: every sample once per epoch for any number of ranks, and the same batches with and
- * without a thread, from the start or from a position. Also the generators that the loader uses.
+ * Tests the loader. Every sample must appear once per epoch, for any number of ranks. Batches must
+ * be the same with and without a loader thread, and when reading starts at the beginning or at any
+ * position. Also tests the generators of data.
  *
  * Covers: data/dataset.c data/loader.c data/order.c data/synth_rows.c
  */
@@ -12,7 +13,7 @@
 
 /* ---- data sets whose samples are distinguishable --------------------------------------------- */
 
-/* Row i has one entry, at index i. */
+/* Returns a data set in which row i has one entry, at index i. */
 static struct vb_dataset numbered_rows(int n)
 {
     struct vb_dataset set;
@@ -32,7 +33,7 @@ static struct vb_dataset numbered_rows(int n)
     return set;
 }
 
-/* Counts the samples of a batch of numbered rows. */
+/* Increments seen[i] for each row i in the batch. */
 static void count_rows(const struct vb_batch *b, uint8_t *seen)
 {
     int i;
@@ -49,7 +50,8 @@ static void check_world(const struct vb_dataset *set, int batch, int world, int 
 {
     uint8_t *seen = calloc(2, (size_t)set->n);
     uint32_t *soon = calloc((size_t)set->n, sizeof(*soon));
-    const struct vb_batch *b, *peeked = NULL; /* vb_loader_peek() must return the next batch */
+    /* peeked: the batch that vb_loader_peek() returned; the next batch must be the same */
+    const struct vb_batch *b, *peeked = NULL;
     struct vb_loader *l;
     int64_t s, total;
     int rank, e, i, n_soon = 0;
@@ -81,7 +83,7 @@ static void check_world(const struct vb_dataset *set, int batch, int world, int 
                 if (n_soon > 0)
                     memcpy(soon, b->soon, (size_t)n_soon * sizeof(*soon));
                 for (i = 0; s % 3 > 0 && i < b->n; i++)
-                    vb_loader_soon(l, i); /* changes only the time of the next call */
+                    vb_loader_soon(l, i); /* this call may only make the next call faster */
                 total += b->n_global;
                 count_rows(b, seen + (size_t)e * (size_t)set->n);
             }
@@ -116,7 +118,7 @@ static void every_sample_appears_once_per_epoch(void **state)
     }
 }
 
-/* More samples than chunks and windows hold; the last one is short. */
+/* The data set has several chunks and windows. The last chunk is short. */
 static void windows_contain_every_sample_once(void **state)
 {
     struct vb_dataset set = numbered_rows(5 * ORDER_CHUNK + 17), train, test;
@@ -142,7 +144,7 @@ static uint32_t batch_crc(const struct vb_batch *b, const struct vb_dataset *set
     if (set->kind == VB_DATA_ROWS) {
         crc = vb_crc32c(crc, b->rows.index, (size_t)b->rows.at[b->n] * 4);
         crc = vb_crc32c(crc, b->rows.value, (size_t)b->rows.at[b->n] * 4);
-        /* rows after the last sample are empty */
+        /* the rows after the last sample must be empty */
         assert_int_equal(b->rows.at[room], b->rows.at[b->n]);
         return vb_crc32c(crc, b->rows.y, (size_t)room);
     }
@@ -179,7 +181,8 @@ static void check_positions(const struct vb_dataset *set, int window)
     assert_int_equal(vb_loader_open(&o, &l), VB_OK);
     read_on(l, set, 15, n, ahead);
     assert_memory_equal(plain, ahead, (size_t)n * 4);
-    for (i = n - 1; i >= 0; i -= steps / 3 + 1) { /* includes the zeros of a short batch */
+    /* the positions include the last batch, which is short and padded with zeros */
+    for (i = n - 1; i >= 0; i -= steps / 3 + 1) {
         assert_int_equal(vb_loader_seek(l, i / steps, i % steps), VB_OK);
         read_on(l, set, 15, 1, &one);
         assert_int_equal(one, plain[i]);
@@ -206,7 +209,8 @@ static void a_batch_depends_only_on_its_position(void **state)
     vb_dataset_destroy(&set);
 }
 
-/* A mapped file, whose pages come and go, must give the same batches as memory. */
+/* A mapped file must give the same batches as data in memory, although its pages are loaded and
+ * released. */
 static void a_file_is_streamed(void **state)
 {
     struct vb_loader_opts o = {.seed = 4, .global_batch = 500, .world = 1, .window = ORDER_CHUNK};
@@ -227,7 +231,7 @@ static void a_file_is_streamed(void **state)
     check_positions(&mapped, 2 * ORDER_CHUNK);
     o.set = &made;
     assert_int_equal(vb_loader_open(&o, &l), VB_OK);
-    read_on(l, &made, 500, 80, crc[0]); /* two epochs */
+    read_on(l, &made, 500, 80, crc[0]); /* these are two epochs */
     vb_loader_close(l);
     o.set = &mapped;
     o.ahead = 2;
@@ -349,14 +353,15 @@ static void a_broken_block_is_an_error_of_next(void **state)
     assert_int_equal(vb_data_convert(&spec, 1, VB_SYNTH_TRAIN, t_path("one"), NULL, NULL, &written),
                      VB_OK);
     len = t_read(t_path("one"), file, sizeof(file));
-    file[64 + 8] ^= 1; /* damages the index */
+    file[64 + 8] ^= 1; /* damages a byte of the first block */
     assert_int_equal(vb_csr_open_lazily(t_write("one", file, len), 0, &set), VB_OK);
     o.set = &set;
     for (o.ahead = 0; o.ahead <= 2; o.ahead += 2) {
         t_stderr_catch(&err);
         assert_int_equal(vb_loader_open(&o, &l), VB_OK);
         st[0] = vb_loader_next(l, &b);
-        st[1] = vb_loader_next(l, &b); /* the error stays, and is printed once */
+        /* every further call fails too, but the error is printed only once */
+        st[1] = vb_loader_next(l, &b);
         vb_loader_close(l);
         t_stderr_release(&err, said, sizeof(said));
         assert_true(st[0] == VB_ERR_INPUT && st[1] == VB_ERR_INPUT);
@@ -405,7 +410,7 @@ static uint32_t made_crc(const char *text, uint64_t seed, enum vb_synth_part par
     return crc;
 }
 
-/* The values do not depend on n or on the machine: they were recorded. */
+/* The generated data must not depend on n or on the machine. Their checksums were recorded. */
 static void generators_never_change(void **state)
 {
     static const struct {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Image files: IDX and CIFAR-10, complete and broken, plain and compressed.
+ * Tests the readers of image files (IDX and CIFAR-10) with complete and broken, plain and
+ * compressed files.
  *
  * Covers: data/cifar.c data/gzip.c data/idx.c
  */
@@ -12,7 +13,7 @@ static const uint8_t images[] = {0, 0, 8, 3, 0, 0, 0, 3, 0, 0, 0, 2,  0,  0,
                                  0, 2, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 255};
 static const uint8_t labels[] = {0, 0, 8, 1, 0, 0, 0, 3, 7, 0, 9};
 
-/* IDX consists of two files; the other one is correct. */
+/* IDX data consist of a file of images and a file of labels. The file of labels is correct. */
 static vb_status open_images(const char *path, struct vb_dataset *set_p)
 {
     return vb_idx_read(path, t_path("right-labels"), set_p);
@@ -73,10 +74,11 @@ static void broken_idx_is_refused(void **state)
     t_refused(open_images, t_path("right-labels"), "offset 0");
     t_refused(open_labels, t_path("right-images"), "offset 0");
     t_refused(open_labels, t_write("four", "\0\0\10\1\0\0\0\4abcd", 12), "4 labels for 3 images");
-    /* Only the bytes of pixels and of labels may have any value. */
+    /* Only changes of pixels and of labels may be accepted. */
     assert_int_equal(t_flip_everywhere(open_images, t_path("right-images")), 12 * 8);
     assert_int_equal(t_flip_everywhere(open_labels, t_path("right-labels")), 3 * 8);
-    /* In gzip's header only the time, the system and flags without meaning may have any value. */
+    /* In gzip's header only changes of the time, of the system and of flags without meaning may be
+     * accepted. */
     assert_in_range(t_flip_everywhere(open_images, t_gzip(t_path("right-images"))), 0, 10 * 8);
 }
 
@@ -161,7 +163,7 @@ static void real_cifar_is_read(void **state)
         skip();
     assert_int_equal(vb_cifar_open(path, VB_SYNTH_TRAIN, &set), VB_OK);
     assert_int_equal(set.n, 1000);
-    assert_int_equal(vb_dataset_image(&set, 0, pixels), 3); /* the cat */
+    assert_int_equal(vb_dataset_image(&set, 0, pixels), 3); /* label 3: the first image is a cat */
     vb_dataset_destroy(&set);
 }
 

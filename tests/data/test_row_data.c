@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Files of sparse rows: libsvm and Criteo's text, TFRecord, and our own .csr.
+ * Tests the readers of sparse rows: libsvm text, Criteo's text, TFRecord, and our own format .csr.
  *
  * Covers: data/convert.c data/criteo.c data/csr.c data/example.c data/libsvm.c data/rows.c
  * Covers: data/tfrecord.c
@@ -46,7 +46,7 @@ static vb_status open_tf(const char *path, struct vb_dataset *set_p)
     return open_with(vb_tfrecord_read, path, 0, set_p);
 }
 
-/* Returns one row of a set. */
+/* Returns row i of a data set. The row is valid until the next call. */
 static struct row row_of(const struct vb_dataset *set, int i)
 {
     static struct row_room room;
@@ -70,7 +70,7 @@ static void libsvm_is_read(void **state)
     for (i = 0; i < 2; i++) {
         assert_int_equal(open_svm(paths[i], &set), VB_OK);
         assert_true(set.n == 4 && set.features == 7 && set.row_max == 2);
-        row = row_of(&set, 0); /* sorted */
+        row = row_of(&set, 0); /* the entries must be sorted */
         assert_true(row.n == 2 && row.y == 1 && row.index[0] == 0 && row.index[1] == 2);
         assert_true(row.value[0] == 2 && row.value[1] == 0.5f);
         row = row_of(&set, 1);
@@ -114,7 +114,8 @@ static void broken_libsvm_is_refused(void **state)
 
 /* ---- Criteo ---------------------------------------------------------------------------------- */
 
-/* Makes a line with these first fields; the other fields are empty. */
+/* Writes a line that begins with the given fields; all other fields are empty. Returns the length
+ * of the line. */
 static size_t criteo_line(char *to, const char *fields)
 {
     int tabs = 0, i;
@@ -179,7 +180,8 @@ static void broken_criteo_is_refused(void **state)
     text[n] = '\n';
     t_refused(open_criteo, t_write("bad", text, n + 1), "more than 40 fields");
     n = criteo_line(text, "1\t77\t8\t\t\t\t\t\t\t\t\t\t\t\tabcdef01");
-    t_cut_everywhere(open_criteo, t_write("criteo", text, n), 1); /* only the newline is missing */
+    /* the only accepted length is the one that lacks only the newline */
+    t_cut_everywhere(open_criteo, t_write("criteo", text, n), 1);
     t_flip_everywhere(open_criteo, t_path("criteo"));
 }
 
@@ -206,9 +208,10 @@ static size_t tf_record(uint8_t *to, const uint8_t *data, size_t len)
     return 16 + len;
 }
 
-/* label 1; index 5, 300; value 0.5, 2: the second list is not packed, as in files of old writers */
+/* a record with label 1, indices 5 and 300, and values 0.5 and 2; the first value is not packed, as
+ * in files of old writers */
 static const uint8_t example[] = {
-    0x0a, 0x3a, /* features */
+    0x0a, 0x3a, /* head of the features */
     0x0a, 0x0e, 0x0a, 5,    'l',  'a', 'b', 'e', 'l', 0x12, 5,   0x1a, 3,  0x0a, 1,  1, /* packed */
     0x0a, 0x10, 0x0a, 5,    'i',  'n', 'd', 'e', 'x', 0x12, 7,   0x1a, 5,  0x0a, 3,  5,
     0xac, 2,    0x0a, 0x16, 0x0a, 5,   'v', 'a', 'l', 'u',  'e', 0x12, 13, 0x12, 11, 0x0d,
@@ -224,7 +227,8 @@ static const char *tf_file(const uint8_t *data, size_t len, int n)
     return t_write("tf", file, at);
 }
 
-/* Returns the example with one byte changed and a correct checksum. */
+/* Writes a file of one example, in which one byte is changed and the checksums are correct. Returns
+ * the path of the file. */
 static const char *tf_changed(size_t at, uint8_t byte)
 {
     uint8_t data[sizeof(example)];
@@ -261,10 +265,10 @@ static void broken_tfrecord_is_refused(void **state)
 
     (void)state;
     memcpy(twice, example, sizeof(example));
-    twice[34] = 0x85; /* 5 again, in two bytes */
+    twice[34] = 0x85; /* the second index becomes 5 too, encoded in two bytes */
     twice[35] = 0;
     t_wrong_things(open_tf);
-    /* a file with one record less */
+    /* the only accepted length is the one with one record less */
     t_cut_everywhere(open_tf, tf_file(example, sizeof(example), 2), 1);
     assert_int_equal(t_flip_everywhere(open_tf, t_path("tf")), 0);
     t_cut_everywhere(open_tf, t_gzip(t_path("tf")), 0);
@@ -280,7 +284,7 @@ static void broken_tfrecord_is_refused(void **state)
     t_refused(open_tf, tf_changed(13, 0x0a), "has bytes, expected numbers");
 }
 
-/* Random changes with correct checksums: nothing may crash. */
+/* Reads examples with random changes and correct checksums. No change may cause a crash. */
 static void changed_examples_do_not_crash(void **state)
 {
     struct t_stderr err;
@@ -331,8 +335,8 @@ static void csr_is_read_back(void **state)
     for (i = 0; i < made.n; i++) {
         assert_int_equal(vb_dataset_row(&made, i, &a, &room), VB_OK);
         assert_int_equal(vb_dataset_row(&mapped, i, &b, NULL), VB_OK);
-        assert_true(a.n == b.n && a.y == b.y &&
-                    b.n_values <= 13); /* the numbers come first, then the categories */
+        /* only the 13 numbers have a value; the categories after them have none */
+        assert_true(a.n == b.n && a.y == b.y && b.n_values <= 13);
         assert_memory_equal(a.index, b.index, (size_t)a.n * 4);
         for (e = 0; e < a.n; e++)
             assert_true(row_value(&a, e) == row_value(&b, e));
@@ -341,7 +345,8 @@ static void csr_is_read_back(void **state)
     vb_dataset_destroy(&mapped);
 }
 
-/* Changes a word and corrects the checksums. */
+/* Writes a .csr file in which the 32-bit word at offset `at` is changed and the checksums are
+ * correct. Returns the path of the file. */
 static const char *csr_changed(size_t at, uint32_t word)
 {
     static uint8_t data[4096];
@@ -378,10 +383,11 @@ static void broken_csr_is_refused(void **state)
     t_refused(vb_csr_open, csr_changed(68, 13), "a row ends before it begins");
     t_refused(vb_csr_open, csr_changed(68, 0), "a row ends before it begins");
     t_refused(vb_csr_open, csr_changed(68, 1), "more values than entries");
-    t_refused(vb_csr_open, csr_changed(84, 7), "more values than entries"); /* 3 of 4 words */
+    /* 3 values, but the row has only 4 words for indices and values */
+    t_refused(vb_csr_open, csr_changed(84, 7), "more values than entries");
     t_refused(vb_csr_open, csr_changed(84, UINT32_MAX), "more values than entries");
     t_refused(vb_csr_open, csr_changed(92, 0),
-              "an index is out of range or out of order"); /* 0, 0 */
+              "an index is out of range or out of order"); /* both indices are 0 */
     t_refused(vb_csr_open, csr_changed(100, 0x7fc00000), "a value is not finite");
     t_refused(vb_csr_open, csr_changed(104, 2), "more values than entries");
 }
@@ -436,12 +442,13 @@ static const char *count_feature(void *arg, const struct example_feature *f)
     return NULL;
 }
 
-/* Records that TensorFlow wrote. They are not rows, but they are valid. */
+/* Reads records that TensorFlow has written. These records are not sparse rows, but they are
+ * valid. */
 static void real_records_are_valid(void **state)
 {
     static const struct {
         const char *name;
-        int records, features; /* features of one record */
+        int records, features; /* number of records, and of features per record */
     } files[] = {{"tfrecord/tfx_mnist.tfrecord", 1000, 2},
                  {"tfrecord/tfx_penguin_train.gz", 0, 0},
                  {"tfrecord/tfx_taxi_data_tfrecord-00000-of-00002.gz", 0, 0}};

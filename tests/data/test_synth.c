@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The generated images, and the order in which samples are used.
+ * Tests the generated images, and the order in which samples are used.
  *
  * Covers: data/spec.c data/synth_images.c
  */
@@ -43,14 +43,15 @@ static void same_seed_same_images(void **state)
     struct vb_dataset c = made(4, VB_SYNTH_TRAIN, 200), d = made(3, VB_SYNTH_TEST, 200);
 
     (void)state;
-    assert_int_equal(digest(&a, 0, 200), digest(&b, 0, 200)); /* for any number of images */
+    /* an image must not depend on the number of images */
+    assert_int_equal(digest(&a, 0, 200), digest(&b, 0, 200));
     assert_int_not_equal(digest(&a, 0, 200), digest(&c, 0, 200));
     assert_int_not_equal(digest(&a, 0, 200), digest(&d, 0, 200));
     vb_dataset_destroy(&a);
     vb_dataset_destroy(&b);
     vb_dataset_destroy(&c);
     vb_dataset_destroy(&d);
-    vb_dataset_destroy(&d); /* does nothing */
+    vb_dataset_destroy(&d); /* destroying a data set again must do nothing */
 }
 
 /* The images must be the same on any machine and with any compiler, because recorded results depend
@@ -80,7 +81,8 @@ static void classes_are_balanced_and_pixels_in_range(void **state)
             sum += pixels[c];
     }
     for (c = 0; c < 10; c++)
-        assert_in_range(count[c], 400, 600); /* 500 expected, standard deviation 21 */
+        /* the expected number is 500, with a standard deviation of 21 */
+        assert_in_range(count[c], 400, 600);
     sum /= 255.0 * set.n * set.features;
     assert_true(sum > 0.05 && sum < 0.5);
     vb_dataset_destroy(&set);
@@ -144,7 +146,8 @@ static void a_linear_model_learns_but_not_perfectly(void **state)
     }
 }
 
-/* The loss of softmax regression on colour images must fall far below that of guessing. */
+/* Trains softmax regression on colour images. The loss must fall far below the loss of random
+ * guesses. */
 static void soft_patterns_can_be_learned(void **state)
 {
     enum { N = 600, FEATURES = 3 * 32 * 32, BATCH = 50, EPOCHS = 10 };
@@ -158,7 +161,7 @@ static void soft_patterns_can_be_learned(void **state)
 
     (void)state;
     assert_int_equal(vb_synth_images(1, VB_SYNTH_TRAIN, N, 32, 10, &set), VB_OK);
-    set.mean = 128; /* brings the pixels around 0 */
+    set.mean = 128; /* so that the pixels lie around 0 */
     if (vb_softmax_create(FEATURES, 10, BATCH, &m) != VB_OK || m == NULL)
         abort();
     for (e = 0; e < EPOCHS; e++) {
@@ -172,7 +175,7 @@ static void soft_patterns_can_be_learned(void **state)
         }
     }
     print_message("loss %.4f\n", loss / N);
-    assert_true(loss / N < 1.0); /* guessing: 2.3 */
+    assert_true(loss / N < 1.0); /* random guesses have a loss of 2.3 */
     vb_softmax_destroy(m);
     vb_dataset_destroy(&set);
 }
@@ -199,7 +202,8 @@ static void an_epoch_contains_every_sample_once(void **state)
     assert_int_equal(order[0], 0);
 }
 
-/* For any number of ranks their shares make up the whole batch, in order. */
+/* For any number of ranks, the shares of the ranks must make up the whole batch, in the order of
+ * ranks. */
 static void shares_cover_the_batch(void **state)
 {
     int world, rank, first, n, next, total;
@@ -261,7 +265,8 @@ static void specs_are_checked(void **state)
         vb_data_spec_parse("synth:kind=criteo,n=2000000,test=7,features=5000", &spec, why), VB_OK);
     assert_true(spec.synth == VB_SYNTH_CRITEO && spec.n_train == 2000000 && spec.n_test == 7 &&
                 spec.features == 5000);
-    vb_data_spec_prefer(&spec, VB_SYNTH_IMAGENET); /* the spec names a kind already */
+    /* has no effect, because the spec already names a kind */
+    vb_data_spec_prefer(&spec, VB_SYNTH_IMAGENET);
     assert_int_equal(spec.synth, VB_SYNTH_CRITEO);
     assert_int_equal(vb_data_spec_parse("synth:test=9", &spec, why), VB_OK);
     vb_data_spec_prefer(&spec, VB_SYNTH_IMAGENET);

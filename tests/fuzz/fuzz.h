@@ -14,7 +14,8 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 
-/* Returns a copy with a zero at its end, on the heap, where sanitizers see overruns. */
+/* Returns a copy of the data, terminated by a zero. The copy is on the heap, so that sanitizers
+ * detect accesses beyond its end. */
 static inline char *fuzz_text(const uint8_t *data, size_t size)
 {
     char *text = malloc(size + 1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Fuzzes /proc/self/cgroup; the bytes after the first zero byte are the cpu.max of the topmost
- * group.
+ * Fuzzes the reader of cgroups. The input is /proc/self/cgroup; the bytes after the first zero byte
+ * are the cpu.max of the topmost group.
  *
  * Covers: topo/cgroup.c
  */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Fuzzes checkpoints. Random input never has a correct checksum, so the fuzzer corrects the
- * checksums where the input has room for them; it also tries the input as it is. A checkpoint has
- * only one representation, so a file that was read and written again must have the same bytes.
+ * Fuzzes checkpoints. Random input never has a correct checksum, so the fuzzer tries the input as
+ * it is, and then again with corrected checksums, where the input is long enough to contain them.
+ * There is only one way to write a checkpoint, so a file that was read and written again must have
+ * the same bytes.
  *
  * Covers: engine/checkpoint/checkpoint_read.c
  */
@@ -65,8 +66,8 @@ static void mend_chunks(uint8_t *array, uint64_t bytes)
     }
 }
 
-/* Corrects the arrays that lie within the file. For half of the inputs it also corrects their
- * offsets. */
+/* Corrects the checksums of the arrays that lie within the file. For half of the inputs it also
+ * corrects the offsets of the arrays. */
 static void mend_arrays(uint8_t *file, size_t size, const struct cp_head *head)
 {
     uint64_t bytes, place = cp_front_bytes(head);
@@ -106,7 +107,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     head.crc = cp_head_crc(head);
     memcpy(file, &head, sizeof(head));
     if (size >= sizeof(head) + 8)
-        memcpy(file + size - 8, &head.file_bytes, 8); /* length at the end of the file */
+        memcpy(file + size - 8, &head.file_bytes, 8); /* the file ends with its length */
     try(file, size);
     free(file);
     return 0;

@@ -22,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     for (i = 0; i < size; i++)
         memset(file + i * STRETCH, data[i], STRETCH);
-    cut = size > 0 ? data[0] % STRETCH : 0; /* so that files end inside a record, too */
+    cut = size > 0 ? data[0] % STRETCH : 0; /* so that some files end inside a record */
     path = size % 4 == 0 ? fuzz_file(data, size) : fuzz_file(file, size * STRETCH - cut);
     if (vb_cifar_read(&path, 1, &set) != VB_OK)
         return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Fuzzes .csr files. Random input never has a correct checksum, so the fuzzer corrects the
- * checksums where the input has room for them; it also tries the input as it is.
+ * Fuzzes .csr files. Random input never has a correct checksum, so the fuzzer tries the input as it
+ * is, and then again with corrected checksums, where the input is long enough to contain them.
  *
  * Covers: data/csr.c
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Shared by the fuzzers of readers. The input becomes a file in memory, and the data that were read
- * must be valid.
+ * Shared by the fuzzers of readers. The input becomes a file in memory. If the reader accepts the
+ * file, the data must be valid.
  */
 #ifndef VB_TESTS_FUZZ_FUZZ_DATA_H
 #define VB_TESTS_FUZZ_FUZZ_DATA_H
@@ -29,7 +29,7 @@ static inline void fuzz_check_rows(const struct vb_dataset *set)
     }
 }
 
-/* Reads the input with a reader of rows. */
+/* Reads the input with a reader of rows, and checks the data set if the reader accepts it. */
 static inline void fuzz_rows(vb_status (*read)(const char *, int, struct row_sink *), int features,
                              const uint8_t *data, size_t size)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * For fuzzers of code that reads files.
+ * Shared by the fuzzers of code that reads files.
  */
 #ifndef VB_TESTS_FUZZ_FUZZ_FILE_H
 #define VB_TESTS_FUZZ_FUZZ_FILE_H
@@ -10,7 +10,8 @@
 #include <stdio.h>
 #include <sys/mman.h>
 
-/* Returns the path of the input as a file in memory. All calls use the same file. */
+/* Writes the input to a file in memory and returns the path of the file. All calls use the same
+ * file. */
 static inline const char *fuzz_file(const uint8_t *data, size_t size)
 {
     static char path[64];

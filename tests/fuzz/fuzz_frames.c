@@ -27,15 +27,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     pthread_cond_init(&c.changed, NULL);
     c.opts.rank = size > 0 && data[0] % 2 == 0 ? 0 : 1;
     c.opts.elastic = size > 0 && (data[size - 1] & 1) != 0;
-    c.opts.epoch = size > 0 && (data[size - 1] & 2) != 0 ? 2 : 1; /* as for a joiner */
+    /* epoch 2: this rank has joined later */
+    c.opts.epoch = size > 0 && (data[size - 1] & 2) != 0 ? 2 : 1;
     c.epoch = c.opts.epoch;
     for (i = 0; i < WORLD; i++)
         vb_conn_init(&conns[i]);
     i = c.opts.rank == 0 ? 1 : 0;
     vb_conn_up(&c, i, fds[0], session);
     if (size > 3 && data[3] % 2 == 1 && c.opts.rank == 0)
-        c.joining = i;                     /* its info makes the others admit it */
-    while (size > 0 && conns[i].fd >= 0) { /* in pieces that fit into the socket */
+        c.joining = i; /* the peer is a joiner; its info makes this rank admit it */
+    /* the input is sent in pieces that fit into the socket */
+    while (size > 0 && conns[i].fd >= 0) {
         ssize_t n = write(fds[1], data, size < 4096 ? size : 4096);
 
         if (n <= 0)

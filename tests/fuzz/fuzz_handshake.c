@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Fuzzes the listener's half of the handshake, in pieces. No random input may be accepted.
+ * Fuzzes the listener's half of the handshake. The input arrives in pieces. No random input may be
+ * accepted.
  *
  * Covers: net/control/handshake.c net/control/wire_member.c
  */
@@ -29,7 +30,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     return 0;
 }
 
-/* Decodes the further messages of an elastic group. */
+/* Decodes the input as each of the other messages of an elastic group. */
 static void look_at_members(const uint8_t *data, size_t size)
 {
     struct wire_member member;

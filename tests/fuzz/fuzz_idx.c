@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Fuzzes IDX files. The first byte says which of the two files the input is; the other one is
- * correct.
+ * Fuzzes IDX files. The first byte says whether the input is the file of images or the file of
+ * labels; the other file is correct.
  *
  * Covers: data/idx.c
  */

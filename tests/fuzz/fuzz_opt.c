@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Fuzzes command lines: arguments are separated by newlines.
+ * Fuzzes command lines. Newlines separate the arguments in the input.
  *
  * Covers: base/opt.c
  */

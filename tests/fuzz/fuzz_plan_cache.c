@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Fuzzes files of earlier choices. Random input never has the correct first line, which names this
- * machine, so the fuzzer also tries the input after a correct first line.
+ * Fuzzes the cache of chosen backends. Random input never has the correct first line, which names
+ * this machine, so the fuzzer also tries the input after a correct first line.
  *
  * Covers: kernels/choice/choice_cache.c
  */
@@ -14,7 +14,7 @@
 static char root[] = "/tmp/verbena-fuzz-XXXXXX";
 static char path[128], key[VB_LINE];
 
-/* The seed has choices for this shape. */
+/* The files in seeds/plan_cache contain choices for this shape. */
 static const struct vb_k_shape shape = {
     .kind = VB_K_LINEAR, .n = 1, .c = 4, .h = 1, .w = 1, .oc = 2, .oh = 1, .ow = 1};
 
@@ -24,8 +24,8 @@ static void remove_root(void)
     rmdir(root);
 }
 
-/* Gets the file's name and its first line from a cache that has learned something and has written
- * its file. */
+/* Gets the name of the cache file and its first line. To do so, opens a cache, adds a choice, and
+ * reads the file that the cache has written. */
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     struct vb_k_cache *cache;

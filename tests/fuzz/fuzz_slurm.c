@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Fuzzes lists of hosts and of tasks in Slurm's environment variables. The first host must be a
- * name that can be looked up.
+ * Fuzzes lists of hosts and of tasks in Slurm's environment variables. If a list is accepted, its
+ * first host must be a valid host name.
  *
  * Covers: launch/launch_slurm.c
  */

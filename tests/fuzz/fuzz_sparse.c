@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Fuzzes the head of a peer's sparse list, and the part that it may put into our window. An
- * accepted head must leave room for every list that fits it. The loops must stay inside their
- * arrays for any words.
+ * Fuzzes the head of a peer's sparse list, and the part of the list that the peer may put into our
+ * window. If a head is accepted, there must be enough memory for every list that matches the head.
+ * The loops over a list must stay inside their arrays, whatever the list contains.
  *
  * Covers: net/sparse/sparse_merge.c net/sparse/sparse_split.c
  */
@@ -47,11 +47,11 @@ static void read_head(struct input *in, struct sparse_head *head)
     how = take(in, 1);
     head->refused = how % 16 == 0 ? take(in, 4) : 0;
     head->along = how / 16 % 3;
-    for (i = 0; i < head->n_samples && i < SAMPLES; i++) /* mostly ascending */
+    for (i = 0; i < head->n_samples && i < SAMPLES; i++) /* most indices are ascending */
         head->samples[i] = take(in, 1) == 0 ? take(in, 4) : (index += 1 + take(in, 2) % 500);
 }
 
-/* Checks that the areas do not overlap and lie inside the reserved memory. */
+/* Checks that the splits are ascending and that all areas fit into the reserved memory. */
 static void check_plan(const struct sparse_plan *plan)
 {
     size_t sums = 0, rooms;
@@ -116,7 +116,7 @@ static void merge_from(struct input *in)
     bool fine = true;
     int r;
 
-    for (i = 0; i < total; i++) { /* mostly ascending */
+    for (i = 0; i < total; i++) { /* most indices are ascending */
         uint32_t before = i % each == 0 ? 0 : word_index(words[i - 1]), gap = take(in, 1);
 
         words[i] = word_of(before + gap - 1, take(in, 3));

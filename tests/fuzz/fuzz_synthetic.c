@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Fuzzes descriptions of machines; a list of CPUs follows the first newline. A placement must be
- * possible on every machine that opens.
+ * Fuzzes descriptions of machines. A list of CPUs follows the first newline of the input. If a
+ * machine is accepted, a placement on it must be possible.
  *
  * Covers: topo/machine.c topo/placement.c
  */

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Fuzzes the bytes from a peer to a TCP endpoint. The first byte says how many gets the endpoint
- * has under way and how the rest is cut into pieces. Nothing outside the window may be written.
+ * Fuzzes the bytes that a peer sends to a TCP endpoint. The first byte says how many gets the
+ * endpoint has under way and how the rest of the input is cut into pieces. The endpoint must not
+ * write outside the window.
  *
- * Then uses the same bytes as a header: if it decodes, it must encode to the same bytes.
+ * Then decodes the same bytes as a header. If they are valid, encoding the header must give the
+ * same bytes.
  *
  * Covers: net/tcp/tcp_rx.c net/wire_data.c
  */
@@ -16,7 +18,8 @@
 #define WINDOW 1u
 #define WINDOW_LEN 4096
 #define GUARD 4096
-#define INPUT_MAX 65536 /* fits into the socket, so that sending never blocks */
+/* an input of this size fits into the socket, so that sending never blocks */
+#define INPUT_MAX 65536
 #define GETS_MAX 3
 #define GUARD_BYTE 0xa5
 
@@ -134,7 +137,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (at = 1; at < size; at += piece) {
         piece = size - at < step ? size - at : step;
         if (send(p.fd, data + at, piece, MSG_NOSIGNAL) < 0)
-            break; /* the endpoint has given up already */
+            break; /* the endpoint has already closed the connection */
         peer_poll(&p, 1 + data[0] % 8);
         swallow(p.fd);
     }

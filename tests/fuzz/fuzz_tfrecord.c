@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Fuzzes TFRecord files, and examples with correct checksums, which random input would never have.
+ * Fuzzes TFRecord files. Random input never has correct checksums, so the fuzzer also tries the
+ * input as an example in a file with correct checksums.
  *
  * Covers: data/example.c data/tfrecord.c
  */

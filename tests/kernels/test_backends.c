@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The libraries of the dense kernels, and the choice between them.
+ * Tests the probes of the libraries that dense kernels use, and the choice of a backend.
  *
  * Covers: kernels/blas/blas.c kernels/choice/choice.c kernels/onednn/onednn.c
  */
@@ -24,7 +24,8 @@ static void onednn_names_its_kernels(void **state)
            probe.conv, probe.inner);
 }
 
-/* On x86 the same numbers of oneDNN mean SSE and AVX, so this test finds a wrong table. */
+/* oneDNN uses the same numbers for instruction sets of Arm and of x86. This test fails if the name
+ * comes from the table of the other architecture. */
 static void the_instruction_set_is_this_cpus(void **state)
 {
     struct vb_k_onednn probe;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Direct convolution on the shapes of LeNet and on ragged ones.
+ * Tests direct convolution on the shapes of LeNet and on shapes that no vector length divides.
  *
  * Covers: kernels/own/direct_conv.c kernels/own/direct_group.c kernels/own/direct_weights.c
  */
@@ -73,7 +73,8 @@ static void only_dependent_outputs_change(enum vb_k_pass pass, float bad)
     struct t_layer t;
 
     t_layer_init(&t, &shape);
-    ((float *)t.args.x)[t.n_x / 3 + 9] = bad; /* the end of a row, where vectors overlap */
+    /* the last element of a row, where two vectors overlap */
+    ((float *)t.args.x)[t.n_x / 3 + 9] = bad;
     t_check_finite(&vb_k_backend_direct, &t, pass);
     t_layer_fini(&t);
 }
@@ -97,7 +98,7 @@ static void relu_keeps_nan(void **state)
     (void)state;
     shape.relu = true;
     t_layer_init(&t, &shape);
-    ((float *)t.args.x)[12] = NAN; /* in the middle, so that every output depends on it */
+    ((float *)t.args.x)[12] = NAN; /* the middle of the input, which every output depends on */
     t_pass_init(&p, &vb_k_backend_direct, &t, VB_K_FORWARD);
     t_pass_run(&p, &t, 1);
     for (i = 0; i < t.n_y; i++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Our own matrix products, and layers that use them, on ragged shapes.
+ * Tests our own matrix products, and layers that use them, on shapes that no tile divides.
  *
  * Covers: kernels/gemm/gemm_conv.c kernels/gemm/gemm_conv_weights.c kernels/gemm/gemm_linear.c
  * Covers: kernels/layer/patch.c kernels/own/gemm_layer.c
@@ -45,7 +45,7 @@ static void wide_panels_equal_narrow_ones(void **state)
     free(wide);
 }
 
-/* Small whole numbers, because their sums are exact. */
+/* The inputs are small whole numbers, because sums of their products are exact. */
 static void tiles_add_or_replace(void **state)
 {
     enum { K = 9, LDC = VB_GEMM_NR + 3 };

@@ -2,8 +2,7 @@
  *
  * Compares the gradients of the reference layers with finite differences, in double precision. To
  * do so, this file compiles the reference again with double in place of float. The loss is the sum
- * of the outputs, each multiplied by a random factor, so the gradient of the outputs is these
- * factors.
+ * of the outputs, each multiplied by a random factor, so the gradient of an output is its factor.
  *
  * Covers: kernels/exact/layer_ref.c kernels/layer/shape.c
  */
@@ -12,14 +11,14 @@
 
 #include <math.h>
 
-/* This must follow all other headers. From this line on, and only in this file, the reference uses
- * double. */
+/* These lines must follow all other headers. They make the reference use double, only in this
+ * file. */
 #define float double
 #include "kernels/exact/layer_ref.c" /* NOLINT(bugprone-suspicious-include) */
 #include "kernels/layer/shape.c"     /* NOLINT(bugprone-suspicious-include) */
 
 #define STEP 1e-6
-/* rounding of a loss of about 10, divided by the step, is 1e-9; the rest is margin */
+/* the loss is about 10; its rounding error, divided by the step, is 1e-9; the rest is margin */
 #define TOLERANCE 1e-7
 #define FLOATS_MAX 2048
 
@@ -71,7 +70,7 @@ static void backward(const struct vb_k_shape *s)
     struct vb_k_args args = all();
     size_t i;
 
-    loss(s); /* computes y */
+    loss(s); /* computes t.y */
     for (i = 0; i < vb_k_shape_outputs(s); i++)
         t.dy[i] = s->relu && !(t.y[i] > 0) ? 0 : t.factor[i];
     vb_k_layer_ref(s, VB_K_BACKWARD_DATA, &args);
@@ -138,7 +137,7 @@ static void convolution(void **state)
     s.stride = 2;
     check(s);
     s.kw = 2;
-    s.stride = 4; /* larger than the kernel */
+    s.stride = 4; /* a stride larger than the kernel */
     check(s);
 }
 
@@ -203,7 +202,7 @@ static void normalisation(void **state)
 
     (void)state;
     check(s);
-    s.kh = 9; /* more channels than exist */
+    s.kh = 9; /* the window covers more channels than the input has */
     s.beta = 0.4;
     check(s);
 }

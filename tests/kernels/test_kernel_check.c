@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * kernels/choice/choice_check.c, and its use in bench kernels. Correct backends pass on all shapes.
- * A backend with one wrong or missing result is found and named.
+ * Tests the check of backends against the reference, and its use in bench kernels. Correct backends
+ * must pass on all shapes. A backend with one wrong or missing result must be found and named.
  *
  * Covers: kernels/choice/choice_check.c kernels/choice/tensors.c
  */
@@ -40,10 +40,10 @@ static void correct_backends_pass(void **state)
             assert_int_equal(vb_bench_kernels_check("any", pass, checked, n), VB_OK);
         }
     }
-    assert_true(most > 0); /* floats do round */
+    assert_true(most > 0); /* at least one backend must have a rounding error */
 }
 
-/* The plain matrix product with one fault. */
+/* The fault of the backend "faulty", which is the backend gemm with one wrong result. */
 enum fault { FAULT_ONE, FAULT_LEFT_OUT, FAULT_BIAS };
 
 static struct {
@@ -97,7 +97,7 @@ static void faults_are_found(void **state)
                 continue;
             assert_int_equal(vb_k_check_these(backends, 2, &s, pass, checked, &n), VB_OK);
             assert_int_equal(n, 2);
-            assert_int_equal(now.s.n, 4); /* a smaller batch */
+            assert_int_equal(now.s.n, 4); /* the check must use a smaller batch */
             assert_true(checked[0].off < VB_BENCH_OFF_MAX / 3);
             t_stderr_catch(&t);
             assert_int_equal(vb_bench_kernels_check("conv7", pass, checked, n), VB_ERR_UNSUPPORTED);

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compares every backend, pass and shape with the reference. Also: the same bits for any number of
- * threads, NaN and infinity, and no allocations.
+ * Compares every backend, pass and shape with the reference. Also tests that results have the same
+ * bits for any number of threads, that NaN and infinity reach the results, and that passes allocate
+ * nothing.
  *
- * Tolerance. The error of a float sum of k products is about sqrt(k) roundings of the sum of their
- * absolute values, and at most k. The reference computes this sum from absolute values. We allow 4
- * * sqrt(k) + 4 roundings. Winograd kernels first add and subtract neighbouring inputs, so their
- * error is compared with the largest such sum of the tensor, times the magnification of the
- * transforms: 16 for F(2x2), 256 for F(4x4).
+ * Tolerance. A float sum of k products has an error of about sqrt(k) roundings, and of at most k.
+ * One rounding is relative to the sum of the products' absolute values, which the reference
+ * computes. We allow 4 * sqrt(k) + 4 roundings. Winograd kernels first add and subtract
+ * neighbouring inputs. So for them a rounding is relative to the tensor's largest sum of absolute
+ * values, times the magnification of the transforms (16 for F(2x2), 256 for F(4x4)).
  *
- * The tensors of max pooling are multiples of 1/4, so that many are equal. Sums of their products
- * are exact, so the largest of four is well defined, except for Winograd.
+ * The inputs of max pooling are multiples of 1/4, so that many are equal. Sums of their products
+ * are exact, except in Winograd kernels, so all backends find the same largest of four values.
  *
  * Covers: kernels/blas/blas_layer.c kernels/layer/plain.c kernels/layer/plain_lrn.c
  * Covers: kernels/layer/plain_pool.c kernels/layer/shape.c kernels/layer/then_pool.c
@@ -25,7 +26,7 @@
 #include <math.h>
 #include <omp.h>
 
-#define ROUNDING 6e-8 /* half of the last place of a float, relative */
+#define ROUNDING 6e-8 /* relative error of one rounding to float \ */
 
 /* ---- running a backend ----------------------------------------------------------------------- */
 
@@ -53,8 +54,8 @@ static void finish(struct prepared *p)
     p->backend->destroy(p->state);
 }
 
-/* Fills results and scratch with NaN first. So the test notices results that are not written and
- * scratch that is read before it is written. */
+/* Runs a pass. Results and scratch memory are filled with NaN before, so that the test notices
+ * results that are not written and scratch memory that is read before it is written. */
 static void run(struct prepared *p, struct t_layer *l, enum vb_k_pass pass, int threads)
 {
     struct vb_k_args args = t_args(l);
@@ -129,7 +130,7 @@ static void describe(char *buf, size_t size, const struct vb_k_backend *backend,
 
 /* ---- comparison with the reference ----------------------------------------------------------- */
 
-/* Returns the number of products in one sum of a pass. */
+/* Returns the number of products that a pass adds up for one result. */
 static double terms(const struct vb_k_shape *s, enum vb_k_pass pass)
 {
     double outputs = pass == VB_K_BACKWARD_DATA      ? (double)vb_k_shape_inputs(s)
@@ -149,7 +150,8 @@ static void make_absolute(struct t_tensor *t)
         t->v[i] = fabsf(t->v[i]);
 }
 
-/* Computes the sums of absolute values, in the tensors that the pass writes. */
+/* Runs the pass of the reference on absolute values. The results in `sums` are sums of absolute
+ * values. */
 static void absolute_sums(const struct vb_k_shape *s, enum vb_k_pass pass, struct t_layer *sums)
 {
     struct vb_k_args args;
@@ -198,15 +200,16 @@ static void compare(const struct t_tensor *got, const struct t_tensor *want,
     }
 }
 
-/* The scale of a normalisation goes through two or three square roots or a power, and its gradient
- * is a difference. So the error is compared with the largest result, as for Winograd, with factor
- * 4. */
+/* Returns the factor for kernels whose error is compared with the largest result, or 0. Winograd
+ * kernels are described above. A normalisation has factor 4, because its scale is computed with
+ * square roots or a power, and its gradient is a difference. */
 static double factor_of(const struct vb_k_backend *backend, const struct vb_k_shape *s)
 {
     return s->kind == VB_K_LRN ? 4 : winograd_factor(backend->name);
 }
 
-/* Puts a bad number into the middle of the data that the pass reads; 0: changes nothing. */
+/* Puts the number `bad` into the middle of the data that the pass reads. If bad is 0, changes
+ * nothing. */
 static void put_bad(struct t_layer *l, enum vb_k_pass pass, float bad)
 {
     struct t_tensor *t = &l->t[pass == VB_K_BACKWARD_DATA ? T_DY : T_X];
@@ -287,7 +290,7 @@ static void check_bits(const struct vb_k_backend *backend, const struct vb_k_sha
     size_t i;
 
     t_layer_create(&first, s);
-    omp_set_num_threads(3); /* as many as will be used */
+    omp_set_num_threads(3); /* the largest number of threads in `teams` */
     prepare(&p, backend, &first.s, pass);
     t_layer_create(&again, s);
     describe(what, sizeof(what), backend, &first.s, pass);
@@ -305,7 +308,7 @@ static void check_bits(const struct vb_k_backend *backend, const struct vb_k_sha
     t_layer_destroy(&first);
 }
 
-/* The bits must also be equal if a pass was prepared for another number of threads. */
+/* Checks that the bits are also equal if the pass was prepared for another number of threads. */
 static void check_bits_prepared(const struct vb_k_backend *backend, const struct vb_k_shape *s,
                                 enum vb_k_pass pass)
 {
@@ -340,8 +343,9 @@ static void bits_do_not_depend_on_threads(void **state)
 
 /* ---- NaN and infinity ------------------------------------------------------------------------ */
 
-/* Returns whether a bad number may reach results that do not depend on it: within a tile of
- * Winograd, or where it meets the zeros that pooling leaves. */
+/* Returns whether NaN or infinity may reach results that do not depend on it. It may reach all
+ * results of the same Winograd tile, and results where it is multiplied by the zeros that pooling
+ * leaves. */
 static bool may_spread(const struct vb_k_backend *backend, const struct vb_k_shape *s,
                        enum vb_k_pass pass)
 {
@@ -349,8 +353,8 @@ static bool may_spread(const struct vb_k_backend *backend, const struct vb_k_sha
            (s->kind == VB_K_CONV_POOL && pass != VB_K_FORWARD);
 }
 
-/* Puts a NaN or an infinity into the input. Results that depend on it must not be finite, and all
- * others must not change. */
+/* Puts a NaN or an infinity into the input. Results that depend on it must not be finite. All other
+ * results must be finite, unless may_spread(). */
 static void check_bad_number(const struct vb_k_backend *backend, const struct vb_k_shape *s,
                              enum vb_k_pass pass, float bad)
 {
@@ -388,8 +392,9 @@ static void check_nan(const struct vb_k_backend *backend, const struct vb_k_shap
 static void check_infinity(const struct vb_k_backend *backend, const struct vb_k_shape *s,
                            enum vb_k_pass pass)
 {
-    if (!s->relu && s->kind != VB_K_CONV_POOL &&
-        s->kind != VB_K_LRN) /* infinity minus infinity, or divided by infinity, is not defined */
+    /* layers with ReLU, conv-pool and LRN are left out, because infinity minus infinity and
+     * infinity divided by infinity are not defined */
+    if (!s->relu && s->kind != VB_K_CONV_POOL && s->kind != VB_K_LRN)
         check_bad_number(backend, s, pass, INFINITY);
 }
 
@@ -436,7 +441,7 @@ static void count_dropped(float rate, uint64_t step, float *y, size_t n)
         dropped += y[i] == 0;
         assert_true(y[i] == 0 || y[i] == 1 / (1 - rate));
     }
-    /* five standard deviations */
+    /* the number of dropped elements is within five standard deviations */
     assert_true(fabs((double)dropped - (double)rate * (double)n) <=
                 5 * sqrt((double)n * (double)rate * (1 - (double)rate)));
     free(x);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Layers as a model uses them: the choice of backends, its cache on disk, and plans as text.
+ * Tests layers as a model uses them: the choice of backends, the cache of choices on disk, and
+ * plans as text.
  *
  * Covers: kernels/choice/choice_cache.c kernels/choice/choice_plan.c kernels/choice/choice_time.c
  * Covers: kernels/choice/layer.c
@@ -38,7 +39,8 @@ static void layer_runs_its_passes(void **state)
     t_layer_create(&want, &conv);
     assert_int_equal(vb_k_layer_create(&t.s, &tuning, &layer), VB_OK);
     assert_string_equal(vb_k_layer_backend(layer, VB_K_FORWARD), "blas");
-    assert_non_null(vb_k_layer_backend(layer, VB_K_BACKWARD_WEIGHTS)); /* the faster one */
+    /* the fastest backend, which depends on the machine */
+    assert_non_null(vb_k_layer_backend(layer, VB_K_BACKWARD_WEIGHTS));
     assert_int_equal(vb_k_layer_shape(layer)->oc, 6);
     scratch = vb_alloc_aligned(vb_k_layer_scratch_bytes(layer) + 1);
     assert_non_null(scratch);
@@ -98,7 +100,7 @@ static void backends_must_exist_and_fit(void **state)
     refuse("plain", "backend plain cannot compute backward-data of this conv layer");
 }
 
-/* Every backend that can do a pass must have a time. */
+/* Checks that every backend that can do a pass has a time. */
 static void all_candidates_are_timed(void **state)
 {
     struct vb_k_candidate c[VB_K_CANDIDATES_MAX];
@@ -115,8 +117,8 @@ static void all_candidates_are_timed(void **state)
     assert_true(vb_k_gemm_peak(0.001) > 0);
 }
 
-/* The shape is larger than the one that candidates are first timed on. The chosen backend must
- * still be able to do it. */
+/* Candidates are first timed on a smaller shape. Checks that the chosen backend can compute the
+ * whole shape. */
 static void large_shapes_get_a_backend(void **state)
 {
     static const struct vb_k_shape shapes[] = {T_CONV(16, 96, 14, 14, 128, 3, 3, 1, 1, true),
@@ -153,7 +155,7 @@ static int remove_folder(void **state)
     return rmdir(folder);
 }
 
-/* Finds the only file in the folder. */
+/* Sets path to the only file in the folder. */
 static void find_path(void)
 {
     DIR *dir = opendir(folder);
@@ -190,7 +192,8 @@ static void fill_cache(void)
     find_path();
 }
 
-/* Returns whether the cache knows the choice, and what was printed when it was opened. */
+/* Opens the cache and copies the messages on standard error to `said`. Returns whether the cache
+ * contains the choice that fill_cache() has made. */
 static bool cache_knows(char *said, size_t size)
 {
     struct vb_k_shape s = finished(&conv);
@@ -217,7 +220,8 @@ static void choices_are_cached(void **state)
     fill_cache();
     assert_true(cache_knows(said, sizeof(said)));
     assert_string_equal(said, "");
-    omp_set_num_threads(omp_get_max_threads() + 1); /* uses another file */
+    /* each number of threads has its own cache file */
+    omp_set_num_threads(omp_get_max_threads() + 1);
     assert_false(cache_knows(said, sizeof(said)));
     omp_set_num_threads(omp_get_max_threads() - 1);
 }
@@ -232,7 +236,8 @@ static void layers_use_the_cache(void **state)
     assert_int_equal(vb_k_cache_open(folder, &tuning.cache), VB_OK);
     assert_int_equal(vb_k_layer_create(&s, &tuning, &layer), VB_OK);
     assert_string_equal(vb_k_layer_backend(layer, VB_K_FORWARD), "blas");
-    assert_non_null(vb_k_cache_find(tuning.cache, &s, VB_K_BACKWARD_DATA)); /* it was timed */
+    /* a pass that was not in the cache is timed and added */
+    assert_non_null(vb_k_cache_find(tuning.cache, &s, VB_K_BACKWARD_DATA));
     vb_k_layer_destroy(layer);
     vb_k_cache_close(tuning.cache);
     unlink(path);
@@ -265,7 +270,7 @@ static void broken_files_are_not_used(void **state)
     assert_false(cache_knows(said, sizeof(said)));
     assert_non_null(strstr(said, path));
     assert_non_null(strstr(said, "belongs to another machine or program"));
-    write_text("", "w"); /* empty is as good as none */
+    write_text("", "w"); /* an empty file counts as no file */
     assert_false(cache_knows(said, sizeof(said)));
 }
 
@@ -320,7 +325,7 @@ static void bad_plan(const char *text, const char *message)
     plan.n = -1;
     assert_int_equal(vb_k_plan_parse(text, &plan, why), VB_ERR_INPUT);
     assert_string_equal(why, message);
-    assert_int_equal(plan.n, -1); /* unchanged */
+    assert_int_equal(plan.n, -1); /* an error leaves the plan unchanged */
 }
 
 static void bad_plans_are_refused(void **state)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Losses: the fast ones against the references, gradients against finite differences, large
- * numbers, infinity and NaN.
+ * Tests losses. Compares the fast ones with the references and gradients with finite differences,
+ * and tries large numbers, infinity and NaN.
  *
  * Covers: kernels/own/own.c kernels/own/softmax_rows.c kernels/sparse/logistic.c
  */
@@ -21,8 +21,9 @@ static void fill(float *v, size_t n, uint64_t seed, float scale)
         v[i] = scale * ((float)(vb_random(seed, i) >> 40) / (1 << 23) - 1);
 }
 
-/* Both have a few roundings in the exponential, sqrt(classes) in the sum, and one in the quotient;
- * a probability is at most 1. The reference's own largest logit and sum are floats too. */
+/* Tolerance: both the kernel and the reference have a few roundings in the exponential, about
+ * sqrt(classes) in the sum, and one in the quotient. A probability is at most 1. The reference also
+ * stores the largest logit and the sum as floats. */
 static void softmax_agrees_with_the_reference(void **state)
 {
     static const int classes[] = {1, 2, 7, 8, 9, 10, 16, 100, 1000, 1001};
@@ -52,7 +53,8 @@ static void softmax_agrees_with_the_reference(void **state)
     }
 }
 
-/* Returns whether a probability counts as 0: the exp() of vectors ends at 1.6e-38. */
+/* Returns whether a probability counts as 0. The exp() of the vector code never returns less than
+ * 1.6e-38. */
 static bool is_zero(float p)
 {
     return fabsf(p) < 1e-37f;
@@ -108,7 +110,8 @@ static void logistic_agrees_with_the_reference(void **state)
             a = vb_k_logistic(fast, y, n);
             b = vb_k_logistic_ref(ref, y, n);
             assert_true(fabs(a - b) <= 5e-7 * (fabs(b) + 1));
-            for (i = 0; i < n; i++) /* three roundings and two of the exponential */
+            /* tolerance: three roundings, and two of the exponential, with some margin */
+            for (i = 0; i < n; i++)
                 assert_true(fabs((double)fast[i] - (double)ref[i]) <= 6 * 6e-8);
         }
 }
@@ -137,8 +140,8 @@ static void logistic_of_extreme_values(void **state)
     check_extremes(vb_k_logistic_ref);
 }
 
-/* In double: the loss of the reference is double, and its logits are floats, so the steps are
- * powers of two. */
+/* Computes the differences in double, because the reference returns its loss as double. The
+ * reference takes its logits as floats, so the steps are powers of two. */
 static void logistic_gradient_matches_finite_differences(void **state)
 {
     const float step = 1.0f / 1024;

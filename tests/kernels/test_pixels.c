@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * The linear layer over lists or tiles of nonzero pixels, and softmax with vectors, compared with
- * the references.
+ * Compares the linear layer over lists or tiles of nonzero pixels, and the vector code of softmax,
+ * with the references.
  *
  * Tolerance: a sum of k products of numbers below 1, in another order and with fused
- * multiplications, has an error of less than k roundings of k. In this test k = 1025, so at most
- * 6e-8 * 1025, and far less in practice: 3e-5.
+ * multiplications, has an error of less than k roundings of k. In this test k is 1025, and a
+ * rounding is 6e-8 of a partial sum. Errors are far smaller in practice, so the tolerance is 3e-5.
  *
  * Covers: kernels/own/softmax_rows.c kernels/pixels/pixels_ten.c kernels/pixels/pixels_tiles.c
  * Covers: kernels/pixels/pixels_tiles_ten.c
@@ -21,20 +21,21 @@
 #include <math.h>
 
 #define TOLERANCE 3e-5
-#define N 150 /* more samples than are read at a time, and than backward takes together */
+/* more samples than are read at a time, and than the backward pass handles together */
+#define N 150
 #define FEATURES_MAX 1025
 #define CLASSES_MAX 70
 
 enum values {
-    BYTES,   /* multiples of one value, which a tile can hold */
-    COLOURS, /* other values, few enough for a palette */
+    BYTES,   /* multiples of one value, which can be stored in a tile */
+    COLOURS, /* other values, but few enough different ones for a palette */
     FLOATS   /* any values */
 };
 
 struct shape {
     int features, classes, n;
     enum values values;
-    int width; /* width of an image */
+    int width; /* width of an image in pixels; 0: samples are not images */
 };
 
 static const struct shape shapes[] = {
@@ -61,7 +62,8 @@ static float value(enum values values, uint32_t random)
                            : sqrtf((float)(1 + random % 255)) / 16;
 }
 
-/* Four of five pixels are 0. Sample 2 is empty, sample 3 is full. */
+/* Draws random samples and weights. Four of five pixels are 0, but sample 2 has no nonzero pixel
+ * and sample 3 has only nonzero ones. */
 static void draw(const struct shape *s)
 {
     uint32_t seed = 5;
@@ -155,7 +157,8 @@ static void zeros_are_skipped_and_nan_is_not(void **state)
     vb_k_pixels_destroy(NULL);
 }
 
-/* A tile contains zeros, which must not take part in sums. */
+/* The zeros that a tile contains must not take part in sums: the weights of these pixels are not
+ * finite. */
 static void zeros_of_a_tile_are_skipped(void **state)
 {
     const uint32_t both[2] = {0, 1};
@@ -175,7 +178,7 @@ static void zeros_of_a_tile_are_skipped(void **state)
     assert_int_equal(t_pixels_list(two, 2, 32, &p), VB_OK);
     vb_k_pixels_forward(p, &picked, weights, bias, 10, out);
     for (i = 0; i < 10; i++)
-        /* the weights of pixel 17 are not finite */
+        /* sample 1 contains pixel 17, whose weights are not finite */
         assert_true(out[i] == 2 && !isfinite(out[10 + i]));
     vb_k_pixels_backward(p, &picked, dy, 10, dw, db);
     for (i = 0; i < 320; i++)
@@ -184,7 +187,7 @@ static void zeros_of_a_tile_are_skipped(void **state)
     vb_k_pixels_destroy(p);
 }
 
-/* No program does this, but it is defined. */
+/* Pixels may be created at one instruction level and used at another. No program does so. */
 static void lists_can_be_read_at_other_levels(void **state)
 {
     const struct vb_k_picked picked = {.order = order, .n = 9};
@@ -209,7 +212,8 @@ static void lists_can_be_read_at_other_levels(void **state)
     vb_k_pixels_destroy(p);
 }
 
-/* Cutting at any features gives the same bits, also if a part has no pixel of a sample, or one. */
+/* The results must have the same bits at whatever features the work is cut into parts, even if a
+ * part has no pixel, or only one pixel, of a sample. */
 static void parts_give_the_same_bits(void **state)
 {
     static const int cuts[][5] = {
@@ -270,8 +274,8 @@ static void invalid_sizes_are_refused(void **state)
 #define SOFTMAX_ROWS 17
 #define SOFTMAX_CLASSES 1001
 
-/* Tolerance: an error of 2 units in the last place of an exponential, and a sum of up to 1001 of
- * them. */
+/* Tolerance: an exponential has an error of 2 units in the last place, and up to 1001 exponentials
+ * are added up. */
 static void vector_softmax_agrees_with_the_reference(void **state)
 {
     static const int classes[] = {1, 2, 3, 4, 10, 64, 65, 255, 1000, SOFTMAX_CLASSES};
@@ -288,7 +292,7 @@ static void vector_softmax_agrees_with_the_reference(void **state)
             fast[k] *= k % 3 == 0 ? 200.0f : 5.0f;
         fast[0] = 1e30f;
         for (k = 0; k < SOFTMAX_ROWS; k++)
-            /* includes the last class */
+            /* the labels include the last class */
             y[k] = (uint16_t)((classes[i] - 1) * (k + 1) % classes[i]);
         memcpy(slow, fast, sizeof(slow));
         for (expected = 0, k = 0; k < SOFTMAX_ROWS; k++)
@@ -305,7 +309,8 @@ static void vector_softmax_agrees_with_the_reference(void **state)
     assert_true(isnan(fast[0]) && isnan(fast[9]));
 }
 
-/* The first of equal logits is the guess, and a row with a NaN has no guess. */
+/* The guess is the largest logit, or the first of several equal ones. A row with a NaN has no
+ * guess. */
 static void softmax_guesses_the_first_largest(void **state)
 {
     static const int classes[] = {2, 3, 4, 7, 8, 9, 10, 15, 16, 17, 40};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Learning rates: the first one, the last one, and those where something changes.
+ * Tests learning rates at the first step, at the last step, and at steps where the schedule
+ * changes.
  */
 #include "kernels/kernels.h"
 #include "tests/support/test.h"
@@ -43,7 +44,7 @@ static void step_schedule_decays(void **state)
     near(vb_k_rate(&s, 10), 0.1);
     near(vb_k_rate(&s, 29), 0.01);
     near(vb_k_rate(&s, 30), 0.001);
-    near(vb_k_rate(&never, 1000), 1); /* no period: nothing is divided by 0 */
+    near(vb_k_rate(&never, 1000), 1); /* a period of 0 must not cause a division by 0 */
 }
 
 static void cosine_falls_to_its_final_rate(void **state)
@@ -61,7 +62,7 @@ static void cosine_falls_to_its_final_rate(void **state)
     near(vb_k_rate(&s, 1000000), 1);
     for (i = 11; i < 110; i++)
         assert_true(vb_k_rate(&s, i) < vb_k_rate(&s, i - 1));
-    s.period = 5; /* all steps are warm-up */
+    s.period = 5; /* so that all steps are warm-up */
     near(vb_k_rate(&s, 10), 1);
 }
 

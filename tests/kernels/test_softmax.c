@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The reference kernels and the model that uses them, compared with finite differences, and with
- * large numbers.
+ * Tests the reference kernels of softmax regression: compares gradients with finite differences,
+ * and tries large numbers.
  *
  * Covers: kernels/exact/softmax_ref.c
  */
@@ -61,8 +61,8 @@ static void table_covers_the_arena(void **state)
     vb_softmax_destroy(NULL);
 }
 
-/* Moves one parameter at a time. With floats and a step of 1/64, the error of the quotient is the
- * third derivative times the step squared, plus the rounding of a loss of about 8 divided by the
+/* Changes one parameter at a time. With floats and a step of 1/64, the quotient has two errors: the
+ * third derivative times the step squared, and the rounding of a loss of about 8, divided by the
  * step. Both are below 1e-3. */
 static void gradient_matches_finite_differences(void **state)
 {
@@ -124,18 +124,20 @@ static void large_logits_are_finite(void **state)
 
     (void)state;
     loss = vb_k_softmax_xent_ref(logits, y, 3, 3);
-    assert_true(fabs(loss - log(3)) < 1e-6); /* the first two are certain and right */
+    /* the guesses of the first two rows are certain and right, so their loss is 0 */
+    assert_true(fabs(loss - log(3)) < 1e-6);
     for (i = 0; i < 3; i++) {
         for (sum = 0, c = 0; c < 3; c++) {
             assert_true(isfinite(logits[i * 3 + c]));
             sum += logits[i * 3 + c];
         }
-        assert_true(fabsf(sum) < 1e-6f); /* the probabilities minus the one that should be 1 */
+        /* the gradient is the probabilities, minus 1 for the label: its sum is 0 */
+        assert_true(fabsf(sum) < 1e-6f);
     }
 }
 
-/* The guess is certain and wrong by more than the exponent of a float can hold: the loss is still
- * finite. */
+/* The guess is certain and wrong. The probability of the label is smaller than any float, but the
+ * loss must be finite. */
 static void the_loss_of_a_wrong_guess_is_its_margin(void **state)
 {
     float logits[2] = {5000, -5000};
@@ -167,7 +169,8 @@ static void correct_samples_are_counted(void **state)
     int i;
 
     (void)state;
-    assert_int_equal(vb_k_argmax_ref(logits, 4), 1); /* the first of two equal values */
+    /* the guess is the first of two equal values */
+    assert_int_equal(vb_k_argmax_ref(logits, 4), 1);
     m = make(&b);
     vb_softmax_forward(m, b.x, N);
     for (i = 0; i < N; i++)

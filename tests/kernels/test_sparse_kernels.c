@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sparse rows times weights, backward, the gradient as a list, and logistic loss, compared with
- * plain loops in double.
+ * Compares the kernels of sparse rows (forward, backward, the gradient as a list) and the logistic
+ * loss with plain loops in double.
  *
  * Tolerance: sums of up to 300 numbers below 1 in float have 300 roundings of 6e-8: 2e-5.
  *
@@ -26,8 +26,8 @@ static uint32_t index_of[NNZ_MAX], rows[ROWS];
 static float value[NNZ_MAX], w[FEATURES], logits[ROWS], d[ROWS], out[FEATURES];
 static double want[FEATURES];
 
-/* Draws rows of 0 to 59 entries and one of 300, not sorted. A third of the entries name one of ten
- * features, so many features appear twice in a row. */
+/* Draws rows of 0 to 59 entries and one row of 300. The entries are not sorted. A third of the
+ * entries are one of ten features, so many rows contain a feature twice. */
 static struct vb_k_csr draw(size_t n, bool listed, bool values)
 {
     uint32_t seed = 9;
@@ -84,7 +84,7 @@ static void check_forward(const struct vb_k_csr *m)
     }
 }
 
-/* Computes the gradient of each feature into want. */
+/* Computes the expected gradient of each feature and stores it in want. */
 static void gradient(const struct vb_k_csr *m)
 {
     uint64_t j;
@@ -119,7 +119,7 @@ static void check_list(const struct vb_k_csr *m, struct vb_k_grad *g)
     gradient(m);
     for (i = 0; i < n; i++) {
         for (; k < keys[i]; k++)
-            assert_true(want[k] == 0); /* left out because no row names it */
+            assert_true(want[k] == 0); /* a key that the list leaves out appears in no row */
         assert_true(i == 0 || keys[i] > keys[i - 1]);
         near((double)values[i], want[k++], "gradient", i);
     }
@@ -158,7 +158,7 @@ static void on_threads(const struct vb_k_csr *m, int threads, float *z, float *w
     long before;
 
     omp_set_num_threads(threads);
-    vb_k_csr_forward(m, w, 1, z); /* starts the team */
+    vb_k_csr_forward(m, w, 1, z); /* the first call starts the threads */
     memcpy(weights, w, sizeof(w));
     before = t_allocations;
     vb_k_csr_forward(m, w, 1, z);
@@ -166,8 +166,8 @@ static void on_threads(const struct vb_k_csr *m, int threads, float *z, float *w
     assert_int_equal(t_allocations, before);
 }
 
-/* Sorting by parts must give the same sums, and the same bits on any number of threads, also on a
- * number that does not divide the number of parts or is larger. */
+/* Sorting by parts must give the same sums, with the same bits on any number of threads. The number
+ * of threads need not divide the number of parts, and may be larger. */
 static void threads_change_no_bit(void **state)
 {
     static const int teams[] = {2, 3, 4, 17};
@@ -305,7 +305,7 @@ static void too_many_entries_are_refused(void **state)
     vb_k_grad_destroy(g);
 }
 
-/* The largest possible key, and keys that need all digits. */
+/* Sorts the largest possible key, and keys that differ in any of their digits. */
 static void all_bits_of_a_key_are_sorted(void **state)
 {
     const uint64_t start[2] = {0, 6};
@@ -329,8 +329,8 @@ static void all_bits_of_a_key_are_sorted(void **state)
 
 /* ---- logistic loss --------------------------------------------------------------------------- */
 
-/* Tolerance: exponential and logarithm have an error of a few units in the last place, 4e-7 of the
- * result; so has the gradient, which is treated as 0 below 1e-37. */
+/* Tolerance: exponential, logarithm and gradient have an error of a few units in the last place,
+ * 4e-7 of the result. A gradient below 1e-37 counts as 0. */
 static void vector_logistic_agrees_with_the_reference(void **state)
 {
     float z[ROWS], ref[ROWS];
@@ -353,8 +353,8 @@ static void vector_logistic_agrees_with_the_reference(void **state)
     }
 }
 
-/* A batch of one to three rows is filled up to four. Each row must have the same bits as in a large
- * batch, and must count once. */
+/* The kernel fills up a batch of one to three rows to four rows. The bits of each row must be the
+ * same as in a large batch, and each row must be counted once. */
 static void few_logits_have_the_bits_of_many(void **state)
 {
     const float given[4] = {0.3f, -2.5f, 11, -0.01f};
@@ -395,7 +395,7 @@ static void logits_of_any_size(void **state)
     assert_true(isnan(not_one[0]) && not_one[1] == 0.5f);
 }
 
-/* Runs one batch with the weights in out, and computes the expected weights in want. */
+/* Trains one batch. The weights are in out, and the expected weights in want. */
 static void a_hot_batch(struct vb_k_hot *hot, const struct vb_k_csr *m)
 {
     double sum;
@@ -418,9 +418,9 @@ static void a_hot_batch(struct vb_k_hot *hot, const struct vb_k_csr *m)
     vb_k_hot_exchange(hot, out);
 }
 
-/* Two workers take turns on whole numbers, so that sums in any order are exact. Every batch
- * contains ten features many times, and these become hot. Each worker must see all that the other
- * one has added. */
+/* Two workers take turns. Their numbers are whole, so that sums in any order are exact. Every batch
+ * contains ten features many times, and these features become hot. Each worker must see all that
+ * the other worker has added. */
 static void hot_features_lose_nothing(void **state)
 {
     struct vb_k_csr m = draw(ROWS, true, true);
@@ -438,7 +438,8 @@ static void hot_features_lose_nothing(void **state)
     for (i = 0; i < 2; i++)
         assert_int_equal(vb_k_hot_create(m.nnz, &hot[i]), VB_OK);
     for (batch = 0; batch < 80; batch++) {
-        vb_k_hot_exchange(hot[batch % 2], out); /* as a worker that has added nothing */
+        /* as after a batch in which this worker has added nothing */
+        vb_k_hot_exchange(hot[batch % 2], out);
         a_hot_batch(hot[batch % 2], &m);
         for (i = 0; i < FEATURES; i++)
             assert_true((double)out[i] == want[i]);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * The sparse update compared with the dense one, which updates every feature in every step. Both
- * must give the same weights, although most features appear rarely and rates change. Also: steps
- * that are undone.
+ * Compares the sparse update with the dense update, which updates every feature in every step. Both
+ * must give the same weights, although most features appear rarely and rates change. Also tests
+ * that steps can be undone.
  *
- * Tolerance: the dense path rounds at every step, the sparse one only when a feature appears. 300
- * steps of 6e-8 each, for weights below 4: 2e-5 of 1 + |w|.
+ * Tolerance: the dense update rounds at every step, the sparse update only when a feature appears.
+ * 300 steps with a rounding of 6e-8 each, on weights below 4, give a tolerance of 2e-5 * (1 + |w|).
  *
  * Covers: kernels/sparse/lazy.c
  */
@@ -117,8 +117,8 @@ static void agrees_with_the_dense_update(void **state)
             one_run(r, &rates[k]);
 }
 
-/* More rates than are remembered, and one feature that appears only in the first and the last
- * step. */
+/* There are more different rates than the kernel remembers. One feature appears only in the first
+ * step and is read after the last step. */
 static void a_long_gap_over_many_rates(void **state)
 {
     const struct vb_k_rule rule = {.kind = VB_K_MOMENTUM, .momentum = 0.9f, .decay = 1e-4f};
@@ -143,8 +143,8 @@ static void a_long_gap_over_many_rates(void **state)
     vb_k_sparse_destroy(s);
 }
 
-/* After a step is undone, the weights and what readers see are as before. Repeating the step gives
- * the same bits. */
+/* After a step is undone, the weights, and the weights that readers get, must be as before.
+ * Repeating the step must give the same bits. */
 static void a_step_is_undone(void **state)
 {
     float before[FEATURES], after[FEATURES], raw[FEATURES], now[FEATURES];
@@ -186,7 +186,8 @@ static void a_step_is_undone(void **state)
     vb_k_undo_destroy(undo);
 }
 
-/* Reading writes nothing: replicas that read different features keep the same bits. */
+/* Reading must not write to the weights, so that replicas that read different features keep the
+ * same bits. */
 static void forward_and_read_see_the_same_weights(void **state)
 {
     const uint64_t start[3] = {0, 3, 4};

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * The fused update rules compared with the reference, into another copy and in place, on one thread
- * and on two; the norm and clipping; steps that ranks make together.
+ * Compares the fused update rules with the reference, in place and into another copy, on one thread
+ * and on two. Also tests the norm, clipping, and steps that several ranks compute together.
  *
- * Tolerance: a step has a handful of roundings of 6e-8 each, two square roots among them. Where
- * terms cancel (z of ftrl), the error is relative to the terms, which are below 4. 2e-6 of 1 + |x|.
+ * Tolerance: a step has a handful of roundings of 6e-8 each, among them two square roots. Where
+ * terms cancel (z of ftrl), the error is relative to the terms, which are below 4. So the tolerance
+ * is 2e-6 * (1 + |x|).
  *
  * Covers: kernels/exact/update_ref.c kernels/update/update_joint.c
  */
@@ -16,7 +17,7 @@
 #include <math.h>
 #include <omp.h>
 
-#define N_MAX 100003 /* more than one chunk, and not a multiple of a vector */
+#define N_MAX 100003 /* larger than one chunk, and no multiple of a vector */
 #define TOLERANCE 2e-6
 
 static const struct vb_k_rule rules[] = {
@@ -131,7 +132,7 @@ static void threads_change_no_bit(void **state)
         norm = vb_k_norm(x.grads, N_MAX);
         omp_set_num_threads(2);
         u = update_of(&y, N_MAX);
-        vb_k_update(&rules[r], &u); /* starts the team */
+        vb_k_update(&rules[r], &u); /* the first call starts the threads */
         before = t_allocations;
         vb_k_update(&rules[r], &u);
         assert_true(vb_k_norm(y.grads, N_MAX) == norm);
@@ -175,11 +176,11 @@ static void norm_and_clipping(void **state)
     assert_true(vb_k_clip(5, 1) == 0.2f);
     assert_true(vb_k_clip(5, 5) == 1 && vb_k_clip(5, 0) == 1 && vb_k_clip(0, 1) == 1);
     assert_true(vb_k_clip((double)NAN, 1) == 1 && vb_k_clip((double)INFINITY, 1) == 0);
-    x.grads[70000] = 1e30f; /* its square does not fit into a float */
+    x.grads[70000] = 1e30f; /* the square does not fit into a float */
     assert_true(fabs(vb_k_norm(x.grads, N_MAX) / (double)1e30f - 1) < 1e-12);
 }
 
-/* Pieces from the end to the beginning, and every second one after the others. */
+/* Adds the pieces from the end to the beginning: first every second piece, then the others. */
 static void the_norm_of_pieces_has_the_same_bits(void **state)
 {
     const size_t lens[] = {N_MAX, N_MAX - 1, 1000, 63, 1}, pieces[] = {1, 100, 4099, N_MAX};
@@ -214,8 +215,8 @@ static struct {
     double *squares_of[RANKS_MAX];
 } z;
 
-/* Computes the share of each rank, one after the other. All copies hold NaN before, also behind
- * their end. */
+/* Computes the shares of all ranks, one after the other. Before that, all output arrays are filled
+ * with NaN, also after their first n elements. */
 static void joint_step(const struct vb_k_rule *rule, int ranks, size_t n, bool norm_only)
 {
     struct vb_k_joint joint = {.n_ranks = ranks,
@@ -249,7 +250,7 @@ static void joint_step(const struct vb_k_rule *rule, int ranks, size_t n, bool n
     }
 }
 
-/* Makes the same step alone. x.grads: the sum of all gradients. */
+/* Makes the same step as one rank, with the sum of all gradients in x.grads. */
 static void one_step(const struct vb_k_rule *rule, int ranks, size_t n)
 {
     struct vb_k_update u = update_of(&x, n);

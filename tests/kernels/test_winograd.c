@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Winograd convolutions on ragged shapes.
+ * Tests Winograd convolutions on shapes that no tile divides.
  *
- * Tolerance: tests/support/layer_fixture.h has the tolerance of plain sums. Winograd first combines
- * numbers with factors whose absolute values sum up to, along one direction, 2 for the inputs, 1.5
- * for the taps and 3 for the outputs of F(2x2, 3x3), and 10, 0.5 and 19 for those of alpha 6.
- * Intermediate values are that much larger in the worst case, (2 * 1.5 * 3)^2 = 81 times in both
- * directions. Random signs leave about the square root of it, and half a dozen more roundings for
- * each direction come on top.
+ * Tolerance: tests/support/layer_fixture.h has the tolerance of plain sums. The transforms of
+ * Winograd multiply numbers by factors and add them up. In one dimension, the absolute values of
+ * the factors add up to 2 for the inputs, 1.5 for the taps and 3 for the outputs of F(2x2, 3x3),
+ * and to 10, 0.5 and 19 for the transforms of alpha 6. Intermediate values can become larger by
+ * these sums: in both dimensions together (2 * 1.5 * 3)^2 = 81 times. With random signs it is about
+ * the square root of that. The transforms add half a dozen roundings per dimension.
  *
  * Covers: kernels/gemm/winograd_conv.c kernels/gemm/winograd_grid.c
  * Covers: kernels/gemm/winograd_transform.c kernels/gemm/winograd_weights.c
@@ -64,8 +64,8 @@ static void five_by_five_is_correct(void **state)
         all_passes(&vb_k_backend_winograd4, &shapes[i], TOLERANCE_4);
 }
 
-/* Whole numbers, and points without factors that a float cannot represent: the sums of F(2x2, 3x3)
- * are exact. */
+/* The inputs are whole numbers, and floats represent the factors of F(2x2, 3x3) exactly, so all
+ * sums are exact. */
 static void small_numbers_are_exact(void **state)
 {
     struct vb_k_shape shape = t_conv(2, 3, 7, 6, 5, 3, 1, 1);
@@ -90,8 +90,9 @@ static void small_numbers_are_exact(void **state)
     t_layer_fini(&t);
 }
 
-/* The windows of some tiles contain the NaN at (y, x) of channel 0 of sample 1. All outputs outside
- * these tiles must be finite, and outputs that are NaN in plain sums must be NaN. */
+/* Puts `bad`, a NaN or an infinity, at (y, x) of channel 0 of sample 1. Outputs of tiles whose
+ * window does not contain that place must be finite. Outputs that are not finite in the reference
+ * must not be finite. */
 static void spreads_within_tiles(const struct vb_k_backend *backend, int side, float bad)
 {
     struct vb_k_shape shape = t_conv(3, 3, 13, 13, 5, 3, 1, 1);
@@ -112,7 +113,7 @@ static void spreads_within_tiles(const struct vb_k_backend *backend, int side, f
         for (o = 0; o < 5; o++)
             for (oy = 0; oy < 13; oy++)
                 for (ox = 0; ox < 13; ox++, i++) {
-                    ty = oy / side * side - 1; /* start of the window */
+                    ty = oy / side * side - 1; /* first row and column of the tile's window */
                     tx = ox / side * side - 1;
                     seen = n == 1 && y >= ty && y < ty + side + 2 && x >= tx && x < tx + side + 2;
                     if (!seen)
@@ -134,7 +135,7 @@ static void nan_and_infinity_stay_in_their_tiles(void **state)
     spreads_within_tiles(&vb_k_backend_winograd4, 4, -INFINITY);
 }
 
-/* A NaN in channel 1 of x: the taps of other channels must be finite. */
+/* Puts a NaN into channel 1 of x. The gradients of all other channels must be finite. */
 static void gradients_of_other_channels_are_finite(void **state)
 {
     struct vb_k_shape shape = t_conv(2, 6, 9, 9, 5, 3, 1, 1);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Models as the engine uses them: tables of parameters, first values, plans, the order of
- * callbacks, the same bits for any number of threads, and no allocations. test_models_ref.c
- * compares their results with a reference.
+ * Tests models as the engine uses them: tables of parameters, initial values, plans and the order
+ * of callbacks. Results must have the same bits for any number of threads, and a step must not
+ * allocate memory. test_models_ref.c compares the results of models with a reference.
  *
  * Covers: models/model.c models/model_init.c models/model_run.c models/tables.c
  */
@@ -35,7 +35,7 @@ static void check_table(const char *name, size_t n_params, int n_rows)
     vb_model_destroy(m);
 }
 
-/* The numbers of parameters are those of the papers and of torchvision. */
+/* The models must have as many parameters as in the papers and in torchvision. */
 static void tables_cover_the_arena(void **state)
 {
     (void)state;
@@ -81,16 +81,17 @@ static void parameters_have_names_and_sizes(void **state)
 
 /* ---- first values ---------------------------------------------------------------------------- */
 
-/* Checks for a uniform distribution in [-max, max]: the mean of n values is within 5 standard
- * deviations, max / sqrt(3 n), and the mean square, max^2 / 3, is within 5 of its own, max^2 sqrt(4
- * / 45 / n). */
+/* Checks that n values are uniformly distributed in [-max, max]. Their mean must be within 5
+ * standard deviations of 0, and their mean square within 5 standard deviations of max^2 / 3. The
+ * standard deviations are max / sqrt(3 n) and max^2 sqrt(4 / 45 / n). */
 static void check_uniform(const float *v, size_t n, double max)
 {
     double sum = 0, squares = 0;
     size_t i;
 
     for (i = 0; i < n; i++) {
-        assert_true(fabs((double)v[i]) <= max * (1 + 1e-6)); /* one rounding */
+        /* the factor allows for one rounding */
+        assert_true(fabs((double)v[i]) <= max * (1 + 1e-6));
         sum += (double)v[i];
         squares += (double)v[i] * (double)v[i];
     }
@@ -160,8 +161,8 @@ static void softmax_begins_with_zeros(void **state)
 
 struct told {
     const struct t_model *t;
-    float *seen;  /* gradients at the moment when they were reported as ready */
-    size_t first; /* first element of the gradients reported so far */
+    float *seen;  /* copy of the gradients, made when they were reported as ready */
+    size_t first; /* index of the first element that was reported so far */
     int calls;
 };
 
@@ -169,7 +170,8 @@ static void note(void *arg, size_t first, size_t n)
 {
     struct told *told = arg;
 
-    assert_int_equal(first + n, told->first); /* from the last to the first, without gaps */
+    /* gradients must be reported from the last to the first, without gaps */
+    assert_int_equal(first + n, told->first);
     memcpy(told->seen + first, told->t->grads + first, n * sizeof(float));
     told->first = first;
     told->calls++;
@@ -201,8 +203,8 @@ static void gradients_are_reported_from_last_to_first(void **state)
     check_callbacks(&(struct vb_model_opts){.table = &t_every_kind_table, .batch_max = 3}, 5);
 }
 
-/* Softmax with lists of pixels: forward with the weights that have arrived, from the last one on,
- * and backward in parts. */
+/* Runs softmax with lists of pixels in parts: forward as the weights arrive, from the last to the
+ * first, and then backward. */
 static void softmax_in_parts_gives_the_same_result(void **state)
 {
     static const struct vb_model_opts opts = {.name = "softmax", .batch_max = 33};
@@ -240,7 +242,7 @@ static void softmax_in_parts_gives_the_same_result(void **state)
     assert_int_equal(told.calls, 3);
     assert_memory_equal(told.seen, whole.grads, t.n_params * sizeof(float));
     free(told.seen);
-    vb_model_cut(t.m, 3921); /* the features do not suffice for two parts of this length */
+    vb_model_cut(t.m, 3921); /* there are too few features for two parts of this length */
     told = (struct told){&t, t_model_new(t.n_params, sizeof(float)), t.n_params, 0};
     vb_model_backward(t.m, t.params, &t.batch, t.grads, note, &told);
     assert_int_equal(told.calls, 1);
@@ -252,7 +254,8 @@ out:
 
 /* ---- threads and memory ---------------------------------------------------------------------- */
 
-/* Runs one step with a team of another size, and then with a model created for that size. */
+/* Runs one step with fewer threads than the model was created for, and then with a model created
+ * for that number of threads. The bits must be equal. */
 static void check_bits(struct vb_model_opts opts, bool pixels)
 {
     struct t_model two, one;
@@ -299,14 +302,14 @@ static void check_allocations(const struct vb_model_opts *opts, bool pixels)
 
     t_model_create(&t, opts);
     t_model_batch(&t, t.batch_max, 1, pixels);
-    t_model_run(&t); /* starts the threads */
+    t_model_run(&t); /* the first call starts the threads */
     before = t_allocations;
     for (i = 0; i < 3; i++) {
         t.batch.step++;
         t_model_run(&t);
     }
     assert_int_equal(t_allocations, before);
-    assert_true(before > 0); /* the counter works */
+    assert_true(before > 0); /* shows that allocations are counted */
     t_model_destroy(&t);
 }
 
@@ -322,8 +325,8 @@ static void a_step_allocates_nothing(void **state)
 
 /* ---- evaluation ------------------------------------------------------------------------------ */
 
-/* Runs one layer with parameters at a time. No layer may run before all of its parameters have
- * arrived. */
+/* Lets the parameters of one layer arrive at a time. No layer may run before all of its parameters
+ * have arrived. */
 static void forward_in_parts_gives_the_same_result(void **state)
 {
     struct vb_model_opts opts = {.name = "alexnet32", .batch_max = 3};
@@ -354,8 +357,8 @@ static void forward_in_parts_gives_the_same_result(void **state)
     t_model_destroy(&whole);
 }
 
-/* A forward-only model uses two buffers in turn, and its dropout drops nothing even if the batch
- * asks for it. */
+/* A forward-only model uses two buffers in turn. Its dropout layers drop nothing, even if the batch
+ * is for training. */
 static void forward_only_models_give_the_same_result(void **state)
 {
     struct vb_model_opts opts = {.table = &t_every_kind_table, .batch_max = 9};
@@ -377,8 +380,8 @@ static void forward_only_models_give_the_same_result(void **state)
     t_model_destroy(&evaluator);
 }
 
-/* Returns the number of correct samples of a softmax model whose logits are its biases, because
- * everything else is 0. */
+/* Returns the number of correct samples of a softmax model. All weights are 0, so the logits are
+ * the biases. */
 static int correct_of(struct t_model *t, const float biases[10], uint16_t label)
 {
     memset(t->params, 0, t->n_params * sizeof(float));
@@ -402,7 +405,8 @@ static void correct_samples_are_counted(void **state)
     t_model_create(&t, &opts);
     t_model_batch(&t, 1, 1, true);
     for (c = 0; c < 10; c++) {
-        assert_int_equal(correct_of(&t, tie, c), c == 1); /* the first one of two equal logits */
+        /* the guess is the first of two equal logits */
+        assert_int_equal(correct_of(&t, tie, c), c == 1);
         assert_int_equal(correct_of(&t, inf, c), c == 2);
         assert_int_equal(correct_of(&t, nan_last, c), 0);
         assert_int_equal(correct_of(&t, nan_first, c), 0);
@@ -430,8 +434,8 @@ static void a_row_with_nan_is_never_correct(void **state)
     t_model_destroy(&t);
 }
 
-/* Dropout depends on the seed, the step and the layer. The loss changes with each of the first
- * two. */
+/* Dropout depends on the seed, the step and the layer. The loss must change with the seed and with
+ * the step. */
 static void dropout_depends_on_seed_and_step(void **state)
 {
     struct vb_model_opts opts = {.table = &t_every_kind_table, .batch_max = 9};
@@ -469,7 +473,8 @@ static void same_plan(const struct vb_k_plan *a, const struct vb_k_plan *b)
     free(text_b);
 }
 
-/* Requests every backend that can do a pass by name, and checks that the model takes it. */
+/* Requests every backend that can do a pass, by its name, and checks that the model uses that
+ * backend. */
 static void try_backends(const struct vb_k_plan *usual, int at)
 {
     const struct vb_layer_table *table = vb_layer_table_find("lenet");
@@ -503,7 +508,8 @@ static void a_given_plan_is_used(void **state)
     (void)state;
     assert_int_equal(vb_model_create(&opts, &m), VB_OK);
     plan = vb_model_plan(m);
-    assert_int_equal(plan->n, 3 * 5 - 1); /* all but conv1's backward data */
+    /* 3 passes of 5 layers, without the backward-data pass of conv1 */
+    assert_int_equal(plan->n, 3 * 5 - 1);
     assert_null(vb_k_plan_find(plan, "conv1", VB_K_BACKWARD_DATA));
     for (i = 0; i < plan->n; i++)
         try_backends(plan, i);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Models compared with a reference in double precision (tests/support/model_ref.h): the reference's
- * gradients against finite differences, the gradients of models against both, and the losses of
- * the first steps.
+ * Compares models with a reference in double precision (tests/support/model_ref.h): the gradients,
+ * and the losses of the first steps. Also compares gradients with finite differences of the
+ * reference's loss.
  *
  * Covers: models/model_run.c models/tables.c
  */
@@ -27,7 +27,7 @@ static void create(struct pair *p, const char *name, int batch)
     t_model_create(&p->t, &opts);
     t_ref_create(&p->r, table, batch);
     assert_int_equal(p->r.n_params, p->t.n_params);
-    /* not 0 as usual, because other values test more */
+    /* softmax parameters are 0 at first; other values test more */
     for (i = 0; i < p->t.n_params && p->pixels; i++)
         p->t.params[i] = (float)(vb_random(1, i) >> 40) * 0x1p-27f;
     for (i = 0; i < p->t.n_params; i++)
@@ -61,10 +61,10 @@ static double largest(const double *v, size_t n)
     return max;
 }
 
-/* These are sums of some thousand products of floats, through up to eight layers. Their error is
- * far below 1e-4 of the largest value of the tensor. (It would be larger where two inputs of a
- * maximum are so close that floats and doubles choose differently; these samples have no such
- * inputs.) */
+/* Compares the gradients. They are sums of some thousand products of floats, through up to eight
+ * layers, and their error is far below 1e-4 of the largest value of the tensor. (The error would be
+ * larger if two inputs of max pooling were so close that floats and doubles have another maximum.
+ * These samples have no such inputs.) */
 static void grads_are_near(const struct pair *p)
 {
     const struct vb_param *table;
@@ -87,8 +87,9 @@ static void grads_are_near(const struct pair *p)
     }
 }
 
-/* Compares with the slope of the reference's loss, for some parameters of each tensor. In double a
- * step of 1e-6 has an error of its square, and of 1e-15 of the loss divided by it: 1e-8. */
+/* Compares gradients with finite differences of the reference's loss, for some parameters of each
+ * tensor. In double, a step of 1e-6 causes an error of the step squared, and of 1e-15 of the loss
+ * divided by the step. That is 1e-8. */
 static void slopes_are_near(struct pair *p, int each)
 {
     const struct vb_param *table;
@@ -136,7 +137,7 @@ static void gradients_of_every_kind_of_layer(void **state)
 {
     (void)state;
     gradients(NULL, 3, true, 40);
-    gradients(NULL, 3, false, 40); /* nothing is dropped */
+    gradients(NULL, 3, false, 40); /* dropout drops nothing */
     gradients(NULL, 1, true, 10);
 }
 
@@ -167,7 +168,7 @@ static void gradients_of_alexnet32(void **state)
 
 /* ---- short batches --------------------------------------------------------------------------- */
 
-/* The gradient must be that of the valid samples, whatever is in the rows after them. */
+/* The gradient must depend only on the valid samples, whatever the rows after them contain. */
 static void short_batch(const char *name)
 {
     size_t i, bytes;
@@ -228,7 +229,7 @@ static void sgd(struct pair *p, double rate)
     }
 }
 
-/* Sets the reference's parameters to those of the model. */
+/* Copies the parameters of the model to the reference. */
 static void copy_params_to_reference(struct pair *p)
 {
     size_t i;
@@ -237,7 +238,7 @@ static void copy_params_to_reference(struct pair *p)
         p->r.params[i] = (double)p->t.params[i];
 }
 
-#define BATCHES 4 /* which are repeated */
+#define BATCHES 4 /* number of different batches; the steps repeat them */
 
 static void losses_match(const char *name, int batch, int steps, double rate, double most)
 {
@@ -262,7 +263,8 @@ static void losses_match(const char *name, int batch, int steps, double rate, do
             copy_params_to_reference(&p);
     }
     print_message("%s: %d steps, largest error of a loss %.1e\n", name, steps, worst);
-    /* the model has learned: the parameters have moved far enough to count */
+    /* the loss must have fallen, so that the parameters have changed enough to test the later
+     * steps */
     if (steps > 2 * BATCHES)
         assert_true(sum[1] < 0.9 * sum[0]);
     destroy(&p);
@@ -286,19 +288,20 @@ static void losses_of_mlp(void **state)
     losses_match("mlp", 8, 20, 0.02, 1e-4);
 }
 
-/* In some step of some backend floats find a maximum at another place than doubles do. Its gradient
- * then goes to another input, and two independent runs would differ by an amount that depends on
- * the rate, up to 6e-3 in 20 steps. So both continue from the same parameters after each step.
- * At a rate of 0.005 the loss jumps from 4 to 116; at 0.00005 the loss of 20 steps falls by a
- * quarter. */
+/* With some backends, max pooling in floats chooses another input than in doubles in some step. The
+ * gradient then goes to another input, and two independent runs would differ by an amount that
+ * depends on the rate, up to 6e-3 in 20 steps. So the model and the reference continue from the
+ * same parameters after each step. At a rate of 0.005 the loss jumps from 4 to 116; at 0.00005 the
+ * loss of 20 steps falls by a quarter. */
 static void losses_of_alexnet32(void **state)
 {
     (void)state;
     losses_match("alexnet32", 2, 20, 0.00005, 1e-5);
 }
 
-/* 61 million parameters need 1.5 GB together with the reference's. At a rate of 0.001 the loss of
- * the one sample doubles in a step; at 0.0002 it still moves by a tenth per step. */
+/* The model has 61 million parameters, and needs 1.5 GB together with the reference. At a rate of
+ * 0.001 the loss of the only sample doubles in a step; at 0.0002 the loss still changes by a tenth
+ * per step. */
 static void losses_of_alexnet(void **state)
 {
     (void)state;

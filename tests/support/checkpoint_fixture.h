@@ -126,7 +126,8 @@ static inline void assert_latest(int64_t step)
     assert_string_equal(path, path_of(step));
 }
 
-/* Asserts that reading fails with one line, and that the line has the file's name and `text`. */
+/* Asserts that reading the checkpoint fails with one line on standard error, and that this line
+ * contains the file's name and `text`. */
 static inline void assert_refused(const char *path, vb_status want, const char *text)
 {
     struct vb_checkpoint *cp = NULL;
@@ -145,7 +146,7 @@ static inline void assert_refused(const char *path, vb_status want, const char *
     assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1);
 }
 
-/* Runs a test in a folder of its own. */
+/* Adds a test that runs in its own temporary folder. */
 #define T_IN_DIR(name) cmocka_unit_test_setup_teardown(name, make_dir, remove_dir)
 
 #endif

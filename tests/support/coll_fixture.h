@@ -10,7 +10,8 @@
 #include "tests/support/ranks.h"
 #include "tests/support/rdma.h"
 
-/* Where the ranks of a test run. If split is not 0, each group of `split` ranks counts as one host,
+/* A setting that the ranks of a test run in: the transport, a progress thread or none, and the
+ * number of ranks per host. If split is not 0, each group of `split` ranks counts as one host,
  * although all ranks run on this host. */
 struct t_place {
     const char *name;
@@ -38,8 +39,8 @@ static inline int t_rdma_ranks(void)
     return text != NULL && vb_parse_int(text, &n) ? (int)n : T_RDMA_RANKS;
 }
 
-/* Runs the job in every place with each of the given numbers of ranks. The job reads its place from
- * *place_p. */
+/* Runs the job in every setting of t_places[], with each of the given numbers of ranks. The job
+ * finds its setting in *place_p. */
 static inline void t_in_every_place(struct t_job *job, const struct t_place **place_p,
                                     const int *worlds, size_t n_worlds)
 {
@@ -51,7 +52,8 @@ static inline void t_in_every_place(struct t_job *job, const struct t_place **pl
             job->transport = t_places[p].transport;
             job->progress = t_places[p].progress;
             job->world = worlds[w];
-            /* a progress thread is tested for races, and three ranks are enough */
+            /* runs with a progress thread are for finding races, and three ranks suffice for
+             * that */
             if (job->progress && job->world > 3)
                 continue;
             if (job->transport != VB_TRANSPORT_VERBS || job->world <= t_rdma_ranks())
@@ -59,15 +61,15 @@ static inline void t_in_every_place(struct t_job *job, const struct t_place **pl
         }
 }
 
-/* Returns a whole number as a float, different for every rank, index and round. Sums of these are
- * exact. */
+/* Returns a whole number from -1000 to 1000, computed from the rank, the index and the round. Sums
+ * of such numbers are exact. */
 static inline float t_whole(int rank, size_t i, unsigned round)
 {
     return (float)((int)((i * 7 + (size_t)rank * 13 + round * 5) % 2001) - 1000);
 }
 
-/* Returns any float of moderate size, from the same arguments. Sums of these depend on the order of
- * addition. */
+/* Returns a float that need not be a whole number, computed from the rank, the index and the round.
+ * Sums of such floats depend on the order of addition. */
 static inline float t_any(int rank, size_t i, unsigned round)
 {
     uint64_t x = (uint64_t)i * 0x9e3779b97f4a7c15u + (uint64_t)rank * 0xbf58476d1ce4e5b9u + round;
@@ -78,8 +80,8 @@ static inline float t_any(int rank, size_t i, unsigned round)
 
 typedef float (*t_value_fn)(int rank, size_t i, unsigned round);
 
-/* Rounds to bfloat16 and back by the definition: to the nearest value, and to the even one of two
- * that are equally near. */
+/* Rounds to the nearest bfloat16 and converts back to float. If two bfloat16 values are equally
+ * near, the even one is taken. */
 static inline float t_bf16(float value)
 {
     uint32_t bits, low;
@@ -98,7 +100,8 @@ static inline float t_bf16(float value)
                : up;
 }
 
-/* Returns ((g0 + g1) + g2) + ..., the value that an element must have after the sum. */
+/* Returns ((g0 + g1) + g2) + ..., where g0, g1, g2 are the ranks' values of element i. After the
+ * collective, element i must have this value. */
 static inline float t_sum(t_value_fn fn, int world, size_t i, unsigned round, enum vb_reduce how,
                           enum vb_wire wire)
 {
@@ -131,7 +134,8 @@ static inline uint32_t t_bits(float value)
     return bits;
 }
 
-/* Counts the elements that differ from the sum in any bit, and prints the first one. */
+/* Counts the elements that differ in any bit from the expected sum, and prints the first such
+ * element. */
 static inline int t_differences(const float *data, size_t n, t_value_fn fn, int world,
                                 unsigned round, enum vb_reduce how, enum vb_wire wire)
 {
@@ -148,7 +152,7 @@ static inline int t_differences(const float *data, size_t n, t_value_fn fn, int 
     return wrong;
 }
 
-/* Returns 0 if all ranks have the same bits. */
+/* Returns 0 if the results of all ranks have the same bits. */
 static inline int t_unequal(struct vb_group *g, const float *data, size_t n)
 {
     uint32_t all[T_RANKS_MAX], mine = vb_crc32c(0, data, n * sizeof(float));

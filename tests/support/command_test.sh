@@ -2,29 +2,31 @@
 # shellcheck disable=SC2034,SC2154 # the sourcing script uses bad and sets what
 # SPDX-License-Identifier: MIT
 #
-# Shared by the tests of subcommands. They source this file with the program as $1, and then set what to the subcommand
-# that run() calls.
+# Functions for the tests of subcommands. A test sources this file with the program as $1, and then sets $what to the
+# subcommand that run() calls.
 set -uo pipefail
 verbena=$(realpath "$1")
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 bad=0
 unset "${!VB_@}"
-export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 # the search for leaks takes seconds for each rank
+export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 # because searching for leaks takes seconds per rank
 
 fail() {
     echo "FAIL: $*"
     bad=1
 }
 
-# run ARGUMENTS...: leaves the output in $dir/out, errors in $err and the exit code in $code
+# run ARGUMENTS...: runs the subcommand; its output is then in $dir/out, standard error in $err and the exit code in
+# $code
 run() {
     timeout 100 "$verbena" "$what" "$@" >"$dir/out" 2>"$dir/err"
     code=$?
     err=$(cat "$dir/err")
 }
 
-# refused CODE TEXT ARGUMENTS...: the command prints one line with TEXT on standard error and nothing on standard output
+# refused CODE TEXT ARGUMENTS...: runs the subcommand, which must exit with CODE and print one line with TEXT on
+# standard error and nothing on standard output
 refused() {
     local want=$1 text=$2
     shift 2
@@ -35,28 +37,29 @@ refused() {
     [ ! -s "$dir/out" ] || fail "$what $*: wrote to standard output"
 }
 
-# quiet ARGUMENTS...: the command succeeds and prints nothing on standard error
+# quiet ARGUMENTS...: runs the subcommand, which must succeed and print nothing on standard error
 quiet() {
     run "$@"
     [ "$code" = 0 ] || fail "$what $*: exit $code: $err"
     [ -z "$err" ] || fail "$what $*: printed '$err' on standard error"
 }
 
-# get FILTER: prints a value of the final object of train --json, which is its last line
+# get FILTER: applies the jq filter to the last line that train --json printed, and prints the result
 get() {
     tail -n 1 "$dir/out" | jq -r "$1"
 }
 
-# final FILTER WORDS...: the final object makes the filter true; the words describe the run in messages
+# final FILTER WORDS...: fails if the jq filter is false for the last line that train --json printed; WORDS describe the
+# run in the message
 final() {
     local filter=$1
     shift
-    tail -n 1 "$dir/out" | jq -en "input | $filter" >/dev/null || # also fails if there is no object
+    tail -n 1 "$dir/out" | jq -en "input | $filter" >/dev/null || # jq also fails if there is no line
         fail "$what $*: condition is false: $filter: $(tail -n 1 "$dir/out" | cut -c 1-1500)"
 }
 
-# trained FILTER ARGUMENTS...: training succeeds, prints nothing on standard error, and its final object makes the
-# filter true
+# trained FILTER ARGUMENTS...: trains with --json; the run must succeed, print nothing on standard error, and its last
+# line must make the jq filter true
 trained() {
     local filter=$1
     shift
@@ -64,7 +67,7 @@ trained() {
     final "$filter" "$@"
 }
 
-# ends FILTER ARGUMENTS...: the same, but the run may print something on standard error
+# ends FILTER ARGUMENTS...: like trained, but the run may print something on standard error
 ends() {
     local filter=$1
     shift
@@ -73,8 +76,8 @@ ends() {
     final "$filter" "$@"
 }
 
-# ranks_of SUPERVISOR: prints the process ids of its ranks in the order of ranks, which may differ from the order of
-# process ids when these wrap around
+# ranks_of SUPERVISOR: prints the process ids of the supervisor's ranks, in the order of ranks. When process ids wrap
+# around, that order differs from the order of the ids.
 ranks_of() {
     local pid
     for pid in $(pgrep -P "$1"); do
@@ -83,7 +86,8 @@ ranks_of() {
 }
 
 # start STEPS ARGUMENTS...: starts a job of several ranks and returns when it has written its first checkpoint, or has
-# ended. The job writes a checkpoint to $dir/keep every STEPS steps. $job is its process, $ranks are those of its ranks
+# ended. The job writes a checkpoint to $dir/keep every STEPS steps. Sets $job to the process id of the job, and the
+# array ranks to the process ids of its ranks.
 start() {
     local every=$1 i
     shift
@@ -98,7 +102,7 @@ start() {
     mapfile -t ranks < <(ranks_of "$(pgrep -P "$job" | head -n 1)" 2>/dev/null)
 }
 
-# kill_rank RANK: kills a rank of the started job, which must not have ended
+# kill_rank RANK: kills a rank of the started job; fails if the rank has already ended
 kill_rank() {
     kill -9 "${ranks[$1]:-none}" 2>/dev/null || fail "the job ended before rank $1 could be killed: $(cat "$dir/err")"
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Helpers for the tests of readers: files in a folder of their own, and files that are truncated,
- * changed or replaced. A reader must refuse a bad file with one line that has the file's name and a
- * place in it.
+ * changed or replaced. A reader must refuse a bad file with one line that has the file's name and
+ * the place of the error.
  */
 #ifndef VB_TESTS_SUPPORT_DATA_FILES_H
 #define VB_TESTS_SUPPORT_DATA_FILES_H
@@ -34,7 +34,8 @@ static inline int t_dir_remove(void **state)
 
 #define T_RUN_IN_DIR(tests) (cmocka_run_group_tests((tests), t_dir_make, t_dir_remove) == 0 ? 0 : 1)
 
-/* Returns a path in the folder. Eight paths may be in use at once. */
+/* Returns the path of a file in the test's folder. The path is overwritten after seven further
+ * calls. */
 static inline const char *t_path(const char *name)
 {
     static char paths[8][128];
@@ -65,7 +66,7 @@ static inline size_t t_read(const char *path, uint8_t *data, size_t room)
     return len;
 }
 
-/* Writes a compressed copy beside the file and returns its path. */
+/* Writes a compressed copy of the file to the same folder and returns the path of the copy. */
 static inline const char *t_gzip(const char *path)
 {
     static char packed[160];
@@ -77,7 +78,8 @@ static inline const char *t_gzip(const char *path)
     return packed;
 }
 
-/* Returns the path of real data, or NULL after it has printed why they are missing. */
+/* Returns the path of a real data set. If the data set is missing, prints a message and returns
+ * NULL. */
 static inline const char *t_real(const char *name)
 {
     static char path[PATH_MAX];
@@ -93,7 +95,7 @@ static inline const char *t_real(const char *name)
 
 /* ---- readers --------------------------------------------------------------------------------- */
 
-/* Opens a file as a data set. */
+/* A reader: opens a file as a data set. */
 typedef vb_status (*t_open_fn)(const char *path, struct vb_dataset *set_p);
 
 static inline bool t_open_works(t_open_fn fn, const char *path)
@@ -124,9 +126,8 @@ static inline void t_refused(t_open_fn fn, const char *path, const char *text)
     assert_int_equal(set.n, -7); /* a failed open leaves the data set untouched */
 }
 
-/* Truncates the file to every shorter length. The reader must refuse each one, except those that
- * are valid files themselves: text that ends at the end of a line. `shorter_is_fine` is the number
- * of lengths that may be accepted. */
+/* Truncates the file to every shorter length. The reader must refuse the truncated file, except at
+ * `shorter_is_fine` lengths: text that ends at the end of a line is a valid file. */
 static inline void t_cut_everywhere(t_open_fn fn, const char *path, int shorter_is_fine)
 {
     static uint8_t data[1 << 20];
@@ -147,8 +148,8 @@ static inline void t_cut_everywhere(t_open_fn fn, const char *path, int shorter_
         fail_msg("%s: %d shorter files were accepted", path, fine);
 }
 
-/* Flips every bit, one at a time; the reader must not crash. Returns the number of changed files
- * that were accepted. */
+/* Flips every bit of the file, one at a time. The reader must not crash. Returns the number of
+ * changed files that the reader accepted. */
 static inline int t_flip_everywhere(t_open_fn fn, const char *path)
 {
     static uint8_t data[1 << 16];
@@ -167,7 +168,7 @@ static inline int t_flip_everywhere(t_open_fn fn, const char *path)
     return fine;
 }
 
-/* Tries a missing file, a folder and files of another kind. */
+/* Tries to open a missing file, a folder and files of other formats. */
 static inline void t_wrong_things(t_open_fn fn)
 {
     t_refused(fn, t_path("absent"), "No such file");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Helpers for the doctor tests: a machine without faults, which tests then spoil, and assertions
- * about one check.
+ * Helpers for the doctor tests: the facts about a machine without faults, in which each test then
+ * changes something, and assertions about one check.
  */
 #ifndef VB_TESTS_SUPPORT_DOCTOR_FIXTURE_H
 #define VB_TESTS_SUPPORT_DOCTOR_FIXTURE_H
@@ -92,8 +92,8 @@ static inline const char *t_said(const struct vb_check *checks, int n, const cha
     return check != NULL ? check->what : "";
 }
 
-/* Runs all checks and asserts on one of them: its level, a part of its text, and the fix that it
- * proposes (NULL: none). */
+/* Runs all checks and asserts three properties of one check: its level, a part of its text, and the
+ * proposed fix (NULL: the check proposes none). */
 static inline void t_expect(const struct vb_facts *facts, const char *name,
                             enum vb_check_level level, const char *what, const char *fix)
 {

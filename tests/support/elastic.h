@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The work of the ranks in the tests of elastic groups. Each rank puts blocks to all others in
- * turn. It goes on when the receiver has acknowledged the block or is gone. The receiver checks
- * every byte. Ranks are processes and report their state to the test on a board in shared memory.
+ * The code that the ranks run in the tests of elastic groups. Each rank puts blocks to all other
+ * ranks in turn. After each put the rank waits until the receiver has acknowledged the block or is
+ * gone. The receiver checks every byte. Ranks are processes, and report their state to the test in
+ * shared memory (struct e_board).
  */
 #ifndef VB_TESTS_SUPPORT_ELASTIC_H
 #define VB_TESTS_SUPPORT_ELASTIC_H
@@ -19,23 +20,26 @@
 #define E_SLOT ((size_t)32 * 1024)
 #define E_DATA 9
 #define E_ACK 10
-#define E_WAIT_S 60.0 /* how long a test waits for anything, multiplied by VB_PATIENCE */
+#define E_WAIT_S 60.0 /* timeout of every wait, to be multiplied by VB_PATIENCE */
 
-/* The state that one process shows to the test. */
+/* The state that one process reports to the test, and the test's requests to the process. */
 struct e_proc {
     _Atomic int rank; /* -1: not in a group yet */
     _Atomic unsigned epoch;
-    _Atomic long puts;             /* number of acknowledged puts */
-    _Atomic int n_joined;          /* number of calls of the join hook */
-    _Atomic int n_gone;            /* number of calls of the gone hook */
-    _Atomic int gone[E_SEATS];     /* number of times each slot became empty */
-    _Atomic long puts_at[E_SEATS]; /* acknowledged puts to each slot since its rank joined */
-    _Atomic int n_fds;             /* number of open files, updated now and then */
-    _Atomic int n_out;             /* number of times this process was dropped from the group */
-    _Atomic int retire;            /* request of the test: drop the rank in this slot; -1: none */
-    _Atomic int poke;   /* request of the test: try puts to this slot, which must fail; -1: none */
+    _Atomic long puts;         /* number of acknowledged puts */
+    _Atomic int n_joined;      /* number of calls of the join hook */
+    _Atomic int n_gone;        /* number of calls of the gone hook */
+    _Atomic int gone[E_SEATS]; /* number of times each slot became empty */
+    /* number of acknowledged puts to the present rank of each slot */
+    _Atomic long puts_at[E_SEATS];
+    _Atomic int n_fds;  /* number of open files, updated in every round */
+    _Atomic int n_out;  /* number of times this process was dropped from the group */
+    _Atomic int retire; /* request of the test: drop the rank in this slot; -1: no request */
+    /* request of the test: try puts to this slot, which must fail; -1: no request */
+    _Atomic int poke;
     _Atomic bool leave; /* request of the test: leave the group */
-    _Atomic int left[E_SEATS]; /* whether the rank that is gone from each slot said goodbye */
+    /* whether the last rank of each slot said goodbye before it was gone */
+    _Atomic int left[E_SEATS];
     _Atomic int wrong;
 };
 
@@ -47,10 +51,11 @@ struct e_board {
     bool progress;
     _Atomic bool closed; /* true: rank 0 does not admit joiners yet */
     int world, seats;
-    int until_gone; /* 0: run until stop is set; else: until this number of ranks is gone */
+    int until_gone; /* each rank runs until this number of ranks is gone; 0: until stop is set */
 };
 
-/* The listening socket for rank 0. It belongs to this process and is not on the board. */
+/* The listening socket for rank 0. A socket belongs to one process, so it is not in struct
+ * e_board. */
 static int e_root_fd = -1;
 
 /* The private state of one rank. */
@@ -62,13 +67,14 @@ struct e_rank {
     int rank;
     bool late;
     _Atomic bool gone[E_SEATS]; /* atomic: hooks and handlers may run on the progress thread */
-    _Atomic uint32_t next_in[E_SEATS]; /* number of the next block from each rank; 0: any */
+    /* sequence number of the next block from each rank; 0: unknown */
+    _Atomic uint32_t next_in[E_SEATS];
     _Atomic uint32_t acked[E_SEATS], sent[E_SEATS];
     struct vb_op data_ops[E_SEATS], ack_ops[E_SEATS][4];
-    /* acknowledgement that did not fit into the queue; 0: none */
+    /* sequence number of an acknowledgement that did not fit into the queue; 0: none */
     _Atomic uint32_t ack_due[E_SEATS];
-    int to; /* the rank that this one waits for */
-    /* checksum of each rank's blocks at the moment when it was gone */
+    int to; /* the rank whose answer this rank waits for */
+    /* checksum of the block from each rank, computed when that rank was gone */
     uint32_t left_behind[E_SEATS];
 };
 
@@ -123,8 +129,8 @@ static inline uint32_t e_sum(struct e_rank *r, int from)
     return sum;
 }
 
-/* Called when a block arrives. It must be complete and in order, and its sender must not be
- * gone. */
+/* Called when a block arrives. Checks that the block is complete and in order, and that its sender
+ * is not gone. */
 static inline void e_data_came(void *arg, int from, uint32_t seq)
 {
     struct e_rank *r = arg;
@@ -274,7 +280,7 @@ static inline vb_status e_rounds(struct e_rank *r)
     return st;
 }
 
-/* At the end: checks the calls that concern ranks that are gone. */
+/* Called at the end. Checks that calls on ranks that are gone return the right results. */
 static inline void e_look_back(struct e_rank *r)
 {
     int i, wrong = 0, n_missing = r->late;
@@ -290,7 +296,7 @@ static inline void e_look_back(struct e_rank *r)
         wrong += T_WRONG(vb_put(r->win, i, 0, 0, 8, VB_NOTE(E_ACK, 1), &op) == VB_ERR_PEER);
         wrong += T_WRONG(vb_get(r->win, i, 0, 0, 8, &op) == VB_ERR_PEER);
         wrong += T_WRONG(vb_window_peer(r->win, i) == NULL);
-        /* over shared memory only a kill stops the rank from writing */
+        /* over shared memory a dropped rank can still write, until its process is killed */
         if (r->board->transport != VB_TRANSPORT_SHM)
             wrong += T_WRONG(r->left_behind[i] == e_sum(r, i));
         r->to = i;
@@ -300,7 +306,7 @@ static inline void e_look_back(struct e_rank *r)
         wrong += T_WRONG(vb_group_wait(r->g, e_answered, r, "one who is gone", i) == VB_ERR_PEER);
         r->gone[i] = true;
     }
-    if (n_missing > 0) /* counts only ranks that started with the job */
+    if (n_missing > 0) /* a barrier must fail without the ranks that started with the job */
         wrong += T_WRONG(vb_group_barrier(r->g) != VB_OK);
     r->me->wrong += wrong;
 }
@@ -331,7 +337,7 @@ static inline vb_status e_work(struct e_rank *r)
 /* ---- processes ------------------------------------------------------------------------------- */
 
 /* Runs a rank that starts with the job, or a joiner (rank -1). A rank that is dropped joins again.
- * At the end it must have as many open files as at the start. */
+ * At the end the process must have as many open files as at the start. */
 static inline void e_main(struct e_board *b, int proc, int rank)
 {
     struct e_rank r = {.board = b, .me = &b->procs[proc]};
@@ -359,7 +365,7 @@ static inline void e_main(struct e_board *b, int proc, int rank)
         rank = -1;
     } while (st == VB_ERR_PEER && r.me->n_out < 3 && r.me->wrong == 0);
     r.me->wrong += T_WRONG(st == VB_OK);
-    if (b->transport != VB_TRANSPORT_VERBS) /* librdmacm keeps the devices open */
+    if (b->transport != VB_TRANSPORT_VERBS) /* with verbs, librdmacm keeps the devices open */
         r.me->wrong += T_WRONG(e_count_fds() == fds);
 }
 
@@ -392,7 +398,7 @@ static inline double e_patience(void)
     return t_number("VB_PATIENCE") > 0 ? t_number("VB_PATIENCE") : 1;
 }
 
-/* Waits until the condition holds, and fails if a process has reported an error. */
+/* Waits until the condition holds. Fails after a timeout, or if a process has reported an error. */
 #define E_UNTIL(b, cond)                                                                           \
     do {                                                                                           \
         double e_end = e_now_s() + E_WAIT_S * e_patience();                                        \

@@ -20,17 +20,17 @@ static inline int t_file_remove_one(const char *path, const struct stat *sb, int
     return remove(path);
 }
 
-/* Removes a folder and all that is in it. Returns 0 on success. */
+/* Removes a folder and its contents. Returns 0 on success. */
 static inline int t_folder_remove(const char *path)
 {
     return nftw(path, t_file_remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* Counts the files in a folder, whatever their names are. */
+/* Counts all files in a folder, including hidden ones. */
 static inline int t_folder_entries(const char *path)
 {
     DIR *dir = opendir(path);
-    int n = -2; /* do not count "." and ".." */
+    int n = -2; /* so that "." and ".." are not counted */
 
     assert_non_null(dir);
     while (readdir(dir) != NULL)
@@ -43,7 +43,8 @@ static inline void t_file_write(const char *path, const void *data, size_t len)
 {
     FILE *file;
 
-    unlink(path); /* ext4 waits for the disk if a file is truncated to zero and written again */
+    unlink(
+        path); /* because ext4 waits for the disk if an old file is truncated and written again */
     file = fopen(path, "we");
     assert_non_null(file);
     assert_int_equal(fwrite(data, 1, len, file), len);

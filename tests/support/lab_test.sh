@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: MIT
 #
-# Shared by the tests of the lab. Sourced at the top of the tree.
+# Functions for the tests of the lab. A test sources this file at the top of the tree.
 
 work=$(mktemp -d)
 export TMPDIR=$work/tmp LAB_TEST=$$-$RANDOM
@@ -16,7 +16,8 @@ fail() {
     exit 1
 }
 
-# ours: prints the processes of the machines that this test started, and of their owner: these have $LAB_TEST
+# ours: prints the qemu and cluster processes that this test started. Such a process has this test's LAB_TEST in its
+# environment.
 ours() {
     local file
     for file in $({ grep -lsxzF "LAB_TEST=$LAB_TEST" /proc/[0-9]*/environ || true; }); do
@@ -25,7 +26,8 @@ ours() {
     done
 }
 
-# nothing_left WHAT: after this test no machine runs and no file is left
+# nothing_left WHAT: fails if a machine of this test still runs, or a temporary file is left; WHAT describes the run in
+# the message
 nothing_left() {
     local left i
     # A killed process may need a moment to release its memory.
@@ -39,8 +41,8 @@ nothing_left() {
     [ -z "$(find "$cache" -maxdepth 1 -name 'new.*')" ] || fail "$1: left in $cache"
 }
 
-# expect STATUS TEXT COMMAND...: the command exits with STATUS, and standard error matches the pattern TEXT; "" matches
-# anything
+# expect STATUS TEXT COMMAND...: runs the command, which must exit with STATUS and whose standard error must match the
+# pattern TEXT; "" matches anything
 expect() {
     local status=0 wanted=$1 text=$2
     shift 2
@@ -58,7 +60,7 @@ start() {
     set +m
 }
 
-# wait_for_text TEXT: waits until the command of start() has printed it on standard error
+# wait_for_text TEXT: waits until the command of start() has printed TEXT on standard error
 wait_for_text() {
     local i
     for ((i = 0; i < 600; i++)); do

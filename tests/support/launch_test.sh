@@ -2,14 +2,16 @@
 # shellcheck disable=SC2034,SC2154 # the sourcing script uses bad, code and err, and sets dir and pid
 # SPDX-License-Identifier: MIT
 #
-# Shared by the tests of launchers. They source this file and define ours(), which prints their processes.
+# Functions for the tests of launchers. A test sources this file and defines ours(), which prints one line for each
+# process that the test has started.
 
 fail() {
     echo "FAIL: $*"
     bad=1
 }
 
-# nothing_left WHAT: soon after this test no process of ours runs
+# nothing_left WHAT: waits until no process of this test runs, and fails after a timeout; WHAT describes the run in the
+# message
 nothing_left() {
     local i
     for ((i = 0; i < 200; i++)); do
@@ -19,7 +21,8 @@ nothing_left() {
     fail "$1: still running: $(ours)"
 }
 
-# under WORDS...: runs a command; leaves its output in $dir/out, standard error in $err and the exit code in $code
+# under COMMAND...: runs the command; its output is then in $dir/out, standard error in $err and the exit code in $code.
+# No process may be left.
 under() {
     timeout 100 "$@" >"$dir/out" 2>"$dir/err" </dev/null
     code=$?
@@ -27,7 +30,7 @@ under() {
     nothing_left "$*"
 }
 
-# running N: waits until this number of our processes run
+# running N: waits until at least N processes of this test run
 running() {
     local i
     for ((i = 0; i < 1500; i++)); do
@@ -37,7 +40,7 @@ running() {
     fail "the ranks did not start: $(cat "$dir/err")"
 }
 
-# ends WHAT: process $pid ends soon, not with success, and no process of ours is left
+# ends WHAT: fails unless process $pid ends soon with an error and no process of this test is left
 ends() {
     if timeout 60 tail --pid="$pid" -f /dev/null; then
         { wait "$pid"; } 2>/dev/null && fail "$1: exit 0"
@@ -48,7 +51,7 @@ ends() {
     nothing_left "$1"
 }
 
-# with_folder: prints the ranks of this test, which all have its folder in their environment
+# with_folder: prints the process ids of this test's ranks. A rank has the test's folder in its environment (TMPDIR).
 with_folder() {
     grep -lsz "^TMPDIR=$dir" /proc/[0-9]*/environ | while IFS=/ read -r _ _ pid _; do
         [ "$(readlink "/proc/$pid/exe")" != "$verbena" ] || echo "$pid"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Runs one pass of one backend on a shape and compares it with the reference, which sums in double
- * precision. For tests that count allocations (tests/support/alloc.h).
+ * precision. The test program must count allocations (tests/support/alloc.h).
  */
 #ifndef VB_TESTS_SUPPORT_LAYER_FIXTURE_H
 #define VB_TESTS_SUPPORT_LAYER_FIXTURE_H
@@ -14,7 +14,7 @@
 #include <math.h>
 #include <omp.h>
 
-#define T_GUARD 16 /* floats after every output that must not change */
+#define T_GUARD 16 /* number of floats after every output; a pass must not change them */
 
 struct t_layer {
     struct vb_k_shape shape;
@@ -72,7 +72,7 @@ struct t_want {
 
 static inline float *t_zeros(size_t n)
 {
-    float *v = calloc(n + 1, sizeof(*v)); /* n may be 0 */
+    float *v = calloc(n + 1, sizeof(*v)); /* one more than n, because n may be 0 */
 
     assert_non_null(v);
     return v;
@@ -97,7 +97,7 @@ static inline void t_want_fini(struct t_want *want)
     free(want->db);
 }
 
-/* A pass that is ready to run. */
+/* A prepared pass of a backend. */
 struct t_pass {
     const struct vb_k_backend *backend;
     void *state;
@@ -112,8 +112,8 @@ static inline void t_pass_init(struct t_pass *p, const struct vb_k_backend *back
     assert_int_equal(backend->prepare(&t->shape, pass, &p->state, &p->scratch), VB_OK);
 }
 
-/* Runs the pass with scratch memory full of NaN. Checks that the pass writes nothing behind the
- * scratch memory and allocates nothing. */
+/* Runs the pass with scratch memory full of NaN. Checks that the pass writes nothing after the end
+ * of the scratch memory and allocates nothing. */
 static inline void t_pass_run(struct t_pass *p, struct t_layer *t, int threads)
 {
     size_t len = (p->scratch + 63) / 64 * 64 + 64, i;
@@ -137,7 +137,8 @@ static inline void t_pass_fini(struct t_pass *p)
     p->backend->destroy(p->state);
 }
 
-/* Compares with the correct values, and checks that the guard behind them is unchanged. */
+/* Compares the outputs with the correct values, and checks that the guard after the outputs is
+ * unchanged. */
 static inline void t_compare(const char *what, const float *got, const float *want, size_t n,
                              double tolerance)
 {
@@ -171,7 +172,7 @@ static inline float *t_outputs(const struct t_layer *t, enum vb_k_pass pass, siz
 /* Returns the number of products that are summed for one output. */
 static inline double t_terms(const struct vb_k_shape *s, enum vb_k_pass pass)
 {
-    /* otherwise the layer is linear: its kernel is as large as its input */
+    /* a layer that is no convolution is linear: its kernel is as large as its input */
     bool conv = s->kind == VB_K_CONV;
 
     if (pass == VB_K_FORWARD)
@@ -182,9 +183,10 @@ static inline double t_terms(const struct vb_k_shape *s, enum vb_k_pass pass)
 }
 
 /* Checks one pass with one thread and with two. All numbers are in -1 to 1, so partial sums of k
- * products are about sqrt(k) large. Each addition rounds by up to 2^-24 of that, and k roundings of
- * either sign add up to about k / 2 * 2^-24. The worst of many thousand outputs has several times
- * that error, so the tolerance is factor * 4 * (k + 8) * 2^-24, with factor 1 for plain sums. */
+ * products are about sqrt(k) large. Each addition rounds by up to 2^-24 of the partial sum, and k
+ * roundings of either sign add up to about k / 2 * 2^-24. The worst of many thousand outputs has an
+ * error several times as large, so the tolerance is factor * 4 * (k + 8) * 2^-24, with factor 1 for
+ * plain sums. */
 static inline void t_check(const struct vb_k_backend *backend, const struct vb_k_shape *shape,
                            enum vb_k_pass pass, double factor)
 {
@@ -220,8 +222,8 @@ static inline void t_check(const struct vb_k_backend *backend, const struct vb_k
     t_layer_fini(&t);
 }
 
-/* Runs a pass on a layer with NaN or infinity in its inputs. Exactly those outputs must be
- * non-finite that depend on them. */
+/* Runs a pass on a layer with NaN or infinity in its inputs. An output must be non-finite if it
+ * depends on such an input, and finite otherwise. */
 static inline void t_check_finite(const struct vb_k_backend *backend, struct t_layer *t,
                                   enum vb_k_pass pass)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Helpers for the tests of layers: shapes with odd sizes, and tensors with guards behind them.
+ * Helpers for the tests of layers: shapes with odd sizes, and tensors that are followed by guards.
  */
 #ifndef VB_TESTS_SUPPORT_LAYERS_FIXTURE_H
 #define VB_TESTS_SUPPORT_LAYERS_FIXTURE_H
@@ -8,7 +8,7 @@
 #include "kernels/layer/backend.h"
 #include "tests/support/test.h"
 
-#define T_GUARD 16 /* floats behind each tensor that must not change */
+#define T_GUARD 16 /* number of floats after each tensor; a pass must not change them */
 #define T_GUARD_VALUE 12345.5f
 
 struct t_tensor {
@@ -36,8 +36,8 @@ static inline void t_tensor_destroy(struct t_tensor *t)
     free(t->v);
 }
 
-/* Fills with numbers from -1 to 1, computed from a seed. coarse: multiples of 1/4, so that many are
- * equal. */
+/* Fills the array with numbers from -1 to 1, computed from a seed. If coarse is true, the numbers
+ * are multiples of 1/4, so that many are equal. */
 static inline void t_fill(struct t_tensor *t, uint64_t seed, bool coarse)
 {
     size_t i;
@@ -80,7 +80,7 @@ struct t_layer {
 
 #define T_WHERE_GUARD 0xa5
 
-/* Sets each output to a place of its window or to none. */
+/* Fills l->where: for each output, a random place in the window of that output, or VB_K_NOWHERE. */
 static inline void t_where_create(struct t_layer *l)
 {
     size_t n = vb_k_shape_outputs(&l->s), i;
@@ -116,8 +116,8 @@ static inline struct vb_k_args t_args(const struct t_layer *l)
                               .step = 11};
 }
 
-/* Fills all tensors with random numbers, except outputs that gradients depend on: the reference
- * computes those. */
+/* Fills all tensors with random numbers. But if gradients depend on the output, the output is
+ * computed by the reference. */
 static inline void t_layer_create(struct t_layer *l, const struct vb_k_shape *shape)
 {
     char why[VB_OPTS_WHY];
@@ -187,11 +187,11 @@ static const struct vb_k_shape t_shapes[] = {
     T_CONV(1, 1, 1, 1, 1, 1, 1, 1, 0, false),
     T_CONV(3, 2, 7, 9, 5, 3, 3, 1, 1, true),
     T_CONV(17, 3, 11, 13, 6, 5, 5, 1, 2, false),
-    T_CONV(3, 3, 9, 12, 4, 3, 5, 1, 1, true),    /* not square */
+    T_CONV(3, 3, 9, 12, 4, 3, 5, 1, 1, true),    /* neither the input nor the kernel is square */
     T_CONV(3, 5, 11, 8, 7, 2, 2, 3, 0, false),   /* stride larger than the kernel */
     T_CONV(1, 4, 10, 9, 6, 1, 1, 2, 0, true),    /* stride larger than a kernel of one pixel */
-    T_CONV(3, 3, 35, 31, 8, 11, 11, 4, 2, true), /* the first of AlexNet */
-    T_CONV(3, 1, 28, 28, 6, 5, 5, 1, 2, true),   /* the first of LeNet */
+    T_CONV(3, 3, 35, 31, 8, 11, 11, 4, 2, true), /* the kernel of AlexNet's first layer */
+    T_CONV(3, 1, 28, 28, 6, 5, 5, 1, 2, true),   /* LeNet's first layer */
     T_CONV(17, 6, 14, 14, 16, 5, 5, 1, 0, true),
     T_CONV(3, 9, 8, 5, 11, 1, 1, 1, 0, false), /* needs no im2col */
     T_CONV(1, 1, 5, 4, 3, 3, 3, 1, 0, false),
@@ -200,17 +200,17 @@ static const struct vb_k_shape t_shapes[] = {
     T_CONV(1, 40, 15, 14, 33, 3, 3, 1, 2, true), /* padding of 2 */
     T_CONV(2, 72, 13, 13, 40, 3, 3, 1, 1, true),
     T_CONV(1, 2, 3, 3, 2, 7, 7, 1, 3, false),   /* kernel larger than the input */
-    T_CONV(1, 5, 70, 71, 3, 5, 5, 1, 2, false), /* several blocks of im2col */
+    T_CONV(1, 5, 70, 71, 3, 5, 5, 1, 2, false), /* im2col needs several blocks */
     T_CONV_POOL(1, 1, 2, 2, 1, 1, 1, 1, 0),
-    T_CONV_POOL(3, 1, 28, 28, 6, 5, 5, 1, 2), /* the first of LeNet */
+    T_CONV_POOL(3, 1, 28, 28, 6, 5, 5, 1, 2), /* LeNet's first layer */
     T_CONV_POOL(17, 6, 14, 14, 16, 5, 5, 1, 0),
     T_CONV_POOL(19, 1, 15, 13, 3, 8, 7, 1, 1), /* many short rows of weights */
-    T_CONV_POOL(3, 2, 7, 9, 5, 3, 3, 1, 1),    /* one row and one column are left over */
+    T_CONV_POOL(3, 2, 7, 9, 5, 3, 3, 1, 1),    /* pooling leaves over one row and one column */
     T_CONV_POOL(3, 3, 9, 12, 4, 3, 5, 1, 1),
     T_CONV_POOL(3, 5, 11, 14, 7, 2, 2, 3, 0),
     T_CONV_POOL(1, 3, 60, 61, 8, 11, 11, 2, 2),
     T_CONV_POOL(17, 8, 6, 7, 20, 3, 3, 1, 1),
-    T_CONV_POOL(1, 5, 70, 71, 3, 5, 5, 1, 2), /* several strips */
+    T_CONV_POOL(1, 5, 70, 71, 3, 5, 5, 1, 2), /* needs several strips */
     T_CONV_POOL(9, 9, 9, 8, 11, 3, 3, 1, 2),
     T_LINEAR(1, 7, 1, 1, 3, false),
     T_LINEAR(3, 5, 3, 3, 10, true),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The machine and the placement of the running test.
+ * The machine and the placement that the running test uses.
  */
 #ifndef VB_TESTS_SUPPORT_MACHINE_H
 #define VB_TESTS_SUPPORT_MACHINE_H
@@ -11,7 +11,7 @@
 static struct vb_topo *topo;
 static struct vb_placement *placement;
 
-/* Teardown of a test: closes both. */
+/* Teardown of a test: closes the machine and the placement. */
 static inline int close_machine(void **state)
 {
     (void)state;

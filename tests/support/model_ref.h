@@ -4,7 +4,7 @@
  * on kernels must give the same results. This file uses the same tables of layers and vb_random(),
  * but no code of kernels/.
  *
- * The layouts are those of models_fixture.h.
+ * Tensors have the same layouts as in models_fixture.h.
  */
 #ifndef VB_TESTS_SUPPORT_MODEL_REF_H
 #define VB_TESTS_SUPPORT_MODEL_REF_H
@@ -15,11 +15,11 @@
 #include <math.h>
 
 struct t_ref_layer {
-    struct vb_k_shape s; /* n is not used */
-    size_t in, out;      /* sizes of one sample */
-    size_t w, b;         /* offsets of the parameters */
-    size_t n_w;          /* number of weights; 0: the layer has none */
-    double *y, *dy;      /* (batch, out); dy: the gradient of y */
+    struct vb_k_shape s; /* s.n is not used */
+    size_t in, out;      /* number of inputs and of outputs per sample */
+    size_t w, b;         /* offsets of weights and biases in the parameters */
+    size_t n_w;          /* number of weights; 0 if the layer has no weights */
+    double *y, *dy;      /* shape: (batch, out); dy is the gradient of y */
     int row;             /* row of the table of layers; conv-pool is two layers in this file */
 };
 
@@ -29,8 +29,8 @@ struct t_ref {
     struct t_ref_layer layers[2 * VB_LAYERS_MAX];
     size_t n_params;
     double *params, *grads;
-    double *x, *dx; /* (batch, in of the first layer) */
-    /* set by the last forward pass: */
+    double *x, *dx; /* shape: (batch, inputs of the first layer) */
+    /* the fields from here on are set by the last forward pass */
     int n;
     bool training;
     uint64_t seed, step;
@@ -55,7 +55,7 @@ static inline void t_ref_shape(struct t_ref *r, struct t_ref_layer *l)
     struct vb_k_shape *s = &l->s;
     bool conv = s->kind == VB_K_CONV || s->kind == VB_K_LINEAR;
 
-    if (s->kind == VB_K_LINEAR) { /* a kernel as large as the input */
+    if (s->kind == VB_K_LINEAR) { /* the kernel is as large as the input */
         s->kh = s->h;
         s->kw = s->w;
         s->stride = 1;
@@ -132,8 +132,8 @@ static inline void t_ref_destroy(struct t_ref *r)
 
 /* ---- convolution ----------------------------------------------------------------------------- */
 
-/* Finds the columns of the output, from *from_p to before *end_p, for which place k of the kernel
- * is not in the padding. */
+/* Finds the outputs of one dimension for which position k of the kernel is not in the padding.
+ * These are the outputs *from_p to *end_p - 1. */
 static inline void t_ref_range(const struct vb_k_shape *s, int k, int in, int out, int *from_p,
                                int *end_p)
 {
@@ -147,11 +147,11 @@ static inline void t_ref_range(const struct vb_k_shape *s, int k, int in, int ou
     *end_p = end;
 }
 
-/* One row of the input and one row of the output, connected by one place of the kernel. */
+/* One row of the input and one row of the output, connected by one position of the kernel. */
 struct t_ref_row {
     const double *x;
     double *dx;
-    double *y; /* forward: the output; backward: its gradient */
+    double *y; /* forward: the output; backward: the gradient of the output */
     int n, stride;
 };
 
@@ -178,7 +178,8 @@ static inline void t_ref_row_backward(const struct t_ref_row *row, double w, dou
     *dw += sum;
 }
 
-/* Processes all rows for one place of the kernel, from one channel to another. */
+/* Calls fn on all rows, for one position of the kernel, one input channel and one output
+ * channel. */
 static inline void t_ref_place(const struct vb_k_shape *s, const double *x, double *dx, double *y,
                                int ky, int kx, t_ref_row_fn fn, double w, double *dw)
 {
@@ -195,7 +196,7 @@ static inline void t_ref_place(const struct vb_k_shape *s, const double *x, doub
     }
 }
 
-/* A linear layer. Forward if dx and dy are NULL. */
+/* Runs a linear layer: forward if dx and dy are NULL, otherwise backward. */
 static inline void t_ref_linear(const struct t_ref *r, const struct t_ref_layer *l, const double *x,
                                 double *dx, double *y, const double *dy)
 {
@@ -214,7 +215,7 @@ static inline void t_ref_linear(const struct t_ref *r, const struct t_ref_layer 
     }
 }
 
-/* A convolution of one sample. */
+/* Runs a convolution of one sample. */
 static inline void t_ref_conv(const struct t_ref *r, const struct t_ref_layer *l, const double *x,
                               double *dx, double *y, t_ref_row_fn fn)
 {
@@ -263,7 +264,7 @@ static inline void t_ref_weights_backward(const struct t_ref *r, const struct t_
 
 /* ---- pooling --------------------------------------------------------------------------------- */
 
-/* The inputs of output o, without the padding. */
+/* The range of inputs that one output of pooling depends on, without the padding. */
 struct t_ref_window {
     int c, y, y_end, x, x_end;
 };
@@ -278,7 +279,8 @@ static inline struct t_ref_window t_ref_window(const struct vb_k_shape *s, size_
                                  x + s->kw < s->w ? x + s->kw : s->w};
 }
 
-/* Returns the index of the largest input, and the first one if several are equal. */
+/* Returns the index of the largest input. If several inputs are equally large, returns the first
+ * one. */
 static inline size_t t_ref_max(const struct vb_k_shape *s, size_t o, const double *in)
 {
     struct t_ref_window w = t_ref_window(s, o);
@@ -292,7 +294,7 @@ static inline size_t t_ref_max(const struct vb_k_shape *s, size_t o, const doubl
     return (size_t)best;
 }
 
-/* The padding counts as zeros. */
+/* Returns the average of the window. The padding counts as zeros. */
 static inline double t_ref_avg(const struct vb_k_shape *s, size_t o, const double *in)
 {
     struct t_ref_window w = t_ref_window(s, o);
@@ -352,8 +354,8 @@ static inline void t_ref_lrn_backward(const struct vb_k_shape *s, size_t i, cons
 
 /* ---- dropout --------------------------------------------------------------------------------- */
 
-/* Returns the factor of element i, which counts through the whole batch. Two elements share a
- * random number. */
+/* Returns the factor that dropout multiplies element i of the whole batch by. Two elements share
+ * one random number. */
 static inline double t_ref_kept(const struct t_ref *r, int layer, size_t i)
 {
     double rate = (double)r->layers[layer].s.rate;
@@ -430,7 +432,7 @@ static inline double *t_ref_input(struct t_ref *r, int layer, int n)
     return x + (size_t)n * r->layers[layer].in;
 }
 
-/* Returns the cross-entropy of a sample and stores its gradient in dy. */
+/* Returns the cross-entropy of a sample and stores the gradient of the logits in dy. */
 static inline double t_ref_loss(const double *logits, double *dy, int label, int classes)
 {
     double max = logits[0], sum;
@@ -490,7 +492,7 @@ static inline void t_ref_layer_backward(struct t_ref *r, int k, int n)
         t_ref_element_back(r, k, n, i, x, dx, dy);
 }
 
-/* Computes the gradients. Must follow a forward pass. */
+/* Computes the gradients. A forward pass must have run before. */
 static inline void t_ref_backward(struct t_ref *r)
 {
     size_t i;

@@ -13,12 +13,12 @@
 struct t_model {
     struct vb_model *m;
     int batch_max, classes;
-    size_t n_params, n_in; /* n_in: features of a sample */
+    size_t n_params, n_in; /* n_in: number of features per sample */
     float *params, *grads;
-    float *x; /* (batch_max, n_in) */
+    float *x; /* shape: (batch_max, n_in) */
     uint16_t *y;
     uint32_t *which;
-    struct vb_k_pixels *pixels; /* only softmax regression */
+    struct vb_k_pixels *pixels; /* only for softmax regression, otherwise NULL */
     struct vb_model_batch batch;
     struct vb_model_loss loss;
 };
@@ -60,8 +60,8 @@ static inline void t_model_destroy(struct t_model *t)
     free(t->which);
 }
 
-/* Makes n samples from the seed, and zeros after them. If the model takes lists of pixels, three of
- * four features are 0. */
+/* Makes n samples from the seed and fills the rest of the batch with zeros. If the model takes
+ * lists of pixels, three of four features are 0. */
 static inline void t_model_batch(struct t_model *t, int n, uint64_t seed, bool pixels)
 {
     size_t i, used = (size_t)n * t->n_in;
@@ -92,7 +92,7 @@ static inline void t_model_run(struct t_model *t)
     vb_model_backward(t->m, t->params, &t->batch, t->grads, NULL, NULL);
 }
 
-/* A small table with every kind of layer. */
+/* A small model with every kind of layer. */
 static const struct vb_layer_row t_every_kind[] = {
     {"conv0",
      {.kind = VB_K_CONV_POOL,

@@ -34,8 +34,8 @@ static const char *const t_kind_names[] = {"shm, one mapping",
                                            "verbs without immediate data"};
 
 #define T_WINDOW 7u   /* the number of the window */
-#define T_NOTES 20000 /* number of notes that are kept */
-/* long, because soft-RoCE in an emulated machine is slow */
+#define T_NOTES 20000 /* number of received notes that are kept */
+/* a long time, because soft-RoCE in an emulated machine is slow */
 #define T_PATIENCE_NS UINT64_C(120000000000)
 #define T_BUF_NONE 0
 
@@ -266,7 +266,7 @@ static inline int t_take_all(struct t_side *side, const struct vb_raw_event *ev,
     return n;
 }
 
-/* Returns the number of events. */
+/* Polls one side for at most max events. Returns the number of events. */
 static inline int t_poll(struct t_side *side, int max)
 {
     struct vb_raw_event ev[64];
@@ -277,7 +277,7 @@ static inline int t_poll(struct t_side *side, int max)
     return t_take_all(side, ev, n);
 }
 
-/* The same, but sleeps for at most ms milliseconds if no event is ready. */
+/* Like t_poll(), but sleeps for at most ms milliseconds if no event is ready. */
 static inline int t_await(struct t_side *side, int max, int ms)
 {
     struct vb_raw_event ev[64];
@@ -328,7 +328,7 @@ static inline bool t_readable(int fd, int timeout_ms)
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* Returns a byte of a pattern that differs between puts and between places. */
+/* Returns byte i of a pattern. `which` chooses the pattern, so that each put can have its own. */
 static inline unsigned char t_byte(uint32_t which, size_t i)
 {
     return (unsigned char)(which * 31u + (uint32_t)i * 7u + (uint32_t)(i >> 8));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The work of the workers in the parameter server tests. The gradient of worker w is 1 at every
- * parameter of class w (sparse: at its keys), and a step subtracts it. So the parameters count the
- * gradients of each worker exactly.
+ * The code that workers run in the parameter server tests. The gradient of worker w is 1 at every
+ * parameter of class w, and 0 elsewhere. A sparse gradient is 1 at the keys of the batch. A step
+ * subtracts the gradient, so the parameters count the gradients exactly.
  */
 #ifndef VB_TESTS_SUPPORT_PS_FIXTURE_H
 #define VB_TESTS_SUPPORT_PS_FIXTURE_H
@@ -16,17 +16,18 @@
 
 #define P_SEATS 5 /* the largest number of workers */
 #define P_KEYS 400
-#define P_ROW 40 /* keys of a batch */
+#define P_ROW 40 /* maximum number of keys per batch */
 
-/* What the workers have done; all workers see it. */
+/* Counts what the workers have done. All workers share one tally. */
 struct p_tally {
-    long nap_ns; /* workers pause for up to this time, rarely for longer; 0: never */
-    _Atomic int64_t begun[P_SEATS]; /* gradients that each worker has begun to push */
+    long nap_ns; /* maximum pause of a worker, except for rare longer ones; 0: no pauses */
+    _Atomic int64_t begun[P_SEATS]; /* number of gradients that each worker has begun to push */
     _Atomic int64_t total;
-    _Atomic uint32_t of_key[P_KEYS]; /* gradients that contained each key */
+    _Atomic uint32_t of_key[P_KEYS]; /* number of gradients that contained each key */
 };
 
-/* Returns a smaller number of steps in the lab, because its emulated machines are slow. */
+/* Returns the number of steps to run: n, but fewer in the lab, because emulated machines are
+ * slow. */
 static inline int64_t p_steps(int64_t n)
 {
     return t_rdma_only() ? n / 5 : n;
@@ -45,8 +46,8 @@ static inline void p_pause(const struct p_tally *tally, uint64_t seed, uint64_t 
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-/* Checks that all parameters of a class in a shard are equal. exact: the classes must also add up
- * to the version. */
+/* Checks that all parameters of one class in a shard are equal. If exact is true, also checks that
+ * the counted gradients of all classes add up to the version. Returns the number of errors. */
 static inline int p_check_counts(const struct ps_worker *w, const float *params, uint64_t version,
                                  bool exact)
 {
@@ -62,7 +63,7 @@ static inline int p_check_counts(const struct ps_worker *w, const float *params,
     }
     for (i = 0; i < classes; i++)
         sum -= (double)params[i];
-    /* a round has one gradient of each worker */
+    /* with bound 0, each version contains one gradient of each worker */
     wrong += exact && sum != (double)version * (w->job->bound == 0 ? w->job->workers : 1);
     if (wrong > 0)
         fprintf(stderr, "version %llu has %g gradients, %d parameters differ\n",
@@ -70,7 +71,8 @@ static inline int p_check_counts(const struct ps_worker *w, const float *params,
     return wrong;
 }
 
-/* When a worker has the ticket of step `own`, no other worker may be more than the bound behind. */
+/* Called when a worker has the ticket of step `own`. Checks that no other worker is behind by more
+ * steps than the bound. */
 static inline int p_check_bound(const struct ps_job *job, const struct p_tally *tally, int64_t own)
 {
     int w, wrong = 0;
@@ -80,7 +82,7 @@ static inline int p_check_bound(const struct ps_job *job, const struct p_tally *
     return T_WRONG(wrong == 0);
 }
 
-/* The values that were read cannot be larger than the number of gradients pushed so far. */
+/* Checks that no value that was read counts more gradients than were pushed so far. */
 static inline int p_check_values(const struct p_tally *tally, const uint32_t *keys,
                                  const float *values, size_t n)
 {
@@ -112,7 +114,7 @@ static inline void p_ones(const struct ps_worker *w, uint64_t step, float *grads
         grads[i] = (int)(i % classes) == w->number ? 1 : 0;
 }
 
-/* Makes one step, after its ticket. own: memory for a gradient. */
+/* Makes one step, for which the worker already has the ticket. own is memory for a gradient. */
 static inline vb_status p_push(struct ps_worker *w, struct p_tally *tally, p_gradient_fn gradient,
                                uint64_t step, float *own)
 {
@@ -131,7 +133,7 @@ static inline vb_status p_push(struct ps_worker *w, struct p_tally *tally, p_gra
     return st == VB_OK ? vb_ps_worker_prefetch(w) : st;
 }
 
-/* Draws at least one key, in ascending order. */
+/* Draws 1 to P_ROW random keys in ascending order. Returns the number of keys. */
 static inline size_t p_draw_keys(uint64_t seed, uint64_t i, uint32_t *keys)
 {
     uint32_t k;

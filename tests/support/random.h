@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pseudo-random numbers for tests: the same on every machine.
+ * Pseudo-random numbers for tests. The numbers are the same on every machine.
  */
 #ifndef VB_TESTS_SUPPORT_RANDOM_H
 #define VB_TESTS_SUPPORT_RANDOM_H
@@ -21,7 +21,7 @@ static inline float t_random_unit(uint32_t *seed)
     return (float)t_random(seed) / (1 << 23) - 1;
 }
 
-/* Fills with numbers from -1 to 1, computed from a seed. */
+/* Fills the array with numbers from -1 to 1, computed from a seed. */
 static inline void t_random_fill(float *v, size_t n, uint32_t seed)
 {
     size_t i;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Ranks as threads or as processes of a test. t_as_threads() and t_as_processes() call a function
- * once per rank, in a group over a transport.
+ * Runs the ranks of a test as threads or as processes. t_as_threads() and t_as_processes() open a
+ * group and call a function once per rank.
  */
 #ifndef VB_TESTS_SUPPORT_RANKS_H
 #define VB_TESTS_SUPPORT_RANKS_H
@@ -20,7 +20,8 @@
 #define T_RANKS_MAX 8
 #define T_TIMEOUT_MS 60000
 
-/* Returns the number of errors. (cmocka's assertions work only in the main thread.) */
+/* The function that each rank calls. Returns the number of errors, because cmocka's assertions work
+ * only in the main thread. */
 typedef int (*t_rank_fn)(struct vb_group *group, void *arg);
 
 struct t_job {
@@ -114,9 +115,9 @@ static inline void t_prepare(struct t_rank *ranks, const struct t_job *job)
     }
 }
 
-/* Runs one rank on each of several machines. This process is one of the ranks; VB_RANK, VB_WORLD
- * and VB_ROOT say which one (lab/run sets them). Each group uses a port of its own, so that no rank
- * connects to the previous group. Jobs with another number of ranks are skipped. */
+/* Runs this process as one rank of a job across several machines. VB_RANK, VB_WORLD and VB_ROOT,
+ * which lab/run sets, say which rank it is. Each group uses its own port, so that no rank connects
+ * to the previous group. Jobs whose number of ranks is not VB_WORLD are skipped. */
 static inline void t_across(const struct t_job *job)
 {
     static int groups;
@@ -132,7 +133,8 @@ static inline void t_across(const struct t_job *job)
     assert_int_equal(r.wrong, 0);
 }
 
-/* Runs the ranks as processes. The rank `mortal` may die (-1: none). */
+/* Runs the ranks as processes. All ranks must succeed, except that the rank `mortal` may die (-1:
+ * none may die). */
 static inline void t_as_processes_but(const struct t_job *job, int mortal)
 {
     struct t_rank ranks[T_RANKS_MAX] = {{0}};
@@ -170,7 +172,7 @@ static inline void t_as_threads(const struct t_job *job)
     pthread_t ids[T_RANKS_MAX] = {0};
     int i;
 
-    /* after it has used verbs, this process could not fork any more */
+    /* a process that has used verbs cannot fork any more, so the ranks are processes */
     if (job->transport == VB_TRANSPORT_VERBS) {
         t_as_processes(job);
         return;
@@ -186,8 +188,8 @@ static inline void t_as_threads(const struct t_job *job)
 
 /* ---- processes that tests start and end themselves ------------------------------------------- */
 
-/* Forks a rank that the test may kill. The child does not use cmocka's signal handlers, and it dies
- * with the test. */
+/* Forks a rank that the test may kill. The child does not use cmocka's signal handlers, and is
+ * killed when the test dies. */
 static inline pid_t t_fork(void)
 {
     pid_t pid = fork();
@@ -215,7 +217,7 @@ static inline void t_end_all(pid_t *pids, int n)
     }
 }
 
-/* Cleans up after a test that failed. */
+/* Kills the processes that a failed test has left. */
 static inline void t_kill_all(pid_t *pids, int n)
 {
     int i;

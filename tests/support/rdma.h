@@ -9,8 +9,8 @@
 
 #include <stdlib.h>
 
-/* Whether to test only RDMA. The other transports were tested elsewhere, and tests do less of
- * everything because soft-RoCE in an emulated machine is slow. */
+/* Returns whether to test only RDMA, as in the lab. The other transports are then tested elsewhere,
+ * and tests do less work, because soft-RoCE in an emulated machine is slow. */
 static inline bool t_rdma_only(void)
 {
     return getenv("VB_TEST_VERBS") != NULL;
@@ -21,7 +21,7 @@ static inline bool t_runs_over(enum vb_transport_choice transport)
     return transport == VB_TRANSPORT_VERBS ? vb_net_rdma_any_usable() : !t_rdma_only();
 }
 
-/* Returns the number of transports. */
+/* Stores the transports that can be tested here in out, and returns their number. */
 static inline size_t t_find_transports(enum vb_transport_choice out[3])
 {
     static const enum vb_transport_choice all[] = {VB_TRANSPORT_SHM, VB_TRANSPORT_TCP,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Workers, servers and standbys of a parameter server. Each is a process, and some are killed. They
- * share a board with the test. The test supplies the worker's function.
+ * Runs the workers, servers and standbys of a parameter server, each as a process. Tests kill some
+ * of the processes. The processes share `board` with the test. The test supplies the function that
+ * workers run.
  */
 #ifndef VB_TESTS_SUPPORT_REPLICA_H
 #define VB_TESTS_SUPPORT_REPLICA_H
@@ -10,31 +11,34 @@
 
 #include <sys/mman.h>
 
-#define RANKS_MAX 8 /* also the largest number of processes */
+#define RANKS_MAX 8 /* maximum number of ranks, and of processes */
 #define N_MAX 40000
 #define KILLS (t_rdma_only() ? 1 : 3)
 
 struct board {
     struct ps_job job;
     enum vb_transport_choice transport;
-    bool to_stop;     /* the job cannot continue and must say so */
-    bool hello_after; /* a joiner says hello only after it knows that server 0 is gone */
+    /* whether the job is expected to stop with an error, because it cannot continue */
+    bool to_stop;
+    bool hello_after; /* whether a joiner says hello only after it knows that server 0 is gone */
     double patience;  /* factor for all timeouts; 0: the default */
     int mortal;       /* the worker that will be killed; -1: none */
     char root[32];
     struct p_tally tally;
-    _Atomic uint32_t evals[P_SEATS]; /* evaluations that each worker was asked for */
+    _Atomic uint32_t evals[P_SEATS]; /* number of evaluations that each worker was asked for */
     _Atomic bool joined;
     _Atomic int opened; /* number of processes whose group is complete */
-    _Atomic int faults; /* reported by the servers, like all fields until `state` */
-    /* gradients that were dropped; that were applied */
+    /* number of faults; servers report this field and all fields up to `state` */
+    _Atomic int faults;
+    /* number of gradients that each server has dropped and applied */
     int64_t dropped[RANKS_MAX], took[RANKS_MAX];
-    /* written last, because a server may die while it reports */
+    /* version of each server; written last, because a server may die while it reports */
     _Atomic uint64_t version[RANKS_MAX];
     float params[RANKS_MAX][N_MAX]; /* the parameters of each server at the end */
     float state[RANKS_MAX][N_MAX];
     _Atomic bool stop; /* tells the workers to end */
-    /* number of gradients that may begin before the test opens the gate; 0: it is open */
+    /* number of gradients that workers may begin before the test opens the gate; 0: the gate is
+     * open */
     _Atomic int64_t gate;
     _Atomic int refused; /* number of joiners that were refused */
 };
@@ -91,7 +95,7 @@ static inline int world_of(const struct ps_job *job)
     return job->workers + vb_ps_server_ranks(job);
 }
 
-/* Runs one rank; rank -1: a joiner. */
+/* Runs one rank of the job, or a joiner if rank is -1. Returns 0 if there was no error. */
 static inline int member(int rank)
 {
     struct t_job job = {.transport = board->transport, .world = world_of(&board->job)};
@@ -143,8 +147,8 @@ static inline void begin(void)
         }                                                                                          \
     } while (0)
 
-/* Kills the rank a little after `total` gradients were begun. Returns whether the rank was still
- * running. */
+/* Kills the rank nap_ns after workers have begun `total` gradients. Returns whether the rank was
+ * still running. */
 static inline bool kill_at(int rank, int64_t total, long nap_ns)
 {
     struct timespec nap = {.tv_nsec = nap_ns};
@@ -163,7 +167,7 @@ static inline void end(void)
     t_end_all(pids, RANKS_MAX);
 }
 
-/* Cleans up after a test that failed. */
+/* Kills the processes that a failed test has left. */
 static inline int tear_down(void **state)
 {
     (void)state;
@@ -186,7 +190,8 @@ static inline void prepare(enum vb_transport_choice transport, int workers, int 
                         .n = n,
                         .steps = p_steps(bound == 0 ? 60 : 150),
                         .rule = {.kind = VB_K_SGD},
-                        /* a round applies the mean: with this rate each gradient counts as 1 */
+                        /* with bound 0 the mean of a round is applied; with this rate each gradient
+                         * counts as 1 */
                         .schedule = {.kind = VB_K_RATE_CONSTANT, .base = bound == 0 ? workers : 1}};
 }
 
@@ -196,11 +201,12 @@ static inline void make_sparse(void)
     board->job.max_keys = P_ROW;
 }
 
-/* Kills a server at a random moment. The other ranks must run to the end. */
+/* Runs a job and kills the rank at a random moment. All other ranks must run to the end. Returns
+ * whether the rank was still running and a server reported a fault. */
 static inline int run_and_kill(int rank, uint64_t seed)
 {
-    /* with backups a round may have fewer gradients than workers, and the missing ones never
-     * arrive */
+    /* with backup workers, a round may end with fewer gradients than workers; the missing gradients
+     * are never counted */
     int per_step = board->job.bound == 0 ? board->job.workers - board->job.backup : 1;
     int64_t gradients = board->job.steps * per_step;
     bool hit;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Samples in an array, in the form that vb_k_pixels_create() reads.
+ * Passes samples in an array to vb_k_pixels_create().
  */
 #ifndef VB_TESTS_SUPPORT_SAMPLES_H
 #define VB_TESTS_SUPPORT_SAMPLES_H
@@ -10,7 +10,7 @@
 #include <string.h>
 
 struct t_samples {
-    const float *x; /* (n, features) */
+    const float *x; /* shape: (n, features) */
     size_t features;
 };
 
@@ -21,7 +21,7 @@ static inline void t_samples_read(void *arg, size_t first, size_t n, float *x)
     memcpy(x, s->x + first * s->features, n * s->features * sizeof(*x));
 }
 
-/* Each image consists of rows of `width` pixels. */
+/* Creates pixels from images, each of which consists of rows of `width` pixels. */
 static inline vb_status t_pixels_images(const float *x, size_t n, int features, int width,
                                         struct vb_k_pixels **pixels_p)
 {

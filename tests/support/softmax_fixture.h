@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Softmax regression on the reference kernels, in plain steps. Tests compare the model with it, and
- * use it to measure how hard generated data are.
+ * Softmax regression on the reference kernels, in plain steps. Tests compare models/ with this
+ * implementation, and train it to measure how hard generated data are.
  */
 #ifndef VB_TESTS_SUPPORT_SOFTMAX_FIXTURE_H
 #define VB_TESTS_SUPPORT_SOFTMAX_FIXTURE_H
@@ -12,14 +12,15 @@
 
 #define VB_SOFTMAX_PARAMS 2
 
-/* One linear layer and softmax with cross-entropy. Only one thread may use it at a time. */
+/* A model of one linear layer and softmax with cross-entropy. Only one thread at a time may use a
+ * model. */
 struct vb_softmax {
     int features, classes;
     int batch_max;
     struct vb_param table[VB_SOFTMAX_PARAMS]; /* w (features, classes), b (1, classes) */
-    size_t n_params;                          /* number of floats in the arena */
-    float *params;                            /* the arena */
-    float *logits; /* (batch_max, classes); after the loss: its gradient */
+    size_t n_params;                          /* number of floats in params */
+    float *params;                            /* all parameters, in one array */
+    float *logits; /* shape: (batch_max, classes); the loss replaces logits by their gradient */
 };
 
 enum { W, B };

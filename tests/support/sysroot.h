@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Builds trees of system files for tests. Recordings cannot hold these machines: garbage, pipes,
- * and names that the repository must not contain.
+ * Builds trees of system files for tests. These trees contain garbage, pipes and names that the
+ * repository must not contain, so they cannot be recordings in tests/sysroots.
  */
 #ifndef VB_TESTS_SUPPORT_SYSROOT_H
 #define VB_TESTS_SUPPORT_SYSROOT_H
@@ -36,7 +36,7 @@ static inline void t_tree_path(const struct t_tree *tree, const char *path, char
     for (slash = strchr(full + strlen(tree->root) + 1, '/'); slash != NULL;
          slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        mkdir(full, 0755); /* most folders exist already */
+        mkdir(full, 0755); /* fails harmlessly if the folder exists already */
         *slash = '/';
     }
 }
@@ -55,7 +55,7 @@ static inline void t_tree_text(const struct t_tree *tree, const char *path, cons
     t_tree_bytes(tree, path, text, strlen(text));
 }
 
-/* Writes bytes of every value, with and without line ends, always the same ones. */
+/* Writes a file of pseudo-random bytes. The bytes are the same in every run. */
 static inline void t_tree_garbage(const struct t_tree *tree, const char *path, size_t len)
 {
     unsigned char *bytes = malloc(len);

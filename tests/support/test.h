@@ -22,7 +22,7 @@
 
 #define T_SKIPPED 77
 
-/* Captures what the code under test writes to standard error, in an anonymous file. */
+/* Captures the standard error of the code under test in an anonymous file. */
 struct t_stderr {
     int saved;
     int file;
@@ -34,12 +34,12 @@ static inline void t_stderr_catch(struct t_stderr *t)
     t->saved = dup(STDERR_FILENO);
     t->file = memfd_create("stderr", MFD_CLOEXEC);
     assert_true(t->saved >= 0 && t->file >= 0);
-    /* several threads may write at the same time */
+    /* append, because several threads may write at the same time */
     assert_int_equal(fcntl(t->file, F_SETFL, O_APPEND), 0);
     assert_true(dup2(t->file, STDERR_FILENO) >= 0);
 }
 
-/* Restores standard error and copies what was written to it. */
+/* Restores standard error and copies the captured text. */
 static inline void t_stderr_release(struct t_stderr *t, char *text, size_t size)
 {
     ssize_t n;
@@ -53,8 +53,8 @@ static inline void t_stderr_release(struct t_stderr *t, char *text, size_t size)
     close(t->file);
 }
 
-/* Runs all tests whose names match VB_TEST_ONLY, for example "gets_*" (not set: all), and do not
- * match VB_TEST_BUT. */
+/* Runs all tests whose names match VB_TEST_ONLY, for example "gets_*", and do not match
+ * VB_TEST_BUT. If VB_TEST_ONLY is not set, all names match. */
 #define T_RUN(tests)                                                                               \
     (cmocka_set_test_filter(getenv("VB_TEST_ONLY")),                                               \
      cmocka_set_skip_filter(getenv("VB_TEST_BUT")),                                                \

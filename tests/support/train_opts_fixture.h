@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Options of a short training run in a group that a test has opened.
+ * Default options for a short training run in a group that a test has opened.
  */
 #ifndef VB_TESTS_SUPPORT_TRAIN_OPTS_FIXTURE_H
 #define VB_TESTS_SUPPORT_TRAIN_OPTS_FIXTURE_H
 
 #include "engine/engine.h"
 
-/* The test must set the batch and the number of steps. */
+/* Fills in the options. The test must still set the batch and the number of steps. */
 static inline void t_train_opts(const char *model, const char *data, struct vb_group *g,
                                 struct vb_train_opts *o)
 {

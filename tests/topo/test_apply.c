@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pins real threads on this machine, whatever it is, and asks the kernel where they may run.
+ * Pins real threads on this machine, and asks the kernel which CPUs the threads may run on.
  */
 #include "tests/support/machine.h"
 
@@ -51,7 +51,8 @@ static bool check_place(const struct vb_placement_rank *r, enum vb_role role)
     return runs_on(r->cpus.v, r->cpus.n);
 }
 
-/* Runs one rank in a thread of its own: first its OpenMP team, then the other roles. */
+/* Runs one rank in its own thread: first the OpenMP team of the rank, then the threads of the other
+ * roles. */
 static void *rank_main(void *arg)
 {
     const struct vb_placement_rank *r = arg;
@@ -96,8 +97,8 @@ static void threads_run_where_the_plan_says(void **state)
     run_ranks(2, 1);
 }
 
-/* With more threads than CPUs nothing is pinned: the kernel schedules the threads, and all of them
- * make progress. */
+/* With more threads than CPUs, no thread is pinned. The kernel schedules the threads, and all of
+ * them must make progress. */
 static void oversubscribed_threads_are_not_pinned(void **state)
 {
     int threads = 2 * vb_topo_facts(topo)->n_allowed_cpus;

@@ -62,7 +62,7 @@ static void version_1_has_its_own_folder(void **state)
     assert_quota(0);
     put("sys/fs/cgroup/cpuacct,cpu/job/cpu.cfs_quota_us", "250000\n");
     assert_quota(2.5);
-    /* belongs to another controller than cpu */
+    /* this file must be ignored, because it belongs to the controller cpuset and not to cpu */
     put("sys/fs/cgroup/cpuset/s/cpu.cfs_quota_us", "1\n");
     assert_quota(2.5);
 }

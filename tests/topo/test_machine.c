@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Machines that are read from text and files, valid and broken ones, and the facts about them.
+ * Tests reading machines from texts and from files, valid and broken ones, and the facts about
+ * these machines.
  *
  * Covers: topo/load_in_child.c
  */
@@ -44,7 +45,7 @@ static void everything_is_counted(void **state)
     assert_int_equal(facts->caches[1].level, 3);
     assert_true(facts->memory_bytes > 0);
     assert_string_equal(facts->origin, "synthetic");
-    /* no packages and no cores are given: this means one package of three cores */
+    /* the text gives no packages and no cores, which means one package of three cores */
     facts = facts_of("pu:3");
     assert_int_equal(facts->n_packages, 1);
     assert_int_equal(facts->n_cores, 3);
@@ -147,7 +148,7 @@ static void bad_files_are_refused(void **state)
     refused(&(struct vb_topo_source){.xml = "/tmp"}, VB_ERR_INPUT, "/tmp is not a regular file");
 }
 
-/* hwloc crashes on this file: one digit of a cpuset is wrong. */
+/* hwloc crashes on this file, because one digit of a cpuset is wrong. */
 static void a_file_that_crashes_hwloc_is_refused(void **state)
 {
     const char *path = VB_TEST_DIR "/machines/broken-crashes-hwloc.xml";

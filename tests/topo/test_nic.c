@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which network card a rank uses, on recorded machines that have several.
+ * Tests which network card is chosen for a rank. Most of the machines are hwloc XML files with
+ * several network cards.
  */
 #include "tests/support/machine.h"
 
@@ -39,7 +40,7 @@ static void assert_choice(int rank, const char *rdma, const char *why)
 static void check_two_soft_roce(const char *machine)
 {
     make(machine, NULL, NULL, 2);
-    /* neither lo nor an RDMA device without an interface */
+    /* lo and RDMA devices without an interface do not count */
     assert_int_equal(vb_topo_facts(topo)->n_nics, 2);
     assert_string_equal(nic_named("eth1")->rdma, "rxe0");
     assert_int_equal(nic_named("eth1")->node, 0);
@@ -63,7 +64,7 @@ static void rdma_is_preferred(void **state)
     (void)state;
     make("qemu-arm-1rxe-1plain", NULL, NULL, 3);
     assert_null(nic_named("eth0")->rdma);
-    assert_int_equal(nic_named("eth0")->node, 0); /* the only node */
+    assert_int_equal(nic_named("eth0")->node, 0); /* the machine has only this node */
     assert_choice(0, "rxe0", "rxe0 rather than eth0: it has RDMA");
     assert_choice(2, "rxe0", "it has RDMA");
 }
@@ -94,8 +95,8 @@ static void speed_is_preferred_to_nearness_and_equal_cards_are_shared(void **sta
     assert_choice(3, "mlx5_3", "they are equal");
 }
 
-/* The fast card is made slow, so that the other one should be used. One of its two ports is
- * down. */
+/* The faster card is made slower than the other card, so that the other card is chosen. One of the
+ * two ports of the other card is down, so all ranks must use the port that is up. */
 static void a_port_that_is_down_is_not_used(void **state)
 {
     static char text[1 << 20];
@@ -133,7 +134,7 @@ static void a_machine_without_cards(void **state)
     assert_string_equal(placement->ranks[0].nic_why, "no network card was found");
 }
 
-/* The package of the fast card is forbidden, so its cards are near no allowed core. */
+/* The package of the faster card is forbidden, so this card is near no allowed core. */
 static void cards_near_forbidden_cores(void **state)
 {
     (void)state;

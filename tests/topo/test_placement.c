@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Placement on synthetic machines. Every placement is checked for the rules that hold on all
- * machines. Further checks apply to single machines.
+ * Tests placement on synthetic machines. make() checks every placement against the rules for all
+ * machines. Each test then checks the placement on particular machines.
  */
 #include "tests/support/machine.h"
 
@@ -45,8 +45,8 @@ static void check_rank(const struct vb_placement_rank *r)
         assert_int_equal(r->compute.n, 0);
 }
 
-/* All ranks must have the same number of cores, and no core may belong to two ranks unless the plan
- * says so. */
+/* Checks that all ranks have the same number of cores, and that no core belongs to two ranks unless
+ * the placement says that ranks overlap. */
 static void check_plan(void)
 {
     int cores = vb_topo_facts(topo)->n_allowed_cores, a, b;
@@ -137,12 +137,14 @@ static void one_rank_uses_all_cores_but_one(void **state)
     make("pack:2 numa:1 core:8 pu:1", NULL, 1, 0);
     assert_int_equal(placement->ranks[0].cores.n, 16);
     assert_int_equal(placement->ranks[0].package, -1);
-    assert_int_equal(placement->ranks[0].nodes.n, 0); /* all nodes: nothing to bind to */
+    /* the rank uses all nodes, so its memory is not bound */
+    assert_int_equal(placement->ranks[0].nodes.n, 0);
     assert_int_equal(placement->threads, 15);
     assert_true(placement->own_progress_core);
     assert_int_equal(placement->ranks[0].progress_cpu, 15);
     make("pack:1 core:4 pu:1", NULL, 1, 0);
-    assert_int_equal(placement->threads, 4); /* too few cores to spare one */
+    /* there are too few cores to reserve one for progress */
+    assert_int_equal(placement->threads, 4);
     assert_int_equal(placement->ranks[0].progress_cpu, -1);
     assert_int_equal(placement->ranks[0].progress_core, 3);
 }
@@ -156,7 +158,7 @@ static void requested_threads_leave_a_core_for_progress(void **state)
     assert_true(placement->own_progress_core);
     ASSERT_INTS(placement->ranks[3].compute, 12, 13, 14);
     assert_int_equal(placement->ranks[3].progress_cpu, 15);
-    make("pack:2 numa:1 core:8 pu:1", NULL, 4, 4); /* no core is left */
+    make("pack:2 numa:1 core:8 pu:1", NULL, 4, 4); /* the threads leave no core for progress */
     assert_false(placement->own_progress_core);
     assert_int_equal(placement->ranks[3].progress_cpu, -1);
 }
@@ -171,11 +173,12 @@ static void a_rank_stays_within_a_cache_a_node_a_package(void **state)
     make("pack:2 numa:2 core:4 pu:1", NULL, 2, 0);
     assert_int_equal(placement->ranks[1].package, 1);
     ASSERT_INTS(placement->ranks[1].nodes, 2, 3);
-    /* 2 of 5 cores each: no rank spans two packages */
+    /* two ranks per package, each on 2 of 5 cores; no rank spans two packages */
     make("pack:2 numa:1 core:5 pu:1", NULL, 4, 0);
     assert_int_equal(placement->ranks[1].package, 0);
     assert_int_equal(placement->ranks[2].package, 1);
-    /* 3 each: one rank that spans two packages is better than losing a third of the cores */
+    /* each rank gets 3 cores; one rank spans two packages, which is better than losing a third of
+     * the cores */
     make("pack:2 numa:1 core:5 pu:1", NULL, 3, 0);
     assert_int_equal(placement->ranks[0].cores.n, 3);
     assert_int_equal(placement->ranks[1].package, -1);
@@ -184,7 +187,7 @@ static void a_rank_stays_within_a_cache_a_node_a_package(void **state)
 static void uneven_nodes(void **state)
 {
     (void)state;
-    /* allowed are only 6 cores of node 0 and 2 of node 1 */
+    /* only 6 cores of node 0 and 2 cores of node 1 are allowed */
     make("numa:2 core:8 pu:1", "0-5,8,9", 4, 0);
     assert_int_equal(placement->ranks[0].cores.n, 2);
     ASSERT_INTS(placement->ranks[2].nodes, 0);
@@ -211,11 +214,13 @@ static void cores_of_a_cgroup_keep_their_numbers(void **state)
 static void more_threads_than_cores(void **state)
 {
     (void)state;
-    make("pack:1 core:4 pu:2", NULL, 2, 4); /* hyperthreads are used */
+    /* there are fewer cores than threads, so hyperthreads are used */
+    make("pack:1 core:4 pu:2", NULL, 2, 4);
     ASSERT_INTS(placement->ranks[1].compute, 4, 6, 5, 7);
     assert_true(placement->pinned);
     assert_non_null(strstr(placement->note, "hyperthreads"));
-    make("pack:1 core:4 pu:1", NULL, 2, 3); /* no placement is possible, so nothing is pinned */
+    /* there are fewer CPUs than threads, so nothing is pinned */
+    make("pack:1 core:4 pu:1", NULL, 2, 3);
     assert_false(placement->pinned);
     ASSERT_INTS(placement->ranks[1].cpus, 2, 3);
     assert_int_equal(placement->ranks[1].progress_cpu, -1);
@@ -234,10 +239,11 @@ static void more_ranks_than_cores(void **state)
     assert_string_equal(placement->note,
                         "3 ranks share 2 cores: ranks overlap, no thread is pinned to "
                         "one core, and each rank slows the others");
-    make("pack:2 numa:1 core:2 pu:1", NULL, 6, 0); /* still one package for each rank */
+    make("pack:2 numa:1 core:2 pu:1", NULL, 6, 0); /* each rank still stays within one package */
     assert_int_equal(placement->ranks[2].package, 0);
     assert_int_equal(placement->ranks[3].package, 1);
-    make("pack:2 numa:1 core:4 pu:1", "0-3,4", 10, 0); /* in proportion to 4 cores and 1 */
+    /* ranks are distributed in proportion to the packages' 4 cores and 1 core */
+    make("pack:2 numa:1 core:4 pu:1", "0-3,4", 10, 0);
     assert_int_equal(placement->ranks[7].package, 0);
     assert_int_equal(placement->ranks[8].package, 1);
 }
