@@ -228,10 +228,9 @@ static vb_status attend_meeting(const struct launch_found *found, const char *na
 {
     struct hello hello = {.magic = MAGIC, .local_rank = (uint32_t)found->local_rank};
     struct answer answer;
-    vb_status st;
     int fd;
+    vb_status st = call(name, deadline, &fd);
 
-    st = call(name, deadline, &fd);
     if (st != VB_OK)
         return st;
     own_cpus(&hello.cpus);

@@ -309,8 +309,7 @@ static inline size_t ring_slot_bytes(const struct vb_coll *coll)
     return coll->lay.seg_bytes + coll->lay.rest_bytes;
 }
 
-/* Where segment number k lies in the ring that belongs to a sender. All ring slots have one size.
- */
+/* Where segment number k lies in the ring that belongs to a sender. */
 static inline size_t ring_at(const struct vb_coll *coll, int ring, int sender, uint32_t k)
 {
     size_t row = (size_t)ring * (size_t)coll->world + (size_t)sender;
@@ -478,9 +477,6 @@ void vb_mapped_publish(_Atomic uint32_t *flag, uint32_t seq);
 void vb_mapped_done(struct vb_coll *coll, const struct request *rq); /* may defer the flag */
 void vb_mapped_publish_done(struct vb_coll *coll);                   /* sets a deferred flag */
 void vb_mapped_wake(struct vb_coll *coll);
-
-/* Records the failure and aborts the group. Only the first failure counts. */
-void vb_coll_fail(struct vb_coll *coll, vb_status st, const char *fmt, ...) VB_PRINTF(3, 4);
 
 /* ---- cost.c ---------------------------------------------------------------------------------- */
 

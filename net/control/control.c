@@ -270,11 +270,10 @@ static struct control *control_alloc(const struct control_opts *opts)
 
 vb_status vb_control_open(const struct control_opts *opts, struct control **control_p)
 {
-    struct control *c;
     vb_status st;
     int err;
+    struct control *c = control_alloc(opts);
 
-    c = control_alloc(opts);
     if (c == NULL) {
         st = vb_err_sys("calloc");
         close(opts->listen_fd);

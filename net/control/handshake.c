@@ -54,9 +54,8 @@ static vb_status check_answer(int fd, const struct wire_call *call,
 static vb_status say_proof(int fd, const unsigned char *proof, uint64_t deadline)
 {
     unsigned char verdict[WIRE_VERDICT_BYTES];
-    vb_status st;
+    vb_status st = vb_sock_write(fd, proof, WIRE_PROOF, deadline);
 
-    st = vb_sock_write(fd, proof, WIRE_PROOF, deadline);
     if (st == VB_OK)
         st = vb_sock_read(fd, verdict, sizeof(verdict), deadline);
     if (st == VB_OK && vb_wire_u32_decode(verdict) != WIRE_WELCOME)

@@ -100,9 +100,8 @@ static vb_status listen_towards(const struct sock_addr *root, int *fd_p)
 {
     struct sock_addr local;
     vb_status st;
-    int fd;
+    int fd = socket(root->sa.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
-    fd = socket(root->sa.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return vb_err_sys("socket");
     if (connect(fd, (const struct sockaddr *)&root->sa, root->len) != 0) {
@@ -127,9 +126,8 @@ static vb_status listen_on(struct vb_group *g, int listen_fd)
     char unix_name[WIRE_UNIX_NAME];
     struct sock_addr at;
     int unix_fd = -1;
-    vb_status st;
+    vb_status st = vb_sock_local(listen_fd, &at);
 
-    st = vb_sock_local(listen_fd, &at);
     if (st == VB_OK)
         st = open_unix(unix_name, &unix_fd);
     if (st != VB_OK) {
@@ -142,10 +140,9 @@ static vb_status listen_on(struct vb_group *g, int listen_fd)
 
 vb_status vb_group_listen_towards(struct vb_group *g, const struct sock_addr *root)
 {
-    vb_status st;
     int fd = -1;
+    vb_status st = listen_towards(root, &fd);
 
-    st = listen_towards(root, &fd);
     return st == VB_OK ? listen_on(g, fd) : st;
 }
 
@@ -256,9 +253,8 @@ vb_status vb_group_alloc(const struct vb_group_opts *opts, struct vb_group **gro
 {
     struct epoll_event ev = {.events = EPOLLIN};
     pthread_mutexattr_t attr;
-    struct vb_group *g;
+    struct vb_group *g = calloc(1, sizeof(*g));
 
-    g = calloc(1, sizeof(*g));
     if (g == NULL) {
         (void)vb_err_sys("calloc");
         return VB_ERR_NO_MEMORY;
@@ -317,10 +313,9 @@ vb_status vb_group_set_going(struct vb_group *g)
 static vb_status connect_all(struct vb_group *g)
 {
     uint64_t deadline = group_deadline(g);
-    vb_status st;
     int i;
+    vb_status st = vb_auth_init();
 
-    st = vb_auth_init();
     if (st == VB_OK)
         st = meet_root(g, deadline);
     if (st == VB_OK)
@@ -344,9 +339,8 @@ static vb_status connect_all(struct vb_group *g)
 vb_status vb_group_open(const struct vb_group_opts *opts, struct vb_group **group_p)
 {
     struct vb_group *g = NULL;
-    vb_status st;
+    vb_status st = check_opts(opts);
 
-    st = check_opts(opts);
     if (st == VB_OK)
         st = vb_group_alloc(opts, &g);
     if (st == VB_OK)

@@ -45,9 +45,8 @@ vb_status vb_pair_device_open(struct vb_group *g, const struct vb_transport *tra
                                   .no_immediate = g->opts.no_immediate};
     struct epoll_event ev = {.events = EPOLLIN};
     struct vb_device *dev;
-    vb_status st;
+    vb_status st = transport->open(&opts, &dev);
 
-    st = transport->open(&opts, &dev);
     if (st != VB_OK)
         return st;
     ev.data.fd = transport->wait_fd(dev);
@@ -160,10 +159,9 @@ static vb_status dial_stream(struct vb_group *g, int rank, uint64_t deadline, in
 vb_status vb_pair_dial(struct vb_group *g, int rank, uint64_t deadline)
 {
     unsigned char key[AUTH_KEY_BYTES];
-    vb_status st;
     int fd = -1;
+    vb_status st = vb_control_take_key(g->control, rank, deadline, key);
 
-    st = vb_control_take_key(g->control, rank, deadline, key);
     if (st != VB_OK)
         return st;
     st = dial_stream(g, rank, deadline, &fd);

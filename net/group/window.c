@@ -22,9 +22,8 @@ struct vb_blob *vb_window_key(struct wire_offer *offer, const struct vb_transpor
 /* Maps memory on the rank's own NUMA node. All pages exist before a peer can touch them. */
 static vb_status make_memory(struct vb_group *g, size_t len, struct vb_mem *mem)
 {
-    vb_status st;
+    vb_status st = vb_mem_map_shared("verbena-window", len, mem);
 
-    st = vb_mem_map_shared("verbena-window", len, mem);
     if (st == VB_OK && g->opts.topo != NULL)
         st = vb_placement_bind_range(g->opts.topo, g->opts.placement, g->opts.placement_rank,
                                      mem->ptr, mem->len_bytes);
@@ -173,10 +172,9 @@ vb_status vb_window_create(struct vb_group *g, size_t len_bytes, struct vb_windo
 vb_status vb_window_create_for(struct vb_group *g, size_t len_bytes, unsigned rights,
                                struct vb_window **win_p)
 {
-    struct vb_window *win;
     vb_status st;
+    struct vb_window *win = calloc(1, sizeof(*win));
 
-    win = calloc(1, sizeof(*win));
     if (win == NULL)
         return vb_err_sys("calloc");
     win->group = g;

@@ -40,10 +40,9 @@ vb_status vb_shm_watch(struct shm_device *dev, int fd, uint32_t events, struct s
 
 static vb_status shm_open_device(const struct vb_device_opts *o, struct vb_device **dev_p)
 {
-    struct shm_device *dev;
     vb_status st;
+    struct shm_device *dev = calloc(1, sizeof(*dev) + (size_t)o->world * sizeof(struct shm_ep *));
 
-    dev = calloc(1, sizeof(*dev) + (size_t)o->world * sizeof(struct shm_ep *));
     if (dev == NULL)
         return vb_err_sys("calloc");
     dev->head.transport = &vb_transport_shm;
@@ -168,13 +167,6 @@ static vb_status shm_get(struct vb_ep *vep, const struct vb_span *dst, struct vb
 
 /* Publishes the count once per quarter of the ring, so that the sender's cached copy of the line
  * stays valid in between. */
-static void note_taken(struct shm_ep *ep)
-{
-    ep->in.n++;
-    if (ep->in.n % (SHM_SLOTS / 4) == 0) /* pairs with the acquire in ring_room() */
-        atomic_store_explicit(&ep->in.inbox->taken, ep->in.n, memory_order_release);
-}
-
 static bool note_next(struct shm_ep *ep, uint32_t *note_p)
 {
     uint32_t lap = shm_lap(ep->in.n);
@@ -184,7 +176,9 @@ static bool note_next(struct shm_ep *ep, uint32_t *note_p)
     slot = atomic_load_explicit(&ep->in.inbox->slots[ep->in.n % SHM_SLOTS], memory_order_acquire);
     if (slot >> 32 == lap) {
         *note_p = (uint32_t)slot;
-        note_taken(ep);
+        ep->in.n++;
+        if (ep->in.n % (SHM_SLOTS / 4) == 0) /* pairs with the acquire in ring_room() */
+            atomic_store_explicit(&ep->in.inbox->taken, ep->in.n, memory_order_release);
         return true;
     }
     if (slot >> 32 != lap - 1)

@@ -426,9 +426,8 @@ vb_status vb_sparse_send_sums(struct vb_sparse *s, size_t n)
 vb_status vb_sparse_put_probe(struct vb_sparse *s, int rank, size_t len_bytes)
 {
     struct vb_op *op = &s->peers[rank].head_op;
-    vb_status st;
+    vb_status st = vb_sparse_put(s, rank, s->at.parts, s->at.sums, len_bytes,
+                                 note_value(SPARSE_PROBE, false, 0), op);
 
-    st = vb_sparse_put(s, rank, s->at.parts, s->at.sums, len_bytes,
-                       note_value(SPARSE_PROBE, false, 0), op);
     return st == VB_OK ? vb_op_wait(s->group, op, s->what, rank) : st;
 }

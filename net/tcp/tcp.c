@@ -41,14 +41,11 @@ static vb_status tcp_open_device(const struct vb_device_opts *o, struct vb_devic
     dev->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (dev->epoll_fd < 0) {
         st = vb_err_sys("epoll_create1");
-        goto err_free;
+        free(dev);
+        return st;
     }
     *dev_p = (struct vb_device *)dev;
     return VB_OK;
-
-err_free:
-    free(dev);
-    return st;
 }
 
 static void tcp_close_device(struct vb_device *vdev)
@@ -87,9 +84,8 @@ static vb_status tcp_connect(struct vb_device *vdev, const struct vb_link *link,
     struct epoll_event ev = {.events = EPOLLIN};
     struct tcp_ep *ep;
     int fd = link->fd;
-    vb_status st;
+    vb_status st = socket_set_up(fd);
 
-    st = socket_set_up(fd);
     if (st != VB_OK)
         goto err_fd;
     ep = calloc(1, sizeof(*ep));

@@ -10,7 +10,6 @@
  */
 #include "net/verbs/verbs_priv.h"
 
-#include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>

@@ -339,9 +339,8 @@ static vb_status call_address(struct verbs_ep *ep, const struct vb_link *link, c
                                     .private_data_len = sizeof(request),
                                     .retry_count = RETRIES,
                                     .rnr_retry_count = RNR_RETRIES};
-    vb_status st;
+    vb_status st = prepare_call(ep, addr, port, link->deadline);
 
-    st = prepare_call(ep, addr, port, link->deadline);
     if (st != VB_OK)
         return st;
     own.port = ep->port_index;
@@ -455,10 +454,9 @@ vb_status vb_verbs_connect(struct vb_device *vdev, const struct vb_link *link, s
 {
     struct verbs_dev *dev = verbs_dev_of(vdev);
     struct verbs_request *request;
-    struct verbs_ep *ep;
     vb_status st;
+    struct verbs_ep *ep = vb_verbs_ep_create(dev, link);
 
-    ep = vb_verbs_ep_create(dev, link);
     if (ep == NULL)
         return VB_ERR_NO_MEMORY;
     dev->eps[link->rank] = ep;

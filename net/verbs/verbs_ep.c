@@ -140,9 +140,8 @@ static vb_status create_qp(struct verbs_ep *ep, struct rdma_cm_id *id)
 
 vb_status vb_verbs_ep_create_qp(struct verbs_ep *ep, struct rdma_cm_id *id)
 {
-    vb_status st;
+    vb_status st = vb_verbs_port_for(ep->dev, id->verbs, &ep->port_index);
 
-    st = vb_verbs_port_for(ep->dev, id->verbs, &ep->port_index);
     if (st != VB_OK)
         return st;
     ep->port = &ep->dev->ports[ep->port_index];
@@ -348,9 +347,8 @@ static vb_status exchange_hellos(struct verbs_ep *ep, const unsigned char proof[
 vb_status vb_verbs_ep_start(struct verbs_ep *ep, const unsigned char proof[WIRE_PROOF], bool caller,
                             uint64_t deadline)
 {
-    vb_status st;
+    vb_status st = read_limits(ep);
 
-    st = read_limits(ep);
     if (st == VB_OK)
         st = exchange_hellos(ep, proof, caller, deadline);
     if (st == VB_OK)
