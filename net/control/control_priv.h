@@ -76,7 +76,6 @@ struct conn_data {
     int fd;                                  /* -1: not made, or taken by the group */
 };
 
-/* How the peer ended. */
 struct conn_end {
     bool left;        /* it said goodbye */
     uint64_t left_ns; /* when */

@@ -88,7 +88,6 @@ void vb_group_wait_stats_reset(struct vb_group *group);
 /* Tells all peers to give up. Their next wait fails with this reason. */
 void vb_group_abort(struct vb_group *group, const char *why);
 
-/* Changes vb_group_opts.never_spin. */
 void vb_group_set_never_spin(struct vb_group *group, bool never_spin);
 bool vb_group_never_spins(struct vb_group *group);
 

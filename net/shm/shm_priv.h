@@ -47,14 +47,12 @@ struct shm_device {
     struct shm_ep *eps[]; /* in the order of connecting; room for world endpoints */
 };
 
-/* Notes from the peer. */
 struct shm_in {
     struct shm_inbox *inbox; /* this rank's; the peer writes it */
     struct vb_mem mem;
     uint64_t n; /* notes taken */
 };
 
-/* Notes to the peer. */
 struct shm_out {
     struct shm_inbox *inbox; /* the peer's; this rank writes it */
     struct vb_mem mem;

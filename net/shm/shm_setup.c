@@ -14,7 +14,6 @@
 
 #define CONNECT_MS 10000 /* default timeout for the peer to connect */
 
-/* The key of a window. */
 struct shm_key {
     void *ptr;
     uint64_t len_bytes;

@@ -37,7 +37,6 @@
 
 /* ---- measuring ------------------------------------------------------------------------------- */
 
-/* Answers the probes of a rank. */
 static vb_status answer_probes(struct vb_sparse *s, int rank)
 {
     vb_status st = VB_OK;

@@ -269,12 +269,6 @@ static int tcp_wait_fd(struct vb_device *dev)
     return tcp_device_of(dev)->epoll_fd;
 }
 
-/* Whether the only possible event is that data arrives from the only peer. */
-static bool only_receives(const struct tcp_device *dev)
-{
-    return dev->n_eps == 1 && dev->eps[0]->status == VB_OK && !tcp_tx_waits(&dev->eps[0]->tx);
-}
-
 static bool any_readable(const struct tcp_device *dev)
 {
     int i;
@@ -298,7 +292,8 @@ static vb_status tcp_await(struct vb_device *vdev, struct vb_raw_event *ev, int 
     *n_p = poll_endpoints(dev, ev, max);
     if (*n_p > 0)
         return VB_OK;
-    if (only_receives(dev) && ms >= TCP_SLEEP_MS) {
+    if (dev->n_eps == 1 && dev->eps[0]->status == VB_OK && !tcp_tx_waits(&dev->eps[0]->tx) &&
+        ms >= TCP_SLEEP_MS) { /* the only possible event is that data arrives */
         vb_tcp_rx_sleep(dev->eps[0]);
     } else {
         st = tcp_arm(vdev);

@@ -170,23 +170,18 @@ static struct verbs_request *request_of(struct verbs_dev *dev, const struct vb_l
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-/* Called when the peer has closed or is gone. Its last messages are still in the completion queue.
- * Behind them come the flushed receives, which end the endpoint. */
-static void peer_closed(struct verbs_ep *ep)
-{
-    if (ep->state != VERBS_OPEN)
-        return;
-    ep->state = VERBS_CLOSING;
-    (void)rdma_disconnect(ep->cm.id);
-}
-
 static void ep_event(struct verbs_ep *ep, const struct rdma_cm_event *event)
 {
     size_t len = event->param.conn.private_data_len;
 
     switch (event->event) {
     case RDMA_CM_EVENT_DISCONNECTED:
-        peer_closed(ep);
+        /* The peer has closed or is gone. Its last messages are still in the completion queue.
+         * Behind them come the flushed receives, which end the endpoint. */
+        if (ep->state == VERBS_OPEN) {
+            ep->state = VERBS_CLOSING;
+            (void)rdma_disconnect(ep->cm.id);
+        }
         break;
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
         vb_verbs_ep_fail(ep, VB_ERR_IO, "the RDMA device was removed");
@@ -443,13 +438,6 @@ static vb_status accept_request(struct verbs_ep *ep, const struct vb_link *link,
 
 /* ---- connect and disconnect ------------------------------------------------------------------ */
 
-static bool is_caller(const struct verbs_dev *dev, const struct vb_link *link)
-{
-    if (link->role == VB_LINK_BY_RANK)
-        return link->rank < dev->opts.rank;
-    return link->role == VB_LINK_CALL;
-}
-
 vb_status vb_verbs_connect(struct vb_device *vdev, const struct vb_link *link, struct vb_ep **ep_p)
 {
     struct verbs_dev *dev = verbs_dev_of(vdev);
@@ -461,7 +449,7 @@ vb_status vb_verbs_connect(struct vb_device *vdev, const struct vb_link *link, s
         return VB_ERR_NO_MEMORY;
     dev->eps[link->rank] = ep;
     dev->n_eps++;
-    if (is_caller(dev, link)) {
+    if (link->role == VB_LINK_BY_RANK ? link->rank < dev->opts.rank : link->role == VB_LINK_CALL) {
         st = call_peer(ep, link);
     } else {
         st = wait_request(ep, link, &request);

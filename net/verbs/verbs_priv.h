@@ -31,7 +31,6 @@
 #define VERBS_INLINE_BYTES 220 /* inline data requested; the device may grant another size */
 #define VERBS_WHY_TEXT 160
 
-/* An RDMA device in use. */
 struct verbs_port {
     struct ibv_context *ctx; /* owned by librdmacm */
     struct ibv_device_attr attr;
@@ -105,7 +104,6 @@ struct verbs_cm {
     size_t reply_len;
 };
 
-/* The sending half of an endpoint. */
 struct verbs_tx {
     struct verbs_queue puts, gets;
     struct verbs_flights flights;
@@ -125,7 +123,6 @@ struct verbs_reads {
     size_t piece;
 };
 
-/* The receiving half of an endpoint. */
 struct verbs_rx {
     uint32_t n;                 /* number of receives */
     uint32_t n_posted;          /* receives that the queue pair has now */
@@ -242,7 +239,6 @@ void vb_verbs_forget_notes(struct verbs_dev *dev, int rank);
 
 /* ---- verbs_addr.c ---------------------------------------------------------------------------- */
 
-/* Finds the addresses at which peers can call this rank. */
 vb_status vb_verbs_address_find(const struct vb_device_opts *o, struct verbs_address *address_p);
 
 /* ---- verbs_port.c ---------------------------------------------------------------------------- */
