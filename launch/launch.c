@@ -210,16 +210,6 @@ static bool is_ours(const char *entry)
     return is_among(entry, names, N_NAMES);
 }
 
-static bool add_number(char **env, int *n, int name, int value)
-{
-    if (asprintf(&env[*n], "%s=%d", names[name], value) < 0) {
-        env[*n] = NULL;
-        return false;
-    }
-    ++*n;
-    return true;
-}
-
 static bool add_all(char **env, int n, const struct vb_launch *launch, int secret_fd)
 {
     int values[N_NUMBERS] = {
@@ -235,8 +225,10 @@ static bool add_all(char **env, int n, const struct vb_launch *launch, int secre
     int i;
 
     for (i = 0; i < N_NUMBERS; i++)
-        if (values[i] >= 0 && !add_number(env, &n, i, values[i]))
+        if (values[i] >= 0 && asprintf(&env[n++], "%s=%d", names[i], values[i]) < 0) {
+            env[n - 1] = NULL;
             return false;
+        }
     if (asprintf(&env[n], "%s=%s", names[ROOT], launch->root) >= 0)
         return true;
     env[n] = NULL;

@@ -204,16 +204,6 @@ vb_status vb_group_check_route(struct vb_group *g, int rank)
     return st == VB_OK ? vb_route_check(&local, rank, g->opts.any_interface) : st;
 }
 
-static vb_status check_routes(struct vb_group *g)
-{
-    vb_status st = VB_OK;
-    int i;
-
-    for (i = 0; i < g->world && st == VB_OK; i++)
-        st = vb_group_check_route(g, i);
-    return st;
-}
-
 /* ---- open and close -------------------------------------------------------------------------- */
 
 static vb_status check_opts(const struct vb_group_opts *o)
@@ -322,8 +312,8 @@ static vb_status connect_all(struct vb_group *g)
         st = learn_peers(g, deadline);
     if (st == VB_OK)
         st = dial_lower(g, deadline);
-    if (st == VB_OK)
-        st = check_routes(g);
+    for (i = 0; i < g->world && st == VB_OK; i++)
+        st = vb_group_check_route(g, i);
     if (st == VB_OK)
         st = vb_pairs_connect(g, deadline);
     if (st != VB_OK)
@@ -367,19 +357,9 @@ void vb_group_keep(struct vb_group *g, void *memory)
     g->kept = kept;
 }
 
-static void free_kept(struct kept *kept)
-{
-    struct kept *next;
-
-    for (; kept != NULL; kept = next) {
-        next = kept->next;
-        free(kept->memory);
-        free(kept);
-    }
-}
-
 void vb_group_close(struct vb_group *g)
 {
+    struct kept *kept;
     int i, d;
 
     if (g == NULL)
@@ -400,7 +380,11 @@ void vb_group_close(struct vb_group *g)
     for (d = 0; d < g->n_devices; d++)
         vb_device_transport(g->devices[d])->close(g->devices[d]);
     vb_group_sync_close(g); /* after the devices, which know its ops until they are closed */
-    free_kept(g->kept);
+    while ((kept = g->kept) != NULL) {
+        g->kept = kept->next;
+        free(kept->memory);
+        free(kept);
+    }
     if (g->epoll_fd >= 0)
         close(g->epoll_fd);
     if (g->wake_fd >= 0)

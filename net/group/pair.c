@@ -50,12 +50,9 @@ vb_status vb_pair_device_open(struct vb_group *g, const struct vb_transport *tra
     if (st != VB_OK)
         return st;
     ev.data.fd = transport->wait_fd(dev);
-    if (epoll_ctl(g->epoll_fd, EPOLL_CTL_ADD, ev.data.fd, &ev) != 0) {
-        st = vb_err_sys("epoll_ctl");
-        transport->close(dev);
-        return st;
-    }
-    st = vb_window_exchange_add_device(g, dev);
+    st = epoll_ctl(g->epoll_fd, EPOLL_CTL_ADD, ev.data.fd, &ev) == 0
+             ? vb_window_exchange_add_device(g, dev)
+             : vb_err_sys("epoll_ctl");
     if (st != VB_OK) {
         (void)epoll_ctl(g->epoll_fd, EPOLL_CTL_DEL, ev.data.fd, NULL);
         transport->close(dev);

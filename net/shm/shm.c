@@ -38,40 +38,6 @@ vb_status vb_shm_watch(struct shm_device *dev, int fd, uint32_t events, struct s
     return VB_OK;
 }
 
-static vb_status shm_open_device(const struct vb_device_opts *o, struct vb_device **dev_p)
-{
-    vb_status st;
-    struct shm_device *dev = calloc(1, sizeof(*dev) + (size_t)o->world * sizeof(struct shm_ep *));
-
-    if (dev == NULL)
-        return vb_err_sys("calloc");
-    dev->head.transport = &vb_transport_shm;
-    dev->opts = *o;
-    dev->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (dev->wake_fd < 0) {
-        st = vb_err_sys("eventfd");
-        goto err_free;
-    }
-    dev->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (dev->epoll_fd < 0) {
-        st = vb_err_sys("epoll_create1");
-        goto err_wake;
-    }
-    st = vb_shm_watch(dev, dev->wake_fd, EPOLLIN, NULL);
-    if (st != VB_OK)
-        goto err_epoll;
-    *dev_p = (struct vb_device *)dev;
-    return VB_OK;
-
-err_epoll:
-    close(dev->epoll_fd);
-err_wake:
-    close(dev->wake_fd);
-err_free:
-    free(dev);
-    return st;
-}
-
 static void shm_close_device(struct vb_device *vdev)
 {
     struct shm_device *dev = shm_device_of(vdev);
@@ -81,6 +47,30 @@ static void shm_close_device(struct vb_device *vdev)
     close(dev->epoll_fd);
     close(dev->wake_fd);
     free(dev);
+}
+
+static vb_status shm_open_device(const struct vb_device_opts *o, struct vb_device **dev_p)
+{
+    vb_status st;
+    struct shm_device *dev = calloc(1, sizeof(*dev) + (size_t)o->world * sizeof(struct shm_ep *));
+
+    if (dev == NULL)
+        return vb_err_sys("calloc");
+    dev->head.transport = &vb_transport_shm;
+    dev->opts = *o;
+    dev->epoll_fd = -1;
+    dev->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (dev->wake_fd < 0)
+        st = vb_err_sys("eventfd");
+    else if ((dev->epoll_fd = epoll_create1(EPOLL_CLOEXEC)) < 0)
+        st = vb_err_sys("epoll_create1");
+    else
+        st = vb_shm_watch(dev, dev->wake_fd, EPOLLIN, NULL);
+    if (st == VB_OK)
+        *dev_p = (struct vb_device *)dev;
+    else
+        shm_close_device((struct vb_device *)dev);
+    return st;
 }
 
 /* ---- put and get ----------------------------------------------------------------------------- */

@@ -124,15 +124,6 @@ static void request_arrived(struct verbs_dev *dev, const struct rdma_cm_event *e
         request->bad = why; /* it is refused after the event has been acknowledged */
 }
 
-static void refuse_bad_requests(struct verbs_dev *dev)
-{
-    int i;
-
-    for (i = 0; i < VERBS_REQUESTS_MAX; i++)
-        if (dev->requests.list[i].id != NULL && dev->requests.list[i].bad != NULL)
-            request_refuse(dev, &dev->requests.list[i], dev->requests.list[i].bad);
-}
-
 /* Called when the other side has given up its request. */
 static void request_withdrawn(struct verbs_dev *dev, const struct rdma_cm_id *id)
 {
@@ -205,6 +196,7 @@ static void ep_event(struct verbs_ep *ep, const struct rdma_cm_event *event)
 void vb_verbs_cm_events(struct verbs_dev *dev)
 {
     struct rdma_cm_event *event;
+    int i;
 
     while (rdma_get_cm_event(dev->events, &event) == 0) {
         if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST)
@@ -215,7 +207,9 @@ void vb_verbs_cm_events(struct verbs_dev *dev)
             request_withdrawn(dev, event->id);
         (void)rdma_ack_cm_event(event);
     }
-    refuse_bad_requests(dev);
+    for (i = 0; i < VERBS_REQUESTS_MAX; i++)
+        if (dev->requests.list[i].id != NULL && dev->requests.list[i].bad != NULL)
+            request_refuse(dev, &dev->requests.list[i], dev->requests.list[i].bad);
 }
 
 static bool has_event(const struct verbs_ep *ep)
@@ -476,15 +470,6 @@ static bool all_sent(const struct verbs_ep *ep)
 }
 
 /* Waits until all posted work requests are complete, if the peer still accepts them. */
-static void flush(struct verbs_ep *ep)
-{
-    uint64_t deadline = vb_clock_ns() + FLUSH_NS;
-
-    if (ep->state == VERBS_OPEN && ep->tx.completed < ep->tx.posted &&
-        vb_verbs_send_marker(ep) == VB_OK)
-        vb_verbs_ep_try_wait(ep, all_sent, deadline);
-}
-
 void vb_verbs_disconnect(struct vb_ep *vep)
 {
     struct verbs_ep *ep = verbs_ep_of(vep);
@@ -493,7 +478,9 @@ void vb_verbs_disconnect(struct vb_ep *vep)
     if (ep == NULL)
         return;
     dev = ep->dev;
-    flush(ep);
+    if (ep->state == VERBS_OPEN && ep->tx.completed < ep->tx.posted &&
+        vb_verbs_send_marker(ep) == VB_OK)
+        vb_verbs_ep_try_wait(ep, all_sent, vb_clock_ns() + FLUSH_NS);
     if (ep->cm.id != NULL && ep->cm.id->qp != NULL) {
         (void)rdma_disconnect(ep->cm.id); /* the queue pair goes into the error state */
         ep->state = VERBS_DEAD;
