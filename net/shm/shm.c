@@ -88,7 +88,7 @@ static vb_status ring_room(struct shm_ep *ep)
 
     if (ep->out.n != ep->out.end)
         return VB_OK;
-    /* Pairs with the release in note_taken(): the peer has read a slot before we overwrite it. */
+    /* Pairs with the release in note_next(): the peer has read a slot before we overwrite it. */
     taken = atomic_load_explicit(&ep->out.inbox->taken, memory_order_acquire);
     if (taken > ep->out.n || taken + SHM_SLOTS < ep->out.end)
         return give_up(ep, "its count of received notes is impossible");
