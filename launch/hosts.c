@@ -6,7 +6,6 @@
 #include "launch/launch.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -75,10 +74,9 @@ static vb_status parse_host(const char *where, const char *text, struct vb_host 
 static vb_status add(struct vb_hosts *hosts, const char *where, const char *text)
 {
     struct vb_host host, *list;
-    vb_status st;
     int i;
+    vb_status st = parse_host(where, text, &host);
 
-    st = parse_host(where, text, &host);
     if (st != VB_OK)
         return st;
     for (i = 0; i < hosts->n; i++)
@@ -176,9 +174,8 @@ static vb_status from_list(const char *text, struct vb_hosts *hosts)
 vb_status vb_hosts_parse(const char *text, struct vb_hosts *hosts_p)
 {
     struct vb_hosts hosts = {.list = NULL};
-    vb_status st;
+    vb_status st = is_file(text) ? from_file(text, &hosts) : from_list(text, &hosts);
 
-    st = is_file(text) ? from_file(text, &hosts) : from_list(text, &hosts);
     if (st != VB_OK) {
         vb_hosts_fini(&hosts);
         return st;

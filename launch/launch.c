@@ -85,11 +85,10 @@ static vb_status keep_fd(int name, int fd)
 static vb_status read_secret_fd(unsigned char secret[VB_SECRET_BYTES])
 {
     size_t len = 0;
-    vb_status st;
     ssize_t n;
     int fd = -1;
+    vb_status st = read_number(SECRET_FD, 0, INT32_MAX, &fd);
 
-    st = read_number(SECRET_FD, 0, INT32_MAX, &fd);
     if (st == VB_OK)
         st = keep_fd(SECRET_FD, fd);
     if (st != VB_OK)
@@ -123,9 +122,8 @@ static vb_status read_fd(int name, int *fd_p)
 static vb_status read_place(struct vb_launch *launch)
 {
     const char *root = value_of(ROOT);
-    vb_status st;
+    vb_status st = read_number(WORLD, 1, VB_WORLD_MAX, &launch->world);
 
-    st = read_number(WORLD, 1, VB_WORLD_MAX, &launch->world);
     if (st == VB_OK)
         st = read_number(RANK, 0, launch->world - 1, &launch->rank);
     if (st == VB_OK)
@@ -212,16 +210,6 @@ static bool is_ours(const char *entry)
     return is_among(entry, names, N_NAMES);
 }
 
-static bool add_number(char **env, int *n, int name, int value)
-{
-    if (asprintf(&env[*n], "%s=%d", names[name], value) < 0) {
-        env[*n] = NULL;
-        return false;
-    }
-    ++*n;
-    return true;
-}
-
 static bool add_all(char **env, int n, const struct vb_launch *launch, int secret_fd)
 {
     int values[N_NUMBERS] = {
@@ -237,8 +225,10 @@ static bool add_all(char **env, int n, const struct vb_launch *launch, int secre
     int i;
 
     for (i = 0; i < N_NUMBERS; i++)
-        if (values[i] >= 0 && !add_number(env, &n, i, values[i]))
+        if (values[i] >= 0 && asprintf(&env[n++], "%s=%d", names[i], values[i]) < 0) {
+            env[n - 1] = NULL;
             return false;
+        }
     if (asprintf(&env[n], "%s=%s", names[ROOT], launch->root) >= 0)
         return true;
     env[n] = NULL;

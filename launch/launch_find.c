@@ -42,11 +42,6 @@ int vb_launch_port(uint64_t number)
     return PORT_FIRST + (int)(number % PORTS);
 }
 
-static bool by_pmix(void)
-{
-    return vb_launch_variable("PMIX_RANK") != NULL && vb_launch_variable("PMIX_NAMESPACE") != NULL;
-}
-
 /* Refuses ranks of MPICH's mpirun and similar ones, which do not know of each other and would all
  * do the same work. In an allocation of Slurm they also have the Slurm variables of mpirun's helper
  * processes, whose numbers differ. srun --mpi=pmi2 sets the PMI variables too, with the same
@@ -73,7 +68,8 @@ static vb_status find(uint64_t deadline, struct launch_found *found)
 {
     vb_status st = vb_launch_find_torch(found);
 
-    if (st == VB_OK && found->by == LAUNCH_BY_NOBODY && by_pmix())
+    if (st == VB_OK && found->by == LAUNCH_BY_NOBODY && vb_launch_variable("PMIX_RANK") != NULL &&
+        vb_launch_variable("PMIX_NAMESPACE") != NULL)
         st = vb_pmix_join(deadline, found);
     if (st != VB_OK || found->by != LAUNCH_BY_NOBODY)
         return st;
@@ -125,19 +121,12 @@ static vb_status narrow_secret(const struct launch_found *found, struct vb_launc
     return VB_OK;
 }
 
-static void name_root(const struct launch_found *found, struct vb_launch *launch)
-{
-    bool v6 = strchr(found->host, ':') != NULL;
-
-    snprintf(launch->root, sizeof(launch->root), "%s%s%s:%d", v6 ? "[" : "", found->host,
-             v6 ? "]" : "", found->port);
-}
-
 /* Finds the root; rank 0 opens its socket there. The other ranks know the root by name, or get it
  * from rank 0 later. */
 static vb_status find_root(const struct launch_found *found, const char *given,
                            struct vb_launch *launch)
 {
+    bool v6 = strchr(found->host, ':') != NULL;
     char name[128] = "";
 
     if (given != NULL && vb_root_wants_port(given) && !found->one_host &&
@@ -147,7 +136,8 @@ static vb_status find_root(const struct launch_found *found, const char *given,
     if (given != NULL)
         snprintf(launch->root, sizeof(launch->root), "%s", given);
     else if (found->by != LAUNCH_BY_PMIX)
-        name_root(found, launch);
+        snprintf(launch->root, sizeof(launch->root), "%s%s%s:%d", v6 ? "[" : "", found->host,
+                 v6 ? "]" : "", found->port);
     else if (gethostname(name, sizeof(name) - 1) == 0)
         snprintf(launch->root, sizeof(launch->root), "%s:0", name);
     if (found->rank != 0)
@@ -161,8 +151,7 @@ static vb_status find_root(const struct launch_found *found, const char *given,
 
 /* ---- PMIx ------------------------------------------------------------------------------------ */
 
-/* Sends root and secret from rank 0 to all. A secret that the user gave is not sent: all have it.
- */
+/* Sends root and secret from rank 0 to all, unless the user gave the secret: then all have it. */
 static vb_status share(const struct launch_found *found, uint64_t deadline,
                        struct vb_launch *launch)
 {
@@ -211,9 +200,8 @@ vb_status vb_launch_find(const struct vb_launch_opts *opts, struct vb_launch *la
     uint64_t deadline = vb_clock_ns() + (uint64_t)opts->timeout_ms * 1000000;
     struct launch_found found = {.by = LAUNCH_BY_NOBODY};
     struct vb_launch result = *launch;
-    vb_status st;
+    vb_status st = find(deadline, &found);
 
-    st = find(deadline, &found);
     if (st != VB_OK || found.by == LAUNCH_BY_NOBODY)
         return st;
     result.rank = found.rank;

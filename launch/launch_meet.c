@@ -53,15 +53,6 @@ struct meeting {
     bool warned;                /* a warning about a stranger was logged */
 };
 
-static void name_of(const struct launch_found *found, char name[96])
-{
-    char text[sizeof(found->job) + 32], hex[65];
-    int n = snprintf(text, sizeof(text), "%u %s", (unsigned)getuid(), found->job);
-
-    vb_sha256(text, (size_t)n, hex);
-    snprintf(name, 96, "verbena-launch-%s", hex);
-}
-
 static bool same_user(int fd)
 {
     struct ucred who;
@@ -228,10 +219,9 @@ static vb_status attend_meeting(const struct launch_found *found, const char *na
 {
     struct hello hello = {.magic = MAGIC, .local_rank = (uint32_t)found->local_rank};
     struct answer answer;
-    vb_status st;
     int fd;
+    vb_status st = call(name, deadline, &fd);
 
-    st = call(name, deadline, &fd);
     if (st != VB_OK)
         return st;
     own_cpus(&hello.cpus);
@@ -249,9 +239,11 @@ static vb_status attend_meeting(const struct launch_found *found, const char *na
 vb_status vb_launch_meet(const struct launch_found *found, uint64_t deadline,
                          struct vb_launch *launch)
 {
-    char name[96];
+    char name[96], text[sizeof(found->job) + 32], hex[65];
+    int n = snprintf(text, sizeof(text), "%u %s", (unsigned)getuid(), found->job);
 
-    name_of(found, name);
+    vb_sha256(text, (size_t)n, hex);
+    snprintf(name, sizeof(name), "verbena-launch-%s", hex);
     return found->local_rank == 0 ? lead_meeting(found, name, deadline, launch)
                                   : attend_meeting(found, name, deadline, launch);
 }

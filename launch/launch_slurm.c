@@ -154,8 +154,7 @@ bool vb_slurm_tasks_parse(const char *text, int64_t node, int64_t *tasks_p)
 
 /* ---- the environment ------------------------------------------------------------------------- */
 
-/* True for a task of a step that srun has started; false for a shell in which srun may be called.
- */
+/* True for a task that srun has started; false for a shell in which srun may be called. */
 static bool is_task(int64_t *job_p, int64_t *step_p)
 {
     const char *step = vb_launch_variable("SLURM_STEP_ID"),

@@ -210,9 +210,8 @@ static vb_status listen_as_root(struct vb_launch *launch, const char *ssh_connec
 vb_status vb_launch_read_stdin(struct vb_launch *launch, const char *ssh_connection)
 {
     struct vb_hello hello;
-    vb_status st;
+    vb_status st = vb_hello_own(&hello);
 
-    st = vb_hello_own(&hello);
     if (st == VB_OK && launch->rank == 0)
         st = listen_as_root(launch, ssh_connection);
     if (st != VB_OK)

@@ -166,10 +166,9 @@ static vb_status ask(const pmix_proc_t *who, const char *key, int64_t max, int *
 static vb_status join(struct launch_found *found)
 {
     pmix_proc_t me, all;
-    pmix_status_t code;
     vb_status st;
+    pmix_status_t code = PMIx_Init(&me, NULL, 0);
 
-    code = PMIx_Init(&me, NULL, 0);
     if (code != PMIX_SUCCESS)
         return vb_err(
             VB_ERR_PEER,

@@ -262,8 +262,7 @@ vb_status vb_remote_begun_line(const struct vb_remote *r, char line[VB_BEGUN_TEX
     return vb_launch_begun_line(r->secret, line);
 }
 
-/* ssh itself exits with 255. 126 and 127 are exit codes of the script, and of shells and loaders.
- */
+/* ssh itself exits with 255. 126 and 127 are of the script, and of shells and loaders. */
 void vb_remote_explain(const struct vb_remote *r, int rank, const siginfo_t *info,
                        const char *last_line, char *why, size_t size)
 {

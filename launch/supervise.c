@@ -107,12 +107,6 @@ static void give_up(struct job *job)
     enter(job, ASKED);
 }
 
-static void check_deadline(struct job *job)
-{
-    if (job->deadline_ns != 0 && vb_clock_ns() >= job->deadline_ns)
-        enter(job, (enum stage)(job->stage + 1));
-}
-
 /* The timeout for poll(): milliseconds to the next deadline, -1 if there is none. */
 static int time_left_ms(const struct job *job)
 {
@@ -187,11 +181,6 @@ static void note_failure(struct job *job, int rank, const siginfo_t *info)
     enter(job, GRACE);
 }
 
-static bool is_vital(const struct job *job, int rank)
-{
-    return !job->o->outlive || (rank >= job->o->vital && rank < job->o->vital_end);
-}
-
 /* The byte is looked for when a rank has died: whatever that rank wrote is in the pipe by then. */
 static bool has_begun(struct job *job)
 {
@@ -206,8 +195,10 @@ static bool has_begun(struct job *job)
  * so it always ends the job. */
 static bool can_do_without(struct job *job, int rank, const siginfo_t *info)
 {
-    return job->stage == RUNNING && !is_vital(job, rank) && job->alive > 0 && has_begun(job) &&
-           !was_bad_usage(info);
+    const struct vb_supervise_opts *o = job->o;
+
+    return job->stage == RUNNING && o->outlive && (rank < o->vital || rank >= o->vital_end) &&
+           job->alive > 0 && has_begun(job) && !was_bad_usage(info);
 }
 
 /* The first worker with exit 0 has printed the result, or knows the worker that has. The others
@@ -219,13 +210,6 @@ static void note_end(struct job *job, int rank)
     job->ended_well = true;
     if (job->alive > 0)
         enter(job, GRACE);
-}
-
-/* Whether a rank was killed instead of exiting by itself. If a rank on another host is killed, ssh
- * exits with 255, as after a broken connection. */
-static bool was_killed(const struct job *job, const siginfo_t *info)
-{
-    return info->si_code != CLD_EXITED || (job->remote != NULL && info->si_status == 255);
 }
 
 /* A host could not be used. Each such host is named because several may be wrong, and none of them
@@ -240,10 +224,12 @@ static void note_host(struct job *job, int rank, const siginfo_t *info)
         say_death(job, rank, info, false);
 }
 
-/* Whether a rank ended in a way that the end of another rank cannot cause. */
+/* Whether a rank ended in a way that the end of another rank cannot cause: killed, or bad usage. If
+ * a rank on another host is killed, ssh exits with 255, as after a broken connection. */
 static bool is_cause(const struct job *job, const siginfo_t *info)
 {
-    return was_killed(job, info) || was_bad_usage(info);
+    return info->si_code != CLD_EXITED || (job->remote != NULL && info->si_status == 255) ||
+           was_bad_usage(info);
 }
 
 /* Several ranks may have died since the last look. If one of them was killed or found bad usage, it
@@ -409,13 +395,6 @@ static bool goes_on(const struct job *job)
     return job->stage != KILLED && !vb_relay_empty(job->relay);
 }
 
-static bool may_start(const struct job *job)
-{
-    if (job->started == job->ranks || job->stage != RUNNING)
-        return false;
-    return job->remote == NULL || vb_remote_waiting(job->remote, job->started) < SSH_AT_ONCE;
-}
-
 /* Starts all ranks of this host at once, and those of other hosts a few at a time. */
 static vb_status start_ranks(struct job *job)
 {
@@ -423,7 +402,8 @@ static vb_status start_ranks(struct job *job)
     vb_status st;
     int i;
 
-    while (may_start(job)) {
+    while (job->started < job->ranks && job->stage == RUNNING &&
+           (job->remote == NULL || vb_remote_waiting(job->remote, job->started) < SSH_AT_ONCE)) {
         i = job->started;
         st = job->logs != NULL ? vb_relay_log(job->relay, i, job->logs) : VB_OK;
         if (st == VB_OK)
@@ -457,7 +437,8 @@ static vb_status poll_once(struct job *job)
         0) /* after the output: what a rank printed before it died is known now */
         take_signals(job);
     if (job->alive > 0) {
-        check_deadline(job);
+        if (job->deadline_ns != 0 && vb_clock_ns() >= job->deadline_ns)
+            enter(job, (enum stage)(job->stage + 1));
         check_stopped(job);
         check_hello(job);
     }
@@ -493,8 +474,7 @@ static void kill_the_rest(struct job *job)
 }
 
 /* A process may be started without standard input, output or error. Pipes must not get these
- * descriptor numbers, so /dev/null takes them, opened so that they stay unreadable or unwritable.
- */
+ * numbers, so /dev/null takes them, opened so that they stay unreadable or unwritable. */
 static vb_status fill_standard_fds(void)
 {
     static const int flags[] = {O_WRONLY, O_RDONLY, O_RDONLY};
@@ -556,9 +536,8 @@ static void job_fini(struct job *job)
 vb_status vb_supervise(const struct vb_supervise_opts *o, int *exit_code_p)
 {
     struct job job;
-    vb_status st;
+    vb_status st = job_init(&job, o);
 
-    st = job_init(&job, o);
     if (st != VB_OK)
         goto err_job;
     st = vb_spawner_init(&job.spawner, o, job.remote, &job.signals, &job.begun_fd);

@@ -69,9 +69,8 @@ struct vb_relay {
 vb_status vb_relay_create(int ranks, bool all_out, struct vb_relay **relay_p)
 {
     int n = 2 * ranks, i;
-    struct vb_relay *relay;
+    struct vb_relay *relay = calloc(1, sizeof(*relay) + (size_t)n * sizeof(relay->streams[0]));
 
-    relay = calloc(1, sizeof(*relay) + (size_t)n * sizeof(relay->streams[0]));
     if (relay == NULL)
         return vb_err_sys("calloc");
     relay->out.fd = STDOUT_FILENO;
@@ -189,8 +188,7 @@ static void append(struct sink *sink, const char *bytes, size_t len)
     sink->len += len;
 }
 
-/* Wipes progress out. If progress is shown, the sink holds nothing else, so it has room for this.
- */
+/* If progress is shown, the sink holds nothing else, so it has room for this. */
 static void wipe(struct vb_relay *relay)
 {
     if (relay->shown)
@@ -203,11 +201,6 @@ static bool is_progress(const struct vb_relay *relay, const char *line, size_t l
     size_t mark = strlen(VB_WIPE_LINE);
 
     return relay->shows && len >= mark && memcmp(line, VB_WIPE_LINE, mark) == 0;
-}
-
-static bool is_begun(const struct vb_relay *relay, const char *line, size_t len)
-{
-    return len > 0 && len == strlen(relay->begun_line) && memcmp(line, relay->begun_line, len) == 0;
 }
 
 bool vb_relay_has_begun(const struct vb_relay *relay)
@@ -263,13 +256,6 @@ static void write_log(struct vb_relay *relay, const struct stream *s, const char
     }
 }
 
-static int prefix_of(const struct stream *s, char prefix[PREFIX_MAX])
-{
-    if (s->host == NULL)
-        return snprintf(prefix, PREFIX_MAX, "[rank %d] ", s->rank);
-    return snprintf(prefix, PREFIX_MAX, "[%.60s rank %d] ", s->host, s->rank);
-}
-
 /* Notes the last line. Returns true if it is the hello, which is not for the user. */
 static bool take_hello(const struct vb_relay *relay, struct stream *s, const char *from, size_t n)
 {
@@ -297,7 +283,7 @@ static size_t pass_line(struct vb_relay *relay, struct stream *s, const char *fr
     if (!whole || len == 0)
         return 0;
     taken = end != NULL ? n + 1 : n;
-    if (is_begun(relay, from, n)) {
+    if (n > 0 && n == strlen(relay->begun_line) && memcmp(from, relay->begun_line, n) == 0) {
         relay->begun = true;
         return taken;
     }
@@ -305,7 +291,8 @@ static size_t pass_line(struct vb_relay *relay, struct stream *s, const char *fr
         show(relay, from, n);
         return taken;
     }
-    prefix_len = prefix_of(s, prefix);
+    prefix_len = snprintf(prefix, PREFIX_MAX, "[%.60s%srank %d] ", s->host != NULL ? s->host : "",
+                          s->host != NULL ? " " : "", s->rank);
     s->stuck = room(s->to) < (size_t)prefix_len + n + 1;
     if (s->stuck)
         return 0;

@@ -9,7 +9,6 @@
  */
 #include "launch/supervise_priv.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -224,10 +223,9 @@ vb_status vb_spawner_start(const struct vb_spawner *s, int rank, struct vb_child
 {
     struct image image;
     struct pipes p;
-    vb_status st;
     pid_t pid;
+    vb_status st = open_pipes(s, &p);
 
-    st = open_pipes(s, &p);
     if (st != VB_OK)
         return st;
     st = image_init(s, rank, p.secret[0], &image);

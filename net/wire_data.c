@@ -4,7 +4,6 @@
 #include <endian.h>
 #include <string.h>
 
-/* Offsets of the fields. */
 enum {
     AT_TYPE = 0,
     AT_ZERO = 1,

@@ -219,9 +219,8 @@ static vb_status check_opts(const struct vb_coll_opts *o, size_t len_bytes)
 
 static vb_status open_all(struct vb_coll *coll, int ranks_per_host)
 {
-    vb_status st;
+    vb_status st = allocate(coll);
 
-    st = allocate(coll);
     if (st == VB_OK)
         st = vb_channel_alloc(coll->group, vb_coll_note, coll, &coll->channel);
     if (st == VB_OK) /* after the channel, because a peer that has the window may send notes */

@@ -5,8 +5,6 @@
  */
 #include "net/coll/coll_priv.h"
 
-#include <stdarg.h>
-
 #if defined(__SANITIZE_THREAD__) /* gcc */
 #define THREAD_SANITIZER
 #elif defined(__has_feature) /* clang */
@@ -17,21 +15,7 @@
 
 #define DONE_BYTES ((size_t)64 * 1024) /* bytes of shares that are published together */
 
-/* ---- failing --------------------------------------------------------------------------------- */
-
-void vb_coll_fail(struct vb_coll *coll, vb_status st, const char *fmt, ...)
-{
-    char why[256];
-    va_list args;
-
-    if (coll->failed != VB_OK)
-        return;
-    va_start(args, fmt);
-    vsnprintf(why, sizeof(why), fmt, args);
-    va_end(args);
-    coll->failed = vb_err(st, "%s", why);
-    vb_group_abort(coll->group, why);
-}
+/* ---- messages -------------------------------------------------------------------------------- */
 
 static const char *kind_str(uint32_t kind)
 {
@@ -87,15 +71,22 @@ static const struct slot_head *head_of(struct vb_coll *coll, const struct reques
     return head != NULL ? head : mapped_head(coll, rq->seq, rank, !rq->eager);
 }
 
+/* Records the failure and aborts the group. Only the first failure counts. */
 static void refuse(struct vb_coll *coll, const struct request *rq, int rank,
                    const struct slot_head *head)
 {
-    vb_coll_fail(
-        coll, VB_ERR_PEER,
-        "%s %u: rank %d (%s) called %s with %llu bytes at %llx, rank %d with %zu bytes at %zx",
-        kind_str(rq->kind), rq->seq - coll->reqs.first_seq, rank, vb_group_host(coll->group, rank),
-        kind_str(head->what & 0xff), (unsigned long long)head->n_bytes,
-        (unsigned long long)head->place, coll->rank, rq->n_bytes, rq->offset);
+    char why[256];
+
+    if (coll->failed != VB_OK)
+        return;
+    snprintf(why, sizeof(why),
+             "%s %u: rank %d (%s) called %s with %llu bytes at %llx, rank %d with %zu bytes at %zx",
+             kind_str(rq->kind), rq->seq - coll->reqs.first_seq, rank,
+             vb_group_host(coll->group, rank), kind_str(head->what & 0xff),
+             (unsigned long long)head->n_bytes, (unsigned long long)head->place, coll->rank,
+             rq->n_bytes, rq->offset);
+    coll->failed = vb_err(VB_ERR_PEER, "%s", why);
+    vb_group_abort(coll->group, why);
 }
 
 /* Looks for the START of a peer. A peer that does another request ends the group. */

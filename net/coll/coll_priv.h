@@ -187,7 +187,6 @@ struct arrivals {
     uint32_t n[STREAM_RESULT + 1];
 };
 
-/* The path to one peer. */
 struct way {
     char *base;            /* its window, if it is mapped; else NULL */
     uint32_t sent[RINGS];  /* segments put into its ring */
@@ -217,7 +216,6 @@ struct coll_layout {
     size_t eager_bytes; /* mapped: vectors up to this length travel in slots */
 };
 
-/* The requests under way. */
 struct coll_requests {
     uint32_t n, n_areas; /* powers of two */
     struct request *table;
@@ -229,7 +227,6 @@ struct coll_requests {
     uint32_t *area_seq;        /* the request that each area serves */
 };
 
-/* Requests on mapped windows. */
 struct coll_mapped {
     int n_running;       /* number of such requests under way */
     bool wake_due;       /* flags were set, so vb_mapped_wake() must be called */
@@ -309,8 +306,7 @@ static inline size_t ring_slot_bytes(const struct vb_coll *coll)
     return coll->lay.seg_bytes + coll->lay.rest_bytes;
 }
 
-/* Where segment number k lies in the ring that belongs to a sender. All ring slots have one size.
- */
+/* Where segment number k lies in the ring that belongs to a sender. */
 static inline size_t ring_at(const struct vb_coll *coll, int ring, int sender, uint32_t k)
 {
     size_t row = (size_t)ring * (size_t)coll->world + (size_t)sender;
@@ -354,7 +350,6 @@ static inline bool is_narrow(const struct vb_coll *coll)
     return coll->opts.wire == VB_WIRE_BF16;
 }
 
-/* The number of segments of len bytes. */
 static inline uint32_t segments(const struct vb_coll *coll, size_t len_bytes)
 {
     size_t whole = len_bytes / coll->lay.seg_bytes, rest = len_bytes % coll->lay.seg_bytes;
@@ -377,7 +372,6 @@ static inline void set_segment(const struct vb_coll *coll, struct step *s, size_
 /* The byte range of share c of n in a request. */
 void vb_request_share(const struct request *rq, int n, int c, size_t *at_p, size_t *len_p);
 
-/* The number of segments of share c of n. */
 static inline uint32_t share_segments(const struct vb_coll *coll, const struct request *rq, int n,
                                       int c)
 {
@@ -478,9 +472,6 @@ void vb_mapped_publish(_Atomic uint32_t *flag, uint32_t seq);
 void vb_mapped_done(struct vb_coll *coll, const struct request *rq); /* may defer the flag */
 void vb_mapped_publish_done(struct vb_coll *coll);                   /* sets a deferred flag */
 void vb_mapped_wake(struct vb_coll *coll);
-
-/* Records the failure and aborts the group. Only the first failure counts. */
-void vb_coll_fail(struct vb_coll *coll, vb_status st, const char *fmt, ...) VB_PRINTF(3, 4);
 
 /* ---- cost.c ---------------------------------------------------------------------------------- */
 

@@ -432,9 +432,8 @@ vb_status vb_wait(struct vb_coll *coll, struct vb_req *req)
 
 vb_status vb_test(struct vb_coll *coll, struct vb_req *req, bool *done_p)
 {
-    vb_status st;
+    vb_status st = vb_progress(coll->group);
 
-    st = vb_progress(coll->group);
     group_lock(coll->group);
     vb_coll_run(coll);
     if (st == VB_OK)

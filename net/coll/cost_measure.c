@@ -108,10 +108,9 @@ static vb_status measure_latency(struct vb_coll *coll, struct cost_model *m)
 static vb_status measure_link(struct vb_coll *coll, struct cost_model *m)
 {
     double batch[BULKS], bulk[BULKS];
-    vb_status st;
     int i;
+    vb_status st = measure_latency(coll, m);
 
-    st = measure_latency(coll, m);
     for (i = 0; i < BULKS && st == VB_OK; i++)
         st = exchange_notes(coll, RING_SLOTS, 0, &batch[i]);
     for (i = 0; i < BULKS && st == VB_OK; i++)

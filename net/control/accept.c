@@ -147,9 +147,8 @@ void vb_pending_read(struct control *c, struct pending *p)
 {
     unsigned char in[WIRE_CALL_BYTES], out[WIRE_ANSWER_BYTES];
     size_t reply;
-    ssize_t n;
+    ssize_t n = recv(p->fd, in, vb_handshake_wants(&p->hs), MSG_DONTWAIT);
 
-    n = recv(p->fd, in, vb_handshake_wants(&p->hs), MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0) {

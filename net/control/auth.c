@@ -3,7 +3,6 @@
 
 #include <sodium.h>
 
-#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -168,9 +167,8 @@ static vb_status check_secret_file(int fd, const char *path)
 static vb_status take_secret(int fd, const char *path, unsigned char secret[VB_SECRET_BYTES])
 {
     char text[2 * VB_SECRET_BYTES + 8] = "";
-    ssize_t n;
+    ssize_t n = read(fd, text, sizeof(text) - 1);
 
-    n = read(fd, text, sizeof(text) - 1);
     if (n < 0)
         return vb_err_sys("read %s", path);
     if (n == VB_SECRET_BYTES) {
@@ -190,9 +188,8 @@ static vb_status take_secret(int fd, const char *path, unsigned char secret[VB_S
 vb_status vb_secret_read(const char *path, unsigned char secret[VB_SECRET_BYTES])
 {
     vb_status st;
-    int fd;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return vb_err_sys("open %s", path);
     st = check_secret_file(fd, path);

@@ -71,8 +71,7 @@ static void send_beats(struct control *c, uint64_t now)
     c->beat_ns = now + (uint64_t)c->opts.beat_ms * MS_NS;
     vb_wire_u64_encode(atomic_load_explicit(&c->step, memory_order_relaxed), step);
     for (i = 0; i < c->opts.slots; i++)
-        if (c->conns[i].fd >= 0)
-            vb_conn_send(c, i, WIRE_BEAT, step, sizeof(step));
+        vb_conn_send(c, i, WIRE_BEAT, step, sizeof(step));
 }
 
 uint64_t vb_control_patient(const struct control *c, uint64_t ns)
@@ -270,11 +269,9 @@ static struct control *control_alloc(const struct control_opts *opts)
 
 vb_status vb_control_open(const struct control_opts *opts, struct control **control_p)
 {
-    struct control *c;
     vb_status st;
-    int err;
+    struct control *c = control_alloc(opts);
 
-    c = control_alloc(opts);
     if (c == NULL) {
         st = vb_err_sys("calloc");
         close(opts->listen_fd);
@@ -284,13 +281,11 @@ vb_status vb_control_open(const struct control_opts *opts, struct control **cont
     }
     if (c->conns == NULL || c->wake_fd < 0) {
         st = vb_err_sys("open the control plane");
-        control_free(c);
-        return st;
+    } else {
+        errno = pthread_create(&c->thread, NULL, control_main, c);
+        st = errno == 0 ? VB_OK : vb_err_sys("start the control thread");
     }
-    err = pthread_create(&c->thread, NULL, control_main, c);
-    if (err != 0) {
-        errno = err;
-        st = vb_err_sys("start the control thread");
+    if (st != VB_OK) {
         control_free(c);
         return st;
     }
@@ -306,8 +301,7 @@ void vb_control_close(struct control *c)
         return;
     pthread_mutex_lock(&c->lock);
     for (i = 0; i < c->opts.slots; i++)
-        if (c->conns[i].fd >= 0)
-            vb_conn_send(c, i, WIRE_BYE, NULL, 0);
+        vb_conn_send(c, i, WIRE_BYE, NULL, 0);
     c->stopping = true;
     pthread_mutex_unlock(&c->lock);
     vb_control_wake(c);
@@ -376,8 +370,7 @@ void vb_control_abort(struct control *c, const char *why)
 
     pthread_mutex_lock(&c->lock);
     for (i = 0; i < c->opts.slots; i++)
-        if (c->conns[i].fd >= 0)
-            vb_conn_send(c, i, WIRE_ABORT, why, len);
+        vb_conn_send(c, i, WIRE_ABORT, why, len);
     vb_control_fail(c, VB_ERR_PEER, "this rank gave up: %s", why); /* so later waits fail at once */
     pthread_mutex_unlock(&c->lock);
     vb_control_wake(c);

@@ -76,7 +76,6 @@ struct conn_data {
     int fd;                                  /* -1: not made, or taken by the group */
 };
 
-/* How the peer ended. */
 struct conn_end {
     bool left;        /* it said goodbye */
     uint64_t left_ns; /* when */
@@ -166,7 +165,6 @@ struct control {
 void vb_control_fail(struct control *c, vb_status st, const char *fmt, ...) VB_PRINTF(3, 4);
 const char *vb_control_host(struct control *c, int rank);
 void vb_control_wake(struct control *c); /* makes the thread look for work */
-struct wire_call vb_control_call_to(struct control *c, int rank, enum wire_kind kind);
 
 /* Waiting, under the lock: for the next change (false: the deadline has passed), or until arrived
  * is true for a rank. */

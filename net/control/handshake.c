@@ -6,20 +6,6 @@
 
 /* ---- the caller ------------------------------------------------------------------------------ */
 
-/* Sends the call and reads the answer. */
-static vb_status say_call(int fd, const struct wire_call *call, uint64_t deadline,
-                          unsigned char call_bytes[WIRE_CALL_BYTES],
-                          unsigned char answer_bytes[WIRE_ANSWER_BYTES])
-{
-    vb_status st;
-
-    vb_wire_call_encode(call, call_bytes);
-    st = vb_sock_write(fd, call_bytes, WIRE_CALL_BYTES, deadline);
-    if (st == VB_OK)
-        st = vb_sock_read(fd, answer_bytes, WIRE_ANSWER_BYTES, deadline);
-    return st;
-}
-
 static vb_status refused(int fd, const char *why)
 {
     char peer[SOCK_TEXT];
@@ -54,9 +40,8 @@ static vb_status check_answer(int fd, const struct wire_call *call,
 static vb_status say_proof(int fd, const unsigned char *proof, uint64_t deadline)
 {
     unsigned char verdict[WIRE_VERDICT_BYTES];
-    vb_status st;
+    vb_status st = vb_sock_write(fd, proof, WIRE_PROOF, deadline);
 
-    st = vb_sock_write(fd, proof, WIRE_PROOF, deadline);
     if (st == VB_OK)
         st = vb_sock_read(fd, verdict, sizeof(verdict), deadline);
     if (st == VB_OK && vb_wire_u32_decode(verdict) != WIRE_WELCOME)
@@ -73,7 +58,10 @@ vb_status vb_handshake_call(int fd, const struct wire_call *call,
     vb_status st;
 
     vb_sock_peer_text(fd, peer); /* first, because a broken connection has no peer address */
-    st = say_call(fd, call, deadline, call_bytes, answer_bytes);
+    vb_wire_call_encode(call, call_bytes);
+    st = vb_sock_write(fd, call_bytes, WIRE_CALL_BYTES, deadline);
+    if (st == VB_OK)
+        st = vb_sock_read(fd, answer_bytes, WIRE_ANSWER_BYTES, deadline);
     if (st != VB_OK)
         goto err_peer;
     st = check_answer(fd, call, key, call_bytes, answer_bytes);

@@ -153,9 +153,8 @@ static vb_status read_slot(int fd, uint64_t deadline, struct wire_slot *slot_p)
     unsigned char bytes[WIRE_FRAME_HEAD + WIRE_SLOT_BYTES];
     uint32_t len;
     uint16_t type;
-    vb_status st;
+    vb_status st = vb_sock_read(fd, bytes, sizeof(bytes), deadline);
 
-    st = vb_sock_read(fd, bytes, sizeof(bytes), deadline);
     if (st != VB_OK)
         return st;
     if (!vb_wire_frame_decode(bytes, 1, &len, &type) || type != WIRE_SLOT ||
@@ -260,8 +259,5 @@ vb_status vb_control_meet_members(struct control *c, const struct wire_info *min
 
 void vb_control_joined(struct control *c)
 {
-    pthread_mutex_lock(&c->lock);
-    (void)vb_conn_send(c, 0, WIRE_JOINED, NULL, 0);
-    pthread_mutex_unlock(&c->lock);
-    vb_control_wake(c);
+    (void)send_frame(c, 0, WIRE_JOINED, NULL, 0);
 }

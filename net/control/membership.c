@@ -310,10 +310,9 @@ bool vb_membership_give_slot(struct control *c, int fd, const unsigned char sess
 void vb_membership_info_came(struct control *c, int rank)
 {
     unsigned char bytes[WIRE_MEMBER_BYTES];
-    struct wire_member member;
     int i;
+    struct wire_member member = {.epoch = c->conns[rank].epoch, .info = c->conns[rank].info};
 
-    member = (struct wire_member){.epoch = c->conns[rank].epoch, .info = c->conns[rank].info};
     vb_wire_member_encode(&member, bytes);
     for (i = 0; i < c->opts.slots; i++) {
         c->conns[i].join.admit_due = i != rank && is_member(&c->conns[i]);

@@ -14,7 +14,7 @@
 
 /* ---- connecting ------------------------------------------------------------------------------ */
 
-struct wire_call vb_control_call_to(struct control *c, int rank, enum wire_kind kind)
+static struct wire_call call_to(struct control *c, int rank, enum wire_kind kind)
 {
     struct wire_call call = {.version = WIRE_VERSION,
                              .kind = (uint16_t)kind,
@@ -30,12 +30,11 @@ struct wire_call vb_control_call_to(struct control *c, int rank, enum wire_kind 
 vb_status vb_control_dial(struct control *c, int rank, const struct sock_addr *to,
                           uint64_t deadline)
 {
-    struct wire_call call = vb_control_call_to(c, rank, WIRE_CONTROL);
+    struct wire_call call = call_to(c, rank, WIRE_CONTROL);
     unsigned char session[AUTH_KEY_BYTES];
-    vb_status st;
     int fd;
+    vb_status st = vb_sock_connect(to, deadline, &fd);
 
-    st = vb_sock_connect(to, deadline, &fd);
     if (st != VB_OK)
         return st;
     st = vb_handshake_call(fd, &call, c->secret, deadline, session);
@@ -84,8 +83,7 @@ static const char *stage_of(struct control *c, int rank)
     return "never seen";
 }
 
-/* Writes a list such as "2 (never seen), 3 (connected, ...)". Returns the number of missing ranks.
- */
+/* Writes a list such as "2 (never seen), 3 (connected, ...)". Returns how many are missing. */
 static int list_missing(struct control *c, char *out, size_t size)
 {
     size_t len = 0;
@@ -129,10 +127,9 @@ static vb_status send_table(struct control *c, struct wire_info *infos, uint64_t
 {
     size_t len = (size_t)c->opts.world * WIRE_INFO_BYTES;
     unsigned char *table;
-    vb_status st;
     int i;
+    vb_status st = collect_infos(c, deadline);
 
-    st = collect_infos(c, deadline);
     if (st != VB_OK)
         return st;
     table = calloc(1, len);
@@ -231,11 +228,10 @@ vb_status vb_control_take_key(struct control *c, int rank, uint64_t deadline,
 vb_status vb_control_stream_dial(struct control *c, int rank, int fd,
                                  const unsigned char key[AUTH_KEY_BYTES], uint64_t deadline)
 {
-    struct wire_call call = vb_control_call_to(c, rank, WIRE_DATA);
+    struct wire_call call = call_to(c, rank, WIRE_DATA);
     unsigned char session[AUTH_KEY_BYTES];
-    vb_status st;
+    vb_status st = vb_handshake_call(fd, &call, key, deadline, session);
 
-    st = vb_handshake_call(fd, &call, key, deadline, session);
     vb_auth_wipe(session, sizeof(session));
     return st;
 }
@@ -271,9 +267,8 @@ static vb_status take_blob(struct control *c, int rank, uint32_t tag, void *out,
                            const char *what, uint64_t deadline)
 {
     struct blob *blob;
-    vb_status st;
+    vb_status st = vb_control_wait_for(c, rank, has_blob, what, deadline);
 
-    st = vb_control_wait_for(c, rank, has_blob, what, deadline);
     if (st != VB_OK)
         return st;
     blob = c->conns[rank].blobs.first;

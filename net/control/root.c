@@ -12,8 +12,7 @@
 
 #define TAKEN "--root HOST:PORT chooses another port"
 
-/* ---- the address ------------------------------------------------------------------------------
- */
+/* ---- the address ----------------------------------------------------------------------------- */
 
 /* The first address of a name that is not loopback. On many a Debian the name of the host itself
  * has none. */
@@ -147,10 +146,9 @@ vb_status vb_root_listen(char root[VB_ROOT_TEXT], int *fd_p)
     char *colon = strrchr(root, ':'), text[SOCK_TEXT];
     struct sock_addr at, bound;
     bool moved = false;
-    vb_status st;
     int fd = -1;
+    vb_status st = resolve(root, &at, &moved);
 
-    st = resolve(root, &at, &moved);
     if (st == VB_OK)
         st = listen_for(&at, &fd);
     if (st == VB_OK)
@@ -174,10 +172,9 @@ vb_status vb_root_listen_reachable(char root[VB_ROOT_TEXT], const char *reached,
 {
     char name[VB_ROOT_TEXT], text[SOCK_TEXT];
     struct sock_addr addr;
-    vb_status st;
     int port = 0;
+    vb_status st = vb_sock_split(root, name, sizeof(name), &port);
 
-    st = vb_sock_split(root, name, sizeof(name), &port);
     if (st != VB_OK)
         return st;
     if (!address_by_name(name, &addr) && !is_reachable(reached, &addr) &&

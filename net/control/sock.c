@@ -83,10 +83,9 @@ static int look_up(const char *host, int port, int flags, struct sock_addr *addr
 vb_status vb_sock_resolve(const char *text, struct sock_addr *addr_p)
 {
     char host[256];
-    vb_status st;
     int rc, port;
+    vb_status st = vb_sock_split(text, host, sizeof(host), &port);
 
-    st = vb_sock_split(text, host, sizeof(host), &port);
     if (st != VB_OK)
         return st;
     rc = look_up(host, port, 0, addr_p);
@@ -228,19 +227,11 @@ static bool met_itself(int fd)
            memcmp(&own, &peer, own_len) == 0;
 }
 
-/* Closes a socket so that its port is free at once for a listener. */
-static void reset(int fd)
-{
-    struct linger at_once = {.l_onoff = 1};
-
-    setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
-    close(fd);
-}
-
 /* Returns VB_AGAIN if nobody listens yet. */
 static vb_status connect_once(const struct sockaddr *sa, socklen_t len, uint64_t deadline,
                               int *fd_p)
 {
+    struct linger at_once = {.l_onoff = 1}; /* the port is free at once for a listener */
     int fd, err = 0, on = 1;
     struct pollfd wait;
     socklen_t size = sizeof(err);
@@ -259,7 +250,8 @@ static vb_status connect_once(const struct sockaddr *sa, socklen_t len, uint64_t
         }
     }
     if (err == 0 && sa->sa_family != AF_UNIX && met_itself(fd)) {
-        reset(fd);
+        setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+        close(fd);
         errno = ECONNREFUSED;
         return VB_AGAIN;
     }

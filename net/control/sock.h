@@ -29,8 +29,7 @@ void vb_sock_host_text(const struct sock_addr *addr, char *out, size_t size); /*
 int vb_sock_port(const struct sock_addr *addr);
 bool vb_sock_is_loopback(const struct sock_addr *addr);
 
-/* Port 0: any free port. If the port is taken, the error ends with if_taken, unless that is NULL.
- */
+/* Port 0: any free port. If the port is taken, the error ends with if_taken, if not NULL. */
 vb_status vb_sock_listen(const struct sock_addr *at, const char *if_taken, int *fd_p);
 
 /* Listens at an abstract unix socket, which has no file and vanishes with its last descriptor. */

@@ -73,7 +73,6 @@ const char *vb_wire_verdict_str(uint32_t verdict);
 /* ---- frames ---------------------------------------------------------------------------------- */
 
 #define WIRE_FRAME_HEAD 8
-#define WIRE_PAYLOAD_MAX (1 << 20)
 
 enum wire_type {
     WIRE_INFO = 1,  /* rank -> rank 0: its name and address */
@@ -104,8 +103,7 @@ enum wire_type {
 
 void vb_wire_frame_encode(uint32_t len_bytes, uint16_t type, unsigned char out[WIRE_FRAME_HEAD]);
 
-/* False: the type is unknown, or the length is not possible for the type in a world of this size.
- */
+/* False: the type is unknown, or the length is impossible for it in a world of this size. */
 bool vb_wire_frame_decode(const unsigned char in[WIRE_FRAME_HEAD], int world, uint32_t *len_p,
                           uint16_t *type_p);
 

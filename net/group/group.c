@@ -100,9 +100,8 @@ static vb_status listen_towards(const struct sock_addr *root, int *fd_p)
 {
     struct sock_addr local;
     vb_status st;
-    int fd;
+    int fd = socket(root->sa.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
-    fd = socket(root->sa.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return vb_err_sys("socket");
     if (connect(fd, (const struct sockaddr *)&root->sa, root->len) != 0) {
@@ -127,9 +126,8 @@ static vb_status listen_on(struct vb_group *g, int listen_fd)
     char unix_name[WIRE_UNIX_NAME];
     struct sock_addr at;
     int unix_fd = -1;
-    vb_status st;
+    vb_status st = vb_sock_local(listen_fd, &at);
 
-    st = vb_sock_local(listen_fd, &at);
     if (st == VB_OK)
         st = open_unix(unix_name, &unix_fd);
     if (st != VB_OK) {
@@ -142,10 +140,9 @@ static vb_status listen_on(struct vb_group *g, int listen_fd)
 
 vb_status vb_group_listen_towards(struct vb_group *g, const struct sock_addr *root)
 {
-    vb_status st;
     int fd = -1;
+    vb_status st = listen_towards(root, &fd);
 
-    st = listen_towards(root, &fd);
     return st == VB_OK ? listen_on(g, fd) : st;
 }
 
@@ -207,16 +204,6 @@ vb_status vb_group_check_route(struct vb_group *g, int rank)
     return st == VB_OK ? vb_route_check(&local, rank, g->opts.any_interface) : st;
 }
 
-static vb_status check_routes(struct vb_group *g)
-{
-    vb_status st = VB_OK;
-    int i;
-
-    for (i = 0; i < g->world && st == VB_OK; i++)
-        st = vb_group_check_route(g, i);
-    return st;
-}
-
 /* ---- open and close -------------------------------------------------------------------------- */
 
 static vb_status check_opts(const struct vb_group_opts *o)
@@ -256,9 +243,8 @@ vb_status vb_group_alloc(const struct vb_group_opts *opts, struct vb_group **gro
 {
     struct epoll_event ev = {.events = EPOLLIN};
     pthread_mutexattr_t attr;
-    struct vb_group *g;
+    struct vb_group *g = calloc(1, sizeof(*g));
 
-    g = calloc(1, sizeof(*g));
     if (g == NULL) {
         (void)vb_err_sys("calloc");
         return VB_ERR_NO_MEMORY;
@@ -317,18 +303,17 @@ vb_status vb_group_set_going(struct vb_group *g)
 static vb_status connect_all(struct vb_group *g)
 {
     uint64_t deadline = group_deadline(g);
-    vb_status st;
     int i;
+    vb_status st = vb_auth_init();
 
-    st = vb_auth_init();
     if (st == VB_OK)
         st = meet_root(g, deadline);
     if (st == VB_OK)
         st = learn_peers(g, deadline);
     if (st == VB_OK)
         st = dial_lower(g, deadline);
-    if (st == VB_OK)
-        st = check_routes(g);
+    for (i = 0; i < g->world && st == VB_OK; i++)
+        st = vb_group_check_route(g, i);
     if (st == VB_OK)
         st = vb_pairs_connect(g, deadline);
     if (st != VB_OK)
@@ -344,9 +329,8 @@ static vb_status connect_all(struct vb_group *g)
 vb_status vb_group_open(const struct vb_group_opts *opts, struct vb_group **group_p)
 {
     struct vb_group *g = NULL;
-    vb_status st;
+    vb_status st = check_opts(opts);
 
-    st = check_opts(opts);
     if (st == VB_OK)
         st = vb_group_alloc(opts, &g);
     if (st == VB_OK)
@@ -373,19 +357,9 @@ void vb_group_keep(struct vb_group *g, void *memory)
     g->kept = kept;
 }
 
-static void free_kept(struct kept *kept)
-{
-    struct kept *next;
-
-    for (; kept != NULL; kept = next) {
-        next = kept->next;
-        free(kept->memory);
-        free(kept);
-    }
-}
-
 void vb_group_close(struct vb_group *g)
 {
+    struct kept *kept;
     int i, d;
 
     if (g == NULL)
@@ -406,7 +380,11 @@ void vb_group_close(struct vb_group *g)
     for (d = 0; d < g->n_devices; d++)
         vb_device_transport(g->devices[d])->close(g->devices[d]);
     vb_group_sync_close(g); /* after the devices, which know its ops until they are closed */
-    free_kept(g->kept);
+    while ((kept = g->kept) != NULL) {
+        g->kept = kept->next;
+        free(kept->memory);
+        free(kept);
+    }
     if (g->epoll_fd >= 0)
         close(g->epoll_fd);
     if (g->wake_fd >= 0)

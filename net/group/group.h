@@ -88,12 +88,10 @@ void vb_group_wait_stats_reset(struct vb_group *group);
 /* Tells all peers to give up. Their next wait fails with this reason. */
 void vb_group_abort(struct vb_group *group, const char *why);
 
-/* Changes vb_group_opts.never_spin. */
 void vb_group_set_never_spin(struct vb_group *group, bool never_spin);
 bool vb_group_never_spins(struct vb_group *group);
 
-/* Counts a step. Heartbeats carry the count, so that peers can tell a stuck rank from a busy one.
- */
+/* Counts a step. Heartbeats carry the count: peers can tell a stuck rank from a busy one. */
 void vb_group_step(struct vb_group *group);
 
 /* ---- elastic groups -------------------------------------------------------------------------- */
@@ -188,8 +186,7 @@ void *vb_window_peer(const struct vb_window *win, int rank);
 /* ---- put, get, notes ------------------------------------------------------------------------- */
 
 /* One put or get that was started. The caller provides the memory and must keep it until the op is
- * done. After a failure of the group the op may never be done: keep it until the group is closed.
- */
+ * done. After a failure of the group it may never be done: keep it until the group is closed. */
 struct vb_op {
     _Atomic bool done;  /* set by the thread that notices it */
     vb_status status;   /* valid once done */
@@ -230,19 +227,14 @@ void vb_channel_close(struct vb_group *group, int channel);
 vb_status vb_put(struct vb_window *win, int rank, size_t src_offset, size_t dst_offset,
                  size_t len_bytes, uint32_t note, struct vb_op *op);
 
-/* Like vb_put(), but the source is in another window of this rank, which need not allow puts.
- * VB_ERR_UNSUPPORTED unless the transport to the peer is TCP. */
-vb_status vb_put_from(struct vb_window *win, int rank, const struct vb_window *from,
-                      size_t src_offset, size_t dst_offset, size_t len_bytes, uint32_t note,
-                      struct vb_op *op);
-
 /* Copies len bytes of the peer's window to this rank's. Gets are not ordered with respect to puts.
  * Returns as vb_put() does. */
 vb_status vb_get(struct vb_window *win, int rank, size_t dst_offset, size_t src_offset,
                  size_t len_bytes, struct vb_op *op);
 
-/* Like vb_put_from() and vb_get(), but instead of returning VB_AGAIN they make progress until the
- * op is taken. They return when it is taken, not when it is done. from NULL: the source is in win.
+/* Like vb_put() and vb_get(), but instead of returning VB_AGAIN they make progress until the op is
+ * taken. They return when it is taken, not when it is done. from: the window of this rank that has
+ * the source and need not allow puts (VB_ERR_UNSUPPORTED unless the transport is TCP); NULL: win.
  * VB_ERR_TIMEOUT, which is logged, if there is no room for timeout_ms; 0: the group's timeout.
  * After any failure op is done, with that status. Not for handlers of notes. */
 vb_status vb_put_wait(struct vb_window *win, int rank, const struct vb_window *from,

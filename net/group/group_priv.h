@@ -181,9 +181,8 @@ struct vb_blob *vb_window_key(struct wire_offer *offer, const struct vb_transpor
 vb_status vb_window_export(struct vb_window *win, struct vb_device *dev, struct wire_offer *offer);
 vb_status vb_window_import(struct vb_window *win, int rank, struct wire_offer *offer);
 
-/* window_exchange.c: windows of an elastic group. Under the lock, except
- * vb_window_exchange_share().
- */
+/* window_exchange.c: windows of an elastic group; all but vb_window_exchange_share() under the
+ * lock. */
 
 /* Adds a window to the list. No note is delivered until vb_window_create() returns. */
 void vb_window_exchange_add(struct vb_window *win);

@@ -59,9 +59,8 @@ static vb_status connect_verbs(struct vb_group *g, int rank, struct vb_device *v
                                uint64_t deadline)
 {
     struct vb_ep *ep;
-    vb_status st;
+    vb_status st = vb_pair_connect_verbs(g, rank, verbs, &theirs->address, role, deadline, &ep);
 
-    st = vb_pair_connect_verbs(g, rank, verbs, &theirs->address, role, deadline, &ep);
     if (st == VB_OK)
         vb_pair_take_verbs(g, rank, verbs, ep);
     return st;
@@ -173,9 +172,8 @@ static vb_status connect_member(struct vb_group *g, int rank, uint64_t deadline)
 {
     struct vb_device *verbs = NULL;
     struct wire_card mine, theirs;
-    vb_status st;
+    vb_status st = call_member(g, rank, earlier(deadline, pair_deadline(g)));
 
-    st = call_member(g, rank, earlier(deadline, pair_deadline(g)));
     if (st == VB_OK)
         st = vb_group_check_route(g, rank);
     if (st == VB_OK)

@@ -16,20 +16,10 @@
 
 /* ---- gone ------------------------------------------------------------------------------------ */
 
-static void finish_all(struct vb_op *op)
-{
-    struct vb_op *next;
-
-    for (; op != NULL; op = next) {
-        next = op->next;
-        vb_group_finish(op, op->status);
-    }
-}
-
 static void close_peer(struct vb_group *g, int rank)
 {
     struct peer *peer = &g->peers[rank];
-    struct vb_op *ops;
+    struct vb_op *ops, *next;
 
     if (peer->join_fd >= 0)
         close(peer->join_fd);
@@ -40,7 +30,10 @@ static void close_peer(struct vb_group *g, int rank)
     ops = peer->transport->sever(peer->ep);
     vb_window_exchange_forget(g, rank);
     peer->transport->disconnect(peer->ep);
-    finish_all(ops); /* only now is their memory free */
+    for (; ops != NULL; ops = next) { /* only now is their memory free */
+        next = ops->next;
+        vb_group_finish(ops, ops->status);
+    }
     peer->transport = &vb_transport_nobody;
     peer->dev = NULL;
     peer->ep = NULL;

@@ -45,18 +45,14 @@ vb_status vb_pair_device_open(struct vb_group *g, const struct vb_transport *tra
                                   .no_immediate = g->opts.no_immediate};
     struct epoll_event ev = {.events = EPOLLIN};
     struct vb_device *dev;
-    vb_status st;
+    vb_status st = transport->open(&opts, &dev);
 
-    st = transport->open(&opts, &dev);
     if (st != VB_OK)
         return st;
     ev.data.fd = transport->wait_fd(dev);
-    if (epoll_ctl(g->epoll_fd, EPOLL_CTL_ADD, ev.data.fd, &ev) != 0) {
-        st = vb_err_sys("epoll_ctl");
-        transport->close(dev);
-        return st;
-    }
-    st = vb_window_exchange_add_device(g, dev);
+    st = epoll_ctl(g->epoll_fd, EPOLL_CTL_ADD, ev.data.fd, &ev) == 0
+             ? vb_window_exchange_add_device(g, dev)
+             : vb_err_sys("epoll_ctl");
     if (st != VB_OK) {
         (void)epoll_ctl(g->epoll_fd, EPOLL_CTL_DEL, ev.data.fd, NULL);
         transport->close(dev);
@@ -160,10 +156,9 @@ static vb_status dial_stream(struct vb_group *g, int rank, uint64_t deadline, in
 vb_status vb_pair_dial(struct vb_group *g, int rank, uint64_t deadline)
 {
     unsigned char key[AUTH_KEY_BYTES];
-    vb_status st;
     int fd = -1;
+    vb_status st = vb_control_take_key(g->control, rank, deadline, key);
 
-    st = vb_control_take_key(g->control, rank, deadline, key);
     if (st != VB_OK)
         return st;
     st = dial_stream(g, rank, deadline, &fd);

@@ -93,10 +93,9 @@ static vb_status exchange_cards(struct settling *s)
 {
     struct vb_group *g = s->g;
     struct wire_card mine;
-    vb_status st;
     int i;
+    vb_status st = vb_pair_card(g, s->verbs, &mine);
 
-    st = vb_pair_card(g, s->verbs, &mine);
     if (st == VB_OK)
         st = vb_control_exchange(g->control, &mine, sizeof(mine), s->cards, "transports",
                                  s->deadline);
@@ -114,8 +113,7 @@ static enum pair_kind way_to(const struct settling *s, int rank)
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
-/* Every rank sends all its keys before it waits for anything, so no two ranks wait for each other.
- */
+/* Every rank sends all its keys before it waits, so no two ranks wait for each other. */
 static vb_status connect_streams(struct settling *s)
 {
     struct vb_group *g = s->g;
@@ -267,9 +265,8 @@ static vb_status settle(struct settling *s)
 {
     double seconds[2] = {0, 0};
     bool tried = false;
-    vb_status st;
+    vb_status st = open_verbs(s);
 
-    st = open_verbs(s);
     if (st == VB_OK)
         st = exchange_cards(s);
     if (st == VB_OK)

@@ -145,10 +145,9 @@ static vb_status exchange_slowest(struct pick *p, double mine, double *slowest_p
 static vb_status measure_one(struct pick *p, double *seconds_p)
 {
     double unused, mine = 0;
-    vb_status st;
     int i;
+    vb_status st = import_all(p);
 
-    st = import_all(p);
     if (st == VB_OK)
         st = exchange_slowest(p, 0, &unused); /* all ranks have imported: begin */
     if (st == VB_OK && p->n_pairs > 0)
@@ -168,9 +167,8 @@ vb_status vb_pick_transport(struct vb_group *g, const struct pick_pair *pairs, i
 {
     struct pick p = {.g = g, .pairs = pairs, .n_pairs = n_pairs, .deadline = deadline};
     size_t n = n_pairs > 0 ? (size_t)n_pairs : 1;
-    vb_status st;
+    vb_status st = vb_mem_map_shared("verbena-measure", 2 * LARGE_BYTES, &p.mem);
 
-    st = vb_mem_map_shared("verbena-measure", 2 * LARGE_BYTES, &p.mem);
     p.ops = calloc(n, sizeof(*p.ops));
     for (p.which = 0; p.which < 2 && st == VB_OK; p.which++) {
         p.remotes = calloc(n, sizeof(void *));

@@ -23,22 +23,18 @@
 /* ---- one round ------------------------------------------------------------------------------- */
 
 /* Drops a note on a closed channel, which does no harm. Logs the first one of each peer. */
-static void drop_note(struct vb_group *g, int rank, uint32_t note)
-{
-    if (!g->peers[rank].strayed)
-        VB_LOG_WARN("rank %d (%s) sent a note on channel %u, which is not open: dropped", rank,
-                    g->peers[rank].info.host, VB_NOTE_CHANNEL(note));
-    g->peers[rank].strayed = true;
-}
-
 static void deliver_note(struct vb_group *g, int rank, uint32_t note)
 {
     const struct channel *channel = &g->channels[VB_NOTE_CHANNEL(note)];
 
-    if (channel->fn != NULL)
+    if (channel->fn != NULL) {
         channel->fn(channel->arg, rank, VB_NOTE_VALUE(note));
-    else
-        drop_note(g, rank, note);
+        return;
+    }
+    if (!g->peers[rank].strayed)
+        VB_LOG_WARN("rank %d (%s) sent a note on channel %u, which is not open: dropped", rank,
+                    g->peers[rank].info.host, VB_NOTE_CHANNEL(note));
+    g->peers[rank].strayed = true;
 }
 
 void vb_group_finish(struct vb_op *op, vb_status st)
@@ -235,12 +231,6 @@ static void sleep_in_epoll(struct vb_group *g, vb_ready_fn ready, void *arg, int
     atomic_store_explicit(&g->app_sleeping, false, memory_order_relaxed);
 }
 
-static bool has_await(const struct vb_group *g)
-{
-    return g->n_devices == 1 && !g->front.threaded &&
-           vb_device_transport(g->devices[0])->await != NULL;
-}
-
 /* A round that sleeps while there are no events. Returns the number of events. */
 static int sleep_in_device(struct vb_group *g, int ms)
 {
@@ -366,7 +356,8 @@ vb_status vb_group_wait_for(struct vb_group *g, vb_ready_fn ready, void *arg, co
         st = wait_failure(g, what, *from_p, deadline);
         if (st != VB_OK)
             break;
-        if (has_await(g))
+        if (g->n_devices == 1 && !g->front.threaded &&
+            vb_device_transport(g->devices[0])->await != NULL)
             sleep_in_device(g, vb_sock_ms_left(deadline, GROUP_SLEEP_MS));
         else
             sleep_in_epoll(g, ready, arg, vb_sock_ms_left(deadline, GROUP_SLEEP_MS));

@@ -31,23 +31,6 @@ static bool has_cpu(const struct vb_group *g)
     return placement != NULL && placement->ranks[g->opts.placement_rank].progress_cpu >= 0;
 }
 
-/* Called under the lock; releases it during the rest. */
-static void rest(struct vb_group *g)
-{
-    group_unlock(g);
-    nap(REST_NS);
-    group_lock(g);
-}
-
-/* Sleeps until there is an event. Under the lock. */
-static void await(struct vb_group *g)
-{
-    vb_group_arm(g);
-    if (vb_group_round(g) == 0)
-        vb_group_sleep(g, GROUP_SLEEP_MS);
-    vb_group_disarm(g);
-}
-
 /* Serves peers until the caller polls again. */
 static void take_over(struct vb_group *g, unsigned seen)
 {
@@ -64,10 +47,16 @@ static void take_over(struct vb_group *g, unsigned seen)
         }
         if (atomic_load_explicit(&g->app_sleeping, memory_order_relaxed))
             break;
-        if (served && rests)
-            rest(g);
-        else
-            await(g);
+        if (served && rests) {
+            group_unlock(g);
+            nap(REST_NS);
+            group_lock(g);
+        } else {
+            vb_group_arm(g);
+            if (vb_group_round(g) == 0)
+                vb_group_sleep(g, GROUP_SLEEP_MS);
+            vb_group_disarm(g);
+        }
         served = false;
     }
     group_unlock(g);

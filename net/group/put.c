@@ -91,9 +91,9 @@ static vb_status put(struct vb_window *win, int rank, const struct vb_window *fr
     return st < 0 ? endpoint_failed(g, rank, st) : st;
 }
 
-vb_status vb_put_from(struct vb_window *win, int rank, const struct vb_window *from,
-                      size_t src_offset, size_t dst_offset, size_t len_bytes, uint32_t note,
-                      struct vb_op *op)
+static vb_status put_from(struct vb_window *win, int rank, const struct vb_window *from,
+                          size_t src_offset, size_t dst_offset, size_t len_bytes, uint32_t note,
+                          struct vb_op *op)
 {
     struct vb_group *g = win->group;
     vb_status st;
@@ -108,7 +108,7 @@ vb_status vb_put_from(struct vb_window *win, int rank, const struct vb_window *f
 vb_status vb_put(struct vb_window *win, int rank, size_t src_offset, size_t dst_offset,
                  size_t len_bytes, uint32_t note, struct vb_op *op)
 {
-    return vb_put_from(win, rank, win, src_offset, dst_offset, len_bytes, note, op);
+    return put_from(win, rank, win, src_offset, dst_offset, len_bytes, note, op);
 }
 
 static vb_status get(struct vb_window *win, int rank, size_t dst_offset, size_t src_offset,
@@ -186,7 +186,7 @@ vb_status vb_put_wait(struct vb_window *win, int rank, const struct vb_window *f
 
     from = from != NULL ? from : win;
     do {
-        st = vb_put_from(win, rank, from, src_offset, dst_offset, len_bytes, note, op);
+        st = put_from(win, rank, from, src_offset, dst_offset, len_bytes, note, op);
         if (st == VB_OK)
             return VB_OK;
         if (st == VB_AGAIN)

@@ -22,9 +22,8 @@ struct vb_blob *vb_window_key(struct wire_offer *offer, const struct vb_transpor
 /* Maps memory on the rank's own NUMA node. All pages exist before a peer can touch them. */
 static vb_status make_memory(struct vb_group *g, size_t len, struct vb_mem *mem)
 {
-    vb_status st;
+    vb_status st = vb_mem_map_shared("verbena-window", len, mem);
 
-    st = vb_mem_map_shared("verbena-window", len, mem);
     if (st == VB_OK && g->opts.topo != NULL)
         st = vb_placement_bind_range(g->opts.topo, g->opts.placement, g->opts.placement_rank,
                                      mem->ptr, mem->len_bytes);
@@ -45,17 +44,6 @@ vb_status vb_window_export(struct vb_window *win, struct vb_device *dev, struct 
     return st;
 }
 
-static vb_status export_all(struct vb_window *win, struct wire_offer *offer)
-{
-    struct vb_group *g = win->group;
-    vb_status st = VB_OK;
-    int d;
-
-    for (d = 0; d < g->n_devices && st == VB_OK; d++)
-        st = vb_window_export(win, g->devices[d], offer);
-    return st;
-}
-
 vb_status vb_window_import(struct vb_window *win, int rank, struct wire_offer *offer)
 {
     struct vb_group *g = win->group;
@@ -73,30 +61,21 @@ vb_status vb_window_import(struct vb_window *win, int rank, struct wire_offer *o
                                           win->lens[rank], wait_ms, &win->remotes[rank]);
 }
 
-static vb_status import_all(struct vb_window *win, struct wire_offer *offers)
-{
-    vb_status st = VB_OK;
-    int i;
-
-    for (i = 0; i < win->group->world && st == VB_OK; i++)
-        st = vb_window_import(win, i, &offers[i]);
-    return st;
-}
-
 /* All ranks exchange their offers, then import them. */
 static vb_status share(struct vb_window *win, struct wire_offer *mine)
 {
     struct vb_group *g = win->group;
     struct wire_offer *offers = calloc((size_t)g->world, sizeof(*offers));
     vb_status st;
+    int i;
 
     if (offers == NULL)
         return vb_err_sys("calloc");
     st =
         vb_control_exchange(g->control, mine, sizeof(*mine), offers, "a window", group_deadline(g));
     group_lock(g);
-    if (st == VB_OK)
-        st = import_all(win, offers);
+    for (i = 0; i < g->world && st == VB_OK; i++)
+        st = vb_window_import(win, i, &offers[i]);
     group_unlock(g);
     free(offers);
     return st;
@@ -114,12 +93,14 @@ static vb_status open_window(struct vb_window *win)
 {
     struct vb_group *g = win->group;
     struct wire_offer mine;
-    vb_status st;
+    vb_status st = VB_OK;
+    int d;
 
     vb_window_offer(win, &mine);
     win->lens[g->rank] = win->mem.len_bytes;
     group_lock(g);
-    st = export_all(win, &mine);
+    for (d = 0; d < g->n_devices && st == VB_OK; d++)
+        st = vb_window_export(win, g->devices[d], &mine);
     if (st == VB_OK && g->opts.elastic)
         vb_window_exchange_add(win); /* under the same lock: a device that opens now must find it */
     group_unlock(g);
@@ -173,10 +154,9 @@ vb_status vb_window_create(struct vb_group *g, size_t len_bytes, struct vb_windo
 vb_status vb_window_create_for(struct vb_group *g, size_t len_bytes, unsigned rights,
                                struct vb_window **win_p)
 {
-    struct vb_window *win;
     vb_status st;
+    struct vb_window *win = calloc(1, sizeof(*win));
 
-    win = calloc(1, sizeof(*win));
     if (win == NULL)
         return vb_err_sys("calloc");
     win->group = g;

@@ -214,17 +214,17 @@ static void add_addresses(struct vb_iface *list, int n)
 vb_status vb_net_ifaces_list(const char *sysroot, struct vb_iface **list_p, int *n_p)
 {
     struct vb_iface *list;
-    vb_status st;
     char **names;
     int i, n_names, n = 0;
+    vb_status st = vb_net_names_list(sysroot, SYS_NET, VB_IFACE_NAME, &names, &n_names);
 
-    st = vb_net_names_list(sysroot, SYS_NET, VB_IFACE_NAME, &names, &n_names);
     if (st != VB_OK)
         return st;
     list = calloc((size_t)n_names + 1, sizeof(*list)); /* + 1, because calloc(0) may return NULL */
     if (list == NULL) {
         st = vb_err_sys("calloc");
-        goto err_names;
+        free(names);
+        return st;
     }
     for (i = 0; i < n_names; i++) /* the folder also has files, such as bonding_masters */
         if (vb_net_exists("%s" SYS_NET "/%s/.", sysroot, names[i]))
@@ -236,10 +236,6 @@ vb_status vb_net_ifaces_list(const char *sysroot, struct vb_iface **list_p, int 
     *list_p = list;
     *n_p = n;
     return VB_OK;
-
-err_names:
-    free(names);
-    return st;
 }
 
 void vb_net_ifaces_free(struct vb_iface *list)

@@ -7,8 +7,7 @@
 
 #include "net/net.h"
 
-/* ---- folders below a sysroot (folder.c) -------------------------------------------------------
- */
+/* ---- folders below a sysroot (folder.c) ------------------------------------------------------ */
 
 /* Lists the names in a folder, sorted. Names that are not printable, or not shorter than size, are
  * left out. Returns an array of *n_p strings, which the caller frees with one free(*names_p). A
@@ -27,10 +26,6 @@ bool vb_net_exists(const char *path_fmt, ...) VB_PRINTF(1, 2);
 
 #define VB_NET_SYS_IB "/sys/class/infiniband"
 #define VB_NET_PORT_MAX 255 /* the highest port number that verbs can express */
-
-/* Lists the devices that sysfs shows (rdma_sysfs.c). The caller frees the list with
- * vb_net_rdma_free(). */
-vb_status vb_net_rdma_from_sysfs(const char *sysroot, struct vb_rdma_dev **list_p, int *n_p);
 
 /* Adds to each device what only libibverbs knows (verbs_probe.c). */
 void vb_net_rdma_query_verbs(struct vb_rdma_dev *list, int n);

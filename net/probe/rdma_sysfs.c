@@ -42,9 +42,8 @@ const char *vb_gid_type_str(enum vb_gid_type type)
 
 vb_status vb_net_gid_add(struct vb_rdma_port *port, const struct vb_rdma_gid *gid)
 {
-    struct vb_rdma_gid *gids;
+    struct vb_rdma_gid *gids = realloc(port->gids, ((size_t)port->n_gids + 1) * sizeof(*gids));
 
-    gids = realloc(port->gids, ((size_t)port->n_gids + 1) * sizeof(*gids));
     if (gids == NULL)
         return vb_err_sys("realloc");
     port->gids = gids;
@@ -141,15 +140,11 @@ static vb_status read_ports(const struct place *at, struct vb_rdma_dev *dev)
     if (st != VB_OK)
         return st;
     dev->ports = calloc((size_t)n + 1, sizeof(*dev->ports));
-    if (dev->ports == NULL) {
+    if (dev->ports == NULL)
         st = vb_err_sys("calloc");
-        goto err_names;
-    }
     for (i = 0; i < n && st == VB_OK; i++)
         if (vb_parse_int(names[i], &num) && num >= 1 && num <= VB_NET_PORT_MAX)
             st = read_port(at, (int)num, &dev->ports[dev->n_ports++]);
-
-err_names:
     free(names);
     return st;
 }
@@ -211,40 +206,6 @@ static vb_status read_dev(const struct place *at, struct vb_rdma_dev *dev)
     return VB_OK;
 }
 
-vb_status vb_net_rdma_from_sysfs(const char *sysroot, struct vb_rdma_dev **list_p, int *n_p)
-{
-    struct vb_rdma_dev *list;
-    vb_status st;
-    char **names;
-    int i, n;
-
-    st = vb_net_names_list(sysroot, VB_NET_SYS_IB, VB_RDMA_NAME, &names, &n);
-    if (st != VB_OK)
-        return st;
-    list = calloc((size_t)n + 1, sizeof(*list));
-    if (list == NULL) {
-        st = vb_err_sys("calloc");
-        goto err_names;
-    }
-    for (i = 0; i < n; i++) {
-        struct place at = {.sysroot = sysroot, .dev = names[i]};
-
-        st = read_dev(&at, &list[i]);
-        if (st != VB_OK)
-            goto err_list;
-    }
-    free(names);
-    *list_p = list;
-    *n_p = n;
-    return VB_OK;
-
-err_list:
-    vb_net_rdma_free(list, n);
-err_names:
-    free(names);
-    return st;
-}
-
 void vb_net_rdma_free(struct vb_rdma_dev *list, int n)
 {
     int i, p;
@@ -259,13 +220,23 @@ void vb_net_rdma_free(struct vb_rdma_dev *list, int n)
 
 vb_status vb_net_rdma_list(const char *sysroot, struct vb_rdma_dev **list_p, int *n_p)
 {
-    struct vb_rdma_dev *list = NULL;
-    vb_status st;
-    int n = 0;
+    struct vb_rdma_dev *list;
+    char **names;
+    int i, n;
+    vb_status st = vb_net_names_list(sysroot, VB_NET_SYS_IB, VB_RDMA_NAME, &names, &n);
 
-    st = vb_net_rdma_from_sysfs(sysroot, &list, &n);
     if (st != VB_OK)
         return st;
+    list = calloc((size_t)n + 1, sizeof(*list));
+    if (list == NULL)
+        st = vb_err_sys("calloc");
+    for (i = 0; i < n && st == VB_OK; i++)
+        st = read_dev(&(struct place){.sysroot = sysroot, .dev = names[i]}, &list[i]);
+    free(names);
+    if (st != VB_OK) {
+        vb_net_rdma_free(list, list != NULL ? n : 0);
+        return st;
+    }
     if (sysroot[0] == '\0')
         vb_net_rdma_query_verbs(list, n);
     *list_p = list;

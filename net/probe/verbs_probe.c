@@ -74,10 +74,9 @@ static void add_gid(struct vb_rdma_dev *dev, const struct ibv_gid_entry *entry)
  * stay. */
 static void query_gids(struct ibv_context *ctx, struct vb_rdma_dev *dev)
 {
-    struct ibv_gid_entry *entries;
     ssize_t i, n;
+    struct ibv_gid_entry *entries = calloc(MAX_GIDS, sizeof(*entries));
 
-    entries = calloc(MAX_GIDS, sizeof(*entries));
     if (entries == NULL)
         return;
     n = ibv_query_gid_table(ctx, entries, MAX_GIDS, 0);

@@ -38,41 +38,6 @@ vb_status vb_shm_watch(struct shm_device *dev, int fd, uint32_t events, struct s
     return VB_OK;
 }
 
-static vb_status shm_open_device(const struct vb_device_opts *o, struct vb_device **dev_p)
-{
-    struct shm_device *dev;
-    vb_status st;
-
-    dev = calloc(1, sizeof(*dev) + (size_t)o->world * sizeof(struct shm_ep *));
-    if (dev == NULL)
-        return vb_err_sys("calloc");
-    dev->head.transport = &vb_transport_shm;
-    dev->opts = *o;
-    dev->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (dev->wake_fd < 0) {
-        st = vb_err_sys("eventfd");
-        goto err_free;
-    }
-    dev->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (dev->epoll_fd < 0) {
-        st = vb_err_sys("epoll_create1");
-        goto err_wake;
-    }
-    st = vb_shm_watch(dev, dev->wake_fd, EPOLLIN, NULL);
-    if (st != VB_OK)
-        goto err_epoll;
-    *dev_p = (struct vb_device *)dev;
-    return VB_OK;
-
-err_epoll:
-    close(dev->epoll_fd);
-err_wake:
-    close(dev->wake_fd);
-err_free:
-    free(dev);
-    return st;
-}
-
 static void shm_close_device(struct vb_device *vdev)
 {
     struct shm_device *dev = shm_device_of(vdev);
@@ -82,6 +47,30 @@ static void shm_close_device(struct vb_device *vdev)
     close(dev->epoll_fd);
     close(dev->wake_fd);
     free(dev);
+}
+
+static vb_status shm_open_device(const struct vb_device_opts *o, struct vb_device **dev_p)
+{
+    vb_status st;
+    struct shm_device *dev = calloc(1, sizeof(*dev) + (size_t)o->world * sizeof(struct shm_ep *));
+
+    if (dev == NULL)
+        return vb_err_sys("calloc");
+    dev->head.transport = &vb_transport_shm;
+    dev->opts = *o;
+    dev->epoll_fd = -1;
+    dev->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (dev->wake_fd < 0)
+        st = vb_err_sys("eventfd");
+    else if ((dev->epoll_fd = epoll_create1(EPOLL_CLOEXEC)) < 0)
+        st = vb_err_sys("epoll_create1");
+    else
+        st = vb_shm_watch(dev, dev->wake_fd, EPOLLIN, NULL);
+    if (st == VB_OK)
+        *dev_p = (struct vb_device *)dev;
+    else
+        shm_close_device((struct vb_device *)dev);
+    return st;
 }
 
 /* ---- put and get ----------------------------------------------------------------------------- */
@@ -99,7 +88,7 @@ static vb_status ring_room(struct shm_ep *ep)
 
     if (ep->out.n != ep->out.end)
         return VB_OK;
-    /* Pairs with the release in note_taken(): the peer has read a slot before we overwrite it. */
+    /* Pairs with the release in note_next(): the peer has read a slot before we overwrite it. */
     taken = atomic_load_explicit(&ep->out.inbox->taken, memory_order_acquire);
     if (taken > ep->out.n || taken + SHM_SLOTS < ep->out.end)
         return give_up(ep, "its count of received notes is impossible");
@@ -168,13 +157,6 @@ static vb_status shm_get(struct vb_ep *vep, const struct vb_span *dst, struct vb
 
 /* Publishes the count once per quarter of the ring, so that the sender's cached copy of the line
  * stays valid in between. */
-static void note_taken(struct shm_ep *ep)
-{
-    ep->in.n++;
-    if (ep->in.n % (SHM_SLOTS / 4) == 0) /* pairs with the acquire in ring_room() */
-        atomic_store_explicit(&ep->in.inbox->taken, ep->in.n, memory_order_release);
-}
-
 static bool note_next(struct shm_ep *ep, uint32_t *note_p)
 {
     uint32_t lap = shm_lap(ep->in.n);
@@ -184,7 +166,9 @@ static bool note_next(struct shm_ep *ep, uint32_t *note_p)
     slot = atomic_load_explicit(&ep->in.inbox->slots[ep->in.n % SHM_SLOTS], memory_order_acquire);
     if (slot >> 32 == lap) {
         *note_p = (uint32_t)slot;
-        note_taken(ep);
+        ep->in.n++;
+        if (ep->in.n % (SHM_SLOTS / 4) == 0) /* pairs with the acquire in ring_room() */
+            atomic_store_explicit(&ep->in.inbox->taken, ep->in.n, memory_order_release);
         return true;
     }
     if (slot >> 32 != lap - 1)

@@ -109,10 +109,9 @@ vb_status vb_shm_receive(int sock, struct shm_msg *want, int fds[SHM_FDS], uint6
                         .msg_control = control.room,
                         .msg_controllen = sizeof(control.room)};
     int n_fds, i;
-    vb_status st;
     ssize_t n;
+    vb_status st = wait_readable(sock, deadline);
 
-    st = wait_readable(sock, deadline);
     if (st == VB_ERR_TIMEOUT)
         return vb_err(st, "no shared memory received from a peer in time (kind %u, number %u)",
                       want->kind, want->id);

@@ -11,8 +11,7 @@
 
 #include <stdatomic.h>
 
-/* ---- an inbox: the notes of one sender to one receiver ----------------------------------------
- */
+/* ---- an inbox: the notes of one sender to one receiver --------------------------------------- */
 
 #define SHM_SLOTS 1024 /* a power of two */
 
@@ -34,8 +33,7 @@ static inline uint32_t shm_lap(uint64_t n)
     return (uint32_t)(n / SHM_SLOTS) + 1;
 }
 
-/* ---- device, endpoint, remote ------------------------------------------------------------------
- */
+/* ---- device, endpoint, remote ---------------------------------------------------------------- */
 
 struct shm_device {
     struct vb_device_head head;
@@ -49,14 +47,12 @@ struct shm_device {
     struct shm_ep *eps[]; /* in the order of connecting; room for world endpoints */
 };
 
-/* Notes from the peer. */
 struct shm_in {
     struct shm_inbox *inbox; /* this rank's; the peer writes it */
     struct vb_mem mem;
     uint64_t n; /* notes taken */
 };
 
-/* Notes to the peer. */
 struct shm_out {
     struct shm_inbox *inbox; /* the peer's; this rank writes it */
     struct vb_mem mem;
@@ -103,8 +99,7 @@ static inline struct shm_remote *shm_remote_of(struct vb_remote *rem)
 /* Adds fd to the epoll of the device. ep is NULL for the eventfd. */
 vb_status vb_shm_watch(struct shm_device *dev, int fd, uint32_t events, struct shm_ep *ep);
 
-/* ---- set-up (shm_setup.c): slots of the table --------------------------------------------------
- */
+/* ---- set-up (shm_setup.c): slots of the table ------------------------------------------------ */
 
 vb_status vb_shm_connect(struct vb_device *vdev, const struct vb_link *link, struct vb_ep **ep_p);
 void vb_shm_disconnect(struct vb_ep *vep);
@@ -118,8 +113,7 @@ vb_status vb_shm_import_window(struct vb_ep *vep, uint32_t id, const struct vb_b
 void vb_shm_release_window(struct vb_remote *vrem);
 void *vb_shm_remote_ptr(struct vb_remote *rem);
 
-/* ---- memory that ranks of one process share (shm_hold.c) ---------------------------------------
- */
+/* ---- memory that ranks of one process share (shm_hold.c) ------------------------------------- */
 
 /* Adds a holder to a window, for a rank of this process that gets its key. vb_shm_hold_of() returns
  * NULL if no rank of this process has the key. */
@@ -131,8 +125,7 @@ void vb_shm_hold_drop(struct shm_hold *hold); /* accepts NULL */
 bool vb_shm_inherit_window(struct vb_device *vdev, uint32_t id, struct vb_mem *mem);
 void vb_shm_unexport_window(struct vb_device *vdev, uint32_t id);
 
-/* ---- messages on the unix socket (shm_pass.c) --------------------------------------------------
- */
+/* ---- messages on the unix socket (shm_pass.c) ------------------------------------------------ */
 
 #define SHM_FDS 2
 

@@ -14,7 +14,6 @@
 
 #define CONNECT_MS 10000 /* default timeout for the peer to connect */
 
-/* The key of a window. */
 struct shm_key {
     void *ptr;
     uint64_t len_bytes;
@@ -38,9 +37,8 @@ static void inbox_drop(struct shm_ep *ep, struct shm_inbox *inbox, size_t len_by
 
 static vb_status inbox_create(struct shm_ep *ep)
 {
-    vb_status st;
+    vb_status st = vb_mem_map_shared("verbena-inbox", sizeof(struct shm_inbox), &ep->in.mem);
 
-    st = vb_mem_map_shared("verbena-inbox", sizeof(struct shm_inbox), &ep->in.mem);
     if (st != VB_OK)
         return st;
     st = vb_mem_populate(&ep->in.mem);
@@ -98,9 +96,8 @@ static vb_status hello_receive(struct shm_ep *ep, uint64_t deadline)
 /* Creates our inbox and gets the peer's, with its eventfd. */
 static vb_status ep_init(struct shm_ep *ep, uint64_t deadline)
 {
-    vb_status st;
+    vb_status st = inbox_create(ep);
 
-    st = inbox_create(ep);
     if (st != VB_OK)
         return st;
     st = hello_send(ep);
@@ -207,9 +204,9 @@ vb_status vb_shm_offer_window(struct vb_ep *vep, uint32_t id, const struct vb_me
     struct shm_msg msg = {.kind = SHM_WINDOW, .id = id, .n_fds = 1};
     struct shm_key key = {.ptr = mem->ptr, .len_bytes = mem->len_bytes};
     struct shm_ep *ep = shm_ep_of(vep);
-    vb_status st;
+    vb_status st =
+        ep->same_process ? vb_shm_hold_add(ep->dev, id) : vb_shm_send(ep->fd, &msg, &mem->fd);
 
-    st = ep->same_process ? vb_shm_hold_add(ep->dev, id) : vb_shm_send(ep->fd, &msg, &mem->fd);
     key.hold = vb_shm_hold_of(ep->dev, id);
     key_p->len_bytes = sizeof(key);
     memcpy(key_p->bytes, &key, sizeof(key));
@@ -237,9 +234,8 @@ static vb_status remote_map(struct shm_remote *rem, uint32_t id, size_t len_byte
     uint64_t deadline = vb_clock_ns() + (uint64_t)timeout_ms * 1000000;
     struct shm_msg msg = {.kind = SHM_WINDOW, .id = id, .n_fds = 1};
     int fds[SHM_FDS];
-    vb_status st;
+    vb_status st = vb_shm_receive(rem->ep->fd, &msg, fds, deadline);
 
-    st = vb_shm_receive(rem->ep->fd, &msg, fds, deadline);
     if (st != VB_OK)
         return st;
     st = vb_shm_map(fds[0], len_bytes, &rem->mem);

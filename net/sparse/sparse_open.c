@@ -116,10 +116,9 @@ static vb_status map_private(size_t len, struct vb_mem *mem)
 static vb_status allocate(struct vb_sparse *s)
 {
     size_t area = s->at.list - s->at.sums;
-    vb_status st;
     int r;
+    vb_status st = vb_sparse_plan_init(&s->plan, s->world, s->limits.max_samples);
 
-    st = vb_sparse_plan_init(&s->plan, s->world, s->limits.max_samples);
     if (st == VB_OK)
         st = map_private((size_t)s->world * s->at.head_bytes, &s->heads_mem);
     if (st == VB_OK)
@@ -139,10 +138,9 @@ static vb_status allocate(struct vb_sparse *s)
 
 static vb_status open_window(struct vb_sparse *s)
 {
-    vb_status st;
     int r;
+    vb_status st = vb_window_create(s->group, s->at.len_bytes, &s->win);
 
-    st = vb_window_create(s->group, s->at.len_bytes, &s->win);
     if (st != VB_OK)
         return st;
     s->base = vb_window_ptr(s->win);
@@ -180,9 +178,8 @@ vb_status vb_sparse_open(struct vb_group *g, const struct vb_sparse_opts *opts,
                          struct vb_sparse **sparse_p)
 {
     struct vb_sparse *s;
-    vb_status st;
+    vb_status st = vb_group_check_fixed(g, "a sparse allreduce");
 
-    st = vb_group_check_fixed(g, "a sparse allreduce");
     if (st == VB_OK)
         st = check_opts(opts);
     if (st != VB_OK)

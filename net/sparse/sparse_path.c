@@ -37,7 +37,6 @@
 
 /* ---- measuring ------------------------------------------------------------------------------- */
 
-/* Answers the probes of a rank. */
 static vb_status answer_probes(struct vb_sparse *s, int rank)
 {
     vb_status st = VB_OK;
@@ -77,9 +76,8 @@ static vb_status measure_puts(struct vb_sparse *s, int rank)
 {
     double note, first = 0, put = 0;
     size_t len = FIRST_BYTES;
-    vb_status st;
+    vb_status st = time_probes(s, rank, 0, NOTES, &note);
 
-    st = time_probes(s, rank, 0, NOTES, &note);
     if (st == VB_OK)
         st = time_probes(s, rank, len, 1, &first);
     if (first < SLOW_NS)
@@ -270,10 +268,9 @@ static vb_status dense_open(struct vb_sparse *s)
 {
     struct vb_coll_opts opts = {.order = VB_ORDER_RANK, .wire = VB_WIRE_F32, .in_flight = 1};
     size_t n = (size_t)s->opts.features, i;
-    vb_status st;
     float *data;
+    vb_status st = vb_coll_open(s->group, n * sizeof(*data), &opts, &s->dense);
 
-    st = vb_coll_open(s->group, n * sizeof(*data), &opts, &s->dense);
     if (st != VB_OK)
         return st;
     data = vb_coll_data(s->dense);

@@ -360,23 +360,16 @@ static void hold(struct vb_sparse *s, bool on)
     group_unlock(s->group);
 }
 
-/* Puts a note that leaves together with the following put, if the transport can. */
-static vb_status announce(struct vb_sparse *s, int to)
-{
-    vb_status st;
-
-    hold(s, true);
-    st = vb_sparse_put(s, to, 0, 0, 0, note_value(SPARSE_HEAD, true, s->seq),
-                       &s->peers[to].begun_op);
-    hold(s, false);
-    return st;
-}
-
 static vb_status put_head(struct vb_sparse *s, int to, size_t len_bytes)
 {
-    bool slow = (double)len_bytes * s->model.put_ns_byte > WAIT_COUNTED_NS;
-    vb_status st = slow ? announce(s, to) : VB_OK;
+    vb_status st = VB_OK;
 
+    if ((double)len_bytes * s->model.put_ns_byte > WAIT_COUNTED_NS) {
+        hold(s, true); /* the note leaves together with the following put, if the transport can */
+        st = vb_sparse_put(s, to, 0, 0, 0, note_value(SPARSE_HEAD, true, s->seq),
+                           &s->peers[to].begun_op);
+        hold(s, false);
+    }
     if (st != VB_OK)
         return st;
     return vb_sparse_put(s, to, vb_sparse_own_head_at(s), vb_sparse_head_at(s, s->rank), len_bytes,
@@ -426,9 +419,8 @@ vb_status vb_sparse_send_sums(struct vb_sparse *s, size_t n)
 vb_status vb_sparse_put_probe(struct vb_sparse *s, int rank, size_t len_bytes)
 {
     struct vb_op *op = &s->peers[rank].head_op;
-    vb_status st;
+    vb_status st = vb_sparse_put(s, rank, s->at.parts, s->at.sums, len_bytes,
+                                 note_value(SPARSE_PROBE, false, 0), op);
 
-    st = vb_sparse_put(s, rank, s->at.parts, s->at.sums, len_bytes,
-                       note_value(SPARSE_PROBE, false, 0), op);
     return st == VB_OK ? vb_op_wait(s->group, op, s->what, rank) : st;
 }

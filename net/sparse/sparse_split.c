@@ -144,7 +144,6 @@ static void choose_splits(struct sparse_plan *plan, const struct sparse_run *all
         plan->splits[o] = features;
 }
 
-/* The number of samples below limit. */
 static uint32_t samples_below(const struct sparse_head *head, uint64_t limit)
 {
     uint32_t low = 0, high = head->n_samples, mid;

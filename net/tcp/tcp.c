@@ -41,14 +41,11 @@ static vb_status tcp_open_device(const struct vb_device_opts *o, struct vb_devic
     dev->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (dev->epoll_fd < 0) {
         st = vb_err_sys("epoll_create1");
-        goto err_free;
+        free(dev);
+        return st;
     }
     *dev_p = (struct vb_device *)dev;
     return VB_OK;
-
-err_free:
-    free(dev);
-    return st;
 }
 
 static void tcp_close_device(struct vb_device *vdev)
@@ -87,9 +84,8 @@ static vb_status tcp_connect(struct vb_device *vdev, const struct vb_link *link,
     struct epoll_event ev = {.events = EPOLLIN};
     struct tcp_ep *ep;
     int fd = link->fd;
-    vb_status st;
+    vb_status st = socket_set_up(fd);
 
-    st = socket_set_up(fd);
     if (st != VB_OK)
         goto err_fd;
     ep = calloc(1, sizeof(*ep));
@@ -273,12 +269,6 @@ static int tcp_wait_fd(struct vb_device *dev)
     return tcp_device_of(dev)->epoll_fd;
 }
 
-/* Whether the only possible event is that data arrives from the only peer. */
-static bool only_receives(const struct tcp_device *dev)
-{
-    return dev->n_eps == 1 && dev->eps[0]->status == VB_OK && !tcp_tx_waits(&dev->eps[0]->tx);
-}
-
 static bool any_readable(const struct tcp_device *dev)
 {
     int i;
@@ -302,7 +292,8 @@ static vb_status tcp_await(struct vb_device *vdev, struct vb_raw_event *ev, int 
     *n_p = poll_endpoints(dev, ev, max);
     if (*n_p > 0)
         return VB_OK;
-    if (only_receives(dev) && ms >= TCP_SLEEP_MS) {
+    if (dev->n_eps == 1 && dev->eps[0]->status == VB_OK && !tcp_tx_waits(&dev->eps[0]->tx) &&
+        ms >= TCP_SLEEP_MS) { /* the only possible event is that data arrives */
         vb_tcp_rx_sleep(dev->eps[0]);
     } else {
         st = tcp_arm(vdev);

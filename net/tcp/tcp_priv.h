@@ -93,14 +93,12 @@ struct tcp_device {
     struct tcp_ep *eps[]; /* in the order of connecting; room for world endpoints */
 };
 
-/* ---- tcp.c ------------------------------------------------------------------------------------
- */
+/* ---- tcp.c ----------------------------------------------------------------------------------- */
 
 /* Marks the endpoint as dead. All its ops end with st. */
 void vb_tcp_fail(struct tcp_ep *ep, vb_status st);
 
-/* ---- tcp_window.c -----------------------------------------------------------------------------
- */
+/* ---- tcp_window.c ---------------------------------------------------------------------------- */
 
 const struct tcp_window *vb_tcp_find_window(const struct tcp_device *dev, uint32_t id);
 vb_status vb_tcp_export_window(struct vb_device *vdev, uint32_t id, const struct vb_mem *mem,
@@ -113,8 +111,7 @@ vb_status vb_tcp_import_window(struct vb_ep *vep, uint32_t id, const struct vb_b
 void vb_tcp_release_window(struct vb_remote *rem);
 void *vb_tcp_remote_ptr(struct vb_remote *rem);
 
-/* ---- tcp_tx.c ---------------------------------------------------------------------------------
- */
+/* ---- tcp_tx.c -------------------------------------------------------------------------------- */
 
 vb_status vb_tcp_tx_init(struct tcp_ep *ep);
 void vb_tcp_tx_fini(struct tcp_ep *ep);
@@ -145,14 +142,12 @@ static inline bool tcp_tx_waits(const struct tcp_tx *tx)
     return tx->begin != tx->end;
 }
 
-/* ---- tcp_rx.c ---------------------------------------------------------------------------------
- */
+/* ---- tcp_rx.c -------------------------------------------------------------------------------- */
 
 /* Receives and handles what has arrived. Writes up to max notes to ev and returns their number. */
 int vb_tcp_rx_poll(struct tcp_ep *ep, struct vb_raw_event *ev, int max);
 
-/* Receives once, in a call that sleeps for up to TCP_SLEEP_MS. vb_tcp_rx_poll() handles the data.
- */
+/* Receives once, sleeping for up to TCP_SLEEP_MS. vb_tcp_rx_poll() handles the data. */
 void vb_tcp_rx_sleep(struct tcp_ep *ep);
 
 /* Whether received data waits to be handled, so that poll has work even if the socket is empty. */
@@ -161,8 +156,7 @@ static inline bool tcp_rx_waits(const struct tcp_rx *rx)
     return rx->begin != rx->end || (rx->in_frame && rx->left == 0);
 }
 
-/* ---- from the opaque types of struct vb_transport to our own ----------------------------------
- */
+/* ---- from the opaque types of struct vb_transport to our own --------------------------------- */
 
 struct tcp_remote {
     struct tcp_ep *ep;

@@ -205,10 +205,9 @@ static size_t receive_payload(struct tcp_ep *ep, int flags, ssize_t *n_p)
  * need not read again. */
 static bool receive(struct tcp_ep *ep, int flags)
 {
-    size_t asked;
     ssize_t n;
+    size_t asked = ep->rx.in_frame ? receive_payload(ep, flags, &n) : receive_heads(ep, flags, &n);
 
-    asked = ep->rx.in_frame ? receive_payload(ep, flags, &n) : receive_heads(ep, flags, &n);
     if (n > 0) {
         ep->rx.readable = (size_t)n == asked;
         return true;

@@ -10,7 +10,6 @@
  */
 #include "net/verbs/verbs_priv.h"
 
-#include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -218,23 +217,17 @@ static int report_lost(struct verbs_dev *dev, struct vb_raw_event *ev, int max)
     return n;
 }
 
-static void check_events(struct verbs_dev *dev)
-{
-    int i;
-
-    dev->has_events = false;
-    vb_verbs_cm_events(dev);
-    for (i = 0; i < dev->n_ports; i++)
-        vb_verbs_port_async_events(dev, &dev->ports[i]);
-}
-
 static vb_status verbs_poll(struct vb_device *vdev, struct vb_raw_event *ev, int max, int *n_p)
 {
     struct verbs_dev *dev = verbs_dev_of(vdev);
-    int n = 0;
+    int i, n = 0;
 
-    if (dev->has_events || ++dev->polls % CHECK_EVERY == 0)
-        check_events(dev);
+    if (dev->has_events || ++dev->polls % CHECK_EVERY == 0) {
+        dev->has_events = false;
+        vb_verbs_cm_events(dev);
+        for (i = 0; i < dev->n_ports; i++)
+            vb_verbs_port_async_events(dev, &dev->ports[i]);
+    }
     if (dev->kept.n > 0) /* older notes first */
         n = report_kept(dev, ev, max);
     n += vb_verbs_poll_ports(dev, ev + n, max - n);

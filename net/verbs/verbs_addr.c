@@ -5,8 +5,6 @@
  */
 #include "net/verbs/verbs_priv.h"
 
-#include "net/control/sock.h"
-
 #include <string.h>
 
 #define CANDIDATES 32
@@ -19,11 +17,6 @@ struct candidate {
     const struct vb_iface *iface;
 };
 
-static bool link_local(const char *addr)
-{
-    return strncasecmp(addr, "fe80:", 5) == 0;
-}
-
 /* Returns how good an address is; -1: it must not be used. The address by which the ranks found
  * each other is the best, then hardware counts, then speed. A link-local address is excluded
  * because it is valid only on its own link. */
@@ -33,7 +26,7 @@ static double rate(const struct candidate *c, const struct vb_device_opts *o)
 
     if (o->bind != NULL)
         return strcmp(c->addr, o->bind) == 0 ? 1 : -1;
-    if (link_local(c->addr) || (c->iface->control && !o->any_interface) ||
+    if (strncasecmp(c->addr, "fe80:", 5) == 0 || (c->iface->control && !o->any_interface) ||
         c->iface->kind == VB_IFACE_LOOPBACK)
         return -1;
     if (o->near != NULL && strcmp(c->addr, o->near) == 0)

@@ -124,15 +124,6 @@ static void request_arrived(struct verbs_dev *dev, const struct rdma_cm_event *e
         request->bad = why; /* it is refused after the event has been acknowledged */
 }
 
-static void refuse_bad_requests(struct verbs_dev *dev)
-{
-    int i;
-
-    for (i = 0; i < VERBS_REQUESTS_MAX; i++)
-        if (dev->requests.list[i].id != NULL && dev->requests.list[i].bad != NULL)
-            request_refuse(dev, &dev->requests.list[i], dev->requests.list[i].bad);
-}
-
 /* Called when the other side has given up its request. */
 static void request_withdrawn(struct verbs_dev *dev, const struct rdma_cm_id *id)
 {
@@ -170,23 +161,18 @@ static struct verbs_request *request_of(struct verbs_dev *dev, const struct vb_l
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-/* Called when the peer has closed or is gone. Its last messages are still in the completion queue.
- * Behind them come the flushed receives, which end the endpoint. */
-static void peer_closed(struct verbs_ep *ep)
-{
-    if (ep->state != VERBS_OPEN)
-        return;
-    ep->state = VERBS_CLOSING;
-    (void)rdma_disconnect(ep->cm.id);
-}
-
 static void ep_event(struct verbs_ep *ep, const struct rdma_cm_event *event)
 {
     size_t len = event->param.conn.private_data_len;
 
     switch (event->event) {
     case RDMA_CM_EVENT_DISCONNECTED:
-        peer_closed(ep);
+        /* The peer has closed or is gone. Its last messages are still in the completion queue.
+         * Behind them come the flushed receives, which end the endpoint. */
+        if (ep->state == VERBS_OPEN) {
+            ep->state = VERBS_CLOSING;
+            (void)rdma_disconnect(ep->cm.id);
+        }
         break;
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
         vb_verbs_ep_fail(ep, VB_ERR_IO, "the RDMA device was removed");
@@ -210,6 +196,7 @@ static void ep_event(struct verbs_ep *ep, const struct rdma_cm_event *event)
 void vb_verbs_cm_events(struct verbs_dev *dev)
 {
     struct rdma_cm_event *event;
+    int i;
 
     while (rdma_get_cm_event(dev->events, &event) == 0) {
         if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST)
@@ -220,7 +207,9 @@ void vb_verbs_cm_events(struct verbs_dev *dev)
             request_withdrawn(dev, event->id);
         (void)rdma_ack_cm_event(event);
     }
-    refuse_bad_requests(dev);
+    for (i = 0; i < VERBS_REQUESTS_MAX; i++)
+        if (dev->requests.list[i].id != NULL && dev->requests.list[i].bad != NULL)
+            request_refuse(dev, &dev->requests.list[i], dev->requests.list[i].bad);
 }
 
 static bool has_event(const struct verbs_ep *ep)
@@ -339,9 +328,8 @@ static vb_status call_address(struct verbs_ep *ep, const struct vb_link *link, c
                                     .private_data_len = sizeof(request),
                                     .retry_count = RETRIES,
                                     .rnr_retry_count = RNR_RETRIES};
-    vb_status st;
+    vb_status st = prepare_call(ep, addr, port, link->deadline);
 
-    st = prepare_call(ep, addr, port, link->deadline);
     if (st != VB_OK)
         return st;
     own.port = ep->port_index;
@@ -444,26 +432,18 @@ static vb_status accept_request(struct verbs_ep *ep, const struct vb_link *link,
 
 /* ---- connect and disconnect ------------------------------------------------------------------ */
 
-static bool is_caller(const struct verbs_dev *dev, const struct vb_link *link)
-{
-    if (link->role == VB_LINK_BY_RANK)
-        return link->rank < dev->opts.rank;
-    return link->role == VB_LINK_CALL;
-}
-
 vb_status vb_verbs_connect(struct vb_device *vdev, const struct vb_link *link, struct vb_ep **ep_p)
 {
     struct verbs_dev *dev = verbs_dev_of(vdev);
     struct verbs_request *request;
-    struct verbs_ep *ep;
     vb_status st;
+    struct verbs_ep *ep = vb_verbs_ep_create(dev, link);
 
-    ep = vb_verbs_ep_create(dev, link);
     if (ep == NULL)
         return VB_ERR_NO_MEMORY;
     dev->eps[link->rank] = ep;
     dev->n_eps++;
-    if (is_caller(dev, link)) {
+    if (link->role == VB_LINK_BY_RANK ? link->rank < dev->opts.rank : link->role == VB_LINK_CALL) {
         st = call_peer(ep, link);
     } else {
         st = wait_request(ep, link, &request);
@@ -490,15 +470,6 @@ static bool all_sent(const struct verbs_ep *ep)
 }
 
 /* Waits until all posted work requests are complete, if the peer still accepts them. */
-static void flush(struct verbs_ep *ep)
-{
-    uint64_t deadline = vb_clock_ns() + FLUSH_NS;
-
-    if (ep->state == VERBS_OPEN && ep->tx.completed < ep->tx.posted &&
-        vb_verbs_send_marker(ep) == VB_OK)
-        vb_verbs_ep_try_wait(ep, all_sent, deadline);
-}
-
 void vb_verbs_disconnect(struct vb_ep *vep)
 {
     struct verbs_ep *ep = verbs_ep_of(vep);
@@ -507,7 +478,9 @@ void vb_verbs_disconnect(struct vb_ep *vep)
     if (ep == NULL)
         return;
     dev = ep->dev;
-    flush(ep);
+    if (ep->state == VERBS_OPEN && ep->tx.completed < ep->tx.posted &&
+        vb_verbs_send_marker(ep) == VB_OK)
+        vb_verbs_ep_try_wait(ep, all_sent, vb_clock_ns() + FLUSH_NS);
     if (ep->cm.id != NULL && ep->cm.id->qp != NULL) {
         (void)rdma_disconnect(ep->cm.id); /* the queue pair goes into the error state */
         ep->state = VERBS_DEAD;

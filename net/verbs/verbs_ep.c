@@ -140,9 +140,8 @@ static vb_status create_qp(struct verbs_ep *ep, struct rdma_cm_id *id)
 
 vb_status vb_verbs_ep_create_qp(struct verbs_ep *ep, struct rdma_cm_id *id)
 {
-    vb_status st;
+    vb_status st = vb_verbs_port_for(ep->dev, id->verbs, &ep->port_index);
 
-    st = vb_verbs_port_for(ep->dev, id->verbs, &ep->port_index);
     if (st != VB_OK)
         return st;
     ep->port = &ep->dev->ports[ep->port_index];
@@ -236,17 +235,6 @@ static void describe_link(struct verbs_ep *ep, const struct ibv_qp_attr *attr)
              attr->ah_attr.grh.sgid_index, gid, link_kind(ep, attr), 128 << attr->path_mtu);
 }
 
-/* Soft-RoCE answers a read with all its packets at once, even on a slow link. Everything else sent
- * to this host waits behind them, heartbeats too. So only a few bytes are requested at a time. */
-static void size_reads(struct verbs_ep *ep)
-{
-    bool soft = ep->dev->address.soft;
-
-    ep->reads.piece =
-        soft && ep->tx.piece > VERBS_SOFT_READ_PIECE ? VERBS_SOFT_READ_PIECE : ep->tx.piece;
-    ep->reads.bytes_max = soft ? VERBS_SOFT_READ_BYTES : SIZE_MAX;
-}
-
 /* Reads the limits that librdmacm has negotiated with the peer. Sets the RNR timer, because the
  * default of librdmacm is too long. */
 static vb_status read_limits(struct verbs_ep *ep)
@@ -254,6 +242,7 @@ static vb_status read_limits(struct verbs_ep *ep)
     struct ibv_qp_attr attr = {.min_rnr_timer = RNR_TIMER};
     struct ibv_qp_init_attr init;
     struct ibv_port_attr port;
+    bool soft = ep->dev->address.soft;
 
     if (ibv_modify_qp(ep->cm.id->qp, &attr, IBV_QP_MIN_RNR_TIMER) != 0)
         VB_LOG_WARN("rank %d (%s): cannot set the RNR timer: %s", ep->rank, ep->host,
@@ -267,7 +256,11 @@ static vb_status read_limits(struct verbs_ep *ep)
     if (ibv_query_port(ep->cm.id->verbs, ep->cm.id->port_num, &port) != 0)
         return vb_err_sys("ibv_query_port");
     ep->tx.piece = port.max_msg_sz < VERBS_PIECE_BYTES ? port.max_msg_sz : VERBS_PIECE_BYTES;
-    size_reads(ep);
+    /* Soft-RoCE answers a read with all its packets at once, even on a slow link. Everything else
+     * sent to this host waits behind them, heartbeats too. So it requests a few bytes at a time. */
+    ep->reads.piece =
+        soft && ep->tx.piece > VERBS_SOFT_READ_PIECE ? VERBS_SOFT_READ_PIECE : ep->tx.piece;
+    ep->reads.bytes_max = soft ? VERBS_SOFT_READ_BYTES : SIZE_MAX;
     ep->reads.n_max = attr.max_rd_atomic < VERBS_READS_MAX ? attr.max_rd_atomic : VERBS_READS_MAX;
     if (ep->reads.n_max < 1)
         return vb_err(VB_ERR_UNSUPPORTED, "rank %d (%s): its device or ours supports no RDMA reads",
@@ -348,9 +341,8 @@ static vb_status exchange_hellos(struct verbs_ep *ep, const unsigned char proof[
 vb_status vb_verbs_ep_start(struct verbs_ep *ep, const unsigned char proof[WIRE_PROOF], bool caller,
                             uint64_t deadline)
 {
-    vb_status st;
+    vb_status st = read_limits(ep);
 
-    st = read_limits(ep);
     if (st == VB_OK)
         st = exchange_hellos(ep, proof, caller, deadline);
     if (st == VB_OK)

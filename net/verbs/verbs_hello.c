@@ -246,8 +246,7 @@ int vb_verbs_message_read(const unsigned char *bytes, size_t len_bytes, struct v
     return (int)type;
 }
 
-/* ---- keys of windows ---------------------------------------------------------------------------
- */
+/* ---- keys of windows ------------------------------------------------------------------------- */
 
 enum { KEY_ADDR = 0, KEY_COUNT = 8, KEY_RKEYS = 12 };
 

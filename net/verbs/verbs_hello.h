@@ -9,8 +9,7 @@
 #include "net/control/auth.h"
 #include "net/transport.h"
 
-/* ---- where a rank listens ---------------------------------------------------------------------
- */
+/* ---- where a rank listens -------------------------------------------------------------------- */
 
 #define VERBS_ADDRS_MAX 4
 
@@ -26,8 +25,7 @@ struct verbs_address {
 vb_status vb_verbs_address_pack(const struct verbs_address *address, struct vb_blob *blob_p);
 bool vb_verbs_address_unpack(const struct vb_blob *blob, struct verbs_address *address_p);
 
-/* ---- the request and its reply ----------------------------------------------------------------
- */
+/* ---- the request and its reply --------------------------------------------------------------- */
 
 #define VERBS_CALL_BYTES 56 /* the most that librdmacm carries with a request */
 #define VERBS_NONCE_BYTES 12
@@ -69,8 +67,7 @@ bool vb_verbs_call_reply_verify(const unsigned char request[VERBS_CALL_BYTES],
                                 const unsigned char reply[VERBS_CALL_BYTES],
                                 const unsigned char key[AUTH_KEY_BYTES]);
 
-/* ---- messages ---------------------------------------------------------------------------------
- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 #define VERBS_MESSAGE_BYTES 64 /* size of a receive: the longest message fits */
 #define VERBS_PROBE_BYTES 512
@@ -96,8 +93,7 @@ size_t vb_verbs_value_pack(enum verbs_message_type type, uint32_t value,
 int vb_verbs_message_read(const unsigned char *bytes, size_t len_bytes, struct verbs_hello *hello_p,
                           uint32_t *value_p);
 
-/* ---- keys of windows ---------------------------------------------------------------------------
- */
+/* ---- keys of windows ------------------------------------------------------------------------- */
 
 struct verbs_key {
     uint64_t addr;

@@ -65,9 +65,8 @@ vb_status vb_verbs_register(struct verbs_dev *dev, struct verbs_memory *memory, 
 {
     struct verbs_port *port = &dev->ports[port_index];
     uint64_t start = vb_clock_ns();
-    vb_status st;
+    vb_status st = check_memlock(dev, memory->len_bytes);
 
-    st = check_memlock(dev, memory->len_bytes);
     if (st != VB_OK)
         return st;
     /* On iWARP the destination of a read must allow remote writes. */
@@ -97,12 +96,6 @@ void vb_verbs_deregister(struct verbs_dev *dev, struct verbs_memory *memory)
 }
 
 /* ---- windows --------------------------------------------------------------------------------- */
-
-static int access_for(unsigned rights)
-{
-    return IBV_ACCESS_LOCAL_WRITE | (rights & VB_WINDOW_PUT ? IBV_ACCESS_REMOTE_WRITE : 0) |
-           (rights & VB_WINDOW_GET ? IBV_ACCESS_REMOTE_READ : 0);
-}
 
 static void window_free(struct verbs_dev *dev, struct verbs_window *win)
 {
@@ -144,7 +137,8 @@ vb_status vb_verbs_export_window(struct vb_device *vdev, uint32_t id, const stru
     if (win == NULL)
         return vb_err_sys("calloc");
     win->id = id;
-    win->access = access_for(rights);
+    win->access = IBV_ACCESS_LOCAL_WRITE | (rights & VB_WINDOW_PUT ? IBV_ACCESS_REMOTE_WRITE : 0) |
+                  (rights & VB_WINDOW_GET ? IBV_ACCESS_REMOTE_READ : 0);
     win->memory.ptr = mem->ptr;
     win->memory.len_bytes = mem->len_bytes;
     for (i = 0; i < dev->n_ports && st == VB_OK; i++)

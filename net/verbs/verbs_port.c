@@ -25,28 +25,19 @@ static vb_status watch(struct verbs_dev *dev, int fd)
     return VB_OK;
 }
 
-/* Returns the size of a completion queue with room for all work requests of all peers, because an
- * overrun would break the queue. Returns -1 if the device does not support that size. */
-static int cq_size(const struct verbs_dev *dev, const struct verbs_port *port)
-{
-    long a_peer = VERBS_SEND_QUEUE + dev->opts.queue_depth + VERBS_SPARE_RECVS;
-    long size = a_peer * (dev->opts.world > 1 ? dev->opts.world - 1 : 1);
-
-    return size <= port->attr.max_cqe ? (int)size : -1;
-}
-
+/* The completion queue has room for all work requests of all peers: an overrun would break it. */
 static vb_status port_open(struct verbs_dev *dev, struct verbs_port *port, struct ibv_context *ctx)
 {
     const char *name = ibv_get_device_name(ctx->device);
+    long a_peer = VERBS_SEND_QUEUE + dev->opts.queue_depth + VERBS_SPARE_RECVS;
+    long size = a_peer * (dev->opts.world > 1 ? dev->opts.world - 1 : 1);
     vb_status st;
-    int size;
 
     memset(port, 0, sizeof(*port));
     port->ctx = ctx;
     if (ibv_query_device(ctx, &port->attr) != 0)
         return vb_err_sys("ibv_query_device %s", name);
-    size = cq_size(dev, port);
-    if (size < 0)
+    if (size > port->attr.max_cqe)
         return vb_err(VB_ERR_UNSUPPORTED,
                       "%s: its completion queues have at most %d entries, too few for %d ranks",
                       name, port->attr.max_cqe, dev->opts.world);
@@ -56,9 +47,9 @@ static vb_status port_open(struct verbs_dev *dev, struct verbs_port *port, struc
     port->channel = ibv_create_comp_channel(ctx);
     if (port->channel == NULL)
         return vb_err_sys("ibv_create_comp_channel on %s", name);
-    port->cq = ibv_create_cq(ctx, size, port, port->channel, 0);
+    port->cq = ibv_create_cq(ctx, (int)size, port, port->channel, 0);
     if (port->cq == NULL)
-        return vb_err_sys("ibv_create_cq of %d on %s", size, name);
+        return vb_err_sys("ibv_create_cq of %ld on %s", size, name);
     st = watch(dev, port->channel->fd);
     return st == VB_OK ? watch(dev, ctx->async_fd) : st;
 }

@@ -86,10 +86,9 @@ static void add_message(struct verbs_ep *ep, struct chain *c, enum verbs_message
                         uint32_t value)
 {
     unsigned char *message = c->messages[c->n];
-    struct ibv_send_wr *wr;
     size_t len = vb_verbs_value_pack(type, value, message);
+    struct ibv_send_wr *wr = chain_add(ep, c, IBV_WR_SEND, message, len, 0);
 
-    wr = chain_add(ep, c, IBV_WR_SEND, message, len, 0);
     wr->send_flags = IBV_SEND_INLINE;
     request_completion(ep, wr, false);
 }
@@ -100,10 +99,10 @@ static void add_write(struct verbs_ep *ep, struct chain *c, struct verbs_transfe
                       bool small)
 {
     bool last = len == s->left;
-    struct ibv_send_wr *wr;
+    struct ibv_send_wr *wr =
+        chain_add(ep, c, last && ep->tx.write_imm ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE,
+                  s->local, len, s->lkey);
 
-    wr = chain_add(ep, c, last && ep->tx.write_imm ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE,
-                   s->local, len, s->lkey);
     wr->wr.rdma.remote_addr = s->remote;
     wr->wr.rdma.rkey = s->rkey;
     wr->imm_data = htonl(s->note);
@@ -139,9 +138,8 @@ static void get_piece(struct verbs_ep *ep, struct chain *c)
 {
     struct verbs_transfer *s = queue_first(&ep->tx.gets);
     size_t len = s->left < ep->reads.piece ? s->left : ep->reads.piece;
-    struct ibv_send_wr *wr;
+    struct ibv_send_wr *wr = chain_add(ep, c, IBV_WR_RDMA_READ, s->local, len, s->lkey);
 
-    wr = chain_add(ep, c, IBV_WR_RDMA_READ, s->local, len, s->lkey);
     wr->wr.rdma.remote_addr = s->remote;
     wr->wr.rdma.rkey = s->rkey;
     request_completion(ep, wr, true);
@@ -217,11 +215,10 @@ vb_status vb_verbs_send_message(struct verbs_ep *ep, const void *message, size_t
 
 vb_status vb_verbs_send_probe(struct verbs_ep *ep)
 {
-    struct ibv_send_wr *wr;
     struct chain c = {.n = 0};
+    struct ibv_send_wr *wr = chain_add(ep, &c, IBV_WR_RDMA_WRITE, ep->probe.ptr + VERBS_PROBE_BYTES,
+                                       VERBS_PROBE_BYTES, ep->probe.mrs[ep->port_index]->lkey);
 
-    wr = chain_add(ep, &c, IBV_WR_RDMA_WRITE, ep->probe.ptr + VERBS_PROBE_BYTES, VERBS_PROBE_BYTES,
-                   ep->probe.mrs[ep->port_index]->lkey);
     wr->wr.rdma.remote_addr = ep->hello.probe_addr;
     wr->wr.rdma.rkey = ep->hello.probe_rkey;
     add_message(ep, &c, VERBS_PROBED, 0);

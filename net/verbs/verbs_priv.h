@@ -31,7 +31,6 @@
 #define VERBS_INLINE_BYTES 220 /* inline data requested; the device may grant another size */
 #define VERBS_WHY_TEXT 160
 
-/* An RDMA device in use. */
 struct verbs_port {
     struct ibv_context *ctx; /* owned by librdmacm */
     struct ibv_device_attr attr;
@@ -105,7 +104,6 @@ struct verbs_cm {
     size_t reply_len;
 };
 
-/* The sending half of an endpoint. */
 struct verbs_tx {
     struct verbs_queue puts, gets;
     struct verbs_flights flights;
@@ -125,7 +123,6 @@ struct verbs_reads {
     size_t piece;
 };
 
-/* The receiving half of an endpoint. */
 struct verbs_rx {
     uint32_t n;                 /* number of receives */
     uint32_t n_posted;          /* receives that the queue pair has now */
@@ -227,8 +224,7 @@ static inline struct verbs_ep *verbs_ep_of(struct vb_ep *ep)
     return (struct verbs_ep *)ep;
 }
 
-/* ---- verbs.c ----------------------------------------------------------------------------------
- */
+/* ---- verbs.c --------------------------------------------------------------------------------- */
 
 /* Marks the endpoint as dead. All its ops end with st, and poll reports the endpoint as lost once.
  * Only the first call for an endpoint counts. */
@@ -241,14 +237,11 @@ int vb_verbs_poll_ports(struct verbs_dev *dev, struct vb_raw_event *ev, int max)
 void vb_verbs_keep_notes(struct verbs_dev *dev, const struct vb_raw_event *ev, int n);
 void vb_verbs_forget_notes(struct verbs_dev *dev, int rank);
 
-/* ---- verbs_addr.c -----------------------------------------------------------------------------
- */
+/* ---- verbs_addr.c ---------------------------------------------------------------------------- */
 
-/* Finds the addresses at which peers can call this rank. */
 vb_status vb_verbs_address_find(const struct vb_device_opts *o, struct verbs_address *address_p);
 
-/* ---- verbs_port.c -----------------------------------------------------------------------------
- */
+/* ---- verbs_port.c ---------------------------------------------------------------------------- */
 
 /* Returns the index of the port for a device. Opens the port if it is used for the first time. */
 vb_status vb_verbs_port_for(struct verbs_dev *dev, struct ibv_context *ctx, int *index_p);
@@ -261,8 +254,7 @@ void vb_verbs_port_take_event(struct verbs_port *port);
 /* Handles events of the device itself, such as a broken queue pair. Does not block. */
 void vb_verbs_port_async_events(struct verbs_dev *dev, struct verbs_port *port);
 
-/* ---- verbs_mem.c ------------------------------------------------------------------------------
- */
+/* ---- verbs_mem.c ----------------------------------------------------------------------------- */
 
 vb_status vb_verbs_register(struct verbs_dev *dev, struct verbs_memory *memory, int port_index,
                             int access);
@@ -280,8 +272,7 @@ vb_status vb_verbs_import_window(struct vb_ep *ep, uint32_t id, const struct vb_
                                  size_t len_bytes, int timeout_ms, struct vb_remote **rem_p);
 void vb_verbs_release_window(struct vb_remote *rem);
 
-/* ---- verbs_cm.c -------------------------------------------------------------------------------
- */
+/* ---- verbs_cm.c ------------------------------------------------------------------------------ */
 
 vb_status vb_verbs_listen(struct verbs_dev *dev, const char *bind);
 void vb_verbs_stop_listening(struct verbs_dev *dev);
@@ -291,8 +282,7 @@ void vb_verbs_disconnect(struct vb_ep *ep);
 /* Handles the events of all connections. Does not block. */
 void vb_verbs_cm_events(struct verbs_dev *dev);
 
-/* ---- verbs_ep.c -------------------------------------------------------------------------------
- */
+/* ---- verbs_ep.c ------------------------------------------------------------------------------ */
 
 struct verbs_ep *vb_verbs_ep_create(struct verbs_dev *dev, const struct vb_link *link);
 void vb_verbs_ep_destroy(struct verbs_ep *ep); /* its queue pair must be destroyed before */
@@ -315,8 +305,7 @@ vb_status vb_verbs_ep_wait(struct verbs_ep *ep, verbs_ready_fn ready, const char
 /* Waits in the same way, but neither fails nor logs at the deadline. */
 void vb_verbs_ep_try_wait(struct verbs_ep *ep, verbs_ready_fn ready, uint64_t deadline);
 
-/* ---- verbs_post.c -----------------------------------------------------------------------------
- */
+/* ---- verbs_post.c ---------------------------------------------------------------------------- */
 
 vb_status vb_verbs_put(struct vb_ep *ep, const struct vb_span *src, struct vb_target dst,
                        uint32_t note, struct vb_op *op);
@@ -336,8 +325,7 @@ vb_status vb_verbs_send_probe(struct verbs_ep *ep);
 /* Sends a message without effect. When it completes, everything posted before is complete too. */
 vb_status vb_verbs_send_marker(struct verbs_ep *ep);
 
-/* ---- verbs_wc.c -------------------------------------------------------------------------------
- */
+/* ---- verbs_wc.c ------------------------------------------------------------------------------ */
 
 /* The tag of a rank's connection. Completions of an old connection may come after a new one was
  * made; the tag tells them apart. */
