@@ -221,7 +221,7 @@ static void show(struct vb_relay *relay, const char *line, size_t len)
 
 void vb_relay_say(struct vb_relay *relay, const char *fmt, ...)
 {
-    char line[SAY_BYTES] = "error engine/supervise: ";
+    char line[SAY_BYTES] = "error launch/supervise: ";
     size_t len = strlen(line);
     va_list args;
     int n;

@@ -162,15 +162,14 @@ vb_status vb_pair_dial(struct vb_group *g, int rank, uint64_t deadline)
     if (st != VB_OK)
         return st;
     st = dial_stream(g, rank, deadline, &fd);
-    if (st != VB_OK)
-        return st;
-    st = vb_control_stream_dial(g->control, rank, fd, key, deadline);
+    if (st == VB_OK)
+        st = vb_control_stream_dial(g->control, rank, fd, key, deadline);
     vb_auth_wipe(key, sizeof(key));
-    if (st != VB_OK) {
+    if (st == VB_OK)
+        return vb_pair_attach(g, rank, fd, 0);
+    if (fd >= 0)
         close(fd);
-        return st;
-    }
-    return vb_pair_attach(g, rank, fd, 0);
+    return st;
 }
 
 /* ---- RDMA ------------------------------------------------------------------------------------ */
