@@ -138,11 +138,6 @@ static void print_array(const struct vb_checkpoint_array *a, const char *path, s
     vb_json_end(json);
 }
 
-static bool is_wanted(const struct export_args *a, const struct vb_checkpoint_array *array)
-{
-    return a->state || !array->state;
-}
-
 static vb_status npy_path(const struct export_args *a, const struct vb_checkpoint_array *array,
                           char path[PATH_MAX])
 {
@@ -159,7 +154,7 @@ static vb_status check_paths(const struct export_args *a, const struct vb_checkp
     int i;
 
     for (i = 0; st == VB_OK && i < cp->n_arrays; i++) {
-        if (!is_wanted(a, &cp->arrays[i]))
+        if (cp->arrays[i].state && !a->state)
             continue;
         st = npy_path(a, &cp->arrays[i], path);
         if (st == VB_OK)
@@ -178,7 +173,7 @@ static vb_status export_arrays(const struct export_args *a, const struct vb_chec
 
     for (i = 0; st == VB_OK && i < cp->n_arrays; i++) {
         array = &cp->arrays[i];
-        if (!is_wanted(a, array))
+        if (array->state && !a->state)
             continue;
         st = npy_path(a, array, path);
         if (st == VB_OK)

@@ -339,11 +339,9 @@ const struct cli_command cli_topo = {
     .usage = "[--ranks N] [--threads T] [--synthetic STRING | --xml FILE] [--json]",
     .about =
         "Prints packages, NUMA nodes, cores, caches and network cards, and how many of the cores "
-        "this\n"
-        "process may use. Then it prints the placement of each rank: its cores, the hardware "
-        "threads\n"
-        "of its compute threads and of its progress thread, the NUMA nodes of its memory and its\n"
-        "network card.\n"
+        "this\nprocess may use. Then it prints the placement of each rank: its cores, the hardware "
+        "threads\nof its compute threads and of its progress thread, the NUMA nodes of its memory "
+        "and its\nnetwork card.\n"
         "\n"
         "  verbena topo                          this machine, one rank\n"
         "  verbena topo --ranks 4 --threads 2    four ranks with two compute threads each\n"

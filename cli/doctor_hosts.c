@@ -31,7 +31,6 @@ struct host {
 };
 
 struct exam {
-    int rank;
     struct host own;
     struct host *hosts;
     int n_hosts;
@@ -47,16 +46,6 @@ struct exam {
 
 /* ---- this host ------------------------------------------------------------------------------- */
 
-static bool has_rdma(const struct vb_facts *facts)
-{
-    int i;
-
-    for (i = 0; i < facts->n_rdma; i++)
-        if (vb_net_rdma_usable(&facts->rdma[i]))
-            return true;
-    return false;
-}
-
 static vb_status examine_own(struct host *own)
 {
     struct vb_check checks[VB_CHECKS_MAX];
@@ -67,7 +56,8 @@ static vb_status examine_own(struct host *own)
     st = vb_facts_gather("", &facts);
     if (st != VB_OK)
         return st;
-    own->rdma = has_rdma(&facts);
+    for (i = 0; i < facts.n_rdma; i++)
+        own->rdma = own->rdma || vb_net_rdma_usable(&facts.rdma[i]);
     own->n = vb_doctor_judge(&facts, checks);
     for (i = 0; i < own->n; i++) {
         own->checks[i].level = (int)checks[i].level;
@@ -382,7 +372,6 @@ int cli_doctor_hosts(const struct vb_group_opts *group, bool json)
 
     if (e == NULL)
         return cli_exit_code(vb_err_sys("calloc"));
-    e->rank = group->rank;
     vb_log_set_rank(group->rank);
     st = examine(e, group);
     if (st == VB_OK) {
@@ -391,9 +380,9 @@ int cli_doctor_hosts(const struct vb_group_opts *group, bool json)
             check_rdma(e, &e->checks[e->n_checks++]);
         code = count_all(e, VB_CHECK_FAIL) > 0 ? CLI_FAILED : CLI_OK;
     }
-    if (st == VB_OK && e->rank == 0 && json)
+    if (st == VB_OK && group->rank == 0 && json)
         st = print_json(e);
-    else if (st == VB_OK && e->rank == 0)
+    else if (st == VB_OK && group->rank == 0)
         print_text(e);
     if (group->root_fd >= 0)
         close(group->root_fd);

@@ -19,15 +19,7 @@
 
 const char *vb_check_level_str(enum vb_check_level level)
 {
-    switch (level) {
-    case VB_CHECK_WARN:
-        return "WARN";
-    case VB_CHECK_FAIL:
-        return "FAIL";
-    case VB_CHECK_OK:
-        break;
-    }
-    return "OK";
+    return level == VB_CHECK_WARN ? "WARN" : level == VB_CHECK_FAIL ? "FAIL" : "OK";
 }
 
 /* ---- filling a check ------------------------------------------------------------------------- */

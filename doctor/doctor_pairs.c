@@ -12,11 +12,13 @@
 #define PAIRS_MIN 3 /* with fewer pairs the median means nothing */
 #define NAMED_MAX 4 /* pairs that a sentence names at most */
 
-/* Appends a pair to a sentence, which names at most NAMED_MAX of them. */
-static void name_pair(struct vb_check *check, const struct vb_pair *pair, int *named)
+/* Appends a pair to a sentence, which names at most NAMED_MAX of them. first: what comes before the
+ * first one. */
+static void name_pair(struct vb_check *check, const char *first, const struct vb_pair *pair,
+                      int *named)
 {
     if (++*named <= NAMED_MAX)
-        vb_check_say(check, "%s%s and %s over %s", *named > 1 ? ", " : "", pair->host_a,
+        vb_check_say(check, "%s%s and %s over %s", *named > 1 ? ", " : first, pair->host_a,
                      pair->host_b, pair->transport);
     else if (*named == NAMED_MAX + 1)
         vb_check_say(check, " and others");
@@ -39,7 +41,7 @@ static void check_data(const struct vb_pair *pairs, int n, struct vb_checks *che
     vb_check_say(check, "%lld bytes did not arrive as sent between ", (long long)wrong);
     for (i = 0; i < n; i++)
         if (pairs[i].wrong > 0)
-            name_pair(check, &pairs[i], &named);
+            name_pair(check, "", &pairs[i], &named);
 }
 
 static int64_t lost(const struct vb_pair *pair)
@@ -70,13 +72,10 @@ static void check_loss(const struct vb_pair *pairs, int n, struct vb_checks *che
     struct vb_check *check = vb_check_begin(checks, "loss");
     int i, named = 0;
 
-    for (i = 0; i < n; i++) {
-        if (lost(&pairs[i]) == 0)
-            continue;
-        if (named == 0)
-            vb_check_say(check, "packets were lost, delayed or sent again between ");
-        name_pair(check, &pairs[i], &named);
-    }
+    for (i = 0; i < n; i++)
+        if (lost(&pairs[i]) != 0)
+            name_pair(check, "packets were lost, delayed or sent again between ", &pairs[i],
+                      &named);
     if (named == 0) {
         vb_check_say(check, "no RDMA port counted a retry or a packet out of sequence");
         return;
@@ -92,13 +91,9 @@ static void check_receivers(const struct vb_pair *pairs, int n, struct vb_checks
     struct vb_check *check = vb_check_begin(checks, "receivers");
     int i, named = 0;
 
-    for (i = 0; i < n; i++) {
-        if (pairs[i].moved[VB_PORT_RNR] <= 0)
-            continue;
-        if (named == 0)
-            vb_check_say(check, "receivers were not ready (RNR) between ");
-        name_pair(check, &pairs[i], &named);
-    }
+    for (i = 0; i < n; i++)
+        if (pairs[i].moved[VB_PORT_RNR] > 0)
+            name_pair(check, "receivers were not ready (RNR) between ", &pairs[i], &named);
     if (named == 0)
         vb_check_say(check, "all receivers were ready");
     else
@@ -135,13 +130,9 @@ static void check_balance(const struct vb_pair *pairs, int n, struct vb_checks *
     struct vb_check *check = vb_check_begin(checks, "balance");
     int i, named = 0;
 
-    for (i = 0; i < n; i++) {
-        if (lower_gb_s(&pairs[i]) >= SLOW * median_gb_s(pairs, n, pairs[i].transport))
-            continue;
-        if (named == 0)
-            vb_check_say(check, "less than half as fast as the others: ");
-        name_pair(check, &pairs[i], &named);
-    }
+    for (i = 0; i < n; i++)
+        if (!(lower_gb_s(&pairs[i]) >= SLOW * median_gb_s(pairs, n, pairs[i].transport)))
+            name_pair(check, "less than half as fast as the others: ", &pairs[i], &named);
     if (named == 0) {
         vb_check_say(check, "no pair of hosts is far slower than the others");
         return;

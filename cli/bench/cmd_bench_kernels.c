@@ -9,15 +9,11 @@
 int cli_bench_kernels_find(const char *model, const struct vb_layer_table **table_p)
 {
     struct cli_names names = cli_table_names();
-    int i;
+    int code = cli_find_model(&cli_bench, "kernels of which model? --model", model, &names, &model);
 
-    if (model == NULL)
-        return cli_which(&cli_bench, "kernels of which model? --model", &names);
-    i = cli_find_name(&cli_bench, "model", model, names.list, names.n);
-    if (i < 0)
-        return CLI_USAGE;
-    *table_p = vb_layer_table_find(names.list[i]);
-    return -1;
+    if (code < 0)
+        *table_p = vb_layer_table_find(model);
+    return code;
 }
 
 static vb_status pin(struct vb_bench_kernels *o, struct vb_topo **topo_p,

@@ -58,8 +58,7 @@ static void print_json(const struct vb_ps_line *l)
     vb_json_real(json, "server_apply_us", l->server_apply_us);
     vb_json_real(json, "server_idle", l->server_idle);
     vb_json_end(json);
-    (void)vb_json_print(json, stdout);
-    vb_json_destroy(json);
+    (void)cli_print_json(json);
     fflush(stdout);
 }
 
