@@ -6,7 +6,6 @@
 #include "bench/sparse_rows.h"
 #include "data/data.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

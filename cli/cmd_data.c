@@ -6,7 +6,6 @@
 #include "data/data.h"
 
 #include <limits.h>
-#include <string.h>
 #include <unistd.h>
 
 #define ERASE_LINE "\r\033[K"

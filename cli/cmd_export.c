@@ -91,8 +91,7 @@ static vb_status write_npy(int fd, const char *path, const struct vb_checkpoint_
     return st;
 }
 
-/* Writes a temporary file and renames it, so that an old file is replaced only by a complete one.
- */
+/* Writes a temporary file and renames it: an old file is replaced only by a complete one. */
 static vb_status replace_npy(const char *path, const struct vb_checkpoint_array *a)
 {
     char temp[PATH_MAX];

@@ -50,8 +50,7 @@ static int run_length(const struct vb_ints *ints, int i, int *step_p)
     return n;
 }
 
-/* Writes a list such as "0-3,8", or "0-14:2" for every second number, in the notation of taskset.
- */
+/* Writes a list such as "0-3,8", or "0-14:2" for every second number, in taskset's notation. */
 static void list_text(const struct vb_ints *ints, char *out, size_t size)
 {
     size_t len = 0;

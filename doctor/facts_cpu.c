@@ -135,8 +135,7 @@ static int64_t least_limit(const char *mount, const char *group, const char *fil
     return least < none ? least : 0;
 }
 
-/* Finds the group of a controller in lines such as "4:memory:/group" or, in version 2, "0::/group".
- */
+/* Finds the group of a controller in lines such as "4:memory:/group"; in version 2 "0::/group". */
 static bool find_group(const char *sysroot, const char *controller, char *group, size_t size)
 {
     char prefix[16], line[512];

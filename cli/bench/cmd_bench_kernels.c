@@ -4,8 +4,6 @@
 #include "cli/model_names.h"
 #include "topo/topo.h"
 
-#include <string.h>
-
 int cli_bench_kernels_find(const char *model, const struct vb_layer_table **table_p)
 {
     struct cli_names names = cli_table_names();

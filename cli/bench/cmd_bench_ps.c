@@ -2,7 +2,6 @@
 #include "cli/bench/cmd_bench_ps.h"
 #include "cli/cli.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* The rule ftrl is missing because only sparse models have it. */

@@ -14,7 +14,6 @@
 #include "launch/launch.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 /* ---- arguments ------------------------------------------------------------------------------- */

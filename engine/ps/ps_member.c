@@ -6,8 +6,6 @@
  */
 #include "engine/ps/ps.h"
 
-#include <string.h>
-
 /* ---- faults ---------------------------------------------------------------------------------- */
 
 void vb_ps_log_fault(struct ps_server *s, int rank, const char *what, const char *why)
@@ -34,18 +32,12 @@ static void log_worker_fault(struct ps_server *s, int worker, const char *what, 
 
 const char *vb_ps_fault_kind(const struct ps_server *s, int rank)
 {
-    switch (vb_group_end(s->group, rank)) {
-    case VB_END_LEFT:
-        return "left";
-    case VB_END_SILENT:
-        return "stopped";
-    default:
-        return "died";
-    }
+    enum vb_end end = vb_group_end(s->group, rank);
+
+    return end == VB_END_LEFT ? "left" : end == VB_END_SILENT ? "stopped" : "died";
 }
 
-/* A server or standby of another shard is gone. The other server of that shard logs what follows.
- */
+/* A server or standby of another shard is gone. The other server of the shard logs what follows. */
 static void log_server_fault(struct ps_server *s, int rank)
 {
     int k = vb_ps_server_at(s->job, rank);

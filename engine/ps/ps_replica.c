@@ -83,13 +83,6 @@ static struct ps_arrival log_pop(struct ps_server *s)
     return s->partner.log[s->partner.log_first++ % s->queue.size];
 }
 
-static vb_status confirmed(struct ps_server *s)
-{
-    if (s->partner.log_first == s->partner.log_end)
-        return vb_err(VB_ERR_INPUT, "the standby confirmed a note that was not forwarded");
-    return vb_ps_process(s, log_pop(s));
-}
-
 /* Workers must know that the standby is gone before they receive anything that it does not have. */
 static vb_status continue_alone(struct ps_server *s)
 {
@@ -268,9 +261,11 @@ vb_status vb_ps_replicate(struct ps_server *s, struct ps_arrival a)
             return process_forwarded(s, a.value);
         break;
     case PS_CONFIRM:
-        if (!s->standby)
-            return confirmed(s);
-        break;
+        if (s->standby)
+            break;
+        if (s->partner.log_first == s->partner.log_end)
+            return vb_err(VB_ERR_INPUT, "the standby confirmed a note that was not forwarded");
+        return vb_ps_process(s, log_pop(s));
     default:
         break;
     }

@@ -85,10 +85,8 @@ static vb_status work(struct vb_trainer *t, struct vb_train_result *result)
         look(t, true);
     else if (async == NULL)
         st = vb_train_collect(t, result);
-    else if (vb_async_reports(async))
-        st = vb_async_collect(async, result);
     else
-        st = vb_async_own(async, result);
+        st = vb_async_collect(async, result);
     if (st == VB_OK)
         vb_train_warn(t, result);
     if (st == VB_OK && async != NULL)
