@@ -280,10 +280,9 @@ static vb_status name_transport(struct vb_group *group, int a, int b, struct vb_
 static vb_status all_pairs(struct pairs *p, const int *ranks, int n, struct vb_pair *pairs)
 {
     struct vb_bench_ports ports;
-    vb_status st;
     int i, j, k = 0;
+    vb_status st = vb_bench_ports_start(p->group, &ports);
 
-    st = vb_bench_ports_start(p->group, &ports);
     for (i = 0; i < n; i++)
         for (j = i + 1; j < n && st == VB_OK; j++, k++) {
             st = one_pair(p, ranks[i], ranks[j]);

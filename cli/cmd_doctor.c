@@ -100,10 +100,9 @@ static int this_machine(struct doctor_opts *own)
 {
     struct vb_check checks[VB_CHECKS_MAX];
     struct vb_facts facts;
-    vb_status st;
+    vb_status st = check_sysroot(&own->sysroot);
     int n;
 
-    st = check_sysroot(&own->sysroot);
     if (st == VB_OK)
         st = vb_facts_gather(own->sysroot, &facts);
     if (st != VB_OK)
@@ -122,9 +121,8 @@ static int run_parsed(const struct cli_command *command, struct doctor_opts *own
 {
     struct vb_group_opts group;
     struct vb_launch launch;
-    int code;
+    int code = cli_hosts_place(command, hosts, job, &launch, &group);
 
-    code = cli_hosts_place(command, hosts, job, &launch, &group);
     if (code >= 0)
         return code;
     if (own->sysroot != NULL && group.world > 1)

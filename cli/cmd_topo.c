@@ -284,9 +284,8 @@ static vb_status show(const struct vb_topo *topo, const struct topo_args *args)
     struct vb_placement_want want = {
         .ranks = (int)args->ranks, .threads = (int)args->threads, .progress = true};
     struct vb_placement *placement;
-    vb_status st;
+    vb_status st = vb_placement_create(topo, &want, &placement);
 
-    st = vb_placement_create(topo, &want, &placement);
     if (st != VB_OK)
         return st;
     if (args->json) {
@@ -308,9 +307,8 @@ static int run(const struct cli_command *command, int argc, char **argv)
     struct vb_opts parsed;
     struct vb_topo *topo;
     vb_status st;
-    int rc;
+    int rc = cli_parse(command, &group, 1, 0, argc, argv, &parsed);
 
-    rc = cli_parse(command, &group, 1, 0, argc, argv, &parsed);
     if (rc >= 0)
         return rc;
     source.synthetic = args.synthetic;

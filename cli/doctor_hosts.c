@@ -50,10 +50,9 @@ static vb_status examine_own(struct host *own)
 {
     struct vb_check checks[VB_CHECKS_MAX];
     struct vb_facts facts;
-    vb_status st;
+    vb_status st = vb_facts_gather("", &facts);
     int i;
 
-    st = vb_facts_gather("", &facts);
     if (st != VB_OK)
         return st;
     for (i = 0; i < facts.n_rdma; i++)
@@ -188,9 +187,8 @@ static const struct host *without_rdma(const struct exam *e)
  * does not end the examination: it becomes a check, and the ranks have logged the reason. */
 static vb_status examine(struct exam *e, const struct vb_group_opts *opts)
 {
-    vb_status st;
+    vb_status st = examine_own(&e->own);
 
-    st = examine_own(&e->own);
     if (st != VB_OK)
         return st;
     if (opts->transport != VB_TRANSPORT_AUTO)

@@ -80,10 +80,9 @@ static void check_loss(const struct vb_pair *pairs, int n, struct vb_checks *che
         vb_check_say(check, "no RDMA port counted a retry or a packet out of sequence");
         return;
     }
-    check->level = VB_CHECK_WARN;
-    vb_check_say(check,
-                 ": look for drops with ip -s -s link on both hosts, and for flow control on "
-                 "the switch between them");
+    vb_check_warn(check,
+                  ": look for drops with ip -s -s link on both hosts, and for flow control on "
+                  "the switch between them");
 }
 
 static void check_receivers(const struct vb_pair *pairs, int n, struct vb_checks *checks)
@@ -137,9 +136,8 @@ static void check_balance(const struct vb_pair *pairs, int n, struct vb_checks *
         vb_check_say(check, "no pair of hosts is far slower than the others");
         return;
     }
-    check->level = VB_CHECK_WARN;
-    vb_check_say(check, ": look at speed and duplex of the link with ethtool, and for errors with "
-                        "ip -s -s link");
+    vb_check_warn(check, ": look at speed and duplex of the link with ethtool, and for errors with "
+                         "ip -s -s link");
 }
 
 static const struct vb_pair *same_hosts(const struct vb_pair *pairs, int n,
@@ -173,9 +171,8 @@ static void check_choice(const struct vb_pair *pairs, int n, struct vb_checks *c
                                      : "only one transport was measured");
         return;
     }
-    check->level = VB_CHECK_WARN;
-    vb_check_say(check, "puts over RDMA are slower than over TCP for %d of %d pairs of hosts",
-                 slower, both);
+    vb_check_warn(check, "puts over RDMA are slower than over TCP for %d of %d pairs of hosts",
+                  slower, both);
     if (slower == both)
         vb_check_fix(check, "verbena train ... --transport tcp");
 }

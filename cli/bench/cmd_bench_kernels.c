@@ -19,9 +19,8 @@ static vb_status pin(struct vb_bench_kernels *o, struct vb_topo **topo_p,
 {
     struct vb_placement_want want = {.ranks = 1, .threads = o->threads};
     struct vb_topo_source this_machine = {0};
-    vb_status st;
+    vb_status st = vb_topo_open(&this_machine, topo_p);
 
-    st = vb_topo_open(&this_machine, topo_p);
     if (st == VB_OK)
         st = vb_placement_create(*topo_p, &want, placement_p);
     if (st == VB_OK)
@@ -35,9 +34,8 @@ int cli_bench_kernels(struct vb_bench_kernels *o)
 {
     struct vb_topo *topo = NULL;
     struct vb_placement *placement = NULL;
-    vb_status st;
+    vb_status st = pin(o, &topo, &placement);
 
-    st = pin(o, &topo, &placement);
     if (st == VB_OK)
         st = vb_bench_kernels(o);
     vb_placement_destroy(placement);

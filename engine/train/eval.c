@@ -27,10 +27,9 @@ static vb_status check_array(const struct vb_checkpoint *cp, const char *layer, 
 static vb_status check_dense(const struct vb_checkpoint *cp, const struct vb_layer_table *table)
 {
     struct vb_k_shape shapes[VB_LAYERS_MAX];
-    vb_status st;
+    vb_status st = vb_layer_table_shapes(table, 1, shapes);
     int i;
 
-    st = vb_layer_table_shapes(table, 1, shapes);
     for (i = 0; i < table->n_layers && st == VB_OK; i++) {
         const char *layer = table->layers[i].name;
 

@@ -9,8 +9,6 @@
 #define EVAL_BATCH 256 /* smallest batch for evaluation, if the model takes lists of pixels */
 #define FRONT_PART 8   /* the front is at most this part of all parameters */
 
-/* ---- model ----------------------------------------------------------------------------------- */
-
 static void normalise(const struct vb_train_model *model, struct vb_dataset *set)
 {
     if (model->scale == 0)
