@@ -192,22 +192,12 @@ static int write_rows(const struct bench *b, const char *path)
     return 0;
 }
 
-static int run(struct bench *b, int rounds)
-{
-    int i;
-
-    if (prepare(b) != VB_OK)
-        return 1;
-    for (i = 0; i < rounds; i++)
-        one_round(b, i);
-    return report(b, rounds);
-}
-
 int main(int argc, char **argv)
 {
     static struct bench b;
     int64_t batch = 0, rounds = 12, threads = 0;
     bool write = argc == 4 && strcmp(argv[2], "write") == 0;
+    int i;
 
     if (!write &&
         (argc < 3 || argc > 5 || !vb_parse_int(argv[2], &batch) || batch < 1 ||
@@ -224,5 +214,11 @@ int main(int argc, char **argv)
     b.batch = (size_t)batch;
     if (lr_rows(b.name, ROWS, &b.data) != VB_OK)
         return 1;
-    return write ? write_rows(&b, argv[3]) : run(&b, (int)rounds);
+    if (write)
+        return write_rows(&b, argv[3]);
+    if (prepare(&b) != VB_OK)
+        return 1;
+    for (i = 0; i < rounds; i++)
+        one_round(&b, i);
+    return report(&b, (int)rounds);
 }

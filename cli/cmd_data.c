@@ -241,9 +241,7 @@ static vb_status write_digits(const struct data_args *a, const struct vb_data_sp
         st = vb_dir_make(dir);
     if (st == VB_OK)
         st = write_part(a, spec, VB_SYNTH_TRAIN, dir);
-    if (st == VB_OK)
-        st = write_part(a, spec, VB_SYNTH_TEST, dir);
-    return st;
+    return st == VB_OK ? write_part(a, spec, VB_SYNTH_TEST, dir) : st;
 }
 
 /* Writes generated digits as the four files of MNIST to a folder, generated rows as a .csr file. */

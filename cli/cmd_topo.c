@@ -69,17 +69,6 @@ static void list_text(const struct vb_ints *ints, char *out, size_t size)
     }
 }
 
-static void print_caches(const struct vb_topo_facts *facts)
-{
-    int i;
-
-    for (i = 0; i < facts->n_caches; i++)
-        printf("%sL%d %d x %lld KiB", i == 0 ? "caches    " : ", ", facts->caches[i].level,
-               facts->caches[i].n, (long long)facts->caches[i].bytes >> 10);
-    if (facts->n_caches > 0)
-        printf("\n");
-}
-
 static void print_nic(const struct vb_nic *nic)
 {
     printf("nic       %s%s%s", nic->net != NULL ? nic->net : "",
@@ -108,7 +97,11 @@ static void print_machine(const struct vb_topo_facts *facts)
            facts->n_packages == 1 ? "" : "s", facts->n_nodes, facts->n_nodes == 1 ? "" : "s",
            facts->n_cores, facts->n_cores == 1 ? "" : "s", facts->n_cpus,
            facts->n_cpus == 1 ? "" : "s", (double)facts->memory_bytes / (1 << 30));
-    print_caches(facts);
+    for (i = 0; i < facts->n_caches; i++)
+        printf("%sL%d %d x %lld KiB", i == 0 ? "caches    " : ", ", facts->caches[i].level,
+               facts->caches[i].n, (long long)facts->caches[i].bytes >> 10);
+    if (facts->n_caches > 0)
+        printf("\n");
     printf("allowed   %d of %d cores, %d of %d hardware threads", facts->n_allowed_cores,
            facts->n_cores, facts->n_allowed_cpus, facts->n_cpus);
     if (facts->cpu_quota > 0)

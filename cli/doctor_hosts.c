@@ -203,9 +203,8 @@ static void check_rdma(struct exam *e, struct vb_check *check)
 {
     const struct host *without = without_rdma(e);
 
-    memset(check, 0, sizeof(*check));
-    check->name = "rdma";
-    check->level = e->rdma == VB_OK ? VB_CHECK_OK : VB_CHECK_FAIL;
+    *check =
+        (struct vb_check){.name = "rdma", .level = e->rdma == VB_OK ? VB_CHECK_OK : VB_CHECK_FAIL};
     if (e->rdma != VB_OK)
         snprintf(
             check->what, sizeof(check->what),

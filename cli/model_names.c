@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "cli/model_names.h"
+#include "models/models.h"
 
 #include <string.h>
 

@@ -30,9 +30,7 @@ struct vb_check *vb_check_begin(struct vb_checks *checks, const char *name)
 
     VB_ASSERT(checks->n < VB_CHECKS_MAX);
     checks->n++;
-    memset(check, 0, sizeof(*check));
-    check->name = name;
-    check->level = VB_CHECK_OK;
+    *check = (struct vb_check){.name = name, .level = VB_CHECK_OK};
     return check;
 }
 

@@ -57,16 +57,6 @@ static int64_t lost(const struct vb_pair *pair)
     return sum;
 }
 
-static bool any_counted(const struct vb_pair *pairs, int n)
-{
-    int i;
-
-    for (i = 0; i < n; i++)
-        if (pairs[i].moved[VB_PORT_RETRIES] >= 0)
-            return true;
-    return false;
-}
-
 static void check_loss(const struct vb_pair *pairs, int n, struct vb_checks *checks)
 {
     struct vb_check *check = vb_check_begin(checks, "loss");
@@ -181,9 +171,13 @@ int vb_doctor_judge_pairs(const struct vb_pair *pairs, int n,
                           struct vb_check checks_p[VB_CHECKS_MAX])
 {
     struct vb_checks checks = {.list = checks_p};
+    bool counted = false;
+    int i;
 
+    for (i = 0; i < n; i++)
+        counted = counted || pairs[i].moved[VB_PORT_RETRIES] >= 0;
     check_data(pairs, n, &checks);
-    if (any_counted(pairs, n)) {
+    if (counted) {
         check_loss(pairs, n, &checks);
         check_receivers(pairs, n, &checks);
     }

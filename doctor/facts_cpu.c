@@ -40,16 +40,6 @@ static void count_cpu(int cpu, void *arg)
     ++*(int *)arg;
 }
 
-static void cpus_from_files(const char *sysroot, struct vb_facts *facts)
-{
-    char list[512];
-
-    vb_probe_line(list, sizeof(list), "%s" SYS_CPU "/online", sysroot);
-    each_cpu(list, count_cpu, &facts->n_cpus);
-    vb_facts_field(sysroot, "/proc/self/status", "Cpus_allowed_list:", list, sizeof(list));
-    each_cpu(list, count_cpu, &facts->n_allowed_cpus);
-}
-
 /* For the running machine the numbers come from topo/. If that fails, which topo/ logs, they stay
  * 0. */
 static void cpus_from_topo(struct vb_facts *facts)
@@ -66,10 +56,16 @@ static void cpus_from_topo(struct vb_facts *facts)
 
 void vb_facts_cpus(const char *sysroot, struct vb_facts *facts)
 {
-    if (facts->recorded)
-        cpus_from_files(sysroot, facts);
-    else
+    char list[512];
+
+    if (facts->recorded) {
+        vb_probe_line(list, sizeof(list), "%s" SYS_CPU "/online", sysroot);
+        each_cpu(list, count_cpu, &facts->n_cpus);
+        vb_facts_field(sysroot, "/proc/self/status", "Cpus_allowed_list:", list, sizeof(list));
+        each_cpu(list, count_cpu, &facts->n_allowed_cpus);
+    } else {
         cpus_from_topo(facts);
+    }
     facts->cpu_quota = vb_topo_cpu_quota(sysroot);
 }
 

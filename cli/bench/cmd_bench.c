@@ -242,10 +242,9 @@ static vb_status rung(const struct vb_group_opts *group, enum vb_transport_choic
 static vb_status climb(const struct vb_group_opts *group, const struct vb_bench_opts *o,
                        int64_t *wrong_p)
 {
-    struct vb_bench_rungs rungs;
+    struct vb_bench_rungs rungs = {0};
     vb_status st = VB_OK;
 
-    memset(&rungs, 0, sizeof(rungs));
     if (group->rank == 0) {
         vb_bench_print_head(o->json);
         if (o->parts & 1u << VB_BENCH_MEMCPY)

@@ -133,9 +133,7 @@ vb_status vb_ps_apply(struct ps_server *s, int worker, const struct ps_push *pus
         return VB_OK;
     }
     st = find_keys(s, worker, push, &keys);
-    if (st == VB_OK)
-        st = update_keys(s, keys, values_of(push), push->n_values, push->scale);
-    return st;
+    return st == VB_OK ? update_keys(s, keys, values_of(push), push->n_values, push->scale) : st;
 }
 
 /* ---- a round --------------------------------------------------------------------------------- */

@@ -135,9 +135,7 @@ vb_status vb_ps_member_hello(struct ps_server *s, int worker, uint32_t how)
     log_worker_fault(s, worker, how & PS_REJOIN ? "rejoined" : "joined", where);
     client->mapped = (how & PS_MAPS) != 0;
     st = vb_ps_send_note(s, worker, PS_WELCOME, 0);
-    if (st == VB_OK)
-        st = vb_ps_server_admit(s, worker);
-    return st;
+    return st == VB_OK ? vb_ps_server_admit(s, worker) : st;
 }
 
 /* ---- shares ---------------------------------------------------------------------------------- */

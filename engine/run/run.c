@@ -52,9 +52,7 @@ static vb_status run_steps(struct vb_trainer *t)
             st = vb_train_save(t, t->step);
         vb_trainer_show(t, t->step, false);
     }
-    if (st == VB_OK)
-        st = vb_train_evaluate(t);
-    return st;
+    return st == VB_OK ? vb_train_evaluate(t) : st;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */

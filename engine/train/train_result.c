@@ -9,9 +9,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define LATE_MAX 128    /* ranks; larger jobs do not report stragglers */
-#define EVALS_MAX 10000 /* evaluations that are kept; if there are more, every second is dropped   \
-                         */
+#define LATE_MAX 128 /* ranks; larger jobs do not report stragglers */
+#define EVALS_MAX                                                                                  \
+    10000 /* evaluations that are kept; if there are more, every second is dropped                 \
+           */
 
 /* What each rank tells the others at the end. */
 struct record {
@@ -214,17 +215,6 @@ static vb_status gather(struct vb_trainer *t, struct record *all)
     return st;
 }
 
-static void make_means(struct vb_train_result *r)
-{
-    int i, p;
-
-    for (i = 0; i < r->workers; i++) {
-        r->train_s += r->per_rank[i].train_s / r->workers;
-        for (p = 0; p < VB_PHASES; p++)
-            r->phase_s[p] += r->per_rank[i].phase_s[p] / r->workers;
-    }
-}
-
 /* Fills in what is the same on all ranks. */
 static void fill_settings(struct vb_trainer *t, struct vb_train_result *r)
 {
@@ -264,8 +254,14 @@ static void fill_settings(struct vb_trainer *t, struct vb_train_result *r)
 
 void vb_train_fill_run(struct vb_trainer *t, struct vb_train_result *r)
 {
+    int i, p;
+
     fill_settings(t, r);
-    make_means(r);
+    for (i = 0; i < r->workers; i++) {
+        r->train_s += r->per_rank[i].train_s / r->workers;
+        for (p = 0; p < VB_PHASES; p++)
+            r->phase_s[p] += r->per_rank[i].phase_s[p] / r->workers;
+    }
     vb_train_find_bottleneck(r);
 }
 
