@@ -355,9 +355,5 @@ void vb_train_result_fini(struct vb_train_result *result)
     free(result->faults);
     free(result->evals);
     free(result->plan);
-    result->per_rank = NULL;
-    result->staleness = NULL;
-    result->faults = NULL;
-    result->evals = NULL;
-    result->plan = NULL;
+    memset(result, 0, sizeof(*result));
 }
