@@ -136,10 +136,9 @@ static void shm_copy(struct bench *b)
 static vb_status map_payloads(struct bench *b)
 {
     size_t page = 4096, each = (b->side.len + page - 1) / page * page;
-    vb_status st;
+    vb_status st = vb_mem_map_shared("verbena-bare", FLAGS_BYTES + 3 * each, &b->shared);
     int i;
 
-    st = vb_mem_map_shared("verbena-bare", FLAGS_BYTES + 3 * each, &b->shared);
     if (st == VB_OK)
         st = vb_mem_populate(&b->shared);
     for (i = 0; i < 3 && st == VB_OK; i++)

@@ -57,9 +57,9 @@ static bool any_came(void *arg)
     return p->echoes > 0 || p->takes > 0 || p->dones > 0;
 }
 
-static bool echo_came(void *arg)
+static bool one_came(void *count)
 {
-    return ((struct pairs *)arg)->echoes > 0;
+    return *(const int64_t *)count > 0;
 }
 
 static vb_status put(struct pairs *p, size_t len, int what, struct vb_op *op)
@@ -79,11 +79,12 @@ static vb_status put_and_wait(struct pairs *p, size_t len, int what)
     return st == VB_OK ? vb_op_wait(p->group, &p->ops[0], "doctor", p->peer) : st;
 }
 
-static vb_status wait_echo(struct pairs *p)
+/* Waits for a note and handles it. count: one of the counts of *p. */
+static vb_status wait_note(struct pairs *p, int64_t *count)
 {
-    vb_status st = vb_group_wait(p->group, echo_came, p, "doctor", p->peer);
+    vb_status st = vb_group_wait(p->group, one_came, count, "doctor", p->peer);
 
-    p->echoes -= st == VB_OK;
+    *count -= st == VB_OK;
     return st;
 }
 
@@ -116,25 +117,14 @@ static void check(struct pairs *p)
 
 /* Both sides do the same: put, check the received bytes, get, check again. The note TAKE says that
  * the other side's bytes have arrived. DONE says that the other side has got what it needs. */
-static bool take_came(void *arg)
-{
-    return ((struct pairs *)arg)->takes > 0;
-}
-
-static bool done_came(void *arg)
-{
-    return ((struct pairs *)arg)->dones > 0;
-}
-
 static vb_status verify(struct pairs *p)
 {
     vb_status st = put_and_wait(p, VERIFY, TAKE);
 
     if (st == VB_OK)
-        st = vb_group_wait(p->group, take_came, p, "doctor", p->peer);
+        st = wait_note(p, &p->takes);
     if (st != VB_OK)
         return st;
-    p->takes--;
     check(p);
     st = get(p, VERIFY, &p->ops[0]);
     if (st == VB_OK)
@@ -143,10 +133,7 @@ static vb_status verify(struct pairs *p)
         return st;
     check(p);
     st = put_and_wait(p, 0, DONE);
-    if (st == VB_OK)
-        st = vb_group_wait(p->group, done_came, p, "doctor", p->peer);
-    p->dones -= st == VB_OK;
-    return st;
+    return st == VB_OK ? wait_note(p, &p->dones) : st;
 }
 
 /* ---- the driver's side ----------------------------------------------------------------------- */
@@ -169,7 +156,8 @@ static vb_status time_op(struct pairs *p, bool is_put, double *us_p)
         one = vb_clock_ns();
         st = is_put ? put_and_wait(p, SMALL, ECHO) : get(p, SMALL, &p->ops[0]);
         if (st == VB_OK)
-            st = is_put ? wait_echo(p) : vb_op_wait(p->group, &p->ops[0], "doctor", p->peer);
+            st = is_put ? wait_note(p, &p->echoes)
+                        : vb_op_wait(p->group, &p->ops[0], "doctor", p->peer);
         p->samples_us[n] = since_us(one) / (is_put ? 2 : 1);
     }
     vb_sort(p->samples_us, (size_t)n);
@@ -197,7 +185,7 @@ static vb_status stream(struct pairs *p, bool puts, double *gb_s_p)
     if (st == VB_OK && puts)
         st = put_and_wait(p, 0, ECHO);
     if (st == VB_OK && puts)
-        st = wait_echo(p);
+        st = wait_note(p, &p->echoes);
     *gb_s_p = (double)n * (double)BLOCK / since_us(start) / 1000;
     return st;
 }
@@ -292,10 +280,9 @@ static vb_status name_transport(struct vb_group *group, int a, int b, struct vb_
 static vb_status all_pairs(struct pairs *p, const int *ranks, int n, struct vb_pair *pairs)
 {
     struct vb_bench_ports ports;
-    vb_status st;
     int i, j, k = 0;
+    vb_status st = vb_bench_ports_start(p->group, &ports);
 
-    st = vb_bench_ports_start(p->group, &ports);
     for (i = 0; i < n; i++)
         for (j = i + 1; j < n && st == VB_OK; j++, k++) {
             st = one_pair(p, ranks[i], ranks[j]);

@@ -148,10 +148,9 @@ static vb_status bench_layer(const struct vb_bench_kernels *o, int index,
     struct vb_k_tuning tuning = {.unused = {[VB_K_BACKWARD_DATA] = index == 0}};
     uint64_t start = vb_clock_ns();
     struct vb_k_layer *layer;
-    vb_status st;
     int pass;
+    vb_status st = vb_k_layer_create(shape, &tuning, &layer);
 
-    st = vb_k_layer_create(shape, &tuning, &layer);
     if (st != VB_OK)
         return st;
     sums->choose_ms += (double)(vb_clock_ns() - start) / 1e6;

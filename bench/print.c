@@ -326,13 +326,11 @@ static double copy_gb_s(char *to, const char *from, size_t len, double seconds)
 vb_status vb_bench_memcpy(const struct vb_bench_opts *opts, struct vb_bench_rungs *rungs)
 {
     struct vb_mem from, to;
-    size_t max = 1;
+    size_t max = bench_largest(opts);
     vb_status st;
     int i;
 
     memset(rungs, 0, sizeof(*rungs));
-    for (i = 0; i < opts->n_sizes; i++)
-        max = opts->sizes[i] > max ? opts->sizes[i] : max;
     st = vb_mem_map_shared("verbena-bench", max, &from);
     if (st != VB_OK)
         return st;

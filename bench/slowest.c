@@ -58,10 +58,9 @@ static vb_status plan(struct timing *t, double seconds)
 static vb_status take_slowest(struct timing *t, double *all, double *p50_us_p, double *p99_us_p)
 {
     int64_t i, n = t->n;
-    vb_status st;
+    vb_status st = vb_group_gather(t->group, t->us, sizeof(t->us), all);
     int r;
 
-    st = vb_group_gather(t->group, t->us, sizeof(t->us), all);
     if (st != VB_OK)
         return st;
     for (r = 0; r < vb_group_world(t->group); r++)
@@ -110,10 +109,9 @@ vb_status bench_slowest(struct vb_group *group, double seconds, bench_op_fn op, 
 vb_status bench_over_ranks(struct vb_group *group, int64_t value, int64_t *max_p, int64_t *sum_p)
 {
     int64_t all[VB_WORLD_MAX];
-    vb_status st;
+    vb_status st = vb_group_gather(group, &value, sizeof(value), all);
     int r;
 
-    st = vb_group_gather(group, &value, sizeof(value), all);
     if (st != VB_OK)
         return st;
     *max_p = all[0];

@@ -158,19 +158,14 @@ static vb_status prepare(struct bench *b)
     return st;
 }
 
-static bool came_to_the_same(const struct bench *b)
-{
-    if (b->threads > 0)
-        return memcmp(b->weights[0].ptr, b->weights[1].ptr, LR_FEATURES * sizeof(float)) == 0;
-    return fabs(b->loss[0] - b->loss[1]) <= 1e-5 * b->loss[1];
-}
-
 static int report(struct bench *b, int rounds)
 {
-    bool same = came_to_the_same(b);
+    bool same = fabs(b->loss[0] - b->loss[1]) <= 1e-5 * b->loss[1];
     size_t whole = ROUND_ROWS / b->batch;
     double ours, bare, rows = (double)(whole * b->batch);
 
+    if (b->threads > 0)
+        same = memcmp(b->weights[0].ptr, b->weights[1].ptr, LR_FEATURES * sizeof(float)) == 0;
     vb_sort(b->took_s[0], (size_t)rounds);
     vb_sort(b->took_s[1], (size_t)rounds);
     ours = rows / b->took_s[0][rounds / 2];
@@ -197,22 +192,12 @@ static int write_rows(const struct bench *b, const char *path)
     return 0;
 }
 
-static int run(struct bench *b, int rounds)
-{
-    int i;
-
-    if (prepare(b) != VB_OK)
-        return 1;
-    for (i = 0; i < rounds; i++)
-        one_round(b, i);
-    return report(b, rounds);
-}
-
 int main(int argc, char **argv)
 {
     static struct bench b;
     int64_t batch = 0, rounds = 12, threads = 0;
     bool write = argc == 4 && strcmp(argv[2], "write") == 0;
+    int i;
 
     if (!write &&
         (argc < 3 || argc > 5 || !vb_parse_int(argv[2], &batch) || batch < 1 ||
@@ -229,5 +214,11 @@ int main(int argc, char **argv)
     b.batch = (size_t)batch;
     if (lr_rows(b.name, ROWS, &b.data) != VB_OK)
         return 1;
-    return write ? write_rows(&b, argv[3]) : run(&b, (int)rounds);
+    if (write)
+        return write_rows(&b, argv[3]);
+    if (prepare(&b) != VB_OK)
+        return 1;
+    for (i = 0; i < rounds; i++)
+        one_round(&b, i);
+    return report(&b, (int)rounds);
 }

@@ -6,7 +6,6 @@
 #include "bench/sparse_rows.h"
 #include "data/data.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,10 +84,9 @@ static vb_status draw_rows(const struct skew *skew, size_t n_rows, struct lr_dat
 {
     struct lr_data d;
     uint64_t state = SEED;
-    vb_status st;
+    vb_status st = room(n_rows, n_rows * LR_FIELDS, &d);
     size_t i;
 
-    st = room(n_rows, n_rows * LR_FIELDS, &d);
     if (st != VB_OK)
         return st;
     d.even = true;
@@ -138,11 +136,10 @@ static vb_status read_all(const struct vb_dataset *set, size_t n_rows, struct lr
     int64_t at[PIECE + 1];
     uint64_t state = SEED;
     struct lr_data d;
-    vb_status st;
+    vb_status st = room(n_rows, n_rows * (size_t)set->row_max, &d);
     size_t i;
     int n;
 
-    st = room(n_rows, n_rows * (size_t)set->row_max, &d);
     d.nnz = 0;
     for (i = 0; i < n_rows && st == VB_OK; i += (size_t)n) {
         n = n_rows - i < PIECE ? (int)(n_rows - i) : PIECE;
@@ -160,9 +157,8 @@ static vb_status read_rows(const char *text, size_t n_rows, struct lr_data *data
     char why[VB_OPTS_WHY];
     struct vb_data_spec spec;
     struct vb_dataset set;
-    vb_status st;
+    vb_status st = vb_data_spec_parse(text, &spec, why);
 
-    st = vb_data_spec_parse(text, &spec, why);
     if (st != VB_OK)
         return vb_err(st, "%s", why);
     st = vb_data_open(&spec, SEED, VB_SYNTH_TRAIN, &set);

@@ -149,9 +149,8 @@ static vb_status verify(struct bench *b, const struct entry *all, struct bench_c
 {
     uint64_t before = vb_sparse_wire_bytes(b->sparse);
     int64_t total, most;
-    vb_status st;
+    vb_status st = reduce(b);
 
-    st = reduce(b);
     if (st == VB_OK)
         st = bench_over_ranks(b->group, (int64_t)(vb_sparse_wire_bytes(b->sparse) - before),
                               &line->wire_bytes, &total);
@@ -194,9 +193,8 @@ static void explain(struct bench *b, enum vb_sparse_path path, int size,
 static vb_status measure(struct bench *b, const struct entry *all, enum vb_sparse_path path,
                          int size, struct bench_coll_line *line)
 {
-    vb_status st;
+    vb_status st = make_list(b, &line->merge_us);
 
-    st = make_list(b, &line->merge_us);
     line->nnz = (int64_t)b->mine.n;
     if (st == VB_OK)
         st = verify(b, all, line);
@@ -237,10 +235,9 @@ static vb_status one_path(struct bench *b, enum vb_sparse_path path)
     struct vb_sparse_opts opts = {.features = (uint64_t)b->opts->features,
                                   .max_nnz = bench_largest(b->opts) / ENTRY_BYTES,
                                   .path = path};
-    vb_status st;
+    vb_status st = vb_sparse_open(b->group, &opts, &b->sparse);
     int i;
 
-    st = vb_sparse_open(b->group, &opts, &b->sparse);
     if (st != VB_OK)
         return st;
     for (i = 0; i < b->opts->n_sizes && st == VB_OK; i++)

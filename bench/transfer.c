@@ -294,15 +294,6 @@ static vb_status repeat(struct bench *b, size_t len, measure_fn measure, int64_t
     return st == VB_OK ? measure(b, len, n) : st;
 }
 
-static void take_percentiles(struct bench *b, int64_t n, struct vb_bench_line *line)
-{
-    if (n > SAMPLES_MAX)
-        n = SAMPLES_MAX;
-    vb_sort(b->samples_us, (size_t)n);
-    line->p50_us = b->samples_us[n / 2];
-    line->p99_us = b->samples_us[n * 99 / 100];
-}
-
 /* ---- a line of the table --------------------------------------------------------------------- */
 
 struct kind {
@@ -336,8 +327,10 @@ static vb_status one_line(struct bench *b, const struct kind *kind, int size)
 
     if (kind->latency != NULL) {
         st = repeat(b, len, kind->latency, &n);
-        if (st == VB_OK)
-            take_percentiles(b, n, &line);
+        n = n < SAMPLES_MAX ? n : SAMPLES_MAX;
+        vb_sort(b->samples_us, (size_t)n);
+        line.p50_us = b->samples_us[n / 2];
+        line.p99_us = b->samples_us[n * 99 / 100];
     }
     if (st == VB_OK && kind->stream != NULL) {
         st = repeat(b, len, kind->stream, &n);

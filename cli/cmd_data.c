@@ -6,7 +6,6 @@
 #include "data/data.h"
 
 #include <limits.h>
-#include <string.h>
 #include <unistd.h>
 
 #define ERASE_LINE "\r\033[K"
@@ -129,9 +128,8 @@ static int info(const struct data_args *a, const char *text, const struct vb_dat
     struct info in = {.spec = text, .planted = -1};
     uint64_t begin_ns = vb_clock_ns();
     struct vb_dataset set;
-    vb_status st;
+    vb_status st = vb_data_open(spec, (uint64_t)a->seed, (enum vb_synth_part)a->part, &set);
 
-    st = vb_data_open(spec, (uint64_t)a->seed, (enum vb_synth_part)a->part, &set);
     if (st != VB_OK)
         return cli_exit_code(st);
     in.open_s = (double)(vb_clock_ns() - begin_ns) / 1e9;
@@ -217,9 +215,8 @@ static vb_status write_part(const struct data_args *a, const struct vb_data_spec
 {
     char images[PATH_MAX], labels[PATH_MAX];
     struct vb_dataset set;
-    vb_status st;
+    vb_status st = part_paths(part, dir, images, labels);
 
-    st = part_paths(part, dir, images, labels);
     if (st != VB_OK)
         return st;
     st = vb_data_open(spec, (uint64_t)a->seed, part, &set);
@@ -244,9 +241,7 @@ static vb_status write_digits(const struct data_args *a, const struct vb_data_sp
         st = vb_dir_make(dir);
     if (st == VB_OK)
         st = write_part(a, spec, VB_SYNTH_TRAIN, dir);
-    if (st == VB_OK)
-        st = write_part(a, spec, VB_SYNTH_TEST, dir);
-    return st;
+    return st == VB_OK ? write_part(a, spec, VB_SYNTH_TEST, dir) : st;
 }
 
 /* Writes generated digits as the four files of MNIST to a folder, generated rows as a .csr file. */
@@ -313,9 +308,8 @@ static int run(const struct cli_command *command, int argc, char **argv)
     struct data_args args;
     struct vb_opt_group groups[] = {{"Data", data_opts, VB_COUNT(data_opts), &args}};
     struct vb_opts parsed;
-    int rc;
+    int rc = cli_parse(command, groups, VB_COUNT(groups), 3, argc, argv, &parsed);
 
-    rc = cli_parse(command, groups, VB_COUNT(groups), 3, argc, argv, &parsed);
     return rc >= 0 ? rc : run_verb(&args, &parsed);
 }
 

@@ -100,10 +100,9 @@ static int this_machine(struct doctor_opts *own)
 {
     struct vb_check checks[VB_CHECKS_MAX];
     struct vb_facts facts;
-    vb_status st;
+    vb_status st = check_sysroot(&own->sysroot);
     int n;
 
-    st = check_sysroot(&own->sysroot);
     if (st == VB_OK)
         st = vb_facts_gather(own->sysroot, &facts);
     if (st != VB_OK)
@@ -122,9 +121,8 @@ static int run_parsed(const struct cli_command *command, struct doctor_opts *own
 {
     struct vb_group_opts group;
     struct vb_launch launch;
-    int code;
+    int code = cli_hosts_place(command, hosts, job, &launch, &group);
 
-    code = cli_hosts_place(command, hosts, job, &launch, &group);
     if (code >= 0)
         return code;
     if (own->sysroot != NULL && group.world > 1)
@@ -164,27 +162,21 @@ const struct cli_command cli_doctor = {
     .usage = "[--json] | --hosts LIST [--transport HOW] [--json]",
     .about =
         "Checks this machine: RDMA devices, ports and GIDs, soft-RoCE, network interfaces, "
-        "limits,\n"
-        "huge pages, CPUs, kernels, clock and shared memory. Each line begins with OK, WARN (a "
-        "job\n"
-        "would be slower than necessary) or FAIL (a job would fail). Below a WARN or FAIL is the\n"
-        "command that fixes it, if there is one. Doctor changes nothing. It exits with 1 if any "
-        "check\n"
-        "is FAIL.\n"
+        "limits,\nhuge pages, CPUs, kernels, clock and shared memory. Each line begins with OK, "
+        "WARN (a job\nwould be slower than necessary) or FAIL (a job would fail). Below a WARN or "
+        "FAIL is the\ncommand that fixes it, if there is one. Doctor changes nothing. It exits "
+        "with 1 if any check\nis FAIL.\n"
         "\n"
         "With --hosts it checks each host over ssh. Then it tests every pair of hosts over each\n"
         "transport that works: it puts and gets bytes both ways, compares them, and measures "
-        "latency\n"
-        "and bandwidth.\n"
+        "latency\nand bandwidth.\n"
         "\n"
         "  verbena doctor\n"
         "  verbena doctor --hosts node0,node1,node2\n"
         "  verbena doctor --hosts hosts.txt --transport tcp --json",
     .details = "Pairs over RDMA also show what the ports counted during the test: retries, packets "
-               "out of\n"
-               "sequence and receivers that were not ready. The verbena program must be the same "
-               "file on all\n"
-               "hosts. The ranks may be started by hand, too:\n"
+               "out of\nsequence and receivers that were not ready. The verbena program must be "
+               "the same file on all\nhosts. The ranks may be started by hand, too:\n"
                "\n"
                "  verbena doctor --rank 1 --world 2 --root node0:7000 --secret-file job.key",
     .run = run,

@@ -7,7 +7,6 @@
 
 #include "cli/hosts_opts.h"
 #include "doctor/doctor.h"
-#include "engine/engine.h"
 
 /* Returns how many of the checks have the level. */
 int cli_doctor_count(const struct vb_check *checks, int n, enum vb_check_level level);

@@ -50,9 +50,8 @@ static int run(const struct cli_command *command, int argc, char **argv)
     struct vb_eval_result result;
     struct vb_opts parsed;
     vb_status st;
-    int rc;
+    int rc = cli_parse(command, groups, VB_COUNT(groups), 1, argc, argv, &parsed);
 
-    rc = cli_parse(command, groups, VB_COUNT(groups), 1, argc, argv, &parsed);
     if (rc >= 0)
         return rc;
     if (parsed.n_operands == 0)

@@ -91,8 +91,7 @@ static vb_status write_npy(int fd, const char *path, const struct vb_checkpoint_
     return st;
 }
 
-/* Writes a temporary file and renames it, so that an old file is replaced only by a complete one.
- */
+/* Writes a temporary file and renames it: an old file is replaced only by a complete one. */
 static vb_status replace_npy(const char *path, const struct vb_checkpoint_array *a)
 {
     char temp[PATH_MAX];
@@ -138,52 +137,23 @@ static void print_array(const struct vb_checkpoint_array *a, const char *path, s
     vb_json_end(json);
 }
 
-static bool is_wanted(const struct export_args *a, const struct vb_checkpoint_array *array)
-{
-    return a->state || !array->state;
-}
-
-static vb_status npy_path(const struct export_args *a, const struct vb_checkpoint_array *array,
-                          char path[PATH_MAX])
-{
-    if ((size_t)snprintf(path, PATH_MAX, "%s/%s.npy", a->out, array->name) >= PATH_MAX)
-        return vb_err(VB_ERR_USAGE, "cannot write %.64s...: the path is too long", a->out);
-    return VB_OK;
-}
-
-/* Checks the paths of all files before the first one is written. */
-static vb_status check_paths(const struct export_args *a, const struct vb_checkpoint *cp)
-{
-    char path[PATH_MAX];
-    vb_status st = VB_OK;
-    int i;
-
-    for (i = 0; st == VB_OK && i < cp->n_arrays; i++) {
-        if (!is_wanted(a, &cp->arrays[i]))
-            continue;
-        st = npy_path(a, &cp->arrays[i], path);
-        if (st == VB_OK)
-            st = vb_file_may_replace(path);
-    }
-    return st;
-}
-
+/* Checks the paths of all files or, if writes is true, writes and prints them. */
 static vb_status export_arrays(const struct export_args *a, const struct vb_checkpoint *cp,
-                               struct vb_json *json)
+                               bool writes, struct vb_json *json)
 {
     const struct vb_checkpoint_array *array;
     char path[PATH_MAX];
-    vb_status st = vb_dir_make(a->out);
+    vb_status st = writes ? vb_dir_make(a->out) : VB_OK;
     int i;
 
     for (i = 0; st == VB_OK && i < cp->n_arrays; i++) {
         array = &cp->arrays[i];
-        if (!is_wanted(a, array))
+        if (array->state && !a->state)
             continue;
-        st = npy_path(a, array, path);
-        if (st == VB_OK)
-            st = replace_npy(path, array);
-        if (st == VB_OK)
+        if ((size_t)snprintf(path, PATH_MAX, "%s/%s.npy", a->out, array->name) >= PATH_MAX)
+            return vb_err(VB_ERR_USAGE, "cannot write %.64s...: the path is too long", a->out);
+        st = writes ? replace_npy(path, array) : vb_file_may_replace(path);
+        if (st == VB_OK && writes)
             print_array(array, path, json);
     }
     return st;
@@ -202,7 +172,7 @@ static vb_status export_json(const struct export_args *a, const char *path,
     vb_json_text(json, "model", cp->model);
     vb_json_int(json, "step", cp->step);
     vb_json_array(json, "arrays");
-    st = export_arrays(a, cp, json);
+    st = export_arrays(a, cp, true, json);
     vb_json_end(json);
     vb_json_end(json);
     if (st == VB_OK)
@@ -223,7 +193,7 @@ static vb_status export_checkpoint(const struct export_args *a, const char *give
         st = vb_checkpoint_read(path, &cp);
     if (st != VB_OK)
         return st;
-    st = check_paths(a, cp);
+    st = export_arrays(a, cp, false, NULL); /* before the first one is written */
     if (st != VB_OK) {
         vb_checkpoint_free(cp);
         return st;
@@ -232,7 +202,7 @@ static vb_status export_checkpoint(const struct export_args *a, const char *give
         st = export_json(a, path, cp);
     } else {
         printf("%s: %s at step %lld\n", path, cp->model, (long long)cp->step);
-        st = export_arrays(a, cp, NULL);
+        st = export_arrays(a, cp, true, NULL);
     }
     vb_checkpoint_free(cp);
     return st;

@@ -50,8 +50,7 @@ static int run_length(const struct vb_ints *ints, int i, int *step_p)
     return n;
 }
 
-/* Writes a list such as "0-3,8", or "0-14:2" for every second number, in the notation of taskset.
- */
+/* Writes a list such as "0-3,8", or "0-14:2" for every second number, in taskset's notation. */
 static void list_text(const struct vb_ints *ints, char *out, size_t size)
 {
     size_t len = 0;
@@ -68,17 +67,6 @@ static void list_text(const struct vb_ints *ints, char *out, size_t size)
         if (n > 1 && step != 1 && len < size)
             len += (size_t)snprintf(out + len, size - len, ":%d", step);
     }
-}
-
-static void print_caches(const struct vb_topo_facts *facts)
-{
-    int i;
-
-    for (i = 0; i < facts->n_caches; i++)
-        printf("%sL%d %d x %lld KiB", i == 0 ? "caches    " : ", ", facts->caches[i].level,
-               facts->caches[i].n, (long long)facts->caches[i].bytes >> 10);
-    if (facts->n_caches > 0)
-        printf("\n");
 }
 
 static void print_nic(const struct vb_nic *nic)
@@ -109,7 +97,11 @@ static void print_machine(const struct vb_topo_facts *facts)
            facts->n_packages == 1 ? "" : "s", facts->n_nodes, facts->n_nodes == 1 ? "" : "s",
            facts->n_cores, facts->n_cores == 1 ? "" : "s", facts->n_cpus,
            facts->n_cpus == 1 ? "" : "s", (double)facts->memory_bytes / (1 << 30));
-    print_caches(facts);
+    for (i = 0; i < facts->n_caches; i++)
+        printf("%sL%d %d x %lld KiB", i == 0 ? "caches    " : ", ", facts->caches[i].level,
+               facts->caches[i].n, (long long)facts->caches[i].bytes >> 10);
+    if (facts->n_caches > 0)
+        printf("\n");
     printf("allowed   %d of %d cores, %d of %d hardware threads", facts->n_allowed_cores,
            facts->n_cores, facts->n_allowed_cpus, facts->n_cpus);
     if (facts->cpu_quota > 0)
@@ -285,9 +277,8 @@ static vb_status show(const struct vb_topo *topo, const struct topo_args *args)
     struct vb_placement_want want = {
         .ranks = (int)args->ranks, .threads = (int)args->threads, .progress = true};
     struct vb_placement *placement;
-    vb_status st;
+    vb_status st = vb_placement_create(topo, &want, &placement);
 
-    st = vb_placement_create(topo, &want, &placement);
     if (st != VB_OK)
         return st;
     if (args->json) {
@@ -309,9 +300,8 @@ static int run(const struct cli_command *command, int argc, char **argv)
     struct vb_opts parsed;
     struct vb_topo *topo;
     vb_status st;
-    int rc;
+    int rc = cli_parse(command, &group, 1, 0, argc, argv, &parsed);
 
-    rc = cli_parse(command, &group, 1, 0, argc, argv, &parsed);
     if (rc >= 0)
         return rc;
     source.synthetic = args.synthetic;
@@ -339,11 +329,9 @@ const struct cli_command cli_topo = {
     .usage = "[--ranks N] [--threads T] [--synthetic STRING | --xml FILE] [--json]",
     .about =
         "Prints packages, NUMA nodes, cores, caches and network cards, and how many of the cores "
-        "this\n"
-        "process may use. Then it prints the placement of each rank: its cores, the hardware "
-        "threads\n"
-        "of its compute threads and of its progress thread, the NUMA nodes of its memory and its\n"
-        "network card.\n"
+        "this\nprocess may use. Then it prints the placement of each rank: its cores, the hardware "
+        "threads\nof its compute threads and of its progress thread, the NUMA nodes of its memory "
+        "and its\nnetwork card.\n"
         "\n"
         "  verbena topo                          this machine, one rank\n"
         "  verbena topo --ranks 4 --threads 2    four ranks with two compute threads each\n"

@@ -31,7 +31,6 @@ struct host {
 };
 
 struct exam {
-    int rank;
     struct host own;
     struct host *hosts;
     int n_hosts;
@@ -47,27 +46,17 @@ struct exam {
 
 /* ---- this host ------------------------------------------------------------------------------- */
 
-static bool has_rdma(const struct vb_facts *facts)
-{
-    int i;
-
-    for (i = 0; i < facts->n_rdma; i++)
-        if (vb_net_rdma_usable(&facts->rdma[i]))
-            return true;
-    return false;
-}
-
 static vb_status examine_own(struct host *own)
 {
     struct vb_check checks[VB_CHECKS_MAX];
     struct vb_facts facts;
-    vb_status st;
+    vb_status st = vb_facts_gather("", &facts);
     int i;
 
-    st = vb_facts_gather("", &facts);
     if (st != VB_OK)
         return st;
-    own->rdma = has_rdma(&facts);
+    for (i = 0; i < facts.n_rdma; i++)
+        own->rdma = own->rdma || vb_net_rdma_usable(&facts.rdma[i]);
     own->n = vb_doctor_judge(&facts, checks);
     for (i = 0; i < own->n; i++) {
         own->checks[i].level = (int)checks[i].level;
@@ -198,9 +187,8 @@ static const struct host *without_rdma(const struct exam *e)
  * does not end the examination: it becomes a check, and the ranks have logged the reason. */
 static vb_status examine(struct exam *e, const struct vb_group_opts *opts)
 {
-    vb_status st;
+    vb_status st = examine_own(&e->own);
 
-    st = examine_own(&e->own);
     if (st != VB_OK)
         return st;
     if (opts->transport != VB_TRANSPORT_AUTO)
@@ -215,9 +203,8 @@ static void check_rdma(struct exam *e, struct vb_check *check)
 {
     const struct host *without = without_rdma(e);
 
-    memset(check, 0, sizeof(*check));
-    check->name = "rdma";
-    check->level = e->rdma == VB_OK ? VB_CHECK_OK : VB_CHECK_FAIL;
+    *check =
+        (struct vb_check){.name = "rdma", .level = e->rdma == VB_OK ? VB_CHECK_OK : VB_CHECK_FAIL};
     if (e->rdma != VB_OK)
         snprintf(
             check->what, sizeof(check->what),
@@ -382,7 +369,6 @@ int cli_doctor_hosts(const struct vb_group_opts *group, bool json)
 
     if (e == NULL)
         return cli_exit_code(vb_err_sys("calloc"));
-    e->rank = group->rank;
     vb_log_set_rank(group->rank);
     st = examine(e, group);
     if (st == VB_OK) {
@@ -391,9 +377,9 @@ int cli_doctor_hosts(const struct vb_group_opts *group, bool json)
             check_rdma(e, &e->checks[e->n_checks++]);
         code = count_all(e, VB_CHECK_FAIL) > 0 ? CLI_FAILED : CLI_OK;
     }
-    if (st == VB_OK && e->rank == 0 && json)
+    if (st == VB_OK && group->rank == 0 && json)
         st = print_json(e);
-    else if (st == VB_OK && e->rank == 0)
+    else if (st == VB_OK && group->rank == 0)
         print_text(e);
     if (group->root_fd >= 0)
         close(group->root_fd);

@@ -8,7 +8,6 @@
 #define VB_CLI_HOSTS_OPTS_H
 
 #include "cli/job_opts.h"
-#include "engine/engine.h"
 #include "launch/launch.h"
 
 struct cli_hosts {

@@ -172,10 +172,9 @@ int cli_job_place(const struct cli_command *command, const struct cli_job *job,
                   struct vb_launch *launch, struct vb_group_opts *group)
 {
     const char *why;
-    vb_status st;
     bool ours;
+    vb_status st = find_launch(job, launch, &ours);
 
-    st = find_launch(job, launch, &ours);
     if (st != VB_OK)
         return cli_exit_code(st);
     why = contradiction(job, launch);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "cli/model_names.h"
+#include "models/models.h"
 
 #include <string.h>
 
@@ -44,13 +45,21 @@ struct cli_names cli_table_names(void)
     return names;
 }
 
-int cli_which(const struct cli_command *command, const char *question,
-              const struct cli_names *names)
+int cli_find_model(const struct cli_command *command, const char *question, const char *given,
+                   const struct cli_names *names, const char **name_p)
 {
     char known[VB_OPTS_WHY];
+    int i;
 
-    cli_names_text(names->list, names->n, known, sizeof(known));
-    return cli_refuse(command, "%s %s", question, known);
+    if (given == NULL) {
+        cli_names_text(names->list, names->n, known, sizeof(known));
+        return cli_refuse(command, "%s %s", question, known);
+    }
+    i = cli_find_name(command, "model", given, names->list, names->n);
+    if (i < 0)
+        return CLI_USAGE;
+    *name_p = names->list[i];
+    return -1;
 }
 
 const struct vb_train_model *cli_net_find(const char *name, const struct vb_train_net **net_p)

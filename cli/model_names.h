@@ -20,9 +20,10 @@ struct cli_names cli_model_names(void); /* models, as train takes them */
 struct cli_names cli_net_names(void);   /* nets of models, as bench step takes them */
 struct cli_names cli_table_names(void); /* tables of layers, as bench kernels takes them */
 
-/* Refuses a command that names no model: the question, then the names. Returns CLI_USAGE. */
-int cli_which(const struct cli_command *command, const char *question,
-              const struct cli_names *names);
+/* Finds the model that a command was given. Returns -1 on success. Otherwise it prints one line (if
+ * given is NULL: the question, then the names) and returns CLI_USAGE. */
+int cli_find_model(const struct cli_command *command, const char *question, const char *given,
+                   const struct cli_names *names, const char **name_p);
 
 /* The model that has a net of this name. Returns NULL if there is none. */
 const struct vb_train_model *cli_net_find(const char *name, const struct vb_train_net **net_p);

@@ -19,15 +19,7 @@
 
 const char *vb_check_level_str(enum vb_check_level level)
 {
-    switch (level) {
-    case VB_CHECK_WARN:
-        return "WARN";
-    case VB_CHECK_FAIL:
-        return "FAIL";
-    case VB_CHECK_OK:
-        break;
-    }
-    return "OK";
+    return level == VB_CHECK_WARN ? "WARN" : level == VB_CHECK_FAIL ? "FAIL" : "OK";
 }
 
 /* ---- filling a check ------------------------------------------------------------------------- */
@@ -38,9 +30,7 @@ struct vb_check *vb_check_begin(struct vb_checks *checks, const char *name)
 
     VB_ASSERT(checks->n < VB_CHECKS_MAX);
     checks->n++;
-    memset(check, 0, sizeof(*check));
-    check->name = name;
-    check->level = VB_CHECK_OK;
+    *check = (struct vb_check){.name = name, .level = VB_CHECK_OK};
     return check;
 }
 
@@ -55,6 +45,16 @@ void vb_check_say(struct vb_check *check, const char *fmt, ...)
 {
     va_list args;
 
+    va_start(args, fmt);
+    append_v(check->what, sizeof(check->what), fmt, args);
+    va_end(args);
+}
+
+void vb_check_warn(struct vb_check *check, const char *fmt, ...)
+{
+    va_list args;
+
+    check->level = VB_CHECK_WARN;
     va_start(args, fmt);
     append_v(check->what, sizeof(check->what), fmt, args);
     va_end(args);
@@ -125,12 +125,10 @@ static void check_memlock(const struct vb_facts *facts, struct vb_checks *checks
     } else if (limit->soft >= MEMLOCK_NEED) {
         vb_check_say(check, "; RDMA needs %s", size_of(MEMLOCK_NEED).text);
     } else if (limit->hard >= MEMLOCK_NEED) {
-        check->level = VB_CHECK_WARN;
-        vb_check_say(check, ", but RDMA registers at least %s", size_of(MEMLOCK_NEED).text);
+        vb_check_warn(check, ", but RDMA registers at least %s", size_of(MEMLOCK_NEED).text);
         vb_check_fix(check, "ulimit -S -l $(ulimit -H -l)");
     } else {
-        check->level = VB_CHECK_WARN;
-        vb_check_say(
+        vb_check_warn(
             check,
             ", but RDMA registers at least %s: registering would fail, and jobs would use TCP",
             size_of(MEMLOCK_NEED).text);
@@ -202,8 +200,7 @@ static void judge_private_pages(const struct vb_facts *facts, struct vb_check *c
     static const char *const good[] = {"always", "madvise"};
 
     if (facts->thp[0] == '\0') {
-        check->level = VB_CHECK_WARN;
-        vb_check_say(check, "the kernel has no transparent huge pages");
+        vb_check_warn(check, "the kernel has no transparent huge pages");
         return;
     }
     vb_check_say(check, "transparent huge pages are %s for private memory", facts->thp);
@@ -229,9 +226,8 @@ static void judge_shared_pages(const struct vb_facts *facts, struct vb_check *ch
         vb_check_say(check, ", %s for shared memory", facts->shmem_thp);
         return;
     }
-    check->level = VB_CHECK_WARN;
-    vb_check_say(check, "; shared memory gets no huge pages (%s, 0 reserved)",
-                 facts->shmem_thp[0] != '\0' ? facts->shmem_thp : "not in this kernel");
+    vb_check_warn(check, "; shared memory gets no huge pages (%s, 0 reserved)",
+                  facts->shmem_thp[0] != '\0' ? facts->shmem_thp : "not in this kernel");
     if (facts->shmem_thp[0] != '\0')
         vb_check_fix(check,
                      "echo advise | sudo tee /sys/kernel/mm/transparent_hugepage/shmem_enabled");
@@ -263,8 +259,7 @@ static void check_governor(const struct vb_facts *facts, struct vb_checks *check
         vb_check_say(check, "all %d cpus have the frequency governor %s", facts->n_governed,
                      facts->governor);
     } else {
-        check->level = VB_CHECK_WARN;
-        vb_check_say(
+        vb_check_warn(
             check,
             "%d of %d cpus have the frequency governor %s, which raises the frequency slowly",
             facts->n_slow_governed, facts->n_governed, facts->governor);
@@ -287,8 +282,7 @@ static void check_affinity(const struct vb_facts *facts, struct vb_checks *check
     }
     vb_check_say(check, "%d of %d cpus may be used", facts->n_allowed_cpus, facts->n_cpus);
     if (facts->n_allowed_cpus < facts->n_cpus) {
-        check->level = VB_CHECK_WARN;
-        vb_check_say(check, ", because of affinity or cgroup");
+        vb_check_warn(check, ", because of affinity or cgroup");
         vb_check_fix(check, "taskset -pc 0-%d $$ # or give the container more cpus",
                      facts->n_cpus - 1);
     }
@@ -304,11 +298,10 @@ static void check_cgroup(const struct vb_facts *facts, struct vb_checks *checks)
     } else {
         vb_check_say(check, "cpu time is limited to that of %.1f cpus", facts->cpu_quota);
         if (facts->cpu_quota < facts->n_allowed_cpus) {
-            check->level = VB_CHECK_WARN;
-            vb_check_say(check,
-                         ", fewer than the %d allowed, so the kernel would stop threads many "
-                         "times a second",
-                         facts->n_allowed_cpus);
+            vb_check_warn(check,
+                          ", fewer than the %d allowed, so the kernel would stop threads many "
+                          "times a second",
+                          facts->n_allowed_cpus);
             vb_check_fix(check, "export VB_THREADS=%d", threads);
         }
     }
@@ -318,9 +311,8 @@ static void check_cgroup(const struct vb_facts *facts, struct vb_checks *checks)
     }
     vb_check_say(check, "; memory is limited to %s", size_of(facts->memory_limit_bytes).text);
     if (facts->memory_limit_bytes < MEMORY_NEED) {
-        check->level = VB_CHECK_WARN;
-        vb_check_say(check, ", too little for AlexNet, which needs up to %s",
-                     size_of(MEMORY_NEED).text);
+        vb_check_warn(check, ", too little for AlexNet, which needs up to %s",
+                      size_of(MEMORY_NEED).text);
     }
 }
 
@@ -336,13 +328,11 @@ static void check_kernels(const struct vb_facts *facts, struct vb_checks *checks
     vb_k_dense_choice(&facts->onednn, &facts->blas, choice, sizeof(choice));
     vb_check_say(check, "%s", choice);
     if (facts->onednn_status != VB_OK) {
-        check->level = VB_CHECK_WARN;
-        vb_check_say(check, "; oneDNN failed (%s)", vb_status_str(facts->onednn_status));
+        vb_check_warn(check, "; oneDNN failed (%s)", vb_status_str(facts->onednn_status));
         vb_check_fix(check, "sudo apt install --reinstall 'libdnnl[0-9]*'");
     }
     if (strcasecmp(facts->blas.core, "generic") == 0) {
-        check->level = VB_CHECK_WARN;
-        vb_check_say(check, "; OpenBLAS does not know this CPU and uses generic kernels");
+        vb_check_warn(check, "; OpenBLAS does not know this CPU and uses generic kernels");
         vb_check_fix(check, "sudo apt install --only-upgrade libopenblas0-pthread");
     }
 }
@@ -377,8 +367,7 @@ static void check_clock(const struct vb_facts *facts, struct vb_checks *checks)
     vb_check_say(check, "the clock source is %s", facts->clock);
     if (!is_one_of(facts->clock, slow, VB_COUNT(slow)))
         return;
-    check->level = VB_CHECK_WARN;
-    vb_check_say(check, ", which is slow to read: timing every step would slow a job down");
+    vb_check_warn(check, ", which is slow to read: timing every step would slow a job down");
     for (i = 0; i < VB_COUNT(fast); i++)
         if (offers(facts->clocks, fast[i])) {
             vb_check_fix(check,

@@ -38,8 +38,7 @@ static void check_devices(const struct vb_facts *facts, struct vb_checks *checks
     int i;
 
     if (facts->n_rdma == 0) {
-        check->level = VB_CHECK_WARN;
-        vb_check_say(check, "no RDMA device: ranks on different hosts use TCP");
+        vb_check_warn(check, "no RDMA device: ranks on different hosts use TCP");
         return;
     }
     for (i = 0; i < facts->n_rdma; i++) {
@@ -129,9 +128,8 @@ static void check_ports(const struct vb_facts *facts, struct vb_checks *checks)
         }
     if (n_usable > 0)
         return;
-    check->level = VB_CHECK_WARN;
-    vb_check_say(check, "%sno port can be used: ranks on different hosts use TCP",
-                 check->what[0] != '\0' ? "; " : "");
+    vb_check_warn(check, "%sno port can be used: ranks on different hosts use TCP",
+                  check->what[0] != '\0' ? "; " : "");
     for (i = 0; i < facts->n_rdma; i++)
         for (p = 0; p < facts->rdma[i].n_ports; p++)
             fix_port(facts, check, &facts->rdma[i], &facts->rdma[i].ports[p]);
@@ -171,9 +169,8 @@ static void judge_gids(struct vb_check *check, const struct vb_rdma_dev *dev,
                      vb_gid_type_str(gid->type), gid->text);
     if (dev->transport != VB_RDMA_ROCE || (gid != NULL && gid_worth(gid) == 3))
         return;
-    check->level = VB_CHECK_WARN;
-    vb_check_say(check, ", but RoCE v2 needs a GID from an IP address%s%s",
-                 netdev[0] != '\0' ? " of " : "", netdev);
+    vb_check_warn(check, ", but RoCE v2 needs a GID from an IP address%s%s",
+                  netdev[0] != '\0' ? " of " : "", netdev);
     if (vb_check_plain(netdev) && check->fix[0] == '\0')
         vb_check_fix(check, "sudo ip addr add ADDRESS/24 dev %s # a free address of your network",
                      netdev);
@@ -273,8 +270,7 @@ void vb_check_soft_roce(const struct vb_facts *facts, struct vb_checks *checks)
     } else if (!facts->rxe.loaded && !facts->rxe.built_in && !facts->rxe.present) {
         fix_missing_module(facts, check);
     } else if (iface == NULL || !vb_check_plain(iface->name)) {
-        check->level = VB_CHECK_WARN;
-        vb_check_say(check, "soft-RoCE cannot be set up: no suitable interface is up");
+        vb_check_warn(check, "soft-RoCE cannot be set up: no suitable interface is up");
     } else {
         offer_rxe(facts, check, iface);
     }
@@ -345,7 +341,6 @@ void vb_check_interfaces(const struct vb_facts *facts, struct vb_checks *checks)
     if (data == NULL) {
         judge_no_data(facts, check);
     } else if (data->speed_mbit > 0 && data->speed_mbit < SLOW_MBIT) {
-        check->level = VB_CHECK_WARN;
-        vb_check_say(check, ": less than 1 Gbit/s, so transfers will slow a job down");
+        vb_check_warn(check, ": less than 1 Gbit/s, so transfers will slow a job down");
     }
 }

@@ -12,11 +12,13 @@
 #define PAIRS_MIN 3 /* with fewer pairs the median means nothing */
 #define NAMED_MAX 4 /* pairs that a sentence names at most */
 
-/* Appends a pair to a sentence, which names at most NAMED_MAX of them. */
-static void name_pair(struct vb_check *check, const struct vb_pair *pair, int *named)
+/* Appends a pair to a sentence, which names at most NAMED_MAX of them. first: what comes before the
+ * first one. */
+static void name_pair(struct vb_check *check, const char *first, const struct vb_pair *pair,
+                      int *named)
 {
     if (++*named <= NAMED_MAX)
-        vb_check_say(check, "%s%s and %s over %s", *named > 1 ? ", " : "", pair->host_a,
+        vb_check_say(check, "%s%s and %s over %s", *named > 1 ? ", " : first, pair->host_a,
                      pair->host_b, pair->transport);
     else if (*named == NAMED_MAX + 1)
         vb_check_say(check, " and others");
@@ -39,7 +41,7 @@ static void check_data(const struct vb_pair *pairs, int n, struct vb_checks *che
     vb_check_say(check, "%lld bytes did not arrive as sent between ", (long long)wrong);
     for (i = 0; i < n; i++)
         if (pairs[i].wrong > 0)
-            name_pair(check, &pairs[i], &named);
+            name_pair(check, "", &pairs[i], &named);
 }
 
 static int64_t lost(const struct vb_pair *pair)
@@ -55,36 +57,22 @@ static int64_t lost(const struct vb_pair *pair)
     return sum;
 }
 
-static bool any_counted(const struct vb_pair *pairs, int n)
-{
-    int i;
-
-    for (i = 0; i < n; i++)
-        if (pairs[i].moved[VB_PORT_RETRIES] >= 0)
-            return true;
-    return false;
-}
-
 static void check_loss(const struct vb_pair *pairs, int n, struct vb_checks *checks)
 {
     struct vb_check *check = vb_check_begin(checks, "loss");
     int i, named = 0;
 
-    for (i = 0; i < n; i++) {
-        if (lost(&pairs[i]) == 0)
-            continue;
-        if (named == 0)
-            vb_check_say(check, "packets were lost, delayed or sent again between ");
-        name_pair(check, &pairs[i], &named);
-    }
+    for (i = 0; i < n; i++)
+        if (lost(&pairs[i]) != 0)
+            name_pair(check, "packets were lost, delayed or sent again between ", &pairs[i],
+                      &named);
     if (named == 0) {
         vb_check_say(check, "no RDMA port counted a retry or a packet out of sequence");
         return;
     }
-    check->level = VB_CHECK_WARN;
-    vb_check_say(check,
-                 ": look for drops with ip -s -s link on both hosts, and for flow control on "
-                 "the switch between them");
+    vb_check_warn(check,
+                  ": look for drops with ip -s -s link on both hosts, and for flow control on "
+                  "the switch between them");
 }
 
 static void check_receivers(const struct vb_pair *pairs, int n, struct vb_checks *checks)
@@ -92,13 +80,9 @@ static void check_receivers(const struct vb_pair *pairs, int n, struct vb_checks
     struct vb_check *check = vb_check_begin(checks, "receivers");
     int i, named = 0;
 
-    for (i = 0; i < n; i++) {
-        if (pairs[i].moved[VB_PORT_RNR] <= 0)
-            continue;
-        if (named == 0)
-            vb_check_say(check, "receivers were not ready (RNR) between ");
-        name_pair(check, &pairs[i], &named);
-    }
+    for (i = 0; i < n; i++)
+        if (pairs[i].moved[VB_PORT_RNR] > 0)
+            name_pair(check, "receivers were not ready (RNR) between ", &pairs[i], &named);
     if (named == 0)
         vb_check_say(check, "all receivers were ready");
     else
@@ -135,20 +119,15 @@ static void check_balance(const struct vb_pair *pairs, int n, struct vb_checks *
     struct vb_check *check = vb_check_begin(checks, "balance");
     int i, named = 0;
 
-    for (i = 0; i < n; i++) {
-        if (lower_gb_s(&pairs[i]) >= SLOW * median_gb_s(pairs, n, pairs[i].transport))
-            continue;
-        if (named == 0)
-            vb_check_say(check, "less than half as fast as the others: ");
-        name_pair(check, &pairs[i], &named);
-    }
+    for (i = 0; i < n; i++)
+        if (!(lower_gb_s(&pairs[i]) >= SLOW * median_gb_s(pairs, n, pairs[i].transport)))
+            name_pair(check, "less than half as fast as the others: ", &pairs[i], &named);
     if (named == 0) {
         vb_check_say(check, "no pair of hosts is far slower than the others");
         return;
     }
-    check->level = VB_CHECK_WARN;
-    vb_check_say(check, ": look at speed and duplex of the link with ethtool, and for errors with "
-                        "ip -s -s link");
+    vb_check_warn(check, ": look at speed and duplex of the link with ethtool, and for errors with "
+                         "ip -s -s link");
 }
 
 static const struct vb_pair *same_hosts(const struct vb_pair *pairs, int n,
@@ -182,9 +161,8 @@ static void check_choice(const struct vb_pair *pairs, int n, struct vb_checks *c
                                      : "only one transport was measured");
         return;
     }
-    check->level = VB_CHECK_WARN;
-    vb_check_say(check, "puts over RDMA are slower than over TCP for %d of %d pairs of hosts",
-                 slower, both);
+    vb_check_warn(check, "puts over RDMA are slower than over TCP for %d of %d pairs of hosts",
+                  slower, both);
     if (slower == both)
         vb_check_fix(check, "verbena train ... --transport tcp");
 }
@@ -193,9 +171,13 @@ int vb_doctor_judge_pairs(const struct vb_pair *pairs, int n,
                           struct vb_check checks_p[VB_CHECKS_MAX])
 {
     struct vb_checks checks = {.list = checks_p};
+    bool counted = false;
+    int i;
 
+    for (i = 0; i < n; i++)
+        counted = counted || pairs[i].moved[VB_PORT_RETRIES] >= 0;
     check_data(pairs, n, &checks);
-    if (any_counted(pairs, n)) {
+    if (counted) {
         check_loss(pairs, n, &checks);
         check_receivers(pairs, n, &checks);
     }

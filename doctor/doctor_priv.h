@@ -17,8 +17,9 @@ struct vb_checks {
 struct vb_check *vb_check_begin(struct vb_checks *checks, const char *name);
 
 /* Append to the text of a check, and to the commands that fix it. Text that does not fit is cut
- * off. */
+ * off. vb_check_warn() also makes it a WARN. */
 void vb_check_say(struct vb_check *check, const char *fmt, ...) VB_PRINTF(2, 3);
+void vb_check_warn(struct vb_check *check, const char *fmt, ...) VB_PRINTF(2, 3);
 void vb_check_fix(struct vb_check *check, const char *fmt, ...) VB_PRINTF(2, 3);
 
 /* True if a name is safe in a shell command without quotes. Names come from the machine: a

@@ -196,9 +196,8 @@ static void gather_abilities(struct vb_facts *facts)
 vb_status vb_facts_gather(const char *sysroot, struct vb_facts *facts_p)
 {
     struct vb_facts facts = {.recorded = sysroot[0] != '\0'};
-    vb_status st;
+    vb_status st = vb_net_ifaces_list(sysroot, &facts.ifaces, &facts.n_ifaces);
 
-    st = vb_net_ifaces_list(sysroot, &facts.ifaces, &facts.n_ifaces);
     if (st != VB_OK)
         return st;
     st = vb_net_rdma_list(sysroot, &facts.rdma, &facts.n_rdma);

@@ -40,16 +40,6 @@ static void count_cpu(int cpu, void *arg)
     ++*(int *)arg;
 }
 
-static void cpus_from_files(const char *sysroot, struct vb_facts *facts)
-{
-    char list[512];
-
-    vb_probe_line(list, sizeof(list), "%s" SYS_CPU "/online", sysroot);
-    each_cpu(list, count_cpu, &facts->n_cpus);
-    vb_facts_field(sysroot, "/proc/self/status", "Cpus_allowed_list:", list, sizeof(list));
-    each_cpu(list, count_cpu, &facts->n_allowed_cpus);
-}
-
 /* For the running machine the numbers come from topo/. If that fails, which topo/ logs, they stay
  * 0. */
 static void cpus_from_topo(struct vb_facts *facts)
@@ -66,10 +56,16 @@ static void cpus_from_topo(struct vb_facts *facts)
 
 void vb_facts_cpus(const char *sysroot, struct vb_facts *facts)
 {
-    if (facts->recorded)
-        cpus_from_files(sysroot, facts);
-    else
+    char list[512];
+
+    if (facts->recorded) {
+        vb_probe_line(list, sizeof(list), "%s" SYS_CPU "/online", sysroot);
+        each_cpu(list, count_cpu, &facts->n_cpus);
+        vb_facts_field(sysroot, "/proc/self/status", "Cpus_allowed_list:", list, sizeof(list));
+        each_cpu(list, count_cpu, &facts->n_allowed_cpus);
+    } else {
         cpus_from_topo(facts);
+    }
     facts->cpu_quota = vb_topo_cpu_quota(sysroot);
 }
 
@@ -135,8 +131,7 @@ static int64_t least_limit(const char *mount, const char *group, const char *fil
     return least < none ? least : 0;
 }
 
-/* Finds the group of a controller in lines such as "4:memory:/group" or, in version 2, "0::/group".
- */
+/* Finds the group of a controller in lines such as "4:memory:/group"; in version 2 "0::/group". */
 static bool find_group(const char *sysroot, const char *controller, char *group, size_t size)
 {
     char prefix[16], line[512];

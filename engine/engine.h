@@ -5,15 +5,9 @@
 #ifndef VB_ENGINE_ENGINE_H
 #define VB_ENGINE_ENGINE_H
 
-#include "base/base.h"
-#include "data/data.h"
 #include "engine/bench/engine_bench.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/train/eval.h"
 #include "engine/train/train.h"
-#include "kernels/kernels.h"
-#include "models/models.h"
-#include "net/net.h"
-#include "topo/topo.h"
 
 #endif

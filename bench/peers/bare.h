@@ -44,6 +44,14 @@ static inline void bare_relax(const struct bare *b)
         sched_yield();
 }
 
+static inline void bare_add(float *restrict sum, const float *restrict in, size_t n)
+{
+    size_t i;
+
+    for (i = 0; i < n; i++)
+        sum[i] += in[i];
+}
+
 /* Returns the number of elements in the share of rank r, and its first element. */
 static inline size_t bare_share(const struct bare *b, size_t n, int r, size_t *first_p)
 {

@@ -7,7 +7,6 @@
 #include "bench/peers/bare.h"
 
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>

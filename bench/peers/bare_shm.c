@@ -15,10 +15,9 @@ vb_status bare_map(struct bare *b, size_t largest)
     size_t head = (sizeof(struct bare_rank) + page - 1) / page * page;
     size_t each = (largest + huge - 1) / huge * huge + 3 * page; /* in other cache sets */
     struct vb_mem mem;
-    vb_status st;
+    vb_status st = vb_mem_map_shared("verbena-bare", (head + each) * (size_t)b->peer.ranks, &mem);
     int i;
 
-    st = vb_mem_map_shared("verbena-bare", (head + each) * (size_t)b->peer.ranks, &mem);
     if (st == VB_OK)
         st = vb_mem_populate(&mem);
     for (i = 0; i < b->peer.ranks && st == VB_OK; i++) {
@@ -85,14 +84,6 @@ static void large(struct bare *b, size_t n)
     bare_meet(b);
 }
 
-static void add(float *restrict out, const float *restrict in, size_t n)
-{
-    size_t i;
-
-    for (i = 0; i < n; i++)
-        out[i] += in[i];
-}
-
 /* A slot is used again two rounds later. A rank that has seen all numbers of the round between
  * knows that all ranks have read this slot. */
 static void small(struct bare *b, size_t n)
@@ -110,7 +101,7 @@ static void small(struct bare *b, size_t n)
         if (r == 0)
             memcpy(b->peer.data, slot->payload, n * sizeof(float));
         else
-            add(b->peer.data, slot->payload, n);
+            bare_add(b->peer.data, slot->payload, n);
     }
 }
 

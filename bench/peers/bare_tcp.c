@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -93,14 +92,6 @@ static size_t pull(int fd, void *to, size_t len)
     return n > 0 ? (size_t)n : 0;
 }
 
-static void add(float *restrict sum, const float *restrict in, size_t n)
-{
-    size_t i;
-
-    for (i = 0; i < n; i++)
-        sum[i] += in[i];
-}
-
 /* ---- small ----------------------------------------------------------------------------------- */
 
 static void small(struct bare *b, size_t n)
@@ -120,7 +111,7 @@ static void small(struct bare *b, size_t n)
                 bare_relax(b);
         }
         if (r != b->peer.rank)
-            add(b->peer.data, (float *)(void *)b->scratch[r], n);
+            bare_add(b->peer.data, (float *)(void *)b->scratch[r], n);
     }
 }
 
@@ -177,7 +168,7 @@ static size_t take_some(struct run *run, int r)
         n = CHUNK - l->kept;
     n = pull(run->b->fds[r], scratch + l->kept, n);
     whole = (l->kept + n) / sizeof(float);
-    add((float *)(void *)(run->mine + done), (float *)(void *)scratch, whole);
+    bare_add((float *)(void *)(run->mine + done), (float *)(void *)scratch, whole);
     l->kept = (l->kept + n) % sizeof(float);
     memcpy(scratch, scratch + whole * sizeof(float), l->kept);
     l->came += n;

@@ -169,17 +169,6 @@ static int check_algos(enum what what, const struct bench_args *args, struct vb_
                           : "mapped, gather, exchange, owner, chain, ring, halving, two-level");
 }
 
-static int check_only(const char *only, struct vb_bench_opts *o)
-{
-    if (vb_bench_parse_parts(only, o))
-        return -1;
-    return cli_refuse(
-        &cli_bench,
-        "--only %.64s: must be a list of memcpy, put-latency, put, both, get-latency, "
-        "get and round",
-        only);
-}
-
 /* Checks everything that does not depend on other ranks, before they are started. */
 static int check_alone(const struct vb_opts *parsed, const struct bench_args *args,
                        enum what *what_p)
@@ -220,8 +209,11 @@ static int check(enum what what, const struct bench_args *args, const struct vb_
     if (code >= 0)
         return code;
     code = check_sizes(what, args->sizes != NULL ? args->sizes : default_sizes[what], o);
-    if (code < 0)
-        code = check_only(args->only, o);
+    if (code < 0 && !vb_bench_parse_parts(args->only, o))
+        code = cli_refuse(&cli_bench,
+                          "--only %.64s: must be a list of memcpy, put-latency, put, both, "
+                          "get-latency, get and round",
+                          args->only);
     return code < 0 ? check_algos(what, args, o) : code;
 }
 
@@ -250,10 +242,9 @@ static vb_status rung(const struct vb_group_opts *group, enum vb_transport_choic
 static vb_status climb(const struct vb_group_opts *group, const struct vb_bench_opts *o,
                        int64_t *wrong_p)
 {
-    struct vb_bench_rungs rungs;
+    struct vb_bench_rungs rungs = {0};
     vb_status st = VB_OK;
 
-    memset(&rungs, 0, sizeof(rungs));
     if (group->rank == 0) {
         vb_bench_print_head(o->json);
         if (o->parts & 1u << VB_BENCH_MEMCPY)
@@ -350,32 +341,25 @@ static int kernels(const struct bench_args *args)
     return code < 0 ? cli_bench_kernels(&o) : code;
 }
 
-static void fill_step(const struct bench_args *args, struct cli_bench_step *step)
-{
-    *step = (struct cli_bench_step){.model = args->model,
-                                    .batches = args->batches,
-                                    .data = args->data,
-                                    .plot = args->plot,
-                                    .threads = args->threads,
-                                    .seconds = args->seconds,
-                                    .json = args->json};
-}
-
 static int run_parsed(const struct cli_command *command, const struct bench_args *args,
                       const struct cli_job *job, struct cli_hosts *hosts,
                       const struct vb_opts *parsed, int argc, char **argv)
 {
+    struct cli_bench_step step = {.model = args->model,
+                                  .batches = args->batches,
+                                  .data = args->data,
+                                  .plot = args->plot,
+                                  .threads = args->threads,
+                                  .seconds = args->seconds,
+                                  .json = args->json};
     struct vb_step_opts step_opts;
     struct vb_group_opts group;
-    struct cli_bench_step step;
     struct vb_bench_opts opts;
     struct cli_bench_ps ps;
     struct vb_launch launch;
     enum what what = TRANSFER;
-    int code;
+    int code = check_alone(parsed, args, &what);
 
-    fill_step(args, &step);
-    code = check_alone(parsed, args, &what);
     if (code < 0)
         code = cli_hosts_place(command, hosts, job, &launch, &group);
     if (code < 0)
@@ -436,53 +420,37 @@ const struct cli_command cli_bench = {
              "  verbena bench kernels --model alexnet --batch 32",
     .details =
         "transfer: Puts and gets between ranks 0 and 1, for each size. Latency is the time of one "
-        "put\n"
-        "from posting it to the arrival of its note, as p50 and p99. Bandwidth is that of a stream "
-        "of\n"
-        "puts, in one direction and in both. \"round\" is the time in which every rank puts to "
-        "the\n"
-        "next rank. The rows form a ladder: memcpy, shared memory, TCP; each has its percentage of "
-        "the\n"
-        "row before. All bytes are checked before the measurement. Over RDMA, the line below the "
-        "table\n"
-        "and the keys retries, out_of_seq and rnr show what the ports of all hosts counted: "
-        "retries,\n"
-        "packets out of sequence and receivers that were not ready.\n"
+        "put\nfrom posting it to the arrival of its note, as p50 and p99. Bandwidth is that of a "
+        "stream of\nputs, in one direction and in both. \"round\" is the time in which every rank "
+        "puts to the\nnext rank. The rows form a ladder: memcpy, shared memory, TCP; each has its "
+        "percentage of the\nrow before. All bytes are checked before the measurement. Over RDMA, "
+        "the line below the table\nand the keys retries, out_of_seq and rnr show what the ports of "
+        "all hosts counted: retries,\npackets out of sequence and receivers that were not ready.\n"
         "\n"
         "allreduce: Sums of float32, in place, for each size. The time is that of the slowest "
-        "rank, as\n"
-        "median and p99. algbw is bytes over time. busbw is algbw times 2(n-1)/n, which is what "
-        "the\n"
-        "links carry. The table also has the bytes that the busiest rank sent. The sums are "
-        "checked\n"
-        "before and after; if one is wrong, the exit code is 1.\n"
+        "rank, as\nmedian and p99. algbw is bytes over time. busbw is algbw times 2(n-1)/n, which "
+        "is what the\nlinks carry. The table also has the bytes that the busiest rank sent. The "
+        "sums are checked\nbefore and after; if one is wrong, the exit code is 1.\n"
         "\n"
         "sparse-allreduce: The same for lists of (index, value) that resemble click data. A size "
-        "is\n"
-        "that of one rank's list, 8 bytes per entry, before duplicates are merged.\n"
+        "is\nthat of one rank's list, 8 bytes per entry, before duplicates are merged.\n"
         "\n"
         "kernels: The time of the fastest run of each pass, its GFLOP/s (counted as a direct\n"
         "convolution), and its share of the fastest BLAS matrix product in the same run. A mark "
-        "shows\n"
-        "the kernel that a plan would choose.\n"
+        "shows\nthe kernel that a plan would choose.\n"
         "\n"
         "step: For each batch, the time of computing, of the transfer alone, and of the exposed\n"
         "transfer: the time of a step minus that of a step without sums over ranks, at least 0. "
-        "The\n"
-        "three are measured in turn; each figure is the median of the slowest rank. \"bytes\" is "
-        "the\n"
-        "amount that one rank contributes. The last line says from which batch on computing takes "
-        "at\n"
-        "least as long as the transfer, according to a line through the points.\n"
+        "The\nthree are measured in turn; each figure is the median of the slowest rank. \"bytes\" "
+        "is the\namount that one rank contributes. The last line says from which batch on "
+        "computing takes at\nleast as long as the transfer, according to a line through the "
+        "points.\n"
         "\n"
         "ps: Pushes, pulls and both, dense for each size and sparse for each number of keys. Each\n"
         "worker has one operation at a time. The time is that of the slowest worker, as median "
-        "and\n"
-        "p99. The last ranks are the servers. For each operation, the table has the CPU time of "
-        "the\n"
-        "servers' threads and the time that they spent applying updates; \"idle\" is the fraction "
-        "of\n"
-        "their time in which they had nothing to do.\n"
+        "and\np99. The last ranks are the servers. For each operation, the table has the CPU time "
+        "of the\nservers' threads and the time that they spent applying updates; \"idle\" is the "
+        "fraction of\ntheir time in which they had nothing to do.\n"
         "\n"
         "GB are 10^9 bytes.\n"
         "\n"

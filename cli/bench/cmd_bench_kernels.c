@@ -4,20 +4,14 @@
 #include "cli/model_names.h"
 #include "topo/topo.h"
 
-#include <string.h>
-
 int cli_bench_kernels_find(const char *model, const struct vb_layer_table **table_p)
 {
     struct cli_names names = cli_table_names();
-    int i;
+    int code = cli_find_model(&cli_bench, "kernels of which model? --model", model, &names, &model);
 
-    if (model == NULL)
-        return cli_which(&cli_bench, "kernels of which model? --model", &names);
-    i = cli_find_name(&cli_bench, "model", model, names.list, names.n);
-    if (i < 0)
-        return CLI_USAGE;
-    *table_p = vb_layer_table_find(names.list[i]);
-    return -1;
+    if (code < 0)
+        *table_p = vb_layer_table_find(model);
+    return code;
 }
 
 static vb_status pin(struct vb_bench_kernels *o, struct vb_topo **topo_p,
@@ -25,9 +19,8 @@ static vb_status pin(struct vb_bench_kernels *o, struct vb_topo **topo_p,
 {
     struct vb_placement_want want = {.ranks = 1, .threads = o->threads};
     struct vb_topo_source this_machine = {0};
-    vb_status st;
+    vb_status st = vb_topo_open(&this_machine, topo_p);
 
-    st = vb_topo_open(&this_machine, topo_p);
     if (st == VB_OK)
         st = vb_placement_create(*topo_p, &want, placement_p);
     if (st == VB_OK)
@@ -41,9 +34,8 @@ int cli_bench_kernels(struct vb_bench_kernels *o)
 {
     struct vb_topo *topo = NULL;
     struct vb_placement *placement = NULL;
-    vb_status st;
+    vb_status st = pin(o, &topo, &placement);
 
-    st = pin(o, &topo, &placement);
     if (st == VB_OK)
         st = vb_bench_kernels(o);
     vb_placement_destroy(placement);

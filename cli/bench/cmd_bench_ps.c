@@ -2,7 +2,6 @@
 #include "cli/bench/cmd_bench_ps.h"
 #include "cli/cli.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* The rule ftrl is missing because only sparse models have it. */
@@ -58,8 +57,7 @@ static void print_json(const struct vb_ps_line *l)
     vb_json_real(json, "server_apply_us", l->server_apply_us);
     vb_json_real(json, "server_idle", l->server_idle);
     vb_json_end(json);
-    (void)vb_json_print(json, stdout);
-    vb_json_destroy(json);
+    (void)cli_print_json(json);
     fflush(stdout);
 }
 

@@ -10,21 +10,6 @@
 
 /* ---- arguments ------------------------------------------------------------------------------- */
 
-static int find_model(const char *name, const struct vb_train_model **model_p,
-                      const struct vb_train_net **net_p)
-{
-    struct cli_names names = cli_net_names();
-    int i;
-
-    if (name == NULL)
-        return cli_which(&cli_bench, "step of which model? --model", &names);
-    i = cli_find_name(&cli_bench, "model", name, names.list, names.n);
-    if (i < 0)
-        return CLI_USAGE;
-    *model_p = cli_net_find(names.list[i], net_p);
-    return -1;
-}
-
 static int parse_batches(const char *text, struct vb_step_opts *o)
 {
     int64_t batches[VB_STEP_BATCHES_MAX];
@@ -58,15 +43,17 @@ int cli_bench_step_check(const struct cli_bench_step *args, const struct vb_laun
                          const struct vb_group_opts *group, bool elsewhere, struct vb_step_opts *o)
 {
     const char *data = args->data != NULL ? args->data : "synth";
-    const struct vb_train_model *model = NULL;
-    const struct vb_train_net *net = NULL;
+    struct cli_names names = cli_net_names();
+    const struct vb_train_net *net;
+    const char *model;
     char why[VB_OPTS_WHY];
-    int code = find_model(args->model, &model, &net);
+    int code =
+        cli_find_model(&cli_bench, "step of which model? --model", args->model, &names, &model);
 
     if (code >= 0)
         return code;
     *o = (struct vb_step_opts){.seconds = args->seconds};
-    o->train.model = model->name;
+    o->train.model = cli_net_find(model, &net)->name;
     o->train.data.input = net->input;
     o->train.data.text = data;
     o->train.seed = 1;
@@ -109,9 +96,8 @@ static void print_text(const struct cli_bench_step *args, const struct vb_step_r
 static void print_json(struct vb_json *j)
 {
     vb_json_end(j);
-    (void)vb_json_print(j, stdout);
+    (void)cli_print_json(j);
     fflush(stdout);
-    vb_json_destroy(j);
 }
 
 static void print_point(const struct cli_bench_step *args, const struct vb_step_result *r)

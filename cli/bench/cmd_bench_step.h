@@ -31,8 +31,7 @@ int cli_bench_step(const struct cli_bench_step *args, struct vb_step_opts *o);
  * success. Otherwise it prints one line and returns the exit code. */
 int cli_step_plot_check(const char *path);
 
-/* Writes the plot. A .gp file is the gnuplot script with the data; gnuplot draws the other formats.
- */
+/* Writes the plot. A .gp file is the gnuplot script with the data; gnuplot draws other formats. */
 vb_status cli_step_plot(const char *path, const char *model, const struct vb_step_result *result);
 
 #endif

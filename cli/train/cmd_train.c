@@ -14,7 +14,6 @@
 #include "launch/launch.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 /* ---- arguments ------------------------------------------------------------------------------- */
@@ -22,15 +21,9 @@
 static int find_model(const struct vb_opts *parsed, const char **model_p)
 {
     struct cli_names names = cli_model_names();
-    int i;
+    const char *given = parsed->n_operands > 0 ? parsed->operands[0] : NULL;
 
-    if (parsed->n_operands == 0)
-        return cli_which(&cli_train, "which model?", &names);
-    i = cli_find_name(&cli_train, "model", parsed->operands[0], names.list, names.n);
-    if (i < 0)
-        return CLI_USAGE;
-    *model_p = names.list[i];
-    return -1;
+    return cli_find_model(&cli_train, "which model?", given, &names, model_p);
 }
 
 static int check_input(const char *name, int input)
@@ -215,21 +208,16 @@ static void tell_begun(void *arg)
     vb_launch_tell_begun(((const struct reporter *)arg)->launch);
 }
 
-static enum cli_screen find_screen(const struct vb_launch *launch)
-{
-    if (launch->terminal)
-        return CLI_SUPERVISOR;
-    return isatty(STDERR_FILENO) == 1 ? CLI_TERMINAL : CLI_NO_SCREEN;
-}
-
 static int train(const struct train_args *a, const struct vb_launch *launch,
                  const struct vb_train_opts *opts)
 {
     struct vb_train_opts o = *opts;
-    struct reporter r = {.args = a, .o = &o, .launch = launch, .screen = find_screen(launch)};
+    struct reporter r = {.args = a, .o = &o, .launch = launch, .screen = CLI_SUPERVISOR};
     struct vb_train_result result;
     vb_status st;
 
+    if (!launch->terminal)
+        r.screen = isatty(STDERR_FILENO) == 1 ? CLI_TERMINAL : CLI_NO_SCREEN;
     if (o.join.joined != NULL)
         vb_log_set_rank(vb_joined_rank(o.join.joined));
     else
@@ -415,8 +403,7 @@ const struct cli_command cli_train = {
         "  verbena train lenet --hosts node0:2,node1:2      four ranks on two hosts, over ssh",
     .details =
         "The samples of a step depend only on the seed and on the global batch. With --mode sync "
-        "all\n"
-        "ranks end with the same parameters, bit for bit, over every transport.\n"
+        "all\nranks end with the same parameters, bit for bit, over every transport.\n"
         "\n"
         "  verbena train softmax --ranks 4 --transport tcp --global-batch 100 --json\n"
         "  verbena train lenet --mode async --ranks 3 --staleness 4\n"
@@ -426,9 +413,7 @@ const struct cli_command cli_train = {
         "  verbena train softmax --rank 1 --world 2 --root node0:7000 --secret-file job.key\n"
         "\n"
         "An asynchronous job that was started with --secret-file prints the address at which "
-        "others\n"
-        "can join it, with --join and the same file. With several --threads, one thread of each "
-        "rank\n"
-        "of sparse-lr loads rows; all others compute.",
+        "others\ncan join it, with --join and the same file. With several --threads, one thread of "
+        "each rank\nof sparse-lr loads rows; all others compute.",
     .run = run,
 };

@@ -41,22 +41,16 @@ int cli_join_open(const struct cli_command *command, const char *root, const str
     return vb_train_join(group, joined_p) == VB_OK ? -1 : CLI_FAILED;
 }
 
-static int count_words(const char *words, size_t len)
-{
-    int n = 0;
-
-    for (; len > 0; len--)
-        n += *words++ == '\0';
-    return n;
-}
-
 char **cli_join_arguments(const struct vb_joined *joined, int argc, char **argv, int *argc_p)
 {
     size_t len, at;
     const char *words = vb_joined_words(joined, &len);
-    int n = count_words(words, len), i = 0;
-    char **all = calloc((size_t)n + (size_t)argc + 1, sizeof(*all));
+    char **all;
+    int n = 0, i = 0;
 
+    for (at = 0; at < len; at++)
+        n += words[at] == '\0';
+    all = calloc((size_t)n + (size_t)argc + 1, sizeof(*all));
     if (all == NULL)
         return NULL;
     for (at = 0; i < n; at += strlen(words + at) + 1)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "cli/train/train_opts.h"
+#include "topo/topo.h"
 
 #include <string.h>
 

@@ -189,11 +189,13 @@ static void json_figures(struct vb_json *json, const struct vb_train_result *r)
     vb_json_real(json, "checkpoint_pause_s", r->pause_s);
 }
 
-static struct vb_json *final_object(const char *mode, const struct vb_train_opts *o,
-                                    const struct vb_train_result *r)
+/* Prints the final object. */
+static vb_status print_json(const char *mode, const struct vb_train_opts *o,
+                            const struct vb_train_result *r, FILE *out)
 {
     struct vb_json *json = vb_json_create();
     bool alone = r->transport[0] == '\0';
+    vb_status st;
     int i;
 
     vb_json_object(json, NULL);
@@ -215,15 +217,7 @@ static struct vb_json *final_object(const char *mode, const struct vb_train_opts
     json_breakdown(json, r->phase_s);
     json_bottleneck(json, &r->bottleneck);
     vb_json_end(json);
-    return json;
-}
-
-static vb_status print_json(const char *mode, const struct vb_train_opts *o,
-                            const struct vb_train_result *r, FILE *out)
-{
-    struct vb_json *json = final_object(mode, o, r);
-    vb_status st = vb_json_print(json, out);
-
+    st = vb_json_print(json, out);
     vb_json_destroy(json);
     return st;
 }
@@ -373,25 +367,19 @@ vb_status cli_train_print_joined(const char *root, const struct vb_train_opts *o
 
 /* ---- progress -------------------------------------------------------------------------------- */
 
-static void progress_text(const struct vb_train_news *n, char *line, size_t size)
-{
-    char accuracy[40] = "";
-
-    if (n->accuracy >= 0)
-        snprintf(accuracy, sizeof(accuracy), ", accuracy %.2f %%", 100 * n->accuracy);
-    snprintf(line, size, "epoch %.2f, step %lld of %lld, loss %.4f%s, %.0f samples/s, %.0f s left",
-             n->epoch, (long long)n->step, (long long)n->steps, n->loss, accuracy, n->samples_per_s,
-             n->left_s);
-}
-
 /* On a terminal, the line of an evaluation stays, and the line of a step is overwritten by the
  * next. A supervisor receives whole lines; VB_WIPE_LINE marks those that it may overwrite. */
 void cli_train_watch(void *screen, const struct vb_train_news *n)
 {
     bool supervised = *(const enum cli_screen *)screen == CLI_SUPERVISOR;
-    char line[256];
+    char line[256], accuracy[40] = "";
 
-    progress_text(n, line, sizeof(line));
+    if (n->accuracy >= 0)
+        snprintf(accuracy, sizeof(accuracy), ", accuracy %.2f %%", 100 * n->accuracy);
+    snprintf(line, sizeof(line),
+             "epoch %.2f, step %lld of %lld, loss %.4f%s, %.0f samples/s, %.0f s left", n->epoch,
+             (long long)n->step, (long long)n->steps, n->loss, accuracy, n->samples_per_s,
+             n->left_s);
     fprintf(stderr, "%s%s%s", supervised && n->evaluated ? "" : VB_WIPE_LINE, line,
             supervised || n->evaluated ? "\n" : "");
 }

@@ -97,13 +97,6 @@ static vb_status check_recipe(const struct vb_async *a)
     return VB_OK;
 }
 
-static size_t max_keys(const struct vb_trainer *t)
-{
-    size_t row = (size_t)(t->data.train.row_max > 0 ? t->data.train.row_max : 1);
-
-    return (size_t)vb_trainer_share(t) * row + 1;
-}
-
 /* The number of workers that may join. Each slot costs a server as much memory as a worker. With a
  * bound of 0 several servers would not admit a worker in the same round, so nobody may join. */
 static int join_slots_of(const struct vb_train_opts *o, const struct ps_job *job)
@@ -122,6 +115,7 @@ static void fill_job(struct vb_async *a)
 {
     struct vb_trainer *t = a->trainer;
     const struct vb_train_opts *o = t->o;
+    size_t row = (size_t)(t->data.train.row_max > 0 ? t->data.train.row_max : 1);
     struct ps_job *job = &a->job;
 
     *job = (struct ps_job){.workers = t->world,
@@ -139,7 +133,7 @@ static void fill_job(struct vb_async *a)
                            .rule = t->recipe.rule,
                            .schedule = t->recipe.schedule};
     a->params = t->ops->memory(t, &job->n, &a->state, &job->words);
-    job->max_keys = job->sparse ? max_keys(t) : 0;
+    job->max_keys = job->sparse ? (size_t)vb_trainer_share(t) * row + 1 : 0;
     job->join_slots = join_slots_of(o, job);
     t->sums.algo = job->hogwild ? "hogwild" : "ps";
 }
@@ -174,30 +168,10 @@ static vb_status run_ranks(struct vb_async *a)
     return st == VB_OK ? served : st;
 }
 
-/* One worker saves and evaluates for all, when training is finished. */
-static vb_status report(struct vb_async *a)
-{
-    struct vb_trainer *t = a->trainer;
-    vb_status st = VB_OK;
-
-    if (t->o->save.dir != NULL)
-        st = vb_train_save(t, t->step);
-    return st == VB_OK ? vb_async_evaluate(t) : st;
-}
-
-/* Called before the group of servers and workers opens. */
-static vb_status meet(struct vb_async *a)
-{
-    vb_status st = vb_async_find_root(a);
-
-    if (st == VB_OK && a->trainer->rank == 0)
-        vb_async_announce(a);
-    return st;
-}
-
 vb_status vb_async_run(struct vb_trainer *t, struct vb_async **async_p)
 {
     struct vb_async *a = calloc(1, sizeof(*a));
+    bool joins = t->o->join.joined != NULL;
     vb_status st;
 
     if (a == NULL)
@@ -210,12 +184,16 @@ vb_status vb_async_run(struct vb_trainer *t, struct vb_async **async_p)
     fill_job(a);
     st = check_recipe(a);
     if (st == VB_OK)
-        st = t->o->join.joined != NULL ? vb_async_adopt_joined(a) : meet(a);
+        st = joins ? vb_async_adopt_joined(a) : vb_async_find_root(a);
+    if (st == VB_OK && !joins && t->rank == 0)
+        vb_async_announce(a);
     if (st == VB_OK)
         st = run_ranks(a);
     if (st == VB_ERR_PEER || st == VB_ERR_TIMEOUT)
         say_last_checkpoint(t);
-    return st == VB_OK && a->reports ? report(a) : st;
+    if (st == VB_OK && a->reports && t->o->save.dir != NULL)
+        st = vb_train_save(t, t->step);
+    return st == VB_OK && a->reports ? vb_async_evaluate(t) : st;
 }
 
 void vb_async_leave(struct vb_async *a, vb_status st)

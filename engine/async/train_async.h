@@ -19,12 +19,9 @@ struct vb_async;
  * vb_async_destroy() even if this failed. *async_p stays unchanged if there is no memory. */
 vb_status vb_async_run(struct vb_trainer *t, struct vb_async **async_p);
 
-/* One worker reports the result of all workers, after it has evaluated and saved. */
-bool vb_async_reports(const struct vb_async *async);
-vb_status vb_async_collect(struct vb_async *async, struct vb_train_result *result_p);
-
-/* The result of a worker that does not report. */
-vb_status vb_async_own(struct vb_async *async, struct vb_train_result *result);
+/* One worker reports the result of all workers, after it has evaluated and saved. The others have a
+ * result of their own. *result is zeroed before; the caller frees it even if this failed. */
+vb_status vb_async_collect(struct vb_async *async, struct vb_train_result *result);
 
 /* Releases the other workers, which wait for the report. If st is a failure, one of them reports.
  * NULL is fine. */

@@ -12,7 +12,6 @@
 #include "engine/async/train_async_priv.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define BOARD_CHANNEL 101
 #define SLICE_NS 100000000u
@@ -22,7 +21,7 @@ enum { NOTE_ROW = 1, NOTE_DONE = 2 };
 
 struct row {
     struct async_row figures;
-    bool server, there;
+    bool there;
 };
 
 struct async_board {
@@ -58,11 +57,10 @@ struct async_run_stats *vb_async_board_run(const struct async_board *b)
     return at(b, b->run_at);
 }
 
-const struct async_row *vb_async_board_row(const struct async_board *b, int rank, bool *server_p)
+const struct async_row *vb_async_board_row(const struct async_board *b, int rank)
 {
     const struct row *row = row_of(b, rank);
 
-    *server_p = row->server;
     return row->there ? &row->figures : NULL;
 }
 
@@ -165,12 +163,12 @@ static vb_status put_all(struct async_board *b, size_t offset, size_t len, uint3
     return st;
 }
 
-static vb_status put_row(struct async_board *b, const struct async_row *figures, bool server)
+vb_status vb_async_board_put_row(struct async_board *b, const struct async_row *figures)
 {
     int own = vb_group_rank(b->group);
     struct row *row = row_of(b, own);
 
-    *row = (struct row){.figures = *figures, .server = server, .there = true};
+    *row = (struct row){.figures = *figures, .there = true};
     return put_all(b, b->rows_at + (size_t)own * sizeof(*row), sizeof(*row), NOTE_ROW);
 }
 
@@ -179,18 +177,10 @@ void vb_async_board_update_own(struct async_board *b, const struct async_row *fi
     row_of(b, vb_group_rank(b->group))->figures = *figures;
 }
 
-vb_status vb_async_board_put_server(struct async_board *b, const struct async_row *row, bool first)
+/* The statistics of workers and of the run are adjacent. */
+vb_status vb_async_board_put_run(struct async_board *b)
 {
-    vb_status st = put_row(b, row, true);
-
-    if (st == VB_OK && first) /* the statistics of workers and of the run, which are adjacent */
-        st = put_all(b, b->workers_at, b->len - b->workers_at, NOTE_ROW);
-    return st;
-}
-
-vb_status vb_async_board_put_worker(struct async_board *b, const struct async_row *row)
-{
-    return put_row(b, row, false);
+    return put_all(b, b->workers_at, b->len - b->workers_at, NOTE_ROW);
 }
 
 vb_status vb_async_board_done(struct async_board *b)

@@ -31,7 +31,7 @@ static vb_status step(struct vb_async *a, float *own)
     if (st == VB_OK)
         st = vb_ps_worker_grads(a->worker, &grads);
     vb_lap(&t->laps, VB_PHASE_COMM);
-    if (st == VB_OK && async_has_new_share(a))
+    if (st == VB_OK)
         st = vb_async_repartition(a);
     if (st == VB_OK)
         st = vb_loader_next(t->loader, &t->batch);
@@ -65,7 +65,7 @@ static vb_status step_in_place(struct vb_async *a, float *grads)
     if (st != VB_OK)
         return st;
     vb_dense_gradient(t, params, grads);
-    u.params_out = vb_ps_worker_shared(a->worker, 0, &state);
+    u.params_out = vb_ps_worker_shared(a->worker, &state);
     u.state_out = state;
     u.scale = scale_of(a, grads);
     u.rate = vb_k_rate(&t->recipe.schedule, (int64_t)a->worker->version);

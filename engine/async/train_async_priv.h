@@ -62,16 +62,14 @@ struct async_worker_stats *vb_async_board_worker(const struct async_board *board
 struct async_run_stats *vb_async_board_run(const struct async_board *board);
 
 /* The row of a member. NULL: the member has put none. */
-const struct async_row *vb_async_board_row(const struct async_board *board, int rank,
-                                           bool *server_p);
+const struct async_row *vb_async_board_row(const struct async_board *board, int rank);
 
-/* Puts a server's row on the boards of all workers. first: this is server 0, which also puts what
- * it knows of the workers and of the run. */
-vb_status vb_async_board_put_server(struct async_board *board, const struct async_row *row,
-                                    bool first);
+/* Puts this member's row on the boards of all other workers. A worker does that after PS_FINAL has
+ * come from all servers. */
+vb_status vb_async_board_put_row(struct async_board *board, const struct async_row *row);
 
-/* Puts a worker's row on the boards of the others, after PS_FINAL has come from all servers. */
-vb_status vb_async_board_put_worker(struct async_board *board, const struct async_row *row);
+/* Server 0 also puts what it knows of the workers and of the run. */
+vb_status vb_async_board_put_run(struct async_board *board);
 
 /* Updates this member's row, on its own board only. */
 void vb_async_board_update_own(struct async_board *board, const struct async_row *row);
@@ -151,13 +149,9 @@ vb_status vb_async_do_due(struct vb_async *a);
 /* Waits for the ticket of the next step, and counts the time as waiting or transfer. */
 vb_status vb_async_ticket(struct vb_async *a, bool *go_p);
 
-/* Before a batch is taken, with a bound of 0: changes to the worker's new share of the data. */
+/* Before a batch is taken, with a bound of 0: changes to the worker's new share of the data, if
+ * there is one. */
 vb_status vb_async_repartition(struct vb_async *a);
-
-static inline bool async_has_new_share(const struct vb_async *a)
-{
-    return atomic_load_explicit(&a->worker->shares, memory_order_relaxed) != a->shares;
-}
 
 /* After a step. computed_ns: vb_trainer_computed_ns() before the step. Makes progress every few
  * steps, so that a worker that never waits learns of members that are gone. */

@@ -6,11 +6,6 @@
 
 #include <stdlib.h>
 
-bool vb_async_reports(const struct vb_async *a)
-{
-    return a->reports;
-}
-
 /* A peer has put the row, so its texts may lack the final zero. */
 static void add_row(const struct async_row *row, struct vb_train_result *result)
 {
@@ -41,15 +36,14 @@ static void add_worker(struct vb_async *a, int rank, const struct async_row *row
 static void add_rows(struct vb_async *a, struct vb_train_result *result)
 {
     const struct async_row *row;
-    bool server;
     int pass, r;
 
     for (pass = 0; pass < 2; pass++)
         for (r = 0; r < vb_async_board_slots(a->board); r++) {
-            row = vb_async_board_row(a->board, r, &server);
-            if (row == NULL || server != (pass == 1))
+            row = vb_async_board_row(a->board, r);
+            if (row == NULL || row->result.server != (pass == 1))
                 continue;
-            if (server)
+            if (row->result.server)
                 add_row(row, result);
             else
                 add_worker(a, r, row, result);
@@ -84,7 +78,7 @@ static void add_faults(const struct async_run_stats *run, struct vb_train_result
 }
 
 /* The figures of this worker alone. A rank that is only a server has none. */
-vb_status vb_async_own(struct vb_async *a, struct vb_train_result *result)
+static vb_status collect_own(struct vb_async *a, struct vb_train_result *result)
 {
     const struct vb_trainer *t = a->trainer;
     struct async_row own;
@@ -105,7 +99,7 @@ vb_status vb_async_own(struct vb_async *a, struct vb_train_result *result)
     return VB_OK;
 }
 
-static vb_status collect(struct vb_async *a, struct vb_train_result *result)
+static vb_status collect_all(struct vb_async *a, struct vb_train_result *result)
 {
     const struct async_run_stats *run = vb_async_board_run(a->board);
     struct async_row own = vb_async_worker_row(a);
@@ -124,19 +118,18 @@ static vb_status collect(struct vb_async *a, struct vb_train_result *result)
     return VB_OK;
 }
 
-vb_status vb_async_collect(struct vb_async *a, struct vb_train_result *result_p)
+vb_status vb_async_collect(struct vb_async *a, struct vb_train_result *result)
 {
-    struct vb_trainer *t = a->trainer;
-    struct vb_train_result result = {.ranks = t->world, .reports = true};
-    vb_status st = collect(a, &result);
+    vb_status st;
 
+    if (!a->reports)
+        return collect_own(a, result);
+    result->ranks = a->trainer->world;
+    result->reports = true;
+    st = collect_all(a, result);
     if (st == VB_OK)
-        st = vb_train_fill_params(t, &result);
-    if (st != VB_OK) {
-        vb_train_result_fini(&result);
-        return st;
-    }
-    vb_train_fill_run(t, &result);
-    *result_p = result;
-    return VB_OK;
+        st = vb_train_fill_params(a->trainer, result);
+    if (st == VB_OK)
+        vb_train_fill_run(a->trainer, result);
+    return st;
 }

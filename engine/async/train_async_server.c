@@ -63,12 +63,13 @@ static vb_status show_board(struct ps_server *s, void *arg)
 {
     struct async_board *board = arg;
     struct async_row row = server_row(s, vb_group_rank(s->group));
+    vb_status st;
 
     note_workers(s, board);
-    return vb_async_board_put_server(board, &row, s->k == 0);
+    st = vb_async_board_put_row(board, &row);
+    return st == VB_OK && s->k == 0 ? vb_async_board_put_run(board) : st;
 }
 
-/* Serves to the end, and until no worker needs the server. */
 static vb_status serve_workers(struct async_server *srv, struct ps_server *s,
                                struct async_board *board)
 {

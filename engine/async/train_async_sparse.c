@@ -41,7 +41,7 @@ static vb_status next_batch(struct sparse_worker *s, struct compact_batch *b)
 {
     struct vb_trainer *t = s->async->trainer;
     const uint32_t *places;
-    vb_status st = async_has_new_share(s->async) ? vb_async_repartition(s->async) : VB_OK;
+    vb_status st = vb_async_repartition(s->async);
 
     if (st == VB_OK)
         st = vb_loader_next(t->loader, &t->batch);
@@ -196,7 +196,7 @@ static vb_status step_in_place(struct sparse_worker *s)
     if (st != VB_OK)
         return st;
     worker->version = worker->base = vb_ps_worker_version(worker);
-    w = vb_ps_worker_shared(worker, 0, &state);
+    w = vb_ps_worker_shared(worker, &state);
     rate = vb_k_rate(&t->recipe.schedule, (int64_t)worker->version);
     if (s->by_rows)
         by_rows(s, b, w, rate);
@@ -232,15 +232,6 @@ static vb_status create(struct sparse_worker *s)
     return st;
 }
 
-static void destroy(struct sparse_worker *s)
-{
-    vb_ps_compact_destroy(s->batch[0].compact);
-    vb_ps_compact_destroy(s->batch[1].compact);
-    free(s->logits);
-    free(s->grad);
-    vb_k_hot_destroy(s->hot);
-}
-
 static vb_status make_steps(struct sparse_worker *s)
 {
     struct vb_async *a = s->async;
@@ -269,6 +260,10 @@ vb_status vb_async_run_sparse(struct vb_async *a)
 
     if (st == VB_OK)
         st = make_steps(&s);
-    destroy(&s);
+    vb_ps_compact_destroy(s.batch[0].compact);
+    vb_ps_compact_destroy(s.batch[1].compact);
+    free(s.logits);
+    free(s.grad);
+    vb_k_hot_destroy(s.hot);
     return st;
 }

@@ -6,9 +6,6 @@
  */
 #include "engine/async/train_async_priv.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #define LOOK_EVERY 64 /* steps after which a worker that never waits makes progress */
 
 vb_status vb_async_evaluate(struct vb_trainer *t)
@@ -75,6 +72,8 @@ vb_status vb_async_repartition(struct vb_async *a)
     uint64_t version = 0;
     vb_status st = VB_OK;
 
+    if (atomic_load_explicit(&a->worker->shares, memory_order_relaxed) == a->shares)
+        return VB_OK;
     a->shares = atomic_load(&a->worker->shares);
     if (a->shares != 0) /* otherwise the worker has rejoined, and its share is not known yet */
         st = vb_ps_worker_fetch_version(a->worker, &version);
@@ -148,7 +147,7 @@ static vb_status finish(struct vb_async *a)
     vb_lap(&t->laps, VB_PHASE_WAIT);
     t->step = (int64_t)version;
     row = vb_async_worker_row(a);
-    st = vb_async_board_put_worker(a->board, &row);
+    st = vb_async_board_put_row(a->board, &row);
     if (st == VB_OK)
         st = vb_ps_worker_bye(a->worker);
     return st == VB_OK ? vb_async_board_wait(a->board, &a->reports) : st;

@@ -311,8 +311,6 @@ static vb_status three_lines(struct bench *b, int64_t bytes)
     free(b->params);
     free(b->ones);
     free(b->keys);
-    b->params = b->ones = NULL;
-    b->keys = NULL;
     return st;
 }
 

@@ -182,10 +182,9 @@ static vb_status summarise(struct bench *b, struct vb_step_point *p)
 
 static vb_status measure(struct bench *b, double seconds, struct vb_step_point *point)
 {
-    vb_status st;
     int round;
+    vb_status st = settle(b, seconds);
 
-    st = settle(b, seconds);
     for (round = 0; round < b->rounds && st == VB_OK; round++)
         st = one_round(b, round);
     if (st == VB_OK)

@@ -12,16 +12,6 @@ struct line {
     double at_0, slope;
 };
 
-static double compute_ms(const struct vb_step_point *p)
-{
-    return p->compute_ms;
-}
-
-static double transfer_ms(const struct vb_step_point *p)
-{
-    return p->transfer_ms;
-}
-
 static bool all_same(const struct vb_step_point *points, int n, bool bytes)
 {
     int i;
@@ -35,15 +25,15 @@ static bool all_same(const struct vb_step_point *points, int n, bool bytes)
 /* Fits a line by least squares of relative errors: with absolute errors only the large batches
  * would count. The cost of a step and of a sample are at least 0, whatever the noise. With a single
  * batch size the line goes through 0. */
-static struct line fit_line(const struct vb_step_point *points, int n,
-                            double (*ms)(const struct vb_step_point *))
+static struct line fit_line(const struct vb_step_point *points, int n, bool transfer)
 {
     double w = 0, x = 0, y = 0, xx = 0, xy = 0;
     struct line line = {0, 0};
     int i;
 
     for (i = 0; i < n; i++) {
-        double at = points[i].batch, value = ms(&points[i]), weight;
+        double value = transfer ? points[i].transfer_ms : points[i].compute_ms;
+        double at = points[i].batch, weight;
 
         if (value <= 0)
             continue;
@@ -64,22 +54,21 @@ static struct line fit_line(const struct vb_step_point *points, int n,
     return line;
 }
 
-static struct line fit_level(const struct vb_step_point *points, int n,
-                             double (*ms)(const struct vb_step_point *))
+static struct line fit_level(const struct vb_step_point *points, int n)
 {
     struct line line = {0, 0};
     int i;
 
     for (i = 0; i < n; i++)
-        line.at_0 += ms(&points[i]) / n;
+        line.at_0 += points[i].transfer_ms / n;
     return line;
 }
 
 int64_t vb_step_hidden_from(const struct vb_step_point *points, int n)
 {
-    struct line compute = fit_line(points, n, compute_ms);
-    struct line transfer = all_same(points, n, true) ? fit_level(points, n, transfer_ms)
-                                                     : fit_line(points, n, transfer_ms);
+    struct line compute = fit_line(points, n, false);
+    struct line transfer =
+        all_same(points, n, true) ? fit_level(points, n) : fit_line(points, n, true);
     double lead = compute.at_0 - transfer.at_0, gain = compute.slope - transfer.slope, from;
 
     if (n == 0)

@@ -139,9 +139,7 @@ static vb_status append_array(struct writer *w, const struct vb_checkpoint_array
     if (st == VB_OK)
         st = append(w, crcs, (size_t)((char *)crc - (char *)crcs));
     free(crcs);
-    if (st == VB_OK)
-        st = append(w, zeros, (size_t)(cp_align(w->offset) - w->offset));
-    return st;
+    return st == VB_OK ? append(w, zeros, (size_t)(cp_align(w->offset) - w->offset)) : st;
 }
 
 /* Writes everything before the arrays, in one piece. */

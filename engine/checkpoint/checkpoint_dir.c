@@ -24,8 +24,7 @@ bool vb_cp_path(char path[PATH_MAX], const char *dir, int64_t step)
 }
 
 /* The step in a file name, and the rest of the name after it. Returns -1 if the name is not that of
- * a checkpoint. Numbers must be written without leading zeros, so no two names have the same step.
- */
+ * a checkpoint. Numbers are written without leading zeros, so no two names have the same step. */
 static int64_t step_of(const char *name, const char **rest_p)
 {
     static const char prefix[] = "checkpoint-";
@@ -141,7 +140,7 @@ void vb_cp_remove_old(const char *dir, int64_t step, int keep)
 /* Checks that a checkpoint is complete, and that it has the step of its name. */
 static vb_status try_one(const char *path, int64_t step)
 {
-    struct vb_checkpoint *cp;
+    struct vb_checkpoint *cp = NULL;
     char why[CP_WHY];
     vb_status st = vb_cp_load(path, why, &cp);
 
@@ -151,10 +150,8 @@ static vb_status try_one(const char *path, int64_t step)
         snprintf(why, sizeof(why), "%s: offset 24: the step is %lld, not that of the name", path,
                  (long long)cp->step);
         st = VB_ERR_INPUT;
-        vb_checkpoint_free(cp);
-    } else if (st == VB_OK) {
-        vb_checkpoint_free(cp);
     }
+    vb_checkpoint_free(cp);
     if (st != VB_OK)
         VB_LOG_WARN("%s; this checkpoint is skipped", why);
     return st;

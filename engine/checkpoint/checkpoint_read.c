@@ -190,17 +190,6 @@ static vb_status check_all(struct reader *r)
 
 /* ---- contents -------------------------------------------------------------------------------- */
 
-static char *text_at(const struct reader *r, uint64_t offset, size_t len)
-{
-    char *text = malloc(len + 1);
-
-    if (text != NULL) {
-        memcpy(text, r->map + offset, len);
-        text[len] = '\0';
-    }
-    return text;
-}
-
 static void take_arrays(const struct reader *r, struct vb_checkpoint *cp)
 {
     struct vb_checkpoint_array *a;
@@ -221,13 +210,13 @@ static void take_arrays(const struct reader *r, struct vb_checkpoint *cp)
 
 static vb_status take_all(const struct reader *r, struct vb_checkpoint *cp)
 {
-    uint64_t texts = sizeof(r->head) + r->head.n_arrays * sizeof(struct cp_entry);
+    const char *texts = (const char *)(r->table + r->head.n_arrays);
 
     memcpy(cp->model, r->head.model, sizeof(cp->model));
     cp->step = r->head.step;
     cp->seed = r->head.seed;
-    cp->options = text_at(r, texts, r->head.options_bytes);
-    cp->plan = text_at(r, texts + r->head.options_bytes, r->head.plan_bytes);
+    cp->options = strndup(texts, r->head.options_bytes); /* texts have no zeros */
+    cp->plan = strndup(texts + r->head.options_bytes, r->head.plan_bytes);
     cp->arrays = calloc(r->head.n_arrays + 1, sizeof(*cp->arrays));
     if (cp->options == NULL || cp->plan == NULL || cp->arrays == NULL)
         return fail(r, "allocate for");

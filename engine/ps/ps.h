@@ -24,10 +24,8 @@
 #define PS_SERVERS_MAX 64
 #define PS_SLOTS_MAX 2
 #define PS_REPLY_MAX 65536 /* bytes: a larger dense shard is read with get, or streamed */
-#define PS_STREAM_MAX (4u << 20)
 #define PS_UNBOUNDED (-1)
 #define PS_PUT_MS 60000 /* how long a put or get may wait for room */
-#define PS_LINGER_S 60  /* how long a server waits for the next worker to leave after the end */
 
 /* What the group does. The same on all ranks. */
 struct ps_job {
@@ -111,8 +109,7 @@ int vb_ps_server_rank(const struct ps_job *job, int k);
 int vb_ps_standby_rank(const struct ps_job *job, int k); /* -1: the job has no replicas */
 int vb_ps_server_ranks(const struct ps_job *job);        /* number of servers and standbys */
 int vb_ps_server_at(const struct ps_job *job, int rank); /* its shard; -1: the rank is a worker */
-bool vb_ps_is_direct(const struct ps_job *job,
-                     bool mapped); /* gradients are computed into the slot */
+bool vb_ps_is_direct(const struct ps_job *job, bool mapped); /* gradients go into the slot */
 
 void vb_ps_layout_make(const struct ps_job *job, bool mapped, struct ps_layout *lay);
 
@@ -618,9 +615,7 @@ vb_status vb_ps_worker_create(struct vb_group *group, const struct ps_job *job,
 void vb_ps_worker_leave(struct ps_worker *w);
 void vb_ps_worker_close(struct ps_worker *w);
 
-/* The same for a joiner of an elastic group, whose servers are at work. vb_ps_worker_hello()
- * follows.
- */
+/* The same for a joiner of an elastic group, whose servers work. vb_ps_worker_hello() follows. */
 vb_status vb_ps_worker_join(struct vb_group *group, const struct ps_job *job,
                             struct ps_worker **worker_p);
 
@@ -646,8 +641,7 @@ vb_status vb_ps_worker_push_sparse(struct ps_worker *w, const uint32_t *keys, co
                                    size_t n, uint32_t samples, float scale, const uint32_t *next,
                                    size_t n_next);
 
-bool vb_ps_worker_claim(
-    struct ps_worker *w); /* hogwild: takes a ticket; false: there are no more */
+bool vb_ps_worker_claim(struct ps_worker *w); /* hogwild: takes a ticket; false: no more */
 
 void vb_ps_worker_note(void *worker, int rank, uint32_t value); /* a vb_note_fn */
 
@@ -661,13 +655,13 @@ vb_status vb_ps_worker_prefetch(struct ps_worker *w);
 vb_status vb_ps_worker_values(struct ps_worker *w, const uint32_t *keys, size_t n,
                               const float **values_p);
 
-/* hogwild: the parameters and the state of server k, and a gradient that was added to them. */
-float *vb_ps_worker_shared(struct ps_worker *w, int k, void **state_p);
+/* hogwild: the parameters and the state of the server, and a gradient that was added to them. */
+float *vb_ps_worker_shared(struct ps_worker *w, void **state_p);
 void vb_ps_worker_applied(struct ps_worker *w);
 
-uint64_t vb_ps_worker_version(const struct ps_worker *w); /* of server 0, from mapped memory */
-vb_status vb_ps_worker_fetch_version(struct ps_worker *w,
-                                     uint64_t *version_p); /* by any transport */
+/* The version of server 0: from mapped memory, and by any transport. */
+uint64_t vb_ps_worker_version(const struct ps_worker *w);
+vb_status vb_ps_worker_fetch_version(struct ps_worker *w, uint64_t *version_p);
 
 vb_status vb_ps_read_snapshot(struct ps_worker *w, float *params, void *state, uint64_t *version_p);
 
@@ -687,8 +681,7 @@ vb_status vb_ps_worker_hello(struct ps_worker *w, bool again);
 /* After the end, in an elastic group: the servers need not wait for this worker any longer. */
 vb_status vb_ps_worker_bye(struct ps_worker *w);
 
-/* ---- a worker's waits and failover (ps_failover.c)
- * ----------------------------------------------- */
+/* ---- a worker's waits and failover (ps_failover.c) ------------------------------------------- */
 
 void vb_ps_worker_gone(struct ps_worker *w, int rank); /* the server of that rank is gone */
 

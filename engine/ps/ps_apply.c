@@ -133,9 +133,7 @@ vb_status vb_ps_apply(struct ps_server *s, int worker, const struct ps_push *pus
         return VB_OK;
     }
     st = find_keys(s, worker, push, &keys);
-    if (st == VB_OK)
-        st = update_keys(s, keys, values_of(push), push->n_values, push->scale);
-    return st;
+    return st == VB_OK ? update_keys(s, keys, values_of(push), push->n_values, push->scale) : st;
 }
 
 /* ---- a round --------------------------------------------------------------------------------- */
@@ -157,13 +155,12 @@ static void add(float *sum, const float *v, size_t n)
         sum[i] += v[i];
 }
 
-static void sum_dense(struct ps_server *s, uint32_t *samples_p)
+static void sum_dense(struct ps_server *s)
 {
     size_t n = s->lay.n[s->k];
     bool first = true;
     int w;
 
-    *samples_p = 0;
     for (w = 0; w < vb_ps_clients(s->job); w++) {
         if (!s->clients[w].round.held)
             continue;
@@ -172,7 +169,6 @@ static void sum_dense(struct ps_server *s, uint32_t *samples_p)
         else
             add(s->round.sum, values_of(s->clients[w].round.push), n);
         first = false;
-        *samples_p += s->clients[w].round.push->samples;
     }
 }
 
@@ -199,48 +195,40 @@ static size_t merge(struct ps_server *s, int from, size_t n, const struct ps_cli
     return at;
 }
 
-static void sum_sparse(struct ps_server *s, size_t *n_p, int *which_p, uint32_t *samples_p)
+static void sum_sparse(struct ps_server *s, size_t *n_p, int *which_p)
 {
     size_t n = 0;
     int w, from = 0;
 
-    *samples_p = 0;
-    for (w = 0; w < vb_ps_clients(s->job); w++) {
-        if (!s->clients[w].round.held)
-            continue;
-        n = merge(s, from, n, &s->clients[w]);
-        from = 1 - from;
-        *samples_p += s->clients[w].round.push->samples;
-    }
+    for (w = 0; w < vb_ps_clients(s->job); w++)
+        if (s->clients[w].round.held) {
+            n = merge(s, from, n, &s->clients[w]);
+            from = 1 - from;
+        }
     *n_p = n;
     *which_p = from;
 }
 
-/* A round may have no samples, because the last batch of an epoch may be smaller than the number of
- * workers. */
-static float inverse(uint32_t samples)
-{
-    return samples > 0 ? 1.f / (float)samples : 0;
-}
-
 vb_status vb_ps_apply_round(struct ps_server *s)
 {
-    uint32_t samples;
+    uint32_t samples = 0;
     float scale;
-    vb_status st;
+    vb_status st = VB_OK;
     size_t n;
-    int which;
+    int w, which;
 
+    for (w = 0; w < vb_ps_clients(s->job); w++)
+        samples += s->clients[w].round.held ? s->clients[w].round.push->samples : 0;
+    scale = samples > 0 ? 1.f / (float)samples : 0; /* the last batch of an epoch may be smaller
+                                                       than the number of workers */
     if (s->job->sparse) {
-        sum_sparse(s, &n, &which, &samples);
-        st = update_keys(s, s->round.keys[which], s->round.values[which], n, inverse(samples));
+        sum_sparse(s, &n, &which);
+        st = update_keys(s, s->round.keys[which], s->round.values[which], n, scale);
     } else {
-        sum_dense(s, &samples);
-        scale = inverse(samples);
+        sum_dense(s);
         if (s->job->clip > 0)
             scale *= vb_k_clip(vb_k_norm(s->round.sum, s->job->n) * (double)scale, s->job->clip);
         update(s, s->round.sum, scale);
-        st = VB_OK;
     }
     s->stats.samples += samples;
     return st;

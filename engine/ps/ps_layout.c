@@ -13,6 +13,7 @@
 #define LINE ((size_t)64)
 #define UNIT 16              /* floats of a cache line: shards begin at a line */
 #define ONE_SLOT (64u << 20) /* bytes: a worker with larger gradients has one slot */
+#define STREAM_MAX (4u << 20)
 
 static size_t pad(size_t bytes)
 {
@@ -116,7 +117,7 @@ static bool may_stream(const struct ps_job *job)
 {
     return !job->sparse && !job->hogwild && !job->no_reply && job->servers == 1 &&
            job->replicas < 2 && job->backup == 0 && job->n * sizeof(float) > PS_REPLY_MAX &&
-           job->n * sizeof(float) <= PS_STREAM_MAX;
+           job->n * sizeof(float) <= STREAM_MAX;
 }
 
 static void lay_server(const struct ps_job *job, int k, struct ps_layout *lay)

@@ -6,8 +6,6 @@
  */
 #include "engine/ps/ps.h"
 
-#include <string.h>
-
 /* ---- faults ---------------------------------------------------------------------------------- */
 
 void vb_ps_log_fault(struct ps_server *s, int rank, const char *what, const char *why)
@@ -34,18 +32,12 @@ static void log_worker_fault(struct ps_server *s, int worker, const char *what, 
 
 const char *vb_ps_fault_kind(const struct ps_server *s, int rank)
 {
-    switch (vb_group_end(s->group, rank)) {
-    case VB_END_LEFT:
-        return "left";
-    case VB_END_SILENT:
-        return "stopped";
-    default:
-        return "died";
-    }
+    enum vb_end end = vb_group_end(s->group, rank);
+
+    return end == VB_END_LEFT ? "left" : end == VB_END_SILENT ? "stopped" : "died";
 }
 
-/* A server or standby of another shard is gone. The other server of that shard logs what follows.
- */
+/* A server or standby of another shard is gone. The other server of the shard logs what follows. */
 static void log_server_fault(struct ps_server *s, int rank)
 {
     int k = vb_ps_server_at(s->job, rank);
@@ -143,9 +135,7 @@ vb_status vb_ps_member_hello(struct ps_server *s, int worker, uint32_t how)
     log_worker_fault(s, worker, how & PS_REJOIN ? "rejoined" : "joined", where);
     client->mapped = (how & PS_MAPS) != 0;
     st = vb_ps_send_note(s, worker, PS_WELCOME, 0);
-    if (st == VB_OK)
-        st = vb_ps_server_admit(s, worker);
-    return st;
+    return st == VB_OK ? vb_ps_server_admit(s, worker) : st;
 }
 
 /* ---- shares ---------------------------------------------------------------------------------- */

@@ -141,8 +141,7 @@ static bool has_replies(const struct ps_server *s, const struct ps_client *clien
 }
 
 /* A sparse worker with replies has one gradient under way, because it needs the answer to the push
- * before. Its keys may have been answered when no ticket was left: then it gets the ticket later.
- */
+ * before. Its keys may have been answered when no ticket was left: then the ticket comes later. */
 static bool may_go(const struct ps_server *s, const struct ps_client *client)
 {
     const struct ps_job *job = s->job;
@@ -252,8 +251,7 @@ vb_status vb_ps_notify_all(struct ps_server *s)
     return st;
 }
 
-/* The first notice of server 0 has tickets. The other servers send their part of the first reply.
- */
+/* The first notice of server 0 has tickets. Other servers send their part of the first reply. */
 vb_status vb_ps_notify_first(struct ps_server *s, int worker)
 {
     if (s->k > 0 && has_replies(s, &s->clients[worker]) && !s->job->sparse)

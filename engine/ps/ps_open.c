@@ -7,16 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static vb_status make_windows(struct ps_server *s)
-{
-    vb_status st =
-        vb_window_create_for(s->group, s->lay.shard_bytes[s->k], VB_WINDOW_GET, &s->shards);
-
-    if (st == VB_OK)
-        st = vb_window_create_for(s->group, s->lay.slots_bytes[s->k], VB_WINDOW_PUT, &s->slots);
-    return st;
-}
-
 static vb_status make_state(struct ps_server *s, const void *state)
 {
     size_t first = s->lay.first[s->k], n = s->lay.n[s->k], word = (size_t)s->job->words * 4;
@@ -90,11 +80,16 @@ static vb_status ask_who_maps(struct ps_server *s)
     return st;
 }
 
-static vb_status fill(struct ps_server *s, const float *params, const void *state)
+static vb_status make_shard(struct ps_server *s, const float *params, const void *state)
 {
     size_t first = s->lay.first[s->k], n = s->lay.n[s->k];
-    vb_status st;
+    vb_status st =
+        vb_window_create_for(s->group, s->lay.shard_bytes[s->k], VB_WINDOW_GET, &s->shards);
 
+    if (st == VB_OK)
+        st = vb_window_create_for(s->group, s->lay.slots_bytes[s->k], VB_WINDOW_PUT, &s->slots);
+    if (st != VB_OK)
+        return st;
     s->head = vb_window_ptr(s->shards);
     s->params = (float *)(void *)((char *)vb_window_ptr(s->shards) + s->lay.params);
     memcpy(s->params, params + first, n * sizeof(float));
@@ -135,10 +130,8 @@ vb_status vb_ps_server_create(struct vb_group *group, const struct ps_job *job, 
     if (st == VB_OK) {
         s->never_spun = vb_ps_sleep_at_once(group, job, s->mapped);
         vb_ps_layout_make(job, false, &s->lay); /* false: with room for workers that need replies */
-        st = make_windows(s);
+        st = make_shard(s, params, state);
     }
-    if (st == VB_OK)
-        st = fill(s, params, state);
     return st == VB_OK ? vb_group_barrier(group) : st;
 }
 

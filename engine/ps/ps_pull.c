@@ -211,11 +211,11 @@ vb_status vb_ps_worker_values(struct ps_worker *w, const uint32_t *keys, size_t 
 
 /* ---- hogwild --------------------------------------------------------------------------------- */
 
-float *vb_ps_worker_shared(struct ps_worker *w, int k, void **state_p)
+float *vb_ps_worker_shared(struct ps_worker *w, void **state_p)
 {
-    char *base = (char *)w->links[k].mapped_shards;
+    char *base = (char *)w->links[0].mapped_shards;
 
-    *state_p = base + w->lay.state[k];
+    *state_p = base + w->lay.state[0];
     return (float *)(void *)(base + w->lay.params);
 }
 

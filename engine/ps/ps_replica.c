@@ -83,13 +83,6 @@ static struct ps_arrival log_pop(struct ps_server *s)
     return s->partner.log[s->partner.log_first++ % s->queue.size];
 }
 
-static vb_status confirmed(struct ps_server *s)
-{
-    if (s->partner.log_first == s->partner.log_end)
-        return vb_err(VB_ERR_INPUT, "the standby confirmed a note that was not forwarded");
-    return vb_ps_process(s, log_pop(s));
-}
-
 /* Workers must know that the standby is gone before they receive anything that it does not have. */
 static vb_status continue_alone(struct ps_server *s)
 {
@@ -123,9 +116,7 @@ static vb_status process_forwarded(struct ps_server *s, uint32_t value)
     if (PS_KIND(a.value) == PS_GONE)
         s->clients[a.worker].failover.n_retired++;
     st = vb_ps_process(s, a);
-    if (st == VB_OK)
-        st = ignore_gone(put_to_partner(s, 0, 0, PS_NOTE(PS_CONFIRM, 0)));
-    return st;
+    return st == VB_OK ? ignore_gone(put_to_partner(s, 0, 0, PS_NOTE(PS_CONFIRM, 0))) : st;
 }
 
 static bool is_gone(const struct ps_client *client)
@@ -161,17 +152,6 @@ static void kill_if_stopped(const struct ps_server *s, int rank)
                     pid, strerror(errno));
 }
 
-static void log_failover(struct ps_server *s, int rank)
-{
-    char text[160];
-
-    snprintf(text, sizeof(text),
-             "server %d (rank %d, %.60s) is gone; its standby on rank %d goes on at version %llu",
-             s->k, rank, vb_group_host(s->group, rank), vb_group_rank(s->group),
-             (unsigned long long)vb_ps_version_of(s));
-    vb_ps_log_fault(s, rank, vb_ps_fault_kind(s, rank), text);
-}
-
 /* Does what a worker has waited for until this standby serves. */
 static vb_status serve_client(struct ps_server *s, int w)
 {
@@ -189,6 +169,7 @@ static vb_status take_over(struct ps_server *s)
 {
     int w, rank = s->partner.rank;
     vb_status st = VB_OK;
+    char text[160];
 
     kill_if_stopped(s, rank);
     for (w = 0; w < vb_ps_clients(s->job) && st == VB_OK; w++)
@@ -196,7 +177,11 @@ static vb_status take_over(struct ps_server *s)
             st = vb_ps_process(s, (struct ps_arrival){w, PS_VALUE(PS_GONE, 0)});
     s->standby = false;
     s->partner.rank = s->reader = -1;
-    log_failover(s, rank);
+    snprintf(text, sizeof(text),
+             "server %d (rank %d, %.60s) is gone; its standby on rank %d goes on at version %llu",
+             s->k, rank, vb_group_host(s->group, rank), vb_group_rank(s->group),
+             (unsigned long long)vb_ps_version_of(s));
+    vb_ps_log_fault(s, rank, vb_ps_fault_kind(s, rank), text);
     if (st == VB_OK && s->final && s->on_final != NULL)
         st = s->on_final(s, s->final_arg);
     for (w = 0; w < vb_ps_clients(s->job) && st == VB_OK; w++)
@@ -268,9 +253,11 @@ vb_status vb_ps_replicate(struct ps_server *s, struct ps_arrival a)
             return process_forwarded(s, a.value);
         break;
     case PS_CONFIRM:
-        if (!s->standby)
-            return confirmed(s);
-        break;
+        if (s->standby)
+            break;
+        if (s->partner.log_first == s->partner.log_end)
+            return vb_err(VB_ERR_INPUT, "the standby confirmed a note that was not forwarded");
+        return vb_ps_process(s, log_pop(s));
     default:
         break;
     }

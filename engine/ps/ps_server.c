@@ -11,6 +11,7 @@
 #include <time.h>
 
 #define WAIT_NS 100000000u
+#define LINGER_S 60 /* how long a server waits for the next worker to leave after the end */
 
 /* ---- the queue ------------------------------------------------------------------------------- */
 
@@ -211,20 +212,20 @@ static int n_left(const struct ps_server *s)
 /* Workers may read a large snapshot one after the other, so each of them has the whole time. */
 vb_status vb_ps_server_linger(struct ps_server *s)
 {
-    uint64_t deadline = vb_clock_ns() + PS_LINGER_S * UINT64_C(1000000000);
+    uint64_t deadline = vb_clock_ns() + LINGER_S * UINT64_C(1000000000);
     int left = n_left(s);
     vb_status st = VB_OK;
 
     while (st == VB_OK && !(s->standby ? vb_ps_standby_is_done(s) : left == 0)) {
         st = vb_ps_server_round(s);
         if (n_left(s) < left)
-            deadline = vb_clock_ns() + PS_LINGER_S * UINT64_C(1000000000);
+            deadline = vb_clock_ns() + LINGER_S * UINT64_C(1000000000);
         left = n_left(s);
         if (vb_clock_ns() > deadline && s->standby)
             return VB_OK; /* no worker has needed it */
         if (vb_clock_ns() > deadline)
             return vb_err(VB_ERR_TIMEOUT, "%d workers have not left %d s after the end", left,
-                          PS_LINGER_S);
+                          LINGER_S);
     }
     return st;
 }

@@ -83,22 +83,16 @@ vb_status vb_ps_worker_snapshot(struct ps_worker *w, float *params, void *state,
     return st;
 }
 
-/* With hogwild only the worker counts its staleness. It leaves the counts in its slot. */
-static void leave_staleness(struct ps_worker *w)
-{
-    struct ps_push *push =
-        (void *)(w->links[0].mapped_slots + vb_ps_slot_at(&w->lay, 0, w->number, 0));
-
-    memcpy(push + 1, &w->stale, sizeof(w->stale));
-}
-
 vb_status vb_ps_worker_end(struct ps_worker *w, float *params, void *state, uint64_t *version_p)
 {
     uint32_t failovers;
     vb_status st;
 
-    if (w->job->hogwild)
-        leave_staleness(w);
+    if (w->job
+            ->hogwild) /* only the worker counts its staleness; it leaves the counts in its slot */
+        memcpy(w->links[0].mapped_slots + vb_ps_slot_at(&w->lay, 0, w->number, 0) +
+                   sizeof(struct ps_push),
+               &w->stale, sizeof(w->stale));
     w->ended = true;
     st = send_note_to_all(w, PS_END);
     do {

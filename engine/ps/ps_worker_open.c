@@ -7,8 +7,7 @@
 
 #include <stdlib.h>
 
-/* ---- members that come and go -----------------------------------------------------------------
- */
+/* ---- members that come and go ---------------------------------------------------------------- */
 
 /* Both hooks are of type vb_member_fn. */
 static void on_gone(void *arg, int rank)
@@ -48,15 +47,6 @@ static vb_status make_windows(struct ps_worker *w)
             w->links[k].standby_shards = vb_window_peer(w->shards, w->links[k].standby);
     }
     return st;
-}
-
-static int count_below(const struct ps_worker *w)
-{
-    int i, n = 0;
-
-    for (i = 0; i < w->number; i++)
-        n += vb_group_member(w->group, vb_ps_worker_rank(w->job, i));
-    return n;
 }
 
 /* A joiner may find that a server is gone and its standby serves. */
@@ -106,6 +96,7 @@ static vb_status begin(struct vb_group *group, const struct ps_job *job,
 {
     struct ps_worker *w = calloc(1, sizeof(*w));
     vb_status st;
+    int i;
 
     if (w == NULL)
         return vb_err_sys("calloc");
@@ -119,7 +110,8 @@ static vb_status begin(struct vb_group *group, const struct ps_job *job,
     }
     w->seen = (uint64_t)job->begin;
     make_links(w);
-    w->below = count_below(w);
+    for (i = 0; i < w->number; i++)
+        w->below += vb_group_member(group, vb_ps_worker_rank(job, i));
     *worker_p = w; /* for the caller to close, even after a failure */
     vb_group_on_gone(group, on_gone, w);
     vb_group_on_join(group, on_join, w);

@@ -52,9 +52,7 @@ static vb_status run_steps(struct vb_trainer *t)
             st = vb_train_save(t, t->step);
         vb_trainer_show(t, t->step, false);
     }
-    if (st == VB_OK)
-        st = vb_train_evaluate(t);
-    return st;
+    return st == VB_OK ? vb_train_evaluate(t) : st;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
@@ -85,10 +83,8 @@ static vb_status work(struct vb_trainer *t, struct vb_train_result *result)
         look(t, true);
     else if (async == NULL)
         st = vb_train_collect(t, result);
-    else if (vb_async_reports(async))
-        st = vb_async_collect(async, result);
     else
-        st = vb_async_own(async, result);
+        st = vb_async_collect(async, result);
     if (st == VB_OK)
         vb_train_warn(t, result);
     if (st == VB_OK && async != NULL)

@@ -12,14 +12,6 @@
 
 #define EVAL_BATCH 64
 
-/* The setting --input of the run that wrote the checkpoint. */
-static int input_of(const struct vb_checkpoint *cp)
-{
-    const char *line = strstr(cp->options, "\ninput=");
-
-    return line != NULL ? atoi(line + strlen("\ninput=")) : 0;
-}
-
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
 static vb_status check_array(const struct vb_checkpoint *cp, const char *layer, const char *what,
@@ -35,10 +27,9 @@ static vb_status check_array(const struct vb_checkpoint *cp, const char *layer, 
 static vb_status check_dense(const struct vb_checkpoint *cp, const struct vb_layer_table *table)
 {
     struct vb_k_shape shapes[VB_LAYERS_MAX];
-    vb_status st;
+    vb_status st = vb_layer_table_shapes(table, 1, shapes);
     int i;
 
-    st = vb_layer_table_shapes(table, 1, shapes);
     for (i = 0; i < table->n_layers && st == VB_OK; i++) {
         const char *layer = table->layers[i].name;
 
@@ -105,9 +96,12 @@ static vb_status set_up(struct vb_trainer *t, const struct vb_checkpoint *cp)
 static vb_status evaluate(struct vb_checkpoint *cp, const struct vb_eval_opts *o,
                           struct vb_eval_result *result_p)
 {
+    const char *input = strstr(cp->options, "\ninput="); /* of the run that wrote it */
     struct vb_train_opts opts = {
         .model = cp->model,
-        .data = {.input = input_of(cp), .ask = {.data = o->data}, .text = o->data_text},
+        .data = {.input = input != NULL ? atoi(input + strlen("\ninput=")) : 0,
+                 .ask = {.data = o->data},
+                 .text = o->data_text},
         .seed = cp->seed,
         .group = {.world = 1}};
     struct vb_trainer t = {.o = &opts, .world = 1, .shares = 1, .eval_only = true};

@@ -235,7 +235,6 @@ void vb_trainer_show(struct vb_trainer *t, int64_t step, bool evaluated)
                                  .epoch = (double)step / (double)t->recipe.steps_per_epoch,
                                  .loss = t->loss,
                                  .accuracy = t->evals.accuracy,
-                                 .test_loss = t->evals.loss,
                                  .evaluated = evaluated};
     int64_t made = step - t->resumed;
 

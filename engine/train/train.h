@@ -31,9 +31,8 @@ const char *vb_phase_str(enum vb_phase phase); /* "data", "forward" ... as in th
 struct vb_train_news {
     int64_t step, steps;
     double epoch;
-    double loss;      /* per sample, of rank 0's last batch */
-    double accuracy;  /* of the last evaluation; negative: there was none */
-    double test_loss; /* of the last evaluation; negative: there was none */
+    double loss;     /* per sample, of rank 0's last batch */
+    double accuracy; /* of the last evaluation; negative: there was none */
     double samples_per_s;
     double left_s;  /* estimated time to the end */
     bool evaluated; /* this report follows an evaluation */
@@ -49,8 +48,7 @@ typedef void (*vb_train_look_fn)(void *arg, int64_t step, const float *params, s
 struct vb_train_result;
 
 /* Reports the complete result to the user. Called on the rank that reports. In asynchronous
- * training the other workers wait for it: if it fails, or the rank dies, the next worker reports.
- */
+ * training the other workers wait for it: if it fails, or the rank dies, the next one reports. */
 typedef vb_status (*vb_train_report_fn)(void *arg, const struct vb_train_result *result);
 
 /* ---- models ---------------------------------------------------------------------------------- */
@@ -266,9 +264,6 @@ struct vb_eval {
     int64_t step;
     double accuracy, loss; /* on test data; loss per sample */
 };
-
-#define VB_EVALS_MAX                                                                               \
-    10000 /* evaluations that are kept; if there are more, every second is dropped */
 
 enum vb_resource { VB_COMPUTE, VB_NETWORK, VB_STRAGGLER, VB_INPUT, VB_DISK };
 

@@ -169,22 +169,12 @@ vb_status vb_train_fits_job(const char *settings, const char *of_job)
                   name);
 }
 
-static vb_status compare(const char *all, int n)
-{
-    char name[64];
-    int r;
-
-    for (r = 1; r < n; r++)
-        if (vb_train_settings_differ(all, all + (size_t)r * VB_RECORD_MAX, name))
-            return vb_err(VB_ERR_USAGE, "rank %d was started with another %s than rank 0", r, name);
-    return VB_OK;
-}
-
 vb_status vb_train_agree(const struct vb_train_opts *o, struct vb_group *group,
                          const char *settings)
 {
-    char own[VB_RECORD_MAX] = {0}, *all;
+    char own[VB_RECORD_MAX] = {0}, name[64], *all;
     vb_status st;
+    int r;
 
     all = calloc((size_t)vb_group_world(group), VB_RECORD_MAX);
     if (all == NULL)
@@ -192,8 +182,9 @@ vb_status vb_train_agree(const struct vb_train_opts *o, struct vb_group *group,
     snprintf(own, sizeof(own), "%s", settings);
     add_conduct(o, own, sizeof(own));
     st = vb_group_gather(group, own, sizeof(own), all);
-    if (st == VB_OK)
-        st = compare(all, vb_group_world(group));
+    for (r = 1; r < vb_group_world(group) && st == VB_OK; r++)
+        if (vb_train_settings_differ(all, all + (size_t)r * VB_RECORD_MAX, name))
+            st = vb_err(VB_ERR_USAGE, "rank %d was started with another %s than rank 0", r, name);
     free(all);
     return st;
 }

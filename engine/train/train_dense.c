@@ -8,8 +8,6 @@
  */
 #include "engine/train/train_dense_priv.h"
 
-/* ---- a step ---------------------------------------------------------------------------------- */
-
 static void update(struct vb_trainer *t, size_t first, size_t n, float scale, float rate)
 {
     struct dense *d = dense_of(t);

@@ -5,12 +5,9 @@
 #include "engine/train/train_dense_priv.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define EVAL_BATCH 256 /* smallest batch for evaluation, if the model takes lists of pixels */
 #define FRONT_PART 8   /* the front is at most this part of all parameters */
-
-/* ---- model ----------------------------------------------------------------------------------- */
 
 static void normalise(const struct vb_train_model *model, struct vb_dataset *set)
 {
@@ -67,17 +64,14 @@ static vb_status make_model(struct vb_trainer *t, struct dense *d)
     return t->kernels.text != NULL ? VB_OK : vb_err(VB_ERR_NO_MEMORY, "no memory for a plan");
 }
 
-static bool is_large(const struct vb_trainer *t, size_t n_params)
-{
-    if (t->o->sums.shared_update_min > 0)
-        return (int64_t)(n_params * sizeof(float)) >= t->o->sums.shared_update_min;
-    return n_params >= VB_K_JOINT_LEAST;
-}
-
 static bool shares_out(const struct vb_trainer *t, const struct dense *d)
 {
-    return t->world > 1 && d->buckets != NULL && d->n_params <= VB_K_JOINT_MAX &&
-           is_large(t, d->n_params) && vb_buckets_are_mapped(d->buckets);
+    int64_t least = t->o->sums.shared_update_min;
+    bool large = least > 0 ? (int64_t)(d->n_params * sizeof(float)) >= least
+                           : d->n_params >= VB_K_JOINT_LEAST;
+
+    return t->world > 1 && d->buckets != NULL && d->n_params <= VB_K_JOINT_MAX && large &&
+           vb_buckets_are_mapped(d->buckets);
 }
 
 /* Allocates zeroed memory, shared with the other ranks if they share the update. */

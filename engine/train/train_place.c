@@ -134,6 +134,5 @@ void vb_place_close(struct vb_place *place)
 {
     vb_place_leave(place);
     vb_placement_destroy(place->placement);
-    if (place->topo != NULL)
-        vb_topo_close(place->topo);
+    vb_topo_close(place->topo);
 }

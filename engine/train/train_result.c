@@ -10,6 +10,9 @@
 #include <unistd.h>
 
 #define LATE_MAX 128 /* ranks; larger jobs do not report stragglers */
+#define EVALS_MAX                                                                                  \
+    10000 /* evaluations that are kept; if there are more, every second is dropped                 \
+           */
 
 /* What each rank tells the others at the end. */
 struct record {
@@ -85,8 +88,7 @@ void vb_lap_comm(struct vb_laps *laps, struct vb_group *group)
     laps->late_ns = late_ns;
     if (wait > laps->mark_ns - before)
         wait = laps->mark_ns - before;
-    laps->ns[VB_PHASE_COMM] -= wait;
-    laps->ns[VB_PHASE_WAIT] += wait;
+    vb_lap_move(laps, VB_PHASE_COMM, VB_PHASE_WAIT, wait);
 }
 
 /* ---- this rank ------------------------------------------------------------------------------- */
@@ -167,9 +169,8 @@ vb_status vb_train_make_room(struct vb_trainer *t)
 
     if (every <= 0 || t->serves || t->o->dry_run)
         return VB_OK;
-    n = t->recipe.steps / every +
-        2; /* at least two, so that dropping every second one makes room */
-    t->evals.max = n < VB_EVALS_MAX ? (int)n : VB_EVALS_MAX;
+    n = t->recipe.steps / every + 2; /* at least two: dropping every second one makes room */
+    t->evals.max = n < EVALS_MAX ? (int)n : EVALS_MAX;
     t->evals.gap = 1;
     t->evals.list = calloc((size_t)t->evals.max, sizeof(*t->evals.list));
     return t->evals.list != NULL ? VB_OK : vb_err_sys("calloc");
@@ -214,27 +215,6 @@ static vb_status gather(struct vb_trainer *t, struct record *all)
     return st;
 }
 
-static vb_status compare(const struct record *all, int n)
-{
-    int i;
-
-    for (i = 1; i < n; i++)
-        if (strcmp(all[i].params_sha256, all[0].params_sha256) != 0)
-            return vb_err(VB_ERR_INPUT, "rank %d ended with different parameters than rank 0", i);
-    return VB_OK;
-}
-
-static void make_means(struct vb_train_result *r)
-{
-    int i, p;
-
-    for (i = 0; i < r->workers; i++) {
-        r->train_s += r->per_rank[i].train_s / r->workers;
-        for (p = 0; p < VB_PHASES; p++)
-            r->phase_s[p] += r->per_rank[i].phase_s[p] / r->workers;
-    }
-}
-
 /* Fills in what is the same on all ranks. */
 static void fill_settings(struct vb_trainer *t, struct vb_train_result *r)
 {
@@ -274,8 +254,14 @@ static void fill_settings(struct vb_trainer *t, struct vb_train_result *r)
 
 void vb_train_fill_run(struct vb_trainer *t, struct vb_train_result *r)
 {
+    int i, p;
+
     fill_settings(t, r);
-    make_means(r);
+    for (i = 0; i < r->workers; i++) {
+        r->train_s += r->per_rank[i].train_s / r->workers;
+        for (p = 0; p < VB_PHASES; p++)
+            r->phase_s[p] += r->per_rank[i].phase_s[p] / r->workers;
+    }
     vb_train_find_bottleneck(r);
 }
 
@@ -330,8 +316,9 @@ static vb_status collect_all(struct vb_trainer *t, struct record *all,
     vb_status st = gather(t, all);
     int i;
 
-    if (st == VB_OK)
-        st = compare(all, result->ranks);
+    for (i = 1; i < result->ranks && st == VB_OK; i++)
+        if (strcmp(all[i].params_sha256, all[0].params_sha256) != 0)
+            st = vb_err(VB_ERR_INPUT, "rank %d ended with different parameters than rank 0", i);
     if (st != VB_OK)
         return st;
     result->params = (int64_t)all[0].n_params;
@@ -344,32 +331,21 @@ static vb_status collect_all(struct vb_trainer *t, struct record *all,
     return collect_late(t, result);
 }
 
-static vb_status collect_sync(struct vb_trainer *t, struct vb_train_result *result)
+vb_status vb_train_collect(struct vb_trainer *t, struct vb_train_result *result)
 {
     size_t n = t->place.group != NULL ? (size_t)vb_group_world(t->place.group) : 1;
     struct record *all =
         calloc(n, sizeof(*all)); /* more than world if a dry run has dedicated servers */
     vb_status st = VB_ERR_NO_MEMORY;
 
+    result->ranks = t->world;
     result->per_rank = calloc((size_t)t->world, sizeof(*result->per_rank));
     if (all != NULL && result->per_rank != NULL)
         st = collect_all(t, all, result);
     free(all);
+    if (st == VB_OK)
+        vb_train_fill_run(t, result);
     return st;
-}
-
-vb_status vb_train_collect(struct vb_trainer *t, struct vb_train_result *result_p)
-{
-    struct vb_train_result result = {.ranks = t->world};
-    vb_status st = collect_sync(t, &result);
-
-    if (st != VB_OK) {
-        vb_train_result_fini(&result);
-        return st;
-    }
-    vb_train_fill_run(t, &result);
-    *result_p = result;
-    return VB_OK;
 }
 
 void vb_train_result_fini(struct vb_train_result *result)
@@ -379,9 +355,5 @@ void vb_train_result_fini(struct vb_train_result *result)
     free(result->faults);
     free(result->evals);
     free(result->plan);
-    result->per_rank = NULL;
-    result->staleness = NULL;
-    result->faults = NULL;
-    result->evals = NULL;
-    result->plan = NULL;
+    memset(result, 0, sizeof(*result));
 }

@@ -93,8 +93,7 @@ const float *vb_buckets_grads_of(const struct vb_buckets *b, int rank);
 void vb_buckets_barriers_only(struct vb_buckets *b);
 vb_status vb_buckets_barrier(struct vb_buckets *b); /* waits until all ranks call it */
 
-/* ---- updates that ranks of one host share (train_shared_update.c)
- * ------------------------------------- */
+/* ---- updates that ranks of one host share (train_shared_update.c) ---------------------------- */
 
 struct vb_shared_update;
 

@@ -6,7 +6,6 @@
 #include "engine/train/train_room_priv.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #define KEEP 2 /* the newest, and one more in case that one is broken */

@@ -81,15 +81,6 @@ static vb_status make_buffers(struct vb_trainer *t, struct sparse *s)
     return make_rows(t, s);
 }
 
-/* A sum has at most as many entries as the lists of all ranks together. */
-static vb_status make_undo(struct vb_trainer *t, struct sparse *s)
-{
-    size_t n = (s->max_nnz + 1) * (size_t)t->world;
-
-    n = n < s->features + 1 ? n : (size_t)s->features + 1;
-    return vb_k_undo_create(n, &s->undo);
-}
-
 /* Sparse models have one kernel for each operation, so there is nothing to choose. */
 static vb_status sparse_compile(struct vb_trainer *t)
 {
@@ -101,6 +92,7 @@ static vb_status sparse_create(struct vb_trainer *t)
 {
     struct sparse *s = sparse_of(t);
     struct vb_sparse_opts opts = {0};
+    size_t most; /* entries of a sum: those of the lists of all ranks together */
     vb_status st;
 
     if (t->data.train.kind != VB_DATA_ROWS)
@@ -116,8 +108,9 @@ static vb_status sparse_create(struct vb_trainer *t)
     opts.max_nnz = s->max_nnz + 1;
     if (t->async)
         return st;
+    most = opts.max_nnz * (size_t)t->world;
     if (st == VB_OK && t->place.group != NULL)
-        st = make_undo(t, s);
+        st = vb_k_undo_create(most < opts.features ? most : (size_t)opts.features, &s->undo);
     if (st == VB_OK && t->place.group != NULL)
         st = vb_sparse_open(t->place.group, &opts, &s->all);
     t->sums.algo = "sparse";

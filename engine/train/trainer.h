@@ -80,8 +80,7 @@ struct vb_trainer;
 
 /* Dense and sparse models implement the same interface. */
 struct vb_trainer_ops {
-    /* Chooses kernels, or takes those of t->kernels.asked, and describes them in t->kernels.text.
-     */
+    /* Chooses kernels, or takes t->kernels.asked, and describes them in t->kernels.text. */
     vb_status (*compile)(struct vb_trainer *t);
 
     /* Collective. Allocates parameters and buffers, after the data was opened and compile() ran. */
@@ -90,8 +89,7 @@ struct vb_trainer_ops {
     /* Makes one step with t->batch, from forward to update, and charges its time to phases. */
     vb_status (*step)(struct vb_trainer *t);
 
-    /* Repeats the sums of the last step and does nothing else. bytes_p: size of this rank's input.
-     */
+    /* Only repeats the sums of the last step. bytes_p: size of this rank's input. */
     vb_status (*sum_again)(struct vb_trainer *t, size_t *bytes_p);
 
     /* Restores the parameters before the last step. It works once per step, and only with several
@@ -250,8 +248,7 @@ void vb_trainer_show(struct vb_trainer *t, int64_t step, bool evaluated);
  * and the last step at which all did (train_check.c). */
 vb_status vb_train_compare(struct vb_trainer *t);
 
-/* ---- dense models (train_dense.c) -------------------------------------------------------------
- */
+/* ---- dense models (train_dense.c) ------------------------------------------------------------ */
 
 /* Computes the gradient of t->batch, summed over its samples. */
 void vb_dense_gradient(struct vb_trainer *t, const float *params, float *grads);
@@ -279,8 +276,8 @@ vb_status vb_train_evaluate(struct vb_trainer *t);
 void vb_train_keep_eval(struct vb_trainer *t, int64_t step);
 
 /* Synchronous training, collective: combines the figures of all ranks. Fails if the ranks ended
- * with different parameters. */
-vb_status vb_train_collect(struct vb_trainer *t, struct vb_train_result *result_p);
+ * with different parameters. *result is zeroed before; the caller frees it even if this failed. */
+vb_status vb_train_collect(struct vb_trainer *t, struct vb_train_result *result);
 
 /* vb_train_fill_params() fills in the number of parameters and their digest. vb_train_fill_run()
  * fills in what is the same on all ranks, the means over the rows of workers, and the bottleneck;
