@@ -68,8 +68,7 @@ void vb_log(enum vb_level level, const char *file, const char *fmt, ...) VB_PRIN
 #endif
 
 /* Both macros log what failed and why, and return a status: return vb_err_sys("open %s", path).
- * vb_err_sys() takes the reason and the status from errno. vb_err() takes the status as an
- * argument. */
+ * vb_err_sys() takes the reason and the status from errno. */
 #define vb_err_sys(...) vb_log_errno(__FILE__, __VA_ARGS__)
 #define vb_err(status, ...) vb_log_status((status), __FILE__, __VA_ARGS__)
 vb_status vb_log_errno(const char *file, const char *fmt, ...) VB_PRINTF(2, 3);
@@ -181,9 +180,8 @@ bool vb_probe_line(char *buf, size_t size, const char *path_fmt, ...) VB_PRINTF(
 /* Reads the first line in the same way, as a decimal number. */
 bool vb_probe_int(int64_t *value_p, const char *path_fmt, ...) VB_PRINTF(2, 3);
 
-/* Calls fn for each line of a text file. The line has no newline and is cut to VB_LINE bytes.
- * Reading ends if fn returns false, and after 65536 lines. A file that cannot be read has no lines.
- */
+/* Calls fn for each line of a text file, without its newline and cut to VB_LINE bytes. Reading ends
+ * if fn returns false, and after 65536 lines. A file that cannot be read has no lines. */
 #define VB_LINE 512
 typedef bool (*vb_line_fn)(char *line, void *arg);
 void vb_probe_lines(vb_line_fn fn, void *arg, const char *path_fmt, ...) VB_PRINTF(3, 4);
@@ -243,8 +241,7 @@ enum vb_cpu_level vb_cpu_level(void); /* the best level that this CPU has */
 
 /* ---- random numbers, sorting, bits ----------------------------------------------------------- */
 
-/* The finaliser of splitmix64 (Steele, Lea and Flood, 2014): each bit of the input changes each bit
- * of the output with a probability of about one half. */
+/* The finaliser of splitmix64 (Steele, Lea and Flood, 2014). */
 static inline uint64_t vb_mix(uint64_t v)
 {
     v = (v ^ (v >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -352,16 +349,13 @@ struct vb_json;
 struct vb_json *vb_json_create(void); /* may return NULL, which all functions below accept */
 void vb_json_destroy(struct vb_json *json);
 
-void vb_json_object(struct vb_json *json,
-                    const char *key); /* opens an object; vb_json_end() closes it */
+void vb_json_object(struct vb_json *json, const char *key); /* vb_json_end() closes it */
 void vb_json_array(struct vb_json *json, const char *key);
 void vb_json_end(struct vb_json *json);
 void vb_json_int(struct vb_json *json, const char *key, int64_t value);
-void vb_json_real(struct vb_json *json, const char *key,
-                  double value); /* written as null if not finite */
+void vb_json_real(struct vb_json *json, const char *key, double value); /* null if not finite */
 void vb_json_bool(struct vb_json *json, const char *key, bool value);
-void vb_json_text(struct vb_json *json, const char *key,
-                  const char *text); /* NULL: written as null */
+void vb_json_text(struct vb_json *json, const char *key, const char *text); /* NULL: null */
 
 /* Prints the value on one line. Keys keep the order in which they were added. */
 vb_status vb_json_print(const struct vb_json *json, FILE *out);

@@ -17,8 +17,7 @@
 #define CPU_MAX 65535
 #define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 #define DIGITS "0123456789"
-#define SYNTHETIC_MAX                                                                              \
-    4096 /* hardware threads; hwloc takes seconds for this many, minutes for more */
+#define SYNTHETIC_MAX 4096 /* hardware threads; hwloc takes minutes for more */
 
 const char *vb_topo_library(void)
 {
@@ -29,10 +28,9 @@ const char *vb_topo_library(void)
 
 static vb_status read_whole(FILE *file, const char *path, char **text_p, int *len_p)
 {
-    char *text = NULL;
-    size_t len = 0;
+    char *text = malloc(XML_MAX_BYTES);
+    size_t len;
 
-    text = malloc(XML_MAX_BYTES);
     if (text == NULL)
         return vb_err_sys("read %s", path);
     len = fread(text, 1, XML_MAX_BYTES, file);
@@ -189,16 +187,6 @@ static vb_status use_synthetic(hwloc_topology_t hwloc, const char *text)
     return VB_OK;
 }
 
-static vb_status use_source(struct vb_topo *topo, const struct vb_topo_source *source)
-{
-    if (source->synthetic != NULL)
-        return use_synthetic(topo->hwloc, source->synthetic);
-    if (source->xml != NULL)
-        return use_xml(topo->hwloc, source->xml);
-    topo->this_machine = true;
-    return VB_OK;
-}
-
 /* If hwloc's plugins are installed, hwloc would load OpenCL, CUDA and others to find accelerators,
  * and libpciaccess to read the names of all vendors. That is slow, leaks memory and gives us
  * nothing: hwloc finds PCI devices without them. The call fails for plugins that are not installed,
@@ -295,9 +283,7 @@ static vb_status find_allowed(struct vb_topo *topo, const char *list)
     if (topo->this_machine && hwloc_get_cpubind(topo->hwloc, bound, HWLOC_CPUBIND_THREAD) == 0)
         hwloc_bitmap_and(topo->allowed, topo->allowed, bound);
     hwloc_bitmap_free(bound);
-    if (list != NULL)
-        return take_list(topo, list);
-    return VB_OK;
+    return list != NULL ? take_list(topo, list) : VB_OK;
 }
 
 /* ---- cores ----------------------------------------------------------------------------------- */
@@ -439,9 +425,14 @@ static void fill_facts(struct vb_topo *topo)
 
 static vb_status read_machine(struct vb_topo *topo, const struct vb_topo_source *source)
 {
-    vb_status st;
+    vb_status st = VB_OK;
 
-    st = use_source(topo, source);
+    if (source->synthetic != NULL)
+        st = use_synthetic(topo->hwloc, source->synthetic);
+    else if (source->xml != NULL)
+        st = use_xml(topo->hwloc, source->xml);
+    else
+        topo->this_machine = true;
     if (st == VB_OK)
         st = load(topo, source);
     if (st == VB_OK)
@@ -486,7 +477,7 @@ void vb_topo_close(struct vb_topo *topo)
 {
     if (topo == NULL)
         return;
-    vb_nics_free(topo);
+    free(topo->nics);
     free(topo->cores);
     free(topo->cpus);
     hwloc_bitmap_free(topo->allowed);

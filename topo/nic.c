@@ -235,11 +235,6 @@ vb_status vb_nics_find(struct vb_topo *topo, const char *avoid_if)
     return VB_OK;
 }
 
-void vb_nics_free(struct vb_topo *topo)
-{
-    free(topo->nics);
-}
-
 /* ---- choosing a NIC -------------------------------------------------------------------------- */
 
 static const char *nic_name(const struct vb_nic *nic)
@@ -303,12 +298,9 @@ static int best_but(const struct vb_topo *topo, const struct vb_placement_rank *
 {
     int best = -1, i;
 
-    for (i = 0; i < topo->facts.n_nics; i++) {
-        if (i == left_out)
-            continue;
-        if (best < 0 || better_by(topo, rank, load, i, best) != N_CRITERIA)
+    for (i = 0; i < topo->facts.n_nics; i++)
+        if (i != left_out && (best < 0 || better_by(topo, rank, load, i, best) != N_CRITERIA))
             best = i;
-    }
     return best;
 }
 

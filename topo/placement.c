@@ -266,46 +266,32 @@ static void place_others(struct vb_placement_rank *rank)
     }
 }
 
-static bool rank_alloc(struct vb_placement_rank *rank, int block, int n_cpus, int threads)
-{
-    rank->progress_core = rank->progress_cpu = -1;
-    return ints_alloc(&rank->cores, block) && ints_alloc(&rank->cpus, n_cpus) &&
-           ints_alloc(&rank->others, n_cpus) && ints_alloc(&rank->nodes, block) &&
-           ints_alloc(&rank->compute, threads);
-}
-
-static int count_cpus(const struct vb_topo *topo, int first, int block)
-{
-    int n = 0, i;
-
-    for (i = first; i < first + block; i++)
-        n += topo->cores[i].n_cpus;
-    return n;
-}
-
 /* Sets everything about one rank except its NIC. pin: compute threads get cpus of their own. */
 static vb_status place_rank(const struct vb_topo *topo, struct vb_placement_rank *rank, int first,
                             const struct shape *shape, const struct vb_placement_want *want,
                             bool pin)
 {
-    int n_cpus = count_cpus(topo, first, shape->block);
-    int compute_cores = shape->block;
+    int block = shape->block, compute_cores = block, n_cpus = 0, i;
 
-    if (!rank_alloc(rank, shape->block, n_cpus, shape->threads))
+    for (i = first; i < first + block; i++)
+        n_cpus += topo->cores[i].n_cpus;
+    rank->progress_core = rank->progress_cpu = -1;
+    if (!ints_alloc(&rank->cores, block) || !ints_alloc(&rank->cpus, n_cpus) ||
+        !ints_alloc(&rank->others, n_cpus) || !ints_alloc(&rank->nodes, block) ||
+        !ints_alloc(&rank->compute, shape->threads))
         return vb_err_sys("calloc");
-    take_block(topo, rank, first, shape->block);
-    if (want->progress && shape->threads < shape->block)
+    take_block(topo, rank, first, block);
+    if (want->progress && shape->threads < block)
         compute_cores--;
     if (pin)
         place_compute(topo, rank, first, compute_cores, shape->threads);
     if (want->progress)
-        place_progress(topo, rank, first + shape->block - 1);
+        place_progress(topo, rank, first + block - 1);
     place_others(rank);
     return VB_OK;
 }
 
-/* ---- the placement
- * -------------------------------------------------------------------------------- */
+/* ---- the placement --------------------------------------------------------------------------- */
 
 static vb_status place_apart(const struct vb_topo *topo, const struct vb_placement_want *want,
                              struct part *parts, struct vb_placement *placement)
@@ -341,8 +327,7 @@ static vb_status place_together(const struct vb_topo *topo, const struct vb_plac
     vb_status st;
 
     for (p = 0; p < n_parts; p++)
-        parts[p].room =
-            (int64_t)parts[p].n_cores * want->ranks; /* no limit, but in proportion to the cores */
+        parts[p].room = (int64_t)parts[p].n_cores * want->ranks; /* in proportion to the cores */
     deal_ranks(parts, n_parts, want->ranks);
     placement->overlap = true;
     placement->threads = shape.threads = want->threads > 0 ? want->threads : 1;

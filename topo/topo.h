@@ -72,8 +72,7 @@ double vb_topo_cpu_quota(const char *sysroot);
 /* Returns the name and version of the topology library in use. */
 const char *vb_topo_library(void);
 
-/* ---- the placement
- * -------------------------------------------------------------------------------- */
+/* ---- the placement --------------------------------------------------------------------------- */
 
 #define VB_PLACEMENT_RANKS_MAX 4096
 #define VB_PLACEMENT_THREADS_MAX 4096
