@@ -159,16 +159,6 @@ static vb_status check_block(const struct csr_store *s, uint32_t number)
     return VB_OK;
 }
 
-static vb_status check_all(const struct csr_store *s, size_t at_once)
-{
-    vb_status st = check_table(s);
-    uint32_t i;
-
-    for (i = 0; st == VB_OK && s->len <= at_once && i < s->head->n_blocks; i++)
-        st = check_block(s, i);
-    return st;
-}
-
 /* ---- rows ------------------------------------------------------------------------------------ */
 
 static uint32_t search_block(const struct csr_store *s, uint64_t row, uint32_t low)
@@ -220,7 +210,6 @@ static void csr_soon(const struct vb_store *base, int i, bool near)
     if (!atomic_load_explicit(&s->good[number], memory_order_relaxed))
         return; /* the position is not checked yet and may point anywhere */
     r = (uint32_t)((uint64_t)i - s->blocks[number].first);
-
     if (!near) {
         __builtin_prefetch(&v.at[r]);
         return;
@@ -287,6 +276,7 @@ static vb_status map_file(struct csr_store *s)
 static vb_status open_store(struct csr_store *s, size_t at_once)
 {
     vb_status st = map_file(s);
+    uint32_t i;
 
     if (st != VB_OK)
         return st;
@@ -296,7 +286,12 @@ static vb_status open_store(struct csr_store *s, size_t at_once)
         return st;
     s->blocks = (const struct csr_block *)(const void *)(s->map + s->head->table);
     s->good = calloc(s->head->n_blocks, sizeof(*s->good));
-    return s->good != NULL ? check_all(s, at_once) : vb_err_sys("calloc");
+    if (s->good == NULL)
+        return vb_err_sys("calloc");
+    st = check_table(s);
+    for (i = 0; st == VB_OK && s->len <= at_once && i < s->head->n_blocks; i++)
+        st = check_block(s, i);
+    return st;
 }
 
 vb_status vb_csr_open_lazily(const char *path, size_t at_once, struct vb_dataset *set_p)

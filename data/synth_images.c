@@ -123,12 +123,7 @@ static int make_image(const struct vb_store *base, int i, uint8_t *pixels)
     return class;
 }
 
-static void close_store(struct vb_store *base)
-{
-    free(base);
-}
-
-static const struct store_ops image_ops = {.close = close_store, .image = make_image};
+static const struct store_ops image_ops = {.close = vb_store_free, .image = make_image};
 
 vb_status vb_synth_images(uint64_t seed, enum vb_synth_part part, int n, int side, int classes,
                           struct vb_dataset *set_p)

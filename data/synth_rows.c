@@ -153,12 +153,7 @@ static vb_status get_row(const struct vb_store *base, int i, struct row *row, st
     return VB_OK;
 }
 
-static void close_store(struct vb_store *base)
-{
-    free(base);
-}
-
-static const struct store_ops row_ops = {.close = close_store, .row = get_row};
+static const struct store_ops row_ops = {.close = vb_store_free, .row = get_row};
 
 bool vb_synth_planted(const struct vb_dataset *set, int n, double *accuracy_p)
 {
