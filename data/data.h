@@ -68,9 +68,7 @@ vb_status vb_dataset_split(const struct vb_dataset *set, double test_share, uint
 
 #define VB_DATA_SYNTH_DEFAULT 20000
 #define VB_DATA_SYNTH_MAX 1000000
-#define VB_DATA_ROWS_MAX                                                                           \
-    1000000000 /* the largest number of synthetic rows, which are not stored                       \
-                */
+#define VB_DATA_ROWS_MAX 1000000000 /* synthetic rows, which are not stored */
 
 enum vb_data_format {
     VB_DATA_SYNTH,
@@ -87,8 +85,8 @@ enum vb_synth_kind { VB_SYNTH_DIGITS, VB_SYNTH_CIFAR, VB_SYNTH_IMAGENET, VB_SYNT
 struct vb_data_spec {
     enum vb_data_format format;
     const char *path; /* borrowed from the parsed text */
-    int features; /* criteo, synthetic rows: number of buckets; other rows: at least this many; 0:
-                     not given */
+    int features; /* criteo, synthetic rows: buckets; other rows: at least this many; 0: not given
+                   */
     int n_train;  /* synthetic data only */
     int n_test;
     enum vb_synth_kind synth;
@@ -135,8 +133,7 @@ vb_status vb_data_open_both(const struct vb_data_ask *ask, struct vb_dataset *tr
 
 /* For all generators, the first n samples of a part do not depend on n. */
 
-/* Draws n digits of 28 x 28 pixels. They have MNIST's shape and are about as hard for a linear
- * model. */
+/* Draws n digits of 28 x 28 pixels, about as hard as MNIST for a linear model. */
 vb_status vb_synth_create(uint64_t seed, enum vb_synth_part part, int n, struct vb_dataset *set_p);
 
 /* Provides n images of 3 x side x side: side 32 with 10 classes, or side 224 with 1000. Each image
@@ -148,9 +145,8 @@ vb_status vb_synth_images(uint64_t seed, enum vb_synth_part part, int n, int sid
 vb_status vb_synth_rows(uint64_t seed, enum vb_synth_part part, int n, int features,
                         struct vb_dataset *set_p);
 
-/* Computes the share of the first n labels that the model behind the generator predicts correctly.
- * A trained model can exceed it only by luck. Returns false if the set was not made by
- * vb_synth_rows(). */
+/* Computes the share of the first n labels that the model behind vb_synth_rows() predicts
+ * correctly. A trained model can exceed it only by luck. Returns false for any other set. */
 bool vb_synth_planted(const struct vb_dataset *set, int n, double *accuracy_p);
 
 /* ---- files of rows --------------------------------------------------------------------------- */

@@ -58,9 +58,7 @@ static void send_frame(struct agent *a, enum lab_frame_type type, int rank, cons
     lab_queue_fini(&q);
 }
 
-static void fail(struct agent *a, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void fail(struct agent *a, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void fail(struct agent *a, const char *format, ...)
 {
     char text[512];
     va_list ap;
@@ -368,7 +366,6 @@ static void serve(struct agent *a)
 {
     struct pollfd p[2 + 3 * MAX_LOCAL];
     struct child *ch;
-    nfds_t n_fds = 2;
     int i, n = a->n_children;
 
     p[0] = (struct pollfd){.fd = a->port_fd, .events = POLLIN};
@@ -379,9 +376,8 @@ static void serve(struct agent *a)
         p[3 + 3 * i] = (struct pollfd){.fd = ch->err_fd, .events = POLLIN};
         p[4 + 3 * i] = (struct pollfd){.fd = ch->in.len_bytes > 0 || ch->in_ends ? ch->in_fd : -1,
                                        .events = POLLOUT};
-        n_fds += 3;
     }
-    if (poll(p, n_fds, -1) < 0)
+    if (poll(p, (nfds_t)(2 + 3 * n), -1) < 0)
         return;
     for (i = 0; i < n; i++) {
         ch = &a->children[i];

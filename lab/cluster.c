@@ -292,7 +292,7 @@ static void serve_node(struct cluster *c, int i, const struct pollfd *p)
         return;
     }
     if (p[NET].revents & POLLOUT)
-        lab_switch_write(port);
+        lab_queue_flush(&port->out, port->fd, SIZE_MAX);
     if (p[AGENT].revents & POLLOUT)
         lab_queue_flush(&node->to_agent, node->agent_fd, SIZE_MAX);
     if (p[AGENT].revents & (POLLIN | POLLHUP))

@@ -92,10 +92,8 @@ static void push_word(struct lab_queue *q, const struct lab_job *job, int rank, 
     lab_queue_push(q, "", 1);
 }
 
-static void push_env(struct lab_queue *q, uint32_t *n_p, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-static void push_env(struct lab_queue *q, uint32_t *n_p, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static void push_env(struct lab_queue *q, uint32_t *n_p,
+                                                           const char *format, ...)
 {
     char text[1024];
     va_list ap;
