@@ -16,6 +16,13 @@
 enum vb_cpu_level vb_k_level(void);
 const char *vb_k_level_name(void);
 
+/* The tables or functions of all levels, in the order of enum vb_cpu_level. */
+#if defined(__x86_64__)
+#define VB_LEVELS(name) name, name##_v3, name##_v4
+#else
+#define VB_LEVELS(name) name
+#endif
+
 /* For tests. Returns false if no level has that name, or if this CPU lacks its instructions. */
 bool vb_k_level_set(const char *name);
 

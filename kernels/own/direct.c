@@ -30,16 +30,4 @@ static bool direct_can(const struct vb_k_shape *s, enum vb_k_pass pass)
     return taps * s->c * s->oc <= WEIGHTS_MAX;
 }
 
-static vb_status direct_prepare(const struct vb_k_shape *s, enum vb_k_pass pass, void **state_p,
-                                size_t *scratch_p)
-{
-    return vb_own_in_use()->direct(s, pass, state_p, scratch_p);
-}
-
-const struct vb_k_backend vb_k_backend_direct = {
-    .name = "direct",
-    .can = direct_can,
-    .prepare = direct_prepare,
-    .run = vb_own_run,
-    .destroy = free,
-};
+VB_OWN_BACKEND(direct, direct_can)

@@ -277,13 +277,7 @@ static void add_one(const struct vb_k_pixels *p, uint32_t sample, const float *d
 
 const struct vb_pixels_ten *vb_pixels_ten_in_use(void)
 {
-    static const struct vb_pixels_ten *const levels[] = {
-        [VB_CPU_BASE] = &vb_pixels_ten,
-#if defined(__x86_64__)
-        [VB_CPU_V3] = &vb_pixels_ten_v3,
-        [VB_CPU_V4] = &vb_pixels_ten_v4,
-#endif
-    };
+    static const struct vb_pixels_ten *const levels[] = {VB_LEVELS(&vb_pixels_ten)};
 
     return levels[vb_k_level()];
 }
