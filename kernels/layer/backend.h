@@ -33,6 +33,26 @@ void vb_k_bias_grad(const float *dy, int n, int oc, size_t pixels, float *db);
  * returned value. */
 uint32_t vb_k_dropout_below(float rate);
 
+static inline int vb_min(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* The outputs in a row whose place kx of the window is inside the input: [first, end). */
+static inline int vb_k_first_inside(const struct vb_k_shape *s, int kx)
+{
+    int before = s->pad - kx;
+
+    return before <= 0 ? 0 : (before + s->stride - 1) / s->stride;
+}
+
+static inline int vb_k_end_inside(const struct vb_k_shape *s, int kx)
+{
+    int room = s->w - 1 + s->pad - kx;
+
+    return room < 0 ? 0 : vb_min(room / s->stride + 1, s->ow);
+}
+
 /* ---- the references of layers ---------------------------------------------------------------- */
 
 /* kernels/exact/layer_ref.c: the specification of all kinds of layers, in plain loops that add in

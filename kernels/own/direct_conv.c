@@ -42,11 +42,6 @@ struct conv {
     int taps[];           /* offsets of the taps in a strip */
 };
 
-static int min(int a, int b)
-{
-    return a < b ? a : b;
-}
-
 static int divide_up(int a, int b)
 {
     return (a + b - 1) / b;
@@ -167,8 +162,8 @@ static void taps_inside(int k, int side, int stride, int pad, int o, int n, int 
 {
     int first = o * stride - pad, last = (o + n - 1) * stride - pad;
 
-    *from_p = last < 0 ? min(-last, k) : 0;
-    *to_p = min(k, side - first);
+    *from_p = last < 0 ? vb_min(-last, k) : 0;
+    *to_p = vb_min(k, side - first);
     if (*to_p < *from_p)
         *to_p = *from_p;
 }
@@ -243,7 +238,8 @@ static void run_band_pooled(const struct conv *v, const struct vb_k_args *args, 
                             float *slot)
 {
     size_t image = (size_t)v->c * (size_t)v->patch.h * (size_t)v->patch.w;
-    int rows = min(v->patch.rows, v->patch.oh - oy), n = min(VB_DIRECT_GROUP, v->n - s), m, r, i;
+    int rows = vb_min(v->patch.rows, v->patch.oh - oy), n = vb_min(VB_DIRECT_GROUP, v->n - s), m, r,
+        i;
     const float *w = args->scratch;
     float *pair = slot + v->strip;
     size_t oh = (size_t)v->patch.oh / 2, ow = (size_t)v->patch.ow / 2, at;
@@ -255,7 +251,7 @@ static void run_band_pooled(const struct conv *v, const struct vb_k_args *args, 
             for (i = 0; i < 2; i++)
                 run_row(v, slot + vb_patch_pixel(&v->patch, r + i, 0) * VB_DIRECT_GROUP, w,
                         oy + r + i, pair + (size_t)(i * v->block * v->patch.ow) * VB_DIRECT_GROUP);
-            store_pooled(v, pair, min(v->block, v->m - m), n, args, at);
+            store_pooled(v, pair, vb_min(v->block, v->m - m), n, args, at);
         }
     }
 }
@@ -265,7 +261,7 @@ static void run_band(const struct conv *v, const struct vb_k_args *args, int s, 
 {
     size_t plane = (size_t)v->patch.oh * (size_t)v->patch.ow;
     size_t image = (size_t)v->c * (size_t)v->patch.h * (size_t)v->patch.w;
-    int rows = min(v->patch.rows, v->patch.oh - oy), n = min(VB_DIRECT_GROUP, v->n - s), m, r;
+    int rows = vb_min(v->patch.rows, v->patch.oh - oy), n = vb_min(VB_DIRECT_GROUP, v->n - s), m, r;
     const float *w = args->scratch;
     float *y = (v->data ? args->dx : args->y) + (size_t)s * (size_t)v->m * plane;
 
@@ -275,7 +271,7 @@ static void run_band(const struct conv *v, const struct vb_k_args *args, int s, 
         for (r = 0; r < rows; r++) {
             run_row(v, slot + vb_patch_pixel(&v->patch, r, 0) * VB_DIRECT_GROUP, w, oy + r,
                     slot + v->strip);
-            store_row(v, slot + v->strip, min(v->block, v->m - m), n,
+            store_row(v, slot + v->strip, vb_min(v->block, v->m - m), n,
                       y + (size_t)m * plane + (size_t)(oy + r) * (size_t)v->patch.ow);
         }
     }

@@ -7,11 +7,6 @@
 
 #include <string.h>
 
-static int min(int a, int b)
-{
-    return a < b ? a : b;
-}
-
 /* Interleaves n neighbouring pixels of all samples. from: a row of each sample. */
 static void join(const float *const from[VB_DIRECT_GROUP], int n_samples, int n, float *to)
 {
@@ -32,7 +27,7 @@ static void join(const float *const from[VB_DIRECT_GROUP], int n_samples, int n,
 static void fill_row(const struct vb_patch *p, const float *const from[VB_DIRECT_GROUP],
                      int n_samples, float *to)
 {
-    int before = min(p->pad_x, p->pitch), n = min(p->w, p->pitch - before);
+    int before = vb_min(p->pad_x, p->pitch), n = vb_min(p->w, p->pitch - before);
 
     memset(to, 0, (size_t)before * VB_DIRECT_GROUP * sizeof(*to));
     join(from, n_samples, n, to + before * VB_DIRECT_GROUP);
@@ -68,7 +63,7 @@ void vb_direct_fill(const struct vb_patch *p, const float *x, size_t x_step, int
                 continue;
             }
             for (l = 0; l < VB_DIRECT_GROUP; l++)
-                from[l] = x + (size_t)min(l, n - 1) * x_step + (size_t)iy * (size_t)p->w;
+                from[l] = x + (size_t)vb_min(l, n - 1) * x_step + (size_t)iy * (size_t)p->w;
             if (p->stride == 1)
                 fill_row(p, from, n, strip);
             else
