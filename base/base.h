@@ -74,8 +74,7 @@ void vb_log(enum vb_level level, const char *file, const char *fmt, ...) VB_PRIN
 vb_status vb_log_errno(const char *file, const char *fmt, ...) VB_PRINTF(2, 3);
 vb_status vb_log_status(vb_status st, const char *file, const char *fmt, ...) VB_PRINTF(3, 4);
 
-/* Checks for our own bugs only, never for bad input or bad peers. The condition must have no side
- * effects. */
+/* Checks for our own bugs only, never for bad input or peers. cond must have no side effects. */
 #ifdef VB_DEBUG
 #define VB_ASSERT(cond) ((cond) ? (void)0 : vb_assert_failed(__FILE__, __LINE__, #cond))
 #else
@@ -115,8 +114,7 @@ struct vb_opt {
     const char *alias; /* an old name, which works and is listed nowhere; NULL: none */
 };
 
-/* Options that belong together, and the struct that receives their values. Several commands may
- * use the same group. */
+/* Options that belong together, and the struct that receives them; commands may share it. */
 struct vb_opt_group {
     const char *title;
     const struct vb_opt *opts;
@@ -157,8 +155,7 @@ void vb_opts_dump(const struct vb_opts *opts, const char *command);
 /* Returns the candidate that text most likely misspells, or NULL if none is similar. */
 const char *vb_nearest(const char *text, const char *const *candidates, int n);
 
-/* Parses a decimal whole number. Returns false if text contains anything else or the number does
- * not fit. */
+/* Parses a decimal whole number. Returns false for any other text and if it does not fit. */
 bool vb_parse_int(const char *text, int64_t *value_p);
 
 /* Parses a decimal number, which may have a fraction and an exponent. Returns false if text
@@ -341,9 +338,8 @@ void *vb_alloc_aligned(size_t len_bytes);
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-/* Builds one JSON value. Values inside an object need a key; inside an array the key is NULL. A
- * call that fails (out of memory) is remembered, and vb_json_print() reports it. Only one thread at
- * a time may use it. */
+/* Builds one JSON value. Values inside an object need a key; inside an array it is NULL. A call
+ * that fails (out of memory) is remembered, and vb_json_print() reports it. Single-threaded. */
 struct vb_json;
 
 struct vb_json *vb_json_create(void); /* may return NULL, which all functions below accept */

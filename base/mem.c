@@ -33,8 +33,7 @@ static size_t small_page(void)
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Returns the size of a transparent huge page: 2 MiB on most machines, 512 MiB on Arm with 64 KiB
- * pages. */
+/* The size of a transparent huge page: 2 MiB mostly, 512 MiB on Arm with 64 KiB pages. */
 static size_t huge_page(void)
 {
     int64_t bytes;

@@ -47,8 +47,7 @@ static struct view view_of(const struct csr_store *s, const struct csr_block *b)
     return v;
 }
 
-/* Returns row r of a block, which has at least one word. n is -1 if the row claims more values than
- * it has words. */
+/* Returns row r of a block, which has at least one word. n is -1: more values than words. */
 static inline struct row row_at(struct view v, uint32_t r)
 {
     const uint32_t *words = v.words + v.at[r];
@@ -220,8 +219,7 @@ static void csr_soon(const struct vb_store *base, int i, bool near)
     __builtin_prefetch(&v.words[end - 1]);
 }
 
-/* Reads pages ahead or releases them. A released page that a neighbouring chunk needs is read
- * again. */
+/* Reads pages ahead or releases them. What a neighbouring chunk needs is then read again. */
 static void csr_advise(const struct vb_store *base, int first, int n, bool wanted)
 {
     const struct csr_store *s = (const struct csr_store *)base;

@@ -85,8 +85,7 @@ enum vb_synth_kind { VB_SYNTH_DIGITS, VB_SYNTH_CIFAR, VB_SYNTH_IMAGENET, VB_SYNT
 struct vb_data_spec {
     enum vb_data_format format;
     const char *path; /* borrowed from the parsed text */
-    int features; /* criteo, synthetic rows: buckets; other rows: at least this many; 0: not given
-                   */
+    int features; /* criteo, synthetic rows: buckets; other rows: the least number; 0: not given */
     int n_train;  /* synthetic data only */
     int n_test;
     enum vb_synth_kind synth;
@@ -186,8 +185,7 @@ void vb_data_facts_fini(struct vb_data_facts *facts);
 /* Fills the order of n samples in an epoch: a permutation of 0 ... n-1. */
 void vb_order_fill(uint64_t seed, int64_t epoch, int n, uint32_t *order);
 
-/* Computes the share of a rank in n items. Neighbouring ranks have neighbouring shares, whose sizes
- * differ by at most 1. */
+/* A rank's share in n items. Neighbours have neighbouring shares; sizes differ by at most 1. */
 void vb_share(int n, int rank, int world, int *first_p, int *n_p);
 
 /* ---- loading --------------------------------------------------------------------------------- */

@@ -105,8 +105,7 @@ void vb_stream_close(struct stream *s); /* accepts NULL */
 const char *vb_stream_path(const struct stream *s);
 uint64_t vb_stream_offset(const struct stream *s); /* of the next byte, after decompression */
 
-/* Returns the largest number of bytes that can follow. Sizes that the file claims are checked
- * against it. */
+/* The largest number of bytes that can follow, against which sizes in the file are checked. */
 uint64_t vb_stream_room(const struct stream *s);
 double vb_stream_done(struct stream *s); /* from 0 to 1 */
 

@@ -56,8 +56,7 @@ void vb_dataset_destroy(struct vb_dataset *set)
 
 /* ---- images ---------------------------------------------------------------------------------- */
 
-/* Subtracts, then multiplies. A compiler cannot fuse these two, so all compilers give the same
- * bits. */
+/* Subtracts, then multiplies: compilers cannot fuse these two, so all give the same bits. */
 static void to_floats(const uint8_t *pixels, int n, float mean, float scale, float *x)
 {
     int i;

@@ -82,8 +82,7 @@ static vb_status read_images(const char *path, struct vb_dataset *set)
     return st;
 }
 
-/* Reads the labels as bytes into the first half of y, then widens them in place, the last one
- * first. */
+/* Reads the labels as bytes into the first half of y, then widens them in place from the end. */
 static vb_status read_labels(const char *path, struct vb_dataset *set)
 {
     uint8_t *bytes = (uint8_t *)set->store->y;

@@ -101,8 +101,7 @@ static void look_ahead(const struct vb_loader *l, struct vb_batch *batch)
     batch->n_soon = batch->soon != NULL ? n : 0;
 }
 
-/* Sets the samples that follow this batch: the next step's, and with a single rank also those of
- * later steps. */
+/* Sets the samples that follow this batch: the next step's, or with one rank later ones too. */
 static void look_behind(const struct vb_loader *l, struct picks *p)
 {
     int position, n, left;

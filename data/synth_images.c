@@ -45,8 +45,7 @@ static void make_grid(uint64_t key, int8_t grid[CHANNELS][GRID + 1][GRID + 1])
     }
 }
 
-/* The position of a line or column of pixels on the grid: the point before it, and the distance
- * from that point. */
+/* A line or column of pixels on the grid: the point before it, and the distance from that point. */
 struct place {
     int point, fraction;
 };
@@ -66,8 +65,7 @@ static int between(int a, int b, int fraction)
     return a * (FRACTION - fraction) + b * fraction;
 }
 
-/* Computes one line of a channel without noise: levels around 0, scaled by the strength of the
- * image. */
+/* One line of a channel without noise: levels around 0, scaled by the image's strength. */
 static void pattern_line(int8_t grid[GRID + 1][GRID + 1], const struct place *y,
                          const struct place *x, int side, int strength, int *line)
 {

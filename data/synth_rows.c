@@ -56,8 +56,7 @@ static int octave_of(uint32_t rank)
     return 31 - __builtin_clz(rank + 1);
 }
 
-/* Computes n % size by multiplication, which is faster than division. The quotient is exact or one
- * too small. */
+/* n % size by multiplication, which is faster. The quotient is exact or one too small. */
 static uint32_t modulo(uint64_t n, uint32_t size, uint64_t inverse)
 {
     uint64_t rest = n - (uint64_t)((unsigned __int128)n * inverse >> 64) * size;
@@ -170,8 +169,7 @@ bool vb_synth_planted(const struct vb_dataset *set, int n, double *accuracy_p)
     return true;
 }
 
-/* Divides the indices among the fields in the proportions of Criteo's data. The rest is never
- * used. */
+/* Divides the indices among the fields in Criteo's proportions. The rest is never used. */
 static void cut_fields(struct row_store *s, int features)
 {
     uint32_t first = NUMBERS, room = (uint32_t)features - NUMBERS - CATEGORIES;

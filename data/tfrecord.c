@@ -19,8 +19,7 @@
 
 /* ---- records --------------------------------------------------------------------------------- */
 
-/* TensorFlow rotates and shifts the checksum, because a CRC of data that contains its own CRC is
- * weak. */
+/* TensorFlow masks the checksum, because a CRC of data that contains its own CRC is weak. */
 static uint32_t masked(const uint8_t *data, size_t len)
 {
     uint32_t crc = vb_crc32c(0, data, len);

@@ -109,8 +109,7 @@ static void make_folders(char *path)
     mkdir(path, 0755);
 }
 
-/* Only mapped files are cached, so that the host and the other nodes see immediately what a node
- * writes. */
+/* Only mapped files are cached: the host and other nodes see at once what a node writes. */
 static void do_mount(struct agent *a, const struct lab_frame *f)
 {
     const char *tag = (const char *)f->data;
@@ -195,8 +194,7 @@ static pid_t fork_pipes(struct child *ch, bool input)
     return pid;
 }
 
-/* Splits the strings of a LAB_START frame: the folder, then the arguments and the environment, both
- * ending with NULL. */
+/* Splits the strings of a LAB_START frame: folder, arguments, NULL, environment, NULL. */
 static char **split(const struct lab_frame *f, const struct lab_start *start)
 {
     size_t n = 1 + (size_t)start->n_args + 1 + start->n_envs + 1;
@@ -337,8 +335,7 @@ static void child_ended(struct agent *a, struct child *ch, int status)
 {
     int32_t code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 
-    /* Forwards what the rank has written, but does not wait for what its own children may still
-     * write. */
+    /* Does not wait for what the rank's own children may still write. */
     while (pass_on(a, ch, &ch->out_fd, LAB_OUT))
         ;
     while (pass_on(a, ch, &ch->err_fd, LAB_ERR))

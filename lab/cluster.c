@@ -215,8 +215,7 @@ static int64_t boot_deadline(struct cluster *c, int64_t now_ms)
     return now_ms + 1000;
 }
 
-/* Handles the timers that are due. Returns the milliseconds until the next one, at most a
- * minute. */
+/* Handles the timers that are due. Returns the milliseconds to the next one, at most a minute. */
 static int timers(struct cluster *c)
 {
     int64_t now_ms = lab_now_ms();

@@ -199,8 +199,7 @@ static void report_ready(const struct vb_model *m, int param, const struct on_re
         ready->fn(ready->arg, w->offset, b->offset + (size_t)b->cols - w->offset);
 }
 
-/* The weights come first: the transfer of their gradients can start while the data pass is
- * computed. */
+/* Weights first: their gradients can be sent while the data pass is computed. */
 static void layer_backward(struct vb_model *m, int i, struct vb_k_args *args, float *grads,
                            const struct on_ready *ready)
 {

@@ -50,8 +50,7 @@ static const struct vb_layer_row alexnet32[] = {
     {"fc8", {LINEAR(10, false)}},
 };
 
-/* LeNet-5 with ReLU and max pooling, which are part of the convolution layers; 61,706
- * parameters. */
+/* LeNet-5 with ReLU and max pooling as part of its convolutions; 61,706 parameters. */
 static const struct vb_layer_row lenet[] = {
     {"conv1", {INPUT(1, 28, 28), CONV_POOL(6, 5, 1, 2)}},
     {"conv2", {CONV_POOL(16, 5, 1, 0)}},

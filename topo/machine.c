@@ -108,16 +108,14 @@ static vb_status use_xml(hwloc_topology_t hwloc, const char *path)
     return st;
 }
 
-/* Returns the text after the parentheses that open at text, or NULL. hwloc ends them at the first
- * closing parenthesis. */
+/* The text after the parentheses at text, or NULL. hwloc ends them at the first closing one. */
 static const char *behind_attributes(const char *text)
 {
     text += 1 + strcspn(text + 1, "()[]");
     return *text == ')' ? text + 1 : NULL;
 }
 
-/* Returns the text after the brackets that open at text, or NULL. The brackets may contain
- * attributes. */
+/* The text after the brackets at text, or NULL. They may contain attributes. */
 static const char *behind_memory(const char *text)
 {
     text += 1 + strcspn(text + 1, "()[]");
@@ -145,10 +143,9 @@ static const char *read_level(const char *text, int64_t *product)
     return end;
 }
 
-/* Returns the number of objects in the deepest level or in the memory of a synthetic machine,
- * whichever is larger, or -1 if text is not a machine. hwloc would try to build a machine of any
- * size and ignores much that it does not know. So hwloc only gets text that this function
- * understands. */
+/* Returns the number of objects in the deepest level or in the memory of a synthetic machine, the
+ * larger one, or -1 if text is not a machine. hwloc would build a machine of any size and ignores
+ * much that it does not know, so it only gets text that this function understands. */
 static int64_t synthetic_size(const char *text)
 {
     int64_t product = 1, memory = 0;
@@ -188,9 +185,8 @@ static vb_status use_synthetic(hwloc_topology_t hwloc, const char *text)
 }
 
 /* If hwloc's plugins are installed, hwloc would load OpenCL, CUDA and others to find accelerators,
- * and libpciaccess to read the names of all vendors. That is slow, leaks memory and gives us
- * nothing: hwloc finds PCI devices without them. The call fails for plugins that are not installed,
- * which is harmless. */
+ * and libpciaccess for names of vendors. That is slow, leaks memory and gives us nothing: hwloc
+ * finds PCI devices without them. The call fails, harmlessly, for those that are missing. */
 static void leave_out_plugins(hwloc_topology_t hwloc)
 {
     static const char *const names[] = {"opencl", "cuda", "nvml", "rsmi", "levelzero", "gl", "pci"};
@@ -222,8 +218,7 @@ static vb_status load(struct vb_topo *topo, const struct vb_topo_source *source)
 
 /* ---- what is allowed ------------------------------------------------------------------------- */
 
-/* Reads a number of at most CPU_MAX at *text_p and moves *text_p behind it. Returns -1 if there is
- * no such number. */
+/* Reads a number of at most CPU_MAX at *text_p, and moves *text_p behind it; -1: none. */
 static int take_number(const char **text_p)
 {
     int value = 0, n;
@@ -234,8 +229,7 @@ static int take_number(const char **text_p)
     return n > 0 && value <= CPU_MAX ? value : -1;
 }
 
-/* Parses a list such as "0-3,8". hwloc's parser would accept numbers that need gigabytes of
- * memory. */
+/* A list such as "0-3,8". hwloc's parser would accept numbers that need gigabytes. */
 static bool parse_list(const char *list, hwloc_bitmap_t set)
 {
     int low, high;
@@ -382,8 +376,7 @@ static void count_caches(struct vb_topo *topo)
     }
 }
 
-/* The processor's name is an attribute of the package on most machines, and of the root on
- * others. */
+/* The processor's name belongs to the package on most machines, to the root on others. */
 static const char *cpu_model(hwloc_topology_t hwloc)
 {
     hwloc_obj_t package = hwloc_get_obj_by_type(hwloc, HWLOC_OBJ_PACKAGE, 0);

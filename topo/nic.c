@@ -129,8 +129,7 @@ static int rdma_active(hwloc_obj_t rdma, hwloc_obj_t net)
     return state < 0 ? -1 : state == 4;
 }
 
-/* A device is near the package and the node that it is attached to. If it is attached to the root,
- * it is near none. */
+/* A device is near the package and the node that it is attached to; at the root, near none. */
 static void set_place(struct vb_topo *topo, struct vb_nic *nic, hwloc_obj_t osdev)
 {
     hwloc_obj_t near = hwloc_get_non_io_ancestor_obj(topo->hwloc, osdev);
@@ -250,9 +249,8 @@ static int nearness(const struct vb_nic *nic, const struct vb_placement_rank *ra
     return nic->package >= 0 && nic->package == rank->package;
 }
 
-/* The criteria, the most important one first. A higher grade is better. A faster card on the other
- * package is preferred to a slower one nearby, because the link between packages is faster than any
- * card. */
+/* The criteria, the most important one first; higher grades are better. A faster card on the other
+ * package beats a slower one nearby: the link between packages is faster than any card. */
 enum criterion { NOT_AVOIDED, NOT_DOWN, HAS_RDMA, SPEED, NEARNESS, FREE, N_CRITERIA };
 
 static int64_t grade(const struct vb_topo *topo, const struct vb_placement_rank *rank,

@@ -20,8 +20,7 @@
 /* A rank with this many cores can spare one of them for its progress thread. */
 #define CORES_TO_SPARE_ONE 8
 
-/* A smaller part is used if its blocks have at least 3/4 of the cores that an even split would
- * give. */
+/* A smaller part is used if its blocks have at least 3/4 of the cores of an even split. */
 #define ENOUGH(block, even) ((block)*4 >= (even)*3)
 
 struct shape {
@@ -40,8 +39,7 @@ struct part {
 
 /* ---- parts and blocks ------------------------------------------------------------------------ */
 
-/* A part of a level ends where a part of a larger level ends, even if the machine does not have
- * this level. */
+/* A part ends where a part of a larger level ends, even if the machine lacks this level. */
 static bool same_part(const struct core *a, const struct core *b, enum level level)
 {
     int l;
@@ -52,8 +50,7 @@ static bool same_part(const struct core *a, const struct core *b, enum level lev
     return true;
 }
 
-/* Splits the cores into the parts of a level and returns their number. parts must have room for one
- * part per core. */
+/* Splits the cores into the parts of a level; returns their number, at most one per core. */
 static int cut_parts(const struct vb_topo *topo, enum level level, int block, struct part *parts)
 {
     int i, n = 0;
@@ -249,8 +246,7 @@ static void place_progress(const struct vb_topo *topo, struct vb_placement_rank 
     }
 }
 
-/* Assigns the loader thread to the cpus that are left, or to all cpus of the rank if none
- * is left. */
+/* Assigns the loader thread to the cpus that are left, or to all of the rank if none is. */
 static void place_others(struct vb_placement_rank *rank)
 {
     int i, cpu;

@@ -136,15 +136,13 @@ vb_status vb_placement_pin(const struct vb_topo *topo, const struct vb_placement
 vb_status vb_placement_pin_team(const struct vb_topo *topo, const struct vb_placement *placement,
                                 int rank);
 
-/* Sets only the size of the team, without pinning. 0: one thread per cpu that this thread may
- * use. */
+/* Sets only the size of the team. 0: one thread per cpu that this thread may use. */
 void vb_team_size(int threads);
 
 /* Removes the last member of a team that has several, because another thread needs its core. */
 void vb_team_less_one(void);
 
-/* Memory that this thread, or a thread that it starts later, touches first comes from the rank's
- * nodes. */
+/* Memory that this thread, or one that it starts later, touches first is on the rank's nodes. */
 vb_status vb_placement_bind_memory(const struct vb_topo *topo, const struct vb_placement *placement,
                                    int rank);
 

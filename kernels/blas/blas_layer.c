@@ -33,9 +33,8 @@ struct blas_state {
     int samples;     /* the number of tiles is samples * parts */
     int parts, part; /* number and size of parts: pixels, channels, rows, outputs or inputs */
     int block;       /* pixels whose columns are built at a time */
-    int slots;       /* number of threads with their own block. No run asks for a smaller team
-                      * than that, because OpenMP would end the other threads and start new
-                      * ones afterwards. */
+    int slots; /* threads with their own block. No run asks for a smaller team, because OpenMP would
+                  end the other threads and start new ones. */
 };
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
@@ -143,8 +142,7 @@ static bool next_piece(const struct vb_k_shape *s, int *pixel_p, int end, struct
     return true;
 }
 
-/* Returns the row of the input that kernel row (c, ky) sees from output row y; NULL in the
- * padding. */
+/* The row of the input that kernel row (c, ky) sees from output row y; NULL in the padding. */
 static const float *input_row(const struct vb_k_shape *s, const float *x, int k, int y)
 {
     int c = k / (s->kh * s->kw), ky = k / s->kw % s->kh, in_y = y * s->stride - s->pad + ky;
@@ -250,8 +248,7 @@ static void conv_backward_data(const struct blas_state *st, const struct vb_k_ar
     }
 }
 
-/* Computes rows [k0, k0 + rows) of the columns, which are that many columns of dw, over all
- * samples. */
+/* Computes rows [k0, k0 + rows) of the columns, as many columns of dw, over all samples. */
 static void conv_backward_weights(const struct blas_state *st, const struct vb_k_args *a, int part,
                                   float *columns)
 {

@@ -90,8 +90,7 @@ static void pack_quad(const float *strip, const int *pixels, const int *taps, in
     }
 }
 
-/* Multiplies the block of channels that begins with `first`, and adds it to the sums of the
- * tile. */
+/* Multiplies the block of channels from `first` on, and adds it to the sums of the tile. */
 static void run_block(const struct conv *v, const float *x, const float *packed, int first,
                       int images, int oy, int n_pixels, float *slot)
 {
@@ -207,8 +206,7 @@ static void fill_tables(struct conv *v, int n_pixels)
     }
 }
 
-/* Cuts into tiles of about TILE_PIXELS and blocks of about VB_GEMM_KC taps, all of about the same
- * size. */
+/* Cuts into about equal tiles of about TILE_PIXELS and blocks of about VB_GEMM_KC taps. */
 static void cut(struct conv *v)
 {
     struct vb_patch *p = &v->patch;

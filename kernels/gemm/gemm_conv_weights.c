@@ -59,8 +59,7 @@ static void tile_init(const struct weights *v, int i, float *slot, struct tile *
     t->sums = t->panel + v->panel;
 }
 
-/* Returns the place in the strip of column i of the tile. Columns that only fill a panel repeat the
- * last one. */
+/* The place in the strip of column i of the tile. Columns that fill a panel repeat the last. */
 static const float *column(const struct weights *v, const struct tile *t, int i)
 {
     int per = v->patch.kh * v->patch.kw, tap = t->tap + vb_min(i, t->n_taps - 1);
@@ -178,8 +177,7 @@ static void weights_run(struct vb_k_pass_state *pass, const struct vb_k_args *ar
     }
 }
 
-/* Cuts dw into tiles of about the same size, and into an even number of them, which suits two
- * threads. */
+/* Cuts dw into about equal tiles, an even number of them, which suits two threads. */
 static void cut(struct weights *v)
 {
     int panels = vb_gemm_panels(v->taps, VB_GEMM_NR), across;

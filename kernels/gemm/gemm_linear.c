@@ -50,9 +50,8 @@ static int forward_in(int in) /* inputs, rounded up to whole vectors */
 }
 
 /* Packs x into blocks of FORWARD_K inputs, and within a block into four samples at a time:
- * (vectors, 4 samples, lanes), filled up with zeros. Rows of w and of x whose distance is a power
- * of two would evict each other from the cache; packing avoids this for x, so only the rows of w
- * can collide. */
+ * (vectors, 4 samples, lanes), filled up with zeros. Rows of w and x whose distance is a power of
+ * two would evict each other from the cache; with x packed, only rows of w can collide. */
 static void forward_pack(const struct linear *v, const float *x, int quad, float *packed)
 {
     int in = forward_in(v->in), quads = divide_up(v->n, 4), first, k, i, p, l;
@@ -342,8 +341,7 @@ static void weights_tile(const struct linear *v, const float *rows, const float 
                (size_t)vb_min(VB_GEMM_NR, v->in - i) * sizeof(*to));
 }
 
-/* Computes some rows of dw. x is used in parts that stay in cache from one panel of rows to the
- * next. */
+/* Some rows of dw. x is used in parts that stay in cache from one panel of rows to the next. */
 static void weights_rows(const struct linear *v, const struct vb_k_args *args, int first)
 {
     const float *rows = args->scratch, *x = weights_x(v, args->scratch);

@@ -41,8 +41,7 @@ struct part {
     struct vb_wino_spot *spots;
 };
 
-/* Transforms the channels from c on. Channels that do not exist repeat the last one; their results
- * are not stored. */
+/* Transforms the channels from c on. Missing ones repeat the last; these results are dropped. */
 static void transform_x(const struct weights *v, const struct part *b, const float *x, int c,
                         float *to)
 {

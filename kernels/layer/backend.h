@@ -25,12 +25,10 @@ struct vb_k_backend {
 
 /* ---- what backends share --------------------------------------------------------------------- */
 
-/* kernels/layer/plain.c: computes db (oc) from dy (n, oc, pixels), with the same bits for any
- * number of threads. */
+/* kernels/layer/plain.c: db (oc) from dy (n, oc, pixels); same bits for any number of threads. */
 void vb_k_bias_grad(const float *dy, int n, int oc, size_t pixels, float *db);
 
-/* kernels/layer/shape.c: an element is dropped if its random number of 32 bits is below the
- * returned value. */
+/* kernels/layer/shape.c: an element is dropped if its random 32 bits are below this value. */
 uint32_t vb_k_dropout_below(float rate);
 
 static inline int vb_min(int a, int b)
@@ -55,8 +53,7 @@ static inline int vb_k_end_inside(const struct vb_k_shape *s, int kx)
 
 /* ---- the references of layers ---------------------------------------------------------------- */
 
-/* kernels/exact/layer_ref.c: the specification of all kinds of layers, in plain loops that add in
- * double precision. */
+/* kernels/exact/layer_ref.c: the specification of all layers: plain loops that add in double. */
 void vb_k_layer_ref(const struct vb_k_shape *shape, enum vb_k_pass pass,
                     const struct vb_k_args *args);
 

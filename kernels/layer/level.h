@@ -26,14 +26,12 @@ const char *vb_k_level_name(void);
 /* For tests. Returns false if no level has that name, or if this CPU lacks its instructions. */
 bool vb_k_level_set(const char *name);
 
-/* For tests. Fills in the names of all levels that this CPU has, the best one last, and returns
- * their number. */
+/* For tests. Fills in the names of all levels of this CPU, the best last; returns how many. */
 int vb_k_level_names(const char *names[3]);
 
 /* ---- the passes of our own backends ---------------------------------------------------------- */
 
-/* The first member of every state of our own backends. A state is one block of memory, which
- * free() destroys. */
+/* The first member of every state of our own backends: one block of memory, freed by free(). */
 struct vb_k_pass_state {
     void (*run)(struct vb_k_pass_state *state, const struct vb_k_args *args);
 };

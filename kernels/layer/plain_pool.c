@@ -78,8 +78,8 @@ static void across_max(const struct vb_k_shape *s, const float *row, float *y)
 {
     int kx, first, end, i;
 
-    for (i = 0; i < s->ow; i++) /* start with the first place of each window that is inside the
-                                 * input; one always is */
+    for (i = 0; i < s->ow;
+         i++) /* start with the first place that is inside the input; one always is */
         y[i] = row[max_int(0, i * s->stride - s->pad)];
     for (kx = 0; kx < s->kw; kx++) {
         first = vb_k_first_inside(s, kx);

@@ -13,8 +13,7 @@
 
 /* Layers with more taps are faster with packing. */
 #define TAPS_MAX 1024
-/* The sums of gradients take four times the memory of the weights. They should stay in the
- * second-level cache. */
+/* Sums of gradients take four times this, and should stay in the second-level cache. */
 #define WEIGHTS_MAX (32 * 1024)
 
 static bool direct_can(const struct vb_k_shape *s, enum vb_k_pass pass)

@@ -168,8 +168,7 @@ static void taps_inside(int k, int side, int stride, int pad, int o, int n, int 
         *to_p = *from_p;
 }
 
-/* The taps of a piece of a row, for rows of taps from y to y_end. packed: the weights of the block
- * of channels. */
+/* The taps of a piece of a row, for rows y to y_end of taps. packed: the block's weights. */
 static inline struct range range_of(const struct conv *v, const float *packed,
                                     const struct piece *p, int y, int y_end)
 {
@@ -206,8 +205,7 @@ static void run_row(const struct conv *v, const float *strip, const float *packe
     }
 }
 
-/* Writes a row to the samples of the group. y: the row in the block's first channel of the first
- * sample. */
+/* Writes a row to the group's samples. y: the row in the block's first channel, first sample. */
 static void store_row(const struct conv *v, const float *row, int n_channels, int n_samples,
                       float *y)
 {
@@ -218,8 +216,7 @@ static void store_row(const struct conv *v, const float *row, int n_channels, in
                         v->relu, y + (size_t)i * plane, (size_t)v->m * plane);
 }
 
-/* Pools two rows of a block of channels, which are stored one after the other. at: index of the
- * first result in y. */
+/* Pools two rows of a block of channels, one stored after the other. at: first result in y. */
 static void store_pooled(const struct conv *v, const float *rows, int n_channels, int n_samples,
                          const struct vb_k_args *args, size_t at)
 {
@@ -232,8 +229,7 @@ static void store_pooled(const struct conv *v, const float *rows, int n_channels
                        args->where + at, step);
 }
 
-/* The same as run_band() with pooling; the number of rows is even. A last row without a partner is
- * left out. */
+/* run_band() with pooling; the number of rows is even. A last row without a partner is left out. */
 static void run_band_pooled(const struct conv *v, const struct vb_k_args *args, int s, int oy,
                             float *slot)
 {
@@ -302,8 +298,7 @@ static void conv_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
 /* Chooses the block of channels that leaves the fewest unused; if two are equal, the larger one. */
 static void choose_block(struct conv *v)
 {
-    /* Numbers of pixels that fill the registers together with the block; 0: the block does not
-     * fit. */
+    /* Numbers of pixels that fill the registers together with the block; 0: does not fit. */
     static const int pixels_32[] = {4, 4, 3}, pixels_16[] = {3, 2, 0};
     const int *pixels = VB_DIRECT_REGISTERS < 32 ? pixels_16 : pixels_32;
     int i, waste, least = v->m + WIDTH;

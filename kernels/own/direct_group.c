@@ -130,8 +130,7 @@ static inline void pool_one(const float *row0, const float *row1, vb_vec *y, vb_
     *place_p = (vb_vec)((positive & place) | (~positive & (one * VB_K_NOWHERE)));
 }
 
-/* Turns the places of four pixels of all samples into four bytes for each sample, the first pixel
- * in the lowest byte. */
+/* Turns the places of four pixels into four bytes for each sample, the first pixel lowest. */
 static inline void transpose_places(vb_vec p[4])
 {
 #if VB_LANES == 4
@@ -188,8 +187,8 @@ void vb_direct_pool(const float *row0, const float *row1, int n, int n_samples, 
         pool_four(row0 + step * i, row1 + step * i, 4, n_samples, y + i, where + i, y_step);
     if (i == end)
         return;
-    if (VB_LANES > 4 && end > 4) { /* stores some pixels twice, which is cheaper than parts of
-                                    * four for many samples */
+    if (VB_LANES > 4 &&
+        end > 4) { /* some pixels are stored twice, which is cheaper than parts of four */
         i = end - 4;
         pool_four(row0 + step * i, row1 + step * i, 4, n_samples, y + i, where + i, y_step);
     } else {

@@ -16,8 +16,7 @@
 #define TAPS 5
 #define CHUNKS 8
 
-/* Floats of the strips of x and dy together. They are read many times, so they should stay in
- * cache. */
+/* Floats of the strips of x and dy together, which should stay in cache. */
 #define STRIPS_MAX (3 * 1024 * VB_DIRECT_GROUP)
 
 struct weights {
@@ -30,8 +29,7 @@ struct weights {
     int slots;
     size_t sums;            /* floats of scratch for each chunk */
     size_t strip, dy_strip; /* floats of scratch for each slot */
-    int taps[];             /* offsets of the taps in a strip; the last one is repeated to fill
-                             * the last block */
+    int taps[];             /* offsets of the taps in a strip; the last fills up the last block */
 };
 
 static int divide_up(int a, int b)
@@ -109,8 +107,7 @@ static void run_band(const struct weights *v, const float *strip, const float *d
         for (i = 0; i < TAPS; i++)
             x[i] = strip + v->taps[k + i];
         for (m = 0; m < v->oc; m += v->block, sums += v->block * TAPS * VB_DIRECT_GROUP) {
-            for (i = 0; i < 4; i++) /* missing channels repeat the last one; their results are
-                                     * not stored */
+            for (i = 0; i < 4; i++) /* missing channels repeat the last; not stored */
                 from[i] = dy + (size_t)vb_min(m + i, v->oc - 1) * plane;
             bands[v->block - 2](v, from, x, rows, sums);
         }

@@ -47,14 +47,12 @@ void vb_pooled_sum(const struct vb_pooled_patch *patch, const float *from,
 struct vb_pooled_image {
     int c, h, w, pad;
     size_t pitch; /* floats in a row */
-    size_t len;   /* floats in total, with some more at the end, because vectors may reach beyond
-                   * the last row */
+    size_t len;   /* floats, with some more at the end, where vectors may reach */
 };
 
 void vb_pooled_image_init(struct vb_pooled_image *image, const struct vb_k_shape *shape);
 
-/* fill converts from (c, h, w), and empty converts back. fill also clears the padding and the
- * floats at the end. */
+/* From (c, h, w), and back. fill also clears the padding and the floats at the end. */
 void vb_pooled_image_fill(const struct vb_pooled_image *image, const float *x, float *to);
 void vb_pooled_image_empty(const struct vb_pooled_image *image, const float *from, float *x);
 

@@ -18,9 +18,9 @@ struct weights {
     struct vb_k_shape s;
     struct vb_pooled_image image;
     struct vb_pooled_patch patch;
-    uint32_t places[VB_K_NOWHERE + 1]; /* offset of each place of a window from its first place,
-                                        * in an image */
-    int chunk, group;                  /* number of samples */
+    uint32_t
+        places[VB_K_NOWHERE + 1]; /* offset of each place from the window's first, in an image */
+    int chunk, group;             /* number of samples */
     int slots;
     size_t sums;          /* floats of the sums of a channel; the last one belongs to the bias */
     size_t images, terms; /* floats of scratch for each slot */

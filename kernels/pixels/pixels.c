@@ -24,8 +24,7 @@ struct finder {
     int16_t colour[4 * PALETTE]; /* -1: the place is free */
 };
 
-/* Returns the colour of a value, and adds a new one if needed. Returns -1 if the palette is
- * full. */
+/* Returns the colour of a value, which may be a new one, or -1 if the palette is full. */
 static int find_colour(struct vb_k_pixels *p, struct finder *f, float value)
 {
     uint32_t bits = vb_float_bits(value), at = bits * 0x9e3779b1u >> 22;
@@ -41,8 +40,7 @@ static int find_colour(struct vb_k_pixels *p, struct finder *f, float value)
     return p->n_colours++;
 }
 
-/* Samples are read twice, one block at a time, because all of them as floats would be many times as
- * large as the lists. */
+/* Samples are read twice, in blocks: all as floats would be many times as large as the lists. */
 struct source {
     const struct vb_k_samples *samples;
     float *x;        /* (BLOCK, features) */

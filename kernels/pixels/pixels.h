@@ -11,8 +11,7 @@
 
 /* The nonzero features of n samples, stored once. An entry takes 3 bytes if the samples have at
  * most 256 different values, otherwise 6. On CPUs with long vectors, if all values are multiples of
- * one number, 16 neighbours are stored together, one byte each. Any number of threads may read it
- * at the same time. */
+ * one number, 16 neighbours are stored together, one byte each. Any thread may read it. */
 struct vb_k_pixels;
 
 /* Writes n samples, beginning with number first, to x (n, features). It is called in order, and
@@ -70,8 +69,7 @@ void vb_k_pixels_backward_part(const struct vb_k_pixels *pixels, const struct vb
                                const struct vb_k_pixels_part *part, const float *d, float *dw,
                                float *db);
 
-/* Adds scale times the gradients to dw and db. With scale = -rate / n, and the weights as dw, this
- * is a step of SGD. */
+/* Adds scale times the gradients to dw and db: SGD if dw are the weights and scale = -rate / n. */
 void vb_k_pixels_add(const struct vb_k_pixels *pixels, const struct vb_k_picked *picked,
                      const float *d, float scale, int classes, float *dw, float *db);
 

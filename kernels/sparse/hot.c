@@ -57,8 +57,7 @@ int vb_k_hot_count(const struct vb_k_hot *hot)
 
 /* ---- which are hot --------------------------------------------------------------------------- */
 
-/* If several features share a place, the most frequent one stays, because the others only decrease
- * its count. */
+/* If features share a place, the most frequent one stays: the others only decrease its count. */
 static void vote(struct vb_k_hot *hot, uint32_t key)
 {
     size_t at = csr_hash(key, PLACES_BITS);
