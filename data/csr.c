@@ -5,7 +5,6 @@
  */
 #include "data/csr_priv.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>

@@ -8,7 +8,6 @@
  */
 #include "data/data_priv.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>

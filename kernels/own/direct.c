@@ -9,8 +9,6 @@
  */
 #include "kernels/own/own.h"
 
-#include <stdlib.h>
-
 /* Layers with more taps are faster with packing. */
 #define TAPS_MAX 1024
 /* Sums of gradients take four times this, and should stay in the second-level cache. */

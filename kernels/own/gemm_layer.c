@@ -9,8 +9,6 @@
  */
 #include "kernels/own/own.h"
 
-#include <stdlib.h>
-
 static bool layer_can(const struct vb_k_shape *s, enum vb_k_pass pass)
 {
     if (s->kind == VB_K_CONV)

@@ -8,6 +8,8 @@
 
 #include "kernels/layer/level.h"
 
+#include <stdlib.h>
+
 extern const struct vb_k_backend vb_k_backend_gemm;      /* kernels/own/gemm_layer.c */
 extern const struct vb_k_backend vb_k_backend_direct;    /* kernels/own/direct.c: few channels */
 extern const struct vb_k_backend vb_k_backend_winograd2; /* kernels/own/winograd.c: F(2x2, 3x3) */

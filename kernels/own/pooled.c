@@ -6,8 +6,6 @@
  */
 #include "kernels/own/own.h"
 
-#include <stdlib.h>
-
 /* Larger layers are faster with packing. */
 #define TAPS_MAX 1024
 #define WEIGHTS_MAX (32 * 1024)

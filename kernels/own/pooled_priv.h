@@ -38,8 +38,7 @@ struct vb_pooled_patch {
 void vb_pooled_patch_init(struct vb_pooled_patch *patch, int rows, int floats);
 
 /* kernels/own/pooled_sum.c: sums[r * sums_pitch + i] += g * from[at + r * pitch + i] over all
- * terms, for each row r and each i below floats. It may also add to elements up to VB_LANES *
- * vectors. */
+ * terms, for each row r and i below floats. May add to elements up to VB_LANES * vectors. */
 void vb_pooled_sum(const struct vb_pooled_patch *patch, const float *from,
                    const struct vb_pooled_term *terms, size_t n, float *sums, size_t sums_pitch);
 

@@ -13,8 +13,6 @@
  */
 #include "kernels/own/own.h"
 
-#include <stdlib.h>
-
 static bool square(const struct vb_k_shape *s, int side)
 {
     return s->kind == VB_K_CONV && s->stride == 1 && s->kh == side && s->kw == side;

@@ -56,9 +56,8 @@ void vb_k_norm_add(struct vb_k_norm *norm, const float *v, size_t first, size_t 
 double vb_k_norm_end(const struct vb_k_norm *norm);
 
 /* A step that several ranks take together; each rank updates its share of the parameters. The rank
- * adds the gradients of all ranks, in rank order, and writes the result to the copies of all ranks.
- * Pointers are to whole vectors. Bits are those of the sum, then vb_k_update(), then vb_k_norm().
- * */
+ * adds the gradients of all ranks, in rank order, and writes the result to all copies. Pointers are
+ * to whole vectors. Bits are those of the sum, then vb_k_update(), then vb_k_norm(). */
 struct vb_k_joint {
     int rank, n_ranks;
     const float *const *grads;   /* (n_ranks) */
