@@ -99,8 +99,7 @@ enum vb_opt_level {
     VB_OPT_HIDDEN, /* none; the option still works */
 };
 
-/* One row of an option table. The command line, the environment variable, the help texts and the
- * dump at start-up are made from it. */
+/* One row of an option table, from which the command line, environment, help and dump are made. */
 struct vb_opt {
     const char *name; /* "log-level" stands for --log-level and VB_LOG_LEVEL */
     enum vb_opt_type type;
@@ -170,8 +169,8 @@ uint64_t vb_clock_ns(void);
 /* ---- files ----------------------------------------------------------------------------------- */
 
 /* Reads the first line of a small file, such as those of /proc and /sys, without its newline. Bytes
- * that are not printable become '?'. Returns false if the file cannot be read; buf is then "". That
- * is not an error and is not logged. */
+ * that are not printable become '?'. Returns false, with buf "", if it cannot be read; not logged.
+ * */
 bool vb_probe_line(char *buf, size_t size, const char *path_fmt, ...) VB_PRINTF(3, 4);
 
 /* Reads the first line in the same way, as a decimal number. */
@@ -209,8 +208,8 @@ bool vb_cache_dir(char *buf, size_t size);
 
 /* ---- checksums ------------------------------------------------------------------------------- */
 
-/* Returns the CRC32C (Castagnoli) of data, continued from crc; 0 starts a new checksum. Uses the
- * CPU's instruction if it has one. */
+/* The CRC32C (Castagnoli) of data, continued from crc; 0 starts. By the CPU's instruction, if any.
+ * */
 uint32_t vb_crc32c(uint32_t crc, const void *data, size_t len_bytes);
 
 /* Computes the same checksum with a table. Tests compare vb_crc32c() with it. */
@@ -289,8 +288,7 @@ static inline void vb_cpu_relax(void)
 #endif
 }
 
-/* Returns x if first is 1, and y if it is 0, without a branch. For unpredictable conditions: on x86
- * gcc compiles ?: to a branch. */
+/* x if first is 1, y if it is 0, for unpredictable conditions: on x86 gcc makes ?: a branch. */
 static inline uint64_t vb_choose(uint64_t first, uint64_t x, uint64_t y)
 {
 #ifdef __x86_64__
@@ -332,8 +330,7 @@ vb_status vb_mem_populate(struct vb_mem *mem);
 /* Unmaps the memory and closes fd. Does nothing if *mem is all zero or already unmapped. */
 void vb_mem_unmap(struct vb_mem *mem);
 
-/* Allocates zeroed memory that is aligned to the cache line. Returns NULL if there is not enough
- * memory. The caller frees it with free(). */
+/* Allocates zeroed memory, aligned to the cache line, for free(). NULL: not enough memory. */
 void *vb_alloc_aligned(size_t len_bytes);
 
 /* ---- JSON ------------------------------------------------------------------------------------ */

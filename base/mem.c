@@ -108,8 +108,7 @@ vb_status vb_mem_map_private(size_t len_bytes, struct vb_mem *mem_p)
     return VB_OK;
 }
 
-/* Maps reserved huge pages of the system's default size, which fstat() reports. mmap() takes the
- * pages out of the reserve, or fails. */
+/* Reserved huge pages of the size that fstat() reports. mmap() takes them, or fails. */
 static bool map_reserved(const char *name, size_t len, struct vb_mem *mem)
 {
     struct stat sb;

@@ -54,8 +54,7 @@ void vb_dataset_pick(const struct vb_dataset *set, const uint32_t *which, int n,
 /* Copies one image as it is stored. pixels: (c, h, w). Returns its class. */
 int vb_dataset_image(const struct vb_dataset *set, int i, uint8_t *pixels);
 
-/* Copies n rows, selected by their numbers. Room for n * row_max entries is always enough. Fails if
- * the file of the rows is broken. */
+/* Copies n rows by their numbers; n * row_max entries are enough. Fails if their file is broken. */
 vb_status vb_dataset_rows(const struct vb_dataset *set, const uint32_t *which, int n,
                           struct vb_rows *rows);
 
@@ -135,8 +134,7 @@ vb_status vb_data_open_both(const struct vb_data_ask *ask, struct vb_dataset *tr
 /* Draws n digits of 28 x 28 pixels, about as hard as MNIST for a linear model. */
 vb_status vb_synth_create(uint64_t seed, enum vb_synth_part part, int n, struct vb_dataset *set_p);
 
-/* Provides n images of 3 x side x side: side 32 with 10 classes, or side 224 with 1000. Each image
- * is generated when it is read. */
+/* n images of 3 x side x side, generated when read: side 32, 10 classes, or 224, 1000 classes. */
 vb_status vb_synth_images(uint64_t seed, enum vb_synth_part part, int n, int side, int classes,
                           struct vb_dataset *set_p);
 
@@ -158,8 +156,7 @@ struct vb_data_written {
     int features;
 };
 
-/* Writes rows to a .csr file. The file appears complete or not at all. The rows are not kept in
- * memory. progress may be NULL. */
+/* Writes rows, one at a time, to a .csr file, complete or not at all. progress may be NULL. */
 vb_status vb_data_convert(const struct vb_data_spec *spec, uint64_t seed, enum vb_synth_part part,
                           const char *path, vb_data_progress_fn progress, void *arg,
                           struct vb_data_written *written_p);

@@ -134,8 +134,7 @@ static void draw_stray(uint8_t *pixels, uint64_t random)
     stroke(pixels, a, b, &pen);
 }
 
-/* Returns the noise of one pixel: the sum of two uniform numbers, so mostly small. Four pixels
- * share a random number. */
+/* Noise: the sum of two uniform numbers, so mostly small. Four pixels share a random number. */
 static void add_noise(uint8_t *pixels, uint64_t key)
 {
     uint64_t random = 0;

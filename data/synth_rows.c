@@ -23,8 +23,7 @@
 #define WEIGHT_NUMBER 700 /* the largest absolute value */
 #define WEIGHT_CATEGORY 800
 #define FULL_OCTAVES 5 /* the last octave of full weight */
-/* Noise is half the sum of four uniform numbers of this range. Its standard deviation is 1.8, like
- * that of the logistic distribution. */
+/* Half the sum of four uniform numbers of this range: standard deviation 1.8, as logistic noise. */
 #define NOISE 6400
 #define SCATTER 2654435761u /* a prime larger than any field */
 

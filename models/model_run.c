@@ -97,8 +97,7 @@ void vb_model_cut(struct vb_model *model, size_t least)
     model->part = parts > 1 ? (int)((features + parts - 1) / parts) : 0;
 }
 
-/* The part that ends at feature high. The last part takes in a remainder that would be too short
- * for a part of its own. */
+/* The part that ends at feature high. The last one takes in a remainder too short for a part. */
 static struct vb_k_pixels_part part_below(const struct vb_model *m, int high)
 {
     int low = high - m->part;

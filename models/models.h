@@ -96,8 +96,7 @@ size_t vb_model_n_params(const struct vb_model *model); /* floats */
  * "linear.w" is (features, classes). The table lives as long as the model. */
 const struct vb_param *vb_model_table(const struct vb_model *model, int *n_p);
 
-/* The size of the input, c * h * w features for each sample, and the number of classes. Intended
- * for users of the library. */
+/* The size of the input, c * h * w, and the number of classes. For users of the library. */
 void vb_model_input(const struct vb_model *model, int *c_p, int *h_p, int *w_p, int *classes_p);
 
 /* The chosen kernels. The plan lives as long as the model. */
@@ -107,8 +106,7 @@ const struct vb_k_plan *vb_model_plan(const struct vb_model *model);
  * with ReLU, Glorot's for others, biases 0. For softmax all are 0, because its loss is convex. */
 void vb_model_init(const struct vb_model *model, uint64_t seed, float *params);
 
-/* Computes the logits, the loss, and the gradient of the loss with respect to the logits. The model
- * keeps the gradient for vb_model_backward(). */
+/* Computes the logits, the loss, and its gradient by the logits, kept for vb_model_backward(). */
 void vb_model_forward(struct vb_model *model, const float *params,
                       const struct vb_model_batch *batch, struct vb_model_loss *loss_p);
 

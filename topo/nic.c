@@ -69,8 +69,7 @@ static void note_rdma(hwloc_obj_t osdev)
         note(osdev, INFO_SPEED, (int64_t)(gbit_s * 1000));
 }
 
-/* Notes a soft-RoCE device at the interface that it runs on. The kernel lists that interface with
- * the GIDs of the device. */
+/* Notes a soft-RoCE device at its interface, which the kernel lists with the device's GIDs. */
 static void note_soft(hwloc_topology_t hwloc, const char *rdma)
 {
     hwloc_obj_t osdev = NULL;
@@ -189,8 +188,7 @@ static bool guid_is_of(hwloc_obj_t rdma, hwloc_obj_t net)
     return strcmp(made, guid) == 0;
 }
 
-/* Returns true if net and rdma are the same port. Only a soft-RoCE device has no PCI function; it
- * is matched by its GUID. */
+/* Whether both are the same port. Only soft-RoCE has no PCI function; its GUID is compared. */
 static bool same_port(hwloc_obj_t net, hwloc_obj_t rdma)
 {
     if (net->parent == rdma->parent && rdma->parent->type == HWLOC_OBJ_PCI_DEVICE)

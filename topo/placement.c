@@ -93,8 +93,7 @@ static void deal_ranks(struct part *parts, int n_parts, int ranks)
     }
 }
 
-/* Returns the largest block, at most even, such that the parts of a level hold one block for each
- * rank; 0 if there is none. */
+/* The largest block, at most even, of which a level holds one for each rank; 0: none. */
 static int largest_block(const struct vb_topo *topo, enum level level, int ranks, int even,
                          struct part *parts)
 {
@@ -207,8 +206,7 @@ static void take_block(const struct vb_topo *topo, struct vb_placement_rank *ran
     }
 }
 
-/* Assigns compute threads to the first cpu of each core except the progress core, then to the
- * second cpus, and so on. */
+/* Compute threads get the first cpu of each core but the progress core's, then the second, ... */
 static void place_compute(const struct vb_topo *topo, struct vb_placement_rank *rank, int first,
                           int n_cores, int threads)
 {

@@ -126,8 +126,7 @@ void vb_placement_destroy(struct vb_placement *placement);
 
 enum vb_role { VB_ROLE_PROGRESS, VB_ROLE_LOADER };
 
-/* Pins the calling thread for its role. Each thread must call this first, because it inherits the
- * pinning of the thread that started it. */
+/* Pins the calling thread for its role. Call it first: pinning is inherited from the starter. */
 vb_status vb_placement_pin(const struct vb_topo *topo, const struct vb_placement *placement,
                            int rank, enum vb_role role);
 

@@ -39,8 +39,7 @@ struct blas_state {
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
-/* Cuts total into at most `most` parts of at least `least`. The number of parts is a power of two
- * before the remainder is cut off. */
+/* Cuts total into at most `most` parts of at least `least`: a power of two, less the remainder. */
 static void cut(struct blas_state *st, int total, int most, int least)
 {
     int parts = 1;

@@ -51,8 +51,7 @@ void vb_k_dense_choice(const struct vb_k_onednn *onednn, const struct vb_k_blas 
 
 /* A backend has a name: "plain", "blas", "onednn" ... A choice is the backend of one pass. */
 
-/* Timings of earlier runs, in one file for each combination of CPU, libraries and number of
- * threads. Used by one thread at a time. */
+/* Earlier timings, a file for each CPU, libraries and number of threads. Single-threaded. */
 struct vb_k_cache;
 
 /* folder: NULL means the folder of vb_cache_dir(). If the file is missing, broken, or written on
@@ -130,8 +129,7 @@ struct vb_k_choice {
     const char *backend; /* points into the program's own table of names */
 };
 
-/* The choices of a model. The text form has one line for each choice: "conv1 forward blas". Equal
- * plans have equal texts. */
+/* A model's choices; as text one line each: "conv1 forward blas". Equal plans have equal texts. */
 struct vb_k_plan {
     int n;
     struct vb_k_choice v[VB_K_CHOICES_MAX];

@@ -199,8 +199,7 @@ static void drop(struct race *race, double factor)
             race->runner[race->n++] = old.runner[i];
 }
 
-/* The first run of a backend. If it was long and hopeless, the backend does not run again; if it
- * was short, it runs once more. */
+/* The first run. After a long, hopeless one the backend is out; after a short one it runs again. */
 static void run_first(struct runner *r, const struct vb_k_tensors *t, double best)
 {
     double again;

@@ -117,8 +117,7 @@ static void conv_pool_forward(const struct vb_k_shape *s, const struct vb_k_args
     a->where[here] = best > 0 ? (uint8_t)best_place : VB_K_NOWHERE;
 }
 
-/* The gradient of an output of the convolution. Returns false if the output has none, because
- * another one in its window was larger. */
+/* The gradient of a convolution's output; false if another one in its window was larger. */
 static bool gradient(const struct vb_k_shape *s, const struct vb_k_args *a, int n, int oc, int oy,
                      int ox, double *g_p)
 {

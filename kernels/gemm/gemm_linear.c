@@ -136,8 +136,7 @@ static inline void dot_block(const float *x, const float *const w[4], int k, vb_
     dot_rest(x, w, p, k, folded, sums);
 }
 
-/* Prefetches a share of the next four rows of w, so that they arrive while the current ones are
- * multiplied. An Arm CPU does this by itself. */
+/* Prefetches a share of w's next four rows meanwhile. An Arm CPU does this by itself. */
 static inline void forward_ask(const struct linear *v, const float *w, int from, int to)
 {
 #if defined(__x86_64__)

@@ -280,8 +280,7 @@ const struct vb_pixels_ten *vb_pixels_ten_in_use(void)
     return levels[vb_k_level()];
 }
 
-/* Returns NULL if the level in use has no kernel for this number of classes, or if the tiles were
- * made at another level. */
+/* NULL: no kernel for this number of classes at this level, or tiles made at another level. */
 static vb_pixels_forward_fn *forward_of(const struct vb_k_pixels *p, int classes)
 {
     if (classes != TEN)

@@ -14,8 +14,7 @@
  * one number, 16 neighbours are stored together, one byte each. Any thread may read it. */
 struct vb_k_pixels;
 
-/* Writes n samples, beginning with number first, to x (n, features). It is called in order, and
- * twice for each sample. */
+/* Writes n samples from number first on to x (n, features). Called in order, twice each. */
 typedef void (*vb_k_samples_fn)(void *arg, size_t first, size_t n, float *x);
 
 struct vb_k_samples {
@@ -39,8 +38,7 @@ struct vb_k_picked {
     size_t n_soon; /* may be 0 */
 };
 
-/* Computes the same as vb_k_linear_forward_ref() on these samples. A feature that is 0 contributes
- * nothing, whatever its weight is. */
+/* vb_k_linear_forward_ref() on these samples, but a feature that is 0 contributes nothing. */
 void vb_k_pixels_forward(const struct vb_k_pixels *pixels, const struct vb_k_picked *picked,
                          const float *w, const float *b, int classes, float *logits);
 

@@ -211,8 +211,7 @@ extern const struct vb_pixels_ten vb_pixels_ten, vb_pixels_ten_v3, vb_pixels_ten
 /* kernels/pixels/pixels.c: the kernels of the level in use. */
 const struct vb_pixels_ten *vb_pixels_ten_in_use(void);
 
-/* kernels/pixels/pixels_tiles_ten.c, compiled once for each level; empty unless a vector has as
- * many floats as a tile. */
+/* kernels/pixels/pixels_tiles_ten.c, once for each level; empty unless VB_LANES is TILE. */
 #define vb_tiles_ten_forward VB_AT_LEVEL(vb_tiles_ten_forward)
 #define vb_tiles_ten_add VB_AT_LEVEL(vb_tiles_ten_add)
 vb_pixels_forward_fn vb_tiles_ten_forward;

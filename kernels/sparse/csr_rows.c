@@ -407,8 +407,7 @@ void vb_k_csr_add(const struct vb_k_csr *m, const float *d, float scale, float *
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
-/* Features in one cache line belong to the same part. Hot features, which may be neighbours, are
- * spread over the parts. */
+/* Features of a cache line are in one part. Hot ones, maybe neighbours, are spread over parts. */
 static inline size_t part_with(uint32_t key)
 {
     uint32_t at = csr_hash((uint32_t)(key / LINE_FLOATS), 16);
