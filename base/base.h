@@ -208,8 +208,7 @@ bool vb_cache_dir(char *buf, size_t size);
 
 /* ---- checksums ------------------------------------------------------------------------------- */
 
-/* The CRC32C (Castagnoli) of data, continued from crc; 0 starts. By the CPU's instruction, if any.
- * */
+/* CRC32C (Castagnoli) of data, continued from crc; 0 starts. By the CPU's instruction, if any. */
 uint32_t vb_crc32c(uint32_t crc, const void *data, size_t len_bytes);
 
 /* Computes the same checksum with a table. Tests compare vb_crc32c() with it. */
