@@ -68,15 +68,13 @@ void vb_log(enum vb_level level, const char *file, const char *fmt, ...) VB_PRIN
 #endif
 
 /* Both macros log what failed and why, and return a status: return vb_err_sys("open %s", path).
- * vb_err_sys() takes the reason and the status from errno. vb_err() takes the status as an
- * argument. */
+ * vb_err_sys() takes the reason and the status from errno. */
 #define vb_err_sys(...) vb_log_errno(__FILE__, __VA_ARGS__)
 #define vb_err(status, ...) vb_log_status((status), __FILE__, __VA_ARGS__)
 vb_status vb_log_errno(const char *file, const char *fmt, ...) VB_PRINTF(2, 3);
 vb_status vb_log_status(vb_status st, const char *file, const char *fmt, ...) VB_PRINTF(3, 4);
 
-/* Checks for our own bugs only, never for bad input or bad peers. The condition must have no side
- * effects. */
+/* Checks for our own bugs only, never for bad input or peers. cond must have no side effects. */
 #ifdef VB_DEBUG
 #define VB_ASSERT(cond) ((cond) ? (void)0 : vb_assert_failed(__FILE__, __LINE__, #cond))
 #else
@@ -101,8 +99,7 @@ enum vb_opt_level {
     VB_OPT_HIDDEN, /* none; the option still works */
 };
 
-/* One row of an option table. The command line, the environment variable, the help texts and the
- * dump at start-up are made from it. */
+/* One row of an option table, from which the command line, environment, help and dump are made. */
 struct vb_opt {
     const char *name; /* "log-level" stands for --log-level and VB_LOG_LEVEL */
     enum vb_opt_type type;
@@ -116,8 +113,7 @@ struct vb_opt {
     const char *alias; /* an old name, which works and is listed nowhere; NULL: none */
 };
 
-/* Options that belong together, and the struct that receives their values. Several commands may
- * use the same group. */
+/* Options that belong together, and the struct that receives them; commands may share it. */
 struct vb_opt_group {
     const char *title;
     const struct vb_opt *opts;
@@ -158,8 +154,7 @@ void vb_opts_dump(const struct vb_opts *opts, const char *command);
 /* Returns the candidate that text most likely misspells, or NULL if none is similar. */
 const char *vb_nearest(const char *text, const char *const *candidates, int n);
 
-/* Parses a decimal whole number. Returns false if text contains anything else or the number does
- * not fit. */
+/* Parses a decimal whole number. Returns false for any other text and if it does not fit. */
 bool vb_parse_int(const char *text, int64_t *value_p);
 
 /* Parses a decimal number, which may have a fraction and an exponent. Returns false if text
@@ -174,16 +169,15 @@ uint64_t vb_clock_ns(void);
 /* ---- files ----------------------------------------------------------------------------------- */
 
 /* Reads the first line of a small file, such as those of /proc and /sys, without its newline. Bytes
- * that are not printable become '?'. Returns false if the file cannot be read; buf is then "". That
- * is not an error and is not logged. */
+ * that are not printable become '?'. Returns false, with buf "", if it cannot be read; not logged.
+ * */
 bool vb_probe_line(char *buf, size_t size, const char *path_fmt, ...) VB_PRINTF(3, 4);
 
 /* Reads the first line in the same way, as a decimal number. */
 bool vb_probe_int(int64_t *value_p, const char *path_fmt, ...) VB_PRINTF(2, 3);
 
-/* Calls fn for each line of a text file. The line has no newline and is cut to VB_LINE bytes.
- * Reading ends if fn returns false, and after 65536 lines. A file that cannot be read has no lines.
- */
+/* Calls fn for each line of a text file, without its newline and cut to VB_LINE bytes. Reading ends
+ * if fn returns false, and after 65536 lines. A file that cannot be read has no lines. */
 #define VB_LINE 512
 typedef bool (*vb_line_fn)(char *line, void *arg);
 void vb_probe_lines(vb_line_fn fn, void *arg, const char *path_fmt, ...) VB_PRINTF(3, 4);
@@ -214,8 +208,7 @@ bool vb_cache_dir(char *buf, size_t size);
 
 /* ---- checksums ------------------------------------------------------------------------------- */
 
-/* Returns the CRC32C (Castagnoli) of data, continued from crc; 0 starts a new checksum. Uses the
- * CPU's instruction if it has one. */
+/* CRC32C (Castagnoli) of data, continued from crc; 0 starts. By the CPU's instruction, if any. */
 uint32_t vb_crc32c(uint32_t crc, const void *data, size_t len_bytes);
 
 /* Computes the same checksum with a table. Tests compare vb_crc32c() with it. */
@@ -243,8 +236,7 @@ enum vb_cpu_level vb_cpu_level(void); /* the best level that this CPU has */
 
 /* ---- random numbers, sorting, bits ----------------------------------------------------------- */
 
-/* The finaliser of splitmix64 (Steele, Lea and Flood, 2014): each bit of the input changes each bit
- * of the output with a probability of about one half. */
+/* The finaliser of splitmix64 (Steele, Lea and Flood, 2014). */
 static inline uint64_t vb_mix(uint64_t v)
 {
     v = (v ^ (v >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -295,8 +287,7 @@ static inline void vb_cpu_relax(void)
 #endif
 }
 
-/* Returns x if first is 1, and y if it is 0, without a branch. For unpredictable conditions: on x86
- * gcc compiles ?: to a branch. */
+/* x if first is 1, y if it is 0, for unpredictable conditions: on x86 gcc makes ?: a branch. */
 static inline uint64_t vb_choose(uint64_t first, uint64_t x, uint64_t y)
 {
 #ifdef __x86_64__
@@ -338,30 +329,25 @@ vb_status vb_mem_populate(struct vb_mem *mem);
 /* Unmaps the memory and closes fd. Does nothing if *mem is all zero or already unmapped. */
 void vb_mem_unmap(struct vb_mem *mem);
 
-/* Allocates zeroed memory that is aligned to the cache line. Returns NULL if there is not enough
- * memory. The caller frees it with free(). */
+/* Allocates zeroed memory, aligned to the cache line, for free(). NULL: not enough memory. */
 void *vb_alloc_aligned(size_t len_bytes);
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-/* Builds one JSON value. Values inside an object need a key; inside an array the key is NULL. A
- * call that fails (out of memory) is remembered, and vb_json_print() reports it. Only one thread at
- * a time may use it. */
+/* Builds one JSON value. Values inside an object need a key; inside an array it is NULL. A call
+ * that fails (out of memory) is remembered, and vb_json_print() reports it. Single-threaded. */
 struct vb_json;
 
 struct vb_json *vb_json_create(void); /* may return NULL, which all functions below accept */
 void vb_json_destroy(struct vb_json *json);
 
-void vb_json_object(struct vb_json *json,
-                    const char *key); /* opens an object; vb_json_end() closes it */
+void vb_json_object(struct vb_json *json, const char *key); /* vb_json_end() closes it */
 void vb_json_array(struct vb_json *json, const char *key);
 void vb_json_end(struct vb_json *json);
 void vb_json_int(struct vb_json *json, const char *key, int64_t value);
-void vb_json_real(struct vb_json *json, const char *key,
-                  double value); /* written as null if not finite */
+void vb_json_real(struct vb_json *json, const char *key, double value); /* null if not finite */
 void vb_json_bool(struct vb_json *json, const char *key, bool value);
-void vb_json_text(struct vb_json *json, const char *key,
-                  const char *text); /* NULL: written as null */
+void vb_json_text(struct vb_json *json, const char *key, const char *text); /* NULL: null */
 
 /* Prints the value on one line. Keys keep the order in which they were added. */
 vb_status vb_json_print(const struct vb_json *json, FILE *out);

@@ -23,13 +23,11 @@ bool vb_cache_dir(char *buf, size_t size)
         n = snprintf(buf, size, "%s/.cache", home);
     else
         return false;
-    if (n < 0 || (size_t)n + sizeof("/verbena") > size || !make_folder(buf)) {
-        buf[0] = '\0';
-        return false;
+    if (n >= 0 && (size_t)n + sizeof("/verbena") <= size && make_folder(buf)) {
+        snprintf(buf + n, size - (size_t)n, "/verbena");
+        if (make_folder(buf))
+            return true;
     }
-    snprintf(buf + n, size - (size_t)n, "/verbena");
-    if (make_folder(buf))
-        return true;
     buf[0] = '\0';
     return false;
 }

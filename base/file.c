@@ -176,21 +176,13 @@ vb_status vb_file_replace(const char *path, const void *data, size_t len_bytes)
         return vb_err_sys("create %s", path);
 
     st = write_all(fd, path, data, len_bytes);
-    if (st != VB_OK)
-        goto err_temp;
-    if (fsync(fd) != 0) {
+    if (st == VB_OK && fsync(fd) != 0)
         st = vb_err_sys("sync %s", path);
-        goto err_temp;
-    }
-    if (rename(temp, path) != 0) {
+    if (st == VB_OK && rename(temp, path) != 0)
         st = vb_err_sys("rename %s to %s", temp, path);
-        goto err_temp;
-    }
     close(fd);
-    return sync_folder_of(path);
-
-err_temp:
-    close(fd);
+    if (st == VB_OK)
+        return sync_folder_of(path);
     unlink(temp);
     return st;
 }
@@ -211,9 +203,8 @@ vb_status vb_dir_make(const char *path)
         if (path[i + 1] == '/' && path[i] != '/')
             (void)mkdir(part, 0777); /* an error is reported by the last mkdir() */
     }
-    if (mkdir(path, 0777) == 0)
-        return VB_OK;
-    if (errno == EEXIST && stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+    if (mkdir(path, 0777) == 0 ||
+        (errno == EEXIST && stat(path, &info) == 0 && S_ISDIR(info.st_mode)))
         return VB_OK;
     return vb_err_sys("make the folder %s", path);
 }

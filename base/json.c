@@ -108,8 +108,7 @@ void vb_json_bool(struct vb_json *json, const char *key, bool value)
         place(json, key, json_boolean(value));
 }
 
-/* JSON must be UTF-8, but names from the system may be in another encoding: their other bytes
- * become '?'. */
+/* JSON must be UTF-8, but names from the system may not be: their other bytes become '?'. */
 static json_t *plain_text(const char *text)
 {
     json_t *value;

@@ -13,8 +13,7 @@
 
 #define LINE_MAX_BYTES 2048
 
-/* Relaxed order is enough: a thread that sees a new level late logs a few lines too many or too
- * few. */
+/* Relaxed: a thread that sees a new level late logs a few lines too many or too few. */
 static _Atomic int log_level = VB_LEVEL_WARN;
 static _Thread_local int log_rank = -1;
 
@@ -35,8 +34,7 @@ int vb_log_rank(void)
     return log_rank;
 }
 
-/* Appends to a line of LINE_MAX_BYTES and cuts off text that does not fit. Returns the new length.
- */
+/* Appends to a line of LINE_MAX_BYTES and cuts off what does not fit. Returns the new length. */
 static size_t VB_PRINTF(3, 0) append_v(char *line, size_t len, const char *fmt, va_list args)
 {
     int n = vsnprintf(line + len, LINE_MAX_BYTES - len, fmt, args);
@@ -73,8 +71,6 @@ static void write_line(char *line, size_t len)
     const char *from = line;
     ssize_t n;
 
-    if (len > LINE_MAX_BYTES - 1)
-        len = LINE_MAX_BYTES - 1;
     line[len++] = '\n';
     while (len > 0) {
         n = write(STDERR_FILENO, from, len);
@@ -87,8 +83,7 @@ static void write_line(char *line, size_t len)
     }
 }
 
-/* All messages are printed by this function: prefix, message, and ": reason" if reason is not NULL.
- */
+/* Prints prefix, message, and ": reason" if reason is not NULL. */
 static void VB_PRINTF(3, 0)
     log_v(enum vb_level level, const char *file, const char *fmt, va_list args, const char *reason)
 {

@@ -33,8 +33,7 @@ static size_t small_page(void)
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Returns the size of a transparent huge page: 2 MiB on most machines, 512 MiB on Arm with 64 KiB
- * pages. */
+/* The size of a transparent huge page: 2 MiB mostly, 512 MiB on Arm with 64 KiB pages. */
 static size_t huge_page(void)
 {
     int64_t bytes;
@@ -109,8 +108,7 @@ vb_status vb_mem_map_private(size_t len_bytes, struct vb_mem *mem_p)
     return VB_OK;
 }
 
-/* Maps reserved huge pages of the system's default size, which fstat() reports. mmap() takes the
- * pages out of the reserve, or fails. */
+/* Reserved huge pages of the size that fstat() reports. mmap() takes them, or fails. */
 static bool map_reserved(const char *name, size_t len, struct vb_mem *mem)
 {
     struct stat sb;

@@ -346,8 +346,7 @@ static vb_status take_environment(struct vb_opts *o, char *why)
     return VB_OK;
 }
 
-/* Reads the option at argv[*i_p] and its value. If the value is the next argument, *i_p moves to
- * it. */
+/* Reads the option at argv[*i_p] and its value. *i_p moves to the value if that is an argument. */
 static vb_status take_argument(struct vb_opts *o, int argc, char **argv, int *i_p, char *why)
 {
     const char *given = argv[*i_p], *value;

@@ -19,10 +19,8 @@ void vb_sort(double *values, size_t n)
 /* ---- words by their upper half --------------------------------------------------------------- */
 
 #define PASSES_MAX 3
-#define DIGIT_BITS_MAX                                                                             \
-    11 /* three digits make 32 bits; two tables of 2048 entries fit into the L1 cache */
-#define DIGIT_BITS_FEW                                                                             \
-    9 /* used if it needs no more passes: the tables are shorter to clear and to sum */
+#define DIGIT_BITS_MAX 11 /* three digits make 32 bits; two tables fit into the L1 cache */
+#define DIGIT_BITS_FEW 9  /* used if it needs no more passes: shorter tables to clear and to sum */
 #define DIGITS_MAX ((size_t)1 << DIGIT_BITS_MAX)
 #define FEW 64 /* words */
 
@@ -37,8 +35,7 @@ ALWAYS size_t digit_of(uint64_t word, int pass, int bits)
     return (size_t)(word >> (32 + pass * bits)) & (((size_t)1 << bits) - 1);
 }
 
-/* Counts the words with each digit, then turns the counts into the position of the first such word.
- */
+/* Counts the words with each digit, then turns the counts into positions. */
 ALWAYS void radix_count(radix_table *at, const uint64_t *words, size_t n, int passes, int bits)
 {
     size_t digits = (size_t)1 << bits, i;

@@ -5,7 +5,6 @@
  */
 #include "data/csr_priv.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
@@ -47,8 +46,7 @@ static struct view view_of(const struct csr_store *s, const struct csr_block *b)
     return v;
 }
 
-/* Returns row r of a block, which has at least one word. n is -1 if the row claims more values than
- * it has words. */
+/* Returns row r of a block, which has at least one word. n is -1: more values than words. */
 static inline struct row row_at(struct view v, uint32_t r)
 {
     const uint32_t *words = v.words + v.at[r];
@@ -159,16 +157,6 @@ static vb_status check_block(const struct csr_store *s, uint32_t number)
     return VB_OK;
 }
 
-static vb_status check_all(const struct csr_store *s, size_t at_once)
-{
-    vb_status st = check_table(s);
-    uint32_t i;
-
-    for (i = 0; st == VB_OK && s->len <= at_once && i < s->head->n_blocks; i++)
-        st = check_block(s, i);
-    return st;
-}
-
 /* ---- rows ------------------------------------------------------------------------------------ */
 
 static uint32_t search_block(const struct csr_store *s, uint64_t row, uint32_t low)
@@ -220,7 +208,6 @@ static void csr_soon(const struct vb_store *base, int i, bool near)
     if (!atomic_load_explicit(&s->good[number], memory_order_relaxed))
         return; /* the position is not checked yet and may point anywhere */
     r = (uint32_t)((uint64_t)i - s->blocks[number].first);
-
     if (!near) {
         __builtin_prefetch(&v.at[r]);
         return;
@@ -231,8 +218,7 @@ static void csr_soon(const struct vb_store *base, int i, bool near)
     __builtin_prefetch(&v.words[end - 1]);
 }
 
-/* Reads pages ahead or releases them. A released page that a neighbouring chunk needs is read
- * again. */
+/* Reads pages ahead or releases them. What a neighbouring chunk needs is then read again. */
 static void csr_advise(const struct vb_store *base, int first, int n, bool wanted)
 {
     const struct csr_store *s = (const struct csr_store *)base;
@@ -287,6 +273,7 @@ static vb_status map_file(struct csr_store *s)
 static vb_status open_store(struct csr_store *s, size_t at_once)
 {
     vb_status st = map_file(s);
+    uint32_t i;
 
     if (st != VB_OK)
         return st;
@@ -296,7 +283,12 @@ static vb_status open_store(struct csr_store *s, size_t at_once)
         return st;
     s->blocks = (const struct csr_block *)(const void *)(s->map + s->head->table);
     s->good = calloc(s->head->n_blocks, sizeof(*s->good));
-    return s->good != NULL ? check_all(s, at_once) : vb_err_sys("calloc");
+    if (s->good == NULL)
+        return vb_err_sys("calloc");
+    st = check_table(s);
+    for (i = 0; st == VB_OK && s->len <= at_once && i < s->head->n_blocks; i++)
+        st = check_block(s, i);
+    return st;
 }
 
 vb_status vb_csr_open_lazily(const char *path, size_t at_once, struct vb_dataset *set_p)

@@ -54,8 +54,7 @@ void vb_dataset_pick(const struct vb_dataset *set, const uint32_t *which, int n,
 /* Copies one image as it is stored. pixels: (c, h, w). Returns its class. */
 int vb_dataset_image(const struct vb_dataset *set, int i, uint8_t *pixels);
 
-/* Copies n rows, selected by their numbers. Room for n * row_max entries is always enough. Fails if
- * the file of the rows is broken. */
+/* Copies n rows by their numbers; n * row_max entries are enough. Fails if their file is broken. */
 vb_status vb_dataset_rows(const struct vb_dataset *set, const uint32_t *which, int n,
                           struct vb_rows *rows);
 
@@ -68,9 +67,7 @@ vb_status vb_dataset_split(const struct vb_dataset *set, double test_share, uint
 
 #define VB_DATA_SYNTH_DEFAULT 20000
 #define VB_DATA_SYNTH_MAX 1000000
-#define VB_DATA_ROWS_MAX                                                                           \
-    1000000000 /* the largest number of synthetic rows, which are not stored                       \
-                */
+#define VB_DATA_ROWS_MAX 1000000000 /* synthetic rows, which are not stored */
 
 enum vb_data_format {
     VB_DATA_SYNTH,
@@ -87,8 +84,7 @@ enum vb_synth_kind { VB_SYNTH_DIGITS, VB_SYNTH_CIFAR, VB_SYNTH_IMAGENET, VB_SYNT
 struct vb_data_spec {
     enum vb_data_format format;
     const char *path; /* borrowed from the parsed text */
-    int features; /* criteo, synthetic rows: number of buckets; other rows: at least this many; 0:
-                     not given */
+    int features; /* criteo, synthetic rows: buckets; other rows: the least number; 0: not given */
     int n_train;  /* synthetic data only */
     int n_test;
     enum vb_synth_kind synth;
@@ -135,12 +131,10 @@ vb_status vb_data_open_both(const struct vb_data_ask *ask, struct vb_dataset *tr
 
 /* For all generators, the first n samples of a part do not depend on n. */
 
-/* Draws n digits of 28 x 28 pixels. They have MNIST's shape and are about as hard for a linear
- * model. */
+/* Draws n digits of 28 x 28 pixels, about as hard as MNIST for a linear model. */
 vb_status vb_synth_create(uint64_t seed, enum vb_synth_part part, int n, struct vb_dataset *set_p);
 
-/* Provides n images of 3 x side x side: side 32 with 10 classes, or side 224 with 1000. Each image
- * is generated when it is read. */
+/* n images of 3 x side x side, generated when read: side 32, 10 classes, or 224, 1000 classes. */
 vb_status vb_synth_images(uint64_t seed, enum vb_synth_part part, int n, int side, int classes,
                           struct vb_dataset *set_p);
 
@@ -148,9 +142,8 @@ vb_status vb_synth_images(uint64_t seed, enum vb_synth_part part, int n, int sid
 vb_status vb_synth_rows(uint64_t seed, enum vb_synth_part part, int n, int features,
                         struct vb_dataset *set_p);
 
-/* Computes the share of the first n labels that the model behind the generator predicts correctly.
- * A trained model can exceed it only by luck. Returns false if the set was not made by
- * vb_synth_rows(). */
+/* Computes the share of the first n labels that the model behind vb_synth_rows() predicts
+ * correctly. A trained model can exceed it only by luck. Returns false for any other set. */
 bool vb_synth_planted(const struct vb_dataset *set, int n, double *accuracy_p);
 
 /* ---- files of rows --------------------------------------------------------------------------- */
@@ -163,8 +156,7 @@ struct vb_data_written {
     int features;
 };
 
-/* Writes rows to a .csr file. The file appears complete or not at all. The rows are not kept in
- * memory. progress may be NULL. */
+/* Writes rows, one at a time, to a .csr file, complete or not at all. progress may be NULL. */
 vb_status vb_data_convert(const struct vb_data_spec *spec, uint64_t seed, enum vb_synth_part part,
                           const char *path, vb_data_progress_fn progress, void *arg,
                           struct vb_data_written *written_p);
@@ -190,8 +182,7 @@ void vb_data_facts_fini(struct vb_data_facts *facts);
 /* Fills the order of n samples in an epoch: a permutation of 0 ... n-1. */
 void vb_order_fill(uint64_t seed, int64_t epoch, int n, uint32_t *order);
 
-/* Computes the share of a rank in n items. Neighbouring ranks have neighbouring shares, whose sizes
- * differ by at most 1. */
+/* A rank's share in n items. Neighbours have neighbouring shares; sizes differ by at most 1. */
 void vb_share(int n, int rank, int world, int *first_p, int *n_p);
 
 /* ---- loading --------------------------------------------------------------------------------- */

@@ -36,8 +36,8 @@ struct row_room {
 
 struct store_ops {
     void (*close)(struct vb_store *store);
-    int (*image)(const struct vb_store *store, int i,
-                 uint8_t *pixels); /* NULL: the images are in memory */
+    /* NULL: the images are in memory. */
+    int (*image)(const struct vb_store *store, int i, uint8_t *pixels);
     vb_status (*row)(const struct vb_store *store, int i, struct row *row, struct row_room *room);
     /* Prefetches a row that will be read: first where it is, and (near) shortly before it is read,
      * its contents. May be NULL. */
@@ -54,6 +54,9 @@ struct vb_store {
     uint8_t *pixels;     /* (n, c, h, w), for images in memory */
     uint16_t *y;         /* (n), for images in memory */
 };
+
+/* Closes a store that has no memory besides pixels and y. */
+void vb_store_free(struct vb_store *store);
 
 /* Returns the number in the store of sample i of a set. */
 static inline int stored(const struct vb_dataset *set, uint32_t i)
@@ -88,6 +91,11 @@ void vb_dataset_part(const struct vb_dataset *set, uint32_t *which, int n,
 vb_status vb_dataset_row(const struct vb_dataset *set, int i, struct row *row,
                          struct row_room *room);
 
+static inline uint32_t le32(const uint8_t *b)
+{
+    return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+}
+
 /* ---- bytes of a file, plain or gzip (gzip.c) ------------------------------------------------- */
 
 struct stream;
@@ -97,8 +105,7 @@ void vb_stream_close(struct stream *s); /* accepts NULL */
 const char *vb_stream_path(const struct stream *s);
 uint64_t vb_stream_offset(const struct stream *s); /* of the next byte, after decompression */
 
-/* Returns the largest number of bytes that can follow. Sizes that the file claims are checked
- * against it. */
+/* The largest number of bytes that can follow, against which sizes in the file are checked. */
 uint64_t vb_stream_room(const struct stream *s);
 double vb_stream_done(struct stream *s); /* from 0 to 1 */
 
@@ -226,8 +233,8 @@ struct order {
     uint32_t *list;   /* (window) */
     uint32_t *chunks; /* order of the chunks in the epoch; unused if one window holds all samples */
     int n_chunks, per_window;
-    void (*entered)(void *arg, int chunk,
-                    bool wanted); /* called when a window is entered or left; may be NULL */
+    /* Called when a window is entered or left; may be NULL. */
+    void (*entered)(void *arg, int chunk, bool wanted);
     void *entered_arg;
 };
 
@@ -240,8 +247,7 @@ void vb_order_epoch(struct order *o, int64_t epoch);
 /* Returns the samples at n positions of the epoch. */
 void vb_order_get(struct order *o, int position, int n, uint32_t *which);
 
-/* Returns a pointer to the same samples, valid until the next call, or NULL if they are not known
- * yet. */
+/* Returns the same samples, valid until the next call, or NULL if they are not known yet. */
 const uint32_t *vb_order_known(const struct order *o, int position, int n);
 
 #endif

@@ -10,16 +10,14 @@
 #define FETCH_AHEAD 8 /* rows */
 #define FETCH_BYTES ((size_t)1024)
 
-static const float default_scale = 1.0f / 255;
-
-static void images_close(struct vb_store *store)
+void vb_store_free(struct vb_store *store)
 {
     free(store->pixels);
     free(store->y);
     free(store);
 }
 
-static const struct store_ops images_ops = {.close = images_close};
+static const struct store_ops images_ops = {.close = vb_store_free};
 
 vb_status vb_images_create(int n, int c, int h, int w, int classes, struct vb_dataset *set_p)
 {
@@ -33,7 +31,7 @@ vb_status vb_images_create(int n, int c, int h, int w, int classes, struct vb_da
     store->pixels = calloc((size_t)n, features);
     store->y = calloc((size_t)n, sizeof(*store->y));
     if (store->pixels == NULL || store->y == NULL) {
-        images_close(store);
+        vb_store_free(store);
         return vb_err(VB_ERR_NO_MEMORY, "no memory for %d images of %zu bytes", n, features);
     }
     *set_p = (struct vb_dataset){.kind = VB_DATA_IMAGES,
@@ -43,7 +41,7 @@ vb_status vb_images_create(int n, int c, int h, int w, int classes, struct vb_da
                                  .c = c,
                                  .h = h,
                                  .w = w,
-                                 .scale = default_scale,
+                                 .scale = 1.0f / 255,
                                  .store = store};
     return VB_OK;
 }
@@ -58,8 +56,7 @@ void vb_dataset_destroy(struct vb_dataset *set)
 
 /* ---- images ---------------------------------------------------------------------------------- */
 
-/* Subtracts, then multiplies. A compiler cannot fuse these two, so all compilers give the same
- * bits. */
+/* Subtracts, then multiplies: compilers cannot fuse these two, so all give the same bits. */
 static void to_floats(const uint8_t *pixels, int n, float mean, float scale, float *x)
 {
     int i;

@@ -162,12 +162,7 @@ const char *vb_example_each(const uint8_t *data, size_t len, example_fn fn, void
 
 static const char *hand_float(const uint8_t *at, example_number_fn fn, void *arg)
 {
-    uint32_t bits =
-        (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
-    float number;
-
-    memcpy(&number, &bits, sizeof(number));
-    return fn(arg, 0, number);
+    return fn(arg, 0, vb_bits_float(le32(at)));
 }
 
 static const char *hand_packed(int list, struct span s, example_number_fn fn, void *arg)

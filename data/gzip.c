@@ -8,7 +8,6 @@
  */
 #include "data/data_priv.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -148,14 +147,14 @@ static vb_status broken(struct stream *s)
 }
 
 /* zlib counts in unsigned int, so a long read is split. */
-static vb_status fill(struct stream *s, char *buf, size_t len, size_t *got_p)
+vb_status vb_stream_read(struct stream *s, void *buf, size_t len, size_t *got_p)
 {
     size_t got = 0, part;
     int n, code;
 
     while (got < len) {
         part = len - got < (1u << 30) ? len - got : 1u << 30;
-        n = gzread(s->gz, buf + got, (unsigned)part);
+        n = gzread(s->gz, (char *)buf + got, (unsigned)part);
         if (n < 0)
             return broken(s);
         got += (size_t)n;
@@ -171,15 +170,10 @@ static vb_status fill(struct stream *s, char *buf, size_t len, size_t *got_p)
     return VB_OK;
 }
 
-vb_status vb_stream_read(struct stream *s, void *buf, size_t len, size_t *got_p)
-{
-    return fill(s, buf, len, got_p);
-}
-
 vb_status vb_stream_exact(struct stream *s, void *buf, size_t len, const char *what)
 {
     size_t got;
-    vb_status st = fill(s, buf, len, &got);
+    vb_status st = vb_stream_read(s, buf, len, &got);
 
     if (st != VB_OK || got == len)
         return st;
@@ -192,7 +186,7 @@ vb_status vb_stream_end(struct stream *s)
     uint64_t at = s->offset;
     char byte;
     size_t got;
-    vb_status st = fill(s, &byte, 1, &got);
+    vb_status st = vb_stream_read(s, &byte, 1, &got);
 
     if (st != VB_OK || got == 0)
         return st;
@@ -236,7 +230,7 @@ static vb_status read_more(struct stream *s)
     if (st != VB_OK)
         return st;
     want = s->cap - 1 - s->to;
-    st = fill(s, s->buf + s->to, want, &got);
+    st = vb_stream_read(s, s->buf + s->to, want, &got);
     if (st != VB_OK)
         return st;
     s->to += got;

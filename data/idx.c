@@ -5,6 +5,7 @@
  */
 #include "data/data_priv.h"
 
+#include <endian.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,24 +15,11 @@
 #define SIDE_MAX 4096
 #define CLASSES_MAX 256
 
-static uint32_t be32(const uint8_t *b)
-{
-    return (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
-}
-
-static void put_be32(uint8_t *b, uint32_t v)
-{
-    b[0] = (uint8_t)(v >> 24);
-    b[1] = (uint8_t)(v >> 16);
-    b[2] = (uint8_t)(v >> 8);
-    b[3] = (uint8_t)v;
-}
-
 /* ---- reading --------------------------------------------------------------------------------- */
 
 static vb_status read_head(struct stream *s, int n_dims, uint32_t *dims)
 {
-    uint8_t head[4 + 4 * 3];
+    uint8_t head[4];
     vb_status st = vb_stream_exact(s, head, 4, "the header");
     int i;
 
@@ -42,11 +30,11 @@ static vb_status read_head(struct stream *s, int n_dims, uint32_t *dims)
                       "%s: offset 0: %02x%02x%02x%02x is not the start of an IDX file of %s",
                       vb_stream_path(s), head[0], head[1], head[2], head[3],
                       n_dims == 1 ? "labels" : "images");
-    st = vb_stream_exact(s, head + 4, (size_t)n_dims * 4, "the header");
+    st = vb_stream_exact(s, dims, (size_t)n_dims * 4, "the header");
     if (st != VB_OK)
         return st;
     for (i = 0; i < n_dims; i++)
-        dims[i] = be32(head + 4 + 4 * (size_t)i);
+        dims[i] = be32toh(dims[i]);
     return VB_OK;
 }
 
@@ -94,8 +82,7 @@ static vb_status read_images(const char *path, struct vb_dataset *set)
     return st;
 }
 
-/* Reads the labels as bytes into the first half of y, then widens them in place, the last one
- * first. */
+/* Reads the labels as bytes into the first half of y, then widens them in place from the end. */
 static vb_status read_labels(const char *path, struct vb_dataset *set)
 {
     uint8_t *bytes = (uint8_t *)set->store->y;
@@ -178,12 +165,15 @@ vb_status vb_mnist_open(const char *dir, enum vb_synth_part part, struct vb_data
 static vb_status write_idx(const char *path, const uint32_t *dims, int n_dims, uint8_t *file,
                            size_t len)
 {
+    uint32_t dim;
     int i;
 
     file[2] = TYPE_BYTES;
     file[3] = (uint8_t)n_dims;
-    for (i = 0; i < n_dims; i++)
-        put_be32(file + 4 + 4 * (size_t)i, dims[i]);
+    for (i = 0; i < n_dims; i++) {
+        dim = htobe32(dims[i]);
+        memcpy(file + 4 + 4 * (size_t)i, &dim, sizeof(dim));
+    }
     return vb_file_replace(path, file, len);
 }
 

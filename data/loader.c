@@ -75,8 +75,7 @@ static void clear_rows(const struct vb_loader *l, struct slot *slot)
     }
 }
 
-/* Finds this rank's share of a step: its position in the epoch and its number of samples. Returns
- * the number of samples of all ranks. */
+/* This rank's share of a step: position in the epoch, samples. Returns the samples of all ranks. */
 static int share_of(const struct vb_loader *l, int64_t step, int *position_p, int *n_p)
 {
     int64_t position = step * l->o.global_batch, left = l->o.set->n - position;
@@ -87,8 +86,7 @@ static int share_of(const struct vb_loader *l, int64_t step, int *position_p, in
     return n_global;
 }
 
-/* Sets the samples of the next step, for a caller that prefetches them. Not with a thread: it would
- * overwrite what the caller reads. */
+/* The samples of the next step, to prefetch. Not with a thread, which would overwrite them. */
 static void look_ahead(const struct vb_loader *l, struct vb_batch *batch)
 {
     int position, n = 0;
@@ -101,8 +99,7 @@ static void look_ahead(const struct vb_loader *l, struct vb_batch *batch)
     batch->n_soon = batch->soon != NULL ? n : 0;
 }
 
-/* Sets the samples that follow this batch: the next step's, and with a single rank also those of
- * later steps. */
+/* Sets the samples that follow this batch: the next step's, or with one rank later ones too. */
 static void look_behind(const struct vb_loader *l, struct picks *p)
 {
     int position, n, left;

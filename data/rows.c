@@ -8,8 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Returns a capacity for n items, given the present capacity. It grows by half, so that items are
- * rarely copied. */
+/* A new capacity for n items. It grows by half, so that items are rarely copied. */
 static int64_t next_cap(int64_t n, int64_t cap)
 {
     int64_t want = cap + cap / 2 + 64;

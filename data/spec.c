@@ -39,18 +39,12 @@ static int most_samples(enum vb_synth_kind kind)
     return kind == VB_SYNTH_CRITEO ? VB_DATA_ROWS_MAX : VB_DATA_SYNTH_MAX;
 }
 
-/* A share leaves enough training data of a small set, and is enough test data of a large one. */
-static int test_samples(int n_train)
-{
-    return n_train >= 5 ? n_train / 5 : 1;
-}
-
 static void fill_sizes(struct vb_data_spec *spec)
 {
     if (!spec->n_given)
         spec->n_train = default_n[spec->synth];
     if (!spec->test_given)
-        spec->n_test = test_samples(spec->n_train);
+        spec->n_test = spec->n_train >= 5 ? spec->n_train / 5 : 1;
 }
 
 void vb_data_spec_prefer(struct vb_data_spec *spec, enum vb_synth_kind kind)

@@ -45,8 +45,7 @@ static void make_grid(uint64_t key, int8_t grid[CHANNELS][GRID + 1][GRID + 1])
     }
 }
 
-/* The position of a line or column of pixels on the grid: the point before it, and the distance
- * from that point. */
+/* A line or column of pixels on the grid: the point before it, and the distance from that point. */
 struct place {
     int point, fraction;
 };
@@ -66,8 +65,7 @@ static int between(int a, int b, int fraction)
     return a * (FRACTION - fraction) + b * fraction;
 }
 
-/* Computes one line of a channel without noise: levels around 0, scaled by the strength of the
- * image. */
+/* One line of a channel without noise: levels around 0, scaled by the image's strength. */
 static void pattern_line(int8_t grid[GRID + 1][GRID + 1], const struct place *y,
                          const struct place *x, int side, int strength, int *line)
 {
@@ -123,12 +121,7 @@ static int make_image(const struct vb_store *base, int i, uint8_t *pixels)
     return class;
 }
 
-static void close_store(struct vb_store *base)
-{
-    free(base);
-}
-
-static const struct store_ops image_ops = {.close = close_store, .image = make_image};
+static const struct store_ops image_ops = {.close = vb_store_free, .image = make_image};
 
 vb_status vb_synth_images(uint64_t seed, enum vb_synth_part part, int n, int side, int classes,
                           struct vb_dataset *set_p)

@@ -23,8 +23,7 @@
 #define WEIGHT_NUMBER 700 /* the largest absolute value */
 #define WEIGHT_CATEGORY 800
 #define FULL_OCTAVES 5 /* the last octave of full weight */
-/* Noise is half the sum of four uniform numbers of this range. Its standard deviation is 1.8, like
- * that of the logistic distribution. */
+/* Half the sum of four uniform numbers of this range: standard deviation 1.8, as logistic noise. */
 #define NOISE 6400
 #define SCATTER 2654435761u /* a prime larger than any field */
 
@@ -56,8 +55,7 @@ static int octave_of(uint32_t rank)
     return 31 - __builtin_clz(rank + 1);
 }
 
-/* Computes n % size by multiplication, which is faster than division. The quotient is exact or one
- * too small. */
+/* n % size by multiplication, which is faster. The quotient is exact or one too small. */
 static uint32_t modulo(uint64_t n, uint32_t size, uint64_t inverse)
 {
     uint64_t rest = n - (uint64_t)((unsigned __int128)n * inverse >> 64) * size;
@@ -153,12 +151,7 @@ static vb_status get_row(const struct vb_store *base, int i, struct row *row, st
     return VB_OK;
 }
 
-static void close_store(struct vb_store *base)
-{
-    free(base);
-}
-
-static const struct store_ops row_ops = {.close = close_store, .row = get_row};
+static const struct store_ops row_ops = {.close = vb_store_free, .row = get_row};
 
 bool vb_synth_planted(const struct vb_dataset *set, int n, double *accuracy_p)
 {
@@ -175,8 +168,7 @@ bool vb_synth_planted(const struct vb_dataset *set, int n, double *accuracy_p)
     return true;
 }
 
-/* Divides the indices among the fields in the proportions of Criteo's data. The rest is never
- * used. */
+/* Divides the indices among the fields in Criteo's proportions. The rest is never used. */
 static void cut_fields(struct row_store *s, int features)
 {
     uint32_t first = NUMBERS, room = (uint32_t)features - NUMBERS - CATEGORIES;

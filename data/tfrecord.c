@@ -19,13 +19,7 @@
 
 /* ---- records --------------------------------------------------------------------------------- */
 
-static uint32_t le32(const uint8_t *b)
-{
-    return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
-}
-
-/* TensorFlow rotates and shifts the checksum, because a CRC of data that contains its own CRC is
- * weak. */
+/* TensorFlow masks the checksum, because a CRC of data that contains its own CRC is weak. */
 static uint32_t masked(const uint8_t *data, size_t len)
 {
     uint32_t crc = vb_crc32c(0, data, len);

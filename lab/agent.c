@@ -58,9 +58,7 @@ static void send_frame(struct agent *a, enum lab_frame_type type, int rank, cons
     lab_queue_fini(&q);
 }
 
-static void fail(struct agent *a, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void fail(struct agent *a, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void fail(struct agent *a, const char *format, ...)
 {
     char text[512];
     va_list ap;
@@ -111,8 +109,7 @@ static void make_folders(char *path)
     mkdir(path, 0755);
 }
 
-/* Only mapped files are cached, so that the host and the other nodes see immediately what a node
- * writes. */
+/* Only mapped files are cached: the host and other nodes see at once what a node writes. */
 static void do_mount(struct agent *a, const struct lab_frame *f)
 {
     const char *tag = (const char *)f->data;
@@ -197,8 +194,7 @@ static pid_t fork_pipes(struct child *ch, bool input)
     return pid;
 }
 
-/* Splits the strings of a LAB_START frame: the folder, then the arguments and the environment, both
- * ending with NULL. */
+/* Splits the strings of a LAB_START frame: folder, arguments, NULL, environment, NULL. */
 static char **split(const struct lab_frame *f, const struct lab_start *start)
 {
     size_t n = 1 + (size_t)start->n_args + 1 + start->n_envs + 1;
@@ -339,8 +335,7 @@ static void child_ended(struct agent *a, struct child *ch, int status)
 {
     int32_t code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 
-    /* Forwards what the rank has written, but does not wait for what its own children may still
-     * write. */
+    /* Does not wait for what the rank's own children may still write. */
     while (pass_on(a, ch, &ch->out_fd, LAB_OUT))
         ;
     while (pass_on(a, ch, &ch->err_fd, LAB_ERR))
@@ -368,7 +363,6 @@ static void serve(struct agent *a)
 {
     struct pollfd p[2 + 3 * MAX_LOCAL];
     struct child *ch;
-    nfds_t n_fds = 2;
     int i, n = a->n_children;
 
     p[0] = (struct pollfd){.fd = a->port_fd, .events = POLLIN};
@@ -379,9 +373,8 @@ static void serve(struct agent *a)
         p[3 + 3 * i] = (struct pollfd){.fd = ch->err_fd, .events = POLLIN};
         p[4 + 3 * i] = (struct pollfd){.fd = ch->in.len_bytes > 0 || ch->in_ends ? ch->in_fd : -1,
                                        .events = POLLOUT};
-        n_fds += 3;
     }
-    if (poll(p, n_fds, -1) < 0)
+    if (poll(p, (nfds_t)(2 + 3 * n), -1) < 0)
         return;
     for (i = 0; i < n; i++) {
         ch = &a->children[i];

@@ -11,10 +11,8 @@
 #include "lab/lab.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -215,8 +213,7 @@ static int64_t boot_deadline(struct cluster *c, int64_t now_ms)
     return now_ms + 1000;
 }
 
-/* Handles the timers that are due. Returns the milliseconds until the next one, at most a
- * minute. */
+/* Handles the timers that are due. Returns the milliseconds to the next one, at most a minute. */
 static int timers(struct cluster *c)
 {
     int64_t now_ms = lab_now_ms();
@@ -292,7 +289,7 @@ static void serve_node(struct cluster *c, int i, const struct pollfd *p)
         return;
     }
     if (p[NET].revents & POLLOUT)
-        lab_switch_write(port);
+        lab_queue_flush(&port->out, port->fd, SIZE_MAX);
     if (p[AGENT].revents & POLLOUT)
         lab_queue_flush(&node->to_agent, node->agent_fd, SIZE_MAX);
     if (p[AGENT].revents & (POLLIN | POLLHUP))

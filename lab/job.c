@@ -9,7 +9,6 @@
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
@@ -92,10 +91,8 @@ static void push_word(struct lab_queue *q, const struct lab_job *job, int rank, 
     lab_queue_push(q, "", 1);
 }
 
-static void push_env(struct lab_queue *q, uint32_t *n_p, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-static void push_env(struct lab_queue *q, uint32_t *n_p, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static void push_env(struct lab_queue *q, uint32_t *n_p,
+                                                           const char *format, ...)
 {
     char text[1024];
     va_list ap;

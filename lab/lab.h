@@ -107,9 +107,7 @@ struct lab_port {
 
 /* Forwards the frames that arrived on ports[i]. Returns false if the port is gone. */
 bool lab_switch_read(struct lab_port *ports, int n_ports, int i);
-bool lab_switch_write(struct lab_port *port);
-/* Writes the MAC address of a node. It follows from the node's number, so the switch need not learn
- * it. */
+/* Writes the MAC address of a node, which follows from its number: the switch need not learn it. */
 void lab_switch_mac(int node, uint8_t mac_p[6]);
 
 /* --- output.c: standard output and standard error --------------------------------------------- */

@@ -24,9 +24,7 @@
 
 enum { NET, AGENT, MONITOR, CONSOLE, N_SOCKETS };
 
-static char *text(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-static char *text(const char *format, ...)
+__attribute__((format(printf, 1, 2))) static char *text(const char *format, ...)
 {
     char *s;
     va_list ap;

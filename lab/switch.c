@@ -75,8 +75,3 @@ bool lab_switch_read(struct lab_port *ports, int n_ports, int i)
     }
     return true;
 }
-
-bool lab_switch_write(struct lab_port *port)
-{
-    return lab_queue_flush(&port->out, port->fd, SIZE_MAX);
-}

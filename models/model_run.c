@@ -97,8 +97,7 @@ void vb_model_cut(struct vb_model *model, size_t least)
     model->part = parts > 1 ? (int)((features + parts - 1) / parts) : 0;
 }
 
-/* The part that ends at feature high. The last part takes in a remainder that would be too short
- * for a part of its own. */
+/* The part that ends at feature high. The last one takes in a remainder too short for a part. */
 static struct vb_k_pixels_part part_below(const struct vb_model *m, int high)
 {
     int low = high - m->part;
@@ -199,8 +198,7 @@ static void report_ready(const struct vb_model *m, int param, const struct on_re
         ready->fn(ready->arg, w->offset, b->offset + (size_t)b->cols - w->offset);
 }
 
-/* The weights come first: the transfer of their gradients can start while the data pass is
- * computed. */
+/* Weights first: their gradients can be sent while the data pass is computed. */
 static void layer_backward(struct vb_model *m, int i, struct vb_k_args *args, float *grads,
                            const struct on_ready *ready)
 {

@@ -22,12 +22,10 @@ struct vb_param {
 
 #define VB_LAYERS_MAX 24
 
-/* A layer of a model: its name, and its shape for a batch of any size. Its input is the output of
- * the layer before. */
+/* A layer: its name, and its shape for any batch. Its input is the output of the layer before. */
 struct vb_layer_row {
     const char *name;
-    struct vb_k_shape shape; /* without n; and without the size of the input, except in the first
-                              * layer */
+    struct vb_k_shape shape; /* without n, and without the input's size except in the first */
 };
 
 struct vb_layer_table {
@@ -47,8 +45,7 @@ const struct vb_layer_table *vb_layer_table_find(const char *name);
 vb_status vb_layer_table_shapes(const struct vb_layer_table *table, int batch,
                                 struct vb_k_shape shapes[VB_LAYERS_MAX]);
 
-/* Returns the number of weights and biases of all layers, in floats. Intended for users of the
- * library. */
+/* The number of weights and biases of all layers, in floats. For users of the library. */
 size_t vb_layer_table_params(const struct vb_layer_table *table);
 
 /* ---- models ---------------------------------------------------------------------------------- */
@@ -60,11 +57,9 @@ struct vb_model;
 
 struct vb_model_opts {
     const char *name;                   /* the name of a table in vb_layer_tables() */
-    const struct vb_layer_table *table; /* not NULL: a table of the caller, used instead of the
-                                         * name */
+    const struct vb_layer_table *table; /* not NULL: the caller's, used instead of the name */
     int batch_max;                      /* samples */
-    const struct vb_k_plan *plan;       /* which kernels to use; NULL: the fastest ones, found by
-                                         * timing */
+    const struct vb_k_plan *plan;       /* the kernels; NULL: the fastest ones by timing */
     struct vb_k_cache *cache;           /* earlier timings; NULL: none */
     bool forward_only;                  /* for evaluation only, not for training */
 };
@@ -72,8 +67,7 @@ struct vb_model_opts {
 /* The input of one step. */
 struct vb_model_batch {
     int n;                            /* samples */
-    const float *x;                   /* (batch_max, c, h, w), zeros behind n; not used by
-                                       * softmax */
+    const float *x;                   /* (batch_max, c, h, w), zeros behind n; not for softmax */
     const struct vb_k_pixels *pixels; /* softmax: the samples of the whole data set */
     const uint32_t *which;            /* softmax: (n), the numbers of the samples in the batch */
     const uint32_t *soon;             /* softmax: (n_soon), the numbers of the samples in the
@@ -81,8 +75,7 @@ struct vb_model_batch {
     int n_soon;
     const uint16_t *y;   /* (n), the class of each sample, below the number of classes */
     bool training;       /* dropout is active; ignored if the model is forward_only */
-    uint64_t seed, step; /* these two determine which elements dropout drops; the rank must be
-                          * part of the seed */
+    uint64_t seed, step; /* determine what dropout drops; the rank must be part of the seed */
 };
 
 struct vb_model_loss {
@@ -103,20 +96,17 @@ size_t vb_model_n_params(const struct vb_model *model); /* floats */
  * "linear.w" is (features, classes). The table lives as long as the model. */
 const struct vb_param *vb_model_table(const struct vb_model *model, int *n_p);
 
-/* The size of the input, c * h * w features for each sample, and the number of classes. Intended
- * for users of the library. */
+/* The size of the input, c * h * w, and the number of classes. For users of the library. */
 void vb_model_input(const struct vb_model *model, int *c_p, int *h_p, int *w_p, int *classes_p);
 
 /* The chosen kernels. The plan lives as long as the model. */
 const struct vb_k_plan *vb_model_plan(const struct vb_model *model);
 
-/* Sets the initial values of the parameters, determined by the seed alone: He's uniform
- * distribution for layers with ReLU, Glorot's for others, biases 0. For softmax all are 0, because
- * its loss is convex. */
+/* Sets the initial parameters, determined by the seed alone: He's uniform distribution for layers
+ * with ReLU, Glorot's for others, biases 0. For softmax all are 0, because its loss is convex. */
 void vb_model_init(const struct vb_model *model, uint64_t seed, float *params);
 
-/* Computes the logits, the loss, and the gradient of the loss with respect to the logits. The model
- * keeps the gradient for vb_model_backward(). */
+/* Computes the logits, the loss, and its gradient by the logits, kept for vb_model_backward(). */
 void vb_model_forward(struct vb_model *model, const float *params,
                       const struct vb_model_batch *batch, struct vb_model_loss *loss_p);
 
@@ -139,14 +129,12 @@ void vb_model_forward_from(struct vb_model *model, const float *params,
 bool vb_model_descend(const struct vb_model *model, const struct vb_model_batch *batch, float scale,
                       float *params);
 
-/* Only for softmax with lists of pixels: makes the backward pass compute, and report, `least` or
- * more gradients at a time, and lets the forward pass begin with some of the parameters. The bits
- * do not change. */
+/* Only for softmax with lists of pixels: the backward pass computes and reports `least` or more
+ * gradients at a time, and the forward pass can begin with some of the parameters. Same bits. */
 bool vb_model_can_cut(const struct vb_model *model, const struct vb_k_pixels *pixels);
 void vb_model_cut(struct vb_model *model, size_t least);
 
-/* Called when gradients are ready, from the last layer to the first: grads[first] to grads[first +
- * n - 1]. */
+/* Called when grads[first] to grads[first + n - 1] are ready, from the last layer to the first. */
 typedef void (*vb_grads_fn)(void *arg, size_t first, size_t n);
 
 /* Computes the gradients, summed over the samples. Must follow the forward pass of the same batch

@@ -6,116 +6,68 @@
 
 #include <string.h>
 
-#define CONV(name, outputs, side, step, padding)                                                   \
-    {                                                                                              \
-        (name),                                                                                    \
-        {                                                                                          \
-            .kind = VB_K_CONV, .oc = (outputs), .kh = (side), .kw = (side), .stride = (step),      \
-            .pad = (padding), .relu = true                                                         \
-        }                                                                                          \
-    }
 #define INPUT(channels, height, width) .c = (channels), .h = (height), .w = (width)
-#define POOL(name, side, step)                                                                     \
-    {                                                                                              \
-        (name),                                                                                    \
-        {                                                                                          \
-            .kind = VB_K_MAX_POOL, .kh = (side), .kw = (side), .stride = (step)                    \
-        }                                                                                          \
-    }
-#define CONV_POOL(name, outputs, side, step, padding)                                              \
-    {                                                                                              \
-        (name),                                                                                    \
-        {                                                                                          \
-            .kind = VB_K_CONV_POOL, .oc = (outputs), .kh = (side), .kw = (side), .stride = (step), \
-            .pad = (padding)                                                                       \
-        }                                                                                          \
-    }
-#define LINEAR(name, outputs, then_relu)                                                           \
-    {                                                                                              \
-        (name),                                                                                    \
-        {                                                                                          \
-            .kind = VB_K_LINEAR, .oc = (outputs), .relu = (then_relu)                              \
-        }                                                                                          \
-    }
-#define DROPOUT(name)                                                                              \
-    {                                                                                              \
-        (name),                                                                                    \
-        {                                                                                          \
-            .kind = VB_K_DROPOUT, .rate = 0.5f                                                     \
-        }                                                                                          \
-    }
+#define CONV_OF(what, outputs, side, step, padding)                                                \
+    .kind = (what), .oc = (outputs), .kh = (side), .kw = (side), .stride = (step), .pad = (padding)
+#define CONV(...) CONV_OF(VB_K_CONV, __VA_ARGS__), .relu = true
+#define CONV_POOL(...) CONV_OF(VB_K_CONV_POOL, __VA_ARGS__)
+#define POOL(side, step) .kind = VB_K_MAX_POOL, .kh = (side), .kw = (side), .stride = (step)
+#define LINEAR(outputs, then_relu) .kind = VB_K_LINEAR, .oc = (outputs), .relu = (then_relu)
+#define DROPOUT .kind = VB_K_DROPOUT, .rate = 0.5f
 
 /* The same as torchvision's: one column, no normalisation; 61,100,840 parameters. */
 static const struct vb_layer_row alexnet[] = {
-    {"conv1",
-     {.kind = VB_K_CONV,
-      INPUT(3, 224, 224),
-      .oc = 64,
-      .kh = 11,
-      .kw = 11,
-      .stride = 4,
-      .pad = 2,
-      .relu = true}},
-    POOL("pool1", 3, 2),
-    CONV("conv2", 192, 5, 1, 2),
-    POOL("pool2", 3, 2),
-    CONV("conv3", 384, 3, 1, 1),
-    CONV("conv4", 256, 3, 1, 1),
-    CONV("conv5", 256, 3, 1, 1),
-    POOL("pool5", 3, 2),
-    DROPOUT("drop6"),
-    LINEAR("fc6", 4096, true),
-    DROPOUT("drop7"),
-    LINEAR("fc7", 4096, true),
-    LINEAR("fc8", 1000, false),
+    {"conv1", {INPUT(3, 224, 224), CONV(64, 11, 4, 2)}},
+    {"pool1", {POOL(3, 2)}},
+    {"conv2", {CONV(192, 5, 1, 2)}},
+    {"pool2", {POOL(3, 2)}},
+    {"conv3", {CONV(384, 3, 1, 1)}},
+    {"conv4", {CONV(256, 3, 1, 1)}},
+    {"conv5", {CONV(256, 3, 1, 1)}},
+    {"pool5", {POOL(3, 2)}},
+    {"drop6", {DROPOUT}},
+    {"fc6", {LINEAR(4096, true)}},
+    {"drop7", {DROPOUT}},
+    {"fc7", {LINEAR(4096, true)}},
+    {"fc8", {LINEAR(1000, false)}},
 };
 
 /* AlexNet for images of 32 x 32: the first convolution is 3 x 3 with stride 2, and pooling is 2 x
  * 2, as is common for CIFAR-10. fc6 has 256 * 2 * 2 inputs; 23,272,266 parameters. */
 static const struct vb_layer_row alexnet32[] = {
-    {"conv1",
-     {.kind = VB_K_CONV,
-      INPUT(3, 32, 32),
-      .oc = 64,
-      .kh = 3,
-      .kw = 3,
-      .stride = 2,
-      .pad = 1,
-      .relu = true}},
-    POOL("pool1", 2, 2),
-    CONV("conv2", 192, 3, 1, 1),
-    POOL("pool2", 2, 2),
-    CONV("conv3", 384, 3, 1, 1),
-    CONV("conv4", 256, 3, 1, 1),
-    CONV("conv5", 256, 3, 1, 1),
-    POOL("pool5", 2, 2),
-    DROPOUT("drop6"),
-    LINEAR("fc6", 4096, true),
-    DROPOUT("drop7"),
-    LINEAR("fc7", 4096, true),
-    LINEAR("fc8", 10, false),
+    {"conv1", {INPUT(3, 32, 32), CONV(64, 3, 2, 1)}},
+    {"pool1", {POOL(2, 2)}},
+    {"conv2", {CONV(192, 3, 1, 1)}},
+    {"pool2", {POOL(2, 2)}},
+    {"conv3", {CONV(384, 3, 1, 1)}},
+    {"conv4", {CONV(256, 3, 1, 1)}},
+    {"conv5", {CONV(256, 3, 1, 1)}},
+    {"pool5", {POOL(2, 2)}},
+    {"drop6", {DROPOUT}},
+    {"fc6", {LINEAR(4096, true)}},
+    {"drop7", {DROPOUT}},
+    {"fc7", {LINEAR(4096, true)}},
+    {"fc8", {LINEAR(10, false)}},
 };
 
-/* LeNet-5 with ReLU and max pooling, which are part of the convolution layers; 61,706
- * parameters. */
+/* LeNet-5 with ReLU and max pooling as part of its convolutions; 61,706 parameters. */
 static const struct vb_layer_row lenet[] = {
-    {"conv1",
-     {.kind = VB_K_CONV_POOL, INPUT(1, 28, 28), .oc = 6, .kh = 5, .kw = 5, .stride = 1, .pad = 2}},
-    CONV_POOL("conv2", 16, 5, 1, 0),
-    LINEAR("fc3", 120, true),
-    LINEAR("fc4", 84, true),
-    LINEAR("fc5", 10, false),
+    {"conv1", {INPUT(1, 28, 28), CONV_POOL(6, 5, 1, 2)}},
+    {"conv2", {CONV_POOL(16, 5, 1, 0)}},
+    {"fc3", {LINEAR(120, true)}},
+    {"fc4", {LINEAR(84, true)}},
+    {"fc5", {LINEAR(10, false)}},
 };
 
 /* A perceptron with two hidden layers; 669,706 parameters. */
 static const struct vb_layer_row mlp[] = {
-    {"fc1", {.kind = VB_K_LINEAR, INPUT(1, 28, 28), .oc = 512, .relu = true}},
-    LINEAR("fc2", 512, true),
-    LINEAR("fc3", 10, false),
+    {"fc1", {INPUT(1, 28, 28), LINEAR(512, true)}},
+    {"fc2", {LINEAR(512, true)}},
+    {"fc3", {LINEAR(10, false)}},
 };
 
 static const struct vb_layer_row softmax[] = {
-    {"linear", {.kind = VB_K_LINEAR, INPUT(1, 28, 28), .oc = 10}},
+    {"linear", {INPUT(1, 28, 28), LINEAR(10, false)}},
 };
 
 static const struct vb_layer_table tables[] = {

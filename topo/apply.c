@@ -101,8 +101,7 @@ vb_status vb_placement_pin_team(const struct vb_topo *topo, const struct vb_plac
     return atomic_load_explicit(&failed, memory_order_relaxed);
 }
 
-/* Stores the nodes for a rank's memory in *set_p, which the caller frees. *set_p is NULL if the
- * memory may be anywhere. */
+/* The nodes for a rank's memory, which the caller frees. *set_p is NULL if it may be anywhere. */
 static vb_status nodes_of(const struct vb_topo *topo, const struct vb_placement *placement,
                           int rank, hwloc_bitmap_t *set_p)
 {

@@ -83,8 +83,7 @@ struct search {
     double least;
 };
 
-/* Reads a line of /proc/self/cgroup: "0::/group" (version 2) or "4:cpu,cpuacct:/group" (version
- * 1). */
+/* A line of /proc/self/cgroup: "0::/group" (version 2) or "4:cpu,cpuacct:/group" (version 1). */
 static bool take_line(char *line, void *arg)
 {
     char mount[PATH_MAX], *controllers, *group;

@@ -17,8 +17,7 @@
 #define CPU_MAX 65535
 #define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 #define DIGITS "0123456789"
-#define SYNTHETIC_MAX                                                                              \
-    4096 /* hardware threads; hwloc takes seconds for this many, minutes for more */
+#define SYNTHETIC_MAX 4096 /* hardware threads; hwloc takes minutes for more */
 
 const char *vb_topo_library(void)
 {
@@ -29,10 +28,9 @@ const char *vb_topo_library(void)
 
 static vb_status read_whole(FILE *file, const char *path, char **text_p, int *len_p)
 {
-    char *text = NULL;
-    size_t len = 0;
+    char *text = malloc(XML_MAX_BYTES);
+    size_t len;
 
-    text = malloc(XML_MAX_BYTES);
     if (text == NULL)
         return vb_err_sys("read %s", path);
     len = fread(text, 1, XML_MAX_BYTES, file);
@@ -110,16 +108,14 @@ static vb_status use_xml(hwloc_topology_t hwloc, const char *path)
     return st;
 }
 
-/* Returns the text after the parentheses that open at text, or NULL. hwloc ends them at the first
- * closing parenthesis. */
+/* The text after the parentheses at text, or NULL. hwloc ends them at the first closing one. */
 static const char *behind_attributes(const char *text)
 {
     text += 1 + strcspn(text + 1, "()[]");
     return *text == ')' ? text + 1 : NULL;
 }
 
-/* Returns the text after the brackets that open at text, or NULL. The brackets may contain
- * attributes. */
+/* The text after the brackets at text, or NULL. They may contain attributes. */
 static const char *behind_memory(const char *text)
 {
     text += 1 + strcspn(text + 1, "()[]");
@@ -147,10 +143,9 @@ static const char *read_level(const char *text, int64_t *product)
     return end;
 }
 
-/* Returns the number of objects in the deepest level or in the memory of a synthetic machine,
- * whichever is larger, or -1 if text is not a machine. hwloc would try to build a machine of any
- * size and ignores much that it does not know. So hwloc only gets text that this function
- * understands. */
+/* Returns the number of objects in the deepest level or in the memory of a synthetic machine, the
+ * larger one, or -1 if text is not a machine. hwloc would build a machine of any size and ignores
+ * much that it does not know, so it only gets text that this function understands. */
 static int64_t synthetic_size(const char *text)
 {
     int64_t product = 1, memory = 0;
@@ -189,20 +184,9 @@ static vb_status use_synthetic(hwloc_topology_t hwloc, const char *text)
     return VB_OK;
 }
 
-static vb_status use_source(struct vb_topo *topo, const struct vb_topo_source *source)
-{
-    if (source->synthetic != NULL)
-        return use_synthetic(topo->hwloc, source->synthetic);
-    if (source->xml != NULL)
-        return use_xml(topo->hwloc, source->xml);
-    topo->this_machine = true;
-    return VB_OK;
-}
-
 /* If hwloc's plugins are installed, hwloc would load OpenCL, CUDA and others to find accelerators,
- * and libpciaccess to read the names of all vendors. That is slow, leaks memory and gives us
- * nothing: hwloc finds PCI devices without them. The call fails for plugins that are not installed,
- * which is harmless. */
+ * and libpciaccess for names of vendors. That is slow, leaks memory and gives us nothing: hwloc
+ * finds PCI devices without them. The call fails, harmlessly, for those that are missing. */
 static void leave_out_plugins(hwloc_topology_t hwloc)
 {
     static const char *const names[] = {"opencl", "cuda", "nvml", "rsmi", "levelzero", "gl", "pci"};
@@ -234,8 +218,7 @@ static vb_status load(struct vb_topo *topo, const struct vb_topo_source *source)
 
 /* ---- what is allowed ------------------------------------------------------------------------- */
 
-/* Reads a number of at most CPU_MAX at *text_p and moves *text_p behind it. Returns -1 if there is
- * no such number. */
+/* Reads a number of at most CPU_MAX at *text_p, and moves *text_p behind it; -1: none. */
 static int take_number(const char **text_p)
 {
     int value = 0, n;
@@ -246,8 +229,7 @@ static int take_number(const char **text_p)
     return n > 0 && value <= CPU_MAX ? value : -1;
 }
 
-/* Parses a list such as "0-3,8". hwloc's parser would accept numbers that need gigabytes of
- * memory. */
+/* A list such as "0-3,8". hwloc's parser would accept numbers that need gigabytes. */
 static bool parse_list(const char *list, hwloc_bitmap_t set)
 {
     int low, high;
@@ -295,9 +277,7 @@ static vb_status find_allowed(struct vb_topo *topo, const char *list)
     if (topo->this_machine && hwloc_get_cpubind(topo->hwloc, bound, HWLOC_CPUBIND_THREAD) == 0)
         hwloc_bitmap_and(topo->allowed, topo->allowed, bound);
     hwloc_bitmap_free(bound);
-    if (list != NULL)
-        return take_list(topo, list);
-    return VB_OK;
+    return list != NULL ? take_list(topo, list) : VB_OK;
 }
 
 /* ---- cores ----------------------------------------------------------------------------------- */
@@ -396,8 +376,7 @@ static void count_caches(struct vb_topo *topo)
     }
 }
 
-/* The processor's name is an attribute of the package on most machines, and of the root on
- * others. */
+/* The processor's name belongs to the package on most machines, to the root on others. */
 static const char *cpu_model(hwloc_topology_t hwloc)
 {
     hwloc_obj_t package = hwloc_get_obj_by_type(hwloc, HWLOC_OBJ_PACKAGE, 0);
@@ -439,9 +418,14 @@ static void fill_facts(struct vb_topo *topo)
 
 static vb_status read_machine(struct vb_topo *topo, const struct vb_topo_source *source)
 {
-    vb_status st;
+    vb_status st = VB_OK;
 
-    st = use_source(topo, source);
+    if (source->synthetic != NULL)
+        st = use_synthetic(topo->hwloc, source->synthetic);
+    else if (source->xml != NULL)
+        st = use_xml(topo->hwloc, source->xml);
+    else
+        topo->this_machine = true;
     if (st == VB_OK)
         st = load(topo, source);
     if (st == VB_OK)
@@ -486,7 +470,7 @@ void vb_topo_close(struct vb_topo *topo)
 {
     if (topo == NULL)
         return;
-    vb_nics_free(topo);
+    free(topo->nics);
     free(topo->cores);
     free(topo->cpus);
     hwloc_bitmap_free(topo->allowed);

@@ -69,8 +69,7 @@ static void note_rdma(hwloc_obj_t osdev)
         note(osdev, INFO_SPEED, (int64_t)(gbit_s * 1000));
 }
 
-/* Notes a soft-RoCE device at the interface that it runs on. The kernel lists that interface with
- * the GIDs of the device. */
+/* Notes a soft-RoCE device at its interface, which the kernel lists with the device's GIDs. */
 static void note_soft(hwloc_topology_t hwloc, const char *rdma)
 {
     hwloc_obj_t osdev = NULL;
@@ -129,8 +128,7 @@ static int rdma_active(hwloc_obj_t rdma, hwloc_obj_t net)
     return state < 0 ? -1 : state == 4;
 }
 
-/* A device is near the package and the node that it is attached to. If it is attached to the root,
- * it is near none. */
+/* A device is near the package and the node that it is attached to; at the root, near none. */
 static void set_place(struct vb_topo *topo, struct vb_nic *nic, hwloc_obj_t osdev)
 {
     hwloc_obj_t near = hwloc_get_non_io_ancestor_obj(topo->hwloc, osdev);
@@ -190,8 +188,7 @@ static bool guid_is_of(hwloc_obj_t rdma, hwloc_obj_t net)
     return strcmp(made, guid) == 0;
 }
 
-/* Returns true if net and rdma are the same port. Only a soft-RoCE device has no PCI function; it
- * is matched by its GUID. */
+/* Whether both are the same port. Only soft-RoCE has no PCI function; its GUID is compared. */
 static bool same_port(hwloc_obj_t net, hwloc_obj_t rdma)
 {
     if (net->parent == rdma->parent && rdma->parent->type == HWLOC_OBJ_PCI_DEVICE)
@@ -235,11 +232,6 @@ vb_status vb_nics_find(struct vb_topo *topo, const char *avoid_if)
     return VB_OK;
 }
 
-void vb_nics_free(struct vb_topo *topo)
-{
-    free(topo->nics);
-}
-
 /* ---- choosing a NIC -------------------------------------------------------------------------- */
 
 static const char *nic_name(const struct vb_nic *nic)
@@ -255,9 +247,8 @@ static int nearness(const struct vb_nic *nic, const struct vb_placement_rank *ra
     return nic->package >= 0 && nic->package == rank->package;
 }
 
-/* The criteria, the most important one first. A higher grade is better. A faster card on the other
- * package is preferred to a slower one nearby, because the link between packages is faster than any
- * card. */
+/* The criteria, the most important one first; higher grades are better. A faster card on the other
+ * package beats a slower one nearby: the link between packages is faster than any card. */
 enum criterion { NOT_AVOIDED, NOT_DOWN, HAS_RDMA, SPEED, NEARNESS, FREE, N_CRITERIA };
 
 static int64_t grade(const struct vb_topo *topo, const struct vb_placement_rank *rank,
@@ -303,12 +294,9 @@ static int best_but(const struct vb_topo *topo, const struct vb_placement_rank *
 {
     int best = -1, i;
 
-    for (i = 0; i < topo->facts.n_nics; i++) {
-        if (i == left_out)
-            continue;
-        if (best < 0 || better_by(topo, rank, load, i, best) != N_CRITERIA)
+    for (i = 0; i < topo->facts.n_nics; i++)
+        if (i != left_out && (best < 0 || better_by(topo, rank, load, i, best) != N_CRITERIA))
             best = i;
-    }
     return best;
 }
 

@@ -20,8 +20,7 @@
 /* A rank with this many cores can spare one of them for its progress thread. */
 #define CORES_TO_SPARE_ONE 8
 
-/* A smaller part is used if its blocks have at least 3/4 of the cores that an even split would
- * give. */
+/* A smaller part is used if its blocks have at least 3/4 of the cores of an even split. */
 #define ENOUGH(block, even) ((block)*4 >= (even)*3)
 
 struct shape {
@@ -40,8 +39,7 @@ struct part {
 
 /* ---- parts and blocks ------------------------------------------------------------------------ */
 
-/* A part of a level ends where a part of a larger level ends, even if the machine does not have
- * this level. */
+/* A part ends where a part of a larger level ends, even if the machine lacks this level. */
 static bool same_part(const struct core *a, const struct core *b, enum level level)
 {
     int l;
@@ -52,8 +50,7 @@ static bool same_part(const struct core *a, const struct core *b, enum level lev
     return true;
 }
 
-/* Splits the cores into the parts of a level and returns their number. parts must have room for one
- * part per core. */
+/* Splits the cores into the parts of a level; returns their number, at most one per core. */
 static int cut_parts(const struct vb_topo *topo, enum level level, int block, struct part *parts)
 {
     int i, n = 0;
@@ -96,8 +93,7 @@ static void deal_ranks(struct part *parts, int n_parts, int ranks)
     }
 }
 
-/* Returns the largest block, at most even, such that the parts of a level hold one block for each
- * rank; 0 if there is none. */
+/* The largest block, at most even, of which a level holds one for each rank; 0: none. */
 static int largest_block(const struct vb_topo *topo, enum level level, int ranks, int even,
                          struct part *parts)
 {
@@ -210,8 +206,7 @@ static void take_block(const struct vb_topo *topo, struct vb_placement_rank *ran
     }
 }
 
-/* Assigns compute threads to the first cpu of each core except the progress core, then to the
- * second cpus, and so on. */
+/* Compute threads get the first cpu of each core but the progress core's, then the second, ... */
 static void place_compute(const struct vb_topo *topo, struct vb_placement_rank *rank, int first,
                           int n_cores, int threads)
 {
@@ -249,8 +244,7 @@ static void place_progress(const struct vb_topo *topo, struct vb_placement_rank 
     }
 }
 
-/* Assigns the loader thread to the cpus that are left, or to all cpus of the rank if none
- * is left. */
+/* Assigns the loader thread to the cpus that are left, or to all of the rank if none is. */
 static void place_others(struct vb_placement_rank *rank)
 {
     int i, cpu;
@@ -266,46 +260,32 @@ static void place_others(struct vb_placement_rank *rank)
     }
 }
 
-static bool rank_alloc(struct vb_placement_rank *rank, int block, int n_cpus, int threads)
-{
-    rank->progress_core = rank->progress_cpu = -1;
-    return ints_alloc(&rank->cores, block) && ints_alloc(&rank->cpus, n_cpus) &&
-           ints_alloc(&rank->others, n_cpus) && ints_alloc(&rank->nodes, block) &&
-           ints_alloc(&rank->compute, threads);
-}
-
-static int count_cpus(const struct vb_topo *topo, int first, int block)
-{
-    int n = 0, i;
-
-    for (i = first; i < first + block; i++)
-        n += topo->cores[i].n_cpus;
-    return n;
-}
-
 /* Sets everything about one rank except its NIC. pin: compute threads get cpus of their own. */
 static vb_status place_rank(const struct vb_topo *topo, struct vb_placement_rank *rank, int first,
                             const struct shape *shape, const struct vb_placement_want *want,
                             bool pin)
 {
-    int n_cpus = count_cpus(topo, first, shape->block);
-    int compute_cores = shape->block;
+    int block = shape->block, compute_cores = block, n_cpus = 0, i;
 
-    if (!rank_alloc(rank, shape->block, n_cpus, shape->threads))
+    for (i = first; i < first + block; i++)
+        n_cpus += topo->cores[i].n_cpus;
+    rank->progress_core = rank->progress_cpu = -1;
+    if (!ints_alloc(&rank->cores, block) || !ints_alloc(&rank->cpus, n_cpus) ||
+        !ints_alloc(&rank->others, n_cpus) || !ints_alloc(&rank->nodes, block) ||
+        !ints_alloc(&rank->compute, shape->threads))
         return vb_err_sys("calloc");
-    take_block(topo, rank, first, shape->block);
-    if (want->progress && shape->threads < shape->block)
+    take_block(topo, rank, first, block);
+    if (want->progress && shape->threads < block)
         compute_cores--;
     if (pin)
         place_compute(topo, rank, first, compute_cores, shape->threads);
     if (want->progress)
-        place_progress(topo, rank, first + shape->block - 1);
+        place_progress(topo, rank, first + block - 1);
     place_others(rank);
     return VB_OK;
 }
 
-/* ---- the placement
- * -------------------------------------------------------------------------------- */
+/* ---- the placement --------------------------------------------------------------------------- */
 
 static vb_status place_apart(const struct vb_topo *topo, const struct vb_placement_want *want,
                              struct part *parts, struct vb_placement *placement)
@@ -341,8 +321,7 @@ static vb_status place_together(const struct vb_topo *topo, const struct vb_plac
     vb_status st;
 
     for (p = 0; p < n_parts; p++)
-        parts[p].room =
-            (int64_t)parts[p].n_cores * want->ranks; /* no limit, but in proportion to the cores */
+        parts[p].room = (int64_t)parts[p].n_cores * want->ranks; /* in proportion to the cores */
     deal_ranks(parts, n_parts, want->ranks);
     placement->overlap = true;
     placement->threads = shape.threads = want->threads > 0 ? want->threads : 1;

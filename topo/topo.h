@@ -72,8 +72,7 @@ double vb_topo_cpu_quota(const char *sysroot);
 /* Returns the name and version of the topology library in use. */
 const char *vb_topo_library(void);
 
-/* ---- the placement
- * -------------------------------------------------------------------------------- */
+/* ---- the placement --------------------------------------------------------------------------- */
 
 #define VB_PLACEMENT_RANKS_MAX 4096
 #define VB_PLACEMENT_THREADS_MAX 4096
@@ -127,8 +126,7 @@ void vb_placement_destroy(struct vb_placement *placement);
 
 enum vb_role { VB_ROLE_PROGRESS, VB_ROLE_LOADER };
 
-/* Pins the calling thread for its role. Each thread must call this first, because it inherits the
- * pinning of the thread that started it. */
+/* Pins the calling thread for its role. Call it first: pinning is inherited from the starter. */
 vb_status vb_placement_pin(const struct vb_topo *topo, const struct vb_placement *placement,
                            int rank, enum vb_role role);
 
@@ -137,15 +135,13 @@ vb_status vb_placement_pin(const struct vb_topo *topo, const struct vb_placement
 vb_status vb_placement_pin_team(const struct vb_topo *topo, const struct vb_placement *placement,
                                 int rank);
 
-/* Sets only the size of the team, without pinning. 0: one thread per cpu that this thread may
- * use. */
+/* Sets only the size of the team. 0: one thread per cpu that this thread may use. */
 void vb_team_size(int threads);
 
 /* Removes the last member of a team that has several, because another thread needs its core. */
 void vb_team_less_one(void);
 
-/* Memory that this thread, or a thread that it starts later, touches first comes from the rank's
- * nodes. */
+/* Memory that this thread, or one that it starts later, touches first is on the rank's nodes. */
 vb_status vb_placement_bind_memory(const struct vb_topo *topo, const struct vb_placement *placement,
                                    int rank);
 

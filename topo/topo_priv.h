@@ -32,20 +32,16 @@ struct vb_topo {
     struct vb_topo_facts facts;
 };
 
-/* machine.c: sets which parts of a machine hwloc loads. The child process uses the same
- * settings. */
+/* machine.c: sets which parts of a machine hwloc loads, here and in the child process. */
 int vb_topology_configure(hwloc_topology_t hwloc);
 
-/* trial.c: sets *good_p to whether hwloc can load this XML without crashing. len includes the final
- * zero. */
+/* load_in_child.c: whether hwloc can load this XML without crashing. len: with the final zero. */
 vb_status vb_xml_load_in_child(const char *text, int len, bool *good_p);
 
-/* nic.c: fills topo->nics from the topology. */
+/* nic.c: fills topo->nics, which the caller frees, from the topology. */
 vb_status vb_nics_find(struct vb_topo *topo, const char *avoid_if);
-void vb_nics_free(struct vb_topo *topo);
 
-/* nic.c: chooses the NIC of a rank and increments its load. load[i] is the number of ranks that
- * have NIC i. */
+/* nic.c: chooses the NIC of a rank. load[i]: ranks that have NIC i; incremented. */
 void vb_nic_choose(const struct vb_topo *topo, struct vb_placement_rank *rank, int *load);
 
 #endif

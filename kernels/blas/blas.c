@@ -61,8 +61,7 @@ const char *vb_k_threading_str(enum vb_k_threading threading)
     return "sequential";
 }
 
-/* Runs the first product of every thread. OpenBLAS keeps the work memory that it allocates for
- * it. */
+/* The first product of every thread, for which OpenBLAS allocates work memory and keeps it. */
 static void multiply_on_all(void)
 {
 #pragma omp parallel

@@ -16,8 +16,7 @@ struct vb_k_matrix {
     size_t row; /* floats from one row in memory to the next */
 };
 
-/* kernels/blas/blas.c: c (m, n) = a (m, k) * b (k, n) + beta * c, row-major. The calling thread
- * computes it alone. */
+/* kernels/blas/blas.c: c (m, n) = a (m, k) * b (k, n) + beta * c, row-major, on this thread. */
 void vb_k_sgemm(int m, int n, int k, struct vb_k_matrix a, struct vb_k_matrix b, float beta,
                 float *c, size_t c_row);
 

@@ -33,20 +33,13 @@ struct blas_state {
     int samples;     /* the number of tiles is samples * parts */
     int parts, part; /* number and size of parts: pixels, channels, rows, outputs or inputs */
     int block;       /* pixels whose columns are built at a time */
-    int slots;       /* number of threads with their own block. No run asks for a smaller team
-                      * than that, because OpenMP would end the other threads and start new
-                      * ones afterwards. */
+    int slots; /* threads with their own block. No run asks for a smaller team, because OpenMP would
+                  end the other threads and start new ones. */
 };
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
-static int min_int(int a, int b)
-{
-    return a < b ? a : b;
-}
-
-/* Cuts total into at most `most` parts of at least `least`. The number of parts is a power of two
- * before the remainder is cut off. */
+/* Cuts total into at most `most` parts of at least `least`: a power of two, less the remainder. */
 static void cut(struct blas_state *st, int total, int most, int least)
 {
     int parts = 1;
@@ -63,7 +56,7 @@ static void cut_conv(struct blas_state *st)
 
     st->block = BLOCK_FLOATS / st->k;
     st->block = st->block < TILE_MIN ? TILE_MIN : st->block;
-    st->block = min_int(st->block, st->pixels);
+    st->block = vb_min(st->block, st->pixels);
     st->samples = s->n;
     if (st->pass == VB_K_FORWARD)
         cut(st, st->pixels, (st->pixels + st->block - 1) / st->block, 1);
@@ -95,41 +88,25 @@ static size_t slot_floats(const struct blas_state *st)
 
 /* ---- columns --------------------------------------------------------------------------------- */
 
-/* The first and the end of the outputs in a row whose place kx of the kernel is inside the
- * input. */
-static int first_inside(const struct vb_k_shape *s, int kx)
-{
-    int before = s->pad - kx;
-
-    return before <= 0 ? 0 : (before + s->stride - 1) / s->stride;
-}
-
-static int end_inside(const struct vb_k_shape *s, int kx)
-{
-    int room = s->w - 1 + s->pad - kx;
-
-    return room < 0 ? 0 : min_int(room / s->stride + 1, s->ow);
-}
-
 /* Builds part [x0, x1) of a row of the columns. in: the row of the input; NULL: padding. */
 static void lower_row(const struct vb_k_shape *s, const float *in, int kx, int x0, int x1,
                       float *out)
 {
-    int first = first_inside(s, kx), end = end_inside(s, kx), x;
+    int first = vb_k_first_inside(s, kx), end = vb_k_end_inside(s, kx), x;
 
     if (in == NULL || first >= x1 || end <= x0) {
         memset(out, 0, (size_t)(x1 - x0) * sizeof(*out));
         return;
     }
     in += kx - s->pad;
-    for (x = x0; x < min_int(first, x1); x++)
+    for (x = x0; x < vb_min(first, x1); x++)
         *out++ = 0;
     if (s->stride == 1 && end > x && x < x1) {
-        memcpy(out, in + x, (size_t)(min_int(end, x1) - x) * sizeof(*out));
-        out += min_int(end, x1) - x;
-        x = min_int(end, x1);
+        memcpy(out, in + x, (size_t)(vb_min(end, x1) - x) * sizeof(*out));
+        out += vb_min(end, x1) - x;
+        x = vb_min(end, x1);
     }
-    for (; x < min_int(end, x1); x++)
+    for (; x < vb_min(end, x1); x++)
         *out++ = in[(ptrdiff_t)x * s->stride];
     for (; x < x1; x++)
         *out++ = 0;
@@ -139,7 +116,7 @@ static void lower_row(const struct vb_k_shape *s, const float *in, int kx, int x
 static void put_back_row(const struct vb_k_shape *s, float *in, int kx, int x0, int x1,
                          const float *out)
 {
-    int first = first_inside(s, kx), end = min_int(end_inside(s, kx), x1), x;
+    int first = vb_k_first_inside(s, kx), end = vb_min(vb_k_end_inside(s, kx), x1), x;
 
     in += kx - s->pad;
     for (x = x0 > first ? x0 : first; x < end; x++)
@@ -159,13 +136,12 @@ static bool next_piece(const struct vb_k_shape *s, int *pixel_p, int end, struct
         return false;
     piece->y = *pixel_p / s->ow;
     piece->x0 = *pixel_p % s->ow;
-    piece->x1 = min_int(s->ow, piece->x0 + left);
+    piece->x1 = vb_min(s->ow, piece->x0 + left);
     *pixel_p += piece->x1 - piece->x0;
     return true;
 }
 
-/* Returns the row of the input that kernel row (c, ky) sees from output row y; NULL in the
- * padding. */
+/* The row of the input that kernel row (c, ky) sees from output row y; NULL in the padding. */
 static const float *input_row(const struct vb_k_shape *s, const float *x, int k, int y)
 {
     int c = k / (s->kh * s->kw), ky = k / s->kw % s->kh, in_y = y * s->stride - s->pad + ky;
@@ -234,7 +210,7 @@ static void conv_forward(const struct blas_state *st, const struct vb_k_args *a,
     const struct vb_k_shape *s = &st->s;
     const float *x = a->x + (size_t)sample * (size_t)s->c * (size_t)s->h * (size_t)s->w;
     size_t pixels = (size_t)st->pixels;
-    int p0 = part * st->part, n = min_int(st->part, st->pixels - p0), oc;
+    int p0 = part * st->part, n = vb_min(st->part, st->pixels - p0), oc;
     float *y = a->y + (size_t)sample * (size_t)s->oc * pixels + p0;
     struct vb_k_matrix b = plain(x + p0, pixels);
 
@@ -251,7 +227,7 @@ static void conv_backward_data(const struct blas_state *st, const struct vb_k_ar
                                int part, float *columns)
 {
     const struct vb_k_shape *s = &st->s;
-    int c0 = part * st->part, c1 = min_int(c0 + st->part, s->c), at_kernel = s->kh * s->kw;
+    int c0 = part * st->part, c1 = vb_min(c0 + st->part, s->c), at_kernel = s->kh * s->kw;
     size_t plane = (size_t)s->h * (size_t)s->w, pixels = (size_t)st->pixels;
     float *dx = a->dx + (size_t)sample * (size_t)s->c * plane;
     const float *dy = a->dy + (size_t)sample * (size_t)s->oc * pixels;
@@ -265,19 +241,18 @@ static void conv_backward_data(const struct blas_state *st, const struct vb_k_ar
     }
     memset(dx + (size_t)c0 * plane, 0, (size_t)(c1 - c0) * plane * sizeof(*dx));
     for (p0 = 0; p0 < st->pixels; p0 += st->block) {
-        n = min_int(st->block, st->pixels - p0);
+        n = vb_min(st->block, st->pixels - p0);
         vb_k_sgemm(rows, n, s->oc, w, plain(dy + p0, pixels), 0, columns, (size_t)n);
         put_back(s, dx, k0, k0 + rows, p0, p0 + n, columns);
     }
 }
 
-/* Computes rows [k0, k0 + rows) of the columns, which are that many columns of dw, over all
- * samples. */
+/* Computes rows [k0, k0 + rows) of the columns, as many columns of dw, over all samples. */
 static void conv_backward_weights(const struct blas_state *st, const struct vb_k_args *a, int part,
                                   float *columns)
 {
     const struct vb_k_shape *s = &st->s;
-    int k0 = part * st->part, rows = min_int(st->part, st->k - k0), i, p0, n;
+    int k0 = part * st->part, rows = vb_min(st->part, st->k - k0), i, p0, n;
     size_t plane = (size_t)s->h * (size_t)s->w, pixels = (size_t)st->pixels;
     struct vb_k_matrix b;
 
@@ -286,7 +261,7 @@ static void conv_backward_weights(const struct blas_state *st, const struct vb_k
         const float *dy = a->dy + (size_t)i * (size_t)s->oc * pixels;
 
         for (p0 = 0; p0 < st->pixels; p0 += st->block) {
-            n = min_int(st->block, st->pixels - p0);
+            n = vb_min(st->block, st->pixels - p0);
             b = transposed(x + (size_t)k0 * pixels + p0, pixels);
             if (!st->direct) {
                 lower(s, x, k0, k0 + rows, p0, p0 + n, columns);
@@ -302,7 +277,7 @@ static void conv_backward_weights(const struct blas_state *st, const struct vb_k
 
 static void linear_forward(const struct blas_state *st, const struct vb_k_args *a, int part)
 {
-    int o0 = part * st->part, n = min_int(st->part, st->s.oc - o0), i, o;
+    int o0 = part * st->part, n = vb_min(st->part, st->s.oc - o0), i, o;
     size_t k = (size_t)st->k, oc = (size_t)st->s.oc;
     float *y;
 
@@ -317,7 +292,7 @@ static void linear_forward(const struct blas_state *st, const struct vb_k_args *
 
 static void linear_backward_data(const struct blas_state *st, const struct vb_k_args *a, int part)
 {
-    int k0 = part * st->part, n = min_int(st->part, st->k - k0);
+    int k0 = part * st->part, n = vb_min(st->part, st->k - k0);
     size_t k = (size_t)st->k;
 
     vb_k_sgemm(st->s.n, n, st->s.oc, plain(a->dy, (size_t)st->s.oc), plain(a->w + k0, k), 0,
@@ -327,7 +302,7 @@ static void linear_backward_data(const struct blas_state *st, const struct vb_k_
 static void linear_backward_weights(const struct blas_state *st, const struct vb_k_args *a,
                                     int part)
 {
-    int o0 = part * st->part, m = min_int(st->part, st->s.oc - o0);
+    int o0 = part * st->part, m = vb_min(st->part, st->s.oc - o0);
     size_t k = (size_t)st->k;
 
     vb_k_sgemm(m, st->k, st->s.n, transposed(a->dy + o0, (size_t)st->s.oc), plain(a->x, k), 0,
@@ -397,7 +372,7 @@ static void blas_run(void *state, const struct vb_k_args *a)
     int tiles = st->samples * st->parts, i;
     size_t slot = slot_floats(st);
 
-#pragma omp parallel for schedule(static) num_threads(min_int(omp_get_max_threads(), st->slots))
+#pragma omp parallel for schedule(static) num_threads(vb_min(omp_get_max_threads(), st->slots))
     for (i = 0; i < tiles; i++)
         run_tile(st, a, i, (float *)a->scratch + (size_t)omp_get_thread_num() * slot);
     if (st->pass == VB_K_BACKWARD_WEIGHTS && a->db != NULL)

@@ -14,14 +14,12 @@ struct vb_k_onednn {
     char isa[32];        /* instruction set that it uses: "avx512_core", "asimd" */
     char conv[64];       /* its implementation of a convolution; "": it has none */
     char inner[64];      /* its implementation of an inner product; "": it has none */
-    bool conv_reference; /* the implementation is the slow reference, because oneDNN has no
-                          * kernel for this CPU */
+    bool conv_reference; /* the slow reference: oneDNN has no kernel for this CPU */
     bool inner_reference;
 };
 
-/* Asks oneDNN to prepare, but not to run, the third convolution and the first inner product of
- * AlexNet. Returns an error if oneDNN does not work at all; version and isa are filled in even
- * then. */
+/* Asks oneDNN to prepare, but not to run, AlexNet's third convolution and first inner product.
+ * Returns an error if oneDNN does not work at all; version and isa are filled in even then. */
 vb_status vb_k_onednn_probe(struct vb_k_onednn *probe_p);
 
 enum vb_k_threading { VB_K_SEQUENTIAL, VB_K_PTHREADS, VB_K_OPENMP };
@@ -53,8 +51,7 @@ void vb_k_dense_choice(const struct vb_k_onednn *onednn, const struct vb_k_blas 
 
 /* A backend has a name: "plain", "blas", "onednn" ... A choice is the backend of one pass. */
 
-/* Timings of earlier runs, in one file for each combination of CPU, libraries and number of
- * threads. Used by one thread at a time. */
+/* Earlier timings, a file for each CPU, libraries and number of threads. Single-threaded. */
 struct vb_k_cache;
 
 /* folder: NULL means the folder of vb_cache_dir(). If the file is missing, broken, or written on
@@ -64,10 +61,8 @@ vb_status vb_k_cache_open(const char *folder, struct vb_k_cache **cache_p);
 void vb_k_cache_close(struct vb_k_cache *cache);
 
 struct vb_k_tuning {
-    const char *backend[VB_K_PASSES]; /* the backend that the plan names; NULL: the fastest one,
-                                       * found by timing */
-    bool unused[VB_K_PASSES];         /* the pass will never run, for example backward data of
-                                       * the first layer */
+    const char *backend[VB_K_PASSES]; /* the plan's backend; NULL: the fastest by timing */
+    bool unused[VB_K_PASSES];         /* the pass will never run, as data of the first layer */
     struct vb_k_cache *cache;         /* NULL: every choice is timed */
 };
 
@@ -83,12 +78,10 @@ void vb_k_layer_destroy(struct vb_k_layer *layer);
 
 const struct vb_k_shape *vb_k_layer_shape(const struct vb_k_layer *layer);
 
-/* Returns the backend's name; NULL if the layer has no such pass or the pass was declared
- * unused. */
+/* Returns the backend's name; NULL if the layer has no such pass or it was declared unused. */
 const char *vb_k_layer_backend(const struct vb_k_layer *layer, enum vb_k_pass pass);
 
-/* The size that args.scratch must have, for any pass. Layers that run one after the other may share
- * the memory. */
+/* The size that args.scratch must have, for any pass. Layers may share the memory. */
 size_t vb_k_layer_scratch_bytes(const struct vb_k_layer *layer);
 
 /* Runs a pass without allocating anything. Does nothing if the pass has no backend. */
@@ -101,13 +94,12 @@ void vb_k_layer_run(const struct vb_k_layer *layer, enum vb_k_pass pass,
 
 struct vb_k_checked {
     const char *backend;
-    double off; /* largest difference from the reference, divided by the root mean square of the
-                 * reference's results */
+    double
+        off; /* largest difference from the reference, in units of its results' root mean square */
 };
 
-/* Compares every backend that can do a pass with the reference, on the shape with at most 4
- * samples. Rounding causes differences of at most about 1e-4; the caller decides what is
- * acceptable. */
+/* Compares every backend that can do a pass with the reference, on at most 4 samples. Rounding
+ * causes differences of at most about 1e-4; the caller decides what is acceptable. */
 vb_status vb_k_check_all(const struct vb_k_shape *shape, enum vb_k_pass pass,
                          struct vb_k_checked checked[VB_K_CANDIDATES_MAX], int *n_p);
 
@@ -115,17 +107,15 @@ vb_status vb_k_check_all(const struct vb_k_shape *shape, enum vb_k_pass pass,
 
 struct vb_k_candidate {
     const char *backend;
-    double ms; /* time of the fastest run; negative: not timed, because others were clearly
-                * faster */
+    double ms; /* time of the fastest run; negative: not timed, others were clearly faster */
 };
 
 /* Times every backend that can do a pass, on the given shape, for about `seconds` each. */
 vb_status vb_k_time_all(const struct vb_k_shape *shape, enum vb_k_pass pass, double seconds,
                         struct vb_k_candidate candidates[VB_K_CANDIDATES_MAX], int *n_p);
 
-/* Measures the GFLOP/s of a BLAS product of 1024 x 1024 x 1024 on the threads of the calling
- * thread's team. Layers are compared with this peak. Returns a negative number if memory is
- * short. */
+/* Measures the GFLOP/s of a BLAS product of 1024 x 1024 x 1024 on this thread's team, the peak that
+ * layers are compared with. Returns a negative number if memory is short. */
 double vb_k_gemm_peak(double seconds);
 
 /* ---- plans ----------------------------------------------------------------------------------- */
@@ -139,15 +129,13 @@ struct vb_k_choice {
     const char *backend; /* points into the program's own table of names */
 };
 
-/* The choices of a model. The text form has one line for each choice: "conv1 forward blas". Equal
- * plans have equal texts. */
+/* A model's choices; as text one line each: "conv1 forward blas". Equal plans have equal texts. */
 struct vb_k_plan {
     int n;
     struct vb_k_choice v[VB_K_CHOICES_MAX];
 };
 
-/* Adds the choices of a layer. Returns VB_ERR_USAGE if the name is not valid or the plan is
- * full. */
+/* Adds the choices of a layer. Returns VB_ERR_USAGE for an invalid name and if the plan is full. */
 vb_status vb_k_plan_add(struct vb_k_plan *plan, const char *name, const struct vb_k_layer *layer);
 
 /* Returns the backend of a pass, or NULL if the plan does not name one. */

@@ -39,8 +39,7 @@ struct cpu {
     char text[128];
 };
 
-/* Reads "model name" on amd64. Arm has no such line, so the numbers of implementer and part are
- * used. */
+/* Reads "model name" on amd64. Arm has no such line, but numbers of implementer and part. */
 static bool cpu_line(char *line, void *arg)
 {
     static const char *const wanted[] = {"model name", "CPU implementer", "CPU part",

@@ -99,8 +99,7 @@ static vb_status init(struct check *c, const struct vb_k_shape *shape, enum vb_k
 
 /* ---- backends -------------------------------------------------------------------------------- */
 
-/* Returns the largest difference, divided by the root mean square of the expected results. A NaN
- * counts as infinitely far off. */
+/* The largest difference, divided by the root mean square expected; infinite for a NaN. */
 static double distance(const float *got, const float *want, size_t n)
 {
     double squares = 0, most = 0, d;

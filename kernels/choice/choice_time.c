@@ -28,8 +28,7 @@
 #define OUTPUTS 256 /* smallest number of outputs of a linear layer */
 /* A linear layer needs only this fraction of a stage's work, because all its rows are alike. */
 #define LINEAR_PART 4
-/* A backend that takes this many times the best time has no second run, unless the first was
- * short. */
+/* At this many times the best time there is no second run, unless the first was short. */
 #define HOPELESS 3
 #define SHORT_MS 2.0 /* length of a short run */
 /* Extra tolerance after the first run, because one run is less certain than the best of two. */
@@ -72,8 +71,7 @@ static bool halve_channels(struct vb_k_shape *s, int least)
     return true;
 }
 
-/* Makes the shape one step smaller. Returns false if a smaller one would no longer represent the
- * whole. */
+/* Makes the shape one step smaller; false if that would no longer represent the whole. */
 static bool shrink_conv(struct vb_k_shape *s)
 {
     return halve_samples(s, SAMPLES) || halve_channels(s, CHANNELS) || halve_samples(s, 2) ||
@@ -201,8 +199,7 @@ static void drop(struct race *race, double factor)
             race->runner[race->n++] = old.runner[i];
 }
 
-/* The first run of a backend. If it was long and hopeless, the backend does not run again; if it
- * was short, it runs once more. */
+/* The first run. After a long, hopeless one the backend is out; after a short one it runs again. */
 static void run_first(struct runner *r, const struct vb_k_tensors *t, double best)
 {
     double again;

@@ -35,16 +35,14 @@ static struct dims kernel_dims(const struct vb_k_shape *s)
     return (struct dims){s->c, s->kh, s->kw};
 }
 
-/* Computes the row or column of the input that place k of the kernel sees for an output. Returns
- * false in the padding. */
+/* The row or column of the input that place k sees for an output; false in the padding. */
 static bool seen(const struct vb_k_shape *s, int out, int k, int size, int *in_p)
 {
     *in_p = out * s->stride - s->pad + k;
     return *in_p >= 0 && *in_p < size;
 }
 
-/* The reverse: computes the output that sees an input at place k. Returns false if no output
- * does. */
+/* The reverse: the output that sees an input at place k; false if none does. */
 static bool sees(const struct vb_k_shape *s, int in, int k, int size, int *out_p)
 {
     int from = in + s->pad - k;
@@ -119,8 +117,7 @@ static void conv_pool_forward(const struct vb_k_shape *s, const struct vb_k_args
     a->where[here] = best > 0 ? (uint8_t)best_place : VB_K_NOWHERE;
 }
 
-/* The gradient of an output of the convolution. Returns false if the output has none, because
- * another one in its window was larger. */
+/* The gradient of a convolution's output; false if another one in its window was larger. */
 static bool gradient(const struct vb_k_shape *s, const struct vb_k_args *a, int n, int oc, int oy,
                      int ox, double *g_p)
 {

@@ -19,8 +19,7 @@ void vb_k_linear_backward_ref(const float *x, const float *dlogits, int n, int f
                               int classes, float *dw, float *db);
 
 /* Replaces the logits (n, classes) by the gradient of the loss with respect to them, and returns
- * the loss, summed over the samples. Large logits do not overflow. y (n): every label is below
- * classes. */
+ * the loss, summed over the samples. Large logits do not overflow. y (n): labels below classes. */
 double vb_k_softmax_xent_ref(float *logits, const uint16_t *y, int n, int classes);
 
 /* Returns the class with the largest logit; the first one if several are equal. */

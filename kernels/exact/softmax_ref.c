@@ -51,8 +51,7 @@ static float largest(const float *v, int n)
     return max;
 }
 
-/* Subtracts the largest logit from all of them first. Then exp() cannot overflow, and the sum is at
- * least 1, so its logarithm is finite. */
+/* Subtracts the largest logit first: exp() cannot overflow, and the sum is at least 1. */
 static float xent_row(float *logits, int label, int classes)
 {
     float max = largest(logits, classes), own = logits[label] - max, sum;

@@ -36,11 +36,6 @@ struct conv {
     int taps[];  /* offsets in a strip of the taps of a block */
 };
 
-static int min(int a, int b)
-{
-    return a < b ? a : b;
-}
-
 static int divide_up(int a, int b)
 {
     return (a + b - 1) / b;
@@ -64,7 +59,7 @@ static void pack_weights(const struct conv *v, const float *w, int m, float *pac
     float *to;
 
     for (first = 0; first < v->c; first += v->block_c) {
-        count = min(v->block_c, v->c - first);
+        count = vb_min(v->block_c, v->c - first);
         to = packed + (size_t)first * (size_t)taps * (size_t)rows +
              (size_t)m * (size_t)(count * taps);
         for (c = first; c < first + count; c++) {
@@ -95,12 +90,11 @@ static void pack_quad(const float *strip, const int *pixels, const int *taps, in
     }
 }
 
-/* Multiplies the block of channels that begins with `first`, and adds it to the sums of the
- * tile. */
+/* Multiplies the block of channels from `first` on, and adds it to the sums of the tile. */
 static void run_block(const struct conv *v, const float *x, const float *packed, int first,
                       int images, int oy, int n_pixels, float *slot)
 {
-    int count = min(v->block_c, v->c - first), taps = v->patch.kh * v->patch.kw;
+    int count = vb_min(v->block_c, v->c - first), taps = v->patch.kh * v->patch.kw;
     int m_panels = vb_gemm_panels(v->m, VB_GEMM_MR), k = count * taps, i, p, q;
     size_t image = (size_t)v->c * (size_t)v->patch.h * (size_t)v->patch.w;
     float *strips = slot, *panel = strips + v->strips, *sums = panel + v->panel;
@@ -152,8 +146,8 @@ static void store_tile(const struct conv *v, const float *sums, const float *bia
 
     for (p = 0; p < n_pixels; p += n) {
         col = p % VB_GEMM_NR;
-        n = min(VB_GEMM_NR - col, image_pixels - p % image_pixels);
-        n = min(n, n_pixels - p);
+        n = vb_min(VB_GEMM_NR - col, image_pixels - p % image_pixels);
+        n = vb_min(n, n_pixels - p);
         store_panel(v,
                     sums + (size_t)(p / VB_GEMM_NR) * (size_t)vb_gemm_rows(v->m) * VB_GEMM_NR + col,
                     bias, n, y + (size_t)(p / image_pixels) * image + p % image_pixels);
@@ -164,7 +158,8 @@ static void run_tile(const struct conv *v, const float *x, const float *packed, 
                      float *y, int tile, float *slot)
 {
     int sample = tile / v->bands * v->tile_images, oy = tile % v->bands * v->patch.rows;
-    int images = min(v->tile_images, v->n - sample), rows = min(v->patch.rows, v->patch.oh - oy);
+    int images = vb_min(v->tile_images, v->n - sample),
+        rows = vb_min(v->patch.rows, v->patch.oh - oy);
     int n_pixels = images * rows * v->patch.ow, first;
     size_t plane = (size_t)v->patch.oh * (size_t)v->patch.ow;
 
@@ -205,26 +200,25 @@ static void fill_tables(struct conv *v, int n_pixels)
         v->taps[i] =
             (int)vb_patch_tap(&v->patch, i / taps, i % taps / v->patch.kw, i % v->patch.kw);
     for (i = 0; i < vb_gemm_cols(n_pixels); i++) {
-        p = min(i, n_pixels - 1);
+        p = vb_min(i, n_pixels - 1);
         v->pixels[i] = (int)((size_t)(p / rows) * image +
                              vb_patch_pixel(&v->patch, p % rows / v->patch.ow, p % v->patch.ow));
     }
 }
 
-/* Cuts into tiles of about TILE_PIXELS and blocks of about VB_GEMM_KC taps, all of about the same
- * size. */
+/* Cuts into about equal tiles of about TILE_PIXELS and blocks of about VB_GEMM_KC taps. */
 static void cut(struct conv *v)
 {
     struct vb_patch *p = &v->patch;
     int blocks = divide_up(v->c * p->kh * p->kw, VB_GEMM_KC);
 
-    v->block_c = divide_up(v->c, min(blocks, v->c));
-    v->tile_images = min(v->n, TILE_PIXELS / (p->oh * p->ow));
+    v->block_c = divide_up(v->c, vb_min(blocks, v->c));
+    v->tile_images = vb_min(v->n, TILE_PIXELS / (p->oh * p->ow));
     if (v->tile_images > 0) {
         v->bands = 1;
     } else {
         v->tile_images = 1;
-        v->bands = min(divide_up(p->oh * p->ow, TILE_PIXELS), p->oh);
+        v->bands = vb_min(divide_up(p->oh * p->ow, TILE_PIXELS), p->oh);
     }
     vb_patch_rows(p, divide_up(p->oh, v->bands));
     v->bands = divide_up(p->oh, p->rows);

@@ -30,11 +30,6 @@ struct weights {
     size_t strip, rows, panel, sums; /* floats of scratch for each slot */
 };
 
-static int min(int a, int b)
-{
-    return a < b ? a : b;
-}
-
 static int divide_up(int a, int b)
 {
     return (a + b - 1) / b;
@@ -53,9 +48,9 @@ static void tile_init(const struct weights *v, int i, float *slot, struct tile *
     int across = divide_up(v->taps, v->tile_taps), per = v->patch.kh * v->patch.kw;
 
     t->oc = i / across * v->tile_rows;
-    t->n_oc = min(v->tile_rows, v->oc - t->oc);
+    t->n_oc = vb_min(v->tile_rows, v->oc - t->oc);
     t->tap = i % across * v->tile_taps;
-    t->n_taps = min(v->tile_taps, v->taps - t->tap);
+    t->n_taps = vb_min(v->tile_taps, v->taps - t->tap);
     t->channel = t->tap / per;
     t->n_channels = (t->tap + t->n_taps - 1) / per - t->channel + 1;
     t->strip = slot;
@@ -64,11 +59,10 @@ static void tile_init(const struct weights *v, int i, float *slot, struct tile *
     t->sums = t->panel + v->panel;
 }
 
-/* Returns the place in the strip of column i of the tile. Columns that only fill a panel repeat the
- * last one. */
+/* The place in the strip of column i of the tile. Columns that fill a panel repeat the last. */
 static const float *column(const struct weights *v, const struct tile *t, int i)
 {
-    int per = v->patch.kh * v->patch.kw, tap = t->tap + min(i, t->n_taps - 1);
+    int per = v->patch.kh * v->patch.kw, tap = t->tap + vb_min(i, t->n_taps - 1);
 
     return t->strip + vb_patch_tap(&v->patch, tap / per - t->channel, tap % per / v->patch.kw,
                                    tap % v->patch.kw);
@@ -117,7 +111,7 @@ static void pack_panel(const struct weights *v, const struct tile *t, int first,
 static void run_band(const struct weights *v, const struct tile *t, const float *x, const float *dy,
                      int oy, bool add)
 {
-    int rows = min(v->patch.rows, v->patch.oh - oy), k = rows * v->patch.ow, i;
+    int rows = vb_min(v->patch.rows, v->patch.oh - oy), k = rows * v->patch.ow, i;
     int m_panels = vb_gemm_panels(t->n_oc, VB_GEMM_MR);
     size_t plane = (size_t)v->patch.oh * (size_t)v->patch.ow;
     float *sums = t->sums;
@@ -126,7 +120,7 @@ static void run_band(const struct weights *v, const struct tile *t, const float 
                   t->n_channels, oy, t->strip);
     for (i = 0; i < t->n_oc; i += VB_GEMM_MR)
         vb_gemm_pack_lines(dy + (size_t)(t->oc + i) * plane + (size_t)oy * (size_t)v->patch.ow,
-                           plane, min(VB_GEMM_MR, t->n_oc - i), k, VB_GEMM_MR,
+                           plane, vb_min(VB_GEMM_MR, t->n_oc - i), k, VB_GEMM_MR,
                            t->rows + (size_t)i * (size_t)k);
     for (i = 0; i < t->n_taps; i += VB_GEMM_NR) {
         pack_panel(v, t, i, rows);
@@ -183,14 +177,13 @@ static void weights_run(struct vb_k_pass_state *pass, const struct vb_k_args *ar
     }
 }
 
-/* Cuts dw into tiles of about the same size, and into an even number of them, which suits two
- * threads. */
+/* Cuts dw into about equal tiles, an even number of them, which suits two threads. */
 static void cut(struct weights *v)
 {
     int panels = vb_gemm_panels(v->taps, VB_GEMM_NR), across;
 
     across = divide_up(panels, TILE_PANELS);
-    across = min(divide_up(across, 2) * 2, panels);
+    across = vb_min(divide_up(across, 2) * 2, panels);
     v->tile_taps = divide_up(panels, across) * VB_GEMM_NR;
     v->tile_rows = vb_gemm_rows(divide_up(v->oc, divide_up(v->oc, TILE_ROWS)));
     vb_patch_rows(&v->patch, v->patch.ow < VB_GEMM_KC ? VB_GEMM_KC / v->patch.ow : 1);
@@ -208,7 +201,7 @@ vb_status vb_gemm_conv_weights(const struct vb_k_shape *s, void **state_p, size_
     vb_patch_init(&v.patch, s);
     cut(&v);
     k = v.patch.rows * v.patch.ow;
-    channels = min(s->c, v.tile_taps / (s->kh * s->kw) + 2);
+    channels = vb_min(s->c, v.tile_taps / (s->kh * s->kw) + 2);
     v.pass.run = weights_run;
     v.slots = vb_team_slots();
     v.strip = vb_team_align((size_t)channels * vb_patch_plane(&v.patch));

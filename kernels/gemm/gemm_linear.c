@@ -37,11 +37,6 @@ struct linear {
     size_t shared, slot; /* floats of scratch */
 };
 
-static int min(int a, int b)
-{
-    return a < b ? a : b;
-}
-
 static int divide_up(int a, int b)
 {
     return (a + b - 1) / b;
@@ -55,16 +50,15 @@ static int forward_in(int in) /* inputs, rounded up to whole vectors */
 }
 
 /* Packs x into blocks of FORWARD_K inputs, and within a block into four samples at a time:
- * (vectors, 4 samples, lanes), filled up with zeros. Rows of w and of x whose distance is a power
- * of two would evict each other from the cache; packing avoids this for x, so only the rows of w
- * can collide. */
+ * (vectors, 4 samples, lanes), filled up with zeros. Rows of w and x whose distance is a power of
+ * two would evict each other from the cache; with x packed, only rows of w can collide. */
 static void forward_pack(const struct linear *v, const float *x, int quad, float *packed)
 {
     int in = forward_in(v->in), quads = divide_up(v->n, 4), first, k, i, p, l;
     float *to;
 
     for (first = 0; first < v->in; first += FORWARD_K) {
-        k = min(FORWARD_K, in - first);
+        k = vb_min(FORWARD_K, in - first);
         to = packed + ((size_t)first * (size_t)quads + (size_t)quad * (size_t)k) * 4;
         for (p = first; p < first + k; p += VB_LANES) {
             for (i = quad * 4; i < quad * 4 + 4; i++, to += VB_LANES) {
@@ -142,8 +136,7 @@ static inline void dot_block(const float *x, const float *const w[4], int k, vb_
     dot_rest(x, w, p, k, folded, sums);
 }
 
-/* Prefetches a share of the next four rows of w, so that they arrive while the current ones are
- * multiplied. An Arm CPU does this by itself. */
+/* Prefetches a share of w's next four rows meanwhile. An Arm CPU does this by itself. */
 static inline void forward_ask(const struct linear *v, const float *w, int from, int to)
 {
 #if defined(__x86_64__)
@@ -163,18 +156,18 @@ static void forward_rows(const struct linear *v, const struct vb_k_args *args, i
                          int k)
 {
     const float *x = (const float *)args->scratch + (size_t)first * (size_t)divide_up(v->n, 4) * 4;
-    int n_rows = min(4, v->oc - row), i, j, s;
+    int n_rows = vb_min(4, v->oc - row), i, j, s;
     const float *w[4];
     vb_v4 sums[4];
     float *y;
 
     for (i = 0; i < 4; i++) /* missing rows repeat the last one; their results are not stored */
-        w[i] = args->w + (size_t)(row + min(i, n_rows - 1)) * (size_t)v->in + (size_t)first;
+        w[i] = args->w + (size_t)(row + vb_min(i, n_rows - 1)) * (size_t)v->in + (size_t)first;
     for (s = 0; s < v->n; s += 4, x += (size_t)forward_in(k) * 4) {
         if (row + 8 <= v->oc)
-            forward_ask(v, w[0], k * s / v->n / 16 * 16, k * min(s + 4, v->n) / v->n);
+            forward_ask(v, w[0], k * s / v->n / 16 * 16, k * vb_min(s + 4, v->n) / v->n);
         dot_block(x, w, k, sums);
-        for (i = 0; i < min(4, v->n - s); i++) {
+        for (i = 0; i < vb_min(4, v->n - s); i++) {
             y = args->y + (size_t)(s + i) * (size_t)v->oc + (size_t)row;
             for (j = 0; j < n_rows; j++)
                 y[j] = first == 0 ? sums[i][j] : y[j] + sums[i][j];
@@ -199,11 +192,11 @@ static void forward_end(const struct linear *v, const struct vb_k_args *args, in
 
 static void forward_tile(const struct linear *v, const struct vb_k_args *args, int row)
 {
-    int n_rows = min(FORWARD_ROWS, v->oc - row), first, i;
+    int n_rows = vb_min(FORWARD_ROWS, v->oc - row), first, i;
 
     for (first = 0; first < v->in; first += FORWARD_K) {
         for (i = 0; i < n_rows; i += 4)
-            forward_rows(v, args, row + i, first, min(FORWARD_K, v->in - first));
+            forward_rows(v, args, row + i, first, vb_min(FORWARD_K, v->in - first));
     }
     forward_end(v, args, row, n_rows);
 }
@@ -231,9 +224,9 @@ static void data_pack_dy(const struct linear *v, const float *dy, int sample, fl
     int first, k;
 
     for (first = 0; first < v->oc; first += DATA_K) {
-        k = min(DATA_K, v->oc - first);
+        k = vb_min(DATA_K, v->oc - first);
         vb_gemm_pack_lines(dy + (size_t)sample * (size_t)v->oc + (size_t)first, (size_t)v->oc,
-                           min(VB_GEMM_MR, v->n - sample), k, VB_GEMM_MR,
+                           vb_min(VB_GEMM_MR, v->n - sample), k, VB_GEMM_MR,
                            packed + (size_t)first * (size_t)vb_gemm_rows(v->n) +
                                (size_t)sample * (size_t)k);
     }
@@ -247,7 +240,7 @@ static void data_store(const struct linear *v, const float *sums, int first, int
     for (col = 0; col < n_cols; col += VB_GEMM_NR, sums += panel) {
         for (s = 0; s < v->n; s++)
             memcpy(dx + (size_t)s * (size_t)v->in + (size_t)(first + col), sums + s * VB_GEMM_NR,
-                   (size_t)min(VB_GEMM_NR, n_cols - col) * sizeof(*dx));
+                   (size_t)vb_min(VB_GEMM_NR, n_cols - col) * sizeof(*dx));
     }
 }
 
@@ -278,15 +271,15 @@ static void data_block(const struct linear *v, const float *dy, const float *pan
 
 static void data_tile(const struct linear *v, const struct vb_k_args *args, int first, float *slot)
 {
-    int n_cols = min(v->tile_panels * VB_GEMM_NR, v->in - first), row, k;
+    int n_cols = vb_min(v->tile_panels * VB_GEMM_NR, v->in - first), row, k;
     const float *dy = args->scratch, *w = args->w + first;
     float *sums = slot + (size_t)(DATA_K * v->tile_panels * VB_GEMM_NR);
 
     for (row = 0; row < v->oc; row += k, w += (size_t)k * (size_t)v->in) {
-        k = min(DATA_K, v->oc - row);
+        k = vb_min(DATA_K, v->oc - row);
         vb_gemm_pack_k_wide(w, (size_t)v->in, n_cols, k, slot);
         data_block(v, dy + (size_t)row * (size_t)vb_gemm_rows(v->n), slot, n_cols, k,
-                   w + (size_t)k * (size_t)v->in, min(DATA_K, v->oc - row - k), sums, row > 0);
+                   w + (size_t)k * (size_t)v->in, vb_min(DATA_K, v->oc - row - k), sums, row > 0);
     }
     data_store(v, sums, first, n_cols, args->dx);
 }
@@ -321,11 +314,11 @@ static void weights_pack(const struct linear *v, const struct vb_k_args *args)
 
 #pragma omp for schedule(static) nowait
     for (int m = 0; m < v->oc; m += VB_GEMM_MR)
-        vb_gemm_pack_k(args->dy + m, (size_t)v->oc, min(VB_GEMM_MR, v->oc - m), v->n, VB_GEMM_MR,
+        vb_gemm_pack_k(args->dy + m, (size_t)v->oc, vb_min(VB_GEMM_MR, v->oc - m), v->n, VB_GEMM_MR,
                        rows + (size_t)m * (size_t)v->n);
 #pragma omp for schedule(static)
     for (int i = 0; i < v->in; i += VB_GEMM_NR)
-        vb_gemm_pack_k(args->x + i, (size_t)v->in, min(VB_GEMM_NR, v->in - i), v->n, VB_GEMM_NR,
+        vb_gemm_pack_k(args->x + i, (size_t)v->in, vb_min(VB_GEMM_NR, v->in - i), v->n, VB_GEMM_NR,
                        x + (size_t)i * (size_t)v->n);
 }
 
@@ -342,21 +335,20 @@ static void weights_tile(const struct linear *v, const float *rows, const float 
         return;
     }
     vb_gemm_tile(v->n, rows, x, edge, VB_GEMM_NR, false);
-    for (r = 0; r < min(VB_GEMM_MR, v->oc - m); r++)
+    for (r = 0; r < vb_min(VB_GEMM_MR, v->oc - m); r++)
         memcpy(to + (size_t)r * (size_t)v->in, edge + r * VB_GEMM_NR,
-               (size_t)min(VB_GEMM_NR, v->in - i) * sizeof(*to));
+               (size_t)vb_min(VB_GEMM_NR, v->in - i) * sizeof(*to));
 }
 
-/* Computes some rows of dw. x is used in parts that stay in cache from one panel of rows to the
- * next. */
+/* Some rows of dw. x is used in parts that stay in cache from one panel of rows to the next. */
 static void weights_rows(const struct linear *v, const struct vb_k_args *args, int first)
 {
     const float *rows = args->scratch, *x = weights_x(v, args->scratch);
     int part, m, i, cols = WEIGHTS_PANELS * VB_GEMM_NR;
 
     for (part = 0; part < v->in; part += cols) {
-        for (m = first; m < min(first + WEIGHTS_ROWS, v->oc); m += VB_GEMM_MR) {
-            for (i = part; i < min(part + cols, v->in); i += VB_GEMM_NR)
+        for (m = first; m < vb_min(first + WEIGHTS_ROWS, v->oc); m += VB_GEMM_MR) {
+            for (i = part; i < vb_min(part + cols, v->in); i += VB_GEMM_NR)
                 weights_tile(v, rows + (size_t)m * (size_t)v->n, x + (size_t)i * (size_t)v->n, m, i,
                              args->dw);
         }
@@ -366,7 +358,7 @@ static void weights_rows(const struct linear *v, const struct vb_k_args *args, i
 /* The samples of one bias are far apart in memory, so whole rows of dy are added. */
 static void weights_bias(const struct linear *v, const struct vb_k_args *args, int first)
 {
-    int end = min(first + WEIGHTS_ROWS, v->oc), s, j;
+    int end = vb_min(first + WEIGHTS_ROWS, v->oc), s, j;
 
     for (j = first; j < end; j++)
         args->db[j] = 0;

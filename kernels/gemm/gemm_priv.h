@@ -22,8 +22,7 @@
 #define vb_gemm_pack_k VB_AT_LEVEL(vb_gemm_pack_k)
 #define vb_gemm_pack_k_wide VB_AT_LEVEL(vb_gemm_pack_k_wide)
 
-/* The size of the block of c in registers: as large as possible, with some registers left for a and
- * b. */
+/* The block of c in registers: as large as possible, with some registers left for a and b. */
 #if defined(__AVX512F__)
 #define VB_GEMM_MR 8
 #define VB_GEMM_NR 32 /* 16 of 32 registers: more are not faster, and waste more at the edges */

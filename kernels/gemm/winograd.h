@@ -43,8 +43,7 @@ extern const struct vb_wino_ops vb_wino_f2_3; /* F(2x2, 3x3) */
 extern const struct vb_wino_ops vb_wino_f4_3; /* F(4x4, 3x3) */
 extern const struct vb_wino_ops vb_wino_f2_5; /* F(2x2, 5x5) */
 
-/* Images cut into tiles, which are numbered through the whole batch. The windows of tiles may
- * overlap. */
+/* Images cut into tiles, numbered through the whole batch. Their windows may overlap. */
 struct vb_wino_grid {
     struct vb_patch patch; /* describes one tile's window; outputs are rounded up to whole tiles */
     int n, c;              /* images, and channels of each image */

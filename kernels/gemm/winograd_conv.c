@@ -39,11 +39,6 @@ struct conv {
     size_t spots, places;
 };
 
-static int min(int a, int b)
-{
-    return a < b ? a : b;
-}
-
 /* Finds the taps of the rows from m on and the channels from c on. Lanes of rows and channels that
  * do not exist repeat the last one; their results are not stored. */
 static void find_taps(const struct conv *v, const float *w, int m, int c, const float **from)
@@ -52,8 +47,8 @@ static void find_taps(const struct conv *v, const float *w, int m, int c, const 
     int l;
 
     for (l = 0; l < VB_LANES; l++) {
-        size_t row = (size_t)min(m + l % VB_GEMM_MR, v->m - 1);
-        size_t channel = (size_t)min(c + l / VB_GEMM_MR, v->c - 1);
+        size_t row = (size_t)vb_min(m + l % VB_GEMM_MR, v->m - 1);
+        size_t channel = (size_t)vb_min(c + l / VB_GEMM_MR, v->c - 1);
 
         if (v->data)
             from[l] = w + (channel * (size_t)v->m + row) * taps;
@@ -119,8 +114,8 @@ static void find_places(const struct conv *v, const struct block *b)
 
         b->places[i].at = (size_t)(t / per) * (size_t)v->m * (size_t)v->oh * (size_t)v->ow +
                           (size_t)oy * (size_t)v->ow + (size_t)ox;
-        b->places[i].rows = min(side, v->oh - oy);
-        b->places[i].cols = min(side, v->ow - ox);
+        b->places[i].rows = vb_min(side, v->oh - oy);
+        b->places[i].cols = vb_min(side, v->ow - ox);
     }
 }
 
@@ -132,7 +127,7 @@ static void transform_channel(const struct conv *v, const struct block *b, int c
 
     for (t = 0; t < b->n; t += VB_LANES) {
         for (l = 0; l < VB_LANES; l++) {
-            const struct vb_wino_spot *s = &b->spots[min(t + l, b->n - 1)];
+            const struct vb_wino_spot *s = &b->spots[vb_min(t + l, b->n - 1)];
 
             from[l] = b->strips + s->at + (size_t)in_strip * s->step;
         }
@@ -148,7 +143,7 @@ static void transform_input(const struct conv *v, const struct block *b, const f
     int c, i, n;
 
     for (c = 0; c < v->c; c += FILL_CHANNELS) {
-        n = min(FILL_CHANNELS, v->c - c);
+        n = vb_min(FILL_CHANNELS, v->c - c);
         vb_wino_fill(&v->grid, x, c, n, b->first, b->n, b->strips, b->spots);
         for (i = 0; i < n; i++)
             transform_channel(v, b, c + i, i);
@@ -183,12 +178,12 @@ static void store_tile(const struct conv *v, const struct place *at, const float
 static void transform_row(const struct conv *v, const struct block *b, const float *from, int t,
                           float bias, float *y)
 {
-    int n = min(b->n, t + VB_GEMM_NR), side = v->ops->m, l;
+    int n = vb_min(b->n, t + VB_GEMM_NR), side = v->ops->m, l;
     float tiles[VB_LANES * VB_WINO_ALPHA * VB_WINO_ALPHA];
 
     for (; t < n; t += VB_LANES, from += VB_LANES) {
         v->ops->output(from, v->p_step, bias, v->relu, tiles);
-        for (l = 0; l < min(VB_LANES, n - t); l++)
+        for (l = 0; l < vb_min(VB_LANES, n - t); l++)
             store_tile(v, &b->places[t + l], tiles + l * side * side, y);
     }
 }
@@ -197,7 +192,7 @@ static void transform_row(const struct conv *v, const struct block *b, const flo
 static void transform_output(const struct conv *v, const struct block *b, int first,
                              const float *bias, float *y)
 {
-    int rows = min(BLOCK_ROWS, vb_gemm_rows(v->m) - first), n = min(BLOCK_ROWS, v->m - first);
+    int rows = vb_min(BLOCK_ROWS, vb_gemm_rows(v->m) - first), n = vb_min(BLOCK_ROWS, v->m - first);
     size_t plane = (size_t)v->oh * (size_t)v->ow;
     int t, i;
 
@@ -211,7 +206,7 @@ static void transform_output(const struct conv *v, const struct block *b, int fi
 /* Computes all products of the rows from `first` on. */
 static void multiply(const struct conv *v, const struct block *b, const float *u, int first)
 {
-    int m_panels = min(BLOCK_ROWS, vb_gemm_rows(v->m) - first) / VB_GEMM_MR, xi;
+    int m_panels = vb_min(BLOCK_ROWS, vb_gemm_rows(v->m) - first) / VB_GEMM_MR, xi;
     int n_panels = vb_gemm_panels(b->n, VB_GEMM_NR);
 
     for (xi = 0; xi < v->ops->alpha * v->ops->alpha; xi++)
@@ -227,7 +222,7 @@ static void run_block(const struct conv *v, const struct vb_k_args *args, int fi
     float *y = v->data ? args->dx : args->y;
     int row;
 
-    b.n = min(v->block, v->grid.n * v->grid.across * v->grid.down - first);
+    b.n = vb_min(v->block, v->grid.n * v->grid.across * v->grid.down - first);
     b.p = b.v + v->v;
     b.strips = b.p + v->p;
     b.spots = (struct vb_wino_spot *)(b.strips + v->strips);
@@ -282,7 +277,7 @@ static void sizes(struct conv *v)
 
     v->u_step = vb_wino_step((size_t)vb_gemm_rows(v->m) * c);
     v->v_step = vb_wino_step(block * c);
-    v->p_step = vb_wino_step(block * (size_t)min(BLOCK_ROWS, vb_gemm_rows(v->m)));
+    v->p_step = vb_wino_step(block * (size_t)vb_min(BLOCK_ROWS, vb_gemm_rows(v->m)));
     v->u = n * v->u_step;
     v->v = n * v->v_step;
     v->p = n * v->p_step;

@@ -4,11 +4,6 @@
  */
 #include "kernels/gemm/winograd.h"
 
-static int min(int a, int b)
-{
-    return a < b ? a : b;
-}
-
 static int divide_up(int a, int b)
 {
     return (a + b - 1) / b;
@@ -60,7 +55,7 @@ void vb_wino_fill(const struct vb_wino_grid *g, const float *x, int c, int n_cha
     size_t at = 0;
 
     for (; first < end; spots += next - first, first = next) {
-        next = min(end, (first / per + 1) * per);
+        next = vb_min(end, (first / per + 1) * per);
         at += fill_piece(g, x, c, n_channels, first, next, strips + at, spots, at);
     }
 }

@@ -34,11 +34,6 @@ struct weights {
     size_t strips, spots;          /* floats of scratch for each slot */
 };
 
-static int min(int a, int b)
-{
-    return a < b ? a : b;
-}
-
 /* The tiles of dy and windows of x, of a block, on which a thread works. */
 struct part {
     int first, n;  /* tiles */
@@ -46,19 +41,18 @@ struct part {
     struct vb_wino_spot *spots;
 };
 
-/* Transforms the channels from c on. Channels that do not exist repeat the last one; their results
- * are not stored. */
+/* Transforms the channels from c on. Missing ones repeat the last; these results are dropped. */
 static void transform_x(const struct weights *v, const struct part *b, const float *x, int c,
                         float *to)
 {
-    int n = min(VB_LANES, v->c - c), t, l;
+    int n = vb_min(VB_LANES, v->c - c), t, l;
     const float *from[VB_LANES];
 
     to += (size_t)(c / VB_GEMM_NR) * (size_t)b->n * VB_GEMM_NR + c % VB_GEMM_NR;
     vb_wino_fill(&v->x, x, c, n, b->first, b->n, b->strips, b->spots);
     for (t = 0; t < b->n; t++, to += VB_GEMM_NR) {
         for (l = 0; l < VB_LANES; l++)
-            from[l] = b->strips + b->spots[t].at + (size_t)min(l, n - 1) * b->spots[t].step;
+            from[l] = b->strips + b->spots[t].at + (size_t)vb_min(l, n - 1) * b->spots[t].step;
         v->ops->input(from, v->x.patch.pitch, to, v->v_step);
     }
 }
@@ -79,16 +73,16 @@ static void store_last(const struct weights *v, const float *const from[VB_LANES
 static void transform_dy(const struct weights *v, const struct part *b, const float *dy, int m,
                          float *to)
 {
-    int n = min(VB_GEMM_MR, v->oc - m), t, l;
+    int n = vb_min(VB_GEMM_MR, v->oc - m), t, l;
     const float *from[VB_LANES];
 
     to += (size_t)m * (size_t)b->n;
     vb_wino_fill(&v->dy, dy, m, n, b->first, b->n, b->strips, b->spots);
     for (t = 0; t < b->n; t += LANE_TILES, to += VB_LANES) {
         for (l = 0; l < VB_LANES; l++) {
-            const struct vb_wino_spot *s = &b->spots[min(t + l / VB_GEMM_MR, b->n - 1)];
+            const struct vb_wino_spot *s = &b->spots[vb_min(t + l / VB_GEMM_MR, b->n - 1)];
 
-            from[l] = b->strips + s->at + (size_t)min(l % VB_GEMM_MR, n - 1) * s->step;
+            from[l] = b->strips + s->at + (size_t)vb_min(l % VB_GEMM_MR, n - 1) * s->step;
         }
         if (t + LANE_TILES <= b->n)
             v->ops->tile_as_taps(from, v->dy.patch.pitch, to, v->d_step);
@@ -132,7 +126,7 @@ static void store_row(const struct weights *v, const float *p, int oc, float *dw
 
     dw += (size_t)oc * (size_t)v->c * (size_t)taps;
     for (c = 0; c < v->c; c += VB_LANES, dw += VB_LANES * taps) {
-        n = min(VB_LANES, v->c - c);
+        n = vb_min(VB_LANES, v->c - c);
         from = p + (size_t)(c / VB_GEMM_NR) * (size_t)vb_gemm_rows(v->oc) * VB_GEMM_NR +
                (size_t)(oc * VB_GEMM_NR + c % VB_GEMM_NR);
         v->ops->output_as_taps(from, v->p_step, n == VB_LANES ? dw : last);
@@ -152,8 +146,8 @@ static void weights_run(struct vb_k_pass_state *pass, const struct vb_k_args *ar
                       (size_t)omp_get_thread_num() * (v->strips + v->spots);
 
         for (int first = 0; first < tiles; first += v->block) {
-            transform_block(v, args, first, min(v->block, tiles - first), slot);
-            multiply_block(v, args->scratch, min(v->block, tiles - first), first > 0);
+            transform_block(v, args, first, vb_min(v->block, tiles - first), slot);
+            multiply_block(v, args->scratch, vb_min(v->block, tiles - first), first > 0);
         }
 #pragma omp for schedule(static)
         for (int oc = 0; oc < v->oc; oc++) {
@@ -197,7 +191,7 @@ vb_status vb_wino_weights(const struct vb_wino_ops *ops, const struct vb_k_shape
     p = (struct vb_patch){
         .h = s->oh, .w = s->ow, .oh = s->oh, .ow = s->ow, .kh = 1, .kw = 1, .stride = 1};
     vb_wino_grid_init(&v->dy, &p, s->n, s->oc, ops->m);
-    v->block = min(BLOCK_TILES, s->n * v->x.across * v->x.down);
+    v->block = vb_min(BLOCK_TILES, s->n * v->x.across * v->x.down);
     v->slots = vb_team_slots();
     sizes(v);
     *state_p = v;

@@ -25,18 +25,35 @@ struct vb_k_backend {
 
 /* ---- what backends share --------------------------------------------------------------------- */
 
-/* kernels/layer/plain.c: computes db (oc) from dy (n, oc, pixels), with the same bits for any
- * number of threads. */
+/* kernels/layer/plain.c: db (oc) from dy (n, oc, pixels); same bits for any number of threads. */
 void vb_k_bias_grad(const float *dy, int n, int oc, size_t pixels, float *db);
 
-/* kernels/layer/shape.c: an element is dropped if its random number of 32 bits is below the
- * returned value. */
+/* kernels/layer/shape.c: an element is dropped if its random 32 bits are below this value. */
 uint32_t vb_k_dropout_below(float rate);
+
+static inline int vb_min(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* The outputs in a row whose place kx of the window is inside the input: [first, end). */
+static inline int vb_k_first_inside(const struct vb_k_shape *s, int kx)
+{
+    int before = s->pad - kx;
+
+    return before <= 0 ? 0 : (before + s->stride - 1) / s->stride;
+}
+
+static inline int vb_k_end_inside(const struct vb_k_shape *s, int kx)
+{
+    int room = s->w - 1 + s->pad - kx;
+
+    return room < 0 ? 0 : vb_min(room / s->stride + 1, s->ow);
+}
 
 /* ---- the references of layers ---------------------------------------------------------------- */
 
-/* kernels/exact/layer_ref.c: the specification of all kinds of layers, in plain loops that add in
- * double precision. */
+/* kernels/exact/layer_ref.c: the specification of all layers: plain loops that add in double. */
 void vb_k_layer_ref(const struct vb_k_shape *shape, enum vb_k_pass pass,
                     const struct vb_k_args *args);
 

@@ -30,38 +30,32 @@ struct vb_k_shape {
     enum vb_k_kind kind;
     int n;           /* samples of a batch; a shorter batch is filled up with zeros */
     int c, h, w;     /* size of the input */
-    int oc, oh, ow;  /* size of the output; vb_k_shape_finish() computes what follows from the
-                      * other fields */
+    int oc, oh, ow;  /* output; vb_k_shape_finish() computes what follows from the rest */
     int kh, kw;      /* kernel of a convolution or pooling; lrn: kh is the number of channels in a
                       * window; conv-pool: kernel of the convolution */
-    int stride, pad; /* the same in both directions; average pooling includes the padding in the
-                      * mean */
+    int stride, pad; /* in both directions; average pooling counts the padding */
     bool relu;       /* convolution, linear: the layer ends with a ReLU; conv-pool: false */
     float rate;      /* dropout: the fraction of elements that are dropped */
     float alpha, beta, bias; /* lrn: y = x * (bias + alpha / kh * sum of squares) ^ -beta */
 };
 
-/* Checks the shape and fills in the size of the output. If it returns VB_ERR_USAGE, why holds the
- * reason in one line. */
+/* Checks the shape and fills in the size of the output. On VB_ERR_USAGE why holds one line. */
 vb_status vb_k_shape_finish(struct vb_k_shape *shape, char why[VB_OPTS_WHY]);
 
 /* Number of multiplications and additions that a direct convolution needs for a pass; used for
  * GFLOP/s. Returns 0 for kinds of layers whose speed is limited by memory. */
 double vb_k_shape_flops(const struct vb_k_shape *shape, enum vb_k_pass pass);
 
-/* Returns whether layers of this kind have this pass. Only convolutions and linear layers have
- * weights. */
+/* Whether this kind has this pass. Only convolutions and linear layers have weights. */
 bool vb_k_has_pass(enum vb_k_kind kind, enum vb_k_pass pass);
 
 const char *vb_k_kind_str(enum vb_k_kind kind); /* "conv", "linear", "max-pool" ... */
 const char *vb_k_pass_str(enum vb_k_pass pass); /* "forward", "backward-data", "backward-weights" */
 
-/* Returns the shape of the convolution in a conv-pool layer, with its ReLU. Any other shape is
- * returned unchanged. */
+/* The convolution in a conv-pool layer, with its ReLU; any other shape unchanged. */
 struct vb_k_shape vb_k_shape_conv(const struct vb_k_shape *shape);
 
-/* The number of floats in the input, the output, and the weights of a layer. A layer without
- * weights has 0. */
+/* Floats in the input, the output, and the weights (0 if there are none) of a layer. */
 size_t vb_k_shape_inputs(const struct vb_k_shape *shape);
 size_t vb_k_shape_outputs(const struct vb_k_shape *shape);
 size_t vb_k_shape_weights(const struct vb_k_shape *shape);
@@ -80,23 +74,21 @@ size_t vb_k_shape_weights(const struct vb_k_shape *shape);
 struct vb_k_args {
     const float *x, *w, *b, *dy;
     float *y, *dx, *dw, *db;
-    uint8_t *where; /* conv-pool: (n, oc, oh, ow): which of the four inputs y is; VB_K_NOWHERE: y
-                     * <= 0 */
+    uint8_t
+        *where; /* conv-pool: (n, oc, oh, ow): which of four inputs y is; VB_K_NOWHERE: y <= 0 */
     uint64_t seed, step; /* dropout: these two alone determine which elements are dropped */
     void *scratch;       /* as many bytes as the layer asked for, aligned to 64 bytes; nothing in
                           * it is kept between passes */
 };
 
-/* The values 0 to 3 are the places of a window, row by row; of equal inputs the first one counts. A
- * NaN has no gradient. */
+/* 0 to 3 are the places of a window, row by row; the first of equals. A NaN has no gradient. */
 #define VB_K_NOWHERE 4
 
 /* dy = y > 0 ? dy : 0: the gradient through a ReLU whose output is y. */
 void vb_k_relu_mask(const float *y, float *dy, size_t n);
 
-/* Computes the same as vb_k_softmax_xent_ref(), with vectors; sums may differ in the last digits.
- * *correct_p counts the rows whose first largest logit is that of their label. A row with a NaN is
- * never counted. */
+/* The same as vb_k_softmax_xent_ref(), with vectors; sums may differ in the last digits. *correct_p
+ * counts rows whose first largest logit is that of their label, never a row with a NaN. */
 double vb_k_softmax_xent(float *logits, const uint16_t *y, size_t n, int classes, int *correct_p);
 
 #endif

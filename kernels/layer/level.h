@@ -16,17 +16,22 @@
 enum vb_cpu_level vb_k_level(void);
 const char *vb_k_level_name(void);
 
+/* The tables or functions of all levels, in the order of enum vb_cpu_level. */
+#if defined(__x86_64__)
+#define VB_LEVELS(name) name, name##_v3, name##_v4
+#else
+#define VB_LEVELS(name) name
+#endif
+
 /* For tests. Returns false if no level has that name, or if this CPU lacks its instructions. */
 bool vb_k_level_set(const char *name);
 
-/* For tests. Fills in the names of all levels that this CPU has, the best one last, and returns
- * their number. */
+/* For tests. Fills in the names of all levels of this CPU, the best last; returns how many. */
 int vb_k_level_names(const char *names[3]);
 
 /* ---- the passes of our own backends ---------------------------------------------------------- */
 
-/* The first member of every state of our own backends. A state is one block of memory, which
- * free() destroys. */
+/* The first member of every state of our own backends: one block of memory, freed by free(). */
 struct vb_k_pass_state {
     void (*run)(struct vb_k_pass_state *state, const struct vb_k_args *args);
 };

@@ -40,15 +40,10 @@ void vb_patch_rows(struct vb_patch *p, int rows)
     p->pitch = p->phase_w * p->stride;
 }
 
-static int min(int a, int b)
-{
-    return a < b ? a : b;
-}
-
 static void fill_row(const struct vb_patch *p, const float *x, float *to)
 {
-    int from = min(p->pad_x, p->pitch);
-    int n = min(p->w, p->pitch - from);
+    int from = vb_min(p->pad_x, p->pitch);
+    int n = vb_min(p->w, p->pitch - from);
 
     memset(to, 0, (size_t)from * sizeof(*to));
     memcpy(to + from, x, (size_t)n * sizeof(*to));

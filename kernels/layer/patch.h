@@ -26,8 +26,7 @@ struct vb_patch {
 /* Describes how the forward pass of a layer reads x. Call vb_patch_rows() afterwards. */
 void vb_patch_init(struct vb_patch *p, const struct vb_k_shape *shape);
 
-/* Describes how dx is computed from dy, for stride 1 only: dy is read with the weights rotated by
- * 180 degrees. */
+/* How dx is computed from dy, stride 1 only: dy is read with weights rotated by 180 degrees. */
 void vb_patch_init_data(struct vb_patch *p, const struct vb_k_shape *shape);
 
 /* Sets the number of rows of output that a strip serves. */
@@ -38,8 +37,7 @@ static inline size_t vb_patch_plane(const struct vb_patch *p) /* floats in one c
     return (size_t)p->strip_h * (size_t)p->pitch;
 }
 
-/* Offsets in a strip of the input of a tap, and of an output. row counts from the first row of the
- * strip. */
+/* Offsets in a strip of a tap's input, and of an output. row counts from its first row. */
 static inline size_t vb_patch_tap(const struct vb_patch *p, int channel, int ky, int kx)
 {
     return (size_t)channel * vb_patch_plane(p) + (size_t)ky * (size_t)p->pitch +

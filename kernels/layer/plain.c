@@ -108,8 +108,7 @@ static double row_sum(const float *v, size_t n)
     return sum;
 }
 
-/* Sums outputs [first, end). The loop runs along samples, because the outputs of a linear layer are
- * neighbours in memory. */
+/* Sums outputs [first, end) along samples: a linear layer's outputs are neighbours in memory. */
 static void bias_tile(const float *dy, int n, int oc, size_t pixels, int first, int end, float *db)
 {
     double sum[OUTPUTS_A_TILE] = {0};

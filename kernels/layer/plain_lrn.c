@@ -75,9 +75,8 @@ void vb_plain_lrn_forward(const struct vb_k_shape *s, const struct vb_k_args *a,
     }
 }
 
-/* First the part of the gradient that goes through an output's own input, with dy * x * scale ^
- * (-beta - 1) in ratio; neighbours_part() then adds the part that goes through the scale of its
- * neighbours. */
+/* First the part of the gradient through an output's own input, with dy * x * scale ^ (-beta - 1)
+ * in ratio; neighbours_part() then adds the part through the scale of its neighbours. */
 static void own_part(const struct vb_k_shape *s, const struct vb_k_args *a, const struct tile *t,
                      float *ratio)
 {

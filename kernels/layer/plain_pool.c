@@ -13,11 +13,6 @@ static int max_int(int a, int b)
     return a > b ? a : b;
 }
 
-static int min_int(int a, int b)
-{
-    return a < b ? a : b;
-}
-
 /* The rows of the input that a row of outputs sees: [first, end). */
 static int first_row(const struct vb_k_shape *s, int oy)
 {
@@ -26,27 +21,12 @@ static int first_row(const struct vb_k_shape *s, int oy)
 
 static int end_row(const struct vb_k_shape *s, int oy)
 {
-    return min_int(s->h, oy * s->stride - s->pad + s->kh);
+    return vb_min(s->h, oy * s->stride - s->pad + s->kh);
 }
 
 static const float *in_plane(const struct vb_k_shape *s, const float *x, size_t plane)
 {
     return x + plane * (size_t)s->h * (size_t)s->w;
-}
-
-/* The outputs whose place kx of the window is inside the input: [first, end). */
-static int first_inside(const struct vb_k_shape *s, int kx)
-{
-    int before = s->pad - kx;
-
-    return before <= 0 ? 0 : (before + s->stride - 1) / s->stride;
-}
-
-static int end_inside(const struct vb_k_shape *s, int kx)
-{
-    int room = s->w - 1 + s->pad - kx;
-
-    return room < 0 ? 0 : min_int(room / s->stride + 1, s->ow);
 }
 
 /* A join_fn combines another row of the input with row. An across_fn combines the places of that
@@ -98,12 +78,12 @@ static void across_max(const struct vb_k_shape *s, const float *row, float *y)
 {
     int kx, first, end, i;
 
-    for (i = 0; i < s->ow; i++) /* start with the first place of each window that is inside the
-                                 * input; one always is */
+    for (i = 0; i < s->ow;
+         i++) /* start with the first place that is inside the input; one always is */
         y[i] = row[max_int(0, i * s->stride - s->pad)];
     for (kx = 0; kx < s->kw; kx++) {
-        first = first_inside(s, kx);
-        end = end_inside(s, kx);
+        first = vb_k_first_inside(s, kx);
+        end = vb_k_end_inside(s, kx);
         if (first >= end)
             continue;
         if (s->stride == 2)
@@ -144,7 +124,7 @@ static void max_backward_window(const struct vb_k_shape *s, const float *x, floa
                                 float dy, float *dx)
 {
     int x0 = max_int(0, ox * s->stride - s->pad);
-    int x1 = min_int(s->w, ox * s->stride - s->pad + s->kw), iy, ix;
+    int x1 = vb_min(s->w, ox * s->stride - s->pad + s->kw), iy, ix;
     size_t at;
 
     for (iy = first_row(s, oy); iy < end_row(s, oy); iy++) {
@@ -196,7 +176,7 @@ static void across_sum(const struct vb_k_shape *s, const float *row, float *y)
 
     memset(y, 0, (size_t)s->ow * sizeof(*y));
     for (kx = 0; kx < s->kw; kx++)
-        for (i = first_inside(s, kx); i < end_inside(s, kx); i++)
+        for (i = vb_k_first_inside(s, kx); i < vb_k_end_inside(s, kx); i++)
             y[i] += row[(ptrdiff_t)i * s->stride - s->pad + kx];
     for (i = 0; i < s->ow; i++)
         y[i] *= share;
@@ -216,7 +196,7 @@ static void spread(const struct vb_k_shape *s, const float *dy, float *row)
 
     memset(row, 0, (size_t)s->w * sizeof(*row));
     for (kx = 0; kx < s->kw; kx++)
-        for (i = first_inside(s, kx); i < end_inside(s, kx); i++)
+        for (i = vb_k_first_inside(s, kx); i < vb_k_end_inside(s, kx); i++)
             row[(ptrdiff_t)i * s->stride - s->pad + kx] += dy[i] * share;
 }
 

@@ -10,8 +10,7 @@
 
 #include <stddef.h>
 
-/* Adds n contiguous numbers, in four vectors of sums. The rounding error grows with n / 16 instead
- * of n. */
+/* Adds n contiguous numbers in four vectors; rounding errors grow with n / 16 instead of n. */
 static inline float vb_sum(const float *v, size_t n)
 {
     vb_v4 s[4] = {{0}, {0}, {0}, {0}};

@@ -40,8 +40,7 @@ typedef float vb_vec __attribute__((vector_size(4 * VB_LANES)));
 typedef int32_t vb_veci __attribute__((vector_size(4 * VB_LANES)));
 typedef float vb_vec_mem __attribute__((vector_size(4 * VB_LANES), aligned(4), may_alias));
 
-/* A vector in memory, aligned like a float. memcpy() would work too, but gcc 12 moves it through
- * integer registers. */
+/* In memory, aligned like a float. With memcpy() gcc 12 would use integer registers. */
 typedef float vb_v4_mem __attribute__((vector_size(16), aligned(4), may_alias));
 typedef float vb_v2_mem __attribute__((vector_size(8), aligned(4), may_alias));
 

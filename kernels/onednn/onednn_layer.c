@@ -63,11 +63,9 @@ static const struct {
 struct tensor {
     bool used;
     struct onednn_plain plain; /* layout of one part */
-    size_t step;               /* floats from one part to the next; 0: all parts use the same
-                                * tensor */
+    size_t step;               /* floats from part to part; 0: all parts use the same */
     size_t bytes;              /* size in the primitive's layout; 0: the layouts are the same */
-    size_t at;                 /* offset in the slot's scratch, or in the shared scratch if step
-                                * is 0 */
+    size_t at;                 /* offset in the slot's scratch, or if step is 0 in the shared */
     dnnl_primitive_t reorder;  /* converts to the primitive's layout, or from it for results */
 };
 

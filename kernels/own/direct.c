@@ -9,12 +9,9 @@
  */
 #include "kernels/own/own.h"
 
-#include <stdlib.h>
-
 /* Layers with more taps are faster with packing. */
 #define TAPS_MAX 1024
-/* The sums of gradients take four times the memory of the weights. They should stay in the
- * second-level cache. */
+/* Sums of gradients take four times this, and should stay in the second-level cache. */
 #define WEIGHTS_MAX (32 * 1024)
 
 static bool direct_can(const struct vb_k_shape *s, enum vb_k_pass pass)
@@ -30,16 +27,4 @@ static bool direct_can(const struct vb_k_shape *s, enum vb_k_pass pass)
     return taps * s->c * s->oc <= WEIGHTS_MAX;
 }
 
-static vb_status direct_prepare(const struct vb_k_shape *s, enum vb_k_pass pass, void **state_p,
-                                size_t *scratch_p)
-{
-    return vb_own_in_use()->direct(s, pass, state_p, scratch_p);
-}
-
-const struct vb_k_backend vb_k_backend_direct = {
-    .name = "direct",
-    .can = direct_can,
-    .prepare = direct_prepare,
-    .run = vb_own_run,
-    .destroy = free,
-};
+VB_OWN_BACKEND(direct, direct_can)

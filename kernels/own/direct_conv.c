@@ -42,11 +42,6 @@ struct conv {
     int taps[];           /* offsets of the taps in a strip */
 };
 
-static int min(int a, int b)
-{
-    return a < b ? a : b;
-}
-
 static int divide_up(int a, int b)
 {
     return (a + b - 1) / b;
@@ -167,14 +162,13 @@ static void taps_inside(int k, int side, int stride, int pad, int o, int n, int 
 {
     int first = o * stride - pad, last = (o + n - 1) * stride - pad;
 
-    *from_p = last < 0 ? min(-last, k) : 0;
-    *to_p = min(k, side - first);
+    *from_p = last < 0 ? vb_min(-last, k) : 0;
+    *to_p = vb_min(k, side - first);
     if (*to_p < *from_p)
         *to_p = *from_p;
 }
 
-/* The taps of a piece of a row, for rows of taps from y to y_end. packed: the weights of the block
- * of channels. */
+/* The taps of a piece of a row, for rows y to y_end of taps. packed: the block's weights. */
 static inline struct range range_of(const struct conv *v, const float *packed,
                                     const struct piece *p, int y, int y_end)
 {
@@ -211,8 +205,7 @@ static void run_row(const struct conv *v, const float *strip, const float *packe
     }
 }
 
-/* Writes a row to the samples of the group. y: the row in the block's first channel of the first
- * sample. */
+/* Writes a row to the group's samples. y: the row in the block's first channel, first sample. */
 static void store_row(const struct conv *v, const float *row, int n_channels, int n_samples,
                       float *y)
 {
@@ -223,8 +216,7 @@ static void store_row(const struct conv *v, const float *row, int n_channels, in
                         v->relu, y + (size_t)i * plane, (size_t)v->m * plane);
 }
 
-/* Pools two rows of a block of channels, which are stored one after the other. at: index of the
- * first result in y. */
+/* Pools two rows of a block of channels, one stored after the other. at: first result in y. */
 static void store_pooled(const struct conv *v, const float *rows, int n_channels, int n_samples,
                          const struct vb_k_args *args, size_t at)
 {
@@ -237,13 +229,13 @@ static void store_pooled(const struct conv *v, const float *rows, int n_channels
                        args->where + at, step);
 }
 
-/* The same as run_band() with pooling; the number of rows is even. A last row without a partner is
- * left out. */
+/* run_band() with pooling; the number of rows is even. A last row without a partner is left out. */
 static void run_band_pooled(const struct conv *v, const struct vb_k_args *args, int s, int oy,
                             float *slot)
 {
     size_t image = (size_t)v->c * (size_t)v->patch.h * (size_t)v->patch.w;
-    int rows = min(v->patch.rows, v->patch.oh - oy), n = min(VB_DIRECT_GROUP, v->n - s), m, r, i;
+    int rows = vb_min(v->patch.rows, v->patch.oh - oy), n = vb_min(VB_DIRECT_GROUP, v->n - s), m, r,
+        i;
     const float *w = args->scratch;
     float *pair = slot + v->strip;
     size_t oh = (size_t)v->patch.oh / 2, ow = (size_t)v->patch.ow / 2, at;
@@ -255,7 +247,7 @@ static void run_band_pooled(const struct conv *v, const struct vb_k_args *args, 
             for (i = 0; i < 2; i++)
                 run_row(v, slot + vb_patch_pixel(&v->patch, r + i, 0) * VB_DIRECT_GROUP, w,
                         oy + r + i, pair + (size_t)(i * v->block * v->patch.ow) * VB_DIRECT_GROUP);
-            store_pooled(v, pair, min(v->block, v->m - m), n, args, at);
+            store_pooled(v, pair, vb_min(v->block, v->m - m), n, args, at);
         }
     }
 }
@@ -265,7 +257,7 @@ static void run_band(const struct conv *v, const struct vb_k_args *args, int s, 
 {
     size_t plane = (size_t)v->patch.oh * (size_t)v->patch.ow;
     size_t image = (size_t)v->c * (size_t)v->patch.h * (size_t)v->patch.w;
-    int rows = min(v->patch.rows, v->patch.oh - oy), n = min(VB_DIRECT_GROUP, v->n - s), m, r;
+    int rows = vb_min(v->patch.rows, v->patch.oh - oy), n = vb_min(VB_DIRECT_GROUP, v->n - s), m, r;
     const float *w = args->scratch;
     float *y = (v->data ? args->dx : args->y) + (size_t)s * (size_t)v->m * plane;
 
@@ -275,7 +267,7 @@ static void run_band(const struct conv *v, const struct vb_k_args *args, int s, 
         for (r = 0; r < rows; r++) {
             run_row(v, slot + vb_patch_pixel(&v->patch, r, 0) * VB_DIRECT_GROUP, w, oy + r,
                     slot + v->strip);
-            store_row(v, slot + v->strip, min(v->block, v->m - m), n,
+            store_row(v, slot + v->strip, vb_min(v->block, v->m - m), n,
                       y + (size_t)m * plane + (size_t)(oy + r) * (size_t)v->patch.ow);
         }
     }
@@ -306,8 +298,7 @@ static void conv_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
 /* Chooses the block of channels that leaves the fewest unused; if two are equal, the larger one. */
 static void choose_block(struct conv *v)
 {
-    /* Numbers of pixels that fill the registers together with the block; 0: the block does not
-     * fit. */
+    /* Numbers of pixels that fill the registers together with the block; 0: does not fit. */
     static const int pixels_32[] = {4, 4, 3}, pixels_16[] = {3, 2, 0};
     const int *pixels = VB_DIRECT_REGISTERS < 32 ? pixels_16 : pixels_32;
     int i, waste, least = v->m + WIDTH;

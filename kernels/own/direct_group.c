@@ -7,11 +7,6 @@
 
 #include <string.h>
 
-static int min(int a, int b)
-{
-    return a < b ? a : b;
-}
-
 /* Interleaves n neighbouring pixels of all samples. from: a row of each sample. */
 static void join(const float *const from[VB_DIRECT_GROUP], int n_samples, int n, float *to)
 {
@@ -32,7 +27,7 @@ static void join(const float *const from[VB_DIRECT_GROUP], int n_samples, int n,
 static void fill_row(const struct vb_patch *p, const float *const from[VB_DIRECT_GROUP],
                      int n_samples, float *to)
 {
-    int before = min(p->pad_x, p->pitch), n = min(p->w, p->pitch - before);
+    int before = vb_min(p->pad_x, p->pitch), n = vb_min(p->w, p->pitch - before);
 
     memset(to, 0, (size_t)before * VB_DIRECT_GROUP * sizeof(*to));
     join(from, n_samples, n, to + before * VB_DIRECT_GROUP);
@@ -68,7 +63,7 @@ void vb_direct_fill(const struct vb_patch *p, const float *x, size_t x_step, int
                 continue;
             }
             for (l = 0; l < VB_DIRECT_GROUP; l++)
-                from[l] = x + (size_t)min(l, n - 1) * x_step + (size_t)iy * (size_t)p->w;
+                from[l] = x + (size_t)vb_min(l, n - 1) * x_step + (size_t)iy * (size_t)p->w;
             if (p->stride == 1)
                 fill_row(p, from, n, strip);
             else
@@ -135,8 +130,7 @@ static inline void pool_one(const float *row0, const float *row1, vb_vec *y, vb_
     *place_p = (vb_vec)((positive & place) | (~positive & (one * VB_K_NOWHERE)));
 }
 
-/* Turns the places of four pixels of all samples into four bytes for each sample, the first pixel
- * in the lowest byte. */
+/* Turns the places of four pixels into four bytes for each sample, the first pixel lowest. */
 static inline void transpose_places(vb_vec p[4])
 {
 #if VB_LANES == 4
@@ -193,8 +187,8 @@ void vb_direct_pool(const float *row0, const float *row1, int n, int n_samples, 
         pool_four(row0 + step * i, row1 + step * i, 4, n_samples, y + i, where + i, y_step);
     if (i == end)
         return;
-    if (VB_LANES > 4 && end > 4) { /* stores some pixels twice, which is cheaper than parts of
-                                    * four for many samples */
+    if (VB_LANES > 4 &&
+        end > 4) { /* some pixels are stored twice, which is cheaper than parts of four */
         i = end - 4;
         pool_four(row0 + step * i, row1 + step * i, 4, n_samples, y + i, where + i, y_step);
     } else {

@@ -15,9 +15,8 @@
 #define vb_direct_conv VB_AT_LEVEL(vb_direct_conv)
 #define vb_direct_weights VB_AT_LEVEL(vb_direct_weights)
 
-/* Samples are computed in groups, with one sample in each lane of a vector. The length of a row and
- * its padding then do not matter. A strip of a group has VB_DIRECT_GROUP floats where patch.h
- * has one. */
+/* Samples are computed in groups, one in each lane of a vector, so that the length of a row and its
+ * padding do not matter. A group's strip has VB_DIRECT_GROUP floats for one of patch.h. */
 #define VB_DIRECT_GROUP VB_LANES
 
 /* Number of vector registers that a kernel can use. */
@@ -27,14 +26,12 @@
 #define VB_DIRECT_REGISTERS 32
 #endif
 
-/* Fills the strip of a group, for the rows of output from oy on. x: the first sample, with channels
- * of (h, w) each. The n samples are x_step apart and at most one group. Lanes without a sample
- * become zeros. */
+/* Fills the strip of a group, for the rows of output from oy on. x: the first sample, (channels, h,
+ * w). The n samples, at most one group, are x_step apart. Lanes without a sample become zeros. */
 void vb_direct_fill(const struct vb_patch *p, const float *x, size_t x_step, int n, int channels,
                     int oy, float *strip);
 
-/* Writes n pixels of a group to rows of its samples, which are y_step apart. Applies the ReLU if
- * relu is set. */
+/* Writes n pixels of a group to rows of its samples, y_step apart, with the ReLU if set. */
 void vb_direct_split(const float *from, int n, int n_samples, bool relu, float *y, size_t y_step);
 
 /* The same for two rows of 2 * n pixels, with ReLU and then max pooling. where: as in vb_k_args,

@@ -16,8 +16,7 @@
 #define TAPS 5
 #define CHUNKS 8
 
-/* Floats of the strips of x and dy together. They are read many times, so they should stay in
- * cache. */
+/* Floats of the strips of x and dy together, which should stay in cache. */
 #define STRIPS_MAX (3 * 1024 * VB_DIRECT_GROUP)
 
 struct weights {
@@ -30,14 +29,8 @@ struct weights {
     int slots;
     size_t sums;            /* floats of scratch for each chunk */
     size_t strip, dy_strip; /* floats of scratch for each slot */
-    int taps[];             /* offsets of the taps in a strip; the last one is repeated to fill
-                             * the last block */
+    int taps[];             /* offsets of the taps in a strip; the last fills up the last block */
 };
-
-static int min(int a, int b)
-{
-    return a < b ? a : b;
-}
 
 static int divide_up(int a, int b)
 {
@@ -114,9 +107,8 @@ static void run_band(const struct weights *v, const float *strip, const float *d
         for (i = 0; i < TAPS; i++)
             x[i] = strip + v->taps[k + i];
         for (m = 0; m < v->oc; m += v->block, sums += v->block * TAPS * VB_DIRECT_GROUP) {
-            for (i = 0; i < 4; i++) /* missing channels repeat the last one; their results are
-                                     * not stored */
-                from[i] = dy + (size_t)min(m + i, v->oc - 1) * plane;
+            for (i = 0; i < 4; i++) /* missing channels repeat the last; not stored */
+                from[i] = dy + (size_t)vb_min(m + i, v->oc - 1) * plane;
             bands[v->block - 2](v, from, x, rows, sums);
         }
     }
@@ -128,13 +120,13 @@ static void run_group(const struct weights *v, const struct vb_k_args *args, int
 {
     size_t x_image = (size_t)v->c * (size_t)v->patch.h * (size_t)v->patch.w;
     size_t y_image = (size_t)v->oc * (size_t)v->patch.oh * (size_t)v->patch.ow;
-    int n = min(VB_DIRECT_GROUP, v->n - s), oy;
+    int n = vb_min(VB_DIRECT_GROUP, v->n - s), oy;
     float *dy = slot + v->strip;
 
     for (oy = 0; oy < v->patch.oh; oy += v->patch.rows) {
         vb_direct_fill(&v->patch, args->x + (size_t)s * x_image, x_image, n, v->c, oy, slot);
         vb_direct_fill(&v->dy, args->dy + (size_t)s * y_image, y_image, n, v->oc, oy, dy);
-        run_band(v, slot, dy, min(v->patch.rows, v->patch.oh - oy), sums);
+        run_band(v, slot, dy, vb_min(v->patch.rows, v->patch.oh - oy), sums);
     }
 }
 
@@ -144,7 +136,7 @@ static void run_chunk(const struct weights *v, const struct vb_k_args *args, int
     int groups = divide_up(v->n, VB_DIRECT_GROUP), i;
 
     memset(sums, 0, v->sums * sizeof(*sums));
-    for (i = chunk * v->chunk; i < min((chunk + 1) * v->chunk, groups); i++)
+    for (i = chunk * v->chunk; i < vb_min((chunk + 1) * v->chunk, groups); i++)
         run_group(v, args, i * VB_DIRECT_GROUP, slot, sums);
 }
 
@@ -244,7 +236,7 @@ vb_status vb_direct_weights(const struct vb_k_shape *s, void **state_p, size_t *
         .h = s->oh, .w = s->ow, .oh = s->oh, .ow = s->ow, .kh = 1, .kw = 1, .stride = 1};
     choose_rows(v);
     for (i = 0; i < full; i++) {
-        k = min(i, n_taps - 1);
+        k = vb_min(i, n_taps - 1);
         v->taps[i] =
             (int)vb_patch_tap(&v->patch, k / per, k % per / s->kw, k % s->kw) * VB_DIRECT_GROUP;
     }

@@ -9,8 +9,6 @@
  */
 #include "kernels/own/own.h"
 
-#include <stdlib.h>
-
 static bool layer_can(const struct vb_k_shape *s, enum vb_k_pass pass)
 {
     if (s->kind == VB_K_CONV)
@@ -18,18 +16,4 @@ static bool layer_can(const struct vb_k_shape *s, enum vb_k_pass pass)
     return s->kind == VB_K_LINEAR;
 }
 
-static vb_status layer_prepare(const struct vb_k_shape *s, enum vb_k_pass pass, void **state_p,
-                               size_t *scratch_p)
-{
-    const struct vb_own_kernels *own = vb_own_in_use();
-
-    return (s->kind == VB_K_CONV ? own->gemm_conv : own->gemm_linear)(s, pass, state_p, scratch_p);
-}
-
-const struct vb_k_backend vb_k_backend_gemm = {
-    .name = "gemm",
-    .can = layer_can,
-    .prepare = layer_prepare,
-    .run = vb_own_run,
-    .destroy = free,
-};
+VB_OWN_BACKEND(gemm, layer_can)

@@ -7,13 +7,7 @@
 
 const struct vb_own_kernels *vb_own_in_use(void)
 {
-    static const struct vb_own_kernels *const levels[] = {
-        [VB_CPU_BASE] = &vb_own_kernels,
-#if defined(__x86_64__)
-        [VB_CPU_V3] = &vb_own_kernels_v3,
-        [VB_CPU_V4] = &vb_own_kernels_v4,
-#endif
-    };
+    static const struct vb_own_kernels *const levels[] = {VB_LEVELS(&vb_own_kernels)};
 
     return levels[vb_k_level()];
 }
@@ -27,13 +21,7 @@ void vb_own_run(void *state, const struct vb_k_args *args)
 
 double vb_k_softmax_xent(float *logits, const uint16_t *y, size_t n, int classes, int *correct_p)
 {
-    static vb_softmax_fn *const levels[] = {
-        [VB_CPU_BASE] = vb_softmax_rows,
-#if defined(__x86_64__)
-        [VB_CPU_V3] = vb_softmax_rows_v3,
-        [VB_CPU_V4] = vb_softmax_rows_v4,
-#endif
-    };
+    static vb_softmax_fn *const levels[] = {VB_LEVELS(vb_softmax_rows)};
 
     return levels[vb_k_level()](logits, y, n, classes, correct_p);
 }

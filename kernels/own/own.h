@@ -8,18 +8,16 @@
 
 #include "kernels/layer/level.h"
 
+#include <stdlib.h>
+
 extern const struct vb_k_backend vb_k_backend_gemm;      /* kernels/own/gemm_layer.c */
 extern const struct vb_k_backend vb_k_backend_direct;    /* kernels/own/direct.c: few channels */
 extern const struct vb_k_backend vb_k_backend_winograd2; /* kernels/own/winograd.c: F(2x2, 3x3) */
-extern const struct vb_k_backend
-    vb_k_backend_winograd4;                           /* the same file: F(4x4, 3x3), F(2x2, 5x5) */
-extern const struct vb_k_backend vb_k_backend_pooled; /* kernels/own/pooled.c: conv-pool only */
+extern const struct vb_k_backend vb_k_backend_winograd4; /* the same: F(4x4, 3x3), F(2x2, 5x5) */
+extern const struct vb_k_backend vb_k_backend_pooled;    /* kernels/own/pooled.c: conv-pool only */
 
 struct vb_own_kernels {
-    vb_k_prepare *gemm_conv, *gemm_linear;
-    vb_k_prepare *direct; /* a convolution, or the forward pass of a conv-pool layer */
-    vb_k_prepare *pooled; /* the backward passes of a conv-pool layer */
-    vb_k_prepare *winograd2, *winograd4;
+    vb_k_prepare *gemm, *direct, *pooled, *winograd2, *winograd4;
 };
 
 /* kernels/own/own_table.c, compiled once for each level. */
@@ -30,5 +28,18 @@ const struct vb_own_kernels *vb_own_in_use(void);
 
 /* The run() of all our own backends. */
 void vb_own_run(void *state, const struct vb_k_args *args);
+
+/* Defines vb_k_backend_NAME, whose can() is CAN. */
+#define VB_OWN_BACKEND(NAME, CAN)                                                                  \
+    static vb_status NAME##_prepare(const struct vb_k_shape *s, enum vb_k_pass pass,               \
+                                    void **state_p, size_t *scratch_p)                             \
+    {                                                                                              \
+        return vb_own_in_use()->NAME(s, pass, state_p, scratch_p);                                 \
+    }                                                                                              \
+    const struct vb_k_backend vb_k_backend_##NAME = {.name = #NAME,                                \
+                                                     .can = (CAN),                                 \
+                                                     .prepare = NAME##_prepare,                    \
+                                                     .run = vb_own_run,                            \
+                                                     .destroy = free};
 
 #endif

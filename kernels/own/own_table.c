@@ -8,22 +8,15 @@
 #include "kernels/own/pooled_priv.h"
 #include "kernels/gemm/winograd.h"
 
-static vb_status gemm_conv(const struct vb_k_shape *s, enum vb_k_pass pass, void **state_p,
-                           size_t *scratch_p)
+static vb_status gemm(const struct vb_k_shape *s, enum vb_k_pass pass, void **state_p,
+                      size_t *scratch_p)
 {
-    static vb_gemm_prepare *const by_pass[VB_K_PASSES] = {vb_gemm_conv_forward, vb_gemm_conv_data,
-                                                          vb_gemm_conv_weights};
+    static vb_gemm_prepare *const conv[] = {vb_gemm_conv_forward, vb_gemm_conv_data,
+                                            vb_gemm_conv_weights};
+    static vb_gemm_prepare *const linear[] = {vb_gemm_linear_forward, vb_gemm_linear_data,
+                                              vb_gemm_linear_weights};
 
-    return by_pass[pass](s, state_p, scratch_p);
-}
-
-static vb_status gemm_linear(const struct vb_k_shape *s, enum vb_k_pass pass, void **state_p,
-                             size_t *scratch_p)
-{
-    static vb_gemm_prepare *const by_pass[VB_K_PASSES] = {
-        vb_gemm_linear_forward, vb_gemm_linear_data, vb_gemm_linear_weights};
-
-    return by_pass[pass](s, state_p, scratch_p);
+    return (s->kind == VB_K_CONV ? conv : linear)[pass](s, state_p, scratch_p);
 }
 
 static vb_status direct(const struct vb_k_shape *s, enum vb_k_pass pass, void **state_p,
@@ -39,6 +32,8 @@ static vb_status pooled(const struct vb_k_shape *s, enum vb_k_pass pass, void **
 {
     if (pass == VB_K_BACKWARD_WEIGHTS)
         return vb_pooled_weights(s, state_p, scratch_p);
+    if (pass == VB_K_FORWARD)
+        return vb_direct_conv(s, pass, state_p, scratch_p);
     return vb_pooled_data(s, state_p, scratch_p);
 }
 
@@ -63,8 +58,7 @@ static vb_status winograd4(const struct vb_k_shape *s, enum vb_k_pass pass, void
 }
 
 const struct vb_own_kernels VB_AT_LEVEL(vb_own_kernels) = {
-    .gemm_conv = gemm_conv,
-    .gemm_linear = gemm_linear,
+    .gemm = gemm,
     .direct = direct,
     .pooled = pooled,
     .winograd2 = winograd2,

@@ -6,8 +6,6 @@
  */
 #include "kernels/own/own.h"
 
-#include <stdlib.h>
-
 /* Larger layers are faster with packing. */
 #define TAPS_MAX 1024
 #define WEIGHTS_MAX (32 * 1024)
@@ -29,18 +27,4 @@ static bool pooled_can(const struct vb_k_shape *s, enum vb_k_pass pass)
     return taps * s->oc <= WEIGHTS_MAX && image <= IMAGE_MAX;
 }
 
-static vb_status pooled_prepare(const struct vb_k_shape *s, enum vb_k_pass pass, void **state_p,
-                                size_t *scratch_p)
-{
-    const struct vb_own_kernels *own = vb_own_in_use();
-
-    return (pass == VB_K_FORWARD ? own->direct : own->pooled)(s, pass, state_p, scratch_p);
-}
-
-const struct vb_k_backend vb_k_backend_pooled = {
-    .name = "pooled",
-    .can = pooled_can,
-    .prepare = pooled_prepare,
-    .run = vb_own_run,
-    .destroy = free,
-};
+VB_OWN_BACKEND(pooled, pooled_can)

@@ -38,8 +38,7 @@ struct vb_pooled_patch {
 void vb_pooled_patch_init(struct vb_pooled_patch *patch, int rows, int floats);
 
 /* kernels/own/pooled_sum.c: sums[r * sums_pitch + i] += g * from[at + r * pitch + i] over all
- * terms, for each row r and each i below floats. It may also add to elements up to VB_LANES *
- * vectors. */
+ * terms, for each row r and i below floats. May add to elements up to VB_LANES * vectors. */
 void vb_pooled_sum(const struct vb_pooled_patch *patch, const float *from,
                    const struct vb_pooled_term *terms, size_t n, float *sums, size_t sums_pitch);
 
@@ -47,14 +46,12 @@ void vb_pooled_sum(const struct vb_pooled_patch *patch, const float *from,
 struct vb_pooled_image {
     int c, h, w, pad;
     size_t pitch; /* floats in a row */
-    size_t len;   /* floats in total, with some more at the end, because vectors may reach beyond
-                   * the last row */
+    size_t len;   /* floats, with some more at the end, where vectors may reach */
 };
 
 void vb_pooled_image_init(struct vb_pooled_image *image, const struct vb_k_shape *shape);
 
-/* fill converts from (c, h, w), and empty converts back. fill also clears the padding and the
- * floats at the end. */
+/* From (c, h, w), and back. fill also clears the padding and the floats at the end. */
 void vb_pooled_image_fill(const struct vb_pooled_image *image, const float *x, float *to);
 void vb_pooled_image_empty(const struct vb_pooled_image *image, const float *from, float *x);
 

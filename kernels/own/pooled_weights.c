@@ -18,18 +18,13 @@ struct weights {
     struct vb_k_shape s;
     struct vb_pooled_image image;
     struct vb_pooled_patch patch;
-    uint32_t places[VB_K_NOWHERE + 1]; /* offset of each place of a window from its first place,
-                                        * in an image */
-    int chunk, group;                  /* number of samples */
+    uint32_t
+        places[VB_K_NOWHERE + 1]; /* offset of each place from the window's first, in an image */
+    int chunk, group;             /* number of samples */
     int slots;
     size_t sums;          /* floats of the sums of a channel; the last one belongs to the bias */
     size_t images, terms; /* floats of scratch for each slot */
 };
-
-static int min(int a, int b)
-{
-    return a < b ? a : b;
-}
 
 static int divide_up(int a, int b)
 {
@@ -101,11 +96,11 @@ static void run_group(const struct weights *v, const struct vb_k_args *args, int
 static void run_chunk(const struct weights *v, const struct vb_k_args *args, int chunk, float *slot,
                       float *sums)
 {
-    int i = chunk * v->chunk, end = min(i + v->chunk, v->s.n);
+    int i = chunk * v->chunk, end = vb_min(i + v->chunk, v->s.n);
 
     memset(sums, 0, (size_t)v->s.oc * v->sums * sizeof(*sums));
     for (; i < end; i += v->group)
-        run_group(v, args, i, min(v->group, end - i), slot, sums);
+        run_group(v, args, i, vb_min(v->group, end - i), slot, sums);
 }
 
 /* Adds up one channel over the chunks. sums: the channel's part of the first chunk. */
@@ -162,7 +157,7 @@ vb_status vb_pooled_weights(const struct vb_k_shape *s, void **state_p, size_t *
         v->places[i] = (uint32_t)s->stride * (uint32_t)(i / 2 * (int)v->image.pitch + i % 2 * s->c);
     v->chunk = divide_up(s->n, CHUNKS);
     n_chunks = divide_up(s->n, v->chunk);
-    v->group = min(v->chunk, (int)(IMAGES_MAX / v->image.len));
+    v->group = vb_min(v->chunk, (int)(IMAGES_MAX / v->image.len));
     v->group = v->group > 0 ? v->group : 1;
     v->slots = vb_team_slots();
     v->sums = (size_t)(v->patch.rows * v->patch.vectors) * VB_LANES + 1;

@@ -151,9 +151,8 @@ static inline struct row_result long_row(float *row, int label, int classes)
 
 /* ---- shorter ones ---------------------------------------------------------------------------- */
 
-/* Processes a row in one vector, whose unused lanes hold logits far below all others. The results
- * of these lanes are set to zero: the smallest value of exp(), divided, would be a denormal number,
- * which is slow. */
+/* A row in one vector, whose unused lanes hold logits far below all others. Their results are set
+ * to zero: the smallest exp(), divided, would be a denormal number, which is slow. */
 static inline vb_vec vector_row(vb_vec logits, float own, int label, int classes,
                                 struct row_result *result)
 {
@@ -183,9 +182,8 @@ static struct row_result short_row(float *row, int label, int classes)
 
 #if VB_LANES == 16
 
-/* For ten classes, the vector is filled up in registers, because a load right after ten stores
- * would wait for them. It is done in steps, because gcc 12 goes through memory if one shuffle has
- * to do more. */
+/* For ten classes the vector is filled up in registers: a load right after ten stores would wait.
+ * It is done in steps, because gcc 12 goes through memory if one shuffle has to do more. */
 static inline struct row_result ten_row(float *row, int label)
 {
     const vb_v4 none = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};

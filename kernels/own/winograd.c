@@ -13,8 +13,6 @@
  */
 #include "kernels/own/own.h"
 
-#include <stdlib.h>
-
 static bool square(const struct vb_k_shape *s, int side)
 {
     return s->kind == VB_K_CONV && s->stride == 1 && s->kh == side && s->kw == side;
@@ -32,30 +30,5 @@ static bool wino4_can(const struct vb_k_shape *s, enum vb_k_pass pass)
     return square(s, 3) || square(s, 5);
 }
 
-static vb_status wino2_prepare(const struct vb_k_shape *s, enum vb_k_pass pass, void **state_p,
-                               size_t *scratch_p)
-{
-    return vb_own_in_use()->winograd2(s, pass, state_p, scratch_p);
-}
-
-static vb_status wino4_prepare(const struct vb_k_shape *s, enum vb_k_pass pass, void **state_p,
-                               size_t *scratch_p)
-{
-    return vb_own_in_use()->winograd4(s, pass, state_p, scratch_p);
-}
-
-const struct vb_k_backend vb_k_backend_winograd2 = {
-    .name = "winograd2",
-    .can = wino2_can,
-    .prepare = wino2_prepare,
-    .run = vb_own_run,
-    .destroy = free,
-};
-
-const struct vb_k_backend vb_k_backend_winograd4 = {
-    .name = "winograd4",
-    .can = wino4_can,
-    .prepare = wino4_prepare,
-    .run = vb_own_run,
-    .destroy = free,
-};
+VB_OWN_BACKEND(winograd2, wino2_can)
+VB_OWN_BACKEND(winograd4, wino4_can)

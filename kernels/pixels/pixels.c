@@ -24,8 +24,7 @@ struct finder {
     int16_t colour[4 * PALETTE]; /* -1: the place is free */
 };
 
-/* Returns the colour of a value, and adds a new one if needed. Returns -1 if the palette is
- * full. */
+/* Returns the colour of a value, which may be a new one, or -1 if the palette is full. */
 static int find_colour(struct vb_k_pixels *p, struct finder *f, float value)
 {
     uint32_t bits = vb_float_bits(value), at = bits * 0x9e3779b1u >> 22;
@@ -41,8 +40,7 @@ static int find_colour(struct vb_k_pixels *p, struct finder *f, float value)
     return p->n_colours++;
 }
 
-/* Samples are read twice, one block at a time, because all of them as floats would be many times as
- * large as the lists. */
+/* Samples are read twice, in blocks: all as floats would be many times as large as the lists. */
 struct source {
     const struct vb_k_samples *samples;
     float *x;        /* (BLOCK, features) */
@@ -277,19 +275,12 @@ static void add_one(const struct vb_k_pixels *p, uint32_t sample, const float *d
 
 const struct vb_pixels_ten *vb_pixels_ten_in_use(void)
 {
-    static const struct vb_pixels_ten *const levels[] = {
-        [VB_CPU_BASE] = &vb_pixels_ten,
-#if defined(__x86_64__)
-        [VB_CPU_V3] = &vb_pixels_ten_v3,
-        [VB_CPU_V4] = &vb_pixels_ten_v4,
-#endif
-    };
+    static const struct vb_pixels_ten *const levels[] = {VB_LEVELS(&vb_pixels_ten)};
 
     return levels[vb_k_level()];
 }
 
-/* Returns NULL if the level in use has no kernel for this number of classes, or if the tiles were
- * made at another level. */
+/* NULL: no kernel for this number of classes at this level, or tiles made at another level. */
 static vb_pixels_forward_fn *forward_of(const struct vb_k_pixels *p, int classes)
 {
     if (classes != TEN)

@@ -11,12 +11,10 @@
 
 /* The nonzero features of n samples, stored once. An entry takes 3 bytes if the samples have at
  * most 256 different values, otherwise 6. On CPUs with long vectors, if all values are multiples of
- * one number, 16 neighbours are stored together, one byte each. Any number of threads may read it
- * at the same time. */
+ * one number, 16 neighbours are stored together, one byte each. Any thread may read it. */
 struct vb_k_pixels;
 
-/* Writes n samples, beginning with number first, to x (n, features). It is called in order, and
- * twice for each sample. */
+/* Writes n samples from number first on to x (n, features). Called in order, twice each. */
 typedef void (*vb_k_samples_fn)(void *arg, size_t first, size_t n, float *x);
 
 struct vb_k_samples {
@@ -40,8 +38,7 @@ struct vb_k_picked {
     size_t n_soon; /* may be 0 */
 };
 
-/* Computes the same as vb_k_linear_forward_ref() on these samples. A feature that is 0 contributes
- * nothing, whatever its weight is. */
+/* vb_k_linear_forward_ref() on these samples, but a feature that is 0 contributes nothing. */
 void vb_k_pixels_forward(const struct vb_k_pixels *pixels, const struct vb_k_picked *picked,
                          const float *w, const float *b, int classes, float *logits);
 
@@ -70,8 +67,7 @@ void vb_k_pixels_backward_part(const struct vb_k_pixels *pixels, const struct vb
                                const struct vb_k_pixels_part *part, const float *d, float *dw,
                                float *db);
 
-/* Adds scale times the gradients to dw and db. With scale = -rate / n, and the weights as dw, this
- * is a step of SGD. */
+/* Adds scale times the gradients to dw and db: SGD if dw are the weights and scale = -rate / n. */
 void vb_k_pixels_add(const struct vb_k_pixels *pixels, const struct vb_k_picked *picked,
                      const float *d, float scale, int classes, float *dw, float *db);
 

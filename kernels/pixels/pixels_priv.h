@@ -39,8 +39,7 @@ struct pixels_tiles {
     struct tiles_place *places;       /* (n_samples); NULL: lists are used instead */
     float unit;                       /* a value is its byte times this unit */
     uint16_t place[TILES_MAX * TILE]; /* the place of each pixel in the tiles */
-    uint16_t pixel[TILES_MAX * TILE]; /* the pixel at each place; the last pixel if the place is
-                                       * unused */
+    uint16_t pixel[TILES_MAX * TILE]; /* the pixel at each place; the last one if unused */
 };
 
 struct vb_k_pixels {
@@ -85,8 +84,7 @@ static inline struct pixels_list pixels_list_of(const struct vb_k_pixels *p, uin
 /* gcc 12 believes that a function that only prefetches has no effect, unless it is inlined. */
 #define PIXELS_ALWAYS static inline __attribute__((always_inline))
 
-/* Prefetches a list: to the first-level cache if near is set, otherwise to the second-level
- * cache. */
+/* Prefetches a list to the first-level cache if near is set, otherwise to the second-level. */
 PIXELS_ALWAYS void pixels_fetch_list(const struct vb_k_pixels *p, uint32_t sample, bool near)
 {
     struct pixels_list l = pixels_list_of(p, sample);
@@ -101,10 +99,8 @@ PIXELS_ALWAYS void pixels_fetch_list(const struct vb_k_pixels *p, uint32_t sampl
     }
 }
 
-#define PIXELS_SOON 2 /* samples ahead whose list is prefetched */
-#define PIXELS_LATER                                                                               \
-    5 /* samples ahead whose place, from which the list is found, is prefetched                    \
-       */
+#define PIXELS_SOON 2  /* samples ahead whose list is prefetched */
+#define PIXELS_LATER 5 /* samples ahead whose place, which has the list, is prefetched */
 
 /* Called before the first sample. */
 PIXELS_ALWAYS void pixels_fetch_first(const struct vb_k_pixels *p, const struct vb_k_picked *at)
@@ -199,8 +195,7 @@ typedef void vb_pixels_backward_part_fn(const struct vb_k_pixels *pixels,
                                         const struct vb_k_pixels_part *part, const float *d,
                                         float *dw, float *db);
 
-/* The kernels of one level of instructions, which do the same as the vb_k_pixels_ functions of the
- * same names. */
+/* The kernels of one level, which do the same as the vb_k_pixels_ functions of these names. */
 struct vb_pixels_ten {
     vb_pixels_forward_fn *forward; /* these four compute with lists */
     vb_pixels_add_fn *add;
@@ -216,8 +211,7 @@ extern const struct vb_pixels_ten vb_pixels_ten, vb_pixels_ten_v3, vb_pixels_ten
 /* kernels/pixels/pixels.c: the kernels of the level in use. */
 const struct vb_pixels_ten *vb_pixels_ten_in_use(void);
 
-/* kernels/pixels/pixels_tiles_ten.c, compiled once for each level; empty unless a vector has as
- * many floats as a tile. */
+/* kernels/pixels/pixels_tiles_ten.c, once for each level; empty unless VB_LANES is TILE. */
 #define vb_tiles_ten_forward VB_AT_LEVEL(vb_tiles_ten_forward)
 #define vb_tiles_ten_add VB_AT_LEVEL(vb_tiles_ten_add)
 vb_pixels_forward_fn vb_tiles_ten_forward;

@@ -59,8 +59,7 @@ ALWAYS struct four four_at(const struct pixels_list *l, const float *palette, bo
 }
 
 /* Prefetches in the backward pass. The lists are in the second-level cache by now. With wide
- * vectors it prefetches the lists of the next batch, which would arrive too slowly if the forward
- * pass did it. */
+ * vectors also the lists of the next batch, which would arrive too slowly in the forward pass. */
 ALWAYS void fetch_back(const struct vb_k_pixels *p, const struct vb_k_picked *at, size_t i)
 {
 #if VB_LANES == 4
@@ -101,8 +100,7 @@ ALWAYS struct ten ten_add(struct ten s, struct ten t, float x)
 
 #else
 
-/* The last two classes are in the lower half of a vector, so that one broadcast from memory serves
- * both. */
+/* The last two classes are in a vector's lower half: one broadcast from memory serves both. */
 struct ten {
     vb_v8 a;
     vb_v4 c;

@@ -349,8 +349,7 @@ static void add_tile(const struct vb_k_pixels *p, struct slice *slice, int t, co
     add_two_columns(s[8], s[9], rows.at, all, dw + 8);
 }
 
-/* The tiles of the next batch are prefetched a few at a time, because the CPU can wait for only a
- * few lines at once. */
+/* The next batch's tiles are prefetched a few at a time: the CPU can wait for few lines at once. */
 ALWAYS void fetch_soon(const struct vb_k_pixels *p, const struct vb_k_picked *at, size_t from,
                        size_t to)
 {

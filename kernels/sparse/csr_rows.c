@@ -97,13 +97,11 @@ static struct span share(size_t n, size_t me, size_t team)
 
 /* ---- prefetching ----------------------------------------------------------------------------- */
 
-/* Always inlined: gcc 12 believes that a function that only prefetches has no effect, and drops the
- * calls. */
+/* Always inlined: gcc 12 drops calls of a function that only prefetches. */
 #define ALWAYS static inline __attribute__((always_inline))
 
-/* Prefetches to the second-level cache, which can wait for more lines than the first-level cache.
- * On x86 it prefetches to the first-level cache, which is faster for small batches and not slower
- * for large ones. */
+/* Prefetches to the second-level cache, which can wait for more lines than the first-level cache;
+ * on x86 to the first-level, which is faster for small batches and not slower for large ones. */
 ALWAYS void fetch_weight(const float *w)
 {
 #ifdef __x86_64__
@@ -164,8 +162,7 @@ static inline struct csr_row part_of(const struct vb_k_csr *m, size_t i, size_t 
     };
 }
 
-/* The same as fetch_row(), for the parts first to end - 1 only, because other threads need the
- * other parts. */
+/* fetch_row() for the parts first to end - 1 only: other threads need the others. */
 ALWAYS void fetch_part(const struct vb_k_csr *m, size_t i, size_t last, size_t first, size_t end)
 {
     struct csr_row row;
@@ -186,8 +183,7 @@ ALWAYS float entry(struct csr_row row, const float *w, size_t j)
     return row.value != NULL ? w[row.index[j]] * row.value[j] : w[row.index[j]];
 }
 
-/* Computes one row and prefetches the weights of another in between, which is faster than in a
- * burst. */
+/* Computes one row and prefetches another's weights in between, which beats a burst. */
 ALWAYS float dot(struct csr_row row, struct csr_row next, const float *w)
 {
     size_t j, n = row.n < next.n ? row.n : next.n;
@@ -256,8 +252,7 @@ static void forward_halves(const struct vb_k_csr *m, const float *w, float bias,
     }
 }
 
-/* Computes half h of some rows: stores it in logits, or adds it to the other half that is already
- * there. */
+/* Computes half h of some rows: stores it in logits, or adds it to the half that is there. */
 static void forward_half(const struct vb_k_csr *m, size_t h, struct span rows, const float *w,
                          bool put, float bias, float *logits)
 {
@@ -412,8 +407,7 @@ void vb_k_csr_add(const struct vb_k_csr *m, const float *d, float scale, float *
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
-/* Features in one cache line belong to the same part. Hot features, which may be neighbours, are
- * spread over the parts. */
+/* Features of a cache line are in one part. Hot ones, maybe neighbours, are spread over parts. */
 static inline size_t part_with(uint32_t key)
 {
     uint32_t at = csr_hash((uint32_t)(key / LINE_FLOATS), 16);
@@ -421,8 +415,7 @@ static inline size_t part_with(uint32_t key)
     return at * VB_K_CSR_PARTS >> 16;
 }
 
-/* Moves the entries of one part to the front of a row, in their order, and the others behind
- * them. */
+/* Moves the entries of one part to the front of a row; all keep their order. */
 static size_t move_up(uint32_t *index, float *value, size_t first, size_t n, size_t part)
 {
     uint32_t key;
@@ -447,8 +440,7 @@ static size_t move_up(uint32_t *index, float *value, size_t first, size_t n, siz
     return first;
 }
 
-/* The same for all parts of a row that is not too long: counts the entries of each part, then
- * copies them. */
+/* The same for all parts of a row that is not too long: counts each part, then copies. */
 static void scatter(uint32_t *index, float *value, size_t n, uint32_t *ends)
 {
     uint32_t at[VB_K_CSR_PARTS + 1] = {0}, keys[SHORT] = {0};

@@ -13,9 +13,8 @@
 /* With twice as many places, less of a batch would fit into the first-level cache. */
 #define PLACES_BITS 11
 #define PLACES (1 << PLACES_BITS)
-#define LEARN 32        /* number of batches to learn from */
-#define NONE UINT32_MAX /* not a feature: indices are smaller */
-#define AHEAD 32        /* features to prefetch */
+#define LEARN 32 /* number of batches to learn from */
+#define AHEAD 32 /* features to prefetch */
 
 struct vb_k_hot {
     uint32_t key[PLACES]; /* the feature at each place */
@@ -38,7 +37,7 @@ vb_status vb_k_hot_create(size_t entries, struct vb_k_hot **hot_p)
         free(hot);
         return vb_err(VB_ERR_NO_MEMORY, "no memory for a batch of %zu entries", entries);
     }
-    memset(hot->key, 0xff, sizeof(hot->key)); /* sets all keys to NONE */
+    memset(hot->key, 0xff, sizeof(hot->key)); /* no feature: indices are smaller */
     *hot_p = hot;
     return VB_OK;
 }
@@ -57,8 +56,7 @@ int vb_k_hot_count(const struct vb_k_hot *hot)
 
 /* ---- which are hot --------------------------------------------------------------------------- */
 
-/* If several features share a place, the most frequent one stays, because the others only decrease
- * its count. */
+/* If features share a place, the most frequent one stays: the others only decrease its count. */
 static void vote(struct vb_k_hot *hot, uint32_t key)
 {
     size_t at = csr_hash(key, PLACES_BITS);

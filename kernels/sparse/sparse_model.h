@@ -12,15 +12,13 @@
 /* The rows of a batch, taken from a sparse matrix that the caller owns. An index may occur several
  * times in a row, in any order: its values are added. A row may be empty. */
 struct vb_k_csr {
-    size_t n;               /* number of rows in the batch */
-    const uint32_t *rows;   /* the numbers of the rows; NULL: 0 to n - 1 */
-    size_t ahead;           /* number of rows of the next batch, which follow in rows; they are
-                             * only prefetched */
-    const uint64_t *offset; /* (n_rows + 1): where each row begins in index and value */
-    const uint32_t *index;  /* (nnz) */
-    const float *value;     /* (nnz); NULL: all values are 1 */
-    const struct vb_k_csr_parts *parts; /* (n_rows), from vb_k_csr_group(); NULL: the rows were
-                                         * not grouped */
+    size_t n;                           /* number of rows in the batch */
+    const uint32_t *rows;               /* the numbers of the rows; NULL: 0 to n - 1 */
+    size_t ahead;                       /* rows of the next batch, which follow; only prefetched */
+    const uint64_t *offset;             /* (n_rows + 1): where each row begins in index and value */
+    const uint32_t *index;              /* (nnz) */
+    const float *value;                 /* (nnz); NULL: all values are 1 */
+    const struct vb_k_csr_parts *parts; /* (n_rows), from vb_k_csr_group(); NULL: not grouped */
     size_t n_rows, nnz;                 /* size of the whole matrix */
 };
 
@@ -40,8 +38,7 @@ void vb_k_csr_add(const struct vb_k_csr *m, const float *d, float scale, float *
  * can then divide the features among themselves, forward and backward, without searching. On rows
  * that are not grouped, vb_k_csr_add() uses one thread. The part of a feature never changes, so
  * bits do not depend on the number of threads; but the order of a row's sum depends on whether it
- * was grouped. parts: (n_rows), preferably aligned to cache lines, because each entry fills one
- * line. */
+ * was grouped. parts: (n_rows), preferably aligned to cache lines: each entry fills one. */
 #define VB_K_CSR_PARTS 14
 
 struct vb_k_csr_parts {
@@ -58,8 +55,7 @@ double vb_k_logistic(float *logits, const uint8_t *y, size_t n);
 /* The same in double precision. */
 double vb_k_logistic_ref(float *logits, const uint8_t *y, size_t n);
 
-/* ---- gradients of sparse rows -----------------------------------------------------------------
- */
+/* ---- gradients of sparse rows ---------------------------------------------------------------- */
 
 /* Memory for the gradient of one batch at a time. Used by one thread at a time. */
 struct vb_k_grad;
@@ -72,13 +68,11 @@ void vb_k_grad_destroy(struct vb_k_grad *grad);
 vb_status vb_k_grad_build(struct vb_k_grad *grad, const struct vb_k_csr *m, const float *d,
                           const uint32_t **keys_p, const float **values_p, size_t *n_p);
 
-/* ---- weights of a sparse model ----------------------------------------------------------------
- */
+/* ---- weights of a sparse model --------------------------------------------------------------- */
 
 /* The weights and the state of their rule, on huge pages; both are 0 at first. An update is lazy: a
- * feature that a step does not name catches up when it is next read or named. The result is that of
- * a dense update. Used by one thread at a time. Returns VB_ERR_UNSUPPORTED for weight decay with
- * adagrad or ftrl. */
+ * feature that a step does not name catches up when it is next read or named, as in a dense update.
+ * Used by one thread at a time. VB_ERR_UNSUPPORTED: weight decay with adagrad or ftrl. */
 struct vb_k_sparse;
 vb_status vb_k_sparse_create(const struct vb_k_rule *rule, uint64_t features,
                              struct vb_k_sparse **sparse_p);
@@ -92,8 +86,7 @@ int vb_k_sparse_words(const struct vb_k_rule *rule);
 /* Returns true if weights in memory may be out of date. */
 bool vb_k_sparse_is_lazy(const struct vb_k_rule *rule);
 
-/* The weights in memory. With momentum or weight decay, each has the value of the step that last
- * named it. */
+/* The weights in memory. With momentum or decay, each is that of the step that last named it. */
 float *vb_k_sparse_weights(struct vb_k_sparse *sparse);
 
 /* Reads the weights as they are after the last step. Changes nothing. */
@@ -118,8 +111,7 @@ vb_status vb_k_sparse_update(struct vb_k_sparse *sparse, const uint32_t *keys, c
 /* Reverts the last update, which must have been given this undo. May be called once. */
 void vb_k_sparse_undo(struct vb_k_sparse *sparse, const struct vb_k_undo *undo);
 
-/* The memory of a sparse model, to be saved and restored as it is. Call vb_k_sparse_settle()
- * first. */
+/* A sparse model's memory, to be saved and restored as it is. Call vb_k_sparse_settle() first. */
 #define VB_K_SPARSE_PARTS 2
 
 struct vb_k_sparse_part {
@@ -131,17 +123,14 @@ struct vb_k_sparse_part {
 
 int vb_k_sparse_parts(struct vb_k_sparse *sparse, struct vb_k_sparse_part parts[VB_K_SPARSE_PARTS]);
 
-/* Brings all features up to date, which goes over all memory. It happens automatically after 65,536
- * changes of the rate. The bits of later steps depend on when it was done, so all ranks must do it
- * at the same step. */
+/* Brings all features up to date, in all memory; automatic after 65,536 changes of the rate. Bits
+ * of later steps depend on when it was done, so all ranks must do it at the same step. */
 void vb_k_sparse_settle(struct vb_k_sparse *sparse);
 
-/* ---- weights that others change at the same time ----------------------------------------------
- */
+/* ---- weights that others change at the same time --------------------------------------------- */
 
 /* Several threads or processes read and update the same weights and state without a lock. A number
- * is never torn. If two update a number at the same time, one update may be lost, which SGD
- * tolerates (Hogwild). */
+ * is never torn. Of two updates at the same time one may be lost, which SGD tolerates (Hogwild). */
 
 void vb_k_shared_read(const float *from, size_t n, float *to);  /* from is shared memory */
 void vb_k_shared_write(const float *from, size_t n, float *to); /* to is shared memory */
@@ -179,8 +168,7 @@ void vb_k_hot_find(struct vb_k_hot *hot, const struct vb_k_csr *m, size_t row, f
 float vb_k_hot_forward(const struct vb_k_hot *hot, const struct vb_k_csr *m, size_t row);
 void vb_k_hot_add(struct vb_k_hot *hot, const struct vb_k_csr *m, size_t row, float by);
 
-/* Adds this worker's changes of hot features to the shared weights, and fetches the changes of
- * other workers. */
+/* Adds this worker's changes of hot features to the shared weights, and fetches the others'. */
 void vb_k_hot_exchange(struct vb_k_hot *hot, float *w);
 
 #endif

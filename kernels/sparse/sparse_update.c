@@ -317,8 +317,7 @@ struct step {
     struct vb_k_undo *undo;
 };
 
-/* Features are loaded in blocks, updated, and stored again. The compiler turns the update in
- * between into vector instructions. */
+/* Features are loaded in blocks, updated (by vector instructions), and stored again. */
 struct block {
     float w[BLOCK], s[BLOCK], t[BLOCK];
     uint32_t step[BLOCK];

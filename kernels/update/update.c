@@ -37,8 +37,8 @@ int vb_k_rule_states(enum vb_k_rule_kind kind)
 ALWAYS void chunk(enum vb_k_rule_kind kind, const struct vb_k_rule *rule,
                   const struct vb_k_update *u, size_t first, size_t end)
 {
-    const struct vb_k_rule r = *rule; /* a copy, because stores through float pointers could
-                                       * otherwise change it */
+    const struct vb_k_rule r =
+        *rule; /* a copy, which stores through float pointers cannot change */
     const float *grads = u->grads, *params = u->params, *state = u->state;
     const float scale = u->scale, rate = u->rate;
     float *params_out = u->params_out, *state_out = u->state_out;

@@ -11,8 +11,7 @@
 
 enum vb_k_rule_kind { VB_K_SGD, VB_K_MOMENTUM, VB_K_NESTEROV, VB_K_ADAGRAD, VB_K_FTRL };
 
-/* kernels/exact/update_ref.c specifies what each rule does. Fields that a rule does not use are 0.
- */
+/* kernels/exact/update_ref.c specifies each rule. Fields that a rule does not use are 0. */
 struct vb_k_rule {
     enum vb_k_rule_kind kind;
     float decay; /* L2 weight decay, added to the gradient */
@@ -23,8 +22,7 @@ struct vb_k_rule {
 
 int vb_k_rule_states(enum vb_k_rule_kind kind); /* floats of state for each parameter: 0, 1 or 2 */
 
-/* One step. params_out and state_out are either separate copies, or the same memory as params and
- * state. */
+/* One step. params_out and state_out are separate copies, or the same as params and state. */
 struct vb_k_update {
     size_t n;
     const float *params; /* (n) */
@@ -39,8 +37,7 @@ struct vb_k_update {
 void vb_k_update(const struct vb_k_rule *rule, const struct vb_k_update *update);
 void vb_k_update_ref(const struct vb_k_rule *rule, const struct vb_k_update *update);
 
-double vb_k_norm(const float *v, size_t n); /* Euclidean norm; the bits are the same for any
-                                             * number of threads */
+double vb_k_norm(const float *v, size_t n); /* Euclidean; same bits for any threads */
 
 /* The norm of a vector that becomes available in pieces, in any order, with the same bits as
  * vb_k_norm(): call begin, then add once for each piece, then end. v is the whole vector. A piece
@@ -59,9 +56,8 @@ void vb_k_norm_add(struct vb_k_norm *norm, const float *v, size_t first, size_t 
 double vb_k_norm_end(const struct vb_k_norm *norm);
 
 /* A step that several ranks take together; each rank updates its share of the parameters. The rank
- * adds the gradients of all ranks, in rank order, and writes the result to the copies of all ranks.
- * All pointers are to whole vectors. The bits are those of the sum, then vb_k_update(), then
- * vb_k_norm(). */
+ * adds the gradients of all ranks, in rank order, and writes the result to all copies. Pointers are
+ * to whole vectors. Bits are those of the sum, then vb_k_update(), then vb_k_norm(). */
 struct vb_k_joint {
     int rank, n_ranks;
     const float *const *grads;   /* (n_ranks) */
@@ -69,11 +65,9 @@ struct vb_k_joint {
                                   * two states are not supported */
     float scale, rate;
     float *const *params_out, *const *state_out; /* (n_ranks) */
-    double *const *squares; /* (n_ranks): where the parts of the norm are written; NULL: the norm
-                             * is not needed */
+    double *const *squares; /* (n_ranks): parts of the norm are written here; NULL: not needed */
     bool norm_only;         /* compute the norm, leave the parameters unchanged */
-    uint64_t shared_ns;     /* increased by the time spent on the gradients and copies of all
-                             * ranks */
+    uint64_t shared_ns;     /* increased by the time spent on the memory of all ranks */
 };
 
 #define VB_K_JOINT_MAX ((size_t)VB_K_NORM_PARTS * 16384) /* largest number of parameters */
@@ -104,8 +98,8 @@ struct vb_k_schedule {
     enum vb_k_rate_kind kind;
     double base;
     int64_t warmup; /* number of first steps, with the rates base * 1 / warmup, 2 / warmup, ... 1 */
-    int64_t period; /* step: the rate is multiplied by factor after every period steps; cosine:
-                     * the last step */
+    int64_t period; /* step: the rate is multiplied by factor every period steps; cosine: the last
+                       step */
     double factor;  /* cosine: the fraction of base that is left at the end */
 };
 

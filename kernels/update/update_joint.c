@@ -85,8 +85,7 @@ static void end_copies(void)
 
 static void copy_past_caches(float *to, const float *from, size_t n)
 {
-    memcpy(to, from, n * sizeof(*to)); /* cores that see a whole line written do not read it
-                                        * first */
+    memcpy(to, from, n * sizeof(*to)); /* cores do not read a line first that is written whole */
 }
 
 static void end_copies(void)
@@ -95,8 +94,7 @@ static void end_copies(void)
 
 #endif
 
-/* Sets where the update writes a chunk: to this rank's copy, or to the buffer if non-temporal
- * stores follow. */
+/* Where the update writes a chunk: this rank's copy, or the buffer of non-temporal stores. */
 static struct vb_k_update make_update(const struct vb_k_joint *j, size_t first, size_t n,
                                       struct chunk *c)
 {
@@ -170,8 +168,7 @@ void vb_k_joint_update(const struct vb_k_rule *rule, struct vb_k_joint *j,
                        const struct vb_k_norm *norm, size_t first_part, size_t end_part)
 {
     struct chunks all = {first_part, end_part, UPDATE_CHUNK / norm->len, 0};
-    uint64_t shared_ns = 0; /* of the first thread; the other threads take about as long, at the
-                             * same time */
+    uint64_t shared_ns = 0; /* of the first thread; the others take about as long */
     size_t c;
 
     VB_ASSERT(vb_k_rule_states(rule->kind) <= 1);
