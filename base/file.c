@@ -156,7 +156,8 @@ vb_status vb_file_may_replace(const char *path)
     struct stat info;
 
     if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
-        return vb_err(VB_ERR_USAGE, "write %s: it exists and is not a regular file", path);
+        return vb_err(VB_ERR_USAGE, "cannot write %s: the path exists and is not a regular file",
+                      path);
     return VB_OK; /* if stat() failed for another reason, writing the file reports it */
 }
 
@@ -167,7 +168,7 @@ vb_status vb_file_replace(const char *path, const void *data, size_t len_bytes)
     int fd;
 
     if ((size_t)snprintf(temp, sizeof(temp), "%s.%ld.tmp", path, (long)gettid()) >= sizeof(temp))
-        return vb_err(VB_ERR_USAGE, "write %.64s...: the path is too long", path);
+        return vb_err(VB_ERR_USAGE, "cannot write %.64s...: the path is too long", path);
     st = vb_file_may_replace(path);
     if (st != VB_OK)
         return st;

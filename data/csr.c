@@ -99,14 +99,15 @@ static vb_status check_table(const struct csr_store *s)
             csr_block_bytes(b) > s->head->table - offset || b->words < b->n ||
             b->nnz > b->words - b->n)
             return refuse(s, s->head->table + i * sizeof(*b),
-                          "a block is not where the one before it ends, or has impossible sizes");
+                          "a block does not begin where the block before it ends, or its sizes are "
+                          "impossible");
         offset += csr_block_bytes(b);
         first += b->n;
         nonzeros += b->nnz;
         most = b->nnz > most ? b->nnz : most;
     }
     if (s->head->row_max > most) /* batches allocate memory for rows of this length */
-        return refuse(s, 44, "no block can hold a row as long as the header says");
+        return refuse(s, 44, "the longest row that the header announces does not fit into a block");
     if (offset != s->head->table || first != s->head->rows || nonzeros != s->head->nonzeros)
         return refuse(s, 16, "the blocks do not match the header");
     return VB_OK;

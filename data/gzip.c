@@ -217,7 +217,7 @@ static vb_status make_room(struct stream *s)
         return VB_OK;
     cap = s->cap == 0 ? buffer_bytes(s) : s->cap * 2;
     if (cap > 2 * LINE_BYTES_MAX)
-        return vb_err(VB_ERR_INPUT, "%s: line %lld: longer than %zu bytes", s->path,
+        return vb_err(VB_ERR_INPUT, "%s: line %lld: the line is longer than %zu bytes", s->path,
                       (long long)s->line + 1, LINE_BYTES_MAX);
     buf = realloc(s->buf, cap);
     if (buf == NULL)

@@ -89,7 +89,7 @@ static vb_status parse_line(struct reader *r, char *line, struct row_sink *sink)
     if (st != VB_OK)
         return st;
     if (vb_row_buf_sort(&r->row) > 0)
-        return refuse(r, "an index occurs twice in the row of label", line);
+        return refuse(r, "an index occurs twice in the row with the label", line);
     return vb_sink_put(sink, &r->row, y);
 }
 

@@ -142,7 +142,9 @@ static vb_status find_root(const struct launch_found *found, const char *given,
 
     if (given != NULL && vb_root_wants_port(given) && !found->one_host &&
         found->by != LAUNCH_BY_PMIX)
-        return vb_err(VB_ERR_USAGE, "--root %.256s: ranks on other hosts would not know the port",
+        return vb_err(VB_ERR_USAGE,
+                      "--root %.256s: the port must not be 0, because ranks on other hosts would "
+                      "not know the port",
                       given);
     if (given != NULL)
         snprintf(launch->root, sizeof(launch->root), "%s", given);

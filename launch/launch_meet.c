@@ -205,16 +205,15 @@ static vb_status call(const char *name, uint64_t deadline, int *fd_p)
     if (same_user(*fd_p))
         return VB_OK;
     close(*fd_p);
-    return vb_err(VB_ERR_ACCESS,
-                  "a process of another user has taken the place of local rank 0: give "
-                  "the job another number or port");
+    return vb_err(VB_ERR_ACCESS, "a process of another user has taken the place of local rank 0: "
+                                 "give the job a different number or port");
 }
 
 static vb_status take(const struct answer *answer, struct vb_launch *launch)
 {
     if (answer->magic != MAGIC || memchr(answer->root, '\0', sizeof(answer->root)) == NULL ||
         answer->number >= answer->ranks || answer->ranks > (uint32_t)launch->local_ranks)
-        return vb_err(VB_ERR_INPUT, "local rank 0 runs another program");
+        return vb_err(VB_ERR_INPUT, "local rank 0 runs a different program than this rank");
     snprintf(launch->root, sizeof(launch->root), "%s", answer->root);
     if (!launch->has_secret)
         memcpy(launch->secret, answer->secret, sizeof(launch->secret));

@@ -117,7 +117,8 @@ vb_status vb_launch_take_answer(char *line, const char *whose, struct vb_launch 
     bool none = space != NULL && strcmp(space + 1, "-") == 0;
 
     if (space == NULL || (size_t)(space - line) >= sizeof(launch->root))
-        return vb_err(VB_ERR_INPUT, "%s is not the address of rank 0 and the secret", whose);
+        return vb_err(VB_ERR_INPUT, "%s does not contain the address of rank 0 and the secret",
+                      whose);
     if (none != launch->has_secret)
         return vb_err(VB_ERR_USAGE,
                       "rank %d was given a secret and rank %d was not: give it to all ranks with "

@@ -120,7 +120,8 @@ static vb_status open_log(const char *path, int *fd_p)
     if (fd < 0 || fstat(fd, &sb) != 0 || (!S_ISREG(sb.st_mode) && !S_ISCHR(sb.st_mode))) {
         if (fd >= 0)
             close(fd);
-        return vb_err(VB_ERR_INPUT, "log %s: it exists and is not a file", path);
+        return vb_err(VB_ERR_INPUT, "cannot write the log %s: the path exists and is not a file",
+                      path);
     }
     *fd_p = fd;
     return VB_OK;

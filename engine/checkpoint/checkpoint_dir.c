@@ -148,8 +148,9 @@ static vb_status try_one(const char *path, int64_t step)
     if (st == VB_ERR_NO_MEMORY)
         return vb_err(st, "%s", why);
     if (st == VB_OK && cp->step != step) {
-        snprintf(why, sizeof(why), "%s: offset 24: the step is %lld, not that of the name", path,
-                 (long long)cp->step);
+        snprintf(why, sizeof(why),
+                 "%s: offset 24: the step is %lld, but the name of the file has a different step",
+                 path, (long long)cp->step);
         st = VB_ERR_INPUT;
         vb_checkpoint_free(cp);
     } else if (st == VB_OK) {
@@ -170,14 +171,14 @@ static vb_status find_latest(DIR *folder, const char *dir, char *path_p, size_t 
     st = list_steps(folder, INT64_MAX, &steps);
     for (i = 0; st == VB_OK && tried != VB_OK && i < steps.n; i++) {
         if (!vb_cp_path(path, dir, steps.list[i]) || strlen(path) >= size)
-            st = vb_err(VB_ERR_USAGE, "read %.64s...: the path is too long", dir);
+            st = vb_err(VB_ERR_USAGE, "cannot read %.64s...: the path is too long", dir);
         else
             tried = try_one(path, steps.list[i]);
         if (tried == VB_ERR_NO_MEMORY)
             st = tried;
     }
     if (st == VB_OK && steps.n > 0 && tried != VB_OK)
-        st = vb_err(VB_ERR_INPUT, "%s: none of its checkpoints can be read", dir);
+        st = vb_err(VB_ERR_INPUT, "%s: no checkpoint in this folder can be read", dir);
     else if (st == VB_OK)
         st = tried;
     if (st == VB_OK)

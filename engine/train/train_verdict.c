@@ -77,12 +77,11 @@ static void say_why(const struct vb_train_result *r, double step_ms, struct vb_b
                  step_ms, r->transport);
         break;
     case VB_STRAGGLER:
-        snprintf(
-            b->why, sizeof(b->why),
-            "rank %d (%s) made others wait %lld times in %.0f steps, %.4g ms a step and at most "
-            "%.4g ms",
-            late->rank, late->host, (long long)late->late_n, steps, 1e3 * late->late_s / steps,
-            1e3 * late->late_max_s);
+        snprintf(b->why, sizeof(b->why),
+                 "rank %d (%s) made other ranks wait %lld times in %.0f steps: on average %.4g ms "
+                 "per step, at most %.4g ms",
+                 late->rank, late->host, (long long)late->late_n, steps, 1e3 * late->late_s / steps,
+                 1e3 * late->late_max_s);
         break;
     case VB_INPUT:
         snprintf(b->why, sizeof(b->why), "%.4g ms of a step are spent waiting for data", step_ms);

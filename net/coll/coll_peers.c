@@ -90,12 +90,13 @@ static const struct slot_head *head_of(struct vb_coll *coll, const struct reques
 static void refuse(struct vb_coll *coll, const struct request *rq, int rank,
                    const struct slot_head *head)
 {
-    vb_coll_fail(
-        coll, VB_ERR_PEER,
-        "%s %u: rank %d (%s) called %s with %llu bytes at %llx, rank %d with %zu bytes at %zx",
-        kind_str(rq->kind), rq->seq - coll->reqs.first_seq, rank, vb_group_host(coll->group, rank),
-        kind_str(head->what & 0xff), (unsigned long long)head->n_bytes,
-        (unsigned long long)head->place, coll->rank, rq->n_bytes, rq->offset);
+    vb_coll_fail(coll, VB_ERR_PEER,
+                 "%s %u: rank %d (%s) called %s with %llu bytes at offset %llx, but rank %d called "
+                 "it with %zu bytes at offset %zx",
+                 kind_str(rq->kind), rq->seq - coll->reqs.first_seq, rank,
+                 vb_group_host(coll->group, rank), kind_str(head->what & 0xff),
+                 (unsigned long long)head->n_bytes, (unsigned long long)head->place, coll->rank,
+                 rq->n_bytes, rq->offset);
 }
 
 /* Looks for the START of a peer. A peer that does another request ends the group. */

@@ -37,13 +37,13 @@ const char *vb_coll_cannot(const struct vb_coll *coll, enum vb_algo algo)
     if (algo == VB_ALGO_MAPPED && !coll->hosts.all_mapped)
         return "not all ranks share memory";
     if (algo >= VB_ALGO_RING && coll->opts.order != VB_ORDER_ANY)
-        return "it does not sum in rank order";
+        return "this algorithm does not sum in rank order";
     if (algo == VB_ALGO_OWNER && is_narrow(coll))
-        return "it cannot send results in bfloat16";
+        return "this algorithm cannot send results in bfloat16";
     if (algo >= VB_ALGO_CHAIN && is_narrow(coll))
-        return "it sends partial sums, which must not be rounded to bfloat16";
+        return "this algorithm sends partial sums, which must not be rounded to bfloat16";
     if ((algo == VB_ALGO_CHAIN || algo == VB_ALGO_TWO_LEVEL) && !coll->hosts.contiguous)
-        return "the ranks of a host do not follow each other";
+        return "the ranks of a host do not have consecutive numbers";
     return NULL;
 }
 

@@ -36,7 +36,7 @@ static vb_status check_answer(int fd, const struct wire_call *call,
     struct wire_answer answer;
 
     if (!vb_wire_answer_decode(answer_bytes, &answer))
-        return refused(fd, "it is not a Verbena program");
+        return refused(fd, "the process at this address is not a Verbena program");
     if (answer.verdict == WIRE_BUSY)
         return VB_AGAIN; /* not a failure: another rank is joining */
     if (answer.verdict != WIRE_WELCOME)

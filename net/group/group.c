@@ -222,20 +222,24 @@ static vb_status check_routes(struct vb_group *g)
 static vb_status check_opts(const struct vb_group_opts *o)
 {
     if (o->world < 1 || o->world > VB_WORLD_MAX)
-        return vb_err(VB_ERR_USAGE, "a world of %d ranks: must be from 1 to %d", o->world,
-                      VB_WORLD_MAX);
+        return vb_err(VB_ERR_USAGE,
+                      "a group of %d ranks is not possible: the number must be from 1 to %d",
+                      o->world, VB_WORLD_MAX);
     if (o->rank < 0 || o->rank >= o->world)
-        return vb_err(VB_ERR_USAGE, "rank %d of %d: must be from 0 to %d", o->rank, o->world,
-                      o->world - 1);
+        return vb_err(VB_ERR_USAGE,
+                      "rank %d of %d ranks is not possible: the rank must be from 0 to %d", o->rank,
+                      o->world, o->world - 1);
     if (o->slots != 0 && (o->slots < o->world || o->slots > VB_WORLD_MAX))
-        return vb_err(VB_ERR_USAGE, "%d slots for a world of %d: must be from %d to %d", o->slots,
-                      o->world, o->world, VB_WORLD_MAX);
+        return vb_err(
+            VB_ERR_USAGE,
+            "%d slots for %d ranks are not possible: the number of slots must be from %d to %d",
+            o->slots, o->world, o->world, VB_WORLD_MAX);
     if (o->slots > o->world && !o->elastic)
         return vb_err(VB_ERR_USAGE, "only an elastic group can have slots for joiners");
     if (o->root == NULL && (o->rank > 0 || o->root_fd < 0))
-        return vb_err(VB_ERR_USAGE, "no root address: give HOST:PORT of rank 0");
+        return vb_err(VB_ERR_USAGE, "the address of rank 0 is missing: give its HOST:PORT");
     if (o->timeout_ms <= 0 || o->patience < 0 || o->timeout_ms * o->patience > INT_MAX)
-        return vb_err(VB_ERR_USAGE, "a timeout of %d ms with patience %g: out of range",
+        return vb_err(VB_ERR_USAGE, "a timeout of %d ms with patience %g is out of range",
                       o->timeout_ms, o->patience);
     return VB_OK;
 }
@@ -353,7 +357,7 @@ vb_status vb_group_open(const struct vb_group_opts *opts, struct vb_group **grou
         st = connect_all(g);
     if (st != VB_OK) {
         if (g != NULL && g->control != NULL)
-            vb_group_abort(g, "it could not open the group");
+            vb_group_abort(g, "this rank could not open the group");
         vb_group_close(g);
         return st;
     }

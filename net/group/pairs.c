@@ -102,7 +102,8 @@ static vb_status exchange_cards(struct settling *s)
                                  s->deadline);
     for (i = 0; i < g->world && st == VB_OK; i++)
         if (s->cards[i].choice != mine.choice)
-            st = vb_err(VB_ERR_USAGE, "rank %d (%s) was started with another --transport", i,
+            st = vb_err(VB_ERR_USAGE,
+                        "rank %d (%s) was started with a different --transport than this rank", i,
                         vb_group_host(g, i));
     return st;
 }

@@ -26,8 +26,9 @@
 static void drop_note(struct vb_group *g, int rank, uint32_t note)
 {
     if (!g->peers[rank].strayed)
-        VB_LOG_WARN("rank %d (%s) sent a note on channel %u, which is not open: dropped", rank,
-                    g->peers[rank].info.host, VB_NOTE_CHANNEL(note));
+        VB_LOG_WARN(
+            "rank %d (%s) sent a note on channel %u, which is not open; the note was dropped", rank,
+            g->peers[rank].info.host, VB_NOTE_CHANNEL(note));
     g->peers[rank].strayed = true;
 }
 
@@ -55,13 +56,13 @@ static void deliver_event(struct vb_group *g, const struct vb_raw_event *ev)
         break;
     case VB_RAW_NOTE:
         if (g->opts.elastic && !g->peers[ev->rank].member)
-            vb_control_lose(g->control, ev->rank, "it sent a note before it had joined");
+            vb_control_lose(g->control, ev->rank, "the rank sent a note before it had joined");
         else
             deliver_note(g, ev->rank, ev->note);
         break;
     case VB_RAW_LOST:
         vb_control_lose(g->control, ev->rank,
-                        ev->why != NULL ? ev->why : "its data connection failed");
+                        ev->why != NULL ? ev->why : "the data connection failed");
         break;
     }
 }
@@ -309,11 +310,12 @@ static vb_status timed_out(struct vb_group *g, const char *what, int from)
     double silence;
 
     if (from < 0)
-        return vb_err(VB_ERR_TIMEOUT, "waited %.1f s without success: %s",
-                      g->opts.timeout_ms / 1000.0, what);
+        return vb_err(VB_ERR_TIMEOUT, "timeout: waited %.1f s for %s", g->opts.timeout_ms / 1000.0,
+                      what);
     silence = vb_control_silence_s(g->control, from, &step);
     return vb_err(VB_ERR_TIMEOUT,
-                  "waited %.1f s for rank %d (%s): %s; it was heard %.1f s ago, at step %llu",
+                  "timeout: waited %.1f s for rank %d (%s) in %s; that rank last answered %.1f s "
+                  "ago, at step %llu",
                   g->opts.timeout_ms / 1000.0, from, vb_group_host(g, from), what, silence,
                   (unsigned long long)step);
 }
@@ -326,10 +328,11 @@ static vb_status wait_failure(struct vb_group *g, const char *what, int from, ui
     if (st != VB_OK)
         return log_failure(g, st, what);
     if (g->opts.elastic && from >= 0 && g->peers[from].gone)
-        return vb_err(VB_ERR_PEER, "rank %d (%s) is gone, %s: %s", from, vb_group_host(g, from),
-                      g->peers[from].why, what);
+        return vb_err(VB_ERR_PEER, "rank %d (%s) is gone (%s); this rank waited for it in %s", from,
+                      vb_group_host(g, from), g->peers[from].why, what);
     if (!g->opts.elastic && from >= 0 && from != g->rank && vb_control_has_left(g->control, from))
-        return vb_err(VB_ERR_PEER, "rank %d (%s) has left: %s", from, vb_group_host(g, from), what);
+        return vb_err(VB_ERR_PEER, "rank %d (%s) has left; this rank waited for it in %s", from,
+                      vb_group_host(g, from), what);
     return vb_clock_ns() >= deadline ? timed_out(g, what, from) : VB_OK;
 }
 

@@ -102,7 +102,7 @@ static vb_status ring_room(struct shm_ep *ep)
     /* Pairs with the release in note_taken(): the peer has read a slot before we overwrite it. */
     taken = atomic_load_explicit(&ep->out.inbox->taken, memory_order_acquire);
     if (taken > ep->out.n || taken + SHM_SLOTS < ep->out.end)
-        return give_up(ep, "its count of received notes is impossible");
+        return give_up(ep, "the count of received notes is impossible");
     ep->out.end = taken + SHM_SLOTS;
     return ep->out.n != ep->out.end ? VB_OK : VB_AGAIN;
 }
@@ -188,7 +188,7 @@ static bool note_next(struct shm_ep *ep, uint32_t *note_p)
         return true;
     }
     if (slot >> 32 != lap - 1)
-        give_up(ep, "a note has an impossible lap");
+        give_up(ep, "a note has an impossible sequence number");
     return false;
 }
 

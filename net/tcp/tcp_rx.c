@@ -38,7 +38,7 @@ static char *find_place(struct tcp_ep *ep, const struct data_head *head)
         return NULL;
     }
     if ((win->rights & (head->type == DATA_PUT ? VB_WINDOW_PUT : VB_WINDOW_GET)) == 0) {
-        refuse(ep, head, "a frame for a window without the right to access it");
+        refuse(ep, head, "a frame for a window that does not allow this access");
         return NULL;
     }
     if (!vb_data_in_bounds(head->offset, head->len_bytes, win->len_bytes)) {

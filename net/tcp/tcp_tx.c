@@ -36,7 +36,7 @@ vb_status vb_tcp_tx_init(struct tcp_ep *ep)
     ep->gets.gets = calloc(depth, sizeof(*ep->gets.gets));
     if (ep->tx.frames == NULL || ep->gets.gets == NULL) {
         vb_tcp_tx_fini(ep);
-        return vb_err(VB_ERR_NO_MEMORY, "no memory for a queue of %zu", depth);
+        return vb_err(VB_ERR_NO_MEMORY, "no memory for a queue of %zu transfers", depth);
     }
     return VB_OK;
 }

@@ -92,8 +92,8 @@ static void check_world(const struct vb_dataset *set, int batch, int world, int 
     }
     for (i = 0; i < 2 * set->n; i++)
         if (seen[i] != 1)
-            fail_msg("n %d, batch %d, world %d: sample %d appeared %d times", set->n, batch, world,
-                     i % set->n, seen[i]);
+            fail_msg("%d samples, batch %d, %d ranks: sample %d appeared %d times, expected once",
+                     set->n, batch, world, i % set->n, seen[i]);
     free(soon);
     free(seen);
 }

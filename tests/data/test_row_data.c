@@ -462,7 +462,7 @@ static void real_records_are_valid(void **state)
             n++;
         }
         assert_true(vb_stream_offset(t.stream) > 0 && data == NULL && n > 100);
-        print_message("%s: %d records, %d features\n", files[i].name, n, features);
+        print_message("%s: found %d records and %d features\n", files[i].name, n, features);
         if (files[i].records > 0)
             assert_true(n == files[i].records && features == n * files[i].features);
         vb_tfrecord_fini(&t);

@@ -152,8 +152,10 @@ static int survivors_stand_at_a_step(const struct run *run, const char *where)
     for (r = 0; r < CULPRIT; r++)
         wrong += T_WRONG(seen->step[r] == 0 || seen->mark[r] == run->after[seen->step[r]]);
     if (wrong > 0)
-        fprintf(stderr, "%s over %s, killed after %llu us: steps %lld and %lld\n", run->model,
-                where, (unsigned long long)run->kill_us, (long long)seen->step[0],
+        fprintf(stderr,
+                "model %s over %s, a rank was killed after %llu us: the other ranks ended at steps "
+                "%lld and %lld\n",
+                run->model, where, (unsigned long long)run->kill_us, (long long)seen->step[0],
                 (long long)seen->step[1]);
     return wrong;
 }

@@ -65,7 +65,7 @@ static size_t row_of(const struct vb_k_csr *m, size_t i)
 static void near(double got, double expected, const char *what, size_t i)
 {
     if (!(fabs(got - expected) <= TOLERANCE * (1 + fabs(expected))))
-        fail_msg("%s %zu: %.9g, expected %.9g", what, i, got, expected);
+        fail_msg("%s, element %zu: found %.9g, expected %.9g", what, i, got, expected);
 }
 
 static void check_forward(const struct vb_k_csr *m)

@@ -340,8 +340,9 @@ static void broken_environments_are_named(void **state)
         st = find(TIMEOUT_MS, &launch);
         t_stderr_release(&caught, said, sizeof(said));
         if (st != VB_ERR_USAGE || strstr(said, broken[i].why) == NULL)
-            fail_msg("\"%s\": status %d, \"%s\", expected \"%s\"", broken[i].text, st, said,
-                     broken[i].why);
+            fail_msg(
+                "environment \"%s\": the status is %d and the message is \"%s\", expected \"%s\"",
+                broken[i].text, st, said, broken[i].why);
         assert_non_null(strstr(said, "; --ranks 1 runs a single rank\n"));
         assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1); /* one line */
         assert_false(launch.supervised);

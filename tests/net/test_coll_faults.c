@@ -88,8 +88,8 @@ static int is_reported(const char *text, const struct how *how)
         if (strstr(copy, "rank 1 (") != NULL && strstr(copy, "allreduce 4") != NULL)
             return 0;
     }
-    fprintf(stderr, "fault %d, %s: not reported; the log has:\n%s", (int)how->fault,
-            vb_algo_str(how->algo), text);
+    fprintf(stderr, "fault %d with algorithm %s was not reported; the log has:\n%s",
+            (int)how->fault, vb_algo_str(how->algo), text);
     return 1;
 }
 
