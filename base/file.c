@@ -144,9 +144,9 @@ static vb_status sync_folder_of(const char *path)
         snprintf(folder, sizeof(folder), "%.*s", slash == path ? 1 : (int)(slash - path), path);
     fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
-        return vb_err_sys("open folder %s", folder);
+        return vb_err_sys("cannot open the folder %s", folder);
     if (fsync(fd) != 0 && errno != EINVAL) /* EINVAL: the file system cannot sync folders */
-        st = vb_err_sys("sync folder %s", folder);
+        st = vb_err_sys("cannot sync the folder %s", folder);
     close(fd);
     return st;
 }
@@ -174,17 +174,17 @@ vb_status vb_file_replace(const char *path, const void *data, size_t len_bytes)
         return st;
     fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd < 0)
-        return vb_err_sys("create %s", path);
+        return vb_err_sys("cannot create %s", path);
 
     st = write_all(fd, path, data, len_bytes);
     if (st != VB_OK)
         goto err_temp;
     if (fsync(fd) != 0) {
-        st = vb_err_sys("sync %s", path);
+        st = vb_err_sys("cannot sync %s", path);
         goto err_temp;
     }
     if (rename(temp, path) != 0) {
-        st = vb_err_sys("rename %s to %s", temp, path);
+        st = vb_err_sys("cannot rename %s to %s", temp, path);
         goto err_temp;
     }
     close(fd);
@@ -204,7 +204,7 @@ vb_status vb_dir_make(const char *path)
 
     if (strlen(path) >= sizeof(part)) {
         errno = ENAMETOOLONG;
-        return vb_err_sys("make the folder %.64s...", path);
+        return vb_err_sys("cannot create the folder %.64s...", path);
     }
     for (i = 0; path[i] != '\0'; i++) {
         part[i] = path[i];
@@ -216,5 +216,5 @@ vb_status vb_dir_make(const char *path)
         return VB_OK;
     if (errno == EEXIST && stat(path, &info) == 0 && S_ISDIR(info.st_mode))
         return VB_OK;
-    return vb_err_sys("make the folder %s", path);
+    return vb_err_sys("cannot create the folder %s", path);
 }

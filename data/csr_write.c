@@ -273,7 +273,7 @@ vb_status vb_csr_writer_finish(struct csr_writer *w)
     if (st == VB_OK)
         st = name_temp(w);
     if (st == VB_OK && rename(w->temp, w->path) != 0)
-        st = vb_err_sys("rename %s to %s", w->temp, w->path);
+        st = vb_err_sys("cannot rename %s to %s", w->temp, w->path);
     if (st != VB_OK)
         return st;
     close(w->fd);

@@ -144,7 +144,7 @@ static vb_status broken(struct stream *s)
     else if (strncmp(why, s->path, strlen(s->path)) == 0)
         why += strlen(s->path);
     return vb_err(VB_ERR_INPUT, "%s: offset %llu: %s", s->path, (unsigned long long)s->offset,
-                  why[0] != '\0' ? why : "broken compressed data");
+                  why[0] != '\0' ? why : "the compressed data is broken");
 }
 
 /* zlib counts in unsigned int, so a long read is split. */

@@ -24,7 +24,7 @@
 
 #define MAGIC 0x76626d32u /* "vbm2" */
 #define HELLO_MS 5000     /* time for a caller to send its hello */
-#define TAKEN "the meeting point of the ranks on this host: another job or user has taken the name"
+#define TAKEN "the meeting point of the ranks on this host; another job or user has taken the name"
 
 struct hello {
     uint32_t magic, local_rank;

@@ -40,7 +40,7 @@ static vb_status hash_file(int fd, char sha256[65])
     char *data;
 
     if (fstat(fd, &sb) != 0)
-        return vb_err_sys("stat this program");
+        return vb_err_sys("cannot stat this program");
     data = malloc((size_t)sb.st_size + 1);
     if (data == NULL)
         return vb_err_sys("malloc");
@@ -65,7 +65,7 @@ vb_status vb_hello_own(struct vb_hello *hello_p)
     snprintf(hello_p->machine, sizeof(hello_p->machine), "%.31s", kernel.machine);
     fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return vb_err_sys("open this program");
+        return vb_err_sys("cannot open this program");
     st = hash_file(fd, hello_p->sha256);
     close(fd);
     return st;
@@ -98,7 +98,8 @@ static void say_hello(const struct vb_hello *hello)
                      hello->root[0] != '\0' ? hello->root : "-");
 
     if (write(STDOUT_FILENO, line, (size_t)n) != n)
-        VB_LOG_DEBUG("nobody reads the hello"); /* standard input ends then, too */
+        VB_LOG_DEBUG(
+            "no process reads the greeting of this rank"); /* standard input ends then, too */
 }
 
 int vb_launch_answer(char *buf, size_t size, const char *root,

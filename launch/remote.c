@@ -274,7 +274,7 @@ void vb_remote_explain(const struct vb_remote *r, int rank, const siginfo_t *inf
         snprintf(why, size, "rank %d was killed, or the connection to host %s broke%s%s", rank,
                  host, colon, last_line);
     else if (r->has_hello[rank])
-        snprintf(why, size, "rank %d on host %s failed: exit %d", rank, host, status);
+        snprintf(why, size, "rank %d on host %s failed with exit code %d", rank, host, status);
     else if (status == 255 && last_line[0] == '\0') /* ssh would have said why it cannot connect */
         snprintf(why, size, "host %s cannot be reached, or rank %d was killed before it answered",
                  host, rank);
@@ -283,6 +283,6 @@ void vb_remote_explain(const struct vb_remote *r, int rank, const siginfo_t *inf
     else if (status == 126 || status == 127)
         snprintf(why, size, "host %s cannot run %s%s%s", host, r->program, colon, last_line);
     else
-        snprintf(why, size, "host %s: %s ended before it answered (exit %d)%s%s", host, r->program,
-                 status, colon, last_line);
+        snprintf(why, size, "host %s: %s ended before it answered (exit code %d)%s%s", host,
+                 r->program, status, colon, last_line);
 }

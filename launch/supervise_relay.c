@@ -254,7 +254,7 @@ static void write_log(struct vb_relay *relay, const struct stream *s, const char
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
-            vb_relay_say(relay, "log %s/rank-%d.log: writing failed, and the log ends: %s",
+            vb_relay_say(relay, "cannot write %s/rank-%d.log, and this log ends here: %s",
                          relay->logs, s->rank, strerror(errno));
             close_log(relay, s->rank);
             return;
@@ -404,7 +404,7 @@ static vb_status sink_failed(struct vb_relay *relay, struct sink *sink)
     sink->len = 0;
     if (sink == &relay->err)
         return VB_OK;
-    vb_relay_say(relay, "write to standard output: %s", strerror(err));
+    vb_relay_say(relay, "cannot write to standard output: %s", strerror(err));
     return vb_status_from_errno(err);
 }
 

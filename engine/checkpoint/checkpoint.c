@@ -113,7 +113,8 @@ static vb_status append(struct writer *w, const void *data, size_t len)
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return vb_err_sys("write %s at offset %llu", w->path, (unsigned long long)w->offset);
+            return vb_err_sys("cannot write %s at offset %llu", w->path,
+                              (unsigned long long)w->offset);
         from += n;
         len -= (size_t)n;
         w->offset += (uint64_t)n;
@@ -200,9 +201,9 @@ static vb_status sync_folder(const char *dir)
     vb_status st = VB_OK;
 
     if (fd < 0)
-        return vb_err_sys("open folder %s", dir);
+        return vb_err_sys("cannot open the folder %s", dir);
     if (fsync(fd) != 0 && errno != EINVAL) /* EINVAL: this file system cannot sync folders */
-        st = vb_err_sys("sync folder %s", dir);
+        st = vb_err_sys("cannot sync the folder %s", dir);
     close(fd);
     return st;
 }
@@ -212,7 +213,7 @@ static vb_status make_folder(const char *dir)
     char parent[PATH_MAX];
 
     if (mkdir(dir, 0777) != 0)
-        return errno == EEXIST ? VB_OK : vb_err_sys("make folder %s", dir);
+        return errno == EEXIST ? VB_OK : vb_err_sys("cannot create the folder %s", dir);
     snprintf(parent, sizeof(parent), "%s/..", dir);
     return sync_folder(parent);
 }
@@ -244,9 +245,9 @@ static vb_status start(const struct vb_checkpoint *cp, const char *dir, struct w
 static vb_status finish(struct writer *w, const char *dir)
 {
     if (fsync(w->fd) != 0)
-        return vb_err_sys("sync %s at offset %llu", w->path, (unsigned long long)w->offset);
+        return vb_err_sys("cannot sync %s at offset %llu", w->path, (unsigned long long)w->offset);
     if (rename(w->temp, w->path) != 0)
-        return vb_err_sys("rename %s to %s", w->temp, w->path);
+        return vb_err_sys("cannot rename %s to %s", w->temp, w->path);
     return sync_folder(dir);
 }
 

@@ -54,7 +54,7 @@ static bool is_temp(const char *rest)
 static void remove_in(DIR *folder, const char *dir, const char *name)
 {
     if (unlinkat(dirfd(folder), name, 0) != 0 && errno != ENOENT)
-        VB_LOG_WARN("remove %s/%s: %s", dir, name, strerror(errno));
+        VB_LOG_WARN("cannot remove %s/%s: %s", dir, name, strerror(errno));
 }
 
 void vb_cp_remove_stale(const char *dir)
@@ -124,7 +124,7 @@ void vb_cp_remove_old(const char *dir, int64_t step, int keep)
     size_t i;
 
     if (folder == NULL) {
-        VB_LOG_WARN("open folder %s: %s", dir, strerror(errno));
+        VB_LOG_WARN("cannot open the folder %s: %s", dir, strerror(errno));
         return;
     }
     if (list_steps(folder, step, &steps) == VB_OK)
@@ -193,7 +193,7 @@ vb_status vb_checkpoint_latest(const char *dir, char *path, size_t size)
     vb_status st;
 
     if (folder == NULL)
-        return errno == ENOENT ? VB_ERR_NO_FILE : vb_err_sys("open folder %s", dir);
+        return errno == ENOENT ? VB_ERR_NO_FILE : vb_err_sys("cannot open the folder %s", dir);
     st = find_latest(folder, dir, path, size);
     closedir(folder);
     return st;

@@ -34,7 +34,8 @@ static vb_status fail(const struct reader *r, const char *call)
     int err = errno;
     char reason[64];
 
-    snprintf(r->why, CP_WHY, "%s %s: %s", call, r->path, strerror_r(err, reason, sizeof(reason)));
+    snprintf(r->why, CP_WHY, "cannot %s %s: %s", call, r->path,
+             strerror_r(err, reason, sizeof(reason)));
     return err != 0 ? vb_status_from_errno(err) : VB_ERR_IO;
 }
 

@@ -105,8 +105,10 @@ static void add_conduct(const struct vb_train_opts *o, char *text, size_t size)
     snprintf(text + len, size - len,
              "test data=%08x\ntest limit=%lld\nnumber of steps between tests=%lld\n"
              "number of steps between saves=%lld\ncheckpoints=%d %d\nplan=%d\ndry run=%d\n"
-             "size of buckets=%lld\nnumber of steps between comparisons=%lld\n"
-             "size from which updates are shared out=%lld\nsize of what is held back=%lld\n",
+             "size of buckets (--bucket-bytes)=%lld\nnumber of steps between checks "
+             "(--check-replicas)=%lld\n"
+             "size for shared updates (--shared-update-min)=%lld\nnumber of deferred bytes "
+             "(--defer-bytes)=%lld\n",
              mark(o->data.test_text), (long long)o->data.test_limit, (long long)o->eval_every,
              (long long)o->save.every, o->save.dir != NULL, o->save.resume, o->plan != NULL,
              o->dry_run, (long long)o->sums.bucket_bytes, (long long)o->sums.check_replicas,

@@ -31,7 +31,7 @@ vb_status vb_train_read_plan(struct vb_trainer *t)
     size_t n;
 
     if (text == NULL || file == NULL) {
-        st = vb_err_sys("read the plan %s", t->o->plan);
+        st = vb_err_sys("cannot read the plan %s", t->o->plan);
     } else {
         n = fread(text, 1, VB_PLAN_BYTES_MAX - 1, file);
         text[n] = '\0';

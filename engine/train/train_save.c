@@ -24,7 +24,7 @@ vb_status vb_train_prepare_save(struct vb_trainer *t)
     if (st != VB_OK)
         return st;
     if (access(dir, W_OK | X_OK) != 0)
-        return vb_err_sys("write checkpoints to %s", dir);
+        return vb_err_sys("cannot write checkpoints to %s", dir);
     if (!t->o->save.resume && vb_checkpoint_latest(dir, path, sizeof(path)) != VB_ERR_NO_FILE)
         return vb_err(VB_ERR_USAGE,
                       "%s has checkpoints of an earlier run: use --resume to continue that run, or "

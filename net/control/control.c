@@ -153,7 +153,7 @@ static void serve(struct control *c, int owner)
 
     if (owner == OWNER_WAKE) {
         if (read(c->wake_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
-            VB_LOG_WARN("read an eventfd: %s", strerror(errno));
+            VB_LOG_WARN("cannot read an eventfd: %s", strerror(errno));
     } else if (owner == OWNER_LISTEN || owner == OWNER_UNIX) {
         if (!c->stopping) /* this call may be for the next group at this address */
             vb_accept_new(c, owner == OWNER_LISTEN ? c->opts.listen_fd : c->opts.unix_fd);
@@ -283,14 +283,14 @@ vb_status vb_control_open(const struct control_opts *opts, struct control **cont
         return st;
     }
     if (c->conns == NULL || c->wake_fd < 0) {
-        st = vb_err_sys("open the control plane");
+        st = vb_err_sys("cannot open the control connections");
         control_free(c);
         return st;
     }
     err = pthread_create(&c->thread, NULL, control_main, c);
     if (err != 0) {
         errno = err;
-        st = vb_err_sys("start the control thread");
+        st = vb_err_sys("cannot start the control thread");
         control_free(c);
         return st;
     }

@@ -89,7 +89,8 @@ vb_status vb_handshake_call(int fd, const struct wire_call *call,
     return VB_OK;
 
 err_peer:
-    return vb_err(st, "handshake with rank %u at %s: %s", call->to, peer, vb_status_str(st));
+    return vb_err(st, "the handshake with rank %u at %s failed: %s", call->to, peer,
+                  vb_status_str(st));
 }
 
 /* ---- the listener ---------------------------------------------------------------------------- */

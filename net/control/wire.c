@@ -102,7 +102,8 @@ const char *vb_wire_verdict_str(uint32_t verdict)
         [WIRE_WELCOME] = "welcome",
         [WIRE_BAD_VERSION] = "the two programs use different versions of the protocol",
         [WIRE_BAD_SECRET] = "the secrets differ",
-        [WIRE_BAD_RANK] = "that rank is already connected or does not belong to this job",
+        [WIRE_BAD_RANK] =
+            "the rank of the caller is already connected or does not belong to this job",
         [WIRE_BAD_WORLD] = "the two ranks were started with different numbers of ranks",
         [WIRE_BAD_EPOCH] =
             "the epoch of the caller is out of date: that rank is no longer a member",

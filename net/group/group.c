@@ -86,7 +86,7 @@ static vb_status listen_as_root(struct vb_group *g, int *fd_p)
 
     if (g->opts.root_fd >= 0) {
         if (fcntl(g->opts.root_fd, F_SETFL, O_NONBLOCK) != 0)
-            return vb_err_sys("take over descriptor %d", g->opts.root_fd);
+            return vb_err_sys("cannot take over descriptor %d", g->opts.root_fd);
         *fd_p = g->opts.root_fd;
         return VB_OK;
     }
@@ -106,7 +106,7 @@ static vb_status listen_towards(const struct sock_addr *root, int *fd_p)
     if (fd < 0)
         return vb_err_sys("socket");
     if (connect(fd, (const struct sockaddr *)&root->sa, root->len) != 0) {
-        st = vb_err_sys("find the route to rank 0");
+        st = vb_err_sys("cannot find the route to rank 0");
         close(fd);
         return st;
     }
@@ -289,7 +289,7 @@ vb_status vb_group_alloc(const struct vb_group_opts *opts, struct vb_group **gro
     *group_p = g; /* the caller closes it, also after a failure */
     if (g->peers == NULL || g->waits == NULL || g->epoll_fd < 0 || g->wake_fd < 0 ||
         epoll_ctl(g->epoll_fd, EPOLL_CTL_ADD, g->wake_fd, &ev) != 0)
-        return vb_err_sys("open a group");
+        return vb_err_sys("cannot open a group");
     return VB_OK;
 }
 

@@ -238,7 +238,7 @@ static int first_remote(const struct vb_group *g)
 static const char *reason(const struct settling *s)
 {
     if (s->g->opts.transport != VB_TRANSPORT_AUTO)
-        return "asked for";
+        return "chosen with --transport";
     return s->verbs == NULL ? "this host uses no RDMA device" : "not all hosts have an RDMA device";
 }
 
@@ -249,7 +249,8 @@ static void explain(struct settling *s, bool tried, const double seconds[2])
     size_t size = sizeof(g->why);
 
     if (rank < 0)
-        snprintf(g->why, size, "%s", g->world == 1 ? "one rank alone" : "shm: all on one host");
+        snprintf(g->why, size, "%s",
+                 g->world == 1 ? "there is only one rank" : "shm: all ranks are on one host");
     else if (tried)
         snprintf(
             g->why, size,
@@ -257,7 +258,8 @@ static void explain(struct settling *s, bool tried, const double seconds[2])
             g->peers[rank].transport->name, seconds[1] * 1e3, seconds[0] * 1e3);
     else if (g->peers[rank].transport == &vb_transport_verbs)
         snprintf(g->why, size, "verbs over %s: %s", vb_transport_verbs.link_text(g->peers[rank].ep),
-                 g->opts.transport == VB_TRANSPORT_VERBS ? "asked for" : "both ends have it");
+                 g->opts.transport == VB_TRANSPORT_VERBS ? "chosen with --transport"
+                                                         : "all hosts have an RDMA device");
     else
         snprintf(g->why, size, "tcp: %s", reason(s));
 }

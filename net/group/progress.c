@@ -185,7 +185,7 @@ void vb_group_wake(void *arg)
     uint64_t one = 1;
 
     if (write(g->wake_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
-        VB_LOG_WARN("write an eventfd: %s", strerror(errno));
+        VB_LOG_WARN("cannot write an eventfd: %s", strerror(errno));
 }
 
 /* The caller and the progress thread may both be asleep. The last one to wake disarms. */
@@ -221,7 +221,7 @@ void vb_group_sleep(struct vb_group *g, int ms)
     for (i = 0; i < n; i++)
         if (ev[i].data.fd == g->wake_fd && read(g->wake_fd, &count, sizeof(count)) < 0 &&
             errno != EAGAIN)
-            VB_LOG_WARN("read an eventfd: %s", strerror(errno));
+            VB_LOG_WARN("cannot read an eventfd: %s", strerror(errno));
     group_lock(g);
 }
 
@@ -313,11 +313,12 @@ static vb_status timed_out(struct vb_group *g, const char *what, int from)
         return vb_err(VB_ERR_TIMEOUT, "timeout: waited %.1f s for %s", g->opts.timeout_ms / 1000.0,
                       what);
     silence = vb_control_silence_s(g->control, from, &step);
-    return vb_err(VB_ERR_TIMEOUT,
-                  "timeout: waited %.1f s for rank %d (%s) in %s; that rank last answered %.1f s "
-                  "ago, at step %llu",
-                  g->opts.timeout_ms / 1000.0, from, vb_group_host(g, from), what, silence,
-                  (unsigned long long)step);
+    return vb_err(
+        VB_ERR_TIMEOUT,
+        "timeout: waited %.1f s for rank %d (%s) to complete %s; that rank last answered %.1f s "
+        "ago, at step %llu",
+        g->opts.timeout_ms / 1000.0, from, vb_group_host(g, from), what, silence,
+        (unsigned long long)step);
 }
 
 /* Returns why a wait cannot continue, or VB_OK. */
@@ -328,10 +329,10 @@ static vb_status wait_failure(struct vb_group *g, const char *what, int from, ui
     if (st != VB_OK)
         return log_failure(g, st, what);
     if (g->opts.elastic && from >= 0 && g->peers[from].gone)
-        return vb_err(VB_ERR_PEER, "rank %d (%s) is gone (%s); this rank waited for it in %s", from,
+        return vb_err(VB_ERR_PEER, "rank %d (%s) is gone (%s); this rank waited for %s", from,
                       vb_group_host(g, from), g->peers[from].why, what);
     if (!g->opts.elastic && from >= 0 && from != g->rank && vb_control_has_left(g->control, from))
-        return vb_err(VB_ERR_PEER, "rank %d (%s) has left; this rank waited for it in %s", from,
+        return vb_err(VB_ERR_PEER, "rank %d (%s) has left; this rank waited for %s", from,
                       vb_group_host(g, from), what);
     return vb_clock_ns() >= deadline ? timed_out(g, what, from) : VB_OK;
 }

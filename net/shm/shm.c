@@ -88,7 +88,8 @@ static void shm_close_device(struct vb_device *vdev)
 
 static vb_status give_up(struct shm_ep *ep, const char *what)
 {
-    ep->status = vb_err(VB_ERR_INPUT, "rank %d corrupted the shared memory: %s", ep->rank, what);
+    ep->status =
+        vb_err(VB_ERR_INPUT, "rank %d has corrupted the shared memory: %s", ep->rank, what);
     return ep->status;
 }
 

@@ -54,7 +54,7 @@ void vb_sparse_sample(const uint64_t *words, uint32_t max_samples, struct sparse
 const char *vb_sparse_head_wrong(const struct sparse_head *head, const struct sparse_limits *limits)
 {
     if (head->n > limits->max_nnz)
-        return "the list is longer than the maximum that this rank announced";
+        return "the list is longer than the announced maximum";
     if (head->refused > SPARSE_OUT_OF_RANGE || (head->refused != SPARSE_FINE && head->n != 0))
         return "the head of the list is invalid";
     if (head->along > 1 || (head->along == 1 && head->n > limits->max_along))

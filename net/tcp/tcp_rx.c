@@ -217,7 +217,7 @@ static bool receive(struct tcp_ep *ep, int flags)
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
         return false;
     if (n < 0)
-        VB_LOG_DEBUG("receive from rank %d: %s", ep->rank, strerror(errno));
+        VB_LOG_DEBUG("cannot receive from rank %d: %s", ep->rank, strerror(errno));
     else if (ep->rx.in_frame || ep->rx.begin != ep->rx.end)
         VB_LOG_DEBUG("rank %d left in the middle of a frame", ep->rank);
     /* Not logged as an error: only the group knows whether the peer was expected to leave. */

@@ -65,7 +65,7 @@ static ssize_t try_send(struct tcp_ep *ep, struct iovec *iov, int n_iov)
         return n;
     if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS)
         return 0;
-    VB_LOG_DEBUG("send to rank %d: %s", ep->rank, strerror(errno));
+    VB_LOG_DEBUG("cannot send to rank %d: %s", ep->rank, strerror(errno));
     ep->tx.broken = true;
     (void)shutdown(ep->fd, SHUT_RDWR);
     return -1;

@@ -119,7 +119,7 @@ static void request_arrived(struct verbs_dev *dev, const struct rdma_cm_event *e
     if (why == NULL && (call.rank == dev->opts.rank || call.rank >= dev->opts.world))
         why = "the caller claims a rank that may not connect to this rank";
     if (why == NULL && dev->eps[call.rank] != NULL && dev->eps[call.rank]->cm.id != NULL)
-        why = "that rank is connected already";
+        why = "the rank of the caller is already connected";
     if (why != NULL)
         request->bad = why; /* it is refused after the event has been acknowledged */
 }

@@ -302,7 +302,7 @@ static void a_slow_loader_is_an_error(void **state)
         st = vb_loader_next(l, &b);
     t_stderr_release(&err, said, sizeof(said));
     assert_int_equal(st, VB_ERR_TIMEOUT);
-    assert_non_null(strstr(said, "no batch was ready within 20 ms"));
+    assert_non_null(strstr(said, "the loader had no batch ready within 20 ms"));
     vb_loader_close(l);
     vb_dataset_destroy(&set);
 }

@@ -316,8 +316,9 @@ static int is_named(struct vb_group *g, void *arg)
     t_stderr_catch(&caught);
     st = train(g, arg);
     t_stderr_release(&caught, text, sizeof(text));
-    wrong = T_WRONG(st == VB_ERR_INPUT) + T_WRONG(strstr(text, "rank 1 (") != NULL) +
-            T_WRONG(strstr(text, "after step 10; they were equal after step 5") != NULL);
+    wrong =
+        T_WRONG(st == VB_ERR_INPUT) + T_WRONG(strstr(text, "rank 1 (") != NULL) +
+        T_WRONG(strstr(text, "after step 10; all ranks had equal parameters after step 5") != NULL);
     if (wrong > 0)
         fputs(text, stderr);
     return wrong;

@@ -95,7 +95,7 @@ static void backends_must_exist_and_fit(void **state)
 {
     (void)state;
     refuse("nobody", "unknown backend nobody");
-    refuse("plain", "backend plain cannot compute backward-data of this conv layer");
+    refuse("plain", "backend plain cannot compute the pass backward-data of this conv layer");
 }
 
 /* Every backend that can do a pass must have a time. */
@@ -264,7 +264,7 @@ static void broken_files_are_not_used(void **state)
     write_text("something else\n", "w");
     assert_false(cache_knows(said, sizeof(said)));
     assert_non_null(strstr(said, path));
-    assert_non_null(strstr(said, "belongs to another machine or program"));
+    assert_non_null(strstr(said, "belongs to a different machine or program"));
     write_text("", "w"); /* empty is as good as none */
     assert_false(cache_knows(said, sizeof(said)));
 }

@@ -171,7 +171,7 @@ static void roots_are_opened(void **state)
     st = vb_root_listen(again, &fd);
     t_stderr_release(&caught, said, sizeof(said));
     assert_true(st < 0);
-    assert_non_null(strstr(said, "--root HOST:PORT chooses another port"));
+    assert_non_null(strstr(said, "--root HOST:PORT chooses a different port"));
     assert_string_equal(again, root);
     close(fd);
     for (i = 0; i < VB_COUNT(bad); i++) {
@@ -292,7 +292,8 @@ static void broken_environments_are_named(void **state)
         {TASK "SLURM_STEP_NODELIST=n[1-2] SLURM_STEP_TASKS_PER_NODE=2,2",
          "SLURM_NODEID is not set"},
         {TASK "SLURM_STEP_NODELIST=n[1-2] SLURM_STEP_TASKS_PER_NODE=2,x SLURM_NODEID=0",
-         "SLURM_STEP_TASKS_PER_NODE 2,x: must list tasks per node, such as 2(x3),1, with node 0"},
+         "SLURM_STEP_TASKS_PER_NODE 2,x: must be a list of tasks per node, such as 2(x3),1, that "
+         "includes node 0"},
         {TASK "SLURM_STEP_NODELIST=n[1-2] SLURM_STEP_TASKS_PER_NODE=2,2 SLURM_NODEID=2",
          "with node 2"},
         {TASK "SLURM_STEP_NODELIST=n[1-2] SLURM_STEP_TASKS_PER_NODE=3,1 SLURM_NODEID=1",

@@ -281,9 +281,9 @@ static void strangers_do_not_disturb_a_job(void **state)
     for (line = text; (line = strstr(line, "refused a connection from 127.0.0.1")) != NULL; line++)
         refusals++;
     assert_int_equal(refusals, 1); /* logged once per address, not once per call */
-    assert_non_null(strstr(text, "refused this rank: its epoch is out of date"));
-    assert_non_null(strstr(text, "refused this rank: it uses another version"));
-    assert_non_null(strstr(text, "refused this rank: that rank is already connected"));
+    assert_non_null(strstr(text, "refused this rank: the epoch of the caller is out of date"));
+    assert_non_null(strstr(text, "refused this rank: the two programs use different versions"));
+    assert_non_null(strstr(text, "refused this rank: the rank of the caller is already connected"));
 }
 
 static void *open_with_secret(void *arg)

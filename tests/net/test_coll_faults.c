@@ -274,7 +274,7 @@ static int impossible_calls(struct vb_group *g, void *arg)
     wrong += T_WRONG(vb_allreduce_start(coll, 0, 16, VB_REDUCE_SUM, &req) == VB_OK);
     wrong += T_WRONG(vb_wait(coll, &req) == VB_OK); /* nothing was started before */
     vb_coll_close(coll);
-    return wrong + T_WRONG(strstr(text, "it does not sum in rank order") != NULL);
+    return wrong + T_WRONG(strstr(text, "this algorithm does not sum in rank order") != NULL);
 }
 
 static void impossible_calls_are_refused(void **state)
