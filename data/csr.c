@@ -143,7 +143,7 @@ static vb_status check_block(const struct csr_store *s, uint32_t number)
     if (vb_crc32c(0, s->map + b->offset, csr_block_bytes(b)) != b->crc)
         return refuse(s, b->offset, "the checksum of a block is wrong");
     if (v.at[0] != 0 || v.at[b->n] != b->words)
-        return refuse(s, b->offset, "the rows of a block do not match its size");
+        return refuse(s, b->offset, "the rows of a block do not match the size of the block");
     for (i = 0; i < b->n && wrong == NULL; i++) {
         if (v.at[i + 1] <= v.at[i] || v.at[i + 1] > b->words)
             return refuse(s, b->offset, "a row ends before it begins");
@@ -152,7 +152,7 @@ static vb_status check_block(const struct csr_store *s, uint32_t number)
         nonzeros += (uint64_t)row.n;
     }
     if (wrong == NULL && nonzeros != b->nnz)
-        wrong = "the rows of a block do not match its size";
+        wrong = "the rows of a block do not match the size of the block";
     if (wrong != NULL)
         return refuse(s, b->offset, wrong);
     atomic_store_explicit(&s->good[number], true,

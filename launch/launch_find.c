@@ -93,7 +93,7 @@ static vb_status need_secret(const struct launch_found *found)
         "all of them the same --secret-file FILE or VB_SECRET%s" LAUNCH_ALONE,
         slurm ? "srun" : "torchrun", found->world,
         slurm ? "SLURM_PROCID, SLURM_STEP_NODELIST" : "RANK, WORLD_SIZE, LOCAL_WORLD_SIZE",
-        slurm ? ", or use srun --mpi=pmix, which needs none" : "");
+        slurm ? ", or use srun --mpi=pmix, which needs no secret" : "");
 }
 
 /* Rank 0 makes the secret and local rank 0 passes it on. If all ranks are on this host, the two

@@ -199,7 +199,7 @@ static vb_status call(const char *name, uint64_t deadline, int *fd_p)
     vb_status st = vb_sock_await_unix(name, deadline, fd_p);
 
     if (st == VB_AGAIN)
-        return vb_err(VB_ERR_TIMEOUT, "local rank 0 has not started: is it on this host?");
+        return vb_err(VB_ERR_TIMEOUT, "local rank 0 has not started on this host");
     if (st != VB_OK)
         return vb_err_sys("connect %s", name);
     if (same_user(*fd_p))

@@ -121,10 +121,11 @@ vb_status vb_launch_take_answer(char *line, const char *whose, struct vb_launch 
         return vb_err(VB_ERR_INPUT, "%s does not contain the address of rank 0 and the secret",
                       whose);
     if (none != launch->has_secret)
-        return vb_err(VB_ERR_USAGE,
-                      "rank %d was given a secret and rank %d was not: give it to all ranks with "
-                      "mpirun -x VB_SECRET or --secret-file FILE",
-                      none ? 0 : launch->rank, none ? launch->rank : 0);
+        return vb_err(
+            VB_ERR_USAGE,
+            "rank %d was given a secret and rank %d was not: give the secret to all ranks with "
+            "mpirun -x VB_SECRET or --secret-file FILE",
+            none ? 0 : launch->rank, none ? launch->rank : 0);
     memcpy(launch->root, line, (size_t)(space - line));
     launch->root[space - line] = '\0';
     return none ? VB_OK : vb_secret_parse(space + 1, launch->secret);

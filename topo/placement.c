@@ -374,9 +374,10 @@ static void write_note(const struct vb_topo *topo, const struct vb_placement_wan
                  "pinned to one core",
                  placement->threads, placement->ranks[0].cpus.n);
     else if (placement->threads > block)
-        snprintf(placement->note, VB_PLACEMENT_TEXT,
-                 "%d compute threads per rank on %d cores: some share a core as hyperthreads",
-                 placement->threads, block);
+        snprintf(
+            placement->note, VB_PLACEMENT_TEXT,
+            "%d compute threads per rank on %d cores: some threads share a core as hyperthreads",
+            placement->threads, block);
     else if (want->threads == 0 && limit_by_quota(topo, placement->n_ranks, block) < block)
         snprintf(placement->note, VB_PLACEMENT_TEXT,
                  "the cgroup grants only the time of %.1f cpus: there are fewer compute threads "

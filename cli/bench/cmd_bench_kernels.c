@@ -12,7 +12,7 @@ int cli_bench_kernels_find(const char *model, const struct vb_layer_table **tabl
     int i;
 
     if (model == NULL)
-        return cli_which(&cli_bench, "kernels of which model? --model", &names);
+        return cli_which(&cli_bench, "bench kernels needs a model: --model", &names);
     i = cli_find_name(&cli_bench, "model", model, names.list, names.n);
     if (i < 0)
         return CLI_USAGE;

@@ -17,7 +17,7 @@ static int find_model(const char *name, const struct vb_train_model **model_p,
     int i;
 
     if (name == NULL)
-        return cli_which(&cli_bench, "step of which model? --model", &names);
+        return cli_which(&cli_bench, "bench step needs a model: --model", &names);
     i = cli_find_name(&cli_bench, "model", name, names.list, names.n);
     if (i < 0)
         return CLI_USAGE;
@@ -185,7 +185,7 @@ static void print_verdict(const struct cli_bench_step *args, const struct vb_ste
                args->model, r->transport, VB_STEP_REACH);
     else
         printf("From batch %lld on, computing %s takes at least as long as the transfer over %s, "
-               "and can hide it%s.\n",
+               "and can hide the transfer%s.\n",
                (long long)from, args->model, r->transport,
                beyond(r, from) ? " (extrapolated from the measured points)" : "");
 }

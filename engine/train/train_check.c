@@ -105,7 +105,7 @@ static void add_conduct(const struct vb_train_opts *o, char *text, size_t size)
     snprintf(text + len, size - len,
              "test data=%08x\ntest limit=%lld\nnumber of steps between tests=%lld\n"
              "number of steps between saves=%lld\ncheckpoints=%d %d\nplan=%d\ndry run=%d\n"
-             "size of buckets (--bucket-bytes)=%lld\nnumber of steps between checks "
+             "size of buckets (--bucket)=%lld\nnumber of steps between checks "
              "(--check-replicas)=%lld\n"
              "size for shared updates (--shared-update-min)=%lld\nnumber of deferred bytes "
              "(--defer-bytes)=%lld\n",

@@ -174,7 +174,7 @@ void vb_train_warn(const struct vb_trainer *t, const struct vb_train_result *r)
     if (!r->reports || t->o->dry_run)
         return;
     if (!isfinite(r->loss)) {
-        VB_LOG_WARN("the loss is not finite: a learning rate of %g is too high", r->lr);
+        VB_LOG_WARN("the loss is not a finite number: the learning rate %g is too high", r->lr);
         return;
     }
     if (r->steps < STEPS_MIN || t->data.n_test < SAMPLES_MIN || r->accuracy >= GOOD_ENOUGH ||

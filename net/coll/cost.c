@@ -289,7 +289,8 @@ vb_status vb_cost_open(struct vb_coll *coll)
     coll->lay.eager_bytes = (size_t)m->eager_bytes;
     coll->reqs.first_seq = coll->reqs.seq;
     coll->stats.wire_bytes = 0;
-    VB_LOG_DEBUG("links: latency %.2f us, note %.2f us, %.2f GB/s, sum %.2f GB/s, flag %.2f us",
+    VB_LOG_DEBUG("measured links: latency %.2f us, note %.2f us, bandwidth %.2f GB/s, summing %.2f "
+                 "GB/s, flag %.2f us",
                  m->latency, m->post, 1e-3 / m->byte, 1e-3 / m->sum, m->flag);
     return st;
 }

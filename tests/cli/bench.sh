@@ -44,7 +44,7 @@ refused 2 "unknown bench alreduce; did you mean allreduce?" alreduce
 refused 2 "unknown bench nothing; must be transfer" nothing
 RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=1 \
     refused 2 "unknown bench nothing" nothing # before any other rank is waited for
-refused 2 "kernels of which model? --model " kernels
+refused 2 "bench kernels needs a model: --model " kernels
 refused 2 "--keys, --servers and --rule are only for ps" transfer --ranks 2 --keys 5
 refused 2 "ps needs at least one worker" ps
 refused 2 "ps needs at least one worker" ps --ranks 2 --servers 2
@@ -57,7 +57,7 @@ refused 2 "unknown model lenot; did you mean lenet?" kernels --model lenot
 refused 2 "--model is only for kernels and step" allreduce --model lenet
 refused 2 "have no --sizes, --algo and --explain" kernels --model lenet --sizes 8
 refused 2 "have no --sizes, --algo and --explain" step --model lenet --algo ring
-refused 2 "step of which model? --model softmax, sparse-lr" step --ranks 2
+refused 2 "bench step needs a model: --model softmax, sparse-lr" step --ranks 2
 refused 2 "unknown model lenett; did you mean lenet?" step --model lenett
 refused 2 "unknown model quux; must be softmax" step --model quux
 refused 2 "--batch is only for kernels; step has --batches" step --model lenet --batch 8
@@ -204,7 +204,7 @@ tail -n 1 "$dir/out" | grep -q '^One rank has nothing to transfer' || fail "step
 ln -s "$(command -v timeout)" "$(command -v cat)" "$(command -v wc)" "$dir" # all commands but gnuplot
 with_all=$PATH
 PATH=$dir
-refused 1 "gnuplot, which is not installed: apt-get install gnuplot-nox" step --model softmax --plot "$dir/no.png"
+refused 1 "gnuplot, which is not installed: run apt-get install gnuplot-nox" step --model softmax --plot "$dir/no.png"
 PATH=$with_all
 [ ! -e "$dir/no.png" ] || fail "step: a plot exists, although gnuplot is missing"
 if command -v gnuplot >/dev/null; then

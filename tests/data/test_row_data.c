@@ -377,7 +377,8 @@ static void broken_csr_is_refused(void **state)
     t_refused(vb_csr_open, csr_changed(44, 7), "offset 44: the longest row that the header");
     t_refused(vb_csr_open, csr_changed(48, 8), "not as long as its header says");
     t_refused(vb_csr_open, csr_changed(56, 0), "not as long as its header says");
-    t_refused(vb_csr_open, csr_changed(64, 1), "the rows of a block do not match its size");
+    t_refused(vb_csr_open, csr_changed(64, 1),
+              "the rows of a block do not match the size of the block");
     t_refused(vb_csr_open, csr_changed(68, 13), "a row ends before it begins");
     t_refused(vb_csr_open, csr_changed(68, 0), "a row ends before it begins");
     t_refused(vb_csr_open, csr_changed(68, 1), "more values than entries");

@@ -281,7 +281,7 @@ static void impossible_checkpoints_are_not_written(void **state)
     struct vb_checkpoint cp = small(-1, arrays);
 
     (void)state;
-    assert_not_written(&cp, "impossible step");
+    assert_not_written(&cp, "its step, arrays or texts are invalid");
     cp = small(1, arrays);
     cp.n_arrays = VB_CHECKPOINT_ARRAYS_MAX + 1;
     assert_not_written(&cp, "its step, arrays or texts are invalid");
@@ -296,10 +296,10 @@ static void impossible_checkpoints_are_not_written(void **state)
     assert_not_written(&cp, "a name has no end");
     cp = small(1, arrays);
     arrays[0].rows = INT64_MAX;
-    assert_not_written(&cp, "array conv1.w: impossible");
+    assert_not_written(&cp, "array conv1.w has an impossible type, shape or data");
     cp = small(1, arrays);
     arrays[0].data = NULL;
-    assert_not_written(&cp, "array conv1.w: impossible");
+    assert_not_written(&cp, "array conv1.w has an impossible type, shape or data");
     cp = small(1, arrays);
     cp.model[0] = '\0';
     assert_not_written(&cp, "a name is empty");

@@ -540,7 +540,7 @@ static void bad_plans_are_refused(void **state)
     plan.v[0] = (struct vb_k_choice){"conv1", VB_K_FORWARD, "abacus"};
     refused(&opts, "unknown backend abacus");
     plan.v[0] = (struct vb_k_choice){"conv9", VB_K_FORWARD, "blas"};
-    refused(&opts, "layer conv9: lenet has no such layer");
+    refused(&opts, "layer conv9: model lenet has no such layer");
     plan.v[0] = (struct vb_k_choice){"conv1", VB_K_FORWARD, "plain"};
     refused(&opts, "backend plain cannot compute the pass forward");
     opts.name = "alexnet32";
