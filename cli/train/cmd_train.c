@@ -25,7 +25,7 @@ static int find_model(const struct vb_opts *parsed, const char **model_p)
     int i;
 
     if (parsed->n_operands == 0)
-        return cli_which(&cli_train, "the model is missing:", &names);
+        return cli_which(&cli_train, "the model is missing: name", &names);
     i = cli_find_name(&cli_train, "model", parsed->operands[0], names.list, names.n);
     if (i < 0)
         return CLI_USAGE;

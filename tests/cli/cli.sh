@@ -96,7 +96,7 @@ done
 run --version; has "verbena 0."; has "hwloc 2."; has "oneDNN"; has "OpenBLAS"; has "libibverbs"
 
 # ---- bad usage: one line, exit 2
-refused 2 "which command"
+refused 2 "the command is missing"
 refused 2 "unknown command tpoo; did you mean topo?" tpoo
 refused 2 "unknown command dance; verbena --help" dance
 refused 2 "unknown option --verison; verbena --help" --verison

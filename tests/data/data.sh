@@ -30,7 +30,7 @@ refused 2 "--n is only for synth KIND OUT" info synth --n 7
 refused 2 "--n is only for synth KIND OUT" convert synth:kind=criteo x.csr --n 7
 refused 2 "--json cannot be used with digits" synth digits . --n 10 --json
 refused 1 "absent" info csr:absent
-refused 1 "found no train-images-idx3-ubyte" info mnist:.
+refused 1 "the folder has no file train-images-idx3-ubyte" info mnist:.
 refused 1 "no file matches" info 'tfrecord:*.none'
 refused 2 "has images, not rows" convert synth:10 x.csr
 head -c 3073 /dev/zero >image

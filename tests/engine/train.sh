@@ -12,7 +12,7 @@
 what=train
 
 # ---- bad usage: one line, exit 2, also with several ranks
-refused 2 "which model"
+refused 2 "the model is missing: name softmax"
 refused 2 "unknown model sofmax; did you mean softmax?" sofmax
 refused 2 "unknown model transformer; must be softmax, sparse-lr, lenet, mlp or alexnet" transformer
 refused 2 "unexpected argument again" softmax again
@@ -30,7 +30,7 @@ refused 2 "give --batch or --global-batch, not both" softmax --batch 5 --global-
 refused 2 "give only one of --epochs, --steps and --samples" softmax --epochs 1 --steps 1
 refused 2 "give --test-data or --test-split, not both" softmax --test-data synth --test-split 0.1
 refused 2 "--input: lenet takes images of one size only" lenet --input 32
-refused 2 "--input: alexnet takes 224 or 32" alexnet --input 64
+refused 2 "--input: alexnet takes images of size 224 or 32" alexnet --input 64
 refused 2 "need --checkpoint DIR" softmax --resume
 refused 2 "a step has 3 samples, but needs at least 4" softmax --global-batch 3 --ranks 4
 refused 2 "a step has 200 samples, but the data only has 100" \
@@ -235,7 +235,7 @@ run "${hand[@]}" --rank 0 --secret-file "$dir/open"
 wait $! && fail "rank 1 did not refuse another learning rate"
 [[ $code$err == 2*"rank 1 was started with a different learning rate than rank 0"* ]] ||
     fail "another learning rate: $code $err"
-[[ $(cat "$dir/err1") == *"another learning rate"* ]] || fail "rank 1: $(cat "$dir/err1")"
+[[ $(cat "$dir/err1") == *"a different learning rate"* ]] || fail "rank 1: $(cat "$dir/err1")"
 
 # ... the same for options that concern what ranks do together
 own_way() { # own_way WORDS OPTION VALUE: only rank 1 has the option

@@ -295,7 +295,7 @@ static void broken_environments_are_named(void **state)
          "SLURM_STEP_TASKS_PER_NODE 2,x: must be a list of tasks per node, such as 2(x3),1, that "
          "includes node 0"},
         {TASK "SLURM_STEP_NODELIST=n[1-2] SLURM_STEP_TASKS_PER_NODE=2,2 SLURM_NODEID=2",
-         "with node 2"},
+         "that includes node 2"},
         {TASK "SLURM_STEP_NODELIST=n[1-2] SLURM_STEP_TASKS_PER_NODE=3,1 SLURM_NODEID=1",
          "SLURM_LOCALID 1: must be a number from 0 to 0"},
         {TASK TWO, "srun has started 4 ranks on several hosts"},

@@ -141,7 +141,8 @@ static void a_wrong_list_fails_everywhere_and_the_next_call_works(void **state)
         assert_said("sparse allreduce 1: this rank brought a list that is not in ascending order");
         assert_said("sparse allreduce 1: rank 1");
         assert_said("sparse allreduce 2: this rank brought a list with an index that is not below");
-        assert_said("sparse allreduce 3: a list that is too long (1201 words, at most 1200");
+        assert_said("sparse allreduce 3: this rank brought a list that is too long (the list has "
+                    "1201 words");
         assert_said("brought a list that is too long");
         assert_said("asks for a different reduction");
     }
