@@ -86,7 +86,7 @@ static vb_status check_len(size_t len)
 {
     if (len == 0 || len > SIZE_MAX / 4)
         return vb_err(VB_ERR_USAGE,
-                      "cannot map %zu bytes: the size must not be 0 and must not be larger than a "
+                      "cannot map %zu bytes: the size must be larger than 0 and smaller than a "
                       "quarter of the address space",
                       len);
     return VB_OK;

@@ -62,7 +62,7 @@ static vb_status parse_entry(struct reader *r, char *token)
         return refuse(r, "indices begin at 1", token);
     if (index > most)
         return refuse(r,
-                      r->features > 0 ? "the index is larger than the number of features given"
+                      r->features > 0 ? "the index is larger than the given number of features"
                                       : "the index is too large",
                       token);
     if (strcmp(colon + 1, "1") != 0 &&

@@ -15,8 +15,8 @@ static int find_secret(const struct cli_command *command, const struct cli_job *
     if (job->secret_file != NULL)
         return vb_secret_read(job->secret_file, group->secret) == VB_OK ? -1 : CLI_FAILED;
     if (launch.supervised || !launch.has_secret)
-        return cli_refuse(command,
-                          "--join needs the job's secret: --secret-file FILE or VB_SECRET");
+        return cli_refuse(
+            command, "--join needs the job's secret: give --secret-file FILE or set VB_SECRET");
     memcpy(group->secret, launch.secret, sizeof(group->secret));
     return -1;
 }

@@ -121,7 +121,8 @@ static vb_status find_join_info(struct vb_joined *j)
         if (st != VB_OK)
             return st;
     }
-    return vb_err(VB_ERR_TIMEOUT, "cannot join: none of the job's ranks has the join information");
+    return vb_err(VB_ERR_TIMEOUT,
+                  "cannot join: no rank of the job has the information that a joiner needs");
 }
 
 static vb_status check_join_info(const struct join_info *p)

@@ -72,8 +72,7 @@ static void say_why(const struct vb_train_result *r, double step_ms, struct vb_b
         break;
     case VB_NETWORK:
         snprintf(b->why, sizeof(b->why),
-                 "%.4g ms of a step are transfer over %s that is not hidden "
-                 "behind computing",
+                 "in a step, %.4g ms of the transfer over %s are not hidden behind computing",
                  step_ms, r->transport);
         break;
     case VB_STRAGGLER:

@@ -259,7 +259,7 @@ static void explain(struct settling *s, bool tried, const double seconds[2])
     else if (g->peers[rank].transport == &vb_transport_verbs)
         snprintf(g->why, size, "verbs over %s: %s", vb_transport_verbs.link_text(g->peers[rank].ep),
                  g->opts.transport == VB_TRANSPORT_VERBS ? "chosen with --transport"
-                                                         : "all hosts have an RDMA device");
+                                                         : "both hosts have an RDMA device");
     else
         snprintf(g->why, size, "tcp: %s", reason(s));
 }

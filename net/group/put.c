@@ -84,7 +84,7 @@ static vb_status put(struct vb_window *win, int rank, const struct vb_window *fr
         return not_allowed(win, "put");
     if (from != win && (rank == g->rank || (peer->transport->caps & VB_CAP_ANY_SOURCE) == 0))
         return vb_err(VB_ERR_UNSUPPORTED,
-                      "cannot put to rank %d: the transport cannot put from a different window",
+                      "cannot put to rank %d: the transport can put only from the same window",
                       rank);
     if (rank == g->rank)
         return self_put(win, src_offset, dst_offset, len_bytes, note, op);

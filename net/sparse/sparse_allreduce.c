@@ -254,7 +254,8 @@ vb_status vb_sparse_start(struct vb_sparse *s, const uint32_t *index, const floa
 {
     s->started = s->failed;
     if (s->failed != VB_OK)
-        return vb_err(s->failed, "%s has failed: the context can only be closed", s->what);
+        return vb_err(s->failed, "%s has failed: this sparse allreduce can only be closed",
+                      s->what);
     group_lock(s->group); /* the handler of notes reads seq */
     s->seq++;
     group_unlock(s->group);

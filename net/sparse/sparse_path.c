@@ -357,7 +357,7 @@ vb_status vb_sparse_dense_sum(struct vb_sparse *s, float divisor, size_t *n_p)
     if (st == VB_OK)
         st = vb_wait(s->dense, &req);
     if (st != VB_OK) {
-        VB_LOG_ERROR("%s failed while it used the dense allreduce", s->what);
+        VB_LOG_ERROR("%s failed in its dense allreduce", s->what);
         return vb_sparse_fail(s, st);
     }
     return collect(s, data, divisor, n_p);

@@ -44,7 +44,7 @@ holds '.samples == 3 and .features == 3 and .nonzeros == 3 and .labels == [1, 2]
 holds '.samples == 3 and .positive == 2' convert libsvm:rows rows.csr
 holds '.samples == 3 and .features == 3 and .nonzeros == 3 and .labels == [1, 2]' info csr:rows.csr
 holds '.features == 100' info libsvm:rows --features 100
-refused 1 "rows: line 1: the index is larger than the number of features given: '3'" info libsvm:rows --features 2
+refused 1 "rows: line 1: the index is larger than the given number of features: '3'" info libsvm:rows --features 2
 head -c 100 rows.csr >cut.csr
 refused 1 "cut.csr: offset 48: the file is not as long as its header says" info csr:cut.csr
 mkfifo pipe train-labels-idx1-ubyte

@@ -124,7 +124,8 @@ static void describe(char *buf, size_t size, const struct vb_k_backend *backend,
                      const struct vb_k_shape *s, enum vb_k_pass pass)
 {
     snprintf(buf, size,
-             "%s %s %s (samples %d, channels %d, height %d, width %d, output channels %d, kernel "
+             "backend %s, layer %s, pass %s (samples %d, channels %d, height %d, width %d, output "
+             "channels %d, kernel "
              "%d x %d, stride %d, padding %d)",
              backend->name, vb_k_kind_str(s->kind), vb_k_pass_str(pass), s->n, s->c, s->h, s->w,
              s->oc, s->kh, s->kw, s->stride, s->pad);
