@@ -242,7 +242,7 @@ own_way() { # own_way WORDS OPTION VALUE: only rank 1 has the option
     timeout 100 "$verbena" train "${hand[@]}" --rank 1 "$2" "$3" --secret-file "$dir/open" >"$dir/out1" 2>"$dir/err1" &
     run "${hand[@]}" --rank 0 --secret-file "$dir/open"
     wait $! && fail "rank 1 did not refuse its own $2"
-    [[ $code$err == 2*"a different $1 than rank 0"* ]] || fail "its own $2: $code $err"
+    [[ $code$err == 2*"a different $1 than rank 0"* ]] || fail "rank 1 with a different $2: $code $err"
 }
 own_way "number of steps between tests" --eval-every 5
 own_way "number of deferred bytes (--defer-bytes)" --defer-bytes 40000
