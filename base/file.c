@@ -144,9 +144,9 @@ static vb_status sync_folder_of(const char *path)
         snprintf(folder, sizeof(folder), "%.*s", slash == path ? 1 : (int)(slash - path), path);
     fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
-        return vb_err_sys("open folder %s", folder);
+        return vb_err_sys("cannot open the folder %s", folder);
     if (fsync(fd) != 0 && errno != EINVAL) /* EINVAL: the file system cannot sync folders */
-        st = vb_err_sys("sync folder %s", folder);
+        st = vb_err_sys("cannot sync the folder %s", folder);
     close(fd);
     return st;
 }
@@ -156,7 +156,8 @@ vb_status vb_file_may_replace(const char *path)
     struct stat info;
 
     if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
-        return vb_err(VB_ERR_USAGE, "write %s: it exists and is not a regular file", path);
+        return vb_err(VB_ERR_USAGE, "cannot write %s: the path exists and is not a regular file",
+                      path);
     return VB_OK; /* if stat() failed for another reason, writing the file reports it */
 }
 
@@ -167,19 +168,19 @@ vb_status vb_file_replace(const char *path, const void *data, size_t len_bytes)
     int fd;
 
     if ((size_t)snprintf(temp, sizeof(temp), "%s.%ld.tmp", path, (long)gettid()) >= sizeof(temp))
-        return vb_err(VB_ERR_USAGE, "write %.64s...: the path is too long", path);
+        return vb_err(VB_ERR_USAGE, "cannot write %.64s...: the path is too long", path);
     st = vb_file_may_replace(path);
     if (st != VB_OK)
         return st;
     fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd < 0)
-        return vb_err_sys("create %s", path);
+        return vb_err_sys("cannot create %s", path);
 
     st = write_all(fd, path, data, len_bytes);
     if (st == VB_OK && fsync(fd) != 0)
-        st = vb_err_sys("sync %s", path);
+        st = vb_err_sys("cannot sync %s", path);
     if (st == VB_OK && rename(temp, path) != 0)
-        st = vb_err_sys("rename %s to %s", temp, path);
+        st = vb_err_sys("cannot rename %s to %s", temp, path);
     close(fd);
     if (st == VB_OK)
         return sync_folder_of(path);
@@ -195,7 +196,7 @@ vb_status vb_dir_make(const char *path)
 
     if (strlen(path) >= sizeof(part)) {
         errno = ENAMETOOLONG;
-        return vb_err_sys("make the folder %.64s...", path);
+        return vb_err_sys("cannot create the folder %.64s...", path);
     }
     for (i = 0; path[i] != '\0'; i++) {
         part[i] = path[i];
@@ -206,5 +207,5 @@ vb_status vb_dir_make(const char *path)
     if (mkdir(path, 0777) == 0 ||
         (errno == EEXIST && stat(path, &info) == 0 && S_ISDIR(info.st_mode)))
         return VB_OK;
-    return vb_err_sys("make the folder %s", path);
+    return vb_err_sys("cannot create the folder %s", path);
 }

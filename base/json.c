@@ -144,7 +144,7 @@ vb_status vb_json_print(const struct vb_json *json, FILE *out)
     if (json == NULL || json->root == NULL || json->failed || json->depth != 0)
         return vb_err(VB_ERR_NO_MEMORY, "cannot build the JSON output");
     if (json_dumpf(json->root, out, flags) != 0 || fputc('\n', out) == EOF || fflush(out) != 0)
-        return vb_err_sys("write JSON output");
+        return vb_err_sys("cannot write the JSON output");
     return VB_OK;
 }
 

@@ -136,6 +136,7 @@ vb_status vb_log_status(vb_status st, const char *file, const char *fmt, ...)
 
 _Noreturn void vb_assert_failed(const char *file, int line, const char *cond)
 {
-    vb_log(VB_LEVEL_ERROR, file, "line %d: bug in verbena: assertion failed: %s", line, cond);
+    vb_log(VB_LEVEL_ERROR, file, "line %d: this is a bug in verbena: the assertion failed: %s",
+           line, cond);
     abort();
 }

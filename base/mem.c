@@ -84,7 +84,10 @@ static void *map_aligned(size_t len, size_t align, int flags, int fd)
 static vb_status check_len(size_t len)
 {
     if (len == 0 || len > SIZE_MAX / 4)
-        return vb_err(VB_ERR_USAGE, "cannot map %zu bytes: the size is 0 or too large", len);
+        return vb_err(VB_ERR_USAGE,
+                      "cannot map %zu bytes: the size must be larger than 0 and smaller than a "
+                      "quarter of the address space",
+                      len);
     return VB_OK;
 }
 
@@ -164,12 +167,12 @@ vb_status vb_mem_map_shared(const char *name, size_t len_bytes, struct vb_mem *m
     if (mem.fd < 0)
         return vb_err_sys("memfd_create %s", name);
     if (ftruncate(mem.fd, (off_t)mem.len_bytes) != 0) {
-        st = vb_err_sys("shared memory of %zu bytes", mem.len_bytes);
+        st = vb_err_sys("cannot create shared memory of %zu bytes", mem.len_bytes);
         goto err_fd;
     }
     mem.ptr = map_aligned(mem.len_bytes, unit, MAP_SHARED, mem.fd);
     if (mem.ptr == MAP_FAILED) {
-        st = vb_err_sys("map %zu bytes of shared memory", mem.len_bytes);
+        st = vb_err_sys("cannot map %zu bytes of shared memory", mem.len_bytes);
         goto err_fd;
     }
     if (huge && madvise(mem.ptr, mem.len_bytes, MADV_HUGEPAGE) == 0 &&
@@ -216,7 +219,7 @@ vb_status vb_mem_populate(struct vb_mem *mem)
     } else if (errno == EINVAL) {
         return VB_OK; /* the kernel allocates private pages when they are touched */
     }
-    return vb_err_sys("allocate %zu bytes on %s", mem->len_bytes, names[mem->pages]);
+    return vb_err_sys("cannot allocate %zu bytes on %s", mem->len_bytes, names[mem->pages]);
 }
 
 void vb_mem_unmap(struct vb_mem *mem)
@@ -224,7 +227,7 @@ void vb_mem_unmap(struct vb_mem *mem)
     if (mem->ptr == NULL)
         return;
     if (munmap(mem->ptr, mem->len_bytes) != 0)
-        VB_LOG_WARN("unmap %zu bytes: %s", mem->len_bytes, strerror(errno));
+        VB_LOG_WARN("cannot unmap %zu bytes: %s", mem->len_bytes, strerror(errno));
     if (mem->fd >= 0)
         close(mem->fd);
     memset(mem, 0, sizeof(*mem));

@@ -158,7 +158,7 @@ static bool set_int(const struct found *f, const char *text, const char *where, 
     int64_t value;
 
     if (!vb_parse_int(text, &value)) {
-        snprintf(why, VB_OPTS_WHY, "%s %.64s: not a whole number", where, text);
+        snprintf(why, VB_OPTS_WHY, "%s %.64s: must be a whole number", where, text);
         return false;
     }
     if (value < f->opt->min || value > f->opt->max) {
@@ -175,7 +175,7 @@ static bool set_real(const struct found *f, const char *text, const char *where,
     double value;
 
     if (!vb_parse_real(text, &value)) {
-        snprintf(why, VB_OPTS_WHY, "%s %.64s: not a number", where, text);
+        snprintf(why, VB_OPTS_WHY, "%s %.64s: must be a number", where, text);
         return false;
     }
     if (value < (double)f->opt->min || value > (double)f->opt->max) {

@@ -86,8 +86,8 @@ vb_status vb_bench_kernels_check(const char *layer, enum vb_k_pass pass,
     for (i = 0; i < n; i++)
         if (!(checked[i].off <= VB_BENCH_OFF_MAX))
             return vb_err(VB_ERR_UNSUPPORTED,
-                          "layer %s, %s: backend %s is wrong: off by %.3g of the root mean square "
-                          "of the results",
+                          "layer %s, pass %s: backend %s computes wrong results; the error is %.3g "
+                          "of their root mean square",
                           layer, vb_k_pass_str(pass), checked[i].backend, checked[i].off);
     return VB_OK;
 }

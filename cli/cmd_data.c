@@ -111,7 +111,7 @@ static void print_text(const struct info *in)
     else
         printf("samples    %d rows of %d features\n", set->n, set->features);
     print_labels(in);
-    printf("nonzeros   %lld, %.1f a sample", (long long)in->facts.nonzeros, per_row);
+    printf("nonzeros   %lld, %.1f per sample", (long long)in->facts.nonzeros, per_row);
     if (set->kind == VB_DATA_ROWS)
         printf(", from %d to %d", in->facts.row_min, in->facts.row_max);
     if (in->facts.nonzeros > 0)
@@ -119,7 +119,8 @@ static void print_text(const struct info *in)
     else
         printf("\n");
     if (in->planted >= 0)
-        printf("planted    the model that made the labels predicts %.2f %% of them\n",
+        printf("planted    the model that generated the labels predicts %.2f %% of the labels "
+               "correctly\n",
                100 * in->planted);
 }
 
@@ -260,13 +261,12 @@ static int synth(const struct data_args *a, const char *kind, const char *out)
         return convert(a, &spec, out);
     }
     if (spec.synth != VB_SYNTH_DIGITS)
+        return cli_refuse(&cli_data, "only digits and criteo can be written; data of the other "
+                                     "kinds is generated when a job uses it");
+    if (a->json)
         return cli_refuse(
             &cli_data,
-            "only digits and criteo can be written; the other kinds are generated when they are "
-            "used");
-    if (a->json)
-        return cli_refuse(&cli_data,
-                          "--json cannot be used with digits, because they are several files");
+            "--json cannot be used with digits, because digits are written as several files");
     return cli_finish(cli_exit_code(write_digits(a, &spec, out)));
 }
 
@@ -285,8 +285,9 @@ static int run_verb(const struct data_args *a, const struct vb_opts *parsed)
     int verb;
 
     if (parsed->n_operands == 0)
-        return cli_refuse(&cli_data,
-                          "what to do? info SPEC, convert SPEC OUT.csr or synth KIND OUT");
+        return cli_refuse(
+            &cli_data,
+            "the action is missing: use info SPEC, convert SPEC OUT.csr or synth KIND OUT");
     verb = cli_find_name(&cli_data, "action", given[0], verbs, VB_COUNT(verbs));
     if (verb < 0)
         return CLI_USAGE;

@@ -126,7 +126,8 @@ static int run_parsed(const struct cli_command *command, struct doctor_opts *own
     if (code >= 0)
         return code;
     if (own->sysroot != NULL && group.world > 1)
-        return cli_refuse(command, "--sysroot is for one machine, not for several ranks");
+        return cli_refuse(command,
+                          "--sysroot checks one machine and cannot be used with several ranks");
     if (cli_hosts_launch(command, hosts, job, &group, argc, argv, &code) ||
         cli_job_supervise(command, job, &launch, &group, argc, argv, &code))
         return code;

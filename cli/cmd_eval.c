@@ -55,7 +55,8 @@ static int run(const struct cli_command *command, int argc, char **argv)
     if (rc >= 0)
         return rc;
     if (parsed.n_operands == 0)
-        return cli_refuse(&cli_eval, "which checkpoint?");
+        return cli_refuse(
+            &cli_eval, "the checkpoint is missing: name a .vbc file or a folder with checkpoints");
     if (vb_data_spec_parse(args.data, &opts.data, why) != VB_OK)
         return cli_refuse(&cli_eval, "%s", why);
     opts.data_text = args.data;

@@ -218,9 +218,10 @@ static int run(const struct cli_command *command, int argc, char **argv)
     if (rc >= 0)
         return rc;
     if (parsed.n_operands != 1)
-        return cli_refuse(command, "which checkpoint?");
+        return cli_refuse(
+            command, "the checkpoint is missing: name a .vbc file or a folder with checkpoints");
     if (args.out == NULL)
-        return cli_refuse(command, "where to? --out DIR is missing");
+        return cli_refuse(command, "--out DIR is missing: name the folder to write to");
     return cli_finish(cli_exit_code(export_checkpoint(&args, parsed.operands[0])));
 }
 

@@ -105,7 +105,7 @@ static void print_machine(const struct vb_topo_facts *facts)
     printf("allowed   %d of %d cores, %d of %d hardware threads", facts->n_allowed_cores,
            facts->n_cores, facts->n_allowed_cpus, facts->n_cpus);
     if (facts->cpu_quota > 0)
-        printf(", CPU time limited to that of %.1f", facts->cpu_quota);
+        printf(", CPU time limited to that of %.1f hardware threads", facts->cpu_quota);
     printf("\n");
     for (i = 0; i < facts->n_nics; i++)
         print_nic(&facts->nics[i]);

@@ -96,7 +96,7 @@ static const char *contradiction(const struct cli_job *job, const struct vb_laun
     if (job->world > 1 && vb_root_wants_port(job->root))
         return "--root HOST:0: the other ranks would not know the port";
     if (job->world > 1 && job->secret_file == NULL && !launch->has_secret)
-        return "--world needs the job's secret: --secret-file FILE or VB_SECRET";
+        return "--world needs the job's secret: give --secret-file FILE or set VB_SECRET";
     return NULL;
 }
 

@@ -94,7 +94,7 @@ int main(int argc, char **argv)
      * file. */
     (void)signal(SIGXFSZ, SIG_IGN);
     if (argc < 2) {
-        fprintf(stderr, "verbena: which command? verbena --help lists them\n");
+        fprintf(stderr, "verbena: the command is missing; verbena --help lists all commands\n");
         return CLI_USAGE;
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)

@@ -88,7 +88,7 @@ int cli_find_name(const struct cli_command *command, const char *what, const cha
     if (best != NULL)
         cli_refuse(command, "unknown %s %.64s; did you mean %s?", what, given, best);
     else
-        cli_refuse(command, "unknown %s %.64s; it must be %s", what, given, known);
+        cli_refuse(command, "unknown %s %.64s; must be %s", what, given, known);
     return -1;
 }
 

@@ -47,7 +47,7 @@ static vb_status check(struct stream *s, const struct records *r, size_t first, 
 
     for (i = first; i < r->n; i++)
         if (r->data[i * RECORD] >= CLASSES)
-            return vb_err(VB_ERR_INPUT, "%s: offset %llu: class %d: must be from 0 to 9",
+            return vb_err(VB_ERR_INPUT, "%s: offset %llu: found class %d, expected 0 to 9",
                           vb_stream_path(s), (unsigned long long)(offset + (i - first) * RECORD),
                           r->data[i * RECORD]);
     return VB_OK;
@@ -153,7 +153,8 @@ vb_status vb_cifar_open(const char *path, enum vb_synth_part part, struct vb_dat
         }
     }
     if (n == 0)
-        return vb_err(VB_ERR_NO_FILE, "%s: found no %s.bin and no .bin.gz", path,
+        return vb_err(VB_ERR_NO_FILE,
+                      "%s: the folder has no file %s.bin, neither plain nor with .gz", path,
                       part == VB_SYNTH_TEST ? "test_batch" : names[0]);
     return vb_cifar_read(paths, n, set_p);
 }

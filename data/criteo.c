@@ -53,7 +53,7 @@ static vb_status take_number(struct stream *s, int field, const char *text, stru
     double size;
 
     if (!vb_parse_int(text, &v))
-        return refuse(s, field, "is not a whole number", text);
+        return refuse(s, field, "the value is not a whole number", text);
     size = log1p(fabs((double)v));
     return v == 0 ? VB_OK
                   : vb_row_buf_add(row, (uint32_t)(field - 1), (float)(v < 0 ? -size : size));
@@ -66,7 +66,7 @@ static vb_status take_category(struct stream *s, int field, const char *text, in
     uint64_t c;
 
     if (!parse_hex(text, &c))
-        return refuse(s, field, "is not a hexadecimal number of up to 8 digits", text);
+        return refuse(s, field, "the value is not a hexadecimal number of up to 8 digits", text);
     return vb_row_buf_add(
         row, (uint32_t)(NUMBERS + vb_random((uint64_t)j, c) % (uint64_t)(features - NUMBERS)), 1);
 }
@@ -103,8 +103,8 @@ static vb_status parse_line(struct stream *s, char *line, int features, struct r
     if (st != VB_OK)
         return st;
     if (field < FIELDS)
-        return vb_err(VB_ERR_INPUT, "%s: line %lld: %d fields instead of %d", vb_stream_path(s),
-                      (long long)vb_stream_line_number(s), field, FIELDS);
+        return vb_err(VB_ERR_INPUT, "%s: line %lld: the line has %d fields, expected %d",
+                      vb_stream_path(s), (long long)vb_stream_line_number(s), field, FIELDS);
     vb_row_buf_sort(row);
     return vb_sink_put(sink, row, y);
 }
@@ -139,7 +139,8 @@ vb_status vb_criteo_read(const char *path, int features, struct row_sink *sink)
     vb_status st;
 
     if (features <= NUMBERS)
-        return vb_err(VB_ERR_USAGE, "%d features for Criteo's fields: must be more than %d",
+        return vb_err(VB_ERR_USAGE,
+                      "%d features are too few for Criteo data: the number must be larger than %d",
                       features, NUMBERS);
     st = vb_stream_open(path, &s);
     if (st != VB_OK)

@@ -97,14 +97,15 @@ static vb_status check_table(const struct csr_store *s)
             csr_block_bytes(b) > s->head->table - offset || b->words < b->n ||
             b->nnz > b->words - b->n)
             return refuse(s, s->head->table + i * sizeof(*b),
-                          "a block is not where the one before it ends, or has impossible sizes");
+                          "a block does not begin where the block before it ends, or its sizes are "
+                          "impossible");
         offset += csr_block_bytes(b);
         first += b->n;
         nonzeros += b->nnz;
         most = b->nnz > most ? b->nnz : most;
     }
     if (s->head->row_max > most) /* batches allocate memory for rows of this length */
-        return refuse(s, 44, "no block can hold a row as long as the header says");
+        return refuse(s, 44, "the longest row that the header announces does not fit into a block");
     if (offset != s->head->table || first != s->head->rows || nonzeros != s->head->nonzeros)
         return refuse(s, 16, "the blocks do not match the header");
     return VB_OK;
@@ -140,7 +141,7 @@ static vb_status check_block(const struct csr_store *s, uint32_t number)
     if (vb_crc32c(0, s->map + b->offset, csr_block_bytes(b)) != b->crc)
         return refuse(s, b->offset, "the checksum of a block is wrong");
     if (v.at[0] != 0 || v.at[b->n] != b->words)
-        return refuse(s, b->offset, "the rows of a block do not match its size");
+        return refuse(s, b->offset, "the rows of a block do not match the size of the block");
     for (i = 0; i < b->n && wrong == NULL; i++) {
         if (v.at[i + 1] <= v.at[i] || v.at[i + 1] > b->words)
             return refuse(s, b->offset, "a row ends before it begins");
@@ -149,7 +150,7 @@ static vb_status check_block(const struct csr_store *s, uint32_t number)
         nonzeros += (uint64_t)row.n;
     }
     if (wrong == NULL && nonzeros != b->nnz)
-        wrong = "the rows of a block do not match its size";
+        wrong = "the rows of a block do not match the size of the block";
     if (wrong != NULL)
         return refuse(s, b->offset, wrong);
     atomic_store_explicit(&s->good[number], true,

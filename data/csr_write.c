@@ -221,7 +221,7 @@ vb_status vb_csr_writer_create(const char *path, int features, struct csr_writer
         (size_t)snprintf(w->temp, sizeof(w->temp), "%s.%ld.tmp", path, (long)gettid()) >=
             sizeof(w->temp)) {
         free(w);
-        return vb_err(VB_ERR_USAGE, "write %.64s...: the path is too long", path);
+        return vb_err(VB_ERR_USAGE, "cannot write %.64s...: the path is too long", path);
     }
     st = vb_file_may_replace(path);
     if (st == VB_OK)
@@ -273,7 +273,7 @@ vb_status vb_csr_writer_finish(struct csr_writer *w)
     if (st == VB_OK)
         st = name_temp(w);
     if (st == VB_OK && rename(w->temp, w->path) != 0)
-        st = vb_err_sys("rename %s to %s", w->temp, w->path);
+        st = vb_err_sys("cannot rename %s to %s", w->temp, w->path);
     if (st != VB_OK)
         return st;
     close(w->fd);

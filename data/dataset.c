@@ -177,7 +177,8 @@ vb_status vb_dataset_pick_rows(const struct vb_dataset *set, const struct picks 
         if (st != VB_OK)
             return st;
         if (row.n > rows->room - end)
-            return vb_err(VB_ERR_NO_MEMORY, "%d rows do not fit into %lld entries", p->n,
+            return vb_err(VB_ERR_NO_MEMORY,
+                          "the %d rows of a batch do not fit into a buffer of %lld entries", p->n,
                           (long long)rows->room);
         copy_row(&row, rows->index + end, rows->value + end);
         end += row.n;
@@ -225,7 +226,7 @@ vb_status vb_dataset_split(const struct vb_dataset *set, double test_share, uint
     for (i = 0; i < set->n; i++)
         n_test += for_testing(key, i, test_share);
     if (n_test == 0 || n_test == set->n)
-        return vb_err(VB_ERR_USAGE, "a test share of %g of %d samples leaves none for %s",
+        return vb_err(VB_ERR_USAGE, "a test split of %g of %d samples leaves no sample for %s",
                       test_share, set->n, n_test == 0 ? "testing" : "training");
     train = malloc((size_t)(set->n - n_test) * sizeof(*train));
     test = malloc((size_t)n_test * sizeof(*test));

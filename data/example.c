@@ -171,7 +171,7 @@ static const char *hand_packed(int list, struct span s, example_number_fn fn, vo
     uint64_t value;
 
     if (list == LIST_FLOAT && (s.end - s.at) % 4 != 0)
-        return "a list of floats ends within one";
+        return "a list of floats ends within a float";
     while (wrong == NULL && s.at < s.end) {
         if (list == LIST_FLOAT) {
             wrong = hand_float(s.at, fn, arg);
@@ -206,7 +206,7 @@ const char *vb_example_numbers(const struct example_feature *feature, example_nu
         else if (f.type == VARINT && feature->list == LIST_INT64)
             wrong = fn(arg, (int64_t)f.value, (double)(int64_t)f.value);
         else
-            wrong = "a list has numbers of another type";
+            wrong = "a list has numbers of a different type";
     }
     return wrong;
 }

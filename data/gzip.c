@@ -143,7 +143,7 @@ static vb_status broken(struct stream *s)
     else if (strncmp(why, s->path, strlen(s->path)) == 0)
         why += strlen(s->path);
     return vb_err(VB_ERR_INPUT, "%s: offset %llu: %s", s->path, (unsigned long long)s->offset,
-                  why[0] != '\0' ? why : "broken compressed data");
+                  why[0] != '\0' ? why : "the compressed data is broken");
 }
 
 /* zlib counts in unsigned int, so a long read is split. */
@@ -211,7 +211,7 @@ static vb_status make_room(struct stream *s)
         return VB_OK;
     cap = s->cap == 0 ? buffer_bytes(s) : s->cap * 2;
     if (cap > 2 * LINE_BYTES_MAX)
-        return vb_err(VB_ERR_INPUT, "%s: line %lld: longer than %zu bytes", s->path,
+        return vb_err(VB_ERR_INPUT, "%s: line %lld: the line is longer than %zu bytes", s->path,
                       (long long)s->line + 1, LINE_BYTES_MAX);
     buf = realloc(s->buf, cap);
     if (buf == NULL)

@@ -44,12 +44,14 @@ static vb_status check_size(struct stream *s, const uint32_t *dims, int n_dims)
     uint64_t bytes = dims[0];
 
     if (dims[0] == 0 || dims[0] > INT32_MAX)
-        return vb_err(VB_ERR_INPUT, "%s: offset 4: %u samples: must be from 1 to %d",
+        return vb_err(VB_ERR_INPUT, "%s: offset 4: found %u samples, expected 1 to %d",
                       vb_stream_path(s), dims[0], INT32_MAX);
     if (n_dims == 3) {
         if (dims[1] == 0 || dims[1] > SIDE_MAX || dims[2] == 0 || dims[2] > SIDE_MAX)
-            return vb_err(VB_ERR_INPUT, "%s: offset 8: images of %u x %u: must be from 1 to %d",
-                          vb_stream_path(s), dims[1], dims[2], SIDE_MAX);
+            return vb_err(
+                VB_ERR_INPUT,
+                "%s: offset 8: found images of %u x %u pixels, expected sides from 1 to %d",
+                vb_stream_path(s), dims[1], dims[2], SIDE_MAX);
         bytes *= (uint64_t)dims[1] * dims[2];
     }
     if (bytes > vb_stream_room(s))
@@ -97,7 +99,8 @@ static vb_status read_labels(const char *path, struct vb_dataset *set)
     if (st == VB_OK)
         st = check_size(s, dims, 1);
     if (st == VB_OK && dims[0] != (uint32_t)set->n)
-        st = vb_err(VB_ERR_INPUT, "%s: offset 4: %u labels for %d images", path, dims[0], set->n);
+        st = vb_err(VB_ERR_INPUT, "%s: offset 4: found %u labels, expected %d, one per image", path,
+                    dims[0], set->n);
     if (st == VB_OK)
         st = vb_stream_exact(s, bytes, (size_t)set->n, "the labels");
     if (st == VB_OK)
@@ -139,11 +142,13 @@ static vb_status find(const char *dir, const char *stem, const char *type, char 
 
     for (i = 0; i < VB_COUNT(forms); i++) {
         if ((size_t)snprintf(path, PATH_MAX, forms[i], dir, stem, type) >= PATH_MAX)
-            return vb_err(VB_ERR_USAGE, "%.64s...: the path is too long", dir);
+            return vb_err(VB_ERR_USAGE, "cannot read %.64s...: the path is too long", dir);
         if (access(path, F_OK) == 0)
             return VB_OK;
     }
-    return vb_err(VB_ERR_NO_FILE, "%s: found no %s-%s-ubyte and no such .gz", dir, stem, type);
+    return vb_err(VB_ERR_NO_FILE,
+                  "%s: the folder has no file %s-%s-ubyte, neither plain nor with .gz", dir, stem,
+                  type);
 }
 
 vb_status vb_mnist_open(const char *dir, enum vb_synth_part part, struct vb_dataset *set_p)

@@ -62,7 +62,7 @@ static vb_status parse_entry(struct reader *r, char *token)
         return refuse(r, "indices begin at 1", token);
     if (index > most)
         return refuse(r,
-                      r->features > 0 ? "the index is larger than the number of features given"
+                      r->features > 0 ? "the index is larger than the given number of features"
                                       : "the index is too large",
                       token);
     if (strcmp(colon + 1, "1") != 0 &&
@@ -89,7 +89,7 @@ static vb_status parse_line(struct reader *r, char *line, struct row_sink *sink)
     if (st != VB_OK)
         return st;
     if (vb_row_buf_sort(&r->row) > 0)
-        return refuse(r, "an index occurs twice in the row of label", line);
+        return refuse(r, "an index occurs twice in the row with the label", line);
     return vb_sink_put(sink, &r->row, y);
 }
 

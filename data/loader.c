@@ -237,7 +237,9 @@ static vb_status check(const struct vb_loader_opts *o)
 {
     if (o->set->n < 1 || o->global_batch < 1 || o->world < 1 || o->rank < 0 ||
         o->rank >= o->world || o->ahead < 0 || o->ahead > AHEAD_MAX || o->window < 0)
-        return vb_err(VB_ERR_USAGE, "invalid loader: %d samples, batch %d, rank %d of %d, %d ahead",
+        return vb_err(VB_ERR_USAGE,
+                      "the loader cannot start with %d samples, a batch of %d, rank %d of %d ranks "
+                      "and %d batches ahead",
                       o->set->n, o->global_batch, o->rank, o->world, o->ahead);
     return VB_OK;
 }
@@ -386,7 +388,8 @@ int64_t vb_loader_steps(const struct vb_loader *l)
 vb_status vb_loader_seek(struct vb_loader *l, int64_t epoch, int64_t step)
 {
     if (epoch < 0 || step < 0 || step >= l->steps)
-        return vb_err(VB_ERR_USAGE, "epoch %lld, step %lld: an epoch has %lld steps",
+        return vb_err(VB_ERR_USAGE,
+                      "the loader cannot start at epoch %lld, step %lld: an epoch has %lld steps",
                       (long long)epoch, (long long)step, (long long)l->steps);
     halt(l);
     l->epoch = epoch;
@@ -454,7 +457,8 @@ vb_status vb_loader_next(struct vb_loader *l, const struct vb_batch **batch_p)
         if (l->failed != VB_OK)
             st = l->failed;
         else if (!wait_change(l, l->o.timeout_ms) && l->made == l->used)
-            st = vb_err(VB_ERR_TIMEOUT, "no batch was ready within %d ms", l->o.timeout_ms);
+            st = vb_err(VB_ERR_TIMEOUT, "the loader had no batch ready within %d ms",
+                        l->o.timeout_ms);
     }
     if (st == VB_OK) {
         *batch_p = &l->slots[l->used % l->n_slots].batch;

@@ -140,7 +140,7 @@ static vb_status parse_keys(struct vb_data_spec *spec, const char *text, char *w
         return st;
     fill_sizes(spec);
     if (spec->kind_given && too_many(spec)) { /* otherwise the model decides: see vb_data_open() */
-        snprintf(why, VB_OPTS_WHY, "synth: at most %d samples of kind %s",
+        snprintf(why, VB_OPTS_WHY, "synth: more than %d samples of kind %s are not possible",
                  most_samples(spec->synth), kinds[spec->synth]);
         return VB_ERR_USAGE;
     }
@@ -182,8 +182,8 @@ vb_status vb_data_spec_parse(const char *text, struct vb_data_spec *spec_p, char
         ;
     if (i == VB_COUNT(formats)) {
         snprintf(why, VB_OPTS_WHY,
-                 "%.64s: there is no such data; known are synth[:N], mnist:DIR, cifar10:DIR, "
-                 "tfrecord:GLOB, libsvm:FILE, criteo:FILE and csr:FILE",
+                 "%.64s: unknown data format; use synth[:N], mnist:DIR, cifar10:DIR, "
+                 "tfrecord:GLOB, libsvm:FILE, criteo:FILE or csr:FILE",
                  text);
         return VB_ERR_USAGE;
     }
@@ -191,7 +191,7 @@ vb_status vb_data_spec_parse(const char *text, struct vb_data_spec *spec_p, char
     if (spec.format == VB_DATA_SYNTH) {
         st = parse_synth(&spec, text, rest, why);
     } else if (rest == NULL || rest[0] == '\0') {
-        snprintf(why, VB_OPTS_WHY, "%.64s: where is it? %s:PATH", text, formats[i]);
+        snprintf(why, VB_OPTS_WHY, "%.64s: the path is missing; write %s:PATH", text, formats[i]);
         st = VB_ERR_USAGE;
     }
     spec.path = rest;
@@ -208,7 +208,7 @@ static vb_status open_synth(const struct vb_data_spec *spec, uint64_t seed, enum
     int n = part == VB_SYNTH_TRAIN ? spec->n_train : spec->n_test;
 
     if (too_many(spec))
-        return vb_err(VB_ERR_USAGE, "synth: at most %d samples of kind %s",
+        return vb_err(VB_ERR_USAGE, "synth: more than %d samples of kind %s are not possible",
                       most_samples(spec->synth), kinds[spec->synth]);
     switch (spec->synth) {
     case VB_SYNTH_DIGITS:
@@ -259,8 +259,8 @@ static vb_status open_csr(const struct vb_data_spec *spec, struct vb_dataset *se
     if (st != VB_OK)
         return st;
     if (spec->features > 0 && set.features > spec->features) {
-        st = vb_err(VB_ERR_USAGE, "%s has %d features, expected %d", spec->path, set.features,
-                    spec->features);
+        st = vb_err(VB_ERR_USAGE, "%s has %d features, expected %d features", spec->path,
+                    set.features, spec->features);
         vb_dataset_destroy(&set);
         return st;
     }
@@ -332,14 +332,15 @@ static vb_status match(struct vb_dataset *train, struct vb_dataset *test)
     int features = train->features > test->features ? train->features : test->features;
 
     if (train->kind != test->kind)
-        return vb_err(VB_ERR_USAGE, "images and rows: the training data and the test data must "
-                                    "be of the same kind");
+        return vb_err(
+            VB_ERR_USAGE,
+            "the training data and the test data must be of the same kind: either images or rows");
     if (train->kind == VB_DATA_IMAGES) {
         if (train->c != test->c || train->h != test->h || train->w != test->w)
-            return vb_err(VB_ERR_USAGE,
-                          "the training images are %d x %d x %d, the test images %d x "
-                          "%d x %d",
-                          train->c, train->h, train->w, test->c, test->h, test->w);
+            return vb_err(
+                VB_ERR_USAGE,
+                "the training images are %d x %d x %d, but the test images are %d x %d x %d",
+                train->c, train->h, train->w, test->c, test->h, test->w);
         if (test->classes > train->classes)
             train->classes = test->classes;
         test->classes = train->classes;

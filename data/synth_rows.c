@@ -189,8 +189,9 @@ vb_status vb_synth_rows(uint64_t seed, enum vb_synth_part part, int n, int featu
     int f;
 
     if (features < VB_SYNTH_ROW_FEATURES_MIN)
-        return vb_err(VB_ERR_USAGE, "%d features for synthetic rows: must be at least %d", features,
-                      VB_SYNTH_ROW_FEATURES_MIN);
+        return vb_err(VB_ERR_USAGE,
+                      "%d features are too few for synthetic rows: the number must be at least %d",
+                      features, VB_SYNTH_ROW_FEATURES_MIN);
     s = calloc(1, sizeof(*s));
     if (s == NULL)
         return vb_err_sys("calloc");

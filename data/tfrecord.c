@@ -39,9 +39,9 @@ static vb_status check_head(struct tfrecord *t, const uint8_t head[HEAD])
     uint8_t *data;
 
     if (masked(head, 8) != le32(head + 8))
-        return refuse(t, "the checksum of its length is wrong");
+        return refuse(t, "the checksum of the record's length is wrong");
     if (len > RECORD_MAX || len + 4 > vb_stream_room(t->stream))
-        return refuse(t, "it is longer than the rest of the file");
+        return refuse(t, "the record is longer than the rest of the file");
     if (len + 4 > t->cap) {
         data = realloc(t->data, (size_t)len + 4);
         if (data == NULL)
@@ -66,7 +66,7 @@ vb_status vb_tfrecord_next(struct tfrecord *t, const uint8_t **data_p, size_t *l
     if (st != VB_OK || got == 0)
         return st;
     if (got < HEAD)
-        return refuse(t, "the file ends within its length");
+        return refuse(t, "the file ends within the length of the record");
     st = check_head(t, head);
     if (st == VB_OK)
         st = vb_stream_exact(t->stream, t->data, t->len + 4, "a record");

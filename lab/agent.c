@@ -54,7 +54,7 @@ static void send_frame(struct agent *a, enum lab_frame_type type, int rank, cons
     lab_frame_push(&q, type, rank, data, len_bytes);
     while (q.len_bytes > 0)
         if (!lab_queue_flush(&q, a->port_fd, SIZE_MAX))
-            lab_die("the line to the host: %s", strerror(errno));
+            lab_die("the serial line to the host failed: %s", strerror(errno));
     lab_queue_fini(&q);
 }
 
@@ -282,7 +282,7 @@ static void host_read(struct agent *a)
     struct lab_frame f;
 
     if (!lab_queue_fill(&a->from_host, a->port_fd))
-        lab_die("the line to the host: %s", strerror(errno));
+        lab_die("the serial line to the host failed: %s", strerror(errno));
     while (lab_frame_next(&a->from_host, &f)) {
         if (f.type == LAB_SETUP)
             do_setup(a, &f);

@@ -192,7 +192,8 @@ static void event_do(struct cluster *c, struct lab_event *e)
         return;
     }
     lab_output_say(&c->output,
-                   e->type == LAB_CUT ? "node%d: its link is cut" : "node%d: its link is back",
+                   e->type == LAB_CUT ? "node%d: the link of this node is cut"
+                                      : "node%d: the link of this node works again",
                    e->node);
     port->cut = e->type == LAB_CUT;
     lab_node_set_link(node, e->type == LAB_JOIN);

@@ -162,7 +162,8 @@ void lab_node_set_link(struct lab_node *node, bool up)
     int n = snprintf(line, sizeof(line), "set_link n0 %s\n", up ? "on" : "off");
 
     if (node->state == LAB_UP && write(node->monitor_fd, line, (size_t)n) != n)
-        lab_die("node%d: its monitor does not accept commands: %s", node->index, strerror(errno));
+        lab_die("node%d: the monitor of this node does not accept commands: %s", node->index,
+                strerror(errno));
 }
 
 void lab_node_read_console(struct lab_node *node)
@@ -186,7 +187,7 @@ void lab_node_show_console(struct lab_node *node, struct lab_output *o)
     int n = 0;
 
     if (at == 0) {
-        lab_output_say(o, "node%d: its console shows nothing", node->index);
+        lab_output_say(o, "node%d: the console of this node shows nothing", node->index);
         return;
     }
     while (at > 0 && n <= CONSOLE_LINES) {

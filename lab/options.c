@@ -109,5 +109,5 @@ void lab_opts_parse(struct lab_opts *o, int argc, char **argv)
     o->args = o->qemu + o->n_qemu;
     o->n_args = argc - optind - o->n_qemu;
     if (o->n_qemu < 1 || o->n_args < 1)
-        lab_die("no program");
+        lab_die("the program to run is missing");
 }

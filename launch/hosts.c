@@ -81,8 +81,9 @@ static vb_status add(struct vb_hosts *hosts, const char *where, const char *text
         return st;
     for (i = 0; i < hosts->n; i++)
         if (strcmp(hosts->list[i].name, host.name) == 0)
-            return vb_err(VB_ERR_USAGE, "%shost %s is listed twice: %s:2 gives it two ranks", where,
-                          host.name, host.name);
+            return vb_err(VB_ERR_USAGE,
+                          "%shost %s is listed twice: write %s:2 to start two ranks on this host",
+                          where, host.name, host.name);
     if (hosts->ranks + host.slots > VB_WORLD_MAX)
         return vb_err(VB_ERR_USAGE, "%sthe hosts have more than %d ranks together", where,
                       VB_WORLD_MAX);
@@ -144,7 +145,7 @@ static vb_status from_file(const char *path, struct vb_hosts *hosts)
     if (stat(path, &sb) != 0)
         return vb_err_sys("hosts in %.256s", path);
     if (!S_ISREG(sb.st_mode))
-        return vb_err(VB_ERR_USAGE, "hosts in %.256s: not a file", path);
+        return vb_err(VB_ERR_USAGE, "cannot read hosts from %.256s: this is not a file", path);
     vb_probe_lines(take_line, &r, "%s", path);
     if (r.st == VB_OK && hosts->n == 0)
         return vb_err(VB_ERR_USAGE, "%.256s lists no host", path);

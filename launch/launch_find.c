@@ -89,7 +89,7 @@ static vb_status need_secret(const struct launch_found *found)
         "all of them the same --secret-file FILE or VB_SECRET%s" LAUNCH_ALONE,
         slurm ? "srun" : "torchrun", found->world,
         slurm ? "SLURM_PROCID, SLURM_STEP_NODELIST" : "RANK, WORLD_SIZE, LOCAL_WORLD_SIZE",
-        slurm ? ", or use srun --mpi=pmix, which needs none" : "");
+        slurm ? ", or use srun --mpi=pmix, which needs no secret" : "");
 }
 
 /* Rank 0 makes the secret and local rank 0 passes it on. If all ranks are on this host, the two
@@ -131,7 +131,9 @@ static vb_status find_root(const struct launch_found *found, const char *given,
 
     if (given != NULL && vb_root_wants_port(given) && !found->one_host &&
         found->by != LAUNCH_BY_PMIX)
-        return vb_err(VB_ERR_USAGE, "--root %.256s: ranks on other hosts would not know the port",
+        return vb_err(VB_ERR_USAGE,
+                      "--root %.256s: the port must not be 0, because ranks on other hosts would "
+                      "not know the port",
                       given);
     if (given != NULL)
         snprintf(launch->root, sizeof(launch->root), "%s", given);

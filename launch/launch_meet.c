@@ -24,7 +24,7 @@
 
 #define MAGIC 0x76626d32u /* "vbm2" */
 #define HELLO_MS 5000     /* time for a caller to send its hello */
-#define TAKEN "the meeting point of the ranks on this host: another job or user has taken the name"
+#define TAKEN "the meeting point of the ranks on this host; another job or user has taken the name"
 
 struct hello {
     uint32_t magic, local_rank;
@@ -190,22 +190,21 @@ static vb_status call(const char *name, uint64_t deadline, int *fd_p)
     vb_status st = vb_sock_await_unix(name, deadline, fd_p);
 
     if (st == VB_AGAIN)
-        return vb_err(VB_ERR_TIMEOUT, "local rank 0 has not started: is it on this host?");
+        return vb_err(VB_ERR_TIMEOUT, "local rank 0 has not started on this host");
     if (st != VB_OK)
         return vb_err_sys("connect %s", name);
     if (same_user(*fd_p))
         return VB_OK;
     close(*fd_p);
-    return vb_err(VB_ERR_ACCESS,
-                  "a process of another user has taken the place of local rank 0: give "
-                  "the job another number or port");
+    return vb_err(VB_ERR_ACCESS, "a process of another user has taken the place of local rank 0: "
+                                 "give the job a different number or port");
 }
 
 static vb_status take(const struct answer *answer, struct vb_launch *launch)
 {
     if (answer->magic != MAGIC || memchr(answer->root, '\0', sizeof(answer->root)) == NULL ||
         answer->number >= answer->ranks || answer->ranks > (uint32_t)launch->local_ranks)
-        return vb_err(VB_ERR_INPUT, "local rank 0 runs another program");
+        return vb_err(VB_ERR_INPUT, "local rank 0 runs a different program than this rank");
     snprintf(launch->root, sizeof(launch->root), "%s", answer->root);
     if (!launch->has_secret)
         memcpy(launch->secret, answer->secret, sizeof(launch->secret));

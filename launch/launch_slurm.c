@@ -198,10 +198,10 @@ static vb_status read_local(struct launch_found *found)
         if (st != VB_OK)
             return st;
         if (!vb_slurm_tasks_parse(list, node, &tasks) || tasks > found->world)
-            return vb_err(
-                VB_ERR_USAGE,
-                "%s %.64s: must list tasks per node, such as 2(x3),1, with node %d" LAUNCH_ALONE,
-                name, list, (int)node);
+            return vb_err(VB_ERR_USAGE,
+                          "%s %.64s: must be a list of tasks per node, such as 2(x3),1, that "
+                          "includes node %d" LAUNCH_ALONE,
+                          name, list, (int)node);
     }
     st = vb_launch_number("SLURM_LOCALID", 0, tasks - 1, &local);
     found->local_rank = (int)local;

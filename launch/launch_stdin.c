@@ -40,7 +40,7 @@ static vb_status hash_file(int fd, char sha256[65])
     char *data;
 
     if (fstat(fd, &sb) != 0)
-        return vb_err_sys("stat this program");
+        return vb_err_sys("cannot stat this program");
     data = malloc((size_t)sb.st_size + 1);
     if (data == NULL)
         return vb_err_sys("malloc");
@@ -65,7 +65,7 @@ vb_status vb_hello_own(struct vb_hello *hello_p)
     snprintf(hello_p->machine, sizeof(hello_p->machine), "%.31s", kernel.machine);
     fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return vb_err_sys("open this program");
+        return vb_err_sys("cannot open this program");
     st = hash_file(fd, hello_p->sha256);
     close(fd);
     return st;
@@ -98,7 +98,8 @@ static void say_hello(const struct vb_hello *hello)
                      hello->root[0] != '\0' ? hello->root : "-");
 
     if (write(STDOUT_FILENO, line, (size_t)n) != n)
-        VB_LOG_DEBUG("nobody reads the hello"); /* standard input ends then, too */
+        VB_LOG_DEBUG(
+            "no process reads the greeting of this rank"); /* standard input ends then, too */
 }
 
 int vb_launch_answer(char *buf, size_t size, const char *root,
@@ -117,12 +118,14 @@ vb_status vb_launch_take_answer(char *line, const char *whose, struct vb_launch 
     bool none = space != NULL && strcmp(space + 1, "-") == 0;
 
     if (space == NULL || (size_t)(space - line) >= sizeof(launch->root))
-        return vb_err(VB_ERR_INPUT, "%s is not the address of rank 0 and the secret", whose);
+        return vb_err(VB_ERR_INPUT, "%s does not contain the address of rank 0 and the secret",
+                      whose);
     if (none != launch->has_secret)
-        return vb_err(VB_ERR_USAGE,
-                      "rank %d was given a secret and rank %d was not: give it to all ranks with "
-                      "mpirun -x VB_SECRET or --secret-file FILE",
-                      none ? 0 : launch->rank, none ? launch->rank : 0);
+        return vb_err(
+            VB_ERR_USAGE,
+            "rank %d was given a secret and rank %d was not: give the secret to all ranks with "
+            "mpirun -x VB_SECRET or --secret-file FILE",
+            none ? 0 : launch->rank, none ? launch->rank : 0);
     memcpy(launch->root, line, (size_t)(space - line));
     launch->root[space - line] = '\0';
     return none ? VB_OK : vb_secret_parse(space + 1, launch->secret);

@@ -232,7 +232,7 @@ static vb_status reply_wait(struct reply *r, const char *what, pmix_status_t sta
     if (started != PMIX_SUCCESS)
         return failed(what, started);
     if (!reply_came(r, deadline))
-        return vb_err(VB_ERR_TIMEOUT, "%s: not all ranks have called it in time", what);
+        return vb_err(VB_ERR_TIMEOUT, "%s: not all ranks have called this function in time", what);
     return r->code == PMIX_SUCCESS ? VB_OK : failed(what, r->code);
 }
 
@@ -263,7 +263,7 @@ static vb_status get(const char *job, uint64_t deadline, char *line, size_t size
     PMIX_LOAD_PROCID(&root, job, 0);
     st = reply_wait(r, "PMIx_Get", PMIx_Get_nb(&root, KEY, NULL, 0, on_value, r), deadline);
     if (st == VB_OK && (r->line == NULL || strlen(r->line) >= size))
-        st = vb_err(VB_ERR_PEER, "PMIx_Get: rank 0 has put something unexpected");
+        st = vb_err(VB_ERR_PEER, "PMIx_Get: rank 0 has stored an unexpected value");
     if (st == VB_OK)
         snprintf(line, size, "%s", r->line);
     if (st != VB_ERR_TIMEOUT)

@@ -226,7 +226,7 @@ enum vb_remote_line vb_remote_take_line(struct vb_remote *r, int rank, const cha
         snprintf(
             why, size,
             "%s on host %s is not the program that runs on this host (sha256 %.12s, not %.12s): "
-            "copy this one there",
+            "copy the program of this host to that host",
             r->program, vb_remote_host(r, rank), hello.sha256, r->own.sha256);
         return VB_LINE_WRONG_PROGRAM;
     }
@@ -273,15 +273,15 @@ void vb_remote_explain(const struct vb_remote *r, int rank, const siginfo_t *inf
         snprintf(why, size, "rank %d was killed, or the connection to host %s broke%s%s", rank,
                  host, colon, last_line);
     else if (r->has_hello[rank])
-        snprintf(why, size, "rank %d on host %s failed: exit %d", rank, host, status);
+        snprintf(why, size, "rank %d on host %s failed with exit code %d", rank, host, status);
     else if (status == 255 && last_line[0] == '\0') /* ssh would have said why it cannot connect */
-        snprintf(why, size, "host %s cannot be reached, or rank %d was killed before it said hello",
+        snprintf(why, size, "host %s cannot be reached, or rank %d was killed before it answered",
                  host, rank);
     else if (status == 255)
         snprintf(why, size, "host %s cannot be reached: %s", host, last_line);
     else if (status == 126 || status == 127)
         snprintf(why, size, "host %s cannot run %s%s%s", host, r->program, colon, last_line);
     else
-        snprintf(why, size, "host %s: %s ended before it said hello (exit %d)%s%s", host,
+        snprintf(why, size, "host %s: %s ended before it answered (exit code %d)%s%s", host,
                  r->program, status, colon, last_line);
 }

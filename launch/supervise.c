@@ -152,7 +152,7 @@ static void say_death(struct job *job, int rank, const siginfo_t *info, bool goe
                           sizeof(why));
         vb_relay_say(job->relay, "%.460s%s", why, tail);
     } else if (info->si_code == CLD_EXITED)
-        vb_relay_say(job->relay, "rank %d failed: exit %d%s", rank, info->si_status, tail);
+        vb_relay_say(job->relay, "rank %d failed with exit code %d%s", rank, info->si_status, tail);
     else if (goes_on)
         vb_relay_say(job->relay, "rank %d was killed by signal %d%s", rank, info->si_status, tail);
     else

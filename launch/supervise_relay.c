@@ -119,7 +119,8 @@ static vb_status open_log(const char *path, int *fd_p)
     if (fd < 0 || fstat(fd, &sb) != 0 || (!S_ISREG(sb.st_mode) && !S_ISCHR(sb.st_mode))) {
         if (fd >= 0)
             close(fd);
-        return vb_err(VB_ERR_INPUT, "log %s: it exists and is not a file", path);
+        return vb_err(VB_ERR_INPUT, "cannot write the log %s: the path exists and is not a file",
+                      path);
     }
     *fd_p = fd;
     return VB_OK;
@@ -246,7 +247,7 @@ static void write_log(struct vb_relay *relay, const struct stream *s, const char
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
-            vb_relay_say(relay, "log %s/rank-%d.log: writing failed, and the log ends: %s",
+            vb_relay_say(relay, "cannot write %s/rank-%d.log, and this log ends here: %s",
                          relay->logs, s->rank, strerror(errno));
             close_log(relay, s->rank);
             return;
@@ -390,7 +391,7 @@ static vb_status sink_failed(struct vb_relay *relay, struct sink *sink)
     sink->len = 0;
     if (sink == &relay->err)
         return VB_OK;
-    vb_relay_say(relay, "write to standard output: %s", strerror(err));
+    vb_relay_say(relay, "cannot write to standard output: %s", strerror(err));
     return vb_status_from_errno(err);
 }
 

@@ -103,14 +103,14 @@ static vb_status check_plan(const struct vb_model *m, const struct vb_k_plan *pl
     int c, i;
 
     if (m->pixels && plan->n > 0)
-        return vb_err(VB_ERR_USAGE, "plan, layer %.64s: %s has no choice of kernels",
+        return vb_err(VB_ERR_USAGE, "plan, layer %.64s: the layers of %s have no choice of kernels",
                       plan->v[0].layer, m->table->name);
     for (c = 0; c < plan->n; c++) {
         choice = &plan->v[c];
         i = find_layer(m, choice->layer);
         if (i < 0)
-            return vb_err(VB_ERR_USAGE, "plan, layer %.64s: %s has no such layer", choice->layer,
-                          m->table->name);
+            return vb_err(VB_ERR_USAGE, "plan, layer %.64s: model %s has no such layer",
+                          choice->layer, m->table->name);
         if (!vb_k_has_pass(m->layers[i].shape.kind, choice->pass))
             return vb_err(VB_ERR_USAGE, "plan, layer %.64s: this layer has no %s pass",
                           choice->layer, vb_k_pass_str(choice->pass));

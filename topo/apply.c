@@ -14,7 +14,7 @@ static vb_status check(const struct vb_topo *topo, const struct vb_placement *pl
     if (!topo->this_machine)
         return vb_err(VB_ERR_USAGE, "cannot pin threads on %s", topo->origin);
     if (rank < 0 || rank >= placement->n_ranks)
-        return vb_err(VB_ERR_USAGE, "rank %d is not in a placement of %d ranks", rank,
+        return vb_err(VB_ERR_USAGE, "there is no rank %d in a placement of %d ranks", rank,
                       placement->n_ranks);
     return VB_OK;
 }

@@ -40,7 +40,8 @@ static vb_status read_whole(FILE *file, const char *path, char **text_p, int *le
     }
     if (len == XML_MAX_BYTES) {
         free(text);
-        return vb_err(VB_ERR_INPUT, "%s is not a machine: it is larger than %d MiB", path,
+        return vb_err(VB_ERR_INPUT,
+                      "%s does not describe a machine: the file is larger than %d MiB", path,
                       XML_MAX_BYTES >> 20);
     }
     text[len] = '\0'; /* hwloc counts the final zero */
@@ -51,7 +52,7 @@ static vb_status read_whole(FILE *file, const char *path, char **text_p, int *le
 
 static vb_status not_a_machine(const char *path)
 {
-    return vb_err(VB_ERR_INPUT, "%s is not a machine in hwloc's XML", path);
+    return vb_err(VB_ERR_INPUT, "%s does not describe a machine in hwloc's XML format", path);
 }
 
 static vb_status take_xml(hwloc_topology_t hwloc, const char *path, const char *text, int len)
@@ -178,7 +179,7 @@ static vb_status use_synthetic(hwloc_topology_t hwloc, const char *text)
                       SYNTHETIC_MAX);
     if (size < 0 || hwloc_topology_set_synthetic(hwloc, text) != 0)
         return vb_err(VB_ERR_USAGE,
-                      "\"%.64s\" is not a machine in hwloc's notation "
+                      "\"%.64s\" does not describe a machine in hwloc's notation "
                       "(such as \"pack:2 numa:1 core:8 pu:2\")",
                       text);
     return VB_OK;

@@ -319,19 +319,20 @@ static void say_why(const struct vb_topo *topo, struct vb_placement_rank *rank, 
         snprintf(why, (size_t)n, "%s is down", nic_name(b));
         break;
     case HAS_RDMA:
-        snprintf(why, (size_t)n, "it has RDMA");
+        snprintf(why, (size_t)n, "%s has RDMA", nic_name(a));
         break;
     case SPEED:
-        snprintf(why, (size_t)n, "it is faster (%g Gb/s)", (double)a->mbit_s / 1000);
+        snprintf(why, (size_t)n, "%s is faster (%g Gb/s)", nic_name(a), (double)a->mbit_s / 1000);
         break;
     case NEARNESS:
-        snprintf(why, (size_t)n, "it is nearer (package %d, NUMA node %d)", a->package, a->node);
+        snprintf(why, (size_t)n, "%s is nearer (package %d, NUMA node %d)", nic_name(a), a->package,
+                 a->node);
         break;
     case FREE:
-        snprintf(why, (size_t)n, "they are equal, and fewer ranks use it");
+        snprintf(why, (size_t)n, "both cards are equal, but fewer ranks use %s", nic_name(a));
         break;
     case N_CRITERIA:
-        snprintf(why, (size_t)n, "they are equal, and it comes first");
+        snprintf(why, (size_t)n, "both cards are equal, and %s is the first", nic_name(a));
         break;
     }
 }
@@ -345,14 +346,14 @@ void vb_nic_choose(const struct vb_topo *topo, struct vb_placement_rank *rank, i
         return;
     }
     if (topo->nics[best].avoid || topo->nics[best].active == 0) {
-        snprintf(rank->nic_why, VB_PLACEMENT_TEXT, "%s %s, and there is no other",
+        snprintf(rank->nic_why, VB_PLACEMENT_TEXT, "%s %s, and there is no other network card",
                  nic_name(&topo->nics[best]),
                  topo->nics[best].avoid ? "is the control network" : "is down");
         return;
     }
     second = best_but(topo, rank, load, best);
     if (second < 0)
-        snprintf(rank->nic_why, VB_PLACEMENT_TEXT, "%s is the only one",
+        snprintf(rank->nic_why, VB_PLACEMENT_TEXT, "%s is the only network card",
                  nic_name(&topo->nics[best]));
     else
         say_why(topo, rank, load, best, second);

@@ -348,29 +348,32 @@ static void write_note(const struct vb_topo *topo, const struct vb_placement_wan
                  "each rank slows the others",
                  placement->n_ranks, topo->n_cores);
     else if (!placement->pinned)
+        snprintf(placement->note, VB_PLACEMENT_TEXT,
+                 "%d compute threads per rank are more than its %d hardware threads: no thread is "
+                 "pinned to one core",
+                 placement->threads, placement->ranks[0].cpus.n);
+    else if (placement->threads > block)
         snprintf(
             placement->note, VB_PLACEMENT_TEXT,
-            "%d compute threads per rank are more than its %d hardware threads: none is pinned "
-            "to one core",
-            placement->threads, placement->ranks[0].cpus.n);
-    else if (placement->threads > block)
-        snprintf(placement->note, VB_PLACEMENT_TEXT,
-                 "%d compute threads per rank on %d cores: some share a core as hyperthreads",
-                 placement->threads, block);
+            "%d compute threads per rank on %d cores: some threads share a core as hyperthreads",
+            placement->threads, block);
     else if (want->threads == 0 && limit_by_quota(topo, placement->n_ranks, block) < block)
         snprintf(placement->note, VB_PLACEMENT_TEXT,
-                 "the cgroup grants only the time of %.1f cpus: fewer compute threads than cores",
+                 "the cgroup grants only the time of %.1f cpus: there are fewer compute threads "
+                 "than cores",
                  topo->facts.cpu_quota);
 }
 
 static vb_status check_want(const struct vb_placement_want *want)
 {
     if (want->ranks < 1 || want->ranks > VB_PLACEMENT_RANKS_MAX)
-        return vb_err(VB_ERR_USAGE, "%d ranks on one host: must be from 1 to %d", want->ranks,
-                      VB_PLACEMENT_RANKS_MAX);
+        return vb_err(VB_ERR_USAGE,
+                      "%d ranks on one host are not possible: the number must be from 1 to %d",
+                      want->ranks, VB_PLACEMENT_RANKS_MAX);
     if (want->threads < 0 || want->threads > VB_PLACEMENT_THREADS_MAX)
-        return vb_err(VB_ERR_USAGE, "%d threads per rank: must be from 0 to %d", want->threads,
-                      VB_PLACEMENT_THREADS_MAX);
+        return vb_err(VB_ERR_USAGE,
+                      "%d threads per rank are not possible: the number must be from 0 to %d",
+                      want->threads, VB_PLACEMENT_THREADS_MAX);
     return VB_OK;
 }
 

@@ -89,8 +89,8 @@ static vb_status run_gnuplot(char *const argv[], int in, int out)
     posix_spawn_file_actions_destroy(&files);
     if (err == ENOENT)
         return vb_err(VB_ERR_NO_FILE,
-                      "--plot needs gnuplot, which is not installed: apt-get install "
-                      "gnuplot-nox; or use --plot FILE.gp, which needs no gnuplot");
+                      "--plot needs gnuplot, which is not installed: run apt-get install "
+                      "gnuplot-nox, or use --plot FILE.gp, which needs no gnuplot");
     if (err != 0) {
         errno = err;
         return vb_err_sys("cannot start gnuplot");

@@ -97,8 +97,8 @@ static int find(const struct vb_opts *parsed, enum what *what_p)
     int i;
 
     if (parsed->n_operands == 0)
-        return cli_refuse(
-            &cli_bench, "which bench? transfer, allreduce, sparse-allreduce, kernels, step or ps");
+        return cli_refuse(&cli_bench, "the bench is missing: name transfer, allreduce, "
+                                      "sparse-allreduce, kernels, step or ps");
     i = cli_find_name(&cli_bench, "bench", parsed->operands[0], names, BENCHES);
     if (i < 0)
         return CLI_USAGE;
@@ -163,7 +163,8 @@ static int check_algos(enum what what, const struct bench_args *args, struct vb_
     good = what == SPARSE ? vb_bench_parse_paths(text, o) : vb_bench_parse_algos(text, o);
     if (good)
         return -1;
-    return cli_refuse(&cli_bench, "--algo %.64s: %s has auto, all, %s", args->algo, names[what],
+    return cli_refuse(&cli_bench, "--algo %.64s: %s accepts auto, all, or a list of these: %s",
+                      args->algo, names[what],
                       what == SPARSE
                           ? "sparse, dense"
                           : "mapped, gather, exchange, owner, chain, ring, halving, two-level");
@@ -190,9 +191,9 @@ static int check(enum what what, const struct bench_args *args, const struct vb_
     int code = -1;
 
     if (what == KERNELS && group->world > 1)
-        return cli_refuse(&cli_bench, "kernels runs in one process: leave --ranks out");
+        return cli_refuse(&cli_bench, "bench kernels runs in one process: remove --ranks");
     if (what == TRANSFER && group->world < 2)
-        return cli_refuse(&cli_bench, "transfer needs two ranks: --ranks 2");
+        return cli_refuse(&cli_bench, "bench transfer needs two ranks: use --ranks 2");
     memset(o, 0, sizeof(*o));
     o->seconds = args->seconds;
     o->json = args->json;
@@ -324,7 +325,7 @@ static int measure(const struct vb_launch *launch, struct vb_group_opts *group, 
     vb_topo_close(topo);
     if (st == VB_OK && wrong > 0)
         st = vb_err(VB_ERR_INPUT, "%lld %s", (long long)wrong,
-                    what == TRANSFER ? "bytes arrived wrong"
+                    what == TRANSFER ? "bytes differ from those that were sent"
                     : what == PS     ? "parameters differ from the result of the pushes"
                                      : "numbers differ from the correct sum");
     return cli_finish(cli_exit_code(st));

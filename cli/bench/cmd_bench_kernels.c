@@ -7,7 +7,8 @@
 int cli_bench_kernels_find(const char *model, const struct vb_layer_table **table_p)
 {
     struct cli_names names = cli_table_names();
-    int code = cli_find_model(&cli_bench, "kernels of which model? --model", model, &names, &model);
+    int code =
+        cli_find_model(&cli_bench, "bench kernels needs a model: --model", model, &names, &model);
 
     if (code < 0)
         *table_p = vb_layer_table_find(model);

@@ -17,12 +17,14 @@ int cli_bench_ps_check(const char *keys, int64_t features, int64_t servers, int 
     if (strcmp(text, "none") != 0)
         ps_p->n_keys = cli_parse_numbers(text, features, ps_p->keys, CLI_PS_KEYS_MAX);
     if (ps_p->n_keys < 0)
-        return cli_refuse(&cli_bench,
-                          "--keys %.64s: must be none, or up to %d numbers from 1 to --features",
-                          text, CLI_PS_KEYS_MAX);
+        return cli_refuse(
+            &cli_bench,
+            "--keys %.64s: must be none, or up to %d numbers from 1 to the value of --features",
+            text, CLI_PS_KEYS_MAX);
     if (world <= n)
-        return cli_refuse(&cli_bench, "ps needs at least one worker in addition to its servers: "
-                                      "--ranks 2 or more");
+        return cli_refuse(
+            &cli_bench,
+            "bench ps needs at least one worker in addition to its servers: use --ranks 2 or more");
     ps_p->features = features;
     ps_p->servers = (int)n;
     ps_p->rule = (enum vb_k_rule_kind)rule;

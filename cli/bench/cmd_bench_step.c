@@ -47,8 +47,8 @@ int cli_bench_step_check(const struct cli_bench_step *args, const struct vb_laun
     const struct vb_train_net *net;
     const char *model;
     char why[VB_OPTS_WHY];
-    int code =
-        cli_find_model(&cli_bench, "step of which model? --model", args->model, &names, &model);
+    int code = cli_find_model(&cli_bench, "bench step needs a model: --model", args->model, &names,
+                              &model);
 
     if (code >= 0)
         return code;
@@ -171,7 +171,7 @@ static void print_verdict(const struct cli_bench_step *args, const struct vb_ste
                args->model, r->transport, VB_STEP_REACH);
     else
         printf("From batch %lld on, computing %s takes at least as long as the transfer over %s, "
-               "and can hide it%s.\n",
+               "and can hide the transfer%s.\n",
                (long long)from, args->model, r->transport,
                beyond(r, from) ? " (extrapolated from the measured points)" : "");
 }

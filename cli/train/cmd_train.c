@@ -23,7 +23,7 @@ static int find_model(const struct vb_opts *parsed, const char **model_p)
     struct cli_names names = cli_model_names();
     const char *given = parsed->n_operands > 0 ? parsed->operands[0] : NULL;
 
-    return cli_find_model(&cli_train, "which model?", given, &names, model_p);
+    return cli_find_model(&cli_train, "the model is missing: name", given, &names, model_p);
 }
 
 static int check_input(const char *name, int input)
@@ -34,8 +34,8 @@ static int check_input(const char *name, int input)
         return -1;
     if (model->nets[0].input == 0)
         return cli_refuse(&cli_train, "--input: %s takes images of one size only", name);
-    return cli_refuse(&cli_train, "--input: %s takes %d or %d", name, model->nets[0].input,
-                      model->nets[1].input);
+    return cli_refuse(&cli_train, "--input: %s takes images of size %d or %d", name,
+                      model->nets[0].input, model->nets[1].input);
 }
 
 /* Finds options that contradict each other, as far as the engine cannot see it; vb_train_check()
@@ -103,8 +103,9 @@ static int fill_slow(const char *text, struct vb_train_opts *o)
     if (sscanf(text, "%d:%lf%c", &o->place.slow_rank, &o->place.slow_factor, &rest) != 2 ||
         o->place.slow_rank < 0 || o->place.slow_rank >= o->group.world ||
         !(o->place.slow_factor >= 1 && o->place.slow_factor <= 1000))
-        return cli_refuse(&cli_train,
-                          "--slow RANK:FACTOR: RANK must exist, FACTOR must be from 1 to 1000");
+        return cli_refuse(
+            &cli_train,
+            "--slow must be RANK:FACTOR, with a RANK that exists and a FACTOR from 1 to 1000");
     return -1;
 }
 
@@ -367,7 +368,8 @@ static int run(const struct cli_command *command, int argc, char **argv)
     a.job.has_rank = rc < 0 && vb_opts_given(&parsed, "rank");
     if (rc < 0 && a.args.join != NULL) {
         rc = parsed.n_operands > 0
-                 ? cli_refuse(&cli_train, "--join takes no model: the job decides it")
+                 ? cli_refuse(&cli_train,
+                              "--join takes no model: the job has decided which model is trained")
                  : join(command, argc, given, &a);
         free(given);
         return rc;
@@ -376,10 +378,8 @@ static int run(const struct cli_command *command, int argc, char **argv)
         rc = find_model(&parsed, &model);
     if (rc < 0 && a.args.lr == 0 &&
         vb_opts_given(&parsed, "lr")) /* to the engine, 0 is "not given" */
-        rc = cli_refuse(
-            &cli_train,
-            "--lr 0 would learn nothing; without --lr, a rate is chosen for the model and "
-            "the batch");
+        rc = cli_refuse(&cli_train, "--lr 0: the model would learn nothing; without --lr, a rate "
+                                    "is chosen for the model and the batch");
     async = async_opts(&a.args);
     if (rc < 0 && a.args.dedicated && a.job.world == 0 && a.hosts.hosts == NULL)
         a.job.extra = vb_train_servers(&async); /* --ranks only counts workers */

@@ -15,8 +15,8 @@ static int find_secret(const struct cli_command *command, const struct cli_job *
     if (job->secret_file != NULL)
         return vb_secret_read(job->secret_file, group->secret) == VB_OK ? -1 : CLI_FAILED;
     if (launch.supervised || !launch.has_secret)
-        return cli_refuse(command,
-                          "--join needs the job's secret: --secret-file FILE or VB_SECRET");
+        return cli_refuse(
+            command, "--join needs the job's secret: give --secret-file FILE or set VB_SECRET");
     memcpy(group->secret, launch.secret, sizeof(group->secret));
     return -1;
 }
@@ -28,7 +28,8 @@ int cli_join_open(const struct cli_command *command, const char *root, const str
     int rc;
 
     if (colon == NULL || colon == root || colon[1] == '\0' || strlen(root) >= VB_ROOT_TEXT)
-        return cli_refuse(command, "--join must be HOST:PORT, as rank 0 of the job printed it");
+        return cli_refuse(command,
+                          "--join must be HOST:PORT, the address that rank 0 of the job printed");
     if (job->ranks > 0 || job->world > 0 || job->has_rank || job->root != NULL)
         return cli_refuse(command,
                           "--join starts one worker: --ranks, --rank, --world and --root cannot be "

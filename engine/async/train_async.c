@@ -24,8 +24,8 @@ static vb_status check_servers(const struct vb_async_opts *o, int workers)
 
     if (workers < 1)
         return vb_err(VB_ERR_USAGE,
-                      "--dedicated-servers: %d of the ranks are servers, so no rank is left to "
-                      "work; start at least one more",
+                      "--dedicated-servers: %d of the ranks are servers, so no rank is left for a "
+                      "worker; start at least one more rank",
                       all);
     if (vb_train_replicas(o) > 1 &&
         (o->replicas > 2 || o->hogwild || all > PS_SERVERS_MAX || (!o->dedicated && workers < 2)))
@@ -34,12 +34,15 @@ static vb_status check_servers(const struct vb_async_opts *o, int workers)
                       "servers, and no --hogwild",
                       PS_SERVERS_MAX / 2);
     if (servers > PS_SERVERS_MAX || (!o->dedicated && servers > workers))
-        return vb_err(VB_ERR_USAGE,
-                      "--servers: at most one per rank, or up to %d with --dedicated-servers",
-                      PS_SERVERS_MAX);
+        return vb_err(
+            VB_ERR_USAGE,
+            "--servers must be at most the number of ranks, or at most %d with --dedicated-servers",
+            PS_SERVERS_MAX);
     if (workers + all > VB_WORLD_MAX)
-        return vb_err(VB_ERR_USAGE, "%d workers and %d servers: at most %d together", workers, all,
-                      VB_WORLD_MAX);
+        return vb_err(
+            VB_ERR_USAGE,
+            "%d workers and %d servers are too many: a job can have at most %d of both together",
+            workers, all, VB_WORLD_MAX);
     return VB_OK;
 }
 
@@ -53,8 +56,8 @@ static vb_status check_backup(const struct vb_async_opts *o, int workers)
         return vb_err(VB_ERR_USAGE, "--backup %d: must be less than the number of workers, %d",
                       o->backup, workers);
     if (vb_train_shards(o) > 1)
-        return vb_err(VB_ERR_USAGE, "--backup needs one server: several would not drop the same "
-                                    "gradients");
+        return vb_err(VB_ERR_USAGE,
+                      "--backup needs one server: several servers would drop different gradients");
     return VB_OK;
 }
 
@@ -75,8 +78,8 @@ vb_status vb_async_check(const struct vb_train_opts *o)
         return vb_err(VB_ERR_USAGE, "--hogwild needs all ranks on one host, connected by shared "
                                     "memory (--transport shm)");
     if (a->max_workers > 0 && a->max_workers < workers)
-        return vb_err(VB_ERR_USAGE, "--max-workers %d: the job starts with %d", a->max_workers,
-                      workers);
+        return vb_err(VB_ERR_USAGE, "--max-workers %d is too small: the job starts with %d workers",
+                      a->max_workers, workers);
     if (o->sums.check_replicas > 0)
         return vb_err(VB_ERR_USAGE, "--check-replicas needs --mode sync");
     return VB_OK;
@@ -89,11 +92,12 @@ static vb_status check_recipe(const struct vb_async *a)
     bool sparse = a->job.sparse;
 
     if (t->o->async.hogwild && sparse && vb_k_sparse_is_lazy(&t->recipe.rule))
-        return vb_err(VB_ERR_USAGE, "--hogwild: sparse-lr with momentum or weight decay cannot be "
-                                    "updated in place");
+        return vb_err(VB_ERR_USAGE,
+                      "--hogwild cannot update sparse-lr in place with momentum or weight decay");
     if (!sparse && !vb_train_apart(t->o) && t->recipe.clip > 0 && a->job.servers > 1)
-        return vb_err(VB_ERR_USAGE, "--staleness 0 with clipping needs one server, because it "
-                                    "must see the whole gradient; or use --clip 0");
+        return vb_err(VB_ERR_USAGE,
+                      "--staleness 0 with clipping needs one server, because clipping needs the "
+                      "whole gradient; use one server or --clip 0");
     return VB_OK;
 }
 
@@ -146,12 +150,12 @@ static void say_last_checkpoint(const struct vb_trainer *t)
     char path[4096];
 
     if (t->o->join.joined != NULL)
-        VB_LOG_ERROR("this worker had joined and has stopped; the job may go on without it");
+        VB_LOG_ERROR("this worker, a joiner, has stopped; the job may go on without this worker");
     else if (t->o->save.dir != NULL &&
              vb_checkpoint_latest(t->o->save.dir, path, sizeof(path)) == VB_OK)
         VB_LOG_ERROR("training stopped; the last checkpoint is %s, continue with --resume", path);
     else
-        VB_LOG_ERROR("training stopped; it has written no checkpoint");
+        VB_LOG_ERROR("training stopped; no checkpoint was written");
 }
 
 static vb_status run_ranks(struct vb_async *a)
@@ -201,7 +205,7 @@ void vb_async_leave(struct vb_async *a, vb_status st)
     if (a == NULL || a->ps == NULL)
         return;
     if (st != VB_OK)
-        vb_group_abort(a->ps, "it could not report the result");
+        vb_group_abort(a->ps, "this rank could not report the result");
     else if (a->reports)
         (void)vb_async_board_done(a->board);
     vb_async_close_worker(a);

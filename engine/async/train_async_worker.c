@@ -235,7 +235,8 @@ static vb_status rejoin(struct vb_async *a)
 {
     vb_status st;
 
-    VB_LOG_WARN("the other ranks have dropped this worker, because it was silent; it joins again");
+    VB_LOG_WARN("the other ranks have dropped this worker, because it was silent; this worker now "
+                "joins again");
     vb_async_close_worker(a);
     a->shares = 0;
     st = join_others(a, true);

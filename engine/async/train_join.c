@@ -49,7 +49,7 @@ void vb_async_announce(const struct vb_async *a)
     if (o->join.words == NULL || a->job.join_slots == 0)
         return;
     if (!fit(a->trainer))
-        VB_LOG_WARN("nobody can join this job: the command line is too long");
+        VB_LOG_WARN("no worker can join this job: its command line is too long");
     else if (o->join.say != NULL)
         o->join.say(a->root);
 }
@@ -121,7 +121,8 @@ static vb_status find_join_info(struct vb_joined *j)
         if (st != VB_OK)
             return st;
     }
-    return vb_err(VB_ERR_TIMEOUT, "cannot join: none of the job's ranks has the join information");
+    return vb_err(VB_ERR_TIMEOUT,
+                  "cannot join: no rank of the job has the information that a joiner needs");
 }
 
 static vb_status check_join_info(const struct join_info *p)
@@ -133,8 +134,8 @@ static vb_status check_join_info(const struct join_info *p)
         return st;
     if (strncmp(p->program, hello.sha256, sizeof(p->program)) != 0)
         return vb_err(VB_ERR_USAGE,
-                      "cannot join: the job runs another program, with SHA-256 %.12s... instead "
-                      "of %.12s...",
+                      "cannot join: the job runs a different program: its SHA-256 is %.12s..., "
+                      "that of this program is %.12s...",
                       p->program, hello.sha256);
     if (p->words > WORDS_MAX || p->settings > SETTINGS_MAX || p->plan >= VB_PLAN_BYTES_MAX ||
         p->world < 1 || p->world > VB_WORLD_MAX || p->begin < 0 || p->max_keys > UINT32_MAX)
@@ -234,19 +235,21 @@ vb_status vb_async_adopt_joined(struct vb_async *a)
 
     if (world != vb_group_world(j->group) || world + a->job.join_slots != vb_group_slots(j->group))
         return vb_err(VB_ERR_USAGE,
-                      "cannot join: by its options this worker expects %d ranks and %d that join, "
-                      "but the job has %d and %d",
+                      "cannot join: the options of this worker are for %d ranks and %d joiners, "
+                      "but the job has %d ranks and slots for %d joiners",
                       world, a->job.join_slots, vb_group_world(j->group),
                       vb_group_slots(j->group) - vb_group_world(j->group));
     if (a->job.n != p->n || a->job.max_keys > p->max_keys)
-        return vb_err(VB_ERR_USAGE,
-                      "cannot join: this worker's data has %zu parameters and up to %zu entries "
-                      "in a batch, the job's has %llu and %llu",
-                      a->job.n, a->job.max_keys, (unsigned long long)p->n,
-                      (unsigned long long)p->max_keys);
+        return vb_err(
+            VB_ERR_USAGE,
+            "cannot join: the data of this worker has %zu parameters and up to %zu entries in a "
+            "batch, but that of the job has %llu parameters and up to %llu entries",
+            a->job.n, a->job.max_keys, (unsigned long long)p->n, (unsigned long long)p->max_keys);
     if (p->begin > a->job.steps)
-        return vb_err(VB_ERR_INPUT, "cannot join: the job says that it began at step %lld of %lld",
-                      (long long)p->begin, (long long)a->job.steps);
+        return vb_err(
+            VB_ERR_INPUT,
+            "cannot join: the job claims to have begun at step %lld, but has only %lld steps",
+            (long long)p->begin, (long long)a->job.steps);
     a->job.max_keys = (size_t)p->max_keys;
     memcpy(a->secret, t->o->group.secret, sizeof(a->secret));
     snprintf(a->root, sizeof(a->root), "%s", t->o->group.root);

@@ -329,7 +329,9 @@ vb_status vb_bench_ps(struct vb_group *group, const struct vb_ps_bench *o, int64
         job.rule.momentum = .9f;
     job.workers = vb_group_world(group) - job.servers;
     if (job.workers < 1 || job.servers > PS_SERVERS_MAX || job.workers > WORKERS_MAX)
-        return vb_err(VB_ERR_USAGE, "%d servers of %d ranks: the other ranks, 1 to %d, are workers",
+        return vb_err(VB_ERR_USAGE,
+                      "%d servers of %d ranks are not possible: the number of workers, the other "
+                      "ranks, must be from 1 to %d",
                       job.servers, vb_group_world(group), WORKERS_MAX);
     b.us = vb_alloc_aligned(SAMPLES_MAX * sizeof(*b.us));
     if (b.us == NULL)

@@ -58,7 +58,7 @@ static vb_status take_name(const char *path, const char from[VB_CHECKPOINT_NAME]
     memcpy(to, from, len);
     wrong = vb_cp_wrong_name(to);
     if (wrong != NULL)
-        return vb_err(VB_ERR_USAGE, "write %s: %s: %.*s", path, wrong, (int)len, from);
+        return vb_err(VB_ERR_USAGE, "cannot write %s: %s: %.*s", path, wrong, (int)len, from);
     return VB_OK;
 }
 
@@ -73,7 +73,8 @@ static vb_status take_array(const char *path, const struct vb_checkpoint_array *
     if ((a->type != VB_ARRAY_F32 && a->type != VB_ARRAY_U32) ||
         !vb_cp_data_bytes(a->rows, a->cols, INT64_MAX / 4, &bytes) ||
         bytes > INT64_MAX / 2 - *offset_p || (bytes > 0 && a->data == NULL))
-        return vb_err(VB_ERR_USAGE, "write %s: array %s: impossible type, shape or data", path,
+        return vb_err(VB_ERR_USAGE,
+                      "cannot write %s: array %s has an impossible type, shape or data", path,
                       entry->name);
     entry->type = (uint32_t)a->type;
     entry->flags = a->state ? CP_STATE : 0;
@@ -94,7 +95,8 @@ static vb_status take_table(const char *path, const struct vb_checkpoint *cp,
         st = take_array(path, &cp->arrays[i], &table[i], offset_p);
         for (k = 0; st == VB_OK && k < i; k++)
             if (strcmp(table[k].name, table[i].name) == 0)
-                st = vb_err(VB_ERR_USAGE, "write %s: two arrays are named %s", path, table[i].name);
+                st = vb_err(VB_ERR_USAGE, "cannot write %s: two arrays are named %s", path,
+                            table[i].name);
     }
     return st;
 }
@@ -111,7 +113,8 @@ static vb_status append(struct writer *w, const void *data, size_t len)
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return vb_err_sys("write %s at offset %llu", w->path, (unsigned long long)w->offset);
+            return vb_err_sys("cannot write %s at offset %llu", w->path,
+                              (unsigned long long)w->offset);
         from += n;
         len -= (size_t)n;
         w->offset += (uint64_t)n;
@@ -196,9 +199,9 @@ static vb_status sync_folder(const char *dir)
     vb_status st = VB_OK;
 
     if (fd < 0)
-        return vb_err_sys("open folder %s", dir);
+        return vb_err_sys("cannot open the folder %s", dir);
     if (fsync(fd) != 0 && errno != EINVAL) /* EINVAL: this file system cannot sync folders */
-        st = vb_err_sys("sync folder %s", dir);
+        st = vb_err_sys("cannot sync the folder %s", dir);
     close(fd);
     return st;
 }
@@ -208,7 +211,7 @@ static vb_status make_folder(const char *dir)
     char parent[PATH_MAX];
 
     if (mkdir(dir, 0777) != 0)
-        return errno == EEXIST ? VB_OK : vb_err_sys("make folder %s", dir);
+        return errno == EEXIST ? VB_OK : vb_err_sys("cannot create the folder %s", dir);
     snprintf(parent, sizeof(parent), "%s/..", dir);
     return sync_folder(parent);
 }
@@ -221,10 +224,12 @@ static vb_status start(const struct vb_checkpoint *cp, const char *dir, struct w
 
     if (cp->step < 0 || cp->n_arrays < 0 || cp->n_arrays > VB_CHECKPOINT_ARRAYS_MAX ||
         options > VB_CHECKPOINT_TEXT_MAX || plan > VB_CHECKPOINT_TEXT_MAX)
-        return vb_err(VB_ERR_USAGE, "checkpoint in %s: impossible step, arrays or texts", dir);
+        return vb_err(VB_ERR_USAGE,
+                      "cannot write a checkpoint to %s: its step, arrays or texts are invalid",
+                      dir);
     if (!vb_cp_path(w->path, dir, cp->step) ||
         (size_t)snprintf(w->temp, PATH_MAX, "%s.%ld.tmp", w->path, (long)getpid()) >= PATH_MAX)
-        return vb_err(VB_ERR_USAGE, "write %.64s...: the path is too long", dir);
+        return vb_err(VB_ERR_USAGE, "cannot write %.64s...: the path is too long", dir);
     head->step = cp->step;
     head->seed = cp->seed;
     head->n_arrays = (uint32_t)cp->n_arrays;
@@ -238,9 +243,9 @@ static vb_status start(const struct vb_checkpoint *cp, const char *dir, struct w
 static vb_status finish(struct writer *w, const char *dir)
 {
     if (fsync(w->fd) != 0)
-        return vb_err_sys("sync %s at offset %llu", w->path, (unsigned long long)w->offset);
+        return vb_err_sys("cannot sync %s at offset %llu", w->path, (unsigned long long)w->offset);
     if (rename(w->temp, w->path) != 0)
-        return vb_err_sys("rename %s to %s", w->temp, w->path);
+        return vb_err_sys("cannot rename %s to %s", w->temp, w->path);
     return sync_folder(dir);
 }
 

@@ -53,7 +53,7 @@ static bool is_temp(const char *rest)
 static void remove_in(DIR *folder, const char *dir, const char *name)
 {
     if (unlinkat(dirfd(folder), name, 0) != 0 && errno != ENOENT)
-        VB_LOG_WARN("remove %s/%s: %s", dir, name, strerror(errno));
+        VB_LOG_WARN("cannot remove %s/%s: %s", dir, name, strerror(errno));
 }
 
 void vb_cp_remove_stale(const char *dir)
@@ -123,7 +123,7 @@ void vb_cp_remove_old(const char *dir, int64_t step, int keep)
     size_t i;
 
     if (folder == NULL) {
-        VB_LOG_WARN("open folder %s: %s", dir, strerror(errno));
+        VB_LOG_WARN("cannot open the folder %s: %s", dir, strerror(errno));
         return;
     }
     if (list_steps(folder, step, &steps) == VB_OK)
@@ -147,8 +147,9 @@ static vb_status try_one(const char *path, int64_t step)
     if (st == VB_ERR_NO_MEMORY)
         return vb_err(st, "%s", why);
     if (st == VB_OK && cp->step != step) {
-        snprintf(why, sizeof(why), "%s: offset 24: the step is %lld, not that of the name", path,
-                 (long long)cp->step);
+        snprintf(why, sizeof(why),
+                 "%s: offset 24: the step is %lld, but the name of the file has a different step",
+                 path, (long long)cp->step);
         st = VB_ERR_INPUT;
     }
     vb_checkpoint_free(cp);
@@ -167,14 +168,14 @@ static vb_status find_latest(DIR *folder, const char *dir, char *path_p, size_t 
     st = list_steps(folder, INT64_MAX, &steps);
     for (i = 0; st == VB_OK && tried != VB_OK && i < steps.n; i++) {
         if (!vb_cp_path(path, dir, steps.list[i]) || strlen(path) >= size)
-            st = vb_err(VB_ERR_USAGE, "read %.64s...: the path is too long", dir);
+            st = vb_err(VB_ERR_USAGE, "cannot read %.64s...: the path is too long", dir);
         else
             tried = try_one(path, steps.list[i]);
         if (tried == VB_ERR_NO_MEMORY)
             st = tried;
     }
     if (st == VB_OK && steps.n > 0 && tried != VB_OK)
-        st = vb_err(VB_ERR_INPUT, "%s: none of its checkpoints can be read", dir);
+        st = vb_err(VB_ERR_INPUT, "%s: no checkpoint in this folder can be read", dir);
     else if (st == VB_OK)
         st = tried;
     if (st == VB_OK)
@@ -189,7 +190,7 @@ vb_status vb_checkpoint_latest(const char *dir, char *path, size_t size)
     vb_status st;
 
     if (folder == NULL)
-        return errno == ENOENT ? VB_ERR_NO_FILE : vb_err_sys("open folder %s", dir);
+        return errno == ENOENT ? VB_ERR_NO_FILE : vb_err_sys("cannot open the folder %s", dir);
     st = find_latest(folder, dir, path, size);
     closedir(folder);
     return st;

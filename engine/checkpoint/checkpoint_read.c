@@ -34,7 +34,8 @@ static vb_status fail(const struct reader *r, const char *call)
     int err = errno;
     char reason[64];
 
-    snprintf(r->why, CP_WHY, "%s %s: %s", call, r->path, strerror_r(err, reason, sizeof(reason)));
+    snprintf(r->why, CP_WHY, "cannot %s %s: %s", call, r->path,
+             strerror_r(err, reason, sizeof(reason)));
     return err != 0 ? vb_status_from_errno(err) : VB_ERR_IO;
 }
 
@@ -59,7 +60,7 @@ static vb_status check_head(struct reader *r)
         return refuse(r, 24, "the step is negative");
     if (h->n_arrays > VB_CHECKPOINT_ARRAYS_MAX || h->options_bytes > VB_CHECKPOINT_TEXT_MAX ||
         h->plan_bytes > VB_CHECKPOINT_TEXT_MAX)
-        return refuse(r, 40, "more arrays or text than there may be");
+        return refuse(r, 40, "the header announces more arrays or text than a checkpoint may have");
     if (h->chunk_bytes != CP_CHUNK || h->zero != 0)
         return refuse(r, 56, "the size of chunks is not 1 MiB");
     if (vb_cp_wrong_name(h->model) != NULL)
@@ -85,7 +86,7 @@ static vb_status check_texts(const struct reader *r)
         return refuse(r, at, "a text has a zero byte");
     at += len;
     if (!all_zero(r->map + at, cp_front_bytes(&r->head) - at))
-        return refuse(r, at, "bytes that must be zero are not");
+        return refuse(r, at, "the bytes after the texts must be zero, but are not");
     return VB_OK;
 }
 
@@ -123,7 +124,7 @@ static vb_status check_table(const struct reader *r)
         if (!vb_cp_data_bytes(e->rows, e->cols, left, &bytes) || cp_array_bytes(bytes) > left)
             return refuse(r, at + 40, "an array is larger than the file");
         if (e->offset != offset)
-            return refuse(r, at + 56, "an array is out of place");
+            return refuse(r, at + 56, "an array does not begin where the array before it ends");
         offset += cp_array_bytes(bytes);
     }
     if (offset != r->len - sizeof(struct cp_end))
@@ -157,7 +158,8 @@ static vb_status check_array(const struct reader *r, const struct cp_entry *e)
     }
     n = e->offset + cp_array_bytes(len) - (uint64_t)(crcs - r->map);
     if (!all_zero(crcs, n))
-        return refuse(r, (uint64_t)(crcs - r->map), "bytes that must be zero are not");
+        return refuse(r, (uint64_t)(crcs - r->map),
+                      "the bytes after an array must be zero, but are not");
     return VB_OK;
 }
 
@@ -168,7 +170,7 @@ static vb_status check_end(const struct reader *r)
 
     memcpy(&end, r->map + at, sizeof(end));
     if (memcmp(end.magic, CP_END_MAGIC, sizeof(end.magic)) != 0 || end.file_bytes != r->len)
-        return refuse(r, at, "the end is missing");
+        return refuse(r, at, "the end of the file is missing");
     return VB_OK;
 }
 
@@ -219,7 +221,7 @@ static vb_status take_all(const struct reader *r, struct vb_checkpoint *cp)
     cp->plan = strndup(texts + r->head.options_bytes, r->head.plan_bytes);
     cp->arrays = calloc(r->head.n_arrays + 1, sizeof(*cp->arrays));
     if (cp->options == NULL || cp->plan == NULL || cp->arrays == NULL)
-        return fail(r, "allocate for");
+        return fail(r, "allocate memory for");
     cp->n_arrays = (int)r->head.n_arrays;
     take_arrays(r, cp);
     return VB_OK;
@@ -258,7 +260,7 @@ vb_status vb_cp_load(const char *path, char why[CP_WHY], struct vb_checkpoint **
     vb_status st;
 
     if (cp == NULL)
-        return fail(&r, "allocate for");
+        return fail(&r, "allocate memory for");
     st = map_file(&r, cp);
     if (cp->map != NULL) {
         r.map = cp->map;
@@ -312,6 +314,6 @@ const void *vb_checkpoint_data(const struct vb_checkpoint *cp, const char *name,
 
     if (a != NULL && a->type == type && (uint64_t)a->rows * (uint64_t)a->cols == n)
         return a->data;
-    vb_err(VB_ERR_INPUT, "the checkpoint has no %s of %zu numbers", name, n);
+    vb_err(VB_ERR_INPUT, "the checkpoint has no array %s of %zu numbers", name, n);
     return NULL;
 }

@@ -79,7 +79,8 @@ static vb_status find_keys(const struct ps_server *s, int worker, const struct p
                    : bad_push(worker, "the numbers of keys and values differ");
     }
     if (push->n_values != keys->n)
-        return bad_push(worker, "it has more or fewer values than the push before had keys");
+        return bad_push(
+            worker, "the number of its values differs from the number of keys of the push before");
     *keys_p = ps_keys_of(vb_ps_push_in(s, worker, keys->slot), keys->n_values);
     return VB_OK;
 }
@@ -90,8 +91,8 @@ vb_status vb_ps_gather(struct ps_server *s, const uint32_t *keys, size_t n, floa
 
     for (i = 0; i < n; i++)
         if (keys[i] >= have)
-            return vb_err(VB_ERR_INPUT, "a worker asks for key %u, but the shard has %zu", keys[i],
-                          have);
+            return vb_err(VB_ERR_INPUT, "a worker asks for key %u, but the shard has only %zu keys",
+                          keys[i], have);
     if (!vb_k_sparse_is_lazy(&s->job->rule)) {
         vb_k_shared_gather(s->params, keys, n, values);
         return VB_OK;
@@ -114,8 +115,9 @@ static vb_status update_keys(struct ps_server *s, const uint32_t *keys, const fl
         return vb_k_sparse_update(s->sparse, keys, values, n, scale, rate_now(s), NULL);
     for (i = 0; i < n; i++)
         if (keys[i] >= s->lay.n[s->k] || (i > 0 && keys[i] <= keys[i - 1]))
-            return vb_err(VB_ERR_INPUT, "key %u, entry %zu of a push, is out of order or range",
-                          keys[i], i);
+            return vb_err(VB_ERR_INPUT,
+                          "key %u (entry %zu of a push) is out of order or out of range", keys[i],
+                          i);
     vb_k_shared_update_keys(&s->job->rule, s->params, s->state, keys, values, n, scale,
                             rate_now(s));
     return VB_OK;

@@ -87,8 +87,8 @@ static vb_status no_standby(struct ps_worker *w, int k)
 
     w->links[k].lost = true;
     w->lost_rank = rank;
-    return vb_err(VB_ERR_PEER, "server %d (rank %d, %s) is gone, %s, and it has no standby", k,
-                  rank, vb_group_host(w->group, rank), vb_group_gone_why(w->group, rank));
+    return vb_err(VB_ERR_PEER, "server %d (rank %d, %s) is gone (%s) and has no standby", k, rank,
+                  vb_group_host(w->group, rank), vb_group_gone_why(w->group, rank));
 }
 
 static vb_status call_standby(struct ps_worker *w, int k)
@@ -208,7 +208,7 @@ vb_status vb_ps_op_await(struct ps_worker *w, struct vb_op *op, const char *what
     if (st != VB_OK || op->status == VB_OK)
         return st;
     if (op->status != VB_ERR_PEER)
-        return vb_err(op->status, "%s failed, with server %d: %s", what, k,
+        return vb_err(op->status, "%s failed with server %d: %s", what, k,
                       vb_status_str(op->status));
     st = w->links[k].failed_over ? VB_OK : vb_ps_failover(w, k);
     return st == VB_OK ? VB_AGAIN : st;

@@ -93,7 +93,7 @@ vb_status vb_ps_member_sent(struct ps_server *s, int worker, vb_status st)
         return own;
     if (s->job->join_slots == 0 && st == VB_ERR_TIMEOUT)
         return st;
-    return vb_group_retire(s->group, rank, "it accepts no puts");
+    return vb_group_retire(s->group, rank, "the rank accepts no puts");
 }
 
 vb_status vb_ps_member_gone(struct ps_server *s, int worker)

@@ -227,12 +227,12 @@ vb_status vb_ps_take_push(struct ps_server *s, int worker, uint32_t slot)
     const struct ps_push *push;
 
     if (slot >= (uint32_t)s->lay.slots)
-        return vb_err(VB_ERR_INPUT, "worker %d pushed into slot %u of %d", worker, slot,
-                      s->lay.slots);
+        return vb_err(VB_ERR_INPUT, "worker %d pushed into slot %u, but has only %d slots", worker,
+                      slot, s->lay.slots);
     push = vb_ps_push_in(s, worker, (int)slot);
     if (push->seq != client->pushes)
-        return vb_err(VB_ERR_INPUT, "worker %d pushed number %u, expected number %u", worker,
-                      push->seq, client->pushes);
+        return vb_err(VB_ERR_INPUT, "worker %d pushed gradient number %u, expected number %u",
+                      worker, push->seq, client->pushes);
     if (!vb_ps_push_is_sane(s, push))
         return vb_err(VB_ERR_INPUT, "worker %d pushed more samples or keys than a batch can have",
                       worker);

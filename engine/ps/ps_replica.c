@@ -52,8 +52,8 @@ static vb_status find_push(const struct ps_server *s, struct ps_arrival a, size_
     if (PS_KIND(a.value) != PS_PUSH || !s->clients[a.worker].member)
         return VB_OK;
     if (slot >= s->lay.slots)
-        return vb_err(VB_ERR_INPUT, "worker %d pushed into slot %d of %d", a.worker, slot,
-                      s->lay.slots);
+        return vb_err(VB_ERR_INPUT, "worker %d pushed into slot %d, but has only %d slots",
+                      a.worker, slot, s->lay.slots);
     push = vb_ps_push_in(s, a.worker, slot);
     if (!vb_ps_push_is_sane(s, push))
         return vb_err(VB_ERR_INPUT, "worker %d pushed more samples or keys than a batch can have",
@@ -90,7 +90,8 @@ static vb_status continue_alone(struct ps_server *s)
     vb_status st = VB_OK;
     int w;
 
-    snprintf(text, sizeof(text), "the standby of server %d (%.60s) is gone; it goes on alone", s->k,
+    snprintf(text, sizeof(text),
+             "the standby of server %d (%.60s) is gone; the server goes on alone", s->k,
              vb_group_host(s->group, s->partner.rank));
     vb_ps_log_fault(s, s->partner.rank, vb_ps_fault_kind(s, s->partner.rank), text);
     s->partner.rank = -1;
@@ -111,8 +112,9 @@ static vb_status process_forwarded(struct ps_server *s, uint32_t value)
     vb_status st;
 
     if (a.worker >= vb_ps_clients(s->job))
-        return vb_err(VB_ERR_INPUT, "the server forwarded a note of worker %d, of %d", a.worker,
-                      vb_ps_clients(s->job));
+        return vb_err(VB_ERR_INPUT,
+                      "the server forwarded a note of worker %d, but there are only %d workers",
+                      a.worker, vb_ps_clients(s->job));
     if (PS_KIND(a.value) == PS_GONE)
         s->clients[a.worker].failover.n_retired++;
     st = vb_ps_process(s, a);

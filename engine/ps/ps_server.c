@@ -224,8 +224,8 @@ vb_status vb_ps_server_linger(struct ps_server *s)
         if (vb_clock_ns() > deadline && s->standby)
             return VB_OK; /* no worker has needed it */
         if (vb_clock_ns() > deadline)
-            return vb_err(VB_ERR_TIMEOUT, "%d workers have not left %d s after the end", left,
-                          LINGER_S);
+            return vb_err(VB_ERR_TIMEOUT, "%d workers had not left the job %d s after its end",
+                          left, LINGER_S);
     }
     return st;
 }

@@ -48,8 +48,9 @@ static vb_status check_sparse(const struct vb_checkpoint *cp, struct vb_data_spe
     const struct vb_checkpoint_array *w = vb_checkpoint_find(cp, "w");
 
     if (w == NULL || w->cols != 1 || w->rows < 2 || w->rows - 1 > INT32_MAX)
-        return vb_err(VB_ERR_INPUT,
-                      "the checkpoint has no weights, one per feature and one for the bias");
+        return vb_err(
+            VB_ERR_INPUT,
+            "the checkpoint has no array of weights, one per feature and one for the bias");
     if (spec->features == 0)
         spec->features = (int)(w->rows - 1);
     return VB_OK;

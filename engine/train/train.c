@@ -172,7 +172,8 @@ static vb_status make_model(struct vb_trainer *t, const struct vb_checkpoint *cp
         st = vb_train_compile(t);
     if (st == VB_OK && cp != NULL && t->kernels.text != NULL &&
         strcmp(cp->plan, t->kernels.text) != 0)
-        st = vb_err(VB_ERR_USAGE, "the checkpoint belongs to a run with a plan other than %s",
+        st = vb_err(VB_ERR_USAGE,
+                    "cannot resume: the checkpoint belongs to a run with a different plan than %s",
                     t->o->plan);
     if (st == VB_OK)
         st = t->ops->create(t);

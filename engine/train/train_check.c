@@ -34,10 +34,11 @@ vb_status vb_trainer_check(const struct vb_train_opts *o)
     if (model == NULL)
         return vb_err(VB_ERR_USAGE, "there is no model %.64s", o->model != NULL ? o->model : "");
     if (o->group.world < 1 || o->group.rank < 0 || o->group.rank >= o->group.world)
-        return vb_err(VB_ERR_USAGE, "rank %d of %d: there is no such rank", o->group.rank,
+        return vb_err(VB_ERR_USAGE, "there is no rank %d; the job has %d ranks", o->group.rank,
                       o->group.world);
     if (o->mode == VB_MODE_SINGLE && o->group.world != 1)
-        return vb_err(VB_ERR_USAGE, "--mode single has one rank, not %d", o->group.world);
+        return vb_err(VB_ERR_USAGE, "--mode single needs one rank, but the job has %d ranks",
+                      o->group.world);
     if (o->place.slow_factor > 0 &&
         (o->place.slow_rank < 0 || o->place.slow_rank >= o->group.world))
         return vb_err(VB_ERR_USAGE, "--slow: there is no rank %d; the job has %d ranks",
@@ -45,9 +46,10 @@ vb_status vb_trainer_check(const struct vb_train_opts *o)
     if (o->save.dir == NULL && (o->save.resume || o->save.every > 0))
         return vb_err(VB_ERR_USAGE, "--resume and --checkpoint-every need --checkpoint DIR");
     if (o->join.joined != NULL && (o->mode != VB_MODE_ASYNC || o->dry_run))
-        return vb_err(VB_ERR_USAGE, "--join needs --mode async, and no --dry-run");
+        return vb_err(VB_ERR_USAGE, "--join needs --mode async and cannot be used with --dry-run");
     if (!dense_sums && dense_option(o) != NULL)
-        return vb_err(VB_ERR_USAGE, "--%s is for dense models and --mode sync", dense_option(o));
+        return vb_err(VB_ERR_USAGE, "--%s can be used only with dense models and --mode sync",
+                      dense_option(o));
     return VB_OK;
 }
 
@@ -103,8 +105,10 @@ static void add_conduct(const struct vb_train_opts *o, char *text, size_t size)
     snprintf(text + len, size - len,
              "test data=%08x\ntest limit=%lld\nnumber of steps between tests=%lld\n"
              "number of steps between saves=%lld\ncheckpoints=%d %d\nplan=%d\ndry run=%d\n"
-             "size of buckets=%lld\nnumber of steps between comparisons=%lld\n"
-             "size from which updates are shared out=%lld\nsize of what is held back=%lld\n",
+             "size of buckets (--bucket)=%lld\nnumber of steps between checks "
+             "(--check-replicas)=%lld\n"
+             "size for shared updates (--shared-update-min)=%lld\nnumber of deferred bytes "
+             "(--defer-bytes)=%lld\n",
              mark(o->data.test_text), (long long)o->data.test_limit, (long long)o->eval_every,
              (long long)o->save.every, o->save.dir != NULL, o->save.resume, o->plan != NULL,
              o->dry_run, (long long)o->sums.bucket_bytes, (long long)o->sums.check_replicas,
@@ -164,8 +168,8 @@ vb_status vb_train_fits_job(const char *settings, const char *of_job)
     if (!vb_train_settings_differ(of_job, settings, name))
         return VB_OK;
     return vb_err(VB_ERR_USAGE,
-                  "cannot join: by its options, environment or data this worker has another %s "
-                  "than the job",
+                  "cannot join: the %s of this worker differs from that of the job; give the same "
+                  "options, environment and data",
                   name);
 }
 
@@ -184,7 +188,8 @@ vb_status vb_train_agree(const struct vb_train_opts *o, struct vb_group *group,
     st = vb_group_gather(group, own, sizeof(own), all);
     for (r = 1; r < vb_group_world(group) && st == VB_OK; r++)
         if (vb_train_settings_differ(all, all + (size_t)r * VB_RECORD_MAX, name))
-            st = vb_err(VB_ERR_USAGE, "rank %d was started with another %s than rank 0", r, name);
+            st = vb_err(VB_ERR_USAGE, "rank %d was started with a different %s than rank 0", r,
+                        name);
     free(all);
     return st;
 }
@@ -237,8 +242,7 @@ vb_status vb_train_compare(struct vb_trainer *t)
         t->all_know = true;
         st = vb_err(VB_ERR_INPUT,
                     "rank %d (%s) holds different parameters than the other ranks after step %lld; "
-                    "they were "
-                    "equal after step %lld",
+                    "all ranks had equal parameters after step %lld",
                     differs, vb_group_host(t->place.group, differs), (long long)t->step,
                     (long long)t->equal_step);
     }

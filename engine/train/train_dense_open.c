@@ -33,11 +33,12 @@ static vb_status check_input(const struct vb_trainer *t)
         return vb_err(VB_ERR_USAGE, "%s is trained on images; %s does not contain images",
                       t->o->model, t->o->data.text);
     if (t->data.train.features != s->c * s->h * s->w)
-        return vb_err(VB_ERR_USAGE, "%s takes images of %d x %d x %d; those of %s are %d x %d x %d",
+        return vb_err(VB_ERR_USAGE,
+                      "%s takes images of %d x %d x %d; the images of %s are %d x %d x %d",
                       t->o->model, s->c, s->h, s->w, t->o->data.text, t->data.train.c,
                       t->data.train.h, t->data.train.w);
     if (t->data.train.classes > s[table->n_layers - 1].oc)
-        return vb_err(VB_ERR_USAGE, "%s has %d classes; %s has %d", t->o->model,
+        return vb_err(VB_ERR_USAGE, "model %s has %d classes; %s has %d classes", t->o->model,
                       s[table->n_layers - 1].oc, t->o->data.text, t->data.train.classes);
     return VB_OK;
 }

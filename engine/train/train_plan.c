@@ -31,7 +31,7 @@ vb_status vb_train_read_plan(struct vb_trainer *t)
     size_t n;
 
     if (text == NULL || file == NULL) {
-        st = vb_err_sys("read the plan %s", t->o->plan);
+        st = vb_err_sys("cannot read the plan %s", t->o->plan);
     } else {
         n = fread(text, 1, VB_PLAN_BYTES_MAX - 1, file);
         text[n] = '\0';
@@ -67,7 +67,7 @@ vb_status vb_train_tell_plan(struct vb_group *group, const char *text, char **to
     if (st != VB_OK)
         return st;
     if (len >= VB_PLAN_BYTES_MAX) /* all ranks take this branch */
-        return vb_err(VB_ERR_USAGE, "the plan of rank 0 has %llu bytes: must be less than %d",
+        return vb_err(VB_ERR_USAGE, "the plan of rank 0 has %llu bytes, but must have less than %d",
                       (unsigned long long)len, VB_PLAN_BYTES_MAX);
     told = calloc(1, len + 1);
     if (told == NULL)

@@ -48,18 +48,18 @@ static vb_status make_rule(const struct vb_train_opts *o, const struct vb_train_
         if (strcmp(o->learn.rule, names[i]) == 0)
             rule->kind = (enum vb_k_rule_kind)i;
     if (rule->kind == VB_K_FTRL && !m->sparse)
-        return vb_err(VB_ERR_USAGE, "--rule ftrl is for sparse models");
+        return vb_err(VB_ERR_USAGE, "--rule ftrl can be used only with sparse models");
     if (rule->kind == VB_K_MOMENTUM || rule->kind == VB_K_NESTEROV)
         rule->momentum = (float)(o->learn.momentum >= 0 ? o->learn.momentum : 0.9);
     else if (o->learn.momentum > 0)
-        return vb_err(VB_ERR_USAGE, "--momentum is for --rule momentum and nesterov");
+        return vb_err(VB_ERR_USAGE, "--momentum can be used only with --rule momentum or nesterov");
     rule->decay = (float)(o->learn.weight_decay >= 0 ? o->learn.weight_decay : m->decay);
     if (rule->decay != 0 && rule->kind >= VB_K_ADAGRAD && m->sparse)
         return vb_err(VB_ERR_USAGE,
                       "--weight-decay with a sparse model needs --rule sgd, momentum or "
                       "nesterov: other rules would have to update every feature");
     if (o->learn.clip > 0 && m->sparse)
-        return vb_err(VB_ERR_USAGE, "--clip is for dense models");
+        return vb_err(VB_ERR_USAGE, "--clip can be used only with dense models");
     rule->eps = 1e-8f;
     rule->beta = 1;
     return VB_OK;
@@ -97,7 +97,8 @@ static vb_status make_batch(const struct vb_train_opts *o, const struct vb_train
 
     if (global < 1 || global < workers || global > n)
         return vb_err(VB_ERR_USAGE,
-                      "%lld samples in a step: must be from %d, one per rank, to %d, all samples",
+                      "a step of %lld samples is not possible: the number must be from %d (one per "
+                      "rank) to %d (all samples)",
                       (long long)global, workers, n);
     if (vb_train_apart(o)) /* a step is made by one worker alone */
         global = o->length.batch > 0 || o->length.global_batch == 0 ? batch : global / workers;

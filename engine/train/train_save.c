@@ -23,11 +23,11 @@ vb_status vb_train_prepare_save(struct vb_trainer *t)
     if (st != VB_OK)
         return st;
     if (access(dir, W_OK | X_OK) != 0)
-        return vb_err_sys("write checkpoints to %s", dir);
+        return vb_err_sys("cannot write checkpoints to %s", dir);
     if (!t->o->save.resume && vb_checkpoint_latest(dir, path, sizeof(path)) != VB_ERR_NO_FILE)
         return vb_err(VB_ERR_USAGE,
-                      "%s has checkpoints of an earlier run: --resume continues it, a new run "
-                      "needs another folder",
+                      "%s has checkpoints of an earlier run: use --resume to continue that run, or "
+                      "name a different folder for a new run",
                       dir);
     return VB_OK;
 }
@@ -83,8 +83,8 @@ static vb_status read_newest(struct vb_trainer *t, struct vb_checkpoint **read_p
         return st;
     if (vb_train_settings_differ(t->settings, (*read_p)->options, name))
         return vb_err(VB_ERR_USAGE,
-                      "%s is of a run with another %s: a run can be resumed only with "
-                      "the options that it began with",
+                      "cannot resume: %s belongs to a run with a different %s; give the options "
+                      "with which that run began",
                       path, name);
     return VB_OK;
 }
@@ -101,8 +101,9 @@ static vb_status same_on_all(struct vb_trainer *t, int64_t step)
     for (r = 1; r < n && st == VB_OK; r++)
         if (all[r] != all[0])
             st = vb_err(VB_ERR_INPUT,
-                        "rank %d finds a checkpoint of step %lld in %s, rank 0 one of step %lld", r,
-                        (long long)all[r], t->o->save.dir, (long long)all[0]);
+                        "rank %d found a checkpoint of step %lld in %s, but rank 0 found one of "
+                        "step %lld; all ranks must see the same folder",
+                        r, (long long)all[r], t->o->save.dir, (long long)all[0]);
     free(all);
     return st;
 }

@@ -67,7 +67,10 @@ vb_status vb_shared_update_create(struct vb_trainer *t, struct vb_buckets *bucke
         h->grads[r] = vb_buckets_grads_of(buckets, r);
         h->squares[r] = (double *)(void *)h->bases[r];
         if (h->bases[r] == NULL || h->grads[r] == NULL)
-            return vb_err(VB_ERR_UNSUPPORTED, "the memory of rank %d is not mapped", r);
+            return vb_err(
+                VB_ERR_UNSUPPORTED,
+                "cannot update the parameters of rank %d: its memory is not mapped on this rank",
+                r);
     }
     vb_buckets_barriers_only(buckets);
     return VB_OK;

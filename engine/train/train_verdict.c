@@ -72,17 +72,15 @@ static void say_why(const struct vb_train_result *r, double step_ms, struct vb_b
         break;
     case VB_NETWORK:
         snprintf(b->why, sizeof(b->why),
-                 "%.4g ms of a step are transfer over %s that is not hidden "
-                 "behind computing",
+                 "in a step, %.4g ms of the transfer over %s are not hidden behind computing",
                  step_ms, r->transport);
         break;
     case VB_STRAGGLER:
-        snprintf(
-            b->why, sizeof(b->why),
-            "rank %d (%s) made others wait %lld times in %.0f steps, %.4g ms a step and at most "
-            "%.4g ms",
-            late->rank, late->host, (long long)late->late_n, steps, 1e3 * late->late_s / steps,
-            1e3 * late->late_max_s);
+        snprintf(b->why, sizeof(b->why),
+                 "rank %d (%s) made other ranks wait %lld times in %.0f steps: on average %.4g ms "
+                 "per step, at most %.4g ms",
+                 late->rank, late->host, (long long)late->late_n, steps, 1e3 * late->late_s / steps,
+                 1e3 * late->late_max_s);
         break;
     case VB_INPUT:
         snprintf(b->why, sizeof(b->why), "%.4g ms of a step are spent waiting for data", step_ms);
@@ -175,7 +173,7 @@ void vb_train_warn(const struct vb_trainer *t, const struct vb_train_result *r)
     if (!r->reports || t->o->dry_run)
         return;
     if (!isfinite(r->loss)) {
-        VB_LOG_WARN("the loss is not finite: a learning rate of %g is too high", r->lr);
+        VB_LOG_WARN("the loss is not a finite number: the learning rate %g is too high", r->lr);
         return;
     }
     if (r->steps < STEPS_MIN || t->data.n_test < SAMPLES_MIN || r->accuracy >= GOOD_ENOUGH ||

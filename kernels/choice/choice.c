@@ -23,14 +23,14 @@ void vb_k_dense_choice(const struct vb_k_onednn *onednn, const struct vb_k_blas 
         snprintf(buf, size, "dense kernels use oneDNN %s (%s: %s, %s)", onednn->version,
                  onednn->isa, onednn->conv, onednn->inner);
     else if (conv || inner)
-        snprintf(buf, size, "%s use oneDNN %s (%s: %s), %s OpenBLAS %s (%s)",
+        snprintf(buf, size, "%s use oneDNN %s (%s: %s), %s use OpenBLAS %s (%s)",
                  conv ? "convolutions" : "inner products", onednn->version, onednn->isa,
                  conv ? onednn->conv : onednn->inner, conv ? "inner products" : "convolutions",
                  blas->version, blas->core);
     else
         snprintf(buf, size,
-                 "dense kernels use OpenBLAS %s (%s), as oneDNN %s has none of its own for this "
-                 "CPU (%s: %s)",
+                 "dense kernels use OpenBLAS %s (%s), because oneDNN %s has no kernels of its own "
+                 "for this CPU (%s: %s)",
                  blas->version, blas->core, onednn->version, onednn->isa,
                  onednn->conv[0] != '\0' ? onednn->conv : "no implementation");
 }

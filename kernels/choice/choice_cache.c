@@ -181,7 +181,8 @@ static void load(struct vb_k_cache *cache)
 
     vb_probe_lines(read_line, &r, "%s", cache->path);
     if (r.foreign)
-        VB_LOG_WARN("%s belongs to another machine or program: it is ignored", cache->path);
+        VB_LOG_WARN("the file %s is ignored: it belongs to a different machine or program",
+                    cache->path);
     else if (r.broken)
         VB_LOG_WARN("%s, line %d: expected a shape, a pass and a backend; the file is ignored",
                     cache->path, r.line);

@@ -325,7 +325,7 @@ vb_status vb_k_choose(const struct vb_k_shape *shape, enum vb_k_pass pass,
     enter(&race, shape, pass);
     st = hold(&race, shape, pass);
     if (st == VB_OK && race.n == 0)
-        st = vb_err(VB_ERR_UNSUPPORTED, "no backend can compute %s of this %s layer",
+        st = vb_err(VB_ERR_UNSUPPORTED, "no backend can compute the pass %s of this %s layer",
                     vb_k_pass_str(pass), vb_k_kind_str(shape->kind));
     if (st == VB_OK)
         *backend_p = race.runner[0].backend;

@@ -26,7 +26,7 @@ static vb_status named(const char *name, const struct vb_k_shape *s, enum vb_k_p
     if (backend == NULL)
         return vb_err(VB_ERR_USAGE, "unknown backend %.64s", name);
     if (!backend->can(s, pass))
-        return vb_err(VB_ERR_USAGE, "backend %s cannot compute %s of this %s layer", name,
+        return vb_err(VB_ERR_USAGE, "backend %s cannot compute the pass %s of this %s layer", name,
                       vb_k_pass_str(pass), vb_k_kind_str(s->kind));
     *backend_p = backend;
     return VB_OK;

@@ -58,11 +58,13 @@ static vb_status check_row(const struct vb_k_csr *m, size_t i, uint64_t features
     struct csr_row row;
 
     if (r >= m->n_rows)
-        return vb_err(VB_ERR_INPUT, "row %zu of the batch is row %zu, but the matrix has %zu rows",
-                      i, r, m->n_rows);
+        return vb_err(
+            VB_ERR_INPUT,
+            "row %zu of the batch is row %zu of the matrix, but the matrix has only %zu rows", i, r,
+            m->n_rows);
     if (m->offset[r] > m->offset[r + 1] || m->offset[r + 1] > m->nnz)
         return vb_err(VB_ERR_INPUT,
-                      "row %zu: entries %llu to %llu, but the matrix has %llu entries", r,
+                      "row %zu has entries %llu to %llu, but the matrix has only %llu entries", r,
                       (unsigned long long)m->offset[r], (unsigned long long)m->offset[r + 1],
                       (unsigned long long)m->nnz);
     row = csr_row_at(m, i);

@@ -208,10 +208,12 @@ static vb_status allocate(struct vb_coll *coll)
 static vb_status check_opts(const struct vb_coll_opts *o, size_t len_bytes)
 {
     if (len_bytes > SIZE_MAX / 8)
-        return vb_err(VB_ERR_USAGE, "collectives on %zu bytes: too long", len_bytes);
+        return vb_err(VB_ERR_USAGE,
+                      "collectives on %zu bytes are not possible: the data is too long", len_bytes);
     if (o->in_flight < 0 || o->in_flight > REQUESTS_MAX)
-        return vb_err(VB_ERR_USAGE, "%d requests in flight: must be from 0 to %d", o->in_flight,
-                      REQUESTS_MAX);
+        return vb_err(VB_ERR_USAGE,
+                      "%d requests in flight are not possible: the number must be from 0 to %d",
+                      o->in_flight, REQUESTS_MAX);
     if ((int)o->algo < 0 || o->algo >= VB_ALGOS)
         return vb_err(VB_ERR_USAGE, "algorithm %d does not exist", (int)o->algo);
     return VB_OK;

@@ -80,7 +80,8 @@ static void refuse(struct vb_coll *coll, const struct request *rq, int rank,
     if (coll->failed != VB_OK)
         return;
     snprintf(why, sizeof(why),
-             "%s %u: rank %d (%s) called %s with %llu bytes at %llx, rank %d with %zu bytes at %zx",
+             "%s %u: rank %d (%s) called %s with %llu bytes at offset %llx, but rank %d called it "
+             "with %zu bytes at offset %zx",
              kind_str(rq->kind), rq->seq - coll->reqs.first_seq, rank,
              vb_group_host(coll->group, rank), kind_str(head->what & 0xff),
              (unsigned long long)head->n_bytes, (unsigned long long)head->place, coll->rank,

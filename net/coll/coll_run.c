@@ -274,5 +274,5 @@ void vb_coll_note(void *arg, int rank, uint32_t value)
     else if (fine && stream != STREAM_WAKE)
         fine = message_came(coll, rank, (enum stream)stream, low);
     if (!fine)
-        vb_group_lose(coll->group, rank, "it sent a note for a request that is not due");
+        vb_group_lose(coll->group, rank, "the peer sent a note for a request that is not due");
 }

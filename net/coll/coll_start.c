@@ -165,7 +165,7 @@ static void abort_group(struct vb_coll *coll, const char *what, int from)
     if (from == NO_RANK)
         snprintf(why, sizeof(why), "%s took too long", what);
     else
-        snprintf(why, sizeof(why), "rank %d (%s) did not do its part: %s", from,
+        snprintf(why, sizeof(why), "rank %d (%s) did not do its part of %s", from,
                  vb_group_host(coll->group, from), what);
     vb_group_abort(coll->group, why);
 }
@@ -296,10 +296,10 @@ static vb_status check_range(const struct vb_coll *coll, const char *what, size_
 {
     if (offset > coll->lay.len_bytes || len > coll->lay.len_bytes - offset ||
         offset % sizeof(float) != 0)
-        return vb_err(
-            VB_ERR_USAGE,
-            "%s of %zu bytes at offset %zu: the data has %zu bytes, and offsets are multiples of 4",
-            what, len, offset, coll->lay.len_bytes);
+        return vb_err(VB_ERR_USAGE,
+                      "%s of %zu bytes at offset %zu is not possible: the data has %zu bytes, and "
+                      "offsets must be multiples of 4",
+                      what, len, offset, coll->lay.len_bytes);
     return VB_OK;
 }
 
@@ -356,7 +356,8 @@ vb_status vb_broadcast_start(struct vb_coll *coll, int root, size_t offset_bytes
     vb_status st = check_range(coll, "broadcast", offset_bytes, len_bytes);
 
     if (st == VB_OK && (root < 0 || root >= coll->world))
-        st = vb_err(VB_ERR_USAGE, "broadcast from rank %d: must be from 0 to %d", root,
+        st = vb_err(VB_ERR_USAGE,
+                    "broadcast from rank %d is not possible: the rank must be from 0 to %d", root,
                     coll->world - 1);
     return st == VB_OK ? start(coll, &rq, offset_bytes, req) : st;
 }

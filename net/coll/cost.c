@@ -37,13 +37,13 @@ const char *vb_coll_cannot(const struct vb_coll *coll, enum vb_algo algo)
     if (algo == VB_ALGO_MAPPED && !coll->hosts.all_mapped)
         return "not all ranks share memory";
     if (algo >= VB_ALGO_RING && coll->opts.order != VB_ORDER_ANY)
-        return "it does not sum in rank order";
+        return "this algorithm does not sum in rank order";
     if (algo == VB_ALGO_OWNER && is_narrow(coll))
-        return "it cannot send results in bfloat16";
+        return "this algorithm cannot send results in bfloat16";
     if (algo >= VB_ALGO_CHAIN && is_narrow(coll))
-        return "it sends partial sums, which must not be rounded to bfloat16";
+        return "this algorithm sends partial sums, which must not be rounded to bfloat16";
     if ((algo == VB_ALGO_CHAIN || algo == VB_ALGO_TWO_LEVEL) && !coll->hosts.contiguous)
-        return "the ranks of a host do not follow each other";
+        return "the ranks of a host do not have consecutive numbers";
     return NULL;
 }
 
@@ -289,7 +289,8 @@ vb_status vb_cost_open(struct vb_coll *coll)
     coll->lay.eager_bytes = (size_t)m->eager_bytes;
     coll->reqs.first_seq = coll->reqs.seq;
     coll->stats.wire_bytes = 0;
-    VB_LOG_DEBUG("links: latency %.2f us, note %.2f us, %.2f GB/s, sum %.2f GB/s, flag %.2f us",
+    VB_LOG_DEBUG("measured links: latency %.2f us, note %.2f us, bandwidth %.2f GB/s, summing %.2f "
+                 "GB/s, flag %.2f us",
                  m->latency, m->post, 1e-3 / m->byte, 1e-3 / m->sum, m->flag);
     return st;
 }

@@ -59,7 +59,8 @@ static struct pending *place(struct control *c)
         if (c->pending[i].deadline < oldest->deadline)
             oldest = &c->pending[i];
     }
-    refuse(c, oldest, "too many callers at once, and this one was silent for longest");
+    refuse(c, oldest,
+           "too many connections are open at once, and this one was silent for the longest time");
     return oldest;
 }
 
@@ -152,18 +153,19 @@ void vb_pending_read(struct control *c, struct pending *p)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0) {
-        refuse(c, p, "it hung up before it proved anything");
+        refuse(c, p, "the caller closed the connection before it proved that it knows the secret");
         return;
     }
     reply = vb_handshake_feed(&p->hs, in, (size_t)n, judge, c, out);
     /* A new socket always has room for these bytes; if it has not, the caller is no peer. */
     if (reply > 0 && send(p->fd, out, reply, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)reply)
-        refuse(c, p, "it does not read the answer");
+        refuse(c, p, "the caller does not read the answer");
     else if (p->hs.state == HANDSHAKE_REFUSED && p->hs.verdict == WIRE_BUSY)
         vb_pending_drop(p); /* it will try again */
     else if (p->hs.state == HANDSHAKE_REFUSED)
         refuse(c, p,
-               p->hs.garbage ? "it is not a Verbena program" : vb_wire_verdict_str(p->hs.verdict));
+               p->hs.garbage ? "the caller is not a Verbena program"
+                             : vb_wire_verdict_str(p->hs.verdict));
     else if (p->hs.state == HANDSHAKE_DONE)
         admit(c, p);
 }
@@ -174,5 +176,5 @@ void vb_pending_expire(struct control *c, uint64_t now)
 
     for (i = 0; i < PENDING_MAX; i++)
         if (c->pending[i].fd >= 0 && now >= c->pending[i].deadline)
-            refuse(c, &c->pending[i], "it did not prove the secret in time");
+            refuse(c, &c->pending[i], "the caller did not prove in time that it knows the secret");
 }

@@ -156,10 +156,12 @@ static vb_status check_secret_file(int fd, const char *path)
     if (!S_ISREG(sb.st_mode))
         return vb_err(VB_ERR_INPUT, "%s is not a file", path);
     if (sb.st_uid != geteuid() && geteuid() != 0)
-        return vb_err(VB_ERR_ACCESS, "%s belongs to another user", path);
+        return vb_err(VB_ERR_ACCESS, "the secret file %s belongs to a different user", path);
     if ((sb.st_mode & 0077) != 0)
-        return vb_err(VB_ERR_ACCESS, "other users may read %s (mode %03o); fix: chmod 600 %s", path,
-                      (unsigned)(sb.st_mode & 0777), path);
+        return vb_err(
+            VB_ERR_ACCESS,
+            "other users may read the secret file %s (mode %03o); to fix this, run: chmod 600 %s",
+            path, (unsigned)(sb.st_mode & 0777), path);
     return VB_OK;
 }
 

@@ -127,7 +127,7 @@ vb_status vb_conn_send(struct control *c, int rank, uint16_t type, const void *p
     if (conn->fd < 0)
         return VB_ERR_PEER;
     if (!out_grow(conn, WIRE_FRAME_HEAD + len_bytes)) {
-        vb_conn_lose(c, rank, "it does not read what is sent to it");
+        vb_conn_lose(c, rank, "the peer does not read what this rank sends");
         return VB_ERR_PEER;
     }
     vb_wire_frame_encode((uint32_t)len_bytes, type, conn->out.bytes + conn->out.len);
@@ -203,7 +203,7 @@ static void take_abort(struct control *c, int rank)
 
     vb_conn_text(conn, why, sizeof(why));
     if (c->opts.elastic) {
-        snprintf(gone, sizeof(gone), "it gave up: %.180s", why);
+        snprintf(gone, sizeof(gone), "the peer gave up: %.180s", why);
         conn->end.inactive = true;
         vb_conn_lose(c, rank, gone);
         return;
@@ -274,7 +274,7 @@ static int read_some(struct control *c, struct conn *conn, const char **why_p)
         return 0;
     if (n < 0 || (n == 0 && want > 0)) {
         conn->end.inactive = n == 0;
-        *why_p = n == 0 ? "its connection closed" : "its connection failed";
+        *why_p = n == 0 ? "the connection closed" : "the connection failed";
         return -1;
     }
     if (!in_head) {
@@ -283,7 +283,7 @@ static int read_some(struct control *c, struct conn *conn, const char **why_p)
     }
     conn->in.head_have += (size_t)n;
     if (conn->in.head_have == WIRE_FRAME_HEAD && !begin_payload(c, conn)) {
-        *why_p = "it sent an invalid frame";
+        *why_p = "the peer sent an invalid frame";
         return -1;
     }
     return 1;
@@ -302,7 +302,7 @@ void vb_conn_read(struct control *c, int rank)
         if (rc > 0 && conn->in.head_have == WIRE_FRAME_HEAD && conn->in.have == conn->in.len) {
             conn->in.head_have = 0;
             if (!take_frame(c, rank)) {
-                why = "it sent a frame out of order";
+                why = "the peer sent a frame out of order";
                 rc = -1;
             }
         }

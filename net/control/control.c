@@ -58,7 +58,7 @@ void vb_control_wake(struct control *c)
     uint64_t one = 1;
 
     if (write(c->wake_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
-        VB_LOG_WARN("wake the control thread: %s", strerror(errno));
+        VB_LOG_WARN("cannot wake the control thread: %s", strerror(errno));
 }
 
 static void send_beats(struct control *c, uint64_t now)
@@ -152,7 +152,7 @@ static void serve(struct control *c, int owner)
 
     if (owner == OWNER_WAKE) {
         if (read(c->wake_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
-            VB_LOG_WARN("read an eventfd: %s", strerror(errno));
+            VB_LOG_WARN("cannot read an eventfd: %s", strerror(errno));
     } else if (owner == OWNER_LISTEN || owner == OWNER_UNIX) {
         if (!c->stopping) /* this call may be for the next group at this address */
             vb_accept_new(c, owner == OWNER_LISTEN ? c->opts.listen_fd : c->opts.unix_fd);
@@ -280,10 +280,10 @@ vb_status vb_control_open(const struct control_opts *opts, struct control **cont
         return st;
     }
     if (c->conns == NULL || c->wake_fd < 0) {
-        st = vb_err_sys("open the control plane");
+        st = vb_err_sys("cannot open the control connections");
     } else {
         errno = pthread_create(&c->thread, NULL, control_main, c);
-        st = errno == 0 ? VB_OK : vb_err_sys("start the control thread");
+        st = errno == 0 ? VB_OK : vb_err_sys("cannot start the control thread");
     }
     if (st != VB_OK) {
         control_free(c);
@@ -331,13 +331,14 @@ vb_status vb_control_wait_for(struct control *c, int rank, control_arrived_fn ar
         if (atomic_load_explicit(&c->failed, memory_order_relaxed) != VB_OK)
             return vb_control_say_failure(c);
         if (c->conns[rank].end.left)
-            return vb_err(VB_ERR_PEER, "rank %d (%s) left before %s", rank,
+            return vb_err(VB_ERR_PEER, "rank %d (%s) left while this rank waited for %s", rank,
                           vb_control_host(c, rank), what);
         if (c->conns[rank].end.lost)
-            return vb_err(VB_ERR_PEER, "rank %d (%s) was lost before %s: %s", rank,
-                          vb_control_host(c, rank), what, c->conns[rank].end.why);
+            return vb_err(VB_ERR_PEER, "rank %d (%s) was lost while this rank waited for %s: %s",
+                          rank, vb_control_host(c, rank), what, c->conns[rank].end.why);
         if (!vb_control_wait_change(c, deadline))
-            return vb_err(VB_ERR_TIMEOUT, "rank %d (%s) did not answer in time: %s", rank,
+            return vb_err(VB_ERR_TIMEOUT,
+                          "rank %d (%s) did not answer in time: this rank waited for %s", rank,
                           vb_control_host(c, rank), what);
     }
     return VB_OK;
@@ -356,7 +357,7 @@ vb_status vb_control_wait_up(struct control *c, int from, int to, uint64_t deadl
     pthread_mutex_lock(&c->lock);
     for (i = from; i < to && st == VB_OK; i++)
         if (i != c->opts.rank)
-            st = vb_control_wait_for(c, i, is_up, "connecting", deadline);
+            st = vb_control_wait_for(c, i, is_up, "a connection", deadline);
     pthread_mutex_unlock(&c->lock);
     return st;
 }

@@ -22,7 +22,7 @@ static vb_status check_answer(int fd, const struct wire_call *call,
     struct wire_answer answer;
 
     if (!vb_wire_answer_decode(answer_bytes, &answer))
-        return refused(fd, "it is not a Verbena program");
+        return refused(fd, "the process at this address is not a Verbena program");
     if (answer.verdict == WIRE_BUSY)
         return VB_AGAIN; /* not a failure: another rank is joining */
     if (answer.verdict != WIRE_WELCOME)
@@ -77,7 +77,8 @@ vb_status vb_handshake_call(int fd, const struct wire_call *call,
     return VB_OK;
 
 err_peer:
-    return vb_err(st, "handshake with rank %u at %s: %s", call->to, peer, vb_status_str(st));
+    return vb_err(st, "the handshake with rank %u at %s failed: %s", call->to, peer,
+                  vb_status_str(st));
 }
 
 /* ---- the listener ---------------------------------------------------------------------------- */

@@ -85,7 +85,7 @@ vb_status vb_control_wait_card(struct control *c, int rank, uint64_t deadline,
     vb_status st;
 
     pthread_mutex_lock(&c->lock);
-    st = vb_control_wait_for(c, rank, has_card, "what transports it has", deadline);
+    st = vb_control_wait_for(c, rank, has_card, "its list of transports", deadline);
     if (st == VB_OK && !take_card(&c->conns[rank], card_p))
         st = VB_ERR_PEER;
     pthread_mutex_unlock(&c->lock);

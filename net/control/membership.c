@@ -133,7 +133,7 @@ void vb_membership_leave(struct control *c, int rank)
 {
     struct conn *conn = &c->conns[rank];
 
-    snprintf(conn->end.why, sizeof(conn->end.why), "it left");
+    snprintf(conn->end.why, sizeof(conn->end.why), "the rank left");
     hang_up(conn); /* so that it need not wait for this rank */
     stop_joining(c, rank);
     check_admitted(c);
@@ -153,7 +153,7 @@ void vb_membership_check(struct control *c, uint64_t now)
         }
     }
     if (c->joining >= 0 && now > c->joining_until)
-        vb_conn_lose(c, c->joining, "it did not join in time");
+        vb_conn_lose(c, c->joining, "the rank did not join in time");
 }
 
 static bool take_dropped(struct control *c, int rank)
@@ -162,7 +162,7 @@ static bool take_dropped(struct control *c, int rank)
     char text[CONTROL_WHY - 32], why[CONTROL_WHY];
 
     vb_conn_text(conn, text, sizeof(text));
-    snprintf(why, sizeof(why), "it dropped this rank: %s", text);
+    snprintf(why, sizeof(why), "the peer dropped this rank: %s", text);
     conn->end.dropped_us = true;
     vb_conn_lose(c, rank, why);
     if (rank == 0)
@@ -353,7 +353,7 @@ static bool take_admit(struct control *c, int rank)
     if (conn->slot == SLOT_TAKEN && conn->end.left)
         conn->slot = SLOT_ENDED;
     else if (conn->slot == SLOT_TAKEN)
-        vb_conn_lose(c, (int)member.info.rank, "its slot was given to another rank");
+        vb_conn_lose(c, (int)member.info.rank, "the slot was given to another rank");
     if (conn->slot == SLOT_ENDED) {
         conn->join.admit = member;
         conn->join.admit_waits = true;

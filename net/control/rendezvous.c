@@ -219,7 +219,7 @@ vb_status vb_control_take_key(struct control *c, int rank, uint64_t deadline,
     pthread_mutex_lock(&c->lock);
     st = vb_control_wait_for(c, rank, has_key, "a key for the data connection", deadline);
     if (st == VB_OK && !vb_auth_unseal(c->conns[rank].session, c->conns[rank].data.sealed, key))
-        st = vb_err(VB_ERR_ACCESS, "rank %d sent a key that this rank cannot unseal", rank);
+        st = vb_err(VB_ERR_ACCESS, "rank %d sent a key that this rank cannot decrypt", rank);
     c->conns[rank].data.has_key = false;
     pthread_mutex_unlock(&c->lock);
     return st;
@@ -274,8 +274,8 @@ static vb_status take_blob(struct control *c, int rank, uint32_t tag, void *out,
     blob = c->conns[rank].blobs.first;
     if (blob->tag != tag || blob->len_bytes != len)
         return vb_err(VB_ERR_INPUT,
-                      "rank %d (%s) is at another exchange: expected number %u of %zu bytes (%s), "
-                      "found number %u of %u bytes",
+                      "rank %d (%s) takes part in a different exchange: expected exchange %u with "
+                      "%zu bytes (%s), found exchange %u with %u bytes",
                       rank, vb_control_host(c, rank), tag, len, what, blob->tag, blob->len_bytes);
     memcpy(out, blob->bytes, len);
     c->conns[rank].blobs.first = blob->next;

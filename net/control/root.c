@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TAKEN "--root HOST:PORT chooses another port"
+#define TAKEN "--root HOST:PORT chooses a different port"
 
 /* ---- the address ----------------------------------------------------------------------------- */
 

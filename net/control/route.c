@@ -51,11 +51,10 @@ static bool is_bridge(const char *name)
 
 static vb_status refuse(const char *name, int peer_rank, const char *what)
 {
-    return vb_err(
-        VB_ERR_ACCESS,
-        "the route to rank %d on another host goes over %s, %s: give --root another address of "
-        "rank 0, or --any-interface to use it all the same",
-        peer_rank, name, what);
+    return vb_err(VB_ERR_ACCESS,
+                  "the route to rank %d on another host goes over %s, %s: give --root a different "
+                  "address of rank 0, or allow this route with --any-interface",
+                  peer_rank, name, what);
 }
 
 vb_status vb_route_check(const struct sock_addr *local, int peer_rank, bool any)

@@ -90,7 +90,7 @@ vb_status vb_sock_resolve(const char *text, struct sock_addr *addr_p)
         return st;
     rc = look_up(host, port, 0, addr_p);
     if (rc != 0)
-        return vb_err(VB_ERR_NO_FILE, "no address for %s: %s", host, gai_strerror(rc));
+        return vb_err(VB_ERR_NO_FILE, "cannot find an address for %s: %s", host, gai_strerror(rc));
     return VB_OK;
 }
 
@@ -176,7 +176,8 @@ static vb_status listen_at(const struct sockaddr *sa, socklen_t len, const char 
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     if (bind(fd, sa, len) != 0 || listen(fd, BACKLOG) != 0) {
         taken = errno == EADDRINUSE && if_taken != NULL;
-        st = vb_err_sys("listen on %s%s%s", text, taken ? ", " : "", taken ? if_taken : "");
+        st = vb_err_sys("cannot listen on %s%s%s%s", text, taken ? " (" : "", taken ? if_taken : "",
+                        taken ? ")" : "");
         close(fd);
         return st;
     }

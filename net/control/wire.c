@@ -100,12 +100,15 @@ const char *vb_wire_verdict_str(uint32_t verdict)
 {
     static const char *const texts[] = {
         [WIRE_WELCOME] = "welcome",
-        [WIRE_BAD_VERSION] = "it uses another version of the protocol",
+        [WIRE_BAD_VERSION] = "the two programs use different versions of the protocol",
         [WIRE_BAD_SECRET] = "the secrets differ",
-        [WIRE_BAD_RANK] = "that rank is already connected or does not belong to this job",
-        [WIRE_BAD_WORLD] = "it was started for another number of ranks",
-        [WIRE_BAD_EPOCH] = "its epoch is out of date: it is no longer a member",
-        [WIRE_CLOSED] = "no rank can join this job after its start, or not by calling this rank",
+        [WIRE_BAD_RANK] =
+            "the rank of the caller is already connected or does not belong to this job",
+        [WIRE_BAD_WORLD] = "the two ranks were started with different numbers of ranks",
+        [WIRE_BAD_EPOCH] =
+            "the epoch of the caller is out of date: that rank is no longer a member",
+        [WIRE_CLOSED] =
+            "no rank can join this job after its start, or a joiner must call rank 0 instead",
         [WIRE_FULL] = "no slot is free",
         [WIRE_BUSY] = "another rank is joining",
     };

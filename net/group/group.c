@@ -86,7 +86,7 @@ static vb_status listen_as_root(struct vb_group *g, int *fd_p)
 
     if (g->opts.root_fd >= 0) {
         if (fcntl(g->opts.root_fd, F_SETFL, O_NONBLOCK) != 0)
-            return vb_err_sys("take over descriptor %d", g->opts.root_fd);
+            return vb_err_sys("cannot take over descriptor %d", g->opts.root_fd);
         *fd_p = g->opts.root_fd;
         return VB_OK;
     }
@@ -105,7 +105,7 @@ static vb_status listen_towards(const struct sock_addr *root, int *fd_p)
     if (fd < 0)
         return vb_err_sys("socket");
     if (connect(fd, (const struct sockaddr *)&root->sa, root->len) != 0) {
-        st = vb_err_sys("find the route to rank 0");
+        st = vb_err_sys("cannot find the route to rank 0");
         close(fd);
         return st;
     }
@@ -209,20 +209,24 @@ vb_status vb_group_check_route(struct vb_group *g, int rank)
 static vb_status check_opts(const struct vb_group_opts *o)
 {
     if (o->world < 1 || o->world > VB_WORLD_MAX)
-        return vb_err(VB_ERR_USAGE, "a world of %d ranks: must be from 1 to %d", o->world,
-                      VB_WORLD_MAX);
+        return vb_err(VB_ERR_USAGE,
+                      "a group of %d ranks is not possible: the number must be from 1 to %d",
+                      o->world, VB_WORLD_MAX);
     if (o->rank < 0 || o->rank >= o->world)
-        return vb_err(VB_ERR_USAGE, "rank %d of %d: must be from 0 to %d", o->rank, o->world,
-                      o->world - 1);
+        return vb_err(VB_ERR_USAGE,
+                      "rank %d of %d ranks is not possible: the rank must be from 0 to %d", o->rank,
+                      o->world, o->world - 1);
     if (o->slots != 0 && (o->slots < o->world || o->slots > VB_WORLD_MAX))
-        return vb_err(VB_ERR_USAGE, "%d slots for a world of %d: must be from %d to %d", o->slots,
-                      o->world, o->world, VB_WORLD_MAX);
+        return vb_err(
+            VB_ERR_USAGE,
+            "%d slots for %d ranks are not possible: the number of slots must be from %d to %d",
+            o->slots, o->world, o->world, VB_WORLD_MAX);
     if (o->slots > o->world && !o->elastic)
         return vb_err(VB_ERR_USAGE, "only an elastic group can have slots for joiners");
     if (o->root == NULL && (o->rank > 0 || o->root_fd < 0))
-        return vb_err(VB_ERR_USAGE, "no root address: give HOST:PORT of rank 0");
+        return vb_err(VB_ERR_USAGE, "the address of rank 0 is missing: give its HOST:PORT");
     if (o->timeout_ms <= 0 || o->patience < 0 || o->timeout_ms * o->patience > INT_MAX)
-        return vb_err(VB_ERR_USAGE, "a timeout of %d ms with patience %g: out of range",
+        return vb_err(VB_ERR_USAGE, "a timeout of %d ms with patience %g is out of range",
                       o->timeout_ms, o->patience);
     return VB_OK;
 }
@@ -271,7 +275,7 @@ vb_status vb_group_alloc(const struct vb_group_opts *opts, struct vb_group **gro
     *group_p = g; /* the caller closes it, also after a failure */
     if (g->peers == NULL || g->waits == NULL || g->epoll_fd < 0 || g->wake_fd < 0 ||
         epoll_ctl(g->epoll_fd, EPOLL_CTL_ADD, g->wake_fd, &ev) != 0)
-        return vb_err_sys("open a group");
+        return vb_err_sys("cannot open a group");
     return VB_OK;
 }
 
@@ -337,7 +341,7 @@ vb_status vb_group_open(const struct vb_group_opts *opts, struct vb_group **grou
         st = connect_all(g);
     if (st != VB_OK) {
         if (g != NULL && g->control != NULL)
-            vb_group_abort(g, "it could not open the group");
+            vb_group_abort(g, "this rank could not open the group");
         vb_group_close(g);
         return st;
     }

@@ -31,7 +31,7 @@ static void note_came(void *arg, int rank, uint32_t value)
     if (value == ((g->sync.arrived[rank] + 1) & 0xffffffu))
         g->sync.arrived[rank]++;
     else
-        vb_control_lose(g->control, rank, "it sent a note for a collective that is not due");
+        vb_control_lose(g->control, rank, "the peer sent a note for a collective that is not due");
 }
 
 vb_status vb_group_sync_open(struct vb_group *g)
@@ -96,7 +96,7 @@ static vb_status meet(struct vb_group *g, const void *record, size_t len, const 
 
     snprintf(what, sizeof(what), "%s %u", name, m.seq);
     if (len > VB_RECORD_MAX)
-        return vb_err(VB_ERR_USAGE, "%s: a record of %zu bytes: the maximum is %d", what, len,
+        return vb_err(VB_ERR_USAGE, "%s: a record has %zu bytes, but the maximum is %d", what, len,
                       VB_RECORD_MAX);
     st = vb_member_check_all(g, what);
     if (st != VB_OK)

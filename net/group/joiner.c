@@ -77,7 +77,8 @@ static vb_status answer_card(struct vb_group *g, int rank, const struct wire_car
     vb_status st;
 
     if (theirs->choice != (uint32_t)g->opts.transport)
-        return vb_err(VB_ERR_USAGE, "rank %d (%s) was started with another --transport", rank,
+        return vb_err(VB_ERR_USAGE,
+                      "rank %d (%s) was started with a different --transport than this rank", rank,
                       peer->info.host);
     st = verbs_for(g, rank, theirs, &verbs);
     if (st == VB_OK)
@@ -150,7 +151,7 @@ int vb_joiner_step(struct vb_group *g, int rank)
             vb_member_admit(g, rank);
     }
     if (st < 0)
-        vb_control_lose(g->control, rank, "no data connection could be made to it");
+        vb_control_lose(g->control, rank, "no data connection could be made");
     return n;
 }
 
@@ -209,7 +210,8 @@ static vb_status connect_members(struct vb_group *g, const struct wire_member *m
         g->peers[i].member = st == VB_OK;
         g->peers[i].gone = st != VB_OK;
         if (st != VB_OK) {
-            snprintf(g->peers[i].why, sizeof(g->peers[i].why), "it was gone when this rank joined");
+            snprintf(g->peers[i].why, sizeof(g->peers[i].why),
+                     "the rank was gone when this rank joined");
             vb_control_lose(g->control, i, g->peers[i].why);
         }
     }
@@ -283,7 +285,7 @@ vb_status vb_group_join(const struct vb_group_opts *opts, struct vb_group **grou
     int fd;
 
     if (opts->root == NULL || opts->timeout_ms <= 0 || opts->timeout_ms * patience > INT_MAX)
-        return vb_err(VB_ERR_USAGE, "joining a group needs its root address and a timeout");
+        return vb_err(VB_ERR_USAGE, "joining a group needs the address of rank 0 and a timeout");
     deadline = vb_clock_ns() + (uint64_t)(opts->timeout_ms * patience * 1e6);
     st = vb_auth_init();
     if (st == VB_OK)
@@ -300,7 +302,7 @@ vb_status vb_group_join(const struct vb_group_opts *opts, struct vb_group **grou
     vb_auth_wipe(session, sizeof(session));
     if (st != VB_OK) {
         if (g != NULL && g->control != NULL)
-            vb_group_abort(g, "it could not join the group");
+            vb_group_abort(g, "this rank could not join the group");
         vb_group_close(g);
         return st;
     }

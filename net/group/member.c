@@ -111,10 +111,13 @@ static vb_status check_rank(struct vb_group *g, int rank, const char *what)
     const struct peer *peer = &g->peers[rank];
 
     if (peer->gone)
-        return vb_err(VB_ERR_PEER, "%s: rank %d (%s) is gone: %s", what, rank, peer->info.host,
-                      peer->why);
+        return vb_err(VB_ERR_PEER, "%s is not possible, because rank %d (%s) is gone: %s", what,
+                      rank, peer->info.host, peer->why);
     if (peer->epoch != GROUP_EPOCH)
-        return vb_err(VB_ERR_PEER, "%s: rank %d (%s) is a joiner", what, rank, peer->info.host);
+        return vb_err(VB_ERR_PEER,
+                      "%s is not possible: rank %d (%s) is a joiner, but all ranks must be members "
+                      "from the start",
+                      what, rank, peer->info.host);
     return VB_OK;
 }
 
@@ -127,7 +130,10 @@ vb_status vb_member_check_all(struct vb_group *g, const char *what)
     if (!g->opts.elastic)
         return VB_OK;
     if (g->epoch != GROUP_EPOCH)
-        return vb_err(VB_ERR_USAGE, "%s: this rank is a joiner", what);
+        return vb_err(VB_ERR_USAGE,
+                      "%s is not possible: this rank is a joiner, but all ranks must be members "
+                      "from the start",
+                      what);
     group_lock(g);
     for (i = 0; i < g->world && st == VB_OK; i++)
         st = check_rank(g, i, what);
@@ -223,9 +229,9 @@ void vb_group_welcome(struct vb_group *g)
 vb_status vb_group_retire(struct vb_group *g, int rank, const char *why)
 {
     if (!g->opts.elastic || rank < 0 || rank >= g->slots || rank == g->rank)
-        return vb_err(VB_ERR_USAGE,
-                      "rank %d cannot be retired: it must be another rank of an elastic group",
-                      rank);
+        return vb_err(
+            VB_ERR_USAGE,
+            "rank %d cannot be removed: only other ranks of an elastic group can be removed", rank);
     group_lock(g);
     vb_control_lose(g->control, rank, why);
     (void)vb_member_work(g);

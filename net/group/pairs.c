@@ -101,7 +101,8 @@ static vb_status exchange_cards(struct settling *s)
                                  s->deadline);
     for (i = 0; i < g->world && st == VB_OK; i++)
         if (s->cards[i].choice != mine.choice)
-            st = vb_err(VB_ERR_USAGE, "rank %d (%s) was started with another --transport", i,
+            st = vb_err(VB_ERR_USAGE,
+                        "rank %d (%s) was started with a different --transport than this rank", i,
                         vb_group_host(g, i));
     return st;
 }
@@ -235,7 +236,7 @@ static int first_remote(const struct vb_group *g)
 static const char *reason(const struct settling *s)
 {
     if (s->g->opts.transport != VB_TRANSPORT_AUTO)
-        return "asked for";
+        return "chosen with --transport";
     return s->verbs == NULL ? "this host uses no RDMA device" : "not all hosts have an RDMA device";
 }
 
@@ -246,7 +247,8 @@ static void explain(struct settling *s, bool tried, const double seconds[2])
     size_t size = sizeof(g->why);
 
     if (rank < 0)
-        snprintf(g->why, size, "%s", g->world == 1 ? "one rank alone" : "shm: all on one host");
+        snprintf(g->why, size, "%s",
+                 g->world == 1 ? "there is only one rank" : "shm: all ranks are on one host");
     else if (tried)
         snprintf(
             g->why, size,
@@ -254,7 +256,8 @@ static void explain(struct settling *s, bool tried, const double seconds[2])
             g->peers[rank].transport->name, seconds[1] * 1e3, seconds[0] * 1e3);
     else if (g->peers[rank].transport == &vb_transport_verbs)
         snprintf(g->why, size, "verbs over %s: %s", vb_transport_verbs.link_text(g->peers[rank].ep),
-                 g->opts.transport == VB_TRANSPORT_VERBS ? "asked for" : "both ends have it");
+                 g->opts.transport == VB_TRANSPORT_VERBS ? "chosen with --transport"
+                                                         : "both hosts have an RDMA device");
     else
         snprintf(g->why, size, "tcp: %s", reason(s));
 }

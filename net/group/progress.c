@@ -32,8 +32,9 @@ static void deliver_note(struct vb_group *g, int rank, uint32_t note)
         return;
     }
     if (!g->peers[rank].strayed)
-        VB_LOG_WARN("rank %d (%s) sent a note on channel %u, which is not open: dropped", rank,
-                    g->peers[rank].info.host, VB_NOTE_CHANNEL(note));
+        VB_LOG_WARN(
+            "rank %d (%s) sent a note on channel %u, which is not open; the note was dropped", rank,
+            g->peers[rank].info.host, VB_NOTE_CHANNEL(note));
     g->peers[rank].strayed = true;
 }
 
@@ -51,13 +52,13 @@ static void deliver_event(struct vb_group *g, const struct vb_raw_event *ev)
         break;
     case VB_RAW_NOTE:
         if (g->opts.elastic && !g->peers[ev->rank].member)
-            vb_control_lose(g->control, ev->rank, "it sent a note before it had joined");
+            vb_control_lose(g->control, ev->rank, "the rank sent a note before it had joined");
         else
             deliver_note(g, ev->rank, ev->note);
         break;
     case VB_RAW_LOST:
         vb_control_lose(g->control, ev->rank,
-                        ev->why != NULL ? ev->why : "its data connection failed");
+                        ev->why != NULL ? ev->why : "the data connection failed");
         break;
     }
 }
@@ -180,7 +181,7 @@ void vb_group_wake(void *arg)
     uint64_t one = 1;
 
     if (write(g->wake_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
-        VB_LOG_WARN("write an eventfd: %s", strerror(errno));
+        VB_LOG_WARN("cannot write an eventfd: %s", strerror(errno));
 }
 
 /* The caller and the progress thread may both be asleep. The last one to wake disarms. */
@@ -216,7 +217,7 @@ void vb_group_sleep(struct vb_group *g, int ms)
     for (i = 0; i < n; i++)
         if (ev[i].data.fd == g->wake_fd && read(g->wake_fd, &count, sizeof(count)) < 0 &&
             errno != EAGAIN)
-            VB_LOG_WARN("read an eventfd: %s", strerror(errno));
+            VB_LOG_WARN("cannot read an eventfd: %s", strerror(errno));
     group_lock(g);
 }
 
@@ -299,13 +300,15 @@ static vb_status timed_out(struct vb_group *g, const char *what, int from)
     double silence;
 
     if (from < 0)
-        return vb_err(VB_ERR_TIMEOUT, "waited %.1f s without success: %s",
-                      g->opts.timeout_ms / 1000.0, what);
+        return vb_err(VB_ERR_TIMEOUT, "timeout: waited %.1f s for %s", g->opts.timeout_ms / 1000.0,
+                      what);
     silence = vb_control_silence_s(g->control, from, &step);
-    return vb_err(VB_ERR_TIMEOUT,
-                  "waited %.1f s for rank %d (%s): %s; it was heard %.1f s ago, at step %llu",
-                  g->opts.timeout_ms / 1000.0, from, vb_group_host(g, from), what, silence,
-                  (unsigned long long)step);
+    return vb_err(
+        VB_ERR_TIMEOUT,
+        "timeout: waited %.1f s for rank %d (%s) to complete %s; that rank last answered %.1f s "
+        "ago, at step %llu",
+        g->opts.timeout_ms / 1000.0, from, vb_group_host(g, from), what, silence,
+        (unsigned long long)step);
 }
 
 /* Returns why a wait cannot continue, or VB_OK. */
@@ -316,10 +319,11 @@ static vb_status wait_failure(struct vb_group *g, const char *what, int from, ui
     if (st != VB_OK)
         return log_failure(g, st, what);
     if (g->opts.elastic && from >= 0 && g->peers[from].gone)
-        return vb_err(VB_ERR_PEER, "rank %d (%s) is gone, %s: %s", from, vb_group_host(g, from),
-                      g->peers[from].why, what);
+        return vb_err(VB_ERR_PEER, "rank %d (%s) is gone (%s); this rank waited for %s", from,
+                      vb_group_host(g, from), g->peers[from].why, what);
     if (!g->opts.elastic && from >= 0 && from != g->rank && vb_control_has_left(g->control, from))
-        return vb_err(VB_ERR_PEER, "rank %d (%s) has left: %s", from, vb_group_host(g, from), what);
+        return vb_err(VB_ERR_PEER, "rank %d (%s) has left; this rank waited for %s", from,
+                      vb_group_host(g, from), what);
     return vb_clock_ns() >= deadline ? timed_out(g, what, from) : VB_OK;
 }
 

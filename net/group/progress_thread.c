@@ -88,7 +88,7 @@ vb_status vb_progress_start(struct vb_group *g)
         return VB_OK;
     g->front.threaded = false;
     errno = err;
-    return vb_err_sys("start the progress thread");
+    return vb_err_sys("cannot start the progress thread");
 }
 
 void vb_progress_stop(struct vb_group *g)

@@ -30,8 +30,8 @@ static vb_status out_of_bounds(struct vb_window *win, int rank, size_t mine, siz
     const struct vb_group *g = win->group;
 
     return vb_err(VB_ERR_USAGE,
-                  "%zu bytes at offset %zu of this rank (of %zu) and offset %zu of rank %d (of "
-                  "%zu): out of bounds",
+                  "a transfer of %zu bytes is out of bounds: it begins at byte %zu of %zu on this "
+                  "rank, and at byte %zu on rank %d, which has %zu bytes",
                   len, mine, win->lens[g->rank], theirs, rank, win->lens[rank]);
 }
 
@@ -43,7 +43,7 @@ static vb_status endpoint_failed(struct vb_group *g, int rank, vb_status st)
 
     if (g->opts.elastic)
         return st; /* logged once, when the rank is gone */
-    vb_control_lose(g->control, rank, "its data connection failed");
+    vb_control_lose(g->control, rank, "the data connection failed");
     if (vb_control_status(g->control, why, sizeof(why)) != VB_OK)
         return vb_err(st, "%s", why);
     return vb_err(st, "rank %d (%s) has left", rank, vb_group_host(g, rank));
@@ -83,7 +83,8 @@ static vb_status put(struct vb_window *win, int rank, const struct vb_window *fr
     if (len_bytes > 0 && (win->rights & VB_WINDOW_PUT) == 0)
         return not_allowed(win, "put");
     if (from != win && (rank == g->rank || (peer->transport->caps & VB_CAP_ANY_SOURCE) == 0))
-        return vb_err(VB_ERR_UNSUPPORTED, "rank %d: its transport cannot put from another window",
+        return vb_err(VB_ERR_UNSUPPORTED,
+                      "cannot put to rank %d: the transport can put only from the same window",
                       rank);
     if (rank == g->rank)
         return self_put(win, src_offset, dst_offset, len_bytes, note, op);
@@ -167,7 +168,7 @@ static vb_status make_room(struct vb_group *g, int rank, struct room *room)
     if (room->deadline == 0)
         room->deadline = now + (uint64_t)room->timeout_ms * 1000000u;
     if (st == VB_OK && now >= room->deadline)
-        st = vb_err(VB_ERR_TIMEOUT, "rank %d (%s) accepts no more transfers: waited %.1f s", rank,
+        st = vb_err(VB_ERR_TIMEOUT, "rank %d (%s) has accepted no transfer for %.1f s", rank,
                     vb_group_host(g, rank), room->timeout_ms / 1000.0);
     return st;
 }

@@ -52,8 +52,9 @@ vb_status vb_window_import(struct vb_window *win, int rank, struct wire_offer *o
         g->opts.elastic ? 0 : g->opts.timeout_ms; /* elastic: the data was sent before the offer */
 
     if (offer->rights != win->rights)
-        return vb_err(VB_ERR_USAGE, "rank %d (%s) opens window %u with other rights than this rank",
-                      rank, vb_group_host(g, rank), win->id);
+        return vb_err(VB_ERR_USAGE,
+                      "rank %d (%s) opens window %u with different rights than this rank", rank,
+                      vb_group_host(g, rank), win->id);
     win->lens[rank] = (size_t)offer->len_bytes;
     if (rank == g->rank)
         return VB_OK;

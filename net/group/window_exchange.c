@@ -97,7 +97,7 @@ int vb_window_exchange_take(struct vb_group *g, int rank)
         vb_control_drop_offer(g->control, rank);
         n++;
         if (import_offer(win, rank, &offer) != VB_OK) {
-            vb_control_lose(g->control, rank, "a window could not be shared with it");
+            vb_control_lose(g->control, rank, "a window could not be shared with this peer");
             break;
         }
     }
@@ -219,7 +219,7 @@ vb_status vb_window_exchange_share(struct vb_window *win)
     group_lock(g);
     for (i = 0; i < g->slots; i++)
         if (i != g->rank && g->peers[i].member && send_offer(win, i) != VB_OK)
-            vb_control_lose(g->control, i, "a window could not be shared with it");
+            vb_control_lose(g->control, i, "a window could not be shared with this peer");
     group_unlock(g);
     return wait_for_all(&s);
 }

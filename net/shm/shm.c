@@ -77,7 +77,8 @@ static vb_status shm_open_device(const struct vb_device_opts *o, struct vb_devic
 
 static vb_status give_up(struct shm_ep *ep, const char *what)
 {
-    ep->status = vb_err(VB_ERR_INPUT, "rank %d corrupted the shared memory: %s", ep->rank, what);
+    ep->status =
+        vb_err(VB_ERR_INPUT, "rank %d has corrupted the shared memory: %s", ep->rank, what);
     return ep->status;
 }
 
@@ -91,7 +92,7 @@ static vb_status ring_room(struct shm_ep *ep)
     /* Pairs with the release in note_next(): the peer has read a slot before we overwrite it. */
     taken = atomic_load_explicit(&ep->out.inbox->taken, memory_order_acquire);
     if (taken > ep->out.n || taken + SHM_SLOTS < ep->out.end)
-        return give_up(ep, "its count of received notes is impossible");
+        return give_up(ep, "the count of received notes is impossible");
     ep->out.end = taken + SHM_SLOTS;
     return ep->out.n != ep->out.end ? VB_OK : VB_AGAIN;
 }
@@ -172,7 +173,7 @@ static bool note_next(struct shm_ep *ep, uint32_t *note_p)
         return true;
     }
     if (slot >> 32 != lap - 1)
-        give_up(ep, "a note has an impossible lap");
+        give_up(ep, "a note has an impossible sequence number");
     return false;
 }
 

@@ -113,7 +113,7 @@ vb_status vb_shm_receive(int sock, struct shm_msg *want, int fds[SHM_FDS], uint6
     vb_status st = wait_readable(sock, deadline);
 
     if (st == VB_ERR_TIMEOUT)
-        return vb_err(st, "no shared memory received from a peer in time (kind %u, number %u)",
+        return vb_err(st, "a peer did not pass its shared memory in time (kind %u, number %u)",
                       want->kind, want->id);
     if (st != VB_OK)
         return st;

@@ -253,11 +253,11 @@ vb_status vb_shm_import_window(struct vb_ep *vep, uint32_t id, const struct vb_b
     vb_status st;
 
     if (blob->len_bytes != sizeof(key))
-        return vb_err(VB_ERR_INPUT, "window %u of rank %d: its key has a wrong length (%u bytes)",
+        return vb_err(VB_ERR_INPUT, "window %u of rank %d: the key has a wrong length (%u bytes)",
                       id, ep->rank, blob->len_bytes);
     memcpy(&key, blob->bytes, sizeof(key));
     if (key.len_bytes < len_bytes || (ep->same_process && (key.ptr == NULL || key.hold == NULL)))
-        return vb_err(VB_ERR_INPUT, "window %u of rank %d: its key does not match the window", id,
+        return vb_err(VB_ERR_INPUT, "window %u of rank %d: the key does not match the window", id,
                       ep->rank);
     rem = calloc(1, sizeof(*rem));
     if (rem == NULL)

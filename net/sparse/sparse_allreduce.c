@@ -42,7 +42,7 @@ static const char *const refusals[] = {
     [SPARSE_FINE] = "nothing",
     [SPARSE_TOO_LONG] = "a list that is too long",
     [SPARSE_NOT_ASCENDING] = "a list that is not in ascending order",
-    [SPARSE_OUT_OF_RANGE] = "a list with an index beyond the features",
+    [SPARSE_OUT_OF_RANGE] = "a list with an index that is not below the number of features",
 };
 
 static enum sparse_refusal check_list(const struct vb_sparse *s, const uint32_t *index, size_t n)
@@ -94,7 +94,7 @@ static vb_status take_head(struct vb_sparse *s, int rank)
     limits.max_nnz = s->peers[rank].max_nnz;
     memcpy(head, s->base + vb_sparse_head_at(s, rank), s->at.head_bytes);
     if (head->seq != s->seq)
-        return vb_sparse_broken(s, rank, "its head has a wrong sequence number");
+        return vb_sparse_broken(s, rank, "the head of the list has a wrong sequence number");
     why = vb_sparse_head_wrong(head, &limits);
     return why == NULL ? VB_OK : vb_sparse_broken(s, rank, why);
 }
@@ -108,8 +108,10 @@ static vb_status compare_heads(struct vb_sparse *s, size_t n)
     int r;
 
     if (mine->refused != SPARSE_FINE)
-        return vb_err(VB_ERR_USAGE, "%s: %s (%zu words, at most %zu; %llu features)", s->what,
-                      refusals[mine->refused], n, s->opts.max_nnz,
+        return vb_err(VB_ERR_USAGE,
+                      "%s: this rank brought %s (the list has %zu words, at most %zu are allowed; "
+                      "there are %llu features)",
+                      s->what, refusals[mine->refused], n, s->opts.max_nnz,
                       (unsigned long long)s->opts.features);
     for (r = 0; r < s->world && st == VB_OK; r++) {
         const struct sparse_head *head = s->heads[r];
@@ -119,11 +121,14 @@ static vb_status compare_heads(struct vb_sparse *s, size_t n)
             st = vb_err(VB_ERR_INPUT, "%s: rank %d (%s) brought %s", s->what, r, host,
                         refusals[head->refused]);
         else if (head->features != mine->features)
-            st = vb_err(VB_ERR_INPUT, "%s: rank %d (%s) has %llu features, this rank %llu", s->what,
-                        r, host, (unsigned long long)head->features,
+            st = vb_err(VB_ERR_INPUT, "%s: rank %d (%s) has %llu features, but this rank has %llu",
+                        s->what, r, host, (unsigned long long)head->features,
                         (unsigned long long)mine->features);
         else if (head->how != mine->how)
-            st = vb_err(VB_ERR_INPUT, "%s: rank %d (%s) wants another reduction", s->what, r, host);
+            st = vb_err(
+                VB_ERR_INPUT,
+                "%s: rank %d (%s) asks for a different reduction (sum or mean) than this rank",
+                s->what, r, host);
     }
     return st;
 }
@@ -164,9 +169,10 @@ static vb_status take_part(struct vb_sparse *s, int rank)
         return VB_OK;
     s->wire_bytes += mapped != NULL ? part->n * sizeof(uint64_t) : 0;
     if (part->n > vb_sparse_part_room(&s->plan, rank, s->rank))
-        return vb_sparse_broken(s, rank, "its part is larger than its samples allow");
+        return vb_sparse_broken(s, rank, "the part is larger than the samples in its head allow");
     if (!vb_sparse_words_fit(part->words, part->n, first, end))
-        return vb_sparse_broken(s, rank, "its part is out of order or out of range");
+        return vb_sparse_broken(s, rank,
+                                "the indices of the part are out of order or out of range");
     return VB_OK;
 }
 
@@ -195,7 +201,7 @@ static vb_status append(struct vb_sparse *s, int owner, size_t n, float divisor,
     uint32_t *index = s->index + *at_p;
 
     if (n > vb_sparse_sum_room(&s->plan, owner) || n > s->room - *at_p)
-        return vb_sparse_broken(s, owner, "its sum is larger than the samples allow");
+        return vb_sparse_broken(s, owner, "the sum is larger than the samples allow");
     vb_sparse_unpack((const void *)(base + vb_sparse_sum_at(s, owner)), n, divisor, index,
                      s->value + *at_p);
     *at_p += n;
@@ -203,7 +209,8 @@ static vb_status append(struct vb_sparse *s, int owner, size_t n, float divisor,
         return VB_OK;
     if (n > 0 && (!vb_sparse_ascending(index, n) || index[0] < s->plan.splits[owner] ||
                   index[n - 1] >= s->plan.splits[owner + 1]))
-        return vb_sparse_broken(s, owner, "its sum is out of order or out of range");
+        return vb_sparse_broken(s, owner,
+                                "the indices of the sum are out of order or out of range");
     if (peer->mapped != NULL)
         s->wire_bytes += n * sizeof(uint64_t);
     return VB_OK;
@@ -247,7 +254,8 @@ vb_status vb_sparse_start(struct vb_sparse *s, const uint32_t *index, const floa
 {
     s->started = s->failed;
     if (s->failed != VB_OK)
-        return vb_err(s->failed, "%s has failed: the context can only be closed", s->what);
+        return vb_err(s->failed, "%s has failed: this sparse allreduce can only be closed",
+                      s->what);
     group_lock(s->group); /* the handler of notes reads seq */
     s->seq++;
     group_unlock(s->group);

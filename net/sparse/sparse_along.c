@@ -53,7 +53,8 @@ static vb_status take_list(struct vb_sparse *s, int rank)
         return VB_OK;
     run->words = (const void *)(slot + s->at.head_bytes);
     if (!vb_sparse_words_fit(run->words, run->n, 0, s->opts.features))
-        return vb_sparse_broken(s, rank, "its list is out of order or out of range");
+        return vb_sparse_broken(s, rank,
+                                "the indices of the list are out of order or out of range");
     return VB_OK;
 }
 

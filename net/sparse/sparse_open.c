@@ -22,11 +22,15 @@ struct open_terms {
 static vb_status check_opts(const struct vb_sparse_opts *o)
 {
     if (o->features < 1 || o->features > (uint64_t)UINT32_MAX + 1)
-        return vb_err(VB_ERR_USAGE, "sparse allreduce of %llu features: must be from 1 to 2^32",
+        return vb_err(VB_ERR_USAGE,
+                      "a sparse allreduce of %llu features is not possible: the number must be "
+                      "from 1 to 2^32",
                       (unsigned long long)o->features);
     if (o->max_nnz > UINT32_MAX)
-        return vb_err(VB_ERR_USAGE, "sparse allreduce of lists of %zu elements: the maximum is %u",
-                      o->max_nnz, UINT32_MAX);
+        return vb_err(
+            VB_ERR_USAGE,
+            "a sparse allreduce of lists of %zu elements is not possible: the maximum is %u",
+            o->max_nnz, UINT32_MAX);
     return VB_OK;
 }
 
@@ -39,13 +43,12 @@ static vb_status compare_terms(struct vb_sparse *s, const struct open_terms *ter
         const char *host = vb_group_host(s->group, r);
 
         if (terms[r].features != mine->features)
-            return vb_err(VB_ERR_INPUT, "%s: rank %d (%s) has %llu features, this rank %llu",
-                          s->what, r, host, (unsigned long long)terms[r].features,
-                          (unsigned long long)mine->features);
+            return vb_err(
+                VB_ERR_INPUT, "%s: rank %d (%s) has %llu features, but this rank has %llu", s->what,
+                r, host, (unsigned long long)terms[r].features, (unsigned long long)mine->features);
         if (terms[r].path != mine->path || terms[r].channel != mine->channel)
-            return vb_err(VB_ERR_INPUT,
-                          "%s: rank %d (%s) opens it with other options than this rank", s->what, r,
-                          host);
+            return vb_err(VB_ERR_INPUT, "%s: rank %d (%s) has different options than this rank",
+                          s->what, r, host);
         if (terms[r].max_nnz > UINT32_MAX)
             return vb_err(VB_ERR_INPUT,
                           "%s: rank %d (%s) has lists of %llu elements, which is too many", s->what,

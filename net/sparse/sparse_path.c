@@ -183,7 +183,8 @@ vb_status vb_sparse_measure(struct vb_sparse *s)
         st = vb_group_broadcast(s->group, 0, &s->model, sizeof(s->model));
     if (st == VB_OK && s->model.along > s->limits.max_along)
         st = vb_err(VB_ERR_INPUT,
-                    "%s: rank 0 (%s) allows lists of %llu words in heads: the maximum is %llu",
+                    "%s: rank 0 (%s) allows lists of %llu words inside the heads of messages, but "
+                    "the maximum is %llu",
                     s->what, vb_group_host(s->group, 0), (unsigned long long)s->model.along,
                     (unsigned long long)s->limits.max_along);
     s->wire_bytes = 0;
@@ -327,10 +328,12 @@ static vb_status collect(struct vb_sparse *s, float *data, float divisor, size_t
         if (end - i == STRIDE && all_absent(data + i))
             continue;
         if (!take_stride(s, data, i, end, divisor, n_p))
-            return vb_sparse_fail(s, vb_err(VB_ERR_INPUT,
-                                            "%s: the sum has more than the %zu that all ranks may "
-                                            "bring",
-                                            s->what, s->room));
+            return vb_sparse_fail(
+                s,
+                vb_err(
+                    VB_ERR_INPUT,
+                    "%s: the sum has more elements than the %zu that all ranks together may bring",
+                    s->what, s->room));
     }
     return VB_OK;
 }
@@ -351,7 +354,7 @@ vb_status vb_sparse_dense_sum(struct vb_sparse *s, float divisor, size_t *n_p)
     if (st == VB_OK)
         st = vb_wait(s->dense, &req);
     if (st != VB_OK) {
-        VB_LOG_ERROR("%s failed on the dense path", s->what);
+        VB_LOG_ERROR("%s failed in its dense allreduce", s->what);
         return vb_sparse_fail(s, st);
     }
     return collect(s, data, divisor, n_p);

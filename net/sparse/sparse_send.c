@@ -106,7 +106,8 @@ void vb_sparse_note_came(void *arg, int rank, uint32_t value)
         break;
     }
     if (!fine)
-        vb_group_lose(s->group, rank, "it sent a note for a sparse allreduce that is not due");
+        vb_group_lose(s->group, rank,
+                      "the peer sent a note for a sparse allreduce that is not due");
 }
 
 /* ---- failing --------------------------------------------------------------------------------- */
@@ -121,7 +122,7 @@ vb_status vb_sparse_broken(struct vb_sparse *s, int rank, const char *why)
 {
     char text[256];
 
-    snprintf(text, sizeof(text), "%s: rank %d (%s): %s", s->what, rank,
+    snprintf(text, sizeof(text), "%s: rank %d (%s) sent invalid data: %s", s->what, rank,
              vb_group_host(s->group, rank), why);
     vb_group_abort(s->group, text);
     return vb_sparse_fail(s, vb_err(VB_ERR_INPUT, "%s", text));

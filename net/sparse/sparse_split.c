@@ -54,17 +54,17 @@ void vb_sparse_sample(const uint64_t *words, uint32_t max_samples, struct sparse
 const char *vb_sparse_head_wrong(const struct sparse_head *head, const struct sparse_limits *limits)
 {
     if (head->n > limits->max_nnz)
-        return "its list is longer than the maximum that it announced";
+        return "the list is longer than the announced maximum";
     if (head->refused > SPARSE_OUT_OF_RANGE || (head->refused != SPARSE_FINE && head->n != 0))
-        return "its head is invalid";
+        return "the head of the list is invalid";
     if (head->along > 1 || (head->along == 1 && head->n > limits->max_along))
-        return "the list in its head is too long";
+        return "the list inside the head is too long";
     if (head->n_samples != vb_sparse_n_samples(head->n, limits->max_samples))
-        return "the number of its samples is wrong";
+        return "the number of samples is wrong";
     if (!vb_sparse_ascending(head->samples, head->n_samples))
-        return "its samples are out of order";
+        return "the samples are out of order";
     if (head->n_samples > 0 && head->samples[head->n_samples - 1] >= limits->features)
-        return "it has an index beyond the features";
+        return "an index is not below the number of features";
     return NULL;
 }
 

@@ -38,7 +38,7 @@ static char *find_place(struct tcp_ep *ep, const struct data_head *head)
         return NULL;
     }
     if ((win->rights & (head->type == DATA_PUT ? VB_WINDOW_PUT : VB_WINDOW_GET)) == 0) {
-        refuse(ep, head, "a frame for a window without the right to access it");
+        refuse(ep, head, "a frame for a window that does not allow this access");
         return NULL;
     }
     if (!vb_data_in_bounds(head->offset, head->len_bytes, win->len_bytes)) {
@@ -216,7 +216,7 @@ static bool receive(struct tcp_ep *ep, int flags)
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
         return false;
     if (n < 0)
-        VB_LOG_DEBUG("receive from rank %d: %s", ep->rank, strerror(errno));
+        VB_LOG_DEBUG("cannot receive from rank %d: %s", ep->rank, strerror(errno));
     else if (ep->rx.in_frame || ep->rx.begin != ep->rx.end)
         VB_LOG_DEBUG("rank %d left in the middle of a frame", ep->rank);
     /* Not logged as an error: only the group knows whether the peer was expected to leave. */

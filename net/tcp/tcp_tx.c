@@ -36,7 +36,7 @@ vb_status vb_tcp_tx_init(struct tcp_ep *ep)
     ep->gets.gets = calloc(depth, sizeof(*ep->gets.gets));
     if (ep->tx.frames == NULL || ep->gets.gets == NULL) {
         vb_tcp_tx_fini(ep);
-        return vb_err(VB_ERR_NO_MEMORY, "no memory for a queue of %zu", depth);
+        return vb_err(VB_ERR_NO_MEMORY, "no memory for a queue of %zu transfers", depth);
     }
     return VB_OK;
 }
@@ -65,7 +65,7 @@ static ssize_t try_send(struct tcp_ep *ep, struct iovec *iov, int n_iov)
         return n;
     if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS)
         return 0;
-    VB_LOG_DEBUG("send to rank %d: %s", ep->rank, strerror(errno));
+    VB_LOG_DEBUG("cannot send to rank %d: %s", ep->rank, strerror(errno));
     ep->tx.broken = true;
     (void)shutdown(ep->fd, SHUT_RDWR);
     return -1;

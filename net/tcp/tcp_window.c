@@ -89,7 +89,7 @@ vb_status vb_tcp_import_window(struct vb_ep *vep, uint32_t id, const struct vb_b
     (void)len_bytes;
     (void)timeout_ms;
     if (key->len_bytes != 0)
-        return vb_err(VB_ERR_INPUT, "window %u of rank %d: its key has a wrong length (%u bytes)",
+        return vb_err(VB_ERR_INPUT, "window %u of rank %d: the key has a wrong length (%u bytes)",
                       id, ep->rank, key->len_bytes);
     rem = calloc(1, sizeof(*rem));
     if (rem == NULL)

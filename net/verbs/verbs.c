@@ -43,7 +43,8 @@ static vb_status verbs_open(const struct vb_device_opts *o, struct vb_device **d
     vb_status st;
 
     if (o->queue_depth < 1 || o->queue_depth > 1 << 14)
-        return vb_err(VB_ERR_USAGE, "queue depth %d is out of range", o->queue_depth);
+        return vb_err(VB_ERR_USAGE, "queue depth %d is not possible: must be from 1 to 2^14",
+                      o->queue_depth);
     dev = calloc(1, sizeof(*dev) + (size_t)o->world * sizeof(struct verbs_ep *));
     if (dev == NULL)
         return vb_err_sys("calloc");

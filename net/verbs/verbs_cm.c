@@ -96,7 +96,7 @@ static struct verbs_request *request_place(struct verbs_dev *dev)
         if (dev->requests.list[i].number < oldest->number)
             oldest = &dev->requests.list[i];
     }
-    request_refuse(dev, oldest, "too many requests at once");
+    request_refuse(dev, oldest, "too many connections were requested at once");
     return oldest;
 }
 
@@ -117,9 +117,9 @@ static void request_arrived(struct verbs_dev *dev, const struct rdma_cm_event *e
     if (why == NULL)
         memcpy(request->call, param->private_data, VERBS_CALL_BYTES);
     if (why == NULL && (call.rank == dev->opts.rank || call.rank >= dev->opts.world))
-        why = "it claims a rank that may not connect to this one";
+        why = "the caller claims a rank that may not connect to this rank";
     if (why == NULL && dev->eps[call.rank] != NULL && dev->eps[call.rank]->cm.id != NULL)
-        why = "that rank is connected already";
+        why = "the rank of the caller is already connected";
     if (why != NULL)
         request->bad = why; /* it is refused after the event has been acknowledged */
 }
@@ -131,7 +131,7 @@ static void request_withdrawn(struct verbs_dev *dev, const struct rdma_cm_id *id
 
     for (i = 0; i < VERBS_REQUESTS_MAX; i++)
         if (dev->requests.list[i].id == id)
-            dev->requests.list[i].bad = "it gave up the connection";
+            dev->requests.list[i].bad = "the caller gave up the connection";
 }
 
 /* Returns the request of the rank of link, if it has the key. Refuses requests that only claim to
@@ -150,9 +150,11 @@ static struct verbs_request *request_of(struct verbs_dev *dev, const struct vb_l
             call.rank != link->rank)
             continue;
         if (!vb_verbs_call_request_verify(request->call, dev->opts.rank, link->key))
-            request_refuse(dev, request, "it does not have the job's secret");
+            request_refuse(dev, request, "the caller does not know the job's secret");
         else if (call.epoch != link->epoch || call.port >= VERBS_PORTS_MAX)
-            request_refuse(dev, request, "it has another epoch of the group, or an invalid port");
+            request_refuse(
+                dev, request,
+                "the caller has a different epoch of the group than this rank, or an invalid port");
         else
             return request;
     }
@@ -221,13 +223,13 @@ static const char *event_meaning(enum rdma_cm_event_type event)
 {
     switch (event) {
     case RDMA_CM_EVENT_ADDR_ERROR:
-        return "the route to it does not use an RDMA device";
+        return "the route to the peer does not use an RDMA device";
     case RDMA_CM_EVENT_ROUTE_ERROR:
-        return "there is no route to it";
+        return "there is no route to the peer";
     case RDMA_CM_EVENT_UNREACHABLE:
-        return "it does not answer: is UDP port 4791 open?";
+        return "the peer does not answer: is UDP port 4791 open?";
     case RDMA_CM_EVENT_REJECTED:
-        return "it refused the connection";
+        return "the peer refused the connection";
     default:
         return rdma_event_str(event);
     }
@@ -359,7 +361,7 @@ static vb_status call_peer(struct verbs_ep *ep, const struct vb_link *link)
     int i, round;
 
     if (!vb_verbs_address_unpack(link->address, &address))
-        return vb_err(VB_ERR_INPUT, "rank %d (%s): its RDMA address is invalid", ep->rank,
+        return vb_err(VB_ERR_INPUT, "the RDMA address of rank %d (%s) is invalid", ep->rank,
                       ep->host);
     for (round = 0; round < 3; round++) {
         for (i = 0; i < address.n_addrs; i++) {
@@ -372,7 +374,8 @@ static vb_status call_peer(struct verbs_ep *ep, const struct vb_link *link)
     }
 out:
     if (st == VB_ERR_PEER && ep->why[0] != '\0')
-        return vb_err(st, "no RDMA connection to rank %d (%s): %s", ep->rank, ep->host, ep->why);
+        return vb_err(st, "cannot connect to rank %d (%s) over RDMA: %s", ep->rank, ep->host,
+                      ep->why);
     return st;
 }
 
@@ -424,9 +427,10 @@ static vb_status accept_request(struct verbs_ep *ep, const struct vb_link *link,
     ep->cm.has_event = false;
     if (rdma_accept(id, &param) != 0)
         return vb_err_sys("rdma_accept rank %d", ep->rank);
-    st = wait_event(ep, RDMA_CM_EVENT_ESTABLISHED, "its connection", link->deadline);
+    st = wait_event(ep, RDMA_CM_EVENT_ESTABLISHED, "the connection", link->deadline);
     if (st == VB_ERR_PEER && ep->status == VB_OK)
-        return vb_err(st, "no RDMA connection from rank %d (%s): %s", ep->rank, ep->host, ep->why);
+        return vb_err(st, "cannot accept the RDMA connection of rank %d (%s): %s", ep->rank,
+                      ep->host, ep->why);
     return st == VB_OK ? vb_verbs_ep_start(ep, proof, false, link->deadline) : st;
 }
 

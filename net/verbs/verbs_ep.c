@@ -196,12 +196,12 @@ vb_status vb_verbs_ep_wait(struct verbs_ep *ep, verbs_ready_fn ready, const char
 {
     for (collect_events(ep->dev); !ready(ep); collect_events(ep->dev)) {
         if (ep->status != VB_OK)
-            return vb_err(ep->status, "rank %d (%s), waiting for %s: %s", ep->rank, ep->host, what,
-                          ep->why);
+            return vb_err(ep->status, "rank %d (%s) failed while this rank waited for %s: %s",
+                          ep->rank, ep->host, what, ep->why);
         if (vb_clock_ns() >= deadline)
             return vb_err(VB_ERR_TIMEOUT,
-                          "rank %d (%s) did not answer over RDMA in time: waited for %s", ep->rank,
-                          ep->host, what);
+                          "rank %d (%s) did not answer over RDMA in time: this rank waited for %s",
+                          ep->rank, ep->host, what);
         sleep_until_event(ep, ready, deadline);
     }
     return VB_OK;
@@ -245,7 +245,7 @@ static vb_status read_limits(struct verbs_ep *ep)
     bool soft = ep->dev->address.soft;
 
     if (ibv_modify_qp(ep->cm.id->qp, &attr, IBV_QP_MIN_RNR_TIMER) != 0)
-        VB_LOG_WARN("rank %d (%s): cannot set the RNR timer: %s", ep->rank, ep->host,
+        VB_LOG_WARN("cannot set the RNR timer for rank %d (%s): %s", ep->rank, ep->host,
                     strerror(errno));
     memset(&attr, 0, sizeof(attr));
     if (ibv_query_qp(ep->cm.id->qp, &attr,
@@ -263,7 +263,9 @@ static vb_status read_limits(struct verbs_ep *ep)
     ep->reads.bytes_max = soft ? VERBS_SOFT_READ_BYTES : SIZE_MAX;
     ep->reads.n_max = attr.max_rd_atomic < VERBS_READS_MAX ? attr.max_rd_atomic : VERBS_READS_MAX;
     if (ep->reads.n_max < 1)
-        return vb_err(VB_ERR_UNSUPPORTED, "rank %d (%s): its device or ours supports no RDMA reads",
+        return vb_err(VB_ERR_UNSUPPORTED,
+                      "rank %d (%s) and this rank cannot use RDMA reads: one of the two devices "
+                      "does not support them",
                       ep->rank, ep->host);
     describe_link(ep, &attr);
     return VB_OK;
@@ -315,8 +317,8 @@ static vb_status probe(struct verbs_ep *ep, uint64_t deadline)
         return st;
     fill_probe(expected, ep->rank, me);
     if (memcmp(ep->probe.ptr, expected, VERBS_PROBE_BYTES) != 0)
-        return vb_err(VB_ERR_IO, "rank %d (%s): its test write over %s arrived corrupted", ep->rank,
-                      ep->host, ep->link);
+        return vb_err(VB_ERR_IO, "the test write of rank %d (%s) over %s arrived corrupted",
+                      ep->rank, ep->host, ep->link);
     vb_verbs_deregister(ep->dev, &ep->probe); /* the peer does not write into it again */
     return VB_OK;
 }
@@ -333,8 +335,9 @@ static vb_status exchange_hellos(struct verbs_ep *ep, const unsigned char proof[
     if (st != VB_OK || caller)
         return st;
     if (!vb_auth_equal(ep->hello.proof, proof))
-        return vb_err(VB_ERR_ACCESS, "rank %d (%s): its RDMA request is a replay of an old one",
-                      ep->rank, ep->host);
+        return vb_err(VB_ERR_ACCESS,
+                      "the RDMA request of rank %d (%s) is a replay of an old request", ep->rank,
+                      ep->host);
     return say_hello(ep, NULL);
 }
 

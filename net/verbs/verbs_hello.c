@@ -155,13 +155,13 @@ const char *vb_verbs_call_read(const unsigned char *bytes, size_t len_bytes,
                                enum verbs_call_kind kind, struct verbs_call *call_p)
 {
     if (bytes == NULL || len_bytes < VERBS_CALL_BYTES) /* librdmacm may add padding */
-        return "it is too short";
+        return "the message of the caller is too short";
     if (vb_wire_u32_decode(bytes) != MAGIC)
-        return "it is not a Verbena program";
+        return "the caller is not a Verbena program";
     if (bytes[AT_VERSION] != VERBS_VERSION)
-        return "it speaks another version";
+        return "the caller uses a different version of the protocol";
     if (bytes[AT_KIND] != kind)
-        return "it has the wrong kind";
+        return "the message of the caller is of the wrong kind";
     call_p->rank = bytes[AT_RANK] | bytes[AT_RANK + 1] << 8;
     call_p->epoch = vb_wire_u32_decode(bytes + AT_EPOCH);
     call_p->port = bytes[AT_NONCE];

@@ -197,7 +197,7 @@ vb_status vb_verbs_import_window(struct vb_ep *vep, uint32_t id, const struct vb
     (void)len_bytes;
     (void)timeout_ms;
     if (!vb_verbs_key_unpack(blob, &key) || ep->peer_port >= key.n_ports)
-        return vb_err(VB_ERR_INPUT, "window %u of rank %d (%s): its key is invalid", id, ep->rank,
+        return vb_err(VB_ERR_INPUT, "window %u of rank %d (%s): the key is invalid", id, ep->rank,
                       ep->host);
     rem = calloc(1, sizeof(*rem));
     if (rem == NULL)

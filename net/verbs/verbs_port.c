@@ -39,7 +39,7 @@ static vb_status port_open(struct verbs_dev *dev, struct verbs_port *port, struc
         return vb_err_sys("ibv_query_device %s", name);
     if (size > port->attr.max_cqe)
         return vb_err(VB_ERR_UNSUPPORTED,
-                      "%s: its completion queues have at most %d entries, too few for %d ranks",
+                      "the completion queues of %s have at most %d entries, too few for %d ranks",
                       name, port->attr.max_cqe, dev->opts.world);
     port->pd = ibv_alloc_pd(ctx);
     if (port->pd == NULL)
@@ -147,7 +147,7 @@ static void take_async(struct verbs_dev *dev, const struct verbs_port *port,
     case IBV_EVENT_QP_ACCESS_ERR:
         ep = ep_of_qp(dev, event->element.qp);
         if (ep != NULL)
-            vb_verbs_ep_fail(ep, VB_ERR_PEER, "its queue pair broke: %s", text);
+            vb_verbs_ep_fail(ep, VB_ERR_PEER, "the queue pair broke: %s", text);
         break;
     case IBV_EVENT_COMM_EST:
     case IBV_EVENT_SQ_DRAINED:

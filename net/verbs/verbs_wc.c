@@ -37,19 +37,21 @@ static const char *likely_cause(enum ibv_wc_status status)
 {
     switch (status) {
     case IBV_WC_RETRY_EXC_ERR:
-        return "no answer: its host, process or link is gone, or UDP port 4791 is blocked";
+        return "no answer: the host, process or link of the peer is gone, or UDP port 4791 is "
+               "blocked";
     case IBV_WC_RNR_RETRY_EXC_ERR:
-        return "it had no receive posted, although credits should prevent that";
+        return "the peer had no receive posted, although credits should prevent that";
     case IBV_WC_REM_ACCESS_ERR:
-        return "it refused the access: the window is gone, too short, or does not allow it";
+        return "the peer refused the access: the window is gone, too short, or does not allow the "
+               "access";
     case IBV_WC_REM_INV_REQ_ERR:
-        return "its device did not understand the request";
+        return "the device of the peer did not understand the request";
     case IBV_WC_REM_OP_ERR:
-        return "its device failed";
+        return "the device of the peer failed";
     case IBV_WC_REM_ABORT_ERR:
-        return "it aborted the operation";
+        return "the peer aborted the operation";
     case IBV_WC_LOC_PROT_ERR:
-        return "memory of this rank is not registered for it";
+        return "memory of this rank is not registered for this operation";
     case IBV_WC_LOC_LEN_ERR:
         return "a message has an invalid length";
     case IBV_WC_LOC_QP_OP_ERR:
@@ -77,7 +79,7 @@ static const char *operation(const struct verbs_ep *ep, uint64_t tag)
 static void completion_failed(struct verbs_ep *ep, const struct ibv_wc *wc)
 {
     if (wc->status == IBV_WC_WR_FLUSH_ERR)
-        vb_verbs_ep_fail(ep, VB_ERR_PEER, "it closed the connection");
+        vb_verbs_ep_fail(ep, VB_ERR_PEER, "the peer closed the connection");
     else
         vb_verbs_ep_fail(ep, VB_ERR_PEER, "%s failed: %s (vendor code 0x%x): %s",
                          operation(ep, wc->wr_id), ibv_wc_status_str(wc->status), wc->vendor_err,
@@ -110,7 +112,7 @@ static void sends_completed(struct verbs_ep *ep, uint64_t seq)
 static bool take_note(struct verbs_ep *ep, uint32_t value, struct vb_raw_event *ev)
 {
     if (ep->state == VERBS_CONNECTING) {
-        vb_verbs_ep_fail(ep, VB_ERR_INPUT, "it sent a note before the connection was made");
+        vb_verbs_ep_fail(ep, VB_ERR_INPUT, "the peer sent a note before the connection was made");
         return false;
     }
     ep->rx.owed++;
@@ -121,7 +123,7 @@ static bool take_note(struct verbs_ep *ep, uint32_t value, struct vb_raw_event *
 static void take_hello(struct verbs_ep *ep, const struct verbs_hello *hello)
 {
     if (ep->state != VERBS_CONNECTING || ep->has_hello) {
-        vb_verbs_ep_fail(ep, VB_ERR_INPUT, "it sent a second hello");
+        vb_verbs_ep_fail(ep, VB_ERR_INPUT, "the peer sent a second greeting");
         return;
     }
     ep->hello = *hello;
@@ -132,8 +134,8 @@ static void take_hello(struct verbs_ep *ep, const struct verbs_hello *hello)
 static void take_credits(struct verbs_ep *ep, uint32_t n)
 {
     if (n > ep->hello.credits - ep->tx.credits)
-        vb_verbs_ep_fail(ep, VB_ERR_INPUT, "it returned %u credits, but only %u were in use", n,
-                         ep->hello.credits - ep->tx.credits);
+        vb_verbs_ep_fail(ep, VB_ERR_INPUT, "the peer returned %u credits, but only %u were in use",
+                         n, ep->hello.credits - ep->tx.credits);
     else
         ep->tx.credits += n;
 }
@@ -157,7 +159,7 @@ static bool take_message(struct verbs_ep *ep, const unsigned char *bytes, size_t
     case VERBS_NOTE:
         return take_note(ep, value, ev);
     default:
-        vb_verbs_ep_fail(ep, VB_ERR_INPUT, "it sent an unknown message of %zu bytes", len);
+        vb_verbs_ep_fail(ep, VB_ERR_INPUT, "the peer sent an unknown message of %zu bytes", len);
         return false;
     }
 }

@@ -163,9 +163,9 @@ static void only_regular_files_are_replaced(void **state)
     assert_int_equal(vb_file_replace(link, "x", 1), VB_ERR_USAGE);
     assert_int_equal(vb_file_replace(folder, "x", 1), VB_ERR_USAGE);
     t_stderr_release(&t, text, sizeof(text));
-    assert_non_null(strstr(text, "/pipe: it exists and is not a regular file\n"));
-    assert_non_null(strstr(text, "/link: it exists and is not a regular file\n"));
-    assert_non_null(strstr(text, "/other: it exists and is not a regular file\n"));
+    assert_non_null(strstr(text, "/pipe: the path exists and is not a regular file\n"));
+    assert_non_null(strstr(text, "/link: the path exists and is not a regular file\n"));
+    assert_non_null(strstr(text, "/other: the path exists and is not a regular file\n"));
     assert_int_equal(stat(pipe, &sb), 0);
     assert_true(S_ISFIFO(sb.st_mode));
     assert_int_equal(t_folder_entries(dir), before);
@@ -198,7 +198,7 @@ static void parent_folders_are_made(void **state)
     assert_true(vb_dir_make(path) < 0);
     t_stderr_release(&t, text, sizeof(text));
     assert_non_null(
-        strstr(text, "make the folder /proc/none/verbena: No such file or directory\n"));
+        strstr(text, "cannot create the folder /proc/none/verbena: No such file or directory\n"));
     assert_non_null(strstr(text, "/no-folder: File exists\n"));
 }
 

@@ -122,7 +122,7 @@ static void full_disk_is_an_error(void **state)
     t_stderr_catch(&t);
     assert_true(vb_json_print(json, full) < 0);
     t_stderr_release(&t, text, sizeof(text));
-    assert_non_null(strstr(text, "write JSON output: No space left"));
+    assert_non_null(strstr(text, "write the JSON output: No space left"));
     fclose(full);
     vb_json_destroy(json);
 }

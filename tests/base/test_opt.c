@@ -141,19 +141,19 @@ static void mistakes_get_one_clear_line(void **state)
     refused("--zzzzzz", "unknown option --zzzzzz; --help-all lists all options");
     refused("-r 4", "unknown option -r; options begin with --");
     refused("--ranks", "--ranks needs a value: N");
-    refused("--ranks four", "--ranks four: not a whole number");
-    refused("--ranks 4x", "--ranks 4x: not a whole number");
-    refused("--ranks=", "--ranks : not a whole number");
-    refused("--ranks 0x10", "--ranks 0x10: not a whole number");
+    refused("--ranks four", "--ranks four: must be a whole number");
+    refused("--ranks 4x", "--ranks 4x: must be a whole number");
+    refused("--ranks=", "--ranks : must be a whole number");
+    refused("--ranks 0x10", "--ranks 0x10: must be a whole number");
     refused("--ranks 0", "--ranks 0: must be from 1 to 4096");
     refused("--ranks -1", "--ranks -1: must be from 1 to 4096");
     refused("--ranks 4097", "--ranks 4097: must be from 1 to 4096");
-    refused("--ranks 99999999999999999999", "--ranks 99999999999999999999: not a whole number");
+    refused("--ranks 99999999999999999999", "--ranks 99999999999999999999: must be a whole number");
     refused("--transport udp", "--transport udp: must be auto, verbs, tcp or shm");
     refused("--json=maybe", "--json maybe: must be on or off");
     refused("--data=", "--data: the value is empty");
     setenv("VB_RANKS", "many", 1);
-    refused("", "VB_RANKS many: not a whole number");
+    refused("", "VB_RANKS many: must be a whole number");
 }
 
 static void extreme_numbers_fit(void **state)
@@ -182,7 +182,7 @@ static void real_numbers_are_decimal(void **state)
     assert_true(values.rate == 1e-3);
     assert_int_equal(parse("--rate=10"), VB_OK);
     assert_true(values.rate == 10);
-    refused("--rate fast", "--rate fast: not a number");
+    refused("--rate fast", "--rate fast: must be a number");
     refused("--rate 10.01", "--rate 10.01: must be from 0 to 10");
     refused("--rate -0.1", "--rate -0.1: must be from 0 to 10");
 }
@@ -291,10 +291,10 @@ static void messages_name_the_alias_that_was_written(void **state)
     (void)state;
     refused("--hold-back 101", "--hold-back 101: must be from 0 to 100");
     refused("--hold-back", "--hold-back needs a value: BYTES");
-    refused("--defer-bytes x", "--defer-bytes x: not a whole number");
+    refused("--defer-bytes x", "--defer-bytes x: must be a whole number");
     refused("--hold-bac 1", "unknown option --hold-bac; --help-all lists all options");
     setenv("VB_HOLD_BACK", "x", 1);
-    refused("", "VB_HOLD_BACK x: not a whole number");
+    refused("", "VB_HOLD_BACK x: must be a whole number");
 }
 
 static void hidden_options_work_but_are_not_suggested(void **state)

@@ -40,12 +40,12 @@ if [ "${2:-}" = quick ]; then
 fi
 
 # ---- bad usage prints one line and exits with 2, also with several ranks
-refused 2 "which bench? transfer, allreduce, sparse-allreduce, kernels, step or ps"
+refused 2 "the bench is missing: name transfer, allreduce, sparse-allreduce, kernels, step or ps"
 refused 2 "unknown bench alreduce; did you mean allreduce?" alreduce
-refused 2 "unknown bench nothing; it must be transfer" nothing
+refused 2 "unknown bench nothing; must be transfer" nothing
 RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=1 \
     refused 2 "unknown bench nothing" nothing # must not wait for another rank
-refused 2 "kernels of which model? --model " kernels
+refused 2 "bench kernels needs a model: --model " kernels
 refused 2 "--keys, --servers and --rule are only for ps" transfer --ranks 2 --keys 5
 refused 2 "ps needs at least one worker" ps
 refused 2 "ps needs at least one worker" ps --ranks 2 --servers 2
@@ -58,9 +58,9 @@ refused 2 "unknown model lenot; did you mean lenet?" kernels --model lenot
 refused 2 "--model is only for kernels and step" allreduce --model lenet
 refused 2 "have no --sizes, --algo and --explain" kernels --model lenet --sizes 8
 refused 2 "have no --sizes, --algo and --explain" step --model lenet --algo ring
-refused 2 "step of which model? --model softmax, sparse-lr" step --ranks 2
+refused 2 "bench step needs a model: --model softmax, sparse-lr" step --ranks 2
 refused 2 "unknown model lenett; did you mean lenet?" step --model lenett
-refused 2 "unknown model quux; it must be softmax" step --model quux
+refused 2 "unknown model quux; must be softmax" step --model quux
 refused 2 "--batch is only for kernels; step has --batches" step --model lenet --batch 8
 refused 2 "--batches, --data and --plot are only for step" kernels --model lenet --batches 8
 for batches in 0 "8," ",8" 8,,9 x 8,-1 1000001 99999999999999999999; do
@@ -68,7 +68,7 @@ for batches in 0 "8," ",8" 8,,9 x 8,-1 1000001 99999999999999999999; do
 done
 refused 2 "a batch of 60 on each of 2 ranks is too large: --data has 100 samples" \
     step --model lenet --ranks 2 --batches 8,60 --data synth:100
-refused 2 "there is no such data" step --model lenet --data nothing
+refused 2 "unknown data format" step --model lenet --data nothing
 refused 2 "must end in .png, .svg, .pdf or .gp" step --model lenet --ranks 2 --plot "$dir/step.jpg"
 refused 1 "write $dir/none/step.gp" step --model lenet --ranks 2 --plot "$dir/none/step.gp"
 refused 2 "kernels runs in one process" kernels --model lenet --ranks 2
@@ -81,9 +81,9 @@ refused 2 "--sizes 0: the sizes of allreduce must be multiples" allreduce --size
 refused 2 "--sizes 4,: must be up to" allreduce --sizes 4,
 refused 2 "--sizes 5G: must be up to" allreduce --sizes 5G
 refused 2 "--seconds must be more than 0" allreduce --seconds 0
-refused 2 "--algo fast: allreduce has auto, all, mapped" allreduce --ranks 3 --algo fast
+refused 2 "--algo fast: allreduce accepts auto, all, or a list of these: mapped" allreduce --ranks 3 --algo fast
 refused 2 "--algo mapped,: allreduce has" allreduce --algo mapped,
-refused 2 "--algo ring: sparse-allreduce has auto, all, sparse, dense" sparse-allreduce --algo ring
+refused 2 "--algo ring: sparse-allreduce accepts auto, all, or a list of these: sparse, dense" sparse-allreduce --algo ring
 refused 2 "transfer has no algorithms" transfer --ranks 2 --algo ring
 refused 2 "--only quick: must be a list of memcpy" transfer --ranks 2 --only quick
 refused 2 "--only put,: must be a list of memcpy" transfer --ranks 2 --only put,
@@ -205,7 +205,7 @@ tail -n 1 "$dir/out" | grep -q '^One rank has nothing to transfer' || fail "step
 ln -s "$(command -v timeout)" "$(command -v cat)" "$(command -v wc)" "$dir" # all commands but gnuplot
 with_all=$PATH
 PATH=$dir
-refused 1 "gnuplot, which is not installed: apt-get install gnuplot-nox" step --model softmax --plot "$dir/no.png"
+refused 1 "gnuplot, which is not installed: run apt-get install gnuplot-nox" step --model softmax --plot "$dir/no.png"
 PATH=$with_all
 [ ! -e "$dir/no.png" ] || fail "step: a plot exists, although gnuplot is missing"
 if command -v gnuplot >/dev/null; then
@@ -225,7 +225,7 @@ else
 fi
 
 mkfifo "$dir/pipe.gp"
-refused 2 "write $dir/pipe.gp: it exists and is not a regular file" step --model softmax --plot "$dir/pipe.gp"
+refused 2 "write $dir/pipe.gp: the path exists and is not a regular file" step --model softmax --plot "$dir/pipe.gp"
 
 # in_full COMMAND...: runs the command with a full disk at $dir/full, which no other process sees
 in_full() {

@@ -97,35 +97,35 @@ done
 run --version; has "verbena 0."; has "hwloc 2."; has "oneDNN"; has "OpenBLAS"; has "libibverbs"
 
 # ---- bad usage prints one line and exits with 2
-refused 2 "which command"
+refused 2 "the command is missing"
 refused 2 "unknown command tpoo; did you mean topo?" tpoo
 refused 2 "unknown command dance; verbena --help" dance
 refused 2 "unknown option --verison; verbena --help" --verison
 refused 2 "unknown option --rank; did you mean --ranks?" topo --rank 4
 refused 2 "--ranks needs a value" topo --ranks
-refused 2 "--ranks four: not a whole number" topo --ranks four
+refused 2 "--ranks four: must be a whole number" topo --ranks four
 refused 2 "--ranks 0: must be from 1 to 4096" topo --ranks 0
 refused 2 "--threads 5000: must be from 0 to 4096" topo --threads 5000
 refused 2 "--log-level loud: must be error, warn" topo --log-level loud
 refused 2 "unexpected argument machine" topo machine
 refused 2 "not both" topo --synthetic pu:1 --xml x
-refused 2 "is not a machine in hwloc's notation" topo --synthetic nonsense
+refused 2 "does not describe a machine in hwloc's notation" topo --synthetic nonsense
 refused 2 "more than 4096 hardware threads" topo --synthetic "pu:1000000000"
 refused 2 "is not a list of cpus" topo --synthetic pu:4 --cpus 3-1
 refused 2 "no hardware thread of synthetic is allowed" topo --synthetic pu:4 --cpus 7
 VB_RANKS=many run topo
-[[ $code$err == 2*"VB_RANKS many: not a whole number"* ]] || fail "VB_RANKS=many: $code $err"
+[[ $code$err == 2*"VB_RANKS many: must be a whole number"* ]] || fail "VB_RANKS=many: $code $err"
 
 # ---- bad files are reported in one line, with exit code 1, and no incomplete file is left
 echo "not XML" >"$dir/bad.xml"
 refused 1 "none.xml: No such file or directory" topo --xml "$dir/none.xml"
-refused 1 "is not a machine in hwloc's XML" topo --xml "$dir/bad.xml"
+refused 1 "does not describe a machine in hwloc's XML" topo --xml "$dir/bad.xml"
 refused 1 "$dir is not a regular file" topo --xml "$dir"
 refused 1 "nowhere/m.xml: No such file or directory" topo --save "$dir/nowhere/m.xml"
 mkfifo "$dir/pipe"
 refused 1 "pipe is not a regular file" topo --xml "$dir/pipe" # without waiting for a writer
-refused 2 "write $dir/pipe: it exists and is not a regular file" topo --save "$dir/pipe"
-refused 2 "write $dir: it exists and is not a regular file" topo --save "$dir"
+refused 2 "write $dir/pipe: the path exists and is not a regular file" topo --save "$dir/pipe"
+refused 2 "write $dir: the path exists and is not a regular file" topo --save "$dir"
 [ -p "$dir/pipe" ] || fail "a file replaced the pipe"
 refused 1 "No such file or directory" doctor --sysroot "$dir/nowhere"
 mkdir "$dir/locked" && chmod 500 "$dir/locked"
@@ -136,7 +136,7 @@ else # root may write everywhere except to a file system of the kernel
 fi
 [ -z "$(ls "$dir/locked")" ] || fail "something was left in an unwritable folder"
 head -c 100000 /dev/urandom >"$dir/noise.xml"
-refused 1 "is not a machine in hwloc's XML" topo --xml "$dir/noise.xml"
+refused 1 "does not describe a machine in hwloc's XML" topo --xml "$dir/noise.xml"
 
 # ---- a full disk is reported
 if [ -e /dev/full ]; then

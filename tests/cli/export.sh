@@ -12,8 +12,8 @@ what="export"
 mkdir "$dir/empty"
 echo "not a checkpoint, though it is long enough for the header of one: 0123456789 0123456789 01234" \
     >"$dir/text.vbc"
-refused 2 "which checkpoint?"
-refused 2 "where to? --out DIR" "$dir/text.vbc"
+refused 2 "the checkpoint is missing"
+refused 2 "--out DIR is missing" "$dir/text.vbc"
 refused 2 "unexpected argument b" a b --out "$dir/exported"
 refused 1 "none.vbc: No such file or directory" "$dir/none.vbc" --out "$dir/exported"
 refused 1 "text.vbc: offset 0: this is not a checkpoint" "$dir/text.vbc" --out "$dir/exported"
@@ -121,7 +121,7 @@ done
 
 # ---- if export fails, no incomplete file is left
 mkdir "$dir/taken" && mkfifo "$dir/taken/none.npy" # the last of them
-refused 2 "taken/none.npy: it exists and is not a regular file" "$dir/run" --out "$dir/taken"
+refused 2 "taken/none.npy: the path exists and is not a regular file" "$dir/run" --out "$dir/taken"
 [ "$(cd "$dir/taken" && echo *)" = none.npy ] || fail "some were written: $(ls "$dir/taken")"
 [ -p "$dir/taken/none.npy" ] || fail "a file took the place of a pipe"
 refused 1 "File name too long" "$dir/run" --json --out "$dir/$(printf 'x%.0s' {1..300})"

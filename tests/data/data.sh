@@ -20,18 +20,18 @@ holds() {
 }
 
 # ---- usage
-refused 2 "what to do? info SPEC" # nothing
+refused 2 "the action is missing: use info SPEC" # nothing
 refused 2 "unknown action inform" inform synth
 refused 2 "info needs a SPEC" info
 refused 2 "convert needs a SPEC and the file" convert synth
-refused 2 "there is no such data" info cats
+refused 2 "unknown data format" info cats
 refused 2 "must be digits, cifar, imagenet or criteo" synth cats .
 refused 2 "only digits and criteo" synth cifar .
 refused 2 "--n is only for synth KIND OUT" info synth --n 7
 refused 2 "--n is only for synth KIND OUT" convert synth:kind=criteo x.csr --n 7
 refused 2 "--json cannot be used with digits" synth digits . --n 10 --json
 refused 1 "absent" info csr:absent
-refused 1 "found no train-images-idx3-ubyte" info mnist:.
+refused 1 "the folder has no file train-images-idx3-ubyte" info mnist:.
 refused 1 "no file matches" info 'tfrecord:*.none'
 refused 2 "has images, not rows" convert synth:10 x.csr
 head -c 3073 /dev/zero >image
@@ -45,14 +45,14 @@ holds '.samples == 3 and .features == 3 and .nonzeros == 3 and .labels == [1, 2]
 holds '.samples == 3 and .positive == 2' convert libsvm:rows rows.csr
 holds '.samples == 3 and .features == 3 and .nonzeros == 3 and .labels == [1, 2]' info csr:rows.csr
 holds '.features == 100' info libsvm:rows --features 100
-refused 1 "rows: line 1: the index is larger than the number of features given: '3'" info libsvm:rows --features 2
+refused 1 "rows: line 1: the index is larger than the given number of features: '3'" info libsvm:rows --features 2
 head -c 100 rows.csr >cut.csr
 refused 1 "cut.csr: offset 48: the file is not as long as its header says" info csr:cut.csr
 mkfifo pipe train-labels-idx1-ubyte
-refused 2 "write pipe: it exists and is not a regular file" convert libsvm:rows pipe
-refused 2 "write pipe: it exists and is not a regular file" synth criteo pipe --n 1000000000
-refused 2 "write ..: it exists and is not a regular file" synth criteo .. --n 1000000000
-refused 2 "train-labels-idx1-ubyte: it exists and is not a regular file" synth digits . --n 10
+refused 2 "write pipe: the path exists and is not a regular file" convert libsvm:rows pipe
+refused 2 "write pipe: the path exists and is not a regular file" synth criteo pipe --n 1000000000
+refused 2 "write ..: the path exists and is not a regular file" synth criteo .. --n 1000000000
+refused 2 "train-labels-idx1-ubyte: the path exists and is not a regular file" synth digits . --n 10
 if [ ! -p pipe ] || [ ! -p train-labels-idx1-ubyte ]; then fail "a file took the place of a pipe"; fi
 [ -z "$(find . -name '*images*' -o -name '*.tmp')" ] || fail "something was written all the same"
 rm pipe train-labels-idx1-ubyte

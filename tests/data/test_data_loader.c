@@ -94,8 +94,8 @@ static void check_world(const struct vb_dataset *set, int batch, int world, int 
     }
     for (i = 0; i < 2 * set->n; i++)
         if (seen[i] != 1)
-            fail_msg("n %d, batch %d, world %d: sample %d appeared %d times", set->n, batch, world,
-                     i % set->n, seen[i]);
+            fail_msg("%d samples, batch %d, %d ranks: sample %d appeared %d times, expected once",
+                     set->n, batch, world, i % set->n, seen[i]);
     free(soon);
     free(seen);
 }
@@ -306,7 +306,7 @@ static void a_slow_loader_is_an_error(void **state)
         st = vb_loader_next(l, &b);
     t_stderr_release(&err, said, sizeof(said));
     assert_int_equal(st, VB_ERR_TIMEOUT);
-    assert_non_null(strstr(said, "no batch was ready within 20 ms"));
+    assert_non_null(strstr(said, "the loader had no batch ready within 20 ms"));
     vb_loader_close(l);
     vb_dataset_destroy(&set);
 }

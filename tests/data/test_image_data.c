@@ -73,7 +73,8 @@ static void broken_idx_is_refused(void **state)
     t_refused(open_images, t_write("more", more, sizeof(more)), "offset 28: unexpected bytes");
     t_refused(open_images, t_path("right-labels"), "offset 0");
     t_refused(open_labels, t_path("right-images"), "offset 0");
-    t_refused(open_labels, t_write("four", "\0\0\10\1\0\0\0\4abcd", 12), "4 labels for 3 images");
+    t_refused(open_labels, t_write("four", "\0\0\10\1\0\0\0\4abcd", 12),
+              "found 4 labels, expected 3");
     /* Only changes of pixels and of labels may be accepted. */
     assert_int_equal(t_flip_everywhere(open_images, t_path("right-images")), 12 * 8);
     assert_int_equal(t_flip_everywhere(open_labels, t_path("right-labels")), 3 * 8);
@@ -125,7 +126,7 @@ static void cifar_is_read(void **state)
     t_wrong_things(open_cifar);
     t_refused(open_cifar, t_write("cut", data, RECORD + 5), "offset 3078");
     data[RECORD] = 10;
-    t_refused(open_cifar, t_write("class", data, sizeof(data)), "offset 3073: class 10");
+    t_refused(open_cifar, t_write("class", data, sizeof(data)), "offset 3073: found class 10");
     data[RECORD] = 8;
     t_refused(open_cifar, t_write("gz", "\x1f\x8b\x08\0\0\0\0\0\0\3abc", 13), "offset 0");
 }

@@ -159,10 +159,12 @@ static void broken_criteo_is_refused(void **state)
     static const char *const bad[][2] = {
         {"2", "line 1: field 1: the label must be"},
         {"", "line 1: field 1: the label must be"},
-        {"1\tx", "line 1: field 2: is not a whole number"},
-        {"1\t1.5", "line 1: field 2: is not a whole number"},
-        {"1\t\t\t\t\t\t\t\t\t\t\t\t\t\t68fd1e6g", "line 1: field 15: is not a hexadecimal"},
-        {"1\t\t\t\t\t\t\t\t\t\t\t\t\t\t68fd1e640", "line 1: field 15: is not a hexadecimal"},
+        {"1\tx", "line 1: field 2: the value is not a whole number"},
+        {"1\t1.5", "line 1: field 2: the value is not a whole number"},
+        {"1\t\t\t\t\t\t\t\t\t\t\t\t\t\t68fd1e6g",
+         "line 1: field 15: the value is not a hexadecimal"},
+        {"1\t\t\t\t\t\t\t\t\t\t\t\t\t\t68fd1e640",
+         "line 1: field 15: the value is not a hexadecimal"},
     };
     char text[512];
     size_t i, n;
@@ -175,7 +177,8 @@ static void broken_criteo_is_refused(void **state)
     }
     n = criteo_line(text, "1\t2");
     t_refused(open_criteo, t_write("bad", text + 1, n - 1), "line 1: field 1");
-    t_refused(open_criteo, t_write("bad", "1\t2\n", 4), "line 1: 2 fields instead of 40");
+    t_refused(open_criteo, t_write("bad", "1\t2\n", 4),
+              "line 1: the line has 2 fields, expected 40");
     text[n - 1] = '\t';
     text[n] = '\n';
     t_refused(open_criteo, t_write("bad", text, n + 1), "more than 40 fields");
@@ -273,7 +276,7 @@ static void broken_tfrecord_is_refused(void **state)
     assert_int_equal(t_flip_everywhere(open_tf, t_path("tf")), 0);
     t_cut_everywhere(open_tf, t_gzip(t_path("tf")), 0);
     memcpy(claim + 8, &crc, 4);
-    t_refused(open_tf, t_write("claim", claim, 20), "record 1: it is longer than the rest");
+    t_refused(open_tf, t_write("claim", claim, 20), "record 1: the record is longer than the rest");
     t_refused(open_tf, tf_changed(6, 'L'), "offset 0: record 1: there is no feature `label`");
     t_refused(open_tf, tf_changed(34, 5), "`index` and `value` have different lengths");
     t_refused(open_tf, tf_changed(24, 'D'), "`index` and `value` have different lengths");
@@ -376,10 +379,11 @@ static void broken_csr_is_refused(void **state)
     t_refused(vb_csr_open, csr_changed(20, 1), "impossible sizes");
     t_refused(vb_csr_open, csr_changed(40, 3), "an index is out of range or out of order");
     t_refused(vb_csr_open, csr_changed(44, 1), "longer than the header says");
-    t_refused(vb_csr_open, csr_changed(44, 7), "offset 44: no block can hold a row as long");
+    t_refused(vb_csr_open, csr_changed(44, 7), "offset 44: the longest row that the header");
     t_refused(vb_csr_open, csr_changed(48, 8), "not as long as its header says");
     t_refused(vb_csr_open, csr_changed(56, 0), "not as long as its header says");
-    t_refused(vb_csr_open, csr_changed(64, 1), "the rows of a block do not match its size");
+    t_refused(vb_csr_open, csr_changed(64, 1),
+              "the rows of a block do not match the size of the block");
     t_refused(vb_csr_open, csr_changed(68, 13), "a row ends before it begins");
     t_refused(vb_csr_open, csr_changed(68, 0), "a row ends before it begins");
     t_refused(vb_csr_open, csr_changed(68, 1), "more values than entries");
@@ -469,7 +473,7 @@ static void real_records_are_valid(void **state)
             n++;
         }
         assert_true(vb_stream_offset(t.stream) > 0 && data == NULL && n > 100);
-        print_message("%s: %d records, %d features\n", files[i].name, n, features);
+        print_message("%s: found %d records and %d features\n", files[i].name, n, features);
         if (files[i].records > 0)
             assert_true(n == files[i].records && features == n * files[i].features);
         vb_tfrecord_fini(&t);

@@ -34,7 +34,7 @@ static void assert_check(struct vb_check check, enum vb_check_level level, const
 {
     assert_int_equal(check.level, level);
     if (strstr(check.what, text) == NULL)
-        fail_msg("\"%s\" does not contain \"%s\"", check.what, text);
+        fail_msg("the text of the check, \"%s\", does not contain \"%s\"", check.what, text);
 }
 
 static void all_is_well(void **state)

@@ -254,7 +254,7 @@ static void batches_larger_than_the_data_set(void **state)
     t_stderr_release(&caught, text, sizeof(text));
     assert_int_equal(got[0], VB_ERR_USAGE);
     assert_int_equal(got[1], VB_ERR_USAGE);
-    assert_non_null(strstr(text, "102 samples in a step"));
+    assert_non_null(strstr(text, "a step of 102 samples"));
 }
 
 int main(void)

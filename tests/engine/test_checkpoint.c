@@ -146,10 +146,10 @@ static const struct {
     {8, 4, "\2\0\0", "offset 8: the version"},
     {16, 8, "\377\377\377\377\377\377\377\377", "offset 16: the file is not as long"},
     {24, 8, "\377\377\377\377\377\377\377\377", "offset 24: the step"},
-    {40, 4, "\377\377\377\377", "offset 40: more arrays"},
+    {40, 4, "\377\377\377\377", "offset 40: the header announces more arrays"},
     {40, 4, "\0\4\0", "ends within the table"}, /* the largest number of arrays */
     {40, 4, "\1\0\0", "offset "},
-    {44, 4, "\377\377\377\377", "offset 40: more arrays or text"},
+    {44, 4, "\377\377\377\377", "offset 40: the header announces more arrays or text"},
     {48, 4, "\0\0\20", "ends within the table"}, /* the largest amount of text */
     {56, 4, "\0\0\0", "offset 56: the size of chunks"},
     {60, 4, "\1\0\0", "offset 56: the size of chunks"},
@@ -170,9 +170,9 @@ static const struct {
     {200, 8, "\0\1\0\0\0\0\0", "offset 200: an array is larger"},
     {200, 8, "\0\0\0\0\0\0\0", "offset 16: the arrays do not fill"},
     {200, 8, "\2\0\0\0\0\0\0", "offset 384: the checksum of a piece"},
-    {216, 8, "\0\0\0\0\0\0\0", "offset 216: an array is out of place"},
+    {216, 8, "\0\0\0\0\0\0\0", "offset 216: an array does not begin"},
     {224, 1, "", "offset 224: a text has a zero byte"},
-    {300, 1, "x", "offset 261: bytes that must be zero"},
+    {300, 1, "x", "offset 261: the bytes after"},
 };
 
 static void forged_files_are_refused(void **state)
@@ -261,7 +261,7 @@ static void assert_not_written(const struct vb_checkpoint *cp, const char *text)
     t_stderr_release(&t, said, sizeof(said));
     assert_int_equal(st, VB_ERR_USAGE);
     if (strstr(said, text) == NULL)
-        fail_msg("'%s' does not contain '%s'", said, text);
+        fail_msg("the message '%s' does not contain '%s'", said, text);
     assert_int_equal(t_folder_entries(dir), before);
 }
 
@@ -273,7 +273,7 @@ static void only_regular_files_are_replaced(void **state)
 
     (void)state;
     assert_int_equal(mkfifo(path_of(5), 0600), 0);
-    assert_not_written(&cp, "checkpoint-5.vbc: it exists and is not a regular file");
+    assert_not_written(&cp, "checkpoint-5.vbc: the path exists and is not a regular file");
     assert_int_equal(stat(path_of(5), &info), 0);
     assert_true(S_ISFIFO(info.st_mode));
 }
@@ -284,10 +284,10 @@ static void impossible_checkpoints_are_not_written(void **state)
     struct vb_checkpoint cp = small(-1, arrays);
 
     (void)state;
-    assert_not_written(&cp, "impossible step");
+    assert_not_written(&cp, "its step, arrays or texts are invalid");
     cp = small(1, arrays);
     cp.n_arrays = VB_CHECKPOINT_ARRAYS_MAX + 1;
-    assert_not_written(&cp, "impossible step, arrays");
+    assert_not_written(&cp, "its step, arrays or texts are invalid");
     cp = small(1, arrays);
     snprintf(arrays[1].name, sizeof(arrays[1].name), "%s", arrays[0].name);
     assert_not_written(&cp, "two arrays are named conv1.w");
@@ -299,10 +299,10 @@ static void impossible_checkpoints_are_not_written(void **state)
     assert_not_written(&cp, "a name has no end");
     cp = small(1, arrays);
     arrays[0].rows = INT64_MAX;
-    assert_not_written(&cp, "array conv1.w: impossible");
+    assert_not_written(&cp, "array conv1.w has an impossible type, shape or data");
     cp = small(1, arrays);
     arrays[0].data = NULL;
-    assert_not_written(&cp, "array conv1.w: impossible");
+    assert_not_written(&cp, "array conv1.w has an impossible type, shape or data");
     cp = small(1, arrays);
     cp.model[0] = '\0';
     assert_not_written(&cp, "a name is empty");

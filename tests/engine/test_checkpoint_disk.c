@@ -87,12 +87,12 @@ static void broken_checkpoints_are_skipped(void **state)
     put_named("checkpoint-3.vbc", bytes, len - 1);
     assert_int_equal(ask_latest(dir, path, said), VB_OK);
     assert_string_equal(path, path_of(1));
-    assert_non_null(
-        strstr(said, "checkpoint-2.vbc: offset 24: the step is 1, not that of the name; this"));
+    assert_non_null(strstr(said, "checkpoint-2.vbc: offset 24: the step is 1, but the name of the "
+                                 "file has a different step; this"));
     assert_non_null(strstr(said, "checkpoint-3.vbc: offset 16: the file is not as long"));
     put_named("checkpoint-1.vbc", "", 0);
     assert_int_equal(ask_latest(dir, path, said), VB_ERR_INPUT);
-    assert_non_null(strstr(said, "none of its checkpoints can be read"));
+    assert_non_null(strstr(said, "no checkpoint in this folder can be read"));
     free(bytes);
 }
 
@@ -189,7 +189,8 @@ static int fails_with(vb_status want, const char *text)
     t_stderr_release(&t, said, sizeof(said));
     if (st != want || strstr(said, text) == NULL || t_folder_entries(dir) != 1 ||
         vb_checkpoint_read(path_of(1), &old) != VB_OK) {
-        fprintf(stderr, "status %d, %d files: %s\n", st, t_folder_entries(dir), said);
+        fprintf(stderr, "the write returned status %d and left %d files; it printed: %s\n", st,
+                t_folder_entries(dir), said);
         return CHILD_BAD;
     }
     return CHILD_FINE;
@@ -328,8 +329,9 @@ static void kills_at_any_moment_leave_complete_checkpoints(void **state)
         half += t_folder_entries(dir) > (step < 2 ? (int)step + 1 : 3);
         step++;
     }
-    print_message("%d kills, %lld checkpoints, %d left an incomplete file\n", KILLS,
-                  (long long)step, half);
+    print_message(
+        "%d writers were killed after %lld checkpoints; %d of them left an incomplete file\n",
+        KILLS, (long long)step, half);
     write_small(step + 1, 1);
     assert_int_equal(t_folder_entries(dir), 1); /* temporary files of the killed writers are gone */
 }

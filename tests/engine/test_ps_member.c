@@ -139,7 +139,7 @@ static int check_counts(const struct ps_worker *w, const float *params, uint64_t
     }
     wrong += sum != (double)version || (int64_t)version != w->job->steps;
     if (wrong > 0)
-        fprintf(stderr, "%d errors: version %llu has %g gradients\n", wrong,
+        fprintf(stderr, "found %d errors: version %llu has the sum of %g gradients\n", wrong,
                 (unsigned long long)version, sum);
     return wrong;
 }

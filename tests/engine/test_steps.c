@@ -152,8 +152,10 @@ static int survivors_stand_at_a_step(const struct run *run, const char *where)
     for (r = 0; r < CULPRIT; r++)
         wrong += T_WRONG(seen->step[r] == 0 || seen->mark[r] == run->after[seen->step[r]]);
     if (wrong > 0)
-        fprintf(stderr, "%s over %s, killed after %llu us: steps %lld and %lld\n", run->model,
-                where, (unsigned long long)run->kill_us, (long long)seen->step[0],
+        fprintf(stderr,
+                "model %s over %s, a rank was killed after %llu us: the other ranks ended at steps "
+                "%lld and %lld\n",
+                run->model, where, (unsigned long long)run->kill_us, (long long)seen->step[0],
                 (long long)seen->step[1]);
     return wrong;
 }
@@ -317,8 +319,9 @@ static int is_named(struct vb_group *g, void *arg)
     t_stderr_catch(&caught);
     st = train(g, arg);
     t_stderr_release(&caught, text, sizeof(text));
-    wrong = T_WRONG(st == VB_ERR_INPUT) + T_WRONG(strstr(text, "rank 1 (") != NULL) +
-            T_WRONG(strstr(text, "after step 10; they were equal after step 5") != NULL);
+    wrong =
+        T_WRONG(st == VB_ERR_INPUT) + T_WRONG(strstr(text, "rank 1 (") != NULL) +
+        T_WRONG(strstr(text, "after step 10; all ranks had equal parameters after step 5") != NULL);
     if (wrong > 0)
         fputs(text, stderr);
     return wrong;

@@ -53,9 +53,8 @@ static void a_straggler_takes_at_most_the_whole_time(void **state)
     vb_train_find_bottleneck(&r);
     assert_int_equal(r.bottleneck.resource, VB_STRAGGLER);
     assert_true(r.bottleneck.share == 1);
-    assert_string_equal(
-        r.bottleneck.why,
-        "rank 1 (host1) made others wait 204 times in 200 steps, 50 ms a step and at most 250 ms");
+    assert_string_equal(r.bottleneck.why, "rank 1 (host1) made other ranks wait 204 times in 200 "
+                                          "steps: on average 50 ms per step, at most 250 ms");
 }
 
 /* In asynchronous training the steps of each worker are counted, and waiting for the end of all
@@ -77,9 +76,8 @@ static void asynchronous_steps_are_those_of_a_worker(void **state)
     ranks[1].late_max_s = 0.1;
     vb_train_find_bottleneck(&r);
     assert_int_equal(r.bottleneck.resource, VB_STRAGGLER);
-    assert_string_equal(
-        r.bottleneck.why,
-        "rank 1 (host1) made others wait 90 times in 100 steps, 70 ms a step and at most 100 ms");
+    assert_string_equal(r.bottleneck.why, "rank 1 (host1) made other ranks wait 90 times in 100 "
+                                          "steps: on average 70 ms per step, at most 100 ms");
 }
 
 static void no_steps_no_verdict(void **state)

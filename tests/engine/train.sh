@@ -12,25 +12,25 @@
 what=train
 
 # ---- bad usage prints one line and exits with 2, also with several ranks
-refused 2 "which model"
+refused 2 "the model is missing: name softmax"
 refused 2 "unknown model sofmax; did you mean softmax?" sofmax
-refused 2 "unknown model transformer; it must be softmax, sparse-lr, lenet, mlp or alexnet" transformer
+refused 2 "unknown model transformer; must be softmax, sparse-lr, lenet, mlp or alexnet" transformer
 refused 2 "unexpected argument again" softmax again
-refused 2 "cats: there is no such data" softmax --data cats --ranks 2
+refused 2 "cats: unknown data format" softmax --data cats --ranks 2
 refused 2 "synth:0: N must be a whole number" softmax --data synth:0
-refused 2 "--lr fast: not a number" softmax --lr fast
+refused 2 "--lr fast: must be a number" softmax --lr fast
 refused 2 "--lr -1: must be from 0 to 1000" softmax --lr -1
-refused 2 "--lr 0 would learn nothing" softmax --lr 0
-refused 2 "--lr 0 would learn nothing" lenet --lr 0.0 --ranks 2
-VB_LR=0 refused 2 "--lr 0 would learn nothing" softmax
+refused 2 "--lr 0: the model would learn nothing" softmax --lr 0
+refused 2 "--lr 0: the model would learn nothing" lenet --lr 0.0 --ranks 2
+VB_LR=0 refused 2 "--lr 0: the model would learn nothing" softmax
 refused 2 "--mode asink: must be sync, single or async" softmax --mode asink
 refused 2 "--transport udp: must be auto, shm, tcp or verbs" softmax --transport udp
-refused 2 "--mode single has one rank" softmax --mode single --ranks 2
+refused 2 "--mode single needs one rank" softmax --mode single --ranks 2
 refused 2 "give --batch or --global-batch, not both" softmax --batch 5 --global-batch 10
 refused 2 "give only one of --epochs, --steps and --samples" softmax --epochs 1 --steps 1
 refused 2 "give --test-data or --test-split, not both" softmax --test-data synth --test-split 0.1
 refused 2 "--input: lenet takes images of one size only" lenet --input 32
-refused 2 "--input: alexnet takes 224 or 32" alexnet --input 64
+refused 2 "--input: alexnet takes images of size 224 or 32" alexnet --input 64
 refused 2 "need --checkpoint DIR" softmax --resume
 refused 2 "a step has 3 samples, but needs at least 4" softmax --global-batch 3 --ranks 4
 refused 2 "a step has 200 samples, but the data only has 100" \
@@ -180,7 +180,7 @@ cmp -s "$dir/out" "$dir/logs/rank-0.log" || fail "--logs: rank 0's log differs f
 [ "$(ls "$dir/logs")" = $'rank-0.log\nrank-1.log' ] || fail "--logs: the folder has $(ls "$dir/logs")"
 rm "$dir/logs/rank-0.log"
 mkfifo "$dir/logs/rank-0.log"
-refused 1 "rank-0.log: it exists and is not a file" softmax --data synth:100 --steps 1 --ranks 2 --logs "$dir/logs"
+refused 1 "rank-0.log: the path exists and is not a file" softmax --data synth:100 --steps 1 --ranks 2 --logs "$dir/logs"
 
 # ---- on a terminal one line of progress is shown and erased at the end; without a terminal no progress is printed
 # on_terminal TEXT OPTIONS...: fails unless training succeeds and the screen matches the pattern TEXT
@@ -233,23 +233,23 @@ timeout 100 "$verbena" train "${hand[@]}" --rank 1 --lr 0.3 --secret-file "$dir/
     >"$dir/out1" 2>"$dir/err1" &
 run "${hand[@]}" --rank 0 --secret-file "$dir/open"
 wait $! && fail "rank 1 did not refuse another learning rate"
-[[ $code$err == 2*"rank 1 was started with another learning rate than rank 0"* ]] ||
+[[ $code$err == 2*"rank 1 was started with a different learning rate than rank 0"* ]] ||
     fail "another learning rate: $code $err"
-[[ $(cat "$dir/err1") == *"another learning rate"* ]] || fail "rank 1: $(cat "$dir/err1")"
+[[ $(cat "$dir/err1") == *"a different learning rate"* ]] || fail "rank 1: $(cat "$dir/err1")"
 
 # ... the same for options about the common work of the ranks
 own_way() { # own_way WORDS OPTION VALUE: fails unless the job is refused if only rank 1 has the option
     timeout 100 "$verbena" train "${hand[@]}" --rank 1 "$2" "$3" --secret-file "$dir/open" >"$dir/out1" 2>"$dir/err1" &
     run "${hand[@]}" --rank 0 --secret-file "$dir/open"
     wait $! && fail "rank 1 did not refuse its own $2"
-    [[ $code$err == 2*"another $1 than rank 0"* ]] || fail "its own $2: $code $err"
+    [[ $code$err == 2*"a different $1 than rank 0"* ]] || fail "rank 1 with a different $2: $code $err"
 }
 own_way "number of steps between tests" --eval-every 5
-own_way "size of what is held back" --defer-bytes 40000
+own_way "number of deferred bytes (--defer-bytes)" --defer-bytes 40000
 
 # ... if one rank cannot do something, all ranks end
 run lenet --ranks 2 --data synth:kind=cifar
-[[ $code$err == [12]*"lenet takes images of 1 x 28 x 28; those of synth:kind=cifar are 3 x 32 x 32"* ]] ||
+[[ $code$err == [12]*"lenet takes images of 1 x 28 x 28; the images of synth:kind=cifar are 3 x 32 x 32"* ]] ||
     fail "colour images for lenet: $code $err"
 
 # ---- if a rank is killed, the job ends and the message names the rank

@@ -154,11 +154,11 @@ usage() {
     refused 2 "--backup needs --staleness 0" softmax --mode async --ranks 3 --backup 1
     refused 2 "--backup 2: must be less" softmax --mode async --ranks 2 --staleness 0 --backup 2
     refused 2 "--hogwild needs one server and no --staleness" softmax --mode async --ranks 2 --hogwild --staleness 1
-    refused 2 "--servers: at most one per rank" softmax --mode async --ranks 2 --servers 3
+    refused 2 "--servers must be at most the number of ranks" softmax --mode async --ranks 2 --servers 3
     refused 2 "--servers 65: must be from 1 to 64" softmax --mode async --servers 65
     refused 2 "--staleness -2: must be from -1" softmax --mode async --staleness=-2
     refused 2 "check-replicas needs --mode sync" softmax --mode async --ranks 2 --check-replicas 5
-    refused 2 "momentum or weight decay cannot be updated in place" sparse-lr --data synth:n=1000,features=1000 \
+    refused 2 "--hogwild cannot update sparse-lr in place" sparse-lr --data synth:n=1000,features=1000 \
         --mode async --hogwild --rule momentum
 }
 

@@ -156,10 +156,10 @@ joiners_are_refused() {
     echo >>"$dir/another"
     start $((steps / 10)) "${softmax[@]}" --steps "$steps" --ranks 2 --secret-file "$dir/key" --max-workers 3
     joins 1 "the secrets differ" --secret-file "$dir/other"
-    joins 2 "another seed than the job" --seed 7
+    joins 2 "the seed of this worker differs from that of the job" --seed 7
     joins 2 "--join starts one worker" --ranks 2
-    joins 2 "expects 3 ranks and 7 that join, but the job has 3 and 1" --max-workers 9
-    verbena=$dir/another joins 1 "another program"
+    joins 2 "are for 3 ranks and 7 joiners, but the job has 3 ranks and slots for 1 joiners" --max-workers 9
+    verbena=$dir/another joins 1 "a different program"
     timeout 60 "$verbena" train --join "$(root)" --secret-file "$dir/key" >"$dir/late" 2>&1 &
     pid=$!
     says "rank 3 joined"
@@ -183,7 +183,7 @@ long_command_line() {
     local words
     mapfile -t words < <(yes -- --seed=1 | head -n 4000)
     ends '.steps == 20' "${softmax[@]}" --steps 20 --ranks 2 --secret-file "$dir/key" "${words[@]}"
-    [[ $err == *"nobody can join this job: the command line is too long"* && $err != *"others can join"* ]] ||
+    [[ $err == *"no worker can join this job: its command line is too long"* && $err != *"others can join"* ]] ||
         fail "a long command line: $err"
 }
 

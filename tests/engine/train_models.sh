@@ -77,7 +77,7 @@ trained '.test_samples == 20' alexnet --input 32 --data "cifar10:$dir/cifar/data
 what="eval"
 trained '.test_samples == 20' "$dir/runs/a" --data "$file"
 export XDG_CACHE_HOME=$dir/other-cache
-refused 2 "alexnet takes images of 3 x 32 x 32; those of synth:kind=digits are 1 x 28 x 28" "$dir/runs/a" \
+refused 2 "alexnet takes images of 3 x 32 x 32; the images of synth:kind=digits are 1 x 28 x 28" "$dir/runs/a" \
     --data synth:kind=digits
 refused 2 "synth:kind=criteo,n=10 does not contain images" "$dir/runs/a" --data synth:kind=criteo,n=10
 [ ! -e "$dir/other-cache/verbena" ] || fail "eval: kernels were timed for data that does not fit"
@@ -148,7 +148,7 @@ done
 # ---- a checkpoint of another run is refused
 what=train
 run softmax --data synth:1000 --global-batch 60 --steps 400 --seed 9 --checkpoint "$dir/softmax" --resume
-[[ $code$err == 2*"is of a run with another seed"* ]] || fail "another seed: $code $err"
+[[ $code$err == 2*"belongs to a run with a different seed"* ]] || fail "another seed: $code $err"
 
 # ---- a dry run trains nothing; run.json contains the printed result
 quiet softmax --data synth:1000 --dry-run
@@ -157,7 +157,7 @@ quiet softmax --data synth:1000 --steps 5 --json --run "$dir/run"
 jq -e '.steps == 5' "$dir/run/run.json" >/dev/null || fail "run.json is missing or wrong"
 for name in run.json plan; do
     rm -f "$dir/run/$name" && mkfifo "$dir/run/$name"
-    refused 2 "$name: it exists and is not a regular file" softmax --data synth:1000 --steps 5 --run "$dir/run"
+    refused 2 "$name: the path exists and is not a regular file" softmax --data synth:1000 --steps 5 --run "$dir/run"
     rm "$dir/run/$name"
 done
 

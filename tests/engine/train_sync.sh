@@ -101,12 +101,12 @@ for model; do
     esac
 done
 
-refused 2 "--slow RANK:FACTOR" softmax --ranks 2 --slow 2:5
-refused 2 "--slow RANK:FACTOR" softmax --ranks 2 --slow 1:x
+refused 2 "--slow must be RANK:FACTOR" softmax --ranks 2 --slow 2:5
+refused 2 "--slow must be RANK:FACTOR" softmax --ranks 2 --slow 1:x
 for option in "--wire bf16" "--algo ring" "--bucket 4096" "--defer-bytes 4096" "--shared-update-min 4096"; do
     read -ra words <<<"$option"
-    refused 2 "${words[0]} is for dense models and --mode sync" sparse-lr --ranks 2 "${words[@]}"
-    refused 2 "${words[0]} is for dense models and --mode sync" softmax --mode async "${words[@]}"
+    refused 2 "${words[0]} can be used only with dense models and --mode sync" sparse-lr --ranks 2 "${words[@]}"
+    refused 2 "${words[0]} can be used only with dense models and --mode sync" softmax --mode async "${words[@]}"
 done
 
 [ $bad = 0 ] && echo "all tests passed"

@@ -93,13 +93,13 @@ static void the_choice_follows_the_kernels(void **state)
 
     onednn.inner_reference = true;
     vb_k_dense_choice(&onednn, &blas, text, sizeof(text));
-    assert_string_equal(text, "convolutions use oneDNN 3.7.2 (avx2: jit:avx2), inner products "
+    assert_string_equal(text, "convolutions use oneDNN 3.7.2 (avx2: jit:avx2), inner products use "
                               "OpenBLAS 0.3.21 (haswell)");
 
     onednn.inner_reference = false;
     onednn.conv_reference = true;
     vb_k_dense_choice(&onednn, &blas, text, sizeof(text));
-    assert_string_equal(text, "inner products use oneDNN 3.7.2 (avx2: gemm:jit), convolutions "
+    assert_string_equal(text, "inner products use oneDNN 3.7.2 (avx2: gemm:jit), convolutions use "
                               "OpenBLAS 0.3.21 (haswell)");
 
     onednn.conv[0] = onednn.inner[0] = '\0';

@@ -91,8 +91,8 @@ static void compare(const struct vb_k_shape *s, double *v, const double *grads, 
         down = loss(s);
         v[i] = keep;
         if (!(fabs((up - down) / (2 * STEP) - grads[i]) <= TOLERANCE))
-            fail_msg("%s %s %zu: %.12g, expected %.12g", vb_k_kind_str(s->kind), what, i, grads[i],
-                     (up - down) / (2 * STEP));
+            fail_msg("layer %s, gradient of %s, element %zu: found %.12g, expected %.12g",
+                     vb_k_kind_str(s->kind), what, i, grads[i], (up - down) / (2 * STEP));
     }
 }
 

@@ -33,8 +33,8 @@ static void correct_backends_pass(void **state)
             assert_true(n >= 1);
             for (i = 0; i < n; i++) {
                 if (!(checked[i].off < VB_BENCH_OFF_MAX / 3))
-                    fail_msg("shape %zu, %s, %s: error %g", k, vb_k_pass_str(pass),
-                             checked[i].backend, checked[i].off);
+                    fail_msg("shape %zu, pass %s, backend %s: the error %g is too large", k,
+                             vb_k_pass_str(pass), checked[i].backend, checked[i].off);
                 most = checked[i].off > most ? checked[i].off : most;
             }
             assert_int_equal(vb_bench_kernels_check("any", pass, checked, n), VB_OK);
@@ -102,7 +102,8 @@ static void faults_are_found(void **state)
             t_stderr_catch(&t);
             assert_int_equal(vb_bench_kernels_check("conv7", pass, checked, n), VB_ERR_UNSUPPORTED);
             t_stderr_release(&t, text, sizeof(text));
-            snprintf(want, sizeof(want), "layer conv7, %s: backend faulty is wrong",
+            snprintf(want, sizeof(want),
+                     "layer conv7, pass %s: backend faulty computes wrong results",
                      vb_k_pass_str(pass));
             assert_non_null(strstr(text, want));
         }

@@ -43,7 +43,8 @@ static void prepare(struct prepared *p, const struct vb_k_backend *backend,
 
     p->backend = backend;
     if (backend->prepare(s, pass, &p->state, &bytes) != VB_OK)
-        fail_msg("%s says that it can do the pass, but cannot prepare it", backend->name);
+        fail_msg("%s: the backend says that it can compute the pass, but cannot prepare it",
+                 backend->name);
     assert_int_equal(bytes % sizeof(float), 0);
     t_tensor_create(&p->scratch, bytes / sizeof(float));
 }
@@ -123,9 +124,12 @@ static void each_combination(check_fn check)
 static void describe(char *buf, size_t size, const struct vb_k_backend *backend,
                      const struct vb_k_shape *s, enum vb_k_pass pass)
 {
-    snprintf(buf, size, "%s %s %s n %d c %d h %d w %d oc %d k %dx%d s %d p %d", backend->name,
-             vb_k_kind_str(s->kind), vb_k_pass_str(pass), s->n, s->c, s->h, s->w, s->oc, s->kh,
-             s->kw, s->stride, s->pad);
+    snprintf(buf, size,
+             "backend %s, layer %s, pass %s (samples %d, channels %d, height %d, width %d, output "
+             "channels %d, kernel "
+             "%d x %d, stride %d, padding %d)",
+             backend->name, vb_k_kind_str(s->kind), vb_k_pass_str(pass), s->n, s->c, s->h, s->w,
+             s->oc, s->kh, s->kw, s->stride, s->pad);
 }
 
 /* ---- comparison with the reference ----------------------------------------------------------- */
@@ -195,8 +199,8 @@ static void compare(const struct t_tensor *got, const struct t_tensor *want,
         limit = ROUNDING * allowed * (factor > 0 ? factor * top : (double)sums->v[i]) + 1e-30;
         off = fabs((double)got->v[i] - (double)want->v[i]);
         if (!(off <= limit))
-            fail_msg("%s: element %zu is %.9g, expected %.9g: error %g, limit %g", what, i,
-                     (double)got->v[i], (double)want->v[i], off, limit);
+            fail_msg("%s: element %zu is %.9g, expected %.9g; the error is %g, the limit is %g",
+                     what, i, (double)got->v[i], (double)want->v[i], off, limit);
     }
 }
 
@@ -249,7 +253,7 @@ static void compare_all(const struct vb_k_backend *backend, const struct t_layer
         compare(&got->t[T_DB], &ref->want.t[T_DB], &ref->sums.t[T_DB], allowed, 0, what);
     if (pass == VB_K_FORWARD && s->kind == VB_K_CONV_POOL && winograd_factor(backend->name) == 0 &&
         memcmp(got->where, ref->want.where, vb_k_shape_outputs(s)) != 0)
-        fail_msg("%s: not the largest one of four was chosen", what);
+        fail_msg("%s: pooling did not choose the largest of four inputs", what);
 }
 
 static void check_result(const struct vb_k_backend *backend, const struct vb_k_shape *s,
@@ -301,7 +305,7 @@ static void check_bits(const struct vb_k_backend *backend, const struct vb_k_sha
                    first.t[t_result(pass)].n * sizeof(float)) != 0 ||
             memcmp(first.t[T_DB].v, again.t[T_DB].v, first.t[T_DB].n * sizeof(float)) != 0 ||
             memcmp(first.where, again.where, vb_k_shape_outputs(s)) != 0)
-            fail_msg("%s: the bits differ with %d threads", what, teams[i]);
+            fail_msg("%s: the bits of the result differ with %d threads", what, teams[i]);
     }
     finish(&p);
     t_layer_destroy(&again);
@@ -327,7 +331,9 @@ static void check_bits_prepared(const struct vb_k_backend *backend, const struct
     run(&q, &two, pass, 1);
     if (memcmp(one.t[t_result(pass)].v, two.t[t_result(pass)].v,
                one.t[t_result(pass)].n * sizeof(float)) != 0)
-        fail_msg("%s: the bits differ if prepared for another number of threads", what);
+        fail_msg("%s: the bits of the result depend on the number of threads that the layer was "
+                 "prepared for",
+                 what);
     finish(&q);
     finish(&p);
     t_layer_destroy(&two);
@@ -377,7 +383,7 @@ static void check_bad_number(const struct vb_k_backend *backend, const struct vb
             fail_msg("%s: with %g as input, element %zu is %g, expected %g", what, (double)bad, i,
                      (double)g, (double)w);
         if (isnan(w) && !isnan(g))
-            fail_msg("%s: with NaN as input, element %zu is %g", what, i, (double)g);
+            fail_msg("%s: with NaN as input, element %zu is %g, expected NaN", what, i, (double)g);
     }
     finish(&p);
     t_layer_destroy(&got);

@@ -97,7 +97,7 @@ static void backends_must_exist_and_fit(void **state)
 {
     (void)state;
     refuse("nobody", "unknown backend nobody");
-    refuse("plain", "backend plain cannot compute backward-data of this conv layer");
+    refuse("plain", "backend plain cannot compute the pass backward-data of this conv layer");
 }
 
 /* Checks that every backend that can do a pass has a time. */
@@ -269,7 +269,7 @@ static void broken_files_are_not_used(void **state)
     write_text("something else\n", "w");
     assert_false(cache_knows(said, sizeof(said)));
     assert_non_null(strstr(said, path));
-    assert_non_null(strstr(said, "belongs to another machine or program"));
+    assert_non_null(strstr(said, "belongs to a different machine or program"));
     write_text("", "w"); /* an empty file counts as no file */
     assert_false(cache_knows(said, sizeof(said)));
 }

@@ -47,8 +47,8 @@ static void softmax_agrees_with_the_reference(void **state)
             assert_true(fabs(a - b) <= 2e-6 * (fabs(b) + 10));
             for (j = 0; j < n; j++)
                 if (!(fabs((double)fast[j] - (double)ref[j]) <= allowed))
-                    fail_msg("%d classes, %zu: %.9g, expected %.9g", classes[i], j, (double)fast[j],
-                             (double)ref[j]);
+                    fail_msg("%d classes, gradient %zu: found %.9g, expected %.9g", classes[i], j,
+                             (double)fast[j], (double)ref[j]);
         }
     }
 }

@@ -93,7 +93,7 @@ static void near(const float *got, const float *expected, int n, const char *wha
     for (i = 0; i < n; i++)
         if (!(fabs((double)got[i] - (double)expected[i]) <=
               TOLERANCE * (1 + fabs((double)expected[i]))))
-            fail_msg("%s %d of %d: %.9g, expected %.9g", what, i, n, (double)got[i],
+            fail_msg("%s, element %d of %d: found %.9g, expected %.9g", what, i, n, (double)got[i],
                      (double)expected[i]);
 }
 

@@ -87,7 +87,7 @@ static void gradient_matches_finite_differences(void **state)
         down = loss_of(m, &b);
         m->params[i] = keep;
         if (fabs((up - down) / (2 * (double)step) - (double)grads[i]) > 1e-3)
-            fail_msg("parameter %zu: %g, expected %g", i, (double)grads[i],
+            fail_msg("parameter %zu: found the gradient %g, expected %g", i, (double)grads[i],
                      (up - down) / (2 * (double)step));
     }
     vb_softmax_destroy(m);

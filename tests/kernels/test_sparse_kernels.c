@@ -65,7 +65,7 @@ static size_t row_of(const struct vb_k_csr *m, size_t i)
 static void near(double got, double expected, const char *what, size_t i)
 {
     if (!(fabs(got - expected) <= TOLERANCE * (1 + fabs(expected))))
-        fail_msg("%s %zu: %.9g, expected %.9g", what, i, got, expected);
+        fail_msg("%s, element %zu: found %.9g, expected %.9g", what, i, got, expected);
 }
 
 static void check_forward(const struct vb_k_csr *m)
@@ -248,7 +248,7 @@ static void expect_refused(const struct vb_k_csr *m, uint64_t features, const ch
     t_stderr_release(&err, text, sizeof(text));
     assert_int_equal(st, VB_ERR_INPUT);
     if (strstr(text, why) == NULL)
-        fail_msg("\"%s\" is missing in: %s", why, text);
+        fail_msg("\"%s\" is missing in the message: %s", why, text);
 }
 
 static void indices_outside_the_matrix_are_refused(void **state)
@@ -272,18 +272,18 @@ static void indices_outside_the_matrix_are_refused(void **state)
     }
     at[2] = 9;
     start[1] = 4;
-    expect_refused(&m, 10, "row 0: entries 0 to 4, but the matrix has 3 entries");
+    expect_refused(&m, 10, "row 0 has entries 0 to 4, but the matrix has only 3 entries");
     start[1] = 2;
     m.rows = list;
     expect_refused(&m, 9, "row 1: index 9");
     list[1] = 2;
-    expect_refused(&m, 10, "row 2, but the matrix has 2 rows");
+    expect_refused(&m, 10, "row 2 of the matrix, but the matrix has only 2 rows");
     list[1] = 0;
     start[1] = 4;
-    expect_refused(&m, 10, "row 1: entries 4 to 3, but the matrix has 3 entries");
+    expect_refused(&m, 10, "row 1 has entries 4 to 3, but the matrix has only 3 entries");
     m.nnz = 2;
     start[1] = 2;
-    expect_refused(&m, 10, "entries 2 to 3, but the matrix has 2 entries");
+    expect_refused(&m, 10, "entries 2 to 3, but the matrix has only 2 entries");
 }
 
 static void too_many_entries_are_refused(void **state)

@@ -77,8 +77,8 @@ static void compare(const struct vb_k_sparse *s, const float *w, size_t rule, in
     vb_k_sparse_read(s, 0, FEATURES, now);
     for (i = 0; i < FEATURES; i++)
         if (!(fabs((double)now[i] - (double)w[i]) <= TOLERANCE * (1 + fabs((double)w[i]))))
-            fail_msg("rule %zu, step %d, feature %zu: %.9g, expected %.9g", rule, step, i,
-                     (double)now[i], (double)w[i]);
+            fail_msg("rule %zu, step %d, feature %zu: found the weight %.9g, expected %.9g", rule,
+                     step, i, (double)now[i], (double)w[i]);
 }
 
 static void one_run(size_t rule, const struct vb_k_schedule *schedule)

@@ -68,8 +68,8 @@ static void near(const float *got, const float *want, size_t n, size_t rule)
 
     for (i = 0; i < n; i++)
         if (!(fabs((double)got[i] - (double)want[i]) <= TOLERANCE * (1 + fabs((double)want[i]))))
-            fail_msg("rule %zu, %zu of %zu: %.9g, expected %.9g", rule, i, n, (double)got[i],
-                     (double)want[i]);
+            fail_msg("rule %zu, element %zu of %zu: found %.9g, expected %.9g", rule, i, n,
+                     (double)got[i], (double)want[i]);
 }
 
 static void agrees_with_the_reference(void **state)

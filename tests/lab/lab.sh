@@ -35,7 +35,7 @@ mkdir "$work/bin"
 printf '#!/bin/sh\necho this is not qemu >&2\nexit 1\n' >"$work/bin/$qemu"
 chmod +x "$work/bin/$qemu"
 PATH=$work/bin:$PATH expect 125 'console\] this is not qemu' lab/run -- true
-grep -q 'node[01] did not come up' "$work/err" || fail "it does not say that a node did not come up"
+grep -q 'node[01] did not come up' "$work/err" || fail "lab/run does not say that a node did not come up"
 expect 124 'the job did not end within 2 s' lab/run --timeout 2 -- true
 
 # --- the environment of ranks, the output of rank 0 byte for byte, and the shared folder ---------

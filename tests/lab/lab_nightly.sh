@@ -101,7 +101,7 @@ END
 expect 1 'heap-buffer-overflow.*beyond\.c:7 in main' lab/run --nodes 1 -- "$work/beyond"
 
 step "a cable pulled for three seconds"
-expect 0 'node1: its link is back' lab/run --cut 1@1:3 --each -- sh -ec '
+expect 0 'node1: the link of this node works again' lab/run --cut 1@1:3 --each -- sh -ec '
     [ "$VB_NODE" = 1 ] || exit 0
     carrier=/sys/class/net/eth0/carrier
     while [ "$(cat $carrier)" = 1 ]; do sleep 0.1; done

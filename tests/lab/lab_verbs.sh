@@ -183,7 +183,7 @@ everyway="
 # jobs_on NODES JOBS COMMANDS: runs COMMANDS on this number of nodes. They must run JOBS jobs, and the parameters of a
 # job must be the same over all transports.
 jobs_on() {
-    expect 0 'transport: verbs over rxe0/1, GID .* RoCE v2, MTU (1024|4096): asked for' \
+    expect 0 'transport: verbs over rxe0/1, GID .* RoCE v2, MTU (1024|4096): chosen with --transport' \
         lab/run --nodes "$1" "${room[@]}" --with "$verbena" -- sh -ec "$everyway $3"
     jq -r '"\(.model)\(.wire | ltrimstr("f32")) \(.transport) \(.ranks) \(.params_sha256)"' "$work/out" >"$work/jobs"
     [ "$(wc -l <"$work/jobs")" = "$2" ] || fail "jobs: $(cat "$work/jobs")"
@@ -345,7 +345,7 @@ noticed() {
     lab/run "$@" 2>&1 >"$work/out" </dev/null |
         while IFS= read -r line; do echo "$EPOCHSECONDS $line"; done >"$work/err" || status=$?
     local from to
-    from=$(grep -m 1 -E 'gone now|powered off|link is cut' "$work/err" | cut -d ' ' -f 1) || fail "nothing failed as planned"
+    from=$(grep -m 1 -E 'gone now|powered off|link of this node is cut' "$work/err" | cut -d ' ' -f 1) || fail "nothing failed as planned"
     to=$(grep -m 1 -E "$text" "$work/err" | cut -d ' ' -f 1) || fail "missing in standard error: $text"
     [ $((to - from)) -le "$limit" ] || fail "noticed after $((to - from)) s"
     nothing_left "$*"

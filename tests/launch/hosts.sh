@@ -242,7 +242,7 @@ grep -q 'all bytes arrived as sent' "$dir/out" || fail "ranks started by hand: $
 refused 1 'host 10.98.0.9 cannot be reached: ssh: connect to host 10.98.0.9' --hosts $three,10.98.0.9
 refused 1 'host 10.98.0.3 cannot run /none/verbena: there is no program /none/verbena' \
     --hosts 10.98.0.3,10.98.0.1 --program /none/verbena
-refused 1 'ended before it said hello (exit 0)' --hosts 10.98.0.3,10.98.0.1 --program /bin/true
+refused 1 'ended before it answered (exit code 0)' --hosts 10.98.0.3,10.98.0.1 --program /bin/true
 refused 1 'host 10.98.0.4 cannot run' --hosts 10.98.0.1,10.98.0.4
 [[ $err == *'its architecture is riscv128, not '* ]] || fail "another machine: $err"
 cp "$verbena" "$dir/other"
@@ -256,7 +256,7 @@ refused 2 'is not a host' --hosts 10.98.0.1,-oProxyCommand=true
 refused 2 'is listed twice' --hosts 10.98.0.1,10.98.0.1
 refused 2 'No such file' --hosts ./none
 refused 2 'leave --ranks out' --hosts $three --ranks 2
-refused 2 '--sysroot is for one machine' --hosts $three --sysroot /
+refused 2 '--sysroot checks one machine' --hosts $three --sysroot /
 
 # ---- during a job: the secret stays hidden; Ctrl-C and kills end all ranks -----------------------
 
@@ -305,7 +305,7 @@ done | head -n 1)"
 finish
 [ "$code" = 1 ] || fail "a rank killed: exit $code: $err"
 [[ $err == *'rank 3 was killed, or the connection to host 10.98.0.3 broke'* ||
-    $err == *'host 10.98.0.3 cannot be reached, or rank 3 was killed before it said hello'* ]] ||
+    $err == *'host 10.98.0.3 cannot be reached, or rank 3 was killed before it answered'* ]] ||
     fail "a rank killed: $err"
 nothing_left "a rank killed"
 

@@ -164,7 +164,7 @@ under srun -N 2 -n 3 "$verbena" "${job[@]}" --mode async --staleness 0 --root no
 same 'srun on two nodes, --root and --mode async' '["node1","node1","node2","node1"]'
 under srun -N 2 -n 3 "$verbena" "${job[@]}" --root node1:0 --secret-file "$dir/job.key"
 [ "$code" = 2 ] || fail "--root without a port: exit $code: $err"
-[[ $err == *'--root node1:0: ranks on other hosts would not know the port'* ]] || fail "--root: $err"
+[[ $err == *'--root node1:0: the port must not be 0'* ]] || fail "--root: $err"
 under srun -w node1 -n 3 "$verbena" "${job[@]}" --root node1:0
 same 'srun on one node, --root without a port' "$here"
 

@@ -29,7 +29,7 @@ static void refused(const char *text, const char *why)
     t_stderr_release(&err, said, sizeof(said));
     assert_true(st < 0);
     if (strstr(said, why) == NULL)
-        fail_msg("%s: \"%s\" does not contain \"%s\"", text, said, why);
+        fail_msg("hosts %s: the message \"%s\" does not contain \"%s\"", text, said, why);
 }
 
 static void a_list_of_hosts(void **state)

@@ -172,7 +172,7 @@ static void roots_are_opened(void **state)
     st = vb_root_listen(again, &fd);
     t_stderr_release(&caught, said, sizeof(said));
     assert_true(st < 0);
-    assert_non_null(strstr(said, "--root HOST:PORT chooses another port"));
+    assert_non_null(strstr(said, "--root HOST:PORT chooses a different port"));
     assert_string_equal(again, root);
     close(fd);
     for (i = 0; i < VB_COUNT(bad); i++) {
@@ -294,9 +294,10 @@ static void broken_environments_are_named(void **state)
         {TASK "SLURM_STEP_NODELIST=n[1-2] SLURM_STEP_TASKS_PER_NODE=2,2",
          "SLURM_NODEID is not set"},
         {TASK "SLURM_STEP_NODELIST=n[1-2] SLURM_STEP_TASKS_PER_NODE=2,x SLURM_NODEID=0",
-         "SLURM_STEP_TASKS_PER_NODE 2,x: must list tasks per node, such as 2(x3),1, with node 0"},
+         "SLURM_STEP_TASKS_PER_NODE 2,x: must be a list of tasks per node, such as 2(x3),1, that "
+         "includes node 0"},
         {TASK "SLURM_STEP_NODELIST=n[1-2] SLURM_STEP_TASKS_PER_NODE=2,2 SLURM_NODEID=2",
-         "with node 2"},
+         "that includes node 2"},
         {TASK "SLURM_STEP_NODELIST=n[1-2] SLURM_STEP_TASKS_PER_NODE=3,1 SLURM_NODEID=1",
          "SLURM_LOCALID 1: must be a number from 0 to 0"},
         {TASK TWO, "srun has started 4 ranks on several hosts"},
@@ -342,8 +343,9 @@ static void broken_environments_are_named(void **state)
         st = find(TIMEOUT_MS, &launch);
         t_stderr_release(&caught, said, sizeof(said));
         if (st != VB_ERR_USAGE || strstr(said, broken[i].why) == NULL)
-            fail_msg("\"%s\": status %d, \"%s\", expected \"%s\"", broken[i].text, st, said,
-                     broken[i].why);
+            fail_msg(
+                "environment \"%s\": the status is %d and the message is \"%s\", expected \"%s\"",
+                broken[i].text, st, said, broken[i].why);
         assert_non_null(strstr(said, "; --ranks 1 runs a single rank\n"));
         assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1); /* there is only one line */
         assert_false(launch.supervised);

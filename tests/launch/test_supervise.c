@@ -521,8 +521,8 @@ static void a_log_that_cannot_be_written(void **state)
     run(&w, 2, "raw");
     assert_int_equal(w.exit_code, 0);
     assert_int_equal(w.out_len, RAW_BYTES);
-    assert_non_null(strstr(
-        w.err_text, "/rank-1.log: writing failed, and the log ends: No space left on device\n"));
+    assert_non_null(
+        strstr(w.err_text, "/rank-1.log, and this log ends here: No space left on device\n"));
     forget(&w);
     unlink(path);
     snprintf(path, sizeof(path), "%s/rank-0.log", root);
@@ -587,7 +587,7 @@ static void a_log_that_is_not_a_regular_file(void **state)
         reader = i == 0 ? -1 : open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
         run(&w, 2, "raw");
         assert_int_equal(w.exit_code, 96);
-        assert_non_null(strstr(w.err_text, "rank-0.log: it exists and is not a file\n"));
+        assert_non_null(strstr(w.err_text, "rank-0.log: the path exists and is not a file\n"));
         forget(&w);
         if (reader >= 0)
             close(reader);
@@ -655,16 +655,16 @@ static void the_exit_code_is_that_of_the_job(void **state)
     (void)state;
     run(&w, 2, "usage");
     assert_int_equal(w.exit_code, 2);
-    assert_non_null(strstr(w.err_text, "rank 1 failed: exit 2\n"));
+    assert_non_null(strstr(w.err_text, "rank 1 failed with exit code 2\n"));
     forget(&w);
     run(&w, 2, "late-usage");
     assert_int_equal(w.exit_code, 2);
-    assert_non_null(strstr(w.err_text, "rank 1 failed: exit 1\n"));
-    assert_non_null(strstr(w.err_text, "rank 0 failed: exit 2\n"));
+    assert_non_null(strstr(w.err_text, "rank 1 failed with exit code 1\n"));
+    assert_non_null(strstr(w.err_text, "rank 0 failed with exit code 2\n"));
     forget(&w);
     run(&w, 2, "fail");
     assert_int_equal(w.exit_code, 1);
-    assert_non_null(strstr(w.err_text, "rank 1 failed: exit 3\n"));
+    assert_non_null(strstr(w.err_text, "rank 1 failed with exit code 3\n"));
     forget(&w);
     program = "/nonexistent/verbena";
     run(&w, 2, "raw");
@@ -702,7 +702,7 @@ static void stopped_survivors_are_killed(void **state)
     for (ranks = 3; ranks <= 4; ranks++) {
         run(&w, ranks, "still");
         assert_int_equal(w.exit_code, 1);
-        assert_non_null(strstr(w.err_text, "rank 2 failed: exit 3; training goes on\n"));
+        assert_non_null(strstr(w.err_text, "rank 2 failed with exit code 3; training goes on\n"));
         assert_non_null(strstr(w.err_text, "rank 0 is stopped, and no other rank is left"));
         assert_non_null(strstr(w.err_text, "rank 1 is stopped, and no other rank is left"));
         assert_true((strstr(w.err_text, "rank 3 is stopped") != NULL) == (ranks == 4));
@@ -722,7 +722,7 @@ static void printed_lines_do_not_steer(void **state)
     outlive = true;
     run(&w, 3, "forge");
     assert_int_equal(w.exit_code, 1);
-    assert_non_null(strstr(w.err_text, "rank 2 failed: exit 3\n"));
+    assert_non_null(strstr(w.err_text, "rank 2 failed with exit code 3\n"));
     assert_null(strstr(w.err_text, "training goes on"));
     assert_non_null(strstr(w.err_text, "[rank 0] \033[mtraining has begun\n"));
     assert_non_null(strstr(w.err_text, "[rank 0] verbena-begun 1 "));
@@ -731,7 +731,7 @@ static void printed_lines_do_not_steer(void **state)
     over_ssh = true;
     run(&w, 3, "forge");
     assert_int_equal(w.exit_code, 1);
-    assert_non_null(strstr(w.err_text, "rank 2 on host 127.0.0.2 failed: exit 3\n"));
+    assert_non_null(strstr(w.err_text, "rank 2 on host 127.0.0.2 failed with exit code 3\n"));
     assert_null(strstr(w.err_text, "training goes on"));
     forget(&w);
     outlive = over_ssh = false;
@@ -748,7 +748,7 @@ static void training_has_begun_over_ssh(void **state)
     run(&w, 3, "still");
     assert_int_equal(w.exit_code, 1);
     assert_non_null(
-        strstr(w.err_text, "rank 2 on host 127.0.0.2 failed: exit 3; training goes on\n"));
+        strstr(w.err_text, "rank 2 on host 127.0.0.2 failed with exit code 3; training goes on\n"));
     assert_null(strstr(w.err_text, "verbena-begun"));
     forget(&w);
     outlive = over_ssh = false;

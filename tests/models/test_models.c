@@ -534,7 +534,7 @@ static void refused(const struct vb_model_opts *opts, const char *why)
     assert_int_equal(st, VB_ERR_USAGE);
     assert_null(m);
     if (strstr(text, why) == NULL)
-        fail_msg("'%s' does not contain '%s'", text, why);
+        fail_msg("the message '%s' does not contain '%s'", text, why);
 }
 
 static void bad_plans_are_refused(void **state)
@@ -546,15 +546,15 @@ static void bad_plans_are_refused(void **state)
     plan.v[0] = (struct vb_k_choice){"conv1", VB_K_FORWARD, "abacus"};
     refused(&opts, "unknown backend abacus");
     plan.v[0] = (struct vb_k_choice){"conv9", VB_K_FORWARD, "blas"};
-    refused(&opts, "layer conv9: lenet has no such layer");
+    refused(&opts, "layer conv9: model lenet has no such layer");
     plan.v[0] = (struct vb_k_choice){"conv1", VB_K_FORWARD, "plain"};
-    refused(&opts, "backend plain cannot compute forward");
+    refused(&opts, "backend plain cannot compute the pass forward");
     opts.name = "alexnet32";
     plan.v[0] = (struct vb_k_choice){"pool1", VB_K_BACKWARD_WEIGHTS, "plain"};
     refused(&opts, "layer pool1: this layer has no backward-weights pass");
     opts.name = "softmax";
     plan.v[0] = (struct vb_k_choice){"linear", VB_K_FORWARD, "blas"};
-    refused(&opts, "softmax has no choice of kernels");
+    refused(&opts, "softmax have no choice of kernels");
     plan.n = 0;
     opts.name = "perceptron";
     refused(&opts, "unknown model perceptron");

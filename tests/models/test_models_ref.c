@@ -81,8 +81,9 @@ static void grads_are_near(const struct pair *p)
             want = p->r.grads[i];
             got = (double)p->t.grads[i];
             if (!(fabs(want - got) <= 1e-4 * max))
-                fail_msg("%s, %zu: %.9g, expected %.9g (largest: %.9g)", table[k].name,
-                         i - table[k].offset, got, want, max);
+                fail_msg("parameter %s, element %zu: found the gradient %.9g, expected %.9g (the "
+                         "largest gradient is %.9g)",
+                         table[k].name, i - table[k].offset, got, want, max);
         }
     }
 }
@@ -112,8 +113,9 @@ static void slopes_are_near(struct pair *p, int each)
             p->r.params[i] = keep;
             slope = (up - down) / (2 * step);
             if (!(fabs(slope - (double)p->t.grads[i]) <= 1e-4 * max + 1e-7))
-                fail_msg("%s, %zu: %.9g, expected %.9g", table[k].name, i - table[k].offset,
-                         (double)p->t.grads[i], slope);
+                fail_msg(
+                    "parameter %s, element %zu: found the gradient %.9g, expected the slope %.9g",
+                    table[k].name, i - table[k].offset, (double)p->t.grads[i], slope);
         }
     }
 }
@@ -254,7 +256,8 @@ static void losses_match(const char *name, int batch, int steps, double rate, do
         want = run_both(&p);
         off = fabs(p.t.loss.loss - want) / want;
         if (!(off <= most))
-            fail_msg("%s, step %d: %.9g, expected %.9g", name, s, p.t.loss.loss, want);
+            fail_msg("model %s, step %d: found the loss %.9g, expected %.9g", name, s,
+                     p.t.loss.loss, want);
         worst = off > worst ? off : worst;
         sum[0] += s < BATCHES ? want : 0;
         sum[1] += s >= steps - BATCHES ? want : 0;

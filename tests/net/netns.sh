@@ -136,7 +136,7 @@ grep -q 'cannot be reached through shared memory' "$dir/err1" || fail "the reaso
 refused() {
     job "$1"
     [ "$code0$code1" = 11 ] || fail "$2: exit $code0 and $code1"
-    grep -q "on another host goes over $2: give --root another" "$dir/err0" "$dir/err1" ||
+    grep -q "on another host goes over $2: give --root a different" "$dir/err0" "$dir/err1" ||
         fail "$2: the reason is missing: $(cat "$dir/err0" "$dir/err1")"
     job "$1" --any-interface
     [ "$code0$code1" = 00 ] ||

@@ -63,8 +63,9 @@ static int all_sizes(struct vb_group *g, const struct how *how)
         wrong += reduce_once(g, coll, 17, sizes[k], t_any, round++,
                              k % 2 == 0 ? VB_REDUCE_SUM : VB_REDUCE_MEAN, how);
         if (wrong != 0)
-            fprintf(stderr, "%s, %s, %zu ranks, %zu elements\n", how->place->name,
-                    vb_algo_str(how->opts.algo), n, sizes[k]);
+            fprintf(stderr,
+                    "the sums are wrong over %s with algorithm %s, %zu ranks and %zu elements\n",
+                    how->place->name, vb_algo_str(how->opts.algo), n, sizes[k]);
     }
     vb_coll_close(coll);
     return wrong;

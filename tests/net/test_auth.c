@@ -284,9 +284,9 @@ static void strangers_do_not_disturb_a_job(void **state)
         refusals++;
     /* the listener logs one line for each address, not one for each call */
     assert_int_equal(refusals, 1);
-    assert_non_null(strstr(text, "refused this rank: its epoch is out of date"));
-    assert_non_null(strstr(text, "refused this rank: it uses another version"));
-    assert_non_null(strstr(text, "refused this rank: that rank is already connected"));
+    assert_non_null(strstr(text, "refused this rank: the epoch of the caller is out of date"));
+    assert_non_null(strstr(text, "refused this rank: the two programs use different versions"));
+    assert_non_null(strstr(text, "refused this rank: the rank of the caller is already connected"));
 }
 
 static void *open_with_secret(void *arg)

@@ -89,8 +89,8 @@ static int is_reported(const char *text, const struct how *how)
         if (strstr(copy, "rank 1 (") != NULL && strstr(copy, "allreduce 4") != NULL)
             return 0;
     }
-    fprintf(stderr, "fault %d, %s: not reported; the log has:\n%s", (int)how->fault,
-            vb_algo_str(how->algo), text);
+    fprintf(stderr, "fault %d with algorithm %s was not reported; the log has:\n%s",
+            (int)how->fault, vb_algo_str(how->algo), text);
     return 1;
 }
 
@@ -276,7 +276,7 @@ static int impossible_calls(struct vb_group *g, void *arg)
     /* works, because none of the refused calls has started an operation */
     wrong += T_WRONG(vb_wait(coll, &req) == VB_OK);
     vb_coll_close(coll);
-    return wrong + T_WRONG(strstr(text, "it does not sum in rank order") != NULL);
+    return wrong + T_WRONG(strstr(text, "this algorithm does not sum in rank order") != NULL);
 }
 
 static void impossible_calls_are_refused(void **state)

@@ -57,7 +57,7 @@ static void an_unread_goodbye_counts(void **state)
 
     (void)state;
     says(fd, WIRE_BYE, "");
-    vb_control_lose(&c, PEER, "its data connection failed");
+    vb_control_lose(&c, PEER, "the data connection failed");
     assert_int_equal(vb_control_status(&c, NULL, 0), VB_OK);
     end(&c, fd);
 }
@@ -71,7 +71,7 @@ static void an_unread_reason_counts(void **state)
 
     (void)state;
     says(fd, WIRE_ABORT, "the disk is full");
-    vb_control_lose(&c, PEER, "its data connection failed");
+    vb_control_lose(&c, PEER, "the data connection failed");
     assert_int_equal(vb_control_status(&c, text, sizeof(text)), VB_ERR_PEER);
     assert_non_null(strstr(text, "gave up: the disk is full"));
     end(&c, fd);
@@ -85,9 +85,9 @@ static void a_peer_without_goodbye_is_lost(void **state)
     char text[256];
 
     (void)state;
-    vb_control_lose(&c, PEER, "its data connection failed");
+    vb_control_lose(&c, PEER, "the data connection failed");
     assert_int_equal(vb_control_status(&c, text, sizeof(text)), VB_ERR_PEER);
-    assert_non_null(strstr(text, "is lost: its data connection failed"));
+    assert_non_null(strstr(text, "is lost: the data connection failed"));
     end(&c, fd);
 }
 

@@ -259,7 +259,7 @@ static void old_epochs_are_refused(int rank)
     t_stderr_release(&err, text, sizeof(text));
     close(fd);
     assert_int_equal(st, VB_ERR_ACCESS);
-    assert_non_null(strstr(text, "its epoch is out of date"));
+    assert_non_null(strstr(text, "the epoch of the caller is out of date"));
 }
 
 /* Two ranks start. Two ranks join later, one rank dies, and another rank takes the slot of the dead

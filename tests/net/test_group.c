@@ -619,7 +619,7 @@ static int send_stray_note(struct vb_group *g, void *arg)
 static void stray_notes_are_refused(void **state)
 {
     (void)state;
-    everywhere_prints(send_stray_note, "which is not open: dropped");
+    everywhere_prints(send_stray_note, "which is not open; the note was dropped");
 }
 
 /* ---- ranks that die -------------------------------------------------------------------------- */

@@ -43,7 +43,7 @@ static void a_corrupt_slot_ends_the_connection(void **state)
     for (i = 0; i < VB_COUNT(laps); i++) {
         t_pair_open(&pair, i % 2 == 0 ? T_SHM_THREADS : T_SHM_FDS, 4, 4096, T_BUF_NONE);
         atomic_store(&inbox_of_0()->slots[0], (uint64_t)laps[i] << 32 | 42);
-        expect_given_up("a note has an impossible lap");
+        expect_given_up("a note has an impossible sequence number");
         assert_int_equal(pair.side[0].n_notes, 0);
         t_pair_close(&pair);
     }
@@ -180,10 +180,11 @@ static void windows_that_do_not_match_are_refused(void **state)
     t_window_open(&s[1], 8192);
     key = s[1].key;
     key.len_bytes--;
-    expect_no_import(T_WINDOW, &key, 8192, VB_ERR_INPUT, "its key has a wrong length");
-    expect_no_import(T_WINDOW, &s[1].key, 8193, VB_ERR_INPUT, "its key does not match");
+    expect_no_import(T_WINDOW, &key, 8192, VB_ERR_INPUT, "the key has a wrong length");
+    expect_no_import(T_WINDOW, &s[1].key, 8193, VB_ERR_INPUT, "the key does not match");
     expect_no_import(T_WINDOW + 1, &s[1].key, 8192, VB_ERR_INPUT, "number 8, found");
-    expect_no_import(T_WINDOW, &s[1].key, 8192, VB_ERR_TIMEOUT, "no shared memory received");
+    expect_no_import(T_WINDOW, &s[1].key, 8192, VB_ERR_TIMEOUT,
+                     "a peer did not pass its shared memory");
     t_pair_close(&pair);
 }
 

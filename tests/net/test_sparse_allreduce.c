@@ -247,7 +247,9 @@ static int compare(struct bench *b, struct vb_sparse *s, enum vb_reduce how)
     for (i = 0; i < n; i++)
         if (index[i] != b->want.index[i] ||
             vb_float_bits(value[i]) != vb_float_bits(b->want.value[i])) {
-            fprintf(stderr, "rank %d of %d: word %zu of %zu is %u %08x, expected %u %08x\n",
+            fprintf(stderr,
+                    "rank %d of %d ranks, word %zu of %zu words: found index %u and value bits "
+                    "%08x, expected index %u and value bits %08x\n",
                     b->rank, b->world, i, n, index[i], vb_float_bits(value[i]), b->want.index[i],
                     vb_float_bits(b->want.value[i]));
             return 1;

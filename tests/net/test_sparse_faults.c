@@ -138,12 +138,13 @@ static void a_wrong_list_fails_everywhere_and_the_next_call_works(void **state)
     for (t = 0; t < VB_COUNT(transports); t++) {
         job.transport = transports[t];
         run(&job, false);
-        assert_said("sparse allreduce 1: a list that is not in ascending order");
+        assert_said("sparse allreduce 1: this rank brought a list that is not in ascending order");
         assert_said("sparse allreduce 1: rank 1");
-        assert_said("sparse allreduce 2: a list with an index beyond the features");
-        assert_said("sparse allreduce 3: a list that is too long (1201 words, at most 1200");
+        assert_said("sparse allreduce 2: this rank brought a list with an index that is not below");
+        assert_said("sparse allreduce 3: this rank brought a list that is too long (the list has "
+                    "1201 words");
         assert_said("brought a list that is too long");
-        assert_said("wants another reduction");
+        assert_said("asks for a different reduction");
     }
 }
 
@@ -178,7 +179,7 @@ static void different_features_are_found_when_opening(void **state)
     (void)state;
     run(&job, false);
     assert_said("rank 1");
-    assert_said("has 77 features, this rank 5000");
+    assert_said("has 77 features, but this rank has 5000");
     job.fn = impossible_options;
     run(&job, false);
     assert_said("0 features");
@@ -256,26 +257,26 @@ enum breach {
 };
 
 static const char *const words_for[BREACHES] = {
-    [HEAD_TOO_LONG] = "its list is longer than the maximum that it announced",
-    [HEAD_SAMPLES_UNSORTED] = "its samples are out of order",
-    [HEAD_SAMPLE_BEYOND] = "it has an index beyond the features",
-    [HEAD_SAMPLES_MISSING] = "the number of its samples is wrong",
-    [HEAD_NONSENSE] = "its head is invalid",
-    [HEAD_OLD] = "its head has a wrong sequence number",
-    [HEAD_OTHER_FEATURES] = "features, this rank",
-    [ALONG_NONSENSE] = "the list in its head is too long",
-    [ALONG_TOO_LONG] = "the list in its head is too long",
-    [ALONG_UNSORTED] = "its list is out of order or out of range",
-    [ALONG_OUT_OF_RANGE] = "its list is out of order or out of range",
-    [PART_UNSORTED] = "its part is out of order or out of range",
-    [PART_OUT_OF_RANGE] = "its part is out of order or out of range",
-    [PART_TOO_LARGE] = "its part is larger than its samples allow",
-    [SUM_UNSORTED] = "its sum is out of order or out of range",
-    [SUM_OUT_OF_RANGE] = "its sum is out of order or out of range",
-    [SUM_TOO_LARGE] = "its sum is larger than the samples allow",
-    [SUM_BEFORE_PART] = "it sent a note for a sparse allreduce that is not due",
-    [NOTE_OF_ANOTHER_CALL] = "it sent a note for a sparse allreduce that is not due",
-    [NOTE_TOO_LARGE] = "it sent a note for a sparse allreduce that is not due",
+    [HEAD_TOO_LONG] = "the list is longer than the announced maximum",
+    [HEAD_SAMPLES_UNSORTED] = "the samples are out of order",
+    [HEAD_SAMPLE_BEYOND] = "an index is not below the number of features",
+    [HEAD_SAMPLES_MISSING] = "the number of samples is wrong",
+    [HEAD_NONSENSE] = "the head of the list is invalid",
+    [HEAD_OLD] = "the head of the list has a wrong sequence number",
+    [HEAD_OTHER_FEATURES] = "features, but this rank has",
+    [ALONG_NONSENSE] = "the list inside the head is too long",
+    [ALONG_TOO_LONG] = "the list inside the head is too long",
+    [ALONG_UNSORTED] = "the indices of the list are out of order or out of range",
+    [ALONG_OUT_OF_RANGE] = "the indices of the list are out of order or out of range",
+    [PART_UNSORTED] = "the indices of the part are out of order or out of range",
+    [PART_OUT_OF_RANGE] = "the indices of the part are out of order or out of range",
+    [PART_TOO_LARGE] = "the part is larger than the samples in its head allow",
+    [SUM_UNSORTED] = "the indices of the sum are out of order or out of range",
+    [SUM_OUT_OF_RANGE] = "the indices of the sum are out of order or out of range",
+    [SUM_TOO_LARGE] = "the sum is larger than the samples allow",
+    [SUM_BEFORE_PART] = "the peer sent a note for a sparse allreduce that is not due",
+    [NOTE_OF_ANOTHER_CALL] = "the peer sent a note for a sparse allreduce that is not due",
+    [NOTE_TOO_LARGE] = "the peer sent a note for a sparse allreduce that is not due",
 };
 
 static uint32_t note(enum sparse_kind kind, uint32_t count)
@@ -508,7 +509,7 @@ static void an_impossible_cost_model_is_refused(void **state)
     (void)state;
     run(&job, true);
     assert_said("rank 0 (");
-    assert_said("allows lists of 1201 words in heads: the maximum is 1200");
+    assert_said("allows lists of 1201 words inside the heads of messages, but the maximum is 1200");
 }
 
 /* ---- ranks that are missing ------------------------------------------------------------------ */

@@ -99,12 +99,13 @@ static int check_straggler(struct vb_group *g, const struct rounds *r, const cha
     else
         wrong += T_WRONG(late.n == 0 && late.ns == 0); /* a rank does not wait for itself */
     if (wrong > 0)
-        fprintf(stderr,
-                "%s over %s: rank %d of %d waited %llu times, %.3f ms of %.3f, expected %.3f in %d "
-                "of %d rounds; %.3f ms for all ranks\n",
-                what, place->name, vb_group_rank(g), vb_group_world(g), (unsigned long long)late.n,
-                (double)late.ns / 1e6, (double)r->took_ns / 1e6, (double)r->due_ns / 1e6, r->n,
-                r->tries, (double)vb_group_wait_total_ns(g) / 1e6);
+        fprintf(
+            stderr,
+            "%s over %s: rank %d of %d ranks waited %llu times for the straggler, %.3f ms of a run "
+            "of %.3f ms; expected %.3f ms in %d of %d rounds; it waited %.3f ms for all ranks\n",
+            what, place->name, vb_group_rank(g), vb_group_world(g), (unsigned long long)late.n,
+            (double)late.ns / 1e6, (double)r->took_ns / 1e6, (double)r->due_ns / 1e6, r->n,
+            r->tries, (double)vb_group_wait_total_ns(g) / 1e6);
     vb_group_wait_stats_reset(g);
     none = vb_group_wait_stats(g, r->who);
     return wrong + T_WRONG(vb_group_wait_total_ns(g) == 0 && none.n + none.ns + none.max_ns == 0);

@@ -421,7 +421,7 @@ static void fall_asleep(struct t_side *side, int fd)
         assert_true(pair.kind >= T_VERBS);
         side->ops->disarm(side->dev);
     }
-    fail_msg("the device does not fall asleep");
+    fail_msg("the device did not go to sleep while it was idle");
 }
 
 static void sleep_and_be_woken(void)

@@ -118,9 +118,9 @@ static void strangers_are_refused(void **state)
     expect_refusal(&s, &pair.side[0]);
     stranger_closes(&s);
     t_stderr_release(&t, text, sizeof(text));
-    assert_non_null(strstr(text, "it is not a Verbena program"));
-    assert_non_null(strstr(text, "that rank is connected already"));
-    assert_non_null(strstr(text, "it speaks another version"));
+    assert_non_null(strstr(text, "the caller is not a Verbena program"));
+    assert_non_null(strstr(text, "the rank of the caller is already connected"));
+    assert_non_null(strstr(text, "the caller uses a different version of the protocol"));
     assert_non_null(strstr(text, "a rank that may not connect"));
     t_fill(pair.side[1].mem.ptr, 100, 4);
     assert_int_equal(t_put(&pair.side[1], 0, 4096, 100, 3, &op), VB_OK);
@@ -153,7 +153,7 @@ static void a_wrong_secret_does_not_block_the_right_rank(void **state)
     assert_int_equal(next_event(&s), RDMA_CM_EVENT_REJECTED);
     stranger_closes(&s);
     t_stderr_release(&t, text, sizeof(text));
-    assert_non_null(strstr(text, "it does not have the job's secret"));
+    assert_non_null(strstr(text, "the caller does not know the job's secret"));
     t_pair_close(&pair);
 }
 
@@ -165,7 +165,7 @@ static void expect_lost(const char *why)
 
     T_UNTIL(&pair, pair.side[0].n_lost == 1);
     if (strstr(ep->why, why) == NULL)
-        fail_msg("'%s' does not contain '%s'", ep->why, why);
+        fail_msg("the reason '%s' does not contain '%s'", ep->why, why);
 }
 
 /* Puts to a window that was destroyed. The device must refuse the put, and the memory must not
@@ -180,7 +180,7 @@ static void a_destroyed_window_is_not_written(void **state)
     memset(s[1].mem.ptr, 0x33, 8192);
     s[1].ops->unexport_window(s[1].dev, T_WINDOW);
     assert_int_equal(t_put(&s[0], 0, 0, 1000, 1, &op), VB_OK);
-    expect_lost("the window is gone, too short, or does not allow it");
+    expect_lost("the window is gone, too short, or does not allow the access");
     assert_true(op.done && op.status != VB_OK);
     assert_int_equal(((unsigned char *)s[1].mem.ptr)[999], 0x33);
     t_pair_close(&pair);
@@ -204,7 +204,7 @@ static void access_rights_are_not_wider_than_requested(void **state)
     T_UNTIL(&pair, op.done);
     assert_int_equal(op.status, VB_OK);
     assert_int_equal(t_put(&s[0], 0, 0, 1000, 1, &op), VB_OK);
-    expect_lost("does not allow it");
+    expect_lost("does not allow the access");
     s[0].ops->unexport_window(s[0].dev, 8);
     s[1].ops->unexport_window(s[1].dev, 8);
     t_pair_close(&pair);

@@ -62,17 +62,18 @@ static void broken_calls_are_recognised(void **state)
 
     (void)state;
     vb_verbs_call_request(&call, 1, key, request);
-    assert_string_equal(vb_verbs_call_read(NULL, 0, VERBS_CALL_REQUEST, &got), "it is too short");
+    assert_string_equal(vb_verbs_call_read(NULL, 0, VERBS_CALL_REQUEST, &got),
+                        "the message of the caller is too short");
     assert_string_equal(vb_verbs_call_read(request, 55, VERBS_CALL_REQUEST, &got),
-                        "it is too short");
+                        "the message of the caller is too short");
     assert_string_equal(vb_verbs_call_read(request, 56, VERBS_CALL_REPLY, &got),
-                        "it has the wrong kind");
+                        "the message of the caller is of the wrong kind");
     request[4]++;
     assert_string_equal(vb_verbs_call_read(request, 56, VERBS_CALL_REQUEST, &got),
-                        "it speaks another version");
+                        "the caller uses a different version of the protocol");
     request[0]++;
     assert_string_equal(vb_verbs_call_read(request, 56, VERBS_CALL_REQUEST, &got),
-                        "it is not a Verbena program");
+                        "the caller is not a Verbena program");
 }
 
 static void addresses_are_decoded_as_encoded(void **state)

@@ -178,7 +178,7 @@ static void this_machine_is_read_through_verbs(void **state)
         for (p = 0; p < got.list[i].n_ports; p++)
             check_live_port(&got.list[i], &got.list[i].ports[p]);
     }
-    printf("%d RDMA devices, %d of them opened\n", got.n, n_open);
+    printf("found %d RDMA devices; %d of them could be opened\n", got.n, n_open);
     if (access("/sys/class/infiniband", F_OK) != 0)
         assert_int_equal(got.n, 0);
     vb_net_rdma_free(got.list, got.n);

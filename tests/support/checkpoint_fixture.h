@@ -142,7 +142,7 @@ static inline void assert_refused(const char *path, vb_status want, const char *
     assert_null(cp);
     assert_non_null(strstr(said, path));
     if (strstr(said, text) == NULL)
-        fail_msg("'%s' does not contain '%s'", said, text);
+        fail_msg("the message '%s' does not contain '%s'", said, text);
     assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1);
 }
 

@@ -146,8 +146,8 @@ static inline int t_differences(const float *data, size_t n, t_value_fn fn, int 
     for (i = 0; i < n; i++) {
         want = t_sum(fn, world, i, round, how, wire);
         if (t_bits(want) != t_bits(data[i]) && wrong++ == 0)
-            fprintf(stderr, "element %zu of %zu is %.9g, expected %.9g\n", i, n, (double)data[i],
-                    (double)want);
+            fprintf(stderr, "element %zu of %zu elements is %.9g, expected %.9g\n", i, n,
+                    (double)data[i], (double)want);
     }
     return wrong;
 }

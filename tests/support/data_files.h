@@ -122,7 +122,8 @@ static inline void t_refused(t_open_fn fn, const char *path, const char *text)
     end = strchr(said, '\n');
     if (st == VB_OK || end == NULL || end[1] != '\0' || strstr(said, path) == NULL ||
         strstr(said, text) == NULL)
-        fail_msg("%s: status %d, '%s' does not contain '%s'", path, st, said, text);
+        fail_msg("%s: the status is %d, and the message '%s' does not contain '%s'", path, st, said,
+                 text);
     assert_int_equal(set.n, -7); /* a failed open leaves the data set untouched */
 }
 
@@ -145,7 +146,7 @@ static inline void t_cut_everywhere(t_open_fn fn, const char *path, int shorter_
         t_stderr_release(&err, said, sizeof(said));
     }
     if (fine > shorter_is_fine)
-        fail_msg("%s: %d shorter files were accepted", path, fine);
+        fail_msg("%s: the reader accepted %d truncated files", path, fine);
 }
 
 /* Flips every bit of the file, one at a time. The reader must not crash. Returns the number of

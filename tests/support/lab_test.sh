@@ -65,7 +65,7 @@ wait_for_text() {
     local i
     for ((i = 0; i < 600; i++)); do
         ! grep -q -e "$1" "$work/err" || return 0
-        kill -0 "$pid" || fail "it ended; missing in standard error: $1"
+        kill -0 "$pid" || fail "the program ended; its standard error does not contain: $1"
         sleep 0.1
     done
     fail "timeout of a minute; missing in standard error: $1"

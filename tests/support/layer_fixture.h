@@ -147,8 +147,8 @@ static inline void t_compare(const char *what, const float *got, const float *wa
 
     for (i = 0; i < n; i++) {
         if (!(fabs((double)got[i] - (double)want[i]) <= tolerance))
-            fail_msg("%s[%zu]: %g, expected %g (tolerance %g)", what, i, (double)got[i],
-                     (double)want[i], tolerance);
+            fail_msg("%s, element %zu: found %g, expected %g (tolerance %g)", what, i,
+                     (double)got[i], (double)want[i], tolerance);
     }
     assert_memory_equal(got + n, filled + n, T_GUARD * sizeof(*got));
     free(filled);

@@ -66,7 +66,7 @@ static inline int p_check_counts(const struct ps_worker *w, const float *params,
     /* with bound 0, each version contains one gradient of each worker */
     wrong += exact && sum != (double)version * (w->job->bound == 0 ? w->job->workers : 1);
     if (wrong > 0)
-        fprintf(stderr, "version %llu has %g gradients, %d parameters differ\n",
+        fprintf(stderr, "version %llu has the sum of %g gradients; %d parameters are wrong\n",
                 (unsigned long long)version, sum, wrong);
     return wrong;
 }

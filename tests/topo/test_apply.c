@@ -188,7 +188,7 @@ static void other_machines_and_ranks_are_refused(void **state)
     assert_int_equal(vb_placement_bind_memory(topo, placement, -1), VB_ERR_USAGE);
     t_stderr_release(&t, text, sizeof(text));
     assert_non_null(strstr(text, "cannot pin threads on synthetic"));
-    assert_non_null(strstr(text, "rank 1 is not in a placement of 1 ranks"));
+    assert_non_null(strstr(text, "there is no rank 1 in a placement of 1 ranks"));
     vb_topo_close(other);
 }
 

@@ -97,7 +97,7 @@ static void bad_descriptions_are_refused(void **state)
     (void)state;
     for (i = 0; i < VB_COUNT(bad); i++)
         refused(&(struct vb_topo_source){.synthetic = bad[i]}, VB_ERR_USAGE,
-                "is not a machine in hwloc's notation");
+                "does not describe a machine in hwloc's notation");
     for (i = 0; i < VB_COUNT(huge); i++)
         refused(&(struct vb_topo_source){.synthetic = huge[i]}, VB_ERR_USAGE,
                 "more than 4096 hardware threads");
@@ -154,7 +154,8 @@ static void a_file_that_crashes_hwloc_is_refused(void **state)
     const char *path = VB_TEST_DIR "/machines/broken-crashes-hwloc.xml";
 
     (void)state;
-    refused(&(struct vb_topo_source){.xml = path}, VB_ERR_INPUT, "is not a machine in hwloc's XML");
+    refused(&(struct vb_topo_source){.xml = path}, VB_ERR_INPUT,
+            "does not describe a machine in hwloc's XML");
 }
 
 static void saved_machine_is_the_same_machine(void **state)

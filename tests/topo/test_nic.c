@@ -34,7 +34,7 @@ static void assert_choice(int rank, const char *rdma, const char *why)
     assert_non_null(placement->ranks[rank].nic);
     assert_string_equal(placement->ranks[rank].nic->rdma, rdma);
     if (strstr(placement->ranks[rank].nic_why, why) == NULL)
-        fail_msg("'%s' does not contain '%s'", placement->ranks[rank].nic_why, why);
+        fail_msg("the reason '%s' does not contain '%s'", placement->ranks[rank].nic_why, why);
 }
 
 static void check_two_soft_roce(const char *machine)
@@ -48,8 +48,8 @@ static void check_two_soft_roce(const char *machine)
     assert_int_equal(nic_named("eth1")->active, 1);
     assert_string_equal(nic_named("eth0")->rdma, "rxe1");
     assert_int_equal(nic_named("eth0")->node, 1);
-    assert_choice(0, "rxe0", "rxe0 rather than rxe1: it is nearer (package 0, NUMA node 0)");
-    assert_choice(1, "rxe1", "rxe1 rather than rxe0: it is nearer (package 1, NUMA node 1)");
+    assert_choice(0, "rxe0", "rxe0 rather than rxe1: rxe0 is nearer (package 0, NUMA node 0)");
+    assert_choice(1, "rxe1", "rxe1 rather than rxe0: rxe1 is nearer (package 1, NUMA node 1)");
 }
 
 static void soft_roce_belongs_to_its_interface(void **state)
@@ -65,8 +65,8 @@ static void rdma_is_preferred(void **state)
     make("qemu-arm-1rxe-1plain", NULL, NULL, 3);
     assert_null(nic_named("eth0")->rdma);
     assert_int_equal(nic_named("eth0")->node, 0); /* the machine has only this node */
-    assert_choice(0, "rxe0", "rxe0 rather than eth0: it has RDMA");
-    assert_choice(2, "rxe0", "it has RDMA");
+    assert_choice(0, "rxe0", "rxe0 rather than eth0: rxe0 has RDMA");
+    assert_choice(2, "rxe0", "rxe0 has RDMA");
 }
 
 static void the_control_network_is_never_used(void **state)
@@ -89,10 +89,10 @@ static void speed_is_preferred_to_nearness_and_equal_cards_are_shared(void **sta
     assert_int_equal(nic_named("eno12399np0")->mbit_s, 25000);
     assert_int_equal(nic_named("eno12399np0")->package, 0);
     assert_int_equal(nic_named("eno12409np1")->active, 0);
-    assert_choice(0, "mlx5_2", "they are equal, and it comes first");
-    assert_choice(1, "mlx5_3", "they are equal, and fewer ranks use it");
-    assert_choice(2, "mlx5_2", "they are equal");
-    assert_choice(3, "mlx5_3", "they are equal");
+    assert_choice(0, "mlx5_2", "both cards are equal, and mlx5_2 is the first");
+    assert_choice(1, "mlx5_3", "both cards are equal, but fewer ranks use mlx5_3");
+    assert_choice(2, "mlx5_2", "both cards are equal");
+    assert_choice(3, "mlx5_3", "both cards are equal");
 }
 
 /* The faster card is made slower than the other card, so that the other card is chosen. One of the
@@ -118,8 +118,8 @@ static void a_port_that_is_down_is_not_used(void **state)
     assert_int_equal(vb_topo_open(&source, &topo), VB_OK);
     unlink(path);
     assert_int_equal(vb_placement_create(topo, &want, &placement), VB_OK);
-    assert_choice(0, "mlx5_0", "mlx5_0 rather than mlx5_2: it is faster (25 Gb/s)");
-    assert_choice(1, "mlx5_0", "it is faster");
+    assert_choice(0, "mlx5_0", "mlx5_0 rather than mlx5_2: mlx5_0 is faster (25 Gb/s)");
+    assert_choice(1, "mlx5_0", "mlx5_0 is faster");
 }
 
 static void a_machine_without_cards(void **state)
@@ -141,7 +141,7 @@ static void cards_near_forbidden_cores(void **state)
     make("written-2pack-2hca", "0-71", NULL, 1);
     assert_int_equal(nic_named("ens2f0np0")->package, -1);
     assert_int_equal(nic_named("eno12399np0")->package, 0);
-    assert_choice(0, "mlx5_2", "they are equal");
+    assert_choice(0, "mlx5_2", "both cards are equal");
 }
 
 int main(void)

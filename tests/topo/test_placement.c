@@ -224,7 +224,7 @@ static void more_threads_than_cores(void **state)
     assert_false(placement->pinned);
     ASSERT_INTS(placement->ranks[1].cpus, 2, 3);
     assert_int_equal(placement->ranks[1].progress_cpu, -1);
-    assert_non_null(strstr(placement->note, "none is pinned"));
+    assert_non_null(strstr(placement->note, "no thread is pinned"));
 }
 
 static void more_ranks_than_cores(void **state)
