@@ -117,7 +117,8 @@ struct vb_group_opts vb_async_group(const struct vb_async *a, int rank);
 /* Called on rank 0: tells the user at which address others can join, if they can. */
 void vb_async_announce(const struct vb_async *a);
 
-/* Server 0 writes the join information to its board. If it has 0 bytes, nobody can join. */
+/* vb_async_join_info_put() writes the join information to the board of server 0.
+ * vb_async_join_info_bytes() returns the space for the information; 0: nobody can join. */
 size_t vb_async_join_info_bytes(const struct vb_async *a);
 vb_status vb_async_join_info_put(const struct vb_async *a, struct async_board *board);
 

@@ -6,7 +6,7 @@
  * features of the next batch before it pushes a gradient, and asks for their weights with the push.
  *
  * With hogwild and plain SGD a batch is not compacted: the worker reads and updates the shared
- * weights row by row. Only of the weights that nearly every batch updates, it has its own copy.
+ * weights row by row. The worker has its own copy of the weights that nearly every batch updates.
  */
 #include "engine/async/train_async_priv.h"
 

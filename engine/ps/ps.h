@@ -40,10 +40,11 @@ struct ps_job {
     int64_t steps; /* number of steps, with earlier runs; a step is a gradient; bound 0: a round */
     size_t n;      /* number of parameters */
     int words;     /* number of 4-byte words of state for each parameter */
-    size_t max_keys;                /* sparse: maximum number of keys of a batch */
-    bool no_reply;                  /* dense shards are read with get, whatever their size */
-    double clip;                    /* bound 0: maximum norm of the mean gradient; 0: no limit */
-    int64_t eval_every, save_every; /* number of steps between two of them; 0: never */
+    size_t max_keys; /* sparse: maximum number of keys of a batch */
+    bool no_reply;   /* dense shards are read with get, whatever their size */
+    double clip;     /* bound 0: maximum norm of the mean gradient; 0: no limit */
+    /* Number of steps between evaluations, and between checkpoints; 0: never. */
+    int64_t eval_every, save_every;
     struct vb_k_rule rule;
     struct vb_k_schedule schedule;
 };
@@ -52,8 +53,8 @@ struct ps_job {
 
 /* The head of a shard. It is at the beginning of the server's part of the window of shards. */
 struct ps_head {
-    _Atomic uint64_t version; /* number of gradients (bound 0: rounds) applied to the parameters */
-    _Atomic int64_t claimed;  /* hogwild: number of tickets that workers have taken */
+    _Atomic uint64_t version; /* number of applied gradients (bound 0: rounds), with earlier runs */
+    _Atomic int64_t claimed;  /* hogwild: number of tickets that workers took, with earlier runs */
     _Atomic uint64_t snapped; /* version of the parameters in the snapshot */
     char pad[40];
 };
@@ -107,10 +108,13 @@ int vb_ps_clients(const struct ps_job *job); /* number of workers, including joi
 int vb_ps_worker_rank(const struct ps_job *job, int worker);
 int vb_ps_worker_at(const struct ps_job *job, int rank); /* -1: the rank is a server */
 int vb_ps_server_rank(const struct ps_job *job, int k);
-int vb_ps_standby_rank(const struct ps_job *job, int k);     /* -1: the job has no replicas */
-int vb_ps_server_ranks(const struct ps_job *job);            /* number of servers and standbys */
-int vb_ps_server_at(const struct ps_job *job, int rank);     /* number of the shard; -1: a worker */
-bool vb_ps_is_direct(const struct ps_job *job, bool mapped); /* a worker fills the server's slot */
+int vb_ps_standby_rank(const struct ps_job *job, int k); /* -1: the job has no replicas */
+int vb_ps_server_ranks(const struct ps_job *job);        /* number of servers and standbys */
+int vb_ps_server_at(const struct ps_job *job, int rank); /* number of the shard; -1: a worker */
+
+/* Returns whether workers write gradients directly into their slots at the server. mapped: the
+ * workers share memory with the server. */
+bool vb_ps_is_direct(const struct ps_job *job, bool mapped);
 
 void vb_ps_layout_make(const struct ps_job *job, bool mapped, struct ps_layout *lay);
 
@@ -471,8 +475,8 @@ vb_status vb_ps_server_linger(struct ps_server *s);
  * other folders may call this function between rounds. */
 vb_status vb_ps_server_retire(struct ps_server *s, int worker);
 
-/* Admits a worker: it takes part from now on, like a worker that has just been started. Callers as
- * above. */
+/* Admits a worker: it takes part from now on, like a worker that has just been started.
+ * vb_ps_server_retire() and vb_ps_server_admit() have the same callers. */
 vb_status vb_ps_server_admit(struct ps_server *s, int worker);
 
 void vb_ps_server_note(void *server, int rank, uint32_t value); /* a vb_note_fn */
@@ -716,10 +720,10 @@ vb_status vb_ps_worker_bye(struct ps_worker *w);
 
 void vb_ps_worker_gone(struct ps_worker *w, int rank); /* this server or standby is gone */
 
-/* Waits like vb_ps_wait(), for server k (-1: for any server). If a server is gone meanwhile,
- * the worker fails over to the standby, sends the pushes that the standby lacks, and goes on
- * waiting; without a standby the wait fails at once. no_timeout: the wait has no timeout,
- * because it depends on other workers, which may be slow or evaluating. The group finds ranks
+/* Waits like vb_ps_wait(), for server k (-1: for any server). If a server is gone meanwhile, the
+ * worker fails over to the standby, sends the pushes that the standby lacks, and goes on waiting;
+ * without a standby the wait fails at once. no_timeout: the wait has no timeout, because the
+ * awaited event depends on other workers, which may be slow or evaluating. The group finds ranks
  * that died or are silent. */
 vb_status vb_ps_await(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what, int k,
                       bool no_timeout);
