@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Judges the facts of a machine: what would slow down a job (WARN) or stop it (FAIL), and the
- * command that fixes it. Only what every job needs can be a FAIL: open files, shared memory, the
- * topology. Missing RDMA is not, because TCP can be used instead.
+ * Judges the facts of a machine: finds everything that would slow down a job (WARN) or stop it
+ * (FAIL), and the commands that fix it. A check fails only if no job could run: because of the
+ * limit of open files, shared memory or the topology. Missing RDMA is not a failure, because TCP
+ * can be used instead.
  */
 #include "doctor/doctor_priv.h"
 
@@ -12,10 +13,10 @@
 #define MIB ((int64_t)1 << 20)
 #define GIB ((int64_t)1 << 30)
 
-#define MEMLOCK_NEED (256 * MIB) /* windows for the gradients of AlexNet, and message slots */
+#define MEMLOCK_NEED (256 * MIB) /* AlexNet: windows for the gradients, and message slots */
 #define MEMORY_NEED (2 * GIB)    /* AlexNet: weights twice, gradients, state, activations */
-#define FILES_NEED 1024          /* several sockets to every peer, and the data files */
-#define FILES_LEAST 64           /* with fewer, not even a single rank can open what it needs */
+#define FILES_NEED 1024          /* a large job: several sockets per peer, and the data files */
+#define FILES_LEAST 64           /* with fewer open files, not even a single rank could run */
 
 const char *vb_check_level_str(enum vb_check_level level)
 {
@@ -98,7 +99,8 @@ static struct size_text size_of(int64_t bytes)
     return size;
 }
 
-/* pam_limits applies "*" to all users except root, and only at the next login. */
+/* Adds the command that raises a limit. pam_limits applies "*" to all users except root, and only
+ * at the next login. */
 static void fix_limit(struct vb_check *check, const char *item, const char *value)
 {
     vb_check_fix(check,
@@ -339,7 +341,7 @@ static void check_kernels(const struct vb_facts *facts, struct vb_checks *checks
 
 /* ---- clock ----------------------------------------------------------------------------------- */
 
-/* Whether a clock is in the list of the kernel, in which blanks separate the names. */
+/* Returns whether a clock is in the kernel's list of clocks, in which blanks separate the names. */
 static bool offers(const char *clocks, const char *name)
 {
     size_t n;
@@ -354,7 +356,7 @@ static bool offers(const char *clocks, const char *name)
 
 static void check_clock(const struct vb_facts *facts, struct vb_checks *checks)
 {
-    /* To read one of these takes a system call or access to a slow device. */
+    /* Reading one of the slow clocks takes a system call or an access to a slow device. */
     static const char *const slow[] = {"hpet", "acpi_pm", "jiffies", "refined-jiffies", "xen"};
     static const char *const fast[] = {"tsc", "arch_sys_counter", "kvm-clock"};
     struct vb_check *check = vb_check_begin(checks, "clock");

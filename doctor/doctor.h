@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What on a machine would slow down or stop a job. One function reads the machine and gathers the
- * facts. Other functions judge the facts and read nothing else, so a test can make up any machine.
+ * The doctor finds out what would slow down or stop a job on a machine. One function reads the
+ * machine and gathers the facts. Other functions judge the facts and read nothing else, so a test
+ * can make up any machine.
  */
 #ifndef VB_DOCTOR_DOCTOR_H
 #define VB_DOCTOR_DOCTOR_H
@@ -12,8 +13,8 @@
 
 /* ---- facts ----------------------------------------------------------------------------------- */
 
-#define VB_LIMIT_NONE INT64_MAX /* unlimited */
-#define VB_LIMIT_UNKNOWN (-1)   /* the recording does not have the file */
+#define VB_LIMIT_NONE INT64_MAX /* there is no limit */
+#define VB_LIMIT_UNKNOWN (-1)   /* the limit is not known */
 
 struct vb_limit {
     int64_t soft, hard;
@@ -24,35 +25,38 @@ struct vb_facts {
     struct vb_rdma_dev *rdma;
     int n_ifaces, n_rdma;
     struct vb_rxe rxe;
-    char distro[32]; /* "debian", "ubuntu"; "": not known */
+    char distro[32]; /* "debian", "ubuntu" and so on; "": not known */
 
-    bool recorded; /* of another machine: facts that only a running process can tell are unknown */
-    bool may_lock; /* CAP_IPC_LOCK: the limit of locked memory does not apply */
+    bool recorded; /* the facts are of a recording; facts that only a running process can find out
+                      are unknown */
+    bool may_lock; /* the process has CAP_IPC_LOCK, so memlock does not apply */
     vb_status shm; /* result of allocating a small piece of shared memory */
-    struct vb_limit memlock; /* bytes */
+    struct vb_limit memlock; /* limit of locked memory in bytes */
     struct vb_limit files;
 
     char thp[16];       /* transparent huge pages: "always", "madvise", "never"; "": unsupported */
-    char shmem_thp[16]; /* the same for shared memory; also "advise", "within_size" and others */
-    int64_t huge_total, huge_free, huge_page_kib; /* reserved huge pages */
-    int64_t memory_bytes;                         /* of the machine; 0: not known */
-    int64_t memory_limit_bytes;                   /* of the cgroup; 0: none */
+    char shmem_thp[16]; /* huge pages for shared memory: as thp; also "advise", "within_size" and
+                           others */
+    int64_t huge_total, huge_free, huge_page_kib; /* number and size of reserved huge pages */
+    int64_t memory_bytes;                         /* memory of the machine; 0: not known */
+    int64_t memory_limit_bytes;                   /* memory limit of the cgroup; 0: no limit */
 
     double cpu_quota;           /* cpu time per second that the cgroup grants; 0: no limit */
-    int n_cpus, n_allowed_cpus; /* hardware threads; 0: not known */
-    int n_governed;             /* cpus whose frequency the kernel controls */
-    int n_slow_governed;        /* those of them whose governor raises the frequency slowly */
-    char governor[32];          /* of the first cpu with a slow governor, else of all cpus */
-    char clock[32];             /* clock source of the kernel, such as "tsc"; "": not known */
-    char clocks[128];           /* clock sources that the kernel could use instead */
+    int n_cpus, n_allowed_cpus; /* number of hardware threads; 0: not known */
+    int n_governed;             /* number of cpus whose frequency the kernel controls */
+    int n_slow_governed; /* number of these cpus whose governor raises the frequency slowly */
+    char governor[32];   /* governor of the first cpu with a slow governor, or of the first cpu */
+    char clock[32];      /* clock source of the kernel, such as "tsc"; "": not known */
+    char clocks[128];    /* all clock sources that the kernel can use */
 
     struct vb_k_blas blas;
     struct vb_k_onednn onednn;
     vb_status onednn_status; /* result of the oneDNN probe */
 };
 
-/* Reads the running machine (sysroot "") or a recording of one. Takes some milliseconds and changes
- * nothing. If it succeeds, the caller frees the facts with vb_facts_fini(). */
+/* Reads the facts of the running machine (sysroot "") or of a recorded machine. Takes some
+ * milliseconds and changes nothing. After a success, the caller frees the facts with
+ * vb_facts_fini(). */
 vb_status vb_facts_gather(const char *sysroot, struct vb_facts *facts_p);
 void vb_facts_fini(struct vb_facts *facts);
 
@@ -65,32 +69,33 @@ enum vb_check_level {
 };
 
 struct vb_check {
-    const char *name; /* unique in a list, never freed */
+    const char *name; /* name of the check, unique in a list; never freed */
     enum vb_check_level level;
-    char what[768]; /* one sentence */
-    char fix[512];  /* shell commands that fix it; "": none are known */
+    char what[768]; /* a sentence with the finding */
+    char fix[512];  /* shell commands that fix the problem; "": no command is known */
 };
 
 #define VB_CHECKS_MAX 16
 
-/* Fills checks and returns their number. Does no I/O. Ports and GIDs are checked only if the
- * machine has RDMA devices. */
+/* Judges the facts of a machine. Fills checks and returns the number of checks. Does no I/O. Ports
+ * and GIDs are checked only if the machine has RDMA devices. */
 int vb_doctor_judge(const struct vb_facts *facts, struct vb_check checks[VB_CHECKS_MAX]);
 
 const char *vb_check_level_str(enum vb_check_level level); /* "OK", "WARN", "FAIL" */
 
-/* What was measured between two hosts over one transport. */
+/* The measurements between two hosts over one transport. */
 struct vb_pair {
-    int a, b; /* the ranks, a < b */
+    int a, b; /* the two ranks, a < b */
     char host_a[64], host_b[64];
     char transport[16];
-    double put_us, get_us;           /* of 8 bytes: a put one way, a get there and back */
-    double put_gb_s, get_gb_s;       /* of streams that rank a drives */
-    int64_t wrong;                   /* bytes that did not arrive as sent */
+    double put_us, get_us;           /* time for 8 bytes: a put one way, a get there and back */
+    double put_gb_s, get_gb_s;       /* speed of many puts, or gets, that rank a starts */
+    int64_t wrong;                   /* number of bytes that did not arrive as sent */
     int64_t moved[VB_PORT_TROUBLES]; /* increase of the RDMA port counters; negative: not read */
 };
 
-/* The same for all pairs of a job, over one or several transports. Does no I/O. */
+/* Judges the measurements of all pairs of a job, over one or several transports. Fills checks and
+ * returns the number of checks. Does no I/O. */
 int vb_doctor_judge_pairs(const struct vb_pair *pairs, int n,
                           struct vb_check checks[VB_CHECKS_MAX]);
 

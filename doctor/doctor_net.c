@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Judges the networks between ranks on different hosts. A port or interface on the control network
- * of a CloudLab node is shown but never counts, because jobs must not use it.
+ * of a CloudLab node is shown, but does not count as usable, because jobs must not use the control
+ * network.
  */
 #include "doctor/doctor_priv.h"
 
@@ -91,7 +92,7 @@ static void say_port(const struct vb_facts *facts, struct vb_check *check,
 
     vb_check_say(check, "%s%s port %d %s", check->what[0] != '\0' ? "; " : "", dev->name, port->num,
                  port->state[0] != '\0' ? port->state : "in an unknown state");
-    if (port->speed_gbit > 0 && !dev->soft) /* the speed of software devices is invented */
+    if (port->speed_gbit > 0 && !dev->soft) /* software devices report an invented speed */
         vb_check_say(check, " %g Gbit/s", port->speed_gbit);
     if (port->mtu_bytes > 0)
         vb_check_say(check, " MTU %d", port->mtu_bytes);
@@ -112,7 +113,7 @@ static void fix_port(const struct vb_facts *facts, struct vb_check *check,
         return;
     if (port->ethernet && vb_check_plain(netdev))
         vb_check_fix(check, "sudo ip link set %s up", netdev);
-    else if (!port->ethernet && strcmp(port->state, "INIT") == 0) /* no subnet manager runs */
+    else if (!port->ethernet && strcmp(port->state, "INIT") == 0) /* no subnet manager */
         vb_check_fix(check, "sudo apt install opensm && sudo systemctl enable --now opensm");
 }
 
@@ -135,8 +136,8 @@ static void check_ports(const struct vb_facts *facts, struct vb_checks *checks)
             fix_port(facts, check, &facts->rdma[i], &facts->rdma[i].ports[p]);
 }
 
-/* How good a GID is. The best is a RoCE v2 GID from a routable address, then RoCE v2 from a
- * link-local address, then RoCE v1, which no router forwards. */
+/* Returns how good a GID is. The best is a RoCE v2 GID from a routable address. The next best is a
+ * RoCE v2 GID from a link-local address. The worst is RoCE v1, which no router forwards. */
 static int gid_worth(const struct vb_rdma_gid *gid)
 {
     if (gid->type != VB_GID_ROCE_V2)
@@ -204,7 +205,8 @@ void vb_check_rdma(const struct vb_facts *facts, struct vb_checks *checks)
 
 /* ---- soft-RoCE ------------------------------------------------------------------------------- */
 
-/* The first device with a usable port, hardware before software. */
+/* Returns the first hardware device with a usable port, or else the first software device with one.
+ * NULL: there is none. */
 static const struct vb_rdma_dev *working_device(const struct vb_facts *facts)
 {
     const struct vb_rdma_dev *found = NULL;
@@ -316,7 +318,7 @@ static void judge_no_data(const struct vb_facts *facts, struct vb_check *check)
                      "%sthe control network is the only one, and jobs must not use it: add "
                      "a link or LAN between the nodes to the profile",
                      check->what[0] != '\0' ? ": " : "");
-        return; /* on such nodes other ports that are down have no cable */
+        return; /* no command is suggested, because other ports of such nodes have no cable */
     }
     vb_check_say(check, "%sno interface is up: ranks can communicate only within this host",
                  check->what[0] != '\0' ? ": " : "");

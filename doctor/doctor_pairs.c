@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
  * Judges the measurements between hosts. There is no absolute limit: a pair is slow if it is far
- * slower than the others over the same transport.
+ * slower than the other pairs over the same transport.
  */
 #include "doctor/doctor_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define SLOW 0.5    /* a pair below this share of the median is slow */
-#define PAIRS_MIN 3 /* with fewer pairs the median means nothing */
-#define NAMED_MAX 4 /* pairs that a sentence names at most */
+#define SLOW 0.5    /* a pair is slow if its speed is below this share of the median */
+#define PAIRS_MIN 3 /* minimum number of pairs for a meaningful median */
+#define NAMED_MAX 4 /* maximum number of pairs that one sentence lists */
 
-/* Appends a pair to a sentence, which names at most NAMED_MAX of them. first: what comes before the
- * first one. */
+/* Appends a pair to a sentence, which lists at most NAMED_MAX pairs. first: the text before the
+ * first pair. *named: the number of pairs so far. */
 static void name_pair(struct vb_check *check, const char *first, const struct vb_pair *pair,
                       int *named)
 {
@@ -96,7 +96,8 @@ static double lower_gb_s(const struct vb_pair *pair)
     return pair->put_gb_s < pair->get_gb_s ? pair->put_gb_s : pair->get_gb_s;
 }
 
-/* The median speed of all pairs over a transport; 0: too few pairs, or no memory. */
+/* Returns the median speed of all pairs over a transport; 0: there are too few pairs, or there is
+ * no memory. */
 static double median_gb_s(const struct vb_pair *pairs, int n, const char *transport)
 {
     double *speeds = calloc((size_t)n + 1, sizeof(*speeds)), median = 0;
@@ -142,7 +143,7 @@ static const struct vb_pair *same_hosts(const struct vb_pair *pairs, int n,
     return NULL;
 }
 
-/* Soft-RoCE is often slower than TCP; then jobs should use TCP. */
+/* Warns if RDMA is slower than TCP, because then jobs should use TCP. Soft-RoCE is often slower. */
 static void check_choice(const struct vb_pair *pairs, int n, struct vb_checks *checks)
 {
     struct vb_check *check = vb_check_begin(checks, "choice");

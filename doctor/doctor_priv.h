@@ -1,32 +1,34 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the files of doctor share.
+ * Declarations that the files of the doctor share.
  */
 #ifndef VB_DOCTOR_DOCTOR_PRIV_H
 #define VB_DOCTOR_DOCTOR_PRIV_H
 
 #include "doctor/doctor.h"
 
-/* The list that is being filled. */
+/* A list of checks that is being filled. */
 struct vb_checks {
     struct vb_check *list;
     int n;
 };
 
-/* Adds a check, which is OK and has an empty text. */
+/* Adds a check to the list. The new check has the level OK and an empty text. */
 struct vb_check *vb_check_begin(struct vb_checks *checks, const char *name);
 
-/* Append to the text of a check, and to the commands that fix it. Text that does not fit is cut
- * off. vb_check_warn() also makes it a WARN. */
+/* vb_check_say() and vb_check_warn() append to the text of a check, vb_check_fix() to the commands
+ * that fix the problem. Text that does not fit is cut off. vb_check_warn() also sets the level to
+ * WARN. */
 void vb_check_say(struct vb_check *check, const char *fmt, ...) VB_PRINTF(2, 3);
 void vb_check_warn(struct vb_check *check, const char *fmt, ...) VB_PRINTF(2, 3);
 void vb_check_fix(struct vb_check *check, const char *fmt, ...) VB_PRINTF(2, 3);
 
-/* True if a name is safe in a shell command without quotes. Names come from the machine: a
- * semicolon in one must not begin a second command. */
+/* Returns whether a name is safe in a shell command without quotes. Names come from the machine, so
+ * a semicolon in a name must not begin a second command. */
 bool vb_check_plain(const char *name);
 
-/* doctor_net.c: RDMA devices, their ports and GIDs, soft-RoCE, interfaces. */
+/* doctor_net.c: these functions check RDMA devices with their ports and GIDs, soft-RoCE, and
+ * network interfaces. */
 void vb_check_rdma(const struct vb_facts *facts, struct vb_checks *checks);
 void vb_check_soft_roce(const struct vb_facts *facts, struct vb_checks *checks);
 void vb_check_interfaces(const struct vb_facts *facts, struct vb_checks *checks);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Gathers the facts that doctor judges. Files are read below the sysroot. Limits, shared memory and
- * kernels are those of this process; for a recording they are known only as far as it has files
- * about them.
+ * kernels are facts of this process. For a recording, these facts are known only if the recording
+ * has files about them.
  */
 #include "doctor/facts_priv.h"
 
@@ -17,7 +17,8 @@
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Copies text without the blanks around it. */
+/* Copies the first line of a text, without leading and trailing blanks. Bytes that are not
+ * printable become '?'. */
 static void copy_trimmed(char *buf, size_t size, const char *text)
 {
     size_t len, i;
@@ -63,7 +64,7 @@ bool vb_facts_field(const char *sysroot, const char *path, const char *prefix, c
     return search.found;
 }
 
-/* The number at the start of a field; a unit may follow it. */
+/* Returns the number at the start of a field, or 0. A unit may follow the number. */
 static int64_t field_int(const char *sysroot, const char *path, const char *prefix)
 {
     char text[64];
@@ -103,7 +104,8 @@ static int64_t limit_value(const char *text)
     return vb_parse_int(text, &value) && value >= 0 ? value : VB_LIMIT_UNKNOWN;
 }
 
-/* "Max locked memory         8388608              unlimited            bytes" */
+/* Reads a soft and a hard limit from a line such as
+ * "Max locked memory         8388608              unlimited            bytes". */
 static struct vb_limit recorded_limit(const char *sysroot, const char *prefix)
 {
     struct vb_limit limit = {VB_LIMIT_UNKNOWN, VB_LIMIT_UNKNOWN}, read;
@@ -134,7 +136,8 @@ static void gather_limits(const char *sysroot, struct vb_facts *facts)
 
 /* ---- pages, clock, distribution -------------------------------------------------------------- */
 
-/* The kernel puts the active setting in brackets: "always [madvise] never". */
+/* Reads a setting for huge pages. The kernel puts the active setting in brackets: "always [madvise]
+ * never". */
 static void gather_setting(const char *sysroot, const char *file, char *buf, size_t size)
 {
     const char *open, *close_at;
@@ -155,7 +158,7 @@ static void gather_pages(const char *sysroot, struct vb_facts *facts)
     facts->huge_free = field_int(sysroot, "/proc/meminfo", "HugePages_Free:");
     facts->huge_page_kib = field_int(sysroot, "/proc/meminfo", "Hugepagesize:");
     facts->memory_bytes = field_int(sysroot, "/proc/meminfo", "MemTotal:");
-    /* KiB to bytes; a recording may have any number, so overflow is checked */
+    /* KiB become bytes; overflow is checked, because a recording may have any number */
     facts->memory_bytes = facts->memory_bytes < INT64_MAX / 1024 ? facts->memory_bytes * 1024 : 0;
 }
 

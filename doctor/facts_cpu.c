@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Facts about cpus, and the memory limit of a cgroup.
+ * Gathers the facts about cpus, and the memory limit of the cgroup.
  */
 #include "doctor/facts_priv.h"
 
@@ -9,14 +9,14 @@
 #include <string.h>
 
 #define SYS_CPU "/sys/devices/system/cpu"
-#define CPUS_MAX 65536 /* a recording may have any number */
+#define CPUS_MAX 65536 /* upper limit, because a recording may have any number */
 
 /* ---- lists of cpus --------------------------------------------------------------------------- */
 
 typedef void (*cpu_fn)(int cpu, void *arg);
 
-/* Calls fn for each cpu of a list as the kernel writes it, "0-3,8". Stops where the list is
- * invalid. */
+/* Calls fn for each cpu of a list in the kernel's format, such as "0-3,8". Stops at the first
+ * invalid character. */
 static void each_cpu(const char *list, cpu_fn fn, void *arg)
 {
     char *end;
@@ -40,8 +40,8 @@ static void count_cpu(int cpu, void *arg)
     ++*(int *)arg;
 }
 
-/* For the running machine the numbers come from topo/. If that fails, which topo/ logs, they stay
- * 0. */
+/* Gets the numbers of cpus of the running machine from topo/. If topo/ fails, it logs the reason,
+ * and the numbers stay 0. */
 static void cpus_from_topo(struct vb_facts *facts)
 {
     struct vb_topo_source source = {.synthetic = NULL};
@@ -76,8 +76,9 @@ struct governor_walk {
     struct vb_facts *facts;
 };
 
-/* The governor performance keeps the frequency high, and schedutil raises it with the load within
- * microseconds. All others wait for their next sample, or never raise it. */
+/* Counts the governor of a cpu. The governor "performance" keeps the frequency high, and
+ * "schedutil" raises the frequency with the load within microseconds. All other governors raise the
+ * frequency only at their next sample, or never. */
 static void look_at_governor(int cpu, void *arg)
 {
     const struct governor_walk *walk = arg;
@@ -106,9 +107,9 @@ void vb_facts_governors(const char *sysroot, struct vb_facts *facts)
 
 /* ---- memory of the cgroup -------------------------------------------------------------------- */
 
-/* The smallest limit of a cgroup and its parents; 0: none. For "no limit" version 1 has a huge
- * number and version 2 "max". In a container the folder of the group may be missing, but the mount
- * point exists. */
+/* Returns the smallest memory limit of a cgroup and its parents; 0: there is no limit. If there is
+ * no limit, the file has a huge number (cgroup version 1) or "max" (version 2). In a container the
+ * folder of the group may be missing, but the mount point exists. */
 static int64_t least_limit(const char *mount, const char *group, const char *file)
 {
     const int64_t none = INT64_MAX / 2;
@@ -116,7 +117,7 @@ static int64_t least_limit(const char *mount, const char *group, const char *fil
     char folder[PATH_MAX];
 
     if (strstr(group, "..") != NULL)
-        group = ""; /* the group is outside of what this container can see */
+        group = ""; /* this container cannot see the group */
     if ((size_t)snprintf(folder, sizeof(folder), "%s%s", mount, group) >= sizeof(folder))
         return 0;
     for (;;) {
@@ -131,14 +132,15 @@ static int64_t least_limit(const char *mount, const char *group, const char *fil
     return least < none ? least : 0;
 }
 
-/* Finds the group of a controller in lines such as "4:memory:/group"; in version 2 "0::/group". */
+/* Finds the group of a controller. The lines are like "4:memory:/group", with cgroup version 2 like
+ * "0::/group". */
 static bool find_group(const char *sysroot, const char *controller, char *group, size_t size)
 {
     char prefix[16], line[512];
     const char *colon;
     int i;
 
-    for (i = 0; i < 32; i++) { /* the numbers are those of hierarchies, in no fixed order */
+    for (i = 0; i < 32; i++) { /* the number of the hierarchy is not known in advance */
         snprintf(prefix, sizeof(prefix), "%d:", i);
         if (!vb_facts_field(sysroot, "/proc/self/cgroup", prefix, line, sizeof(line)))
             continue;

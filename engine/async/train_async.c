@@ -2,11 +2,11 @@
  *
  * Asynchronous training: every rank is a worker that makes steps without waiting for the others, on
  * parameters that servers own. Servers are threads of the first ranks, or ranks of their own.
- * docs/async.md explains it; ps_*.c is the parameter server.
+ * docs/async.md explains asynchronous training; engine/ps/ is the parameter server.
  *
- * Unless the bound is 0, every worker goes through all of the data, in an order of its own. So the
- * data that a slow worker does not reach, or one that is gone, is still used by others. With a
- * bound of 0 the workers have the shares of synchronous training, and compute the same bits.
+ * Unless the bound is 0, every worker goes through all of the data, in an order of its own. So
+ * other workers still use the data that a slow or gone worker does not reach. With a bound of 0 the
+ * workers have the same shares of the data as in synchronous training, and compute the same bits.
  */
 #include "engine/async/train_async_priv.h"
 
@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LARGE (16u << 20) /* bytes of a gradient */
+#define LARGE (16u << 20) /* bytes; fewer workers may join if gradients are larger */
 
 /* ---- options --------------------------------------------------------------------------------- */
 
@@ -85,7 +85,7 @@ vb_status vb_async_check(const struct vb_train_opts *o)
     return VB_OK;
 }
 
-/* Checks what depends on the recipe. */
+/* Checks the options whose validity depends on the recipe. */
 static vb_status check_recipe(const struct vb_async *a)
 {
     const struct vb_trainer *t = a->trainer;
@@ -101,8 +101,9 @@ static vb_status check_recipe(const struct vb_async *a)
     return VB_OK;
 }
 
-/* The number of workers that may join. Each slot costs a server as much memory as a worker. With a
- * bound of 0 several servers would not admit a worker in the same round, so nobody may join. */
+/* Returns the number of workers that may join. Each slot for a joiner costs a server as much memory
+ * as a worker. With a bound of 0 several servers would not admit a worker in the same round, so
+ * nobody may join. */
 static int join_slots_of(const struct vb_train_opts *o, const struct ps_job *job)
 {
     int slots = job->n * sizeof(float) > LARGE && !job->sparse ? 1 : 4;
@@ -144,7 +145,8 @@ static void fill_job(struct vb_async *a)
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-/* The group tells the other ranks that this one has stopped. This rank logs where to go on from. */
+/* Logs the last checkpoint, which the job can be resumed from. The group tells the other ranks that
+ * this rank has stopped. */
 static void say_last_checkpoint(const struct vb_trainer *t)
 {
     char path[4096];

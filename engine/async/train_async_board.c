@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * The end of asynchronous training: the members of the group of workers and servers exchange their
- * figures. Members may be gone by then.
+ * At the end of asynchronous training, the members of the group of workers and servers exchange
+ * their figures. Some members may already be gone.
  *
- * The *board* is a small window of each member, with a row for every member. A server puts its row
- * on the boards of all workers before it sends PS_FINAL; server 0 also puts what it knows of the
- * workers and the faults. Workers put their rows on the boards of the others. The *reporter* is the
- * remaining worker with the lowest rank: it waits for the rows of the others, evaluates, saves,
- * prints, and then tells the others. If the reporter is gone before that, the next one reports.
+ * Each member has a *board*: a small window with a row for every member. A server puts its row on
+ * the boards of all workers before it sends PS_FINAL; server 0 also puts its statistics of the
+ * workers and the faults. Each worker puts its row on the boards of the other workers. The
+ * *reporter* is the remaining worker with the lowest rank: it waits for the rows of the other
+ * workers, evaluates, saves, prints, and then tells the other workers. If the reporter is gone
+ * before that, the worker with the next rank reports.
  */
 #include "engine/async/train_async_priv.h"
 
@@ -88,7 +89,7 @@ vb_status vb_async_board_open(struct vb_group *group, size_t join_info_bytes,
 
     if (b == NULL)
         return vb_err_sys("calloc");
-    *board_p = b; /* for the caller to free, even after a failure */
+    *board_p = b; /* set now, because the caller frees *board_p even after a failure */
     b->group = group;
     b->slots = vb_group_slots(group);
     b->has_row = calloc((size_t)b->slots, sizeof(*b->has_row));
@@ -138,7 +139,7 @@ struct vb_window *vb_async_board_window(const struct async_board *b, size_t *joi
 
 /* ---- putting --------------------------------------------------------------------------------- */
 
-/* Puts to a member that may be gone. That is no failure, and the op is done then. */
+/* Puts to a member. If the member is gone, the put is skipped, which is not a failure. */
 static vb_status put(struct async_board *b, int rank, size_t offset, size_t len, uint32_t value)
 {
     vb_status st =
@@ -177,7 +178,8 @@ void vb_async_board_update_own(struct async_board *b, const struct async_row *fi
     row_of(b, vb_group_rank(b->group))->figures = *figures;
 }
 
-/* The statistics of workers and of the run are adjacent. */
+/* The statistics of the workers and the statistics of the run are adjacent in the window, so one
+ * put transfers both. */
 vb_status vb_async_board_put_run(struct async_board *b)
 {
     return put_all(b, b->workers_at, b->len - b->workers_at, NOTE_ROW);
@@ -202,7 +204,7 @@ static int reporter(const struct async_board *b)
 
 struct waiting {
     struct async_board *board;
-    int rank; /* of the reporter */
+    int rank; /* rank of the reporter */
     uint64_t until_ns;
 };
 
@@ -218,7 +220,8 @@ static bool has_all_rows(void *arg)
     return true;
 }
 
-/* Also true at the end of a slice of the wait. */
+/* Returns whether the result was reported, the reporter is gone, or the current slice of the wait
+ * is over. */
 static bool something_new(void *arg)
 {
     const struct waiting *w = arg;
@@ -227,7 +230,8 @@ static bool something_new(void *arg)
            vb_clock_ns() >= w->until_ns;
 }
 
-/* Waits for the reporter. It may take long; the group finds out if it dies or is silent. */
+/* Waits until the reporter has reported or is gone. The report may take long; the group finds out
+ * if the reporter dies or is silent. */
 static vb_status wait_for(struct async_board *b, int rank)
 {
     struct waiting w = {.board = b, .rank = rank};

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * The steps of a worker with a dense model: a ticket, parameters, a gradient, a push. With hogwild
- * the worker updates the server's parameters itself.
+ * The steps of a worker with a dense model. In each step the worker gets a ticket, reads
+ * parameters, computes a gradient and pushes it. With hogwild the worker updates the server's
+ * parameters itself.
  */
 #include "engine/async/train_async_priv.h"
 
 #include <stdlib.h>
 
-/* The factor for the gradient, which is a sum over samples. With a bound of 0 the server does not
- * use it: it scales and clips the sum of all workers. */
+/* Returns the factor for the gradient, which is a sum over samples. With a bound of 0 the server
+ * ignores this factor: the server scales and clips the sum of all workers' gradients. */
 static float scale_of(const struct vb_async *a, const float *grads)
 {
     const struct vb_trainer *t = a->trainer;
@@ -19,7 +20,8 @@ static float scale_of(const struct vb_async *a, const float *grads)
     return scale;
 }
 
-/* own: room for a gradient that cannot be computed into its slot. */
+/* Makes one step. own: a buffer for the gradient, used if the gradient cannot be computed directly
+ * into its slot. */
 static vb_status step(struct vb_async *a, float *own)
 {
     struct vb_trainer *t = a->trainer;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * Servers and workers form a group of their own, besides that of the job. A process with a worker
- * and a server is a member twice, so that neither thread ever waits for the other's lock. Members
- * find each other as ranks do: worker 0 listens at a second port, and announces it to the group of
- * the job.
+ * Servers and workers form a second group, besides the group of the job. A process with a worker
+ * and a server is in this group twice, so that neither thread ever waits for a lock of the other.
+ * The members find each other as the ranks of a job do: worker 0 listens at a second port, and
+ * announces this port to the group of the job.
  */
 #include "engine/async/train_async_priv.h"
 
 #include <string.h>
 
-/* Listens on the address at which the job's ranks have found rank 0, at another port. */
+/* Listens at another port of the address at which the job's ranks have found rank 0. */
 static vb_status listen_for_members(struct vb_async *a)
 {
     const char *root = a->trainer->o->group.root, *colon = root != NULL ? strrchr(root, ':') : NULL;
@@ -59,7 +59,7 @@ struct vb_group_opts vb_async_group(const struct vb_async *a, int rank)
     o.root_fd = rank == 0 ? a->root_fd : -1;
     o.announce = NULL;
     o.progress =
-        t->model.row->progress && rank < a->job.workers; /* a server makes progress itself */
+        t->model.row->progress && rank < a->job.workers; /* a server polls the network itself */
     o.crowded = vb_place_is_crowded(t->o, &t->cpus);
     if (o.timeout_ms == 0)
         o.timeout_ms = 60000;

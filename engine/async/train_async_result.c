@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * The result: the figures of all workers and servers, from the board of the reporter.
+ * Makes the result from the figures of all workers and servers, which are on the board of the
+ * reporter.
  */
 #include "engine/async/train_async_priv.h"
 
 #include <stdlib.h>
 
-/* A peer has put the row, so its texts may lack the final zero. */
+/* Adds a row to the result. A peer has put the row, so texts in it may lack the terminating
+ * zero. */
 static void add_row(const struct async_row *row, struct vb_train_result *result)
 {
     struct vb_rank_result *r = &result->per_rank[result->rows++];
@@ -32,7 +34,7 @@ static void add_worker(struct vb_async *a, int rank, const struct async_row *row
     result->workers++;
 }
 
-/* Adds the rows of workers, then those of servers, in the order of ranks. */
+/* Adds the rows of workers, then the rows of servers, each in the order of ranks. */
 static void add_rows(struct vb_async *a, struct vb_train_result *result)
 {
     const struct async_row *row;
@@ -63,7 +65,8 @@ static void add_staleness(struct vb_async *a, struct vb_train_result *result)
     }
 }
 
-/* A peer has put the faults, too: their number is checked, and their texts are terminated. */
+/* Adds the faults to the result. A peer has put the faults on the board, so their number is
+ * checked, and their texts are terminated. */
 static void add_faults(const struct async_run_stats *run, struct vb_train_result *result)
 {
     int i, n = run->n_faults < PS_FAULTS_MAX ? run->n_faults : PS_FAULTS_MAX;
@@ -77,7 +80,8 @@ static void add_faults(const struct async_run_stats *run, struct vb_train_result
     result->n_faults = n > 0 ? n : 0;
 }
 
-/* The figures of this worker alone. A rank that is only a server has none. */
+/* Fills the result with the figures of this worker alone. A rank that is only a server adds
+ * nothing. */
 static vb_status collect_own(struct vb_async *a, struct vb_train_result *result)
 {
     const struct vb_trainer *t = a->trainer;
@@ -110,7 +114,7 @@ static vb_status collect_all(struct vb_async *a, struct vb_train_result *result)
     result->faults = calloc(PS_FAULTS_MAX, sizeof(*result->faults));
     if (result->per_rank == NULL || result->staleness == NULL || result->faults == NULL)
         return vb_err_sys("calloc");
-    vb_async_board_update_own(a->board, &own); /* with the last evaluation */
+    vb_async_board_update_own(a->board, &own); /* the row now includes the last evaluation */
     result->samples = run->samples > 0 ? run->samples : 0;
     add_rows(a, result);
     add_staleness(a, result);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * A server in training: a thread beside a worker, or a rank of its own. At the end it sends what it
- * knows of the workers to their boards.
+ * Runs a server during training, as a thread in the process of a worker or as a separate rank. At
+ * the end the server puts its figures on the boards of the workers; server 0 also puts its
+ * statistics of the workers.
  */
 #include "engine/async/train_async_priv.h"
 
@@ -25,7 +26,7 @@ static struct async_row server_row(const struct ps_server *s, int rank)
     return row;
 }
 
-/* Writes what the server knows of the workers to its own board. */
+/* Writes the statistics of the workers and of the run to the server's own board. */
 static void note_workers(const struct ps_server *s, struct async_board *board)
 {
     struct async_run_stats *run = vb_async_board_run(board);
@@ -58,7 +59,8 @@ static bool anybody_left(const struct ps_server *s)
     return false;
 }
 
-/* Called by the server, or by a standby that has taken over, before it sends PS_FINAL. */
+/* Puts the server's figures on the boards of the workers. A server, or a standby that has taken
+ * over, calls this function before it sends PS_FINAL. */
 static vb_status show_board(struct ps_server *s, void *arg)
 {
     struct async_board *board = arg;
@@ -107,7 +109,7 @@ vb_status vb_async_serve(struct async_server *srv, int number)
         st = vb_async_join_info_put(a, board);
     if (st == VB_OK)
         st = vb_ps_server_create(group, &a->job, a->params, a->state, &s);
-    /* pairs with the acquire in vb_async_wait_until_ready() */
+    /* This release pairs with the acquire in vb_async_wait_until_ready(). */
     atomic_store_explicit(&srv->ready, true, memory_order_release);
     if (st == VB_OK && a->trainer->serves)
         vb_place_leave(&a->trainer->place);
@@ -123,8 +125,8 @@ vb_status vb_async_serve(struct async_server *srv, int number)
     return st;
 }
 
-/* The server may run on any cpu of the process. On the cpus of the worker, which is pinned, it
- * would have no room. */
+/* The main function of a server's thread. The server may run on any cpu of the process, because the
+ * worker, which is pinned, keeps its own cpus busy. */
 static void *serve_main(void *arg)
 {
     struct async_server *srv = arg;
@@ -183,8 +185,8 @@ vb_status vb_async_join_servers(struct vb_async *a)
     return st == VB_OK ? other : st;
 }
 
-/* The acquire pairs with the releases in vb_async_serve() and serve_main(): after it the worker may
- * change the parameters that the server has copied. */
+/* The acquire pairs with the releases in vb_async_serve() and serve_main(). After the acquire the
+ * worker may change the parameters, because the server has copied them. */
 void vb_async_wait_until_ready(const struct async_server *srv)
 {
     while (srv->started && !atomic_load_explicit(&srv->ready, memory_order_acquire))

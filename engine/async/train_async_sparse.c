@@ -2,25 +2,25 @@
  *
  * The steps of a worker with sparse logistic regression. The worker compacts each batch first: it
  * finds the distinct features, and replaces each entry by the place of its feature (ps_compact.c).
- * Then forward and backward touch a few thousand numbers. The worker knows the features of the next
- * batch before it pushes a gradient, and asks for their weights with the push.
+ * Then the forward and the backward pass touch only a few thousand numbers. The worker knows the
+ * features of the next batch before it pushes a gradient, and asks for their weights with the push.
  *
- * With hogwild and plain SGD a batch is not compacted: the worker reads and updates weights row by
- * row, except for those that nearly every batch updates.
+ * With hogwild and plain SGD a batch is not compacted: the worker reads and updates the shared
+ * weights row by row. The worker has its own copy of the weights that nearly every batch updates.
  */
 #include "engine/async/train_async_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define ROWS_AHEAD 2 /* rows whose weights are prefetched */
+#define ROWS_AHEAD 2 /* number of rows whose weights are prefetched */
 
-/* A batch, compacted. */
+/* A compacted batch. */
 struct compact_batch {
     struct ps_compact *compact;
-    uint32_t *keys; /* distinct features, and as the last one the bias */
+    uint32_t *keys; /* the distinct features; the last key is the bias */
     size_t n;
-    struct vb_k_csr csr; /* its indices are places in keys */
+    struct vb_k_csr csr; /* the indices in csr are places in keys */
 };
 
 struct sparse_worker {
@@ -36,7 +36,8 @@ struct sparse_worker {
 
 /* ---- batches --------------------------------------------------------------------------------- */
 
-/* Takes the next batch from the loader, which may then reuse the batch before. */
+/* Takes the next batch from the loader and compacts it. The loader may then reuse the memory of the
+ * previous batch. */
 static vb_status next_batch(struct sparse_worker *s, struct compact_batch *b)
 {
     struct vb_trainer *t = s->async->trainer;
@@ -67,7 +68,7 @@ static void note_loss(struct vb_trainer *t, double loss, size_t n)
     t->batch_n = (int)n;
 }
 
-/* Computes the gradient at the keys of a batch from the weights there. */
+/* Computes the gradient at the keys of a batch. w: the weights at these keys. */
 static void gradient(struct sparse_worker *s, const struct compact_batch *b, const float *w)
 {
     struct vb_trainer *t = s->async->trainer;
@@ -120,7 +121,8 @@ static vb_status step(struct sparse_worker *s)
 
 /* ---- hogwild --------------------------------------------------------------------------------- */
 
-/* While it computes with a row, it prefetches the weights of later rows. */
+/* Computes the logits of all rows. While this function computes one row, it prefetches the weights
+ * of later rows. */
 static void forward_rows(struct sparse_worker *s, const struct vb_k_csr *csr, float *w, float bias)
 {
     size_t i;
@@ -134,7 +136,8 @@ static void forward_rows(struct sparse_worker *s, const struct vb_k_csr *csr, fl
     }
 }
 
-/* While it adds a row, it prefetches a row of the next batch. */
+/* Adds the gradients of all rows to the weights. While this function adds one row, it prefetches a
+ * row of the next batch. */
 static void add_rows(struct sparse_worker *s, const struct vb_k_csr *csr, float scale, float *w)
 {
     size_t i;

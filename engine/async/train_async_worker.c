@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * A worker in training: it opens or joins the group, makes steps (train_async_dense.c,
- * train_async_sparse.c), and reads the final parameters. A worker that the others have dropped
- * joins again.
+ * Runs a worker during training. The worker opens or joins the group, makes steps
+ * (train_async_dense.c, train_async_sparse.c), and reads the final parameters. A worker that the
+ * others have dropped joins again.
  */
 #include "engine/async/train_async_priv.h"
 
-#define LOOK_EVERY 64 /* steps after which a worker that never waits makes progress */
+#define LOOK_EVERY 64 /* number of steps after which a worker polls the network */
 
 vb_status vb_async_evaluate(struct vb_trainer *t)
 {
@@ -19,7 +19,8 @@ vb_status vb_async_evaluate(struct vb_trainer *t)
     return st;
 }
 
-/* Shows progress, if it is time to. Only a server knows how far all workers are together. */
+/* Shows the progress of training, if it is time to. Only a server knows how many steps all workers
+ * have made together. */
 static vb_status show(struct vb_async *a)
 {
     struct vb_trainer *t = a->trainer;
@@ -97,8 +98,8 @@ vb_status vb_async_step_done(struct vb_async *a, uint64_t computed_ns)
     return st == VB_OK && t->step % LOOK_EVERY == 0 ? vb_progress(a->ps) : st;
 }
 
-/* Evaluates at this worker's own end, on a snapshot, while others may still train. With a bound of
- * 0 all workers end together, and the reporter evaluates. */
+/* Evaluates a snapshot when this worker ends; others may still train then. With a bound of 0 all
+ * workers end together, and the reporter evaluates. */
 static vb_status evaluate_at_end(struct vb_async *a)
 {
     struct vb_trainer *t = a->trainer;
@@ -115,7 +116,7 @@ static vb_status evaluate_at_end(struct vb_async *a)
     return st;
 }
 
-/* This worker's figures, without the cpu time of server threads in its process. */
+/* Returns this worker's figures, without the cpu time of the server threads in this process. */
 struct async_row vb_async_worker_row(struct vb_async *a)
 {
     struct vb_trainer *t = a->trainer;
@@ -164,7 +165,7 @@ static vb_status open_worker(struct vb_async *a)
     struct vb_group_opts opts = vb_async_group(a, a->trainer->rank);
     vb_status st = vb_group_open(&opts, &a->ps);
 
-    a->root_fd = -1; /* the group owns it now */
+    a->root_fd = -1; /* the group owns the socket now */
     if (st == VB_OK)
         st = vb_async_board_open(a->ps, 0, &a->board);
     if (st == VB_OK)
@@ -174,7 +175,7 @@ static vb_status open_worker(struct vb_async *a)
     return st;
 }
 
-/* Joins a job that is running. again: the worker was a member before, and was dropped. */
+/* Joins a running job. again: this worker was a member before, and was dropped. */
 static vb_status join_others(struct vb_async *a, bool again)
 {
     struct vb_group_opts opts = vb_async_group(a, 0);
@@ -203,14 +204,15 @@ void vb_async_close_worker(struct vb_async *a)
     a->board = NULL;
 }
 
-/* A worker that fails by itself tells the others at once, because they may be waiting for it. */
+/* If this worker has failed, and not because of a peer, tells the other members at once, because
+ * they may be waiting for this worker. */
 static void abort_if_failed(struct vb_async *a, vb_status st)
 {
     if (st != VB_OK && st != VB_ERR_PEER && a->ps != NULL)
         vb_group_abort(a->ps, "a worker failed");
 }
 
-/* From the first step to the end. */
+/* Makes all steps, and finishes. */
 static vb_status run_to_end(struct vb_async *a)
 {
     vb_status st = a->job.sparse ? vb_async_run_sparse(a) : vb_async_run_dense(a);
@@ -218,9 +220,9 @@ static vb_status run_to_end(struct vb_async *a)
     return st == VB_OK ? finish(a) : st;
 }
 
-/* Whether the others have dropped this worker, because it was stopped for too long, and it may join
- * again. Rank 0 may not, because workers join through it. Nor may a process with a server, because
- * a server that was dropped is lost. */
+/* Returns whether the others have dropped this worker, because it was stopped for too long, and
+ * this worker may join again. Rank 0 may not join again, because workers join through rank 0. Nor
+ * may a process with a server, because a server that was dropped is lost. */
 static bool was_dropped(const struct vb_async *a)
 {
     const struct ps_worker *w = a->worker;
@@ -256,7 +258,7 @@ vb_status vb_async_work(struct vb_async *a)
     vb_async_wait_until_ready(&a->server);
     vb_async_wait_until_ready(&a->standby);
     if (st == VB_OK)
-        vb_place_leave(&t->place); /* from now on only the other group is used */
+        vb_place_leave(&t->place); /* from now on only the group of workers and servers is used */
     if (st == VB_OK && t->o->hooks.begun != NULL)
         t->o->hooks.begun(t->o->hooks.begun_arg);
     vb_laps_begin(&t->laps);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * A worker that joins a running job. Server 0 has the *join information* on its board: the job's
- * command line, the settings that the ranks agreed on, the plan, and the hash of the program. A
- * joiner joins the group, reads this information, and then sets itself up like any other rank.
+ * A worker joins a running job. Server 0 has the *join information* on its board: the job's command
+ * line, the settings that the ranks agreed on, the plan, and the hash of the program. A joiner
+ * joins the group, reads this information, and then sets itself up like any other rank.
  */
 #include "engine/async/train_async_priv.h"
 #include "launch/launch.h"
@@ -13,25 +13,25 @@
 #define WORDS_MAX 32768
 #define SETTINGS_MAX 8192
 #define JOIN_INFO_MAX (sizeof(struct join_info) + WORDS_MAX + SETTINGS_MAX + VB_PLAN_BYTES_MAX)
-#define JOIN_INFO_NS UINT64_C(10000000000) /* how long a joiner looks for the information */
+#define JOIN_INFO_NS UINT64_C(10000000000) /* how long a joiner looks for the join information */
 #define JOIN_INFO_MAGIC UINT64_C(0x7062726576503031)
 
-/* The head of the information. The words of the command line, the settings and the plan follow. */
+/* The head of the join information. The command line, the settings and the plan follow. */
 struct join_info {
-    _Atomic uint64_t ready; /* written last */
+    _Atomic uint64_t ready; /* JOIN_INFO_MAGIC; written last */
     char program[65];
     int world;
-    uint32_t words, settings, plan; /* bytes of each */
-    int64_t begin;                  /* steps of earlier runs */
-    uint64_t n, max_keys;           /* of struct ps_job, as the job's data gives them */
+    uint32_t words, settings, plan; /* sizes of the command line, the settings and the plan */
+    int64_t begin;                  /* number of steps of earlier runs */
+    uint64_t n, max_keys;           /* n and max_keys of the job's struct ps_job */
 };
 
 struct vb_joined {
     struct vb_group *group;
     struct async_board *board;
-    struct vb_op op; /* the get */
+    struct vb_op op; /* the op of the get */
     struct join_info info;
-    char *text; /* words, settings and plan, with a zero after each of the last two */
+    char *text; /* command line, settings and plan, with a zero after each */
     char *settings, *plan;
 };
 
@@ -101,7 +101,7 @@ static vb_status get_from(struct vb_joined *j, int rank)
     return st == VB_OK ? vb_op_wait(j->group, &j->op, "the join information", rank) : st;
 }
 
-/* One of the ranks of the start has it. */
+/* Reads the join information. One of the ranks that the group has started with has it. */
 static vb_status find_join_info(struct vb_joined *j)
 {
     const struct join_info *info = vb_async_board_join_info(j->board);
@@ -224,8 +224,8 @@ struct vb_trainer_joiner vb_joined_joiner(const struct vb_joined *j)
                                       .plan = j->plan[0] != '\0' ? j->plan : NULL};
 }
 
-/* This worker has made a->job from its own options, and checks it against the running job. It takes
- * max_keys from the running job, because that depends on the job's data. */
+/* Checks a->job, which was made from this worker's options, against the running job. max_keys is
+ * taken from the running job, because it depends on the job's data. */
 vb_status vb_async_adopt_joined(struct vb_async *a)
 {
     struct vb_trainer *t = a->trainer;
@@ -255,7 +255,7 @@ vb_status vb_async_adopt_joined(struct vb_async *a)
     snprintf(a->root, sizeof(a->root), "%s", t->o->group.root);
     a->ps = j->group;
     a->board = j->board;
-    j->group = NULL; /* the run owns both now */
+    j->group = NULL; /* the run owns the group and the board now */
     j->board = NULL;
     return VB_OK;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Writes checkpoints. Arrays are written from the caller's memory in large pieces, without a copy.
- * The checksum of a piece is computed just before, so that it is in the cache. A checkpoint gets
- * its name only when it is complete and on the disk.
+ * The checksum of a piece is computed just before the piece is written, so that the piece is in the
+ * cache. A checkpoint gets its name only when it is complete and on the disk.
  */
 #include "engine/checkpoint/checkpoint_priv.h"
 
@@ -40,7 +40,7 @@ const char *vb_cp_wrong_name(const char name[VB_CHECKPOINT_NAME])
 
 bool vb_cp_data_bytes(int64_t rows, int64_t cols, uint64_t limit, uint64_t *bytes_p)
 {
-    uint64_t elems = limit / sizeof(float); /* uint32_t has the same size */
+    uint64_t elems = limit / sizeof(float); /* both types have this size */
 
     if (rows < 0 || cols < 1 || (uint64_t)rows > elems / (uint64_t)cols)
         return false;
@@ -48,7 +48,8 @@ bool vb_cp_data_bytes(int64_t rows, int64_t cols, uint64_t limit, uint64_t *byte
     return true;
 }
 
-/* Copies a name in the form of the file: filled up with zeros, whatever follows it in memory. */
+/* Copies a name into a zeroed field of the file, without the bytes that follow the name in memory.
+ * Checks the name. */
 static vb_status take_name(const char *path, const char from[VB_CHECKPOINT_NAME],
                            char to[VB_CHECKPOINT_NAME])
 {
@@ -122,7 +123,7 @@ static vb_status append(struct writer *w, const void *data, size_t len)
     return VB_OK;
 }
 
-/* Writes the elements, then the checksums of their chunks. */
+/* Writes the elements of an array, then the checksums of the chunks, then zeros. */
 static vb_status append_array(struct writer *w, const struct vb_checkpoint_array *a)
 {
     static const char zeros[CP_ALIGN];
@@ -270,7 +271,7 @@ vb_status vb_checkpoint_write(const char *dir, const struct vb_checkpoint *cp, i
         st = finish(&w, dir);
     close(w.fd);
     if (st != VB_OK) {
-        unlink(w.temp); /* it is renamed already if only syncing the folder failed */
+        unlink(w.temp); /* if only the sync of the folder failed, the file was already renamed */
         return st;
     }
     if (keep > 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The checkpoints of a folder: finds the latest and removes old ones. Files whose names do not have
- * the form that the writer uses are left alone.
+ * Finds the latest checkpoint of a folder, and removes old checkpoints. Files are left alone if
+ * their names do not have the form that the writer uses.
  */
 #include "engine/checkpoint/checkpoint_priv.h"
 
@@ -23,8 +23,9 @@ bool vb_cp_path(char path[PATH_MAX], const char *dir, int64_t step)
     return snprintf(path, PATH_MAX, "%s/" NAME_FORMAT, dir, (long long)step) < PATH_MAX;
 }
 
-/* The step in a file name, and the rest of the name after it. Returns -1 if the name is not that of
- * a checkpoint. Numbers are written without leading zeros, so no two names have the same step. */
+/* Returns the step in a file name, and sets *rest_p to the rest of the name. Returns -1 if this is
+ * not the name of a checkpoint. A step with leading zeros is refused, so no two names have the same
+ * step. */
 static int64_t step_of(const char *name, const char **rest_p)
 {
     static const char prefix[] = "checkpoint-";
@@ -42,7 +43,7 @@ static int64_t step_of(const char *name, const char **rest_p)
     return step;
 }
 
-/* Whether the rest of a name is ".PID.tmp". */
+/* Returns whether the rest of a name is ".PID.tmp". */
 static bool is_temp(const char *rest)
 {
     size_t digits = rest[0] == '.' ? strspn(rest + 1, "0123456789") : 0;
@@ -63,7 +64,7 @@ void vb_cp_remove_stale(const char *dir)
     struct dirent *e;
 
     if (folder == NULL)
-        return; /* the writer reports the reason */
+        return; /* the writer will report why the folder cannot be opened */
     while ((e = readdir(folder)) != NULL)
         if (step_of(e->d_name, &rest) >= 0 && is_temp(rest))
             remove_in(folder, dir, e->d_name);
@@ -113,8 +114,8 @@ static vb_status list_steps(DIR *folder, int64_t most, struct steps *steps)
     return st;
 }
 
-/* Checkpoints of later steps do not count: a run that went back to an earlier step has some, and
- * they must not cause the new one to be removed. */
+/* Checkpoints of later steps are neither counted nor removed. They exist if a run went back to an
+ * earlier step, and must not cause the new checkpoint to be removed. */
 void vb_cp_remove_old(const char *dir, int64_t step, int keep)
 {
     DIR *folder = opendir(dir);
@@ -137,7 +138,7 @@ void vb_cp_remove_old(const char *dir, int64_t step, int keep)
 
 /* ---- the latest ------------------------------------------------------------------------------ */
 
-/* Checks that a checkpoint is complete, and that it has the step of its name. */
+/* Checks that a checkpoint is valid, and that the step in the file is the step in its name. */
 static vb_status try_one(const char *path, int64_t step)
 {
     struct vb_checkpoint *cp = NULL;

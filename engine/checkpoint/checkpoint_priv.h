@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * The format of a checkpoint, which docs/checkpoint.md describes, and declarations that its files
- * share. All numbers are little-endian.
+ * The format of a checkpoint, which docs/checkpoint.md describes, and declarations that the files
+ * of engine/checkpoint/ share. All numbers are little-endian.
  *
  *   header    struct cp_head
  *   table     one struct cp_entry per array
  *   texts     options, then plan; then zeros up to a multiple of CP_ALIGN
- *   arrays    for each one: its elements; a CRC32C (uint32) of each CP_CHUNK bytes of them;
+ *   arrays    for each array: the elements; a CRC32C (uint32) of each chunk of CP_CHUNK bytes;
  *             zeros up to a multiple of CP_ALIGN
  *   end       struct cp_end
  */
@@ -30,13 +30,13 @@
 struct cp_head {
     char magic[8];
     uint32_t version;
-    uint32_t crc; /* of this header, with crc set to 0 */
+    uint32_t crc; /* CRC32C of this header, computed with crc set to 0 */
     uint64_t file_bytes;
     int64_t step;
     uint64_t seed;
     uint32_t n_arrays;
     uint32_t options_bytes, plan_bytes;
-    uint32_t rest_crc; /* of the table, the texts and the zeros after them */
+    uint32_t rest_crc; /* CRC32C of the table, the texts and the zeros after them */
     uint32_t chunk_bytes;
     uint32_t zero;
     char model[VB_CHECKPOINT_NAME];
@@ -66,7 +66,7 @@ static inline uint64_t cp_align(uint64_t bytes)
     return (bytes + CP_ALIGN - 1) / CP_ALIGN * CP_ALIGN;
 }
 
-/* The offset of the first array. */
+/* Returns the offset of the first array. */
 static inline uint64_t cp_front_bytes(const struct cp_head *h)
 {
     return cp_align(sizeof(*h) + (uint64_t)h->n_arrays * sizeof(struct cp_entry) +
@@ -78,7 +78,7 @@ static inline uint64_t cp_n_chunks(uint64_t data_bytes)
     return (data_bytes + CP_CHUNK - 1) / CP_CHUNK;
 }
 
-/* The size of an array with its checksums and zeros. */
+/* Returns the size of an array, including its checksums and the zeros after them. */
 static inline uint64_t cp_array_bytes(uint64_t data_bytes)
 {
     return cp_align(data_bytes + cp_n_chunks(data_bytes) * sizeof(uint32_t));
@@ -90,28 +90,28 @@ static inline uint32_t cp_head_crc(struct cp_head head)
     return vb_crc32c(0, &head, sizeof(head));
 }
 
-/* Says what is wrong with a name, or returns NULL. Names of arrays become file names, so a
- * checkpoint must not choose them freely: they are printable, have no slash, do not begin with a
- * dot and are filled up with zeros. */
+/* Returns a sentence that says what is wrong with a name, or NULL if the name is valid. Names of
+ * arrays become file names, so not all names are allowed: a name is printable, has no slash, does
+ * not begin with a dot, and is filled up with zeros. */
 const char *vb_cp_wrong_name(const char name[VB_CHECKPOINT_NAME]);
 
-/* The size of an array's elements. Returns false if the shape is impossible or needs more than
- * limit bytes. */
+/* Sets *bytes_p to the size of an array's elements. Returns false if the shape is impossible or
+ * needs more than limit bytes. */
 bool vb_cp_data_bytes(int64_t rows, int64_t cols, uint64_t limit, uint64_t *bytes_p);
 
-/* Like vb_checkpoint_read(), but does not log: it writes one line to why, with the offset of the
- * error. */
+/* Like vb_checkpoint_read(), but does not log errors. Instead the function writes one line to why,
+ * with the offset of an error in the file. */
 #define CP_WHY (PATH_MAX + 128)
 vb_status vb_cp_load(const char *path, char why[CP_WHY], struct vb_checkpoint **cp_p);
 
-/* Writes dir/checkpoint-STEP.vbc. Returns false if that is too long. */
+/* Sets path to "dir/checkpoint-STEP.vbc". Returns false if this path is too long. */
 bool vb_cp_path(char path[PATH_MAX], const char *dir, int64_t step);
 
 /* Removes the temporary files of writers that were killed. A failure is not an error. */
 void vb_cp_remove_stale(const char *dir);
 
-/* Of the checkpoints up to this step, keeps the newest ones, keep in number, and removes the
- * others. */
+/* Removes old checkpoints: of the checkpoints up to this step, only the newest ones are kept, and
+ * `keep` is their number. */
 void vb_cp_remove_old(const char *dir, int64_t step, int keep);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads checkpoints by mapping them. Everything is checked before it is used: first lengths against
- * the size of the file, then checksums, then the contents, because a correct checksum does not mean
- * that the writer was correct.
+ * Reads checkpoints by mapping them. Everything is checked before it is used: first the lengths,
+ * against the size of the file, then the checksums, then the contents. The contents are checked
+ * although the checksums are correct, because the writer may have been wrong.
  */
 #include "engine/checkpoint/checkpoint_priv.h"
 
@@ -13,10 +13,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A file that is being read. */
+/* The state of reading one file. */
 struct reader {
     const char *path;
-    char *why; /* CP_WHY bytes */
+    char *why; /* buffer of CP_WHY bytes for the reason of a failure */
     const uint8_t *map;
     uint64_t len;
     struct cp_head head;
@@ -104,7 +104,7 @@ static vb_status check_name(const struct reader *r, uint32_t number)
     return VB_OK;
 }
 
-/* Arrays follow each other without gaps, up to the end. */
+/* Checks the table of arrays. Arrays must follow each other without gaps, up to the end. */
 static vb_status check_table(const struct reader *r)
 {
     uint64_t offset = cp_front_bytes(&r->head), left, bytes, at;
@@ -217,7 +217,7 @@ static vb_status take_all(const struct reader *r, struct vb_checkpoint *cp)
     memcpy(cp->model, r->head.model, sizeof(cp->model));
     cp->step = r->head.step;
     cp->seed = r->head.seed;
-    cp->options = strndup(texts, r->head.options_bytes); /* texts have no zeros */
+    cp->options = strndup(texts, r->head.options_bytes); /* the texts have no zeros */
     cp->plan = strndup(texts + r->head.options_bytes, r->head.plan_bytes);
     cp->arrays = calloc(r->head.n_arrays + 1, sizeof(*cp->arrays));
     if (cp->options == NULL || cp->plan == NULL || cp->arrays == NULL)

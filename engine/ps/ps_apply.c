@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * How a server applies pushes to its shard.
+ * A server applies pushes to its shard.
  *
  * A gradient is applied when it comes, unless the bound is 0. With a bound of 0 the server holds
  * the gradients of a round, adds them in the order of the workers' ranks, ((g0 + g1) + g2) + ...,
@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#define PIECE 4096 /* floats */
+#define PIECE 4096 /* number of floats that are computed at a time */
 
 static vb_status bad_push(int worker, const char *what)
 {
@@ -66,7 +66,7 @@ static const float *values_of(const struct ps_push *push)
 
 /* ---- sparse ---------------------------------------------------------------------------------- */
 
-/* The keys of a gradient came with it, or with the push before. */
+/* Finds the keys of a gradient, which came with the gradient or with the push before. */
 static vb_status find_keys(const struct ps_server *s, int worker, const struct ps_push *push,
                            const uint32_t **keys_p)
 {
@@ -102,8 +102,8 @@ vb_status vb_ps_gather(struct ps_server *s, const uint32_t *keys, size_t n, floa
     return VB_OK;
 }
 
-/* If workers map the shard, values are written with atomic stores, as those of dense shards. The
- * rule is not lazy then. */
+/* Applies the values of a gradient at its keys. If workers map the shard, the new parameters are
+ * written with atomic stores, as in dense shards; in this case the update rule is not lazy. */
 static vb_status update_keys(struct ps_server *s, const uint32_t *keys, const float *values,
                              size_t n, float scale)
 {
@@ -174,8 +174,8 @@ static void sum_dense(struct ps_server *s)
     }
 }
 
-/* Merges the list in keys[from] with that of the next worker, into keys[1 - from]. Returns the new
- * length. */
+/* Merges the list in keys[from] and values[from] with the list of the next worker, into keys[1 -
+ * from] and values[1 - from]. Returns the length of the merged list. */
 static size_t merge(struct ps_server *s, int from, size_t n, const struct ps_client *client)
 {
     const uint32_t *ka = s->round.keys[from], *kb = client->round.keys;
@@ -189,7 +189,7 @@ static size_t merge(struct ps_server *s, int from, size_t n, const struct ps_cli
         bool both = left && j < m && ka[i] == kb[j];
 
         keys[at] = left ? ka[i] : kb[j];
-        /* adding 0 turns -0 into 0, as the sparse allreduce does */
+        /* adding 0 turns -0 into 0, as in the sparse allreduce */
         values[at++] = both ? va[i] + vb[j] : (left ? va[i] : vb[j]) + 0.f;
         i += left;
         j += both || !left;
@@ -221,8 +221,8 @@ vb_status vb_ps_apply_round(struct ps_server *s)
 
     for (w = 0; w < vb_ps_clients(s->job); w++)
         samples += s->clients[w].round.held ? s->clients[w].round.push->samples : 0;
-    scale = samples > 0 ? 1.f / (float)samples : 0; /* the last batch of an epoch may be smaller
-                                                       than the number of workers */
+    /* samples may be 0: the last batch of an epoch may be smaller than the number of workers. */
+    scale = samples > 0 ? 1.f / (float)samples : 0;
     if (s->job->sparse) {
         sum_sparse(s, &n, &which);
         st = update_keys(s, s->round.keys[which], s->round.values[which], n, scale);

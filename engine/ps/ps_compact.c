@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
  * Finds the distinct keys of a batch, and replaces each entry by the place of its key among them.
- * Then forward and backward touch only a few thousand adjacent numbers, however many features there
- * are.
+ * Then the forward and the backward pass touch only a few thousand adjacent numbers, however many
+ * features the model has.
  *
- * Each entry becomes a word: the key in the upper half, the number of the entry in the lower half.
- * After a radix sort by key, neighbours with the same key get the same place, and the lower half
- * says whose place it is.
+ * Each entry becomes a 64-bit word, which has the key in the upper half and the number of the entry
+ * in the lower half. After a radix sort by key, adjacent words with the same key get the same
+ * place. The lower half of a word tells which entry has this place.
  */
 #include "engine/ps/ps.h"
 
 #include <stdlib.h>
 
 struct ps_compact {
-    int bits;                /* bits of a key */
+    int bits;                /* number of bits of a key */
     uint64_t *words, *spare; /* (max_nnz) each */
     uint32_t *keys;          /* (max_nnz + 1) */
     uint32_t *places;        /* (max_nnz) */
@@ -28,7 +28,7 @@ vb_status vb_ps_compact_create(uint64_t features, size_t max_nnz, struct ps_comp
     c->bits = vb_bits_below(features);
     c->words = vb_alloc_aligned(max_nnz * sizeof(*c->words));
     c->spare = vb_alloc_aligned(max_nnz * sizeof(*c->spare));
-    c->keys = vb_alloc_aligned((max_nnz + 1) * sizeof(*c->keys)); /* the caller may add one */
+    c->keys = vb_alloc_aligned((max_nnz + 1) * sizeof(*c->keys)); /* the caller may add a key */
     c->places = vb_alloc_aligned(max_nnz * sizeof(*c->places));
     if (c->words == NULL || c->spare == NULL || c->keys == NULL || c->places == NULL) {
         vb_ps_compact_destroy(c);
@@ -59,7 +59,7 @@ void vb_ps_compact_make(struct ps_compact *c, const uint32_t *index, size_t n, u
     for (i = 0; i < n; i++)
         c->words[i] = (uint64_t)index[i] << 32 | i;
     sorted = vb_sort_words(c->words, c->spare, n, c->bits);
-    for (i = 0; i < n; i++) { /* without a branch, which could not be predicted */
+    for (i = 0; i < n; i++) { /* this loop has no branch, because a branch could not be predicted */
         key = (uint32_t)(sorted[i] >> 32);
         at += i > 0 && key != (uint32_t)(sorted[i - 1] >> 32);
         c->keys[at] = key;

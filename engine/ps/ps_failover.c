@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * How a worker waits, and how it *fails over* when a server is gone and has a standby
- * (ps_replica.c). It tells the standby what it has received, waits until the standby serves, and
- * sends what the standby lacks. The caller of a get or a snapshot that was under way with the
- * server starts it again. Without replicas no server has a standby.
+ * A worker waits, and *fails over* to the standby when a server is gone (ps_replica.c). The worker
+ * tells the standby what it has received from the server, waits until the standby serves, and sends
+ * the pushes that the standby lacks. If a get or a snapshot was under way with the server, the
+ * caller starts it again. Without replicas no server has a standby.
  */
 #include "engine/ps/ps.h"
 
@@ -21,7 +21,7 @@ void vb_ps_worker_gone(struct ps_worker *w, int rank)
         return;
     }
     if (rank == vb_ps_server_rank(w->job, k) && w->links[k].failed_over)
-        return; /* a joiner that had the slot of the server, which was gone before */
+        return; /* a joiner is gone that had taken the slot of a server that was already gone */
     w->links[k].lost = true;
     w->lost_rank = rank;
 }
@@ -32,7 +32,7 @@ struct awaited {
     struct ps_worker *worker;
     vb_ready_fn ready;
     void *arg;
-    uint64_t until_ns; /* end of a slice */
+    uint64_t until_ns; /* time at which a slice of the wait ends */
 };
 
 static bool ready_or_lost(void *arg)
@@ -47,7 +47,8 @@ static bool ready_or_slice_over(void *arg)
     return ready_or_lost(arg) || vb_clock_ns() >= ((const struct awaited *)arg)->until_ns;
 }
 
-/* no_timeout: waits in slices, each of which is shorter than the timeout of the group. */
+/* Waits until a->ready() or a server is gone. no_timeout: the wait has no timeout; it consists of
+ * slices, each of which is shorter than the timeout of the group. */
 static vb_status wait_for(struct awaited *a, const char *what, int from, bool no_timeout)
 {
     vb_status st = VB_OK;
@@ -80,7 +81,7 @@ static vb_status send_state(struct ps_worker *w, int k)
                      &link->note_op);
 }
 
-/* The link stays lost: that is why the worker stops. */
+/* The link stays marked as lost, so that later waits fail as well. */
 static vb_status no_standby(struct ps_worker *w, int k)
 {
     int rank = w->links[k].rank;
@@ -98,7 +99,7 @@ static vb_status call_standby(struct ps_worker *w, int k)
     int standby;
 
     link->lost = false;
-    link->failed_over = true; /* first: if the standby is gone from now on, the link is lost */
+    link->failed_over = true; /* set first, in case the standby is gone from now on */
     standby = atomic_exchange(&link->standby, -1);
     if (standby < 0) {
         link->failed_over = false;
@@ -108,11 +109,11 @@ static vb_status call_standby(struct ps_worker *w, int k)
     link->mapped_shards = link->standby_shards;
     link->mapped_slots = NULL; /* with replicas, workers do not write into mapped slots */
     link->failing_over = true;
-    link->snapped = true; /* ends a wait for a snapshot; `failovers` shows that there is none */
+    link->snapped = true; /* ends a wait for a snapshot; the caller checks w->failovers */
     link->final = false;
     w->failovers++;
     st = send_state(w, k);
-    return st == VB_ERR_PEER ? VB_OK : st; /* the standby is lost too, which comes up next */
+    return st == VB_ERR_PEER ? VB_OK : st; /* failover_all() sees that the standby is gone */
 }
 
 static bool all_serving(void *arg)
@@ -133,7 +134,7 @@ static vb_status send_note(struct ps_worker *w, struct ps_link *link, uint32_t n
     return st == VB_OK ? vb_op_wait(w->group, &link->note_op, "a note to the standby", -1) : st;
 }
 
-/* Sends what the standby lacks. The standby serves. */
+/* Sends the pushes and notes that the standby lacks. The standby already serves. */
 static vb_status send_rest(struct ps_worker *w, int k)
 {
     struct ps_link *link = &w->links[k];
@@ -148,8 +149,9 @@ static vb_status send_rest(struct ps_worker *w, int k)
     return st == VB_OK && w->ended ? send_note(w, link, PS_NOTE(PS_END, 0)) : st;
 }
 
-/* Fails over from all servers that are gone. The worker calls all standbys before it waits for any:
- * standbys wait for the calls of all workers, which may have lost servers in another order. */
+/* Fails over from all servers that are gone. The worker sends PS_FAILOVER to all standbys before it
+ * waits for any standby: each standby waits for PS_FAILOVER from all workers, and other workers may
+ * have lost the servers in another order. */
 static vb_status failover_all(struct ps_worker *w)
 {
     struct awaited serving = {.worker = w, .ready = all_serving, .arg = w};
@@ -157,7 +159,7 @@ static vb_status failover_all(struct ps_worker *w)
     int k;
 
     while (st == VB_OK && w->lost_rank >= 0) {
-        w->lost_rank = -1; /* first: another server may be lost meanwhile */
+        w->lost_rank = -1; /* reset first, because another server may be lost meanwhile */
         for (k = 0; k < w->job->servers && st == VB_OK; k++)
             if (w->links[k].lost)
                 st = call_standby(w, k);

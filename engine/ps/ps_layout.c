@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * The layout of the two windows of the parameter server, and the numbers of its ranks. Peers read
- * the window of shards: a server has the parameters and the last snapshot there, a worker has room
- * to read them into. Peers write the window of slots: a server has the pushes there, a worker the
- * replies, and both have the buffers that they send from.
+ * from the window of shards. It has the parameters and the last snapshot of a server, and the areas
+ * that a worker reads them into. Peers write to the window of slots. It has the pushes at a server,
+ * the replies at a worker, and the buffers that both send from.
  */
 #include "engine/ps/ps.h"
 
@@ -11,8 +11,8 @@
 #include <string.h>
 
 #define LINE ((size_t)64)
-#define UNIT 16              /* floats of a cache line: shards begin at a line */
-#define ONE_SLOT (64u << 20) /* bytes: a worker with larger gradients has one slot */
+#define UNIT 16              /* number of floats in a cache line; shards begin at a cache line */
+#define ONE_SLOT (64u << 20) /* bytes; if gradients are larger, a worker has only one slot */
 #define STREAM_MAX (4u << 20)
 
 static size_t pad(size_t bytes)
@@ -67,7 +67,8 @@ int vb_ps_server_at(const struct ps_job *job, int rank)
     return (rank - job->workers) % job->servers;
 }
 
-/* With replicas a push must stay in the worker's memory until the standby has it. */
+/* With replicas the result is false, because a push must stay in the worker's memory until the
+ * standby has it. */
 bool vb_ps_is_direct(const struct ps_job *job, bool mapped)
 {
     return mapped && job->servers == 1 && job->replicas < 2;
@@ -97,8 +98,8 @@ static size_t largest_shard(const struct ps_job *job, const struct ps_layout *la
     return most;
 }
 
-/* With a bound, a dense reply comes with the ticket. Only server 0 gives tickets, so the shards of
- * other servers could be sent too early. */
+/* Returns whether servers send replies. With a bound, a dense reply comes with the ticket. Only
+ * server 0 gives tickets, so other servers could send their shards too early. */
 static bool has_replies(const struct ps_job *job, bool mapped, const struct ps_layout *lay)
 {
     if (mapped || job->hogwild)
@@ -110,9 +111,10 @@ static bool has_replies(const struct ps_job *job, bool mapped, const struct ps_l
     return largest_shard(job, lay) * sizeof(float) <= PS_REPLY_MAX;
 }
 
-/* Not with several servers, because their acknowledgements come at different times; nor with
- * replicas, because the standby may be reached by another transport; nor with backups, because a
- * reply to a worker whose gradient was dropped must not contain parts of the next round. */
+/* Returns whether shards may be streamed in this job. They are not streamed with several servers,
+ * because the acknowledgements of different servers come at different times; nor with replicas,
+ * because the standby may be reached by another transport; nor with backups, because a reply to a
+ * worker whose gradient was dropped must not contain parts of the next round. */
 static bool may_stream(const struct ps_job *job)
 {
     return !job->sparse && !job->hogwild && !job->no_reply && job->servers == 1 &&
@@ -133,7 +135,7 @@ static void lay_server(const struct ps_job *job, int k, struct ps_layout *lay)
     lay->shard_bytes[k] = at;
     lay->slot[k] = sizeof(struct ps_push) +
                    (job->sparse ? 2 * pad(job->max_keys * 4) : pad(lay->n[k] * sizeof(float)));
-    /* Workers compute the offset of client states too. Only the server uses that of replies. */
+    /* Both workers and servers use client_states. Only servers use replies_from. */
     lay->client_states[k] = (size_t)vb_ps_clients(job) * (size_t)lay->slots * lay->slot[k];
     lay->replies_from[k] =
         lay->client_states[k] +
@@ -213,7 +215,8 @@ bool vb_ps_streams(const struct vb_group *group, const struct ps_job *job, int p
     return may_stream(job) && strcmp(vb_group_transport(group, peer), "tcp") == 0;
 }
 
-/* With a lazy rule the weights in memory are not up to date: only the server can read them. */
+/* With a lazy update rule the result is false: the weights in memory are not up to date, so only
+ * the server can read them. */
 bool vb_ps_maps_all(const struct vb_group *group, const struct ps_job *job)
 {
     bool all = !(job->sparse && vb_k_sparse_is_lazy(&job->rule));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Workers that join and go while a server is at work. The group reports a worker that is gone. The
- * server queues that, behind all notes of the worker. A worker that has joined sends PS_HELLO when
- * it is ready. The server logs both as faults and keeps them for the result.
+ * Handles workers that join and go while a server is at work. When the group reports that a worker
+ * is gone, the server queues PS_GONE behind all notes of that worker. A joiner sends PS_HELLO when
+ * it is ready. The server logs both events as faults and keeps them for the result.
  */
 #include "engine/ps/ps.h"
 
@@ -16,14 +16,14 @@ void vb_ps_log_fault(struct ps_server *s, int rank, const char *what, const char
 
     snprintf(fault.what, sizeof(fault.what), "%s", what);
     snprintf(fault.why, sizeof(fault.why), "%s", why);
-    if (!s->standby || s->partner.gone) /* otherwise the server logs it */
+    if (!s->standby || s->partner.gone) /* otherwise its server logs the fault */
         VB_LOG_WARN("step %lld: rank %d %s%s%s", (long long)fault.step, fault.rank, what,
                     why[0] != '\0' ? ": " : "", why);
     if (s->faults.n < PS_FAULTS_MAX)
         s->faults.list[s->faults.n++] = fault;
 }
 
-/* Server 0 logs for all servers. */
+/* Logs a fault of a worker. Only server 0 does so, for all servers. */
 static void log_worker_fault(struct ps_server *s, int worker, const char *what, const char *why)
 {
     if (s->k == 0)
@@ -37,7 +37,8 @@ const char *vb_ps_fault_kind(const struct ps_server *s, int rank)
     return end == VB_END_LEFT ? "left" : end == VB_END_SILENT ? "stopped" : "died";
 }
 
-/* A server or standby of another shard is gone. The other server of the shard logs what follows. */
+/* Logs that a server or standby of another shard is gone. The remaining server of that shard logs
+ * whether it takes over or goes on alone. */
 static void log_server_fault(struct ps_server *s, int rank)
 {
     int k = vb_ps_server_at(s->job, rank);
@@ -79,8 +80,8 @@ void vb_ps_member_watch(struct ps_server *s)
     vb_group_on_gone(s->group, on_gone, s);
 }
 
-/* A put to a worker fails if the worker is gone, which PS_GONE in the queue will show; if the
- * worker accepts no puts; or if this server itself cannot go on. */
+/* A put to a worker fails if the worker is gone (then PS_GONE is queued), if the worker accepts no
+ * puts, or if this server itself cannot go on. */
 vb_status vb_ps_member_sent(struct ps_server *s, int worker, vb_status st)
 {
     int rank = vb_ps_worker_rank(s->job, worker);
@@ -110,7 +111,7 @@ vb_status vb_ps_member_gone(struct ps_server *s, int worker)
     return vb_ps_server_retire(s, worker);
 }
 
-/* Whether the job has no steps left for a joiner. */
+/* Returns whether the job has no steps left for a joiner. */
 static bool nothing_left(const struct ps_server *s)
 {
     int64_t steps = s->job->bound == 0 ? s->round.number : s->granted;
@@ -127,7 +128,7 @@ vb_status vb_ps_member_hello(struct ps_server *s, int worker, uint32_t how)
     vb_status st;
 
     if (client->member)
-        return VB_OK; /* the worker has sent it again, to a standby */
+        return VB_OK; /* the worker has sent PS_HELLO a second time, to a standby */
     if (nothing_left(s))
         return vb_ps_send_note(s, worker, PS_JOB_DONE, 0);
     snprintf(where, sizeof(where), "from %s",
@@ -148,8 +149,9 @@ vb_status vb_ps_send_share(struct ps_server *s, int worker)
     return st == VB_OK ? vb_ps_send_note(s, worker, PS_SHARE, (uint32_t)client->round.share) : st;
 }
 
-/* With a bound of 0 the data is divided among the members. As long as these are the workers of the
- * start, the server sends no shares, because the workers know them. */
+/* With a bound of 0 the data is divided among the workers that take part. As long as these are the
+ * workers that the job has started with, the server sends no shares, because each worker knows its
+ * share. */
 vb_status vb_ps_member_shares(struct ps_server *s)
 {
     int w, n = 0, i = 0;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a server sends to workers: notices (acknowledgements, tickets) and replies.
+ * A server sends notices (acknowledgements, tickets) and replies to workers.
  *
- * All bounds are made of tickets. Server 0 gives a worker its next ticket if fewer than `slots` of
- * the worker's gradients are under way, if the worker would not be more than `bound` steps ahead of
- * the slowest worker, and if steps are left. With a bound of 0 a worker gets one ticket a round.
+ * Tickets enforce all bounds. Server 0 gives a worker its next ticket if fewer than `slots` of the
+ * worker's gradients are under way, if the worker would not be more than `bound` steps ahead of the
+ * slowest worker, and if steps are left. With a bound of 0 a worker gets one ticket per round.
  */
 #include "engine/ps/ps.h"
 
@@ -35,7 +35,8 @@ vb_status vb_ps_send_note(struct ps_server *s, int worker, enum ps_kind kind, ui
     return st == VB_OK ? VB_OK : vb_ps_member_sent(s, worker, st);
 }
 
-/* Counts a reply, which has the present parameters. Returns which of the two places is its own. */
+/* Counts a reply, and records that it has the present version of the parameters. Returns which of
+ * the two reply buffers (0 or 1) the reply uses. */
 static int count_reply(struct ps_server *s, struct ps_client *client)
 {
     int parity = (int)(client->replies % 2);
@@ -44,7 +45,8 @@ static int count_reply(struct ps_server *s, struct ps_client *client)
     return parity;
 }
 
-/* Gathers the values at the keys that a worker has sent. */
+/* Gathers the values at the keys that a worker has sent. *bytes_p: size of the values; *at_p: their
+ * offset in the worker's reply. */
 static vb_status answer_keys(struct ps_server *s, int worker, float *to, size_t *bytes_p,
                              size_t *at_p)
 {
@@ -57,7 +59,7 @@ static vb_status answer_keys(struct ps_server *s, int worker, float *to, size_t 
     return vb_ps_gather(s, ps_keys_of(push, keys->n_values), keys->n, to);
 }
 
-/* Sends the parameters themselves. They may change while they are sent. */
+/* Sends the parameters directly from the shard. The parameters may change during the transfer. */
 static vb_status reply_stream(struct ps_server *s, int worker, uint32_t note, struct vb_op *op)
 {
     int parity = count_reply(s, &s->clients[worker]);
@@ -67,7 +69,7 @@ static vb_status reply_stream(struct ps_server *s, int worker, uint32_t note, st
                        PS_PUT_MS);
 }
 
-/* Sends a copy, which does not change while it is sent. */
+/* Sends a copy of the parameters, which does not change during the transfer. */
 static vb_status reply_copy(struct ps_server *s, int worker, uint32_t note, struct vb_op *op)
 {
     struct ps_client *client = &s->clients[worker];
@@ -140,8 +142,9 @@ static bool has_replies(const struct ps_server *s, const struct ps_client *clien
     return s->lay.replies || streams_to(s, (int)(client - s->clients));
 }
 
-/* A sparse worker with replies has one gradient under way, because it needs the answer to the push
- * before. Its keys may have been answered when no ticket was left: then the ticket comes later. */
+/* Returns whether a worker may get a ticket now. A sparse worker that gets replies has only one
+ * gradient under way, because it needs the reply to the previous push. If no ticket was left when
+ * the server replied to the worker's keys, the ticket comes later. */
 static bool may_go(const struct ps_server *s, const struct ps_client *client)
 {
     const struct ps_job *job = s->job;
@@ -159,7 +162,7 @@ static bool may_go(const struct ps_server *s, const struct ps_client *client)
     return job->bound < 0 || client->granted - vb_ps_slowest(s) <= job->bound;
 }
 
-/* Gives a worker all the tickets that it may have now, and returns their number. */
+/* Gives a worker all tickets that it may have now. Returns the number of these tickets. */
 static uint32_t take_tickets(struct ps_server *s, struct ps_client *client)
 {
     uint32_t n = 0;
@@ -176,10 +179,10 @@ static uint32_t take_tickets(struct ps_server *s, struct ps_client *client)
 
 /* ---- notices --------------------------------------------------------------------------------- */
 
-/* Whether a reply goes with a notice. With a bound it comes with the ticket: until then there may
- * be more to read. Without a bound the first reply comes with the first notice, and then one with
- * each acknowledgement: the worker would not expect any other, and may be reading the place where
- * it would go. */
+/* Returns whether a reply goes with a notice. With a bound, server 0 sends the reply with the
+ * ticket, because until then more gradients may be applied. Without a bound, the first dense reply
+ * goes with the first notice, and then one reply goes with each acknowledgement. The worker expects
+ * no other replies: another reply could overwrite the buffer that the worker is reading. */
 static bool is_reply_due(const struct ps_server *s, const struct ps_client *client, uint32_t notice)
 {
     if (!has_replies(s, client))
@@ -191,15 +194,16 @@ static bool is_reply_due(const struct ps_server *s, const struct ps_client *clie
     return s->job->bound >= 0 || (notice & PS_ACK) != 0 || client->replies == 0;
 }
 
-/* Whether a worker has used all its tickets and gets no more before the slowest has advanced. */
+/* Returns whether a worker has used all its tickets and gets no more tickets before the slowest
+ * worker has advanced. */
 static bool is_stalled(const struct ps_server *s, const struct ps_client *client)
 {
     return s->k == 0 && s->job->bound > 0 && client->granted == client->clock &&
            !no_steps_left(s) && client->granted - vb_ps_slowest(s) > s->job->bound;
 }
 
-/* When a worker goes on, the time for which it was stalled is known. If several workers go on at
- * once, the longest time counts. */
+/* Records when a worker begins to stall. When the worker goes on, updates s->stalled_ns, which is
+ * the longest stall of all workers that go on at once. */
 static void note_stall(struct ps_server *s, struct ps_client *client, bool goes)
 {
     bool was = client->stalled_ns != 0, is = !goes && is_stalled(s, client);
@@ -213,8 +217,8 @@ static void note_stall(struct ps_server *s, struct ps_client *client, bool goes)
     client->stalled_ns = is ? now : 0;
 }
 
-/* PS_LAST is sent when all steps are applied, not when all tickets are given: until then a worker
- * may still get the ticket of another that dies. */
+/* PS_LAST is sent when all steps are applied, not when all tickets are given: until all steps are
+ * applied, a worker may still get the ticket of another worker that dies. */
 vb_status vb_ps_notify(struct ps_server *s, int worker, uint32_t notice)
 {
     struct ps_client *client = &s->clients[worker];
@@ -261,7 +265,8 @@ vb_status vb_ps_notify_first(struct ps_server *s, int worker)
 
 /* ---- after a failover ------------------------------------------------------------------------ */
 
-/* Finds what was sent to a worker and has not reached it. Returns false if that cannot be. */
+/* Computes how many acknowledgements, replies and so on were sent to a worker, but have not reached
+ * it. Returns false if the numbers are impossible. */
 static bool find_missing(const struct ps_server *s, int worker, const struct ps_client_state *state,
                          struct ps_client_state *missing)
 {
@@ -276,7 +281,7 @@ static bool find_missing(const struct ps_server *s, int worker, const struct ps_
            missing->tickets >= 0 && missing->tickets <= s->lay.slots;
 }
 
-/* Tells a worker that this server serves now, and sends everything that is not a notice. */
+/* Tells a worker that this server serves now, and sends again the notes that are not notices. */
 static vb_status welcome_again(struct ps_server *s, int worker, const struct ps_client_state *state)
 {
     const struct ps_client *client = &s->clients[worker];
@@ -294,7 +299,7 @@ static vb_status welcome_again(struct ps_server *s, int worker, const struct ps_
     return st;
 }
 
-/* Makes new replies, from the newest parameters. */
+/* Replies that are sent again have the newest parameters. */
 vb_status vb_ps_resend(struct ps_server *s, int worker, const struct ps_client_state *state)
 {
     struct ps_client *client = &s->clients[worker];

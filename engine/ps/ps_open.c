@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Opens and closes a server: its windows, the parameters and their state, its clients.
+ * Opens and closes a server, with its windows, its parameters and their state, and its clients.
  */
 #include "engine/ps/ps.h"
 
@@ -23,7 +23,8 @@ static vb_status make_state(struct ps_server *s, const void *state)
     return st;
 }
 
-/* Room for the sum of a round. Sparse: two lists as long as those of all workers together. */
+/* Allocates the buffers for the sum of a round. Sparse: two lists, each as long as the lists of all
+ * workers together. */
 static vb_status make_sums(struct ps_server *s)
 {
     size_t most = (size_t)vb_ps_clients(s->job) * s->job->max_keys, n = s->lay.n[s->k];
@@ -47,7 +48,7 @@ static vb_status make_clients(struct ps_server *s)
     int w;
 
     s->queue.size = (unsigned)vb_ps_clients(s->job) * 10;
-    if (s->job->replicas > 1) /* the other server sends as many notes again */
+    if (s->job->replicas > 1) /* the partner sends as many notes as all workers together */
         s->queue.size = 2 * s->queue.size + 8;
     s->queue.arrivals = calloc(s->queue.size, sizeof(*s->queue.arrivals));
     s->partner.log = calloc(s->queue.size, sizeof(*s->partner.log));
@@ -118,7 +119,7 @@ vb_status vb_ps_server_create(struct vb_group *group, const struct ps_job *job, 
     s->partner.rank = s->standby ? vb_ps_server_rank(job, s->k) : vb_ps_standby_rank(job, s->k);
     s->partner.shares_memory = s->partner.rank >= 0 && vb_ps_mapped(group, s->partner.rank);
     s->reader = -1;
-    *server_p = s; /* for the caller to close, even after a failure */
+    *server_p = s; /* set now, because the caller closes *server_p even after a failure */
     st = make_clients(s);
     if (st == VB_OK)
         st = vb_channel_open(group, PS_CHANNEL, vb_ps_server_note, s);
@@ -129,7 +130,7 @@ vb_status vb_ps_server_create(struct vb_group *group, const struct ps_job *job, 
         st = ask_who_maps(s);
     if (st == VB_OK) {
         s->never_spun = vb_ps_sleep_at_once(group, job, s->mapped);
-        vb_ps_layout_make(job, false, &s->lay); /* false: with room for workers that need replies */
+        vb_ps_layout_make(job, false, &s->lay); /* false: the layout has buffers for replies */
         st = make_shard(s, params, state);
     }
     return st == VB_OK ? vb_group_barrier(group) : st;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * How a worker reads parameters: from the servers' memory if it is mapped, from the last reply, or
- * with get. Without a bound the worker starts the get right after a push, into the other of two
- * areas, so that it overlaps the next computation.
+ * A worker reads parameters: from the servers' memory if it is mapped, from the last reply, or with
+ * get. Without a bound the worker starts the get right after a push, so that the get overlaps the
+ * next computation. The get writes to the one of two areas that the computation does not read.
  */
 #include "engine/ps/ps.h"
 
@@ -20,7 +20,8 @@ uint64_t vb_ps_worker_version(const struct ps_worker *w)
     return atomic_load_explicit(&head->version, memory_order_acquire);
 }
 
-/* Offset of this worker's copy of the head of server k, and the copy. */
+/* head_at() returns the offset of this worker's copy of server k's head, own_head() returns a
+ * pointer to the copy. */
 static size_t head_at(const struct ps_worker *w, int k)
 {
     return w->lay.area_heads + (size_t)k * sizeof(struct ps_head);
@@ -31,7 +32,7 @@ static struct ps_head *own_head(const struct ps_worker *w, int k)
     return (void *)((char *)vb_window_ptr(w->shards) + head_at(w, k));
 }
 
-/* For the next push. */
+/* Sets base and base_flag for the next push. */
 static void set_base(struct ps_worker *w, uint64_t base, uint32_t flag)
 {
     w->base = base;
@@ -57,7 +58,7 @@ static const float *copy_mapped(struct ps_worker *w)
 
 /* ---- replies --------------------------------------------------------------------------------- */
 
-/* The number of replies that have come from every server. */
+/* Returns the number of replies that have come from every server. */
 static uint32_t replies_of_all(const struct ps_worker *w)
 {
     uint32_t least = UINT32_MAX, n;
@@ -70,10 +71,11 @@ static uint32_t replies_of_all(const struct ps_worker *w)
     return least;
 }
 
-/* Dense: the first reply comes before any push, then one with each acknowledgement. A ticket means
- * that server 0 has acknowledged all pushes but the last; other servers may be slower. The worker
- * waits until at most one more reply can come, because that one does not overwrite the newest.
- * Sparse: one reply comes for each push. */
+/* Returns whether the worker has the reply that it waits for. Dense: the first reply comes before
+ * any push, and then one reply comes with each acknowledgement. A ticket means that server 0 has
+ * acknowledged all pushes but the last; other servers may be slower. The worker waits until at most
+ * one more reply can come, because one more reply does not overwrite the newest reply. Sparse: one
+ * reply comes for each push. */
 static bool reply_is_there(void *arg)
 {
     const struct ps_worker *w = arg;
@@ -99,7 +101,7 @@ static vb_status newest_reply(struct ps_worker *w, const float **values_p)
 
 /* ---- get ------------------------------------------------------------------------------------- */
 
-/* From server k, or from its standby if the server is gone. */
+/* Starts a get from server k, or from the standby if the server is gone. */
 static vb_status get(struct ps_worker *w, int k, size_t to, size_t from, size_t bytes,
                      struct vb_op *op)
 {
@@ -114,7 +116,8 @@ static vb_status get(struct ps_worker *w, int k, size_t to, size_t from, size_t 
     return st;
 }
 
-/* The head is read first, so that the parameters are not older than its version. */
+/* Starts the gets from all servers. The head of a shard is read first, so that the parameters are
+ * not older than the version in the head. */
 static vb_status start_gets(struct ps_worker *w, int area)
 {
     vb_status st = VB_OK;
@@ -132,7 +135,8 @@ static vb_status start_gets(struct ps_worker *w, int area)
     return st;
 }
 
-/* VB_AGAIN: a server is gone, and the caller must start the gets again. */
+/* Waits for the gets from all servers. VB_AGAIN: a server is gone, and the caller must start the
+ * gets again. */
 static vb_status wait_for_gets(struct ps_worker *w)
 {
     vb_status st = VB_OK, again = VB_OK;
@@ -219,8 +223,8 @@ float *vb_ps_worker_shared(struct ps_worker *w, void **state_p)
     return (float *)(void *)(base + w->lay.params);
 }
 
-/* With hogwild no server tells worker 0 what is due. Worker 0 does not see every version, so it
- * compares the last one with the present one. */
+/* With hogwild no server tells worker 0 when to evaluate or save. Worker 0 does not see every
+ * version, so it compares the last version that it saw with the present version. */
 static void note_due(struct ps_worker *w, uint64_t now)
 {
     const struct ps_job *job = w->job;
@@ -255,10 +259,11 @@ static vb_status read_one(struct ps_worker *w, int k, size_t from, size_t to, si
     st = get(w, k, to, from, bytes, &w->links[k].get_op);
     if (st == VB_OK)
         st = vb_ps_op_await(w, &w->links[k].get_op, "a snapshot", k);
-    return st == VB_AGAIN ? VB_OK : st; /* the caller sees the failover and asks again */
+    return st == VB_AGAIN ? VB_OK : st; /* the caller sees by w->failovers that it must ask again */
 }
 
-/* The server goes on counting, so a mapped head is read with atomic loads. */
+/* Reads the head of server k's shard. The server may change the head meanwhile, so a mapped head is
+ * read with atomic loads. */
 static vb_status read_head(struct ps_worker *w, int k)
 {
     const struct ps_head *from = (const void *)w->links[k].mapped_shards;
@@ -273,7 +278,7 @@ static vb_status read_head(struct ps_worker *w, int k)
 
 vb_status vb_ps_worker_fetch_version(struct ps_worker *w, uint64_t *version_p)
 {
-    vb_status st = w->getting ? wait_for_gets(w) : VB_OK; /* they write the same head */
+    vb_status st = w->getting ? wait_for_gets(w) : VB_OK; /* the gets write the same head */
 
     if (st == VB_OK || st == VB_AGAIN)
         st = read_head(w, 0);
@@ -290,9 +295,9 @@ vb_status vb_ps_read_snapshot(struct ps_worker *w, float *params, void *state, u
     int k, area = w->job->sparse ? 0 : 1 - w->area;
     vb_status st = VB_OK;
 
-    if (w->getting) /* they write to the other area */
+    if (w->getting) /* gets under way write to the area that is used here */
         st = wait_for_gets(w);
-    st = st == VB_AGAIN ? VB_OK : st; /* the next pull starts them again */
+    st = st == VB_AGAIN ? VB_OK : st; /* the next pull starts the gets again */
     for (k = 0; k < w->job->servers && st == VB_OK; k++) {
         st = read_head(w, k);
         if (st == VB_OK)

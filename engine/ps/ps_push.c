@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a server does with a push: it checks the push, applies or holds the gradient (ps_apply.c),
- * counts, and acknowledges. With a bound of 0 the server holds gradients until a round is complete.
+ * A server processes a push: it checks the push, applies or holds the gradient (ps_apply.c),
+ * updates its statistics, and acknowledges the push. With a bound of 0 the server holds gradients
+ * until a round is complete.
  */
 #include "engine/ps/ps.h"
 
-#define WAIT_MIN_NS 20000 /* shorter waits are added up, but not counted */
+#define WAIT_MIN_NS 20000 /* shorter waits add to the total time, but are not counted */
 
 const struct ps_push *vb_ps_push_in(const struct ps_server *s, int worker, int slot)
 {
@@ -38,8 +39,8 @@ void vb_ps_stale_add(struct vb_stale *stale, uint64_t by)
     stale->bucket[b]++;
 }
 
-/* Counts the gradients of other workers between reading and applying. The parameters that the
- * worker read may lack up to two of its own gradients; these do not count. */
+/* Counts the gradients of other workers that were applied after the worker had read its parameters.
+ * The parameters may lack up to two of the worker's own gradients, which do not count. */
 static void note_staleness(struct ps_server *s, struct ps_client *client,
                            const struct ps_push *push)
 {
@@ -86,8 +87,8 @@ static void add_wait(struct ps_client *client, uint64_t ns)
     client->waits.max_ns = ns > client->waits.max_ns ? ns : client->waits.max_ns;
 }
 
-/* Remembers the keys of the next batch. Their number is copied, because the worker may write the
- * head of its slot again. */
+/* Remembers the keys of the worker's next batch. The number of keys is copied, because the worker
+ * may overwrite the head of the slot. */
 static void note_keys(const struct ps_server *s, struct ps_client *client,
                       const struct ps_push *push, int slot)
 {
@@ -109,7 +110,8 @@ static vb_status acknowledge(struct ps_server *s, int worker)
 
 /* ---- one gradient at a time ------------------------------------------------------------------ */
 
-/* Gives tickets to the workers that waited for this one, and counts the longest of their waits. */
+/* Gives tickets to the workers that waited for this client, and counts the longest of these
+ * waits. */
 static vb_status release_waiting(struct ps_server *s, struct ps_client *client)
 {
     vb_status st;
@@ -144,7 +146,7 @@ static vb_status apply_now(struct ps_server *s, int worker, int slot)
 
 /* ---- rounds ---------------------------------------------------------------------------------- */
 
-/* The number of gradients that a round waits for. */
+/* Returns the number of gradients that a round waits for. */
 static int round_size(const struct ps_server *s)
 {
     int w, n = 0;
@@ -185,7 +187,8 @@ vb_status vb_ps_close_round(struct ps_server *s)
     return st == VB_OK ? vb_ps_notify_all(s) : st;
 }
 
-/* The others have waited for the worker whose gradient completes the round. */
+/* Counts the time that the others waited for this client, if this client's gradient completes the
+ * round. */
 static void note_wait(struct ps_server *s, struct ps_client *client)
 {
     uint64_t now = vb_clock_ns(), ns = now - s->round.held_ns;
@@ -195,8 +198,9 @@ static void note_wait(struct ps_server *s, struct ps_client *client)
         add_wait(client, ns);
 }
 
-/* A gradient of an earlier round is dropped. That happens only with backups. These need one server,
- * which knows the round of a gradient from its ticket. */
+/* Holds a gradient until its round is complete. A gradient of an earlier round is dropped, which
+ * happens only with backups. A job with backups has one server, which knows the round of a gradient
+ * from the worker's ticket. */
 static vb_status hold(struct ps_server *s, int worker, int slot)
 {
     const struct ps_push *push = vb_ps_push_in(s, worker, slot);

@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: MIT
  *
- * Two servers of one shard: one that serves, and its standby.
+ * A shard has two servers: one that serves, and its standby.
  *
- * What a server does depends only on the notes that come, and on their order: pushes, ends, workers
- * that go and join. So the server that serves does not process a note at once. It forwards the note
- * with its push, and keeps it in a *log*. The standby processes the note and confirms. Then the
- * server processes it too, with the same code, and comes to the same bits; only the standby sends
- * nothing to workers. So the standby has everything that any worker was told.
+ * The state of a server depends only on the notes that come (pushes, ends, workers that go and
+ * join) and on their order. So the server that serves does not process a note at once. It forwards
+ * the note, with the push if there is one, and keeps the note in a *log*. The standby processes the
+ * note and confirms it. Then the server processes the note too, with the same code, and gets the
+ * same bits. The only difference is that the standby sends nothing to workers. So the standby has
+ * processed every note whose effects any worker has seen.
  *
- * When the server is gone each worker tells the standby what it has received (PS_FAILOVER). When
- * all remaining workers have done that, the standby *takes over*: it sends each worker what the
- * worker lacks, and receives the pushes that it lacks itself. It waits for all workers because a
- * worker that can still reach the server goes on with it: two servers must never serve.
+ * When the server is gone, each worker sends PS_FAILOVER to the standby, with the numbers of the
+ * notices and replies that the worker has received. When all remaining workers have sent
+ * PS_FAILOVER, the standby *takes over*: it sends each worker the notices and replies that the
+ * worker lacks, and receives the pushes that the standby lacks. The standby waits for all workers,
+ * because two servers of a shard must never serve at once: a worker that can still reach the server
+ * goes on using that server.
  *
- * When the standby is gone the server first tells all workers. Then it processes the log, and goes
- * on alone.
+ * When the standby is gone, the server first tells all workers. Then the server processes the log
+ * and goes on alone.
  */
 #include "engine/ps/ps.h"
 
@@ -33,7 +36,8 @@ static vb_status put_to_partner(struct ps_server *s, size_t at, size_t len, uint
     return st == VB_OK ? vb_ps_put(s->slots, s->partner.rank, at, at, len, note, op) : st;
 }
 
-/* A put that fails because the other server is gone is no error: PS_GONE follows. */
+/* If a put fails because the partner is gone, this is not an error, because PS_GONE is queued as
+ * well. */
 static vb_status ignore_gone(vb_status st)
 {
     return st == VB_ERR_PEER ? VB_OK : st;
@@ -41,7 +45,7 @@ static vb_status ignore_gone(vb_status st)
 
 /* ---- the server that serves ------------------------------------------------------------------ */
 
-/* Finds the bytes that go to the standby with a note: the whole push, or none. */
+/* Finds the bytes that go to the standby with a note: the whole push, or no bytes. */
 static vb_status find_push(const struct ps_server *s, struct ps_arrival a, size_t *at_p,
                            size_t *len_p)
 {
@@ -83,7 +87,8 @@ static struct ps_arrival log_pop(struct ps_server *s)
     return s->partner.log[s->partner.log_first++ % s->queue.size];
 }
 
-/* Workers must know that the standby is gone before they receive anything that it does not have. */
+/* Goes on without the standby. Workers must know that the standby is gone before they receive
+ * anything that the standby has not processed. */
 static vb_status continue_alone(struct ps_server *s)
 {
     char text[160];
@@ -105,7 +110,8 @@ static vb_status continue_alone(struct ps_server *s)
 
 /* ---- the standby ----------------------------------------------------------------------------- */
 
-/* The standby confirms after it has processed the note: then the worker may fill the slot again. */
+/* Processes a forwarded note. The standby confirms the note only after it has processed the note,
+ * because the worker may fill the slot again after the confirmation. */
 static vb_status process_forwarded(struct ps_server *s, uint32_t value)
 {
     struct ps_arrival a = ps_forward_unpack(PS_ARG(value));
@@ -130,20 +136,20 @@ vb_status vb_ps_confirm_failover(struct ps_server *s, int w)
 {
     const char *at = vb_window_ptr(s->slots);
     struct ps_client *client = &s->clients[w];
-    struct ps_client_state state = {0}; /* of a worker that has just joined */
+    struct ps_client_state state = {0}; /* all zero for a worker that has just joined */
 
     if (client->member && client->bye)
         return VB_OK;
-    if (!client->member) /* the worker has not joined yet, and will send PS_HELLO again */
+    if (!client->member) /* the worker does not take part yet, and will send PS_HELLO again */
         return client->failover.called ? vb_ps_send_note(s, w, PS_FAILOVER_DONE, 0) : VB_OK;
     if (client->failover.called)
         memcpy(&state, at + s->lay.client_states[s->k] + (size_t)w * sizeof(state), sizeof(state));
     return vb_ps_resend(s, w, &state);
 }
 
-/* A server that was stopped and shares memory could continue in the middle of a put, into slots
- * that are in use again: it is killed. A server whose connection has closed is dead, and its
- * process number may belong to another process. */
+/* Kills a server that was stopped and shares memory, because it could continue in the middle of a
+ * put and overwrite slots that are in use again. A server whose connection has closed is dead; it
+ * is not killed, because another process may have its process number. */
 static void kill_if_stopped(const struct ps_server *s, int rank)
 {
     bool silent = vb_group_end(s->group, rank) == VB_END_SILENT;
@@ -154,13 +160,14 @@ static void kill_if_stopped(const struct ps_server *s, int rank)
                     pid, strerror(errno));
 }
 
-/* Does what a worker has waited for until this standby serves. */
+/* Sends a worker what it has waited for until this standby serves, and processes its PS_HELLO, if
+ * it has sent one. */
 static vb_status serve_client(struct ps_server *s, int w)
 {
     struct ps_client *client = &s->clients[w];
     vb_status st;
 
-    client->wants_snap = 0; /* a worker that still wants a snapshot asks again */
+    client->wants_snap = 0; /* a worker that still wants a snapshot sends PS_SNAP again */
     st = vb_ps_confirm_failover(s, w);
     if (st == VB_OK && client->failover.hello != 0)
         st = vb_ps_process(s, (struct ps_arrival){w, PS_VALUE(PS_HELLO, client->failover.hello)});
@@ -192,7 +199,7 @@ static vb_status take_over(struct ps_server *s)
 }
 
 /* Takes over if the server is gone and all workers that need a server have sent PS_FAILOVER. A
- * worker that has sent PS_BYE does not. */
+ * worker that has sent PS_BYE does not need a server. */
 static vb_status take_over_if_ready(struct ps_server *s)
 {
     int w;
@@ -208,7 +215,7 @@ static vb_status take_over_if_ready(struct ps_server *s)
     return take_over(s);
 }
 
-/* Processes what comes to a standby from a worker itself. */
+/* Processes a note that a worker has sent to the standby directly, or PS_GONE of a worker. */
 static vb_status process_at_standby(struct ps_server *s, struct ps_arrival a)
 {
     struct ps_client *client = &s->clients[a.worker];
@@ -239,7 +246,7 @@ static vb_status on_partner_gone(struct ps_server *s)
         return continue_alone(s);
     s->partner.gone = true;
     if (s->final && vb_group_end(s->group, s->partner.rank) == VB_END_LEFT)
-        return VB_OK; /* the job is finished */
+        return VB_OK; /* the server has left because the job is finished */
     return take_over_if_ready(s);
 }
 
@@ -267,7 +274,7 @@ vb_status vb_ps_replicate(struct ps_server *s, struct ps_arrival a)
                   a.value);
 }
 
-/* The server leaves when all workers have sent PS_BYE. */
+/* The server leaves the group when all workers have sent PS_BYE. */
 bool vb_ps_standby_is_done(const struct ps_server *s)
 {
     return s->partner.gone && vb_group_end(s->group, s->partner.rank) == VB_END_LEFT;

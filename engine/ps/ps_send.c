@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Transfers and waits of workers and servers.
+ * Workers and servers transfer data and wait with these functions.
  */
 #include "engine/ps/ps.h"
 
 #include <sched.h>
 
-#define YIELD_NS 200000 /* for how long a wait yields before it sleeps */
+#define YIELD_NS 200000 /* how long a wait yields the cpu before it sleeps */
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 

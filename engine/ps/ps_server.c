@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * A server: one thread that processes the notes of workers in the order of their arrival. The note
- * handler only queues them; the server's thread does everything else between two looks at the
- * queue. ps_push.c has the pushes, ps_notify.c what the server sends, ps_member.c workers that join
- * and go, ps_replica.c the standby.
+ * A server is one thread that processes the notes of workers in the order of their arrival. The
+ * note handler only queues the notes; the server's thread does everything else. ps_push.c processes
+ * pushes, ps_notify.c sends notices and replies, ps_member.c handles workers that join and go,
+ * ps_replica.c handles the standby.
  */
 #include "engine/ps/ps.h"
 
@@ -11,7 +11,7 @@
 #include <time.h>
 
 #define WAIT_NS 100000000u
-#define LINGER_S 60 /* how long a server waits for the next worker to leave after the end */
+#define LINGER_S 60 /* after the end: how long a server waits for the next worker to leave */
 
 /* ---- the queue ------------------------------------------------------------------------------- */
 
@@ -25,7 +25,8 @@ void vb_ps_server_queue(struct ps_server *s, int worker, uint32_t value)
     s->queue.end = end + 1;
 }
 
-/* A worker has a few notes under way at most. Two places for each worker are kept for PS_GONE. */
+/* A worker has only a few notes under way. The queue keeps two places per worker free for
+ * PS_GONE. */
 void vb_ps_server_note(void *arg, int rank, uint32_t value)
 {
     struct ps_server *s = arg;
@@ -33,7 +34,7 @@ void vb_ps_server_note(void *arg, int rank, uint32_t value)
     int worker = vb_ps_worker_at(s->job, rank);
 
     if (worker < 0 && rank != s->partner.rank)
-        return; /* a server of another shard has nothing to say */
+        return; /* servers of other shards send no notes to this one */
     if (PS_KIND(value) == PS_GONE || s->queue.end - s->queue.first >= room)
         s->queue.flooded = true;
     else
@@ -58,8 +59,8 @@ static vb_status take_end(struct ps_server *s, int worker)
                              : VB_OK; /* another worker may be the slowest now */
 }
 
-/* A server has room for one snapshot, which must stay until it was read. So one worker after the
- * other gets its snapshot. */
+/* A server has space for one snapshot, which must stay unchanged until it was read. So workers get
+ * their snapshots one after the other. */
 static vb_status take_snapshot(struct ps_server *s)
 {
     int w;
@@ -70,7 +71,7 @@ static vb_status take_snapshot(struct ps_server *s)
         if (!s->standby)
             vb_ps_snapshot(s, s->clients[w].wants_snap == 2);
         else if (s->sparse != NULL && s->clients[w].wants_snap == 2)
-            vb_k_sparse_settle(s->sparse); /* as the snapshot of the server does */
+            vb_k_sparse_settle(s->sparse); /* vb_ps_snapshot() does the same on the server */
         s->clients[w].wants_snap = 0;
         s->reader = w;
         return vb_ps_send_note(s, w, PS_SNAPPED, 0);
@@ -85,7 +86,7 @@ static vb_status snapshot_read(struct ps_server *s, int worker)
     return take_snapshot(s);
 }
 
-/* The server ignores the notes of a worker that was retired. */
+/* The server ignores the notes of a worker that does not take part. */
 vb_status vb_ps_process(struct ps_server *s, struct ps_arrival a)
 {
     struct ps_client *client = &s->clients[a.worker];
@@ -110,7 +111,7 @@ vb_status vb_ps_process(struct ps_server *s, struct ps_arrival a)
     case PS_BYE:
         client->bye = true;
         return VB_OK;
-    case PS_FAILOVER: /* the server did not wait for this worker when it took over */
+    case PS_FAILOVER: /* this server took over without waiting for this worker */
         client->failover.called = true;
         return vb_ps_confirm_failover(s, a.worker);
     default:
@@ -199,7 +200,7 @@ vb_status vb_ps_server_finish(struct ps_server *s)
     return st;
 }
 
-/* The number of workers that have not sent PS_BYE. */
+/* Returns the number of workers that have not sent PS_BYE. */
 static int n_left(const struct ps_server *s)
 {
     int w, n = 0;
@@ -209,7 +210,8 @@ static int n_left(const struct ps_server *s)
     return n;
 }
 
-/* Workers may read a large snapshot one after the other, so each of them has the whole time. */
+/* The deadline begins anew with each worker that leaves, because workers may read a large snapshot
+ * one after the other. */
 vb_status vb_ps_server_linger(struct ps_server *s)
 {
     uint64_t deadline = vb_clock_ns() + LINGER_S * UINT64_C(1000000000);
@@ -222,7 +224,7 @@ vb_status vb_ps_server_linger(struct ps_server *s)
             deadline = vb_clock_ns() + LINGER_S * UINT64_C(1000000000);
         left = n_left(s);
         if (vb_clock_ns() > deadline && s->standby)
-            return VB_OK; /* no worker has needed it */
+            return VB_OK; /* no worker has needed the standby */
         if (vb_clock_ns() > deadline)
             return vb_err(VB_ERR_TIMEOUT, "%d workers had not left the job %d s after its end",
                           left, LINGER_S);
@@ -260,7 +262,7 @@ vb_status vb_ps_server_retire(struct ps_server *s, int worker)
         return VB_OK;
     st = snapshot_read(s, worker);
     if (st == VB_OK)
-        st = vb_ps_member_shares(s); /* before the tickets of the next round */
+        st = vb_ps_member_shares(s); /* the shares are sent before the tickets of the next round */
     if (st != VB_OK)
         return st;
     return vb_ps_round_is_complete(s) ? vb_ps_close_round(s) : vb_ps_notify_all(s);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A worker's side of the parameter server: tickets, pushes, and the notes of servers. ps_pull.c
- * reads parameters, ps_failover.c waits and fails over, ps_worker_end.c has snapshots and the end.
+ * A worker takes tickets, pushes gradients, and handles the notes of servers. ps_pull.c reads
+ * parameters, ps_failover.c waits and fails over, ps_worker_end.c joins, reads snapshots and ends.
  */
 #include "engine/ps/ps.h"
 
@@ -36,7 +36,7 @@ vb_status vb_ps_worker_ticket(struct ps_worker *w, bool *go_p)
 {
     vb_status st = vb_ps_await(w, has_ticket, w, "a ticket", -1, true);
 
-    if (st == VB_OK && w->job->bound == 0) /* server 0 gives tickets; others may be behind */
+    if (st == VB_OK && w->job->bound == 0) /* other servers may be slower than server 0 */
         st = vb_ps_worker_settle(w);
     *go_p = st == VB_OK && w->tickets > w->used;
     w->used += *go_p;
@@ -68,7 +68,8 @@ static int slot_of(const struct ps_worker *w)
     return (int)(w->pushed % (uint32_t)w->lay.slots);
 }
 
-/* Waits until all servers have processed the push that was in the slot, and its put is done. */
+/* Waits until all servers have processed the previous push of the slot, and the put of that push is
+ * done. */
 static vb_status wait_for_slot(struct ps_worker *w)
 {
     vb_status st = vb_ps_await(w, slot_is_free, w, "an acknowledgement", 0, false);
@@ -77,7 +78,7 @@ static vb_status wait_for_slot(struct ps_worker *w)
     for (k = 0; k < w->job->servers && st == VB_OK; k++)
         if (w->pushed >= (uint32_t)w->lay.slots && !w->links[k].push_ops[slot].done) {
             st = vb_ps_op_await(w, &w->links[k].push_ops[slot], "a push", k);
-            st = st == VB_AGAIN ? VB_OK : st; /* acknowledged, so the standby has it too */
+            st = st == VB_AGAIN ? VB_OK : st; /* the standby has the acknowledged push */
         }
     return st;
 }
@@ -87,8 +88,8 @@ static bool is_direct(const struct ps_worker *w)
     return vb_ps_is_direct(w->job, w->mapped);
 }
 
-/* Where a push to server k is written: into the server's memory, or into the buffer that the worker
- * sends from. */
+/* Returns where the worker writes a push to server k: in the server's memory, or in the buffer that
+ * the worker sends from. */
 static struct ps_push *push_to(const struct ps_worker *w, int k)
 {
     char *own = vb_window_ptr(w->slots);
@@ -163,7 +164,7 @@ vb_status vb_ps_worker_push(struct ps_worker *w, const float *grads, uint32_t sa
 
 /* ---- sparse ---------------------------------------------------------------------------------- */
 
-/* Finds where the keys of each server begin. */
+/* Sets w->slice[k] to the index of the first key that belongs to server k. */
 static void slice(struct ps_worker *w, const uint32_t *keys, size_t n)
 {
     size_t low, high, mid;
@@ -183,7 +184,8 @@ static void slice(struct ps_worker *w, const uint32_t *keys, size_t n)
     }
 }
 
-/* Keys follow the values. A server counts keys from the beginning of its shard. */
+/* Writes the keys for server k into a push, after the values. In a push, keys are counted from the
+ * beginning of the server's shard. */
 static void put_keys(struct ps_worker *w, int k, const uint32_t *keys, struct ps_push *push)
 {
     size_t i, first = w->slice[k], n = w->slice[k + 1] - first;
@@ -258,8 +260,8 @@ static void take_notice(struct ps_worker *w, struct ps_link *link, uint32_t noti
     }
 }
 
-/* The link that a note belongs to. NULL: the note is ignored, because it comes from another worker
- * or from a standby that does not serve yet. */
+/* Returns the link that a note belongs to. NULL: the note is ignored, because it comes from another
+ * worker or from a standby that does not serve yet. */
 static struct ps_link *link_at(struct ps_worker *w, int rank, uint32_t value)
 {
     int k = vb_ps_server_at(w->job, rank);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a worker asks of servers besides tickets and pushes: to join, snapshots, the end.
+ * A worker joins, reads snapshots, and ends.
  */
 #include "engine/ps/ps.h"
 
@@ -47,8 +47,9 @@ static vb_status send_note_to_all(struct ps_worker *w, enum ps_kind kind)
     return st;
 }
 
-/* A server has one reader at a time. All workers ask the servers in the same order, so that two
- * workers never wait for each other. */
+/* Asks all servers for a snapshot, and waits for it. Only one worker at a time can read the
+ * snapshot of a server. All workers ask the servers in the same order, so that two workers never
+ * wait for each other. */
 static vb_status ask_for_snapshot(struct ps_worker *w, bool with_state)
 {
     vb_status st = VB_OK;
@@ -65,7 +66,8 @@ static vb_status ask_for_snapshot(struct ps_worker *w, bool with_state)
     return st;
 }
 
-/* If a server is gone meanwhile, the worker asks again: the standby takes another snapshot. */
+/* If a server is gone meanwhile, the worker asks all servers again, and the standby takes another
+ * snapshot. */
 vb_status vb_ps_worker_snapshot(struct ps_worker *w, float *params, void *state,
                                 uint64_t *version_p)
 {
@@ -88,8 +90,7 @@ vb_status vb_ps_worker_end(struct ps_worker *w, float *params, void *state, uint
     uint32_t failovers;
     vb_status st;
 
-    if (w->job
-            ->hogwild) /* only the worker counts its staleness; it leaves the counts in its slot */
+    if (w->job->hogwild) /* the server reads the worker's staleness from the slot */
         memcpy(w->links[0].mapped_slots + vb_ps_slot_at(&w->lay, 0, w->number, 0) +
                    sizeof(struct ps_push),
                &w->stale, sizeof(w->stale));
@@ -105,7 +106,8 @@ vb_status vb_ps_worker_end(struct ps_worker *w, float *params, void *state, uint
     return st;
 }
 
-/* A server that has PS_BYE from all workers leaves at once. That is not a fault any more. */
+/* A server leaves as soon as all workers have sent PS_BYE. From now on a server that is gone is not
+ * a fault. */
 vb_status vb_ps_worker_bye(struct ps_worker *w)
 {
     vb_status st = VB_OK;

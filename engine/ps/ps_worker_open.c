@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Opens and closes a worker of the parameter server, and watches the members of the group. The
- * hooks may run on the group's progress thread.
+ * Opens and closes a worker of the parameter server, and watches the members of the group.
+ * on_gone() and on_join() may run on the group's progress thread.
  */
 #include "engine/ps/ps.h"
 
@@ -9,7 +9,7 @@
 
 /* ---- members that come and go ---------------------------------------------------------------- */
 
-/* Both hooks are of type vb_member_fn. */
+/* on_gone() and on_join() have the type vb_member_fn. */
 static void on_gone(void *arg, int rank)
 {
     struct ps_worker *w = arg;
@@ -49,7 +49,8 @@ static vb_status make_windows(struct ps_worker *w)
     return st;
 }
 
-/* A joiner may find that a server is gone and its standby serves. */
+/* Sets up the links to all servers. When a joiner calls this function, a server may already be
+ * gone; then the link leads to the standby. */
 static void make_links(struct ps_worker *w)
 {
     const struct ps_job *job = w->job;
@@ -76,8 +77,9 @@ static void make_links(struct ps_worker *w)
     }
 }
 
-/* The group of a joiner has been open for a while. This function finds the servers that were gone
- * before the hook was set; the hook reports later ones. Some may be reported twice. */
+/* Finds the servers that were gone before on_gone() was set, because the group of a joiner has
+ * already been open for a while. on_gone() reports the servers that are gone later. A server may be
+ * reported twice. */
 static void find_gone_servers(struct ps_worker *w)
 {
     int k, standby;
@@ -112,7 +114,7 @@ static vb_status begin(struct vb_group *group, const struct ps_job *job,
     make_links(w);
     for (i = 0; i < w->number; i++)
         w->below += vb_group_member(group, vb_ps_worker_rank(job, i));
-    *worker_p = w; /* for the caller to close, even after a failure */
+    *worker_p = w; /* set now, because the caller closes *worker_p even after a failure */
     vb_group_on_gone(group, on_gone, w);
     vb_group_on_join(group, on_join, w);
     find_gone_servers(w);
@@ -157,7 +159,7 @@ vb_status vb_ps_worker_create(struct vb_group *group, const struct ps_job *job,
     if (st == VB_OK)
         st = vb_group_barrier(group);
     if (st == VB_OK)
-        vb_group_welcome(group); /* all members have all windows */
+        vb_group_welcome(group); /* all members have opened all windows */
     return st;
 }
 
