@@ -194,7 +194,7 @@ void lab_opts_parse(struct lab_opts *o, int argc, char **argv);
 /* --- setup.c: the first steps of a node. Both return 0 or exit -------------------------------- */
 
 int lab_setup_mount(void);
-int lab_setup_load(char *const *groups); /* ends with NULL; an unknown group is empty */
+int lab_setup_load(char *const *groups); /* groups ends with NULL; an unknown group is empty */
 
 /* --- job.c: what runs on the nodes ------------------------------------------------------------ */
 

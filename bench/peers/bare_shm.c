@@ -13,7 +13,8 @@ vb_status bare_map(struct bare *b, size_t largest)
 {
     size_t page = 4096, huge = (size_t)2 << 20;
     size_t head = (sizeof(struct bare_rank) + page - 1) / page * page;
-    size_t each = (largest + huge - 1) / huge * huge + 3 * page; /* for different cache sets */
+    /* The additional pages let the data of the ranks start in different cache sets. */
+    size_t each = (largest + huge - 1) / huge * huge + 3 * page;
     struct vb_mem mem;
     vb_status st = vb_mem_map_shared("verbena-bare", (head + each) * (size_t)b->peer.ranks, &mem);
     int i;

@@ -196,7 +196,8 @@ static vb_status apply(struct vb_trainer *t)
     d->clip.last = part != 1;
     if (at_once && !d->clip.last)
         return VB_OK;
-    d->early.batch = NULL; /* it used parameters that will now be replaced */
+    /* The early forward pass has used parameters that are replaced now. */
+    d->early.batch = NULL;
     update(t, 0, d->n_params, scale * part, rate);
     return VB_OK;
 }

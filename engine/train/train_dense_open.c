@@ -86,8 +86,8 @@ static vb_status make_memory(struct vb_trainer *t, struct dense *d, size_t len_b
     }
     st = vb_mem_map_private(len_bytes, &d->copies.mem);
     *at_p = d->copies.mem.ptr;
-    return st == VB_OK ? vb_mem_populate(&d->copies.mem)
-                       : st; /* page faults would slow the first steps */
+    /* All pages are touched now, because page faults would slow the first steps. */
+    return st == VB_OK ? vb_mem_populate(&d->copies.mem) : st;
 }
 
 /* Sets up the memory: first the parameters, then the state, then the second copy of both. */

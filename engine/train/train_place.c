@@ -42,9 +42,9 @@ static vb_status open_group(const struct vb_train_opts *o, int local_rank, struc
         return VB_OK;
     }
     /* A progress thread sends large gradients while the backward pass computes lower layers. For
-     * small gradients the thread costs more time than it saves. */
-    opts.progress = vb_train_model_find(o->model)->progress &&
-                    o->mode != VB_MODE_ASYNC; /* it has another group for gradients */
+     * small gradients the thread costs more time than it saves. Asynchronous training sends
+     * gradients in another group. */
+    opts.progress = vb_train_model_find(o->model)->progress && o->mode != VB_MODE_ASYNC;
     if (place->placement != NULL) {
         opts.crowded = place->placement->overlap;
         opts.topo = place->topo;

@@ -9,10 +9,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define LATE_MAX 128 /* maximum number of ranks in a job that reports stragglers */
-#define EVALS_MAX                                                                                  \
-    10000 /* evaluations that are kept; if there are more, every second is dropped                 \
-           */
+#define LATE_MAX 128    /* maximum number of ranks in a job that reports stragglers */
+#define EVALS_MAX 10000 /* maximum number of evaluations kept; beyond, every second is dropped */
 
 /* The figures that each rank sends to the others at the end. */
 struct record {
@@ -169,7 +167,8 @@ vb_status vb_train_make_room(struct vb_trainer *t)
 
     if (every <= 0 || t->serves || t->o->dry_run)
         return VB_OK;
-    n = t->recipe.steps / every + 2; /* at least 2, so that dropping every second frees one */
+    /* There are at least two entries, so that dropping every second one frees an entry. */
+    n = t->recipe.steps / every + 2;
     t->evals.max = n < EVALS_MAX ? (int)n : EVALS_MAX;
     t->evals.gap = 1;
     t->evals.list = calloc((size_t)t->evals.max, sizeof(*t->evals.list));

@@ -59,7 +59,8 @@ vb_status vb_train_save(struct vb_trainer *t, int64_t step)
 
     snprintf(cp.model, sizeof(cp.model), "%s", t->o->model);
     st = t->ops->save(t, &cp);
-    if (st == VB_OK && (t->rank == 0 || t->async)) /* if async, only one worker is here */
+    /* In asynchronous training only one worker calls this function. */
+    if (st == VB_OK && (t->rank == 0 || t->async))
         st = write_one(t, &cp);
     vb_lap(&t->laps, VB_PHASE_CHECKPOINT);
     return st;
