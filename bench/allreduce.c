@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * bench allreduce: sums float32 in place, by each algorithm that was asked for.
+ * bench allreduce: sums float32 vectors in place, with each requested algorithm.
  *
  * Every size is verified, timed, and verified again. The timed operations run on zeros, because
- * sums of sums would grow to infinity. The cost model's predictions come from one coll that chooses
- * for itself. Each algorithm is then forced in a coll of its own.
+ * sums of sums would grow to infinity. One coll, which chooses its algorithms itself, gives the
+ * cost model's predictions. Then each algorithm is measured in another coll that uses only this
+ * algorithm.
  */
 #include "bench/bench_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* The predictions of the cost model, for all sizes. */
+/* The predictions of the cost model for all sizes. */
 struct model {
     bool can[VB_ALGOS];
     enum vb_algo chosen[VB_BENCH_SIZES_MAX];
@@ -24,14 +25,14 @@ struct bench {
     int rank, world;
     struct model model;
     struct vb_coll *coll;
-    size_t n_elems; /* of the current size */
+    size_t n_elems; /* number of elements of the current size */
     struct vb_req *reqs;
     int64_t wrong;
 };
 
 /* ---- one operation --------------------------------------------------------------------------- */
 
-/* The operations in flight share the bytes. */
+/* Makes an allreduce of the current size, divided into as many operations as are in flight. */
 static vb_status reduce(void *arg)
 {
     struct bench *b = arg;
@@ -51,7 +52,8 @@ static vb_status reduce(void *arg)
 
 /* ---- verify ---------------------------------------------------------------------------------- */
 
-/* Small integers: their sum is exact in any order. Sums up to 256 are exact in bfloat16 too. */
+/* Returns a small integer, so that sums are exact in any order. Sums up to 256 are exact in
+ * bfloat16, too. */
 static float value(size_t i, int rank, int world)
 {
     size_t most = 31;
@@ -113,14 +115,15 @@ static void describe(const struct bench *b, struct bench_coll_line *line)
     line->predicted_us = -1;
 }
 
-/* With several operations in flight, the algorithm is chosen by the size of one operation. */
+/* Returns the size of one operation in bytes. If several operations are in flight, this size
+ * decides the algorithm. */
 static size_t op_bytes(const struct bench *b, int size)
 {
     return b->opts->sizes[size] / (size_t)b->opts->in_flight;
 }
 
-/* Returns the algorithm that is used. It can differ from the requested one, which may be only for
- * larger vectors. */
+/* Returns the algorithm that is used. It can differ from the requested algorithm, which may be for
+ * larger vectors only. */
 static enum vb_algo algo_of(const struct bench *b, int size)
 {
     size_t bytes = op_bytes(b, size);

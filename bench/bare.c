@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * bare shm|tcp|tcp-asleep BYTES: what the machine can do without the engine. Two processes, each on
- * its own cpu, move bytes in the shortest possible loop. The transports are compared with it in the
- * same run.
+ * bare shm|tcp|tcp-asleep BYTES: measures what the machine can do without the engine. Two
+ * processes, each on its own cpu, move bytes in the shortest possible loop. bench/compare compares
+ * the engine's transports with this loop.
  *
  *   shm         latency: a payload, then a flag in its own cache line, in a shared mapping, polled
  *               GB/s: memcpy between two mapped buffers
@@ -13,7 +13,8 @@
  * tcp BYTES NAMESPACE NAMESPACE ADDRESS uses two network namespaces instead of loopback. The
  * address belongs to the second namespace.
  *
- * Prints one JSON line. Payloads are checked on arrival: "wrong" counts those that differ.
+ * Prints one JSON line. Payloads are checked on arrival: "wrong" counts payloads with wrong
+ * contents.
  */
 #include "bench/bare_side.h"
 
@@ -24,14 +25,14 @@
 
 #define SAMPLES_MAX 8192
 #define SAMPLES_MIN 16
-#define MEASURE_NS UINT64_C(300000000) /* for each of the two measurements */
-#define STOP UINT32_MAX                /* ends the loop, instead of a round's number */
+#define MEASURE_NS UINT64_C(300000000) /* duration of each of the two measurements */
+#define STOP UINT32_MAX /* value that ends the loop; other values are the number of a round */
 #define BYTES_MAX ((int64_t)256 << 20)
 
 struct bench {
-    struct bare_side side; /* must be first */
+    struct bare_side side; /* must be the first member */
     enum bare_how how;     /* tcp: how the ping-pong waits */
-    struct vb_mem shared;  /* a page of flags, then three payloads: forth, back, and a source */
+    struct vb_mem shared;  /* a page of flags, then payloads: to the child, back, and a source */
     char *payload[3];
     double lat_us[SAMPLES_MAX];
     int n_samples;
@@ -61,7 +62,8 @@ static void post(_Atomic uint32_t *flag, uint32_t round)
     atomic_store_explicit(flag, round, memory_order_release); /* pairs with await() */
 }
 
-/* Returns false if the other side has finished. */
+/* Waits until the flag has the number of the round. Returns false if the other side has
+ * finished. */
 static bool await(const struct bench *b, _Atomic uint32_t *flag, uint32_t round)
 {
     uint32_t value;
@@ -111,7 +113,8 @@ static void shm_ping(void *side)
     free(src);
 }
 
-/* Takes the median, because other jobs use the cpu from time to time. */
+/* Measures the bandwidth of memcpy. Uses the median, because other jobs use the cpu from time to
+ * time. */
 static void shm_copy(struct bench *b)
 {
     int i, n = 0, batch = b->side.len < 65536 ? (int)(65536 / b->side.len) : 1;
@@ -124,7 +127,7 @@ static void shm_copy(struct bench *b)
         was = vb_clock_ns();
         for (i = 0; i < batch; i++) {
             memcpy(b->payload[1], b->payload[0], b->side.len);
-            atomic_signal_fence(memory_order_seq_cst); /* or the compiler copies only once */
+            atomic_signal_fence(memory_order_seq_cst); /* otherwise the compiler copies only once */
         }
         ns[n++] = (double)(vb_clock_ns() - was) / batch;
         b->side.wrong += !bare_stamped(b->payload[1], b->side.len, (uint32_t)(n - 1));
@@ -177,8 +180,8 @@ static void tcp_ping(void *side)
     shutdown(b->side.fd, SHUT_WR);
 }
 
-/* The child receives until the end. Then it sends one byte, which tells the parent that everything
- * has arrived. */
+/* The child receives until the parent closes its side. Then the child sends one byte, which tells
+ * the parent that everything has arrived. */
 static void tcp_sink(void *side)
 {
     struct bench *b = side;

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Pins each process to one of the first two cpus that we may use. */
+/* Pins each process to one of the first two cpus that this program may use. */
 static void pin(struct bare_side *side, int which)
 {
     cpu_set_t allowed, one;
@@ -46,7 +46,8 @@ bool bare_stamped(const char *payload, size_t len, uint32_t round)
     return payload[0] == (char)round && payload[len - 1] == (char)round;
 }
 
-/* Opens a socket in a network namespace. The socket stays there even if the process leaves. */
+/* Opens a socket in a network namespace. The socket stays in this namespace even if the process
+ * leaves it. */
 static vb_status socket_in(const char *space, int *fd_p)
 {
     char path[256];
@@ -133,7 +134,7 @@ static vb_status run_pair(struct bare_side *side, bare_side_fn parent, bare_side
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         begin(side, 1, fds);
-        side->wrong = 0; /* errors that the parent has counted do not belong to the child */
+        side->wrong = 0; /* the child starts at 0, not with the parent's count */
         child(side);
         _exit(side->wrong != 0);
     }
@@ -141,7 +142,7 @@ static vb_status run_pair(struct bare_side *side, bare_side_fn parent, bare_side
     parent(side);
     if (fds != NULL)
         close(side->fd);
-    (void)sched_setaffinity(0, sizeof(allowed), &allowed); /* for the next child */
+    (void)sched_setaffinity(0, sizeof(allowed), &allowed); /* unpinned, for the next child */
     if (waitpid(pid, &status, 0) != pid || status != 0)
         return vb_err(VB_ERR_PEER, "the other process failed");
     return VB_OK;

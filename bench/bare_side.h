@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Shared by the bare loops: two processes, each on its own cpu, and a connection between them.
+ * Declarations that the bare loops share: two processes, each on its own cpu, and a connection
+ * between them.
  */
 #ifndef VB_BENCH_BARE_SIDE_H
 #define VB_BENCH_BARE_SIDE_H
@@ -11,31 +12,33 @@
 
 enum bare_how { BARE_SPIN = MSG_DONTWAIT, BARE_SLEEP = 0 };
 
-/* The first member of each loop's state. */
+/* The state that all bare loops have. It must be the first member of a loop's state. */
 struct bare_side {
-    size_t len;       /* of a payload */
+    size_t len;       /* length of a payload */
     int which;        /* 0: the parent, 1: the child */
-    bool crowded;     /* both share one cpu: yield while waiting */
+    bool crowded;     /* both processes share one cpu, so they yield while waiting */
     int fd;           /* tcp: this process's end of the connection */
-    char *const *via; /* tcp: two namespaces and an address of the second; NULL: loopback */
-    int64_t wrong;    /* payloads that arrived with wrong contents */
+    char *const *via; /* tcp: two namespaces, and an address in the second; NULL: loopback */
+    int64_t wrong;    /* number of payloads that arrived with wrong contents */
 };
 
 typedef void (*bare_side_fn)(void *side);
 
-/* Runs parent in this process and child in a child process; both get side. Fails if the child
- * counted wrong payloads. */
+/* Runs parent() in this process and child() in a child process, both with side as argument. Fails
+ * if the child counted wrong payloads. */
 vb_status bare_run(struct bare_side *side, bare_side_fn parent, bare_side_fn child);
 
-/* As bare_run(), with a TCP connection between the two. */
+/* Like bare_run(), with a TCP connection between the two processes. */
 vb_status bare_run_tcp(struct bare_side *side, bare_side_fn parent, bare_side_fn child);
 
-/* Sends or receives a whole payload. Returns false if the other side has finished. */
+/* Sends a whole payload if out is true; otherwise receives one. Returns false if the other side has
+ * finished. */
 bool bare_move(const struct bare_side *side, char *data, bool out, enum bare_how how);
 
 void bare_side_relax(const struct bare_side *side);
 
-/* Writes the round's number to both ends of a payload, and checks it. */
+/* bare_stamp() writes the round's number to the beginning and the end of a payload. bare_stamped()
+ * returns whether both numbers are there. */
 void bare_stamp(char *payload, size_t len, uint32_t round);
 bool bare_stamped(const char *payload, size_t len, uint32_t round);
 

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * bare_step shm|tcp BYTES US: the shortest time of a step of two ranks. Each rank is a process on
- * its own cpu. It computes for US microseconds, in registers only, and has a gradient of BYTES.
+ * bare_step shm|tcp BYTES US: measures the shortest time of a step of two ranks. Each rank is a
+ * process on its own cpu. The rank computes for US microseconds, in registers only, and has a
+ * gradient of BYTES.
  *
  *   compute_us  computing alone, without the other rank
  *   after_us    compute, then exchange (tcp) or sum (shm) the gradient, as synchronous training
  *   must if the whole gradient is ready only at the end
  *   hidden_us   tcp: send before computing and receive after it, so that no time on the wire is
- *   visible; the rest is what TCP takes from the cores
+ *   visible; the rest is the time that TCP takes from the cores
  *
  * tcp BYTES US NAMESPACE NAMESPACE ADDRESS uses two network namespaces instead of loopback. The
  * address belongs to the second namespace.
  *
- * Prints one JSON line. Data is checked on arrival: "wrong" counts what differs.
+ * Prints one JSON line. Data is checked on arrival: "wrong" counts wrong results.
  */
 #include "bench/bare_side.h"
 #include "bench/peers/bare.h"
@@ -21,27 +22,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BYTES_MAX 65536 /* sockets buffer this much: no sender waits */
+#define BYTES_MAX 65536 /* the buffers of a socket hold this much, so no sender waits */
 #define US_MAX 100000
-#define STEPS_NS UINT64_C(50000000) /* consecutive steps of one kind */
-#define ROUNDS 9                    /* rounds over all kinds */
+#define STEPS_NS UINT64_C(50000000) /* duration of consecutive steps of one kind */
+#define ROUNDS 9                    /* number of rounds over all kinds */
 
 enum kind { ALONE, AFTER, HIDDEN, KINDS };
 
 struct steps {
-    struct bare_side side; /* must be first */
+    struct bare_side side; /* must be the first member */
     bool tcp;
-    double compute_us; /* the time to compute, as requested */
-    uint64_t turns;    /* the number of turns that take compute_us */
-    int n;             /* steps of one kind */
-    char *out, *in;    /* tcp */
-    struct bare bare;  /* shm */
+    double compute_us; /* requested time to compute */
+    uint64_t turns;    /* number of turns of the loop that take compute_us */
+    int n;             /* number of steps of one kind */
+    char *out, *in;    /* used by tcp */
+    struct bare bare;  /* used by shm */
     double us[KINDS];
 };
 
 /* ---- computing ------------------------------------------------------------------------------- */
 
-/* Each turn depends on the one before it, and uses no memory. */
+/* Computes without using memory. Each turn of the loop depends on the turn before. */
 static void compute(uint64_t turns)
 {
     volatile float result;
@@ -50,11 +51,11 @@ static void compute(uint64_t turns)
 
     for (i = 0; i < turns; i++)
         x = x * 0.999F + 0.001F;
-    result = x; /* without it the compiler removes the loop */
+    result = x; /* without this line the compiler removes the loop */
     (void)result;
 }
 
-/* Returns the number of turns that take us microseconds without interruptions. */
+/* Returns the number of turns that take this many microseconds if nothing interrupts them. */
 static uint64_t turns_of(double us)
 {
     const uint64_t turns = 20000;
@@ -100,7 +101,7 @@ static void shm_step(struct steps *s, enum kind kind, uint32_t round)
     compute(s->turns);
     for (i = 0; i < n; i++)
         own[i] = value;
-    atomic_signal_fence(memory_order_seq_cst); /* without it the compiler may write only once */
+    atomic_signal_fence(memory_order_seq_cst); /* or the compiler may write only once */
     if (kind == ALONE)
         return;
     bare_shm_allreduce(&s->bare.peer, n);
@@ -117,7 +118,7 @@ static void one_step(struct steps *s, enum kind kind, uint32_t round)
         shm_step(s, kind, round);
 }
 
-/* Returns the time of a step in microseconds, over many consecutive steps. Both sides start
+/* Returns the mean time of a step in microseconds over many consecutive steps. Both sides start
  * together. */
 static double time_steps(struct steps *s, enum kind kind)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * bench/: microbenchmarks of the engine's layers. Each one verifies first and then measures. Rank 0
- * prints a table or, with json, one flat object per line.
+ * bench/: microbenchmarks of the engine's layers. Each benchmark verifies results first and then
+ * measures. Rank 0 prints a table or, with json, one flat object per line.
  */
 #ifndef VB_BENCH_BENCH_H
 #define VB_BENCH_BENCH_H
@@ -13,7 +13,7 @@
 
 #define VB_BENCH_SIZES_MAX 32
 
-/* The measurements of bench transfer, for each size. */
+/* The measurements that bench transfer makes for each size. */
 enum vb_bench_part {
     VB_BENCH_MEMCPY,
     VB_BENCH_PUT_LATENCY,
@@ -28,37 +28,37 @@ enum vb_bench_part {
 struct vb_bench_opts {
     size_t sizes[VB_BENCH_SIZES_MAX];
     int n_sizes;
-    double seconds; /* for each measurement */
+    double seconds; /* duration of each measurement */
     bool json;
 
-    unsigned parts; /* transfer: a bit for each enum vb_bench_part */
+    unsigned parts; /* bench transfer: one bit for each enum vb_bench_part */
 
-    /* For the collectives. */
-    enum vb_algo algos[VB_ALGOS]; /* measured one after the other */
-    int n_algos;                  /* 0: all that are possible */
+    /* options of the collectives */
+    enum vb_algo algos[VB_ALGOS]; /* algorithms that are measured one after the other */
+    int n_algos;                  /* 0: all algorithms that are possible */
     enum vb_order order;
     enum vb_wire wire;
-    int in_flight; /* operations that share the bytes of an allreduce */
+    int in_flight; /* number of operations that share the bytes of an allreduce */
     bool explain;  /* print the cost model's prediction beside each measurement */
 
-    /* For the sparse allreduce. */
+    /* options of the sparse allreduce */
     enum vb_sparse_path paths[3];
     int n_paths;
     int64_t features;
 };
 
-/* Parses a list such as "8,64K,1M". */
+/* Parses a list of sizes such as "8,64K,1M". Returns false if text is something else. */
 bool vb_bench_parse_sizes(const char *text, struct vb_bench_opts *opts);
 
-/* Parse "auto", "all", or names such as "mapped,exchange"; the second function is for the paths of
- * the sparse allreduce. */
+/* Parse "auto", "all", or a list of names such as "mapped,exchange". vb_bench_parse_paths() is for
+ * the paths of the sparse allreduce. */
 bool vb_bench_parse_algos(const char *text, struct vb_bench_opts *opts);
 bool vb_bench_parse_paths(const char *text, struct vb_bench_opts *opts);
 
-/* Parses "all", or names such as "put-latency,get". */
+/* Parses "all", or a list of names such as "put-latency,get". */
 bool vb_bench_parse_parts(const char *text, struct vb_bench_opts *opts);
 
-/* A line of the table. Negative numbers were not measured. */
+/* One line of the table. A negative number means that the value was not measured. */
 struct vb_bench_line {
     const char *transport;
     int ranks;
@@ -66,71 +66,73 @@ struct vb_bench_line {
     size_t bytes;
     double p50_us, p99_us, gb_s;
     double pct;                       /* percentage of the speed one level below */
-    const char *below;                /* the name of the level below; "": none */
+    const char *below;                /* name of the level below; "": there is none */
     int64_t retries, out_of_seq, rnr; /* counted by the RDMA ports of all hosts */
 };
 
 void vb_bench_print_head(bool json);
 void vb_bench_print(const struct vb_bench_line *line, bool json);
 
-/* The counters of the RDMA ports of all hosts. They are read only if data goes over verbs. All
- * functions are collective. */
+/* The counters of the RDMA ports of all hosts. The counters are read only if data is sent over
+ * verbs. All functions are collective. */
 struct vb_bench_ports {
     struct vb_group *group;
-    bool on, speaks; /* the counters are read; this rank reads those of its host */
+    /* on: the counters are read; speaks: this rank reads the counters of its host */
+    bool on, speaks;
     struct vb_port_list start, last;
 };
 
 vb_status vb_bench_ports_start(struct vb_group *group, struct vb_bench_ports *ports);
 
-/* Sums what all ports counted since the last call or the start. Negative if the counters are not
- * read. */
+/* moved: receives the sums of the changes of all ports since the last call or the start. The sums
+ * are negative if the counters are not read. */
 vb_status vb_bench_ports_next(struct vb_bench_ports *ports, int64_t moved[VB_PORT_TROUBLES]);
 
-/* Rank 0 prints a line for each port, with its counts at the start and at the last call. */
+/* Rank 0 prints one line per port, with its counts at the start and at the last call of
+ * vb_bench_ports_next(). */
 vb_status vb_bench_ports_print(const struct vb_bench_ports *ports);
 
-/* The speeds that the next higher level is compared with. The lowest level is memcpy between two
- * mappings, for the larger sizes. */
+/* The speeds of one level of the ladder, which the next higher level is compared with. The lowest
+ * level is memcpy between two mappings, which is measured for the larger sizes. */
 struct vb_bench_rungs {
-    double gb_s[VB_BENCH_SIZES_MAX]; /* of the level below; 0: none */
-    char below[16];                  /* the name of the level below; "": none */
+    double gb_s[VB_BENCH_SIZES_MAX]; /* speed of the level below; 0: not measured */
+    char below[16];                  /* name of the level below; "": there is none */
 };
 
 vb_status vb_bench_memcpy(const struct vb_bench_opts *opts, struct vb_bench_rungs *rungs);
 
-/* Measures put and get between ranks 0 and 1: one-way latency, and bandwidth in one and in both
- * directions. With three ranks or more it also measures a round in which every rank puts to the
- * next. Collective. wrong_p counts bytes that arrived with wrong contents. */
+/* Measures put and get between ranks 0 and 1: one-way latency, and bandwidth in one direction and
+ * in both. With three ranks or more, the function also measures a round in which every rank puts to
+ * the next rank. Collective. *wrong_p: number of bytes that arrived with wrong contents. */
 vb_status vb_bench_transfer(struct vb_group *group, const struct vb_bench_opts *opts,
                             struct vb_bench_rungs *rungs, int64_t *wrong_p);
 
 #define VB_BENCH_PAIR_OPS 8
 
 /* Tests put and get between each two of n ranks, one pair after the other: verifies both
- * directions, then measures. ranks is in ascending order. pairs must have room for n * (n - 1) / 2
- * entries and is filled on every rank. ops is borrowed until the group is closed. The group must
- * not have a progress thread. Collective. */
+ * directions, then measures. ranks: in ascending order. pairs: an array of n * (n - 1) / 2 entries,
+ * which is filled on every rank. ops is borrowed until the group is closed. The group must not have
+ * a progress thread. Collective. */
 vb_status vb_bench_pairs(struct vb_group *group, const int *ranks, int n, double seconds,
                          struct vb_op ops[VB_BENCH_PAIR_OPS], struct vb_pair *pairs);
 
-/* Measures allreduces of each size by each algorithm. Collective. On rank 0, *wrong_p counts wrong
- * sums on all ranks. */
+/* Measures allreduces of each size with each algorithm. Collective. On rank 0, *wrong_p is the
+ * number of wrong sums on all ranks. */
 vb_status vb_bench_allreduce(struct vb_group *group, const struct vb_bench_opts *opts,
                              int64_t *wrong_p);
 
-/* Measures sparse allreduces. A size is the size of one rank's list including duplicates, at 8
- * bytes per entry. */
+/* Measures sparse allreduces. A size is the number of bytes in one rank's list including
+ * duplicates, with 8 bytes per entry. */
 vb_status vb_bench_sparse(struct vb_group *group, const struct vb_bench_opts *opts,
                           int64_t *wrong_p);
 
-/* Measures the kernels in one process without a group. The line "all" is the total of the chosen
- * kernels of all layers that have a FLOP count. */
+/* Options for measuring kernels in one process without a group. The line "all" is the total of the
+ * chosen kernels of all layers that have a FLOP count. */
 struct vb_bench_kernels {
     const struct vb_layer_table *table;
     int batch;
-    int threads;    /* the size of the calling thread's team */
-    double seconds; /* for each measurement, which has at least three runs */
+    int threads;    /* number of threads in the calling thread's team */
+    double seconds; /* duration of each measurement, which has at least three runs */
     bool json;
 };
 
@@ -139,8 +141,8 @@ vb_status vb_bench_kernels(const struct vb_bench_kernels *opts);
 /* The largest error that is accepted. Winograd's kernels have the largest rounding errors. */
 #define VB_BENCH_OFF_MAX 1e-3
 
-/* Returns VB_ERR_UNSUPPORTED if the error of a backend is larger. The message names the layer, the
- * pass and the backend. */
+/* Returns VB_ERR_UNSUPPORTED if the error of a backend is larger than VB_BENCH_OFF_MAX. The error
+ * message names the layer, the pass and the backend. */
 vb_status vb_bench_kernels_check(const char *layer, enum vb_k_pass pass,
                                  const struct vb_k_checked *checked, int n);
 

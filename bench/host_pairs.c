@@ -4,8 +4,9 @@
  * compared. Then the latency of a put and of a get and the bandwidth of both are measured. All
  * other ranks wait, so that a pair has the network to itself.
  *
- * The lower rank of a pair *drives*, the other *answers*: it does what the notes say until the last
- * one. So only the driver looks at the clock, and the two need not agree on anything before.
+ * The lower rank of a pair *drives*. The other rank *answers*: it does what each note says, until
+ * the last note. So only the driver looks at the clock, and the two ranks need not agree on a
+ * number of transfers in advance.
  */
 #include "bench/bench_priv.h"
 
@@ -14,17 +15,18 @@
 
 #define CHANNEL 10
 #define DEPTH VB_BENCH_PAIR_OPS
-#define BLOCK ((size_t)64 << 10) /* of a stream */
-#define SMALL ((size_t)8)        /* of a put whose latency is measured */
-#define VERIFY (BLOCK + 13)      /* an odd length */
+#define BLOCK ((size_t)64 << 10) /* size of the transfers in a stream */
+#define SMALL ((size_t)8)        /* size of a put whose latency is measured */
+#define VERIFY (BLOCK + 13)      /* length of verified transfers; odd on purpose */
 #define SAMPLES_MIN 8
 #define SAMPLES_MAX 2000
 
-/* What a note tells the other side: everything is done, put back a reply, check the received bytes,
- * or nothing. */
+/* The meaning of a note to the other side. DONE: everything is done. ECHO: put back a reply. TAKE:
+ * check the received bytes. STREAM: do nothing. */
 enum { DONE, ECHO, TAKE, STREAM };
 
-/* The window of a rank has two halves: the source of its transfers, then the target of its gets. */
+/* The window of a rank has two halves: first the source of transfers, then the target of the peer's
+ * puts and of its own gets. */
 #define HALF ((VERIFY + 4095) / 4096 * 4096)
 
 struct pairs {
@@ -32,8 +34,8 @@ struct pairs {
     struct vb_window *win;
     double seconds;
     int rank, peer;
-    int64_t echoes, takes, dones; /* notes that arrived and are not handled yet */
-    struct vb_op *ops;            /* DEPTH of them */
+    int64_t echoes, takes, dones; /* number of notes that arrived and are not handled yet */
+    struct vb_op *ops;            /* (DEPTH) operations */
     double samples_us[SAMPLES_MAX];
     struct vb_pair found;
 };
@@ -79,7 +81,7 @@ static vb_status put_and_wait(struct pairs *p, size_t len, int what)
     return st == VB_OK ? vb_op_wait(p->group, &p->ops[0], "doctor", p->peer) : st;
 }
 
-/* Waits for a note and handles it. count: one of the counts of *p. */
+/* Waits for a note and handles it. count: the count of such notes in *p. */
 static vb_status wait_note(struct pairs *p, int64_t *count)
 {
     vb_status st = vb_group_wait(p->group, one_came, count, "doctor", p->peer);
@@ -116,7 +118,7 @@ static void check(struct pairs *p)
 }
 
 /* Both sides do the same: put, check the received bytes, get, check again. The note TAKE says that
- * the other side's bytes have arrived. DONE says that the other side has got what it needs. */
+ * the sender's put has arrived. The note DONE says that the sender has finished its get. */
 static vb_status verify(struct pairs *p)
 {
     vb_status st = put_and_wait(p, VERIFY, TAKE);
@@ -165,8 +167,8 @@ static vb_status time_op(struct pairs *p, bool is_put, double *us_p)
     return st;
 }
 
-/* Transfers blocks until the time is over, with DEPTH of them in flight. The last put of a stream
- * asks for an echo, which says that all blocks have arrived. */
+/* Transfers blocks until the time is over, with up to DEPTH blocks in flight. The last put of a
+ * stream asks for an echo, which tells that all blocks have arrived. */
 static vb_status stream(struct pairs *p, bool puts, double *gb_s_p)
 {
     uint64_t start = vb_clock_ns();
@@ -233,7 +235,7 @@ static vb_status one_pair(struct pairs *p, int a, int b)
         p->peer = p->rank == a ? b : a;
         fill(p);
     }
-    st = vb_group_barrier(p->group); /* no rank puts before its peer is ready */
+    st = vb_group_barrier(p->group); /* no rank puts before the other rank is ready */
     if (st == VB_OK && p->rank == a)
         st = drive(p);
     if (st == VB_OK && p->rank == b)
@@ -241,8 +243,8 @@ static vb_status one_pair(struct pairs *p, int a, int b)
     return st;
 }
 
-/* The driver knows the times, both ranks know their errors, and one rank of each host knows what
- * the ports counted. */
+/* Combines the results of a pair. The driver knows the times, both ranks know their numbers of
+ * wrong bytes, and one rank of each host knows the counts of the ports. */
 static vb_status join(struct pairs *p, struct vb_bench_ports *ports, int a, int b,
                       struct vb_pair *pair)
 {
@@ -269,7 +271,7 @@ static vb_status join(struct pairs *p, struct vb_bench_ports *ports, int a, int 
     return st;
 }
 
-/* Only the two ends of a pair know the kind of its connection. */
+/* Only the two ranks of a pair know the transport between them, so one of them tells all ranks. */
 static vb_status name_transport(struct vb_group *group, int a, int b, struct vb_pair *pair)
 {
     if (vb_group_rank(group) == a)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Measures how long each backend takes for each pass of a model's layers, which backend a plan
- * would choose, and how its speed compares with the fastest matrix product of the machine, all in
- * one run. A backend whose result differs from the reference is not timed: the bench ends there.
+ * Measures how long each backend takes for each pass of a model's layers, and which backend a plan
+ * would choose. In the same run, it compares the speed of each backend with the fastest matrix
+ * product of the machine. If the result of a backend differs from the reference, the backend is not
+ * timed and the bench ends.
  */
 #include "bench/bench.h"
 
@@ -13,14 +14,14 @@ struct line {
     const char *layer, *pass, *backend;
     double ms, flops;
     bool chosen;
-    double off; /* the largest error against the reference, see vb_k_check_all() */
+    double off; /* largest error compared with the reference; see vb_k_check_all() */
     double choose_ms;
 };
 
 struct sums {
-    double ms, flops; /* of the chosen kernels; the second sums those that have FLOPs */
-    double off;       /* the largest */
-    double choose_ms; /* the time to choose, without cached choices */
+    double ms, flops; /* sums over the chosen kernels; flops only over kernels that have FLOPs */
+    double off;       /* the largest error of all lines */
+    double choose_ms; /* time to choose kernels, without cached choices */
 };
 
 static void print_head(const struct vb_bench_kernels *o, double peak)
@@ -99,7 +100,7 @@ static double off_of(const char *backend, const struct vb_k_checked *checked, in
     for (i = 0; i < n; i++)
         if (strcmp(checked[i].backend, backend) == 0)
             return checked[i].off;
-    return NAN; /* written as null: not checked */
+    return NAN; /* not checked: written as null */
 }
 
 static vb_status bench_pass(const struct vb_bench_kernels *o, const char *name,

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * The counters of the RDMA ports of all hosts, read before and after measurements. A retry that
- * succeeded is visible nowhere else. Counters belong to a host, so its lowest rank reads them.
+ * Reads the counters of the RDMA ports of all hosts before and after measurements. A retry that
+ * succeeded is visible nowhere else. Counters belong to a host, so the lowest rank of each host
+ * reads them.
  */
 #include "bench/bench.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define REPORT_PORTS 8 /* per host, in the message to the other ranks */
+#define REPORT_PORTS 8 /* maximum number of ports per host in the message to the other ranks */
 
-/* The message of one rank. */
+/* The message of one rank to the others. */
 struct report {
-    int n; /* 0 if another rank of the host reads the counters */
+    int n; /* number of ports; 0 if another rank of the host reads the counters */
     struct vb_port_counts before[REPORT_PORTS], after[REPORT_PORTS];
 };
 
@@ -28,8 +29,8 @@ static bool speaks(const struct vb_group *group)
     return true;
 }
 
-/* Returns the port that this rank's data uses. NULL if it uses several or none of its own: then all
- * active ports count. */
+/* Returns the port that this rank's data uses. Returns NULL if the data uses several ports or none;
+ * then all active ports count. */
 static const char *own_port(const struct vb_group *group)
 {
     int world = vb_group_world(group), i;
@@ -117,7 +118,8 @@ static void fill_report(const struct vb_bench_ports *ports, struct report *repor
     }
 }
 
-/* Prints retries, out of sequence and RNR always, the others only if they changed. */
+/* Prints the counts of one port: retries, out of sequence and RNR always, other counts only if they
+ * changed. */
 static void print_port(const char *host, const struct vb_port_counts *before,
                        const struct vb_port_counts *after)
 {

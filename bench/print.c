@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Shared by all benches: lists on the command line, lines on standard output, and the memcpy
- * measurement.
+ * Functions that all benches share: they parse lists on the command line, print lines on standard
+ * output, and measure memcpy.
  */
 #include "bench/bench_priv.h"
 
@@ -10,7 +10,7 @@
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
-/* Reads a size such as "64K" at *text_p, and moves *text_p behind it. */
+/* Parses a size such as "64K" at *text_p, and moves *text_p to the character after the size. */
 static bool parse_size(const char **text_p, size_t *size_p)
 {
     static const char units[] = "KMG";
@@ -47,8 +47,8 @@ bool vb_bench_parse_sizes(const char *text, struct vb_bench_opts *opts)
 
 /* ---- algorithms ------------------------------------------------------------------------------ */
 
-/* Copies the next name of a list. Returns false at the end of the list, or if the name is too
- * long. */
+/* Copies the next name of a list to name. Returns false at the end of the list, or if the name is
+ * too long. */
 static bool next_name(const char **text_p, char *name, size_t size)
 {
     size_t len = strcspn(*text_p, ",");
@@ -76,7 +76,7 @@ bool vb_bench_parse_algos(const char *text, struct vb_bench_opts *opts)
     return opts->n_algos > 0;
 }
 
-/* Returns the position of the list's next name among n names; n if it is none of them. */
+/* Reads the next name of a list. Returns its index in names, or n if it is not in names. */
 static size_t next_of(const char **text_p, const char *const *names, size_t n)
 {
     char name[16];
@@ -107,7 +107,7 @@ bool vb_bench_parse_paths(const char *text, struct vb_bench_opts *opts)
 
 bool vb_bench_parse_parts(const char *text, struct vb_bench_opts *opts)
 {
-    static const char *const names[VB_BENCH_PARTS] = {/* in the order of the enum */
+    static const char *const names[VB_BENCH_PARTS] = {/* in the order of enum vb_bench_part */
                                                       "memcpy",      "put-latency", "put",  "both",
                                                       "get-latency", "get",         "round"};
     size_t i;
@@ -226,7 +226,8 @@ static double algbw(const struct bench_coll_line *line)
     return (double)line->bytes / line->p50_us / 1e3;
 }
 
-/* The bandwidth of the links, independent of the number of ranks, as nccl-tests defines it. */
+/* Returns the bandwidth of the links as nccl-tests defines it. It does not depend on the number of
+ * ranks. */
 static double busbw(const struct bench_coll_line *line)
 {
     return algbw(line) * 2 * (line->ranks - 1) / line->ranks;
@@ -307,7 +308,7 @@ void bench_coll_print(const struct vb_bench_opts *opts, const struct bench_coll_
 
 /* ---- the lowest rung ------------------------------------------------------------------------- */
 
-#define COPY_SECONDS_MAX 1.0 /* a longer run would tell no more, and other ranks wait */
+#define COPY_SECONDS_MAX 1.0 /* a longer run gives no better result, and other ranks wait */
 
 static double copy_gb_s(char *to, const char *from, size_t len, double seconds)
 {
@@ -316,7 +317,7 @@ static double copy_gb_s(char *to, const char *from, size_t len, double seconds)
 
     while ((double)(now - start) < seconds * 1e9) {
         memcpy(to, from, len);
-        __asm__ volatile("" ::"r"(to) : "memory"); /* without it the compiler may remove the copy */
+        __asm__ volatile("" ::"r"(to) : "memory"); /* otherwise the compiler may remove the copy */
         n++;
         now = vb_clock_ns();
     }

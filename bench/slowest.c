@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * How collectives are timed: by their slowest rank.
+ * Measures collectives. The time of a collective is the time of its slowest rank.
  */
 #include "bench/bench_priv.h"
 
 #include <stdlib.h>
 
-#define SAMPLES_MAX (VB_RECORD_MAX / (int)sizeof(double)) /* fits into one record */
+#define SAMPLES_MAX (VB_RECORD_MAX / (int)sizeof(double)) /* the samples fit into one record */
 #define SAMPLES_MIN 5
 #define BATCH_US 200.0
 #define BATCH_MAX 4096
@@ -16,7 +16,7 @@ struct timing {
     struct vb_group *group;
     bench_op_fn op;
     void *arg;
-    int64_t batch, n; /* operations per batch, and batches; rank 0 decides */
+    int64_t batch, n; /* number of operations per batch, number of batches; rank 0 decides both */
     double us[SAMPLES_MAX];
 };
 
@@ -32,7 +32,8 @@ static vb_status one_batch(struct timing *t, int64_t batch, double *us_p)
     return st;
 }
 
-/* Rank 0 chooses the sizes after a few batches, which also warm up. */
+/* Makes a few batches to warm up. Then rank 0 chooses the number of operations per batch and the
+ * number of batches. */
 static vb_status plan(struct timing *t, double seconds)
 {
     vb_status st = VB_OK;
@@ -54,7 +55,8 @@ static vb_status plan(struct timing *t, double seconds)
     return st;
 }
 
-/* all has room for SAMPLES_MAX samples of each rank. */
+/* Finds the slowest rank of each batch, and then the median and the 99th percentile over batches.
+ * all: an array with SAMPLES_MAX samples for each rank. */
 static vb_status take_slowest(struct timing *t, double *all, double *p50_us_p, double *p99_us_p)
 {
     int64_t i, n = t->n;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * sparse_lr DATA BATCH [ROUNDS [THREADS]]: steps of sparse logistic regression by our kernels and
- * by the bare loop of bench/peers, alternating, on the same rows (see bench/sparse_rows.h). It uses
- * one thread and measures CPU time. It prints a JSON line with both medians and their ratio. Both
- * must reach the same loss.
+ * sparse_lr DATA BATCH [ROUNDS [THREADS]]: measures steps of sparse logistic regression. Our
+ * kernels and the bare loop of bench/peers alternate on the same rows (see bench/sparse_rows.h).
+ * The program uses one thread and measures CPU time. It prints a JSON line with both medians and
+ * their ratio. Kernels and bare loop must reach the same loss.
  *
- * With THREADS it compares the kernels on that many threads with the kernels on one, in wall time.
- * Both must give the same bits. sparse_lr DATA write FILE writes the rows for other programs.
+ * With THREADS the program compares the kernels on THREADS threads with the kernels on one thread,
+ * in wall time. Both must give the same bits. sparse_lr DATA write FILE writes the rows for other
+ * programs.
  */
 #include "bench/sparse_rows.h"
 #include "kernels/kernels.h"
@@ -22,15 +23,15 @@
 #define ROUNDS_MAX 99
 #define THREADS_MAX 64
 #define RATE 0.1f
-#define SOON 16 /* rows that are prefetched across the end of a batch */
+#define SOON 16 /* number of rows that are prefetched across the end of a batch */
 
 struct bench {
     const char *name;
     struct lr_data data;
     size_t batch;
-    int threads;                  /* 0: compare with the bare loop */
-    struct vb_k_csr_parts *parts; /* with threads: memory for grouping the rows */
-    struct vb_mem weights[2];     /* ours; then the bare loop's, or those of one thread */
+    int threads;                  /* 0: the kernels are compared with the bare loop */
+    struct vb_k_csr_parts *parts; /* used with threads: memory for grouping the rows */
+    struct vb_mem weights[2];     /* of our kernels; of the bare loop or of one thread */
     float bias[2], *logits;
     uint8_t *labels;
     double loss[2], took_s[2][ROUNDS_MAX];
@@ -52,7 +53,8 @@ static inline void copy_label(struct bench *b, const uint32_t *rows, size_t i, s
     b->labels[i] = b->data.label[rows[i]];
 }
 
-/* In training they come with a batch. Even a team of one thread would take longer than one row. */
+/* Copies the labels of a batch, as the loader does in training. With one thread no team is used,
+ * because starting a team would take longer than a row. */
 static void copy_labels(struct bench *b, const uint32_t *rows, size_t known)
 {
     size_t i;
@@ -119,7 +121,8 @@ static void other_steps(struct bench *b, int round, size_t first, size_t steps)
     b->took_s[1][round] = now_s(b) - start;
 }
 
-/* The second one finds some of the rows in the L3 cache, so the two take turns. */
+/* Runs our kernels and the other program on the same rows. The one that runs second finds some rows
+ * in the L3 cache, so the two alternate in running first. */
 static void one_round(struct bench *b, int round)
 {
     size_t first = (size_t)(round % (ROWS / ROUND_ROWS)) * ROUND_ROWS;
@@ -132,7 +135,7 @@ static void one_round(struct bench *b, int round)
         our_steps(b, 0, round, first, steps);
 }
 
-/* Frees nothing: the program ends afterwards. */
+/* Allocates memory that is never freed, because the program ends afterwards. */
 static vb_status prepare(struct bench *b)
 {
     vb_status st = VB_OK;
@@ -178,7 +181,7 @@ static int report(struct bench *b, int rounds)
     return same ? 0 : 1;
 }
 
-/* Prints how skewed the rows are, and writes them. */
+/* Writes the rows, and prints how many features they use. */
 static int write_rows(const struct bench *b, const char *path)
 {
     size_t few = 0, many = 0;

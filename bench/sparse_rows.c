@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The rows for bare_sparse_lr.c: drawn by this file, or read by data/. They are on huge pages
- * because they are read in shuffled order.
+ * Makes the rows for sparse_lr.c: this file draws them, or data/ reads them. The rows are on huge
+ * pages, because they are read in shuffled order.
  */
 #include "bench/sparse_rows.h"
 #include "data/data.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define SEED 1
-#define PIECE 1000 /* rows read at a time */
+#define PIECE 1000 /* number of rows read at a time */
 
 static uint64_t mix(uint64_t *state)
 {
@@ -59,9 +59,9 @@ static vb_status room(size_t n_rows, size_t nnz, struct lr_data *d_p)
 
 /* ---- drawn ----------------------------------------------------------------------------------- */
 
-/* A few features of a field are in most rows, and most features are in few rows: feature r of a
- * field is drawn with r = span^(u^power). The features are scattered over the field, as a hash
- * would. */
+/* The skew of drawn rows: a few features of a field are in most rows, and most features are in few
+ * rows. Feature r of a field is drawn with r = span^(u^power), where u is uniform. The features are
+ * scattered over the field, as a hash function would scatter them. */
 struct skew {
     const char *name;
     uint32_t span;
@@ -105,7 +105,7 @@ static vb_status draw_rows(const struct skew *skew, size_t n_rows, struct lr_dat
 
 /* ---- read ------------------------------------------------------------------------------------ */
 
-/* Appends n rows, from row first of the data. */
+/* Appends n rows of the data set, beginning with row first. */
 static vb_status read_piece(const struct vb_dataset *set, size_t first, int n, int64_t *at,
                             struct lr_data *d)
 {

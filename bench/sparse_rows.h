@@ -17,8 +17,8 @@
  * data must have at least n_rows rows and at most LR_FEATURES features. */
 vb_status lr_rows(const char *data, size_t n_rows, struct lr_data *data_p);
 
-/* Writes the rows for other programs, little-endian, with the fields of struct lr_data: n_rows and
- * nnz as 64-bit numbers, offset, index, value, label. */
+/* Writes the rows to a file for other programs, in little-endian order. The file has the fields of
+ * struct lr_data: n_rows and nnz as 64-bit numbers, then offset, index, value, label. */
 vb_status lr_rows_write(const struct lr_data *data, const char *path);
 
 /* Counts the distinct features of the first n rows in shuffled order. */

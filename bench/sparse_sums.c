@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * bench sparse-allreduce: lists of (index, value), as a batch of rows of click data makes them.
+ * bench sparse-allreduce: sums lists of (index, value), such as the gradients of a batch of click
+ * data.
  *
- * A row has one feature of each of FIELDS fields. A few features are in most rows, and most
+ * A row has FIELDS fields, and one feature in each field. A few features are in most rows, and most
  * features are in few rows. Sorting and merging a list is timed separately; the time of an
- * operation is that of the allreduce alone. Values are small integers, so that sums are exact. Each
- * rank can make the lists of all ranks, and checks the result against a plain sum of them.
+ * operation is the time of the allreduce alone. Values are small integers, so that sums are exact.
+ * Each rank can make the lists of all ranks, and compares the result with a plain sum of these
+ * lists.
  */
 #include "bench/bench_priv.h"
 
@@ -14,7 +16,7 @@
 #include <string.h>
 
 #define FIELDS 39
-#define ENTRY_BYTES 8 /* an index and a value */
+#define ENTRY_BYTES 8 /* size of an index and a value */
 
 struct list {
     uint32_t *index;
@@ -28,11 +30,12 @@ struct bench {
     int rank, world;
     struct vb_sparse *sparse;
     struct list mine;
-    size_t drawn; /* entries of a list before merging */
+    size_t drawn; /* number of entries in a list before merging */
     const uint32_t *index;
     const float *value;
-    size_t n;                                   /* of the sum */
-    double predicted_us[3][VB_BENCH_SIZES_MAX]; /* by path; the first context fills it for all */
+    size_t n;                                   /* number of entries in the sum */
+    double predicted_us[3][VB_BENCH_SIZES_MAX]; /* time per path and size; computed with the first
+                                                   path, for all paths */
     int64_t wrong;
 };
 
@@ -66,7 +69,7 @@ static uint64_t seed(const struct bench *b, int rank)
     return (uint64_t)rank << 32 | b->drawn;
 }
 
-/* Draws and merges this rank's list. *merge_us_p is the time of the slowest rank. */
+/* Draws and merges this rank's list. *merge_us_p: time that the slowest rank takes to merge. */
 static vb_status make_list(struct bench *b, double *merge_us_p)
 {
     int64_t took, most, total;
@@ -100,8 +103,8 @@ static int by_index(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Returns the lists of all ranks as one sorted list, which the caller frees. NULL if memory runs
- * out. */
+/* Returns the lists of all ranks as one sorted list, which the caller frees. Returns NULL if there
+ * is no memory. */
 static struct entry *draw_all(const struct bench *b)
 {
     size_t i, n = b->drawn * (size_t)b->world;
@@ -119,7 +122,7 @@ static struct entry *draw_all(const struct bench *b)
     return all;
 }
 
-/* Counts entries that are missing, superfluous or wrong. */
+/* Returns the number of entries that are missing, superfluous or wrong. */
 static int64_t compare(const struct bench *b, const struct entry *all)
 {
     size_t i = 0, out = 0, n = b->drawn * (size_t)b->world;

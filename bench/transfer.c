@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * bench transfer: the speed of put and get between two ranks.
+ * bench transfer: measures the speed of put and get between two ranks.
  *
  * The window of a rank has two halves: the source of its transfers, and the target of its peers'
- * puts. Rank 0 drives and prints. It also chooses the number of repetitions, so that all ranks do
- * the same. Latency is half the time of a put that is answered by a put. Bandwidth is that of a
- * stream of puts, with up to DEPTH in flight, until the peer has confirmed that all have arrived.
+ * puts. Rank 0 prints the results. It also chooses the number of repetitions for all ranks. The
+ * latency is half the time of a put and the put that answers it. The bandwidth is measured with a
+ * stream of puts, up to DEPTH in flight. The time ends when the peer has confirmed that all puts
+ * have arrived.
  */
 #include "bench/bench_priv.h"
 
@@ -25,11 +26,11 @@ struct bench {
     size_t half;
     int rank, world;
     const char *transport;
-    int64_t came; /* notes received since the bench started */
+    int64_t came; /* number of notes received since the bench started */
     int64_t due;
     struct vb_op ops[DEPTH];
     double *samples_us;
-    double gb_s[VB_BENCH_SIZES_MAX]; /* of puts in one direction */
+    double gb_s[VB_BENCH_SIZES_MAX]; /* speed of puts in one direction */
     int64_t wrong;
     struct vb_bench_ports ports;
 };
@@ -61,7 +62,7 @@ static vb_status put(struct bench *b, int to, size_t len, struct vb_op *op)
     return vb_put_wait(b->win, to, NULL, 0, b->half, len, VB_NOTE(CHANNEL, 0), op, 0);
 }
 
-/* Gets from rank 1. */
+/* Starts a get from rank 1. */
 static vb_status get(struct bench *b, size_t len, struct vb_op *op)
 {
     return vb_get_wait(b->win, 1, b->half, 0, len, op, 0);
@@ -123,8 +124,9 @@ static vb_status verify(struct bench *b, size_t len)
 
 /* ---- measurements ---------------------------------------------------------------------------- */
 
-/* Each of these functions does n repetitions of a size. Rank 0 stores the time of each in samples
- * (of a stream: the total time). Ranks that take no part return immediately. */
+/* A function that makes n repetitions of a measurement with len bytes. Rank 0 stores the time of
+ * each repetition in samples_us; for a stream, the total time. Ranks that take no part return
+ * immediately. */
 typedef vb_status (*measure_fn)(struct bench *b, size_t len, int64_t n);
 
 static double since_us(uint64_t start)
@@ -173,7 +175,7 @@ static vb_status get_latency(struct bench *b, size_t len, int64_t n)
     return st == VB_OK && b->rank == 1 ? wait_notes(b, 1, 0) : st;
 }
 
-/* Does n puts, or n gets from rank 1, with up to DEPTH in flight. */
+/* Makes n puts, or n gets from rank 1, with up to DEPTH in flight. */
 static vb_status stream(struct bench *b, size_t len, int64_t n, bool is_put)
 {
     vb_status st = VB_OK;
@@ -219,7 +221,7 @@ static vb_status stream_both_ways(struct bench *b, size_t len, int64_t n)
         if (st == VB_OK)
             st = wait_notes(b, n, 1 - b->rank);
         if (st == VB_OK)
-            st = put_and_wait(b, 1 - b->rank, 0); /* all puts of the peer have arrived */
+            st = put_and_wait(b, 1 - b->rank, 0); /* tells the peer that its puts have arrived */
         if (st == VB_OK)
             st = wait_notes(b, 1, 1 - b->rank);
     }
@@ -238,7 +240,7 @@ static vb_status get_stream(struct bench *b, size_t len, int64_t n)
     return st == VB_OK && b->rank == 1 ? wait_notes(b, 1, 0) : st;
 }
 
-/* Every rank puts to the next rank and waits for the one before it. */
+/* Every rank puts to the next rank and waits for the put of the rank before it. */
 static vb_status round_robin(struct bench *b, size_t len, int64_t n)
 {
     int next = (b->rank + 1) % b->world, before = (b->rank + b->world - 1) % b->world;
@@ -261,8 +263,8 @@ static vb_status round_robin(struct bench *b, size_t len, int64_t n)
 
 /* ---- how often ------------------------------------------------------------------------------- */
 
-/* Runs a few repetitions, lets rank 0 compute how many fill the time, and runs those. *n_p is that
- * number. */
+/* Makes a few repetitions, from which rank 0 computes how many repetitions fill the time. Then
+ * makes that many. *n_p: this number. */
 static vb_status repeat(struct bench *b, size_t len, measure_fn measure, int64_t *n_p)
 {
     uint64_t start;
@@ -270,7 +272,7 @@ static vb_status repeat(struct bench *b, size_t len, measure_fn measure, int64_t
     double took_s;
     vb_status st;
 
-    do { /* until a run is long enough to be reliable */
+    do { /* repeated until a run is long enough to be reliable */
         st = vb_group_barrier(b->group);
         start = vb_clock_ns();
         if (st == VB_OK)
@@ -280,7 +282,7 @@ static vb_status repeat(struct bench *b, size_t len, measure_fn measure, int64_t
         if (n < SAMPLES_MIN)
             n = SAMPLES_MIN;
         if (took_s < b->opts->seconds / 20 && n > 4096)
-            n /= 8; /* the run was too short to be reliable: repeat it */
+            n /= 8; /* the run was too short to be reliable, so it is repeated */
         else
             took_s = b->opts->seconds;
         if (st == VB_OK)
@@ -298,12 +300,12 @@ static vb_status repeat(struct bench *b, size_t len, measure_fn measure, int64_t
 
 struct kind {
     const char *op, *dir;
-    measure_fn latency; /* NULL: none */
-    measure_fn stream;  /* NULL: none */
-    int streams;        /* streams that run at the same time */
+    measure_fn latency; /* NULL: not measured */
+    measure_fn stream;  /* NULL: not measured */
+    int streams;        /* number of streams that run at the same time */
 };
 
-/* Returns NULL if this measurement was not requested. */
+/* Returns measure, or NULL if this measurement was not requested. */
 static measure_fn if_asked(const struct bench *b, measure_fn measure, enum vb_bench_part part)
 {
     return b->opts->parts & 1u << part ? measure : NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Checkpoints as arguments of eval and export.
+ * Finds the checkpoint that an argument of eval or export names.
  */
 #include "cli/cli.h"
 #include "engine/engine.h"

@@ -10,7 +10,7 @@
 
 #define ERASE_LINE "\r\033[K"
 #define BAR 40             /* width of the progress bar, in characters */
-#define PLANTED_MAX 200000 /* largest number of rows on which the planted model is evaluated */
+#define PLANTED_MAX 200000 /* maximum number of rows to evaluate the model that made the labels */
 
 struct data_args {
     int64_t features, seed, n;
@@ -20,7 +20,7 @@ struct data_args {
 
 #define FIELD(name) offsetof(struct data_args, name)
 
-/* In the order of enum vb_synth_part. */
+/* names in the order of enum vb_synth_part */
 static const char *const part_choices[] = {"train", "test", NULL};
 
 static const struct vb_opt data_opts[] = {
@@ -44,7 +44,7 @@ struct info {
     const char *spec;
     const struct vb_dataset *set;
     struct vb_data_facts facts;
-    double planted; /* accuracy of the model that made the labels; below 0: there is none */
+    double planted; /* accuracy of the model that made the labels; below 0: unknown */
     double open_s;
 };
 
@@ -197,7 +197,7 @@ static int convert(const struct data_args *a, const struct vb_data_spec *spec, c
     return cli_finish(cli_exit_code(st));
 }
 
-/* Makes the names of the two files of a part, and checks that they may be written. */
+/* Makes the names of the two files of a part, and checks that the files may be written. */
 static vb_status part_paths(enum vb_synth_part part, const char *dir, char images[PATH_MAX],
                             char labels[PATH_MAX])
 {
@@ -245,7 +245,8 @@ static vb_status write_digits(const struct data_args *a, const struct vb_data_sp
     return st == VB_OK ? write_part(a, spec, VB_SYNTH_TEST, dir) : st;
 }
 
-/* Writes generated digits as the four files of MNIST to a folder, generated rows as a .csr file. */
+/* Writes generated data. Digits become the four files of MNIST in a folder, rows become a .csr
+ * file. */
 static int synth(const struct data_args *a, const char *kind, const char *out)
 {
     struct vb_data_spec spec;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * verbena doctor: finds what would slow down or stop a job, on this machine or between hosts.
+ * verbena doctor: finds problems that would slow down or stop a job, on this machine or between
+ * hosts.
  */
 #include "cli/cmd_doctor.h"
 
@@ -76,7 +77,8 @@ static vb_status print_json(const struct vb_check *checks, int n)
     return cli_print_json(json);
 }
 
-/* Checks --sysroot. If it is absent or "/", *sysroot_p becomes "", which is this machine. */
+/* Checks --sysroot. If --sysroot is absent or "/", *sysroot_p becomes "", which means this
+ * machine. */
 static vb_status check_sysroot(const char **sysroot_p)
 {
     struct stat sb;

@@ -8,7 +8,7 @@
 #include "cli/hosts_opts.h"
 #include "doctor/doctor.h"
 
-/* Returns how many of the checks have the level. */
+/* Returns how many of the checks have this level. */
 int cli_doctor_count(const struct vb_check *checks, int n, enum vb_check_level level);
 void cli_doctor_print_check(const struct vb_check *check);
 void cli_doctor_json_checks(struct vb_json *json, const struct vb_check *checks, int n);

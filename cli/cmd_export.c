@@ -15,8 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define NPY_HEAD 128 /* bytes of magic, length and header; the format wants a multiple of 64 */
-#define NPY_FRONT 10 /* bytes of magic and length */
+#define NPY_HEAD 128 /* bytes of magic number, length and header; a multiple of 64 */
+#define NPY_FRONT 10 /* number of bytes of magic number and length */
 
 struct export_args {
     const char *out;
@@ -56,7 +56,7 @@ static void npy_head(const struct vb_checkpoint_array *a, char head[NPY_HEAD])
     head[9] = 0;
     n = snprintf(head + NPY_FRONT, NPY_HEAD - NPY_FRONT,
                  "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", descr, shape);
-    head[NPY_FRONT + n] = ' '; /* replaces the zero that ends the text */
+    head[NPY_FRONT + n] = ' '; /* the blank replaces the zero at the end of the text */
     head[NPY_HEAD - 1] = '\n';
 }
 
@@ -91,7 +91,8 @@ static vb_status write_npy(int fd, const char *path, const struct vb_checkpoint_
     return st;
 }
 
-/* Writes a temporary file and renames it: an old file is replaced only by a complete one. */
+/* Writes a temporary file and renames it, so that an old file is replaced only by a complete
+ * one. */
 static vb_status replace_npy(const char *path, const struct vb_checkpoint_array *a)
 {
     char temp[PATH_MAX];
@@ -193,7 +194,7 @@ static vb_status export_checkpoint(const struct export_args *a, const char *give
         st = vb_checkpoint_read(path, &cp);
     if (st != VB_OK)
         return st;
-    st = export_arrays(a, cp, false, NULL); /* before the first one is written */
+    st = export_arrays(a, cp, false, NULL); /* check all paths before writing */
     if (st != VB_OK) {
         vb_checkpoint_free(cp);
         return st;

@@ -38,8 +38,8 @@ static const struct vb_opt opts[] = {
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
-/* Returns how many numbers, from the i-th on, have the same difference, which is stored in *step_p.
- * It is at least 1. */
+/* Returns how many numbers, beginning with number i, follow each other at the same distance; at
+ * least 1. *step_p: the distance. */
 static int run_length(const struct vb_ints *ints, int i, int *step_p)
 {
     int n = 1;
@@ -50,7 +50,8 @@ static int run_length(const struct vb_ints *ints, int i, int *step_p)
     return n;
 }
 
-/* Writes a list such as "0-3,8", or "0-14:2" for every second number, in taskset's notation. */
+/* Writes a list in the notation of taskset, such as "0-3,8", or "0-14:2" for every second
+ * number. */
 static void list_text(const struct vb_ints *ints, char *out, size_t size)
 {
     size_t len = 0;
@@ -233,7 +234,8 @@ static void json_machine(struct vb_json *json, const struct vb_topo_facts *facts
     vb_json_end(json);
 }
 
-/* The value of "nic" is the name of the RDMA device if there is one, else of the interface. */
+/* The value of "nic" is the name of the RDMA device or, if there is none, the name of the network
+ * interface. */
 static void json_rank(struct vb_json *json, const struct vb_placement_rank *rank)
 {
     vb_json_object(json, NULL);

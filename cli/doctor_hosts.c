@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * doctor between hosts: one rank per host reports the checks of its host, then every pair of hosts
- * is tested over each transport. If a host has several ranks, the lowest one represents it. If all
+ * doctor between hosts: one rank per host reports the checks of its host. Then every pair of hosts
+ * is tested over each transport. If a host has several ranks, the lowest rank represents it. If all
  * ranks are on one host, every pair of ranks is tested.
  */
 #include "bench/bench.h"
@@ -14,7 +14,7 @@
 
 #define SECONDS 0.2 /* duration of each measurement of a pair */
 
-/* A check in the form in which ranks exchange it: without pointers. */
+/* A check without pointers, in the form in which ranks exchange it. */
 struct sent_check {
     int level;
     char name[24];
@@ -36,12 +36,12 @@ struct exam {
     int n_hosts;
     int *ranks; /* the ranks between which pairs are measured */
     int n_ranks;
-    int n_pairs; /* number of measurements: pairs, over all transports */
+    int n_pairs; /* number of measurements of all pairs over all transports */
     struct vb_pair *pairs;
     struct vb_op ops[VB_BENCH_PAIR_OPS];
     struct vb_check checks[VB_CHECKS_MAX]; /* checks of the pairs */
     int n_checks;
-    vb_status rdma; /* how the test over RDMA ended; VB_OK also if it was not made */
+    vb_status rdma; /* status of the test over RDMA; VB_OK also if there was no test */
 };
 
 /* ---- this host ------------------------------------------------------------------------------- */
@@ -81,7 +81,7 @@ static bool is_first(const struct vb_group *group, int rank)
     return true;
 }
 
-/* Allocates an array with one element per rank. */
+/* Allocates a zeroed array with one element per rank. */
 static void *calloc_ranks(const struct vb_group *group, size_t size)
 {
     return calloc((size_t)(unsigned)vb_group_world(group), size);
@@ -105,7 +105,7 @@ static vb_status choose_ranks(struct exam *e, const struct vb_group *group)
     return e->pairs != NULL ? VB_OK : vb_err_sys("calloc");
 }
 
-/* Gathers the checks one at a time, because a record of vb_group_gather() has room for one. */
+/* Gathers the checks one at a time, because a record of vb_group_gather() holds one check. */
 static vb_status gather_checks(struct exam *e, struct vb_group *group)
 {
     struct sent_check *all = calloc_ranks(group, sizeof(*all));
@@ -154,7 +154,7 @@ static vb_status try_transport(struct exam *e, const struct vb_group_opts *opts,
     vb_status st;
 
     o.transport = (enum vb_transport_choice)transport;
-    if (opts->root_fd >= 0) /* the group closes its copy; the next group needs the socket, too */
+    if (opts->root_fd >= 0) /* the group closes its copy; the next group needs a socket, too */
         o.root_fd = dup(opts->root_fd);
     st = vb_group_open(&o, &group);
     if (st != VB_OK)
@@ -172,7 +172,7 @@ static vb_status try_transport(struct exam *e, const struct vb_group_opts *opts,
     return st;
 }
 
-/* Returns a host that cannot use RDMA, or NULL if all can. */
+/* Returns a host that cannot use RDMA, or NULL if all hosts can. */
 static const struct host *without_rdma(const struct exam *e)
 {
     int i;
@@ -183,8 +183,9 @@ static const struct host *without_rdma(const struct exam *e)
     return NULL;
 }
 
-/* TCP is tested first, because it always works; then RDMA, if every host has it. A failure of RDMA
- * does not end the examination: it becomes a check, and the ranks have logged the reason. */
+/* Tests TCP first, because TCP always works; then RDMA, if every host has it. If the test of RDMA
+ * fails, the examination goes on: the failure becomes a check, and the ranks have logged the
+ * reason. */
 static vb_status examine(struct exam *e, const struct vb_group_opts *opts)
 {
     vb_status st = examine_own(&e->own);

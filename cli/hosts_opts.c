@@ -50,7 +50,7 @@ int cli_hosts_place(const struct cli_command *command, struct cli_hosts *hosts,
     memset(&hosts->parsed, 0, sizeof(hosts->parsed));
     place.hosts = hosts->hosts != NULL;
     if (place.hosts)
-        place.root = NULL; /* the launcher passes it on to the ranks */
+        place.root = NULL; /* the launcher passes --root on to the ranks */
     code = cli_job_place(command, &place, launch, group);
     if (code >= 0 || launch->supervised)
         return code;

@@ -11,7 +11,7 @@ const char *const cli_on_off[] = {"on", "off", NULL};
 const char *const cli_orders[] = {"rank", "any", NULL};
 const char *const cli_wires[] = {"f32", "bf16", NULL};
 
-/* In the order of enum vb_transport_choice. */
+/* names in the order of enum vb_transport_choice */
 static const char *const transport_choices[] = {"auto", "shm", "tcp", "verbs", NULL};
 static const char *const spin_choices[] = {"auto", "off", NULL};
 
@@ -67,13 +67,14 @@ void cli_job_groups(struct cli_job *job, struct vb_opt_group groups[CLI_JOB_GROU
     groups[2] = (struct vb_opt_group){"Network", network_opts, VB_COUNT(network_opts), job};
 }
 
-/* Returns the number of processes of the job if this process starts them. */
+/* Returns the number of processes that this process starts if it becomes the supervisor. */
 static int64_t to_start(const struct cli_job *job)
 {
     return (job->ranks > 0 ? job->ranks : 1) + job->extra;
 }
 
-/* Returns a message if options contradict each other or one lacks another, else NULL. */
+/* Returns a message if options contradict each other or if an option needs another one; otherwise
+ * NULL. */
 static const char *contradiction(const struct cli_job *job, const struct vb_launch *launch)
 {
     bool by_hand =
@@ -100,8 +101,8 @@ static const char *contradiction(const struct cli_job *job, const struct vb_laun
     return NULL;
 }
 
-/* Returns a message if --logs was given and nobody would write logs, else NULL. Only our own
- * supervisor writes them; ours is true if it started this process. */
+/* Returns a message if --logs was given but nobody would write logs; otherwise NULL. Only our own
+ * supervisor writes logs. ours: our supervisor has started this process. */
 static const char *lost_logs(const struct cli_job *job, const struct vb_launch *launch, bool ours)
 {
     bool keeps = !launch->supervised && (job->hosts || to_start(job) > 1);
@@ -151,7 +152,7 @@ static void fill_group(const struct cli_job *job, const struct vb_launch *launch
 
 /* Finds out whether a launcher has started this process as a rank. *ours_p becomes true if the
  * launcher is our own supervisor. Other launchers (srun, mpirun, torchrun) are ignored if an option
- * says where the ranks are. */
+ * says where the ranks run. */
 static vb_status find_launch(const struct cli_job *job, struct vb_launch *launch, bool *ours_p)
 {
     double patience = job->patience > 0 ? job->patience : 1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Commands that run as several ranks share this: the options that say where the ranks are, and the
- * start of the supervisor.
+ * Options and functions of commands that run as several ranks: the options that say where the ranks
+ * run, and the start of the supervisor.
  */
 #ifndef VB_CLI_JOB_OPTS_H
 #define VB_CLI_JOB_OPTS_H
@@ -14,7 +14,7 @@
 struct cli_job {
     int64_t ranks, rank, world; /* 0: not given */
     bool has_rank;              /* set by the command: --rank was given, even if it is 0 */
-    int64_t extra;              /* set by the command: processes to start in addition to ranks */
+    int64_t extra; /* set by the command: number of processes to start in addition to ranks */
     int64_t timeout_s;
     double patience;
     const char *root, *secret_file, *logs;
@@ -25,29 +25,30 @@ struct cli_job {
     bool any_interface;
     bool hosts; /* set by cli_hosts_place(): --hosts was given */
 
-    /* Set by the command; see struct vb_supervise_opts. If outlive is set, workers that know the
-     * secret may join, so --secret-file is allowed together with --ranks and --hosts. */
+    /* Set by the command; struct vb_supervise_opts explains these fields. If outlive is set,
+     * workers that know the secret may join, so --secret-file is allowed together with --ranks and
+     * --hosts. */
     bool outlive;
     int vital, vital_end, workers;
 };
 
-/* Values of options that several commands have; the lists end with NULL. */
+/* Names of option values that several commands have. Each list ends with NULL. */
 extern const char *const cli_on_off[];
 extern const char *const cli_orders[]; /* in the order of enum vb_order */
 extern const char *const cli_wires[];  /* in the order of enum vb_wire */
 
-/* The groups of options that fill *job. */
+/* Fills in the groups of options. Parsing these options fills in *job. */
 #define CLI_JOB_GROUPS 3
 void cli_job_groups(struct cli_job *job, struct vb_opt_group groups[CLI_JOB_GROUPS]);
 
 /* Finds the group that this process belongs to, from the options and the environment. Returns -1 on
- * success. Otherwise it prints one line and returns the exit code. */
+ * success. Otherwise the function prints one line and returns the exit code. */
 int cli_job_place(const struct cli_command *command, const struct cli_job *job,
                   struct vb_launch *launch, struct vb_group_opts *group);
 
-/* Becomes the supervisor of the ranks if this process has to start them. Returns true after they
- * have ended; *code_p is then the exit code of the job. Returns false if this process is a rank.
- * argv holds the command's arguments as they were before parsing. */
+/* Becomes the supervisor of the ranks if this process has to start them. Returns true after the
+ * ranks have ended; *code_p is then the exit code of the job. Returns false if this process is a
+ * rank. argv: the command's arguments as they were before parsing. */
 bool cli_job_supervise(const struct cli_command *command, const struct cli_job *job,
                        const struct vb_launch *launch, const struct vb_group_opts *group, int argc,
                        char **argv, int *code_p);
@@ -56,16 +57,17 @@ bool cli_job_supervise(const struct cli_command *command, const struct cli_job *
 int cli_supervise(const struct cli_command *command, struct vb_supervise_opts *opts, int argc,
                   char **argv);
 
-/* Copies the options that concern only this process to *group. Leaves the secret as it is. */
+/* Copies the options that concern only this process to *group. Does not change the secret in
+ * *group. */
 void cli_job_group(const struct cli_job *job, struct vb_group_opts *group);
 
-/* Tells a supervisor which ranks the job can lose, and the secret that the user chose. secret is
- * the one that cli_job_place() found; it is borrowed. */
+/* Fills in opts: which ranks the job can lose, and the secret that the user chose. secret: the
+ * secret that cli_job_place() found; borrowed. */
 void cli_job_outlive(const struct cli_job *job, const unsigned char *secret,
                      struct vb_supervise_opts *opts);
 
-/* Returns a copy of the argument list, because parsing reorders it. The caller frees it. Returns
- * NULL if there is no memory. */
+/* Returns a copy of the argument list, because parsing reorders the list. The caller frees the
+ * copy. Returns NULL if there is no memory. */
 char **cli_job_arguments(int argc, char **argv);
 
 #endif

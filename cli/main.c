@@ -90,8 +90,8 @@ int main(int argc, char **argv)
 {
     const struct cli_command *command;
 
-    /* Ignored, so that a write beyond the file size limit fails with an error, which names the
-     * file. */
+    /* SIGXFSZ is ignored, so that a write beyond the file size limit fails with an error message
+     * that names the file. */
     (void)signal(SIGXFSZ, SIG_IGN);
     if (argc < 2) {
         fprintf(stderr, "verbena: the command is missing; verbena --help lists all commands\n");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Names of models, as commands find them and list them in messages. They come from the tables of
- * engine/ and models/, so that a new model needs no edit of a command.
+ * Names of models, which commands look up and list in messages. The names come from the tables in
+ * engine/ and models/, so that no command has to be edited for a new model.
  */
 #ifndef VB_CLI_MODEL_NAMES_H
 #define VB_CLI_MODEL_NAMES_H
@@ -16,16 +16,16 @@ struct cli_names {
     int n;
 };
 
-struct cli_names cli_model_names(void); /* models, as train takes them */
-struct cli_names cli_net_names(void);   /* nets of models, as bench step takes them */
-struct cli_names cli_table_names(void); /* tables of layers, as bench kernels takes them */
+struct cli_names cli_model_names(void); /* names of models, for train */
+struct cli_names cli_net_names(void);   /* names of nets, for bench step */
+struct cli_names cli_table_names(void); /* names of tables of layers, for bench kernels */
 
-/* Finds the model that a command was given. Returns -1 on success. Otherwise it prints one line (if
- * given is NULL: the question, then the names) and returns CLI_USAGE. */
+/* Finds the model that the user has named. Returns -1 on success. Otherwise the function prints one
+ * line and returns CLI_USAGE. If given is NULL, the line has the question and then all names. */
 int cli_find_model(const struct cli_command *command, const char *question, const char *given,
                    const struct cli_names *names, const char **name_p);
 
-/* The model that has a net of this name. Returns NULL if there is none. */
+/* Returns the model that has a net of this name, or NULL if there is none. */
 const struct vb_train_model *cli_net_find(const char *name, const struct vb_train_net **net_p);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The parts that all subcommands share: common options, help texts, usage errors.
+ * Functions that all subcommands share: common options, help texts, usage errors.
  */
 #include "cli/cli.h"
 
@@ -55,7 +55,7 @@ int cli_refuse(const struct cli_command *command, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(why, sizeof(why), fmt, args);
     va_end(args);
-    fprintf(stderr, "verbena %s: %s\n", command->name, why); /* one write: lines stay whole */
+    fprintf(stderr, "verbena %s: %s\n", command->name, why); /* one write keeps the line whole */
     return CLI_USAGE;
 }
 
@@ -134,7 +134,7 @@ int cli_parse(const struct cli_command *command, const struct vb_opt_group *grou
         return cli_refuse(command, "unexpected argument %.64s", opts->operands[max_operands]);
     vb_log_set_level((enum vb_level)common.log_level);
     vb_opts_dump(opts, command->name);
-    opts->groups = groups; /* all[] ends with this function; the caller's groups come first in it */
+    opts->groups = groups; /* all[] goes out of scope; its first groups are the caller's */
     opts->n_groups = n_groups;
     return -1;
 }

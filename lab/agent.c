@@ -4,9 +4,10 @@
  *   agent mount         mounts /proc, /sys and the folders below /dev, for lab/init
  *   agent load GROUP... loads the kernel modules of the groups (lab/kernel.sh), for lab/init
  *
- * The agent and cluster talk over the node's serial line. Cluster says which programs to start. The
- * agent sends what the ranks write and how they end. All messages use one line and keep their
- * order, so that the output of a rank arrives before its end.
+ * The agent and the program cluster exchange messages over the node's serial line. cluster tells
+ * the agent which programs to start. The agent sends the output and the exit status of each rank.
+ * All messages use this one line and keep their order, so that the output of a rank arrives before
+ * its exit status.
  */
 #include "lab/lab.h"
 
@@ -34,8 +35,8 @@
 struct child {
     pid_t pid;
     int rank;
-    int in_fd, out_fd, err_fd; /* -1: none, or closed; a terminal has in_fd == out_fd */
-    bool in_ends;              /* close it when the queue is empty */
+    int in_fd, out_fd, err_fd; /* -1: none, or closed; for a terminal in_fd is out_fd */
+    bool in_ends;              /* in_fd is closed when the queue is empty */
     struct lab_queue in;
 };
 
@@ -69,7 +70,7 @@ __attribute__((format(printf, 2, 3))) static void fail(struct agent *a, const ch
     send_frame(a, LAB_FAIL, 0, text, strlen(text));
 }
 
-/* There is no udev to make /dev/virtio-ports/lab. */
+/* Opens the serial line. There is no udev that makes /dev/virtio-ports/lab. */
 static int port_open(void)
 {
     const char *const folder = "/sys/class/virtio-ports";
@@ -109,7 +110,8 @@ static void make_folders(char *path)
     mkdir(path, 0755);
 }
 
-/* Only mapped files are cached: the host and other nodes see at once what a node writes. */
+/* Mounts a shared folder. Only mapped files are cached, so that the host and the other nodes see
+ * immediately what a node writes. */
 static void do_mount(struct agent *a, const struct lab_frame *f)
 {
     const char *tag = (const char *)f->data;
@@ -194,7 +196,8 @@ static pid_t fork_pipes(struct child *ch, bool input)
     return pid;
 }
 
-/* Splits the strings of a LAB_START frame: folder, arguments, NULL, environment, NULL. */
+/* Splits the strings of a LAB_START frame: the folder, then the arguments, then the environment.
+ * The lists of arguments and of the environment both end with NULL. */
 static char **split(const struct lab_frame *f, const struct lab_start *start)
 {
     size_t n = 1 + (size_t)start->n_args + 1 + start->n_envs + 1;
@@ -299,7 +302,8 @@ static void host_read(struct agent *a)
     }
 }
 
-/* Returns false if there is nothing more to read now. */
+/* Reads output of a rank and sends it to cluster. Returns false if there is nothing more to read
+ * now. */
 static bool pass_on(struct agent *a, struct child *ch, int *fd, enum lab_frame_type type)
 {
     char data[32768];
@@ -335,7 +339,8 @@ static void child_ended(struct agent *a, struct child *ch, int status)
 {
     int32_t code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 
-    /* Does not wait for what the rank's own children may still write. */
+    /* Forwards the output that the rank has written, but does not wait for output of the rank's own
+     * children. */
     while (pass_on(a, ch, &ch->out_fd, LAB_OUT))
         ;
     while (pass_on(a, ch, &ch->err_fd, LAB_ERR))

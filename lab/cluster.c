@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Starts the nodes, connects them, runs the job on them, and exits with its status. lab/run calls
- * this program; the help of lab/run explains the options.
+ * Starts the nodes, connects them, runs the job on them, and exits with the status of the job.
+ * lab/run calls this program; the help of lab/run explains the options.
  *
  *   cluster --nodes N [OPTION...] --qemu WORDS -- QEMU... PROGRAM...
  *
- * WORDS is the number of words that are qemu's; the rest is the program. There is one thread.
- * cluster_run() polls, handles what has arrived, and then handles the timers.
+ * WORDS is the number of arguments after -- that belong to qemu; the other arguments are the
+ * program. The program cluster has one thread. cluster_run() polls, handles the data that has
+ * arrived, and then handles the timers.
  */
 #include "lab/lab.h"
 
@@ -22,11 +23,11 @@
 #include <unistd.h>
 
 /* A node is given up if it is not up after BOOT_MS and has used BOOT_CPU_MS of CPU time. On a busy
- * host it gets up to BOOT_BUSY_MS. */
+ * host, where the node gets less CPU time, it is given up after BOOT_BUSY_MS. */
 #define BOOT_MS 120000
 #define BOOT_CPU_MS 30000
 #define BOOT_BUSY_MS 480000
-#define MAX_UNREAD_BYTES (1U << 20) /* of output; if there is more, the nodes must wait */
+#define MAX_UNREAD_BYTES (1U << 20) /* limit of unread output; nodes wait if it is reached */
 
 struct cluster {
     struct lab_opts opts;
@@ -35,13 +36,14 @@ struct cluster {
     struct lab_node nodes[LAB_MAX_NODES];
     struct lab_port ports[LAB_MAX_NODES];
     int n_up;
-    int64_t begin_ms, start_ms; /* start of cluster and of the job; 0: not yet */
+    int64_t begin_ms, start_ms; /* start of cluster, start of the job; 0: not yet started */
     int signal_fd;
     bool input_open;
-    int status; /* the exit status; -1: not yet known */
+    int status; /* exit status; -1: not yet known */
 };
 
-/* The descriptors that poll() waits for. A node has four, in the order of enum slot. */
+/* The descriptors that poll() waits for. Each node has four descriptors, in the order of enum
+ * slot. */
 enum slot { NET, AGENT, MONITOR, CONSOLE, PER_NODE };
 enum { SIGNALS, OUT, ERR, IN, FIRST_NODE };
 
@@ -132,7 +134,7 @@ static void agent_read(struct cluster *c, struct lab_node *node)
 
 static void monitor_read(struct lab_node *node)
 {
-    char unused[4096]; /* qemu echoes the commands */
+    char unused[4096]; /* qemu echoes the commands, which are ignored */
 
     if (read(node->monitor_fd, unused, sizeof(unused)) == 0) {
         close(node->monitor_fd);
@@ -199,7 +201,7 @@ static void event_do(struct cluster *c, struct lab_event *e)
     lab_node_set_link(node, e->type == LAB_JOIN);
 }
 
-/* Gives up nodes that took too long to boot. Returns the time of the next check. */
+/* Gives up nodes that take too long to boot. Returns the time of the next check. */
 static int64_t boot_deadline(struct cluster *c, int64_t now_ms)
 {
     int64_t age_ms = now_ms - c->begin_ms;
@@ -214,7 +216,8 @@ static int64_t boot_deadline(struct cluster *c, int64_t now_ms)
     return now_ms + 1000;
 }
 
-/* Handles the timers that are due. Returns the milliseconds to the next one, at most a minute. */
+/* Handles the timers that are due. Returns the number of milliseconds until the next timer, at most
+ * a minute. */
 static int timers(struct cluster *c)
 {
     int64_t now_ms = lab_now_ms();
@@ -283,7 +286,7 @@ static void serve_node(struct cluster *c, int i, const struct pollfd *p)
         lab_node_read_console(node);
     if (p[MONITOR].revents != 0)
         monitor_read(node);
-    /* A socket fails if its qemu has ended. reap() reports that. */
+    /* A socket fails if its qemu has ended. reap() reports the end. */
     if (p[NET].revents & (POLLIN | POLLHUP) && !lab_switch_read(c->ports, c->opts.n_nodes, i)) {
         close(port->fd);
         port->fd = -1;
@@ -375,7 +378,7 @@ static void cluster_end(struct cluster *c)
         lab_output_end(&c->output, &c->job.ranks[i].out);
         lab_output_end(&c->output, &c->job.ranks[i].err);
     }
-    /* After a signal or a timeout there may be no reader any more. */
+    /* After a signal or a timeout nobody may be reading the output any more. */
     lab_output_flush(&c->output, c->status >= LAB_TIMEOUT ? 1000 : INT_MAX);
 }
 

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Both ends have the same kind of CPU, so numbers are sent as they are in memory. */
+/* Both ends have the same kind of CPU, so numbers are sent in the byte order of memory. */
 struct head {
     uint16_t type, rank;
     uint32_t len_bytes;

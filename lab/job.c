@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Chooses which rank runs on which node, with which arguments and environment, and records how it
- * ended.
+ * Chooses which rank runs on which node, with which arguments and environment, and records the exit
+ * status of each rank.
  */
 #include "lab/lab.h"
 
@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define ADDRESS "10.77.0.%d" /* the number of the node + 1 */
+#define ADDRESS "10.77.0.%d" /* %d: number of the node + 1 */
 #define ROOT "10.77.0.1:7077"
 
 static bool is_plain(const struct lab_job *job)
@@ -65,7 +65,7 @@ void lab_job_greet(struct lab_job *job, struct lab_node *node)
     }
 }
 
-/* Replaces {rank}, {world}, {root} and {secret} in a word, and nothing else. */
+/* Replaces {rank}, {world}, {root} and {secret} in an argument. */
 static void push_word(struct lab_queue *q, const struct lab_job *job, int rank, const char *word)
 {
     char number[2][16];
@@ -128,7 +128,7 @@ static uint32_t push_envs(struct lab_queue *q, const struct lab_job *job, int ra
     }
     for (i = 0; o->envs[i] != NULL; i++, n++)
         lab_queue_push(q, o->envs[i], strlen(o->envs[i]) + 1);
-    push_env(q, &n, "VB_PATIENCE=4"); /* a value from the user is before it and wins */
+    push_env(q, &n, "VB_PATIENCE=4"); /* a value from the user comes first and wins */
     return n;
 }
 

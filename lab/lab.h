@@ -19,15 +19,17 @@
 #define LAB_MAX_NODES 32
 #define LAB_MAX_RANKS 1024
 
-/* Exit codes that are not the job's own. */
+/* Exit codes that do not come from the job. */
 #define LAB_USAGE 2
 #define LAB_TIMEOUT 124
 #define LAB_FAILED 125
 
-/* Prints "lab: ..." and exits with LAB_FAILED. */
+/* Prints a message that begins with "lab: ", and exits with LAB_FAILED. */
 _Noreturn void lab_die(const char *format, ...) __attribute__((format(printf, 1, 2)));
-void *lab_alloc(size_t n, size_t size_bytes); /* zeroed; exits if memory runs out */
-int64_t lab_now_ms(void);                     /* monotonic clock */
+/* Returns zeroed memory. Exits if there is no memory. */
+void *lab_alloc(size_t n, size_t size_bytes);
+/* Returns the time of the monotonic clock. */
+int64_t lab_now_ms(void);
 
 /* --- queue.c: queued bytes, in contiguous memory ---------------------------------------------- */
 
@@ -41,25 +43,26 @@ void lab_queue_push(struct lab_queue *q, const void *data, size_t len_bytes);
 void lab_queue_drop(struct lab_queue *q, size_t len_bytes);
 const uint8_t *lab_queue_head(const struct lab_queue *q); /* valid until the next push or fill */
 
-/* Calls read() once. Returns false at the end of the file or on an error. */
+/* Calls read() once and appends the bytes. Returns false at the end of the file or on an error. */
 bool lab_queue_fill(struct lab_queue *q, int fd);
-/* Calls write() once, with at most max bytes. Returns false on an error other than EAGAIN. */
+/* Calls write() once, with at most max bytes from the head. Returns false on an error other than
+ * EAGAIN. */
 bool lab_queue_flush(struct lab_queue *q, int fd, size_t max);
 
 /* --- frame.c: messages between cluster and agent ---------------------------------------------- */
 
 enum lab_frame_type {
-    /* from agent to cluster */
+    /* sent by agent to cluster */
     LAB_HELLO = 1, /* the node is up, with its network and soft-RoCE device */
-    LAB_FAIL,      /* text: why the node cannot do what cluster asked */
+    LAB_FAIL,      /* text: the reason why the node cannot do what cluster asked for */
     LAB_OUT,       /* standard output of a rank */
     LAB_ERR,       /* standard error of a rank */
     LAB_EXIT,      /* int32_t: exit status of a rank; 128 + N if signal N ended it */
-    /* from cluster to agent */
+    /* sent by cluster to agent */
     LAB_SETUP, /* struct lab_setup */
-    LAB_MOUNT, /* two strings: tag and path */
+    LAB_MOUNT, /* two strings: tag of the shared folder, and path */
     LAB_START, /* struct lab_start, then the strings */
-    LAB_IN,    /* standard input of a rank; empty: the end of it */
+    LAB_IN,    /* standard input of a rank; an empty frame is the end of the input */
     LAB_SIZE,  /* struct lab_size: the size of the terminal */
 };
 
@@ -74,16 +77,16 @@ struct lab_frame {
 #define LAB_SECRET_FILE "/run/verbena.secret"
 
 struct lab_setup {
-    int64_t time_ns; /* the host's clock */
+    int64_t time_ns; /* time of the host's clock */
     uint8_t secret[LAB_SECRET_BYTES];
 };
 
-/* Flags of lab_start. If none is set, standard input is empty. */
+/* Flags of struct lab_start. If no flag is set, standard input is empty. */
 enum { LAB_INPUT = 1, LAB_TERMINAL = 2 };
 
 struct lab_start {
     uint32_t flags, n_args, n_envs;
-    /* followed by zero-terminated strings: the folder, the arguments, the environment */
+    /* followed by zero-terminated strings: folder, arguments, environment */
 };
 
 struct lab_size {
@@ -92,7 +95,7 @@ struct lab_size {
 
 void lab_frame_push(struct lab_queue *q, enum lab_frame_type type, int rank, const void *data,
                     size_t len_bytes);
-/* Takes the next complete frame out of the queue. Returns false if there is none. */
+/* Takes the next complete frame out of the queue. Returns false if there is no complete frame. */
 bool lab_frame_next(struct lab_queue *q, struct lab_frame *f_p);
 
 /* --- switch.c: the Ethernet between the nodes ------------------------------------------------- */
@@ -101,13 +104,15 @@ struct lab_port {
     int fd; /* -1: nothing is connected */
     bool cut;
     struct lab_queue in, out;
-    /* Frames sent out of this port, and frames dropped because its queue was full. */
+    /* Number of frames sent out of this port, and number of frames dropped because its queue was
+     * full. */
     uint64_t n_forwarded, n_dropped;
 };
 
 /* Forwards the frames that arrived on ports[i]. Returns false if the port is gone. */
 bool lab_switch_read(struct lab_port *ports, int n_ports, int i);
-/* Writes the MAC address of a node, which follows from its number: the switch need not learn it. */
+/* Writes the MAC address of a node to mac_p. The address contains the node's number, so the switch
+ * need not learn addresses. */
 void lab_switch_mac(int node, uint8_t mac_p[6]);
 
 /* --- output.c: standard output and standard error --------------------------------------------- */
@@ -116,7 +121,8 @@ struct lab_output {
     struct lab_queue out, err;
 };
 
-/* Adds a prefix to each line. Output of different ranks is never mixed within a line. */
+/* Output of one rank, with a prefix before each line. Outputs of different ranks are never mixed
+ * within a line. */
 struct lab_lines {
     char prefix[48];
     struct lab_queue part;
@@ -124,10 +130,10 @@ struct lab_lines {
 
 void lab_output_lines(struct lab_output *o, struct lab_lines *l, const void *data,
                       size_t len_bytes);
-void lab_output_end(struct lab_output *o, struct lab_lines *l); /* ends a last, partial line */
+void lab_output_end(struct lab_output *o, struct lab_lines *l); /* ends an incomplete last line */
 void lab_output_say(struct lab_output *o, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* Writes all queued output, for at most timeout_ms. */
+/* Writes all queued output. Gives up after timeout_ms. */
 void lab_output_flush(struct lab_output *o, int timeout_ms);
 
 /* --- node.c: one virtual machine -------------------------------------------------------------- */
@@ -142,11 +148,11 @@ struct lab_node {
     struct lab_queue from_agent, to_agent, console;
 };
 
-/* Starts qemu with argv and the arguments that make it node number index of n_nodes. */
+/* Starts qemu with argv, and with the arguments that make it node number index of n_nodes nodes. */
 void lab_node_start(struct lab_node *node, int index, int n_nodes, char *const *argv, int n_args,
                     const char *append, struct lab_port *port);
 void lab_node_kill(struct lab_node *node, struct lab_port *port);
-int64_t lab_node_cpu_ms(const struct lab_node *node); /* the CPU time that it has used */
+int64_t lab_node_cpu_ms(const struct lab_node *node); /* CPU time that qemu has used */
 void lab_node_set_link(struct lab_node *node, bool up);
 void lab_node_read_console(struct lab_node *node);
 /* Prints the last lines of the console, each with a prefix. */
@@ -161,27 +167,27 @@ enum lab_event_type { LAB_KILL, LAB_CUT, LAB_JOIN };
 struct lab_event { /* --kill and --cut; a cut ends with LAB_JOIN */
     enum lab_event_type type;
     int node;
-    int64_t at_ms; /* after the start of the job */
+    int64_t at_ms; /* time since the start of the job */
     bool done;
 };
 
 struct lab_opts {
     int n_nodes, per_node;
-    bool each; /* start the program once per node, without ranks */
-    int shell; /* run one program on this node, with standard input; -1: no */
+    bool each; /* the program is started once per node, without ranks */
+    int shell; /* node that runs one program with standard input; -1: none */
     bool verbose;
-    int timeout_s; /* 0: none */
+    int timeout_s; /* 0: there is no timeout */
     char **qemu;
     int n_qemu;
     const char *append;
-    char **envs, **shares; /* both end with NULL */
+    char **envs, **shares; /* both lists end with NULL */
     char **args;
     int n_args;
     struct lab_event events[LAB_MAX_EVENTS];
     int n_events;
 };
 
-/* Exits if the arguments are wrong. The options point into argv. */
+/* Parses the arguments. Exits if they are wrong. The options point into argv. */
 void lab_opts_parse(struct lab_opts *o, int argc, char **argv);
 
 /* --- setup.c: the first steps of a node. Both return 0 or exit -------------------------------- */
@@ -201,18 +207,19 @@ struct lab_job {
     const struct lab_opts *opts;
     struct lab_setup setup;
     int n_ranks, n_done;
-    int status; /* the first exit status that is not 0 */
+    int status; /* the first exit status of a rank that is not 0 */
     struct lab_rank *ranks;
 };
 
 void lab_job_init(struct lab_job *job, const struct lab_opts *opts);
-/* Sends a node what it needs after it has come up. */
+/* Sends a node its setup and its mounts, after the node has come up. */
 void lab_job_greet(struct lab_job *job, struct lab_node *node);
 /* Starts all ranks of a node. */
 void lab_job_start(struct lab_job *job, struct lab_node *node);
 void lab_job_frame(struct lab_job *job, struct lab_node *node, const struct lab_frame *f,
                    struct lab_output *o);
-/* Called when a node is powered off on purpose. Its ranks no longer count. */
+/* Called when a node is powered off on purpose. The job no longer waits for the ranks of this
+ * node. */
 void lab_job_lose_node(struct lab_job *job, int node, struct lab_output *o);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * One virtual machine is one qemu with four sockets: its network cable to the switch, the serial
- * line to its agent, its monitor, and its console. The console also gets qemu's own messages.
+ * One virtual machine. It is a qemu with four sockets: the network cable to the switch, the serial
+ * line to the agent, the monitor, and the console. The console also gets qemu's own messages.
  */
 #include "lab/lab.h"
 
@@ -20,7 +20,7 @@
 
 #define CONSOLE_BYTES 65536
 #define CONSOLE_LINES 40
-#define MAX_ARGS 40 /* arguments added by node_args() */
+#define MAX_ARGS 40 /* maximum number of arguments that node_args() adds */
 
 enum { NET, AGENT, MONITOR, CONSOLE, N_SOCKETS };
 
@@ -36,7 +36,7 @@ __attribute__((format(printf, 1, 2))) static char *text(const char *format, ...)
     return s;
 }
 
-/* The strings are for exec() and are never freed. */
+/* Adds arguments for qemu. The strings are for exec() and are never freed. */
 static void node_args(char **argv, int n, int index, int n_nodes, const char *append,
                       const int fds[N_SOCKETS])
 {
@@ -73,7 +73,7 @@ _Noreturn static void node_exec(char **argv, pid_t parent, const int fds[N_SOCKE
     sigset_t none;
     int i;
 
-    /* a process group of its own, so that Ctrl-C reaches only cluster */
+    /* another process group, so that Ctrl-C reaches only cluster */
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)

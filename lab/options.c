@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Parses the arguments of cluster. lab/run has already checked what the user typed; this file
- * checks only what cluster relies on.
+ * Parses the arguments of cluster. lab/run has already checked the user's arguments; this file
+ * checks only properties that cluster relies on.
  */
 #include "lab/lab.h"
 
@@ -18,7 +18,7 @@ static void event_add(struct lab_opts *o, enum lab_event_type type, int node, do
         (struct lab_event){.type = type, .node = node, .at_ms = (int64_t)(at_s * 1000)};
 }
 
-/* NODE@SECONDS[:FOR] */
+/* Parses NODE@SECONDS[:FOR]. */
 static void event_parse(struct lab_opts *o, enum lab_event_type type, const char *word)
 {
     double at_s, for_s;

@@ -66,7 +66,7 @@ void lab_output_flush(struct lab_output *o, int timeout_ms)
         left_ms = until_ms - lab_now_ms();
         if (left_ms <= 0 || (poll(p, 2, (int)left_ms) > 0 && (p[0].revents | p[1].revents) == 0))
             return;
-        /* PIPE_BUF: a write of this size never blocks after poll() */
+        /* After poll(), a write of PIPE_BUF bytes never blocks. */
         if (p[0].revents != 0 && !lab_queue_flush(&o->out, STDOUT_FILENO, 4096))
             lab_queue_fini(&o->out);
         if (p[1].revents != 0 && !lab_queue_flush(&o->err, STDERR_FILENO, 4096))

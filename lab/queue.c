@@ -53,8 +53,8 @@ static void queue_reserve(struct lab_queue *q, size_t more)
 
     if (q->head + q->len_bytes + more <= q->cap)
         return;
-    /* Moves the bytes to the front only if they are fewer than the bytes consumed since the last
-     * move. So moving stays cheap. */
+    /* Moves the bytes to the front only if they are at most as many as the bytes consumed since the
+     * last move. So moving stays cheap. */
     if (q->head >= q->len_bytes && q->len_bytes + more <= q->cap) {
         memmove(q->data, q->data + q->head, q->len_bytes);
         q->head = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The first steps of a node, in one program. lab/init would need a dozen commands for them, and
- * starting a command is slow on an emulated CPU.
+ * Makes the first steps of a node in one program. lab/init would need a dozen commands for these
+ * steps, and starting a command is slow on an emulated CPU.
  */
 #include "lab/lab.h"
 

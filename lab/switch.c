@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * A switch for qemu's "-netdev socket,fd=": a stream of frames, each preceded by its length in four
- * bytes, big-endian. The sockets are pairs that cluster passes to its children. So no port must be
- * chosen, and no other process on the host can join.
+ * An Ethernet switch for qemu's "-netdev socket,fd=". On such a socket, each frame follows its
+ * length, which has four bytes in big-endian order. The sockets are pairs that cluster passes to
+ * its children. So no port must be chosen, and no other process on the host can join.
  *
  * A frame goes to the port of its destination address, which contains the node's number, or to all
- * ports. No frame is lost while a node reads its frames. If a node stops reading, its frames are
- * dropped, so that it cannot stop the others.
+ * ports. No frame is lost while a node reads its frames. If a node stops reading, frames to this
+ * node are dropped, so that it cannot block the other nodes.
  */
 #include "lab/lab.h"
 
@@ -37,7 +37,8 @@ static void port_put(struct lab_port *port, const uint8_t *wire, size_t len_byte
     port->n_forwarded++;
 }
 
-/* wire is the length in four bytes, then the frame, which starts with its destination */
+/* Sends a frame to its destination. wire: the length in four bytes, then the frame, which begins
+ * with the destination address. */
 static void forward(struct lab_port *ports, int n_ports, int from, const uint8_t *wire,
                     size_t len_bytes)
 {

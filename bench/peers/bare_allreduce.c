@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * bare_allreduce shm|tcp RANKS SIZES SECONDS: an allreduce with nothing around it. It has no
- * requests, deadlines or checks, and a fixed number of ranks. It shows what this machine can do,
- * and ours is compared with it.
+ * bare_allreduce shm|tcp RANKS SIZES SECONDS: measures an allreduce without an engine. It has no
+ * requests, deadlines or checks, and a fixed number of ranks. It shows what this machine can do;
+ * our allreduce is compared with it.
  */
 #include "bench/peers/bare.h"
 

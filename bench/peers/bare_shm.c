@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * The bare allreduce over a shared mapping. Large vectors: after a barrier, each rank sums its
- * share from the others' memory and writes it to all of them; then there is a second barrier. Small
- * vectors: each rank copies its data to a slot, writes the sequence number last, and sums what the
- * others have published. That saves one barrier.
+ * share from the memory of all ranks and writes the sum to the memory of all ranks; then there is a
+ * second barrier. Small vectors: each rank copies its data to a slot, writes the sequence number
+ * last, and sums the slots of all ranks. The slots save one barrier.
  */
 #include "bench/peers/bare.h"
 
@@ -13,7 +13,8 @@ vb_status bare_map(struct bare *b, size_t largest)
 {
     size_t page = 4096, huge = (size_t)2 << 20;
     size_t head = (sizeof(struct bare_rank) + page - 1) / page * page;
-    size_t each = (largest + huge - 1) / huge * huge + 3 * page; /* in other cache sets */
+    /* The additional pages let the data of the ranks start in different cache sets. */
+    size_t each = (largest + huge - 1) / huge * huge + 3 * page;
     struct vb_mem mem;
     vb_status st = vb_mem_map_shared("verbena-bare", (head + each) * (size_t)b->peer.ranks, &mem);
     int i;
@@ -84,8 +85,8 @@ static void large(struct bare *b, size_t n)
     bare_meet(b);
 }
 
-/* A slot is used again two rounds later. A rank that has seen all numbers of the round between
- * knows that all ranks have read this slot. */
+/* A slot is used again two rounds later. A rank that has seen the sequence numbers of all ranks in
+ * the round between knows that all ranks have read this slot. */
 static void small(struct bare *b, size_t n)
 {
     uint32_t seq = ++b->seq;
@@ -109,7 +110,8 @@ void bare_shm_allreduce(struct peer *p, size_t n_elems)
 {
     struct bare *b = (struct bare *)p;
 
-    /* A barrier is slower if the ranks have to yield. */
+    /* Barriers are slower if the ranks have to yield. Then slots are used for larger vectors,
+     * too. */
     if (n_elems * sizeof(float) <= (b->crowded ? BARE_SLOT_BYTES : BARE_SLOT_BYTES / 4))
         small(b, n_elems);
     else

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * Logistic regression on sparse rows with nothing around it, on one thread: what a good programmer
- * would write in an afternoon. It runs forward over the batch, then computes the gradient and
- * updates in place. Weights and rows are prefetched, also across the ends of batches, and the
- * weights are on huge pages. If all rows have LR_FIELDS entries, a loop compiled for that number is
- * used.
+ * Logistic regression on sparse rows, on one thread and without an engine, as a good programmer
+ * would write it in an afternoon. It computes the outputs of the batch, then computes the gradient
+ * and updates the weights in place. Weights and rows are prefetched, also across the ends of
+ * batches, and the weights are on huge pages. If all rows have LR_FIELDS entries, a loop compiled
+ * for that number is used.
  */
 #include "bench/peers/bare_sparse_lr.h"
 
 #include <math.h>
 
-#define AHEAD 6   /* rows */
-#define LARGE 256 /* a batch of this many rows uses more weights than the L2 cache holds */
+#define AHEAD 6   /* number of rows to prefetch ahead */
+#define LARGE 256 /* number of rows; such a batch uses more weights than the L2 cache holds */
 
 #define ALWAYS static inline __attribute__((always_inline))
 
@@ -56,7 +56,7 @@ ALWAYS void prefetch_weights(const struct lr_data *d, size_t at, bool even, cons
         __builtin_prefetch(w + row.k[j], 1);
 }
 
-/* Prefetches what the row at i will need. */
+/* Prefetches the data and weights of rows after row i. */
 ALWAYS void look_ahead(const struct lr_data *d, size_t i, size_t end, bool even, const float *w)
 {
     if (!even && i + 4 * AHEAD < end)
@@ -95,7 +95,7 @@ ALWAYS void add_row(struct row row, float g, float *w)
         w[row.k[j]] += g * row.x[j];
 }
 
-/* Adds the loss and replaces the logit by its gradient. */
+/* Returns the loss, and replaces the logit by its gradient. */
 static inline float loss_of(float *logit, int label)
 {
     float z = *logit, e = expf(-fabsf(z)), p = z >= 0 ? 1 / (1 + e) : e / (1 + e);

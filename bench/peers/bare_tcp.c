@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * The bare allreduce over TCP on loopback, with a socket for each pair. Large vectors: every rank
- * sends each other rank its part of that rank's share, adds the parts that it receives to its own
- * share, and sends the sums back as they become ready, all at the same time. Small vectors: every
- * rank sends its data to all others and adds what it receives.
+ * The bare allreduce over TCP on loopback, with one connection per pair of ranks. Large vectors:
+ * each vector is divided into shares, one per rank. Every rank sends its own values of each share
+ * to the rank of that share. It adds the values that it receives to its own share, and sends the
+ * sums to all ranks as they become ready. All this happens at the same time. Small vectors: every
+ * rank sends its data to all others and adds the data that it receives.
  */
 #include "bench/peers/bare.h"
 
@@ -17,7 +18,7 @@
 #include <unistd.h>
 
 #define SMALL_BYTES 16384
-#define CHUNK ((size_t)512 << 10) /* bytes to send or receive in one call */
+#define CHUNK ((size_t)512 << 10) /* maximum number of bytes to send or receive in one call */
 
 /* ---- connections ----------------------------------------------------------------------------- */
 
@@ -61,7 +62,7 @@ vb_status bare_tcp_open(struct bare *b, int fds[BARE_RANKS_MAX][BARE_RANKS_MAX])
     for (i = 0; i < b->peer.ranks; i++)
         for (j = 0; j < b->peer.ranks; j++)
             if (i != j && i != b->peer.rank)
-                close(fds[i][j]); /* so that the other ranks notice when a rank dies */
+                close(fds[i][j]); /* otherwise the other ranks do not notice when a rank dies */
     for (j = 0; j < b->peer.ranks; j++) {
         b->fds[j] = j != b->peer.rank ? fds[b->peer.rank][j] : -1;
         b->scratch[j] = malloc(CHUNK);
@@ -73,7 +74,8 @@ vb_status bare_tcp_open(struct bare *b, int fds[BARE_RANKS_MAX][BARE_RANKS_MAX])
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* Transfers up to len bytes; returns 0 if it would block. Exits if the peer is gone. */
+/* Sends up to len bytes. Returns the number of bytes sent, or 0 if sending would block. Exits if
+ * the peer is gone. */
 static size_t push(int fd, const void *from, size_t len)
 {
     ssize_t n = send(fd, from, len < CHUNK ? len : CHUNK, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -117,18 +119,19 @@ static void small(struct bare *b, size_t n)
 
 /* ---- large ----------------------------------------------------------------------------------- */
 
-/* The state of the exchange with one other rank, in bytes. First our part of its share and its part
- * of ours are transferred, then the sums of both shares. */
+/* The state of the exchange with one other rank, in bytes. First, this rank sends its values of the
+ * other rank's share, and receives the other rank's values of its own share. Then both send the
+ * sums of their shares. */
 struct line {
-    char *theirs; /* its share, in our data */
+    char *theirs; /* the share of the other rank, in this rank's data */
     size_t their_len;
     size_t sent, came;
-    size_t kept; /* bytes in the scratch buffer: a part of a float */
+    size_t kept; /* number of bytes in the scratch buffer that are only a part of a float */
 };
 
 struct run {
     struct bare *b;
-    char *mine; /* our share */
+    char *mine; /* the share of this rank */
     size_t my_len, summed;
     struct line lines[BARE_RANKS_MAX];
 };
@@ -156,7 +159,7 @@ static size_t take_some(struct run *run, int r)
     size_t n, whole, done = l->came - l->kept;
 
     if (l->came >= run->my_len) {
-        n = l->came - run->my_len; /* of its sums */
+        n = l->came - run->my_len; /* number of bytes of the other rank's sums */
         if (n == l->their_len)
             return 0;
         n = pull(run->b->fds[r], l->theirs + n, l->their_len - n);
@@ -175,7 +178,7 @@ static size_t take_some(struct run *run, int r)
     return n;
 }
 
-/* Returns the part of our share that all ranks have contributed to. */
+/* Finds how many bytes of this rank's share all ranks have contributed to. */
 static void look_what_is_summed(struct run *run)
 {
     size_t least = run->my_len, done;

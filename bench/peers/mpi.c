@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * mpi NAME TRANSPORT SIZES SECONDS: the allreduce of an MPI library, started by its mpirun. It is
- * built once with Open MPI and once with MPICH, if they are installed.
+ * mpi NAME TRANSPORT SIZES SECONDS: measures the allreduce of an MPI library. The mpirun of the
+ * library starts this program. The program is built once with Open MPI and once with MPICH, if they
+ * are installed.
  */
 #include "bench/peers/peer.h"
 
@@ -40,7 +41,7 @@ static int run(struct peer *p, const struct peer_args *args)
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
     code = peer_measure(p, args);
-    MPI_Bcast(&code, 1, MPI_INT, 0, MPI_COMM_WORLD); /* rank 0 has the result */
+    MPI_Bcast(&code, 1, MPI_INT, 0, MPI_COMM_WORLD); /* only rank 0 receives the result */
     return code;
 }
 

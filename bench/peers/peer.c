@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Measures a peer in the same way as `verbena bench allreduce` measures ours: check a sum, run
- * batches of allreduces with a barrier before each, check a sum again. A batch is so long that the
- * clock and the barrier do not matter. The time of a batch is that of its slowest rank. The median
- * is printed.
+ * Measures a peer in the same way as `verbena bench allreduce` measures our allreduce: checks a
+ * sum, runs batches of allreduces with a barrier before each batch, and checks a sum again. A batch
+ * is so long that the cost of the clock and of the barrier does not matter. The time of a batch is
+ * the time of the slowest rank. The median is printed.
  */
 #include "bench/peers/peer.h"
 
@@ -79,7 +79,7 @@ float *peer_alloc(size_t bytes)
 
 /* ---- check ----------------------------------------------------------------------------------- */
 
-/* Small integers: their sum is exact in any order. */
+/* Returns a small integer, so that sums are exact in any order. */
 static float value(size_t i, int rank)
 {
     return (float)(((i ^ i >> 11) + (size_t)rank * 13) & 31);
@@ -115,7 +115,7 @@ static double now_us(void)
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
 }
 
-/* Returns the time of one allreduce in a batch of n_batch. */
+/* Makes a batch of n_batch allreduces. Returns the mean time of one allreduce. */
 static double batch(struct peer *p, size_t n, int n_batch)
 {
     double start;
@@ -128,14 +128,14 @@ static double batch(struct peer *p, size_t n, int n_batch)
     return (now_us() - start) / n_batch;
 }
 
-/* Chooses the number of allreduces per batch and of batches. Rank 0 measures, and all ranks use its
- * numbers. */
+/* Chooses the number of allreduces per batch and the number of batches. Rank 0 measures, and all
+ * ranks use the numbers of rank 0. */
 static void plan(struct peer *p, size_t n, double seconds, int *n_batch_p, int *n_p)
 {
     double us, n_batch, samples;
     int i, first = n <= 4096 ? 64 : 1;
 
-    for (us = 0, i = 0; i < 4; i++) /* the first ones warm up */
+    for (us = 0, i = 0; i < 4; i++) /* the first batches warm up */
         us = batch(p, n, first);
     n_batch = p->rank == 0 ? BATCH_US / us + 1 : 0;
     if (n_batch > BATCH_MAX)
@@ -145,7 +145,7 @@ static void plan(struct peer *p, size_t n, double seconds, int *n_batch_p, int *
         samples = SAMPLES_MAX;
     if (p->rank == 0 && samples < SAMPLES_MIN)
         samples = SAMPLES_MIN;
-    /* The other ranks add zeros, so that the sum is rank 0's number. */
+    /* The other ranks add zeros, so that the sum is the number of rank 0. */
     p->data[0] = (float)(int)n_batch;
     p->allreduce(p, 1);
     *n_batch_p = (int)p->data[0];
@@ -170,7 +170,7 @@ static int one_size(struct peer *p, size_t bytes, double seconds)
     double wrong;
 
     wrong = count_wrong(p, n);
-    memset(p->data, 0, bytes); /* sums of sums would grow to infinity */
+    memset(p->data, 0, bytes); /* zeros, because sums of sums would grow to infinity */
     plan(p, n, seconds, &n_batch, &n_samples);
     for (i = 0; i < n_samples; i++)
         us[i] = batch(p, n, n_batch);

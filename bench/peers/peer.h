@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Shared by the peers of bench/compare allreduce: the same sizes, the same check and the same way
- * to measure, for any implementation of allreduce. It includes nothing of ours, so that the
- * compilers of MPI can build it.
+ * Declarations that the peers of bench/compare allreduce share: the same sizes, the same check and
+ * the same way to measure, for any implementation of allreduce. The file includes no header of the
+ * engine, so that the compilers of MPI can build it.
  */
 #ifndef VB_BENCH_PEERS_PEER_H
 #define VB_BENCH_PEERS_PEER_H
@@ -11,34 +11,35 @@
 
 /* One rank of a peer. All ranks call each function. */
 struct peer {
-    const char *name;      /* such as "openmpi" */
+    const char *name;      /* name of the implementation, such as "openmpi" */
     const char *transport; /* "shm" or "tcp" */
     int rank, ranks;
-    float *data;                                       /* as large as the largest size */
+    float *data;                                       /* buffer for the largest size */
     void (*allreduce)(struct peer *p, size_t n_elems); /* sums data in place */
     void (*barrier)(struct peer *p);
-    void (*max)(struct peer *p, double *values, int n); /* over the ranks, to rank 0 */
+    void (*max)(struct peer *p, double *values, int n); /* maximum over ranks, on rank 0 */
 };
 
 #define PEER_SIZES_MAX 32
 
 struct peer_args {
-    size_t sizes[PEER_SIZES_MAX]; /* in bytes */
+    size_t sizes[PEER_SIZES_MAX]; /* sizes in bytes */
     int n_sizes;
     size_t largest;
-    double seconds; /* for each size */
+    double seconds; /* duration of the measurement of each size */
 };
 
-/* Parses a list such as "4,64K,1M", and the seconds. Returns 0, or 2 after printing a line that
- * says what is wrong. */
+/* Parses a list of sizes such as "4,64K,1M", and the seconds. Returns 0 on success. Otherwise the
+ * function prints one line about the error and returns 2. */
 int peer_parse(const char *sizes, const char *seconds, struct peer_args *args);
 
-/* Measures all sizes. Rank 0 prints a line for each. Returns the exit code, which is 1 if a sum was
- * wrong. */
+/* Measures all sizes. Rank 0 prints one line per size. Returns the exit code, which is 1 if a sum
+ * was wrong. */
 int peer_measure(struct peer *p, const struct peer_args *args);
 
-/* Allocates memory as ordinary programs do, with its pages present; on huge pages if the
- * environment variable PEER_HUGE is set. Returns NULL on failure. It is never freed. */
+/* Allocates memory as ordinary programs do, and touches all pages. If the environment variable
+ * PEER_HUGE is set, the memory is on huge pages. The memory is never freed. Returns NULL on
+ * failure. */
 float *peer_alloc(size_t bytes);
 
 #endif

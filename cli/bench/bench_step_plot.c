@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Draws the points of bench step with gnuplot. Before the measurement, gnuplot is started once to
- * find out whether it is installed. After it, gnuplot reads the script from its standard input and
- * writes the picture to its standard output, which is memory. So no file name has to be quoted.
+ * find out whether it is installed. After the measurement, gnuplot reads the script from its
+ * standard input and writes the picture to its standard output, which is memory. So no file name
+ * has to be quoted.
  */
 #include "cli/bench/cmd_bench_step.h"
 #include "cli/cli.h"
@@ -19,12 +20,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define TIMEOUT_MS 30000 /* for one run of gnuplot */
+#define TIMEOUT_MS 30000 /* timeout for one run of gnuplot */
 #define POLL_MS 5
 
 struct kind {
-    const char *end;      /* how the file's name ends */
-    const char *terminal; /* gnuplot's name of the format; NULL: the file is the script */
+    const char *end;      /* end of the file's name */
+    const char *terminal; /* gnuplot's name of the format; NULL: the script is written */
 };
 
 static const struct kind kinds[] = {
@@ -73,7 +74,7 @@ static vb_status await(pid_t pid)
     return VB_OK;
 }
 
-/* Runs gnuplot; in and out become its standard input and output. */
+/* Runs gnuplot. The files in and out become gnuplot's standard input and standard output. */
 static vb_status run_gnuplot(char *const argv[], int in, int out)
 {
     posix_spawn_file_actions_t files;
@@ -138,7 +139,7 @@ int cli_step_plot_check(const char *path)
 /* ---- the script ------------------------------------------------------------------------------ */
 
 struct range {
-    double x_min, x_max, y_min, y_max; /* above 0, because the scales are logarithmic */
+    double x_min, x_max, y_min, y_max; /* above 0, because the axes are logarithmic */
 };
 
 static void widen(struct range *range, double y)
@@ -181,8 +182,8 @@ static void write_data(FILE *f, const struct vb_step_result *r)
     fprintf(f, "END\n");
 }
 
-/* Returns true if any exposed time is above 0. If not, the plot leaves that line out, because
- * gnuplot warns about a line without a visible point. */
+/* Returns true if any exposed time is above 0. If none is, the plot leaves out the line of exposed
+ * times, because gnuplot warns about a line without a visible point. */
 static bool any_exposed(const struct vb_step_result *r)
 {
     int i;
@@ -237,7 +238,7 @@ static vb_status keep_script(const char *path, const char *model, const struct v
     return st;
 }
 
-/* Copies the picture from memory to its file. */
+/* Copies the picture from memory to the file. */
 static vb_status keep_plot(const char *path, int drawn)
 {
     off_t len = lseek(drawn, 0, SEEK_END);

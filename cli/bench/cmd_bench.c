@@ -86,7 +86,7 @@ static const char *const names[BENCHES] = {"transfer", "allreduce", "sparse-allr
 static const char *const default_sizes[BENCHES] = {
     "8,64,1K,16K,256K,1M,16M,64M",
     "4,64,1K,4K,16K,64K,256K,1M,4M,16M,64M,256M",
-    "312,3120,31200,312000,3120000", /* 1 to 10,000 rows of 39 entries */
+    "312,3120,31200,312000,3120000", /* the keys of 1 to 10,000 rows with 39 entries each */
     "",
     "",
     "4K,64K,1M,16M,64M",
@@ -106,7 +106,7 @@ static int find(const struct vb_opts *parsed, enum what *what_p)
     return -1;
 }
 
-/* Returns a message if an option does not belong to this bench, else NULL. */
+/* Returns a message if an option does not belong to this bench; otherwise NULL. */
 static const char *misplaced(enum what what, const struct bench_args *args)
 {
     bool about_model = what == KERNELS || what == STEP;
@@ -159,7 +159,7 @@ static int check_algos(enum what what, const struct bench_args *args, struct vb_
     bool good;
 
     if (args->explain && strcmp(text, "auto") == 0)
-        text = "all"; /* an explanation also shows the algorithms that were not chosen */
+        text = "all"; /* --explain also shows the algorithms that were not chosen */
     good = what == SPARSE ? vb_bench_parse_paths(text, o) : vb_bench_parse_algos(text, o);
     if (good)
         return -1;
@@ -170,7 +170,7 @@ static int check_algos(enum what what, const struct bench_args *args, struct vb_
                           : "mapped, gather, exchange, owner, chain, ring, halving, two-level");
 }
 
-/* Checks everything that does not depend on other ranks, before they are started. */
+/* Checks everything that does not depend on other ranks. Called before ranks are started. */
 static int check_alone(const struct vb_opts *parsed, const struct bench_args *args,
                        enum what *what_p)
 {
@@ -218,7 +218,8 @@ static int check(enum what what, const struct bench_args *args, const struct vb_
     return code < 0 ? check_algos(what, args, o) : code;
 }
 
-/* Opens a group over one transport and makes all measurements in it: one rung of the ladder. */
+/* Opens a group over one transport and makes all measurements in this group: one rung of the
+ * ladder. */
 static vb_status rung(const struct vb_group_opts *group, enum vb_transport_choice transport,
                       const struct vb_bench_opts *o, struct vb_bench_rungs *rungs, int64_t *wrong_p)
 {
@@ -228,7 +229,7 @@ static vb_status rung(const struct vb_group_opts *group, enum vb_transport_choic
     vb_status st;
 
     opts.transport = transport;
-    if (group->root_fd >= 0) /* the group closes its copy; the next rung needs the socket, too */
+    if (group->root_fd >= 0) /* the group closes its copy; the next rung needs a socket, too */
         opts.root_fd = dup(group->root_fd);
     st = vb_group_open(&opts, &g);
     if (st != VB_OK)
@@ -239,7 +240,8 @@ static vb_status rung(const struct vb_group_opts *group, enum vb_transport_choic
     return st;
 }
 
-/* Measures the ladder: memcpy, then each transport, or only the one that --transport names. */
+/* Measures the ladder: memcpy, then each transport, or only the transport that --transport
+ * names. */
 static vb_status climb(const struct vb_group_opts *group, const struct vb_bench_opts *o,
                        int64_t *wrong_p)
 {
@@ -281,9 +283,9 @@ static vb_status collective(const struct vb_group_opts *group, enum what what,
     return st;
 }
 
-/* Gives each rank a core of its own if there are enough cores. Does nothing if the number of ranks
- * on this host is not known: not all launchers tell it, and ranks that are started by hand do not
- * know it. */
+/* Gives each rank its own core if there are enough cores. Does nothing if the number of ranks on
+ * this host is unknown: some launchers do not tell the number, and neither does a user who starts
+ * ranks by hand. */
 static vb_status place(const struct vb_launch *launch, struct vb_group_opts *group,
                        struct vb_topo **topo_p, struct vb_placement **placement_p)
 {

@@ -20,12 +20,12 @@ struct cli_bench_ps {
     enum vb_k_rule_kind rule;
 };
 
-/* Checks the options and fills *ps_p; world is the number of ranks. Returns -1 on success.
- * Otherwise it prints one line and returns the exit code. */
+/* Checks the options and fills in *ps_p. world: number of ranks. Returns -1 on success. Otherwise
+ * the function prints one line and returns the exit code. */
 int cli_bench_ps_check(const char *keys, int64_t features, int64_t servers, int rule, int world,
                        struct cli_bench_ps *ps_p);
 
-/* Measures together with the other ranks of the group. Rank 0 prints. */
+/* Measures together with the other ranks of the group. Rank 0 prints the result. */
 vb_status cli_bench_ps(struct vb_group *group, const struct cli_bench_ps *ps,
                        const struct vb_bench_opts *o, int64_t *wrong_p);
 

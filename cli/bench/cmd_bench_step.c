@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#define BAR 60 /* width of the bar of a whole step, in characters */
+#define BAR 60 /* width in characters of the bar that shows a whole step */
 
 /* ---- arguments ------------------------------------------------------------------------------- */
 
@@ -25,7 +25,7 @@ static int parse_batches(const char *text, struct vb_step_opts *o)
     return -1;
 }
 
-/* Checks the batches as far as possible before the data is opened. */
+/* Checks the batch sizes, as far as this is possible before the data is opened. */
 static int check_data(const struct vb_step_opts *o)
 {
     const struct vb_data_spec *data = &o->train.data.ask.data;
@@ -129,7 +129,8 @@ static void each(void *arg, const struct vb_step_result *result)
         print_text(args, result);
 }
 
-/* Prints one bar per batch. All have the same length, because they show shares, not times. */
+/* Prints one bar per batch size. All bars have the same length, because they show shares, not
+ * times. */
 static void print_bars(const struct vb_step_result *r)
 {
     char bar[BAR + 1];
@@ -147,7 +148,7 @@ static void print_bars(const struct vb_step_result *r)
     }
 }
 
-/* Returns true if the batch is outside the range that was measured. */
+/* Returns true if the batch size is outside the range that was measured. */
 static bool beyond(const struct vb_step_result *r, int64_t batch)
 {
     int i, least = r->points[0].batch, most = least;

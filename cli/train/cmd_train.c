@@ -38,8 +38,8 @@ static int check_input(const char *name, int input)
                       model->nets[0].input, model->nets[1].input);
 }
 
-/* Finds options that contradict each other, as far as the engine cannot see it; vb_train_check()
- * finds the others. */
+/* Finds options that contradict each other. Finds only contradictions that the engine cannot see;
+ * vb_train_check() finds the others. */
 static int check_together(const struct train_args *a, const struct vb_train_opts *o)
 {
     if (a->batch > 0 && a->global_batch > 0)
@@ -59,7 +59,7 @@ static int check_together(const struct train_args *a, const struct vb_train_opts
     return -1;
 }
 
-/* Checks the batch as far as possible before the data is opened. */
+/* Checks the batch size, as far as this is possible before the data is opened. */
 static int check_batch(const struct train_args *a, const struct vb_train_opts *o)
 {
     int world = vb_train_workers(o);
@@ -181,12 +181,12 @@ struct reporter {
     const struct train_args *args;
     const struct vb_train_opts *o;
     const struct vb_launch *launch;
-    enum cli_screen screen; /* where progress is shown */
+    enum cli_screen screen; /* where the progress is shown */
 };
 
-/* Prints the result and, with --run, writes it to files; a vb_train_report_fn. The rank that
- * reports may be on another host than rank 0. The files are written first, because a write to a
- * closed standard output can end the process. */
+/* Prints the result and, with --run, writes it to files. This function is a vb_train_report_fn. The
+ * rank that reports may be on another host than rank 0. The files are written first, because a
+ * write to a closed standard output can end the process. */
 static vb_status report(void *arg, const struct vb_train_result *result)
 {
     const struct reporter *r = arg;
@@ -245,8 +245,8 @@ static int train(const struct train_args *a, const struct vb_launch *launch,
     return cli_finish(cli_exit_code(st));
 }
 
-/* Tells the supervisor which ranks an asynchronous job can lose: workers, and servers that have a
- * standby. The vital ranks are the others. */
+/* Finds the ranks that an asynchronous job cannot lose, for the supervisor. The job can lose
+ * workers, and servers that have a standby. All other ranks are vital. */
 static void fill_outlive(const struct vb_train_opts *o, struct cli_job *job)
 {
     job->workers = vb_train_workers(o);
@@ -254,7 +254,8 @@ static void fill_outlive(const struct vb_train_opts *o, struct cli_job *job)
     job->vital_end = job->vital + (o->async.replicas > 1 ? 0 : vb_train_servers(&o->async));
 }
 
-/* Other workers can join only if the user chose the job's secret, and so can give it to them. */
+/* Other workers can join only if the user chose the job's secret, because then the user can give
+ * them the secret. */
 static bool is_joinable(const struct cli_job *job, const struct vb_launch *launch)
 {
     return job->outlive && !launch->own_secret &&
@@ -290,8 +291,8 @@ static int run_job(const struct cli_command *command, const struct train_args *a
     return rc;
 }
 
-/* Parses the arguments of the job, followed by the joiner's own, which override them. data_p
- * receives the job's --data, because the job compares that text even if the joiner has the data at
+/* Parses the arguments of the job, followed by the joiner's arguments, which override them. data_p:
+ * receives the --data of the job. The job compares this text even if the joiner has the data at
  * another path. */
 static int parse_joined(const struct cli_command *command, const struct vb_joined *joined, int argc,
                         char **argv, struct train_asked *a, const char **data_p,
@@ -330,7 +331,7 @@ static int train_joined(const struct cli_command *command, struct vb_joined *joi
     if (rc >= 0)
         return rc;
     o->data.text = data;
-    o->plan = NULL; /* the job sends its plan */
+    o->plan = NULL; /* the job sends its plan to the joiner */
     o->join.joined = joined;
     return train(&a->args, &launch, o);
 }
@@ -377,7 +378,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
     if (rc < 0)
         rc = find_model(&parsed, &model);
     if (rc < 0 && a.args.lr == 0 &&
-        vb_opts_given(&parsed, "lr")) /* to the engine, 0 is "not given" */
+        vb_opts_given(&parsed, "lr")) /* for the engine, 0 means "not given" */
         rc = cli_refuse(&cli_train, "--lr 0: the model would learn nothing; without --lr, a rate "
                                     "is chosen for the model and the batch");
     async = async_opts(&a.args);

@@ -14,7 +14,7 @@ const char *const cli_train_modes[] = {"sync", "single", "async", NULL};
 const char *const cli_train_rules[] = {"auto",    "sgd",  "momentum", "nesterov",
                                        "adagrad", "ftrl", NULL};
 
-/* In the order of enum vb_schedule and of enum vb_algo. */
+/* names in the order of enum vb_schedule and of enum vb_algo */
 static const char *const schedule_choices[] = {"auto", "constant", "step", "cosine", NULL};
 static const char *const algo_choices[] = {"auto",  "mapped", "gather",  "exchange",  "owner",
                                            "chain", "ring",   "halving", "two-level", NULL};

@@ -30,7 +30,7 @@ struct train_args {
 
 #define TRAIN_GROUPS (5 + CLI_RANK_GROUPS)
 
-/* The values of all options of the command, and the groups that fill them. */
+/* The values of all options of the command, and the groups of options that fill in the values. */
 struct train_asked {
     struct train_args args;
     struct cli_hosts hosts;
@@ -41,8 +41,8 @@ struct train_asked {
 /* Makes *a ready for cli_parse(). The groups point into *a, which must not move. */
 void cli_train_asked_init(struct train_asked *a);
 
-/* Names of options' values; both lists end with NULL. */
+/* Names of option values. Each list ends with NULL. */
 extern const char *const cli_train_modes[]; /* in the order of enum vb_mode */
-extern const char *const cli_train_rules[]; /* "auto", then the names that the engine takes */
+extern const char *const cli_train_rules[]; /* "auto", then the names that the engine knows */
 
 #endif

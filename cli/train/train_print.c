@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The output of verbena train: the result as JSON (the final object) or as text, and one line of
- * progress while it runs.
+ * progress during the training.
  *
  * The keys of the final object are a contract: programs read them. A value that the engine does not
  * measure is null or an empty list.
@@ -61,8 +61,8 @@ static void json_rank(struct vb_json *json, const struct vb_rank_result *r)
     vb_json_end(json);
 }
 
-/* The histogram ends with its last bucket that is not empty. Bucket 0 counts staleness 0, bucket
- * i > 0 counts staleness from 2^(i-1) to 2^i - 1. */
+/* Prints the histogram up to its last bucket that is not empty. Bucket 0 counts gradients with
+ * staleness 0. Bucket i > 0 counts gradients with staleness from 2^(i-1) to 2^i - 1. */
 static void json_stale(struct vb_json *json, const struct vb_stale *s)
 {
     int b, n = VB_STALE_BUCKETS;
@@ -333,7 +333,8 @@ vb_status cli_train_print(const char *mode, const struct vb_train_opts *o,
 
 /* ---- workers that joined --------------------------------------------------------------------- */
 
-/* The keys are a part of those of the final object, which the rank that reports prints. */
+/* Prints a JSON object with some of the keys of the final object. The final object itself is
+ * printed by the rank that reports. */
 static vb_status print_joined_json(const char *root, const struct vb_train_opts *o,
                                    const struct vb_train_result *r)
 {
@@ -367,8 +368,9 @@ vb_status cli_train_print_joined(const char *root, const struct vb_train_opts *o
 
 /* ---- progress -------------------------------------------------------------------------------- */
 
-/* On a terminal, the line of an evaluation stays, and the line of a step is overwritten by the
- * next. A supervisor receives whole lines; VB_WIPE_LINE marks those that it may overwrite. */
+/* On a terminal, the line after an evaluation stays, but the line after a step is overwritten by
+ * the next line. A supervisor receives whole lines; VB_WIPE_LINE marks the lines that the
+ * supervisor may overwrite. */
 void cli_train_watch(void *screen, const struct vb_train_news *n)
 {
     bool supervised = *(const enum cli_screen *)screen == CLI_SUPERVISOR;

@@ -20,16 +20,17 @@ vb_status cli_train_may_keep(const char *dir);
 vb_status cli_train_keep(const char *dir, const char *mode, const struct vb_train_opts *o,
                          const struct vb_train_result *result);
 
-/* Prints what a worker did that joined the job at root, if another rank reports the result. */
+/* Prints the figures of a worker that joined the job at root. Called if another rank reports the
+ * result. */
 vb_status cli_train_print_joined(const char *root, const struct vb_train_opts *o,
                                  const struct vb_train_result *result, bool json);
 
-/* Where progress is shown: nowhere, on this process's terminal, or by the supervisor that reads
- * its standard error. */
+/* The place where progress is shown: nowhere, on this process's terminal, or by the supervisor,
+ * which reads this process's standard error. */
 enum cli_screen { CLI_NO_SCREEN, CLI_TERMINAL, CLI_SUPERVISOR };
 
-/* The first shows progress as one line and is a vb_train_watch_fn; screen points to an enum
- * cli_screen. The second erases that line. */
+/* cli_train_watch() shows progress as one line. It is a vb_train_watch_fn, and screen points to an
+ * enum cli_screen. cli_train_watch_end() erases the line. */
 void cli_train_watch(void *screen, const struct vb_train_news *news);
 void cli_train_watch_end(enum cli_screen screen);
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Benchmark of the parameter server: pushes, pulls, and both. All workers run at the same time,
- * each with one operation after the other. The last ranks of the group are servers. Every gradient
- * is all ones, and the rate is 1. So with plain SGD the final parameters show whether each gradient
- * was applied once. Other rules round: with very many gradients a missing one may stay hidden.
+ * Benchmark of the parameter server: pushes, pulls, and both. All workers run at the same time.
+ * Each worker makes one operation after the other. The last ranks of the group are servers. Every
+ * gradient is all ones, and the rate is 1. So with plain SGD the final parameters show whether each
+ * gradient was applied once. Other update rules round the parameters. With very many gradients,
+ * rounding may hide a missing gradient.
  */
 #include "engine/ps/ps.h"
 #include "engine/bench/engine_bench.h"
@@ -13,12 +14,12 @@
 #include <string.h>
 
 #define SAMPLES_MAX 65536
-#define OPS_MAX (1 << 22) /* operations of a worker: sums of ones stay exact in floats */
-#define WARM 20           /* operations before the measurement */
+#define OPS_MAX (1 << 22) /* limit per worker, so that sums of ones stay exact in floats */
+#define WARM 20           /* number of operations before the measurement */
 #define WORKERS_MAX 128
 #define LANES 16
 
-/* One line of the result: its parameters, and this rank's measurements. */
+/* The measurement of one line of the result: its settings, and this rank's times. */
 struct bench {
     struct vb_group *group;
     const struct vb_ps_bench *o;
@@ -27,14 +28,14 @@ struct bench {
     struct ps_worker *worker;
     uint32_t *keys;
     float *ones, *params;
-    double *us; /* (SAMPLES_MAX) */
+    double *us; /* (SAMPLES_MAX) times of the last operations */
     int64_t n_ops, pushed;
     double seconds;
-    struct ps_server_stats served; /* if this rank is a server */
+    struct ps_server_stats served; /* filled in if this rank is a server */
     int64_t wrong;
 };
 
-/* The figures of one rank for a line. */
+/* The figures of one rank for one line. */
 struct report {
     int64_t n_ops, pushed, wrong;
     double seconds, p50_us, p99_us;
@@ -43,7 +44,8 @@ struct report {
 
 /* ---- operations ------------------------------------------------------------------------------ */
 
-/* Copies the gradient into each slot once: it is still there for the next push. */
+/* Pushes a gradient. The gradient is copied into each slot only once, because it is still there for
+ * the next push. */
 static vb_status dense_push(struct bench *b)
 {
     float *grads;
@@ -71,7 +73,8 @@ static vb_status dense_op(struct bench *b)
     return st;
 }
 
-/* Over shared memory vb_ps_worker_ask() does nothing, because values are read from the server. */
+/* Over shared memory vb_ps_worker_ask() does nothing, because the worker reads values from the
+ * server's memory. */
 static vb_status sparse_op(struct bench *b)
 {
     size_t n = b->job.max_keys;
@@ -127,10 +130,10 @@ static vb_status work(struct bench *b)
     vb_status st = vb_ps_worker_create(b->group, &b->job, &b->worker);
     bool go;
 
-    if (st == VB_OK && b->job.sparse) /* the first keys */
+    if (st == VB_OK && b->job.sparse) /* asks for the values of the first keys */
         st = vb_ps_worker_ask(b->worker, b->keys, b->job.max_keys);
     if (st == VB_OK)
-        st = vb_ps_worker_ticket(b->worker, &go); /* shows that the server is ready */
+        st = vb_ps_worker_ticket(b->worker, &go); /* granted when the server is ready */
     if (st == VB_OK)
         st = vb_ps_worker_settle(b->worker);
     if (st == VB_OK)
@@ -178,7 +181,7 @@ static struct report summary(const struct bench *b)
     return own;
 }
 
-/* The value of a parameter after that many gradients. */
+/* Returns the value of a parameter after this number of gradients. */
 static float expected(const struct bench *b, int64_t pushed)
 {
     float params[LANES] = {0}, state[LANES] = {0}, ones[LANES];
@@ -199,7 +202,8 @@ static float expected(const struct bench *b, int64_t pushed)
     return params[0];
 }
 
-/* Plain sums are exact. Lazy rules round in another order. */
+/* Returns the number of wrong parameters. With plain SGD the sums must be exact. Other rules may
+ * differ a little, because lazy updates round in another order. */
 static int64_t count_wrong(const struct bench *b, int64_t pushed)
 {
     float want = expected(b, pushed);
@@ -285,12 +289,12 @@ static vb_status allocate(struct bench *b)
         return vb_err(VB_ERR_NO_MEMORY, "no memory for %zu parameters", b->job.n);
     for (i = 0; i < n; i++)
         b->ones[i] = 1;
-    for (i = 0; i < b->job.max_keys; i++) /* spread evenly */
+    for (i = 0; i < b->job.max_keys; i++) /* keys are spread evenly over the features */
         b->keys[i] = (uint32_t)((uint64_t)i * b->job.n / b->job.max_keys);
     return VB_OK;
 }
 
-/* Measures push, pull, and both. In the line of pushes no reply comes back. */
+/* Measures three lines: push, pull, and both. Pushes get a reply only in the third line. */
 static vb_status three_lines(struct bench *b, int64_t bytes)
 {
     vb_status st = allocate(b);

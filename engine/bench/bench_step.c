@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
  * Measures the parts of a step. The trainer makes blocks of steps in three modes, in turn, so that
- * other load on the machine affects all modes. The time of a block is that of its slowest rank. The
- * median of the blocks is reported.
+ * other load on the machine affects all modes. The time of a block is the time of the slowest rank.
+ * The median over the blocks is reported.
  *
- * The learning rate is so low that parameters hardly change. So all blocks compute the same, and
- * ranks can make steps together again after steps without sums. Gradients are not clipped, because
- * at the start nearly all would be, and later in training few are. Without sums each rank updates
- * all parameters itself, even if the ranks of one host share the update in training. The time that
- * sharing saves is thus subtracted from the exposed transfer, as it is in training.
+ * The learning rate is so low that parameters hardly change. So all blocks do the same amount of
+ * work, and after steps without sums the ranks can sum gradients again. Gradients are not clipped,
+ * because at the start of training nearly all gradients would be clipped, but later only few are.
+ * Without sums each rank updates all parameters itself, even if the ranks of one host share the
+ * update in training. The time that sharing saves is thus subtracted from the exposed transfer, as
+ * it is in training.
  */
 #include "engine/bench/engine_bench.h"
 #include "engine/train/trainer.h"
@@ -18,13 +19,13 @@
 #include <string.h>
 
 #define RATE 1e-6
-#define STEPS_MAX (INT64_C(1) << 40) /* more steps than a benchmark makes */
-#define BLOCK_US 2000.0              /* a block has as many steps as fit into this time */
+#define STEPS_MAX (INT64_C(1) << 40) /* a benchmark makes fewer steps */
+#define BLOCK_US 2000.0              /* a block has about as many steps as fit into this time */
 #define BLOCK_MAX 4096
 #define ROUNDS_MIN 5
-#define ROUNDS_MAX 256 /* the times of a mode fit into one record */
+#define ROUNDS_MAX 256 /* so few that the times of a mode fit into one record */
 #define WARM_BLOCKS 4
-#define EPOCH_MIN 8 /* steps of an epoch of synthetic data, at least */
+#define EPOCH_MIN 8 /* minimum number of steps in an epoch of synthetic data */
 
 enum mode { FULL, NO_SUMS, SUMS, MODES };
 
@@ -32,9 +33,10 @@ struct bench {
     struct vb_trainer trainer;
     struct vb_group *group; /* NULL: this is the only rank */
     int world;
-    size_t bytes;          /* size of the last gradient */
-    int64_t block[MODES];  /* steps per block; rank 0 chooses block, step_us and rounds */
-    double step_us[MODES]; /* an estimate */
+    size_t bytes;          /* size of the last gradient in bytes */
+    int64_t block[MODES];  /* number of steps per block; rank 0 chooses block and step_us for all
+                              ranks */
+    double step_us[MODES]; /* estimated time of a step */
     int rounds;
     double us[MODES][ROUNDS_MAX];
 };
@@ -65,7 +67,7 @@ static vb_status time_block(struct bench *b, enum mode mode, int64_t n, double *
     return st;
 }
 
-/* The first blocks warm up and show how long a step takes. */
+/* Makes some blocks to warm up, and measures how long a step takes. */
 static vb_status settle_block(struct bench *b, enum mode mode)
 {
     struct {
@@ -86,7 +88,7 @@ static vb_status settle_block(struct bench *b, enum mode mode)
     return st;
 }
 
-/* A single rank has no sums, so it has one mode only. */
+/* Returns the number of modes to measure. A single rank has no sums, so it has one mode only. */
 static int modes_of(const struct bench *b)
 {
     return b->world > 1 ? MODES : FULL + 1;
@@ -125,7 +127,8 @@ static vb_status one_round(struct bench *b, int round)
 
 /* ---- results --------------------------------------------------------------------------------- */
 
-/* The median over rounds of the slowest rank. all: room for ROUNDS_MAX numbers of each rank. */
+/* Finds the slowest rank of each round, and the median over rounds. all: an array with ROUNDS_MAX
+ * numbers for each rank. */
 static vb_status slowest(struct bench *b, enum mode mode, double *all, double *ms_p)
 {
     double *us = b->us[mode];

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Finds the smallest batch whose computing hides the transfer. The time of computing is a straight
- * line over the batch size: a cost per step and a cost per sample. So is the transfer of sparse
- * lists, which grow with the batch. The transfer of dense gradients does not depend on the batch.
+ * Finds the smallest batch whose computing hides the transfer. The computing time is modelled as a
+ * straight line over the batch size: a cost per step plus a cost per sample. The transfer time of
+ * sparse lists is also a straight line, because lists grow with the batch. The transfer of dense
+ * gradients does not depend on the batch.
  */
 #include "engine/bench/engine_bench.h"
 
@@ -22,9 +23,9 @@ static bool all_same(const struct vb_step_point *points, int n, bool bytes)
     return true;
 }
 
-/* Fits a line by least squares of relative errors: with absolute errors only the large batches
- * would count. The cost of a step and of a sample are at least 0, whatever the noise. With a single
- * batch size the line goes through 0. */
+/* Fits a line by least squares of relative errors; with absolute errors only the large batches
+ * would count. The cost per step and the cost per sample are at least 0, whatever the noise. With a
+ * single batch size the line goes through 0. */
 static struct line fit_line(const struct vb_step_point *points, int n, bool transfer)
 {
     double w = 0, x = 0, y = 0, xx = 0, xy = 0;
@@ -73,9 +74,9 @@ int64_t vb_step_hidden_from(const struct vb_step_point *points, int n)
 
     if (n == 0)
         return 0;
-    if (gain <= 0) /* a larger batch hides less */
+    if (gain <= 0) /* a larger batch hides less of the transfer */
         return lead + gain * VB_STEP_REACH >= 0 ? 1 : 0;
-    from = ceil(-lead / gain - 1e-9); /* a whole number must not be rounded up */
+    from = ceil(-lead / gain - 1e-9); /* 1e-9: rounding errors must not raise a whole number */
     if (from > VB_STEP_REACH)
         return 0;
     return from > 1 ? (int64_t)from : 1;

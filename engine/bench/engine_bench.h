@@ -10,45 +10,48 @@
 /* ---- the parts of a step --------------------------------------------------------------------- */
 
 #define VB_STEP_BATCHES_MAX 32
-#define VB_STEP_REACH 1000000 /* largest batch that is considered */
+#define VB_STEP_REACH 1000000 /* largest batch size that is considered */
 
-/* The measurement of one batch size. Times are medians over blocks of steps; the time of a block is
- * that of its slowest rank. */
+/* The measurement of one batch size. Times are medians over blocks of steps. The time of a block is
+ * the time of the slowest rank. */
 struct vb_step_point {
-    int batch;          /* of one rank */
-    int64_t bytes;      /* of a rank's gradient; sparse models: of the longest list */
-    double step_ms;     /* a step as in training */
-    double compute_ms;  /* a step without sums over ranks */
-    double transfer_ms; /* the sums alone */
-    double exposed_ms;  /* what the sums add to a step; never negative */
+    int batch;          /* number of samples of one rank */
+    int64_t bytes;      /* size of a rank's gradient; sparse models: of the longest list */
+    double step_ms;     /* time of a step as in training */
+    double compute_ms;  /* time of a step without sums over ranks */
+    double transfer_ms; /* time of the sums alone */
+    double exposed_ms;  /* time that the sums add to a step; never negative */
 };
 
 struct vb_step_result {
-    char transport[32]; /* "shm", "shm+verbs" ...; "self": one rank */
+    char transport[32]; /* "shm", "shm+verbs" ...; "self": there is only one rank */
     int ranks;
-    int threads; /* of a rank */
+    int threads; /* number of computing threads per rank */
     struct vb_step_point points[VB_STEP_BATCHES_MAX];
     int n;
 };
 
 struct vb_step_opts {
-    struct vb_train_opts train; /* group, model and data; the rest is chosen */
+    /* The caller fills in group, model and data. Other options are chosen. */
+    struct vb_train_opts train;
     int batches[VB_STEP_BATCHES_MAX];
     int n_batches;
-    double seconds; /* of each measurement; there are three per batch size */
+    double seconds; /* duration of each measurement; there are three per batch size */
 
-    /* Called on rank 0 after each batch size, with all points so far. May be NULL. */
+    /* Called on rank 0 after each batch size, with all points measured so far. May be NULL. */
     void (*each)(void *arg, const struct vb_step_result *result);
     void *each_arg;
 };
 
-/* Measures steps of each batch size: steps as in training, steps without the sums over ranks, and
- * the sums alone, in turn. Collective: all ranks call it with the same options except for their
- * place. Synthetic data is made as long as needed, unless the options say how long it is. */
+/* Measures steps of each batch size in three modes, in turn: steps as in training, steps without
+ * sums over ranks, and the sums alone. Collective: all ranks call this function with the same
+ * options except for their rank and placement. Synthetic data is made as long as needed, unless the
+ * options set its length. */
 vb_status vb_bench_step(const struct vb_step_opts *o, struct vb_step_result *result_p);
 
-/* The smallest batch whose computing takes at least as long as the sums, by straight lines through
- * the points. Returns 0 if there is none up to VB_STEP_REACH. Does no I/O. */
+/* Returns the smallest batch size whose computing takes at least as long as the sums. Both times
+ * are straight lines through the points. Returns 0 if there is no such batch size up to
+ * VB_STEP_REACH. */
 int64_t vb_step_hidden_from(const struct vb_step_point *points, int n);
 
 /* ---- the parameter server -------------------------------------------------------------------- */
@@ -61,30 +64,30 @@ struct vb_ps_line {
     enum vb_ps_op op;
     char transport[32];
     int workers, servers;
-    int64_t keys;           /* sparse; 0: dense */
+    int64_t keys;           /* number of keys in a sparse operation; 0: the operation is dense */
     int64_t bytes;          /* size of the values in one direction */
-    double time_us, p99_us; /* median and 99th percentile, of the slowest worker */
-    double gb_s;            /* of values, of all workers together */
+    double time_us, p99_us; /* median and 99th percentile of the slowest worker */
+    double gb_s;            /* rate at which all workers together transfer values */
     double server_cpu_us;   /* cpu time of the servers' threads per operation, including polling */
-    double server_apply_us; /* time to apply an operation, summed over all servers */
-    double server_idle;     /* share of the time in which servers had nothing to do */
-    int64_t wrong;          /* parameters that differ from the result of all pushes */
+    double server_apply_us; /* time to apply a gradient, summed over all servers */
+    double server_idle;     /* share of the time in which the servers were idle */
+    int64_t wrong; /* number of parameters that differ from the expected result of all pushes */
 };
 
 struct vb_ps_bench {
-    const size_t *sizes; /* bytes of dense parameters */
+    const size_t *sizes; /* sizes of dense parameters in bytes */
     int n_sizes;
     const int64_t *keys; /* numbers of keys of sparse operations */
     int n_keys;
     int64_t features;
     int servers;              /* number of servers, which are the last ranks; 0: one */
-    enum vb_k_rule_kind rule; /* not ftrl */
+    enum vb_k_rule_kind rule; /* any rule but VB_K_FTRL */
     double seconds;
     void (*each)(void *arg, const struct vb_ps_line *line); /* called on rank 0; may be NULL */
     void *each_arg;
 };
 
-/* Collective. Measures pushes, pulls and both, for each size and each number of keys. */
+/* Collective. Measures pushes, pulls, and both together, for each size and each number of keys. */
 vb_status vb_bench_ps(struct vb_group *group, const struct vb_ps_bench *o, int64_t *wrong_p);
 
 #endif

@@ -2,7 +2,7 @@
  *
  * A run: each rank opens a trainer, trains synchronously or asynchronously, and one rank reports
  * the result. The steps of synchronous training are made here, with evaluations and checkpoints
- * between them; train_async*.c makes those of asynchronous training.
+ * between them. engine/async/ makes the steps of asynchronous training.
  */
 #include "engine/async/train_async.h"
 
@@ -88,7 +88,7 @@ static vb_status work(struct vb_trainer *t, struct vb_train_result *result)
     if (st == VB_OK)
         vb_train_warn(t, result);
     if (st == VB_OK && async != NULL)
-        st = tell(t, result); /* the other workers wait: if this fails, one of them reports */
+        st = tell(t, result); /* if this fails, another worker reports the result */
     vb_async_leave(async, st);
     vb_async_destroy(async);
     return st;
@@ -106,7 +106,7 @@ static vb_status train(const struct vb_train_opts *o, const struct vb_trainer_jo
         vb_trainer_give_up(&t, st);
     vb_trainer_close(&t);
     if (st == VB_OK && !has_servers(o))
-        st = tell(&t, result); /* no other rank waits for this */
+        st = tell(&t, result); /* no other rank waits for the report */
     return st;
 }
 

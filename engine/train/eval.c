@@ -42,7 +42,8 @@ static vb_status check_dense(const struct vb_checkpoint *cp, const struct vb_lay
     return st;
 }
 
-/* Checks the weights; the last one is the bias. The data may have fewer features than the model. */
+/* Checks that the checkpoint has the weights of a sparse model; the last weight is the bias. The
+ * data may have fewer features than the model. */
 static vb_status check_sparse(const struct vb_checkpoint *cp, struct vb_data_spec *spec)
 {
     const struct vb_checkpoint_array *w = vb_checkpoint_find(cp, "w");
@@ -64,7 +65,7 @@ static vb_status open_data(struct vb_trainer *t, const struct vb_data_spec *spec
 
     if (st != VB_OK)
         return st;
-    t->data.train = t->data.test; /* only to read sizes; not destroyed */
+    t->data.train = t->data.test; /* train is used only for its sizes; it is not destroyed */
     t->data.n_test = t->data.test.n;
     t->recipe.global_batch = t->data.test.n < EVAL_BATCH ? t->data.test.n : EVAL_BATCH;
     return VB_OK;
@@ -97,7 +98,8 @@ static vb_status set_up(struct vb_trainer *t, const struct vb_checkpoint *cp)
 static vb_status evaluate(struct vb_checkpoint *cp, const struct vb_eval_opts *o,
                           struct vb_eval_result *result_p)
 {
-    const char *input = strstr(cp->options, "\ninput="); /* of the run that wrote it */
+    /* The size of the images is found in the options of the run that wrote the checkpoint. */
+    const char *input = strstr(cp->options, "\ninput=");
     struct vb_train_opts opts = {
         .model = cp->model,
         .data = {.input = input != NULL ? atoi(input + strlen("\ninput=")) : 0,

@@ -9,7 +9,7 @@
 #include "engine/checkpoint/checkpoint.h"
 
 struct vb_eval_opts {
-    struct vb_data_spec data; /* its test part is used, if it has one */
+    struct vb_data_spec data; /* the test part of the data is used if there is one */
     const char *data_text;
 };
 

@@ -16,7 +16,7 @@
 
 #define WATCH_NS 100000000u
 #define AHEAD 2     /* batches that the loader prepares in advance */
-#define FEW_ROWS 16 /* rows; a shorter batch is made faster than a thread is woken */
+#define FEW_ROWS 16 /* number of rows; a smaller batch is made faster than a thread is woken */
 
 /* ---- setting up ------------------------------------------------------------------------------ */
 
@@ -67,8 +67,8 @@ static void pin_loader(void *arg)
                                VB_ROLE_LOADER);
 }
 
-/* Whether the loader's thread would have to share the only cpu with the computing thread. Then each
- * would wait until the scheduler suspends the other. */
+/* Returns whether the loader's thread would have to share the only cpu with the computing thread.
+ * Each thread would then wait until the scheduler suspends the other one. */
 static bool loader_lacks_cpu(const struct vb_trainer *t)
 {
     const struct vb_placement *placement = t->place.placement;
@@ -80,10 +80,10 @@ static bool loader_lacks_cpu(const struct vb_trainer *t)
     return placement->overlap || placement->ranks[t->place.local_rank].cpus.n == 1;
 }
 
-/* How many batches a loader thread prepares in advance; 0: there is no such thread. A model with
- * lists of pixels needs only the numbers of the samples, which is too little work for a thread.
- * Synchronous ranks that occupy all cores make the next batch while they wait for sums.
- * Asynchronous workers with images do not wait like that, so they keep the thread. */
+/* Returns how many batches a loader thread prepares in advance; 0: there is no loader thread. A
+ * model that takes lists of pixels needs only the numbers of the samples, which is too little work
+ * for a thread. Synchronous ranks that occupy all cores make the next batch while they wait for
+ * sums. Asynchronous workers with images do not wait for sums, so they keep the thread. */
 static int batches_ahead(const struct vb_trainer *t)
 {
     bool sparse = t->model.row->sparse;
@@ -248,7 +248,8 @@ void vb_trainer_show(struct vb_trainer *t, int64_t step, bool evaluated)
     t->o->hooks.watch(t->o->hooks.watch_arg, &news);
 }
 
-/* Idles before forward, so that the rank is a straggler in every sum of the step. */
+/* Idles before the forward pass, so that the other ranks wait for this rank in every sum of the
+ * step. */
 void vb_trainer_drag(struct vb_trainer *t)
 {
     struct timespec ts = {.tv_sec = (time_t)(t->slow.idle_ns / 1000000000u),
@@ -258,8 +259,9 @@ void vb_trainer_drag(struct vb_trainer *t)
         nanosleep(&ts, NULL);
 }
 
-/* Uses the shorter one of the last two steps: if another program had the core in one of them,
- * idling for a multiple of that time could exceed the timeout of the other ranks. */
+/* Computes the idle time from the shorter one of the last two steps. If another program used the
+ * core during the longer step, idling for a multiple of that step could exceed the timeout of the
+ * other ranks. */
 void vb_trainer_slow_down(struct vb_trainer *t, uint64_t computed_ns)
 {
     uint64_t own_ns = computed_ns - t->slow.idle_ns, least_ns;
@@ -305,8 +307,8 @@ vb_status vb_trainer_step(struct vb_trainer *t)
 
 /* ---- opening and giving up ------------------------------------------------------------------- */
 
-/* All ranks notice a lost peer, and options that differ. Of any other failure this rank must tell
- * the others. Otherwise they would take its messages at the end for those of the next step. */
+/* All ranks notice a lost peer, and options that differ. This rank must tell the other ranks about
+ * any other failure. Otherwise they would take its last messages for messages of the next step. */
 void vb_trainer_give_up(struct vb_trainer *t, vb_status st)
 {
     char why[96];

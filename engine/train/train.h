@@ -11,12 +11,13 @@
 
 enum vb_mode { VB_MODE_SYNC, VB_MODE_SINGLE, VB_MODE_ASYNC };
 
-/* Where the time of a rank goes. Each moment of training belongs to exactly one phase. */
+/* The phases that the time of a rank is divided into. Each moment of training belongs to exactly
+ * one phase. */
 enum vb_phase {
     VB_PHASE_DATA,
     VB_PHASE_FORWARD,
     VB_PHASE_BACKWARD,
-    VB_PHASE_COMM, /* transfer and summing that computing does not hide */
+    VB_PHASE_COMM, /* transfer and summing that are not hidden behind computing */
     VB_PHASE_WAIT, /* waiting for a slower rank */
     VB_PHASE_UPDATE,
     VB_PHASE_EVAL,
@@ -24,15 +25,16 @@ enum vb_phase {
     VB_PHASES,
 };
 
-const char *vb_phase_str(enum vb_phase phase); /* "data", "forward" ... as in the JSON result */
+const char *vb_phase_str(enum vb_phase phase); /* "data" ...: the name in the JSON result */
 
-/* The progress of a job. Reported after a step of rank 0, at most ten times a second, and after
- * each evaluation. */
+/* The progress of a job. One rank shows it: rank 0 or, in asynchronous training, the lowest worker
+ * that is still there. Progress is shown after a step, at most ten times per second, and after each
+ * evaluation. */
 struct vb_train_news {
     int64_t step, steps;
     double epoch;
-    double loss;     /* per sample, of rank 0's last batch */
-    double accuracy; /* of the last evaluation; negative: there was none */
+    double loss;     /* loss per sample in the last batch of the rank that shows progress */
+    double accuracy; /* accuracy of the last evaluation; negative: there was no evaluation */
     double samples_per_s;
     double left_s;  /* estimated time to the end */
     bool evaluated; /* this report follows an evaluation */
@@ -40,26 +42,30 @@ struct vb_train_news {
 
 typedef void (*vb_train_watch_fn)(void *arg, const struct vb_train_news *news);
 
-/* Called with the parameters after each step. If the run fails, it is called once more, with the
- * parameters of the last complete step. */
+/* A function that is called with the parameters after each step. If the run fails, the function is
+ * called once more, with the parameters of the last complete step. */
 typedef void (*vb_train_look_fn)(void *arg, int64_t step, const float *params, size_t n,
                                  bool failed);
 
 struct vb_train_result;
 
-/* Reports the complete result to the user. Called on the rank that reports. In asynchronous
- * training the other workers wait for it: if it fails, or the rank dies, the next one reports. */
+/* A function that reports the complete result to the user. It is called on the rank that reports.
+ * In asynchronous training the other workers wait until the result is reported; if this rank fails
+ * or dies, the next worker reports. */
 typedef vb_status (*vb_train_report_fn)(void *arg, const struct vb_train_result *result);
 
 /* ---- models ---------------------------------------------------------------------------------- */
 
 enum vb_schedule { VB_SCHEDULE_AUTO, VB_SCHEDULE_CONSTANT, VB_SCHEDULE_STEP, VB_SCHEDULE_COSINE };
 
-/* One variant of a model: the input that it takes. A model with images of one size has one net. */
+/* One variant of a model, for one kind of input. A model that takes images of one size only has one
+ * net. */
 struct vb_train_net {
-    const char *name; /* of its table of layers in models/tables.c; sparse models have none */
-    int input;        /* side of its images, as --input takes it; 0: there is no choice */
-    enum vb_synth_kind synth; /* built-in data that it is trained on by default */
+    /* name of the net and of its table of layers in models/tables.c; sparse models have no such
+     * table */
+    const char *name;
+    int input; /* side of the images in pixels, as in --input; 0: the user has no choice */
+    enum vb_synth_kind synth; /* built-in data that the net is trained on by default */
     const char *step_batches; /* batch sizes that bench step measures by default: "8,16" */
 };
 
@@ -67,32 +73,35 @@ struct vb_train_net {
 
 /* Everything that differs between models, except for their layers. */
 struct vb_train_model {
-    const char *name;  /* as verbena train takes it */
-    const char *about; /* what it is, in a few words */
-    bool sparse;       /* trained on sparse rows, with a logistic loss; false: trained on images,
-                          with the cross-entropy of a softmax */
-    bool progress;     /* gradients are so large that a thread sends them during backward */
-    float mean, scale; /* a pixel p becomes (p - mean) * scale; scale 0: p / 255 */
+    const char *name;  /* name of the model for the command verbena train */
+    const char *about; /* a description of the model in a few words */
+    bool sparse; /* true: trained on sparse rows with a logistic loss; false: trained on images with
+                    the cross-entropy of a softmax */
+    bool progress;     /* the gradients are so large that a progress thread sends them during the
+                          backward pass */
+    float mean, scale; /* a pixel p becomes (p - mean) * scale; if scale is 0: p / 255 */
 
-    /* defaults */
-    int batch;  /* samples of one rank in a step */
+    /* default options */
+    int batch;  /* number of samples of one rank in a step */
     int epochs; /* length of the training */
     enum vb_k_rule_kind rule;
     enum vb_schedule schedule;
-    double lr, lr_max;    /* for this batch size, and the limit for larger ones */
-    double decay, clip;   /* 0: none */
-    double warmup_epochs; /* epochs until the learning rate is reached */
+    /* learning rate for this batch size; highest learning rate for larger batches */
+    double lr, lr_max;
+    double decay, clip;   /* 0: no weight decay, no clipping */
+    double warmup_epochs; /* number of epochs in which the learning rate rises to its full value */
 
-    struct vb_train_net nets[VB_TRAIN_NETS]; /* the first is the default; unused: no name */
+    struct vb_train_net nets[VB_TRAIN_NETS]; /* the first net is the default; unused: no name */
 };
 
-/* The table of models. It is never freed. */
+/* Returns the table of models, which is never freed. */
 const struct vb_train_model *vb_train_models(int *n_p);
 
-/* Returns NULL if there is no model of this name. */
+/* Returns the model of this name, or NULL if there is none. */
 const struct vb_train_model *vb_train_model_find(const char *name);
 
-/* The net of a model for images of this side. Returns the default net if there is no other. */
+/* Returns the net of a model for images with this side, or the default net if there is none for
+ * this side. */
 const struct vb_train_net *vb_train_net_of(const struct vb_train_model *model, int input);
 
 /* ---- options --------------------------------------------------------------------------------- */
@@ -100,14 +109,15 @@ const struct vb_train_net *vb_train_net_of(const struct vb_train_model *model, i
 /* The parameter server. Its servers are threads of ranks 0 to servers - 1, or the last ranks of the
  * group. Standby servers follow the servers. */
 struct vb_async_opts {
-    int servers;       /* 0: one */
+    int servers;       /* number of servers without standbys; 0: one */
     bool dedicated;    /* the last ranks of the group are servers and do not compute */
-    bool bounded;      /* a worker may be at most staleness steps ahead of the slowest */
-    int64_t staleness; /* used if bounded; 0: the bits of synchronous training */
-    int backup;        /* staleness 0: number of gradients of a step that are not waited for */
-    bool hogwild;      /* workers on the server's host update its parameters in place */
-    int max_workers;   /* including joiners; 0: some more than at the start */
-    int replicas;      /* 2: each server has a standby, on the next rank; 0: none has */
+    bool bounded;      /* a worker may be at most `staleness` steps ahead of the slowest worker */
+    int64_t staleness; /* used if bounded is set; 0: the result has the same bits as in synchronous
+                          training */
+    int backup;   /* number of gradients in each step that are not waited for; needs staleness 0 */
+    bool hogwild; /* workers on the server's host update the server's parameters in place */
+    int max_workers; /* maximum, including joiners; 0: some more than at the start */
+    int replicas;    /* 2: each server has a standby, on the next rank; 0: there are no standbys */
 };
 
 /* The data to train on, and to evaluate on at the end. */
@@ -115,69 +125,75 @@ struct vb_train_data_opts {
     struct vb_data_ask ask;
     const char *text;      /* --data as given, to compare with other ranks and checkpoints */
     const char *test_text; /* --test-data as given; NULL: not given */
-    int input;             /* side of the images, of a model with several nets; 0: chosen */
-    int64_t test_limit;    /* evaluate on the first samples only; 0: on all */
-    bool whole_steps;      /* leave out samples that would make a shorter step; needs a batch */
+    int input;             /* side of the images, for a model with several nets; 0: chosen */
+    int64_t test_limit;    /* number of test samples to evaluate on, from the first one; 0: all */
+    bool whole_steps; /* samples that would make a shorter step are left out; batch must be given */
 };
 
 /* The size of a step and the length of the training. */
 struct vb_train_length_opts {
-    int64_t batch;                  /* samples of one rank in a step */
-    int64_t global_batch;           /* samples of all ranks in a step; give one of the two */
-    int64_t epochs, steps, samples; /* length of the training; give one of them */
+    int64_t batch;        /* number of samples of one rank in a step */
+    int64_t global_batch; /* number of samples of all ranks in a step; at most one of batch and
+                             global_batch is given */
+    int64_t epochs, steps, samples; /* length of the training; at most one of the three is given */
 };
 
 /* The update rule and the learning rate. */
 struct vb_train_learn_opts {
     double lr;
     enum vb_schedule schedule;
-    int64_t warmup;                      /* steps; negative: chosen */
+    int64_t warmup;                      /* number of steps; negative: chosen */
     const char *rule;                    /* "sgd", "momentum", "nesterov", "adagrad", "ftrl" */
-    double momentum, weight_decay, clip; /* negative: chosen; clip 0: none */
+    double momentum, weight_decay, clip; /* negative: chosen; clip 0: no clipping */
 };
 
 /* Checkpoints. */
 struct vb_train_save_opts {
-    const char *dir; /* folder for checkpoints; NULL: none are written */
-    int64_t every;   /* steps between checkpoints; 0: only at the end */
+    const char *dir; /* folder for checkpoints; NULL: no checkpoints are written */
+    int64_t every;   /* number of steps between checkpoints; 0: only one at the end */
     bool resume;     /* continue from the newest checkpoint, if there is one */
 };
 
 /* Synchronous training: how gradients are summed over ranks. */
 struct vb_train_sums_opts {
     struct vb_coll_opts coll;
-    int64_t bucket_bytes;      /* gradients summed together; 0: chosen from the measured link */
-    int64_t defer_bytes;       /* gradients that are sent after those of the first layers; 0: chosen
-                                  from the speed of the link */
-    int64_t shared_update_min; /* bytes of a model from which on the ranks of one host share the
-                                  update; 0: where it pays */
-    int64_t check_replicas;    /* steps between comparisons of the ranks' parameters; 0: only at the
-                                  end */
+    int64_t bucket_bytes; /* number of bytes of gradients that are summed together; 0: chosen from
+                             the measured link */
+    int64_t defer_bytes;  /* number of bytes of gradients that are sent after the gradients of the
+                             first layers; 0: chosen from the speed of the link */
+    int64_t shared_update_min; /* size of a model in bytes from which on the ranks of one host share
+                                  the update; 0: they share it where this is faster */
+    int64_t check_replicas;    /* number of steps between two comparisons of the parameters of all
+                                  ranks; 0: compared only at the end */
 };
 
-/* Where a rank runs, and how fast. */
+/* The cores that a rank runs on, and an artificial slowness. */
 struct vb_train_place_opts {
-    int threads;                 /* computing threads per rank; 0: chosen for the machine */
-    bool pin;                    /* pin threads to cores */
-    int local_rank, local_ranks; /* among the ranks on this host; 0: learnt from the group */
+    int threads; /* number of computing threads per rank; 0: chosen for the machine */
+    bool pin;    /* pin threads to cores */
+    int local_rank, local_ranks; /* number of this rank among the ranks on this host, and their
+                                    number; local_ranks 0: learnt from the group */
     int slow_rank;               /* for experiments: the rank that computes slowly */
-    double slow_factor; /* how many times as long it takes to compute; 0: no rank is slow */
+    double slow_factor; /* the slow rank takes this many times as long to compute; 0: no rank is
+                           slow */
 };
 
 struct vb_joined;
 
 /* Asynchronous training: workers that join a running job. */
 struct vb_train_join_opts {
-    struct vb_joined *joined; /* borrowed: the job that this worker joins; NULL: none */
-    const char *words;        /* the command line, with a zero after each word, for joiners; NULL:
-                                 nobody can join */
+    struct vb_joined *joined; /* borrowed: the job that this worker joins; NULL: this worker does
+                                 not join a job */
+    const char *words; /* the command line for joiners, with a zero byte after each argument; NULL:
+                          nobody can join */
     size_t words_len;
-    void (*say)(const char *root); /* called on rank 0 with the address for joiners; may be NULL */
+    void (*say)(const char *root); /* called on rank 0 with the address that joiners connect to; may
+                                      be NULL */
 };
 
 /* Functions that training calls. Each may be NULL. */
 struct vb_train_hooks {
-    /* Asynchronous training: called once by each worker when all ranks have met. */
+    /* Asynchronous training: each worker calls begun() once, when all ranks have met. */
     void (*begun)(void *arg);
     void *begun_arg;
     vb_train_watch_fn watch;
@@ -188,61 +204,65 @@ struct vb_train_hooks {
     void *report_arg;
 };
 
-/* The engine chooses a value for options that are 0, NULL or AUTO, and for options that are
- * negative where a comment says so. */
+/* The engine chooses the value of an option that is 0, NULL or AUTO. It also chooses the value of a
+ * negative option where a comment says so. */
 struct vb_train_opts {
-    const char *model; /* name of a row of vb_train_models() */
+    const char *model; /* name of a model in vb_train_models() */
     enum vb_mode mode;
     uint64_t seed;
-    const char *plan;   /* file with the choice of kernels; NULL: the engine times them */
-    bool dry_run;       /* set up everything, but do not train */
-    int64_t eval_every; /* steps between evaluations; 0: only at the end */
+    const char *plan;   /* file that names the kernel of each layer; NULL: the engine times kernels
+                           and chooses */
+    bool dry_run;       /* everything is set up, but nothing is trained */
+    int64_t eval_every; /* number of steps between evaluations; 0: only one at the end */
 
     struct vb_train_data_opts data;
     struct vb_train_length_opts length;
     struct vb_train_learn_opts learn;
     struct vb_train_save_opts save;
     struct vb_train_sums_opts sums;
-    struct vb_async_opts async; /* used in mode async */
+    struct vb_async_opts async; /* used if mode is VB_MODE_ASYNC */
     struct vb_train_place_opts place;
     struct vb_train_join_opts join;
     struct vb_train_hooks hooks;
 
-    struct vb_group_opts group;  /* with a world of 1 only rank and world are used */
-    struct vb_group *open_group; /* an open group to use, which stays open; NULL: open one */
+    struct vb_group_opts group;  /* if world is 1, only rank and world are used */
+    struct vb_group *open_group; /* an open group to use, which stays open; NULL: one is opened */
 };
 
-/* The number of ranks that compute. The other ranks of the group are dedicated servers. */
+/* Returns the number of ranks that compute. The other ranks of the group are dedicated servers. */
 int vb_train_workers(const struct vb_train_opts *o);
 
-/* The number of servers, threads or ranks, including standbys. */
+/* Returns the number of servers, including standbys. A server is a thread or a rank. */
 int vb_train_servers(const struct vb_async_opts *o);
 
 /* ---- results --------------------------------------------------------------------------------- */
 
 struct vb_rank_result {
     int rank;
-    bool server;     /* a row of a server: applying counts as update, idling as wait */
-    double accuracy; /* of a worker at its own end, or of the job; negative: none */
+    bool server;     /* row of a server: applying gradients counts as update, idling as wait */
+    double accuracy; /* accuracy of a worker when it ended, or accuracy of the job; negative: there
+                        is none */
     char host[64];
     double train_s;
-    double phase_s[VB_PHASES]; /* their sum is train_s */
-    double cpu_pct;            /* of one cpu, during training */
-    double rss_peak_mb;        /* 10^6 bytes, of the whole process */
-    double registered_mb;      /* memory registered with RDMA devices */
-    double register_s;         /* time for that, before training */
-    int64_t late_n;            /* how often a rank waited for this one (counted by one rank) */
-    double late_s, late_max_s; /* how long it waited, in all and at most */
+    double phase_s[VB_PHASES]; /* time of each phase; the sum of all phases is train_s */
+    double cpu_pct;            /* cpu time during training, in percent of one cpu */
+    double rss_peak_mb;        /* peak memory of the whole process, in units of 10^6 bytes */
+    double registered_mb;      /* amount of memory registered with RDMA devices */
+    double register_s;         /* time spent on registering memory, before training */
+    int64_t late_n; /* how often the rank that waited longest for this rank had to wait */
+    double late_s, late_max_s; /* how long that rank waited, in total and in the longest wait */
 };
 
 #define VB_STALE_BUCKETS 20
 
-/* The staleness of a gradient is the number of gradients of other workers that were applied after
- * its parameters were read and before it was applied. */
+/* The staleness of a gradient: a worker reads parameters and computes a gradient from them. The
+ * staleness is the number of gradients of other workers that were applied between this read and the
+ * update with this gradient. */
 struct vb_stale {
     uint64_t n, sum, max;
-    uint64_t dropped;                  /* gradients that were not applied */
-    uint64_t bucket[VB_STALE_BUCKETS]; /* counts of staleness 0, 1, 2 to 3, 4 to 7 ... */
+    uint64_t dropped; /* number of gradients that were not applied */
+    /* number of gradients with staleness 0, 1, 2 to 3, 4 to 7 ... */
+    uint64_t bucket[VB_STALE_BUCKETS];
 };
 
 struct vb_worker_stale {
@@ -250,10 +270,10 @@ struct vb_worker_stale {
     struct vb_stale stale;
 };
 
-/* An event of one rank that did not stop the job. */
+/* An event that concerns one rank and did not stop the job. */
 struct vb_fault {
-    double at_s;  /* since the start of training */
-    int64_t step; /* gradients applied until then */
+    double at_s;  /* seconds since the start of training */
+    int64_t step; /* number of gradients applied before the event */
     int rank;
     char what[16]; /* "died", "stopped", "left", "joined", "rejoined" */
     char why[160];
@@ -262,57 +282,64 @@ struct vb_fault {
 /* An evaluation before the end of the run. */
 struct vb_eval {
     int64_t step;
-    double accuracy, loss; /* on test data; loss per sample */
+    double accuracy, loss; /* measured on test data; the loss is per sample */
 };
 
 enum vb_resource { VB_COMPUTE, VB_NETWORK, VB_STRAGGLER, VB_INPUT, VB_DISK };
 
-const char *vb_resource_str(enum vb_resource resource); /* "compute" ... as in the JSON result */
+const char *vb_resource_str(enum vb_resource resource); /* name in the JSON result: "compute" ... */
 
 /* What took the most time, with the figures that show it. */
 struct vb_bottleneck {
     enum vb_resource resource;
-    double share; /* of train_s without evaluation */
+    double share; /* share of train_s, not counting evaluation */
     char why[256];
 };
 
-/* The same on all ranks, except for reports and wall_s. Asynchronous training: a worker that does
- * not report has only its own row and samples, and the steps and seconds that it knows of. */
+/* The result of a run. It is the same on all ranks, except for reports and wall_s. Asynchronous
+ * training: a worker that does not report fills in only its own row and samples, and the steps and
+ * seconds that it knows of. */
 struct vb_train_result {
     bool reports;             /* this rank reports the result */
-    int ranks;                /* ranks that compute, at the start */
-    int workers;              /* ranks that computed to the end, including joiners */
-    int rows;                 /* of per_rank: the workers, then the servers */
+    int ranks;                /* number of ranks that compute, at the start */
+    int workers;              /* number of ranks that computed to the end, including joiners */
+    int rows;                 /* number of rows of per_rank: first the workers, then the servers */
     char transport[16];       /* "": nothing was transferred */
-    const char *order, *algo; /* of the sums; NULL: nothing was transferred */
-    const char *wire;         /* number format of the transfer; NULL: none, or asynchronous */
-    bool apart;               /* a step is made by one worker, not by all */
-    int batch, global_batch;  /* of the rank with the largest batch; of all ranks */
-    int64_t steps;            /* in all, including those of the run that was resumed */
-    int64_t resumed;          /* ... of which this many were made before */
-    int64_t samples;          /* of this run */
+    const char *order, *algo; /* order and algorithm of the sums; NULL: nothing was transferred */
+    const char *wire;         /* number format of the transfer; NULL: nothing was transferred, or
+                                 asynchronous training */
+    bool apart;               /* each step is made by one worker, not by all workers together */
+    int batch, global_batch;  /* number of samples in a step: of the rank with the most samples; of
+                                 all ranks */
+    int64_t steps;   /* number of steps in total, including the steps of the run that was resumed */
+    int64_t resumed; /* number of these steps that the resumed run had made */
+    int64_t samples; /* number of samples that were trained on in this run */
     double epochs;
-    double lr;                 /* the highest */
-    double train_s;            /* mean over ranks; includes evaluation, excludes set-up */
-    double wall_s;             /* of this rank, including set-up */
-    double phase_s[VB_PHASES]; /* means over ranks; their sum is train_s */
-    double loss;               /* on test data, per sample */
-    double accuracy;           /* on test data, 0 to 1 */
+    double lr;      /* the highest learning rate */
+    double train_s; /* mean of the ranks' training times; includes evaluation, excludes set-up */
+    double wall_s;  /* time of the whole run on this rank, including set-up */
+    double phase_s[VB_PHASES]; /* time of each phase, as a mean over ranks; the sum of all phases is
+                                  train_s */
+    double loss;               /* loss per sample on test data */
+    double accuracy;           /* accuracy on test data, 0 to 1 */
     int test_samples;
     int classes;
     int64_t params;
-    char params_sha256[65]; /* of the parameters as little-endian floats, in table order */
-    char *plan;             /* the kernels, in the format of --plan; NULL: no choice */
-    char plan_sha256[65];   /* of the plan's text; "": no choice */
-    char checkpoint[4096];  /* path of the last one written; "": none */
-    double pause_s;         /* the longest time that a checkpoint took */
+    char params_sha256[65]; /* digest of the parameters as little-endian floats, in the order of the
+                               table of parameters */
+    char *plan; /* the kernels in use, in the format of --plan; NULL: the model has no choice of
+                   kernels */
+    char plan_sha256[65];  /* digest of the plan's text; "": the model has no choice of kernels */
+    char checkpoint[4096]; /* path of the last checkpoint that was written; "": none was written */
+    double pause_s;        /* the longest time that a checkpoint took */
     struct vb_rank_result *per_rank;
-    struct vb_worker_stale *staleness; /* of each worker; NULL: synchronous */
+    struct vb_worker_stale *staleness; /* staleness per worker; NULL: synchronous training */
     int n_staleness;
     struct vb_fault *faults;
     int n_faults;
-    struct vb_eval *evals; /* with eval_every; asynchronous: evaluations of this worker, which is
-                              all of them unless a worker that evaluated before is gone */
+    struct vb_eval *evals; /* evaluations before the end, if eval_every is set. Asynchronous
+                              training: the evaluations of this worker, which are all evaluations
+                              unless the worker that evaluated before is gone */
     int n_evals;
     struct vb_bottleneck bottleneck;
 };
@@ -320,21 +347,22 @@ struct vb_train_result {
 /* ---- the run --------------------------------------------------------------------------------- */
 
 /* Checks that the options fit each other, without opening anything, and logs the first error.
- * vb_train() calls it, too. */
+ * vb_train() calls this function, too. */
 vb_status vb_train_check(const struct vb_train_opts *o);
 
-/* Joins a running asynchronous job as one more worker. rank and world of opts are not used. The
- * joiner then calls vb_train() with options made from the job's words; it may replace those that
- * concern only itself. group.world is that of the job, group.rank is 0. After that it calls
- * vb_joined_leave(). */
+/* Joins a running asynchronous job as one more worker. rank and world of opts are not used. Then
+ * the joiner calls vb_train(). It makes the options for vb_train() from the job's command line
+ * (vb_joined_words()); it may replace options that concern only itself. group.world must be the
+ * job's world, group.rank must be 0. At the end the joiner calls vb_joined_leave(). */
 vb_status vb_train_join(const struct vb_group_opts *opts, struct vb_joined **joined_p);
-void vb_joined_leave(struct vb_joined *joined); /* may be NULL */
+void vb_joined_leave(struct vb_joined *joined); /* joined may be NULL */
 const char *vb_joined_words(const struct vb_joined *joined, size_t *len_p);
 int vb_joined_world(const struct vb_joined *joined);
-int vb_joined_rank(const struct vb_joined *joined); /* of this process, before it trains */
+int vb_joined_rank(const struct vb_joined *joined); /* rank in the job, before it trains */
 
-/* Trains a model. Each rank calls it, with the same options except for its place. If it succeeds,
- * the caller releases the result with vb_train_result_fini(). */
+/* Trains a model. Each rank calls this function, with the same options except for the rank and
+ * its placement. If the function succeeds, the caller releases the result with
+ * vb_train_result_fini(). */
 vb_status vb_train(const struct vb_train_opts *o, struct vb_train_result *result_p);
 void vb_train_result_fini(struct vb_train_result *result);
 

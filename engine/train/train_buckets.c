@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
  * Sums of gradients over all ranks, in buckets. Backward goes from the last layer to the first, so
- * it fills the gradients from their end to their beginning. As soon as a bucket's worth is filled,
- * its allreduce is started. If much is filled at once, it becomes several buckets. Sums are taken
- * in the order in which they were started.
+ * it fills the gradients from their end to their beginning. As soon as the filled gradients are
+ * enough for a bucket, the allreduce of this bucket is started. If many gradients are filled at
+ * once, they become several buckets. The caller receives the buckets in the order in which they
+ * were started.
  *
- * Forward of the next step first needs the *front*, the parameters of the first layers, which
- * backward fills last. On a slow link the sum of the front would queue behind all other sums. So
- * the gradients that the link cannot send before the end of backward are *deferred*: they are
+ * The forward pass of the next step first needs the *front*, the parameters of the first layers,
+ * which backward fills last. On a slow link the sum of the front would queue behind all other sums.
+ * So the gradients that the link cannot send before the end of backward are *deferred*: they are
  * started after the front.
  *
  *     0          front          back                          n_params
@@ -20,24 +21,25 @@
  *     low = 0            the last bucket of front is started, then all of deferred, upwards
  * If nothing is deferred, all gradients are rest.
  *
- * How much to defer is measured in some steps. All ranks must start their sums in the same
- * order, so they use the mean of what they measured, which takes one more allreduce.
+ * Some steps measure how many gradients to defer. All ranks must start their sums in the same
+ * order, so they use the mean of the numbers that they measured. The mean takes one more allreduce.
  *
  * Ranks that have mapped each other's gradients may sum them by themselves (train_shared_update.c).
- * Then a bucket is a barrier: it tells that all ranks have filled theirs.
+ * Then each bucket is only a barrier: after the barrier, all ranks have filled the gradients of
+ * this bucket.
  */
 #include "engine/train/train_room_priv.h"
 
 #include <stdlib.h>
 
-#define BUCKETS_MAX 32 /* buckets are larger if there would be more of them */
+#define BUCKETS_MAX 32 /* maximum number of buckets; buckets are made larger to stay below it */
 #define BUCKET_MIN ((size_t)4 << 10)
 #define BUCKET_MAX ((size_t)16 << 20)
-#define CUT ((size_t)1 << 18) /* floats; a range longer than two of these is split */
-#define PARTS 4               /* a small model is split into about this many buckets */
-#define WASTE 1.1    /* time per byte that a bucket may take, relative to a very large one */
-#define WASTE_MOST 2 /* ... if the model would otherwise be one bucket */
-#define LIST (BUCKETS_MAX + 3) /* front, deferred and rest may end with a shorter bucket */
+#define CUT ((size_t)1 << 18)  /* number of floats; a range longer than two of these is split */
+#define PARTS 4                /* a small model is split into about this many buckets */
+#define WASTE 1.1              /* maximum time per byte of a bucket, relative to a very large one */
+#define WASTE_MOST 2           /* the same limit, if the model would otherwise be a single bucket */
+#define LIST (BUCKETS_MAX + 3) /* front, deferred and rest may each end with a shorter bucket */
 #define LINE (VB_CACHE_LINE / sizeof(float))
 
 struct bucket {
@@ -55,25 +57,26 @@ struct vb_buckets {
     struct vb_trainer *trainer;
     struct vb_coll *coll; /* NULL: this is the only rank */
     float *grads;
-    float *own; /* grads, if there is no coll */
+    float *own; /* the memory of grads if coll is NULL */
     size_t n_params;
-    size_t bucket;      /* floats of a bucket, at least */
-    size_t least;       /* floats; a shorter bucket takes more time per byte */
-    bool barriers_only; /* ranks sum the gradients by themselves */
+    size_t bucket;      /* minimum number of floats in a bucket */
+    size_t least;       /* number of floats; a bucket with fewer floats takes more time per byte */
+    bool barriers_only; /* no gradients are sent: each rank reads the gradients of the others */
 
-    size_t front; /* parameters that forward needs first */
-    size_t back;  /* deferred: [front, back); 0: nothing */
+    size_t front; /* number of parameters that the forward pass needs first */
+    size_t back;  /* gradients from front to back - 1 are deferred; 0: nothing is deferred */
     struct agreement agreement;
 
-    size_t low;  /* filled: [low, n_params) */
-    size_t high; /* started: [high, n_params), except for what is deferred */
+    size_t low;  /* gradients from low on are filled */
+    size_t high; /* the sums of gradients from high on are started, except for deferred gradients */
     struct bucket list[LIST];
     int n_started, n_taken;
-    uint64_t steps; /* steps with sums so far */
+    uint64_t steps; /* number of steps with sums so far */
     vb_status failed;
 };
 
-/* The smallest bucket that takes at most waste times as long per byte as a very large one. */
+/* Returns the size in bytes of the smallest bucket that takes at most waste times as long per byte
+ * as a very large bucket. */
 static size_t least_bytes(const struct vb_coll *coll, double waste)
 {
     double best = vb_coll_predict_us(coll, vb_coll_algo(coll, BUCKET_MAX), BUCKET_MAX) / BUCKET_MAX;
@@ -86,9 +89,9 @@ static size_t least_bytes(const struct vb_coll *coll, double waste)
     return bytes;
 }
 
-/* The smaller buckets are, the earlier the first one can start, but each one adds its latency. If a
- * small model would be a single bucket, backward could not hide any of its transfer: then smaller
- * buckets are accepted. */
+/* Chooses the size of a bucket in bytes. The smaller buckets are, the earlier the first one can
+ * start, but each bucket adds its latency. If a small model were a single bucket, the backward pass
+ * could not hide any of the transfer, so smaller buckets are accepted for small models. */
 static size_t choose_bytes(const struct vb_coll *coll, size_t model_bytes)
 {
     size_t bytes = least_bytes(coll, WASTE), least, part = model_bytes / PARTS;
@@ -140,7 +143,7 @@ vb_status vb_buckets_create(struct vb_trainer *t, size_t n_params, size_t front,
 
     if (b == NULL)
         return vb_err_sys("calloc");
-    *buckets_p = b; /* the caller destroys it even if this fails */
+    *buckets_p = b; /* the caller destroys the buckets even if this function fails */
     b->n_params = n_params;
     b->front = front;
     b->trainer = t;
@@ -221,15 +224,16 @@ static bool summing(const struct vb_buckets *b)
 
 /* ---- what is deferred ------------------------------------------------------------------------ */
 
-/* Measures the link in steps 1, 2, 4, 8 and so on: later measurements change little. */
+/* Returns whether this step measures the link: steps 1, 2, 4, 8 and so on do. Later measurements
+ * change little. */
 static bool measures_link(const struct vb_buckets *b)
 {
     return b->front > 0 && summing(b) && (b->steps & (b->steps - 1)) == 0;
 }
 
-/* How much to defer: half of what the link has not summed at the end of backward. Deferring less
- * makes forward wait longer for the front. Deferring more could leave the link idle if the next
- * backward takes longer. */
+/* Returns the number of gradients to defer: half of the gradients that the link has not summed at
+ * the end of the backward pass. Deferring fewer makes the forward pass wait longer for the front.
+ * Deferring more could leave the link idle if the next backward pass takes longer. */
 static size_t to_defer(struct vb_buckets *b)
 {
     size_t asked = (size_t)b->trainer->o->sums.defer_bytes / sizeof(float), summed = b->n_params;
@@ -247,7 +251,7 @@ static size_t to_defer(struct vb_buckets *b)
     return (summed - b->front) / 2;
 }
 
-/* Starts the agreement, in the one float of the window that follows the gradients. */
+/* Starts the allreduce of the agreement. It uses one float of the window, after the gradients. */
 static void agree_on_deferred(struct vb_buckets *b, size_t n)
 {
     b->grads[b->n_params] = (float)n;
@@ -297,22 +301,23 @@ static void start_bucket(struct vb_buckets *b, size_t first, size_t end)
                                        &next->req);
 }
 
-/* Whether a sum of n floats is sent in one go. Other algorithms send a part only after another part
- * was received and added; then the link is idle while ranks compute. */
+/* Returns whether the sum of n floats is sent in one go. Other algorithms send a part only after
+ * another part was received and added; the link is idle while the ranks add. */
 static bool goes_whole(const struct vb_buckets *b, size_t n)
 {
     return summing(b) && vb_coll_algo(b->coll, n * sizeof(float)) == VB_ALGO_GATHER;
 }
 
-/* Splits n floats into pieces of equal length, in whole cache lines; the last one may be shorter.
- * Returns the length. */
+/* Splits n floats into pieces of equal length, in whole cache lines; the last piece may be shorter.
+ * Returns the length of a piece. */
 static size_t piece_of(size_t n, size_t pieces)
 {
     return pieces == 1 ? n : ((n + pieces - 1) / pieces + LINE - 1) / LINE * LINE;
 }
 
-/* Chooses the length of the pieces of a range. There are few of them, because each one adds its
- * latency, but enough that each one is sent in one go, if that is possible for a bucket. */
+/* Chooses the length of the pieces of a range. A range has few pieces, because each piece adds its
+ * latency. But there are enough pieces that each one is sent in one go, if a piece that is not
+ * smaller than a bucket can be. */
 static size_t choose_piece(const struct vb_buckets *b, size_t n)
 {
     size_t few = n / (b->bucket > CUT ? b->bucket : CUT), more;
@@ -324,7 +329,8 @@ static size_t choose_piece(const struct vb_buckets *b, size_t n)
     return piece_of(n, few);
 }
 
-/* Starts a range as buckets of about the same length. up: from its beginning to its end. */
+/* Starts a range of gradients as buckets of about the same length. up: the buckets are started from
+ * the beginning of the range to its end; otherwise from the end. */
 static void start_range(struct vb_buckets *b, size_t first, size_t end, bool up)
 {
     size_t len, n, i;
@@ -340,7 +346,8 @@ static void start_range(struct vb_buckets *b, size_t first, size_t end, bool up)
     }
 }
 
-/* Starts the filled gradients above end, if they make a bucket or reach end. */
+/* Starts buckets of the filled gradients above end, if there are enough for a bucket or if the
+ * gradients down to end are filled. */
 static void start_down_to(struct vb_buckets *b, size_t end)
 {
     size_t low = b->low > end ? b->low : end;
@@ -351,7 +358,8 @@ static void start_down_to(struct vb_buckets *b, size_t end)
     b->high = low;
 }
 
-/* Called between two layers, because sums that are under way need this rank's time. */
+/* Called between two layers, because running sums make progress only if this rank spends time on
+ * them. */
 void vb_buckets_poll(struct vb_buckets *b, enum vb_phase phase)
 {
     bool done;
@@ -363,7 +371,8 @@ void vb_buckets_poll(struct vb_buckets *b, enum vb_phase phase)
     vb_lap(&b->trainer->laps, VB_PHASE_COMM);
 }
 
-/* Starts the buckets that follow from low: see the picture at the head of this file. */
+/* Starts the buckets that can be started with this value of low: see the table at the head of this
+ * file. */
 static void start_filled(struct vb_buckets *b)
 {
     size_t held = b->back > 0 ? b->front : 0, held_end = b->back;
@@ -372,7 +381,7 @@ static void start_filled(struct vb_buckets *b)
     if (b->low > held)
         return;
     if (b->high > held)
-        b->high = held; /* rest is started; deferred is skipped */
+        b->high = held; /* buckets of rest are started; deferred gradients are skipped */
     start_down_to(b, 0);
     if (b->low == 0)
         start_range(b, held, held_end, true);
@@ -388,7 +397,7 @@ void vb_buckets_ready(void *arg, size_t first, size_t n)
     (void)n;
     b->low = first;
     measures = b->low == 0 && measures_link(b);
-    deferred = measures ? to_defer(b) : 0; /* before more sums are started */
+    deferred = measures ? to_defer(b) : 0; /* called before more sums are started */
     start_filled(b);
     if (measures)
         agree_on_deferred(b, deferred);
@@ -422,8 +431,8 @@ vb_status vb_buckets_next(struct vb_buckets *b, size_t *first_p, size_t *n_p)
     return VB_OK;
 }
 
-/* Repeated sums can become infinite, on all ranks alike, but never NaN. Computing with infinities
- * is not slower. */
+/* If sums are repeated, the values can become infinite, on all ranks alike, but never NaN.
+ * Computing with infinities is not slower. */
 vb_status vb_buckets_again(struct vb_buckets *b)
 {
     int i, n = b->coll != NULL ? b->n_started : 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Checks: that options fit each other; that all ranks, and a run and the checkpoint that it resumes
- * from, have the same settings, written as text and compared; and that all ranks still hold the
- * same parameters.
+ * Three checks. Options must fit each other. All ranks must have the same settings, and so must a
+ * run and the checkpoint that it resumes from; settings are compared as text. All ranks must still
+ * hold the same parameters.
  */
 #include "engine/train/train_room_priv.h"
 
@@ -62,7 +62,7 @@ static int64_t saves_that_matter(const struct vb_train_opts *o)
     return vb_train_model_find(o->model)->sparse ? o->save.every : 0;
 }
 
-/* A short number that stands for a text of any length. */
+/* Returns a checksum that stands for a text of any length. */
 static uint32_t mark(const char *text)
 {
     return text != NULL ? vb_crc32c(0, text, strlen(text)) : 0;
@@ -96,8 +96,8 @@ char *vb_train_settings(const struct vb_train_opts *o, const struct vb_recipe *r
     return n < 0 ? NULL : both;
 }
 
-/* Appends what ranks must agree on although it does not change the result, because they do it
- * together. */
+/* Appends settings that do not change the result, but that ranks must agree on, because the ranks
+ * act on them together. */
 static void add_conduct(const struct vb_train_opts *o, char *text, size_t size)
 {
     size_t len = strlen(text);
@@ -115,8 +115,8 @@ static void add_conduct(const struct vb_train_opts *o, char *text, size_t size)
              (long long)o->sums.shared_update_min, (long long)o->sums.defer_bytes);
 }
 
-/* The names of settings are part of the format of checkpoints. This adds the options to names that
- * do not explain themselves. */
+/* Returns the name of a setting for messages: it adds the options to names that do not explain
+ * themselves. The names themselves are part of the format of checkpoints. */
 static const char *explained(const char *name)
 {
     static const struct {
@@ -143,7 +143,7 @@ bool vb_train_settings_differ(const char *a, const char *b, char name[64])
     char line[64];
     size_t len;
 
-    if (is_async(a) != is_async(b)) { /* the mode changes other lines, too */
+    if (is_async(a) != is_async(b)) { /* the mode also changes other lines of the settings */
         snprintf(name, 64, "mode");
         return true;
     }
@@ -205,8 +205,8 @@ static int count_equal(const uint32_t *marks, int n, uint32_t mark)
     return equal;
 }
 
-/* The first rank whose parameters differ from those that most ranks hold; in a tie, from those of
- * the lowest rank. Returns -1 if all are equal. */
+/* Returns the first rank whose parameters differ from the parameters of most ranks; in a tie, from
+ * the parameters of the lowest rank. Returns -1 if all ranks have equal parameters. */
 static int first_to_differ(const uint32_t *marks, int n)
 {
     uint32_t right = marks[0];

@@ -2,9 +2,9 @@
  *
  * Steps of dense models: softmax regression, perceptrons, LeNet, AlexNet.
  *
- * The update runs bucket by bucket as sums arrive. While more sums are under way, the next batch
- * goes forward through the layers whose parameters are new. If all ranks have mapped each other's
- * memory, they share the update of a large model (train_shared_update.c).
+ * The update runs bucket by bucket as sums arrive. While more sums are running, the forward pass of
+ * the next batch computes the layers whose parameters are already updated. If all ranks have mapped
+ * each other's memory, they share the update of a large model (train_shared_update.c).
  */
 #include "engine/train/train_dense_priv.h"
 
@@ -44,8 +44,8 @@ static struct vb_model_batch batch_of(const struct vb_trainer *t, const struct v
                                    .step = (uint64_t)step};
 }
 
-/* Extends the range of new parameters. Sums arrive downwards to the first parameter, and then
- * upwards from the front if some were deferred. */
+/* Extends the range of updated parameters. Sums arrive downwards to the first parameter, and then
+ * upwards from the front if some gradients were deferred. */
 static void note_new(struct dense_early *e, size_t first, size_t n)
 {
     if (first == e->end) {
@@ -57,7 +57,8 @@ static void note_new(struct dense_early *e, size_t first, size_t n)
     e->low = first;
 }
 
-/* Runs forward of the next step, as far as parameters are new, while more sums are to come. */
+/* Runs the forward pass of the next step through the layers whose parameters are updated, while
+ * more sums are running. */
 static void forward_early(struct vb_trainer *t)
 {
     struct dense *d = dense_of(t);
@@ -81,7 +82,7 @@ static void forward_early(struct vb_trainer *t)
     } while (e->layers > before);
 }
 
-/* If there is no loader thread, this makes the next batch while sums are under way. */
+/* If there is no loader thread, this function makes the next batch while sums are running. */
 static void make_next_batch(struct vb_trainer *t)
 {
     if (t->world == 1)
@@ -90,7 +91,7 @@ static void make_next_batch(struct vb_trainer *t)
     vb_lap(&t->laps, VB_PHASE_DATA);
 }
 
-/* Returns false after the last bucket, or if it failed. */
+/* Waits for the next bucket. Returns false after the last bucket, or if the sum failed. */
 static bool next_bucket(struct vb_trainer *t, vb_status *st_p, size_t *first_p, size_t *n_p)
 {
     *st_p = vb_buckets_next(dense_of(t)->buckets, first_p, n_p);
@@ -98,8 +99,9 @@ static bool next_bucket(struct vb_trainer *t, vb_status *st_p, size_t *first_p, 
     return *st_p == VB_OK && *n_p > 0;
 }
 
-/* Takes the sums as they arrive. at_once: each bucket is updated immediately, and the next step
- * goes forward with it. Otherwise the caller updates all parameters afterwards. */
+/* Receives the sums as they arrive. at_once: parameters are updated bucket by bucket, and the
+ * forward pass of the next step begins with the updated ones. Otherwise the caller updates all
+ * parameters afterwards. */
 static vb_status take_all(struct vb_trainer *t, float scale, float rate, bool at_once)
 {
     struct dense *d = dense_of(t);
@@ -120,7 +122,8 @@ static vb_status take_all(struct vb_trainer *t, float scale, float rate, bool at
     return st;
 }
 
-/* Updates this rank's part of each bucket, and then waits until all ranks have done theirs. */
+/* Updates this rank's part of each bucket, and then waits until all ranks have updated their
+ * parts. */
 static vb_status update_shares(struct vb_trainer *t, const struct vb_shared_args *u)
 {
     struct dense *d = dense_of(t);
@@ -136,8 +139,8 @@ static vb_status update_shares(struct vb_trainer *t, const struct vb_shared_args
     return st;
 }
 
-/* Like apply(), for ranks that share the update. The gradients of the ranks stay as they were, so
- * they are summed once more if the result has to be clipped. */
+/* Like apply(), for ranks that share the update. The ranks' gradients are not overwritten by sums,
+ * so they are summed once more if the gradient has to be clipped. */
 static vb_status apply_shared(struct vb_trainer *t, float scale, float rate)
 {
     struct dense *d = dense_of(t);
@@ -169,9 +172,9 @@ static vb_status apply_shared(struct vb_trainer *t, float scale, float rate)
     return st;
 }
 
-/* Clipping needs the norm of the whole gradient, but most gradients are not clipped. So with two
- * copies of the parameters the update is made as if this gradient were not clipped, and is repeated
- * if it was. */
+/* Clipping needs the norm of the whole gradient, but most gradients are not clipped. So if there
+ * are two copies of the parameters and the last gradient was not clipped, the update is made
+ * without clipping, and it is repeated if clipping turns out to be needed. */
 static vb_status apply(struct vb_trainer *t)
 {
     struct dense *d = dense_of(t);
@@ -193,13 +196,14 @@ static vb_status apply(struct vb_trainer *t)
     d->clip.last = part != 1;
     if (at_once && !d->clip.last)
         return VB_OK;
-    d->early.batch = NULL; /* it used parameters that are about to be replaced */
+    /* The early forward pass has used parameters that are replaced now. */
+    d->early.batch = NULL;
     update(t, 0, d->n_params, scale * part, rate);
     return VB_OK;
 }
 
 /* Plain SGD on a single rank adds to the parameters directly, without storing a gradient. Returns
- * false if that is not possible; nothing was done then. */
+ * false, and changes nothing, if this is not possible. */
 static bool descend(struct vb_trainer *t, const struct vb_model_batch *batch)
 {
     const struct vb_recipe *r = &t->recipe;
@@ -215,7 +219,7 @@ static bool descend(struct vb_trainer *t, const struct vb_model_batch *batch)
     return true;
 }
 
-/* The number of layers that forward_early() has already run on this batch. Forgets that number. */
+/* Returns how many layers forward_early() has already run on this batch, and resets that count. */
 static int layers_done(struct vb_trainer *t)
 {
     struct dense_early *e = &dense_of(t)->early;
@@ -254,7 +258,7 @@ static vb_status dense_step(struct vb_trainer *t)
     forward(t, params, &batch);
     if (descend(t, &batch))
         return VB_OK;
-    d->copies.stepped = false; /* the other copy is overwritten from here on */
+    d->copies.stepped = false; /* from here on the other copy of the parameters is overwritten */
     vb_buckets_begin(d->buckets);
     vb_model_backward(d->model, params, &batch, vb_buckets_grads(d->buckets), vb_buckets_ready,
                       d->buckets);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Evaluation of a dense model, and its parameters in checkpoints.
+ * Evaluates a dense model, and saves and restores its parameters.
  */
 #include "engine/train/train_dense_priv.h"
 
@@ -17,7 +17,7 @@ vb_status vb_dense_evaluate(struct vb_trainer *t, int first, int n, struct vb_mo
     struct vb_model_loss loss;
     int i;
 
-    d->early.batch = NULL; /* evaluation overwrites the outputs of its layers */
+    d->early.batch = NULL; /* evaluation overwrites the outputs of the layers */
     for (; n > 0; n -= batch.n, first += batch.n) {
         batch.n = n < d->eval.max ? n : d->eval.max;
         for (i = 0; i < batch.n; i++)

@@ -6,8 +6,8 @@
 
 #include <stdlib.h>
 
-#define EVAL_BATCH 256 /* smallest batch for evaluation, if the model takes lists of pixels */
-#define FRONT_PART 8   /* the front is at most this part of all parameters */
+#define EVAL_BATCH 256 /* minimum batch for evaluation, if the model takes lists of pixels */
+#define FRONT_PART 8   /* the front has at most one FRONT_PART-th of all parameters */
 
 static void normalise(const struct vb_train_model *model, struct vb_dataset *set)
 {
@@ -87,11 +87,11 @@ static vb_status make_memory(struct vb_trainer *t, struct dense *d, size_t len_b
     }
     st = vb_mem_map_private(len_bytes, &d->copies.mem);
     *at_p = d->copies.mem.ptr;
-    return st == VB_OK ? vb_mem_populate(&d->copies.mem)
-                       : st; /* now, because page faults would slow the first steps */
+    /* All pages are touched now, because page faults would slow the first steps. */
+    return st == VB_OK ? vb_mem_populate(&d->copies.mem) : st;
 }
 
-/* The memory holds the parameters, then the state, then the second copy of both. */
+/* Sets up the memory: first the parameters, then the state, then the second copy of both. */
 static vb_status make_params(struct vb_trainer *t, struct dense *d)
 {
     int states = vb_k_rule_states(t->recipe.rule.kind), copies = t->world > 1 && !t->async ? 2 : 1;
@@ -171,7 +171,8 @@ vb_status vb_dense_compile(struct vb_trainer *t)
     return make_model(t, d);
 }
 
-/* The number of parameters of the first layers, as long as they are few: their sums are short. */
+/* Returns the number of parameters of the front: the first layers, as many as are small enough that
+ * their sums are short. */
 static size_t front_of(const struct dense *d)
 {
     int i, n;
@@ -179,13 +180,13 @@ static size_t front_of(const struct dense *d)
     size_t front = 0;
 
     for (i = 2; i < n && table[i].offset <= d->n_params / FRONT_PART;
-         i += 2) /* two rows per layer: weights, biases */
+         i += 2) /* the table has two rows per layer: weights and biases */
         front = table[i].offset;
     return front;
 }
 
-/* Softmax regression has one layer, so its whole gradient would be ready at once. If possible,
- * backward computes it in parts, which can be sent earlier. All ranks must do the same. */
+/* Softmax regression has one layer, so its whole gradient would be ready at once. If all ranks can
+ * do it, the backward pass computes the gradient in parts, and the first parts are sent earlier. */
 static vb_status cut_model(struct vb_trainer *t, struct dense *d)
 {
     uint8_t can, all[VB_WORLD_MAX];

@@ -8,15 +8,15 @@
 
 #include "engine/train/train_room_priv.h"
 
-/* Parameters and the state of the update rule, in two copies: a step reads one and writes the
- * other, and then they swap. So a failure within a step leaves the last complete step intact. A
- * rank alone has one copy, and both pointers are the same. */
+/* Parameters and the state of the update rule, in two copies. A step reads one copy and writes the
+ * other; then the copies swap roles. So a failure within a step leaves the last complete step
+ * intact. If there is only one rank, it has one copy, and both pointers are the same. */
 struct dense_copies {
-    struct vb_mem mem; /* unused if the ranks of one host share the update */
+    struct vb_mem mem; /* memory of both copies; unused if the ranks of one host share the update */
     float *params[2];
-    float *state[2]; /* NULL: the rule has no state */
-    int now;         /* the copy with the last complete step */
-    bool stepped;    /* the other copy holds the step before that one */
+    float *state[2]; /* NULL: the update rule has no state */
+    int now;         /* number of the copy with the parameters of the last complete step */
+    bool stepped;    /* the other copy holds the parameters before the last step */
 };
 
 struct dense_clip {
@@ -24,21 +24,21 @@ struct dense_clip {
     struct vb_k_norm norm;
 };
 
-/* Forward of the next step, begun while sums of this step are still running. It uses the new
- * parameters of the other copy and is discarded if this step does not complete. */
+/* The forward pass of the next step, begun while sums of this step are still running. It uses the
+ * updated parameters of the other copy. It is discarded if this step does not complete. */
 struct dense_early {
-    const struct vb_batch *batch; /* NULL: not begun */
+    const struct vb_batch *batch; /* NULL: the forward pass has not begun */
     int64_t step;
-    int layers;      /* number of layers done, or of features (vb_model_forward_part()) */
-    size_t low, end; /* range of parameters in the other copy that are new */
+    int layers; /* number of layers, or of features, that are computed (vb_model_forward_part()) */
+    size_t low, end; /* range of the parameters in the other copy that are already updated */
 };
 
 /* Buffers for evaluation, for max samples. */
 struct dense_eval {
     int max;
-    float *x;        /* (max, c, h, w); NULL: the model takes lists of pixels */
-    uint16_t *y;     /* (max) */
-    uint32_t *which; /* (max) */
+    float *x;        /* (max, c, h, w) images; NULL: the model takes lists of pixels */
+    uint16_t *y;     /* (max) labels */
+    uint32_t *which; /* (max) numbers of the samples */
 };
 
 struct dense {

@@ -41,10 +41,10 @@ static vb_status open_group(const struct vb_train_opts *o, int local_rank, struc
         place->borrowed = true;
         return VB_OK;
     }
-    /* A progress thread sends large gradients while lower layers compute. It does not pay for small
-     * ones. */
-    opts.progress = vb_train_model_find(o->model)->progress &&
-                    o->mode != VB_MODE_ASYNC; /* which has a group of its own for gradients */
+    /* A progress thread sends large gradients while the backward pass computes lower layers. For
+     * small gradients the thread costs more time than it saves. Asynchronous training sends
+     * gradients in another group. */
+    opts.progress = vb_train_model_find(o->model)->progress && o->mode != VB_MODE_ASYNC;
     if (place->placement != NULL) {
         opts.crowded = place->placement->overlap;
         opts.topo = place->topo;
@@ -54,7 +54,8 @@ static vb_status open_group(const struct vb_train_opts *o, int local_rank, struc
     return vb_group_open(&opts, &place->group);
 }
 
-/* This rank's number among the ranks on its host, and the number of these. */
+/* Finds the number of this rank among the ranks on its host, and the number of ranks on this
+ * host. */
 static void find_neighbours(const struct vb_group *group, int *local_rank_p, int *local_ranks_p)
 {
     const char *host = vb_group_host(group, vb_group_rank(group));
@@ -80,9 +81,9 @@ bool vb_place_is_crowded(const struct vb_train_opts *o, const cpu_set_t *cpus)
     return CPU_COUNT(cpus) > 0 && ranks * threads + servers > CPU_COUNT(cpus);
 }
 
-/* Whether a server's thread runs beside workers that already occupy all cores. If the workers were
- * pinned then, they would wait for the core where the server happens to run, and other cores would
- * be idle. */
+/* Returns whether a server's thread runs beside workers that already occupy all cores. If the
+ * workers were pinned, one of them would wait for the core that the server runs on, while other
+ * cores are idle. */
 static bool server_lacks_cpu(const struct vb_train_opts *o)
 {
     cpu_set_t cpus;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which kernel computes which layer: read from a file, or chosen by rank 0 and sent to all ranks.
+ * Finds the kernel of each layer: from a file, or chosen by rank 0 and sent to all ranks.
  */
 #include "engine/train/train_room_priv.h"
 
@@ -83,7 +83,8 @@ vb_status vb_train_tell_plan(struct vb_group *group, const char *text, char **to
     return VB_OK;
 }
 
-/* Rank 0 chooses for all ranks, because timings vary and other kernels round differently. */
+/* Rank 0 chooses kernels for all ranks: timings vary between ranks, and different kernels round
+ * differently. */
 vb_status vb_train_compile(struct vb_trainer *t)
 {
     vb_status st = VB_OK;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Turns options and the defaults of the model's row (train_models.c) into numbers: batch, number of
- * steps, update rule, learning rate and its schedule.
+ * Computes the numbers of a run from the options and from the defaults in the model's row
+ * (train_models.c): batch size, number of steps, update rule, learning rate and its schedule.
  *
- * The row gives a learning rate for one batch size. The rate grows in proportion to the batch up to
- * four times that size, and with its square root beyond, because the noise of a gradient falls with
- * the square root. It has a maximum, and a warm-up leads to it.
+ * The row gives a learning rate for one batch size. Up to four times this batch size, the rate
+ * grows in proportion to the batch. Beyond, it grows with the square root of the batch, because the
+ * noise of a gradient falls with the square root. The rate has a maximum. A warm-up raises the rate
+ * from a low value to its full value.
  */
 #include "engine/train/train_room_priv.h"
 
@@ -19,15 +20,15 @@ static double rate_for(const struct vb_train_model *m, int batch)
     double times = (double)batch / m->batch, lr = m->lr * times;
 
     if (m->rule == VB_K_ADAGRAD || m->rule == VB_K_FTRL)
-        return m->lr; /* these rules adapt the rate themselves */
+        return m->lr; /* these update rules adapt the rate by themselves */
     if (times > LINEAR_UP_TO)
         lr = m->lr * LINEAR_UP_TO * sqrt(times / LINEAR_UP_TO);
     return fmin(lr, m->lr_max);
 }
 
-/* A stale gradient points in a direction that is no longer right, and momentum repeats it. So the
- * rate decreases with the number of asynchronous workers. docs/performance.md has the measurements.
- */
+/* Returns a factor for the learning rate. A stale gradient points in a direction that is no longer
+ * right, and momentum repeats this direction. So the rate decreases with the number of asynchronous
+ * workers. docs/performance.md has the measurements. */
 static double stale_factor(const struct vb_train_opts *o, enum vb_k_rule_kind rule)
 {
     bool has_momentum = rule == VB_K_MOMENTUM || rule == VB_K_NESTEROV;
@@ -100,7 +101,7 @@ static vb_status make_batch(const struct vb_train_opts *o, const struct vb_train
                       "a step of %lld samples is not possible: the number must be from %d (one per "
                       "rank) to %d (all samples)",
                       (long long)global, workers, n);
-    if (vb_train_apart(o)) /* a step is made by one worker alone */
+    if (vb_train_apart(o)) /* each step is made by one worker alone */
         global = o->length.batch > 0 || o->length.global_batch == 0 ? batch : global / workers;
     r->global_batch = (int)global;
     return VB_OK;

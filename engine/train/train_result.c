@@ -9,19 +9,17 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define LATE_MAX 128 /* ranks; larger jobs do not report stragglers */
-#define EVALS_MAX                                                                                  \
-    10000 /* evaluations that are kept; if there are more, every second is dropped                 \
-           */
+#define LATE_MAX 128    /* maximum number of ranks in a job that reports stragglers */
+#define EVALS_MAX 10000 /* maximum number of evaluations kept; beyond, every second is dropped */
 
-/* What each rank tells the others at the end. */
+/* The figures that each rank sends to the others at the end. */
 struct record {
     struct vb_rank_result result;
     char params_sha256[65];
     uint64_t n_params;
 };
 
-/* How long a rank waited for each of the others. */
+/* How long one rank waited for each of the other ranks. */
 struct late_table {
     struct vb_wait_stats of[LATE_MAX];
 };
@@ -152,7 +150,7 @@ vb_status vb_train_evaluate(struct vb_trainer *t)
     all[0] = own;
     if (st == VB_OK && t->place.group != NULL)
         st = vb_group_gather(t->place.group, &own, sizeof(own), all);
-    for (r = 0; r < ranks; r++) { /* in rank order, so that all ranks get the same bits */
+    for (r = 0; r < ranks; r++) { /* summed in rank order, so that all ranks get the same bits */
         correct += all[r].correct;
         loss += all[r].loss;
     }
@@ -169,7 +167,8 @@ vb_status vb_train_make_room(struct vb_trainer *t)
 
     if (every <= 0 || t->serves || t->o->dry_run)
         return VB_OK;
-    n = t->recipe.steps / every + 2; /* at least two: dropping every second one makes room */
+    /* There are at least two entries, so that dropping every second one frees an entry. */
+    n = t->recipe.steps / every + 2;
     t->evals.max = n < EVALS_MAX ? (int)n : EVALS_MAX;
     t->evals.gap = 1;
     t->evals.list = calloc((size_t)t->evals.max, sizeof(*t->evals.list));
@@ -215,7 +214,7 @@ static vb_status gather(struct vb_trainer *t, struct record *all)
     return st;
 }
 
-/* Fills in what is the same on all ranks. */
+/* Fills in the figures that are the same on all ranks. */
 static void fill_settings(struct vb_trainer *t, struct vb_train_result *r)
 {
     r->batch = vb_trainer_share(t);
@@ -274,7 +273,8 @@ vb_status vb_train_fill_params(struct vb_trainer *t, struct vb_train_result *r)
     return st;
 }
 
-/* For each rank, the result has the waiting time of the rank that waited for it the longest. */
+/* Fills in late_n, late_s and late_max_s. For each rank, the result has the waiting time of the
+ * rank that waited for it the longest. */
 static void add_late(struct vb_train_result *result, const struct late_table *table)
 {
     struct vb_rank_result *r;
@@ -335,7 +335,7 @@ vb_status vb_train_collect(struct vb_trainer *t, struct vb_train_result *result)
 {
     size_t n = t->place.group != NULL ? (size_t)vb_group_world(t->place.group) : 1;
     struct record *all =
-        calloc(n, sizeof(*all)); /* more than world if a dry run has dedicated servers */
+        calloc(n, sizeof(*all)); /* n is larger than world if a dry run has dedicated servers */
     vb_status st = VB_ERR_NO_MEMORY;
 
     result->ranks = t->world;

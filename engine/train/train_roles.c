@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The roles of the ranks, as the options give them: how many are workers, how many are servers, and
- * whether a worker has batches of its own.
+ * Finds the roles of the ranks from the options: how many ranks are workers, how many are servers,
+ * and whether each worker has its own batches.
  */
 #include "engine/train/trainer.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Shared by the files of training only. trainer.h is what others use.
+ * Declarations that only the files of this folder use. Other folders use trainer.h.
  */
 #ifndef VB_ENGINE_TRAIN_TRAIN_ROOM_PRIV_H
 #define VB_ENGINE_TRAIN_TRAIN_ROOM_PRIV_H
@@ -9,32 +9,33 @@
 
 /* ---- where time goes (train_result.c) -------------------------------------------------------- */
 
-/* Moves ns, or all there is, from one phase to another. */
+/* Moves ns nanoseconds from one phase to another, or the whole time of the phase if it is
+ * shorter. */
 void vb_lap_move(struct vb_laps *laps, enum vb_phase from, enum vb_phase to, uint64_t ns);
 
-/* Charges the time since the last call to transfer, and to waiting as far as the group has waited
- * for stragglers. Does nothing if group is NULL. */
+/* Charges the time since the last call to transfer. The part in which the group waited for
+ * stragglers is charged to waiting instead. Does nothing if group is NULL. */
 void vb_lap_comm(struct vb_laps *laps, struct vb_group *group);
 
 /* ---- from options to numbers (train_recipe.c) ------------------------------------------------ */
 
-/* n: number of samples to train on. */
+/* Computes the numbers of a run from its options. n: number of samples to train on. */
 vb_status vb_recipe_make(const struct vb_train_opts *o, int n, struct vb_recipe *recipe_p);
 
 /* ---- checks (train_check.c) ------------------------------------------------------------------ */
 
-/* Everything that decides the result, as lines "name=value". It must be the same on all ranks, and
- * in a checkpoint that a run resumes from. The caller frees the text. Returns NULL if there is no
- * memory. */
+/* Returns all settings that decide the result, as lines "name=value". The settings must be the same
+ * on all ranks, and in a checkpoint that a run resumes from. The caller frees the text. Returns
+ * NULL if there is no memory. */
 char *vb_train_settings(const struct vb_train_opts *o, const struct vb_recipe *recipe);
 
-/* Returns whether the settings differ, and the name of the first line that does. */
+/* Returns whether the settings differ. name: receives the name of the first line that differs. */
 bool vb_train_settings_differ(const char *a, const char *b, char name[64]);
 
-/* Checks the settings of a joiner against those of the job. */
+/* Checks that the settings of a joiner are the same as the settings of the job. */
 vb_status vb_train_fits_job(const char *settings, const char *of_job);
 
-/* Collective: fails on all ranks if one was started with other options. */
+/* Collective: fails on all ranks if one of them was started with other options. */
 vb_status vb_train_agree(const struct vb_train_opts *o, struct vb_group *group,
                          const char *settings);
 
@@ -43,51 +44,58 @@ vb_status vb_train_agree(const struct vb_train_opts *o, struct vb_group *group,
 extern const struct vb_trainer_ops vb_trainer_dense;  /* train_dense.c */
 extern const struct vb_trainer_ops vb_trainer_sparse; /* train_sparse.c */
 
-/* Fills in model and ops. The model must exist. */
+/* Fills in t->model and t->ops. The model of the options must exist. */
 void vb_trainer_find_model(struct vb_trainer *t);
 
-/* Whether the model computes on lists of the pixels that are not 0. */
+/* Returns whether the model computes on lists of the pixels that are not 0. */
 static inline bool vb_trainer_has_pixels(const struct vb_trainer *t)
 {
     return t->model.layers != NULL && t->model.layers->pixels;
 }
 
-/* The batch of the next step, while the current step runs. Returns NULL if the batch is not loaded
- * yet, or if an evaluation uses the model before that step. */
+/* Returns the batch of the next step, while the current step runs. Returns NULL if the batch is not
+ * loaded yet, or if an evaluation uses the model before the next step. */
 const struct vb_batch *vb_trainer_next_batch(const struct vb_trainer *t);
 
 /* ---- sums of gradients (train_buckets.c) ----------------------------------------------------- */
 
-/* Gradients are summed in buckets, each as soon as backward has filled it. */
+/* Sums gradients in buckets. The sum of a bucket is started as soon as the backward pass has filled
+ * the bucket. */
 struct vb_buckets;
 
-/* Collective. Without a group nothing is summed. front: number of parameters, of whole layers, that
- * forward needs first. The caller destroys the buckets even if this failed. */
+/* Collective. If there is no group, nothing is summed. front: number of parameters of the first
+ * layers, which the forward pass needs first. The caller destroys the buckets even if this function
+ * failed. */
 vb_status vb_buckets_create(struct vb_trainer *t, size_t n_params, size_t front,
                             struct vb_buckets **buckets_p);
 void vb_buckets_close(struct vb_buckets *b); /* collective */
 void vb_buckets_destroy(struct vb_buckets *b);
 
-float *vb_buckets_grads(struct vb_buckets *b);          /* where backward writes */
-size_t vb_buckets_least(const struct vb_buckets *b);    /* gradients that the link sends well */
-void vb_buckets_begin(struct vb_buckets *b);            /* before backward */
+/* Returns the buffer that the backward pass writes gradients to. */
+float *vb_buckets_grads(struct vb_buckets *b);
+/* Returns a number of gradients; the link takes more time per byte for fewer gradients. */
+size_t vb_buckets_least(const struct vb_buckets *b);
+void vb_buckets_begin(struct vb_buckets *b);            /* called before the backward pass */
 void vb_buckets_ready(void *b, size_t first, size_t n); /* a vb_grads_fn */
 
-/* Waits for the next bucket and returns its range. *n_p is 0 after the last bucket. */
+/* Waits until the next bucket is summed and returns its range. *n_p is 0 after the last bucket. */
 vb_status vb_buckets_next(struct vb_buckets *b, size_t *first_p, size_t *n_p);
-int vb_buckets_left(const struct vb_buckets *b); /* buckets not yet returned */
+int vb_buckets_left(const struct vb_buckets *b); /* number of started buckets that vb_buckets_next()
+                                                    has not yet returned */
 
-/* Polls running allreduces. Charges the time before the call to the phase. */
+/* Polls running allreduces. The time before the call is charged to this phase. */
 void vb_buckets_poll(struct vb_buckets *b, enum vb_phase phase);
 
-/* Sums the buckets of the last step once more, whatever they contain: starts them in the same order
- * and then waits for them. */
+/* Sums the buckets of the last step once more, whatever values they contain. Starts all buckets in
+ * the same order as in the step, and then waits for them. */
 vb_status vb_buckets_again(struct vb_buckets *b);
 
-const char *vb_buckets_algo(const struct vb_buckets *b); /* of the largest bucket; NULL: none */
+const char *vb_buckets_algo(const struct vb_buckets *b); /* algorithm that sums the largest bucket;
+                                                            NULL: nothing is summed */
 
 /* Ranks that have mapped each other's gradients can sum them without the network. After
- * vb_buckets_barriers_only() a bucket is a barrier: all ranks have filled it. */
+ * vb_buckets_barriers_only() a bucket is only a barrier: when vb_buckets_next() returns a bucket,
+ * all ranks have filled it. */
 bool vb_buckets_are_mapped(const struct vb_buckets *b);
 const float *vb_buckets_grads_of(const struct vb_buckets *b, int rank);
 void vb_buckets_barriers_only(struct vb_buckets *b);
@@ -98,42 +106,45 @@ vb_status vb_buckets_barrier(struct vb_buckets *b); /* waits until all ranks cal
 struct vb_shared_update;
 
 /* Collective: allocates len_bytes of zeroed memory on each rank, mapped by all ranks. From now on
- * buckets are barriers only. The caller destroys the result even if this failed. */
+ * buckets are barriers only. The caller destroys *shared_p even if this function failed. */
 vb_status vb_shared_update_create(struct vb_trainer *t, struct vb_buckets *buckets, size_t n_params,
                                   size_t len_bytes, struct vb_shared_update **shared_p);
 void vb_shared_update_close(struct vb_shared_update *shared); /* collective */
 void vb_shared_update_destroy(struct vb_shared_update *shared);
-void *vb_shared_update_memory(const struct vb_shared_update *shared); /* of this rank */
+/* Returns this rank's memory. */
+void *vb_shared_update_memory(const struct vb_shared_update *shared);
 
 /* An update that reads this rank's memory and writes to the memory of all ranks. */
 struct vb_shared_args {
-    const float *params, *state; /* in this rank's memory; state NULL: the rule has none */
+    const float *params, *state; /* in this rank's memory; state is NULL if the rule has none */
     float *params_out, *state_out;
     float scale, rate;
-    bool norm;      /* compute this rank's parts of the norm, too */
-    bool norm_only; /* ... and nothing else */
+    bool norm;      /* also compute this rank's parts of the norm */
+    bool norm_only; /* compute only these parts of the norm, and update nothing */
 };
 
 /* Updates this rank's part of the parameters from first to first + n - 1. All ranks must have
- * filled these gradients. Buckets are passed from the end of the parameters to the beginning. The
- * parts of the other ranks are complete after a barrier. */
+ * filled the gradients of these parameters. The caller passes buckets from the end of the
+ * parameters to the beginning. After a barrier the parts of the other ranks are updated, too. */
 void vb_shared_update_run(struct vb_shared_update *shared, const struct vb_shared_args *args,
                           size_t first, size_t n);
-double vb_shared_update_norm(struct vb_shared_update *shared); /* after a barrier */
+/* Returns the norm of the gradient. Called after a barrier. */
+double vb_shared_update_norm(struct vb_shared_update *shared);
 
 /* ---- plans (train_plan.c) -------------------------------------------------------------------- */
 
 /* Reads the file of --plan into t->kernels.asked. */
 vb_status vb_train_read_plan(struct vb_trainer *t);
 
-/* Parses a plan into t->kernels.asked. from: where it comes from, for messages. */
+/* Parses a plan into t->kernels.asked. from: the source of the plan, for messages. */
 vb_status vb_train_parse_plan(struct vb_trainer *t, const char *from, const char *text);
 
-/* Collective: rank 0 chooses kernels, and all ranks compile the model with these. */
+/* Collective: rank 0 chooses kernels, and all ranks compile the model with these kernels. */
 vb_status vb_train_compile(struct vb_trainer *t);
 
-/* Collective: sends the text of rank 0 to all ranks. text: used on rank 0 only; NULL means "". The
- * caller frees the copy. Returns VB_ERR_USAGE on all ranks if the text is too long. */
+/* Collective: sends the plan of rank 0 to all ranks. text: the plan, used on rank 0 only; NULL
+ * means "". *told_p: a copy that the caller frees. Returns VB_ERR_USAGE on all ranks if the text is
+ * too long. */
 vb_status vb_train_tell_plan(struct vb_group *group, const char *text, char **told_p);
 
 /* ---- checkpoints (train_save.c) -------------------------------------------------------------- */
@@ -142,8 +153,8 @@ vb_status vb_train_tell_plan(struct vb_group *group, const char *text, char **to
 vb_status vb_train_prepare_save(struct vb_trainer *t);
 
 /* Collective: reads the newest checkpoint, which must be the same one on all ranks. The caller
- * passes it to vb_train_restore() after the model was created, and frees it. NULL: there is no
- * checkpoint. */
+ * passes the checkpoint to vb_train_restore() after the model was created, and frees it. *read_p is
+ * NULL if there is no checkpoint. */
 vb_status vb_train_find(struct vb_trainer *t, struct vb_checkpoint **read_p);
 vb_status vb_train_restore(struct vb_trainer *t, const struct vb_checkpoint *cp);
 
@@ -152,7 +163,7 @@ vb_status vb_train_restore(struct vb_trainer *t, const struct vb_checkpoint *cp)
 /* Allocates memory for the results of evaluations, because a step must not allocate. */
 vb_status vb_train_make_room(struct vb_trainer *t);
 
-/* Fills in r->bottleneck: what took the most time. */
+/* Fills in r->bottleneck: the resource that took the most time. */
 void vb_train_find_bottleneck(struct vb_train_result *r);
 
 #endif

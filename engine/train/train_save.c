@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * Checkpoints of a run. Rank 0 writes them, because all ranks have the same parameters. Every rank
- * reads them, and all ranks must find the same one.
+ * Writes and reads the checkpoints of a run. Rank 0 writes checkpoints, because all ranks have the
+ * same parameters. All ranks read the newest checkpoint, and it must be the same one on all ranks.
  */
 #include "engine/train/train_room_priv.h"
 
 #include <stdlib.h>
 #include <unistd.h>
 
-#define KEEP 2 /* the newest, and one more in case that one is broken */
+#define KEEP 2 /* the newest checkpoint, and one more in case the newest is broken */
 
-/* Finds errors before training instead of after it. */
+/* Finds errors of the folder before training instead of after it. */
 vb_status vb_train_prepare_save(struct vb_trainer *t)
 {
     const char *dir = t->o->save.dir;
@@ -37,7 +37,7 @@ static vb_status write_one(struct vb_trainer *t, const struct vb_checkpoint *cp)
     double seconds = 0;
     vb_status st = VB_OK;
 
-    if (t->async) /* any worker may write, and rank 0 made the folder only on its own host */
+    if (t->async) /* any worker may write, but rank 0 has made the folder only on its own host */
         st = vb_dir_make(t->o->save.dir);
     if (st == VB_OK)
         st = vb_checkpoint_write(t->o->save.dir, cp, KEEP, &seconds);
@@ -50,7 +50,7 @@ static vb_status write_one(struct vb_trainer *t, const struct vb_checkpoint *cp)
     return VB_OK;
 }
 
-/* All ranks prepare the checkpoint, because that may change the rounding of later steps. */
+/* All ranks prepare the checkpoint, because preparing may change the rounding of later steps. */
 vb_status vb_train_save(struct vb_trainer *t, int64_t step)
 {
     struct vb_checkpoint cp = {
@@ -59,7 +59,8 @@ vb_status vb_train_save(struct vb_trainer *t, int64_t step)
 
     snprintf(cp.model, sizeof(cp.model), "%s", t->o->model);
     st = t->ops->save(t, &cp);
-    if (st == VB_OK && (t->rank == 0 || t->async)) /* only one worker is told to save */
+    /* In asynchronous training only one worker calls this function. */
+    if (st == VB_OK && (t->rank == 0 || t->async))
         st = write_one(t, &cp);
     vb_lap(&t->laps, VB_PHASE_CHECKPOINT);
     return st;

@@ -7,9 +7,9 @@
  *
  * The other ranks never write to the copy that holds the last complete step.
  *
- * The norm is computed in parts, each by one rank, so a share consists of whole parts. A part
- * belongs to the bucket in which it begins; the rest of such a part is in a bucket that was filled
- * before.
+ * The norm of the gradient is computed in parts, each by one rank, so a share consists of whole
+ * parts. A part belongs to the bucket in which it begins. If the part ends in the next higher
+ * bucket, that bucket was filled before.
  */
 #include "engine/train/train_room_priv.h"
 
@@ -21,11 +21,12 @@ struct vb_shared_update {
     struct vb_trainer *trainer;
     struct vb_window *win;
     struct vb_k_norm norm;
-    char **bases; /* (world) each rank's part of the window: squares of the norm, then its memory */
-    const float **grads; /* (world) */
-    double **squares;    /* (world) */
-    float **params_out;  /* (world) */
-    float **state_out;   /* (world) */
+    char **bases; /* (world) each rank's part of the window: partial sums of the norm, then the
+                     rank's memory */
+    const float **grads; /* (world) the ranks' gradients */
+    double **squares;    /* (world) the ranks' partial sums of the norm */
+    float **params_out;  /* (world) addresses that new parameters are written to */
+    float **state_out;   /* (world) addresses that new state is written to */
 };
 
 /* ---- opening and closing --------------------------------------------------------------------- */
@@ -54,7 +55,7 @@ vb_status vb_shared_update_create(struct vb_trainer *t, struct vb_buckets *bucke
 
     if (h == NULL)
         return vb_err_sys("calloc");
-    *shared_p = h; /* the caller destroys it even if this fails */
+    *shared_p = h; /* the caller destroys h even if this function fails */
     h->trainer = t;
     vb_k_norm_begin(&h->norm, n_params);
     st = make_lists(h);
@@ -103,7 +104,8 @@ void *vb_shared_update_memory(const struct vb_shared_update *h)
 
 /* ---- a share --------------------------------------------------------------------------------- */
 
-/* Translates an address in this rank's memory to that of another rank. */
+/* Translates an address in this rank's memory to the address of the same place in the memory of
+ * another rank. */
 static float *there(const struct vb_shared_update *h, int rank, float *own)
 {
     if (own == NULL)
@@ -111,7 +113,7 @@ static float *there(const struct vb_shared_update *h, int rank, float *own)
     return (float *)(void *)(h->bases[rank] + ((char *)own - h->bases[h->trainer->rank]));
 }
 
-/* The first part of the norm that begins at this parameter or after it. */
+/* Returns the number of the first part of the norm that begins at this parameter or after it. */
 static size_t part_at(const struct vb_shared_update *h, size_t param)
 {
     return (param + h->norm.len - 1) / h->norm.len;

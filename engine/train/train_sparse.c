@@ -15,16 +15,16 @@
 #define EVAL_ROWS 1000
 
 struct sparse {
-    uint64_t features; /* of the data set */
+    uint64_t features; /* number of features of the data set */
     struct vb_k_sparse *weights;
     struct vb_k_grad *grad;
     struct vb_sparse *all; /* NULL: this is the only rank */
-    float *logits;         /* (largest batch) */
-    uint32_t *keys;        /* (max_nnz + 1) the gradient, with the bias as the last entry */
+    float *logits;         /* (largest batch) outputs of the model */
+    uint32_t *keys;        /* (max_nnz + 1) keys of the gradient; the bias is the last entry */
     float *values;
-    size_t max_nnz, n_grad; /* n_grad: entries of the last gradient */
-    struct vb_k_undo *undo; /* reverts the last update; NULL: this is the only rank */
-    bool updated;           /* undo holds an update */
+    size_t max_nnz, n_grad; /* n_grad: number of entries in the last gradient */
+    struct vb_k_undo *undo; /* values that the last update replaced; NULL: this is the only rank */
+    bool updated;           /* undo holds the values of an update */
     struct vb_rows rows;    /* buffers for evaluation */
     struct vb_mem rows_mem;
     uint32_t *which;
@@ -92,7 +92,7 @@ static vb_status sparse_create(struct vb_trainer *t)
 {
     struct sparse *s = sparse_of(t);
     struct vb_sparse_opts opts = {0};
-    size_t most; /* entries of a sum: those of the lists of all ranks together */
+    size_t most; /* maximum number of entries in a sum: the entries in the lists of all ranks */
     vb_status st;
 
     if (t->data.train.kind != VB_DATA_ROWS)
@@ -173,7 +173,7 @@ static vb_status gradient(struct sparse *s, const struct vb_k_csr *csr, size_t *
     return VB_OK;
 }
 
-/* Loads the next batch, and prefetches its weights, while lists are under way. */
+/* Loads the next batch and prefetches its weights, while ranks exchange their lists. */
 static void fetch_next(struct vb_trainer *t)
 {
     const struct vb_batch *next = vb_loader_peek(t->loader);
@@ -186,8 +186,8 @@ static void fetch_next(struct vb_trainer *t)
     vb_lap(&t->laps, VB_PHASE_DATA);
 }
 
-/* Sums the lists of all ranks. *n_p is the length of this rank's list, and afterwards that of the
- * sum. */
+/* Sums the lists of all ranks. *n_p is the length of this rank's list before the call, and the
+ * length of the sum afterwards. */
 static vb_status sum_up(struct vb_trainer *t, const uint32_t **keys_p, const float **values_p,
                         size_t *n_p)
 {
@@ -203,8 +203,8 @@ static vb_status sum_up(struct vb_trainer *t, const uint32_t **keys_p, const flo
     return st;
 }
 
-/* Adds to the weights directly. Returns false, and does nothing, if the rule is not plain SGD or if
- * there are other ranks. */
+/* Adds to the weights directly. Returns false, and does nothing, if the update rule is not plain
+ * SGD or if there are other ranks. */
 static bool descend(struct vb_trainer *t, const struct vb_k_csr *csr)
 {
     const struct vb_k_rule *rule = &t->recipe.rule;
@@ -348,7 +348,8 @@ static vb_status sparse_save(struct vb_trainer *t, struct vb_checkpoint *cp)
     }
     cp->arrays = s->arrays;
     cp->n_arrays = n;
-    /* With a lazy rule, saving brings the weights up to date, but not the values in undo. */
+    /* With a lazy update rule, saving brings the weights up to date. The values in undo are not up
+     * to date, so they can no longer be used. */
     if (vb_k_sparse_is_lazy(&t->recipe.rule))
         s->updated = false;
     return VB_OK;
@@ -361,7 +362,7 @@ static vb_status sparse_restore(struct vb_trainer *t, const struct vb_checkpoint
 
     for (i = 0; i < n; i++) {
         const struct vb_checkpoint_array *a = vb_checkpoint_find(cp, parts[i].name);
-        /* either type has 32-bit elements */
+        /* the elements of both types have 32 bits */
         const void *data =
             vb_checkpoint_data(cp, parts[i].name, a != NULL ? a->type : VB_ARRAY_F32, parts[i].n);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Statements about a finished run: what took the most time, with the figures that show it; and a
- * warning if the model has learnt nothing. A model has learnt something if its accuracy is better
+ * Judges a finished run: finds the resource that took the most time, with the figures that show it,
+ * and warns if the model has learnt nothing. A model has learnt something if its accuracy is better
  * than that of always choosing the commonest class, or its loss is lower than the entropy of the
  * labels.
  */
@@ -9,10 +9,10 @@
 
 #include <math.h>
 
-#define STEPS_MIN 200     /* steps; before that a model may still be at chance level */
-#define SAMPLES_MIN 100   /* test samples; the accuracy on fewer is a matter of chance */
-#define LOOK_AT_MAX 10000 /* test samples that are counted for the frequency of labels, at most */
-#define GOOD_ENOUGH 0.9   /* a model of this accuracy has learnt something */
+#define STEPS_MIN 200     /* steps; with fewer, a model may still be at chance level */
+#define SAMPLES_MIN 100   /* test samples; with fewer, the accuracy is a matter of chance */
+#define LOOK_AT_MAX 10000 /* maximum number of test samples that are used to count labels */
+#define GOOD_ENOUGH 0.9   /* a model with this accuracy has learnt something */
 
 /* ---- what took the most time ----------------------------------------------------------------- */
 
@@ -55,7 +55,7 @@ static const struct vb_rank_result *straggler_of(const struct vb_train_result *r
     return late;
 }
 
-/* The number of steps per rank. Asynchronous workers: the mean. */
+/* Returns the number of steps per rank. Asynchronous training: the mean over the workers. */
 static double steps_of_one(const struct vb_train_result *r)
 {
     return (double)(r->steps - r->resumed) / (r->apart ? r->workers : 1);
@@ -92,9 +92,9 @@ static void say_why(const struct vb_train_result *r, double step_ms, struct vb_b
     }
 }
 
-/* Only ranks that are not stragglers wait. So this is the time of the rank that waited most, but at
- * most the time that all stragglers caused: asynchronous workers also wait for the end of the
- * others. */
+/* Returns the time that was spent waiting for stragglers. A straggler itself does not wait, so the
+ * time of the rank that waited the most is used. The time is limited to the waiting time that all
+ * stragglers caused, because asynchronous workers also wait for the others at the end. */
 static double waited(const struct vb_train_result *r)
 {
     double most = 0, late = 0;
@@ -129,14 +129,14 @@ void vb_train_find_bottleneck(struct vb_train_result *r)
 
 /* ---- what was learnt ------------------------------------------------------------------------- */
 
-/* Accuracy and loss of a guess that knows only the frequency of each label. */
+/* Accuracy and loss of a model that knows only the frequency of each label. */
 struct guess {
     double accuracy, loss;
 };
 
 static vb_status guess(const struct vb_trainer *t, struct guess *g)
 {
-    struct vb_dataset some = t->data.test; /* a view, not to be destroyed */
+    struct vb_dataset some = t->data.test; /* a shallow copy, not to be destroyed */
     struct vb_data_facts facts;
     vb_status st;
     int i;
@@ -156,9 +156,9 @@ static vb_status guess(const struct vb_trainer *t, struct guess *g)
     return VB_OK;
 }
 
-/* Whether the model is better than the guess by more than chance. The accuracy must be higher by
- * half of that of the guess or, if the guess is good, by a twentieth of its errors; or the loss
- * must be lower by a twentieth. */
+/* Returns whether the model is better than the guess by more than chance. There are two ways. The
+ * accuracy may be higher than the guess's accuracy, by half of it or, if the guess is good, by a
+ * twentieth of the guess's errors. Or the loss may be lower by a twentieth. */
 static bool learnt(const struct guess *g, double accuracy, double loss)
 {
     double more = fmin(0.5 * g->accuracy, 0.05 * (1 - g->accuracy));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The trainer: what one rank needs to make steps. Shared by the files of training, and used by
+ * The trainer: everything that one rank needs to make steps. Used by the files of this folder, by
  * asynchronous training, by the run and by benchmarks.
  */
 #ifndef VB_ENGINE_TRAIN_TRAINER_H
@@ -18,22 +18,22 @@
 /* The time of a rank, divided into phases. */
 struct vb_laps {
     uint64_t begin_ns;
-    uint64_t mark_ns; /* the time up to this point has been charged to phases */
+    uint64_t mark_ns; /* the time before this moment has been charged to phases */
     uint64_t ns[VB_PHASES];
-    uint64_t late_ns; /* what vb_group_late_ns() returned after the last transfer */
+    uint64_t late_ns; /* value of vb_group_wait_total_ns() after the last transfer */
     double cpu_begin_s;
 };
 
 void vb_laps_begin(struct vb_laps *laps);
 
-/* Charges the time since the last call to a phase. */
+/* Charges the time since the last call to this phase. */
 void vb_lap(struct vb_laps *laps, enum vb_phase phase);
 
 /* ---- from options to numbers (train_recipe.c) ------------------------------------------------ */
 
 struct vb_recipe {
     int global_batch;
-    int64_t steps;           /* of the whole run */
+    int64_t steps;           /* number of steps of the whole run */
     int64_t steps_per_epoch; /* the last step of an epoch may be shorter */
     struct vb_k_rule rule;
     struct vb_k_schedule schedule;
@@ -42,20 +42,22 @@ struct vb_recipe {
 
 /* ---- roles (train_roles.c) ------------------------------------------------------------------- */
 
-/* Whether each worker has batches of its own. */
+/* Returns whether each worker has its own batches. */
 bool vb_train_apart(const struct vb_train_opts *o);
 
-int vb_train_shards(const struct vb_async_opts *o);   /* servers without their standbys */
-int vb_train_replicas(const struct vb_async_opts *o); /* servers per shard, including the standby */
+/* Returns the number of servers, not counting standbys. */
+int vb_train_shards(const struct vb_async_opts *o);
+/* Returns the number of servers per shard, including the standby. */
+int vb_train_replicas(const struct vb_async_opts *o);
 
 /* ---- checks (train_check.c) ------------------------------------------------------------------ */
 
-/* Checks that the options fit each other, as far as all modes have them. */
+/* Checks that the options fit each other, except for the options of the parameter server. */
 vb_status vb_trainer_check(const struct vb_train_opts *o);
 
 /* ---- placement (train_place.c) --------------------------------------------------------------- */
 
-/* The group, and where on the machine this rank runs. */
+/* The group of this rank, and the place on the machine where the rank runs. */
 struct vb_place {
     struct vb_topo *topo;
     struct vb_placement *placement;
@@ -67,11 +69,12 @@ struct vb_place {
 
 /* Opens the group, and binds this thread and its memory as the placement says. */
 vb_status vb_place_open(const struct vb_train_opts *o, struct vb_place *place_p);
-void vb_place_leave(struct vb_place *place); /* closes the group only */
+void vb_place_leave(struct vb_place *place); /* closes the group, but keeps the placement */
 void vb_place_close(struct vb_place *place);
 
-/* Asynchronous training: whether ranks and servers have more threads than cpus. If nobody says how
- * many ranks share the cpus, all ranks are assumed to. */
+/* Asynchronous training: returns whether the ranks and servers on this host have more threads than
+ * there are cpus. If the number of ranks on this host is unknown, all ranks are assumed to be
+ * here. */
 bool vb_place_is_crowded(const struct vb_train_opts *o, const cpu_set_t *cpus);
 
 /* ---- the trainer of one rank (train.c) ------------------------------------------------------- */
@@ -80,79 +83,85 @@ struct vb_trainer;
 
 /* Dense and sparse models implement the same interface. */
 struct vb_trainer_ops {
-    /* Chooses kernels, or takes t->kernels.asked, and describes them in t->kernels.text. */
+    /* Chooses kernels, or uses the plan t->kernels.asked. Writes the plan in use to
+     * t->kernels.text. */
     vb_status (*compile)(struct vb_trainer *t);
 
-    /* Collective. Allocates parameters and buffers, after the data was opened and compile() ran. */
+    /* Collective. Allocates parameters and buffers. Called after the data was opened and compile()
+     * ran. */
     vb_status (*create)(struct vb_trainer *t);
 
-    /* Makes one step with t->batch, from forward to update, and charges its time to phases. */
+    /* Makes one step with t->batch, from the forward pass to the update, and charges its time to
+     * phases. */
     vb_status (*step)(struct vb_trainer *t);
 
-    /* Only repeats the sums of the last step. bytes_p: size of this rank's input. */
+    /* Repeats only the sums of the last step. *bytes_p: size of this rank's gradient. */
     vb_status (*sum_again)(struct vb_trainer *t, size_t *bytes_p);
 
-    /* Restores the parameters before the last step. It works once per step, and only with several
-     * ranks: a failure can leave these one step apart, and so they can meet again. */
+    /* Restores the parameters before the last step. This works once per step, and only if there are
+     * several ranks. A failure can leave some ranks one step ahead of others; stepping back brings
+     * all ranks to the same step. */
     vb_status (*step_back)(struct vb_trainer *t);
 
-    /* Runs the model on n test samples, from number first on, and adds the result to sum. */
+    /* Runs the model on n test samples, beginning with sample first, and adds the result to sum. */
     vb_status (*evaluate)(struct vb_trainer *t, int first, int n, struct vb_model_loss *sum);
 
-    /* The parameters after the last step, in one piece. Returns NULL if there is no memory. */
+    /* Returns the parameters after the last step, as one array. Returns NULL if there is no
+     * memory. */
     const float *(*params)(struct vb_trainer *t, size_t *n_p);
 
-    /* save() fills in the arrays of a checkpoint, which are borrowed until the next step. restore()
-     * checks the arrays of a checkpoint and copies them. */
+    /* save() fills in the arrays of a checkpoint, which the checkpoint borrows until the next step.
+     * restore() checks the arrays of a checkpoint and copies them into the model. */
     vb_status (*save)(struct vb_trainer *t, struct vb_checkpoint *cp);
     vb_status (*restore)(struct vb_trainer *t, const struct vb_checkpoint *cp);
 
-    /* Asynchronous training: the parameters that are evaluated and saved, and the state of the
-     * update rule, words_p words per parameter. *state_p is NULL if the rule has no state. */
+    /* Asynchronous training: returns the parameters that are evaluated and saved, and the state of
+     * the update rule. *words_p: number of 32-bit words of state per parameter. *state_p is NULL if
+     * the rule has no state. */
     float *(*memory)(struct vb_trainer *t, size_t *n_p, void **state_p, int *words_p);
 
-    void (*close)(struct vb_trainer *t);   /* collective, before the group is closed */
-    void (*destroy)(struct vb_trainer *t); /* after the group is closed */
+    void (*close)(struct vb_trainer *t);   /* collective; called before the group is closed */
+    void (*destroy)(struct vb_trainer *t); /* called after the group is closed */
 };
 
 /* The rows of the tables that describe a model. */
 struct vb_trainer_model {
     const struct vb_train_model *row;
     const struct vb_train_net *net;
-    const struct vb_layer_table *layers; /* NULL: a sparse model */
+    const struct vb_layer_table *layers; /* NULL: the model is sparse */
 };
 
 struct vb_trainer_data {
     struct vb_dataset train, test;
-    int n_test; /* test samples in use */
+    int n_test; /* number of test samples that are used */
 };
 
 /* Which kernel computes which layer. */
 struct vb_trainer_kernels {
-    struct vb_k_plan *asked; /* from --plan, a checkpoint or rank 0; NULL: nobody has asked */
+    struct vb_k_plan *asked; /* plan of --plan, a checkpoint or rank 0; NULL: none was given */
     char *text;              /* the plan in use; NULL: the model has no choice of kernels */
 };
 
 /* How gradients are summed over ranks. */
 struct vb_trainer_sums {
-    const char *algo;   /* NULL: they are not summed */
-    char transport[16]; /* asynchronous training only */
-    bool off;           /* bench step: steps leave the sums out, to measure their cost */
+    const char *algo;   /* name of the algorithm; NULL: gradients are not summed */
+    char transport[16]; /* used in asynchronous training only */
+    bool off; /* bench step: steps do not sum gradients, so that the cost of sums can be measured */
 };
 
 /* Results of evaluations, in memory that is allocated before training. */
 struct vb_trainer_evals {
-    double accuracy, loss; /* of the last evaluation; negative: there was none */
+    double accuracy, loss; /* of the last evaluation; negative: there was no evaluation */
     struct vb_eval *list;  /* evaluations before the end of the run */
     int n, max;
-    int64_t seen; /* evaluations so far */
-    int64_t gap;  /* one of gap evaluations is kept */
+    int64_t seen; /* number of evaluations so far */
+    int64_t gap;  /* one of `gap` evaluations is kept */
 };
 
 /* Checkpoints that this rank has written. */
 struct vb_trainer_saved {
-    char path[4096]; /* of the last one; "": none */
-    double pause_s;  /* the longest time that one took */
+    char path[4096]; /* path of the last checkpoint; "": this rank has written none */
+    double pause_s;  /* the longest time that a checkpoint took */
 };
 
 /* --slow: this rank idles to be slower than it is. */
@@ -161,46 +170,48 @@ struct vb_trainer_slow {
     uint64_t own_ns;  /* how long the last step took without idling */
 };
 
-/* What a worker that joins a running job has learnt from it. The texts are borrowed. */
+/* The facts that a worker has learnt from the running job that it joins. The texts are borrowed. */
 struct vb_trainer_joiner {
-    int rank;             /* of this worker in the job */
-    int64_t begin;        /* steps of the run that the job has resumed */
-    const char *settings; /* of the job */
-    const char *plan;     /* of the job; NULL: it has none */
+    int rank;             /* rank of this worker in the job */
+    int64_t begin;        /* number of steps of the run that the job has resumed */
+    const char *settings; /* settings of the job */
+    const char *plan;     /* plan of the job; NULL: the job has no plan */
 };
 
 struct vb_trainer {
     const struct vb_train_opts *o;
-    const struct vb_trainer_joiner *joiner; /* borrowed; NULL: a rank of the start */
+    const struct vb_trainer_joiner *joiner; /* borrowed; NULL: this rank is no joiner */
     struct vb_recipe recipe;
-    char *settings; /* of vb_train_settings() */
+    char *settings; /* text that vb_train_settings() returned */
 
     /* the role of this rank */
-    int rank, world; /* world: ranks that compute; dedicated servers have the ranks after these */
-    int shares;      /* ranks that share a batch: world, or 1 if each worker has its own batches */
+    int rank, world; /* world: number of ranks that compute; dedicated servers have the ranks from
+                        world on */
+    int shares;      /* number of ranks that share a batch: world, or 1 if each worker has its own
+                        batches */
     bool async;
     bool serves;    /* this rank is a dedicated server */
     bool shows;     /* this rank shows the progress of the job */
     bool eval_only; /* this trainer makes no step */
-    cpu_set_t cpus; /* that this process may use, before any thread was pinned */
+    cpu_set_t cpus; /* cpus that this process may use, before any thread was pinned */
     struct vb_place place;
 
     struct vb_trainer_model model;
     const struct vb_trainer_ops *ops;
-    void *state; /* of ops */
+    void *state; /* private data of the functions in ops */
     struct vb_trainer_kernels kernels;
 
     struct vb_trainer_data data;
     struct vb_loader *loader;
     const struct vb_batch *batch;
-    int batch_n; /* asynchronous training: samples of the last step */
+    int batch_n; /* asynchronous training: number of samples in the last step */
 
-    int64_t step;       /* steps that are complete */
-    int64_t resumed;    /* steps of the run that this one resumes */
-    int64_t samples;    /* of this run */
+    int64_t step;       /* number of complete steps */
+    int64_t resumed;    /* number of steps of the run that this run resumes */
+    int64_t samples;    /* number of samples trained on in this run */
     int64_t equal_step; /* the last step after which all ranks had equal parameters */
-    double loss;        /* per sample, of this rank's last batch */
-    bool all_know;      /* all ranks know of the failure: none must be told */
+    double loss;        /* loss per sample in this rank's last batch */
+    bool all_know;      /* all ranks know of the failure, so no rank must be told */
 
     uint64_t opened_ns, shown_ns;
     struct vb_laps laps;
@@ -210,28 +221,29 @@ struct vb_trainer {
     struct vb_trainer_saved saved;
 };
 
-/* The largest number of samples that this rank has of a global batch. */
+/* Returns the largest number of samples that this rank takes from one global batch. */
 int vb_trainer_share(const struct vb_trainer *t);
 
-/* Changes this rank's part of the batches: it is now rank of ranks. The number of samples per rank
- * stays the same. step: where training is. */
+/* From now on this rank takes share number `rank` of `ranks` shares of each batch. The number of
+ * samples per rank stays the same. step: the current step of training. */
 vb_status vb_trainer_repartition(struct vb_trainer *t, int rank, int ranks, int64_t step);
 
-/* Whether something that happens every so many steps happens after this one; every 0: never. */
+/* Returns whether something that happens every so many steps happens after this step; every 0:
+ * never. */
 static inline bool vb_trainer_is_due(int64_t every, int64_t step)
 {
     return every > 0 && step % every == 0;
 }
 
-/* Opening is collective and sets up everything that a step needs. joiner: NULL unless the worker
- * joins a running job. The trainer borrows both. The caller closes the trainer even if opening
+/* Collective: sets up everything that a step needs. joiner: NULL unless the worker joins a running
+ * job. The trainer borrows o and joiner. The caller closes the trainer even if this function
  * failed. */
 vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
                           const struct vb_trainer_joiner *joiner);
 vb_status vb_trainer_step(struct vb_trainer *t);
 void vb_trainer_close(struct vb_trainer *t);
 
-/* Tells the other ranks about a failure, before closing. */
+/* Tells the other ranks about a failure. Called before the trainer is closed. */
 void vb_trainer_give_up(struct vb_trainer *t, vb_status st);
 
 /* --slow: vb_trainer_drag() idles, before forward. vb_trainer_slow_down() is called after a step
@@ -240,31 +252,34 @@ void vb_trainer_drag(struct vb_trainer *t);
 void vb_trainer_slow_down(struct vb_trainer *t, uint64_t computed_ns);
 uint64_t vb_trainer_computed_ns(const struct vb_trainer *t);
 
-/* Reports the progress to the user, if it is time to. */
+/* vb_trainer_is_to_show() returns whether progress is due to be shown to the user.
+ * vb_trainer_show() shows it if it is due. */
 bool vb_trainer_is_to_show(const struct vb_trainer *t, bool evaluated);
 void vb_trainer_show(struct vb_trainer *t, int64_t step, bool evaluated);
 
-/* Collective: checks that all ranks hold the same parameters. The error names a rank that does not,
- * and the last step at which all did (train_check.c). */
+/* Collective: checks that all ranks hold the same parameters. The error message names a rank whose
+ * parameters differ, and the last step at which all parameters were equal (train_check.c). */
 vb_status vb_train_compare(struct vb_trainer *t);
 
 /* ---- dense models (train_dense.c) ------------------------------------------------------------ */
 
-/* Computes the gradient of t->batch, summed over its samples. */
+/* Computes the sum of the gradients of all samples in t->batch. */
 void vb_dense_gradient(struct vb_trainer *t, const float *params, float *grads);
 
 /* ---- sparse rows (train_sparse.c) ------------------------------------------------------------ */
 
-struct vb_k_csr vb_train_csr(const struct vb_rows *rows); /* a batch, in the form for kernels */
+/* Returns a view of a batch, in the form that kernels take. */
+struct vb_k_csr vb_train_csr(const struct vb_rows *rows);
 
 /* ---- plans (train_plan.c) -------------------------------------------------------------------- */
 
-#define VB_PLAN_BYTES_MAX 65536 /* of a plan as text, with its terminating zero */
+#define VB_PLAN_BYTES_MAX 65536 /* maximum size of a plan as text, with its terminating zero */
 
 /* ---- checkpoints (train_save.c) -------------------------------------------------------------- */
 
-/* Writes a checkpoint of this step. All ranks call it; rank 0 writes, because all ranks have the
- * same parameters. Asynchronous training: the caller writes. */
+/* Writes a checkpoint of this step. All ranks call this function, but only rank 0 writes, because
+ * all ranks have the same parameters. Asynchronous training: only one worker calls it, and that
+ * worker writes. */
 vb_status vb_train_save(struct vb_trainer *t, int64_t step);
 
 /* ---- results (train_result.c) ---------------------------------------------------------------- */
@@ -276,23 +291,26 @@ vb_status vb_train_evaluate(struct vb_trainer *t);
 void vb_train_keep_eval(struct vb_trainer *t, int64_t step);
 
 /* Synchronous training, collective: combines the figures of all ranks. Fails if the ranks ended
- * with different parameters. *result is zeroed before; the caller frees it even if this failed. */
+ * with different parameters. The caller zeroes *result before the call, and frees it even if this
+ * function failed. */
 vb_status vb_train_collect(struct vb_trainer *t, struct vb_train_result *result);
 
 /* vb_train_fill_params() fills in the number of parameters and their digest. vb_train_fill_run()
- * fills in what is the same on all ranks, the means over the rows of workers, and the bottleneck;
- * it moves the plan and the list of evaluations from the trainer to the result. */
+ * fills in the figures that are the same on all ranks, the means over the workers, and the
+ * bottleneck. It also moves the plan and the list of evaluations from the trainer to the result. */
 vb_status vb_train_fill_params(struct vb_trainer *t, struct vb_train_result *r);
 void vb_train_fill_run(struct vb_trainer *t, struct vb_train_result *r);
 
-/* The figures of this rank as a worker. group: whose registered memory is counted; NULL: none. */
+/* Fills in the figures of this rank as a worker. group: the group whose registered memory is
+ * counted; NULL: none. */
 void vb_train_fill_rank(const struct vb_trainer *t, struct vb_group *group,
                         struct vb_rank_result *r);
-void vb_train_fill_host(struct vb_rank_result *r); /* host name and memory of the process */
+/* Fills in the host name and the memory of the process. */
+void vb_train_fill_host(struct vb_rank_result *r);
 
 /* ---- verdict (train_verdict.c) --------------------------------------------------------------- */
 
-/* The reporting rank warns about a model that has learnt nothing. The data must still be open. */
+/* Warns, on the rank that reports, if the model has learnt nothing. The data must still be open. */
 void vb_train_warn(const struct vb_trainer *t, const struct vb_train_result *r);
 
 #endif

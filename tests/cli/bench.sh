@@ -82,7 +82,7 @@ refused 2 "--sizes 4,: must be up to" allreduce --sizes 4,
 refused 2 "--sizes 5G: must be up to" allreduce --sizes 5G
 refused 2 "--seconds must be more than 0" allreduce --seconds 0
 refused 2 "--algo fast: allreduce accepts auto, all, or a list of these: mapped" allreduce --ranks 3 --algo fast
-refused 2 "--algo mapped,: allreduce has" allreduce --algo mapped,
+refused 2 "--algo mapped,: allreduce accepts" allreduce --algo mapped,
 refused 2 "--algo ring: sparse-allreduce accepts auto, all, or a list of these: sparse, dense" sparse-allreduce --algo ring
 refused 2 "transfer has no algorithms" transfer --ranks 2 --algo ring
 refused 2 "--only quick: must be a list of memcpy" transfer --ranks 2 --only quick
