@@ -35,7 +35,7 @@ struct control_opts {
     int silent_ms;            /* a peer that sends nothing for this long is lost */
     void (*alarm)(void *arg); /* called by the thread when a peer is lost or aborts the group */
     void *arg;
-    /* elastic groups: set, before the alarm, when a vb_control_take_*() has something to return */
+    /* Elastic groups: set, before the alarm, when a vb_control_take_*() has something to return. */
     _Atomic bool *news;
 };
 

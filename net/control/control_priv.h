@@ -145,7 +145,7 @@ struct control {
     char refused[REFUSED_MAX][SOCK_TEXT]; /* addresses that a warning has already named */
     int n_refused;
 
-    /* table of ranks or list of members, from rank 0; NULL: not received yet */
+    /* The table of ranks or the list of members, from rank 0. NULL: not received yet. */
     unsigned char *table;
     uint32_t table_len;
     uint32_t epoch;         /* the newest epoch that this rank knows */
@@ -190,7 +190,8 @@ void vb_conn_flush(struct control *c, int rank);
 vb_status vb_conn_send(struct control *c, int rank, uint16_t type, const void *payload,
                        size_t len_bytes);
 void vb_conn_lose(struct control *c, int rank, const char *why);
-/* copies the payload as printable text */
+
+/* Copies the payload as printable text. */
 void vb_conn_text(const struct conn *conn, char *out, size_t size);
 
 /* Appends the frame just received to a list. Returns false if there is no memory, or if the list
@@ -205,7 +206,7 @@ void vb_membership_news(struct control *c);
 enum wire_verdict vb_membership_judge_join(struct control *c);
 bool vb_membership_give_slot(struct control *c, int fd,
                              const unsigned char session[AUTH_KEY_BYTES]);
-/* returns false if the frame is not allowed */
+/* Returns false if the protocol does not allow the frame. */
 bool vb_membership_frame(struct control *c, int rank);
 void vb_membership_info_came(struct control *c, int rank);
 

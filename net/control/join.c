@@ -37,7 +37,7 @@ static bool take_card(struct conn *conn, struct wire_card *card_p)
     if (!conn->join.has_card || conn->join.card_taken || conn->slot != SLOT_TAKEN)
         return false;
     conn->join.card_taken = true;
-    /* succeeds: the card was checked when it came */
+    /* This succeeds, because the card was checked when it came. */
     return vb_wire_card_decode(conn->join.card, card_p);
 }
 

@@ -24,7 +24,7 @@ vb_status vb_sock_split(const char *text, char *host, size_t size, int *port_p);
 
 /* Looks up the host of "HOST:PORT" or "[V6]:PORT". */
 vb_status vb_sock_resolve(const char *text, struct sock_addr *addr_p);
-/* looks up no names */
+/* Accepts numeric addresses only. */
 bool vb_sock_from_text(const char *addr, int port, struct sock_addr *addr_p);
 void vb_sock_text(const struct sock_addr *addr, char out[SOCK_TEXT]); /* writes the port too */
 void vb_sock_host_text(const struct sock_addr *addr, char *out, size_t size); /* writes no port */

@@ -50,7 +50,7 @@ enum wire_verdict {
     WIRE_BAD_EPOCH = 5,
     WIRE_CLOSED = 6, /* no rank may join this job, or not by calling this rank */
     WIRE_FULL = 7,   /* no slot is free */
-    /* another rank is joining, or a slot will soon be free: the caller tries again */
+    /* Another rank is joining, or a slot will soon be free: the caller tries again. */
     WIRE_BUSY = 8,
 };
 
