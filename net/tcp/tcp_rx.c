@@ -14,9 +14,8 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#define ROUNDS                                                                                     \
-    16 /* receive calls in one poll, so that a fast sender does not delay other peers              \
-        */
+/* Maximum number of receive calls in one poll, so that a fast sender does not delay other peers. */
+#define ROUNDS 16
 
 static void refuse(struct tcp_ep *ep, const struct data_head *head, const char *what)
 {

@@ -22,8 +22,7 @@
 #define VERBS_PORTS_MAX 4
 #define VERBS_SEND_QUEUE 256 /* number of work requests per peer; the device may allow fewer */
 #define VERBS_SEND_RESERVE 4 /* number of work requests kept free for returning credits */
-#define VERBS_SPARE_RECVS 8  /* number of receives beyond the credits, for messages without credit \
-                              */
+#define VERBS_SPARE_RECVS 8  /* number of extra receives, for messages that need no credit */
 #define VERBS_PIECE_BYTES (1u << 20)       /* longest piece; the device may allow less */
 #define VERBS_READS_MAX 16                 /* maximum of reads under way; devices may allow fewer */
 #define VERBS_SOFT_READ_PIECE (64u << 10)  /* longest piece of a get on soft-RoCE */
