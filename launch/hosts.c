@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The hosts of a job: "a,b:2,c" on the command line, or a file with one host per line. Names become
- * arguments of ssh, so only valid host names are accepted: none can be mistaken for an option.
+ * arguments of ssh, so only valid host names are accepted, which cannot be mistaken for options.
  */
 #include "launch/launch.h"
 
@@ -11,15 +11,15 @@
 #include <sys/stat.h>
 
 #define HOST_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_@%:"
-#define WHERE 320 /* bytes of "FILE:LINE: " with its end */
+#define WHERE 320 /* size of the text "FILE:LINE: ", with the terminating zero */
 
-/* where: "FILE:LINE: ", or "" for the command line. */
+/* `where` is "FILE:LINE: ", or "" for the command line. */
 static vb_status refuse(const char *where, const char *text, const char *why)
 {
     return vb_err(VB_ERR_USAGE, "%s\"%.64s\" is not a host: %s", where, text, why);
 }
 
-/* The text must be digits only. */
+/* Parses a number of ranks. The text must be digits only. */
 static bool parse_slots(const char *text, int *slots_p)
 {
     int64_t n;

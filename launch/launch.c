@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * How a supervisor tells a rank its place in the job: through environment variables, which only
- * this file writes and reads. The secret is not among them because an environment is visible in
- * /proc and every child process inherits it. The secret comes through a pipe, whose descriptor
- * number is in the environment. Only VB_SECRET, for ranks that are started by hand, holds the
- * secret itself.
+ * A supervisor tells a rank its place in the job through environment variables, which only this
+ * file writes and reads. The secret is not in a variable because an environment is visible in /proc
+ * and every child process inherits it. The secret comes through a pipe, whose descriptor number is
+ * in the environment. Only VB_SECRET, for ranks that are started by hand, holds the secret itself.
  */
 #include "launch/launch_priv.h"
 
@@ -139,8 +138,8 @@ static vb_status read_place(struct vb_launch *launch)
     return st == VB_OK ? read_fd(BEGUN_FD, &launch->begun_fd) : st;
 }
 
-/* Only a supervisor on this host sets it: lines from another host come through ssh, which may mix
- * them with its own. */
+/* Reads VB_TERMINAL. Only a supervisor that runs its ranks on this host sets it, because lines from
+ * another host come through ssh, which may mix them with its own lines. */
 static vb_status read_terminal(struct vb_launch *launch)
 {
     int yes = 0;
@@ -260,7 +259,8 @@ err_env:
     return NULL;
 }
 
-/* Whether a variable is an option that a rank needs: ssh passes no variables on by itself. */
+/* Returns true if a variable is an option that a rank needs. ssh passes no variables on by
+ * itself. */
 static bool is_option(const char *entry)
 {
     return strncmp(entry, "VB_", 3) == 0 && !is_ours(entry) &&

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * launch/: how ranks are started, watched and ended, and how a process learns which rank it is.
- * This is the one header that other folders include.
+ * The folder launch/ starts, watches and ends ranks, and tells a process which rank it is. This is
+ * the only header that other folders include.
  */
 #ifndef VB_LAUNCH_LAUNCH_H
 #define VB_LAUNCH_LAUNCH_H

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * How a rank tells its supervisor that training has begun. On the supervisor's own host the rank
- * writes a byte to a pipe that it has inherited. Over ssh a rank has only its standard streams, so
- * it prints a line on standard error. That line ends with a code made from the job's secret, so
- * nothing that a program prints for its user can be mistaken for it.
+ * A rank tells its supervisor that training has begun. On the supervisor's own host the rank writes
+ * a byte to a pipe that it has inherited. Over ssh a rank has only its standard streams, so it
+ * prints a line on standard error. That line ends with a code made from the job's secret, so no
+ * other output of the program can be mistaken for that line.
  */
 #include "launch/launch_priv.h"
 

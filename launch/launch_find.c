@@ -2,10 +2,11 @@
  *
  * Ranks that another launcher has started: torchrun, mpirun and srun --mpi=pmix (both with PMIx),
  * or srun. One launcher may start another (srun starts mpirun, either of them torchrun). The
- * innermost has made this process a rank, so they are looked for in this order.
+ * innermost launcher has made this process a rank, so the launchers are looked for in the order of
+ * this list.
  *
  * Only PMIx can carry a secret. With the other launchers the ranks of one host make a secret when
- * they meet, and for several hosts the user must give one.
+ * they meet, and for several hosts the user must give a secret.
  */
 #include "launch/launch_priv.h"
 
@@ -42,10 +43,10 @@ int vb_launch_port(uint64_t number)
     return PORT_FIRST + (int)(number % PORTS);
 }
 
-/* Refuses ranks of MPICH's mpirun and similar ones, which do not know of each other and would all
- * do the same work. In an allocation of Slurm they also have the Slurm variables of mpirun's helper
- * processes, whose numbers differ. srun --mpi=pmi2 sets the PMI variables too, with the same
- * numbers as its own. */
+/* Refuses ranks of MPICH's mpirun and of similar launchers. Such ranks do not know of each other
+ * and would all do the same work. In a Slurm allocation they also have the Slurm variables of
+ * mpirun's helper processes, with another rank and world. srun --mpi=pmi2 sets the PMI variables
+ * too, but with the same rank and world as the Slurm variables; its ranks are accepted. */
 static vb_status refuse_pmi(const struct launch_found *found)
 {
     const char *rank = vb_launch_variable("PMI_RANK"), *size = vb_launch_variable("PMI_SIZE");
@@ -106,8 +107,8 @@ static vb_status check_first(const struct launch_found *found)
         found->local_ranks, found->rank, found->local_rank);
 }
 
-/* Derives a secret for this job only from the user's, which may serve many jobs. So ranks of two
- * jobs that got the same port do not accept each other. */
+/* Derives a secret for this job only from the user's secret, which may serve many jobs. So ranks of
+ * two jobs that got the same port do not accept each other. */
 static vb_status narrow_secret(const struct launch_found *found, struct vb_launch *launch)
 {
     unsigned char own[VB_SECRET_BYTES];
@@ -153,7 +154,8 @@ static vb_status find_root(const struct launch_found *found, const char *given,
 
 /* ---- PMIx ------------------------------------------------------------------------------------ */
 
-/* Sends root and secret from rank 0 to all, unless the user gave the secret: then all have it. */
+/* Sends the root from rank 0 to all ranks. Sends the secret too, unless the user gave it to all
+ * ranks. */
 static vb_status share(const struct launch_found *found, uint64_t deadline,
                        struct vb_launch *launch)
 {

@@ -4,13 +4,13 @@
  * they need three things that the launcher does not tell them:
  *
  *   secret   local rank 0 makes one if all ranks are on this host and the user gave none
- *   root     as local rank 0 knows it: on its own host its name may stand for loopback
- *   cpus     which ranks have the same cpus and must divide them (mpirun gives each rank its own,
- *            srun may give all cpus to all ranks)
+ *   root     the root that local rank 0 has, because on rank 0's host its name may mean loopback
+ *   cpus     the ranks that have the same cpus and must divide them (mpirun gives each rank its
+ * own, srun may give all cpus to all ranks)
  *
  * They meet at an abstract unix socket, which has no file that could be left behind, be found by a
- * later job or be written by another user. Its name is not secret: the kernel tells each end the
- * user of the other, and only processes of the same user count.
+ * later job or be written by another user. The name of the socket need not be secret: the kernel
+ * tells each end which user owns the other end, and only processes of the same user count.
  */
 #include "launch/launch_priv.h"
 #include "net/control/sock.h"
@@ -33,13 +33,13 @@ struct hello {
 
 struct answer {
     uint32_t magic, number,
-        ranks; /* this rank's place among the ranks with the same cpus, and their number */
+        ranks; /* the receiver's place among the ranks with the same cpus, and their number */
     char root[VB_ROOT_TEXT];
     unsigned char secret[VB_SECRET_BYTES];
 };
 
 struct attendee {
-    int fd; /* -1: it has not called yet */
+    int fd; /* -1: the rank has not called yet */
     cpu_set_t cpus;
 };
 
@@ -61,8 +61,8 @@ static bool same_user(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) == 0 && who.uid == getuid();
 }
 
-/* If a machine has more cpus than fit, the set stays empty: all ranks then count as having the same
- * cpus. */
+/* Reads the cpus of this process. If the machine has more cpus than fit into the set, the set stays
+ * empty; then all ranks count as having the same cpus. */
 static void own_cpus(cpu_set_t *cpus)
 {
     CPU_ZERO(cpus);
@@ -72,7 +72,8 @@ static void own_cpus(cpu_set_t *cpus)
 
 /* ---- local rank 0 ---------------------------------------------------------------------------- */
 
-/* Counts the ranks with the same cpus as this one, and those of them before it. */
+/* Writes to *ranks_p how many ranks have the same cpus as `rank`, and to *number_p how many of
+ * these come before `rank`. */
 static void count_cpus(const struct meeting *m, int rank, uint32_t *number_p, uint32_t *ranks_p)
 {
     int i;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the files share that find out how this process was launched.
+ * Types and functions of the files that find out how this process was launched.
  */
 #ifndef VB_LAUNCH_LAUNCH_PRIV_H
 #define VB_LAUNCH_LAUNCH_PRIV_H
@@ -12,9 +12,9 @@
  * ssh_connection is the variable SSH_CONNECTION of sshd, NULL if it is not set. */
 vb_status vb_launch_read_stdin(struct vb_launch *launch, const char *ssh_connection);
 
-/* Reads root and secret from a line that vb_launch_answer() has made, without its end. `whose`
- * names the line in messages. The line must have a secret if and only if launch has none; else only
- * some of the ranks were given one, which is an error. */
+/* Reads root and secret from a line that vb_launch_answer() has made, without the line end. `whose`
+ * names the line in messages. The line must have a secret if and only if launch has none; otherwise
+ * only some of the ranks were given a secret, which is an error. */
 vb_status vb_launch_take_answer(char *line, const char *whose, struct vb_launch *launch);
 
 /* ---- other launchers ------------------------------------------------------------------------- */
@@ -28,46 +28,47 @@ enum launch_by { LAUNCH_BY_NOBODY, LAUNCH_BY_TORCHRUN, LAUNCH_BY_PMIX, LAUNCH_BY
 struct launch_found {
     enum launch_by by;
     int rank, world;
-    int local_rank, local_ranks; /* on this host; 0 ranks: not known */
+    int local_rank, local_ranks; /* counted on this host; local_ranks 0: not known */
     bool one_host;               /* all ranks are on this host */
-    char host[256];              /* of rank 0; not filled in for PMIx */
-    int port;                    /* where rank 0 is to listen; not filled in for PMIx */
+    char host[256];              /* host of rank 0; not filled in for PMIx */
+    int port;                    /* port where rank 0 must listen; not filled in for PMIx */
     char job[300];               /* a name that no other job of this user has at the same time. With
                                   * Slurm it is the same on all hosts and has at most VB_DERIVE_MAX
                                   * bytes */
 };
 
-/* These look for the variables of srun and torchrun. If this process is not one of their ranks, by
- * stays LAUNCH_BY_NOBODY. */
+/* These functions look for the variables of srun and torchrun. If this process is not a rank of
+ * that launcher, found->by stays LAUNCH_BY_NOBODY. */
 vb_status vb_launch_find_slurm(struct launch_found *found);
 vb_status vb_launch_find_torch(struct launch_found *found);
 
-/* The value of an environment variable; NULL: it is not set, or empty. */
+/* Returns the value of an environment variable; NULL: it is not set, or empty. */
 const char *vb_launch_variable(const char *name);
 
-/* The decimal number in an environment variable. If it is not a number from min to max, or not set,
- * the error names the variable. */
+/* Reads a decimal number from an environment variable. If the variable is not set, or is not a
+ * number from min to max, the error names it. */
 vb_status vb_launch_number(const char *name, int64_t min, int64_t max, int64_t *value_p);
 
-/* A port for a job with this number. It is outside the range from which the kernel gives out ports,
- * it is never the number itself, and jobs with neighbouring numbers get different ports. */
+/* Returns a port for the job with this number. The port is outside the range from which the kernel
+ * gives out ports, it is never the number itself, and jobs with neighbouring numbers get different
+ * ports. */
 int vb_launch_port(uint64_t number);
 
-/* Parses a list such as "node[01-03,07],gpu1": the first host and the number of hosts. False: the
- * text is not a list of hosts. */
+/* Parses a list such as "node[01-03,07],gpu1" into the name of the first host and the number of
+ * hosts. Returns false if the text is not a list of hosts. */
 bool vb_slurm_hosts_parse(const char *text, char *first, size_t size, int64_t *hosts_p);
 
-/* Parses a list such as "2(x3),1": the number of tasks of a node. False: the text is not such a
- * list, or the list has no such node. */
+/* Reads the number of tasks of a node from a list such as "2(x3),1". Returns false if the text is
+ * not such a list, or if the list has no such node. */
 bool vb_slurm_tasks_parse(const char *text, int64_t node, int64_t *tasks_p);
 
 /* ---- ranks of one host meet (launch_meet.c) -------------------------------------------------- */
 
 /* The ranks that a launcher has started on this host meet at an abstract unix socket. The kernel
- * tells the user of each process, so processes of other users are neither answered nor believed.
- * All ranks get the root of local rank 0, and its secret unless they have one. On return
- * launch->local_rank and local_ranks count only the ranks that may run on the same cpus as this
- * rank. */
+ * tells which user owns each process, so processes of other users are neither answered nor
+ * believed. All ranks get the root of local rank 0, and the secret of local rank 0 unless they
+ * already have a secret. On return launch->local_rank and local_ranks count only the ranks that may
+ * run on the same cpus as this rank. */
 vb_status vb_launch_meet(const struct launch_found *found, uint64_t deadline,
                          struct vb_launch *launch);
 
@@ -76,12 +77,13 @@ vb_status vb_launch_meet(const struct launch_found *found, uint64_t deadline,
 /* Connects to the PMIx server on this host that started this process, and fills found. */
 vb_status vb_pmix_join(uint64_t deadline, struct launch_found *found);
 
-/* Sends a line of rank 0 to all ranks; all ranks call this. size is that of the buffer. The
- * deadline is for the other ranks to call it. */
+/* Sends a line of rank 0 to all ranks; all ranks call this. size is the size of the buffer `line`.
+ * All ranks must call this before the deadline. */
 vb_status vb_pmix_share(const struct launch_found *found, uint64_t deadline, char *line,
                         size_t size);
 
-/* Must not be called after vb_pmix_share() has failed, because the server may not answer then. */
+/* Disconnects from the PMIx server. Must not be called after vb_pmix_share() has failed, because
+ * the server may not answer then. */
 vb_status vb_pmix_leave(uint64_t deadline);
 
 #endif

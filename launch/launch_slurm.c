@@ -2,8 +2,8 @@
  *
  * Reads the variables that srun sets for a task. A task of a step has SLURM_STEP_ID and
  * SLURM_PROCID. The script of sbatch has SLURM_PROCID=0 without a step. A shell of salloc has
- * neither of them, or a step with a reserved number. Jobs are started from such scripts and shells;
- * they are not ranks.
+ * neither of them, or a step with a reserved number. Such scripts and shells start jobs, but they
+ * are not ranks.
  */
 #include "launch/launch_priv.h"
 
@@ -11,14 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STEP_RESERVED 0xfffffff0 /* this and higher: shells of sbatch and salloc */
+#define STEP_RESERVED 0xfffffff0 /* this number and higher ones are shells of sbatch and salloc */
 #define STEPS_A_JOB 64 /* up to this many steps of a job at a time surely get different ports */
 #define HOSTS_MAX 1000000
 #define NAME_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_"
 
 /* ---- lists of hosts -------------------------------------------------------------------------- */
 
-/* The name of the first host of a list, as far as it is parsed. */
+/* The name of the first host of a list, as far as the list is parsed. */
 struct first {
     char *buf;
     size_t len, size;
@@ -68,7 +68,7 @@ static bool parse_bracket(const char **at, int64_t *n_p, struct first *first)
     int64_t n = 0;
 
     do {
-        ++*at; /* the bracket or the comma */
+        ++*at; /* skips the bracket or the comma */
         if (!parse_range(at, &n, first))
             return false;
         first = NULL;
@@ -154,7 +154,8 @@ bool vb_slurm_tasks_parse(const char *text, int64_t node, int64_t *tasks_p)
 
 /* ---- the environment ------------------------------------------------------------------------- */
 
-/* True for a task that srun has started; false for a shell in which srun may be called. */
+/* Returns true for a task that srun has started, and false for a shell in which srun may be
+ * called. */
 static bool is_task(int64_t *job_p, int64_t *step_p)
 {
     const char *step = vb_launch_variable("SLURM_STEP_ID"),
@@ -163,7 +164,7 @@ static bool is_task(int64_t *job_p, int64_t *step_p)
     if (step == NULL || job == NULL || vb_launch_variable("SLURM_PROCID") == NULL)
         return false;
     if (!vb_parse_int(step, step_p) || !vb_parse_int(job, job_p))
-        *job_p = *step_p = -1; /* broken: vb_launch_find_slurm() refuses it */
+        *job_p = *step_p = -1; /* vb_launch_find_slurm() refuses these numbers */
     return *step_p < STEP_RESERVED;
 }
 
@@ -182,7 +183,8 @@ static vb_status read_hosts(struct launch_found *found)
     return VB_OK;
 }
 
-/* If the list is missing, ranks find out who is on their host when the group has formed. */
+/* Reads the place of this rank on its host. If the list of tasks per node is missing, the ranks
+ * find out which ranks are on their host when the group has formed. */
 static vb_status read_local(struct launch_found *found)
 {
     const char *name = "SLURM_STEP_TASKS_PER_NODE", *list = vb_launch_variable(name);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * A rank that a supervisor on another host has started over ssh. Its place in the job comes in the
- * environment. The secret must not, so it comes through standard input. So does the address of
- * rank 0, which is known only when rank 0 has a port:
+ * A rank that a supervisor on another host has started over ssh. The place of the rank in the job
+ * is in the environment. The secret must not be there, so it comes through standard input. The
+ * address of rank 0 comes there too, because it is known only when rank 0 has a port:
  *
- *   rank         hello on standard output: which program it is; rank 0 also where it listens
- *   supervisor   waits until all have said hello and all are the same program; then sends each the
- *                answer: root and secret
+ *   rank         says hello on standard output, with its program; rank 0 also with its address
+ *   supervisor   waits until all ranks have said hello and all run the same program; then sends the
+ *                answer to each rank: root and secret
  *   rank         runs; when standard input ends, the supervisor is gone or wants the rank to end
  *
  * A login shell may print something before the hello. The supervisor passes that on to the user.
@@ -26,9 +26,9 @@
 #include <unistd.h>
 
 #define HELLO "verbena-rank 1"
-#define LINE_MAX_BYTES 512 /* bytes of a hello or an answer, with its end */
+#define LINE_MAX_BYTES 512 /* size of a buffer for a hello or an answer */
 #define ANSWER_MS 60000    /* time for the slowest host to start its ranks */
-#define END_MS 5000        /* between SIGTERM and SIGKILL */
+#define END_MS 5000        /* time between SIGTERM and SIGKILL */
 
 /* ---- which program --------------------------------------------------------------------------- */
 
@@ -76,7 +76,7 @@ vb_status vb_hello_own(struct vb_hello *hello_p)
 bool vb_hello_parse(const char *line, struct vb_hello *hello_p)
 {
     const char *at =
-        strstr(line, HELLO " "); /* a shell may have written an escape sequence before it */
+        strstr(line, HELLO " "); /* a shell may have written an escape sequence before the hello */
     struct vb_hello hello;
     int end = 0;
 
@@ -99,7 +99,7 @@ static void say_hello(const struct vb_hello *hello)
 
     if (write(STDOUT_FILENO, line, (size_t)n) != n)
         VB_LOG_DEBUG(
-            "no process reads the greeting of this rank"); /* standard input ends then, too */
+            "no process reads the greeting of this rank"); /* then standard input ends too */
 }
 
 int vb_launch_answer(char *buf, size_t size, const char *root,
@@ -131,7 +131,7 @@ vb_status vb_launch_take_answer(char *line, const char *whose, struct vb_launch 
     return none ? VB_OK : vb_secret_parse(space + 1, launch->secret);
 }
 
-/* Reads the line, and not a byte beyond it. */
+/* Reads the line of the answer, and no byte after it. */
 static bool read_answer(char line[LINE_MAX_BYTES])
 {
     uint64_t deadline = vb_clock_ns() + (uint64_t)ANSWER_MS * 1000000;
@@ -166,7 +166,7 @@ static vb_status take_answer(struct vb_launch *launch)
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* The thread that ends this process when standard input ends. */
+/* The main function of the thread that ends this process when standard input ends. */
 static void *watch_input(void *arg)
 {
     char byte[64];
@@ -197,8 +197,9 @@ static vb_status start_watch(void)
     return vb_err_sys("pthread_create");
 }
 
-/* A port that the user gave goes with a name that others can reach. Otherwise the address to which
- * the launcher's ssh connected may serve: "CLIENT PORT SERVER PORT" has it. */
+/* Opens the listening socket of rank 0. If the user gave a port, other hosts can reach the name
+ * before it. Otherwise the address to which the supervisor's ssh connected may be used. It is
+ * SERVER in ssh_connection, which is "CLIENT PORT SERVER PORT". */
 static vb_status listen_as_root(struct vb_launch *launch, const char *ssh_connection)
 {
     char server[VB_ADDR_TEXT];

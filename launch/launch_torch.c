@@ -15,8 +15,8 @@ static const char *or_dash(const char *text)
     return text != NULL ? text : "-";
 }
 
-/* torchrun sets LOCAL_RANK and LOCAL_WORLD_SIZE. A user who sets the variables by hand may leave
- * them out; then the ranks may be on any hosts. */
+/* torchrun sets LOCAL_RANK and LOCAL_WORLD_SIZE. A user who sets variables by hand may leave these
+ * two out; then the ranks may be on any hosts. */
 static vb_status read_local(struct launch_found *found)
 {
     int64_t local_ranks = 0, local_rank = 0;

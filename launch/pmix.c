@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * PMIx: mpirun and srun --mpi=pmix use it to tell processes their rank, and it carries a line from
- * one rank to all others: rank 0 puts the line, all ranks meet at a fence, the others get the line.
- * Only this file includes libpmix.
+ * PMIx is the interface through which mpirun and srun --mpi=pmix tell processes their rank. It also
+ * carries a line from rank 0 to all other ranks: rank 0 puts the line, all ranks meet at a fence,
+ * and the other ranks get the line. Only this file includes libpmix.
  *
  * Not every server respects the timeouts of PMIx, so this file does the waiting. The fence and the
- * get of rank 0's line have variants that call back from a thread of the library. The other calls
- * wait only for the server of this host and are made in a thread of their own. If the server does
- * not answer, that thread stays in the library until the process ends, which is soon.
+ * get of rank 0's line use the variants that call back from a thread of the library. PMIx_Init, the
+ * questions about the job and PMIx_Finalize wait only for the server of this host and are called in
+ * a thread of their own. If the server does not answer, that thread stays in the library until the
+ * process ends, which is soon.
  */
 #include "launch/launch_priv.h"
 
@@ -55,7 +56,7 @@ static void reply_destroy(struct reply *r)
     pthread_cond_destroy(&r->changed);
     pthread_mutex_destroy(&r->lock);
     if (r->line != NULL)
-        explicit_bzero(r->line, strlen(r->line)); /* it holds the secret */
+        explicit_bzero(r->line, strlen(r->line)); /* the line holds the secret */
     free(r->line);
     free(r);
 }
@@ -71,8 +72,8 @@ static void on_done(pmix_status_t code, void *arg)
     pthread_mutex_unlock(&r->lock);
 }
 
-/* Returns false after the deadline. The reply must then not be freed because the library may still
- * write to it. */
+/* Waits for a reply. Returns false after the deadline; then the reply must not be freed, because
+ * the library may still write to it. */
 static bool reply_came(struct reply *r, uint64_t deadline)
 {
     struct timespec at = {.tv_sec = (time_t)(deadline / 1000000000),
@@ -112,7 +113,8 @@ static void call_destroy(struct call *c)
     free(c);
 }
 
-/* Runs fn in a thread until the deadline. fn gets a copy of found, which is copied back. */
+/* Runs fn in a thread and waits for it until the deadline. fn works on a copy of found, which is
+ * copied back if fn ends in time. */
 static vb_status call_within(vb_status (*fn)(struct launch_found *found), const char *what,
                              uint64_t deadline, struct launch_found *found)
 {
@@ -140,7 +142,7 @@ static vb_status call_within(vb_status (*fn)(struct launch_found *found), const 
 
 /* ---- rank and world -------------------------------------------------------------------------- */
 
-/* A number that the server knows about a process or, with PMIX_RANK_WILDCARD, about the job. */
+/* Asks the server for a number about a process or, with PMIX_RANK_WILDCARD, about the job. */
 static vb_status ask(const pmix_proc_t *who, const char *key, int64_t max, int *value_p)
 {
     pmix_value_t *value = NULL;

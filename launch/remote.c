@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Ranks on other hosts: the ssh command for each rank, and the check before any of them gets the
- * secret. The first line of a rank, its hello, tells which program it is. The job goes on when all
- * ranks have said hello and all are the same program.
+ * Ranks on other hosts: the ssh command for each rank, and the check of all ranks before any rank
+ * gets the secret. The first line of a rank, its hello, identifies its program. The job goes on
+ * when all ranks have said hello and all run the same program.
  *
- * The login shell on the other host may be any shell, so everything it sees is quoted, and a script
- * for sh does the rest. The script finds errors that each shell would report in its own way. Above
- * all it finds a machine of another architecture, where sh would take the program for a script.
+ * The login shell on the other host may be any shell, so all text that it sees is quoted, and a
+ * script for sh does the rest. The script finds errors that each shell would report in its own way.
+ * Above all, the script finds a machine of another architecture, where sh would take the program
+ * for a script.
  */
 #include "launch/supervise_priv.h"
 
@@ -18,7 +19,7 @@
 #define SSH "ssh -o BatchMode=yes -o ConnectTimeout=10"
 #define SSH_ARGS_MAX 32
 
-/* Arguments: folder, architecture, program, then the arguments of env. */
+/* The arguments of the script are folder, architecture, program, then the arguments of env. */
 static const char script[] = "cd \"$1\" 2>/dev/null; "
                              "if [ \"$(uname -m)\" != \"$2\" ]; then "
                              "echo \"its architecture is $(uname -m), not $2\" >&2; exit 126; fi; "
@@ -28,14 +29,14 @@ static const char script[] = "cd \"$1\" 2>/dev/null; "
 
 struct vb_remote {
     const struct vb_hosts *hosts;
-    const char *root; /* as the user gave it; NULL: rank 0 chooses */
+    const char *root; /* HOST:PORT that the user gave; NULL: rank 0 chooses */
     char *const *argv;
     char program[PATH_MAX], folder[PATH_MAX];
-    char *ssh; /* the command, split into ssh_args */
+    char *ssh; /* the ssh command; ssh_args points to its parts */
     char *ssh_args[SSH_ARGS_MAX];
     int n_ssh_args;
     struct vb_hello own;
-    bool *has_hello; /* for each rank */
+    bool *has_hello; /* one entry for each rank */
     int n_hello;
     char found_root[VB_ROOT_TEXT];
     unsigned char secret[VB_SECRET_BYTES];
@@ -61,7 +62,8 @@ static vb_status split_ssh(struct vb_remote *r, const char *command)
     return VB_OK;
 }
 
-/* The program on the other hosts has the same path as on this one, unless the user gave another. */
+/* Sets the path of the program on the other hosts. It is the same path as on this host, unless the
+ * user gave another. */
 static vb_status find_program(struct vb_remote *r, const char *program)
 {
     ssize_t n;
@@ -157,7 +159,7 @@ static void place_of(const struct vb_remote *r, int rank, struct vb_launch *laun
         snprintf(launch->root, sizeof(launch->root), "%.260s:0", at != NULL ? at + 1 : name);
 }
 
-/* The command line for the login shell on the other host; NULL: no memory. */
+/* Returns the command line for the login shell on the other host; NULL: no memory. */
 static char *command_line(const struct vb_remote *r, int rank)
 {
     struct vb_launch launch;
@@ -262,7 +264,8 @@ vb_status vb_remote_begun_line(const struct vb_remote *r, char line[VB_BEGUN_TEX
     return vb_launch_begun_line(r->secret, line);
 }
 
-/* ssh itself exits with 255. 126 and 127 are of the script, and of shells and loaders. */
+/* Exit code 255 is of ssh itself. Exit codes 126 and 127 come from the script, a shell or a
+ * loader. */
 void vb_remote_explain(const struct vb_remote *r, int rank, const siginfo_t *info,
                        const char *last_line, char *why, size_t size)
 {

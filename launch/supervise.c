@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * The supervisor of the ranks of a job. It is not a rank itself: one loop waits for their output,
- * their deaths and the user's Ctrl-C. For ranks on other hosts its children are ssh processes; if
- * it closes the standard input of an ssh, the rank on the other host ends.
+ * The supervisor of the ranks of a job. It is not a rank itself. One loop waits for the output and
+ * the deaths of the ranks, and for the user's Ctrl-C. For ranks on other hosts the children of the
+ * supervisor are ssh processes; if it closes the standard input of an ssh, the rank on the other
+ * host ends.
  *
- * A job ends in stages. When a rank has failed, the others get a *grace* time to notice by
- * themselves and log what they saw. Then they are asked to end (SIGTERM) and, if they do not,
- * killed (SIGKILL). A Ctrl-C or the loss of standard output skips the grace time. So does a job
- * that has gone on without some of its ranks if all that are left are stopped (SIGSTOP), because
- * nobody else would notice. A rank is the leader of a process group, which is killed as a whole
- * before the rank is reaped: until the leader is reaped, no other group can get its number.
+ * A job ends in stages. When a rank has failed, the other ranks get a *grace* time to notice the
+ * failure and log it. Then they are asked to end (SIGTERM) and, if they do not, killed (SIGKILL). A
+ * Ctrl-C or the loss of standard output skips the grace time. The grace time is also skipped if a
+ * job has gone on without some of its ranks and all remaining ranks are stopped (SIGSTOP), because
+ * no rank would notice. A rank is the leader of a process group, which is killed as a whole before
+ * the rank is reaped: until the leader is reaped, no other group can get its number.
  */
 #include "launch/supervise_priv.h"
 
@@ -21,7 +22,7 @@
 #include <unistd.h>
 
 #define GRACE_MS 2000
-#define HELLO_MS 30000 /* from the start of the last ssh to the hello of its rank */
+#define HELLO_MS 30000 /* time from the start of the last ssh to the hello of its rank */
 #define SSH_AT_ONCE 8  /* an sshd refuses more than 10 connections that have not logged in yet */
 
 enum stage { RUNNING, GRACE, ASKED, KILLED }; /* a job ends in this order */
@@ -29,26 +30,26 @@ enum stage { RUNNING, GRACE, ASKED, KILLED }; /* a job ends in this order */
 struct job {
     int ranks;
     pid_t *pids; /* 0: not started, or reaped */
-    int *in_fds; /* write to their standard input; -1: none, or closed */
+    int *in_fds; /* write to the standard input of ranks; -1: none, or closed */
     int alive;
     int started;
     enum stage stage;
     uint64_t deadline_ns; /* end of the stage; 0: none */
     uint64_t grace_ns;
-    uint64_t stopped_ns; /* since when all ranks that are left are stopped; 0: they are not */
+    uint64_t stopped_ns; /* time since which all remaining ranks are stopped; 0: not all are */
     int exit_code;
     struct vb_spawner spawner;
     struct vb_signals signals;
     struct vb_relay *relay;
-    const char *logs;         /* folder; NULL: none */
+    const char *logs;         /* folder for logs; NULL: no logs */
     struct vb_remote *remote; /* NULL: the ranks are on this host */
     const struct vb_supervise_opts *o;
     bool ended_well; /* with o->outlive: a worker has ended with exit 0 */
     bool answered;   /* the remote ranks have got root and secret */
     uint64_t hello_deadline_ns;
-    int begun_fd; /* a rank writes a byte to it when training has begun; -1: ranks print a line */
-    bool begun;   /* training has begun */
-    struct pollfd *fds; /* the signal pipe, then those of the relay */
+    int begun_fd;       /* has a byte from a rank when training has begun; -1: ranks print a line */
+    bool begun;         /* training has begun */
+    struct pollfd *fds; /* the signal pipe, then the descriptors of the relay */
 };
 
 /* ---- ending ---------------------------------------------------------------------------------- */
@@ -63,7 +64,7 @@ static void close_input(struct job *job, int rank)
 static void signal_one(const struct job *job, int rank, int number)
 {
     if (job->pids[rank] > 0 && kill(-job->pids[rank], number) != 0)
-        kill(job->pids[rank], number); /* it has no process group of its own yet */
+        kill(job->pids[rank], number); /* the rank has no process group of its own yet */
 }
 
 static void signal_all(const struct job *job, int number)
@@ -74,8 +75,8 @@ static void signal_all(const struct job *job, int number)
         signal_one(job, i, number);
 }
 
-/* A rank on another host ends when its standard input is closed, and its ssh ends after the rank.
- * If ssh were ended first, ranks could outlive the supervisor for a moment. */
+/* Asks all ranks to end. A rank on another host ends when its standard input is closed, and its ssh
+ * ends after the rank. If ssh were ended first, ranks could outlive the supervisor for a moment. */
 static void ask_all(struct job *job)
 {
     int i;
@@ -107,7 +108,8 @@ static void give_up(struct job *job)
     enter(job, ASKED);
 }
 
-/* The timeout for poll(): milliseconds to the next deadline, -1 if there is none. */
+/* Returns the timeout for poll(): the number of milliseconds to the next deadline, or -1 if there
+ * is none. */
 static int time_left_ms(const struct job *job)
 {
     uint64_t now = vb_clock_ns(), next = job->deadline_ns;
@@ -141,7 +143,7 @@ static bool reap(struct job *job, int rank, siginfo_t *info)
     return true;
 }
 
-/* goes_on: training goes on without the rank. */
+/* Reports the death of a rank. goes_on is true if training goes on without the rank. */
 static void say_death(struct job *job, int rank, const siginfo_t *info, bool goes_on)
 {
     const char *tail = goes_on ? "; training goes on" : "";
@@ -161,7 +163,8 @@ static void say_death(struct job *job, int rank, const siginfo_t *info, bool goe
                      info->si_code == CLD_DUMPED ? ", core dumped" : "");
 }
 
-/* A rank may find bad usage that the supervisor could not find. */
+/* Returns true if a rank ended because of bad usage. A rank may find bad usage that the supervisor
+ * could not find. */
 static bool was_bad_usage(const siginfo_t *info)
 {
     return info->si_code == CLD_EXITED && info->si_status == 2;
@@ -181,7 +184,8 @@ static void note_failure(struct job *job, int rank, const siginfo_t *info)
     enter(job, GRACE);
 }
 
-/* The byte is looked for when a rank has died: whatever that rank wrote is in the pipe by then. */
+/* Returns true if training has begun. This is called when a rank has died: a byte that this rank
+ * wrote is in the pipe by then. */
 static bool has_begun(struct job *job)
 {
     char byte;
@@ -191,8 +195,8 @@ static bool has_begun(struct job *job)
     return job->begun || vb_relay_has_begun(job->relay);
 }
 
-/* Whether training can go on without this rank. It must have begun. Bad usage concerns all ranks,
- * so it always ends the job. */
+/* Returns true if training can go on without this rank. Training must have begun. Bad usage
+ * concerns all ranks, so it always ends the job. */
 static bool can_do_without(struct job *job, int rank, const siginfo_t *info)
 {
     const struct vb_supervise_opts *o = job->o;
@@ -201,8 +205,9 @@ static bool can_do_without(struct job *job, int rank, const siginfo_t *info)
            job->alive > 0 && has_begun(job) && !was_bad_usage(info);
 }
 
-/* The first worker with exit 0 has printed the result, or knows the worker that has. The others
- * will end soon too, except one that is stopped. However they end, the result is printed. */
+/* Called when a rank has ended with exit 0. A worker that ends so has printed the result, or knows
+ * that another worker has. The other ranks will end soon too, unless they are stopped. However they
+ * end, the result is printed. */
 static void note_end(struct job *job, int rank)
 {
     if (!job->o->outlive || rank >= job->o->workers)
@@ -212,8 +217,8 @@ static void note_end(struct job *job, int rank)
         enter(job, GRACE);
 }
 
-/* A host could not be used. Each such host is named because several may be wrong, and none of them
- * fails because of another. */
+/* Reports that a host could not be used. Each such host is reported, because several hosts may be
+ * wrong and none of them fails because of another. */
 static void note_host(struct job *job, int rank, const siginfo_t *info)
 {
     if (job->stage >= ASKED)
@@ -224,18 +229,20 @@ static void note_host(struct job *job, int rank, const siginfo_t *info)
         say_death(job, rank, info, false);
 }
 
-/* Whether a rank ended in a way that the end of another rank cannot cause: killed, or bad usage. If
- * a rank on another host is killed, ssh exits with 255, as after a broken connection. */
+/* Returns true if a rank ended in a way that the end of another rank cannot cause, which is by a
+ * signal or because of bad usage. If a rank on another host is killed, ssh exits with 255, as after
+ * a broken connection. */
 static bool is_cause(const struct job *job, const siginfo_t *info)
 {
     return info->si_code != CLD_EXITED || (job->remote != NULL && info->si_status == 255) ||
            was_bad_usage(info);
 }
 
-/* Several ranks may have died since the last look. If one of them was killed or found bad usage, it
- * is the cause; a rank that exited by itself has only noticed. The latter may even have ended
- * first, because connections close before the process is dead, so a cause is named in the grace
- * time too. Once the job is being ended on purpose, deaths are not reported. */
+/* Handles all deaths since the last call. A rank that was killed or found bad usage is the cause of
+ * the failure; a rank that exited by itself has only noticed the failure. The latter may even have
+ * ended first, because the connections of a process close before the process is dead. So a cause is
+ * reported in the grace time too. Once the job is being ended on purpose, deaths are not
+ * reported. */
 static void reap_all(struct job *job)
 {
     siginfo_t info, first = {0};
@@ -275,8 +282,8 @@ static bool is_stopped(const struct job *job, int rank)
            info.si_pid != 0;
 }
 
-/* Whether some ranks are gone and all that are left are stopped. While no rank is gone, the user
- * may have paused the job. */
+/* Returns true if some ranks are gone and all remaining ranks are stopped. While no rank is gone,
+ * the user may have paused the job. */
 static bool all_stopped(const struct job *job)
 {
     int i;
@@ -297,8 +304,9 @@ static void note_stopped(struct job *job)
         job->stopped_ns = vb_clock_ns();
 }
 
-/* A batch system may stop the whole job for a while and continue the supervisor first. Then this
- * check runs much too late, and waits once more. */
+/* Ends the job if all remaining ranks stay stopped. A batch system may stop the whole job for a
+ * while and continue the supervisor first. Then this check runs much too late, so it waits once
+ * more. */
 static void check_stopped(struct job *job)
 {
     uint64_t now = vb_clock_ns();
@@ -337,8 +345,8 @@ static void take_signals(struct job *job)
 
 /* ---- ranks on other hosts -------------------------------------------------------------------- */
 
-/* The answer fits into the buffer of a pipe. A write fails only if the rank is gone, which
- * reap_all() finds out. */
+/* Sends the answer to all ranks. It fits into the buffer of a pipe. A write fails only if the rank
+ * is gone, which reap_all() finds out. */
 static void answer_all(struct job *job)
 {
     char line[512];
@@ -387,7 +395,8 @@ static void check_hello(struct job *job)
 
 /* ---- the loop -------------------------------------------------------------------------------- */
 
-/* When no rank is alive, there may still be output to pass on; a signal then ends the loop. */
+/* Returns true while the loop must go on. When no rank is alive, there may still be output to pass
+ * on; a signal then ends the loop. */
 static bool goes_on(const struct job *job)
 {
     if (job->alive > 0)
@@ -395,7 +404,7 @@ static bool goes_on(const struct job *job)
     return job->stage != KILLED && !vb_relay_empty(job->relay);
 }
 
-/* Starts all ranks of this host at once, and those of other hosts a few at a time. */
+/* Starts all ranks of this host at once, and ranks of other hosts a few at a time. */
 static vb_status start_ranks(struct job *job)
 {
     struct vb_child child;
@@ -433,8 +442,7 @@ static vb_status poll_once(struct job *job)
     }
     if (vb_relay_move(job->relay, job->fds + 1, n - 1) != VB_OK)
         give_up(job);
-    if (job->fds[0].revents !=
-        0) /* after the output: what a rank printed before it died is known now */
+    if (job->fds[0].revents != 0) /* after the output, so that all lines of a dead rank are known */
         take_signals(job);
     if (job->alive > 0) {
         if (job->deadline_ns != 0 && vb_clock_ns() >= job->deadline_ns)
@@ -474,7 +482,8 @@ static void kill_the_rest(struct job *job)
 }
 
 /* A process may be started without standard input, output or error. Pipes must not get these
- * numbers, so /dev/null takes them, opened so that they stay unreadable or unwritable. */
+ * numbers, so /dev/null takes them. It is opened such that reads from standard input and writes to
+ * the other two still fail. */
 static vb_status fill_standard_fds(void)
 {
     static const int flags[] = {O_WRONLY, O_RDONLY, O_RDONLY};
@@ -550,7 +559,7 @@ vb_status vb_supervise(const struct vb_supervise_opts *o, int *exit_code_p)
         goto err_spawner;
     st = start_ranks(&job);
     vb_spawner_fini(
-        &job.spawner); /* only rank 0 may keep the socket: if it dies, the others must be refused */
+        &job.spawner); /* only rank 0 keeps the socket: if it dies, other ranks must be refused */
     if (st == VB_OK)
         st = run(&job);
     kill_the_rest(&job);

@@ -5,10 +5,10 @@
  * A *stream* is the pipe from one rank's standard output or error; a *sink* is the supervisor's
  * standard output or error. Rank 0's standard output is passed on unchanged. Everything else is
  * split into lines and goes to standard error, with the rank before each line. A stream is read
- * only while its buffer has room, and its buffer is emptied only while the sink has room. So if the
- * reader of the supervisor is slow, the ranks wait, and this process does not. Ranks on other hosts
- * say hello to the supervisor first: until then their standard output is split into lines too. All
- * bytes that are passed on also go to the log of the rank, if it has one.
+ * only while its buffer has space, and its buffer is emptied only while the sink has space. So if
+ * the reader of the supervisor is slow, the ranks wait, and this process does not. Ranks on other
+ * hosts say hello to the supervisor first: until then their standard output is split into lines
+ * too. All bytes that are passed on also go to the log of the rank, if it has one.
  *
  * On a terminal the last line may be *progress*, without a line end: the next output wipes it out.
  *
@@ -25,11 +25,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PREFIX_MAX 80 /* bytes of "[HOST rank 1023] " and a line end; a long HOST is truncated */
-#define LAST_LINE_MAX 240 /* bytes kept of the last line */
+#define PREFIX_MAX 80     /* size of "[HOST rank 1023] " and a line end; a long HOST is truncated */
+#define LAST_LINE_MAX 240 /* number of bytes kept of the last line */
 #define SINK_BYTES (1 << 16)
-#define SAY_BYTES 512 /* bytes of a line of the supervisor itself */
-#define SAY_LINES 8   /* number of such lines for which there is always room */
+#define SAY_BYTES 512 /* size of a line of the supervisor itself */
+#define SAY_LINES 8   /* number of such lines for which there is always space */
 #define STREAM_BYTES (PIPE_BUF - PREFIX_MAX) /* longer lines are split into pieces of this size */
 
 struct sink {
@@ -42,8 +42,8 @@ struct sink {
 struct stream {
     int fd; /* -1: it has ended */
     int rank;
-    int log_fd;      /* -1: none. Both streams of a rank have the same */
-    bool stuck;      /* its buffer waits for room in the sink */
+    int log_fd;      /* -1: no log; both streams of a rank have the same log */
+    bool stuck;      /* the buffer waits for space in the sink */
     bool hello_done; /* the hello has come, or none is expected */
     const char *host;
     struct sink *to, *then;   /* the sink until the hello, and after it */
@@ -189,7 +189,8 @@ static void append(struct sink *sink, const char *bytes, size_t len)
     sink->len += len;
 }
 
-/* If progress is shown, the sink holds nothing else, so it has room for this. */
+/* Wipes out progress, if it is shown. In this case the sink holds nothing else, so it has space for
+ * VB_WIPE_LINE. */
 static void wipe(struct vb_relay *relay)
 {
     if (relay->shown)
@@ -209,7 +210,8 @@ bool vb_relay_has_begun(const struct vb_relay *relay)
     return relay->begun;
 }
 
-/* A slow reader misses some progress, because newer progress comes soon. */
+/* Shows progress. If the reader is slow, drops the progress instead, because newer progress comes
+ * soon. */
 static void show(struct vb_relay *relay, const char *line, size_t len)
 {
     if (len == strlen(VB_WIPE_LINE)) {
@@ -257,7 +259,8 @@ static void write_log(struct vb_relay *relay, const struct stream *s, const char
     }
 }
 
-/* Notes the last line. Returns true if it is the hello, which is not for the user. */
+/* Remembers a line as the last one of its stream. Returns true if the line is the hello, which is
+ * not for the user. */
 static bool take_hello(const struct vb_relay *relay, struct stream *s, const char *from, size_t n)
 {
     char line[SAY_BYTES];
@@ -319,7 +322,7 @@ static size_t pass_raw(struct vb_relay *relay, struct stream *s, const char *fro
     return n;
 }
 
-/* Moves as much of a stream's buffer to its sink as the sink has room for. */
+/* Moves as much of a stream's buffer to its sink as fits into the sink. */
 static void pass_on(struct vb_relay *relay, struct stream *s)
 {
     size_t done = 0, n;
@@ -369,7 +372,7 @@ const char *vb_relay_last_line(struct vb_relay *relay, int rank)
 
 /* ---- out of a sink --------------------------------------------------------------------------- */
 
-/* The number of bytes to write at once: whole lines if possible. */
+/* Returns the number of bytes to write at once, which are whole lines if possible. */
 static size_t piece(const struct sink *sink)
 {
     size_t n = sink->len < PIPE_BUF ? sink->len : PIPE_BUF;
@@ -381,8 +384,8 @@ static size_t piece(const struct sink *sink)
     return end != NULL ? (size_t)(end - sink->buf) + 1 : n;
 }
 
-/* A sink is closed. If nobody reads standard error any more, the job goes on. Standard output is
- * the result, so losing it is a failure. */
+/* Called when a write to a sink has failed. Closes the sink. If nobody reads standard error any
+ * more, the job goes on. Standard output is the result, so losing it is a failure. */
 static vb_status sink_failed(struct vb_relay *relay, struct sink *sink)
 {
     int err = errno;
@@ -438,11 +441,11 @@ vb_status vb_relay_move(struct vb_relay *relay, const struct pollfd *fds, int n)
     for (i = 2; i < n; i++)
         if (fds[i].revents != 0 && relay->streams[i - 2].fd >= 0)
             read_stream(relay, &relay->streams[i - 2]);
-    if (fds[1].revents != 0 && relay->err.fd >= 0) /* first, because it may wipe out progress */
+    if (fds[1].revents != 0 && relay->err.fd >= 0) /* first, as it may wipe out progress */
         write_sink(relay, &relay->err);
     if (fds[0].revents != 0 && relay->out.fd >= 0)
         st = write_sink(relay, &relay->out);
-    for (i = 0; i < relay->n_streams; i++) /* the sinks may have room again */
+    for (i = 0; i < relay->n_streams; i++) /* the sinks may have space again */
         if (relay->streams[i].stuck)
             pass_on(relay, &relay->streams[i]);
     return st;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * Starts the ranks of a job. On this host it starts the program itself for each rank, with the same
- * arguments; the environment tells each its rank. For other hosts it starts ssh, whose command line
- * tells the rank (remote.c).
+ * arguments; the environment tells each process its rank. For other hosts it starts ssh, whose
+ * command line has the rank (remote.c).
  *
  * Libraries may have started threads in the supervisor. So between fork() and execve() a child
- * calls only functions that are safe in a signal handler, and everything it needs is made before.
+ * calls only functions that are safe in a signal handler, and everything that the child needs is
+ * made before fork().
  */
 #include "launch/supervise_priv.h"
 
@@ -14,7 +15,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#define EXEC_FAILED 127 /* the exit code that shells use for this */
+#define EXEC_FAILED 127 /* the exit code that shells use if a program cannot be executed */
 #define SSH_FAILED 255  /* the exit code of ssh if it cannot reach the host */
 
 /* Both ends of the pipes to and from a child; -1: no such pipe. */
@@ -22,9 +23,9 @@ struct pipes {
     int in[2], out[2], err[2], secret[2];
 };
 
-/* What a child executes. */
+/* The command line and the environment of a child. */
 struct image {
-    char **argv; /* of ssh; NULL: that of the spawner */
+    char **argv; /* command line of ssh; NULL: argv of the spawner */
     char **env;
 };
 
@@ -99,7 +100,8 @@ static void close_pipes(struct pipes *p)
     close_pair(p->secret);
 }
 
-/* What is written to a child fits into the buffer of a pipe, so no write blocks. */
+/* Opens the pipes to and from a child. All bytes written to a child fit into the buffer of a pipe,
+ * so no write blocks. */
 static vb_status open_pipes(const struct vb_spawner *s, struct pipes *p)
 {
     int *extra = s->remote != NULL ? p->in : p->secret;
@@ -128,7 +130,7 @@ static void say_exec_failed(const char *program)
 }
 
 /* Runs in the child. The child gets its own process group, so that a Ctrl-C at the terminal reaches
- * only the supervisor. The kernel kills it if the supervisor dies, in whatever way. */
+ * only the supervisor. The kernel kills the child if the supervisor dies, in whatever way. */
 static _Noreturn void become_rank(const struct vb_spawner *s, const struct pipes *p, int rank,
                                   pid_t supervisor, const sigset_t *mask, const struct image *image)
 {
@@ -136,7 +138,7 @@ static _Noreturn void become_rank(const struct vb_spawner *s, const struct pipes
 
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != supervisor) /* it died before prctl() took effect */
+    if (getppid() != supervisor) /* the supervisor died before prctl() took effect */
         _exit(EXEC_FAILED);
     vb_signals_restore(s->signals);
     sigprocmask(SIG_SETMASK, mask, NULL);
@@ -148,7 +150,7 @@ static _Noreturn void become_rank(const struct vb_spawner *s, const struct pipes
         _exit(EXEC_FAILED);
     if (remote)
         execvpe(image->argv[0], image->argv,
-                image->env); /* in glibc it needs no lock and no heap */
+                image->env); /* in glibc execvpe() needs no lock and no heap */
     else
         execve(s->program, s->argv, image->env);
     say_exec_failed(remote ? image->argv[0] : s->program);
@@ -172,8 +174,8 @@ static pid_t fork_rank(const struct vb_spawner *s, const struct pipes *p, int ra
     return pid;
 }
 
-/* The environment of a rank. ssh needs none of our variables, and must not pass on a secret that is
- * set on this host. */
+/* Returns the environment of a rank or of its ssh. ssh needs no variables of the launch, and must
+ * not pass on a secret that is set on this host. */
 static char **env_of(const struct vb_spawner *s, int rank, int secret_fd)
 {
     struct vb_launch launch = {.rank = -1, .world = -1, .local_rank = -1, .local_ranks = -1};
@@ -213,7 +215,7 @@ static vb_status image_init(const struct vb_spawner *s, int rank, int secret_fd,
 /* Moves the caller's ends to child, so that close_pipes() then closes only the other ends. */
 static void take_ends(struct pipes *p, pid_t pid, struct vb_child *child)
 {
-    setpgid(pid, pid); /* parent and child both call it; the second call does nothing */
+    setpgid(pid, pid); /* parent and child both call setpgid(); the second call does nothing */
     *child =
         (struct vb_child){.pid = pid, .in_fd = p->in[1], .out_fd = p->out[0], .err_fd = p->err[0]};
     p->in[1] = p->out[0] = p->err[0] = -1;

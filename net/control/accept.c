@@ -20,8 +20,8 @@ void vb_pending_drop(struct pending *p)
     p->fd = -1;
 }
 
-/* True if a warning has already named this address; else notes it. The port is not compared because
- * it differs from call to call. */
+/* Returns true if a warning has already named this address; otherwise remembers the address. The
+ * port is not compared because it differs from call to call. */
 static bool known_stranger(struct control *c, const char *peer)
 {
     size_t len = strcspn(peer, "]");
@@ -47,7 +47,7 @@ static void refuse(struct control *c, struct pending *p, const char *why)
     vb_pending_drop(p);
 }
 
-/* A free entry, else that of the caller who has been silent for longest. */
+/* Returns a free entry. If none is free, refuses the oldest caller and returns its entry. */
 static struct pending *place(struct control *c)
 {
     struct pending *oldest = &c->pending[0];
@@ -84,7 +84,8 @@ void vb_accept_new(struct control *c, int listen_fd)
     }
 }
 
-/* A handshake_judge_fn: whether this caller is expected, and which key it must have. */
+/* A handshake_judge_fn: says whether this caller is expected, and which key and epoch it must
+ * have. */
 static enum wire_verdict judge(void *arg, const struct wire_call *call,
                                unsigned char key[AUTH_KEY_BYTES], uint32_t *epoch_p)
 {
@@ -116,8 +117,9 @@ static enum wire_verdict judge(void *arg, const struct wire_call *call,
     return WIRE_WELCOME;
 }
 
-/* The caller has proved the secret: its socket becomes a control or data connection. Another caller
- * may have taken its slot between the call and the proof, so the slot is checked again. */
+/* Called when a caller has proved the secret: its socket becomes a control or data connection.
+ * Another caller may have taken its slot between the call and the proof, so the slot is checked
+ * again. */
 static void admit(struct control *c, struct pending *p)
 {
     const struct wire_call *call = &p->hs.call;
@@ -157,11 +159,11 @@ void vb_pending_read(struct control *c, struct pending *p)
         return;
     }
     reply = vb_handshake_feed(&p->hs, in, (size_t)n, judge, c, out);
-    /* A new socket always has room for these bytes; if it has not, the caller is no peer. */
+    /* A new socket always has space for these bytes; if it has not, the caller is not a peer. */
     if (reply > 0 && send(p->fd, out, reply, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)reply)
         refuse(c, p, "the caller does not read the answer");
     else if (p->hs.state == HANDSHAKE_REFUSED && p->hs.verdict == WIRE_BUSY)
-        vb_pending_drop(p); /* it will try again */
+        vb_pending_drop(p); /* the joiner will try again */
     else if (p->hs.state == HANDSHAKE_REFUSED)
         refuse(c, p,
                p->hs.garbage ? "the caller is not a Verbena program"

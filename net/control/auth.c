@@ -49,8 +49,9 @@ void vb_auth_code(const unsigned char key[AUTH_KEY_BYTES], const char label[16],
     crypto_auth(code, labelled, 16 + len_bytes, key);
 }
 
-/* The code of a label and the handshake. While the server makes its proof, the answer does not have
- * it yet: answer_len then leaves it out. */
+/* Computes the authentication code of a label, the call, and the first answer_len bytes of the
+ * answer. For the server's own proof these bytes end before the proof, which is the last field of
+ * the answer. */
 static void authenticate(const unsigned char key[AUTH_KEY_BYTES], const char label[16],
                          const unsigned char call[WIRE_CALL_BYTES], const unsigned char *answer,
                          size_t answer_len, unsigned char out[WIRE_PROOF])
@@ -146,7 +147,8 @@ vb_status vb_secret_parse(const char *text, unsigned char secret[VB_SECRET_BYTES
     return VB_OK;
 }
 
-/* Whoever can read the secret can join the job and write to its memory. */
+/* Refuses a file that other users can read, because whoever has the secret can join the job and
+ * write to its memory. */
 static vb_status check_secret_file(int fd, const char *path)
 {
     struct stat sb;
@@ -165,7 +167,7 @@ static vb_status check_secret_file(int fd, const char *path)
     return VB_OK;
 }
 
-/* The file has the bytes themselves or their hexadecimal digits. */
+/* Reads the secret from a file, which has the bytes themselves or their hexadecimal digits. */
 static vb_status take_secret(int fd, const char *path, unsigned char secret[VB_SECRET_BYTES])
 {
     char text[2 * VB_SECRET_BYTES + 8] = "";

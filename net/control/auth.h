@@ -17,8 +17,9 @@ vb_status vb_auth_init(void);
 void vb_auth_random(void *out, size_t len_bytes);
 void vb_auth_wipe(void *secret, size_t len_bytes);
 
-/* The proof of each side covers the whole handshake so far, with the nonces of both sides, so it
- * cannot be used again. The two sides use different labels, so a proof cannot be reflected. */
+/* The proof of each side covers the whole handshake so far, with the nonces of both sides, so a
+ * proof cannot be used again. The two sides use different labels, so a proof cannot be
+ * reflected. */
 void vb_auth_prove_server(const unsigned char key[AUTH_KEY_BYTES],
                           const unsigned char call[WIRE_CALL_BYTES],
                           const unsigned char answer[WIRE_ANSWER_BYTES],
@@ -28,14 +29,14 @@ void vb_auth_prove_client(const unsigned char key[AUTH_KEY_BYTES],
                           const unsigned char answer[WIRE_ANSWER_BYTES],
                           unsigned char proof[WIRE_PROOF]);
 
-/* The authentication code of a label of 16 characters and a message of at most AUTH_MESSAGE_MAX
- * bytes. */
+/* Computes the authentication code of a label of 16 characters and a message of at most
+ * AUTH_MESSAGE_MAX bytes. */
 #define AUTH_MESSAGE_MAX VB_DERIVE_MAX
 void vb_auth_code(const unsigned char key[AUTH_KEY_BYTES], const char label[16],
                   const void *message, size_t len_bytes, unsigned char code[WIRE_PROOF]);
 bool vb_auth_equal(const unsigned char a[WIRE_PROOF], const unsigned char b[WIRE_PROOF]);
 
-/* A key for this connection only, which both sides can compute after the handshake. */
+/* Computes a key for this connection only. Both sides can compute it after the handshake. */
 void vb_auth_session(const unsigned char key[AUTH_KEY_BYTES],
                      const unsigned char call[WIRE_CALL_BYTES],
                      const unsigned char answer[WIRE_ANSWER_BYTES],

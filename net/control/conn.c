@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define OUT_MAX (4u << 20) /* a peer that leaves this many bytes unread is stuck */
-#define BLOBS_MAX 8        /* exchanges by which a peer may be ahead */
+#define BLOBS_MAX 8        /* number of exchanges by which a peer may be ahead */
 
 void vb_conn_init(struct conn *conn)
 {
@@ -90,8 +90,8 @@ void vb_conn_flush(struct control *c, int rank)
         if (n < 0 && errno == EAGAIN)
             return;
         if (n < 0) {
-            /* The peer is gone. What it sent before may still be unread, so vb_conn_read() finds
-             * the end. */
+            /* The peer is gone. Its last frames may still be unread, so vb_conn_read() finds the
+             * end after it has read them. */
             conn->out.len = 0;
             return;
         }
@@ -213,7 +213,7 @@ static void take_abort(struct control *c, int rank)
                     why);
 }
 
-/* Handles a complete frame. False: the frame does not follow the protocol. */
+/* Handles a complete frame. Returns false if the protocol does not allow the frame. */
 static bool take_frame(struct control *c, int rank)
 {
     struct conn *conn = &c->conns[rank];
@@ -246,22 +246,23 @@ static bool take_frame(struct control *c, int rank)
     }
 }
 
-/* Makes room for the payload that the received head announces. */
+/* Checks the received head and allocates space for the payload that it announces. Returns false if
+ * the head is invalid or there is no memory. */
 static bool begin_payload(struct control *c, struct conn *conn)
 {
     if (!vb_wire_frame_decode(conn->in.head, c->opts.world, &conn->in.len, &conn->in.type))
         return false;
     conn->in.have = 0;
     if (conn->in.room >= conn->in.len && conn->in.payload != NULL)
-        return true; /* so heartbeats allocate nothing */
+        return true; /* the old buffer is used again, so heartbeats allocate nothing */
     free(conn->in.payload);
     conn->in.room = conn->in.len > 64 ? conn->in.len : 64;
     conn->in.payload = malloc(conn->in.room);
     return conn->in.payload != NULL;
 }
 
-/* Reads once. Returns 1 if it got further, 0 if there was nothing to read, and -1 if the connection
- * is broken or closed; why_p then says which. */
+/* Reads once. Returns 1 if the frame made progress and 0 if there was nothing to read. Returns -1
+ * and sets *why_p if the connection is broken or closed, or if the head of the frame is invalid. */
 static int read_some(struct control *c, struct conn *conn, const char **why_p)
 {
     bool in_head = conn->in.head_have < WIRE_FRAME_HEAD;

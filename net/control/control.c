@@ -43,7 +43,7 @@ void vb_control_fail(struct control *c, vb_status st, const char *fmt, ...)
 
 vb_status vb_control_status(struct control *c, char *text, size_t size)
 {
-    /* pairs with the release in vb_control_fail(): failure is written before */
+    /* pairs with the release in vb_control_fail(), which has written `failure` before */
     vb_status st = atomic_load_explicit(&c->failed, memory_order_acquire);
 
     if (st != VB_OK && text != NULL)
@@ -112,8 +112,8 @@ static void find_silent(struct control *c, uint64_t now)
         vb_membership_check(c, now);
 }
 
-/* The descriptors to wait for, each with its owner: a rank, or slots + the index of a pending
- * caller, or one of these. */
+/* The owners of the descriptors that the thread waits for: a number below `slots` is a rank, a
+ * number from `slots` on is a pending caller, and a negative number is one of these. */
 enum { OWNER_WAKE = -1, OWNER_LISTEN = -2, OWNER_UNIX = -3 };
 
 struct waits {
@@ -380,7 +380,7 @@ void vb_control_abort(struct control *c, const char *why)
 void vb_control_lose(struct control *c, int rank, const char *why)
 {
     pthread_mutex_lock(&c->lock);
-    vb_conn_read(c, rank); /* an abort that it may have sent says more */
+    vb_conn_read(c, rank); /* if the peer has sent an abort, that says more */
     vb_conn_lose(c, rank, why);
     pthread_mutex_unlock(&c->lock);
 }

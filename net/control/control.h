@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * The control plane of a group: each pair of ranks has one authenticated TCP connection, and a
- * thread serves all connections of this rank, so that the rank answers while it computes. They
- * carry heartbeats, aborts, one-time keys for data connections and small blobs; never a byte of the
- * data path.
+ * thread serves all connections of this rank, so that the rank answers while it computes. The
+ * connections carry heartbeats, aborts, one-time keys for data connections and small blobs, but no
+ * training data.
  *
- * All functions may be called while the thread runs. Those that wait take a deadline.
+ * All functions may be called while the thread runs. Functions that wait take a deadline.
  */
 #ifndef VB_NET_CONTROL_CONTROL_H
 #define VB_NET_CONTROL_CONTROL_H
@@ -23,27 +23,29 @@ struct control;
 struct control_opts {
     int rank;
     int world;
-    int slots;      /* at least world; more only in an elastic group */
+    int slots;      /* number of slots: world, or more in an elastic group */
     uint32_t epoch; /* the epoch that began when this rank joined */
     bool elastic;   /* if a peer is lost, the group goes on without it */
     double patience;
     uint32_t choice; /* enum vb_transport_choice, sent to joiners */
     const unsigned char *secret;
-    int listen_fd; /* vb_control_close() closes it; vb_control_open() does if it fails */
-    int unix_fd;   /* likewise; -1: none */
+    int listen_fd; /* closed by vb_control_close(), or by vb_control_open() if that fails */
+    int unix_fd;   /* closed in the same way; -1: none */
     int beat_ms;
     int silent_ms;            /* a peer that sends nothing for this long is lost */
     void (*alarm)(void *arg); /* called by the thread when a peer is lost or aborts the group */
     void *arg;
-    _Atomic bool *news; /* elastic: set before the alarm when a control_take_*() has something */
+    /* Elastic groups: set, before the alarm, when a vb_control_take_*() has something to return. */
+    _Atomic bool *news;
 };
 
 vb_status vb_control_open(const struct control_opts *opts, struct control **control_p);
 
-/* Sends goodbye, waits briefly until the peers have received it, ends the thread. */
+/* Says goodbye to all peers, waits briefly until they have said goodbye too, and ends the
+ * thread. */
 void vb_control_close(struct control *control);
 
-/* Connects to a peer that listens and proves the secret. */
+/* Connects to a peer that listens. The two ranks prove the secret to each other. */
 vb_status vb_control_dial(struct control *control, int rank, const struct sock_addr *to,
                           uint64_t deadline);
 
@@ -53,15 +55,16 @@ vb_status vb_control_wait_up(struct control *control, int from, int to, uint64_t
 /* The address of this rank on its connection to a peer. */
 vb_status vb_control_local_addr(struct control *control, int rank, struct sock_addr *addr_p);
 
-/* Rank 0 collects the infos of all ranks and sends the table; the others send theirs and wait for
- * the table. infos has room for world of them. The caller fills in its own; all are filled in on
- * return. After 10 s rank 0 logs which ranks are missing and how far each has come. */
+/* Rank 0 collects the infos of all ranks and sends them to each rank as a table. The other ranks
+ * send their own info and wait for the table. infos has `world` entries: the caller fills in its
+ * own, this function the others. After 10 s rank 0 logs which ranks are missing and how far each
+ * has come. */
 vb_status vb_control_rendezvous(struct control *control, struct wire_info *infos,
                                 uint64_t deadline);
 
-/* A one-time key for the data connection of a pair: the lower rank gives one, the higher rank takes
- * it and dials with it. The data stream comes from vb_control_stream_dial() on the side that dials
- * and from vb_control_stream_wait() on the other side. */
+/* The data connection of a pair needs a one-time key: the lower rank gives it, the higher rank
+ * takes it and connects. The side that connects then calls vb_control_stream_dial(), which
+ * authenticates its socket fd. The other side gets its socket from vb_control_stream_wait(). */
 vb_status vb_control_give_key(struct control *control, int rank);
 vb_status vb_control_take_key(struct control *control, int rank, uint64_t deadline,
                               unsigned char key[AUTH_KEY_BYTES]);
@@ -69,41 +72,43 @@ vb_status vb_control_stream_dial(struct control *control, int rank, int fd,
                                  const unsigned char key[AUTH_KEY_BYTES], uint64_t deadline);
 vb_status vb_control_stream_wait(struct control *control, int rank, uint64_t deadline, int *fd_p);
 
-/* A key that only this rank and the peer have, derived from the session key of their connection. */
+/* Derives a key that only this rank and the peer have from the session key of their connection. */
 void vb_control_pair_key(struct control *control, int rank, unsigned char key[AUTH_KEY_BYTES]);
 
 #define CONTROL_BLOB_MAX 4096
 
-/* Each rank gives a blob of the same size and gets the blobs of all, in rank order. All ranks call
- * this in the same order. Messages use `what` as the name of the exchange. */
+/* Each rank gives a blob of the same size and gets the blobs of all, in rank order. All ranks must
+ * make the same exchanges in the same order. Error messages use `what` as the name of the
+ * exchange. */
 vb_status vb_control_exchange(struct control *control, const void *blob, size_t len_bytes,
                               void *all, const char *what, uint64_t deadline);
 
 /* The data plane reports that it has lost a peer. This does nothing if the peer has said goodbye.
- * In an elastic group the peer is told why, and vb_control_take_ended() then returns it. */
+ * In an elastic group the peer is told why, and vb_control_take_ended() then returns this peer. */
 void vb_control_lose(struct control *control, int rank, const char *why);
 
 void vb_control_abort(struct control *control, const char *why);
 void vb_control_step(struct control *control); /* increments the counter that heartbeats carry */
 
-/* VB_OK, or the reason why the group cannot go on, with a sentence in text. Cheap while the status
- * is VB_OK. */
+/* Returns VB_OK while the group can go on. Otherwise returns an error and writes the reason to
+ * text, as a sentence. The call is cheap while the status is VB_OK. */
 vb_status vb_control_status(struct control *control, char *text, size_t size);
 
-/* True if a peer said goodbye so long ago that its last notes, which take another connection, have
- * arrived too. */
+/* Returns true if a peer said goodbye so long ago that its last notes have arrived too. Notes use
+ * another connection than the goodbye. */
 bool vb_control_has_left(struct control *control, int rank);
 
 /* ---- elastic groups (membership.c, join.c) --------------------------------------------------- */
 
-/* Rank 0: from now on joiners may get free slots. */
+/* Called at rank 0: from now on joiners may get free slots. */
 void vb_control_open_slots(struct control *control);
-uint32_t vb_control_epoch(struct control *control); /* the newest epoch of the membership known */
+uint32_t vb_control_epoch(struct control *control); /* the newest epoch that this rank knows */
 
 #define CONTROL_WHY 200
 
-/* A peer that is lost or has left. Each is returned once. The group fences it and then calls
- * vb_control_slot_clean(), which frees its slot. */
+/* A peer that is lost or has left. vb_control_take_ended() returns each such peer once, and false
+ * if there is none. The group fences the peer and then calls vb_control_slot_clean(), which frees
+ * its slot. */
 struct control_end {
     int rank;
     enum vb_end how;
@@ -112,17 +117,19 @@ struct control_end {
 bool vb_control_take_ended(struct control *control, struct control_end *end_p);
 void vb_control_slot_clean(struct control *control, int rank);
 
-/* The card of a joiner that has sent one. Each is returned once. */
+/* vb_control_take_card() returns the card of a joiner once; false: no new card has arrived.
+ * vb_control_wait_card() waits for a card. */
 bool vb_control_take_card(struct control *control, int rank, struct wire_member *member_p,
                           struct wire_card *card_p);
 vb_status vb_control_send_card(struct control *control, int rank, const struct wire_card *card);
 vb_status vb_control_wait_card(struct control *control, int rank, uint64_t deadline,
                                struct wire_card *card_p);
 
-/* The data connection that a joiner has made; -1: none yet. */
+/* Returns the data connection that a joiner has made; -1: none yet. */
 int vb_control_take_stream(struct control *control, int rank);
 
-/* The oldest window offer of a peer. It stays until vb_control_drop_offer(). */
+/* Reads the oldest window offer of a peer; false: there is none. The offer stays until
+ * vb_control_drop_offer() removes it. */
 bool vb_control_peek_offer(struct control *control, int rank, struct wire_offer *offer_p);
 void vb_control_drop_offer(struct control *control, int rank);
 vb_status vb_control_send_offer(struct control *control, int rank, const struct wire_offer *offer);
@@ -144,7 +151,8 @@ vb_status vb_control_meet_members(struct control *control, const struct wire_inf
                                   struct wire_member *members, uint64_t deadline);
 void vb_control_joined(struct control *control); /* tells rank 0 that all connections are up */
 
-/* Seconds since a peer was last heard, and the counter of its last heartbeat. */
+/* Returns the number of seconds since a peer was last heard, and in *step_p the counter in its last
+ * heartbeat. */
 double vb_control_silence_s(struct control *control, int rank, uint64_t *step_p);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the files of the control plane share. control.c has the thread, rendezvous.c what ranks
- * settle when they meet, conn.c the frames of one connection, accept.c callers that are not yet
- * known, membership.c who is a member of an elastic group, join.c how a rank joins one.
+ * Types and functions that the files of the control plane share. control.c has the thread,
+ * rendezvous.c the exchanges of ranks that start a group, conn.c the frames of one connection,
+ * accept.c the callers that have not proved the secret yet, membership.c the members of an elastic
+ * group, and join.c the steps of a rank that joins one.
  *
  * Everything in struct control is read and written under its lock unless a comment says otherwise.
  */
@@ -34,30 +35,30 @@ struct blob_list {
 
 /* The state of a slot. In a group that is not elastic a slot is taken once and stays taken. */
 enum slot_state {
-    SLOT_EMPTY,    /* no rank has it, and nothing is left of the rank that had it */
-    SLOT_EXPECTED, /* its rank may call, with the epoch of the slot */
+    SLOT_EMPTY,    /* no rank has the slot, and all state of its former rank is freed */
+    SLOT_EXPECTED, /* the rank of the slot may connect, with the epoch of the slot */
     SLOT_TAKEN,
-    SLOT_ENDED, /* elastic: its rank has ended, and the group has yet to fence it */
+    SLOT_ENDED, /* elastic groups: the rank of the slot is gone, but not fenced yet */
 };
 
-/* Whether the process that last had a slot, and did not say goodbye, may still write to memory that
- * it has mapped. While it may, nobody else gets the slot. */
+/* Says whether the former process of a slot, which is gone without a goodbye, may still write to
+ * memory that it has mapped. As long as it may, no other rank gets the slot. */
 enum unfenced {
     UNFENCED_NONE,
-    UNFENCED_LOCAL,  /* as long as the process lives, which is on this host */
-    UNFENCED_REMOTE, /* for ever: this host cannot tell when the process ends */
+    UNFENCED_LOCAL,  /* the process is on this host and may write until it ends */
+    UNFENCED_REMOTE, /* the process is on another host, so this host cannot tell when it ends */
 };
 
 /* The frame that is being received. */
 struct conn_in {
     unsigned char head[WIRE_FRAME_HEAD];
-    size_t head_have; /* bytes of the head that have come */
+    size_t head_have; /* number of bytes of the head received */
     uint16_t type;
     unsigned char *payload;
-    uint32_t len, have, room; /* of the payload: bytes announced, received, allocated */
+    uint32_t len, have, room; /* number of payload bytes announced, received, allocated */
 };
 
-/* Bytes that the socket did not accept yet. */
+/* Bytes to send that the socket has not accepted yet. */
 struct conn_out {
     unsigned char *bytes;
     size_t len, room;
@@ -73,47 +74,47 @@ struct conn_data {
     bool has_key, key_given;
     unsigned char sealed[AUTH_SEALED_BYTES]; /* the key that the peer gave this rank */
     unsigned char one_time[AUTH_KEY_BYTES];  /* the key that this rank gave the peer */
-    int fd;                                  /* -1: not made, or taken by the group */
+    int fd;                                  /* -1: not connected yet, or taken by the group */
 };
 
 struct conn_end {
-    bool left;        /* it said goodbye */
-    uint64_t left_ns; /* when */
-    bool lost;        /* it is gone without a goodbye */
+    bool left;        /* the peer said goodbye */
+    uint64_t left_ns; /* when the peer said goodbye */
+    bool lost;        /* the peer is gone without a goodbye */
     /* Used only in elastic groups: */
-    bool silent;           /* it is lost because it was silent */
-    bool inactive;         /* it hung up, aborted or had not joined: it writes nothing any more */
-    bool dropped_us;       /* it has dropped this rank */
-    bool reported;         /* vb_control_take_ended() has returned it */
-    char why[CONTROL_WHY]; /* why it is gone, as a sentence */
+    bool silent;           /* the peer was lost because it was silent */
+    bool inactive;         /* the peer closed, aborted or had not joined, so it no longer writes */
+    bool dropped_us;       /* the peer has dropped this rank */
+    bool reported;         /* vb_control_take_ended() has returned this peer */
+    char why[CONTROL_WHY]; /* a sentence that says why the peer is gone */
 };
 
-/* Elastic groups: what members and a joiner send each other. */
+/* Elastic groups: the data that a member and a joiner send each other. */
 struct conn_join {
     bool admit_due;            /* at rank 0: this member has not yet admitted the joiner */
-    bool admit_waits;          /* the joiner in `admit` waits until this slot is clean */
-    struct wire_member admit;  /* who gets this slot next */
-    bool has_card, card_taken; /* the card has come; vb_control_take_card() has returned it */
+    bool admit_waits;          /* the joiner in `admit` waits for vb_control_slot_clean() */
+    struct wire_member admit;  /* the rank that gets this slot next */
+    bool has_card, card_taken; /* the card was received; vb_control_take_card() has returned it */
     unsigned char card[WIRE_CARD_BYTES];
-    struct blob_list offers; /* of windows */
+    struct blob_list offers; /* the window offers of the peer */
 };
 
 /* Elastic groups: the rank that had the slot before. */
 struct conn_past {
-    uint64_t freed; /* number of slots freed before and with this one; 0: it was never taken */
+    uint64_t freed; /* value of control.n_freed when this slot was last freed; 0: never */
     enum unfenced unfenced;
-    uint32_t pid; /* of the process that may still write */
+    uint32_t pid; /* the process that may still write */
 };
 
 /* The slot of one peer, and the connection to it. */
 struct conn {
     int fd; /* -1: not up */
     enum slot_state slot;
-    uint32_t epoch; /* of the pair: the epoch of the rank that joined later */
+    uint32_t epoch; /* the epoch of this rank or of the peer, whichever joined later */
     bool has_info;
     struct wire_info info;
     unsigned char session[AUTH_KEY_BYTES]; /* the key of this connection */
-    struct blob_list blobs;                /* of collective set-ups */
+    struct blob_list blobs;                /* received for vb_control_exchange() */
     struct conn_in in;
     struct conn_out out;
     struct conn_beat beat;
@@ -123,7 +124,7 @@ struct conn {
     struct conn_past past;
 };
 
-/* A caller that has not proved anything yet. */
+/* A caller that has not proved the secret yet. */
 struct pending {
     int fd; /* -1: this entry is free */
     uint64_t deadline;
@@ -139,17 +140,18 @@ struct control {
     int wake_fd;
     bool stopping;
 
-    struct conn *conns; /* one for each slot; this rank's own stays down */
+    struct conn *conns; /* one for each slot; the entry of this rank is never connected */
     struct pending pending[PENDING_MAX];
     char refused[REFUSED_MAX][SOCK_TEXT]; /* addresses that a warning has already named */
     int n_refused;
 
-    unsigned char *table; /* of ranks or members, from rank 0; NULL: not received yet */
+    /* The table of ranks or the list of members, from rank 0. NULL: not received yet. */
+    unsigned char *table;
     uint32_t table_len;
-    uint32_t epoch;         /* the newest epoch of the membership that is known */
+    uint32_t epoch;         /* the newest epoch that this rank knows */
     bool open;              /* at rank 0: joiners may get slots */
     int joining;            /* at rank 0: the slot of the rank that is joining, -1: none */
-    bool sent_members;      /* at rank 0: the joiner has the list of members */
+    bool sent_members;      /* at rank 0: the joiner was sent the list of members */
     uint64_t joining_until; /* the joiner's deadline */
     uint64_t n_freed;
     uint32_t next_tag;
@@ -157,17 +159,18 @@ struct control {
     uint64_t beat_ns;   /* when the next heartbeat is due */
     uint64_t looked_ns; /* when find_silent() last ran */
 
-    _Atomic vb_status failed; /* set once, after failure was written */
+    _Atomic vb_status failed; /* set once, after `failure` was written */
     char failure[256];
 };
 
-/* control.c. Only the first failure is kept. Wakes all that wait. */
+/* control.c. Records why the group cannot go on and wakes all waiting threads. Only the first
+ * failure is kept. */
 void vb_control_fail(struct control *c, vb_status st, const char *fmt, ...) VB_PRINTF(3, 4);
 const char *vb_control_host(struct control *c, int rank);
-void vb_control_wake(struct control *c); /* makes the thread look for work */
+void vb_control_wake(struct control *c); /* wakes the control thread */
 
-/* Waiting, under the lock: for the next change (false: the deadline has passed), or until arrived
- * is true for a rank. */
+/* Both functions are called under the lock. The first waits for the next change and returns false
+ * if the deadline has passed. The second waits until arrived() is true for a rank. */
 bool vb_control_wait_change(struct control *c, uint64_t deadline);
 typedef bool (*control_arrived_fn)(struct control *c, int rank);
 vb_status vb_control_wait_for(struct control *c, int rank, control_arrived_fn arrived,
@@ -187,21 +190,24 @@ void vb_conn_flush(struct control *c, int rank);
 vb_status vb_conn_send(struct control *c, int rank, uint16_t type, const void *payload,
                        size_t len_bytes);
 void vb_conn_lose(struct control *c, int rank, const char *why);
-void vb_conn_text(const struct conn *conn, char *out, size_t size); /* the payload, printable */
 
-/* Appends the frame just received to a list. False: no memory, or the list already has max: then
- * the peer does not follow the protocol. */
+/* Copies the payload as printable text. */
+void vb_conn_text(const struct conn *conn, char *out, size_t size);
+
+/* Appends the frame just received to a list. Returns false if there is no memory, or if the list
+ * already has max entries, which the protocol forbids. */
 bool vb_conn_keep_blob(const struct conn *conn, struct blob_list *list, int max);
 
-/* membership.c: how an elastic group differs. All under the lock. */
+/* membership.c: functions for elastic groups. All are called under the lock. */
 void vb_membership_end(struct control *c, int rank, const char *why);
-void vb_membership_leave(struct control *c, int rank); /* a goodbye has come */
+void vb_membership_leave(struct control *c, int rank); /* called when a goodbye arrives */
 void vb_membership_check(struct control *c, uint64_t now);
 void vb_membership_news(struct control *c);
 enum wire_verdict vb_membership_judge_join(struct control *c);
 bool vb_membership_give_slot(struct control *c, int fd,
                              const unsigned char session[AUTH_KEY_BYTES]);
-bool vb_membership_frame(struct control *c, int rank); /* false: the frame is out of place */
+/* Returns false if the protocol does not allow the frame. */
+bool vb_membership_frame(struct control *c, int rank);
 void vb_membership_info_came(struct control *c, int rank);
 
 /* accept.c */

@@ -57,7 +57,7 @@ vb_status vb_handshake_call(int fd, const struct wire_call *call,
     char peer[SOCK_TEXT];
     vb_status st;
 
-    vb_sock_peer_text(fd, peer); /* first, because a broken connection has no peer address */
+    vb_sock_peer_text(fd, peer); /* asked first, because a broken connection has no peer address */
     vb_wire_call_encode(call, call_bytes);
     st = vb_sock_write(fd, call_bytes, WIRE_CALL_BYTES, deadline);
     if (st == VB_OK)

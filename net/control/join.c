@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * How a rank joins an elastic group: at the members, the cards, window offers and data connections
- * of joiners; at the joiner, how it asks rank 0 for a slot and meets the members.
+ * The steps of joining an elastic group. Members and joiners exchange cards, window offers and data
+ * connections; a joiner asks rank 0 for a slot and for the list of members.
  */
 #include "net/control/control_priv.h"
 
@@ -37,7 +37,8 @@ static bool take_card(struct conn *conn, struct wire_card *card_p)
     if (!conn->join.has_card || conn->join.card_taken || conn->slot != SLOT_TAKEN)
         return false;
     conn->join.card_taken = true;
-    return vb_wire_card_decode(conn->join.card, card_p); /* valid: it was checked when it came */
+    /* This succeeds, because the card was checked when it came. */
+    return vb_wire_card_decode(conn->join.card, card_p);
 }
 
 bool vb_control_take_card(struct control *c, int rank, struct wire_member *member_p,
@@ -217,8 +218,8 @@ void vb_control_adopt(struct control *c, int rank, int fd,
     vb_control_wake(c);
 }
 
-/* Reads the list that rank 0 sent. This rank calls members with its own epoch, which is newer than
- * theirs. */
+/* Reads the list of members that rank 0 sent. This rank calls members with its own epoch, which is
+ * newer than theirs. */
 static vb_status read_members(struct control *c, struct wire_member *members)
 {
     struct wire_member member;

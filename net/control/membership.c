@@ -3,15 +3,16 @@
  * The members of an elastic group: how a rank joins, and how one is removed.
  *
  *   joiner -> rank 0    calls, proves the secret
- *   rank 0 -> joiner    slot: its rank, and the epoch that begins with it
+ *   rank 0 -> joiner    slot: the joiner's rank, and the epoch that begins with the joiner
  *   joiner -> rank 0    info
- *   rank 0 -> members   admit: that rank, of that epoch, may call
- *   members -> rank 0   admitted, once nothing is left of the rank that had the slot before
- *   rank 0 -> joiner    members: whom to call
- *   joiner -> rank 0    joined, when it is connected with all; the next rank may join
+ *   rank 0 -> members   admit: the joiner with this rank and epoch may connect
+ *   members -> rank 0   admitted, once all state of the slot's former rank is freed
+ *   rank 0 -> joiner    members: the list of ranks to connect with
+ *   joiner -> rank 0    joined, when all connections are up; now another rank may join
  *
- * The control threads do all of that. The group opens the data connection of a joiner, and closes
- * that of a peer that is gone, when it next makes progress: `news` tells it to.
+ * The control threads do all of this. The group itself opens the data connection of a joiner and
+ * closes the data connection of a peer that is gone. `news` tells the group to do so when it next
+ * makes progress.
  */
 #include "net/control/control_priv.h"
 
@@ -20,7 +21,7 @@
 #include <unistd.h>
 
 #define JOIN_NS 30000000000u /* time for a joiner to connect with all members */
-#define OFFERS_MAX 64        /* windows by which a peer may be ahead */
+#define OFFERS_MAX 64        /* number of windows by which a peer may be ahead */
 
 void vb_membership_news(struct control *c)
 {
@@ -46,7 +47,7 @@ static void hang_up(struct conn *conn)
     conn->fd = -1;
 }
 
-/* Sends the joiner the list of members, whom it is to call. */
+/* Sends the joiner the list of the members that it must connect with. */
 static void send_members(struct control *c)
 {
     size_t room = (size_t)c->opts.slots * WIRE_MEMBER_BYTES, len = 0;
@@ -67,7 +68,7 @@ static void send_members(struct control *c)
     free(bytes); /* NULL: nothing was sent, and the joiner will miss its deadline */
 }
 
-/* When all members have admitted the joiner, it gets the list of members. */
+/* Sends the list of members to the joiner once all members have admitted the joiner. */
 static void check_admitted(struct control *c)
 {
     int i;
@@ -87,8 +88,8 @@ static void stop_joining(struct control *c, int rank)
         c->joining = -1;
 }
 
-/* A peer has dropped this rank and no other peer is left: then it was this rank that was stopped or
- * cut off, and it is out of the group. */
+/* Ends this rank's membership if a peer has dropped this rank and no other peer is left: then this
+ * rank itself was stopped or cut off. */
 static void check_isolated(struct control *c)
 {
     const struct conn *by = NULL;
@@ -134,7 +135,7 @@ void vb_membership_leave(struct control *c, int rank)
     struct conn *conn = &c->conns[rank];
 
     snprintf(conn->end.why, sizeof(conn->end.why), "the rank left");
-    hang_up(conn); /* so that it need not wait for this rank */
+    hang_up(conn); /* so that the peer need not wait for this rank */
     stop_joining(c, rank);
     check_admitted(c);
 }
@@ -202,7 +203,7 @@ bool vb_control_take_ended(struct control *c, struct control_end *end_p)
 
 /* ---- joining --------------------------------------------------------------------------------- */
 
-/* Whether other members may share memory with this rank. */
+/* Returns true if other members may share memory with `rank`. */
 static bool has_neighbours(const struct control *c, int rank)
 {
     int i;
@@ -216,8 +217,9 @@ static bool has_neighbours(const struct control *c, int rank)
     return false;
 }
 
-/* A process that was dropped but lives may still write to memory of its slot that it has mapped, so
- * nobody else may get the slot. This host cannot tell when a process on another host ends. */
+/* Says whether the process of a slot may still write after it was dropped. If it lives, it may
+ * write to memory that it has mapped, so no other rank may get the slot. This host cannot tell when
+ * a process on another host ends. */
 static enum unfenced unfenced_of(const struct control *c, int rank)
 {
     const struct conn *conn = &c->conns[rank];
@@ -247,8 +249,8 @@ static bool may_still_write(const struct conn *conn)
            (conn->past.unfenced == UNFENCED_LOCAL && process_lives(conn->past.pid));
 }
 
-/* An empty slot that no rank has had yet, else the one that is empty for longest: this leaves peers
- * the most time to finish with the rank that had it. -1: none. */
+/* Returns an empty slot that no rank has had yet, or else the slot that has been empty for longest,
+ * because its peers had the most time to clean up after its former rank. -1: no slot is empty. */
 static int find_empty(const struct control *c)
 {
     int i, best = -1;
@@ -260,7 +262,7 @@ static int find_empty(const struct control *c)
     return best;
 }
 
-/* True if a slot will soon be empty. */
+/* Returns true if a slot will soon be empty. */
 static bool any_ending(const struct control *c)
 {
     int i;
@@ -275,8 +277,7 @@ enum wire_verdict vb_membership_judge_join(struct control *c)
 {
     if (!c->opts.elastic || c->opts.rank != 0 || c->stopping)
         return WIRE_CLOSED;
-    if (!c->open ||
-        c->joining >= 0) /* one rank joins at a time, after those that the job starts with */
+    if (!c->open || c->joining >= 0) /* ranks join one at a time, after the start of the job */
         return WIRE_BUSY;
     if (find_empty(c) >= 0)
         return WIRE_WELCOME;
@@ -306,7 +307,7 @@ bool vb_membership_give_slot(struct control *c, int fd, const unsigned char sess
     return true;
 }
 
-/* The joiner has sent its info: rank 0 asks all members to admit it. */
+/* Called at rank 0 when the joiner has sent its info. Asks all members to admit the joiner. */
 void vb_membership_info_came(struct control *c, int rank)
 {
     unsigned char bytes[WIRE_MEMBER_BYTES];
@@ -322,7 +323,7 @@ void vb_membership_info_came(struct control *c, int rank)
     check_admitted(c);
 }
 
-/* From now on the rank may call; rank 0 learns this. */
+/* Lets a rank connect from now on, and tells rank 0 so. */
 static void expect(struct control *c, int rank, const struct wire_member *member)
 {
     struct conn *conn = &c->conns[rank];
@@ -337,8 +338,8 @@ static void expect(struct control *c, int rank, const struct wire_member *member
     (void)vb_conn_send(c, 0, WIRE_ADMITTED, bytes, sizeof(bytes));
 }
 
-/* Rank 0 decides whether the rank that had the slot is gone: if it is still a member for this rank,
- * it is lost now. */
+/* Handles the order of rank 0 to admit a joiner. Rank 0 has decided that the former rank of the
+ * slot is gone: if this rank still has the former rank as a member, that rank is now lost. */
 static bool take_admit(struct control *c, int rank)
 {
     struct wire_member member;
@@ -375,7 +376,7 @@ static bool take_admitted(struct control *c, int rank)
         conn->join.admit_due = false;
         check_admitted(c);
     }
-    return true; /* else it is for a joiner that is gone: nothing to do */
+    return true; /* otherwise the frame is about a joiner that is gone */
 }
 
 void vb_control_slot_clean(struct control *c, int rank)
@@ -460,6 +461,6 @@ bool vb_membership_frame(struct control *c, int rank)
     case WIRE_DROPPED:
         return take_dropped(c, rank);
     default:
-        return false; /* WIRE_SLOT, too: it comes only before all other frames */
+        return false; /* also for WIRE_SLOT, which is allowed only as the first frame */
     }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What ranks settle over the control plane when they meet: control connections, the table of ranks
- * and their addresses, keys for data connections, and the blobs of a collective set-up.
+ * The exchanges of ranks that start a group, over the control plane: control connections, the table
+ * of ranks and their addresses, keys for data connections, and the blobs of vb_control_exchange().
  */
 #include "net/control/control_priv.h"
 
@@ -139,7 +139,7 @@ static vb_status send_table(struct control *c, struct wire_info *infos, uint64_t
         if (i > 0)
             infos[i] = c->conns[i].info;
         else
-            c->conns[0].info = infos[0]; /* for joiners */
+            c->conns[0].info = infos[0]; /* joiners get it later */
         vb_wire_info_encode(&infos[i], table + (size_t)i * WIRE_INFO_BYTES);
     }
     for (i = 1; i < c->opts.world && st == VB_OK; i++)
@@ -162,7 +162,7 @@ static vb_status send_info(struct control *c, struct wire_info *infos, uint64_t 
 
     vb_wire_info_encode(&infos[c->opts.rank], mine);
     st = vb_conn_send(c, 0, WIRE_INFO, mine, sizeof(mine));
-    if (st == VB_OK) /* longer than rank 0, which knows and logs who is missing */
+    if (st == VB_OK) /* this rank waits longer than rank 0, which logs the missing ranks */
         st = vb_control_wait_for(c, 0, vb_control_has_table, "the table of ranks",
                                  deadline + LATER_NS);
     for (i = 0; i < c->opts.world && st == VB_OK; i++) {
@@ -262,7 +262,7 @@ static bool has_blob(struct control *c, int rank)
     return c->conns[rank].blobs.first != NULL;
 }
 
-/* Takes the next blob of a peer. Blobs come in order, so it must have the expected tag. */
+/* Takes the next blob of a peer. Blobs arrive in order, so this blob must have the expected tag. */
 static vb_status take_blob(struct control *c, int rank, uint32_t tag, void *out, size_t len,
                            const char *what, uint64_t deadline)
 {
@@ -304,7 +304,7 @@ vb_status vb_control_exchange(struct control *c, const void *blob, size_t len_by
     for (i = 0; i < c->opts.world; i++)
         if (i != c->opts.rank)
             vb_conn_send(c, i, WIRE_BLOB, frame,
-                         4 + len_bytes); /* take_blob() finds out if it failed */
+                         4 + len_bytes); /* if this fails, take_blob() fails too */
     memcpy(out + (size_t)c->opts.rank * len_bytes, blob, len_bytes);
     for (i = 0; i < c->opts.world && st == VB_OK; i++)
         if (i != c->opts.rank)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The address of rank 0 ("HOST:PORT", the root): what it stands for on this host, by which address
- * other hosts can reach it, and the socket where rank 0 listens.
+ * The root, which is the address of rank 0 as "HOST:PORT". This file resolves it on this host,
+ * finds an address that other hosts can reach, and opens the socket where rank 0 listens.
  */
 #include "net/control/root_resolve.h"
 #include "net/net.h"
@@ -14,8 +14,8 @@
 
 /* ---- the address ----------------------------------------------------------------------------- */
 
-/* The first address of a name that is not loopback. On many a Debian the name of the host itself
- * has none. */
+/* Finds the first address of a name that is not loopback. Returns false if there is none; on many
+ * Debian hosts the host's own name has none. */
 static bool address_by_name(const char *name, struct sock_addr *addr)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found, *at;
@@ -46,8 +46,8 @@ static const struct vb_iface *any_iface(const struct vb_iface *list, int n)
     return best;
 }
 
-/* The address of the interface for data, else of any interface that is not loopback: in a container
- * no interface has hardware. */
+/* Finds the address of the interface for data, or else of any interface that is not loopback,
+ * because in a container no interface has hardware. */
 static bool address_of_iface(struct sock_addr *addr)
 {
     const struct vb_iface *iface;
@@ -81,8 +81,8 @@ bool vb_root_wants_port(const char *root)
     return colon != NULL && vb_parse_int(colon + 1, &port) && port == 0;
 }
 
-/* Whether the host part of a root means this host only. Another name that stands for loopback on
- * this host may stand for something else on others. */
+/* Returns true if the host part of a root means loopback on every host. Other names that resolve to
+ * loopback on this host may resolve to another address elsewhere. */
 static bool is_loopback_text(const char *host)
 {
     struct sock_addr addr;
@@ -99,7 +99,8 @@ static void set_port(struct sock_addr *addr, int port)
     (void)vb_sock_from_text(host, port, addr);
 }
 
-/* moved_p: on this host the name stands for loopback, so addr_p is another address of this host. */
+/* Resolves a root. *moved_p becomes true if the name resolves to loopback on this host; then
+ * *addr_p is another address of this host. */
 static vb_status resolve(const char *root, struct sock_addr *addr_p, bool *moved_p)
 {
     char name[VB_ROOT_TEXT];
@@ -128,7 +129,7 @@ vb_status vb_root_resolve(const char *root, struct sock_addr *addr_p)
     return resolve(root, addr_p, &moved);
 }
 
-/* Listens as vb_root_listen() says; `at` is the address of the root. */
+/* Opens the socket that vb_root_listen() describes; `at` is the address of the root. */
 static vb_status listen_for(const struct sock_addr *at, int *fd_p)
 {
     const char *all = at->sa.ss_family == AF_INET6 ? "::" : "0.0.0.0";

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: MIT
  *
- * The root: "HOST:PORT", where rank 0 of a group listens and the others find it.
+ * The root is "HOST:PORT", the address where rank 0 of a group listens and the other ranks connect.
  */
 #ifndef VB_NET_CONTROL_ROOT_H
 #define VB_NET_CONTROL_ROOT_H
 
 #include "base/base.h"
 
-#define VB_ROOT_TEXT 272 /* bytes of "HOST:PORT", with its end */
+#define VB_ROOT_TEXT 272 /* size of the text "HOST:PORT", with the terminating zero */
 
-/* Opens the socket of rank 0. HOST is a name or address of this host that others know. The socket
- * listens at all addresses of this host, because HOST may stand for another address on other hosts,
- * or for none. Only for loopback, given as a number or as localhost, does it listen at loopback;
- * all ranks are on this host then. root becomes what other ranks must use: port 0 is replaced by a
- * free port, and a name that stands for loopback on its own host (127.0.1.1 on Debian) by an
- * address. */
+/* Opens the listening socket of rank 0. HOST is a name or address of this host that other hosts
+ * know. The socket listens at all addresses of this host, because other hosts may resolve HOST to
+ * another address, or to none. But if HOST is a loopback address or localhost, the socket listens
+ * at loopback only; then all ranks are on this host. root becomes the text that other ranks must
+ * use: a free port replaces port 0, and an address replaces a name that resolves to loopback on
+ * this host (127.0.1.1 on Debian). */
 vb_status vb_root_listen(char root[VB_ROOT_TEXT], int *fd_p);
 bool vb_root_wants_port(const char *root); /* true for "HOST:0" */
 
-/* The same if HOST is merely a name of this host that others may not know. root becomes an address
- * that others can reach: the address of the name unless that is loopback, else reached, else that
- * of an interface. reached is an address of this host to which another host has connected; NULL:
- * none is known. */
+/* Does the same if HOST is a name of this host that other hosts may not know. root becomes an
+ * address that other hosts can reach: the address of HOST unless that is loopback, else `reached`,
+ * else the address of an interface. `reached` is an address of this host to which another host has
+ * connected; NULL: none is known. */
 vb_status vb_root_listen_reachable(char root[VB_ROOT_TEXT], const char *reached, int *fd_p);
 
 #endif

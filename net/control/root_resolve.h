@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The address of rank 0. root_resolve.h has what other folders may use.
+ * Resolves the address of rank 0, for code in net/. root.h has the functions for all other folders.
  */
 #ifndef VB_NET_CONTROL_ROOT_RESOLVE_H
 #define VB_NET_CONTROL_ROOT_RESOLVE_H
@@ -8,9 +8,9 @@
 #include "net/control/root.h"
 #include "net/control/sock.h"
 
-/* The address that "HOST:PORT" of rank 0 stands for on this host. If this is rank 0's own host, the
- * name may stand for loopback, which no other host can reach: then the result is another address of
- * this host. */
+/* Finds the address that "HOST:PORT" of rank 0 has on this host. On the host of rank 0 the name may
+ * resolve to loopback, which no other host can reach; then *addr_p is another address of this
+ * host. */
 vb_status vb_root_resolve(const char *root, struct sock_addr *addr_p);
 
 #endif

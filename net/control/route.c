@@ -2,7 +2,8 @@
  *
  * On CloudLab the host name resolves to the control network, which the rules forbid for a job's
  * traffic. Elsewhere a name in /etc/hosts may resolve to loopback or to the bridge of a container.
- * With all three a job may run, only slowly, and nothing shows why. So they are refused.
+ * Over each of the three a job may run, but slowly, and nothing shows why. So all three are
+ * refused.
  */
 #include "net/net.h"
 #include "net/control/route.h"

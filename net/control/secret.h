@@ -9,7 +9,8 @@
 
 #define VB_SECRET_BYTES 32
 
-/* A secret is 64 hexadecimal digits, in text or in a file that nobody else may read. */
+/* Read, parse or make a secret. A text has it as 64 hexadecimal digits. A file has these digits or
+ * the bytes themselves, and no other user may be able to read the file. */
 vb_status vb_secret_read(const char *path, unsigned char secret[VB_SECRET_BYTES]);
 vb_status vb_secret_parse(const char *text, unsigned char secret[VB_SECRET_BYTES]);
 vb_status vb_secret_make(unsigned char secret[VB_SECRET_BYTES]);
@@ -23,6 +24,6 @@ vb_status vb_secret_derive(const unsigned char secret[VB_SECRET_BYTES], const ch
 /* Writes the SHA-256 of data as 64 hexadecimal digits and a terminating zero. */
 void vb_sha256(const void *data, size_t len_bytes, char hex[65]);
 
-const char *vb_net_crypto_library(void); /* name and version */
+const char *vb_net_crypto_library(void); /* returns name and version of the library */
 
 #endif

@@ -61,7 +61,7 @@ vb_status vb_sock_split(const char *text, char *host, size_t size, int *port_p)
     return VB_OK;
 }
 
-/* Looks an address up. Returns what getaddrinfo() does. */
+/* Looks up an address. Returns the result of getaddrinfo(). */
 static int look_up(const char *host, int port, int flags, struct sock_addr *addr_p)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV | flags},
@@ -193,7 +193,7 @@ vb_status vb_sock_listen(const struct sock_addr *at, const char *if_taken, int *
     return listen_at((const struct sockaddr *)&at->sa, at->len, text, if_taken, fd_p);
 }
 
-/* A zero byte before the name makes it abstract. */
+/* Makes the address of an abstract unix socket: a zero byte before the name makes it abstract. */
 static socklen_t unix_addr(const char *name, struct sockaddr_un *un)
 {
     size_t len = strnlen(name, sizeof(un->sun_path) - 1);
@@ -214,8 +214,8 @@ vb_status vb_sock_listen_unix(const char *name, const char *if_taken, int *fd_p)
 
 /* ---- connecting ------------------------------------------------------------------------------ */
 
-/* If nobody listens yet at a port of the range that the kernel gives out, the kernel may give that
- * port to this socket, which is then connected with itself. */
+/* Returns true if a socket is connected with itself. This can happen if nobody listens at the port
+ * yet and the kernel chooses the same port for the near end of this socket. */
 static bool met_itself(int fd)
 {
     struct sockaddr_storage own, peer;
@@ -232,7 +232,7 @@ static bool met_itself(int fd)
 static vb_status connect_once(const struct sockaddr *sa, socklen_t len, uint64_t deadline,
                               int *fd_p)
 {
-    struct linger at_once = {.l_onoff = 1}; /* the port is free at once for a listener */
+    struct linger at_once = {.l_onoff = 1}; /* close() frees the port at once for a listener */
     int fd, err = 0, on = 1;
     struct pollfd wait;
     socklen_t size = sizeof(err);
@@ -269,7 +269,7 @@ static vb_status connect_once(const struct sockaddr *sa, socklen_t len, uint64_t
                : vb_status_from_errno(err);
 }
 
-/* Returns VB_AGAIN if nobody listens until the deadline. */
+/* Tries until the deadline. Returns VB_AGAIN if nobody has listened by then. */
 static vb_status connect_to(const struct sockaddr *sa, socklen_t len, uint64_t deadline, int *fd_p)
 {
     struct timespec pause = {.tv_nsec = RETRY_MS * 1000000L};

@@ -125,7 +125,8 @@ void vb_wire_frame_encode(uint32_t len_bytes, uint16_t type, unsigned char out[W
     u16_encode(0, out + 6);
 }
 
-/* The longest payload of a type. If the size is fixed, the shortest is the same. */
+/* Returns the length of the longest payload of a type. If the length is fixed, shortest() returns
+ * the same. */
 static uint32_t longest(uint16_t type, int world)
 {
     switch (type) {
@@ -164,7 +165,7 @@ static uint32_t shortest(uint16_t type, int world)
     if (type == WIRE_BLOB)
         return 4; /* the tag */
     if (type == WIRE_MEMBERS)
-        return WIRE_MEMBER_BYTES; /* at least rank 0 */
+        return WIRE_MEMBER_BYTES; /* the list has at least rank 0 */
     return type == WIRE_ABORT || type == WIRE_DROPPED ? 0 : longest(type, world);
 }
 
@@ -185,7 +186,7 @@ bool vb_wire_frame_decode(const unsigned char in[WIRE_FRAME_HEAD], int world, ui
 
 /* ---- info ------------------------------------------------------------------------------------ */
 
-/* Offsets of the texts; together with the numbers before them they fill WIRE_INFO_BYTES. */
+/* Offsets of the texts in an encoded info. The numbers come before the texts. */
 enum {
     AT_ADDR = 24,
     AT_HOST = AT_ADDR + VB_ADDR_TEXT + 2,

@@ -10,7 +10,7 @@
 #include "net/net.h"
 
 #define WIRE_MAGIC 0x4e425256u /* "VRBN" */
-#define WIRE_VERSION 2 /* also of the notes of engine/, which have no version of their own */
+#define WIRE_VERSION 2 /* also covers the notes of engine/, which have no version of their own */
 
 #define WIRE_NONCE 32
 #define WIRE_PROOF 32
@@ -33,10 +33,10 @@ enum wire_kind {
 struct wire_call {
     uint16_t version;
     uint16_t kind;
-    uint32_t rank; /* the caller's */
+    uint32_t rank; /* rank of the caller */
     uint32_t to;   /* the rank that is called */
     uint32_t world;
-    uint32_t epoch; /* of the membership */
+    uint32_t epoch; /* epoch of the membership */
     uint32_t caps;
     unsigned char nonce[WIRE_NONCE];
 };
@@ -50,7 +50,8 @@ enum wire_verdict {
     WIRE_BAD_EPOCH = 5,
     WIRE_CLOSED = 6, /* no rank may join this job, or not by calling this rank */
     WIRE_FULL = 7,   /* no slot is free */
-    WIRE_BUSY = 8,   /* another rank is joining: try again */
+    /* Another rank is joining, or a slot will soon be free: the caller tries again. */
+    WIRE_BUSY = 8,
 };
 
 /* Sent by the side that listens. It has a proof only if the verdict is WIRE_WELCOME. */
@@ -75,20 +76,20 @@ const char *vb_wire_verdict_str(uint32_t verdict);
 #define WIRE_FRAME_HEAD 8
 
 enum wire_type {
-    WIRE_INFO = 1,  /* rank -> rank 0: its name and address */
+    WIRE_INFO = 1,  /* rank -> rank 0: name and address of the sender */
     WIRE_TABLE = 2, /* rank 0 -> all: the infos of all ranks */
     WIRE_BEAT = 3,  /* heartbeat: the sender's progress counter */
     WIRE_KEY = 4,   /* a one-time key for a data connection, sealed */
     WIRE_BLOB = 5,  /* a tag, then bytes of vb_control_exchange() */
-    WIRE_ABORT = 6, /* the reason, as text */
+    WIRE_ABORT = 6, /* the reason of the abort, as text */
     WIRE_BYE = 7,   /* the sender leaves without an error */
 
     /* Only in elastic groups (wire_member.h): */
-    WIRE_SLOT = 8,      /* rank 0 -> joiner: its slot */
-    WIRE_ADMIT = 9,     /* rank 0 -> members: who joins */
+    WIRE_SLOT = 8,      /* rank 0 -> joiner: the slot of the joiner */
+    WIRE_ADMIT = 9,     /* rank 0 -> members: the rank that joins */
     WIRE_ADMITTED = 10, /* member -> rank 0: the joiner may call this member */
-    WIRE_MEMBERS = 11,  /* rank 0 -> joiner: whom to call */
-    WIRE_JOINED = 12,   /* joiner -> rank 0: it is connected with all members */
+    WIRE_MEMBERS = 11,  /* rank 0 -> joiner: the members to connect with */
+    WIRE_JOINED = 12,   /* joiner -> rank 0: the joiner is connected with all members */
     WIRE_CARD = 13,     /* joiner <-> member: the transports of the sender */
     WIRE_OFFER = 14,    /* a window of the sender */
     WIRE_DROPPED = 15,  /* the sender has dropped the receiver; the reason, as text */
@@ -103,7 +104,8 @@ enum wire_type {
 
 void vb_wire_frame_encode(uint32_t len_bytes, uint16_t type, unsigned char out[WIRE_FRAME_HEAD]);
 
-/* False: the type is unknown, or the length is impossible for it in a world of this size. */
+/* Returns false if the type is unknown, or if a frame of this type cannot have this length in a
+ * world of this size. */
 bool vb_wire_frame_decode(const unsigned char in[WIRE_FRAME_HEAD], int world, uint32_t *len_p,
                           uint16_t *type_p);
 
@@ -116,20 +118,22 @@ bool vb_wire_frame_decode(const unsigned char in[WIRE_FRAME_HEAD], int world, ui
 struct wire_info {
     uint32_t rank;
     uint32_t pid;
-    uint64_t netns; /* number of its network namespace; 0: not known */
+    uint64_t netns; /* number of the rank's network namespace; 0: not known */
     uint32_t port;
-    char addr[VB_ADDR_TEXT + 2];    /* where it listens, as text */
+    char addr[VB_ADDR_TEXT + 2];    /* address where the rank listens, as text */
     char host[WIRE_HOST];           /* host name, for messages */
-    char boot_id[WIRE_BOOT_ID];     /* changes with every boot of its host; "": not known */
-    char unix_name[WIRE_UNIX_NAME]; /* abstract unix socket where it listens; "": none */
+    char boot_id[WIRE_BOOT_ID];     /* differs after every boot of the host; "": not known */
+    char unix_name[WIRE_UNIX_NAME]; /* abstract unix socket of the rank; "": none */
 };
 
-/* True if two ranks say that they are on the same host; false if one of them does not know. */
+/* Returns true if two ranks are on the same host according to their infos. Returns false if an info
+ * lacks the boot ID or the network namespace. */
 bool vb_wire_info_same_host(const struct wire_info *a, const struct wire_info *b);
 
 void vb_wire_info_encode(const struct wire_info *info, unsigned char out[WIRE_INFO_BYTES]);
 
-/* False if a text does not end or is not printable, or if the port is invalid. */
+/* Returns false if a text has no terminating zero or is not printable, or if the port is
+ * invalid. */
 bool vb_wire_info_decode(const unsigned char in[WIRE_INFO_BYTES], struct wire_info *info_p);
 
 void vb_wire_u32_encode(uint32_t value, unsigned char out[4]);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Frames that only elastic groups send (docs/protocol.md): slots, members, the transports that they
- * have, and windows. Like wire.h, this does no I/O.
+ * Frames that only elastic groups send (docs/protocol.md): slots, members, the transports of a
+ * member, and windows. Like wire.h, this file has no function that does I/O.
  */
 #ifndef VB_NET_CONTROL_WIRE_MEMBER_H
 #define VB_NET_CONTROL_WIRE_MEMBER_H
@@ -11,16 +11,16 @@
 
 /* The slot that rank 0 gives a joiner. */
 struct wire_slot {
-    uint32_t slot;  /* its rank from now on */
-    uint32_t epoch; /* of the membership that begins with it */
-    uint32_t world; /* ranks at the start of the job */
+    uint32_t slot;  /* the rank of the joiner from now on */
+    uint32_t epoch; /* epoch of the membership that begins with the joiner */
+    uint32_t world; /* number of ranks at the start of the job */
     uint32_t slots;
-    uint32_t choice; /* enum vb_transport_choice, of the job */
+    uint32_t choice; /* enum vb_transport_choice: the choice of the job */
 };
 
 void vb_wire_slot_encode(const struct wire_slot *slot, unsigned char out[WIRE_SLOT_BYTES]);
 
-/* False if the slot is not one of the group, or if a number is impossible. */
+/* Returns false if the group has no such slot, or if a number is impossible. */
 bool vb_wire_slot_decode(const unsigned char in[WIRE_SLOT_BYTES], struct wire_slot *slot_p);
 
 /* The rank in a slot, and the epoch that began when it joined. */

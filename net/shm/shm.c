@@ -3,11 +3,11 @@
  * The shared memory transport. Each rank maps the windows of its peers. A put is a copy and a note,
  * a get is a copy.
  *
- * Notes go through an inbox: a ring in the receiver's memory, one for each sender, so that it has
- * one writer and one reader. The sender writes note and lap into a slot with one store. The
- * receiver polls the next slot and sees by the lap whether it was written. After set-up, no
- * function of this transport spins or waits: the caller decides that, because it knows the number
- * of cores.
+ * Notes go through an inbox, which is a ring in the receiver's memory. There is one inbox for each
+ * sender, so each inbox has one writer and one reader. The sender writes note and lap into a slot
+ * with one store. The receiver polls the next slot and sees by the lap whether it was written.
+ * After set-up, no function of this transport spins or waits: the caller decides how to wait,
+ * because the caller knows the number of cores.
  *
  * A receiver sets a flag in the inbox before it sleeps. The next note then also writes the
  * receiver's eventfd.
@@ -82,14 +82,15 @@ static vb_status give_up(struct shm_ep *ep, const char *what)
     return ep->status;
 }
 
-/* Returns VB_AGAIN if the ring is full and the peer must take notes first. */
+/* Returns VB_OK if the ring has a free slot, and VB_AGAIN if the peer must take notes first. */
 static vb_status ring_room(struct shm_ep *ep)
 {
     uint64_t taken;
 
     if (ep->out.n != ep->out.end)
         return VB_OK;
-    /* Pairs with the release in note_next(): the peer has read a slot before we overwrite it. */
+    /* Pairs with the release in note_next(): the peer has read a slot before this rank overwrites
+     * it. */
     taken = atomic_load_explicit(&ep->out.inbox->taken, memory_order_acquire);
     if (taken > ep->out.n || taken + SHM_SLOTS < ep->out.end)
         return give_up(ep, "the count of received notes is impossible");
@@ -97,8 +98,8 @@ static vb_status ring_room(struct shm_ep *ep)
     return ep->out.n != ep->out.end ? VB_OK : VB_AGAIN;
 }
 
-/* Clears the flag first, so that a burst of notes causes one write. If the receiver falls asleep
- * again before the write, the write wakes it, and it sets the flag again. */
+/* Clears the receiver's flag first, so that a burst of notes causes only one write. If the receiver
+ * falls asleep again before the write, the write wakes it, and it sets the flag again. */
 static void wake_peer(struct shm_ep *ep)
 {
     uint64_t one = 1;
@@ -115,8 +116,8 @@ static void ring_push(struct shm_ep *ep, uint32_t note)
 
     /* As a release, this store pairs with the acquire in note_next(): the receiver sees the bytes
      * before the note. As sequentially consistent, the store and the load below pair with the fence
-     * in shm_arm(): either we see the flag, or the receiver sees the slot when it polls after the
-     * fence. */
+     * in shm_arm(): either this rank sees the flag, or the receiver sees the slot when it polls
+     * after the fence. */
     atomic_store_explicit(&ep->out.inbox->slots[ep->out.n % SHM_SLOTS], slot, memory_order_seq_cst);
     ep->out.n++;
     if (atomic_load_explicit(&ep->out.inbox->sleeping, memory_order_seq_cst) != 0)
@@ -156,8 +157,8 @@ static vb_status shm_get(struct vb_ep *vep, const struct vb_span *dst, struct vb
 
 /* ---- poll ------------------------------------------------------------------------------------ */
 
-/* Publishes the count once per quarter of the ring, so that the sender's cached copy of the line
- * stays valid in between. */
+/* Takes the next note; false: there is none. Publishes the number of notes taken once per quarter
+ * of the ring, so that the sender's cached copy of that cache line stays valid in between. */
 static bool note_next(struct shm_ep *ep, uint32_t *note_p)
 {
     uint32_t lap = shm_lap(ep->in.n);
@@ -196,7 +197,8 @@ static int ep_poll(struct shm_ep *ep, struct vb_raw_event *ev, int max)
     return n;
 }
 
-/* Marks peers that closed their socket as lost. Returns true if a note has written our eventfd. */
+/* Marks peers that closed their socket as lost. Returns true if a sender has written this rank's
+ * eventfd. */
 static bool check_sockets(struct shm_device *dev)
 {
     struct epoll_event evs[16];

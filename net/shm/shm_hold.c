@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * Windows of ranks that are threads of one process: the peers use the owner's memory itself. After
- * a failure, and in elastic groups, the owner does not wait for its peers before it closes, and
- * they may still read or write the memory. So all of these ranks *hold* the memory. It is unmapped
- * when the last of them lets go.
+ * Windows of ranks that are threads of one process. The peers use the owner's memory directly.
+ * After a failure, and in elastic groups, the owner does not wait for its peers before it closes,
+ * and the peers may still read or write the memory. So all of these ranks *hold* the memory, and it
+ * is unmapped when the last rank lets go.
  */
 #include "net/shm/shm_priv.h"
 
 #include <stdlib.h>
 
 struct shm_hold {
-    _Atomic int holders;   /* the owner and every rank that has the key */
+    _Atomic int holders;   /* number of holders: the owner and every rank that has the key */
     uint32_t id;           /* number of the window */
-    struct shm_hold *next; /* in the list of the owner's device, until the owner lets go */
+    struct shm_hold *next; /* next in the list of the owner's device, until the owner lets go */
     struct vb_mem mem;     /* valid after the owner has let go */
 };
 
@@ -48,7 +48,8 @@ vb_status vb_shm_hold_add(struct shm_device *dev, uint32_t id)
 
 void vb_shm_hold_drop(struct shm_hold *hold)
 {
-    /* Pairs with itself on the other ranks: their last access happens before our unmap. */
+    /* Pairs with the same operation on the other ranks: their last access happens before this
+     * unmap. */
     if (hold == NULL || atomic_fetch_sub_explicit(&hold->holders, 1, memory_order_acq_rel) > 1)
         return;
     vb_mem_unmap(&hold->mem);

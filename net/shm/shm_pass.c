@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Passes shared memory from one process to another: its descriptor travels with a message on a unix
- * socket. Used at set-up only.
+ * Passes shared memory from one process to another: the descriptor of the memory travels with a
+ * message on a unix socket. This file is used at set-up only.
  */
 #include "net/shm/shm_priv.h"
 
@@ -55,8 +55,8 @@ vb_status vb_shm_send(int sock, const struct shm_msg *msg, const int *fds)
     return VB_OK;
 }
 
-/* Collects up to max descriptors and closes the rest, so that a peer cannot fill our table of open
- * files. */
+/* Collects up to max descriptors and closes the rest, so that a peer cannot fill this rank's table
+ * of open files. */
 static int collect_fds(struct msghdr *mh, int *fds, int max)
 {
     struct cmsghdr *cm;
@@ -141,8 +141,8 @@ vb_status vb_shm_receive(int sock, struct shm_msg *want, int fds[SHM_FDS], uint6
         want->kind, want->id, msg.kind, msg.id);
 }
 
-/* Maps at a multiple of the huge page size. Elsewhere the kernel would map huge pages as small
- * ones. */
+/* Maps memory at a multiple of the huge page size. At other addresses the kernel would map huge
+ * pages as small ones. */
 static void *map_at_huge_page(int fd, size_t len)
 {
     char *room, *start;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Shared by the files of the shm transport: the layout of memory that two ranks share, and the
- * messages by which they set it up.
+ * Types and functions that the files of the shm transport share: the layout of the memory that two
+ * ranks share, and the messages with which they set this memory up.
  */
 #ifndef VB_NET_SHM_SHM_PRIV_H
 #define VB_NET_SHM_SHM_PRIV_H
@@ -17,13 +17,16 @@
 
 /* The receiver creates one inbox for each peer, so that a peer can corrupt only its own notes. */
 struct shm_inbox {
-    /* These three share a cache line: the receiver rarely writes it, the sender reads it. */
+    /* These three fields share a cache line, which the receiver rarely writes and the sender
+     * reads. */
     _Alignas(VB_CACHE_LINE) _Atomic uint32_t sleeping; /* the sender must write the eventfd */
-    _Atomic uint32_t holders; /* ranks of one process that use it; the last one unmaps it */
-    _Atomic uint64_t taken;   /* notes taken, updated once per quarter of the ring */
+    /* Number of ranks of one process that use the inbox; the last one unmaps it. */
+    _Atomic uint32_t holders;
+    _Atomic uint64_t taken; /* number of notes taken, updated once per quarter of the ring */
 
-    /* The low half of a slot is the note, the high half is its lap. The receiver polls the slot
-     * itself, so no shared head counter moves between the two caches. 0: never used. */
+    /* The low half of a slot is the note, the high half is the lap: how often the ring was begun
+     * when the note was written. The receiver polls the slot itself, so no shared head counter
+     * moves between the two caches. 0: never used. */
     _Alignas(VB_CACHE_LINE) _Atomic uint64_t slots[SHM_SLOTS];
 };
 
@@ -39,25 +42,25 @@ struct shm_device {
     struct vb_device_head head;
     struct vb_device_opts opts;
     int wake_fd;  /* eventfd that a sender writes while this rank sleeps */
-    int epoll_fd; /* watches wake_fd, and the sockets to notice that a peer has gone */
+    int epoll_fd; /* watches wake_fd, and the sockets of peers, which close when a peer is gone */
     unsigned polls;
     int first; /* index of the endpoint that poll serves first */
     struct shm_hold *holds;
     int n_eps;
-    struct shm_ep *eps[]; /* in the order of connecting; room for world endpoints */
+    struct shm_ep *eps[]; /* in the order of connecting; the array has `world` entries */
 };
 
 struct shm_in {
-    struct shm_inbox *inbox; /* this rank's; the peer writes it */
+    struct shm_inbox *inbox; /* the inbox of this rank, which the peer writes */
     struct vb_mem mem;
-    uint64_t n; /* notes taken */
+    uint64_t n; /* number of notes taken */
 };
 
 struct shm_out {
-    struct shm_inbox *inbox; /* the peer's; this rank writes it */
+    struct shm_inbox *inbox; /* the inbox of the peer, which this rank writes */
     struct vb_mem mem;
-    uint64_t n;   /* notes sent */
-    uint64_t end; /* notes that may be sent before inbox->taken must be read again */
+    uint64_t n;   /* number of notes sent */
+    uint64_t end; /* value of n at which inbox->taken must be read again */
     int wake_fd;  /* the peer's eventfd */
 };
 
@@ -115,8 +118,8 @@ void *vb_shm_remote_ptr(struct vb_remote *rem);
 
 /* ---- memory that ranks of one process share (shm_hold.c) ------------------------------------- */
 
-/* Adds a holder to a window, for a rank of this process that gets its key. vb_shm_hold_of() returns
- * NULL if no rank of this process has the key. */
+/* Adds a holder to a window, for a rank of this process that gets the key of the window.
+ * vb_shm_hold_of() returns NULL if no rank of this process has that key. */
 vb_status vb_shm_hold_add(struct shm_device *dev, uint32_t id);
 struct shm_hold *vb_shm_hold_of(struct shm_device *dev, uint32_t id);
 void vb_shm_hold_drop(struct shm_hold *hold); /* accepts NULL */
@@ -135,16 +138,16 @@ enum shm_kind { SHM_HELLO = 1, SHM_WINDOW = 2 };
 struct shm_msg {
     uint32_t magic;
     uint32_t kind;
-    uint32_t id; /* of a hello: the sender's rank; of a window: its number */
+    uint32_t id; /* in a hello: the sender's rank; in a window message: the window's number */
     uint32_t n_fds;
-    struct shm_inbox *inbox; /* of a hello within one process: the inbox; otherwise NULL */
+    struct shm_inbox *inbox; /* in a hello within one process: the inbox; otherwise NULL */
 };
 
 /* Sends a message. The socket must be non-blocking. The caller keeps the descriptors. */
 vb_status vb_shm_send(int sock, const struct shm_msg *msg, const int *fds);
 
 /* Waits on a non-blocking socket until deadline (vb_clock_ns) for a message with the kind, id and
- * n_fds of *want, and stores it there. The caller owns the received descriptors. */
+ * n_fds of *want, and stores the message in *want. The caller owns the received descriptors. */
 vb_status vb_shm_receive(int sock, struct shm_msg *want, int fds[SHM_FDS], uint64_t deadline);
 
 /* Maps a peer's shared memory, which must have at least len_bytes. Closes fd also on failure. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sets up the memory that two ranks share: inboxes when they connect, windows when they are
- * created. Two processes send each other descriptors. Ranks that are threads of one process use
+ * Sets up the memory that two ranks share: inboxes when the ranks connect, windows when the windows
+ * are created. Two processes send each other descriptors. Ranks that are threads of one process use
  * each other's memory directly, so that tools such as sanitizers see one address for each byte.
  */
 #include "net/shm/shm_priv.h"
@@ -24,12 +24,14 @@ _Static_assert(sizeof(struct shm_key) <= VB_BLOB_MAX, "the key does not fit");
 
 /* ---- connecting ------------------------------------------------------------------------------ */
 
-/* Ranks of one process use the same mapping of an inbox: the last one unmaps it. */
+/* Ends this rank's use of an inbox. Ranks of one process use the same mapping, and the last one
+ * unmaps it. */
 static void inbox_drop(struct shm_ep *ep, struct shm_inbox *inbox, size_t len_bytes)
 {
     struct vb_mem mem = {.ptr = inbox, .len_bytes = len_bytes, .fd = -1};
 
-    /* Pairs with itself on the other rank: its last access happens before our unmap. */
+    /* Pairs with the same operation on the other rank: its last access happens before this
+     * unmap. */
     if (ep->same_process && atomic_fetch_sub_explicit(&inbox->holders, 1, memory_order_acq_rel) > 1)
         return;
     vb_mem_unmap(&mem);
@@ -50,7 +52,8 @@ static vb_status inbox_create(struct shm_ep *ep)
     return VB_OK;
 }
 
-/* Sends our inbox and our eventfd to the peer. A peer in this process then holds the inbox too. */
+/* Sends this rank's inbox and eventfd to the peer. A peer in this process then holds the inbox
+ * too. */
 static vb_status hello_send(struct shm_ep *ep)
 {
     struct shm_msg msg = {.kind = SHM_HELLO, .id = (uint32_t)ep->dev->opts.rank};
@@ -60,7 +63,7 @@ static vb_status hello_send(struct shm_ep *ep)
     msg.n_fds = ep->same_process ? 1 : 2;
     msg.inbox = ep->same_process ? ep->in.inbox : NULL;
     atomic_store_explicit(&ep->in.inbox->holders, 2,
-                          memory_order_relaxed); /* the send and receive on the socket order it */
+                          memory_order_relaxed); /* ordered by the send and receive on the socket */
     st = vb_shm_send(ep->fd, &msg, fds);
     if (st != VB_OK)
         atomic_store_explicit(&ep->in.inbox->holders, 1, memory_order_relaxed);
@@ -93,7 +96,7 @@ static vb_status hello_receive(struct shm_ep *ep, uint64_t deadline)
     return VB_OK;
 }
 
-/* Creates our inbox and gets the peer's, with its eventfd. */
+/* Creates this rank's inbox, and receives the peer's inbox and eventfd. */
 static vb_status ep_init(struct shm_ep *ep, uint64_t deadline)
 {
     vb_status st = inbox_create(ep);
@@ -178,21 +181,22 @@ void vb_shm_disconnect(struct vb_ep *vep)
         if (dev->eps[i] == ep)
             dev->eps[i--] = dev->eps[--dev->n_eps];
     dev->first = 0;
-    /* The peer may hold a copy of the descriptor. Then closing ours would not remove it from the
-     * epoll. */
+    /* The peer may hold a copy of the descriptor. Then close() alone would not remove the socket
+     * from the epoll. */
     (void)epoll_ctl(dev->epoll_fd, EPOLL_CTL_DEL, ep->fd, NULL);
     close(ep->fd);
     ep_fini(ep);
     free(ep);
 }
 
-/* The peer may still write into the ring. Nobody reads it any more, and disconnect unmaps it. */
+/* The peer may still write into the ring, but nobody reads the ring any more, and disconnect unmaps
+ * it. */
 struct vb_op *vb_shm_sever(struct vb_ep *vep)
 {
     struct shm_ep *ep = shm_ep_of(vep);
 
-    ep->status = VB_ERR_INPUT;        /* poll ignores its notes from now on */
-    return done_list_take(&ep->done); /* all are VB_OK, because a copy is done when it is posted */
+    ep->status = VB_ERR_INPUT;        /* from now on poll ignores notes from this endpoint */
+    return done_list_take(&ep->done); /* all ops are VB_OK: a copy is done when it is posted */
 }
 
 /* ---- windows --------------------------------------------------------------------------------- */

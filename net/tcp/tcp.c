@@ -132,7 +132,8 @@ static void tcp_disconnect(struct vb_ep *vep)
         if (dev->eps[i] == ep)
             dev->eps[i--] = dev->eps[--dev->n_eps];
     dev->first = 0;
-    /* Fails if the endpoint is dead: vb_tcp_fail() has removed it already. */
+    /* This call fails if the endpoint is dead, because vb_tcp_fail() has removed the socket
+     * already. */
     (void)epoll_ctl(dev->epoll_fd, EPOLL_CTL_DEL, ep->fd, NULL);
     close(ep->fd);
     vb_tcp_tx_fini(ep);
@@ -177,7 +178,7 @@ static int ep_poll(struct tcp_ep *ep, struct vb_raw_event *ev, int max)
 
     if (ep->tx.held > 0)
         vb_tcp_tx_flush(ep);
-    /* Before the notes, because their handlers may need these ops. */
+    /* Ops are reported before the notes, because the handlers of notes may need these ops. */
     if (!done_list_empty(&ep->done))
         n = done_list_report(&ep->done, ep->rank, ev, max);
     if (n < max && (ep->rx.readable || tcp_rx_waits(&ep->rx)))
@@ -259,7 +260,7 @@ static vb_status tcp_arm(struct vb_device *vdev)
     return VB_OK;
 }
 
-/* Nothing to undo: the epoll is level-triggered, and poll checks the sockets. */
+/* There is nothing to undo, because the epoll is level-triggered and poll checks the sockets. */
 static void tcp_disarm(struct vb_device *dev)
 {
     (void)dev;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Shared by the files of the TCP transport: tcp.c has the device, tcp_window.c the windows,
- * tcp_tx.c sends frames, tcp_rx.c receives them.
+ * Types and functions that the files of the TCP transport share. tcp.c has the device, tcp_window.c
+ * the windows, tcp_tx.c sends frames, and tcp_rx.c receives frames.
  */
 #ifndef VB_NET_TCP_TCP_PRIV_H
 #define VB_NET_TCP_TCP_PRIV_H
@@ -23,7 +23,7 @@ struct tcp_frame {
     unsigned char head[DATA_HEAD_BYTES];
     const char *ptr; /* the payload, borrowed from a window */
     size_t len_bytes;
-    struct vb_op *op; /* of a put; otherwise NULL */
+    struct vb_op *op; /* the op of a put; otherwise NULL */
     bool reply;
 };
 
@@ -33,9 +33,9 @@ struct tcp_tx {
     struct tcp_frame *frames;
     uint64_t size;
     uint64_t begin, end;
-    size_t sent;     /* bytes of the first frame already sent */
-    int n_replies;   /* replies in the ring; the other frames are puts and requests */
-    size_t held;     /* bytes held back for later frames; 0: frames wait only for the socket */
+    size_t sent;     /* number of bytes of the first frame already sent */
+    int n_replies;   /* number of replies in the ring; the other frames are puts and requests */
+    size_t held;     /* number of bytes held back until more frames follow; 0: none */
     bool broken;     /* sending has failed; data that has arrived is still read */
     bool want_write; /* the epoll watches the socket for writing */
 };
@@ -55,10 +55,10 @@ struct tcp_gets {
 
 struct tcp_rx {
     unsigned char stage[TCP_STAGE_BYTES];
-    size_t begin, end; /* bytes of the stage that are not parsed yet */
+    size_t begin, end; /* range of the stage that is not parsed yet */
     struct data_head head;
     bool in_frame; /* head is valid, and its payload is being received */
-    char *to;      /* place of the next payload byte */
+    char *to;      /* address of the next payload byte */
     size_t left;
     bool readable; /* the socket may have more data */
 };
@@ -67,7 +67,7 @@ struct tcp_ep {
     struct tcp_device *dev;
     int rank;
     int fd;
-    vb_status status; /* not VB_OK: dead */
+    vb_status status; /* not VB_OK: the endpoint is dead */
     bool lost_reported;
     struct tcp_tx tx;
     struct tcp_gets gets;
@@ -79,7 +79,7 @@ struct tcp_window {
     uint32_t id;
     char *ptr;
     size_t len_bytes;
-    unsigned rights; /* rights of peers */
+    unsigned rights; /* the rights that peers have */
 };
 
 struct tcp_device {
@@ -90,7 +90,7 @@ struct tcp_device {
     struct tcp_window *windows;
     int n_windows;
     int n_eps;
-    struct tcp_ep *eps[]; /* in the order of connecting; room for world endpoints */
+    struct tcp_ep *eps[]; /* in the order of connecting; the array has `world` entries */
 };
 
 /* ---- tcp.c ----------------------------------------------------------------------------------- */
@@ -119,8 +119,8 @@ void vb_tcp_tx_fini(struct tcp_ep *ep);
 /* Sends waiting frames until the socket is full. */
 void vb_tcp_tx_flush(struct tcp_ep *ep);
 
-/* Sends the reply to a get. The ring has room, because the caller has checked that the peer has at
- * most queue_depth gets under way. */
+/* Sends the reply to a get. The ring has a free entry, because the caller has checked that fewer
+ * than queue_depth replies wait in it. */
 void vb_tcp_tx_reply(struct tcp_ep *ep, const struct data_head *request, const char *from);
 
 /* Sends the held frames of all endpoints. */
@@ -144,13 +144,15 @@ static inline bool tcp_tx_waits(const struct tcp_tx *tx)
 
 /* ---- tcp_rx.c -------------------------------------------------------------------------------- */
 
-/* Receives and handles what has arrived. Writes up to max notes to ev and returns their number. */
+/* Receives and handles the frames that have arrived. Writes up to max notes to ev and returns the
+ * number of notes. */
 int vb_tcp_rx_poll(struct tcp_ep *ep, struct vb_raw_event *ev, int max);
 
 /* Receives once, sleeping for up to TCP_SLEEP_MS. vb_tcp_rx_poll() handles the data. */
 void vb_tcp_rx_sleep(struct tcp_ep *ep);
 
-/* Whether received data waits to be handled, so that poll has work even if the socket is empty. */
+/* Returns true if received data waits to be handled. Then poll has work even if the socket is
+ * empty. */
 static inline bool tcp_rx_waits(const struct tcp_rx *rx)
 {
     return rx->begin != rx->end || (rx->in_frame && rx->left == 0);

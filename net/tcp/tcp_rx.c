@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Receives frames. Headers, and payloads short enough to arrive with them, go through a small
- * buffer, the stage. The rest of a payload is received directly into the window; the same call
- * receives the next header into the stage.
+ * Receives frames. Headers, and payloads short enough to arrive with their headers, go through a
+ * small buffer, the stage. The rest of a payload is received directly into the window; the same
+ * call receives the next header into the stage.
  *
  * Every header is checked before a byte of its payload is stored. A peer that sends an invalid
  * header is given up, because the start of its next frame is unknown.
@@ -14,9 +14,8 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#define ROUNDS                                                                                     \
-    16 /* receive calls in one poll, so that a fast sender does not delay other peers              \
-        */
+/* Maximum number of receive calls in one poll, so that a fast sender does not delay other peers. */
+#define ROUNDS 16
 
 static void refuse(struct tcp_ep *ep, const struct data_head *head, const char *what)
 {
@@ -28,7 +27,7 @@ static void refuse(struct tcp_ep *ep, const struct data_head *head, const char *
 
 /* ---- headers --------------------------------------------------------------------------------- */
 
-/* Returns the place in our window, or NULL if the peer may not access it. */
+/* Returns the address in this rank's window, or NULL if the peer may not access it. */
 static char *find_place(struct tcp_ep *ep, const struct data_head *head)
 {
     const struct tcp_window *win = vb_tcp_find_window(ep->dev, head->window);
@@ -127,7 +126,7 @@ static int frame_end(struct tcp_ep *ep, struct vb_raw_event *ev)
     return 1;
 }
 
-/* Copies payload bytes from the stage to their place. */
+/* Copies payload bytes from the stage to their destination. */
 static void unstage(struct tcp_rx *rx)
 {
     size_t n = rx->end - rx->begin;
@@ -164,8 +163,8 @@ static int parse(struct tcp_ep *ep, struct vb_raw_event *ev, int max)
     return n;
 }
 
-/* Receives into the stage, behind the part of a header that it may hold. Returns the number of
- * bytes asked for. */
+/* Receives into the stage, after the bytes of an incomplete header that the stage may hold. Returns
+ * the number of bytes requested from the socket. */
 static size_t receive_heads(struct tcp_ep *ep, int flags, ssize_t *n_p)
 {
     struct tcp_rx *rx = &ep->rx;
@@ -181,8 +180,8 @@ static size_t receive_heads(struct tcp_ep *ep, int flags, ssize_t *n_p)
     return room;
 }
 
-/* Receives the payload into the window and the bytes behind it into the stage, which is empty.
- * Returns the number of bytes asked for. */
+/* Receives the payload into the window, and the bytes after it into the stage, which is empty.
+ * Returns the number of bytes requested from the socket. */
 static size_t receive_payload(struct tcp_ep *ep, int flags, ssize_t *n_p)
 {
     struct tcp_rx *rx = &ep->rx;
@@ -201,8 +200,8 @@ static size_t receive_payload(struct tcp_ep *ep, int flags, ssize_t *n_p)
     return asked;
 }
 
-/* Returns false if nothing was received. A short read means that the socket is empty now, so poll
- * need not read again. */
+/* Receives once. Returns false if nothing was received. A short read means that the socket is empty
+ * now, so poll need not read again. */
 static bool receive(struct tcp_ep *ep, int flags)
 {
     ssize_t n;

@@ -2,9 +2,9 @@
  *
  * Sends frames. If no frame waits, a new one is sent at once, directly from the window. The part
  * that the socket does not take waits in a ring, and all later frames wait behind it, so notes keep
- * their order. The ring has queue_depth entries for our own puts and requests, and as many for
- * replies to the peer, which never has more gets under way. So a reply always finds room, and
- * receiving never has to stop because sending is blocked.
+ * their order. The ring has queue_depth entries for this rank's own puts and requests, and another
+ * queue_depth entries for replies to the peer, which never has more gets under way. So a reply
+ * always finds a free entry, and receiving never has to stop because sending is blocked.
  *
  * If the caller says that more puts follow, frames wait for each other in the ring and leave with
  * one system call, because a call costs as much as copying several KiB.
@@ -17,7 +17,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#define IOV_MAX_USED 64 /* parts of frames sent with one call */
+#define IOV_MAX_USED 64 /* maximum number of parts of frames sent with one call */
 
 /* Frames are held back until they have this many bytes. Fewer and larger sends are faster. */
 #define HOLD_BYTES ((size_t)240 * 1024)
@@ -50,8 +50,8 @@ void vb_tcp_tx_fini(struct tcp_ep *ep)
 }
 
 /* Returns the number of bytes sent, 0 if the socket is full, -1 if it is broken. A broken socket is
- * shut down. The receiving side reads what has arrived, then the end of the stream, and only then
- * gives the peer up. */
+ * shut down. The receiving code reads the data that has arrived, then the end of the stream, and
+ * only then gives the peer up. */
 static ssize_t try_send(struct tcp_ep *ep, struct iovec *iov, int n_iov)
 {
     struct msghdr mh = {.msg_iov = iov, .msg_iovlen = (size_t)n_iov};
@@ -110,7 +110,7 @@ static void frame_done(struct tcp_ep *ep, const struct tcp_frame *frame)
         done_list_add(&ep->done, frame->op, VB_OK);
 }
 
-/* Collects the parts of the waiting frames, without the bytes of the first that were already
+/* Collects the parts of the waiting frames, without the bytes of the first frame that were already
  * sent. */
 static int gather(struct tcp_tx *tx, struct iovec *iov, size_t *len_p)
 {
@@ -186,8 +186,8 @@ void vb_tcp_flush(struct vb_device *vdev)
             vb_tcp_tx_flush(dev->eps[i]);
 }
 
-/* Holds the frame back if the caller says that more follow. Returns false if the frame must be sent
- * now, also if earlier frames wait for the socket. */
+/* Holds the frame back if the caller says that more follow. Returns false if the frame must not be
+ * held back; this is also so if earlier frames wait for the socket. */
 static bool hold_back(struct tcp_ep *ep, const struct tcp_frame *frame)
 {
     struct tcp_tx *tx = &ep->tx;
@@ -201,14 +201,15 @@ static bool hold_back(struct tcp_ep *ep, const struct tcp_frame *frame)
     return true;
 }
 
-/* Sends or queues a frame. Negative: the endpoint is dead and the frame was not taken. */
+/* Sends or queues a frame. Returns a negative status if the endpoint is dead and the frame was not
+ * taken. */
 static vb_status frame_send(struct tcp_ep *ep, const struct tcp_frame *frame)
 {
     ssize_t n = 0;
 
     if (hold_back(ep, frame))
         return VB_OK;
-    if (ep->tx.held > 0) { /* send it together with the held frames */
+    if (ep->tx.held > 0) { /* the frame is sent together with the held frames */
         ring_push(&ep->tx, frame);
         vb_tcp_tx_flush(ep);
         return VB_OK;
@@ -293,7 +294,7 @@ void vb_tcp_tx_reply(struct tcp_ep *ep, const struct data_head *request, const c
         .type = DATA_REPLY, .get = request->get, .len_bytes = request->len_bytes};
 
     if (ep->tx.broken)
-        return; /* the receiving side will reach the end of the stream */
+        return; /* the receiving code will reach the end of the stream */
     vb_data_head_encode(&head, frame.head);
     (void)frame_send(ep, &frame);
 }

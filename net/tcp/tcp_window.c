@@ -48,7 +48,7 @@ static bool points_into(const struct tcp_window *win, const char *ptr)
     return ptr >= win->ptr && ptr < win->ptr + win->len_bytes;
 }
 
-/* Whether a transfer from or to the window is still under way. */
+/* Returns true if a transfer from or to the window is still under way. */
 static bool ep_uses(struct tcp_ep *ep, const struct tcp_window *win)
 {
     const struct tcp_tx *tx = &ep->tx;

@@ -107,7 +107,7 @@ void vb_verbs_ep_fail(struct verbs_ep *ep, vb_status st, const char *fmt, ...)
         (void)rdma_disconnect(ep->cm.id); /* so that the peer notices */
 }
 
-/* The list may also contain ops of other endpoints. They have ended too. */
+/* The returned list may also contain ops of other endpoints, which have ended too. */
 static struct vb_op *verbs_sever(struct vb_ep *vep)
 {
     struct verbs_ep *ep = verbs_ep_of(vep);
@@ -125,7 +125,7 @@ void vb_verbs_keep_notes(struct verbs_dev *dev, const struct vb_raw_event *ev, i
 
     if (dev->kept.n + n > dev->kept.size) {
         kept = realloc(dev->kept.notes, (size_t)room * sizeof(*kept));
-        if (kept == NULL) { /* the notes are lost, so give up the peers that sent them */
+        if (kept == NULL) { /* the notes are lost, so the peers that sent them are given up */
             for (i = 0; i < n; i++)
                 if (dev->eps[ev[i].rank] != NULL)
                     vb_verbs_ep_fail(dev->eps[ev[i].rank], VB_ERR_NO_MEMORY,
@@ -161,8 +161,8 @@ static int report_kept(struct verbs_dev *dev, struct vb_raw_event *ev, int max)
 
 /* ---- poll ------------------------------------------------------------------------------------ */
 
-/* Called after completions: they may have freed room in the send queue, brought credits, or used
- * receives, which are posted again. */
+/* Called after completions, which may have freed space in the send queue, brought credits or used
+ * receives. The used receives are posted again. */
 static void post_all(struct verbs_dev *dev)
 {
     struct verbs_ep *ep;
@@ -291,8 +291,8 @@ static void verbs_disarm(struct vb_device *vdev)
             vb_verbs_port_take_event(&dev->ports[i]);
 }
 
-/* Reports completions as soon as it wakes. The event of the channel is read only before the next
- * sleep, when transfers are under way again and the rank has time. */
+/* Reports completions as soon as the rank wakes. The event of the channel is read only before the
+ * next sleep, when transfers are under way again and the rank has time. */
 static vb_status verbs_await(struct vb_device *vdev, struct vb_raw_event *ev, int max, int ms,
                              int *n_p)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Finds the addresses at which peers can call this rank over RDMA: those of the interfaces of its
- * active devices. The caller's route decides which of them a pair uses.
+ * Finds the addresses at which peers can call this rank over RDMA. They belong to the interfaces of
+ * its active RDMA devices. The caller's route decides which address a pair uses.
  */
 #include "net/verbs/verbs_priv.h"
 
@@ -17,9 +17,9 @@ struct candidate {
     const struct vb_iface *iface;
 };
 
-/* Returns how good an address is; -1: it must not be used. The address by which the ranks found
- * each other is the best, then hardware counts, then speed. A link-local address is excluded
- * because it is valid only on its own link. */
+/* Returns the score of an address; -1: it must not be used. The address over which the ranks found
+ * each other has the highest score; then hardware counts, then speed. A link-local address is
+ * excluded because it is valid only on its own link. */
 static double rate(const struct candidate *c, const struct vb_device_opts *o)
 {
     double score = c->port->speed_gbit < 10000 ? c->port->speed_gbit : 10000;

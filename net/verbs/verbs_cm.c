@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Makes connections with librdmacm. The higher rank of a pair calls, the lower one listens. All
- * events come through one channel. Requests are kept until this rank waits for their rank. Then a
- * request must prove that it has the key of the pair, or it is refused.
+ * events come through one channel. A request is kept until this rank waits for the rank that sent
+ * it. Then the request must prove that its sender has the key of the pair, or it is refused.
  */
 #include "net/verbs/verbs_priv.h"
 
@@ -20,7 +20,7 @@
 
 #define RESOLVE_MS 2000
 #define RETRIES 7     /* 8 s in total */
-#define RNR_RETRIES 7 /* no limit; credits prevent RNR, and the caller has a deadline */
+#define RNR_RETRIES 7 /* means no limit; credits prevent RNR, and the caller has a deadline */
 #define FLUSH_NS UINT64_C(1000000000)
 #define DRAIN_NS UINT64_C(500000000)
 #define AGAIN_MS 100
@@ -121,7 +121,7 @@ static void request_arrived(struct verbs_dev *dev, const struct rdma_cm_event *e
     if (why == NULL && dev->eps[call.rank] != NULL && dev->eps[call.rank]->cm.id != NULL)
         why = "the rank of the caller is already connected";
     if (why != NULL)
-        request->bad = why; /* it is refused after the event has been acknowledged */
+        request->bad = why; /* refused after the event has been acknowledged */
 }
 
 /* Called when the other side has given up its request. */
@@ -134,8 +134,8 @@ static void request_withdrawn(struct verbs_dev *dev, const struct rdma_cm_id *id
             dev->requests.list[i].bad = "the caller gave up the connection";
 }
 
-/* Returns the request of the rank of link, if it has the key. Refuses requests that only claim to
- * be that rank. */
+/* Returns the request of the rank in link, if the sender has proved that it has the key. Refuses
+ * requests that only claim to come from that rank. */
 static struct verbs_request *request_of(struct verbs_dev *dev, const struct vb_link *link)
 {
     struct verbs_request *request;
@@ -473,7 +473,7 @@ static bool all_sent(const struct verbs_ep *ep)
     return ep->tx.completed == ep->tx.posted || ep->state != VERBS_OPEN;
 }
 
-/* Waits until all posted work requests are complete, if the peer still accepts them. */
+/* Waits briefly until all posted work requests are complete, if the peer still accepts them. */
 void vb_verbs_disconnect(struct vb_ep *vep)
 {
     struct verbs_ep *ep = verbs_ep_of(vep);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * One connection: its queue pair, its receives and its start. Both sides send a hello, the caller
- * first, because iWARP demands it. Then each side writes a pattern into the other's memory and
- * checks what it received. So a connection that cannot carry a write fails at the start, with a
- * clear message, and not in the middle of training.
+ * first, because iWARP demands this order. Then each side writes a pattern into the memory of the
+ * other side and checks the pattern that it received. So a connection that cannot carry a write
+ * fails at the start, with a clear message, and not in the middle of training.
  */
 #include "net/verbs/verbs_priv.h"
 
@@ -104,7 +104,7 @@ static vb_status register_own_memory(struct verbs_ep *ep)
     vb_status st;
 
     if (ep->rx.memory.mrs[ep->port_index] != NULL)
-        return VB_OK; /* this is another attempt to connect */
+        return VB_OK; /* an earlier attempt to connect has registered it */
     st = vb_verbs_register(ep->dev, &ep->rx.memory, ep->port_index, IBV_ACCESS_LOCAL_WRITE);
     if (st != VB_OK)
         return st;
@@ -112,7 +112,7 @@ static vb_status register_own_memory(struct verbs_ep *ep)
                              IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 }
 
-/* The device may grant more or less inline data than requested. */
+/* Creates the queue pair. The device may grant more or less inline data than requested. */
 static vb_status create_qp(struct verbs_ep *ep, struct rdma_cm_id *id)
 {
     const struct ibv_device_attr *attr = &ep->port->attr;
@@ -160,7 +160,7 @@ vb_status vb_verbs_ep_create_qp(struct verbs_ep *ep, struct rdma_cm_id *id)
 /* ---- waiting --------------------------------------------------------------------------------- */
 
 /* Handles events and completions while a connection is made or closed. Notes of other peers, which
- * continue meanwhile in an elastic group, are kept for the next poll. */
+ * may arrive meanwhile in an elastic group, are kept for the next poll. */
 static void collect_events(struct verbs_dev *dev)
 {
     struct vb_raw_event ev[8];
@@ -257,7 +257,8 @@ static vb_status read_limits(struct verbs_ep *ep)
         return vb_err_sys("ibv_query_port");
     ep->tx.piece = port.max_msg_sz < VERBS_PIECE_BYTES ? port.max_msg_sz : VERBS_PIECE_BYTES;
     /* Soft-RoCE answers a read with all its packets at once, even on a slow link. Everything else
-     * sent to this host waits behind them, heartbeats too. So it requests a few bytes at a time. */
+     * sent to this host waits behind them, heartbeats too. So this rank requests few bytes at a
+     * time. */
     ep->reads.piece =
         soft && ep->tx.piece > VERBS_SOFT_READ_PIECE ? VERBS_SOFT_READ_PIECE : ep->tx.piece;
     ep->reads.bytes_max = soft ? VERBS_SOFT_READ_BYTES : SIZE_MAX;

@@ -3,8 +3,8 @@
  * A request has 56 bytes: magic 4, version 1, kind 1, rank 2, epoch 4, nonce 12 (its first byte is
  * the number of the sender's port), proof 32. Three proofs authenticate both sides. The proof of
  * the request covers the request and the called rank. The proof of the reply covers request and
- * reply. The caller's first message carries a proof that covers both as well, so a recorded request
- * that is sent again fails at that message.
+ * reply. The caller's first message carries a proof that also covers request and reply, so a
+ * recorded request that is sent again fails at that message.
  */
 #include "net/verbs/verbs_hello.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Encodes and decodes what two ranks send when they connect over RDMA. Does not use verbs, so that
- * it can be tested and fuzzed on any machine. docs/protocol.md has the tables.
+ * Encodes and decodes the messages of two ranks that connect over RDMA. This file does not use
+ * verbs, so it can be tested and fuzzed on any machine. docs/protocol.md has the tables.
  */
 #ifndef VB_NET_VERBS_VERBS_HELLO_H
 #define VB_NET_VERBS_VERBS_HELLO_H
@@ -13,7 +13,8 @@
 
 #define VERBS_ADDRS_MAX 4
 
-/* The ranks exchange this over the control plane before they connect. */
+/* The address of a rank. The ranks exchange their addresses over the control plane before they
+ * connect. */
 struct verbs_address {
     int port;  /* port number of librdmacm */
     bool soft; /* the device of the first address is software */
@@ -27,19 +28,19 @@ bool vb_verbs_address_unpack(const struct vb_blob *blob, struct verbs_address *a
 
 /* ---- the request and its reply --------------------------------------------------------------- */
 
-#define VERBS_CALL_BYTES 56 /* the most that librdmacm carries with a request */
+#define VERBS_CALL_BYTES 56 /* the maximum that librdmacm carries with a request */
 #define VERBS_NONCE_BYTES 12
 #define VERBS_VERSION 1
 
 enum verbs_call_kind { VERBS_CALL_REQUEST, VERBS_CALL_REPLY };
 
 struct verbs_call {
-    int rank; /* of the sender */
+    int rank; /* rank of the sender */
     uint32_t epoch;
     int port; /* index of the sender's port */
 };
 
-/* Makes a request to rank to, with a new nonce. */
+/* Makes a request to the rank `to`, with a new nonce. */
 void vb_verbs_call_request(const struct verbs_call *call, int to,
                            const unsigned char key[AUTH_KEY_BYTES],
                            unsigned char out[VERBS_CALL_BYTES]);
@@ -55,12 +56,12 @@ void vb_verbs_call_proof(const unsigned char request[VERBS_CALL_BYTES],
                          const unsigned char reply[VERBS_CALL_BYTES],
                          const unsigned char key[AUTH_KEY_BYTES], unsigned char proof[WIRE_PROOF]);
 
-/* Decodes a request or reply; the proof is not checked. Returns NULL, or what is wrong with it;
- * then *call_p is not written. */
+/* Decodes a request or reply; the proof is not checked. Returns NULL if it is valid. Otherwise
+ * returns a text that says what is wrong, and does not write *call_p. */
 const char *vb_verbs_call_read(const unsigned char *bytes, size_t len_bytes,
                                enum verbs_call_kind kind, struct verbs_call *call_p);
 
-/* Whether the proof of a request or reply was made with the key. */
+/* Return true if the proof of a request or reply was made with the key. */
 bool vb_verbs_call_request_verify(const unsigned char request[VERBS_CALL_BYTES], int to,
                                   const unsigned char key[AUTH_KEY_BYTES]);
 bool vb_verbs_call_reply_verify(const unsigned char request[VERBS_CALL_BYTES],
@@ -76,7 +77,7 @@ enum verbs_message_type { VERBS_HELLO = 1, VERBS_CREDIT, VERBS_NOTE, VERBS_PROBE
 
 /* The first message in each direction. */
 struct verbs_hello {
-    unsigned char proof[WIRE_PROOF]; /* of the caller; zero in the other direction */
+    unsigned char proof[WIRE_PROOF]; /* proof of the caller; zero in the other direction */
     uint64_t probe_addr;
     uint32_t probe_rkey;
     uint32_t credits;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * An RDMA device in use: its protection domain, completion queue and channel. The port is opened
- * for the first connection through the device, so the route to a peer decides which devices are
- * used.
+ * The port, which is an RDMA device in use, with its protection domain, completion queue and
+ * channel. A port is opened for the first connection through the device, so the route to a peer
+ * decides which devices are used.
  */
 #include "net/verbs/verbs_priv.h"
 
@@ -11,7 +11,8 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-#define ACK_BATCH 64 /* events acknowledged with one call, because each call takes a lock */
+/* Number of events acknowledged with one call, because each call takes a lock. */
+#define ACK_BATCH 64
 
 static vb_status watch(struct verbs_dev *dev, int fd)
 {
@@ -25,7 +26,8 @@ static vb_status watch(struct verbs_dev *dev, int fd)
     return VB_OK;
 }
 
-/* The completion queue has room for all work requests of all peers: an overrun would break it. */
+/* Opens a port. Its completion queue has entries for all work requests of all peers, because an
+ * overrun would break the queue. */
 static vb_status port_open(struct verbs_dev *dev, struct verbs_port *port, struct ibv_context *ctx)
 {
     const char *name = ibv_get_device_name(ctx->device);
@@ -107,7 +109,7 @@ void vb_verbs_port_arm(struct verbs_port *port)
         VB_LOG_WARN("ibv_req_notify_cq: %s", strerror(errno));
 }
 
-/* Each arming causes at most one event. */
+/* Reads one event, because each arming causes at most one. */
 void vb_verbs_port_take_event(struct verbs_port *port)
 {
     struct ibv_cq *cq;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sends puts and gets. A put or get is queued, then cut into pieces as the send queue has room.
- * Pieces that are posted together are chained and posted with one call. The last piece of a put
- * carries the note as immediate data. If the device has no immediate data, a message with the note
- * follows.
+ * Sends puts and gets. A put or get is queued, then cut into pieces, which are posted when the send
+ * queue has space. Pieces that are posted together are chained and posted with one call. The last
+ * piece of a put carries the note as immediate data. If the device has no immediate data, a message
+ * with the note follows.
  *
- * A put that fits into the work request is done when it is posted. Of these puts, only one in half
- * a queue asks for a completion. A longer put asks for a completion with its last piece, because
- * only then its source is free. A put uses one of the peer's receives, so it waits for a credit.
+ * A put that fits into the work request is done when it is posted. Only one such put per half send
+ * queue asks for a completion. A longer put asks for a completion with its last piece, because its
+ * source is free only after that. A put uses one of the peer's receives, so it waits for a credit.
  */
 #include "net/verbs/verbs_priv.h"
 
@@ -73,7 +73,7 @@ static struct ibv_send_wr *chain_add(struct verbs_ep *ep, struct chain *c,
     return wr;
 }
 
-/* Asks for a completion if must is true. Of the other work requests, one in half a queue asks. */
+/* Asks for a completion if must is true. Otherwise asks only once per half send queue. */
 static void request_completion(struct verbs_ep *ep, struct ibv_send_wr *wr, bool must)
 {
     if (!must && ep->tx.posted - ep->tx.signalled < ep->tx.size / 2)
@@ -93,7 +93,7 @@ static void add_message(struct verbs_ep *ep, struct chain *c, enum verbs_message
     request_completion(ep, wr, false);
 }
 
-/* Adds the next piece of the first put. small: the whole put fits into the work request, so it
+/* Adds the next piece of the first put. small: the whole put fits into the work request, so the put
  * needs no entry in flights. */
 static void add_write(struct verbs_ep *ep, struct chain *c, struct verbs_transfer *s, size_t len,
                       bool small)
@@ -167,7 +167,8 @@ static void post(struct verbs_ep *ep, struct chain *c)
         vb_verbs_ep_fail(ep, VB_ERR_IO, "posting a send failed: %s", strerror(err));
 }
 
-/* A put may need a second work request, for its note. */
+/* Returns true if a piece of a put can be posted. The put may need a second work request, for its
+ * note. */
 static bool can_put(const struct verbs_ep *ep, const struct chain *c)
 {
     return !queue_empty(&ep->tx.puts) && ep->tx.credits > 0 && c->n + 2 <= VERBS_CHAIN_MAX &&
@@ -187,7 +188,8 @@ void vb_verbs_post_queued(struct verbs_ep *ep)
 
     while (ep->state == VERBS_OPEN) {
         c.n = 0;
-        while (can_put(ep, &c) || can_get(ep, &c)) { /* in turn, so that neither starves */
+        /* Puts and gets in turn, so that neither starves. */
+        while (can_put(ep, &c) || can_get(ep, &c)) {
             if (can_put(ep, &c))
                 put_piece(ep, &c);
             if (can_get(ep, &c))

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Shared by the files of the verbs transport: verbs.c has the device and its polling, verbs_cm.c
- * makes connections, verbs_hello.c encodes the first messages, verbs_ep.c starts an endpoint,
- * verbs_post.c sends, verbs_wc.c handles completions, verbs_mem.c registers memory, verbs_port.c
- * opens an RDMA device, verbs_addr.c finds this rank's address.
+ * Types and functions that the files of the verbs transport share. verbs.c has the device and its
+ * polling, verbs_cm.c makes connections, verbs_hello.c encodes the first messages, verbs_ep.c
+ * starts an endpoint, verbs_post.c sends, verbs_wc.c handles completions, verbs_mem.c registers
+ * memory, verbs_port.c opens an RDMA device, verbs_addr.c finds this rank's address.
  *
  * Words: a *port* is an RDMA device in use, with its completion queue. A *piece* is the part of a
  * put or get that one work request moves. A *credit* is the right to use one of the peer's
@@ -20,14 +20,14 @@
 #include <rdma/rdma_cma.h>
 
 #define VERBS_PORTS_MAX 4
-#define VERBS_SEND_QUEUE 256 /* work requests per peer; the device may allow fewer */
-#define VERBS_SEND_RESERVE 4 /* work requests kept free for returning credits */
-#define VERBS_SPARE_RECVS 8  /* receives beyond the credits, for messages that need no credit */
-#define VERBS_PIECE_BYTES (1u << 20)       /* the device's largest message may be smaller */
-#define VERBS_READS_MAX 16                 /* reads under way; both devices must allow them */
-#define VERBS_SOFT_READ_PIECE (64u << 10)  /* bytes in one piece of a get on soft-RoCE */
-#define VERBS_SOFT_READ_BYTES (256u << 10) /* bytes of gets under way on soft-RoCE */
-#define VERBS_CHAIN_MAX 16                 /* work requests posted with one call */
+#define VERBS_SEND_QUEUE 256 /* number of work requests per peer; the device may allow fewer */
+#define VERBS_SEND_RESERVE 4 /* number of work requests kept free for returning credits */
+#define VERBS_SPARE_RECVS 8  /* number of extra receives, for messages that need no credit */
+#define VERBS_PIECE_BYTES (1u << 20)       /* longest piece; the device may allow less */
+#define VERBS_READS_MAX 16                 /* maximum of reads under way; devices may allow fewer */
+#define VERBS_SOFT_READ_PIECE (64u << 10)  /* longest piece of a get on soft-RoCE */
+#define VERBS_SOFT_READ_BYTES (256u << 10) /* soft-RoCE: no new read while so much is under way */
+#define VERBS_CHAIN_MAX 16                 /* maximum of work requests posted with one call */
 #define VERBS_INLINE_BYTES 220 /* inline data requested; the device may grant another size */
 #define VERBS_WHY_TEXT 160
 
@@ -39,7 +39,7 @@ struct verbs_port {
     struct ibv_cq *cq;
     bool armed;
     bool has_event;   /* the channel has an event, which is read before the port is armed again */
-    unsigned unacked; /* events read but not acknowledged yet */
+    unsigned unacked; /* number of events read but not acknowledged yet */
 };
 
 /* Memory that is registered with each port: a window of this rank, or an endpoint's own buffers. */
@@ -73,12 +73,13 @@ struct verbs_queue {
     uint64_t begin, end, size;
 };
 
-/* A posted work request that ends an op, or reads. It is signalled: it asks for a completion. */
+/* A posted work request that is the last one of an op, or that is an RDMA read. These requests are
+ * always signalled, which means that they produce a completion. */
 struct verbs_flight {
     struct vb_op *op; /* the op that ends with this request; NULL: none */
     uint64_t seq;     /* number of the work request */
     bool read;
-    uint32_t len; /* bytes of the read; 0 for a write */
+    uint32_t len; /* number of bytes of the read; 0 for a write */
 };
 
 /* A queue like struct verbs_queue. */
@@ -94,10 +95,10 @@ enum verbs_state {
     VERBS_DEAD,
 };
 
-/* An endpoint's connection, as librdmacm sees it. */
+/* The librdmacm side of an endpoint's connection. */
 struct verbs_cm {
     struct rdma_cm_id *id;
-    enum rdma_cm_event_type event; /* the last event, if has_event */
+    enum rdma_cm_event_type event; /* the last event; valid if has_event */
     int event_status;
     bool has_event;
     unsigned char reply[VERBS_CALL_BYTES]; /* the peer's reply to our request */
@@ -107,16 +108,16 @@ struct verbs_cm {
 struct verbs_tx {
     struct verbs_queue puts, gets;
     struct verbs_flights flights;
-    uint64_t posted, completed; /* number of work requests */
+    uint64_t posted, completed; /* numbers of work requests so far */
     uint64_t signalled;         /* number of the last work request that asks for a completion */
-    uint32_t size;              /* work requests that the send queue holds */
-    uint32_t credits;           /* receives of the peer that we may still use */
-    uint32_t inline_max;        /* bytes that fit into a work request */
+    uint32_t size;              /* number of work requests that fit into the send queue */
+    uint32_t credits;           /* number of the peer's receives that this rank may still use */
+    uint32_t inline_max;        /* number of bytes that fit into a work request */
     size_t piece;
     bool write_imm; /* notes go as immediate data, not as messages */
 };
 
-/* Limits on reads, and the reads under way. */
+/* The reads under way, in number and bytes, and the limits on both. */
 struct verbs_reads {
     int n, n_max;
     size_t bytes, bytes_max;
@@ -125,13 +126,13 @@ struct verbs_reads {
 
 struct verbs_rx {
     uint32_t n;                 /* number of receives */
-    uint32_t n_posted;          /* receives that the queue pair has now */
+    uint32_t n_posted;          /* number of receives posted to the queue pair now */
     struct verbs_memory memory; /* one message buffer for each receive */
     struct ibv_recv_wr *wrs;
     struct ibv_sge *sges;
     struct ibv_recv_wr *to_post; /* chain of used receives, posted again with one call */
-    uint32_t owed;               /* receives posted again whose credits are not returned yet */
-    uint32_t owed_max;           /* number of owed credits at which they are returned */
+    uint32_t owed;               /* number of credits not returned to the peer yet */
+    uint32_t owed_max;           /* credits are returned when `owed` reaches this number */
 };
 
 struct verbs_ep {
@@ -140,19 +141,20 @@ struct verbs_ep {
     int port_index;
     int peer_port; /* index of the peer's port at the other end */
     int rank;
-    uint64_t tag; /* in the number of every work request: the rank and the connection's epoch */
+    uint64_t tag; /* part of the ID of every work request: the rank and the connection's epoch */
     char host[64];
     enum verbs_state state;
-    vb_status status; /* not VB_OK: dead */
+    vb_status status; /* not VB_OK: the endpoint is dead */
     bool lost_reported;
     char why[VERBS_WHY_TEXT];
     char link[VB_LINK_TEXT]; /* device, GID, RoCE version and MTU */
 
     struct verbs_cm cm;
-    struct verbs_hello hello; /* the peer's, if has_hello */
+    struct verbs_hello hello; /* the peer's hello; valid if has_hello */
     bool has_hello;
-    bool has_probe;            /* the peer has written its probe */
-    struct verbs_memory probe; /* first half: the peer writes here; second half: our own probe */
+    bool has_probe; /* the peer has written its probe */
+    /* First half: the peer writes here; second half: this rank's own probe. */
+    struct verbs_memory probe;
     struct verbs_tx tx;
     struct verbs_reads reads;
     struct verbs_rx rx;
@@ -163,8 +165,8 @@ struct verbs_request {
     struct rdma_cm_id *id; /* NULL: the entry is free */
     unsigned char call[VERBS_CALL_BYTES];
     uint8_t responder_resources, initiator_depth;
-    const char *bad; /* why it will be refused; NULL: no reason known yet */
-    uint64_t number; /* in the order of arrival */
+    const char *bad; /* why the request will be refused; NULL: no reason known yet */
+    uint64_t number; /* running number, in the order of arrival */
 };
 
 #define VERBS_REQUESTS_MAX 16
@@ -187,21 +189,21 @@ struct verbs_dev {
     struct vb_device_opts opts;
     struct rdma_event_channel *events;
     struct rdma_cm_id *listener;
-    struct verbs_address address; /* of this rank */
+    struct verbs_address address; /* address of this rank */
     int epoll_fd;
     struct verbs_port ports[VERBS_PORTS_MAX];
     int n_ports;
     struct verbs_requests requests;
     struct verbs_window *windows;
     struct done_list done;
-    int n_unreported; /* dead endpoints that poll has not reported yet */
+    int n_unreported; /* number of dead endpoints that poll has not reported yet */
     struct verbs_kept kept;
     unsigned polls;
     bool has_events; /* the next poll must read events of connections and devices */
     bool imm;        /* this rank wants to write with immediate data */
     struct {
-        uint64_t bytes; /* now */
-        uint64_t ns;    /* spent registering */
+        uint64_t bytes; /* number of bytes registered now */
+        uint64_t ns;    /* time spent on registering */
     } registered;
     int n_eps;
     struct verbs_ep *eps[]; /* by rank; NULL: not connected */
@@ -233,7 +235,8 @@ void vb_verbs_ep_fail(struct verbs_ep *ep, vb_status st, const char *fmt, ...) V
 /* Handles completions of all ports. Writes at most max events and returns their number. */
 int vb_verbs_poll_ports(struct verbs_dev *dev, struct vb_raw_event *ev, int max);
 
-/* Keeps notes for the next poll; drops the kept notes of a rank that is gone. */
+/* The first function keeps notes for the next poll. The second drops the kept notes of a rank that
+ * is gone. */
 void vb_verbs_keep_notes(struct verbs_dev *dev, const struct vb_raw_event *ev, int n);
 void vb_verbs_forget_notes(struct verbs_dev *dev, int rank);
 
@@ -247,7 +250,8 @@ vb_status vb_verbs_address_find(const struct vb_device_opts *o, struct verbs_add
 vb_status vb_verbs_port_for(struct verbs_dev *dev, struct ibv_context *ctx, int *index_p);
 void vb_verbs_port_close(struct verbs_port *port);
 
-/* Asks for an event with the next completion; reads that event, if it has come. */
+/* The first function asks for an event with the next completion. The second reads that event, if it
+ * has come. */
 void vb_verbs_port_arm(struct verbs_port *port);
 void vb_verbs_port_take_event(struct verbs_port *port);
 
@@ -296,8 +300,8 @@ vb_status vb_verbs_ep_create_qp(struct verbs_ep *ep, struct rdma_cm_id *id);
 vb_status vb_verbs_ep_start(struct verbs_ep *ep, const unsigned char proof[WIRE_PROOF], bool caller,
                             uint64_t deadline);
 
-/* Waits until ready(ep). Handles completions and events of connections in the meantime. On failure
- * logs what it waited for. */
+/* Waits until ready(ep) is true. Handles completions and events of connections in the meantime.
+ * After a failure, logs `what` as the thing that it waited for. */
 typedef bool (*verbs_ready_fn)(const struct verbs_ep *ep);
 vb_status vb_verbs_ep_wait(struct verbs_ep *ep, verbs_ready_fn ready, const char *what,
                            uint64_t deadline);
@@ -311,7 +315,7 @@ vb_status vb_verbs_put(struct vb_ep *ep, const struct vb_span *src, struct vb_ta
                        uint32_t note, struct vb_op *op);
 vb_status vb_verbs_get(struct vb_ep *ep, const struct vb_span *dst, struct vb_target src,
                        struct vb_op *op);
-void vb_verbs_post_queued(struct verbs_ep *ep); /* posts queued puts and gets while there is room */
+void vb_verbs_post_queued(struct verbs_ep *ep); /* posts queued puts and gets that fit */
 void vb_verbs_return_credits(struct verbs_ep *ep);
 void vb_verbs_post_recvs(struct verbs_ep *ep); /* posts used receives again */
 
@@ -327,8 +331,9 @@ vb_status vb_verbs_send_marker(struct verbs_ep *ep);
 
 /* ---- verbs_wc.c ------------------------------------------------------------------------------ */
 
-/* The tag of a rank's connection. Completions of an old connection may come after a new one was
- * made; the tag tells them apart. */
+/* The first function returns the tag of a rank's connection. The others return the ID of a send or
+ * of a receive, which contains that tag. Completions of an old connection may come after a new one
+ * was made; the tag tells them apart. */
 uint64_t vb_verbs_ep_tag(int rank, uint32_t epoch);
 uint64_t vb_verbs_send_tag(const struct verbs_ep *ep, uint64_t seq);
 uint64_t vb_verbs_recv_tag(const struct verbs_ep *ep, uint32_t slot);

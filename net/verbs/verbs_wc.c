@@ -186,7 +186,7 @@ bool vb_verbs_completed(struct verbs_dev *dev, const struct ibv_wc *wc, struct v
     struct verbs_ep *ep = rank < dev->opts.world ? dev->eps[rank] : NULL;
 
     if (ep == NULL || ep->tag != (wc->wr_id & ~TAG_RECV & ~TAG_LOW))
-        return false; /* it belongs to an old connection */
+        return false; /* the completion belongs to an old connection */
     if (wc->wr_id & TAG_RECV)
         ep->rx.n_posted--;
     if (ep->state == VERBS_DEAD)
