@@ -379,7 +379,7 @@ static void serve(struct agent *a)
         p[4 + 3 * i] = (struct pollfd){.fd = ch->in.len_bytes > 0 || ch->in_ends ? ch->in_fd : -1,
                                        .events = POLLOUT};
     }
-    if (poll(p, (nfds_t)(2 + 3 * n), -1) < 0)
+    if (poll(p, 2 + 3 * (nfds_t)n, -1) < 0)
         return;
     for (i = 0; i < n; i++) {
         ch = &a->children[i];

@@ -21,10 +21,12 @@ static double cosine_rate(const struct vb_k_schedule *s, int64_t step)
 
 float vb_k_rate(const struct vb_k_schedule *s, int64_t step)
 {
+    int64_t periods = s->period > 0 ? step / s->period : 0;
+
     if (step < s->warmup)
         return (float)(s->base * (double)(step + 1) / (double)s->warmup);
     if (s->kind == VB_K_RATE_STEP && s->period > 0)
-        return (float)(s->base * pow(s->factor, (double)(step / s->period)));
+        return (float)(s->base * pow(s->factor, (double)periods));
     if (s->kind == VB_K_RATE_COSINE)
         return (float)cosine_rate(s, step);
     return (float)s->base;
