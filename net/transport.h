@@ -50,8 +50,7 @@ struct vb_remote;
 
 struct vb_device_head {
     const struct vb_transport *transport;
-    int holds; /* > 0: the caller will make more puts, so puts may wait for the next poll or flush
-                */
+    int holds; /* > 0: more puts follow, so a put may wait for the next poll or flush */
 };
 
 /* Which end of a pair calls the other end, for a transport that makes its own connections. */

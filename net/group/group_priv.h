@@ -40,12 +40,10 @@ struct peer {
     bool member; /* this rank can put to that rank */
     bool gone;   /* the rank was a member, and is now fenced */
     enum vb_end end;
-    int gone_pid; /* process id of the rank when it was fenced; 0: on another host
-                   */
+    int gone_pid; /* process id of the rank when it was fenced; 0: on another host */
     char why[CONTROL_WHY];
     enum join_step join_step;
-    int join_fd; /* data socket of a joiner until a transport takes it over; -1: none
-                  */
+    int join_fd; /* data socket of a joiner until a transport takes it over; -1: none */
     uint64_t join_deadline;
 };
 
@@ -104,8 +102,7 @@ struct vb_group {
     uint32_t epoch;    /* the epoch in which this rank joined; GROUP_EPOCH: at the start */
     _Atomic bool news; /* elastic: the control plane has work for vb_member_work() */
     bool working;      /* vb_member_work() is running */
-    bool opening;      /* a window is being created, so no notes are delivered
-                        */
+    bool opening;      /* a window is being created, so no notes are delivered */
     struct member_hook on_gone, on_join;
     struct vb_window *windows; /* elastic groups: list of all windows in the order of creation */
     struct control *control;

@@ -5,9 +5,9 @@
  *
  *   1. The joiner calls the member on the control plane and proves that it has the secret.
  *   2. Both send their cards and derive the transport of the pair, as at the start of the job.
- *       Nothing is measured: a pair that would be measured at the start uses TCP.
+ *      Nothing is measured: a pair that would be measured at the start uses TCP.
  *   3. The member sends a one-time key, or waits until the joiner calls over RDMA. The joiner
- *       connects.
+ *      connects.
  *
  * The member does its part when it makes progress. The member waits only for the few round trips of
  * an RDMA connection. Messages from other ranks are queued meanwhile.

@@ -3,13 +3,13 @@
  * How each pair of ranks gets its data connection:
  *
  *   1. Every rank sends a card to all others over the control plane. The card has the transport
- *       that the user asked for and the address at which peers can call the rank over RDMA.
+ *      that the user asked for and the address at which peers can call the rank over RDMA.
  *   2. From the cards every rank derives the transport of each pair: shared memory on one host,
- *       verbs if both ends have RDMA hardware, TCP otherwise. --transport overrides this. Both ends
- *       of a pair get the same result.
+ *      verbs if both ends have RDMA hardware, TCP otherwise. --transport overrides this. Both ends
+ *      of a pair get the same result.
  *   3. The pairs connect. For shared memory and TCP, the lower rank sends a one-time key and the
- *       higher rank dials and proves the key, over a unix socket on one host and over TCP
- * otherwise. For RDMA, the higher rank calls the lower one through librdmacm.
+ *      higher rank dials and proves that it has the key, over a unix socket on one host and over
+ *      TCP otherwise. For RDMA, the higher rank calls the lower one through librdmacm.
  *   4. Pairs with soft-RoCE at one end connect over both TCP and verbs, and keep the faster one
  *      (pick_transport.c).
  */
