@@ -294,7 +294,7 @@ void vb_coll_close(struct vb_coll *coll)
 
     if (coll == NULL)
         return;
-    vb_window_destroy(coll->win); /* before the channel, because notes may come until then */
+    vb_window_destroy(coll->win); /* before vb_channel_close(), because notes may come until then */
     if (coll->channel != 0)
         vb_channel_close(coll->group, coll->channel);
     for (i = 0; coll->reqs.table != NULL && i < coll->reqs.n; i++) {

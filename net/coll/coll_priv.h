@@ -153,7 +153,7 @@ extern const struct schedule vb_schedule_mapped, vb_schedule_gather, vb_schedule
 
 /* ---- state ----------------------------------------------------------------------------------- */
 
-/* What a request knows about one peer. */
+/* The state of a request for one peer. */
 struct request_peer {
     bool started;            /* the peer has started the same request */
     bool head_sent;          /* the head, or a note that announces START, was put to the peer */
@@ -469,7 +469,8 @@ void vb_straggler_end(struct straggler *straggler, struct vb_coll *coll);
 /* Returns whether ranks lo to hi - 1 have started this request. A rank that has started a different
  * request ends the group. */
 bool vb_request_started_by(struct vb_coll *coll, struct request *rq, int lo, int hi);
-bool vb_request_done_by_all(struct vb_coll *coll, const struct request *rq); /* mapped requests */
+bool vb_request_done_by_all(struct vb_coll *coll,
+                            const struct request *rq); /* for mapped requests */
 
 /* Returns the rank that a request under way waits for, or NO_RANK. */
 int vb_request_waits_for(const struct vb_coll *coll, const struct request *rq);

@@ -35,7 +35,7 @@ static bool conditions_hold(struct vb_coll *coll, struct request *rq, const stru
     if (s->after > 0 && rq->lanes[s->after_lane].at < s->after)
         return false;
     if (s->all_left && !all_left(coll, rq)) {
-        coll->blocked = true; /* no note tells when the puts have left */
+        coll->blocked = true; /* no note tells when the puts are done */
         return false;
     }
     return true;

@@ -266,7 +266,7 @@ static vb_status start(struct vb_coll *coll, const struct request *want, uint64_
     if (st == VB_OK)
         st = reap_notes(coll);
     if (st == VB_OK && taken)
-        st = wait_long(coll, rq, &straggler); /* the last request in this place */
+        st = wait_long(coll, rq, &straggler); /* the last request in this place of the table */
     if (st != VB_OK)
         return st;
     group_lock(coll->group);

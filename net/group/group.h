@@ -68,7 +68,7 @@ void vb_group_close(struct vb_group *group);
 
 int vb_group_rank(const struct vb_group *group);
 int vb_group_world(const struct vb_group *group);
-const char *vb_group_host(const struct vb_group *group, int rank);      /* name of its host */
+const char *vb_group_host(const struct vb_group *group, int rank); /* name of the rank's host */
 const char *vb_group_transport(const struct vb_group *group, int rank); /* "shm" ..., "self" */
 const char *vb_group_transports(const struct vb_group *group); /* "shm", "tcp", "shm+verbs" ... */
 const char *vb_group_device(const struct vb_group *group, int rank); /* "rxe0/1"; "": no RDMA */
@@ -102,10 +102,10 @@ void vb_group_step(struct vb_group *group);
 /* In an elastic group a rank is *gone* if it has died, stopped answering, violated the protocol,
  * aborted or left. The other ranks continue, also without rank 0. A rank is fenced before anybody
  * is told that it is gone: its connections are shut, its queue pair is drained, and none of its
- * notes is delivered any more. Ops under way to it end with VB_ERR_PEER. Later puts and gets to it,
- * and waits for it, fail with VB_ERR_PEER at once and log nothing. There is one exception: a
- * process on the same host that has mapped a window can write to the window until the process is
- * killed. The supervisor must kill this process (vb_group_pid()).
+ * notes is delivered any more. Ops under way to it end with VB_ERR_PEER. Later puts and gets to it
+ * fail with VB_ERR_PEER at once and log nothing. Waits for it fail with VB_ERR_PEER and log why.
+ * There is one exception: a process on the same host that has mapped a window can write to the
+ * window until the process is killed. The supervisor must kill this process (vb_group_pid()).
  *
  * Each rank notices that another rank is gone when it makes progress. If rank 0 or all others have
  * dropped a rank, for example because the rank was stopped for too long, the waits of the dropped

@@ -4,10 +4,10 @@
  * every rank puts its record, or nothing, to every other rank, and waits until a note has come from
  * each of them.
  *
- * A record goes into a slot of the receiver's window that belongs to the sender. Two sets of slots
- * are used in turn. Two sets are enough. A rank can begin the meeting after the next one only when
- * all ranks have come to the next one, and a rank that has come to the next meeting has read its
- * slots of this meeting.
+ * In the receiver's window each sender has a slot for its record. Two sets of slots are used in
+ * turn. Two sets are enough. A rank can begin the meeting after the next one only when all ranks
+ * have come to the next one, and a rank that has come to the next meeting has read its slots of
+ * this meeting.
  */
 #include "net/group/group_priv.h"
 

@@ -4,9 +4,9 @@
  * join. The thread that makes progress then calls this file to update devices and windows, because
  * the control thread must not touch them.
  *
- * A rank that is gone is fenced before the caller is told. First the endpoint is severed, so that
- * no more notes of this rank are delivered, and closed. The ops under way to this rank end. Then
- * the slot is given back to the control plane, and the hook is called.
+ * A rank that is gone is fenced before the caller is told. First the endpoint is severed and
+ * closed, so that no more notes of this rank are delivered. The ops under way to this rank end.
+ * Then the slot is given back to the control plane, and the hook is called.
  */
 #include "net/group/group_priv.h"
 

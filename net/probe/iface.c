@@ -19,9 +19,7 @@
 #include <sys/socket.h>
 
 #define SYS_NET "/sys/class/net"
-#define SPEED_MAX_MBIT                                                                             \
-    10000000 /* 10 Tbit/s; a driver that does not know the speed reports more                      \
-              */
+#define SPEED_MAX_MBIT 10000000 /* 10 Tbit/s; drivers report more for an unknown speed */
 
 /* Flags from linux/route.h. On some systems this header cannot be included together with
  * net/if.h. */
@@ -196,8 +194,7 @@ static void add_address(struct vb_iface *list, int n, const struct ifaddrs *ifa)
         if (strcmp(iface->name, ifa->ifa_name) != 0 || iface->n_addrs == VB_IFACE_ADDRS ||
             getnameinfo(ifa->ifa_addr, len, text, sizeof(text), NULL, 0, NI_NUMERICHOST) != 0)
             continue;
-        text[strcspn(text, "%")] =
-            '\0'; /* a link-local address ends with % and the name of the interface */
+        text[strcspn(text, "%")] = '\0'; /* a link-local address ends with %INTERFACE */
         snprintf(iface->addrs[iface->n_addrs++], VB_ADDR_TEXT, "%.45s", text);
     }
 }

@@ -95,7 +95,7 @@ struct vb_rdma_dev {
     struct vb_rdma_port *ports;
     int n_ports;
     enum vb_rdma_transport transport;
-    int verbs_err; /* 0: verbs can open the device, or a recording; ENODEV: unknown to verbs */
+    int verbs_err; /* 0: verbs can open it, or this is a recording; ENODEV: unknown to verbs */
     bool soft;     /* a software device (rxe or siw), which runs over any interface */
 };
 
@@ -110,7 +110,7 @@ const struct vb_rdma_port *vb_net_rdma_active_port(const struct vb_rdma_dev *dev
 
 /* Returns whether verbs can open the device and one of its ports is active. */
 bool vb_net_rdma_usable(const struct vb_rdma_dev *dev);
-bool vb_net_rdma_any_usable(void); /* on the running machine */
+bool vb_net_rdma_any_usable(void); /* of the running machine */
 
 const char *vb_rdma_transport_str(enum vb_rdma_transport transport);
 const char *vb_gid_type_str(enum vb_gid_type type);

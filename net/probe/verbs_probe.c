@@ -67,7 +67,7 @@ static void add_gid(struct vb_rdma_dev *dev, const struct ibv_gid_entry *entry)
     inet_ntop(AF_INET6, entry->gid.raw, gid.text, sizeof(gid.text));
     if (entry->ndev_ifindex != 0 && if_indextoname(entry->ndev_ifindex, gid.netdev) == NULL)
         gid.netdev[0] = '\0';
-    vb_net_gid_add(port, &gid); /* without memory, it logs this and the list is shorter */
+    vb_net_gid_add(port, &gid); /* if memory is short, this is logged and the list is shorter */
 }
 
 /* Replaces the GIDs from sysfs. Old kernels cannot list all GIDs at once; in that case the GIDs

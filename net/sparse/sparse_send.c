@@ -139,8 +139,9 @@ struct waiting {
     uint32_t n;
 };
 
-/* Waits until ready() is true. If the group fails, it logs which rank failed and why. But only the
- * message about a timeout names the operation, so this function logs it in the other cases. */
+/* Waits until ready() is true. If the group fails, the group logs which rank failed and why. But
+ * only the message about a timeout names the operation, so this function logs the operation in the
+ * other cases. */
 static vb_status wait_for(struct vb_sparse *s, vb_ready_fn ready, struct waiting *w)
 {
     vb_status st = vb_group_wait_for(s->group, ready, w, s->what, &w->rank);
