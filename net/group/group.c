@@ -3,7 +3,7 @@
  * How ranks become a group:
  *
  *   1. Rank 0 listens at the root address. The others dial rank 0 and prove that they have the
- * secret.
+ *      secret.
  *   2. Rendezvous: every rank learns the addresses of all others.
  *   3. Each rank dials every lower rank: one control connection for each pair.
  *   4. The ranks decide on the transport of every pair, and the pairs connect (pairs.c).
