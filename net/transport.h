@@ -3,11 +3,12 @@
  * The interface that every transport implements: one table of functions. Private to net/. The group
  * opens devices, connects endpoints, exports and imports windows, and polls.
  *
- * Words: a *device* is one rank's end of a transport, an *endpoint* is its connection to one peer,
- * a *remote* is a peer's window as this rank reaches it through an endpoint.
+ * Terms: a *device* is one rank's end of a transport. An *endpoint* is the connection of a device
+ * to one peer. A *remote* is the handle by which this rank reaches a peer's window through an
+ * endpoint.
  *
- * Threads: all calls on a device, its endpoints and remotes are made under the group's lock. The
- * only exception is the sleep between arm and the next poll.
+ * Threads: the caller holds the group's lock in all calls on a device, its endpoints and its
+ * remotes. Only the sleep on wait_fd, between arm and the next poll, is without the lock.
  */
 #ifndef VB_NET_TRANSPORT_H
 #define VB_NET_TRANSPORT_H
@@ -33,11 +34,11 @@ struct vb_device_opts {
     int rank;
     int world;
     int queue_depth; /* maximum number of puts and gets under way to one peer */
-    bool crowded;    /* this host has more threads than cpus: never spin for long */
+    bool crowded;    /* this host has more threads than cpus, so waits must not spin for long */
     bool any_interface;
 
     /* RDMA. The strings outlive the device. */
-    const char *device; /* the only device to use; NULL: any that reaches the peer */
+    const char *device; /* the only RDMA device to use; NULL: any device that reaches the peer */
     const char *bind;   /* the only address to use; NULL: any */
     const char *near;   /* the address by which peers know this rank; NULL: none */
     bool no_immediate;  /* send notes as messages, because the device has no immediate data */
@@ -49,21 +50,21 @@ struct vb_remote;
 
 struct vb_device_head {
     const struct vb_transport *transport;
-    int holds; /* > 0: more puts follow, so puts may wait for the next poll or flush */
+    int holds; /* > 0: more puts follow, so a put may wait for the next poll or flush */
 };
 
-/* Which end calls the other, if a transport makes its own connection. */
+/* Which end of a pair calls the other end, for a transport that makes its own connections. */
 enum vb_link_role { VB_LINK_BY_RANK, VB_LINK_CALL, VB_LINK_ANSWER };
 
-/* What connect is told about a pair. */
+/* What the function connect needs to know about a pair. */
 struct vb_link {
     int rank;         /* the peer's rank */
     const char *host; /* name of the peer's host, for messages */
 
-    /* An authenticated stream socket to the peer: TCP, or unix for shm. The endpoint owns it from
-     * now on, also if connect fails. -1 for a transport with VB_CAP_CALLS, which makes its own
-     * connection: the higher rank of the pair calls the lower, a joiner calls the member, and both
-     * prove key. */
+    /* An authenticated stream socket to the peer: a unix socket for shm, otherwise TCP. connect
+     * takes over the socket, also if connect fails. fd is -1 for a transport with VB_CAP_CALLS,
+     * which makes its own connection. In that case the higher rank of the pair calls the lower one,
+     * or the joiner calls the member, and both prove that they have key. */
     int fd;
     enum vb_link_role role;
     bool same_process;
@@ -87,13 +88,13 @@ struct vb_raw_event {
     int rank;
     struct vb_op *op; /* VB_RAW_OP_DONE */
     uint32_t note;    /* VB_RAW_NOTE */
-    vb_status status; /* VB_RAW_OP_DONE, VB_RAW_LOST: VB_OK or the failure */
-    const char *why;  /* VB_RAW_LOST: the failure in words, valid until disconnect; NULL: none */
+    vb_status status; /* VB_RAW_OP_DONE: VB_OK or the failure; VB_RAW_LOST: the failure */
+    const char *why; /* VB_RAW_LOST: a text about the failure, valid until disconnect; NULL: none */
 };
 
 enum vb_transport_caps {
     VB_CAP_MAPPED = 1,     /* remote_ptr returns the peer's memory itself */
-    VB_CAP_CALLS = 2,      /* makes its own connections, by address */
+    VB_CAP_CALLS = 2,      /* the transport connects to the peer's address itself */
     VB_CAP_ANY_SOURCE = 4, /* the source of a put may lie in any window */
 };
 
@@ -101,34 +102,38 @@ struct vb_transport {
     const char *name; /* "shm", "tcp", "verbs" */
     unsigned caps;
     vb_status (*open)(const struct vb_device_opts *o, struct vb_device **dev_p);
-    void (*close)(struct vb_device *dev); /* called after all its endpoints are disconnected */
+    void (*close)(struct vb_device *dev); /* all endpoints are already disconnected */
 
-    /* Returns where peers can call the device; empty without VB_CAP_CALLS. */
+    /* Returns the address at which peers can call the device. The address is empty if the transport
+     * does not have VB_CAP_CALLS. */
     vb_status (*address)(struct vb_device *dev, struct vb_blob *address_p);
     vb_status (*connect)(struct vb_device *dev, const struct vb_link *link, struct vb_ep **ep_p);
     void (*disconnect)(struct vb_ep *ep);
 
-    /* Cuts off a peer that is gone. Whatever it still does, none of it is reported any more, and
-     * all ops under way end. Returns the ops that have ended and were not reported yet, each with
-     * its status. The memory of ops that failed is free only after disconnect, which follows. */
+    /* Cuts off a peer that is gone. From now on poll reports nothing about this peer, and all ops
+     * under way to it end. Returns the ops that have ended and were not reported yet, each with its
+     * status. The caller then calls disconnect. Until then the device may still use the memory of
+     * failed ops. */
     struct vb_op *(*sever)(struct vb_ep *ep);
-    const char *(*link_text)(struct vb_ep *ep); /* the device or address, for people; "": unknown */
+    const char *(*link_text)(struct vb_ep *ep); /* a text with the device or address; "": unknown */
 
-    /* Returns the memory registered with hardware now, and the time that registering has taken. */
+    /* Returns how many bytes are registered with hardware now, and how long registering has taken
+     * so far. */
     void (*registered)(struct vb_device *dev, uint64_t *bytes_p, uint64_t *ns_p);
 
-    /* Collective over all endpoints of the device: every rank exports its part, the ranks exchange
-     * the keys, then every rank imports the parts of its peers. id is the number of the window, the
-     * same on all ranks. rights are those of enum vb_window_rights. export may send through the
-     * endpoints; import may wait for that for at most timeout_ms. */
+    /* How a window is shared: every rank exports its part to the device, the ranks exchange the
+     * keys, then every rank imports the parts of its peers. id is the number of the window, which
+     * is the same on all ranks. rights are bits of enum vb_window_rights. export_window may send
+     * data through the endpoints; import_window may wait up to timeout_ms for this data. */
     vb_status (*export_window)(struct vb_device *dev, uint32_t id, const struct vb_mem *mem,
                                unsigned rights, struct vb_blob *key_p);
-    /* For an endpoint that was connected after the export: returns the key its peer needs. */
+    /* Offers a window to the peer of one endpoint, also if the endpoint was connected after the
+     * export. Returns the key that the peer needs to import the window. */
     vb_status (*offer_window)(struct vb_ep *ep, uint32_t id, const struct vb_mem *mem,
                               struct vb_blob *key_p);
-    /* Optional, may be NULL. For ranks of this process that use the memory itself and may still do
-     * so. Returns true if the transport has taken over mem; it then unmaps mem when the last of
-     * these ranks has released the window. */
+    /* May be NULL. Called instead of unexport_window, because other ranks in this process may still
+     * use mem itself. Returns true if the transport has taken over mem. The transport then unmaps
+     * mem when the last of these ranks has released the window. */
     bool (*inherit_window)(struct vb_device *dev, uint32_t id, struct vb_mem *mem);
     void (*unexport_window)(struct vb_device *dev, uint32_t id);
     vb_status (*import_window)(struct vb_ep *ep, uint32_t id, const struct vb_blob *key,
@@ -136,30 +141,31 @@ struct vb_transport {
     void (*release_window)(struct vb_remote *rem);
     void *(*remote_ptr)(struct vb_remote *rem); /* NULL unless VB_CAP_MAPPED */
 
-    /* VB_OK: the op was taken, and poll always reports its completion. VB_AGAIN: the queue is full
-     * and the op was not taken. Negative: the endpoint is dead. The caller has checked all bounds
-     * against the exchanged lengths. The transport checks what comes from the wire. A put of 0
-     * bytes is a bare note. */
+    /* put and get start an op. VB_OK: the op was taken, and poll always reports its completion.
+     * VB_AGAIN: the queue is full and the op was not taken. Negative: the endpoint is dead. The
+     * caller has checked that the op is within the bounds of both parts of the window. The
+     * transport checks what it receives from the peer. A put of 0 bytes only delivers its note. */
     vb_status (*put)(struct vb_ep *ep, const struct vb_span *src, struct vb_target dst,
                      uint32_t note, struct vb_op *op);
     vb_status (*get)(struct vb_ep *ep, const struct vb_span *dst, struct vb_target src,
                      struct vb_op *op);
-    void (*flush)(struct vb_device *dev); /* sends held puts; NULL: the transport never holds any */
+    void (*flush)(
+        struct vb_device *dev); /* sends puts that were held back; NULL: puts are never held back */
 
     /* Makes progress without blocking and reports up to max events. */
     vb_status (*poll)(struct vb_device *dev, struct vb_raw_event *ev, int max, int *n_p);
 
-    /* Called before a sleep: from now on an event makes wait_fd readable (level-triggered, for
-     * epoll). The caller polls once more before it sleeps. disarm ends it; the next poll reports
-     * the event. */
+    /* arm is called before a sleep: from now on an event makes wait_fd readable (level-triggered,
+     * for epoll). The caller polls once more before it sleeps. disarm is called after the sleep;
+     * the next poll reports the event. */
     vb_status (*arm)(struct vb_device *dev);
     void (*disarm)(struct vb_device *dev);
     int (*wait_fd)(struct vb_device *dev); /* the same descriptor as long as the device is open */
 
-    /* Optional; NULL if it would be no better than arm and wait_fd: a poll that sleeps for at most
-     * ms while there is nothing to report. It may return early with nothing. Only the peers end the
-     * sleep, and the caller holds the lock, so it is for a group with one device and no progress
-     * thread. */
+    /* May be NULL. A poll that sleeps for at most ms milliseconds while there is nothing to report.
+     * It may return early without events. The caller holds the group's lock during the sleep, and
+     * only a peer can end the sleep. So await is only for a group with one device and no progress
+     * thread. It is NULL if it would not be better than arm and a sleep on wait_fd. */
     vb_status (*await)(struct vb_device *dev, struct vb_raw_event *ev, int max, int ms, int *n_p);
 };
 
@@ -168,7 +174,8 @@ static inline const struct vb_transport *vb_device_transport(struct vb_device *d
     return ((struct vb_device_head *)dev)->transport;
 }
 
-/* Functions for transports that have no address, no link text or no registered memory. */
+/* Functions for the tables of transports that have no address, no link text or no registered
+ * memory. */
 vb_status vb_transport_no_address(struct vb_device *dev, struct vb_blob *address_p);
 const char *vb_transport_no_link_text(struct vb_ep *ep);
 void vb_transport_none_registered(struct vb_device *dev, uint64_t *bytes_p, uint64_t *ns_p);
@@ -177,10 +184,11 @@ extern const struct vb_transport vb_transport_shm;
 extern const struct vb_transport vb_transport_tcp;
 extern const struct vb_transport vb_transport_verbs;
 
-/* The transport of a rank that is no member: it has only a name, because no window is shared. */
+/* The transport of a rank that is not a member. It has a name but no functions, because no window
+ * is shared with such a rank. */
 extern const struct vb_transport vb_transport_nobody;
 
-/* Whether the device at which peers call this rank is software. */
+/* Returns whether the device at which peers call this rank is a software device (soft-RoCE). */
 bool vb_verbs_is_soft(struct vb_device *dev);
 
 #endif

@@ -46,7 +46,7 @@ static uint64_t get_u64(const unsigned char *in)
 
 void vb_data_head_encode(const struct data_head *head, unsigned char out[DATA_HEAD_BYTES])
 {
-    put_u32(out, (uint32_t)head->type); /* the type and three zeroes */
+    put_u32(out, (uint32_t)head->type); /* the type, then three bytes of zero */
     put_u32(out + AT_WINDOW, head->window);
     put_u32(out + AT_NOTE, head->note);
     put_u32(out + AT_GET, head->get);

@@ -7,11 +7,11 @@
  *   offset  bytes
  *        0      1  type
  *        1      3  zero
- *        4      4  window: its number, the same on all ranks; 0 in a reply
- *        8      4  note: of a put; else 0
- *       12      4  get: the requester's count of gets, sent back in the reply; 0 in a put
+ *        4      4  window: the number of the window, which is the same on all ranks; 0 in a reply
+ *        8      4  note: the note of a put; 0 in other frames
+ *       12      4  get: the requester's number of the get, which the reply repeats; 0 in a put
  *       16      8  offset in the window of the side that receives the frame; 0 in a reply
- *       24      8  length: bytes that follow, or that a request asks for
+ *       24      8  length: number of payload bytes; in a get the number of bytes asked for
  */
 #ifndef VB_NET_WIRE_DATA_H
 #define VB_NET_WIRE_DATA_H
@@ -33,11 +33,11 @@ struct data_head {
 
 void vb_data_head_encode(const struct data_head *head, unsigned char out[DATA_HEAD_BYTES]);
 
-/* Returns NULL, or what is wrong: an unknown type, or a field that must be 0 and is not. head_p is
- * written only on success. */
+/* Returns NULL on success. Otherwise returns a text that says what is wrong: the type is unknown,
+ * or a field that must be 0 is not 0. Writes *head_p only on success. */
 const char *vb_data_head_decode(const unsigned char in[DATA_HEAD_BYTES], struct data_head *head_p);
 
-/* Whether [offset, offset + len) lies within a window of this size. */
+/* Returns whether the range [offset, offset + len) lies within a window of window_bytes. */
 bool vb_data_in_bounds(uint64_t offset, uint64_t len_bytes, uint64_t window_bytes);
 
 #endif

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * A two-level allreduce, in an order of its own. The lowest rank of each host is its leader. A
- * leader sums the data of its host straight out of the windows. The leaders exchange shares among
- * themselves as in VB_ALGO_EXCHANGE, but with one share for each host. Each leader gives complete
- * sums to its host.
+ * The two-level allreduce. It does not sum in rank order. The lowest rank of each host is the
+ * leader of the host. A leader sums the data of its host straight out of the windows. The leaders
+ * exchange shares among themselves as in VB_ALGO_EXCHANGE, but with one share for each host. Each
+ * leader puts the complete sums to the other ranks of its host.
  *
- * With H hosts, on a leader:
- *   lanes 1 .. H - 1       the share of another leader: for each segment a sum over the host, a put
- *   lane H                 its own share: a sum over the other leaders' and the host, then puts
- *   lanes H + 1 .. 2H - 1  results of another leader, passed on to the host
- * On the other ranks: lane 1 has the results of the leader.
+ * With H hosts, a leader has these lanes besides lane 0:
+ *   lanes 1 .. H - 1       the share of another leader: for each segment, a sum over this host and
+ *                          a put to that leader
+ *   lane H                 the share of this leader: for each segment, a sum over this host and the
+ *                          segments of the other leaders, then puts to the leaders and this host
+ *   lanes H + 1 .. 2H - 1  results of another leader, which are put to the ranks of this host
+ * On a rank that is not a leader, lane 1 waits for the results of the leader.
  */
 #include "net/coll/coll_priv.h"
 
@@ -18,7 +20,7 @@ static int host_after(const struct vb_coll *coll, int i)
     return (coll->hosts.mine + i) % coll->hosts.n;
 }
 
-/* Number of other ranks on the host of a leader. */
+/* Returns the number of other ranks on this leader's host. */
 static uint32_t n_mine(const struct vb_coll *coll)
 {
     return (uint32_t)(coll->hosts.hi - coll->hosts.lo - 1);
@@ -49,7 +51,8 @@ static void plan(struct vb_coll *coll, struct request *rq)
     }
 }
 
-/* Sums over the host. own: with what the other leaders have sent. */
+/* Fills in a step that sums the data of this host. If own is true, it also sums what the other
+ * leaders have sent. */
 static void sum_step(const struct vb_coll *coll, bool own, struct step *s)
 {
     s->kind = STEP_REDUCE;
@@ -80,13 +83,13 @@ static void leader_step(const struct vb_coll *coll, const struct request *rq, in
     } else {
         s->kind = STEP_PLACE;
         s->peer = coll->rank + k;
-        if (lane == h) /* the leaders come before the own host */
+        if (lane == h) /* first to the other leaders, then to this host */
             s->peer = k < h ? coll->hosts.leaders[host_after(coll, k)] : coll->rank + k - h + 1;
     }
 }
 
-/* Results come in the order in which the leader has them. The order does not matter, because all of
- * them are counted. */
+/* Fills in a step. On a rank that is not a leader, the results may come in any order, because the
+ * steps only count them. */
 static void step(const struct vb_coll *coll, const struct request *rq, int lane, uint32_t i,
                  struct step *s)
 {

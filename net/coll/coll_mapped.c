@@ -1,23 +1,26 @@
 /* SPDX-License-Identifier: MIT
  *
  * Collectives on one host, where every rank has mapped the windows of all others. No bytes are
- * sent: ranks read and write each other's memory and tell each other through flags in it.
+ * sent. The ranks read and write each other's memory, and flags in that memory tell what each rank
+ * has done.
  *
  * There are two ways to sum:
  *
- *   eager   for vectors up to some KiB. Each rank copies its vector into its own slot, in the cache
- *           line of the flag and the lines behind it. Each rank reads all slots and sums them in
- *           rank order. That takes the latency of one flag. Nobody waits until others have read
- *           the slot, because it is not reused before they have.
- *   shares  Each rank sums its share straight out of all windows, in rank order, and writes the sum
- *           to all of them: every byte is read and written once. Then it says that it is done. When
- *           all ranks are done, all shares are there, and nobody reads this rank's data any more.
+ *   eager   is for vectors up to some KiB. Each rank copies its vector into its own slot, which
+ *           begins in the cache line of the flag. Then each rank reads all slots and sums them in
+ *           rank order. This takes the latency of one flag. No rank waits until others have read
+ *           its slot, because the slot is not reused before they have read it.
+ *   shares  is for longer vectors. Each rank sums its share straight out of all windows, in rank
+ *           order, and writes the sum to all windows, so that every byte is read and written once.
+ *           Then the rank sets a flag that its share is done. When all ranks have done so, all
+ *           shares are complete, and nobody reads this rank's data any more.
  */
 #include "net/coll/coll_priv.h"
 
-/* Returns the share that this rank sums. Cores prefetch memory beyond the end of their share. With
- * small vectors side by side that is the first share of the next vector. It should belong to the
- * same rank, so every second vector assigns its shares in reverse order. */
+/* Returns the number of the share that this rank sums. Cores prefetch memory beyond the end of
+ * their share. If small vectors lie side by side, the memory behind the last share is the first
+ * share of the next vector. Both should belong to the same rank, so every second vector assigns its
+ * shares in reverse order. */
 static int share_of(const struct vb_coll *coll, const struct request *rq)
 {
     bool back = rq->n_bytes > 0 && rq->offset / rq->n_bytes % 2 == 1;
@@ -25,10 +28,10 @@ static int share_of(const struct vb_coll *coll, const struct request *rq)
     return rq->kind == REQUEST_ALLREDUCE && back ? coll->world - 1 - coll->rank : coll->rank;
 }
 
-/* The lane has only what this rank does itself: its share, which also says that the share is done;
- * or reading from each of the others, then saying so. coll_run.c checks whether all other ranks are
- * done, for many requests at once. A barrier has no steps, and an eager request need not say that
- * it is done. */
+/* Sets up the only lane, which has the work of this rank. A sum has one step. A broadcast or an
+ * allgather has steps that read from peers, then a step that says that this rank is done. A barrier
+ * has no steps. In an eager sum no rank needs to say that it is done. coll_run.c checks whether all
+ * other ranks are done, for many requests at once. */
 static void plan(struct vb_coll *coll, struct request *rq)
 {
     rq->mapped = true;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * Opens the collectives: lays out the window, finds out which ranks share a host, and allocates all
- * pools, so that nothing is allocated afterwards.
+ * memory, so that requests allocate nothing.
  *
  * The window has these parts, in this order: the data; flags and heads, which mapped peers read;
- * this rank's own slots, which mapped peers read and which are put to the others; slots for the
- * messages of each peer; rings for segments; with bfloat16 also stages, where segments are rounded
- * before they are sent.
+ * this rank's own slots, which mapped peers read and which are put to the other peers; slots for
+ * the messages of each peer; rings for segments; with bfloat16 also stages, in which segments are
+ * rounded before they are sent.
  */
 #include "net/coll/coll_priv.h"
 
@@ -16,17 +16,17 @@
 #define REQUESTS_DEFAULT 32
 #define REQUESTS_MAX 4096
 #define PAGE 4096u
-/* A little less than 128 KiB. Over loopback a packet holds 65,483 bytes, so a segment fits two
- * packets together with its header and a preceding head or note of freed slots. */
+/* A little less than 128 KiB. Over loopback a packet holds 65,483 bytes. So two packets hold a
+ * segment with its header, and a head or a note about freed slots before it. */
 #define SEG_MAX ((size_t)128 * 1024 - 256)
 #define SEG_MIN ((size_t)4 * 1024)
 #define EAGER_MAX ((size_t)512)
-#define EAGER_MAX_CROWDED ((size_t)2048) /* a flag needs a process switch if ranks share cores */
+#define EAGER_MAX_CROWDED                                                                          \
+    ((size_t)2048) /* longer, because a flag needs a process switch if ranks share cores */
 #define SLOT_MAX ((size_t)128 * 1024)
 #define SLOT_MIN ((size_t)4 * 1024)
 #define SLOTS_TOTAL                                                                                \
-    ((size_t)16 << 20) /* bytes of a rank's window for slots, unless the minimum size needs more   \
-                        */
+    ((size_t)16 << 20) /* bytes for all slots in a rank's window, unless SLOT_MIN needs more */
 #define RINGS_TOTAL ((size_t)64 << 20)
 
 static size_t round_up(size_t n, size_t unit)
@@ -50,7 +50,8 @@ static size_t clamp(size_t n, size_t min, size_t max)
     return n < min ? min : n > max ? max : n;
 }
 
-/* Chooses the lengths of slots and segments: no longer than the data can use or memory allows. */
+/* Chooses the lengths of slots and segments. They are not longer than the data can use, and limited
+ * by SLOTS_TOTAL and RINGS_TOTAL. */
 static void choose_sizes(struct vb_coll *coll)
 {
     size_t world = (size_t)coll->world, data = round_up(coll->lay.len_bytes, VB_CACHE_LINE);
@@ -69,7 +70,7 @@ static void choose_sizes(struct vb_coll *coll)
               vb_group_options(coll->group)->crowded ? EAGER_MAX_CROWDED : EAGER_MAX);
 }
 
-/* Returns the length of the window. */
+/* Computes the offsets of all parts of the window. Returns the length of the window. */
 static size_t lay_out(struct vb_coll *coll)
 {
     size_t world = (size_t)coll->world, rings = is_narrow(coll) ? RINGS : 1, end;
@@ -106,10 +107,10 @@ static void find_ways(struct vb_coll *coll, int ranks_per_host)
 
 /* ---- hosts ----------------------------------------------------------------------------------- */
 
-/* The mapped windows that a rank sees around it. */
+/* Which windows a rank has mapped. */
 struct neighbours {
-    int32_t lo, hi;    /* ranks whose windows it has mapped, without a gap */
-    int32_t scattered; /* 1: it has mapped other windows, too */
+    int32_t lo, hi;    /* the rank has mapped the windows of ranks lo to hi - 1 */
+    int32_t scattered; /* 1: the rank has also mapped other windows */
 };
 
 static struct neighbours find_neighbours(const struct vb_coll *coll)
@@ -127,7 +128,8 @@ static struct neighbours find_neighbours(const struct vb_coll *coll)
     return s;
 }
 
-/* All ranks agree on the leaders, and on whether the ranks of every host follow each other. */
+/* Finds the leaders of all hosts, and whether the ranks of every host have consecutive numbers. All
+ * ranks get the same result. */
 static vb_status find_hosts(struct vb_coll *coll)
 {
     struct neighbours mine = find_neighbours(coll),
@@ -177,7 +179,8 @@ static vb_status alloc_pools(struct vb_coll *coll)
             return vb_err_sys("calloc");
     }
     for (i = 0; i < coll->reqs.n_areas; i++)
-        coll->reqs.area_seq[i] = i > 0 ? i : coll->reqs.n_areas; /* requests count from 1 */
+        coll->reqs.area_seq[i] =
+            i > 0 ? i : coll->reqs.n_areas; /* the first request has number 1 */
     coll->reqs.oldest = coll->mapped.next_share = 1;
     coll->reqs.since_many = coll->reqs.n;
     return VB_OK;
@@ -276,7 +279,8 @@ vb_status vb_coll_open(struct vb_group *g, size_t len_bytes, const struct vb_col
     return st == VB_OK ? vb_coll_open_split(g, len_bytes, opts, 0, coll_p) : st;
 }
 
-/* After a failure some puts may still be under way. */
+/* After a failure some puts may still be under way, so their ops are kept until the group is
+ * closed. */
 static void release_puts(struct vb_coll *coll, struct way *way)
 {
     vb_coll_reap(coll, way);
@@ -292,7 +296,7 @@ void vb_coll_close(struct vb_coll *coll)
 
     if (coll == NULL)
         return;
-    vb_window_destroy(coll->win); /* notes of peers may come until then */
+    vb_window_destroy(coll->win); /* before vb_channel_close(), because notes may come until then */
     if (coll->channel != 0)
         vb_channel_close(coll->group, coll->channel);
     for (i = 0; coll->reqs.table != NULL && i < coll->reqs.n; i++) {

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * Algorithms that use puts over any transport and sum in rank order: gather, exchange, owner and
- * chain; and those without a sum: allgather, broadcast and barrier. In all of them lane 0 puts
- * START to every peer, beginning with the next rank, so that not all ranks send to the same one at
- * once.
+ * The algorithms that use puts, over any transport, and sum in rank order: gather, exchange, owner
+ * and chain. Also the algorithms without a sum: allgather, broadcast and barrier. In all of them
+ * lane 0 puts START to every peer. Each rank begins with the next rank, so that not all ranks send
+ * to the same rank at once.
  *
  * A put straight into a peer's data must not arrive before the peer has started the request,
- * because until then the memory belongs to its caller. If a result depends on the peer's
- * contribution, the peer has started. In all other cases the step waits for it.
+ * because until then the peer's caller may use this memory. If a result depends on the peer's
+ * contribution, the peer has started. In all other cases the step waits until the peer has started.
  */
 #include "net/coll/coll_priv.h"
 
 #define DIRECT_BYTES                                                                               \
-    ((size_t)64 * 1024) /* the root puts broadcasts up to this length to all ranks itself */
+    ((size_t)64 * 1024) /* up to this length the root puts a broadcast to all ranks itself */
 
 static void start_plan(struct vb_coll *coll, struct request *rq)
 {
@@ -22,10 +22,11 @@ static void start_plan(struct vb_coll *coll, struct request *rq)
 
 /* ---- gather ---------------------------------------------------------------------------------- */
 
-/* Every rank sends its vector with START to all others, and sums what lies in its slots. This takes
- * the latency of one message but sends world - 1 times the bytes, so it is for small vectors. A
- * vector that would cost more to copy than another put is sent straight from the data, behind the
- * head. Its sum then waits until the data has left. */
+/* Every rank sends its vector with START to all others, and sums the vectors in its slots. This
+ * takes the latency of only one message, but each rank sends its vector world - 1 times, so gather
+ * is for small vectors. A longer vector is not copied to the own slot, because a copy would cost
+ * more than another put. Instead the head is put first, then the vector straight from the data. The
+ * sum then waits until the puts no longer read the data. */
 static void gather_plan(struct vb_coll *coll, struct request *rq)
 {
     start_plan(coll, rq);
@@ -57,15 +58,15 @@ const struct schedule vb_schedule_gather = {gather_plan, gather_step};
 
 /* ---- exchange -------------------------------------------------------------------------------- */
 
-/* Rank c collects share c from all ranks, a segment at a time. It sums each segment when it has
- * come from all, and puts the result straight to its place in the data of the others. Every rank
- * sends and receives 2 (world - 1) / world of the vector, which is the minimum.
+/* Rank c collects share c from all ranks, one segment after another. Rank c sums a segment when the
+ * segment has come from all ranks, and puts the result straight to its place in the data of the
+ * others. Every rank sends and receives 2 (world - 1) / world of the vector, which is the minimum.
  *
- *   lanes 1 .. world - 1           this rank's part of a peer's share, to that peer's ring
+ *   lanes 1 .. world - 1           this rank's part of a peer's share is put to that peer's ring
  *   lane world                     this rank's share: for each segment a sum, then puts to all
- *   lanes world + 1 .. 2 world - 1 results of a peer; in bfloat16 they come through a ring
+ *   lanes world + 1 .. 2 world - 1 wait for the results of a peer; in bfloat16 from a ring
  *
- * A reduce-scatter is the same without sending the results. */
+ * A reduce-scatter is the same, but the results are not sent. */
 static uint32_t own_round(const struct vb_coll *coll, const struct request *rq)
 {
     return rq->kind == REQUEST_ALLREDUCE ? (uint32_t)coll->world : 1;
@@ -92,7 +93,7 @@ static void exchange_plan(struct vb_coll *coll, struct request *rq)
     }
 }
 
-/* Step i of this rank's own share. */
+/* Fills in step i of the lane of this rank's own share. */
 static void own_share_step(const struct vb_coll *coll, const struct request *rq, uint32_t i,
                            struct step *s)
 {
@@ -144,11 +145,12 @@ const struct schedule vb_schedule_exchange = {exchange_plan, exchange_step};
 /* ---- owner ----------------------------------------------------------------------------------- */
 
 /* One rank, the owner, sums the whole vector. The owner depends on the number of the request, so
- * that among many requests each rank owns as many. The vector goes to the owner with START, all
- * other ranks get START alone. The sum goes straight to its place. This sends as few bytes as an
- * exchange, in a third of the messages. For a single request it is slower than exchange and gather.
+ * that all ranks own equally many of many requests. The owner gets the vectors with START, all
+ * other ranks get START without a vector. The owner puts the sum straight to its place in the data
+ * of the others. This sends as few bytes as an exchange, in a third of the messages. For a single
+ * request it is slower than exchange and gather.
  *
- *   lane 1  owner: the sum, then a put to each peer; other ranks: the owner's result */
+ *   lane 1  on the owner the sum, then a put to each peer; on other ranks a wait for the result */
 static void owner_plan(struct vb_coll *coll, struct request *rq)
 {
     start_plan(coll, rq);
@@ -187,14 +189,16 @@ const struct schedule vb_schedule_owner = {owner_plan, owner_step};
 
 /* ---- chain ----------------------------------------------------------------------------------- */
 
-/* The lowest rank of each host is its leader. The ranks of a host follow each other, so the order
- * of hosts is the order of ranks. A segment goes up from leader to leader. Each leader adds the
- * data of its host's ranks straight out of their windows. From the last host the sum goes down
- * again, and from each leader to its host. So every byte crosses each link between hosts once in
+/* The lowest rank of each host is the leader of the host. The ranks of a host have consecutive
+ * numbers, so the order of hosts is the order of ranks. The partial sum of a segment goes up from
+ * leader to leader. Each leader adds the data of the ranks on its host, straight out of their
+ * windows. From the last host the complete sum goes down again from leader to leader, and each
+ * leader puts it to the ranks of its host. So every byte crosses each link between hosts once in
  * each direction.
  *
- *   lane 1  leader: up, on the last host also the turn; other ranks: the results of the leader
- *   lane 2  leader, except on the last host: down */
+ *   lane 1  on a leader the way up, and on the last host also the puts of the sum; on other ranks
+ *           a wait for the results of the leader
+ *   lane 2  on a leader, except on the last host: the way down */
 static bool is_leader(const struct vb_coll *coll)
 {
     return coll->rank == coll->hosts.lo;
@@ -205,7 +209,8 @@ static bool is_last_host(const struct vb_coll *coll)
     return coll->hosts.mine == coll->hosts.n - 1;
 }
 
-/* A leader gives a result to the leader before it, then to its own host. */
+/* Returns the number of ranks that this leader puts a result to: the leader of the previous host,
+ * then the other ranks of its own host. */
 static uint32_t n_below(const struct vb_coll *coll)
 {
     return (uint32_t)(coll->hosts.hi - coll->hosts.lo - 1) + (coll->hosts.mine > 0);
@@ -280,10 +285,10 @@ const struct schedule vb_schedule_chain = {chain_plan, chain_step};
 
 /* ---- allgather ------------------------------------------------------------------------------- */
 
-/* Each rank puts its bytes to all others, segment by segment.
+/* Each rank puts its bytes to all others, one segment after another.
  *
- *   lanes 1 .. world - 1            sends to a peer
- *   lanes world .. 2 world - 2      receives from a peer */
+ *   lanes 1 .. world - 1            put to a peer
+ *   lanes world .. 2 world - 2      wait for the bytes of a peer */
 static void allgather_plan(struct vb_coll *coll, struct request *rq)
 {
     int i;
@@ -320,12 +325,14 @@ const struct schedule vb_schedule_allgather = {allgather_plan, allgather_step};
 
 /* ---- broadcast ------------------------------------------------------------------------------- */
 
-/* Small broadcasts: the root puts to all. Large ones: the root puts a different piece to each rank,
- * and the ranks pass their pieces on to each other, so that the root sends the vector once and not
- * world - 1 times. Pieces are numbered by their distance from the root, which starts at 1.
+/* In a small broadcast the root puts the whole vector to all ranks. In a large one the root puts a
+ * different piece to each rank, and the ranks pass their pieces on to each other, so that the root
+ * sends the vector once and not world - 1 times. The number of a rank's piece is the rank's
+ * distance from the root, which starts at 1.
  *
- *   lanes 1 .. world - 1        root: to a peer; other ranks: pass on the own piece as it comes
- *   lanes world .. 2 world - 2  pieces of the others as they come (empty for the own piece) */
+ *   lanes 1 .. world - 1        on the root, puts to a peer; on other ranks, the own piece is put
+ *                               to a peer, each segment as soon as it has come
+ *   lanes world .. 2 world - 2  wait for the own piece from the root and for the other pieces */
 static bool goes_direct(const struct vb_coll *coll, const struct request *rq)
 {
     return coll->world == 2 || rq->n_bytes <= DIRECT_BYTES;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which ranks have started and finished a request, and the messages when something goes wrong.
- * Mapped ranks tell each other through flags in memory, the others through notes.
+ * Tracks which ranks have started and finished a request, and describes requests in messages about
+ * failures. Ranks with mapped windows set flags in memory, other ranks send notes.
  */
 #include "net/coll/coll_priv.h"
 
@@ -13,7 +13,7 @@
 #endif
 #endif
 
-#define DONE_BYTES ((size_t)64 * 1024) /* bytes of shares that are published together */
+#define DONE_BYTES ((size_t)64 * 1024) /* number of bytes of shares that are published together */
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
@@ -34,9 +34,10 @@ void vb_request_describe(const struct vb_coll *coll, const struct request *rq, c
 
 /* ---- who is here ----------------------------------------------------------------------------- */
 
-/* An acquire that pairs with the release in vb_mapped_publish(). On Arm an acquiring load would
- * also wait until the flag that this rank set last is visible, and all sums before it. A fence does
- * not. ThreadSanitizer does not support fences. */
+/* Reads a flag with an acquire that pairs with the release in vb_mapped_publish(). On Arm an
+ * acquiring load would also wait until the last flag that this rank has set is visible, and all
+ * sums before that flag. A fence after the load does not wait for this. ThreadSanitizer does not
+ * support fences. */
 static uint32_t flag_read(const _Atomic uint32_t *flag)
 {
 #ifdef THREAD_SANITIZER
@@ -57,8 +58,9 @@ static const struct slot_head *mapped_head(const struct vb_coll *coll, uint32_t 
     return flag_read(&head->seq) == seq ? head : NULL;
 }
 
-/* Returns the head that a peer sent, or NULL if it has not come. A peer that brings another size
- * may have its head in the other place. */
+/* Returns the head that a peer sent, or NULL if the head has not come. The head of a mapped request
+ * has one of two places. A peer that started a request of another size may have used the other
+ * place. */
 static const struct slot_head *head_of(struct vb_coll *coll, const struct request *rq, int rank)
 {
     const struct slot_head *head;
@@ -71,7 +73,8 @@ static const struct slot_head *head_of(struct vb_coll *coll, const struct reques
     return head != NULL ? head : mapped_head(coll, rq->seq, rank, !rq->eager);
 }
 
-/* Records the failure and aborts the group. Only the first failure counts. */
+/* Fails because a peer has started another request than this rank. Records the failure, unless
+ * there was one before, and aborts the group. */
 static void refuse(struct vb_coll *coll, const struct request *rq, int rank,
                    const struct slot_head *head)
 {
@@ -90,7 +93,8 @@ static void refuse(struct vb_coll *coll, const struct request *rq, int rank,
     vb_group_abort(coll->group, why);
 }
 
-/* Looks for the START of a peer. A peer that does another request ends the group. */
+/* Returns whether a peer has started this request. If the peer has started another request, the
+ * group is aborted. */
 static bool look_started(struct vb_coll *coll, struct request *rq, int rank)
 {
     const struct slot_head *head, *own;
@@ -128,7 +132,8 @@ static bool is_done_at(const struct vb_coll *coll, const struct request *rq, int
     return (int32_t)(flag_read(&own_of(coll, coll->ways[rank].base)->done) - rq->seq) >= 0;
 }
 
-/* What was seen once is not read again. */
+/* Returns whether all ranks have done their shares. all_done remembers the result, so that flags
+ * are not read again. */
 bool vb_request_done_by_all(struct vb_coll *coll, const struct request *rq)
 {
     uint32_t all, theirs;
@@ -167,17 +172,17 @@ int vb_request_waits_for(const struct vb_coll *coll, const struct request *rq)
     return NO_RANK;
 }
 
-/* ---- telling --------------------------------------------------------------------------------- */
+/* ---- flags ----------------------------------------------------------------------------------- */
 
 void vb_mapped_publish(_Atomic uint32_t *flag, uint32_t seq)
 {
-    /* Pairs with the acquire in flag_read(). */
+    /* This release pairs with the acquire in flag_read(). */
     atomic_store_explicit(flag, seq, memory_order_release);
 }
 
-/* Either a peer that is about to sleep sees the flags, or we see that it waits. The peer says that
- * it waits, then has a fence, then reads the flags (coll_start.c). We set flags, then have a fence,
- * then read whether it waits. */
+/* Sends a note to each peer that may be asleep. The fences make sure that a peer which is about to
+ * sleep sees our flags, or that we see that the peer waits. The peer sets `waiting`, has a fence,
+ * and then reads the flags (coll_start.c). We set flags, have a fence, and then read `waiting`. */
 void vb_mapped_wake(struct vb_coll *coll)
 {
     struct own_state *theirs;
@@ -199,7 +204,8 @@ void vb_mapped_publish_done(struct vb_coll *coll)
     coll->mapped.wake_due = true;
 }
 
-/* A release waits for all stores before it, so small shares are published together. */
+/* Marks this rank's share of a request as done. Small shares are published together, because a
+ * release waits for all earlier stores. */
 void vb_mapped_done(struct vb_coll *coll, const struct request *rq)
 {
     coll->mapped.done = rq->seq;

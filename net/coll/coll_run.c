@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The loop that runs every algorithm. It takes the next step in each lane of each request under way
- * and does it if its conditions hold. It runs when a note has come and whenever the caller waits or
- * tests. It never waits itself.
+ * The loop that runs every algorithm. For each lane of each request under way, the loop does the
+ * next step if the conditions of the step hold. The loop runs when a note has come and whenever the
+ * caller calls vb_wait() or vb_test(). It never waits itself.
  */
 #include "net/coll/coll_priv.h"
 
@@ -35,13 +35,14 @@ static bool conditions_hold(struct vb_coll *coll, struct request *rq, const stru
     if (s->after > 0 && rq->lanes[s->after_lane].at < s->after)
         return false;
     if (s->all_left && !all_left(coll, rq)) {
-        coll->blocked = true; /* no note announces that */
+        coll->blocked = true; /* no note tells when the puts are done */
         return false;
     }
     return true;
 }
 
-/* Sender and receiver both skip segments that a share does not have. */
+/* Returns whether the step has an empty segment. Both the sender and the receiver skip such a
+ * step. */
 static bool is_empty(const struct step *s)
 {
     return s->len_bytes == 0 &&
@@ -80,7 +81,8 @@ static bool request_finished(struct vb_coll *coll, struct request *rq)
     return vb_request_started_by(coll, rq, 0, coll->world) && all_left(coll, rq);
 }
 
-/* The smallest number of older requests that any rank had under way when it began this one. */
+/* Returns the smallest number of older requests that any rank had under way when that rank started
+ * this one. */
 static uint32_t least_n_older(const struct vb_coll *coll, const struct request *rq)
 {
     uint32_t n_older = head_at(coll->base, own_head_at(coll, rq))->n_older, theirs;
@@ -110,7 +112,8 @@ static void request_end(struct vb_coll *coll, struct request *rq)
         coll->reqs.oldest++;
 }
 
-/* Lanes of one request may wait for each other: repeat until none advances. */
+/* Runs the lanes of a request until none of them advances, because lanes may wait for each other.
+ * Then ends the request if it is finished. */
 static void request_run(struct vb_coll *coll, struct request *rq)
 {
     bool advanced;
@@ -128,7 +131,7 @@ static void request_run(struct vb_coll *coll, struct request *rq)
 
 /* ---- all operations -------------------------------------------------------------------------- */
 
-/* The head of a later mapped request is in a cache line of another core: prefetch it. */
+/* Prefetches the heads of a later mapped request, because they are in the caches of other cores. */
 static void fetch_heads(const struct vb_coll *coll, uint32_t seq)
 {
     const struct request *rq = request_at(coll, seq);
@@ -143,8 +146,9 @@ static void fetch_heads(const struct vb_coll *coll, uint32_t seq)
             __builtin_prefetch(coll->ways[r].base + at);
 }
 
-/* Does this rank's shares of mapped requests, in order, because `done` covers all requests before
- * it. A share that has to wait delays all after it. */
+/* Does this rank's shares of mapped requests. They are done in the order of requests, because
+ * `done` says that all earlier shares are done, too. So a share that has to wait delays all later
+ * ones. */
 static void mapped_shares(struct vb_coll *coll)
 {
     uint32_t seq = coll->mapped.next_share, end = coll->reqs.seq + 1;
@@ -166,7 +170,8 @@ static void mapped_shares(struct vb_coll *coll)
         vb_mapped_wake(coll);
 }
 
-/* Whether the others are done, too. In a broadcast only the root is read. */
+/* Returns whether the other ranks are done, too, as far as they read or write the data of this
+ * rank. In a broadcast only the data of the root is read. */
 static bool mapped_over(struct vb_coll *coll, struct request *rq)
 {
     bool is_read = !rq->eager && rq->kind != REQUEST_BARRIER &&
@@ -176,8 +181,8 @@ static bool mapped_over(struct vb_coll *coll, struct request *rq)
            (!is_read || vb_request_done_by_all(coll, rq));
 }
 
-/* Does all shares first, then checks whether the others have done theirs, because reading a flag
- * that is about to change is expensive. */
+/* Runs all mapped requests. First does all shares of this rank, then checks whether the other ranks
+ * have done theirs, because reading a flag that is about to change is expensive. */
 static void mapped_run(struct vb_coll *coll)
 {
     uint32_t seq, end = coll->reqs.seq + 1;
@@ -212,7 +217,7 @@ void vb_coll_run(struct vb_coll *coll)
     }
 }
 
-/* Other requests can advance only if one was blocked on ordering. */
+/* If a step was blocked, other requests may be able to advance now. */
 void vb_coll_run_request(struct vb_coll *coll, struct request *rq)
 {
     request_run(coll, rq);
@@ -249,7 +254,7 @@ static bool message_came(struct vb_coll *coll, int rank, enum stream stream, uin
     bool under_way = rq->active && rq->seq == seq;
 
     if (low != (seq & SEQ_MASK) ||
-        (under_way && rq->mapped)) /* a mapped request has flags and no notes */
+        (under_way && rq->mapped)) /* peers set flags for a mapped request and send no notes */
         return false;
     arrivals_of(coll, seq, rank)->n[stream]++;
     if (under_way)

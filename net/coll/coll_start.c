@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: MIT
  *
- * The calls start, wait and test.
+ * The functions that start a request, and vb_wait() and vb_test().
  *
- * A wait for a mapped request reads flags in memory. At first it does so in a loop of its own,
- * which makes small vectors fast, then in the group's wait, which can sleep. Before that it says in
- * its window that it waits; from then on peers send a note after they have set a flag.
+ * A wait for a mapped request reads flags in memory. At first vb_wait() reads them in a loop of its
+ * own, which makes small vectors fast, then in the group's wait, which can sleep. Before the
+ * group's wait it sets `waiting` in its window. From then on peers send a note after they have set
+ * a flag.
  */
 #include "net/coll/coll_priv.h"
 
 #include <sched.h>
 #include <string.h>
 
-#define LOOKS 64u        /* reads of the flags between two reads of the clock */
-#define LOOKS_CROWDED 1u /* the same if threads share cpus: then the cpu is yielded */
-#define SPIN_NS 100000u  /* how long to spin; the same as in the group's waits */
+#define LOOKS 64u        /* number of reads of the flags between two reads of the clock */
+#define LOOKS_CROWDED 1u /* like LOOKS, if there are more threads than cpus */
+#define SPIN_NS 100000u  /* maximum time to spin, as in the group's waits */
 #define YIELDS_NS 50000u
 
-/* Larger requests are sent at once instead of being batched with later ones, which may come after
- * much computing. */
+/* Requests of this length and more are sent at once. They do not wait for later requests that could
+ * be sent with them, because these may come only after much computing. */
 #define WAITS_BYTES ((size_t)64 * 1024)
 
-/* Mapped sums up to this length: a share takes no longer than a wake-up. */
+/* Up to this length, summing a share of a mapped request takes no longer than waking a peer. */
 #define SMALL_BYTES ((size_t)32 * 1024)
 
 /* ---- start ----------------------------------------------------------------------------------- */
@@ -28,7 +29,7 @@
 void vb_coll_share(size_t n_elems, int world, int rank, size_t *first_p, size_t *n_p)
 {
     size_t line = VB_CACHE_LINE / sizeof(float), n = (size_t)world;
-    size_t each = (n_elems + n * line - 1) / (n * line) * line; /* whole cache lines */
+    size_t each = (n_elems + n * line - 1) / (n * line) * line; /* a whole number of cache lines */
     size_t first = (size_t)rank * each < n_elems ? (size_t)rank * each : n_elems;
 
     *first_p = first;
@@ -69,18 +70,19 @@ static const struct schedule *schedule_of(const struct request *rq)
     return &vb_schedule_barrier;
 }
 
-/* Whether the caller has many requests at a time. was is the request of in_flight ago. All ranks
- * have finished it, so all know how many other requests each of them had under way when it began.
- * The first of many requests cannot know it; the in_flight requests after one of many count as
- * such, too. */
+/* Returns whether the new request counts as one of many requests under way. was is the last request
+ * in the same place of the table. All ranks have finished was, so all ranks know how many older
+ * requests each rank had under way when it started was. The first of many requests cannot know that
+ * more will follow. The next requests after one of many, as many as the table holds, also count as
+ * one of many. */
 static bool one_of_many(struct vb_coll *coll, const struct request *was)
 {
     coll->reqs.since_many = was->n_older >= (uint32_t)coll->world ? 0 : coll->reqs.since_many + 1;
     return coll->reqs.since_many < coll->reqs.n;
 }
 
-/* Each kind of request has one algorithm with mapped windows and one without; only an allreduce has
- * a choice. */
+/* Chooses the algorithm of a request. Only an allreduce has several algorithms. Each other kind of
+ * request has one algorithm for mapped windows and one for puts. */
 static enum vb_algo choose_algo(const struct vb_coll *coll, const struct request *rq, bool many)
 {
     bool mapped = coll->opts.algo == VB_ALGO_AUTO || coll->opts.algo == VB_ALGO_MAPPED;
@@ -90,15 +92,16 @@ static enum vb_algo choose_algo(const struct vb_coll *coll, const struct request
     return coll->hosts.all_mapped && mapped ? VB_ALGO_MAPPED : VB_ALGO_EXCHANGE;
 }
 
-/* Whether sleeping peers must be woken as soon as this rank has started. For a small sum they need
- * not: nobody finishes before this rank has done its share, and then all are woken
- * (mapped_shares()). */
+/* Returns whether sleeping peers must be woken as soon as this rank has started the request. This
+ * is not necessary for a small sum: no rank finishes before this rank has done its share, and then
+ * mapped_shares() wakes all peers. */
 static bool is_woken_for(const struct request *rq)
 {
     return rq->kind != REQUEST_ALLREDUCE || rq->eager || rq->n_bytes > SMALL_BYTES;
 }
 
-/* Fills the head of this rank's own slot, and the vector behind it if it goes along. */
+/* Fills in the head of this rank's own slot. Copies the vector behind the head if it is sent with
+ * the head. */
 static void fill_slot(struct vb_coll *coll, const struct request *rq, uint64_t place)
 {
     struct slot_head *head = head_at(coll->base, own_head_at(coll, rq));
@@ -155,7 +158,7 @@ static void set_waiting(struct vb_coll *coll, uint32_t value)
     atomic_thread_fence(memory_order_seq_cst); /* pairs with the fence in vb_mapped_wake() */
 }
 
-/* Aborts the group, so that peers need not wait for their own timeout. */
+/* Aborts the group, so that peers do not wait until their own timeout. */
 static void abort_group(struct vb_coll *coll, const char *what, int from)
 {
     char why[192];
@@ -170,7 +173,7 @@ static void abort_group(struct vb_coll *coll, const char *what, int from)
     vb_group_abort(coll->group, why);
 }
 
-/* Waits in the group's wait, which sleeps if it takes long and knows which ranks are lost. */
+/* Waits with the group's wait, which sleeps during a long wait and fails if a rank is lost. */
 static vb_status wait_long(struct vb_coll *coll, struct request *rq, struct straggler *straggler)
 {
     struct waiting w = {coll, rq, NO_RANK, straggler};
@@ -198,7 +201,8 @@ static vb_status wait_long(struct vb_coll *coll, struct request *rq, struct stra
     return st;
 }
 
-/* Only polling reports notes to mapped peers as done. */
+/* Makes progress if many notes to mapped peers are still under way, because only polling marks them
+ * as done. */
 static vb_status reap_notes(struct vb_coll *coll)
 {
     bool many = false;
@@ -212,7 +216,7 @@ static vb_status reap_notes(struct vb_coll *coll)
     return many ? vb_progress(coll->group) : VB_OK;
 }
 
-/* Makes a request of what is wanted. Its arrays stay where they are. */
+/* Fills in the request rq from the description want. The arrays of rq are used again. */
 static void prepare(struct vb_coll *coll, struct request *rq, const struct request *want,
                     uint32_t seq)
 {
@@ -237,14 +241,15 @@ static void prepare(struct vb_coll *coll, struct request *rq, const struct reque
     rq->schedule->plan(coll, rq);
 }
 
-/* Whether START, with what travels in its slot, is all that this rank sends to a peer at once. */
+/* Returns whether this rank sends only one message to each peer when the request starts: START,
+ * perhaps with the vector. */
 static bool is_one_message(const struct request *rq)
 {
     return rq->kind == REQUEST_BARRIER || (rq->eager && rq->n_bytes < STRAIGHT_BYTES);
 }
 
-/* want describes the request and lies on the caller's stack; its offsets and lens may be the
- * caller's. */
+/* Starts a request. want describes the request, and may lie on the stack. The offsets and lens of
+ * want may be the caller's arrays. */
 static vb_status start(struct vb_coll *coll, const struct request *want, uint64_t place,
                        struct vb_req *req)
 {
@@ -261,7 +266,7 @@ static vb_status start(struct vb_coll *coll, const struct request *want, uint64_
     if (st == VB_OK)
         st = reap_notes(coll);
     if (st == VB_OK && taken)
-        st = wait_long(coll, rq, &straggler); /* the request of in_flight ago */
+        st = wait_long(coll, rq, &straggler); /* the last request in this place of the table */
     if (st != VB_OK)
         return st;
     group_lock(coll->group);
@@ -273,9 +278,9 @@ static vb_status start(struct vb_coll *coll, const struct request *want, uint64_
     fill_slot(coll, rq, place);
     coll->mapped.n_running += rq->mapped;
     if (!rq->mapped) {
-        /* Small requests that follow each other leave together. The last of them leaves when the
-         * caller waits or tests. With a progress thread they are not held, because the caller may
-         * do neither. */
+        /* Small requests that follow each other are sent together. The last of them is sent when
+         * the caller calls vb_wait() or vb_test(). With a progress thread they are not held back,
+         * because the caller may do other work first. */
         others = coll->reqs.oldest != seq && !group_is_threaded(coll->group) &&
                  rq->n_bytes < WAITS_BYTES;
         hold = others || !is_one_message(rq);
@@ -332,7 +337,7 @@ vb_status vb_allgather_start(struct vb_coll *coll, const size_t *offsets_bytes,
 {
     size_t each = (size_t)coll->world * sizeof(size_t);
     struct request rq = {.kind = REQUEST_ALLGATHER,
-                         .offsets = (size_t *)offsets_bytes, /* copied, never written */
+                         .offsets = (size_t *)offsets_bytes, /* start() only copies this array */
                          .lens = (size_t *)lens_bytes};
     uint64_t digest;
     vb_status st = VB_OK;
@@ -376,7 +381,7 @@ static struct request *request_of(struct vb_coll *coll, const struct vb_req *req
 
 /* ---- wait ------------------------------------------------------------------------------------ */
 
-/* Reads the flags for a while. Returns true if the request is done. */
+/* Reads the flags for a short time. Returns true if the request is done. */
 static bool spin(struct vb_coll *coll, struct vb_req *req, struct straggler *straggler)
 {
     const struct vb_group_opts *opts = vb_group_options(coll->group);

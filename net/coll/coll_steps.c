@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the steps of a schedule do: puts, rings, sums. No step waits: a step that cannot be done now
- * returns false and is tried again.
+ * Executes the steps of a schedule: puts, rings and sums. No step waits. For a step that cannot be
+ * done now, the function returns false, and the step is tried again later.
  *
- * Requests use the rings in order: none sends or takes a segment of a peer before all older ones
- * have done so. Therefore the oldest request always finds room in the end, and slots are freed in
- * the order in which they were filled.
+ * Requests use the ring of a peer one after another: a request puts or takes segments only when all
+ * older requests have put or taken all of theirs. Therefore the oldest request always gets a free
+ * slot in the end, and slots are freed in the order in which they were filled.
  */
 #include "net/coll/coll_priv.h"
 
 #include <string.h>
 
 #define MERGE_BYTES                                                                                \
-    ((size_t)32 * 1024)    /* vectors up to this length are summed together with the next one */
+    ((size_t)32 * 1024)    /* vectors up to this length may be summed together with the next one */
 #define TIMED_BYTES 32768u /* shorter sums are not timed */
 
-/* A rank reports freed slots of a ring when there are this many; or one fewer, if the report can
- * leave in the same packet as a result. */
+/* A rank reports freed slots of a ring when their number is RING_GIVE, or RING_GIVE_ALONG if the
+ * report can be sent in the same packet as a result. */
 #define RING_GIVE (RING_SLOTS / 2 + 1)
 #define RING_GIVE_ALONG (RING_SLOTS / 2)
 
@@ -46,7 +46,7 @@ bool vb_coll_put(struct vb_coll *coll, int to, size_t src, size_t dst, size_t le
     op = &way->puts[way->posted & (coll->n_puts - 1)];
     st = vb_put(coll->win, to, src, dst, len, VB_NOTE(coll->channel, value), op);
     if (st < 0 && coll->failed == VB_OK)
-        coll->failed = st; /* the group has logged it */
+        coll->failed = st; /* the group has logged the failure */
     if (st == VB_AGAIN)
         coll->blocked = true;
     if (st != VB_OK)
@@ -84,7 +84,8 @@ bool vb_coll_probe(struct vb_coll *coll, int to, uint32_t k, size_t len_bytes)
                        len_bytes, vb_coll_note_value(STREAM_PROBE, 0));
 }
 
-/* Reports freed slots only together: a note for each would cost as much as a small segment. */
+/* Reports the freed slots of a ring to a peer if there are at least `least`. A note for each single
+ * slot would cost as much as a small segment. */
 static void give_back(struct vb_coll *coll, int rank, int ring, uint32_t least)
 {
     struct way *way = &coll->ways[rank];
@@ -107,7 +108,8 @@ void vb_coll_give_back(struct vb_coll *coll)
 
 /* ---- rings ----------------------------------------------------------------------------------- */
 
-/* Whether all older requests have sent, or taken, their segments. */
+/* Returns whether all older requests have put all their segments into the ring (send), or taken all
+ * their segments out of it. */
 static bool is_its_turn(const struct vb_coll *coll, const struct request *rq, int rank, int ring,
                         bool send)
 {
@@ -162,8 +164,7 @@ static bool ring_send(struct vb_coll *coll, struct request *rq, const struct ste
         coll->blocked = true;
         return false;
     }
-    if (is_narrow(
-            coll)) { /* the peer has taken the last put from this stage, so the stage is free */
+    if (is_narrow(coll)) { /* the peer has taken the last segment of this stage, so it is free */
         src = stage_at(coll, s->ring, s->peer, k);
         len = s->len_bytes / 2;
         vb_coll_narrow((uint16_t *)(void *)(coll->base + src),
@@ -180,7 +181,7 @@ static bool ring_send(struct vb_coll *coll, struct request *rq, const struct ste
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
-/* Finds the contribution of a rank. Returns false if it has not come. */
+/* Finds the contribution of a rank. Returns false if the contribution has not come. */
 static bool find_part(struct vb_coll *coll, const struct request *rq, const struct step *s,
                       int rank, struct source *source)
 {
@@ -205,7 +206,8 @@ static bool find_part(struct vb_coll *coll, const struct request *rq, const stru
     return false;
 }
 
-/* Returns the number of sources, or -1 if one has not come. */
+/* Fills coll->sources with the sources of a sum. Returns their number, or -1 if a source has not
+ * come. */
 static int find_sources(struct vb_coll *coll, const struct request *rq, const struct step *s)
 {
     enum source_type plain = is_narrow(coll) ? SOURCE_F32_ROUNDED : SOURCE_F32;
@@ -236,8 +238,9 @@ static int find_also(struct vb_coll *coll, const struct step *s)
     return n;
 }
 
-/* For small vectors side by side: if this rank's share of the next request follows that of this one
- * in memory, both are summed at once. Returns the next request then, else NULL. */
+/* For small vectors that lie side by side. If this rank's share of the next request lies directly
+ * behind its share of this one, returns the next request, and both shares are summed at once.
+ * Otherwise returns NULL. */
 static struct request *merge_next(struct vb_coll *coll, const struct request *rq,
                                   const struct step *s)
 {
@@ -299,7 +302,7 @@ static bool expand(struct vb_coll *coll, struct request *rq, const struct step *
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-/* Puts the head, then the vector. The note of the vector covers both. */
+/* Puts the head, then the vector straight from the data. The note of the second put is START. */
 static bool send_start_direct(struct vb_coll *coll, struct request *rq, int to)
 {
     struct request_peer *peer = &rq->peers[to];
@@ -316,7 +319,8 @@ static bool send_start_direct(struct vb_coll *coll, struct request *rq, int to)
     return true;
 }
 
-/* Announces a long message by a note, so that its sender does not count as a straggler. */
+/* Sends a note before a long START, so that this rank does not count as a straggler while START is
+ * being sent. */
 static bool announce(struct vb_coll *coll, struct request *rq, int to)
 {
     struct request_peer *peer = &rq->peers[to];
@@ -348,7 +352,7 @@ static bool place(struct vb_coll *coll, struct request *rq, const struct step *s
 {
     if (!rq->peers[s->peer].start_sent)
         return false;
-    vb_group_hold(coll->group, true); /* one packet for this and the result, if the transport can */
+    vb_group_hold(coll->group, true); /* send both in one packet, if the transport can */
     give_back(coll, s->peer, 0, RING_GIVE_ALONG);
     vb_group_hold(coll->group, false);
     if (!put_for(coll, rq, s->peer, s->at, s->at, s->len_bytes, STREAM_RESULT))

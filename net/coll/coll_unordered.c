@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * Allreduces that sum in an order of their own: ring, and recursive halving and doubling. One rank
- * completes each element and the others copy it, so all ranks end with the same bits. Only float32
- * travels, because partial sums must not be rounded.
+ * The allreduces that do not sum in rank order: ring, and recursive halving and doubling. Each
+ * element is summed completely by one rank, and the others copy the sum, so all ranks get the same
+ * bits. Vectors are always sent as float32, because partial sums must not be rounded.
  *
- * Each algorithm receives in a lane of its own. So a rank that waits for room in a peer's ring
- * still empties its own ring; otherwise all ranks could wait for each other.
+ * In each algorithm one lane receives and another one sends. So a rank that waits for a free slot
+ * in a peer's ring still empties its own ring. Otherwise all ranks could wait for each other
+ * forever.
  */
 #include "net/coll/coll_priv.h"
 
-/* Adds a segment that has come from a peer to this rank's data. */
+/* Fills in a step that adds a segment from a peer to this rank's data. */
 static void add_step(const struct vb_coll *coll, int from, struct step *s)
 {
     s->kind = STEP_REDUCE;
@@ -22,13 +23,13 @@ static void add_step(const struct vb_coll *coll, int from, struct step *s)
 
 /* ---- ring ------------------------------------------------------------------------------------ */
 
-/* Every rank sends to its right neighbour. In phase k a rank sends share (rank - k). In phase 0
- * that is its own data; up to phase world - 2 it is a partial sum with its own contribution added.
- * In phase world - 1 the sum is complete, and from then on ranks pass on results. The segments of a
- * phase follow each other, so that all links are busy.
+/* Every rank sends to the next rank. In phase k a rank sends share (rank - k). In phase 0 the rank
+ * sends its own data. Up to phase world - 2 the rank sends a partial sum to which it has added its
+ * own data. In phase world - 1 the sum is complete, and from then on the ranks pass on results. The
+ * segments of a phase are sent one after another, so that all links are busy.
  *
- *   lane 1  receives from the left, phases 1 to 2 world - 2
- *   lane 2  sends to the right, phases 0 to 2 world - 3 */
+ *   lane 1  receives from the previous rank, phases 1 to 2 world - 2
+ *   lane 2  sends to the next rank, phases 0 to 2 world - 3 */
 static int ring_share(const struct vb_coll *coll, uint32_t k)
 {
     return (int)(((uint32_t)coll->rank + 2 * (uint32_t)coll->world - k) % (uint32_t)coll->world);
@@ -81,27 +82,27 @@ const struct schedule vb_schedule_ring = {ring_plan, ring_step};
 
 /* ---- halving and doubling -------------------------------------------------------------------- */
 
-/* 2^m ranks take part; they have *ids*. If there are more ranks, the first few odd ones are
- * *folded*: each gives its whole vector to the even rank before it and gets the result from that
- * rank in the end.
+/* 2^m ranks take part, the largest power of two that is possible. Each of them has an *id*. If
+ * there are more ranks, the lowest odd ones are *folded*: each folded rank sends its whole vector
+ * to the even rank before it, and gets the result from that rank in the end.
  *
- * At each level a rank and its partner split the range that both have. Each sends the half that it
- * gives away, and adds what it receives to the half that it keeps. After the last level each rank
- * has the sum of one share. Then the levels run backwards: each rank puts what it has to its
- * partner, and so has twice as much.
+ * At each level a rank and its partner split the range that both have into two halves. Each of the
+ * two keeps one half, sends the other half, and adds the received data to the half that it keeps.
+ * After the last level each rank has the sum of one share. Then the levels run backwards: each rank
+ * puts the complete range that it has to its partner, so that the range of both doubles.
  *
  *   lane 1  receives: the vector of the folded rank, m halves to add, m halves of results
- *   lane 2  sends the same */
+ *   lane 2  sends: m halves to add, m halves of results, the result for the folded rank */
 struct halving {
     int ids, levels, extra;
-    int id; /* the id of this rank; -1: it is folded */
+    int id; /* the id of this rank; -1: this rank is folded */
 };
 
-/* One level as a rank sees it. */
+/* The ranges of this rank at one level. */
 struct level {
     int partner;
     size_t keep_at, keep_len, give_at, give_len;
-    uint32_t n; /* number of segments of the longer half */
+    uint32_t n; /* number of segments in the longer half */
 };
 
 static struct halving halving_of(const struct vb_coll *coll)
@@ -145,7 +146,8 @@ static struct level level_of(const struct vb_coll *coll, const struct request *r
     return l;
 }
 
-/* Returns the rank that this one is folded with, as giver or taker, or NO_RANK. */
+/* Returns the other rank of the pair if this rank is folded or has a folded rank, otherwise
+ * NO_RANK. */
 static int folded_with(const struct vb_coll *coll, const struct halving *h)
 {
     if (coll->rank >= 2 * h->extra)
@@ -179,7 +181,7 @@ static void halving_plan(struct vb_coll *coll, struct request *rq)
         rq->peers[fold].to_take[0] = all;
 }
 
-/* A folded rank sends its vector, then waits for the result. */
+/* Fills in a step of a folded rank: lane 2 sends its vector, lane 1 waits for the result. */
 static void folded_step(const struct vb_coll *coll, const struct request *rq, int lane, uint32_t i,
                         struct step *s)
 {
@@ -192,8 +194,9 @@ static void folded_step(const struct vb_coll *coll, const struct request *rq, in
     }
 }
 
-/* Finds the level of step *i_p: 0 to 2 levels - 1, or 2 levels if the vector is complete. *i_p
- * becomes the segment in that level. Adds the number of steps before that level to *first_p. */
+/* Returns the level of step *i_p: 0 to 2 * levels - 1, or 2 * levels if all levels are over. Sets
+ * *i_p to the number of the segment in that level. Adds the number of steps before that level to
+ * *first_p. */
 static int find_level(const struct vb_coll *coll, const struct request *rq, const struct halving *h,
                       uint32_t *i_p, uint32_t *first_p, struct level *l)
 {
@@ -242,7 +245,7 @@ static void go_step(const struct vb_coll *coll, const struct request *rq, const 
 
     k = find_level(coll, rq, h, &i, &first, &l);
     s->after_lane = 1;
-    s->after = first; /* all levels before, and the vector of the folded rank */
+    s->after = first; /* lane 1 has done the vector of the folded rank and all levels before */
     s->kind = k < h->levels ? STEP_SEND : STEP_PLACE;
     if (k == 2 * h->levels) {
         set_segment(coll, s, rq->offset, rq->n_bytes, i);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Chooses the algorithm of an allreduce: the one that the cost model predicts to be the fastest.
+ * Chooses the algorithm of an allreduce: the one for which the cost model predicts the shortest
+ * time.
  *
  * The model has a few figures, which cost_measure.c measures when the collectives are opened. The
- * figures of rank 0 are used. Rank 0 predicts the time of all algorithms for sizes in half octaves,
- * takes the cheapest possible one for each size, and sends the table to all ranks: no rank chooses
- * alone.
+ * figures of rank 0 are used. Rank 0 divides the sizes into classes of half an octave, predicts the
+ * time of all algorithms for each class, takes the fastest one that is possible, and sends the
+ * table of choices to all ranks. So all ranks choose the same algorithm.
  */
 #include "net/coll/coll_priv.h"
 
@@ -52,7 +53,8 @@ bool vb_coll_can(const struct vb_coll *coll, enum vb_algo algo)
     return vb_coll_cannot(coll, algo) == NULL;
 }
 
-/* A vector that travels with START must fit a slot. */
+/* Returns whether a vector of this size can use the algorithm: a vector that is sent with START
+ * must fit into a slot. */
 static bool fits(const struct vb_coll *coll, enum vb_algo algo, size_t bytes)
 {
     size_t room = coll->lay.slot_bytes - sizeof(struct slot_head);
@@ -72,7 +74,8 @@ static double log2_up(int n)
     return k;
 }
 
-/* One allreduce. n: bytes of float32; wire: bytes as they travel. */
+/* The figures of one allreduce. n is the number of bytes of the vector in float32, wire the number
+ * of bytes in the format in which it is sent. */
 struct job {
     double n, wire;
     double world, others, hosts, local, segs, seg_wire;
@@ -91,7 +94,7 @@ static struct job job_of(const struct vb_coll *coll, size_t bytes)
     return j;
 }
 
-/* The cost of sending the vector's bytes once. */
+/* Returns the cost of sending the bytes of the vector once. */
 static double bytes_us(const struct cost_model *m, const struct job *j)
 {
     double beyond = j->wire > (double)NEAR_BYTES ? j->wire - (double)NEAR_BYTES : 0;
@@ -106,21 +109,23 @@ static double mapped_us(const struct cost_model *m, const struct job *j)
     return 2 * m->flag + j->n * m->byte_mapped;
 }
 
-/* START to all ranks; one message in each direction; a sum of all vectors. */
+/* The cost of a gather: one message with the vector to each rank, and a sum of all vectors. */
 static double gather_us(const struct cost_model *m, const struct job *j)
 {
     return m->latency + j->others * (m->post + j->wire * m->byte) + j->world * j->n * m->sum;
 }
 
-/* START to all ranks, and all vectors to one rank; a sum; the results back. */
+/* The cost of an owner's allreduce: START to all ranks, the vectors of all ranks to the owner, a
+ * sum, and the results to all ranks. */
 static double owner_us(const struct cost_model *m, const struct job *j)
 {
     return 2 * m->latency + j->others * (3 * m->post + 2 * j->wire * m->byte) +
            j->world * j->n * m->sum;
 }
 
-/* Parts to all ranks, then results to all. The last segment is summed when it has come, and its
- * result goes back; nothing hides that time. */
+/* The cost of an exchange: parts to all ranks, then results to all ranks. The last segment is
+ * summed when it has come, and its result is sent. This time does not overlap with other
+ * transfers. */
 static double shares_us(const struct cost_model *m, const struct job *j, double ranks)
 {
     double each = j->segs / ranks > 1 ? j->segs / ranks : 1, last = j->wire / ranks;
@@ -131,7 +136,8 @@ static double shares_us(const struct cost_model *m, const struct job *j, double 
            2 * (ranks - 1) / ranks * bytes_us(m, j) + last * m->byte + j->n * m->sum;
 }
 
-/* Up and down through all hosts. The segments follow each other. */
+/* The cost of a chain: up and down through all hosts. The segments are sent one after another, so
+ * the hosts work at the same time. */
 static double chain_us(const struct cost_model *m, const struct job *j)
 {
     double hop = m->latency + m->post + j->seg_wire * m->byte;
@@ -198,7 +204,8 @@ double vb_coll_predict_us(const struct vb_coll *coll, enum vb_algo algo, size_t 
 
 /* ---- the choice ------------------------------------------------------------------------------ */
 
-/* Two classes per octave, from the highest bit and the one below it. */
+/* Returns the size class. Each octave has two classes: the highest bit and the bit below it
+ * determine the class. */
 static int class_of(size_t bytes)
 {
     int k = bytes > 0 ? 63 - __builtin_clzll(bytes) : 0;
@@ -233,8 +240,9 @@ enum vb_algo vb_coll_algo_many(const struct vb_coll *coll, size_t bytes)
     return look_up(coll, coll->cost->many, bytes);
 }
 
-/* Over shared memory puts do the same copies and flags as the mapped algorithm, and more. So mapped
- * wins at every size, whatever a measurement that another job has disturbed says. */
+/* Returns the fastest algorithm. If all windows are mapped, this is the mapped algorithm for every
+ * size: puts over shared memory need the same copies and flags, and more. The measurements are then
+ * ignored, because another job may have disturbed them. */
 static enum vb_algo cheapest(const struct vb_coll *coll, size_t bytes)
 {
     enum vb_algo best = VB_ALGO_EXCHANGE;
@@ -254,10 +262,11 @@ static enum vb_algo cheapest(const struct vb_coll *coll, size_t bytes)
     return best;
 }
 
-/* While other requests are under way, latencies matter little, but bytes and messages do. An owner
- * sends the bytes of an exchange in a third of its messages, and 2 / world of the bytes of a
- * gather. Vectors that are copied behind their heads leave many at a time with one system call, so
- * they stay with gather (docs/performance.md). */
+/* Returns the fastest algorithm if many requests are under way. Then latencies matter little, but
+ * the numbers of bytes and messages do. The owner algorithm sends as many bytes as an exchange in a
+ * third of the messages, and 2 / world of the bytes of a gather. Small vectors that are copied
+ * behind their heads still use gather, because one system call sends many of them
+ * (docs/performance.md). */
 static enum vb_algo cheapest_of_many(const struct vb_coll *coll, size_t bytes)
 {
     enum vb_algo best = cheapest(coll, bytes);

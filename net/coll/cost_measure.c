@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
  * Measures the figures of the cost model (cost.c) when the collectives are opened. All ranks
- * measure at the same time, so that they disturb each other as they will later:
+ * measure at the same time, so that they disturb each other as in the later job. The figures are
+ * measured like this:
  *
- *   latency      a request of puts that has nothing to do: a barrier
- *   byte         the cost of sending a byte while one is received: every rank sends segments to the
- *                next rank and receives as many from the previous one
- *   post         the same with bare notes
- *   sum          the cost of adding a byte of a source
- *   far          the extra cost of a byte of a vector that does not fit caches, over a fast link
- *   flag         a mapped allreduce of one element
- *   byte_mapped  the cost of a byte in a mapped allreduce of many elements
+ *   latency      the time of a barrier with puts
+ *   byte         the cost of sending a byte while another byte is received: every rank sends
+ *                segments to the next rank and receives as many from the previous one
+ *   post         the cost of a note: the same measurement with notes instead of segments
+ *   sum          the cost of each byte of a source in a sum
+ *   far          the extra cost of a byte of a vector that does not fit into caches, on a fast link
+ *   flag         the time of a mapped allreduce of one element
+ *   byte_mapped  the cost of each byte in a mapped allreduce of many elements
  *
  * Between ranks that are not mapped, latency and byte are then fitted to the times of two
  * allreduces, a small one and a large one. "The next rank" is on another host if there are several
@@ -18,19 +19,19 @@
  */
 #include "net/coll/coll_priv.h"
 
-#define ROUNDS 32 /* repetitions of a measurement */
+#define ROUNDS 32 /* number of repetitions of a measurement */
 #define BULKS 3
 #define MAPPED_BYTES ((size_t)256 * 1024)
 #define SUM_BYTES ((size_t)64 * 1024)
 #define FIT_BYTES ((size_t)512 * 1024) /* length of an allreduce that the model is fitted to */
-#define FIT_SMALL 8                    /* small allreduces in a batch */
-#define FIT_LARGE 2                    /* large allreduces in a batch */
-#define FAR_BYTES ((size_t)4 << 20)    /* length of a vector that does not fit caches */
-#define FAR_US 5000 /* such a vector is only tried if the model predicts less time than this */
+#define FIT_SMALL 8                    /* number of small allreduces in a batch */
+#define FIT_LARGE 2                    /* number of large allreduces in a batch */
+#define FAR_BYTES ((size_t)4 << 20)    /* length of a vector that does not fit into caches */
+#define FAR_US 5000 /* such a vector is measured only if the model predicts less time than this */
 
 /* ---- the link -------------------------------------------------------------------------------- */
 
-/* A wait for notes of the previous rank, and until our own puts have left. */
+/* The state of a wait until the notes of the previous rank have come and our own puts are done. */
 struct probe {
     struct vb_coll *coll;
     uint32_t want;
@@ -45,7 +46,8 @@ static bool probe_came(void *arg)
     return (int32_t)(p->coll->probes.came - p->want) >= 0 && p->to->left == p->to->posted;
 }
 
-/* Every rank sends n notes of len bytes and receives as many. The ring is not in use otherwise. */
+/* Every rank puts n times len bytes, each with a note, and receives as many. The puts use ring 0,
+ * which nothing else uses now. */
 static vb_status exchange_notes(struct vb_coll *coll, uint32_t n, size_t len, double *us_p)
 {
     int d =
@@ -66,15 +68,15 @@ static vb_status exchange_notes(struct vb_coll *coll, uint32_t n, size_t len, do
     return st;
 }
 
-/* Returns the lower quartile, or the minimum of fewer than four, because other jobs may take the
- * cpu. */
+/* Returns the lower quartile of n times, which is the minimum if n is less than four. Longer times
+ * are ignored because other jobs may have used the cpu. */
 static double typical(double *us, int n)
 {
     vb_sort(us, (size_t)n);
     return us[n / 4];
 }
 
-/* Waits for a request unless its start has failed. */
+/* Waits for a request unless its start has failed, and returns the time since begin. */
 static vb_status wait_if_started(struct vb_coll *coll, vb_status started, struct vb_req *req,
                                  uint64_t begin, double *us_p)
 {
@@ -84,7 +86,7 @@ static vb_status wait_if_started(struct vb_coll *coll, vb_status started, struct
     return st;
 }
 
-/* Uses barriers by puts, even if there are flags. */
+/* Measures the latency with barriers that use puts, even if windows are mapped. */
 static vb_status measure_latency(struct vb_coll *coll, struct cost_model *m)
 {
     enum vb_algo was = coll->opts.algo;
@@ -128,8 +130,9 @@ static vb_status measure_link(struct vb_coll *coll, struct cost_model *m)
 
 /* ---- sums and whole operations --------------------------------------------------------------- */
 
-/* Sums in the ring for segments from this rank to itself: its pages exist and no peer writes to it.
- * The rings of peers are not free, because a peer that has finished measuring may already send. */
+/* Measures the cost of a sum. The vectors lie in the ring for segments from this rank to itself:
+ * its pages exist, and no peer writes to it. A peer that has finished measuring may already write
+ * to the other rings. */
 static void measure_sum(struct vb_coll *coll, struct cost_model *m)
 {
     size_t room = RING_SLOTS * ring_slot_bytes(coll),
@@ -149,8 +152,8 @@ static void measure_sum(struct vb_coll *coll, struct cost_model *m)
     m->sum = typical(us, BULKS) / (2 * (double)half);
 }
 
-/* Times n batches of each allreduces, one after another. The data is still zero, and so are the
- * sums. */
+/* Times n batches, each of `each` allreduces one after another. All data is still zero, and the
+ * sums do not change it. */
 static vb_status time_requests(struct vb_coll *coll, enum vb_algo algo, size_t n_elems, int n,
                                int each, double *us_p)
 {
@@ -174,9 +177,10 @@ static vb_status time_requests(struct vb_coll *coll, enum vb_algo algo, size_t n
     return st;
 }
 
-/* If ranks share cores, they also wait for their turn on a core, which a measurement of one link
- * does not show. So this times two allreduces as they will be used, several one after another, and
- * sets latency and byte so that the model predicts these times. */
+/* Fits latency and byte. If ranks share cores, a rank also waits for its turn on a core, and a
+ * measurement of one link does not show this. So this function times a small and a large allreduce,
+ * several of each one after another, and sets latency and byte so that the model predicts these
+ * times. */
 static vb_status fit_near(struct vb_coll *coll, struct cost_model *m)
 {
     size_t bytes = coll->lay.len_bytes < FIT_BYTES ? coll->lay.len_bytes : FIT_BYTES;
@@ -195,7 +199,7 @@ static vb_status fit_near(struct vb_coll *coll, struct cost_model *m)
     st = time_requests(coll, VB_ALGO_EXCHANGE, bytes / sizeof(float), BULKS, FIT_LARGE, &us);
     if (st != VB_OK)
         return st;
-    m->byte = 0; /* the prediction is linear in byte: two points determine it */
+    m->byte = 0; /* the prediction is linear in byte, so two points determine it */
     rest = vb_coll_predict_us(coll, VB_ALGO_EXCHANGE, bytes);
     m->byte = 1;
     m->byte = (us - rest) / (vb_coll_predict_us(coll, VB_ALGO_EXCHANGE, bytes) - rest);
@@ -203,9 +207,9 @@ static vb_status fit_near(struct vb_coll *coll, struct cost_model *m)
     return VB_OK;
 }
 
-/* Segments of a small vector stay in caches, those of a large one do not. That matters over a fast
- * link. Over a slow link it does not, and a large vector would take too long to try. Rank 0
- * decides. */
+/* Fits far. The segments of a small vector stay in caches, the segments of a large one do not. This
+ * matters only over a fast link, and over a slow link a large vector would take too long to
+ * measure. Rank 0 decides whether it is measured. */
 static vb_status fit_far(struct vb_coll *coll, struct cost_model *m)
 {
     double us, rest = vb_coll_predict_us(coll, VB_ALGO_EXCHANGE, FAR_BYTES);
@@ -226,7 +230,8 @@ static vb_status fit_far(struct vb_coll *coll, struct cost_model *m)
     return VB_OK;
 }
 
-/* A flag is never slower than a note, even if other load disturbed its measurement. */
+/* Measures flag and byte_mapped. A flag is never slower than a note, so flag is limited to latency,
+ * in case other jobs disturbed the measurement. */
 static vb_status measure_mapped(struct vb_coll *coll, struct cost_model *m)
 {
     size_t n =

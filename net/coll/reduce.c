@@ -1,31 +1,32 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sums of vectors, element by element in the order of the sources, so that the bits do not depend
- * on how a vector was split. Compiled without contraction: a sum has no product, but the product of
- * a mean must not be fused with it.
+ * Sums vectors, element by element in the order of the sources, so that the bits do not depend on
+ * how a vector was split. This file is compiled without contraction, because the product of a mean
+ * must not be fused with the sum.
  *
- * Large sums go block by block, so that partial sums stay in the first-level cache. One pass adds
- * up to four sources. The loops use vector types of the compiler, which exist on every machine.
- * They need no run-time check for overlap, which loops vectorized by the compiler would have,
- * because dst may be a source.
+ * Large sums are computed block by block, so that partial sums stay in the first-level cache. One
+ * pass adds up to four sources. The loops use vector types of the compiler, which exist on every
+ * machine. Loops that the compiler vectorizes itself would check for overlap at run time, because
+ * dst may be a source. These loops need no such check.
  */
 #include "net/coll/reduce.h"
 
 #include <string.h>
 
-#define BLOCK 2048u /* elements */
-#define LINE 16u    /* elements of a cache line */
+#define BLOCK 2048u /* number of elements */
+#define LINE 16u    /* number of elements in a cache line */
 #if defined(__x86_64__)
 #define AHEAD 512u /* elements: how far ahead lines are prefetched */
-#define PLACES 4u  /* a large share is summed at this many places in turn */
+#define PLACES 4u  /* number of places at which a large share is summed in turn */
 #else
 #define AHEAD 128u
 #define PLACES 1u
 #endif
-#define APART 4096u     /* elements between two places */
+#define APART 4096u     /* number of elements between two places */
 #define AHEAD_EACH 128u /* elements: how far ahead lines are prefetched at each place */
 #define PREFETCH_MAX                                                                               \
-    ((size_t)4 << 20) /* elements: beyond this, memory is the limit and prefetching hurts */
+    ((size_t)4                                                                                     \
+     << 20) /* elements: prefetching makes longer sums slower, because memory is the limit */
 
 #if defined(__AVX512F__)
 #define LANES 16u
@@ -35,8 +36,8 @@
 #define LANES 4u
 #endif
 
-/* A vector in memory and as a value: gcc 14 fails on an argument that is less aligned than its
- * type. */
+/* The type of a vector in memory and the type of a vector as a value. There are two types because
+ * gcc 14 fails on an argument that is less aligned than its type. */
 typedef float vec_mem __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef float vec __attribute__((vector_size(4 * LANES)));
 
@@ -156,18 +157,18 @@ static void scale_block(float *dst, float scale, size_t n)
         dst[i] *= scale;
 }
 
-/* Summing in place, for few ranks: the sources are also the places of the result, and every byte is
- * read and written once. Multiplying by a scale of 1 changes no bit.
+/* The loops below sum in place, for few ranks: the sources are also the places of the result, and
+ * every byte is read and written once. They always multiply by scale; a scale of 1 changes no bit.
  *
  * Lines that will be written are prefetched, because the hardware prefetches only for reading and
- * not beyond a page. Lines behind the end are never prefetched: another rank is using them. See
- * docs/performance.md. */
+ * not beyond a page. Lines behind the end of a share are never prefetched, because another rank is
+ * using them. See docs/performance.md. */
 static inline void prefetch(float *p, size_t ahead)
 {
     __builtin_prefetch(p + ahead, 1);
 }
 
-/* How many elements are summed with prefetching. */
+/* Returns the number of elements that are summed with prefetching. */
 static size_t n_prefetched(size_t n)
 {
     return n > AHEAD && n <= PREFETCH_MAX ? n - AHEAD : 0;
@@ -189,8 +190,9 @@ static inline void all2_line(float *a, float *b, float scale)
 }
 
 /* Sums one line at each of several places in turn. The hardware prefetches only within a page and
- * starts again slowly in each, so with several pages at a time it has more loads under way. It does
- * not pay with three vectors; see docs/performance.md. Returns how many elements were summed. */
+ * starts slowly in each new page, so with several pages at a time more loads are under way. With
+ * three vectors this is not faster; see docs/performance.md. Returns the number of elements
+ * summed. */
 static size_t all2_places(float *a, float *b, size_t n, float scale)
 {
     size_t i = 0, k, at;
@@ -265,8 +267,8 @@ static void all4(float *a, float *b, float *c, float *d, size_t n, float scale)
 
 /* ---- a sum ----------------------------------------------------------------------------------- */
 
-/* Returns n elements from first on as float32: in place if they are float32, else converted in
- * room. */
+/* Returns n elements of a source, from first on, as float32. If the source is not float32, they are
+ * converted and written to room. */
 static const float *source_block(const struct source *s, size_t first, size_t n, float *room)
 {
     switch (s->type) {
@@ -282,7 +284,7 @@ static const float *source_block(const struct source *s, size_t first, size_t n,
     return (const float *)s->ptr + first;
 }
 
-/* Sums sources that are not plain float32. They are converted one at a time. */
+/* Sums sources that are not all plain float32. The sources are converted one at a time. */
 static void sum_block_any(float *dst, const struct source *s, int n_s, size_t first, size_t n)
 {
     float room[BLOCK], sum[BLOCK]; /* dst may be a source that is read later */
@@ -339,7 +341,7 @@ static bool all_f32(const struct source *s, int n_s)
     return true;
 }
 
-/* Returns the place of the result at which a source lies, or NULL. */
+/* Returns the vector among dst and also that is this source, or NULL. */
 static float *place_of(const struct source *s, float *dst, float *const *also, int n_also)
 {
     int k;
@@ -350,7 +352,8 @@ static float *place_of(const struct source *s, float *dst, float *const *also, i
     return s->ptr == dst ? dst : NULL;
 }
 
-/* Returns false if the sources are not the places of the result, or are too many. */
+/* Sums in place. Returns false if this is not possible, because the sources are not the places of
+ * the result or there are too many. */
 static bool sum_in_place(float *dst, float *const *also, int n_also, const struct source *s,
                          int n_s, size_t n, float scale)
 {

@@ -14,14 +14,14 @@ struct source {
     enum source_type type;
 };
 
-/* What happens to a complete sum. */
+/* How a complete sum is changed. */
 struct finish {
-    float scale; /* 1: a plain sum */
+    float scale; /* factor for the sum; 1: unchanged */
     bool round;  /* round the sum to bfloat16 */
 };
 
-/* dst[i] = ((s0[i] + s1[i]) + s2[i]) + ..., then the finish. dst may be one of the sources. The
- * result is also written to the n_also vectors in also. */
+/* Computes dst[i] = ((s0[i] + s1[i]) + s2[i]) + ..., and applies finish to each sum. dst may be one
+ * of the sources. The result is also written to the n_also vectors in also. */
 void vb_coll_sum(float *dst, float *const *also, int n_also, const struct source *sources,
                  int n_sources, size_t n_elems, const struct finish *finish);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Calls the sums compiled for the best instructions that this CPU has.
+ * Calls the functions of reduce.c that are compiled for the best instructions of this CPU.
  */
 #include "net/coll/reduce.h"
 

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * Stragglers: how long this rank waited for other ranks to start a collective. The time after all
- * have started is transfer.
+ * Measures how long this rank waited for other ranks to start a collective. The time after all
+ * ranks have started counts as transfer, not as waiting.
  *
- * On mapped windows a rank does its own share and then has nothing to do. The time until the others
- * have done theirs counts as waiting, too.
+ * On mapped windows a rank does its own share and then has nothing to do. The time until the other
+ * ranks have done their shares counts as waiting, too.
  */
 #include "net/coll/coll_priv.h"
 
-/* Charges the time since the last call to the rank that was waited for. */
+/* Adds the time since the last call, less the time of long sums, to the wait statistics of the rank
+ * that was waited for. */
 static void settle(struct straggler *straggler, struct vb_coll *coll)
 {
     uint64_t now_ns = vb_clock_ns(), ns = now_ns - straggler->begin_ns;
@@ -20,9 +21,9 @@ static void settle(struct straggler *straggler, struct vb_coll *coll)
     straggler->summed_ns = coll->stats.summed_ns;
 }
 
-/* Returns the straggler of a request that waits for rank from. Once all ranks have begun to send,
- * the rest is transfer, unless windows are mapped. The head of a vector that is sent whole comes
- * before the vector, with a note of its own. */
+/* Returns the straggler of a request that waits for rank from, or NO_RANK. If windows are mapped,
+ * this is from. Otherwise it is the first rank that has not begun to send. A rank has begun to send
+ * if START has come, or the note that comes before a long START. */
 static int straggler_of(struct vb_coll *coll, struct request *rq, int from)
 {
     int r;

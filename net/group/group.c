@@ -2,10 +2,11 @@
  *
  * How ranks become a group:
  *
- *   1. Rank 0 listens at the root address. The others dial it and prove the secret.
+ *   1. Rank 0 listens at the root address. The others dial rank 0 and prove that they have the
+ *      secret.
  *   2. Rendezvous: every rank learns the addresses of all others.
  *   3. Each rank dials every lower rank: one control connection for each pair.
- *   4. The ranks settle the transport of every pair, and the pairs connect (pairs.c).
+ *   4. The ranks decide on the transport of every pair, and the pairs connect (pairs.c).
  */
 #include "net/group/group_priv.h"
 #include "net/control/root_resolve.h"
@@ -23,7 +24,7 @@
 #define BEAT_MS 250
 #define SILENT_MS 3000
 
-/* ---- who and where this rank is -------------------------------------------------------------- */
+/* ---- the description of this rank ------------------------------------------------------------ */
 
 static void describe(struct vb_group *g, const struct sock_addr *at, const char *unix_name)
 {
@@ -79,7 +80,8 @@ static vb_status open_control(struct vb_group *g, int listen_fd, int unix_fd)
     return vb_control_open(&opts, &g->control);
 }
 
-/* Rank 0 listens on the socket of its supervisor, or opens one at the root address. */
+/* Returns the socket that rank 0 listens on: the one of its supervisor, or a new one at the root
+ * address. */
 static vb_status listen_as_root(struct vb_group *g, int *fd_p)
 {
     char root[VB_ROOT_TEXT];
@@ -90,12 +92,12 @@ static vb_status listen_as_root(struct vb_group *g, int *fd_p)
         *fd_p = g->opts.root_fd;
         return VB_OK;
     }
-    snprintf(root, sizeof(root), "%s", g->opts.root); /* vb_root_listen() may change it */
+    snprintf(root, sizeof(root), "%s", g->opts.root); /* vb_root_listen() may change root */
     return vb_root_listen(root, fd_p);
 }
 
-/* Returns a socket that listens on the address from which this host reaches the root. A datagram
- * socket shows that address once it is connected; it sends nothing. */
+/* Returns a socket that listens on the address from which this host reaches the root. A connected
+ * datagram socket tells this address, without sending anything. */
 static vb_status listen_towards(const struct sock_addr *root, int *fd_p)
 {
     struct sock_addr local;
@@ -120,7 +122,8 @@ static vb_status listen_towards(const struct sock_addr *root, int *fd_p)
     return vb_sock_listen(&local, NULL, fd_p);
 }
 
-/* Starts the control thread on a listening socket, which it takes over, and on a unix socket. */
+/* Starts the control thread on listen_fd, which the control thread takes over, and on a new unix
+ * socket. */
 static vb_status listen_on(struct vb_group *g, int listen_fd)
 {
     char unix_name[WIRE_UNIX_NAME];
@@ -146,7 +149,7 @@ vb_status vb_group_listen_towards(struct vb_group *g, const struct sock_addr *ro
     return st == VB_OK ? listen_on(g, fd) : st;
 }
 
-/* Starts the control thread. All ranks but rank 0 then connect to the root. */
+/* Starts the control thread. All ranks except rank 0 then connect to the root. */
 static vb_status meet_root(struct vb_group *g, uint64_t deadline)
 {
     struct sock_addr root;
@@ -272,14 +275,15 @@ vb_status vb_group_alloc(const struct vb_group_opts *opts, struct vb_group **gro
     g->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     g->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     ev.data.fd = g->wake_fd;
-    *group_p = g; /* the caller closes it, also after a failure */
+    *group_p = g; /* the caller closes the group, also after a failure */
     if (g->peers == NULL || g->waits == NULL || g->epoll_fd < 0 || g->wake_fd < 0 ||
         epoll_ctl(g->epoll_fd, EPOLL_CTL_ADD, g->wake_fd, &ev) != 0)
         return vb_err_sys("cannot open a group");
     return VB_OK;
 }
 
-/* Lists the transports of this rank: "shm", "tcp", "shm+verbs", or "self" if it is alone. */
+/* Fills g->transports with the transports of this rank: "shm", "tcp", "shm+verbs", or "self" if
+ * this is the only rank. */
 static void name_transports(struct vb_group *g)
 {
     int d;
@@ -294,7 +298,8 @@ static void name_transports(struct vb_group *g)
     }
 }
 
-/* In an elastic group a joiner may use a transport that needs the progress thread. */
+/* Starts the progress thread if a transport needs it. In an elastic group a later joiner may use
+ * such a transport. */
 vb_status vb_group_set_going(struct vb_group *g)
 {
     bool needed;
@@ -356,7 +361,7 @@ void vb_group_keep(struct vb_group *g, void *memory)
     struct kept *kept = calloc(1, sizeof(*kept));
 
     if (kept == NULL)
-        return; /* a leak is better than a write to memory that has a new owner */
+        return; /* leak the memory, because a device may still write to it */
     *kept = (struct kept){.next = g->kept, .memory = memory};
     g->kept = kept;
 }
@@ -368,11 +373,9 @@ void vb_group_close(struct vb_group *g)
 
     if (g == NULL)
         return;
-    vb_window_destroy(
-        g->sync.win); /* its channel stays open: notes may come until then and later */
+    vb_window_destroy(g->sync.win); /* its channel stays open, because notes may still come */
     vb_progress_stop(g);
-    vb_control_close(
-        g->control); /* first, so that peers read our goodbye before the sockets close */
+    vb_control_close(g->control); /* before disconnect, so that peers read our goodbye first */
     for (i = 0; g->peers != NULL && i < g->slots; i++) {
         if (g->peers[i].ep != NULL)
             g->peers[i].transport->disconnect(g->peers[i].ep);
@@ -383,7 +386,7 @@ void vb_group_close(struct vb_group *g)
         vb_window_release(g->windows);
     for (d = 0; d < g->n_devices; d++)
         vb_device_transport(g->devices[d])->close(g->devices[d]);
-    vb_group_sync_close(g); /* after the devices, which know its ops until they are closed */
+    vb_group_sync_close(g); /* after the devices, which use its ops until they are closed */
     while ((kept = g->kept) != NULL) {
         g->kept = kept->next;
         free(kept->memory);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Groups: the ranks of a job, the memory they share (windows), put and get, barrier, broadcast and
- * gather.
+ * Groups: the ranks of a job, the memory that they share (windows), put and get, and the barrier,
+ * broadcast and gather of small records.
  */
 #ifndef VB_NET_GROUP_GROUP_H
 #define VB_NET_GROUP_GROUP_H
@@ -14,8 +14,8 @@ struct vb_placement;
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
-/* The ranks of a job, as one of them sees it. Only one thread at a time may call functions of a
- * group. A group has threads of its own (control, progress) that the caller never sees. */
+/* All ranks of a job, as seen by one of these ranks. Only one thread at a time may call functions
+ * of a group. A group has threads of its own (control, progress) that the caller never sees. */
 struct vb_group;
 
 #define VB_WORLD_MAX 1024
@@ -30,135 +30,146 @@ enum vb_transport_choice {
 struct vb_group_opts {
     int rank;
     int world;
-    const char *root;                      /* "HOST:PORT" or "[V6]:PORT" where rank 0 listens */
+    const char *root;                      /* "HOST:PORT" or "[V6]:PORT" at which rank 0 listens */
     int root_fd;                           /* rank 0: a listening socket to take over; -1: none */
-    unsigned char secret[VB_SECRET_BYTES]; /* the secret of the job; all ranks have the same */
+    unsigned char secret[VB_SECRET_BYTES]; /* the secret of the job, the same on all ranks */
     enum vb_transport_choice transport;
-    const char *device;         /* RDMA: the only device to use; NULL: any that reaches the peer */
-    const char *bind;           /* RDMA: the only address of this host to use; NULL: any */
-    bool no_immediate;          /* RDMA: send notes as messages, as some devices need it */
-    bool any_interface;         /* also use loopback, bridges and the control network */
-    bool progress;              /* a thread serves peers over TCP and RDMA during computing */
-    bool crowded;               /* this host has more threads than cpus: do not spin for long */
-    bool never_spin;            /* waits sleep at once if there is nothing to do */
-    const struct vb_topo *topo; /* windows are placed as the plan says; NULL: anywhere */
+    const char *device; /* RDMA: the only device to use; NULL: any device that reaches the peer */
+    const char *bind;   /* RDMA: the only address of this host to use; NULL: any */
+    bool no_immediate;  /* RDMA: send notes as messages; some devices need this */
+    bool any_interface; /* also use loopback, bridges and the control network */
+    bool progress;      /* a thread serves peers over TCP and RDMA while the caller computes */
+    bool crowded;       /* this host has more threads than cpus, so waits do not spin for long */
+    bool never_spin;    /* waits sleep at once if there is nothing to do */
+    const struct vb_topo *topo; /* windows are placed according to placement; NULL: anywhere */
     const struct vb_placement *placement;
     int placement_rank;
-    int timeout_ms;  /* how long to wait for peers, at the start and in every collective */
-    double patience; /* factor for all timeouts, this one and those of the control plane; 0: 1 */
+    int timeout_ms;  /* maximum time to wait for peers, at the start and in every wait */
+    double patience; /* factor for timeout_ms and for the timeouts of the control plane; 0: 1 */
 
-    /* The others continue if a rank dies or is retired; see "elastic groups" below. Without it, the
-     * death of a rank fails every wait of all others. */
+    /* true: if a rank dies or is retired, the other ranks continue; see "elastic groups" below.
+     * false: if a rank dies, all waits of the other ranks fail. */
     bool elastic;
-    int slots; /* elastic: maximum number of ranks; those from world on may join. 0: world */
+    int slots; /* elastic: maximum number of ranks, which includes joiners; 0: world */
 
-    /* Called on rank 0 if there was a transport to choose, because ranks are on several hosts or
-     * use RDMA. why is a line for people: which transport was chosen and why. NULL: not called. */
+    /* Called on rank 0 if ranks are on several hosts or use RDMA. why is a line of text that says
+     * which transport was chosen and why. May be NULL. */
     void (*announce)(const char *why);
 };
 
-/* Finds the other ranks through rank 0, proves the secret to each of them and connects. Blocks for
- * at most timeout_ms. After 10 s rank 0 logs which ranks are missing and how far they have come. */
+/* Finds the other ranks through rank 0, proves to each of them that this rank has the secret, and
+ * connects. Blocks for at most timeout_ms, times patience. After 10 s rank 0 logs which ranks are
+ * missing and how far each of them has come. */
 vb_status vb_group_open(const struct vb_group_opts *opts, struct vb_group **group_p);
 
-/* Says goodbye to the peers, so that they do not take it for a death, and frees the group. The
- * caller has destroyed all windows before. */
+/* Says goodbye to the peers, so that they do not think that this rank has died, and frees the
+ * group. The caller must have destroyed all windows before. */
 void vb_group_close(struct vb_group *group);
 
 int vb_group_rank(const struct vb_group *group);
 int vb_group_world(const struct vb_group *group);
-const char *vb_group_host(const struct vb_group *group, int rank);      /* name of its host */
+const char *vb_group_host(const struct vb_group *group, int rank); /* name of the rank's host */
 const char *vb_group_transport(const struct vb_group *group, int rank); /* "shm" ..., "self" */
 const char *vb_group_transports(const struct vb_group *group); /* "shm", "tcp", "shm+verbs" ... */
 const char *vb_group_device(const struct vb_group *group, int rank); /* "rxe0/1"; "": no RDMA */
 
-/* Returns how much memory is registered with RDMA devices now, and how long registering took. */
+/* Returns how many bytes are registered with RDMA devices now, and how long registering has taken
+ * so far. */
 void vb_group_registered(struct vb_group *group, uint64_t *bytes_p, double *seconds_p);
 
-/* How long this rank has waited for another one to start a collective (vb_wait(), sparse
- * allreduce). n counts only waits of 20 us and more. */
+/* How long this rank has waited for one other rank to start a collective (in vb_wait() and in the
+ * sparse allreduce). n is the number of waits of 20 us and more. */
 struct vb_wait_stats {
     uint64_t n, ns, max_ns;
 };
 
 struct vb_wait_stats vb_group_wait_stats(struct vb_group *group, int rank);
-uint64_t vb_group_wait_total_ns(struct vb_group *group); /* for all ranks together */
+uint64_t vb_group_wait_total_ns(struct vb_group *group); /* sum over all ranks */
 void vb_group_wait_stats_reset(struct vb_group *group);
 
-/* Tells all peers to give up. Their next wait fails with this reason. */
+/* Aborts the job: tells all peers why, and the next wait of each peer fails with this reason. */
 void vb_group_abort(struct vb_group *group, const char *why);
 
 void vb_group_set_never_spin(struct vb_group *group, bool never_spin);
 bool vb_group_never_spins(struct vb_group *group);
 
-/* Counts a step. Heartbeats carry the count: peers can tell a stuck rank from a busy one. */
+/* Adds one to this rank's number of steps. Heartbeats carry this number, so that peers can tell a
+ * stuck rank from a busy one. */
 void vb_group_step(struct vb_group *group);
 
 /* ---- elastic groups -------------------------------------------------------------------------- */
 
-/* In an elastic group a rank that dies, falls silent, breaks the protocol, gives up or leaves is
- * *gone*. The other ranks continue, also without rank 0. A rank is fenced before anybody is told
- * that it is gone: its connections are shut, its queue pair is drained, and none of its notes is
- * delivered any more. Ops under way to it end with VB_ERR_PEER. Later puts and gets to it, and
- * waits for it, fail with VB_ERR_PEER at once and log nothing. One case remains: a process on the
- * same host that has mapped a window can write to it until it is killed. Its supervisor must do
- * that (vb_group_pid()).
+/* In an elastic group a rank is *gone* if it has died, stopped answering, violated the protocol,
+ * aborted or left. The other ranks continue, also without rank 0. A rank is fenced before anybody
+ * is told that it is gone: its connections are shut, its queue pair is drained, and none of its
+ * notes is delivered any more. Ops under way to it end with VB_ERR_PEER. Later puts and gets to it
+ * fail with VB_ERR_PEER at once and log nothing. Waits for it fail with VB_ERR_PEER and log why.
+ * There is one exception: a process on the same host that has mapped a window can write to the
+ * window until the process is killed. The supervisor must kill this process (vb_group_pid()).
  *
- * Each rank notices by itself, when it makes progress. If rank 0 or all others have dropped a rank,
- * for example because it was stopped for too long, the waits of that rank fail and say why. It can
- * then close the group and join as a new rank.
+ * Each rank notices that another rank is gone when it makes progress. If rank 0 or all others have
+ * dropped a rank, for example because the rank was stopped for too long, the waits of the dropped
+ * rank fail and say why. The dropped rank can then close the group and join as a new rank.
  *
- * Barrier, broadcast and gather need the group as it began. Collectives on windows are not
- * available in a group with slots for joiners. */
+ * Barrier, broadcast and gather work only as long as all ranks of the start are members, and
+ * joiners cannot call them. Collectives on windows are not available in a group with slots for
+ * joiners. */
 bool vb_group_gone(struct vb_group *group, int rank);
 
-/* Why a rank is gone, for people. Valid until another rank takes its slot. */
+/* Returns a text that says why a rank is gone. The text is valid until another rank takes the
+ * slot. */
 const char *vb_group_gone_why(struct vb_group *group, int rank);
 
-/* How a rank ended, for programs. */
+/* How the membership of a rank ended. */
 enum vb_end {
-    VB_END_NONE,       /* it has not ended */
-    VB_END_LEFT,       /* it said goodbye */
-    VB_END_DIED,       /* it hung up, gave up or broke the protocol */
-    VB_END_SILENT,     /* it may be alive but does not answer */
-    VB_END_DROPPED_US, /* it has given up this rank */
+    VB_END_NONE,       /* the rank is not gone */
+    VB_END_LEFT,       /* the rank said goodbye */
+    VB_END_DIED,       /* the rank closed its connection without a goodbye, aborted, or violated the
+                          protocol */
+    VB_END_SILENT,     /* the rank does not answer, but may be alive */
+    VB_END_DROPPED_US, /* the rank has dropped this rank */
 };
 enum vb_end vb_group_end(struct vb_group *group, int rank);
 
-/* Whether a rank is a member and can be put to. True for this rank itself. */
+/* Returns whether a rank is a member, so that this rank can put to it. True for this rank
+ * itself. */
 bool vb_group_member(struct vb_group *group, int rank);
 
-/* Returns the number of slots: all ranks are below. Returns world if the group is not elastic. */
+/* Returns the number of slots. All ranks are below this number. Without slots for joiners it is
+ * world. */
 int vb_group_slots(const struct vb_group *group);
 
-/* Returns the epoch of the membership. It grows with every rank that joins. For callers that label
- * data with the membership it was made under. */
+/* Returns the epoch of the membership, which grows with every rank that joins. Callers can label
+ * data with the epoch in which the data was made. */
 uint32_t vb_group_epoch(struct vb_group *group);
 
-/* Returns the process id of a rank on this host, for its supervisor, or 0 if it is on another. */
+/* Returns the process id of a rank, so that its supervisor can kill it, or 0 if the rank is on
+ * another host. */
 int vb_group_pid(struct vb_group *group, int rank);
 
-/* Registers a function that is called once for each rank that is gone, or that has joined and can
- * be put to. The rules for handlers of notes apply to it (vb_note_fn). There is one function for
- * each of the two events; register it before making progress. */
+/* Register a function that is called once for each rank that is gone, or for each rank that has
+ * joined and can now be put to. The function must obey the rules for handlers of notes
+ * (vb_note_fn). Each of the two events has one function, which must be registered before the caller
+ * makes progress. */
 typedef void (*vb_member_fn)(void *arg, int rank);
 void vb_group_on_gone(struct vb_group *group, vb_member_fn fn, void *arg);
 void vb_group_on_join(struct vb_group *group, vb_member_fn fn, void *arg);
 
-/* Drops a peer and tells it why. The peer is gone when the call returns. */
+/* Drops a peer and tells the peer why. The peer is gone when the call returns. */
 vb_status vb_group_retire(struct vb_group *group, int rank, const char *why);
 
-/* Rank 0 of an elastic group: allows other ranks to join. Until then they wait. Call it when all
- * ranks have created all windows. A rank that joined earlier would have to take part in creating
- * the next window. */
+/* Allows ranks to join an elastic group; until then joiners wait. Rank 0 calls this when all ranks
+ * have created all windows. A rank that joined earlier would have to take part in creating the next
+ * window. */
 void vb_group_welcome(struct vb_group *group);
 
 /* Joins a running group and takes one of its free slots. rank and world of opts are ignored; the
- * other options are as for vb_group_open(). On return this rank is connected to all members. It
- * then opens its channels, and after that creates all windows of the group in the same order and
- * with the same rights. Its own lengths may differ and may be 0. Each member is told that this rank
- * has joined when it has all of these windows and makes progress. Rank 0 admits joiners: nobody can
- * join without it. Waits for at most timeout_ms. */
+ * other options are as for vb_group_open(). On return this rank is connected to all members. The
+ * caller then opens its channels, and after that creates all windows of the group in the same order
+ * and with the same rights. The lengths of this rank's parts may differ from those of other ranks
+ * and may be 0. Each member learns that this rank has joined when the member makes progress and has
+ * imported all of these windows. Nobody can join after rank 0 is gone, because rank 0 admits
+ * joiners. Waits for at most timeout_ms, times patience. */
 vb_status vb_group_join(const struct vb_group_opts *opts, struct vb_group **group_p);
 
 /* ---- windows --------------------------------------------------------------------------------- */
@@ -169,7 +180,7 @@ vb_status vb_group_join(const struct vb_group_opts *opts, struct vb_group **grou
  * peers may still be writing. */
 struct vb_window;
 
-/* What peers may do with a window. Peers that have mapped it can do both. */
+/* What peers may do with a window. Peers that have mapped the window can do both. */
 enum vb_window_rights { VB_WINDOW_PUT = 1, VB_WINDOW_GET = 2 };
 
 vb_status vb_window_create(struct vb_group *group, size_t len_bytes, struct vb_window **win_p);
@@ -186,15 +197,17 @@ void *vb_window_peer(const struct vb_window *win, int rank);
 /* ---- put, get, notes ------------------------------------------------------------------------- */
 
 /* One put or get that was started. The caller provides the memory and must keep it until the op is
- * done. After a failure of the group it may never be done: keep it until the group is closed. */
+ * done. After a failure of the group the op may never be done, and the caller must keep the memory
+ * until the group is closed. */
 struct vb_op {
-    _Atomic bool done;  /* set by the thread that notices it */
+    _Atomic bool done;  /* set by the thread that notices that the op has ended */
     vb_status status;   /* valid once done */
     struct vb_op *next; /* used by net/ until done */
     uint64_t tag;       /* used by net/ until done */
 };
 
-/* A note: 8 bits of channel and a 24-bit value that the channel defines. */
+/* A note has 8 bits for the number of the channel and 24 bits for a value. The users of the channel
+ * define what the value means. */
 #define VB_NOTE(channel, value) ((uint32_t)(channel) << 24 | ((uint32_t)(value)&0xffffffu))
 #define VB_NOTE_CHANNEL(note) ((note) >> 24)
 #define VB_NOTE_VALUE(note) ((note)&0xffffffu)
@@ -205,14 +218,15 @@ struct vb_op {
 #define VB_CHANNEL_DYNAMIC 128
 #define VB_CHANNELS 256
 
-/* Handles the notes of one channel. Notes of one peer come in the order in which they were posted,
- * each after all bytes of its put are visible. The handler may run on the group's progress thread,
- * but never twice at the same time. It must not wait, and of the group's functions it may call only
- * vb_put() and vb_get(). */
+/* Handles the notes of one channel. Notes of one peer come in the order in which they were posted.
+ * All bytes of a put are visible before its note comes. The handler may run on the group's progress
+ * thread, but never twice at the same time. The handler must not wait. It may call vb_put() and
+ * vb_get(), but no other functions of the group. */
 typedef void (*vb_note_fn)(void *arg, int rank, uint32_t value);
 
-/* Opens a channel with a fixed number below VB_CHANNEL_DYNAMIC, before any peer can send on it. A
- * note on a closed channel is dropped. The first one from each peer is logged. */
+/* Opens a channel with a fixed number below VB_CHANNEL_DYNAMIC. The caller opens the channel before
+ * any peer can send on it. Notes on a closed channel are dropped; the first one from each peer is
+ * logged. */
 vb_status vb_channel_open(struct vb_group *group, int channel, vb_note_fn fn, void *arg);
 
 /* Opens the first free channel from VB_CHANNEL_DYNAMIC on. All ranks get the same number if all of
@@ -220,30 +234,34 @@ vb_status vb_channel_open(struct vb_group *group, int channel, vb_note_fn fn, vo
 vb_status vb_channel_alloc(struct vb_group *group, vb_note_fn fn, void *arg, int *channel_p);
 void vb_channel_close(struct vb_group *group, int channel);
 
-/* Copies len bytes of this rank's window to the peer's, then delivers the note to the peer. VB_OK:
- * the put was taken; op->done will say when its source may be overwritten, and says no more than
- * that. VB_AGAIN: too many ops are under way and this one was not taken; make progress and try
- * again. A put of 0 bytes is a bare note. rank may be this rank itself. */
+/* Copies len bytes from this rank's part of the window to the peer's part, then delivers the note
+ * to the peer. VB_OK: the put was taken. When op->done becomes true, the source may be overwritten;
+ * the peer may not have received the bytes yet. VB_AGAIN: too many ops are under way, and this one
+ * was not taken; the caller makes progress and tries again. A put of 0 bytes only delivers the
+ * note. rank may be this rank itself. */
 vb_status vb_put(struct vb_window *win, int rank, size_t src_offset, size_t dst_offset,
                  size_t len_bytes, uint32_t note, struct vb_op *op);
 
-/* Copies len bytes of the peer's window to this rank's. Gets are not ordered with respect to puts.
- * Returns as vb_put() does. */
+/* Copies len bytes from the peer's part of the window to this rank's part. Gets are not ordered
+ * with respect to puts. Returns the same status values as vb_put(). */
 vb_status vb_get(struct vb_window *win, int rank, size_t dst_offset, size_t src_offset,
                  size_t len_bytes, struct vb_op *op);
 
 /* Like vb_put() and vb_get(), but instead of returning VB_AGAIN they make progress until the op is
- * taken. They return when it is taken, not when it is done. from: the window of this rank that has
- * the source and need not allow puts (VB_ERR_UNSUPPORTED unless the transport is TCP); NULL: win.
- * VB_ERR_TIMEOUT, which is logged, if there is no room for timeout_ms; 0: the group's timeout.
- * After any failure op is done, with that status. Not for handlers of notes. */
+ * taken. They return when the op is taken, not when it is done. The source of the put lies in this
+ * rank's part of the window from; NULL: win. from need not allow puts. If from is another window
+ * than win and the transport is not TCP, the put fails with VB_ERR_UNSUPPORTED. If the op was not
+ * taken within timeout_ms (0: the group's timeout), the call logs this and fails with
+ * VB_ERR_TIMEOUT. After any failure op is done and has the same status. Handlers of notes must not
+ * call these functions. */
 vb_status vb_put_wait(struct vb_window *win, int rank, const struct vb_window *from,
                       size_t src_offset, size_t dst_offset, size_t len_bytes, uint32_t note,
                       struct vb_op *op, int timeout_ms);
 vb_status vb_get_wait(struct vb_window *win, int rank, size_t dst_offset, size_t src_offset,
                       size_t len_bytes, struct vb_op *op, int timeout_ms);
 
-/* Handles what has arrived, without waiting. Fails if a peer is lost or has given up. */
+/* Handles notes and ops that have arrived or ended, without waiting. Fails if the group has failed,
+ * for example because a peer is lost or has aborted. */
 vb_status vb_progress(struct vb_group *group);
 
 /* Waits until ready(arg) is true or the group's timeout has passed. The message about a timeout
@@ -258,14 +276,14 @@ vb_status vb_op_wait(struct vb_group *group, struct vb_op *op, const char *what,
 
 /* ---- barrier, broadcast, gather -------------------------------------------------------------- */
 
-/* For small records. Called by all ranks, in the same order. */
+/* These functions are for small records. All ranks call them, in the same order. */
 
 #define VB_RECORD_MAX 4096 /* maximum length of a record in bytes */
 
 vb_status vb_group_barrier(struct vb_group *group);
 vb_status vb_group_broadcast(struct vb_group *group, int from, void *record, size_t len_bytes);
 
-/* all receives world records of len_bytes, in rank order, on every rank. */
+/* On every rank, all receives the records of all ranks, in rank order, len_bytes each. */
 vb_status vb_group_gather(struct vb_group *group, const void *record, size_t len_bytes, void *all);
 
 #endif

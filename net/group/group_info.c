@@ -57,7 +57,7 @@ void vb_group_registered(struct vb_group *g, uint64_t *bytes_p, double *seconds_
     group_unlock(g);
 }
 
-/* ---- for the rooms above (group_inside.h) ---------------------------------------------------- */
+/* ---- for coll/ and sparse/ (group_inside.h) -------------------------------------------------- */
 
 const struct vb_group_opts *vb_group_options(const struct vb_group *g)
 {

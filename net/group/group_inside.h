@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the collectives and the sparse allreduce, which are built on groups, use of a group beyond
- * its public functions. The group's own files use group_priv.h.
+ * Functions of a group that are not public, for the collectives and the sparse allreduce, which are
+ * built on groups. The group's own files use group_priv.h.
  */
 #ifndef VB_NET_GROUP_GROUP_INSIDE_H
 #define VB_NET_GROUP_GROUP_INSIDE_H
@@ -10,7 +10,7 @@
 
 #include <pthread.h>
 
-/* The first member of struct vb_group: all that the functions below must see of it. */
+/* The first member of struct vb_group. The inline functions below need only these fields. */
 struct group_front {
     bool threaded;        /* a progress thread shares the devices, so the lock is needed */
     pthread_mutex_t lock; /* recursive, because the handler of a note may put */
@@ -33,38 +33,40 @@ static inline void group_unlock(struct vb_group *g)
         pthread_mutex_unlock(&((struct group_front *)(void *)g)->lock);
 }
 
-/* The options of the group. Its timeouts are already multiplied by its patience. */
+/* Returns the options of the group. timeout_ms is already multiplied by patience. */
 const struct vb_group_opts *vb_group_options(const struct vb_group *g);
 
-/* VB_OK, or why the group has failed. Logs nothing. */
+/* Returns VB_OK, or the status with which the group has failed. Logs nothing. */
 vb_status vb_group_status(struct vb_group *g);
 
-/* Declares a peer lost, for example because it broke the protocol. */
+/* Declares a peer lost, for example because the peer violated the protocol. */
 void vb_group_lose(struct vb_group *g, int rank, const char *why);
 
-/* Fails, and logs why, unless the group is still as it began and no rank can ever join it. what
- * names the caller's operation. */
+/* Fails, and logs why, if a rank of the start is gone or if ranks can join the group. what is the
+ * name of the caller's operation. */
 vb_status vb_group_check_fixed(struct vb_group *g, const char *what);
 
-/* Takes over memory from malloc() and frees it when the group is closed. After a failure ops in it
- * may be under way until then. Called by the thread that calls the group. */
+/* Takes over memory from malloc(), and frees the memory when the group is closed. After a failure,
+ * ops that lie in this memory may be under way until then. Only the thread that uses the group may
+ * call this. */
 void vb_group_keep(struct vb_group *g, void *memory);
 
-/* Between on and off, puts may wait for the next round of polling and leave together. Calls nest.
- * Under the lock. */
+/* Switches holding of puts on or off. While it is on, puts may wait for the next round of polling
+ * and be sent together. Calls nest. The caller holds the lock. */
 void vb_group_hold(struct vb_group *g, bool on);
 
-/* Sends the puts that were held back. Under the lock. */
+/* Sends the puts that were held back. The caller holds the lock. */
 void vb_group_flush(struct vb_group *g);
 
 /* Polls the devices as long as events come. Returns whether ready(arg) is true. */
 bool vb_group_try(struct vb_group *g, vb_ready_fn ready, void *arg);
 
-/* Like vb_group_wait(), but ready() may change *from_p: the rank that it waits for. */
+/* Like vb_group_wait(), but ready() may change *from_p, the rank that the wait is for. */
 vb_status vb_group_wait_for(struct vb_group *g, vb_ready_fn ready, void *arg, const char *what,
                             const int *from_p);
 
-/* Adds a wait for a rank to the wait statistics. Shorter waits are not counted in n. */
+/* Adds a wait for a rank to the wait statistics. n counts only waits of WAIT_COUNTED_NS or
+ * longer. */
 #define WAIT_COUNTED_NS 20000u
 void vb_group_wait_add(struct vb_group *g, int rank, uint64_t ns);
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the files of a group share. group.c opens and closes it, group_info.c answers questions
- * about it, pairs.c and pair.c connect pairs of ranks, pick_transport.c measures TCP against
- * soft-RoCE, window.c has windows, put.c has put, get and channels, progress.c and
- * progress_thread.c poll and wait, group_sync.c has the barrier, broadcast and gather. For elastic
- * groups: member.c removes ranks that are gone, joiner.c connects ranks that join,
- * window_exchange.c shares windows with them.
+ * Declarations that the files of net/group share. group.c opens and closes a group, group_info.c
+ * answers questions about a group, pairs.c and pair.c connect pairs of ranks, pick_transport.c
+ * measures TCP against soft-RoCE, window.c has windows, put.c has put, get and channels, progress.c
+ * and progress_thread.c poll and wait, group_sync.c has the barrier, broadcast and gather. For
+ * elastic groups, member.c removes ranks that are gone, joiner.c connects ranks that join, and
+ * window_exchange.c shares windows.
  */
 #ifndef VB_NET_GROUP_GROUP_PRIV_H
 #define VB_NET_GROUP_GROUP_PRIV_H
@@ -19,31 +19,31 @@
 #define DEVICES_MAX 3
 #define SELF_NOTES 1024
 
-/* How far a member has come with a joiner. */
+/* The state of a member's connection to a joiner. */
 enum join_step {
     JOIN_NONE,    /* nobody joins */
-    JOIN_STREAM,  /* the joiner has a key for its data connection */
-    JOIN_WINDOWS, /* it is connected and has yet to open all windows */
+    JOIN_STREAM,  /* the joiner was sent a key for its data connection */
+    JOIN_WINDOWS, /* the joiner is connected, but has not opened all windows */
 };
 
-/* One other rank, and the path to it. */
+/* A rank, and the connection to it. */
 struct peer {
     struct wire_info info;
     const struct vb_transport *transport; /* NULL: this rank itself */
     struct vb_device *dev;
     struct vb_ep *ep;
     char device[80]; /* "rxe0/1"; "": no RDMA */
-    bool strayed;    /* one of its notes was dropped because the channel was not open */
-    uint32_t epoch;  /* the epoch of the rank of the pair that joined later */
+    bool strayed;    /* a note from this rank was dropped because its channel was not open */
+    uint32_t epoch;  /* the epoch in which the later rank of the pair joined */
 
     /* Elastic groups. */
-    bool member; /* it can be put to */
-    bool gone;   /* it was a member and is fenced */
+    bool member; /* this rank can put to that rank */
+    bool gone;   /* the rank was a member, and is now fenced */
     enum vb_end end;
-    int gone_pid; /* its process id when it was fenced; 0: it is on another host */
+    int gone_pid; /* process id of the rank when it was fenced; 0: on another host */
     char why[CONTROL_WHY];
     enum join_step join_step;
-    int join_fd; /* data connection of a joiner until a transport takes it; -1: none */
+    int join_fd; /* data socket of a joiner until a transport takes it over; -1: none */
     uint64_t join_deadline;
 };
 
@@ -52,17 +52,18 @@ struct channel {
     void *arg;
 };
 
-/* Notes and ops of puts and gets of a rank to itself. The next round of polling delivers them. */
+/* The notes and ops of puts and gets that a rank makes to itself. The next round of polling
+ * delivers the notes and marks the ops as done. */
 struct self_queue {
     uint32_t notes[SELF_NOTES];
     unsigned first, n;
     struct vb_op *done;
 };
 
-/* State of barrier, broadcast and gather. */
+/* The state of barrier, broadcast and gather. */
 struct group_sync {
     struct vb_window *win;
-    uint32_t seq;      /* number of collectives begun */
+    uint32_t seq;      /* number of meetings begun (group_sync.c) */
     uint32_t *arrived; /* number of notes that have come from each rank */
     struct vb_op *ops; /* one for each rank */
 };
@@ -71,61 +72,62 @@ struct vb_window {
     struct vb_group *group;
     uint32_t id;
     struct vb_mem mem;
-    unsigned rights; /* what peers may do: enum vb_window_rights */
+    unsigned rights; /* what peers may do with the window: bits of enum vb_window_rights */
     int n_exported;
     size_t *lens;               /* the length of each rank's part */
-    struct vb_remote **remotes; /* each rank's part; NULL: this rank, or no member */
+    struct vb_remote **remotes; /* the part of each rank; NULL: this rank, or not a member */
 
     /* Elastic groups. */
     struct vb_window *next;
-    bool *offered;           /* for each rank: whether our part was offered to it */
+    bool *offered; /* for each rank, whether our part of the window was offered to that rank */
     struct vb_remote **kept; /* mapped parts of ranks that are gone */
 };
 
-/* Memory that is freed with the group. */
+/* A list of memory that is freed when the group is closed. */
 struct kept {
     struct kept *next;
     void *memory;
 };
 
-/* Whom to call when a rank is gone or has joined. */
+/* The function that is called when a rank is gone or has joined. */
 struct member_hook {
     vb_member_fn fn;
     void *arg;
 };
 
 struct vb_group {
-    struct group_front front; /* first: see group_inside.h */
+    struct group_front front; /* must be the first member, see group_inside.h */
     struct vb_group_opts opts;
     int rank, world, slots;
     uint32_t epoch;    /* the epoch in which this rank joined; GROUP_EPOCH: at the start */
     _Atomic bool news; /* elastic: the control plane has work for vb_member_work() */
     bool working;      /* vb_member_work() is running */
-    bool opening;      /* a window is being opened: no notes before the caller has it */
+    bool opening;      /* a window is being created, so no notes are delivered */
     struct member_hook on_gone, on_join;
-    struct vb_window *windows; /* elastic groups: in the order of creation */
+    struct vb_window *windows; /* elastic groups: list of all windows in the order of creation */
     struct control *control;
     struct peer *peers;
     struct vb_device *devices[DEVICES_MAX];
     int n_devices;
     char transports[16];
-    char why[256]; /* which transport was chosen and why, for people */
+    char why[256]; /* a text that says which transport was chosen and why */
 
     pthread_t progress_thread;
     _Atomic bool stopping;
-    _Atomic unsigned app_polls; /* the progress thread stays away while this number grows */
+    _Atomic unsigned app_polls; /* number of the caller's polls; the progress thread is idle while
+                                   this number grows */
     _Atomic bool app_sleeping;
 
-    int epoll_fd; /* all devices, and wake_fd */
+    int epoll_fd; /* waits for all devices and wake_fd */
     int wake_fd;
-    int armed; /* threads that sleep or are about to */
+    int armed; /* number of threads that sleep or are about to sleep */
     struct channel channels[VB_CHANNELS];
     struct self_queue self;
     uint32_t next_window;
     struct group_sync sync;
     struct kept *kept;
     struct vb_wait_stats *waits; /* one for each rank */
-    uint64_t waits_ns;           /* the sum of all ranks */
+    uint64_t waits_ns;           /* sum of ns of all ranks */
 };
 
 static inline uint64_t group_deadline(const struct vb_group *g)
@@ -133,19 +135,19 @@ static inline uint64_t group_deadline(const struct vb_group *g)
     return vb_clock_ns() + (uint64_t)g->opts.timeout_ms * 1000000u;
 }
 
-/* group.c: the parts of opening that a joiner needs, too. The caller closes the group that
- * vb_group_alloc() makes, also after a failure. */
+/* group.c: the parts of vb_group_open() that vb_group_join() also uses. If vb_group_alloc() sets
+ * *group_p, the caller closes that group, also after a failure. */
 vb_status vb_group_alloc(const struct vb_group_opts *opts, struct vb_group **group_p);
 vb_status vb_group_listen_towards(struct vb_group *g, const struct sock_addr *root);
 vb_status vb_group_check_route(struct vb_group *g, int rank);
 vb_status vb_group_set_going(struct vb_group *g);
 
-/* pairs.c: settles the transport of every pair and connects all pairs. */
+/* pairs.c: decides on the transport of every pair, and connects this rank to all others. */
 vb_status vb_pairs_connect(struct vb_group *g, uint64_t deadline);
 
-/* Closes devices that no peer uses. To be called before there are windows. */
+/* Closes devices that no peer is connected through. It must be called before windows exist. */
 void vb_pairs_close_unused(struct vb_group *g);
-bool vb_pairs_all_local(const struct vb_group *g); /* one host and no RDMA */
+bool vb_pairs_all_local(const struct vb_group *g); /* all on this host, no RDMA */
 
 /* pair.c: the data connection of one pair. */
 enum pair_kind { WAY_STREAM, WAY_VERBS, WAY_MEASURE };
@@ -153,71 +155,75 @@ enum pair_kind { WAY_STREAM, WAY_VERBS, WAY_MEASURE };
 bool vb_pair_same_host(const struct vb_group *g, int rank);
 vb_status vb_pair_address_of(struct vb_group *g, int rank, struct sock_addr *addr_p);
 
-/* Both ends of a pair get the same answer. */
+/* Decides how a pair is connected, from the cards of both ends. Both ends get the same answer. */
 enum pair_kind vb_pair_way(const struct vb_group *g, const struct wire_card *mine,
                            const struct wire_card *theirs, int rank);
 vb_status vb_pair_card(struct vb_group *g, struct vb_device *verbs, struct wire_card *card_p);
 vb_status vb_pair_device_open(struct vb_group *g, const struct vb_transport *transport,
                               struct vb_device **dev_p);
 
-/* The open device of a transport, or NULL. */
+/* Returns the open device of a transport, or NULL if there is none. */
 struct vb_device *vb_pair_device(struct vb_group *g, const struct vb_transport *transport);
 
-/* Hands a stream to its transport and takes over fd. deadline 0: the transport's own. */
+/* Makes a data connection of the stream socket fd, over shm or TCP. Takes over fd, also after a
+ * failure. If deadline is 0, the transport has its own deadline. */
 vb_status vb_pair_attach(struct vb_group *g, int rank, int fd, uint64_t deadline);
 vb_status vb_pair_dial(struct vb_group *g, int rank, uint64_t deadline);
 
-/* verbs is our device, address is where the peer can be called. */
+/* Connects to a rank over RDMA. verbs is our device. address is the address at which the peer can
+ * be called. */
 vb_status vb_pair_connect_verbs(struct vb_group *g, int rank, struct vb_device *verbs,
                                 const struct vb_blob *address, enum vb_link_role role,
                                 uint64_t deadline, struct vb_ep **ep_p);
 void vb_pair_take_verbs(struct vb_group *g, int rank, struct vb_device *verbs, struct vb_ep *ep);
 
-/* window.c: what elastic groups need of it. vb_window_release() does not ask the peers.
- * vb_window_offer() fills an offer without its keys. */
+/* window.c: functions that elastic groups also use. vb_window_release() frees a window without
+ * waiting for the peers. vb_window_offer() fills in all fields of an offer except the keys. */
 void vb_window_release(struct vb_window *win);
 void vb_window_offer(const struct vb_window *win, struct wire_offer *offer_p);
 struct vb_blob *vb_window_key(struct wire_offer *offer, const struct vb_transport *transport);
 vb_status vb_window_export(struct vb_window *win, struct vb_device *dev, struct wire_offer *offer);
 vb_status vb_window_import(struct vb_window *win, int rank, struct wire_offer *offer);
 
-/* window_exchange.c: windows of an elastic group; all but vb_window_exchange_share() under the
- * lock. */
+/* window_exchange.c: windows of an elastic group. The caller holds the lock, except in
+ * vb_window_exchange_share(). */
 
-/* Adds a window to the list. No note is delivered until vb_window_create() returns. */
+/* Adds a window to the group's list. From now on no note is delivered until the caller of
+ * vb_window_create() has the window. */
 void vb_window_exchange_add(struct vb_window *win);
 void vb_window_exchange_remove(struct vb_window *win);
 
-/* Offers a window to all members and waits for their offers. */
+/* Offers this rank's part of a window to all members, and waits until all members have offered
+ * theirs. */
 vb_status vb_window_exchange_share(struct vb_window *win);
 
-/* Imports the windows that a peer has offered. Returns how many. */
+/* Imports the windows that a peer has offered. Returns the number of offers taken. */
 int vb_window_exchange_take(struct vb_group *g, int rank);
 
-/* Whether the peer's parts of all windows are imported. */
+/* Returns whether the peer's parts of all windows are imported. */
 bool vb_window_exchange_has_all(struct vb_group *g, int rank);
 
-/* Releases the windows of a rank that is gone. */
+/* Releases the parts of all windows that belong to a rank that is gone. */
 void vb_window_exchange_forget(struct vb_group *g, int rank);
 
-/* Exports all windows to a device that was opened after them. */
+/* Exports all windows to a device that was opened after the windows were created. */
 vb_status vb_window_exchange_add_device(struct vb_group *g, struct vb_device *dev);
 
-/* member.c, under the lock: does what the control plane reports about ranks that are gone, leave or
- * join. Returns how many things it did. */
+/* member.c: handles what the control plane reports about ranks that are gone, leave or join. The
+ * caller holds the lock. Returns the number of things done. */
 int vb_member_work(struct vb_group *g);
 
-/* Makes a joiner a member: from now on it can be put to. */
+/* Makes a joiner a member. From now on other ranks can put to the joiner. */
 void vb_member_admit(struct vb_group *g, int rank);
 
-/* Fails, and logs why, unless all ranks of the start are still members. */
+/* Fails, and logs why, if a rank of the start is gone or this rank is a joiner. */
 vb_status vb_member_check_all(struct vb_group *g, const char *what);
 
-/* joiner.c: takes the next steps with a rank that joins. Returns how many things it did. */
+/* joiner.c: does the next steps to connect a rank that joins. Returns the number of things done. */
 int vb_joiner_step(struct vb_group *g, int rank);
 
-/* pick_transport.c: times the same transfers over TCP and over verbs, between all pairs that have
- * both. All ranks get the same figures. */
+/* pick_transport.c: times the same transfers over TCP and over verbs, in all pairs that are
+ * connected over both. seconds receives the two times, which are the same on all ranks. */
 struct pick_pair {
     int rank;
     struct vb_device *devs[2]; /* 0: TCP, 1: verbs */
@@ -230,16 +236,17 @@ vb_status vb_pick_transport(struct vb_group *g, const struct pick_pair *pairs, i
 vb_status vb_progress_start(struct vb_group *g);
 void vb_progress_stop(struct vb_group *g);
 
-/* progress.c, under the lock. vb_group_round() polls all devices once and returns the number of
- * events. vb_group_sleep() sleeps until there may be an event; the devices must be armed and have
- * been polled since. */
+/* progress.c: the caller holds the lock, except in vb_group_finish() and vb_group_wake().
+ * vb_group_round() polls all devices once and returns the number of events. vb_group_sleep() sleeps
+ * until there may be an event. Before that the caller must arm the devices and then poll them once
+ * more. */
 #define GROUP_SLEEP_MS 100
 int vb_group_round(struct vb_group *g);
 void vb_group_arm(struct vb_group *g);
 void vb_group_disarm(struct vb_group *g);
 void vb_group_sleep(struct vb_group *g, int ms);
 void vb_group_finish(struct vb_op *op, vb_status st);
-void vb_group_wake(void *arg); /* arg is a struct vb_group: ends the caller's sleep */
+void vb_group_wake(void *arg); /* ends sleeps in this group; arg is its struct vb_group */
 
 /* group_sync.c */
 vb_status vb_group_sync_open(struct vb_group *g);

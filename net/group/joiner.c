@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * A rank that joins, from both sides. The joiner has a slot, which rank 0 gave it, and connects to
- * one member after another:
+ * How a rank joins: the joiner's part and the members' part. Rank 0 has given the joiner a slot.
+ * The joiner connects to one member after another:
  *
- *   1. It calls the member on the control plane and proves the secret.
- *   2. Both send cards and settle the transport of the pair as at the start. Nothing is
- *      measured: where a measurement would decide, the pair uses TCP.
- *   3. The member sends a one-time key or waits to be called over RDMA. The joiner connects.
+ *   1. The joiner calls the member on the control plane and proves that it has the secret.
+ *   2. Both send their cards and derive the transport of the pair, as at the start of the job.
+ *      Nothing is measured: a pair that would be measured at the start uses TCP.
+ *   3. The member sends a one-time key, or waits until the joiner calls over RDMA. The joiner
+ *      connects.
  *
- * The member does its part when it makes progress. It waits only for the few round trips of an RDMA
- * connection. What other ranks send it meanwhile is queued.
+ * The member does its part when it makes progress. The member waits only for the few round trips of
+ * an RDMA connection. Messages from other ranks are queued meanwhile.
  */
 #include "net/group/group_priv.h"
 #include "net/control/root_resolve.h"
@@ -20,7 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PAIR_NS 5000000000u /* timeout for one member, from the call to the connection */
+#define PAIR_NS 5000000000u /* timeout for the connection of one pair */
 
 static uint64_t earlier(uint64_t a, uint64_t b)
 {
@@ -32,8 +33,8 @@ static uint64_t pair_deadline(const struct vb_group *g)
     return vb_clock_ns() + (uint64_t)(PAIR_NS * g->opts.patience);
 }
 
-/* Returns our RDMA device if this pair may use it. theirs: the peer's card, NULL if it is not known
- * yet. */
+/* Returns our RDMA device if this pair may use RDMA, and opens the device if necessary. theirs is
+ * the peer's card, or NULL if the card is not known yet. */
 static vb_status verbs_for(struct vb_group *g, int rank, const struct wire_card *theirs,
                            struct vb_device **verbs_p)
 {
@@ -68,7 +69,8 @@ static vb_status connect_verbs(struct vb_group *g, int rank, struct vb_device *v
 
 /* ---- the member's side ----------------------------------------------------------------------- */
 
-/* The joiner has sent its card: sends ours and settles the transport. */
+/* Handles the card of a joiner: sends our card, derives the transport of the pair, and sends a key
+ * or connects over RDMA. */
 static vb_status answer_card(struct vb_group *g, int rank, const struct wire_card *theirs)
 {
     struct peer *peer = &g->peers[rank];
@@ -95,7 +97,8 @@ static vb_status answer_card(struct vb_group *g, int rank, const struct wire_car
     return connect_verbs(g, rank, verbs, theirs, VB_LINK_ANSWER, pair_deadline(g));
 }
 
-/* Over a unix socket the joiner sends first. Returns whether it has, so that nobody waits. */
+/* Returns whether the connection can be made without waiting. Over a unix socket the joiner sends
+ * first, and this must have arrived. */
 static bool has_data(int fd)
 {
     struct pollfd pfd = {.fd = fd, .events = POLLIN};
@@ -105,7 +108,8 @@ static bool has_data(int fd)
            poll(&pfd, 1, 0) != 0;
 }
 
-/* Makes a connection of the stream of a joiner. Returns VB_AGAIN if the stream is not ready. */
+/* Makes the data connection of a joiner from its stream. Returns VB_AGAIN if the stream is not
+ * ready. */
 static vb_status take_stream(struct vb_group *g, int rank)
 {
     struct peer *peer = &g->peers[rank];
@@ -155,7 +159,7 @@ int vb_joiner_step(struct vb_group *g, int rank)
     return n;
 }
 
-/* ---- the newcomer's own ---------------------------------------------------------------------- */
+/* ---- the joiner's side ----------------------------------------------------------------------- */
 
 static vb_status call_member(struct vb_group *g, int rank, uint64_t deadline)
 {
@@ -163,12 +167,13 @@ static vb_status call_member(struct vb_group *g, int rank, uint64_t deadline)
     vb_status st;
 
     if (rank == 0)
-        return VB_OK; /* we are connected: it gave us the slot */
+        return VB_OK; /* rank 0 gave us the slot over this connection */
     st = vb_pair_address_of(g, rank, &addr);
     return st == VB_OK ? vb_control_dial(g->control, rank, &addr, deadline) : st;
 }
 
-/* A member answers a call at once or never, but it sends its card only when it makes progress. */
+/* Connects to a member. The member answers the call at once or never, so the call has a short
+ * deadline. But the member sends its card only when it makes progress. */
 static vb_status connect_member(struct vb_group *g, int rank, uint64_t deadline)
 {
     struct vb_device *verbs = NULL;
@@ -193,7 +198,8 @@ static vb_status connect_member(struct vb_group *g, int rank, uint64_t deadline)
     return vb_pair_dial(g, rank, deadline);
 }
 
-/* A member that dies meanwhile is gone, like any other. Nobody can join without rank 0. */
+/* Connects to all members. A member that dies meanwhile is marked as gone. If rank 0 dies, the join
+ * fails. */
 static vb_status connect_members(struct vb_group *g, const struct wire_member *members,
                                  uint64_t deadline)
 {
@@ -249,7 +255,7 @@ static vb_status connect_to_group(struct vb_group *g, const struct sock_addr *ro
     return st;
 }
 
-/* Allocates a group for the slot that rank 0 gave us. */
+/* Allocates a group for the slot that rank 0 gave this rank. */
 static vb_status alloc_for_slot(const struct vb_group_opts *opts, const struct wire_slot *slot,
                                 struct vb_group **group_p)
 {
@@ -260,7 +266,7 @@ static vb_status alloc_for_slot(const struct vb_group_opts *opts, const struct w
     o.rank = (int)slot->slot;
     o.world = (int)slot->world;
     o.slots = (int)slot->slots;
-    if (o.transport == VB_TRANSPORT_AUTO) /* the choice of all the others */
+    if (o.transport == VB_TRANSPORT_AUTO) /* use the choice of the members */
         o.transport = (enum vb_transport_choice)slot->choice;
     o.elastic = true;
     o.root_fd = -1;

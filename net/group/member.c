@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * Membership of an elastic group. The control plane finds out which ranks are lost, have left or
- * join. The thread that makes progress then updates devices and windows here, because no other
- * thread may touch them.
+ * join. The thread that makes progress then calls this file to update devices and windows, because
+ * the control thread must not touch them.
  *
- * A rank that is gone is fenced before anybody is told. First its endpoint is severed, so that none
- * of its notes is delivered any more, and closed. The ops under way to it end. Then its slot is
- * given back to the control plane, and the hook is called.
+ * A rank that is gone is fenced before the caller is told. First the endpoint is severed and
+ * closed, so that no more notes of this rank are delivered. The ops under way to this rank end.
+ * Then the slot is given back to the control plane, and the hook is called.
  */
 #include "net/group/group_priv.h"
 
@@ -30,7 +30,7 @@ static void close_peer(struct vb_group *g, int rank)
     ops = peer->transport->sever(peer->ep);
     vb_window_exchange_forget(g, rank);
     peer->transport->disconnect(peer->ep);
-    for (; ops != NULL; ops = next) { /* only now is their memory free */
+    for (; ops != NULL; ops = next) { /* only now, because the device no longer uses their memory */
         next = ops->next;
         vb_group_finish(ops, ops->status);
     }
@@ -56,7 +56,7 @@ static void fence(struct vb_group *g, const struct control_end *end)
     peer->member = false;
     vb_control_slot_clean(g->control, end->rank);
     if (!was_member)
-        return; /* the caller has never heard of it */
+        return; /* the caller was never told that this rank exists */
     peer->gone = true;
     peer->gone_pid = vb_pair_same_host(g, end->rank) ? (int)peer->info.pid : 0;
     peer->end = end->how;
@@ -68,7 +68,7 @@ static void fence(struct vb_group *g, const struct control_end *end)
     call_hook(&g->on_gone, end->rank);
 }
 
-/* ---- what there is to do --------------------------------------------------------------------- */
+/* ---- handling the news of the control plane -------------------------------------------------- */
 
 void vb_member_admit(struct vb_group *g, int rank)
 {
@@ -89,9 +89,10 @@ int vb_member_work(struct vb_group *g)
     int i, n = 0;
 
     if (g->working)
-        return 0; /* a hook makes progress, which is not allowed: do not recurse */
+        return 0; /* called from a hook that makes progress, which hooks must not do */
     g->working = true;
-    /* Pairs with the release in the control plane: what it reports is read after this. */
+    /* This acquire pairs with the release in the control plane: its reports are visible after
+     * this. */
     (void)atomic_exchange_explicit(&g->news, false, memory_order_acquire);
     while (vb_control_take_ended(g->control, &end)) {
         fence(g, &end);
@@ -121,7 +122,7 @@ static vb_status check_rank(struct vb_group *g, int rank, const char *what)
     return VB_OK;
 }
 
-/* Barrier, broadcast and gather need all ranks of the start. */
+/* Checks that all ranks of the start are members. Barrier, broadcast and gather need them. */
 vb_status vb_member_check_all(struct vb_group *g, const char *what)
 {
     vb_status st = VB_OK;
@@ -141,7 +142,8 @@ vb_status vb_member_check_all(struct vb_group *g, const char *what)
     return st;
 }
 
-/* Collectives on windows have tables with one entry for each rank of the start. */
+/* Checks that the collectives on windows can work: their tables have one entry for each rank of the
+ * start, and none for joiners. */
 vb_status vb_group_check_fixed(struct vb_group *g, const char *what)
 {
     if (g->slots > g->world)
@@ -149,7 +151,7 @@ vb_status vb_group_check_fixed(struct vb_group *g, const char *what)
     return vb_member_check_all(g, what);
 }
 
-/* ---- asking ---------------------------------------------------------------------------------- */
+/* ---- questions and requests of the caller ---------------------------------------------------- */
 
 bool vb_group_gone(struct vb_group *g, int rank)
 {
@@ -191,7 +193,8 @@ uint32_t vb_group_epoch(struct vb_group *g)
     return vb_control_epoch(g->control);
 }
 
-/* A joiner may already have taken the slot of a rank that is gone, and its info. */
+/* Returns gone_pid for a rank that is gone, because info may already describe a joiner in the same
+ * slot. */
 int vb_group_pid(struct vb_group *g, int rank)
 {
     const struct peer *peer = &g->peers[rank];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The data connection of one pair: which transport it uses and how it is made. pairs.c connects all
- * pairs at the start, joiner.c those of a rank that joins.
+ * Chooses the transport of one pair of ranks and makes the data connection of the pair. pairs.c
+ * connects all pairs at the start of the job, joiner.c connects the pairs of a rank that joins.
  */
 #include "net/group/group_priv.h"
 #include "net/control/root_resolve.h"
@@ -17,7 +17,8 @@ bool vb_pair_same_host(const struct vb_group *g, int rank)
     return vb_wire_info_same_host(&g->peers[rank].info, &g->peers[g->rank].info);
 }
 
-/* Rank 0 may listen on all addresses, so use the root address, which has worked before. */
+/* Returns the address of a rank. For rank 0 this is the root address, because rank 0 may listen on
+ * all addresses and because the root address has worked before. */
 vb_status vb_pair_address_of(struct vb_group *g, int rank, struct sock_addr *addr_p)
 {
     const struct wire_info *info = &g->peers[rank].info;
@@ -73,7 +74,7 @@ struct vb_device *vb_pair_device(struct vb_group *g, const struct vb_transport *
     return NULL;
 }
 
-/* ---- which way ------------------------------------------------------------------------------- */
+/* ---- the choice of the transport ------------------------------------------------------------- */
 
 enum pair_kind vb_pair_way(const struct vb_group *g, const struct wire_card *mine,
                            const struct wire_card *theirs, int rank)
@@ -86,7 +87,7 @@ enum pair_kind vb_pair_way(const struct vb_group *g, const struct wire_card *min
     return mine->rdma == WIRE_RDMA_HARD && theirs->rdma == WIRE_RDMA_HARD ? WAY_VERBS : WAY_MEASURE;
 }
 
-/* verbs: our RDMA device, or NULL if there is none. */
+/* Fills in the card of this rank. verbs is our RDMA device, or NULL if there is none. */
 vb_status vb_pair_card(struct vb_group *g, struct vb_device *verbs, struct wire_card *card_p)
 {
     memset(card_p, 0, sizeof(*card_p));
@@ -134,8 +135,9 @@ vb_status vb_pair_attach(struct vb_group *g, int rank, int fd, uint64_t deadline
     return st;
 }
 
-/* Connects a stream to a rank. A unix socket, and with it shared memory, is used if both ranks run
- * under the same boot and in the same network namespace and the socket answers. TCP otherwise. */
+/* Connects a stream to a rank. The stream is a unix socket, for shared memory, if both ranks run
+ * under the same boot and in the same network namespace and the socket answers. Otherwise it is a
+ * TCP socket. */
 static vb_status dial_stream(struct vb_group *g, int rank, uint64_t deadline, int *fd_p)
 {
     const struct wire_info *info = &g->peers[rank].info;

@@ -2,13 +2,14 @@
  *
  * How each pair of ranks gets its data connection:
  *
- *   1. Every rank tells all others over the control plane which transport the user asked for and
- *      where peers can call it over RDMA.
- *   2. From that every rank derives the same transport for every pair: shared memory on one host,
- *      verbs if both ends have RDMA hardware, TCP otherwise. --transport overrides this.
- *   3. Streams: the lower rank sends a one-time key and the higher rank dials with it, over a unix
- *      socket on one host and over TCP otherwise. RDMA: the higher rank calls the lower one through
- *      librdmacm.
+ *   1. Every rank sends a card to all others over the control plane. The card has the transport
+ *      that the user asked for and the address at which peers can call the rank over RDMA.
+ *   2. From the cards every rank derives the transport of each pair: shared memory on one host,
+ *      verbs if both ends have RDMA hardware, TCP otherwise. --transport overrides this. Both ends
+ *      of a pair get the same result.
+ *   3. The pairs connect. For shared memory and TCP, the lower rank sends a one-time key and the
+ *      higher rank dials and proves that it has the key, over a unix socket on one host and over
+ *      TCP otherwise. For RDMA, the higher rank calls the lower one through librdmacm.
  *   4. Pairs with soft-RoCE at one end connect over both TCP and verbs, and keep the faster one
  *      (pick_transport.c).
  */
@@ -21,7 +22,7 @@
 struct settling {
     struct vb_group *g;
     struct wire_card *cards;
-    struct vb_device *verbs; /* NULL: none */
+    struct vb_device *verbs; /* our RDMA device; NULL: none */
     uint64_t deadline;
 };
 
@@ -52,7 +53,7 @@ void vb_pairs_close_unused(struct vb_group *g)
     }
 }
 
-/* ---- what there is --------------------------------------------------------------------------- */
+/* ---- hosts and cards ------------------------------------------------------------------------- */
 
 static bool all_on_this_host(const struct vb_group *g)
 {
@@ -69,8 +70,8 @@ bool vb_pairs_all_local(const struct vb_group *g)
     return all_on_this_host(g) && strstr(g->transports, "verbs") == NULL;
 }
 
-/* Unless the user asks for it, RDMA is only used between hosts, and a failure to open it is not an
- * error. */
+/* Opens our RDMA device. Unless the user asks for RDMA, it is only used between hosts, and a device
+ * that cannot be opened is not an error. */
 static vb_status open_verbs(struct settling *s)
 {
     struct vb_group *g = s->g;
@@ -114,7 +115,8 @@ static enum pair_kind way_to(const struct settling *s, int rank)
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
-/* Every rank sends all its keys before it waits, so no two ranks wait for each other. */
+/* Connects all pairs that use shared memory or TCP. Every rank sends all its keys before it waits,
+ * so no two ranks wait for each other. */
 static vb_status connect_streams(struct settling *s)
 {
     struct vb_group *g = s->g;
@@ -161,9 +163,10 @@ static vb_status connect_hardware(struct settling *s)
     return st;
 }
 
-/* ---- the trial ------------------------------------------------------------------------------- */
+/* ---- TCP or soft-RoCE ------------------------------------------------------------------------ */
 
-/* Whether any pair of the job must be measured. Then all ranks take part. */
+/* Returns whether any pair of the job must be measured. If so, all ranks take part in the
+ * measurement. */
 static bool needs_pick(const struct settling *s)
 {
     bool soft = false;
@@ -221,7 +224,7 @@ static vb_status pick_for_pairs(struct settling *s, double seconds[2])
     return st;
 }
 
-/* ---- what was chosen, and why ---------------------------------------------------------------- */
+/* ---- the text that explains the choice ------------------------------------------------------- */
 
 static int first_remote(const struct vb_group *g)
 {

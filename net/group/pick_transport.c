@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * TCP or soft-RoCE? Both run in the same kernel over the same link, and which one is faster depends
- * on the machine. So all pairs that have the choice time the same transfers over both, at the same
- * time, as they will later in the job. The ranks exchange their times and use the slowest, so that
- * all come to the same answer.
+ * Measures whether TCP or soft-RoCE is faster. Both run in the same kernel over the same link, and
+ * it depends on the machine which one is faster. So all pairs that have the choice time the same
+ * transfers first over TCP, then over soft-RoCE. All pairs measure at the same time, because later
+ * in the job they also send at the same time. The ranks exchange their times and use the time of
+ * the slowest rank, so that all ranks make the same choice.
  */
 #include "net/group/group_priv.h"
 
@@ -14,7 +15,7 @@
 #define SMALL_PUTS 10
 #define LARGE_PUTS 4
 #define LARGE_BYTES ((size_t)128 << 10)
-#define WINDOW_ID UINT32_MAX /* the windows of a group count from 0 */
+#define WINDOW_ID UINT32_MAX /* not the id of a window of the group: these count from 0 */
 #define NAP_MS 20
 
 /* One rank's part of the measurement over one transport. */
@@ -25,7 +26,7 @@ struct pick {
     int which;
     struct vb_device *dev;
     const struct vb_transport *transport;
-    struct vb_mem mem; /* the first half is sent; peers write to the second half */
+    struct vb_mem mem; /* this rank sends from the first half, and peers write to the second half */
     struct vb_remote **remotes;
     struct vb_op *ops; /* one for each pair */
     int notes, done, lost;
@@ -69,8 +70,8 @@ static vb_status wait_all(struct pick *p)
     return VB_OK;
 }
 
-/* Puts to every peer and waits for the puts of every peer. The counts cover all rounds so far,
- * because a peer that is ahead may already have sent its next note. */
+/* Puts to every peer and waits for the puts of every peer. notes and done count the events of all
+ * rounds so far, because a peer that is ahead may already have sent the note of the next round. */
 static vb_status run_round(struct pick *p, size_t len)
 {
     struct vb_span src = {p->mem.ptr, len};
@@ -100,8 +101,8 @@ static vb_status run_rounds(struct pick *p, double *seconds_p)
     return st;
 }
 
-/* Exports memory and imports that of the peers. A rank without such a pair only takes part in the
- * exchange. */
+/* Exports our memory and imports the memory of the peers. A rank without pairs to measure only
+ * takes part in the exchange of keys. */
 static vb_status import_all(struct pick *p)
 {
     struct vb_group *g = p->g;
@@ -149,7 +150,7 @@ static vb_status measure_one(struct pick *p, double *seconds_p)
     vb_status st = import_all(p);
 
     if (st == VB_OK)
-        st = exchange_slowest(p, 0, &unused); /* all ranks have imported: begin */
+        st = exchange_slowest(p, 0, &unused); /* a barrier: all ranks have imported */
     if (st == VB_OK && p->n_pairs > 0)
         st = run_rounds(p, &mine);
     if (st == VB_OK)
@@ -183,7 +184,7 @@ vb_status vb_pick_transport(struct vb_group *g, const struct pick_pair *pairs, i
     }
     if (st == VB_OK)
         free(p.ops);
-    else /* some ops may be under way; devices end them when they disconnect */
+    else /* some ops may be under way until their endpoints are disconnected */
         vb_group_keep(g, p.ops);
     vb_mem_unmap(&p.mem);
     return st;

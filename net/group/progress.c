@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Progress: polls the devices, delivers notes to their channels, waits.
+ * Makes progress: polls the devices, delivers notes to the handlers of their channels, and waits.
  *
- * A wait spins briefly, yields if there are more threads than cpus, then sleeps in the kernel. It
- * sleeps in the group's epoll until a device or the control plane wakes it. If the group has one
- * device and the device offers it, the wait sleeps in the device instead, which saves system calls.
- * The control plane does not end that sleep, so the wait checks it every GROUP_SLEEP_MS.
+ * A wait spins briefly, yields if there are more threads than cpus, then sleeps in the kernel. The
+ * wait sleeps in the group's epoll until a device or the control plane wakes it. If the group has
+ * only one device, the device has an await function and there is no progress thread, the wait
+ * sleeps in await instead, which saves system calls. The control plane cannot end that sleep, so
+ * the wait checks the control plane every GROUP_SLEEP_MS.
  */
 #include "net/group/group_priv.h"
 
@@ -22,7 +23,8 @@
 
 /* ---- one round ------------------------------------------------------------------------------- */
 
-/* Drops a note on a closed channel, which does no harm. Logs the first one of each peer. */
+/* Calls the handler of a note's channel. A note on a closed channel is dropped; the first one of
+ * each peer is logged. */
 static void deliver_note(struct vb_group *g, int rank, uint32_t note)
 {
     const struct channel *channel = &g->channels[VB_NOTE_CHANNEL(note)];
@@ -63,7 +65,8 @@ static void deliver_event(struct vb_group *g, const struct vb_raw_event *ev)
     }
 }
 
-/* Delivers what this rank sent to itself. What a handler sends then waits for the next round. */
+/* Delivers the notes that this rank has sent to itself, and marks its own ops as done. Notes that a
+ * handler sends now wait for the next round. */
 static int deliver_self(struct vb_group *g)
 {
     struct vb_op *op = g->self.done, *next;
@@ -112,7 +115,7 @@ void vb_group_flush(struct vb_group *g)
         flush(g->devices[d]);
 }
 
-/* Delivers events. The puts that several handlers make leave together. */
+/* Delivers events. All puts that the handlers make are sent together. */
 static int deliver_events(struct vb_group *g, struct vb_device *dev, const struct vb_raw_event *ev,
                           int n)
 {
@@ -146,13 +149,14 @@ int vb_group_round(struct vb_group *g)
     for (d = 0; d < g->n_devices; d++) {
         n = 0;
         if (vb_device_transport(g->devices[d])->poll(g->devices[d], ev, EVENTS, &n) != VB_OK)
-            continue; /* the device has logged it; it reports the ranks concerned as lost */
+            continue; /* the device has logged this, and reports the affected ranks as lost */
         count += deliver_events(g, g->devices[d], ev, n);
     }
     return count;
 }
 
-/* what: the operation that was under way; NULL: none in particular. */
+/* Logs why the group has failed, and returns st. what is the operation that was under way, or
+ * NULL. */
 static vb_status log_failure(struct vb_group *g, vb_status st, const char *what)
 {
     char text[256];
@@ -184,7 +188,8 @@ void vb_group_wake(void *arg)
         VB_LOG_WARN("cannot write an eventfd: %s", strerror(errno));
 }
 
-/* The caller and the progress thread may both be asleep. The last one to wake disarms. */
+/* The caller and the progress thread may both be asleep. Only the last one of them to wake up
+ * disarms the devices. */
 void vb_group_arm(struct vb_group *g)
 {
     int d;
@@ -204,8 +209,8 @@ void vb_group_disarm(struct vb_group *g)
         vb_device_transport(g->devices[d])->disarm(g->devices[d]);
 }
 
-/* Sleeps until there may be an event. Called under the lock, and returns under it. The devices are
- * armed and have been polled since. */
+/* Sleeps until there may be an event. The caller holds the lock, which is released during the
+ * sleep. The caller has armed the devices and then polled them once more. */
 void vb_group_sleep(struct vb_group *g, int ms)
 {
     struct epoll_event ev[DEVICES_MAX + 1];
@@ -221,7 +226,8 @@ void vb_group_sleep(struct vb_group *g, int ms)
     group_lock(g);
 }
 
-/* Sleeps unless a last round brings events. Called under the lock, and returns under it. */
+/* Arms the devices, polls once more, and sleeps if there are no events. The caller holds the lock,
+ * which is released during the sleep. */
 static void sleep_in_epoll(struct vb_group *g, vb_ready_fn ready, void *arg, int ms)
 {
     atomic_store_explicit(&g->app_sleeping, true, memory_order_relaxed);
@@ -232,7 +238,8 @@ static void sleep_in_epoll(struct vb_group *g, vb_ready_fn ready, void *arg, int
     atomic_store_explicit(&g->app_sleeping, false, memory_order_relaxed);
 }
 
-/* A round that sleeps while there are no events. Returns the number of events. */
+/* Polls the only device and sleeps while there are no events. Returns the number of events
+ * delivered. */
 static int sleep_in_device(struct vb_group *g, int ms)
 {
     struct vb_raw_event ev[EVENTS];
@@ -286,7 +293,7 @@ static bool keep_spinning(struct vb_group *g, struct idle *p)
         p->since_ns = now;
     if (now - p->since_ns >= (g->opts.crowded ? YIELDS_NS : SPIN_NS))
         return false;
-    if (g->opts.crowded) { /* at once: the rank that this one waits for may need this cpu */
+    if (g->opts.crowded) { /* yield, because the rank that this one waits for may need this cpu */
         group_unlock(g);
         sched_yield();
         group_lock(g);
@@ -311,7 +318,7 @@ static vb_status timed_out(struct vb_group *g, const char *what, int from)
         (unsigned long long)step);
 }
 
-/* Returns why a wait cannot continue, or VB_OK. */
+/* Returns VB_OK if a wait can continue. Otherwise logs why it cannot, and returns the status. */
 static vb_status wait_failure(struct vb_group *g, const char *what, int from, uint64_t deadline)
 {
     vb_status st = vb_control_status(g->control, NULL, 0);

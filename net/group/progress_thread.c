@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * The progress thread: serves peers while the caller computes, and stays away while the caller
- * polls or sleeps in a wait.
+ * The progress thread serves peers while the caller computes. It is idle while the caller polls or
+ * sleeps in a wait.
  *
- * While the caller computes, it does not wait for the thread's work. If the thread has no cpu of
- * its own, it takes cpu time from the computing. So it rests after it has served something, and
- * then serves what has arrived meanwhile in one go (docs/performance.md).
+ * While the caller computes, the caller does not wait for the work of this thread. A progress
+ * thread without a cpu of its own takes cpu time from the computing threads. Such a thread
+ * therefore rests after it has served peers, and then serves all that has arrived meanwhile at once
+ * (docs/performance.md).
  */
 #include "net/group/group_priv.h"
 #include "topo/topo.h"
@@ -13,8 +14,8 @@
 #include <errno.h>
 #include <time.h>
 
-#define NAP_NS 1000000L /* between two checks whether the caller polls */
-#define REST_NS 600000L /* after it has served something */
+#define NAP_NS 1000000L /* pause between two checks whether the caller polls */
+#define REST_NS 600000L /* pause after the thread has served peers */
 
 static void nap(long ns)
 {
@@ -23,7 +24,7 @@ static void nap(long ns)
     nanosleep(&ts, NULL);
 }
 
-/* Whether the thread has a cpu on which nobody computes. */
+/* Returns whether the progress thread has a cpu on which no thread computes. */
 static bool has_cpu(const struct vb_group *g)
 {
     const struct vb_placement *placement = g->opts.placement;
@@ -34,7 +35,7 @@ static bool has_cpu(const struct vb_group *g)
 /* Serves peers until the caller polls again. */
 static void take_over(struct vb_group *g, unsigned seen)
 {
-    bool rests = !has_cpu(g), served = false; /* served: something, since its last rest */
+    bool rests = !has_cpu(g), served = false; /* served: there were events since the last rest */
 
     group_lock(g);
     while (!atomic_load_explicit(&g->stopping, memory_order_relaxed) && !g->opening &&
@@ -42,7 +43,7 @@ static void take_over(struct vb_group *g, unsigned seen)
         if (vb_group_round(g) > 0) {
             served = true;
             if (atomic_load_explicit(&g->app_sleeping, memory_order_relaxed))
-                vb_group_wake(g); /* this thread may have handled what the caller waits for */
+                vb_group_wake(g); /* the caller may be waiting for this event */
             continue;
         }
         if (atomic_load_explicit(&g->app_sleeping, memory_order_relaxed))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Put and get on windows, with and without waiting for room, and the channels of notes.
+ * Put and get on windows, with and without waiting until the op is taken, and the channels of
+ * notes.
  */
 #include "net/group/group_priv.h"
 
@@ -18,7 +19,8 @@ static vb_status not_allowed(const struct vb_window *win, const char *what)
     return vb_err(VB_ERR_USAGE, "window %u does not allow %s", win->id, what);
 }
 
-/* Whether the rank is gone or has not joined yet. */
+/* Returns whether the window has no part of this rank, because the rank is gone or has not joined
+ * yet. */
 static bool is_not_shared(const struct vb_window *win, int rank)
 {
     return rank != win->group->rank && win->remotes[rank] == NULL;
@@ -35,14 +37,15 @@ static vb_status out_of_bounds(struct vb_window *win, int rank, size_t mine, siz
                   len, mine, win->lens[g->rank], theirs, rank, win->lens[rank]);
 }
 
-/* Handles a dead endpoint. A poll has reported it or will report it, after the last notes that came
- * over it. If that ends the group, the caller gets the reason now. */
+/* Handles a put or get on a dead endpoint. A poll has reported the failure, or will report it after
+ * the last notes that came over the endpoint. If the failure ends the group, this function logs the
+ * reason now. Returns st. */
 static vb_status endpoint_failed(struct vb_group *g, int rank, vb_status st)
 {
     char why[256];
 
     if (g->opts.elastic)
-        return st; /* logged once, when the rank is gone */
+        return st; /* the failure is logged once, when the rank is gone */
     vb_control_lose(g->control, rank, "the data connection failed");
     if (vb_control_status(g->control, why, sizeof(why)) != VB_OK)
         return vb_err(st, "%s", why);
@@ -63,8 +66,8 @@ static vb_status self_put(struct vb_window *win, size_t src, size_t dst, size_t 
     return VB_OK;
 }
 
-/* Under the lock, because the progress thread may fence a rank that is gone. from is the window of
- * the source. */
+/* Starts a put whose source lies in the window from. The caller holds the lock, because the
+ * progress thread may fence a rank that is gone. */
 static vb_status put(struct vb_window *win, int rank, const struct vb_window *from,
                      size_t src_offset, size_t dst_offset, size_t len_bytes, uint32_t note,
                      struct vb_op *op)
@@ -151,15 +154,15 @@ vb_status vb_get(struct vb_window *win, int rank, size_t dst_offset, size_t src_
     return st;
 }
 
-/* ---- waiting for room ------------------------------------------------------------------------ */
+/* ---- waiting until an op is taken ------------------------------------------------------------ */
 
-/* Limits how long an op waits for room. */
+/* Limits how long a call waits until its op is taken. */
 struct room {
-    uint64_t deadline; /* 0: the op has not been refused yet */
+    uint64_t deadline; /* 0: no call has returned VB_AGAIN yet */
     int timeout_ms;
 };
 
-/* Makes progress after an op to a rank was refused with VB_AGAIN. */
+/* Makes progress after a put or get to a rank has returned VB_AGAIN. Fails after the timeout. */
 static vb_status make_room(struct vb_group *g, int rank, struct room *room)
 {
     vb_status st = vb_progress(g);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Windows. Every rank exports its part of a window to all its devices,
- * the ranks exchange the keys over the control plane, and every rank imports the parts of its
- * peers.
+ * Creates and destroys windows. Every rank exports its part of a window to all its devices, the
+ * ranks exchange the keys over the control plane, and every rank imports the parts of its peers.
  */
 #include "net/group/group_priv.h"
 #include "topo/topo.h"
@@ -19,7 +18,8 @@ struct vb_blob *vb_window_key(struct wire_offer *offer, const struct vb_transpor
     return &offer->keys[transport == &vb_transport_tcp ? WIRE_KEY_TCP : WIRE_KEY_VERBS];
 }
 
-/* Maps memory on the rank's own NUMA node. All pages exist before a peer can touch them. */
+/* Maps memory on the NUMA node of this rank. All pages are allocated now, before a peer can touch
+ * them. */
 static vb_status make_memory(struct vb_group *g, size_t len, struct vb_mem *mem)
 {
     vb_status st = vb_mem_map_shared("verbena-window", len, mem);
@@ -30,7 +30,8 @@ static vb_status make_memory(struct vb_group *g, size_t len, struct vb_mem *mem)
     return st == VB_OK ? vb_mem_populate(mem) : st;
 }
 
-/* In an elastic group mapped windows are handed to each peer separately (window_exchange.c). */
+/* Exports a window to a device. In an elastic group a window is not exported to a device that maps
+ * it; it is offered to each peer separately (window_exchange.c). */
 vb_status vb_window_export(struct vb_window *win, struct vb_device *dev, struct wire_offer *offer)
 {
     const struct vb_transport *transport = vb_device_transport(dev);
@@ -49,7 +50,7 @@ vb_status vb_window_import(struct vb_window *win, int rank, struct wire_offer *o
     struct vb_group *g = win->group;
     struct peer *peer = &g->peers[rank];
     int wait_ms =
-        g->opts.elastic ? 0 : g->opts.timeout_ms; /* elastic: the data was sent before the offer */
+        g->opts.elastic ? 0 : g->opts.timeout_ms; /* elastic: the data came before the offer */
 
     if (offer->rights != win->rights)
         return vb_err(VB_ERR_USAGE,
@@ -62,7 +63,7 @@ vb_status vb_window_import(struct vb_window *win, int rank, struct wire_offer *o
                                           win->lens[rank], wait_ms, &win->remotes[rank]);
 }
 
-/* All ranks exchange their offers, then import them. */
+/* Exchanges the offers of all ranks, then imports them. */
 static vb_status share(struct vb_window *win, struct wire_offer *mine)
 {
     struct vb_group *g = win->group;
@@ -84,7 +85,7 @@ static vb_status share(struct vb_window *win, struct wire_offer *mine)
 
 void vb_window_offer(const struct vb_window *win, struct wire_offer *offer_p)
 {
-    memset(offer_p, 0, sizeof(*offer_p)); /* also the padding, because it is sent */
+    memset(offer_p, 0, sizeof(*offer_p)); /* the padding, too, because it is sent */
     offer_p->window = win->id;
     offer_p->len_bytes = win->mem.len_bytes;
     offer_p->rights = win->rights;
@@ -103,14 +104,15 @@ static vb_status open_window(struct vb_window *win)
     for (d = 0; d < g->n_devices && st == VB_OK; d++)
         st = vb_window_export(win, g->devices[d], &mine);
     if (st == VB_OK && g->opts.elastic)
-        vb_window_exchange_add(win); /* under the same lock: a device that opens now must find it */
+        vb_window_exchange_add(win); /* under the lock, so that a new device finds the window */
     group_unlock(g);
     if (st != VB_OK)
         return st;
     return g->opts.elastic ? vb_window_exchange_share(win) : share(win, &mine);
 }
 
-/* The memory is unmapped after this, when no device knows it any more. */
+/* Unexports the window from all devices. After this no device uses the memory, so it can be
+ * unmapped. */
 static void unexport_all(struct vb_window *win)
 {
     struct vb_group *g = win->group;
@@ -177,7 +179,7 @@ vb_status vb_window_create_for(struct vb_group *g, size_t len_bytes, unsigned ri
     group_lock(g);
     if (st == VB_OK)
         *win_p = win;
-    g->opening = false; /* notes may come, and their handlers find the window */
+    g->opening = false; /* notes may come now, because their handlers find the window */
     group_unlock(g);
     if (st != VB_OK)
         vb_window_release(win);
@@ -188,12 +190,12 @@ void vb_window_destroy(struct vb_window *win)
 {
     if (win == NULL)
         return;
-    /* In an elastic group peers come and go on their own and may still be writing. The memory stays
-     * until the group has said goodbye to them. */
+    /* In an elastic group the ranks do not destroy a window together, so peers may still be
+     * writing. The memory stays until the group is closed. */
     if (win->group->opts.elastic)
         return;
-    /* A peer may still be writing, so all ranks must have come here before the memory is freed. A
-     * rank that is lost writes no more. */
+    /* A peer may still be writing, so all ranks must have come here before the memory is freed. If
+     * the group has failed, a barrier is not possible; a rank that is lost writes no more. */
     if (vb_control_status(win->group->control, NULL, 0) == VB_OK)
         (void)vb_group_barrier(win->group);
     vb_window_release(win);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Windows of an elastic group. The ranks cannot all wait for each other, so each rank offers its
- * part to each member and imports the parts that members offer. A joiner offers its parts of the
- * existing windows, and a member that has such a window answers with an offer of its own. A window
- * has the same number on all ranks, and the offers of a peer come in the order of these numbers.
+ * Windows of an elastic group. The ranks do not exchange all their keys at once, because ranks may
+ * join or die meanwhile. Instead each rank offers its part to each member and imports the parts
+ * that members offer. A joiner offers its parts of the existing windows, and each member answers an
+ * offer with an offer of its own part. A window has the same number on all ranks, and the offers of
+ * a peer come in the order of these numbers.
  *
  * The mapped parts of a rank that is gone stay mapped until another rank takes its slot, because
- * somebody may be reading them.
+ * the caller may be reading them.
  */
 #include "net/group/group_priv.h"
 
@@ -29,7 +30,7 @@ void vb_window_exchange_add(struct vb_window *win)
 {
     struct vb_window **at = &win->group->windows;
 
-    win->group->opening = true; /* until the caller has the window */
+    win->group->opening = true; /* vb_window_create_for() sets this to false */
     while (*at != NULL)
         at = &(*at)->next;
     *at = win;
@@ -55,7 +56,7 @@ void vb_window_exchange_remove(struct vb_window *win)
         release_kept(win, i);
 }
 
-/* ---- to and fro ------------------------------------------------------------------------------ */
+/* ---- offers ---------------------------------------------------------------------------------- */
 
 static vb_status send_offer(struct vb_window *win, int rank)
 {
@@ -93,7 +94,7 @@ int vb_window_exchange_take(struct vb_group *g, int rank)
     while (vb_control_peek_offer(g->control, rank, &offer)) {
         win = find_window(g, offer.window);
         if (win == NULL)
-            break; /* the peer is ahead: we have not created this window yet */
+            break; /* the peer is ahead: this rank has not created this window yet */
         vb_control_drop_offer(g->control, rank);
         n++;
         if (import_offer(win, rank, &offer) != VB_OK) {
@@ -190,7 +191,8 @@ static void nap(struct vb_group *g)
         (void)!read(g->wake_fd, &count, sizeof(count));
 }
 
-/* Devices are not polled meanwhile: no note may be delivered before the caller has the window. */
+/* Waits for the offers of all members. Devices are not polled meanwhile, because no note may be
+ * delivered before the caller has the window. */
 static vb_status wait_for_all(struct sharing *s)
 {
     struct vb_group *g = s->win->group;

@@ -2,11 +2,11 @@
  *
  * Lists the network interfaces of the machine, from /sys/class/net and /proc/net.
  *
- * An interface with a device behind it is *physical*. An interface made of others, such as a VLAN
- * or a bond, is *stacked* if one of those is physical. All others are *virtual*. The data of a job
- * goes over physical and stacked interfaces. The control network of a CloudLab node is physical
- * too, and the host's name usually resolves to it. But the rules of CloudLab forbid its use for
- * experiments.
+ * An interface with a hardware device is *physical*. An interface that is made of other interfaces,
+ * such as a VLAN or a bond, is *stacked* if one of these is physical. All other interfaces are
+ * *virtual*, except loopback. The data of a job goes over physical and stacked interfaces. The
+ * control network of a CloudLab node is physical too, and the host's name usually resolves to it.
+ * But the rules of CloudLab forbid the use of the control network for experiments.
  */
 #include "net/probe/probe_priv.h"
 
@@ -19,9 +19,10 @@
 #include <sys/socket.h>
 
 #define SYS_NET "/sys/class/net"
-#define SPEED_MAX_MBIT 10000000 /* 10 Tbit/s; drivers report more if they do not know the speed */
+#define SPEED_MAX_MBIT 10000000 /* 10 Tbit/s; drivers report more for an unknown speed */
 
-/* From linux/route.h, which cannot be included together with net/if.h on all systems. */
+/* Flags from linux/route.h. On some systems this header cannot be included together with
+ * net/if.h. */
 #define ROUTE_UP 0x1
 #define ROUTE_REJECT 0x200
 
@@ -45,7 +46,8 @@ static bool is_up(const char *sysroot, const char *name)
     int64_t carrier;
     char state[32];
 
-    /* Loopback and simple drivers report "unknown". Then the carrier decides. */
+    /* Loopback and simple drivers report "unknown". In that case the file carrier says whether the
+     * interface is up. */
     if (vb_probe_line(state, sizeof(state), "%s" SYS_NET "/%s/operstate", sysroot, name) &&
         strcmp(state, "unknown") != 0)
         return strcmp(state, "up") == 0;
@@ -106,9 +108,10 @@ static void fill_iface(const char *sysroot, const char *name, struct vb_iface *i
 
 /* ---- routes ---------------------------------------------------------------------------------- */
 
-/* The best default route so far. The kernel uses the one with the lowest metric. */
+/* The best default route that was found so far. The kernel uses the route with the lowest
+ * metric. */
 struct best_route {
-    char name[VB_IFACE_NAME]; /* "": none found yet */
+    char name[VB_IFACE_NAME]; /* the interface of the route; "": none found yet */
     unsigned metric;
 };
 
@@ -122,7 +125,8 @@ static void offer_route(struct best_route *best, const char *name, unsigned metr
     best->metric = metric;
 }
 
-/* Columns: Iface Destination Gateway Flags RefCnt Use Metric Mask ... */
+/* Reads a line of /proc/net/route. Its columns are Iface, Destination, Gateway, Flags, RefCnt, Use,
+ * Metric, Mask ... */
 static bool route4_line(char *line, void *arg)
 {
     unsigned dest, flags, metric, mask;
@@ -135,8 +139,8 @@ static bool route4_line(char *line, void *arg)
     return true;
 }
 
-/* Columns, all hexadecimal: destination, length, source, length, next hop, metric, references, use,
- * flags, interface. */
+/* Reads a line of /proc/net/ipv6_route. Its columns are destination, length, source, length, next
+ * hop, metric, references, use, flags, interface. All numbers are hexadecimal. */
 static bool route6_line(char *line, void *arg)
 {
     char dest[33], name[VB_IFACE_NAME];
@@ -190,7 +194,7 @@ static void add_address(struct vb_iface *list, int n, const struct ifaddrs *ifa)
         if (strcmp(iface->name, ifa->ifa_name) != 0 || iface->n_addrs == VB_IFACE_ADDRS ||
             getnameinfo(ifa->ifa_addr, len, text, sizeof(text), NULL, 0, NI_NUMERICHOST) != 0)
             continue;
-        text[strcspn(text, "%")] = '\0'; /* a link-local address ends with % and its interface */
+        text[strcspn(text, "%")] = '\0'; /* a link-local address ends with %INTERFACE */
         snprintf(iface->addrs[iface->n_addrs++], VB_ADDR_TEXT, "%.45s", text);
     }
 }
@@ -249,8 +253,8 @@ static bool carries_data(const struct vb_iface *iface)
            !iface->enslaved && !iface->control;
 }
 
-/* Prefers an interface with an address, because without one even a fast interface reaches no
- * peer. */
+/* Returns whether interface a is better than b for data. An interface with an address is better,
+ * because without an address even a fast interface reaches no peer. */
 static bool better(const struct vb_iface *a, const struct vb_iface *b)
 {
     if ((a->n_addrs > 0) != (b->n_addrs > 0))

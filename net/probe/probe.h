@@ -1,28 +1,29 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a machine has: network interfaces, RDMA devices, soft-RoCE, counters of RDMA ports.
+ * Finds out what a machine has: network interfaces, RDMA devices, soft-RoCE, and counters of RDMA
+ * ports.
  *
- * These functions read the machine and change nothing. A sysroot is put before every path that is
- * read: "" is the running machine, a folder is the recording of another one. Any thread may call
- * them; none of them blocks on the network.
+ * These functions only read, and change nothing on the machine. sysroot is put before every path
+ * that is read: "" is the running machine, and a folder is a recording of another machine. Any
+ * thread may call these functions. None of them waits for the network.
  */
 #ifndef VB_NET_PROBE_PROBE_H
 #define VB_NET_PROBE_PROBE_H
 
 #include "base/base.h"
 
-/* Bytes of names and addresses, with their terminating zero. */
-#define VB_IFACE_NAME 16 /* an interface's name: the kernel's own limit */
+/* Lengths of names and addresses in bytes, including the terminating zero. */
+#define VB_IFACE_NAME 16 /* name of an interface; this is the kernel's limit */
 #define VB_ADDR_TEXT 46  /* the longest IPv6 address in text */
-#define VB_RDMA_NAME 64  /* an RDMA device's name: the kernel's own limit */
+#define VB_RDMA_NAME 64  /* name of an RDMA device; this is the kernel's limit */
 
-#define VB_IFACE_ADDRS 8 /* number of addresses kept of one interface */
+#define VB_IFACE_ADDRS 8 /* maximum number of addresses that are listed for an interface */
 
 /* ---- network interfaces ---------------------------------------------------------------------- */
 
 enum vb_iface_kind {
     VB_IFACE_LOOPBACK,
-    VB_IFACE_VIRTUAL, /* bridge, veth, tunnel, dummy ...: no hardware of its own or below it */
+    VB_IFACE_VIRTUAL, /* bridge, veth, tunnel, dummy ... without a physical interface */
     VB_IFACE_STACKED, /* VLAN, bond or bridge over a physical interface */
     VB_IFACE_PHYSICAL,
 };
@@ -30,29 +31,30 @@ enum vb_iface_kind {
 struct vb_iface {
     char name[VB_IFACE_NAME];
     enum vb_iface_kind kind;
-    bool up;            /* can send frames now */
-    bool enslaved;      /* belongs to a bond or bridge, which has the addresses */
-    bool control;       /* the CloudLab or Emulab control network: never for a job's data */
-    bool default_route; /* the kernel's preferred route to other networks, IPv4 or IPv6 */
-    int64_t speed_mbit; /* -1: the driver does not report it */
+    bool up;       /* the interface can send frames now */
+    bool enslaved; /* the interface belongs to a bond or bridge, which has the addresses */
+    bool control;  /* the CloudLab or Emulab control network, which must not carry a job's data */
+    bool default_route; /* the kernel's default route for IPv4 or IPv6 uses this interface */
+    int64_t speed_mbit; /* -1: the driver does not report the speed */
     int mtu_bytes;      /* 0: not known */
     char driver[32];    /* "": none */
     char addrs[VB_IFACE_ADDRS][VB_ADDR_TEXT]; /* empty in a recording */
     int n_addrs;
 };
 
-/* Lists all interfaces, ordered by name. A machine without any gives VB_OK and 0. The caller frees
- * the list with vb_net_ifaces_free(). */
+/* Lists all interfaces, ordered by name. If there are no interfaces, returns VB_OK and *n_p is 0.
+ * The caller frees the list with vb_net_ifaces_free(). */
 vb_status vb_net_ifaces_list(const char *sysroot, struct vb_iface **list_p, int *n_p);
 void vb_net_ifaces_free(struct vb_iface *list);
 
-/* Finds the interface of the CloudLab or Emulab control network. Returns false on any other
- * machine. */
+/* Finds the interface of the CloudLab or Emulab control network. Returns false if the machine has
+ * no such network. */
 bool vb_net_control_if(const char *sysroot, char *name, size_t size);
 
-/* Returns the interface that a job's data should take, or NULL if there is none. It must be up,
- * have hardware and not be the control network. Among those it prefers one with an address (if
- * addresses are known), then the fastest, then the first. The result points into the list. */
+/* Returns the interface that a job's data should use, or NULL if there is none. The interface must
+ * be physical or stacked, must be up, and must not be the control network or belong to a bond or
+ * bridge. Of several such interfaces, one with an address is preferred, then the fastest, then the
+ * first. The result points into the list. */
 const struct vb_iface *vb_net_iface_for_data(const struct vb_iface *list, int n);
 
 /* ---- RDMA devices ---------------------------------------------------------------------------- */
@@ -69,19 +71,19 @@ enum vb_gid_type { VB_GID_IB, VB_GID_ROCE_V1, VB_GID_ROCE_V2 };
 struct vb_rdma_gid {
     int index;
     enum vb_gid_type type;
-    char text[VB_ADDR_TEXT];    /* written like an IP address, because a RoCE GID is one */
+    char text[VB_ADDR_TEXT]; /* written like an IPv6 address, because RoCE GIDs are IP addresses */
     char netdev[VB_IFACE_NAME]; /* "" for InfiniBand */
 };
 
 struct vb_rdma_port {
-    int num; /* counts from 1 */
+    int num; /* the first port has number 1 */
     bool active;
-    bool ethernet;            /* the link layer is Ethernet, else InfiniBand */
+    bool ethernet;            /* the link layer is Ethernet; false: InfiniBand */
     char state[16];           /* "ACTIVE", "INIT", "DOWN" ... */
-    double speed_gbit;        /* 0: not known; the value of a software device means nothing */
-    int mtu_bytes;            /* the MTU in force; 0: not known */
+    double speed_gbit;        /* 0: not known; without meaning for a software device */
+    int mtu_bytes;            /* the MTU that is used now; 0: not known */
     int64_t max_msg_bytes;    /* 0: not known */
-    struct vb_rdma_gid *gids; /* the GIDs that are set, ordered by index */
+    struct vb_rdma_gid *gids; /* the GIDs that are not empty, ordered by index */
     int n_gids;
 };
 
@@ -93,54 +95,55 @@ struct vb_rdma_dev {
     struct vb_rdma_port *ports;
     int n_ports;
     enum vb_rdma_transport transport;
-    int verbs_err; /* 0: verbs can open it (not tried in recordings); ENODEV: unknown to verbs */
-    bool soft;     /* rxe or siw: the kernel does RDMA over any interface */
+    int verbs_err; /* 0: verbs can open it, or this is a recording; ENODEV: unknown to verbs */
+    bool soft;     /* a software device (rxe or siw), which runs over any interface */
 };
 
-/* Lists all RDMA devices of the kernel, ordered by name. The facts come from sysfs and, on the
- * running machine, also from libibverbs. A kernel without RDMA gives VB_OK and 0. The caller frees
- * the list with vb_net_rdma_free(). */
+/* Lists all RDMA devices of the kernel, ordered by name. The data comes from sysfs and, on the
+ * running machine, also from libibverbs. If the kernel has no RDMA, returns VB_OK and *n_p is 0.
+ * The caller frees the list with vb_net_rdma_free(). */
 vb_status vb_net_rdma_list(const char *sysroot, struct vb_rdma_dev **list_p, int *n_p);
 void vb_net_rdma_free(struct vb_rdma_dev *list, int n);
 
 /* Returns the first active port of a device that verbs can open, or NULL. */
 const struct vb_rdma_port *vb_net_rdma_active_port(const struct vb_rdma_dev *dev);
 
-/* Whether verbs can open the device and one of its ports is active. */
+/* Returns whether verbs can open the device and one of its ports is active. */
 bool vb_net_rdma_usable(const struct vb_rdma_dev *dev);
-bool vb_net_rdma_any_usable(void); /* on the running machine */
+bool vb_net_rdma_any_usable(void); /* of the running machine */
 
 const char *vb_rdma_transport_str(enum vb_rdma_transport transport);
 const char *vb_gid_type_str(enum vb_gid_type type);
 
-/* What soft-RoCE needs, and whether the machine has it. */
+/* Whether the machine has what soft-RoCE needs. */
 struct vb_rxe {
     char release[65];        /* release of the kernel (uname -r); "": not known */
     bool loaded;             /* rdma_rxe is loaded or built in */
     bool built_in;           /* rdma_rxe is built into the kernel */
-    bool present;            /* modprobe would find it */
+    bool present;            /* modprobe would find the module rdma_rxe */
     bool kernel_has_modules; /* false: the kernel cannot load any module */
-    bool tool;               /* the command rdma is in a folder where sudo looks for commands */
+    bool tool;               /* the command rdma is in a folder that sudo searches */
 };
 
 void vb_net_rxe_probe(const char *sysroot, struct vb_rxe *rxe_p);
 
-/* Writes "libibverbs 1.14.44.0". The version comes from the file name of the loaded library. If it
- * cannot be found out, the text has the version of compile time and says so. */
+/* Write the name and version of a library, such as "libibverbs 1.14.44.0". The version comes from
+ * the file name of the loaded library. If this is not known, the text has the version at compile
+ * time and says so. */
 void vb_net_verbs_version(char *buf, size_t size);
 void vb_net_rdmacm_version(char *buf, size_t size);
 
 /* ---- counters of RDMA ports ------------------------------------------------------------------ */
 
-/* Kinds of trouble that a port counts, under one name for all drivers. Both ends count the same
- * event, so the counts of two hosts must not be added up. */
+/* The kinds of trouble that a port counts, with the same name for all drivers. Both ends of a
+ * connection count the same event, so the counts of two hosts must not be added up. */
 enum vb_port_trouble {
-    VB_PORT_RETRIES,    /* sent again after a timeout or a NAK */
-    VB_PORT_OUT_OF_SEQ, /* packets out of order, mostly because an earlier one was lost */
-    VB_PORT_RNR,        /* the receiver was not ready: it had posted no receive */
+    VB_PORT_RETRIES,    /* packets sent again after a timeout or a NAK */
+    VB_PORT_OUT_OF_SEQ, /* packets out of order, mostly because an earlier packet was lost */
+    VB_PORT_RNR,        /* the receiver was not ready, because it had not posted a receive */
     VB_PORT_DUPLICATES, /* requests that came twice, because an answer was lost or delayed */
     VB_PORT_LOST,       /* packets dropped or damaged at this port */
-    VB_PORT_GIVEN_UP,   /* all retries failed and the connection broke */
+    VB_PORT_GIVEN_UP,   /* all retries failed, and the connection ended */
     VB_PORT_LINK,       /* the link failed or had to recover */
     VB_PORT_TROUBLES,
 };
@@ -148,7 +151,7 @@ enum vb_port_trouble {
 struct vb_port_counts {
     char dev[VB_RDMA_NAME];
     int port;
-    unsigned known; /* a bit for each kind of trouble that the driver counts */
+    unsigned known; /* bit k is set if the driver counts the kind of trouble k */
     int64_t n[VB_PORT_TROUBLES];
 };
 
@@ -160,15 +163,16 @@ struct vb_port_list {
 };
 
 /* Reads the counters of one port ("rxe0/1"), of all ports of a device ("rxe0") or of all active
- * ports (NULL). Leaves out ports beyond VB_PORTS_MAX. A counter that cannot be read is 0. Takes
- * some milliseconds. */
+ * ports (NULL). Reads at most VB_PORTS_MAX ports. A counter that cannot be read is 0. The call
+ * takes some milliseconds. */
 vb_status vb_net_ports_read(const char *sysroot, const char *which, struct vb_port_list *list_p);
 
-/* Returns the port of that name, or NULL if it is not in the list. */
+/* Returns the counts of a port, or NULL if the port is not in the list. */
 const struct vb_port_counts *vb_net_ports_find(const struct vb_port_list *list, const char *dev,
                                                int port);
 
-/* Computes what each port in after has counted since before. moved_p may be after. */
+/* Computes how much the counters of each port in after have grown since before. moved_p may be the
+ * same list as after. */
 void vb_net_ports_moved(const struct vb_port_list *before, const struct vb_port_list *after,
                         struct vb_port_list *moved_p);
 

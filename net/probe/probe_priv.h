@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Shared by the files that read which interfaces and RDMA devices a machine has.
+ * Declarations that the files of net/probe share.
  */
 #ifndef VB_NET_PROBE_PROBE_PRIV_H
 #define VB_NET_PROBE_PROBE_PRIV_H
@@ -15,19 +15,19 @@
 vb_status vb_net_names_list(const char *sysroot, const char *path, size_t size, char ***names_p,
                             int *n_p);
 
-/* Copies the last component of a link's target to buf: sysfs names drivers so. Writes "" if the
- * path is not a link. */
+/* Copies the last component of a symbolic link's target to buf. In sysfs this is the name of a
+ * driver. Writes "" if the path is not a link. */
 void vb_net_link_base(char *buf, size_t size, const char *path_fmt, ...) VB_PRINTF(3, 4);
 
-/* Whether the path exists. A dangling link counts as existing. */
+/* Returns whether the path exists. A dangling link counts as existing. */
 bool vb_net_exists(const char *path_fmt, ...) VB_PRINTF(1, 2);
 
 /* ---- RDMA ------------------------------------------------------------------------------------ */
 
 #define VB_NET_SYS_IB "/sys/class/infiniband"
-#define VB_NET_PORT_MAX 255 /* the highest port number that verbs can express */
+#define VB_NET_PORT_MAX 255 /* the highest port number in the interface of verbs */
 
-/* Adds to each device what only libibverbs knows (verbs_probe.c). */
+/* Adds the data that only libibverbs has to each device (verbs_probe.c). */
 void vb_net_rdma_query_verbs(struct vb_rdma_dev *list, int n);
 
 /* Appends a copy of gid to the GIDs of the port. */

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * Reads the error counters of RDMA ports. Each driver has its own names for the same few errors;
- * the table below maps them. A retry that succeeded is visible only in these counters: it just
- * makes the transfer slower.
+ * the table below maps them. A retry that succeeds is visible only in these counters, because it
+ * only makes the transfer slower.
  *
- * Left out on purpose: ack_deferred of rxe, which counts work passed to a thread and grows on a
- * clean link, and rx_icrc_encapsulated of mlx5, which traffic other than RDMA also changes.
+ * Two counters are left out on purpose: ack_deferred of rxe, which counts work passed to a thread
+ * and grows without errors, and rx_icrc_encapsulated of mlx5, which also counts other traffic than
+ * RDMA.
  */
 #include "net/probe/probe_priv.h"
 
@@ -25,7 +26,7 @@ static const struct source sources[] = {
     {"hw_counters/rcvd_seq_err", VB_PORT_OUT_OF_SEQ},
     {"hw_counters/rcvd_rnr_err", VB_PORT_RNR},
     {"hw_counters/send_rnr_err", VB_PORT_RNR},
-    {"hw_counters/duplicate_request", VB_PORT_DUPLICATES}, /* of mlx5 too */
+    {"hw_counters/duplicate_request", VB_PORT_DUPLICATES}, /* mlx5 has this counter, too */
     {"hw_counters/send_err", VB_PORT_LOST},
     {"hw_counters/retry_exceeded_err", VB_PORT_GIVEN_UP},
     {"hw_counters/retry_rnr_exceeded_err", VB_PORT_GIVEN_UP},
@@ -69,7 +70,7 @@ static const struct source sources[] = {
     {"hw_counters/responder_dup_request", VB_PORT_DUPLICATES},
     {"hw_counters/requester_retries_exceeded", VB_PORT_GIVEN_UP},
     {"hw_counters/requester_rnr_nak_retries_exceeded", VB_PORT_GIVEN_UP},
-    /* every InfiniBand port; other drivers fill in some of them */
+    /* every InfiniBand port has these; other ports have some of them */
     {"counters/port_rcv_errors", VB_PORT_LOST},
     {"counters/port_xmit_discards", VB_PORT_LOST},
     {"counters/excessive_buffer_overrun_errors", VB_PORT_LOST},
@@ -94,7 +95,8 @@ const char *vb_port_trouble_str(enum vb_port_trouble kind)
 
 /* ---- reading counters ------------------------------------------------------------------------ */
 
-/* Ignores a file that does not exist, cannot be read or holds no number ("N/A (no PMA)"). */
+/* Reads all counters of a port. A file that does not exist, cannot be read or has no number ("N/A
+ * (no PMA)") is ignored. */
 static void read_port(const char *sysroot, struct vb_port_counts *port)
 {
     int64_t value;
@@ -111,8 +113,8 @@ static void read_port(const char *sysroot, struct vb_port_counts *port)
     }
 }
 
-/* Whether which selects this port: "rxe0/1" is one port, "rxe0" all ports of a device, NULL all
- * active ports. */
+/* Returns whether which selects this port. "rxe0/1" selects one port, "rxe0" all ports of a device,
+ * NULL all active ports. */
 static bool wanted(const char *sysroot, const char *which, const char *dev, int port)
 {
     char name[VB_RDMA_NAME + 8], state[64];
@@ -185,8 +187,8 @@ const struct vb_port_counts *vb_net_ports_find(const struct vb_port_list *list, 
     return NULL;
 }
 
-/* A counter that is smaller than before was reset, or the device was created again. Then its new
- * value counts. */
+/* Subtracts the counters of before. A counter that is smaller than before was reset, or the device
+ * was created again. The new value of such a counter is kept. */
 static void subtract(struct vb_port_counts *port, const struct vb_port_counts *before)
 {
     int k;

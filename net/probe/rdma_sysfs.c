@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Lists the RDMA devices that the kernel shows in /sys/class/infiniband, of this machine or in a
- * recording of another one. verbs_probe.c adds what only libibverbs knows.
+ * Lists the RDMA devices in /sys/class/infiniband, of this machine or of a recording of another
+ * machine. verbs_probe.c adds the data that only libibverbs has.
  */
 #include "net/probe/probe_priv.h"
 
@@ -51,7 +51,7 @@ vb_status vb_net_gid_add(struct vb_rdma_port *port, const struct vb_rdma_gid *gi
     return VB_OK;
 }
 
-/* The folder of a device in /sys/class/infiniband. */
+/* Identifies the folder of a device in /sys/class/infiniband. */
 struct place {
     const char *sysroot;
     const char *dev;
@@ -63,7 +63,8 @@ static bool port_line(const struct place *at, int port, const char *file, char *
                          port, file);
 }
 
-/* Returns false if the entry is empty: its GID is zero, and its attributes cannot be read. */
+/* Reads an entry of the GID table. Returns false if the entry is empty. The GID of an empty entry
+ * is zero, and its attributes cannot be read. */
 static bool read_gid(const struct place *at, const struct vb_rdma_port *port, int index,
                      struct vb_rdma_gid *gid)
 {
@@ -105,7 +106,7 @@ static vb_status read_gids(const struct place *at, struct vb_rdma_port *port)
     return st;
 }
 
-/* Parses a state such as "4: ACTIVE" and a rate such as "100 Gb/sec (4X EDR)". */
+/* Reads a port. A state looks like "4: ACTIVE", a rate like "100 Gb/sec (4X EDR)". */
 static vb_status read_port(const struct place *at, int num, struct vb_rdma_port *port)
 {
     char line[64];
@@ -149,9 +150,9 @@ static vb_status read_ports(const struct place *at, struct vb_rdma_dev *dev)
     return st;
 }
 
-/* Only rxe has the file parent, which names its interface. siw is recognized by node_desc. An
- * administrator may overwrite node_desc, so an iWARP device without a hardware driver counts as siw
- * too. */
+/* Finds the driver of a device. Only rxe has the file parent, which has the name of the interface.
+ * A siw device is recognized by its node_desc. An administrator may overwrite node_desc, so an
+ * iWARP device without a hardware driver also counts as siw. */
 static void read_driver(const struct place *at, struct vb_rdma_dev *dev)
 {
     char line[64];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Finds out whether soft-RoCE can be set up on this machine: whether it has the kernel module
- * rdma_rxe, and the command that creates a device with it. Kernels for clouds often lack the
- * module.
+ * Finds out whether soft-RoCE can be set up on this machine: whether the machine has the kernel
+ * module rdma_rxe, and the command that creates a soft-RoCE device. Kernels for clouds often lack
+ * the module.
  */
 #include "net/probe/probe_priv.h"
 
@@ -11,9 +11,10 @@
 #include <string.h>
 
 #define MODULE_DIR "kernel/drivers/infiniband/sw/rxe"
-#define MODULE_FILE "rdma_rxe.ko" /* .xz, .zst or .gz may follow */
+#define MODULE_FILE "rdma_rxe.ko" /* the file name may end with .xz, .zst or .gz */
 
-/* Lines of modules.dep and modules.builtin start with the path of a module. */
+/* Looks for the module in a line of modules.dep or modules.builtin. Such a line starts with the
+ * path of a module. */
 static bool module_line(char *line, void *arg)
 {
     const char *base, *end = line + strcspn(line, ":");
@@ -26,7 +27,8 @@ static bool module_line(char *line, void *arg)
     return false;
 }
 
-/* Searches the folder itself, because a recording may lack modules.dep. */
+/* Returns whether the module is in the folder. A recording may lack modules.dep, so the folder is
+ * searched, too. */
 static bool module_in_folder(const char *sysroot, const char *folder)
 {
     bool found = false;
@@ -54,7 +56,8 @@ static void probe_files(const char *sysroot, struct vb_rxe *rxe)
     rxe->present = rxe->present || module_in_folder(sysroot, path);
 }
 
-/* The user runs the command with sudo, which searches these folders whatever PATH says. */
+/* Returns whether the machine has the command rdma. The user runs it with sudo, which searches
+ * these folders and ignores PATH. */
 static bool has_tool(const char *sysroot)
 {
     static const char *const folders[] = {"/usr/local/sbin", "/usr/local/bin", "/usr/sbin",
@@ -73,7 +76,7 @@ void vb_net_rxe_probe(const char *sysroot, struct vb_rxe *rxe_p)
 
     vb_probe_line(rxe.release, sizeof(rxe.release), "%s/proc/sys/kernel/osrelease", sysroot);
     if (strchr(rxe.release, '/') != NULL || rxe.release[0] == '.')
-        rxe.release[0] = '\0'; /* not the name of a kernel: the path would leave the folder */
+        rxe.release[0] = '\0'; /* not a valid release: the path would leave the folder */
     rxe.loaded = vb_net_exists("%s/sys/module/rdma_rxe", sysroot);
     rxe.kernel_has_modules = vb_net_exists("%s/proc/modules", sysroot);
     if (rxe.release[0] != '\0')

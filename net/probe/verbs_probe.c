@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Asks libibverbs about the RDMA devices that sysfs lists: whether a program may open them, the
- * limits of their ports, and their GIDs. Each device is opened, queried and closed again.
+ * Asks libibverbs about the RDMA devices that sysfs lists: whether this program may open a device,
+ * the limits of its ports, and its GIDs. Each device is opened, queried and closed again.
  */
 #include "net/probe/probe_priv.h"
 
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_GIDS 1024 /* GIDs of all ports of a device together */
+#define MAX_GIDS 1024 /* maximum number of GIDs of all ports of a device together */
 
 static int mtu_bytes(enum ibv_mtu mtu)
 {
@@ -34,7 +34,7 @@ static void query_port(struct ibv_context *ctx, struct vb_rdma_port *port)
     struct ibv_port_attr attr;
 
     if (ibv_query_port(ctx, (uint8_t)port->num, &attr) != 0)
-        return; /* the values from sysfs stay */
+        return; /* keep the values from sysfs */
     snprintf(port->state, sizeof(port->state), "%s", state_str(attr.state));
     port->active = attr.state == IBV_PORT_ACTIVE;
     if (attr.link_layer != IBV_LINK_LAYER_UNSPECIFIED)
@@ -67,11 +67,11 @@ static void add_gid(struct vb_rdma_dev *dev, const struct ibv_gid_entry *entry)
     inet_ntop(AF_INET6, entry->gid.raw, gid.text, sizeof(gid.text));
     if (entry->ndev_ifindex != 0 && if_indextoname(entry->ndev_ifindex, gid.netdev) == NULL)
         gid.netdev[0] = '\0';
-    vb_net_gid_add(port, &gid); /* it logs lack of memory; the list is then shorter */
+    vb_net_gid_add(port, &gid); /* if memory is short, this is logged and the list is shorter */
 }
 
-/* Replaces the GIDs from sysfs. Old kernels cannot list all GIDs at once; then those from sysfs
- * stay. */
+/* Replaces the GIDs from sysfs. Old kernels cannot list all GIDs at once; in that case the GIDs
+ * from sysfs are kept. */
 static void query_gids(struct ibv_context *ctx, struct vb_rdma_dev *dev)
 {
     ssize_t i, n;
@@ -152,8 +152,9 @@ static int match_library(struct dl_phdr_info *info, size_t size, void *arg)
     return 1;
 }
 
-/* The libraries have no function that returns their version. But the loaded file has it in its
- * name, once links are resolved: libibverbs.so.1 is libibverbs.so.1.14.44.0. */
+/* Writes the version of a library. The libraries have no function that returns their version. But
+ * the name of the loaded file has the version when links are resolved: libibverbs.so.1 is a link to
+ * libibverbs.so.1.14.44.0. */
 static void library_version(const char *name, const char *built_with, char *buf, size_t size)
 {
     char stem[32];

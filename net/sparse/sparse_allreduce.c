@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sparse allreduce: the call.
+ * The functions that run a sparse allreduce.
  *
- * A call has three rounds (sparse_send.c). Heads say how long the lists are and where to split
- * them. Parts go to the owners of the index ranges. Sums go to all ranks. The owner merges the
- * parts in rank order and adds up from left to right, so each value is ((g0 + g1) + g2) + ...
- * whatever the ranges are. Short lists travel with the heads; every rank then sums all lists. No
- * memory here is as long as the features.
+ * A call has three rounds (sparse_send.c). First, heads with the lengths and samples of the lists
+ * are sent, from which all ranks compute the index ranges of the owners. Then parts are sent to the
+ * owners. Last, sums are sent to all ranks. An owner merges the parts in rank order and adds up
+ * from left to right, so each value is ((g0 + g1) + g2) + ... whatever the ranges are. Short lists
+ * are sent with the heads; every rank then sums all lists. No memory here grows with the number of
+ * features.
  *
- * Data from a peer is checked before it is used: a head against what the rank said when the context
- * was opened, a part and a sum against the room and the index range that follow from the heads.
+ * Data from a peer is checked before it is used. A head must fit the limits that the rank announced
+ * when the context was opened. A part and a sum must fit the size and the index range that follow
+ * from the heads.
  */
 #include "net/sparse/sparse_priv.h"
 
@@ -56,8 +58,8 @@ static enum sparse_refusal check_list(const struct vb_sparse *s, const uint32_t 
     return SPARSE_FINE;
 }
 
-/* Copies the list into the window and sends its head to all others. An invalid list is announced,
- * too, so that all ranks stay in step. */
+/* Copies the list into the window and sends its head to all others. For an invalid list a head is
+ * sent, too, so that the call fails on all ranks. */
 static vb_status send_list(struct vb_sparse *s, const uint32_t *index, const float *value, size_t n,
                            enum vb_reduce how)
 {
@@ -84,7 +86,7 @@ static vb_status send_list(struct vb_sparse *s, const uint32_t *index, const flo
     return vb_sparse_send_heads(s, len);
 }
 
-/* Copies the head of a peer, so that it cannot change any more, and checks it. */
+/* Copies the head of a peer, so that the peer cannot change it any more, and checks the copy. */
 static vb_status take_head(struct vb_sparse *s, int rank)
 {
     struct sparse_limits limits = s->limits;
@@ -99,8 +101,8 @@ static vb_status take_head(struct vb_sparse *s, int rank)
     return why == NULL ? VB_OK : vb_sparse_broken(s, rank, why);
 }
 
-/* Checks what all ranks see. If it fails, it fails on all, so that the next call finds them in
- * step. */
+/* Checks that the heads of all ranks are valid and agree. All ranks have the same heads, so if this
+ * fails, it fails on all ranks, and all can continue with the next call. */
 static vb_status compare_heads(struct vb_sparse *s, size_t n)
 {
     const struct sparse_head *mine = s->heads[s->rank];
@@ -176,7 +178,8 @@ static vb_status take_part(struct vb_sparse *s, int rank)
     return VB_OK;
 }
 
-/* Sums this rank's index range, at its place in the window. */
+/* Sums the parts of all ranks in this rank's index range, and writes the sum to its place in the
+ * window. */
 static vb_status sum_parts(struct vb_sparse *s, size_t *n_p)
 {
     uint64_t *sum = (void *)(s->base + vb_sparse_sum_at(s, s->rank));

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * Short lists travel with their heads. Two of the three rounds are then not needed: every rank has
- * all lists and sums them itself. That pays as long as merging all lists takes less time than two
- * consecutive messages. sparse_path.c computes up to which length.
+ * Short lists are sent with their heads. Two of the three rounds are then not needed, because every
+ * rank has all lists and sums them itself. This is faster as long as merging all lists takes less
+ * time than two consecutive messages. sparse_path.c computes the maximum length of such lists.
  */
 #include "net/sparse/sparse_priv.h"
 
-#define ALONG_MAX ((size_t)4096)      /* words of a list */
-#define ALONG_TOTAL ((size_t)4 << 20) /* bytes of the window for such lists */
+#define ALONG_MAX ((size_t)4096)      /* maximum number of words of a list */
+#define ALONG_TOTAL ((size_t)4 << 20) /* maximum number of bytes in the window for such lists */
 
-/* The maximum number of words of a list that travels with its head: no more than the longest list
- * of any rank. */
+/* Returns the number of words for which the window has space behind each head. It is not larger
+ * than the longest list that any rank may have. */
 size_t vb_sparse_along_room(const struct vb_sparse *s)
 {
     size_t slots = 2 + 2 * (size_t)s->world, most = 0, fit;
@@ -23,7 +23,7 @@ size_t vb_sparse_along_room(const struct vb_sparse *s)
     return most < fit ? most : fit;
 }
 
-/* Copies the list behind its head. Returns the length of both. */
+/* Copies the list behind its head. Returns the length of head and list together. */
 size_t vb_sparse_take_along(const struct vb_sparse *s, struct sparse_head *head)
 {
     size_t len = (size_t)head->n * sizeof(uint64_t);
@@ -58,8 +58,8 @@ static vb_status take_list(struct vb_sparse *s, int rank)
     return VB_OK;
 }
 
-/* Each rank sums all lists in rank order, as an owner does. Peers can write to the memory of the
- * lists, so the result is checked again. */
+/* Sums all lists in rank order, as an owner does. The result is checked again, because peers can
+ * write to the memory of the lists during the sum. */
 vb_status vb_sparse_sum_lists(struct vb_sparse *s, float divisor, size_t *n_p)
 {
     vb_status st = VB_OK;

@@ -2,13 +2,15 @@
  *
  * The loops over lists: packing, merging, adding up.
  *
- * Gradients of different ranks interleave at random, so a branch on "whose index is smaller" would
- * be mispredicted half of the time. These loops select by arithmetic instead. The merge runs from
- * both ends at once: two chains of dependent loads hide each other's latency (docs/performance.md).
+ * The indices of different ranks interleave at random, so a branch on "whose index is smaller"
+ * would be mispredicted half of the time. These loops select by arithmetic instead. The merge runs
+ * from both ends at once, because two chains of dependent loads hide each other's latency
+ * (docs/performance.md).
  *
- * Adding up is a separate pass after a merge that keeps the order of the ranks. So the sum goes
- * from left to right for any number of runs, and for duplicates inside one list. A few runs without
- * duplicates are summed one after the other instead, which gives the same result in less time.
+ * A merge keeps words with equal indices in the order of the ranks, and a separate pass then adds
+ * them up from left to right. This works for any number of runs, and for duplicates inside one
+ * list. A few runs without duplicates are summed one after the other instead, which gives the same
+ * result in less time.
  */
 #include "net/sparse/sparse_priv.h"
 
@@ -29,8 +31,8 @@ void vb_sparse_pack(const uint32_t *index, const float *value, size_t n, uint64_
     }
 }
 
-/* Maps every NaN to the same one. Which NaN an addition gives depends on the processor and on the
- * order of operands that the compiler chose. */
+/* Maps every NaN to the same NaN, because the NaN that an addition returns depends on the processor
+ * and on the order of operands that the compiler chose. */
 static uint32_t one_nan(uint32_t bits)
 {
     return (bits & ~MINUS_ZERO) > INFINITE ? NAN_BITS : bits;
@@ -74,8 +76,8 @@ bool vb_sparse_words_fit(const uint64_t *words, size_t n, uint64_t first, uint64
 
     if (n == 0)
         return true;
-    for (i = 1; i < n; i++) /* the sign of the difference, which vector instructions of all machines
-                               can compute */
+    for (i = 1; i < n; i++) /* uses the sign of the difference, because vector instructions of all
+                               machines can compute it */
         wrong |= (words[i] >> 32) - (words[i - 1] >> 32) - 1;
     return wrong >> 63 == 0 && word_index(words[0]) >= first && word_index(words[n - 1]) < end;
 }
@@ -108,7 +110,7 @@ size_t vb_sparse_below(const uint64_t *words, size_t n, uint64_t limit)
 
 /* ---- merging --------------------------------------------------------------------------------- */
 
-/* What is left of two runs, and of the room for the result. */
+/* The rest of two runs, and the rest of the memory for the result. */
 struct merging {
     const uint64_t *a, *a_end, *b, *b_end;
     uint64_t *out, *out_end;
@@ -119,8 +121,8 @@ static size_t least(size_t x, size_t y)
     return x < y ? x : y;
 }
 
-/* Takes m words from the front and m from the back. Each run has at least 2 m, so no run can be
- * exhausted meanwhile. Of equal indices the one of a comes first. */
+/* Merges m words at the front and m words at the back. Each run has at least 2 m words left, so no
+ * run ends meanwhile. If two words have the same index, the word of run a comes first. */
 static void merge_both_ends(struct merging *g, size_t m)
 {
     const uint64_t *a = g->a, *a_end = g->a_end, *b = g->b, *b_end = g->b_end;
@@ -160,8 +162,8 @@ static void merge_two(const struct sparse_run *left, const struct sparse_run *ri
     memcpy(g.out + (g.a_end - g.a), g.b, (size_t)(g.b_end - g.b) * sizeof(*g.b));
 }
 
-/* Merges neighbouring runs into to. An odd run at the end is copied, so that the other buffer is
- * free. */
+/* Merges each pair of neighbouring runs into to. A last run without a neighbour is copied, so that
+ * the other buffer is free. Returns the number of runs left. */
 static int merge_pairs(struct sparse_run *runs, int n_runs, uint64_t *to)
 {
     int i, n = 0;
@@ -211,8 +213,8 @@ size_t vb_sparse_add_up(const uint64_t *in, size_t n, uint64_t *out)
         next = word_index(word);
         value = vb_bits_float((uint32_t)word);
         same = next == index;
-        more = sum + value; /* computed always, so that a selection follows and not a branch */
-        /* This is overwritten as long as the index stays the same. */
+        more = sum + value; /* computed always, so that the compiler needs no branch */
+        /* The next word overwrites this word if it has the same index. */
         out[at] = word_of(index, vb_float_bits(sum));
         at += !same;
         sum = same ? more : value;
@@ -222,24 +224,24 @@ size_t vb_sparse_add_up(const uint64_t *in, size_t n, uint64_t *out)
     return at + 1;
 }
 
-/* ---- both at once ---------------------------------------------------------------------------- */
+/* ---- merging and adding up at once ----------------------------------------------------------- */
 
-#define FEW_RUNS 6 /* with more runs, merging in pairs passes over fewer words */
+#define FEW_RUNS 6 /* with more runs, merging in pairs reads fewer words in total */
 
-/* What is left of two runs without duplicates, and where their sum continues. */
+/* The rest of two runs without duplicates, and the place for the next word of their sum. */
 struct summing {
     const uint64_t *a, *a_end, *b, *b_end;
     uint64_t *out;
 };
 
-/* Returns the value of a word if turn is 1, else -0.0, which adds nothing. */
+/* Returns the value of a word if turn is 1. Otherwise returns -0.0, which changes no sum. */
 static inline float value_if(uint64_t turn, uint64_t word)
 {
     return vb_bits_float((uint32_t)vb_choose(turn, (uint32_t)word, MINUS_ZERO));
 }
 
-/* Computes m words of the sum; each run has more than m words left. The next words are read before
- * it is known which of them are needed. */
+/* Computes m words of the sum. Each run has more than m words left. The next words of both runs are
+ * read before it is known which of them are needed. */
 static void sum_words(struct summing *g, size_t m)
 {
     const uint64_t *a = g->a, *b = g->b;
@@ -260,7 +262,7 @@ static void sum_words(struct summing *g, size_t m)
     g->out = out;
 }
 
-/* Sums until one run is used up. */
+/* Sums until one of the runs has no words left. */
 static void sum_last(struct summing *g)
 {
     while (g->a < g->a_end && g->b < g->b_end) {
@@ -301,7 +303,7 @@ size_t vb_sparse_sum_runs(struct sparse_run *runs, int n_runs, uint64_t *a, uint
     }
     for (i = 1; i < n_runs; i++) {
         uint64_t *to =
-            (n_runs - i) % 2 == 0 ? b : a; /* b before the last step, because out may be a */
+            (n_runs - i) % 2 == 0 ? b : a; /* the last step must read b, because out may be a */
 
         to = i < n_runs - 1 ? to : out;
         sum.n = sum_two(&sum, &runs[i], to);

@@ -11,7 +11,7 @@
 #define SAMPLES_MAX 1024u
 #define SAMPLES_A_RANK 8u
 
-/* What a rank announces when it opens a context. */
+/* The options that a rank sends to all others when it opens a context. */
 struct open_terms {
     uint64_t features;
     uint64_t max_nnz;
@@ -81,7 +81,8 @@ static size_t lines(size_t bytes)
     return (bytes + VB_CACHE_LINE - 1) / VB_CACHE_LINE * VB_CACHE_LINE;
 }
 
-/* Enough samples to split parts to within an eighth, even with many ranks. */
+/* Chooses the layout of the window. There are enough samples to make parts equal to within an
+ * eighth, even with many ranks. */
 static void lay_out(struct vb_sparse *s)
 {
     uint32_t samples = (uint32_t)s->world * SAMPLES_A_RANK;
@@ -115,7 +116,7 @@ static vb_status map_private(size_t len, struct vb_mem *mem)
     return st == VB_OK ? vb_mem_populate(mem) : st;
 }
 
-/* Allocates all that a call needs, so that calls allocate nothing. */
+/* Allocates all memory that a call needs, so that calls allocate nothing. */
 static vb_status allocate(struct vb_sparse *s)
 {
     size_t area = s->at.list - s->at.sums;
@@ -193,7 +194,7 @@ vb_status vb_sparse_open(struct vb_group *g, const struct vb_sparse_opts *opts,
         (void)vb_err(VB_ERR_NO_MEMORY, "calloc");
         return VB_ERR_NO_MEMORY;
     }
-    /* The channel is open before any peer can have the window and send notes. */
+    /* Opens the channel before the window, because a peer that has the window may send notes. */
     st = vb_channel_alloc(g, vb_sparse_note_came, s, &s->channel);
     if (st == VB_OK)
         st = exchange_terms(s);
@@ -213,7 +214,8 @@ vb_status vb_sparse_open(struct vb_group *g, const struct vb_sparse_opts *opts,
     return VB_OK;
 }
 
-/* After a failure some puts may still be under way. */
+/* After a failure some puts may still be under way, so their ops are kept until the group is
+ * closed. */
 static void release_peers(struct vb_sparse *s)
 {
     bool sent = true;

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
- * Chooses the path of a call: as lists, or as vectors of all features through the dense allreduce.
- * Also has the dense path.
+ * Chooses the path of a call: the lists are summed as lists (sparse path), or as vectors of all
+ * features with the allreduce of coll/ (dense path). This file also has the dense path.
  *
- * The model uses four numbers, which rank 0 measures when the context is opened and sends to all,
- * and the lengths of the lists, which the heads have told all ranks. So all ranks choose the same
- * path for each call, and nothing is sent for it. The dense window is created when it is first
- * needed.
+ * The cost model uses four figures, which rank 0 measures when the context is opened and sends to
+ * all ranks. It also uses the lengths of the lists, which all ranks know from the heads. So all
+ * ranks choose the same path for each call without sending messages. The window of the dense path
+ * is created when it is first needed.
  *
- * Both paths give the same bits. A vector does not say which ranks have an index; only its values
- * can. So -0.0 stands for an index that a rank does not have: x + -0.0 equals x in every bit, also
- * for +0.0 and -0.0 (rounding to nearest). x + 0.0 would not do, because -0.0 + 0.0 is +0.0. Hence
- * ((-0.0 + g1) + -0.0) + g3 is g1 + g3, which is what an owner adds up. A sum is -0.0 only if all
- * its terms are: lists have +0.0 in place of -0.0 (vb_sparse_pack()), x + -x is +0.0, and a sum too
- * small to be normal is exact. So -0.0 in the sum means that no rank has the index, and an index
- * whose values cancel is in the result on both paths. The mean is taken after that.
+ * Both paths give the same bits. A vector has a value for every index, so a special value must mark
+ * an index that a rank does not have. This value is -0.0: x + -0.0 equals x in every bit, also for
+ * +0.0 and -0.0 (rounding to nearest). +0.0 cannot be used, because -0.0 + 0.0 is +0.0. Hence
+ * ((-0.0 + g1) + -0.0) + g3 is g1 + g3, the same sum that an owner computes. A sum is -0.0 only if
+ * all its terms are -0.0: lists have +0.0 in place of -0.0 (vb_sparse_pack()), x + -x is +0.0, and
+ * a sum too small to be normal is exact. So -0.0 in the sum means that no rank has the index, and
+ * an index whose values cancel is in the result on both paths. The mean is computed afterwards.
  */
 #include "net/sparse/sparse_priv.h"
 
@@ -25,15 +25,16 @@
 #define TURN_NS 50000 /* how long a note waits for a core if ranks share cores */
 #define PUTS 4
 #define FIRST_BYTES ((size_t)16 * 1024) /* length of the first put */
-#define SLOW_NS 5e6 /* if the first put takes this long, the others are not longer */
+#define SLOW_NS 5e6 /* if the first put takes this long, the other puts have the same length */
 #define COPY_BYTES ((size_t)8 << 20) /* larger than the caches of a core */
 #define MERGE_WORDS ((size_t)8192)
-/* Rough figures that matter little, as fractions of the time to merge a word: writing a word to a
- * vector or reading it, and fetching a cache line of the vector for it. */
+/* The cost of writing a word to a vector or reading it, and the cost of fetching a cache line of
+ * the vector for the word, as multiples of the time to merge a word. These are estimates, because
+ * they matter little. */
 #define WORD_MERGES 0.25
 #define LINE_MERGES 1.5
 #define ABSENT 0x80000000u
-#define STRIDE 16 /* floats in a cache line */
+#define STRIDE 16 /* number of floats in a cache line */
 
 /* ---- measuring ------------------------------------------------------------------------------- */
 
@@ -71,7 +72,8 @@ static vb_status time_probes(struct vb_sparse *s, int rank, size_t len, uint32_t
     return st;
 }
 
-/* Long puts are skipped on a very slow link: they would take so long that the peer seems silent. */
+/* Measures notes and puts to a rank. On a very slow link all puts are short, because long puts
+ * would take so long that the peer seems silent. */
 static vb_status measure_puts(struct vb_sparse *s, int rank)
 {
     double note, first = 0, put = 0;
@@ -143,9 +145,9 @@ static vb_status measure_merge(struct sparse_model *model)
     return VB_OK;
 }
 
-/* Returns up to how many words a list travels with its head. Such lists save two rounds. The price
- * is that each rank merges all lists and, with many ranks, more bytes: in three rounds at most half
- * of all words are sent twice. */
+/* Returns the maximum number of words of a list that is sent with its head. Such lists save two
+ * rounds. On the other hand each rank merges all lists, and with many ranks more bytes are sent.
+ * The estimate assumes that the sums have half as many words as all lists together. */
 static uint64_t along_words(const struct vb_sparse *s)
 {
     const struct sparse_model *m = &s->model;
@@ -154,7 +156,7 @@ static uint64_t along_words(const struct vb_sparse *s)
 
     for (r = 1; r < s->world; r++)
         if (s->peers[r].mapped != NULL)
-            return 0; /* mapped lists are read in place */
+            return 0; /* mapped lists are read in place instead */
     if (s->world < 2 || s->opts.path == VB_SPARSE_DENSE)
         return 0;
     merging = (n - 1) * ceil(log2(n)) * m->merge_ns_word;
@@ -163,7 +165,8 @@ static uint64_t along_words(const struct vb_sparse *s)
     return words < (double)s->limits.max_along ? (uint64_t)words : s->limits.max_along;
 }
 
-/* Rank 0 measures the link to the last rank, which is on another host if any rank is. */
+/* Measures the figures of the model. Rank 0 uses the link to the last rank, which is usually on
+ * another host if there are several hosts. */
 vb_status vb_sparse_measure(struct vb_sparse *s)
 {
     int far = s->world - 1;
@@ -193,7 +196,8 @@ vb_status vb_sparse_measure(struct vb_sparse *s)
 
 /* ---- choosing -------------------------------------------------------------------------------- */
 
-/* One round; each rank merges all lists. */
+/* Predicts the time if all lists are sent with their heads: there is one round, and each rank
+ * merges all lists. */
 static double predict_along(const struct vb_sparse *s, double total, double longest)
 {
     const struct sparse_model *m = &s->model;
@@ -204,8 +208,9 @@ static double predict_along(const struct vb_sparse *s, double total, double long
            8 * (longest + union_n) * m->copy_ns_byte;
 }
 
-/* Three rounds: the longest list is copied into the window; an owner receives and merges its range
- * of all lists; all ranks receive the sums, which together are at most as long. */
+/* Predicts the time of the three rounds. Each rank copies its list into the window, an owner
+ * receives and merges its range of all lists, and all ranks receive the sums, which together have
+ * at most union_n words. */
 static double predict_sparse(const struct vb_sparse *s, double total, double longest)
 {
     const struct sparse_model *m = &s->model;
@@ -217,7 +222,7 @@ static double predict_sparse(const struct vb_sparse *s, double total, double lon
            8 * (longest + union_n) * m->copy_ns_byte;
 }
 
-/* Writing n words to a vector, or reading them. */
+/* Predicts the time of writing n words to a vector, or of reading them. */
 static double predict_scatter(const struct vb_sparse *s, double n)
 {
     double lines = fmin(n, (double)s->opts.features / STRIDE);
@@ -225,8 +230,8 @@ static double predict_scatter(const struct vb_sparse *s, double n)
     return (n * WORD_MERGES + lines * LINE_MERGES) * s->model.merge_ns_word;
 }
 
-/* The list is written to the vector; all features travel in both directions, through memory at
- * best; the sum is read once and the result taken out. */
+/* Predicts the time of the dense path. The list is written to the vector, all features are sent and
+ * received at no more than the speed of memory, and the sum is read once to collect the result. */
 static double predict_dense(const struct vb_sparse *s, double total, double longest)
 {
     const struct sparse_model *m = &s->model;
@@ -289,7 +294,7 @@ static void scatter(const struct vb_sparse *s, float *data)
         data[word_index(list[i])] = vb_bits_float((uint32_t)list[i]);
 }
 
-/* Takes the present values of one stride, and resets them to absent. */
+/* Appends the values of one stride that are not absent to the result, and resets them to absent. */
 static bool take_stride(struct vb_sparse *s, float *data, size_t first, size_t end, float divisor,
                         size_t *at_p)
 {
@@ -317,7 +322,8 @@ static bool all_absent(const float *data)
     return other == 0;
 }
 
-/* Most strides are empty and only read. */
+/* Collects the result from the vector. Most strides have only absent values, and are read but not
+ * written. */
 static vb_status collect(struct vb_sparse *s, float *data, float divisor, size_t *n_p)
 {
     size_t n = (size_t)s->opts.features, i, end;

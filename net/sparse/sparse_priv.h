@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the files of the sparse allreduce share. sparse_allreduce.c has the call, sparse_open.c
- * opens a context, sparse_merge.c the loops over lists, sparse_split.c decides which rank sums
- * what, sparse_send.c moves lists between ranks, sparse_path.c has the cost model and the dense
- * path, sparse_along.c the shorter way for short lists.
+ * Declarations that the files of the sparse allreduce share. sparse_allreduce.c has the allreduce
+ * itself, sparse_open.c opens a context, sparse_merge.c has the loops over lists, sparse_split.c
+ * decides which rank sums which indices, sparse_send.c moves lists between ranks, sparse_path.c has
+ * the cost model and the dense path, sparse_along.c sums short lists, which are sent with their
+ * heads.
  *
- * Words: a list is an array of *words*. A word has an index in its upper half and the bits of a
- * value in its lower half, so that words compare like their indices and any piece of a list is one
- * piece of memory. The *part* of a list is what lies in the index range of one *owner*, which is a
- * rank. The *sum* is what an owner computes from the parts of all ranks.
+ * Terms: a list is an array of 64-bit *words*. A word has an index in its upper half and the bits
+ * of a value in its lower half, so that the order of words is the order of their indices, and any
+ * range of a list is contiguous in memory. Each rank is the *owner* of a range of indices. A *part*
+ * is the words of one rank's list that lie in the range of one owner. A *sum* is the result that an
+ * owner computes from the parts of all ranks.
  */
 #ifndef VB_NET_SPARSE_SPARSE_PRIV_H
 #define VB_NET_SPARSE_SPARSE_PRIV_H
@@ -29,8 +31,8 @@ static inline uint32_t word_index(uint64_t word)
 
 /* ---- loops over lists (sparse_merge.c) --------------------------------------------------------
  *
- * They read each word once and stay inside their arrays whatever the words are: a list may lie in
- * memory that a peer can write.
+ * These functions read each word once, and stay inside their arrays whatever the words are, because
+ * a list may lie in memory that a peer can write.
  */
 
 /* A run of words in ascending order. words is never NULL. */
@@ -39,134 +41,141 @@ struct sparse_run {
     size_t n;
 };
 
-/* Converts a list to words. -0.0 becomes +0.0: see sparse_path.c. */
+/* Converts a list to words. -0.0 becomes +0.0; sparse_path.c explains why. */
 void vb_sparse_pack(const uint32_t *index, const float *value, size_t n, uint64_t *words);
 
 /* Converts words to a list. Each value goes through vb_sparse_round(). */
 void vb_sparse_unpack(const uint64_t *words, size_t n, float divisor, uint32_t *index,
                       float *value);
 
-/* Returns a sum as the caller gets it: divided once, and every NaN the same one. */
+/* Returns sum / divisor. If the result is a NaN, it is always the same NaN. */
 float vb_sparse_round(float sum, float divisor);
 
-/* Whether every index is larger than the one before it. */
+/* Returns whether every index is larger than the one before it. */
 bool vb_sparse_ascending(const uint32_t *index, size_t n);
 
-/* Whether the indices of words are ascending and all from first to end - 1. */
+/* Returns whether the indices of words are ascending and all of them are from first to end - 1. */
 bool vb_sparse_words_fit(const uint64_t *words, size_t n, uint64_t first, uint64_t end);
 
 uint32_t vb_sparse_largest(const uint32_t *index, size_t n);
 
-/* The number of words with an index below limit, by binary search. */
+/* Returns the number of words with an index below limit. Uses a binary search. */
 size_t vb_sparse_below(const uint64_t *words, size_t n, uint64_t limit);
 
-/* Merges ascending runs into one in which equal indices stand in the order of the runs. The result
- * lies in a or b, which have room for all words, or is the only run itself. Overwrites runs. */
+/* Merges ascending runs into one run, in which words with equal indices are in the order of the
+ * runs. The result lies in a or b, which must be large enough for all words. If there is only one
+ * run, the result is this run. Overwrites the array runs. */
 struct sparse_run vb_sparse_merge_runs(struct sparse_run *runs, int n_runs, uint64_t *a,
                                        uint64_t *b);
 
-/* Adds up the words of each index, from left to right. out may be in. Returns how many are left. */
+/* Replaces all words with the same index by one word with their sum, added from left to right. out
+ * may be the same array as in. Returns the number of words in out. */
 size_t vb_sparse_add_up(const uint64_t *in, size_t n, uint64_t *out);
 
-/* Sums runs without duplicates, in the order of the runs. a and b are scratch, as above; out may be
- * a. Returns the number of words of the sum. */
+/* Sums runs without duplicates, in the order of the runs. a and b are scratch memory and must be
+ * large enough for all words; out may be a. Returns the number of words of the sum. */
 size_t vb_sparse_sum_runs(struct sparse_run *runs, int n_runs, uint64_t *a, uint64_t *b,
                           uint64_t *out);
 
-/* ---- who sums what (sparse_split.c) ---------------------------------------------------------- */
+/* ---- index ranges of the owners (sparse_split.c) --------------------------------------------- */
 
 enum sparse_refusal { SPARSE_FINE, SPARSE_TOO_LONG, SPARSE_NOT_ASCENDING, SPARSE_OUT_OF_RANGE };
 
-/* What a rank tells all others about its list. */
+/* The description of its list that a rank sends to all others. */
 struct sparse_head {
     uint32_t seq;
     uint32_t how;      /* enum vb_reduce */
-    uint64_t features; /* indices are below this */
+    uint64_t features; /* number of features; all indices are smaller */
     uint64_t n;        /* number of words of the list */
-    uint32_t refused;  /* enum sparse_refusal: if the caller's list was invalid, n is 0 */
+    uint32_t refused;  /* enum sparse_refusal: why the caller's list is invalid; n is then 0 */
     uint32_t n_samples;
-    uint32_t along; /* 1: the list came with the head, behind the room for samples */
+    uint32_t along; /* 1: the list is sent with the head, behind the space for samples */
     uint32_t zero;
-    uint32_t samples[]; /* every step-th index of the list, beginning with the first */
+    uint32_t samples[]; /* every step-th index of the list, from the first on (vb_sparse_step()) */
 };
 
-/* Limits for what a rank may send; the same on all ranks. */
+/* Limits for the data that a rank may send. */
 struct sparse_limits {
     uint64_t features;
     uint64_t max_nnz;
     uint32_t max_samples;
-    uint64_t max_along; /* words of a list that travels with its head */
+    uint64_t max_along; /* maximum number of words of a list that is sent with its head */
 };
 
-/* Distance between two samples of a list of n words. */
+/* Returns the number of words from one sample to the next in a list of n words. */
 size_t vb_sparse_step(size_t n, uint32_t max_samples);
 uint32_t vb_sparse_n_samples(size_t n, uint32_t max_samples);
 size_t vb_sparse_head_bytes(uint32_t n_samples);
 
-/* Fills n_samples and samples of a head from its list. */
+/* Fills in n_samples and samples of a head from the words of the list. */
 void vb_sparse_sample(const uint64_t *words, uint32_t max_samples, struct sparse_head *head);
 
-/* Returns what is wrong with a head that a peer sent, or NULL. */
+/* Returns a text that says what is wrong with a head that a peer sent, or NULL if nothing is
+ * wrong. */
 const char *vb_sparse_head_wrong(const struct sparse_head *head,
                                  const struct sparse_limits *limits);
 
-/* Number of words that the parts of a list of at most max_nnz may take, for all owners together. */
+/* Returns the maximum number of words that the places of all parts of one list have together, if
+ * the list has at most max_nnz words. */
 size_t vb_sparse_room(size_t max_nnz, uint32_t max_samples, int world);
 
-/* Computed from the heads of all ranks, and therefore the same on all. */
+/* The plan of one call: which owner sums which indices. It is computed from the heads of all ranks,
+ * and therefore the same on all ranks. */
 struct sparse_plan {
     int world;
     uint32_t max_samples;
-    uint64_t *splits;   /* world + 1: owner o sums indices splits[o] to splits[o + 1] - 1 */
-    size_t *low, *high; /* world + 1 rows: bounds for the place of the split in each rank's list */
-    struct sparse_run *runs; /* world */
-    uint64_t *a, *b;         /* world * max_samples words each */
+    uint64_t *splits; /* world + 1 elements: owner o sums indices splits[o] to splits[o + 1] - 1 */
+    size_t *low, *high;      /* for each split and rank: bounds of the split's place in the list */
+    struct sparse_run *runs; /* one for each rank */
+    uint64_t *a, *b;         /* scratch memory for merging samples */
 };
 
 vb_status vb_sparse_plan_init(struct sparse_plan *plan, int world, uint32_t max_samples);
 void vb_sparse_plan_fini(struct sparse_plan *plan);
 
-/* heads: of all ranks; vb_sparse_head_wrong() has accepted them. */
+/* Makes the plan from the heads of all ranks, which vb_sparse_head_wrong() has accepted. */
 void vb_sparse_plan_make(struct sparse_plan *plan, struct sparse_head *const *heads);
 
-/* The maximum number of words of rank's list in the owner's range. */
+/* Returns the maximum number of words of a rank's list that can lie in the owner's range. */
 size_t vb_sparse_part_room(const struct sparse_plan *plan, int rank, int owner);
 
-/* The maximum number of words of the owner's sum. */
+/* Returns the maximum number of words of the owner's sum. */
 size_t vb_sparse_sum_room(const struct sparse_plan *plan, int owner);
 
 /* ---- the context ----------------------------------------------------------------------------- */
 
-/* The figures of the cost model. All ranks use those of rank 0. */
+/* The figures of the cost model. All ranks use the figures that rank 0 has measured. */
 struct sparse_model {
-    double note_ns;       /* time of a bare note in one direction */
+    double note_ns;       /* time of a note without data, in one direction */
     double put_ns_byte;   /* cost of a byte in a long put */
-    double merge_ns_word; /* cost of merging and adding up a word of two runs */
+    double merge_ns_word; /* cost of each word when two runs are summed */
     double copy_ns_byte;  /* cost of copying a byte that is not in caches */
-    uint64_t along;       /* lists up to this number of words travel with their heads; 0: none */
+    uint64_t along; /* maximum number of words of a list that is sent with its head; 0: none is */
 };
 
-/* Offsets in the window, in bytes. Only the length of the list may differ between ranks, so it is
- * last. */
+/* The layout of the window: offsets and lengths in bytes. The list is last, because only its length
+ * may differ between ranks. */
 struct sparse_layout {
-    size_t head_bytes; /* room for one head */
-    size_t slot_bytes; /* room for a head and the list that travels with it */
-    size_t heads;      /* 2 of this rank, then 2 sets with one for each rank, used in turn */
-    size_t parts;      /* the parts for this owner, in rank order */
-    size_t sums;       /* the sums of all owners, in order; this rank's own sum included */
+    size_t head_bytes; /* length of the space for one head */
+    size_t slot_bytes; /* length of the space for a head and the list that is sent with it */
+    size_t heads; /* 2 slots of this rank, then 2 sets with one slot for each rank; used in turn */
+    size_t parts; /* the parts that the ranks send to this rank, in rank order */
+    size_t sums;  /* the sums of all owners, in the order of ranks */
     size_t list;
     size_t len_bytes;
 };
 
-/* What has come from one peer. The handler of notes writes it under the group's lock. */
+/* The data that has come from one peer. The handler of notes writes these fields under the group's
+ * lock. */
 struct sparse_peer {
-    const char *mapped; /* its window; NULL: it puts its data into our window */
+    const char *mapped; /* the window of the peer; NULL: not mapped, so the peer puts data into our
+                           window */
     uint64_t max_nnz;
-    uint32_t heads;               /* number of heads */
-    uint32_t begun;               /* number of the last head that was announced or has come */
-    uint32_t part_seq, sum_seq;   /* the head that the last complete part or sum belongs to */
-    size_t part_words, sum_words; /* words of the last part or sum, so far */
-    bool in_part, in_sum;         /* a segment has come and more follow */
+    uint32_t heads; /* number of heads that have come */
+    uint32_t begun; /* sequence number of the last head that was announced or has come */
+    uint32_t part_seq, sum_seq;   /* call numbers of the last complete part and sum */
+    size_t part_words, sum_words; /* number of words of the last part and sum that have come */
+    bool in_part, in_sum;         /* a part or sum has begun to come, but more segments follow */
     uint32_t probes;
     struct vb_op begun_op, head_op, part_op, sum_op;
 };
@@ -174,7 +183,7 @@ struct sparse_peer {
 struct vb_sparse {
     struct vb_group *group;
     int rank, world;
-    int channel; /* 0: not open */
+    int channel; /* 0: no channel is open */
     struct vb_sparse_opts opts;
     struct vb_window *win;
     char *base; /* this rank's part of the window */
@@ -186,24 +195,24 @@ struct vb_sparse {
 
     struct vb_mem heads_mem, scratch_mem, result_mem;
     struct sparse_head **heads; /* checked copies of the heads of all ranks */
-    uint64_t *a, *b;            /* scratch for merging */
+    uint64_t *a, *b;            /* scratch memory for merging */
     struct sparse_run *runs;    /* one for each rank */
     uint32_t *index;            /* the result */
     float *value;
     size_t room; /* maximum number of elements of the result */
 
     uint32_t seq;
-    vb_status started; /* status of vb_sparse_start(); then its arguments */
+    vb_status started; /* status of vb_sparse_start(), whose arguments follow */
     size_t asked;
     enum vb_reduce how;
     char what[40]; /* "sparse allreduce 7" */
     vb_status failed;
     enum vb_sparse_path took;
     uint64_t wire_bytes;
-    struct vb_coll *dense; /* opened when it is first needed */
+    struct vb_coll *dense; /* for the dense path; opened when this path is first used */
 };
 
-/* This rank's list, as words. */
+/* Returns this rank's list of words. */
 static inline uint64_t *sparse_list(const struct vb_sparse *s)
 {
     return (uint64_t *)(s->base + s->at.list);
@@ -213,10 +222,10 @@ static inline uint64_t *sparse_list(const struct vb_sparse *s)
 
 enum sparse_kind { SPARSE_HEAD, SPARSE_PART, SPARSE_SUM, SPARSE_PROBE };
 
-/* The handler of notes; arg is the context. */
+/* Handles a note from a peer. arg is the context. */
 void vb_sparse_note_came(void *arg, int rank, uint32_t value);
 
-/* Puts to a peer, and waits for room. */
+/* Puts to a peer. Waits until the put is taken. */
 vb_status vb_sparse_put(struct vb_sparse *s, int rank, size_t src, size_t dst, size_t len_bytes,
                         uint32_t value, struct vb_op *op);
 vb_status vb_sparse_put_probe(struct vb_sparse *s, int rank, size_t len_bytes);
@@ -229,46 +238,48 @@ vb_status vb_sparse_send_sums(struct vb_sparse *s, size_t n);
 vb_status vb_sparse_wait_heads(struct vb_sparse *s);
 vb_status vb_sparse_wait_part(struct vb_sparse *s, int rank);
 vb_status vb_sparse_wait_sum(struct vb_sparse *s, int rank);
-vb_status vb_sparse_wait_sent(struct vb_sparse *s); /* until all sources may be overwritten */
+vb_status vb_sparse_wait_sent(struct vb_sparse *s); /* until all puts are done */
 bool vb_sparse_is_sent(const struct sparse_peer *peer);
 
-/* Where heads lie in the window, by sequence number. */
+/* Return the offset of this rank's own head, or of the head of another rank, in the window. It
+ * depends on the sequence number of the call. */
 size_t vb_sparse_own_head_at(const struct vb_sparse *s);
 size_t vb_sparse_head_at(const struct vb_sparse *s, int rank);
 
-/* Where an owner's sum, and a rank's part for an owner, lie in any window. */
+/* Return the offset of an owner's sum in all windows, and of a rank's part in the window of the
+ * owner. */
 size_t vb_sparse_sum_at(const struct vb_sparse *s, int owner);
 size_t vb_sparse_part_at(const struct vb_sparse *s, int rank, int owner);
 
-/* The part of a list that lies in an owner's range. */
+/* Returns the part of a list that lies in an owner's range. */
 struct sparse_run vb_sparse_part_of(const struct vb_sparse *s, const uint64_t *list, size_t n,
                                     int owner);
 
 /* Records a failure after which the context can only be closed. Returns st. */
 vb_status vb_sparse_fail(struct vb_sparse *s, vb_status st);
 
-/* Logs that a peer broke the protocol, and aborts the group. */
+/* Logs that a peer violated the protocol, and aborts the group. Returns the failure. */
 vb_status vb_sparse_broken(struct vb_sparse *s, int rank, const char *why);
 
 /* ---- short lists (sparse_along.c) ------------------------------------------------------------ */
 
-size_t vb_sparse_along_room(
-    const struct vb_sparse *s); /* number of words; max_nnz of all ranks must be known */
+size_t vb_sparse_along_room(const struct vb_sparse *s); /* words; needs max_nnz of all ranks */
 size_t vb_sparse_take_along(const struct vb_sparse *s, struct sparse_head *head);
 
-/* Whether the lists of all ranks came with their heads; and their sum, as the caller gets it. */
+/* vb_sparse_all_along() returns whether the lists of all ranks came with their heads. If so,
+ * vb_sparse_sum_lists() sums them and writes the result of the call. */
 bool vb_sparse_all_along(const struct vb_sparse *s);
 vb_status vb_sparse_sum_lists(struct vb_sparse *s, float divisor, size_t *n_p);
 
-/* ---- which way (sparse_path.c) --------------------------------------------------------------- */
+/* ---- the choice of the path (sparse_path.c) -------------------------------------------------- */
 
-#define SPARSE_PROBE_BYTES ((size_t)256 * 1024) /* parts and sums have at least this room */
+#define SPARSE_PROBE_BYTES ((size_t)256 * 1024) /* minimum space for parts and for sums */
 
-vb_status vb_sparse_measure(struct vb_sparse *s); /* collective */
+vb_status vb_sparse_measure(struct vb_sparse *s); /* all ranks call this */
 double vb_sparse_predict_ns(const struct vb_sparse *s, enum vb_sparse_path path);
 enum vb_sparse_path vb_sparse_choose(const struct vb_sparse *s);
 
-/* Sums the lists of all ranks as vectors of all features. */
+/* Sums the lists of all ranks with a dense allreduce, as vectors that have all features. */
 vb_status vb_sparse_dense_sum(struct vb_sparse *s, float divisor, size_t *n_p);
 void vb_sparse_dense_close(struct vb_sparse *s);
 

@@ -2,27 +2,29 @@
  *
  * Moves lists between ranks, in three rounds:
  *
- *   heads   from all to all: the length of a list and a sample of it
- *   parts   each rank puts to every owner what lies in the owner's index range
- *   sums    each owner puts its sum to all
+ *   heads   each rank puts the length and a sample of its list to all others
+ *   parts   each rank puts to every owner the part of its list in the owner's index range
+ *   sums    each owner puts its sum to all others
  *
- * Between ranks that have mapped each other's windows, the second and third round move no bytes:
- * the owner reads a part in place once it has the head's note, and all ranks read a sum in place
- * once they have the owner's note.
+ * Between ranks that have mapped each other's windows, no words are sent in the second and third
+ * round. The owner reads a part in place when the note of the head has come, and all ranks read a
+ * sum in place when the note of the owner has come.
  *
- * A short list travels with its head. If the lists of all ranks did, each rank has everything to
- * sum, and there are no other rounds. If such a head takes long to send, a note announces it, so
- * that its sender does not count as a straggler.
+ * A short list is sent with its head. If this is so on all ranks, each rank has all lists, and
+ * there are no other rounds. A head that takes long to send is announced by a note, so that its
+ * sender does not count as a straggler.
  *
- * A note has a kind (2 bits), whether more follows (1 bit), and the number of words that came (21
- * bits), or for a head its sequence number. Lists longer than a *segment* are sent in several puts.
+ * A note has a kind (2 bits), a bit that says whether more follows, and the number of words that
+ * were put (21 bits). The note of a head has the sequence number of the call instead of the number
+ * of words. Lists longer than a *segment* are sent in several puts.
  *
- * Why nothing is overwritten too early: a rank sends head k + 1 when it has finished call k, that
- * is, when it has all sums and its own sources were sent. Until then nobody sends it part k + 1 or
- * sum k + 1, because these wait for the heads of all. So only heads can come early, by one call,
- * and they have two places, together with the lists that travel with them. An owner sends its sum
- * after it has read the parts. So when a rank has all sums, nobody reads its list any more; and
- * when an owner has all heads k + 1, nobody reads its sum k any more.
+ * No data is overwritten too early, for these reasons. A rank sends head k + 1 when it has finished
+ * call k, that is, when it has all sums and its own puts are done. Until then no other rank sends
+ * part k + 1 or sum k + 1, because a rank sends them only when it has the heads of all ranks. So
+ * only heads can come early, by one call. Therefore heads, and the lists that are sent with them,
+ * have two places. An owner sends its sum after it has read the parts. So when a rank has all sums,
+ * nobody reads its list any more. When an owner has all heads k + 1, nobody reads its sum k any
+ * more.
  */
 #include "net/sparse/sparse_priv.h"
 
@@ -39,7 +41,7 @@ static uint32_t note_value(enum sparse_kind kind, bool more, size_t count)
 
 /* ---- notes ----------------------------------------------------------------------------------- */
 
-/* Adds a segment. Returns false if it is impossible. */
+/* Adds a segment that has come to the number of words. Returns false if the note is invalid. */
 static bool take_segment(size_t *words, bool *open, uint32_t value)
 {
     size_t count = value & COUNT_MASK;
@@ -132,13 +134,15 @@ vb_status vb_sparse_broken(struct vb_sparse *s, int rank, const char *why)
 
 struct waiting {
     struct vb_sparse *s;
-    int rank;      /* the rank that is waited for */
-    int straggler; /* a rank that has not begun to send its head; this rank: none */
+    int rank;      /* the rank that the wait is for */
+    int straggler; /* the first rank that has not begun to send its head; own rank: none */
     uint64_t since_ns;
     uint32_t n;
 };
 
-/* The group logs what happened to which rank, but only a timeout names the operation. */
+/* Waits until ready() is true. If the group fails, the group logs which rank failed and why. But
+ * only the message about a timeout names the operation, so this function logs the operation in the
+ * other cases. */
 static vb_status wait_for(struct vb_sparse *s, vb_ready_fn ready, struct waiting *w)
 {
     vb_status st = vb_group_wait_for(s->group, ready, w, s->what, &w->rank);
@@ -151,7 +155,8 @@ static vb_status wait_for(struct vb_sparse *s, vb_ready_fn ready, struct waiting
     return vb_sparse_fail(s, st);
 }
 
-/* Charges the time since the last call to the straggler. */
+/* Adds the time since the last call to the wait statistics of the straggler, and sets the new
+ * straggler. */
 static void settle(struct waiting *w, int straggler)
 {
     uint64_t now_ns = vb_clock_ns();
@@ -292,8 +297,8 @@ size_t vb_sparse_part_at(const struct vb_sparse *s, int rank, int owner)
     return s->at.parts + words * sizeof(uint64_t);
 }
 
-/* The ends of a list are not searched: the last owner gets, and refuses, indices beyond the
- * features. */
+/* The first and the last owner get all words up to the ends of the list, without a search. So the
+ * last owner also gets invalid indices, and refuses them. */
 struct sparse_run vb_sparse_part_of(const struct vb_sparse *s, const uint64_t *list, size_t n,
                                     int owner)
 {
@@ -303,7 +308,7 @@ struct sparse_run vb_sparse_part_of(const struct vb_sparse *s, const uint64_t *l
         first = vb_sparse_below(list, n, s->plan.splits[owner]);
     if (owner + 1 < s->world)
         end = vb_sparse_below(list, n, s->plan.splits[owner + 1]);
-    end = end < first ? first : end; /* a broken list may be in any order */
+    end = end < first ? first : end; /* the list of a faulty peer may be in any order */
     return (struct sparse_run){list + first, end - first};
 }
 
@@ -324,13 +329,14 @@ vb_status vb_sparse_put(struct vb_sparse *s, int rank, size_t src, size_t dst, s
     return VB_OK;
 }
 
-/* Peers in an order that begins behind this rank, so that not all send to the same one first. */
+/* Returns the i-th peer to send to. Each rank begins with the rank after itself, so that not all
+ * ranks send to the same rank first. */
 static int after(const struct vb_sparse *s, int i)
 {
     return (s->rank + i) % s->world;
 }
 
-/* Puts n words in segments. A rank that reads them in place gets only the notes. */
+/* Puts n words in segments. A rank that reads the words in place gets only the notes. */
 static vb_status put_words(struct vb_sparse *s, int rank, enum sparse_kind kind, size_t src,
                            size_t dst, size_t n)
 {
@@ -366,7 +372,7 @@ static vb_status put_head(struct vb_sparse *s, int to, size_t len_bytes)
     vb_status st = VB_OK;
 
     if ((double)len_bytes * s->model.put_ns_byte > WAIT_COUNTED_NS) {
-        hold(s, true); /* the note leaves together with the following put, if the transport can */
+        hold(s, true); /* send the note together with the following put, if the transport can */
         st = vb_sparse_put(s, to, 0, 0, 0, note_value(SPARSE_HEAD, true, s->seq),
                            &s->peers[to].begun_op);
         hold(s, false);

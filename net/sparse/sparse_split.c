@@ -1,24 +1,26 @@
 /* SPDX-License-Identifier: MIT
  *
- * Decides which rank sums what: each owner gets an index range, chosen so that all owners have
- * about the same amount of work.
+ * Decides which rank sums which indices: each owner gets a range of indices, such that all owners
+ * have about the same amount of work.
  *
- * Equal ranges would not do, because in hashed or counted features most of what a batch touches has
- * small indices. So every rank sends, with the length of its list, a sample of it: every step-th
- * index. A sample stands for the step words from it on. All samples in order, each with its weight,
- * approximate all lists together. The ranges are split where an owner's share of the weight is
- * full. All ranks compute this from the same numbers, so nothing is sent about it.
+ * Ranges of equal length would not work, because in many data sets most indices of a batch are
+ * small. So every rank sends the length of its list and samples of the list: every step-th index. A
+ * sample represents itself and the words up to the next sample, so its weight is step. All samples
+ * of all ranks in order, each with its weight, approximate all lists together. A range ends where
+ * the weight of its samples reaches an owner's share of the total. All ranks compute the ranges
+ * from the same samples, so the ranges need not be sent.
  *
- * The samples also bound how much of a list can lie in a range: a split that is larger than exactly
- * c samples lies behind the last of these c and not behind the next one. So all ranks know the
- * place for every part in all windows before its exact size is known. These places together are
- * longer than the list by less than one step for each split.
+ * The samples also limit how many words of a list can lie in a range. If exactly c samples are
+ * below a split, the split lies behind the last of these c samples, and not behind the next sample.
+ * So all ranks know the place of every part in all windows before the exact size of the part is
+ * known. The places for all parts of a list are together longer than the list by less than one step
+ * for each split.
  */
 #include "net/sparse/sparse_priv.h"
 
 #include <stdlib.h>
 
-#define STEP_MIN 8 /* short lists need no finer sample */
+#define STEP_MIN 8 /* minimum distance of samples: short lists need no more samples */
 
 /* ---- heads ----------------------------------------------------------------------------------- */
 
@@ -107,7 +109,8 @@ void vb_sparse_plan_fini(struct sparse_plan *plan)
     memset(plan, 0, sizeof(*plan));
 }
 
-/* All samples in order, with their weights as values. */
+/* Returns the samples of all ranks in ascending order. The value of each word is the weight of the
+ * sample. */
 static struct sparse_run merge_samples(struct sparse_plan *plan, struct sparse_head *const *heads)
 {
     uint64_t *words = plan->a + (size_t)plan->world * plan->max_samples;
@@ -125,7 +128,8 @@ static struct sparse_run merge_samples(struct sparse_plan *plan, struct sparse_h
     return vb_sparse_merge_runs(plan->runs, plan->world, plan->a, plan->b);
 }
 
-/* Splits where the weight so far is a whole number of shares. */
+/* Puts each split at the sample where the weight of all samples before it has reached a whole
+ * number of shares. */
 static void choose_splits(struct sparse_plan *plan, const struct sparse_run *all, uint64_t features)
 {
     uint64_t total = 0, so_far = 0;
