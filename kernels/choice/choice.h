@@ -62,10 +62,8 @@ vb_status vb_k_cache_open(const char *folder, struct vb_k_cache **cache_p);
 void vb_k_cache_close(struct vb_k_cache *cache);
 
 struct vb_k_tuning {
-    const char *backend[VB_K_PASSES]; /* the backend that the plan names; NULL: the fastest by
-                                       * timing */
-    bool unused[VB_K_PASSES];         /* the pass will never run, like backward data of the first
-                                       * layer */
+    const char *backend[VB_K_PASSES]; /* backend of the plan; NULL: the fastest by timing */
+    bool unused[VB_K_PASSES];         /* never runs, like backward data of the first layer */
     struct vb_k_cache *cache;         /* NULL: every choice is timed */
 };
 

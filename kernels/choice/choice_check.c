@@ -11,8 +11,7 @@
 #include <string.h>
 
 #define SAMPLES_MAX 4 /* the largest number of samples that any backend computes at a time */
-#define FLOPS_MAX 4e8 /* a shape that needs more operations gets fewer samples, but at least one   \
-                       */
+#define FLOPS_MAX 4e8 /* a shape with more operations gets fewer samples, at least one */
 #define SEED 1        /* seed of dropout */
 
 struct check {

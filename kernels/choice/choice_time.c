@@ -52,9 +52,8 @@ static const struct stage first_stage = {2, 1.6, 1}, last_stage = {1, 1.1, 5};
 /* With fewer channels than LAST_FLOPS allows, F(4x4, 3x3) would wrongly lose to F(2x2, 3x3). */
 #define FIRST_FLOPS 3e7
 #define LAST_FLOPS 9e8
-#define LAST_MS                                                                                    \
-    10.0 /* intended time of a run, at the speed of the first stage; larger shapes run             \
-          * faster */
+/* Intended time of a run, at the speed of the first stage. Larger shapes run faster. */
+#define LAST_MS 10.0
 
 /* ---- smaller shapes -------------------------------------------------------------------------- */
 
