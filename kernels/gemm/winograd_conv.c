@@ -36,8 +36,8 @@ struct conv {
     int block; /* number of tiles in a block */
     int slots;
     size_t u_step, v_step, p_step; /* numbers of floats from one xi to the next */
-    size_t u, v, p, strips;        /* numbers of floats of scratch; each slot has its own v, p and
-                                    * strips */
+    size_t u, v, p, strips;        /* numbers of floats of scratch; u is shared, slots have the
+                                    * rest */
     size_t spots, places;
 };
 

@@ -29,8 +29,8 @@ struct weights {
     int slots;
     size_t sums;            /* number of floats of scratch for each chunk */
     size_t strip, dy_strip; /* numbers of floats of scratch for each slot */
-    int taps[];             /* offset of each tap in a strip; the last tap is repeated to fill the
-                             * last block */
+    int taps[];             /* offset of each tap in a strip; the last tap is repeated to fill a
+                             * block */
 };
 
 static int divide_up(int a, int b)

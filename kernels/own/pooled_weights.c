@@ -19,13 +19,10 @@ struct weights {
     struct vb_k_shape s;
     struct vb_pooled_image image;
     struct vb_pooled_patch patch;
-    uint32_t places[VB_K_NOWHERE + 1]; /* offset in an image of each place of a window, from its
-                                        * first place */
-    int chunk, group;                  /* number of samples in a chunk, and in a group of samples
-                                        * processed at a time */
+    uint32_t places[VB_K_NOWHERE + 1]; /* offset of each place of a window in an image */
+    int chunk, group;                  /* numbers of samples in a chunk, and processed at a time */
     int slots;
-    size_t sums;          /* number of floats of the sums of a channel; the last one is for the
-                           * bias */
+    size_t sums;          /* number of floats in the sums of a channel; the last is for the bias */
     size_t images, terms; /* numbers of floats of scratch for each slot */
 };
 

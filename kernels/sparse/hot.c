@@ -25,8 +25,7 @@ struct vb_k_hot {
     uint16_t used[PLACES];
     int n_used; /* number of places with hot features */
     int batches;
-    uint32_t may_be[PLACES], votes[PLACES]; /* used while the worker learns which features are
-                                             * hot */
+    uint32_t may_be[PLACES], votes[PLACES]; /* used until the hot features are known */
     float **at;                             /* (entries): the weight of each entry of a batch */
 };
 
