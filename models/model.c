@@ -151,7 +151,7 @@ static vb_status create_layers(struct vb_model *m, const struct vb_model_opts *o
 /* ---- the arena ------------------------------------------------------------------------------- */
 
 struct arena {
-    char *base; /* NULL: only count bytes */
+    char *base; /* NULL: the arena only counts bytes */
     size_t used;
 };
 
@@ -168,7 +168,8 @@ static float *take_floats(struct arena *a, size_t n)
     return take(a, n * sizeof(float));
 }
 
-/* The largest output except that of the last layer: the size of the two alternating buffers. */
+/* Returns the number of floats in the largest output of all layers but the last. Each of the two
+ * alternating buffers has this size. */
 static size_t largest_output(const struct vb_model *m)
 {
     size_t max = 0, n;
@@ -181,7 +182,8 @@ static size_t largest_output(const struct vb_model *m)
     return max;
 }
 
-/* In evaluation, dropout only passes its input on, so it does not use up a buffer. */
+/* Gives the two alternating buffers to the layers in turn. In evaluation, dropout only passes its
+ * input on, so the layer after it gets the same buffer. */
 static void share_outputs(struct vb_model *m)
 {
     int i, turn = 0;

@@ -3,8 +3,9 @@
  * Initial values of parameters, chosen so that signals neither grow nor fade from layer to layer:
  *   with ReLU     uniform in +-sqrt(6 / inputs)               He, Zhang, Ren and Sun, 2015
  *   without       uniform in +-sqrt(6 / (inputs + outputs))   Glorot and Bengio, 2010
- * inputs and outputs are those of one neuron; a neuron of a convolution sees kh * kw places of each
- * channel. Each number is determined by the seed, its parameter and its place alone.
+ * inputs and outputs are the numbers of inputs and outputs of one neuron; a neuron of a convolution
+ * sees kh * kw places of each channel. An initial value depends only on the seed, on its parameter,
+ * and on its index in the parameter.
  */
 #include "models/model_priv.h"
 
@@ -19,7 +20,8 @@ static double limit(const struct vb_k_shape *s)
     return sqrt(6 / (s->relu || s->kind == VB_K_CONV_POOL ? inputs : inputs + outputs));
 }
 
-/* Draws the middles of random parts, out of 2^24 equal parts of [-max, max]. */
+/* Fills v with random numbers. The interval [-max, max] has 2^24 equal parts, and each number is
+ * the middle of a random part. */
 static void draw(float *v, size_t n, uint64_t seed, double max)
 {
     size_t i;

@@ -7,14 +7,15 @@
 
 #include "models/models.h"
 
-#define MODEL_NAME (VB_K_NAME + 2) /* size of "conv1.w", in bytes */
+#define MODEL_NAME (VB_K_NAME + 2) /* largest size of a name like "conv1.w", in bytes */
 
 struct model_layer {
     struct vb_k_shape shape;
     struct vb_k_layer *k;
-    int param;      /* index of its weights in the table, followed by its biases; -1: it has none */
-    float *y;       /* its output; layers share buffers if the model is forward_only */
-    uint8_t *where; /* conv-pool: as in struct vb_k_args */
+    int param;      /* index of the layer's weights in params; its biases follow; -1: no
+                     * parameters */
+    float *y;       /* output of the layer; layers share buffers if the model is forward_only */
+    uint8_t *where; /* conv-pool: see the field of this name in struct vb_k_args */
 };
 
 struct vb_model {
@@ -25,16 +26,16 @@ struct vb_model {
     struct vb_param params[2 * VB_LAYERS_MAX];
     char names[2 * VB_LAYERS_MAX][MODEL_NAME];
     int n_table;
-    size_t n_params; /* floats */
+    size_t n_params; /* number of floats in all parameters together */
     int n_layers;
     struct model_layer layers[VB_LAYERS_MAX];
-    int first;         /* index of the first layer with weights; no gradient is needed below it */
-    struct vb_mem mem; /* the arena with all buffers below */
-    float *logits;     /* (batch_max, classes); the loss replaces them by its gradient */
+    int first;         /* index of the first layer with weights; the backward pass ends there */
+    struct vb_mem mem; /* the arena that contains all buffers of this struct */
+    float *logits;     /* (batch_max, classes); replaced by the gradient of the loss */
     int part;          /* softmax: number of features in one part; 0: all features at once */
-    uint32_t *done;    /* softmax: what is kept between parts */
+    uint32_t *done;    /* softmax: done and sums are kept between parts (struct vb_k_pixels_part) */
     float *sums;
-    float *d[2]; /* gradients of outputs, alternating */
+    float *d[2]; /* two buffers for gradients of outputs; layers use them in turn */
     void *scratch;
     struct vb_k_plan plan;
 };

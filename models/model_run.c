@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * A step of a model: forward through the layers, the loss, and backward.
+ * Computes a step of a model: the forward pass through the layers, the loss, and the backward pass.
  *
- * Kernels are prepared for a whole batch. Rows behind the last sample are computed too, but the
- * gradient of their logits is 0, so they add nothing to the gradients of the parameters.
+ * Kernels are prepared for a whole batch. If a batch has fewer samples, the unused rows are
+ * computed too. The gradient of their logits is 0, so they add nothing to the gradients of the
+ * parameters.
  */
 #include "models/model_priv.h"
 
@@ -11,14 +12,16 @@
 
 /* ---- what layers are given ------------------------------------------------------------------- */
 
-/* Dropout that does not drop passes its input pointer on. */
+/* Returns true for a dropout layer that drops nothing. Such a layer is not run: the next layer
+ * reads its input. */
 static bool passes_on(const struct vb_model *m, const struct model_layer *l,
                       const struct vb_model_batch *batch)
 {
     return l->shape.kind == VB_K_DROPOUT && (m->forward_only || !batch->training);
 }
 
-/* The input of a layer: the output of the nearest layer before it that computes something. */
+/* Returns the input of layer i: the output of the nearest layer before it that is run, or the
+ * batch. */
 static const float *input_of(const struct vb_model *m, int i, const struct vb_model_batch *batch)
 {
     for (i--; i >= 0; i--)
@@ -69,7 +72,7 @@ static void layer_forward(struct vb_model *m, int i, const float *params,
     vb_k_layer_run(m->layers[i].k, VB_K_FORWARD, &args);
 }
 
-/* Returns the end of a layer's parameters, or 0 if it has none. */
+/* Returns the index behind the last parameter of layer i, or 0 if the layer has no parameters. */
 static size_t params_end(const struct vb_model *m, int i)
 {
     const struct vb_param *b = &m->params[m->layers[i].param + 1];
@@ -97,7 +100,8 @@ void vb_model_cut(struct vb_model *model, size_t least)
     model->part = parts > 1 ? (int)((features + parts - 1) / parts) : 0;
 }
 
-/* The part that ends at feature high. The last one takes in a remainder too short for a part. */
+/* Returns the part that ends before feature high. If at most half a part would be left over, its
+ * features belong to this part. */
 static struct vb_k_pixels_part part_below(const struct vb_model *m, int high)
 {
     int low = high - m->part;
@@ -106,7 +110,8 @@ static struct vb_k_pixels_part part_below(const struct vb_model *m, int high)
         .low = low > m->part / 2 ? low : 0, .high = high, .done = m->done, .sums = m->sums};
 }
 
-/* Leaves the last part to vb_model_forward_from(). */
+/* Computes the next part if its parameters are available. Leaves the last part to
+ * vb_model_forward_from(). Returns the number of features that are done. */
 static int forward_pixels(struct vb_model *m, const float *params,
                           const struct vb_model_batch *batch, int done, size_t first)
 {
@@ -198,7 +203,8 @@ static void report_ready(const struct vb_model *m, int param, const struct on_re
         ready->fn(ready->arg, w->offset, b->offset + (size_t)b->cols - w->offset);
 }
 
-/* Weights first: their gradients can be sent while the data pass is computed. */
+/* Runs the backward pass of the weights first, so that their gradients can be sent while the
+ * backward data pass is computed. */
 static void layer_backward(struct vb_model *m, int i, struct vb_k_args *args, float *grads,
                            const struct on_ready *ready)
 {
@@ -237,7 +243,8 @@ static void run_backward(struct vb_model *m, const float *params,
     }
 }
 
-/* The biases lie behind the weights and are reported with the first part. */
+/* Reports the gradients of a part as ready. The biases come after the weights and are reported with
+ * the first part. */
 static void report_part(const struct vb_model *m, const struct vb_k_pixels_part *part,
                         const struct on_ready *ready)
 {

@@ -15,7 +15,7 @@
 #define LINEAR(outputs, then_relu) .kind = VB_K_LINEAR, .oc = (outputs), .relu = (then_relu)
 #define DROPOUT .kind = VB_K_DROPOUT, .rate = 0.5f
 
-/* The same as torchvision's: one column, no normalisation; 61,100,840 parameters. */
+/* The AlexNet of torchvision: one column, no normalisation; 61,100,840 parameters. */
 static const struct vb_layer_row alexnet[] = {
     {"conv1", {INPUT(3, 224, 224), CONV(64, 11, 4, 2)}},
     {"pool1", {POOL(3, 2)}},
@@ -50,7 +50,7 @@ static const struct vb_layer_row alexnet32[] = {
     {"fc8", {LINEAR(10, false)}},
 };
 
-/* LeNet-5 with ReLU and max pooling as part of its convolutions; 61,706 parameters. */
+/* LeNet-5. ReLU and max pooling are part of its convolutions; 61,706 parameters. */
 static const struct vb_layer_row lenet[] = {
     {"conv1", {INPUT(1, 28, 28), CONV_POOL(6, 5, 1, 2)}},
     {"conv2", {CONV_POOL(16, 5, 1, 0)}},

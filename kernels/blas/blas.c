@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * OpenBLAS. No other file calls it.
+ * Calls OpenBLAS. No other file does.
  */
 #include "kernels/blas/blas.h"
 
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* More than the work memory that OpenBLAS allocates for one thread. */
+/* Upper limit of the work memory that OpenBLAS allocates for one thread. */
 #define ROOM_BYTES ((size_t)40 << 20)
 #define SIDE 64
 
@@ -61,7 +61,8 @@ const char *vb_k_threading_str(enum vb_k_threading threading)
     return "sequential";
 }
 
-/* The first product of every thread, for which OpenBLAS allocates work memory and keeps it. */
+/* Computes a product on every thread. OpenBLAS then allocates its work memory for the thread and
+ * keeps it. */
 static void multiply_on_all(void)
 {
 #pragma omp parallel
@@ -75,7 +76,7 @@ static void multiply_on_all(void)
 
 vb_status vb_k_blas_ready(void)
 {
-    static _Atomic int ready; /* number of threads that are ready */
+    static _Atomic int ready; /* number of threads whose work memory is allocated */
     int threads = omp_get_max_threads();
     size_t bytes = (size_t)threads * ROOM_BYTES;
     void *room;
@@ -95,7 +96,7 @@ vb_status vb_k_blas_ready(void)
 
 void vb_k_blas_no_threads_in_children(void)
 {
-    /* OpenBLAS reads it when it is loaded; a value set by the user is kept */
+    /* OpenBLAS reads the variable when it is loaded; a value set by the user is kept */
     (void)setenv("OPENBLAS_NUM_THREADS", "1", 0);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * OpenBLAS: its matrix product, and the backend that is built on it.
+ * The matrix product of OpenBLAS, and the backend that is built on it.
  */
 #ifndef VB_KERNELS_BLAS_BLAS_H
 #define VB_KERNELS_BLAS_BLAS_H
@@ -13,10 +13,11 @@ extern const struct vb_k_backend vb_k_backend_blas; /* kernels/blas/blas_layer.c
 struct vb_k_matrix {
     const float *v;
     bool transposed;
-    size_t row; /* floats from one row in memory to the next */
+    size_t row; /* number of floats from the start of one row in memory to the next */
 };
 
-/* kernels/blas/blas.c: c (m, n) = a (m, k) * b (k, n) + beta * c, row-major, on this thread. */
+/* kernels/blas/blas.c: computes c (m, n) = a (m, k) * b (k, n) + beta * c, row-major, on the
+ * calling thread. */
 void vb_k_sgemm(int m, int n, int k, struct vb_k_matrix a, struct vb_k_matrix b, float beta,
                 float *c, size_t c_row);
 

@@ -28,18 +28,19 @@
 struct blas_state {
     struct vb_k_shape s;
     enum vb_k_pass pass;
-    bool direct;     /* the columns equal the input, so the input is used */
+    bool direct;     /* the matrix of columns equals the input, so the input is used instead */
     int k, pixels;   /* number of rows and columns of the matrix of columns */
     int samples;     /* the number of tiles is samples * parts */
     int parts, part; /* number and size of parts: pixels, channels, rows, outputs or inputs */
-    int block;       /* pixels whose columns are built at a time */
+    int block;       /* number of pixels whose columns are built at a time */
     int slots; /* threads with their own block. No run asks for a smaller team, because OpenMP would
                   end the other threads and start new ones. */
 };
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
-/* Cuts total into at most `most` parts of at least `least`: a power of two, less the remainder. */
+/* Cuts total into at most `most` parts of at least `least` each. The number of parts is a power of
+ * two, or slightly less after rounding. */
 static void cut(struct blas_state *st, int total, int most, int least)
 {
     int parts = 1;
@@ -71,7 +72,7 @@ static void cut_conv(struct blas_state *st)
         st->block = st->part;
 }
 
-/* Rows of the columns that a tile builds at a time. */
+/* Returns how many rows of the matrix of columns a tile builds at a time. */
 static int rows_of(const struct blas_state *st)
 {
     if (st->pass == VB_K_FORWARD)
@@ -82,13 +83,14 @@ static int rows_of(const struct blas_state *st)
 static size_t slot_floats(const struct blas_state *st)
 {
     if (st->direct || st->s.kind == VB_K_LINEAR)
-        return 16; /* not used */
+        return 16; /* the block is not used */
     return ((size_t)rows_of(st) * (size_t)st->block + 15) / 16 * 16;
 }
 
 /* ---- columns --------------------------------------------------------------------------------- */
 
-/* Builds part [x0, x1) of a row of the columns. in: the row of the input; NULL: padding. */
+/* Builds elements [x0, x1) of a row of the matrix of columns from in, a row of the input. If in is
+ * NULL, the row is padding. */
 static void lower_row(const struct vb_k_shape *s, const float *in, int kx, int x0, int x1,
                       float *out)
 {
@@ -112,7 +114,8 @@ static void lower_row(const struct vb_k_shape *s, const float *in, int kx, int x
         *out++ = 0;
 }
 
-/* The reverse of lower_row(): adds the columns to the inputs that they came from. */
+/* The reverse of lower_row(): adds each element of the columns to the input that it was copied
+ * from. */
 static void put_back_row(const struct vb_k_shape *s, float *in, int kx, int x0, int x1,
                          const float *out)
 {
@@ -141,7 +144,8 @@ static bool next_piece(const struct vb_k_shape *s, int *pixel_p, int end, struct
     return true;
 }
 
-/* The row of the input that kernel row (c, ky) sees from output row y; NULL in the padding. */
+/* Returns the row of the input that row k of the columns reads for output row y; NULL in the
+ * padding. */
 static const float *input_row(const struct vb_k_shape *s, const float *x, int k, int y)
 {
     int c = k / (s->kh * s->kw), ky = k / s->kw % s->kh, in_y = y * s->stride - s->pad + ky;
@@ -151,7 +155,7 @@ static const float *input_row(const struct vb_k_shape *s, const float *x, int k,
     return x + ((size_t)c * (size_t)s->h + (size_t)in_y) * (size_t)s->w;
 }
 
-/* Builds rows [k0, k1) and pixels [p0, p1) of the columns of x (c, h, w). */
+/* Builds rows [k0, k1) and pixels [p0, p1) of the matrix of columns for x (c, h, w). */
 static void lower(const struct vb_k_shape *s, const float *x, int k0, int k1, int p0, int p1,
                   float *columns)
 {
@@ -247,7 +251,8 @@ static void conv_backward_data(const struct blas_state *st, const struct vb_k_ar
     }
 }
 
-/* Computes rows [k0, k0 + rows) of the columns, as many columns of dw, over all samples. */
+/* Computes one part of dw, summed over all samples: columns [k0, k0 + rows) of dw, which need the
+ * same rows of the matrix of columns. */
 static void conv_backward_weights(const struct blas_state *st, const struct vb_k_args *a, int part,
                                   float *columns)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which backend computes a layer: what the libraries can do on this CPU, layers with a backend for
- * each pass, checks, timings, and plans, which keep the choices of a model.
+ * Chooses the backend of each pass of a layer. This header declares probes of the libraries, layers
+ * with a backend for each pass, checks, timings, and plans. A plan keeps the choices of a model.
  */
 #ifndef VB_KERNELS_CHOICE_CHOICE_H
 #define VB_KERNELS_CHOICE_CHOICE_H
@@ -11,10 +11,10 @@
 /* What oneDNN would use on this CPU. */
 struct vb_k_onednn {
     char version[32];    /* version of the library that is loaded: "2.6.3" */
-    char isa[32];        /* instruction set that it uses: "avx512_core", "asimd" */
-    char conv[64];       /* its implementation of a convolution; "": it has none */
-    char inner[64];      /* its implementation of an inner product; "": it has none */
-    bool conv_reference; /* the slow reference: oneDNN has no kernel for this CPU */
+    char isa[32];        /* instruction set that oneDNN uses: "avx512_core", "asimd" */
+    char conv[64];       /* oneDNN's implementation of a convolution; "": none */
+    char inner[64];      /* oneDNN's implementation of an inner product; "": none */
+    bool conv_reference; /* conv is the slow reference: oneDNN has no kernel for this CPU */
     bool inner_reference;
 };
 
@@ -27,23 +27,23 @@ enum vb_k_threading { VB_K_SEQUENTIAL, VB_K_PTHREADS, VB_K_OPENMP };
 /* The BLAS library. Strings that are too long are cut. */
 struct vb_k_blas {
     char version[32]; /* "0.3.21" */
-    char config[160]; /* its build options, as the library prints them */
-    char core[32];    /* the CPU that its kernels are for: "neoversen1" */
+    char config[160]; /* build options of the library, as it prints them */
+    char core[32];    /* the CPU that the library's kernels are made for: "neoversen1" */
     enum vb_k_threading threading;
 };
 
 void vb_k_blas_probe(struct vb_k_blas *probe_p);
 
-/* Makes sure that OpenBLAS starts no threads in processes that this one starts from now on. By
- * default OpenBLAS starts a thread for every cpu when it is loaded. Nothing uses these threads, but
- * each of them yields in a loop on the cpus of the ranks before it sleeps. Must be called before
- * this process starts threads of its own. */
+/* Makes sure that OpenBLAS starts no threads in the child processes that this process starts from
+ * now on. By default OpenBLAS starts a thread for every cpu when it is loaded. Nothing uses these
+ * threads, but each of them yields in a loop on the cpus of the ranks before it sleeps. Must be
+ * called before this process starts threads of its own. */
 void vb_k_blas_no_threads_in_children(void);
 
 const char *vb_k_threading_str(enum vb_k_threading threading);
 
-/* Writes one sentence that says what dense kernels will use: oneDNN where it has kernels for this
- * CPU, and BLAS where oneDNN would fall back to its reference. */
+/* Writes one sentence that says which library dense kernels will use. This is oneDNN where it has
+ * kernels for this CPU, and BLAS where oneDNN would fall back to its reference. */
 void vb_k_dense_choice(const struct vb_k_onednn *onednn, const struct vb_k_blas *blas, char *buf,
                        size_t size);
 
@@ -51,37 +51,40 @@ void vb_k_dense_choice(const struct vb_k_onednn *onednn, const struct vb_k_blas 
 
 /* A backend has a name: "plain", "blas", "onednn" ... A choice is the backend of one pass. */
 
-/* Earlier timings, a file for each CPU, libraries and number of threads. Single-threaded. */
+/* The results of earlier timings. There is one file for each combination of CPU, libraries and
+ * number of threads. Only one thread may use a cache at a time. */
 struct vb_k_cache;
 
-/* folder: NULL means the folder of vb_cache_dir(). If the file is missing, broken, or written on
- * another machine, the cache is empty. A broken file causes a warning. */
+/* If folder is NULL, vb_cache_dir() is used. If the file is missing, broken, or written on another
+ * machine, the cache is empty. A broken file causes a warning. */
 vb_status vb_k_cache_open(const char *folder, struct vb_k_cache **cache_p);
 /* Writes new entries to the file. cache may be NULL. */
 void vb_k_cache_close(struct vb_k_cache *cache);
 
 struct vb_k_tuning {
-    const char *backend[VB_K_PASSES]; /* the plan's backend; NULL: the fastest by timing */
-    bool unused[VB_K_PASSES];         /* the pass will never run, as data of the first layer */
+    const char *backend[VB_K_PASSES]; /* backend of the plan; NULL: the fastest by timing */
+    bool unused[VB_K_PASSES];         /* never runs, like backward data of the first layer */
     struct vb_k_cache *cache;         /* NULL: every choice is timed */
 };
 
 /* A layer, with a prepared backend for each pass. */
 struct vb_k_layer;
 
-/* shape must be finished (vb_k_shape_finish()). Timing uses the threads of the calling thread's
- * OpenMP team. Results depend on the chosen backends, but not on the number of threads. tuning may
- * be NULL, which means all fields 0. */
+/* Creates a layer. vb_k_shape_finish() must have been called on shape. Timing uses the OpenMP team
+ * of the calling thread. Results depend on the chosen backends, but not on the number of threads.
+ * tuning may be NULL, which means all fields 0. */
 vb_status vb_k_layer_create(const struct vb_k_shape *shape, const struct vb_k_tuning *tuning,
                             struct vb_k_layer **layer_p);
 void vb_k_layer_destroy(struct vb_k_layer *layer);
 
 const struct vb_k_shape *vb_k_layer_shape(const struct vb_k_layer *layer);
 
-/* Returns the backend's name; NULL if the layer has no such pass or it was declared unused. */
+/* Returns the name of the backend of a pass; NULL if the layer does not have this pass or the pass
+ * was declared unused. */
 const char *vb_k_layer_backend(const struct vb_k_layer *layer, enum vb_k_pass pass);
 
-/* The size that args.scratch must have, for any pass. Layers may share the memory. */
+/* Returns the size that args.scratch must have, large enough for any pass. Layers may share the
+ * memory. */
 size_t vb_k_layer_scratch_bytes(const struct vb_k_layer *layer);
 
 /* Runs a pass without allocating anything. Does nothing if the pass has no backend. */
@@ -94,8 +97,8 @@ void vb_k_layer_run(const struct vb_k_layer *layer, enum vb_k_pass pass,
 
 struct vb_k_checked {
     const char *backend;
-    double
-        off; /* largest difference from the reference, in units of its results' root mean square */
+    double off; /* largest difference from the reference, divided by the root mean square of the
+                 * reference's results */
 };
 
 /* Compares every backend that can do a pass with the reference, on at most 4 samples. Rounding
@@ -107,15 +110,16 @@ vb_status vb_k_check_all(const struct vb_k_shape *shape, enum vb_k_pass pass,
 
 struct vb_k_candidate {
     const char *backend;
-    double ms; /* time of the fastest run; negative: not timed, others were clearly faster */
+    double ms; /* time of the fastest run; negative: not timed, because others were clearly
+                * faster */
 };
 
 /* Times every backend that can do a pass, on the given shape, for about `seconds` each. */
 vb_status vb_k_time_all(const struct vb_k_shape *shape, enum vb_k_pass pass, double seconds,
                         struct vb_k_candidate candidates[VB_K_CANDIDATES_MAX], int *n_p);
 
-/* Measures the GFLOP/s of a BLAS product of 1024 x 1024 x 1024 on this thread's team, the peak that
- * layers are compared with. Returns a negative number if memory is short. */
+/* Measures the GFLOP/s of a BLAS product of 1024 x 1024 x 1024 on the calling thread's team. Layers
+ * are compared with this peak. Returns a negative number if memory is short. */
 double vb_k_gemm_peak(double seconds);
 
 /* ---- plans ----------------------------------------------------------------------------------- */
@@ -129,7 +133,8 @@ struct vb_k_choice {
     const char *backend; /* points into the program's own table of names */
 };
 
-/* A model's choices; as text one line each: "conv1 forward blas". Equal plans have equal texts. */
+/* The choices of a model. The text of a plan has one line for each choice: "conv1 forward blas".
+ * Equal plans have equal texts. */
 struct vb_k_plan {
     int n;
     struct vb_k_choice v[VB_K_CHOICES_MAX];
@@ -141,11 +146,11 @@ vb_status vb_k_plan_add(struct vb_k_plan *plan, const char *name, const struct v
 /* Returns the backend of a pass, or NULL if the plan does not name one. */
 const char *vb_k_plan_find(const struct vb_k_plan *plan, const char *name, enum vb_k_pass pass);
 
-/* Returns text that the caller must free(), or NULL if memory is short. */
+/* Returns the plan as text, which the caller must free(), or NULL if memory is short. */
 char *vb_k_plan_text(const struct vb_k_plan *plan);
 
-/* Empty lines and lines that begin with # are ignored. If it returns VB_ERR_INPUT, why holds one
- * line that names the line of the text. The error is not logged. */
+/* Parses the text of a plan. Empty lines and lines that begin with # are ignored. If the result is
+ * VB_ERR_INPUT, why holds a message that names the wrong line. The error is not logged. */
 vb_status vb_k_plan_parse(const char *text, struct vb_k_plan *plan_p, char why[VB_OPTS_WHY]);
 
 #endif

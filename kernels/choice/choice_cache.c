@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Choices of earlier runs, in a text file. The first line names what choices depend on besides the
- * shape: CPU, libraries, backends of this program, number of threads. The checksum of that line is
- * part of the file name, so machines that share a home directory have separate files. Each further
- * line is a choice: shape, pass, backend.
+ * Keeps the choices of earlier runs in a text file. The first line names everything that choices
+ * depend on besides the shape: CPU, libraries, backends of this program, number of threads. The
+ * checksum of that line is part of the file name, so machines that share a home directory have
+ * separate files. Each further line is a choice: shape, pass, backend.
  */
 #include "kernels/choice/choice_priv.h"
 #include "kernels/layer/level.h"
@@ -39,7 +39,8 @@ struct cpu {
     char text[128];
 };
 
-/* Reads "model name" on amd64. Arm has no such line, but numbers of implementer and part. */
+/* Collects the lines that identify the CPU: "model name" on amd64. On Arm there is no such line,
+ * but there are lines with the numbers of the implementer and the part. */
 static bool cpu_line(char *line, void *arg)
 {
     static const char *const wanted[] = {"model name", "CPU implementer", "CPU part",
@@ -119,7 +120,7 @@ static void append(struct vb_k_cache *cache, const char *shape, enum vb_k_pass p
     struct entry *entry = &cache->entries[cache->n];
 
     if (cache->n == ENTRIES_MAX || find(cache, shape, pass) != NULL)
-        return; /* a full cache drops new entries, which costs only time */
+        return; /* a full cache does not take new entries; these choices are timed again */
     snprintf(entry->shape, sizeof(entry->shape), "%s", shape);
     entry->pass = pass;
     entry->backend = backend;
@@ -141,7 +142,7 @@ void vb_k_cache_add(struct vb_k_cache *cache, const struct vb_k_shape *shape, en
 struct reading {
     struct vb_k_cache *cache;
     int line;     /* number of the line being read */
-    bool foreign; /* its first line belongs to another machine or program */
+    bool foreign; /* the first line of the file belongs to another machine or program */
     bool broken;
 };
 

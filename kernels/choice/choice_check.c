@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Checks that backends compute the right results: compares them with the reference, on the same
+ * Checks that backends compute the right results. They are compared with the reference on the same
  * shape but with fewer samples, because the reference is slow.
  */
 #include "kernels/choice/choice_priv.h"
@@ -11,11 +11,11 @@
 #include <string.h>
 
 #define SAMPLES_MAX 4 /* the largest number of samples that any backend computes at a time */
-#define FLOPS_MAX 4e8 /* a larger shape gets fewer samples, but at least one */
+#define FLOPS_MAX 4e8 /* a shape with more operations gets fewer samples, at least one */
 #define SEED 1        /* seed of dropout */
 
 struct check {
-    struct vb_k_tensors in; /* inputs, and what backends write; with fewer samples */
+    struct vb_k_tensors in; /* inputs and results of the backends, with fewer samples */
     float *want;            /* the expected results, followed by the gradient of the biases */
 };
 
@@ -99,7 +99,8 @@ static vb_status init(struct check *c, const struct vb_k_shape *shape, enum vb_k
 
 /* ---- backends -------------------------------------------------------------------------------- */
 
-/* The largest difference, divided by the root mean square expected; infinite for a NaN. */
+/* Returns the largest difference, divided by the root mean square of the expected results; infinite
+ * if a difference is NaN. */
 static double distance(const float *got, const float *want, size_t n)
 {
     double squares = 0, most = 0, d;
@@ -123,7 +124,8 @@ static double off_by(const struct check *c)
     return biases > most ? biases : most;
 }
 
-/* Fills the results with NaN first, so that elements that the pass does not write are found. */
+/* Runs the pass on one backend and compares the results. They are filled with NaN before, so that
+ * elements that the pass does not write are found. */
 static vb_status run_one(struct check *c, const struct vb_k_backend *backend, double *off_p)
 {
     struct vb_k_args args = args_of(c);
@@ -165,7 +167,8 @@ vb_status vb_k_check_these(const struct vb_k_backend *const *backends, int n_bac
         checked[n].backend = backends[i]->name;
         st = run_one(&c, backends[i], &checked[n].off);
         n += st == VB_OK;
-        if (st == VB_ERR_UNSUPPORTED) /* the backend found out in prepare() that it cannot do it */
+        if (st == VB_ERR_UNSUPPORTED) /* prepare() found out that the backend cannot compute the
+                                       * shape */
             st = VB_OK;
     }
     fini(&c);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The choices of a model as text, one line each: "conv1 forward blas".
+ * Converts the choices of a model to text and back. Each choice is one line: "conv1 forward blas".
  */
 #include "kernels/choice/choice_priv.h"
 
@@ -88,7 +88,8 @@ static bool find_pass(const char *text, enum vb_k_pass *pass_p)
     return false;
 }
 
-/* Parses a line without its newline; overwrites it. Returns NULL, or why it is not valid. */
+/* Parses a line that has no newline, and overwrites the line. Returns NULL, or the reason why the
+ * line is not valid. */
 static const char *parse_line(struct vb_k_plan *plan, char *line)
 {
     char *rest = NULL, *name = strtok_r(line, " \t\r", &rest);

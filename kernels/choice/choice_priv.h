@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which backend computes a pass: the list of all backends, the fastest one by timing, the cache of
- * earlier timings, and the check against the reference.
+ * The functions that choose the backend of a pass: the list of all backends, the timing, the cache
+ * of earlier timings, and the check against the reference.
  */
 #ifndef VB_KERNELS_CHOICE_CHOICE_PRIV_H
 #define VB_KERNELS_CHOICE_CHOICE_PRIV_H
@@ -12,7 +12,7 @@
 extern const struct vb_k_backend *const vb_k_backends[];
 extern const int vb_k_n_backends;
 
-/* Returns NULL if no backend has that name. */
+/* Finds a backend by name. Returns NULL if no backend has that name. */
 const struct vb_k_backend *vb_k_backend_find(const char *name);
 
 /* kernels/choice/choice_time.c: finds the fastest backend for a pass. Candidates that are clearly
@@ -21,13 +21,14 @@ const struct vb_k_backend *vb_k_backend_find(const char *name);
 vb_status vb_k_choose(const struct vb_k_shape *shape, enum vb_k_pass pass,
                       const struct vb_k_backend **backend_p);
 
-/* kernels/choice/choice_cache.c: returns NULL if the cache has no entry. */
+/* kernels/choice/choice_cache.c: finds the backend that was chosen earlier. Returns NULL if the
+ * cache has no entry. */
 const struct vb_k_backend *vb_k_cache_find(const struct vb_k_cache *cache,
                                            const struct vb_k_shape *shape, enum vb_k_pass pass);
 void vb_k_cache_add(struct vb_k_cache *cache, const struct vb_k_shape *shape, enum vb_k_pass pass,
                     const struct vb_k_backend *backend);
 
-/* kernels/choice/choice_check.c: the same as vb_k_check_all(), for the given backends only. */
+/* kernels/choice/choice_check.c: does the same as vb_k_check_all(), for the given backends only. */
 vb_status vb_k_check_these(const struct vb_k_backend *const *backends, int n_backends,
                            const struct vb_k_shape *shape, enum vb_k_pass pass,
                            struct vb_k_checked checked[VB_K_CANDIDATES_MAX], int *n_p);

@@ -22,24 +22,27 @@
 #include <string.h>
 
 #define PEAK_SIDE 1024
-#define SAMPLES 8 /* smallest number of samples, until the channels are few */
+#define SAMPLES 8 /* smallest number of samples while there are still channels to remove */
 #define CHANNELS 64
 #define CHANNELS_MIN 32
 #define OUTPUTS 256 /* smallest number of outputs of a linear layer */
-/* A linear layer needs only this fraction of a stage's work, because all its rows are alike. */
+/* A linear layer is timed with the work of a stage divided by this number, because all its rows are
+ * alike. */
 #define LINEAR_PART 4
-/* At this many times the best time there is no second run, unless the first was short. */
+/* A backend that takes more than this many times the best time is out after its first run. A short
+ * first run is repeated before. */
 #define HOPELESS 3
 #define SHORT_MS 2.0 /* length of a short run */
-/* Extra tolerance after the first run, because one run is less certain than the best of two. */
+/* Extra factor of the limit after the first round, because one run is less certain than the best of
+ * two. */
 #define FIRST_CLOSE 1.1
 #define ROUNDS_MIN 2
 #define ROUNDS_MAX 12
 
 struct stage {
     double drop;  /* at the end of a stage, backends slower than this times the fastest drop out */
-    double close; /* the same, from one round to the next */
-    double ms;    /* total time of the fastest backend's runs that is enough */
+    double close; /* in a further round, backends slower than this times the fastest do not run */
+    double ms;    /* rounds end when the runs of the fastest backend took this long in total */
 };
 
 /* In the first stage, a kernel's work on the weights takes a larger share of the time than in the
@@ -49,7 +52,8 @@ static const struct stage first_stage = {2, 1.6, 1}, last_stage = {1, 1.1, 5};
 /* With fewer channels than LAST_FLOPS allows, F(4x4, 3x3) would wrongly lose to F(2x2, 3x3). */
 #define FIRST_FLOPS 3e7
 #define LAST_FLOPS 9e8
-#define LAST_MS 10.0 /* time of a run at the speed of the first stage; larger shapes run faster */
+/* Intended time of a run, at the speed of the first stage. Larger shapes run faster. */
+#define LAST_MS 10.0
 
 /* ---- smaller shapes -------------------------------------------------------------------------- */
 
@@ -71,7 +75,8 @@ static bool halve_channels(struct vb_k_shape *s, int least)
     return true;
 }
 
-/* Makes the shape one step smaller; false if that would no longer represent the whole. */
+/* Makes the shape one step smaller. Returns false if a smaller shape would no longer represent the
+ * whole shape. */
 static bool shrink_conv(struct vb_k_shape *s)
 {
     return halve_samples(s, SAMPLES) || halve_channels(s, CHANNELS) || halve_samples(s, 2) ||
@@ -105,7 +110,7 @@ static struct vb_k_shape smaller(const struct vb_k_shape *shape, double flops)
 
 /* ---- candidates ------------------------------------------------------------------------------ */
 
-#define NOT_TRIED (-2) /* value of ms */
+#define NOT_TRIED (-2) /* value of ms of a backend that has not run */
 #define CANNOT (-1)
 
 struct runner {
@@ -139,7 +144,7 @@ static void runner_fini(struct runner *r)
     r->state = NULL;
 }
 
-/* A backend may find out in prepare() that it cannot do the shape. */
+/* Prepares a backend, which may find out in prepare() that it cannot compute the shape. */
 static vb_status runner_init(struct runner *r, const struct vb_k_tensors *t)
 {
     size_t scratch_bytes = 0;
@@ -199,7 +204,8 @@ static void drop(struct race *race, double factor)
             race->runner[race->n++] = old.runner[i];
 }
 
-/* The first run. After a long, hopeless one the backend is out; after a short one it runs again. */
+/* Runs a backend for the first time. If it is hopelessly slow, it is out; but if that run was
+ * short, the backend gets a second try before. */
 static void run_first(struct runner *r, const struct vb_k_tensors *t, double best)
 {
     double again;
@@ -213,7 +219,7 @@ static void run_first(struct runner *r, const struct vb_k_tensors *t, double bes
         runner_fini(r);
 }
 
-/* The first round. A backend that cannot do the smaller shape stays in the race. */
+/* Runs the first round. A backend that cannot compute the smaller shape remains a candidate. */
 static vb_status first_round(struct race *race, const struct vb_k_tensors *t)
 {
     vb_status st = VB_OK;
@@ -242,7 +248,7 @@ static int n_within(const struct race *race, double ms)
     return n;
 }
 
-/* Further rounds for the backends that are close to the fastest. */
+/* Runs further rounds with the backends that are close to the fastest. */
 static void take_turns(struct race *race, const struct vb_k_tensors *t, const struct stage *stage)
 {
     double limit, ms;
@@ -332,7 +338,8 @@ vb_status vb_k_choose(const struct vb_k_shape *shape, enum vb_k_pass pass,
     return st;
 }
 
-/* Takes the best of several runs within the time. The first run does not count. */
+/* Keeps the time of the best of several runs, which take about `seconds` in total. The first run
+ * does not count. */
 static void time_long(struct runner *r, const struct vb_k_tensors *t, double seconds)
 {
     double sum = 0, ms;

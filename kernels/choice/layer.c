@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A layer: a backend for each of its passes. The backend comes from a plan, from the cache of
- * earlier timings, or from timing.
+ * Creates and runs layers. A layer has a backend for each of its passes. The backend comes from a
+ * plan, from the cache of earlier timings, or from timing.
  */
 #include "kernels/choice/choice_priv.h"
 

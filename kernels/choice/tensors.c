@@ -29,7 +29,8 @@ static bool is_used(const struct vb_k_tensors *t, int which)
     return used[t->pass][which] && (weights || which == DY || which == DX);
 }
 
-/* From -1 to 1, like those of a trained model. With zeros some kernels would be too fast. */
+/* Fills v with numbers from -1 to 1, like those of a trained model. With zeros some kernels would
+ * be too fast. */
 void vb_k_fill(float *v, size_t n, uint64_t seed)
 {
     enum { PATTERN = 4099 };
@@ -41,7 +42,7 @@ void vb_k_fill(float *v, size_t n, uint64_t seed)
         v[i] = v[i - PATTERN];
 }
 
-/* The ReLU cuts off a fifth of the outputs, as in training. */
+/* Fills where with random places. A fifth of the outputs have none, as after a ReLU in training. */
 static uint8_t *make_where(size_t n)
 {
     uint8_t *where = vb_alloc_aligned(n);

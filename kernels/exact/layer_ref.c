@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The specification of layers: every kind and pass in plain loops that add in double precision, one
- * result after the other. The fast kernels are tested against these.
+ * The specification of layers. Plain loops compute every kind and pass, one result after the other,
+ * and add in double precision. The fast kernels are tested against these loops.
  *
  * A linear layer is a convolution whose kernel is as large as its input.
  */
@@ -35,14 +35,16 @@ static struct dims kernel_dims(const struct vb_k_shape *s)
     return (struct dims){s->c, s->kh, s->kw};
 }
 
-/* The row or column of the input that place k sees for an output; false in the padding. */
+/* Finds the row or column of the input that place k of the kernel reads for an output. Returns
+ * false if it is in the padding. */
 static bool seen(const struct vb_k_shape *s, int out, int k, int size, int *in_p)
 {
     *in_p = out * s->stride - s->pad + k;
     return *in_p >= 0 && *in_p < size;
 }
 
-/* The reverse: the output that sees an input at place k; false if none does. */
+/* The reverse: finds the output that reads an input at place k of the kernel. Returns false if
+ * there is none. */
 static bool sees(const struct vb_k_shape *s, int in, int k, int size, int *out_p)
 {
     int from = in + s->pad - k;
@@ -97,8 +99,8 @@ static void conv_forward(const struct vb_k_shape *s, const struct vb_k_args *a, 
     a->y[at(out_dims(s), n, oc, oy, ox)] = (float)(s->relu ? relu(sum) : sum);
 }
 
-/* Takes the first of the largest of four outputs of the convolution, which are rounded to float
- * first. A NaN is larger than everything else. */
+/* Computes four outputs of the convolution, rounds them to float, and takes the largest; the first
+ * one if several are equal. A NaN counts as larger than any number. */
 static void conv_pool_forward(const struct vb_k_shape *s, const struct vb_k_args *a, int n, int oc,
                               int oy, int ox)
 {
@@ -117,7 +119,8 @@ static void conv_pool_forward(const struct vb_k_shape *s, const struct vb_k_args
     a->where[here] = best > 0 ? (uint8_t)best_place : VB_K_NOWHERE;
 }
 
-/* The gradient of a convolution's output; false if another one in its window was larger. */
+/* Finds the gradient of an output of the convolution. Returns false if another output in its
+ * pooling window was larger. */
 static bool gradient(const struct vb_k_shape *s, const struct vb_k_args *a, int n, int oc, int oy,
                      int ox, double *g_p)
 {
@@ -203,7 +206,8 @@ static void linear(const struct vb_k_shape *s, enum vb_k_pass pass, const struct
 
 /* ---- pooling --------------------------------------------------------------------------------- */
 
-/* The place of the first of the largest. A NaN is larger than everything else. */
+/* Returns the index of the largest input in a window; of the first one if several are equal. A NaN
+ * counts as larger than any number. */
 static size_t max_place(const struct vb_k_shape *s, const float *in, int n, int c, int oy, int ox)
 {
     size_t best = 0, here;
@@ -288,7 +292,8 @@ static void relu_backward(const struct vb_k_shape *s, const struct vb_k_args *a,
     a->dx[i] = a->y[i] > 0 ? a->dy[i] : 0;
 }
 
-/* Two elements share a random number; the first one uses the lower half. */
+/* Returns v, scaled, or 0 if element i is dropped. Two elements share a random number; the first
+ * one uses the lower half. */
 static float dropped(const struct vb_k_shape *s, const struct vb_k_args *a, size_t i, float v)
 {
     uint64_t random = vb_random(vb_random(a->seed, a->step), i / 2);
@@ -315,7 +320,7 @@ static void dropout_backward(const struct vb_k_shape *s, const struct vb_k_args 
 
 /* ---- local response normalisation ------------------------------------------------------------ */
 
-/* The scale in y = x * lrn_scale ^ -beta. */
+/* Returns the scale in y = x * scale ^ -beta. */
 static double lrn_scale(const struct vb_k_shape *s, const float *in, int n, int c, int y, int x)
 {
     int half = s->kh / 2, other;

@@ -7,7 +7,8 @@
 
 #include <math.h>
 
-/* Half a cosine from the base down to factor times the base; the rate stays there afterwards. */
+/* Returns a rate that falls along half a cosine from base to factor * base, and then stays
+ * constant. */
 static double cosine_rate(const struct vb_k_schedule *s, int64_t step)
 {
     int64_t span = s->period - s->warmup;

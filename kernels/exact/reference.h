@@ -7,14 +7,14 @@
 
 #include "base/base.h"
 
-/* These specify what the fast kernels must compute; the tests compare both. All memory belongs to
- * the caller, is row-major, and must not overlap. */
+/* These functions specify what the fast kernels must compute; the tests compare both. All arrays
+ * belong to the caller, are row-major, and must not overlap. */
 
-/* logits (n, classes) = x (n, features) * w (features, classes) + b (classes) */
+/* Computes logits (n, classes) = x (n, features) * w (features, classes) + b (classes). */
 void vb_k_linear_forward_ref(const float *x, const float *w, const float *b, int n, int features,
                              int classes, float *logits);
 
-/* dw (features, classes) and db (classes) are the gradients, summed over the n samples. */
+/* Computes the gradients dw (features, classes) and db (classes), summed over the n samples. */
 void vb_k_linear_backward_ref(const float *x, const float *dlogits, int n, int features,
                               int classes, float *dw, float *db);
 

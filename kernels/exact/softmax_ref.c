@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * A linear layer, softmax with cross-entropy, and plain SGD, written to be read. These define what
- * the fast kernels must compute, and the fast kernels are tested against them.
+ * A linear layer, softmax with cross-entropy, and plain SGD, written to be read. These functions
+ * define what the fast kernels must compute; tests compare both.
  *
- * Sums run in the order of the samples, and for the logits in the order of the features. No
- * blocking, no threads, no special instructions.
+ * Sums run in the order of the samples, and for the logits in the order of the features. There is
+ * no blocking, and there are no threads and no special instructions.
  */
 #include "kernels/kernels.h"
 
@@ -51,7 +51,8 @@ static float largest(const float *v, int n)
     return max;
 }
 
-/* Subtracts the largest logit first: exp() cannot overflow, and the sum is at least 1. */
+/* Replaces the logits of a row by their gradient and returns the loss. The largest logit is
+ * subtracted first, so that exp() cannot overflow and the sum is at least 1. */
 static float xent_row(float *logits, int label, int classes)
 {
     float max = largest(logits, classes), own = logits[label] - max, sum;

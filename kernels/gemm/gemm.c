@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
  * The parts of a packed matrix product. The inner loop multiplies one number of a by a vector of b,
- * which is one instruction on 64-bit Arm (fmla by element). It has no special cases, because
- * packing fills up ragged edges.
+ * which is one instruction on 64-bit Arm (fmla by element). The inner loop has no special cases,
+ * because packing fills up incomplete panels.
  */
 #include "kernels/gemm/gemm_priv.h"
 #include "kernels/layer/vec.h"
 
 #define NV (VB_GEMM_NR / VB_LANES)
 
-/* The MR numbers of a at one k. On Arm they are a vector, and products use its lanes. On x86 each
- * number is broadcast from memory. On x86, a is also prefetched, beyond the end into the next
- * panel, which saves time when a comes from the third-level cache. */
+/* These macros access the MR numbers of a at one k. On Arm the numbers are a vector, and products
+ * use its lanes. On x86 each number is broadcast from memory. On x86, a is also prefetched, beyond
+ * the end of the panel into the next one, which saves time when a comes from the third-level
+ * cache. */
 #if defined(__x86_64__)
 #define A_LOAD(av, a) const float *av = (a)
 #define ASK_AHEAD(a) __builtin_prefetch((a) + 1024, 0, 3)
@@ -60,7 +61,8 @@ void vb_gemm_tile(int k, const float *a, const float *b, float *c, size_t ldc, b
                          add ? vb_vec_load(c + j * VB_LANES) + acc[i][j] : acc[i][j]);
 }
 
-/* A panel of b stays in the first-level cache while all panels of a are used. */
+/* Takes one panel of b at a time, which stays in the first-level cache while all panels of a are
+ * used. */
 void vb_gemm_block(int m_panels, int n_panels, int k, const float *a, const float *b, float *c,
                    bool add)
 {
@@ -103,7 +105,7 @@ void vb_gemm_pack_lines(const float *from, size_t line_step, int n, int k, int w
     }
 }
 
-/* A frequent copy, without a call of memcpy(). */
+/* Copies VB_GEMM_NR floats. This copy is frequent, so it does not call memcpy(). */
 static inline void copy_full(const float *from, float *to)
 {
 #pragma GCC unroll 8

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Convolution forward, and backward data, as a matrix product: y (oc, pixels) = w (oc, taps) *
- * patches (taps, pixels).
+ * Computes the forward pass and the backward data pass of a convolution as a matrix product: y (oc,
+ * pixels) = w (oc, taps) * patches (taps, pixels).
  *
- * The pixels are cut into tiles of about TILE_PIXELS, which are a few rows of an image or a few
- * images; each thread takes some tiles. The taps are cut into blocks of whole channels. For a tile
- * and a block, the required rows are copied with their padding (patch.h). Then they are packed
- * one panel at a time, and the panel is multiplied by all weights of the block while it is in the
- * first-level cache. The weights were packed before. Backward data is the same with dy and the
- * weights rotated by 180 degrees.
+ * The pixels are cut into tiles of about TILE_PIXELS. A tile is a few rows of an image or a few
+ * images. Each thread takes some tiles. The taps are cut into blocks of whole channels. For a tile
+ * and a block, the required rows are copied with their padding (patch.h). Then the copy is packed
+ * one panel at a time, and each panel is multiplied by all weights of the block while the panel is
+ * in the first-level cache. The weights were packed before. The backward data pass is the same
+ * computation with dy and with weights rotated by 180 degrees.
  */
 #include "kernels/gemm/gemm_layer.h"
 #include "kernels/gemm/gemm_priv.h"
@@ -23,17 +23,17 @@
 struct conv {
     struct vb_k_pass_state pass;
     struct vb_patch patch;
-    int n, c, m; /* samples, channels read, channels written */
+    int n, c, m; /* numbers of samples, of channels read, and of channels written */
     bool data;   /* backward data: the weights are rotated */
     bool relu;
-    int block_c;     /* channels in a block of taps */
-    int tile_images; /* images in a tile; 1 if a tile is a few rows */
-    int bands;       /* tiles in an image */
+    int block_c;     /* number of channels in a block of taps */
+    int tile_images; /* number of images in a tile; 1 if a tile is a few rows */
+    int bands;       /* number of tiles in an image */
     int slots;
-    size_t weights;             /* floats of scratch for the packed weights */
-    size_t strips, panel, sums; /* floats of scratch for each slot */
-    int *pixels; /* offsets in a strip of the pixels of a full tile, filled up to whole panels */
-    int taps[];  /* offsets in a strip of the taps of a block */
+    size_t weights;             /* number of floats of scratch for the packed weights */
+    size_t strips, panel, sums; /* numbers of floats of scratch for each slot */
+    int *pixels; /* offset in a strip of each pixel of a full tile, filled up to whole panels */
+    int taps[];  /* offset in a strip of each tap of a block */
 };
 
 static int divide_up(int a, int b)
@@ -51,7 +51,7 @@ static float weight(const struct conv *v, const float *w, int m, int channel, in
     return w[((size_t)m * (size_t)v->c + (size_t)channel) * taps + (size_t)tap];
 }
 
-/* Packs the panel of rows that begins with m, for all blocks. The offset of a block's panels
+/* Packs the panel of weights whose first row is m, for all blocks. The offset of a block's panels
  * depends only on the number of taps before it. */
 static void pack_weights(const struct conv *v, const float *w, int m, float *packed)
 {
@@ -71,7 +71,7 @@ static void pack_weights(const struct conv *v, const float *w, int m, float *pac
     }
 }
 
-/* Packs four columns of a panel; fast if they are neighbours in the strip. */
+/* Packs four columns of a panel. This is fast if the columns are neighbours in the strip. */
 static void pack_quad(const float *strip, const int *pixels, const int *taps, int k, float *to)
 {
     int i;
@@ -90,7 +90,8 @@ static void pack_quad(const float *strip, const int *pixels, const int *taps, in
     }
 }
 
-/* Multiplies the block of channels from `first` on, and adds it to the sums of the tile. */
+/* Multiplies the block of channels that begins with `first`, and adds the products to the sums of
+ * the tile. */
 static void run_block(const struct conv *v, const float *x, const float *packed, int first,
                       int images, int oy, int n_pixels, float *slot)
 {
@@ -112,7 +113,7 @@ static void run_block(const struct conv *v, const float *x, const float *packed,
     }
 }
 
-/* Stores n neighbours of an image's plane. */
+/* Stores n neighbouring pixels of one channel, with bias and ReLU. */
 static void store_run(const float *from, int n, float bias, bool relu, float *to)
 {
     int i;
@@ -126,7 +127,7 @@ static void store_run(const float *from, int n, float bias, bool relu, float *to
     }
 }
 
-/* Stores n pixels of a tile that lie in one panel. */
+/* Stores n pixels of one panel, which belong to one image, for all channels. */
 static void store_panel(const struct conv *v, const float *sums, const float *bias, int n, float *y)
 {
     size_t plane = (size_t)v->patch.oh * (size_t)v->patch.ow;
@@ -137,7 +138,7 @@ static void store_panel(const struct conv *v, const float *sums, const float *bi
                   y + (size_t)m * plane);
 }
 
-/* A panel may continue in the next image. */
+/* Stores all pixels of a tile. A panel may continue in the next image. */
 static void store_tile(const struct conv *v, const float *sums, const float *bias, int n_pixels,
                        int image_pixels, float *y)
 {
@@ -206,7 +207,8 @@ static void fill_tables(struct conv *v, int n_pixels)
     }
 }
 
-/* Cuts into about equal tiles of about TILE_PIXELS and blocks of about VB_GEMM_KC taps. */
+/* Cuts the work into about equal tiles of about TILE_PIXELS pixels, and into blocks of about
+ * VB_GEMM_KC taps. */
 static void cut(struct conv *v)
 {
     struct vb_patch *p = &v->patch;

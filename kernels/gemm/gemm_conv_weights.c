@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Convolution, backward weights, as a matrix product: dw (oc, taps) = dy (oc, pixels) * patches
- * (pixels, taps), summed over the samples.
+ * Computes the backward weights pass of a convolution as a matrix product: dw (oc, taps) = dy (oc,
+ * pixels) * patches (pixels, taps), summed over the samples.
  *
  * Each thread takes tiles of dw: some rows, and some panels of taps. For its tile, a thread goes
  * through the samples, one band of rows of the image at a time, so every sum runs in the order of
  * samples and pixels. A band is copied with its padding (patch.h). dy is packed again for each
- * tile, but it is then multiplied by TILE_PANELS panels, so packing costs little in comparison.
+ * tile. The packed dy is then multiplied by TILE_PANELS panels, so packing costs little in
+ * comparison.
  */
 #include "kernels/gemm/gemm_layer.h"
 #include "kernels/gemm/gemm_priv.h"
@@ -24,10 +25,10 @@ struct weights {
     struct vb_k_pass_state pass;
     struct vb_patch patch;
     int n, c, oc;
-    int taps;                 /* taps of all channels together */
+    int taps;                 /* number of taps of all channels together */
     int tile_taps, tile_rows; /* size of a tile of dw */
     int slots;
-    size_t strip, rows, panel, sums; /* floats of scratch for each slot */
+    size_t strip, rows, panel, sums; /* numbers of floats of scratch for each slot */
 };
 
 static int divide_up(int a, int b)
@@ -37,9 +38,9 @@ static int divide_up(int a, int b)
 
 /* A tile of dw while it is computed. */
 struct tile {
-    int oc, n_oc;            /* rows */
-    int tap, n_taps;         /* columns, counted over all channels */
-    int channel, n_channels; /* the channels that the columns belong to */
+    int oc, n_oc;            /* first row, number of rows */
+    int tap, n_taps;         /* first column, number of columns; counted over all channels */
+    int channel, n_channels; /* first channel, number of channels that the columns belong to */
     float *strip, *rows, *panel, *sums;
 };
 
@@ -59,7 +60,8 @@ static void tile_init(const struct weights *v, int i, float *slot, struct tile *
     t->sums = t->panel + v->panel;
 }
 
-/* The place in the strip of column i of the tile. Columns that fill a panel repeat the last. */
+/* Returns the address in the strip of column i of the tile. Columns that only fill up a panel
+ * repeat the last one. */
 static const float *column(const struct weights *v, const struct tile *t, int i)
 {
     int per = v->patch.kh * v->patch.kw, tap = t->tap + vb_min(i, t->n_taps - 1);
@@ -68,7 +70,7 @@ static const float *column(const struct weights *v, const struct tile *t, int i)
                                    tap % v->patch.kw);
 }
 
-/* Packs four columns of a row of pixels. */
+/* Packs n pixels of one row, for four columns. */
 static void pack_row(const float *const from[4], int n, float *to)
 {
     vb_v4 r[4];
@@ -89,7 +91,7 @@ static void pack_row(const float *const from[4], int n, float *to)
     }
 }
 
-/* Packs the panel of columns that begins with `first`: (pixels of the band, NR). */
+/* Packs the panel of columns that begins with `first`. The panel is (pixels of the band, NR). */
 static void pack_panel(const struct weights *v, const struct tile *t, int first, int rows)
 {
     const float *from[4];
@@ -107,7 +109,8 @@ static void pack_panel(const struct weights *v, const struct tile *t, int first,
     }
 }
 
-/* Adds the contribution of the rows from oy on of one sample. x and dy point to that sample. */
+/* Adds the contribution of a band of one sample: the rows from oy on. x and dy point to that
+ * sample. */
 static void run_band(const struct weights *v, const struct tile *t, const float *x, const float *dy,
                      int oy, bool add)
 {
@@ -177,7 +180,8 @@ static void weights_run(struct vb_k_pass_state *pass, const struct vb_k_args *ar
     }
 }
 
-/* Cuts dw into about equal tiles, an even number of them, which suits two threads. */
+/* Cuts dw into tiles of about the same size. The number of tiles is even, which suits two
+ * threads. */
 static void cut(struct weights *v)
 {
     int panels = vb_gemm_panels(v->taps, VB_GEMM_NR), across;

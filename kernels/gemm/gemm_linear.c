@@ -3,11 +3,15 @@
  * Linear layers. With small batches each weight is used only a few times, so packing the weights in
  * the usual way would cost as much as a quarter of the product.
  *
- *   forward  y (n, oc) = x (n, in) * w (oc, in) transposed. Both are contiguous along the inputs,
- * so the sums of several inputs are vectors: four samples by four rows of w at a time. data     dx
- * (n, in) = dy (n, oc) * w. Blocks of w are copied into panels that stay in the second-level cache,
- * row by row; this is cheap because nothing is transposed. weights  dw (oc, in) = dy transposed
- * (oc, n) * x (n, in). Both are small and are packed; the product is written directly to dw.
+ * Forward: y (n, oc) = x (n, in) * w (oc, in) transposed. In x and w, the inputs of a row are
+ * contiguous, so vectors hold the sums of several inputs. Four samples are multiplied by four rows
+ * of w at a time.
+ *
+ * Backward data: dx (n, in) = dy (n, oc) * w. Blocks of w are copied row by row into panels that
+ * stay in the second-level cache. This is cheap because nothing is transposed.
+ *
+ * Backward weights: dw (oc, in) = dy transposed (oc, n) * x (n, in). dy and x are small and are
+ * packed; the product is written directly to dw.
  *
  * Each thread takes some outputs, so every sum runs in one order.
  */
@@ -20,12 +24,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FORWARD_ROWS 64 /* rows of w in a tile */
-/* Inputs in a block; adding up the lanes costs little compared with it. */
+#define FORWARD_ROWS 64 /* number of rows of w in a tile */
+/* Number of inputs in a block. Compared with a block, adding up the lanes costs little. */
 #define FORWARD_K (64 * VB_LANES)
 #define DATA_PANELS 64  /* largest number of panels of w in a tile */
-#define DATA_K 64       /* rows of w in a block */
-#define WEIGHTS_ROWS 64 /* rows of dw in a tile */
+#define DATA_K 64       /* number of rows of w in a block */
+#define WEIGHTS_ROWS 64 /* number of rows of dw in a tile */
 #define WEIGHTS_PANELS 128
 
 struct linear {
@@ -33,8 +37,8 @@ struct linear {
     int n, in, oc;
     bool relu;
     int slots;
-    int tile_panels;     /* backward data: panels of w in a tile */
-    size_t shared, slot; /* floats of scratch */
+    int tile_panels;     /* backward data: number of panels of w in a tile */
+    size_t shared, slot; /* numbers of floats of scratch: for all threads, for each slot */
 };
 
 static int divide_up(int a, int b)
@@ -44,14 +48,15 @@ static int divide_up(int a, int b)
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-static int forward_in(int in) /* inputs, rounded up to whole vectors */
+static int forward_in(int in) /* returns the number of inputs, rounded up to whole vectors */
 {
     return divide_up(in, VB_LANES) * VB_LANES;
 }
 
-/* Packs x into blocks of FORWARD_K inputs, and within a block into four samples at a time:
- * (vectors, 4 samples, lanes), filled up with zeros. Rows of w and x whose distance is a power of
- * two would evict each other from the cache; with x packed, only rows of w can collide. */
+/* Packs four samples of x. x is cut into blocks of FORWARD_K inputs; in a block, four samples are
+ * stored together as (vectors, 4 samples, lanes), filled up with zeros. Rows of w and x whose
+ * distance is a power of two would evict each other from the cache; with x packed, only rows of w
+ * can collide. */
 static void forward_pack(const struct linear *v, const float *x, int quad, float *packed)
 {
     int in = forward_in(v->in), quads = divide_up(v->n, 4), first, k, i, p, l;
@@ -71,7 +76,7 @@ static void forward_pack(const struct linear *v, const float *x, int quad, float
     }
 }
 
-/* Adds the quads of a vector. */
+/* Returns the sum of the quads of a vector. */
 static inline vb_v4 fold(vb_vec v)
 {
 #if VB_LANES == 4
@@ -87,7 +92,8 @@ static inline vb_v4 fold(vb_vec v)
 #endif
 }
 
-/* Handles the inputs from p on that do not fill a vector. sums[i] is sample i by the rows. */
+/* Adds the inputs from p on, which do not fill a vector. sums[i] holds the sums of sample i, one
+ * lane for each row of w. */
 static inline void dot_rest(const float *x, const float *const w[4], int p, int k, vb_v4 acc[4][4],
                             vb_v4 sums[4])
 {
@@ -109,7 +115,8 @@ static inline void dot_rest(const float *x, const float *const w[4], int p, int 
     }
 }
 
-/* Multiplies four samples by four rows of w, over k inputs. sums[i] is sample i by the rows. */
+/* Multiplies four samples by four rows of w, over k inputs. sums[i] holds the sums of sample i, one
+ * lane for each row of w. */
 static inline void dot_block(const float *x, const float *const w[4], int k, vb_v4 sums[4])
 {
     vb_vec acc[4][4] = {{{0}}}, xv, wv[4];
@@ -136,7 +143,7 @@ static inline void dot_block(const float *x, const float *const w[4], int k, vb_
     dot_rest(x, w, p, k, folded, sums);
 }
 
-/* Prefetches a share of w's next four rows meanwhile. An Arm CPU does this by itself. */
+/* Prefetches a share of the next four rows of w. On Arm the CPU does this by itself. */
 static inline void forward_ask(const struct linear *v, const float *w, int from, int to)
 {
 #if defined(__x86_64__)
@@ -151,7 +158,7 @@ static inline void forward_ask(const struct linear *v, const float *w, int from,
 #endif
 }
 
-/* Adds k inputs, beginning with `first`, to y, for four rows of w that begin with `row`. */
+/* Adds to y the products of k inputs from `first` on and of the four rows of w from `row` on. */
 static void forward_rows(const struct linear *v, const struct vb_k_args *args, int row, int first,
                          int k)
 {
@@ -218,7 +225,7 @@ static void forward_run(struct vb_k_pass_state *pass, const struct vb_k_args *ar
 
 /* ---- backward to the data -------------------------------------------------------------------- */
 
-/* Packs dy as panels of samples, in blocks of DATA_K outputs. */
+/* Packs one panel of samples of dy, in blocks of DATA_K outputs. */
 static void data_pack_dy(const struct linear *v, const float *dy, int sample, float *packed)
 {
     int first, k;
@@ -303,7 +310,8 @@ static void data_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
 
 /* ---- backward to the weights ----------------------------------------------------------------- */
 
-static float *weights_x(const struct linear *v, float *scratch) /* the panels of x in scratch */
+/* Returns the panels of x in scratch. */
+static float *weights_x(const struct linear *v, float *scratch)
 {
     return scratch + (size_t)vb_gemm_rows(v->oc) * (size_t)v->n;
 }
@@ -340,7 +348,8 @@ static void weights_tile(const struct linear *v, const float *rows, const float 
                (size_t)vb_min(VB_GEMM_NR, v->in - i) * sizeof(*to));
 }
 
-/* Some rows of dw. x is used in parts that stay in cache from one panel of rows to the next. */
+/* Computes WEIGHTS_ROWS rows of dw. x is used in parts that stay in cache from one panel of rows to
+ * the next. */
 static void weights_rows(const struct linear *v, const struct vb_k_args *args, int first)
 {
     const float *rows = args->scratch, *x = weights_x(v, args->scratch);
@@ -355,7 +364,8 @@ static void weights_rows(const struct linear *v, const struct vb_k_args *args, i
     }
 }
 
-/* The samples of one bias are far apart in memory, so whole rows of dy are added. */
+/* Computes the gradients of the biases. The gradients that one bias sums are far apart in memory,
+ * so whole rows of dy are added. */
 static void weights_bias(const struct linear *v, const struct vb_k_args *args, int first)
 {
     int end = vb_min(first + WEIGHTS_ROWS, v->oc), s, j;
@@ -416,7 +426,7 @@ vb_status vb_gemm_linear_data(const struct vb_k_shape *s, void **state_p, size_t
 {
     int panels = vb_gemm_panels(s->c * s->h * s->w, VB_GEMM_NR);
     int tiles =
-        /* A multiple of 4, which a few threads can share evenly. */
+        /* The number of tiles is a multiple of 4, which a few threads can share evenly. */
         divide_up(divide_up(panels, DATA_PANELS), 4) * 4;
     size_t rows = (size_t)vb_gemm_rows(s->n);
     struct linear v = {.pass.run = data_run, .tile_panels = divide_up(panels, tiles)};

@@ -6,7 +6,7 @@
  * A panel is VB_GEMM_MR rows of a, or VB_GEMM_NR columns of b, stored so that the numbers of one k
  * are contiguous: a (k, MR), b (k, NR). An incomplete panel is filled up with zeros. NN, NT and TN
  * products differ only in how panels are packed. The sum over k runs upwards, so the bits depend
- * only on where the callers cut k.
+ * only on the places where the callers cut k.
  */
 #ifndef VB_KERNELS_GEMM_GEMM_PRIV_H
 #define VB_KERNELS_GEMM_GEMM_PRIV_H
@@ -31,22 +31,22 @@
 #if defined(__AVX2__)
 #define VB_GEMM_NR 24 /* 12 of 16 registers */
 #elif defined(__SSE2__)
-#define VB_GEMM_NR 12 /* 12 of 16 */
+#define VB_GEMM_NR 12 /* 12 of 16 registers */
 #else
-#define VB_GEMM_NR 20 /* 20 of 32 */
+#define VB_GEMM_NR 20 /* 20 of 32 registers */
 #endif
 #endif
 
-/* A good length for a block along k: a panel of b then stays in the first-level cache. */
+/* A good number of k for a block: a panel of b then stays in the first-level cache. */
 #define VB_GEMM_KC 384
 
-/* Number of panels for n rows or columns. */
+/* Returns the number of panels for n rows or columns. */
 static inline int vb_gemm_panels(int n, int width)
 {
     return (n + width - 1) / width;
 }
 
-static inline int vb_gemm_rows(int m) /* m rounded up */
+static inline int vb_gemm_rows(int m) /* m rounded up to whole panels */
 {
     return vb_gemm_panels(m, VB_GEMM_MR) * VB_GEMM_MR;
 }
@@ -60,18 +60,18 @@ static inline int vb_gemm_cols(int n)
  * adds the product if add is set. b and c need not be aligned. */
 void vb_gemm_tile(int k, const float *a, const float *b, float *c, size_t ldc, bool add);
 
-/* The same for m_panels of a and n_panels of b, which are k * MR and k * NR apart. c consists of
- * tiles (MR, NR); those of one panel of b are contiguous. */
+/* Does the same for m_panels panels of a and n_panels panels of b, which are k * MR and k * NR
+ * floats apart. c consists of tiles (MR, NR); the tiles of one panel of b are contiguous. */
 void vb_gemm_block(int m_panels, int n_panels, int k, const float *a, const float *b, float *c,
                    bool add);
 
-/* Packs one panel (k, width) of n <= width lines. pack_lines: the numbers of a line are contiguous,
- * and lines are line_step apart. pack_k: the numbers of one k are contiguous, and those of the next
- * k are k_step further. width is a multiple of 4. */
+/* These two pack n <= width lines into one panel (k, width). For pack_lines, the numbers of a line
+ * are contiguous, and lines are line_step apart. For pack_k, the numbers of one k are contiguous,
+ * and the numbers of the next k are k_step further. width is a multiple of 4. */
 void vb_gemm_pack_lines(const float *from, size_t line_step, int n, int k, int width, float *to);
 void vb_gemm_pack_k(const float *from, size_t k_step, int n, int k, int width, float *to);
 
-/* The same as vb_gemm_pack_k() for n columns, into as many panels of b as they need. */
+/* Does the same as vb_gemm_pack_k() for n columns, and fills as many panels of b as they need. */
 void vb_gemm_pack_k_wide(const float *from, size_t k_step, int n, int k, float *to);
 
 #endif

@@ -24,17 +24,20 @@
 
 #define VB_WINO_ALPHA 6 /* largest alpha */
 
-/* Result i of a transformation is written to to + i * step, and read from the same place. */
+/* The transformations. Result i of a transformation is written to to + i * step; the next one reads
+ * it at from + i * step. */
 struct vb_wino_ops {
     int alpha, m, r;
-    /* Transforms a window of alpha by alpha inputs for each lane; rows are pitch apart. */
+    /* Transforms a window of alpha by alpha inputs for each lane. Rows are pitch floats apart. */
     void (*input)(const float *const from[VB_LANES], int pitch, float *to, size_t step);
-    /* Transforms the taps of a kernel for each lane, r by r; turned: rotated by 180 degrees. */
+    /* Transforms the r by r taps of a kernel for each lane. If turned is set, the taps are rotated
+     * by 180 degrees. */
     void (*taps)(const float *const from[VB_LANES], bool turned, float *to, size_t step);
-    /* Transforms products into m by m outputs, with bias and ReLU: to (lanes, m, m). */
+    /* Transforms products into m by m outputs, with bias and ReLU. to is (lanes, m, m). */
     void (*output)(const float *from, size_t step, float bias, bool relu, float *to);
-    /* For gradients of the taps: tile_as_taps transforms m by m outputs as if they were taps, and
-     * output_as_taps computes r by r taps as if they were outputs: to (lanes, r, r). */
+    /* These two serve the gradients of the taps. tile_as_taps transforms m by m outputs as if they
+     * were taps. output_as_taps computes r by r taps as if they were outputs; to is (lanes, r,
+     * r). */
     void (*tile_as_taps)(const float *const from[VB_LANES], int pitch, float *to, size_t step);
     void (*output_as_taps)(const float *from, size_t step, float *to);
 };
@@ -43,12 +46,13 @@ extern const struct vb_wino_ops vb_wino_f2_3; /* F(2x2, 3x3) */
 extern const struct vb_wino_ops vb_wino_f4_3; /* F(4x4, 3x3) */
 extern const struct vb_wino_ops vb_wino_f2_5; /* F(2x2, 5x5) */
 
-/* Images cut into tiles, numbered through the whole batch. Their windows may overlap. */
+/* The images of a batch, cut into tiles. Tiles are numbered through the whole batch. The windows of
+ * tiles may overlap. */
 struct vb_wino_grid {
     struct vb_patch patch; /* describes one tile's window; outputs are rounded up to whole tiles */
-    int n, c;              /* images, and channels of each image */
+    int n, c;              /* number of images, and of channels in each image */
     int m;                 /* side of a tile */
-    int across, down;      /* tiles in a row and in a column of an image */
+    int across, down;      /* number of tiles in a row and in a column of an image */
 };
 
 /* The window of a tile is at at + channel * step in the filled strips. */
@@ -56,25 +60,27 @@ struct vb_wino_spot {
     size_t at, step;
 };
 
-/* Cuts oh by ow outputs into tiles. p describes how they are read, as set by vb_patch_init(). */
+/* Cuts the outputs of each image into tiles of m by m. p, as set by vb_patch_init(), describes how
+ * the convolution reads its input. */
 void vb_wino_grid_init(struct vb_wino_grid *g, const struct vb_patch *p, int n, int c, int m);
 
-/* Largest number of floats that vb_wino_fill() writes for n_tiles tiles, for each channel. */
+/* Returns the largest number of floats that vb_wino_fill() writes for n_tiles tiles of one
+ * channel. */
 size_t vb_wino_strips(const struct vb_wino_grid *g, int n_tiles);
 
-/* Copies the parts of x (n, c, h, w) that the tiles from first on need, with padding, for the
- * channels from c on. spots: (n_tiles). */
+/* Copies the parts of x (n, c, h, w) that the n_tiles tiles from first on read, with padding, for
+ * n_channels channels from c on. Fills spots (n_tiles) with the place of each window. */
 void vb_wino_fill(const struct vb_wino_grid *g, const float *x, int c, int n_channels, int first,
                   int n_tiles, float *strips, struct vb_wino_spot *spots);
 
-/* Floats between the results of a transformation: an odd number of cache lines, so that they do not
- * all fall into the same few sets of a cache. */
+/* Returns the number of floats from one result of a transformation to the next. It is an odd number
+ * of cache lines, so that the results do not all fall into the same few sets of a cache. */
 static inline size_t vb_wino_step(size_t n_floats)
 {
     return ((n_floats + 15) / 16 | 1) * 16;
 }
 
-/* Prepare the passes. pass: forward or backward data. */
+/* These two prepare the passes. pass is forward or backward data. */
 vb_status vb_wino_conv(const struct vb_wino_ops *ops, const struct vb_k_shape *shape,
                        enum vb_k_pass pass, void **state_p, size_t *scratch_p);
 vb_status vb_wino_weights(const struct vb_wino_ops *ops, const struct vb_k_shape *shape,

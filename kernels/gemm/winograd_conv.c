@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Winograd forward, and backward data, which is the same with dy and the weights rotated by 180
- * degrees. xi numbers the alpha * alpha products of a tile.
+ * Computes the forward pass and the backward data pass with Winograd's convolutions. The backward
+ * data pass is the same computation with dy and with weights rotated by 180 degrees. xi numbers the
+ * alpha * alpha products of a tile.
  *
  *   u (xi, m, c)      the transformed weights, packed as panels, once for each run
  *   v (xi, c, tiles)  the transformed windows of a block of tiles, also packed
@@ -18,24 +19,25 @@
 #include <string.h>
 
 #define BLOCK_PANELS 2 /* largest number of panels of tiles in a block */
-#define BLOCK_ROWS 64  /* rows of p computed at a time */
+#define BLOCK_ROWS 64  /* number of rows of p computed at a time */
 #define BLOCK_COST 16  /* loading u takes as long as computing this many tiles */
 #define FILL_CHANNELS 8
 
-/* The lanes of u are channels by the rows of a panel. */
+/* A vector of u has one lane for each pair of a channel and a row of a panel. */
 #define LANE_CHANNELS (VB_LANES / VB_GEMM_MR)
 
 struct conv {
     struct vb_k_pass_state pass;
     const struct vb_wino_ops *ops;
     struct vb_wino_grid grid;
-    int c, m;   /* channels read, channels written */
+    int c, m;   /* numbers of channels read and of channels written */
     int oh, ow; /* size of the output */
     bool data, relu;
-    int block; /* tiles in a block */
+    int block; /* number of tiles in a block */
     int slots;
-    size_t u_step, v_step, p_step; /* floats from one xi to the next */
-    size_t u, v, p, strips;        /* floats of scratch; all but u are per slot */
+    size_t u_step, v_step, p_step; /* numbers of floats from one xi to the next */
+    size_t u, v, p, strips;        /* numbers of floats of scratch; u is shared, slots have the
+                                    * rest */
     size_t spots, places;
 };
 
@@ -57,7 +59,8 @@ static void find_taps(const struct conv *v, const float *w, int m, int c, const 
     }
 }
 
-/* Transforms the last channels of a panel in a buffer of full vectors. */
+/* Transforms the last channels of a panel, which do not fill a vector. The results go through a
+ * buffer of full vectors. */
 static void transform_last(const struct conv *v, const float *w, int m, int c, float *u)
 {
     float all[VB_WINO_ALPHA * VB_WINO_ALPHA * VB_LANES];
@@ -89,8 +92,8 @@ static void transform_weights(const struct conv *v, const float *w, int m, float
         transform_last(v, w, m, c, u);
 }
 
-/* Where the outputs of a tile go, counted from the beginning of a channel of the first sample, and
- * how much of the tile is inside the image. */
+/* The place of a tile's outputs, counted from the beginning of a channel of the first sample, and
+ * the number of rows and columns of the tile that are inside the image. */
 struct place {
     size_t at;
     int rows, cols;
@@ -98,7 +101,7 @@ struct place {
 
 /* A block of tiles while it is computed. */
 struct block {
-    int first, n; /* tiles */
+    int first, n; /* first tile, number of tiles */
     float *v, *p, *strips;
     struct vb_wino_spot *spots;
     struct place *places;
@@ -119,7 +122,8 @@ static void find_places(const struct conv *v, const struct block *b)
     }
 }
 
-/* Lanes without a tile repeat the last tile; their results are not used. */
+/* Transforms the windows of all tiles of the block for channel c. Lanes without a tile repeat the
+ * last tile; their results are not used. */
 static void transform_channel(const struct conv *v, const struct block *b, int c, int in_strip)
 {
     const float *from[VB_LANES];
@@ -164,7 +168,7 @@ static inline void store_cols(const float *from, int n, float *to)
     }
 }
 
-/* y: one channel of the first sample. */
+/* Stores the part of a tile that is inside the image. y is one channel of the first sample. */
 static void store_tile(const struct conv *v, const struct place *at, const float *tile, float *y)
 {
     int i;
@@ -174,7 +178,7 @@ static void store_tile(const struct conv *v, const struct place *at, const float
         store_cols(tile, at->cols, y);
 }
 
-/* Transforms one channel of the tiles of a panel, from t on. */
+/* Transforms one channel of the tiles from t on, which belong to one panel, into outputs. */
 static void transform_row(const struct conv *v, const struct block *b, const float *from, int t,
                           float bias, float *y)
 {
@@ -188,7 +192,7 @@ static void transform_row(const struct conv *v, const struct block *b, const flo
     }
 }
 
-/* Transforms the rows from `first` on. */
+/* Transforms the products of BLOCK_ROWS channels from `first` on into outputs. */
 static void transform_output(const struct conv *v, const struct block *b, int first,
                              const float *bias, float *y)
 {
@@ -203,7 +207,7 @@ static void transform_output(const struct conv *v, const struct block *b, int fi
     }
 }
 
-/* Computes all products of the rows from `first` on. */
+/* Computes p = u * v for BLOCK_ROWS rows from `first` on and all xi. */
 static void multiply(const struct conv *v, const struct block *b, const float *u, int first)
 {
     int m_panels = vb_min(BLOCK_ROWS, vb_gemm_rows(v->m) - first) / VB_GEMM_MR, xi;
@@ -254,8 +258,9 @@ static void conv_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
     }
 }
 
-/* Chooses the number of tiles in a block: large, but such that the thread with the most work has as
- * little as possible. Results do not depend on it. */
+/* Chooses the number of tiles in a block such that the thread with the most work takes as little
+ * time as possible. If several numbers are equal, the largest is chosen. Results do not depend on
+ * this number. */
 static int block_tiles(int tiles, int slots)
 {
     int block, best = 0, cost, best_cost = 0;

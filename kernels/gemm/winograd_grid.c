@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The tiles of a batch: their places, and the strips of the images that they are read from.
+ * Computes the places of the tiles of a batch, and fills the strips that the tiles are read from.
  */
 #include "kernels/gemm/winograd.h"
 
@@ -28,7 +28,7 @@ size_t vb_wino_strips(const struct vb_wino_grid *g, int n_tiles)
            (size_t)g->patch.pitch;
 }
 
-/* The tiles from first to end - 1 belong to one image. */
+/* Fills the strip of the tiles from first to end - 1, which belong to one image. */
 static size_t fill_piece(const struct vb_wino_grid *g, const float *x, int c, int n_channels,
                          int first, int end, float *strip, struct vb_wino_spot *spots, size_t at)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The transformations of Winograd's short convolutions. The numbers of taps and outputs are
- * constants at every call, so the compiler removes the code for those that do not exist.
+ * constants at every call, so the compiler removes the code for taps and outputs that do not exist.
  */
 #include "kernels/layer/quads.h"
 #include "kernels/gemm/winograd.h"
@@ -121,7 +121,7 @@ INLINE void output_square(int alpha, int m, const float *from, size_t step, vb_v
         output_line(alpha, m, half + j, m, out + j, m);
 }
 
-/* Loads n by n numbers from each place. n is 2, 4 or 6. */
+/* Loads n by n numbers for each lane. n is 2, 4 or 6. */
 INLINE void gather(int n, const float *const from[VB_LANES], int pitch, vb_vec *to)
 {
     vb_v4 q[VB_LANES / 4];
@@ -151,7 +151,7 @@ INLINE void gather(int n, const float *const from[VB_LANES], int pitch, vb_vec *
     }
 }
 
-/* Loads n contiguous numbers from each place; n is at least 4. */
+/* Loads n contiguous numbers for each lane. n is at least 4. */
 INLINE void gather_row(int n, const float *const from[VB_LANES], vb_vec *to)
 {
 #pragma GCC unroll 8
@@ -166,7 +166,8 @@ INLINE void gather_row(int n, const float *const from[VB_LANES], vb_vec *to)
     }
 }
 
-/* The reverse: writes row after row, one row for each lane. Overwrites v. */
+/* The reverse of gather_row(): writes n contiguous numbers for each lane, lane after lane.
+ * Overwrites v. */
 INLINE void scatter_rows(int n, vb_vec *v, float *to)
 {
     vb_vec last[4];

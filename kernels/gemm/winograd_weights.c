@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * Winograd, backward weights. The r by r taps of a pair of channels are the outputs of a
- * convolution of a window of x, with the m by m gradients of its tile as taps. They are summed over
- * all tiles before the last transformation.
+ * Computes the backward weights pass with Winograd's convolutions. The gradients of the r by r taps
+ * of a pair of channels are the outputs of a convolution of a window of x, with the m by m
+ * gradients of its tile as taps. The products are summed over all tiles before the last
+ * transformation.
  *
  *   d (xi, oc, tiles)  the transformed tiles of dy, of a block of tiles, packed as panels
  *   v (xi, c, tiles)   the transformed windows of x, also packed
  *   p (xi, oc, c)      += d * v for each xi, block after block
  *
  * Each thread transforms some groups of channels; when all are done, each thread multiplies some
- * xi. The lanes of v are channels. The lanes of d are tiles by the rows of a panel.
+ * xi. A vector of v has one lane for each channel. A vector of d has one lane for each pair of a
+ * tile and a row of a panel.
  */
 #include "kernels/gemm/gemm_priv.h"
 #include "kernels/layer/sum.h"
@@ -27,21 +29,22 @@ struct weights {
     const struct vb_wino_ops *ops;
     struct vb_wino_grid x, dy;
     int n, c, oc, pixels;
-    int block; /* tiles in a block */
+    int block; /* number of tiles in a block */
     int slots;
-    size_t d_step, v_step, p_step; /* floats from one xi to the next */
-    size_t d, v, p;                /* floats of scratch */
-    size_t strips, spots;          /* floats of scratch for each slot */
+    size_t d_step, v_step, p_step; /* numbers of floats from one xi to the next */
+    size_t d, v, p;                /* numbers of floats of scratch */
+    size_t strips, spots;          /* numbers of floats of scratch for each slot */
 };
 
-/* The tiles of dy and windows of x, of a block, on which a thread works. */
+/* The tiles of dy and the windows of x that a thread transforms, all of one block. */
 struct part {
-    int first, n;  /* tiles */
-    float *strips; /* of some channels */
+    int first, n;  /* first tile, number of tiles */
+    float *strips; /* the strips of some channels */
     struct vb_wino_spot *spots;
 };
 
-/* Transforms the channels from c on. Missing ones repeat the last; these results are dropped. */
+/* Transforms a vector of channels of x from c on. Missing channels repeat the last one; their
+ * results are dropped. */
 static void transform_x(const struct weights *v, const struct part *b, const float *x, int c,
                         float *to)
 {
@@ -57,7 +60,8 @@ static void transform_x(const struct weights *v, const struct part *b, const flo
     }
 }
 
-/* Stores the last tiles of a panel through a buffer of full vectors. */
+/* Transforms the last tiles of a panel in a buffer of full vectors, and stores the part that is
+ * needed. */
 static void store_last(const struct weights *v, const float *const from[VB_LANES], int n_floats,
                        float *to)
 {
@@ -69,7 +73,7 @@ static void store_last(const struct weights *v, const float *const from[VB_LANES
         memcpy(to + (size_t)xi * v->d_step, all + xi * VB_LANES, (size_t)n_floats * sizeof(*to));
 }
 
-/* Transforms the channels of the panel that begins with m. */
+/* Transforms the tiles of dy for the channels of the panel that begins with m. */
 static void transform_dy(const struct weights *v, const struct part *b, const float *dy, int m,
                          float *to)
 {

@@ -11,12 +11,13 @@
 struct vb_k_backend {
     const char *name; /* "onednn", "blas", "gemm", "direct", "winograd2", "winograd4", "plain" */
 
-    /* Accepts any shape. Cheap. */
+    /* Returns true if the backend can compute the pass. Any shape may be given. The call is
+     * cheap. */
     bool (*can)(const struct vb_k_shape *shape, enum vb_k_pass pass);
 
-    /* *state_p is what run() needs; the caller owns it until destroy(). *scratch_p is the size of
-     * the scratch memory in bytes. run() uses as many threads as the OpenMP team has at that time;
-     * results do not depend on their number. */
+    /* Prepares a pass. *state_p is the state for run(); the caller owns the state until destroy().
+     * *scratch_p is the size of the scratch memory in bytes. run() uses as many threads as the
+     * OpenMP team has at that time; results do not depend on the number of threads. */
     vb_status (*prepare)(const struct vb_k_shape *shape, enum vb_k_pass pass, void **state_p,
                          size_t *scratch_p);
     void (*run)(void *state, const struct vb_k_args *args);
@@ -25,10 +26,12 @@ struct vb_k_backend {
 
 /* ---- what backends share --------------------------------------------------------------------- */
 
-/* kernels/layer/plain.c: db (oc) from dy (n, oc, pixels); same bits for any number of threads. */
+/* kernels/layer/plain.c: computes db (oc) from dy (n, oc, pixels). The bits are the same for any
+ * number of threads. */
 void vb_k_bias_grad(const float *dy, int n, int oc, size_t pixels, float *db);
 
-/* kernels/layer/shape.c: an element is dropped if its random 32 bits are below this value. */
+/* kernels/layer/shape.c: returns the value below which the random 32 bits of a dropped element
+ * are. */
 uint32_t vb_k_dropout_below(float rate);
 
 static inline int vb_min(int a, int b)
@@ -36,7 +39,8 @@ static inline int vb_min(int a, int b)
     return a < b ? a : b;
 }
 
-/* The outputs in a row whose place kx of the window is inside the input: [first, end). */
+/* Return the range [first, end) of the outputs in a row whose window has its column kx inside the
+ * input. */
 static inline int vb_k_first_inside(const struct vb_k_shape *s, int kx)
 {
     int before = s->pad - kx;
@@ -53,7 +57,8 @@ static inline int vb_k_end_inside(const struct vb_k_shape *s, int kx)
 
 /* ---- the references of layers ---------------------------------------------------------------- */
 
-/* kernels/exact/layer_ref.c: the specification of all layers: plain loops that add in double. */
+/* kernels/exact/layer_ref.c: computes a pass of any layer with plain loops that add in double. This
+ * is the specification of all layers. */
 void vb_k_layer_ref(const struct vb_k_shape *shape, enum vb_k_pass pass,
                     const struct vb_k_args *args);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a layer is: its kind, its shape, its passes and the memory that a pass takes.
+ * Describes layers: kinds, shapes, passes, and the arguments of a pass.
  */
 #ifndef VB_KERNELS_LAYER_LAYER_H
 #define VB_KERNELS_LAYER_LAYER_H
@@ -21,41 +21,47 @@ enum vb_k_kind {
 enum vb_k_pass { VB_K_FORWARD, VB_K_BACKWARD_DATA, VB_K_BACKWARD_WEIGHTS };
 #define VB_K_PASSES 3
 
-/* What a layer computes. Between layers every tensor is plain row-major: activations are (n, c, h,
- * w), the weights of a convolution (oc, c, kh, kw), those of a linear layer (oc, c), biases (oc). A
- * linear layer has c * h * w inputs and oh = ow = 1. "conv-pool" is a convolution, ReLU, and max
- * pooling of 2 x 2 without overlap in one layer. Only the largest of four neighbours has a
- * gradient, so the backward passes save three quarters of the work. */
+/* The kind and the sizes of a layer. Between layers every tensor is plain row-major: activations
+ * are (n, c, h, w), the weights of a convolution are (oc, c, kh, kw), the weights of a linear layer
+ * are (oc, c * h * w), and biases are (oc). A linear layer has c * h * w inputs and oh = ow = 1.
+ * "conv-pool" is a convolution, ReLU, and max pooling of 2 x 2 without overlap in one layer. Only
+ * the largest of four neighbours has a gradient, so the backward passes save three quarters of the
+ * work. */
 struct vb_k_shape {
     enum vb_k_kind kind;
-    int n;           /* samples of a batch; a shorter batch is filled up with zeros */
+    int n;           /* number of samples in a batch; a shorter batch is filled up with zeros */
     int c, h, w;     /* size of the input */
-    int oc, oh, ow;  /* output; vb_k_shape_finish() computes what follows from the rest */
-    int kh, kw;      /* kernel of a convolution or pooling; lrn: kh is the number of channels in a
-                      * window; conv-pool: kernel of the convolution */
-    int stride, pad; /* in both directions; average pooling counts the padding */
+    int oc, oh, ow;  /* size of the output; vb_k_shape_finish() computes sizes that follow from
+                      * others */
+    int kh, kw;      /* size of the kernel of a convolution or pooling; lrn: kh is the number of
+                      * channels in a window; conv-pool: size of the convolution's kernel */
+    int stride, pad; /* the same in both directions; average pooling counts the padding */
     bool relu;       /* convolution, linear: the layer ends with a ReLU; conv-pool: false */
     float rate;      /* dropout: the fraction of elements that are dropped */
     float alpha, beta, bias; /* lrn: y = x * (bias + alpha / kh * sum of squares) ^ -beta */
 };
 
-/* Checks the shape and fills in the size of the output. On VB_ERR_USAGE why holds one line. */
+/* Checks the shape and fills in the size of the output. If the result is VB_ERR_USAGE, why holds a
+ * message of one line. */
 vb_status vb_k_shape_finish(struct vb_k_shape *shape, char why[VB_OPTS_WHY]);
 
-/* Number of multiplications and additions that a direct convolution needs for a pass; used for
- * GFLOP/s. Returns 0 for kinds of layers whose speed is limited by memory. */
+/* Returns the number of multiplications and additions that a direct convolution needs for a pass.
+ * GFLOP/s are computed from it. Returns 0 for kinds of layers whose speed is limited by memory. */
 double vb_k_shape_flops(const struct vb_k_shape *shape, enum vb_k_pass pass);
 
-/* Whether this kind has this pass. Only convolutions and linear layers have weights. */
+/* Returns true if this kind of layer has this pass. Only convolutions and linear layers have
+ * weights. */
 bool vb_k_has_pass(enum vb_k_kind kind, enum vb_k_pass pass);
 
 const char *vb_k_kind_str(enum vb_k_kind kind); /* "conv", "linear", "max-pool" ... */
 const char *vb_k_pass_str(enum vb_k_pass pass); /* "forward", "backward-data", "backward-weights" */
 
-/* The convolution in a conv-pool layer, with its ReLU; any other shape unchanged. */
+/* Returns the shape of the convolution in a conv-pool layer, with its ReLU. Returns any other shape
+ * unchanged. */
 struct vb_k_shape vb_k_shape_conv(const struct vb_k_shape *shape);
 
-/* Floats in the input, the output, and the weights (0 if there are none) of a layer. */
+/* Return the number of floats in the input, in the output, and in the weights of a layer (0 if it
+ * has no weights). */
 size_t vb_k_shape_inputs(const struct vb_k_shape *shape);
 size_t vb_k_shape_outputs(const struct vb_k_shape *shape);
 size_t vb_k_shape_weights(const struct vb_k_shape *shape);
@@ -65,30 +71,32 @@ size_t vb_k_shape_weights(const struct vb_k_shape *shape);
  *   backward data     w dy -> dx   (pooling, ReLU, lrn and dropout read x and y too)
  *   backward weights  x dy -> dw db (summed over the batch, overwritten)
  * dy is the gradient before the ReLU: the caller has already applied vb_k_relu_mask(). For
- * conv-pool, dy is the gradient of y; its forward pass also writes where, and its backward passes
- * read it.
+ * conv-pool, dy is the gradient of y; the forward pass also writes where, and the backward passes
+ * read where.
  *
  * A NaN stays a NaN in sums, in ReLU, and in max pooling, where the first NaN of a window wins.
  * Winograd kernels spread a NaN or an infinity over the whole tile that contains it. The backward
- * data pass of conv-pool spreads one over all inputs that its window sees. */
+ * data pass of conv-pool spreads a NaN or an infinity in dy over all inputs that its window sees.
+ */
 struct vb_k_args {
     const float *x, *w, *b, *dy;
     float *y, *dx, *dw, *db;
-    uint8_t
-        *where; /* conv-pool: (n, oc, oh, ow): which of four inputs y is; VB_K_NOWHERE: y <= 0 */
+    uint8_t *where; /* conv-pool: (n, oc, oh, ow), place of y in its window; VB_K_NOWHERE: y <= 0 */
     uint64_t seed, step; /* dropout: these two alone determine which elements are dropped */
-    void *scratch;       /* as many bytes as the layer asked for, aligned to 64 bytes; nothing in
-                          * it is kept between passes */
+    void *scratch;       /* has as many bytes as the layer asked for, aligned to 64 bytes; the
+                          * contents are not kept between passes */
 };
 
-/* 0 to 3 are the places of a window, row by row; the first of equals. A NaN has no gradient. */
+/* A value of where. The values 0 to 3 are the places of a window, row by row; if several numbers
+ * are the largest, the first one counts. A NaN has no gradient. */
 #define VB_K_NOWHERE 4
 
-/* dy = y > 0 ? dy : 0: the gradient through a ReLU whose output is y. */
+/* Computes the gradient through a ReLU whose output is y: sets dy to 0 unless y > 0. */
 void vb_k_relu_mask(const float *y, float *dy, size_t n);
 
-/* The same as vb_k_softmax_xent_ref(), with vectors; sums may differ in the last digits. *correct_p
- * counts rows whose first largest logit is that of their label, never a row with a NaN. */
+/* Does the same as vb_k_softmax_xent_ref(), with vectors; sums may differ in the last digits.
+ * *correct_p is the number of rows where the label has the first of the largest logits. A row with
+ * a NaN is never counted. */
 double vb_k_softmax_xent(float *logits, const uint16_t *y, size_t n, int classes, int *correct_p);
 
 #endif

@@ -1,37 +1,41 @@
 /* SPDX-License-Identifier: MIT
  *
  * The level of instructions in use. Kernels of our own are compiled once for each level (base.h),
- * and the best level that this CPU has is taken at run time. A header that declares a name of such
- * a file first defines the name as VB_AT_LEVEL(name).
+ * and the best level that this CPU has is taken at run time. A header that declares a function of
+ * such a file first defines the function's name as VB_AT_LEVEL(name).
  *
- * Code outside a level calls it only through that level's tables and entry functions: the baseline
- * has the plain name, the others have the suffix _v3 or _v4.
+ * Code outside a level calls kernels only through the tables and entry functions of the level.
+ * Those of the baseline have the plain name, the others have the suffix _v3 or _v4.
  */
 #ifndef VB_KERNELS_LAYER_LEVEL_H
 #define VB_KERNELS_LAYER_LEVEL_H
 
 #include "kernels/layer/backend.h"
 
-/* kernels/layer/levels.c: the best level that this CPU has, or the one that a test has set. */
+/* kernels/layer/levels.c: returns the best level that this CPU has, or the level that a test has
+ * set. */
 enum vb_cpu_level vb_k_level(void);
 const char *vb_k_level_name(void);
 
-/* The tables or functions of all levels, in the order of enum vb_cpu_level. */
+/* Lists the tables or functions of all levels, in the order of enum vb_cpu_level. */
 #if defined(__x86_64__)
 #define VB_LEVELS(name) name, name##_v3, name##_v4
 #else
 #define VB_LEVELS(name) name
 #endif
 
-/* For tests. Returns false if no level has that name, or if this CPU lacks its instructions. */
+/* For tests: sets the level. Returns false if no level has that name, or if this CPU lacks its
+ * instructions. */
 bool vb_k_level_set(const char *name);
 
-/* For tests. Fills in the names of all levels of this CPU, the best last; returns how many. */
+/* For tests: fills in the names of all levels of this CPU, the best level last. Returns the number
+ * of levels. */
 int vb_k_level_names(const char *names[3]);
 
 /* ---- the passes of our own backends ---------------------------------------------------------- */
 
-/* The first member of every state of our own backends: one block of memory, freed by free(). */
+/* The first member of the state of a pass, for all our own backends. The state is one block of
+ * memory, which free() frees. */
 struct vb_k_pass_state {
     void (*run)(struct vb_k_pass_state *state, const struct vb_k_args *args);
 };

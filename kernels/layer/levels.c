@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which level of instructions is in use.
+ * Finds the level of instructions in use.
  */
 #include "kernels/layer/level.h"
 
@@ -9,7 +9,7 @@
 static const char *const level_names[] = {
     [VB_CPU_BASE] = "base", [VB_CPU_V3] = "x86-64-v3", [VB_CPU_V4] = "x86-64-v4"};
 
-static bool is_set; /* by a test, before it starts threads */
+static bool is_set; /* a test has set the level, before it starts threads */
 static enum vb_cpu_level set_level;
 
 enum vb_cpu_level vb_k_level(void)

@@ -10,7 +10,7 @@
 
 #include "kernels/layer/backend.h"
 
-/* Describes the forward pass of a layer, or its backward data pass as a convolution of dy. */
+/* Describes how the forward pass of a layer reads x, or how its backward data pass reads dy. */
 struct vb_patch {
     int h, w;   /* size of the image that is read */
     int oh, ow; /* size of the output */
@@ -19,25 +19,27 @@ struct vb_patch {
     int pad_y, pad_x;
     int rows;    /* largest number of rows of output that a strip serves */
     int strip_h; /* number of rows in a strip */
-    int phase_w; /* number of columns with the same remainder */
-    int pitch;   /* floats in a row of a strip */
+    int phase_w; /* number of columns of a strip with the same remainder modulo the stride */
+    int pitch;   /* number of floats in a row of a strip */
 };
 
 /* Describes how the forward pass of a layer reads x. Call vb_patch_rows() afterwards. */
 void vb_patch_init(struct vb_patch *p, const struct vb_k_shape *shape);
 
-/* How dx is computed from dy, stride 1 only: dy is read with weights rotated by 180 degrees. */
+/* Describes how the backward data pass reads dy. Only for stride 1: dx is then a convolution of dy
+ * with weights rotated by 180 degrees. */
 void vb_patch_init_data(struct vb_patch *p, const struct vb_k_shape *shape);
 
 /* Sets the number of rows of output that a strip serves. */
 void vb_patch_rows(struct vb_patch *p, int rows);
 
-static inline size_t vb_patch_plane(const struct vb_patch *p) /* floats in one channel of a strip */
+static inline size_t vb_patch_plane(const struct vb_patch *p) /* number of floats in one channel */
 {
     return (size_t)p->strip_h * (size_t)p->pitch;
 }
 
-/* Offsets in a strip of a tap's input, and of an output. row counts from its first row. */
+/* Return the offset in a strip of a tap, and of an output. row is counted from the first row of
+ * output of the strip. */
 static inline size_t vb_patch_tap(const struct vb_patch *p, int channel, int ky, int kx)
 {
     return (size_t)channel * vb_patch_plane(p) + (size_t)ky * (size_t)p->pitch +
@@ -49,7 +51,7 @@ static inline size_t vb_patch_pixel(const struct vb_patch *p, int row, int ox)
     return (size_t)(row * p->stride) * (size_t)p->pitch + (size_t)ox;
 }
 
-/* Fills the strip for the rows of output from oy on. x: (channels, h, w). */
+/* Fills the strip for the rows of output from oy on. x is (channels, h, w). */
 void vb_patch_fill(const struct vb_patch *p, const float *x, int channels, int oy, float *strip);
 
 #endif

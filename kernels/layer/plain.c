@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Layers whose speed is limited by memory, in loops that compilers turn into vector instructions.
- * Tiles are fixed by the shape, and one thread computes each.
+ * Computes layers whose speed is limited by memory, in loops that compilers turn into vector
+ * instructions. The shape alone determines the tiles, and one thread computes each tile.
  */
 #include "kernels/layer/plain.h"
 
@@ -9,10 +9,10 @@
 
 #include <stdlib.h>
 
-#define BLOCK 4096 /* elements of a tile in element-wise layers; must be even */
-/* With so few elements, waking the other threads costs more than it saves. */
+#define BLOCK 4096 /* number of elements in a tile of element-wise layers; must be even */
+/* With at most this number of elements, waking the other threads costs more than it saves. */
 #define FEW (4 * BLOCK)
-#define OUTPUTS_A_TILE 64 /* outputs in one tile of a bias gradient */
+#define OUTPUTS_A_TILE 64 /* number of outputs in one tile of a bias gradient */
 
 /* ---- one element to one element -------------------------------------------------------------- */
 
@@ -45,7 +45,8 @@ static void relu_backward(const struct vb_k_shape *s, const struct vb_k_args *a,
         dx[i] = y[i] > 0 ? dy[i] : 0;
 }
 
-/* Processes elements [i, end) of v. i must be even, because two elements share a random number. */
+/* Applies dropout to elements [i, end) of v. i must be even, because two elements share a random
+ * number. */
 static void drop(const struct vb_k_shape *s, const struct vb_k_args *a, size_t i, size_t end,
                  const float *v, float *out)
 {
@@ -108,7 +109,8 @@ static double row_sum(const float *v, size_t n)
     return sum;
 }
 
-/* Sums outputs [first, end) along samples: a linear layer's outputs are neighbours in memory. */
+/* Sums the gradients of outputs [first, end) over the samples. The outputs of a linear layer are
+ * neighbours in memory, so its sums run side by side. */
 static void bias_tile(const float *dy, int n, int oc, size_t pixels, int first, int end, float *db)
 {
     double sum[OUTPUTS_A_TILE] = {0};
@@ -141,8 +143,8 @@ struct plain_state {
     struct vb_k_shape s;
     plain_tile_fn fn;
     size_t tiles;
-    size_t row; /* floats of work memory for each thread */
-    int slots;  /* number of threads with such memory */
+    size_t row; /* number of floats of work memory for each thread */
+    int slots;  /* number of threads that have work memory */
 };
 
 static const plain_tile_fn table[][2] = {

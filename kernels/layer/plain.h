@@ -10,11 +10,11 @@
 
 extern const struct vb_k_backend vb_k_backend_plain; /* kernels/layer/plain.c */
 
-/* row: work memory of this thread. */
+/* Computes one tile. row is work memory of the calling thread. */
 typedef void (*plain_tile_fn)(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
                               float *row);
 
-/* kernels/layer/plain_pool.c: a tile is one of the n * c planes. row: w floats. */
+/* kernels/layer/plain_pool.c: a tile is one of the n * c planes. row has w floats. */
 void vb_plain_max_forward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
                           float *row);
 void vb_plain_max_backward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
@@ -25,7 +25,7 @@ void vb_plain_avg_backward(const struct vb_k_shape *s, const struct vb_k_args *a
                            float *row);
 
 /* kernels/layer/plain_lrn.c: a tile is up to PLAIN_LRN_PIXELS pixels of a sample, with all
- * channels. row: c * PLAIN_LRN_PIXELS floats. */
+ * channels. row has c * PLAIN_LRN_PIXELS floats. */
 #define PLAIN_LRN_PIXELS 64
 void vb_plain_lrn_forward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
                           float *row);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Local response normalisation across channels: y = x * scale ^ -beta. Loops run along pixels,
- * which compilers turn into vector instructions. A tile is so narrow that all its channels stay in
- * cache.
+ * Local response normalisation across channels: y = x * scale ^ -beta. Inner loops run over
+ * neighbouring pixels, so compilers turn them into vector instructions. A tile is so narrow that
+ * all its channels stay in cache.
  */
 #include "kernels/layer/plain.h"
 
@@ -10,9 +10,9 @@
 #include <string.h>
 
 struct tile {
-    size_t base;  /* index of its first element, in channel 0 */
-    size_t plane; /* floats from one channel to the next */
-    int n;        /* number of pixels */
+    size_t base;  /* index of the first element of the tile, in channel 0 */
+    size_t plane; /* number of floats from one channel to the next */
+    int n;        /* number of pixels in the tile */
 };
 
 static struct tile find(const struct vb_k_shape *s, size_t index)
@@ -26,7 +26,7 @@ static struct tile find(const struct vb_k_shape *s, size_t index)
                          left < PLAIN_LRN_PIXELS ? (int)left : PLAIN_LRN_PIXELS};
 }
 
-/* Computes scale ^ -beta. The usual value of beta needs no logarithm. */
+/* Computes scale ^ -beta of n numbers. The usual value of beta needs no logarithm. */
 static void powers(const struct vb_k_shape *s, const float *restrict scale, int n,
                    float *restrict out)
 {
@@ -75,8 +75,9 @@ void vb_plain_lrn_forward(const struct vb_k_shape *s, const struct vb_k_args *a,
     }
 }
 
-/* First the part of the gradient through an output's own input, with dy * x * scale ^ (-beta - 1)
- * in ratio; neighbours_part() then adds the part through the scale of its neighbours. */
+/* Computes the first part of dx, in which the scale counts as constant. Writes dy * x * scale ^
+ * (-beta - 1) to ratio. neighbours_part() then adds the gradient through the scales of the channel
+ * and its neighbours. */
 static void own_part(const struct vb_k_shape *s, const struct vb_k_args *a, const struct tile *t,
                      float *ratio)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pooling. First the input rows under a row of outputs are combined into one row, in a loop that
- * compilers turn into vector instructions. Then the places of that row that each output sees are
- * combined.
+ * Computes pooling. First, the input rows that a row of outputs sees are combined into one row, in
+ * a loop that compilers turn into vector instructions. Then the columns of that row that each
+ * output sees are combined.
  */
 #include "kernels/layer/plain.h"
 
@@ -13,7 +13,7 @@ static int max_int(int a, int b)
     return a > b ? a : b;
 }
 
-/* The rows of the input that a row of outputs sees: [first, end). */
+/* Return the range [first, end) of the rows of the input that a row of outputs sees. */
 static int first_row(const struct vb_k_shape *s, int oy)
 {
     return max_int(0, oy * s->stride - s->pad);
@@ -29,8 +29,8 @@ static const float *in_plane(const struct vb_k_shape *s, const float *x, size_t 
     return x + plane * (size_t)s->h * (size_t)s->w;
 }
 
-/* A join_fn combines another row of the input with row. An across_fn combines the places of that
- * row that each output sees. */
+/* A join_fn combines another row of the input with row. An across_fn combines the columns of row
+ * that each output sees. */
 typedef void (*join_fn)(float *restrict row, const float *restrict in, int n);
 typedef void (*across_fn)(const struct vb_k_shape *s, const float *row, float *y);
 
@@ -65,7 +65,8 @@ static void join_max(float *restrict row, const float *restrict in, int n)
         row[i] = larger(row[i], in[i]);
 }
 
-/* If the stride is a constant, the compiler can use vector instructions. */
+/* Computes the maximum for n outputs. Callers pass a constant stride where they can, so that the
+ * compiler can use vector instructions. */
 static inline void take_max(float *restrict y, const float *restrict row, int n, int stride)
 {
     int i;
@@ -79,7 +80,7 @@ static void across_max(const struct vb_k_shape *s, const float *row, float *y)
     int kx, first, end, i;
 
     for (i = 0; i < s->ow;
-         i++) /* start with the first place that is inside the input; one always is */
+         i++) /* start with the first column inside the input; there is always one */
         y[i] = row[max_int(0, i * s->stride - s->pad)];
     for (kx = 0; kx < s->kw; kx++) {
         first = vb_k_first_inside(s, kx);
@@ -100,8 +101,8 @@ void vb_plain_max_forward(const struct vb_k_shape *s, const struct vb_k_args *a,
     pool_rows(s, a, tile, row, join_max, across_max);
 }
 
-/* The most common window, 2 x 2 without overlap. An input receives the gradient if it equals the
- * result, or is a NaN (the result is then NaN), and no input before it does. */
+/* Handles the most common window, 2 x 2 without overlap. The gradient goes to the first input that
+ * equals the result or is a NaN (the result is then NaN). */
 static void max_backward_2x2(const float *restrict x0, const float *restrict x1,
                              const float *restrict y, const float *restrict dy, int n,
                              float *restrict dx0, float *restrict dx1)

@@ -25,7 +25,7 @@
     __builtin_shufflevector((x), (y), (a), (b), (c), (d), (a) + 4, (b) + 4, (c) + 4, (d) + 4)
 #endif
 
-/* Transposes rows and columns, separately in every four lanes. */
+/* Transposes four rows by four columns, separately in each group of four lanes. */
 static inline void vb_quads_turn(vb_vec r[4])
 {
 #if VB_LANES == 4
@@ -60,7 +60,7 @@ static inline vb_vec vb_quads_join(const vb_v4 q[VB_LANES / 4])
 #endif
 }
 
-/* Loads the quads at from[lane] + at. */
+/* Loads the quad at from[lane] + at for each lane, and transposes. */
 static inline void vb_quads_load(const float *const from[VB_LANES], size_t at, vb_vec r[4])
 {
     vb_v4 q[VB_LANES / 4];
@@ -75,7 +75,8 @@ static inline void vb_quads_load(const float *const from[VB_LANES], size_t at, v
     vb_quads_turn(r);
 }
 
-/* The reverse: stores the quad of each lane at to + lane * step. Transposes r. */
+/* The reverse of vb_quads_load(): stores the quad of each lane at to + lane * step. Overwrites
+ * r. */
 static inline void vb_quads_store(vb_vec r[4], float *to, size_t step)
 {
     vb_quads_turn(r);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Shapes of layers: checks them and computes what follows from them.
+ * Checks the shapes of layers, and computes sizes and costs from them.
  */
 #include "kernels/layer/backend.h"
 
 #include <stdio.h>
 
-/* A larger size is a mistake. Products of three sizes stay below 2^63. */
+/* Largest size that is accepted; products of three sizes then stay below 2^63. */
 #define SIDE_MAX (1 << 20)
 
 static bool in_range(int v)

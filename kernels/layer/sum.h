@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The gradient of a bias: sums over samples and pixels, in an order that depends on the shape
- * alone.
+ * Computes the gradient of a bias: a sum over samples and pixels, in an order that depends on the
+ * shape alone.
  */
 #ifndef VB_KERNELS_LAYER_SUM_H
 #define VB_KERNELS_LAYER_SUM_H
@@ -10,7 +10,8 @@
 
 #include <stddef.h>
 
-/* Adds n contiguous numbers in four vectors; rounding errors grow with n / 16 instead of n. */
+/* Returns the sum of n contiguous numbers, computed in four vectors. Rounding errors grow with n /
+ * 16 instead of n. */
 static inline float vb_sum(const float *v, size_t n)
 {
     vb_v4 s[4] = {{0}, {0}, {0}, {0}};
@@ -26,7 +27,7 @@ static inline float vb_sum(const float *v, size_t n)
     return ((s[0][0] + s[0][1]) + (s[0][2] + s[0][3])) + tail;
 }
 
-/* Adds channel c of dy (n, channels, pixels) over all samples. */
+/* Returns the sum of channel c of dy (n, channels, pixels) over all samples. */
 static inline float vb_sum_channel(const float *dy, int n, int channels, int pixels, int c)
 {
     float sum = 0;

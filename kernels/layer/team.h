@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Scratch memory of an OpenMP team: each thread has a slot. The number of slots is that of the
- * threads when the pass was prepared. If the team is larger later, some threads stay idle.
+ * Scratch memory of an OpenMP team: each thread has a slot. The number of slots is the number of
+ * threads at the time when the pass was prepared. If the team is larger later, some threads stay
+ * idle.
  */
 #ifndef VB_KERNELS_LAYER_TEAM_H
 #define VB_KERNELS_LAYER_TEAM_H
@@ -14,13 +15,14 @@ static inline int vb_team_slots(void)
     return omp_get_max_threads();
 }
 
-/* The argument of num_threads(). */
+/* Returns the number of threads to use: the argument of OpenMP's num_threads(). */
 static inline int vb_team_size(int slots)
 {
     return omp_get_max_threads() < slots ? omp_get_max_threads() : slots;
 }
 
-/* Rounds a number of floats up, so that what follows is aligned to a cache line. */
+/* Rounds a number of floats up to whole cache lines, so that the next array is aligned to a cache
+ * line. */
 static inline size_t vb_team_align(size_t n_floats)
 {
     return (n_floats + 15) / 16 * 16;

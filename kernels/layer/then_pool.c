@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Conv-pool layers built from the backends of convolutions: "blas+pool" and so on. The forward pass
- * computes the whole convolution in scratch memory and then pools it in a second loop. The backward
- * passes do the reverse.
+ * Computes conv-pool layers with the backends for convolutions: "blas+pool" and so on. The forward
+ * pass computes the whole convolution in scratch memory and then pools it in a second loop. The
+ * backward passes do the reverse.
  */
 #include "kernels/layer/then_pool.h"
 
@@ -14,7 +14,7 @@ struct then_pool {
     struct vb_k_shape s, whole; /* whole: shape of the convolution */
     enum vb_k_pass pass;
     void *state;  /* state of conv */
-    size_t inner; /* bytes of conv's scratch; the convolution's y or dy follows it */
+    size_t inner; /* size of conv's scratch in bytes; the convolution's y or dy comes after it */
 };
 
 /* ---- pooling --------------------------------------------------------------------------------- */
@@ -24,7 +24,8 @@ static inline float larger(float best, float v)
     return ((v > best) | (v != v)) ? v : best; /* a NaN wins, and stays */
 }
 
-/* Computes n results from two rows to which the ReLU was already applied. */
+/* Pools two rows of the convolution's output into n results. The ReLU was already applied to the
+ * rows. */
 static void pool_row(const float *restrict row0, const float *restrict row1, int n,
                      float *restrict y, uint8_t *restrict where)
 {

@@ -40,7 +40,8 @@ typedef float vb_vec __attribute__((vector_size(4 * VB_LANES)));
 typedef int32_t vb_veci __attribute__((vector_size(4 * VB_LANES)));
 typedef float vb_vec_mem __attribute__((vector_size(4 * VB_LANES), aligned(4), may_alias));
 
-/* In memory, aligned like a float. With memcpy() gcc 12 would use integer registers. */
+/* Vectors in memory that are aligned like a float. With memcpy(), gcc 12 would use integer
+ * registers. */
 typedef float vb_v4_mem __attribute__((vector_size(16), aligned(4), may_alias));
 typedef float vb_v2_mem __attribute__((vector_size(8), aligned(4), may_alias));
 
@@ -84,7 +85,7 @@ static inline vb_vec vb_vec_all(float f)
     return f - (vb_vec){0};
 }
 
-/* Transposes rows and columns. */
+/* Transposes a matrix of four by four. */
 static inline void vb_v4_transpose(vb_v4 r[4])
 {
     vb_v4 a = __builtin_shufflevector(r[0], r[1], 0, 4, 2, 6);
@@ -98,7 +99,7 @@ static inline void vb_v4_transpose(vb_v4 r[4])
     r[3] = __builtin_shufflevector(b, d, 2, 3, 6, 7);
 }
 
-/* max(v, 0) that keeps NaN: only values below 0 are cleared. */
+/* Returns max(v, 0), but keeps NaN: only values below 0 become 0. */
 static inline float vb_relu(float v)
 {
     return v < 0 ? 0 : v;
@@ -127,7 +128,7 @@ static inline vb_vec vb_vec_pick(vb_veci mask, vb_vec a, vb_vec b)
     return (vb_vec)((mask & (vb_veci)a) | (~mask & (vb_veci)b));
 }
 
-/* 0, 1, 2 ... */
+/* Returns the vector 0, 1, 2 ... */
 static inline vb_veci vb_vec_places(void)
 {
 #if VB_LANES == 16
@@ -139,8 +140,8 @@ static inline vb_veci vb_vec_places(void)
 #endif
 }
 
-/* Combines the quads of a vector: combine(combine(first, second), combine(third, fourth)), as many
- * as it has. It is a macro because it serves both floats and integers. */
+/* Combines the quads of a vector: combine(combine(first, second), combine(third, fourth)), or fewer
+ * if the vector has fewer quads. This is a macro because it serves both floats and integers. */
 #if VB_LANES == 16
 #define VB_VEC_FOLD(combine, v)                                                                    \
     combine(combine(__builtin_shufflevector(v, v, 0, 1, 2, 3),                                     \
@@ -154,9 +155,10 @@ static inline vb_veci vb_vec_places(void)
 #define VB_VEC_FOLD(combine, v) ((void)(combine), (v)) /* one quad: nothing to combine */
 #endif
 
-/* exp(x) for x <= 0, within 2 units in the last place; below -87 the result is exp(-87), 1.6e-38. A
- * NaN stays NaN. It uses Cephes' polynomial on the remainder of x after whole powers of two. Adding
- * 1.5 * 2^23 rounds to an integer and leaves it in the low bits. */
+/* Returns exp(x) for x <= 0, within 2 units in the last place; below -87 the result is exp(-87),
+ * 1.6e-38. A NaN stays NaN. Whole powers of two are split off, and Cephes' polynomial is applied to
+ * the remainder of x. Adding 1.5 * 2^23 rounds to an integer and leaves the integer in the low
+ * bits. */
 static inline vb_vec vb_vec_exp_below_0(vb_vec x)
 {
     const vb_vec shift = vb_vec_all(12582912.0f);
@@ -177,8 +179,8 @@ static inline vb_vec vb_vec_exp_below_0(vb_vec x)
     return p * (vb_vec)power;
 }
 
-/* log(1 + e) for e from 0 to 1, within 4 units in the last place: 2 atanh(e / (2 + e)), by its
- * series. The first omitted term is below 3e-9 of the sum. */
+/* Returns log(1 + e) for e from 0 to 1, within 4 units in the last place, computed as the series of
+ * 2 atanh(e / (2 + e)). The first omitted term is below 3e-9 of the sum. */
 static inline vb_vec vb_vec_log1p_to_1(vb_vec e)
 {
     vb_vec u = e / (e + 2.0f), q = u * u, s;

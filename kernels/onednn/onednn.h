@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * oneDNN: what the file that describes primitives and the file that runs them share. This header
- * does not include oneDNN's own headers; handles are pointers to oneDNN's structs.
+ * Declarations of oneDNN that are shared by the file that describes primitives and the file that
+ * runs primitives. This header does not include oneDNN's own headers; handles are pointers to
+ * oneDNN's structs.
  */
 #ifndef VB_KERNELS_ONEDNN_ONEDNN_H
 #define VB_KERNELS_ONEDNN_ONEDNN_H
@@ -10,10 +11,12 @@
 
 extern const struct vb_k_backend vb_k_backend_onednn; /* kernels/onednn/onednn_layer.c */
 
-/* kernels/onednn/onednn.c: the version of the library that is loaded, "2.6.3". */
+/* kernels/onednn/onednn.c: writes the version of the library that is loaded, such as "2.6.3", to
+ * buf. */
 void vb_k_onednn_version(char *buf, size_t size);
 
-/* Returns true if this is the name of a reference implementation: "gemm:ref", "ref:any". */
+/* Returns true if impl is the name of a reference implementation, such as "gemm:ref" or
+ * "ref:any". */
 bool vb_k_impl_is_reference(const char *impl);
 
 struct dnnl_engine;
@@ -21,7 +24,7 @@ struct dnnl_primitive_attr;
 struct dnnl_primitive_desc;
 
 #define ONEDNN_DIMS 4       /* largest number of dimensions of a tensor */
-#define ONEDNN_DIMS_ROOM 12 /* number of elements that the library may read */
+#define ONEDNN_DIMS_ROOM 12 /* size of the arrays; the library may read this many elements */
 
 /* A tensor in the caller's layout. */
 struct onednn_plain {
@@ -29,8 +32,8 @@ struct onednn_plain {
     int64_t dims[ONEDNN_DIMS_ROOM], strides[ONEDNN_DIMS_ROOM];
 };
 
-/* What one primitive computes: a whole pass, or one of several equal parts of it. x also stands for
- * the gradient of x; the same is true of w, b and y. */
+/* The work of one primitive: a whole pass, or one of several equal parts of a pass. In a backward
+ * pass, x can be the gradient of x; the same is true of w, b and y. */
 struct onednn_job {
     struct vb_k_shape s; /* kernel, stride and so on; the sizes are in x, w, b and y */
     enum vb_k_pass pass;
@@ -38,8 +41,8 @@ struct onednn_job {
 };
 
 /* kernels/onednn/onednn_desc.c: makes a descriptor. Convolutions and linear layers use the layouts
- * that the library prefers, the others use the plain one. attr: attributes of the primitive.
- * Returns false if the library has no implementation. */
+ * that the library prefers; other layers use the plain layout. attr has the attributes of the
+ * primitive. Returns false if the library has no implementation. */
 bool vb_onednn_describe(const struct onednn_job *job, struct dnnl_engine *engine,
                         const struct dnnl_primitive_attr *attr, struct dnnl_primitive_desc **pd_p);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Primitive descriptors of oneDNN for the passes of layers. Its C interface changed with version 3:
- * operation descriptors are gone and memory descriptors became handles. The descriptor of a
- * backward pass needs that of the forward pass as a hint.
+ * Makes the primitive descriptors of oneDNN for the passes of layers. oneDNN's C interface changed
+ * with version 3: operation descriptors are gone and memory descriptors became handles. The
+ * descriptor of a backward pass needs the descriptor of the forward pass as a hint.
  */
 #include "kernels/onednn/onednn.h"
 
@@ -225,7 +225,8 @@ static bool describe_all(const struct onednn_job *job, struct descs *d)
            describe_plain(&d->b, &job->b) && describe_any(&d->y, &job->y);
 }
 
-/* Makes the forward descriptor first, because that of a backward pass needs it. */
+/* Makes the descriptor of the forward pass first, because the descriptor of a backward pass needs
+ * it. */
 static bool make_both(struct request *r, dnnl_primitive_desc_t *pd_p)
 {
     const_dnnl_primitive_attr_t attr = r->attr;

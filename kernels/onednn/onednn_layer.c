@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: MIT
  *
  * Layers computed by oneDNN: convolution, linear, average pooling and normalisation. Max pooling is
- * not among them: its gradient needs a workspace that oneDNN's own forward pass has written, and it
- * ignores NaN.
+ * not among them: its gradient needs a workspace that oneDNN's own forward pass has written, and
+ * oneDNN's max pooling ignores NaN.
  *
  * oneDNN divides work, and sums, among the threads that exist when a primitive is made, so results
- * would depend on their number. Therefore a pass is cut by its shape into equal *parts*, along
- * samples, outputs or inputs, such that no part adds to the results of another. One primitive, made
- * for one thread, computes all parts. Each thread has its own memory objects (a *slot*).
+ * would depend on the number of threads. Therefore a pass is cut into equal *parts* of its samples,
+ * outputs or inputs. The cut depends on the shape alone, and no part adds to the results of another
+ * part. One primitive, made for one thread, computes all parts. Each thread has its own memory
+ * objects (a *slot*).
  *
  * Tensors that the primitive wants in another layout are reordered: once before the parts if all of
  * them read the same tensor, otherwise in each part.
  *
- * The ReLU is fused where this keeps NaN. On x86 it does not, because the maximum instruction
- * returns the other operand. There the ReLU is applied to each part when it is done, while it is
- * still in the cache.
+ * The ReLU is fused with the primitive where a NaN stays NaN. On x86 a NaN would be lost, because
+ * the maximum instruction returns the other operand. There the ReLU is applied to each part as soon
+ * as the part is computed, while the part is still in the cache.
  */
 #include "kernels/onednn/onednn.h"
 #include "kernels/layer/vec.h"
@@ -27,7 +28,7 @@
 #include <string.h>
 
 #define PARTS_MAX 16
-#define OUTPUTS_MIN 16 /* smallest size of a part that is cut along outputs or inputs */
+#define OUTPUTS_MIN 16 /* smallest number of outputs or inputs in a part */
 
 #if defined(__x86_64__)
 #define FUSES_RELU false
@@ -63,10 +64,12 @@ static const struct {
 struct tensor {
     bool used;
     struct onednn_plain plain; /* layout of one part */
-    size_t step;               /* floats from part to part; 0: all parts use the same */
-    size_t bytes;              /* size in the primitive's layout; 0: the layouts are the same */
-    size_t at;                 /* offset in the slot's scratch, or if step is 0 in the shared */
-    dnnl_primitive_t reorder;  /* converts to the primitive's layout, or from it for results */
+    size_t step;               /* number of floats from one part to the next; 0: all parts use the
+                                * same memory */
+    size_t bytes;              /* size in the primitive's layout; 0: this layout equals ours */
+    size_t at;                 /* offset in the slot's scratch; if step is 0, in the shared
+                                * scratch */
+    dnnl_primitive_t reorder;  /* converts inputs to the primitive's layout, results from it */
 };
 
 struct slot {
@@ -102,7 +105,7 @@ static enum axis cut_axis(const struct vb_k_shape *s, enum vb_k_pass pass)
     return pass == VB_K_FORWARD ? ALONG_OUTPUTS : ALONG_INPUTS;
 }
 
-/* All parts are equal, so their number divides the whole. */
+/* Returns the number of parts. It divides whole, because all parts are equal. */
 static int count_parts(int whole, int part_min)
 {
     int parts;
@@ -227,7 +230,8 @@ static bool make_reorder(struct onednn_state *st, const_dnnl_primitive_attr_t at
     return made;
 }
 
-/* Makes the memory objects of each slot, and the reorder between them if the layouts differ. */
+/* Makes the memory objects of a tensor for each slot. If the primitive's layout differs, also makes
+ * the primitive that reorders the tensor. */
 static bool make_tensor(struct onednn_state *st, dnnl_primitive_desc_t pd,
                         const_dnnl_primitive_attr_t attr, int which)
 {
@@ -334,7 +338,7 @@ static bool make_primitive(struct onednn_state *st)
     job.b = st->t[weights ? DB : B].plain;
     job.y = st->t[st->pass == VB_K_FORWARD ? Y : DY].plain;
     if (back && vb_k_has_pass(st->s.kind, VB_K_BACKWARD_WEIGHTS))
-        /* Needed for the forward descriptor. */
+        /* The forward descriptor needs the biases. */
         job.b = (struct onednn_plain){1, {job.w.dims[0]}, {1}};
     made = make_attr(&st->s, st->pass, &attr) && vb_onednn_describe(&job, st->engine, attr, &pd);
     if (made) {
@@ -355,8 +359,8 @@ static const float *tensor_of(const struct vb_k_args *a, int which)
     return all[which];
 }
 
-/* A failure in the middle of a step cannot be handled, and the only known cause would be our own
- * bug. The results then keep their old values. */
+/* Runs a primitive. A failure in the middle of a step cannot be handled, and the only known cause
+ * would be our own bug. After a failure the results keep their old values. */
 static void execute(dnnl_primitive_t primitive, dnnl_stream_t stream, const dnnl_exec_arg_t *args,
                     int n)
 {
@@ -394,7 +398,8 @@ static bool is_shared(const struct onednn_state *st, int which)
     return st->t[which].step == 0 && !kinds[which].output;
 }
 
-/* The elements of one index of a part's outermost axis are contiguous. */
+/* Applies the ReLU to a part. For each index of the part's outermost axis, the elements are
+ * contiguous. */
 static void relu_part(const struct onednn_plain *t, float *y)
 {
     int64_t len = 1, i, j;
@@ -452,7 +457,7 @@ static void reorder_shared(const struct onednn_state *st, const struct vb_k_args
         }
 }
 
-/* Each primitive runs on one thread, as it was made for. */
+/* Runs all parts. Each primitive runs on one thread, because it was made for one thread. */
 static void onednn_run(void *state, const struct vb_k_args *a)
 {
     const struct onednn_state *st = state;

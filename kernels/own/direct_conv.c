@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Direct convolution: the forward pass, and the backward data pass, which is the same with dy and
- * the weights rotated by 180 degrees.
+ * Direct convolution: the forward pass and the backward data pass. The backward data pass is the
+ * same computation with dy and with weights rotated by 180 degrees.
  *
- * The registers hold the sums of some channels (4, 6 or 8, whichever wastes least) by some
- * neighbours in a row of output. For every tap, their inputs are loaded from the strip and
- * multiplied by the weights of the channels. Taps are sorted by row, so that those above or below
- * the image can be skipped. Each thread takes bands of groups of samples.
+ * The registers hold the sums of a few channels (4, 6 or 8, whichever wastes least) for a few
+ * neighbours in a row of output. For every tap, the inputs of these neighbours are loaded from the
+ * strip and multiplied by the weights of the channels. Taps are sorted by row, so that taps above
+ * or below the image can be skipped. A band is a few rows of output of one group of samples. Each
+ * thread takes some bands.
  *
  * If pooling follows, two rows of output are pooled as soon as they are computed, and only the
  * result leaves the cache.
@@ -16,12 +17,12 @@
 
 #include <stdlib.h>
 
-#define WIDTH 8 /* weights stored for a tap; a block of channels uses some of them */
+#define WIDTH 8 /* number of weights stored for a tap; a block of channels uses some of them */
 
-/* Floats in a strip. A larger one would not fit into the second-level cache. */
+/* Largest number of floats in a strip. A larger strip would not fit into the second-level cache. */
 #define STRIP_MAX (24 * 1024)
 
-/* Some neighbours in a row of output, and the columns of taps that they need. */
+/* A few neighbours in a row of output, and the columns of taps that they need. */
 struct piece {
     int ox, n;
     int x, cols;
@@ -30,13 +31,14 @@ struct piece {
 struct conv {
     struct vb_k_pass_state pass;
     struct vb_patch patch;
-    int n, c, m; /* samples, channels read, channels written */
+    int n, c, m; /* numbers of samples, of channels read, and of channels written */
     bool data, relu, pool;
-    int block;  /* channels written at a time */
+    int block;  /* number of channels written at a time */
     int pixels; /* largest number of pixels of a row computed at a time */
-    int n_taps; /* taps of all channels together */
+    int n_taps; /* number of taps of all channels together */
     int slots;
-    size_t weights, strip, row; /* floats of scratch; strip and row are per slot */
+    size_t weights, strip, row; /* numbers of floats of scratch; each slot has its own strip and
+                                 * row */
     int n_pieces;
     struct piece *pieces; /* the pieces of a row */
     int taps[];           /* offsets of the taps in a strip */
@@ -47,15 +49,16 @@ static int divide_up(int a, int b)
     return (a + b - 1) / b;
 }
 
-/* What a kernel sums: some taps of some columns of the weights. Columns are `step` taps apart. */
+/* The taps that a kernel sums: n taps in each of some columns of the weights. Columns are `step`
+ * taps apart. */
 struct range {
     const float *bias, *w; /* (WIDTH), (taps, WIDTH) */
     const int *taps;
     int cols, n, step;
 };
 
-/* The weights of a tap. On Arm they are a vector, and products use its lanes. On x86 each weight is
- * broadcast from memory. */
+/* These macros access the weights of a tap. On Arm the weights are a vector, and products use its
+ * lanes. On x86 each weight is broadcast from memory. */
 #if defined(__x86_64__)
 #define W_LOAD(wv, w, block) const float *wv = (w)
 #define W_GET(wv, i) (wv)[i]
@@ -129,7 +132,7 @@ static kernel *const kernels[3][4] = {
     {kernel_8_1, kernel_8_2, kernel_8_3, NULL},
 };
 
-/* Finds the channel and the place of tap k in sorted order. */
+/* Finds the channel, row and column of the tap that is number k in sorted order. */
 static void tap_place(const struct conv *v, int k, int *c_p, int *ky_p, int *kx_p)
 {
     *c_p = k % v->c;
@@ -137,7 +140,8 @@ static void tap_place(const struct conv *v, int k, int *c_p, int *ky_p, int *kx_
     *kx_p = k / v->c / v->patch.kh;
 }
 
-/* Packs bias and weights of the block of channels that begins with m: (1 + taps, WIDTH). */
+/* Packs the biases and weights of the block of channels that begins with m. to is (1 + taps,
+ * WIDTH). */
 static void pack_weights(const struct conv *v, const float *w, const float *bias, int m, float *to)
 {
     int per = v->patch.kh * v->patch.kw, k, i, c, ky, kx, tap;
@@ -156,8 +160,8 @@ static void pack_weights(const struct conv *v, const float *w, const float *bias
     }
 }
 
-/* Finds the taps, *from_p to *to_p of k, that fall inside an image with `side` inputs for any of
- * the n outputs that begin with o. */
+/* Finds which of the k taps in a row or column, *from_p to *to_p - 1, are inside an image with
+ * `side` inputs for any of the n outputs that begin with o. */
 static void taps_inside(int k, int side, int stride, int pad, int o, int n, int *from_p, int *to_p)
 {
     int first = o * stride - pad, last = (o + n - 1) * stride - pad;
@@ -168,7 +172,8 @@ static void taps_inside(int k, int side, int stride, int pad, int o, int n, int 
         *to_p = *from_p;
 }
 
-/* The taps of a piece of a row, for rows y to y_end of taps. packed: the block's weights. */
+/* Returns the taps of a piece of a row, for the rows of taps from y to y_end - 1. packed has the
+ * weights of the block. */
 static inline struct range range_of(const struct conv *v, const float *packed,
                                     const struct piece *p, int y, int y_end)
 {
@@ -187,7 +192,7 @@ static inline struct range range_of(const struct conv *v, const float *packed,
     return r;
 }
 
-/* Computes row oy of the output for one block of channels, into row (block, ow) of a group. */
+/* Computes row oy of the output of a group, for one block of channels. row is (block, ow). */
 static void run_row(const struct conv *v, const float *strip, const float *packed, int oy,
                     float *row)
 {
@@ -205,7 +210,8 @@ static void run_row(const struct conv *v, const float *strip, const float *packe
     }
 }
 
-/* Writes a row to the group's samples. y: the row in the block's first channel, first sample. */
+/* Writes a row to the samples of the group. y points to the row in the first channel of the block,
+ * in the first sample. */
 static void store_row(const struct conv *v, const float *row, int n_channels, int n_samples,
                       float *y)
 {
@@ -216,7 +222,8 @@ static void store_row(const struct conv *v, const float *row, int n_channels, in
                         v->relu, y + (size_t)i * plane, (size_t)v->m * plane);
 }
 
-/* Pools two rows of a block of channels, one stored after the other. at: first result in y. */
+/* Pools two rows of a block of channels, which are stored one after the other. at is the index of
+ * the first result in y. */
 static void store_pooled(const struct conv *v, const float *rows, int n_channels, int n_samples,
                          const struct vb_k_args *args, size_t at)
 {
@@ -229,7 +236,8 @@ static void store_pooled(const struct conv *v, const float *rows, int n_channels
                        args->where + at, step);
 }
 
-/* run_band() with pooling; the number of rows is even. A last row without a partner is left out. */
+/* Does the same as run_band(), with pooling. The number of rows is even. A last row without a
+ * partner is left out. */
 static void run_band_pooled(const struct conv *v, const struct vb_k_args *args, int s, int oy,
                             float *slot)
 {
@@ -252,7 +260,7 @@ static void run_band_pooled(const struct conv *v, const struct vb_k_args *args, 
     }
 }
 
-/* Computes the rows from oy on, for the group that begins with sample s. */
+/* Computes a band: the rows of output from oy on, for the group that begins with sample s. */
 static void run_band(const struct conv *v, const struct vb_k_args *args, int s, int oy, float *slot)
 {
     size_t plane = (size_t)v->patch.oh * (size_t)v->patch.ow;
@@ -295,10 +303,12 @@ static void conv_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
     }
 }
 
-/* Chooses the block of channels that leaves the fewest unused; if two are equal, the larger one. */
+/* Chooses the size of a block of channels that leaves the fewest channels of the last block unused;
+ * if two sizes are equal, the larger one. */
 static void choose_block(struct conv *v)
 {
-    /* Numbers of pixels that fill the registers together with the block; 0: does not fit. */
+    /* The number of pixels that fill the registers, for each size of a block; 0: the block does not
+     * fit. */
     static const int pixels_32[] = {4, 4, 3}, pixels_16[] = {3, 2, 0};
     const int *pixels = VB_DIRECT_REGISTERS < 32 ? pixels_16 : pixels_32;
     int i, waste, least = v->m + WIDTH;
@@ -329,8 +339,8 @@ static void cut_row(struct conv *v)
     }
 }
 
-/* Returns whether the strips are small enough, and numerous enough for all threads, with the
- * current number of rows. */
+/* Returns true if, with the current number of rows, strips are small enough and there are enough
+ * strips for all threads. */
 static bool rows_fit(const struct conv *v)
 {
     const struct vb_patch *p = &v->patch;
@@ -340,8 +350,8 @@ static bool rows_fit(const struct conv *v)
            (size_t)bands * (size_t)groups >= (size_t)v->slots;
 }
 
-/* Chooses as many rows of output for a strip as fit, at least one; an even number with pooling. The
- * number of rows does not change any bits. */
+/* Chooses the number of rows of output for a strip: as many as fit, but at least one, and an even
+ * number with pooling. This number does not change any bits. */
 static void choose_rows(struct conv *v)
 {
     struct vb_patch *p = &v->patch;
@@ -361,7 +371,8 @@ vb_status vb_direct_conv(const struct vb_k_shape *shape, enum vb_k_pass pass, vo
     bool data = pass == VB_K_BACKWARD_DATA;
     int c = data ? s->oc : s->c, per = s->kh * s->kw, i, channel, ky, kx;
     size_t taps_len = (size_t)(c * per) * sizeof(int);
-    size_t pieces_len = (size_t)(data ? s->w : s->ow) * sizeof(struct piece); /* upper limit */
+    /* An upper limit of the size of all pieces. */
+    size_t pieces_len = (size_t)(data ? s->w : s->ow) * sizeof(struct piece);
     struct conv *v = calloc(1, sizeof(*v) + taps_len + pieces_len);
 
     if (v == NULL)

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* Interleaves n neighbouring pixels of all samples. from: a row of each sample. */
+/* Interleaves n neighbouring pixels of all samples. from points to a row of each sample. */
 static void join(const float *const from[VB_DIRECT_GROUP], int n_samples, int n, float *to)
 {
     vb_vec r[4];
@@ -72,7 +72,7 @@ void vb_direct_fill(const struct vb_patch *p, const float *x, size_t x_step, int
     }
 }
 
-/* The four neighbours of sample l, after the transposition. */
+/* Returns the four neighbouring pixels of sample l, after the transposition. */
 static inline vb_v4 four_of(const vb_vec r[4], int l)
 {
 #if VB_LANES == 4
@@ -106,7 +106,8 @@ void vb_direct_split(const float *from, int n, int n_samples, bool relu, float *
 
 typedef uint8_t bytes4 __attribute__((vector_size(4)));
 
-/* Takes the larger one and its place; the first of two that are equal. A NaN wins, and stays. */
+/* Replaces *best and *place by v and v_place in the lanes where v is larger. A NaN counts as larger
+ * than any number, and stays. */
 static inline void larger(vb_vec *best, vb_veci *place, vb_vec v, vb_veci v_place)
 {
     vb_veci wins = (v > *best) | (v != v); /* NOLINT(misc-redundant-expression): NaN */
@@ -115,7 +116,8 @@ static inline void larger(vb_vec *best, vb_veci *place, vb_vec v, vb_veci v_plac
     *place = (wins & v_place) | (~wins & *place);
 }
 
-/* Computes one result of each sample, and its place as the bits of a float. */
+/* Computes one result of max pooling for each sample. The place of the largest number is stored in
+ * the bits of a float. */
 static inline void pool_one(const float *row0, const float *row1, vb_vec *y, vb_vec *place_p)
 {
     const vb_veci one = 1 - (vb_veci){0};
@@ -140,7 +142,7 @@ static inline void transpose_places(vb_vec p[4])
 #endif
 }
 
-/* The four bytes of sample l, after the transposition. */
+/* Returns the four bytes of sample l, after the transposition. */
 static inline bytes4 places_of(const vb_vec p[4], int l)
 {
 #if VB_LANES == 4
@@ -153,7 +155,7 @@ static inline bytes4 places_of(const vb_vec p[4], int l)
 #endif
 }
 
-/* Pools up to four neighbours of each sample. */
+/* Computes up to four neighbouring results of each sample. */
 static inline void pool_four(const float *row0, const float *row1, int n, int n_samples, float *y,
                              uint8_t *where, size_t y_step)
 {
@@ -188,7 +190,7 @@ void vb_direct_pool(const float *row0, const float *row1, int n, int n_samples, 
     if (i == end)
         return;
     if (VB_LANES > 4 &&
-        end > 4) { /* some pixels are stored twice, which is cheaper than parts of four */
+        end > 4) { /* some pixels are stored twice, which is cheaper than storing fewer than four */
         i = end - 4;
         pool_four(row0 + step * i, row1 + step * i, 4, n_samples, y + i, where + i, y_step);
     } else {

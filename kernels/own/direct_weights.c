@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Direct convolution, backward weights. The registers hold the sums of some channels of dy (2 to 4)
- * by TAPS taps. Each sum is a vector with one lane for each sample of a group; the lanes are added
- * at the very end. The groups are cut into at most CHUNKS chunks, by the shape alone, and each
- * thread takes some chunks. The sums of a chunk stay in memory from band to band, and the chunks
- * are added in order.
+ * Computes the backward weights pass of a direct convolution. The registers hold the sums for each
+ * pair of a channel of dy (2 to 4 channels) and a tap (TAPS taps). Each sum is a vector with one
+ * lane for each sample of a group; the lanes are added at the very end. The groups are cut into at
+ * most CHUNKS chunks, by the shape alone, and each thread takes some chunks. The sums of a chunk
+ * stay in memory from band to band, and the chunks are added in order.
  */
 #include "kernels/own/direct_priv.h"
 #include "kernels/layer/sum.h"
@@ -16,20 +16,21 @@
 #define TAPS 5
 #define CHUNKS 8
 
-/* Floats of the strips of x and dy together, which should stay in cache. */
+/* Largest number of floats in the strips of x and dy together, which should stay in cache. */
 #define STRIPS_MAX (3 * 1024 * VB_DIRECT_GROUP)
 
 struct weights {
     struct vb_k_pass_state pass;
     struct vb_patch patch, dy; /* dy is read without padding */
     int n, c, oc;
-    int block;  /* channels of dy computed at a time */
-    int n_taps; /* taps of all channels together */
+    int block;  /* number of channels of dy computed at a time */
+    int n_taps; /* number of taps of all channels together */
     int chunk;  /* number of groups in a chunk */
     int slots;
-    size_t sums;            /* floats of scratch for each chunk */
-    size_t strip, dy_strip; /* floats of scratch for each slot */
-    int taps[];             /* offsets of the taps in a strip; the last fills up the last block */
+    size_t sums;            /* number of floats of scratch for each chunk */
+    size_t strip, dy_strip; /* numbers of floats of scratch for each slot */
+    int taps[];             /* offset of each tap in a strip; the last tap is repeated to fill a
+                             * block */
 };
 
 static int divide_up(int a, int b)
@@ -37,7 +38,8 @@ static int divide_up(int a, int b)
     return (a + b - 1) / b;
 }
 
-/* Adds a band to the sums of one block. x: inputs of each tap; dy: gradients of each channel. */
+/* Adds a band to the sums of one block. x points to the inputs of each tap, dy to the gradients of
+ * each channel. */
 static inline __attribute__((always_inline)) void band_kernel(const struct weights *v, int block,
                                                               const float *const dy[4],
                                                               const float *const x[TAPS], int rows,
@@ -107,14 +109,15 @@ static void run_band(const struct weights *v, const float *strip, const float *d
         for (i = 0; i < TAPS; i++)
             x[i] = strip + v->taps[k + i];
         for (m = 0; m < v->oc; m += v->block, sums += v->block * TAPS * VB_DIRECT_GROUP) {
-            for (i = 0; i < 4; i++) /* missing channels repeat the last; not stored */
+            for (i = 0; i < 4; i++) /* missing channels repeat the last one; their sums are not
+                                     * used */
                 from[i] = dy + (size_t)vb_min(m + i, v->oc - 1) * plane;
             bands[v->block - 2](v, from, x, rows, sums);
         }
     }
 }
 
-/* Processes the group that begins with sample s. */
+/* Adds the contribution of the group that begins with sample s to the sums. */
 static void run_group(const struct weights *v, const struct vb_k_args *args, int s, float *slot,
                       float *sums)
 {
@@ -155,7 +158,7 @@ static float sum_lanes(vb_vec v)
     return v[0];
 }
 
-/* Adds up one weight: first over all chunks, then over the lanes. */
+/* Returns the gradient of one weight: adds its sums, first over all chunks, then over the lanes. */
 static float collect(const struct weights *v, const float *sums, int oc, int tap)
 {
     int blocks = divide_up(v->oc, v->block), i;
@@ -193,8 +196,8 @@ static void weights_run(struct vb_k_pass_state *pass, const struct vb_k_args *ar
     }
 }
 
-/* Chooses the number of channels that fills the registers together with the taps; if two do, the
- * one that leaves fewer unused. */
+/* Chooses the number of channels in a block such that the sums fill the registers. If two numbers
+ * do, the one that leaves fewer channels of the last block unused is chosen. */
 static int choose_block(int oc)
 {
     if (VB_DIRECT_REGISTERS < 32)
@@ -202,7 +205,7 @@ static int choose_block(int oc)
     return divide_up(oc, 3) * 3 < divide_up(oc, 4) * 4 ? 3 : 4;
 }
 
-/* Chooses as many rows of output for a strip as fit, at least one. */
+/* Chooses the number of rows of output for a strip: as many as fit, but at least one. */
 static void choose_rows(struct weights *v)
 {
     int rows = v->patch.oh;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The table of our own kernels at one level of instructions. This file is compiled once for each.
+ * The table of our own kernels at one level of instructions. This file is compiled once for each
+ * level.
  */
 #include "kernels/own/direct_priv.h"
 #include "kernels/gemm/gemm_layer.h"

@@ -6,7 +6,7 @@
  */
 #include "kernels/own/own.h"
 
-/* Larger layers are faster with packing. */
+/* Largest numbers of taps and of weights. Larger layers are faster with a packed matrix product. */
 #define TAPS_MAX 1024
 #define WEIGHTS_MAX (32 * 1024)
 
@@ -23,7 +23,7 @@ static bool pooled_can(const struct vb_k_shape *s, enum vb_k_pass pass)
     if (pass == VB_K_FORWARD)
         return taps <= TAPS_MAX;
     if (pass == VB_K_BACKWARD_DATA && (s->stride > s->kh || s->stride > s->kw))
-        return false; /* its patches would be mostly zeros */
+        return false; /* with a large stride, patches would be mostly zeros */
     return taps * s->oc <= WEIGHTS_MAX && image <= IMAGE_MAX;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sums of patches, each times a number, in registers: some rows by some vectors at a time.
+ * Adds patches, each multiplied by a number. The sums of a few rows and a few vectors at a time are
+ * in registers.
  */
 #include "kernels/own/pooled_priv.h"
 
@@ -8,7 +9,8 @@
 
 #define ROWS 6                                   /* largest number of rows of a patch at a time */
 #if defined(__x86_64__) && !defined(__AVX512F__) /* 16 registers; otherwise 32 */
-#define VECTORS 2                                /* vectors of a row at a time */
+/* Largest number of vectors of a row that are added at a time. */
+#define VECTORS 2
 #else
 #define VECTORS 4
 #endif
@@ -83,8 +85,8 @@ static kernel *const kernels[ROWS][VECTORS] = {NAMES(1), NAMES(2), NAMES(3),
 /* ---- narrow patches -------------------------------------------------------------------------- */
 
 #if VB_LANES > 4
-/* One vector of eight floats for each row. With so few sums, each addition would wait for the one
- * before, so odd and even terms have separate sums. */
+/* Adds patches with at most eight floats in a row: one vector for each row. With so few sums, each
+ * addition would wait for the addition before, so odd and even terms have separate sums. */
 static inline __attribute__((always_inline)) void
 narrow_kernel(int rows, const float *from, size_t pitch, const struct vb_pooled_term *terms,
               size_t n, float *sums, size_t sums_pitch)
@@ -150,7 +152,7 @@ void vb_pooled_patch_init(struct vb_pooled_patch *p, int rows, int floats)
     p->vectors = divide_up(floats, VB_LANES);
 }
 
-/* Cuts the patch into pieces of about the same size. */
+/* Cuts the patch into pieces of about the same size, and adds the terms for each piece. */
 void vb_pooled_sum(const struct vb_pooled_patch *p, const float *from,
                    const struct vb_pooled_term *terms, size_t n, float *sums, size_t sums_pitch)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Conv-pool layer, backward weights. The samples are cut into at most CHUNKS chunks, by the shape
- * alone, and each thread takes some chunks. Each chunk has its own sums, which are added in order.
- * Within a chunk, as many samples are processed at a time as fit into the first-level cache.
+ * Computes the backward weights pass of a conv-pool layer. The samples are cut into at most CHUNKS
+ * chunks, by the shape alone, and each thread takes some chunks. Each chunk has its own sums, which
+ * are added in order. Within a chunk, as many samples are processed at a time as fit into the
+ * first-level cache.
  */
 #include "kernels/own/pooled_priv.h"
 #include "kernels/layer/team.h"
@@ -11,19 +12,18 @@
 #include <string.h>
 
 #define CHUNKS 8
-#define IMAGES_MAX (8 * 1024) /* floats of the samples processed at a time, if more than one */
+#define IMAGES_MAX (8 * 1024) /* largest number of floats of the samples in a group of several */
 
 struct weights {
     struct vb_k_pass_state pass;
     struct vb_k_shape s;
     struct vb_pooled_image image;
     struct vb_pooled_patch patch;
-    uint32_t
-        places[VB_K_NOWHERE + 1]; /* offset of each place from the window's first, in an image */
-    int chunk, group;             /* number of samples */
+    uint32_t places[VB_K_NOWHERE + 1]; /* offset of each place of a window in an image */
+    int chunk, group;                  /* numbers of samples in a chunk, and processed at a time */
     int slots;
-    size_t sums;          /* floats of the sums of a channel; the last one belongs to the bias */
-    size_t images, terms; /* floats of scratch for each slot */
+    size_t sums;          /* number of floats in the sums of a channel; the last is for the bias */
+    size_t images, terms; /* numbers of floats of scratch for each slot */
 };
 
 static int divide_up(int a, int b)
@@ -31,9 +31,10 @@ static int divide_up(int a, int b)
     return (a + b - 1) / b;
 }
 
-/* Adds the terms of one channel of one sample, and returns where the next term goes. from: offset
- * of the sample's image. Every output writes a term, which the next one overwrites if the output
- * has no gradient. This is a separate function so that the whole loop stays in registers. */
+/* Lists the terms of one channel of one sample, and returns the address for the next term. from is
+ * the offset of the sample's image. Every output writes a term; if the output has no gradient, the
+ * next output overwrites the term. This is a separate function so that the whole loop stays in
+ * registers. */
 static __attribute__((noinline)) struct vb_pooled_term *
 add_terms(const struct weights *v, const float *restrict dy, const uint8_t *restrict where,
           uint32_t from, struct vb_pooled_term *restrict to)
@@ -67,7 +68,8 @@ static float sum_terms(const struct vb_pooled_term *terms, size_t n)
     return (s[0] + s[1]) + (s[2] + s[3]);
 }
 
-/* Processes the n samples that begin with `first`; a slot has room for them. */
+/* Adds the contribution of the n samples that begin with `first`. A slot is large enough for
+ * them. */
 static void run_group(const struct weights *v, const struct vb_k_args *args, int first, int n,
                       float *slot, float *sums)
 {
@@ -103,7 +105,8 @@ static void run_chunk(const struct weights *v, const struct vb_k_args *args, int
         run_group(v, args, i, vb_min(v->group, end - i), slot, sums);
 }
 
-/* Adds up one channel over the chunks. sums: the channel's part of the first chunk. */
+/* Adds the sums of channel m over all chunks, and stores the gradients. sums is the channel's part
+ * of the first chunk. */
 static void collect(const struct weights *v, float *sums, int m, float *dw, float *db)
 {
     int n_chunks = divide_up(v->s.n, v->chunk), per = v->s.kh * v->s.kw, i, c, y, x;

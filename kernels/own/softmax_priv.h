@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * vb_k_softmax_xent() at each level of instructions.
+ * Declares the function that computes vb_k_softmax_xent(), at each level of instructions.
  */
 #ifndef VB_KERNELS_OWN_SOFTMAX_PRIV_H
 #define VB_KERNELS_OWN_SOFTMAX_PRIV_H

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Softmax with cross-entropy, with a vector of classes at a time. A NaN makes its whole row NaN, as
- * in the reference.
+ * Computes softmax with cross-entropy, a vector of classes at a time. A NaN makes its whole row
+ * NaN, as in the reference.
  *
- * The logarithms of the rows' sums are added as the logarithm of their product, in double. A sum
- * lies between 1 and the number of classes, which is below 2^17, so a product of PRODUCT sums never
- * overflows.
+ * The loss needs the sum of the logarithms of all rows' sums. It is computed in double as the
+ * logarithm of their product. A sum lies between 1 and the number of classes, which is below 2^17,
+ * so a product of PRODUCT sums never overflows.
  */
 #include "kernels/own/softmax_priv.h"
 #include "kernels/layer/vec.h"
@@ -66,8 +66,8 @@ static inline bool any(vb_veci mask)
     return (m[0] | m[1]) != 0;
 }
 
-/* Assumes that the label has the largest logit, and marks the lanes that show that the prediction
- * is still wrong: a logit that is equally large and comes before the label, or a NaN. */
+/* The label must have the largest logit. Marks the lanes that make the prediction wrong
+ * nevertheless: a logit that is equally large and comes before the label, or a NaN. */
 static inline vb_veci against(vb_vec logits, float max, int before)
 {
     vb_veci none = logits != logits; /* NOLINT(misc-redundant-expression): NaN */
@@ -77,8 +77,9 @@ static inline vb_veci against(vb_vec logits, float max, int before)
 
 /* ---- rows of a vector or more ---------------------------------------------------------------- */
 
-/* The last vector of a row ends with the last class, so it overlaps the vector before. It is loaded
- * before that one is stored, and its overlapping lanes are not added again. */
+/* Loads the last vector of a row. It ends with the last class, so it overlaps the vector before.
+ * The last vector is loaded before the vector before it is stored, and its overlapping lanes are
+ * not added again. */
 static inline vb_vec last_of(const float *row, int classes)
 {
     return vb_vec_load(row + classes - VB_LANES);
@@ -111,8 +112,8 @@ static inline bool is_correct(const float *row, int label, int classes, float ma
     return (row[label] == max) & !any(wrong);
 }
 
-/* Replaces the logits by exp(logit - max), and returns their sum. There is one partial sum for each
- * lane: that of the classes with the same remainder modulo the number of lanes. */
+/* Replaces the logits by exp(logit - max), and returns their sum. Each lane has a partial sum: the
+ * sum of the classes with the same remainder modulo the number of lanes. */
 static inline float exp_row(float *row, int classes, float max)
 {
     vb_vec last = vb_vec_exp_below_0(last_of(row, classes) - max), sum = only_new(last, classes), e;
@@ -151,8 +152,9 @@ static inline struct row_result long_row(float *row, int label, int classes)
 
 /* ---- shorter ones ---------------------------------------------------------------------------- */
 
-/* A row in one vector, whose unused lanes hold logits far below all others. Their results are set
- * to zero: the smallest exp(), divided, would be a denormal number, which is slow. */
+/* Computes a row that fits in one vector. Its unused lanes hold logits far below all others. The
+ * results of these lanes are set to zero, because the smallest exp(), divided, would be a denormal
+ * number, which is slow. */
 static inline vb_vec vector_row(vb_vec logits, float own, int label, int classes,
                                 struct row_result *result)
 {
@@ -182,8 +184,9 @@ static struct row_result short_row(float *row, int label, int classes)
 
 #if VB_LANES == 16
 
-/* For ten classes the vector is filled up in registers: a load right after ten stores would wait.
- * It is done in steps, because gcc 12 goes through memory if one shuffle has to do more. */
+/* Computes a row of ten classes. The vector is filled up in registers, because a load right after
+ * ten stores would wait. This is done in steps, because gcc 12 goes through memory if one shuffle
+ * has to do more. */
 static inline struct row_result ten_row(float *row, int label)
 {
     const vb_v4 none = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};

@@ -5,11 +5,12 @@
  * kernels of 5 by 5.
  *
  * Results are sums of larger numbers that cancel. The rounding error of F(2x2, 3x3) is a few times
- * that of plain sums, that of the others some dozens of times; the tests define the limits.
+ * the error of plain sums; the error of the others is some dozens of times as large. The tests
+ * define the limits.
  *
- * A NaN or an infinity makes all outputs NaN in the tiles whose windows contain it, in forward and
- * backward data. In backward weights it makes all taps of its pair of channels NaN. It never
- * reaches other tiles, samples or channels.
+ * In the forward and backward data passes, a NaN or an infinity in the input makes all outputs NaN
+ * in the tiles whose windows contain it. In the backward weights pass it makes all taps of its
+ * pairs of channels NaN. It never reaches other tiles, samples or channels.
  */
 #include "kernels/own/own.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * A linear layer over images that are mostly zero, like handwritten digits, where four of five
- * pixels are zero. The nonzero pixels of each sample are listed once. Forward and backward passes
- * then touch only the rows of the weights (features, classes) that belong to these pixels.
+ * Computes a linear layer over images that are mostly zero, like handwritten digits, where four of
+ * five pixels are zero. The nonzero pixels of each sample are listed once. Forward and backward
+ * passes then touch only the rows of the weights (features, classes) that belong to these pixels.
  *
  * Ten classes have their own loops (pixels_ten.c). A pixel that is 0 contributes nothing, even if
  * its weights are infinite or NaN.
@@ -14,17 +14,19 @@
 
 #define TEN 10
 #define PALETTE PIXELS_PALETTE
-#define BLOCK 64 /* samples read at a time */
+#define BLOCK 64 /* number of samples read at a time */
 
 /* ---- building -------------------------------------------------------------------------------- */
 
-/* Finds the colour of a value by its bits: a small open hash table. */
+/* A small hash table with open addressing that finds the colour of a value by its bits. A colour is
+ * an index into the palette. */
 struct finder {
     uint32_t bits[4 * PALETTE];
     int16_t colour[4 * PALETTE]; /* -1: the place is free */
 };
 
-/* Returns the colour of a value, which may be a new one, or -1 if the palette is full. */
+/* Returns the colour of a value, and adds the value to the palette if it is new. Returns -1 if the
+ * palette is full. */
 static int find_colour(struct vb_k_pixels *p, struct finder *f, float value)
 {
     uint32_t bits = vb_float_bits(value), at = bits * 0x9e3779b1u >> 22;
@@ -40,11 +42,12 @@ static int find_colour(struct vb_k_pixels *p, struct finder *f, float value)
     return p->n_colours++;
 }
 
-/* Samples are read twice, in blocks: all as floats would be many times as large as the lists. */
+/* The source of the samples. They are read twice, in blocks, because all samples as floats would be
+ * many times as large as the lists. */
 struct source {
     const struct vb_k_samples *samples;
     float *x;        /* (BLOCK, features) */
-    uint16_t *index; /* nonzero pixels of one sample, with room for one more */
+    uint16_t *index; /* indices of the nonzero pixels of one sample, with space for one more */
 };
 
 /* Returns sample s, and reads the next block if needed. Samples are read in order. */
@@ -57,7 +60,8 @@ static const float *sample(const struct vb_k_pixels *p, const struct source *fro
     return from->x + s % BLOCK * (size_t)p->features;
 }
 
-/* Lists which of n values are not 0. There is no branch, because zeros cannot be predicted. */
+/* Lists the indices of the nonzero values and returns their number. There is no branch, because
+ * zeros cannot be predicted. */
 static int list_nonzero(const float *x, int n, uint16_t *index)
 {
     int i, at = 0;
@@ -280,7 +284,8 @@ const struct vb_pixels_ten *vb_pixels_ten_in_use(void)
     return levels[vb_k_level()];
 }
 
-/* NULL: no kernel for this number of classes at this level, or tiles made at another level. */
+/* Returns NULL if this level has no kernel for this number of classes, or if the tiles were made at
+ * another level. */
 static vb_pixels_forward_fn *forward_of(const struct vb_k_pixels *p, int classes)
 {
     if (classes != TEN)

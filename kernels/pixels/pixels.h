@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Samples that are mostly zero, as images of digits are: only the other pixels are computed with.
+ * A linear layer on samples that are mostly zero, like images of digits. Only nonzero pixels are
+ * computed with.
  */
 #ifndef VB_KERNELS_PIXELS_PIXELS_H
 #define VB_KERNELS_PIXELS_PIXELS_H
@@ -9,12 +10,14 @@
 
 #define VB_K_PIXELS_FEATURES 65536
 
-/* The nonzero features of n samples, stored once. An entry takes 3 bytes if the samples have at
- * most 256 different values, otherwise 6. On CPUs with long vectors, if all values are multiples of
- * one number, 16 neighbours are stored together, one byte each. Any thread may read it. */
+/* The nonzero features of all samples. An entry takes 3 bytes if the samples have at most 256
+ * different values, otherwise 6. On CPUs with long vectors, if all values are multiples of one
+ * number, 16 neighbours are stored together, one byte each. Any thread may read a struct
+ * vb_k_pixels. */
 struct vb_k_pixels;
 
-/* Writes n samples from number first on to x (n, features). Called in order, twice each. */
+/* Writes n samples, beginning with number first, to x (n, features). Is called for all samples in
+ * order, twice. */
 typedef void (*vb_k_samples_fn)(void *arg, size_t first, size_t n, float *x);
 
 struct vb_k_samples {
@@ -22,15 +25,16 @@ struct vb_k_samples {
     void *arg;
     size_t n;
     int features;
-    int width; /* features in one row of an image; 0: the samples are not images */
+    int width; /* number of features in one row of an image; 0: the samples are not images */
 };
 
 vb_status vb_k_pixels_create(const struct vb_k_samples *samples, struct vb_k_pixels **pixels_p);
 void vb_k_pixels_destroy(struct vb_k_pixels *pixels);
-size_t vb_k_pixels_nonzeros(const struct vb_k_pixels *pixels); /* for tests */
+/* For tests: returns the number of nonzero features of all samples. */
+size_t vb_k_pixels_nonzeros(const struct vb_k_pixels *pixels);
 
-/* The samples order[0] to order[n - 1], each below the number of samples, and the samples of the
- * next batch in soon. The backward pass prefetches the latter while it computes. */
+/* The samples of a batch: order[0] to order[n - 1], each below the number of samples. soon has the
+ * samples of the next batch, which the backward pass prefetches. */
 struct vb_k_picked {
     const uint32_t *order;
     size_t n;
@@ -38,24 +42,27 @@ struct vb_k_picked {
     size_t n_soon; /* may be 0 */
 };
 
-/* vb_k_linear_forward_ref() on these samples, but a feature that is 0 contributes nothing. */
+/* Does the same as vb_k_linear_forward_ref() on these samples, but a feature that is 0 contributes
+ * nothing. */
 void vb_k_pixels_forward(const struct vb_k_pixels *pixels, const struct vb_k_picked *picked,
                          const float *w, const float *b, int classes, float *logits);
 
-/* Computes the gradients (features, classes) and (classes), summed over the samples in order. */
+/* Computes the gradients dw (features, classes) and db (classes), summed over the samples in
+ * order. */
 void vb_k_pixels_backward(const struct vb_k_pixels *pixels, const struct vb_k_picked *picked,
                           const float *d, int classes, float *dw, float *db);
 
-/* The same two passes in parts, from the last features to the first, for a caller that gets
- * weights, or needs gradients, one part at a time. The bits are the same. The high of a part is the
- * low of the part before it; the first part ends with the last feature. After the part whose low is
- * 0, all gradients and logits are complete. The first part also handles the biases. Until the last
- * part is done, the caller must not use `done` and `sums` for anything else. */
+/* These functions run the same two passes in parts, from the last features to the first, for a
+ * caller that gets weights, or needs gradients, one part at a time. The bits are the same. high of
+ * a part is low of the part before it; in the first part, high is the number of features. After the
+ * part whose low is 0, all gradients and logits are complete. The first part also handles the
+ * biases. Until the last part is done, the caller must not use `done` and `sums` for anything
+ * else. */
 #define VB_K_PIXELS_SUMS 40 /* four sums for each of ten classes */
 
 struct vb_k_pixels_part {
-    int low, high;  /* features: low to high - 1 */
-    uint32_t *done; /* (n) */
+    int low, high;  /* the part has the features from low to high - 1 */
+    uint32_t *done; /* (n): how many entries of each sample are done */
     float *sums;    /* (n, VB_K_PIXELS_SUMS); used by forward only */
 };
 
@@ -67,7 +74,8 @@ void vb_k_pixels_backward_part(const struct vb_k_pixels *pixels, const struct vb
                                const struct vb_k_pixels_part *part, const float *d, float *dw,
                                float *db);
 
-/* Adds scale times the gradients to dw and db: SGD if dw are the weights and scale = -rate / n. */
+/* Adds scale times the gradients to dw and db. This is a step of SGD if dw and db are the
+ * parameters and scale is -rate / n. */
 void vb_k_pixels_add(const struct vb_k_pixels *pixels, const struct vb_k_picked *picked,
                      const float *d, float scale, int classes, float *dw, float *db);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Lists of the nonzero pixels of samples. pixels.c builds them and computes with them for any
- * number of classes. pixels_ten.c does so for ten classes, once for each level of instructions.
+ * Lists of the nonzero pixels of samples. pixels.c builds the lists and computes with them for any
+ * number of classes. pixels_ten.c computes with them for ten classes and is compiled once for each
+ * level of instructions.
  *
  * A list consists of the indices (16 bits each), from the last pixel to the first, and then the
  * values. A value is a byte, an index into a palette of at most 256 values; if there are more
@@ -22,8 +23,8 @@
 
 /* The place of a sample's list. */
 struct pixels_place {
-    uint32_t line; /* number of cache lines before it */
-    uint32_t n;    /* number of entries */
+    uint32_t line; /* number of cache lines before the list */
+    uint32_t n;    /* number of entries in the list */
 };
 
 #define TILE 16
@@ -32,14 +33,15 @@ struct pixels_place {
 /* The place of a sample's tiles. */
 struct tiles_place {
     uint64_t which; /* bit t is set: the sample has tile t */
-    uint32_t line;  /* number of cache lines before them */
+    uint32_t line;  /* number of cache lines before the tiles */
 };
 
 struct pixels_tiles {
     struct tiles_place *places;       /* (n_samples); NULL: lists are used instead */
     float unit;                       /* a value is its byte times this unit */
     uint16_t place[TILES_MAX * TILE]; /* the place of each pixel in the tiles */
-    uint16_t pixel[TILES_MAX * TILE]; /* the pixel at each place; the last one if unused */
+    uint16_t pixel[TILES_MAX * TILE]; /* the pixel at each place; the last pixel if the place is
+                                       * unused */
 };
 
 struct vb_k_pixels {
@@ -56,12 +58,13 @@ struct vb_k_pixels {
 
 struct pixels_list {
     uint16_t *index;
-    uint8_t *colour; /* bytes: indices into the palette */
-    float *value;    /* otherwise: the values, at the same address */
+    uint8_t *colour; /* if the pixels have bytes: indices into the palette */
+    float *value;    /* otherwise: the values; same address as colour */
     size_t n;
 };
 
-/* Number of bytes before the values: the indices, and what is needed to align floats. */
+/* Returns the number of bytes before the values: the size of the indices, rounded up so that floats
+ * are aligned. */
 static inline size_t pixels_index_bytes(size_t n)
 {
     return (n * sizeof(uint16_t) + sizeof(float) - 1) / sizeof(float) * sizeof(float);
@@ -99,10 +102,11 @@ PIXELS_ALWAYS void pixels_fetch_list(const struct vb_k_pixels *p, uint32_t sampl
     }
 }
 
-#define PIXELS_SOON 2  /* samples ahead whose list is prefetched */
-#define PIXELS_LATER 5 /* samples ahead whose place, which has the list, is prefetched */
+#define PIXELS_SOON 2 /* the list of the sample this far ahead is prefetched */
+/* The place of the sample this far ahead is prefetched, which is needed to find its list. */
+#define PIXELS_LATER 5
 
-/* Called before the first sample. */
+/* Prefetches for the first samples. Is called before the first sample. */
 PIXELS_ALWAYS void pixels_fetch_first(const struct vb_k_pixels *p, const struct vb_k_picked *at)
 {
     size_t i;
@@ -113,7 +117,7 @@ PIXELS_ALWAYS void pixels_fetch_first(const struct vb_k_pixels *p, const struct 
         pixels_fetch_list(p, at->order[i], true);
 }
 
-/* Called before each sample. */
+/* Prefetches for later samples. Is called before each sample. */
 PIXELS_ALWAYS void pixels_fetch(const struct vb_k_pixels *p, const struct vb_k_picked *at, size_t i)
 {
     if (i + PIXELS_LATER < at->n)
@@ -159,10 +163,10 @@ PIXELS_ALWAYS void tiles_fetch(const struct vb_k_pixels *p, uint32_t sample, boo
     }
 }
 
-/* kernels/pixels/pixels_tiles.c, in the order of the calls when tiles are built: begin allocates
- * the places if the level in use has tiles. look registers the nonzero pixels of each sample.
- * settle decides whether tiles are used. place sets the place of each sample's tiles and returns
- * the total number of cache lines. fill writes the tiles of each sample. */
+/* kernels/pixels/pixels_tiles.c: builds tiles by these calls, in this order. begin allocates the
+ * places if the level in use has tiles. look registers the nonzero pixels of each sample. settle
+ * decides whether tiles are used. place sets the place of each sample's tiles and returns the total
+ * number of cache lines. fill writes the tiles of each sample. */
 vb_status vb_tiles_begin(struct vb_k_pixels *p, int width);
 void vb_tiles_look(struct vb_k_pixels *p, size_t sample, const uint16_t *index, int n);
 void vb_tiles_settle(struct vb_k_pixels *p);
@@ -170,8 +174,9 @@ size_t vb_tiles_place(struct vb_k_pixels *p);
 void vb_tiles_fill(struct vb_k_pixels *p, size_t sample, const float *x, const uint16_t *index,
                    int n);
 
-/* For any number of classes, pixel by pixel: row computes the logits of a sample. add_row adds
- * scale times its gradient. add does so for tile t alone, whose bytes are x. */
+/* These functions work for any number of classes, pixel by pixel. row computes the logits of a
+ * sample. add_row adds scale times the sample's gradient. add adds it for tile t alone, whose bytes
+ * are x. */
 void vb_tiles_row(const struct vb_k_pixels *p, uint32_t sample, const float *w, const float *b,
                   int classes, float *logits);
 void vb_tiles_add_row(const struct vb_k_pixels *p, uint32_t sample, const float *d, float scale,
@@ -195,7 +200,7 @@ typedef void vb_pixels_backward_part_fn(const struct vb_k_pixels *pixels,
                                         const struct vb_k_pixels_part *part, const float *d,
                                         float *dw, float *db);
 
-/* The kernels of one level, which do the same as the vb_k_pixels_ functions of these names. */
+/* The kernels of one level. Each does the same as the vb_k_pixels_ function of its name. */
 struct vb_pixels_ten {
     vb_pixels_forward_fn *forward; /* these four compute with lists */
     vb_pixels_add_fn *add;
@@ -205,13 +210,14 @@ struct vb_pixels_ten {
     vb_pixels_add_fn *tiles_add;
 };
 
-/* kernels/pixels/pixels_ten.c, compiled once for each level. */
+/* The kernels of each level: kernels/pixels/pixels_ten.c, compiled once for each level. */
 extern const struct vb_pixels_ten vb_pixels_ten, vb_pixels_ten_v3, vb_pixels_ten_v4;
 
-/* kernels/pixels/pixels.c: the kernels of the level in use. */
+/* kernels/pixels/pixels.c: returns the kernels of the level in use. */
 const struct vb_pixels_ten *vb_pixels_ten_in_use(void);
 
-/* kernels/pixels/pixels_tiles_ten.c, once for each level; empty unless VB_LANES is TILE. */
+/* kernels/pixels/pixels_tiles_ten.c, compiled once for each level. The file is empty unless
+ * VB_LANES is TILE. */
 #define vb_tiles_ten_forward VB_AT_LEVEL(vb_tiles_ten_forward)
 #define vb_tiles_ten_add VB_AT_LEVEL(vb_tiles_ten_add)
 vb_pixels_forward_fn vb_tiles_ten_forward;

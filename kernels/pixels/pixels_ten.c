@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Lists of pixels and ten classes, as for digits. A row of weights is two and a half vectors, or
- * one and a quarter, and the sums stay in registers.
+ * Computes with lists of pixels and ten classes, as for digits. A row of weights is two and a half
+ * vectors of four floats, or one and a quarter vectors of eight. The sums stay in registers.
  */
 #include "kernels/pixels/pixels_priv.h"
 #include "kernels/layer/vec.h"
@@ -58,8 +58,9 @@ ALWAYS struct four four_at(const struct pixels_list *l, const float *palette, bo
     return f;
 }
 
-/* Prefetches in the backward pass. The lists are in the second-level cache by now. With wide
- * vectors also the lists of the next batch, which would arrive too slowly in the forward pass. */
+/* Prefetches lists in the backward pass. These lists are in the second-level cache by now. With
+ * wide vectors, the lists of the next batch are also prefetched, which would arrive too slowly in
+ * the forward pass. */
 ALWAYS void fetch_back(const struct vb_k_pixels *p, const struct vb_k_picked *at, size_t i)
 {
 #if VB_LANES == 4
@@ -100,7 +101,8 @@ ALWAYS struct ten ten_add(struct ten s, struct ten t, float x)
 
 #else
 
-/* The last two classes are in a vector's lower half: one broadcast from memory serves both. */
+/* Numbers of ten classes. The last two classes are in the lower half of a vector, so that one
+ * broadcast from memory serves both vectors. */
 struct ten {
     vb_v8 a;
     vb_v4 c;
@@ -128,9 +130,10 @@ ALWAYS struct ten ten_add(struct ten s, struct ten t, float x)
 
 #endif
 
-/* Adds the products of a list's entries from j on: all groups of four without an index below low,
- * and, when the whole list is processed, the entries that do not fill a group. Four sums, by
- * position modulo 4, hide the latency of additions. Returns the entry to continue with. */
+/* Adds the products of the entries of a list, from entry j on. All groups of four without an index
+ * below low are processed; if these are all groups of the list, the last entries, which do not fill
+ * a group, too. There are four sums, by position modulo 4, to hide the latency of additions.
+ * Returns the entry to continue with. */
 ALWAYS size_t ten_row(const struct pixels_list *l, const float *palette, bool bytes, const float *w,
                       size_t j, int low, struct ten s[4])
 {
@@ -151,8 +154,9 @@ ALWAYS struct ten ten_total(const struct ten s[4])
     return ten_add(ten_add(s[0], s[1], 1), ten_add(s[2], s[3], 1), 1);
 }
 
-/* dw += x d, for each pixel from j on whose index is not below low. Returns the entry to continue
- * with. The indices of a list are different, so the rows are independent of each other. */
+/* Computes dw += x d for each entry from j on whose index is not below low. Returns the entry to
+ * continue with. The indices of a list are different, so the rows of dw are independent of each
+ * other. */
 ALWAYS size_t ten_add_row(const struct pixels_list *l, const float *palette, bool bytes,
                           struct ten d, size_t j, int low, float *dw)
 {

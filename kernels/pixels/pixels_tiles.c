@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tiles of pixels: how they are cut and filled, and the slow loops that compute with them for any
- * number of classes and for numbers that are not finite.
+ * Cuts and fills tiles of pixels. Also has the slow loops that compute with tiles for any number of
+ * classes and for numbers that are not finite.
  *
  * A tile is a square of 4 x 4 pixels if the size of the image allows it, because the strokes of a
  * digit touch fewer squares than rows of 16.
@@ -21,7 +21,8 @@ static bool in_squares(int features, int width)
     return width > 0 && width % SIDE == 0 && features % (width * SIDE) == 0;
 }
 
-/* The place of a pixel in its sample: its tile times TILE, plus its place in the tile. */
+/* Returns the place of a pixel in its sample: the number of its tile times TILE, plus its place in
+ * the tile. */
 static int place_of(int pixel, int features, int width)
 {
     int row, column, tile;
@@ -63,7 +64,8 @@ void vb_tiles_look(struct vb_k_pixels *p, size_t sample, const uint16_t *index, 
     p->tiles.places[sample].which = which;
 }
 
-/* A byte times the unit may differ from the value by two more rounding errors. */
+/* Returns true if every value is a byte times the unit. The product may differ from the value by
+ * two more rounding errors. */
 static bool is_unit(const struct vb_k_pixels *p, float unit)
 {
     int i;
@@ -77,7 +79,8 @@ static bool is_unit(const struct vb_k_pixels *p, float unit)
     return true;
 }
 
-/* Pixels are multiples of one value if they were made from bytes. */
+/* Finds the unit: the number that all values are multiples of, if they were made from bytes.
+ * Returns false if there is none. */
 static bool find_unit(struct vb_k_pixels *p)
 {
     float max = 0;

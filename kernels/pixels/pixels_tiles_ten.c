@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tiles of pixels and ten classes, for levels whose vectors hold a tile.
+ * Computes with tiles of pixels and ten classes, at levels whose vectors hold a tile.
  *
- * The forward pass first turns the rows of weights (pixels, classes) into columns, a vector for
- * each class of a tile. A tile of a sample then takes one conversion and ten products. The backward
- * pass goes from tile to tile, and for each over the samples that have it. The ten sums of a tile
- * stay in registers and are added to the weights once.
+ * The forward pass first turns the rows of weights (pixels, classes) into columns, with one vector
+ * for each class of a tile. A tile of a sample then takes one conversion and ten products. The
+ * backward pass goes from tile to tile, and for each tile over the samples that have it. The ten
+ * sums of a tile stay in registers and are added to the weights once.
  *
  * A tile contains pixels that are 0, and 0 times infinity is NaN. If a result is not finite, it is
  * therefore computed again by the slow loops, which skip zeros.
@@ -20,13 +20,14 @@
 #include <immintrin.h>
 
 #define TEN 10
-#define SLICE 128 /* samples processed together in the backward pass */
+#define SLICE 128 /* number of samples processed together in the backward pass */
 #define WORD 64
 #define WORDS (SLICE / WORD)
 
 #define ALWAYS PIXELS_ALWAYS
 
-/* Uses intrinsics, because gcc 12 makes ten instructions of the equivalent vector expression. */
+/* Loads a tile as floats. Uses intrinsics, because gcc 12 makes ten instructions of the equivalent
+ * vector expression. */
 ALWAYS vb_vec tile_load(const uint8_t *x)
 {
     return (vb_vec)_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)x)));
@@ -34,14 +35,15 @@ ALWAYS vb_vec tile_load(const uint8_t *x)
 
 /* ---- rows and columns ------------------------------------------------------------------------ */
 
-/* Lanes of two vectors whose quarters are treated separately: the first two of each quarter
- * alternating, the last two, the first half of each, the second half. */
+/* Indices for shuffling two vectors, separately in each quarter. FIRSTS alternates the first two
+ * lanes of both vectors, LASTS the last two. LOWER takes the first half of each vector's quarter,
+ * UPPER the second half. */
 #define FIRSTS 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29
 #define LASTS 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31
 #define LOWER 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29
 #define UPPER 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31
 
-/* Transposes rows and columns in each quarter of four vectors. */
+/* Transposes four vectors, separately in each quarter. */
 ALWAYS void turn(vb_vec v[4])
 {
     vb_vec a = __builtin_shufflevector(v[0], v[1], FIRSTS);
@@ -55,7 +57,7 @@ ALWAYS void turn(vb_vec v[4])
     v[3] = __builtin_shufflevector(b, d, UPPER);
 }
 
-/* Where the rows of a tile's pixels begin in the weights. */
+/* The index in the weights of the row of each pixel of a tile. */
 struct rows {
     int at[TILE];
 };
@@ -133,7 +135,8 @@ ALWAYS vb_v4 plus(vb_v4 a, vb_v4 b)
     return a + b;
 }
 
-/* Adds within two vectors, each reduced to two sums: a, b, a, b. */
+/* Adds pairs of lanes in each of two vectors. In each quarter, the result alternates between sums
+ * of a and sums of b. */
 ALWAYS vb_vec halves(vb_vec a, vb_vec b)
 {
     return __builtin_shufflevector(a, b, FIRSTS) + __builtin_shufflevector(a, b, LASTS);
@@ -147,7 +150,7 @@ ALWAYS vb_v4 sums_of_4(const vb_vec v[4])
     return VB_VEC_FOLD(plus, all);
 }
 
-/* Reduces two vectors to their sums; each sum appears twice. */
+/* Returns the sums of the lanes of two vectors; each sum appears twice. */
 ALWAYS vb_v4 sums_of_2(const vb_vec v[2])
 {
     vb_vec ab = halves(v[0], v[1]);
@@ -161,7 +164,7 @@ ALWAYS bool all_zero(vb_v4 v)
     return v[0] == 0 && v[1] == 0 && v[2] == 0 && v[3] == 0;
 }
 
-/* Returns zeros, unless a logit is not finite. */
+/* Computes the logits of a sample. Returns zeros, unless a logit is not finite. */
 ALWAYS vb_v4 tiles_row(const struct tiles_of *tiles, const struct columns *w, float unit,
                        const float *b, float *logits)
 {
@@ -196,7 +199,7 @@ void vb_tiles_ten_forward(const struct vb_k_pixels *p, const struct vb_k_picked 
     vb_v4 zeros = {0};
     size_t i;
 
-    /* For the backward pass, which prefetches tiles. */
+    /* Prefetches the places of tiles for the backward pass, which prefetches the tiles. */
     for (i = 0; i < TILES_LATER && i < at->n_soon; i++)
         __builtin_prefetch(p->tiles.places + at->soon[i]);
     make_all_columns(p, at, w, &columns);
@@ -219,8 +222,8 @@ struct slice {
     size_t n;
 };
 
-/* One step of transposing a matrix of bits: in squares of twice the size, the two quarters that are
- * not on the diagonal change places. */
+/* Does one step of transposing a matrix of bits: in squares of 2 * size, swaps the two quarters
+ * that are not on the diagonal. */
 ALWAYS void swap_bits(uint64_t rows[WORD], int size, uint64_t lower)
 {
     int first, i;
@@ -273,7 +276,7 @@ ALWAYS void add_2(vb_v2 v, float *to)
     vb_v2_store(to, vb_v2_load(to) + v);
 }
 
-/* Adds four classes of the pixels k, k + 4, k + 8 and k + 12 of a tile. */
+/* Adds v to four classes of the pixels k, k + 4, k + 8 and k + 12 of a tile. */
 ALWAYS void add_four_rows(vb_vec v, const int *row, int k, float *dw)
 {
     add_4(__builtin_shufflevector(v, v, 0, 1, 2, 3), dw + row[k]);
@@ -292,7 +295,7 @@ ALWAYS void add_four_columns(const vb_vec from[4], const int *row, float scale, 
         add_four_rows(v[k], row, k, dw);
 }
 
-/* Adds two classes of the pixels k and k + 1. */
+/* Adds v to two classes of the pixels k and k + 1 of a tile. */
 ALWAYS void add_two_rows(vb_v4 v, const int *row, int k, float *dw)
 {
     add_2(__builtin_shufflevector(v, v, 0, 1), dw + row[k]);
@@ -349,7 +352,8 @@ static void add_tile(const struct vb_k_pixels *p, struct slice *slice, int t, co
     add_two_columns(s[8], s[9], rows.at, all, dw + 8);
 }
 
-/* The next batch's tiles are prefetched a few at a time: the CPU can wait for few lines at once. */
+/* Prefetches tiles of the next batch, a few at a time, because the CPU can wait for only a few
+ * cache lines at once. */
 ALWAYS void fetch_soon(const struct vb_k_pixels *p, const struct vb_k_picked *at, size_t from,
                        size_t to)
 {
@@ -375,7 +379,7 @@ static void add_slice(const struct vb_k_pixels *p, const struct vb_k_picked *at,
     }
 }
 
-/* Returns false if a number in d, or a sum, is not finite. */
+/* Adds the gradients of the biases. Returns false if a number in d, or a sum, is not finite. */
 static bool add_bias(const float *d, size_t n, float scale, float *db)
 {
     vb_v8 first = {0};

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * Products of sparse rows and a vector of weights, forward and backward.
+ * Computes the products of sparse rows and a vector of weights, forward and backward.
  *
  * The weights are larger than the caches, and rows access them at random, so most time is spent
  * waiting for memory. The weights of a row are prefetched while the row AHEAD places before it is
- * computed, and its indices and values even earlier. After the forward pass, the weights of a small
- * batch are in the first-level or second-level cache, so the backward pass prefetches only for
- * large batches.
+ * computed. Its indices and values are prefetched even earlier. After the forward pass, the weights
+ * of a small batch are in the first-level or second-level cache, so the backward pass prefetches
+ * only for large batches.
  *
- * A row is added in four sums, by position modulo 4, and then as (0 + 1) + (2 + 3). Four
- * independent chains of additions hide each other's latency, and the order depends on the row
- * alone. A row in parts is treated as two such rows, one for each half of the features, whose
- * results are added.
+ * The entries of a row are added in four sums, by position modulo 4, and the sums are then added as
+ * (0 + 1) + (2 + 3). Four independent chains of additions hide each other's latency, and the order
+ * depends on the row alone. A row that was grouped into parts is treated as two such rows, one for
+ * each half of the features. The results of both are added.
  */
 #include "kernels/sparse/csr_rows_priv.h"
 
@@ -21,14 +21,16 @@
 #define AHEAD 2
 #define LINE_FLOATS (VB_CACHE_LINE / sizeof(float))
 #define HALF (VB_K_CSR_PARTS / 2)
-#define SHORT 128 /* entries of a short row */
-/* With fewer rows a team does not pay, and the second-level cache holds their weights. */
+#define SHORT 128 /* largest number of entries in a short row */
+/* With fewer rows, a team of threads would be slower than one thread, and the second-level cache
+ * holds the weights of all rows. */
 #define FAR_ROWS 256
 
 /* ---- checking -------------------------------------------------------------------------------- */
 
-/* There is no comparison in the loop, because the x86 baseline has none for unsigned vectors. The
- * highest bit is set by an index beyond 2^31, or by one beyond the last feature. */
+/* Returns true if all indices are below features; always false for more than 2^31 features. There
+ * is no comparison in the loop, because the x86 baseline has none for unsigned vectors. Instead, an
+ * index that is too large sets the highest bit of bits. */
 static bool are_below(const uint32_t *index, size_t n, uint64_t features)
 {
     uint32_t last = (uint32_t)features - 1, bits = 0;
@@ -41,7 +43,8 @@ static bool are_below(const uint32_t *index, size_t n, uint64_t features)
     return bits >> 31 == 0;
 }
 
-/* Rows of a batch that are contiguous are checked as one. */
+/* Returns true if the batch is the whole matrix and is valid. All rows are then checked as one. If
+ * the result is false, the rows must be checked one by one. */
 static bool is_plainly_right(const struct vb_k_csr *m, uint64_t features)
 {
     bool in_order = m->n > 0 && m->rows == NULL && m->n == m->n_rows && m->offset[0] == 0;
@@ -99,11 +102,13 @@ static struct span share(size_t n, size_t me, size_t team)
 
 /* ---- prefetching ----------------------------------------------------------------------------- */
 
-/* Always inlined: gcc 12 drops calls of a function that only prefetches. */
+/* These functions are always inlined, because gcc 12 drops calls of a function that only
+ * prefetches. */
 #define ALWAYS static inline __attribute__((always_inline))
 
-/* Prefetches to the second-level cache, which can wait for more lines than the first-level cache;
- * on x86 to the first-level, which is faster for small batches and not slower for large ones. */
+/* Prefetches a weight to the second-level cache, which can wait for more lines than the first-level
+ * cache. On x86 the weight goes to the first-level cache, which is faster for small batches and not
+ * slower for large batches. */
 ALWAYS void fetch_weight(const float *w)
 {
 #ifdef __x86_64__
@@ -135,8 +140,8 @@ ALWAYS void fetch_lists(struct csr_row row)
         fetch_lines(row.value, row.n * sizeof(*row.value));
 }
 
-/* Prefetches the indices and values of a later row, and, even earlier, where that row begins. last:
- * end of the rows that may be read. */
+/* Prefetches the indices and values of a later row, and the offset of a row that is even later.
+ * last is the end of the rows that may be read. */
 ALWAYS void fetch_row(const struct vb_k_csr *m, size_t i, size_t last)
 {
     if (i + 6 * AHEAD < last && m->rows != NULL)
@@ -150,7 +155,7 @@ static const struct csr_row no_row = {.index = nothing};
 
 /* ---- rows in parts --------------------------------------------------------------------------- */
 
-/* The entries of a row that belong to the parts first to end - 1. */
+/* Returns the entries of row i that belong to the parts first to end - 1. */
 static inline struct csr_row part_of(const struct vb_k_csr *m, size_t i, size_t first, size_t end)
 {
     const struct vb_k_csr_parts *parts = m->parts + (m->rows != NULL ? m->rows[i] : i);
@@ -164,7 +169,8 @@ static inline struct csr_row part_of(const struct vb_k_csr *m, size_t i, size_t 
     };
 }
 
-/* fetch_row() for the parts first to end - 1 only: other threads need the others. */
+/* Does the same as fetch_row(), but only for the parts first to end - 1. Other threads use the
+ * other parts. */
 ALWAYS void fetch_part(const struct vb_k_csr *m, size_t i, size_t last, size_t first, size_t end)
 {
     struct csr_row row;
@@ -185,7 +191,8 @@ ALWAYS float entry(struct csr_row row, const float *w, size_t j)
     return row.value != NULL ? w[row.index[j]] * row.value[j] : w[row.index[j]];
 }
 
-/* Computes one row and prefetches another's weights in between, which beats a burst. */
+/* Returns the product of a row and its weights. Prefetches the weights of next in between, which is
+ * faster than prefetching them all at once. */
 ALWAYS float dot(struct csr_row row, struct csr_row next, const float *w)
 {
     size_t j, n = row.n < next.n ? row.n : next.n;
@@ -218,7 +225,8 @@ ALWAYS float dot(struct csr_row row, struct csr_row next, const float *w)
     return (s0 + s1) + (s2 + s3);
 }
 
-/* A row with or without values; each case has its own loop. */
+/* Returns the product of a row, with or without values, and its weights. Each case has its own
+ * loop. */
 ALWAYS float product(struct csr_row row, struct csr_row next, const float *w)
 {
     if (row.value != NULL)
@@ -239,7 +247,8 @@ static void forward_rows(const struct vb_k_csr *m, struct span rows, size_t last
     }
 }
 
-/* Rows in parts have two sums, one for each half of the features. */
+/* Computes the logits of rows that are grouped into parts. Each row has two sums, one for each half
+ * of the features. */
 static void forward_halves(const struct vb_k_csr *m, const float *w, float bias, float *logits)
 {
     size_t i, last = m->n + m->ahead;
@@ -254,7 +263,8 @@ static void forward_halves(const struct vb_k_csr *m, const float *w, float bias,
     }
 }
 
-/* Computes half h of some rows: stores it in logits, or adds it to the half that is there. */
+/* Computes the sums of half h of the features, for some rows. Stores the sums in logits if put is
+ * set; otherwise adds them to the other half, which is there already. */
 static void forward_half(const struct vb_k_csr *m, size_t h, struct span rows, const float *w,
                          bool put, float bias, float *logits)
 {
@@ -271,9 +281,9 @@ static void forward_half(const struct vb_k_csr *m, size_t h, struct span rows, c
 }
 
 /* Threads work in pairs, and each pair has its own rows. In a pair, each thread has one half of the
- * features: the half that it also updates in the backward pass. What it wrote is therefore in its
- * cache, and the other thread does not read it. The two threads start from opposite ends of the
- * rows, so one place for each row is enough for two sums. */
+ * features: the half that it also updates in the backward pass. The weights that a thread wrote are
+ * therefore in its own cache, and the other thread does not read them. The two threads start from
+ * opposite ends of the rows, so logits needs only one element for the two sums of a row. */
 static void forward_pairs(const struct vb_k_csr *m, const float *w, float bias, float *logits)
 {
 #pragma omp parallel
@@ -304,7 +314,7 @@ static void forward_shares(const struct vb_k_csr *m, const float *w, float bias,
 
 void vb_k_csr_forward(const struct vb_k_csr *m, const float *w, float bias, float *logits)
 {
-    bool few = m->n < FAR_ROWS; /* even a team of one thread costs as much as a row */
+    bool few = m->n < FAR_ROWS; /* even starting a team of one thread takes as long as a row */
 
     if (m->parts != NULL && few)
         forward_halves(m, w, bias, logits);
@@ -318,7 +328,7 @@ void vb_k_csr_forward(const struct vb_k_csr *m, const float *w, float bias, floa
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* Processes one row and prefetches the weights of another in between. */
+/* Adds d times a row to the weights, and prefetches the weights of next in between. */
 ALWAYS void add_row(struct csr_row row, struct csr_row next, float d, float *w)
 {
     size_t j, n = row.n < next.n ? row.n : next.n;
@@ -348,7 +358,7 @@ ALWAYS void add(struct csr_row row, struct csr_row next, float d, float *w)
         add_row((struct csr_row){row.index, NULL, row.n}, next, d, w);
 }
 
-/* A small batch, whose weights are in the cache. */
+/* Processes a small batch, whose weights are in the cache. */
 static void add_near(const struct vb_k_csr *m, const float *d, float scale, float *w)
 {
     size_t i;
@@ -357,7 +367,7 @@ static void add_near(const struct vb_k_csr *m, const float *d, float scale, floa
         add(csr_row_at(m, i), no_row, scale * d[i], w);
 }
 
-/* A batch that does not fit into the cache. */
+/* Processes a batch whose weights do not fit into the cache. */
 static void add_far(const struct vb_k_csr *m, const float *d, float scale, float *w)
 {
     size_t i;
@@ -369,7 +379,7 @@ static void add_far(const struct vb_k_csr *m, const float *d, float scale, float
     }
 }
 
-/* The same for the parts first to end - 1. */
+/* Does the same for the parts first to end - 1 only. */
 static void add_parts(const struct vb_k_csr *m, const float *d, float scale, float *w, size_t first,
                       size_t end)
 {
@@ -384,7 +394,7 @@ static void add_parts(const struct vb_k_csr *m, const float *d, float scale, flo
 }
 
 /* Threads divide the features, not the rows. Each feature is then summed in the order of the rows
- * whatever the team is, and no two threads write to one cache line. */
+ * for any number of threads, and no two threads write to the same cache line. */
 static void add_shares(const struct vb_k_csr *m, const float *d, float scale, float *w)
 {
 #pragma omp parallel
@@ -409,7 +419,8 @@ void vb_k_csr_add(const struct vb_k_csr *m, const float *d, float scale, float *
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
-/* Features of a cache line are in one part. Hot ones, maybe neighbours, are spread over parts. */
+/* Returns the part of a feature. All features of a cache line are in one part. Frequent features,
+ * which may be neighbours, are spread over the parts. */
 static inline size_t part_with(uint32_t key)
 {
     uint32_t at = csr_hash((uint32_t)(key / LINE_FLOATS), 16);
@@ -417,7 +428,8 @@ static inline size_t part_with(uint32_t key)
     return at * VB_K_CSR_PARTS >> 16;
 }
 
-/* Moves the entries of one part to the front of a row; all keep their order. */
+/* Moves the entries of one part to the front of the entries from first on. All entries keep their
+ * order. */
 static size_t move_up(uint32_t *index, float *value, size_t first, size_t n, size_t part)
 {
     uint32_t key;
@@ -442,7 +454,7 @@ static size_t move_up(uint32_t *index, float *value, size_t first, size_t n, siz
     return first;
 }
 
-/* The same for all parts of a row that is not too long: counts each part, then copies. */
+/* Sorts all entries of a short row by part: counts the entries of each part, then copies. */
 static void scatter(uint32_t *index, float *value, size_t n, uint32_t *ends)
 {
     uint32_t at[VB_K_CSR_PARTS + 1] = {0}, keys[SHORT] = {0};

@@ -34,7 +34,7 @@ static inline struct csr_row csr_row_at(const struct vb_k_csr *m, size_t i)
     };
 }
 
-/* Returns a place among 2^bits; neighbouring keys are spread. */
+/* Returns a hash of key below 2^bits. Neighbouring keys get hashes that are far apart. */
 static inline uint32_t csr_hash(uint32_t key, int bits)
 {
     return key * 0x9e3779b1u >> (32 - bits);

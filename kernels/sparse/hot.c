@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: MIT
  *
- * Features that occur in nearly every batch, of weights that several workers change at the same
- * time. If every worker wrote to them with every row, their cache lines would move between the
- * cores all the time. So each worker has its own copy of these weights and exchanges it once for
- * each batch: it adds its changes to the shared weights, and fetches the changes of the others.
+ * Handles the *hot* features: those that occur in nearly every batch. Several workers change the
+ * weights at the same time. If every worker wrote to the hot weights with every row, their cache
+ * lines would move between the cores all the time. So each worker has its own copy of the hot
+ * weights and exchanges the copy once for each batch: it adds its changes to the shared weights,
+ * and fetches the changes of the others.
  */
 #include "kernels/sparse/shared_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* With twice as many places, less of a batch would fit into the first-level cache. */
+/* The number of places is 2^PLACES_BITS. With twice as many, less of a batch would fit into the
+ * first-level cache. */
 #define PLACES_BITS 11
 #define PLACES (1 << PLACES_BITS)
 #define LEARN 32 /* number of batches to learn from */
-#define AHEAD 32 /* features to prefetch */
+#define AHEAD 32 /* number of features that are prefetched ahead */
 
 struct vb_k_hot {
     uint32_t key[PLACES]; /* the feature at each place */
@@ -23,7 +25,7 @@ struct vb_k_hot {
     uint16_t used[PLACES];
     int n_used; /* number of places with hot features */
     int batches;
-    uint32_t may_be[PLACES], votes[PLACES]; /* used while it learns */
+    uint32_t may_be[PLACES], votes[PLACES]; /* used until the hot features are known */
     float **at;                             /* (entries): the weight of each entry of a batch */
 };
 
@@ -37,7 +39,8 @@ vb_status vb_k_hot_create(size_t entries, struct vb_k_hot **hot_p)
         free(hot);
         return vb_err(VB_ERR_NO_MEMORY, "no memory for a batch of %zu entries", entries);
     }
-    memset(hot->key, 0xff, sizeof(hot->key)); /* no feature: indices are smaller */
+    memset(hot->key, 0xff, sizeof(hot->key)); /* this key means no feature: all indices are
+                                               * smaller */
     *hot_p = hot;
     return VB_OK;
 }
@@ -56,7 +59,8 @@ int vb_k_hot_count(const struct vb_k_hot *hot)
 
 /* ---- which are hot --------------------------------------------------------------------------- */
 
-/* If features share a place, the most frequent one stays: the others only decrease its count. */
+/* Counts an occurrence of a feature. If features share a place, the most frequent one stays; the
+ * others only decrease its count. */
 static void vote(struct vb_k_hot *hot, uint32_t key)
 {
     size_t at = csr_hash(key, PLACES_BITS);
@@ -69,7 +73,7 @@ static void vote(struct vb_k_hot *hot, uint32_t key)
     }
 }
 
-/* A feature is hot if it occurred at least once per batch. */
+/* Ends the learning. A feature is hot if its count is at least the number of batches. */
 static void settle(struct vb_k_hot *hot, const float *w)
 {
     int i;
@@ -97,7 +101,7 @@ void vb_k_hot_learn(struct vb_k_hot *hot, const struct vb_k_csr *m, const float 
 
 /* ---- a row ----------------------------------------------------------------------------------- */
 
-/* All weights of a row are located before the first one is used, so no load waits for a store to
+/* Locates all weights of a row before the first one is used, so that no load waits for a store to
  * the same address. There is no branch, because whether a feature is hot cannot be predicted. */
 void vb_k_hot_find(struct vb_k_hot *hot, const struct vb_k_csr *m, size_t row, float *w)
 {

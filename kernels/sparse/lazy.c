@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * What steps do to a feature that they do not name. Momentum continues to move its weight, and
- * decay shrinks it: each step is a linear map of the weight w and its momentum v, which depends on
- * the rate alone. A feature can therefore wait until it is next needed; then the product of all
- * maps since its last update is applied once.
+ * Computes how steps change a feature that is not in their gradients. Momentum continues to move
+ * the weight of the feature, and decay shrinks the weight: each step is a linear map of the weight
+ * w and its momentum v. The map depends on the rate alone. A feature can therefore wait until it is
+ * next needed; then the product of all maps since its last update is applied once.
  *
- * Consecutive steps with the same rate are a *run*. All powers of the current run are kept, up to
- * POWERS of them, so with a constant rate a gap takes one lookup. Earlier runs are kept in a tree
- * of products of 1, 2, 4 ... aligned runs, so any range is the product of a few. When all RUNS are
- * used, all features are brought up to date and the table is emptied. Everything is computed in
- * double and depends on the rates alone: ranks that took the same steps have the same bits.
+ * Consecutive steps with the same rate are a *run*. The first POWERS powers of the map of the
+ * current run are kept, so with a constant rate one lookup is enough for several steps. Earlier
+ * runs are kept in a tree of products of 1, 2, 4 ... aligned runs, so the map of any range of runs
+ * is the product of a few maps. When all RUNS are used, all features are brought up to date and the
+ * table is emptied. Everything is computed in double and depends on the rates alone: ranks that
+ * took the same steps have the same bits.
  */
 #include "kernels/sparse/lazy_priv.h"
 
@@ -25,14 +26,14 @@ struct lazy {
     uint32_t steps;
     uint32_t runs;                        /* number of runs; the last one is the current run */
     uint32_t *first;                      /* (RUNS): number of steps before each run */
-    float *rate;                          /* (RUNS) */
+    float *rate;                          /* (RUNS): rate of each run */
     struct lazy_map *tree[RUNS_BITS + 1]; /* [l] (RUNS >> l): products of 2^l runs */
     struct lazy_map *power;               /* (POWERS): powers of the current run; [0] is one step */
 };
 
 static const struct lazy_map identity = {1, 0, 0, 1};
 
-/* The product: first x, then y. */
+/* Returns the product of two maps: x is applied first, then y. */
 static struct lazy_map then(struct lazy_map x, struct lazy_map y)
 {
     return (struct lazy_map){
@@ -53,7 +54,7 @@ static struct lazy_map power(struct lazy_map x, uint32_t n)
     return product;
 }
 
-/* The map of one step with gradient 0, as in kernels/exact/update_ref.c. */
+/* Returns the map of one step with gradient 0, as in kernels/exact/update_ref.c. */
 static struct lazy_map one_step(const struct vb_k_rule *r, float rate_f)
 {
     double rate = (double)rate_f, decay = (double)r->decay, mu = (double)r->momentum;
@@ -110,7 +111,7 @@ uint32_t vb_k_lazy_steps(const struct lazy *lazy)
     return lazy->steps;
 }
 
-/* The map of n steps of the current run. */
+/* Returns the map of n steps of the current run. */
 static struct lazy_map under_way(const struct lazy *z, uint32_t n)
 {
     if (n == 0)
@@ -129,7 +130,8 @@ static void close_run(struct lazy *z)
         z->tree[l + 1][at >> 1] = then(z->tree[l][at - 1], z->tree[l][at]);
 }
 
-/* A rate that is NaN is not equal to itself, so each such step is a run of its own. */
+/* Returns true if a step with this rate begins a new run. A rate that is NaN is not equal to
+ * itself, so each such step is a run of its own. */
 static bool new_run(const struct lazy *z, float rate)
 {
     return z->runs == 0 || z->rate[z->runs - 1] != rate;
@@ -157,7 +159,8 @@ void vb_k_lazy_note(struct lazy *z, float rate)
         z->power[n - 1] = then(z->power[n - 2], z->power[0]);
 }
 
-/* A run of one step is removed, and the powers of the run before it are computed again. */
+/* Removes the last step. If it was the only step of its run, the run is removed, and the powers of
+ * the run before it are computed again. */
 void vb_k_lazy_take_back(struct lazy *z)
 {
     uint32_t n, i;
@@ -191,7 +194,7 @@ static uint32_t run_of(const struct lazy *z, uint32_t from)
     return low;
 }
 
-/* The product of the runs low to high - 1. */
+/* Returns the product of the runs low to high - 1. */
 static struct lazy_map whole_runs(const struct lazy *z, uint32_t low, uint32_t high)
 {
     struct lazy_map product = identity;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * What steps do to a feature that they do not name: see kernels/sparse/lazy.c.
+ * Computes how steps change a feature that is not in their gradients: see kernels/sparse/lazy.c.
  */
 #ifndef VB_KERNELS_SPARSE_LAZY_PRIV_H
 #define VB_KERNELS_SPARSE_LAZY_PRIV_H
 
 #include "kernels/kernels.h"
 
-/* (w, v) becomes (a w + b v, c w + d v). */
+/* A linear map of a weight and its momentum: (w, v) becomes (a w + b v, c w + d v). */
 struct lazy_map {
     double a, b, c, d;
 };
@@ -17,17 +17,19 @@ struct lazy;
 vb_status vb_k_lazy_create(const struct vb_k_rule *rule, struct lazy **lazy_p);
 void vb_k_lazy_destroy(struct lazy *lazy);
 
-/* Number of steps that were added since creation, or since the last vb_k_lazy_forget(). */
+/* Returns the number of steps that were added since creation, or since the last
+ * vb_k_lazy_forget(). */
 uint32_t vb_k_lazy_steps(const struct lazy *lazy);
 
-/* Returns true if the table has no room for a step with this rate. The caller must then bring all
+/* Returns true if the table has no space for a step with this rate. The caller must then bring all
  * features up to date and call vb_k_lazy_forget(). */
 bool vb_k_lazy_full(const struct lazy *lazy, float rate);
 void vb_k_lazy_note(struct lazy *lazy, float rate);
 void vb_k_lazy_take_back(struct lazy *lazy); /* removes the last step; may be called once */
 void vb_k_lazy_forget(struct lazy *lazy);
 
-/* What the steps after the first `from` did to a feature that they did not name. */
+/* Returns the map of all steps after the first `from` steps, for a feature that is not in their
+ * gradients. */
 struct lazy_map vb_k_lazy_since(const struct lazy *lazy, uint32_t from);
 
 #endif

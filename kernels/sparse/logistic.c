@@ -3,7 +3,7 @@
  * Logistic loss. With the margin m = -z for label 1 and m = z for label 0, the loss is log(1 +
  * exp(m)). It is computed as max(m, 0) + log(1 + exp(-|m|)), which is right for any m because no
  * exponential exceeds 1. The gradient is the probability of the other label, with a sign; computing
- * it as 1 minus the probability of the own label would lose digits.
+ * it as 1 minus the probability of the sample's own label would lose digits.
  *
  * Four rows are computed at a time. The last group is filled up to four, so the result of a row
  * does not depend on its place in the batch. Several threads compute large batches, in parts that
@@ -14,7 +14,7 @@
 
 #include <math.h>
 
-#define MANY 512 /* rows from which on several threads are used */
+#define MANY 512 /* with at least this number of rows, several threads are used */
 #define PARTS 8
 
 double vb_k_logistic_ref(float *logits, const uint8_t *y, size_t n)
@@ -33,7 +33,7 @@ double vb_k_logistic_ref(float *logits, const uint8_t *y, size_t n)
     return loss;
 }
 
-/* Replaces four logits by their gradients, and writes the losses to loss. */
+/* Returns the gradients of four logits, and writes the losses to loss. */
 static vb_v4 four(vb_v4 z, vb_v4i is_1, vb_v4 *loss)
 {
     vb_v4 zero = vb_v4_all(0), one = vb_v4_all(1), m, e, p;
@@ -61,10 +61,10 @@ static inline double group(float *logits, const uint8_t *y)
     return sum(loss);
 }
 
-/* The same for the last n logits, 1 to 3. The group is filled up with copies of the first one,
- * whose losses are not counted. A confident and correct value would also do, but it gives denormal
- * numbers, which are slow. The group is built in registers, because a vector load right after four
- * stores would wait for them. */
+/* Does the same for the last n logits, 1 to 3. The group is filled up with copies of the first
+ * logit, whose losses are not counted. A confident and correct value would also do, but it gives
+ * denormal numbers, which are slow. The group is built in registers, because a vector load right
+ * after four stores would wait for them. */
 static double last(float *logits, const uint8_t *y, size_t n)
 {
     float z0 = logits[0];
@@ -94,7 +94,7 @@ static double rows(float *logits, const uint8_t *y, size_t n)
 
 double vb_k_logistic(float *logits, const uint8_t *y, size_t n)
 {
-    /* A multiple of four, except in the last part. */
+    /* len, the number of rows in a part, is a multiple of four. The last part may be shorter. */
     size_t len = (n + 4 * PARTS - 1) / (4 * PARTS) * 4, p;
     double losses[PARTS] = {0}, loss = 0;
 

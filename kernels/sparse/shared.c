@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * Weights that several threads or processes change at the same time, without a lock. Every access
- * is a relaxed atomic one, which costs no more than a plain one. But a read and the following write
- * are two accesses, so updates may be lost. For this reason the loops do not use vectors.
+ * Reads and updates weights that several threads or processes change at the same time, without a
+ * lock. Every access is a relaxed atomic access, which costs no more than a plain access. But a
+ * read and the following write are two accesses, so updates may be lost. For this reason the loops
+ * do not use vectors.
  */
 #include "kernels/sparse/shared_priv.h"
 #include "kernels/update/update_inside.h"
 
 #include <string.h>
 
-#define AHEAD 16 /* entries to prefetch */
+#define AHEAD 16 /* number of entries that are prefetched ahead */
 
 /* Reads two numbers at a time if they lie in one 64-bit word. */
 void vb_k_shared_read(const float *from, size_t n, float *to)
@@ -108,7 +109,7 @@ void vb_k_shared_forward(const struct vb_k_csr *m, const float *w, float bias, f
     for (i = 0; i < m->n; i++) {
         csr_bounds(m, i, &j, &end);
         for (sum = 0; j < end; j++) {
-            if (j + 2 * AHEAD < m->nnz) /* of this row or a later one */
+            if (j + 2 * AHEAD < m->nnz) /* the entry belongs to this row or a later one */
                 __builtin_prefetch(w + m->index[j + 2 * AHEAD]);
             sum += shared_load(w + m->index[j]) * (m->value != NULL ? m->value[j] : 1);
         }

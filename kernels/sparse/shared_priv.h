@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Weights that several threads or processes change at the same time: how a single one is read and
- * written.
+ * Reads and writes a single weight that several threads or processes change at the same time.
  */
 #ifndef VB_KERNELS_SPARSE_SHARED_PRIV_H
 #define VB_KERNELS_SPARSE_SHARED_PRIV_H

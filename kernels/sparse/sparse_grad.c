@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * The gradient of a batch of sparse rows as a list: keys in ascending order, each once, with values
- * added in the order of the rows. The sparse allreduce of net/ takes such a list.
+ * Builds the gradient of a batch of sparse rows as a list. Keys are in ascending order, each key
+ * occurs once, and its values are added in the order of the rows. The sparse allreduce of net/
+ * takes such a list.
  *
- * Each entry becomes a word, with the key above the bits of the value. A radix sort by key keeps
- * the order of equal keys; then neighbours with the same key are added.
+ * Each entry becomes a 64-bit word, with the key above the bits of the value. A radix sort by key
+ * keeps the order of equal keys; then neighbours with the same key are added.
  *
  * Most entries of a batch name a feature that other entries name too, and sorting is the most
- * expensive part. So entries are combined before, where it is cheap: the first key that falls into
- * a *slot* of a small table owns the slot for the batch, and all its entries become one word. Other
- * keys of the same slot get one word for each entry, as without a table. Either way, the values of
- * a key are added in the order of the rows, and no branch depends on the data. A hash table that
- * finds every key was not faster than sorting everything.
+ * expensive part. So entries are combined before the sort, where this is cheap. The first key that
+ * falls into a *slot* of a small table owns the slot for the batch, and all entries of this key
+ * become one word. Other keys of the same slot get one word for each entry, as without a table.
+ * Either way, the values of a key are added in the order of the rows, and no branch depends on the
+ * data. A hash table that finds every key was not faster than sorting everything.
  */
 #include "kernels/sparse/csr_rows_priv.h"
 
@@ -19,14 +20,15 @@
 #include <string.h>
 
 #define SLOTS_BITS 12
-/* Fits into the first-level cache, together with the words of some hundred rows. */
+/* Number of slots. The table fits into the first-level cache, together with the words of some
+ * hundred rows. */
 #define SLOTS ((size_t)1 << SLOTS_BITS)
-/* With fewer rows, clearing the slots would take too long. */
+/* With fewer rows, slots are not used, because clearing them would take too long. */
 #define FEW_ROWS 16
 #define NOTHING 0x80000000u /* -0.0: adding it changes no bits */
 #define NO_KEY UINT32_MAX
 
-/* The halves of a word in memory. */
+/* The order of the two halves of a word in memory. */
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 enum { VALUE, KEY };
 #else
@@ -37,9 +39,9 @@ struct vb_k_grad {
     size_t max_nnz;
     int bits;        /* number of bits in a key */
     bool all_keys;   /* every 32-bit number is a valid key, so NO_KEY is one too */
-    uint32_t *slots; /* (SLOTS): number of the word that owns the slot; 0: none */
-    uint64_t *words; /* (max_nnz + 2), used from 1 on */
-    uint64_t *spare; /* (max_nnz) */
+    uint32_t *slots; /* (SLOTS): index of the word that owns the slot; 0: none */
+    uint64_t *words; /* (max_nnz + 2): the words, from index 1 on */
+    uint64_t *spare; /* (max_nnz): the other buffer of the sort */
     uint32_t *keys;  /* (max_nnz): the list */
     float *values;
 };
@@ -109,7 +111,7 @@ ALWAYS void pack_row(const struct csr_row *row, float d, uint64_t *words)
         words[j] = word_of(row->index[j], entry(row, d, j));
 }
 
-/* Loads half a word: it was stored as a half, and a wider load would wait for the store. */
+/* Loads half a word. It was stored as a half, and a wider load would wait for the store. */
 ALWAYS uint32_t half_at(const uint64_t *words, size_t i, size_t which)
 {
     uint32_t half;
@@ -123,8 +125,9 @@ ALWAYS void set_half(uint64_t *words, size_t i, size_t which, uint32_t half)
     memcpy((char *)&words[i] + 4 * which, &half, sizeof(half));
 }
 
-/* The same, but an entry is added to the word that owns the slot of its key. Word 0 means none.
- * Word n is the next one, to which nothing was added yet. Returns the new n. */
+/* Does the same as pack_row(), but adds an entry to the word that owns the slot, if the word has
+ * the same key. An owner of 0 means that the slot has none. Word n is the next free word. Returns
+ * the new n. */
 ALWAYS size_t gather_row(const struct csr_row *row, float d, uint32_t *slots, uint64_t *words,
                          size_t n)
 {
@@ -172,7 +175,8 @@ static vb_status pack(struct vb_k_grad *g, const struct vb_k_csr *m, const float
     return VB_OK;
 }
 
-/* Adds neighbours with the same key. An incomplete sum is overwritten by the complete one. */
+/* Adds the values of neighbouring words with the same key, and returns the number of keys. An
+ * incomplete sum is overwritten by the complete one. */
 static size_t add_up(const uint64_t *words, size_t n, uint32_t *keys, float *values)
 {
     uint32_t key, next;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
  * The weights of a sparse model and their update. The cost of a step depends on its number of keys,
- * never on the number of features: momentum and decay are applied to a feature when it is next
- * named (kernels/sparse/lazy.c). Until then, memory holds its weight as of the step that named it
- * last, and a reader applies what has happened since. A reader writes nothing, so replicas with
- * different batches keep the same bits. Adagrad and FTRL do not change a feature without a
- * gradient.
+ * never on the number of features: a step *names* the features in its gradient, and momentum and
+ * decay are applied to a feature when it is next named (kernels/sparse/lazy.c). Until then, memory
+ * holds the weight as it was after the step that last named the feature, and a reader applies the
+ * changes of the later steps. A reader writes nothing, so replicas with different batches keep the
+ * same bits. Adagrad and FTRL do not change a feature without a gradient.
  *
- * The words of a feature's state are contiguous: momentum and step, or z and n, are 8 bytes and
- * thus one cache miss. All memory is mapped at the beginning, and physical pages are allocated when
- * they are touched.
+ * The 32-bit words of a feature's state are contiguous. Momentum and step, or z and n, take 8 bytes
+ * together, which costs one cache miss. All memory is mapped at the beginning, and physical pages
+ * are allocated when they are touched.
  */
 #include "kernels/sparse/lazy_priv.h"
 #include "kernels/update/update_inside.h"
@@ -18,12 +18,12 @@
 #include <string.h>
 
 #define POPULATE_MAX ((size_t)1 << 30)
-#define AHEAD 24   /* keys to prefetch */
-#define BLOCK 32   /* keys whose features are updated at once */
-#define CHUNK 1024 /* keys that a thread takes at a time */
+#define AHEAD 24   /* number of keys that are prefetched ahead */
+#define BLOCK 32   /* number of keys whose features are updated at once */
+#define CHUNK 1024 /* number of keys that a thread takes at a time */
 #define PARALLEL 8192
 
-/* The words of a feature's state, in this order. */
+/* The 32-bit words of a feature's state. In memory they are in this order. */
 struct state {
     float s, t;
     uint32_t step; /* number of steps already applied to the feature */
@@ -32,7 +32,7 @@ struct state {
 struct vb_k_sparse {
     struct vb_k_rule rule;
     uint64_t features;
-    int floats, words; /* size of a feature's state: floats, and all words */
+    int floats, words; /* number of floats, and of all 32-bit words, in a feature's state */
     struct lazy *lazy; /* NULL: features without a gradient do not change */
     struct vb_mem weights, states;
     float *w;        /* (features) */
@@ -47,8 +47,9 @@ static bool is_lazy(const struct vb_k_rule *r)
            (r->kind == VB_K_SGD && r->decay != 0);
 }
 
-/* Touches the memory now and not in the first steps, because zeroing a huge page takes longer than
- * a step. Very large memory may never be touched as a whole, so it is left alone. */
+/* Maps memory and touches it now instead of in the first steps, because zeroing a huge page takes
+ * longer than a step. Steps may never touch all of a very large memory, so such memory is not
+ * touched here. */
 static vb_status map(size_t bytes, struct vb_mem *mem)
 {
     vb_status st = vb_mem_map_private(bytes, mem);
@@ -60,7 +61,7 @@ static vb_status map_all(struct vb_k_sparse *s)
 {
     vb_status st;
 
-    if (s->w != NULL) /* memory of the caller */
+    if (s->w != NULL) /* the memory belongs to the caller */
         return VB_OK;
 
     st = map((size_t)s->features * sizeof(*s->w), &s->weights);
@@ -229,7 +230,7 @@ static float row_now(const struct vb_k_sparse *s, const struct vb_k_csr *m, size
     float sum = 0;
 
     for (j = m->offset[r]; j < end; j++) {
-        if (j + AHEAD < m->nnz) /* of this row or the next one */
+        if (j + AHEAD < m->nnz) /* the entry belongs to this row or a later one */
             fetch(s, m->index[j + AHEAD]);
         sum += weight_now(s, m->index[j]) * (m->value != NULL ? m->value[j] : 1);
     }
@@ -251,10 +252,10 @@ void vb_k_sparse_forward(const struct vb_k_sparse *sparse, const struct vb_k_csr
 
 /* ---- undoing --------------------------------------------------------------------------------- */
 
-/* What an update has overwritten. */
+/* The memory contents that an update has overwritten. */
 struct vb_k_undo {
     size_t n, room;
-    uint32_t *keys; /* (room); the arrays that the rule needs have the same size */
+    uint32_t *keys; /* (room); the other arrays that the rule needs have the same size */
     float *w, *s, *t;
     uint32_t *step;
 };
@@ -317,7 +318,7 @@ struct step {
     struct vb_k_undo *undo;
 };
 
-/* Features are loaded in blocks, updated (by vector instructions), and stored again. */
+/* A block of features. It is loaded, updated with vector instructions, and stored again. */
 struct block {
     float w[BLOCK], s[BLOCK], t[BLOCK];
     uint32_t step[BLOCK];
@@ -325,7 +326,8 @@ struct block {
 
 #define ALWAYS static inline __attribute__((always_inline))
 
-/* What a block contains for a rule; constants wherever it is inlined. */
+/* The contents of a block for a rule. All fields are constants wherever a function with this
+ * argument is inlined. */
 struct shape {
     enum vb_k_rule_kind kind;
     int floats, words;
@@ -412,7 +414,7 @@ ALWAYS void step_block(struct shape r, const struct vb_k_sparse *s, const struct
     }
 }
 
-/* n is the constant BLOCK, except for the last block. */
+/* Updates the block of keys from first on. n is the constant BLOCK, except for the last block. */
 ALWAYS void update_block(struct shape r, struct vb_k_sparse *s, const struct step *p, size_t first,
                          size_t n)
 {
@@ -491,7 +493,7 @@ void vb_k_sparse_settle(struct vb_k_sparse *s)
     for (k = 0; k < s->features; k++) {
         x = load(s, (uint32_t)k);
         if (x.step == 0 && s->w[k] == 0 && x.s == 0)
-            continue; /* the feature was never updated, so its page need not be allocated */
+            continue; /* the feature was never updated; skipping it avoids allocating its page */
         catch_up(s, &s->w[k], &x);
         x.step = 0;
         store(s, (uint32_t)k, x);

@@ -2,7 +2,7 @@
  *
  * Update rules for dense parameters: one pass over gradients, parameters and state. Each parameter
  * is computed independently, so any thread may take any chunk. There is one loop for each rule, in
- * which the rule is a constant; the compiler turns it into vector instructions.
+ * which the rule is a constant. The compiler turns each loop into vector instructions.
  *
  * The norm is computed from the sums of squares of parts, added in order. The length of a part
  * depends only on the length of the vector.
@@ -38,7 +38,7 @@ ALWAYS void chunk(enum vb_k_rule_kind kind, const struct vb_k_rule *rule,
                   const struct vb_k_update *u, size_t first, size_t end)
 {
     const struct vb_k_rule r =
-        *rule; /* a copy, which stores through float pointers cannot change */
+        *rule; /* a copy: for the compiler, stores through float pointers cannot change it */
     const float *grads = u->grads, *params = u->params, *state = u->state;
     const float scale = u->scale, rate = u->rate;
     float *params_out = u->params_out, *state_out = u->state_out;
@@ -133,8 +133,9 @@ void vb_k_norm_begin(struct vb_k_norm *norm, size_t n)
     }
 }
 
-/* Adds what has arrived of a part. A part is summed only when it is complete, from its first
- * element to its last, so its bits do not depend on the pieces in which it arrived. */
+/* Counts the elements of part c that are in a new piece. The part is summed only when all its
+ * elements have arrived, from its first element to its last, so the bits do not depend on the
+ * pieces. */
 static void add_part(struct vb_k_norm *norm, const float *v, size_t first, size_t n, size_t c)
 {
     size_t begin = vb_update_part_begin(norm, c), stop = vb_update_part_begin(norm, c + 1);

@@ -16,13 +16,15 @@ struct vb_k_rule {
     enum vb_k_rule_kind kind;
     float decay; /* L2 weight decay, added to the gradient */
     float momentum;
-    float eps;          /* adagrad */
-    float beta, l1, l2; /* ftrl */
+    float eps;          /* used by adagrad */
+    float beta, l1, l2; /* used by ftrl */
 };
 
-int vb_k_rule_states(enum vb_k_rule_kind kind); /* floats of state for each parameter: 0, 1 or 2 */
+int vb_k_rule_states(enum vb_k_rule_kind kind); /* number of floats of state for each parameter: 0,
+                                                 * 1 or 2 */
 
-/* One step. params_out and state_out are separate copies, or the same as params and state. */
+/* The arguments of one step. params_out and state_out are separate copies, or the same memory as
+ * params and state. */
 struct vb_k_update {
     size_t n;
     const float *params; /* (n) */
@@ -33,21 +35,22 @@ struct vb_k_update {
     float *params_out, *state_out;
 };
 
-/* The bits are the same for any number of threads. */
+/* Takes a step. The bits are the same for any number of threads. */
 void vb_k_update(const struct vb_k_rule *rule, const struct vb_k_update *update);
 void vb_k_update_ref(const struct vb_k_rule *rule, const struct vb_k_update *update);
 
-double vb_k_norm(const float *v, size_t n); /* Euclidean; same bits for any threads */
+double vb_k_norm(const float *v, size_t n); /* Euclidean norm; the bits do not depend on the
+                                             * threads */
 
 /* The norm of a vector that becomes available in pieces, in any order, with the same bits as
- * vb_k_norm(): call begin, then add once for each piece, then end. v is the whole vector. A piece
- * must not change after it was added. */
+ * vb_k_norm(). The caller calls begin, then add once for each piece, then end. v is the whole
+ * vector. A piece must not change after it was added. */
 #define VB_K_NORM_PARTS 16384
 
 struct vb_k_norm {
-    size_t n, len;                     /* length of the vector, and of a part */
+    size_t n, len;                     /* length of the vector, length of a part */
     size_t parts;                      /* number of parts; the last one may be shorter */
-    uint32_t missing[VB_K_NORM_PARTS]; /* elements of each part that were not added yet */
+    uint32_t missing[VB_K_NORM_PARTS]; /* number of elements of each part that were not added yet */
     double squares[VB_K_NORM_PARTS];   /* sum of squares of each complete part */
 };
 
@@ -55,26 +58,28 @@ void vb_k_norm_begin(struct vb_k_norm *norm, size_t n);
 void vb_k_norm_add(struct vb_k_norm *norm, const float *v, size_t first, size_t n);
 double vb_k_norm_end(const struct vb_k_norm *norm);
 
-/* A step that several ranks take together; each rank updates its share of the parameters. The rank
- * adds the gradients of all ranks, in rank order, and writes the result to all copies. Pointers are
- * to whole vectors. Bits are those of the sum, then vb_k_update(), then vb_k_norm(). */
+/* The arguments of a step that several ranks take together; each rank updates its share of the
+ * parameters. The rank adds the gradients of all ranks, in rank order, and writes the new
+ * parameters to the copies of all ranks. All pointers point to whole vectors. The bits are the same
+ * as if the gradients were summed first, and then vb_k_update() and vb_k_norm() were called. */
 struct vb_k_joint {
     int rank, n_ranks;
     const float *const *grads;   /* (n_ranks) */
-    const float *params, *state; /* of this rank; state is NULL if the rule has none; rules with
-                                  * two states are not supported */
+    const float *params, *state; /* the parameters and the state of this rank; state is NULL if the
+                                  * rule has no state; rules with two states are not supported */
     float scale, rate;
     float *const *params_out, *const *state_out; /* (n_ranks) */
-    double *const *squares; /* (n_ranks): parts of the norm are written here; NULL: not needed */
-    bool norm_only;         /* compute the norm, leave the parameters unchanged */
-    uint64_t shared_ns;     /* increased by the time spent on the memory of all ranks */
+    double *const *squares; /* (n_ranks): receives the parts of the norm, for each rank; NULL: not
+                             * needed */
+    bool norm_only;         /* only the norm is computed; the parameters stay unchanged */
+    uint64_t shared_ns;     /* increased by the time spent on memory that other ranks also use */
 };
 
 #define VB_K_JOINT_MAX ((size_t)VB_K_NORM_PARTS * 16384) /* largest number of parameters */
 
-/* The smallest number of parameters for which a joint update is faster. On x86 it writes past the
- * caches, which helps only if the model does not fit into them. Elsewhere, half an update must take
- * longer than one more barrier. */
+/* The smallest number of parameters for which a joint update is faster. On x86 a joint update
+ * writes past the caches, which helps only if the model does not fit into the caches. Elsewhere,
+ * half an update must take longer than one more barrier. */
 #if defined(__x86_64__)
 #define VB_K_JOINT_LEAST ((size_t)8 << 20)
 #else
@@ -86,8 +91,8 @@ struct vb_k_joint {
 void vb_k_joint_update(const struct vb_k_rule *rule, struct vb_k_joint *joint,
                        const struct vb_k_norm *norm, size_t first_part, size_t end_part);
 
-/* Returns the factor that limits the norm of a gradient to max_norm; max_norm 0: no limit. Returns
- * 1 if the norm is NaN, and 0 if it is infinite. */
+/* Returns the factor that limits the norm of a gradient to max_norm. If max_norm is 0, there is no
+ * limit. Returns 1 if the norm is NaN, and 0 if it is infinite. */
 float vb_k_clip(double norm, double max_norm);
 
 /* ---- learning rates -------------------------------------------------------------------------- */
@@ -97,12 +102,13 @@ enum vb_k_rate_kind { VB_K_RATE_CONSTANT, VB_K_RATE_STEP, VB_K_RATE_COSINE };
 struct vb_k_schedule {
     enum vb_k_rate_kind kind;
     double base;
-    int64_t warmup; /* number of first steps, with the rates base * 1 / warmup, 2 / warmup, ... 1 */
-    int64_t period; /* step: the rate is multiplied by factor every period steps; cosine: the last
-                       step */
-    double factor;  /* cosine: the fraction of base that is left at the end */
+    int64_t warmup; /* number of steps at the start in which the rate grows linearly, from base /
+                     * warmup to base */
+    int64_t period; /* step: the rate is multiplied by factor every `period` steps; cosine: the step
+                     * in which the rate stops falling */
+    double factor;  /* step: see period; cosine: the fraction of base that is left at the end */
 };
 
-float vb_k_rate(const struct vb_k_schedule *schedule, int64_t step); /* step counts from 0 */
+float vb_k_rate(const struct vb_k_schedule *schedule, int64_t step); /* the first step is 0 */
 
 #endif

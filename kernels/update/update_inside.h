@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The update of one parameter in float. The dense loops, which the compiler turns into vector
- * instructions, and the sparse ones share it. Also the parts of a norm, for loops that sum their
- * own.
+ * Updates one parameter in float. The dense loops, which the compiler turns into vector
+ * instructions, and the sparse loops share this function. Also declares the parts of a norm, for
+ * loops that compute sums of squares themselves.
  */
 #ifndef VB_KERNELS_UPDATE_UPDATE_INSIDE_H
 #define VB_KERNELS_UPDATE_UPDATE_INSIDE_H
@@ -17,7 +17,8 @@ struct update_one {
     float w, s, t;
 };
 
-/* g already includes scale and decay. kind is a constant wherever this is inlined. */
+/* Returns the updated parameter. g already includes scale and decay. kind is a constant wherever
+ * this function is inlined. */
 static inline __attribute__((always_inline)) struct update_one update_one(enum vb_k_rule_kind kind,
                                                                           const struct vb_k_rule *r,
                                                                           float rate, float g,
@@ -57,7 +58,7 @@ static inline __attribute__((always_inline)) struct update_one update_one(enum v
     return p;
 }
 
-#define UPDATE_CHUNK 16384 /* parameters that a thread takes at a time */
+#define UPDATE_CHUNK 16384 /* number of parameters that a thread takes at a time */
 #define UPDATE_PARALLEL (4 * UPDATE_CHUNK)
 
 /* Returns the beginning of part c of the norm, which is also the end of part c - 1. */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * A step of several ranks that share memory. A rank processes its share chunk by chunk. The
+ * Takes a step of several ranks that share memory. A rank processes its share chunk by chunk. The
  * gradients of a chunk are added in a buffer that stays in the second-level cache, so one rank
  * reads every gradient once, and no sum goes through memory.
  *
  * The update writes a chunk to this rank's copy, and from there it is copied to the other ranks. On
- * x86 the update writes it to the buffer, and from there non-temporal stores write it to all
- * copies. Otherwise each cache line would be read from memory first, because models are that large
- * there (VB_K_JOINT_LEAST).
+ * x86 the update writes the chunk to a buffer, and from there non-temporal stores write it to all
+ * copies. With normal stores each cache line would first be read from memory, because the models of
+ * joint updates on x86 do not fit into the caches (VB_K_JOINT_LEAST).
  */
 #include "kernels/update/update_inside.h"
 
@@ -17,14 +17,14 @@
 #include <emmintrin.h>
 #endif
 
-/* A chunk while it is processed. */
+/* The buffers of a chunk while it is processed. */
 struct chunk {
     float sum[UPDATE_CHUNK], params[UPDATE_CHUNK], state[UPDATE_CHUNK];
 };
 
 _Static_assert(VB_K_JOINT_MAX / VB_K_NORM_PARTS <= UPDATE_CHUNK, "a part fits a chunk");
 
-/* Adds in rank order, which gives the bits of the collective's sum. */
+/* Adds the gradients of all ranks in rank order, which gives the same bits as the allreduce. */
 static void add_up(const struct vb_k_joint *j, size_t first, size_t n, float *sum)
 {
     const float *a = j->grads[0] + first, *b = j->n_ranks > 1 ? j->grads[1] + first : NULL;
@@ -64,7 +64,7 @@ static void tell_squares(const struct vb_k_joint *j, const struct vb_k_norm *nor
 
 #define PAST_CACHES 1
 
-/* Writes whole cache lines, except the last one. */
+/* Copies n floats, with non-temporal stores if `to` is aligned to 16 bytes. */
 static void copy_past_caches(float *to, const float *from, size_t n)
 {
     size_t i, most = (uintptr_t)to % 16 == 0 ? n / 4 * 4 : 0;
@@ -76,7 +76,7 @@ static void copy_past_caches(float *to, const float *from, size_t n)
 
 static void end_copies(void)
 {
-    _mm_sfence(); /* before another rank is told that the data are complete */
+    _mm_sfence(); /* the stores must be complete before another rank is told so */
 }
 
 #else
@@ -85,7 +85,8 @@ static void end_copies(void)
 
 static void copy_past_caches(float *to, const float *from, size_t n)
 {
-    memcpy(to, from, n * sizeof(*to)); /* cores do not read a line first that is written whole */
+    memcpy(to, from, n * sizeof(*to)); /* cores do not read a line from memory if the whole line is
+                                        * written */
 }
 
 static void end_copies(void)
@@ -94,7 +95,8 @@ static void end_copies(void)
 
 #endif
 
-/* Where the update writes a chunk: this rank's copy, or the buffer of non-temporal stores. */
+/* Returns the arguments of the update of a chunk. The update writes to this rank's copy, or to the
+ * buffer for non-temporal stores. */
 static struct vb_k_update make_update(const struct vb_k_joint *j, size_t first, size_t n,
                                       struct chunk *c)
 {
@@ -128,7 +130,7 @@ static void hand_out(const struct vb_k_joint *j, const struct vb_k_update *u, si
     end_copies();
 }
 
-/* Returns the time spent on memory that other ranks also use. */
+/* Processes a chunk. Returns the time spent on memory that other ranks also use. */
 static uint64_t joint_chunk(const struct vb_k_rule *rule, const struct vb_k_joint *j,
                             const struct vb_k_norm *norm, size_t part, size_t end)
 {
@@ -150,7 +152,7 @@ static uint64_t joint_chunk(const struct vb_k_rule *rule, const struct vb_k_join
     return took + (vb_clock_ns() - from);
 }
 
-/* The work of one call, in chunks. */
+/* The work of one call, cut into chunks. */
 struct chunks {
     size_t first_part, end_part, parts; /* parts: number of parts in a chunk */
     size_t n;
@@ -168,7 +170,7 @@ void vb_k_joint_update(const struct vb_k_rule *rule, struct vb_k_joint *j,
                        const struct vb_k_norm *norm, size_t first_part, size_t end_part)
 {
     struct chunks all = {first_part, end_part, UPDATE_CHUNK / norm->len, 0};
-    uint64_t shared_ns = 0; /* of the first thread; the others take about as long */
+    uint64_t shared_ns = 0; /* time of the first thread; the other threads take about as long */
     size_t c;
 
     VB_ASSERT(vb_k_rule_states(rule->kind) <= 1);
