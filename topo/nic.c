@@ -4,9 +4,9 @@
  *
  * An interface and an RDMA device of the same PCI function are the same port and become one entry.
  * An interface and the soft-RoCE device on top of it become one entry too. hwloc does not show a
- * soft-RoCE device, or shows it at a wrong place. hwloc's topology has no speeds, no states and no
- * soft-RoCE devices. On this host, these facts are read from /sys and added to the topology, so
- * that a saved topology has them too.
+ * soft-RoCE device, or shows it at a wrong place. hwloc shows neither the speed of a device nor the
+ * state of an interface. On this host, the missing facts are read from /sys and added to the
+ * topology, so that a saved topology has them too.
  */
 #include "topo/topo_priv.h"
 
