@@ -27,7 +27,7 @@ typedef int vb_status;
 enum {
     VB_OK = 0,
     VB_AGAIN = 1,      /* nothing was accepted: the caller makes progress and tries again */
-    VB_ERR_USAGE = -1, /* the caller or the command line asked for something impossible */
+    VB_ERR_USAGE = -1, /* the caller or the command line requested something impossible */
     VB_ERR_INPUT = -2, /* a file or a message is broken */
     VB_ERR_NO_MEMORY = -3,
     VB_ERR_NO_FILE = -4,
@@ -70,8 +70,8 @@ void vb_log(enum vb_level level, const char *file, const char *fmt, ...) VB_PRIN
 #define VB_LOG_TRACE(...) ((void)0)
 #endif
 
-/* Both macros log what failed and why, and return a status: return vb_err_sys("open %s", path).
- * vb_err_sys() takes the reason and the status from errno. */
+/* Both macros log an error message and return a status, as in: return vb_err_sys("open %s",
+ * path). vb_err_sys() takes the reason and the status from errno. */
 #define vb_err_sys(...) vb_log_errno(__FILE__, __VA_ARGS__)
 #define vb_err(status, ...) vb_log_status((status), __FILE__, __VA_ARGS__)
 vb_status vb_log_errno(const char *file, const char *fmt, ...) VB_PRINTF(2, 3);
@@ -106,12 +106,12 @@ enum vb_opt_level {
 
 /* One row of a table of options. The parser, the help texts and the dump all use this table. */
 struct vb_opt {
-    const char *name; /* "log-level" stands for --log-level and VB_LOG_LEVEL */
+    const char *name; /* "log-level" means the option --log-level and the variable VB_LOG_LEVEL */
     enum vb_opt_type type;
     size_t offset; /* offset of the field in the struct that the group fills */
     /* the default value as text; NULL: the default is off, 0 or no text */
     const char *fallback;
-    int64_t min, max;           /* limits of VB_OPT_INT and VB_OPT_REAL */
+    int64_t min, max;           /* limits of the value of VB_OPT_INT and VB_OPT_REAL */
     const char *const *choices; /* the choices of VB_OPT_CHOICE; the list ends with NULL */
     const char *arg;            /* the name of the value in help texts, such as "N" */
     /* the help text: a phrase and perhaps a sentence; fallback is printed after the help text */

@@ -203,7 +203,7 @@ vb_status vb_dir_make(const char *path)
         part[i] = path[i];
         part[i + 1] = '\0';
         if (path[i + 1] == '/' && path[i] != '/')
-            (void)mkdir(part, 0777); /* an error is reported by the last mkdir() */
+            (void)mkdir(part, 0777); /* if this fails, the last mkdir() reports an error */
     }
     if (mkdir(path, 0777) == 0 ||
         (errno == EEXIST && stat(path, &info) == 0 && S_ISDIR(info.st_mode)))

@@ -32,8 +32,9 @@ struct place {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* held while a place is changed */
 static struct place places[PLACES];
-static bool handled;            /* protected by lock */
-static struct sigaction before; /* written before the handler is installed */
+static bool handled; /* the handler is installed; protected by lock */
+/* the previous handler; written before the new handler is installed */
+static struct sigaction before;
 
 /* ---- the handler: async-signal-safe code only ------------------------------------------------ */
 

@@ -222,7 +222,7 @@ vb_status vb_mem_populate(struct vb_mem *mem)
             return VB_OK;
         errno = err;
     } else if (errno == EINVAL) {
-        return VB_OK; /* the kernel allocates private pages when they are touched */
+        return VB_OK; /* the kernel will allocate the private pages when they are touched */
     }
     return vb_err_sys("allocate %zu bytes on %s", mem->len_bytes, names[mem->pages]);
 }

@@ -121,7 +121,8 @@ static vb_status make_room(struct csr_writer *w, size_t words)
     return VB_OK;
 }
 
-/* Returns the number of values up to the last one that is not 1. */
+/* Returns the number of values that must be stored: all values up to the last value that is not
+ * 1. */
 static int values_to_keep(const struct row *row)
 {
     int n = row->n_values;

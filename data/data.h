@@ -18,9 +18,9 @@ enum vb_data_kind {
     VB_DATA_ROWS,   /* sparse rows; each row has a label, 0 or 1 */
 };
 
-struct vb_store; /* holds the samples: memory, a mapped file, or a generator */
+struct vb_store; /* holds the samples in memory or in a mapped file, or generates them */
 
-/* A set of samples. Several threads may read it at the same time. */
+/* A set of samples. Several threads may read a set at the same time. */
 struct vb_dataset {
     enum vb_data_kind kind;
     int n;
@@ -88,7 +88,7 @@ enum vb_synth_kind { VB_SYNTH_DIGITS, VB_SYNTH_CIFAR, VB_SYNTH_IMAGENET, VB_SYNT
 
 struct vb_data_spec {
     enum vb_data_format format;
-    const char *path; /* borrowed from the parsed text */
+    const char *path; /* points into the parsed text, which the caller keeps */
     int features;     /* rows: the number of features; 0: not given */
     int n_train;      /* number of training samples; synthetic data only */
     int n_test;
@@ -102,7 +102,7 @@ struct vb_data_spec {
  * logged. */
 vb_status vb_data_spec_parse(const char *text, struct vb_data_spec *spec_p, char why[VB_OPTS_WHY]);
 
-/* Sets the kind of synthetic data that the model needs, if the user did not give one. */
+/* Sets the kind of synthetic data that the model needs, if the user did not give a kind. */
 void vb_data_spec_prefer(struct vb_data_spec *spec, enum vb_synth_kind kind);
 
 const char *vb_data_format_str(enum vb_data_format format);
@@ -126,7 +126,8 @@ struct vb_data_ask {
     uint64_t seed;
 };
 
-/* Opens the training data and the test data. Both have the same kind and size of samples. */
+/* Opens the training data and the test data. Fails if their samples differ in kind or image
+ * size. */
 vb_status vb_data_open_both(const struct vb_data_ask *ask, struct vb_dataset *train_p,
                             struct vb_dataset *test_p);
 
@@ -238,8 +239,9 @@ struct vb_batch {
 
 /* Opens a loader. An epoch contains every sample once and has ceil(n / global_batch) steps. */
 vb_status vb_loader_open(const struct vb_loader_opts *opts, struct vb_loader **loader_p);
-void vb_loader_close(struct vb_loader *loader);          /* accepts NULL */
-int64_t vb_loader_steps(const struct vb_loader *loader); /* the number of steps in an epoch */
+void vb_loader_close(struct vb_loader *loader); /* loader may be NULL */
+/* returns the number of steps in an epoch */
+int64_t vb_loader_steps(const struct vb_loader *loader);
 
 /* Selects the batch that vb_loader_next() returns next. The current batch becomes invalid. */
 vb_status vb_loader_seek(struct vb_loader *loader, int64_t epoch, int64_t step);

@@ -52,7 +52,7 @@ struct store_ops {
 struct vb_store {
     const struct store_ops *ops;
     _Atomic int refs;
-    uint64_t file_bytes; /* the size of a mapped file */
+    uint64_t file_bytes; /* the size of the mapped file; 0: the store has no mapped file */
     uint8_t *pixels;     /* the pixels of images in memory, (n, c, h, w) */
     uint16_t *y;         /* the n classes of images in memory */
 };
@@ -106,7 +106,7 @@ static inline uint32_t le32(const uint8_t *b)
 struct stream;
 
 vb_status vb_stream_open(const char *path, struct stream **s_p);
-void vb_stream_close(struct stream *s); /* accepts NULL */
+void vb_stream_close(struct stream *s); /* the argument may be NULL */
 const char *vb_stream_path(const struct stream *s);
 /* Returns the offset of the next byte, after decompression. */
 uint64_t vb_stream_offset(const struct stream *s);
@@ -123,7 +123,7 @@ vb_status vb_stream_read(struct stream *s, void *buf, size_t len, size_t *got_p)
  * text what. */
 vb_status vb_stream_exact(struct stream *s, void *buf, size_t len, const char *what);
 
-/* Fails if more bytes follow, or if the file is truncated. */
+/* Checks that the file ends here. Fails if more bytes follow, or if the file is truncated. */
 vb_status vb_stream_end(struct stream *s);
 
 /* Returns the next line, without its newline and terminated by zero. The line is valid until the
@@ -161,22 +161,23 @@ int vb_row_buf_sort(struct row_buf *buf);
 /* Counts the row and passes it to the sink. */
 vb_status vb_sink_put(struct row_sink *sink, const struct row_buf *buf, int y);
 
-/* Sets the sink's progress from the reader's position in its file. */
+/* Sets the progress of the sink from the current position of the reader in the file. */
 void vb_sink_tell(struct row_sink *sink, struct stream *s);
 
-/* A sink that keeps all rows in memory. vb_rows_mem_finish() turns it into a data set. */
+/* A sink that keeps all rows in memory. vb_rows_mem_finish() turns the sink into a data set. */
 struct rows_mem;
 vb_status vb_rows_mem_create(int features, struct rows_mem **mem_p);
 struct row_sink *vb_rows_mem_sink(struct rows_mem *mem);
 vb_status vb_rows_mem_finish(struct rows_mem *mem, const char *path, struct vb_dataset *set_p);
-void vb_rows_mem_destroy(struct rows_mem *mem); /* accepts NULL */
+void vb_rows_mem_destroy(struct rows_mem *mem); /* the argument may be NULL */
 
 /* ---- readers --------------------------------------------------------------------------------- */
 
 vb_status vb_idx_read(const char *images, const char *labels, struct vb_dataset *set_p);
 vb_status vb_mnist_open(const char *dir, enum vb_synth_part part, struct vb_dataset *set_p);
 vb_status vb_cifar_read(const char *const *paths, int n, struct vb_dataset *set_p);
-bool vb_cifar_has_parts(const char *path); /* a folder has parts; a single file has none */
+/* returns true for a folder, and false for a single file */
+bool vb_cifar_has_parts(const char *path);
 vb_status vb_cifar_open(const char *path, enum vb_synth_part part, struct vb_dataset *set_p);
 
 /* These functions put the rows of files into a sink. If features is 0, the data determines the
@@ -192,7 +193,7 @@ struct tfrecord {
     struct stream *stream;
     uint8_t *data;
     size_t len, cap;
-    uint64_t at; /* offset of the record */
+    uint64_t at; /* offset of the record in the file */
     int64_t n;   /* number of records read so far */
 };
 vb_status vb_tfrecord_next(struct tfrecord *t, const uint8_t **data_p, size_t *len_p);
@@ -207,7 +208,7 @@ vb_status vb_spec_read_rows(const struct vb_data_spec *spec, struct row_sink *si
 struct example_feature {
     const uint8_t *name;
     size_t name_len;
-    int list; /* 1: bytes, 2: float, 3: int64, 0: empty */
+    int list; /* type of the list: 1: bytes, 2: float, 3: int64, 0: empty */
     const uint8_t *data;
     size_t len;
 };
@@ -225,7 +226,8 @@ const char *vb_example_numbers(const struct example_feature *f, example_number_f
 
 vb_status vb_csr_open(const char *path, struct vb_dataset *set_p);
 
-/* Blocks of a file larger than at_once bytes are checked only when they are first used. */
+/* Opens a .csr file. If the file is larger than at_once bytes, each block is checked only when
+ * it is first used. */
 vb_status vb_csr_open_lazily(const char *path, size_t at_once, struct vb_dataset *set_p);
 
 struct csr_writer;
@@ -238,7 +240,8 @@ void vb_csr_writer_destroy(struct csr_writer *w);
 
 /* ---- order (order.c) ------------------------------------------------------------------------- */
 
-/* The sequence of samples in an epoch. It is split into windows that are shuffled one at a time. */
+/* The sequence of samples in an epoch. The sequence is split into windows, which are shuffled
+ * one at a time. */
 struct order {
     uint64_t seed;
     int n, window; /* numbers of samples */

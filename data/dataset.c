@@ -212,7 +212,7 @@ void vb_dataset_part(const struct vb_dataset *set, uint32_t *which, int n,
     *part_p = part;
 }
 
-/* Returns true if a sample belongs to the test share. Each sample has the same chance. */
+/* Returns true if a sample belongs to the test share. Each sample has the same probability. */
 static bool for_testing(uint64_t key, int i, double share)
 {
     return (double)(vb_random(key, (uint64_t)i) >> 11) * 0x1p-53 < share;

@@ -146,7 +146,7 @@ static vb_status broken(struct stream *s)
                   why[0] != '\0' ? why : "broken compressed data");
 }
 
-/* zlib counts in unsigned int, so a long read is split. */
+/* zlib counts bytes in an unsigned int, so a long read is split. */
 vb_status vb_stream_read(struct stream *s, void *buf, size_t len, size_t *got_p)
 {
     size_t got = 0, part;

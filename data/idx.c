@@ -39,7 +39,7 @@ static vb_status read_head(struct stream *s, int n_dims, uint32_t *dims)
     return VB_OK;
 }
 
-/* Checks the sizes before memory is allocated for them. */
+/* Checks the dimensions of a file before memory is allocated for its contents. */
 static vb_status check_size(struct stream *s, const uint32_t *dims, int n_dims)
 {
     uint64_t bytes = dims[0];

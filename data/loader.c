@@ -30,12 +30,12 @@ struct slot {
 struct vb_loader {
     struct vb_loader_opts o;
     struct order order;
-    int share;     /* the largest number of samples of this rank in a step */
+    int share;     /* the maximum number of samples of this rank in a step */
     int64_t steps; /* number of steps in an epoch */
     int64_t epoch, step;
     struct slot slots[AHEAD_MAX + 1];
     int n_slots;
-    bool holding; /* the caller has a batch */
+    bool holding; /* the caller is using a batch */
     int asked;    /* number of rows of the next batch that are already prefetched */
 
     pthread_t thread;

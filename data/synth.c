@@ -61,8 +61,8 @@ struct form {
 };
 
 struct pen {
-    int fall;  /* darkness lost per squared distance in pixels */
-    int black; /* the darkest value */
+    int fall;  /* decrease of the darkness per squared distance in pixels */
+    int black; /* the darkest value of a pixel */
 };
 
 /* Returns a number from 0 to n-1. It is made of 16 bits of random, starting at bit number shift. */
@@ -71,7 +71,7 @@ static int below(uint64_t random, int shift, int n)
     return (int)(((random >> shift) & 0xffffu) * (uint64_t)n >> 16);
 }
 
-/* Returns a number from -most to most. */
+/* Returns a random number from -most to most. */
 static int around(uint64_t random, int shift, int most)
 {
     return below(random, shift, 2 * most + 1) - most;

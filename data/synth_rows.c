@@ -22,11 +22,11 @@
 #define BIAS (-ONE)
 #define WEIGHT_NUMBER 700 /* the largest absolute weight of a number */
 #define WEIGHT_CATEGORY 800
-#define FULL_OCTAVES 5 /* the last octave of full weight */
+#define FULL_OCTAVES 5 /* the last octave with full weights; octaves are counted from 0 */
 /* The noise is half the sum of four uniform numbers of this range. Its standard deviation is
  * 1.8, like logistic noise. */
 #define NOISE 6400
-#define SCATTER 2654435761u /* a prime larger than any field */
+#define SCATTER 2654435761u /* a prime number larger than the size of any field */
 
 enum { STREAM_WEIGHTS = 21, STREAM_PARTS };
 enum { DRAW_NOISE, DRAW_FIELDS };
@@ -46,7 +46,7 @@ struct row_store {
     uint64_t inverse[CATEGORIES]; /* (2^64 - 1) / size, rounded down */
 };
 
-/* Returns a number from -most to most. */
+/* Returns a random number from -most to most. */
 static int around(uint64_t random, int most)
 {
     return (int)((random & 0xffffffu) * (uint64_t)(2 * most + 1) >> 24) - most;
@@ -91,8 +91,8 @@ static int category_weight(const struct row_store *s, int field, uint32_t rank)
     return (w + (-(w < 0) & up)) >> less;
 }
 
-/* Returns the value of a number in units of 1/65536: about the logarithm of a count up to 65535,
- * from 1/8 to 17/8. Returns 0 if the number is missing. */
+/* Returns the value of a number in units of 1/65536, or 0 if the number is missing. The value
+ * grows about like the logarithm of a random count up to 65535, and is from 1/8 to 17/8. */
 static int number_value(uint64_t random)
 {
     uint32_t count = draw_rank(random, 65536);

@@ -193,7 +193,8 @@ static bool ints_has(const struct vb_ints *ints, int value)
     return false;
 }
 
-/* Sets the cores, cpus, nodes and package of a rank whose block starts at core first. */
+/* Sets the cores, cpus, nodes and package of a rank. first is the index of the first core of its
+ * block. */
 static void take_block(const struct vb_topo *topo, struct vb_placement_rank *rank, int first,
                        int block)
 {

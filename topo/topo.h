@@ -45,8 +45,9 @@ struct vb_nic {
 #define VB_TOPO_CACHES_MAX 8
 
 struct vb_topo_facts {
-    const char *origin;    /* "this machine", "synthetic" or the name of the file */
-    const char *cpu_model; /* NULL: not known */
+    /* the source of the topology: "this machine", "synthetic" or the name of the file */
+    const char *origin;
+    const char *cpu_model; /* the name of the processor; NULL: not known */
     int n_packages, n_nodes, n_cores, n_cpus;
     /* numbers of cores and cpus that the cgroup, the affinity and vb_topo_source.cpus allow */
     int n_allowed_cores, n_allowed_cpus;
@@ -105,8 +106,8 @@ struct vb_placement_rank {
     struct vb_ints compute;
     struct vb_ints others; /* cpus for the loader thread */
     struct vb_ints nodes;  /* NUMA nodes for the memory of the rank; empty: any node */
-    int progress_core;     /* one of cores; -1: no progress thread */
-    int progress_cpu;      /* -1: any of cpus */
+    int progress_core;     /* the core of the progress thread; -1: no progress thread */
+    int progress_cpu;      /* the cpu of the progress thread; -1: any of cpus */
     const struct vb_nic *nic;
     char nic_why[VB_PLACEMENT_TEXT];
 };
@@ -115,7 +116,7 @@ struct vb_placement {
     int n_ranks;
     int threads;  /* number of compute threads per rank */
     bool overlap; /* ranks share cores because there are fewer cores than ranks */
-    bool pinned;  /* each compute thread has a cpu to itself */
+    bool pinned;  /* each compute thread is pinned to a cpu of its own */
     bool own_progress_core;
     char note[VB_PLACEMENT_TEXT]; /* a note for the user about the placement, or "" */
     struct vb_placement_rank *ranks;

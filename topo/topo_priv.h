@@ -27,7 +27,7 @@ struct vb_topo {
     hwloc_bitmap_t allowed;
     bool this_machine;
     char *origin;
-    struct core *cores; /* in the order of their logical numbers */
+    struct core *cores; /* the cores in the order of their logical numbers */
     int n_cores;
     int *cpus;
     struct vb_nic *nics;
