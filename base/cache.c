@@ -10,7 +10,7 @@ static bool make_folder(const char *path)
     return mkdir(path, 0700) == 0 || errno == EEXIST;
 }
 
-/* Makes the folder above too: a new home folder has no .cache. */
+/* Makes the parent folder too, because a new home folder has no .cache. */
 bool vb_cache_dir(char *buf, size_t size)
 {
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");

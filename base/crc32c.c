@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * CRC32C of all data that is stored on disk or sent over a socket. The CPU's instruction is
- * detected at run time, so one binary runs on old and new machines.
+ * Computes the CRC32C of data that is stored on disk or sent over a socket. Whether the CPU has a
+ * CRC32C instruction is detected at run time, so that one binary runs on old and new machines.
  */
 #include "base/base.h"
 #include "base/crc32c_table.h"
@@ -16,7 +16,8 @@
 #include <nmmintrin.h>
 #endif
 
-/* state is the complement of the checksum so far. */
+/* Adds bytes to a checksum. state is the complement of the checksum so far. Returns the new
+ * state. */
 static uint32_t update_by_table(uint32_t state, const unsigned char *p, size_t len)
 {
     for (; len > 0; p++, len--)

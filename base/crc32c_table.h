@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * CRC32C of each byte value: the reflected polynomial 0x82f63b78 applied eight times. The test of
- * crc32c.c computes every entry again.
+ * The table of CRC32C. The entry of a byte value is the value with the reflected polynomial
+ * 0x82f63b78 applied eight times. The test of crc32c.c computes every entry again.
  */
 #ifndef VB_BASE_CRC32C_TABLE_H
 #define VB_BASE_CRC32C_TABLE_H

@@ -10,7 +10,7 @@
 
 #define LINES_MAX 65536
 
-/* Fills buf with at most size - 1 bytes from the start of a file, and a final zero. */
+/* Reads at most size - 1 bytes from the start of a file into buf, and adds a final zero. */
 static bool read_start(const char *path, char *buf, size_t size)
 {
     size_t len = 0;
@@ -75,7 +75,8 @@ bool vb_probe_int(int64_t *value_p, const char *path_fmt, ...)
     return found && vb_parse_int(line, value_p);
 }
 
-/* A line longer than VB_LINE is read in several pieces. Only its first piece is passed to fn. */
+/* Calls fn for each line of a file. A line that does not fit into VB_LINE bytes is read in
+ * several pieces, and only the first piece is passed to fn. */
 static void each_line(FILE *in, vb_line_fn fn, void *arg)
 {
     bool whole = true, more = true;
@@ -132,7 +133,7 @@ static vb_status write_all(int fd, const char *path, const char *data, size_t le
     return VB_OK;
 }
 
-/* A rename survives a power cut only after its folder is synced too. */
+/* Syncs the folder of a file. A rename survives a power cut only after the folder is synced too. */
 static vb_status sync_folder_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -158,7 +159,8 @@ vb_status vb_file_may_replace(const char *path)
     if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
         return vb_err(VB_ERR_USAGE, "cannot write %s: the path exists and is not a regular file",
                       path);
-    return VB_OK; /* if stat() failed for another reason, writing the file reports it */
+    /* if stat() failed for another reason, an error is reported when the file is written */
+    return VB_OK;
 }
 
 vb_status vb_file_replace(const char *path, const void *data, size_t len_bytes)
@@ -202,7 +204,7 @@ vb_status vb_dir_make(const char *path)
         part[i] = path[i];
         part[i + 1] = '\0';
         if (path[i + 1] == '/' && path[i] != '/')
-            (void)mkdir(part, 0777); /* an error is reported by the last mkdir() */
+            (void)mkdir(part, 0777); /* if this fails, the last mkdir() reports an error */
     }
     if (mkdir(path, 0777) == 0 ||
         (errno == EEXIST && stat(path, &info) == 0 && S_ISDIR(info.st_mode)))

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The only file that uses the JSON library (Jansson). Jansson builds the tree and prints it, with
- * its escapes and numbers. This file remembers the current position in the tree.
+ * This is the only file that uses the JSON library (Jansson). Jansson builds the tree of values,
+ * formats strings and numbers, and prints the tree. This file remembers the current position in the
+ * tree.
  */
 #include "base/base.h"
 
@@ -14,7 +15,7 @@
 
 struct vb_json {
     json_t *root;
-    json_t *open[DEPTH_MAX]; /* containers that are not closed yet, borrowed from root */
+    json_t *open[DEPTH_MAX]; /* objects and arrays that are not closed yet, borrowed from root */
     int depth;
     bool failed;
 };
@@ -32,7 +33,8 @@ void vb_json_destroy(struct vb_json *json)
     free(json);
 }
 
-/* Adds a new value at the current position. Takes over the reference, also on failure. */
+/* Adds a new value at the current position. Takes over the caller's reference to the value, also
+ * on failure. */
 static void place(struct vb_json *json, const char *key, json_t *value)
 {
     json_t *parent = json->depth > 0 ? json->open[json->depth - 1] : NULL;
@@ -55,7 +57,7 @@ static void place(struct vb_json *json, const char *key, json_t *value)
         json->failed = true;
 }
 
-/* Adds a container and makes it the current position. */
+/* Adds an object or array and makes it the current position. */
 static void enter(struct vb_json *json, const char *key, json_t *value)
 {
     if (json->depth == DEPTH_MAX) {
@@ -108,7 +110,8 @@ void vb_json_bool(struct vb_json *json, const char *key, bool value)
         place(json, key, json_boolean(value));
 }
 
-/* JSON must be UTF-8, but names from the system may not be: their other bytes become '?'. */
+/* JSON must be UTF-8, but names from the operating system may not be UTF-8. Replaces bytes that
+ * are not ASCII by '?'. */
 static json_t *plain_text(const char *text)
 {
     json_t *value;

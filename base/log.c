@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Each line is built in one buffer and written with one call. So lines of several ranks do not mix
- * on one terminal.
+ * Writes lines of the log. Each line is built in one buffer and written with one call, so that
+ * lines of several ranks do not mix on one terminal.
  */
 #include "base/base.h"
 
@@ -13,7 +13,8 @@
 
 #define LINE_MAX_BYTES 2048
 
-/* Relaxed: a thread that sees a new level late logs a few lines too many or too few. */
+/* Relaxed accesses are enough: a thread that sees a new level late only logs a few lines too
+ * many or too few. */
 static _Atomic int log_level = VB_LEVEL_WARN;
 static _Thread_local int log_rank = -1;
 
@@ -34,7 +35,8 @@ int vb_log_rank(void)
     return log_rank;
 }
 
-/* Appends to a line of LINE_MAX_BYTES and cuts off what does not fit. Returns the new length. */
+/* Appends text to a line of LINE_MAX_BYTES and cuts off the text that does not fit. Returns the
+ * new length of the line. */
 static size_t VB_PRINTF(3, 0) append_v(char *line, size_t len, const char *fmt, va_list args)
 {
     int n = vsnprintf(line + len, LINE_MAX_BYTES - len, fmt, args);
@@ -54,7 +56,8 @@ static size_t VB_PRINTF(3, 4) append(char *line, size_t len, const char *fmt, ..
     return len;
 }
 
-/* Writes "error net/tcp rank 2: " for the file "net/tcp/tcp.c". */
+/* Writes the prefix of a line, such as "error net/tcp/tcp rank 2: " for the file
+ * "net/tcp/tcp.c". */
 static size_t append_prefix(char *line, enum vb_level level, const char *file)
 {
     const char *dot = strrchr(file, '.');
@@ -77,13 +80,13 @@ static void write_line(char *line, size_t len)
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return; /* standard error is gone, so the failure cannot be reported */
+            return; /* standard error cannot be written, so the failure cannot be reported */
         from += n;
         len -= (size_t)n;
     }
 }
 
-/* Prints prefix, message, and ": reason" if reason is not NULL. */
+/* Prints the prefix, the message and, if reason is not NULL, ": reason". */
 static void VB_PRINTF(3, 0)
     log_v(enum vb_level level, const char *file, const char *fmt, va_list args, const char *reason)
 {
@@ -120,7 +123,7 @@ vb_status vb_log_errno(const char *file, const char *fmt, ...)
     log_v(VB_LEVEL_ERROR, file, fmt, args, strerror_r(err, reason, sizeof(reason)));
     va_end(args);
     errno = err;
-    /* Some calls fail without setting errno. That is a failure, too. */
+    /* Some functions fail without setting errno. The status is VB_ERR_IO then. */
     return err != 0 ? vb_status_from_errno(err) : VB_ERR_IO;
 }
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * Files that are mapped for reading. If a mapped file shrinks, or its disk fails, a thread that
- * reads the missing bytes gets SIGBUS, which kills the process without naming the file. Therefore
- * this file keeps a list of all mapped files. A handler for SIGBUS finds the file that was read,
- * names it and ends the process, because the reading code cannot continue without the bytes. Any
- * other SIGBUS is handled as it was before.
+ * Maps files for reading. If a mapped file shrinks, or its disk fails, a thread that reads the
+ * missing bytes gets SIGBUS, which kills the process without naming the file. Therefore this file
+ * keeps a list of all mapped files. A handler for SIGBUS finds the file that was read, prints a
+ * message with its name, and ends the process, because the reading code cannot continue without the
+ * bytes. Any other SIGBUS is handled as it was before.
  *
- * The list is global because a signal handler has no handle. It has a fixed number of places
- * because a handler can neither wait for a lock nor follow pointers that another thread may free. A
- * file that finds no free place is mapped all the same; its SIGBUS ends the process without a
- * message.
+ * The list is global because a signal handler gets no argument of ours. It has a fixed number of
+ * places because a handler can neither wait for a lock nor follow pointers that another thread may
+ * free. If no place is free, the file is mapped without a place, and a SIGBUS in this file ends the
+ * process without a message.
  */
 #include "base/base.h"
 
@@ -30,14 +30,16 @@ struct place {
     char path[PATH_BYTES];        /* valid while end is not 0 */
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* held to change places */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* held while a place is changed */
 static struct place places[PLACES];
-static bool handled;            /* protected by lock */
-static struct sigaction before; /* written before the handler is installed */
+static bool handled; /* the handler is installed; protected by lock */
+/* the previous handler; written before the new handler is installed */
+static struct sigaction before;
 
 /* ---- the handler: async-signal-safe code only ------------------------------------------------ */
 
-/* Appends to a line of LINE_BYTES and cuts off text that does not fit. */
+/* Appends text to a line of LINE_BYTES and cuts off the text that does not fit. Returns the new
+ * length of the line. */
 static size_t put_text(char *line, size_t len, const char *text)
 {
     while (*text != '\0' && len < LINE_BYTES - 1)
@@ -73,7 +75,7 @@ static void say(const struct place *place, uint64_t offset)
     len = put_text(line, len, ": offset ");
     len = put_number(line, len, offset);
     len = put_text(line, len, " can no longer be read: the file was truncated, or its disk failed");
-    line[len++] = '\n'; /* put_text() leaves room for it */
+    line[len++] = '\n'; /* put_text() leaves one byte free for the newline */
     while (at < len) {
         n = write(STDERR_FILENO, line + at, len - at);
         if (n < 0 && errno == EINTR)
@@ -84,8 +86,9 @@ static void say(const struct place *place, uint64_t offset)
     }
 }
 
-/* If end changed during the two reads, the place now belongs to another file, and start and end do
- * not match. The place of addr itself cannot change, because a thread is reading that file. */
+/* Returns the place of the file that contains addr, or NULL. If end changes between the two
+ * reads of end, the place now belongs to another file, and start and end do not match. The place
+ * of the right file cannot change, because a thread is reading that file. */
 static const struct place *find(uintptr_t addr)
 {
     uintptr_t start, end;
@@ -105,18 +108,19 @@ static const struct place *find(uintptr_t addr)
 static void on_bus_error(int signal, siginfo_t *info, void *context)
 {
     static atomic_flag said = ATOMIC_FLAG_INIT;
-    bool sent = info->si_code <= 0; /* sent by a process, so there is no address */
+    bool sent = info->si_code <= 0; /* the signal was sent by a process, so it has no address */
     uintptr_t addr = (uintptr_t)info->si_addr;
     const struct place *place = sent ? NULL : find(addr);
 
     (void)context;
-    if (place == NULL) { /* not our file: the read faults again, now with the previous handler */
+    /* addr is in no mapped file: the read faults again, and the previous handler runs */
+    if (place == NULL) {
         (void)sigaction(signal, &before, NULL);
         if (sent)
             (void)raise(signal);
         return;
     }
-    while (atomic_flag_test_and_set(&said)) /* several threads may fault: only one prints */
+    while (atomic_flag_test_and_set(&said)) /* if several threads fault, only one of them prints */
         pause();
     say(place, addr - atomic_load_explicit(&place->start, memory_order_relaxed));
     _exit(1);
@@ -124,7 +128,8 @@ static void on_bus_error(int signal, siginfo_t *info, void *context)
 
 /* ---- the list -------------------------------------------------------------------------------- */
 
-/* A thread that has an alternate signal stack runs the handler on it. ASan sets one up. */
+/* Installs the handler. A thread that has an alternate signal stack, for example from ASan, runs
+ * the handler on that stack. */
 static void handle_bus_errors(void)
 {
     struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO | SA_ONSTACK};
@@ -185,6 +190,6 @@ void vb_file_unmap(const void *map, size_t len_bytes)
 {
     if (map == NULL)
         return;
-    drop(map); /* before munmap(): another thread may get the address immediately */
+    drop(map); /* must be before munmap(), because another thread may get the address immediately */
     munmap((void *)map, len_bytes);
 }

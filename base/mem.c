@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Memory on huge pages if possible. A large weight vector then has far fewer pages, so that random
- * reads of it miss the TLB less often.
+ * Maps memory on huge pages if possible. A large weight vector then has far fewer pages, so that
+ * random reads of the vector miss the TLB less often.
  */
 #include "base/base.h"
 
@@ -14,11 +14,12 @@
 #include <unistd.h>
 
 #ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* Linux 5.14; the headers of Ubuntu 22.04 lack it */
+/* since Linux 5.14; the headers of Ubuntu 22.04 do not define this constant */
+#define MADV_POPULATE_WRITE 23
 #endif
 
 #ifndef MADV_COLLAPSE
-#define MADV_COLLAPSE 25 /* Linux 6.1 */
+#define MADV_COLLAPSE 25 /* since Linux 6.1 */
 #endif
 
 #define THP_DIR "/sys/kernel/mm/transparent_hugepage/"
@@ -33,7 +34,8 @@ static size_t small_page(void)
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* The size of a transparent huge page: 2 MiB mostly, 512 MiB on Arm with 64 KiB pages. */
+/* Returns the size of a transparent huge page, which is mostly 2 MiB, but 512 MiB on Arm with 64
+ * KiB pages. */
 static size_t huge_page(void)
 {
     int64_t bytes;
@@ -43,7 +45,8 @@ static size_t huge_page(void)
     return (size_t)2 << 20;
 }
 
-/* The kernel puts the current setting in brackets: "always [madvise] never". */
+/* Returns true if a setting of the kernel has this value. The file lists all values, with the
+ * current value in brackets: "always [madvise] never". */
 static bool setting_is(const char *file, const char *value)
 {
     char line[128], marked[32];
@@ -52,15 +55,17 @@ static bool setting_is(const char *file, const char *value)
     return vb_probe_line(line, sizeof(line), "%s%s", THP_DIR, file) && strstr(line, marked) != NULL;
 }
 
-/* A mapping smaller than one huge page would waste memory on it. */
+/* Returns true if len bytes should be on huge pages. A mapping smaller than one huge page would
+ * waste memory. */
 static bool want_huge(size_t len)
 {
     return len >= huge_page();
 }
 
-/* Maps len bytes at a multiple of align: reserves a larger range, maps into it, and unmaps both
- * ends. If mmap() with MAP_FIXED fails, it may already have removed the reservation, and another
- * thread may have mapped that range since. So the middle is not unmapped then. */
+/* Maps len bytes at a multiple of align: reserves a larger range, maps the memory in the middle
+ * of the range, and unmaps both ends. If mmap() with MAP_FIXED fails, it may already have
+ * removed the reservation, and another thread may have mapped the middle since. Therefore the
+ * middle is not unmapped after a failure. */
 static void *map_aligned(size_t len, size_t align, int flags, int fd)
 {
     char *room, *start;
@@ -111,7 +116,8 @@ vb_status vb_mem_map_private(size_t len_bytes, struct vb_mem *mem_p)
     return VB_OK;
 }
 
-/* Reserved huge pages of the size that fstat() reports. mmap() takes them, or fails. */
+/* Maps shared memory on reserved huge pages. fstat() reports their size. mmap() fails, and this
+ * function returns false, if too few huge pages are free. */
 static bool map_reserved(const char *name, size_t len, struct vb_mem *mem)
 {
     struct stat sb;
@@ -126,7 +132,7 @@ static bool map_reserved(const char *name, size_t len, struct vb_mem *mem)
     mem->len_bytes = round_up(len, unit);
     if (ftruncate(mem->fd, (off_t)mem->len_bytes) != 0)
         goto err_fd;
-    /* the kernel aligns this mapping */
+    /* the kernel aligns this mapping to a huge page */
     mem->ptr = mmap(NULL, mem->len_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, mem->fd, 0);
     if (mem->ptr == MAP_FAILED)
         goto err_fd;
@@ -138,8 +144,9 @@ err_fd:
     return false;
 }
 
-/* "never", the default, forbids only pages that the kernel makes huge by itself. vb_mem_populate()
- * requests them, so only "deny" forbids them. */
+/* Returns true if shared memory cannot have huge pages. The default setting "never" only stops
+ * the kernel from using huge pages on its own. vb_mem_populate() requests huge pages, and only
+ * "deny" forbids such requests. */
 static bool shmem_huge_denied(void)
 {
     char line[128];
@@ -186,8 +193,9 @@ err_fd:
     return st;
 }
 
-/* Turns shared memory into huge pages by request, which the setting "never" allows. A huge page is
- * built from at least one small page, so one is populated first. Failure is harmless. */
+/* Asks the kernel to turn the pages of shared memory into huge pages, which the setting "never"
+ * allows. A huge page is built from at least one small page, so one small page is populated
+ * first. Failure is harmless. */
 static void collapse(struct vb_mem *mem)
 {
     size_t huge = huge_page(), page = small_page(), i;
@@ -217,7 +225,7 @@ vb_status vb_mem_populate(struct vb_mem *mem)
             return VB_OK;
         errno = err;
     } else if (errno == EINVAL) {
-        return VB_OK; /* the kernel allocates private pages when they are touched */
+        return VB_OK; /* the kernel will allocate the private pages when they are touched */
     }
     return vb_err_sys("cannot allocate %zu bytes on %s", mem->len_bytes, names[mem->pages]);
 }

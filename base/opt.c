@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Options from tables: defaults, environment, command line, help texts and dump.
+ * Reads options as described by tables: handles defaults, environment, command line, help texts and
+ * dump.
  *
  * The help texts show the options in the order of the tables. The position of an option in that
  * order, counted over all groups, is its index in vb_opts.source.
@@ -20,11 +21,11 @@ enum source { SOURCE_DEFAULT, SOURCE_ENVIRONMENT, SOURCE_COMMAND_LINE };
 
 static const char *const source_names[] = {"default", "environment", "command line"};
 
-/* An option that was looked up. */
+/* An option that was found in the tables. */
 struct found {
     const struct vb_opt *opt;
-    void *into; /* the struct that its group fills */
-    int index;  /* its index in vb_opts.source */
+    void *into; /* the struct that receives the values of the option's group */
+    int index;  /* the option's index in vb_opts.source */
 };
 
 /* ---- numbers and names ----------------------------------------------------------------------- */
@@ -64,8 +65,8 @@ bool vb_parse_real(const char *text, double *value_p)
     return true;
 }
 
-/* Returns how many letters must be changed, added or removed to turn a into b. If b does not fit
- * into the row it returns the length of b, so that b never counts as similar. */
+/* Returns how many letters must be changed, added or removed to turn a into b. If b is too long
+ * for the array row, returns the length of b, so that b never counts as similar. */
 static int edit_distance(const char *a, const char *b)
 {
     int row[64];
@@ -109,7 +110,7 @@ const char *vb_nearest(const char *text, const char *const *candidates, int n)
     return best;
 }
 
-/* "log-level" becomes "VB_LOG_LEVEL". */
+/* Writes the name of an option's environment variable: "log-level" becomes "VB_LOG_LEVEL". */
 static void env_name(const char *name, char out[ENV_NAME_MAX])
 {
     size_t i;
@@ -203,8 +204,8 @@ static bool set_choice(const struct found *f, const char *text, const char *wher
     return false;
 }
 
-/* Stores text as the option's value. where is the name that the user wrote: "--ranks" or
- * "VB_RANKS". On failure it returns false and writes a message to why. */
+/* Stores text as the value of the option. where is the name that the user wrote, such as
+ * "--ranks" or "VB_RANKS". On failure, writes a message to why and returns false. */
 static bool set_value(const struct found *f, const char *text, const char *where, char *why)
 {
     switch (f->opt->type) {
@@ -243,7 +244,7 @@ static void clear_value(const struct found *f)
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-/* Finds the option that has the index. Returns false if there are fewer options. */
+/* Finds the option with the given index. Returns false if there is no such option. */
 static bool option_at(const struct vb_opt_group *groups, int n_groups, int index, struct found *f)
 {
     int g, first = 0;
@@ -313,8 +314,8 @@ static vb_status take_defaults(struct vb_opts *o, char *why)
     return VB_OK;
 }
 
-/* Returns the value of the variable of an option, or of its alias; NULL if both are unset or empty.
- * name receives the name of the variable that was read last. */
+/* Returns the value of the environment variable of an option or of its alias, or NULL if both
+ * variables are unset or empty. name receives the name of the variable that was read last. */
 static const char *environment_value(const struct vb_opt *opt, char name[ENV_NAME_MAX])
 {
     const char *text;
@@ -346,7 +347,8 @@ static vb_status take_environment(struct vb_opts *o, char *why)
     return VB_OK;
 }
 
-/* Reads the option at argv[*i_p] and its value. *i_p moves to the value if that is an argument. */
+/* Reads the option at argv[*i_p] and its value. If the value is the next argument, *i_p moves to
+ * that argument. */
 static vb_status take_argument(struct vb_opts *o, int argc, char **argv, int *i_p, char *why)
 {
     const char *given = argv[*i_p], *value;
@@ -361,7 +363,8 @@ static vb_status take_argument(struct vb_opts *o, int argc, char **argv, int *i_
             say_unknown(o, given, why);
         return VB_ERR_USAGE;
     }
-    snprintf(where, sizeof(where), "%.*s", (int)len + 2, given); /* the name or the alias */
+    /* where is the name or the alias, as the user wrote it */
+    snprintf(where, sizeof(where), "%.*s", (int)len + 2, given);
     if (given[2 + len] == '=')
         value = given + 2 + len + 1;
     else if (f.opt->type == VB_OPT_FLAG)
@@ -432,7 +435,7 @@ vb_status vb_opts_parse(struct vb_opts *opts, const struct vb_opt_group *groups,
 
 /* ---- help and dump --------------------------------------------------------------------------- */
 
-/* Prints text in a column and breaks the lines between words. */
+/* Prints text in a column and breaks lines between words. */
 static void print_wrapped(FILE *out, const char *text, int column, int width)
 {
     int room = width - column, n;
@@ -442,7 +445,7 @@ static void print_wrapped(FILE *out, const char *text, int column, int width)
         if (n > room)
             for (n = room; n > 0 && text[n] != ' '; n--)
                 ;
-        if (n == 0) /* the word is longer than the column is wide */
+        if (n == 0) /* the word is longer than the width of the column */
             n = (int)strcspn(text, " ");
         fprintf(out, "%.*s\n", n, text);
         text += n;
@@ -452,7 +455,7 @@ static void print_wrapped(FILE *out, const char *text, int column, int width)
     }
 }
 
-/* Appends one of the facts in parentheses after the help line of an option. */
+/* Appends a fact to the list of facts in parentheses after the help text of an option. */
 static void add_fact(char *text, size_t size, bool *first_p, const char *label, const char *fact)
 {
     size_t len = strlen(text);
@@ -499,7 +502,7 @@ int vb_opts_help(const struct vb_opt_group *groups, int n_groups, bool all, FILE
             n_more += groups[g].opts[i].level == VB_OPT_MORE;
             if (groups[g].opts[i].level > last)
                 continue;
-            if (!titled) /* a group without an option to show has no title either */
+            if (!titled) /* a title is printed only if the group has an option to show */
                 fprintf(out, "%s%s:\n", printed ? "\n" : "", groups[g].title);
             titled = printed = true;
             print_option(&groups[g].opts[i], all, out);

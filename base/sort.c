@@ -19,15 +19,17 @@ void vb_sort(double *values, size_t n)
 /* ---- words by their upper half --------------------------------------------------------------- */
 
 #define PASSES_MAX 3
-#define DIGIT_BITS_MAX 11 /* three digits make 32 bits; two tables fit into the L1 cache */
-#define DIGIT_BITS_FEW 9  /* used if it needs no more passes: shorter tables to clear and to sum */
+/* three digits have 32 bits or more; the tables of two passes fit into the L1 cache */
+#define DIGIT_BITS_MAX 11
+/* used if this needs no more passes, because shorter tables are faster to clear and to sum */
+#define DIGIT_BITS_FEW 9
 #define DIGITS_MAX ((size_t)1 << DIGIT_BITS_MAX)
-#define FEW 64 /* words */
+#define FEW 64 /* up to this number of words are sorted by insertion */
 
 #define ALWAYS static inline __attribute__((always_inline))
 
-/* One table for each pass: the position of the next word with each digit. The number of passes and
- * of bits are constants where the functions below are inlined. */
+/* The table of one pass. For each digit, it has the position of the next word with that digit.
+ * The functions below are inlined, so that passes and bits are constants in them. */
 typedef uint32_t radix_table[DIGITS_MAX];
 
 ALWAYS size_t digit_of(uint64_t word, int pass, int bits)
@@ -35,7 +37,7 @@ ALWAYS size_t digit_of(uint64_t word, int pass, int bits)
     return (size_t)(word >> (32 + pass * bits)) & (((size_t)1 << bits) - 1);
 }
 
-/* Counts the words with each digit, then turns the counts into positions. */
+/* Counts the words with each digit, then turns the counts into positions in the sorted array. */
 ALWAYS void radix_count(radix_table *at, const uint64_t *words, size_t n, int passes, int bits)
 {
     size_t digits = (size_t)1 << bits, i;
@@ -84,8 +86,8 @@ ALWAYS uint64_t *radix_sort(uint64_t *words, uint64_t *spare, size_t n, int pass
     return spare;
 }
 
-/* Insertion sort for few words: a radix sort would take longer to clear its tables. The features of
- * a row of data are sorted already, or nearly. */
+/* Sorts a few words by insertion, because a radix sort would take longer to clear its tables.
+ * The features of a row of data are already sorted, or nearly sorted. */
 static void insert(uint64_t *words, size_t n)
 {
     uint64_t word;

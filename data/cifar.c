@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * CIFAR-10 in its binary format: records of 3,073 bytes, with one byte for the class and 3 x 32 x
- * 32 bytes for the pixels.
+ * Reads CIFAR-10 in its binary format. A record has 3,073 bytes: one byte for the class, and 3 x 32
+ * x 32 bytes for the pixels.
  */
 #include "data/data_priv.h"
 
@@ -15,7 +15,7 @@
 #define PIXELS (3 * SIDE * SIDE)
 #define RECORD (1 + PIXELS)
 #define CLASSES 10
-#define PIECE 64 /* records read at a time */
+#define PIECE 64 /* number of records read at a time */
 #define FILES_MAX 5
 
 /* The records of all files, one after the other. */
@@ -123,7 +123,7 @@ bool vb_cifar_has_parts(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* Accepts the plain file or one with .gz. */
+/* Finds the file NAME.bin or NAME.bin.gz in a folder. Returns false if neither exists. */
 static bool find(const char *dir, const char *name, char path[PATH_MAX])
 {
     if ((size_t)snprintf(path, PATH_MAX, "%s/%s.bin", dir, name) < PATH_MAX &&

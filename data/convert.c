@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Converts any rows to a .csr file, one row at a time.
+ * Converts rows of any format to a .csr file, one row at a time.
  */
 #include "data/data_priv.h"
 
-#define TELL_EVERY 4096 /* rows */
+#define TELL_EVERY 4096 /* number of rows between two reports of progress */
 
-/* A sink that passes rows on and reports progress. */
+/* A sink that passes rows on to another sink and reports progress. */
 struct told_sink {
     struct row_sink sink;
     struct row_sink *to;
@@ -73,7 +73,8 @@ static vb_status copy_set(const struct vb_data_spec *spec, uint64_t seed, enum v
     return st;
 }
 
-/* These formats are read row by row; the others are opened as a whole. */
+/* Returns true if the format is read row by row. Data of the other formats is opened as a data
+ * set. */
 static bool is_read_by_row(const struct vb_data_spec *spec)
 {
     return spec->format == VB_DATA_LIBSVM || spec->format == VB_DATA_CRITEO ||

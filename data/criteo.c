@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * Criteo's click logs. A line is a row; tabs separate its fields: the label (0 or 1), 13 whole
- * numbers and 26 categories of up to 8 hexadecimal digits. A field may be empty.
+ * Reads Criteo's click logs. A line is a row, with tabs between its fields. The fields are the
+ * label (0 or 1), 13 whole numbers and 26 categories of up to 8 hexadecimal digits. A field may be
+ * empty.
  *
  * A line becomes a row of `features` features as follows:
  *   - Number i (0 to 12) is feature i. Its value is log(1 + v), or -log(1 - v) if v is below 0. A
  *     number that is 0 or missing has no entry.
  *   - Category j (0 to 25) with the value c is feature 13 + h mod (features - 13) with value 1,
  *     where h = vb_random(j, c). A missing category has no entry.
- *   - If two categories of a row have the same bucket, their values are added.
+ *   - If two categories of a row become the same feature, their values are added.
  */
 #include "data/data_priv.h"
 
@@ -19,7 +20,7 @@
 #define CATEGORIES 26
 #define FIELDS (1 + NUMBERS + CATEGORIES)
 #define DIGITS_MAX 8
-#define TELL_EVERY 1024 /* rows */
+#define TELL_EVERY 1024 /* number of rows between two reports of progress */
 
 static vb_status refuse(struct stream *s, int field, const char *what, const char *text)
 {
@@ -27,7 +28,7 @@ static vb_status refuse(struct stream *s, int field, const char *what, const cha
                   (long long)vb_stream_line_number(s), field + 1, what, text);
 }
 
-/* Returns false if text is not hexadecimal. */
+/* Parses a hexadecimal number. Returns false if text is not such a number or is too long. */
 static bool parse_hex(const char *text, uint64_t *value_p)
 {
     static const char digits[] = "0123456789abcdef";

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * .csr files, mapped into memory. The header and the table are checked when the file is opened, and
- * each block when it is first used. All blocks of a small file are checked when it is opened.
+ * Reads .csr files, which are mapped into memory. The header and the table are checked when a file
+ * is opened, and each block is checked when it is first used. All blocks of a small file are
+ * checked when the file is opened.
  */
 #include "data/csr_priv.h"
 
@@ -13,9 +14,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SOON_WORDS 128 /* the start of a row; the CPU prefetches the rest */
+/* number of 32-bit words to prefetch; the CPU itself prefetches the rest of a row */
+#define SOON_WORDS 128
 #define LINE_WORDS (VB_CACHE_LINE / sizeof(uint32_t))
-#define CHECK_AT_ONCE ((size_t)1 << 30) /* bytes */
+/* maximum size of a file whose blocks are all checked when it is opened */
+#define CHECK_AT_ONCE ((size_t)1 << 30)
 
 struct csr_store {
     struct vb_store base;
@@ -24,7 +27,8 @@ struct csr_store {
     size_t len;
     const struct csr_head *head;
     const struct csr_block *blocks;
-    _Atomic bool *good; /* (n_blocks): the block is checked; two threads may both check it */
+    /* for each block: the block has been checked; two threads may check the same block */
+    _Atomic bool *good;
 };
 
 /* The arrays of a block. */
@@ -46,7 +50,8 @@ static struct view view_of(const struct csr_store *s, const struct csr_block *b)
     return v;
 }
 
-/* Returns row r of a block, which has at least one word. n is -1: more values than words. */
+/* Returns row r of a block. The row must have at least one word. The returned n is -1 if the row
+ * claims more values than it has words. */
 static inline struct row row_at(struct view v, uint32_t r)
 {
     const uint32_t *words = v.words + v.at[r];
@@ -82,7 +87,7 @@ static vb_status check_head(const struct csr_store *s)
     return VB_OK;
 }
 
-/* Checks that blocks follow each other without gaps, in the file and in the row numbers. */
+/* Checks that there are no gaps between the blocks, neither in the file nor in the row numbers. */
 static vb_status check_table(const struct csr_store *s)
 {
     uint64_t offset = sizeof(*s->head), first = 0, nonzeros = 0;
@@ -104,7 +109,7 @@ static vb_status check_table(const struct csr_store *s)
         nonzeros += b->nnz;
         most = b->nnz > most ? b->nnz : most;
     }
-    if (s->head->row_max > most) /* batches allocate memory for rows of this length */
+    if (s->head->row_max > most) /* a batch allocates memory for rows of this length */
         return refuse(s, 44, "the longest row that the header announces does not fit into a block");
     if (offset != s->head->table || first != s->head->rows || nonzeros != s->head->nonzeros)
         return refuse(s, 16, "the blocks do not match the header");
@@ -128,7 +133,8 @@ static const char *wrong_row(const struct csr_head *h, const struct row *row)
     return NULL;
 }
 
-/* Checks the rows too: a correct checksum does not prove that the writer was correct. */
+/* Checks the checksum and the rows of a block: a faulty writer can write wrong rows with a
+ * correct checksum. */
 static vb_status check_block(const struct csr_store *s, uint32_t number)
 {
     const struct csr_block *b = &s->blocks[number];
@@ -154,7 +160,7 @@ static vb_status check_block(const struct csr_store *s, uint32_t number)
     if (wrong != NULL)
         return refuse(s, b->offset, wrong);
     atomic_store_explicit(&s->good[number], true,
-                          memory_order_relaxed); /* relaxed: the map never changes */
+                          memory_order_relaxed); /* relaxed: the mapped file never changes */
     return VB_OK;
 }
 
@@ -174,7 +180,8 @@ static uint32_t search_block(const struct csr_store *s, uint64_t row, uint32_t l
     return low;
 }
 
-/* The row cannot be in a block before the guess. If rows are short, it is in the guessed block. */
+/* Returns the number of the block that contains a row. The row cannot be in a block before the
+ * guess. If rows are short, the row is in the guessed block. */
 static inline uint32_t block_of(const struct csr_store *s, uint64_t row)
 {
     uint32_t guess = (uint32_t)(row / CSR_BLOCK_ROWS);
@@ -199,7 +206,7 @@ static vb_status csr_row(const struct vb_store *base, int i, struct row *row, st
     return VB_OK;
 }
 
-/* Prefetches the position of the row, and later (near) the start of its words. */
+/* Prefetches the position of row i in its block or, if near is true, the first words of the row. */
 static void csr_soon(const struct vb_store *base, int i, bool near)
 {
     const struct csr_store *s = (const struct csr_store *)base;
@@ -207,7 +214,7 @@ static void csr_soon(const struct vb_store *base, int i, bool near)
     struct view v = view_of(s, &s->blocks[number]);
 
     if (!atomic_load_explicit(&s->good[number], memory_order_relaxed))
-        return; /* the position is not checked yet and may point anywhere */
+        return; /* the position of the row is not checked yet and may be anything */
     r = (uint32_t)((uint64_t)i - s->blocks[number].first);
     if (!near) {
         __builtin_prefetch(&v.at[r]);
@@ -219,7 +226,8 @@ static void csr_soon(const struct vb_store *base, int i, bool near)
     __builtin_prefetch(&v.words[end - 1]);
 }
 
-/* Reads pages ahead or releases them. What a neighbouring chunk needs is then read again. */
+/* Reads the pages of some rows ahead, or releases the pages. A released page that a neighbouring
+ * chunk needs is read again later. */
 static void csr_advise(const struct vb_store *base, int first, int n, bool wanted)
 {
     const struct csr_store *s = (const struct csr_store *)base;

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: MIT
  *
- * The format of a .csr file: sparse rows, laid out for training, to be mapped into memory. All
- * numbers are little-endian.
+ * The format of a .csr file. The file contains sparse rows and is mapped into memory for training.
+ * All numbers are little-endian.
  *
  *   header   struct csr_head
  *   blocks   one after the other, each of up to CSR_BLOCK_ROWS rows:
- *              uint32 at[n + 1]     row i has the words at[i] ... at[i + 1] - 1 of the following
+ *              uint32 at[n + 1]     row i has words[at[i]] to words[at[i + 1] - 1]
  *              uint32 words[at[n]]  then a zero word if the size is not a multiple of 8 bytes
  *   table    one struct csr_block for each block, up to the end of the file
  *
- * The words of a row are: its label, 0 or 1, plus twice the number of its values; then its indices,
- * ascending; then its values, finite floats. The entries behind these values have the value 1.
- * Where categories follow numbers, most entries do. All words of a row lie together because rows
- * are read in any order, and the number of cache lines determines the time.
+ * The first word of a row is the label of the row, 0 or 1, plus twice the number of stored values.
+ * The indices follow in ascending order, then the stored values, which are finite floats. The first
+ * entries have the stored values; all other entries have the value 1. In data with many categories,
+ * most entries have the value 1. All words of a row lie together, because rows are read in any
+ * order and the time to read a row depends on the number of cache lines.
  *
- * Each block has its own checksum, so that a file larger than memory is checked as it is read.
+ * Each block has its own checksum, so that a file larger than memory can be checked block by block.
  */
 #ifndef VB_DATA_CSR_PRIV_H
 #define VB_DATA_CSR_PRIV_H
@@ -28,22 +29,23 @@
 #define CSR_MAGIC "VBCSR\r\n\x1a"
 #define CSR_VERSION 2
 #define CSR_BLOCK_ROWS 8192
-#define CSR_BLOCK_NNZ (1u << 22) /* a block ends with the row that reaches this number */
+/* a block ends with the row that reaches this number of nonzeros */
+#define CSR_BLOCK_NNZ (1u << 22)
 
 struct csr_head {
     char magic[8];
     uint32_t version;
-    uint32_t crc; /* of this header, computed with crc = 0 */
+    uint32_t crc; /* checksum of this header, computed with crc = 0 */
     uint64_t rows, nonzeros, positive;
     uint32_t features, row_max;
-    uint64_t table; /* the offset of the table */
+    uint64_t table; /* the offset of the table in the file */
     uint32_t n_blocks;
     uint32_t table_crc;
 };
 
 struct csr_block {
     uint64_t offset;
-    uint64_t first; /* the number of its first row */
+    uint64_t first; /* the number of the block's first row */
     uint32_t n, nnz;
     uint32_t crc;
     uint32_t words;

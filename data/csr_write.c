@@ -14,14 +14,14 @@
 #include <unistd.h>
 
 struct csr_writer {
-    struct row_sink sink; /* must be first: put() casts its address */
+    struct row_sink sink; /* must be the first member: put() casts the address of the sink */
     char path[PATH_MAX], temp[PATH_MAX];
-    int fd;     /* -1: finished or never started */
-    bool named; /* the file temp exists */
+    int fd;     /* -1: the file is finished or was never opened */
+    bool named; /* a file with the name temp exists */
     uint64_t offset;
     struct csr_block *blocks;
     uint32_t n_blocks, blocks_cap;
-    /* the block that is being filled */
+    /* The next fields describe the block that is being filled. */
     uint32_t n, nnz;
     uint32_t at[CSR_BLOCK_ROWS + 1];
     uint32_t *words;
@@ -48,7 +48,7 @@ static vb_status write_at(struct csr_writer *w, const void *data, size_t len, ui
     return VB_OK;
 }
 
-/* Appends to the block that is being written. */
+/* Appends data to the file and adds the data to the checksum *crc. */
 static vb_status append(struct csr_writer *w, const void *data, size_t len, uint32_t *crc)
 {
     vb_status st = write_at(w, data, len, w->offset);
@@ -121,7 +121,8 @@ static vb_status make_room(struct csr_writer *w, size_t words)
     return VB_OK;
 }
 
-/* Returns the number of values up to the last one that is not 1. */
+/* Returns the number of values that must be stored: all values up to the last value that is not
+ * 1. */
 static int values_to_keep(const struct row *row)
 {
     int n = row->n_values;
@@ -156,13 +157,15 @@ static vb_status put(struct row_sink *sink, const struct row *row)
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-/* The path by which an unnamed file can be given a name. */
+/* Writes the path in /proc of an open file. linkat() needs this path to give an unnamed file a
+ * name. */
 static void name_of_fd(int fd, char name[32])
 {
     snprintf(name, 32, "/proc/self/fd/%d", fd);
 }
 
-/* Returns -1 if there are no unnamed files, or if the file could not be named later. */
+/* Opens an unnamed file in the folder of path. Returns -1 if the file system has no unnamed
+ * files, or if the file could not be given a name later. */
 static int open_unnamed(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -177,7 +180,7 @@ static int open_unnamed(const char *path)
     name_of_fd(fd, name);
     if (access(name, F_OK) == 0)
         return fd;
-    close(fd); /* /proc is not mounted */
+    close(fd); /* /proc is not mounted, so the file could not be given a name */
     return -1;
 }
 
@@ -191,7 +194,8 @@ static vb_status open_temp(struct csr_writer *w)
     return w->named ? VB_OK : vb_err_sys("create %s", w->path);
 }
 
-/* An existing file is replaced by a rename, which needs a named file. */
+/* Gives the unnamed file the name temp, because only a named file can be renamed over an
+ * existing file. */
 static vb_status name_temp(struct csr_writer *w)
 {
     char name[32];
@@ -199,7 +203,7 @@ static vb_status name_temp(struct csr_writer *w)
     if (w->named)
         return VB_OK;
     name_of_fd(w->fd, name);
-    (void)unlink(w->temp); /* left by a killed process that had the same id */
+    (void)unlink(w->temp); /* a killed process that had the same id may have left this file */
     if (linkat(AT_FDCWD, name, AT_FDCWD, w->temp, AT_SYMLINK_FOLLOW) != 0)
         return vb_err_sys("create %s", w->path);
     w->named = true;

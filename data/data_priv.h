@@ -9,17 +9,17 @@
 
 #include <stdatomic.h>
 
-#define IMAGE_BYTES_MAX (3 * 224 * 224) /* of a generated image */
-#define ROW_MADE_MAX 64                 /* nonzeros of a generated row */
+#define IMAGE_BYTES_MAX (3 * 224 * 224) /* maximum size of a generated image */
+#define ROW_MADE_MAX 64                 /* maximum number of nonzeros in a generated row */
 #define FEATURES_MAX INT32_MAX
 
 /* ---- stores (dataset.c) ---------------------------------------------------------------------- */
 
-/* One row at the place where it is stored. */
+/* A row. index and value point into the store, or into a struct row_room. */
 struct row {
     int n, n_values;
     const uint32_t *index;
-    const float *value; /* (n_values); the entries behind them have the value 1 */
+    const float *value; /* n_values values; all later entries have the value 1 */
     uint8_t y;
 };
 
@@ -36,55 +36,60 @@ struct row_room {
 
 struct store_ops {
     void (*close)(struct vb_store *store);
-    /* NULL: the images are in memory. */
+    /* Makes image i and returns its class. NULL: the images are in memory. */
     int (*image)(const struct vb_store *store, int i, uint8_t *pixels);
     vb_status (*row)(const struct vb_store *store, int i, struct row *row, struct row_room *room);
-    /* Prefetches a row that will be read: first where it is, and (near) shortly before it is read,
-     * its contents. May be NULL. */
+    /* Prefetches row i, which will be read soon. If near is false, this function prefetches the
+     * position of the row; if near is true, it prefetches the contents. May be NULL. */
     void (*soon)(const struct vb_store *store, int i, bool near);
-    /* Announces that samples will be read soon, or not for a long time. May be NULL. */
+    /* Announces that n samples will be read soon, or (if wanted is false) not for a long time.
+     * May be NULL. */
     void (*advise)(const struct vb_store *store, int first, int n, bool wanted);
 };
 
-/* The first member of every store. The parts of a split set share one store. */
+/* Every kind of store has this struct as its first member. The parts of a split set share one
+ * store. */
 struct vb_store {
     const struct store_ops *ops;
     _Atomic int refs;
-    uint64_t file_bytes; /* the size of a mapped file */
-    uint8_t *pixels;     /* (n, c, h, w), for images in memory */
-    uint16_t *y;         /* (n), for images in memory */
+    uint64_t file_bytes; /* the size of the mapped file; 0: the store has no mapped file */
+    uint8_t *pixels;     /* the pixels of images in memory, (n, c, h, w) */
+    uint16_t *y;         /* the n classes of images in memory */
 };
 
 /* Closes a store that has no memory besides pixels and y. */
 void vb_store_free(struct vb_store *store);
 
-/* Returns the number in the store of sample i of a set. */
+/* Returns the number that sample i of a set has in the store. */
 static inline int stored(const struct vb_dataset *set, uint32_t i)
 {
     return (int)(set->which != NULL ? set->which[i] : i);
 }
 
-#define ROWS_AHEAD 4                 /* rows that are being prefetched at each of three stages */
-#define ROWS_BEHIND (3 * ROWS_AHEAD) /* rows that can be in flight when a batch is complete */
+#define ROWS_AHEAD 4 /* number of rows in each of the three prefetch stages */
+/* number of later rows that are being prefetched at the end of a batch */
+#define ROWS_BEHIND (3 * ROWS_AHEAD)
 
-/* The samples of a batch, by their numbers, and the samples that follow them. */
+/* The numbers of the samples in a batch (which) and of the samples after the batch (behind). */
 struct picks {
     const uint32_t *which, *behind;
     int n, n_behind;
-    int asked; /* of the n samples, the number that were prefetched before */
+    int asked; /* how many of the n samples have already been prefetched */
 };
 
-/* Call this before sample i is read. It prefetches the samples behind i. */
+/* Prefetches samples that follow sample i. The caller calls this before it reads sample i. */
 void vb_dataset_soon(const struct vb_dataset *set, const struct picks *picks, int i);
 
-/* As vb_dataset_rows(), with prefetching. */
+/* Does the same as vb_dataset_rows(), with prefetching. */
 vb_status vb_dataset_pick_rows(const struct vb_dataset *set, const struct picks *picks,
                                struct vb_rows *rows);
 
-/* Creates images in memory, all 0. The caller fills store->pixels and store->y. */
+/* Creates a set of images in memory. All pixels and classes are 0 until the caller fills
+ * store->pixels and store->y. */
 vb_status vb_images_create(int n, int c, int h, int w, int classes, struct vb_dataset *set_p);
 
-/* Makes a part of a set. The part takes ownership of which, the numbers of its samples. */
+/* Makes a part of a set from the n samples whose numbers are in which. The part takes ownership
+ * of which. */
 void vb_dataset_part(const struct vb_dataset *set, uint32_t *which, int n,
                      struct vb_dataset *part_p);
 
@@ -101,25 +106,28 @@ static inline uint32_t le32(const uint8_t *b)
 struct stream;
 
 vb_status vb_stream_open(const char *path, struct stream **s_p);
-void vb_stream_close(struct stream *s); /* accepts NULL */
+void vb_stream_close(struct stream *s); /* the argument may be NULL */
 const char *vb_stream_path(const struct stream *s);
-uint64_t vb_stream_offset(const struct stream *s); /* of the next byte, after decompression */
+/* Returns the offset of the next byte, after decompression. */
+uint64_t vb_stream_offset(const struct stream *s);
 
-/* The largest number of bytes that can follow, against which sizes in the file are checked. */
+/* Returns the maximum number of uncompressed bytes that can follow. Readers compare sizes that
+ * are stored in the file with this number. */
 uint64_t vb_stream_room(const struct stream *s);
-double vb_stream_done(struct stream *s); /* from 0 to 1 */
+double vb_stream_done(struct stream *s); /* the share of the file that has been read, from 0 to 1 */
 
 /* Reads up to len bytes. *got_p is less than len only at the end of the file. */
 vb_status vb_stream_read(struct stream *s, void *buf, size_t len, size_t *got_p);
 
-/* Reads exactly len bytes. An earlier end of the file is an error, and the message names what. */
+/* Reads exactly len bytes. Fails if the file ends earlier; the error message then contains the
+ * text what. */
 vb_status vb_stream_exact(struct stream *s, void *buf, size_t len, const char *what);
 
-/* Fails if more bytes follow, or if the file is truncated. */
+/* Checks that the file ends here. Fails if more bytes follow, or if the file is truncated. */
 vb_status vb_stream_end(struct stream *s);
 
-/* Returns the next line without its newline, terminated by zero. It is valid until the next call.
- * *line_p is NULL at the end. Line numbers start at 1. */
+/* Returns the next line, without its newline and terminated by zero. The line is valid until the
+ * next call. At the end of the file, *line_p is NULL. Line numbers start at 1. */
 vb_status vb_stream_line(struct stream *s, char **line_p, size_t *len_p);
 int64_t vb_stream_line_number(const struct stream *s);
 
@@ -128,11 +136,12 @@ int64_t vb_stream_line_number(const struct stream *s);
 /* The destination of the rows that a reader reads. */
 struct row_sink {
     vb_status (*put)(struct row_sink *sink, const struct row *row);
-    int features; /* from the largest index so far, or the number requested */
+    int features; /* the requested number or the largest index so far plus 1, whichever is larger */
     int64_t rows, nonzeros, positive;
     int row_max;
-    double done;     /* the reader's progress, from 0 to 1 */
-    int file, files; /* the number of this file, and of all files; files is 0 for a single one */
+    double done; /* the reader's progress, from 0 to 1 */
+    /* the number of the current file, and the number of files; files is 0 for a single file */
+    int file, files;
 };
 
 /* A row that is being built. */
@@ -145,48 +154,52 @@ struct row_buf {
 void vb_row_buf_fini(struct row_buf *buf);
 vb_status vb_row_buf_add(struct row_buf *buf, uint32_t index, float value);
 
-/* Sorts by index and adds up the values of equal indices. Returns the number of such duplicates. */
+/* Sorts the entries by index, and merges entries with equal indices by adding their values.
+ * Returns the number of entries that this removed. */
 int vb_row_buf_sort(struct row_buf *buf);
 
 /* Counts the row and passes it to the sink. */
 vb_status vb_sink_put(struct row_sink *sink, const struct row_buf *buf, int y);
 
-/* Sets the sink's progress from the reader's position in its file. */
+/* Sets the progress of the sink from the current position of the reader in the file. */
 void vb_sink_tell(struct row_sink *sink, struct stream *s);
 
-/* A sink that keeps all rows in memory. vb_rows_mem_finish() turns it into a data set. */
+/* A sink that keeps all rows in memory. vb_rows_mem_finish() turns the sink into a data set. */
 struct rows_mem;
 vb_status vb_rows_mem_create(int features, struct rows_mem **mem_p);
 struct row_sink *vb_rows_mem_sink(struct rows_mem *mem);
 vb_status vb_rows_mem_finish(struct rows_mem *mem, const char *path, struct vb_dataset *set_p);
-void vb_rows_mem_destroy(struct rows_mem *mem); /* accepts NULL */
+void vb_rows_mem_destroy(struct rows_mem *mem); /* the argument may be NULL */
 
 /* ---- readers --------------------------------------------------------------------------------- */
 
 vb_status vb_idx_read(const char *images, const char *labels, struct vb_dataset *set_p);
 vb_status vb_mnist_open(const char *dir, enum vb_synth_part part, struct vb_dataset *set_p);
 vb_status vb_cifar_read(const char *const *paths, int n, struct vb_dataset *set_p);
-bool vb_cifar_has_parts(const char *path); /* a folder has parts; a single file has none */
+/* returns true for a folder, and false for a single file */
+bool vb_cifar_has_parts(const char *path);
 vb_status vb_cifar_open(const char *path, enum vb_synth_part part, struct vb_dataset *set_p);
 
-/* These put rows into a sink. features 0: as many as the data has. */
+/* These functions put the rows of files into a sink. If features is 0, the data determines the
+ * number of features (not in vb_criteo_read()). */
 vb_status vb_libsvm_read(const char *path, int features, struct row_sink *sink);
 vb_status vb_criteo_read(const char *path, int features, struct row_sink *sink);
 vb_status vb_tfrecord_read(const char *path, int features, struct row_sink *sink);
 vb_status vb_tfrecord_glob(const char *pattern, int features, struct row_sink *sink);
 
-/* One record of a TFRecord file. data is valid until the next call, and NULL at the end. */
+/* The current record of a TFRecord file. The data that vb_tfrecord_next() returns is valid until
+ * the next call, and NULL at the end of the file. */
 struct tfrecord {
     struct stream *stream;
     uint8_t *data;
     size_t len, cap;
-    uint64_t at; /* offset of the record */
-    int64_t n;   /* records read so far */
+    uint64_t at; /* offset of the record in the file */
+    int64_t n;   /* number of records read so far */
 };
 vb_status vb_tfrecord_next(struct tfrecord *t, const uint8_t **data_p, size_t *len_p);
 void vb_tfrecord_fini(struct tfrecord *t);
 
-/* Puts the rows of a file of text or records into a sink (spec.c). */
+/* Puts the rows of a libsvm, criteo or TFRecord file into a sink (spec.c). */
 vb_status vb_spec_read_rows(const struct vb_data_spec *spec, struct row_sink *sink);
 
 /* ---- tf.Example (example.c) ------------------------------------------------------------------ */
@@ -195,12 +208,13 @@ vb_status vb_spec_read_rows(const struct vb_data_spec *spec, struct row_sink *si
 struct example_feature {
     const uint8_t *name;
     size_t name_len;
-    int list; /* 1: bytes, 2: float, 3: int64, 0: empty */
+    int list; /* type of the list: 1: bytes, 2: float, 3: int64, 0: empty */
     const uint8_t *data;
     size_t len;
 };
 
-/* These functions and fn return NULL, or a text that says what is wrong with the bytes. */
+/* vb_example_each() calls fn for each feature of an example. These functions and fn return NULL
+ * on success, or a text that says what is wrong with the bytes. */
 typedef const char *(*example_fn)(void *arg, const struct example_feature *feature);
 const char *vb_example_each(const uint8_t *data, size_t len, example_fn fn, void *arg);
 
@@ -212,42 +226,48 @@ const char *vb_example_numbers(const struct example_feature *f, example_number_f
 
 vb_status vb_csr_open(const char *path, struct vb_dataset *set_p);
 
-/* Blocks of a file larger than at_once bytes are checked only when they are first used. */
+/* Opens a .csr file. If the file is larger than at_once bytes, each block is checked only when
+ * it is first used. */
 vb_status vb_csr_open_lazily(const char *path, size_t at_once, struct vb_dataset *set_p);
 
 struct csr_writer;
 vb_status vb_csr_writer_create(const char *path, int features, struct csr_writer **w_p);
 struct row_sink *vb_csr_writer_sink(struct csr_writer *w);
-vb_status vb_csr_writer_finish(struct csr_writer *w); /* the file is complete; destroy w next */
-void vb_csr_writer_destroy(struct csr_writer *w);     /* removes the file if it is not finished */
+/* Completes the file. The caller destroys w next. */
+vb_status vb_csr_writer_finish(struct csr_writer *w);
+/* Removes the temporary file if vb_csr_writer_finish() did not succeed. */
+void vb_csr_writer_destroy(struct csr_writer *w);
 
 /* ---- order (order.c) ------------------------------------------------------------------------- */
 
-/* The sequence of samples in an epoch. It is split into windows that are shuffled one at a time. */
+/* The sequence of samples in an epoch. The sequence is split into windows, which are shuffled
+ * one at a time. */
 struct order {
     uint64_t seed;
-    int n, window; /* in samples */
+    int n, window; /* numbers of samples */
     bool in_order;
     int64_t epoch;
     int at, len;      /* the first position and the length of the window that is in `list` */
-    uint32_t *list;   /* (window) */
+    uint32_t *list;   /* the shuffled samples of the current window */
     uint32_t *chunks; /* order of the chunks in the epoch; unused if one window holds all samples */
     int n_chunks, per_window;
-    /* Called when a window is entered or left; may be NULL. */
+    /* Called for each chunk that will be read soon, or (if wanted is false) is no longer needed.
+     * May be NULL. */
     void (*entered)(void *arg, int chunk, bool wanted);
     void *entered_arg;
 };
 
-#define ORDER_CHUNK 4096 /* neighbouring samples of a file, which are read together */
+#define ORDER_CHUNK 4096 /* number of neighbouring samples of a file that are read together */
 
 vb_status vb_order_init(struct order *o, uint64_t seed, int n, int window, bool in_order);
 void vb_order_fini(struct order *o);
 void vb_order_epoch(struct order *o, int64_t epoch);
 
-/* Returns the samples at n positions of the epoch. */
+/* Fills which with the numbers of the samples at n successive positions of the epoch. */
 void vb_order_get(struct order *o, int position, int n, uint32_t *which);
 
-/* Returns the same samples, valid until the next call, or NULL if they are not known yet. */
+/* Returns the numbers of the same samples, or NULL if the numbers are not known yet. The array
+ * is valid until the next call of vb_order_get() or vb_order_epoch(). */
 const uint32_t *vb_order_known(const struct order *o, int position, int n);
 
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Data sets: copying their samples into a batch, and splitting them.
+ * Copies samples of a data set into a batch, and splits a data set.
  */
 #include "data/data_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define FETCH_AHEAD 8 /* rows */
+#define FETCH_AHEAD 8 /* number of images to prefetch in advance */
 #define FETCH_BYTES ((size_t)1024)
 
 void vb_store_free(struct vb_store *store)
@@ -56,7 +56,8 @@ void vb_dataset_destroy(struct vb_dataset *set)
 
 /* ---- images ---------------------------------------------------------------------------------- */
 
-/* Subtracts, then multiplies: compilers cannot fuse these two, so all give the same bits. */
+/* Subtracts first, then multiplies. Compilers cannot fuse these two operations, so all compilers
+ * produce the same bits. */
 static void to_floats(const uint8_t *pixels, int n, float mean, float scale, float *x)
 {
     int i;
@@ -65,7 +66,8 @@ static void to_floats(const uint8_t *pixels, int n, float mean, float scale, flo
         x[i] = ((float)pixels[i] - mean) * scale;
 }
 
-/* Images are picked at random. A short image ends before the CPU's own prefetcher starts. */
+/* Prefetches the start of an image. Images are read in random order, and a short image ends
+ * before the CPU's own prefetcher starts. */
 static void fetch_image(const struct vb_store *store, int s, size_t row)
 {
     size_t at, end = row < FETCH_BYTES ? row : FETCH_BYTES;
@@ -127,8 +129,9 @@ static const uint32_t *nth(const struct picks *p, int i)
     return i - p->n < p->n_behind ? &p->behind[i - p->n] : NULL;
 }
 
-/* Rows lie anywhere in memory, so that each read would wait for memory. Each of the three stages
- * prefetches what the next stage reads: the row's number, its position, its words. */
+/* Rows are read in random order, so each read would wait for memory. Therefore rows are
+ * prefetched in three stages: first the row's number in the store, then the row's position, then
+ * its contents. Each stage reads the data that the stage before has prefetched. */
 void vb_dataset_soon(const struct vb_dataset *set, const struct picks *p, int i)
 {
     void (*soon)(const struct vb_store *, int, bool) = set->store->ops->soon;
@@ -210,7 +213,7 @@ void vb_dataset_part(const struct vb_dataset *set, uint32_t *which, int n,
     *part_p = part;
 }
 
-/* Returns true if a sample belongs to the test share. Each sample has the same chance. */
+/* Returns true if a sample belongs to the test share. Each sample has the same probability. */
 static bool for_testing(uint64_t key, int i, double share)
 {
     return (double)(vb_random(key, (uint64_t)i) >> 11) * 0x1p-53 < share;
@@ -219,7 +222,7 @@ static bool for_testing(uint64_t key, int i, double share)
 vb_status vb_dataset_split(const struct vb_dataset *set, double test_share, uint64_t seed,
                            struct vb_dataset *train_p, struct vb_dataset *test_p)
 {
-    uint64_t key = vb_random(seed, 0x73706c6974u); /* "split" */
+    uint64_t key = vb_random(seed, 0x73706c6974u); /* the letters of "split" */
     uint32_t *train, *test;
     int i, n_train = 0, n_test = 0;
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * tf.Example, a protocol buffer, as far as we need it:
+ * Parses tf.Example, a protocol buffer. Only these messages and fields are needed:
  *
  *   Example   { Features features = 1; }
  *   Features  { map<string, Feature> feature = 1; }     an entry is { key = 1; value = 2; }
  *   Feature   { BytesList = 1 | FloatList = 2 | Int64List = 3 }
  *   ...List   { repeated value = 1; }                   numbers packed or one by one
  *
- * A *span* is the bytes of one message. Every step is checked against the end of its span, and
- * there is no recursion. Unknown fields are skipped, as the format demands.
+ * A *span* is the bytes of one message. The parser checks every step against the end of the current
+ * span, and does not recurse. Unknown fields are skipped, as the format demands.
  */
 #include "data/data_priv.h"
 
@@ -26,8 +26,8 @@ struct span {
 struct field {
     uint32_t number;
     int type;
-    uint64_t value;   /* VARINT */
-    struct span span; /* the other wire types */
+    uint64_t value;   /* the value, if the wire type is VARINT */
+    struct span span; /* the bytes, if the field has another wire type */
 };
 
 static const char *take_varint(struct span *s, uint64_t *value_p)
@@ -88,7 +88,7 @@ static const char *take_field(struct span *s, struct field *f)
 
 /* ---- features -------------------------------------------------------------------------------- */
 
-/* If there are several lists, the last one counts, as in a oneof. */
+/* If a feature has several lists, the last list counts, as in a protocol buffer's oneof. */
 static const char *parse_feature(struct span s, struct example_feature *feature)
 {
     const char *wrong;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads bytes and lines of a file, plain or compressed with gzip. zlib detects which of the two it
- * is.
+ * Reads bytes and lines of a file that is plain or compressed with gzip. zlib detects whether a
+ * file is compressed.
  *
- * Offsets count uncompressed bytes. A compressed file does not state its real size, but deflate
- * expands a byte to at most 1032 bytes, which bounds what a file can contain.
+ * Offsets count uncompressed bytes. A compressed file does not state its real size, but a byte of
+ * deflate data expands to at most 1032 bytes, which limits the size of the contents.
  */
 #include "data/data_priv.h"
 
@@ -53,7 +53,7 @@ static vb_status open_file(const char *path, int *fd_p, uint64_t *size_p)
     return st;
 }
 
-/* A small file needs only a small buffer. */
+/* Returns the size of the buffer. A small file needs only a small buffer. */
 static size_t buffer_bytes(const struct stream *s)
 {
     return s->size < BUFFER_BYTES ? (size_t)s->size + 64 : BUFFER_BYTES;
@@ -146,7 +146,7 @@ static vb_status broken(struct stream *s)
                   why[0] != '\0' ? why : "the compressed data is broken");
 }
 
-/* zlib counts in unsigned int, so a long read is split. */
+/* zlib counts bytes in an unsigned int, so a long read is split. */
 vb_status vb_stream_read(struct stream *s, void *buf, size_t len, size_t *got_p)
 {
     size_t got = 0, part;
@@ -196,7 +196,8 @@ vb_status vb_stream_end(struct stream *s)
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-/* Makes room behind the buffered bytes by moving them to the front or by growing the buffer. */
+/* Makes space after the buffered bytes: moves them to the front and, if the buffer is full,
+ * enlarges it. */
 static vb_status make_room(struct stream *s)
 {
     size_t cap;
@@ -221,7 +222,8 @@ static vb_status make_room(struct stream *s)
     return VB_OK;
 }
 
-/* Reads more bytes. One byte is kept free for the zero behind a last line. */
+/* Reads more bytes into the buffer. One byte stays free for the zero that terminates the last
+ * line. */
 static vb_status read_more(struct stream *s)
 {
     size_t want, got = 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * IDX files, the format of MNIST: two zero bytes, the type of the numbers (8: bytes), the number of
- * dimensions, each dimension as 32 bits big-endian, then the numbers.
+ * Reads and writes IDX files, the format of MNIST. A file has two zero bytes, the type of the
+ * numbers (8: bytes), the number of dimensions, each dimension as a 32-bit big-endian number, and
+ * then the numbers.
  */
 #include "data/data_priv.h"
 
@@ -38,7 +39,7 @@ static vb_status read_head(struct stream *s, int n_dims, uint32_t *dims)
     return VB_OK;
 }
 
-/* Checks the sizes before memory is allocated for them. */
+/* Checks the dimensions of a file before memory is allocated for its contents. */
 static vb_status check_size(struct stream *s, const uint32_t *dims, int n_dims)
 {
     uint64_t bytes = dims[0];
@@ -133,7 +134,7 @@ vb_status vb_idx_read(const char *images, const char *labels, struct vb_dataset 
 
 /* ---- the four files of MNIST ----------------------------------------------------------------- */
 
-/* MNIST's files exist under several names. */
+/* Finds a file of MNIST, which may have one of several names. */
 static vb_status find(const char *dir, const char *stem, const char *type, char path[PATH_MAX])
 {
     static const char *const forms[] = {"%s/%s-%s-ubyte", "%s/%s-%s-ubyte.gz", "%s/%s.%s-ubyte",

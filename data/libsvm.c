@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * libsvm text. A line is a row, "LABEL INDEX:VALUE INDEX:VALUE ...". Indices start at 1, and #
- * starts a comment. A label above 0 becomes 1; 0 and -1 become 0. Index 1 becomes feature 0.
+ * Reads libsvm text. Each line is a row: "LABEL INDEX:VALUE INDEX:VALUE ...". Indices start at 1,
+ * and # starts a comment. A label above 0 becomes 1; 0 and -1 become 0. Index 1 becomes feature 0.
  */
 #include "data/data_priv.h"
 
 #include <math.h>
 #include <string.h>
 
-#define TELL_EVERY 1024 /* rows */
+#define TELL_EVERY 1024 /* number of rows between two reports of progress */
 
 struct reader {
     struct stream *stream;
@@ -22,7 +22,7 @@ static vb_status refuse(const struct reader *r, const char *what, const char *to
                   (long long)vb_stream_line_number(r->stream), what, token);
 }
 
-/* Returns the next word of a line, terminated by zero, or NULL. */
+/* Returns the next word of a line, terminated by zero, or NULL at the end of the line. */
 static char *word(char **rest)
 {
     char *start = *rest + strspn(*rest, " \t\r");
@@ -71,7 +71,7 @@ static vb_status parse_entry(struct reader *r, char *token)
     return vb_row_buf_add(&r->row, (uint32_t)(index - 1), (float)value);
 }
 
-/* An empty line is not a row. */
+/* Parses a line and puts its row into the sink. An empty line is not a row. */
 static vb_status parse_line(struct reader *r, char *line, struct row_sink *sink)
 {
     char *rest = line, *token;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Batches, which a thread prepares in advance.
+ * Provides batches, which a thread prepares in advance.
  *
  * A loader has a ring of *slots*, each with memory for one batch. The caller holds one slot, and
  * the thread fills the others. `made` and `used` count batches since the last seek. Batch number b
  * is in slot b modulo the number of slots. All memory is allocated at the start. Without a thread,
- * the caller makes a batch when it asks for it with next or peek.
+ * vb_loader_next() or vb_loader_peek() makes the batch in the calling thread.
  */
 #include "data/data_priv.h"
 
@@ -17,26 +17,26 @@
 
 #define AHEAD_MAX 8
 #define TIMEOUT_MS 60000
-#define IDLE_MS 1000 /* how often an idle thread wakes up */
+#define IDLE_MS 1000 /* an idle thread wakes up after this time */
 #define STREAM_BYTES ((uint64_t)8 << 30)
 #define STREAM_WINDOW (1 << 20)
 
 struct slot {
     struct vb_batch batch;
     struct vb_mem mem;
-    int dirty; /* samples of the previous batch in this slot */
+    int dirty; /* number of samples in the previous batch of this slot */
 };
 
 struct vb_loader {
     struct vb_loader_opts o;
     struct order order;
-    int share;     /* the largest number of samples of this rank in a step */
-    int64_t steps; /* in an epoch */
+    int share;     /* the maximum number of samples of this rank in a step */
+    int64_t steps; /* number of steps in an epoch */
     int64_t epoch, step;
     struct slot slots[AHEAD_MAX + 1];
     int n_slots;
-    bool holding; /* the caller has a batch */
-    int asked;    /* rows of the next batch that are prefetched already */
+    bool holding; /* the caller is using a batch */
+    int asked;    /* number of rows of the next batch that are already prefetched */
 
     pthread_t thread;
     bool running;
@@ -63,7 +63,7 @@ static void clear_images(const struct vb_loader *l, struct slot *slot)
     slot->dirty = n;
 }
 
-/* Makes the rows behind the last one empty. */
+/* Makes the unused rows of the slot empty. */
 static void clear_rows(const struct vb_loader *l, struct slot *slot)
 {
     struct vb_rows *rows = &slot->batch.rows;
@@ -75,7 +75,8 @@ static void clear_rows(const struct vb_loader *l, struct slot *slot)
     }
 }
 
-/* This rank's share of a step: position in the epoch, samples. Returns the samples of all ranks. */
+/* Computes this rank's share of a step: the position of its first sample in the epoch, and its
+ * number of samples. Returns the number of samples of all ranks. */
 static int share_of(const struct vb_loader *l, int64_t step, int *position_p, int *n_p)
 {
     int64_t position = step * l->o.global_batch, left = l->o.set->n - position;
@@ -86,7 +87,8 @@ static int share_of(const struct vb_loader *l, int64_t step, int *position_p, in
     return n_global;
 }
 
-/* The samples of the next step, to prefetch. Not with a thread, which would overwrite them. */
+/* Sets batch->soon to the samples of the next step. With a loader thread, batch->soon stays
+ * NULL, because the thread would overwrite these samples. */
 static void look_ahead(const struct vb_loader *l, struct vb_batch *batch)
 {
     int position, n = 0;
@@ -99,7 +101,8 @@ static void look_ahead(const struct vb_loader *l, struct vb_batch *batch)
     batch->n_soon = batch->soon != NULL ? n : 0;
 }
 
-/* Sets the samples that follow this batch: the next step's, or with one rank later ones too. */
+/* Sets p->behind to samples that follow this batch: with several ranks, this rank's samples of
+ * the next step; with one rank, the next ROWS_BEHIND samples of the epoch. */
 static void look_behind(const struct vb_loader *l, struct picks *p)
 {
     int position, n, left;
@@ -153,7 +156,8 @@ static vb_status make(struct vb_loader *l, struct slot *slot)
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-/* Waits for a change for at most ms. Returns false after that time. */
+/* Waits for at most ms milliseconds until l->changed is signalled. Returns false if the time ran
+ * out. */
 static bool wait_change(struct vb_loader *l, int ms)
 {
     struct timespec until;
@@ -168,7 +172,8 @@ static bool wait_change(struct vb_loader *l, int ms)
     return pthread_cond_timedwait(&l->changed, &l->lock, &until) != ETIMEDOUT;
 }
 
-/* Returns the number of the batch to make next, or -1 if the thread must stop. */
+/* Waits for a free slot. Returns the number of the batch to make next, or -1 if the thread must
+ * stop. */
 static int64_t wait_for_slot(struct vb_loader *l)
 {
     int64_t number;
@@ -262,7 +267,8 @@ static vb_status make_image_slot(const struct vb_loader *l, struct slot *slot)
     return VB_OK;
 }
 
-/* Maps room for the longest rows of the set. Pages that are never touched take no memory. */
+/* Maps memory that is large enough if every row is as long as the longest row of the set. Pages
+ * that are never touched take no memory. */
 static vb_status make_row_slot(const struct vb_loader *l, struct slot *slot)
 {
     size_t entries = (size_t)l->share * (size_t)(l->o.set->row_max > 0 ? l->o.set->row_max : 1);
@@ -297,7 +303,8 @@ static vb_status make_slots(struct vb_loader *l)
     return st;
 }
 
-/* If the set is a part of the file, the samples of a chunk may not be adjacent in the file. */
+/* Tells the store whether a chunk will be read soon. If the set is only a part of the file, the
+ * samples of a chunk may not be adjacent in the file, and the range contains other samples too. */
 static void advise(void *arg, int chunk, bool wanted)
 {
     const struct vb_dataset *set = ((struct vb_loader *)arg)->o.set;
@@ -436,7 +443,7 @@ void vb_loader_soon(struct vb_loader *l, int i)
     struct picks p = {.which = b->soon, .n = b->n_soon};
 
     if (l->o.ahead > 0 || l->o.set->kind == VB_DATA_IMAGES || l->made > l->used + 1 || i >= p.n)
-        return; /* the next batch is made already, by a peek */
+        return; /* vb_loader_peek() may already have made the next batch */
     vb_dataset_soon(l->o.set, &p, i);
     l->asked = i + 1;
 }

@@ -2,10 +2,10 @@
  *
  * The order in which samples are used.
  *
- * Samples in memory are all shuffled together. In a file larger than memory that would read a page
- * for every row. Therefore the file is split into *chunks* of neighbouring samples. The chunks are
- * shuffled, a few of them form a *window*, and the samples of a window are shuffled together. Every
- * rank knows the order of all samples and needs memory for one window.
+ * Samples in memory are all shuffled together. With a file larger than memory, this would read a
+ * page from the disk for every row. Therefore the file is split into *chunks* of neighbouring
+ * samples. The chunks are shuffled, a few of them form a *window*, and the samples of a window are
+ * shuffled together. Every rank knows the order of all samples and needs memory for one window.
  */
 #include "data/data_priv.h"
 
@@ -17,7 +17,7 @@ static void shuffle(uint64_t key, int n, uint32_t *list)
     uint32_t other;
     int i, j;
 
-    /* The remainder favours small numbers by at most 1 in 2^32, which has no visible effect. */
+    /* The % operator favours small numbers by at most 1 in 2^32, which has no visible effect. */
     for (i = n - 1; i > 0; i--) {
         j = (int)(vb_random(key, (uint64_t)i) % (uint64_t)(i + 1));
         other = list[i];
@@ -109,7 +109,8 @@ static void fill_window(struct order *o, int first)
 
     tell(o, first - o->per_window, false);
     tell(o, first, true);
-    tell(o, first + o->per_window, true); /* the next window is read while this one is used */
+    /* the next window is read from the file while this window is used */
+    tell(o, first + o->per_window, true);
     for (c = first; c < window_end(o, first); c++)
         for (i = 0; i < chunk_len(o, o->chunks[c]); i++)
             o->list[n++] = o->chunks[c] * ORDER_CHUNK + (uint32_t)i;
@@ -117,7 +118,7 @@ static void fill_window(struct order *o, int first)
     o->len = n;
 }
 
-/* Fills the list with the window that contains a position. */
+/* Fills the list with the samples of the window that contains a position. */
 static void find_window(struct order *o, int position)
 {
     int first = 0, at = 0, len = window_len(o, 0);

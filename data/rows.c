@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * Rows that a reader passes on: a row that is built entry by entry, and a sink that keeps all rows
- * in memory.
+ * Handles the rows that a reader passes on: builds a row entry by entry, and provides a sink that
+ * keeps all rows in memory.
  */
 #include "data/data_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A new capacity for n items. It grows by half, so that items are rarely copied. */
+/* Returns a new capacity for at least n items. The capacity grows by half, so that items are
+ * rarely copied. */
 static int64_t next_cap(int64_t n, int64_t cap)
 {
     int64_t want = cap + cap / 2 + 64;
@@ -90,7 +91,7 @@ static void sink_down(struct row_buf *buf, int root, int n)
     }
 }
 
-/* Heapsort: it needs no memory, and is fast for every order of the entries. */
+/* Uses heapsort, which needs no extra memory and is fast for every order of the entries. */
 int vb_row_buf_sort(struct row_buf *buf)
 {
     int i, n = buf->n, kept = 0;
@@ -148,7 +149,7 @@ struct rows_store {
 };
 
 struct rows_mem {
-    struct row_sink sink; /* must be first: put() casts its address */
+    struct row_sink sink; /* must be the first member: put() casts the address of the sink */
     struct rows_store *store;
     int64_t rows_cap, entries_cap;
 };
@@ -194,7 +195,7 @@ static bool grow_rows(struct rows_store *s, int64_t cap)
     return true;
 }
 
-/* The sink has already counted the row. */
+/* Allocates memory for a new row, which the sink has already counted. */
 static bool make_room(struct rows_mem *mem)
 {
     int64_t rows = next_cap(mem->sink.rows, mem->rows_cap);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Parses what data a command line asks for, and opens it.
+ * Parses the specification of the data from the command line, and opens the data.
  */
 #include "data/data_priv.h"
 
@@ -139,7 +139,8 @@ static vb_status parse_keys(struct vb_data_spec *spec, const char *text, char *w
     if (st != VB_OK)
         return st;
     fill_sizes(spec);
-    if (spec->kind_given && too_many(spec)) { /* otherwise the model decides: see vb_data_open() */
+    /* if the model chooses the kind, vb_data_open() checks this */
+    if (spec->kind_given && too_many(spec)) {
         snprintf(why, VB_OPTS_WHY, "synth: more than %d samples of kind %s are not possible",
                  most_samples(spec->synth), kinds[spec->synth]);
         return VB_ERR_USAGE;
@@ -326,7 +327,8 @@ static vb_status open_test(const struct vb_data_ask *ask, struct vb_dataset *tra
     return vb_data_open(&ask->data, ask->seed, VB_SYNTH_TEST, test);
 }
 
-/* A file of rows may lack the last features that another file has. */
+/* Gives both sets the same number of features and classes, because a file of rows may lack the
+ * last features of the other file. Fails if the samples have different kinds or sizes. */
 static vb_status match(struct vb_dataset *train, struct vb_dataset *test)
 {
     int features = train->features > test->features ? train->features : test->features;

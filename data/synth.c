@@ -7,8 +7,8 @@
  * Noise and a stray stroke are added. A convolutional model can learn rotation and movement, a
  * linear model cannot.
  *
- * All arithmetic is on integers; 255 is black. Each number depends only on the seed and its
- * position. So every compiler and machine makes the same images.
+ * All arithmetic is on integers; 255 is black. Each random number depends only on the seed and on
+ * the position of the number. So every compiler and machine makes the same images.
  */
 #include "data/data_priv.h"
 
@@ -23,10 +23,11 @@
 #define SHIFT 44  /* the largest movement of the digit, in 1/UNIT pixel */
 #define REACH 3   /* the radius of a pen, in pixels */
 
-/* Seeds of numbers that are drawn independently. */
+/* The position of the random number from which the keys of the two parts are made. */
 enum { STREAM_PARTS = 2 };
 
-/* The numbers drawn for one image: these, then its points, then its noise. */
+/* The positions of the random numbers of one image. The points and the noise use several
+ * numbers. */
 enum { DRAW_CLASS, DRAW_SHAPE, DRAW_PLACE, DRAW_PEN, DRAW_STRAY, DRAW_POINTS, DRAW_NOISE = 32 };
 
 /* The points of each digit on a square of 20 x 20, with the origin at the top left. */
@@ -53,24 +54,24 @@ static const struct glyph glyphs[VB_SYNTH_CLASSES] = {
 };
 /* clang-format on */
 
-/* How all points of an image are moved: a matrix in units of 1/256, and a shift. */
+/* The movement of all points of an image: a matrix in units of 1/256, and a shift. */
 struct form {
     int xx, xy, yx, yy;
     int dx, dy;
 };
 
 struct pen {
-    int fall;  /* darkness lost per squared distance in pixels */
-    int black; /* the darkest value */
+    int fall;  /* decrease of the darkness per squared distance in pixels */
+    int black; /* the darkest value of a pixel */
 };
 
-/* Returns a number from 0 to n-1, made of the 16 bits of random that start at shift. */
+/* Returns a number from 0 to n-1. It is made of 16 bits of random, starting at bit number shift. */
 static int below(uint64_t random, int shift, int n)
 {
     return (int)(((random >> shift) & 0xffffu) * (uint64_t)n >> 16);
 }
 
-/* Returns a number from -most to most. */
+/* Returns a random number from -most to most. */
 static int around(uint64_t random, int shift, int most)
 {
     return below(random, shift, 2 * most + 1) - most;
@@ -134,7 +135,8 @@ static void draw_stray(uint8_t *pixels, uint64_t random)
     stroke(pixels, a, b, &pen);
 }
 
-/* Noise: the sum of two uniform numbers, so mostly small. Four pixels share a random number. */
+/* Adds noise to every pixel. The noise is the sum of two uniform numbers, so it is mostly small.
+ * Four pixels share a random number. */
 static void add_noise(uint8_t *pixels, uint64_t key)
 {
     uint64_t random = 0;

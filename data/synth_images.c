@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Synthetic colour images of CIFAR's or ImageNet's size. No image is stored: it is generated from
- * its number whenever it is read. So a million images need no memory.
+ * Synthetic colour images of CIFAR's or ImageNet's size. No image is stored: each image is
+ * generated from its number whenever it is read. So a million images need no memory.
  *
  * A class is a smooth pattern: a *grid* of random levels for each channel, interpolated to the size
  * of the image. An image is the pattern of its class, shifted a little, with a random strength and
@@ -15,7 +15,7 @@
 #define GRID 8
 #define SIDE_MAX 224
 #define CHANNELS 3
-#define FRACTION 256 /* steps from one grid point to the next */
+#define FRACTION 256 /* number of steps from one grid point to the next */
 
 enum { STREAM_CLASSES = 11, STREAM_PARTS };
 enum { DRAW_CLASS, DRAW_PLACE, DRAW_NOISE };
@@ -26,10 +26,10 @@ struct image_store {
     int side, classes;
 };
 
-/* The numbers drawn for one image. */
+/* The random properties of one image. */
 struct look {
     int dx, dy;   /* shift of the pattern, in 1/FRACTION of a grid cell */
-    int strength; /* in units of 1/256 */
+    int strength; /* strength of the pattern, in units of 1/256 */
 };
 
 /* Draws a level around 0 for every grid point of a class. */
@@ -45,7 +45,8 @@ static void make_grid(uint64_t key, int8_t grid[CHANNELS][GRID + 1][GRID + 1])
     }
 }
 
-/* A line or column of pixels on the grid: the point before it, and the distance from that point. */
+/* The position of a line or column of pixels on the grid: the grid point before the line, and
+ * the distance of the line from that point. */
 struct place {
     int point, fraction;
 };
@@ -65,7 +66,8 @@ static int between(int a, int b, int fraction)
     return a * (FRACTION - fraction) + b * fraction;
 }
 
-/* One line of a channel without noise: levels around 0, scaled by the image's strength. */
+/* Computes one line of a channel without noise. The levels are around 0 and are scaled by the
+ * image's strength. */
 static void pattern_line(int8_t grid[GRID + 1][GRID + 1], const struct place *y,
                          const struct place *x, int side, int strength, int *line)
 {
@@ -79,7 +81,8 @@ static void pattern_line(int8_t grid[GRID + 1][GRID + 1], const struct place *y,
     }
 }
 
-/* Eight pixels share a random number; side is a multiple of 8. */
+/* Adds noise to a line and writes the pixels. Eight pixels share a random number, so side must
+ * be a multiple of 8. */
 static void paint_line(const int *line, int side, uint64_t key, uint64_t first, uint8_t *pixels)
 {
     uint64_t random;

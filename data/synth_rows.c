@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
  * Synthetic rows like Criteo's: 13 numbers and 26 categories. A hidden model gives each row its
- * label, with noise. No row is stored: it is generated from its number whenever it is read.
+ * label, with noise. No row is stored: each row is generated from its number whenever it is read.
  *
- * The categories of a field are numbered by *rank*; rank 0 is the most frequent. An *octave* of
- * ranks, [2^k - 1, 2^(k+1) - 1), is drawn first, lower octaves more often, and then a rank in it.
- * That is about a power law, as in real logs. Ranks are scattered over the indices of the field.
- * The weights of the hidden model are random. Frequent categories have large weights, and each
- * octave beyond the sixth has half the weight of the one before. So the weights can be learned from
- * a few hundred thousand rows. All arithmetic is on integers, so that every machine makes the same
- * rows.
+ * The categories of a field are numbered by *rank*; rank 0 is the most frequent. *Octave* k has the
+ * ranks from 2^k - 1 to 2^(k+1) - 2. First an octave is drawn, lower octaves more often, and then a
+ * rank in that octave. So the frequencies follow about a power law, as in real logs. Ranks are
+ * scattered over the indices of the field. The weights of the hidden model are random. Frequent
+ * categories have large weights, and each octave beyond the sixth has half the weight of the octave
+ * before. So the weights can be learned from a few hundred thousand rows. All arithmetic is on
+ * integers, so that every machine makes the same rows.
  */
 #include "data/data_priv.h"
 
@@ -20,12 +20,13 @@
 #define CATEGORIES 26
 #define ONE 1024 /* weights and sums are in units of 1/1024 */
 #define BIAS (-ONE)
-#define WEIGHT_NUMBER 700 /* the largest absolute value */
+#define WEIGHT_NUMBER 700 /* the largest absolute weight of a number */
 #define WEIGHT_CATEGORY 800
-#define FULL_OCTAVES 5 /* the last octave of full weight */
-/* Half the sum of four uniform numbers of this range: standard deviation 1.8, as logistic noise. */
+#define FULL_OCTAVES 5 /* the last octave with full weights; octaves are counted from 0 */
+/* The noise is half the sum of four uniform numbers of this range. Its standard deviation is
+ * 1.8, like logistic noise. */
 #define NOISE 6400
-#define SCATTER 2654435761u /* a prime larger than any field */
+#define SCATTER 2654435761u /* a prime number larger than the size of any field */
 
 enum { STREAM_WEIGHTS = 21, STREAM_PARTS };
 enum { DRAW_NOISE, DRAW_FIELDS };
@@ -40,11 +41,12 @@ struct row_store {
     struct vb_store base;
     uint64_t weights_key, part_key;
     int number_weight[NUMBERS];
-    uint32_t size[CATEGORIES], first[CATEGORIES]; /* the indices of each field */
-    uint64_t inverse[CATEGORIES];                 /* (2^64 - 1) / size, rounded down */
+    /* the number of indices and the first index of each field */
+    uint32_t size[CATEGORIES], first[CATEGORIES];
+    uint64_t inverse[CATEGORIES]; /* (2^64 - 1) / size, rounded down */
 };
 
-/* Returns a number from -most to most. */
+/* Returns a random number from -most to most. */
 static int around(uint64_t random, int most)
 {
     return (int)((random & 0xffffffu) * (uint64_t)(2 * most + 1) >> 24) - most;
@@ -55,7 +57,8 @@ static int octave_of(uint32_t rank)
     return 31 - __builtin_clz(rank + 1);
 }
 
-/* n % size by multiplication, which is faster. The quotient is exact or one too small. */
+/* Returns n % size. Uses a multiplication, which is faster than a division. The computed
+ * quotient is exact or too small by 1. */
 static uint32_t modulo(uint64_t n, uint32_t size, uint64_t inverse)
 {
     uint64_t rest = n - (uint64_t)((unsigned __int128)n * inverse >> 64) * size;
@@ -63,7 +66,7 @@ static uint32_t modulo(uint64_t n, uint32_t size, uint64_t inverse)
     return (uint32_t)(rest < size ? rest : rest - size);
 }
 
-/* Draws two octaves and takes the lower one, then draws a rank in it. */
+/* Draws two octaves and takes the lower one, then draws a rank in that octave. */
 static uint32_t draw_rank(uint64_t random, uint32_t size)
 {
     uint32_t octaves = (uint32_t)octave_of(size - 1) + 1;
@@ -72,12 +75,13 @@ static uint32_t draw_rank(uint64_t random, uint32_t size)
     uint32_t k = a < b ? a : b, first = (1u << k) - 1;
     uint32_t rank = first + ((uint32_t)(random >> 24) & first);
 
-    /* The last octave may exceed size, by less than size. */
+    /* A rank in the last octave may be size or larger, but is less than 2 * size. */
     return rank < size ? rank : rank - size;
 }
 
-/* Avoids a branch on the sign, which is random and would be mispredicted half of the time. A shift
- * rounds down, but the division that it replaces rounds towards 0. */
+/* Returns the weight of a category in the hidden model. Avoids a branch on the sign of w, which
+ * is random and would be mispredicted half of the time. A shift rounds down, but the division
+ * that the shift replaces rounds towards 0, so `up` is added if w is negative. */
 static int category_weight(const struct row_store *s, int field, uint32_t rank)
 {
     int w = around(vb_random(s->weights_key, (uint64_t)(field + 1) << 32 | rank), WEIGHT_CATEGORY);
@@ -87,20 +91,20 @@ static int category_weight(const struct row_store *s, int field, uint32_t rank)
     return (w + (-(w < 0) & up)) >> less;
 }
 
-/* Returns the value of a number in units of 1/65536: about the logarithm of a count up to 65535,
- * from 1/8 to 17/8. Returns 0 if the number is missing. */
+/* Returns the value of a number in units of 1/65536, or 0 if the number is missing. The value
+ * grows about like the logarithm of a random count up to 65535, and is from 1/8 to 17/8. */
 static int number_value(uint64_t random)
 {
     uint32_t count = draw_rank(random, 65536);
     int octave;
 
-    if ((random >> 60) == 0 || count == 0) /* one in sixteen is missing */
+    if ((random >> 60) == 0 || count == 0) /* one number in sixteen is missing, and every 0 */
         return 0;
     octave = 31 - __builtin_clz(count);
     return (octave * 65536 + (int)((count - (1u << octave)) * (65536u >> octave)) + 65536) / 8;
 }
 
-/* Makes a row and returns the hidden model's sum for it. */
+/* Makes a row. Returns the hidden model's sum for this row. */
 static int make_row(const struct row_store *s, uint64_t key, struct row *row, struct row_room *room)
 {
     int f, v, n = 0, sum = BIAS;
@@ -168,7 +172,8 @@ bool vb_synth_planted(const struct vb_dataset *set, int n, double *accuracy_p)
     return true;
 }
 
-/* Divides the indices among the fields in Criteo's proportions. The rest is never used. */
+/* Divides the indices among the fields in the proportions of Criteo's data. The remaining
+ * indices are never used. */
 static void cut_fields(struct row_store *s, int features)
 {
     uint32_t first = NUMBERS, room = (uint32_t)features - NUMBERS - CATEGORIES;

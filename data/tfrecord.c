@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * TFRecord files of sparse rows. A record is its length (64 bits), the masked CRC32C of the length,
- * the data, and the masked CRC32C of the data. All numbers are little-endian.
+ * Reads TFRecord files of sparse rows. A record consists of its length (64 bits), the masked CRC32C
+ * of the length, the data, and the masked CRC32C of the data. All numbers are little-endian.
  *
  * The data is a tf.Example with the features `label` (one number; above 0 means 1), `index` (int64,
  * from 0) and `value` (float). `index` and `value` have the same length.
@@ -15,7 +15,7 @@
 
 #define RECORD_MAX ((uint64_t)1 << 30)
 #define HEAD 12
-#define TELL_EVERY 256 /* records */
+#define TELL_EVERY 256 /* number of records between two reports of progress */
 
 /* ---- records --------------------------------------------------------------------------------- */
 
@@ -89,8 +89,8 @@ void vb_tfrecord_fini(struct tfrecord *t)
 
 /* The features that were found in an example. */
 struct gathered {
-    struct row_buf row; /* `value` fills in its values */
-    int64_t most;       /* of index */
+    struct row_buf row; /* the indices; the values are copied from `value` at the end */
+    int64_t most;       /* the largest allowed index */
     int n_labels, n_values;
     double label;
     float *value;

@@ -80,7 +80,7 @@ vb_status vb_placement_pin_team(const struct vb_topo *topo, const struct vb_plac
                                 int rank)
 {
     const struct vb_placement_rank *r;
-    atomic_int failed = VB_OK; /* relaxed: the end of the parallel region orders it */
+    atomic_int failed = VB_OK; /* relaxed: the end of the parallel region orders all accesses */
     vb_status st;
 
     st = check(topo, placement, rank);
@@ -101,7 +101,8 @@ vb_status vb_placement_pin_team(const struct vb_topo *topo, const struct vb_plac
     return atomic_load_explicit(&failed, memory_order_relaxed);
 }
 
-/* The nodes for a rank's memory, which the caller frees. *set_p is NULL if it may be anywhere. */
+/* Returns the set of NUMA nodes for the memory of a rank. The caller frees the set. *set_p is
+ * NULL if the memory may be on any node. */
 static vb_status nodes_of(const struct vb_topo *topo, const struct vb_placement *placement,
                           int rank, hwloc_bitmap_t *set_p)
 {

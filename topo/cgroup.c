@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * The CPU time that a cgroup grants. hwloc knows which cpus a cgroup allows, but not that the
- * cgroup may grant only a part of their time. A job with one thread per cpu would then be throttled
- * many times a second.
+ * Reads the CPU time that a cgroup grants. hwloc knows which cpus a cgroup allows, but not that the
+ * cgroup may grant only a part of the time of these cpus. A job with one thread per cpu would then
+ * be throttled many times a second.
  */
 #include "topo/topo.h"
 
 #include <limits.h>
 #include <string.h>
 
-/* Both cgroup versions give the quota as microseconds in a period. "max" or -1 means no limit. */
+/* Returns a quota as a number of cpus, or 0 if there is no limit. Both versions of cgroups give
+ * the quota as microseconds per period; "max" or -1 means no limit. */
 static double quota_of(const char *quota_text, int64_t period)
 {
     int64_t quota;
@@ -44,7 +45,8 @@ static double quota_v1(const char *folder)
     return quota_of(line, period);
 }
 
-/* The limit of a cgroup is the smallest of its own limit and the limits of all its ancestors. */
+/* Lowers *least to the limits of a cgroup and all its ancestors, because the smallest of these
+ * limits applies. */
 static void walk_up(const char *mount, const char *group, double (*read)(const char *),
                     double *least)
 {
@@ -83,7 +85,8 @@ struct search {
     double least;
 };
 
-/* A line of /proc/self/cgroup: "0::/group" (version 2) or "4:cpu,cpuacct:/group" (version 1). */
+/* Reads a line of /proc/self/cgroup, such as "0::/group" (version 2) or "4:cpu,cpuacct:/group"
+ * (version 1). */
 static bool take_line(char *line, void *arg)
 {
     char mount[PATH_MAX], *controllers, *group;

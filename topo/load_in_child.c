@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * hwloc trusts the files that it reads: fuzzing made it crash on a file with one wrong digit. So a
- * file is first loaded in a child process. This process loads it only if the child survived.
+ * Tests in a child process whether hwloc can load a file. hwloc trusts the files that it reads: in
+ * a fuzz test, hwloc crashed on a file with one wrong digit. This process loads the file only if
+ * the child process succeeded.
  */
 #include "topo/topo_priv.h"
 
@@ -14,7 +15,8 @@
 #define CHILD_CPU_S 20
 #define CHILD_WALL_S 60
 
-/* The child's run time is limited, it prints nothing, and it leaves no core file. */
+/* Runs in the child process. The run time of the child is limited. The child prints nothing and
+ * leaves no core file. */
 _Noreturn static void load_in_child(const char *text, int len)
 {
     struct rlimit none = {0}, cpu = {CHILD_CPU_S, CHILD_CPU_S};
@@ -29,7 +31,7 @@ _Noreturn static void load_in_child(const char *text, int len)
     if (hwloc_topology_init(&hwloc) != 0 || vb_topology_configure(hwloc) != 0 ||
         hwloc_topology_set_xmlbuffer(hwloc, text, len) != 0 || hwloc_topology_load(hwloc) != 0)
         _exit(1);
-    hwloc_topology_check(hwloc); /* aborts if the parts of the machine do not fit together */
+    hwloc_topology_check(hwloc); /* aborts if the parts of the topology contradict each other */
     hwloc_topology_destroy(hwloc);
     _exit(0);
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Opens a machine: this host, a synthetic machine or a recorded one.
+ * Opens the topology of a machine: this host, a synthetic machine, or a machine saved in a file.
  *
  * The topology includes the cpus that cgroup and affinity forbid. The allowed cpus are a separate
- * set. So the number of a core does not depend on what is allowed, and is the same as in lstopo.
+ * set. So the number of a core does not depend on which cpus are allowed, and is the same as in
+ * lstopo.
  */
 #include "topo/topo_priv.h"
 
@@ -17,7 +18,8 @@
 #define CPU_MAX 65535
 #define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 #define DIGITS "0123456789"
-#define SYNTHETIC_MAX 4096 /* hardware threads; hwloc takes minutes for more */
+/* maximum number of hardware threads; hwloc needs minutes for larger machines */
+#define SYNTHETIC_MAX 4096
 
 const char *vb_topo_library(void)
 {
@@ -44,7 +46,7 @@ static vb_status read_whole(FILE *file, const char *path, char **text_p, int *le
                       "%s does not describe a machine: the file is larger than %d MiB", path,
                       XML_MAX_BYTES >> 20);
     }
-    text[len] = '\0'; /* hwloc counts the final zero */
+    text[len] = '\0'; /* hwloc expects a length that includes the final zero */
     *text_p = text;
     *len_p = (int)len + 1;
     return VB_OK;
@@ -109,14 +111,16 @@ static vb_status use_xml(hwloc_topology_t hwloc, const char *path)
     return st;
 }
 
-/* The text after the parentheses at text, or NULL. hwloc ends them at the first closing one. */
+/* Returns the text after the parentheses at text, or NULL if they are wrong. In hwloc's
+ * notation, the first closing parenthesis ends them. */
 static const char *behind_attributes(const char *text)
 {
     text += 1 + strcspn(text + 1, "()[]");
     return *text == ')' ? text + 1 : NULL;
 }
 
-/* The text after the brackets at text, or NULL. They may contain attributes. */
+/* Returns the text after the brackets at text, or NULL if they are wrong. The brackets may
+ * contain attributes in parentheses. */
 static const char *behind_memory(const char *text)
 {
     text += 1 + strcspn(text + 1, "()[]");
@@ -125,8 +129,9 @@ static const char *behind_memory(const char *text)
     return text != NULL && *text == ']' ? text + 1 : NULL;
 }
 
-/* Reads "name:count" or "count" and multiplies *product by the count. The count is decimal, octal
- * or hexadecimal (0x), as in hwloc. Returns the text after it, or NULL. */
+/* Reads "name:count" or "count" and multiplies *product by the count. The count is decimal,
+ * octal or hexadecimal (0x), as in hwloc. Returns the text after the count, or NULL if the text
+ * is wrong. */
 static const char *read_level(const char *text, int64_t *product)
 {
     unsigned long long count;
@@ -138,15 +143,17 @@ static const char *read_level(const char *text, int64_t *product)
             return NULL;
     }
     count = strtoull(text, &end, 0);
-    if (count == 0 || strchr("( \n", *end) == NULL) /* strchr() finds the final zero too */
+    /* strchr() also finds the final zero of the list, so the end of text is accepted */
+    if (count == 0 || strchr("( \n", *end) == NULL)
         return NULL;
     *product *= count > SYNTHETIC_MAX ? SYNTHETIC_MAX + 1 : (int64_t)count;
     return end;
 }
 
-/* Returns the number of objects in the deepest level or in the memory of a synthetic machine, the
- * larger one, or -1 if text is not a machine. hwloc would build a machine of any size and ignores
- * much that it does not know, so it only gets text that this function understands. */
+/* Returns the size of a synthetic machine: the number of objects in the deepest level or the
+ * number of memory objects, whichever is larger. Returns -1 if text is not a machine. hwloc
+ * would build a machine of any size and ignores much text that it does not understand, so hwloc
+ * only gets text that this function understands. */
 static int64_t synthetic_size(const char *text)
 {
     int64_t product = 1, memory = 0;
@@ -185,9 +192,10 @@ static vb_status use_synthetic(hwloc_topology_t hwloc, const char *text)
     return VB_OK;
 }
 
-/* If hwloc's plugins are installed, hwloc would load OpenCL, CUDA and others to find accelerators,
- * and libpciaccess for names of vendors. That is slow, leaks memory and gives us nothing: hwloc
- * finds PCI devices without them. The call fails, harmlessly, for those that are missing. */
+/* Tells hwloc not to use some of its plugins. With these plugins, hwloc would load OpenCL, CUDA
+ * and others to find accelerators, and libpciaccess for names of vendors. Loading these
+ * libraries is slow and leaks memory, and hwloc finds PCI devices without them. For a plugin
+ * that is not installed, the call fails, which is harmless. */
 static void leave_out_plugins(hwloc_topology_t hwloc)
 {
     static const char *const names[] = {"opencl", "cuda", "nvml", "rsmi", "levelzero", "gl", "pci"};
@@ -219,7 +227,8 @@ static vb_status load(struct vb_topo *topo, const struct vb_topo_source *source)
 
 /* ---- what is allowed ------------------------------------------------------------------------- */
 
-/* Reads a number of at most CPU_MAX at *text_p, and moves *text_p behind it; -1: none. */
+/* Reads a number of at most CPU_MAX at *text_p, and moves *text_p behind the number. Returns -1
+ * if there is no such number. */
 static int take_number(const char **text_p)
 {
     int value = 0, n;
@@ -230,7 +239,8 @@ static int take_number(const char **text_p)
     return n > 0 && value <= CPU_MAX ? value : -1;
 }
 
-/* A list such as "0-3,8". hwloc's parser would accept numbers that need gigabytes. */
+/* Parses a list such as "0-3,8". hwloc's own parser is not used, because it would accept numbers
+ * so large that the set needs gigabytes. */
 static bool parse_list(const char *list, hwloc_bitmap_t set)
 {
     int low, high;
@@ -283,8 +293,9 @@ static vb_status find_allowed(struct vb_topo *topo, const char *list)
 
 /* ---- cores ----------------------------------------------------------------------------------- */
 
-/* Returns the smallest NUMA node that contains a core, or -1. Nodes with the same cores (fast and
- * large memory side by side) count as one part; the first node represents it. */
+/* Returns the smallest NUMA node that contains a core, or -1. Several nodes with the same cores,
+ * for example a node of fast memory and a node of large memory, count as one part; the first of
+ * these nodes is returned. */
 static int node_of(hwloc_topology_t hwloc, hwloc_obj_t core)
 {
     hwloc_obj_t node = NULL, best = NULL;
@@ -322,12 +333,14 @@ static void take_core(struct vb_topo *topo, hwloc_obj_t obj, int *n_cpus_p)
     core->part[LEVEL_NODE] = node_of(topo->hwloc, obj);
     core->part[LEVEL_PACKAGE] = ancestor_of(topo->hwloc, HWLOC_OBJ_PACKAGE, obj);
     if (core->part[LEVEL_PACKAGE] < 0)
-        core->part[LEVEL_PACKAGE] = 0; /* a machine without package information is one package */
+        /* if the topology has no packages, the machine counts as one package */
+        core->part[LEVEL_PACKAGE] = 0;
     core->part[LEVEL_MACHINE] = 0;
     topo->n_cores++;
 }
 
-/* A machine without core information has one core per cpu. */
+/* Returns the type of the objects that are used as cores. If the topology has no cores, each cpu
+ * counts as a core. */
 static hwloc_obj_type_t core_type(hwloc_topology_t hwloc)
 {
     return hwloc_get_nbobjs_by_type(hwloc, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
@@ -377,7 +390,8 @@ static void count_caches(struct vb_topo *topo)
     }
 }
 
-/* The processor's name belongs to the package on most machines, to the root on others. */
+/* Returns the name of the processor. On most machines, the package has the name; on others, the
+ * root of the topology has it. */
 static const char *cpu_model(hwloc_topology_t hwloc)
 {
     hwloc_obj_t package = hwloc_get_obj_by_type(hwloc, HWLOC_OBJ_PACKAGE, 0);

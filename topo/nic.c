@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * The network cards of a machine, and the choice of a card for a rank.
+ * Finds the network cards (NICs) of a machine, and chooses a card for each rank.
  *
- * An interface and an RDMA device of the same PCI function are the same port, and become one entry.
- * So do an interface and the soft-RoCE device on top of it; hwloc does not show such a device, or
- * shows it at a wrong place. hwloc's topology lacks speed, state and soft-RoCE. On this host they
- * are read from /sys and added to the topology, so that a saved machine has them too.
+ * An interface and an RDMA device of the same PCI function are the same port and become one entry.
+ * An interface and the soft-RoCE device on top of it become one entry too. hwloc does not show a
+ * soft-RoCE device, or shows it at a wrong place. hwloc shows neither the speed of a device nor the
+ * state of an interface. On this host, the missing facts are read from /sys and added to the
+ * topology, so that a saved topology has them too.
  */
 #include "topo/topo_priv.h"
 
@@ -43,7 +44,8 @@ static void note(hwloc_obj_t osdev, const char *name, int64_t value)
     hwloc_obj_add_info(osdev, name, text);
 }
 
-/* The speed of an unplugged or virtual interface is -1 or cannot be read. It is not noted then. */
+/* Adds the speed and the state of an interface to the topology. The speed of an unplugged or
+ * virtual interface is -1 or cannot be read; such a speed is not added. */
 static void note_net(hwloc_obj_t osdev)
 {
     char state[32];
@@ -56,7 +58,8 @@ static void note_net(hwloc_obj_t osdev)
         note(osdev, INFO_STATE, strcmp(state, "up") == 0);
 }
 
-/* The file contains text such as "100 Gb/sec (4X EDR)". */
+/* Adds the speed of an RDMA device to the topology. The file contains text such as "100 Gb/sec
+ * (4X EDR)". */
 static void note_rdma(hwloc_obj_t osdev)
 {
     char rate[64];
@@ -69,7 +72,8 @@ static void note_rdma(hwloc_obj_t osdev)
         note(osdev, INFO_SPEED, (int64_t)(gbit_s * 1000));
 }
 
-/* Notes a soft-RoCE device at its interface, which the kernel lists with the device's GIDs. */
+/* Adds the name of a soft-RoCE device to the entry of its interface. The kernel lists the
+ * interface with the GIDs of the device. */
 static void note_soft(hwloc_topology_t hwloc, const char *rdma)
 {
     hwloc_obj_t osdev = NULL;
@@ -79,7 +83,7 @@ static void note_soft(hwloc_topology_t hwloc, const char *rdma)
         return;
     while ((osdev = hwloc_get_next_osdev(hwloc, osdev)) != NULL) {
         if (is_rdma(osdev) && strcmp(osdev->name, rdma) == 0)
-            return; /* hwloc shows the device */
+            return; /* hwloc already shows this RDMA device */
         if (is_net(osdev) && strcmp(osdev->name, netdev) == 0 &&
             hwloc_obj_get_info_by_name(osdev, INFO_SOFT) == NULL)
             hwloc_obj_add_info(osdev, INFO_SOFT, rdma);
@@ -115,9 +119,9 @@ static int64_t info_int(hwloc_obj_t osdev, const char *name, int64_t fallback)
     return text != NULL && vb_parse_int(text, &value) ? value : fallback;
 }
 
-/* Returns 1 if the RDMA port is active, 0 if it is not, and -1 if the state is not known. hwloc
- * notes the state of each port; 4 means active. On a card with several ports, the "Port" attribute
- * of the interface is the port's number. */
+/* Returns 1 if the RDMA port is active, 0 if it is not, and -1 if the state is not known.
+ * hwloc's topology contains the state of each port; 4 means active. On a card with several
+ * ports, the "Port" attribute of the interface is the number of the port. */
 static int rdma_active(hwloc_obj_t rdma, hwloc_obj_t net)
 {
     char name[32];
@@ -128,7 +132,8 @@ static int rdma_active(hwloc_obj_t rdma, hwloc_obj_t net)
     return state < 0 ? -1 : state == 4;
 }
 
-/* A device is near the package and the node that it is attached to; at the root, near none. */
+/* Sets the package and the NUMA node that a device is attached to. A device that is attached to
+ * the root of the topology is near no package and no node. */
 static void set_place(struct vb_topo *topo, struct vb_nic *nic, hwloc_obj_t osdev)
 {
     hwloc_obj_t near = hwloc_get_non_io_ancestor_obj(topo->hwloc, osdev);
@@ -164,15 +169,16 @@ static void add_nic(struct vb_topo *topo, hwloc_obj_t net, hwloc_obj_t rdma, con
     nic->active = rdma != NULL ? rdma_active(rdma, net) : -1;
     if (nic->active < 0)
         nic->active = (int)info_int(net, INFO_STATE, -1);
-    /* The rate of a soft-RoCE device is made up. The rate of its interface is real. */
+    /* A soft-RoCE device reports an invented rate, but its interface reports the real rate. */
     nic->mbit_s = info_int(net, INFO_SPEED, 0);
     if (nic->mbit_s <= 0)
         nic->mbit_s = info_int(rdma, INFO_SPEED, 0);
     set_place(topo, nic, net != NULL ? net : rdma);
 }
 
-/* The GUID of a soft-RoCE device contains the address of its interface as EUI-64: 52:54:00:00:00:01
- * becomes 5054:00ff:fe00:0001. */
+/* Returns true if the GUID of the RDMA device belongs to the interface. The GUID of a soft-RoCE
+ * device contains the address of its interface as EUI-64: 52:54:00:00:00:01 becomes
+ * 5054:00ff:fe00:0001. */
 static bool guid_is_of(hwloc_obj_t rdma, hwloc_obj_t net)
 {
     const char *address = hwloc_obj_get_info_by_name(net, "Address");
@@ -188,7 +194,8 @@ static bool guid_is_of(hwloc_obj_t rdma, hwloc_obj_t net)
     return strcmp(made, guid) == 0;
 }
 
-/* Whether both are the same port. Only soft-RoCE has no PCI function; its GUID is compared. */
+/* Returns true if the interface and the RDMA device are the same port. Only a soft-RoCE device
+ * has no PCI function; the GUID of such a device is compared instead. */
 static bool same_port(hwloc_obj_t net, hwloc_obj_t rdma)
 {
     if (net->parent == rdma->parent && rdma->parent->type == HWLOC_OBJ_PCI_DEVICE)
@@ -196,7 +203,8 @@ static bool same_port(hwloc_obj_t net, hwloc_obj_t rdma)
     return rdma->parent->type != HWLOC_OBJ_PCI_DEVICE && guid_is_of(rdma, net);
 }
 
-/* Returns the device of the other kind that is the same port, or NULL. */
+/* Returns the RDMA device of an interface, or the interface of an RDMA device, or NULL if there
+ * is none. */
 static hwloc_obj_t twin(hwloc_topology_t hwloc, hwloc_obj_t osdev)
 {
     hwloc_obj_t other = NULL;
@@ -247,8 +255,9 @@ static int nearness(const struct vb_nic *nic, const struct vb_placement_rank *ra
     return nic->package >= 0 && nic->package == rank->package;
 }
 
-/* The criteria, the most important one first; higher grades are better. A faster card on the other
- * package beats a slower one nearby: the link between packages is faster than any card. */
+/* The criteria for choosing a card, the most important criterion first. Higher grades are
+ * better. A faster card on the other package is better than a slower card nearby, because the
+ * link between packages is faster than any card. */
 enum criterion { NOT_AVOIDED, NOT_DOWN, HAS_RDMA, SPEED, NEARNESS, FREE, N_CRITERIA };
 
 static int64_t grade(const struct vb_topo *topo, const struct vb_placement_rank *rank,
@@ -288,7 +297,8 @@ static enum criterion better_by(const struct vb_topo *topo, const struct vb_plac
     return N_CRITERIA;
 }
 
-/* Returns the best NIC except left_out (-1: consider all), or -1 if there is none. */
+/* Returns the best NIC other than left_out, or -1 if there is none. If left_out is -1, all NICs
+ * are considered. */
 static int best_but(const struct vb_topo *topo, const struct vb_placement_rank *rank,
                     const int *load, int left_out)
 {

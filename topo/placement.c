@@ -4,32 +4,34 @@
  *
  * Every rank gets a *block*: the same number of neighbouring cores, which no other rank gets.
  * Blocks lie within *parts* of the machine: cores that share an L3 cache, a NUMA node, a package,
- * or the whole machine. The smallest parts that hold all blocks are used. If there are fewer cores
- * than ranks, a block is a whole package, several ranks share it, and no thread is pinned to one
- * core.
+ * or the whole machine. The placement uses the smallest parts into which all blocks fit. If there
+ * are fewer cores than ranks, a block is a whole package, several ranks share the block, and no
+ * thread is pinned to one core.
  *
  * If there are enough cores, each compute thread has a core to itself and runs on the core's first
- * cpu. The other cpus of a core (hyperthreads) are for the progress thread and the helper threads.
- * Compute threads use them only if there are more compute threads than cores.
+ * cpu. The other cpus of a core (hyperthreads) are for the progress thread and the loader thread.
+ * Compute threads use these other cpus only if there are more compute threads than cores.
  */
 #include "topo/topo_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A rank with this many cores can spare one of them for its progress thread. */
+/* If the user gives no number of threads, a rank with at least this number of cores keeps one
+ * core for its progress thread. */
 #define CORES_TO_SPARE_ONE 8
 
-/* A smaller part is used if its blocks have at least 3/4 of the cores of an even split. */
+/* Decides whether the blocks of a level are large enough: a block needs at least 3/4 of the
+ * cores that a rank would have if all cores were split evenly. */
 #define ENOUGH(block, even) ((block)*4 >= (even)*3)
 
 struct shape {
     enum level level;
-    int block;   /* cores per rank */
-    int threads; /* compute threads per rank */
+    int block;   /* number of cores per rank */
+    int threads; /* number of compute threads per rank */
 };
 
-/* A part of the machine: a run of neighbouring cores. */
+/* A part of the machine: a group of neighbouring cores. */
 struct part {
     int first;
     int n_cores;
@@ -39,7 +41,8 @@ struct part {
 
 /* ---- parts and blocks ------------------------------------------------------------------------ */
 
-/* A part ends where a part of a larger level ends, even if the machine lacks this level. */
+/* Returns true if both cores are in the same part of a level. Cores in different parts of a
+ * larger level are never in the same part, even if the machine lacks this level. */
 static bool same_part(const struct core *a, const struct core *b, enum level level)
 {
     int l;
@@ -50,7 +53,8 @@ static bool same_part(const struct core *a, const struct core *b, enum level lev
     return true;
 }
 
-/* Splits the cores into the parts of a level; returns their number, at most one per core. */
+/* Splits the cores into the parts of a level. Returns the number of parts, which is at most the
+ * number of cores. */
 static int cut_parts(const struct vb_topo *topo, enum level level, int block, struct part *parts)
 {
     int i, n = 0;
@@ -75,7 +79,7 @@ static int room_for(const struct vb_topo *topo, enum level level, int block, str
     return room;
 }
 
-/* Assigns each rank to the part that is emptiest in proportion to its size. */
+/* Assigns each rank to the part that is the emptiest in proportion to the size of the part. */
 static void deal_ranks(struct part *parts, int n_parts, int ranks)
 {
     int best, i;
@@ -93,7 +97,8 @@ static void deal_ranks(struct part *parts, int n_parts, int ranks)
     }
 }
 
-/* The largest block, at most even, of which a level holds one for each rank; 0: none. */
+/* Returns the largest number of cores per block, up to even, with which a block for each rank
+ * fits into the parts of a level. Returns 0 if there is no such number. */
 static int largest_block(const struct vb_topo *topo, enum level level, int ranks, int even,
                          struct part *parts)
 {
@@ -120,7 +125,8 @@ static void shape_by_machine(const struct vb_topo *topo, int ranks, struct part 
     shape->level = (enum level)level;
 }
 
-/* A cgroup may grant less time than its cpus have. More threads would only be throttled more. */
+/* Limits the number of threads per rank to the CPU time that the cgroup grants. The kernel would
+ * only throttle additional threads. */
 static int limit_by_quota(const struct vb_topo *topo, int ranks, int threads)
 {
     int granted;
@@ -149,7 +155,8 @@ static void shape_by_threads(const struct vb_topo *topo, const struct vb_placeme
     }
 }
 
-/* Not called if there are fewer cores than ranks. */
+/* Chooses the level, the cores per rank and the threads per rank. Not called if there are fewer
+ * cores than ranks. */
 static void choose_shape(const struct vb_topo *topo, const struct vb_placement_want *want,
                          struct part *parts, struct shape *shape)
 {
@@ -186,7 +193,8 @@ static bool ints_has(const struct vb_ints *ints, int value)
     return false;
 }
 
-/* Sets the cores, cpus, nodes and package of a rank whose block starts at core first. */
+/* Sets the cores, cpus, nodes and package of a rank. first is the index of the first core of its
+ * block. */
 static void take_block(const struct vb_topo *topo, struct vb_placement_rank *rank, int first,
                        int block)
 {
@@ -206,7 +214,8 @@ static void take_block(const struct vb_topo *topo, struct vb_placement_rank *ran
     }
 }
 
-/* Compute threads get the first cpu of each core but the progress core's, then the second, ... */
+/* Assigns the compute threads to the first cpu of each of the n_cores cores, then to the second
+ * cpu of each core, and so on. */
 static void place_compute(const struct vb_topo *topo, struct vb_placement_rank *rank, int first,
                           int n_cores, int threads)
 {
@@ -223,11 +232,11 @@ static void place_compute(const struct vb_topo *topo, struct vb_placement_rank *
         }
     }
     if (rank->compute.n < threads)
-        rank->compute.n = 0; /* more threads than cpus: the kernel schedules them */
+        rank->compute.n = 0; /* there are more threads than cpus, so the threads are not pinned */
 }
 
-/* Assigns the progress thread to the first cpu of the last core if no compute thread has it, else
- * to another cpu of that core, else to any cpu of the rank. */
+/* Assigns the progress thread to the first cpu of the last core if no compute thread has that
+ * cpu, else to another cpu of that core, else to any cpu of the rank. */
 static void place_progress(const struct vb_topo *topo, struct vb_placement_rank *rank, int last)
 {
     const struct core *core = &topo->cores[last];
@@ -244,7 +253,8 @@ static void place_progress(const struct vb_topo *topo, struct vb_placement_rank 
     }
 }
 
-/* Assigns the loader thread to the cpus that are left, or to all of the rank if none is. */
+/* Assigns the loader thread to the cpus that no other thread has or, if there are none, to all
+ * cpus of the rank. */
 static void place_others(struct vb_placement_rank *rank)
 {
     int i, cpu;
@@ -260,7 +270,7 @@ static void place_others(struct vb_placement_rank *rank)
     }
 }
 
-/* Sets everything about one rank except its NIC. pin: compute threads get cpus of their own. */
+/* Sets all fields of one rank except its NIC. If pin is true, each compute thread gets a cpu. */
 static vb_status place_rank(const struct vb_topo *topo, struct vb_placement_rank *rank, int first,
                             const struct shape *shape, const struct vb_placement_want *want,
                             bool pin)
@@ -312,7 +322,8 @@ static vb_status place_apart(const struct vb_topo *topo, const struct vb_placeme
     return VB_OK;
 }
 
-/* For more ranks than cores: each rank gets a whole package, which it shares with others. */
+/* Places the ranks if there are more ranks than cores: each rank gets a whole package, which it
+ * shares with other ranks. */
 static vb_status place_together(const struct vb_topo *topo, const struct vb_placement_want *want,
                                 struct part *parts, struct vb_placement *placement)
 {
@@ -321,7 +332,8 @@ static vb_status place_together(const struct vb_topo *topo, const struct vb_plac
     vb_status st;
 
     for (p = 0; p < n_parts; p++)
-        parts[p].room = (int64_t)parts[p].n_cores * want->ranks; /* in proportion to the cores */
+        /* space for all ranks, in proportion to the cores */
+        parts[p].room = (int64_t)parts[p].n_cores * want->ranks;
     deal_ranks(parts, n_parts, want->ranks);
     placement->overlap = true;
     placement->threads = shape.threads = want->threads > 0 ? want->threads : 1;
@@ -390,7 +402,8 @@ static vb_status choose_nics(const struct vb_topo *topo, struct vb_placement *pl
     return VB_OK;
 }
 
-/* Memory of a rank that uses all nodes of the machine need not be bound. */
+/* Removes the list of NUMA nodes from each rank that uses all nodes of the machine, because the
+ * memory of such a rank need not be bound. */
 static void drop_needless_nodes(const struct vb_topo *topo, struct vb_placement *placement)
 {
     int i;
