@@ -42,7 +42,7 @@ under "${mpi[@]}" -n 3 "$verbena" "${job[@]}" --mode async --dedicated-servers
 [ "$code $(jq -c '[.per_rank[].role]' "$dir/out")" = '0 ["worker","worker","server"]' ] ||
     fail "--dedicated-servers: exit $code: $err $(cat "$dir/out")"
 under "${mpi[@]}" -n 1 "$verbena" "${job[@]}" --mode async --dedicated-servers
-[[ $code != 0 && $err == *'the ranks that are left over must be one at least'* ]] ||
+[[ $code != 0 && $err == *'no rank is left for a worker'* ]] ||
     fail "--dedicated-servers alone: exit $code: $err"
 
 # long ARGUMENTS...: starts mpirun with these arguments and sets pid; ${long[@]} is a job that does not end by itself
