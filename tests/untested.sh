@@ -4,7 +4,7 @@
 # Lists the source files that have no test of their own: untested.sh [TREE]
 #
 # A test covers a file if it has the name of the file (tests/**/test_NAME.c covers NAME.c), or if a comment in the test,
-# fuzzer or script has a line "Covers: engine/ps/ps_apply.c ps_tell.c". Files are found by their basename, wherever they
+# fuzzer or script has a line "Covers: engine/ps/ps_apply.c ps_notify.c". Files are found by their basename, wherever they
 # are. The folder in front matters only if several files have the same basename.
 #
 # tests/untested.txt lists the files that need no test of their own: "PATH # REASON". The exit code is 1 if a file that

@@ -121,16 +121,16 @@ static int check_rounds(const struct ps_worker *w, const float *params, uint64_t
  * only one of them. */
 static int check_counts(const struct ps_worker *w, const float *params, uint64_t version)
 {
-    int c, k, seats = vb_ps_clients(w->job), wrong = 0;
+    int c, k, slots = vb_ps_clients(w->job), wrong = 0;
     double sum = 0;
     size_t i;
 
     for (k = 0; k < w->job->servers; k++)
         for (i = 0; i < w->lay.n[k]; i++)
-            wrong += params[w->lay.first[k] + i] != params[w->lay.first[k] + i % (size_t)seats];
+            wrong += params[w->lay.first[k] + i] != params[w->lay.first[k] + i % (size_t)slots];
     if (w->job->bound == 0)
         return wrong + check_rounds(w, params, version);
-    for (c = 0; c < seats; c++) {
+    for (c = 0; c < slots; c++) {
         double n = -(double)params[c];
 
         sum += n;

@@ -21,13 +21,13 @@ static pid_t pids[E_PROCS];
 
 /* ---- helpers --------------------------------------------------------------------------------- */
 
-static void board_set_up(enum vb_transport_choice transport, int world, int seats, bool progress)
+static void board_set_up(enum vb_transport_choice transport, int world, int slots, bool progress)
 {
     memset(board, 0, sizeof(*board));
     memset(pids, 0, sizeof(pids));
     board->transport = transport;
     board->world = world;
-    board->seats = seats;
+    board->slots = slots;
     board->progress = progress;
     e_root_fd = t_listen(board->root);
 }
@@ -42,9 +42,9 @@ static void start_ranks(void)
     e_root_fd = -1;
 }
 
-static void begin(enum vb_transport_choice transport, int world, int seats, bool progress)
+static void begin(enum vb_transport_choice transport, int world, int slots, bool progress)
 {
-    board_set_up(transport, world, seats, progress);
+    board_set_up(transport, world, slots, progress);
     start_ranks();
 }
 
@@ -90,7 +90,7 @@ static void all_make_progress(void)
     int i, k;
 
     for (i = 0; i < E_PROCS; i++)
-        for (k = 0; k < E_SEATS && pids[i] != 0; k++)
+        for (k = 0; k < E_SLOTS && pids[i] != 0; k++)
             board->procs[i].puts_at[k] = 0;
     for (i = 0; i < E_PROCS; i++)
         if (pids[i] != 0)
@@ -98,13 +98,13 @@ static void all_make_progress(void)
 }
 
 /* Waits until every running process has noticed `times` losses of a rank in this slot. */
-static void all_noticed(int seat, int times)
+static void all_noticed(int slot, int times)
 {
     int i;
 
     for (i = 0; i < E_PROCS; i++)
         if (pids[i] != 0)
-            E_UNTIL(board, board->procs[i].gone[seat] == times);
+            E_UNTIL(board, board->procs[i].gone[slot] == times);
 }
 
 static void end(void)
@@ -486,7 +486,7 @@ static void ranks_on_other_machines_join_and_leave(void **state)
 
     (void)state;
     assert_non_null(root);
-    board_set_up(t_rdma_only() ? VB_TRANSPORT_VERBS : VB_TRANSPORT_TCP, 1, E_SEATS, true);
+    board_set_up(t_rdma_only() ? VB_TRANSPORT_VERBS : VB_TRANSPORT_TCP, 1, E_SLOTS, true);
     close(e_root_fd);
     e_root_fd = -1;
     snprintf(board->root, sizeof(board->root), "%s", root);

@@ -15,7 +15,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
-#define E_SEATS 6
+#define E_SLOTS 6
 #define E_PROCS 16
 #define E_SLOT ((size_t)32 * 1024)
 #define E_DATA 9
@@ -29,9 +29,9 @@ struct e_proc {
     _Atomic long puts;         /* number of acknowledged puts */
     _Atomic int n_joined;      /* number of calls of the join hook */
     _Atomic int n_gone;        /* number of calls of the gone hook */
-    _Atomic int gone[E_SEATS]; /* number of times each slot became empty */
+    _Atomic int gone[E_SLOTS]; /* number of times each slot became empty */
     /* number of acknowledged puts to the present rank of each slot */
-    _Atomic long puts_at[E_SEATS];
+    _Atomic long puts_at[E_SLOTS];
     _Atomic int n_fds;  /* number of open files, updated in every round */
     _Atomic int n_out;  /* number of times this process was dropped from the group */
     _Atomic int retire; /* request of the test: drop the rank in this slot; -1: no request */
@@ -39,7 +39,7 @@ struct e_proc {
     _Atomic int poke;
     _Atomic bool leave; /* request of the test: leave the group */
     /* whether the last rank of each slot said goodbye before it was gone */
-    _Atomic int left[E_SEATS];
+    _Atomic int left[E_SLOTS];
     _Atomic int wrong;
 };
 
@@ -50,7 +50,7 @@ struct e_board {
     enum vb_transport_choice transport;
     bool progress;
     _Atomic bool closed; /* true: rank 0 does not admit joiners yet */
-    int world, seats;
+    int world, slots;
     int until_gone; /* each rank runs until this number of ranks is gone; 0: until stop is set */
 };
 
@@ -66,16 +66,16 @@ struct e_rank {
     struct vb_window *win;
     int rank;
     bool late;
-    _Atomic bool gone[E_SEATS]; /* atomic: hooks and handlers may run on the progress thread */
+    _Atomic bool gone[E_SLOTS]; /* atomic: hooks and handlers may run on the progress thread */
     /* sequence number of the next block from each rank; 0: unknown */
-    _Atomic uint32_t next_in[E_SEATS];
-    _Atomic uint32_t acked[E_SEATS], sent[E_SEATS];
-    struct vb_op data_ops[E_SEATS], ack_ops[E_SEATS][4];
+    _Atomic uint32_t next_in[E_SLOTS];
+    _Atomic uint32_t acked[E_SLOTS], sent[E_SLOTS];
+    struct vb_op data_ops[E_SLOTS], ack_ops[E_SLOTS][4];
     /* sequence number of an acknowledgement that did not fit into the queue; 0: none */
-    _Atomic uint32_t ack_due[E_SEATS];
+    _Atomic uint32_t ack_due[E_SLOTS];
     int to; /* the rank whose answer this rank waits for */
     /* checksum of the block from each rank, computed when that rank was gone */
-    uint32_t left_behind[E_SEATS];
+    uint32_t left_behind[E_SLOTS];
 };
 
 static inline int e_count_fds(void)
@@ -96,7 +96,7 @@ static inline void e_options(const struct e_board *b, int rank, struct vb_group_
 
     t_group_opts(&job, rank, b->root, e_root_fd, o);
     o->elastic = true;
-    o->slots = b->seats;
+    o->slots = b->slots;
 }
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
@@ -193,8 +193,8 @@ static inline bool e_noticed(void *arg)
 /* Sends one block to one peer. A failed put is no error if the peer is gone. */
 static inline vb_status e_block(struct e_rank *r, int to)
 {
-    size_t at = (size_t)(E_SEATS + to) * E_SLOT, i;
-    uint32_t *words = e_slot(r, E_SEATS + to), seq = r->sent[to] % 0xffffffu + 1;
+    size_t at = (size_t)(E_SLOTS + to) * E_SLOT, i;
+    uint32_t *words = e_slot(r, E_SLOTS + to), seq = r->sent[to] % 0xffffffu + 1;
     vb_status st;
 
     for (i = 0; i < E_SLOT / sizeof(*words); i++)
@@ -226,31 +226,31 @@ static inline bool e_goes_on(const struct e_rank *r)
 }
 
 /* Tries puts and gets to a rank that has not opened the window. */
-static inline void e_poke(struct e_rank *r, int seat)
+static inline void e_poke(struct e_rank *r, int slot)
 {
     struct vb_op op;
 
-    r->me->wrong += T_WRONG(vb_put(r->win, seat, 0, 0, 0, VB_NOTE(E_ACK, 1), &op) == VB_ERR_PEER) +
-                    T_WRONG(vb_put(r->win, seat, 0, 0, 8, VB_NOTE(E_ACK, 1), &op) == VB_ERR_PEER) +
-                    T_WRONG(vb_get(r->win, seat, 0, 0, 8, &op) == VB_ERR_PEER) +
-                    T_WRONG(vb_window_peer(r->win, seat) == NULL) +
-                    T_WRONG(vb_window_len(r->win, seat) == 0);
+    r->me->wrong += T_WRONG(vb_put(r->win, slot, 0, 0, 0, VB_NOTE(E_ACK, 1), &op) == VB_ERR_PEER) +
+                    T_WRONG(vb_put(r->win, slot, 0, 0, 8, VB_NOTE(E_ACK, 1), &op) == VB_ERR_PEER) +
+                    T_WRONG(vb_get(r->win, slot, 0, 0, 8, &op) == VB_ERR_PEER) +
+                    T_WRONG(vb_window_peer(r->win, slot) == NULL) +
+                    T_WRONG(vb_window_len(r->win, slot) == 0);
     r->me->poke = -1;
 }
 
 static inline void e_look_around(struct e_rank *r)
 {
-    int seat = r->me->retire, i;
+    int slot = r->me->retire, i;
 
     if (r->me->poke >= 0)
         e_poke(r, r->me->poke);
 
-    if (seat >= 0) {
+    if (slot >= 0) {
         r->me->retire = -1;
-        r->me->wrong += T_WRONG(vb_group_retire(r->g, seat, "the test says so") == VB_OK);
-        r->me->wrong += T_WRONG(r->gone[seat] && vb_group_gone(r->g, seat));
+        r->me->wrong += T_WRONG(vb_group_retire(r->g, slot, "the test says so") == VB_OK);
+        r->me->wrong += T_WRONG(r->gone[slot] && vb_group_gone(r->g, slot));
     }
-    for (i = 0; i < r->board->seats; i++) {
+    for (i = 0; i < r->board->slots; i++) {
         if (r->ack_due[i] != 0)
             e_send_ack(r, i, r->ack_due[i]);
         if (r->gone[i])
@@ -267,7 +267,7 @@ static inline vb_status e_rounds(struct e_rank *r)
     int i;
 
     while (st == VB_OK && e_goes_on(r)) {
-        for (i = 0; i < r->board->seats && st == VB_OK; i++)
+        for (i = 0; i < r->board->slots && st == VB_OK; i++)
             if (i != r->rank && vb_group_member(r->g, i))
                 st = e_block(r, i);
         if (st == VB_OK)
@@ -286,7 +286,7 @@ static inline void e_look_back(struct e_rank *r)
     int i, wrong = 0, n_missing = r->late;
     struct vb_op op;
 
-    for (i = 0; i < r->board->seats; i++) {
+    for (i = 0; i < r->board->slots; i++) {
         if (!r->gone[i] || i == r->rank)
             continue;
         n_missing += i < r->board->world;
@@ -323,7 +323,7 @@ static inline vb_status e_work(struct e_rank *r)
     if (st == VB_OK)
         st = vb_channel_open(r->g, E_ACK, e_ack_came, r);
     if (st == VB_OK)
-        st = vb_window_create(r->g, 2 * E_SEATS * E_SLOT, &r->win);
+        st = vb_window_create(r->g, 2 * E_SLOTS * E_SLOT, &r->win);
     if (st != VB_OK)
         return st;
     r->me->rank = r->rank;
