@@ -22,8 +22,8 @@ struct run {
     size_t nonsense; /* index of the invalid push that the worker sends */
     bool dies;       /* worker 1 stops in the middle of the run and comes back later */
     _Atomic bool dead, retired, admitted;
-    _Atomic long allocations;       /* allocations of all ranks in the middle of the run */
-    struct vb_stale stale[P_SEATS]; /* staleness, as counted by server 0 */
+    _Atomic long allocations;         /* allocations of all ranks in the middle of the run */
+    struct vb_stale stale[P_WORKERS]; /* staleness, as counted by server 0 */
     struct ps_server_stats stats;
 };
 
@@ -428,7 +428,7 @@ static void wait_for_stage(enum stage s)
  * worker, whose tickets go to worker 0. */
 static int slow_server(struct vb_group *g)
 {
-    float zero[P_SEATS] = {0};
+    float zero[P_WORKERS] = {0};
     struct ps_server *s = NULL;
     vb_status st = vb_ps_server_create(g, &run->job, zero, NULL, &s);
 
@@ -457,7 +457,7 @@ static bool has_third_ticket(void *arg)
  * yet. */
 static int slow_worker(struct ps_worker *w)
 {
-    float own[P_SEATS] = {0}, before = 0;
+    float own[P_WORKERS] = {0}, before = 0;
     const float *params = NULL;
     uint64_t version;
     bool go = false;
@@ -503,7 +503,7 @@ static void a_reply_does_not_change_while_it_is_read(void **state)
                                .servers = 1,
                                .bound = PS_UNBOUNDED,
                                .steps = 4,
-                               .n = P_SEATS,
+                               .n = P_WORKERS,
                                .schedule = {.base = 1}};
     stage = BEGINS;
     t_as_threads(&job);

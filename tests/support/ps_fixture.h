@@ -14,14 +14,14 @@
 #include <math.h>
 #include <time.h>
 
-#define P_SEATS 5 /* the largest number of workers */
+#define P_WORKERS 5 /* the largest number of workers */
 #define P_KEYS 400
 #define P_ROW 40 /* maximum number of keys per batch */
 
 /* Counts what the workers have done. All workers share one tally. */
 struct p_tally {
     long nap_ns; /* maximum pause of a worker, except for rare longer ones; 0: no pauses */
-    _Atomic int64_t begun[P_SEATS]; /* number of gradients that each worker has begun to push */
+    _Atomic int64_t begun[P_WORKERS]; /* number of gradients that each worker has begun to push */
     _Atomic int64_t total;
     _Atomic uint32_t of_key[P_KEYS]; /* number of gradients that contained each key */
 };

@@ -25,7 +25,7 @@ struct board {
     int mortal;       /* the worker that will be killed; -1: none */
     char root[32];
     struct p_tally tally;
-    _Atomic uint32_t evals[P_SEATS]; /* number of evaluations that each worker was asked for */
+    _Atomic uint32_t evals[P_WORKERS]; /* number of evaluations that each worker was asked for */
     _Atomic bool joined;
     _Atomic int opened; /* number of processes whose group is complete */
     /* number of faults; servers report this field and all fields up to `state` */
