@@ -21,6 +21,7 @@
 #include <stdatomic.h>
 
 #define PS_CHANNEL 100
+_Static_assert(PS_CHANNEL < VB_CHANNEL_DYNAMIC, "vb_channel_alloc() must not return this channel");
 #define PS_SERVERS_MAX 64
 #define PS_SLOTS_MAX 2
 #define PS_REPLY_MAX 65536 /* bytes; larger dense shards are read with get, or streamed */

@@ -7,7 +7,6 @@
  * Covers: net/group/progress.c net/group/progress_thread.c net/group/put.c net/group/window.c
  * Covers: net/shm/shm_hold.c
  */
-#include "engine/ps/ps.h"
 #include "tests/support/alloc.h"
 #include "tests/support/rdma.h"
 #include "tests/support/ranks.h"
@@ -328,7 +327,7 @@ static void large_puts_and_gets_arrive(void **state)
 
 /* ---- channels -------------------------------------------------------------------------------- */
 
-_Static_assert(PS_CHANNEL < VB_CHANNEL_DYNAMIC, "the parameter server has a fixed channel");
+#define FIXED_CHANNEL (VB_CHANNEL_DYNAMIC - 1) /* the last channel that is not allocated */
 
 /* Fixed channels and allocated channels have different numbers, and all ranks get the same numbers.
  * If no channel is left, the allocation must fail. */
@@ -338,7 +337,7 @@ static int allocate_channels(struct vb_group *g, void *arg)
     struct vb_coll *coll;
 
     (void)arg;
-    wrong += T_WRONG(vb_channel_open(g, PS_CHANNEL, count_note, NULL) == VB_OK);
+    wrong += T_WRONG(vb_channel_open(g, FIXED_CHANNEL, count_note, NULL) == VB_OK);
     wrong += T_WRONG(vb_channel_open(g, VB_CHANNEL_DYNAMIC, count_note, NULL) == VB_ERR_USAGE);
     for (i = VB_CHANNEL_DYNAMIC; i < VB_CHANNELS; i++) {
         wrong += T_WRONG(vb_channel_alloc(g, count_note, NULL, &channel) == VB_OK);
@@ -352,7 +351,7 @@ static int allocate_channels(struct vb_group *g, void *arg)
     wrong += T_WRONG(again == VB_CHANNEL_DYNAMIC + 7);
     for (i = VB_CHANNEL_DYNAMIC; i < VB_CHANNELS; i++)
         vb_channel_close(g, i);
-    vb_channel_close(g, PS_CHANNEL);
+    vb_channel_close(g, FIXED_CHANNEL);
     return wrong;
 }
 
