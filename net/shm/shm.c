@@ -1,16 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * The shared memory transport. Each rank maps the windows of its peers. A put is a copy and a note,
- * a get is a copy.
- *
- * Notes go through an inbox, which is a ring in the receiver's memory. There is one inbox for each
- * sender, so each inbox has one writer and one reader. The sender writes note and lap into a slot
- * with one store. The receiver polls the next slot and sees by the lap whether it was written.
- * After set-up, no function of this transport spins or waits: the caller decides how to wait,
- * because the caller knows the number of cores.
- *
- * A receiver sets a flag in the inbox before it sleeps. The next note then also writes the
- * receiver's eventfd.
+ * a get is a copy. Notes go through an inbox, a ring with one writer and one reader: the sender
+ * writes note and lap into a slot with one store, the receiver polls the next slot and sees by the
+ * lap whether it was written. A receiver sets a flag in the inbox before it sleeps. The next note
+ * then also writes the receiver's eventfd.
  *
  * The peer may have corrupted the shared memory. An impossible lap or count ends the connection to
  * the peer. Neither is ever used as an index.
@@ -27,8 +21,6 @@
 /* Polls between two checks of the sockets. A check is a system call. */
 #define POLLS_PER_CHECK 1024u
 
-/* ---- device ---------------------------------------------------------------------------------- */
-
 vb_status vb_shm_watch(struct shm_device *dev, int fd, uint32_t events, struct shm_ep *ep)
 {
     struct epoll_event ev = {.events = events, .data.ptr = ep};
@@ -40,7 +32,7 @@ vb_status vb_shm_watch(struct shm_device *dev, int fd, uint32_t events, struct s
 
 static void shm_close_device(struct vb_device *vdev)
 {
-    struct shm_device *dev = shm_device_of(vdev);
+    struct shm_device *dev = (struct shm_device *)vdev;
 
     if (dev == NULL)
         return;
@@ -89,8 +81,7 @@ static vb_status ring_room(struct shm_ep *ep)
 
     if (ep->out.n != ep->out.end)
         return VB_OK;
-    /* Pairs with the release in note_next(): the peer has read a slot before this rank overwrites
-     * it. */
+    /* Pairs with the release in note_next(): the peer has read a slot before it is overwritten. */
     taken = atomic_load_explicit(&ep->out.inbox->taken, memory_order_acquire);
     if (taken > ep->out.n || taken + SHM_SLOTS < ep->out.end)
         return give_up(ep, "the count of received notes is impossible");
@@ -127,7 +118,7 @@ static void ring_push(struct shm_ep *ep, uint32_t note)
 static vb_status shm_put(struct vb_ep *vep, const struct vb_span *src, struct vb_target dst,
                          uint32_t note, struct vb_op *op)
 {
-    struct shm_ep *ep = shm_ep_of(vep);
+    struct shm_ep *ep = (struct shm_ep *)vep;
     vb_status st;
 
     if (ep->status != VB_OK)
@@ -136,7 +127,7 @@ static vb_status shm_put(struct vb_ep *vep, const struct vb_span *src, struct vb
     if (st != VB_OK)
         return st;
     if (src->len_bytes > 0)
-        memcpy(shm_remote_of(dst.remote)->ptr + dst.offset, src->ptr, src->len_bytes);
+        memcpy(((struct shm_remote *)dst.remote)->ptr + dst.offset, src->ptr, src->len_bytes);
     ring_push(ep, note);
     done_list_add(&ep->done, op, VB_OK);
     return VB_OK;
@@ -145,12 +136,12 @@ static vb_status shm_put(struct vb_ep *vep, const struct vb_span *src, struct vb
 static vb_status shm_get(struct vb_ep *vep, const struct vb_span *dst, struct vb_target src,
                          struct vb_op *op)
 {
-    struct shm_ep *ep = shm_ep_of(vep);
+    struct shm_ep *ep = (struct shm_ep *)vep;
 
     if (ep->status != VB_OK)
         return ep->status;
     if (dst->len_bytes > 0)
-        memcpy(dst->ptr, shm_remote_of(src.remote)->ptr + src.offset, dst->len_bytes);
+        memcpy(dst->ptr, ((struct shm_remote *)src.remote)->ptr + src.offset, dst->len_bytes);
     done_list_add(&ep->done, op, VB_OK);
     return VB_OK;
 }
@@ -222,7 +213,7 @@ static bool check_sockets(struct shm_device *dev)
 
 static vb_status shm_poll(struct vb_device *vdev, struct vb_raw_event *ev, int max, int *n_p)
 {
-    struct shm_device *dev = shm_device_of(vdev);
+    struct shm_device *dev = (struct shm_device *)vdev;
     int i, n = 0, at = dev->first;
 
     if (++dev->polls % POLLS_PER_CHECK == 0)
@@ -249,7 +240,7 @@ static void set_sleeping(struct shm_device *dev, uint32_t value)
 
 static vb_status shm_arm(struct vb_device *vdev)
 {
-    struct shm_device *dev = shm_device_of(vdev);
+    struct shm_device *dev = (struct shm_device *)vdev;
 
     (void)check_sockets(dev);
     set_sleeping(dev, 1);
@@ -260,7 +251,7 @@ static vb_status shm_arm(struct vb_device *vdev)
 
 static void shm_disarm(struct vb_device *vdev)
 {
-    struct shm_device *dev = shm_device_of(vdev);
+    struct shm_device *dev = (struct shm_device *)vdev;
     uint64_t count;
 
     set_sleeping(dev, 0);
@@ -270,7 +261,7 @@ static void shm_disarm(struct vb_device *vdev)
 
 static int shm_wait_fd(struct vb_device *dev)
 {
-    return shm_device_of(dev)->epoll_fd;
+    return ((struct shm_device *)dev)->epoll_fd;
 }
 
 const struct vb_transport vb_transport_shm = {

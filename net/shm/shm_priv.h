@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Types and functions that the files of the shm transport share: the layout of the memory that two
- * ranks share, and the messages with which they set this memory up.
+ * The layout of the memory that two ranks share, and the messages that set this memory up.
  */
 #ifndef VB_NET_SHM_SHM_PRIV_H
 #define VB_NET_SHM_SHM_PRIV_H
@@ -17,8 +16,7 @@
 
 /* The receiver creates one inbox for each peer, so that a peer can corrupt only its own notes. */
 struct shm_inbox {
-    /* These three fields share a cache line, which the receiver rarely writes and the sender
-     * reads. */
+    /* Three fields in one cache line, which the receiver rarely writes and the sender reads. */
     _Alignas(VB_CACHE_LINE) _Atomic uint32_t sleeping; /* the sender must write the eventfd */
     /* Number of ranks of one process that use the inbox; the last one unmaps it. */
     _Atomic uint32_t holders;
@@ -77,27 +75,10 @@ struct shm_ep {
 };
 
 struct shm_remote {
-    struct shm_ep *ep;
     char *ptr;
     struct vb_mem mem;     /* the mapping; unused within one process */
     struct shm_hold *hold; /* used only within one process */
 };
-
-/* The types of struct vb_transport are opaque; these functions return our own structs. */
-static inline struct shm_device *shm_device_of(struct vb_device *dev)
-{
-    return (struct shm_device *)dev;
-}
-
-static inline struct shm_ep *shm_ep_of(struct vb_ep *ep)
-{
-    return (struct shm_ep *)ep;
-}
-
-static inline struct shm_remote *shm_remote_of(struct vb_remote *rem)
-{
-    return (struct shm_remote *)rem;
-}
 
 /* Adds fd to the epoll of the device. ep is NULL for the eventfd. */
 vb_status vb_shm_watch(struct shm_device *dev, int fd, uint32_t events, struct shm_ep *ep);
@@ -114,19 +95,9 @@ vb_status vb_shm_offer_window(struct vb_ep *vep, uint32_t id, const struct vb_me
 vb_status vb_shm_import_window(struct vb_ep *vep, uint32_t id, const struct vb_blob *blob,
                                size_t len_bytes, int timeout_ms, struct vb_remote **rem_p);
 void vb_shm_release_window(struct vb_remote *vrem);
-void *vb_shm_remote_ptr(struct vb_remote *rem);
-
-/* ---- memory that ranks of one process share (shm_hold.c) ------------------------------------- */
-
-/* Adds a holder to a window, for a rank of this process that gets the key of the window.
- * vb_shm_hold_of() returns NULL if no rank of this process has that key. */
-vb_status vb_shm_hold_add(struct shm_device *dev, uint32_t id);
-struct shm_hold *vb_shm_hold_of(struct shm_device *dev, uint32_t id);
-void vb_shm_hold_drop(struct shm_hold *hold); /* accepts NULL */
-
-/* Functions of struct vb_transport. */
 bool vb_shm_inherit_window(struct vb_device *vdev, uint32_t id, struct vb_mem *mem);
 void vb_shm_unexport_window(struct vb_device *vdev, uint32_t id);
+void *vb_shm_remote_ptr(struct vb_remote *rem);
 
 /* ---- messages on the unix socket (shm_pass.c) ------------------------------------------------ */
 

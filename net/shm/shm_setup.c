@@ -24,32 +24,28 @@ _Static_assert(sizeof(struct shm_key) <= VB_BLOB_MAX, "the key does not fit");
 
 /* ---- connecting ------------------------------------------------------------------------------ */
 
-/* Ends this rank's use of an inbox. Ranks of one process use the same mapping, and the last one
- * unmaps it. */
-static void inbox_drop(struct shm_ep *ep, struct shm_inbox *inbox, size_t len_bytes)
+/* Ends this rank's use of an inbox, if it has one. Ranks of one process use the same mapping, and
+ * the last one unmaps it. */
+static void inbox_drop(const struct shm_ep *ep, struct vb_mem *mem)
 {
-    struct vb_mem mem = {.ptr = inbox, .len_bytes = len_bytes, .fd = -1};
+    struct shm_inbox *inbox = mem->ptr;
 
-    /* Pairs with the same operation on the other rank: its last access happens before this
-     * unmap. */
-    if (ep->same_process && atomic_fetch_sub_explicit(&inbox->holders, 1, memory_order_acq_rel) > 1)
+    /* Pairs with the same operation on the other rank: its last access is before this unmap. */
+    if (inbox != NULL && ep->same_process &&
+        atomic_fetch_sub_explicit(&inbox->holders, 1, memory_order_acq_rel) > 1)
         return;
-    vb_mem_unmap(&mem);
+    vb_mem_unmap(mem);
 }
 
-static vb_status inbox_create(struct shm_ep *ep)
+/* Accepts an endpoint that is not complete. */
+static void ep_free(struct shm_ep *ep)
 {
-    vb_status st = vb_mem_map_shared("verbena-inbox", sizeof(struct shm_inbox), &ep->in.mem);
-
-    if (st != VB_OK)
-        return st;
-    st = vb_mem_populate(&ep->in.mem);
-    if (st != VB_OK) {
-        vb_mem_unmap(&ep->in.mem);
-        return st;
-    }
-    ep->in.inbox = ep->in.mem.ptr;
-    return VB_OK;
+    close(ep->fd);
+    if (ep->out.wake_fd >= 0)
+        close(ep->out.wake_fd);
+    inbox_drop(ep, &ep->out.mem);
+    inbox_drop(ep, &ep->in.mem);
+    free(ep);
 }
 
 /* Sends this rank's inbox and eventfd to the peer. A peer in this process then holds the inbox
@@ -80,97 +76,73 @@ static vb_status hello_receive(struct shm_ep *ep, uint64_t deadline)
     st = vb_shm_receive(ep->fd, &msg, fds, deadline);
     if (st != VB_OK)
         return st;
-    if (ep->same_process) {
-        ep->out.inbox = msg.inbox;
-        ep->out.mem.len_bytes = ep->in.mem.len_bytes;
-    } else {
-        st = vb_shm_map(fds[1], sizeof(struct shm_inbox), &ep->out.mem);
-        if (st != VB_OK) {
-            close(fds[0]);
-            return st;
-        }
-        ep->out.inbox = ep->out.mem.ptr;
-    }
     ep->out.wake_fd = fds[0];
     ep->out.end = SHM_SLOTS;
-    return VB_OK;
-}
-
-/* Creates this rank's inbox, and receives the peer's inbox and eventfd. */
-static vb_status ep_init(struct shm_ep *ep, uint64_t deadline)
-{
-    vb_status st = inbox_create(ep);
-
-    if (st != VB_OK)
-        return st;
-    st = hello_send(ep);
-    if (st != VB_OK)
-        goto err_in;
-    st = hello_receive(ep, deadline);
-    if (st != VB_OK)
-        goto err_in;
-    close(ep->in.mem.fd); /* the mappings keep the memory alive */
-    return VB_OK;
-
-err_in:
-    close(ep->in.mem.fd);
-    inbox_drop(ep, ep->in.inbox, ep->in.mem.len_bytes);
+    if (ep->same_process)
+        ep->out.mem =
+            (struct vb_mem){.ptr = msg.inbox, .len_bytes = ep->in.mem.len_bytes, .fd = -1};
+    else
+        st = vb_shm_map(fds[1], sizeof(struct shm_inbox), &ep->out.mem);
+    ep->out.inbox = ep->out.mem.ptr;
     return st;
 }
 
-static void ep_fini(struct shm_ep *ep)
+/* Creates this rank's inbox, and receives the peer's inbox and eventfd. */
+static vb_status exchange_inboxes(struct shm_ep *ep, uint64_t deadline)
 {
-    close(ep->out.wake_fd);
-    inbox_drop(ep, ep->out.inbox, ep->out.mem.len_bytes);
-    inbox_drop(ep, ep->in.inbox, ep->in.mem.len_bytes);
+    vb_status st = vb_mem_map_shared("verbena-inbox", sizeof(struct shm_inbox), &ep->in.mem);
+
+    if (st == VB_OK)
+        st = vb_mem_populate(&ep->in.mem);
+    if (st != VB_OK)
+        return st;
+    ep->in.inbox = ep->in.mem.ptr;
+    st = hello_send(ep);
+    if (st == VB_OK)
+        st = hello_receive(ep, deadline);
+    close(ep->in.mem.fd); /* the mappings keep the memory alive */
+    ep->in.mem.fd = -1;
+    return st;
 }
 
 vb_status vb_shm_connect(struct vb_device *vdev, const struct vb_link *link, struct vb_ep **ep_p)
 {
-    struct shm_device *dev = shm_device_of(vdev);
+    struct shm_device *dev = (struct shm_device *)vdev;
     uint64_t deadline = link->deadline;
-    struct shm_ep *ep;
-    int fd = link->fd;
+    struct shm_ep *ep = calloc(1, sizeof(*ep));
     vb_status st;
 
-    if (deadline == 0)
-        deadline = vb_clock_ns() + CONNECT_MS * UINT64_C(1000000);
-    if (fcntl(fd, F_SETFL, O_NONBLOCK) != 0) {
-        st = vb_err_sys("fcntl");
-        goto err_fd;
-    }
-    ep = calloc(1, sizeof(*ep));
     if (ep == NULL) {
         st = vb_err_sys("calloc");
-        goto err_fd;
+        close(link->fd);
+        return st;
     }
     ep->dev = dev;
     ep->rank = link->rank;
-    ep->fd = fd;
+    ep->fd = link->fd;
     ep->same_process = link->same_process;
+    ep->out.wake_fd = -1;
     done_list_init(&ep->done);
-    st = ep_init(ep, deadline);
-    if (st != VB_OK)
-        goto err_ep;
-    st = vb_shm_watch(dev, fd, EPOLLRDHUP, ep);
-    if (st != VB_OK)
-        goto err_init;
+    if (deadline == 0)
+        deadline = vb_clock_ns() + CONNECT_MS * UINT64_C(1000000);
+    if (fcntl(ep->fd, F_SETFL, O_NONBLOCK) != 0)
+        st = vb_err_sys("fcntl");
+    else
+        st = exchange_inboxes(ep, deadline);
+    if (st == VB_OK)
+        st = vb_shm_watch(dev, ep->fd, EPOLLRDHUP, ep);
+    if (st != VB_OK) {
+        ep_free(ep);
+        return st;
+    }
     dev->eps[dev->n_eps++] = ep;
     *ep_p = (struct vb_ep *)ep;
     return VB_OK;
-
-err_init:
-    ep_fini(ep);
-err_ep:
-    free(ep);
-err_fd:
-    close(fd);
-    return st;
 }
 
 void vb_shm_disconnect(struct vb_ep *vep)
 {
-    struct shm_ep *ep = shm_ep_of(vep);
+    struct shm_ep *ep = (struct shm_ep *)vep;
     struct shm_device *dev;
     int i;
 
@@ -184,19 +156,83 @@ void vb_shm_disconnect(struct vb_ep *vep)
     /* The peer may hold a copy of the descriptor. Then close() alone would not remove the socket
      * from the epoll. */
     (void)epoll_ctl(dev->epoll_fd, EPOLL_CTL_DEL, ep->fd, NULL);
-    close(ep->fd);
-    ep_fini(ep);
-    free(ep);
+    ep_free(ep);
 }
 
 /* The peer may still write into the ring, but nobody reads the ring any more, and disconnect unmaps
  * it. */
 struct vb_op *vb_shm_sever(struct vb_ep *vep)
 {
-    struct shm_ep *ep = shm_ep_of(vep);
+    struct shm_ep *ep = (struct shm_ep *)vep;
 
     ep->status = VB_ERR_INPUT;        /* from now on poll ignores notes from this endpoint */
     return done_list_take(&ep->done); /* all ops are VB_OK: a copy is done when it is posted */
+}
+
+/* ---- windows of ranks that are threads of one process ---------------------------------------- */
+
+/* The peers use the owner's memory directly. After a failure, and in elastic groups, the owner does
+ * not wait for its peers before it closes, and the peers may still read or write the memory. So all
+ * of these ranks *hold* the memory, and it is unmapped when the last rank lets go. */
+struct shm_hold {
+    _Atomic int holders;   /* number of holders: the owner and every rank that has the key */
+    uint32_t id;           /* number of the window */
+    struct shm_hold *next; /* next in the list of the owner's device, until the owner lets go */
+    struct vb_mem mem;     /* valid after the owner has let go */
+};
+
+static struct shm_hold **find_hold(struct shm_device *dev, uint32_t id)
+{
+    struct shm_hold **at = &dev->holds;
+
+    while (*at != NULL && (*at)->id != id)
+        at = &(*at)->next;
+    return at;
+}
+
+/* Adds a holder, for a rank of this process that gets the key of the window. */
+static vb_status hold_add(struct shm_device *dev, uint32_t id)
+{
+    struct shm_hold **at = find_hold(dev, id);
+
+    if (*at == NULL) {
+        *at = calloc(1, sizeof(**at));
+        if (*at == NULL)
+            return vb_err_sys("calloc");
+        (*at)->id = id;
+        atomic_init(&(*at)->holders, 1);
+    }
+    atomic_fetch_add_explicit(&(*at)->holders, 1, memory_order_relaxed);
+    return VB_OK;
+}
+
+static void hold_drop(struct shm_hold *hold)
+{
+    /* Pairs with the same operation on other ranks: their last access is before this unmap. */
+    if (hold == NULL || atomic_fetch_sub_explicit(&hold->holders, 1, memory_order_acq_rel) > 1)
+        return;
+    vb_mem_unmap(&hold->mem);
+    free(hold);
+}
+
+bool vb_shm_inherit_window(struct vb_device *vdev, uint32_t id, struct vb_mem *mem)
+{
+    struct shm_hold **at = find_hold((struct shm_device *)vdev, id), *hold = *at;
+
+    if (hold == NULL)
+        return false;
+    *at = hold->next;
+    hold->mem = *mem;
+    hold_drop(hold);
+    return true;
+}
+
+/* The caller keeps the memory. */
+void vb_shm_unexport_window(struct vb_device *vdev, uint32_t id)
+{
+    struct vb_mem none = {.fd = -1};
+
+    (void)vb_shm_inherit_window(vdev, id, &none);
 }
 
 /* ---- windows --------------------------------------------------------------------------------- */
@@ -207,11 +243,10 @@ vb_status vb_shm_offer_window(struct vb_ep *vep, uint32_t id, const struct vb_me
 {
     struct shm_msg msg = {.kind = SHM_WINDOW, .id = id, .n_fds = 1};
     struct shm_key key = {.ptr = mem->ptr, .len_bytes = mem->len_bytes};
-    struct shm_ep *ep = shm_ep_of(vep);
-    vb_status st =
-        ep->same_process ? vb_shm_hold_add(ep->dev, id) : vb_shm_send(ep->fd, &msg, &mem->fd);
+    struct shm_ep *ep = (struct shm_ep *)vep;
+    vb_status st = ep->same_process ? hold_add(ep->dev, id) : vb_shm_send(ep->fd, &msg, &mem->fd);
 
-    key.hold = vb_shm_hold_of(ep->dev, id);
+    key.hold = *find_hold(ep->dev, id);
     key_p->len_bytes = sizeof(key);
     memcpy(key_p->bytes, &key, sizeof(key));
     return st;
@@ -222,7 +257,7 @@ vb_status vb_shm_offer_window(struct vb_ep *vep, uint32_t id, const struct vb_me
 vb_status vb_shm_export_window(struct vb_device *vdev, uint32_t id, const struct vb_mem *mem,
                                unsigned rights, struct vb_blob *key_p)
 {
-    struct shm_device *dev = shm_device_of(vdev);
+    struct shm_device *dev = (struct shm_device *)vdev;
     vb_status st = VB_OK;
     int i;
 
@@ -233,27 +268,14 @@ vb_status vb_shm_export_window(struct vb_device *vdev, uint32_t id, const struct
     return st;
 }
 
-static vb_status remote_map(struct shm_remote *rem, uint32_t id, size_t len_bytes, int timeout_ms)
-{
-    uint64_t deadline = vb_clock_ns() + (uint64_t)timeout_ms * 1000000;
-    struct shm_msg msg = {.kind = SHM_WINDOW, .id = id, .n_fds = 1};
-    int fds[SHM_FDS];
-    vb_status st = vb_shm_receive(rem->ep->fd, &msg, fds, deadline);
-
-    if (st != VB_OK)
-        return st;
-    st = vb_shm_map(fds[0], len_bytes, &rem->mem);
-    if (st == VB_OK)
-        rem->ptr = rem->mem.ptr;
-    return st;
-}
-
 vb_status vb_shm_import_window(struct vb_ep *vep, uint32_t id, const struct vb_blob *blob,
                                size_t len_bytes, int timeout_ms, struct vb_remote **rem_p)
 {
-    struct shm_ep *ep = shm_ep_of(vep);
+    struct shm_ep *ep = (struct shm_ep *)vep;
+    struct shm_msg msg = {.kind = SHM_WINDOW, .id = id, .n_fds = 1};
     struct shm_remote *rem;
     struct shm_key key;
+    int fds[SHM_FDS];
     vb_status st;
 
     if (blob->len_bytes != sizeof(key))
@@ -266,17 +288,19 @@ vb_status vb_shm_import_window(struct vb_ep *vep, uint32_t id, const struct vb_b
     rem = calloc(1, sizeof(*rem));
     if (rem == NULL)
         return vb_err_sys("calloc");
-    rem->ep = ep;
     rem->mem.fd = -1;
     if (ep->same_process) {
         rem->ptr = key.ptr;
         rem->hold = key.hold;
     } else {
-        st = remote_map(rem, id, len_bytes, timeout_ms);
+        st = vb_shm_receive(ep->fd, &msg, fds, vb_clock_ns() + (uint64_t)timeout_ms * 1000000);
+        if (st == VB_OK)
+            st = vb_shm_map(fds[0], len_bytes, &rem->mem);
         if (st != VB_OK) {
             free(rem);
             return st;
         }
+        rem->ptr = rem->mem.ptr;
     }
     *rem_p = (struct vb_remote *)rem;
     return VB_OK;
@@ -284,16 +308,16 @@ vb_status vb_shm_import_window(struct vb_ep *vep, uint32_t id, const struct vb_b
 
 void vb_shm_release_window(struct vb_remote *vrem)
 {
-    struct shm_remote *rem = shm_remote_of(vrem);
+    struct shm_remote *rem = (struct shm_remote *)vrem;
 
     if (rem == NULL)
         return;
     vb_mem_unmap(&rem->mem);
-    vb_shm_hold_drop(rem->hold);
+    hold_drop(rem->hold);
     free(rem);
 }
 
 void *vb_shm_remote_ptr(struct vb_remote *rem)
 {
-    return shm_remote_of(rem)->ptr;
+    return ((struct shm_remote *)rem)->ptr;
 }

@@ -2,12 +2,9 @@
  *
  * The TCP transport: one socket per peer, on which both sides send frames (wire_data.h).
  *
- * One socket is enough because a second one was not faster, and notes would have to be put in order
- * again. The kernel chooses the buffer sizes because no fixed size was faster. io_uring was not
- * faster either. See docs/performance.md.
- *
- * With one or two peers, poll reads from the sockets directly. With more peers, it first asks the
- * epoll which sockets are readable.
+ * A second socket, fixed buffer sizes and io_uring were not faster: see docs/performance.md. With
+ * one or two peers, poll reads from the sockets directly. With more peers, it first asks the epoll
+ * which sockets are readable.
  */
 #include "net/tcp/tcp_priv.h"
 
@@ -23,8 +20,6 @@
 #include <unistd.h>
 
 #define FEW_PEERS 2
-
-/* ---- device ---------------------------------------------------------------------------------- */
 
 static vb_status tcp_open_device(const struct vb_device_opts *o, struct vb_device **dev_p)
 {
@@ -51,7 +46,7 @@ static vb_status tcp_open_device(const struct vb_device_opts *o, struct vb_devic
 
 static void tcp_close_device(struct vb_device *vdev)
 {
-    struct tcp_device *dev = tcp_device_of(vdev);
+    struct tcp_device *dev = (struct tcp_device *)vdev;
 
     if (dev == NULL)
         return;
@@ -78,50 +73,60 @@ static vb_status socket_set_up(int fd)
     return VB_OK;
 }
 
+/* Accepts an endpoint that is not complete. */
+static void ep_free(struct tcp_ep *ep)
+{
+    close(ep->fd);
+    free(ep->tx.frames);
+    free(ep->gets.gets);
+    free(ep);
+}
+
+static vb_status alloc_queues(struct tcp_ep *ep, size_t depth)
+{
+    ep->tx.size = 2 * depth;
+    ep->gets.depth = depth;
+    ep->tx.frames = calloc(2 * depth, sizeof(*ep->tx.frames));
+    ep->gets.gets = calloc(depth, sizeof(*ep->gets.gets));
+    if (ep->tx.frames == NULL || ep->gets.gets == NULL)
+        return vb_err(VB_ERR_NO_MEMORY, "no memory for a queue of %zu transfers", depth);
+    return VB_OK;
+}
+
 static vb_status tcp_connect(struct vb_device *vdev, const struct vb_link *link,
                              struct vb_ep **ep_p)
 {
-    struct tcp_device *dev = tcp_device_of(vdev);
-    struct epoll_event ev = {.events = EPOLLIN};
-    struct tcp_ep *ep;
-    int fd = link->fd;
-    vb_status st = socket_set_up(fd);
+    struct tcp_device *dev = (struct tcp_device *)vdev;
+    struct tcp_ep *ep = calloc(1, sizeof(*ep));
+    struct epoll_event ev = {.events = EPOLLIN, .data.ptr = ep};
+    vb_status st;
 
-    if (st != VB_OK)
-        goto err_fd;
-    ep = calloc(1, sizeof(*ep));
     if (ep == NULL) {
         st = vb_err_sys("calloc");
-        goto err_fd;
+        close(link->fd);
+        return st;
     }
     ep->dev = dev;
     ep->rank = link->rank;
-    ep->fd = fd;
+    ep->fd = link->fd;
     done_list_init(&ep->done);
-    st = vb_tcp_tx_init(ep);
-    if (st != VB_OK)
-        goto err_ep;
-    ev.data.ptr = ep;
-    if (epoll_ctl(dev->epoll_fd, EPOLL_CTL_ADD, fd, &ev) != 0) {
+    st = socket_set_up(ep->fd);
+    if (st == VB_OK)
+        st = alloc_queues(ep, (size_t)dev->opts.queue_depth);
+    if (st == VB_OK && epoll_ctl(dev->epoll_fd, EPOLL_CTL_ADD, ep->fd, &ev) != 0)
         st = vb_err_sys("epoll_ctl");
-        goto err_tx;
+    if (st != VB_OK) {
+        ep_free(ep);
+        return st;
     }
     dev->eps[dev->n_eps++] = ep;
     *ep_p = (struct vb_ep *)ep;
     return VB_OK;
-
-err_tx:
-    vb_tcp_tx_fini(ep);
-err_ep:
-    free(ep);
-err_fd:
-    close(fd);
-    return st;
 }
 
 static void tcp_disconnect(struct vb_ep *vep)
 {
-    struct tcp_ep *ep = tcp_ep_of(vep);
+    struct tcp_ep *ep = (struct tcp_ep *)vep;
     struct tcp_device *dev;
     int i;
 
@@ -132,12 +137,9 @@ static void tcp_disconnect(struct vb_ep *vep)
         if (dev->eps[i] == ep)
             dev->eps[i--] = dev->eps[--dev->n_eps];
     dev->first = 0;
-    /* This call fails if the endpoint is dead, because vb_tcp_fail() has removed the socket
-     * already. */
+    /* Fails if the endpoint is dead, because vb_tcp_fail() has removed the socket already. */
     (void)epoll_ctl(dev->epoll_fd, EPOLL_CTL_DEL, ep->fd, NULL);
-    close(ep->fd);
-    vb_tcp_tx_fini(ep);
-    free(ep);
+    ep_free(ep);
 }
 
 void vb_tcp_fail(struct tcp_ep *ep, vb_status st)
@@ -164,10 +166,112 @@ void vb_tcp_fail(struct tcp_ep *ep, vb_status st)
 
 static struct vb_op *tcp_sever(struct vb_ep *vep)
 {
-    struct tcp_ep *ep = tcp_ep_of(vep);
+    struct tcp_ep *ep = (struct tcp_ep *)vep;
 
     vb_tcp_fail(ep, VB_ERR_PEER);
     return done_list_take(&ep->done);
+}
+
+/* ---- windows: a peer needs only the number of a window, so the key is empty ------------------ */
+
+struct tcp_window *vb_tcp_find_window(const struct tcp_device *dev, uint32_t id)
+{
+    int i;
+
+    for (i = 0; i < dev->n_windows; i++) /* a linear search, because a job has few windows */
+        if (dev->windows[i].id == id)
+            return &dev->windows[i];
+    return NULL;
+}
+
+static vb_status tcp_export_window(struct vb_device *vdev, uint32_t id, const struct vb_mem *mem,
+                                   unsigned rights, struct vb_blob *key_p)
+{
+    struct tcp_device *dev = (struct tcp_device *)vdev;
+    struct tcp_window *windows;
+
+    if (vb_tcp_find_window(dev, id) != NULL)
+        return vb_err(VB_ERR_USAGE, "window %u exists already", id);
+    windows = realloc(dev->windows, ((size_t)dev->n_windows + 1) * sizeof(*windows));
+    if (windows == NULL)
+        return vb_err_sys("realloc");
+    dev->windows = windows;
+    windows[dev->n_windows++] = (struct tcp_window){id, mem->ptr, mem->len_bytes, rights};
+    key_p->len_bytes = 0;
+    return VB_OK;
+}
+
+static vb_status tcp_offer_window(struct vb_ep *ep, uint32_t id, const struct vb_mem *mem,
+                                  struct vb_blob *key_p)
+{
+    (void)ep;
+    (void)id;
+    (void)mem;
+    key_p->len_bytes = 0;
+    return VB_OK;
+}
+
+static bool points_into(const struct tcp_window *win, const char *ptr)
+{
+    return ptr >= win->ptr && ptr < win->ptr + win->len_bytes;
+}
+
+/* Returns true if a transfer from or to the window is still under way. */
+static bool ep_uses(struct tcp_ep *ep, const struct tcp_window *win)
+{
+    const struct tcp_tx *tx = &ep->tx;
+    uint64_t i;
+
+    for (i = tx->begin; i != tx->end; i++)
+        if (points_into(win, tx->frames[i % tx->size].ptr))
+            return true;
+    return ep->rx.in_frame && points_into(win, ep->rx.to);
+}
+
+static void tcp_unexport_window(struct vb_device *vdev, uint32_t id)
+{
+    struct tcp_device *dev = (struct tcp_device *)vdev;
+    struct tcp_window *win = vb_tcp_find_window(dev, id);
+    int i;
+
+    if (win == NULL)
+        return;
+    for (i = 0; i < dev->n_eps; i++)
+        /* Ranks agree before they destroy a window, so this peer broke the protocol. */
+        if (ep_uses(dev->eps[i], win))
+            vb_tcp_fail(dev->eps[i],
+                        vb_err(VB_ERR_PEER, "rank %d: window %u was destroyed during a transfer",
+                               dev->eps[i]->rank, id));
+    *win = dev->windows[--dev->n_windows];
+}
+
+static vb_status tcp_import_window(struct vb_ep *vep, uint32_t id, const struct vb_blob *key,
+                                   size_t len_bytes, int timeout_ms, struct vb_remote **rem_p)
+{
+    struct tcp_remote *rem;
+
+    (void)len_bytes;
+    (void)timeout_ms;
+    if (key->len_bytes != 0)
+        return vb_err(VB_ERR_INPUT, "window %u of rank %d: the key has a wrong length (%u bytes)",
+                      id, ((struct tcp_ep *)vep)->rank, key->len_bytes);
+    rem = calloc(1, sizeof(*rem));
+    if (rem == NULL)
+        return vb_err_sys("calloc");
+    rem->id = id;
+    *rem_p = (struct vb_remote *)rem;
+    return VB_OK;
+}
+
+static void tcp_release_window(struct vb_remote *rem)
+{
+    free(rem);
+}
+
+static void *tcp_remote_ptr(struct vb_remote *rem)
+{
+    (void)rem;
+    return NULL;
 }
 
 /* ---- poll ------------------------------------------------------------------------------------ */
@@ -225,7 +329,7 @@ static int poll_endpoints(struct tcp_device *dev, struct vb_raw_event *ev, int m
 
 static vb_status tcp_poll(struct vb_device *vdev, struct vb_raw_event *ev, int max, int *n_p)
 {
-    struct tcp_device *dev = tcp_device_of(vdev);
+    struct tcp_device *dev = (struct tcp_device *)vdev;
     int i;
 
     if (dev->n_eps > FEW_PEERS)
@@ -241,7 +345,7 @@ static vb_status tcp_poll(struct vb_device *vdev, struct vb_raw_event *ev, int m
 /* Watches a socket for writing only while frames wait to be sent. */
 static vb_status tcp_arm(struct vb_device *vdev)
 {
-    struct tcp_device *dev = tcp_device_of(vdev);
+    struct tcp_device *dev = (struct tcp_device *)vdev;
     struct epoll_event ev;
     struct tcp_ep *ep;
     bool want;
@@ -268,7 +372,7 @@ static void tcp_disarm(struct vb_device *dev)
 
 static int tcp_wait_fd(struct vb_device *dev)
 {
-    return tcp_device_of(dev)->epoll_fd;
+    return ((struct tcp_device *)dev)->epoll_fd;
 }
 
 static bool any_readable(const struct tcp_device *dev)
@@ -286,7 +390,7 @@ static bool any_readable(const struct tcp_device *dev)
 static vb_status tcp_await(struct vb_device *vdev, struct vb_raw_event *ev, int max, int ms,
                            int *n_p)
 {
-    struct tcp_device *dev = tcp_device_of(vdev);
+    struct tcp_device *dev = (struct tcp_device *)vdev;
     vb_status st;
 
     if (any_readable(dev)) /* so that a peer that sends all the time does not starve the others */
@@ -318,12 +422,12 @@ const struct vb_transport vb_transport_tcp = {
     .sever = tcp_sever,
     .link_text = vb_transport_no_link_text,
     .registered = vb_transport_none_registered,
-    .export_window = vb_tcp_export_window,
-    .offer_window = vb_tcp_offer_window,
-    .unexport_window = vb_tcp_unexport_window,
-    .import_window = vb_tcp_import_window,
-    .release_window = vb_tcp_release_window,
-    .remote_ptr = vb_tcp_remote_ptr,
+    .export_window = tcp_export_window,
+    .offer_window = tcp_offer_window,
+    .unexport_window = tcp_unexport_window,
+    .import_window = tcp_import_window,
+    .release_window = tcp_release_window,
+    .remote_ptr = tcp_remote_ptr,
     .put = vb_tcp_put,
     .get = vb_tcp_get,
     .flush = vb_tcp_flush,

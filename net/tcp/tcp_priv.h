@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Types and functions that the files of the TCP transport share. tcp.c has the device, tcp_window.c
- * the windows, tcp_tx.c sends frames, and tcp_rx.c receives frames.
+ * Types and functions that the files of the TCP transport share: tcp.c has devices, endpoints and
+ * windows, tcp_tx.c sends frames, tcp_rx.c receives frames.
  */
 #ifndef VB_NET_TCP_TCP_PRIV_H
 #define VB_NET_TCP_TCP_PRIV_H
@@ -93,28 +93,19 @@ struct tcp_device {
     struct tcp_ep *eps[]; /* in the order of connecting; the array has `world` entries */
 };
 
+struct tcp_remote {
+    uint32_t id; /* number of the window */
+};
+
 /* ---- tcp.c ----------------------------------------------------------------------------------- */
 
 /* Marks the endpoint as dead. All its ops end with st. */
 void vb_tcp_fail(struct tcp_ep *ep, vb_status st);
 
-/* ---- tcp_window.c ---------------------------------------------------------------------------- */
-
-const struct tcp_window *vb_tcp_find_window(const struct tcp_device *dev, uint32_t id);
-vb_status vb_tcp_export_window(struct vb_device *vdev, uint32_t id, const struct vb_mem *mem,
-                               unsigned rights, struct vb_blob *key_p);
-vb_status vb_tcp_offer_window(struct vb_ep *ep, uint32_t id, const struct vb_mem *mem,
-                              struct vb_blob *key_p);
-void vb_tcp_unexport_window(struct vb_device *vdev, uint32_t id);
-vb_status vb_tcp_import_window(struct vb_ep *vep, uint32_t id, const struct vb_blob *key,
-                               size_t len_bytes, int timeout_ms, struct vb_remote **rem_p);
-void vb_tcp_release_window(struct vb_remote *rem);
-void *vb_tcp_remote_ptr(struct vb_remote *rem);
+/* Returns NULL if this rank has no such window. */
+struct tcp_window *vb_tcp_find_window(const struct tcp_device *dev, uint32_t id);
 
 /* ---- tcp_tx.c -------------------------------------------------------------------------------- */
-
-vb_status vb_tcp_tx_init(struct tcp_ep *ep);
-void vb_tcp_tx_fini(struct tcp_ep *ep);
 
 /* Sends waiting frames until the socket is full. */
 void vb_tcp_tx_flush(struct tcp_ep *ep);
@@ -156,28 +147,6 @@ void vb_tcp_rx_sleep(struct tcp_ep *ep);
 static inline bool tcp_rx_waits(const struct tcp_rx *rx)
 {
     return rx->begin != rx->end || (rx->in_frame && rx->left == 0);
-}
-
-/* ---- from the opaque types of struct vb_transport to our own --------------------------------- */
-
-struct tcp_remote {
-    struct tcp_ep *ep;
-    uint32_t id;
-};
-
-static inline struct tcp_device *tcp_device_of(struct vb_device *dev)
-{
-    return (struct tcp_device *)dev;
-}
-
-static inline struct tcp_ep *tcp_ep_of(struct vb_ep *ep)
-{
-    return (struct tcp_ep *)ep;
-}
-
-static inline struct tcp_remote *tcp_remote_of(struct vb_remote *rem)
-{
-    return (struct tcp_remote *)rem;
 }
 
 #endif

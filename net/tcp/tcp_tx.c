@@ -12,7 +12,6 @@
 #include "net/tcp/tcp_priv.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -25,29 +24,6 @@
 /* A payload up to this size is copied behind its header, because one buffer is sent faster than
  * two. */
 #define JOIN_BYTES 1024
-
-vb_status vb_tcp_tx_init(struct tcp_ep *ep)
-{
-    size_t depth = (size_t)ep->dev->opts.queue_depth;
-
-    ep->tx.size = 2 * depth;
-    ep->gets.depth = depth;
-    ep->tx.frames = calloc(2 * depth, sizeof(*ep->tx.frames));
-    ep->gets.gets = calloc(depth, sizeof(*ep->gets.gets));
-    if (ep->tx.frames == NULL || ep->gets.gets == NULL) {
-        vb_tcp_tx_fini(ep);
-        return vb_err(VB_ERR_NO_MEMORY, "no memory for a queue of %zu transfers", depth);
-    }
-    return VB_OK;
-}
-
-void vb_tcp_tx_fini(struct tcp_ep *ep)
-{
-    free(ep->tx.frames);
-    free(ep->gets.gets);
-    ep->tx.frames = NULL;
-    ep->gets.gets = NULL;
-}
 
 /* Returns the number of bytes sent, 0 if the socket is full, -1 if it is broken. A broken socket is
  * shut down. The receiving code reads the data that has arrived, then the end of the stream, and
@@ -178,7 +154,7 @@ void vb_tcp_tx_flush(struct tcp_ep *ep)
 
 void vb_tcp_flush(struct vb_device *vdev)
 {
-    struct tcp_device *dev = tcp_device_of(vdev);
+    struct tcp_device *dev = (struct tcp_device *)vdev;
     int i;
 
     for (i = 0; i < dev->n_eps; i++)
@@ -247,10 +223,10 @@ static vb_status check_room(const struct tcp_ep *ep)
 vb_status vb_tcp_put(struct vb_ep *vep, const struct vb_span *src, struct vb_target dst,
                      uint32_t note, struct vb_op *op)
 {
-    struct tcp_ep *ep = tcp_ep_of(vep);
+    struct tcp_ep *ep = (struct tcp_ep *)vep;
     struct tcp_frame frame = {.ptr = src->ptr, .len_bytes = src->len_bytes, .op = op};
     struct data_head head = {.type = DATA_PUT,
-                             .window = tcp_remote_of(dst.remote)->id,
+                             .window = ((struct tcp_remote *)dst.remote)->id,
                              .note = note,
                              .offset = dst.offset,
                              .len_bytes = src->len_bytes};
@@ -265,11 +241,11 @@ vb_status vb_tcp_put(struct vb_ep *vep, const struct vb_span *src, struct vb_tar
 vb_status vb_tcp_get(struct vb_ep *vep, const struct vb_span *dst, struct vb_target src,
                      struct vb_op *op)
 {
-    struct tcp_ep *ep = tcp_ep_of(vep);
+    struct tcp_ep *ep = (struct tcp_ep *)vep;
     struct tcp_gets *gets = &ep->gets;
     struct tcp_frame frame = {.op = NULL};
     struct data_head head = {.type = DATA_GET,
-                             .window = tcp_remote_of(src.remote)->id,
+                             .window = ((struct tcp_remote *)src.remote)->id,
                              .get = (uint32_t)gets->end,
                              .offset = src.offset,
                              .len_bytes = dst->len_bytes};

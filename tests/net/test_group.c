@@ -5,7 +5,7 @@
  *
  * Covers: net/group/group_info.c net/group/group_sync.c net/group/pair.c net/group/pairs.c
  * Covers: net/group/progress.c net/group/progress_thread.c net/group/put.c net/group/window.c
- * Covers: net/shm/shm_hold.c
+ * Covers: net/shm/shm_setup.c
  */
 #include "tests/support/alloc.h"
 #include "tests/support/rdma.h"

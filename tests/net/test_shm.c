@@ -12,7 +12,7 @@ static struct t_pair pair; /* static, because it is large */
 /* Returns the inbox of side 0 as mapped by side 1. Side 1 writes to this memory. */
 static struct shm_inbox *inbox_of_0(void)
 {
-    return shm_ep_of(pair.side[1].ep)->out.inbox;
+    return ((struct shm_ep *)pair.side[1].ep)->out.inbox;
 }
 
 static void expect_given_up(const char *why)
@@ -87,7 +87,7 @@ static void a_corrupt_count_ends_the_connection(void **state)
         for (k = 0; k < SHM_SLOTS; k++)
             assert_int_equal(t_put(&s[0], 0, 0, 0, 1, &ops[k]), VB_OK);
         assert_int_equal(t_put(&s[0], 0, 0, 0, 1, &op), VB_AGAIN);
-        atomic_store(&shm_ep_of(s[1].ep)->in.inbox->taken, counts[i]);
+        atomic_store(&((struct shm_ep *)s[1].ep)->in.inbox->taken, counts[i]);
         t_stderr_catch(&t);
         assert_int_equal(t_put(&s[0], 0, 0, 0, 1, &op), VB_ERR_INPUT);
         t_stderr_release(&t, text, sizeof(text));

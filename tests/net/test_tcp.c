@@ -3,7 +3,7 @@
  * Tests the TCP transport with peers that are broken, slow or dying. One end of the connection is
  * an endpoint. The other end is a plain socket, to which the test writes any bytes.
  *
- * Covers: net/tcp/tcp_rx.c net/tcp/tcp_tx.c net/tcp/tcp_window.c net/wire_data.c
+ * Covers: net/tcp/tcp_rx.c net/tcp/tcp_tx.c net/wire_data.c
  */
 #include "net/wire_data.h"
 #include "tests/support/pair.h"
