@@ -19,11 +19,9 @@
 #define POLL_BATCH 16
 #define CHECK_EVERY 512 /* polls between two checks of connection and device events */
 
-/* ---- device ---------------------------------------------------------------------------------- */
-
 static void verbs_close(struct vb_device *vdev)
 {
-    struct verbs_dev *dev = verbs_dev_of(vdev);
+    struct verbs_dev *dev = (struct verbs_dev *)vdev;
     int i;
 
     if (dev == NULL)
@@ -69,12 +67,12 @@ static vb_status verbs_open(const struct vb_device_opts *o, struct vb_device **d
 
 bool vb_verbs_is_soft(struct vb_device *dev)
 {
-    return verbs_dev_of(dev)->address.soft;
+    return ((struct verbs_dev *)dev)->address.soft;
 }
 
 static vb_status verbs_own_address(struct vb_device *vdev, struct vb_blob *blob_p)
 {
-    return vb_verbs_address_pack(&verbs_dev_of(vdev)->address, blob_p);
+    return vb_verbs_address_pack(&((struct verbs_dev *)vdev)->address, blob_p);
 }
 
 /* ---- failed endpoints ------------------------------------------------------------------------ */
@@ -110,7 +108,7 @@ void vb_verbs_ep_fail(struct verbs_ep *ep, vb_status st, const char *fmt, ...)
 /* The returned list may also contain ops of other endpoints, which have ended too. */
 static struct vb_op *verbs_sever(struct vb_ep *vep)
 {
-    struct verbs_ep *ep = verbs_ep_of(vep);
+    struct verbs_ep *ep = (struct verbs_ep *)vep;
 
     vb_verbs_ep_fail(ep, VB_ERR_PEER, "the peer is gone");
     return done_list_take(&ep->dev->done);
@@ -220,7 +218,7 @@ static int report_lost(struct verbs_dev *dev, struct vb_raw_event *ev, int max)
 
 static vb_status verbs_poll(struct vb_device *vdev, struct vb_raw_event *ev, int max, int *n_p)
 {
-    struct verbs_dev *dev = verbs_dev_of(vdev);
+    struct verbs_dev *dev = (struct verbs_dev *)vdev;
     int i, n = 0;
 
     if (dev->has_events || ++dev->polls % CHECK_EVERY == 0) {
@@ -244,7 +242,7 @@ static vb_status verbs_poll(struct vb_device *vdev, struct vb_raw_event *ev, int
 
 static vb_status verbs_arm(struct vb_device *vdev)
 {
-    struct verbs_dev *dev = verbs_dev_of(vdev);
+    struct verbs_dev *dev = (struct verbs_dev *)vdev;
     int i;
 
     for (i = 0; i < dev->n_ports; i++)
@@ -252,29 +250,19 @@ static vb_status verbs_arm(struct vb_device *vdev)
     return VB_OK;
 }
 
-static struct verbs_port *port_of_channel(struct verbs_dev *dev, int fd)
-{
-    int i;
-
-    for (i = 0; i < dev->n_ports; i++)
-        if (dev->ports[i].channel->fd == fd)
-            return &dev->ports[i];
-    return NULL;
-}
-
 /* Sleeps for up to ms and marks which descriptors are readable, so that the others are not read for
  * nothing. */
 static void check_epoll(struct verbs_dev *dev, int ms)
 {
     struct epoll_event evs[2 * VERBS_PORTS_MAX + 1];
-    struct verbs_port *port;
-    int i, n;
+    int i, k, n;
 
     n = epoll_wait(dev->epoll_fd, evs, VB_COUNT(evs), ms);
     for (i = 0; i < n; i++) {
-        port = port_of_channel(dev, evs[i].data.fd);
-        if (port != NULL)
-            port->has_event = true;
+        for (k = 0; k < dev->n_ports && dev->ports[k].channel->fd != evs[i].data.fd; k++)
+            ;
+        if (k < dev->n_ports)
+            dev->ports[k].has_event = true;
         else
             dev->has_events = true;
     }
@@ -282,7 +270,7 @@ static void check_epoll(struct verbs_dev *dev, int ms)
 
 static void verbs_disarm(struct vb_device *vdev)
 {
-    struct verbs_dev *dev = verbs_dev_of(vdev);
+    struct verbs_dev *dev = (struct verbs_dev *)vdev;
     int i;
 
     check_epoll(dev, 0);
@@ -303,13 +291,13 @@ static vb_status verbs_await(struct vb_device *vdev, struct vb_raw_event *ev, in
         st = verbs_poll(vdev, ev, max, n_p);
     if (st != VB_OK || *n_p > 0)
         return st;
-    check_epoll(verbs_dev_of(vdev), ms);
+    check_epoll((struct verbs_dev *)vdev, ms);
     return verbs_poll(vdev, ev, max, n_p);
 }
 
 static int verbs_wait_fd(struct vb_device *dev)
 {
-    return verbs_dev_of(dev)->epoll_fd;
+    return ((struct verbs_dev *)dev)->epoll_fd;
 }
 
 static void *verbs_remote_ptr(struct vb_remote *rem)
@@ -320,13 +308,13 @@ static void *verbs_remote_ptr(struct vb_remote *rem)
 
 static const char *verbs_link_text(struct vb_ep *ep)
 {
-    return verbs_ep_of(ep)->link;
+    return ((struct verbs_ep *)ep)->link;
 }
 
 static void verbs_registered(struct vb_device *dev, uint64_t *bytes_p, uint64_t *ns_p)
 {
-    *bytes_p = verbs_dev_of(dev)->registered.bytes;
-    *ns_p = verbs_dev_of(dev)->registered.ns;
+    *bytes_p = ((struct verbs_dev *)dev)->registered.bytes;
+    *ns_p = ((struct verbs_dev *)dev)->registered.ns;
 }
 
 const struct vb_transport vb_transport_verbs = {

@@ -105,23 +105,21 @@ static void request_arrived(struct verbs_dev *dev, const struct rdma_cm_event *e
     const struct rdma_conn_param *param = &event->param.conn;
     struct verbs_request *request = request_place(dev);
     struct verbs_call call;
-    const char *why;
 
-    memset(request, 0, sizeof(*request));
-    request->id = event->id;
-    request->number = ++dev->requests.n_seen;
-    request->responder_resources = param->responder_resources;
-    request->initiator_depth = param->initiator_depth;
-    why =
+    *request = (struct verbs_request){.id = event->id,
+                                      .number = ++dev->requests.n_seen,
+                                      .responder_resources = param->responder_resources,
+                                      .initiator_depth = param->initiator_depth};
+    /* A bad request is refused after the event has been acknowledged. */
+    request->bad =
         vb_verbs_call_read(param->private_data, param->private_data_len, VERBS_CALL_REQUEST, &call);
-    if (why == NULL)
-        memcpy(request->call, param->private_data, VERBS_CALL_BYTES);
-    if (why == NULL && (call.rank == dev->opts.rank || call.rank >= dev->opts.world))
-        why = "the caller claims a rank that may not connect to this rank";
-    if (why == NULL && dev->eps[call.rank] != NULL && dev->eps[call.rank]->cm.id != NULL)
-        why = "the rank of the caller is already connected";
-    if (why != NULL)
-        request->bad = why; /* refused after the event has been acknowledged */
+    if (request->bad != NULL)
+        return;
+    memcpy(request->call, param->private_data, VERBS_CALL_BYTES);
+    if (call.rank == dev->opts.rank || call.rank >= dev->opts.world)
+        request->bad = "the caller claims a rank that may not connect to this rank";
+    else if (dev->eps[call.rank] != NULL && dev->eps[call.rank]->cm.id != NULL)
+        request->bad = "the rank of the caller is already connected";
 }
 
 /* Called when the other side has given up its request. */
@@ -165,31 +163,21 @@ static struct verbs_request *request_of(struct verbs_dev *dev, const struct vb_l
 
 static void ep_event(struct verbs_ep *ep, const struct rdma_cm_event *event)
 {
-    size_t len = event->param.conn.private_data_len;
+    const struct rdma_conn_param *param = &event->param.conn;
 
-    switch (event->event) {
-    case RDMA_CM_EVENT_DISCONNECTED:
-        /* The peer has closed or is gone. Its last messages are still in the completion queue.
-         * Behind them come the flushed receives, which end the endpoint. */
-        if (ep->state == VERBS_OPEN) {
-            ep->state = VERBS_CLOSING;
-            (void)rdma_disconnect(ep->cm.id);
-        }
-        break;
-    case RDMA_CM_EVENT_DEVICE_REMOVAL:
-        vb_verbs_ep_fail(ep, VB_ERR_IO, "the RDMA device was removed");
-        break;
-    case RDMA_CM_EVENT_TIMEWAIT_EXIT:
-    case RDMA_CM_EVENT_ADDR_CHANGE:
+    if (event->event == RDMA_CM_EVENT_TIMEWAIT_EXIT || event->event == RDMA_CM_EVENT_ADDR_CHANGE)
         return;
-    default:
-        break;
+    /* When the peer has closed or is gone, its last messages are still in the completion queue.
+     * Behind them come the flushed receives, which end the endpoint. */
+    if (event->event == RDMA_CM_EVENT_DISCONNECTED && ep->state == VERBS_OPEN) {
+        ep->state = VERBS_CLOSING;
+        (void)rdma_disconnect(ep->cm.id);
     }
-    if (event->event == RDMA_CM_EVENT_ESTABLISHED && event->param.conn.private_data != NULL &&
-        len >= VERBS_CALL_BYTES) {
-        memcpy(ep->cm.reply, event->param.conn.private_data, VERBS_CALL_BYTES);
-        ep->cm.reply_len = VERBS_CALL_BYTES;
-    }
+    if (event->event == RDMA_CM_EVENT_DEVICE_REMOVAL)
+        vb_verbs_ep_fail(ep, VB_ERR_IO, "the RDMA device was removed");
+    if (event->event == RDMA_CM_EVENT_ESTABLISHED && param->private_data != NULL &&
+        param->private_data_len >= VERBS_CALL_BYTES)
+        memcpy(ep->cm.reply, param->private_data, VERBS_CALL_BYTES);
     ep->cm.event = event->event;
     ep->cm.event_status = event->status;
     ep->cm.has_event = true;
@@ -263,14 +251,12 @@ static void set_ack_timeout(struct rdma_cm_id *id)
         VB_LOG_DEBUG("cannot set the ack timeout: %s", strerror(errno));
 }
 
-static uint8_t limit_reads(int device_max)
+/* Returns the number of reads under way that the device and the peer allow. */
+static uint8_t limit_reads(int device_max, int peer_max)
 {
-    return (uint8_t)(device_max < VERBS_READS_MAX ? device_max : VERBS_READS_MAX);
-}
+    int max = device_max < peer_max ? device_max : peer_max;
 
-static uint8_t min_u8(uint8_t a, uint8_t b)
-{
-    return a < b ? a : b;
+    return (uint8_t)(max < VERBS_READS_MAX ? max : VERBS_READS_MAX);
 }
 
 static void destroy_id(struct verbs_ep *ep)
@@ -286,10 +272,9 @@ static void destroy_id(struct verbs_ep *ep)
 /* Returns the source address if --bind or --device determines it. NULL: the route determines it. */
 static struct sockaddr *source_address(const struct verbs_dev *dev, struct sock_addr *addr)
 {
-    bool given = dev->opts.bind != NULL || dev->opts.device != NULL;
-
-    return given && vb_sock_from_text(dev->address.addrs[0], 0, addr) ? (struct sockaddr *)&addr->sa
-                                                                      : NULL;
+    if (dev->opts.bind == NULL && dev->opts.device == NULL)
+        return NULL;
+    return vb_sock_from_text(dev->address.addrs[0], 0, addr) ? (struct sockaddr *)&addr->sa : NULL;
 }
 
 /* Resolves an address and creates a queue pair on the device that reaches it. */
@@ -318,7 +303,7 @@ static vb_status prepare_call(struct verbs_ep *ep, const char *addr, int port, u
     if (rdma_resolve_route(id, RESOLVE_MS) != 0)
         return vb_err_sys("rdma_resolve_route");
     st = wait_event(ep, RDMA_CM_EVENT_ROUTE_RESOLVED, addr, deadline);
-    return st == VB_OK ? vb_verbs_ep_create_qp(ep, id) : st;
+    return st == VB_OK ? vb_verbs_ep_create_qp(ep) : st;
 }
 
 static vb_status call_address(struct verbs_ep *ep, const struct vb_link *link, const char *addr,
@@ -336,14 +321,14 @@ static vb_status call_address(struct verbs_ep *ep, const struct vb_link *link, c
         return st;
     own.port = ep->port_index;
     vb_verbs_call_request(&own, link->rank, link->key, request);
-    param.responder_resources = limit_reads(ep->port->attr.max_qp_rd_atom);
-    param.initiator_depth = limit_reads(ep->port->attr.max_qp_init_rd_atom);
+    param.responder_resources = limit_reads(ep->port->attr.max_qp_rd_atom, VERBS_READS_MAX);
+    param.initiator_depth = limit_reads(ep->port->attr.max_qp_init_rd_atom, VERBS_READS_MAX);
     if (rdma_connect(ep->cm.id, &param) != 0)
         return vb_err_sys("rdma_connect to rank %d at %s", ep->rank, addr);
     st = wait_event(ep, RDMA_CM_EVENT_ESTABLISHED, addr, link->deadline);
     if (st != VB_OK)
         return st;
-    if (vb_verbs_call_read(ep->cm.reply, ep->cm.reply_len, VERBS_CALL_REPLY, &theirs) != NULL ||
+    if (vb_verbs_call_read(ep->cm.reply, VERBS_CALL_BYTES, VERBS_CALL_REPLY, &theirs) != NULL ||
         theirs.rank != link->rank || theirs.port >= VERBS_PORTS_MAX ||
         !vb_verbs_call_reply_verify(request, ep->cm.reply, link->key))
         return vb_err(VB_ERR_ACCESS, "the process that answers at %s is not rank %d of this job",
@@ -412,7 +397,7 @@ static vb_status accept_request(struct verbs_ep *ep, const struct vb_link *link,
     ep->cm.id = id;
     id->context = ep;
     set_ack_timeout(id);
-    st = vb_verbs_ep_create_qp(ep, id);
+    st = vb_verbs_ep_create_qp(ep);
     if (st != VB_OK)
         return st;
     (void)vb_verbs_call_read(request->call, VERBS_CALL_BYTES, VERBS_CALL_REQUEST, &theirs);
@@ -421,9 +406,9 @@ static vb_status accept_request(struct verbs_ep *ep, const struct vb_link *link,
     vb_verbs_call_reply(&own, request->call, link->key, reply);
     vb_verbs_call_proof(request->call, reply, link->key, proof);
     param.responder_resources =
-        min_u8(request->responder_resources, limit_reads(ep->port->attr.max_qp_rd_atom));
+        limit_reads(ep->port->attr.max_qp_rd_atom, request->responder_resources);
     param.initiator_depth =
-        min_u8(request->initiator_depth, limit_reads(ep->port->attr.max_qp_init_rd_atom));
+        limit_reads(ep->port->attr.max_qp_init_rd_atom, request->initiator_depth);
     ep->cm.has_event = false;
     if (rdma_accept(id, &param) != 0)
         return vb_err_sys("rdma_accept rank %d", ep->rank);
@@ -438,7 +423,7 @@ static vb_status accept_request(struct verbs_ep *ep, const struct vb_link *link,
 
 vb_status vb_verbs_connect(struct vb_device *vdev, const struct vb_link *link, struct vb_ep **ep_p)
 {
-    struct verbs_dev *dev = verbs_dev_of(vdev);
+    struct verbs_dev *dev = (struct verbs_dev *)vdev;
     struct verbs_request *request;
     vb_status st;
     struct verbs_ep *ep = vb_verbs_ep_create(dev, link);
@@ -446,7 +431,6 @@ vb_status vb_verbs_connect(struct vb_device *vdev, const struct vb_link *link, s
     if (ep == NULL)
         return VB_ERR_NO_MEMORY;
     dev->eps[link->rank] = ep;
-    dev->n_eps++;
     if (link->role == VB_LINK_BY_RANK ? link->rank < dev->opts.rank : link->role == VB_LINK_CALL) {
         st = call_peer(ep, link);
     } else {
@@ -476,7 +460,7 @@ static bool all_sent(const struct verbs_ep *ep)
 /* Waits briefly until all posted work requests are complete, if the peer still accepts them. */
 void vb_verbs_disconnect(struct vb_ep *vep)
 {
-    struct verbs_ep *ep = verbs_ep_of(vep);
+    struct verbs_ep *ep = (struct verbs_ep *)vep;
     struct verbs_dev *dev;
 
     if (ep == NULL)
@@ -493,7 +477,6 @@ void vb_verbs_disconnect(struct vb_ep *vep)
     destroy_id(ep);
     dev->n_unreported -= ep->status != VB_OK && !ep->lost_reported;
     dev->eps[ep->rank] = NULL;
-    dev->n_eps--;
     vb_verbs_forget_notes(dev, ep->rank);
     vb_verbs_ep_destroy(ep);
 }

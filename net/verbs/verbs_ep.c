@@ -21,13 +21,24 @@
 
 /* ---- create and destroy ---------------------------------------------------------------------- */
 
-static bool alloc_queues(struct verbs_ep *ep, uint64_t depth)
+struct verbs_ep *vb_verbs_ep_create(struct verbs_dev *dev, const struct vb_link *link)
 {
+    struct verbs_ep *ep = calloc(1, sizeof(*ep));
+    size_t depth = (size_t)dev->opts.queue_depth;
+
+    if (ep == NULL)
+        goto err;
+    ep->dev = dev;
+    ep->rank = link->rank;
+    ep->tag = vb_verbs_ep_tag(link->rank, link->epoch);
+    snprintf(ep->host, sizeof(ep->host), "%s", link->host);
     ep->tx.puts.size = ep->tx.gets.size = depth;
     ep->tx.flights.size = VERBS_SEND_QUEUE;
     ep->tx.puts.entries = calloc(depth, sizeof(*ep->tx.puts.entries));
     ep->tx.gets.entries = calloc(depth, sizeof(*ep->tx.gets.entries));
     ep->tx.flights.entries = calloc(VERBS_SEND_QUEUE, sizeof(*ep->tx.flights.entries));
+    ep->rx.n = (uint32_t)depth + VERBS_SPARE_RECVS;
+    ep->rx.owed_max = (uint32_t)(depth + 1) / 2;
     ep->rx.wrs = calloc(ep->rx.n, sizeof(*ep->rx.wrs));
     ep->rx.sges = calloc(ep->rx.n, sizeof(*ep->rx.sges));
     ep->rx.memory.len_bytes = ((size_t)ep->rx.n * VERBS_MESSAGE_BYTES + PAGE - 1) / PAGE * PAGE;
@@ -37,36 +48,21 @@ static bool alloc_queues(struct verbs_ep *ep, uint64_t depth)
     if (ep->tx.puts.entries == NULL || ep->tx.gets.entries == NULL ||
         ep->tx.flights.entries == NULL || ep->rx.wrs == NULL || ep->rx.sges == NULL ||
         ep->rx.memory.ptr == NULL || ep->probe.ptr == NULL)
-        return false;
+        goto err;
     memset(ep->rx.memory.ptr, 0, ep->rx.memory.len_bytes);
     memset(ep->probe.ptr, 0, PAGE);
-    return true;
-}
-
-struct verbs_ep *vb_verbs_ep_create(struct verbs_dev *dev, const struct vb_link *link)
-{
-    struct verbs_ep *ep = calloc(1, sizeof(*ep));
-
-    if (ep == NULL) {
-        (void)vb_err_sys("calloc");
-        return NULL;
-    }
-    ep->dev = dev;
-    ep->rank = link->rank;
-    ep->tag = vb_verbs_ep_tag(link->rank, link->epoch);
-    snprintf(ep->host, sizeof(ep->host), "%s", link->host);
-    ep->rx.n = (uint32_t)dev->opts.queue_depth + VERBS_SPARE_RECVS;
-    ep->rx.owed_max = (uint32_t)(dev->opts.queue_depth + 1) / 2;
-    if (!alloc_queues(ep, (uint64_t)dev->opts.queue_depth)) {
-        (void)vb_err_sys("calloc");
-        vb_verbs_ep_destroy(ep);
-        return NULL;
-    }
     return ep;
+
+err:
+    (void)vb_err_sys("calloc");
+    vb_verbs_ep_destroy(ep);
+    return NULL;
 }
 
 void vb_verbs_ep_destroy(struct verbs_ep *ep)
 {
+    if (ep == NULL)
+        return;
     vb_verbs_deregister(ep->dev, &ep->rx.memory);
     vb_verbs_deregister(ep->dev, &ep->probe);
     free(ep->rx.memory.ptr);
@@ -113,7 +109,7 @@ static vb_status register_own_memory(struct verbs_ep *ep)
 }
 
 /* Creates the queue pair. The device may grant more or less inline data than requested. */
-static vb_status create_qp(struct verbs_ep *ep, struct rdma_cm_id *id)
+static vb_status create_qp(struct verbs_ep *ep)
 {
     const struct ibv_device_attr *attr = &ep->port->attr;
     struct ibv_qp_init_attr init = {.send_cq = ep->port->cq,
@@ -128,30 +124,28 @@ static vb_status create_qp(struct verbs_ep *ep, struct rdma_cm_id *id)
                                     .qp_type = IBV_QPT_RC};
 
     ep->tx.size = init.cap.max_send_wr;
-    if (rdma_create_qp(id, ep->port->pd, &init) != 0) {
+    if (rdma_create_qp(ep->cm.id, ep->port->pd, &init) != 0) {
         init.cap.max_inline_data = VERBS_MESSAGE_BYTES;
-        if (rdma_create_qp(id, ep->port->pd, &init) != 0)
+        if (rdma_create_qp(ep->cm.id, ep->port->pd, &init) != 0)
             return vb_err_sys("cannot create a queue pair for rank %d on %s", ep->rank,
-                              ibv_get_device_name(id->verbs->device));
+                              ibv_get_device_name(ep->cm.id->verbs->device));
     }
     ep->tx.inline_max = init.cap.max_inline_data;
     return VB_OK;
 }
 
-vb_status vb_verbs_ep_create_qp(struct verbs_ep *ep, struct rdma_cm_id *id)
+vb_status vb_verbs_ep_create_qp(struct verbs_ep *ep)
 {
-    vb_status st = vb_verbs_port_for(ep->dev, id->verbs, &ep->port_index);
+    vb_status st = vb_verbs_port_for(ep->dev, ep->cm.id->verbs, &ep->port_index);
 
     if (st != VB_OK)
         return st;
     ep->port = &ep->dev->ports[ep->port_index];
     st = register_own_memory(ep);
     if (st == VB_OK)
-        st = create_qp(ep, id);
+        st = create_qp(ep);
     if (st != VB_OK)
         return st;
-    ep->cm.id = id;
-    id->context = ep;
     chain_recvs(ep);
     vb_verbs_post_recvs(ep);
     return ep->status;

@@ -26,36 +26,29 @@ static bool capability_line(char *line, void *arg)
     return false;
 }
 
-static const char *user_name(void)
-{
-    const struct passwd *user = getpwuid(geteuid());
-
-    return user != NULL ? user->pw_name : "*";
-}
-
 /* Checks the limit on locked memory. Raises the soft limit to the hard limit if that is enough. */
 static vb_status check_memlock(const struct verbs_dev *dev, size_t more)
 {
     uint64_t need = dev->registered.bytes + more;
+    const struct passwd *user;
     bool privileged = false;
     struct rlimit limit;
 
-    if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
-        return VB_OK;
-    if (need <= limit.rlim_cur)
+    /* RLIM_INFINITY is the highest number. */
+    if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || need <= limit.rlim_cur)
         return VB_OK;
     vb_probe_lines(capability_line, &privileged, "/proc/self/status");
     if (privileged)
         return VB_OK;
     limit.rlim_cur = limit.rlim_max;
-    if ((limit.rlim_max == RLIM_INFINITY || need <= limit.rlim_max) &&
-        setrlimit(RLIMIT_MEMLOCK, &limit) == 0)
+    if (need <= limit.rlim_max && setrlimit(RLIMIT_MEMLOCK, &limit) == 0)
         return VB_OK;
+    user = getpwuid(geteuid());
     return vb_err(VB_ERR_ACCESS,
                   "RDMA needs %llu KiB of locked memory, the limit is %llu KiB: put the line '%s - "
                   "memlock unlimited' into /etc/security/limits.conf and log in again",
                   (unsigned long long)(need + 1023) / 1024,
-                  (unsigned long long)limit.rlim_max / 1024, user_name());
+                  (unsigned long long)limit.rlim_max / 1024, user != NULL ? user->pw_name : "*");
 }
 
 /* ---- registration ---------------------------------------------------------------------------- */
@@ -126,7 +119,7 @@ static void pack_key(const struct verbs_dev *dev, const struct verbs_window *win
 vb_status vb_verbs_export_window(struct vb_device *vdev, uint32_t id, const struct vb_mem *mem,
                                  unsigned rights, struct vb_blob *key_p)
 {
-    struct verbs_dev *dev = verbs_dev_of(vdev);
+    struct verbs_dev *dev = (struct verbs_dev *)vdev;
     struct verbs_window *win, **at = find_window(dev, id);
     vb_status st = VB_OK;
     int i;
@@ -155,7 +148,7 @@ vb_status vb_verbs_export_window(struct vb_device *vdev, uint32_t id, const stru
 vb_status vb_verbs_offer_window(struct vb_ep *vep, uint32_t id, const struct vb_mem *mem,
                                 struct vb_blob *key_p)
 {
-    struct verbs_dev *dev = verbs_ep_of(vep)->dev;
+    struct verbs_dev *dev = ((struct verbs_ep *)vep)->dev;
     const struct verbs_window *win = *find_window(dev, id);
 
     (void)mem;
@@ -177,10 +170,9 @@ vb_status vb_verbs_register_windows(struct verbs_dev *dev, int port_index)
 
 void vb_verbs_unexport_window(struct vb_device *vdev, uint32_t id)
 {
-    struct verbs_dev *dev = verbs_dev_of(vdev);
-    struct verbs_window *win, **at = find_window(dev, id);
+    struct verbs_dev *dev = (struct verbs_dev *)vdev;
+    struct verbs_window **at = find_window(dev, id), *win = *at;
 
-    win = *at;
     if (win == NULL)
         return;
     *at = win->next;
@@ -190,7 +182,7 @@ void vb_verbs_unexport_window(struct vb_device *vdev, uint32_t id)
 vb_status vb_verbs_import_window(struct vb_ep *vep, uint32_t id, const struct vb_blob *blob,
                                  size_t len_bytes, int timeout_ms, struct vb_remote **rem_p)
 {
-    struct verbs_ep *ep = verbs_ep_of(vep);
+    struct verbs_ep *ep = (struct verbs_ep *)vep;
     struct verbs_remote *rem;
     struct verbs_key key;
 
@@ -202,7 +194,6 @@ vb_status vb_verbs_import_window(struct vb_ep *vep, uint32_t id, const struct vb
     rem = calloc(1, sizeof(*rem));
     if (rem == NULL)
         return vb_err_sys("calloc");
-    rem->ep = ep;
     rem->local = *find_window(ep->dev, id);
     rem->addr = key.addr;
     rem->rkey = key.rkeys[ep->peer_port];

@@ -83,14 +83,14 @@ static void request_completion(struct verbs_ep *ep, struct ibv_send_wr *wr, bool
 }
 
 static void add_message(struct verbs_ep *ep, struct chain *c, enum verbs_message_type type,
-                        uint32_t value)
+                        uint32_t value, bool signalled)
 {
     unsigned char *message = c->messages[c->n];
     size_t len = vb_verbs_value_pack(type, value, message);
     struct ibv_send_wr *wr = chain_add(ep, c, IBV_WR_SEND, message, len, 0);
 
     wr->send_flags = IBV_SEND_INLINE;
-    request_completion(ep, wr, false);
+    request_completion(ep, wr, signalled);
 }
 
 /* Adds the next piece of the first put. small: the whole put fits into the work request, so the put
@@ -121,7 +121,7 @@ static void put_piece(struct verbs_ep *ep, struct chain *c)
     if (len > 0 || ep->tx.write_imm)
         add_write(ep, c, s, len, small);
     if (last && !ep->tx.write_imm)
-        add_message(ep, c, VERBS_NOTE, s->note);
+        add_message(ep, c, VERBS_NOTE, s->note, false);
     s->begun = true;
     s->local += len;
     s->remote += len;
@@ -223,9 +223,7 @@ vb_status vb_verbs_send_probe(struct verbs_ep *ep)
 
     wr->wr.rdma.remote_addr = ep->hello.probe_addr;
     wr->wr.rdma.rkey = ep->hello.probe_rkey;
-    add_message(ep, &c, VERBS_PROBED, 0);
-    c.wrs[c.n - 1].send_flags |= IBV_SEND_SIGNALED;
-    ep->tx.signalled = ep->tx.posted;
+    add_message(ep, &c, VERBS_PROBED, 0, true);
     post(ep, &c);
     return ep->status;
 }
@@ -236,14 +234,10 @@ vb_status vb_verbs_send_marker(struct verbs_ep *ep)
 
     if (send_room(ep) < 1)
         return VB_AGAIN;
-    add_message(ep, &c, VERBS_CREDIT, 0);
-    c.wrs[0].send_flags |= IBV_SEND_SIGNALED;
-    ep->tx.signalled = ep->tx.posted;
+    add_message(ep, &c, VERBS_CREDIT, 0, true);
     post(ep, &c);
     return ep->status;
 }
-
-/* ---- credits --------------------------------------------------------------------------------- */
 
 void vb_verbs_return_credits(struct verbs_ep *ep)
 {
@@ -298,11 +292,11 @@ static vb_status enqueue(struct verbs_ep *ep, struct verbs_queue *q, const struc
 vb_status vb_verbs_put(struct vb_ep *vep, const struct vb_span *src, struct vb_target dst,
                        uint32_t note, struct vb_op *op)
 {
-    return enqueue(verbs_ep_of(vep), &verbs_ep_of(vep)->tx.puts, src, dst, note, op);
+    return enqueue((struct verbs_ep *)vep, &((struct verbs_ep *)vep)->tx.puts, src, dst, note, op);
 }
 
 vb_status vb_verbs_get(struct vb_ep *vep, const struct vb_span *dst, struct vb_target src,
                        struct vb_op *op)
 {
-    return enqueue(verbs_ep_of(vep), &verbs_ep_of(vep)->tx.gets, dst, src, 0, op);
+    return enqueue((struct verbs_ep *)vep, &((struct verbs_ep *)vep)->tx.gets, dst, src, 0, op);
 }

@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Types and functions that the files of the verbs transport share. verbs.c has the device and its
- * polling, verbs_cm.c makes connections, verbs_hello.c encodes the first messages, verbs_ep.c
- * starts an endpoint, verbs_post.c sends, verbs_wc.c handles completions, verbs_mem.c registers
- * memory, verbs_port.c opens an RDMA device, verbs_addr.c finds this rank's address.
- *
- * Words: a *port* is an RDMA device in use, with its completion queue. A *piece* is the part of a
- * put or get that one work request moves. A *credit* is the right to use one of the peer's
- * receives.
+ * Types and functions that the files of the verbs transport share; docs/network.md lists the files.
+ * A *port* is an RDMA device in use, with its completion queue. A *piece* is the part of a put or
+ * get that one work request moves. A *credit* is the right to use one of the peer's receives.
  */
 #ifndef VB_NET_VERBS_VERBS_PRIV_H
 #define VB_NET_VERBS_VERBS_PRIV_H
@@ -101,8 +96,7 @@ struct verbs_cm {
     enum rdma_cm_event_type event; /* the last event; valid if has_event */
     int event_status;
     bool has_event;
-    unsigned char reply[VERBS_CALL_BYTES]; /* the peer's reply to our request */
-    size_t reply_len;
+    unsigned char reply[VERBS_CALL_BYTES]; /* the peer's reply to our request; zero: none */
 };
 
 struct verbs_tx {
@@ -205,26 +199,14 @@ struct verbs_dev {
         uint64_t bytes; /* number of bytes registered now */
         uint64_t ns;    /* time spent on registering */
     } registered;
-    int n_eps;
     struct verbs_ep *eps[]; /* by rank; NULL: not connected */
 };
 
 struct verbs_remote {
-    struct verbs_ep *ep;
     const struct verbs_window *local; /* this rank's part of the same window */
     uint64_t addr;
     uint32_t rkey;
 };
-
-static inline struct verbs_dev *verbs_dev_of(struct vb_device *dev)
-{
-    return (struct verbs_dev *)dev;
-}
-
-static inline struct verbs_ep *verbs_ep_of(struct vb_ep *ep)
-{
-    return (struct verbs_ep *)ep;
-}
 
 /* ---- verbs.c --------------------------------------------------------------------------------- */
 
@@ -292,7 +274,7 @@ struct verbs_ep *vb_verbs_ep_create(struct verbs_dev *dev, const struct vb_link 
 void vb_verbs_ep_destroy(struct verbs_ep *ep); /* its queue pair must be destroyed before */
 
 /* Creates the queue pair of a connection and posts its receives. */
-vb_status vb_verbs_ep_create_qp(struct verbs_ep *ep, struct rdma_cm_id *id);
+vb_status vb_verbs_ep_create_qp(struct verbs_ep *ep);
 
 /* Starts an endpoint whose connection is established: reads the negotiated limits, exchanges
  * hellos, then tests a real write in both directions. The caller of the connection sends proof; the

@@ -33,35 +33,22 @@ uint64_t vb_verbs_recv_tag(const struct verbs_ep *ep, uint32_t slot)
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
-static const char *likely_cause(enum ibv_wc_status status)
-{
-    switch (status) {
-    case IBV_WC_RETRY_EXC_ERR:
-        return "no answer: the host, process or link of the peer is gone, or UDP port 4791 is "
-               "blocked";
-    case IBV_WC_RNR_RETRY_EXC_ERR:
-        return "the peer had no receive posted, although credits should prevent that";
-    case IBV_WC_REM_ACCESS_ERR:
-        return "the peer refused the access: the window is gone, too short, or does not allow the "
-               "access";
-    case IBV_WC_REM_INV_REQ_ERR:
-        return "the device of the peer did not understand the request";
-    case IBV_WC_REM_OP_ERR:
-        return "the device of the peer failed";
-    case IBV_WC_REM_ABORT_ERR:
-        return "the peer aborted the operation";
-    case IBV_WC_LOC_PROT_ERR:
-        return "memory of this rank is not registered for this operation";
-    case IBV_WC_LOC_LEN_ERR:
-        return "a message has an invalid length";
-    case IBV_WC_LOC_QP_OP_ERR:
-    case IBV_WC_FATAL_ERR:
-    case IBV_WC_GENERAL_ERR:
-        return "the RDMA device of this host failed";
-    default:
-        return "the connection broke";
-    }
-}
+static const char *const likely_causes[] = {
+    [IBV_WC_RETRY_EXC_ERR] =
+        "no answer: the host, process or link of the peer is gone, or UDP port 4791 is blocked",
+    [IBV_WC_RNR_RETRY_EXC_ERR] =
+        "the peer had no receive posted, although credits should prevent that",
+    [IBV_WC_REM_ACCESS_ERR] =
+        "the peer refused the access: the window is gone, too short, or does not allow the access",
+    [IBV_WC_REM_INV_REQ_ERR] = "the device of the peer did not understand the request",
+    [IBV_WC_REM_OP_ERR] = "the device of the peer failed",
+    [IBV_WC_REM_ABORT_ERR] = "the peer aborted the operation",
+    [IBV_WC_LOC_PROT_ERR] = "memory of this rank is not registered for this operation",
+    [IBV_WC_LOC_LEN_ERR] = "a message has an invalid length",
+    [IBV_WC_LOC_QP_OP_ERR] = "the RDMA device of this host failed",
+    [IBV_WC_FATAL_ERR] = "the RDMA device of this host failed",
+    [IBV_WC_GENERAL_ERR] = "the RDMA device of this host failed",
+};
 
 static const char *operation(const struct verbs_ep *ep, uint64_t tag)
 {
@@ -78,15 +65,17 @@ static const char *operation(const struct verbs_ep *ep, uint64_t tag)
 
 static void completion_failed(struct verbs_ep *ep, const struct ibv_wc *wc)
 {
+    const char *cause = NULL;
+
+    if (wc->status < VB_COUNT(likely_causes))
+        cause = likely_causes[wc->status];
     if (wc->status == IBV_WC_WR_FLUSH_ERR)
         vb_verbs_ep_fail(ep, VB_ERR_PEER, "the peer closed the connection");
     else
         vb_verbs_ep_fail(ep, VB_ERR_PEER, "%s failed: %s (vendor code 0x%x): %s",
                          operation(ep, wc->wr_id), ibv_wc_status_str(wc->status), wc->vendor_err,
-                         likely_cause(wc->status));
+                         cause != NULL ? cause : "the connection broke");
 }
-
-/* ---- completed sends ------------------------------------------------------------------------- */
 
 /* Ends all ops up to work request seq. Completions come in order, so all earlier requests are
  * complete too. */
