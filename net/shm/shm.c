@@ -188,8 +188,7 @@ static int ep_poll(struct shm_ep *ep, struct vb_raw_event *ev, int max)
     return n;
 }
 
-/* Marks peers that closed their socket as lost. Returns true if a sender has written this rank's
- * eventfd. */
+/* Marks peers that closed their socket as lost. Returns true if a sender wrote our eventfd. */
 static bool check_sockets(struct shm_device *dev)
 {
     struct epoll_event evs[16];

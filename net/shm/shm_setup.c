@@ -22,10 +22,7 @@ struct shm_key {
 
 _Static_assert(sizeof(struct shm_key) <= VB_BLOB_MAX, "the key does not fit");
 
-/* ---- connecting ------------------------------------------------------------------------------ */
-
-/* Ends this rank's use of an inbox, if it has one. Ranks of one process use the same mapping, and
- * the last one unmaps it. */
+/* Ranks of one process use the same mapping, and the last one unmaps it. */
 static void inbox_drop(const struct shm_ep *ep, struct vb_mem *mem)
 {
     struct shm_inbox *inbox = mem->ptr;
@@ -48,8 +45,7 @@ static void ep_free(struct shm_ep *ep)
     free(ep);
 }
 
-/* Sends this rank's inbox and eventfd to the peer. A peer in this process then holds the inbox
- * too. */
+/* Sends this rank's inbox and eventfd. A peer in this process then holds the inbox too. */
 static vb_status hello_send(struct shm_ep *ep)
 {
     struct shm_msg msg = {.kind = SHM_HELLO, .id = (uint32_t)ep->dev->opts.rank};
@@ -153,14 +149,12 @@ void vb_shm_disconnect(struct vb_ep *vep)
         if (dev->eps[i] == ep)
             dev->eps[i--] = dev->eps[--dev->n_eps];
     dev->first = 0;
-    /* The peer may hold a copy of the descriptor. Then close() alone would not remove the socket
-     * from the epoll. */
+    /* If the peer has a copy of the descriptor, close() does not remove it from the epoll. */
     (void)epoll_ctl(dev->epoll_fd, EPOLL_CTL_DEL, ep->fd, NULL);
     ep_free(ep);
 }
 
-/* The peer may still write into the ring, but nobody reads the ring any more, and disconnect unmaps
- * it. */
+/* The peer may still write into the ring, but nobody reads the ring until disconnect unmaps it. */
 struct vb_op *vb_shm_sever(struct vb_ep *vep)
 {
     struct shm_ep *ep = (struct shm_ep *)vep;

@@ -10,9 +10,8 @@
 #include "net/transport.h"
 #include "net/wire_data.h"
 
-/* Size of the buffer that receives headers, and payloads short enough to arrive with them. Longer
- * payloads are received directly into the window, so at most this many bytes of a payload are
- * copied twice. */
+/* Size of the buffer that receives headers, and payloads short enough to arrive with them. At most
+ * this many bytes of a payload are copied twice. */
 #define TCP_STAGE_BYTES 4096
 
 /* The longest sleep of a receiving call: SO_RCVTIMEO of the sockets. */
@@ -27,8 +26,7 @@ struct tcp_frame {
     bool reply;
 };
 
-/* Ring of frames, first in, first out. The counters only grow; frame i is at index i modulo
- * size. */
+/* First in, first out. The counters only grow; frame i is at index i modulo size. */
 struct tcp_tx {
     struct tcp_frame *frames;
     uint64_t size;
@@ -110,8 +108,7 @@ struct tcp_window *vb_tcp_find_window(const struct tcp_device *dev, uint32_t id)
 /* Sends waiting frames until the socket is full. */
 void vb_tcp_tx_flush(struct tcp_ep *ep);
 
-/* Sends the reply to a get. The ring has a free entry, because the caller has checked that fewer
- * than queue_depth replies wait in it. */
+/* Sends the reply to a get. Fewer than queue_depth replies wait in the ring. */
 void vb_tcp_tx_reply(struct tcp_ep *ep, const struct data_head *request, const char *from);
 
 /* Sends the held frames of all endpoints. */
@@ -135,15 +132,13 @@ static inline bool tcp_tx_waits(const struct tcp_tx *tx)
 
 /* ---- tcp_rx.c -------------------------------------------------------------------------------- */
 
-/* Receives and handles the frames that have arrived. Writes up to max notes to ev and returns the
- * number of notes. */
+/* Handles the frames that have arrived. Writes up to max notes to ev and returns their number. */
 int vb_tcp_rx_poll(struct tcp_ep *ep, struct vb_raw_event *ev, int max);
 
 /* Receives once, sleeping for up to TCP_SLEEP_MS. vb_tcp_rx_poll() handles the data. */
 void vb_tcp_rx_sleep(struct tcp_ep *ep);
 
-/* Returns true if received data waits to be handled. Then poll has work even if the socket is
- * empty. */
+/* Returns true if poll has work even if the socket is empty. */
 static inline bool tcp_rx_waits(const struct tcp_rx *rx)
 {
     return rx->begin != rx->end || (rx->in_frame && rx->left == 0);

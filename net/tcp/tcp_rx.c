@@ -25,8 +25,6 @@ static void refuse(struct tcp_ep *ep, const struct data_head *head, const char *
                            (unsigned long long)head->offset, (unsigned long long)head->len_bytes));
 }
 
-/* ---- headers --------------------------------------------------------------------------------- */
-
 /* Returns the address in this rank's window, or NULL if the peer may not access it. */
 static char *find_place(struct tcp_ep *ep, const struct data_head *head)
 {
@@ -107,8 +105,6 @@ static void accept_head(struct tcp_ep *ep, const unsigned char *bytes)
         break;
     }
 }
-
-/* ---- the stream ------------------------------------------------------------------------------ */
 
 /* Called when the whole payload is in place. Returns the number of notes, 0 or 1. */
 static int frame_end(struct tcp_ep *ep, struct vb_raw_event *ev)

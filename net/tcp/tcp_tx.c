@@ -2,12 +2,10 @@
  *
  * Sends frames. If no frame waits, a new one is sent at once, directly from the window. The part
  * that the socket does not take waits in a ring, and all later frames wait behind it, so notes keep
- * their order. The ring has queue_depth entries for this rank's own puts and requests, and another
- * queue_depth entries for replies to the peer, which never has more gets under way. So a reply
- * always finds a free entry, and receiving never has to stop because sending is blocked.
+ * their order. If the caller says that more puts follow, frames wait in the ring for each other.
  *
- * If the caller says that more puts follow, frames wait for each other in the ring and leave with
- * one system call, because a call costs as much as copying several KiB.
+ * The ring has queue_depth entries for this rank's own puts and requests, and as many for replies
+ * to the peer, which never has more gets under way. So receiving never waits for sending.
  */
 #include "net/tcp/tcp_priv.h"
 
@@ -21,8 +19,7 @@
 /* Frames are held back until they have this many bytes. Fewer and larger sends are faster. */
 #define HOLD_BYTES ((size_t)240 * 1024)
 
-/* A payload up to this size is copied behind its header, because one buffer is sent faster than
- * two. */
+/* A payload up to this size is copied behind its header: one buffer is sent faster than two. */
 #define JOIN_BYTES 1024
 
 /* Returns the number of bytes sent, 0 if the socket is full, -1 if it is broken. A broken socket is
@@ -86,8 +83,7 @@ static void frame_done(struct tcp_ep *ep, const struct tcp_frame *frame)
         done_list_add(&ep->done, frame->op, VB_OK);
 }
 
-/* Collects the parts of the waiting frames, without the bytes of the first frame that were already
- * sent. */
+/* Collects the parts of the waiting frames that were not sent yet. */
 static int gather(struct tcp_tx *tx, struct iovec *iov, size_t *len_p)
 {
     uint64_t number = tx->begin;
@@ -177,8 +173,7 @@ static bool hold_back(struct tcp_ep *ep, const struct tcp_frame *frame)
     return true;
 }
 
-/* Sends or queues a frame. Returns a negative status if the endpoint is dead and the frame was not
- * taken. */
+/* Sends or queues a frame. Negative: the endpoint is dead, and the frame was not taken. */
 static vb_status frame_send(struct tcp_ep *ep, const struct tcp_frame *frame)
 {
     ssize_t n = 0;

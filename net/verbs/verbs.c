@@ -4,9 +4,8 @@
  * use. A put is a write with immediate data, or a write and a message. A get is a read. librdmacm
  * makes the connections.
  *
- * A rank does not have to poll all the time: completions wait in the completion queue, and its
- * channel wakes a sleeping rank. Events of connections and devices are checked after every sleep,
- * and once in CHECK_EVERY polls.
+ * The channel of a completion queue wakes a sleeping rank. Events of connections and devices are
+ * checked after every sleep, and once in CHECK_EVERY polls.
  */
 #include "net/verbs/verbs_priv.h"
 
@@ -75,8 +74,6 @@ static vb_status verbs_own_address(struct vb_device *vdev, struct vb_blob *blob_
     return vb_verbs_address_pack(&((struct verbs_dev *)vdev)->address, blob_p);
 }
 
-/* ---- failed endpoints ------------------------------------------------------------------------ */
-
 static void queue_fail(struct verbs_ep *ep, struct verbs_queue *q)
 {
     for (; q->begin != q->end; q->begin++)
@@ -113,8 +110,6 @@ static struct vb_op *verbs_sever(struct vb_ep *vep)
     vb_verbs_ep_fail(ep, VB_ERR_PEER, "the peer is gone");
     return done_list_take(&ep->dev->done);
 }
-
-/* ---- kept notes ------------------------------------------------------------------------------ */
 
 void vb_verbs_keep_notes(struct verbs_dev *dev, const struct vb_raw_event *ev, int n)
 {
@@ -250,19 +245,18 @@ static vb_status verbs_arm(struct vb_device *vdev)
     return VB_OK;
 }
 
-/* Sleeps for up to ms and marks which descriptors are readable, so that the others are not read for
- * nothing. */
+/* Sleeps for up to ms and marks which descriptors are readable. */
 static void check_epoll(struct verbs_dev *dev, int ms)
 {
     struct epoll_event evs[2 * VERBS_PORTS_MAX + 1];
-    int i, k, n;
+    struct verbs_port *port;
+    int i, n;
 
     n = epoll_wait(dev->epoll_fd, evs, VB_COUNT(evs), ms);
     for (i = 0; i < n; i++) {
-        for (k = 0; k < dev->n_ports && dev->ports[k].channel->fd != evs[i].data.fd; k++)
-            ;
-        if (k < dev->n_ports)
-            dev->ports[k].has_event = true;
+        port = evs[i].data.ptr; /* NULL: an event of a connection or a device */
+        if (port != NULL)
+            port->has_event = true;
         else
             dev->has_events = true;
     }
@@ -284,13 +278,10 @@ static void verbs_disarm(struct vb_device *vdev)
 static vb_status verbs_await(struct vb_device *vdev, struct vb_raw_event *ev, int max, int ms,
                              int *n_p)
 {
-    vb_status st = verbs_arm(vdev);
-
-    *n_p = 0;
-    if (st == VB_OK)
-        st = verbs_poll(vdev, ev, max, n_p);
-    if (st != VB_OK || *n_p > 0)
-        return st;
+    (void)verbs_arm(vdev);
+    (void)verbs_poll(vdev, ev, max, n_p);
+    if (*n_p > 0)
+        return VB_OK;
     check_epoll((struct verbs_dev *)vdev, ms);
     return verbs_poll(vdev, ev, max, n_p);
 }

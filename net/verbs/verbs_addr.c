@@ -66,8 +66,7 @@ static int collect(const struct vb_rdma_dev *devs, int n_devs, const struct vb_i
     return n;
 }
 
-/* Chooses the best addresses, in order. All have the family of the first, because one listener
- * serves them all. */
+/* Chooses the best addresses. All have the family of the first: one listener serves them all. */
 static void choose(const struct candidate *all, int n, const struct vb_device_opts *o,
                    struct verbs_address *address)
 {

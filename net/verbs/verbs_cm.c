@@ -26,17 +26,14 @@
 #define AGAIN_MS 100
 #define BACKLOG 64
 
-/* ---- listening ------------------------------------------------------------------------------- */
-
 vb_status vb_verbs_listen(struct verbs_dev *dev, const char *bind)
 {
-    struct epoll_event ev = {.events = EPOLLIN};
+    struct epoll_event ev = {.events = EPOLLIN, .data.ptr = NULL};
     struct sock_addr at;
 
     dev->events = rdma_create_event_channel();
     if (dev->events == NULL)
         return vb_err_sys("rdma_create_event_channel");
-    ev.data.fd = dev->events->fd;
     if (fcntl(dev->events->fd, F_SETFL, O_NONBLOCK) != 0 ||
         epoll_ctl(dev->epoll_fd, EPOLL_CTL_ADD, dev->events->fd, &ev) != 0)
         return vb_err_sys("cannot watch the RDMA event channel");
@@ -104,7 +101,7 @@ static void request_arrived(struct verbs_dev *dev, const struct rdma_cm_event *e
 {
     const struct rdma_conn_param *param = &event->param.conn;
     struct verbs_request *request = request_place(dev);
-    struct verbs_call call;
+    struct verbs_call *from = &request->from;
 
     *request = (struct verbs_request){.id = event->id,
                                       .number = ++dev->requests.n_seen,
@@ -112,17 +109,16 @@ static void request_arrived(struct verbs_dev *dev, const struct rdma_cm_event *e
                                       .initiator_depth = param->initiator_depth};
     /* A bad request is refused after the event has been acknowledged. */
     request->bad =
-        vb_verbs_call_read(param->private_data, param->private_data_len, VERBS_CALL_REQUEST, &call);
+        vb_verbs_call_read(param->private_data, param->private_data_len, VERBS_CALL_REQUEST, from);
     if (request->bad != NULL)
         return;
     memcpy(request->call, param->private_data, VERBS_CALL_BYTES);
-    if (call.rank == dev->opts.rank || call.rank >= dev->opts.world)
+    if (from->rank == dev->opts.rank || from->rank >= dev->opts.world)
         request->bad = "the caller claims a rank that may not connect to this rank";
-    else if (dev->eps[call.rank] != NULL && dev->eps[call.rank]->cm.id != NULL)
+    else if (dev->eps[from->rank] != NULL && dev->eps[from->rank]->cm.id != NULL)
         request->bad = "the rank of the caller is already connected";
 }
 
-/* Called when the other side has given up its request. */
 static void request_withdrawn(struct verbs_dev *dev, const struct rdma_cm_id *id)
 {
     int i;
@@ -137,19 +133,15 @@ static void request_withdrawn(struct verbs_dev *dev, const struct rdma_cm_id *id
 static struct verbs_request *request_of(struct verbs_dev *dev, const struct vb_link *link)
 {
     struct verbs_request *request;
-    struct verbs_call call;
     int i;
 
     for (i = 0; i < VERBS_REQUESTS_MAX; i++) {
         request = &dev->requests.list[i];
-        if (request->id == NULL || request->bad != NULL ||
-            vb_verbs_call_read(request->call, VERBS_CALL_BYTES, VERBS_CALL_REQUEST, &call) !=
-                NULL ||
-            call.rank != link->rank)
+        if (request->id == NULL || request->bad != NULL || request->from.rank != link->rank)
             continue;
         if (!vb_verbs_call_request_verify(request->call, dev->opts.rank, link->key))
             request_refuse(dev, request, "the caller does not know the job's secret");
-        else if (call.epoch != link->epoch || call.port >= VERBS_PORTS_MAX)
+        else if (request->from.epoch != link->epoch || request->from.port >= VERBS_PORTS_MAX)
             request_refuse(
                 dev, request,
                 "the caller has a different epoch of the group than this rank, or an invalid port");
@@ -207,21 +199,12 @@ static bool has_event(const struct verbs_ep *ep)
     return ep->cm.has_event;
 }
 
-static const char *event_meaning(enum rdma_cm_event_type event)
-{
-    switch (event) {
-    case RDMA_CM_EVENT_ADDR_ERROR:
-        return "the route to the peer does not use an RDMA device";
-    case RDMA_CM_EVENT_ROUTE_ERROR:
-        return "there is no route to the peer";
-    case RDMA_CM_EVENT_UNREACHABLE:
-        return "the peer does not answer: is UDP port 4791 open?";
-    case RDMA_CM_EVENT_REJECTED:
-        return "the peer refused the connection";
-    default:
-        return rdma_event_str(event);
-    }
-}
+static const char *const event_meanings[] = {
+    [RDMA_CM_EVENT_ADDR_ERROR] = "the route to the peer does not use an RDMA device",
+    [RDMA_CM_EVENT_ROUTE_ERROR] = "there is no route to the peer",
+    [RDMA_CM_EVENT_UNREACHABLE] = "the peer does not answer: is UDP port 4791 open?",
+    [RDMA_CM_EVENT_REJECTED] = "the peer refused the connection",
+};
 
 /* Waits for the event that answers the last call of librdmacm. Stores the reason of a failure in
  * ep->why; the caller logs it. */
@@ -229,14 +212,18 @@ static vb_status wait_event(struct verbs_ep *ep, enum rdma_cm_event_type expecte
                             uint64_t deadline)
 {
     vb_status st = vb_verbs_ep_wait(ep, has_event, what, deadline);
+    const char *name, *meaning;
 
     if (st != VB_OK)
         return st;
     ep->cm.has_event = false;
     if (ep->cm.event == expected)
         return VB_OK;
-    snprintf(ep->why, sizeof(ep->why), "%s: %s (%s, status %d)", what, event_meaning(ep->cm.event),
-             rdma_event_str(ep->cm.event), ep->cm.event_status);
+    name = meaning = rdma_event_str(ep->cm.event);
+    if (ep->cm.event < VB_COUNT(event_meanings) && event_meanings[ep->cm.event] != NULL)
+        meaning = event_meanings[ep->cm.event];
+    snprintf(ep->why, sizeof(ep->why), "%s: %s (%s, status %d)", what, meaning, name,
+             ep->cm.event_status);
     return VB_ERR_PEER;
 }
 
@@ -269,29 +256,25 @@ static void destroy_id(struct verbs_ep *ep)
     ep->cm.id = NULL;
 }
 
-/* Returns the source address if --bind or --device determines it. NULL: the route determines it. */
-static struct sockaddr *source_address(const struct verbs_dev *dev, struct sock_addr *addr)
-{
-    if (dev->opts.bind == NULL && dev->opts.device == NULL)
-        return NULL;
-    return vb_sock_from_text(dev->address.addrs[0], 0, addr) ? (struct sockaddr *)&addr->sa : NULL;
-}
-
 /* Resolves an address and creates a queue pair on the device that reaches it. */
 static vb_status prepare_call(struct verbs_ep *ep, const char *addr, int port, uint64_t deadline)
 {
+    const struct verbs_dev *dev = ep->dev;
+    struct sockaddr *source = NULL; /* NULL: the route determines it */
     struct sock_addr to, from;
     struct rdma_cm_id *id;
     vb_status st;
 
     if (!vb_sock_from_text(addr, port, &to))
         return vb_err(VB_ERR_INPUT, "rank %d sent an invalid RDMA address: %s", ep->rank, addr);
-    if (rdma_create_id(ep->dev->events, &id, ep, RDMA_PS_TCP) != 0)
+    if (rdma_create_id(dev->events, &id, ep, RDMA_PS_TCP) != 0)
         return vb_err_sys("rdma_create_id");
     ep->cm.id = id;
     ep->cm.has_event = false;
-    if (rdma_resolve_addr(id, source_address(ep->dev, &from), (struct sockaddr *)&to.sa,
-                          RESOLVE_MS) != 0) {
+    if ((dev->opts.bind != NULL || dev->opts.device != NULL) &&
+        vb_sock_from_text(dev->address.addrs[0], 0, &from))
+        source = (struct sockaddr *)&from.sa;
+    if (rdma_resolve_addr(id, source, (struct sockaddr *)&to.sa, RESOLVE_MS) != 0) {
         snprintf(ep->why, sizeof(ep->why), "%s cannot be reached over RDMA: %s", addr,
                  strerror(errno));
         return VB_ERR_PEER;
@@ -366,27 +349,23 @@ out:
 
 /* ---- answering a call ------------------------------------------------------------------------ */
 
-static vb_status wait_request(struct verbs_ep *ep, const struct vb_link *link,
-                              struct verbs_request **request_p)
+static struct verbs_request *wait_request(struct verbs_dev *dev, const struct vb_link *link)
 {
-    struct pollfd fd = {.fd = ep->dev->events->fd, .events = POLLIN};
+    struct pollfd fd = {.fd = dev->events->fd, .events = POLLIN};
+    struct verbs_request *request;
 
-    for (;;) {
-        vb_verbs_cm_events(ep->dev);
-        *request_p = request_of(ep->dev, link);
-        if (*request_p != NULL)
-            return VB_OK;
-        if (vb_clock_ns() >= link->deadline)
-            return vb_err(VB_ERR_TIMEOUT, "rank %d (%s) did not connect over RDMA in time",
-                          ep->rank, ep->host);
+    vb_verbs_cm_events(dev);
+    while ((request = request_of(dev, link)) == NULL && vb_clock_ns() < link->deadline) {
         (void)poll(&fd, 1, vb_sock_ms_left(link->deadline, AGAIN_MS));
+        vb_verbs_cm_events(dev);
     }
+    return request;
 }
 
 static vb_status accept_request(struct verbs_ep *ep, const struct vb_link *link,
                                 struct verbs_request *request)
 {
-    struct verbs_call own = {.rank = ep->dev->opts.rank, .epoch = link->epoch}, theirs;
+    struct verbs_call own = {.rank = ep->dev->opts.rank, .epoch = link->epoch};
     unsigned char reply[VERBS_CALL_BYTES], proof[WIRE_PROOF];
     struct rdma_conn_param param = {
         .private_data = reply, .private_data_len = sizeof(reply), .rnr_retry_count = RNR_RETRIES};
@@ -400,8 +379,7 @@ static vb_status accept_request(struct verbs_ep *ep, const struct vb_link *link,
     st = vb_verbs_ep_create_qp(ep);
     if (st != VB_OK)
         return st;
-    (void)vb_verbs_call_read(request->call, VERBS_CALL_BYTES, VERBS_CALL_REQUEST, &theirs);
-    ep->peer_port = theirs.port;
+    ep->peer_port = request->from.port;
     own.port = ep->port_index;
     vb_verbs_call_reply(&own, request->call, link->key, reply);
     vb_verbs_call_proof(request->call, reply, link->key, proof);
@@ -434,9 +412,12 @@ vb_status vb_verbs_connect(struct vb_device *vdev, const struct vb_link *link, s
     if (link->role == VB_LINK_BY_RANK ? link->rank < dev->opts.rank : link->role == VB_LINK_CALL) {
         st = call_peer(ep, link);
     } else {
-        st = wait_request(ep, link, &request);
-        if (st == VB_OK)
+        request = wait_request(dev, link);
+        if (request != NULL)
             st = accept_request(ep, link, request);
+        else
+            st = vb_err(VB_ERR_TIMEOUT, "rank %d (%s) did not connect over RDMA in time", ep->rank,
+                        ep->host);
     }
     if (st != VB_OK) {
         ep->state = VERBS_DEAD;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * One connection: its queue pair, its receives and its start. Both sides send a hello, the caller
- * first, because iWARP demands this order. Then each side writes a pattern into the memory of the
- * other side and checks the pattern that it received. So a connection that cannot carry a write
- * fails at the start, with a clear message, and not in the middle of training.
+ * first, because iWARP demands this order. Then each side tests a write into the memory of the
+ * other side, so a connection that cannot carry a write fails before the training.
  */
 #include "net/verbs/verbs_priv.h"
 
@@ -18,8 +17,6 @@
 #define PAGE 4096
 #define RNR_TIMER 12 /* means 0.64 ms; the default of librdmacm means 655 ms */
 #define SLEEP_MS 50
-
-/* ---- create and destroy ---------------------------------------------------------------------- */
 
 struct verbs_ep *vb_verbs_ep_create(struct verbs_dev *dev, const struct vb_link *link)
 {
@@ -95,19 +92,6 @@ static void chain_recvs(struct verbs_ep *ep)
     }
 }
 
-static vb_status register_own_memory(struct verbs_ep *ep)
-{
-    vb_status st;
-
-    if (ep->rx.memory.mrs[ep->port_index] != NULL)
-        return VB_OK; /* an earlier attempt to connect has registered it */
-    st = vb_verbs_register(ep->dev, &ep->rx.memory, ep->port_index, IBV_ACCESS_LOCAL_WRITE);
-    if (st != VB_OK)
-        return st;
-    return vb_verbs_register(ep->dev, &ep->probe, ep->port_index,
-                             IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-}
-
 /* Creates the queue pair. The device may grant more or less inline data than requested. */
 static vb_status create_qp(struct verbs_ep *ep)
 {
@@ -141,7 +125,12 @@ vb_status vb_verbs_ep_create_qp(struct verbs_ep *ep)
     if (st != VB_OK)
         return st;
     ep->port = &ep->dev->ports[ep->port_index];
-    st = register_own_memory(ep);
+    if (ep->rx.memory.mrs[ep->port_index] == NULL) { /* an earlier attempt has not registered it */
+        st = vb_verbs_register(ep->dev, &ep->rx.memory, ep->port_index, IBV_ACCESS_LOCAL_WRITE);
+        if (st == VB_OK)
+            st = vb_verbs_register(ep->dev, &ep->probe, ep->port_index,
+                                   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    }
     if (st == VB_OK)
         st = create_qp(ep);
     if (st != VB_OK)
@@ -229,8 +218,7 @@ static void describe_link(struct verbs_ep *ep, const struct ibv_qp_attr *attr)
              attr->ah_attr.grh.sgid_index, gid, link_kind(ep, attr), 128 << attr->path_mtu);
 }
 
-/* Reads the limits that librdmacm has negotiated with the peer. Sets the RNR timer, because the
- * default of librdmacm is too long. */
+/* Reads the limits that librdmacm has negotiated with the peer. Sets the RNR timer. */
 static vb_status read_limits(struct verbs_ep *ep)
 {
     struct ibv_qp_attr attr = {.min_rnr_timer = RNR_TIMER};

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A request has 56 bytes: magic 4, version 1, kind 1, rank 2, epoch 4, nonce 12 (its first byte is
- * the number of the sender's port), proof 32. Three proofs authenticate both sides. The proof of
- * the request covers the request and the called rank. The proof of the reply covers request and
- * reply. The caller's first message carries a proof that also covers request and reply, so a
- * recorded request that is sent again fails at that message.
+ * docs/protocol.md has the tables of bytes, and says what the three proofs cover. The first byte of
+ * the nonce is the number of the sender's port.
  */
 #include "net/verbs/verbs_hello.h"
 
@@ -13,14 +10,7 @@
 
 #define MAGIC 0x52425256u /* "VRBR" */
 
-enum {
-    AT_VERSION = 4,
-    AT_KIND = 5,
-    AT_RANK = 6,
-    AT_EPOCH = 8,
-    AT_NONCE = 12,
-    AT_PROOF = 24,
-};
+enum { AT_VERSION = 4, AT_KIND = 5, AT_RANK = 6, AT_EPOCH = 8, AT_NONCE = 12, AT_PROOF = 24 };
 
 _Static_assert(AT_NONCE + VERBS_NONCE_BYTES == AT_PROOF &&
                    AT_PROOF + WIRE_PROOF == VERBS_CALL_BYTES,

@@ -13,8 +13,7 @@
 
 #define VERBS_ADDRS_MAX 4
 
-/* The address of a rank. The ranks exchange their addresses over the control plane before they
- * connect. */
+/* The address of a rank, which the ranks exchange over the control plane. */
 struct verbs_address {
     int port;  /* port number of librdmacm */
     bool soft; /* the device of the first address is software */

@@ -14,8 +14,6 @@
 
 #define CAP_IPC_LOCK_BIT 14
 
-/* ---- the limit on locked memory -------------------------------------------------------------- */
-
 static bool capability_line(char *line, void *arg)
 {
     unsigned long long caps;
@@ -51,8 +49,6 @@ static vb_status check_memlock(const struct verbs_dev *dev, size_t more)
                   (unsigned long long)limit.rlim_max / 1024, user != NULL ? user->pw_name : "*");
 }
 
-/* ---- registration ---------------------------------------------------------------------------- */
-
 vb_status vb_verbs_register(struct verbs_dev *dev, struct verbs_memory *memory, int port_index,
                             int access)
 {
@@ -86,14 +82,6 @@ void vb_verbs_deregister(struct verbs_dev *dev, struct verbs_memory *memory)
         memory->mrs[i] = NULL;
         dev->registered.bytes -= memory->len_bytes;
     }
-}
-
-/* ---- windows --------------------------------------------------------------------------------- */
-
-static void window_free(struct verbs_dev *dev, struct verbs_window *win)
-{
-    vb_verbs_deregister(dev, &win->memory);
-    free(win);
 }
 
 static struct verbs_window **find_window(struct verbs_dev *dev, uint32_t id)
@@ -137,7 +125,8 @@ vb_status vb_verbs_export_window(struct vb_device *vdev, uint32_t id, const stru
     for (i = 0; i < dev->n_ports && st == VB_OK; i++)
         st = vb_verbs_register(dev, &win->memory, i, win->access);
     if (st != VB_OK) {
-        window_free(dev, win);
+        vb_verbs_deregister(dev, &win->memory);
+        free(win);
         return st;
     }
     *at = win;
@@ -158,16 +147,6 @@ vb_status vb_verbs_offer_window(struct vb_ep *vep, uint32_t id, const struct vb_
     return VB_OK;
 }
 
-vb_status vb_verbs_register_windows(struct verbs_dev *dev, int port_index)
-{
-    struct verbs_window *win;
-    vb_status st = VB_OK;
-
-    for (win = dev->windows; win != NULL && st == VB_OK; win = win->next)
-        st = vb_verbs_register(dev, &win->memory, port_index, win->access);
-    return st;
-}
-
 void vb_verbs_unexport_window(struct vb_device *vdev, uint32_t id)
 {
     struct verbs_dev *dev = (struct verbs_dev *)vdev;
@@ -176,7 +155,8 @@ void vb_verbs_unexport_window(struct vb_device *vdev, uint32_t id)
     if (win == NULL)
         return;
     *at = win->next;
-    window_free(dev, win);
+    vb_verbs_deregister(dev, &win->memory);
+    free(win);
 }
 
 vb_status vb_verbs_import_window(struct vb_ep *vep, uint32_t id, const struct vb_blob *blob,

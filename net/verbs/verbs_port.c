@@ -14,9 +14,10 @@
 /* Number of events acknowledged with one call, because each call takes a lock. */
 #define ACK_BATCH 64
 
-static vb_status watch(struct verbs_dev *dev, int fd)
+/* Adds fd to the epoll of the device. port is NULL unless fd is the channel of a port. */
+static vb_status watch(struct verbs_dev *dev, int fd, struct verbs_port *port)
 {
-    struct epoll_event ev = {.events = EPOLLIN, .data.fd = fd};
+    struct epoll_event ev = {.events = EPOLLIN, .data.ptr = port};
 
     if (fcntl(fd, F_SETFL, O_NONBLOCK) != 0)
         return vb_err_sys("fcntl");
@@ -52,8 +53,8 @@ static vb_status port_open(struct verbs_dev *dev, struct verbs_port *port, struc
     port->cq = ibv_create_cq(ctx, (int)size, port, port->channel, 0);
     if (port->cq == NULL)
         return vb_err_sys("ibv_create_cq of %ld on %s", size, name);
-    st = watch(dev, port->channel->fd);
-    return st == VB_OK ? watch(dev, ctx->async_fd) : st;
+    st = watch(dev, port->channel->fd, port);
+    return st == VB_OK ? watch(dev, ctx->async_fd, NULL) : st;
 }
 
 void vb_verbs_port_close(struct verbs_port *port)
@@ -74,6 +75,7 @@ void vb_verbs_port_close(struct verbs_port *port)
 
 vb_status vb_verbs_port_for(struct verbs_dev *dev, struct ibv_context *ctx, int *index_p)
 {
+    struct verbs_window *win;
     vb_status st;
     int i;
 
@@ -92,10 +94,10 @@ vb_status vb_verbs_port_for(struct verbs_dev *dev, struct ibv_context *ctx, int 
     }
     *index_p = dev->n_ports++;
     /* A joiner may be reached through another device than the other peers. */
-    return vb_verbs_register_windows(dev, *index_p);
+    for (win = dev->windows; win != NULL && st == VB_OK; win = win->next)
+        st = vb_verbs_register(dev, &win->memory, *index_p, win->access);
+    return st;
 }
-
-/* ---- events ---------------------------------------------------------------------------------- */
 
 void vb_verbs_port_arm(struct verbs_port *port)
 {
@@ -137,35 +139,29 @@ static struct verbs_ep *ep_of_qp(struct verbs_dev *dev, const struct ibv_qp *qp)
 
 /* Fails the endpoint of a broken queue pair. Events of the whole device are only logged, because
  * their consequences arrive as completions. */
-static void take_async(struct verbs_dev *dev, const struct verbs_port *port,
-                       const struct ibv_async_event *event)
-{
-    const char *text = ibv_event_type_str(event->event_type);
-    struct verbs_ep *ep;
-
-    switch (event->event_type) {
-    case IBV_EVENT_QP_FATAL:
-    case IBV_EVENT_QP_REQ_ERR:
-    case IBV_EVENT_QP_ACCESS_ERR:
-        ep = ep_of_qp(dev, event->element.qp);
-        if (ep != NULL)
-            vb_verbs_ep_fail(ep, VB_ERR_PEER, "the queue pair broke: %s", text);
-        break;
-    case IBV_EVENT_COMM_EST:
-    case IBV_EVENT_SQ_DRAINED:
-    case IBV_EVENT_QP_LAST_WQE_REACHED:
-        break;
-    default:
-        VB_LOG_WARN("RDMA device %s: %s", ibv_get_device_name(port->ctx->device), text);
-    }
-}
-
 void vb_verbs_port_async_events(struct verbs_dev *dev, struct verbs_port *port)
 {
     struct ibv_async_event event;
+    struct verbs_ep *ep;
+    const char *text;
 
     while (ibv_get_async_event(port->ctx, &event) == 0) {
-        take_async(dev, port, &event);
+        text = ibv_event_type_str(event.event_type);
+        switch (event.event_type) {
+        case IBV_EVENT_QP_FATAL:
+        case IBV_EVENT_QP_REQ_ERR:
+        case IBV_EVENT_QP_ACCESS_ERR:
+            ep = ep_of_qp(dev, event.element.qp);
+            if (ep != NULL)
+                vb_verbs_ep_fail(ep, VB_ERR_PEER, "the queue pair broke: %s", text);
+            break;
+        case IBV_EVENT_COMM_EST:
+        case IBV_EVENT_SQ_DRAINED:
+        case IBV_EVENT_QP_LAST_WQE_REACHED:
+            break;
+        default:
+            VB_LOG_WARN("RDMA device %s: %s", ibv_get_device_name(port->ctx->device), text);
+        }
         ibv_ack_async_event(&event);
     }
 }

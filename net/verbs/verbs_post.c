@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sends puts and gets. A put or get is queued, then cut into pieces, which are posted when the send
- * queue has space. Pieces that are posted together are chained and posted with one call. The last
- * piece of a put carries the note as immediate data. If the device has no immediate data, a message
- * with the note follows.
- *
- * A put that fits into the work request is done when it is posted. Only one such put per half send
- * queue asks for a completion. A longer put asks for a completion with its last piece, because its
- * source is free only after that. A put uses one of the peer's receives, so it waits for a credit.
+ * Sends puts and gets. They are queued, then cut into pieces, which are chained and posted when the
+ * send queue has space. The last piece of a put carries the note as immediate data, or a message
+ * with the note follows. Only one put in half a send queue asks for a completion if the put fits
+ * into the work request. A longer put always asks, because its source is free only after that.
  */
 #include "net/verbs/verbs_priv.h"
 
@@ -20,8 +16,6 @@ struct chain {
     unsigned char messages[VERBS_CHAIN_MAX][8];
     int n;
 };
-
-/* ---- queues ---------------------------------------------------------------------------------- */
 
 static bool queue_empty(const struct verbs_queue *q)
 {
@@ -50,8 +44,6 @@ static void flight_add(struct verbs_ep *ep, struct vb_op *op, bool read, size_t 
     VB_ASSERT(f->end - f->begin < f->size);
     f->entries[f->end++ % f->size] = (struct verbs_flight){op, ep->tx.posted, read, (uint32_t)len};
 }
-
-/* ---- work requests --------------------------------------------------------------------------- */
 
 /* Appends a work request to the chain. Its number is ep->tx.posted. */
 static struct ibv_send_wr *chain_add(struct verbs_ep *ep, struct chain *c,
@@ -83,18 +75,17 @@ static void request_completion(struct verbs_ep *ep, struct ibv_send_wr *wr, bool
 }
 
 static void add_message(struct verbs_ep *ep, struct chain *c, enum verbs_message_type type,
-                        uint32_t value, bool signalled)
+                        uint32_t value)
 {
     unsigned char *message = c->messages[c->n];
     size_t len = vb_verbs_value_pack(type, value, message);
     struct ibv_send_wr *wr = chain_add(ep, c, IBV_WR_SEND, message, len, 0);
 
     wr->send_flags = IBV_SEND_INLINE;
-    request_completion(ep, wr, signalled);
+    request_completion(ep, wr, false);
 }
 
-/* Adds the next piece of the first put. small: the whole put fits into the work request, so the put
- * needs no entry in flights. */
+/* small: the whole put fits into the work request, so it needs no entry in flights. */
 static void add_write(struct verbs_ep *ep, struct chain *c, struct verbs_transfer *s, size_t len,
                       bool small)
 {
@@ -121,7 +112,7 @@ static void put_piece(struct verbs_ep *ep, struct chain *c)
     if (len > 0 || ep->tx.write_imm)
         add_write(ep, c, s, len, small);
     if (last && !ep->tx.write_imm)
-        add_message(ep, c, VERBS_NOTE, s->note, false);
+        add_message(ep, c, VERBS_NOTE, s->note);
     s->begun = true;
     s->local += len;
     s->remote += len;
@@ -153,8 +144,6 @@ static void get_piece(struct verbs_ep *ep, struct chain *c)
         ep->tx.gets.begin++;
 }
 
-/* ---- posting --------------------------------------------------------------------------------- */
-
 static void post(struct verbs_ep *ep, struct chain *c)
 {
     struct ibv_send_wr *bad;
@@ -167,8 +156,7 @@ static void post(struct verbs_ep *ep, struct chain *c)
         vb_verbs_ep_fail(ep, VB_ERR_IO, "posting a send failed: %s", strerror(err));
 }
 
-/* Returns true if a piece of a put can be posted. The put may need a second work request, for its
- * note. */
+/* A piece of a put may need a second work request, for the note. */
 static bool can_put(const struct verbs_ep *ep, const struct chain *c)
 {
     return !queue_empty(&ep->tx.puts) && ep->tx.credits > 0 && c->n + 2 <= VERBS_CHAIN_MAX &&
@@ -223,7 +211,8 @@ vb_status vb_verbs_send_probe(struct verbs_ep *ep)
 
     wr->wr.rdma.remote_addr = ep->hello.probe_addr;
     wr->wr.rdma.rkey = ep->hello.probe_rkey;
-    add_message(ep, &c, VERBS_PROBED, 0, true);
+    add_message(ep, &c, VERBS_PROBED, 0);
+    request_completion(ep, &c.wrs[c.n - 1], true);
     post(ep, &c);
     return ep->status;
 }
@@ -234,7 +223,8 @@ vb_status vb_verbs_send_marker(struct verbs_ep *ep)
 
     if (send_room(ep) < 1)
         return VB_AGAIN;
-    add_message(ep, &c, VERBS_CREDIT, 0, true);
+    add_message(ep, &c, VERBS_CREDIT, 0);
+    request_completion(ep, &c.wrs[0], true);
     post(ep, &c);
     return ep->status;
 }
@@ -263,8 +253,6 @@ void vb_verbs_post_recvs(struct verbs_ep *ep)
     if (err != 0)
         vb_verbs_ep_fail(ep, VB_ERR_IO, "posting a receive failed: %s", strerror(err));
 }
-
-/* ---- put and get ----------------------------------------------------------------------------- */
 
 static vb_status enqueue(struct verbs_ep *ep, struct verbs_queue *q, const struct vb_span *local,
                          struct vb_target target, uint32_t note, struct vb_op *op)

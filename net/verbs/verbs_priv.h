@@ -158,6 +158,7 @@ struct verbs_ep {
 struct verbs_request {
     struct rdma_cm_id *id; /* NULL: the entry is free */
     unsigned char call[VERBS_CALL_BYTES];
+    struct verbs_call from; /* the decoded call; valid if bad is NULL */
     uint8_t responder_resources, initiator_depth;
     const char *bad; /* why the request will be refused; NULL: no reason known yet */
     uint64_t number; /* running number, in the order of arrival */
@@ -165,18 +166,6 @@ struct verbs_request {
 
 #define VERBS_REQUESTS_MAX 16
 #define VERBS_REFUSALS_LOGGED 16
-
-struct verbs_requests {
-    struct verbs_request list[VERBS_REQUESTS_MAX];
-    uint64_t n_seen;
-    int n_refused;
-};
-
-/* Notes that arrived while a connection was made or closed. The next poll reports them. */
-struct verbs_kept {
-    struct vb_raw_event *notes;
-    int n, size;
-};
 
 struct verbs_dev {
     struct vb_device_head head;
@@ -187,11 +176,18 @@ struct verbs_dev {
     int epoll_fd;
     struct verbs_port ports[VERBS_PORTS_MAX];
     int n_ports;
-    struct verbs_requests requests;
+    struct {
+        struct verbs_request list[VERBS_REQUESTS_MAX];
+        uint64_t n_seen;
+        int n_refused;
+    } requests;
     struct verbs_window *windows;
     struct done_list done;
     int n_unreported; /* number of dead endpoints that poll has not reported yet */
-    struct verbs_kept kept;
+    struct { /* notes that came while a connection was made or closed; the next poll reports them */
+        struct vb_raw_event *notes;
+        int n, size;
+    } kept;
     unsigned polls;
     bool has_events; /* the next poll must read events of connections and devices */
     bool imm;        /* this rank wants to write with immediate data */
@@ -217,8 +213,7 @@ void vb_verbs_ep_fail(struct verbs_ep *ep, vb_status st, const char *fmt, ...) V
 /* Handles completions of all ports. Writes at most max events and returns their number. */
 int vb_verbs_poll_ports(struct verbs_dev *dev, struct vb_raw_event *ev, int max);
 
-/* The first function keeps notes for the next poll. The second drops the kept notes of a rank that
- * is gone. */
+/* Keeps notes for the next poll; drops the kept notes of a rank that is gone. */
 void vb_verbs_keep_notes(struct verbs_dev *dev, const struct vb_raw_event *ev, int n);
 void vb_verbs_forget_notes(struct verbs_dev *dev, int rank);
 
@@ -232,8 +227,7 @@ vb_status vb_verbs_address_find(const struct vb_device_opts *o, struct verbs_add
 vb_status vb_verbs_port_for(struct verbs_dev *dev, struct ibv_context *ctx, int *index_p);
 void vb_verbs_port_close(struct verbs_port *port);
 
-/* The first function asks for an event with the next completion. The second reads that event, if it
- * has come. */
+/* Asks for an event with the next completion; reads that event, if it has come. */
 void vb_verbs_port_arm(struct verbs_port *port);
 void vb_verbs_port_take_event(struct verbs_port *port);
 
@@ -251,9 +245,6 @@ vb_status vb_verbs_export_window(struct vb_device *dev, uint32_t id, const struc
 vb_status vb_verbs_offer_window(struct vb_ep *ep, uint32_t id, const struct vb_mem *mem,
                                 struct vb_blob *key_p);
 void vb_verbs_unexport_window(struct vb_device *dev, uint32_t id);
-
-/* Registers all windows with a port that was opened after they were created. */
-vb_status vb_verbs_register_windows(struct verbs_dev *dev, int port_index);
 vb_status vb_verbs_import_window(struct vb_ep *ep, uint32_t id, const struct vb_blob *key,
                                  size_t len_bytes, int timeout_ms, struct vb_remote **rem_p);
 void vb_verbs_release_window(struct vb_remote *rem);
@@ -304,8 +295,7 @@ void vb_verbs_post_recvs(struct verbs_ep *ep); /* posts used receives again */
 /* Sends a message that needs no credit. VB_AGAIN: the send queue is full. */
 vb_status vb_verbs_send_message(struct verbs_ep *ep, const void *message, size_t len_bytes);
 
-/* Writes the second half of this rank's probe into the first half of the peer's, then sends
- * VERBS_PROBED. */
+/* Writes the second half of our probe into the first half of the peer's. Sends VERBS_PROBED. */
 vb_status vb_verbs_send_probe(struct verbs_ep *ep);
 
 /* Sends a message without effect. When it completes, everything posted before is complete too. */
@@ -313,9 +303,8 @@ vb_status vb_verbs_send_marker(struct verbs_ep *ep);
 
 /* ---- verbs_wc.c ------------------------------------------------------------------------------ */
 
-/* The first function returns the tag of a rank's connection. The others return the ID of a send or
- * of a receive, which contains that tag. Completions of an old connection may come after a new one
- * was made; the tag tells them apart. */
+/* Return the tag of a rank's connection, and the IDs of a send and of a receive, which contain it.
+ * The tag tells late completions of an old connection from those of a new one. */
 uint64_t vb_verbs_ep_tag(int rank, uint32_t epoch);
 uint64_t vb_verbs_send_tag(const struct verbs_ep *ep, uint64_t seq);
 uint64_t vb_verbs_recv_tag(const struct verbs_ep *ep, uint32_t slot);

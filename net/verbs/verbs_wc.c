@@ -31,8 +31,6 @@ uint64_t vb_verbs_recv_tag(const struct verbs_ep *ep, uint32_t slot)
     return TAG_RECV | ep->tag | slot;
 }
 
-/* ---- errors ---------------------------------------------------------------------------------- */
-
 static const char *const likely_causes[] = {
     [IBV_WC_RETRY_EXC_ERR] =
         "no answer: the host, process or link of the peer is gone, or UDP port 4791 is blocked",
@@ -77,8 +75,7 @@ static void completion_failed(struct verbs_ep *ep, const struct ibv_wc *wc)
                          cause != NULL ? cause : "the connection broke");
 }
 
-/* Ends all ops up to work request seq. Completions come in order, so all earlier requests are
- * complete too. */
+/* Ends all ops up to work request seq, because completions come in order. */
 static void sends_completed(struct verbs_ep *ep, uint64_t seq)
 {
     struct verbs_flights *f = &ep->tx.flights;
@@ -95,8 +92,6 @@ static void sends_completed(struct verbs_ep *ep, uint64_t seq)
             done_list_add(&ep->dev->done, first->op, VB_OK);
     }
 }
-
-/* ---- received messages ----------------------------------------------------------------------- */
 
 static bool take_note(struct verbs_ep *ep, uint32_t value, struct vb_raw_event *ev)
 {
