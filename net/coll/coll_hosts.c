@@ -33,7 +33,6 @@ static void plan(struct vb_coll *coll, struct request *rq)
     struct request_peer *peer;
 
     rq->n_lanes = 2;
-    rq->lanes[0].n = (uint32_t)coll->world - 1;
     if (coll->rank != coll->hosts.lo) {
         for (i = 0; i < h; i++)
             rq->lanes[1].n += share_segments(coll, rq, coll->hosts.n, i);
@@ -93,9 +92,7 @@ static void leader_step(const struct vb_coll *coll, const struct request *rq, in
 static void step(const struct vb_coll *coll, const struct request *rq, int lane, uint32_t i,
                  struct step *s)
 {
-    if (lane == 0) {
-        start_step(coll, i, s);
-    } else if (coll->rank == coll->hosts.lo) {
+    if (coll->rank == coll->hosts.lo) {
         leader_step(coll, rq, lane, i, s);
     } else {
         s->result_of = coll->hosts.lo;

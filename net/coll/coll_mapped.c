@@ -35,7 +35,6 @@ static int share_of(const struct vb_coll *coll, const struct request *rq)
 static void plan(struct vb_coll *coll, struct request *rq)
 {
     rq->mapped = true;
-    rq->n_lanes = 1;
     rq->lanes[0].n = 1;
     if (rq->kind == REQUEST_ALLREDUCE && rq->n_bytes <= coll->lay.eager_bytes) {
         rq->eager = true;

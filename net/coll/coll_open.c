@@ -21,29 +21,18 @@
 #define SEG_MAX ((size_t)128 * 1024 - 256)
 #define SEG_MIN ((size_t)4 * 1024)
 #define EAGER_MAX ((size_t)512)
-#define EAGER_MAX_CROWDED                                                                          \
-    ((size_t)2048) /* longer, because a flag needs a process switch if ranks share cores */
+/* longer, because a flag needs a process switch if ranks share cores */
+#define EAGER_MAX_CROWDED ((size_t)2048)
 #define SLOT_MAX ((size_t)128 * 1024)
 #define SLOT_MIN ((size_t)4 * 1024)
-#define SLOTS_TOTAL                                                                                \
-    ((size_t)16 << 20) /* bytes for all slots in a rank's window, unless SLOT_MIN needs more */
+/* bytes for all slots in a rank's window, unless SLOT_MIN needs more */
+#define SLOTS_TOTAL ((size_t)16 << 20)
 #define RINGS_TOTAL ((size_t)64 << 20)
 
 static size_t round_up(size_t n, size_t unit)
 {
     return (n + unit - 1) / unit * unit;
 }
-
-static uint32_t power_of_two(uint32_t n)
-{
-    uint32_t p = 1;
-
-    while (p < n)
-        p *= 2;
-    return p;
-}
-
-/* ---- the window ------------------------------------------------------------------------------ */
 
 static size_t clamp(size_t n, size_t min, size_t max)
 {
@@ -178,9 +167,8 @@ static vb_status alloc_pools(struct vb_coll *coll)
         if (coll->ways[i].puts == NULL)
             return vb_err_sys("calloc");
     }
-    for (i = 0; i < coll->reqs.n_areas; i++)
-        coll->reqs.area_seq[i] =
-            i > 0 ? i : coll->reqs.n_areas; /* the first request has number 1 */
+    for (i = 0; i < coll->reqs.n_areas; i++) /* the first request has number 1 */
+        coll->reqs.area_seq[i] = i > 0 ? i : coll->reqs.n_areas;
     coll->reqs.oldest = coll->mapped.next_share = 1;
     coll->reqs.since_many = coll->reqs.n;
     return VB_OK;
@@ -191,8 +179,7 @@ static vb_status allocate(struct vb_coll *coll)
     size_t world = (size_t)coll->world;
 
     coll->reqs.n_areas = 2 * coll->reqs.n;
-    coll->n_puts = 4 * coll->reqs.n + 64;
-    coll->n_puts = power_of_two((uint32_t)coll->n_puts);
+    coll->n_puts = 1u << vb_bits_below(4 * coll->reqs.n + 64);
     coll->reqs.table = calloc(coll->reqs.n, sizeof(*coll->reqs.table));
     coll->reqs.arrivals = calloc(coll->reqs.n_areas * world, sizeof(*coll->reqs.arrivals));
     coll->reqs.area_seq = calloc(coll->reqs.n_areas, sizeof(*coll->reqs.area_seq));
@@ -261,7 +248,8 @@ vb_status vb_coll_open_split(struct vb_group *g, size_t len_bytes, const struct 
     coll->rank = vb_group_rank(g);
     coll->world = vb_group_world(g);
     coll->lay.len_bytes = len_bytes;
-    coll->reqs.n = power_of_two(opts->in_flight > 0 ? (uint32_t)opts->in_flight : REQUESTS_DEFAULT);
+    coll->reqs.n = opts->in_flight > 0 ? (uint32_t)opts->in_flight : REQUESTS_DEFAULT;
+    coll->reqs.n = 1u << vb_bits_below(coll->reqs.n); /* a power of two */
     st = open_all(coll, ranks_per_host);
     if (st != VB_OK) {
         vb_coll_close(coll);
@@ -279,19 +267,9 @@ vb_status vb_coll_open(struct vb_group *g, size_t len_bytes, const struct vb_col
     return st == VB_OK ? vb_coll_open_split(g, len_bytes, opts, 0, coll_p) : st;
 }
 
-/* After a failure some puts may still be under way, so their ops are kept until the group is
- * closed. */
-static void release_puts(struct vb_coll *coll, struct way *way)
-{
-    vb_coll_reap(coll, way);
-    if (way->left < way->posted)
-        vb_group_keep(coll->group, way->puts);
-    else
-        free(way->puts);
-}
-
 void vb_coll_close(struct vb_coll *coll)
 {
+    struct way *way;
     uint32_t i;
 
     if (coll == NULL)
@@ -304,9 +282,15 @@ void vb_coll_close(struct vb_coll *coll)
         free(coll->reqs.table[i].lanes);
         free(coll->reqs.table[i].offsets);
     }
-    for (i = 0; coll->ways != NULL && i < (uint32_t)coll->world; i++)
-        release_puts(coll, &coll->ways[i]);
-    vb_cost_close(coll);
+    for (i = 0; coll->ways != NULL && i < (uint32_t)coll->world; i++) {
+        way = &coll->ways[i];
+        vb_coll_reap(coll, way);
+        if (way->left < way->posted) /* after a failure: kept until the group is closed */
+            vb_group_keep(coll->group, way->puts);
+        else
+            free(way->puts);
+    }
+    free(coll->cost);
     free(coll->reqs.table);
     free(coll->reqs.arrivals);
     free(coll->reqs.area_seq);

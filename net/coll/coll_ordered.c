@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The algorithms that use puts, over any transport, and sum in rank order: gather, exchange, owner
- * and chain. Also the algorithms without a sum: allgather, broadcast and barrier. In all of them
- * lane 0 puts START to every peer. Each rank begins with the next rank, so that not all ranks send
- * to the same rank at once.
+ * and chain. Also the algorithms without a sum: allgather and broadcast.
  *
  * A put straight into a peer's data must not arrive before the peer has started the request,
  * because until then the peer's caller may use this memory. If a result depends on the peer's
@@ -11,13 +9,18 @@
  */
 #include "net/coll/coll_priv.h"
 
-#define DIRECT_BYTES                                                                               \
-    ((size_t)64 * 1024) /* up to this length the root puts a broadcast to all ranks itself */
+/* up to this length the root puts a broadcast to all ranks itself */
+#define DIRECT_BYTES ((size_t)64 * 1024)
 
-static void start_plan(struct vb_coll *coll, struct request *rq)
+/* Fills in a step that sums the contributions of all ranks. */
+static void sum_step(const struct vb_coll *coll, enum source_place place, struct step *s)
 {
-    rq->n_lanes = 1;
-    rq->lanes[0].n = (uint32_t)coll->world - 1;
+    s->kind = STEP_REDUCE;
+    s->started_hi = coll->world;
+    s->parts = coll->everyone;
+    s->n_parts = coll->world;
+    s->place = place;
+    s->last = true;
 }
 
 /* ---- gather ---------------------------------------------------------------------------------- */
@@ -29,7 +32,6 @@ static void start_plan(struct vb_coll *coll, struct request *rq)
  * sum then waits until the puts no longer read the data. */
 static void gather_plan(struct vb_coll *coll, struct request *rq)
 {
-    start_plan(coll, rq);
     rq->eager = true;
     rq->direct = rq->n_bytes >= STRAIGHT_BYTES && !is_narrow(coll);
     rq->n_lanes = 2;
@@ -39,18 +41,11 @@ static void gather_plan(struct vb_coll *coll, struct request *rq)
 static void gather_step(const struct vb_coll *coll, const struct request *rq, int lane, uint32_t i,
                         struct step *s)
 {
-    if (lane == 0) {
-        start_step(coll, i, s);
-        return;
-    }
-    s->kind = STEP_REDUCE;
-    s->started_hi = coll->world;
+    (void)lane;
+    (void)i;
+    sum_step(coll, FROM_SLOT, s);
     s->at = rq->offset;
     s->len_bytes = rq->n_bytes;
-    s->parts = coll->everyone;
-    s->n_parts = coll->world;
-    s->place = FROM_SLOT;
-    s->last = true;
     s->all_left = rq->direct;
 }
 
@@ -78,7 +73,6 @@ static void exchange_plan(struct vb_coll *coll, struct request *rq)
     bool results = rq->kind == REQUEST_ALLREDUCE, by_ring = results && is_narrow(coll);
     int i, p;
 
-    start_plan(coll, rq);
     rq->n_lanes = 2 * coll->world;
     rq->lanes[coll->world].n = mine * own_round(coll, rq);
     for (i = 1; i < coll->world; i++) {
@@ -101,12 +95,7 @@ static void own_share_step(const struct vb_coll *coll, const struct request *rq,
 
     set_segment(coll, s, s->at, s->len_bytes, i / each);
     if (i % each == 0) {
-        s->kind = STEP_REDUCE;
-        s->parts = coll->everyone;
-        s->n_parts = coll->world;
-        s->place = FROM_RING;
-        s->started_hi = coll->world;
-        s->last = true;
+        sum_step(coll, FROM_RING, s);
         return;
     }
     s->kind = is_narrow(coll) ? STEP_SEND : STEP_PLACE;
@@ -119,10 +108,6 @@ static void exchange_step(const struct vb_coll *coll, const struct request *rq, 
 {
     int owner = peer_after(coll, lane);
 
-    if (lane == 0) {
-        start_step(coll, i, s);
-        return;
-    }
     vb_request_share(rq, coll->world, owner, &s->at, &s->len_bytes);
     if (lane == coll->world) {
         own_share_step(coll, rq, i, s);
@@ -153,7 +138,6 @@ const struct schedule vb_schedule_exchange = {exchange_plan, exchange_step};
  *   lane 1  on the owner the sum, then a put to each peer; on other ranks a wait for the result */
 static void owner_plan(struct vb_coll *coll, struct request *rq)
 {
-    start_plan(coll, rq);
     rq->owner = (int)(rq->seq % (uint32_t)coll->world);
     rq->eager = true;
     rq->direct = rq->n_bytes >= STRAIGHT_BYTES;
@@ -164,21 +148,13 @@ static void owner_plan(struct vb_coll *coll, struct request *rq)
 static void owner_step(const struct vb_coll *coll, const struct request *rq, int lane, uint32_t i,
                        struct step *s)
 {
-    if (lane == 0) {
-        start_step(coll, i, s);
-        return;
-    }
+    (void)lane;
     s->at = rq->offset;
     s->len_bytes = rq->n_bytes;
     if (rq->owner != coll->rank) {
         s->result_of = rq->owner;
     } else if (i == 0) {
-        s->kind = STEP_REDUCE;
-        s->started_hi = coll->world;
-        s->parts = coll->everyone;
-        s->n_parts = coll->world;
-        s->place = FROM_SLOT;
-        s->last = true;
+        sum_step(coll, FROM_SLOT, s);
     } else {
         s->kind = STEP_PLACE;
         s->peer = peer_after(coll, (int)i);
@@ -227,7 +203,6 @@ static void chain_plan(struct vb_coll *coll, struct request *rq)
 {
     uint32_t n = segments(coll, rq->n_bytes);
 
-    start_plan(coll, rq);
     rq->n_lanes = 2;
     rq->lanes[1].n = n;
     if (!is_leader(coll))
@@ -258,10 +233,6 @@ static void chain_step(const struct vb_coll *coll, const struct request *rq, int
 {
     uint32_t round = lane == 2 || is_last_host(coll) ? 1 + n_below(coll) : 2;
 
-    if (lane == 0) {
-        start_step(coll, i, s);
-        return;
-    }
     if (!is_leader(coll))
         round = 1;
     set_segment(coll, s, rq->offset, rq->n_bytes, i / round);
@@ -293,7 +264,6 @@ static void allgather_plan(struct vb_coll *coll, struct request *rq)
 {
     int i;
 
-    start_plan(coll, rq);
     rq->n_lanes = 2 * coll->world - 1;
     for (i = 1; i < coll->world; i++) {
         rq->lanes[i].n = segments(coll, rq->lens[coll->rank]);
@@ -304,13 +274,8 @@ static void allgather_plan(struct vb_coll *coll, struct request *rq)
 static void allgather_step(const struct vb_coll *coll, const struct request *rq, int lane,
                            uint32_t i, struct step *s)
 {
-    int owner;
+    int owner = lane < coll->world ? coll->rank : peer_after(coll, lane - coll->world + 1);
 
-    if (lane == 0) {
-        start_step(coll, i, s);
-        return;
-    }
-    owner = lane < coll->world ? coll->rank : peer_after(coll, lane - coll->world + 1);
     set_segment(coll, s, rq->offsets[owner], rq->lens[owner], i);
     if (lane < coll->world) {
         s->kind = STEP_PLACE;
@@ -349,8 +314,8 @@ static void piece(const struct vb_coll *coll, const struct request *rq, int rank
     if (goes_direct(coll, rq))
         return;
     vb_request_share(rq, coll->world - 1, turn - 1, at_p, len_p);
-    if (*at_p + *len_p > end ||
-        turn == coll->world - 1) /* the last piece has the bytes behind the last whole element */
+    /* the last piece has the bytes behind the last whole element */
+    if (*at_p + *len_p > end || turn == coll->world - 1)
         *len_p = end - *at_p;
 }
 
@@ -360,7 +325,6 @@ static void broadcast_plan(struct vb_coll *coll, struct request *rq)
     size_t at, len;
     int i, p;
 
-    start_plan(coll, rq);
     rq->n_lanes = 2 * coll->world - 1;
     for (i = 1; i < coll->world; i++) {
         p = peer_after(coll, i);
@@ -381,10 +345,6 @@ static void broadcast_step(const struct vb_coll *coll, const struct request *rq,
     size_t at, len;
     int p;
 
-    if (lane == 0) {
-        start_step(coll, i, s);
-        return;
-    }
     if (lane >= coll->world) {
         p = peer_after(coll, lane - coll->world + 1);
         piece(coll, rq, p == rq->root ? coll->rank : p, &at, &len);
@@ -405,15 +365,3 @@ static void broadcast_step(const struct vb_coll *coll, const struct request *rq,
 }
 
 const struct schedule vb_schedule_broadcast = {broadcast_plan, broadcast_step};
-
-/* ---- barrier --------------------------------------------------------------------------------- */
-
-static void barrier_step(const struct vb_coll *coll, const struct request *rq, int lane, uint32_t i,
-                         struct step *s)
-{
-    (void)rq;
-    (void)lane;
-    start_step(coll, i, s);
-}
-
-const struct schedule vb_schedule_barrier = {start_plan, barrier_step};
