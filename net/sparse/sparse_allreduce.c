@@ -86,7 +86,7 @@ static vb_status send_list(struct vb_sparse *s, const uint32_t *index, const flo
     return vb_sparse_send_heads(s, len);
 }
 
-/* Copies the head of a peer, so that the peer cannot change it any more, and checks the copy. */
+/* Checks a copy of the head of a peer, because the peer cannot change the copy. */
 static vb_status take_head(struct vb_sparse *s, int rank)
 {
     struct sparse_limits limits = s->limits;
@@ -101,8 +101,8 @@ static vb_status take_head(struct vb_sparse *s, int rank)
     return why == NULL ? VB_OK : vb_sparse_broken(s, rank, why);
 }
 
-/* Checks that the heads of all ranks are valid and agree. All ranks have the same heads, so if this
- * fails, it fails on all ranks, and all can continue with the next call. */
+/* Checks that the heads of all ranks agree. All ranks have the same heads, so if this fails, it
+ * fails on all ranks, and all can continue with the next call. */
 static vb_status compare_heads(struct vb_sparse *s, size_t n)
 {
     const struct sparse_head *mine = s->heads[s->rank];
@@ -161,11 +161,11 @@ static vb_status take_part(struct vb_sparse *s, int rank)
         *part =
             vb_sparse_part_of(s, (const void *)(mapped + s->at.list), s->heads[rank]->n, s->rank);
     } else {
-        st = vb_sparse_wait_part(s, rank);
+        st = vb_sparse_wait_list(s, rank, &s->peers[rank].part);
         if (st != VB_OK)
             return st;
         part->words = (const void *)(s->base + vb_sparse_part_at(s, rank, s->rank));
-        part->n = s->peers[rank].part_words;
+        part->n = s->peers[rank].part.words;
     }
     if (rank == s->rank)
         return VB_OK;
@@ -188,10 +188,9 @@ static vb_status sum_parts(struct vb_sparse *s, size_t *n_p)
 
     for (r = 0; r < s->world && st == VB_OK; r++)
         st = take_part(s, r);
-    if (st != VB_OK)
-        return st;
-    *n_p = vb_sparse_sum_runs(s->runs, s->world, s->a, s->b, sum);
-    return VB_OK;
+    if (st == VB_OK)
+        *n_p = vb_sparse_sum_runs(s->runs, s->world, s->a, s->b, sum);
+    return st;
 }
 
 /* ---- sums ------------------------------------------------------------------------------------ */
@@ -227,11 +226,61 @@ static vb_status take_sums(struct vb_sparse *s, size_t own, float divisor, size_
     *n_p = 0;
     for (o = 0; o < s->world && st == VB_OK; o++) {
         if (o != s->rank)
-            st = vb_sparse_wait_sum(s, o);
+            st = vb_sparse_wait_list(s, o, &s->peers[o].sum);
         if (st == VB_OK)
-            st = append(s, o, o == s->rank ? own : s->peers[o].sum_words, divisor, n_p);
+            st = append(s, o, o == s->rank ? own : s->peers[o].sum.words, divisor, n_p);
     }
     return st;
+}
+
+/* ---- short lists ----------------------------------------------------------------------------- */
+
+/* Short lists are sent with their heads. Every rank then has all lists and sums them itself, so two
+ * of the three rounds are not needed. This is faster as long as merging all lists takes less time
+ * than two consecutive messages. sparse_path.c computes the maximum length of such lists. */
+size_t vb_sparse_take_along(const struct vb_sparse *s, struct sparse_head *head)
+{
+    size_t len = (size_t)head->n * sizeof(uint64_t);
+
+    memcpy((char *)head + s->at.head_bytes, sparse_list(s), len);
+    return s->at.head_bytes + len;
+}
+
+bool vb_sparse_all_along(const struct vb_sparse *s)
+{
+    int r;
+
+    for (r = 0; r < s->world; r++)
+        if (s->heads[r]->along == 0)
+            return false;
+    return true;
+}
+
+/* Sums all lists in rank order, as an owner does. The result is checked again, because peers can
+ * write to the memory of the lists during the sum. */
+static vb_status sum_lists(struct vb_sparse *s, float divisor, size_t *n_p)
+{
+    struct sparse_run *run;
+    size_t n;
+    int r;
+
+    for (r = 0; r < s->world; r++) {
+        run = &s->runs[r];
+        run->n = s->heads[r]->n;
+        run->words = sparse_list(s);
+        if (r == s->rank)
+            continue;
+        run->words = (const void *)(s->base + vb_sparse_head_at(s, r) + s->at.head_bytes);
+        if (!vb_sparse_words_fit(run->words, run->n, 0, s->opts.features))
+            return vb_sparse_broken(s, r,
+                                    "the indices of the list are out of order or out of range");
+    }
+    n = vb_sparse_sum_runs(s->runs, s->world, s->a, s->b, s->a);
+    if (!vb_sparse_words_fit(s->a, n, 0, s->opts.features))
+        return vb_sparse_broken(s, (s->rank + 1) % s->world, "a list changed while it was summed");
+    vb_sparse_unpack(s->a, n, divisor, s->index, s->value);
+    *n_p = n;
+    return VB_OK;
 }
 
 /* ---- the call -------------------------------------------------------------------------------- */
@@ -284,7 +333,7 @@ vb_status vb_sparse_finish(struct vb_sparse *s, const uint32_t **index_p, const 
     if (s->took == VB_SPARSE_DENSE)
         st = vb_sparse_dense_sum(s, divisor, &n_sum);
     else if (vb_sparse_all_along(s))
-        st = vb_sparse_sum_lists(s, divisor, &n_sum);
+        st = sum_lists(s, divisor, &n_sum);
     else
         st = sparse_sum(s, divisor, &n_sum);
     if (st != VB_OK)

@@ -72,8 +72,8 @@ static vb_status time_probes(struct vb_sparse *s, int rank, size_t len, uint32_t
     return st;
 }
 
-/* Measures notes and puts to a rank. On a very slow link all puts are short, because long puts
- * would take so long that the peer seems silent. */
+/* Measures notes and puts to a rank. On a very slow link all puts are short, because during long
+ * puts the peer would seem silent. */
 static vb_status measure_puts(struct vb_sparse *s, int rank)
 {
     double note, first = 0, put = 0;
@@ -196,8 +196,7 @@ vb_status vb_sparse_measure(struct vb_sparse *s)
 
 /* ---- choosing -------------------------------------------------------------------------------- */
 
-/* Predicts the time if all lists are sent with their heads: there is one round, and each rank
- * merges all lists. */
+/* All lists are sent with their heads: there is one round, and each rank merges all lists. */
 static double predict_along(const struct vb_sparse *s, double total, double longest)
 {
     const struct sparse_model *m = &s->model;
@@ -208,9 +207,8 @@ static double predict_along(const struct vb_sparse *s, double total, double long
            8 * (longest + union_n) * m->copy_ns_byte;
 }
 
-/* Predicts the time of the three rounds. Each rank copies its list into the window, an owner
- * receives and merges its range of all lists, and all ranks receive the sums, which together have
- * at most union_n words. */
+/* Each rank copies its list into the window, an owner receives and merges its range of all lists,
+ * and all ranks receive the sums, which together have at most union_n words. */
 static double predict_sparse(const struct vb_sparse *s, double total, double longest)
 {
     const struct sparse_model *m = &s->model;
@@ -230,8 +228,8 @@ static double predict_scatter(const struct vb_sparse *s, double n)
     return (n * WORD_MERGES + lines * LINE_MERGES) * s->model.merge_ns_word;
 }
 
-/* Predicts the time of the dense path. The list is written to the vector, all features are sent and
- * received at no more than the speed of memory, and the sum is read once to collect the result. */
+/* The list is written to the vector, all features are sent and received at no more than the speed
+ * of memory, and the sum is read once to collect the result. */
 static double predict_dense(const struct vb_sparse *s, double total, double longest)
 {
     const struct sparse_model *m = &s->model;
@@ -322,8 +320,7 @@ static bool all_absent(const float *data)
     return other == 0;
 }
 
-/* Collects the result from the vector. Most strides have only absent values, and are read but not
- * written. */
+/* Collects the result from the vector. Most strides have only absent values and are not written. */
 static vb_status collect(struct vb_sparse *s, float *data, float divisor, size_t *n_p)
 {
     size_t n = (size_t)s->opts.features, i, end;
@@ -334,13 +331,13 @@ static vb_status collect(struct vb_sparse *s, float *data, float divisor, size_t
         if (end - i == STRIDE && all_absent(data + i))
             continue;
         if (!take_stride(s, data, i, end, divisor, n_p))
-            return vb_sparse_fail(
-                s,
-                vb_err(
-                    VB_ERR_INPUT,
-                    "%s: the sum has more elements than the %zu that all ranks together may bring",
-                    s->what, s->room));
+            break;
     }
+    if (i < n)
+        return vb_sparse_fail(s, vb_err(VB_ERR_INPUT,
+                                        "%s: the sum has more elements than the %zu that all ranks "
+                                        "together may bring",
+                                        s->what, s->room));
     return VB_OK;
 }
 
@@ -364,10 +361,4 @@ vb_status vb_sparse_dense_sum(struct vb_sparse *s, float divisor, size_t *n_p)
         return vb_sparse_fail(s, st);
     }
     return collect(s, data, divisor, n_p);
-}
-
-void vb_sparse_dense_close(struct vb_sparse *s)
-{
-    vb_coll_close(s->dense);
-    s->dense = NULL;
 }

@@ -41,23 +41,27 @@ static uint32_t note_value(enum sparse_kind kind, bool more, size_t count)
 
 /* ---- notes ----------------------------------------------------------------------------------- */
 
-/* Adds a segment that has come to the number of words. Returns false if the note is invalid. */
-static bool take_segment(size_t *words, bool *open, uint32_t value)
+/* Handles the note of a segment of a part or sum. Returns false if the note is invalid. */
+static bool take_segment(const struct sparse_peer *peer, struct sparse_incoming *in, uint32_t value)
 {
     size_t count = value & COUNT_MASK;
 
-    if (count > SEGMENT_WORDS)
+    if (in->seq == peer->heads || count > SEGMENT_WORDS)
         return false;
-    *words = (*open ? *words : 0) + count;
-    *open = (value & MORE) != 0;
-    return *words <= UINT32_MAX;
+    in->words = (in->open ? in->words : 0) + count;
+    in->open = (value & MORE) != 0;
+    if (in->words > UINT32_MAX)
+        return false;
+    if (!in->open)
+        in->seq = peer->heads;
+    return true;
 }
 
 static bool take_head(struct sparse_peer *peer, uint32_t value)
 {
-    bool sum_owed = peer->part_seq == peer->heads && peer->sum_seq != peer->heads;
+    bool sum_owed = peer->part.seq == peer->heads && peer->sum.seq != peer->heads;
 
-    if (peer->in_part || peer->in_sum || sum_owed ||
+    if (peer->part.open || peer->sum.open || sum_owed ||
         (value & COUNT_MASK) != ((peer->heads + 1) & COUNT_MASK))
         return false;
     peer->begun = peer->heads + 1;
@@ -65,43 +69,21 @@ static bool take_head(struct sparse_peer *peer, uint32_t value)
     return true;
 }
 
-static bool take_part(struct sparse_peer *peer, uint32_t value)
-{
-    if (peer->mapped != NULL || peer->part_seq == peer->heads ||
-        !take_segment(&peer->part_words, &peer->in_part, value))
-        return false;
-    if (!peer->in_part)
-        peer->part_seq = peer->heads;
-    return true;
-}
-
-static bool take_sum(struct sparse_peer *peer, uint32_t value)
-{
-    bool after_part = peer->mapped != NULL || peer->part_seq == peer->heads;
-
-    if (!after_part || peer->sum_seq == peer->heads ||
-        !take_segment(&peer->sum_words, &peer->in_sum, value))
-        return false;
-    if (!peer->in_sum)
-        peer->sum_seq = peer->heads;
-    return true;
-}
-
 void vb_sparse_note_came(void *arg, int rank, uint32_t value)
 {
     struct vb_sparse *s = arg;
     struct sparse_peer *peer = &s->peers[rank];
-    bool fine = true;
+    bool mapped = peer->mapped != NULL, fine = true;
 
     switch ((enum sparse_kind)(value >> KIND_SHIFT)) {
     case SPARSE_HEAD:
         fine = take_head(peer, value);
         break;
     case SPARSE_PART:
-        fine = take_part(peer, value);
+        fine = !mapped && take_segment(peer, &peer->part, value);
         break;
     case SPARSE_SUM:
-        fine = take_sum(peer, value);
+        fine = (mapped || peer->part.seq == peer->heads) && take_segment(peer, &peer->sum, value);
         break;
     case SPARSE_PROBE:
         peer->probes++;
@@ -137,12 +119,12 @@ struct waiting {
     int rank;      /* the rank that the wait is for */
     int straggler; /* the first rank that has not begun to send its head; own rank: none */
     uint64_t since_ns;
-    uint32_t n;
+    const struct sparse_incoming *in; /* list_came() */
+    uint32_t n;                       /* probes_came() */
 };
 
-/* Waits until ready() is true. If the group fails, the group logs which rank failed and why. But
- * only the message about a timeout names the operation, so this function logs the operation in the
- * other cases. */
+/* Waits until ready() is true. The group logs which rank failed and why, but names the operation
+ * only after a timeout, so this function logs the operation in the other cases. */
 static vb_status wait_for(struct vb_sparse *s, vb_ready_fn ready, struct waiting *w)
 {
     vb_status st = vb_group_wait_for(s->group, ready, w, s->what, &w->rank);
@@ -192,18 +174,11 @@ static bool heads_came(void *arg)
     return true;
 }
 
-static bool part_came(void *arg)
+static bool list_came(void *arg)
 {
     const struct waiting *w = arg;
 
-    return w->s->peers[w->rank].part_seq == w->s->seq;
-}
-
-static bool sum_came(void *arg)
-{
-    const struct waiting *w = arg;
-
-    return w->s->peers[w->rank].sum_seq == w->s->seq;
+    return w->in->seq == w->s->seq;
 }
 
 bool vb_sparse_is_sent(const struct sparse_peer *peer)
@@ -237,18 +212,11 @@ vb_status vb_sparse_wait_heads(struct vb_sparse *s)
     return st;
 }
 
-vb_status vb_sparse_wait_part(struct vb_sparse *s, int rank)
+vb_status vb_sparse_wait_list(struct vb_sparse *s, int rank, const struct sparse_incoming *in)
 {
-    struct waiting w = {.s = s, .rank = rank};
+    struct waiting w = {.s = s, .rank = rank, .in = in};
 
-    return wait_for(s, part_came, &w);
-}
-
-vb_status vb_sparse_wait_sum(struct vb_sparse *s, int rank)
-{
-    struct waiting w = {.s = s, .rank = rank};
-
-    return wait_for(s, sum_came, &w);
+    return wait_for(s, list_came, &w);
 }
 
 vb_status vb_sparse_wait_sent(struct vb_sparse *s)
@@ -329,8 +297,7 @@ vb_status vb_sparse_put(struct vb_sparse *s, int rank, size_t src, size_t dst, s
     return VB_OK;
 }
 
-/* Returns the i-th peer to send to. Each rank begins with the rank after itself, so that not all
- * ranks send to the same rank first. */
+/* Returns the i-th peer to send to. Not all ranks begin with the same one. */
 static int after(const struct vb_sparse *s, int i)
 {
     return (s->rank + i) % s->world;
