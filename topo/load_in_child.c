@@ -38,10 +38,9 @@ _Noreturn static void load_in_child(const char *text, int len)
 
 vb_status vb_xml_load_in_child(const char *text, int len, bool *good_p)
 {
+    pid_t pid = fork();
     int status;
-    pid_t pid;
 
-    pid = fork();
     if (pid < 0)
         return vb_err_sys("fork");
     if (pid == 0)

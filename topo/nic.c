@@ -203,8 +203,7 @@ static bool same_port(hwloc_obj_t net, hwloc_obj_t rdma)
     return rdma->parent->type != HWLOC_OBJ_PCI_DEVICE && guid_is_of(rdma, net);
 }
 
-/* Returns the RDMA device of an interface, or the interface of an RDMA device, or NULL if there
- * is none. */
+/* Returns the RDMA device of an interface, or the interface of an RDMA device, or NULL. */
 static hwloc_obj_t twin(hwloc_topology_t hwloc, hwloc_obj_t osdev)
 {
     hwloc_obj_t other = NULL;
@@ -247,7 +246,7 @@ static const char *nic_name(const struct vb_nic *nic)
     return nic->rdma != NULL ? nic->rdma : nic->net;
 }
 
-/* Returns 2 if the card is on the rank's own node, 1 if it is on the rank's package, else 0. */
+/* 2: the card is on the rank's own node, 1: it is on the rank's package */
 static int nearness(const struct vb_nic *nic, const struct vb_placement_rank *rank)
 {
     if (nic->node >= 0 && rank->nodes.n == 1 && rank->nodes.v[0] == nic->node)
@@ -260,40 +259,31 @@ static int nearness(const struct vb_nic *nic, const struct vb_placement_rank *ra
  * link between packages is faster than any card. */
 enum criterion { NOT_AVOIDED, NOT_DOWN, HAS_RDMA, SPEED, NEARNESS, FREE, N_CRITERIA };
 
-static int64_t grade(const struct vb_topo *topo, const struct vb_placement_rank *rank,
-                     const int *load, int i, enum criterion c)
+static void grade(const struct vb_topo *topo, const struct vb_placement_rank *rank, const int *load,
+                  int i, int64_t grades[N_CRITERIA])
 {
     const struct vb_nic *nic = &topo->nics[i];
 
-    switch (c) {
-    case NOT_AVOIDED:
-        return !nic->avoid;
-    case NOT_DOWN:
-        return nic->active != 0;
-    case HAS_RDMA:
-        return nic->rdma != NULL;
-    case SPEED:
-        return nic->mbit_s;
-    case NEARNESS:
-        return nearness(nic, rank);
-    default:
-        return -load[i];
-    }
+    grades[NOT_AVOIDED] = !nic->avoid;
+    grades[NOT_DOWN] = nic->active != 0;
+    grades[HAS_RDMA] = nic->rdma != NULL;
+    grades[SPEED] = nic->mbit_s;
+    grades[NEARNESS] = nearness(nic, rank);
+    grades[FREE] = -load[i];
 }
 
 /* Returns the first criterion by which NIC a is better than b, or N_CRITERIA if a is not better. */
 static enum criterion better_by(const struct vb_topo *topo, const struct vb_placement_rank *rank,
                                 const int *load, int a, int b)
 {
-    int64_t of_a, of_b;
+    int64_t of_a[N_CRITERIA], of_b[N_CRITERIA];
     int c;
 
-    for (c = 0; c < N_CRITERIA; c++) {
-        of_a = grade(topo, rank, load, a, (enum criterion)c);
-        of_b = grade(topo, rank, load, b, (enum criterion)c);
-        if (of_a != of_b)
-            return of_a > of_b ? (enum criterion)c : N_CRITERIA;
-    }
+    grade(topo, rank, load, a, of_a);
+    grade(topo, rank, load, b, of_b);
+    for (c = 0; c < N_CRITERIA; c++)
+        if (of_a[c] != of_b[c])
+            return of_a[c] > of_b[c] ? (enum criterion)c : N_CRITERIA;
     return N_CRITERIA;
 }
 

@@ -129,14 +129,11 @@ static void shape_by_machine(const struct vb_topo *topo, int ranks, struct part 
  * only throttle additional threads. */
 static int limit_by_quota(const struct vb_topo *topo, int ranks, int threads)
 {
-    int granted;
+    int granted = (int)(topo->facts.cpu_quota / ranks);
 
-    if (topo->facts.cpu_quota <= 0)
+    if (topo->facts.cpu_quota <= 0 || granted >= threads)
         return threads;
-    granted = (int)(topo->facts.cpu_quota / ranks);
-    if (granted < 1)
-        granted = 1;
-    return granted < threads ? granted : threads;
+    return granted < 1 ? 1 : granted;
 }
 
 static void shape_by_threads(const struct vb_topo *topo, const struct vb_placement_want *want,
@@ -301,7 +298,7 @@ static vb_status place_apart(const struct vb_topo *topo, const struct vb_placeme
                              struct part *parts, struct vb_placement *placement)
 {
     struct shape shape = {.level = LEVEL_MACHINE};
-    vb_status st;
+    vb_status st = VB_OK;
     int n_parts, p, k, rank = 0;
 
     choose_shape(topo, want, parts, &shape);
@@ -310,16 +307,14 @@ static vb_status place_apart(const struct vb_topo *topo, const struct vb_placeme
     placement->threads = shape.threads;
     placement->own_progress_core = want->progress && shape.threads < shape.block;
     for (p = 0; p < n_parts; p++) {
-        for (k = 0; k < parts[p].taken; k++, rank++) {
+        for (k = 0; k < parts[p].taken && st == VB_OK; k++, rank++) {
             placement->ranks[rank].rank = rank;
             st = place_rank(topo, &placement->ranks[rank], parts[p].first + k * shape.block, &shape,
                             want, true);
-            if (st != VB_OK)
-                return st;
         }
     }
     placement->pinned = placement->ranks[0].compute.n > 0;
-    return VB_OK;
+    return st;
 }
 
 /* Places the ranks if there are more ranks than cores: each rank gets a whole package, which it
@@ -329,7 +324,7 @@ static vb_status place_together(const struct vb_topo *topo, const struct vb_plac
 {
     int n_parts = cut_parts(topo, LEVEL_PACKAGE, 1, parts), p, k, rank = 0;
     struct shape shape = {.level = LEVEL_PACKAGE};
-    vb_status st;
+    vb_status st = VB_OK;
 
     for (p = 0; p < n_parts; p++)
         /* space for all ranks, in proportion to the cores */
@@ -339,14 +334,12 @@ static vb_status place_together(const struct vb_topo *topo, const struct vb_plac
     placement->threads = shape.threads = want->threads > 0 ? want->threads : 1;
     for (p = 0; p < n_parts; p++) {
         shape.block = parts[p].n_cores;
-        for (k = 0; k < parts[p].taken; k++, rank++) {
+        for (k = 0; k < parts[p].taken && st == VB_OK; k++, rank++) {
             placement->ranks[rank].rank = rank;
             st = place_rank(topo, &placement->ranks[rank], parts[p].first, &shape, want, false);
-            if (st != VB_OK)
-                return st;
         }
     }
-    return VB_OK;
+    return st;
 }
 
 static void write_note(const struct vb_topo *topo, const struct vb_placement_want *want,
@@ -391,9 +384,8 @@ static vb_status check_want(const struct vb_placement_want *want)
 
 static vb_status choose_nics(const struct vb_topo *topo, struct vb_placement *placement)
 {
-    int *load, i;
+    int *load = calloc((size_t)topo->facts.n_nics + 1, sizeof(*load)), i;
 
-    load = calloc((size_t)topo->facts.n_nics + 1, sizeof(*load));
     if (load == NULL)
         return vb_err_sys("calloc");
     for (i = 0; i < placement->n_ranks; i++)
@@ -416,11 +408,10 @@ static void drop_needless_nodes(const struct vb_topo *topo, struct vb_placement 
 vb_status vb_placement_create(const struct vb_topo *topo, const struct vb_placement_want *want,
                               struct vb_placement **placement_p)
 {
-    struct part *parts = NULL;
+    struct part *parts;
     struct vb_placement *placement;
-    vb_status st;
+    vb_status st = check_want(want);
 
-    st = check_want(want);
     if (st != VB_OK)
         return st;
     placement = calloc(1, sizeof(*placement));
@@ -429,28 +420,23 @@ vb_status vb_placement_create(const struct vb_topo *topo, const struct vb_placem
     placement->n_ranks = want->ranks;
     placement->ranks = calloc((size_t)want->ranks, sizeof(*placement->ranks));
     parts = calloc((size_t)topo->n_cores, sizeof(*parts));
-    if (placement->ranks == NULL || parts == NULL) {
+    if (placement->ranks == NULL || parts == NULL)
         st = vb_err_sys("calloc");
-        goto err_plan;
-    }
-    if (want->ranks > topo->n_cores)
+    else if (want->ranks > topo->n_cores)
         st = place_together(topo, want, parts, placement);
     else
         st = place_apart(topo, want, parts, placement);
+    free(parts);
     if (st == VB_OK)
         st = choose_nics(topo, placement);
-    if (st != VB_OK)
-        goto err_plan;
+    if (st != VB_OK) {
+        vb_placement_destroy(placement);
+        return st;
+    }
     drop_needless_nodes(topo, placement);
     write_note(topo, want, placement);
-    free(parts);
     *placement_p = placement;
     return VB_OK;
-
-err_plan:
-    free(parts);
-    vb_placement_destroy(placement);
-    return st;
 }
 
 void vb_placement_destroy(struct vb_placement *placement)
