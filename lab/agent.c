@@ -74,8 +74,7 @@ __attribute__((format(printf, 2, 3))) static void fail(struct agent *a, const ch
 static int port_open(void)
 {
     const char *const folder = "/sys/class/virtio-ports";
-    char path[512];
-    char name[16];
+    char path[512], name[16];
     struct dirent *e;
     DIR *dir = opendir(folder);
     FILE *f;
@@ -159,15 +158,6 @@ _Noreturn static void child_exec(const char *folder, char **args, char **envs)
     _exit(errno == ENOENT ? 127 : 126);
 }
 
-static pid_t fork_terminal(struct child *ch)
-{
-    pid_t pid = forkpty(&ch->out_fd, NULL, NULL, NULL);
-
-    ch->in_fd = ch->out_fd;
-    ch->err_fd = -1;
-    return pid;
-}
-
 static pid_t fork_pipes(struct child *ch, bool input)
 {
     int in[2] = {-1, -1};
@@ -229,8 +219,13 @@ static void do_start(struct agent *a, const struct lab_frame *f)
     words = split(f, &start);
     memset(ch, 0, sizeof(*ch));
     ch->rank = f->rank;
-    ch->pid = start.flags & LAB_TERMINAL ? fork_terminal(ch)
-                                         : fork_pipes(ch, (start.flags & LAB_INPUT) != 0);
+    if (start.flags & LAB_TERMINAL) {
+        ch->pid = forkpty(&ch->out_fd, NULL, NULL, NULL);
+        ch->in_fd = ch->out_fd;
+        ch->err_fd = -1;
+    } else {
+        ch->pid = fork_pipes(ch, (start.flags & LAB_INPUT) != 0);
+    }
     if (ch->pid == 0)
         child_exec(words[0], words + 1, words + 1 + start.n_args + 1);
     if (ch->pid < 0) {
@@ -271,11 +266,10 @@ static void do_size(struct agent *a, const struct lab_frame *f)
 {
     struct child *ch = child_of_rank(a, f->rank);
     struct lab_size size;
-    struct winsize w = {0};
+    struct winsize w;
 
     memcpy(&size, f->data, sizeof(size));
-    w.ws_row = size.rows;
-    w.ws_col = size.columns;
+    w = (struct winsize){.ws_row = size.rows, .ws_col = size.columns};
     if (ch != NULL)
         ioctl(ch->out_fd, TIOCSWINSZ, &w);
 }

@@ -139,9 +139,9 @@ tools_get() {
     fi
     new=$(mktemp -d "$cache/new.XXXXXX")
     trash+=("$new")
-    if ! "$cc" "${flags[@]}" -o "$new/agent" "$lab"/{agent,frame,queue,setup}.c -lutil ||
+    if ! "$cc" "${flags[@]}" -o "$new/agent" "$lab"/{agent,queue,setup}.c -lutil ||
         ! "$cc" "${flags[@]}" -o "$new/cluster" \
-            "$lab"/{cluster,frame,job,node,options,output,queue,switch}.c; then
+            "$lab"/{cluster,job,node,options,output,queue,switch}.c; then
         die "$cc cannot compile the lab's own programs"
     fi
     mv "$new" "$tools"
