@@ -89,8 +89,7 @@ static const char *behind_attributes(const char *text)
     return *text == ')' ? text + 1 : NULL;
 }
 
-/* Returns the text after the brackets at text, or NULL if they are wrong. The brackets may
- * contain attributes in parentheses. */
+/* Does the same for brackets, which may contain attributes in parentheses. */
 static const char *behind_memory(const char *text)
 {
     text += 1 + strcspn(text + 1, "()[]");
@@ -99,9 +98,8 @@ static const char *behind_memory(const char *text)
     return text != NULL && *text == ']' ? text + 1 : NULL;
 }
 
-/* Reads "name:count" or "count" and multiplies *product by the count. The count is decimal,
- * octal or hexadecimal (0x), as in hwloc. Returns the text after the count, or NULL if the text
- * is wrong. */
+/* Reads "name:count" or "count" and multiplies *product by the count, which is decimal, octal or
+ * hexadecimal (0x). Returns the text after the count, or NULL if the text is wrong. */
 static const char *read_level(const char *text, int64_t *product)
 {
     unsigned long long count;
@@ -120,10 +118,9 @@ static const char *read_level(const char *text, int64_t *product)
     return end;
 }
 
-/* Returns the size of a synthetic machine: the number of objects in the deepest level or the
- * number of memory objects, whichever is larger. Returns -1 if text is not a machine. hwloc
- * would build a machine of any size and ignores much text that it does not understand, so hwloc
- * only gets text that this function understands. */
+/* Returns the number of objects in the deepest level or the number of memory objects, whichever is
+ * larger, or -1 if text is not a machine. hwloc would build a machine of any size and ignores much
+ * text that it does not understand, so hwloc only gets text that this function understands. */
 static int64_t synthetic_size(const char *text)
 {
     int64_t product = 1, memory = 0;
@@ -179,21 +176,9 @@ int vb_topology_configure(hwloc_topology_t hwloc)
     return hwloc_topology_set_io_types_filter(hwloc, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
 }
 
-static vb_status load(struct vb_topo *topo, const struct vb_topo_source *source)
-{
-    if (vb_topology_configure(topo->hwloc) != 0)
-        return vb_err_sys("hwloc_topology_set_flags");
-    if (hwloc_topology_load(topo->hwloc) == 0)
-        return VB_OK;
-    if (source->xml != NULL)
-        return not_a_machine(source->xml);
-    return vb_err_sys("hwloc cannot read %s", topo->origin);
-}
-
 /* ---- what is allowed ------------------------------------------------------------------------- */
 
-/* Reads a number of at most CPU_MAX at *text_p, and moves *text_p behind the number. Returns -1
- * if there is no such number. */
+/* Reads a number of at most CPU_MAX and moves *text_p behind it. Returns -1 if there is none. */
 static int take_number(const char **text_p)
 {
     int value = 0, n;
@@ -204,8 +189,8 @@ static int take_number(const char **text_p)
     return n > 0 && value <= CPU_MAX ? value : -1;
 }
 
-/* Parses a list such as "0-3,8". hwloc's own parser is not used, because it would accept numbers
- * so large that the set needs gigabytes. */
+/* Parses a list such as "0-3,8". hwloc's own parser would accept numbers so large that the set
+ * needs gigabytes. */
 static bool parse_list(const char *list, hwloc_bitmap_t set)
 {
     int low, high;
@@ -301,8 +286,7 @@ static void take_core(struct vb_topo *topo, hwloc_obj_t obj, int *n_cpus_p)
     topo->n_cores++;
 }
 
-/* Returns the type of the objects that are used as cores. If the topology has no cores, each cpu
- * counts as a core. */
+/* If the topology has no cores, each cpu counts as a core. */
 static hwloc_obj_type_t core_type(hwloc_topology_t hwloc)
 {
     return hwloc_get_nbobjs_by_type(hwloc, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
@@ -347,8 +331,7 @@ static void count_caches(struct vb_topo *topo)
             continue;
         bytes = (int64_t)hwloc_get_obj_by_type(topo->hwloc, types[i], 0)->attr->cache.size;
         if (bytes > 0) /* emulated machines have caches of size 0 */
-            facts->caches[facts->n_caches++] =
-                (struct vb_topo_cache){.level = (int)i + 1, .n = n, .bytes = bytes};
+            facts->caches[facts->n_caches++] = (struct vb_topo_cache){(int)i + 1, n, bytes};
     }
 }
 
@@ -402,8 +385,11 @@ static vb_status read_machine(struct vb_topo *topo, const struct vb_topo_source 
         st = use_xml(topo->hwloc, source->xml);
     else
         topo->this_machine = true;
-    if (st == VB_OK)
-        st = load(topo, source);
+    if (st == VB_OK && vb_topology_configure(topo->hwloc) != 0)
+        st = vb_err_sys("hwloc_topology_set_flags");
+    if (st == VB_OK && hwloc_topology_load(topo->hwloc) != 0)
+        st = source->xml != NULL ? not_a_machine(source->xml)
+                                 : vb_err_sys("hwloc cannot read %s", topo->origin);
     if (st == VB_OK)
         st = find_allowed(topo, source->cpus);
     if (st == VB_OK)

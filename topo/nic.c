@@ -305,58 +305,52 @@ static void say_why(const struct vb_topo *topo, struct vb_placement_rank *rank, 
 {
     const struct vb_nic *a = &topo->nics[best], *b = &topo->nics[second];
     char *why = rank->nic_why;
+    enum criterion by;
+    size_t room;
     int n = snprintf(why, VB_PLACEMENT_TEXT, "%s rather than %s: ", nic_name(a), nic_name(b));
 
     if (n < 0 || n >= VB_PLACEMENT_TEXT)
         return;
     why += n;
-    n = VB_PLACEMENT_TEXT - n;
-    switch (better_by(topo, rank, load, best, second)) {
-    case NOT_AVOIDED:
-        snprintf(why, (size_t)n, "%s is the control network", nic_name(b));
-        break;
-    case NOT_DOWN:
-        snprintf(why, (size_t)n, "%s is down", nic_name(b));
-        break;
-    case HAS_RDMA:
-        snprintf(why, (size_t)n, "%s has RDMA", nic_name(a));
-        break;
-    case SPEED:
-        snprintf(why, (size_t)n, "%s is faster (%g Gb/s)", nic_name(a), (double)a->mbit_s / 1000);
-        break;
-    case NEARNESS:
-        snprintf(why, (size_t)n, "%s is nearer (package %d, NUMA node %d)", nic_name(a), a->package,
+    room = (size_t)(VB_PLACEMENT_TEXT - n);
+    by = better_by(topo, rank, load, best, second);
+    if (by == NOT_AVOIDED)
+        snprintf(why, room, "%s is the control network", nic_name(b));
+    else if (by == NOT_DOWN)
+        snprintf(why, room, "%s is down", nic_name(b));
+    else if (by == HAS_RDMA)
+        snprintf(why, room, "%s has RDMA", nic_name(a));
+    else if (by == SPEED)
+        snprintf(why, room, "%s is faster (%g Gb/s)", nic_name(a), (double)a->mbit_s / 1000);
+    else if (by == NEARNESS)
+        snprintf(why, room, "%s is nearer (package %d, NUMA node %d)", nic_name(a), a->package,
                  a->node);
-        break;
-    case FREE:
-        snprintf(why, (size_t)n, "both cards are equal, but fewer ranks use %s", nic_name(a));
-        break;
-    case N_CRITERIA:
-        snprintf(why, (size_t)n, "both cards are equal, and %s is the first", nic_name(a));
-        break;
-    }
+    else if (by == FREE)
+        snprintf(why, room, "both cards are equal, but fewer ranks use %s", nic_name(a));
+    else
+        snprintf(why, room, "both cards are equal, and %s is the first", nic_name(a));
 }
 
 void vb_nic_choose(const struct vb_topo *topo, struct vb_placement_rank *rank, int *load)
 {
     int best = best_but(topo, rank, load, -1), second;
+    const struct vb_nic *nic;
 
     if (best < 0) {
         snprintf(rank->nic_why, VB_PLACEMENT_TEXT, "no network card was found");
         return;
     }
-    if (topo->nics[best].avoid || topo->nics[best].active == 0) {
+    nic = &topo->nics[best];
+    if (nic->avoid || nic->active == 0) {
         snprintf(rank->nic_why, VB_PLACEMENT_TEXT, "%s %s, and there is no other network card",
-                 nic_name(&topo->nics[best]),
-                 topo->nics[best].avoid ? "is the control network" : "is down");
+                 nic_name(nic), nic->avoid ? "is the control network" : "is down");
         return;
     }
     second = best_but(topo, rank, load, best);
     if (second < 0)
-        snprintf(rank->nic_why, VB_PLACEMENT_TEXT, "%s is the only network card",
-                 nic_name(&topo->nics[best]));
+        snprintf(rank->nic_why, VB_PLACEMENT_TEXT, "%s is the only network card", nic_name(nic));
     else
         say_why(topo, rank, load, best, second);
-    rank->nic = &topo->nics[best];
+    rank->nic = nic;
     load[best]++;
 }

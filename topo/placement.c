@@ -21,8 +21,8 @@
  * core for its progress thread. */
 #define CORES_TO_SPARE_ONE 8
 
-/* Decides whether the blocks of a level are large enough: a block needs at least 3/4 of the
- * cores that a rank would have if all cores were split evenly. */
+/* The blocks of a level are large enough if they have at least 3/4 of the cores that a rank would
+ * have if all cores were split evenly. */
 #define ENOUGH(block, even) ((block)*4 >= (even)*3)
 
 struct shape {
@@ -97,8 +97,8 @@ static void deal_ranks(struct part *parts, int n_parts, int ranks)
     }
 }
 
-/* Returns the largest number of cores per block, up to even, with which a block for each rank
- * fits into the parts of a level. Returns 0 if there is no such number. */
+/* Returns the largest number of cores per block, up to even, with which a block for each rank fits
+ * into the parts of a level, or 0. */
 static int largest_block(const struct vb_topo *topo, enum level level, int ranks, int even,
                          struct part *parts)
 {
@@ -125,8 +125,7 @@ static void shape_by_machine(const struct vb_topo *topo, int ranks, struct part 
     shape->level = (enum level)level;
 }
 
-/* Limits the number of threads per rank to the CPU time that the cgroup grants. The kernel would
- * only throttle additional threads. */
+/* The kernel would only throttle more threads than the CPU time that the cgroup grants. */
 static int limit_by_quota(const struct vb_topo *topo, int ranks, int threads)
 {
     int granted = (int)(topo->facts.cpu_quota / ranks);
@@ -190,8 +189,7 @@ static bool ints_has(const struct vb_ints *ints, int value)
     return false;
 }
 
-/* Sets the cores, cpus, nodes and package of a rank. first is the index of the first core of its
- * block. */
+/* Sets the cores, cpus, nodes and package of a rank whose block begins with core first. */
 static void take_block(const struct vb_topo *topo, struct vb_placement_rank *rank, int first,
                        int block)
 {
@@ -211,8 +209,7 @@ static void take_block(const struct vb_topo *topo, struct vb_placement_rank *ran
     }
 }
 
-/* Assigns the compute threads to the first cpu of each of the n_cores cores, then to the second
- * cpu of each core, and so on. */
+/* Uses the first cpu of each of the n_cores cores, then the second cpu of each core, and so on. */
 static void place_compute(const struct vb_topo *topo, struct vb_placement_rank *rank, int first,
                           int n_cores, int threads)
 {
@@ -232,8 +229,7 @@ static void place_compute(const struct vb_topo *topo, struct vb_placement_rank *
         rank->compute.n = 0; /* there are more threads than cpus, so the threads are not pinned */
 }
 
-/* Assigns the progress thread to the first cpu of the last core if no compute thread has that
- * cpu, else to another cpu of that core, else to any cpu of the rank. */
+/* Uses the first cpu of the last core that no compute thread has, else any cpu of the rank. */
 static void place_progress(const struct vb_topo *topo, struct vb_placement_rank *rank, int last)
 {
     const struct core *core = &topo->cores[last];
@@ -250,8 +246,7 @@ static void place_progress(const struct vb_topo *topo, struct vb_placement_rank 
     }
 }
 
-/* Assigns the loader thread to the cpus that no other thread has or, if there are none, to all
- * cpus of the rank. */
+/* The loader thread gets the cpus that no other thread has, else all cpus of the rank. */
 static void place_others(struct vb_placement_rank *rank)
 {
     int i, cpu;
@@ -346,24 +341,25 @@ static void write_note(const struct vb_topo *topo, const struct vb_placement_wan
                        struct vb_placement *placement)
 {
     int block = placement->ranks[0].cores.n;
+    char *note = placement->note;
 
     if (placement->overlap)
-        snprintf(placement->note, VB_PLACEMENT_TEXT,
+        snprintf(note, VB_PLACEMENT_TEXT,
                  "%d ranks share %d cores: ranks overlap, no thread is pinned to one core, and "
                  "each rank slows the others",
                  placement->n_ranks, topo->n_cores);
     else if (!placement->pinned)
-        snprintf(placement->note, VB_PLACEMENT_TEXT,
+        snprintf(note, VB_PLACEMENT_TEXT,
                  "%d compute threads per rank are more than its %d hardware threads: no thread is "
                  "pinned to one core",
                  placement->threads, placement->ranks[0].cpus.n);
     else if (placement->threads > block)
-        snprintf(
-            placement->note, VB_PLACEMENT_TEXT,
-            "%d compute threads per rank on %d cores: some threads share a core as hyperthreads",
-            placement->threads, block);
+        snprintf(note, VB_PLACEMENT_TEXT,
+                 "%d compute threads per rank on %d cores: some threads share a core as "
+                 "hyperthreads",
+                 placement->threads, block);
     else if (want->threads == 0 && limit_by_quota(topo, placement->n_ranks, block) < block)
-        snprintf(placement->note, VB_PLACEMENT_TEXT,
+        snprintf(note, VB_PLACEMENT_TEXT,
                  "the cgroup grants only the time of %.1f cpus: there are fewer compute threads "
                  "than cores",
                  topo->facts.cpu_quota);
@@ -394,23 +390,13 @@ static vb_status choose_nics(const struct vb_topo *topo, struct vb_placement *pl
     return VB_OK;
 }
 
-/* Removes the list of NUMA nodes from each rank that uses all nodes of the machine, because the
- * memory of such a rank need not be bound. */
-static void drop_needless_nodes(const struct vb_topo *topo, struct vb_placement *placement)
-{
-    int i;
-
-    for (i = 0; i < placement->n_ranks; i++)
-        if (placement->ranks[i].nodes.n == topo->facts.n_nodes && topo->facts.n_nodes > 1)
-            placement->ranks[i].nodes.n = 0;
-}
-
 vb_status vb_placement_create(const struct vb_topo *topo, const struct vb_placement_want *want,
                               struct vb_placement **placement_p)
 {
     struct part *parts;
     struct vb_placement *placement;
     vb_status st = check_want(want);
+    int i;
 
     if (st != VB_OK)
         return st;
@@ -433,7 +419,9 @@ vb_status vb_placement_create(const struct vb_topo *topo, const struct vb_placem
         vb_placement_destroy(placement);
         return st;
     }
-    drop_needless_nodes(topo, placement);
+    for (i = 0; i < want->ranks; i++) /* memory that may be on all nodes need not be bound */
+        if (placement->ranks[i].nodes.n == topo->facts.n_nodes && topo->facts.n_nodes > 1)
+            placement->ranks[i].nodes.n = 0;
     write_note(topo, want, placement);
     *placement_p = placement;
     return VB_OK;

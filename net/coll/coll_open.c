@@ -1,17 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Opens the collectives: lays out the window, finds out which ranks share a host, and allocates all
- * memory, so that requests allocate nothing.
- *
- * The window has these parts, in this order: the data; flags and heads, which mapped peers read;
- * this rank's own slots, which mapped peers read and which are put to the other peers; slots for
- * the messages of each peer; rings for segments; with bfloat16 also stages, in which segments are
- * rounded before they are sent.
+ * Opens the collectives. The window has these parts, in this order: the data; flags and heads,
+ * which mapped peers read; this rank's own slots, which mapped peers read and which are put to the
+ * other peers; slots for the messages of each peer; rings for segments; with bfloat16 also stages,
+ * in which segments are rounded before they are sent.
  */
 #include "net/coll/coll_priv.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define REQUESTS_DEFAULT 32
 #define REQUESTS_MAX 4096
@@ -39,44 +35,39 @@ static size_t clamp(size_t n, size_t min, size_t max)
     return n < min ? min : n > max ? max : n;
 }
 
-/* Chooses the lengths of slots and segments. They are not longer than the data can use, and limited
- * by SLOTS_TOTAL and RINGS_TOTAL. */
+/* Chooses lengths of slots and segments that are not longer than the data can use. */
 static void choose_sizes(struct vb_coll *coll)
 {
-    size_t world = (size_t)coll->world, data = round_up(coll->lay.len_bytes, VB_CACHE_LINE);
+    struct coll_layout *lay = &coll->lay;
+    size_t world = (size_t)coll->world, data = round_up(lay->len_bytes, VB_CACHE_LINE);
     size_t slots = (world + 1) * coll->reqs.n_areas, segs = RINGS * world * RING_SLOTS;
+    bool crowded = vb_group_options(coll->group)->crowded;
 
-    coll->lay.slot_bytes = clamp(SLOTS_TOTAL / slots, SLOT_MIN, SLOT_MAX);
-    coll->lay.slot_bytes = round_up(coll->lay.slot_bytes, VB_CACHE_LINE) + VB_CACHE_LINE;
-    if (coll->lay.slot_bytes > data + VB_CACHE_LINE)
-        coll->lay.slot_bytes = data + VB_CACHE_LINE;
-    coll->lay.seg_bytes =
-        clamp(RINGS_TOTAL / segs, SEG_MIN, SEG_MAX) / VB_CACHE_LINE * VB_CACHE_LINE;
-    coll->lay.seg_bytes = clamp(round_up(data / world, SEG_MIN), SEG_MIN, coll->lay.seg_bytes);
-    coll->lay.rest_bytes = round_up(coll->lay.seg_bytes / 8, VB_CACHE_LINE);
-    coll->lay.eager_bytes =
-        clamp(coll->lay.slot_bytes - sizeof(struct slot_head), 0,
-              vb_group_options(coll->group)->crowded ? EAGER_MAX_CROWDED : EAGER_MAX);
+    lay->slot_bytes = round_up(clamp(SLOTS_TOTAL / slots, SLOT_MIN, SLOT_MAX), VB_CACHE_LINE);
+    lay->slot_bytes = clamp(lay->slot_bytes, 0, data) + VB_CACHE_LINE;
+    lay->seg_bytes = clamp(RINGS_TOTAL / segs, SEG_MIN, SEG_MAX) / VB_CACHE_LINE * VB_CACHE_LINE;
+    lay->seg_bytes = clamp(round_up(data / world, SEG_MIN), SEG_MIN, lay->seg_bytes);
+    lay->rest_bytes = round_up(lay->seg_bytes / 8, VB_CACHE_LINE);
+    lay->eager_bytes = clamp(lay->slot_bytes - sizeof(struct slot_head), 0,
+                             crowded ? EAGER_MAX_CROWDED : EAGER_MAX);
 }
 
 /* Computes the offsets of all parts of the window. Returns the length of the window. */
 static size_t lay_out(struct vb_coll *coll)
 {
-    size_t world = (size_t)coll->world, rings = is_narrow(coll) ? RINGS : 1, end;
+    size_t world = (size_t)coll->world, areas = coll->reqs.n_areas;
+    size_t rings, n_rings = is_narrow(coll) ? RINGS : 1;
+    struct coll_layout *lay = &coll->lay;
 
     choose_sizes(coll);
-    coll->lay.own_at = round_up(coll->lay.len_bytes, PAGE);
-    coll->lay.heads_at = coll->lay.own_at + sizeof(struct own_state);
-    end = coll->lay.heads_at + coll->reqs.n_areas * sizeof(struct slot_head);
-    coll->lay.own_slots_at = round_up(end, VB_CACHE_LINE);
-    coll->lay.slots_at = coll->lay.own_slots_at + coll->reqs.n_areas * coll->lay.slot_bytes;
-    end = coll->lay.slots_at + coll->reqs.n_areas * world * coll->lay.slot_bytes;
-    coll->lay.rings_at = round_up(end, PAGE);
-    end = coll->lay.rings_at + rings * world * RING_SLOTS * ring_slot_bytes(coll);
-    coll->lay.stages_at = end;
-    if (is_narrow(coll))
-        end += rings * world * RING_SLOTS * ring_slot_bytes(coll) / 2;
-    return end;
+    rings = n_rings * world * RING_SLOTS * ring_slot_bytes(coll);
+    lay->own_at = round_up(lay->len_bytes, PAGE);
+    lay->heads_at = lay->own_at + sizeof(struct own_state);
+    lay->own_slots_at = round_up(lay->heads_at + areas * sizeof(struct slot_head), VB_CACHE_LINE);
+    lay->slots_at = lay->own_slots_at + areas * lay->slot_bytes;
+    lay->rings_at = round_up(lay->slots_at + areas * world * lay->slot_bytes, PAGE);
+    lay->stages_at = lay->rings_at + rings;
+    return lay->stages_at + (is_narrow(coll) ? rings / 2 : 0);
 }
 
 static void find_ways(struct vb_coll *coll, int ranks_per_host)
@@ -93,8 +84,6 @@ static void find_ways(struct vb_coll *coll, int ranks_per_host)
             coll->hosts.all_mapped = false;
     }
 }
-
-/* ---- hosts ----------------------------------------------------------------------------------- */
 
 /* Which windows a rank has mapped. */
 struct neighbours {
@@ -144,8 +133,6 @@ static vb_status find_hosts(struct vb_coll *coll)
     free(all);
     return st;
 }
-
-/* ---- open and close -------------------------------------------------------------------------- */
 
 static vb_status alloc_pools(struct vb_coll *coll)
 {

@@ -25,11 +25,10 @@ static void sum_step(const struct vb_coll *coll, enum source_place place, struct
 
 /* ---- gather ---------------------------------------------------------------------------------- */
 
-/* Every rank sends its vector with START to all others, and sums the vectors in its slots. This
- * takes the latency of only one message, but each rank sends its vector world - 1 times, so gather
- * is for small vectors. A longer vector is not copied to the own slot, because a copy would cost
- * more than another put. Instead the head is put first, then the vector straight from the data. The
- * sum then waits until the puts no longer read the data. */
+/* Every rank sends its vector with START to all others, and sums the vectors in its slots. A longer
+ * vector is not copied to the own slot, because a copy would cost more than another put. Instead
+ * the head is put first, then the vector straight from the data. The sum then waits until the puts
+ * no longer read the data. */
 static void gather_plan(struct vb_coll *coll, struct request *rq)
 {
     rq->eager = true;
@@ -55,7 +54,7 @@ const struct schedule vb_schedule_gather = {gather_plan, gather_step};
 
 /* Rank c collects share c from all ranks, one segment after another. Rank c sums a segment when the
  * segment has come from all ranks, and puts the result straight to its place in the data of the
- * others. Every rank sends and receives 2 (world - 1) / world of the vector, which is the minimum.
+ * others.
  *
  *   lanes 1 .. world - 1           this rank's part of a peer's share is put to that peer's ring
  *   lane world                     this rank's share: for each segment a sum, then puts to all
@@ -129,11 +128,9 @@ const struct schedule vb_schedule_exchange = {exchange_plan, exchange_step};
 
 /* ---- owner ----------------------------------------------------------------------------------- */
 
-/* One rank, the owner, sums the whole vector. The owner depends on the number of the request, so
- * that all ranks own equally many of many requests. The owner gets the vectors with START, all
- * other ranks get START without a vector. The owner puts the sum straight to its place in the data
- * of the others. This sends as few bytes as an exchange, in a third of the messages. For a single
- * request it is slower than exchange and gather.
+/* One rank, the owner, sums the whole vector. The owner gets the vectors with START, all other
+ * ranks get START without a vector. The owner puts the sum straight to its place in the data of the
+ * others.
  *
  *   lane 1  on the owner the sum, then a put to each peer; on other ranks a wait for the result */
 static void owner_plan(struct vb_coll *coll, struct request *rq)
@@ -217,17 +214,6 @@ static void chain_plan(struct vb_coll *coll, struct request *rq)
     rq->lanes[2].n = n * (1 + n_below(coll));
 }
 
-static void up_step(const struct vb_coll *coll, struct step *s)
-{
-    s->kind = STEP_REDUCE;
-    s->place = FROM_RING;
-    s->parts = coll->hosts.mine > 0 ? &coll->hosts.leaders[coll->hosts.mine - 1] : NULL;
-    s->n_parts = coll->hosts.mine > 0;
-    s->local_lo = s->started_lo = coll->hosts.lo;
-    s->local_hi = s->started_hi = coll->hosts.hi;
-    s->last = is_last_host(coll);
-}
-
 static void chain_step(const struct vb_coll *coll, const struct request *rq, int lane, uint32_t i,
                        struct step *s)
 {
@@ -236,13 +222,18 @@ static void chain_step(const struct vb_coll *coll, const struct request *rq, int
     if (!is_leader(coll))
         round = 1;
     set_segment(coll, s, rq->offset, rq->n_bytes, i / round);
-    if (i % round == 0) {
-        if (!is_leader(coll))
-            s->result_of = coll->hosts.lo;
-        else if (lane == 2)
-            s->result_of = coll->hosts.leaders[coll->hosts.mine + 1];
-        else
-            up_step(coll, s);
+    if (!is_leader(coll)) {
+        s->result_of = coll->hosts.lo;
+    } else if (i % round == 0 && lane == 2) {
+        s->result_of = coll->hosts.leaders[coll->hosts.mine + 1];
+    } else if (i % round == 0) {
+        s->kind = STEP_REDUCE;
+        s->place = FROM_RING;
+        s->parts = coll->hosts.mine > 0 ? &coll->hosts.leaders[coll->hosts.mine - 1] : NULL;
+        s->n_parts = coll->hosts.mine > 0;
+        s->local_lo = s->started_lo = coll->hosts.lo;
+        s->local_hi = s->started_hi = coll->hosts.hi;
+        s->last = is_last_host(coll);
     } else if (lane == 1 && !is_last_host(coll)) {
         s->kind = STEP_SEND;
         s->peer = coll->hosts.leaders[coll->hosts.mine + 1];
@@ -291,9 +282,8 @@ const struct schedule vb_schedule_allgather = {allgather_plan, allgather_step};
 /* ---- broadcast ------------------------------------------------------------------------------- */
 
 /* In a small broadcast the root puts the whole vector to all ranks. In a large one the root puts a
- * different piece to each rank, and the ranks pass their pieces on to each other, so that the root
- * sends the vector once and not world - 1 times. The number of a rank's piece is the rank's
- * distance from the root, which starts at 1.
+ * different piece to each rank, and the ranks pass their pieces on to each other. The number of a
+ * rank's piece is the rank's distance from the root, which starts at 1.
  *
  *   lanes 1 .. world - 1        on the root, puts to a peer; on other ranks, the own piece is put
  *                               to a peer, each segment as soon as it has come

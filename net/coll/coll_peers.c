@@ -15,8 +15,6 @@
 
 #define DONE_BYTES ((size_t)64 * 1024) /* number of bytes of shares that are published together */
 
-/* ---- messages -------------------------------------------------------------------------------- */
-
 static const char *kind_str(uint32_t kind)
 {
     static const char *const names[] = {"allreduce", "reduce-scatter", "allgather", "broadcast",
@@ -31,8 +29,6 @@ void vb_request_describe(const struct vb_coll *coll, const struct request *rq, c
     snprintf(text, size, "%s %u (%zu bytes, %s)", kind_str(rq->kind),
              rq->seq - coll->reqs.first_seq, rq->n_bytes, vb_algo_str(rq->algo));
 }
-
-/* ---- who is here ----------------------------------------------------------------------------- */
 
 /* Reads a flag with an acquire that pairs with the release in vb_mapped_publish(). On Arm an
  * acquiring load would also wait until the last flag that this rank has set is visible, and all
@@ -163,8 +159,6 @@ int vb_request_waits_for(const struct vb_coll *coll, const struct request *rq)
     }
     return NO_RANK;
 }
-
-/* ---- flags ----------------------------------------------------------------------------------- */
 
 void vb_mapped_publish(_Atomic uint32_t *flag, uint32_t seq)
 {

@@ -1,30 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Declarations that the files of the collectives share. Terms:
- *   request   one collective operation that the caller has started.
- *   op        one put or get, as everywhere in net/.
- *   share     the part of a vector that one rank sums for all: rank c has share c.
- *   segment   the unit in flight. A share is sent as several segments; the last one is shorter.
- *   slot      memory for one small message of one peer and its head. Each area has a slot for each
- *             peer.
- *   ring      memory for the segments in flight from one peer. Its slots are used in turn.
- *   area      the counters and slots of one request. The number of the area is the sequence number
- *             of the request modulo the number of areas.
- *   step      one action of one rank: a put, a sum or a copy. Steps are computed when they are due
- *             and are never stored, so a schedule of any length needs no memory.
- *   lane      steps that one rank does one after another. A lane does not wait for other lanes of
- *             the request, unless a step has this as a condition.
- *
- * In every request each rank first sends the message START to every peer. START describes the
- * request. It shows which rank is a straggler, detects a rank that has started another request or
- * another size, and makes areas safe to reuse:
- *
- *   There are twice as many areas as requests may be under way (N). A rank that starts request s
- *   has finished s - N. No rank finishes a request before all have started it, so all ranks had
- *   started s - N, and therefore had finished s - 2N. So nobody reads or sends messages of request
- *   s - 2N any more.
- *
- * The group's lock guards all of this state.
+ * Declarations that the files of the collectives share. docs/collectives.md explains the words
+ * request, share, segment, slot, ring, area, step and lane, the message START with which every
+ * request begins, and why areas can be reused. The group's lock guards all of this state.
  */
 #ifndef VB_NET_COLL_COLL_PRIV_H
 #define VB_NET_COLL_COLL_PRIV_H

@@ -23,8 +23,6 @@
 /* Up to this length, summing a share of a mapped request takes no longer than waking a peer. */
 #define SMALL_BYTES ((size_t)32 * 1024)
 
-/* ---- start ----------------------------------------------------------------------------------- */
-
 void vb_coll_share(size_t n_elems, int world, int rank, size_t *first_p, size_t *n_p)
 {
     size_t line = VB_CACHE_LINE / sizeof(float), n = (size_t)world;
@@ -51,12 +49,12 @@ static const struct schedule *schedule_of(const struct request *rq)
         [VB_ALGO_EXCHANGE] = &vb_schedule_exchange, [VB_ALGO_OWNER] = &vb_schedule_owner,
         [VB_ALGO_CHAIN] = &vb_schedule_chain,       [VB_ALGO_RING] = &vb_schedule_ring,
         [VB_ALGO_HALVING] = &vb_schedule_halving,   [VB_ALGO_TWO_LEVEL] = &vb_schedule_two_level};
-
-    static const struct schedule *const others[] = {[REQUEST_REDUCE_SCATTER] =
-                                                        &vb_schedule_exchange,
-                                                    [REQUEST_ALLGATHER] = &vb_schedule_allgather,
-                                                    [REQUEST_BROADCAST] = &vb_schedule_broadcast,
-                                                    [REQUEST_BARRIER] = NULL};
+    static const struct schedule *const others[] = {
+        [REQUEST_REDUCE_SCATTER] = &vb_schedule_exchange,
+        [REQUEST_ALLGATHER] = &vb_schedule_allgather,
+        [REQUEST_BROADCAST] = &vb_schedule_broadcast,
+        [REQUEST_BARRIER] = NULL,
+    };
 
     if (rq->kind == REQUEST_ALLREDUCE || rq->algo == VB_ALGO_MAPPED)
         return sums[rq->algo];

@@ -289,8 +289,6 @@ static bool expand(struct vb_coll *coll, struct request *rq, const struct step *
     return true;
 }
 
-/* ---- a step ---------------------------------------------------------------------------------- */
-
 /* Puts the head, then the vector straight from the data. The note of the second put is START. */
 static bool send_start_direct(struct vb_coll *coll, struct request *rq, int to)
 {

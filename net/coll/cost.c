@@ -49,8 +49,7 @@ bool vb_coll_can(const struct vb_coll *coll, enum vb_algo algo)
     return vb_coll_cannot(coll, algo) == NULL;
 }
 
-/* Returns whether a vector of this size can use the algorithm: a vector that is sent with START
- * must fit into a slot. */
+/* A vector that is sent with START must fit into a slot. */
 static bool fits(const struct vb_coll *coll, enum vb_algo algo, size_t bytes)
 {
     size_t room = coll->lay.slot_bytes - sizeof(struct slot_head);
@@ -213,9 +212,8 @@ enum vb_algo vb_coll_algo_many(const struct vb_coll *coll, size_t bytes)
     return look_up(coll, coll->cost->many, bytes);
 }
 
-/* Returns the fastest algorithm. If all windows are mapped, this is the mapped algorithm for every
- * size: puts over shared memory need the same copies and flags, and more. The measurements are then
- * ignored, because another job may have disturbed them. */
+/* If all windows are mapped, the mapped algorithm is the fastest for every size. The measurements
+ * are then ignored, because another job may have disturbed them. */
 static enum vb_algo cheapest(const struct vb_coll *coll, size_t bytes)
 {
     enum vb_algo best = VB_ALGO_EXCHANGE;
@@ -235,11 +233,9 @@ static enum vb_algo cheapest(const struct vb_coll *coll, size_t bytes)
     return best;
 }
 
-/* Returns the fastest algorithm if many requests are under way. Then latencies matter little, but
- * the numbers of bytes and messages do. The owner algorithm sends as many bytes as an exchange in a
- * third of the messages, and 2 / world of the bytes of a gather. Small vectors that are copied
- * behind their heads still use gather, because one system call sends many of them
- * (docs/performance.md). */
+/* Returns the fastest algorithm if many requests are under way. Then the numbers of bytes and
+ * messages matter more than latencies. Small vectors that are copied behind their heads still use
+ * gather, because one system call sends many of them (docs/performance.md). */
 static enum vb_algo cheapest_of_many(const struct vb_coll *coll, size_t bytes)
 {
     enum vb_algo best = cheapest(coll, bytes);

@@ -1,20 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Measures the figures of the cost model (cost.c) when the collectives are opened. All ranks
- * measure at the same time, so that they disturb each other as in the later job:
- *
- *   latency      the time of a barrier with puts
- *   byte         the cost of sending a byte while another byte is received: every rank sends
- *                segments to the next rank and receives as many from the previous one
- *   post         the cost of a note: the same measurement with notes instead of segments
- *   sum          the cost of each byte of a source in a sum
- *   far          the extra cost of a byte of a vector that does not fit into caches, on a fast link
- *   flag         the time of a mapped allreduce of one element
- *   byte_mapped  the cost of each byte in a mapped allreduce of many elements
- *
- * Between ranks that are not mapped, latency and byte are then fitted to the times of two
- * allreduces, a small one and a large one. "The next rank" is on another host if there are several
- * hosts.
+ * Measures the figures of the cost model when the collectives are opened (docs/collectives.md). All
+ * ranks measure at the same time, so that they disturb each other as in the later job.
  */
 #include "net/coll/coll_priv.h"
 
@@ -27,8 +14,6 @@
 #define FIT_LARGE 2                    /* number of large allreduces in a batch */
 #define FAR_BYTES ((size_t)4 << 20)    /* length of a vector that does not fit into caches */
 #define FAR_US 5000 /* such a vector is measured only if the model predicts less time than this */
-
-/* ---- the link -------------------------------------------------------------------------------- */
 
 /* A wait until the notes of the previous rank have come and our own puts are done. */
 struct probe {
@@ -49,8 +34,7 @@ static bool probe_came(void *arg)
  * which nothing else uses now. */
 static vb_status exchange_notes(struct vb_coll *coll, uint32_t n, size_t len, double *us_p)
 {
-    int d =
-        coll->hosts.n > 1 ? coll->hosts.leaders[1] : 1; /* distance to a rank on the next host */
+    int d = coll->hosts.n > 1 ? coll->hosts.leaders[1] : 1; /* a rank on the next host */
     int to = peer_after(coll, d), from = peer_after(coll, coll->world - d);
     uint32_t k, note = vb_coll_note_value(STREAM_PROBE, 0);
     struct probe p = {coll, coll->probes.wanted += n, &coll->ways[to]};
@@ -126,8 +110,6 @@ static vb_status measure_link(struct vb_coll *coll, struct cost_model *m)
     m->byte = m->byte > 1e-6 ? m->byte : 1e-6; /* no link reaches 1 TB/s */
     return VB_OK;
 }
-
-/* ---- sums and whole operations --------------------------------------------------------------- */
 
 /* Measures the cost of a sum. The vectors lie in the ring for segments from this rank to itself:
  * its pages exist, and no peer writes to it. A peer that has finished measuring may already write
@@ -206,8 +188,8 @@ static vb_status fit_far(struct vb_coll *coll, struct cost_model *m)
  * in case other jobs disturbed the measurement. */
 static vb_status measure_mapped(struct vb_coll *coll, struct cost_model *m)
 {
-    size_t n =
-        (coll->lay.len_bytes < MAPPED_BYTES ? coll->lay.len_bytes : MAPPED_BYTES) / sizeof(float);
+    size_t len = coll->lay.len_bytes < MAPPED_BYTES ? coll->lay.len_bytes : MAPPED_BYTES;
+    size_t n = len / sizeof(float);
     vb_status st;
     double us;
 

@@ -1,21 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * The functions that run a sparse allreduce.
- *
- * A call has three rounds (sparse_send.c). First, heads with the lengths and samples of the lists
- * are sent, from which all ranks compute the index ranges of the owners. Then parts are sent to the
- * owners. Last, sums are sent to all ranks. An owner merges the parts in rank order and adds up
- * from left to right, so each value is ((g0 + g1) + g2) + ... whatever the ranges are. Short lists
- * are sent with the heads; every rank then sums all lists. No memory here grows with the number of
- * features.
- *
- * Data from a peer is checked before it is used. A head must fit the limits that the rank announced
- * when the context was opened. A part and a sum must fit the size and the index range that follow
- * from the heads.
+ * The functions that run a sparse allreduce (docs/collectives.md): heads are exchanged, parts are
+ * sent to the owners, sums are sent to all ranks. Data from a peer is checked before it is used. No
+ * memory here grows with the number of features.
  */
 #include "net/sparse/sparse_priv.h"
-
-/* ---- merging a rank's own list --------------------------------------------------------------- */
 
 vb_status vb_sparse_merge(struct vb_sparse *s, uint32_t *index, float *value, size_t *n_p)
 {
@@ -127,10 +116,10 @@ static vb_status compare_heads(struct vb_sparse *s, size_t n)
                         s->what, r, host, (unsigned long long)head->features,
                         (unsigned long long)mine->features);
         else if (head->how != mine->how)
-            st = vb_err(
-                VB_ERR_INPUT,
-                "%s: rank %d (%s) asks for a different reduction (sum or mean) than this rank",
-                s->what, r, host);
+            st = vb_err(VB_ERR_INPUT,
+                        "%s: rank %d (%s) asks for a different reduction (sum or mean) than this "
+                        "rank",
+                        s->what, r, host);
     }
     return st;
 }

@@ -1,16 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * The loops over lists: packing, merging, adding up.
+ * The loops over lists: packing, merging, adding up (docs/collectives.md).
  *
  * The indices of different ranks interleave at random, so a branch on "whose index is smaller"
  * would be mispredicted half of the time. These loops select by arithmetic instead. The merge runs
- * from both ends at once, because two chains of dependent loads hide each other's latency
- * (docs/performance.md).
- *
- * A merge keeps words with equal indices in the order of the ranks, and a separate pass then adds
- * them up from left to right. This works for any number of runs, and for duplicates inside one
- * list. A few runs without duplicates are summed one after the other instead, which gives the same
- * result in less time.
+ * from both ends at once, because two chains of dependent loads hide each other's latency.
  */
 #include "net/sparse/sparse_priv.h"
 
@@ -302,8 +296,7 @@ size_t vb_sparse_sum_runs(struct sparse_run *runs, int n_runs, uint64_t *a, uint
         return vb_sparse_add_up(sum.words, sum.n, out);
     }
     for (i = 1; i < n_runs; i++) {
-        uint64_t *to =
-            (n_runs - i) % 2 == 0 ? b : a; /* the last step must read b, because out may be a */
+        uint64_t *to = (n_runs - i) % 2 == 0 ? b : a; /* the last step reads b: out may be a */
 
         to = i < n_runs - 1 ? to : out;
         sum.n = sum_two(&sum, &runs[i], to);

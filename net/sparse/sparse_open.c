@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Opens and closes the context of a sparse allreduce: the ranks compare their options, lay out the
- * window and allocate all memory.
+ * Opens and closes the context of a sparse allreduce.
  */
 #include "net/sparse/sparse_priv.h"
 

@@ -2,19 +2,7 @@
  *
  * Chooses the path of a call: the lists are summed as lists (sparse path), or as vectors of all
  * features with the allreduce of coll/ (dense path). This file also has the dense path.
- *
- * The cost model uses four figures, which rank 0 measures when the context is opened and sends to
- * all ranks. It also uses the lengths of the lists, which all ranks know from the heads. So all
- * ranks choose the same path for each call without sending messages. The window of the dense path
- * is created when it is first needed.
- *
- * Both paths give the same bits. A vector has a value for every index, so a special value must mark
- * an index that a rank does not have. This value is -0.0: x + -0.0 equals x in every bit, also for
- * +0.0 and -0.0 (rounding to nearest). +0.0 cannot be used, because -0.0 + 0.0 is +0.0. Hence
- * ((-0.0 + g1) + -0.0) + g3 is g1 + g3, the same sum that an owner computes. A sum is -0.0 only if
- * all its terms are -0.0: lists have +0.0 in place of -0.0 (vb_sparse_pack()), x + -x is +0.0, and
- * a sum too small to be normal is exact. So -0.0 in the sum means that no rank has the index, and
- * an index whose values cancel is in the result on both paths. The mean is computed afterwards.
+ * docs/collectives.md explains the cost model, and why both paths give the same bits.
  */
 #include "net/sparse/sparse_priv.h"
 
@@ -283,15 +271,6 @@ static vb_status dense_open(struct vb_sparse *s)
     return VB_OK;
 }
 
-static void scatter(const struct vb_sparse *s, float *data)
-{
-    const uint64_t *list = sparse_list(s);
-    size_t n = s->heads[s->rank]->n, i;
-
-    for (i = 0; i < n; i++)
-        data[word_index(list[i])] = vb_bits_float((uint32_t)list[i]);
-}
-
 /* Appends the values of one stride that are not absent to the result, and resets them to absent. */
 static bool take_stride(struct vb_sparse *s, float *data, size_t first, size_t end, float divisor,
                         size_t *at_p)
@@ -343,6 +322,8 @@ static vb_status collect(struct vb_sparse *s, float *data, float divisor, size_t
 
 vb_status vb_sparse_dense_sum(struct vb_sparse *s, float divisor, size_t *n_p)
 {
+    size_t n = s->heads[s->rank]->n, i;
+    const uint64_t *list = sparse_list(s);
     vb_status st = VB_OK;
     struct vb_req req;
     float *data;
@@ -352,7 +333,8 @@ vb_status vb_sparse_dense_sum(struct vb_sparse *s, float divisor, size_t *n_p)
     if (st != VB_OK)
         return vb_sparse_fail(s, st);
     data = vb_coll_data(s->dense);
-    scatter(s, data);
+    for (i = 0; i < n; i++)
+        data[word_index(list[i])] = vb_bits_float((uint32_t)list[i]);
     st = vb_allreduce_start(s->dense, 0, (size_t)s->opts.features, VB_REDUCE_SUM, &req);
     if (st == VB_OK)
         st = vb_wait(s->dense, &req);

@@ -1,30 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * Moves lists between ranks, in three rounds:
- *
- *   heads   each rank puts the length and a sample of its list to all others
- *   parts   each rank puts to every owner the part of its list in the owner's index range
- *   sums    each owner puts its sum to all others
- *
- * Between ranks that have mapped each other's windows, no words are sent in the second and third
- * round. The owner reads a part in place when the note of the head has come, and all ranks read a
- * sum in place when the note of the owner has come.
- *
- * A short list is sent with its head. If this is so on all ranks, each rank has all lists, and
- * there are no other rounds. A head that takes long to send is announced by a note, so that its
- * sender does not count as a straggler.
+ * Moves lists between ranks, in the rounds that docs/collectives.md describes.
  *
  * A note has a kind (2 bits), a bit that says whether more follows, and the number of words that
- * were put (21 bits). The note of a head has the sequence number of the call instead of the number
- * of words. Lists longer than a *segment* are sent in several puts.
+ * were put (21 bits). The note of a head has the sequence number of the call instead. Lists longer
+ * than a *segment* are sent in several puts.
  *
- * No data is overwritten too early, for these reasons. A rank sends head k + 1 when it has finished
- * call k, that is, when it has all sums and its own puts are done. Until then no other rank sends
- * part k + 1 or sum k + 1, because a rank sends them only when it has the heads of all ranks. So
- * only heads can come early, by one call. Therefore heads, and the lists that are sent with them,
- * have two places. An owner sends its sum after it has read the parts. So when a rank has all sums,
- * nobody reads its list any more. When an owner has all heads k + 1, nobody reads its sum k any
- * more.
+ * No data is overwritten too early. A rank sends head k + 1 when it has finished call k, that is,
+ * when it has all sums and its own puts are done. Until then no other rank sends part k + 1 or sum
+ * k + 1, because a rank sends them only when it has the heads of all ranks. So only heads can come
+ * early, by one call. Therefore heads, and the lists that are sent with them, have two places. An
+ * owner sends its sum after it has read the parts. So when a rank has all sums, nobody reads its
+ * list any more. When an owner has all heads k + 1, nobody reads its sum k any more.
  */
 #include "net/sparse/sparse_priv.h"
 
@@ -73,22 +60,17 @@ void vb_sparse_note_came(void *arg, int rank, uint32_t value)
 {
     struct vb_sparse *s = arg;
     struct sparse_peer *peer = &s->peers[rank];
+    uint32_t kind = value >> KIND_SHIFT;
     bool mapped = peer->mapped != NULL, fine = true;
 
-    switch ((enum sparse_kind)(value >> KIND_SHIFT)) {
-    case SPARSE_HEAD:
+    if (kind == SPARSE_HEAD)
         fine = take_head(peer, value);
-        break;
-    case SPARSE_PART:
+    else if (kind == SPARSE_PART)
         fine = !mapped && take_segment(peer, &peer->part, value);
-        break;
-    case SPARSE_SUM:
+    else if (kind == SPARSE_SUM)
         fine = (mapped || peer->part.seq == peer->heads) && take_segment(peer, &peer->sum, value);
-        break;
-    case SPARSE_PROBE:
+    else if (kind == SPARSE_PROBE)
         peer->probes++;
-        break;
-    }
     if (!fine)
         vb_group_lose(s->group, rank,
                       "the peer sent a note for a sparse allreduce that is not due");
@@ -285,8 +267,8 @@ struct sparse_run vb_sparse_part_of(const struct vb_sparse *s, const uint64_t *l
 vb_status vb_sparse_put(struct vb_sparse *s, int rank, size_t src, size_t dst, size_t len_bytes,
                         uint32_t value, struct vb_op *op)
 {
-    vb_status st =
-        vb_put_wait(s->win, rank, NULL, src, dst, len_bytes, VB_NOTE(s->channel, value), op, 0);
+    uint32_t note = VB_NOTE(s->channel, value);
+    vb_status st = vb_put_wait(s->win, rank, NULL, src, dst, len_bytes, note, op, 0);
 
     if (st != VB_OK) {
         VB_LOG_ERROR("%s failed while sending to rank %d (%s)", s->what, rank,
