@@ -4,10 +4,8 @@
  *   agent mount         mounts /proc, /sys and the folders below /dev, for lab/init
  *   agent load GROUP... loads the kernel modules of the groups (lab/kernel.sh), for lab/init
  *
- * The agent and the program cluster exchange messages over the node's serial line. cluster tells
- * the agent which programs to start. The agent sends the output and the exit status of each rank.
- * All messages use this one line and keep their order, so that the output of a rank arrives before
- * its exit status.
+ * cluster tells the agent over the node's serial line which programs to start. The agent sends the
+ * output and the exit status of each rank over the same line, so that the output arrives first.
  */
 #include "lab/lab.h"
 
@@ -233,10 +231,8 @@ static void do_start(struct agent *a, const struct lab_frame *f)
         return;
     }
     fcntl(ch->out_fd, F_SETFL, O_NONBLOCK);
-    if (ch->err_fd >= 0)
-        fcntl(ch->err_fd, F_SETFL, O_NONBLOCK);
-    if (ch->in_fd >= 0)
-        fcntl(ch->in_fd, F_SETFL, O_NONBLOCK);
+    fcntl(ch->err_fd, F_SETFL, O_NONBLOCK); /* these fail harmlessly if there is no descriptor */
+    fcntl(ch->in_fd, F_SETFL, O_NONBLOCK);
     a->n_children++;
     free(words[0]);
     free(words);
@@ -296,8 +292,7 @@ static void host_read(struct agent *a)
     }
 }
 
-/* Reads output of a rank and sends it to cluster. Returns false if there is nothing more to read
- * now. */
+/* Sends output of a rank to cluster. Returns false if there is nothing more to read now. */
 static bool pass_on(struct agent *a, struct child *ch, int *fd, enum lab_frame_type type)
 {
     char data[32768];
@@ -333,8 +328,7 @@ static void child_ended(struct agent *a, struct child *ch, int status)
 {
     int32_t code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 
-    /* Forwards the output that the rank has written, but does not wait for output of the rank's own
-     * children. */
+    /* Does not wait for output of the rank's own children. */
     while (pass_on(a, ch, &ch->out_fd, LAB_OUT))
         ;
     while (pass_on(a, ch, &ch->err_fd, LAB_ERR))

@@ -20,8 +20,8 @@
 #include <termios.h>
 #include <unistd.h>
 
-/* A node is given up if it is not up after BOOT_MS and has used BOOT_CPU_MS of CPU time. On a busy
- * host, where the node gets less CPU time, it is given up after BOOT_BUSY_MS. */
+/* A node is given up if it is not up after BOOT_MS and has used BOOT_CPU_MS of CPU time, or after
+ * BOOT_BUSY_MS on a busy host. */
 #define BOOT_MS 120000
 #define BOOT_CPU_MS 30000
 #define BOOT_BUSY_MS 480000

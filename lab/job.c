@@ -22,29 +22,25 @@ static bool is_plain(const struct lab_job *job)
     return job->opts->each || job->opts->shell >= 0;
 }
 
-static void rank_init(struct lab_job *job, int i)
-{
-    struct lab_rank *rank = &job->ranks[i];
-    const struct lab_opts *o = job->opts;
-
-    rank->node = o->shell >= 0 ? o->shell : i / o->per_node;
-    if (o->per_node > 1)
-        snprintf(rank->out.prefix, sizeof(rank->out.prefix), "[node%d rank%d] ", rank->node, i);
-    else
-        snprintf(rank->out.prefix, sizeof(rank->out.prefix), "[node%d] ", rank->node);
-    memcpy(rank->err.prefix, rank->out.prefix, sizeof(rank->err.prefix));
-}
-
 void lab_job_init(struct lab_job *job, const struct lab_opts *opts)
 {
+    size_t size = sizeof(job->ranks->out.prefix);
+    struct lab_rank *rank;
     int i;
 
     memset(job, 0, sizeof(*job));
     job->opts = opts;
     job->n_ranks = opts->shell >= 0 ? 1 : opts->n_nodes * opts->per_node;
     job->ranks = lab_alloc((size_t)job->n_ranks, sizeof(*job->ranks));
-    for (i = 0; i < job->n_ranks; i++)
-        rank_init(job, i);
+    for (i = 0; i < job->n_ranks; i++) {
+        rank = &job->ranks[i];
+        rank->node = opts->shell >= 0 ? opts->shell : i / opts->per_node;
+        if (opts->per_node > 1)
+            snprintf(rank->out.prefix, size, "[node%d rank%d] ", rank->node, i);
+        else
+            snprintf(rank->out.prefix, size, "[node%d] ", rank->node);
+        memcpy(rank->err.prefix, rank->out.prefix, size);
+    }
     if (getrandom(job->setup.secret, sizeof(job->setup.secret), 0) !=
         (ssize_t)sizeof(job->setup.secret))
         lab_die("getrandom: %s", strerror(errno));

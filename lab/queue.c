@@ -53,8 +53,7 @@ static void queue_reserve(struct lab_queue *q, size_t more)
 
     if (q->head + q->len_bytes + more <= q->cap)
         return;
-    /* Moves the bytes to the front only if they are at most as many as the bytes consumed since the
-     * last move. So moving stays cheap. */
+    /* Moving is cheap only if at least as many bytes were consumed since the last move. */
     if (q->head >= q->len_bytes && q->len_bytes + more <= q->cap) {
         memmove(q->data, q->data + q->head, q->len_bytes);
         q->head = 0;
@@ -117,8 +116,6 @@ bool lab_queue_flush(struct lab_queue *q, int fd, size_t max)
         lab_queue_drop(q, (size_t)n);
     return n >= 0 || errno == EAGAIN || errno == EINTR;
 }
-
-/* --- messages --------------------------------------------------------------------------------- */
 
 /* Both ends have the same kind of CPU, so numbers are sent in the byte order of memory. */
 struct head {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Makes the first steps of a node in one program. lab/init would need a dozen commands for these
- * steps, and starting a command is slow on an emulated CPU.
+ * Makes the first steps of a node in one program, because starting commands is slow when emulated.
  */
 #include "lab/lab.h"
 

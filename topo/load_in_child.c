@@ -15,8 +15,7 @@
 #define CHILD_CPU_S 20
 #define CHILD_WALL_S 60
 
-/* Runs in the child process. The run time of the child is limited. The child prints nothing and
- * leaves no core file. */
+/* The run time of the child is limited. The child prints nothing and leaves no core file. */
 _Noreturn static void load_in_child(const char *text, int len)
 {
     struct rlimit none = {0}, cpu = {CHILD_CPU_S, CHILD_CPU_S};

@@ -210,34 +210,25 @@ static bool parse_list(const char *list, hwloc_bitmap_t set)
     }
 }
 
-static vb_status take_list(struct vb_topo *topo, const char *list)
+static vb_status find_allowed(struct vb_topo *topo, const char *list)
 {
     hwloc_bitmap_t set = hwloc_bitmap_alloc();
     vb_status st = VB_OK;
 
-    if (set == NULL)
+    topo->allowed = hwloc_bitmap_dup(hwloc_topology_get_allowed_cpuset(topo->hwloc));
+    if (topo->allowed == NULL || set == NULL) {
+        hwloc_bitmap_free(set);
         return vb_err_sys("hwloc_bitmap_alloc");
-    if (parse_list(list, set))
+    }
+    if (topo->this_machine && hwloc_get_cpubind(topo->hwloc, set, HWLOC_CPUBIND_THREAD) == 0)
         hwloc_bitmap_and(topo->allowed, topo->allowed, set);
-    else
+    hwloc_bitmap_zero(set);
+    if (list != NULL && parse_list(list, set))
+        hwloc_bitmap_and(topo->allowed, topo->allowed, set);
+    else if (list != NULL)
         st = vb_err(VB_ERR_USAGE, "\"%.64s\" is not a list of cpus (such as 0-3,8)", list);
     hwloc_bitmap_free(set);
     return st;
-}
-
-static vb_status find_allowed(struct vb_topo *topo, const char *list)
-{
-    hwloc_bitmap_t bound = hwloc_bitmap_alloc();
-
-    topo->allowed = hwloc_bitmap_dup(hwloc_topology_get_allowed_cpuset(topo->hwloc));
-    if (topo->allowed == NULL || bound == NULL) {
-        hwloc_bitmap_free(bound);
-        return vb_err_sys("hwloc_bitmap_alloc");
-    }
-    if (topo->this_machine && hwloc_get_cpubind(topo->hwloc, bound, HWLOC_CPUBIND_THREAD) == 0)
-        hwloc_bitmap_and(topo->allowed, topo->allowed, bound);
-    hwloc_bitmap_free(bound);
-    return list != NULL ? take_list(topo, list) : VB_OK;
 }
 
 /* ---- cores ----------------------------------------------------------------------------------- */

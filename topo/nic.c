@@ -2,11 +2,9 @@
  *
  * Finds the network cards (NICs) of a machine, and chooses a card for each rank.
  *
- * An interface and an RDMA device of the same PCI function are the same port and become one entry.
- * An interface and the soft-RoCE device on top of it become one entry too. hwloc does not show a
- * soft-RoCE device, or shows it at a wrong place. hwloc shows neither the speed of a device nor the
- * state of an interface. On this host, the missing facts are read from /sys and added to the
- * topology, so that a saved topology has them too.
+ * An interface and its RDMA device become one entry. hwloc does not show a soft-RoCE device, or
+ * shows it at a wrong place, and shows neither speeds nor the state of an interface. On this host,
+ * these facts are read from /sys and added to the topology, so that a saved topology has them too.
  */
 #include "topo/topo_priv.h"
 
@@ -21,19 +19,15 @@
 
 /* ---- finding NICs ---------------------------------------------------------------------------- */
 
-static bool is_a(hwloc_obj_t osdev, hwloc_obj_osdev_type_t type)
-{
-    return osdev->name != NULL && osdev->attr->osdev.type == type;
-}
-
 static bool is_net(hwloc_obj_t osdev)
 {
-    return is_a(osdev, HWLOC_OBJ_OSDEV_NETWORK) && strcmp(osdev->name, "lo") != 0;
+    return osdev->name != NULL && osdev->attr->osdev.type == HWLOC_OBJ_OSDEV_NETWORK &&
+           strcmp(osdev->name, "lo") != 0;
 }
 
 static bool is_rdma(hwloc_obj_t osdev)
 {
-    return is_a(osdev, HWLOC_OBJ_OSDEV_OPENFABRICS);
+    return osdev->name != NULL && osdev->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS;
 }
 
 static void note(hwloc_obj_t osdev, const char *name, int64_t value)
@@ -44,8 +38,7 @@ static void note(hwloc_obj_t osdev, const char *name, int64_t value)
     hwloc_obj_add_info(osdev, name, text);
 }
 
-/* Adds the speed and the state of an interface to the topology. The speed of an unplugged or
- * virtual interface is -1 or cannot be read; such a speed is not added. */
+/* The speed of an unplugged or virtual interface is -1 or cannot be read. */
 static void note_net(hwloc_obj_t osdev)
 {
     char state[32];
@@ -58,8 +51,7 @@ static void note_net(hwloc_obj_t osdev)
         note(osdev, INFO_STATE, strcmp(state, "up") == 0);
 }
 
-/* Adds the speed of an RDMA device to the topology. The file contains text such as "100 Gb/sec
- * (4X EDR)". */
+/* The file contains text such as "100 Gb/sec (4X EDR)". */
 static void note_rdma(hwloc_obj_t osdev)
 {
     char rate[64];
@@ -72,8 +64,7 @@ static void note_rdma(hwloc_obj_t osdev)
         note(osdev, INFO_SPEED, (int64_t)(gbit_s * 1000));
 }
 
-/* Adds the name of a soft-RoCE device to the entry of its interface. The kernel lists the
- * interface with the GIDs of the device. */
+/* Adds a soft-RoCE device to its interface, which the kernel lists with the GIDs of the device. */
 static void note_soft(hwloc_topology_t hwloc, const char *rdma)
 {
     hwloc_obj_t osdev = NULL;
@@ -119,9 +110,8 @@ static int64_t info_int(hwloc_obj_t osdev, const char *name, int64_t fallback)
     return text != NULL && vb_parse_int(text, &value) ? value : fallback;
 }
 
-/* Returns 1 if the RDMA port is active, 0 if it is not, and -1 if the state is not known.
- * hwloc's topology contains the state of each port; 4 means active. On a card with several
- * ports, the "Port" attribute of the interface is the number of the port. */
+/* Returns 1 if the RDMA port is active (state 4), 0 if it is not, and -1 if the state is not known.
+ * On a card with several ports, the "Port" attribute of the interface is the number of the port. */
 static int rdma_active(hwloc_obj_t rdma, hwloc_obj_t net)
 {
     char name[32];
@@ -132,8 +122,7 @@ static int rdma_active(hwloc_obj_t rdma, hwloc_obj_t net)
     return state < 0 ? -1 : state == 4;
 }
 
-/* Sets the package and the NUMA node that a device is attached to. A device that is attached to
- * the root of the topology is near no package and no node. */
+/* A device that is attached to the root of the topology is near no package and no node. */
 static void set_place(struct vb_topo *topo, struct vb_nic *nic, hwloc_obj_t osdev)
 {
     hwloc_obj_t near = hwloc_get_non_io_ancestor_obj(topo->hwloc, osdev);
@@ -176,9 +165,8 @@ static void add_nic(struct vb_topo *topo, hwloc_obj_t net, hwloc_obj_t rdma, con
     set_place(topo, nic, net != NULL ? net : rdma);
 }
 
-/* Returns true if the GUID of the RDMA device belongs to the interface. The GUID of a soft-RoCE
- * device contains the address of its interface as EUI-64: 52:54:00:00:00:01 becomes
- * 5054:00ff:fe00:0001. */
+/* The GUID of a soft-RoCE device contains the address of its interface as EUI-64: 52:54:00:00:00:01
+ * becomes 5054:00ff:fe00:0001. */
 static bool guid_is_of(hwloc_obj_t rdma, hwloc_obj_t net)
 {
     const char *address = hwloc_obj_get_info_by_name(net, "Address");
@@ -194,8 +182,7 @@ static bool guid_is_of(hwloc_obj_t rdma, hwloc_obj_t net)
     return strcmp(made, guid) == 0;
 }
 
-/* Returns true if the interface and the RDMA device are the same port. Only a soft-RoCE device
- * has no PCI function; the GUID of such a device is compared instead. */
+/* Only a soft-RoCE device has no PCI function; the GUID of such a device is compared instead. */
 static bool same_port(hwloc_obj_t net, hwloc_obj_t rdma)
 {
     if (net->parent == rdma->parent && rdma->parent->type == HWLOC_OBJ_PCI_DEVICE)
@@ -287,8 +274,7 @@ static enum criterion better_by(const struct vb_topo *topo, const struct vb_plac
     return N_CRITERIA;
 }
 
-/* Returns the best NIC other than left_out, or -1 if there is none. If left_out is -1, all NICs
- * are considered. */
+/* Returns the best NIC other than left_out, which may be -1, or -1 if there is none. */
 static int best_but(const struct vb_topo *topo, const struct vb_placement_rank *rank,
                     const int *load, int left_out)
 {

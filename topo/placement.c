@@ -41,8 +41,7 @@ struct part {
 
 /* ---- parts and blocks ------------------------------------------------------------------------ */
 
-/* Returns true if both cores are in the same part of a level. Cores in different parts of a
- * larger level are never in the same part, even if the machine lacks this level. */
+/* Cores in different parts of a larger level are never in the same part. */
 static bool same_part(const struct core *a, const struct core *b, enum level level)
 {
     int l;
@@ -53,8 +52,7 @@ static bool same_part(const struct core *a, const struct core *b, enum level lev
     return true;
 }
 
-/* Splits the cores into the parts of a level. Returns the number of parts, which is at most the
- * number of cores. */
+/* Splits the cores into the parts of a level. Returns the number of parts. */
 static int cut_parts(const struct vb_topo *topo, enum level level, int block, struct part *parts)
 {
     int i, n = 0;
@@ -151,8 +149,7 @@ static void shape_by_threads(const struct vb_topo *topo, const struct vb_placeme
     }
 }
 
-/* Chooses the level, the cores per rank and the threads per rank. Not called if there are fewer
- * cores than ranks. */
+/* Needs at least as many cores as ranks. */
 static void choose_shape(const struct vb_topo *topo, const struct vb_placement_want *want,
                          struct part *parts, struct shape *shape)
 {
@@ -289,51 +286,37 @@ static vb_status place_rank(const struct vb_topo *topo, struct vb_placement_rank
 
 /* ---- the placement --------------------------------------------------------------------------- */
 
-static vb_status place_apart(const struct vb_topo *topo, const struct vb_placement_want *want,
+/* Places all ranks. If there are more ranks than cores, each rank gets a whole package, which it
+ * shares with other ranks. */
+static vb_status place_ranks(const struct vb_topo *topo, const struct vb_placement_want *want,
                              struct part *parts, struct vb_placement *placement)
 {
-    struct shape shape = {.level = LEVEL_MACHINE};
-    vb_status st = VB_OK;
+    struct shape shape = {LEVEL_PACKAGE, 1, want->threads > 0 ? want->threads : 1};
+    bool overlap = want->ranks > topo->n_cores;
     int n_parts, p, k, rank = 0;
-
-    choose_shape(topo, want, parts, &shape);
-    n_parts = cut_parts(topo, shape.level, shape.block, parts);
-    deal_ranks(parts, n_parts, want->ranks);
-    placement->threads = shape.threads;
-    placement->own_progress_core = want->progress && shape.threads < shape.block;
-    for (p = 0; p < n_parts; p++) {
-        for (k = 0; k < parts[p].taken && st == VB_OK; k++, rank++) {
-            placement->ranks[rank].rank = rank;
-            st = place_rank(topo, &placement->ranks[rank], parts[p].first + k * shape.block, &shape,
-                            want, true);
-        }
-    }
-    placement->pinned = placement->ranks[0].compute.n > 0;
-    return st;
-}
-
-/* Places the ranks if there are more ranks than cores: each rank gets a whole package, which it
- * shares with other ranks. */
-static vb_status place_together(const struct vb_topo *topo, const struct vb_placement_want *want,
-                                struct part *parts, struct vb_placement *placement)
-{
-    int n_parts = cut_parts(topo, LEVEL_PACKAGE, 1, parts), p, k, rank = 0;
-    struct shape shape = {.level = LEVEL_PACKAGE};
     vb_status st = VB_OK;
 
-    for (p = 0; p < n_parts; p++)
+    if (!overlap)
+        choose_shape(topo, want, parts, &shape);
+    n_parts = cut_parts(topo, shape.level, shape.block, parts);
+    for (p = 0; p < n_parts && overlap; p++)
         /* space for all ranks, in proportion to the cores */
         parts[p].room = (int64_t)parts[p].n_cores * want->ranks;
     deal_ranks(parts, n_parts, want->ranks);
-    placement->overlap = true;
-    placement->threads = shape.threads = want->threads > 0 ? want->threads : 1;
+    placement->overlap = overlap;
+    placement->threads = shape.threads;
+    placement->own_progress_core = !overlap && want->progress && shape.threads < shape.block;
     for (p = 0; p < n_parts; p++) {
-        shape.block = parts[p].n_cores;
+        if (overlap)
+            shape.block = parts[p].n_cores;
         for (k = 0; k < parts[p].taken && st == VB_OK; k++, rank++) {
             placement->ranks[rank].rank = rank;
-            st = place_rank(topo, &placement->ranks[rank], parts[p].first, &shape, want, false);
+            st = place_rank(topo, &placement->ranks[rank],
+                            parts[p].first + (overlap ? 0 : k * shape.block), &shape, want,
+                            !overlap);
         }
     }
+    placement->pinned = placement->ranks[0].compute.n > 0;
     return st;
 }
 
@@ -408,10 +391,8 @@ vb_status vb_placement_create(const struct vb_topo *topo, const struct vb_placem
     parts = calloc((size_t)topo->n_cores, sizeof(*parts));
     if (placement->ranks == NULL || parts == NULL)
         st = vb_err_sys("calloc");
-    else if (want->ranks > topo->n_cores)
-        st = place_together(topo, want, parts, placement);
     else
-        st = place_apart(topo, want, parts, placement);
+        st = place_ranks(topo, want, parts, placement);
     free(parts);
     if (st == VB_OK)
         st = choose_nics(topo, placement);

@@ -134,14 +134,29 @@ static vb_status find_hosts(struct vb_coll *coll)
     return st;
 }
 
-static vb_status alloc_pools(struct vb_coll *coll)
+static vb_status allocate(struct vb_coll *coll)
 {
     size_t world = (size_t)coll->world, lanes = 2 * world + 2;
+    struct coll_requests *reqs = &coll->reqs;
     struct request *rq;
     uint32_t i;
 
-    for (i = 0; i < coll->reqs.n; i++) {
-        rq = &coll->reqs.table[i];
+    reqs->n_areas = 2 * reqs->n;
+    coll->n_puts = 1u << vb_bits_below(4 * reqs->n + 64);
+    reqs->table = calloc(reqs->n, sizeof(*reqs->table));
+    reqs->arrivals = calloc(reqs->n_areas * world, sizeof(*reqs->arrivals));
+    reqs->area_seq = calloc(reqs->n_areas, sizeof(*reqs->area_seq));
+    coll->ways = calloc(world, sizeof(*coll->ways));
+    coll->sources = calloc(world + 1, sizeof(*coll->sources));
+    coll->also = calloc(world, sizeof(*coll->also));
+    coll->hosts.leaders = calloc(world, sizeof(*coll->hosts.leaders));
+    coll->everyone = calloc(world, sizeof(*coll->everyone));
+    if (reqs->table == NULL || reqs->arrivals == NULL || reqs->area_seq == NULL ||
+        coll->ways == NULL || coll->sources == NULL || coll->also == NULL ||
+        coll->hosts.leaders == NULL || coll->everyone == NULL)
+        return vb_err_sys("calloc");
+    for (i = 0; i < reqs->n; i++) {
+        rq = &reqs->table[i];
         rq->peers = calloc(world, sizeof(*rq->peers));
         rq->lanes = calloc(lanes, sizeof(*rq->lanes));
         rq->offsets = calloc(2 * world, sizeof(*rq->offsets));
@@ -154,32 +169,11 @@ static vb_status alloc_pools(struct vb_coll *coll)
         if (coll->ways[i].puts == NULL)
             return vb_err_sys("calloc");
     }
-    for (i = 0; i < coll->reqs.n_areas; i++) /* the first request has number 1 */
-        coll->reqs.area_seq[i] = i > 0 ? i : coll->reqs.n_areas;
-    coll->reqs.oldest = coll->mapped.next_share = 1;
-    coll->reqs.since_many = coll->reqs.n;
+    for (i = 0; i < reqs->n_areas; i++) /* the first request has number 1 */
+        reqs->area_seq[i] = i > 0 ? i : reqs->n_areas;
+    reqs->oldest = coll->mapped.next_share = 1;
+    reqs->since_many = reqs->n;
     return VB_OK;
-}
-
-static vb_status allocate(struct vb_coll *coll)
-{
-    size_t world = (size_t)coll->world;
-
-    coll->reqs.n_areas = 2 * coll->reqs.n;
-    coll->n_puts = 1u << vb_bits_below(4 * coll->reqs.n + 64);
-    coll->reqs.table = calloc(coll->reqs.n, sizeof(*coll->reqs.table));
-    coll->reqs.arrivals = calloc(coll->reqs.n_areas * world, sizeof(*coll->reqs.arrivals));
-    coll->reqs.area_seq = calloc(coll->reqs.n_areas, sizeof(*coll->reqs.area_seq));
-    coll->ways = calloc(world, sizeof(*coll->ways));
-    coll->sources = calloc(world + 1, sizeof(*coll->sources));
-    coll->also = calloc(world, sizeof(*coll->also));
-    coll->hosts.leaders = calloc(world, sizeof(*coll->hosts.leaders));
-    coll->everyone = calloc(world, sizeof(*coll->everyone));
-    if (coll->reqs.table == NULL || coll->reqs.arrivals == NULL || coll->reqs.area_seq == NULL ||
-        coll->ways == NULL || coll->sources == NULL || coll->also == NULL ||
-        coll->hosts.leaders == NULL || coll->everyone == NULL)
-        return vb_err_sys("calloc");
-    return alloc_pools(coll);
 }
 
 static vb_status check_opts(const struct vb_coll_opts *o, size_t len_bytes)

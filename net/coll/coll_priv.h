@@ -356,19 +356,16 @@ static inline int peer_after(const struct vb_coll *coll, int i)
     return (coll->rank + i) % coll->world;
 }
 
-/* ---- coll_open.c ----------------------------------------------------------------------------- */
-
-/* Like vb_coll_open(), but pretends that each ranks_per_host consecutive ranks are one host, and
- * does not map the windows of other hosts. With this, tests run multi-host algorithms on one host.
- * If ranks_per_host is 0, the real hosts are used. */
+/* coll_open.c: like vb_coll_open(), but pretends that each ranks_per_host consecutive ranks are one
+ * host, and does not map the windows of other hosts. With this, tests run multi-host algorithms on
+ * one host. If ranks_per_host is 0, the real hosts are used. */
 vb_status vb_coll_open_split(struct vb_group *group, size_t len_bytes,
                              const struct vb_coll_opts *opts, int ranks_per_host,
                              struct vb_coll **coll_p);
 
 /* ---- coll_run.c ------------------------------------------------------------------------------ */
 
-/* Advances all requests as far as possible. */
-void vb_coll_run(struct vb_coll *coll);
+void vb_coll_run(struct vb_coll *coll); /* advances all requests as far as possible */
 
 /* Advances one request, and also the others if a step was blocked. */
 void vb_coll_run_request(struct vb_coll *coll, struct request *rq);

@@ -175,19 +175,6 @@ static void halving_plan(struct vb_coll *coll, struct request *rq)
         rq->peers[fold].to_take[0] = all;
 }
 
-/* Fills in a step of a folded rank: lane 2 sends its vector, lane 1 waits for the result. */
-static void folded_step(const struct vb_coll *coll, const struct request *rq, int lane, uint32_t i,
-                        struct step *s)
-{
-    set_segment(coll, s, rq->offset, rq->n_bytes, i);
-    if (lane == 1) {
-        s->result_of = coll->rank - 1;
-    } else {
-        s->kind = STEP_SEND;
-        s->peer = coll->rank - 1;
-    }
-}
-
 /* Returns the level of step *i_p: 0 to 2 * levels - 1, or 2 * levels if all levels are over. Sets
  * *i_p to the number of the segment in that level. Adds the number of steps before that level to
  * *first_p. */
@@ -258,12 +245,16 @@ static void halving_step(const struct vb_coll *coll, const struct request *rq, i
 {
     struct halving h = halving_of(coll);
 
-    if (h.id < 0)
-        folded_step(coll, rq, lane, i, s);
-    else if (lane == 1)
+    if (h.id >= 0 && lane == 1) {
         come_step(coll, rq, &h, i, s);
-    else
+    } else if (h.id >= 0) {
         go_step(coll, rq, &h, i, s);
+    } else { /* a folded rank: lane 2 sends its vector, lane 1 waits for the result */
+        set_segment(coll, s, rq->offset, rq->n_bytes, i);
+        s->kind = lane == 2 ? STEP_SEND : STEP_WAIT;
+        s->peer = coll->rank - 1;
+        s->result_of = lane == 2 ? NO_RANK : coll->rank - 1;
+    }
 }
 
 const struct schedule vb_schedule_halving = {halving_plan, halving_step};

@@ -70,8 +70,7 @@ bool vb_sparse_words_fit(const uint64_t *words, size_t n, uint64_t first, uint64
 
     if (n == 0)
         return true;
-    for (i = 1; i < n; i++) /* uses the sign of the difference, because vector instructions of all
-                               machines can compute it */
+    for (i = 1; i < n; i++) /* the sign of a difference suits vector instructions */
         wrong |= (words[i] >> 32) - (words[i - 1] >> 32) - 1;
     return wrong >> 63 == 0 && word_index(words[0]) >= first && word_index(words[n - 1]) < end;
 }
@@ -156,8 +155,8 @@ static void merge_two(const struct sparse_run *left, const struct sparse_run *ri
     memcpy(g.out + (g.a_end - g.a), g.b, (size_t)(g.b_end - g.b) * sizeof(*g.b));
 }
 
-/* Merges each pair of neighbouring runs into to. A last run without a neighbour is copied, so that
- * the other buffer is free. Returns the number of runs left. */
+/* Merges each pair of neighbouring runs into to. A last run without a neighbour is copied. Returns
+ * the number of runs left. */
 static int merge_pairs(struct sparse_run *runs, int n_runs, uint64_t *to)
 {
     int i, n = 0;

@@ -35,27 +35,23 @@ static vb_status check_opts(const struct vb_sparse_opts *o)
     return VB_OK;
 }
 
-static vb_status compare_terms(struct vb_sparse *s, const struct open_terms *terms)
+static vb_status take_terms(struct vb_sparse *s, int rank, const struct open_terms *mine,
+                            const struct open_terms *theirs)
 {
-    const struct open_terms *mine = &terms[s->rank];
-    int r;
+    const char *host = vb_group_host(s->group, rank);
 
-    for (r = 0; r < s->world; r++) {
-        const char *host = vb_group_host(s->group, r);
-
-        if (terms[r].features != mine->features)
-            return vb_err(
-                VB_ERR_INPUT, "%s: rank %d (%s) has %llu features, but this rank has %llu", s->what,
-                r, host, (unsigned long long)terms[r].features, (unsigned long long)mine->features);
-        if (terms[r].path != mine->path || terms[r].channel != mine->channel)
-            return vb_err(VB_ERR_INPUT, "%s: rank %d (%s) has different options than this rank",
-                          s->what, r, host);
-        if (terms[r].max_nnz > UINT32_MAX)
-            return vb_err(VB_ERR_INPUT,
-                          "%s: rank %d (%s) has lists of %llu elements, which is too many", s->what,
-                          r, host, (unsigned long long)terms[r].max_nnz);
-        s->peers[r].max_nnz = terms[r].max_nnz;
-    }
+    if (theirs->features != mine->features)
+        return vb_err(VB_ERR_INPUT, "%s: rank %d (%s) has %llu features, but this rank has %llu",
+                      s->what, rank, host, (unsigned long long)theirs->features,
+                      (unsigned long long)mine->features);
+    if (theirs->path != mine->path || theirs->channel != mine->channel)
+        return vb_err(VB_ERR_INPUT, "%s: rank %d (%s) has different options than this rank",
+                      s->what, rank, host);
+    if (theirs->max_nnz > UINT32_MAX)
+        return vb_err(VB_ERR_INPUT,
+                      "%s: rank %d (%s) has lists of %llu elements, which is too many", s->what,
+                      rank, host, (unsigned long long)theirs->max_nnz);
+    s->peers[rank].max_nnz = theirs->max_nnz;
     return VB_OK;
 }
 
@@ -67,12 +63,13 @@ static vb_status exchange_terms(struct vb_sparse *s)
                               .channel = s->channel};
     struct open_terms *terms = calloc((size_t)s->world, sizeof(*terms));
     vb_status st;
+    int r;
 
     if (terms == NULL)
         return vb_err_sys("calloc");
     st = vb_group_gather(s->group, &mine, sizeof(mine), terms);
-    if (st == VB_OK)
-        st = compare_terms(s, terms);
+    for (r = 0; r < s->world && st == VB_OK; r++)
+        st = take_terms(s, r, &mine, &terms[r]);
     free(terms);
     return st;
 }

@@ -16,9 +16,8 @@
 #define SLOW_NS 5e6 /* if the first put takes this long, the other puts have the same length */
 #define COPY_BYTES ((size_t)8 << 20) /* larger than the caches of a core */
 #define MERGE_WORDS ((size_t)8192)
-/* The cost of writing a word to a vector or reading it, and the cost of fetching a cache line of
- * the vector for the word, as multiples of the time to merge a word. These are estimates, because
- * they matter little. */
+/* Estimates for writing or reading a word of a vector, and for fetching its cache line, as
+ * multiples of the time to merge a word. They matter little. */
 #define WORD_MERGES 0.25
 #define LINE_MERGES 1.5
 #define ABSENT 0x80000000u
@@ -133,8 +132,7 @@ static vb_status measure_merge(struct sparse_model *model)
     return VB_OK;
 }
 
-/* Returns the maximum number of words of a list that is sent with its head. Such lists save two
- * rounds. On the other hand each rank merges all lists, and with many ranks more bytes are sent.
+/* Returns the maximum number of words of a list that is sent with its head (docs/collectives.md).
  * The estimate assumes that the sums have half as many words as all lists together. */
 static uint64_t along_words(const struct vb_sparse *s)
 {
@@ -153,8 +151,7 @@ static uint64_t along_words(const struct vb_sparse *s)
     return words < (double)s->limits.max_along ? (uint64_t)words : s->limits.max_along;
 }
 
-/* Measures the figures of the model. Rank 0 uses the link to the last rank, which is usually on
- * another host if there are several hosts. */
+/* Rank 0 uses the link to the last rank, which is usually on another host if there are several. */
 vb_status vb_sparse_measure(struct vb_sparse *s)
 {
     int far = s->world - 1;

@@ -47,8 +47,7 @@ void vb_sparse_unpack(const uint64_t *words, size_t n, float divisor, uint32_t *
 /* Returns sum / divisor. If the result is a NaN, it is always the same NaN. */
 float vb_sparse_round(float sum, float divisor);
 
-/* Returns whether every index is larger than the one before it. */
-bool vb_sparse_ascending(const uint32_t *index, size_t n);
+bool vb_sparse_ascending(const uint32_t *index, size_t n); /* each index is larger than the last */
 
 /* Returns whether the indices of words are ascending and all of them are from first to end - 1. */
 bool vb_sparse_words_fit(const uint64_t *words, size_t n, uint64_t first, uint64_t end);
@@ -110,8 +109,7 @@ void vb_sparse_sample(const uint64_t *words, uint32_t max_samples, struct sparse
 const char *vb_sparse_head_wrong(const struct sparse_head *head,
                                  const struct sparse_limits *limits);
 
-/* Returns the maximum number of words that the places of all parts of one list have together, if
- * the list has at most max_nnz words. */
+/* Returns the maximum number of words in the places of all parts of a list of max_nnz words. */
 size_t vb_sparse_room(size_t max_nnz, uint32_t max_samples, int world);
 
 /* The plan of one call: which owner sums which indices. It is the same on all ranks. */
@@ -147,8 +145,8 @@ struct sparse_model {
     uint64_t along; /* maximum number of words of a list that is sent with its head; 0: none is */
 };
 
-/* The layout of the window: offsets and lengths in bytes. The list is last, because only its length
- * may differ between ranks. */
+/* The layout of the window, in bytes. The list is last: only its length may differ between ranks.
+ */
 struct sparse_layout {
     size_t head_bytes; /* length of the space for one head */
     size_t slot_bytes; /* length of the space for a head and the list that is sent with it */
@@ -218,8 +216,7 @@ static inline uint64_t *sparse_list(const struct vb_sparse *s)
 
 enum sparse_kind { SPARSE_HEAD, SPARSE_PART, SPARSE_SUM, SPARSE_PROBE };
 
-/* Handles a note from a peer. arg is the context. */
-void vb_sparse_note_came(void *arg, int rank, uint32_t value);
+void vb_sparse_note_came(void *arg, int rank, uint32_t value); /* arg is the context */
 
 /* Puts to a peer. Waits until the put is taken. */
 vb_status vb_sparse_put(struct vb_sparse *s, int rank, size_t src, size_t dst, size_t len_bytes,
@@ -253,7 +250,7 @@ struct sparse_run vb_sparse_part_of(const struct vb_sparse *s, const uint64_t *l
 /* Records a failure after which the context can only be closed. Returns st. */
 vb_status vb_sparse_fail(struct vb_sparse *s, vb_status st);
 
-/* Logs that a peer violated the protocol, and aborts the group. Returns the failure. */
+/* Logs that a peer violated the protocol, aborts the group, and returns the failure. */
 vb_status vb_sparse_broken(struct vb_sparse *s, int rank, const char *why);
 
 /* ---- short lists (sparse_allreduce.c) -------------------------------------------------------- */
