@@ -4,10 +4,8 @@
  *   agent mount         mounts /proc, /sys and the folders below /dev, for lab/init
  *   agent load GROUP... loads the kernel modules of the groups (lab/kernel.sh), for lab/init
  *
- * The agent and the program cluster exchange messages over the node's serial line. cluster tells
- * the agent which programs to start. The agent sends the output and the exit status of each rank.
- * All messages use this one line and keep their order, so that the output of a rank arrives before
- * its exit status.
+ * cluster tells the agent over the node's serial line which programs to start. The agent sends the
+ * output and the exit status of each rank over the same line, so that the output arrives first.
  */
 #include "lab/lab.h"
 
@@ -74,8 +72,7 @@ __attribute__((format(printf, 2, 3))) static void fail(struct agent *a, const ch
 static int port_open(void)
 {
     const char *const folder = "/sys/class/virtio-ports";
-    char path[512];
-    char name[16];
+    char path[512], name[16];
     struct dirent *e;
     DIR *dir = opendir(folder);
     FILE *f;
@@ -159,15 +156,6 @@ _Noreturn static void child_exec(const char *folder, char **args, char **envs)
     _exit(errno == ENOENT ? 127 : 126);
 }
 
-static pid_t fork_terminal(struct child *ch)
-{
-    pid_t pid = forkpty(&ch->out_fd, NULL, NULL, NULL);
-
-    ch->in_fd = ch->out_fd;
-    ch->err_fd = -1;
-    return pid;
-}
-
 static pid_t fork_pipes(struct child *ch, bool input)
 {
     int in[2] = {-1, -1};
@@ -229,8 +217,13 @@ static void do_start(struct agent *a, const struct lab_frame *f)
     words = split(f, &start);
     memset(ch, 0, sizeof(*ch));
     ch->rank = f->rank;
-    ch->pid = start.flags & LAB_TERMINAL ? fork_terminal(ch)
-                                         : fork_pipes(ch, (start.flags & LAB_INPUT) != 0);
+    if (start.flags & LAB_TERMINAL) {
+        ch->pid = forkpty(&ch->out_fd, NULL, NULL, NULL);
+        ch->in_fd = ch->out_fd;
+        ch->err_fd = -1;
+    } else {
+        ch->pid = fork_pipes(ch, (start.flags & LAB_INPUT) != 0);
+    }
     if (ch->pid == 0)
         child_exec(words[0], words + 1, words + 1 + start.n_args + 1);
     if (ch->pid < 0) {
@@ -238,10 +231,8 @@ static void do_start(struct agent *a, const struct lab_frame *f)
         return;
     }
     fcntl(ch->out_fd, F_SETFL, O_NONBLOCK);
-    if (ch->err_fd >= 0)
-        fcntl(ch->err_fd, F_SETFL, O_NONBLOCK);
-    if (ch->in_fd >= 0)
-        fcntl(ch->in_fd, F_SETFL, O_NONBLOCK);
+    fcntl(ch->err_fd, F_SETFL, O_NONBLOCK); /* these fail harmlessly if there is no descriptor */
+    fcntl(ch->in_fd, F_SETFL, O_NONBLOCK);
     a->n_children++;
     free(words[0]);
     free(words);
@@ -271,11 +262,10 @@ static void do_size(struct agent *a, const struct lab_frame *f)
 {
     struct child *ch = child_of_rank(a, f->rank);
     struct lab_size size;
-    struct winsize w = {0};
+    struct winsize w;
 
     memcpy(&size, f->data, sizeof(size));
-    w.ws_row = size.rows;
-    w.ws_col = size.columns;
+    w = (struct winsize){.ws_row = size.rows, .ws_col = size.columns};
     if (ch != NULL)
         ioctl(ch->out_fd, TIOCSWINSZ, &w);
 }
@@ -302,8 +292,7 @@ static void host_read(struct agent *a)
     }
 }
 
-/* Reads output of a rank and sends it to cluster. Returns false if there is nothing more to read
- * now. */
+/* Sends output of a rank to cluster. Returns false if there is nothing more to read now. */
 static bool pass_on(struct agent *a, struct child *ch, int *fd, enum lab_frame_type type)
 {
     char data[32768];
@@ -339,8 +328,7 @@ static void child_ended(struct agent *a, struct child *ch, int status)
 {
     int32_t code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 
-    /* Forwards the output that the rank has written, but does not wait for output of the rank's own
-     * children. */
+    /* Does not wait for output of the rank's own children. */
     while (pass_on(a, ch, &ch->out_fd, LAB_OUT))
         ;
     while (pass_on(a, ch, &ch->err_fd, LAB_ERR))

@@ -5,9 +5,7 @@
  *
  *   cluster --nodes N [OPTION...] --qemu WORDS -- QEMU... PROGRAM...
  *
- * WORDS is the number of arguments after -- that belong to qemu; the other arguments are the
- * program. The program cluster has one thread. cluster_run() polls, handles the data that has
- * arrived, and then handles the timers.
+ * WORDS is the number of arguments after -- that belong to qemu; the others are the program.
  */
 #include "lab/lab.h"
 
@@ -22,8 +20,8 @@
 #include <termios.h>
 #include <unistd.h>
 
-/* A node is given up if it is not up after BOOT_MS and has used BOOT_CPU_MS of CPU time. On a busy
- * host, where the node gets less CPU time, it is given up after BOOT_BUSY_MS. */
+/* A node is given up if it is not up after BOOT_MS and has used BOOT_CPU_MS of CPU time, or after
+ * BOOT_BUSY_MS on a busy host. */
 #define BOOT_MS 120000
 #define BOOT_CPU_MS 30000
 #define BOOT_BUSY_MS 480000
@@ -42,8 +40,7 @@ struct cluster {
     int status; /* exit status; -1: not yet known */
 };
 
-/* The descriptors that poll() waits for. Each node has four descriptors, in the order of enum
- * slot. */
+/* The descriptors that poll() waits for. Each node has four, in the order of enum slot. */
 enum slot { NET, AGENT, MONITOR, CONSOLE, PER_NODE };
 enum { SIGNALS, OUT, ERR, IN, FIRST_NODE };
 
@@ -132,16 +129,6 @@ static void agent_read(struct cluster *c, struct lab_node *node)
     }
 }
 
-static void monitor_read(struct lab_node *node)
-{
-    char unused[4096]; /* qemu echoes the commands, which are ignored */
-
-    if (read(node->monitor_fd, unused, sizeof(unused)) == 0) {
-        close(node->monitor_fd);
-        node->monitor_fd = -1;
-    }
-}
-
 static void input_read(struct cluster *c)
 {
     char data[4096];
@@ -216,12 +203,11 @@ static int64_t boot_deadline(struct cluster *c, int64_t now_ms)
     return now_ms + 1000;
 }
 
-/* Handles the timers that are due. Returns the number of milliseconds until the next timer, at most
- * a minute. */
+/* Handles the timers that are due. Returns the milliseconds until the next one, at most a minute.
+ */
 static int timers(struct cluster *c)
 {
-    int64_t now_ms = lab_now_ms();
-    int64_t next_ms = now_ms + 60000;
+    int64_t now_ms = lab_now_ms(), next_ms = now_ms + 60000, boot_ms;
     int64_t end_ms = c->begin_ms + (int64_t)c->opts.timeout_s * 1000;
     int i;
 
@@ -234,10 +220,8 @@ static int timers(struct cluster *c)
             next_ms = at_ms;
     }
     if (c->start_ms == 0) {
-        int64_t at_ms = boot_deadline(c, now_ms);
-
-        if (at_ms < next_ms)
-            next_ms = at_ms;
+        boot_ms = boot_deadline(c, now_ms);
+        next_ms = boot_ms < next_ms ? boot_ms : next_ms;
     }
     if (c->opts.timeout_s > 0 && now_ms >= end_ms) {
         lab_output_say(&c->output, "the job did not end within %d s (--timeout)",
@@ -281,11 +265,14 @@ static void serve_node(struct cluster *c, int i, const struct pollfd *p)
 {
     struct lab_node *node = &c->nodes[i];
     struct lab_port *port = &c->ports[i];
+    char unused[4096]; /* qemu echoes the commands of the monitor */
 
     if (p[CONSOLE].revents != 0)
         lab_node_read_console(node);
-    if (p[MONITOR].revents != 0)
-        monitor_read(node);
+    if (p[MONITOR].revents != 0 && read(node->monitor_fd, unused, sizeof(unused)) == 0) {
+        close(node->monitor_fd);
+        node->monitor_fd = -1;
+    }
     /* A socket fails if its qemu has ended. reap() reports the end. */
     if (p[NET].revents & (POLLIN | POLLHUP) && !lab_switch_read(c->ports, c->opts.n_nodes, i)) {
         close(port->fd);
@@ -337,16 +324,13 @@ static void cluster_run(struct cluster *c)
 
 static void cluster_begin(struct cluster *c)
 {
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGCHLD, SIGWINCH};
     sigset_t set;
     int i;
 
     sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGHUP);
-    sigaddset(&set, SIGQUIT);
-    sigaddset(&set, SIGCHLD);
-    sigaddset(&set, SIGWINCH);
+    for (i = 0; i < (int)(sizeof(signals) / sizeof(*signals)); i++)
+        sigaddset(&set, signals[i]);
     sigprocmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
     c->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);

@@ -13,8 +13,7 @@ find_program() {
     realpath -ms -- "$path"
 }
 
-# needed_by FILE...: prints the paths of the files and of their libraries or interpreters, each
-# terminated by a zero
+# needed_by FILE...: prints the paths of the files, their libraries and interpreters, separated by zeros
 needed_by() {
     local file first words
     for file in "$@"; do
@@ -33,8 +32,8 @@ needed_by() {
     done
 }
 
-# in_tree: reads absolute paths and prints the paths to pack, relative to /. These are the given
-# paths, the folders above them, and, for every link, the link and its target.
+# in_tree: reads absolute paths and prints the paths to pack, relative to /: the given paths, the
+# folders above them, and, for every link, the link and its target
 in_tree() {
     local path at rest to
     local -A seen
@@ -62,15 +61,14 @@ pack() {
     in_tree | (cd / && cpio -o -0 -H newc -R 0:0 --quiet)
 }
 
-# image_files: prints the paths of the host's files that belong to the base, except kernel, busybox
-# and agent
+# image_files: prints the paths of the host's files in the base, except kernel, busybox and agent
 image_files() {
     local file files=()
     for file in ip rdma tc; do
         files+=("$(find_program $file)")
     done
-    # Programs load two more files while they run: the RDMA provider, and the library that
-    # pthread_exit() needs. Files of another architecture are skipped.
+    # Programs also load the RDMA provider, and the library that pthread_exit() needs. Files of
+    # another architecture are skipped.
     for file in /usr/lib/{,*/}{libibverbs/librxe-*.so,libgcc_s.so.1}; do
         [ ! -f "$file" ] || ! ldd "$file" >/dev/null 2>&1 || files+=("$file")
     done
@@ -78,8 +76,7 @@ image_files() {
     printf '%s\0' /etc/libibverbs.d/rxe.driver
 }
 
-# image_skeleton FOLDER: puts the folders, the links, busybox and our own files of the base into
-# FOLDER
+# image_skeleton FOLDER: puts the folders, the links, busybox and our own files into FOLDER
 image_skeleton() {
     local name busybox
     mkdir -p "$1"/{dev,etc,proc,root,run,sys,tmp,var/tmp} "$1"/usr/{bin,sbin,lib/lab}
@@ -127,8 +124,7 @@ image_base() {
         -exec rm -rf {} +
 }
 
-# tools_get: sets $tools to the folder in the cache that contains the programs cluster and agent;
-# compiles the programs if they are missing
+# tools_get: sets $tools to the folder of cluster and agent in the cache; compiles them if missing
 tools_get() {
     local new cc=${CC:-cc}
     local -a flags=(-std=c11 -D_GNU_SOURCE -O2 -I "$lab/..")
@@ -139,9 +135,9 @@ tools_get() {
     fi
     new=$(mktemp -d "$cache/new.XXXXXX")
     trash+=("$new")
-    if ! "$cc" "${flags[@]}" -o "$new/agent" "$lab"/{agent,frame,queue,setup}.c -lutil ||
+    if ! "$cc" "${flags[@]}" -o "$new/agent" "$lab"/{agent,queue,setup}.c -lutil ||
         ! "$cc" "${flags[@]}" -o "$new/cluster" \
-            "$lab"/{cluster,frame,job,node,options,output,queue,switch}.c; then
+            "$lab"/{cluster,job,node,options,output,queue,switch}.c; then
         die "$cc cannot compile the lab's own programs"
     fi
     mv "$new" "$tools"

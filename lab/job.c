@@ -22,29 +22,25 @@ static bool is_plain(const struct lab_job *job)
     return job->opts->each || job->opts->shell >= 0;
 }
 
-static void rank_init(struct lab_job *job, int i)
-{
-    struct lab_rank *rank = &job->ranks[i];
-    const struct lab_opts *o = job->opts;
-
-    rank->node = o->shell >= 0 ? o->shell : i / o->per_node;
-    if (o->per_node > 1)
-        snprintf(rank->out.prefix, sizeof(rank->out.prefix), "[node%d rank%d] ", rank->node, i);
-    else
-        snprintf(rank->out.prefix, sizeof(rank->out.prefix), "[node%d] ", rank->node);
-    memcpy(rank->err.prefix, rank->out.prefix, sizeof(rank->err.prefix));
-}
-
 void lab_job_init(struct lab_job *job, const struct lab_opts *opts)
 {
+    size_t size = sizeof(job->ranks->out.prefix);
+    struct lab_rank *rank;
     int i;
 
     memset(job, 0, sizeof(*job));
     job->opts = opts;
     job->n_ranks = opts->shell >= 0 ? 1 : opts->n_nodes * opts->per_node;
     job->ranks = lab_alloc((size_t)job->n_ranks, sizeof(*job->ranks));
-    for (i = 0; i < job->n_ranks; i++)
-        rank_init(job, i);
+    for (i = 0; i < job->n_ranks; i++) {
+        rank = &job->ranks[i];
+        rank->node = opts->shell >= 0 ? opts->shell : i / opts->per_node;
+        if (opts->per_node > 1)
+            snprintf(rank->out.prefix, size, "[node%d rank%d] ", rank->node, i);
+        else
+            snprintf(rank->out.prefix, size, "[node%d] ", rank->node);
+        memcpy(rank->err.prefix, rank->out.prefix, size);
+    }
     if (getrandom(job->setup.secret, sizeof(job->setup.secret), 0) !=
         (ssize_t)sizeof(job->setup.secret))
         lab_die("getrandom: %s", strerror(errno));
@@ -136,8 +132,7 @@ static void start_rank(struct lab_job *job, struct lab_node *node, int rank)
 {
     const struct lab_opts *o = job->opts;
     struct lab_start start = {.n_args = (uint32_t)o->n_args};
-    struct lab_queue words = {0};
-    struct lab_queue all = {0};
+    struct lab_queue words = {0}, all = {0};
     char folder[PATH_MAX];
     int i;
 
@@ -177,21 +172,12 @@ static void rank_done(struct lab_job *job, struct lab_rank *rank, int status, st
     lab_output_end(o, &rank->err);
 }
 
-static void say_status(const struct lab_job *job, int rank, int status, struct lab_output *o)
-{
-    int node = job->ranks[rank].node;
-
-    if (job->opts->each)
-        lab_output_say(o, "node%d: the program ended with status %d", node, status);
-    else
-        lab_output_say(o, "rank %d on node%d ended with status %d", rank, node, status);
-}
-
 void lab_job_frame(struct lab_job *job, struct lab_node *node, const struct lab_frame *f,
                    struct lab_output *o)
 {
     struct lab_rank *rank;
     int32_t status;
+    bool quiet;
 
     if (f->type == LAB_FAIL)
         lab_die("node%d: %.*s", node->index, (int)f->len_bytes, (const char *)f->data);
@@ -207,8 +193,12 @@ void lab_job_frame(struct lab_job *job, struct lab_node *node, const struct lab_
         lab_output_lines(o, &rank->err, f->data, f->len_bytes);
     } else if (f->type == LAB_EXIT && f->len_bytes == sizeof(status)) {
         memcpy(&status, f->data, sizeof(status));
-        if (status != 0 && job->opts->shell < 0)
-            say_status(job, f->rank, status, o);
+        quiet = status == 0 || job->opts->shell >= 0;
+        if (!quiet && job->opts->each)
+            lab_output_say(o, "node%d: the program ended with status %d", rank->node, status);
+        else if (!quiet)
+            lab_output_say(o, "rank %d on node%d ended with status %d", f->rank, rank->node,
+                           status);
         rank_done(job, rank, status, o);
     } else {
         lab_die("node%d sent a message of type %d", node->index, f->type);

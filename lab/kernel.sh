@@ -2,17 +2,13 @@
 # SPDX-License-Identifier: MIT
 #
 # Gets the kernel of the nodes. It is downloaded as a package and unpacked into the cache, but never
-# installed. lab/run sources this file.
-#
-# apt runs with its own folders and with the host's package sources, in which the host's suite is
-# replaced by the requested one. So apt needs no root, uses the host's mirrors, proxies and keys,
-# and changes nothing on the host.
-
+# installed. apt runs with its own folders and with the host's package sources, in which the host's
+# suite is replaced. So apt needs no root, uses the host's mirrors, proxies and keys, and changes
+# nothing on the host. lab/run sources this file.
 : "${cache:?}" # set by lab/run
 
-# The names of the modules that nodes load. A module is skipped if it is built into the kernel or no
-# longer exists; only rdma_rxe is required. Nodes load the modules of modules_share and
-# modules_netem only if they need them, because loading a module is slow.
+# The modules that nodes load. A module is skipped if it is built into the kernel or no longer exists;
+# only rdma_rxe is required. Nodes load the last two groups only if they need them.
 modules_base="virtio_pci virtio_net virtio_console crc32_generic crc32c_generic ib_uverbs rdma_rxe
     rdma_ucm"
 modules_share="9p 9pnet_virtio"
@@ -62,8 +58,7 @@ kernel_download() {
     arch=$(dpkg --print-architecture)
     say "fetching the kernel of $2 (once: it is kept in $cache)"
     apt_private "$folder" "$2"
-    # A package source that cannot be reached, such as a vendor's, is harmless if the main archive
-    # can be reached.
+    # A package source that cannot be reached, such as a vendor's, is harmless.
     apt-get -qq -c "$folder/apt.conf" update >"$folder/log" 2>&1 || true
     for meta in "linux-image-$arch" linux-image-generic; do
         image=$(apt-cache -c "$folder/apt.conf" depends "$meta" 2>/dev/null |
@@ -89,8 +84,7 @@ kernel_download() {
 # number FILE AT BYTES: prints the unsigned number of BYTES bytes at offset AT of the file
 number() { od -An -v -t"u$3" -j"$2" -N"$3" "$1" | tr -d ' '; }
 
-# unpack_part FILE AT SIZE: unpacks the compressed SIZE bytes at offset AT of the file to standard
-# output
+# unpack_part FILE AT SIZE: unpacks the SIZE bytes at offset AT of the file to standard output
 unpack_part() {
     local tool
     case $(od -An -tx1 -j"$2" -N4 "$1" | tr -d ' ') in
@@ -99,14 +93,13 @@ unpack_part() {
     28b52ffd) tool="zstd -dcq" ;;
     *) return 1 ;;
     esac
-    # The unpacked size follows the compressed data. Some of the tools report these extra bytes as
-    # an error.
+    # The unpacked size follows the data. Some tools report these extra bytes as an error.
     tail -c +$(($2 + 1)) "$1" | head -c "$3" | $tool 2>/dev/null || true
 }
 
-# kernel_image FROM TO: unpacks a compressed kernel, because a kernel that unpacks itself is slow on
-# an emulated CPU. On arm64 the function unpacks Image.gz and EFI zboot files ("zimg"), on amd64 a
-# bzImage that has the PVH entry point. It copies any other file.
+# kernel_image FROM TO: unpacks a kernel, because unpacking itself is slow on an emulated CPU: on arm64
+# Image.gz and EFI zboot files ("zimg"), on amd64 a bzImage that has the PVH entry point. It copies
+# any other file.
 kernel_image() {
     local from=$1 to=$2 at
     if [ "$(od -An -tx1 -N2 "$from" | tr -d ' ')" = 1f8b ]; then
@@ -133,23 +126,17 @@ module_unpack() {
     esac
 }
 
-# module_lighten FILE: removes the signature and the type information of a module, because checking
-# them makes loading slow. Kernels of distributions require signatures only under Secure Boot. If
-# the kernel always requires signatures, the module stays as it is.
-module_lighten() {
-    [ -n "$kernel_strict" ] || objcopy -R .BTF "$1" || die "$1: objcopy cannot read it"
-}
-
 # module_add GROUP NAME: adds the module NAME, and all modules that it needs, to the folder
-# $modules_to. Appends the names of these modules to the file GROUP in that folder, in the order of
-# loading.
+# $modules_to, and appends their names to the file GROUP there, in the order of loading. Removes their
+# signatures and type information, which make loading slow, unless the kernel requires signatures.
 module_add() {
     local name=$2 needs
     [ -z "${module_seen[$name]:-}" ] || return 0
     module_seen[$name]=1
     [ -n "${module_file[$name]:-}" ] || return 0
     module_unpack "${module_file[$name]}" >"$modules_to/$name.ko"
-    module_lighten "$modules_to/$name.ko"
+    [ -n "$kernel_strict" ] || objcopy -R .BTF "$modules_to/$name.ko" ||
+        die "$modules_to/$name.ko: objcopy cannot read it"
     needs=$(tr '\0' '\n' <"$modules_to/$name.ko" | LC_ALL=C sed -n 's/^depends=//p')
     for needs in ${needs//,/ }; do
         module_add "$1" "${needs//-/_}"
@@ -187,8 +174,8 @@ kernel_unpack() {
     rm -rf "$folder/root"
 }
 
-# kernel_get NAME: sets $kernel to the folder in the cache that contains the kernel; makes the
-# folder if it is missing. NAME is a suite or a .deb file; if NAME is empty, it is the host's suite.
+# kernel_get NAME: sets $kernel to the folder of the kernel in the cache; makes it if it is missing.
+# NAME is a suite, a .deb file, or empty for the host's suite.
 kernel_get() {
     local name=$1 new
     if [ -f "$name" ]; then

@@ -24,11 +24,10 @@
 #define LAB_TIMEOUT 124
 #define LAB_FAILED 125
 
-/* Prints a message that begins with "lab: ", and exits with LAB_FAILED. */
+/* Prints a message and exits with LAB_FAILED. */
 _Noreturn void lab_die(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* Returns zeroed memory. Exits if there is no memory. */
+/* Returns zeroed memory, or exits. */
 void *lab_alloc(size_t n, size_t size_bytes);
-/* Returns the time of the monotonic clock. */
 int64_t lab_now_ms(void);
 
 /* --- queue.c: queued bytes, in contiguous memory ---------------------------------------------- */
@@ -45,11 +44,10 @@ const uint8_t *lab_queue_head(const struct lab_queue *q); /* valid until the nex
 
 /* Calls read() once and appends the bytes. Returns false at the end of the file or on an error. */
 bool lab_queue_fill(struct lab_queue *q, int fd);
-/* Calls write() once, with at most max bytes from the head. Returns false on an error other than
- * EAGAIN. */
+/* Calls write() once, with at most max bytes. Returns false on an error other than EAGAIN. */
 bool lab_queue_flush(struct lab_queue *q, int fd, size_t max);
 
-/* --- frame.c: messages between cluster and agent ---------------------------------------------- */
+/* --- queue.c: messages between cluster and agent ---------------------------------------------- */
 
 enum lab_frame_type {
     /* sent by agent to cluster */
@@ -104,15 +102,12 @@ struct lab_port {
     int fd; /* -1: nothing is connected */
     bool cut;
     struct lab_queue in, out;
-    /* Number of frames sent out of this port, and number of frames dropped because its queue was
-     * full. */
-    uint64_t n_forwarded, n_dropped;
+    uint64_t n_forwarded, n_dropped; /* frames; dropped: because the queue was full */
 };
 
 /* Forwards the frames that arrived on ports[i]. Returns false if the port is gone. */
 bool lab_switch_read(struct lab_port *ports, int n_ports, int i);
-/* Writes the MAC address of a node to mac_p. The address contains the node's number, so the switch
- * need not learn addresses. */
+/* The MAC address contains the node's number, so the switch need not learn addresses. */
 void lab_switch_mac(int node, uint8_t mac_p[6]);
 
 /* --- output.c: standard output and standard error --------------------------------------------- */
@@ -121,8 +116,7 @@ struct lab_output {
     struct lab_queue out, err;
 };
 
-/* Output of one rank, with a prefix before each line. Outputs of different ranks are never mixed
- * within a line. */
+/* Output of one rank, with a prefix before each line. A line has output of only one rank. */
 struct lab_lines {
     char prefix[48];
     struct lab_queue part;
@@ -218,8 +212,7 @@ void lab_job_greet(struct lab_job *job, struct lab_node *node);
 void lab_job_start(struct lab_job *job, struct lab_node *node);
 void lab_job_frame(struct lab_job *job, struct lab_node *node, const struct lab_frame *f,
                    struct lab_output *o);
-/* Called when a node is powered off on purpose. The job no longer waits for the ranks of this
- * node. */
+/* A node was powered off on purpose, so the job no longer waits for its ranks. */
 void lab_job_lose_node(struct lab_job *job, int node, struct lab_output *o);
 
 #endif

@@ -40,31 +40,24 @@ __attribute__((format(printf, 1, 2))) static char *text(const char *format, ...)
 static void node_args(char **argv, int n, int index, int n_nodes, const char *append,
                       const int fds[N_SOCKETS])
 {
-    uint8_t mac[6];
+    uint8_t m[6];
 
-    lab_switch_mac(index, mac);
-    argv[n++] = "-netdev";
-    argv[n++] = text("socket,id=n0,fd=%d", fds[NET]);
-    argv[n++] = "-device";
-    argv[n++] = text("virtio-net-pci,netdev=n0,romfile=,mac=%02x:%02x:%02x:%02x:%02x:%02x", mac[0],
-                     mac[1], mac[2], mac[3], mac[4], mac[5]);
-    argv[n++] = "-device";
-    argv[n++] = "virtio-serial-pci";
-    argv[n++] = "-chardev";
-    argv[n++] = text("socket,id=agent,fd=%d", fds[AGENT]);
-    argv[n++] = "-device";
-    argv[n++] = "virtserialport,chardev=agent,name=lab";
-    argv[n++] = "-chardev";
-    argv[n++] = text("socket,id=monitor,fd=%d", fds[MONITOR]);
-    argv[n++] = "-mon";
-    argv[n++] = "chardev=monitor,mode=readline";
-    argv[n++] = "-chardev";
-    argv[n++] = text("socket,id=console,fd=%d", fds[CONSOLE]);
-    argv[n++] = "-serial";
-    argv[n++] = "chardev:console";
-    argv[n++] = "-append";
-    argv[n++] = text("%s lab.node=%d lab.nodes=%d", append, index, n_nodes);
-    argv[n] = NULL;
+    lab_switch_mac(index, m);
+    char *const more[][2] = {
+        {"-netdev", text("socket,id=n0,fd=%d", fds[NET])},
+        {"-device", text("virtio-net-pci,netdev=n0,romfile=,mac=%02x:%02x:%02x:%02x:%02x:%02x",
+                         m[0], m[1], m[2], m[3], m[4], m[5])},
+        {"-device", "virtio-serial-pci"},
+        {"-chardev", text("socket,id=agent,fd=%d", fds[AGENT])},
+        {"-device", "virtserialport,chardev=agent,name=lab"},
+        {"-chardev", text("socket,id=monitor,fd=%d", fds[MONITOR])},
+        {"-mon", "chardev=monitor,mode=readline"},
+        {"-chardev", text("socket,id=console,fd=%d", fds[CONSOLE])},
+        {"-serial", "chardev:console"},
+        {"-append", text("%s lab.node=%d lab.nodes=%d", append, index, n_nodes)},
+    };
+
+    memcpy(argv + n, more, sizeof(more)); /* NULL follows, because argv is zeroed */
 }
 
 _Noreturn static void node_exec(char **argv, pid_t parent, const int fds[N_SOCKETS])

@@ -22,9 +22,8 @@ static void event_add(struct lab_opts *o, enum lab_event_type type, int node, do
 static void event_parse(struct lab_opts *o, enum lab_event_type type, const char *word)
 {
     double at_s, for_s;
-    int node, n;
+    int node, n = sscanf(word, "%d@%lf:%lf", &node, &at_s, &for_s);
 
-    n = sscanf(word, "%d@%lf:%lf", &node, &at_s, &for_s);
     if (n < 2 || node < 0 || node >= LAB_MAX_NODES || at_s < 0)
         lab_die("%s: must be NODE@SECONDS", word);
     event_add(o, type, node, at_s);
@@ -58,52 +57,36 @@ static const struct option options[] = {{"nodes", required_argument, NULL, 'n'},
 
 void lab_opts_parse(struct lab_opts *o, int argc, char **argv)
 {
-    int n_envs = 0;
-    int n_shares = 0;
-    int opt;
+    int n_envs = 0, n_shares = 0, opt;
 
     *o = (struct lab_opts){.n_nodes = 1, .per_node = 1, .shell = -1, .append = ""};
     o->envs = lab_alloc((size_t)argc, sizeof(*o->envs));
     o->shares = lab_alloc((size_t)argc, sizeof(*o->shares));
     while ((opt = getopt_long(argc, argv, "+", options, NULL)) != -1) {
-        switch (opt) {
-        case 'n':
+        if (opt == 'n')
             o->n_nodes = number(optarg, 1, LAB_MAX_NODES);
-            break;
-        case 'p':
+        else if (opt == 'p')
             o->per_node = number(optarg, 1, LAB_MAX_RANKS / LAB_MAX_NODES);
-            break;
-        case 'e':
+        else if (opt == 'e')
             o->each = true;
-            break;
-        case 's':
+        else if (opt == 's')
             o->shell = number(optarg, 0, LAB_MAX_NODES - 1);
-            break;
-        case 't':
+        else if (opt == 't')
             o->timeout_s = number(optarg, 0, INT_MAX / 1000);
-            break;
-        case 'k':
-        case 'c':
+        else if (opt == 'k' || opt == 'c')
             event_parse(o, opt == 'k' ? LAB_KILL : LAB_CUT, optarg);
-            break;
-        case 'd':
+        else if (opt == 'd')
             o->shares[n_shares++] = optarg;
-            break;
-        case 'E':
+        else if (opt == 'E')
             o->envs[n_envs++] = optarg;
-            break;
-        case 'a':
+        else if (opt == 'a')
             o->append = optarg;
-            break;
-        case 'q':
+        else if (opt == 'q')
             o->n_qemu = number(optarg, 1, INT_MAX);
-            break;
-        case 'v':
+        else if (opt == 'v')
             o->verbose = true;
-            break;
-        default:
+        else
             exit(LAB_USAGE);
-        }
     }
     o->qemu = argv + optind;
     o->args = o->qemu + o->n_qemu;

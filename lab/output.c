@@ -19,8 +19,7 @@ static void put_line(struct lab_output *o, struct lab_lines *l, const void *data
 
 void lab_output_lines(struct lab_output *o, struct lab_lines *l, const void *data, size_t len_bytes)
 {
-    const char *p = data;
-    const char *end;
+    const char *p = data, *end;
     size_t n;
 
     while (len_bytes > 0 && (end = memchr(p, '\n', len_bytes)) != NULL) {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Makes the first steps of a node in one program. lab/init would need a dozen commands for these
- * steps, and starting a command is slow on an emulated CPU.
+ * Makes the first steps of a node in one program, because starting commands is slow when emulated.
  */
 #include "lab/lab.h"
 
@@ -46,22 +45,11 @@ int lab_setup_mount(void)
     return 0;
 }
 
-static void module_load(const char *name)
-{
-    char path[512];
-    int fd;
-
-    snprintf(path, sizeof(path), MODULES "/%s", name);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || syscall(SYS_finit_module, fd, "", 0) != 0)
-        lab_die("cannot load %s: %s", name, strerror(errno));
-    close(fd);
-}
-
 int lab_setup_load(char *const *groups)
 {
-    char line[256];
+    char line[256], path[512];
     FILE *f;
+    int fd;
 
     for (; *groups != NULL; groups++) {
         snprintf(line, sizeof(line), MODULES "/%s", *groups);
@@ -70,7 +58,11 @@ int lab_setup_load(char *const *groups)
             continue; /* all modules of the group are built into the kernel */
         while (fgets(line, sizeof(line), f) != NULL) {
             line[strcspn(line, "\n")] = '\0';
-            module_load(line);
+            snprintf(path, sizeof(path), MODULES "/%s", line);
+            fd = open(path, O_RDONLY | O_CLOEXEC);
+            if (fd < 0 || syscall(SYS_finit_module, fd, "", 0) != 0)
+                lab_die("cannot load %s: %s", line, strerror(errno));
+            close(fd);
         }
         fclose(f);
     }

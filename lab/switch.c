@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * An Ethernet switch for qemu's "-netdev socket,fd=". On such a socket, each frame follows its
- * length, which has four bytes in big-endian order. The sockets are pairs that cluster passes to
- * its children. So no port must be chosen, and no other process on the host can join.
- *
- * A frame goes to the port of its destination address, which contains the node's number, or to all
- * ports. No frame is lost while a node reads its frames. If a node stops reading, frames to this
- * node are dropped, so that it cannot block the other nodes.
+ * length, which has four bytes in big-endian order. No frame is lost while a node reads its frames.
+ * If a node stops reading, frames to it are dropped, so that it cannot block the other nodes.
  */
 #include "lab/lab.h"
 

@@ -49,9 +49,8 @@ vb_status vb_placement_pin(const struct vb_topo *topo, const struct vb_placement
                            int rank, enum vb_role role)
 {
     const struct vb_placement_rank *r;
-    vb_status st;
+    vb_status st = check(topo, placement, rank);
 
-    st = check(topo, placement, rank);
     if (st != VB_OK)
         return st;
     r = &placement->ranks[rank];
@@ -81,9 +80,8 @@ vb_status vb_placement_pin_team(const struct vb_topo *topo, const struct vb_plac
 {
     const struct vb_placement_rank *r;
     atomic_int failed = VB_OK; /* relaxed: the end of the parallel region orders all accesses */
-    vb_status st;
+    vb_status st = check(topo, placement, rank);
 
-    st = check(topo, placement, rank);
     if (st != VB_OK)
         return st;
     r = &placement->ranks[rank];

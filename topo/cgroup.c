@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Reads the CPU time that a cgroup grants. hwloc knows which cpus a cgroup allows, but not that the
- * cgroup may grant only a part of the time of these cpus. A job with one thread per cpu would then
- * be throttled many times a second.
+ * cgroup may grant only a part of their time. One thread per cpu would then be throttled.
  */
 #include "topo/topo.h"
 
@@ -67,7 +66,7 @@ static void walk_up(const char *mount, const char *group, double (*read)(const c
     }
 }
 
-/* Returns true if "cpu" is one of the comma-separated controllers. */
+/* "cpu" is one of the comma-separated controllers. */
 static bool has_cpu_controller(const char *controllers)
 {
     size_t n;

@@ -15,8 +15,7 @@
 #define CHILD_CPU_S 20
 #define CHILD_WALL_S 60
 
-/* Runs in the child process. The run time of the child is limited. The child prints nothing and
- * leaves no core file. */
+/* The run time of the child is limited. The child prints nothing and leaves no core file. */
 _Noreturn static void load_in_child(const char *text, int len)
 {
     struct rlimit none = {0}, cpu = {CHILD_CPU_S, CHILD_CPU_S};
@@ -38,10 +37,9 @@ _Noreturn static void load_in_child(const char *text, int len)
 
 vb_status vb_xml_load_in_child(const char *text, int len, bool *good_p)
 {
+    pid_t pid = fork();
     int status;
-    pid_t pid;
 
-    pid = fork();
     if (pid < 0)
         return vb_err_sys("fork");
     if (pid == 0)

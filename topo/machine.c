@@ -28,26 +28,24 @@ const char *vb_topo_library(void)
 
 /* ---- the source of the machine --------------------------------------------------------------- */
 
-static vb_status read_whole(FILE *file, const char *path, char **text_p, int *len_p)
+/* Reads a whole file into text, which has XML_MAX_BYTES bytes, or is NULL if memory ran out. */
+static vb_status read_whole(FILE *file, const char *path, char *text, int *len_p)
 {
-    char *text = malloc(XML_MAX_BYTES);
+    struct stat info;
     size_t len;
 
+    if (fstat(fileno(file), &info) == 0 && !S_ISREG(info.st_mode))
+        return vb_err(VB_ERR_INPUT, "%s is not a regular file", path);
     if (text == NULL)
         return vb_err_sys("read %s", path);
     len = fread(text, 1, XML_MAX_BYTES, file);
-    if (ferror(file)) {
-        free(text);
+    if (ferror(file))
         return vb_err_sys("read %s", path);
-    }
-    if (len == XML_MAX_BYTES) {
-        free(text);
+    if (len == XML_MAX_BYTES)
         return vb_err(VB_ERR_INPUT,
                       "%s does not describe a machine: the file is larger than %d MiB", path,
                       XML_MAX_BYTES >> 20);
-    }
     text[len] = '\0'; /* hwloc expects a length that includes the final zero */
-    *text_p = text;
     *len_p = (int)len + 1;
     return VB_OK;
 }
@@ -57,56 +55,28 @@ static vb_status not_a_machine(const char *path)
     return vb_err(VB_ERR_INPUT, "%s does not describe a machine in hwloc's XML format", path);
 }
 
-static vb_status take_xml(hwloc_topology_t hwloc, const char *path, const char *text, int len)
-{
-    bool good = false;
-    vb_status st;
-
-    st = vb_xml_load_in_child(text, len, &good);
-    if (st != VB_OK)
-        return st;
-    if (!good || hwloc_topology_set_xmlbuffer(hwloc, text, len) != 0)
-        return not_a_machine(path);
-    return VB_OK;
-}
-
-static vb_status open_xml(const char *path, FILE **file_p)
+static vb_status use_xml(hwloc_topology_t hwloc, const char *path)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a pipe must not block */
-    FILE *file = NULL;
-    struct stat info;
+    FILE *file = fd >= 0 ? fdopen(fd, "r") : NULL;
+    bool good = false;
+    int len = 0;
+    char *text;
     vb_status st;
 
-    if (fd >= 0 && fstat(fd, &info) == 0 && !S_ISREG(info.st_mode)) {
-        close(fd);
-        return vb_err(VB_ERR_INPUT, "%s is not a regular file", path);
-    }
-    if (fd >= 0)
-        file = fdopen(fd, "r");
     if (file == NULL) {
         st = vb_err_sys("open %s", path);
         if (fd >= 0)
             close(fd);
         return st;
     }
-    *file_p = file;
-    return VB_OK;
-}
-
-static vb_status use_xml(hwloc_topology_t hwloc, const char *path)
-{
-    char *text = NULL;
-    FILE *file = NULL;
-    int len = 0;
-    vb_status st = open_xml(path, &file);
-
-    if (st != VB_OK)
-        return st;
-    st = read_whole(file, path, &text, &len);
+    text = malloc(XML_MAX_BYTES);
+    st = read_whole(file, path, text, &len);
     fclose(file);
-    if (st != VB_OK)
-        return st;
-    st = take_xml(hwloc, path, text, len);
+    if (st == VB_OK)
+        st = vb_xml_load_in_child(text, len, &good);
+    if (st == VB_OK && (!good || hwloc_topology_set_xmlbuffer(hwloc, text, len) != 0))
+        st = not_a_machine(path);
     free(text);
     return st;
 }
@@ -119,8 +89,7 @@ static const char *behind_attributes(const char *text)
     return *text == ')' ? text + 1 : NULL;
 }
 
-/* Returns the text after the brackets at text, or NULL if they are wrong. The brackets may
- * contain attributes in parentheses. */
+/* Does the same for brackets, which may contain attributes in parentheses. */
 static const char *behind_memory(const char *text)
 {
     text += 1 + strcspn(text + 1, "()[]");
@@ -129,9 +98,8 @@ static const char *behind_memory(const char *text)
     return text != NULL && *text == ']' ? text + 1 : NULL;
 }
 
-/* Reads "name:count" or "count" and multiplies *product by the count. The count is decimal,
- * octal or hexadecimal (0x), as in hwloc. Returns the text after the count, or NULL if the text
- * is wrong. */
+/* Reads "name:count" or "count" and multiplies *product by the count, which is decimal, octal or
+ * hexadecimal (0x). Returns the text after the count, or NULL if the text is wrong. */
 static const char *read_level(const char *text, int64_t *product)
 {
     unsigned long long count;
@@ -150,10 +118,9 @@ static const char *read_level(const char *text, int64_t *product)
     return end;
 }
 
-/* Returns the size of a synthetic machine: the number of objects in the deepest level or the
- * number of memory objects, whichever is larger. Returns -1 if text is not a machine. hwloc
- * would build a machine of any size and ignores much text that it does not understand, so hwloc
- * only gets text that this function understands. */
+/* Returns the number of objects in the deepest level or the number of memory objects, whichever is
+ * larger, or -1 if text is not a machine. hwloc would build a machine of any size and ignores much
+ * text that it does not understand, so hwloc only gets text that this function understands. */
 static int64_t synthetic_size(const char *text)
 {
     int64_t product = 1, memory = 0;
@@ -192,11 +159,11 @@ static vb_status use_synthetic(hwloc_topology_t hwloc, const char *text)
     return VB_OK;
 }
 
-/* Tells hwloc not to use some of its plugins. With these plugins, hwloc would load OpenCL, CUDA
- * and others to find accelerators, and libpciaccess for names of vendors. Loading these
- * libraries is slow and leaks memory, and hwloc finds PCI devices without them. For a plugin
- * that is not installed, the call fails, which is harmless. */
-static void leave_out_plugins(hwloc_topology_t hwloc)
+/* Leaves out plugins with which hwloc would load OpenCL, CUDA and others to find accelerators, and
+ * libpciaccess for names of vendors. Loading these libraries is slow and leaks memory, and hwloc
+ * finds PCI devices without them. For a plugin that is not installed, the call fails, which is
+ * harmless. */
+int vb_topology_configure(hwloc_topology_t hwloc)
 {
     static const char *const names[] = {"opencl", "cuda", "nvml", "rsmi", "levelzero", "gl", "pci"};
     size_t i;
@@ -204,31 +171,14 @@ static void leave_out_plugins(hwloc_topology_t hwloc)
     for (i = 0; i < VB_COUNT(names); i++)
         (void)hwloc_topology_set_components(hwloc, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
                                             names[i]);
-}
-
-int vb_topology_configure(hwloc_topology_t hwloc)
-{
-    leave_out_plugins(hwloc);
     if (hwloc_topology_set_flags(hwloc, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED) != 0)
         return -1;
     return hwloc_topology_set_io_types_filter(hwloc, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
 }
 
-static vb_status load(struct vb_topo *topo, const struct vb_topo_source *source)
-{
-    if (vb_topology_configure(topo->hwloc) != 0)
-        return vb_err_sys("hwloc_topology_set_flags");
-    if (hwloc_topology_load(topo->hwloc) == 0)
-        return VB_OK;
-    if (source->xml != NULL)
-        return not_a_machine(source->xml);
-    return vb_err_sys("hwloc cannot read %s", topo->origin);
-}
-
 /* ---- what is allowed ------------------------------------------------------------------------- */
 
-/* Reads a number of at most CPU_MAX at *text_p, and moves *text_p behind the number. Returns -1
- * if there is no such number. */
+/* Reads a number of at most CPU_MAX and moves *text_p behind it. Returns -1 if there is none. */
 static int take_number(const char **text_p)
 {
     int value = 0, n;
@@ -239,8 +189,8 @@ static int take_number(const char **text_p)
     return n > 0 && value <= CPU_MAX ? value : -1;
 }
 
-/* Parses a list such as "0-3,8". hwloc's own parser is not used, because it would accept numbers
- * so large that the set needs gigabytes. */
+/* Parses a list such as "0-3,8". hwloc's own parser would accept numbers so large that the set
+ * needs gigabytes. */
 static bool parse_list(const char *list, hwloc_bitmap_t set)
 {
     int low, high;
@@ -260,42 +210,31 @@ static bool parse_list(const char *list, hwloc_bitmap_t set)
     }
 }
 
-static vb_status take_list(struct vb_topo *topo, const char *list)
+static vb_status find_allowed(struct vb_topo *topo, const char *list)
 {
     hwloc_bitmap_t set = hwloc_bitmap_alloc();
     vb_status st = VB_OK;
 
-    if (set == NULL)
+    topo->allowed = hwloc_bitmap_dup(hwloc_topology_get_allowed_cpuset(topo->hwloc));
+    if (topo->allowed == NULL || set == NULL) {
+        hwloc_bitmap_free(set);
         return vb_err_sys("hwloc_bitmap_alloc");
-    if (parse_list(list, set))
+    }
+    if (topo->this_machine && hwloc_get_cpubind(topo->hwloc, set, HWLOC_CPUBIND_THREAD) == 0)
         hwloc_bitmap_and(topo->allowed, topo->allowed, set);
-    else
+    hwloc_bitmap_zero(set);
+    if (list != NULL && parse_list(list, set))
+        hwloc_bitmap_and(topo->allowed, topo->allowed, set);
+    else if (list != NULL)
         st = vb_err(VB_ERR_USAGE, "\"%.64s\" is not a list of cpus (such as 0-3,8)", list);
     hwloc_bitmap_free(set);
     return st;
 }
 
-static vb_status find_allowed(struct vb_topo *topo, const char *list)
-{
-    hwloc_bitmap_t bound;
-
-    topo->allowed = hwloc_bitmap_dup(hwloc_topology_get_allowed_cpuset(topo->hwloc));
-    bound = hwloc_bitmap_alloc();
-    if (topo->allowed == NULL || bound == NULL) {
-        hwloc_bitmap_free(bound);
-        return vb_err_sys("hwloc_bitmap_alloc");
-    }
-    if (topo->this_machine && hwloc_get_cpubind(topo->hwloc, bound, HWLOC_CPUBIND_THREAD) == 0)
-        hwloc_bitmap_and(topo->allowed, topo->allowed, bound);
-    hwloc_bitmap_free(bound);
-    return list != NULL ? take_list(topo, list) : VB_OK;
-}
-
 /* ---- cores ----------------------------------------------------------------------------------- */
 
-/* Returns the smallest NUMA node that contains a core, or -1. Several nodes with the same cores,
- * for example a node of fast memory and a node of large memory, count as one part; the first of
- * these nodes is returned. */
+/* Returns the smallest NUMA node that contains a core, or -1. Of several nodes with the same cores,
+ * such as a node of fast memory and a node of large memory, the first is returned. */
 static int node_of(hwloc_topology_t hwloc, hwloc_obj_t core)
 {
     hwloc_obj_t node = NULL, best = NULL;
@@ -333,14 +272,12 @@ static void take_core(struct vb_topo *topo, hwloc_obj_t obj, int *n_cpus_p)
     core->part[LEVEL_NODE] = node_of(topo->hwloc, obj);
     core->part[LEVEL_PACKAGE] = ancestor_of(topo->hwloc, HWLOC_OBJ_PACKAGE, obj);
     if (core->part[LEVEL_PACKAGE] < 0)
-        /* if the topology has no packages, the machine counts as one package */
-        core->part[LEVEL_PACKAGE] = 0;
+        core->part[LEVEL_PACKAGE] = 0; /* without packages, the machine counts as one package */
     core->part[LEVEL_MACHINE] = 0;
     topo->n_cores++;
 }
 
-/* Returns the type of the objects that are used as cores. If the topology has no cores, each cpu
- * counts as a core. */
+/* If the topology has no cores, each cpu counts as a core. */
 static hwloc_obj_type_t core_type(hwloc_topology_t hwloc)
 {
     return hwloc_get_nbobjs_by_type(hwloc, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
@@ -385,13 +322,11 @@ static void count_caches(struct vb_topo *topo)
             continue;
         bytes = (int64_t)hwloc_get_obj_by_type(topo->hwloc, types[i], 0)->attr->cache.size;
         if (bytes > 0) /* emulated machines have caches of size 0 */
-            facts->caches[facts->n_caches++] =
-                (struct vb_topo_cache){.level = (int)i + 1, .n = n, .bytes = bytes};
+            facts->caches[facts->n_caches++] = (struct vb_topo_cache){(int)i + 1, n, bytes};
     }
 }
 
-/* Returns the name of the processor. On most machines, the package has the name; on others, the
- * root of the topology has it. */
+/* On most machines, the package has the name of the processor; on others, the root has it. */
 static const char *cpu_model(hwloc_topology_t hwloc)
 {
     hwloc_obj_t package = hwloc_get_obj_by_type(hwloc, HWLOC_OBJ_PACKAGE, 0);
@@ -441,8 +376,11 @@ static vb_status read_machine(struct vb_topo *topo, const struct vb_topo_source 
         st = use_xml(topo->hwloc, source->xml);
     else
         topo->this_machine = true;
-    if (st == VB_OK)
-        st = load(topo, source);
+    if (st == VB_OK && vb_topology_configure(topo->hwloc) != 0)
+        st = vb_err_sys("hwloc_topology_set_flags");
+    if (st == VB_OK && hwloc_topology_load(topo->hwloc) != 0)
+        st = source->xml != NULL ? not_a_machine(source->xml)
+                                 : vb_err_sys("hwloc cannot read %s", topo->origin);
     if (st == VB_OK)
         st = find_allowed(topo, source->cpus);
     if (st == VB_OK)
@@ -466,18 +404,14 @@ vb_status vb_topo_open(const struct vb_topo_source *source, struct vb_topo **top
     if (topo == NULL)
         return vb_err_sys("calloc");
     topo->origin = strdup(source->synthetic != NULL ? "synthetic" : origin);
-    if (topo->origin == NULL || hwloc_topology_init(&topo->hwloc) != 0) {
+    if (topo->origin == NULL || hwloc_topology_init(&topo->hwloc) != 0)
         st = vb_err_sys("hwloc_topology_init");
-        goto err;
-    }
-    st = read_machine(topo, source);
-    if (st != VB_OK)
-        goto err;
-    *topo_p = topo;
-    return VB_OK;
-
-err:
-    vb_topo_close(topo);
+    else
+        st = read_machine(topo, source);
+    if (st == VB_OK)
+        *topo_p = topo;
+    else
+        vb_topo_close(topo);
     return st;
 }
 

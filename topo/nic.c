@@ -2,11 +2,9 @@
  *
  * Finds the network cards (NICs) of a machine, and chooses a card for each rank.
  *
- * An interface and an RDMA device of the same PCI function are the same port and become one entry.
- * An interface and the soft-RoCE device on top of it become one entry too. hwloc does not show a
- * soft-RoCE device, or shows it at a wrong place. hwloc shows neither the speed of a device nor the
- * state of an interface. On this host, the missing facts are read from /sys and added to the
- * topology, so that a saved topology has them too.
+ * An interface and its RDMA device become one entry. hwloc does not show a soft-RoCE device, or
+ * shows it at a wrong place, and shows neither speeds nor the state of an interface. On this host,
+ * these facts are read from /sys and added to the topology, so that a saved topology has them too.
  */
 #include "topo/topo_priv.h"
 
@@ -21,19 +19,15 @@
 
 /* ---- finding NICs ---------------------------------------------------------------------------- */
 
-static bool is_a(hwloc_obj_t osdev, hwloc_obj_osdev_type_t type)
-{
-    return osdev->name != NULL && osdev->attr->osdev.type == type;
-}
-
 static bool is_net(hwloc_obj_t osdev)
 {
-    return is_a(osdev, HWLOC_OBJ_OSDEV_NETWORK) && strcmp(osdev->name, "lo") != 0;
+    return osdev->name != NULL && osdev->attr->osdev.type == HWLOC_OBJ_OSDEV_NETWORK &&
+           strcmp(osdev->name, "lo") != 0;
 }
 
 static bool is_rdma(hwloc_obj_t osdev)
 {
-    return is_a(osdev, HWLOC_OBJ_OSDEV_OPENFABRICS);
+    return osdev->name != NULL && osdev->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS;
 }
 
 static void note(hwloc_obj_t osdev, const char *name, int64_t value)
@@ -44,8 +38,7 @@ static void note(hwloc_obj_t osdev, const char *name, int64_t value)
     hwloc_obj_add_info(osdev, name, text);
 }
 
-/* Adds the speed and the state of an interface to the topology. The speed of an unplugged or
- * virtual interface is -1 or cannot be read; such a speed is not added. */
+/* The speed of an unplugged or virtual interface is -1 or cannot be read. */
 static void note_net(hwloc_obj_t osdev)
 {
     char state[32];
@@ -58,8 +51,7 @@ static void note_net(hwloc_obj_t osdev)
         note(osdev, INFO_STATE, strcmp(state, "up") == 0);
 }
 
-/* Adds the speed of an RDMA device to the topology. The file contains text such as "100 Gb/sec
- * (4X EDR)". */
+/* The file contains text such as "100 Gb/sec (4X EDR)". */
 static void note_rdma(hwloc_obj_t osdev)
 {
     char rate[64];
@@ -72,8 +64,7 @@ static void note_rdma(hwloc_obj_t osdev)
         note(osdev, INFO_SPEED, (int64_t)(gbit_s * 1000));
 }
 
-/* Adds the name of a soft-RoCE device to the entry of its interface. The kernel lists the
- * interface with the GIDs of the device. */
+/* Adds a soft-RoCE device to its interface, which the kernel lists with the GIDs of the device. */
 static void note_soft(hwloc_topology_t hwloc, const char *rdma)
 {
     hwloc_obj_t osdev = NULL;
@@ -119,9 +110,8 @@ static int64_t info_int(hwloc_obj_t osdev, const char *name, int64_t fallback)
     return text != NULL && vb_parse_int(text, &value) ? value : fallback;
 }
 
-/* Returns 1 if the RDMA port is active, 0 if it is not, and -1 if the state is not known.
- * hwloc's topology contains the state of each port; 4 means active. On a card with several
- * ports, the "Port" attribute of the interface is the number of the port. */
+/* Returns 1 if the RDMA port is active (state 4), 0 if it is not, and -1 if the state is not known.
+ * On a card with several ports, the "Port" attribute of the interface is the number of the port. */
 static int rdma_active(hwloc_obj_t rdma, hwloc_obj_t net)
 {
     char name[32];
@@ -132,8 +122,7 @@ static int rdma_active(hwloc_obj_t rdma, hwloc_obj_t net)
     return state < 0 ? -1 : state == 4;
 }
 
-/* Sets the package and the NUMA node that a device is attached to. A device that is attached to
- * the root of the topology is near no package and no node. */
+/* A device that is attached to the root of the topology is near no package and no node. */
 static void set_place(struct vb_topo *topo, struct vb_nic *nic, hwloc_obj_t osdev)
 {
     hwloc_obj_t near = hwloc_get_non_io_ancestor_obj(topo->hwloc, osdev);
@@ -176,9 +165,8 @@ static void add_nic(struct vb_topo *topo, hwloc_obj_t net, hwloc_obj_t rdma, con
     set_place(topo, nic, net != NULL ? net : rdma);
 }
 
-/* Returns true if the GUID of the RDMA device belongs to the interface. The GUID of a soft-RoCE
- * device contains the address of its interface as EUI-64: 52:54:00:00:00:01 becomes
- * 5054:00ff:fe00:0001. */
+/* The GUID of a soft-RoCE device contains the address of its interface as EUI-64: 52:54:00:00:00:01
+ * becomes 5054:00ff:fe00:0001. */
 static bool guid_is_of(hwloc_obj_t rdma, hwloc_obj_t net)
 {
     const char *address = hwloc_obj_get_info_by_name(net, "Address");
@@ -194,8 +182,7 @@ static bool guid_is_of(hwloc_obj_t rdma, hwloc_obj_t net)
     return strcmp(made, guid) == 0;
 }
 
-/* Returns true if the interface and the RDMA device are the same port. Only a soft-RoCE device
- * has no PCI function; the GUID of such a device is compared instead. */
+/* Only a soft-RoCE device has no PCI function; the GUID of such a device is compared instead. */
 static bool same_port(hwloc_obj_t net, hwloc_obj_t rdma)
 {
     if (net->parent == rdma->parent && rdma->parent->type == HWLOC_OBJ_PCI_DEVICE)
@@ -203,8 +190,7 @@ static bool same_port(hwloc_obj_t net, hwloc_obj_t rdma)
     return rdma->parent->type != HWLOC_OBJ_PCI_DEVICE && guid_is_of(rdma, net);
 }
 
-/* Returns the RDMA device of an interface, or the interface of an RDMA device, or NULL if there
- * is none. */
+/* Returns the RDMA device of an interface, or the interface of an RDMA device, or NULL. */
 static hwloc_obj_t twin(hwloc_topology_t hwloc, hwloc_obj_t osdev)
 {
     hwloc_obj_t other = NULL;
@@ -247,7 +233,7 @@ static const char *nic_name(const struct vb_nic *nic)
     return nic->rdma != NULL ? nic->rdma : nic->net;
 }
 
-/* Returns 2 if the card is on the rank's own node, 1 if it is on the rank's package, else 0. */
+/* 2: the card is on the rank's own node, 1: it is on the rank's package */
 static int nearness(const struct vb_nic *nic, const struct vb_placement_rank *rank)
 {
     if (nic->node >= 0 && rank->nodes.n == 1 && rank->nodes.v[0] == nic->node)
@@ -260,45 +246,35 @@ static int nearness(const struct vb_nic *nic, const struct vb_placement_rank *ra
  * link between packages is faster than any card. */
 enum criterion { NOT_AVOIDED, NOT_DOWN, HAS_RDMA, SPEED, NEARNESS, FREE, N_CRITERIA };
 
-static int64_t grade(const struct vb_topo *topo, const struct vb_placement_rank *rank,
-                     const int *load, int i, enum criterion c)
+static void grade(const struct vb_topo *topo, const struct vb_placement_rank *rank, const int *load,
+                  int i, int64_t grades[N_CRITERIA])
 {
     const struct vb_nic *nic = &topo->nics[i];
 
-    switch (c) {
-    case NOT_AVOIDED:
-        return !nic->avoid;
-    case NOT_DOWN:
-        return nic->active != 0;
-    case HAS_RDMA:
-        return nic->rdma != NULL;
-    case SPEED:
-        return nic->mbit_s;
-    case NEARNESS:
-        return nearness(nic, rank);
-    default:
-        return -load[i];
-    }
+    grades[NOT_AVOIDED] = !nic->avoid;
+    grades[NOT_DOWN] = nic->active != 0;
+    grades[HAS_RDMA] = nic->rdma != NULL;
+    grades[SPEED] = nic->mbit_s;
+    grades[NEARNESS] = nearness(nic, rank);
+    grades[FREE] = -load[i];
 }
 
 /* Returns the first criterion by which NIC a is better than b, or N_CRITERIA if a is not better. */
 static enum criterion better_by(const struct vb_topo *topo, const struct vb_placement_rank *rank,
                                 const int *load, int a, int b)
 {
-    int64_t of_a, of_b;
+    int64_t of_a[N_CRITERIA], of_b[N_CRITERIA];
     int c;
 
-    for (c = 0; c < N_CRITERIA; c++) {
-        of_a = grade(topo, rank, load, a, (enum criterion)c);
-        of_b = grade(topo, rank, load, b, (enum criterion)c);
-        if (of_a != of_b)
-            return of_a > of_b ? (enum criterion)c : N_CRITERIA;
-    }
+    grade(topo, rank, load, a, of_a);
+    grade(topo, rank, load, b, of_b);
+    for (c = 0; c < N_CRITERIA; c++)
+        if (of_a[c] != of_b[c])
+            return of_a[c] > of_b[c] ? (enum criterion)c : N_CRITERIA;
     return N_CRITERIA;
 }
 
-/* Returns the best NIC other than left_out, or -1 if there is none. If left_out is -1, all NICs
- * are considered. */
+/* Returns the best NIC other than left_out, which may be -1, or -1 if there is none. */
 static int best_but(const struct vb_topo *topo, const struct vb_placement_rank *rank,
                     const int *load, int left_out)
 {
@@ -315,58 +291,52 @@ static void say_why(const struct vb_topo *topo, struct vb_placement_rank *rank, 
 {
     const struct vb_nic *a = &topo->nics[best], *b = &topo->nics[second];
     char *why = rank->nic_why;
+    enum criterion by;
+    size_t room;
     int n = snprintf(why, VB_PLACEMENT_TEXT, "%s rather than %s: ", nic_name(a), nic_name(b));
 
     if (n < 0 || n >= VB_PLACEMENT_TEXT)
         return;
     why += n;
-    n = VB_PLACEMENT_TEXT - n;
-    switch (better_by(topo, rank, load, best, second)) {
-    case NOT_AVOIDED:
-        snprintf(why, (size_t)n, "%s is the control network", nic_name(b));
-        break;
-    case NOT_DOWN:
-        snprintf(why, (size_t)n, "%s is down", nic_name(b));
-        break;
-    case HAS_RDMA:
-        snprintf(why, (size_t)n, "%s has RDMA", nic_name(a));
-        break;
-    case SPEED:
-        snprintf(why, (size_t)n, "%s is faster (%g Gb/s)", nic_name(a), (double)a->mbit_s / 1000);
-        break;
-    case NEARNESS:
-        snprintf(why, (size_t)n, "%s is nearer (package %d, NUMA node %d)", nic_name(a), a->package,
+    room = (size_t)(VB_PLACEMENT_TEXT - n);
+    by = better_by(topo, rank, load, best, second);
+    if (by == NOT_AVOIDED)
+        snprintf(why, room, "%s is the control network", nic_name(b));
+    else if (by == NOT_DOWN)
+        snprintf(why, room, "%s is down", nic_name(b));
+    else if (by == HAS_RDMA)
+        snprintf(why, room, "%s has RDMA", nic_name(a));
+    else if (by == SPEED)
+        snprintf(why, room, "%s is faster (%g Gb/s)", nic_name(a), (double)a->mbit_s / 1000);
+    else if (by == NEARNESS)
+        snprintf(why, room, "%s is nearer (package %d, NUMA node %d)", nic_name(a), a->package,
                  a->node);
-        break;
-    case FREE:
-        snprintf(why, (size_t)n, "both cards are equal, but fewer ranks use %s", nic_name(a));
-        break;
-    case N_CRITERIA:
-        snprintf(why, (size_t)n, "both cards are equal, and %s is the first", nic_name(a));
-        break;
-    }
+    else if (by == FREE)
+        snprintf(why, room, "both cards are equal, but fewer ranks use %s", nic_name(a));
+    else
+        snprintf(why, room, "both cards are equal, and %s is the first", nic_name(a));
 }
 
 void vb_nic_choose(const struct vb_topo *topo, struct vb_placement_rank *rank, int *load)
 {
     int best = best_but(topo, rank, load, -1), second;
+    const struct vb_nic *nic;
 
     if (best < 0) {
         snprintf(rank->nic_why, VB_PLACEMENT_TEXT, "no network card was found");
         return;
     }
-    if (topo->nics[best].avoid || topo->nics[best].active == 0) {
+    nic = &topo->nics[best];
+    if (nic->avoid || nic->active == 0) {
         snprintf(rank->nic_why, VB_PLACEMENT_TEXT, "%s %s, and there is no other network card",
-                 nic_name(&topo->nics[best]),
-                 topo->nics[best].avoid ? "is the control network" : "is down");
+                 nic_name(nic), nic->avoid ? "is the control network" : "is down");
         return;
     }
     second = best_but(topo, rank, load, best);
     if (second < 0)
-        snprintf(rank->nic_why, VB_PLACEMENT_TEXT, "%s is the only network card",
-                 nic_name(&topo->nics[best]));
+        snprintf(rank->nic_why, VB_PLACEMENT_TEXT, "%s is the only network card", nic_name(nic));
     else
         say_why(topo, rank, load, best, second);
-    rank->nic = &topo->nics[best];
+    rank->nic = nic;
     load[best]++;
 }

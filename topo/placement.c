@@ -21,8 +21,8 @@
  * core for its progress thread. */
 #define CORES_TO_SPARE_ONE 8
 
-/* Decides whether the blocks of a level are large enough: a block needs at least 3/4 of the
- * cores that a rank would have if all cores were split evenly. */
+/* The blocks of a level are large enough if they have at least 3/4 of the cores that a rank would
+ * have if all cores were split evenly. */
 #define ENOUGH(block, even) ((block)*4 >= (even)*3)
 
 struct shape {
@@ -41,8 +41,7 @@ struct part {
 
 /* ---- parts and blocks ------------------------------------------------------------------------ */
 
-/* Returns true if both cores are in the same part of a level. Cores in different parts of a
- * larger level are never in the same part, even if the machine lacks this level. */
+/* Cores in different parts of a larger level are never in the same part. */
 static bool same_part(const struct core *a, const struct core *b, enum level level)
 {
     int l;
@@ -53,8 +52,7 @@ static bool same_part(const struct core *a, const struct core *b, enum level lev
     return true;
 }
 
-/* Splits the cores into the parts of a level. Returns the number of parts, which is at most the
- * number of cores. */
+/* Splits the cores into the parts of a level. Returns the number of parts. */
 static int cut_parts(const struct vb_topo *topo, enum level level, int block, struct part *parts)
 {
     int i, n = 0;
@@ -97,8 +95,8 @@ static void deal_ranks(struct part *parts, int n_parts, int ranks)
     }
 }
 
-/* Returns the largest number of cores per block, up to even, with which a block for each rank
- * fits into the parts of a level. Returns 0 if there is no such number. */
+/* Returns the largest number of cores per block, up to even, with which a block for each rank fits
+ * into the parts of a level, or 0. */
 static int largest_block(const struct vb_topo *topo, enum level level, int ranks, int even,
                          struct part *parts)
 {
@@ -125,18 +123,14 @@ static void shape_by_machine(const struct vb_topo *topo, int ranks, struct part 
     shape->level = (enum level)level;
 }
 
-/* Limits the number of threads per rank to the CPU time that the cgroup grants. The kernel would
- * only throttle additional threads. */
+/* The kernel would only throttle more threads than the CPU time that the cgroup grants. */
 static int limit_by_quota(const struct vb_topo *topo, int ranks, int threads)
 {
-    int granted;
+    int granted = (int)(topo->facts.cpu_quota / ranks);
 
-    if (topo->facts.cpu_quota <= 0)
+    if (topo->facts.cpu_quota <= 0 || granted >= threads)
         return threads;
-    granted = (int)(topo->facts.cpu_quota / ranks);
-    if (granted < 1)
-        granted = 1;
-    return granted < threads ? granted : threads;
+    return granted < 1 ? 1 : granted;
 }
 
 static void shape_by_threads(const struct vb_topo *topo, const struct vb_placement_want *want,
@@ -155,8 +149,7 @@ static void shape_by_threads(const struct vb_topo *topo, const struct vb_placeme
     }
 }
 
-/* Chooses the level, the cores per rank and the threads per rank. Not called if there are fewer
- * cores than ranks. */
+/* Needs at least as many cores as ranks. */
 static void choose_shape(const struct vb_topo *topo, const struct vb_placement_want *want,
                          struct part *parts, struct shape *shape)
 {
@@ -193,8 +186,7 @@ static bool ints_has(const struct vb_ints *ints, int value)
     return false;
 }
 
-/* Sets the cores, cpus, nodes and package of a rank. first is the index of the first core of its
- * block. */
+/* Sets the cores, cpus, nodes and package of a rank whose block begins with core first. */
 static void take_block(const struct vb_topo *topo, struct vb_placement_rank *rank, int first,
                        int block)
 {
@@ -214,8 +206,7 @@ static void take_block(const struct vb_topo *topo, struct vb_placement_rank *ran
     }
 }
 
-/* Assigns the compute threads to the first cpu of each of the n_cores cores, then to the second
- * cpu of each core, and so on. */
+/* Uses the first cpu of each of the n_cores cores, then the second cpu of each core, and so on. */
 static void place_compute(const struct vb_topo *topo, struct vb_placement_rank *rank, int first,
                           int n_cores, int threads)
 {
@@ -235,8 +226,7 @@ static void place_compute(const struct vb_topo *topo, struct vb_placement_rank *
         rank->compute.n = 0; /* there are more threads than cpus, so the threads are not pinned */
 }
 
-/* Assigns the progress thread to the first cpu of the last core if no compute thread has that
- * cpu, else to another cpu of that core, else to any cpu of the rank. */
+/* Uses the first cpu of the last core that no compute thread has, else any cpu of the rank. */
 static void place_progress(const struct vb_topo *topo, struct vb_placement_rank *rank, int last)
 {
     const struct core *core = &topo->cores[last];
@@ -253,8 +243,7 @@ static void place_progress(const struct vb_topo *topo, struct vb_placement_rank 
     }
 }
 
-/* Assigns the loader thread to the cpus that no other thread has or, if there are none, to all
- * cpus of the rank. */
+/* The loader thread gets the cpus that no other thread has, else all cpus of the rank. */
 static void place_others(struct vb_placement_rank *rank)
 {
     int i, cpu;
@@ -297,80 +286,63 @@ static vb_status place_rank(const struct vb_topo *topo, struct vb_placement_rank
 
 /* ---- the placement --------------------------------------------------------------------------- */
 
-static vb_status place_apart(const struct vb_topo *topo, const struct vb_placement_want *want,
+/* Places all ranks. If there are more ranks than cores, each rank gets a whole package, which it
+ * shares with other ranks. */
+static vb_status place_ranks(const struct vb_topo *topo, const struct vb_placement_want *want,
                              struct part *parts, struct vb_placement *placement)
 {
-    struct shape shape = {.level = LEVEL_MACHINE};
-    vb_status st;
+    struct shape shape = {LEVEL_PACKAGE, 1, want->threads > 0 ? want->threads : 1};
+    bool overlap = want->ranks > topo->n_cores;
     int n_parts, p, k, rank = 0;
+    vb_status st = VB_OK;
 
-    choose_shape(topo, want, parts, &shape);
+    if (!overlap)
+        choose_shape(topo, want, parts, &shape);
     n_parts = cut_parts(topo, shape.level, shape.block, parts);
-    deal_ranks(parts, n_parts, want->ranks);
-    placement->threads = shape.threads;
-    placement->own_progress_core = want->progress && shape.threads < shape.block;
-    for (p = 0; p < n_parts; p++) {
-        for (k = 0; k < parts[p].taken; k++, rank++) {
-            placement->ranks[rank].rank = rank;
-            st = place_rank(topo, &placement->ranks[rank], parts[p].first + k * shape.block, &shape,
-                            want, true);
-            if (st != VB_OK)
-                return st;
-        }
-    }
-    placement->pinned = placement->ranks[0].compute.n > 0;
-    return VB_OK;
-}
-
-/* Places the ranks if there are more ranks than cores: each rank gets a whole package, which it
- * shares with other ranks. */
-static vb_status place_together(const struct vb_topo *topo, const struct vb_placement_want *want,
-                                struct part *parts, struct vb_placement *placement)
-{
-    int n_parts = cut_parts(topo, LEVEL_PACKAGE, 1, parts), p, k, rank = 0;
-    struct shape shape = {.level = LEVEL_PACKAGE};
-    vb_status st;
-
-    for (p = 0; p < n_parts; p++)
+    for (p = 0; p < n_parts && overlap; p++)
         /* space for all ranks, in proportion to the cores */
         parts[p].room = (int64_t)parts[p].n_cores * want->ranks;
     deal_ranks(parts, n_parts, want->ranks);
-    placement->overlap = true;
-    placement->threads = shape.threads = want->threads > 0 ? want->threads : 1;
+    placement->overlap = overlap;
+    placement->threads = shape.threads;
+    placement->own_progress_core = !overlap && want->progress && shape.threads < shape.block;
     for (p = 0; p < n_parts; p++) {
-        shape.block = parts[p].n_cores;
-        for (k = 0; k < parts[p].taken; k++, rank++) {
+        if (overlap)
+            shape.block = parts[p].n_cores;
+        for (k = 0; k < parts[p].taken && st == VB_OK; k++, rank++) {
             placement->ranks[rank].rank = rank;
-            st = place_rank(topo, &placement->ranks[rank], parts[p].first, &shape, want, false);
-            if (st != VB_OK)
-                return st;
+            st = place_rank(topo, &placement->ranks[rank],
+                            parts[p].first + (overlap ? 0 : k * shape.block), &shape, want,
+                            !overlap);
         }
     }
-    return VB_OK;
+    placement->pinned = placement->ranks[0].compute.n > 0;
+    return st;
 }
 
 static void write_note(const struct vb_topo *topo, const struct vb_placement_want *want,
                        struct vb_placement *placement)
 {
     int block = placement->ranks[0].cores.n;
+    char *note = placement->note;
 
     if (placement->overlap)
-        snprintf(placement->note, VB_PLACEMENT_TEXT,
+        snprintf(note, VB_PLACEMENT_TEXT,
                  "%d ranks share %d cores: ranks overlap, no thread is pinned to one core, and "
                  "each rank slows the others",
                  placement->n_ranks, topo->n_cores);
     else if (!placement->pinned)
-        snprintf(placement->note, VB_PLACEMENT_TEXT,
+        snprintf(note, VB_PLACEMENT_TEXT,
                  "%d compute threads per rank are more than its %d hardware threads: no thread is "
                  "pinned to one core",
                  placement->threads, placement->ranks[0].cpus.n);
     else if (placement->threads > block)
-        snprintf(
-            placement->note, VB_PLACEMENT_TEXT,
-            "%d compute threads per rank on %d cores: some threads share a core as hyperthreads",
-            placement->threads, block);
+        snprintf(note, VB_PLACEMENT_TEXT,
+                 "%d compute threads per rank on %d cores: some threads share a core as "
+                 "hyperthreads",
+                 placement->threads, block);
     else if (want->threads == 0 && limit_by_quota(topo, placement->n_ranks, block) < block)
-        snprintf(placement->note, VB_PLACEMENT_TEXT,
+        snprintf(note, VB_PLACEMENT_TEXT,
                  "the cgroup grants only the time of %.1f cpus: there are fewer compute threads "
                  "than cores",
                  topo->facts.cpu_quota);
@@ -391,9 +363,8 @@ static vb_status check_want(const struct vb_placement_want *want)
 
 static vb_status choose_nics(const struct vb_topo *topo, struct vb_placement *placement)
 {
-    int *load, i;
+    int *load = calloc((size_t)topo->facts.n_nics + 1, sizeof(*load)), i;
 
-    load = calloc((size_t)topo->facts.n_nics + 1, sizeof(*load));
     if (load == NULL)
         return vb_err_sys("calloc");
     for (i = 0; i < placement->n_ranks; i++)
@@ -402,25 +373,14 @@ static vb_status choose_nics(const struct vb_topo *topo, struct vb_placement *pl
     return VB_OK;
 }
 
-/* Removes the list of NUMA nodes from each rank that uses all nodes of the machine, because the
- * memory of such a rank need not be bound. */
-static void drop_needless_nodes(const struct vb_topo *topo, struct vb_placement *placement)
-{
-    int i;
-
-    for (i = 0; i < placement->n_ranks; i++)
-        if (placement->ranks[i].nodes.n == topo->facts.n_nodes && topo->facts.n_nodes > 1)
-            placement->ranks[i].nodes.n = 0;
-}
-
 vb_status vb_placement_create(const struct vb_topo *topo, const struct vb_placement_want *want,
                               struct vb_placement **placement_p)
 {
-    struct part *parts = NULL;
+    struct part *parts;
     struct vb_placement *placement;
-    vb_status st;
+    vb_status st = check_want(want);
+    int i;
 
-    st = check_want(want);
     if (st != VB_OK)
         return st;
     placement = calloc(1, sizeof(*placement));
@@ -429,28 +389,23 @@ vb_status vb_placement_create(const struct vb_topo *topo, const struct vb_placem
     placement->n_ranks = want->ranks;
     placement->ranks = calloc((size_t)want->ranks, sizeof(*placement->ranks));
     parts = calloc((size_t)topo->n_cores, sizeof(*parts));
-    if (placement->ranks == NULL || parts == NULL) {
+    if (placement->ranks == NULL || parts == NULL)
         st = vb_err_sys("calloc");
-        goto err_plan;
-    }
-    if (want->ranks > topo->n_cores)
-        st = place_together(topo, want, parts, placement);
     else
-        st = place_apart(topo, want, parts, placement);
+        st = place_ranks(topo, want, parts, placement);
+    free(parts);
     if (st == VB_OK)
         st = choose_nics(topo, placement);
-    if (st != VB_OK)
-        goto err_plan;
-    drop_needless_nodes(topo, placement);
+    if (st != VB_OK) {
+        vb_placement_destroy(placement);
+        return st;
+    }
+    for (i = 0; i < want->ranks; i++) /* memory that may be on all nodes need not be bound */
+        if (placement->ranks[i].nodes.n == topo->facts.n_nodes && topo->facts.n_nodes > 1)
+            placement->ranks[i].nodes.n = 0;
     write_note(topo, want, placement);
-    free(parts);
     *placement_p = placement;
     return VB_OK;
-
-err_plan:
-    free(parts);
-    vb_placement_destroy(placement);
-    return st;
 }
 
 void vb_placement_destroy(struct vb_placement *placement)

@@ -18,10 +18,8 @@ struct vb_topo;
 
 struct vb_topo_source {
     const char *synthetic; /* a machine in hwloc's notation, such as "pack:2 numa:1 core:8 pu:2" */
-    /* a file written by vb_topo_save() or lstopo; if synthetic and xml are NULL, this host is
-     * used */
-    const char *xml;
-    const char *cpus;     /* the only cpus to use, such as "1,3,5-7"; NULL: all allowed cpus */
+    const char *xml;  /* a file of vb_topo_save() or lstopo; if both are NULL, this host is used */
+    const char *cpus; /* the only cpus to use, such as "1,3,5-7"; NULL: all allowed cpus */
     const char *avoid_if; /* the name of a network interface to avoid, or NULL */
 };
 
@@ -45,8 +43,7 @@ struct vb_nic {
 #define VB_TOPO_CACHES_MAX 8
 
 struct vb_topo_facts {
-    /* the source of the topology: "this machine", "synthetic" or the name of the file */
-    const char *origin;
+    const char *origin;    /* "this machine", "synthetic" or the name of the file */
     const char *cpu_model; /* the name of the processor; NULL: not known */
     int n_packages, n_nodes, n_cores, n_cpus;
     /* numbers of cores and cpus that the cgroup, the affinity and vb_topo_source.cpus allow */
@@ -98,16 +95,14 @@ struct vb_placement_want {
 
 struct vb_placement_rank {
     int rank;
-    /* the package that has all cores of the rank; -1: the cores are on several packages */
-    int package;
-    struct vb_ints cores; /* all cores of the rank, including the progress core */
-    struct vb_ints cpus;  /* the allowed cpus of these cores */
-    /* the cpu of each compute thread; empty: each compute thread may use all of cpus */
-    struct vb_ints compute;
-    struct vb_ints others; /* cpus for the loader thread */
-    struct vb_ints nodes;  /* NUMA nodes for the memory of the rank; empty: any node */
-    int progress_core;     /* the core of the progress thread; -1: no progress thread */
-    int progress_cpu;      /* the cpu of the progress thread; -1: any of cpus */
+    int package; /* the package that has all cores; -1: the cores are on several packages */
+    struct vb_ints cores;   /* all cores of the rank, including the progress core */
+    struct vb_ints cpus;    /* the allowed cpus of these cores */
+    struct vb_ints compute; /* the cpu of each compute thread; empty: each may use all of cpus */
+    struct vb_ints others;  /* cpus for the loader thread */
+    struct vb_ints nodes;   /* NUMA nodes for the memory of the rank; empty: any node */
+    int progress_core;      /* the core of the progress thread; -1: no progress thread */
+    int progress_cpu;       /* the cpu of the progress thread; -1: any of cpus */
     const struct vb_nic *nic;
     char nic_why[VB_PLACEMENT_TEXT];
 };

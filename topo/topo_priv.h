@@ -9,8 +9,7 @@
 
 #include <hwloc.h>
 
-/* The kinds of parts of a machine, from the smallest to the largest. The cores of a part are
- * near each other. */
+/* The kinds of parts of a machine, from the smallest to the largest. */
 enum level { LEVEL_L3, LEVEL_NODE, LEVEL_PACKAGE, LEVEL_MACHINE, N_LEVELS };
 
 /* A core with at least one allowed cpu. */
@@ -34,19 +33,16 @@ struct vb_topo {
     struct vb_topo_facts facts;
 };
 
-/* machine.c: sets which parts of a machine hwloc loads. Used in this process and in the child
- * process of load_in_child.c. */
+/* machine.c: sets which parts of a machine hwloc loads, also in the child of load_in_child.c. */
 int vb_topology_configure(hwloc_topology_t hwloc);
 
-/* load_in_child.c: tests whether hwloc can load this XML without crashing. len includes the
- * final zero. */
+/* load_in_child.c: tests whether hwloc can load this XML. len includes the final zero. */
 vb_status vb_xml_load_in_child(const char *text, int len, bool *good_p);
 
 /* nic.c: finds the NICs in the topology and fills topo->nics, which the caller frees. */
 vb_status vb_nics_find(struct vb_topo *topo, const char *avoid_if);
 
-/* nic.c: chooses the NIC of a rank. load[i] is the number of ranks that use NIC i; the function
- * increments it for the chosen NIC. */
+/* nic.c: chooses the NIC of a rank, and increments load[i], the number of ranks that use NIC i. */
 void vb_nic_choose(const struct vb_topo *topo, struct vb_placement_rank *rank, int *load);
 
 #endif

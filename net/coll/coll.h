@@ -3,9 +3,6 @@
  * Collectives on a window: allreduce of float32 and related operations, on memory that has the same
  * length on all ranks. A caller starts a request, then waits until the request is done. Many
  * requests may be under way at the same time. docs/collectives.md explains how collectives work.
- *
- * Training uses allreduce and barrier. Reduce-scatter, allgather and broadcast complete the library
- * for other programs.
  */
 #ifndef VB_NET_COLL_COLL_H
 #define VB_NET_COLL_COLL_H

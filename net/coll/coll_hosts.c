@@ -33,7 +33,6 @@ static void plan(struct vb_coll *coll, struct request *rq)
     struct request_peer *peer;
 
     rq->n_lanes = 2;
-    rq->lanes[0].n = (uint32_t)coll->world - 1;
     if (coll->rank != coll->hosts.lo) {
         for (i = 0; i < h; i++)
             rq->lanes[1].n += share_segments(coll, rq, coll->hosts.n, i);
@@ -51,19 +50,6 @@ static void plan(struct vb_coll *coll, struct request *rq)
     }
 }
 
-/* Fills in a step that sums the data of this host. If own is true, it also sums what the other
- * leaders have sent. */
-static void sum_step(const struct vb_coll *coll, bool own, struct step *s)
-{
-    s->kind = STEP_REDUCE;
-    s->place = FROM_RING;
-    s->parts = own ? coll->hosts.leaders : NULL;
-    s->n_parts = own ? coll->hosts.n : 0;
-    s->local_lo = s->started_lo = coll->hosts.lo;
-    s->local_hi = s->started_hi = coll->hosts.hi;
-    s->last = own;
-}
-
 static void leader_step(const struct vb_coll *coll, const struct request *rq, int lane, uint32_t i,
                         struct step *s)
 {
@@ -74,7 +60,13 @@ static void leader_step(const struct vb_coll *coll, const struct request *rq, in
     vb_request_share(rq, h, host, &s->at, &s->len_bytes);
     set_segment(coll, s, s->at, s->len_bytes, i / each);
     if (k == 0 && lane <= h) {
-        sum_step(coll, lane == h, s);
+        s->kind = STEP_REDUCE;
+        s->place = FROM_RING;
+        s->parts = coll->hosts.leaders;
+        s->n_parts = lane == h ? h : 0; /* the own share: what the other leaders have sent, too */
+        s->local_lo = s->started_lo = coll->hosts.lo;
+        s->local_hi = s->started_hi = coll->hosts.hi;
+        s->last = lane == h;
     } else if (k == 0) {
         s->result_of = coll->hosts.leaders[host];
     } else if (lane < h) {
@@ -93,9 +85,7 @@ static void leader_step(const struct vb_coll *coll, const struct request *rq, in
 static void step(const struct vb_coll *coll, const struct request *rq, int lane, uint32_t i,
                  struct step *s)
 {
-    if (lane == 0) {
-        start_step(coll, i, s);
-    } else if (coll->rank == coll->hosts.lo) {
+    if (coll->rank == coll->hosts.lo) {
         leader_step(coll, rq, lane, i, s);
     } else {
         s->result_of = coll->hosts.lo;

@@ -1,19 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Collectives on one host, where every rank has mapped the windows of all others. No bytes are
- * sent. The ranks read and write each other's memory, and flags in that memory tell what each rank
- * has done.
- *
- * There are two ways to sum:
- *
- *   eager   is for vectors up to some KiB. Each rank copies its vector into its own slot, which
- *           begins in the cache line of the flag. Then each rank reads all slots and sums them in
- *           rank order. This takes the latency of one flag. No rank waits until others have read
- *           its slot, because the slot is not reused before they have read it.
- *   shares  is for longer vectors. Each rank sums its share straight out of all windows, in rank
- *           order, and writes the sum to all windows, so that every byte is read and written once.
- *           Then the rank sets a flag that its share is done. When all ranks have done so, all
- *           shares are complete, and nobody reads this rank's data any more.
+ * Collectives on one host, where every rank has mapped the windows of all others. The ranks read
+ * and write each other's memory, and set flags in it (docs/collectives.md). In an eager sum no rank
+ * waits until others have read its slot, because the slot is not reused before they have read it.
  */
 #include "net/coll/coll_priv.h"
 
@@ -35,7 +24,6 @@ static int share_of(const struct vb_coll *coll, const struct request *rq)
 static void plan(struct vb_coll *coll, struct request *rq)
 {
     rq->mapped = true;
-    rq->n_lanes = 1;
     rq->lanes[0].n = 1;
     if (rq->kind == REQUEST_ALLREDUCE && rq->n_bytes <= coll->lay.eager_bytes) {
         rq->eager = true;

@@ -1,17 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Opens the collectives: lays out the window, finds out which ranks share a host, and allocates all
- * memory, so that requests allocate nothing.
- *
- * The window has these parts, in this order: the data; flags and heads, which mapped peers read;
- * this rank's own slots, which mapped peers read and which are put to the other peers; slots for
- * the messages of each peer; rings for segments; with bfloat16 also stages, in which segments are
- * rounded before they are sent.
+ * Opens the collectives. The window has these parts, in this order: the data; flags and heads,
+ * which mapped peers read; this rank's own slots, which mapped peers read and which are put to the
+ * other peers; slots for the messages of each peer; rings for segments; with bfloat16 also stages,
+ * in which segments are rounded before they are sent.
  */
 #include "net/coll/coll_priv.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define REQUESTS_DEFAULT 32
 #define REQUESTS_MAX 4096
@@ -21,12 +17,12 @@
 #define SEG_MAX ((size_t)128 * 1024 - 256)
 #define SEG_MIN ((size_t)4 * 1024)
 #define EAGER_MAX ((size_t)512)
-#define EAGER_MAX_CROWDED                                                                          \
-    ((size_t)2048) /* longer, because a flag needs a process switch if ranks share cores */
+/* longer, because a flag needs a process switch if ranks share cores */
+#define EAGER_MAX_CROWDED ((size_t)2048)
 #define SLOT_MAX ((size_t)128 * 1024)
 #define SLOT_MIN ((size_t)4 * 1024)
-#define SLOTS_TOTAL                                                                                \
-    ((size_t)16 << 20) /* bytes for all slots in a rank's window, unless SLOT_MIN needs more */
+/* bytes for all slots in a rank's window, unless SLOT_MIN needs more */
+#define SLOTS_TOTAL ((size_t)16 << 20)
 #define RINGS_TOTAL ((size_t)64 << 20)
 
 static size_t round_up(size_t n, size_t unit)
@@ -34,60 +30,44 @@ static size_t round_up(size_t n, size_t unit)
     return (n + unit - 1) / unit * unit;
 }
 
-static uint32_t power_of_two(uint32_t n)
-{
-    uint32_t p = 1;
-
-    while (p < n)
-        p *= 2;
-    return p;
-}
-
-/* ---- the window ------------------------------------------------------------------------------ */
-
 static size_t clamp(size_t n, size_t min, size_t max)
 {
     return n < min ? min : n > max ? max : n;
 }
 
-/* Chooses the lengths of slots and segments. They are not longer than the data can use, and limited
- * by SLOTS_TOTAL and RINGS_TOTAL. */
+/* Chooses lengths of slots and segments that are not longer than the data can use. */
 static void choose_sizes(struct vb_coll *coll)
 {
-    size_t world = (size_t)coll->world, data = round_up(coll->lay.len_bytes, VB_CACHE_LINE);
+    struct coll_layout *lay = &coll->lay;
+    size_t world = (size_t)coll->world, data = round_up(lay->len_bytes, VB_CACHE_LINE);
     size_t slots = (world + 1) * coll->reqs.n_areas, segs = RINGS * world * RING_SLOTS;
+    bool crowded = vb_group_options(coll->group)->crowded;
 
-    coll->lay.slot_bytes = clamp(SLOTS_TOTAL / slots, SLOT_MIN, SLOT_MAX);
-    coll->lay.slot_bytes = round_up(coll->lay.slot_bytes, VB_CACHE_LINE) + VB_CACHE_LINE;
-    if (coll->lay.slot_bytes > data + VB_CACHE_LINE)
-        coll->lay.slot_bytes = data + VB_CACHE_LINE;
-    coll->lay.seg_bytes =
-        clamp(RINGS_TOTAL / segs, SEG_MIN, SEG_MAX) / VB_CACHE_LINE * VB_CACHE_LINE;
-    coll->lay.seg_bytes = clamp(round_up(data / world, SEG_MIN), SEG_MIN, coll->lay.seg_bytes);
-    coll->lay.rest_bytes = round_up(coll->lay.seg_bytes / 8, VB_CACHE_LINE);
-    coll->lay.eager_bytes =
-        clamp(coll->lay.slot_bytes - sizeof(struct slot_head), 0,
-              vb_group_options(coll->group)->crowded ? EAGER_MAX_CROWDED : EAGER_MAX);
+    lay->slot_bytes = round_up(clamp(SLOTS_TOTAL / slots, SLOT_MIN, SLOT_MAX), VB_CACHE_LINE);
+    lay->slot_bytes = clamp(lay->slot_bytes, 0, data) + VB_CACHE_LINE;
+    lay->seg_bytes = clamp(RINGS_TOTAL / segs, SEG_MIN, SEG_MAX) / VB_CACHE_LINE * VB_CACHE_LINE;
+    lay->seg_bytes = clamp(round_up(data / world, SEG_MIN), SEG_MIN, lay->seg_bytes);
+    lay->rest_bytes = round_up(lay->seg_bytes / 8, VB_CACHE_LINE);
+    lay->eager_bytes = clamp(lay->slot_bytes - sizeof(struct slot_head), 0,
+                             crowded ? EAGER_MAX_CROWDED : EAGER_MAX);
 }
 
 /* Computes the offsets of all parts of the window. Returns the length of the window. */
 static size_t lay_out(struct vb_coll *coll)
 {
-    size_t world = (size_t)coll->world, rings = is_narrow(coll) ? RINGS : 1, end;
+    size_t world = (size_t)coll->world, areas = coll->reqs.n_areas;
+    size_t rings, n_rings = is_narrow(coll) ? RINGS : 1;
+    struct coll_layout *lay = &coll->lay;
 
     choose_sizes(coll);
-    coll->lay.own_at = round_up(coll->lay.len_bytes, PAGE);
-    coll->lay.heads_at = coll->lay.own_at + sizeof(struct own_state);
-    end = coll->lay.heads_at + coll->reqs.n_areas * sizeof(struct slot_head);
-    coll->lay.own_slots_at = round_up(end, VB_CACHE_LINE);
-    coll->lay.slots_at = coll->lay.own_slots_at + coll->reqs.n_areas * coll->lay.slot_bytes;
-    end = coll->lay.slots_at + coll->reqs.n_areas * world * coll->lay.slot_bytes;
-    coll->lay.rings_at = round_up(end, PAGE);
-    end = coll->lay.rings_at + rings * world * RING_SLOTS * ring_slot_bytes(coll);
-    coll->lay.stages_at = end;
-    if (is_narrow(coll))
-        end += rings * world * RING_SLOTS * ring_slot_bytes(coll) / 2;
-    return end;
+    rings = n_rings * world * RING_SLOTS * ring_slot_bytes(coll);
+    lay->own_at = round_up(lay->len_bytes, PAGE);
+    lay->heads_at = lay->own_at + sizeof(struct own_state);
+    lay->own_slots_at = round_up(lay->heads_at + areas * sizeof(struct slot_head), VB_CACHE_LINE);
+    lay->slots_at = lay->own_slots_at + areas * lay->slot_bytes;
+    lay->rings_at = round_up(lay->slots_at + areas * world * lay->slot_bytes, PAGE);
+    lay->stages_at = lay->rings_at + rings;
+    return lay->stages_at + (is_narrow(coll) ? rings / 2 : 0);
 }
 
 static void find_ways(struct vb_coll *coll, int ranks_per_host)
@@ -104,8 +84,6 @@ static void find_ways(struct vb_coll *coll, int ranks_per_host)
             coll->hosts.all_mapped = false;
     }
 }
-
-/* ---- hosts ----------------------------------------------------------------------------------- */
 
 /* Which windows a rank has mapped. */
 struct neighbours {
@@ -156,16 +134,29 @@ static vb_status find_hosts(struct vb_coll *coll)
     return st;
 }
 
-/* ---- open and close -------------------------------------------------------------------------- */
-
-static vb_status alloc_pools(struct vb_coll *coll)
+static vb_status allocate(struct vb_coll *coll)
 {
     size_t world = (size_t)coll->world, lanes = 2 * world + 2;
+    struct coll_requests *reqs = &coll->reqs;
     struct request *rq;
     uint32_t i;
 
-    for (i = 0; i < coll->reqs.n; i++) {
-        rq = &coll->reqs.table[i];
+    reqs->n_areas = 2 * reqs->n;
+    coll->n_puts = 1u << vb_bits_below(4 * reqs->n + 64);
+    reqs->table = calloc(reqs->n, sizeof(*reqs->table));
+    reqs->arrivals = calloc(reqs->n_areas * world, sizeof(*reqs->arrivals));
+    reqs->area_seq = calloc(reqs->n_areas, sizeof(*reqs->area_seq));
+    coll->ways = calloc(world, sizeof(*coll->ways));
+    coll->sources = calloc(world + 1, sizeof(*coll->sources));
+    coll->also = calloc(world, sizeof(*coll->also));
+    coll->hosts.leaders = calloc(world, sizeof(*coll->hosts.leaders));
+    coll->everyone = calloc(world, sizeof(*coll->everyone));
+    if (reqs->table == NULL || reqs->arrivals == NULL || reqs->area_seq == NULL ||
+        coll->ways == NULL || coll->sources == NULL || coll->also == NULL ||
+        coll->hosts.leaders == NULL || coll->everyone == NULL)
+        return vb_err_sys("calloc");
+    for (i = 0; i < reqs->n; i++) {
+        rq = &reqs->table[i];
         rq->peers = calloc(world, sizeof(*rq->peers));
         rq->lanes = calloc(lanes, sizeof(*rq->lanes));
         rq->offsets = calloc(2 * world, sizeof(*rq->offsets));
@@ -178,34 +169,11 @@ static vb_status alloc_pools(struct vb_coll *coll)
         if (coll->ways[i].puts == NULL)
             return vb_err_sys("calloc");
     }
-    for (i = 0; i < coll->reqs.n_areas; i++)
-        coll->reqs.area_seq[i] =
-            i > 0 ? i : coll->reqs.n_areas; /* the first request has number 1 */
-    coll->reqs.oldest = coll->mapped.next_share = 1;
-    coll->reqs.since_many = coll->reqs.n;
+    for (i = 0; i < reqs->n_areas; i++) /* the first request has number 1 */
+        reqs->area_seq[i] = i > 0 ? i : reqs->n_areas;
+    reqs->oldest = coll->mapped.next_share = 1;
+    reqs->since_many = reqs->n;
     return VB_OK;
-}
-
-static vb_status allocate(struct vb_coll *coll)
-{
-    size_t world = (size_t)coll->world;
-
-    coll->reqs.n_areas = 2 * coll->reqs.n;
-    coll->n_puts = 4 * coll->reqs.n + 64;
-    coll->n_puts = power_of_two((uint32_t)coll->n_puts);
-    coll->reqs.table = calloc(coll->reqs.n, sizeof(*coll->reqs.table));
-    coll->reqs.arrivals = calloc(coll->reqs.n_areas * world, sizeof(*coll->reqs.arrivals));
-    coll->reqs.area_seq = calloc(coll->reqs.n_areas, sizeof(*coll->reqs.area_seq));
-    coll->ways = calloc(world, sizeof(*coll->ways));
-    coll->sources = calloc(world + 1, sizeof(*coll->sources));
-    coll->also = calloc(world, sizeof(*coll->also));
-    coll->hosts.leaders = calloc(world, sizeof(*coll->hosts.leaders));
-    coll->everyone = calloc(world, sizeof(*coll->everyone));
-    if (coll->reqs.table == NULL || coll->reqs.arrivals == NULL || coll->reqs.area_seq == NULL ||
-        coll->ways == NULL || coll->sources == NULL || coll->also == NULL ||
-        coll->hosts.leaders == NULL || coll->everyone == NULL)
-        return vb_err_sys("calloc");
-    return alloc_pools(coll);
 }
 
 static vb_status check_opts(const struct vb_coll_opts *o, size_t len_bytes)
@@ -261,7 +229,8 @@ vb_status vb_coll_open_split(struct vb_group *g, size_t len_bytes, const struct 
     coll->rank = vb_group_rank(g);
     coll->world = vb_group_world(g);
     coll->lay.len_bytes = len_bytes;
-    coll->reqs.n = power_of_two(opts->in_flight > 0 ? (uint32_t)opts->in_flight : REQUESTS_DEFAULT);
+    coll->reqs.n = opts->in_flight > 0 ? (uint32_t)opts->in_flight : REQUESTS_DEFAULT;
+    coll->reqs.n = 1u << vb_bits_below(coll->reqs.n); /* a power of two */
     st = open_all(coll, ranks_per_host);
     if (st != VB_OK) {
         vb_coll_close(coll);
@@ -279,19 +248,9 @@ vb_status vb_coll_open(struct vb_group *g, size_t len_bytes, const struct vb_col
     return st == VB_OK ? vb_coll_open_split(g, len_bytes, opts, 0, coll_p) : st;
 }
 
-/* After a failure some puts may still be under way, so their ops are kept until the group is
- * closed. */
-static void release_puts(struct vb_coll *coll, struct way *way)
-{
-    vb_coll_reap(coll, way);
-    if (way->left < way->posted)
-        vb_group_keep(coll->group, way->puts);
-    else
-        free(way->puts);
-}
-
 void vb_coll_close(struct vb_coll *coll)
 {
+    struct way *way;
     uint32_t i;
 
     if (coll == NULL)
@@ -304,9 +263,15 @@ void vb_coll_close(struct vb_coll *coll)
         free(coll->reqs.table[i].lanes);
         free(coll->reqs.table[i].offsets);
     }
-    for (i = 0; coll->ways != NULL && i < (uint32_t)coll->world; i++)
-        release_puts(coll, &coll->ways[i]);
-    vb_cost_close(coll);
+    for (i = 0; coll->ways != NULL && i < (uint32_t)coll->world; i++) {
+        way = &coll->ways[i];
+        vb_coll_reap(coll, way);
+        if (way->left < way->posted) /* after a failure: kept until the group is closed */
+            vb_group_keep(coll->group, way->puts);
+        else
+            free(way->puts);
+    }
+    free(coll->cost);
     free(coll->reqs.table);
     free(coll->reqs.arrivals);
     free(coll->reqs.area_seq);

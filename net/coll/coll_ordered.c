@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The algorithms that use puts, over any transport, and sum in rank order: gather, exchange, owner
- * and chain. Also the algorithms without a sum: allgather, broadcast and barrier. In all of them
- * lane 0 puts START to every peer. Each rank begins with the next rank, so that not all ranks send
- * to the same rank at once.
+ * and chain. Also the algorithms without a sum: allgather and broadcast.
  *
  * A put straight into a peer's data must not arrive before the peer has started the request,
  * because until then the peer's caller may use this memory. If a result depends on the peer's
@@ -11,25 +9,28 @@
  */
 #include "net/coll/coll_priv.h"
 
-#define DIRECT_BYTES                                                                               \
-    ((size_t)64 * 1024) /* up to this length the root puts a broadcast to all ranks itself */
+/* up to this length the root puts a broadcast to all ranks itself */
+#define DIRECT_BYTES ((size_t)64 * 1024)
 
-static void start_plan(struct vb_coll *coll, struct request *rq)
+/* Fills in a step that sums the contributions of all ranks. */
+static void sum_step(const struct vb_coll *coll, enum source_place place, struct step *s)
 {
-    rq->n_lanes = 1;
-    rq->lanes[0].n = (uint32_t)coll->world - 1;
+    s->kind = STEP_REDUCE;
+    s->started_hi = coll->world;
+    s->parts = coll->everyone;
+    s->n_parts = coll->world;
+    s->place = place;
+    s->last = true;
 }
 
 /* ---- gather ---------------------------------------------------------------------------------- */
 
-/* Every rank sends its vector with START to all others, and sums the vectors in its slots. This
- * takes the latency of only one message, but each rank sends its vector world - 1 times, so gather
- * is for small vectors. A longer vector is not copied to the own slot, because a copy would cost
- * more than another put. Instead the head is put first, then the vector straight from the data. The
- * sum then waits until the puts no longer read the data. */
+/* Every rank sends its vector with START to all others, and sums the vectors in its slots. A longer
+ * vector is not copied to the own slot, because a copy would cost more than another put. Instead
+ * the head is put first, then the vector straight from the data. The sum then waits until the puts
+ * no longer read the data. */
 static void gather_plan(struct vb_coll *coll, struct request *rq)
 {
-    start_plan(coll, rq);
     rq->eager = true;
     rq->direct = rq->n_bytes >= STRAIGHT_BYTES && !is_narrow(coll);
     rq->n_lanes = 2;
@@ -39,18 +40,11 @@ static void gather_plan(struct vb_coll *coll, struct request *rq)
 static void gather_step(const struct vb_coll *coll, const struct request *rq, int lane, uint32_t i,
                         struct step *s)
 {
-    if (lane == 0) {
-        start_step(coll, i, s);
-        return;
-    }
-    s->kind = STEP_REDUCE;
-    s->started_hi = coll->world;
+    (void)lane;
+    (void)i;
+    sum_step(coll, FROM_SLOT, s);
     s->at = rq->offset;
     s->len_bytes = rq->n_bytes;
-    s->parts = coll->everyone;
-    s->n_parts = coll->world;
-    s->place = FROM_SLOT;
-    s->last = true;
     s->all_left = rq->direct;
 }
 
@@ -60,7 +54,7 @@ const struct schedule vb_schedule_gather = {gather_plan, gather_step};
 
 /* Rank c collects share c from all ranks, one segment after another. Rank c sums a segment when the
  * segment has come from all ranks, and puts the result straight to its place in the data of the
- * others. Every rank sends and receives 2 (world - 1) / world of the vector, which is the minimum.
+ * others.
  *
  *   lanes 1 .. world - 1           this rank's part of a peer's share is put to that peer's ring
  *   lane world                     this rank's share: for each segment a sum, then puts to all
@@ -78,7 +72,6 @@ static void exchange_plan(struct vb_coll *coll, struct request *rq)
     bool results = rq->kind == REQUEST_ALLREDUCE, by_ring = results && is_narrow(coll);
     int i, p;
 
-    start_plan(coll, rq);
     rq->n_lanes = 2 * coll->world;
     rq->lanes[coll->world].n = mine * own_round(coll, rq);
     for (i = 1; i < coll->world; i++) {
@@ -101,12 +94,7 @@ static void own_share_step(const struct vb_coll *coll, const struct request *rq,
 
     set_segment(coll, s, s->at, s->len_bytes, i / each);
     if (i % each == 0) {
-        s->kind = STEP_REDUCE;
-        s->parts = coll->everyone;
-        s->n_parts = coll->world;
-        s->place = FROM_RING;
-        s->started_hi = coll->world;
-        s->last = true;
+        sum_step(coll, FROM_RING, s);
         return;
     }
     s->kind = is_narrow(coll) ? STEP_SEND : STEP_PLACE;
@@ -119,10 +107,6 @@ static void exchange_step(const struct vb_coll *coll, const struct request *rq, 
 {
     int owner = peer_after(coll, lane);
 
-    if (lane == 0) {
-        start_step(coll, i, s);
-        return;
-    }
     vb_request_share(rq, coll->world, owner, &s->at, &s->len_bytes);
     if (lane == coll->world) {
         own_share_step(coll, rq, i, s);
@@ -144,16 +128,13 @@ const struct schedule vb_schedule_exchange = {exchange_plan, exchange_step};
 
 /* ---- owner ----------------------------------------------------------------------------------- */
 
-/* One rank, the owner, sums the whole vector. The owner depends on the number of the request, so
- * that all ranks own equally many of many requests. The owner gets the vectors with START, all
- * other ranks get START without a vector. The owner puts the sum straight to its place in the data
- * of the others. This sends as few bytes as an exchange, in a third of the messages. For a single
- * request it is slower than exchange and gather.
+/* One rank, the owner, sums the whole vector. The owner gets the vectors with START, all other
+ * ranks get START without a vector. The owner puts the sum straight to its place in the data of the
+ * others.
  *
  *   lane 1  on the owner the sum, then a put to each peer; on other ranks a wait for the result */
 static void owner_plan(struct vb_coll *coll, struct request *rq)
 {
-    start_plan(coll, rq);
     rq->owner = (int)(rq->seq % (uint32_t)coll->world);
     rq->eager = true;
     rq->direct = rq->n_bytes >= STRAIGHT_BYTES;
@@ -164,21 +145,13 @@ static void owner_plan(struct vb_coll *coll, struct request *rq)
 static void owner_step(const struct vb_coll *coll, const struct request *rq, int lane, uint32_t i,
                        struct step *s)
 {
-    if (lane == 0) {
-        start_step(coll, i, s);
-        return;
-    }
+    (void)lane;
     s->at = rq->offset;
     s->len_bytes = rq->n_bytes;
     if (rq->owner != coll->rank) {
         s->result_of = rq->owner;
     } else if (i == 0) {
-        s->kind = STEP_REDUCE;
-        s->started_hi = coll->world;
-        s->parts = coll->everyone;
-        s->n_parts = coll->world;
-        s->place = FROM_SLOT;
-        s->last = true;
+        sum_step(coll, FROM_SLOT, s);
     } else {
         s->kind = STEP_PLACE;
         s->peer = peer_after(coll, (int)i);
@@ -227,7 +200,6 @@ static void chain_plan(struct vb_coll *coll, struct request *rq)
 {
     uint32_t n = segments(coll, rq->n_bytes);
 
-    start_plan(coll, rq);
     rq->n_lanes = 2;
     rq->lanes[1].n = n;
     if (!is_leader(coll))
@@ -242,36 +214,26 @@ static void chain_plan(struct vb_coll *coll, struct request *rq)
     rq->lanes[2].n = n * (1 + n_below(coll));
 }
 
-static void up_step(const struct vb_coll *coll, struct step *s)
-{
-    s->kind = STEP_REDUCE;
-    s->place = FROM_RING;
-    s->parts = coll->hosts.mine > 0 ? &coll->hosts.leaders[coll->hosts.mine - 1] : NULL;
-    s->n_parts = coll->hosts.mine > 0;
-    s->local_lo = s->started_lo = coll->hosts.lo;
-    s->local_hi = s->started_hi = coll->hosts.hi;
-    s->last = is_last_host(coll);
-}
-
 static void chain_step(const struct vb_coll *coll, const struct request *rq, int lane, uint32_t i,
                        struct step *s)
 {
     uint32_t round = lane == 2 || is_last_host(coll) ? 1 + n_below(coll) : 2;
 
-    if (lane == 0) {
-        start_step(coll, i, s);
-        return;
-    }
     if (!is_leader(coll))
         round = 1;
     set_segment(coll, s, rq->offset, rq->n_bytes, i / round);
-    if (i % round == 0) {
-        if (!is_leader(coll))
-            s->result_of = coll->hosts.lo;
-        else if (lane == 2)
-            s->result_of = coll->hosts.leaders[coll->hosts.mine + 1];
-        else
-            up_step(coll, s);
+    if (!is_leader(coll)) {
+        s->result_of = coll->hosts.lo;
+    } else if (i % round == 0 && lane == 2) {
+        s->result_of = coll->hosts.leaders[coll->hosts.mine + 1];
+    } else if (i % round == 0) {
+        s->kind = STEP_REDUCE;
+        s->place = FROM_RING;
+        s->parts = coll->hosts.mine > 0 ? &coll->hosts.leaders[coll->hosts.mine - 1] : NULL;
+        s->n_parts = coll->hosts.mine > 0;
+        s->local_lo = s->started_lo = coll->hosts.lo;
+        s->local_hi = s->started_hi = coll->hosts.hi;
+        s->last = is_last_host(coll);
     } else if (lane == 1 && !is_last_host(coll)) {
         s->kind = STEP_SEND;
         s->peer = coll->hosts.leaders[coll->hosts.mine + 1];
@@ -293,7 +255,6 @@ static void allgather_plan(struct vb_coll *coll, struct request *rq)
 {
     int i;
 
-    start_plan(coll, rq);
     rq->n_lanes = 2 * coll->world - 1;
     for (i = 1; i < coll->world; i++) {
         rq->lanes[i].n = segments(coll, rq->lens[coll->rank]);
@@ -304,13 +265,8 @@ static void allgather_plan(struct vb_coll *coll, struct request *rq)
 static void allgather_step(const struct vb_coll *coll, const struct request *rq, int lane,
                            uint32_t i, struct step *s)
 {
-    int owner;
+    int owner = lane < coll->world ? coll->rank : peer_after(coll, lane - coll->world + 1);
 
-    if (lane == 0) {
-        start_step(coll, i, s);
-        return;
-    }
-    owner = lane < coll->world ? coll->rank : peer_after(coll, lane - coll->world + 1);
     set_segment(coll, s, rq->offsets[owner], rq->lens[owner], i);
     if (lane < coll->world) {
         s->kind = STEP_PLACE;
@@ -326,9 +282,8 @@ const struct schedule vb_schedule_allgather = {allgather_plan, allgather_step};
 /* ---- broadcast ------------------------------------------------------------------------------- */
 
 /* In a small broadcast the root puts the whole vector to all ranks. In a large one the root puts a
- * different piece to each rank, and the ranks pass their pieces on to each other, so that the root
- * sends the vector once and not world - 1 times. The number of a rank's piece is the rank's
- * distance from the root, which starts at 1.
+ * different piece to each rank, and the ranks pass their pieces on to each other. The number of a
+ * rank's piece is the rank's distance from the root, which starts at 1.
  *
  *   lanes 1 .. world - 1        on the root, puts to a peer; on other ranks, the own piece is put
  *                               to a peer, each segment as soon as it has come
@@ -349,8 +304,8 @@ static void piece(const struct vb_coll *coll, const struct request *rq, int rank
     if (goes_direct(coll, rq))
         return;
     vb_request_share(rq, coll->world - 1, turn - 1, at_p, len_p);
-    if (*at_p + *len_p > end ||
-        turn == coll->world - 1) /* the last piece has the bytes behind the last whole element */
+    /* the last piece has the bytes behind the last whole element */
+    if (*at_p + *len_p > end || turn == coll->world - 1)
         *len_p = end - *at_p;
 }
 
@@ -360,7 +315,6 @@ static void broadcast_plan(struct vb_coll *coll, struct request *rq)
     size_t at, len;
     int i, p;
 
-    start_plan(coll, rq);
     rq->n_lanes = 2 * coll->world - 1;
     for (i = 1; i < coll->world; i++) {
         p = peer_after(coll, i);
@@ -381,10 +335,6 @@ static void broadcast_step(const struct vb_coll *coll, const struct request *rq,
     size_t at, len;
     int p;
 
-    if (lane == 0) {
-        start_step(coll, i, s);
-        return;
-    }
     if (lane >= coll->world) {
         p = peer_after(coll, lane - coll->world + 1);
         piece(coll, rq, p == rq->root ? coll->rank : p, &at, &len);
@@ -405,15 +355,3 @@ static void broadcast_step(const struct vb_coll *coll, const struct request *rq,
 }
 
 const struct schedule vb_schedule_broadcast = {broadcast_plan, broadcast_step};
-
-/* ---- barrier --------------------------------------------------------------------------------- */
-
-static void barrier_step(const struct vb_coll *coll, const struct request *rq, int lane, uint32_t i,
-                         struct step *s)
-{
-    (void)rq;
-    (void)lane;
-    start_step(coll, i, s);
-}
-
-const struct schedule vb_schedule_barrier = {start_plan, barrier_step};

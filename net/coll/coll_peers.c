@@ -15,8 +15,6 @@
 
 #define DONE_BYTES ((size_t)64 * 1024) /* number of bytes of shares that are published together */
 
-/* ---- messages -------------------------------------------------------------------------------- */
-
 static const char *kind_str(uint32_t kind)
 {
     static const char *const names[] = {"allreduce", "reduce-scatter", "allgather", "broadcast",
@@ -31,8 +29,6 @@ void vb_request_describe(const struct vb_coll *coll, const struct request *rq, c
     snprintf(text, size, "%s %u (%zu bytes, %s)", kind_str(rq->kind),
              rq->seq - coll->reqs.first_seq, rq->n_bytes, vb_algo_str(rq->algo));
 }
-
-/* ---- who is here ----------------------------------------------------------------------------- */
 
 /* Reads a flag with an acquire that pairs with the release in vb_mapped_publish(). On Arm an
  * acquiring load would also wait until the last flag that this rank has set is visible, and all
@@ -58,9 +54,9 @@ static const struct slot_head *mapped_head(const struct vb_coll *coll, uint32_t 
     return flag_read(&head->seq) == seq ? head : NULL;
 }
 
-/* Returns the head that a peer sent, or NULL if the head has not come. The head of a mapped request
- * has one of two places. A peer that started a request of another size may have used the other
- * place. */
+/* Returns the head that a peer sent, or NULL if it has not come. The head of a mapped request has
+ * one of two places. A peer that started a request of another size may have used the other place.
+ */
 static const struct slot_head *head_of(struct vb_coll *coll, const struct request *rq, int rank)
 {
     const struct slot_head *head;
@@ -73,8 +69,7 @@ static const struct slot_head *head_of(struct vb_coll *coll, const struct reques
     return head != NULL ? head : mapped_head(coll, rq->seq, rank, !rq->eager);
 }
 
-/* Fails because a peer has started another request than this rank. Records the failure, unless
- * there was one before, and aborts the group. */
+/* Fails because a peer has started another request than this rank, and aborts the group. */
 static void refuse(struct vb_coll *coll, const struct request *rq, int rank,
                    const struct slot_head *head)
 {
@@ -93,8 +88,6 @@ static void refuse(struct vb_coll *coll, const struct request *rq, int rank,
     vb_group_abort(coll->group, why);
 }
 
-/* Returns whether a peer has started this request. If the peer has started another request, the
- * group is aborted. */
 static bool look_started(struct vb_coll *coll, struct request *rq, int rank)
 {
     const struct slot_head *head, *own;
@@ -127,13 +120,7 @@ bool vb_request_started_by(struct vb_coll *coll, struct request *rq, int lo, int
     return true;
 }
 
-static bool is_done_at(const struct vb_coll *coll, const struct request *rq, int rank)
-{
-    return (int32_t)(flag_read(&own_of(coll, coll->ways[rank].base)->done) - rq->seq) >= 0;
-}
-
-/* Returns whether all ranks have done their shares. all_done remembers the result, so that flags
- * are not read again. */
+/* all_done remembers the result, so that flags are not read again. */
 bool vb_request_done_by_all(struct vb_coll *coll, const struct request *rq)
 {
     uint32_t all, theirs;
@@ -163,7 +150,8 @@ int vb_request_waits_for(const struct vb_coll *coll, const struct request *rq)
     if (rq->owner != NO_RANK && rq->owner != coll->rank && rq->lanes[1].at < rq->lanes[1].n)
         return rq->owner;
     for (r = 0; r < coll->world; r++) {
-        if (rq->mapped && r != coll->rank && !is_done_at(coll, rq, r))
+        if (rq->mapped && r != coll->rank &&
+            (int32_t)(flag_read(&own_of(coll, coll->ways[r].base)->done) - rq->seq) < 0)
             return r;
         if (rq->peers[r].to_take[0] > 0 || rq->peers[r].to_take[1] > 0 ||
             coll->ways[r].left < rq->peers[r].last_put)
@@ -172,17 +160,15 @@ int vb_request_waits_for(const struct vb_coll *coll, const struct request *rq)
     return NO_RANK;
 }
 
-/* ---- flags ----------------------------------------------------------------------------------- */
-
 void vb_mapped_publish(_Atomic uint32_t *flag, uint32_t seq)
 {
     /* This release pairs with the acquire in flag_read(). */
     atomic_store_explicit(flag, seq, memory_order_release);
 }
 
-/* Sends a note to each peer that may be asleep. The fences make sure that a peer which is about to
- * sleep sees our flags, or that we see that the peer waits. The peer sets `waiting`, has a fence,
- * and then reads the flags (coll_start.c). We set flags, have a fence, and then read `waiting`. */
+/* Sends a note to each peer that may be asleep. We set flags, have a fence, and then read
+ * `waiting`. The peer sets `waiting`, has a fence, and then reads the flags (coll_start.c). So the
+ * peer sees our flags, or we see that the peer waits. */
 void vb_mapped_wake(struct vb_coll *coll)
 {
     struct own_state *theirs;

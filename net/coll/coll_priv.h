@@ -1,37 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Declarations that the files of the collectives share. coll_open.c lays out the window,
- * coll_start.c has the calls start, wait and test, coll_run.c is the loop that runs every
- * algorithm, coll_steps.c executes single steps, coll_peers.c tracks which ranks have started and
- * finished a request. The algorithms are in coll_mapped.c, coll_ordered.c, coll_unordered.c and
- * coll_hosts.c. reduce.c sums, cost.c chooses an algorithm, cost_measure.c measures the figures for
- * that choice.
- *
- * Terms:
- *   request   one collective operation that the caller has started.
- *   op        one put or get, as everywhere in net/.
- *   share     the part of a vector that one rank sums for all: rank c has share c.
- *   segment   the unit in flight. A share is sent as several segments; the last one is shorter.
- *   slot      memory for one small message of one peer and its head. Each area has a slot for each
- *             peer.
- *   ring      memory for the segments in flight from one peer. Its slots are used in turn.
- *   area      the counters and slots of one request. The number of the area is the sequence number
- *             of the request modulo the number of areas.
- *   step      one action of one rank: a put, a sum or a copy. Steps are computed when they are due
- *             and are never stored, so a schedule of any length needs no memory.
- *   lane      steps that one rank does one after another. A lane does not wait for other lanes of
- *             the request, unless a step has this as a condition.
- *
- * In every request each rank first sends the message START to every peer. START describes the
- * request. It shows which rank is a straggler, detects a rank that has started another request or
- * another size, and makes areas safe to reuse:
- *
- *   There are twice as many areas as requests may be under way (N). A rank that starts request s
- *   has finished s - N. No rank finishes a request before all have started it, so all ranks had
- *   started s - N, and therefore had finished s - 2N. So nobody reads or sends messages of request
- *   s - 2N any more.
- *
- * The group's lock guards all of this state.
+ * Declarations that the files of the collectives share. docs/collectives.md explains the words
+ * request, share, segment, slot, ring, area, step and lane, the message START with which every
+ * request begins, and why areas can be reused. The group's lock guards all of this state.
  */
 #ifndef VB_NET_COLL_COLL_PRIV_H
 #define VB_NET_COLL_COLL_PRIV_H
@@ -66,9 +37,8 @@ enum request_kind {
     REQUEST_BARRIER
 };
 
-/* The head of a slot. A small payload begins in the same cache line, behind the head. A rank writes
- * the head into its own window, where mapped peers read it, and puts the head to the other
- * peers. */
+/* The head of a slot. A small payload follows in the same cache line. A rank writes the head into
+ * its own window, where mapped peers read it, and puts the head to the other peers. */
 struct slot_head {
     _Atomic uint32_t seq; /* mapped: the request that the sender has started */
     uint32_t what;        /* kind of request, reduction and algorithm */
@@ -80,9 +50,8 @@ struct slot_head {
 
 /* The state of a rank that mapped peers read. It lies in the rank's own window. */
 struct own_state {
-    /* The last request whose share this rank has done. A rank does its shares in the order of
-     * requests, so all earlier shares are done, too. A peer that waits for many requests reads only
-     * one cache line. */
+    /* The last request whose share this rank has done. All earlier shares are done, too, so a peer
+     * that waits for many requests reads only one cache line. */
     _Alignas(VB_CACHE_LINE) _Atomic uint32_t done;
     /* Not 0: this rank may be asleep, so a peer sends a note after the peer has set a flag. */
     _Alignas(VB_CACHE_LINE) _Atomic uint32_t waiting;
@@ -101,8 +70,7 @@ enum step_kind {
     STEP_DONE,   /* mapped: says that this rank's share is done */
 };
 
-/* The place of the peers' contributions: this rank's rings, this rank's slots, or the own slots of
- * the peers. */
+/* The place of the peers' contributions. THEIR_SLOT: the own slots of the peers. */
 enum source_place { FROM_RING, FROM_SLOT, FROM_THEIR_SLOT };
 
 struct step {
@@ -140,7 +108,8 @@ struct vb_coll;
 struct request;
 
 /* An algorithm. plan() sets up the lanes of a request. step() fills in step i of a lane. The fields
- * of *s are zero before the call, except that result_of is NO_RANK. */
+ * of *s are zero before the call, except that result_of is NO_RANK. In all algorithms except the
+ * mapped one, lane 0 puts START to every peer, and coll_run.c fills in its steps. */
 struct schedule {
     void (*plan)(struct vb_coll *coll, struct request *rq);
     void (*step)(const struct vb_coll *coll, const struct request *rq, int lane, uint32_t i,
@@ -149,7 +118,7 @@ struct schedule {
 
 extern const struct schedule vb_schedule_mapped, vb_schedule_gather, vb_schedule_exchange,
     vb_schedule_owner, vb_schedule_chain, vb_schedule_ring, vb_schedule_halving,
-    vb_schedule_two_level, vb_schedule_allgather, vb_schedule_broadcast, vb_schedule_barrier;
+    vb_schedule_two_level, vb_schedule_allgather, vb_schedule_broadcast;
 
 /* ---- state ----------------------------------------------------------------------------------- */
 
@@ -176,15 +145,14 @@ struct request {
     enum vb_reduce how;
     int root;
     int owner; /* the only rank that gets the vector with START; NO_RANK: all ranks get it */
-    size_t offset, n_bytes;     /* the range of the data */
-    size_t share_at, share_len; /* mapped: the share that this rank sums */
-    size_t *offsets, *lens;     /* allgather: the range of each rank */
-    const struct schedule *schedule;
+    size_t offset, n_bytes;          /* the range of the data */
+    size_t share_at, share_len;      /* mapped: the share that this rank sums */
+    size_t *offsets, *lens;          /* allgather: the range of each rank */
+    const struct schedule *schedule; /* NULL: a barrier with puts, which has only lane 0 */
     struct lane *lanes;
     int n_lanes;
     int n_started;    /* ranks 0 to n_started - 1 have started this request */
-    uint32_t n_older; /* set when the request has ended: the smallest n_older in the heads of all
-                         ranks */
+    uint32_t n_older; /* set at the end of the request: the smallest n_older in all heads */
     struct request_peer *peers;
     struct vb_req *handle; /* the caller's handle */
 };
@@ -238,20 +206,9 @@ struct coll_mapped {
     int n_running;       /* number of mapped requests under way */
     bool wake_due;       /* flags were set, so vb_mapped_wake() must be called */
     uint32_t done;       /* the last request whose share this rank has done */
-    uint32_t all_done;   /* the last request of which this rank has seen that all ranks have done
-                            their shares */
+    uint32_t all_done;   /* the last request that this rank has seen done by all ranks */
     uint32_t next_share; /* this rank has done its shares of all requests before this one */
     size_t done_bytes;   /* number of bytes of shares that are done but not published; 0: none */
-};
-
-struct coll_stats {
-    uint64_t wire_bytes;
-    uint64_t summed_ns; /* time spent in long sums */
-};
-
-/* Notes that are sent to measure links. */
-struct coll_probes {
-    uint32_t came, wanted;
 };
 
 struct cost_model;
@@ -275,8 +232,13 @@ struct vb_coll {
     struct coll_mapped mapped;
     struct coll_hosts hosts;
     struct cost_model *cost;
-    struct coll_stats stats;
-    struct coll_probes probes;
+    struct {
+        uint64_t wire_bytes;
+        uint64_t summed_ns; /* time spent in long sums */
+    } stats;
+    struct {
+        uint32_t came, wanted;
+    } probes; /* the notes that measure links */
 };
 
 /* ---- layout ---------------------------------------------------------------------------------- */
@@ -308,7 +270,7 @@ static inline size_t slot_at(const struct vb_coll *coll, uint32_t seq, int rank)
     return coll->lay.slots_at + (area * (size_t)coll->world + (size_t)rank) * coll->lay.slot_bytes;
 }
 
-/* Returns the length of a slot of a ring: it holds a segment and the rest of a range behind it. */
+/* A slot of a ring holds a segment and the rest of a range behind it. */
 static inline size_t ring_slot_bytes(const struct vb_coll *coll)
 {
     return coll->lay.seg_bytes + coll->lay.rest_bytes;
@@ -341,7 +303,6 @@ static inline struct arrivals *arrivals_of(const struct vb_coll *coll, uint32_t 
     return &coll->reqs.arrivals[area * (size_t)coll->world + (size_t)rank];
 }
 
-/* Returns the state that a rank publishes in its window. */
 static inline struct own_state *own_of(const struct vb_coll *coll, char *base)
 {
     return (struct own_state *)(void *)(base + coll->lay.own_at);
@@ -352,7 +313,7 @@ static inline struct slot_head *head_at(char *base, size_t at)
     return (struct slot_head *)(void *)(base + at);
 }
 
-/* Returns whether vectors are sent as bfloat16. */
+/* Vectors are sent as bfloat16. */
 static inline bool is_narrow(const struct vb_coll *coll)
 {
     return coll->opts.wire == VB_WIRE_BF16;
@@ -395,33 +356,22 @@ static inline int peer_after(const struct vb_coll *coll, int i)
     return (coll->rank + i) % coll->world;
 }
 
-/* Fills in step i of lane 0 in all algorithms that use puts. Each rank begins with the rank after
- * itself, so that not all ranks send to the same rank at once. */
-static inline void start_step(const struct vb_coll *coll, uint32_t i, struct step *s)
-{
-    s->kind = STEP_START;
-    s->peer = peer_after(coll, 1 + (int)i);
-}
-
-/* ---- coll_open.c ----------------------------------------------------------------------------- */
-
-/* Like vb_coll_open(), but pretends that each ranks_per_host consecutive ranks are one host, and
- * does not map the windows of other hosts. With this, tests run multi-host algorithms on one host.
- * If ranks_per_host is 0, the real hosts are used. */
+/* coll_open.c: like vb_coll_open(), but pretends that each ranks_per_host consecutive ranks are one
+ * host, and does not map the windows of other hosts. With this, tests run multi-host algorithms on
+ * one host. If ranks_per_host is 0, the real hosts are used. */
 vb_status vb_coll_open_split(struct vb_group *group, size_t len_bytes,
                              const struct vb_coll_opts *opts, int ranks_per_host,
                              struct vb_coll **coll_p);
 
 /* ---- coll_run.c ------------------------------------------------------------------------------ */
 
-/* Advances all requests as far as possible. */
-void vb_coll_run(struct vb_coll *coll);
+void vb_coll_run(struct vb_coll *coll); /* advances all requests as far as possible */
 
 /* Advances one request, and also the others if a step was blocked. */
 void vb_coll_run_request(struct vb_coll *coll, struct request *rq);
 
-/* Called by a wait. Notes advance most requests, so this advances only requests that no note
- * advances: mapped and blocked ones. Also checks whether rq is finished. */
+/* Called by a wait. Advances only requests that no note advances: mapped and blocked ones. Also
+ * checks whether rq is finished. */
 void vb_coll_poll(struct vb_coll *coll, struct request *rq);
 void vb_coll_note(void *arg, int rank, uint32_t value); /* handles the notes of the channel */
 
@@ -434,10 +384,6 @@ bool vb_step_do(struct vb_coll *coll, struct request *rq, const struct step *s);
  * many puts are under way or the group has failed. */
 bool vb_coll_put(struct vb_coll *coll, int to, size_t src, size_t dst, size_t len, uint32_t value);
 uint32_t vb_coll_note_value(enum stream stream, uint32_t low);
-
-/* Puts len_bytes into slot k of a peer's ring, with a note for a measurement. Returns false if this
- * is not possible now. */
-bool vb_coll_probe(struct vb_coll *coll, int to, uint32_t k, size_t len_bytes);
 
 /* Updates way->left, the number of puts to a peer whose source may be overwritten. */
 void vb_coll_reap(struct vb_coll *coll, struct way *way);
@@ -469,8 +415,8 @@ void vb_straggler_end(struct straggler *straggler, struct vb_coll *coll);
 /* Returns whether ranks lo to hi - 1 have started this request. A rank that has started a different
  * request ends the group. */
 bool vb_request_started_by(struct vb_coll *coll, struct request *rq, int lo, int hi);
-bool vb_request_done_by_all(struct vb_coll *coll,
-                            const struct request *rq); /* for mapped requests */
+/* Returns whether all ranks have done their shares of a mapped request. */
+bool vb_request_done_by_all(struct vb_coll *coll, const struct request *rq);
 
 /* Returns the rank that a request under way waits for, or NO_RANK. */
 int vb_request_waits_for(const struct vb_coll *coll, const struct request *rq);
@@ -486,12 +432,10 @@ void vb_mapped_wake(struct vb_coll *coll);
 
 /* ---- cost.c ---------------------------------------------------------------------------------- */
 
-#define CLASSES 96 /* size classes: two per octave */
-#define NEAR_BYTES                                                                                 \
-    ((size_t)1 << 20) /* a vector up to this length stays in caches while it is sent */
+#define CLASSES 96                   /* size classes: two per octave */
+#define NEAR_BYTES ((size_t)1 << 20) /* a vector up to this length stays in caches */
 
-/* The figures by which algorithms are chosen, in us and us per byte. cost_measure.c explains
- * them. */
+/* The figures of the cost model, in us and us per byte. cost_measure.c explains them. */
 struct cost_model {
     double latency, post, byte, sum, flag, byte_mapped;
     double far; /* the extra cost of each byte of a vector beyond NEAR_BYTES */
@@ -503,15 +447,12 @@ struct cost_model {
 /* All ranks call this together. Measures the links and chooses the algorithms; rank 0 sends its
  * choice to all ranks. */
 vb_status vb_cost_open(struct vb_coll *coll);
-void vb_cost_close(struct vb_coll *coll);
 
 /* Returns a text that says why an algorithm is not possible, or NULL if it is possible. */
 const char *vb_coll_cannot(const struct vb_coll *coll, enum vb_algo algo);
 
-/* ---- cost_measure.c -------------------------------------------------------------------------- */
-
-/* All ranks call this together. Measures the figures of the model m. coll->cost must already be m,
- * because the measurement also uses predictions of the model. */
+/* cost_measure.c: all ranks call this together. Measures the figures of the model m. coll->cost
+ * must already be m, because the measurement also uses predictions of the model. */
 vb_status vb_cost_measure(struct vb_coll *coll, struct cost_model *m);
 
 #endif

@@ -41,8 +41,7 @@ static bool conditions_hold(struct vb_coll *coll, struct request *rq, const stru
     return true;
 }
 
-/* Returns whether the step has an empty segment. Both the sender and the receiver skip such a
- * step. */
+/* Both the sender and the receiver skip a step with an empty segment. */
 static bool is_empty(const struct step *s)
 {
     return s->len_bytes == 0 &&
@@ -59,7 +58,12 @@ static bool lane_run(struct vb_coll *coll, struct request *rq, int lane)
     for (; l->at < l->n; l->at++) {
         memset(&s, 0, sizeof(s));
         s.result_of = NO_RANK;
-        rq->schedule->step(coll, rq, lane, l->at, &s);
+        if (lane == 0 && !rq->mapped) {
+            s.kind = STEP_START;
+            s.peer = peer_after(coll, 1 + (int)l->at); /* not all ranks begin with the same one */
+        } else {
+            rq->schedule->step(coll, rq, lane, l->at, &s);
+        }
         if (!is_empty(&s)) {
             if (!conditions_hold(coll, rq, &s) || !vb_step_do(coll, rq, &s))
                 return advanced;
@@ -81,8 +85,7 @@ static bool request_finished(struct vb_coll *coll, struct request *rq)
     return vb_request_started_by(coll, rq, 0, coll->world) && all_left(coll, rq);
 }
 
-/* Returns the smallest number of older requests that any rank had under way when that rank started
- * this one. */
+/* Returns the smallest n_older in the heads of all ranks. */
 static uint32_t least_n_older(const struct vb_coll *coll, const struct request *rq)
 {
     uint32_t n_older = head_at(coll->base, own_head_at(coll, rq))->n_older, theirs;
@@ -146,9 +149,8 @@ static void fetch_heads(const struct vb_coll *coll, uint32_t seq)
             __builtin_prefetch(coll->ways[r].base + at);
 }
 
-/* Does this rank's shares of mapped requests. They are done in the order of requests, because
- * `done` says that all earlier shares are done, too. So a share that has to wait delays all later
- * ones. */
+/* Does this rank's shares of mapped requests, in the order of requests, because `done` says that
+ * all earlier shares are done, too. So a share that has to wait delays all later ones. */
 static void mapped_shares(struct vb_coll *coll)
 {
     uint32_t seq = coll->mapped.next_share, end = coll->reqs.seq + 1;
@@ -170,8 +172,8 @@ static void mapped_shares(struct vb_coll *coll)
         vb_mapped_wake(coll);
 }
 
-/* Returns whether the other ranks are done, too, as far as they read or write the data of this
- * rank. In a broadcast only the data of the root is read. */
+/* Returns whether the other ranks are done, too, as far as they use the data of this rank. In a
+ * broadcast only the data of the root is read. */
 static bool mapped_over(struct vb_coll *coll, struct request *rq)
 {
     bool is_read = !rq->eager && rq->kind != REQUEST_BARRIER &&
@@ -181,8 +183,8 @@ static bool mapped_over(struct vb_coll *coll, struct request *rq)
            (!is_read || vb_request_done_by_all(coll, rq));
 }
 
-/* Runs all mapped requests. First does all shares of this rank, then checks whether the other ranks
- * have done theirs, because reading a flag that is about to change is expensive. */
+/* First does all shares of this rank, then checks whether the other ranks have done theirs, because
+ * reading a flag that is about to change is expensive. */
 static void mapped_run(struct vb_coll *coll)
 {
     uint32_t seq, end = coll->reqs.seq + 1;
@@ -217,7 +219,6 @@ void vb_coll_run(struct vb_coll *coll)
     }
 }
 
-/* If a step was blocked, other requests may be able to advance now. */
 void vb_coll_run_request(struct vb_coll *coll, struct request *rq)
 {
     request_run(coll, rq);

@@ -2,10 +2,9 @@
  *
  * The functions that start a request, and vb_wait() and vb_test().
  *
- * A wait for a mapped request reads flags in memory. At first vb_wait() reads them in a loop of its
- * own, which makes small vectors fast, then in the group's wait, which can sleep. Before the
- * group's wait it sets `waiting` in its window. From then on peers send a note after they have set
- * a flag.
+ * A wait for a mapped request reads flags in memory: at first in a loop of its own, which makes
+ * small vectors fast, then in the group's wait, which can sleep. Before the group's wait it sets
+ * `waiting` in its window. From then on peers send a note after they have set a flag.
  */
 #include "net/coll/coll_priv.h"
 
@@ -17,14 +16,12 @@
 #define SPIN_NS 100000u  /* maximum time to spin, as in the group's waits */
 #define YIELDS_NS 50000u
 
-/* Requests of this length and more are sent at once. They do not wait for later requests that could
- * be sent with them, because these may come only after much computing. */
+/* Requests of this length and more do not wait for later requests that could be sent with them,
+ * because these may come only after much computing. */
 #define WAITS_BYTES ((size_t)64 * 1024)
 
 /* Up to this length, summing a share of a mapped request takes no longer than waking a peer. */
 #define SMALL_BYTES ((size_t)32 * 1024)
-
-/* ---- start ----------------------------------------------------------------------------------- */
 
 void vb_coll_share(size_t n_elems, int world, int rank, size_t *first_p, size_t *n_p)
 {
@@ -52,22 +49,16 @@ static const struct schedule *schedule_of(const struct request *rq)
         [VB_ALGO_EXCHANGE] = &vb_schedule_exchange, [VB_ALGO_OWNER] = &vb_schedule_owner,
         [VB_ALGO_CHAIN] = &vb_schedule_chain,       [VB_ALGO_RING] = &vb_schedule_ring,
         [VB_ALGO_HALVING] = &vb_schedule_halving,   [VB_ALGO_TWO_LEVEL] = &vb_schedule_two_level};
+    static const struct schedule *const others[] = {
+        [REQUEST_REDUCE_SCATTER] = &vb_schedule_exchange,
+        [REQUEST_ALLGATHER] = &vb_schedule_allgather,
+        [REQUEST_BROADCAST] = &vb_schedule_broadcast,
+        [REQUEST_BARRIER] = NULL,
+    };
 
-    if (rq->algo == VB_ALGO_MAPPED)
-        return &vb_schedule_mapped;
-    switch (rq->kind) {
-    case REQUEST_ALLREDUCE:
+    if (rq->kind == REQUEST_ALLREDUCE || rq->algo == VB_ALGO_MAPPED)
         return sums[rq->algo];
-    case REQUEST_REDUCE_SCATTER:
-        return &vb_schedule_exchange;
-    case REQUEST_ALLGATHER:
-        return &vb_schedule_allgather;
-    case REQUEST_BROADCAST:
-        return &vb_schedule_broadcast;
-    case REQUEST_BARRIER:
-        break;
-    }
-    return &vb_schedule_barrier;
+    return others[rq->kind];
 }
 
 /* Returns whether the new request counts as one of many requests under way. was is the last request
@@ -81,8 +72,8 @@ static bool one_of_many(struct vb_coll *coll, const struct request *was)
     return coll->reqs.since_many < coll->reqs.n;
 }
 
-/* Chooses the algorithm of a request. Only an allreduce has several algorithms. Each other kind of
- * request has one algorithm for mapped windows and one for puts. */
+/* Only an allreduce has several algorithms. Each other kind of request has one algorithm for mapped
+ * windows and one for puts. */
 static enum vb_algo choose_algo(const struct vb_coll *coll, const struct request *rq, bool many)
 {
     bool mapped = coll->opts.algo == VB_ALGO_AUTO || coll->opts.algo == VB_ALGO_MAPPED;
@@ -92,16 +83,14 @@ static enum vb_algo choose_algo(const struct vb_coll *coll, const struct request
     return coll->hosts.all_mapped && mapped ? VB_ALGO_MAPPED : VB_ALGO_EXCHANGE;
 }
 
-/* Returns whether sleeping peers must be woken as soon as this rank has started the request. This
- * is not necessary for a small sum: no rank finishes before this rank has done its share, and then
- * mapped_shares() wakes all peers. */
+/* Returns whether sleeping peers must be woken as soon as this rank has started the request. In a
+ * small sum no rank finishes before this rank has done its share, and mapped_shares() wakes all. */
 static bool is_woken_for(const struct request *rq)
 {
     return rq->kind != REQUEST_ALLREDUCE || rq->eager || rq->n_bytes > SMALL_BYTES;
 }
 
-/* Fills in the head of this rank's own slot. Copies the vector behind the head if it is sent with
- * the head. */
+/* Fills in the head of this rank's own slot, and the vector behind it if both are sent together. */
 static void fill_slot(struct vb_coll *coll, const struct request *rq, uint64_t place)
 {
     struct slot_head *head = head_at(coll->base, own_head_at(coll, rq));
@@ -216,7 +205,7 @@ static vb_status reap_notes(struct vb_coll *coll)
     return many ? vb_progress(coll->group) : VB_OK;
 }
 
-/* Fills in the request rq from the description want. The arrays of rq are used again. */
+/* Fills in rq from the description want. The arrays of rq are used again. */
 static void prepare(struct vb_coll *coll, struct request *rq, const struct request *want,
                     uint32_t seq)
 {
@@ -238,18 +227,19 @@ static void prepare(struct vb_coll *coll, struct request *rq, const struct reque
     rq->algo = choose_algo(coll, rq, one_of_many(coll, &was));
     rq->schedule = schedule_of(rq);
     memset(rq->lanes, 0, (rq->algo == VB_ALGO_MAPPED ? 1 : 2 * world + 2) * sizeof(*rq->lanes));
-    rq->schedule->plan(coll, rq);
+    rq->n_lanes = 1;
+    rq->lanes[0].n = (uint32_t)world - 1;
+    if (rq->schedule != NULL)
+        rq->schedule->plan(coll, rq);
 }
 
-/* Returns whether this rank sends only one message to each peer when the request starts: START,
- * perhaps with the vector. */
+/* Each peer gets only one message at the start of the request: START, perhaps with the vector. */
 static bool is_one_message(const struct request *rq)
 {
     return rq->kind == REQUEST_BARRIER || (rq->eager && rq->n_bytes < STRAIGHT_BYTES);
 }
 
-/* Starts a request. want describes the request, and may lie on the stack. The offsets and lens of
- * want may be the caller's arrays. */
+/* Starts the request that want describes. Copies want and its arrays. */
 static vb_status start(struct vb_coll *coll, const struct request *want, uint64_t place,
                        struct vb_req *req)
 {

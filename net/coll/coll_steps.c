@@ -11,9 +11,8 @@
 
 #include <string.h>
 
-#define MERGE_BYTES                                                                                \
-    ((size_t)32 * 1024)    /* vectors up to this length may be summed together with the next one */
-#define TIMED_BYTES 32768u /* shorter sums are not timed */
+#define MERGE_BYTES ((size_t)32 * 1024) /* the limit for summing with the next vector */
+#define TIMED_BYTES 32768u              /* shorter sums are not timed */
 
 /* A rank reports freed slots of a ring when their number is RING_GIVE, or RING_GIVE_ALONG if the
  * report can be sent in the same packet as a result. */
@@ -24,10 +23,10 @@
 
 void vb_coll_reap(struct vb_coll *coll, struct way *way)
 {
+    /* the acquire pairs with vb_group_finish() in progress.c */
     while (
         way->left < way->posted &&
-        atomic_load_explicit(&way->puts[way->left & (coll->n_puts - 1)].done,
-                             memory_order_acquire)) /* pairs with vb_group_finish() in progress.c */
+        atomic_load_explicit(&way->puts[way->left & (coll->n_puts - 1)].done, memory_order_acquire))
         way->left++;
 }
 
@@ -76,12 +75,6 @@ static bool put_for(struct vb_coll *coll, struct request *rq, int to, size_t src
     }
     rq->peers[to].last_put = coll->ways[to].posted;
     return true;
-}
-
-bool vb_coll_probe(struct vb_coll *coll, int to, uint32_t k, size_t len_bytes)
-{
-    return vb_coll_put(coll, to, ring_at(coll, 0, coll->rank, k), ring_at(coll, 0, coll->rank, k),
-                       len_bytes, vb_coll_note_value(STREAM_PROBE, 0));
 }
 
 /* Reports the freed slots of a ring to a peer if there are at least `least`. A note for each single
@@ -189,21 +182,17 @@ static bool find_part(struct vb_coll *coll, const struct request *rq, const stru
     bool narrow = is_narrow(coll);
 
     source->type = narrow ? SOURCE_BF16 : SOURCE_F32;
-    switch (s->place) {
-    case FROM_RING:
-        if (!ring_has(coll, rq, rank, 0))
-            return false;
+    if (s->place == FROM_RING) {
         source->ptr = ring_first(coll, rank, 0);
-        return true;
-    case FROM_SLOT:
+        return ring_has(coll, rq, rank, 0);
+    }
+    if (s->place == FROM_SLOT) {
         source->ptr = coll->base + slot_at(coll, rq->seq, rank) + head;
-        return true;
-    case FROM_THEIR_SLOT:
+    } else {
         source->ptr = coll->ways[rank].base + own_slot_at(coll, rq->seq) + head;
         source->type = narrow ? SOURCE_F32_ROUNDED : SOURCE_F32;
-        return true;
     }
-    return false;
+    return true;
 }
 
 /* Fills coll->sources with the sources of a sum. Returns their number, or -1 if a source has not
@@ -238,9 +227,9 @@ static int find_also(struct vb_coll *coll, const struct step *s)
     return n;
 }
 
-/* For small vectors that lie side by side. If this rank's share of the next request lies directly
- * behind its share of this one, returns the next request, and both shares are summed at once.
- * Otherwise returns NULL. */
+/* If both vectors are small and this rank's share of the next request lies directly behind its
+ * share of this one, returns the next request, and both shares are summed at once. Else returns
+ * NULL. */
 static struct request *merge_next(struct vb_coll *coll, const struct request *rq,
                                   const struct step *s)
 {
@@ -300,8 +289,6 @@ static bool expand(struct vb_coll *coll, struct request *rq, const struct step *
     return true;
 }
 
-/* ---- a step ---------------------------------------------------------------------------------- */
-
 /* Puts the head, then the vector straight from the data. The note of the second put is START. */
 static bool send_start_direct(struct vb_coll *coll, struct request *rq, int to)
 {
@@ -319,32 +306,27 @@ static bool send_start_direct(struct vb_coll *coll, struct request *rq, int to)
     return true;
 }
 
-/* Sends a note before a long START, so that this rank does not count as a straggler while START is
- * being sent. */
-static bool announce(struct vb_coll *coll, struct request *rq, int to)
-{
-    struct request_peer *peer = &rq->peers[to];
-
-    peer->head_sent = peer->head_sent || put_for(coll, rq, to, 0, 0, 0, STREAM_PART);
-    return peer->head_sent;
-}
-
 static bool send_start(struct vb_coll *coll, struct request *rq, int to)
 {
     size_t len = sizeof(struct slot_head);
     bool along = rq->eager && (rq->owner == NO_RANK || rq->owner == to);
+    struct request_peer *peer = &rq->peers[to];
 
     if (along && rq->direct)
         return send_start_direct(coll, rq, to);
-    if (along && rq->n_bytes >= STRAIGHT_BYTES && !announce(coll, rq, to))
-        return false;
+    if (along && rq->n_bytes >= STRAIGHT_BYTES && !peer->head_sent) {
+        /* a note before a long START, so that this rank does not count as a straggler meanwhile */
+        if (!put_for(coll, rq, to, 0, 0, 0, STREAM_PART))
+            return false;
+        peer->head_sent = true;
+    }
     if (along)
         len += is_narrow(coll) ? rq->n_bytes / 2 : rq->n_bytes;
     if (!put_for(coll, rq, to, own_slot_at(coll, rq->seq), slot_at(coll, rq->seq, coll->rank), len,
                  STREAM_START))
         return false;
     coll->stats.wire_bytes += len - sizeof(struct slot_head);
-    rq->peers[to].start_sent = true;
+    peer->start_sent = true;
     return true;
 }
 

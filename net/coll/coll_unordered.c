@@ -42,7 +42,6 @@ static void ring_plan(struct vb_coll *coll, struct request *rq)
     struct request_peer *right = &rq->peers[(coll->rank + 1) % coll->world];
 
     rq->n_lanes = 3;
-    rq->lanes[0].n = world - 1;
     rq->lanes[1].n = rq->lanes[2].n = (2 * world - 2) * n;
     for (k = 0; k + 1 < world; k++) {
         right->to_send[0] += share_segments(coll, rq, coll->world, ring_share(coll, k));
@@ -56,10 +55,6 @@ static void ring_step(const struct vb_coll *coll, const struct request *rq, int 
     uint32_t world = (uint32_t)coll->world, n = rq->lanes[1].n, k, j;
     int left = (coll->rank + coll->world - 1) % coll->world;
 
-    if (lane == 0) {
-        start_step(coll, i, s);
-        return;
-    }
     n /= 2 * world - 2;
     j = i % n;
     k = i / n + (lane == 1);
@@ -163,7 +158,6 @@ static void halving_plan(struct vb_coll *coll, struct request *rq)
     struct level l;
 
     rq->n_lanes = 3;
-    rq->lanes[0].n = (uint32_t)coll->world - 1;
     for (m = 0; m < h.levels && h.id >= 0; m++) {
         l = level_of(coll, rq, &h, m);
         rq->peers[l.partner].to_send[0] = segments(coll, l.give_len);
@@ -179,19 +173,6 @@ static void halving_plan(struct vb_coll *coll, struct request *rq)
         rq->peers[fold].to_send[0] = all;
     else
         rq->peers[fold].to_take[0] = all;
-}
-
-/* Fills in a step of a folded rank: lane 2 sends its vector, lane 1 waits for the result. */
-static void folded_step(const struct vb_coll *coll, const struct request *rq, int lane, uint32_t i,
-                        struct step *s)
-{
-    set_segment(coll, s, rq->offset, rq->n_bytes, i);
-    if (lane == 1) {
-        s->result_of = coll->rank - 1;
-    } else {
-        s->kind = STEP_SEND;
-        s->peer = coll->rank - 1;
-    }
 }
 
 /* Returns the level of step *i_p: 0 to 2 * levels - 1, or 2 * levels if all levels are over. Sets
@@ -264,14 +245,16 @@ static void halving_step(const struct vb_coll *coll, const struct request *rq, i
 {
     struct halving h = halving_of(coll);
 
-    if (lane == 0)
-        start_step(coll, i, s);
-    else if (h.id < 0)
-        folded_step(coll, rq, lane, i, s);
-    else if (lane == 1)
+    if (h.id >= 0 && lane == 1) {
         come_step(coll, rq, &h, i, s);
-    else
+    } else if (h.id >= 0) {
         go_step(coll, rq, &h, i, s);
+    } else { /* a folded rank: lane 2 sends its vector, lane 1 waits for the result */
+        set_segment(coll, s, rq->offset, rq->n_bytes, i);
+        s->kind = lane == 2 ? STEP_SEND : STEP_WAIT;
+        s->peer = coll->rank - 1;
+        s->result_of = lane == 2 ? NO_RANK : coll->rank - 1;
+    }
 }
 
 const struct schedule vb_schedule_halving = {halving_plan, halving_step};

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Chooses the algorithm of an allreduce: the one for which the cost model predicts the shortest
- * time.
- *
- * The model has a few figures, which cost_measure.c measures when the collectives are opened. The
- * figures of rank 0 are used. Rank 0 divides the sizes into classes of half an octave, predicts the
- * time of all algorithms for each class, takes the fastest one that is possible, and sends the
- * table of choices to all ranks. So all ranks choose the same algorithm.
+ * time. Rank 0 divides the sizes into classes of half an octave, takes the fastest algorithm that
+ * is possible for each class, and sends the table to all ranks. So all ranks choose the same one.
  */
 #include "net/coll/coll_priv.h"
 
@@ -53,8 +49,7 @@ bool vb_coll_can(const struct vb_coll *coll, enum vb_algo algo)
     return vb_coll_cannot(coll, algo) == NULL;
 }
 
-/* Returns whether a vector of this size can use the algorithm: a vector that is sent with START
- * must fit into a slot. */
+/* A vector that is sent with START must fit into a slot. */
 static bool fits(const struct vb_coll *coll, enum vb_algo algo, size_t bytes)
 {
     size_t room = coll->lay.slot_bytes - sizeof(struct slot_head);
@@ -64,15 +59,6 @@ static bool fits(const struct vb_coll *coll, enum vb_algo algo, size_t bytes)
 }
 
 /* ---- what each algorithm costs --------------------------------------------------------------- */
-
-static double log2_up(int n)
-{
-    int k = 0;
-
-    while (1 << k < n)
-        k++;
-    return k;
-}
 
 /* The figures of one allreduce. n is the number of bytes of the vector in float32, wire the number
  * of bytes in the format in which it is sent. */
@@ -109,23 +95,22 @@ static double mapped_us(const struct cost_model *m, const struct job *j)
     return 2 * m->flag + j->n * m->byte_mapped;
 }
 
-/* The cost of a gather: one message with the vector to each rank, and a sum of all vectors. */
+/* One message with the vector to each rank, and a sum of all vectors. */
 static double gather_us(const struct cost_model *m, const struct job *j)
 {
     return m->latency + j->others * (m->post + j->wire * m->byte) + j->world * j->n * m->sum;
 }
 
-/* The cost of an owner's allreduce: START to all ranks, the vectors of all ranks to the owner, a
- * sum, and the results to all ranks. */
+/* START to all ranks, the vectors of all ranks to the owner, a sum, and the results to all ranks.
+ */
 static double owner_us(const struct cost_model *m, const struct job *j)
 {
     return 2 * m->latency + j->others * (3 * m->post + 2 * j->wire * m->byte) +
            j->world * j->n * m->sum;
 }
 
-/* The cost of an exchange: parts to all ranks, then results to all ranks. The last segment is
- * summed when it has come, and its result is sent. This time does not overlap with other
- * transfers. */
+/* Parts to all ranks, then results to all ranks. The last segment is summed when it has come, and
+ * its result is sent; this does not overlap with other transfers. */
 static double shares_us(const struct cost_model *m, const struct job *j, double ranks)
 {
     double each = j->segs / ranks > 1 ? j->segs / ranks : 1, last = j->wire / ranks;
@@ -136,8 +121,13 @@ static double shares_us(const struct cost_model *m, const struct job *j, double 
            2 * (ranks - 1) / ranks * bytes_us(m, j) + last * m->byte + j->n * m->sum;
 }
 
-/* The cost of a chain: up and down through all hosts. The segments are sent one after another, so
- * the hosts work at the same time. */
+static double exchange_us(const struct cost_model *m, const struct job *j)
+{
+    return shares_us(m, j, j->world);
+}
+
+/* Up and down through all hosts. The segments are sent one after another, so the hosts work at the
+ * same time. */
 static double chain_us(const struct cost_model *m, const struct job *j)
 {
     double hop = m->latency + m->post + j->seg_wire * m->byte;
@@ -153,11 +143,12 @@ static double ring_us(const struct cost_model *m, const struct job *j)
            2 * j->others / j->world * bytes_us(m, j) + 2 * j->n * m->sum;
 }
 
-static double halving_us(const struct cost_model *m, const struct job *j, int world)
+static double halving_us(const struct cost_model *m, const struct job *j)
 {
-    double levels = log2_up(world), fold = 0;
+    int levels = vb_bits_below((uint64_t)j->world);
+    double fold = 0;
 
-    if ((world & (world - 1)) != 0) { /* folded ranks send and receive the whole vector */
+    if (j->world != 1 << levels) { /* folded ranks send and receive the whole vector */
         levels--;
         fold = 2 * (m->latency + m->post + bytes_us(m, j)) + j->n * m->sum;
     }
@@ -174,38 +165,19 @@ static double two_level_us(const struct cost_model *m, const struct job *j)
 
 double vb_coll_predict_us(const struct vb_coll *coll, enum vb_algo algo, size_t bytes)
 {
-    const struct cost_model *m = coll->cost;
+    static double (*const us[VB_ALGOS])(const struct cost_model *, const struct job *) = {
+        [VB_ALGO_MAPPED] = mapped_us,     [VB_ALGO_GATHER] = gather_us,
+        [VB_ALGO_EXCHANGE] = exchange_us, [VB_ALGO_OWNER] = owner_us,
+        [VB_ALGO_CHAIN] = chain_us,       [VB_ALGO_RING] = ring_us,
+        [VB_ALGO_HALVING] = halving_us,   [VB_ALGO_TWO_LEVEL] = two_level_us};
     struct job j = job_of(coll, bytes);
 
-    switch (algo) {
-    case VB_ALGO_AUTO:
-        return vb_coll_predict_us(coll, vb_coll_algo(coll, bytes), bytes);
-    case VB_ALGO_MAPPED:
-        return mapped_us(m, &j);
-    case VB_ALGO_GATHER:
-        return gather_us(m, &j);
-    case VB_ALGO_EXCHANGE:
-        return shares_us(m, &j, j.world);
-    case VB_ALGO_OWNER:
-        return owner_us(m, &j);
-    case VB_ALGO_CHAIN:
-        return chain_us(m, &j);
-    case VB_ALGO_RING:
-        return ring_us(m, &j);
-    case VB_ALGO_HALVING:
-        return halving_us(m, &j, coll->world);
-    case VB_ALGO_TWO_LEVEL:
-        return two_level_us(m, &j);
-    case VB_ALGOS:
-        break;
-    }
-    return 0;
+    return us[algo == VB_ALGO_AUTO ? vb_coll_algo(coll, bytes) : algo](coll->cost, &j);
 }
 
 /* ---- the choice ------------------------------------------------------------------------------ */
 
-/* Returns the size class. Each octave has two classes: the highest bit and the bit below it
- * determine the class. */
+/* Each octave has two classes: the highest bit and the bit below it determine the class. */
 static int class_of(size_t bytes)
 {
     int k = bytes > 0 ? 63 - __builtin_clzll(bytes) : 0;
@@ -240,9 +212,8 @@ enum vb_algo vb_coll_algo_many(const struct vb_coll *coll, size_t bytes)
     return look_up(coll, coll->cost->many, bytes);
 }
 
-/* Returns the fastest algorithm. If all windows are mapped, this is the mapped algorithm for every
- * size: puts over shared memory need the same copies and flags, and more. The measurements are then
- * ignored, because another job may have disturbed them. */
+/* If all windows are mapped, the mapped algorithm is the fastest for every size. The measurements
+ * are then ignored, because another job may have disturbed them. */
 static enum vb_algo cheapest(const struct vb_coll *coll, size_t bytes)
 {
     enum vb_algo best = VB_ALGO_EXCHANGE;
@@ -262,11 +233,9 @@ static enum vb_algo cheapest(const struct vb_coll *coll, size_t bytes)
     return best;
 }
 
-/* Returns the fastest algorithm if many requests are under way. Then latencies matter little, but
- * the numbers of bytes and messages do. The owner algorithm sends as many bytes as an exchange in a
- * third of the messages, and 2 / world of the bytes of a gather. Small vectors that are copied
- * behind their heads still use gather, because one system call sends many of them
- * (docs/performance.md). */
+/* Returns the fastest algorithm if many requests are under way. Then the numbers of bytes and
+ * messages matter more than latencies. Small vectors that are copied behind their heads still use
+ * gather, because one system call sends many of them (docs/performance.md). */
 static enum vb_algo cheapest_of_many(const struct vb_coll *coll, size_t bytes)
 {
     enum vb_algo best = cheapest(coll, bytes);
@@ -302,9 +271,4 @@ vb_status vb_cost_open(struct vb_coll *coll)
                  "GB/s, flag %.2f us",
                  m->latency, m->post, 1e-3 / m->byte, 1e-3 / m->sum, m->flag);
     return st;
-}
-
-void vb_cost_close(struct vb_coll *coll)
-{
-    free(coll->cost);
 }

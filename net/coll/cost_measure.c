@@ -1,21 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Measures the figures of the cost model (cost.c) when the collectives are opened. All ranks
- * measure at the same time, so that they disturb each other as in the later job. The figures are
- * measured like this:
- *
- *   latency      the time of a barrier with puts
- *   byte         the cost of sending a byte while another byte is received: every rank sends
- *                segments to the next rank and receives as many from the previous one
- *   post         the cost of a note: the same measurement with notes instead of segments
- *   sum          the cost of each byte of a source in a sum
- *   far          the extra cost of a byte of a vector that does not fit into caches, on a fast link
- *   flag         the time of a mapped allreduce of one element
- *   byte_mapped  the cost of each byte in a mapped allreduce of many elements
- *
- * Between ranks that are not mapped, latency and byte are then fitted to the times of two
- * allreduces, a small one and a large one. "The next rank" is on another host if there are several
- * hosts.
+ * Measures the figures of the cost model when the collectives are opened (docs/collectives.md). All
+ * ranks measure at the same time, so that they disturb each other as in the later job.
  */
 #include "net/coll/coll_priv.h"
 
@@ -29,9 +15,7 @@
 #define FAR_BYTES ((size_t)4 << 20)    /* length of a vector that does not fit into caches */
 #define FAR_US 5000 /* such a vector is measured only if the model predicts less time than this */
 
-/* ---- the link -------------------------------------------------------------------------------- */
-
-/* The state of a wait until the notes of the previous rank have come and our own puts are done. */
+/* A wait until the notes of the previous rank have come and our own puts are done. */
 struct probe {
     struct vb_coll *coll;
     uint32_t want;
@@ -50,18 +34,19 @@ static bool probe_came(void *arg)
  * which nothing else uses now. */
 static vb_status exchange_notes(struct vb_coll *coll, uint32_t n, size_t len, double *us_p)
 {
-    int d =
-        coll->hosts.n > 1 ? coll->hosts.leaders[1] : 1; /* distance to a rank on the next host */
-    int to = peer_after(coll, d);
+    int d = coll->hosts.n > 1 ? coll->hosts.leaders[1] : 1; /* a rank on the next host */
+    int to = peer_after(coll, d), from = peer_after(coll, coll->world - d);
+    uint32_t k, note = vb_coll_note_value(STREAM_PROBE, 0);
     struct probe p = {coll, coll->probes.wanted += n, &coll->ways[to]};
-    int from = (coll->rank + coll->world - d) % coll->world;
     uint64_t begin = vb_clock_ns();
     vb_status st = VB_OK;
-    uint32_t k;
+    size_t at;
 
-    for (k = 0; k < n && st == VB_OK; k++)
-        while (st == VB_OK && !vb_coll_probe(coll, to, k, len))
+    for (k = 0; k < n && st == VB_OK; k++) {
+        at = ring_at(coll, 0, coll->rank, k);
+        while (st == VB_OK && !vb_coll_put(coll, to, at, at, len, note))
             st = coll->failed != VB_OK ? coll->failed : vb_progress(coll->group);
+    }
     if (st == VB_OK)
         st = vb_group_wait_for(coll->group, probe_came, &p, "measuring the links", &from);
     *us_p = (double)(vb_clock_ns() - begin) / 1e3;
@@ -76,34 +61,31 @@ static double typical(double *us, int n)
     return us[n / 4];
 }
 
-/* Waits for a request unless its start has failed, and returns the time since begin. */
-static vb_status wait_if_started(struct vb_coll *coll, vb_status started, struct vb_req *req,
-                                 uint64_t begin, double *us_p)
-{
-    vb_status st = started == VB_OK ? vb_wait(coll, req) : started;
-
-    *us_p = (double)(vb_clock_ns() - begin) / 1e3;
-    return st;
-}
-
-/* Measures the latency with barriers that use puts, even if windows are mapped. */
-static vb_status measure_latency(struct vb_coll *coll, struct cost_model *m)
+/* Times n batches, each of `each` allreduces one after another, or barriers if n_elems is 0. All
+ * data is still zero, and the sums do not change it. */
+static vb_status time_requests(struct vb_coll *coll, enum vb_algo algo, size_t n_elems, int n,
+                               int each, double *us_p)
 {
     enum vb_algo was = coll->opts.algo;
-    vb_status st = VB_OK;
+    double us[ROUNDS] = {0};
     struct vb_req req;
-    double us[ROUNDS];
+    vb_status st = VB_OK;
     uint64_t begin;
-    int i;
+    int i, k;
 
-    coll->opts.algo = VB_ALGO_EXCHANGE;
-    for (i = 0; i < ROUNDS && st == VB_OK; i++) {
+    coll->opts.algo = algo;
+    for (i = 0; i < n && st == VB_OK; i++) {
         begin = vb_clock_ns();
-        st = wait_if_started(coll, vb_barrier_start(coll, &req), &req, begin, &us[i]);
+        for (k = 0; k < each && st == VB_OK; k++) {
+            st = n_elems == 0 ? vb_barrier_start(coll, &req)
+                              : vb_allreduce_start(coll, 0, n_elems, VB_REDUCE_SUM, &req);
+            if (st == VB_OK)
+                st = vb_wait(coll, &req);
+        }
+        us[i] = (double)(vb_clock_ns() - begin) / 1e3 / each;
     }
     coll->opts.algo = was;
-    if (st == VB_OK)
-        m->latency = typical(us, ROUNDS);
+    *us_p = typical(us, i);
     return st;
 }
 
@@ -111,7 +93,8 @@ static vb_status measure_link(struct vb_coll *coll, struct cost_model *m)
 {
     double batch[BULKS], bulk[BULKS];
     int i;
-    vb_status st = measure_latency(coll, m);
+    /* barriers that use puts, even if windows are mapped */
+    vb_status st = time_requests(coll, VB_ALGO_EXCHANGE, 0, ROUNDS, 1, &m->latency);
 
     for (i = 0; i < BULKS && st == VB_OK; i++)
         st = exchange_notes(coll, RING_SLOTS, 0, &batch[i]);
@@ -127,8 +110,6 @@ static vb_status measure_link(struct vb_coll *coll, struct cost_model *m)
     m->byte = m->byte > 1e-6 ? m->byte : 1e-6; /* no link reaches 1 TB/s */
     return VB_OK;
 }
-
-/* ---- sums and whole operations --------------------------------------------------------------- */
 
 /* Measures the cost of a sum. The vectors lie in the ring for segments from this rank to itself:
  * its pages exist, and no peer writes to it. A peer that has finished measuring may already write
@@ -152,35 +133,9 @@ static void measure_sum(struct vb_coll *coll, struct cost_model *m)
     m->sum = typical(us, BULKS) / (2 * (double)half);
 }
 
-/* Times n batches, each of `each` allreduces one after another. All data is still zero, and the
- * sums do not change it. */
-static vb_status time_requests(struct vb_coll *coll, enum vb_algo algo, size_t n_elems, int n,
-                               int each, double *us_p)
-{
-    enum vb_algo was = coll->opts.algo;
-    double us[ROUNDS] = {0};
-    struct vb_req req;
-    vb_status st = VB_OK;
-    uint64_t begin;
-    int i, k;
-
-    coll->opts.algo = algo;
-    for (i = 0; i < n && st == VB_OK; i++) {
-        begin = vb_clock_ns();
-        for (k = 0; k < each && st == VB_OK; k++)
-            st = wait_if_started(coll, vb_allreduce_start(coll, 0, n_elems, VB_REDUCE_SUM, &req),
-                                 &req, begin, &us[i]);
-        us[i] /= each;
-    }
-    coll->opts.algo = was;
-    *us_p = typical(us, i);
-    return st;
-}
-
-/* Fits latency and byte. If ranks share cores, a rank also waits for its turn on a core, and a
- * measurement of one link does not show this. So this function times a small and a large allreduce,
- * several of each one after another, and sets latency and byte so that the model predicts these
- * times. */
+/* Sets latency and byte so that the model predicts the times of a small and a large allreduce. If
+ * ranks share cores, a rank also waits for its turn on a core, which a measurement of one link does
+ * not show. */
 static vb_status fit_near(struct vb_coll *coll, struct cost_model *m)
 {
     size_t bytes = coll->lay.len_bytes < FIT_BYTES ? coll->lay.len_bytes : FIT_BYTES;
@@ -207,9 +162,8 @@ static vb_status fit_near(struct vb_coll *coll, struct cost_model *m)
     return VB_OK;
 }
 
-/* Fits far. The segments of a small vector stay in caches, the segments of a large one do not. This
- * matters only over a fast link, and over a slow link a large vector would take too long to
- * measure. Rank 0 decides whether it is measured. */
+/* Fits far, which matters only over a fast link; over a slow link a large vector would take too
+ * long to measure. Rank 0 decides whether it is measured. */
 static vb_status fit_far(struct vb_coll *coll, struct cost_model *m)
 {
     double us, rest = vb_coll_predict_us(coll, VB_ALGO_EXCHANGE, FAR_BYTES);
@@ -234,8 +188,8 @@ static vb_status fit_far(struct vb_coll *coll, struct cost_model *m)
  * in case other jobs disturbed the measurement. */
 static vb_status measure_mapped(struct vb_coll *coll, struct cost_model *m)
 {
-    size_t n =
-        (coll->lay.len_bytes < MAPPED_BYTES ? coll->lay.len_bytes : MAPPED_BYTES) / sizeof(float);
+    size_t len = coll->lay.len_bytes < MAPPED_BYTES ? coll->lay.len_bytes : MAPPED_BYTES;
+    size_t n = len / sizeof(float);
     vb_status st;
     double us;
 

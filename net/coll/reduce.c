@@ -24,9 +24,8 @@
 #endif
 #define APART 4096u     /* number of elements between two places */
 #define AHEAD_EACH 128u /* elements: how far ahead lines are prefetched at each place */
-#define PREFETCH_MAX                                                                               \
-    ((size_t)4                                                                                     \
-     << 20) /* elements: prefetching makes longer sums slower, because memory is the limit */
+/* elements: prefetching makes longer sums slower, because memory is the limit */
+#define PREFETCH_MAX ((size_t)4 << 20)
 
 #if defined(__AVX512F__)
 #define LANES 16u
@@ -168,7 +167,7 @@ static inline void prefetch(float *p, size_t ahead)
     __builtin_prefetch(p + ahead, 1);
 }
 
-/* Returns the number of elements that are summed with prefetching. */
+/* The number of elements that are summed with prefetching. */
 static size_t n_prefetched(size_t n)
 {
     return n > AHEAD && n <= PREFETCH_MAX ? n - AHEAD : 0;

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Measures how long this rank waited for other ranks to start a collective. The time after all
- * ranks have started counts as transfer, not as waiting.
- *
- * On mapped windows a rank does its own share and then has nothing to do. The time until the other
- * ranks have done their shares counts as waiting, too.
+ * ranks have started counts as transfer. On mapped windows, all time in which this rank has nothing
+ * to do counts as waiting.
  */
 #include "net/coll/coll_priv.h"
 

@@ -1,21 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * The functions that run a sparse allreduce.
- *
- * A call has three rounds (sparse_send.c). First, heads with the lengths and samples of the lists
- * are sent, from which all ranks compute the index ranges of the owners. Then parts are sent to the
- * owners. Last, sums are sent to all ranks. An owner merges the parts in rank order and adds up
- * from left to right, so each value is ((g0 + g1) + g2) + ... whatever the ranges are. Short lists
- * are sent with the heads; every rank then sums all lists. No memory here grows with the number of
- * features.
- *
- * Data from a peer is checked before it is used. A head must fit the limits that the rank announced
- * when the context was opened. A part and a sum must fit the size and the index range that follow
- * from the heads.
+ * The functions that run a sparse allreduce (docs/collectives.md): heads are exchanged, parts are
+ * sent to the owners, sums are sent to all ranks. Data from a peer is checked before it is used. No
+ * memory here grows with the number of features.
  */
 #include "net/sparse/sparse_priv.h"
-
-/* ---- merging a rank's own list --------------------------------------------------------------- */
 
 vb_status vb_sparse_merge(struct vb_sparse *s, uint32_t *index, float *value, size_t *n_p)
 {
@@ -86,7 +75,7 @@ static vb_status send_list(struct vb_sparse *s, const uint32_t *index, const flo
     return vb_sparse_send_heads(s, len);
 }
 
-/* Copies the head of a peer, so that the peer cannot change it any more, and checks the copy. */
+/* Checks a copy of the head of a peer, because the peer cannot change the copy. */
 static vb_status take_head(struct vb_sparse *s, int rank)
 {
     struct sparse_limits limits = s->limits;
@@ -101,8 +90,8 @@ static vb_status take_head(struct vb_sparse *s, int rank)
     return why == NULL ? VB_OK : vb_sparse_broken(s, rank, why);
 }
 
-/* Checks that the heads of all ranks are valid and agree. All ranks have the same heads, so if this
- * fails, it fails on all ranks, and all can continue with the next call. */
+/* Checks that the heads of all ranks agree. All ranks have the same heads, so if this fails, it
+ * fails on all ranks, and all can continue with the next call. */
 static vb_status compare_heads(struct vb_sparse *s, size_t n)
 {
     const struct sparse_head *mine = s->heads[s->rank];
@@ -127,10 +116,10 @@ static vb_status compare_heads(struct vb_sparse *s, size_t n)
                         s->what, r, host, (unsigned long long)head->features,
                         (unsigned long long)mine->features);
         else if (head->how != mine->how)
-            st = vb_err(
-                VB_ERR_INPUT,
-                "%s: rank %d (%s) asks for a different reduction (sum or mean) than this rank",
-                s->what, r, host);
+            st = vb_err(VB_ERR_INPUT,
+                        "%s: rank %d (%s) asks for a different reduction (sum or mean) than this "
+                        "rank",
+                        s->what, r, host);
     }
     return st;
 }
@@ -161,11 +150,11 @@ static vb_status take_part(struct vb_sparse *s, int rank)
         *part =
             vb_sparse_part_of(s, (const void *)(mapped + s->at.list), s->heads[rank]->n, s->rank);
     } else {
-        st = vb_sparse_wait_part(s, rank);
+        st = vb_sparse_wait_list(s, rank, &s->peers[rank].part);
         if (st != VB_OK)
             return st;
         part->words = (const void *)(s->base + vb_sparse_part_at(s, rank, s->rank));
-        part->n = s->peers[rank].part_words;
+        part->n = s->peers[rank].part.words;
     }
     if (rank == s->rank)
         return VB_OK;
@@ -188,10 +177,9 @@ static vb_status sum_parts(struct vb_sparse *s, size_t *n_p)
 
     for (r = 0; r < s->world && st == VB_OK; r++)
         st = take_part(s, r);
-    if (st != VB_OK)
-        return st;
-    *n_p = vb_sparse_sum_runs(s->runs, s->world, s->a, s->b, sum);
-    return VB_OK;
+    if (st == VB_OK)
+        *n_p = vb_sparse_sum_runs(s->runs, s->world, s->a, s->b, sum);
+    return st;
 }
 
 /* ---- sums ------------------------------------------------------------------------------------ */
@@ -227,11 +215,61 @@ static vb_status take_sums(struct vb_sparse *s, size_t own, float divisor, size_
     *n_p = 0;
     for (o = 0; o < s->world && st == VB_OK; o++) {
         if (o != s->rank)
-            st = vb_sparse_wait_sum(s, o);
+            st = vb_sparse_wait_list(s, o, &s->peers[o].sum);
         if (st == VB_OK)
-            st = append(s, o, o == s->rank ? own : s->peers[o].sum_words, divisor, n_p);
+            st = append(s, o, o == s->rank ? own : s->peers[o].sum.words, divisor, n_p);
     }
     return st;
+}
+
+/* ---- short lists ----------------------------------------------------------------------------- */
+
+/* Short lists are sent with their heads. Every rank then has all lists and sums them itself, so two
+ * of the three rounds are not needed. This is faster as long as merging all lists takes less time
+ * than two consecutive messages. sparse_path.c computes the maximum length of such lists. */
+size_t vb_sparse_take_along(const struct vb_sparse *s, struct sparse_head *head)
+{
+    size_t len = (size_t)head->n * sizeof(uint64_t);
+
+    memcpy((char *)head + s->at.head_bytes, sparse_list(s), len);
+    return s->at.head_bytes + len;
+}
+
+bool vb_sparse_all_along(const struct vb_sparse *s)
+{
+    int r;
+
+    for (r = 0; r < s->world; r++)
+        if (s->heads[r]->along == 0)
+            return false;
+    return true;
+}
+
+/* Sums all lists in rank order, as an owner does. The result is checked again, because peers can
+ * write to the memory of the lists during the sum. */
+static vb_status sum_lists(struct vb_sparse *s, float divisor, size_t *n_p)
+{
+    struct sparse_run *run;
+    size_t n;
+    int r;
+
+    for (r = 0; r < s->world; r++) {
+        run = &s->runs[r];
+        run->n = s->heads[r]->n;
+        run->words = sparse_list(s);
+        if (r == s->rank)
+            continue;
+        run->words = (const void *)(s->base + vb_sparse_head_at(s, r) + s->at.head_bytes);
+        if (!vb_sparse_words_fit(run->words, run->n, 0, s->opts.features))
+            return vb_sparse_broken(s, r,
+                                    "the indices of the list are out of order or out of range");
+    }
+    n = vb_sparse_sum_runs(s->runs, s->world, s->a, s->b, s->a);
+    if (!vb_sparse_words_fit(s->a, n, 0, s->opts.features))
+        return vb_sparse_broken(s, (s->rank + 1) % s->world, "a list changed while it was summed");
+    vb_sparse_unpack(s->a, n, divisor, s->index, s->value);
+    *n_p = n;
+    return VB_OK;
 }
 
 /* ---- the call -------------------------------------------------------------------------------- */
@@ -284,7 +322,7 @@ vb_status vb_sparse_finish(struct vb_sparse *s, const uint32_t **index_p, const 
     if (s->took == VB_SPARSE_DENSE)
         st = vb_sparse_dense_sum(s, divisor, &n_sum);
     else if (vb_sparse_all_along(s))
-        st = vb_sparse_sum_lists(s, divisor, &n_sum);
+        st = sum_lists(s, divisor, &n_sum);
     else
         st = sparse_sum(s, divisor, &n_sum);
     if (st != VB_OK)

@@ -1,16 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * The loops over lists: packing, merging, adding up.
+ * The loops over lists: packing, merging, adding up (docs/collectives.md).
  *
  * The indices of different ranks interleave at random, so a branch on "whose index is smaller"
  * would be mispredicted half of the time. These loops select by arithmetic instead. The merge runs
- * from both ends at once, because two chains of dependent loads hide each other's latency
- * (docs/performance.md).
- *
- * A merge keeps words with equal indices in the order of the ranks, and a separate pass then adds
- * them up from left to right. This works for any number of runs, and for duplicates inside one
- * list. A few runs without duplicates are summed one after the other instead, which gives the same
- * result in less time.
+ * from both ends at once, because two chains of dependent loads hide each other's latency.
  */
 #include "net/sparse/sparse_priv.h"
 
@@ -76,8 +70,7 @@ bool vb_sparse_words_fit(const uint64_t *words, size_t n, uint64_t first, uint64
 
     if (n == 0)
         return true;
-    for (i = 1; i < n; i++) /* uses the sign of the difference, because vector instructions of all
-                               machines can compute it */
+    for (i = 1; i < n; i++) /* the sign of a difference suits vector instructions */
         wrong |= (words[i] >> 32) - (words[i - 1] >> 32) - 1;
     return wrong >> 63 == 0 && word_index(words[0]) >= first && word_index(words[n - 1]) < end;
 }
@@ -162,8 +155,8 @@ static void merge_two(const struct sparse_run *left, const struct sparse_run *ri
     memcpy(g.out + (g.a_end - g.a), g.b, (size_t)(g.b_end - g.b) * sizeof(*g.b));
 }
 
-/* Merges each pair of neighbouring runs into to. A last run without a neighbour is copied, so that
- * the other buffer is free. Returns the number of runs left. */
+/* Merges each pair of neighbouring runs into to. A last run without a neighbour is copied. Returns
+ * the number of runs left. */
 static int merge_pairs(struct sparse_run *runs, int n_runs, uint64_t *to)
 {
     int i, n = 0;
@@ -302,8 +295,7 @@ size_t vb_sparse_sum_runs(struct sparse_run *runs, int n_runs, uint64_t *a, uint
         return vb_sparse_add_up(sum.words, sum.n, out);
     }
     for (i = 1; i < n_runs; i++) {
-        uint64_t *to =
-            (n_runs - i) % 2 == 0 ? b : a; /* the last step must read b, because out may be a */
+        uint64_t *to = (n_runs - i) % 2 == 0 ? b : a; /* the last step reads b: out may be a */
 
         to = i < n_runs - 1 ? to : out;
         sum.n = sum_two(&sum, &runs[i], to);

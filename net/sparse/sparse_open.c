@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Opens and closes the context of a sparse allreduce: the ranks compare their options, lay out the
- * window and allocate all memory.
+ * Opens and closes the context of a sparse allreduce.
  */
 #include "net/sparse/sparse_priv.h"
 
@@ -10,6 +9,8 @@
 #define SAMPLES_MIN 64u
 #define SAMPLES_MAX 1024u
 #define SAMPLES_A_RANK 8u
+#define ALONG_MAX ((size_t)4096)      /* maximum number of words of a list sent with its head */
+#define ALONG_TOTAL ((size_t)4 << 20) /* maximum number of bytes in the window for such lists */
 
 /* The options that a rank sends to all others when it opens a context. */
 struct open_terms {
@@ -34,27 +35,23 @@ static vb_status check_opts(const struct vb_sparse_opts *o)
     return VB_OK;
 }
 
-static vb_status compare_terms(struct vb_sparse *s, const struct open_terms *terms)
+static vb_status take_terms(struct vb_sparse *s, int rank, const struct open_terms *mine,
+                            const struct open_terms *theirs)
 {
-    const struct open_terms *mine = &terms[s->rank];
-    int r;
+    const char *host = vb_group_host(s->group, rank);
 
-    for (r = 0; r < s->world; r++) {
-        const char *host = vb_group_host(s->group, r);
-
-        if (terms[r].features != mine->features)
-            return vb_err(
-                VB_ERR_INPUT, "%s: rank %d (%s) has %llu features, but this rank has %llu", s->what,
-                r, host, (unsigned long long)terms[r].features, (unsigned long long)mine->features);
-        if (terms[r].path != mine->path || terms[r].channel != mine->channel)
-            return vb_err(VB_ERR_INPUT, "%s: rank %d (%s) has different options than this rank",
-                          s->what, r, host);
-        if (terms[r].max_nnz > UINT32_MAX)
-            return vb_err(VB_ERR_INPUT,
-                          "%s: rank %d (%s) has lists of %llu elements, which is too many", s->what,
-                          r, host, (unsigned long long)terms[r].max_nnz);
-        s->peers[r].max_nnz = terms[r].max_nnz;
-    }
+    if (theirs->features != mine->features)
+        return vb_err(VB_ERR_INPUT, "%s: rank %d (%s) has %llu features, but this rank has %llu",
+                      s->what, rank, host, (unsigned long long)theirs->features,
+                      (unsigned long long)mine->features);
+    if (theirs->path != mine->path || theirs->channel != mine->channel)
+        return vb_err(VB_ERR_INPUT, "%s: rank %d (%s) has different options than this rank",
+                      s->what, rank, host);
+    if (theirs->max_nnz > UINT32_MAX)
+        return vb_err(VB_ERR_INPUT,
+                      "%s: rank %d (%s) has lists of %llu elements, which is too many", s->what,
+                      rank, host, (unsigned long long)theirs->max_nnz);
+    s->peers[rank].max_nnz = theirs->max_nnz;
     return VB_OK;
 }
 
@@ -66,12 +63,13 @@ static vb_status exchange_terms(struct vb_sparse *s)
                               .channel = s->channel};
     struct open_terms *terms = calloc((size_t)s->world, sizeof(*terms));
     vb_status st;
+    int r;
 
     if (terms == NULL)
         return vb_err_sys("calloc");
     st = vb_group_gather(s->group, &mine, sizeof(mine), terms);
-    if (st == VB_OK)
-        st = compare_terms(s, terms);
+    for (r = 0; r < s->world && st == VB_OK; r++)
+        st = take_terms(s, r, &mine, &terms[r]);
     free(terms);
     return st;
 }
@@ -79,6 +77,19 @@ static vb_status exchange_terms(struct vb_sparse *s)
 static size_t lines(size_t bytes)
 {
     return (bytes + VB_CACHE_LINE - 1) / VB_CACHE_LINE * VB_CACHE_LINE;
+}
+
+/* Returns the number of words for which the window has space behind each head. It is not larger
+ * than the longest list that any rank may have. */
+static size_t along_room(const struct vb_sparse *s)
+{
+    size_t slots = 2 + 2 * (size_t)s->world, most = 0, fit = ALONG_TOTAL / slots / sizeof(uint64_t);
+    int r;
+
+    for (r = 0; r < s->world; r++)
+        most = s->peers[r].max_nnz > most ? (size_t)s->peers[r].max_nnz : most;
+    most = most < ALONG_MAX ? most : ALONG_MAX;
+    return most < fit ? most : fit;
 }
 
 /* Chooses the layout of the window. There are enough samples to make parts equal to within an
@@ -93,7 +104,7 @@ static void lay_out(struct vb_sparse *s)
     samples = samples < SAMPLES_MIN ? SAMPLES_MIN : samples;
     samples = samples > SAMPLES_MAX ? SAMPLES_MAX : samples;
     s->limits = (struct sparse_limits){
-        .features = s->opts.features, .max_samples = samples, .max_along = vb_sparse_along_room(s)};
+        .features = s->opts.features, .max_samples = samples, .max_along = along_room(s)};
     for (r = 0; r < s->world; r++) {
         words += vb_sparse_room(s->peers[r].max_nnz, samples, s->world);
         s->room += s->peers[r].max_nnz;
@@ -160,27 +171,10 @@ static vb_status open_window(struct vb_sparse *s)
     return VB_OK;
 }
 
-static struct vb_sparse *create(struct vb_group *g, const struct vb_sparse_opts *opts)
-{
-    struct vb_sparse *s = calloc(1, sizeof(*s));
-
-    if (s == NULL)
-        return NULL;
-    s->group = g;
-    s->rank = vb_group_rank(g);
-    s->world = vb_group_world(g);
-    s->opts = *opts;
-    s->heads_mem.fd = s->scratch_mem.fd = s->result_mem.fd = -1;
-    s->peers = calloc((size_t)s->world, sizeof(*s->peers));
-    s->heads = calloc((size_t)s->world, sizeof(void *));
-    s->runs = calloc((size_t)s->world, sizeof(*s->runs));
-    snprintf(s->what, sizeof(s->what), "opening a sparse allreduce");
-    return s;
-}
-
 vb_status vb_sparse_open(struct vb_group *g, const struct vb_sparse_opts *opts,
                          struct vb_sparse **sparse_p)
 {
+    size_t world = (size_t)vb_group_world(g);
     struct vb_sparse *s;
     vb_status st = vb_group_check_fixed(g, "a sparse allreduce");
 
@@ -188,11 +182,21 @@ vb_status vb_sparse_open(struct vb_group *g, const struct vb_sparse_opts *opts,
         st = check_opts(opts);
     if (st != VB_OK)
         return st;
-    s = create(g, opts);
-    if (s == NULL || s->peers == NULL || s->heads == NULL || s->runs == NULL) {
+    s = calloc(1, sizeof(*s));
+    if (s == NULL)
+        return vb_err(VB_ERR_NO_MEMORY, "calloc");
+    s->group = g;
+    s->rank = vb_group_rank(g);
+    s->world = (int)world;
+    s->opts = *opts;
+    s->heads_mem.fd = s->scratch_mem.fd = s->result_mem.fd = -1;
+    s->peers = calloc(world, sizeof(*s->peers));
+    s->heads = calloc(world, sizeof(void *));
+    s->runs = calloc(world, sizeof(*s->runs));
+    snprintf(s->what, sizeof(s->what), "opening a sparse allreduce");
+    if (s->peers == NULL || s->heads == NULL || s->runs == NULL) {
         vb_sparse_close(s);
-        (void)vb_err(VB_ERR_NO_MEMORY, "calloc");
-        return VB_ERR_NO_MEMORY;
+        return vb_err(VB_ERR_NO_MEMORY, "calloc");
     }
     /* Opens the channel before the window, because a peer that has the window may send notes. */
     st = vb_channel_alloc(g, vb_sparse_note_came, s, &s->channel);
@@ -214,8 +218,7 @@ vb_status vb_sparse_open(struct vb_group *g, const struct vb_sparse_opts *opts,
     return VB_OK;
 }
 
-/* After a failure some puts may still be under way, so their ops are kept until the group is
- * closed. */
+/* After a failure some puts may still be under way, so their ops are kept in the group. */
 static void release_peers(struct vb_sparse *s)
 {
     bool sent = true;
@@ -233,7 +236,7 @@ void vb_sparse_close(struct vb_sparse *s)
 {
     if (s == NULL)
         return;
-    vb_sparse_dense_close(s);
+    vb_coll_close(s->dense);
     vb_window_destroy(s->win);
     if (s->channel != 0)
         vb_channel_close(s->group, s->channel);

@@ -2,19 +2,7 @@
  *
  * Chooses the path of a call: the lists are summed as lists (sparse path), or as vectors of all
  * features with the allreduce of coll/ (dense path). This file also has the dense path.
- *
- * The cost model uses four figures, which rank 0 measures when the context is opened and sends to
- * all ranks. It also uses the lengths of the lists, which all ranks know from the heads. So all
- * ranks choose the same path for each call without sending messages. The window of the dense path
- * is created when it is first needed.
- *
- * Both paths give the same bits. A vector has a value for every index, so a special value must mark
- * an index that a rank does not have. This value is -0.0: x + -0.0 equals x in every bit, also for
- * +0.0 and -0.0 (rounding to nearest). +0.0 cannot be used, because -0.0 + 0.0 is +0.0. Hence
- * ((-0.0 + g1) + -0.0) + g3 is g1 + g3, the same sum that an owner computes. A sum is -0.0 only if
- * all its terms are -0.0: lists have +0.0 in place of -0.0 (vb_sparse_pack()), x + -x is +0.0, and
- * a sum too small to be normal is exact. So -0.0 in the sum means that no rank has the index, and
- * an index whose values cancel is in the result on both paths. The mean is computed afterwards.
+ * docs/collectives.md explains the cost model, and why both paths give the same bits.
  */
 #include "net/sparse/sparse_priv.h"
 
@@ -28,9 +16,8 @@
 #define SLOW_NS 5e6 /* if the first put takes this long, the other puts have the same length */
 #define COPY_BYTES ((size_t)8 << 20) /* larger than the caches of a core */
 #define MERGE_WORDS ((size_t)8192)
-/* The cost of writing a word to a vector or reading it, and the cost of fetching a cache line of
- * the vector for the word, as multiples of the time to merge a word. These are estimates, because
- * they matter little. */
+/* Estimates for writing or reading a word of a vector, and for fetching its cache line, as
+ * multiples of the time to merge a word. They matter little. */
 #define WORD_MERGES 0.25
 #define LINE_MERGES 1.5
 #define ABSENT 0x80000000u
@@ -72,8 +59,8 @@ static vb_status time_probes(struct vb_sparse *s, int rank, size_t len, uint32_t
     return st;
 }
 
-/* Measures notes and puts to a rank. On a very slow link all puts are short, because long puts
- * would take so long that the peer seems silent. */
+/* Measures notes and puts to a rank. On a very slow link all puts are short, because during long
+ * puts the peer would seem silent. */
 static vb_status measure_puts(struct vb_sparse *s, int rank)
 {
     double note, first = 0, put = 0;
@@ -145,8 +132,7 @@ static vb_status measure_merge(struct sparse_model *model)
     return VB_OK;
 }
 
-/* Returns the maximum number of words of a list that is sent with its head. Such lists save two
- * rounds. On the other hand each rank merges all lists, and with many ranks more bytes are sent.
+/* Returns the maximum number of words of a list that is sent with its head (docs/collectives.md).
  * The estimate assumes that the sums have half as many words as all lists together. */
 static uint64_t along_words(const struct vb_sparse *s)
 {
@@ -165,8 +151,7 @@ static uint64_t along_words(const struct vb_sparse *s)
     return words < (double)s->limits.max_along ? (uint64_t)words : s->limits.max_along;
 }
 
-/* Measures the figures of the model. Rank 0 uses the link to the last rank, which is usually on
- * another host if there are several hosts. */
+/* Rank 0 uses the link to the last rank, which is usually on another host if there are several. */
 vb_status vb_sparse_measure(struct vb_sparse *s)
 {
     int far = s->world - 1;
@@ -196,8 +181,7 @@ vb_status vb_sparse_measure(struct vb_sparse *s)
 
 /* ---- choosing -------------------------------------------------------------------------------- */
 
-/* Predicts the time if all lists are sent with their heads: there is one round, and each rank
- * merges all lists. */
+/* All lists are sent with their heads: there is one round, and each rank merges all lists. */
 static double predict_along(const struct vb_sparse *s, double total, double longest)
 {
     const struct sparse_model *m = &s->model;
@@ -208,9 +192,8 @@ static double predict_along(const struct vb_sparse *s, double total, double long
            8 * (longest + union_n) * m->copy_ns_byte;
 }
 
-/* Predicts the time of the three rounds. Each rank copies its list into the window, an owner
- * receives and merges its range of all lists, and all ranks receive the sums, which together have
- * at most union_n words. */
+/* Each rank copies its list into the window, an owner receives and merges its range of all lists,
+ * and all ranks receive the sums, which together have at most union_n words. */
 static double predict_sparse(const struct vb_sparse *s, double total, double longest)
 {
     const struct sparse_model *m = &s->model;
@@ -230,8 +213,8 @@ static double predict_scatter(const struct vb_sparse *s, double n)
     return (n * WORD_MERGES + lines * LINE_MERGES) * s->model.merge_ns_word;
 }
 
-/* Predicts the time of the dense path. The list is written to the vector, all features are sent and
- * received at no more than the speed of memory, and the sum is read once to collect the result. */
+/* The list is written to the vector, all features are sent and received at no more than the speed
+ * of memory, and the sum is read once to collect the result. */
 static double predict_dense(const struct vb_sparse *s, double total, double longest)
 {
     const struct sparse_model *m = &s->model;
@@ -285,15 +268,6 @@ static vb_status dense_open(struct vb_sparse *s)
     return VB_OK;
 }
 
-static void scatter(const struct vb_sparse *s, float *data)
-{
-    const uint64_t *list = sparse_list(s);
-    size_t n = s->heads[s->rank]->n, i;
-
-    for (i = 0; i < n; i++)
-        data[word_index(list[i])] = vb_bits_float((uint32_t)list[i]);
-}
-
 /* Appends the values of one stride that are not absent to the result, and resets them to absent. */
 static bool take_stride(struct vb_sparse *s, float *data, size_t first, size_t end, float divisor,
                         size_t *at_p)
@@ -322,8 +296,7 @@ static bool all_absent(const float *data)
     return other == 0;
 }
 
-/* Collects the result from the vector. Most strides have only absent values, and are read but not
- * written. */
+/* Collects the result from the vector. Most strides have only absent values and are not written. */
 static vb_status collect(struct vb_sparse *s, float *data, float divisor, size_t *n_p)
 {
     size_t n = (size_t)s->opts.features, i, end;
@@ -334,18 +307,20 @@ static vb_status collect(struct vb_sparse *s, float *data, float divisor, size_t
         if (end - i == STRIDE && all_absent(data + i))
             continue;
         if (!take_stride(s, data, i, end, divisor, n_p))
-            return vb_sparse_fail(
-                s,
-                vb_err(
-                    VB_ERR_INPUT,
-                    "%s: the sum has more elements than the %zu that all ranks together may bring",
-                    s->what, s->room));
+            break;
     }
+    if (i < n)
+        return vb_sparse_fail(s, vb_err(VB_ERR_INPUT,
+                                        "%s: the sum has more elements than the %zu that all ranks "
+                                        "together may bring",
+                                        s->what, s->room));
     return VB_OK;
 }
 
 vb_status vb_sparse_dense_sum(struct vb_sparse *s, float divisor, size_t *n_p)
 {
+    size_t n = s->heads[s->rank]->n, i;
+    const uint64_t *list = sparse_list(s);
     vb_status st = VB_OK;
     struct vb_req req;
     float *data;
@@ -355,7 +330,8 @@ vb_status vb_sparse_dense_sum(struct vb_sparse *s, float divisor, size_t *n_p)
     if (st != VB_OK)
         return vb_sparse_fail(s, st);
     data = vb_coll_data(s->dense);
-    scatter(s, data);
+    for (i = 0; i < n; i++)
+        data[word_index(list[i])] = vb_bits_float((uint32_t)list[i]);
     st = vb_allreduce_start(s->dense, 0, (size_t)s->opts.features, VB_REDUCE_SUM, &req);
     if (st == VB_OK)
         st = vb_wait(s->dense, &req);
@@ -364,10 +340,4 @@ vb_status vb_sparse_dense_sum(struct vb_sparse *s, float divisor, size_t *n_p)
         return vb_sparse_fail(s, st);
     }
     return collect(s, data, divisor, n_p);
-}
-
-void vb_sparse_dense_close(struct vb_sparse *s)
-{
-    vb_coll_close(s->dense);
-    s->dense = NULL;
 }

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Declarations that the files of the sparse allreduce share. sparse_allreduce.c has the allreduce
- * itself, sparse_open.c opens a context, sparse_merge.c has the loops over lists, sparse_split.c
- * decides which rank sums which indices, sparse_send.c moves lists between ranks, sparse_path.c has
- * the cost model and the dense path, sparse_along.c sums short lists, which are sent with their
- * heads.
+ * Declarations that the files of the sparse allreduce share.
  *
  * Terms: a list is an array of 64-bit *words*. A word has an index in its upper half and the bits
  * of a value in its lower half, so that the order of words is the order of their indices, and any
@@ -51,8 +47,7 @@ void vb_sparse_unpack(const uint64_t *words, size_t n, float divisor, uint32_t *
 /* Returns sum / divisor. If the result is a NaN, it is always the same NaN. */
 float vb_sparse_round(float sum, float divisor);
 
-/* Returns whether every index is larger than the one before it. */
-bool vb_sparse_ascending(const uint32_t *index, size_t n);
+bool vb_sparse_ascending(const uint32_t *index, size_t n); /* each index is larger than the last */
 
 /* Returns whether the indices of words are ascending and all of them are from first to end - 1. */
 bool vb_sparse_words_fit(const uint64_t *words, size_t n, uint64_t first, uint64_t end);
@@ -63,13 +58,13 @@ uint32_t vb_sparse_largest(const uint32_t *index, size_t n);
 size_t vb_sparse_below(const uint64_t *words, size_t n, uint64_t limit);
 
 /* Merges ascending runs into one run, in which words with equal indices are in the order of the
- * runs. The result lies in a or b, which must be large enough for all words. If there is only one
- * run, the result is this run. Overwrites the array runs. */
+ * runs. The result lies in a or b, which have space for all words, or is the only run. Overwrites
+ * the array runs. */
 struct sparse_run vb_sparse_merge_runs(struct sparse_run *runs, int n_runs, uint64_t *a,
                                        uint64_t *b);
 
 /* Replaces all words with the same index by one word with their sum, added from left to right. out
- * may be the same array as in. Returns the number of words in out. */
+ * may be in. Returns the number of words in out. */
 size_t vb_sparse_add_up(const uint64_t *in, size_t n, uint64_t *out);
 
 /* Sums runs without duplicates, in the order of the runs. a and b are scratch memory and must be
@@ -110,17 +105,14 @@ size_t vb_sparse_head_bytes(uint32_t n_samples);
 /* Fills in n_samples and samples of a head from the words of the list. */
 void vb_sparse_sample(const uint64_t *words, uint32_t max_samples, struct sparse_head *head);
 
-/* Returns a text that says what is wrong with a head that a peer sent, or NULL if nothing is
- * wrong. */
+/* Returns a text that says what is wrong with a head that a peer sent, or NULL. */
 const char *vb_sparse_head_wrong(const struct sparse_head *head,
                                  const struct sparse_limits *limits);
 
-/* Returns the maximum number of words that the places of all parts of one list have together, if
- * the list has at most max_nnz words. */
+/* Returns the maximum number of words in the places of all parts of a list of max_nnz words. */
 size_t vb_sparse_room(size_t max_nnz, uint32_t max_samples, int world);
 
-/* The plan of one call: which owner sums which indices. It is computed from the heads of all ranks,
- * and therefore the same on all ranks. */
+/* The plan of one call: which owner sums which indices. It is the same on all ranks. */
 struct sparse_plan {
     int world;
     uint32_t max_samples;
@@ -153,8 +145,8 @@ struct sparse_model {
     uint64_t along; /* maximum number of words of a list that is sent with its head; 0: none is */
 };
 
-/* The layout of the window: offsets and lengths in bytes. The list is last, because only its length
- * may differ between ranks. */
+/* The layout of the window, in bytes. The list is last: only its length may differ between ranks.
+ */
 struct sparse_layout {
     size_t head_bytes; /* length of the space for one head */
     size_t slot_bytes; /* length of the space for a head and the list that is sent with it */
@@ -165,17 +157,20 @@ struct sparse_layout {
     size_t len_bytes;
 };
 
-/* The data that has come from one peer. The handler of notes writes these fields under the group's
- * lock. */
+/* The last part or sum that has come. */
+struct sparse_incoming {
+    uint32_t seq; /* call number of the last complete one */
+    size_t words; /* number of words that have come */
+    bool open;    /* it has begun to come, but more segments follow */
+};
+
+/* The state of one peer. The handler of notes writes these fields under the group's lock. */
 struct sparse_peer {
-    const char *mapped; /* the window of the peer; NULL: not mapped, so the peer puts data into our
-                           window */
+    const char *mapped; /* the window of the peer; NULL: not mapped, so the peer puts data here */
     uint64_t max_nnz;
     uint32_t heads; /* number of heads that have come */
     uint32_t begun; /* sequence number of the last head that was announced or has come */
-    uint32_t part_seq, sum_seq;   /* call numbers of the last complete part and sum */
-    size_t part_words, sum_words; /* number of words of the last part and sum that have come */
-    bool in_part, in_sum;         /* a part or sum has begun to come, but more segments follow */
+    struct sparse_incoming part, sum;
     uint32_t probes;
     struct vb_op begun_op, head_op, part_op, sum_op;
 };
@@ -212,7 +207,6 @@ struct vb_sparse {
     struct vb_coll *dense; /* for the dense path; opened when this path is first used */
 };
 
-/* Returns this rank's list of words. */
 static inline uint64_t *sparse_list(const struct vb_sparse *s)
 {
     return (uint64_t *)(s->base + s->at.list);
@@ -222,8 +216,7 @@ static inline uint64_t *sparse_list(const struct vb_sparse *s)
 
 enum sparse_kind { SPARSE_HEAD, SPARSE_PART, SPARSE_SUM, SPARSE_PROBE };
 
-/* Handles a note from a peer. arg is the context. */
-void vb_sparse_note_came(void *arg, int rank, uint32_t value);
+void vb_sparse_note_came(void *arg, int rank, uint32_t value); /* arg is the context */
 
 /* Puts to a peer. Waits until the put is taken. */
 vb_status vb_sparse_put(struct vb_sparse *s, int rank, size_t src, size_t dst, size_t len_bytes,
@@ -236,13 +229,12 @@ vb_status vb_sparse_send_parts(struct vb_sparse *s);
 vb_status vb_sparse_send_sums(struct vb_sparse *s, size_t n);
 
 vb_status vb_sparse_wait_heads(struct vb_sparse *s);
-vb_status vb_sparse_wait_part(struct vb_sparse *s, int rank);
-vb_status vb_sparse_wait_sum(struct vb_sparse *s, int rank);
+/* Waits until a part or sum of a rank has come: in is a field of the rank's struct sparse_peer. */
+vb_status vb_sparse_wait_list(struct vb_sparse *s, int rank, const struct sparse_incoming *in);
 vb_status vb_sparse_wait_sent(struct vb_sparse *s); /* until all puts are done */
 bool vb_sparse_is_sent(const struct sparse_peer *peer);
 
-/* Return the offset of this rank's own head, or of the head of another rank, in the window. It
- * depends on the sequence number of the call. */
+/* Return the offset of this rank's own head, or of the head of another rank, in this call. */
 size_t vb_sparse_own_head_at(const struct vb_sparse *s);
 size_t vb_sparse_head_at(const struct vb_sparse *s, int rank);
 
@@ -258,18 +250,16 @@ struct sparse_run vb_sparse_part_of(const struct vb_sparse *s, const uint64_t *l
 /* Records a failure after which the context can only be closed. Returns st. */
 vb_status vb_sparse_fail(struct vb_sparse *s, vb_status st);
 
-/* Logs that a peer violated the protocol, and aborts the group. Returns the failure. */
+/* Logs that a peer violated the protocol, aborts the group, and returns the failure. */
 vb_status vb_sparse_broken(struct vb_sparse *s, int rank, const char *why);
 
-/* ---- short lists (sparse_along.c) ------------------------------------------------------------ */
+/* ---- short lists (sparse_allreduce.c) -------------------------------------------------------- */
 
-size_t vb_sparse_along_room(const struct vb_sparse *s); /* words; needs max_nnz of all ranks */
+/* Copies the list behind its head. Returns the length of head and list together. */
 size_t vb_sparse_take_along(const struct vb_sparse *s, struct sparse_head *head);
 
-/* vb_sparse_all_along() returns whether the lists of all ranks came with their heads. If so,
- * vb_sparse_sum_lists() sums them and writes the result of the call. */
+/* Returns whether the lists of all ranks came with their heads. */
 bool vb_sparse_all_along(const struct vb_sparse *s);
-vb_status vb_sparse_sum_lists(struct vb_sparse *s, float divisor, size_t *n_p);
 
 /* ---- the choice of the path (sparse_path.c) -------------------------------------------------- */
 
@@ -281,6 +271,5 @@ enum vb_sparse_path vb_sparse_choose(const struct vb_sparse *s);
 
 /* Sums the lists of all ranks with a dense allreduce, as vectors that have all features. */
 vb_status vb_sparse_dense_sum(struct vb_sparse *s, float divisor, size_t *n_p);
-void vb_sparse_dense_close(struct vb_sparse *s);
 
 #endif

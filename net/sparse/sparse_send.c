@@ -1,30 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * Moves lists between ranks, in three rounds:
- *
- *   heads   each rank puts the length and a sample of its list to all others
- *   parts   each rank puts to every owner the part of its list in the owner's index range
- *   sums    each owner puts its sum to all others
- *
- * Between ranks that have mapped each other's windows, no words are sent in the second and third
- * round. The owner reads a part in place when the note of the head has come, and all ranks read a
- * sum in place when the note of the owner has come.
- *
- * A short list is sent with its head. If this is so on all ranks, each rank has all lists, and
- * there are no other rounds. A head that takes long to send is announced by a note, so that its
- * sender does not count as a straggler.
+ * Moves lists between ranks, in the rounds that docs/collectives.md describes.
  *
  * A note has a kind (2 bits), a bit that says whether more follows, and the number of words that
- * were put (21 bits). The note of a head has the sequence number of the call instead of the number
- * of words. Lists longer than a *segment* are sent in several puts.
+ * were put (21 bits). The note of a head has the sequence number of the call instead. Lists longer
+ * than a *segment* are sent in several puts.
  *
- * No data is overwritten too early, for these reasons. A rank sends head k + 1 when it has finished
- * call k, that is, when it has all sums and its own puts are done. Until then no other rank sends
- * part k + 1 or sum k + 1, because a rank sends them only when it has the heads of all ranks. So
- * only heads can come early, by one call. Therefore heads, and the lists that are sent with them,
- * have two places. An owner sends its sum after it has read the parts. So when a rank has all sums,
- * nobody reads its list any more. When an owner has all heads k + 1, nobody reads its sum k any
- * more.
+ * No data is overwritten too early. A rank sends head k + 1 when it has finished call k, that is,
+ * when it has all sums and its own puts are done. Until then no other rank sends part k + 1 or sum
+ * k + 1, because a rank sends them only when it has the heads of all ranks. So only heads can come
+ * early, by one call. Therefore heads, and the lists that are sent with them, have two places. An
+ * owner sends its sum after it has read the parts. So when a rank has all sums, nobody reads its
+ * list any more. When an owner has all heads k + 1, nobody reads its sum k any more.
  */
 #include "net/sparse/sparse_priv.h"
 
@@ -41,23 +28,27 @@ static uint32_t note_value(enum sparse_kind kind, bool more, size_t count)
 
 /* ---- notes ----------------------------------------------------------------------------------- */
 
-/* Adds a segment that has come to the number of words. Returns false if the note is invalid. */
-static bool take_segment(size_t *words, bool *open, uint32_t value)
+/* Handles the note of a segment of a part or sum. Returns false if the note is invalid. */
+static bool take_segment(const struct sparse_peer *peer, struct sparse_incoming *in, uint32_t value)
 {
     size_t count = value & COUNT_MASK;
 
-    if (count > SEGMENT_WORDS)
+    if (in->seq == peer->heads || count > SEGMENT_WORDS)
         return false;
-    *words = (*open ? *words : 0) + count;
-    *open = (value & MORE) != 0;
-    return *words <= UINT32_MAX;
+    in->words = (in->open ? in->words : 0) + count;
+    in->open = (value & MORE) != 0;
+    if (in->words > UINT32_MAX)
+        return false;
+    if (!in->open)
+        in->seq = peer->heads;
+    return true;
 }
 
 static bool take_head(struct sparse_peer *peer, uint32_t value)
 {
-    bool sum_owed = peer->part_seq == peer->heads && peer->sum_seq != peer->heads;
+    bool sum_owed = peer->part.seq == peer->heads && peer->sum.seq != peer->heads;
 
-    if (peer->in_part || peer->in_sum || sum_owed ||
+    if (peer->part.open || peer->sum.open || sum_owed ||
         (value & COUNT_MASK) != ((peer->heads + 1) & COUNT_MASK))
         return false;
     peer->begun = peer->heads + 1;
@@ -65,48 +56,21 @@ static bool take_head(struct sparse_peer *peer, uint32_t value)
     return true;
 }
 
-static bool take_part(struct sparse_peer *peer, uint32_t value)
-{
-    if (peer->mapped != NULL || peer->part_seq == peer->heads ||
-        !take_segment(&peer->part_words, &peer->in_part, value))
-        return false;
-    if (!peer->in_part)
-        peer->part_seq = peer->heads;
-    return true;
-}
-
-static bool take_sum(struct sparse_peer *peer, uint32_t value)
-{
-    bool after_part = peer->mapped != NULL || peer->part_seq == peer->heads;
-
-    if (!after_part || peer->sum_seq == peer->heads ||
-        !take_segment(&peer->sum_words, &peer->in_sum, value))
-        return false;
-    if (!peer->in_sum)
-        peer->sum_seq = peer->heads;
-    return true;
-}
-
 void vb_sparse_note_came(void *arg, int rank, uint32_t value)
 {
     struct vb_sparse *s = arg;
     struct sparse_peer *peer = &s->peers[rank];
-    bool fine = true;
+    uint32_t kind = value >> KIND_SHIFT;
+    bool mapped = peer->mapped != NULL, fine = true;
 
-    switch ((enum sparse_kind)(value >> KIND_SHIFT)) {
-    case SPARSE_HEAD:
+    if (kind == SPARSE_HEAD)
         fine = take_head(peer, value);
-        break;
-    case SPARSE_PART:
-        fine = take_part(peer, value);
-        break;
-    case SPARSE_SUM:
-        fine = take_sum(peer, value);
-        break;
-    case SPARSE_PROBE:
+    else if (kind == SPARSE_PART)
+        fine = !mapped && take_segment(peer, &peer->part, value);
+    else if (kind == SPARSE_SUM)
+        fine = (mapped || peer->part.seq == peer->heads) && take_segment(peer, &peer->sum, value);
+    else if (kind == SPARSE_PROBE)
         peer->probes++;
-        break;
-    }
     if (!fine)
         vb_group_lose(s->group, rank,
                       "the peer sent a note for a sparse allreduce that is not due");
@@ -137,12 +101,12 @@ struct waiting {
     int rank;      /* the rank that the wait is for */
     int straggler; /* the first rank that has not begun to send its head; own rank: none */
     uint64_t since_ns;
-    uint32_t n;
+    const struct sparse_incoming *in; /* list_came() */
+    uint32_t n;                       /* probes_came() */
 };
 
-/* Waits until ready() is true. If the group fails, the group logs which rank failed and why. But
- * only the message about a timeout names the operation, so this function logs the operation in the
- * other cases. */
+/* Waits until ready() is true. The group logs which rank failed and why, but names the operation
+ * only after a timeout, so this function logs the operation in the other cases. */
 static vb_status wait_for(struct vb_sparse *s, vb_ready_fn ready, struct waiting *w)
 {
     vb_status st = vb_group_wait_for(s->group, ready, w, s->what, &w->rank);
@@ -192,18 +156,11 @@ static bool heads_came(void *arg)
     return true;
 }
 
-static bool part_came(void *arg)
+static bool list_came(void *arg)
 {
     const struct waiting *w = arg;
 
-    return w->s->peers[w->rank].part_seq == w->s->seq;
-}
-
-static bool sum_came(void *arg)
-{
-    const struct waiting *w = arg;
-
-    return w->s->peers[w->rank].sum_seq == w->s->seq;
+    return w->in->seq == w->s->seq;
 }
 
 bool vb_sparse_is_sent(const struct sparse_peer *peer)
@@ -237,18 +194,11 @@ vb_status vb_sparse_wait_heads(struct vb_sparse *s)
     return st;
 }
 
-vb_status vb_sparse_wait_part(struct vb_sparse *s, int rank)
+vb_status vb_sparse_wait_list(struct vb_sparse *s, int rank, const struct sparse_incoming *in)
 {
-    struct waiting w = {.s = s, .rank = rank};
+    struct waiting w = {.s = s, .rank = rank, .in = in};
 
-    return wait_for(s, part_came, &w);
-}
-
-vb_status vb_sparse_wait_sum(struct vb_sparse *s, int rank)
-{
-    struct waiting w = {.s = s, .rank = rank};
-
-    return wait_for(s, sum_came, &w);
+    return wait_for(s, list_came, &w);
 }
 
 vb_status vb_sparse_wait_sent(struct vb_sparse *s)
@@ -317,8 +267,8 @@ struct sparse_run vb_sparse_part_of(const struct vb_sparse *s, const uint64_t *l
 vb_status vb_sparse_put(struct vb_sparse *s, int rank, size_t src, size_t dst, size_t len_bytes,
                         uint32_t value, struct vb_op *op)
 {
-    vb_status st =
-        vb_put_wait(s->win, rank, NULL, src, dst, len_bytes, VB_NOTE(s->channel, value), op, 0);
+    uint32_t note = VB_NOTE(s->channel, value);
+    vb_status st = vb_put_wait(s->win, rank, NULL, src, dst, len_bytes, note, op, 0);
 
     if (st != VB_OK) {
         VB_LOG_ERROR("%s failed while sending to rank %d (%s)", s->what, rank,
@@ -329,8 +279,7 @@ vb_status vb_sparse_put(struct vb_sparse *s, int rank, size_t src, size_t dst, s
     return VB_OK;
 }
 
-/* Returns the i-th peer to send to. Each rank begins with the rank after itself, so that not all
- * ranks send to the same rank first. */
+/* Returns the i-th peer to send to. Not all ranks begin with the same one. */
 static int after(const struct vb_sparse *s, int i)
 {
     return (s->rank + i) % s->world;

@@ -1,20 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Decides which rank sums which indices: each owner gets a range of indices, such that all owners
- * have about the same amount of work.
- *
- * Ranges of equal length would not work, because in many data sets most indices of a batch are
- * small. So every rank sends the length of its list and samples of the list: every step-th index. A
- * sample represents itself and the words up to the next sample, so its weight is step. All samples
- * of all ranks in order, each with its weight, approximate all lists together. A range ends where
- * the weight of its samples reaches an owner's share of the total. All ranks compute the ranges
- * from the same samples, so the ranges need not be sent.
- *
- * The samples also limit how many words of a list can lie in a range. If exactly c samples are
- * below a split, the split lies behind the last of these c samples, and not behind the next sample.
- * So all ranks know the place of every part in all windows before the exact size of the part is
- * known. The places for all parts of a list are together longer than the list by less than one step
- * for each split.
+ * have about the same amount of work. All ranks compute the same ranges and the places of all parts
+ * from samples of the lists (docs/collectives.md).
  */
 #include "net/sparse/sparse_priv.h"
 
@@ -162,6 +150,8 @@ static uint32_t samples_below(const struct sparse_head *head, uint64_t limit)
     return low;
 }
 
+/* Bounds the places of a split in all lists. If c samples of a list are below the split, the split
+ * lies behind the last of these samples, and not behind the next sample. */
 static void bound_parts(struct sparse_plan *plan, struct sparse_head *const *heads, int o)
 {
     size_t *low = plan->low + (size_t)o * (size_t)plan->world;

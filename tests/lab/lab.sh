@@ -4,7 +4,7 @@
 # Tests the lab: lab.sh VERBENA. It starts two nodes, runs programs on them, ends them in several ways, and checks that
 # nothing is left behind. Longer tests are in lab_nightly.sh.
 #
-# Covers: lab/agent.c lab/cluster.c lab/frame.c lab/job.c lab/node.c lab/options.c lab/output.c
+# Covers: lab/agent.c lab/cluster.c lab/job.c lab/node.c lab/options.c lab/output.c
 # Covers: lab/queue.c lab/setup.c lab/switch.c
 # shellcheck disable=SC2016
 set -euo pipefail

@@ -6,7 +6,7 @@
  * Linked with --wrap=malloc and similar options to count allocations, because a call must not
  * allocate.
  *
- * Covers: net/sparse/sparse_allreduce.c net/sparse/sparse_along.c net/sparse/sparse_open.c
+ * Covers: net/sparse/sparse_allreduce.c net/sparse/sparse_open.c
  * Covers: net/sparse/sparse_path.c net/sparse/sparse_send.c
  */
 #include "tests/support/alloc.h"

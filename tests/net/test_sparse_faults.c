@@ -3,7 +3,7 @@
  * Tests sparse allreduce with ranks that pass invalid arguments, violate the protocol, stall or
  * die. The other ranks must report the rank and the call, and no rank may hang.
  *
- * Covers: net/sparse/sparse_allreduce.c net/sparse/sparse_along.c net/sparse/sparse_send.c
+ * Covers: net/sparse/sparse_allreduce.c net/sparse/sparse_send.c
  */
 #include "net/sparse/sparse_priv.h"
 #include "tests/support/ranks.h"
