@@ -211,8 +211,6 @@ static vb_status step_in_place(struct sparse_worker *s)
     return st == VB_OK && worker->due != 0 ? vb_async_do_due(s->async) : st;
 }
 
-/* ---- all of them ----------------------------------------------------------------------------- */
-
 static vb_status create(struct sparse_worker *s)
 {
     struct vb_trainer *t = s->async->trainer;
