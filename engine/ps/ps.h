@@ -86,6 +86,7 @@ enum {
 struct ps_layout {
     int slots; /* number of slots of each worker */
     bool replies;
+    bool direct; /* workers write gradients directly into their slots at the server */
     size_t first[PS_SERVERS_MAX], n[PS_SERVERS_MAX]; /* first and number of parameters of a shard */
 
     /* At a server: */
@@ -113,10 +114,7 @@ int vb_ps_standby_rank(const struct ps_job *job, int k); /* -1: the job has no r
 int vb_ps_server_ranks(const struct ps_job *job);        /* number of servers and standbys */
 int vb_ps_server_at(const struct ps_job *job, int rank); /* number of the shard; -1: a worker */
 
-/* Returns whether workers write gradients directly into their slots at the server. mapped: the
- * workers share memory with the server. */
-bool vb_ps_is_direct(const struct ps_job *job, bool mapped);
-
+/* mapped: the worker shares memory with all servers. */
 void vb_ps_layout_make(const struct ps_job *job, bool mapped, struct ps_layout *lay);
 
 /* Reserves bytes at *end, rounded up to whole cache lines, and advances *end. Returns the offset of
@@ -147,8 +145,8 @@ bool vb_ps_mapped(const struct vb_group *group, int rank);
  * standby. */
 bool vb_ps_maps_all(const struct vb_group *group, const struct ps_job *job);
 
-/* Collective, at the start of the job. Sets maps[w] to the result of vb_ps_maps_all() on worker w,
- * for all workers of the job's start. */
+/* Collective, at the start of the job. Sets maps[r] to the result of vb_ps_maps_all() on rank r.
+ * The array has vb_group_world() entries; those of servers are false. */
 vb_status vb_ps_who_maps(struct vb_group *group, const struct ps_job *job, bool *maps);
 
 /* ---- notes ----------------------------------------------------------------------------------- */
@@ -434,8 +432,6 @@ bool vb_ps_sleep_at_once(struct vb_group *group, const struct ps_job *job, bool 
  * accept the put, waits for at most PS_PUT_MS. */
 vb_status vb_ps_put(struct vb_window *win, int to, size_t from, size_t at, size_t len,
                     uint32_t note, struct vb_op *op);
-vb_status vb_ps_put_note(struct vb_window *win, int to, uint32_t note,
-                         struct vb_op *op); /* puts only a note, without data */
 
 /* Waits until the next op of the ring is free, and stores a pointer to this op in *op_p, for
  * vb_ps_put(). */
@@ -489,10 +485,11 @@ void vb_ps_server_queue(struct ps_server *s, int worker, uint32_t value);
 vb_status vb_ps_process(struct ps_server *s, struct ps_arrival a);
 
 /* ps_push.c. vb_ps_take_push() processes a push; VB_ERR_INPUT: the push is not valid.
- * vb_ps_push_is_sane() checks the numbers in the head of a push. vb_ps_push_in() returns the push
- * in a slot. */
+ * vb_ps_push_check() finds a push, and checks its slot and the numbers in its head.
+ * vb_ps_push_in() only finds it. */
 vb_status vb_ps_take_push(struct ps_server *s, int worker, uint32_t slot);
-bool vb_ps_push_is_sane(const struct ps_server *s, const struct ps_push *push);
+vb_status vb_ps_push_check(const struct ps_server *s, int worker, uint32_t slot,
+                           const struct ps_push **push_p);
 const struct ps_push *vb_ps_push_in(const struct ps_server *s, int worker, int slot);
 
 /* Bound 0: returns whether all gradients that the round waits for have come. Other bounds: returns
@@ -509,7 +506,9 @@ void vb_ps_stale_add(struct vb_stale *stale, uint64_t by);
 
 /* ps_apply.c: changes parameters. VB_ERR_INPUT: the push is not valid. */
 vb_status vb_ps_apply(struct ps_server *s, int worker, const struct ps_push *push);
-vb_status vb_ps_hold(struct ps_server *s, int worker, const struct ps_push *push);
+/* Sparse jobs: finds the keys of a gradient, which came with it or with the push before. */
+vb_status vb_ps_find_keys(const struct ps_server *s, int worker, const struct ps_push *push,
+                          const uint32_t **keys_p);
 vb_status vb_ps_apply_round(struct ps_server *s); /* applies the sum of all held gradients */
 void vb_ps_snapshot(struct ps_server *s, bool with_state);
 vb_status vb_ps_gather(struct ps_server *s, const uint32_t *keys, size_t n, float *values);
@@ -520,9 +519,8 @@ static inline const uint32_t *ps_keys_of(const struct ps_push *push, size_t n_va
     return (const uint32_t *)(const void *)(push + 1) + n_values;
 }
 
-/* ps_member.c handles workers that join and go. vb_ps_member_watch() is called once, when the
- * server is created. */
-void vb_ps_member_watch(struct ps_server *s);
+/* ps_member.c handles workers that join and go. */
+void vb_ps_server_on_gone(void *server, int rank); /* a vb_member_fn */
 vb_status vb_ps_member_hello(struct ps_server *s, int worker, uint32_t how);
 vb_status vb_ps_member_gone(struct ps_server *s, int worker);
 
@@ -552,7 +550,6 @@ vb_status vb_ps_replicate(struct ps_server *s, struct ps_arrival a);
 /* Tells a worker that this former standby serves, and sends the notices and replies that the worker
  * has not received. */
 vb_status vb_ps_confirm_failover(struct ps_server *s, int worker);
-bool vb_ps_standby_is_done(const struct ps_server *s); /* the standby's server has left the group */
 
 /* ps_notify.c: sends a note without bytes. A standby sends nothing. */
 vb_status vb_ps_send_note(struct ps_server *s, int worker, enum ps_kind kind, uint32_t arg);

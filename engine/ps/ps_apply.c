@@ -66,9 +66,8 @@ static const float *values_of(const struct ps_push *push)
 
 /* ---- sparse ---------------------------------------------------------------------------------- */
 
-/* Finds the keys of a gradient, which came with the gradient or with the push before. */
-static vb_status find_keys(const struct ps_server *s, int worker, const struct ps_push *push,
-                           const uint32_t **keys_p)
+vb_status vb_ps_find_keys(const struct ps_server *s, int worker, const struct ps_push *push,
+                          const uint32_t **keys_p)
 {
     const struct ps_client_keys *keys = &s->clients[worker].keys;
 
@@ -123,8 +122,6 @@ static vb_status update_keys(struct ps_server *s, const uint32_t *keys, const fl
     return VB_OK;
 }
 
-/* ---- one gradient ---------------------------------------------------------------------------- */
-
 vb_status vb_ps_apply(struct ps_server *s, int worker, const struct ps_push *push)
 {
     const uint32_t *keys = NULL;
@@ -134,20 +131,11 @@ vb_status vb_ps_apply(struct ps_server *s, int worker, const struct ps_push *pus
         update(s, values_of(push), push->scale);
         return VB_OK;
     }
-    st = find_keys(s, worker, push, &keys);
+    st = vb_ps_find_keys(s, worker, push, &keys);
     return st == VB_OK ? update_keys(s, keys, values_of(push), push->n_values, push->scale) : st;
 }
 
 /* ---- a round --------------------------------------------------------------------------------- */
-
-vb_status vb_ps_hold(struct ps_server *s, int worker, const struct ps_push *push)
-{
-    struct ps_client *client = &s->clients[worker];
-
-    client->round.push = push;
-    client->round.keys = NULL;
-    return s->job->sparse ? find_keys(s, worker, push, &client->round.keys) : VB_OK;
-}
 
 static void add(float *sum, const float *v, size_t n)
 {
@@ -235,8 +223,6 @@ vb_status vb_ps_apply_round(struct ps_server *s)
     s->stats.samples += samples;
     return st;
 }
-
-/* ---- snapshots ------------------------------------------------------------------------------- */
 
 void vb_ps_snapshot(struct ps_server *s, bool with_state)
 {

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A worker waits, and *fails over* to the standby when a server is gone (ps_replica.c). The worker
- * tells the standby what it has received from the server, waits until the standby serves, and sends
- * the pushes that the standby lacks. If a get or a snapshot was under way with the server, the
- * caller starts it again. Without replicas no server has a standby.
+ * A worker waits, and *fails over* to the standby when a server is gone (ps_replica.c). If a get or
+ * a snapshot was under way with the server, the caller starts it again.
  */
 #include "engine/ps/ps.h"
 
@@ -129,7 +127,7 @@ static bool all_serving(void *arg)
 
 static vb_status send_note(struct ps_worker *w, struct ps_link *link, uint32_t note)
 {
-    vb_status st = vb_ps_put_note(w->slots, link->rank, note, &link->note_op);
+    vb_status st = vb_ps_put(w->slots, link->rank, 0, 0, 0, note, &link->note_op);
 
     return st == VB_OK ? vb_op_wait(w->group, &link->note_op, "a note to the standby", -1) : st;
 }
@@ -171,8 +169,6 @@ static vb_status failover_all(struct ps_worker *w)
             st = send_rest(w, k);
     return st;
 }
-
-/* ---- for others ------------------------------------------------------------------------------ */
 
 vb_status vb_ps_await(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what, int k,
                       bool no_timeout)

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * The layout of the two windows of the parameter server, and the numbers of its ranks. Peers read
- * from the window of shards. It has the parameters and the last snapshot of a server, and the areas
- * that a worker reads them into. Peers write to the window of slots. It has the pushes at a server,
- * the replies at a worker, and the buffers that both send from.
+ * from the window of shards, and write to the window of slots.
  */
 #include "engine/ps/ps.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define LINE ((size_t)64)
@@ -65,13 +62,6 @@ int vb_ps_server_at(const struct ps_job *job, int rank)
     if (rank < job->workers || rank >= job->workers + vb_ps_server_ranks(job))
         return -1;
     return (rank - job->workers) % job->servers;
-}
-
-/* With replicas the result is false, because a push must stay in the worker's memory until the
- * standby has it. */
-bool vb_ps_is_direct(const struct ps_job *job, bool mapped)
-{
-    return mapped && job->servers == 1 && job->replicas < 2;
 }
 
 /* Each shard is a range of parameters in whole cache lines, except for the last one. */
@@ -149,9 +139,11 @@ static void lay_server(const struct ps_job *job, int k, struct ps_layout *lay)
 static void lay_worker(const struct ps_job *job, bool mapped, struct ps_layout *lay)
 {
     size_t params = job->n * sizeof(float), at = 0;
-    bool direct = vb_ps_is_direct(job, mapped), replies;
+    bool replies = lay->replies || (!mapped && may_stream(job));
     int k;
 
+    /* With replicas a push must stay in the worker's memory until the standby has it. */
+    lay->direct = mapped && job->servers == 1 && job->replicas < 2;
     lay->area[0] = vb_ps_reserve(&at, params);
     lay->area[1] = vb_ps_reserve(&at, job->sparse ? 0 : params);
     lay->area_state = vb_ps_reserve(&at, params * (size_t)job->words);
@@ -159,8 +151,7 @@ static void lay_worker(const struct ps_job *job, bool mapped, struct ps_layout *
     lay->worker_shard_bytes = at;
     at = 0;
     for (k = 0; k < job->servers; k++)
-        lay->push[k] = vb_ps_reserve(&at, direct ? 0 : (size_t)lay->slots * lay->slot[k]);
-    replies = lay->replies || (!mapped && may_stream(job));
+        lay->push[k] = vb_ps_reserve(&at, lay->direct ? 0 : (size_t)lay->slots * lay->slot[k]);
     lay->replies_at =
         vb_ps_reserve(&at, replies ? 2 * pad((job->sparse ? job->max_keys : job->n) * 4) : 0);
     lay->client_state = vb_ps_reserve(
@@ -229,16 +220,7 @@ bool vb_ps_maps_all(const struct vb_group *group, const struct ps_job *job)
 
 vb_status vb_ps_who_maps(struct vb_group *group, const struct ps_job *job, bool *maps)
 {
-    int world = vb_group_world(group), r, own, *all = calloc((size_t)world, sizeof(*all));
-    bool worker = vb_group_rank(group) < job->workers;
-    vb_status st;
+    bool own = vb_group_rank(group) < job->workers && vb_ps_maps_all(group, job);
 
-    if (all == NULL)
-        return vb_err_sys("calloc");
-    own = worker && vb_ps_maps_all(group, job);
-    st = vb_group_gather(group, &own, sizeof(own), all);
-    for (r = 0; r < job->workers && st == VB_OK; r++)
-        maps[r] = all[r] != 0;
-    free(all);
-    return st;
+    return vb_group_gather(group, &own, sizeof(own), maps);
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Handles workers that join and go while a server is at work. When the group reports that a worker
- * is gone, the server queues PS_GONE behind all notes of that worker. A joiner sends PS_HELLO when
- * it is ready. The server logs both events as faults and keeps them for the result.
+ * Handles workers that join and go while a server is at work. The server logs both as faults, and
+ * keeps them for the result.
  */
 #include "engine/ps/ps.h"
 
@@ -61,8 +60,7 @@ int vb_ps_first_worker(const struct ps_server *s)
     return -1;
 }
 
-/* A vb_member_fn. */
-static void on_gone(void *arg, int rank)
+void vb_ps_server_on_gone(void *arg, int rank)
 {
     struct ps_server *s = arg;
     int worker = vb_ps_worker_at(s->job, rank);
@@ -73,11 +71,6 @@ static void on_gone(void *arg, int rank)
         vb_ps_server_queue(s, PS_PARTNER, PS_VALUE(PS_GONE, 0));
     else if (s->k == 0 && !s->standby && !s->final && s->job->replicas > 1)
         log_server_fault(s, rank);
-}
-
-void vb_ps_member_watch(struct ps_server *s)
-{
-    vb_group_on_gone(s->group, on_gone, s);
 }
 
 /* A put to a worker fails if the worker is gone (then PS_GONE is queued), if the worker accepts no
@@ -99,15 +92,11 @@ vb_status vb_ps_member_sent(struct ps_server *s, int worker, vb_status st)
 
 vb_status vb_ps_member_gone(struct ps_server *s, int worker)
 {
-    struct ps_client *client = &s->clients[worker];
     int rank = vb_ps_worker_rank(s->job, worker);
-    const char *why = vb_group_gone_why(s->group, rank);
 
-    client->bye = true;
-    if (!client->member)
-        return VB_OK;
-    if (!s->final)
-        log_worker_fault(s, worker, vb_ps_fault_kind(s, rank), why);
+    s->clients[worker].bye = true;
+    if (s->clients[worker].member && !s->final)
+        log_worker_fault(s, worker, vb_ps_fault_kind(s, rank), vb_group_gone_why(s->group, rank));
     return vb_ps_server_retire(s, worker);
 }
 

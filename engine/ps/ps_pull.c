@@ -32,22 +32,19 @@ static struct ps_head *own_head(const struct ps_worker *w, int k)
     return (void *)((char *)vb_window_ptr(w->shards) + head_at(w, k));
 }
 
-/* Sets base and base_flag for the next push. */
-static void set_base(struct ps_worker *w, uint64_t base, uint32_t flag)
+/* Sets the version of the parameters that the worker has read, also for the next push. */
+static void use_version(struct ps_worker *w, uint64_t version)
 {
-    w->base = base;
-    w->base_flag = flag;
+    w->version = w->base = version;
+    w->base_flag = 0;
 }
-
-/* ---- mapped ---------------------------------------------------------------------------------- */
 
 static const float *copy_mapped(struct ps_worker *w)
 {
     float *to = area_of(w, 0);
     int k;
 
-    w->version = vb_ps_worker_version(w);
-    set_base(w, w->version, 0);
+    use_version(w, vb_ps_worker_version(w));
     for (k = 0; k < w->job->servers; k++) {
         const float *from = (const void *)(w->links[k].mapped_shards + w->lay.params);
 
@@ -94,7 +91,8 @@ static vb_status newest_reply(struct ps_worker *w, const float **values_p)
 
     if (st != VB_OK)
         return st;
-    set_base(w, n, PS_BASE_REPLY);
+    w->base = n;
+    w->base_flag = PS_BASE_REPLY;
     *values_p = (const void *)(own + vb_ps_reply_to(w->job, &w->lay, (int)((n - 1) % 2)));
     return VB_OK;
 }
@@ -167,13 +165,10 @@ static vb_status get_all(struct ps_worker *w, const float **params_p)
     if (st != VB_OK)
         return st;
     w->area = 1 - w->area;
-    w->version = atomic_load(&own_head(w, 0)->version);
-    set_base(w, w->version, 0);
+    use_version(w, atomic_load(&own_head(w, 0)->version));
     *params_p = area_of(w, w->area);
     return VB_OK;
 }
-
-/* ---- one of the three ------------------------------------------------------------------------ */
 
 vb_status vb_ps_worker_pull(struct ps_worker *w, const float **params_p)
 {
@@ -198,8 +193,7 @@ vb_status vb_ps_worker_values(struct ps_worker *w, const uint32_t *keys, size_t 
 
     if (!w->mapped)
         return newest_reply(w, values_p);
-    w->version = vb_ps_worker_version(w);
-    set_base(w, w->version, 0);
+    use_version(w, vb_ps_worker_version(w));
     for (k = 0; k < w->job->servers; k++) {
         const float *from = (const void *)(w->links[k].mapped_shards + w->lay.params);
         size_t end = w->lay.first[k] + w->lay.n[k];

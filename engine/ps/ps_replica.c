@@ -1,23 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * A shard has two servers: one that serves, and its standby.
+ * A shard has two servers: one that serves, and its standby. docs/async.md explains the protocol.
  *
- * The state of a server depends only on the notes that come (pushes, ends, workers that go and
- * join) and on their order. So the server that serves does not process a note at once. It forwards
- * the note, with the push if there is one, and keeps the note in a *log*. The standby processes the
- * note and confirms it. Then the server processes the note too, with the same code, and gets the
- * same bits. The only difference is that the standby sends nothing to workers. So the standby has
- * processed every note whose effects any worker has seen.
- *
- * When the server is gone, each worker sends PS_FAILOVER to the standby, with the numbers of the
- * notices and replies that the worker has received. When all remaining workers have sent
- * PS_FAILOVER, the standby *takes over*: it sends each worker the notices and replies that the
- * worker lacks, and receives the pushes that the standby lacks. The standby waits for all workers,
+ * The server forwards each note, with the push if there is one, and keeps the note in a *log*. The
+ * standby processes the note and confirms it; then the server processes the note too. So the
+ * standby has processed every note whose effects any worker has seen. When the server is gone and
+ * all remaining workers have sent PS_FAILOVER, the standby *takes over*. It waits for all of them,
  * because two servers of a shard must never serve at once: a worker that can still reach the server
  * goes on using that server.
- *
- * When the standby is gone, the server first tells all workers. Then the server processes the log
- * and goes on alone.
  */
 #include "engine/ps/ps.h"
 
@@ -45,35 +35,20 @@ static vb_status ignore_gone(vb_status st)
 
 /* ---- the server that serves ------------------------------------------------------------------ */
 
-/* Finds the bytes that go to the standby with a note: the whole push, or no bytes. */
-static vb_status find_push(const struct ps_server *s, struct ps_arrival a, size_t *at_p,
-                           size_t *len_p)
-{
-    int slot = (int)PS_ARG(a.value);
-    const struct ps_push *push;
-
-    *at_p = *len_p = 0;
-    if (PS_KIND(a.value) != PS_PUSH || !s->clients[a.worker].member)
-        return VB_OK;
-    if (slot >= s->lay.slots)
-        return vb_err(VB_ERR_INPUT, "worker %d pushed into slot %d, but has only %d slots",
-                      a.worker, slot, s->lay.slots);
-    push = vb_ps_push_in(s, a.worker, slot);
-    if (!vb_ps_push_is_sane(s, push))
-        return vb_err(VB_ERR_INPUT, "worker %d pushed more samples or keys than a batch can have",
-                      a.worker);
-    *at_p = vb_ps_slot_at(&s->lay, s->k, a.worker, slot);
-    *len_p = vb_ps_push_bytes(s->job, &s->lay, s->k, push);
-    return VB_OK;
-}
-
+/* Forwards a note to the standby. A push goes with its note. */
 static vb_status forward(struct ps_server *s, struct ps_arrival a)
 {
-    size_t at, len;
-    vb_status st = find_push(s, a, &at, &len);
+    const struct ps_push *push;
+    size_t at = 0, len = 0;
+    vb_status st;
 
-    if (st != VB_OK)
-        return st;
+    if (PS_KIND(a.value) == PS_PUSH && s->clients[a.worker].member) {
+        st = vb_ps_push_check(s, a.worker, PS_ARG(a.value), &push);
+        if (st != VB_OK)
+            return st;
+        at = vb_ps_slot_at(&s->lay, s->k, a.worker, (int)PS_ARG(a.value));
+        len = vb_ps_push_bytes(s->job, &s->lay, s->k, push);
+    }
     if ((int)PS_KIND(a.value) >= PS_WORKER_KINDS)
         return vb_err(VB_ERR_INPUT, "worker %d sent an unknown note: %x", a.worker, a.value);
     if (s->partner.log_end - s->partner.log_first >= s->queue.size)
@@ -238,8 +213,6 @@ static vb_status process_at_standby(struct ps_server *s, struct ps_arrival a)
     return take_over_if_ready(s);
 }
 
-/* ---- both ------------------------------------------------------------------------------------ */
-
 static vb_status on_partner_gone(struct ps_server *s)
 {
     if (!s->standby)
@@ -272,10 +245,4 @@ vb_status vb_ps_replicate(struct ps_server *s, struct ps_arrival a)
     }
     return vb_err(VB_ERR_INPUT, "the other server of shard %d sent an unknown note: %x", s->k,
                   a.value);
-}
-
-/* The server leaves the group when all workers have sent PS_BYE. */
-bool vb_ps_standby_is_done(const struct ps_server *s)
-{
-    return s->partner.gone && vb_group_end(s->group, s->partner.rank) == VB_END_LEFT;
 }

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * A server is one thread that processes the notes of workers in the order of their arrival. The
- * note handler only queues the notes; the server's thread does everything else. ps_push.c processes
- * pushes, ps_notify.c sends notices and replies, ps_member.c handles workers that join and go,
- * ps_replica.c handles the standby.
+ * note handler only queues the notes; the server's thread does everything else.
  */
 #include "engine/ps/ps.h"
 
@@ -218,7 +216,10 @@ vb_status vb_ps_server_linger(struct ps_server *s)
     int left = n_left(s);
     vb_status st = VB_OK;
 
-    while (st == VB_OK && !(s->standby ? vb_ps_standby_is_done(s) : left == 0)) {
+    while (st == VB_OK && (s->standby || left > 0)) {
+        /* The server of a standby leaves the group when all workers have sent PS_BYE. */
+        if (s->standby && s->partner.gone && vb_group_end(s->group, s->partner.rank) == VB_END_LEFT)
+            return VB_OK;
         st = vb_ps_server_round(s);
         if (n_left(s) < left)
             deadline = vb_clock_ns() + LINGER_S * UINT64_C(1000000000);

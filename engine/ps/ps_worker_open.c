@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * Opens and closes a worker of the parameter server, and watches the members of the group.
- * on_gone() and on_join() may run on the group's progress thread.
  */
 #include "engine/ps/ps.h"
 
 #include <stdlib.h>
 
-/* ---- members that come and go ---------------------------------------------------------------- */
-
-/* on_gone() and on_join() have the type vb_member_fn. */
+/* on_gone() and on_join() have the type vb_member_fn, and may run on the group's progress thread.
+ */
 static void on_gone(void *arg, int rank)
 {
     struct ps_worker *w = arg;
@@ -29,8 +27,6 @@ static void on_join(void *arg, int rank)
     if (number >= 0 && number < w->number)
         w->below++;
 }
-
-/* ---- open and close -------------------------------------------------------------------------- */
 
 static vb_status make_windows(struct ps_worker *w)
 {
@@ -54,13 +50,13 @@ static vb_status make_windows(struct ps_worker *w)
 static void make_links(struct ps_worker *w)
 {
     const struct ps_job *job = w->job;
-    int k, standby;
+    int k;
 
     w->lost_rank = -1;
     for (k = 0; k < job->servers; k++) {
         struct ps_link *link = &w->links[k];
+        int standby = vb_ps_standby_rank(job, k);
 
-        standby = vb_ps_standby_rank(job, k);
         link->rank = vb_ps_server_rank(job, k);
         link->standby = standby >= 0 && vb_group_member(w->group, standby) ? standby : -1;
         link->serving = -1;
@@ -82,10 +78,11 @@ static void make_links(struct ps_worker *w)
  * reported twice. */
 static void find_gone_servers(struct ps_worker *w)
 {
-    int k, standby;
+    int k;
 
     for (k = 0; k < w->job->servers; k++) {
-        standby = w->links[k].standby;
+        int standby = w->links[k].standby;
+
         if (!vb_group_member(w->group, w->links[k].rank))
             vb_ps_worker_gone(w, w->links[k].rank);
         if (standby >= 0 && !vb_group_member(w->group, standby))
@@ -145,7 +142,7 @@ static vb_status check_in_place(const struct ps_job *job, bool mapped)
 vb_status vb_ps_worker_create(struct vb_group *group, const struct ps_job *job,
                               struct ps_worker **worker_p)
 {
-    bool *maps = calloc((size_t)job->workers, sizeof(*maps));
+    bool *maps = calloc((size_t)vb_group_world(group), sizeof(*maps));
     vb_status st = maps != NULL ? begin(group, job, worker_p) : vb_err_sys("calloc");
     int i;
 
