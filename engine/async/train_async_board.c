@@ -78,8 +78,6 @@ void vb_async_board_free(struct async_board *b)
     free(b);
 }
 
-/* ---- putting --------------------------------------------------------------------------------- */
-
 /* Puts to a member. If the member is gone, the put is skipped, which is not a failure. */
 static vb_status put(struct async_board *b, int rank, size_t offset, size_t len, uint32_t value)
 {
@@ -136,15 +134,9 @@ static int reporter(const struct async_board *b)
     return own;
 }
 
-struct waiting {
-    struct async_board *board;
-    int rank; /* rank of the reporter */
-    uint64_t until_ns;
-};
-
 static bool has_all_rows(void *arg)
 {
-    const struct async_board *b = ((const struct waiting *)arg)->board;
+    const struct async_board *b = arg;
     int r, own = vb_group_rank(b->group);
 
     for (r = 0; r < b->slots; r++)
@@ -152,6 +144,12 @@ static bool has_all_rows(void *arg)
             return false;
     return true;
 }
+
+struct waiting {
+    const struct async_board *board;
+    int rank; /* rank of the reporter */
+    uint64_t until_ns;
+};
 
 /* Returns whether the result was reported, the reporter is gone, or the current slice of the wait
  * is over. */
@@ -163,38 +161,28 @@ static bool something_new(void *arg)
            vb_clock_ns() >= w->until_ns;
 }
 
-/* Waits until the reporter has reported or is gone. The report may take long; the group finds out
- * if the reporter dies or is silent. */
-static vb_status wait_for(struct async_board *b, int rank)
+/* The report may take long; the group finds out if the reporter dies or is silent. */
+vb_status vb_async_board_wait(struct async_board *b, bool *reports_p)
 {
-    struct waiting w = {.board = b, .rank = rank};
-    uint64_t deadline = vb_clock_ns() + DONE_NS;
+    struct waiting w = {.board = b, .rank = -1};
+    uint64_t deadline = 0;
     vb_status st = VB_OK;
 
-    while (st == VB_OK && !b->done && vb_group_member(b->group, rank)) {
+    *reports_p = false;
+    while (st == VB_OK && !b->done) {
+        int rank = reporter(b);
+
+        if (rank == vb_group_rank(b->group)) {
+            *reports_p = true;
+            return vb_group_wait(b->group, has_all_rows, b, "the figures of the other ranks", -1);
+        }
+        deadline = rank != w.rank ? vb_clock_ns() + DONE_NS : deadline;
+        w.rank = rank;
         w.until_ns = vb_clock_ns() + SLICE_NS;
         st = vb_group_wait(b->group, something_new, &w, "the result", -1);
         if (vb_clock_ns() > deadline)
             return vb_err(VB_ERR_TIMEOUT, "rank %d has not reported the result within an hour",
                           rank);
-    }
-    return st;
-}
-
-vb_status vb_async_board_wait(struct async_board *b, bool *reports_p)
-{
-    struct waiting w = {.board = b};
-    vb_status st = VB_OK;
-    int rank;
-
-    *reports_p = false;
-    while (st == VB_OK && !b->done) {
-        rank = reporter(b);
-        if (rank == vb_group_rank(b->group)) {
-            *reports_p = true;
-            return vb_group_wait(b->group, has_all_rows, &w, "the figures of the other ranks", -1);
-        }
-        st = wait_for(b, rank);
     }
     return st;
 }

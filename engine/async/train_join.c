@@ -37,18 +37,13 @@ struct vb_joined {
 
 /* ---- server 0 -------------------------------------------------------------------------------- */
 
-static bool fit(const struct vb_trainer *t)
-{
-    return t->o->join.words_len <= WORDS_MAX && strlen(t->settings) <= SETTINGS_MAX;
-}
-
 void vb_async_announce(const struct vb_async *a)
 {
     const struct vb_train_opts *o = a->trainer->o;
 
     if (o->join.words == NULL || a->job.join_slots == 0)
         return;
-    if (!fit(a->trainer))
+    if (vb_async_join_info_bytes(a) == 0)
         VB_LOG_WARN("no worker can join this job: its command line is too long");
     else if (o->join.say != NULL)
         o->join.say(a->root);
@@ -57,8 +52,9 @@ void vb_async_announce(const struct vb_async *a)
 size_t vb_async_join_info_bytes(const struct vb_async *a)
 {
     const struct vb_trainer *t = a->trainer;
+    bool fits = t->o->join.words_len <= WORDS_MAX && strlen(t->settings) <= SETTINGS_MAX;
 
-    return t->o->join.words != NULL && a->job.join_slots > 0 && fit(t) ? JOIN_INFO_MAX : 0;
+    return t->o->join.words != NULL && a->job.join_slots > 0 && fits ? JOIN_INFO_MAX : 0;
 }
 
 vb_status vb_async_join_info_put(const struct vb_async *a, struct async_board *board)

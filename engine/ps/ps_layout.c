@@ -75,17 +75,8 @@ static void cut_shards(const struct ps_job *job, struct ps_layout *lay)
         end = units * (size_t)(k + 1) / (size_t)job->servers * UNIT;
         lay->first[k] = first < job->n ? first : job->n;
         lay->n[k] = (end < job->n ? end : job->n) - lay->first[k];
+        lay->n_most = lay->n[k] > lay->n_most ? lay->n[k] : lay->n_most;
     }
-}
-
-static size_t largest_shard(const struct ps_job *job, const struct ps_layout *lay)
-{
-    size_t most = 0;
-    int k;
-
-    for (k = 0; k < job->servers; k++)
-        most = lay->n[k] > most ? lay->n[k] : most;
-    return most;
 }
 
 /* Returns whether servers send replies. With a bound, a dense reply comes with the ticket. Only
@@ -98,7 +89,7 @@ static bool has_replies(const struct ps_job *job, bool mapped, const struct ps_l
         return true;
     if (job->no_reply || (job->bound >= 0 && job->servers > 1))
         return false;
-    return largest_shard(job, lay) * sizeof(float) <= PS_REPLY_MAX;
+    return lay->n_most * sizeof(float) <= PS_REPLY_MAX;
 }
 
 /* Returns whether shards may be streamed in this job. They are not streamed with several servers,
@@ -167,7 +158,7 @@ void vb_ps_layout_make(const struct ps_job *job, bool mapped, struct ps_layout *
     cut_shards(job, lay);
     lay->replies = has_replies(job, mapped, lay);
     lay->slots = job->n * sizeof(float) > ONE_SLOT && !job->sparse ? 1 : PS_SLOTS_MAX;
-    lay->reply = pad((job->sparse ? job->max_keys : largest_shard(job, lay)) * sizeof(float));
+    lay->reply = pad((job->sparse ? job->max_keys : lay->n_most) * sizeof(float));
     for (k = 0; k < job->servers; k++)
         lay_server(job, k, lay);
     lay_worker(job, mapped, lay);

@@ -12,11 +12,6 @@ uint64_t vb_ps_version_of(const struct ps_server *s)
     return atomic_load_explicit(&s->head->version, memory_order_relaxed);
 }
 
-static vb_status take_op(struct ps_server *s, int worker, struct vb_op **op_p)
-{
-    return vb_ps_ring_take(s->group, &s->clients[worker].ops, "a note to a worker", op_p);
-}
-
 vb_status vb_ps_send_note(struct ps_server *s, int worker, enum ps_kind kind, uint32_t arg)
 {
     struct vb_op *op;
@@ -24,7 +19,7 @@ vb_status vb_ps_send_note(struct ps_server *s, int worker, enum ps_kind kind, ui
 
     if (s->standby)
         return VB_OK;
-    st = take_op(s, worker, &op);
+    st = vb_ps_ring_take(s->group, &s->clients[worker].ops, "a note to a worker", &op);
     if (st == VB_OK)
         st =
             vb_ps_put(s->slots, vb_ps_worker_rank(s->job, worker), 0, 0, 0, PS_NOTE(kind, arg), op);
@@ -66,7 +61,7 @@ static vb_status reply(struct ps_server *s, int worker, uint32_t notice)
     client->reply_version[++client->replies % 4] = vb_ps_version_of(s);
     if (s->standby)
         return VB_OK;
-    st = take_op(s, worker, &op);
+    st = vb_ps_ring_take(s->group, &s->clients[worker].ops, "a note to a worker", &op);
     if (st == VB_OK && !streams) {
         from = vb_ps_reply_from(&s->lay, s->k, worker, parity);
         st = fill_reply(s, worker, from);
@@ -91,11 +86,11 @@ int64_t vb_ps_slowest(const struct ps_server *s)
     return least;
 }
 
-static bool no_steps_left(const struct ps_server *s)
+bool vb_ps_no_steps_left(const struct ps_server *s)
 {
-    if (s->job->bound == 0)
-        return s->job->begin + s->round.number >= s->job->steps;
-    return s->job->begin + s->granted >= s->job->steps;
+    if (s->job->hogwild)
+        return (int64_t)vb_ps_version_of(s) >= s->job->steps;
+    return s->job->begin + (s->job->bound == 0 ? s->round.number : s->granted) >= s->job->steps;
 }
 
 static bool has_replies(const struct ps_server *s, const struct ps_client *client)
@@ -115,7 +110,7 @@ static bool may_go(const struct ps_server *s, const struct ps_client *client)
     const struct ps_job *job = s->job;
     bool needs_answer;
 
-    if (s->k != 0 || job->hogwild || !client->member || client->sent_last || no_steps_left(s))
+    if (s->k != 0 || job->hogwild || !client->member || client->sent_last || vb_ps_no_steps_left(s))
         return false;
     needs_answer = job->sparse && has_replies(s, client);
     if (needs_answer && !client->keys.for_ticket)
@@ -162,7 +157,7 @@ static bool is_reply_due(const struct ps_server *s, const struct ps_client *clie
 static bool is_stalled(const struct ps_server *s, const struct ps_client *client)
 {
     return s->k == 0 && s->job->bound > 0 && client->granted == client->clock &&
-           !no_steps_left(s) && client->granted - vb_ps_slowest(s) > s->job->bound;
+           !vb_ps_no_steps_left(s) && client->granted - vb_ps_slowest(s) > s->job->bound;
 }
 
 /* Records when a worker begins to stall. When the worker goes on, updates s->stalled_ns, which is

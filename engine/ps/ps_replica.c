@@ -16,21 +16,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- between the two ------------------------------------------------------------------------- */
-
 static vb_status put_to_partner(struct ps_server *s, size_t at, size_t len, uint32_t note)
 {
     struct vb_op *op;
     vb_status st = vb_ps_ring_take(s->group, &s->partner.ops, "a note to the other server", &op);
 
-    return st == VB_OK ? vb_ps_put(s->slots, s->partner.rank, at, at, len, note, op) : st;
-}
-
-/* If a put fails because the partner is gone, this is not an error, because PS_GONE is queued as
- * well. */
-static vb_status ignore_gone(vb_status st)
-{
-    return st == VB_ERR_PEER ? VB_OK : st;
+    if (st == VB_OK)
+        st = vb_ps_put(s->slots, s->partner.rank, at, at, len, note, op);
+    return st == VB_ERR_PEER ? VB_OK : st; /* the partner is gone, and PS_GONE is queued as well */
 }
 
 /* ---- the server that serves ------------------------------------------------------------------ */
@@ -54,7 +47,7 @@ static vb_status forward(struct ps_server *s, struct ps_arrival a)
     if (s->partner.log_end - s->partner.log_first >= s->queue.size)
         return vb_err(VB_ERR_INPUT, "worker %d has sent more notes than its slots allow", a.worker);
     s->partner.log[s->partner.log_end++ % s->queue.size] = a;
-    return ignore_gone(put_to_partner(s, at, len, PS_NOTE(PS_FORWARD, ps_forward_pack(a))));
+    return put_to_partner(s, at, len, PS_NOTE(PS_FORWARD, ps_forward_pack(a)));
 }
 
 static struct ps_arrival log_pop(struct ps_server *s)
@@ -99,7 +92,7 @@ static vb_status process_forwarded(struct ps_server *s, uint32_t value)
     if (PS_KIND(a.value) == PS_GONE)
         s->clients[a.worker].failover.n_retired++;
     st = vb_ps_process(s, a);
-    return st == VB_OK ? ignore_gone(put_to_partner(s, 0, 0, PS_NOTE(PS_CONFIRM, 0))) : st;
+    return st == VB_OK ? put_to_partner(s, 0, 0, PS_NOTE(PS_CONFIRM, 0)) : st;
 }
 
 static bool is_gone(const struct ps_client *client)

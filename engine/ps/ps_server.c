@@ -120,26 +120,19 @@ vb_status vb_ps_process(struct ps_server *s, struct ps_arrival a)
 
 /* ---- the loop -------------------------------------------------------------------------------- */
 
-struct waiting {
-    struct ps_server *server;
-    uint64_t until_ns;
-};
-
 static bool something_to_do(void *arg)
 {
-    const struct waiting *w = arg;
+    const struct ps_server *s = arg;
 
-    return w->server->queue.end != w->server->queue.first || vb_clock_ns() >= w->until_ns;
+    return s->queue.end != s->queue.first || vb_clock_ns() >= s->stats.mark_ns + WAIT_NS;
 }
 
 vb_status vb_ps_server_round(struct ps_server *s)
 {
-    struct waiting waiting = {s, 0};
     vb_status st;
 
     vb_ps_lap(s, &s->stats.notify_ns);
-    waiting.until_ns = s->stats.mark_ns + WAIT_NS;
-    st = vb_ps_wait(s->group, something_to_do, &waiting, "a gradient", -1);
+    st = vb_ps_wait(s->group, something_to_do, s, "a gradient", -1);
     vb_ps_lap(s, &s->stats.idle_ns);
     if (st == VB_OK && s->queue.flooded)
         return vb_err(VB_ERR_INPUT, "the workers have sent more notes than their slots allow");
