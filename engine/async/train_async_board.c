@@ -122,8 +122,6 @@ vb_status vb_async_board_done(struct async_board *b)
     return put_all(b, 0, 0, NOTE_DONE);
 }
 
-/* ---- who reports ----------------------------------------------------------------------------- */
-
 static int reporter(const struct async_board *b)
 {
     int r, own = vb_group_rank(b->group);

@@ -100,36 +100,29 @@ static vb_status collect_own(struct vb_async *a, struct vb_train_result *result)
     return VB_OK;
 }
 
-static vb_status collect_all(struct vb_async *a, struct vb_train_result *result)
+vb_status vb_async_collect(struct vb_async *a, struct vb_train_result *result)
 {
-    const struct async_run_stats *run = a->board->run;
-    size_t slots = (size_t)a->board->slots;
+    const struct async_board *board = a->board;
+    vb_status st;
+    size_t slots;
 
+    if (!a->reports)
+        return collect_own(a, result);
+    slots = (size_t)board->slots;
+    result->ranks = a->trainer->world;
+    result->reports = true;
     result->per_rank = calloc(slots, sizeof(*result->per_rank));
     result->staleness = calloc(slots, sizeof(*result->staleness));
     result->faults = calloc(PS_FAULTS_MAX, sizeof(*result->faults));
     if (result->per_rank == NULL || result->staleness == NULL || result->faults == NULL)
         return vb_err_sys("calloc");
     /* This worker's row now includes the last evaluation. */
-    a->board->rows[vb_group_rank(a->ps)] = vb_async_worker_row(a);
-    result->samples = run->samples > 0 ? run->samples : 0;
+    board->rows[vb_group_rank(a->ps)] = vb_async_worker_row(a);
+    result->samples = board->run->samples > 0 ? board->run->samples : 0;
     add_rows(a, result);
     add_staleness(a, result);
-    add_faults(run, result);
-    return VB_OK;
-}
-
-vb_status vb_async_collect(struct vb_async *a, struct vb_train_result *result)
-{
-    vb_status st;
-
-    if (!a->reports)
-        return collect_own(a, result);
-    result->ranks = a->trainer->world;
-    result->reports = true;
-    st = collect_all(a, result);
-    if (st == VB_OK)
-        st = vb_train_fill_params(a->trainer, result);
+    add_faults(board->run, result);
+    st = vb_train_fill_params(a->trainer, result);
     if (st == VB_OK)
         vb_train_fill_run(a->trainer, result);
     return st;

@@ -39,8 +39,6 @@ static vb_status fail(const struct reader *r, const char *call)
     return err != 0 ? vb_status_from_errno(err) : VB_ERR_IO;
 }
 
-/* ---- checking -------------------------------------------------------------------------------- */
-
 static vb_status check_head(struct reader *r)
 {
     struct cp_head *h = &r->head;
@@ -157,28 +155,21 @@ static vb_status check_array(const struct reader *r, const struct cp_entry *e)
     return VB_OK;
 }
 
-static vb_status check_end(const struct reader *r)
-{
-    uint64_t at = r->len - sizeof(struct cp_end);
-    struct cp_end end;
-
-    memcpy(&end, r->map + at, sizeof(end));
-    if (memcmp(end.magic, CP_END_MAGIC, sizeof(end.magic)) != 0 || end.file_bytes != r->len)
-        return refuse(r, at, "the end of the file is missing");
-    return VB_OK;
-}
-
 static vb_status check_all(struct reader *r)
 {
     vb_status st = check_head(r);
+    struct cp_end end;
     uint32_t i;
 
     if (st == VB_OK)
         st = check_front(r);
     if (st == VB_OK)
         st = check_table(r);
-    if (st == VB_OK)
-        st = check_end(r);
+    if (st != VB_OK)
+        return st;
+    memcpy(&end, r->map + r->len - sizeof(end), sizeof(end));
+    if (memcmp(end.magic, CP_END_MAGIC, sizeof(end.magic)) != 0 || end.file_bytes != r->len)
+        return refuse(r, r->len - sizeof(end), "the end of the file is missing");
     for (i = 0; st == VB_OK && i < r->head.n_arrays; i++)
         st = check_array(r, &r->table[i]);
     return st;

@@ -84,7 +84,7 @@ struct ps_layout {
     size_t reply;                /* size of one reply */
     size_t params, state[PS_SERVERS_MAX], snap[PS_SERVERS_MAX], snap_state[PS_SERVERS_MAX];
     size_t client_states[PS_SERVERS_MAX]; /* with replicas: one struct ps_client_state per worker */
-    size_t replies_from[PS_SERVERS_MAX];  /* buffers that replies are sent from */
+    size_t replies_from[PS_SERVERS_MAX];  /* two buffers per worker that replies are sent from */
     size_t shard_bytes[PS_SERVERS_MAX], slots_bytes[PS_SERVERS_MAX];
 
     /* At a worker: */
@@ -110,12 +110,9 @@ void vb_ps_layout_make(const struct ps_job *job, bool mapped, struct ps_layout *
 /* Reserves bytes at *end, in whole cache lines, and advances *end. Returns their offset. */
 size_t vb_ps_reserve(size_t *end, size_t bytes);
 
-/* vb_ps_slot_at() returns the offset of a worker's slot at server k, vb_ps_reply_from() the offset
- * of the buffer that the server sends a reply from. parity: number of the reply modulo 2. */
+/* Return the offset of a worker's slot at server k, and the offset at which a worker receives a
+ * reply. parity: number of the reply modulo 2. */
 size_t vb_ps_slot_at(const struct ps_layout *lay, int k, int worker, int slot);
-size_t vb_ps_reply_from(const struct ps_layout *lay, int k, int worker, int parity);
-
-/* Returns the offset at which the worker receives a reply. */
 size_t vb_ps_reply_to(const struct ps_job *job, const struct ps_layout *lay, int parity);
 
 /* Returns the size of a push to server k, including the head. The caller has checked the push. */

@@ -79,17 +79,6 @@ static vb_status send_state(struct ps_worker *w, int k)
                      &link->note_op);
 }
 
-/* The link stays marked as lost, so that later waits fail as well. */
-static vb_status no_standby(struct ps_worker *w, int k)
-{
-    int rank = w->links[k].rank;
-
-    w->links[k].lost = true;
-    w->lost_rank = rank;
-    return vb_err(VB_ERR_PEER, "server %d (rank %d, %s) is gone (%s) and has no standby", k, rank,
-                  vb_group_host(w->group, rank), vb_group_gone_why(w->group, rank));
-}
-
 static vb_status call_standby(struct ps_worker *w, int k)
 {
     struct ps_link *link = &w->links[k];
@@ -101,7 +90,11 @@ static vb_status call_standby(struct ps_worker *w, int k)
     standby = atomic_exchange(&link->standby, -1);
     if (standby < 0) {
         link->failed_over = false;
-        return no_standby(w, k);
+        link->lost = true; /* so that later waits fail as well */
+        w->lost_rank = link->rank;
+        return vb_err(VB_ERR_PEER, "server %d (rank %d, %s) is gone (%s) and has no standby", k,
+                      link->rank, vb_group_host(w->group, link->rank),
+                      vb_group_gone_why(w->group, link->rank));
     }
     link->rank = standby;
     link->mapped_shards = link->standby_shards;

@@ -177,11 +177,6 @@ size_t vb_ps_push_bytes(const struct ps_job *job, const struct ps_layout *lay, i
     return sizeof(*push) + n * sizeof(float);
 }
 
-size_t vb_ps_reply_from(const struct ps_layout *lay, int k, int worker, int parity)
-{
-    return lay->replies_from[k] + ((size_t)worker * 2 + (size_t)parity) * lay->reply;
-}
-
 size_t vb_ps_reply_to(const struct ps_job *job, const struct ps_layout *lay, int parity)
 {
     return lay->replies_at + (size_t)parity * pad((job->sparse ? job->max_keys : job->n) * 4);

@@ -63,7 +63,7 @@ static vb_status reply(struct ps_server *s, int worker, uint32_t notice)
         return VB_OK;
     st = vb_ps_ring_take(s->group, &s->clients[worker].ops, "a note to a worker", &op);
     if (st == VB_OK && !streams) {
-        from = vb_ps_reply_from(&s->lay, s->k, worker, parity);
+        from = s->lay.replies_from[s->k] + (size_t)(2 * worker + parity) * s->lay.reply;
         st = fill_reply(s, worker, from);
     }
     if (st == VB_OK)
@@ -152,19 +152,14 @@ static bool is_reply_due(const struct ps_server *s, const struct ps_client *clie
     return s->job->bound >= 0 || (notice & PS_ACK) != 0 || client->replies == 0;
 }
 
-/* Returns whether a worker has used all its tickets and gets no more tickets before the slowest
- * worker has advanced. */
-static bool is_stalled(const struct ps_server *s, const struct ps_client *client)
-{
-    return s->k == 0 && s->job->bound > 0 && client->granted == client->clock &&
-           !vb_ps_no_steps_left(s) && client->granted - vb_ps_slowest(s) > s->job->bound;
-}
-
-/* Records when a worker begins to stall. When the worker goes on, updates s->stalled_ns, which is
- * the longest stall of all workers that go on at once. */
+/* Records when a worker begins to stall: it has used all its tickets, and gets no more before the
+ * slowest worker has advanced. When the worker goes on, updates s->stalled_ns, which is the longest
+ * stall of all workers that go on at once. */
 static void note_stall(struct ps_server *s, struct ps_client *client, bool goes)
 {
-    bool was = client->stalled_ns != 0, is = !goes && is_stalled(s, client);
+    bool was = client->stalled_ns != 0;
+    bool is = !goes && s->k == 0 && s->job->bound > 0 && client->granted == client->clock &&
+              !vb_ps_no_steps_left(s) && client->granted - vb_ps_slowest(s) > s->job->bound;
     uint64_t now, ns;
 
     if (was == is)

@@ -219,27 +219,21 @@ float *vb_ps_worker_shared(struct ps_worker *w, void **state_p)
 
 /* With hogwild no server tells worker 0 when to evaluate or save. Worker 0 does not see every
  * version, so it compares the last version that it saw with the present version. */
-static void note_due(struct ps_worker *w, uint64_t now)
+void vb_ps_worker_applied(struct ps_worker *w)
 {
-    const struct ps_job *job = w->job;
-    uint64_t eval = (uint64_t)job->eval_every, save = (uint64_t)job->save_every;
+    struct ps_head *head = (struct ps_head *)(void *)w->links[0].mapped_shards;
+    uint64_t eval = (uint64_t)w->job->eval_every, save = (uint64_t)w->job->save_every;
+    uint64_t now = atomic_fetch_add_explicit(&head->version, 1, memory_order_relaxed);
 
-    if (w->number != 0 || now >= (uint64_t)job->steps)
+    vb_ps_stale_add(&w->stale, now > w->base ? now - w->base : 0);
+    now++;
+    if (w->number != 0 || now >= (uint64_t)w->job->steps)
         return;
     if (eval > 0 && now / eval > w->seen / eval)
         w->due |= PS_EVAL;
     if (save > 0 && now / save > w->seen / save)
         w->due |= PS_SAVE;
     w->seen = now;
-}
-
-void vb_ps_worker_applied(struct ps_worker *w)
-{
-    struct ps_head *head = (struct ps_head *)(void *)w->links[0].mapped_shards;
-    uint64_t now = atomic_fetch_add_explicit(&head->version, 1, memory_order_relaxed);
-
-    vb_ps_stale_add(&w->stale, now > w->base ? now - w->base : 0);
-    note_due(w, now + 1);
 }
 
 /* ---- snapshots ------------------------------------------------------------------------------- */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * A server processes a push: it checks the push, applies or holds the gradient (ps_apply.c),
- * updates its statistics, and acknowledges the push. With a bound of 0 the server holds gradients
- * until a round is complete.
+ * updates its statistics, and acknowledges the push.
  */
 #include "engine/ps/ps.h"
 
@@ -33,8 +32,6 @@ vb_status vb_ps_push_check(const struct ps_server *s, int worker, uint32_t slot,
     *push_p = push;
     return VB_OK;
 }
-
-/* ---- counting -------------------------------------------------------------------------------- */
 
 void vb_ps_stale_add(struct vb_stale *stale, uint64_t by)
 {
@@ -188,17 +185,6 @@ vb_status vb_ps_close_round(struct ps_server *s)
     return st == VB_OK ? vb_ps_notify_all(s) : st;
 }
 
-/* Counts the time that the others waited for this client, if this client's gradient completes the
- * round. */
-static void note_wait(struct ps_server *s, struct ps_client *client)
-{
-    uint64_t now = vb_clock_ns(), ns = now - s->round.held_ns;
-
-    s->round.held_ns = now;
-    if (s->round.n_held == round_size(s) && s->round.n_held >= 2)
-        add_wait(client, ns);
-}
-
 /* Holds a gradient until its round is complete. A gradient of an earlier round is dropped, which
  * happens only with backups. A job with backups has one server, which knows the round of a gradient
  * from the worker's ticket. */
@@ -207,6 +193,7 @@ static vb_status hold(struct ps_server *s, int worker, int slot)
     const struct ps_push *push = vb_ps_push_in(s, worker, slot);
     struct ps_client *client = &s->clients[worker];
     vb_status st = VB_OK;
+    uint64_t before_ns = s->round.held_ns;
 
     if (client->round.held)
         return vb_err(VB_ERR_INPUT, "worker %d pushed two gradients of one round", worker);
@@ -222,7 +209,9 @@ static vb_status hold(struct ps_server *s, int worker, int slot)
         return st;
     client->round.held = true;
     s->round.n_held++;
-    note_wait(s, client);
+    s->round.held_ns = vb_clock_ns();
+    if (s->round.n_held == round_size(s) && s->round.n_held >= 2) /* the others waited for it */
+        add_wait(client, s->round.held_ns - before_ns);
     return vb_ps_round_is_complete(s) ? vb_ps_close_round(s) : VB_OK;
 }
 

@@ -128,20 +128,6 @@ static void kill_if_stopped(const struct ps_server *s, int rank)
                     pid, strerror(errno));
 }
 
-/* Sends a worker what it has waited for until this standby serves, and processes its PS_HELLO, if
- * it has sent one. */
-static vb_status serve_client(struct ps_server *s, int w)
-{
-    struct ps_client *client = &s->clients[w];
-    vb_status st;
-
-    client->wants_snap = 0; /* a worker that still wants a snapshot sends PS_SNAP again */
-    st = vb_ps_confirm_failover(s, w);
-    if (st == VB_OK && client->failover.hello != 0)
-        st = vb_ps_process(s, (struct ps_arrival){w, PS_VALUE(PS_HELLO, client->failover.hello)});
-    return st;
-}
-
 static vb_status take_over(struct ps_server *s)
 {
     int w, rank = s->partner.rank;
@@ -161,8 +147,14 @@ static vb_status take_over(struct ps_server *s)
     vb_ps_log_fault(s, rank, vb_ps_fault_kind(s, rank), text);
     if (st == VB_OK && s->final && s->on_final != NULL)
         st = s->on_final(s, s->final_arg);
-    for (w = 0; w < vb_ps_clients(s->job) && st == VB_OK; w++)
-        st = serve_client(s, w);
+    for (w = 0; w < vb_ps_clients(s->job) && st == VB_OK; w++) {
+        uint32_t hello = s->clients[w].failover.hello;
+
+        s->clients[w].wants_snap = 0; /* a worker that still wants a snapshot asks again */
+        st = vb_ps_confirm_failover(s, w);
+        if (st == VB_OK && hello != 0)
+            st = vb_ps_process(s, (struct ps_arrival){w, PS_VALUE(PS_HELLO, hello)});
+    }
     return st;
 }
 

@@ -28,23 +28,6 @@ static void on_join(void *arg, int rank)
         w->below++;
 }
 
-static vb_status make_windows(struct ps_worker *w)
-{
-    vb_status st =
-        vb_window_create_for(w->group, w->lay.worker_shard_bytes, VB_WINDOW_GET, &w->shards);
-    int k;
-
-    if (st == VB_OK)
-        st = vb_window_create_for(w->group, w->lay.worker_slots_bytes, VB_WINDOW_PUT, &w->slots);
-    for (k = 0; k < w->job->servers && st == VB_OK; k++) {
-        w->links[k].mapped_shards = vb_window_peer(w->shards, w->links[k].rank);
-        w->links[k].mapped_slots = vb_window_peer(w->slots, w->links[k].rank);
-        if (w->links[k].standby >= 0)
-            w->links[k].standby_shards = vb_window_peer(w->shards, w->links[k].standby);
-    }
-    return st;
-}
-
 /* Sets up the links to all servers. When a joiner calls this function, a server may already be
  * gone; then the link leads to the standby. */
 static void make_links(struct ps_worker *w)
@@ -122,13 +105,27 @@ static vb_status begin(struct vb_group *group, const struct ps_job *job,
 
 static vb_status open_windows(struct ps_worker *w, bool mapped)
 {
+    vb_status st;
+    int k;
+
     w->mapped = mapped;
     vb_ps_layout_make(w->job, w->mapped, &w->lay);
     if (!mapped && vb_ps_streams(w->group, w->job, w->links[0].rank))
         w->lay.replies = true;
     w->never_spun = vb_ps_sleep_at_once(w->group, w->job, mapped);
     w->overlapped = !w->mapped && !w->lay.replies && w->job->bound < 0;
-    return make_windows(w);
+    st = vb_window_create_for(w->group, w->lay.worker_shard_bytes, VB_WINDOW_GET, &w->shards);
+    if (st == VB_OK)
+        st = vb_window_create_for(w->group, w->lay.worker_slots_bytes, VB_WINDOW_PUT, &w->slots);
+    for (k = 0; k < w->job->servers && st == VB_OK; k++) {
+        struct ps_link *link = &w->links[k];
+
+        link->mapped_shards = vb_window_peer(w->shards, link->rank);
+        link->mapped_slots = vb_window_peer(w->slots, link->rank);
+        if (link->standby >= 0)
+            link->standby_shards = vb_window_peer(w->shards, link->standby);
+    }
+    return st;
 }
 
 static vb_status check_in_place(const struct ps_job *job, bool mapped)
