@@ -202,8 +202,6 @@ static vb_status take_all(const struct reader *r, struct vb_checkpoint *cp)
     return VB_OK;
 }
 
-/* ---- the file -------------------------------------------------------------------------------- */
-
 static vb_status map_file(const struct reader *r, struct vb_checkpoint *cp)
 {
     int fd = open(r->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a pipe must not block */

@@ -73,7 +73,7 @@ static vb_status reply(struct ps_server *s, int worker, uint32_t notice)
     return st == VB_OK ? VB_OK : vb_ps_member_sent(s, worker, st);
 }
 
-/* ---- tickets --------------------------------------------------------------------------------- */
+/* ---- tickets and notices --------------------------------------------------------------------- */
 
 int64_t vb_ps_slowest(const struct ps_server *s)
 {
@@ -122,21 +122,6 @@ static bool may_go(const struct ps_server *s, const struct ps_client *client)
     return job->bound < 0 || client->granted - vb_ps_slowest(s) <= job->bound;
 }
 
-/* Gives a worker all tickets that it may have now. Returns the number of these tickets. */
-static uint32_t take_tickets(struct ps_server *s, struct ps_client *client)
-{
-    uint32_t n = 0;
-
-    while (may_go(s, client)) {
-        client->keys.for_ticket = false;
-        client->granted++;
-        client->round.ticket = s->round.number;
-        s->granted++;
-        n++;
-    }
-    return n;
-}
-
 /* Returns whether a reply goes with a notice. With a bound, server 0 sends the reply with the
  * ticket, because until then more gradients may be applied. Without a bound, the first dense reply
  * goes with the first notice, and then one reply goes with each acknowledgement. The worker expects
@@ -175,9 +160,15 @@ static void note_stall(struct ps_server *s, struct ps_client *client, bool goes)
 vb_status vb_ps_notify(struct ps_server *s, int worker, uint32_t notice)
 {
     struct ps_client *client = &s->clients[worker];
-    uint32_t tickets = take_tickets(s, client);
+    uint32_t tickets;
     bool replies;
 
+    for (tickets = 0; may_go(s, client); tickets++) {
+        client->keys.for_ticket = false;
+        client->granted++;
+        client->round.ticket = s->round.number;
+        s->granted++;
+    }
     note_stall(s, client, tickets > 0);
     notice |= tickets * PS_TICKETS;
     replies = is_reply_due(s, client, notice);

@@ -210,23 +210,18 @@ static vb_status on_partner_gone(struct ps_server *s)
 
 vb_status vb_ps_replicate(struct ps_server *s, struct ps_arrival a)
 {
+    enum ps_kind kind = PS_KIND(a.value);
+
     if (a.worker != PS_PARTNER)
         return s->standby ? process_at_standby(s, a) : forward(s, a);
-    switch (PS_KIND(a.value)) {
-    case PS_GONE:
+    if (kind == PS_GONE)
         return on_partner_gone(s);
-    case PS_FORWARD:
-        if (s->standby)
-            return process_forwarded(s, a.value);
-        break;
-    case PS_CONFIRM:
-        if (s->standby)
-            break;
+    if (kind == PS_FORWARD && s->standby)
+        return process_forwarded(s, a.value);
+    if (kind == PS_CONFIRM && !s->standby) {
         if (s->partner.log_first == s->partner.log_end)
             return vb_err(VB_ERR_INPUT, "the standby confirmed a note that was not forwarded");
         return vb_ps_process(s, log_pop(s));
-    default:
-        break;
     }
     return vb_err(VB_ERR_INPUT, "the other server of shard %d sent an unknown note: %x", s->k,
                   a.value);
