@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * At the end of asynchronous training, the members of the group of workers and servers exchange
- * their figures. Some members may already be gone.
- *
- * Each member has a *board*: a small window with a row for every member. A server puts its row on
- * the boards of all workers before it sends PS_FINAL; server 0 also puts its statistics of the
- * workers and the faults. Each worker puts its row on the boards of the other workers. The
- * *reporter* is the remaining worker with the lowest rank: it waits for the rows of the other
- * workers, evaluates, saves, prints, and then tells the other workers. If the reporter is gone
- * before that, the worker with the next rank reports.
+ * At the end of asynchronous training, the members exchange their figures: each has a *board*, a
+ * small window with a row for every member. docs/async.md explains who puts what on which board,
+ * and which worker is the *reporter*.
  */
 #include "engine/async/train_async_priv.h"
 
@@ -19,56 +13,6 @@
 #define DONE_NS UINT64_C(3600000000000) /* how long a reporter may evaluate and save */
 
 enum { NOTE_ROW = 1, NOTE_DONE = 2 };
-
-struct row {
-    struct async_row figures;
-    bool there;
-};
-
-struct async_board {
-    struct vb_group *group;
-    struct vb_window *win;
-    int slots;
-    bool opened;
-    size_t rows_at, workers_at, run_at, len;
-    _Atomic bool *has_row; /* (slots) */
-    _Atomic bool done;
-    struct vb_op op;
-};
-
-/* ---- the window ------------------------------------------------------------------------------ */
-
-static void *at(const struct async_board *b, size_t offset)
-{
-    return (char *)vb_window_ptr(b->win) + offset;
-}
-
-static struct row *row_of(const struct async_board *b, int rank)
-{
-    return (struct row *)at(b, b->rows_at) + rank;
-}
-
-struct async_worker_stats *vb_async_board_worker(const struct async_board *b, int rank)
-{
-    return (struct async_worker_stats *)at(b, b->workers_at) + rank;
-}
-
-struct async_run_stats *vb_async_board_run(const struct async_board *b)
-{
-    return at(b, b->run_at);
-}
-
-const struct async_row *vb_async_board_row(const struct async_board *b, int rank)
-{
-    const struct row *row = row_of(b, rank);
-
-    return row->there ? &row->figures : NULL;
-}
-
-int vb_async_board_slots(const struct async_board *b)
-{
-    return b->slots;
-}
 
 /* A vb_note_fn. */
 static void on_note(void *arg, int rank, uint32_t value)
@@ -85,7 +29,9 @@ vb_status vb_async_board_open(struct vb_group *group, size_t join_info_bytes,
                               struct async_board **board_p)
 {
     struct async_board *b = calloc(1, sizeof(*b));
+    size_t len = 0, run_at;
     vb_status st;
+    char *at;
 
     if (b == NULL)
         return vb_err_sys("calloc");
@@ -95,15 +41,23 @@ vb_status vb_async_board_open(struct vb_group *group, size_t join_info_bytes,
     b->has_row = calloc((size_t)b->slots, sizeof(*b->has_row));
     if (b->has_row == NULL)
         return vb_err_sys("calloc");
-    b->rows_at = vb_ps_reserve(&b->len, (size_t)b->slots * sizeof(struct row));
-    b->workers_at = vb_ps_reserve(&b->len, (size_t)b->slots * sizeof(struct async_worker_stats));
-    b->run_at = vb_ps_reserve(&b->len, sizeof(struct async_run_stats));
+    (void)vb_ps_reserve(&len, (size_t)b->slots * sizeof(*b->rows));
+    b->workers_at = vb_ps_reserve(&len, (size_t)b->slots * sizeof(*b->workers));
+    run_at = vb_ps_reserve(&len, sizeof(*b->run));
+    b->join_info_at = len;
     st = vb_channel_open(group, BOARD_CHANNEL, on_note, b);
     b->opened = st == VB_OK;
     if (st == VB_OK)
-        st = vb_window_create_for(group, b->len + join_info_bytes, VB_WINDOW_PUT | VB_WINDOW_GET,
+        st = vb_window_create_for(group, len + join_info_bytes, VB_WINDOW_PUT | VB_WINDOW_GET,
                                   &b->win);
-    return st;
+    if (st != VB_OK)
+        return st;
+    at = vb_window_ptr(b->win);
+    b->rows = (void *)at;
+    b->workers = (void *)(at + b->workers_at);
+    b->run = (void *)(at + run_at);
+    b->join_info = at + len;
+    return VB_OK;
 }
 
 void vb_async_board_leave(struct async_board *b)
@@ -124,21 +78,6 @@ void vb_async_board_free(struct async_board *b)
     free(b);
 }
 
-/* ---- information for joiners ----------------------------------------------------------------- */
-
-void *vb_async_board_join_info(const struct async_board *b)
-{
-    return at(b, b->len);
-}
-
-struct vb_window *vb_async_board_window(const struct async_board *b, size_t *join_info_at_p)
-{
-    *join_info_at_p = b->len;
-    return b->win;
-}
-
-/* ---- putting --------------------------------------------------------------------------------- */
-
 /* Puts to a member. If the member is gone, the put is skipped, which is not a failure. */
 static vb_status put(struct async_board *b, int rank, size_t offset, size_t len, uint32_t value)
 {
@@ -158,31 +97,24 @@ static vb_status put_all(struct async_board *b, size_t offset, size_t len, uint3
     int r;
 
     for (r = 0; r < b->slots && st == VB_OK; r++)
-        if (r != vb_group_rank(b->group) && vb_async_board_worker(b, r)->member &&
-            vb_group_member(b->group, r))
+        if (r != vb_group_rank(b->group) && b->workers[r].member && vb_group_member(b->group, r))
             st = put(b, r, offset, len, value);
     return st;
 }
 
-vb_status vb_async_board_put_row(struct async_board *b, const struct async_row *figures)
+vb_status vb_async_board_put_row(struct async_board *b, const struct async_row *row)
 {
     int own = vb_group_rank(b->group);
-    struct row *row = row_of(b, own);
 
-    *row = (struct row){.figures = *figures, .there = true};
-    return put_all(b, b->rows_at + (size_t)own * sizeof(*row), sizeof(*row), NOTE_ROW);
-}
-
-void vb_async_board_update_own(struct async_board *b, const struct async_row *figures)
-{
-    row_of(b, vb_group_rank(b->group))->figures = *figures;
+    b->rows[own] = *row;
+    return put_all(b, (size_t)own * sizeof(*row), sizeof(*row), NOTE_ROW);
 }
 
 /* The statistics of the workers and the statistics of the run are adjacent in the window, so one
  * put transfers both. */
 vb_status vb_async_board_put_run(struct async_board *b)
 {
-    return put_all(b, b->workers_at, b->len - b->workers_at, NOTE_ROW);
+    return put_all(b, b->workers_at, b->join_info_at - b->workers_at, NOTE_ROW);
 }
 
 vb_status vb_async_board_done(struct async_board *b)
@@ -190,35 +122,32 @@ vb_status vb_async_board_done(struct async_board *b)
     return put_all(b, 0, 0, NOTE_DONE);
 }
 
-/* ---- who reports ----------------------------------------------------------------------------- */
-
 static int reporter(const struct async_board *b)
 {
     int r, own = vb_group_rank(b->group);
 
     for (r = 0; r < b->slots; r++)
-        if (vb_async_board_worker(b, r)->member && (r == own || vb_group_member(b->group, r)))
+        if (b->workers[r].member && (r == own || vb_group_member(b->group, r)))
             return r;
     return own;
 }
 
-struct waiting {
-    struct async_board *board;
-    int rank; /* rank of the reporter */
-    uint64_t until_ns;
-};
-
 static bool has_all_rows(void *arg)
 {
-    const struct async_board *b = ((const struct waiting *)arg)->board;
+    const struct async_board *b = arg;
     int r, own = vb_group_rank(b->group);
 
     for (r = 0; r < b->slots; r++)
-        if (r != own && vb_async_board_worker(b, r)->member && !b->has_row[r] &&
-            vb_group_member(b->group, r))
+        if (r != own && b->workers[r].member && !b->has_row[r] && vb_group_member(b->group, r))
             return false;
     return true;
 }
+
+struct waiting {
+    const struct async_board *board;
+    int rank; /* rank of the reporter */
+    uint64_t until_ns;
+};
 
 /* Returns whether the result was reported, the reporter is gone, or the current slice of the wait
  * is over. */
@@ -230,38 +159,28 @@ static bool something_new(void *arg)
            vb_clock_ns() >= w->until_ns;
 }
 
-/* Waits until the reporter has reported or is gone. The report may take long; the group finds out
- * if the reporter dies or is silent. */
-static vb_status wait_for(struct async_board *b, int rank)
+/* The report may take long; the group finds out if the reporter dies or is silent. */
+vb_status vb_async_board_wait(struct async_board *b, bool *reports_p)
 {
-    struct waiting w = {.board = b, .rank = rank};
-    uint64_t deadline = vb_clock_ns() + DONE_NS;
+    struct waiting w = {.board = b, .rank = -1};
+    uint64_t deadline = 0;
     vb_status st = VB_OK;
 
-    while (st == VB_OK && !b->done && vb_group_member(b->group, rank)) {
+    *reports_p = false;
+    while (st == VB_OK && !b->done) {
+        int rank = reporter(b);
+
+        if (rank == vb_group_rank(b->group)) {
+            *reports_p = true;
+            return vb_group_wait(b->group, has_all_rows, b, "the figures of the other ranks", -1);
+        }
+        deadline = rank != w.rank ? vb_clock_ns() + DONE_NS : deadline;
+        w.rank = rank;
         w.until_ns = vb_clock_ns() + SLICE_NS;
         st = vb_group_wait(b->group, something_new, &w, "the result", -1);
         if (vb_clock_ns() > deadline)
             return vb_err(VB_ERR_TIMEOUT, "rank %d has not reported the result within an hour",
                           rank);
-    }
-    return st;
-}
-
-vb_status vb_async_board_wait(struct async_board *b, bool *reports_p)
-{
-    struct waiting w = {.board = b};
-    vb_status st = VB_OK;
-    int rank;
-
-    *reports_p = false;
-    while (st == VB_OK && !b->done) {
-        rank = reporter(b);
-        if (rank == vb_group_rank(b->group)) {
-            *reports_p = true;
-            return vb_group_wait(b->group, has_all_rows, &w, "the figures of the other ranks", -1);
-        }
-        st = wait_for(b, rank);
     }
     return st;
 }

@@ -27,6 +27,7 @@ struct async_server {
 struct async_row {
     struct vb_rank_result result;
     int64_t samples; /* number of training samples; workers only */
+    bool there;      /* the member has put this row */
 };
 
 /* Statistics of a worker, from server 0. All fields are zero if the rank is not a worker. */
@@ -46,7 +47,21 @@ struct async_run_stats {
     struct vb_fault faults[PS_FAULTS_MAX];
 };
 
-struct async_board;
+/* A member's board. The pointers rows to join_info lead into the window. */
+struct async_board {
+    struct vb_group *group;
+    struct vb_window *win;
+    int slots;                          /* number of slots of the group */
+    bool opened;                        /* the channel is open */
+    struct async_row *rows;             /* (slots) */
+    struct async_worker_stats *workers; /* (slots) */
+    struct async_run_stats *run;
+    void *join_info;
+    size_t workers_at, join_info_at; /* offsets in the window */
+    _Atomic bool *has_row;           /* (slots) */
+    _Atomic bool done;
+    struct vb_op op;
+};
 
 /* Opens the board, which must be the first window of the group. Collective at the start.
  * join_info_bytes: space for the join information on this member's board. The caller frees *board_p
@@ -56,28 +71,12 @@ vb_status vb_async_board_open(struct vb_group *group, size_t join_info_bytes,
 void vb_async_board_leave(struct async_board *board); /* before the group is closed; NULL is fine */
 void vb_async_board_free(struct async_board *board);  /* after the group is closed; NULL is fine */
 
-/* vb_async_board_join_info() returns the join information on this member's board,
- * vb_async_board_window() the window of the board, and the offset of the join information in it. */
-void *vb_async_board_join_info(const struct async_board *board);
-struct vb_window *vb_async_board_window(const struct async_board *board, size_t *join_info_at_p);
-
-int vb_async_board_slots(const struct async_board *board); /* number of slots */
-struct async_worker_stats *vb_async_board_worker(const struct async_board *board, int rank);
-struct async_run_stats *vb_async_board_run(const struct async_board *board);
-
-/* Returns the row of a member. NULL: the member has put no row. */
-const struct async_row *vb_async_board_row(const struct async_board *board, int rank);
-
 /* Puts this member's row on the boards of all other workers. A worker calls this function after
  * PS_FINAL has come from all servers. */
 vb_status vb_async_board_put_row(struct async_board *board, const struct async_row *row);
 
-/* Puts the statistics of the workers and of the run on the boards of all workers. Only server 0
- * calls this function. */
+/* Server 0 puts the statistics of the workers and of the run on the boards of all workers. */
 vb_status vb_async_board_put_run(struct async_board *board);
-
-/* Updates this member's row on this member's board only. */
-void vb_async_board_update_own(struct async_board *board, const struct async_row *row);
 
 /* Waits until another worker has reported the result, or until this worker has to report it
  * (*reports_p). */
@@ -103,13 +102,8 @@ struct vb_async {
     double accuracy;                     /* accuracy at this worker's end; -1: not evaluated */
 };
 
-/* ---- the group of workers and servers (train_async_group.c) ---------------------------------- */
-
-/* Worker 0 starts to listen, and all ranks learn the address. Collective. */
-vb_status vb_async_find_root(struct vb_async *a);
-
-/* Returns the options with which a member opens the group. rank: the member's rank in this
- * group. */
+/* Returns the options with which a member opens the group of workers and servers. rank: the
+ * member's rank in this group. */
 struct vb_group_opts vb_async_group(const struct vb_async *a, int rank);
 
 /* ---- joiners (train_join.c) ------------------------------------------------------------------ */
@@ -117,9 +111,7 @@ struct vb_group_opts vb_async_group(const struct vb_async *a, int rank);
 /* Called on rank 0: tells the user at which address others can join, if they can. */
 void vb_async_announce(const struct vb_async *a);
 
-/* vb_async_join_info_put() writes the join information to the board of server 0.
- * vb_async_join_info_bytes() returns the space for the information; 0: nobody can join. */
-size_t vb_async_join_info_bytes(const struct vb_async *a);
+size_t vb_async_join_info_bytes(const struct vb_async *a); /* 0: nobody can join */
 vb_status vb_async_join_info_put(const struct vb_async *a, struct async_board *board);
 
 /* For a joiner: checks that this worker's options and data fit the job, and takes over the group
@@ -128,12 +120,10 @@ vb_status vb_async_adopt_joined(struct vb_async *a);
 
 /* ---- servers (train_async_server.c) ---------------------------------------------------------- */
 
-/* Runs a server until training has ended and no worker needs the server any more. number: servers
- * come first, then standbys. */
+/* Runs a server until training has ended and no worker needs the server any more. */
 vb_status vb_async_serve(struct async_server *srv, int number);
 
-/* Starts, and joins, the server threads of this rank. vb_async_join_servers() returns the status of
- * the servers. */
+/* Starts, and joins, the server threads of this rank. */
 vb_status vb_async_start_servers(struct vb_async *a);
 vb_status vb_async_join_servers(struct vb_async *a);
 void vb_async_wait_until_ready(const struct async_server *srv);

@@ -20,7 +20,7 @@ static void add_row(const struct async_row *row, struct vb_train_result *result)
 static void add_worker(struct vb_async *a, int rank, const struct async_row *row,
                        struct vb_train_result *result)
 {
-    const struct async_worker_stats *known = vb_async_board_worker(a->board, rank);
+    const struct async_worker_stats *known = &a->board->workers[rank];
     struct vb_rank_result *r = &result->per_rank[result->rows];
 
     add_row(row, result);
@@ -29,7 +29,7 @@ static void add_worker(struct vb_async *a, int rank, const struct async_row *row
     r->late_max_s = known->wait_max_s;
     if (r->accuracy < 0)
         r->accuracy = a->trainer->evals.accuracy; /* the worker has not evaluated at its own end */
-    if (vb_async_board_run(a->board)->samples < 0)
+    if (a->board->run->samples < 0)
         result->samples += row->samples;
     result->workers++;
 }
@@ -41,9 +41,9 @@ static void add_rows(struct vb_async *a, struct vb_train_result *result)
     int pass, r;
 
     for (pass = 0; pass < 2; pass++)
-        for (r = 0; r < vb_async_board_slots(a->board); r++) {
-            row = vb_async_board_row(a->board, r);
-            if (row == NULL || row->result.server != (pass == 1))
+        for (r = 0; r < a->board->slots; r++) {
+            row = &a->board->rows[r];
+            if (!row->there || row->result.server != (pass == 1))
                 continue;
             if (row->result.server)
                 add_row(row, result);
@@ -56,13 +56,10 @@ static void add_staleness(struct vb_async *a, struct vb_train_result *result)
 {
     int r;
 
-    for (r = 0; r < vb_async_board_slots(a->board); r++) {
-        const struct async_worker_stats *known = vb_async_board_worker(a->board, r);
-
-        if (known->was_member)
+    for (r = 0; r < a->board->slots; r++)
+        if (a->board->workers[r].was_member)
             result->staleness[result->n_staleness++] =
-                (struct vb_worker_stale){.rank = r, .stale = known->stale};
-    }
+                (struct vb_worker_stale){.rank = r, .stale = a->board->workers[r].stale};
 }
 
 /* Adds the faults to the result. A peer has put the faults on the board, so their number is
@@ -103,36 +100,29 @@ static vb_status collect_own(struct vb_async *a, struct vb_train_result *result)
     return VB_OK;
 }
 
-static vb_status collect_all(struct vb_async *a, struct vb_train_result *result)
+vb_status vb_async_collect(struct vb_async *a, struct vb_train_result *result)
 {
-    const struct async_run_stats *run = vb_async_board_run(a->board);
-    struct async_row own = vb_async_worker_row(a);
-    size_t slots = (size_t)vb_async_board_slots(a->board);
+    const struct async_board *board = a->board;
+    vb_status st;
+    size_t slots;
 
+    if (!a->reports)
+        return collect_own(a, result);
+    slots = (size_t)board->slots;
+    result->ranks = a->trainer->world;
+    result->reports = true;
     result->per_rank = calloc(slots, sizeof(*result->per_rank));
     result->staleness = calloc(slots, sizeof(*result->staleness));
     result->faults = calloc(PS_FAULTS_MAX, sizeof(*result->faults));
     if (result->per_rank == NULL || result->staleness == NULL || result->faults == NULL)
         return vb_err_sys("calloc");
-    vb_async_board_update_own(a->board, &own); /* the row now includes the last evaluation */
-    result->samples = run->samples > 0 ? run->samples : 0;
+    /* This worker's row now includes the last evaluation. */
+    board->rows[vb_group_rank(a->ps)] = vb_async_worker_row(a);
+    result->samples = board->run->samples > 0 ? board->run->samples : 0;
     add_rows(a, result);
     add_staleness(a, result);
-    add_faults(run, result);
-    return VB_OK;
-}
-
-vb_status vb_async_collect(struct vb_async *a, struct vb_train_result *result)
-{
-    vb_status st;
-
-    if (!a->reports)
-        return collect_own(a, result);
-    result->ranks = a->trainer->world;
-    result->reports = true;
-    st = collect_all(a, result);
-    if (st == VB_OK)
-        st = vb_train_fill_params(a->trainer, result);
+    add_faults(board->run, result);
+    st = vb_train_fill_params(a->trainer, result);
     if (st == VB_OK)
         vb_train_fill_run(a->trainer, result);
     return st;

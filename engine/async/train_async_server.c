@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Runs a server during training, as a thread in the process of a worker or as a separate rank. At
- * the end the server puts its figures on the boards of the workers; server 0 also puts its
- * statistics of the workers.
+ * Runs a server during training, as a thread in the process of a worker or as a separate rank.
  */
 #include "engine/async/train_async_priv.h"
 
@@ -11,7 +9,7 @@
 static struct async_row server_row(const struct ps_server *s, int rank)
 {
     const struct ps_server_stats *stats = &s->stats;
-    struct async_row row = {0};
+    struct async_row row = {.there = true};
     struct vb_rank_result *r = &row.result;
 
     vb_train_fill_host(r);
@@ -29,20 +27,19 @@ static struct async_row server_row(const struct ps_server *s, int rank)
 /* Writes the statistics of the workers and of the run to the server's own board. */
 static void note_workers(const struct ps_server *s, struct async_board *board)
 {
-    struct async_run_stats *run = vb_async_board_run(board);
+    struct async_run_stats *run = board->run;
     int w;
 
     for (w = 0; w < vb_ps_clients(s->job); w++) {
         const struct ps_client *client = &s->clients[w];
-        struct async_worker_stats *known =
-            vb_async_board_worker(board, vb_ps_worker_rank(s->job, w));
 
-        *known = (struct async_worker_stats){.member = client->member,
-                                             .was_member = client->was_member,
-                                             .stale = client->stale,
-                                             .wait_n = (int64_t)client->waits.n,
-                                             .wait_s = (double)client->waits.ns / 1e9,
-                                             .wait_max_s = (double)client->waits.max_ns / 1e9};
+        board->workers[vb_ps_worker_rank(s->job, w)] =
+            (struct async_worker_stats){.member = client->member,
+                                        .was_member = client->was_member,
+                                        .stale = client->stale,
+                                        .wait_n = (int64_t)client->waits.n,
+                                        .wait_s = (double)client->waits.ns / 1e9,
+                                        .wait_max_s = (double)client->waits.max_ns / 1e9};
     }
     run->samples = s->job->hogwild ? -1 : s->stats.samples;
     run->n_faults = s->faults.n;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The steps of a worker with sparse logistic regression. The worker compacts each batch first: it
- * finds the distinct features, and replaces each entry by the place of its feature (ps_compact.c).
- * Then the forward and the backward pass touch only a few thousand numbers. The worker knows the
- * features of the next batch before it pushes a gradient, and asks for their weights with the push.
+ * The steps of a worker with sparse logistic regression. The worker compacts each batch first
+ * (ps_compact.c), so that the forward and the backward pass touch only a few thousand numbers. The
+ * worker pushes a gradient together with the features of the next batch.
  *
  * With hogwild and plain SGD a batch is not compacted: the worker reads and updates the shared
  * weights row by row. The worker has its own copy of the weights that nearly every batch updates.
@@ -34,8 +33,6 @@ struct sparse_worker {
     bool in_order;        /* lazy rules: rows are added in the order of synchronous training */
 };
 
-/* ---- batches --------------------------------------------------------------------------------- */
-
 /* Takes the next batch from the loader and compacts it. The loader may then reuse the memory of the
  * previous batch. */
 static vb_status next_batch(struct sparse_worker *s, struct compact_batch *b)
@@ -59,8 +56,6 @@ static vb_status next_batch(struct sparse_worker *s, struct compact_batch *b)
     vb_lap(&t->laps, VB_PHASE_DATA);
     return VB_OK;
 }
-
-/* ---- a step ---------------------------------------------------------------------------------- */
 
 static void note_loss(struct vb_trainer *t, double loss, size_t n)
 {
@@ -210,8 +205,6 @@ static vb_status step_in_place(struct sparse_worker *s)
         st = vb_async_step_done(s->async, computed);
     return st == VB_OK && worker->due != 0 ? vb_async_do_due(s->async) : st;
 }
-
-/* ---- all of them ----------------------------------------------------------------------------- */
 
 static vb_status create(struct sparse_worker *s)
 {

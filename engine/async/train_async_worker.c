@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Runs a worker during training. The worker opens or joins the group, makes steps
- * (train_async_dense.c, train_async_sparse.c), and reads the final parameters. A worker that the
- * others have dropped joins again.
+ * Runs a worker during training. train_async_dense.c and train_async_sparse.c make its steps.
  */
 #include "engine/async/train_async_priv.h"
 
@@ -98,8 +96,7 @@ vb_status vb_async_step_done(struct vb_async *a, uint64_t computed_ns)
     return st == VB_OK && t->step % LOOK_EVERY == 0 ? vb_progress(a->ps) : st;
 }
 
-/* Evaluates a snapshot when this worker ends; others may still train then. With a bound of 0 all
- * workers end together, and the reporter evaluates. */
+/* Evaluates a snapshot when this worker ends, unless all workers end together (bound 0). */
 static vb_status evaluate_at_end(struct vb_async *a)
 {
     struct vb_trainer *t = a->trainer;
@@ -120,7 +117,7 @@ static vb_status evaluate_at_end(struct vb_async *a)
 struct async_row vb_async_worker_row(struct vb_async *a)
 {
     struct vb_trainer *t = a->trainer;
-    struct async_row row = {.samples = t->samples};
+    struct async_row row = {.samples = t->samples, .there = true};
     struct vb_rank_result *r = &row.result;
     double cpu_s = (double)(atomic_load(&a->server.cpu_ns) + atomic_load(&a->standby.cpu_ns)) / 1e9;
 
@@ -154,12 +151,6 @@ static vb_status finish(struct vb_async *a)
     return st == VB_OK ? vb_async_board_wait(a->board, &a->reports) : st;
 }
 
-static void name_transport(struct vb_async *a)
-{
-    snprintf(a->trainer->sums.transport, sizeof(a->trainer->sums.transport), "%s",
-             vb_group_transport(a->ps, vb_ps_server_rank(&a->job, 0)));
-}
-
 static vb_status open_worker(struct vb_async *a)
 {
     struct vb_group_opts opts = vb_async_group(a, a->trainer->rank);
@@ -170,8 +161,6 @@ static vb_status open_worker(struct vb_async *a)
         st = vb_async_board_open(a->ps, 0, &a->board);
     if (st == VB_OK)
         st = vb_ps_worker_create(a->ps, &a->job, &a->worker);
-    if (st == VB_OK)
-        name_transport(a);
     return st;
 }
 
@@ -187,8 +176,6 @@ static vb_status join_others(struct vb_async *a, bool again)
         st = vb_ps_worker_join(a->ps, &a->job, &a->worker);
     if (st == VB_OK)
         st = vb_ps_worker_hello(a->worker, again);
-    if (st == VB_OK)
-        name_transport(a);
     return st;
 }
 
@@ -215,8 +202,12 @@ static void abort_if_failed(struct vb_async *a, vb_status st)
 /* Makes all steps, and finishes. */
 static vb_status run_to_end(struct vb_async *a)
 {
-    vb_status st = a->job.sparse ? vb_async_run_sparse(a) : vb_async_run_dense(a);
+    struct vb_trainer_sums *sums = &a->trainer->sums;
+    vb_status st;
 
+    snprintf(sums->transport, sizeof(sums->transport), "%s",
+             vb_group_transport(a->ps, vb_ps_server_rank(&a->job, 0)));
+    st = a->job.sparse ? vb_async_run_sparse(a) : vb_async_run_dense(a);
     return st == VB_OK ? finish(a) : st;
 }
 
@@ -232,7 +223,7 @@ static bool was_dropped(const struct vb_async *a)
     return w->lost_rank < 0 || vb_group_end(a->ps, w->lost_rank) == VB_END_DROPPED_US;
 }
 
-/* Joins again with the same process, model and data, in another slot of the group. */
+/* Joins again with the same process, model and data, in another slot of the group, and trains. */
 static vb_status rejoin(struct vb_async *a)
 {
     vb_status st;
@@ -242,11 +233,11 @@ static vb_status rejoin(struct vb_async *a)
     vb_async_close_worker(a);
     a->shares = 0;
     st = join_others(a, true);
-    if (st == VB_OK) {
-        vb_log_set_rank(vb_group_rank(a->ps));
-        VB_LOG_WARN("this worker has joined again, as rank %d", vb_group_rank(a->ps));
-    }
-    return st;
+    if (st != VB_OK)
+        return st;
+    vb_log_set_rank(vb_group_rank(a->ps));
+    VB_LOG_WARN("this worker has joined again, as rank %d", vb_group_rank(a->ps));
+    return run_to_end(a);
 }
 
 vb_status vb_async_work(struct vb_async *a)
@@ -264,11 +255,8 @@ vb_status vb_async_work(struct vb_async *a)
     vb_laps_begin(&t->laps);
     if (st == VB_OK)
         st = run_to_end(a);
-    while (st == VB_ERR_PEER && was_dropped(a)) {
+    while (st == VB_ERR_PEER && was_dropped(a))
         st = rejoin(a);
-        if (st == VB_OK)
-            st = run_to_end(a);
-    }
     abort_if_failed(a, st);
     if (st != VB_OK)
         vb_async_close_worker(a);

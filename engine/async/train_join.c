@@ -37,18 +37,13 @@ struct vb_joined {
 
 /* ---- server 0 -------------------------------------------------------------------------------- */
 
-static bool fit(const struct vb_trainer *t)
-{
-    return t->o->join.words_len <= WORDS_MAX && strlen(t->settings) <= SETTINGS_MAX;
-}
-
 void vb_async_announce(const struct vb_async *a)
 {
     const struct vb_train_opts *o = a->trainer->o;
 
     if (o->join.words == NULL || a->job.join_slots == 0)
         return;
-    if (!fit(a->trainer))
+    if (vb_async_join_info_bytes(a) == 0)
         VB_LOG_WARN("no worker can join this job: its command line is too long");
     else if (o->join.say != NULL)
         o->join.say(a->root);
@@ -57,14 +52,15 @@ void vb_async_announce(const struct vb_async *a)
 size_t vb_async_join_info_bytes(const struct vb_async *a)
 {
     const struct vb_trainer *t = a->trainer;
+    bool fits = t->o->join.words_len <= WORDS_MAX && strlen(t->settings) <= SETTINGS_MAX;
 
-    return t->o->join.words != NULL && a->job.join_slots > 0 && fit(t) ? JOIN_INFO_MAX : 0;
+    return t->o->join.words != NULL && a->job.join_slots > 0 && fits ? JOIN_INFO_MAX : 0;
 }
 
 vb_status vb_async_join_info_put(const struct vb_async *a, struct async_board *board)
 {
     const struct vb_trainer *t = a->trainer;
-    struct join_info *p = vb_async_board_join_info(board);
+    struct join_info *p = board->join_info;
     char *at = (char *)(p + 1);
     struct vb_hello hello;
     vb_status st = vb_hello_own(&hello);
@@ -91,8 +87,8 @@ vb_status vb_async_join_info_put(const struct vb_async *a, struct async_board *b
 
 static vb_status get_from(struct vb_joined *j, int rank)
 {
-    size_t from;
-    struct vb_window *win = vb_async_board_window(j->board, &from);
+    struct vb_window *win = j->board->win;
+    size_t from = j->board->join_info_at;
     vb_status st;
 
     if (vb_window_len(win, rank) < from + JOIN_INFO_MAX)
@@ -104,7 +100,7 @@ static vb_status get_from(struct vb_joined *j, int rank)
 /* Reads the join information. One of the ranks that the group has started with has it. */
 static vb_status find_join_info(struct vb_joined *j)
 {
-    const struct join_info *info = vb_async_board_join_info(j->board);
+    const struct join_info *info = j->board->join_info;
     uint64_t until = vb_clock_ns() + JOIN_INFO_NS;
     vb_status st = VB_OK;
     int r;
@@ -145,7 +141,7 @@ static vb_status check_join_info(const struct join_info *p)
 
 static vb_status copy_join_info(struct vb_joined *j)
 {
-    const struct join_info *p = vb_async_board_join_info(j->board);
+    const struct join_info *p = j->board->join_info;
     const char *from = (const char *)(p + 1);
     vb_status st = check_join_info(p);
 
@@ -213,8 +209,6 @@ int vb_joined_rank(const struct vb_joined *j)
 {
     return vb_group_rank(j->group);
 }
-
-/* ---- setting up ------------------------------------------------------------------------------ */
 
 struct vb_trainer_joiner vb_joined_joiner(const struct vb_joined *j)
 {

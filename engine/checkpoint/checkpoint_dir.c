@@ -71,8 +71,6 @@ void vb_cp_remove_stale(const char *dir)
     closedir(folder);
 }
 
-/* ---- all checkpoints ------------------------------------------------------------------------- */
-
 static vb_status add(struct steps *steps, int64_t step)
 {
     size_t cap = steps->cap * 2 + 64;
@@ -135,8 +133,6 @@ void vb_cp_remove_old(const char *dir, int64_t step, int keep)
     free(steps.list);
     closedir(folder);
 }
-
-/* ---- the latest ------------------------------------------------------------------------------ */
 
 /* Checks that a checkpoint is valid, and that the step in the file is the step in its name. */
 static vb_status try_one(const char *path, int64_t step)

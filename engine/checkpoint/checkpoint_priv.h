@@ -90,9 +90,8 @@ static inline uint32_t cp_head_crc(struct cp_head head)
     return vb_crc32c(0, &head, sizeof(head));
 }
 
-/* Returns a sentence that says what is wrong with a name, or NULL if the name is valid. Names of
- * arrays become file names, so not all names are allowed: a name is printable, has no slash, does
- * not begin with a dot, and is filled up with zeros. */
+/* Returns a sentence that says what is wrong with a name, or NULL if the name is valid: see struct
+ * vb_checkpoint_array. Names of arrays become file names. */
 const char *vb_cp_wrong_name(const char name[VB_CHECKPOINT_NAME]);
 
 /* Sets *bytes_p to the size of an array's elements. Returns false if the shape is impossible or

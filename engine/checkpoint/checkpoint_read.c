@@ -39,8 +39,6 @@ static vb_status fail(const struct reader *r, const char *call)
     return err != 0 ? vb_status_from_errno(err) : VB_ERR_IO;
 }
 
-/* ---- checking -------------------------------------------------------------------------------- */
-
 static vb_status check_head(struct reader *r)
 {
     struct cp_head *h = &r->head;
@@ -75,19 +73,6 @@ static bool all_zero(const uint8_t *bytes, uint64_t n)
         n--;
     }
     return n == 0;
-}
-
-static vb_status check_texts(const struct reader *r)
-{
-    uint64_t at = sizeof(r->head) + r->head.n_arrays * sizeof(struct cp_entry);
-    uint64_t len = (uint64_t)r->head.options_bytes + r->head.plan_bytes;
-
-    if (memchr(r->map + at, 0, len) != NULL)
-        return refuse(r, at, "a text has a zero byte");
-    at += len;
-    if (!all_zero(r->map + at, cp_front_bytes(&r->head) - at))
-        return refuse(r, at, "the bytes after the texts must be zero, but are not");
-    return VB_OK;
 }
 
 static vb_status check_name(const struct reader *r, uint32_t number)
@@ -135,13 +120,20 @@ static vb_status check_table(const struct reader *r)
 static vb_status check_front(struct reader *r)
 {
     uint64_t bytes = cp_front_bytes(&r->head);
+    uint64_t at = sizeof(r->head) + r->head.n_arrays * sizeof(struct cp_entry);
+    uint64_t len = (uint64_t)r->head.options_bytes + r->head.plan_bytes;
 
     if (bytes > r->len || r->len - bytes < sizeof(struct cp_end))
         return refuse(r, r->len, "the file ends within the table of arrays");
     if (vb_crc32c(0, r->map + sizeof(r->head), bytes - sizeof(r->head)) != r->head.rest_crc)
         return refuse(r, sizeof(r->head), "the checksum of the table of arrays is wrong");
     r->table = (const struct cp_entry *)(const void *)(r->map + sizeof(r->head));
-    return check_texts(r);
+    if (memchr(r->map + at, 0, len) != NULL)
+        return refuse(r, at, "a text has a zero byte");
+    at += len;
+    if (!all_zero(r->map + at, bytes - at))
+        return refuse(r, at, "the bytes after the texts must be zero, but are not");
+    return VB_OK;
 }
 
 static vb_status check_array(const struct reader *r, const struct cp_entry *e)
@@ -163,56 +155,30 @@ static vb_status check_array(const struct reader *r, const struct cp_entry *e)
     return VB_OK;
 }
 
-static vb_status check_end(const struct reader *r)
-{
-    uint64_t at = r->len - sizeof(struct cp_end);
-    struct cp_end end;
-
-    memcpy(&end, r->map + at, sizeof(end));
-    if (memcmp(end.magic, CP_END_MAGIC, sizeof(end.magic)) != 0 || end.file_bytes != r->len)
-        return refuse(r, at, "the end of the file is missing");
-    return VB_OK;
-}
-
 static vb_status check_all(struct reader *r)
 {
     vb_status st = check_head(r);
+    struct cp_end end;
     uint32_t i;
 
     if (st == VB_OK)
         st = check_front(r);
     if (st == VB_OK)
         st = check_table(r);
-    if (st == VB_OK)
-        st = check_end(r);
+    if (st != VB_OK)
+        return st;
+    memcpy(&end, r->map + r->len - sizeof(end), sizeof(end));
+    if (memcmp(end.magic, CP_END_MAGIC, sizeof(end.magic)) != 0 || end.file_bytes != r->len)
+        return refuse(r, r->len - sizeof(end), "the end of the file is missing");
     for (i = 0; st == VB_OK && i < r->head.n_arrays; i++)
         st = check_array(r, &r->table[i]);
     return st;
 }
 
-/* ---- contents -------------------------------------------------------------------------------- */
-
-static void take_arrays(const struct reader *r, struct vb_checkpoint *cp)
-{
-    struct vb_checkpoint_array *a;
-    const struct cp_entry *e;
-    int i;
-
-    for (i = 0; i < cp->n_arrays; i++) {
-        a = &cp->arrays[i];
-        e = &r->table[i];
-        memcpy(a->name, e->name, sizeof(a->name));
-        a->type = (enum vb_array_type)e->type;
-        a->rows = e->rows;
-        a->cols = e->cols;
-        a->state = (e->flags & CP_STATE) != 0;
-        a->data = r->map + e->offset;
-    }
-}
-
 static vb_status take_all(const struct reader *r, struct vb_checkpoint *cp)
 {
     const char *texts = (const char *)(r->table + r->head.n_arrays);
+    int i;
 
     memcpy(cp->model, r->head.model, sizeof(cp->model));
     cp->step = r->head.step;
@@ -223,11 +189,18 @@ static vb_status take_all(const struct reader *r, struct vb_checkpoint *cp)
     if (cp->options == NULL || cp->plan == NULL || cp->arrays == NULL)
         return fail(r, "allocate memory for");
     cp->n_arrays = (int)r->head.n_arrays;
-    take_arrays(r, cp);
+    for (i = 0; i < cp->n_arrays; i++) {
+        const struct cp_entry *e = &r->table[i];
+
+        cp->arrays[i] = (struct vb_checkpoint_array){.type = (enum vb_array_type)e->type,
+                                                     .state = (e->flags & CP_STATE) != 0,
+                                                     .rows = e->rows,
+                                                     .cols = e->cols,
+                                                     .data = r->map + e->offset};
+        memcpy(cp->arrays[i].name, e->name, sizeof(e->name));
+    }
     return VB_OK;
 }
-
-/* ---- the file -------------------------------------------------------------------------------- */
 
 static vb_status map_file(const struct reader *r, struct vb_checkpoint *cp)
 {

@@ -1,17 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The parameter server, from inside. docs/async.md explains how it works.
- *
- * Workers and servers are the ranks of a group of their own: first the workers, then the servers.
- * Each server owns a shard of the parameters. A worker needs a *ticket* for each gradient. Server 0
- * gives the tickets: they bound the number of gradients, how many gradients of a worker are under
- * way, and how far a worker may be ahead of the others. A worker *pushes* a gradient into one of
- * its slots at each server; the server applies and acknowledges it. With the acknowledgement the
- * server may put a *reply*: a small dense shard, or the values that a sparse worker has asked for.
- * A larger dense shard is *streamed* over TCP: a reply that is sent from the parameters themselves.
- *
- * With replicas every server has a *standby*, a second server of the same shard that follows it:
- * see ps_replica.c.
+ * The parameter server, from inside. docs/async.md explains how it works, and its words: shard,
+ * ticket, slot, push, reply, streamed, standby.
  */
 #ifndef VB_ENGINE_PS_PS_H
 #define VB_ENGINE_PS_PS_H
@@ -52,7 +42,7 @@ struct ps_job {
 
 /* ---- the two windows (ps_layout.c) ----------------------------------------------------------- */
 
-/* The head of a shard. It is at the beginning of the server's part of the window of shards. */
+/* The head of a shard, at the beginning of the server's part of the window of shards. */
 struct ps_head {
     _Atomic uint64_t version; /* number of applied gradients (bound 0: rounds), with earlier runs */
     _Atomic int64_t claimed;  /* hogwild: number of tickets that workers took, with earlier runs */
@@ -60,7 +50,7 @@ struct ps_head {
     char pad[40];
 };
 
-/* The head of a push. It is at the beginning of the slot. */
+/* The head of a push, at the beginning of the slot. */
 struct ps_push {
     uint32_t seq; /* number of the push, counted by the worker */
     uint32_t flags;
@@ -81,19 +71,20 @@ enum {
                         batch, and the server replies with the values at these keys */
 };
 
-/* The layout of the two windows. Sizes and offsets are in bytes; only first and n count
- * parameters. */
+/* Sizes and offsets are in bytes; only first, n and n_most count parameters. */
 struct ps_layout {
     int slots; /* number of slots of each worker */
     bool replies;
+    bool direct; /* workers write gradients directly into their slots at the server */
     size_t first[PS_SERVERS_MAX], n[PS_SERVERS_MAX]; /* first and number of parameters of a shard */
+    size_t n_most;                                   /* number of parameters of the largest shard */
 
     /* At a server: */
     size_t slot[PS_SERVERS_MAX]; /* size of one slot */
     size_t reply;                /* size of one reply */
     size_t params, state[PS_SERVERS_MAX], snap[PS_SERVERS_MAX], snap_state[PS_SERVERS_MAX];
     size_t client_states[PS_SERVERS_MAX]; /* with replicas: one struct ps_client_state per worker */
-    size_t replies_from[PS_SERVERS_MAX];  /* buffers that replies are sent from */
+    size_t replies_from[PS_SERVERS_MAX];  /* two buffers per worker that replies are sent from */
     size_t shard_bytes[PS_SERVERS_MAX], slots_bytes[PS_SERVERS_MAX];
 
     /* At a worker: */
@@ -113,22 +104,15 @@ int vb_ps_standby_rank(const struct ps_job *job, int k); /* -1: the job has no r
 int vb_ps_server_ranks(const struct ps_job *job);        /* number of servers and standbys */
 int vb_ps_server_at(const struct ps_job *job, int rank); /* number of the shard; -1: a worker */
 
-/* Returns whether workers write gradients directly into their slots at the server. mapped: the
- * workers share memory with the server. */
-bool vb_ps_is_direct(const struct ps_job *job, bool mapped);
-
+/* mapped: the worker shares memory with all servers. */
 void vb_ps_layout_make(const struct ps_job *job, bool mapped, struct ps_layout *lay);
 
-/* Reserves bytes at *end, rounded up to whole cache lines, and advances *end. Returns the offset of
- * the reserved bytes. */
+/* Reserves bytes at *end, in whole cache lines, and advances *end. Returns their offset. */
 size_t vb_ps_reserve(size_t *end, size_t bytes);
 
-/* vb_ps_slot_at() returns the offset of a worker's slot at server k, vb_ps_reply_from() the offset
- * of the buffer that the server sends a reply from. parity: number of the reply modulo 2. */
+/* Return the offset of a worker's slot at server k, and the offset at which a worker receives a
+ * reply. parity: number of the reply modulo 2. */
 size_t vb_ps_slot_at(const struct ps_layout *lay, int k, int worker, int slot);
-size_t vb_ps_reply_from(const struct ps_layout *lay, int k, int worker, int parity);
-
-/* Returns the offset at which the worker receives a reply. */
 size_t vb_ps_reply_to(const struct ps_job *job, const struct ps_layout *lay, int parity);
 
 /* Returns the size of a push to server k, including the head. The caller has checked the push. */
@@ -136,19 +120,16 @@ size_t vb_ps_push_bytes(const struct ps_job *job, const struct ps_layout *lay, i
                         const struct ps_push *push);
 
 /* Returns whether the shard is streamed between this rank and the peer; the server and the worker
- * get the same answer. If the server applies a gradient during the transfer, the worker may receive
- * a mixture of old and new parameters, as with get. */
+ * get the same answer. */
 bool vb_ps_streams(const struct vb_group *group, const struct ps_job *job, int peer);
 
-/* Returns whether this rank shares memory with the given rank. */
-bool vb_ps_mapped(const struct vb_group *group, int rank);
+bool vb_ps_mapped(const struct vb_group *group, int rank); /* this rank shares memory with it */
 
-/* Returns whether this worker can read the parameters directly in the memory of every server and
- * standby. */
+/* Returns whether this worker can read the parameters in the memory of every server and standby. */
 bool vb_ps_maps_all(const struct vb_group *group, const struct ps_job *job);
 
-/* Collective, at the start of the job. Sets maps[w] to the result of vb_ps_maps_all() on worker w,
- * for all workers of the job's start. */
+/* Collective, at the start of the job. Sets maps[r] to the result of vb_ps_maps_all() on rank r.
+ * The array has vb_group_world() entries; those of servers are false. */
 vb_status vb_ps_who_maps(struct vb_group *group, const struct ps_job *job, bool *maps);
 
 /* ---- notes ----------------------------------------------------------------------------------- */
@@ -234,14 +215,14 @@ _Static_assert((PS_SLOTS_MAX + 1) * PS_TICKETS <= 1 << PS_ARG_BITS, "too few bit
 #define PS_OPS 16
 #define PS_FAULTS_MAX 64 /* a server keeps at most this number of faults for the result */
 
-/* The ops for the notes to one rank. They are reused in turn. */
+/* The ops for the notes to one rank, which are reused in turn. */
 struct ps_ring {
     struct vb_op ops[PS_OPS];
     uint64_t n; /* number of ops taken so far */
 };
 
-/* Used only by sparse jobs: the keys of a worker's next batch. The keys came with the worker's last
- * push, and stay in the slot of that push. The server replies with the values at these keys. */
+/* Sparse jobs: the keys of a worker's next batch. The keys came with the worker's last push, and
+ * stay in its slot. */
 struct ps_client_keys {
     bool to_answer;    /* the server has not sent the values at these keys yet */
     bool for_ticket;   /* the keys came after the worker's last ticket, so it may get another one */
@@ -251,7 +232,7 @@ struct ps_client_keys {
     uint32_t reply_at; /* index in the worker's reply of the value at the first key */
 };
 
-/* Used only with a bound of 0: a worker's part in the round. */
+/* Bound 0: a worker's part in the round. */
 struct ps_client_round {
     int share, shares; /* the worker's share of the data, of how many; shares 0: not sent yet */
     int64_t ticket;    /* round of the worker's last ticket */
@@ -304,8 +285,7 @@ struct ps_client {
     struct ps_client_failover failover;
 };
 
-/* How many acknowledgements, replies and so on a worker has received from its server. The worker
- * sends this to the standby with PS_FAILOVER. */
+/* What a worker has received from its server. The worker sends it with PS_FAILOVER. */
 struct ps_client_state {
     uint32_t acked, replies;
     int64_t tickets;
@@ -345,8 +325,8 @@ static inline struct ps_arrival ps_forward_unpack(uint32_t arg)
                                PS_VALUE(kind, arg & ((1u << PS_WORKER_ARG_BITS) - 1))};
 }
 
-/* The notes that came, in the order of arrival. The note handler adds notes, the server's thread
- * removes them. first and end only grow; an index is first or end modulo size. */
+/* The note handler adds notes, the server's thread removes them. first and end only grow; an index
+ * is first or end modulo size. */
 struct ps_queue {
     struct ps_arrival *arrivals;
     unsigned size, first;
@@ -354,7 +334,7 @@ struct ps_queue {
     _Atomic bool flooded; /* more notes came than workers may have under way */
 };
 
-/* Used only with a bound of 0: the gradients of one round. */
+/* Bound 0: the gradients of one round. */
 struct ps_round {
     int64_t number;    /* number of rounds that are complete */
     int n_held;        /* number of gradients that the server holds for the present round */
@@ -364,7 +344,7 @@ struct ps_round {
     float *values[2];
 };
 
-/* Used only with replicas: the other server of the shard. */
+/* With replicas: the other server of the shard. */
 struct ps_partner {
     int rank;               /* -1: there is no other server, or it is gone */
     bool shares_memory;     /* the partner shares memory with this server */
@@ -409,8 +389,7 @@ struct ps_server {
     struct ps_server_stats stats;
     struct ps_faults faults;
 
-    /* The server calls this function before it tells the workers that the parameters are final. May
-     * be NULL. */
+    /* NULL, or called before the workers are told that the parameters are final. */
     vb_status (*on_final)(struct ps_server *s, void *arg);
     void *final_arg;
 };
@@ -418,27 +397,22 @@ struct ps_server {
 /* ---- transfers and waits (ps_send.c) --------------------------------------------------------- */
 
 /* Waits like vb_group_wait(), but polls and yields the cpu for a while before it sleeps, because
- * most answers come within this time and waking up takes as long. ready() may read atomic variables
- * only. */
+ * most answers come within this time. ready() may read atomic variables only. */
 vb_status vb_ps_wait(struct vb_group *group, vb_ready_fn ready, void *arg, const char *what,
                      int from);
 
 bool vb_ps_op_is_done(void *op); /* a vb_ready_fn */
 
-/* If messages are long, makes waits of the group sleep at once: waking up takes little time
- * compared with a long message, and a rank that polls takes the cpu from the ranks that transfer.
- * Returns the earlier setting. */
+/* If messages are long, makes waits of the group sleep at once, because a rank that polls takes the
+ * cpu from the ranks that transfer. Returns the earlier setting. */
 bool vb_ps_sleep_at_once(struct vb_group *group, const struct ps_job *job, bool mapped);
 
-/* Puts from this rank's part of the window to the part of another rank. If the transport cannot
- * accept the put, waits for at most PS_PUT_MS. */
+/* Puts to another rank's part of the window. len 0: only the note. Waits for at most PS_PUT_MS
+ * until the transport accepts the put. */
 vb_status vb_ps_put(struct vb_window *win, int to, size_t from, size_t at, size_t len,
                     uint32_t note, struct vb_op *op);
-vb_status vb_ps_put_note(struct vb_window *win, int to, uint32_t note,
-                         struct vb_op *op); /* puts only a note, without data */
 
-/* Waits until the next op of the ring is free, and stores a pointer to this op in *op_p, for
- * vb_ps_put(). */
+/* Waits until the next op of the ring is free. */
 vb_status vb_ps_ring_take(struct vb_group *group, struct ps_ring *ring, const char *what,
                           struct vb_op **op_p);
 
@@ -464,20 +438,17 @@ vb_status vb_ps_server_begin(struct ps_server *s);
 vb_status vb_ps_server_round(struct ps_server *s);
 vb_status vb_ps_server_finish(struct ps_server *s);
 
-/* The first half of vb_ps_server_finish(): completes the statistics and takes the last snapshot.
- * vb_ps_server_finish() calls this function unless the caller has called it. */
+/* Completes the statistics and takes the last snapshot. vb_ps_server_finish() calls this function
+ * unless the caller has called it. */
 void vb_ps_server_conclude(struct ps_server *s);
 
 /* In an elastic group, after the finish: serves until all workers have sent PS_BYE or are gone, for
  * at most a minute after the last PS_BYE. */
 vb_status vb_ps_server_linger(struct ps_server *s);
 
-/* Removes a worker. The pushes of this worker that are under way are not applied. Without replicas,
- * other folders may call this function between rounds. */
+/* Removes a worker, whose pushes under way are not applied, and admits one. Without replicas, other
+ * folders may call these functions between rounds. */
 vb_status vb_ps_server_retire(struct ps_server *s, int worker);
-
-/* Admits a worker: it takes part from now on, like a worker that has just been started.
- * vb_ps_server_retire() and vb_ps_server_admit() have the same callers. */
 vb_status vb_ps_server_admit(struct ps_server *s, int worker);
 
 void vb_ps_server_note(void *server, int rank, uint32_t value); /* a vb_note_fn */
@@ -485,44 +456,44 @@ void vb_ps_server_note(void *server, int rank, uint32_t value); /* a vb_note_fn 
 /* Queues a note that came, or PS_GONE. The queue always has a free place for PS_GONE. */
 void vb_ps_server_queue(struct ps_server *s, int worker, uint32_t value);
 
-/* Processes one note of a worker. */
-vb_status vb_ps_process(struct ps_server *s, struct ps_arrival a);
+vb_status vb_ps_process(struct ps_server *s, struct ps_arrival a); /* one note of a worker */
 
 /* ps_push.c. vb_ps_take_push() processes a push; VB_ERR_INPUT: the push is not valid.
- * vb_ps_push_is_sane() checks the numbers in the head of a push. vb_ps_push_in() returns the push
- * in a slot. */
+ * vb_ps_push_check() finds a push, and checks its slot and the numbers in its head.
+ * vb_ps_push_in() only finds it. */
 vb_status vb_ps_take_push(struct ps_server *s, int worker, uint32_t slot);
-bool vb_ps_push_is_sane(const struct ps_server *s, const struct ps_push *push);
+vb_status vb_ps_push_check(const struct ps_server *s, int worker, uint32_t slot,
+                           const struct ps_push **push_p);
 const struct ps_push *vb_ps_push_in(const struct ps_server *s, int worker, int slot);
 
-/* Bound 0: returns whether all gradients that the round waits for have come. Other bounds: returns
- * false. */
+/* Bound 0: returns whether all gradients that the round waits for have come. Otherwise false. */
 bool vb_ps_round_is_complete(const struct ps_server *s);
 vb_status vb_ps_close_round(struct ps_server *s); /* applies the round and begins the next one */
 
 /* Adds the time since the last call of vb_ps_lap() to *ns, which is a field of s->stats. */
 void vb_ps_lap(struct ps_server *s, uint64_t *ns);
 
-/* Counts a gradient in the statistics of staleness. by: number of gradients of other workers that
- * were applied since the parameters for this gradient were read. */
+/* Counts a gradient. by: number of gradients of other workers that were applied since the
+ * parameters for this gradient were read. */
 void vb_ps_stale_add(struct vb_stale *stale, uint64_t by);
 
 /* ps_apply.c: changes parameters. VB_ERR_INPUT: the push is not valid. */
 vb_status vb_ps_apply(struct ps_server *s, int worker, const struct ps_push *push);
-vb_status vb_ps_hold(struct ps_server *s, int worker, const struct ps_push *push);
+/* Sparse jobs: finds the keys of a gradient, which came with it or with the push before. */
+vb_status vb_ps_find_keys(const struct ps_server *s, int worker, const struct ps_push *push,
+                          const uint32_t **keys_p);
 vb_status vb_ps_apply_round(struct ps_server *s); /* applies the sum of all held gradients */
 void vb_ps_snapshot(struct ps_server *s, bool with_state);
 vb_status vb_ps_gather(struct ps_server *s, const uint32_t *keys, size_t n, float *values);
 
-/* Returns the keys of a push. The keys follow the values. */
+/* Returns the keys of a push, which follow the values. */
 static inline const uint32_t *ps_keys_of(const struct ps_push *push, size_t n_values)
 {
     return (const uint32_t *)(const void *)(push + 1) + n_values;
 }
 
-/* ps_member.c handles workers that join and go. vb_ps_member_watch() is called once, when the
- * server is created. */
-void vb_ps_member_watch(struct ps_server *s);
+/* ps_member.c handles workers that join and go. */
+void vb_ps_server_on_gone(void *server, int rank); /* a vb_member_fn */
 vb_status vb_ps_member_hello(struct ps_server *s, int worker, uint32_t how);
 vb_status vb_ps_member_gone(struct ps_server *s, int worker);
 
@@ -534,11 +505,10 @@ const char *vb_ps_fault_kind(const struct ps_server *s, int rank); /* "left", "s
 vb_status vb_ps_member_shares(struct ps_server *s);
 vb_status vb_ps_send_share(struct ps_server *s, int worker);
 
-/* Turns the status of a put to a worker into the status for the caller. Returns VB_OK if the worker
- * is gone, because the group reports this loss anyway. */
+/* Turns the status of a put to a worker into the status for the caller: VB_OK if the worker is
+ * gone, because the group reports this loss anyway. */
 vb_status vb_ps_member_sent(struct ps_server *s, int worker, vb_status st);
 
-/* Returns whether the worker takes part and has not sent PS_END. */
 static inline bool ps_is_working(const struct ps_client *client)
 {
     return client->member && !client->ended;
@@ -549,16 +519,14 @@ int vb_ps_first_worker(const struct ps_server *s); /* the lowest worker that is 
 /* ps_replica.c: processes a note while the shard has two servers. */
 vb_status vb_ps_replicate(struct ps_server *s, struct ps_arrival a);
 
-/* Tells a worker that this former standby serves, and sends the notices and replies that the worker
- * has not received. */
+/* Tells a worker that this former standby serves, and sends what the worker has not received. */
 vb_status vb_ps_confirm_failover(struct ps_server *s, int worker);
-bool vb_ps_standby_is_done(const struct ps_server *s); /* the standby's server has left the group */
 
 /* ps_notify.c: sends a note without bytes. A standby sends nothing. */
 vb_status vb_ps_send_note(struct ps_server *s, int worker, enum ps_kind kind, uint32_t arg);
 
-/* Sends a notice to a worker, or to all workers, if there is anything to send: the given flags, new
- * tickets, PS_EVAL or PS_SAVE. If a reply is due, it goes with the notice. */
+/* Sends a notice if there is anything to send: the given flags, new tickets, PS_EVAL or PS_SAVE. If
+ * a reply is due, it goes with the notice. */
 vb_status vb_ps_notify(struct ps_server *s, int worker, uint32_t notice);
 vb_status vb_ps_notify_all(struct ps_server *s);
 vb_status vb_ps_notify_first(struct ps_server *s, int worker); /* sends a worker's first notice */
@@ -567,12 +535,13 @@ vb_status vb_ps_notify_first(struct ps_server *s, int worker); /* sends a worker
  * of each the worker has received. */
 vb_status vb_ps_resend(struct ps_server *s, int worker, const struct ps_client_state *state);
 
+bool vb_ps_no_steps_left(const struct ps_server *s);
 int64_t vb_ps_slowest(const struct ps_server *s); /* the lowest clock; INT64_MAX: no worker */
 uint64_t vb_ps_version_of(const struct ps_server *s);
 
 /* ---- the worker: what it keeps --------------------------------------------------------------- */
 
-/* What a worker knows of a server. The note handler, which may run on the group's progress thread,
+/* A server, as a worker sees it. The note handler, which may run on the group's progress thread,
  * writes the atomic fields. */
 struct ps_link {
     int rank;
@@ -650,24 +619,18 @@ vb_status vb_ps_worker_join(struct vb_group *group, const struct ps_job *job,
 /* ps_worker.c: waits for a ticket. *go_p becomes false if there are no more tickets. */
 vb_status vb_ps_worker_ticket(struct ps_worker *w, bool *go_p);
 
-/* Dense: sets *grads_p to the buffer that the caller must write the gradient to, or to NULL if the
- * caller may use any buffer. */
+/* Dense: *grads_p becomes the buffer for the gradient, or NULL if the caller may use any buffer. */
 vb_status vb_ps_worker_grads(struct ps_worker *w, float **grads_p);
 vb_status vb_ps_worker_push(struct ps_worker *w, const float *grads, uint32_t samples, float scale);
 
-/* Puts push number seq to server k. */
-vb_status vb_ps_put_push(struct ps_worker *w, int k, uint32_t seq);
+vb_status vb_ps_put_push(struct ps_worker *w, int k, uint32_t seq); /* number seq, to server k */
+vb_status vb_ps_worker_settle(struct ps_worker *w); /* waits until all pushes are acknowledged */
 
-/* Waits until all pushes are acknowledged. */
-vb_status vb_ps_worker_settle(struct ps_worker *w);
-
-/* Sparse: sends the keys of the first batch. Does nothing over shared memory, because there
- * vb_ps_worker_values() reads the values itself. In this function and the next ones, keys are in
- * ascending order. */
+/* Sparse: sends the keys of the first batch, unless the worker reads the servers' memory. In this
+ * function and the next ones, keys are in ascending order. */
 vb_status vb_ps_worker_ask(struct ps_worker *w, const uint32_t *keys, size_t n);
 
-/* Sparse: pushes the gradient at keys, and the keys of the next batch. next NULL: there is no next
- * batch. */
+/* Sparse: pushes the gradient at keys, and the keys of the next batch, if there is one. */
 vb_status vb_ps_worker_push_sparse(struct ps_worker *w, const uint32_t *keys, const float *values,
                                    size_t n, uint32_t samples, float scale, const uint32_t *next,
                                    size_t n_next);
@@ -688,13 +651,12 @@ vb_status vb_ps_worker_prefetch(struct ps_worker *w);
 vb_status vb_ps_worker_values(struct ps_worker *w, const uint32_t *keys, size_t n,
                               const float **values_p);
 
-/* hogwild: vb_ps_worker_shared() returns the server's parameters and, in *state_p, their state.
- * vb_ps_worker_applied() counts a gradient that the worker has applied to them. */
+/* hogwild: returns the server's parameters and their state, and counts a gradient that the worker
+ * has applied to them. */
 float *vb_ps_worker_shared(struct ps_worker *w, void **state_p);
 void vb_ps_worker_applied(struct ps_worker *w);
 
-/* Both functions read the version of server 0: the first one from mapped memory, the second one by
- * any transport. */
+/* Read the version of server 0: from mapped memory, or by any transport. */
 uint64_t vb_ps_worker_version(const struct ps_worker *w);
 vb_status vb_ps_worker_fetch_version(struct ps_worker *w, uint64_t *version_p);
 
@@ -705,16 +667,15 @@ vb_status vb_ps_read_snapshot(struct ps_worker *w, float *params, void *state, u
 vb_status vb_ps_worker_snapshot(struct ps_worker *w, float *params, void *state,
                                 uint64_t *version_p);
 
-/* Ends this worker's pushes, waits until all workers have ended theirs, and reads the final
- * parameters. */
+/* Ends this worker's pushes, waits until all workers have done so, and reads the final parameters.
+ */
 vb_status vb_ps_worker_end(struct ps_worker *w, float *params, void *state, uint64_t *version_p);
 
-/* Tells the servers that this joiner takes part from now on. again: the joiner was a member before.
+/* Tells the servers that this joiner takes part. again: the joiner was a member before.
  * VB_ERR_ACCESS: the job has no steps left. */
 vb_status vb_ps_worker_hello(struct ps_worker *w, bool again);
 
-/* Tells the servers that they need not wait for this worker any longer. Called after the end, in an
- * elastic group. */
+/* In an elastic group, after the end: tells the servers not to wait for this worker any longer. */
 vb_status vb_ps_worker_bye(struct ps_worker *w);
 
 /* ---- a worker's waits and failover (ps_failover.c) ------------------------------------------- */
@@ -722,10 +683,8 @@ vb_status vb_ps_worker_bye(struct ps_worker *w);
 void vb_ps_worker_gone(struct ps_worker *w, int rank); /* this server or standby is gone */
 
 /* Waits like vb_ps_wait(), for server k (-1: for any server). If a server is gone meanwhile, the
- * worker fails over to the standby, sends the pushes that the standby lacks, and goes on waiting;
- * without a standby the wait fails at once. no_timeout: the wait has no timeout, because the
- * awaited event depends on other workers, which may be slow or evaluating. The group finds ranks
- * that died or are silent. */
+ * worker fails over to the standby and goes on waiting; without a standby the wait fails at once.
+ * no_timeout: the awaited event depends on other workers, which may be slow or evaluating. */
 vb_status vb_ps_await(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what, int k,
                       bool no_timeout);
 
@@ -733,14 +692,11 @@ vb_status vb_ps_await(struct ps_worker *w, vb_ready_fn ready, void *arg, const c
  * over to the standby. */
 vb_status vb_ps_op_await(struct ps_worker *w, struct vb_op *op, const char *what, int k);
 
-/* Fails over from server k, after an op with it has returned VB_ERR_PEER. VB_OK: the worker has
- * failed over to the standby. */
+/* Fails over to the standby of server k, after an op with it has returned VB_ERR_PEER. */
 vb_status vb_ps_failover(struct ps_worker *w, int k);
 
 /* ---- small batches (ps_compact.c) ------------------------------------------------------------ */
 
-/* Finds the distinct keys of a batch, and replaces each entry by the place of its key among the
- * distinct keys. */
 struct ps_compact;
 vb_status vb_ps_compact_create(uint64_t features, size_t max_nnz, struct ps_compact **compact_p);
 void vb_ps_compact_destroy(struct ps_compact *c);

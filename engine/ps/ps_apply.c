@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * A server applies pushes to its shard.
- *
- * A gradient is applied when it comes, unless the bound is 0. With a bound of 0 the server holds
- * the gradients of a round, adds them in the order of the workers' ranks, ((g0 + g1) + g2) + ...,
- * and applies the sum once. That gives the bits of synchronous training.
+ * A server applies pushes to its shard. With a bound of 0 it adds the gradients of a round in the
+ * order of the workers' ranks, ((g0 + g1) + g2) + ..., and applies the sum once. That gives the
+ * bits of synchronous training.
  */
 #include "engine/ps/ps.h"
 
@@ -66,9 +64,8 @@ static const float *values_of(const struct ps_push *push)
 
 /* ---- sparse ---------------------------------------------------------------------------------- */
 
-/* Finds the keys of a gradient, which came with the gradient or with the push before. */
-static vb_status find_keys(const struct ps_server *s, int worker, const struct ps_push *push,
-                           const uint32_t **keys_p)
+vb_status vb_ps_find_keys(const struct ps_server *s, int worker, const struct ps_push *push,
+                          const uint32_t **keys_p)
 {
     const struct ps_client_keys *keys = &s->clients[worker].keys;
 
@@ -123,8 +120,6 @@ static vb_status update_keys(struct ps_server *s, const uint32_t *keys, const fl
     return VB_OK;
 }
 
-/* ---- one gradient ---------------------------------------------------------------------------- */
-
 vb_status vb_ps_apply(struct ps_server *s, int worker, const struct ps_push *push)
 {
     const uint32_t *keys = NULL;
@@ -134,20 +129,11 @@ vb_status vb_ps_apply(struct ps_server *s, int worker, const struct ps_push *pus
         update(s, values_of(push), push->scale);
         return VB_OK;
     }
-    st = find_keys(s, worker, push, &keys);
+    st = vb_ps_find_keys(s, worker, push, &keys);
     return st == VB_OK ? update_keys(s, keys, values_of(push), push->n_values, push->scale) : st;
 }
 
 /* ---- a round --------------------------------------------------------------------------------- */
-
-vb_status vb_ps_hold(struct ps_server *s, int worker, const struct ps_push *push)
-{
-    struct ps_client *client = &s->clients[worker];
-
-    client->round.push = push;
-    client->round.keys = NULL;
-    return s->job->sparse ? find_keys(s, worker, push, &client->round.keys) : VB_OK;
-}
 
 static void add(float *sum, const float *v, size_t n)
 {
@@ -197,34 +183,24 @@ static size_t merge(struct ps_server *s, int from, size_t n, const struct ps_cli
     return at;
 }
 
-static void sum_sparse(struct ps_server *s, size_t *n_p, int *which_p)
-{
-    size_t n = 0;
-    int w, from = 0;
-
-    for (w = 0; w < vb_ps_clients(s->job); w++)
-        if (s->clients[w].round.held) {
-            n = merge(s, from, n, &s->clients[w]);
-            from = 1 - from;
-        }
-    *n_p = n;
-    *which_p = from;
-}
-
 vb_status vb_ps_apply_round(struct ps_server *s)
 {
     uint32_t samples = 0;
     float scale;
     vb_status st = VB_OK;
-    size_t n;
-    int w, which;
+    size_t n = 0;
+    int w, which = 0;
 
     for (w = 0; w < vb_ps_clients(s->job); w++)
         samples += s->clients[w].round.held ? s->clients[w].round.push->samples : 0;
     /* samples may be 0: the last batch of an epoch may be smaller than the number of workers. */
     scale = samples > 0 ? 1.f / (float)samples : 0;
     if (s->job->sparse) {
-        sum_sparse(s, &n, &which);
+        for (w = 0; w < vb_ps_clients(s->job); w++)
+            if (s->clients[w].round.held) {
+                n = merge(s, which, n, &s->clients[w]);
+                which = 1 - which;
+            }
         st = update_keys(s, s->round.keys[which], s->round.values[which], n, scale);
     } else {
         sum_dense(s);
@@ -235,8 +211,6 @@ vb_status vb_ps_apply_round(struct ps_server *s)
     s->stats.samples += samples;
     return st;
 }
-
-/* ---- snapshots ------------------------------------------------------------------------------- */
 
 void vb_ps_snapshot(struct ps_server *s, bool with_state)
 {

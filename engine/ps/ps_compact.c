@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
  * Finds the distinct keys of a batch, and replaces each entry by the place of its key among them.
- * Then the forward and the backward pass touch only a few thousand adjacent numbers, however many
- * features the model has.
- *
  * Each entry becomes a 64-bit word, which has the key in the upper half and the number of the entry
  * in the lower half. After a radix sort by key, adjacent words with the same key get the same
  * place. The lower half of a word tells which entry has this place.

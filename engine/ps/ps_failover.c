@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A worker waits, and *fails over* to the standby when a server is gone (ps_replica.c). The worker
- * tells the standby what it has received from the server, waits until the standby serves, and sends
- * the pushes that the standby lacks. If a get or a snapshot was under way with the server, the
- * caller starts it again. Without replicas no server has a standby.
+ * A worker waits, and *fails over* to the standby when a server is gone (ps_replica.c). If a get or
+ * a snapshot was under way with the server, the caller starts it again.
  */
 #include "engine/ps/ps.h"
 
@@ -81,17 +79,6 @@ static vb_status send_state(struct ps_worker *w, int k)
                      &link->note_op);
 }
 
-/* The link stays marked as lost, so that later waits fail as well. */
-static vb_status no_standby(struct ps_worker *w, int k)
-{
-    int rank = w->links[k].rank;
-
-    w->links[k].lost = true;
-    w->lost_rank = rank;
-    return vb_err(VB_ERR_PEER, "server %d (rank %d, %s) is gone (%s) and has no standby", k, rank,
-                  vb_group_host(w->group, rank), vb_group_gone_why(w->group, rank));
-}
-
 static vb_status call_standby(struct ps_worker *w, int k)
 {
     struct ps_link *link = &w->links[k];
@@ -103,7 +90,11 @@ static vb_status call_standby(struct ps_worker *w, int k)
     standby = atomic_exchange(&link->standby, -1);
     if (standby < 0) {
         link->failed_over = false;
-        return no_standby(w, k);
+        link->lost = true; /* so that later waits fail as well */
+        w->lost_rank = link->rank;
+        return vb_err(VB_ERR_PEER, "server %d (rank %d, %s) is gone (%s) and has no standby", k,
+                      link->rank, vb_group_host(w->group, link->rank),
+                      vb_group_gone_why(w->group, link->rank));
     }
     link->rank = standby;
     link->mapped_shards = link->standby_shards;
@@ -129,7 +120,7 @@ static bool all_serving(void *arg)
 
 static vb_status send_note(struct ps_worker *w, struct ps_link *link, uint32_t note)
 {
-    vb_status st = vb_ps_put_note(w->slots, link->rank, note, &link->note_op);
+    vb_status st = vb_ps_put(w->slots, link->rank, 0, 0, 0, note, &link->note_op);
 
     return st == VB_OK ? vb_op_wait(w->group, &link->note_op, "a note to the standby", -1) : st;
 }
@@ -171,8 +162,6 @@ static vb_status failover_all(struct ps_worker *w)
             st = send_rest(w, k);
     return st;
 }
-
-/* ---- for others ------------------------------------------------------------------------------ */
 
 vb_status vb_ps_await(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what, int k,
                       bool no_timeout)

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * The layout of the two windows of the parameter server, and the numbers of its ranks. Peers read
- * from the window of shards. It has the parameters and the last snapshot of a server, and the areas
- * that a worker reads them into. Peers write to the window of slots. It has the pushes at a server,
- * the replies at a worker, and the buffers that both send from.
+ * from the window of shards, and write to the window of slots.
  */
 #include "engine/ps/ps.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define LINE ((size_t)64)
@@ -67,13 +64,6 @@ int vb_ps_server_at(const struct ps_job *job, int rank)
     return (rank - job->workers) % job->servers;
 }
 
-/* With replicas the result is false, because a push must stay in the worker's memory until the
- * standby has it. */
-bool vb_ps_is_direct(const struct ps_job *job, bool mapped)
-{
-    return mapped && job->servers == 1 && job->replicas < 2;
-}
-
 /* Each shard is a range of parameters in whole cache lines, except for the last one. */
 static void cut_shards(const struct ps_job *job, struct ps_layout *lay)
 {
@@ -85,17 +75,8 @@ static void cut_shards(const struct ps_job *job, struct ps_layout *lay)
         end = units * (size_t)(k + 1) / (size_t)job->servers * UNIT;
         lay->first[k] = first < job->n ? first : job->n;
         lay->n[k] = (end < job->n ? end : job->n) - lay->first[k];
+        lay->n_most = lay->n[k] > lay->n_most ? lay->n[k] : lay->n_most;
     }
-}
-
-static size_t largest_shard(const struct ps_job *job, const struct ps_layout *lay)
-{
-    size_t most = 0;
-    int k;
-
-    for (k = 0; k < job->servers; k++)
-        most = lay->n[k] > most ? lay->n[k] : most;
-    return most;
 }
 
 /* Returns whether servers send replies. With a bound, a dense reply comes with the ticket. Only
@@ -108,7 +89,7 @@ static bool has_replies(const struct ps_job *job, bool mapped, const struct ps_l
         return true;
     if (job->no_reply || (job->bound >= 0 && job->servers > 1))
         return false;
-    return largest_shard(job, lay) * sizeof(float) <= PS_REPLY_MAX;
+    return lay->n_most * sizeof(float) <= PS_REPLY_MAX;
 }
 
 /* Returns whether shards may be streamed in this job. They are not streamed with several servers,
@@ -149,9 +130,11 @@ static void lay_server(const struct ps_job *job, int k, struct ps_layout *lay)
 static void lay_worker(const struct ps_job *job, bool mapped, struct ps_layout *lay)
 {
     size_t params = job->n * sizeof(float), at = 0;
-    bool direct = vb_ps_is_direct(job, mapped), replies;
+    bool replies = lay->replies || (!mapped && may_stream(job));
     int k;
 
+    /* With replicas a push must stay in the worker's memory until the standby has it. */
+    lay->direct = mapped && job->servers == 1 && job->replicas < 2;
     lay->area[0] = vb_ps_reserve(&at, params);
     lay->area[1] = vb_ps_reserve(&at, job->sparse ? 0 : params);
     lay->area_state = vb_ps_reserve(&at, params * (size_t)job->words);
@@ -159,8 +142,7 @@ static void lay_worker(const struct ps_job *job, bool mapped, struct ps_layout *
     lay->worker_shard_bytes = at;
     at = 0;
     for (k = 0; k < job->servers; k++)
-        lay->push[k] = vb_ps_reserve(&at, direct ? 0 : (size_t)lay->slots * lay->slot[k]);
-    replies = lay->replies || (!mapped && may_stream(job));
+        lay->push[k] = vb_ps_reserve(&at, lay->direct ? 0 : (size_t)lay->slots * lay->slot[k]);
     lay->replies_at =
         vb_ps_reserve(&at, replies ? 2 * pad((job->sparse ? job->max_keys : job->n) * 4) : 0);
     lay->client_state = vb_ps_reserve(
@@ -176,7 +158,7 @@ void vb_ps_layout_make(const struct ps_job *job, bool mapped, struct ps_layout *
     cut_shards(job, lay);
     lay->replies = has_replies(job, mapped, lay);
     lay->slots = job->n * sizeof(float) > ONE_SLOT && !job->sparse ? 1 : PS_SLOTS_MAX;
-    lay->reply = pad((job->sparse ? job->max_keys : largest_shard(job, lay)) * sizeof(float));
+    lay->reply = pad((job->sparse ? job->max_keys : lay->n_most) * sizeof(float));
     for (k = 0; k < job->servers; k++)
         lay_server(job, k, lay);
     lay_worker(job, mapped, lay);
@@ -193,11 +175,6 @@ size_t vb_ps_push_bytes(const struct ps_job *job, const struct ps_layout *lay, i
     size_t n = job->sparse ? (size_t)push->n_values + push->n_keys : lay->n[k];
 
     return sizeof(*push) + n * sizeof(float);
-}
-
-size_t vb_ps_reply_from(const struct ps_layout *lay, int k, int worker, int parity)
-{
-    return lay->replies_from[k] + ((size_t)worker * 2 + (size_t)parity) * lay->reply;
 }
 
 size_t vb_ps_reply_to(const struct ps_job *job, const struct ps_layout *lay, int parity)
@@ -229,16 +206,7 @@ bool vb_ps_maps_all(const struct vb_group *group, const struct ps_job *job)
 
 vb_status vb_ps_who_maps(struct vb_group *group, const struct ps_job *job, bool *maps)
 {
-    int world = vb_group_world(group), r, own, *all = calloc((size_t)world, sizeof(*all));
-    bool worker = vb_group_rank(group) < job->workers;
-    vb_status st;
+    bool own = vb_group_rank(group) < job->workers && vb_ps_maps_all(group, job);
 
-    if (all == NULL)
-        return vb_err_sys("calloc");
-    own = worker && vb_ps_maps_all(group, job);
-    st = vb_group_gather(group, &own, sizeof(own), all);
-    for (r = 0; r < job->workers && st == VB_OK; r++)
-        maps[r] = all[r] != 0;
-    free(all);
-    return st;
+    return vb_group_gather(group, &own, sizeof(own), maps);
 }

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Handles workers that join and go while a server is at work. When the group reports that a worker
- * is gone, the server queues PS_GONE behind all notes of that worker. A joiner sends PS_HELLO when
- * it is ready. The server logs both events as faults and keeps them for the result.
+ * Handles workers that join and go while a server is at work. The server logs both as faults, and
+ * keeps them for the result.
  */
 #include "engine/ps/ps.h"
-
-/* ---- faults ---------------------------------------------------------------------------------- */
 
 void vb_ps_log_fault(struct ps_server *s, int rank, const char *what, const char *why)
 {
@@ -37,20 +34,6 @@ const char *vb_ps_fault_kind(const struct ps_server *s, int rank)
     return end == VB_END_LEFT ? "left" : end == VB_END_SILENT ? "stopped" : "died";
 }
 
-/* Logs that a server or standby of another shard is gone. The remaining server of that shard logs
- * whether it takes over or goes on alone. */
-static void log_server_fault(struct ps_server *s, int rank)
-{
-    int k = vb_ps_server_at(s->job, rank);
-    char text[64];
-
-    snprintf(text, sizeof(text), "%s %d is gone",
-             rank == vb_ps_server_rank(s->job, k) ? "server" : "the standby of server", k);
-    vb_ps_log_fault(s, rank, vb_ps_fault_kind(s, rank), text);
-}
-
-/* ---- members --------------------------------------------------------------------------------- */
-
 int vb_ps_first_worker(const struct ps_server *s)
 {
     int w;
@@ -61,23 +44,22 @@ int vb_ps_first_worker(const struct ps_server *s)
     return -1;
 }
 
-/* A vb_member_fn. */
-static void on_gone(void *arg, int rank)
+void vb_ps_server_on_gone(void *arg, int rank)
 {
     struct ps_server *s = arg;
-    int worker = vb_ps_worker_at(s->job, rank);
+    int worker = vb_ps_worker_at(s->job, rank), k = vb_ps_server_at(s->job, rank);
+    char text[64];
 
     if (worker >= 0)
         vb_ps_server_queue(s, worker, PS_VALUE(PS_GONE, 0));
     else if (rank == s->partner.rank)
         vb_ps_server_queue(s, PS_PARTNER, PS_VALUE(PS_GONE, 0));
-    else if (s->k == 0 && !s->standby && !s->final && s->job->replicas > 1)
-        log_server_fault(s, rank);
-}
-
-void vb_ps_member_watch(struct ps_server *s)
-{
-    vb_group_on_gone(s->group, on_gone, s);
+    else if (s->k == 0 && !s->standby && !s->final && s->job->replicas > 1) {
+        /* The remaining server of that shard logs whether it takes over or goes on alone. */
+        snprintf(text, sizeof(text), "%s %d is gone",
+                 rank == vb_ps_server_rank(s->job, k) ? "server" : "the standby of server", k);
+        vb_ps_log_fault(s, rank, vb_ps_fault_kind(s, rank), text);
+    }
 }
 
 /* A put to a worker fails if the worker is gone (then PS_GONE is queued), if the worker accepts no
@@ -99,26 +81,12 @@ vb_status vb_ps_member_sent(struct ps_server *s, int worker, vb_status st)
 
 vb_status vb_ps_member_gone(struct ps_server *s, int worker)
 {
-    struct ps_client *client = &s->clients[worker];
     int rank = vb_ps_worker_rank(s->job, worker);
-    const char *why = vb_group_gone_why(s->group, rank);
 
-    client->bye = true;
-    if (!client->member)
-        return VB_OK;
-    if (!s->final)
-        log_worker_fault(s, worker, vb_ps_fault_kind(s, rank), why);
+    s->clients[worker].bye = true;
+    if (s->clients[worker].member && !s->final)
+        log_worker_fault(s, worker, vb_ps_fault_kind(s, rank), vb_group_gone_why(s->group, rank));
     return vb_ps_server_retire(s, worker);
-}
-
-/* Returns whether the job has no steps left for a joiner. */
-static bool nothing_left(const struct ps_server *s)
-{
-    int64_t steps = s->job->bound == 0 ? s->round.number : s->granted;
-
-    if (s->job->hogwild)
-        steps = (int64_t)vb_ps_version_of(s) - s->job->begin;
-    return s->done || s->final || (s->k == 0 && s->job->begin + steps >= s->job->steps);
 }
 
 vb_status vb_ps_member_hello(struct ps_server *s, int worker, uint32_t how)
@@ -129,7 +97,7 @@ vb_status vb_ps_member_hello(struct ps_server *s, int worker, uint32_t how)
 
     if (client->member)
         return VB_OK; /* the worker has sent PS_HELLO a second time, to a standby */
-    if (nothing_left(s))
+    if (s->done || s->final || (s->k == 0 && vb_ps_no_steps_left(s)))
         return vb_ps_send_note(s, worker, PS_JOB_DONE, 0);
     snprintf(where, sizeof(where), "from %s",
              vb_group_host(s->group, vb_ps_worker_rank(s->job, worker)));
@@ -138,8 +106,6 @@ vb_status vb_ps_member_hello(struct ps_server *s, int worker, uint32_t how)
     st = vb_ps_send_note(s, worker, PS_WELCOME, 0);
     return st == VB_OK ? vb_ps_server_admit(s, worker) : st;
 }
-
-/* ---- shares ---------------------------------------------------------------------------------- */
 
 vb_status vb_ps_send_share(struct ps_server *s, int worker)
 {

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A server sends notices (acknowledgements, tickets) and replies to workers.
- *
- * Tickets enforce all bounds. Server 0 gives a worker its next ticket if fewer than `slots` of the
- * worker's gradients are under way, if the worker would not be more than `bound` steps ahead of the
- * slowest worker, and if steps are left. With a bound of 0 a worker gets one ticket per round.
+ * A server sends notices (acknowledgements, tickets) and replies to workers. Tickets enforce all
+ * bounds: see may_go().
  */
 #include "engine/ps/ps.h"
 
@@ -15,13 +12,6 @@ uint64_t vb_ps_version_of(const struct ps_server *s)
     return atomic_load_explicit(&s->head->version, memory_order_relaxed);
 }
 
-/* ---- notes and replies ----------------------------------------------------------------------- */
-
-static vb_status take_op(struct ps_server *s, int worker, struct vb_op **op_p)
-{
-    return vb_ps_ring_take(s->group, &s->clients[worker].ops, "a note to a worker", op_p);
-}
-
 vb_status vb_ps_send_note(struct ps_server *s, int worker, enum ps_kind kind, uint32_t arg)
 {
     struct vb_op *op;
@@ -29,67 +19,11 @@ vb_status vb_ps_send_note(struct ps_server *s, int worker, enum ps_kind kind, ui
 
     if (s->standby)
         return VB_OK;
-    st = take_op(s, worker, &op);
+    st = vb_ps_ring_take(s->group, &s->clients[worker].ops, "a note to a worker", &op);
     if (st == VB_OK)
-        st = vb_ps_put_note(s->slots, vb_ps_worker_rank(s->job, worker), PS_NOTE(kind, arg), op);
+        st =
+            vb_ps_put(s->slots, vb_ps_worker_rank(s->job, worker), 0, 0, 0, PS_NOTE(kind, arg), op);
     return st == VB_OK ? VB_OK : vb_ps_member_sent(s, worker, st);
-}
-
-/* Counts a reply, and records that it has the present version of the parameters. Returns which of
- * the two reply buffers (0 or 1) the reply uses. */
-static int count_reply(struct ps_server *s, struct ps_client *client)
-{
-    int parity = (int)(client->replies % 2);
-
-    client->reply_version[++client->replies % 4] = vb_ps_version_of(s);
-    return parity;
-}
-
-/* Gathers the values at the keys that a worker has sent. *bytes_p: size of the values; *at_p: their
- * offset in the worker's reply. */
-static vb_status answer_keys(struct ps_server *s, int worker, float *to, size_t *bytes_p,
-                             size_t *at_p)
-{
-    struct ps_client_keys *keys = &s->clients[worker].keys;
-    const struct ps_push *push = vb_ps_push_in(s, worker, keys->slot);
-
-    keys->to_answer = false;
-    *bytes_p = keys->n * sizeof(float);
-    *at_p = keys->reply_at * sizeof(float);
-    return vb_ps_gather(s, ps_keys_of(push, keys->n_values), keys->n, to);
-}
-
-/* Sends the parameters directly from the shard. The parameters may change during the transfer. */
-static vb_status reply_stream(struct ps_server *s, int worker, uint32_t note, struct vb_op *op)
-{
-    int parity = count_reply(s, &s->clients[worker]);
-
-    return vb_put_wait(s->slots, vb_ps_worker_rank(s->job, worker), s->shards, s->lay.params,
-                       vb_ps_reply_to(s->job, &s->lay, parity), s->job->n * sizeof(float), note, op,
-                       PS_PUT_MS);
-}
-
-/* Sends a copy of the parameters, which does not change during the transfer. */
-static vb_status reply_copy(struct ps_server *s, int worker, uint32_t note, struct vb_op *op)
-{
-    struct ps_client *client = &s->clients[worker];
-    int parity = (int)(client->replies % 2);
-    size_t from = vb_ps_reply_from(&s->lay, s->k, worker, parity), bytes, at;
-    float *to = (float *)(void *)((char *)vb_window_ptr(s->slots) + from);
-    vb_status st = VB_OK;
-
-    if (s->job->sparse) {
-        st = answer_keys(s, worker, to, &bytes, &at);
-    } else {
-        bytes = s->lay.n[s->k] * sizeof(float);
-        at = s->lay.first[s->k] * sizeof(float);
-        memcpy(to, s->params, bytes);
-    }
-    if (st != VB_OK)
-        return st;
-    count_reply(s, client);
-    return vb_ps_put(s->slots, vb_ps_worker_rank(s->job, worker), from,
-                     vb_ps_reply_to(s->job, &s->lay, parity) + at, bytes, note, op);
 }
 
 static bool streams_to(const struct ps_server *s, int worker)
@@ -97,25 +31,49 @@ static bool streams_to(const struct ps_server *s, int worker)
     return vb_ps_streams(s->group, s->job, vb_ps_worker_rank(s->job, worker));
 }
 
+/* Copies the parameters, or the values at the keys that a worker has sent, into a reply buffer. */
+static vb_status fill_reply(struct ps_server *s, int worker, size_t at)
+{
+    const struct ps_client_keys *keys = &s->clients[worker].keys;
+    char *to = (char *)vb_window_ptr(s->slots) + at;
+
+    if (s->job->sparse)
+        return vb_ps_gather(s, ps_keys_of(vb_ps_push_in(s, worker, keys->slot), keys->n_values),
+                            keys->n, (float *)(void *)to);
+    memcpy(to, s->params, s->lay.n[s->k] * sizeof(float));
+    return VB_OK;
+}
+
+/* Counts a reply with its version, and sends it. Streamed parameters are sent directly from the
+ * shard, so they may change during the transfer. Otherwise the server sends a copy. */
 static vb_status reply(struct ps_server *s, int worker, uint32_t notice)
 {
-    uint32_t note = PS_NOTE(PS_NOTICE, notice | PS_REPLY);
+    struct ps_client *client = &s->clients[worker];
+    int parity = (int)(client->replies % 2);
+    size_t to = vb_ps_reply_to(s->job, &s->lay, parity), from = s->lay.params;
+    size_t first = s->job->sparse ? client->keys.reply_at : s->lay.first[s->k];
+    size_t n = s->job->sparse ? client->keys.n : s->lay.n[s->k];
+    bool streams = streams_to(s, worker);
     struct vb_op *op;
     vb_status st;
 
-    if (s->standby) {
-        s->clients[worker].keys.to_answer = false;
-        count_reply(s, &s->clients[worker]);
+    client->keys.to_answer = false;
+    client->reply_version[++client->replies % 4] = vb_ps_version_of(s);
+    if (s->standby)
         return VB_OK;
+    st = vb_ps_ring_take(s->group, &s->clients[worker].ops, "a note to a worker", &op);
+    if (st == VB_OK && !streams) {
+        from = s->lay.replies_from[s->k] + (size_t)(2 * worker + parity) * s->lay.reply;
+        st = fill_reply(s, worker, from);
     }
-    st = take_op(s, worker, &op);
     if (st == VB_OK)
-        st = streams_to(s, worker) ? reply_stream(s, worker, note, op)
-                                   : reply_copy(s, worker, note, op);
+        st = vb_put_wait(s->slots, vb_ps_worker_rank(s->job, worker), streams ? s->shards : NULL,
+                         from, to + first * sizeof(float), n * sizeof(float),
+                         PS_NOTE(PS_NOTICE, notice | PS_REPLY), op, PS_PUT_MS);
     return st == VB_OK ? VB_OK : vb_ps_member_sent(s, worker, st);
 }
 
-/* ---- tickets --------------------------------------------------------------------------------- */
+/* ---- tickets and notices --------------------------------------------------------------------- */
 
 int64_t vb_ps_slowest(const struct ps_server *s)
 {
@@ -128,11 +86,11 @@ int64_t vb_ps_slowest(const struct ps_server *s)
     return least;
 }
 
-static bool no_steps_left(const struct ps_server *s)
+bool vb_ps_no_steps_left(const struct ps_server *s)
 {
-    if (s->job->bound == 0)
-        return s->job->begin + s->round.number >= s->job->steps;
-    return s->job->begin + s->granted >= s->job->steps;
+    if (s->job->hogwild)
+        return (int64_t)vb_ps_version_of(s) >= s->job->steps;
+    return s->job->begin + (s->job->bound == 0 ? s->round.number : s->granted) >= s->job->steps;
 }
 
 static bool has_replies(const struct ps_server *s, const struct ps_client *client)
@@ -142,7 +100,9 @@ static bool has_replies(const struct ps_server *s, const struct ps_client *clien
     return s->lay.replies || streams_to(s, (int)(client - s->clients));
 }
 
-/* Returns whether a worker may get a ticket now. A sparse worker that gets replies has only one
+/* Returns whether a worker may get a ticket now: steps are left, fewer than `slots` of its
+ * gradients are under way, and it would be at most `bound` steps ahead of the slowest worker. With
+ * a bound of 0 a worker gets one ticket per round. A sparse worker that gets replies has only one
  * gradient under way, because it needs the reply to the previous push. If no ticket was left when
  * the server replied to the worker's keys, the ticket comes later. */
 static bool may_go(const struct ps_server *s, const struct ps_client *client)
@@ -150,7 +110,7 @@ static bool may_go(const struct ps_server *s, const struct ps_client *client)
     const struct ps_job *job = s->job;
     bool needs_answer;
 
-    if (s->k != 0 || job->hogwild || !client->member || client->sent_last || no_steps_left(s))
+    if (s->k != 0 || job->hogwild || !client->member || client->sent_last || vb_ps_no_steps_left(s))
         return false;
     needs_answer = job->sparse && has_replies(s, client);
     if (needs_answer && !client->keys.for_ticket)
@@ -161,23 +121,6 @@ static bool may_go(const struct ps_server *s, const struct ps_client *client)
         return false;
     return job->bound < 0 || client->granted - vb_ps_slowest(s) <= job->bound;
 }
-
-/* Gives a worker all tickets that it may have now. Returns the number of these tickets. */
-static uint32_t take_tickets(struct ps_server *s, struct ps_client *client)
-{
-    uint32_t n = 0;
-
-    while (may_go(s, client)) {
-        client->keys.for_ticket = false;
-        client->granted++;
-        client->round.ticket = s->round.number;
-        s->granted++;
-        n++;
-    }
-    return n;
-}
-
-/* ---- notices --------------------------------------------------------------------------------- */
 
 /* Returns whether a reply goes with a notice. With a bound, server 0 sends the reply with the
  * ticket, because until then more gradients may be applied. Without a bound, the first dense reply
@@ -194,19 +137,14 @@ static bool is_reply_due(const struct ps_server *s, const struct ps_client *clie
     return s->job->bound >= 0 || (notice & PS_ACK) != 0 || client->replies == 0;
 }
 
-/* Returns whether a worker has used all its tickets and gets no more tickets before the slowest
- * worker has advanced. */
-static bool is_stalled(const struct ps_server *s, const struct ps_client *client)
-{
-    return s->k == 0 && s->job->bound > 0 && client->granted == client->clock &&
-           !no_steps_left(s) && client->granted - vb_ps_slowest(s) > s->job->bound;
-}
-
-/* Records when a worker begins to stall. When the worker goes on, updates s->stalled_ns, which is
- * the longest stall of all workers that go on at once. */
+/* Records when a worker begins to stall: it has used all its tickets, and gets no more before the
+ * slowest worker has advanced. When the worker goes on, updates s->stalled_ns, which is the longest
+ * stall of all workers that go on at once. */
 static void note_stall(struct ps_server *s, struct ps_client *client, bool goes)
 {
-    bool was = client->stalled_ns != 0, is = !goes && is_stalled(s, client);
+    bool was = client->stalled_ns != 0;
+    bool is = !goes && s->k == 0 && s->job->bound > 0 && client->granted == client->clock &&
+              !vb_ps_no_steps_left(s) && client->granted - vb_ps_slowest(s) > s->job->bound;
     uint64_t now, ns;
 
     if (was == is)
@@ -222,9 +160,15 @@ static void note_stall(struct ps_server *s, struct ps_client *client, bool goes)
 vb_status vb_ps_notify(struct ps_server *s, int worker, uint32_t notice)
 {
     struct ps_client *client = &s->clients[worker];
-    uint32_t tickets = take_tickets(s, client);
+    uint32_t tickets;
     bool replies;
 
+    for (tickets = 0; may_go(s, client); tickets++) {
+        client->keys.for_ticket = false;
+        client->granted++;
+        client->round.ticket = s->round.number;
+        s->granted++;
+    }
     note_stall(s, client, tickets > 0);
     notice |= tickets * PS_TICKETS;
     replies = is_reply_due(s, client, notice);

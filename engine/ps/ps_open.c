@@ -12,15 +12,14 @@ static vb_status make_state(struct ps_server *s, const void *state)
     size_t first = s->lay.first[s->k], n = s->lay.n[s->k], word = (size_t)s->job->words * 4;
     vb_status st = VB_OK;
 
-    if (s->job->hogwild)
-        s->state = (char *)vb_window_ptr(s->shards) + s->lay.state[s->k];
-    else if (word > 0 && n > 0)
+    if (n * word > 0 && !s->job->hogwild)
         st = vb_mem_map_private(n * word, &s->own_state);
-    if (st == VB_OK && !s->job->hogwild)
-        s->state = s->own_state.ptr;
-    if (st == VB_OK && word > 0 && state != NULL)
+    if (st != VB_OK)
+        return st;
+    s->state = s->job->hogwild ? (char *)s->head + s->lay.state[s->k] : s->own_state.ptr;
+    if (word > 0 && state != NULL)
         memcpy(s->state, (const char *)state + first * word, n * word);
-    return st;
+    return VB_OK;
 }
 
 /* Allocates the buffers for the sum of a round. Sparse: two lists, each as long as the lists of all
@@ -66,7 +65,7 @@ static vb_status make_clients(struct ps_server *s)
 
 static vb_status ask_who_maps(struct ps_server *s)
 {
-    bool *maps = calloc((size_t)s->job->workers, sizeof(*maps));
+    bool *maps = calloc((size_t)vb_group_world(s->group), sizeof(*maps));
     vb_status st;
     int w;
 
@@ -124,10 +123,10 @@ vb_status vb_ps_server_create(struct vb_group *group, const struct ps_job *job, 
     if (st == VB_OK)
         st = vb_channel_open(group, PS_CHANNEL, vb_ps_server_note, s);
     s->opened = st == VB_OK;
-    if (st == VB_OK)
-        vb_ps_member_watch(s);
-    if (st == VB_OK)
+    if (st == VB_OK) {
+        vb_group_on_gone(group, vb_ps_server_on_gone, s);
         st = ask_who_maps(s);
+    }
     if (st == VB_OK) {
         s->never_spun = vb_ps_sleep_at_once(group, job, s->mapped);
         vb_ps_layout_make(job, false, &s->lay); /* false: the layout has buffers for replies */

@@ -32,22 +32,19 @@ static struct ps_head *own_head(const struct ps_worker *w, int k)
     return (void *)((char *)vb_window_ptr(w->shards) + head_at(w, k));
 }
 
-/* Sets base and base_flag for the next push. */
-static void set_base(struct ps_worker *w, uint64_t base, uint32_t flag)
+/* Sets the version of the parameters that the worker has read, also for the next push. */
+static void use_version(struct ps_worker *w, uint64_t version)
 {
-    w->base = base;
-    w->base_flag = flag;
+    w->version = w->base = version;
+    w->base_flag = 0;
 }
-
-/* ---- mapped ---------------------------------------------------------------------------------- */
 
 static const float *copy_mapped(struct ps_worker *w)
 {
     float *to = area_of(w, 0);
     int k;
 
-    w->version = vb_ps_worker_version(w);
-    set_base(w, w->version, 0);
+    use_version(w, vb_ps_worker_version(w));
     for (k = 0; k < w->job->servers; k++) {
         const float *from = (const void *)(w->links[k].mapped_shards + w->lay.params);
 
@@ -94,7 +91,8 @@ static vb_status newest_reply(struct ps_worker *w, const float **values_p)
 
     if (st != VB_OK)
         return st;
-    set_base(w, n, PS_BASE_REPLY);
+    w->base = n;
+    w->base_flag = PS_BASE_REPLY;
     *values_p = (const void *)(own + vb_ps_reply_to(w->job, &w->lay, (int)((n - 1) % 2)));
     return VB_OK;
 }
@@ -167,13 +165,10 @@ static vb_status get_all(struct ps_worker *w, const float **params_p)
     if (st != VB_OK)
         return st;
     w->area = 1 - w->area;
-    w->version = atomic_load(&own_head(w, 0)->version);
-    set_base(w, w->version, 0);
+    use_version(w, atomic_load(&own_head(w, 0)->version));
     *params_p = area_of(w, w->area);
     return VB_OK;
 }
-
-/* ---- one of the three ------------------------------------------------------------------------ */
 
 vb_status vb_ps_worker_pull(struct ps_worker *w, const float **params_p)
 {
@@ -198,8 +193,7 @@ vb_status vb_ps_worker_values(struct ps_worker *w, const uint32_t *keys, size_t 
 
     if (!w->mapped)
         return newest_reply(w, values_p);
-    w->version = vb_ps_worker_version(w);
-    set_base(w, w->version, 0);
+    use_version(w, vb_ps_worker_version(w));
     for (k = 0; k < w->job->servers; k++) {
         const float *from = (const void *)(w->links[k].mapped_shards + w->lay.params);
         size_t end = w->lay.first[k] + w->lay.n[k];
@@ -225,27 +219,21 @@ float *vb_ps_worker_shared(struct ps_worker *w, void **state_p)
 
 /* With hogwild no server tells worker 0 when to evaluate or save. Worker 0 does not see every
  * version, so it compares the last version that it saw with the present version. */
-static void note_due(struct ps_worker *w, uint64_t now)
+void vb_ps_worker_applied(struct ps_worker *w)
 {
-    const struct ps_job *job = w->job;
-    uint64_t eval = (uint64_t)job->eval_every, save = (uint64_t)job->save_every;
+    struct ps_head *head = (struct ps_head *)(void *)w->links[0].mapped_shards;
+    uint64_t eval = (uint64_t)w->job->eval_every, save = (uint64_t)w->job->save_every;
+    uint64_t now = atomic_fetch_add_explicit(&head->version, 1, memory_order_relaxed);
 
-    if (w->number != 0 || now >= (uint64_t)job->steps)
+    vb_ps_stale_add(&w->stale, now > w->base ? now - w->base : 0);
+    now++;
+    if (w->number != 0 || now >= (uint64_t)w->job->steps)
         return;
     if (eval > 0 && now / eval > w->seen / eval)
         w->due |= PS_EVAL;
     if (save > 0 && now / save > w->seen / save)
         w->due |= PS_SAVE;
     w->seen = now;
-}
-
-void vb_ps_worker_applied(struct ps_worker *w)
-{
-    struct ps_head *head = (struct ps_head *)(void *)w->links[0].mapped_shards;
-    uint64_t now = atomic_fetch_add_explicit(&head->version, 1, memory_order_relaxed);
-
-    vb_ps_stale_add(&w->stale, now > w->base ? now - w->base : 0);
-    note_due(w, now + 1);
 }
 
 /* ---- snapshots ------------------------------------------------------------------------------- */

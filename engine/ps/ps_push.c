@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * A server processes a push: it checks the push, applies or holds the gradient (ps_apply.c),
- * updates its statistics, and acknowledges the push. With a bound of 0 the server holds gradients
- * until a round is complete.
+ * updates its statistics, and acknowledges the push.
  */
 #include "engine/ps/ps.h"
 
@@ -15,17 +14,24 @@ const struct ps_push *vb_ps_push_in(const struct ps_server *s, int worker, int s
     return (const void *)(at + vb_ps_slot_at(&s->lay, s->k, worker, slot));
 }
 
-bool vb_ps_push_is_sane(const struct ps_server *s, const struct ps_push *push)
+vb_status vb_ps_push_check(const struct ps_server *s, int worker, uint32_t slot,
+                           const struct ps_push **push_p)
 {
+    const struct ps_push *push;
     size_t most = s->job->max_keys;
 
-    if (push->samples > INT32_MAX)
-        return false;
-    return !s->job->sparse || (push->n_keys <= most && push->n_values <= most &&
-                               push->reply_at <= most - push->n_keys);
+    if (slot >= (uint32_t)s->lay.slots)
+        return vb_err(VB_ERR_INPUT, "worker %d pushed into slot %u, but has only %d slots", worker,
+                      slot, s->lay.slots);
+    push = vb_ps_push_in(s, worker, (int)slot);
+    if (push->samples > INT32_MAX ||
+        (s->job->sparse &&
+         (push->n_keys > most || push->n_values > most || push->reply_at > most - push->n_keys)))
+        return vb_err(VB_ERR_INPUT, "worker %d pushed more samples or keys than a batch can have",
+                      worker);
+    *push_p = push;
+    return VB_OK;
 }
-
-/* ---- counting -------------------------------------------------------------------------------- */
 
 void vb_ps_stale_add(struct vb_stale *stale, uint64_t by)
 {
@@ -110,19 +116,6 @@ static vb_status acknowledge(struct ps_server *s, int worker)
 
 /* ---- one gradient at a time ------------------------------------------------------------------ */
 
-/* Gives tickets to the workers that waited for this client, and counts the longest of these
- * waits. */
-static vb_status release_waiting(struct ps_server *s, struct ps_client *client)
-{
-    vb_status st;
-
-    s->stalled_ns = 0;
-    st = vb_ps_notify_all(s);
-    if (s->stalled_ns > 0)
-        add_wait(client, s->stalled_ns);
-    return st;
-}
-
 static vb_status apply_now(struct ps_server *s, int worker, int slot)
 {
     const struct ps_push *push = vb_ps_push_in(s, worker, slot);
@@ -139,8 +132,13 @@ static vb_status apply_now(struct ps_server *s, int worker, int slot)
     count_step(s);
     vb_ps_lap(s, &s->stats.apply_ns);
     st = acknowledge(s, worker);
-    if (st == VB_OK && (s->job->bound > 0 || vb_ps_version_of(s) == (uint64_t)s->job->steps))
-        st = release_waiting(s, client);
+    if (st != VB_OK || (s->job->bound <= 0 && vb_ps_version_of(s) != (uint64_t)s->job->steps))
+        return st;
+    /* The workers that waited for this one get tickets. The longest of their waits is counted. */
+    s->stalled_ns = 0;
+    st = vb_ps_notify_all(s);
+    if (s->stalled_ns > 0)
+        add_wait(client, s->stalled_ns);
     return st;
 }
 
@@ -187,17 +185,6 @@ vb_status vb_ps_close_round(struct ps_server *s)
     return st == VB_OK ? vb_ps_notify_all(s) : st;
 }
 
-/* Counts the time that the others waited for this client, if this client's gradient completes the
- * round. */
-static void note_wait(struct ps_server *s, struct ps_client *client)
-{
-    uint64_t now = vb_clock_ns(), ns = now - s->round.held_ns;
-
-    s->round.held_ns = now;
-    if (s->round.n_held == round_size(s) && s->round.n_held >= 2)
-        add_wait(client, ns);
-}
-
 /* Holds a gradient until its round is complete. A gradient of an earlier round is dropped, which
  * happens only with backups. A job with backups has one server, which knows the round of a gradient
  * from the worker's ticket. */
@@ -205,11 +192,14 @@ static vb_status hold(struct ps_server *s, int worker, int slot)
 {
     const struct ps_push *push = vb_ps_push_in(s, worker, slot);
     struct ps_client *client = &s->clients[worker];
-    vb_status st;
+    vb_status st = VB_OK;
+    uint64_t before_ns = s->round.held_ns;
 
     if (client->round.held)
         return vb_err(VB_ERR_INPUT, "worker %d pushed two gradients of one round", worker);
-    st = vb_ps_hold(s, worker, push);
+    client->round.push = push;
+    if (s->job->sparse)
+        st = vb_ps_find_keys(s, worker, push, &client->round.keys);
     note_keys(s, client, push, slot);
     if (st == VB_OK && s->job->backup > 0 && client->round.ticket < s->round.number) {
         client->stale.dropped++;
@@ -219,27 +209,23 @@ static vb_status hold(struct ps_server *s, int worker, int slot)
         return st;
     client->round.held = true;
     s->round.n_held++;
-    note_wait(s, client);
+    s->round.held_ns = vb_clock_ns();
+    if (s->round.n_held == round_size(s) && s->round.n_held >= 2) /* the others waited for it */
+        add_wait(client, s->round.held_ns - before_ns);
     return vb_ps_round_is_complete(s) ? vb_ps_close_round(s) : VB_OK;
 }
-
-/* ---- all ------------------------------------------------------------------------------------- */
 
 vb_status vb_ps_take_push(struct ps_server *s, int worker, uint32_t slot)
 {
     struct ps_client *client = &s->clients[worker];
     const struct ps_push *push;
+    vb_status st = vb_ps_push_check(s, worker, slot, &push);
 
-    if (slot >= (uint32_t)s->lay.slots)
-        return vb_err(VB_ERR_INPUT, "worker %d pushed into slot %u, but has only %d slots", worker,
-                      slot, s->lay.slots);
-    push = vb_ps_push_in(s, worker, (int)slot);
+    if (st != VB_OK)
+        return st;
     if (push->seq != client->pushes)
         return vb_err(VB_ERR_INPUT, "worker %d pushed gradient number %u, expected number %u",
                       worker, push->seq, client->pushes);
-    if (!vb_ps_push_is_sane(s, push))
-        return vb_err(VB_ERR_INPUT, "worker %d pushed more samples or keys than a batch can have",
-                      worker);
     client->pushes++;
     if (!(push->flags & PS_NO_GRADIENT))
         return s->job->bound == 0 ? hold(s, worker, (int)slot) : apply_now(s, worker, (int)slot);

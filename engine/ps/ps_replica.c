@@ -1,23 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * A shard has two servers: one that serves, and its standby.
+ * A shard has two servers: one that serves, and its standby. docs/async.md explains the protocol.
  *
- * The state of a server depends only on the notes that come (pushes, ends, workers that go and
- * join) and on their order. So the server that serves does not process a note at once. It forwards
- * the note, with the push if there is one, and keeps the note in a *log*. The standby processes the
- * note and confirms it. Then the server processes the note too, with the same code, and gets the
- * same bits. The only difference is that the standby sends nothing to workers. So the standby has
- * processed every note whose effects any worker has seen.
- *
- * When the server is gone, each worker sends PS_FAILOVER to the standby, with the numbers of the
- * notices and replies that the worker has received. When all remaining workers have sent
- * PS_FAILOVER, the standby *takes over*: it sends each worker the notices and replies that the
- * worker lacks, and receives the pushes that the standby lacks. The standby waits for all workers,
+ * The server forwards each note, with the push if there is one, and keeps the note in a *log*. The
+ * standby processes the note and confirms it; then the server processes the note too. So the
+ * standby has processed every note whose effects any worker has seen. When the server is gone and
+ * all remaining workers have sent PS_FAILOVER, the standby *takes over*. It waits for all of them,
  * because two servers of a shard must never serve at once: a worker that can still reach the server
  * goes on using that server.
- *
- * When the standby is gone, the server first tells all workers. Then the server processes the log
- * and goes on alone.
  */
 #include "engine/ps/ps.h"
 
@@ -26,60 +16,38 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- between the two ------------------------------------------------------------------------- */
-
 static vb_status put_to_partner(struct ps_server *s, size_t at, size_t len, uint32_t note)
 {
     struct vb_op *op;
     vb_status st = vb_ps_ring_take(s->group, &s->partner.ops, "a note to the other server", &op);
 
-    return st == VB_OK ? vb_ps_put(s->slots, s->partner.rank, at, at, len, note, op) : st;
-}
-
-/* If a put fails because the partner is gone, this is not an error, because PS_GONE is queued as
- * well. */
-static vb_status ignore_gone(vb_status st)
-{
-    return st == VB_ERR_PEER ? VB_OK : st;
+    if (st == VB_OK)
+        st = vb_ps_put(s->slots, s->partner.rank, at, at, len, note, op);
+    return st == VB_ERR_PEER ? VB_OK : st; /* the partner is gone, and PS_GONE is queued as well */
 }
 
 /* ---- the server that serves ------------------------------------------------------------------ */
 
-/* Finds the bytes that go to the standby with a note: the whole push, or no bytes. */
-static vb_status find_push(const struct ps_server *s, struct ps_arrival a, size_t *at_p,
-                           size_t *len_p)
-{
-    int slot = (int)PS_ARG(a.value);
-    const struct ps_push *push;
-
-    *at_p = *len_p = 0;
-    if (PS_KIND(a.value) != PS_PUSH || !s->clients[a.worker].member)
-        return VB_OK;
-    if (slot >= s->lay.slots)
-        return vb_err(VB_ERR_INPUT, "worker %d pushed into slot %d, but has only %d slots",
-                      a.worker, slot, s->lay.slots);
-    push = vb_ps_push_in(s, a.worker, slot);
-    if (!vb_ps_push_is_sane(s, push))
-        return vb_err(VB_ERR_INPUT, "worker %d pushed more samples or keys than a batch can have",
-                      a.worker);
-    *at_p = vb_ps_slot_at(&s->lay, s->k, a.worker, slot);
-    *len_p = vb_ps_push_bytes(s->job, &s->lay, s->k, push);
-    return VB_OK;
-}
-
+/* Forwards a note to the standby. A push goes with its note. */
 static vb_status forward(struct ps_server *s, struct ps_arrival a)
 {
-    size_t at, len;
-    vb_status st = find_push(s, a, &at, &len);
+    const struct ps_push *push;
+    size_t at = 0, len = 0;
+    vb_status st;
 
-    if (st != VB_OK)
-        return st;
+    if (PS_KIND(a.value) == PS_PUSH && s->clients[a.worker].member) {
+        st = vb_ps_push_check(s, a.worker, PS_ARG(a.value), &push);
+        if (st != VB_OK)
+            return st;
+        at = vb_ps_slot_at(&s->lay, s->k, a.worker, (int)PS_ARG(a.value));
+        len = vb_ps_push_bytes(s->job, &s->lay, s->k, push);
+    }
     if ((int)PS_KIND(a.value) >= PS_WORKER_KINDS)
         return vb_err(VB_ERR_INPUT, "worker %d sent an unknown note: %x", a.worker, a.value);
     if (s->partner.log_end - s->partner.log_first >= s->queue.size)
         return vb_err(VB_ERR_INPUT, "worker %d has sent more notes than its slots allow", a.worker);
     s->partner.log[s->partner.log_end++ % s->queue.size] = a;
-    return ignore_gone(put_to_partner(s, at, len, PS_NOTE(PS_FORWARD, ps_forward_pack(a))));
+    return put_to_partner(s, at, len, PS_NOTE(PS_FORWARD, ps_forward_pack(a)));
 }
 
 static struct ps_arrival log_pop(struct ps_server *s)
@@ -124,7 +92,7 @@ static vb_status process_forwarded(struct ps_server *s, uint32_t value)
     if (PS_KIND(a.value) == PS_GONE)
         s->clients[a.worker].failover.n_retired++;
     st = vb_ps_process(s, a);
-    return st == VB_OK ? ignore_gone(put_to_partner(s, 0, 0, PS_NOTE(PS_CONFIRM, 0))) : st;
+    return st == VB_OK ? put_to_partner(s, 0, 0, PS_NOTE(PS_CONFIRM, 0)) : st;
 }
 
 static bool is_gone(const struct ps_client *client)
@@ -160,20 +128,6 @@ static void kill_if_stopped(const struct ps_server *s, int rank)
                     pid, strerror(errno));
 }
 
-/* Sends a worker what it has waited for until this standby serves, and processes its PS_HELLO, if
- * it has sent one. */
-static vb_status serve_client(struct ps_server *s, int w)
-{
-    struct ps_client *client = &s->clients[w];
-    vb_status st;
-
-    client->wants_snap = 0; /* a worker that still wants a snapshot sends PS_SNAP again */
-    st = vb_ps_confirm_failover(s, w);
-    if (st == VB_OK && client->failover.hello != 0)
-        st = vb_ps_process(s, (struct ps_arrival){w, PS_VALUE(PS_HELLO, client->failover.hello)});
-    return st;
-}
-
 static vb_status take_over(struct ps_server *s)
 {
     int w, rank = s->partner.rank;
@@ -193,8 +147,14 @@ static vb_status take_over(struct ps_server *s)
     vb_ps_log_fault(s, rank, vb_ps_fault_kind(s, rank), text);
     if (st == VB_OK && s->final && s->on_final != NULL)
         st = s->on_final(s, s->final_arg);
-    for (w = 0; w < vb_ps_clients(s->job) && st == VB_OK; w++)
-        st = serve_client(s, w);
+    for (w = 0; w < vb_ps_clients(s->job) && st == VB_OK; w++) {
+        uint32_t hello = s->clients[w].failover.hello;
+
+        s->clients[w].wants_snap = 0; /* a worker that still wants a snapshot asks again */
+        st = vb_ps_confirm_failover(s, w);
+        if (st == VB_OK && hello != 0)
+            st = vb_ps_process(s, (struct ps_arrival){w, PS_VALUE(PS_HELLO, hello)});
+    }
     return st;
 }
 
@@ -238,8 +198,6 @@ static vb_status process_at_standby(struct ps_server *s, struct ps_arrival a)
     return take_over_if_ready(s);
 }
 
-/* ---- both ------------------------------------------------------------------------------------ */
-
 static vb_status on_partner_gone(struct ps_server *s)
 {
     if (!s->standby)
@@ -252,30 +210,19 @@ static vb_status on_partner_gone(struct ps_server *s)
 
 vb_status vb_ps_replicate(struct ps_server *s, struct ps_arrival a)
 {
+    enum ps_kind kind = PS_KIND(a.value);
+
     if (a.worker != PS_PARTNER)
         return s->standby ? process_at_standby(s, a) : forward(s, a);
-    switch (PS_KIND(a.value)) {
-    case PS_GONE:
+    if (kind == PS_GONE)
         return on_partner_gone(s);
-    case PS_FORWARD:
-        if (s->standby)
-            return process_forwarded(s, a.value);
-        break;
-    case PS_CONFIRM:
-        if (s->standby)
-            break;
+    if (kind == PS_FORWARD && s->standby)
+        return process_forwarded(s, a.value);
+    if (kind == PS_CONFIRM && !s->standby) {
         if (s->partner.log_first == s->partner.log_end)
             return vb_err(VB_ERR_INPUT, "the standby confirmed a note that was not forwarded");
         return vb_ps_process(s, log_pop(s));
-    default:
-        break;
     }
     return vb_err(VB_ERR_INPUT, "the other server of shard %d sent an unknown note: %x", s->k,
                   a.value);
-}
-
-/* The server leaves the group when all workers have sent PS_BYE. */
-bool vb_ps_standby_is_done(const struct ps_server *s)
-{
-    return s->partner.gone && vb_group_end(s->group, s->partner.rank) == VB_END_LEFT;
 }

@@ -8,8 +8,6 @@
 
 #define YIELD_NS 200000 /* how long a wait yields the cpu before it sleeps */
 
-/* ---- waiting --------------------------------------------------------------------------------- */
-
 vb_status vb_ps_wait(struct vb_group *group, vb_ready_fn ready, void *arg, const char *what,
                      int from)
 {
@@ -45,17 +43,10 @@ bool vb_ps_op_is_done(void *op)
     return ((const struct vb_op *)op)->done;
 }
 
-/* ---- put and get ----------------------------------------------------------------------------- */
-
 vb_status vb_ps_put(struct vb_window *win, int to, size_t from, size_t at, size_t len,
                     uint32_t note, struct vb_op *op)
 {
     return vb_put_wait(win, to, NULL, from, at, len, note, op, PS_PUT_MS);
-}
-
-vb_status vb_ps_put_note(struct vb_window *win, int to, uint32_t note, struct vb_op *op)
-{
-    return vb_ps_put(win, to, 0, 0, 0, note, op);
 }
 
 vb_status vb_ps_ring_take(struct vb_group *group, struct ps_ring *ring, const char *what,

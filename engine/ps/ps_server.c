@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * A server is one thread that processes the notes of workers in the order of their arrival. The
- * note handler only queues the notes; the server's thread does everything else. ps_push.c processes
- * pushes, ps_notify.c sends notices and replies, ps_member.c handles workers that join and go,
- * ps_replica.c handles the standby.
+ * note handler only queues the notes; the server's thread does everything else.
  */
 #include "engine/ps/ps.h"
 
@@ -122,26 +120,19 @@ vb_status vb_ps_process(struct ps_server *s, struct ps_arrival a)
 
 /* ---- the loop -------------------------------------------------------------------------------- */
 
-struct waiting {
-    struct ps_server *server;
-    uint64_t until_ns;
-};
-
 static bool something_to_do(void *arg)
 {
-    const struct waiting *w = arg;
+    const struct ps_server *s = arg;
 
-    return w->server->queue.end != w->server->queue.first || vb_clock_ns() >= w->until_ns;
+    return s->queue.end != s->queue.first || vb_clock_ns() >= s->stats.mark_ns + WAIT_NS;
 }
 
 vb_status vb_ps_server_round(struct ps_server *s)
 {
-    struct waiting waiting = {s, 0};
     vb_status st;
 
     vb_ps_lap(s, &s->stats.notify_ns);
-    waiting.until_ns = s->stats.mark_ns + WAIT_NS;
-    st = vb_ps_wait(s->group, something_to_do, &waiting, "a gradient", -1);
+    st = vb_ps_wait(s->group, something_to_do, s, "a gradient", -1);
     vb_ps_lap(s, &s->stats.idle_ns);
     if (st == VB_OK && s->queue.flooded)
         return vb_err(VB_ERR_INPUT, "the workers have sent more notes than their slots allow");
@@ -218,7 +209,10 @@ vb_status vb_ps_server_linger(struct ps_server *s)
     int left = n_left(s);
     vb_status st = VB_OK;
 
-    while (st == VB_OK && !(s->standby ? vb_ps_standby_is_done(s) : left == 0)) {
+    while (st == VB_OK && (s->standby || left > 0)) {
+        /* The server of a standby leaves the group when all workers have sent PS_BYE. */
+        if (s->standby && s->partner.gone && vb_group_end(s->group, s->partner.rank) == VB_END_LEFT)
+            return VB_OK;
         st = vb_ps_server_round(s);
         if (n_left(s) < left)
             deadline = vb_clock_ns() + LINGER_S * UINT64_C(1000000000);

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * A worker takes tickets, pushes gradients, and handles the notes of servers. ps_pull.c reads
- * parameters, ps_failover.c waits and fails over, ps_worker_end.c joins, reads snapshots and ends.
+ * A worker takes tickets, pushes gradients, and handles the notes of servers.
  */
 #include "engine/ps/ps.h"
 
 #include <string.h>
-
-/* ---- tickets --------------------------------------------------------------------------------- */
 
 static bool has_ticket(void *arg)
 {
@@ -16,15 +13,20 @@ static bool has_ticket(void *arg)
     return w->tickets > w->used || w->last;
 }
 
-static bool all_acked(void *arg)
+/* Returns whether fewer than n pushes are under way to each server. */
+static bool under_way_below(const struct ps_worker *w, uint32_t n)
 {
-    const struct ps_worker *w = arg;
     int k;
 
     for (k = 0; k < w->job->servers; k++)
-        if (w->links[k].acked != w->pushed)
+        if (w->pushed - w->links[k].acked >= n)
             return false;
     return true;
+}
+
+static bool all_acked(void *arg)
+{
+    return under_way_below(arg, 1);
 }
 
 vb_status vb_ps_worker_settle(struct ps_worker *w)
@@ -54,13 +56,7 @@ bool vb_ps_worker_claim(struct ps_worker *w)
 
 static bool slot_is_free(void *arg)
 {
-    const struct ps_worker *w = arg;
-    int k;
-
-    for (k = 0; k < w->job->servers; k++)
-        if (w->pushed - w->links[k].acked >= (uint32_t)w->lay.slots)
-            return false;
-    return true;
+    return under_way_below(arg, (uint32_t)((const struct ps_worker *)arg)->lay.slots);
 }
 
 static int slot_of(const struct ps_worker *w)
@@ -83,18 +79,13 @@ static vb_status wait_for_slot(struct ps_worker *w)
     return st;
 }
 
-static bool is_direct(const struct ps_worker *w)
-{
-    return vb_ps_is_direct(w->job, w->mapped);
-}
-
 /* Returns where the worker writes a push to server k: in the server's memory, or in the buffer that
  * the worker sends from. */
 static struct ps_push *push_to(const struct ps_worker *w, int k)
 {
     char *own = vb_window_ptr(w->slots);
 
-    if (is_direct(w))
+    if (w->lay.direct)
         return (void *)(w->links[k].mapped_slots +
                         vb_ps_slot_at(&w->lay, k, w->number, slot_of(w)));
     return (void *)(own + w->lay.push[k] + (size_t)slot_of(w) * w->lay.slot[k]);
@@ -106,7 +97,7 @@ vb_status vb_ps_put_push(struct ps_worker *w, int k, uint32_t seq)
     size_t from = w->lay.push[k] + (size_t)slot * w->lay.slot[k];
     size_t at = vb_ps_slot_at(&w->lay, k, w->number, slot);
     const struct ps_push *push = (const void *)((const char *)vb_window_ptr(w->slots) + from);
-    size_t len = is_direct(w) ? 0 : vb_ps_push_bytes(w->job, &w->lay, k, push);
+    size_t len = w->lay.direct ? 0 : vb_ps_push_bytes(w->job, &w->lay, k, push);
 
     return vb_ps_put(w->slots, w->links[k].rank, len > 0 ? from : 0, len > 0 ? at : 0, len,
                      PS_NOTE(PS_PUSH, slot), &w->links[k].push_ops[slot]);
@@ -278,35 +269,24 @@ void vb_ps_worker_note(void *arg, int rank, uint32_t value)
 {
     struct ps_worker *w = arg;
     struct ps_link *link = link_at(w, rank, value);
+    enum ps_kind kind = PS_KIND(value);
 
     if (link == NULL)
         return;
-    switch (PS_KIND(value)) {
-    case PS_NOTICE:
+    if (kind == PS_NOTICE)
         take_notice(w, link, value);
-        break;
-    case PS_SNAPPED:
+    else if (kind == PS_SNAPPED)
         link->snapped = true;
-        break;
-    case PS_FINAL:
+    else if (kind == PS_FINAL)
         link->final = true;
-        break;
-    case PS_JOB_DONE:
+    else if (kind == PS_JOB_DONE)
         w->job_done = true;
-        break;
-    case PS_SHARE_COUNT:
+    else if (kind == PS_SHARE_COUNT)
         w->share_count = PS_ARG(value);
-        break;
-    case PS_SHARE:
+    else if (kind == PS_SHARE)
         w->shares = PS_SHARE_PACK(PS_ARG(value), w->share_count);
-        break;
-    case PS_WELCOME:
+    else if (kind == PS_WELCOME)
         link->welcome = true;
-        break;
-    case PS_FAILOVER_DONE:
+    else if (kind == PS_FAILOVER_DONE)
         link->serving = (int)PS_ARG(value);
-        break;
-    default:
-        break;
-    }
 }

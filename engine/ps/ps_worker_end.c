@@ -28,7 +28,7 @@ static bool all_final(void *arg)
 static vb_status send_note(struct ps_worker *w, int k, enum ps_kind kind, uint32_t value)
 {
     struct ps_link *link = &w->links[k];
-    vb_status st = vb_ps_put_note(w->slots, link->rank, PS_NOTE(kind, value), &link->note_op);
+    vb_status st = vb_ps_put(w->slots, link->rank, 0, 0, 0, PS_NOTE(kind, value), &link->note_op);
 
     if (st == VB_ERR_PEER)
         return vb_ps_failover(w, k);
@@ -37,13 +37,13 @@ static vb_status send_note(struct ps_worker *w, int k, enum ps_kind kind, uint32
     return st == VB_AGAIN ? VB_OK : st;
 }
 
-static vb_status send_note_to_all(struct ps_worker *w, enum ps_kind kind)
+static vb_status send_note_to_all(struct ps_worker *w, enum ps_kind kind, uint32_t value)
 {
     vb_status st = VB_OK;
     int k;
 
     for (k = 0; k < w->job->servers && st == VB_OK; k++)
-        st = send_note(w, k, kind, 0);
+        st = send_note(w, k, kind, value);
     return st;
 }
 
@@ -80,7 +80,7 @@ vb_status vb_ps_worker_snapshot(struct ps_worker *w, float *params, void *state,
         if (st == VB_OK && w->failovers == failovers)
             st = vb_ps_read_snapshot(w, params, state, version_p);
         if (st == VB_OK)
-            st = send_note_to_all(w, PS_READ);
+            st = send_note_to_all(w, PS_READ, 0);
     } while (st == VB_OK && w->failovers != failovers);
     return st;
 }
@@ -95,7 +95,7 @@ vb_status vb_ps_worker_end(struct ps_worker *w, float *params, void *state, uint
                    sizeof(struct ps_push),
                &w->stale, sizeof(w->stale));
     w->ended = true;
-    st = send_note_to_all(w, PS_END);
+    st = send_note_to_all(w, PS_END, 0);
     do {
         failovers = w->failovers;
         if (st == VB_OK)
@@ -117,7 +117,7 @@ vb_status vb_ps_worker_bye(struct ps_worker *w)
     for (k = 0; k < w->job->servers && st == VB_OK; k++) {
         struct ps_link *link = &w->links[k];
 
-        st = vb_ps_put_note(w->slots, link->rank, PS_NOTE(PS_BYE, 0), &link->note_op);
+        st = vb_ps_put(w->slots, link->rank, 0, 0, 0, PS_NOTE(PS_BYE, 0), &link->note_op);
         if (st == VB_OK)
             st = vb_group_wait(w->group, vb_ps_op_is_done, &link->note_op, "a goodbye", -1);
         else if (st == VB_ERR_PEER)
@@ -141,12 +141,10 @@ static bool was_answered(void *arg)
 
 vb_status vb_ps_worker_hello(struct ps_worker *w, bool again)
 {
-    vb_status st = VB_OK;
-    int k;
+    vb_status st;
 
     w->hello = (w->mapped ? PS_MAPS : 0u) | (again ? PS_REJOIN : 0u) | PS_JOINED;
-    for (k = 0; k < w->job->servers && st == VB_OK; k++)
-        st = send_note(w, k, PS_HELLO, w->hello);
+    st = send_note_to_all(w, PS_HELLO, w->hello);
     if (st == VB_OK)
         st = vb_ps_await(w, was_answered, w, "a welcome", 0, false);
     if (st == VB_OK && w->job_done)

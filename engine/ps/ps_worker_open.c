@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * Opens and closes a worker of the parameter server, and watches the members of the group.
- * on_gone() and on_join() may run on the group's progress thread.
  */
 #include "engine/ps/ps.h"
 
 #include <stdlib.h>
 
-/* ---- members that come and go ---------------------------------------------------------------- */
-
-/* on_gone() and on_join() have the type vb_member_fn. */
+/* on_gone() and on_join() have the type vb_member_fn, and may run on the group's progress thread.
+ */
 static void on_gone(void *arg, int rank)
 {
     struct ps_worker *w = arg;
@@ -30,37 +28,18 @@ static void on_join(void *arg, int rank)
         w->below++;
 }
 
-/* ---- open and close -------------------------------------------------------------------------- */
-
-static vb_status make_windows(struct ps_worker *w)
-{
-    vb_status st =
-        vb_window_create_for(w->group, w->lay.worker_shard_bytes, VB_WINDOW_GET, &w->shards);
-    int k;
-
-    if (st == VB_OK)
-        st = vb_window_create_for(w->group, w->lay.worker_slots_bytes, VB_WINDOW_PUT, &w->slots);
-    for (k = 0; k < w->job->servers && st == VB_OK; k++) {
-        w->links[k].mapped_shards = vb_window_peer(w->shards, w->links[k].rank);
-        w->links[k].mapped_slots = vb_window_peer(w->slots, w->links[k].rank);
-        if (w->links[k].standby >= 0)
-            w->links[k].standby_shards = vb_window_peer(w->shards, w->links[k].standby);
-    }
-    return st;
-}
-
 /* Sets up the links to all servers. When a joiner calls this function, a server may already be
  * gone; then the link leads to the standby. */
 static void make_links(struct ps_worker *w)
 {
     const struct ps_job *job = w->job;
-    int k, standby;
+    int k;
 
     w->lost_rank = -1;
     for (k = 0; k < job->servers; k++) {
         struct ps_link *link = &w->links[k];
+        int standby = vb_ps_standby_rank(job, k);
 
-        standby = vb_ps_standby_rank(job, k);
         link->rank = vb_ps_server_rank(job, k);
         link->standby = standby >= 0 && vb_group_member(w->group, standby) ? standby : -1;
         link->serving = -1;
@@ -82,10 +61,11 @@ static void make_links(struct ps_worker *w)
  * reported twice. */
 static void find_gone_servers(struct ps_worker *w)
 {
-    int k, standby;
+    int k;
 
     for (k = 0; k < w->job->servers; k++) {
-        standby = w->links[k].standby;
+        int standby = w->links[k].standby;
+
         if (!vb_group_member(w->group, w->links[k].rank))
             vb_ps_worker_gone(w, w->links[k].rank);
         if (standby >= 0 && !vb_group_member(w->group, standby))
@@ -125,13 +105,27 @@ static vb_status begin(struct vb_group *group, const struct ps_job *job,
 
 static vb_status open_windows(struct ps_worker *w, bool mapped)
 {
+    vb_status st;
+    int k;
+
     w->mapped = mapped;
     vb_ps_layout_make(w->job, w->mapped, &w->lay);
     if (!mapped && vb_ps_streams(w->group, w->job, w->links[0].rank))
         w->lay.replies = true;
     w->never_spun = vb_ps_sleep_at_once(w->group, w->job, mapped);
     w->overlapped = !w->mapped && !w->lay.replies && w->job->bound < 0;
-    return make_windows(w);
+    st = vb_window_create_for(w->group, w->lay.worker_shard_bytes, VB_WINDOW_GET, &w->shards);
+    if (st == VB_OK)
+        st = vb_window_create_for(w->group, w->lay.worker_slots_bytes, VB_WINDOW_PUT, &w->slots);
+    for (k = 0; k < w->job->servers && st == VB_OK; k++) {
+        struct ps_link *link = &w->links[k];
+
+        link->mapped_shards = vb_window_peer(w->shards, link->rank);
+        link->mapped_slots = vb_window_peer(w->slots, link->rank);
+        if (link->standby >= 0)
+            link->standby_shards = vb_window_peer(w->shards, link->standby);
+    }
+    return st;
 }
 
 static vb_status check_in_place(const struct ps_job *job, bool mapped)
@@ -145,7 +139,7 @@ static vb_status check_in_place(const struct ps_job *job, bool mapped)
 vb_status vb_ps_worker_create(struct vb_group *group, const struct ps_job *job,
                               struct ps_worker **worker_p)
 {
-    bool *maps = calloc((size_t)job->workers, sizeof(*maps));
+    bool *maps = calloc((size_t)vb_group_world(group), sizeof(*maps));
     vb_status st = maps != NULL ? begin(group, job, worker_p) : vb_err_sys("calloc");
     int i;
 

@@ -15,8 +15,6 @@ vb_status vb_train_check(const struct vb_train_opts *o)
     return st == VB_OK && o->mode == VB_MODE_ASYNC ? vb_async_check(o) : st;
 }
 
-/* ---- synchronous training -------------------------------------------------------------------- */
-
 static void look(struct vb_trainer *t, bool failed)
 {
     const float *params;
@@ -54,8 +52,6 @@ static vb_status run_steps(struct vb_trainer *t)
     }
     return st == VB_OK ? vb_train_evaluate(t) : st;
 }
-
-/* ---- the whole ------------------------------------------------------------------------------- */
 
 static bool has_servers(const struct vb_train_opts *o)
 {

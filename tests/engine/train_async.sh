@@ -9,7 +9,7 @@
 # server.
 #
 # Covers: engine/async/train_async.c engine/async/train_async_dense.c
-# Covers: engine/async/train_async_group.c engine/async/train_async_result.c
+# Covers: engine/async/train_async_result.c
 # Covers: engine/async/train_async_server.c engine/async/train_async_sparse.c
 # Covers: engine/async/train_async_worker.c engine/train/train_recipe.c engine/train/train_roles.c
 # shellcheck source=tests/support/command_test.sh
