@@ -61,8 +61,7 @@ const char *vb_k_threading_str(enum vb_k_threading threading)
     return "sequential";
 }
 
-/* Computes a product on every thread. OpenBLAS then allocates its work memory for the thread and
- * keeps it. */
+/* Computes a product on every thread, for which OpenBLAS allocates its work memory for good. */
 static void multiply_on_all(void)
 {
 #pragma omp parallel

@@ -3,14 +3,13 @@
  * Convolutions and linear layers as matrix products of BLAS.
  *
  * The *columns* of a sample are a matrix (k, pixels): row (c, ky, kx) holds the inputs that this
- * place of the kernel sees, one for each output pixel. A convolution is then y = w * columns, and
- * its gradients are dw = dy * columns^T and dcolumns = w^T * dy. Columns are built one block at a
- * time; a block is small enough to stay in cache. No columns are built if they would equal the
+ * place of the kernel sees. Then y = w * columns, dw = dy * columns^T and dcolumns = w^T * dy.
+ * Columns are built one block at a time, small enough for the cache; none if they would equal the
  * input.
  *
- * The work is cut into *tiles* by the shape alone. One thread computes a tile, with one BLAS call
- * after the other, so results do not depend on the number of threads. Tiles of weight gradients are
- * ranges of rows of the columns, each summed over all samples in order.
+ * The work is cut into *tiles* by the shape alone. One thread computes a tile, so results do not
+ * depend on the number of threads. Tiles of weight gradients are ranges of rows of the columns,
+ * each summed over all samples in order.
  */
 #include "kernels/blas/blas.h"
 
@@ -39,8 +38,7 @@ struct blas_state {
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
-/* Cuts total into at most `most` parts of at least `least` each. The number of parts is a power of
- * two, or slightly less after rounding. */
+/* Cuts total into at most `most` parts of at least `least`: a power of two, or slightly less. */
 static void cut(struct blas_state *st, int total, int most, int least)
 {
     int parts = 1;
@@ -89,8 +87,7 @@ static size_t slot_floats(const struct blas_state *st)
 
 /* ---- columns --------------------------------------------------------------------------------- */
 
-/* Builds elements [x0, x1) of a row of the matrix of columns from in, a row of the input. If in is
- * NULL, the row is padding. */
+/* Builds elements [x0, x1) of a row of the columns from in, a row of the input; NULL: padding. */
 static void lower_row(const struct vb_k_shape *s, const float *in, int kx, int x0, int x1,
                       float *out)
 {
@@ -114,8 +111,7 @@ static void lower_row(const struct vb_k_shape *s, const float *in, int kx, int x
         *out++ = 0;
 }
 
-/* The reverse of lower_row(): adds each element of the columns to the input that it was copied
- * from. */
+/* The reverse of lower_row(): adds each element to the input that it was copied from. */
 static void put_back_row(const struct vb_k_shape *s, float *in, int kx, int x0, int x1,
                          const float *out)
 {
@@ -144,8 +140,7 @@ static bool next_piece(const struct vb_k_shape *s, int *pixel_p, int end, struct
     return true;
 }
 
-/* Returns the row of the input that row k of the columns reads for output row y; NULL in the
- * padding. */
+/* Returns the row of the input that row k of the columns reads for output row y; NULL: padding. */
 static const float *input_row(const struct vb_k_shape *s, const float *x, int k, int y)
 {
     int c = k / (s->kh * s->kw), ky = k / s->kw % s->kh, in_y = y * s->stride - s->pad + ky;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Keeps the choices of earlier runs in a text file. The first line names everything that choices
- * depend on besides the shape: CPU, libraries, backends of this program, number of threads. The
- * checksum of that line is part of the file name, so machines that share a home directory have
- * separate files. Each further line is a choice: shape, pass, backend.
+ * Keeps the choices of earlier runs in a text file. The first line names all that choices depend on
+ * besides the shape; its checksum is part of the file name, so machines that share a home directory
+ * have separate files. Each further line is a choice: shape, pass, backend.
  */
 #include "kernels/choice/choice_priv.h"
 #include "kernels/layer/level.h"

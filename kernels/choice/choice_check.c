@@ -99,8 +99,7 @@ static vb_status init(struct check *c, const struct vb_k_shape *shape, enum vb_k
 
 /* ---- backends -------------------------------------------------------------------------------- */
 
-/* Returns the largest difference, divided by the root mean square of the expected results; infinite
- * if a difference is NaN. */
+/* Returns the largest difference, divided by the root mean square of want. Infinite if NaN. */
 static double distance(const float *got, const float *want, size_t n)
 {
     double squares = 0, most = 0, d;
@@ -124,8 +123,7 @@ static double off_by(const struct check *c)
     return biases > most ? biases : most;
 }
 
-/* Runs the pass on one backend and compares the results. They are filled with NaN before, so that
- * elements that the pass does not write are found. */
+/* Runs the pass on one backend. Results are NaN before, to find elements that are not written. */
 static vb_status run_one(struct check *c, const struct vb_k_backend *backend, double *off_p)
 {
     struct vb_k_args args = args_of(c);
@@ -167,8 +165,7 @@ vb_status vb_k_check_these(const struct vb_k_backend *const *backends, int n_bac
         checked[n].backend = backends[i]->name;
         st = run_one(&c, backends[i], &checked[n].off);
         n += st == VB_OK;
-        if (st == VB_ERR_UNSUPPORTED) /* prepare() found out that the backend cannot compute the
-                                       * shape */
+        if (st == VB_ERR_UNSUPPORTED) /* prepare() found out that it cannot */
             st = VB_OK;
     }
     fini(&c);

@@ -88,8 +88,7 @@ static bool find_pass(const char *text, enum vb_k_pass *pass_p)
     return false;
 }
 
-/* Parses a line that has no newline, and overwrites the line. Returns NULL, or the reason why the
- * line is not valid. */
+/* Parses a line without newline, and overwrites it. Returns NULL, or why the line is not valid. */
 static const char *parse_line(struct vb_k_plan *plan, char *line)
 {
     char *rest = NULL, *name = strtok_r(line, " \t\r", &rest);

@@ -29,8 +29,7 @@ static bool is_used(const struct vb_k_tensors *t, int which)
     return used[t->pass][which] && (weights || which == DY || which == DX);
 }
 
-/* Fills v with numbers from -1 to 1, like those of a trained model. With zeros some kernels would
- * be too fast. */
+/* Numbers like those of a trained model. With zeros some kernels would be too fast. */
 void vb_k_fill(float *v, size_t n, uint64_t seed)
 {
     enum { PATTERN = 4099 };

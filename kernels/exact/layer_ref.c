@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The specification of layers. Plain loops compute every kind and pass, one result after the other,
- * and add in double precision. The fast kernels are tested against these loops.
- *
- * A linear layer is a convolution whose kernel is as large as its input.
+ * The specification of layers: plain loops that add in double precision, against which fast kernels
+ * are tested. A linear layer is a convolution whose kernel is as large as its input.
  */
 #include "kernels/layer/backend.h"
 
@@ -35,16 +33,14 @@ static struct dims kernel_dims(const struct vb_k_shape *s)
     return (struct dims){s->c, s->kh, s->kw};
 }
 
-/* Finds the row or column of the input that place k of the kernel reads for an output. Returns
- * false if it is in the padding. */
+/* Finds the row or column of the input that place k of the kernel reads; false: in the padding. */
 static bool seen(const struct vb_k_shape *s, int out, int k, int size, int *in_p)
 {
     *in_p = out * s->stride - s->pad + k;
     return *in_p >= 0 && *in_p < size;
 }
 
-/* The reverse: finds the output that reads an input at place k of the kernel. Returns false if
- * there is none. */
+/* The reverse: finds the output that reads an input at place k of the kernel; false: none. */
 static bool sees(const struct vb_k_shape *s, int in, int k, int size, int *out_p)
 {
     int from = in + s->pad - k;
@@ -119,8 +115,7 @@ static void conv_pool_forward(const struct vb_k_shape *s, const struct vb_k_args
     a->where[here] = best > 0 ? (uint8_t)best_place : VB_K_NOWHERE;
 }
 
-/* Finds the gradient of an output of the convolution. Returns false if another output in its
- * pooling window was larger. */
+/* Finds the gradient of an output of the convolution; false: its pooling took another one. */
 static bool gradient(const struct vb_k_shape *s, const struct vb_k_args *a, int n, int oc, int oy,
                      int ox, double *g_p)
 {
@@ -206,8 +201,7 @@ static void linear(const struct vb_k_shape *s, enum vb_k_pass pass, const struct
 
 /* ---- pooling --------------------------------------------------------------------------------- */
 
-/* Returns the index of the largest input in a window; of the first one if several are equal. A NaN
- * counts as larger than any number. */
+/* Returns the index of the first largest input in a window. A NaN is larger than any number. */
 static size_t max_place(const struct vb_k_shape *s, const float *in, int n, int c, int oy, int ox)
 {
     size_t best = 0, here;
@@ -292,8 +286,7 @@ static void relu_backward(const struct vb_k_shape *s, const struct vb_k_args *a,
     a->dx[i] = a->y[i] > 0 ? a->dy[i] : 0;
 }
 
-/* Returns v, scaled, or 0 if element i is dropped. Two elements share a random number; the first
- * one uses the lower half. */
+/* Returns v, scaled, or 0 if element i is dropped. Two neighbours share a random number. */
 static float dropped(const struct vb_k_shape *s, const struct vb_k_args *a, size_t i, float v)
 {
     uint64_t random = vb_random(vb_random(a->seed, a->step), i / 2);

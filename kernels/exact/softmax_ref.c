@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A linear layer, softmax with cross-entropy, and plain SGD, written to be read. These functions
- * define what the fast kernels must compute; tests compare both.
- *
- * Sums run in the order of the samples, and for the logits in the order of the features. There is
- * no blocking, and there are no threads and no special instructions.
+ * A linear layer, softmax with cross-entropy, and plain SGD, written to be read. Sums run in the
+ * order of the samples, and for the logits in the order of the features.
  */
 #include "kernels/kernels.h"
 

@@ -10,9 +10,8 @@
 #define NV (VB_GEMM_NR / VB_LANES)
 
 /* These macros access the MR numbers of a at one k. On Arm the numbers are a vector, and products
- * use its lanes. On x86 each number is broadcast from memory. On x86, a is also prefetched, beyond
- * the end of the panel into the next one, which saves time when a comes from the third-level
- * cache. */
+ * use its lanes. On x86 each number is broadcast from memory. There a is also prefetched, even from
+ * the next panel, in case it is in the third-level cache. */
 #if defined(__x86_64__)
 #define A_LOAD(av, a) const float *av = (a)
 #define ASK_AHEAD(a) __builtin_prefetch((a) + 1024, 0, 3)
@@ -61,8 +60,7 @@ void vb_gemm_tile(int k, const float *a, const float *b, float *c, size_t ldc, b
                          add ? vb_vec_load(c + j * VB_LANES) + acc[i][j] : acc[i][j]);
 }
 
-/* Takes one panel of b at a time, which stays in the first-level cache while all panels of a are
- * used. */
+/* One panel of b stays in the first-level cache while all panels of a are used. */
 void vb_gemm_block(int m_panels, int n_panels, int k, const float *a, const float *b, float *c,
                    bool add)
 {

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Computes the forward pass and the backward data pass of a convolution as a matrix product: y (oc,
- * pixels) = w (oc, taps) * patches (taps, pixels).
+ * Computes the forward and backward data passes of a convolution as a matrix product: y (oc,
+ * pixels) = w (oc, taps) * patches (taps, pixels); backward with dy and rotated weights.
  *
- * The pixels are cut into tiles of about TILE_PIXELS. A tile is a few rows of an image or a few
- * images. Each thread takes some tiles. The taps are cut into blocks of whole channels. For a tile
- * and a block, the required rows are copied with their padding (patch.h). Then the copy is packed
- * one panel at a time, and each panel is multiplied by all weights of the block while the panel is
- * in the first-level cache. The weights were packed before. The backward data pass is the same
- * computation with dy and with weights rotated by 180 degrees.
+ * The pixels are cut into tiles: a few rows of an image or a few images. Each thread takes some
+ * tiles. The taps are cut into blocks of whole channels. For a tile and a block, the rows are
+ * copied with their padding (patch.h), packed one panel at a time, and each panel is multiplied by
+ * all packed weights of the block while it is in the first-level cache.
  */
 #include "kernels/gemm/gemm_layer.h"
 #include "kernels/gemm/gemm_priv.h"
@@ -90,8 +88,7 @@ static void pack_quad(const float *strip, const int *pixels, const int *taps, in
     }
 }
 
-/* Multiplies the block of channels that begins with `first`, and adds the products to the sums of
- * the tile. */
+/* Adds the products of the block of channels that begins with `first` to the sums of the tile. */
 static void run_block(const struct conv *v, const float *x, const float *packed, int first,
                       int images, int oy, int n_pixels, float *slot)
 {
@@ -207,8 +204,7 @@ static void fill_tables(struct conv *v, int n_pixels)
     }
 }
 
-/* Cuts the work into about equal tiles of about TILE_PIXELS pixels, and into blocks of about
- * VB_GEMM_KC taps. */
+/* Cuts the work into tiles of about TILE_PIXELS pixels and blocks of about VB_GEMM_KC taps. */
 static void cut(struct conv *v)
 {
     struct vb_patch *p = &v->patch;

@@ -3,11 +3,9 @@
  * Computes the backward weights pass of a convolution as a matrix product: dw (oc, taps) = dy (oc,
  * pixels) * patches (pixels, taps), summed over the samples.
  *
- * Each thread takes tiles of dw: some rows, and some panels of taps. For its tile, a thread goes
- * through the samples, one band of rows of the image at a time, so every sum runs in the order of
- * samples and pixels. A band is copied with its padding (patch.h). dy is packed again for each
- * tile. The packed dy is then multiplied by TILE_PANELS panels, so packing costs little in
- * comparison.
+ * Each thread takes tiles of dw, some rows and some panels of taps, and goes through the samples,
+ * one band of rows at a time, so every sum runs in the order of samples and pixels. A band is
+ * copied with its padding (patch.h). dy is packed again for each tile, for TILE_PANELS panels.
  */
 #include "kernels/gemm/gemm_layer.h"
 #include "kernels/gemm/gemm_priv.h"
@@ -60,8 +58,7 @@ static void tile_init(const struct weights *v, int i, float *slot, struct tile *
     t->sums = t->panel + v->panel;
 }
 
-/* Returns the address in the strip of column i of the tile. Columns that only fill up a panel
- * repeat the last one. */
+/* Returns column i of the tile in the strip. Columns that fill up a panel repeat the last one. */
 static const float *column(const struct weights *v, const struct tile *t, int i)
 {
     int per = v->patch.kh * v->patch.kw, tap = t->tap + vb_min(i, t->n_taps - 1);
@@ -109,8 +106,7 @@ static void pack_panel(const struct weights *v, const struct tile *t, int first,
     }
 }
 
-/* Adds the contribution of a band of one sample: the rows from oy on. x and dy point to that
- * sample. */
+/* Adds the contribution of a band, the rows from oy on, of the sample at x and dy. */
 static void run_band(const struct weights *v, const struct tile *t, const float *x, const float *dy,
                      int oy, bool add)
 {
@@ -180,8 +176,7 @@ static void weights_run(struct vb_k_pass_state *pass, const struct vb_k_args *ar
     }
 }
 
-/* Cuts dw into tiles of about the same size. The number of tiles is even, which suits two
- * threads. */
+/* Cuts dw into tiles of about the same size. Their number is even, which suits two threads. */
 static void cut(struct weights *v)
 {
     int panels = vb_gemm_panels(v->taps, VB_GEMM_NR), across;

@@ -1,19 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
  * Linear layers. With small batches each weight is used only a few times, so packing the weights in
- * the usual way would cost as much as a quarter of the product.
+ * the usual way would cost as much as a quarter of the product. Each thread takes some outputs, so
+ * every sum runs in one order.
  *
- * Forward: y (n, oc) = x (n, in) * w (oc, in) transposed. In x and w, the inputs of a row are
- * contiguous, so vectors hold the sums of several inputs. Four samples are multiplied by four rows
- * of w at a time.
+ * Forward: y (n, oc) = x (n, in) * w (oc, in) transposed. The inputs of a row are contiguous, so
+ * vectors hold the sums of several inputs. Four samples are multiplied by four rows of w at a time.
  *
  * Backward data: dx (n, in) = dy (n, oc) * w. Blocks of w are copied row by row into panels that
- * stay in the second-level cache. This is cheap because nothing is transposed.
+ * stay in the second-level cache, which is cheap because nothing is transposed.
  *
- * Backward weights: dw (oc, in) = dy transposed (oc, n) * x (n, in). dy and x are small and are
- * packed; the product is written directly to dw.
- *
- * Each thread takes some outputs, so every sum runs in one order.
+ * Backward weights: dw (oc, in) = dy transposed (oc, n) * x (n, in), with packed dy and x.
  */
 #include "kernels/gemm/gemm_layer.h"
 #include "kernels/gemm/gemm_priv.h"
@@ -54,9 +51,8 @@ static int forward_in(int in) /* returns the number of inputs, rounded up to who
 }
 
 /* Packs four samples of x. x is cut into blocks of FORWARD_K inputs; in a block, four samples are
- * stored together as (vectors, 4 samples, lanes), filled up with zeros. Rows of w and x whose
- * distance is a power of two would evict each other from the cache; with x packed, only rows of w
- * can collide. */
+ * stored together as (vectors, 4 samples, lanes), filled up with zeros. Unpacked, rows of w and x
+ * at a distance of a power of two would evict each other from the cache. */
 static void forward_pack(const struct linear *v, const float *x, int quad, float *packed)
 {
     int in = forward_in(v->in), quads = divide_up(v->n, 4), first, k, i, p, l;
@@ -92,8 +88,7 @@ static inline vb_v4 fold(vb_vec v)
 #endif
 }
 
-/* Adds the inputs from p on, which do not fill a vector. sums[i] holds the sums of sample i, one
- * lane for each row of w. */
+/* Adds the inputs from p on, which do not fill a vector. sums is as in dot_block(). */
 static inline void dot_rest(const float *x, const float *const w[4], int p, int k, vb_v4 acc[4][4],
                             vb_v4 sums[4])
 {
@@ -115,8 +110,7 @@ static inline void dot_rest(const float *x, const float *const w[4], int p, int 
     }
 }
 
-/* Multiplies four samples by four rows of w, over k inputs. sums[i] holds the sums of sample i, one
- * lane for each row of w. */
+/* Multiplies four samples by four rows of w. sums[i] has sample i, one lane for each row of w. */
 static inline void dot_block(const float *x, const float *const w[4], int k, vb_v4 sums[4])
 {
     vb_vec acc[4][4] = {{{0}}}, xv, wv[4];
@@ -251,8 +245,7 @@ static void data_store(const struct linear *v, const float *sums, int first, int
     }
 }
 
-/* Prefetches a share of the columns of w from which one panel of the next block will be packed, so
- * that they arrive while this block is computed. */
+/* Prefetches a share of the columns of w that the next block will pack as one panel. */
 static inline void data_ask(const struct linear *v, const float *w, int from, int to)
 {
     for (int row = from; row < to; row++) {
@@ -348,8 +341,7 @@ static void weights_tile(const struct linear *v, const float *rows, const float 
                (size_t)vb_min(VB_GEMM_NR, v->in - i) * sizeof(*to));
 }
 
-/* Computes WEIGHTS_ROWS rows of dw. x is used in parts that stay in cache from one panel of rows to
- * the next. */
+/* Computes WEIGHTS_ROWS rows of dw. A part of x stays in cache for all panels of rows. */
 static void weights_rows(const struct linear *v, const struct vb_k_args *args, int first)
 {
     const float *rows = args->scratch, *x = weights_x(v, args->scratch);
@@ -364,8 +356,7 @@ static void weights_rows(const struct linear *v, const struct vb_k_args *args, i
     }
 }
 
-/* Computes the gradients of the biases. The gradients that one bias sums are far apart in memory,
- * so whole rows of dy are added. */
+/* Whole rows of dy are added, because the gradients of one bias are far apart in memory. */
 static void weights_bias(const struct linear *v, const struct vb_k_args *args, int first)
 {
     int end = vb_min(first + WEIGHTS_ROWS, v->oc), s, j;

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The parts of a packed matrix product c = a * b, for one thread. Callers cut the work into tiles
- * and distribute them.
- *
- * A panel is VB_GEMM_MR rows of a, or VB_GEMM_NR columns of b, stored so that the numbers of one k
- * are contiguous: a (k, MR), b (k, NR). An incomplete panel is filled up with zeros. NN, NT and TN
- * products differ only in how panels are packed. The sum over k runs upwards, so the bits depend
- * only on the places where the callers cut k.
+ * The parts of a packed matrix product c = a * b, for one thread. A panel is VB_GEMM_MR rows of a,
+ * or VB_GEMM_NR columns of b, stored so that the numbers of one k are contiguous: a (k, MR), b (k,
+ * NR). An incomplete panel is filled up with zeros. NN, NT and TN products differ only in how
+ * panels are packed. The sum over k runs upwards, so the bits depend only on where callers cut k.
  */
 #ifndef VB_KERNELS_GEMM_GEMM_PRIV_H
 #define VB_KERNELS_GEMM_GEMM_PRIV_H

@@ -36,8 +36,7 @@ struct conv {
     int block; /* number of tiles in a block */
     int slots;
     size_t u_step, v_step, p_step; /* numbers of floats from one xi to the next */
-    size_t u, v, p, strips;        /* numbers of floats of scratch; u is shared, slots have the
-                                    * rest */
+    size_t u, v, p, strips;        /* numbers of floats of scratch, in each slot except u */
     size_t spots, places;
 };
 
@@ -59,8 +58,7 @@ static void find_taps(const struct conv *v, const float *w, int m, int c, const 
     }
 }
 
-/* Transforms the last channels of a panel, which do not fill a vector. The results go through a
- * buffer of full vectors. */
+/* Transforms the last channels of a panel, fewer than a vector has, through a buffer. */
 static void transform_last(const struct conv *v, const float *w, int m, int c, float *u)
 {
     float all[VB_WINO_ALPHA * VB_WINO_ALPHA * VB_LANES];
@@ -122,8 +120,7 @@ static void find_places(const struct conv *v, const struct block *b)
     }
 }
 
-/* Transforms the windows of all tiles of the block for channel c. Lanes without a tile repeat the
- * last tile; their results are not used. */
+/* Transforms the windows of all tiles for channel c. Lanes without a tile repeat the last one. */
 static void transform_channel(const struct conv *v, const struct block *b, int c, int in_strip)
 {
     const float *from[VB_LANES];
@@ -258,9 +255,8 @@ static void conv_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
     }
 }
 
-/* Chooses the number of tiles in a block such that the thread with the most work takes as little
- * time as possible. If several numbers are equal, the largest is chosen. Results do not depend on
- * this number. */
+/* Chooses the number of tiles in a block for the shortest time of the busiest thread; if several
+ * are equal, the largest. Results do not depend on it. */
 static int block_tiles(int tiles, int slots)
 {
     int block, best = 0, cost, best_cost = 0;

@@ -43,8 +43,7 @@ struct part {
     struct vb_wino_spot *spots;
 };
 
-/* Transforms a vector of channels of x from c on. Missing channels repeat the last one; their
- * results are dropped. */
+/* Transforms a vector of channels of x from c on. Missing channels repeat the last one. */
 static void transform_x(const struct weights *v, const struct part *b, const float *x, int c,
                         float *to)
 {
@@ -60,8 +59,7 @@ static void transform_x(const struct weights *v, const struct part *b, const flo
     }
 }
 
-/* Transforms the last tiles of a panel in a buffer of full vectors, and stores the part that is
- * needed. */
+/* Transforms the last tiles of a panel, fewer than a vector has, through a buffer. */
 static void store_last(const struct weights *v, const float *const from[VB_LANES], int n_floats,
                        float *to)
 {

@@ -45,8 +45,7 @@ static void relu_backward(const struct vb_k_shape *s, const struct vb_k_args *a,
         dx[i] = y[i] > 0 ? dy[i] : 0;
 }
 
-/* Applies dropout to elements [i, end) of v. i must be even, because two elements share a random
- * number. */
+/* Applies dropout to elements [i, end) of v. i is even: two elements share a random number. */
 static void drop(const struct vb_k_shape *s, const struct vb_k_args *a, size_t i, size_t end,
                  const float *v, float *out)
 {

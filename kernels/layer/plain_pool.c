@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Computes pooling. First, the input rows that a row of outputs sees are combined into one row, in
- * a loop that compilers turn into vector instructions. Then the columns of that row that each
- * output sees are combined.
+ * Computes pooling: combines the input rows that a row of outputs sees into one row, in a vector
+ * loop, and then the columns of that row that each output sees.
  */
 #include "kernels/layer/plain.h"
 
@@ -29,8 +28,7 @@ static const float *in_plane(const struct vb_k_shape *s, const float *x, size_t 
     return x + plane * (size_t)s->h * (size_t)s->w;
 }
 
-/* A join_fn combines another row of the input with row. An across_fn combines the columns of row
- * that each output sees. */
+/* A join_fn adds a row of the input to row. An across_fn combines columns for each output. */
 typedef void (*join_fn)(float *restrict row, const float *restrict in, int n);
 typedef void (*across_fn)(const struct vb_k_shape *s, const float *row, float *y);
 
@@ -65,8 +63,7 @@ static void join_max(float *restrict row, const float *restrict in, int n)
         row[i] = larger(row[i], in[i]);
 }
 
-/* Computes the maximum for n outputs. Callers pass a constant stride where they can, so that the
- * compiler can use vector instructions. */
+/* Computes the maximum for n outputs; with vector instructions if stride is a constant. */
 static inline void take_max(float *restrict y, const float *restrict row, int n, int stride)
 {
     int i;

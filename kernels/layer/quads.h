@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Loads and stores of vectors whose lanes are different places in memory. At each place four
- * numbers are contiguous, which is a *quad*. Loading transposes: vector i holds number i of all
- * places.
+ * Vectors whose lanes are different places in memory, with four contiguous numbers (a *quad*) at
+ * each. Loading transposes: vector i holds number i of all places.
  */
 #ifndef VB_KERNELS_LAYER_QUADS_H
 #define VB_KERNELS_LAYER_QUADS_H
@@ -75,8 +74,7 @@ static inline void vb_quads_load(const float *const from[VB_LANES], size_t at, v
     vb_quads_turn(r);
 }
 
-/* The reverse of vb_quads_load(): stores the quad of each lane at to + lane * step. Overwrites
- * r. */
+/* The reverse: stores the quad of each lane at to + lane * step. Overwrites r. */
 static inline void vb_quads_store(vb_vec r[4], float *to, size_t step)
 {
     vb_quads_turn(r);

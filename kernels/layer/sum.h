@@ -10,8 +10,7 @@
 
 #include <stddef.h>
 
-/* Returns the sum of n contiguous numbers, computed in four vectors. Rounding errors grow with n /
- * 16 instead of n. */
+/* Returns the sum of n numbers, in 16 partial sums: rounding errors grow with n / 16. */
 static inline float vb_sum(const float *v, size_t n)
 {
     vb_v4 s[4] = {{0}, {0}, {0}, {0}};

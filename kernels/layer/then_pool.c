@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Computes conv-pool layers with the backends for convolutions: "blas+pool" and so on. The forward
- * pass computes the whole convolution in scratch memory and then pools it in a second loop. The
- * backward passes do the reverse.
+ * Computes conv-pool layers with the backends for convolutions ("blas+pool" and so on): forward
+ * computes the whole convolution in scratch memory and then pools it; backward does the reverse.
  */
 #include "kernels/layer/then_pool.h"
 
@@ -24,8 +23,7 @@ static inline float larger(float best, float v)
     return ((v > best) | (v != v)) ? v : best; /* a NaN wins, and stays */
 }
 
-/* Pools two rows of the convolution's output into n results. The ReLU was already applied to the
- * rows. */
+/* Pools two rows of the convolution's output, after its ReLU, into n results. */
 static void pool_row(const float *restrict row0, const float *restrict row1, int n,
                      float *restrict y, uint8_t *restrict where)
 {

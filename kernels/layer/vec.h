@@ -40,8 +40,7 @@ typedef float vb_vec __attribute__((vector_size(4 * VB_LANES)));
 typedef int32_t vb_veci __attribute__((vector_size(4 * VB_LANES)));
 typedef float vb_vec_mem __attribute__((vector_size(4 * VB_LANES), aligned(4), may_alias));
 
-/* Vectors in memory that are aligned like a float. With memcpy(), gcc 12 would use integer
- * registers. */
+/* Vectors aligned like a float. With memcpy(), gcc 12 would use integer registers. */
 typedef float vb_v4_mem __attribute__((vector_size(16), aligned(4), may_alias));
 typedef float vb_v2_mem __attribute__((vector_size(8), aligned(4), may_alias));
 
@@ -157,8 +156,7 @@ static inline vb_veci vb_vec_places(void)
 
 /* Returns exp(x) for x <= 0, within 2 units in the last place; below -87 the result is exp(-87),
  * 1.6e-38. A NaN stays NaN. Whole powers of two are split off, and Cephes' polynomial is applied to
- * the remainder of x. Adding 1.5 * 2^23 rounds to an integer and leaves the integer in the low
- * bits. */
+ * the remainder of x. Adding 1.5 * 2^23 rounds to an integer, in the low bits. */
 static inline vb_vec vb_vec_exp_below_0(vb_vec x)
 {
     const vb_vec shift = vb_vec_all(12582912.0f);

@@ -37,9 +37,8 @@ struct isa_name {
     const char *name;
 };
 
-/* The table contains numbers instead of oneDNN's constants, because headers of different versions
- * have different constants, and on Arm the header has none. The same number means a different
- * instruction set on another architecture. */
+/* Numbers, because oneDNN's constants depend on its version, and on Arm the header has none. They
+ * mean different instruction sets on different architectures. */
 static const struct isa_name isa_names[] = {
 #if defined(__aarch64__)
     {0x1, "asimd"},     {0x3, "sve_128"}, {0x7, "sve_256"}, {0xf, "sve_384"}, {0x27, "sve_512"},
@@ -93,8 +92,7 @@ bool vb_k_impl_is_reference(const char *impl)
     return false;
 }
 
-/* Writes the name of the implementation to name. Leaves name unchanged ("") if the library has no
- * implementation. */
+/* Writes the name of the implementation. Leaves name unchanged ("") if there is none. */
 static void name_impl(dnnl_engine_t engine, const struct onednn_job *job, char *name, size_t size)
 {
     dnnl_primitive_desc_t pd;

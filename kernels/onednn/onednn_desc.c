@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Makes the primitive descriptors of oneDNN for the passes of layers. oneDNN's C interface changed
- * with version 3: operation descriptors are gone and memory descriptors became handles. The
- * descriptor of a backward pass needs the descriptor of the forward pass as a hint.
+ * Makes the primitive descriptors of oneDNN for the passes of layers. In version 3 operation
+ * descriptors are gone and memory descriptors are handles.
  */
 #include "kernels/onednn/onednn.h"
 
@@ -225,8 +224,7 @@ static bool describe_all(const struct onednn_job *job, struct descs *d)
            describe_plain(&d->b, &job->b) && describe_any(&d->y, &job->y);
 }
 
-/* Makes the descriptor of the forward pass first, because the descriptor of a backward pass needs
- * it. */
+/* Makes the forward descriptor first, because the descriptor of a backward pass needs it. */
 static bool make_both(struct request *r, dnnl_primitive_desc_t *pd_p)
 {
     const_dnnl_primitive_attr_t attr = r->attr;

@@ -1,21 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * Layers computed by oneDNN: convolution, linear, average pooling and normalisation. Max pooling is
- * not among them: its gradient needs a workspace that oneDNN's own forward pass has written, and
- * oneDNN's max pooling ignores NaN.
+ * Layers computed by oneDNN. Max pooling is not among them: its gradient needs a workspace that
+ * oneDNN's own forward pass has written, and oneDNN's max pooling ignores NaN.
  *
- * oneDNN divides work, and sums, among the threads that exist when a primitive is made, so results
- * would depend on the number of threads. Therefore a pass is cut into equal *parts* of its samples,
- * outputs or inputs. The cut depends on the shape alone, and no part adds to the results of another
- * part. One primitive, made for one thread, computes all parts. Each thread has its own memory
- * objects (a *slot*).
+ * oneDNN divides work, and sums, among the threads that exist when a primitive is made. Therefore a
+ * pass is cut into equal *parts* of its samples, outputs or inputs, by the shape alone; no part
+ * adds to the results of another. One primitive, made for one thread, computes all parts. Each
+ * thread has its own memory objects (a *slot*). Tensors that the primitive wants in another layout
+ * are reordered: once if all parts read the same tensor, otherwise in each part.
  *
- * Tensors that the primitive wants in another layout are reordered: once before the parts if all of
- * them read the same tensor, otherwise in each part.
- *
- * The ReLU is fused with the primitive where a NaN stays NaN. On x86 a NaN would be lost, because
- * the maximum instruction returns the other operand. There the ReLU is applied to each part as soon
- * as the part is computed, while the part is still in the cache.
+ * The ReLU is fused where a NaN stays NaN. On x86 the maximum instruction would lose it, so the
+ * ReLU follows each part while the part is in the cache.
  */
 #include "kernels/onednn/onednn.h"
 #include "kernels/layer/vec.h"
@@ -64,11 +59,9 @@ static const struct {
 struct tensor {
     bool used;
     struct onednn_plain plain; /* layout of one part */
-    size_t step;               /* number of floats from one part to the next; 0: all parts use the
-                                * same memory */
+    size_t step;               /* number of floats from one part to the next; 0: parts share it */
     size_t bytes;              /* size in the primitive's layout; 0: this layout equals ours */
-    size_t at;                 /* offset in the slot's scratch; if step is 0, in the shared
-                                * scratch */
+    size_t at;                 /* offset in the slot's scratch, or in the shared one if step is 0 */
     dnnl_primitive_t reorder;  /* converts inputs to the primitive's layout, results from it */
 };
 
@@ -230,8 +223,7 @@ static bool make_reorder(struct onednn_state *st, const_dnnl_primitive_attr_t at
     return made;
 }
 
-/* Makes the memory objects of a tensor for each slot. If the primitive's layout differs, also makes
- * the primitive that reorders the tensor. */
+/* Makes the memory objects of a tensor for each slot, and its reorder if the layouts differ. */
 static bool make_tensor(struct onednn_state *st, dnnl_primitive_desc_t pd,
                         const_dnnl_primitive_attr_t attr, int which)
 {
@@ -398,8 +390,7 @@ static bool is_shared(const struct onednn_state *st, int which)
     return st->t[which].step == 0 && !kinds[which].output;
 }
 
-/* Applies the ReLU to a part. For each index of the part's outermost axis, the elements are
- * contiguous. */
+/* Applies the ReLU to a part. For each index of the outermost axis, elements are contiguous. */
 static void relu_part(const struct onednn_plain *t, float *y)
 {
     int64_t len = 1, i, j;

@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Direct convolution: the forward pass and the backward data pass. The backward data pass is the
- * same computation with dy and with weights rotated by 180 degrees.
+ * Direct convolution: the forward pass, and the backward data pass, which is the same with dy and
+ * with weights rotated by 180 degrees.
  *
  * The registers hold the sums of a few channels (4, 6 or 8, whichever wastes least) for a few
- * neighbours in a row of output. For every tap, the inputs of these neighbours are loaded from the
- * strip and multiplied by the weights of the channels. Taps are sorted by row, so that taps above
- * or below the image can be skipped. A band is a few rows of output of one group of samples. Each
- * thread takes some bands.
- *
- * If pooling follows, two rows of output are pooled as soon as they are computed, and only the
- * result leaves the cache.
+ * neighbours in a row of output. For every tap, the inputs of these are loaded from the strip. Taps
+ * are sorted by row, so that taps above or below the image can be skipped. A band is a few rows of
+ * output of one group of samples; each thread takes some bands. If pooling follows, two rows are
+ * pooled as soon as they are computed, and only the result leaves the cache.
  */
 #include "kernels/own/direct_priv.h"
 #include "kernels/layer/team.h"
@@ -37,8 +34,7 @@ struct conv {
     int pixels; /* largest number of pixels of a row computed at a time */
     int n_taps; /* number of taps of all channels together */
     int slots;
-    size_t weights, strip, row; /* numbers of floats of scratch; each slot has its own strip and
-                                 * row */
+    size_t weights, strip, row; /* numbers of floats of scratch; each slot has a strip and a row */
     int n_pieces;
     struct piece *pieces; /* the pieces of a row */
     int taps[];           /* offsets of the taps in a strip */
@@ -49,8 +45,7 @@ static int divide_up(int a, int b)
     return (a + b - 1) / b;
 }
 
-/* The taps that a kernel sums: n taps in each of some columns of the weights. Columns are `step`
- * taps apart. */
+/* The taps that a kernel sums: n taps in each of some columns, which are `step` taps apart. */
 struct range {
     const float *bias, *w; /* (WIDTH), (taps, WIDTH) */
     const int *taps;
@@ -140,8 +135,7 @@ static void tap_place(const struct conv *v, int k, int *c_p, int *ky_p, int *kx_
     *kx_p = k / v->c / v->patch.kh;
 }
 
-/* Packs the biases and weights of the block of channels that begins with m. to is (1 + taps,
- * WIDTH). */
+/* Packs the biases and weights of the block of channels from m on. to is (1 + taps, WIDTH). */
 static void pack_weights(const struct conv *v, const float *w, const float *bias, int m, float *to)
 {
     int per = v->patch.kh * v->patch.kw, k, i, c, ky, kx, tap;
@@ -172,8 +166,7 @@ static void taps_inside(int k, int side, int stride, int pad, int o, int n, int 
         *to_p = *from_p;
 }
 
-/* Returns the taps of a piece of a row, for the rows of taps from y to y_end - 1. packed has the
- * weights of the block. */
+/* Returns the taps of a piece of a row, rows y to y_end - 1. packed has the block's weights. */
 static inline struct range range_of(const struct conv *v, const float *packed,
                                     const struct piece *p, int y, int y_end)
 {
@@ -210,8 +203,7 @@ static void run_row(const struct conv *v, const float *strip, const float *packe
     }
 }
 
-/* Writes a row to the samples of the group. y points to the row in the first channel of the block,
- * in the first sample. */
+/* Writes a row to the samples of the group. y is the row in the block's first channel. */
 static void store_row(const struct conv *v, const float *row, int n_channels, int n_samples,
                       float *y)
 {
@@ -222,8 +214,7 @@ static void store_row(const struct conv *v, const float *row, int n_channels, in
                         v->relu, y + (size_t)i * plane, (size_t)v->m * plane);
 }
 
-/* Pools two rows of a block of channels, which are stored one after the other. at is the index of
- * the first result in y. */
+/* Pools two rows of a block of channels. at is the index of the first result in y. */
 static void store_pooled(const struct conv *v, const float *rows, int n_channels, int n_samples,
                          const struct vb_k_args *args, size_t at)
 {
@@ -236,8 +227,7 @@ static void store_pooled(const struct conv *v, const float *rows, int n_channels
                        args->where + at, step);
 }
 
-/* Does the same as run_band(), with pooling. The number of rows is even. A last row without a
- * partner is left out. */
+/* Does the same as run_band(), with pooling. A last row without a partner is left out. */
 static void run_band_pooled(const struct conv *v, const struct vb_k_args *args, int s, int oy,
                             float *slot)
 {
@@ -303,12 +293,10 @@ static void conv_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
     }
 }
 
-/* Chooses the size of a block of channels that leaves the fewest channels of the last block unused;
- * if two sizes are equal, the larger one. */
+/* Chooses the size of a block that leaves the fewest channels unused; if equal, the larger. */
 static void choose_block(struct conv *v)
 {
-    /* The number of pixels that fill the registers, for each size of a block; 0: the block does not
-     * fit. */
+    /* Number of pixels that fill the registers, for each size of a block; 0: it does not fit. */
     static const int pixels_32[] = {4, 4, 3}, pixels_16[] = {3, 2, 0};
     const int *pixels = VB_DIRECT_REGISTERS < 32 ? pixels_16 : pixels_32;
     int i, waste, least = v->m + WIDTH;
@@ -339,8 +327,7 @@ static void cut_row(struct conv *v)
     }
 }
 
-/* Returns true if, with the current number of rows, strips are small enough and there are enough
- * strips for all threads. */
+/* Returns true if strips are small enough, and enough of them for all threads. */
 static bool rows_fit(const struct conv *v)
 {
     const struct vb_patch *p = &v->patch;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Computes the backward weights pass of a direct convolution. The registers hold the sums for each
- * pair of a channel of dy (2 to 4 channels) and a tap (TAPS taps). Each sum is a vector with one
- * lane for each sample of a group; the lanes are added at the very end. The groups are cut into at
- * most CHUNKS chunks, by the shape alone, and each thread takes some chunks. The sums of a chunk
- * stay in memory from band to band, and the chunks are added in order.
+ * pair of a channel of dy (2 to 4) and a tap (TAPS), with one lane for each sample of a group; the
+ * lanes are added at the very end. Each thread takes some of at most CHUNKS chunks of groups, cut
+ * by the shape alone, whose sums are added in order.
  */
 #include "kernels/own/direct_priv.h"
 #include "kernels/layer/sum.h"
@@ -29,8 +28,7 @@ struct weights {
     int slots;
     size_t sums;            /* number of floats of scratch for each chunk */
     size_t strip, dy_strip; /* numbers of floats of scratch for each slot */
-    int taps[];             /* offset of each tap in a strip; the last tap is repeated to fill a
-                             * block */
+    int taps[];             /* offset of each tap in a strip; the last one fills up a block */
 };
 
 static int divide_up(int a, int b)
@@ -38,8 +36,7 @@ static int divide_up(int a, int b)
     return (a + b - 1) / b;
 }
 
-/* Adds a band to the sums of one block. x points to the inputs of each tap, dy to the gradients of
- * each channel. */
+/* Adds a band to the sums of a block. x has the inputs of each tap, dy the gradients. */
 static inline __attribute__((always_inline)) void band_kernel(const struct weights *v, int block,
                                                               const float *const dy[4],
                                                               const float *const x[TAPS], int rows,
@@ -109,8 +106,7 @@ static void run_band(const struct weights *v, const float *strip, const float *d
         for (i = 0; i < TAPS; i++)
             x[i] = strip + v->taps[k + i];
         for (m = 0; m < v->oc; m += v->block, sums += v->block * TAPS * VB_DIRECT_GROUP) {
-            for (i = 0; i < 4; i++) /* missing channels repeat the last one; their sums are not
-                                     * used */
+            for (i = 0; i < 4; i++) /* missing channels repeat the last one, unused */
                 from[i] = dy + (size_t)vb_min(m + i, v->oc - 1) * plane;
             bands[v->block - 2](v, from, x, rows, sums);
         }

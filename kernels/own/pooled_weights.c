@@ -32,9 +32,8 @@ static int divide_up(int a, int b)
 }
 
 /* Lists the terms of one channel of one sample, and returns the address for the next term. from is
- * the offset of the sample's image. Every output writes a term; if the output has no gradient, the
- * next output overwrites the term. This is a separate function so that the whole loop stays in
- * registers. */
+ * the offset of its image. Every output writes a term; if the output has no gradient, the next
+ * output overwrites the term. Not inlined, so that the loop stays in registers. */
 static __attribute__((noinline)) struct vb_pooled_term *
 add_terms(const struct weights *v, const float *restrict dy, const uint8_t *restrict where,
           uint32_t from, struct vb_pooled_term *restrict to)
@@ -68,8 +67,7 @@ static float sum_terms(const struct vb_pooled_term *terms, size_t n)
     return (s[0] + s[1]) + (s[2] + s[3]);
 }
 
-/* Adds the contribution of the n samples that begin with `first`. A slot is large enough for
- * them. */
+/* Adds the contribution of the n samples from `first` on, which fit into a slot. */
 static void run_group(const struct weights *v, const struct vb_k_args *args, int first, int n,
                       float *slot, float *sums)
 {
@@ -105,8 +103,7 @@ static void run_chunk(const struct weights *v, const struct vb_k_args *args, int
         run_group(v, args, i, vb_min(v->group, end - i), slot, sums);
 }
 
-/* Adds the sums of channel m over all chunks, and stores the gradients. sums is the channel's part
- * of the first chunk. */
+/* Adds channel m over all chunks, and stores the gradients. sums is its part of the first chunk. */
 static void collect(const struct weights *v, float *sums, int m, float *dw, float *db)
 {
     int n_chunks = divide_up(v->s.n, v->chunk), per = v->s.kh * v->s.kw, i, c, y, x;

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Computes softmax with cross-entropy, a vector of classes at a time. A NaN makes its whole row
- * NaN, as in the reference.
- *
- * The loss needs the sum of the logarithms of all rows' sums. It is computed in double as the
- * logarithm of their product. A sum lies between 1 and the number of classes, which is below 2^17,
- * so a product of PRODUCT sums never overflows.
+ * Softmax with cross-entropy, a vector of classes at a time. A NaN makes its whole row NaN. The
+ * loss needs the sum of the logarithms of all rows' sums, computed in double as the logarithm of
+ * their product. A sum is below 2^17, so a product of PRODUCT sums never overflows.
  */
 #include "kernels/own/softmax_priv.h"
 #include "kernels/layer/vec.h"
@@ -77,9 +74,8 @@ static inline vb_veci against(vb_vec logits, float max, int before)
 
 /* ---- rows of a vector or more ---------------------------------------------------------------- */
 
-/* Loads the last vector of a row. It ends with the last class, so it overlaps the vector before.
- * The last vector is loaded before the vector before it is stored, and its overlapping lanes are
- * not added again. */
+/* Loads the last vector of a row. It ends with the last class, so it overlaps the vector before. It
+ * is loaded before that one is stored, and the overlap is not added again. */
 static inline vb_vec last_of(const float *row, int classes)
 {
     return vb_vec_load(row + classes - VB_LANES);
@@ -152,9 +148,8 @@ static inline struct row_result long_row(float *row, int label, int classes)
 
 /* ---- shorter ones ---------------------------------------------------------------------------- */
 
-/* Computes a row that fits in one vector. Its unused lanes hold logits far below all others. The
- * results of these lanes are set to zero, because the smallest exp(), divided, would be a denormal
- * number, which is slow. */
+/* Computes a row that fits in one vector. Its unused lanes hold logits far below all others. Their
+ * results become 0, because denormal numbers are slow. */
 static inline vb_vec vector_row(vb_vec logits, float own, int label, int classes,
                                 struct row_result *result)
 {
@@ -185,8 +180,7 @@ static struct row_result short_row(float *row, int label, int classes)
 #if VB_LANES == 16
 
 /* Computes a row of ten classes. The vector is filled up in registers, because a load right after
- * ten stores would wait. This is done in steps, because gcc 12 goes through memory if one shuffle
- * has to do more. */
+ * ten stores would wait. In steps, because gcc 12 uses memory for larger shuffles. */
 static inline struct row_result ten_row(float *row, int label)
 {
     const vb_v4 none = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Computes a linear layer over images that are mostly zero, like handwritten digits, where four of
- * five pixels are zero. The nonzero pixels of each sample are listed once. Forward and backward
- * passes then touch only the rows of the weights (features, classes) that belong to these pixels.
- *
- * Ten classes have their own loops (pixels_ten.c). A pixel that is 0 contributes nothing, even if
- * its weights are infinite or NaN.
+ * A linear layer over images that are mostly zero. The nonzero pixels of each sample are listed
+ * once; the passes then touch only their rows of the weights (features, classes). Ten classes have
+ * their own loops (pixels_ten.c). A pixel that is 0 contributes nothing, even if its weights are
+ * infinite or NaN.
  */
 #include "kernels/pixels/pixels_priv.h"
 
@@ -18,15 +16,13 @@
 
 /* ---- building -------------------------------------------------------------------------------- */
 
-/* A small hash table with open addressing that finds the colour of a value by its bits. A colour is
- * an index into the palette. */
+/* Finds the colour of a value, its index in the palette: a hash table with open addressing. */
 struct finder {
     uint32_t bits[4 * PALETTE];
     int16_t colour[4 * PALETTE]; /* -1: the place is free */
 };
 
-/* Returns the colour of a value, and adds the value to the palette if it is new. Returns -1 if the
- * palette is full. */
+/* Returns the colour of a value, which is added to the palette if new; -1 if that is full. */
 static int find_colour(struct vb_k_pixels *p, struct finder *f, float value)
 {
     uint32_t bits = vb_float_bits(value), at = bits * 0x9e3779b1u >> 22;
@@ -42,8 +38,7 @@ static int find_colour(struct vb_k_pixels *p, struct finder *f, float value)
     return p->n_colours++;
 }
 
-/* The source of the samples. They are read twice, in blocks, because all samples as floats would be
- * many times as large as the lists. */
+/* The source of the samples. They are read twice, in blocks: as floats they are far larger. */
 struct source {
     const struct vb_k_samples *samples;
     float *x;        /* (BLOCK, features) */
@@ -60,8 +55,7 @@ static const float *sample(const struct vb_k_pixels *p, const struct source *fro
     return from->x + s % BLOCK * (size_t)p->features;
 }
 
-/* Lists the indices of the nonzero values and returns their number. There is no branch, because
- * zeros cannot be predicted. */
+/* Lists the indices of nonzeros and returns their number, without a branch: it is unpredictable. */
 static int list_nonzero(const float *x, int n, uint16_t *index)
 {
     int i, at = 0;

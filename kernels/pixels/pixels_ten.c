@@ -59,8 +59,7 @@ ALWAYS struct four four_at(const struct pixels_list *l, const float *palette, bo
 }
 
 /* Prefetches lists in the backward pass. These lists are in the second-level cache by now. With
- * wide vectors, the lists of the next batch are also prefetched, which would arrive too slowly in
- * the forward pass. */
+ * wide vectors, lists of the next batch are prefetched instead. */
 ALWAYS void fetch_back(const struct vb_k_pixels *p, const struct vb_k_picked *at, size_t i)
 {
 #if VB_LANES == 4
@@ -130,10 +129,9 @@ ALWAYS struct ten ten_add(struct ten s, struct ten t, float x)
 
 #endif
 
-/* Adds the products of the entries of a list, from entry j on. All groups of four without an index
- * below low are processed; if these are all groups of the list, the last entries, which do not fill
- * a group, too. There are four sums, by position modulo 4, to hide the latency of additions.
- * Returns the entry to continue with. */
+/* Adds the products of the entries of a list from j on: of all groups of four without an index
+ * below low, and if low is 0 of the last entries too. There are four sums, by position modulo 4, to
+ * hide the latency of additions. Returns the entry to continue with. */
 ALWAYS size_t ten_row(const struct pixels_list *l, const float *palette, bool bytes, const float *w,
                       size_t j, int low, struct ten s[4])
 {
@@ -155,8 +153,7 @@ ALWAYS struct ten ten_total(const struct ten s[4])
 }
 
 /* Computes dw += x d for each entry from j on whose index is not below low. Returns the entry to
- * continue with. The indices of a list are different, so the rows of dw are independent of each
- * other. */
+ * continue with. The indices of a list are different, so the rows of dw too. */
 ALWAYS size_t ten_add_row(const struct pixels_list *l, const float *palette, bool bytes,
                           struct ten d, size_t j, int low, float *dw)
 {

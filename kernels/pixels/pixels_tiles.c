@@ -21,8 +21,7 @@ static bool in_squares(int features, int width)
     return width > 0 && width % SIDE == 0 && features % (width * SIDE) == 0;
 }
 
-/* Returns the place of a pixel in its sample: the number of its tile times TILE, plus its place in
- * the tile. */
+/* Returns the place of a pixel in its sample: its tile times TILE, plus its place in the tile. */
 static int place_of(int pixel, int features, int width)
 {
     int row, column, tile;
@@ -64,8 +63,7 @@ void vb_tiles_look(struct vb_k_pixels *p, size_t sample, const uint16_t *index, 
     p->tiles.places[sample].which = which;
 }
 
-/* Returns true if every value is a byte times the unit. The product may differ from the value by
- * two more rounding errors. */
+/* Returns true if every value is a byte times the unit, up to two more rounding errors. */
 static bool is_unit(const struct vb_k_pixels *p, float unit)
 {
     int i;
@@ -79,8 +77,7 @@ static bool is_unit(const struct vb_k_pixels *p, float unit)
     return true;
 }
 
-/* Finds the unit: the number that all values are multiples of, if they were made from bytes.
- * Returns false if there is none. */
+/* Finds the unit that all values are multiples of, if they were made from bytes. */
 static bool find_unit(struct vb_k_pixels *p)
 {
     float max = 0;

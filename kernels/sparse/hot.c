@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * Handles the *hot* features: those that occur in nearly every batch. Several workers change the
- * weights at the same time. If every worker wrote to the hot weights with every row, their cache
- * lines would move between the cores all the time. So each worker has its own copy of the hot
- * weights and exchanges the copy once for each batch: it adds its changes to the shared weights,
- * and fetches the changes of the others.
+ * Handles the *hot* features, which occur in nearly every batch. If every worker wrote to the hot
+ * weights with every row, their cache lines would move between the cores all the time. So each
+ * worker has its own copy and exchanges it once for each batch: it adds its changes to the shared
+ * weights, and fetches the changes of the others.
  */
 #include "kernels/sparse/shared_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* The number of places is 2^PLACES_BITS. With twice as many, less of a batch would fit into the
- * first-level cache. */
+/* With twice as many places, less of a batch would fit into the first-level cache. */
 #define PLACES_BITS 11
 #define PLACES (1 << PLACES_BITS)
 #define LEARN 32 /* number of batches to learn from */
@@ -39,8 +37,7 @@ vb_status vb_k_hot_create(size_t entries, struct vb_k_hot **hot_p)
         free(hot);
         return vb_err(VB_ERR_NO_MEMORY, "no memory for a batch of %zu entries", entries);
     }
-    memset(hot->key, 0xff, sizeof(hot->key)); /* this key means no feature: all indices are
-                                               * smaller */
+    memset(hot->key, 0xff, sizeof(hot->key)); /* no feature: all indices are smaller */
     *hot_p = hot;
     return VB_OK;
 }
@@ -59,8 +56,7 @@ int vb_k_hot_count(const struct vb_k_hot *hot)
 
 /* ---- which are hot --------------------------------------------------------------------------- */
 
-/* Counts an occurrence of a feature. If features share a place, the most frequent one stays; the
- * others only decrease its count. */
+/* Counts a feature. Of features that share a place, the most frequent stays. */
 static void vote(struct vb_k_hot *hot, uint32_t key)
 {
     size_t at = csr_hash(key, PLACES_BITS);

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads and updates weights that several threads or processes change at the same time, without a
- * lock. Every access is a relaxed atomic access, which costs no more than a plain access. But a
- * read and the following write are two accesses, so updates may be lost. For this reason the loops
- * do not use vectors.
+ * Reads and updates weights that others change at the same time, without a lock, by relaxed atomic
+ * accesses. A read and the following write are two accesses, so updates may be lost.
  */
 #include "kernels/sparse/shared_priv.h"
 #include "kernels/update/update_inside.h"

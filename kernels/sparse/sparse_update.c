@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * The weights of a sparse model and their update. The cost of a step depends on its number of keys,
- * never on the number of features: a step *names* the features in its gradient, and momentum and
- * decay are applied to a feature when it is next named (kernels/sparse/lazy.c). Until then, memory
- * holds the weight as it was after the step that last named the feature, and a reader applies the
- * changes of the later steps. A reader writes nothing, so replicas with different batches keep the
- * same bits. Adagrad and FTRL do not change a feature without a gradient.
+ * The weights of a sparse model and their update. A step *names* the features in its gradient;
+ * momentum and decay are applied to a feature when it is next named (lazy.c). Until then memory
+ * holds the weight as it was, and a reader applies the later steps without writing, so replicas
+ * with different batches keep the same bits. Adagrad and FTRL do not change a feature without a
+ * gradient.
  *
- * The 32-bit words of a feature's state are contiguous. Momentum and step, or z and n, take 8 bytes
- * together, which costs one cache miss. All memory is mapped at the beginning, and physical pages
- * are allocated when they are touched.
+ * The 32-bit words of a feature's state are contiguous: one cache miss. All memory is mapped at the
+ * beginning, and physical pages are allocated when they are touched.
  */
 #include "kernels/sparse/lazy_priv.h"
 #include "kernels/update/update_inside.h"
@@ -48,8 +46,7 @@ static bool is_lazy(const struct vb_k_rule *r)
 }
 
 /* Maps memory and touches it now instead of in the first steps, because zeroing a huge page takes
- * longer than a step. Steps may never touch all of a very large memory, so such memory is not
- * touched here. */
+ * longer than a step. Steps may never touch all of a very large memory. */
 static vb_status map(size_t bytes, struct vb_mem *mem)
 {
     vb_status st = vb_mem_map_private(bytes, mem);
@@ -326,8 +323,7 @@ struct block {
 
 #define ALWAYS static inline __attribute__((always_inline))
 
-/* The contents of a block for a rule. All fields are constants wherever a function with this
- * argument is inlined. */
+/* The contents of a block for a rule; constants wherever a function with them is inlined. */
 struct shape {
     enum vb_k_rule_kind kind;
     int floats, words;

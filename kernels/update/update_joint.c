@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Takes a step of several ranks that share memory. A rank processes its share chunk by chunk. The
- * gradients of a chunk are added in a buffer that stays in the second-level cache, so one rank
- * reads every gradient once, and no sum goes through memory.
- *
- * The update writes a chunk to this rank's copy, and from there it is copied to the other ranks. On
- * x86 the update writes the chunk to a buffer, and from there non-temporal stores write it to all
- * copies. With normal stores each cache line would first be read from memory, because the models of
- * joint updates on x86 do not fit into the caches (VB_K_JOINT_LEAST).
+ * Takes a step of several ranks that share memory, chunk by chunk. The gradients of a chunk are
+ * added in a buffer in the second-level cache, so every gradient is read once, and no sum goes
+ * through memory. The update writes a chunk to this rank's copy; from there it is copied to the
+ * other ranks. On x86 it writes to a buffer, and non-temporal stores write that to all copies:
+ * normal stores would first read each line from memory, because the models are larger than the
+ * caches (VB_K_JOINT_LEAST).
  */
 #include "kernels/update/update_inside.h"
 
@@ -85,8 +83,7 @@ static void end_copies(void)
 
 static void copy_past_caches(float *to, const float *from, size_t n)
 {
-    memcpy(to, from, n * sizeof(*to)); /* cores do not read a line from memory if the whole line is
-                                        * written */
+    memcpy(to, from, n * sizeof(*to)); /* full lines are not read before */
 }
 
 static void end_copies(void)
@@ -95,8 +92,7 @@ static void end_copies(void)
 
 #endif
 
-/* Returns the arguments of the update of a chunk. The update writes to this rank's copy, or to the
- * buffer for non-temporal stores. */
+/* Returns the arguments of the update of a chunk, to this rank's copy or to the buffer. */
 static struct vb_k_update make_update(const struct vb_k_joint *j, size_t first, size_t n,
                                       struct chunk *c)
 {
