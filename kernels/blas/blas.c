@@ -50,15 +50,10 @@ void vb_k_blas_probe(struct vb_k_blas *probe_p)
 
 const char *vb_k_threading_str(enum vb_k_threading threading)
 {
-    switch (threading) {
-    case VB_K_PTHREADS:
-        return "pthreads";
-    case VB_K_OPENMP:
-        return "OpenMP";
-    case VB_K_SEQUENTIAL:
-        break;
-    }
-    return "sequential";
+    static const char *const names[] = {
+        [VB_K_SEQUENTIAL] = "sequential", [VB_K_PTHREADS] = "pthreads", [VB_K_OPENMP] = "OpenMP"};
+
+    return names[threading];
 }
 
 /* Computes a product on every thread, for which OpenBLAS allocates its work memory for good. */

@@ -185,14 +185,6 @@ static float with_bias(float v, float bias, bool relu)
     return relu && v < 0 ? 0 : v; /* a NaN stays */
 }
 
-static void add_bias(float *y, int n, float bias, bool relu)
-{
-    int i;
-
-    for (i = 0; i < n; i++)
-        y[i] = with_bias(y[i], bias, relu);
-}
-
 static struct vb_k_matrix plain(const float *v, size_t row)
 {
     return (struct vb_k_matrix){v, false, row};
@@ -209,7 +201,7 @@ static void conv_forward(const struct blas_state *st, const struct vb_k_args *a,
     const struct vb_k_shape *s = &st->s;
     const float *x = a->x + (size_t)sample * (size_t)s->c * (size_t)s->h * (size_t)s->w;
     size_t pixels = (size_t)st->pixels;
-    int p0 = part * st->part, n = vb_min(st->part, st->pixels - p0), oc;
+    int p0 = part * st->part, n = vb_min(st->part, st->pixels - p0), oc, i;
     float *y = a->y + (size_t)sample * (size_t)s->oc * pixels + p0;
     struct vb_k_matrix b = plain(x + p0, pixels);
 
@@ -218,8 +210,12 @@ static void conv_forward(const struct blas_state *st, const struct vb_k_args *a,
         b = plain(columns, (size_t)n);
     }
     vb_k_sgemm(s->oc, n, st->k, plain(a->w, (size_t)st->k), b, 0, y, pixels);
-    for (oc = 0; oc < s->oc; oc++)
-        add_bias(y + (size_t)oc * pixels, n, a->b != NULL ? a->b[oc] : 0, s->relu);
+    for (oc = 0; oc < s->oc; oc++, y += pixels) {
+        float bias = a->b != NULL ? a->b[oc] : 0;
+
+        for (i = 0; i < n; i++)
+            y[i] = with_bias(y[i], bias, s->relu);
+    }
 }
 
 static void conv_backward_data(const struct blas_state *st, const struct vb_k_args *a, int sample,

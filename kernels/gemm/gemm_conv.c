@@ -34,11 +34,6 @@ struct conv {
     int taps[];  /* offset in a strip of each tap of a block */
 };
 
-static int divide_up(int a, int b)
-{
-    return (a + b - 1) / b;
-}
-
 /* Returns weight (m, channel, tap) of the product. */
 static float weight(const struct conv *v, const float *w, int m, int channel, int tap)
 {
@@ -93,7 +88,7 @@ static void run_block(const struct conv *v, const float *x, const float *packed,
                       int images, int oy, int n_pixels, float *slot)
 {
     int count = vb_min(v->block_c, v->c - first), taps = v->patch.kh * v->patch.kw;
-    int m_panels = vb_gemm_panels(v->m, VB_GEMM_MR), k = count * taps, i, p, q;
+    int m_panels = vb_divide_up(v->m, VB_GEMM_MR), k = count * taps, i, p, q;
     size_t image = (size_t)v->c * (size_t)v->patch.h * (size_t)v->patch.w;
     float *strips = slot, *panel = strips + v->strips, *sums = panel + v->panel;
 
@@ -173,7 +168,7 @@ static void conv_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
     const struct conv *v = (const struct conv *)pass;
     const float *x = v->data ? args->dy : args->x, *bias = v->data ? NULL : args->b;
     float *y = v->data ? args->dx : args->y, *packed = args->scratch;
-    int tiles = divide_up(v->n, v->tile_images) * v->bands;
+    int tiles = vb_divide_up(v->n, v->tile_images) * v->bands;
     size_t slot = v->strips + v->panel + v->sums;
 
 #pragma omp parallel num_threads(vb_team_size(v->slots))
@@ -208,18 +203,18 @@ static void fill_tables(struct conv *v, int n_pixels)
 static void cut(struct conv *v)
 {
     struct vb_patch *p = &v->patch;
-    int blocks = divide_up(v->c * p->kh * p->kw, VB_GEMM_KC);
+    int blocks = vb_divide_up(v->c * p->kh * p->kw, VB_GEMM_KC);
 
-    v->block_c = divide_up(v->c, vb_min(blocks, v->c));
+    v->block_c = vb_divide_up(v->c, vb_min(blocks, v->c));
     v->tile_images = vb_min(v->n, TILE_PIXELS / (p->oh * p->ow));
     if (v->tile_images > 0) {
         v->bands = 1;
     } else {
         v->tile_images = 1;
-        v->bands = vb_min(divide_up(p->oh * p->ow, TILE_PIXELS), p->oh);
+        v->bands = vb_min(vb_divide_up(p->oh * p->ow, TILE_PIXELS), p->oh);
     }
-    vb_patch_rows(p, divide_up(p->oh, v->bands));
-    v->bands = divide_up(p->oh, p->rows);
+    vb_patch_rows(p, vb_divide_up(p->oh, v->bands));
+    v->bands = vb_divide_up(p->oh, p->rows);
 }
 
 static vb_status conv_create(const struct conv *init, void **state_p, size_t *scratch_p)

@@ -10,7 +10,6 @@
 #include "kernels/gemm/gemm_layer.h"
 #include "kernels/gemm/gemm_priv.h"
 #include "kernels/layer/patch.h"
-#include "kernels/layer/sum.h"
 #include "kernels/layer/team.h"
 #include "kernels/layer/vec.h"
 
@@ -29,11 +28,6 @@ struct weights {
     size_t strip, rows, panel, sums; /* numbers of floats of scratch for each slot */
 };
 
-static int divide_up(int a, int b)
-{
-    return (a + b - 1) / b;
-}
-
 /* A tile of dw while it is computed. */
 struct tile {
     int oc, n_oc;            /* first row, number of rows */
@@ -44,7 +38,7 @@ struct tile {
 
 static void tile_init(const struct weights *v, int i, float *slot, struct tile *t)
 {
-    int across = divide_up(v->taps, v->tile_taps), per = v->patch.kh * v->patch.kw;
+    int across = vb_divide_up(v->taps, v->tile_taps), per = v->patch.kh * v->patch.kw;
 
     t->oc = i / across * v->tile_rows;
     t->n_oc = vb_min(v->tile_rows, v->oc - t->oc);
@@ -111,7 +105,7 @@ static void run_band(const struct weights *v, const struct tile *t, const float 
                      int oy, bool add)
 {
     int rows = vb_min(v->patch.rows, v->patch.oh - oy), k = rows * v->patch.ow, i;
-    int m_panels = vb_gemm_panels(t->n_oc, VB_GEMM_MR);
+    int m_panels = vb_divide_up(t->n_oc, VB_GEMM_MR);
     size_t plane = (size_t)v->patch.oh * (size_t)v->patch.ow;
     float *sums = t->sums;
 
@@ -160,7 +154,7 @@ static void run_tile(const struct weights *v, const struct vb_k_args *args, int 
 static void weights_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
 {
     const struct weights *v = (const struct weights *)pass;
-    int tiles = divide_up(v->taps, v->tile_taps) * divide_up(v->oc, v->tile_rows);
+    int tiles = vb_divide_up(v->taps, v->tile_taps) * vb_divide_up(v->oc, v->tile_rows);
     size_t slot = v->strip + v->rows + v->panel + v->sums;
 
 #pragma omp parallel num_threads(vb_team_size(v->slots))
@@ -179,17 +173,18 @@ static void weights_run(struct vb_k_pass_state *pass, const struct vb_k_args *ar
 /* Cuts dw into tiles of about the same size. Their number is even, which suits two threads. */
 static void cut(struct weights *v)
 {
-    int panels = vb_gemm_panels(v->taps, VB_GEMM_NR), across;
+    int panels = vb_divide_up(v->taps, VB_GEMM_NR), across;
 
-    across = divide_up(panels, TILE_PANELS);
-    across = vb_min(divide_up(across, 2) * 2, panels);
-    v->tile_taps = divide_up(panels, across) * VB_GEMM_NR;
-    v->tile_rows = vb_gemm_rows(divide_up(v->oc, divide_up(v->oc, TILE_ROWS)));
+    across = vb_divide_up(panels, TILE_PANELS);
+    across = vb_min(vb_divide_up(across, 2) * 2, panels);
+    v->tile_taps = vb_divide_up(panels, across) * VB_GEMM_NR;
+    v->tile_rows = vb_gemm_rows(vb_divide_up(v->oc, vb_divide_up(v->oc, TILE_ROWS)));
     vb_patch_rows(&v->patch, v->patch.ow < VB_GEMM_KC ? VB_GEMM_KC / v->patch.ow : 1);
     if (v->patch.rows > v->patch.oh)
         vb_patch_rows(&v->patch, v->patch.oh);
     else
-        vb_patch_rows(&v->patch, divide_up(v->patch.oh, divide_up(v->patch.oh, v->patch.rows)));
+        vb_patch_rows(&v->patch,
+                      vb_divide_up(v->patch.oh, vb_divide_up(v->patch.oh, v->patch.rows)));
 }
 
 vb_status vb_gemm_conv_weights(const struct vb_k_shape *s, void **state_p, size_t *scratch_p)

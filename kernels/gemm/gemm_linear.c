@@ -14,7 +14,6 @@
  */
 #include "kernels/gemm/gemm_layer.h"
 #include "kernels/gemm/gemm_priv.h"
-#include "kernels/layer/sum.h"
 #include "kernels/layer/team.h"
 #include "kernels/layer/vec.h"
 
@@ -38,16 +37,11 @@ struct linear {
     size_t shared, slot; /* numbers of floats of scratch: for all threads, for each slot */
 };
 
-static int divide_up(int a, int b)
-{
-    return (a + b - 1) / b;
-}
-
 /* ---- forward --------------------------------------------------------------------------------- */
 
 static int forward_in(int in) /* returns the number of inputs, rounded up to whole vectors */
 {
-    return divide_up(in, VB_LANES) * VB_LANES;
+    return vb_divide_up(in, VB_LANES) * VB_LANES;
 }
 
 /* Packs four samples of x. x is cut into blocks of FORWARD_K inputs; in a block, four samples are
@@ -55,7 +49,7 @@ static int forward_in(int in) /* returns the number of inputs, rounded up to who
  * at a distance of a power of two would evict each other from the cache. */
 static void forward_pack(const struct linear *v, const float *x, int quad, float *packed)
 {
-    int in = forward_in(v->in), quads = divide_up(v->n, 4), first, k, i, p, l;
+    int in = forward_in(v->in), quads = vb_divide_up(v->n, 4), first, k, i, p, l;
     float *to;
 
     for (first = 0; first < v->in; first += FORWARD_K) {
@@ -80,9 +74,8 @@ static inline vb_v4 fold(vb_vec v)
 #elif VB_LANES == 8
     return __builtin_shufflevector(v, v, 0, 1, 2, 3) + __builtin_shufflevector(v, v, 4, 5, 6, 7);
 #else
-    typedef float v8 __attribute__((vector_size(32)));
-    v8 s = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
-           __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+    vb_v8 s = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
+              __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
 
     return __builtin_shufflevector(s, s, 0, 1, 2, 3) + __builtin_shufflevector(s, s, 4, 5, 6, 7);
 #endif
@@ -156,7 +149,8 @@ static inline void forward_ask(const struct linear *v, const float *w, int from,
 static void forward_rows(const struct linear *v, const struct vb_k_args *args, int row, int first,
                          int k)
 {
-    const float *x = (const float *)args->scratch + (size_t)first * (size_t)divide_up(v->n, 4) * 4;
+    const float *x =
+        (const float *)args->scratch + (size_t)first * (size_t)vb_divide_up(v->n, 4) * 4;
     int n_rows = vb_min(4, v->oc - row), i, j, s;
     const float *w[4];
     vb_v4 sums[4];
@@ -209,7 +203,7 @@ static void forward_run(struct vb_k_pass_state *pass, const struct vb_k_args *ar
 #pragma omp parallel num_threads(vb_team_size(v->slots))
     {
 #pragma omp for schedule(static)
-        for (int quad = 0; quad < divide_up(v->n, 4); quad++)
+        for (int quad = 0; quad < vb_divide_up(v->n, 4); quad++)
             forward_pack(v, args->x, quad, args->scratch);
 #pragma omp for schedule(static)
         for (int row = 0; row < v->oc; row += FORWARD_ROWS)
@@ -258,7 +252,7 @@ static inline void data_ask(const struct linear *v, const float *w, int from, in
 static void data_block(const struct linear *v, const float *dy, const float *panels, int n_cols,
                        int k, const float *next, int next_k, float *sums, bool add)
 {
-    int m_panels = vb_gemm_panels(v->n, VB_GEMM_MR), col, i;
+    int m_panels = vb_divide_up(v->n, VB_GEMM_MR), col, i;
 
     for (col = 0; col < n_cols; col += VB_GEMM_NR, panels += (size_t)k * VB_GEMM_NR) {
         for (i = 0; i < m_panels; i++, sums += VB_GEMM_MR * VB_GEMM_NR) {
@@ -409,18 +403,18 @@ vb_status vb_gemm_linear_forward(const struct vb_k_shape *s, void **state_p, siz
     size_t in = (size_t)s->c * (size_t)s->h * (size_t)s->w;
     struct linear v = {.pass.run = forward_run};
 
-    v.shared = vb_team_align((in + VB_LANES - 1) * (size_t)divide_up(s->n, 4) * 4);
+    v.shared = vb_team_align((in + VB_LANES - 1) * (size_t)vb_divide_up(s->n, 4) * 4);
     return linear_create(s, v, state_p, scratch_p);
 }
 
 vb_status vb_gemm_linear_data(const struct vb_k_shape *s, void **state_p, size_t *scratch_p)
 {
-    int panels = vb_gemm_panels(s->c * s->h * s->w, VB_GEMM_NR);
+    int panels = vb_divide_up(s->c * s->h * s->w, VB_GEMM_NR);
     int tiles =
         /* The number of tiles is a multiple of 4, which a few threads can share evenly. */
-        divide_up(divide_up(panels, DATA_PANELS), 4) * 4;
+        vb_divide_up(vb_divide_up(panels, DATA_PANELS), 4) * 4;
     size_t rows = (size_t)vb_gemm_rows(s->n);
-    struct linear v = {.pass.run = data_run, .tile_panels = divide_up(panels, tiles)};
+    struct linear v = {.pass.run = data_run, .tile_panels = vb_divide_up(panels, tiles)};
 
     v.shared = vb_team_align(rows * (size_t)s->oc);
     v.slot = vb_team_align((DATA_K + rows) * (size_t)(v.tile_panels * VB_GEMM_NR));

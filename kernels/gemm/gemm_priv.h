@@ -10,9 +10,6 @@
 
 #include "kernels/layer/level.h"
 
-#include <stdbool.h>
-#include <stddef.h>
-
 #define vb_gemm_tile VB_AT_LEVEL(vb_gemm_tile)
 #define vb_gemm_block VB_AT_LEVEL(vb_gemm_block)
 #define vb_gemm_pack_lines VB_AT_LEVEL(vb_gemm_pack_lines)
@@ -37,20 +34,14 @@
 /* A good number of k for a block: a panel of b then stays in the first-level cache. */
 #define VB_GEMM_KC 384
 
-/* Returns the number of panels for n rows or columns. */
-static inline int vb_gemm_panels(int n, int width)
-{
-    return (n + width - 1) / width;
-}
-
 static inline int vb_gemm_rows(int m) /* m rounded up to whole panels */
 {
-    return vb_gemm_panels(m, VB_GEMM_MR) * VB_GEMM_MR;
+    return vb_divide_up(m, VB_GEMM_MR) * VB_GEMM_MR;
 }
 
 static inline int vb_gemm_cols(int n)
 {
-    return vb_gemm_panels(n, VB_GEMM_NR) * VB_GEMM_NR;
+    return vb_divide_up(n, VB_GEMM_NR) * VB_GEMM_NR;
 }
 
 /* Sets c (MR, NR), whose rows are ldc apart, to the product of a panel of a and a panel of b; or

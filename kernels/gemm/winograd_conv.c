@@ -208,7 +208,7 @@ static void transform_output(const struct conv *v, const struct block *b, int fi
 static void multiply(const struct conv *v, const struct block *b, const float *u, int first)
 {
     int m_panels = vb_min(BLOCK_ROWS, vb_gemm_rows(v->m) - first) / VB_GEMM_MR, xi;
-    int n_panels = vb_gemm_panels(b->n, VB_GEMM_NR);
+    int n_panels = vb_divide_up(b->n, VB_GEMM_NR);
 
     for (xi = 0; xi < v->ops->alpha * v->ops->alpha; xi++)
         vb_gemm_block(m_panels, n_panels, v->c,

@@ -14,7 +14,6 @@
  * tile and a row of a panel.
  */
 #include "kernels/gemm/gemm_priv.h"
-#include "kernels/layer/sum.h"
 #include "kernels/layer/team.h"
 #include "kernels/gemm/winograd.h"
 
@@ -114,7 +113,7 @@ static void multiply_block(const struct weights *v, float *scratch, int n, bool 
 
 #pragma omp for schedule(static)
     for (int xi = 0; xi < v->ops->alpha * v->ops->alpha; xi++)
-        vb_gemm_block(vb_gemm_panels(v->oc, VB_GEMM_MR), vb_gemm_panels(v->c, VB_GEMM_NR), n,
+        vb_gemm_block(vb_divide_up(v->oc, VB_GEMM_MR), vb_divide_up(v->c, VB_GEMM_NR), n,
                       d + (size_t)xi * v->d_step, x + (size_t)xi * v->v_step,
                       scratch + (size_t)xi * v->p_step, add);
 }

@@ -36,6 +36,11 @@ static inline int vb_min(int a, int b)
     return a < b ? a : b;
 }
 
+static inline int vb_divide_up(int a, int b)
+{
+    return (a + b - 1) / b;
+}
+
 /* Range [first, end) of the outputs in a row whose window has its column kx inside the input. */
 static inline int vb_k_first_inside(const struct vb_k_shape *s, int kx)
 {

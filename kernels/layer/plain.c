@@ -140,13 +140,13 @@ void vb_k_bias_grad(const float *dy, int n, int oc, size_t pixels, float *db)
 
 struct plain_state {
     struct vb_k_shape s;
-    plain_tile_fn fn;
+    plain_tile_fn *fn;
     size_t tiles;
     size_t row; /* number of floats of work memory for each thread */
     int slots;  /* number of threads that have work memory */
 };
 
-static const plain_tile_fn table[][2] = {
+static plain_tile_fn *const table[][2] = {
     [VB_K_MAX_POOL] = {vb_plain_max_forward, vb_plain_max_backward},
     [VB_K_AVG_POOL] = {vb_plain_avg_forward, vb_plain_avg_backward},
     [VB_K_RELU] = {relu_forward, relu_backward},

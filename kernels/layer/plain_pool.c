@@ -23,11 +23,6 @@ static int end_row(const struct vb_k_shape *s, int oy)
     return vb_min(s->h, oy * s->stride - s->pad + s->kh);
 }
 
-static const float *in_plane(const struct vb_k_shape *s, const float *x, size_t plane)
-{
-    return x + plane * (size_t)s->h * (size_t)s->w;
-}
-
 /* A join_fn adds a row of the input to row. An across_fn combines columns for each output. */
 typedef void (*join_fn)(float *restrict row, const float *restrict in, int n);
 typedef void (*across_fn)(const struct vb_k_shape *s, const float *row, float *y);
@@ -35,7 +30,7 @@ typedef void (*across_fn)(const struct vb_k_shape *s, const float *row, float *y
 static void pool_rows(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
                       float *row, join_fn join, across_fn across)
 {
-    const float *x = in_plane(s, a->x, tile);
+    const float *x = a->x + tile * (size_t)s->h * (size_t)s->w;
     float *y = a->y + tile * (size_t)s->oh * (size_t)s->ow;
     int oy, iy;
 
@@ -141,7 +136,7 @@ void vb_plain_max_backward(const struct vb_k_shape *s, const struct vb_k_args *a
 {
     bool common = s->kh == 2 && s->kw == 2 && s->stride == 2 && s->pad == 0;
     size_t w = (size_t)s->w, out = tile * (size_t)s->oh * (size_t)s->ow;
-    const float *x = in_plane(s, a->x, tile), *y = a->y + out, *dy = a->dy + out;
+    const float *x = a->x + tile * (size_t)s->h * w, *y = a->y + out, *dy = a->dy + out;
     float *dx = a->dx + tile * (size_t)s->h * w;
     int oy, ox;
 

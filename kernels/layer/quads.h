@@ -8,18 +8,16 @@
 
 #include "kernels/layer/vec.h"
 
-#include <stddef.h>
-
-#if VB_LANES == 16
+#if VB_LANES > 4
 #define VB_QUAD(r, g)                                                                              \
     __builtin_shufflevector((r), (r), 4 * (g), 4 * (g) + 1, 4 * (g) + 2, 4 * (g) + 3)
+#endif
+#if VB_LANES == 16
 #define VB_IN_QUADS(x, y, a, b, c, d)                                                              \
     __builtin_shufflevector((x), (y), (a), (b), (c), (d), (a) + 4, (b) + 4, (c) + 4, (d) + 4,      \
                             (a) + 8, (b) + 8, (c) + 8, (d) + 8, (a) + 12, (b) + 12, (c) + 12,      \
                             (d) + 12)
 #elif VB_LANES == 8
-#define VB_QUAD(r, g)                                                                              \
-    __builtin_shufflevector((r), (r), 4 * (g), 4 * (g) + 1, 4 * (g) + 2, 4 * (g) + 3)
 #define VB_IN_QUADS(x, y, a, b, c, d)                                                              \
     __builtin_shufflevector((x), (y), (a), (b), (c), (d), (a) + 4, (b) + 4, (c) + 4, (d) + 4)
 #endif
@@ -51,9 +49,8 @@ static inline vb_vec vb_quads_join(const vb_v4 q[VB_LANES / 4])
 #elif VB_LANES == 8
     return __builtin_shufflevector(q[0], q[1], 0, 1, 2, 3, 4, 5, 6, 7);
 #else
-    typedef float v8 __attribute__((vector_size(32)));
-    v8 a = __builtin_shufflevector(q[0], q[1], 0, 1, 2, 3, 4, 5, 6, 7);
-    v8 b = __builtin_shufflevector(q[2], q[3], 0, 1, 2, 3, 4, 5, 6, 7);
+    vb_v8 a = __builtin_shufflevector(q[0], q[1], 0, 1, 2, 3, 4, 5, 6, 7);
+    vb_v8 b = __builtin_shufflevector(q[2], q[3], 0, 1, 2, 3, 4, 5, 6, 7);
 
     return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
 #endif

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Vectors for our own kernels, with the vector extensions of gcc and clang, and the two functions
- * that losses need. vb_v4 has four floats, 128 bits, which every 64-bit CPU supports. vb_vec has
+ * Vectors for our own kernels, with the vector extensions of gcc and clang, and what losses and
+ * biases need. vb_v4 has four floats, 128 bits, which every 64-bit CPU supports. vb_vec has
  * VB_LANES floats, the widest that the level being compiled for supports (level.h).
  */
 #ifndef VB_KERNELS_LAYER_VEC_H
 #define VB_KERNELS_LAYER_VEC_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 typedef float vb_v4 __attribute__((vector_size(16)));
@@ -106,9 +107,7 @@ static inline float vb_relu(float v)
 
 static inline vb_v4 vb_v4_relu(vb_v4 v)
 {
-    typedef int lanes __attribute__((vector_size(16)));
-
-    return (vb_v4)((lanes)v & ~(v < 0));
+    return (vb_v4)((vb_v4i)v & ~(v < 0));
 }
 
 static inline vb_vec vb_vec_relu(vb_vec v)
@@ -190,6 +189,34 @@ static inline vb_vec vb_vec_log1p_to_1(vb_vec e)
     s = s * q + (2.0f / 5);
     s = s * q + (2.0f / 3);
     return (s * q + 2.0f) * u;
+}
+
+/* Returns the sum of n numbers, in 16 partial sums: rounding errors grow with n / 16. */
+static inline float vb_sum(const float *v, size_t n)
+{
+    vb_v4 s[4] = {{0}, {0}, {0}, {0}};
+    float tail = 0;
+    size_t i = 0;
+
+    for (; i + 16 <= n; i += 16)
+        for (int j = 0; j < 4; j++)
+            s[j] += vb_v4_load(v + i + 4 * j);
+    for (; i < n; i++)
+        tail += v[i];
+    s[0] = (s[0] + s[1]) + (s[2] + s[3]);
+    return ((s[0][0] + s[0][1]) + (s[0][2] + s[0][3])) + tail;
+}
+
+/* Returns the gradient of a bias: the sum of channel c of dy (n, channels, pixels), in an order
+ * that depends on the shape alone. */
+static inline float vb_sum_channel(const float *dy, int n, int channels, int pixels, int c)
+{
+    float sum = 0;
+
+    for (int i = 0; i < n; i++)
+        sum += vb_sum(dy + ((size_t)i * (size_t)channels + (size_t)c) * (size_t)pixels,
+                      (size_t)pixels);
+    return sum;
 }
 
 #endif

@@ -40,11 +40,6 @@ struct conv {
     int taps[];           /* offsets of the taps in a strip */
 };
 
-static int divide_up(int a, int b)
-{
-    return (a + b - 1) / b;
-}
-
 /* The taps that a kernel sums: n taps in each of some columns, which are `step` taps apart. */
 struct range {
     const float *bias, *w; /* (WIDTH), (taps, WIDTH) */
@@ -274,8 +269,8 @@ static void run_band(const struct conv *v, const struct vb_k_args *args, int s, 
 static void conv_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
 {
     const struct conv *v = (const struct conv *)pass;
-    int bands = divide_up(v->patch.oh, v->patch.rows), blocks = divide_up(v->m, v->block);
-    int groups = divide_up(v->n, VB_DIRECT_GROUP);
+    int bands = vb_divide_up(v->patch.oh, v->patch.rows), blocks = vb_divide_up(v->m, v->block);
+    int groups = vb_divide_up(v->n, VB_DIRECT_GROUP);
     float *w = args->scratch;
 
 #pragma omp parallel num_threads(vb_team_size(v->slots))
@@ -302,7 +297,7 @@ static void choose_block(struct conv *v)
     int i, waste, least = v->m + WIDTH;
 
     for (i = 2; i >= 0; i--) {
-        waste = divide_up(v->m, 4 + 2 * i) * (4 + 2 * i) - v->m;
+        waste = vb_divide_up(v->m, 4 + 2 * i) * (4 + 2 * i) - v->m;
         if (pixels[i] > 0 && waste < least) {
             least = waste;
             v->block = 4 + 2 * i;
@@ -318,10 +313,10 @@ static void cut_row(struct conv *v)
     struct piece *piece = v->pieces;
     int ox, left, end;
 
-    v->n_pieces = divide_up(p->ow, v->pixels);
+    v->n_pieces = vb_divide_up(p->ow, v->pixels);
     for (ox = 0, left = v->n_pieces; left > 0; left--, ox += piece->n, piece++) {
         piece->ox = ox;
-        piece->n = divide_up(p->ow - ox, left);
+        piece->n = vb_divide_up(p->ow - ox, left);
         taps_inside(p->kw, p->w, p->stride, p->pad_x, ox, piece->n, &piece->x, &end);
         piece->cols = end - piece->x;
     }
@@ -331,7 +326,7 @@ static void cut_row(struct conv *v)
 static bool rows_fit(const struct conv *v)
 {
     const struct vb_patch *p = &v->patch;
-    int bands = divide_up(p->oh, p->rows), groups = divide_up(v->n, VB_DIRECT_GROUP);
+    int bands = vb_divide_up(p->oh, p->rows), groups = vb_divide_up(v->n, VB_DIRECT_GROUP);
 
     return (size_t)v->c * vb_patch_plane(p) * VB_DIRECT_GROUP <= STRIP_MAX &&
            (size_t)bands * (size_t)groups >= (size_t)v->slots;
@@ -346,7 +341,7 @@ static void choose_rows(struct conv *v)
 
     vb_patch_rows(p, rows);
     while (rows > least && !rows_fit(v)) {
-        rows = divide_up(rows, 2 * least) * least;
+        rows = vb_divide_up(rows, 2 * least) * least;
         vb_patch_rows(p, rows);
     }
 }
@@ -385,7 +380,8 @@ vb_status vb_direct_conv(const struct vb_k_shape *shape, enum vb_k_pass pass, vo
         tap_place(v, i, &channel, &ky, &kx);
         v->taps[i] = (int)vb_patch_tap(&v->patch, channel, ky, kx) * VB_DIRECT_GROUP;
     }
-    v->weights = vb_team_align((size_t)divide_up(v->m, v->block) * (size_t)(1 + v->n_taps) * WIDTH);
+    v->weights =
+        vb_team_align((size_t)vb_divide_up(v->m, v->block) * (size_t)(1 + v->n_taps) * WIDTH);
     v->strip = vb_team_align((size_t)c * vb_patch_plane(&v->patch) * VB_DIRECT_GROUP);
     v->row =
         vb_team_align((size_t)v->block * (size_t)v->patch.ow * VB_DIRECT_GROUP * (v->pool ? 2 : 1));

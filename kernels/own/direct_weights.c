@@ -6,7 +6,6 @@
  * by the shape alone, whose sums are added in order.
  */
 #include "kernels/own/direct_priv.h"
-#include "kernels/layer/sum.h"
 #include "kernels/layer/team.h"
 
 #include <stdlib.h>
@@ -30,11 +29,6 @@ struct weights {
     size_t strip, dy_strip; /* numbers of floats of scratch for each slot */
     int taps[];             /* offset of each tap in a strip; the last one fills up a block */
 };
-
-static int divide_up(int a, int b)
-{
-    return (a + b - 1) / b;
-}
 
 /* Adds a band to the sums of a block. x has the inputs of each tap, dy the gradients. */
 static inline __attribute__((always_inline)) void band_kernel(const struct weights *v, int block,
@@ -132,7 +126,7 @@ static void run_group(const struct weights *v, const struct vb_k_args *args, int
 static void run_chunk(const struct weights *v, const struct vb_k_args *args, int chunk, float *slot,
                       float *sums)
 {
-    int groups = divide_up(v->n, VB_DIRECT_GROUP), i;
+    int groups = vb_divide_up(v->n, VB_DIRECT_GROUP), i;
 
     memset(sums, 0, v->sums * sizeof(*sums));
     for (i = chunk * v->chunk; i < vb_min((chunk + 1) * v->chunk, groups); i++)
@@ -141,7 +135,7 @@ static void run_chunk(const struct weights *v, const struct vb_k_args *args, int
 
 static int chunks(const struct weights *v)
 {
-    return divide_up(divide_up(v->n, VB_DIRECT_GROUP), v->chunk);
+    return vb_divide_up(vb_divide_up(v->n, VB_DIRECT_GROUP), v->chunk);
 }
 
 static float sum_lanes(vb_vec v)
@@ -157,7 +151,7 @@ static float sum_lanes(vb_vec v)
 /* Returns the gradient of one weight: adds its sums, first over all chunks, then over the lanes. */
 static float collect(const struct weights *v, const float *sums, int oc, int tap)
 {
-    int blocks = divide_up(v->oc, v->block), i;
+    int blocks = vb_divide_up(v->oc, v->block), i;
     size_t at = ((size_t)(tap / TAPS * blocks + oc / v->block) * (size_t)v->block +
                  (size_t)(oc % v->block)) *
                     TAPS +
@@ -198,7 +192,7 @@ static int choose_block(int oc)
 {
     if (VB_DIRECT_REGISTERS < 32)
         return 2;
-    return divide_up(oc, 3) * 3 < divide_up(oc, 4) * 4 ? 3 : 4;
+    return vb_divide_up(oc, 3) * 3 < vb_divide_up(oc, 4) * 4 ? 3 : 4;
 }
 
 /* Chooses the number of rows of output for a strip: as many as fit, but at least one. */
@@ -218,7 +212,7 @@ static void choose_rows(struct weights *v)
 
 vb_status vb_direct_weights(const struct vb_k_shape *s, void **state_p, size_t *scratch_p)
 {
-    int per = s->kh * s->kw, n_taps = s->c * per, full = divide_up(n_taps, TAPS) * TAPS, i, k;
+    int per = s->kh * s->kw, n_taps = s->c * per, full = vb_divide_up(n_taps, TAPS) * TAPS, i, k;
     struct weights *v = calloc(1, sizeof(*v) + (size_t)full * sizeof(int));
 
     if (v == NULL)
@@ -229,7 +223,7 @@ vb_status vb_direct_weights(const struct vb_k_shape *s, void **state_p, size_t *
     v->oc = s->oc;
     v->n_taps = n_taps;
     v->block = choose_block(s->oc);
-    v->chunk = divide_up(divide_up(s->n, VB_DIRECT_GROUP), CHUNKS);
+    v->chunk = vb_divide_up(vb_divide_up(s->n, VB_DIRECT_GROUP), CHUNKS);
     vb_patch_init(&v->patch, s);
     v->dy = (struct vb_patch){
         .h = s->oh, .w = s->ow, .oh = s->oh, .ow = s->ow, .kh = 1, .kw = 1, .stride = 1};
@@ -240,8 +234,8 @@ vb_status vb_direct_weights(const struct vb_k_shape *s, void **state_p, size_t *
             (int)vb_patch_tap(&v->patch, k / per, k % per / s->kw, k % s->kw) * VB_DIRECT_GROUP;
     }
     v->slots = vb_team_slots();
-    v->sums = vb_team_align((size_t)divide_up(s->oc, v->block) * (size_t)v->block * (size_t)full *
-                            VB_DIRECT_GROUP);
+    v->sums = vb_team_align((size_t)vb_divide_up(s->oc, v->block) * (size_t)v->block *
+                            (size_t)full * VB_DIRECT_GROUP);
     *state_p = v;
     *scratch_p =
         ((size_t)chunks(v) * v->sums + (size_t)v->slots * (v->strip + v->dy_strip)) * sizeof(float);

@@ -15,11 +15,6 @@
 #define VECTORS 4
 #endif
 
-static int divide_up(int a, int b)
-{
-    return (a + b - 1) / b;
-}
-
 static inline __attribute__((always_inline)) void
 sum_kernel(int rows, int vectors, const float *from, size_t pitch,
            const struct vb_pooled_term *terms, size_t n, float *sums, size_t sums_pitch)
@@ -149,20 +144,20 @@ void vb_pooled_patch_init(struct vb_pooled_patch *p, int rows, int floats)
 {
     p->rows = rows;
     p->floats = floats;
-    p->vectors = divide_up(floats, VB_LANES);
+    p->vectors = vb_divide_up(floats, VB_LANES);
 }
 
 /* Cuts the patch into pieces of about the same size, and adds the terms for each piece. */
 void vb_pooled_sum(const struct vb_pooled_patch *p, const float *from,
                    const struct vb_pooled_term *terms, size_t n, float *sums, size_t sums_pitch)
 {
-    int r, v, rows, vectors, down = divide_up(p->rows, ROWS), across;
+    int r, v, rows, vectors, down = vb_divide_up(p->rows, ROWS), across;
 
     for (r = 0; r < p->rows; r += rows, down--) {
-        rows = divide_up(p->rows - r, down);
-        across = divide_up(p->vectors, VECTORS);
+        rows = vb_divide_up(p->rows - r, down);
+        across = vb_divide_up(p->vectors, VECTORS);
         for (v = 0; v < p->vectors; v += vectors, across--) {
-            vectors = divide_up(p->vectors - v, across);
+            vectors = vb_divide_up(p->vectors - v, across);
             kernel_of(p, rows,
                       vectors)(from + (size_t)r * p->pitch + (size_t)v * VB_LANES, p->pitch, terms,
                                n, sums + (size_t)r * sums_pitch + (size_t)v * VB_LANES, sums_pitch);

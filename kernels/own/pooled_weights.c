@@ -26,11 +26,6 @@ struct weights {
     size_t images, terms; /* numbers of floats of scratch for each slot */
 };
 
-static int divide_up(int a, int b)
-{
-    return (a + b - 1) / b;
-}
-
 /* Lists the terms of one channel of one sample, and returns the address for the next term. from is
  * the offset of its image. Every output writes a term; if the output has no gradient, the next
  * output overwrites the term. Not inlined, so that the loop stays in registers. */
@@ -106,7 +101,7 @@ static void run_chunk(const struct weights *v, const struct vb_k_args *args, int
 /* Adds channel m over all chunks, and stores the gradients. sums is its part of the first chunk. */
 static void collect(const struct weights *v, float *sums, int m, float *dw, float *db)
 {
-    int n_chunks = divide_up(v->s.n, v->chunk), per = v->s.kh * v->s.kw, i, c, y, x;
+    int n_chunks = vb_divide_up(v->s.n, v->chunk), per = v->s.kh * v->s.kw, i, c, y, x;
     size_t step = (size_t)v->s.oc * v->sums, k;
 
     for (i = 1; i < n_chunks; i++)
@@ -123,7 +118,7 @@ static void collect(const struct weights *v, float *sums, int m, float *dw, floa
 static void weights_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
 {
     const struct weights *v = (const struct weights *)pass;
-    int n_chunks = divide_up(v->s.n, v->chunk);
+    int n_chunks = vb_divide_up(v->s.n, v->chunk);
     size_t chunk = (size_t)v->s.oc * v->sums;
     float *sums = args->scratch;
     float *slots = sums + vb_team_align((size_t)n_chunks * chunk);
@@ -155,8 +150,8 @@ vb_status vb_pooled_weights(const struct vb_k_shape *s, void **state_p, size_t *
     v->patch.pitch = v->image.pitch;
     for (i = 0; i < VB_K_NOWHERE; i++)
         v->places[i] = (uint32_t)s->stride * (uint32_t)(i / 2 * (int)v->image.pitch + i % 2 * s->c);
-    v->chunk = divide_up(s->n, CHUNKS);
-    n_chunks = divide_up(s->n, v->chunk);
+    v->chunk = vb_divide_up(s->n, CHUNKS);
+    n_chunks = vb_divide_up(s->n, v->chunk);
     v->group = vb_min(v->chunk, (int)(IMAGES_MAX / v->image.len));
     v->group = v->group > 0 ? v->group : 1;
     v->slots = vb_team_slots();

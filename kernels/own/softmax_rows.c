@@ -4,7 +4,7 @@
  * loss needs the sum of the logarithms of all rows' sums, computed in double as the logarithm of
  * their product. A sum is below 2^17, so a product of PRODUCT sums never overflows.
  */
-#include "kernels/own/softmax_priv.h"
+#include "kernels/own/own.h"
 #include "kernels/layer/vec.h"
 
 #include <math.h>

@@ -14,17 +14,13 @@
 
 int vb_k_rule_states(enum vb_k_rule_kind kind)
 {
-    switch (kind) {
-    case VB_K_SGD:
-        break;
-    case VB_K_MOMENTUM:
-    case VB_K_NESTEROV:
-    case VB_K_ADAGRAD:
-        return 1;
-    case VB_K_FTRL:
-        return 2;
-    }
-    return 0;
+    static const int states[] = {[VB_K_SGD] = 0,
+                                 [VB_K_MOMENTUM] = 1,
+                                 [VB_K_NESTEROV] = 1,
+                                 [VB_K_ADAGRAD] = 1,
+                                 [VB_K_FTRL] = 2};
+
+    return states[kind];
 }
 
 #define ALWAYS static inline __attribute__((always_inline))
@@ -34,7 +30,7 @@ ALWAYS void chunk(enum vb_k_rule_kind kind, const struct vb_k_rule *rule,
                   const struct vb_k_update *u, size_t first, size_t end)
 {
     const struct vb_k_rule r =
-        *rule; /* a copy: for the compiler, stores through float pointers cannot change it */
+        *rule; /* a copy, which stores through float pointers cannot change */
     const float *grads = u->grads, *params = u->params, *state = u->state;
     const float scale = u->scale, rate = u->rate;
     float *params_out = u->params_out, *state_out = u->state_out;
