@@ -76,7 +76,7 @@ char *vb_k_plan_text(const struct vb_k_plan *plan)
     return text;
 }
 
-static bool find_pass(const char *text, enum vb_k_pass *pass_p)
+bool vb_k_pass_find(const char *text, enum vb_k_pass *pass_p)
 {
     int i;
 
@@ -101,7 +101,7 @@ static const char *parse_line(struct vb_k_plan *plan, char *line)
     backend = strtok_r(NULL, " \t\r", &rest);
     if (backend == NULL || strtok_r(NULL, " \t\r", &rest) != NULL)
         return "expected a layer, a pass and a backend";
-    if (!find_pass(pass_text, &pass))
+    if (!vb_k_pass_find(pass_text, &pass))
         return "the pass must be forward, backward-data or backward-weights";
     return add(plan, name, pass, backend);
 }

@@ -12,7 +12,6 @@
 #include "kernels/gemm/gemm_priv.h"
 #include "kernels/layer/patch.h"
 #include "kernels/layer/team.h"
-#include "kernels/layer/vec.h"
 
 #include <stdlib.h>
 

@@ -11,7 +11,6 @@
 #include "kernels/gemm/gemm_priv.h"
 #include "kernels/layer/patch.h"
 #include "kernels/layer/team.h"
-#include "kernels/layer/vec.h"
 
 #include <stdlib.h>
 
@@ -61,27 +60,6 @@ static const float *column(const struct weights *v, const struct tile *t, int i)
                                    tap % v->patch.kw);
 }
 
-/* Packs n pixels of one row, for four columns. */
-static void pack_row(const float *const from[4], int n, float *to)
-{
-    vb_v4 r[4];
-    int p = 0;
-
-    for (; p + 4 <= n; p += 4) {
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; i++)
-            r[i] = vb_v4_load(from[i] + p);
-        vb_v4_transpose(r);
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; i++)
-            vb_v4_store(to + (p + i) * VB_GEMM_NR, r[i]);
-    }
-    for (; p < n; p++) {
-        for (int i = 0; i < 4; i++)
-            to[p * VB_GEMM_NR + i] = from[i][p];
-    }
-}
-
 /* Packs the panel of columns that begins with `first`. The panel is (pixels of the band, NR). */
 static void pack_panel(const struct weights *v, const struct tile *t, int first, int rows)
 {
@@ -94,8 +72,8 @@ static void pack_panel(const struct weights *v, const struct tile *t, int first,
             at = vb_patch_pixel(&v->patch, row, 0);
             for (i = 0; i < 4; i++)
                 from[i] = column(v, t, first + q + i) + at;
-            pack_row(from, v->patch.ow,
-                     t->panel + (size_t)row * (size_t)v->patch.ow * VB_GEMM_NR + q);
+            vb_gemm_pack_four(from, v->patch.ow, VB_GEMM_NR,
+                              t->panel + (size_t)row * (size_t)v->patch.ow * VB_GEMM_NR + q);
         }
     }
 }

@@ -15,7 +15,6 @@
 #include "kernels/gemm/gemm_layer.h"
 #include "kernels/gemm/gemm_priv.h"
 #include "kernels/layer/team.h"
-#include "kernels/layer/vec.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -9,6 +9,7 @@
 #define VB_KERNELS_GEMM_GEMM_PRIV_H
 
 #include "kernels/layer/level.h"
+#include "kernels/layer/vec.h"
 
 #define vb_gemm_tile VB_AT_LEVEL(vb_gemm_tile)
 #define vb_gemm_block VB_AT_LEVEL(vb_gemm_block)
@@ -42,6 +43,27 @@ static inline int vb_gemm_rows(int m) /* m rounded up to whole panels */
 static inline int vb_gemm_cols(int n)
 {
     return vb_divide_up(n, VB_GEMM_NR) * VB_GEMM_NR;
+}
+
+/* Packs k numbers of each of four lines side by side into (k, width). */
+static inline __attribute__((always_inline)) void vb_gemm_pack_four(const float *const from[4],
+                                                                    int k, int width, float *to)
+{
+    vb_v4 r[4];
+    int p = 0;
+
+    for (; p + 4 <= k; p += 4) {
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+            r[i] = vb_v4_load(from[i] + p);
+        vb_v4_transpose(r);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+            vb_v4_store(to + (size_t)(p + i) * width, r[i]);
+    }
+    for (; p < k; p++)
+        for (int i = 0; i < 4; i++)
+            to[(size_t)p * width + i] = from[i][p];
 }
 
 /* Sets c (MR, NR), whose rows are ldc apart, to the product of a panel of a and a panel of b; or

@@ -85,6 +85,11 @@ static inline vb_vec vb_vec_all(float f)
     return f - (vb_vec){0};
 }
 
+static inline vb_v4 vb_v4_plus(vb_v4 a, vb_v4 b)
+{
+    return a + b;
+}
+
 /* Transposes a matrix of four by four. */
 static inline void vb_v4_transpose(vb_v4 r[4])
 {

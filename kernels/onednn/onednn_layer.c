@@ -33,10 +33,8 @@
 
 #if DNNL_VERSION_MAJOR >= 3
 typedef const_dnnl_memory_desc_t md_ref;
-typedef dnnl_memory_desc_t md_own;
 #else
 typedef const dnnl_memory_desc_t *md_ref;
-typedef dnnl_memory_desc_t md_own;
 #endif
 
 enum { X, W, B, Y, DY, DX, DW, DB, N_TENSORS };
@@ -153,17 +151,12 @@ static void cut_tensor(struct onednn_state *st, int which, enum axis cut)
 
 static void cut_pass(struct onednn_state *st)
 {
-    static const unsigned char with_weights[VB_K_PASSES][N_TENSORS] = {
+    static const unsigned char used[VB_K_PASSES][N_TENSORS] = {
         [VB_K_FORWARD] = {[X] = 1, [W] = 1, [B] = 1, [Y] = 1},
         [VB_K_BACKWARD_DATA] = {[W] = 1, [DY] = 1, [DX] = 1},
         [VB_K_BACKWARD_WEIGHTS] = {[X] = 1, [DY] = 1, [DW] = 1, [DB] = 1},
     };
-    static const unsigned char without[2][N_TENSORS] = {
-        [VB_K_FORWARD] = {[X] = 1, [Y] = 1},
-        [VB_K_BACKWARD_DATA] = {[DY] = 1, [DX] = 1},
-    };
     bool weights = vb_k_has_pass(st->s.kind, VB_K_BACKWARD_WEIGHTS);
-    const unsigned char *used = weights ? with_weights[st->pass] : without[st->pass];
     enum axis cut = cut_axis(&st->s, st->pass);
     int i;
 
@@ -172,7 +165,8 @@ static void cut_pass(struct onednn_state *st)
     else
         st->parts = count_parts(cut == ALONG_OUTPUTS ? st->s.oc : inputs(&st->s), OUTPUTS_MIN);
     for (i = 0; i < N_TENSORS; i++)
-        if (used[i] || (i == X && st->s.kind == VB_K_LRN))
+        if ((used[st->pass][i] && (weights || (i != W && i != B))) ||
+            (i == X && st->s.kind == VB_K_LRN))
             cut_tensor(st, i, cut);
 }
 
@@ -183,23 +177,23 @@ static size_t whole_lines(size_t bytes)
     return (bytes + VB_CACHE_LINE - 1) / VB_CACHE_LINE * VB_CACHE_LINE;
 }
 
-static bool describe_plain(md_own *own, md_ref *ref, const struct onednn_plain *t)
+static bool describe_plain(dnnl_memory_desc_t *own, md_ref *ref, const struct onednn_plain *t)
 {
 #if DNNL_VERSION_MAJOR >= 3
-    if (dnnl_memory_desc_create_with_strides(own, t->n_dims, t->dims, dnnl_f32, t->strides) !=
-        dnnl_success)
-        return false;
+    dnnl_status_t st =
+        dnnl_memory_desc_create_with_strides(own, t->n_dims, t->dims, dnnl_f32, t->strides);
+
     *ref = *own;
 #else
-    if (dnnl_memory_desc_init_by_strides(own, t->n_dims, t->dims, dnnl_f32, t->strides) !=
-        dnnl_success)
-        return false;
+    dnnl_status_t st =
+        dnnl_memory_desc_init_by_strides(own, t->n_dims, t->dims, dnnl_f32, t->strides);
+
     *ref = own;
 #endif
-    return true;
+    return st == dnnl_success;
 }
 
-static void forget(md_own *own)
+static void forget(dnnl_memory_desc_t *own)
 {
 #if DNNL_VERSION_MAJOR >= 3
     dnnl_memory_desc_destroy(*own);
@@ -223,6 +217,12 @@ static bool make_reorder(struct onednn_state *st, const_dnnl_primitive_attr_t at
     return made;
 }
 
+/* Returns true if all parts read the same tensor. */
+static bool is_shared(const struct onednn_state *st, int which)
+{
+    return st->t[which].step == 0 && !kinds[which].output;
+}
+
 /* Makes the memory objects of a tensor for each slot, and its reorder if the layouts differ. */
 static bool make_tensor(struct onednn_state *st, dnnl_primitive_desc_t pd,
                         const_dnnl_primitive_attr_t attr, int which)
@@ -230,13 +230,13 @@ static bool make_tensor(struct onednn_state *st, dnnl_primitive_desc_t pd,
     md_ref inner = dnnl_primitive_desc_query_md(pd, kinds[which].query, kinds[which].index), plain;
     struct tensor *t = &st->t[which];
     bool made = true;
-    md_own own;
+    dnnl_memory_desc_t own = {0};
     int i;
 
     if (inner == NULL || !describe_plain(&own, &plain, &t->plain))
         return false;
     if (!dnnl_memory_desc_equal(plain, inner)) {
-        size_t *bytes = t->step == 0 && !kinds[which].output ? &st->shared_bytes : &st->slot_bytes;
+        size_t *bytes = is_shared(st, which) ? &st->shared_bytes : &st->slot_bytes;
 
         t->bytes = dnnl_memory_desc_get_size(inner);
         t->at = *bytes;
@@ -383,11 +383,6 @@ static void point(dnnl_memory_t memory, const void *to)
     } handle = {.in = to}; /* inputs are not written, but oneDNN's types are not const */
 
     (void)dnnl_memory_set_data_handle(memory, handle.out);
-}
-
-static bool is_shared(const struct onednn_state *st, int which)
-{
-    return st->t[which].step == 0 && !kinds[which].output;
 }
 
 /* Applies the ReLU to a part. For each index of the outermost axis, elements are contiguous. */

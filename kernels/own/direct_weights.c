@@ -67,28 +67,6 @@ static inline __attribute__((always_inline)) void band_kernel(const struct weigh
             vb_vec_store(sums + (m * TAPS + j) * VB_DIRECT_GROUP, acc[m][j]);
 }
 
-static void band_2(const struct weights *v, const float *const dy[4], const float *const x[TAPS],
-                   int rows, float *sums)
-{
-    band_kernel(v, 2, dy, x, rows, sums);
-}
-
-static void band_3(const struct weights *v, const float *const dy[4], const float *const x[TAPS],
-                   int rows, float *sums)
-{
-    band_kernel(v, 3, dy, x, rows, sums);
-}
-
-static void band_4(const struct weights *v, const float *const dy[4], const float *const x[TAPS],
-                   int rows, float *sums)
-{
-    band_kernel(v, 4, dy, x, rows, sums);
-}
-
-static void (*const bands[])(const struct weights *v, const float *const dy[4],
-                             const float *const x[TAPS], int rows,
-                             float *sums) = {band_2, band_3, band_4};
-
 static void run_band(const struct weights *v, const float *strip, const float *dy, int rows,
                      float *sums)
 {
@@ -102,7 +80,12 @@ static void run_band(const struct weights *v, const float *strip, const float *d
         for (m = 0; m < v->oc; m += v->block, sums += v->block * TAPS * VB_DIRECT_GROUP) {
             for (i = 0; i < 4; i++) /* missing channels repeat the last one, unused */
                 from[i] = dy + (size_t)vb_min(m + i, v->oc - 1) * plane;
-            bands[v->block - 2](v, from, x, rows, sums);
+            if (v->block == 2)
+                band_kernel(v, 2, from, x, rows, sums);
+            else if (v->block == 3)
+                band_kernel(v, 3, from, x, rows, sums);
+            else
+                band_kernel(v, 4, from, x, rows, sums);
         }
     }
 }

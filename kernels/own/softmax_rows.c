@@ -38,14 +38,9 @@ static inline float largest(vb_vec v)
     return b > a ? b : a;
 }
 
-static inline vb_v4 plus(vb_v4 a, vb_v4 b)
-{
-    return a + b;
-}
-
 static inline float total(vb_vec v)
 {
-    vb_v4 sum = VB_VEC_FOLD(plus, v);
+    vb_v4 sum = VB_VEC_FOLD(vb_v4_plus, v);
 
     return sum[0] + sum[1] + (sum[2] + sum[3]);
 }

@@ -232,12 +232,6 @@ PIXELS_ALWAYS void any_add_row(const struct pixels_list *l, const float *palette
 
 /* ---- both ways ------------------------------------------------------------------------------- */
 
-PIXELS_ALWAYS void fetch(const struct vb_k_pixels *p, const struct vb_k_picked *at, size_t i)
-{
-    if (p->tiles.places == NULL)
-        pixels_fetch(p, at, i);
-}
-
 static void forward_one(const struct vb_k_pixels *p, uint32_t sample, const float *w,
                         const float *b, int classes, float *logits)
 {
@@ -278,36 +272,20 @@ const struct vb_pixels_ten *vb_pixels_ten_in_use(void)
     return levels[vb_k_level()];
 }
 
-/* Returns NULL if this level has no kernel for this number of classes, or if the tiles were made at
- * another level. */
-static vb_pixels_forward_fn *forward_of(const struct vb_k_pixels *p, int classes)
-{
-    if (classes != TEN)
-        return NULL;
-    return p->tiles.places != NULL ? vb_pixels_ten_in_use()->tiles_forward
-                                   : vb_pixels_ten_in_use()->forward;
-}
-
-static vb_pixels_add_fn *add_of(const struct vb_k_pixels *p, int classes)
-{
-    if (classes != TEN)
-        return NULL;
-    return p->tiles.places != NULL ? vb_pixels_ten_in_use()->tiles_add
-                                   : vb_pixels_ten_in_use()->add;
-}
-
 void vb_k_pixels_forward(const struct vb_k_pixels *p, const struct vb_k_picked *at, const float *w,
                          const float *b, int classes, float *logits)
 {
-    vb_pixels_forward_fn *ten = forward_of(p, classes);
+    const struct vb_pixels_ten *own = vb_pixels_ten_in_use();
+    vb_pixels_forward_fn *ten = p->tiles.places != NULL ? own->tiles_forward : own->forward;
     size_t i;
 
-    if (ten != NULL) {
+    if (classes == TEN && ten != NULL) { /* NULL: the tiles were made at another level */
         ten(p, at, w, b, logits);
         return;
     }
     for (i = 0; i < at->n; i++, logits += classes) {
-        fetch(p, at, i);
+        if (p->tiles.places == NULL)
+            pixels_fetch(p, at, i);
         forward_one(p, at->order[i], w, b, classes, logits);
     }
 }
@@ -315,16 +293,18 @@ void vb_k_pixels_forward(const struct vb_k_pixels *p, const struct vb_k_picked *
 void vb_k_pixels_add(const struct vb_k_pixels *p, const struct vb_k_picked *at, const float *d,
                      float scale, int classes, float *dw, float *db)
 {
-    vb_pixels_add_fn *ten = add_of(p, classes);
+    const struct vb_pixels_ten *own = vb_pixels_ten_in_use();
+    vb_pixels_add_fn *ten = p->tiles.places != NULL ? own->tiles_add : own->add;
     size_t i;
     int c;
 
-    if (ten != NULL) {
+    if (classes == TEN && ten != NULL) {
         ten(p, at, d, scale, dw, db);
         return;
     }
     for (i = 0; i < at->n; i++, d += classes) {
-        fetch(p, at, i);
+        if (p->tiles.places == NULL)
+            pixels_fetch(p, at, i);
         add_one(p, at->order[i], d, scale, classes, dw);
         for (c = 0; c < classes; c++)
             db[c] += scale * d[c];

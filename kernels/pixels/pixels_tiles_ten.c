@@ -124,11 +124,6 @@ static void make_all_columns(const struct vb_k_pixels *p, const struct vb_k_pick
     }
 }
 
-ALWAYS vb_v4 plus(vb_v4 a, vb_v4 b)
-{
-    return a + b;
-}
-
 /* Adds pairs of lanes. In each quarter, sums of a and sums of b alternate. */
 ALWAYS vb_vec halves(vb_vec a, vb_vec b)
 {
@@ -140,14 +135,14 @@ ALWAYS vb_v4 sums_of_4(const vb_vec v[4])
     vb_vec ab = halves(v[0], v[1]), cd = halves(v[2], v[3]);
     vb_vec all = __builtin_shufflevector(ab, cd, LOWER) + __builtin_shufflevector(ab, cd, UPPER);
 
-    return VB_VEC_FOLD(plus, all);
+    return VB_VEC_FOLD(vb_v4_plus, all);
 }
 
 /* Returns the sums of the lanes of two vectors; each sum appears twice. */
 ALWAYS vb_v4 sums_of_2(const vb_vec v[2])
 {
     vb_vec ab = halves(v[0], v[1]);
-    vb_v4 sums = VB_VEC_FOLD(plus, ab);
+    vb_v4 sums = VB_VEC_FOLD(vb_v4_plus, ab);
 
     return sums + __builtin_shufflevector(sums, sums, 2, 3, 0, 1);
 }
