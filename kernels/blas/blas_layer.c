@@ -14,9 +14,7 @@
 #include "kernels/blas/blas.h"
 
 #include <omp.h>
-
 #include <stdlib.h>
-#include <string.h>
 
 /* Size of a block of columns in floats: 1 MiB, about the size of a core's cache. */
 #define BLOCK_FLOATS (256 * 1024)
@@ -35,8 +33,6 @@ struct blas_state {
     int slots; /* threads with their own block. No run asks for a smaller team, because OpenMP would
                   end the other threads and start new ones. */
 };
-
-/* ---- tiles ----------------------------------------------------------------------------------- */
 
 /* Cuts total into at most `most` parts of at least `least`: a power of two, or slightly less. */
 static void cut(struct blas_state *st, int total, int most, int least)
@@ -70,22 +66,16 @@ static void cut_conv(struct blas_state *st)
         st->block = st->part;
 }
 
-/* Returns how many rows of the matrix of columns a tile builds at a time. */
-static int rows_of(const struct blas_state *st)
-{
-    if (st->pass == VB_K_FORWARD)
-        return st->k;
-    return st->pass == VB_K_BACKWARD_DATA ? st->part * st->s.kh * st->s.kw : st->part;
-}
-
 static size_t slot_floats(const struct blas_state *st)
 {
+    int rows = st->pass == VB_K_FORWARD ? st->k : st->part; /* rows that a tile builds at a time */
+
     if (st->direct || st->s.kind == VB_K_LINEAR)
         return 16; /* the block is not used */
-    return ((size_t)rows_of(st) * (size_t)st->block + 15) / 16 * 16;
+    if (st->pass == VB_K_BACKWARD_DATA)
+        rows *= st->s.kh * st->s.kw;
+    return ((size_t)rows * (size_t)st->block + 15) / 16 * 16;
 }
-
-/* ---- columns --------------------------------------------------------------------------------- */
 
 /* Builds elements [x0, x1) of a row of the columns from in, a row of the input; NULL: padding. */
 static void lower_row(const struct vb_k_shape *s, const float *in, int kx, int x0, int x1,
@@ -177,8 +167,6 @@ static void put_back(const struct vb_k_shape *s, float *dx, int k0, int k1, int 
         }
 }
 
-/* ---- convolution ----------------------------------------------------------------------------- */
-
 static float with_bias(float v, float bias, bool relu)
 {
     v += bias;
@@ -269,8 +257,6 @@ static void conv_backward_weights(const struct blas_state *st, const struct vb_k
     }
 }
 
-/* ---- linear ---------------------------------------------------------------------------------- */
-
 static void linear_forward(const struct blas_state *st, const struct vb_k_args *a, int part)
 {
     int o0 = part * st->part, n = vb_min(st->part, st->s.oc - o0), i, o;
@@ -304,8 +290,6 @@ static void linear_backward_weights(const struct blas_state *st, const struct vb
     vb_k_sgemm(m, st->k, st->s.n, transposed(a->dy + o0, (size_t)st->s.oc), plain(a->x, k), 0,
                a->dw + (size_t)o0 * k, k);
 }
-
-/* ---- the backend ----------------------------------------------------------------------------- */
 
 static void run_tile(const struct blas_state *st, const struct vb_k_args *a, int tile,
                      float *columns)

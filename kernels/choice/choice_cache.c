@@ -9,10 +9,8 @@
 #include "kernels/onednn/onednn.h"
 
 #include <omp.h>
-
 #include <limits.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define SHAPE_TEXT 160
 #define KEY_TEXT 448
@@ -31,8 +29,6 @@ struct vb_k_cache {
     int n;
     bool changed;
 };
-
-/* ---- what choices depend on ------------------------------------------------------------------ */
 
 #define CPU_TEXT 128
 
@@ -53,25 +49,18 @@ static bool cpu_line(char *line, void *arg)
     return true;
 }
 
-static void backend_names(char *buf, size_t size)
-{
-    size_t used = 0;
-    int i;
-
-    buf[0] = '\0';
-    for (i = 0; i < vb_k_n_backends && used < size; i++)
-        used += (size_t)snprintf(buf + used, size - used, " %s", vb_k_backends[i]->name);
-}
-
 static void make_key(char key[KEY_TEXT])
 {
-    char cpu[CPU_TEXT] = "", onednn[32], names[224];
+    char cpu[CPU_TEXT] = "", onednn[32], names[224] = "";
     struct vb_k_blas blas;
+    size_t used = 0;
+    int i;
 
     vb_probe_lines(cpu_line, cpu, "/proc/cpuinfo");
     vb_k_onednn_version(onednn, sizeof(onednn));
     vb_k_blas_probe(&blas);
-    backend_names(names, sizeof(names));
+    for (i = 0; i < vb_k_n_backends && used < sizeof(names); i++)
+        used += (size_t)snprintf(names + used, sizeof(names) - used, " %s", vb_k_backends[i]->name);
     snprintf(key, KEY_TEXT,
              "verbena choices 3; cpu%s; oneDNN %s; OpenBLAS %s %s; own %s; threads %d;%s", cpu,
              onednn, blas.version, blas.core, vb_k_level_name(), omp_get_max_threads(), names);
@@ -82,8 +71,6 @@ static void shape_text(const struct vb_k_shape *s, char text[SHAPE_TEXT])
     snprintf(text, SHAPE_TEXT, "%s:n%d:c%d:h%d:w%d:o%d:k%dx%d:s%d:p%d:r%d", vb_k_kind_str(s->kind),
              s->n, s->c, s->h, s->w, s->oc, s->kh, s->kw, s->stride, s->pad, s->relu);
 }
-
-/* ---- entries --------------------------------------------------------------------------------- */
 
 static const struct vb_k_backend *find(const struct vb_k_cache *cache, const char *shape,
                                        enum vb_k_pass pass)
@@ -127,8 +114,6 @@ void vb_k_cache_add(struct vb_k_cache *cache, const struct vb_k_shape *shape, en
     append(cache, text, pass, backend);
     cache->changed = true;
 }
-
-/* ---- the file -------------------------------------------------------------------------------- */
 
 struct reading {
     struct vb_k_cache *cache;

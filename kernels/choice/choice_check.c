@@ -8,7 +8,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define SAMPLES_MAX 4 /* the largest number of samples that any backend computes at a time */
 #define FLOPS_MAX 4e8 /* a shape with more operations gets fewer samples, at least one */
@@ -21,16 +20,6 @@ struct check {
     float *want; /* the expected results, followed by the gradient of the biases */
     size_t n, n_biases;
 };
-
-static struct vb_k_shape fewer_samples(const struct vb_k_shape *shape)
-{
-    struct vb_k_shape s = *shape;
-
-    s.n = s.n < SAMPLES_MAX ? s.n : SAMPLES_MAX;
-    while (s.n > 1 && vb_k_shape_flops(&s, VB_K_FORWARD) > FLOPS_MAX)
-        s.n--;
-    return s;
-}
 
 static void fini(struct check *c)
 {
@@ -52,9 +41,13 @@ static void run_reference(struct check *c)
 static vb_status init(struct check *c, const struct vb_k_shape *shape, enum vb_k_pass pass)
 {
     static const enum vb_k_tensor results[VB_K_PASSES] = {Y, DX, DW};
-    struct vb_k_shape fewer = fewer_samples(shape);
-    vb_status st = vb_k_tensors_init(&c->in, &fewer, pass);
+    struct vb_k_shape fewer = *shape;
+    vb_status st;
 
+    fewer.n = vb_min(fewer.n, SAMPLES_MAX);
+    while (fewer.n > 1 && vb_k_shape_flops(&fewer, VB_K_FORWARD) > FLOPS_MAX)
+        fewer.n--;
+    st = vb_k_tensors_init(&c->in, &fewer, pass);
     if (st != VB_OK)
         return st;
     c->args = vb_k_tensors_args(&c->in);

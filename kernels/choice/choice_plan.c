@@ -5,7 +5,6 @@
 #include "kernels/choice/choice_priv.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define LINE_MAX_BYTES 128
 

@@ -12,9 +12,7 @@
 #include "kernels/choice/tensors_priv.h"
 
 #include <omp.h>
-
 #include <stdlib.h>
-#include <string.h>
 
 #define PEAK_SIDE 1024
 #define SAMPLES 8 /* smallest number of samples while there are still channels to remove */
@@ -280,31 +278,17 @@ static vb_status run_stage(struct race *race, const struct vb_k_shape *s, enum v
     return st;
 }
 
-static bool same_size(const struct vb_k_shape *a, const struct vb_k_shape *b)
-{
-    return a->n == b->n && a->c == b->c && a->oc == b->oc;
-}
-
-/* Returns the size of the last stage, given the result of the first. Linear layers are limited by
- * memory, and a few more rows of the same matrix measure that as well as many. */
-static double last_flops(const struct race *race, const struct vb_k_shape *first)
-{
-    double ms = race->n > 0 ? race->runner[0].ms : -1;
-
-    if (first->kind == VB_K_LINEAR || ms <= 0)
-        return LAST_FLOPS;
-    return vb_k_shape_flops(first, VB_K_FORWARD) * LAST_MS / ms;
-}
-
 static vb_status hold(struct race *race, const struct vb_k_shape *shape, enum vb_k_pass pass)
 {
     struct vb_k_shape small = smaller(shape, FIRST_FLOPS);
     double flops = LAST_FLOPS;
     vb_status st = VB_OK;
 
-    if (race->n > 1 && !same_size(&small, shape)) {
+    if (race->n > 1 && (small.n != shape->n || small.c != shape->c || small.oc != shape->oc)) {
         st = run_stage(race, &small, pass, &first_stage);
-        flops = last_flops(race, &small);
+        /* Linear layers are limited by memory; a few more rows of the matrix measure that. */
+        if (small.kind != VB_K_LINEAR && race->n > 0 && race->runner[0].ms > 0)
+            flops = vb_k_shape_flops(&small, VB_K_FORWARD) * LAST_MS / race->runner[0].ms;
     }
     small = smaller(shape, flops);
     if (st == VB_OK && race->n > 1)

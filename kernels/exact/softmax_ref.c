@@ -6,7 +6,6 @@
 #include "kernels/kernels.h"
 
 #include <math.h>
-#include <string.h>
 
 void vb_k_linear_forward_ref(const float *x, const float *w, const float *b, int n, int features,
                              int classes, float *logits)
@@ -37,22 +36,11 @@ void vb_k_linear_backward_ref(const float *x, const float *dlogits, int n, int f
     }
 }
 
-static float largest(const float *v, int n)
-{
-    float max = v[0];
-    int i;
-
-    for (i = 1; i < n; i++)
-        if (v[i] > max)
-            max = v[i];
-    return max;
-}
-
 /* Replaces the logits of a row by their gradient and returns the loss. The largest logit is
  * subtracted first, so that exp() cannot overflow and the sum is at least 1. */
 static float xent_row(float *logits, int label, int classes)
 {
-    float max = largest(logits, classes), own = logits[label] - max, sum;
+    float max = logits[vb_k_argmax_ref(logits, classes)], own = logits[label] - max, sum;
     int c;
 
     sum = logits[0] = expf(logits[0] - max);

@@ -104,29 +104,18 @@ static void run_block(const struct conv *v, const float *x, const float *packed,
     }
 }
 
-/* Stores n neighbouring pixels of one channel, with bias and ReLU. */
-static void store_run(const float *from, int n, float bias, bool relu, float *to)
-{
-    int i;
-
-    if (relu) {
-        for (i = 0; i < n; i++)
-            to[i] = vb_relu(from[i] + bias);
-    } else {
-        for (i = 0; i < n; i++)
-            to[i] = from[i] + bias;
-    }
-}
-
 /* Stores n pixels of one panel, which belong to one image, for all channels. */
 static void store_panel(const struct conv *v, const float *sums, const float *bias, int n, float *y)
 {
     size_t plane = (size_t)v->patch.oh * (size_t)v->patch.ow;
-    int m;
+    int m, i;
 
-    for (m = 0; m < v->m; m++)
-        store_run(sums + (size_t)m * VB_GEMM_NR, n, bias == NULL ? 0 : bias[m], v->relu,
-                  y + (size_t)m * plane);
+    for (m = 0; m < v->m; m++, sums += VB_GEMM_NR, y += plane) {
+        float b = bias == NULL ? 0 : bias[m];
+
+        for (i = 0; i < n; i++)
+            y[i] = v->relu ? vb_relu(sums[i] + b) : sums[i] + b;
+    }
 }
 
 /* Stores all pixels of a tile. A panel may continue in the next image. */

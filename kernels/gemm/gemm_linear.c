@@ -17,7 +17,6 @@
 #include "kernels/layer/team.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define FORWARD_ROWS 64 /* number of rows of w in a tile */
 /* Number of inputs in a block. Compared with a block, adding up the lanes costs little. */
@@ -35,8 +34,6 @@ struct linear {
     int tile_panels;     /* backward data: number of panels of w in a tile */
     size_t shared, slot; /* numbers of floats of scratch: for all threads, for each slot */
 };
-
-/* ---- forward --------------------------------------------------------------------------------- */
 
 static int forward_in(int in) /* returns the number of inputs, rounded up to whole vectors */
 {
@@ -210,8 +207,6 @@ static void forward_run(struct vb_k_pass_state *pass, const struct vb_k_args *ar
     }
 }
 
-/* ---- backward to the data -------------------------------------------------------------------- */
-
 /* Packs one panel of samples of dy, in blocks of DATA_K outputs. */
 static void data_pack_dy(const struct linear *v, const float *dy, int sample, float *packed)
 {
@@ -238,25 +233,20 @@ static void data_store(const struct linear *v, const float *sums, int first, int
     }
 }
 
-/* Prefetches a share of the columns of w that the next block will pack as one panel. */
-static inline void data_ask(const struct linear *v, const float *w, int from, int to)
-{
-    for (int row = from; row < to; row++) {
-        __builtin_prefetch(w + (size_t)row * (size_t)v->in, 0, 2);
-        __builtin_prefetch(w + (size_t)row * (size_t)v->in + VB_GEMM_NR - 1, 0, 2);
-    }
-}
-
-/* Computes the product of a block of k rows of w. The next block has next_k rows. */
+/* Computes the product of a block of k rows of w. Prefetches the columns that the next block, which
+ * has next_k rows, will pack as one panel. */
 static void data_block(const struct linear *v, const float *dy, const float *panels, int n_cols,
                        int k, const float *next, int next_k, float *sums, bool add)
 {
-    int m_panels = vb_divide_up(v->n, VB_GEMM_MR), col, i;
+    int m_panels = vb_divide_up(v->n, VB_GEMM_MR), col, i, row, end;
 
     for (col = 0; col < n_cols; col += VB_GEMM_NR, panels += (size_t)k * VB_GEMM_NR) {
         for (i = 0; i < m_panels; i++, sums += VB_GEMM_MR * VB_GEMM_NR) {
-            if (col + VB_GEMM_NR <= n_cols)
-                data_ask(v, next + col, next_k * i / m_panels, next_k * (i + 1) / m_panels);
+            end = col + VB_GEMM_NR <= n_cols ? next_k * (i + 1) / m_panels : 0;
+            for (row = next_k * i / m_panels; row < end; row++) {
+                __builtin_prefetch(next + col + (size_t)row * (size_t)v->in, 0, 2);
+                __builtin_prefetch(next + col + (size_t)row * (size_t)v->in + VB_GEMM_NR - 1, 0, 2);
+            }
             vb_gemm_tile(k, dy + (size_t)i * (size_t)k * VB_GEMM_MR, panels, sums, VB_GEMM_NR, add);
         }
     }
@@ -293,8 +283,6 @@ static void data_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
             data_tile(v, args, first, slot);
     }
 }
-
-/* ---- backward to the weights ----------------------------------------------------------------- */
 
 /* Returns the panels of x in scratch. */
 static float *weights_x(const struct linear *v, float *scratch)
@@ -376,8 +364,6 @@ static void weights_run(struct vb_k_pass_state *pass, const struct vb_k_args *ar
         }
     }
 }
-
-/* ---- set-up ---------------------------------------------------------------------------------- */
 
 static vb_status linear_create(const struct vb_k_shape *s, struct linear v, void **state_p,
                                size_t *scratch_p)

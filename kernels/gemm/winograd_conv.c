@@ -16,7 +16,6 @@
 #include "kernels/gemm/winograd.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define BLOCK_PANELS 2 /* largest number of panels of tiles in a block */
 #define BLOCK_ROWS 64  /* number of rows of p computed at a time */
@@ -165,27 +164,21 @@ static inline void store_cols(const float *from, int n, float *to)
     }
 }
 
-/* Stores the part of a tile that is inside the image. y is one channel of the first sample. */
-static void store_tile(const struct conv *v, const struct place *at, const float *tile, float *y)
-{
-    int i;
-
-    y += at->at;
-    for (i = 0; i < at->rows; i++, y += v->ow, tile += v->ops->m)
-        store_cols(tile, at->cols, y);
-}
-
 /* Transforms one channel of the tiles from t on, which belong to one panel, into outputs. */
 static void transform_row(const struct conv *v, const struct block *b, const float *from, int t,
                           float bias, float *y)
 {
-    int n = vb_min(b->n, t + VB_GEMM_NR), side = v->ops->m, l;
+    int n = vb_min(b->n, t + VB_GEMM_NR), side = v->ops->m, l, i;
     float tiles[VB_LANES * VB_WINO_ALPHA * VB_WINO_ALPHA];
 
     for (; t < n; t += VB_LANES, from += VB_LANES) {
         v->ops->output(from, v->p_step, bias, v->relu, tiles);
-        for (l = 0; l < vb_min(VB_LANES, n - t); l++)
-            store_tile(v, &b->places[t + l], tiles + l * side * side, y);
+        for (l = 0; l < vb_min(VB_LANES, n - t); l++) {
+            const struct place *at = &b->places[t + l];
+
+            for (i = 0; i < at->rows; i++) /* the part of the tile that is inside the image */
+                store_cols(tiles + (l * side + i) * side, at->cols, y + at->at + i * v->ow);
+        }
     }
 }
 

@@ -18,7 +18,6 @@
 #include "kernels/gemm/winograd.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define BLOCK_TILES 128 /* largest number of tiles in a block */
 #define LANE_TILES (VB_LANES / VB_GEMM_MR)
@@ -107,17 +106,6 @@ static void transform_block(const struct weights *v, const struct vb_k_args *arg
         transform_x(v, &b, args->x, c, x);
 }
 
-static void multiply_block(const struct weights *v, float *scratch, int n, bool add)
-{
-    const float *d = scratch + v->p, *x = d + v->d;
-
-#pragma omp for schedule(static)
-    for (int xi = 0; xi < v->ops->alpha * v->ops->alpha; xi++)
-        vb_gemm_block(vb_divide_up(v->oc, VB_GEMM_MR), vb_divide_up(v->c, VB_GEMM_NR), n,
-                      d + (size_t)xi * v->d_step, x + (size_t)xi * v->v_step,
-                      scratch + (size_t)xi * v->p_step, add);
-}
-
 /* Computes row oc of dw. */
 static void store_row(const struct weights *v, const float *p, int oc, float *dw)
 {
@@ -140,19 +128,25 @@ static void weights_run(struct vb_k_pass_state *pass, const struct vb_k_args *ar
 {
     const struct weights *v = (const struct weights *)pass;
     int tiles = v->x.n * v->x.across * v->x.down;
+    float *p = args->scratch, *d = p + v->p, *x = d + v->d;
 
 #pragma omp parallel num_threads(vb_team_size(v->slots))
     {
-        float *slot = (float *)args->scratch + v->p + v->d + v->v +
-                      (size_t)omp_get_thread_num() * (v->strips + v->spots);
+        float *slot = x + v->v + (size_t)omp_get_thread_num() * (v->strips + v->spots);
 
         for (int first = 0; first < tiles; first += v->block) {
-            transform_block(v, args, first, vb_min(v->block, tiles - first), slot);
-            multiply_block(v, args->scratch, vb_min(v->block, tiles - first), first > 0);
+            int n = vb_min(v->block, tiles - first);
+
+            transform_block(v, args, first, n, slot);
+#pragma omp for schedule(static)
+            for (int xi = 0; xi < v->ops->alpha * v->ops->alpha; xi++)
+                vb_gemm_block(vb_divide_up(v->oc, VB_GEMM_MR), vb_divide_up(v->c, VB_GEMM_NR), n,
+                              d + (size_t)xi * v->d_step, x + (size_t)xi * v->v_step,
+                              p + (size_t)xi * v->p_step, first > 0);
         }
 #pragma omp for schedule(static)
         for (int oc = 0; oc < v->oc; oc++) {
-            store_row(v, args->scratch, oc, args->dw);
+            store_row(v, p, oc, args->dw);
             args->db[oc] = vb_sum_channel(args->dy, v->n, v->oc, v->pixels, oc);
         }
     }

@@ -23,8 +23,6 @@ struct vb_k_backend {
     void (*destroy)(void *state);
 };
 
-/* ---- what backends share --------------------------------------------------------------------- */
-
 /* kernels/layer/plain.c: computes db (oc) from dy (n, oc, pixels), the same bits for any team. */
 void vb_k_bias_grad(const float *dy, int n, int oc, size_t pixels, float *db);
 
@@ -55,8 +53,6 @@ static inline int vb_k_end_inside(const struct vb_k_shape *s, int kx)
 
     return room < 0 ? 0 : vb_min(room / s->stride + 1, s->ow);
 }
-
-/* ---- the references of layers ---------------------------------------------------------------- */
 
 /* kernels/exact/layer_ref.c: the specification of all layers, in plain loops that add in double. */
 void vb_k_layer_ref(const struct vb_k_shape *shape, enum vb_k_pass pass,

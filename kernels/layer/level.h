@@ -27,8 +27,6 @@ bool vb_k_level_set(const char *name);
 /* For tests: fills in the names of this CPU's levels, the best last. Returns their number. */
 int vb_k_level_names(const char *names[3]);
 
-/* ---- the passes of our own backends ---------------------------------------------------------- */
-
 /* The first member of the state of a pass of our own backends. free() frees the state. */
 struct vb_k_pass_state {
     void (*run)(struct vb_k_pass_state *state, const struct vb_k_args *args);

@@ -4,8 +4,6 @@
  */
 #include "kernels/layer/patch.h"
 
-#include <string.h>
-
 void vb_patch_init(struct vb_patch *p, const struct vb_k_shape *s)
 {
     *p =

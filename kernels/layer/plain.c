@@ -6,15 +6,12 @@
 #include "kernels/layer/plain.h"
 
 #include <omp.h>
-
 #include <stdlib.h>
 
 #define BLOCK 4096 /* number of elements in a tile of element-wise layers; must be even */
 /* With at most this number of elements, waking the other threads costs more than it saves. */
 #define FEW (4 * BLOCK)
 #define OUTPUTS_A_TILE 64 /* number of outputs in one tile of a bias gradient */
-
-/* ---- one element to one element -------------------------------------------------------------- */
 
 static size_t block_end(size_t first, size_t n)
 {
@@ -89,8 +86,6 @@ void vb_k_relu_mask(const float *y, float *dy, size_t n)
         dy[i] = y[i] > 0 ? dy[i] : 0;
 }
 
-/* ---- biases ---------------------------------------------------------------------------------- */
-
 static double row_sum(const float *v, size_t n)
 {
     float lanes[8] = {0};
@@ -135,8 +130,6 @@ void vb_k_bias_grad(const float *dy, int n, int oc, size_t pixels, float *db)
     for (o = 0; o < oc; o += size)
         bias_tile(dy, n, oc, pixels, o, oc - o < size ? oc : o + size, db);
 }
-
-/* ---- the backend ----------------------------------------------------------------------------- */
 
 struct plain_state {
     struct vb_k_shape s;
@@ -192,21 +185,13 @@ static vb_status plain_prepare(const struct vb_k_shape *s, enum vb_k_pass pass, 
     return VB_OK;
 }
 
-static int team_of(const struct plain_state *st)
-{
-    int threads = omp_get_max_threads();
-
-    if (vb_k_shape_inputs(&st->s) <= FEW)
-        return 1;
-    return st->slots < threads ? st->slots : threads;
-}
-
 static void plain_run(void *state, const struct vb_k_args *a)
 {
     const struct plain_state *st = state;
+    int team = vb_k_shape_inputs(&st->s) <= FEW ? 1 : vb_min(st->slots, omp_get_max_threads());
     size_t i;
 
-#pragma omp parallel for schedule(static) num_threads(team_of(st))
+#pragma omp parallel for schedule(static) num_threads(team)
     for (i = 0; i < st->tiles; i++)
         st->fn(&st->s, a, i,
                st->row == 0 ? NULL : (float *)a->scratch + (size_t)omp_get_thread_num() * st->row);

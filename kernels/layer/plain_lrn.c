@@ -6,7 +6,6 @@
 #include "kernels/layer/plain.h"
 
 #include <math.h>
-#include <string.h>
 
 struct tile {
     size_t base;  /* index of the first element of the tile, in channel 0 */

@@ -5,8 +5,6 @@
  */
 #include "kernels/layer/plain.h"
 
-#include <string.h>
-
 static int max_int(int a, int b)
 {
     return a > b ? a : b;
@@ -42,8 +40,6 @@ static void pool_rows(const struct vb_k_shape *s, const struct vb_k_args *a, siz
         across(s, row, y);
     }
 }
-
-/* ---- largest --------------------------------------------------------------------------------- */
 
 static inline float larger(float best, float v)
 {
@@ -151,8 +147,6 @@ void vb_plain_max_backward(const struct vb_k_shape *s, const struct vb_k_args *a
             max_backward_window(s, x, y[ox], oy, ox, dy[ox], dx);
     }
 }
-
-/* ---- mean ------------------------------------------------------------------------------------ */
 
 static void join_sum(float *restrict row, const float *restrict in, int n)
 {

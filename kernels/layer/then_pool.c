@@ -6,7 +6,6 @@
 #include "kernels/layer/then_pool.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 struct then_pool {
     const struct vb_k_backend *conv;
@@ -15,8 +14,6 @@ struct then_pool {
     void *state;  /* state of conv */
     size_t inner; /* size of conv's scratch in bytes; the convolution's y or dy comes after it */
 };
-
-/* ---- pooling --------------------------------------------------------------------------------- */
 
 static inline float larger(float best, float v)
 {
@@ -78,8 +75,6 @@ static void spread_plane(const struct then_pool *st, const struct vb_k_args *a, 
     }
     memset(whole, 0, (size_t)(st->whole.oh % 2) * w * sizeof(*whole));
 }
-
-/* ---- backends -------------------------------------------------------------------------------- */
 
 void vb_then_pool_run(void *state, const struct vb_k_args *args)
 {

@@ -16,11 +16,8 @@
 #include "kernels/layer/vec.h"
 
 #include <dnnl.h>
-
 #include <omp.h>
-
 #include <stdlib.h>
-#include <string.h>
 
 #define PARTS_MAX 16
 #define OUTPUTS_MIN 16 /* smallest number of outputs or inputs in a part */
@@ -80,8 +77,6 @@ struct onednn_state {
     size_t pad_bytes, pad_at;
     size_t slot_bytes, shared_bytes;
 };
-
-/* ---- parts ----------------------------------------------------------------------------------- */
 
 enum axis { ALONG_NONE, ALONG_SAMPLES, ALONG_OUTPUTS, ALONG_INPUTS };
 
@@ -170,8 +165,6 @@ static void cut_pass(struct onednn_state *st)
             cut_tensor(st, i, cut);
 }
 
-/* ---- making ---------------------------------------------------------------------------------- */
-
 static size_t whole_lines(size_t bytes)
 {
     return (bytes + VB_CACHE_LINE - 1) / VB_CACHE_LINE * VB_CACHE_LINE;
@@ -202,14 +195,13 @@ static void forget(dnnl_memory_desc_t *own)
 #endif
 }
 
-static bool make_reorder(struct onednn_state *st, const_dnnl_primitive_attr_t attr, int which,
-                         md_ref plain, md_ref inner)
+static bool make_reorder(struct onednn_state *st, int which, md_ref plain, md_ref inner)
 {
     md_ref from = kinds[which].output ? inner : plain, to = kinds[which].output ? plain : inner;
     dnnl_primitive_desc_t pd;
     bool made;
 
-    if (dnnl_reorder_primitive_desc_create(&pd, from, st->engine, to, st->engine, attr) !=
+    if (dnnl_reorder_primitive_desc_create(&pd, from, st->engine, to, st->engine, NULL) !=
         dnnl_success)
         return false;
     made = dnnl_primitive_create(&st->t[which].reorder, pd) == dnnl_success;
@@ -224,8 +216,7 @@ static bool is_shared(const struct onednn_state *st, int which)
 }
 
 /* Makes the memory objects of a tensor for each slot, and its reorder if the layouts differ. */
-static bool make_tensor(struct onednn_state *st, dnnl_primitive_desc_t pd,
-                        const_dnnl_primitive_attr_t attr, int which)
+static bool make_tensor(struct onednn_state *st, dnnl_primitive_desc_t pd, int which)
 {
     md_ref inner = dnnl_primitive_desc_query_md(pd, kinds[which].query, kinds[which].index), plain;
     struct tensor *t = &st->t[which];
@@ -241,7 +232,7 @@ static bool make_tensor(struct onednn_state *st, dnnl_primitive_desc_t pd,
         t->bytes = dnnl_memory_desc_get_size(inner);
         t->at = *bytes;
         *bytes += whole_lines(t->bytes);
-        made = make_reorder(st, attr, which, plain, inner);
+        made = make_reorder(st, which, plain, inner);
     }
     for (i = 0; i < st->n_slots && made; i++) {
         made = dnnl_memory_create(&st->slots[i].user[which], plain, st->engine, DNNL_MEMORY_NONE) ==
@@ -273,23 +264,15 @@ static bool make_slots(struct onednn_state *st, dnnl_primitive_desc_t pd)
     return true;
 }
 
-/* Returns whether a gradient needs the workspace of the forward pass, which we do not have. */
-static bool needs_notes(dnnl_primitive_desc_t pd)
+static bool make_all(struct onednn_state *st, dnnl_primitive_desc_t pd)
 {
     md_ref notes = dnnl_primitive_desc_query_md(pd, dnnl_query_workspace_md, 0);
-
-    return notes != NULL && dnnl_memory_desc_get_size(notes) > 0;
-}
-
-static bool make_all(struct onednn_state *st, dnnl_primitive_desc_t pd,
-                     const_dnnl_primitive_attr_t reorder_attr)
-{
     int i;
 
-    if (st->pass != VB_K_FORWARD && needs_notes(pd))
-        return false;
+    if (st->pass != VB_K_FORWARD && notes != NULL && dnnl_memory_desc_get_size(notes) > 0)
+        return false; /* a gradient needs the workspace of the forward pass, which we do not have */
     for (i = 0; i < N_TENSORS; i++)
-        if (st->t[i].used && !make_tensor(st, pd, reorder_attr, i))
+        if (st->t[i].used && !make_tensor(st, pd, i))
             return false;
     return make_slots(st, pd) && dnnl_primitive_create(&st->primitive, pd) == dnnl_success;
 }
@@ -334,15 +317,13 @@ static bool make_primitive(struct onednn_state *st)
         job.b = (struct onednn_plain){1, {job.w.dims[0]}, {1}};
     made = make_attr(&st->s, st->pass, &attr) && vb_onednn_describe(&job, st->engine, attr, &pd);
     if (made) {
-        made = make_all(st, pd, NULL);
+        made = make_all(st, pd);
         dnnl_primitive_desc_destroy(pd);
     }
     if (attr != NULL)
         dnnl_primitive_attr_destroy(attr);
     return made;
 }
-
-/* ---- running --------------------------------------------------------------------------------- */
 
 static const float *tensor_of(const struct vb_k_args *a, int which)
 {
@@ -430,28 +411,21 @@ static void run_part(const struct onednn_state *st, const struct vb_k_args *a, i
         relu_part(&st->t[Y].plain, a->y + (size_t)part * st->t[Y].step);
 }
 
-static void reorder_shared(const struct onednn_state *st, const struct vb_k_args *a)
-{
-    const struct slot *slot = &st->slots[0];
-    int i;
-
-    for (i = 0; i < N_TENSORS; i++)
-        if (st->t[i].bytes > 0 && is_shared(st, i)) {
-            point(slot->user[i], tensor_of(a, i));
-            point(slot->inner[i], (char *)a->scratch + st->t[i].at);
-            reorder(st, slot, i);
-        }
-}
-
 /* Runs all parts. Each primitive runs on one thread, because it was made for one thread. */
 static void onednn_run(void *state, const struct vb_k_args *a)
 {
     const struct onednn_state *st = state;
+    const struct slot *first = &st->slots[0];
     int threads = omp_get_max_threads(), i;
 
     omp_set_num_threads(1);
-    reorder_shared(st, a);
-#pragma omp parallel num_threads(threads < st->n_slots ? threads : st->n_slots)
+    for (i = 0; i < N_TENSORS; i++)
+        if (st->t[i].bytes > 0 && is_shared(st, i)) {
+            point(first->user[i], tensor_of(a, i));
+            point(first->inner[i], (char *)a->scratch + st->t[i].at);
+            reorder(st, first, i);
+        }
+#pragma omp parallel num_threads(vb_min(threads, st->n_slots))
     {
         omp_set_num_threads(1);
 #pragma omp for schedule(static)
@@ -460,8 +434,6 @@ static void onednn_run(void *state, const struct vb_k_args *a)
     }
     omp_set_num_threads(threads);
 }
-
-/* ---- the backend ----------------------------------------------------------------------------- */
 
 static bool onednn_can(const struct vb_k_shape *s, enum vb_k_pass pass)
 {

@@ -198,30 +198,6 @@ static void run_row(const struct conv *v, const float *strip, const float *packe
     }
 }
 
-/* Writes a row to the samples of the group. y is the row in the block's first channel. */
-static void store_row(const struct conv *v, const float *row, int n_channels, int n_samples,
-                      float *y)
-{
-    size_t plane = (size_t)v->patch.oh * (size_t)v->patch.ow;
-
-    for (int i = 0; i < n_channels; i++)
-        vb_direct_split(row + (size_t)(i * v->patch.ow) * VB_DIRECT_GROUP, v->patch.ow, n_samples,
-                        v->relu, y + (size_t)i * plane, (size_t)v->m * plane);
-}
-
-/* Pools two rows of a block of channels. at is the index of the first result in y. */
-static void store_pooled(const struct conv *v, const float *rows, int n_channels, int n_samples,
-                         const struct vb_k_args *args, size_t at)
-{
-    size_t row = (size_t)v->patch.ow * VB_DIRECT_GROUP;
-    int oh = v->patch.oh / 2, ow = v->patch.ow / 2, i;
-    size_t plane = (size_t)oh * (size_t)ow, step = (size_t)v->m * plane;
-
-    for (i = 0; i < n_channels; i++, rows += row, at += plane)
-        vb_direct_pool(rows, rows + (size_t)v->block * row, ow, n_samples, args->y + at,
-                       args->where + at, step);
-}
-
 /* Does the same as run_band(), with pooling. A last row without a partner is left out. */
 static void run_band_pooled(const struct conv *v, const struct vb_k_args *args, int s, int oy,
                             float *slot)
@@ -231,7 +207,8 @@ static void run_band_pooled(const struct conv *v, const struct vb_k_args *args, 
         i;
     const float *w = args->scratch;
     float *pair = slot + v->strip;
-    size_t oh = (size_t)v->patch.oh / 2, ow = (size_t)v->patch.ow / 2, at;
+    size_t oh = (size_t)v->patch.oh / 2, ow = (size_t)v->patch.ow / 2, at, to;
+    size_t row = (size_t)v->patch.ow * VB_DIRECT_GROUP, step = (size_t)v->m * oh * ow;
 
     vb_direct_fill(&v->patch, args->x + (size_t)s * image, image, n, v->c, oy, slot);
     for (m = 0; m < v->m; m += v->block, w += (size_t)(1 + v->n_taps) * WIDTH) {
@@ -239,8 +216,10 @@ static void run_band_pooled(const struct conv *v, const struct vb_k_args *args, 
         for (r = 0; r + 1 < rows; r += 2, at += ow) {
             for (i = 0; i < 2; i++)
                 run_row(v, slot + vb_patch_pixel(&v->patch, r + i, 0) * VB_DIRECT_GROUP, w,
-                        oy + r + i, pair + (size_t)(i * v->block * v->patch.ow) * VB_DIRECT_GROUP);
-            store_pooled(v, pair, vb_min(v->block, v->m - m), n, args, at);
+                        oy + r + i, pair + (size_t)(i * v->block) * row);
+            for (i = 0, to = at; i < vb_min(v->block, v->m - m); i++, to += oh * ow)
+                vb_direct_pool(pair + (size_t)i * row, pair + (size_t)(v->block + i) * row, (int)ow,
+                               n, args->y + to, args->where + to, step);
         }
     }
 }
@@ -250,7 +229,8 @@ static void run_band(const struct conv *v, const struct vb_k_args *args, int s, 
 {
     size_t plane = (size_t)v->patch.oh * (size_t)v->patch.ow;
     size_t image = (size_t)v->c * (size_t)v->patch.h * (size_t)v->patch.w;
-    int rows = vb_min(v->patch.rows, v->patch.oh - oy), n = vb_min(VB_DIRECT_GROUP, v->n - s), m, r;
+    int rows = vb_min(v->patch.rows, v->patch.oh - oy), n = vb_min(VB_DIRECT_GROUP, v->n - s), m, r,
+        i;
     const float *w = args->scratch;
     float *y = (v->data ? args->dx : args->y) + (size_t)s * (size_t)v->m * plane;
 
@@ -260,8 +240,11 @@ static void run_band(const struct conv *v, const struct vb_k_args *args, int s, 
         for (r = 0; r < rows; r++) {
             run_row(v, slot + vb_patch_pixel(&v->patch, r, 0) * VB_DIRECT_GROUP, w, oy + r,
                     slot + v->strip);
-            store_row(v, slot + v->strip, vb_min(v->block, v->m - m), n,
-                      y + (size_t)m * plane + (size_t)(oy + r) * (size_t)v->patch.ow);
+            for (i = 0; i < vb_min(v->block, v->m - m); i++)
+                vb_direct_split(
+                    slot + v->strip + (size_t)(i * v->patch.ow) * VB_DIRECT_GROUP, v->patch.ow, n,
+                    v->relu, y + (size_t)(m + i) * plane + (size_t)(oy + r) * (size_t)v->patch.ow,
+                    (size_t)v->m * plane);
         }
     }
 }

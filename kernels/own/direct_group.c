@@ -5,8 +5,6 @@
 #include "kernels/own/direct_priv.h"
 #include "kernels/layer/quads.h"
 
-#include <string.h>
-
 /* Interleaves n neighbouring pixels of all samples. from points to a row of each sample. */
 static void join(const float *const from[VB_DIRECT_GROUP], int n_samples, int n, float *to)
 {

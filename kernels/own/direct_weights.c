@@ -9,7 +9,6 @@
 #include "kernels/layer/team.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define TAPS 5
 #define CHUNKS 8
@@ -169,15 +168,6 @@ static void weights_run(struct vb_k_pass_state *pass, const struct vb_k_args *ar
     }
 }
 
-/* Chooses the number of channels in a block such that the sums fill the registers. If two numbers
- * do, the one that leaves fewer channels of the last block unused is chosen. */
-static int choose_block(int oc)
-{
-    if (VB_DIRECT_REGISTERS < 32)
-        return 2;
-    return vb_divide_up(oc, 3) * 3 < vb_divide_up(oc, 4) * 4 ? 3 : 4;
-}
-
 /* Chooses the number of rows of output for a strip: as many as fit, but at least one. */
 static void choose_rows(struct weights *v)
 {
@@ -205,7 +195,11 @@ vb_status vb_direct_weights(const struct vb_k_shape *s, void **state_p, size_t *
     v->c = s->c;
     v->oc = s->oc;
     v->n_taps = n_taps;
-    v->block = choose_block(s->oc);
+    /* The sums of a block fill the registers; with 32 of them, fewer unused channels decide. */
+    if (VB_DIRECT_REGISTERS < 32)
+        v->block = 2;
+    else
+        v->block = vb_divide_up(s->oc, 3) * 3 < vb_divide_up(s->oc, 4) * 4 ? 3 : 4;
     v->chunk = vb_divide_up(vb_divide_up(s->n, VB_DIRECT_GROUP), CHUNKS);
     vb_patch_init(&v->patch, s);
     v->dy = (struct vb_patch){

@@ -10,7 +10,6 @@
 #include "kernels/layer/team.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 struct data {
     struct vb_k_pass_state pass;

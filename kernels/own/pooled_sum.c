@@ -5,8 +5,6 @@
  */
 #include "kernels/own/pooled_priv.h"
 
-#include <string.h>
-
 #define ROWS 6                                   /* largest number of rows of a patch at a time */
 #if defined(__x86_64__) && !defined(__AVX512F__) /* 16 registers; otherwise 32 */
 /* Largest number of vectors of a row that are added at a time. */
@@ -77,8 +75,6 @@ KERNELS(6)
 static kernel *const kernels[ROWS][VECTORS] = {NAMES(1), NAMES(2), NAMES(3),
                                                NAMES(4), NAMES(5), NAMES(6)};
 
-/* ---- narrow patches -------------------------------------------------------------------------- */
-
 #if VB_LANES > 4
 /* Adds patches with at most eight floats in a row: one vector for each row. With so few sums, each
  * addition would wait for the addition before, so odd and even terms have separate sums. */
@@ -138,8 +134,6 @@ static kernel *kernel_of(const struct vb_pooled_patch *p, int rows, int vectors)
     return kernels[rows - 1][vectors - 1];
 }
 
-/* ---- all patches ----------------------------------------------------------------------------- */
-
 void vb_pooled_patch_init(struct vb_pooled_patch *p, int rows, int floats)
 {
     p->rows = rows;
@@ -164,8 +158,6 @@ void vb_pooled_sum(const struct vb_pooled_patch *p, const float *from,
         }
     }
 }
-
-/* ---- channels last --------------------------------------------------------------------------- */
 
 void vb_pooled_image_init(struct vb_pooled_image *image, const struct vb_k_shape *s)
 {

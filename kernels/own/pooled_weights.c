@@ -9,7 +9,6 @@
 #include "kernels/layer/team.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define CHUNKS 8
 #define IMAGES_MAX (8 * 1024) /* largest number of floats of the samples in a group of several */

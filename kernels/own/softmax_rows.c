@@ -8,7 +8,6 @@
 #include "kernels/layer/vec.h"
 
 #include <math.h>
-#include <string.h>
 
 #define PRODUCT 32
 
@@ -17,8 +16,6 @@ struct row_result {
     float sum, own; /* sum of the exponentials; the label's logit minus the largest logit */
     bool correct;
 };
-
-/* ---- vectors --------------------------------------------------------------------------------- */
 
 static inline vb_vec larger(vb_vec a, vb_vec b)
 {
@@ -66,8 +63,6 @@ static inline vb_veci against(vb_vec logits, float max, int before)
 
     return ((logits == vb_vec_all(max)) & (vb_vec_places() < before)) | none;
 }
-
-/* ---- rows of a vector or more ---------------------------------------------------------------- */
 
 /* Loads the last vector of a row. It ends with the last class, so it overlaps the vector before. It
  * is loaded before that one is stored, and the overlap is not added again. */
@@ -141,8 +136,6 @@ static inline struct row_result long_row(float *row, int label, int classes)
     return t;
 }
 
-/* ---- shorter ones ---------------------------------------------------------------------------- */
-
 /* Computes a row that fits in one vector. Its unused lanes hold logits far below all others. Their
  * results become 0, because denormal numbers are slow. */
 static inline vb_vec vector_row(vb_vec logits, float own, int label, int classes,
@@ -200,13 +193,6 @@ static inline struct row_result ten_row(float *row, int label)
 
 #endif
 
-static inline struct row_result any_row(float *row, int label, int classes)
-{
-    if (classes == 10)
-        return ten_row(row, label);
-    return classes < VB_LANES ? short_row(row, label, classes) : long_row(row, label, classes);
-}
-
 double VB_AT_LEVEL(vb_softmax_rows)(float *logits, const uint16_t *y, size_t n, int classes,
                                     int *correct_p)
 {
@@ -215,7 +201,9 @@ double VB_AT_LEVEL(vb_softmax_rows)(float *logits, const uint16_t *y, size_t n, 
     size_t i;
 
     for (i = 0; i < n; i++, logits += classes) {
-        struct row_result t = any_row(logits, y[i], classes);
+        struct row_result t = classes == 10        ? ten_row(logits, y[i])
+                              : classes < VB_LANES ? short_row(logits, y[i], classes)
+                                                   : long_row(logits, y[i], classes);
 
         loss -= (double)t.own;
         product *= (double)t.sum;

@@ -8,13 +8,10 @@
 #include "kernels/pixels/pixels_priv.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define TEN 10
 #define PALETTE PIXELS_PALETTE
 #define BLOCK 64 /* number of samples read at a time */
-
-/* ---- building -------------------------------------------------------------------------------- */
 
 /* Finds the colour of a value, its index in the palette: a hash table with open addressing. */
 struct finder {
@@ -198,8 +195,6 @@ size_t vb_k_pixels_nonzeros(const struct vb_k_pixels *pixels)
     return pixels->nonzeros;
 }
 
-/* ---- any number of classes ------------------------------------------------------------------- */
-
 PIXELS_ALWAYS void any_row(const struct pixels_list *l, const float *palette, bool bytes,
                            const float *w, int classes, float *logits)
 {
@@ -229,8 +224,6 @@ PIXELS_ALWAYS void any_add_row(const struct pixels_list *l, const float *palette
             to[c] += x * d[c];
     }
 }
-
-/* ---- both ways ------------------------------------------------------------------------------- */
 
 static void forward_one(const struct vb_k_pixels *p, uint32_t sample, const float *w,
                         const float *b, int classes, float *logits)

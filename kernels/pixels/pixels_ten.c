@@ -6,14 +6,10 @@
 #include "kernels/pixels/pixels_priv.h"
 #include "kernels/layer/vec.h"
 
-#include <string.h>
-
 #define TEN 10
 #define ALWAYS PIXELS_ALWAYS
 
 _Static_assert(VB_K_PIXELS_SUMS == 4 * TEN, "what is kept between parts");
-
-/* ---- entries --------------------------------------------------------------------------------- */
 
 /* Four entries, whose colours are read by one load. */
 struct four {
@@ -71,8 +67,6 @@ ALWAYS void fetch_back(const struct vb_k_pixels *p, const struct vb_k_picked *at
         pixels_fetch_list(p, at->soon[i], false);
 #endif
 }
-
-/* ---- a row of ten ---------------------------------------------------------------------------- */
 
 #if VB_LANES == 4
 
@@ -175,13 +169,6 @@ ALWAYS size_t ten_add_row(const struct pixels_list *l, const float *palette, boo
     return j;
 }
 
-ALWAYS struct ten ten_scaled(const float *d, float scale)
-{
-    return ten_add((struct ten){0}, ten_load(d), scale);
-}
-
-/* ---- both ways ------------------------------------------------------------------------------- */
-
 ALWAYS size_t forward_list(const struct vb_k_pixels *p, uint32_t sample, const float *w, size_t j,
                            int low, struct ten s[4])
 {
@@ -258,8 +245,10 @@ static void lists_add(const struct vb_k_pixels *p, const struct vb_k_picked *at,
 
     add_bias(d, at->n, scale, db);
     for (i = 0; i < at->n; i++, d += TEN) {
+        struct ten scaled = ten_add((struct ten){0}, ten_load(d), scale);
+
         fetch_back(p, at, i);
-        (void)add_list(p, at->order[i], ten_scaled(d, scale), 0, 0, dw);
+        (void)add_list(p, at->order[i], scaled, 0, 0, dw);
     }
 }
 

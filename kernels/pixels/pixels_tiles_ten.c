@@ -9,8 +9,6 @@
 #include "kernels/pixels/pixels_priv.h"
 #include "kernels/layer/vec.h"
 
-#include <string.h>
-
 #if VB_LANES == TILE
 
 #include <immintrin.h>

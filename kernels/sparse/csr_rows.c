@@ -12,7 +12,6 @@
 #include "kernels/sparse/csr_rows_priv.h"
 
 #include <omp.h>
-#include <string.h>
 
 #define AHEAD 2
 #define LINE_FLOATS (VB_CACHE_LINE / sizeof(float))
@@ -20,8 +19,6 @@
 #define SHORT 128 /* largest number of entries in a short row */
 /* With fewer rows a team would be slower, and the second-level cache holds all their weights. */
 #define FAR_ROWS 256
-
-/* ---- checking -------------------------------------------------------------------------------- */
 
 /* Returns true if all indices are below features; always false above 2^31 features. An index that
  * is too large sets the highest bit: the x86 baseline cannot compare unsigned vectors. */
@@ -93,8 +90,6 @@ static struct span share(size_t n, size_t me, size_t team)
     return (struct span){n * me / team, n * (me + 1) / team};
 }
 
-/* ---- prefetching ----------------------------------------------------------------------------- */
-
 /* gcc 12 drops calls of a function that only prefetches, unless it is always inlined. */
 #define ALWAYS static inline __attribute__((always_inline))
 
@@ -143,8 +138,6 @@ ALWAYS void fetch_row(const struct vb_k_csr *m, size_t i, size_t last)
 static const uint32_t nothing[1];
 static const struct csr_row no_row = {.index = nothing};
 
-/* ---- rows in parts --------------------------------------------------------------------------- */
-
 /* Returns the entries of row i that belong to the parts first to end - 1. */
 static inline struct csr_row part_of(const struct vb_k_csr *m, size_t i, size_t first, size_t end)
 {
@@ -172,8 +165,6 @@ ALWAYS void fetch_part(const struct vb_k_csr *m, size_t i, size_t last, size_t f
             fetch_lists(row);
     }
 }
-
-/* ---- forward --------------------------------------------------------------------------------- */
 
 ALWAYS float entry(struct csr_row row, const float *w, size_t j)
 {
@@ -312,8 +303,6 @@ void vb_k_csr_forward(const struct vb_k_csr *m, const float *w, float bias, floa
         forward_shares(m, w, bias, logits);
 }
 
-/* ---- backward -------------------------------------------------------------------------------- */
-
 /* Adds d times a row to the weights, and prefetches the weights of next in between. */
 ALWAYS void add_row(struct csr_row row, struct csr_row next, float d, float *w)
 {
@@ -342,15 +331,6 @@ ALWAYS void add(struct csr_row row, struct csr_row next, float d, float *w)
         add_row(row, next, d, w);
     else
         add_row((struct csr_row){row.index, NULL, row.n}, next, d, w);
-}
-
-/* Processes a small batch, whose weights are in the cache. */
-static void add_near(const struct vb_k_csr *m, const float *d, float scale, float *w)
-{
-    size_t i;
-
-    for (i = 0; i < m->n; i++)
-        add(csr_row_at(m, i), no_row, scale * d[i], w);
 }
 
 /* Processes a batch whose weights do not fit into the cache. */
@@ -395,15 +375,16 @@ static void add_shares(const struct vb_k_csr *m, const float *d, float scale, fl
 
 void vb_k_csr_add(const struct vb_k_csr *m, const float *d, float scale, float *w)
 {
+    size_t i;
+
     if (m->n < FAR_ROWS)
-        add_near(m, d, scale, w);
+        for (i = 0; i < m->n; i++) /* the weights are in the cache */
+            add(csr_row_at(m, i), no_row, scale * d[i], w);
     else if (m->parts != NULL)
         add_shares(m, d, scale, w);
     else
         add_far(m, d, scale, w);
 }
-
-/* ---- parts ----------------------------------------------------------------------------------- */
 
 /* Returns the part of a feature. All features of a cache line are in one part. Frequent features,
  * which may be neighbours, are spread over the parts. */

@@ -8,7 +8,6 @@
 #include "kernels/sparse/shared_priv.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* With twice as many places, less of a batch would fit into the first-level cache. */
 #define PLACES_BITS 11
@@ -54,21 +53,6 @@ int vb_k_hot_count(const struct vb_k_hot *hot)
     return hot->n_used;
 }
 
-/* ---- which are hot --------------------------------------------------------------------------- */
-
-/* Counts a feature. Of features that share a place, the most frequent stays. */
-static void vote(struct vb_k_hot *hot, uint32_t key)
-{
-    size_t at = csr_hash(key, PLACES_BITS);
-
-    if (hot->may_be[at] == key || hot->votes[at] == 0) {
-        hot->may_be[at] = key;
-        hot->votes[at]++;
-    } else {
-        hot->votes[at]--;
-    }
-}
-
 /* Ends the learning. A feature is hot if its count is at least the number of batches. */
 static void settle(struct vb_k_hot *hot, const float *w)
 {
@@ -85,17 +69,23 @@ static void settle(struct vb_k_hot *hot, const float *w)
 
 void vb_k_hot_learn(struct vb_k_hot *hot, const struct vb_k_csr *m, const float *w)
 {
+    size_t at;
     uint64_t j;
 
     if (hot->batches == LEARN)
         return;
-    for (j = 0; j < m->nnz; j++)
-        vote(hot, m->index[j]);
+    for (j = 0; j < m->nnz; j++) { /* of features that share a place, the most frequent stays */
+        at = csr_hash(m->index[j], PLACES_BITS);
+        if (hot->may_be[at] == m->index[j] || hot->votes[at] == 0) {
+            hot->may_be[at] = m->index[j];
+            hot->votes[at]++;
+        } else {
+            hot->votes[at]--;
+        }
+    }
     if (++hot->batches == LEARN)
         settle(hot, w);
 }
-
-/* ---- a row ----------------------------------------------------------------------------------- */
 
 /* Locates all weights of a row before the first one is used, so that no load waits for a store to
  * the same address. There is no branch, because whether a feature is hot cannot be predicted. */
@@ -137,8 +127,6 @@ void vb_k_hot_add(struct vb_k_hot *hot, const struct vb_k_csr *m, size_t row, fl
     for (; j < end; j++)
         shared_store(at[j], shared_load(at[j]) + by * (value != NULL ? value[j] : 1));
 }
-
-/* ---- with the others ------------------------------------------------------------------------- */
 
 void vb_k_hot_exchange(struct vb_k_hot *hot, float *w)
 {

@@ -6,8 +6,6 @@
 #include "kernels/sparse/shared_priv.h"
 #include "kernels/update/update_inside.h"
 
-#include <string.h>
-
 #define AHEAD 16 /* number of entries that are prefetched ahead */
 
 /* Reads two numbers at a time if they lie in one 64-bit word. */
@@ -47,8 +45,6 @@ void vb_k_shared_gather(const float *w, const uint32_t *keys, size_t n, float *v
         values[i] = shared_load(w + keys[i]);
     }
 }
-
-/* ---- update rules ---------------------------------------------------------------------------- */
 
 static inline __attribute__((always_inline)) void
 update_at(const struct vb_k_rule *rule, float rate, float grad, float *w, float *s, float *t)
@@ -95,8 +91,6 @@ void vb_k_shared_update_keys(const struct vb_k_rule *rule, float *w, float *stat
         update_at(rule, rate, scale * values[i], w + keys[i], s, words > 1 ? s + 1 : NULL);
     }
 }
-
-/* ---- rows ------------------------------------------------------------------------------------ */
 
 void vb_k_shared_forward(const struct vb_k_csr *m, const float *w, float bias, float *logits)
 {

@@ -13,7 +13,6 @@
 #include "kernels/sparse/csr_rows_priv.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define SLOTS_BITS 12
 /* The slots fit into the first-level cache, together with the words of some hundred rows. */

@@ -9,11 +9,11 @@
  * The 32-bit words of a feature's state are contiguous: one cache miss. All memory is mapped at the
  * beginning, and physical pages are allocated when they are touched.
  */
+#include "kernels/sparse/csr_rows_priv.h"
 #include "kernels/sparse/lazy_priv.h"
 #include "kernels/update/update_inside.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define POPULATE_MAX ((size_t)1 << 30)
 #define AHEAD 24   /* number of keys that are prefetched ahead */
@@ -216,30 +216,26 @@ ALWAYS void fetch(const struct vb_k_sparse *s, uint32_t key)
         __builtin_prefetch(s->state + (size_t)key * (size_t)s->has.words, 1);
 }
 
-static float row_now(const struct vb_k_sparse *s, const struct vb_k_csr *m, size_t r)
-{
-    uint64_t j, end = m->offset[r + 1];
-    float sum = 0;
-
-    for (j = m->offset[r]; j < end; j++) {
-        if (j + AHEAD < m->nnz) /* the entry belongs to this row or a later one */
-            fetch(s, m->index[j + AHEAD]);
-        sum += weight_now(s, m->index[j]) * (m->value != NULL ? m->value[j] : 1);
-    }
-    return sum;
-}
-
 void vb_k_sparse_forward(const struct vb_k_sparse *sparse, const struct vb_k_csr *m, float bias,
                          float *logits)
 {
+    uint64_t j, end;
+    float sum;
     size_t i;
 
     if (sparse->lazy == NULL) {
         vb_k_csr_forward(m, sparse->w, bias, logits);
         return;
     }
-    for (i = 0; i < m->n; i++)
-        logits[i] = row_now(sparse, m, m->rows != NULL ? m->rows[i] : i) + bias;
+    for (i = 0; i < m->n; i++) {
+        csr_bounds(m, i, &j, &end);
+        for (sum = 0; j < end; j++) {
+            if (j + AHEAD < m->nnz) /* the entry belongs to this row or a later one */
+                fetch(sparse, m->index[j + AHEAD]);
+            sum += weight_now(sparse, m->index[j]) * (m->value != NULL ? m->value[j] : 1);
+        }
+        logits[i] = sum + bias;
+    }
 }
 
 /* The memory contents that an update has overwritten. */

@@ -89,8 +89,6 @@ void vb_k_update(const struct vb_k_rule *rule, const struct vb_k_update *u)
                         (c + 1) * UPDATE_CHUNK < u->n ? (c + 1) * UPDATE_CHUNK : u->n);
 }
 
-/* ---- norm ------------------------------------------------------------------------------------ */
-
 double vb_update_squares(const float *v, size_t n)
 {
     double lane[NORM_LANES] = {0}, sum = 0;

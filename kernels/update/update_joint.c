@@ -10,7 +10,6 @@
 #include "kernels/update/update_inside.h"
 
 #include <omp.h>
-#include <string.h>
 #if defined(__x86_64__)
 #include <emmintrin.h>
 #endif
