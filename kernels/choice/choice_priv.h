@@ -26,8 +26,7 @@ const struct vb_k_backend *vb_k_cache_find(const struct vb_k_cache *cache,
 void vb_k_cache_add(struct vb_k_cache *cache, const struct vb_k_shape *shape, enum vb_k_pass pass,
                     const struct vb_k_backend *backend);
 
-/* kernels/choice/choice_plan.c: the reverse of vb_k_pass_str(). Returns false if text is no pass.
- */
+/* kernels/choice/choice_plan.c: the reverse of vb_k_pass_str(). Returns false if none fits. */
 bool vb_k_pass_find(const char *text, enum vb_k_pass *pass_p);
 
 /* kernels/choice/choice_check.c: does the same as vb_k_check_all(), for the given backends only. */

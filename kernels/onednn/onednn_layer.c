@@ -186,15 +186,6 @@ static bool describe_plain(dnnl_memory_desc_t *own, md_ref *ref, const struct on
     return st == dnnl_success;
 }
 
-static void forget(dnnl_memory_desc_t *own)
-{
-#if DNNL_VERSION_MAJOR >= 3
-    dnnl_memory_desc_destroy(*own);
-#else
-    (void)own;
-#endif
-}
-
 static bool make_reorder(struct onednn_state *st, int which, md_ref plain, md_ref inner)
 {
     md_ref from = kinds[which].output ? inner : plain, to = kinds[which].output ? plain : inner;
@@ -241,7 +232,9 @@ static bool make_tensor(struct onednn_state *st, dnnl_primitive_desc_t pd, int w
             made = dnnl_memory_create(&st->slots[i].inner[which], inner, st->engine,
                                       DNNL_MEMORY_NONE) == dnnl_success;
     }
-    forget(&own);
+#if DNNL_VERSION_MAJOR >= 3
+    dnnl_memory_desc_destroy(own);
+#endif
     return made;
 }
 

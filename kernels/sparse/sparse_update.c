@@ -258,7 +258,7 @@ vb_status vb_k_undo_create(size_t max_keys, struct vb_k_undo **undo_p)
         return vb_err(VB_ERR_NO_MEMORY, "no memory to undo %zu updates", max_keys);
     }
     u->step = u->keys + max_keys;
-    u->w = (float *)(u->step + max_keys);
+    u->w = (void *)(u->step + max_keys);
     u->s = u->w + max_keys;
     u->t = u->s + max_keys;
     *undo_p = u;

@@ -96,7 +96,7 @@ enum vb_k_rate_kind { VB_K_RATE_CONSTANT, VB_K_RATE_STEP, VB_K_RATE_COSINE };
 struct vb_k_schedule {
     enum vb_k_rate_kind kind;
     double base;
-    int64_t warmup; /* in the first steps, the rate grows linearly, from base / warmup to base */
+    int64_t warmup; /* number of first steps, in which the rate grows linearly to base */
     int64_t period; /* step: steps between two changes of the rate; cosine: last step of the fall */
     double factor;  /* step: see period; cosine: the fraction of base that is left at the end */
 };
