@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * kernels/ does the arithmetic of layers, sparse rows, lists of pixels, and update rules. Several
- * backends can compute a layer; the fastest one is chosen for each pass. Plain reference kernels
- * specify the results.
- *
- * Any thread may call probes and references. Only one thread may use a layer at a time; this thread
- * may open a parallel region (see vb_placement_pin_team() of topo/).
+ * kernels/ does the arithmetic of layers, sparse rows, lists of pixels, and update rules. Any
+ * thread may call probes and references. Only one thread may use a layer at a time; this thread may
+ * open a parallel region (see vb_placement_pin_team() of topo/).
  */
 #ifndef VB_KERNELS_KERNELS_H
 #define VB_KERNELS_KERNELS_H

@@ -5,10 +5,8 @@
 #include "kernels/blas/blas.h"
 
 #include <cblas.h>
-
 #include <omp.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* Upper limit of the work memory that OpenBLAS allocates for one thread. */
 #define ROOM_BYTES ((size_t)40 << 20)
@@ -19,27 +17,13 @@ static void copy_text(char *buf, size_t size, const char *text)
     snprintf(buf, size, "%.*s", (int)size - 1, text != NULL ? text : "");
 }
 
-/* The configuration begins with "OpenBLAS 0.3.21 ". */
-static void copy_version(char *buf, size_t size, const char *config)
-{
-    static const char prefix[] = "OpenBLAS ";
-    size_t n;
-
-    if (strncmp(config, prefix, sizeof(prefix) - 1) != 0) {
-        copy_text(buf, size, "of unknown version");
-        return;
-    }
-    config += sizeof(prefix) - 1;
-    n = strcspn(config, " ");
-    snprintf(buf, size, "%.*s", (int)(n < size ? n : size - 1), config);
-}
-
 void vb_k_blas_probe(struct vb_k_blas *probe_p)
 {
     struct vb_k_blas probe = {.threading = VB_K_SEQUENTIAL};
 
     copy_text(probe.config, sizeof(probe.config), openblas_get_config());
-    copy_version(probe.version, sizeof(probe.version), probe.config);
+    if (sscanf(probe.config, "OpenBLAS %31[^ ]", probe.version) != 1) /* "OpenBLAS 0.3.21 ..." */
+        copy_text(probe.version, sizeof(probe.version), "of unknown version");
     copy_text(probe.core, sizeof(probe.core), openblas_get_corename());
     if (openblas_get_parallel() == OPENBLAS_THREAD)
         probe.threading = VB_K_PTHREADS;
@@ -50,28 +34,10 @@ void vb_k_blas_probe(struct vb_k_blas *probe_p)
 
 const char *vb_k_threading_str(enum vb_k_threading threading)
 {
-    switch (threading) {
-    case VB_K_PTHREADS:
-        return "pthreads";
-    case VB_K_OPENMP:
-        return "OpenMP";
-    case VB_K_SEQUENTIAL:
-        break;
-    }
-    return "sequential";
-}
+    static const char *const names[] = {
+        [VB_K_SEQUENTIAL] = "sequential", [VB_K_PTHREADS] = "pthreads", [VB_K_OPENMP] = "OpenMP"};
 
-/* Computes a product on every thread. OpenBLAS then allocates its work memory for the thread and
- * keeps it. */
-static void multiply_on_all(void)
-{
-#pragma omp parallel
-    {
-        float a[SIDE * SIDE] = {0}, c[SIDE * SIDE];
-
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, SIDE, SIDE, SIDE, 1, a, SIDE, a,
-                    SIDE, 0, c, SIDE);
-    }
+    return names[threading];
 }
 
 vb_status vb_k_blas_ready(void)
@@ -89,7 +55,14 @@ vb_status vb_k_blas_ready(void)
         return vb_err(VB_ERR_NO_MEMORY, "no memory for the %zu MB that OpenBLAS needs",
                       bytes >> 20);
     free(room);
-    multiply_on_all();
+    /* OpenBLAS allocates its work memory for a thread with the first product, for good. */
+#pragma omp parallel
+    {
+        float a[SIDE * SIDE] = {0}, c[SIDE * SIDE];
+
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, SIDE, SIDE, SIDE, 1, a, SIDE, a,
+                    SIDE, 0, c, SIDE);
+    }
     ready = threads;
     return VB_OK;
 }

@@ -16,8 +16,7 @@ struct vb_k_matrix {
     size_t row; /* number of floats from the start of one row in memory to the next */
 };
 
-/* kernels/blas/blas.c: computes c (m, n) = a (m, k) * b (k, n) + beta * c, row-major, on the
- * calling thread. */
+/* Computes c (m, n) = a (m, k) * b (k, n) + beta * c, row-major, on the calling thread. */
 void vb_k_sgemm(int m, int n, int k, struct vb_k_matrix a, struct vb_k_matrix b, float beta,
                 float *c, size_t c_row);
 

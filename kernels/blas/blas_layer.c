@@ -3,21 +3,18 @@
  * Convolutions and linear layers as matrix products of BLAS.
  *
  * The *columns* of a sample are a matrix (k, pixels): row (c, ky, kx) holds the inputs that this
- * place of the kernel sees, one for each output pixel. A convolution is then y = w * columns, and
- * its gradients are dw = dy * columns^T and dcolumns = w^T * dy. Columns are built one block at a
- * time; a block is small enough to stay in cache. No columns are built if they would equal the
+ * place of the kernel sees. Then y = w * columns, dw = dy * columns^T and dcolumns = w^T * dy.
+ * Columns are built one block at a time, small enough for the cache; none if they would equal the
  * input.
  *
- * The work is cut into *tiles* by the shape alone. One thread computes a tile, with one BLAS call
- * after the other, so results do not depend on the number of threads. Tiles of weight gradients are
- * ranges of rows of the columns, each summed over all samples in order.
+ * The work is cut into *tiles* by the shape alone. One thread computes a tile, so results do not
+ * depend on the number of threads. Tiles of weight gradients are ranges of rows of the columns,
+ * each summed over all samples in order.
  */
 #include "kernels/blas/blas.h"
 
 #include <omp.h>
-
 #include <stdlib.h>
-#include <string.h>
 
 /* Size of a block of columns in floats: 1 MiB, about the size of a core's cache. */
 #define BLOCK_FLOATS (256 * 1024)
@@ -37,10 +34,7 @@ struct blas_state {
                   end the other threads and start new ones. */
 };
 
-/* ---- tiles ----------------------------------------------------------------------------------- */
-
-/* Cuts total into at most `most` parts of at least `least` each. The number of parts is a power of
- * two, or slightly less after rounding. */
+/* Cuts total into at most `most` parts of at least `least`: a power of two, or slightly less. */
 static void cut(struct blas_state *st, int total, int most, int least)
 {
     int parts = 1;
@@ -72,25 +66,18 @@ static void cut_conv(struct blas_state *st)
         st->block = st->part;
 }
 
-/* Returns how many rows of the matrix of columns a tile builds at a time. */
-static int rows_of(const struct blas_state *st)
-{
-    if (st->pass == VB_K_FORWARD)
-        return st->k;
-    return st->pass == VB_K_BACKWARD_DATA ? st->part * st->s.kh * st->s.kw : st->part;
-}
-
 static size_t slot_floats(const struct blas_state *st)
 {
+    int rows = st->pass == VB_K_FORWARD ? st->k : st->part; /* rows that a tile builds at a time */
+
     if (st->direct || st->s.kind == VB_K_LINEAR)
         return 16; /* the block is not used */
-    return ((size_t)rows_of(st) * (size_t)st->block + 15) / 16 * 16;
+    if (st->pass == VB_K_BACKWARD_DATA)
+        rows *= st->s.kh * st->s.kw;
+    return ((size_t)rows * (size_t)st->block + 15) / 16 * 16;
 }
 
-/* ---- columns --------------------------------------------------------------------------------- */
-
-/* Builds elements [x0, x1) of a row of the matrix of columns from in, a row of the input. If in is
- * NULL, the row is padding. */
+/* Builds elements [x0, x1) of a row of the columns from in, a row of the input; NULL: padding. */
 static void lower_row(const struct vb_k_shape *s, const float *in, int kx, int x0, int x1,
                       float *out)
 {
@@ -114,8 +101,7 @@ static void lower_row(const struct vb_k_shape *s, const float *in, int kx, int x
         *out++ = 0;
 }
 
-/* The reverse of lower_row(): adds each element of the columns to the input that it was copied
- * from. */
+/* The reverse of lower_row(): adds each element to the input that it was copied from. */
 static void put_back_row(const struct vb_k_shape *s, float *in, int kx, int x0, int x1,
                          const float *out)
 {
@@ -144,8 +130,7 @@ static bool next_piece(const struct vb_k_shape *s, int *pixel_p, int end, struct
     return true;
 }
 
-/* Returns the row of the input that row k of the columns reads for output row y; NULL in the
- * padding. */
+/* Returns the row of the input that row k of the columns reads for output row y; NULL: padding. */
 static const float *input_row(const struct vb_k_shape *s, const float *x, int k, int y)
 {
     int c = k / (s->kh * s->kw), ky = k / s->kw % s->kh, in_y = y * s->stride - s->pad + ky;
@@ -182,20 +167,10 @@ static void put_back(const struct vb_k_shape *s, float *dx, int k0, int k1, int 
         }
 }
 
-/* ---- convolution ----------------------------------------------------------------------------- */
-
 static float with_bias(float v, float bias, bool relu)
 {
     v += bias;
     return relu && v < 0 ? 0 : v; /* a NaN stays */
-}
-
-static void add_bias(float *y, int n, float bias, bool relu)
-{
-    int i;
-
-    for (i = 0; i < n; i++)
-        y[i] = with_bias(y[i], bias, relu);
 }
 
 static struct vb_k_matrix plain(const float *v, size_t row)
@@ -214,7 +189,7 @@ static void conv_forward(const struct blas_state *st, const struct vb_k_args *a,
     const struct vb_k_shape *s = &st->s;
     const float *x = a->x + (size_t)sample * (size_t)s->c * (size_t)s->h * (size_t)s->w;
     size_t pixels = (size_t)st->pixels;
-    int p0 = part * st->part, n = vb_min(st->part, st->pixels - p0), oc;
+    int p0 = part * st->part, n = vb_min(st->part, st->pixels - p0), oc, i;
     float *y = a->y + (size_t)sample * (size_t)s->oc * pixels + p0;
     struct vb_k_matrix b = plain(x + p0, pixels);
 
@@ -223,8 +198,12 @@ static void conv_forward(const struct blas_state *st, const struct vb_k_args *a,
         b = plain(columns, (size_t)n);
     }
     vb_k_sgemm(s->oc, n, st->k, plain(a->w, (size_t)st->k), b, 0, y, pixels);
-    for (oc = 0; oc < s->oc; oc++)
-        add_bias(y + (size_t)oc * pixels, n, a->b != NULL ? a->b[oc] : 0, s->relu);
+    for (oc = 0; oc < s->oc; oc++, y += pixels) {
+        float bias = a->b != NULL ? a->b[oc] : 0;
+
+        for (i = 0; i < n; i++)
+            y[i] = with_bias(y[i], bias, s->relu);
+    }
 }
 
 static void conv_backward_data(const struct blas_state *st, const struct vb_k_args *a, int sample,
@@ -278,8 +257,6 @@ static void conv_backward_weights(const struct blas_state *st, const struct vb_k
     }
 }
 
-/* ---- linear ---------------------------------------------------------------------------------- */
-
 static void linear_forward(const struct blas_state *st, const struct vb_k_args *a, int part)
 {
     int o0 = part * st->part, n = vb_min(st->part, st->s.oc - o0), i, o;
@@ -313,8 +290,6 @@ static void linear_backward_weights(const struct blas_state *st, const struct vb
     vb_k_sgemm(m, st->k, st->s.n, transposed(a->dy + o0, (size_t)st->s.oc), plain(a->x, k), 0,
                a->dw + (size_t)o0 * k, k);
 }
-
-/* ---- the backend ----------------------------------------------------------------------------- */
 
 static void run_tile(const struct blas_state *st, const struct vb_k_args *a, int tile,
                      float *columns)

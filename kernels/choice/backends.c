@@ -9,8 +9,6 @@
 #include "kernels/layer/plain.h"
 #include "kernels/layer/then_pool.h"
 
-#include <string.h>
-
 VB_THEN_POOL(blas)
 VB_THEN_POOL(onednn)
 VB_THEN_POOL(gemm)

@@ -6,8 +6,6 @@
  */
 #include "kernels/kernels.h"
 
-#include <stdio.h>
-
 static bool own_kernel(const char *impl, bool reference)
 {
     return impl[0] != '\0' && !reference;

@@ -34,10 +34,9 @@ struct vb_k_blas {
 
 void vb_k_blas_probe(struct vb_k_blas *probe_p);
 
-/* Makes sure that OpenBLAS starts no threads in the child processes that this process starts from
- * now on. By default OpenBLAS starts a thread for every cpu when it is loaded. Nothing uses these
- * threads, but each of them yields in a loop on the cpus of the ranks before it sleeps. Must be
- * called before this process starts threads of its own. */
+/* From now on, OpenBLAS starts no threads in new child processes. By default it starts one for
+ * every cpu when it is loaded; these are useless, but yield in a loop on the cpus of the ranks
+ * before they sleep. Must be called before this process starts threads of its own. */
 void vb_k_blas_no_threads_in_children(void);
 
 const char *vb_k_threading_str(enum vb_k_threading threading);
@@ -79,12 +78,10 @@ void vb_k_layer_destroy(struct vb_k_layer *layer);
 
 const struct vb_k_shape *vb_k_layer_shape(const struct vb_k_layer *layer);
 
-/* Returns the name of the backend of a pass; NULL if the layer does not have this pass or the pass
- * was declared unused. */
+/* Returns the name of the backend of a pass; NULL if the layer lacks the pass or it is unused. */
 const char *vb_k_layer_backend(const struct vb_k_layer *layer, enum vb_k_pass pass);
 
-/* Returns the size that args.scratch must have, large enough for any pass. Layers may share the
- * memory. */
+/* Returns the size of args.scratch for any pass. Layers may share the memory. */
 size_t vb_k_layer_scratch_bytes(const struct vb_k_layer *layer);
 
 /* Runs a pass without allocating anything. Does nothing if the pass has no backend. */
@@ -97,8 +94,7 @@ void vb_k_layer_run(const struct vb_k_layer *layer, enum vb_k_pass pass,
 
 struct vb_k_checked {
     const char *backend;
-    double off; /* largest difference from the reference, divided by the root mean square of the
-                 * reference's results */
+    double off; /* largest difference from the reference, divided by its root mean square */
 };
 
 /* Compares every backend that can do a pass with the reference, on at most 4 samples. Rounding
@@ -110,8 +106,7 @@ vb_status vb_k_check_all(const struct vb_k_shape *shape, enum vb_k_pass pass,
 
 struct vb_k_candidate {
     const char *backend;
-    double ms; /* time of the fastest run; negative: not timed, because others were clearly
-                * faster */
+    double ms; /* time of the fastest run; negative: not timed, because others were faster */
 };
 
 /* Times every backend that can do a pass, on the given shape, for about `seconds` each. */
@@ -133,8 +128,7 @@ struct vb_k_choice {
     const char *backend; /* points into the program's own table of names */
 };
 
-/* The choices of a model. The text of a plan has one line for each choice: "conv1 forward blas".
- * Equal plans have equal texts. */
+/* The choices of a model. Equal plans have equal texts, with lines like "conv1 forward blas". */
 struct vb_k_plan {
     int n;
     struct vb_k_choice v[VB_K_CHOICES_MAX];

@@ -1,19 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * Keeps the choices of earlier runs in a text file. The first line names everything that choices
- * depend on besides the shape: CPU, libraries, backends of this program, number of threads. The
- * checksum of that line is part of the file name, so machines that share a home directory have
- * separate files. Each further line is a choice: shape, pass, backend.
+ * Keeps the choices of earlier runs in a text file. The first line names all that choices depend on
+ * besides the shape; its checksum is part of the file name, so machines that share a home directory
+ * have separate files. Each further line is a choice: shape, pass, backend.
  */
 #include "kernels/choice/choice_priv.h"
 #include "kernels/layer/level.h"
 #include "kernels/onednn/onednn.h"
 
 #include <omp.h>
-
 #include <limits.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define SHAPE_TEXT 160
 #define KEY_TEXT 448
@@ -33,11 +30,7 @@ struct vb_k_cache {
     bool changed;
 };
 
-/* ---- what choices depend on ------------------------------------------------------------------ */
-
-struct cpu {
-    char text[128];
-};
+#define CPU_TEXT 128
 
 /* Collects the lines that identify the CPU: "model name" on amd64. On Arm there is no such line,
  * but there are lines with the numbers of the implementer and the part. */
@@ -45,43 +38,32 @@ static bool cpu_line(char *line, void *arg)
 {
     static const char *const wanted[] = {"model name", "CPU implementer", "CPU part",
                                          "CPU variant"};
-    struct cpu *cpu = arg;
-    char *colon = strchr(line, ':');
-    size_t i, used = strlen(cpu->text);
+    char *cpu = arg, *colon = strchr(line, ':');
+    size_t i, used = strlen(cpu);
 
     if (line[0] == '\0') /* end of the first cpu's lines */
         return false;
     for (i = 0; i < VB_COUNT(wanted) && colon != NULL; i++)
         if (strncmp(line, wanted[i], strlen(wanted[i])) == 0)
-            snprintf(cpu->text + used, sizeof(cpu->text) - used, "%s", colon + 1);
+            snprintf(cpu + used, CPU_TEXT - used, "%s", colon + 1);
     return true;
-}
-
-static void backend_names(char *buf, size_t size)
-{
-    size_t used = 0;
-    int i;
-
-    buf[0] = '\0';
-    for (i = 0; i < vb_k_n_backends && used < size; i++)
-        used += (size_t)snprintf(buf + used, size - used, " %s", vb_k_backends[i]->name);
 }
 
 static void make_key(char key[KEY_TEXT])
 {
-    struct cpu cpu = {""};
-    struct vb_k_onednn onednn;
+    char cpu[CPU_TEXT] = "", onednn[32], names[224] = "";
     struct vb_k_blas blas;
-    char names[224];
+    size_t used = 0;
+    int i;
 
-    vb_probe_lines(cpu_line, &cpu, "/proc/cpuinfo");
-    vb_k_onednn_version(onednn.version, sizeof(onednn.version));
+    vb_probe_lines(cpu_line, cpu, "/proc/cpuinfo");
+    vb_k_onednn_version(onednn, sizeof(onednn));
     vb_k_blas_probe(&blas);
-    backend_names(names, sizeof(names));
+    for (i = 0; i < vb_k_n_backends && used < sizeof(names); i++)
+        used += (size_t)snprintf(names + used, sizeof(names) - used, " %s", vb_k_backends[i]->name);
     snprintf(key, KEY_TEXT,
-             "verbena choices 3; cpu%s; oneDNN %s; OpenBLAS %s %s; own %s; threads %d;%s", cpu.text,
-             onednn.version, blas.version, blas.core, vb_k_level_name(), omp_get_max_threads(),
-             names);
+             "verbena choices 3; cpu%s; oneDNN %s; OpenBLAS %s %s; own %s; threads %d;%s", cpu,
+             onednn, blas.version, blas.core, vb_k_level_name(), omp_get_max_threads(), names);
 }
 
 static void shape_text(const struct vb_k_shape *s, char text[SHAPE_TEXT])
@@ -90,28 +72,24 @@ static void shape_text(const struct vb_k_shape *s, char text[SHAPE_TEXT])
              s->n, s->c, s->h, s->w, s->oc, s->kh, s->kw, s->stride, s->pad, s->relu);
 }
 
-/* ---- entries --------------------------------------------------------------------------------- */
-
-static const struct entry *find(const struct vb_k_cache *cache, const char *shape,
-                                enum vb_k_pass pass)
+static const struct vb_k_backend *find(const struct vb_k_cache *cache, const char *shape,
+                                       enum vb_k_pass pass)
 {
     int i;
 
     for (i = 0; i < cache->n; i++)
         if (cache->entries[i].pass == pass && strcmp(cache->entries[i].shape, shape) == 0)
-            return &cache->entries[i];
+            return cache->entries[i].backend;
     return NULL;
 }
 
 const struct vb_k_backend *vb_k_cache_find(const struct vb_k_cache *cache,
                                            const struct vb_k_shape *shape, enum vb_k_pass pass)
 {
-    const struct entry *entry;
     char text[SHAPE_TEXT];
 
     shape_text(shape, text);
-    entry = find(cache, text, pass);
-    return entry != NULL ? entry->backend : NULL;
+    return find(cache, text, pass);
 }
 
 static void append(struct vb_k_cache *cache, const char *shape, enum vb_k_pass pass,
@@ -137,8 +115,6 @@ void vb_k_cache_add(struct vb_k_cache *cache, const struct vb_k_shape *shape, en
     cache->changed = true;
 }
 
-/* ---- the file -------------------------------------------------------------------------------- */
-
 struct reading {
     struct vb_k_cache *cache;
     int line;     /* number of the line being read */
@@ -151,17 +127,14 @@ static bool read_entry(struct vb_k_cache *cache, char *line)
     char *rest = NULL, *shape = strtok_r(line, " ", &rest);
     char *pass_text = strtok_r(NULL, " ", &rest), *name = strtok_r(NULL, " ", &rest);
     const struct vb_k_backend *backend;
-    int pass;
+    enum vb_k_pass pass;
 
     if (name == NULL || strtok_r(NULL, " ", &rest) != NULL || strlen(shape) >= SHAPE_TEXT)
         return false;
     backend = vb_k_backend_find(name);
-    for (pass = 0; pass < VB_K_PASSES; pass++)
-        if (strcmp(pass_text, vb_k_pass_str((enum vb_k_pass)pass)) == 0)
-            break;
-    if (backend == NULL || pass == VB_K_PASSES)
+    if (backend == NULL || !vb_k_pass_find(pass_text, &pass))
         return false;
-    append(cache, shape, (enum vb_k_pass)pass, backend);
+    append(cache, shape, pass, backend);
     return true;
 }
 

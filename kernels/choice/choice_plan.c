@@ -5,7 +5,6 @@
 #include "kernels/choice/choice_priv.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define LINE_MAX_BYTES 128
 
@@ -76,7 +75,7 @@ char *vb_k_plan_text(const struct vb_k_plan *plan)
     return text;
 }
 
-static bool find_pass(const char *text, enum vb_k_pass *pass_p)
+bool vb_k_pass_find(const char *text, enum vb_k_pass *pass_p)
 {
     int i;
 
@@ -88,8 +87,7 @@ static bool find_pass(const char *text, enum vb_k_pass *pass_p)
     return false;
 }
 
-/* Parses a line that has no newline, and overwrites the line. Returns NULL, or the reason why the
- * line is not valid. */
+/* Parses a line without newline, and overwrites it. Returns NULL, or why the line is not valid. */
 static const char *parse_line(struct vb_k_plan *plan, char *line)
 {
     char *rest = NULL, *name = strtok_r(line, " \t\r", &rest);
@@ -102,7 +100,7 @@ static const char *parse_line(struct vb_k_plan *plan, char *line)
     backend = strtok_r(NULL, " \t\r", &rest);
     if (backend == NULL || strtok_r(NULL, " \t\r", &rest) != NULL)
         return "expected a layer, a pass and a backend";
-    if (!find_pass(pass_text, &pass))
+    if (!vb_k_pass_find(pass_text, &pass))
         return "the pass must be forward, backward-data or backward-weights";
     return add(plan, name, pass, backend);
 }

@@ -15,18 +15,19 @@ extern const int vb_k_n_backends;
 /* Finds a backend by name. Returns NULL if no backend has that name. */
 const struct vb_k_backend *vb_k_backend_find(const char *name);
 
-/* kernels/choice/choice_time.c: finds the fastest backend for a pass. Candidates that are clearly
- * slower drop out on smaller versions of the shape, so this takes milliseconds. *backend_p is NULL
- * if no backend can do the pass. */
+/* kernels/choice/choice_time.c: finds the fastest backend for a pass. Takes milliseconds, because
+ * slow ones drop out on a smaller shape. *backend_p is NULL if no backend can do the pass. */
 vb_status vb_k_choose(const struct vb_k_shape *shape, enum vb_k_pass pass,
                       const struct vb_k_backend **backend_p);
 
-/* kernels/choice/choice_cache.c: finds the backend that was chosen earlier. Returns NULL if the
- * cache has no entry. */
+/* kernels/choice/choice_cache.c: finds the backend that was chosen earlier; NULL if none. */
 const struct vb_k_backend *vb_k_cache_find(const struct vb_k_cache *cache,
                                            const struct vb_k_shape *shape, enum vb_k_pass pass);
 void vb_k_cache_add(struct vb_k_cache *cache, const struct vb_k_shape *shape, enum vb_k_pass pass,
                     const struct vb_k_backend *backend);
+
+/* kernels/choice/choice_plan.c: the reverse of vb_k_pass_str(). Returns false if none fits. */
+bool vb_k_pass_find(const char *text, enum vb_k_pass *pass_p);
 
 /* kernels/choice/choice_check.c: does the same as vb_k_check_all(), for the given backends only. */
 vb_status vb_k_check_these(const struct vb_k_backend *const *backends, int n_backends,

@@ -1,40 +1,30 @@
 /* SPDX-License-Identifier: MIT
  *
- * Finds the fastest backend by timing. A whole AlexNet of batch 32 is too slow to time every
- * candidate on it. Candidates therefore first run on a very small version of the shape, where those
- * that are clearly slower drop out. The others run on a larger version; how much larger depends on
- * how long the first stage took, so a fast machine comes closer to the whole shape in the same
- * time. Candidates take turns, and the best run of each counts. A disturbance on the machine then
- * does not hurt one candidate alone.
+ * Finds the fastest backend by timing, first on a very small version of the shape, then on a larger
+ * one (docs/compute.md). Candidates take turns, so a disturbance does not hurt one alone.
  *
- * A smaller convolution first has fewer samples, but not too few, because a kernel's work on the
- * weights is shared by the samples; then it has fewer channels. A smaller linear layer has fewer
- * outputs and thus uses some rows of the same matrix, because its speed depends on the number of
- * samples and on the length of the rows.
+ * A smaller convolution first has fewer samples, but not too few, because they share a kernel's
+ * work on the weights; then fewer channels. A smaller linear layer has fewer outputs and thus uses
+ * some rows of the same matrix, because its speed depends on samples and on the length of the rows.
  */
 #include "kernels/blas/blas.h"
 #include "kernels/choice/choice_priv.h"
 #include "kernels/choice/tensors_priv.h"
 
 #include <omp.h>
-
 #include <stdlib.h>
-#include <string.h>
 
 #define PEAK_SIDE 1024
 #define SAMPLES 8 /* smallest number of samples while there are still channels to remove */
 #define CHANNELS 64
 #define CHANNELS_MIN 32
 #define OUTPUTS 256 /* smallest number of outputs of a linear layer */
-/* A linear layer is timed with the work of a stage divided by this number, because all its rows are
- * alike. */
+/* Divides the work of a stage if the layer is linear, because all its rows are alike. */
 #define LINEAR_PART 4
-/* A backend that takes more than this many times the best time is out after its first run. A short
- * first run is repeated before. */
+/* A backend slower than this times the best is out after its first run, or its second if short. */
 #define HOPELESS 3
 #define SHORT_MS 2.0 /* length of a short run */
-/* Extra factor of the limit after the first round, because one run is less certain than the best of
- * two. */
+/* Extra factor of the limit after the first round: one run is less certain than the best of two. */
 #define FIRST_CLOSE 1.1
 #define ROUNDS_MIN 2
 #define ROUNDS_MAX 12
@@ -75,8 +65,7 @@ static bool halve_channels(struct vb_k_shape *s, int least)
     return true;
 }
 
-/* Makes the shape one step smaller. Returns false if a smaller shape would no longer represent the
- * whole shape. */
+/* Makes the shape one step smaller. Returns false if that would no longer represent the whole. */
 static bool shrink_conv(struct vb_k_shape *s)
 {
     return halve_samples(s, SAMPLES) || halve_channels(s, CHANNELS) || halve_samples(s, 2) ||
@@ -204,8 +193,7 @@ static void drop(struct race *race, double factor)
             race->runner[race->n++] = old.runner[i];
 }
 
-/* Runs a backend for the first time. If it is hopelessly slow, it is out; but if that run was
- * short, the backend gets a second try before. */
+/* A backend that is hopelessly slow in its first run is out, after a second try if it was short. */
 static void run_first(struct runner *r, const struct vb_k_tensors *t, double best)
 {
     double again;
@@ -290,31 +278,17 @@ static vb_status run_stage(struct race *race, const struct vb_k_shape *s, enum v
     return st;
 }
 
-static bool same_size(const struct vb_k_shape *a, const struct vb_k_shape *b)
-{
-    return a->n == b->n && a->c == b->c && a->oc == b->oc;
-}
-
-/* Returns the size of the last stage, given the result of the first. Linear layers are limited by
- * memory, and a few more rows of the same matrix measure that as well as many. */
-static double last_flops(const struct race *race, const struct vb_k_shape *first)
-{
-    double ms = race->n > 0 ? race->runner[0].ms : -1;
-
-    if (first->kind == VB_K_LINEAR || ms <= 0)
-        return LAST_FLOPS;
-    return vb_k_shape_flops(first, VB_K_FORWARD) * LAST_MS / ms;
-}
-
 static vb_status hold(struct race *race, const struct vb_k_shape *shape, enum vb_k_pass pass)
 {
     struct vb_k_shape small = smaller(shape, FIRST_FLOPS);
     double flops = LAST_FLOPS;
     vb_status st = VB_OK;
 
-    if (race->n > 1 && !same_size(&small, shape)) {
+    if (race->n > 1 && (small.n != shape->n || small.c != shape->c || small.oc != shape->oc)) {
         st = run_stage(race, &small, pass, &first_stage);
-        flops = last_flops(race, &small);
+        /* Linear layers are limited by memory; a few more rows of the matrix measure that. */
+        if (small.kind != VB_K_LINEAR && race->n > 0 && race->runner[0].ms > 0)
+            flops = vb_k_shape_flops(&small, VB_K_FORWARD) * LAST_MS / race->runner[0].ms;
     }
     small = smaller(shape, flops);
     if (st == VB_OK && race->n > 1)
@@ -338,8 +312,7 @@ vb_status vb_k_choose(const struct vb_k_shape *shape, enum vb_k_pass pass,
     return st;
 }
 
-/* Keeps the time of the best of several runs, which take about `seconds` in total. The first run
- * does not count. */
+/* Keeps the time of the best run. The runs take about `seconds`; the first does not count. */
 static void time_long(struct runner *r, const struct vb_k_tensors *t, double seconds)
 {
     double sum = 0, ms;

@@ -2,7 +2,6 @@
 #include "kernels/choice/tensors_priv.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 size_t vb_k_tensor_len(const struct vb_k_shape *s, enum vb_k_tensor which)
 {
@@ -29,8 +28,7 @@ static bool is_used(const struct vb_k_tensors *t, int which)
     return used[t->pass][which] && (weights || which == DY || which == DX);
 }
 
-/* Fills v with numbers from -1 to 1, like those of a trained model. With zeros some kernels would
- * be too fast. */
+/* Numbers like those of a trained model. With zeros some kernels would be too fast. */
 void vb_k_fill(float *v, size_t n, uint64_t seed)
 {
     enum { PATTERN = 4099 };
@@ -40,17 +38,6 @@ void vb_k_fill(float *v, size_t n, uint64_t seed)
         v[i] = (float)(vb_random(seed, i) >> 40) / (1 << 23) - 1;
     for (; i < n; i++)
         v[i] = v[i - PATTERN];
-}
-
-/* Fills where with random places. A fifth of the outputs have none, as after a ReLU in training. */
-static uint8_t *make_where(size_t n)
-{
-    uint8_t *where = vb_alloc_aligned(n);
-    size_t i;
-
-    for (i = 0; i < n && where != NULL; i++)
-        where[i] = (uint8_t)(vb_random(0, i) % (VB_K_NOWHERE + 1));
-    return where;
 }
 
 void vb_k_tensors_fini(struct vb_k_tensors *t)
@@ -64,7 +51,7 @@ void vb_k_tensors_fini(struct vb_k_tensors *t)
 
 static bool make_all(struct vb_k_tensors *t)
 {
-    size_t n;
+    size_t n, j;
     int i;
 
     for (i = 0; i < N_TENSORS; i++) {
@@ -76,9 +63,13 @@ static bool make_all(struct vb_k_tensors *t)
             return false;
         vb_k_fill(t->t[i], n, (uint64_t)i);
     }
-    if (t->s.kind == VB_K_CONV_POOL)
-        t->where = make_where(vb_k_shape_outputs(&t->s));
-    return t->s.kind != VB_K_CONV_POOL || t->where != NULL;
+    if (t->s.kind != VB_K_CONV_POOL)
+        return true;
+    n = vb_k_shape_outputs(&t->s);
+    t->where = vb_alloc_aligned(n);
+    for (j = 0; j < n && t->where != NULL; j++) /* a fifth has no place, as after a ReLU */
+        t->where[j] = (uint8_t)(vb_random(0, j) % (VB_K_NOWHERE + 1));
+    return t->where != NULL;
 }
 
 vb_status vb_k_tensors_init(struct vb_k_tensors *t, const struct vb_k_shape *s, enum vb_k_pass pass)

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The specification of layers. Plain loops compute every kind and pass, one result after the other,
- * and add in double precision. The fast kernels are tested against these loops.
- *
- * A linear layer is a convolution whose kernel is as large as its input.
+ * The specification of layers: plain loops that add in double precision, against which fast kernels
+ * are tested. A linear layer is a convolution whose kernel is as large as its input.
  */
 #include "kernels/layer/backend.h"
 
@@ -35,16 +33,14 @@ static struct dims kernel_dims(const struct vb_k_shape *s)
     return (struct dims){s->c, s->kh, s->kw};
 }
 
-/* Finds the row or column of the input that place k of the kernel reads for an output. Returns
- * false if it is in the padding. */
+/* Finds the row or column of the input that place k of the kernel reads; false: in the padding. */
 static bool seen(const struct vb_k_shape *s, int out, int k, int size, int *in_p)
 {
     *in_p = out * s->stride - s->pad + k;
     return *in_p >= 0 && *in_p < size;
 }
 
-/* The reverse: finds the output that reads an input at place k of the kernel. Returns false if
- * there is none. */
+/* The reverse: finds the output that reads an input at place k of the kernel; false: none. */
 static bool sees(const struct vb_k_shape *s, int in, int k, int size, int *out_p)
 {
     int from = in + s->pad - k;
@@ -58,23 +54,26 @@ static double relu(double v)
     return v < 0 ? 0 : v; /* a NaN stays */
 }
 
-/* each() calls fn for every element (n, c, y, x) of a tensor. */
-typedef void (*element_fn)(const struct vb_k_shape *s, const struct vb_k_args *a, int n, int c,
-                           int y, int x);
+/* An element of a tensor (n, c, h, w), and its index. */
+struct item {
+    size_t i;
+    int n, c, y, x;
+};
 
+typedef void item_fn(const struct vb_k_shape *s, const struct vb_k_args *a, struct item e);
+
+/* Calls fn for every element of a tensor. */
 static void each(const struct vb_k_shape *s, const struct vb_k_args *a, int n, struct dims d,
-                 element_fn fn)
+                 item_fn *fn)
 {
-    int i, c, y, x;
+    struct item e = {0};
 
-    for (i = 0; i < n; i++)
-        for (c = 0; c < d.c; c++)
-            for (y = 0; y < d.h; y++)
-                for (x = 0; x < d.w; x++)
-                    fn(s, a, i, c, y, x);
+    for (e.n = 0; e.n < n; e.n++)
+        for (e.c = 0; e.c < d.c; e.c++)
+            for (e.y = 0; e.y < d.h; e.y++)
+                for (e.x = 0; e.x < d.w; e.x++, e.i++)
+                    fn(s, a, e);
 }
-
-/* ---- convolution ----------------------------------------------------------------------------- */
 
 static double conv_at(const struct vb_k_shape *s, const struct vb_k_args *a, int n, int oc, int oy,
                       int ox)
@@ -91,36 +90,32 @@ static double conv_at(const struct vb_k_shape *s, const struct vb_k_args *a, int
     return sum;
 }
 
-static void conv_forward(const struct vb_k_shape *s, const struct vb_k_args *a, int n, int oc,
-                         int oy, int ox)
+static void conv_forward(const struct vb_k_shape *s, const struct vb_k_args *a, struct item e)
 {
-    double sum = conv_at(s, a, n, oc, oy, ox);
+    double sum = conv_at(s, a, e.n, e.c, e.y, e.x);
 
-    a->y[at(out_dims(s), n, oc, oy, ox)] = (float)(s->relu ? relu(sum) : sum);
+    a->y[e.i] = (float)(s->relu ? relu(sum) : sum);
 }
 
 /* Computes four outputs of the convolution, rounds them to float, and takes the largest; the first
  * one if several are equal. A NaN counts as larger than any number. */
-static void conv_pool_forward(const struct vb_k_shape *s, const struct vb_k_args *a, int n, int oc,
-                              int oy, int ox)
+static void conv_pool_forward(const struct vb_k_shape *s, const struct vb_k_args *a, struct item e)
 {
-    size_t here = at(out_dims(s), n, oc, oy, ox);
     int place, best_place = 0;
     float best = 0, v;
 
     for (place = 0; place < 4; place++) {
-        v = (float)conv_at(s, a, n, oc, 2 * oy + place / 2, 2 * ox + place % 2);
+        v = (float)conv_at(s, a, e.n, e.c, 2 * e.y + place / 2, 2 * e.x + place % 2);
         if (place == 0 || v > best || (isnan(v) && !isnan(best))) {
             best = v;
             best_place = place;
         }
     }
-    a->y[here] = (float)relu((double)best);
-    a->where[here] = best > 0 ? (uint8_t)best_place : VB_K_NOWHERE;
+    a->y[e.i] = (float)relu((double)best);
+    a->where[e.i] = best > 0 ? (uint8_t)best_place : VB_K_NOWHERE;
 }
 
-/* Finds the gradient of an output of the convolution. Returns false if another output in its
- * pooling window was larger. */
+/* Finds the gradient of an output of the convolution; false: its pooling took another one. */
 static bool gradient(const struct vb_k_shape *s, const struct vb_k_args *a, int n, int oc, int oy,
                      int ox, double *g_p)
 {
@@ -133,8 +128,7 @@ static bool gradient(const struct vb_k_shape *s, const struct vb_k_args *a, int 
     return half == 1 || a->where[here] == oy % 2 * 2 + ox % 2;
 }
 
-static void conv_backward_data(const struct vb_k_shape *s, const struct vb_k_args *a, int n, int c,
-                               int y, int x)
+static void conv_backward_data(const struct vb_k_shape *s, const struct vb_k_args *a, struct item e)
 {
     struct vb_k_shape conv = vb_k_shape_conv(s);
     int oc, ky, kx, oy, ox;
@@ -143,14 +137,15 @@ static void conv_backward_data(const struct vb_k_shape *s, const struct vb_k_arg
     for (oc = 0; oc < s->oc; oc++)
         for (ky = 0; ky < s->kh; ky++)
             for (kx = 0; kx < s->kw; kx++)
-                if (sees(s, y, ky, conv.oh, &oy) && sees(s, x, kx, conv.ow, &ox) &&
-                    gradient(s, a, n, oc, oy, ox, &g))
-                    sum += g * (double)a->w[at(kernel_dims(s), oc, c, ky, kx)];
-    a->dx[at(in_dims(s), n, c, y, x)] = (float)sum;
+                if (sees(s, e.y, ky, conv.oh, &oy) && sees(s, e.x, kx, conv.ow, &ox) &&
+                    gradient(s, a, e.n, oc, oy, ox, &g))
+                    sum += g * (double)a->w[at(kernel_dims(s), oc, e.c, ky, kx)];
+    a->dx[e.i] = (float)sum;
 }
 
-static void conv_backward_weights(const struct vb_k_shape *s, const struct vb_k_args *a, int oc,
-                                  int c, int ky, int kx)
+/* e is an element of the weights (oc, c, kh, kw). */
+static void conv_backward_weights(const struct vb_k_shape *s, const struct vb_k_args *a,
+                                  struct item e)
 {
     struct vb_k_shape conv = vb_k_shape_conv(s);
     int n, oy, ox, y, x;
@@ -159,10 +154,10 @@ static void conv_backward_weights(const struct vb_k_shape *s, const struct vb_k_
     for (n = 0; n < s->n; n++)
         for (oy = 0; oy < conv.oh; oy++)
             for (ox = 0; ox < conv.ow; ox++)
-                if (seen(s, oy, ky, s->h, &y) && seen(s, ox, kx, s->w, &x) &&
-                    gradient(s, a, n, oc, oy, ox, &g))
-                    sum += (double)a->x[at(in_dims(s), n, c, y, x)] * g;
-    a->dw[at(kernel_dims(s), oc, c, ky, kx)] = (float)sum;
+                if (seen(s, oy, e.y, s->h, &y) && seen(s, ox, e.x, s->w, &x) &&
+                    gradient(s, a, n, e.n, oy, ox, &g))
+                    sum += (double)a->x[at(in_dims(s), n, e.c, y, x)] * g;
+    a->dw[e.i] = (float)sum;
 }
 
 static void bias_backward(const struct vb_k_shape *s, const struct vb_k_args *a, int oc)
@@ -204,10 +199,7 @@ static void linear(const struct vb_k_shape *s, enum vb_k_pass pass, const struct
     conv(&same, pass, a);
 }
 
-/* ---- pooling --------------------------------------------------------------------------------- */
-
-/* Returns the index of the largest input in a window; of the first one if several are equal. A NaN
- * counts as larger than any number. */
+/* Returns the index of the first largest input in a window. A NaN is larger than any number. */
 static size_t max_place(const struct vb_k_shape *s, const float *in, int n, int c, int oy, int ox)
 {
     size_t best = 0, here;
@@ -227,73 +219,61 @@ static size_t max_place(const struct vb_k_shape *s, const float *in, int n, int 
     return best; /* padding is smaller than the kernel, so every window contains an input */
 }
 
-static void max_forward(const struct vb_k_shape *s, const struct vb_k_args *a, int n, int c, int oy,
-                        int ox)
+static void max_forward(const struct vb_k_shape *s, const struct vb_k_args *a, struct item e)
 {
-    a->y[at(out_dims(s), n, c, oy, ox)] = a->x[max_place(s, a->x, n, c, oy, ox)];
+    a->y[e.i] = a->x[max_place(s, a->x, e.n, e.c, e.y, e.x)];
 }
 
-static void max_backward(const struct vb_k_shape *s, const struct vb_k_args *a, int n, int c, int y,
-                         int x)
+static void max_backward(const struct vb_k_shape *s, const struct vb_k_args *a, struct item e)
 {
-    size_t here = at(in_dims(s), n, c, y, x);
     int ky, kx, oy, ox;
     double sum = 0;
 
     for (ky = 0; ky < s->kh; ky++)
         for (kx = 0; kx < s->kw; kx++)
-            if (sees(s, y, ky, s->oh, &oy) && sees(s, x, kx, s->ow, &ox) &&
-                max_place(s, a->x, n, c, oy, ox) == here)
-                sum += (double)a->dy[at(out_dims(s), n, c, oy, ox)];
-    a->dx[here] = (float)sum;
+            if (sees(s, e.y, ky, s->oh, &oy) && sees(s, e.x, kx, s->ow, &ox) &&
+                max_place(s, a->x, e.n, e.c, oy, ox) == e.i)
+                sum += (double)a->dy[at(out_dims(s), e.n, e.c, oy, ox)];
+    a->dx[e.i] = (float)sum;
 }
 
-static void avg_forward(const struct vb_k_shape *s, const struct vb_k_args *a, int n, int c, int oy,
-                        int ox)
+static void avg_forward(const struct vb_k_shape *s, const struct vb_k_args *a, struct item e)
 {
     int ky, kx, y, x;
     double sum = 0;
 
     for (ky = 0; ky < s->kh; ky++)
         for (kx = 0; kx < s->kw; kx++)
-            if (seen(s, oy, ky, s->h, &y) && seen(s, ox, kx, s->w, &x))
-                sum += (double)a->x[at(in_dims(s), n, c, y, x)];
-    a->y[at(out_dims(s), n, c, oy, ox)] = (float)(sum / (s->kh * s->kw));
+            if (seen(s, e.y, ky, s->h, &y) && seen(s, e.x, kx, s->w, &x))
+                sum += (double)a->x[at(in_dims(s), e.n, e.c, y, x)];
+    a->y[e.i] = (float)(sum / (s->kh * s->kw));
 }
 
-static void avg_backward(const struct vb_k_shape *s, const struct vb_k_args *a, int n, int c, int y,
-                         int x)
+static void avg_backward(const struct vb_k_shape *s, const struct vb_k_args *a, struct item e)
 {
     int ky, kx, oy, ox;
     double sum = 0;
 
     for (ky = 0; ky < s->kh; ky++)
         for (kx = 0; kx < s->kw; kx++)
-            if (sees(s, y, ky, s->oh, &oy) && sees(s, x, kx, s->ow, &ox))
-                sum += (double)a->dy[at(out_dims(s), n, c, oy, ox)];
-    a->dx[at(in_dims(s), n, c, y, x)] = (float)(sum / (s->kh * s->kw));
+            if (sees(s, e.y, ky, s->oh, &oy) && sees(s, e.x, kx, s->ow, &ox))
+                sum += (double)a->dy[at(out_dims(s), e.n, e.c, oy, ox)];
+    a->dx[e.i] = (float)(sum / (s->kh * s->kw));
 }
 
-/* ---- one element to one element -------------------------------------------------------------- */
-
-static void relu_forward(const struct vb_k_shape *s, const struct vb_k_args *a, int n, int c, int y,
-                         int x)
+static void relu_forward(const struct vb_k_shape *s, const struct vb_k_args *a, struct item e)
 {
-    size_t i = at(in_dims(s), n, c, y, x);
-
-    a->y[i] = (float)relu((double)a->x[i]);
+    (void)s;
+    a->y[e.i] = (float)relu((double)a->x[e.i]);
 }
 
-static void relu_backward(const struct vb_k_shape *s, const struct vb_k_args *a, int n, int c,
-                          int y, int x)
+static void relu_backward(const struct vb_k_shape *s, const struct vb_k_args *a, struct item e)
 {
-    size_t i = at(in_dims(s), n, c, y, x);
-
-    a->dx[i] = a->y[i] > 0 ? a->dy[i] : 0;
+    (void)s;
+    a->dx[e.i] = a->y[e.i] > 0 ? a->dy[e.i] : 0;
 }
 
-/* Returns v, scaled, or 0 if element i is dropped. Two elements share a random number; the first
- * one uses the lower half. */
+/* Returns v, scaled, or 0 if element i is dropped. Two neighbours share a random number. */
 static float dropped(const struct vb_k_shape *s, const struct vb_k_args *a, size_t i, float v)
 {
     uint64_t random = vb_random(vb_random(a->seed, a->step), i / 2);
@@ -302,71 +282,55 @@ static float dropped(const struct vb_k_shape *s, const struct vb_k_args *a, size
     return mine < vb_k_dropout_below(s->rate) ? 0 : v * (1 / (1 - s->rate));
 }
 
-static void dropout_forward(const struct vb_k_shape *s, const struct vb_k_args *a, int n, int c,
-                            int y, int x)
+static void dropout_forward(const struct vb_k_shape *s, const struct vb_k_args *a, struct item e)
 {
-    size_t i = at(in_dims(s), n, c, y, x);
-
-    a->y[i] = dropped(s, a, i, a->x[i]);
+    a->y[e.i] = dropped(s, a, e.i, a->x[e.i]);
 }
 
-static void dropout_backward(const struct vb_k_shape *s, const struct vb_k_args *a, int n, int c,
-                             int y, int x)
+static void dropout_backward(const struct vb_k_shape *s, const struct vb_k_args *a, struct item e)
 {
-    size_t i = at(in_dims(s), n, c, y, x);
-
-    a->dx[i] = dropped(s, a, i, a->dy[i]);
+    a->dx[e.i] = dropped(s, a, e.i, a->dy[e.i]);
 }
-
-/* ---- local response normalisation ------------------------------------------------------------ */
 
 /* Returns the scale in y = x * scale ^ -beta. */
 static double lrn_scale(const struct vb_k_shape *s, const float *in, int n, int c, int y, int x)
 {
-    int half = s->kh / 2, other;
+    int half = s->kh / 2, other = c > half ? c - half : 0;
     double sum = 0, v;
 
-    for (other = c - half; other <= c + half; other++) {
-        if (other < 0 || other >= s->c)
-            continue;
+    for (; other <= c + half && other < s->c; other++) {
         v = (double)in[at(in_dims(s), n, other, y, x)];
         sum += v * v;
     }
     return (double)s->bias + (double)s->alpha / s->kh * sum;
 }
 
-static void lrn_forward(const struct vb_k_shape *s, const struct vb_k_args *a, int n, int c, int y,
-                        int x)
+static void lrn_forward(const struct vb_k_shape *s, const struct vb_k_args *a, struct item e)
 {
-    size_t i = at(in_dims(s), n, c, y, x);
+    double scale = lrn_scale(s, a->x, e.n, e.c, e.y, e.x);
 
-    a->y[i] = (float)((double)a->x[i] * pow(lrn_scale(s, a->x, n, c, y, x), -(double)s->beta));
+    a->y[e.i] = (float)((double)a->x[e.i] * pow(scale, -(double)s->beta));
 }
 
 /* An input affects its own output, and the scale of its neighbours. */
-static void lrn_backward(const struct vb_k_shape *s, const struct vb_k_args *a, int n, int c, int y,
-                         int x)
+static void lrn_backward(const struct vb_k_shape *s, const struct vb_k_args *a, struct item e)
 {
-    size_t i = at(in_dims(s), n, c, y, x), j;
-    double beta = (double)s->beta, sum = 0;
-    int half = s->kh / 2, other;
+    double beta = (double)s->beta, scale = lrn_scale(s, a->x, e.n, e.c, e.y, e.x), sum = 0;
+    int half = s->kh / 2, other = e.c > half ? e.c - half : 0;
+    size_t j;
 
-    for (other = c - half; other <= c + half; other++) {
-        if (other < 0 || other >= s->c)
-            continue;
-        j = at(in_dims(s), n, other, y, x);
-        sum +=
-            (double)a->dy[j] * (double)a->x[j] * pow(lrn_scale(s, a->x, n, other, y, x), -beta - 1);
+    for (; other <= e.c + half && other < s->c; other++) {
+        j = at(in_dims(s), e.n, other, e.y, e.x);
+        sum += (double)a->dy[j] * (double)a->x[j] *
+               pow(lrn_scale(s, a->x, e.n, other, e.y, e.x), -beta - 1);
     }
-    a->dx[i] = (float)((double)a->dy[i] * pow(lrn_scale(s, a->x, n, c, y, x), -beta) -
-                       2 * (double)s->alpha / s->kh * beta * (double)a->x[i] * sum);
+    a->dx[e.i] = (float)((double)a->dy[e.i] * pow(scale, -beta) -
+                         2 * (double)s->alpha / s->kh * beta * (double)a->x[e.i] * sum);
 }
-
-/* ---------------------------------------------------------------------------------------------- */
 
 void vb_k_layer_ref(const struct vb_k_shape *s, enum vb_k_pass pass, const struct vb_k_args *a)
 {
-    static const element_fn table[][2] = {
+    static item_fn *const table[][2] = {
         [VB_K_MAX_POOL] = {max_forward, max_backward},
         [VB_K_AVG_POOL] = {avg_forward, avg_backward},
         [VB_K_RELU] = {relu_forward, relu_backward},

@@ -7,8 +7,7 @@
 
 #include <math.h>
 
-/* Returns a rate that falls along half a cosine from base to factor * base, and then stays
- * constant. */
+/* Falls along half a cosine from base to factor * base, then stays constant. */
 static double cosine_rate(const struct vb_k_schedule *s, int64_t step)
 {
     int64_t span = s->period - s->warmup;

@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * A linear layer, softmax with cross-entropy, and plain SGD, written to be read. These functions
- * define what the fast kernels must compute; tests compare both.
- *
- * Sums run in the order of the samples, and for the logits in the order of the features. There is
- * no blocking, and there are no threads and no special instructions.
+ * A linear layer, softmax with cross-entropy, and plain SGD, written to be read. Sums run in the
+ * order of the samples, and for the logits in the order of the features.
  */
 #include "kernels/kernels.h"
 
 #include <math.h>
-#include <string.h>
 
 void vb_k_linear_forward_ref(const float *x, const float *w, const float *b, int n, int features,
                              int classes, float *logits)
@@ -40,22 +36,11 @@ void vb_k_linear_backward_ref(const float *x, const float *dlogits, int n, int f
     }
 }
 
-static float largest(const float *v, int n)
-{
-    float max = v[0];
-    int i;
-
-    for (i = 1; i < n; i++)
-        if (v[i] > max)
-            max = v[i];
-    return max;
-}
-
 /* Replaces the logits of a row by their gradient and returns the loss. The largest logit is
  * subtracted first, so that exp() cannot overflow and the sum is at least 1. */
 static float xent_row(float *logits, int label, int classes)
 {
-    float max = largest(logits, classes), own = logits[label] - max, sum;
+    float max = logits[vb_k_argmax_ref(logits, classes)], own = logits[label] - max, sum;
     int c;
 
     sum = logits[0] = expf(logits[0] - max);

@@ -5,14 +5,12 @@
  * because packing fills up incomplete panels.
  */
 #include "kernels/gemm/gemm_priv.h"
-#include "kernels/layer/vec.h"
 
 #define NV (VB_GEMM_NR / VB_LANES)
 
 /* These macros access the MR numbers of a at one k. On Arm the numbers are a vector, and products
- * use its lanes. On x86 each number is broadcast from memory. On x86, a is also prefetched, beyond
- * the end of the panel into the next one, which saves time when a comes from the third-level
- * cache. */
+ * use its lanes. On x86 each number is broadcast from memory. There a is also prefetched, even from
+ * the next panel, in case it is in the third-level cache. */
 #if defined(__x86_64__)
 #define A_LOAD(av, a) const float *av = (a)
 #define ASK_AHEAD(a) __builtin_prefetch((a) + 1024, 0, 3)
@@ -61,8 +59,7 @@ void vb_gemm_tile(int k, const float *a, const float *b, float *c, size_t ldc, b
                          add ? vb_vec_load(c + j * VB_LANES) + acc[i][j] : acc[i][j]);
 }
 
-/* Takes one panel of b at a time, which stays in the first-level cache while all panels of a are
- * used. */
+/* One panel of b stays in the first-level cache while all panels of a are used. */
 void vb_gemm_block(int m_panels, int n_panels, int k, const float *a, const float *b, float *c,
                    bool add)
 {
@@ -72,33 +69,17 @@ void vb_gemm_block(int m_panels, int n_panels, int k, const float *a, const floa
     }
 }
 
-/* Packs four lines side by side into (k, width). */
-static void pack_four(const float *from, size_t step, int k, int width, float *to)
-{
-    vb_v4 r[4];
-    int p;
-
-    for (p = 0; p + 4 <= k; p += 4) {
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; i++)
-            r[i] = vb_v4_load(from + i * step + p);
-        vb_v4_transpose(r);
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; i++)
-            vb_v4_store(to + (size_t)(p + i) * width, r[i]);
-    }
-    for (; p < k; p++) {
-        for (int i = 0; i < 4; i++)
-            to[(size_t)p * width + i] = from[i * step + p];
-    }
-}
-
 void vb_gemm_pack_lines(const float *from, size_t line_step, int n, int k, int width, float *to)
 {
     int i = 0;
 
-    for (; i + 4 <= n; i += 4)
-        pack_four(from + i * line_step, line_step, k, width, to + i);
+    for (; i + 4 <= n; i += 4) {
+        const float *line = from + i * line_step;
+        const float *const lines[4] = {line, line + line_step, line + 2 * line_step,
+                                       line + 3 * line_step};
+
+        vb_gemm_pack_four(lines, k, width, to + i);
+    }
     for (; i < width; i++) {
         for (int p = 0; p < k; p++)
             to[(size_t)p * width + i] = i < n ? from[i * line_step + p] : 0;

@@ -1,20 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * Computes the forward pass and the backward data pass of a convolution as a matrix product: y (oc,
- * pixels) = w (oc, taps) * patches (taps, pixels).
+ * Computes the forward and backward data passes of a convolution as a matrix product: y (oc,
+ * pixels) = w (oc, taps) * patches (taps, pixels); backward with dy and rotated weights.
  *
- * The pixels are cut into tiles of about TILE_PIXELS. A tile is a few rows of an image or a few
- * images. Each thread takes some tiles. The taps are cut into blocks of whole channels. For a tile
- * and a block, the required rows are copied with their padding (patch.h). Then the copy is packed
- * one panel at a time, and each panel is multiplied by all weights of the block while the panel is
- * in the first-level cache. The weights were packed before. The backward data pass is the same
- * computation with dy and with weights rotated by 180 degrees.
+ * The pixels are cut into tiles: a few rows of an image or a few images. Each thread takes some
+ * tiles. The taps are cut into blocks of whole channels. For a tile and a block, the rows are
+ * copied with their padding (patch.h), packed one panel at a time, and each panel is multiplied by
+ * all packed weights of the block while it is in the first-level cache.
  */
 #include "kernels/gemm/gemm_layer.h"
 #include "kernels/gemm/gemm_priv.h"
 #include "kernels/layer/patch.h"
 #include "kernels/layer/team.h"
-#include "kernels/layer/vec.h"
 
 #include <stdlib.h>
 
@@ -35,11 +32,6 @@ struct conv {
     int *pixels; /* offset in a strip of each pixel of a full tile, filled up to whole panels */
     int taps[];  /* offset in a strip of each tap of a block */
 };
-
-static int divide_up(int a, int b)
-{
-    return (a + b - 1) / b;
-}
 
 /* Returns weight (m, channel, tap) of the product. */
 static float weight(const struct conv *v, const float *w, int m, int channel, int tap)
@@ -90,13 +82,12 @@ static void pack_quad(const float *strip, const int *pixels, const int *taps, in
     }
 }
 
-/* Multiplies the block of channels that begins with `first`, and adds the products to the sums of
- * the tile. */
+/* Adds the products of the block of channels that begins with `first` to the sums of the tile. */
 static void run_block(const struct conv *v, const float *x, const float *packed, int first,
                       int images, int oy, int n_pixels, float *slot)
 {
     int count = vb_min(v->block_c, v->c - first), taps = v->patch.kh * v->patch.kw;
-    int m_panels = vb_gemm_panels(v->m, VB_GEMM_MR), k = count * taps, i, p, q;
+    int m_panels = vb_divide_up(v->m, VB_GEMM_MR), k = count * taps, i, p, q;
     size_t image = (size_t)v->c * (size_t)v->patch.h * (size_t)v->patch.w;
     float *strips = slot, *panel = strips + v->strips, *sums = panel + v->panel;
 
@@ -113,29 +104,18 @@ static void run_block(const struct conv *v, const float *x, const float *packed,
     }
 }
 
-/* Stores n neighbouring pixels of one channel, with bias and ReLU. */
-static void store_run(const float *from, int n, float bias, bool relu, float *to)
-{
-    int i;
-
-    if (relu) {
-        for (i = 0; i < n; i++)
-            to[i] = vb_relu(from[i] + bias);
-    } else {
-        for (i = 0; i < n; i++)
-            to[i] = from[i] + bias;
-    }
-}
-
 /* Stores n pixels of one panel, which belong to one image, for all channels. */
 static void store_panel(const struct conv *v, const float *sums, const float *bias, int n, float *y)
 {
     size_t plane = (size_t)v->patch.oh * (size_t)v->patch.ow;
-    int m;
+    int m, i;
 
-    for (m = 0; m < v->m; m++)
-        store_run(sums + (size_t)m * VB_GEMM_NR, n, bias == NULL ? 0 : bias[m], v->relu,
-                  y + (size_t)m * plane);
+    for (m = 0; m < v->m; m++, sums += VB_GEMM_NR, y += plane) {
+        float b = bias == NULL ? 0 : bias[m];
+
+        for (i = 0; i < n; i++)
+            y[i] = v->relu ? vb_relu(sums[i] + b) : sums[i] + b;
+    }
 }
 
 /* Stores all pixels of a tile. A panel may continue in the next image. */
@@ -176,7 +156,7 @@ static void conv_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
     const struct conv *v = (const struct conv *)pass;
     const float *x = v->data ? args->dy : args->x, *bias = v->data ? NULL : args->b;
     float *y = v->data ? args->dx : args->y, *packed = args->scratch;
-    int tiles = divide_up(v->n, v->tile_images) * v->bands;
+    int tiles = vb_divide_up(v->n, v->tile_images) * v->bands;
     size_t slot = v->strips + v->panel + v->sums;
 
 #pragma omp parallel num_threads(vb_team_size(v->slots))
@@ -207,23 +187,22 @@ static void fill_tables(struct conv *v, int n_pixels)
     }
 }
 
-/* Cuts the work into about equal tiles of about TILE_PIXELS pixels, and into blocks of about
- * VB_GEMM_KC taps. */
+/* Cuts the work into tiles of about TILE_PIXELS pixels and blocks of about VB_GEMM_KC taps. */
 static void cut(struct conv *v)
 {
     struct vb_patch *p = &v->patch;
-    int blocks = divide_up(v->c * p->kh * p->kw, VB_GEMM_KC);
+    int blocks = vb_divide_up(v->c * p->kh * p->kw, VB_GEMM_KC);
 
-    v->block_c = divide_up(v->c, vb_min(blocks, v->c));
+    v->block_c = vb_divide_up(v->c, vb_min(blocks, v->c));
     v->tile_images = vb_min(v->n, TILE_PIXELS / (p->oh * p->ow));
     if (v->tile_images > 0) {
         v->bands = 1;
     } else {
         v->tile_images = 1;
-        v->bands = vb_min(divide_up(p->oh * p->ow, TILE_PIXELS), p->oh);
+        v->bands = vb_min(vb_divide_up(p->oh * p->ow, TILE_PIXELS), p->oh);
     }
-    vb_patch_rows(p, divide_up(p->oh, v->bands));
-    v->bands = divide_up(p->oh, p->rows);
+    vb_patch_rows(p, vb_divide_up(p->oh, v->bands));
+    v->bands = vb_divide_up(p->oh, p->rows);
 }
 
 static vb_status conv_create(const struct conv *init, void **state_p, size_t *scratch_p)

@@ -3,18 +3,14 @@
  * Computes the backward weights pass of a convolution as a matrix product: dw (oc, taps) = dy (oc,
  * pixels) * patches (pixels, taps), summed over the samples.
  *
- * Each thread takes tiles of dw: some rows, and some panels of taps. For its tile, a thread goes
- * through the samples, one band of rows of the image at a time, so every sum runs in the order of
- * samples and pixels. A band is copied with its padding (patch.h). dy is packed again for each
- * tile. The packed dy is then multiplied by TILE_PANELS panels, so packing costs little in
- * comparison.
+ * Each thread takes tiles of dw, some rows and some panels of taps, and goes through the samples,
+ * one band of rows at a time, so every sum runs in the order of samples and pixels. A band is
+ * copied with its padding (patch.h). dy is packed again for each tile, for TILE_PANELS panels.
  */
 #include "kernels/gemm/gemm_layer.h"
 #include "kernels/gemm/gemm_priv.h"
 #include "kernels/layer/patch.h"
-#include "kernels/layer/sum.h"
 #include "kernels/layer/team.h"
-#include "kernels/layer/vec.h"
 
 #include <stdlib.h>
 
@@ -31,11 +27,6 @@ struct weights {
     size_t strip, rows, panel, sums; /* numbers of floats of scratch for each slot */
 };
 
-static int divide_up(int a, int b)
-{
-    return (a + b - 1) / b;
-}
-
 /* A tile of dw while it is computed. */
 struct tile {
     int oc, n_oc;            /* first row, number of rows */
@@ -46,7 +37,7 @@ struct tile {
 
 static void tile_init(const struct weights *v, int i, float *slot, struct tile *t)
 {
-    int across = divide_up(v->taps, v->tile_taps), per = v->patch.kh * v->patch.kw;
+    int across = vb_divide_up(v->taps, v->tile_taps), per = v->patch.kh * v->patch.kw;
 
     t->oc = i / across * v->tile_rows;
     t->n_oc = vb_min(v->tile_rows, v->oc - t->oc);
@@ -60,35 +51,13 @@ static void tile_init(const struct weights *v, int i, float *slot, struct tile *
     t->sums = t->panel + v->panel;
 }
 
-/* Returns the address in the strip of column i of the tile. Columns that only fill up a panel
- * repeat the last one. */
+/* Returns column i of the tile in the strip. Columns that fill up a panel repeat the last one. */
 static const float *column(const struct weights *v, const struct tile *t, int i)
 {
     int per = v->patch.kh * v->patch.kw, tap = t->tap + vb_min(i, t->n_taps - 1);
 
     return t->strip + vb_patch_tap(&v->patch, tap / per - t->channel, tap % per / v->patch.kw,
                                    tap % v->patch.kw);
-}
-
-/* Packs n pixels of one row, for four columns. */
-static void pack_row(const float *const from[4], int n, float *to)
-{
-    vb_v4 r[4];
-    int p = 0;
-
-    for (; p + 4 <= n; p += 4) {
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; i++)
-            r[i] = vb_v4_load(from[i] + p);
-        vb_v4_transpose(r);
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; i++)
-            vb_v4_store(to + (p + i) * VB_GEMM_NR, r[i]);
-    }
-    for (; p < n; p++) {
-        for (int i = 0; i < 4; i++)
-            to[p * VB_GEMM_NR + i] = from[i][p];
-    }
 }
 
 /* Packs the panel of columns that begins with `first`. The panel is (pixels of the band, NR). */
@@ -103,19 +72,18 @@ static void pack_panel(const struct weights *v, const struct tile *t, int first,
             at = vb_patch_pixel(&v->patch, row, 0);
             for (i = 0; i < 4; i++)
                 from[i] = column(v, t, first + q + i) + at;
-            pack_row(from, v->patch.ow,
-                     t->panel + (size_t)row * (size_t)v->patch.ow * VB_GEMM_NR + q);
+            vb_gemm_pack_four(from, v->patch.ow, VB_GEMM_NR,
+                              t->panel + (size_t)row * (size_t)v->patch.ow * VB_GEMM_NR + q);
         }
     }
 }
 
-/* Adds the contribution of a band of one sample: the rows from oy on. x and dy point to that
- * sample. */
+/* Adds the contribution of a band, the rows from oy on, of the sample at x and dy. */
 static void run_band(const struct weights *v, const struct tile *t, const float *x, const float *dy,
                      int oy, bool add)
 {
     int rows = vb_min(v->patch.rows, v->patch.oh - oy), k = rows * v->patch.ow, i;
-    int m_panels = vb_gemm_panels(t->n_oc, VB_GEMM_MR);
+    int m_panels = vb_divide_up(t->n_oc, VB_GEMM_MR);
     size_t plane = (size_t)v->patch.oh * (size_t)v->patch.ow;
     float *sums = t->sums;
 
@@ -164,7 +132,7 @@ static void run_tile(const struct weights *v, const struct vb_k_args *args, int 
 static void weights_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
 {
     const struct weights *v = (const struct weights *)pass;
-    int tiles = divide_up(v->taps, v->tile_taps) * divide_up(v->oc, v->tile_rows);
+    int tiles = vb_divide_up(v->taps, v->tile_taps) * vb_divide_up(v->oc, v->tile_rows);
     size_t slot = v->strip + v->rows + v->panel + v->sums;
 
 #pragma omp parallel num_threads(vb_team_size(v->slots))
@@ -180,21 +148,21 @@ static void weights_run(struct vb_k_pass_state *pass, const struct vb_k_args *ar
     }
 }
 
-/* Cuts dw into tiles of about the same size. The number of tiles is even, which suits two
- * threads. */
+/* Cuts dw into tiles of about the same size. Their number is even, which suits two threads. */
 static void cut(struct weights *v)
 {
-    int panels = vb_gemm_panels(v->taps, VB_GEMM_NR), across;
+    int panels = vb_divide_up(v->taps, VB_GEMM_NR), across;
 
-    across = divide_up(panels, TILE_PANELS);
-    across = vb_min(divide_up(across, 2) * 2, panels);
-    v->tile_taps = divide_up(panels, across) * VB_GEMM_NR;
-    v->tile_rows = vb_gemm_rows(divide_up(v->oc, divide_up(v->oc, TILE_ROWS)));
+    across = vb_divide_up(panels, TILE_PANELS);
+    across = vb_min(vb_divide_up(across, 2) * 2, panels);
+    v->tile_taps = vb_divide_up(panels, across) * VB_GEMM_NR;
+    v->tile_rows = vb_gemm_rows(vb_divide_up(v->oc, vb_divide_up(v->oc, TILE_ROWS)));
     vb_patch_rows(&v->patch, v->patch.ow < VB_GEMM_KC ? VB_GEMM_KC / v->patch.ow : 1);
     if (v->patch.rows > v->patch.oh)
         vb_patch_rows(&v->patch, v->patch.oh);
     else
-        vb_patch_rows(&v->patch, divide_up(v->patch.oh, divide_up(v->patch.oh, v->patch.rows)));
+        vb_patch_rows(&v->patch,
+                      vb_divide_up(v->patch.oh, vb_divide_up(v->patch.oh, v->patch.rows)));
 }
 
 vb_status vb_gemm_conv_weights(const struct vb_k_shape *s, void **state_p, size_t *scratch_p)

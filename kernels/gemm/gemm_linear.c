@@ -1,28 +1,22 @@
 /* SPDX-License-Identifier: MIT
  *
  * Linear layers. With small batches each weight is used only a few times, so packing the weights in
- * the usual way would cost as much as a quarter of the product.
+ * the usual way would cost as much as a quarter of the product. Each thread takes some outputs, so
+ * every sum runs in one order.
  *
- * Forward: y (n, oc) = x (n, in) * w (oc, in) transposed. In x and w, the inputs of a row are
- * contiguous, so vectors hold the sums of several inputs. Four samples are multiplied by four rows
- * of w at a time.
+ * Forward: y (n, oc) = x (n, in) * w (oc, in) transposed. The inputs of a row are contiguous, so
+ * vectors hold the sums of several inputs. Four samples are multiplied by four rows of w at a time.
  *
  * Backward data: dx (n, in) = dy (n, oc) * w. Blocks of w are copied row by row into panels that
- * stay in the second-level cache. This is cheap because nothing is transposed.
+ * stay in the second-level cache, which is cheap because nothing is transposed.
  *
- * Backward weights: dw (oc, in) = dy transposed (oc, n) * x (n, in). dy and x are small and are
- * packed; the product is written directly to dw.
- *
- * Each thread takes some outputs, so every sum runs in one order.
+ * Backward weights: dw (oc, in) = dy transposed (oc, n) * x (n, in), with packed dy and x.
  */
 #include "kernels/gemm/gemm_layer.h"
 #include "kernels/gemm/gemm_priv.h"
-#include "kernels/layer/sum.h"
 #include "kernels/layer/team.h"
-#include "kernels/layer/vec.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define FORWARD_ROWS 64 /* number of rows of w in a tile */
 /* Number of inputs in a block. Compared with a block, adding up the lanes costs little. */
@@ -41,25 +35,17 @@ struct linear {
     size_t shared, slot; /* numbers of floats of scratch: for all threads, for each slot */
 };
 
-static int divide_up(int a, int b)
-{
-    return (a + b - 1) / b;
-}
-
-/* ---- forward --------------------------------------------------------------------------------- */
-
 static int forward_in(int in) /* returns the number of inputs, rounded up to whole vectors */
 {
-    return divide_up(in, VB_LANES) * VB_LANES;
+    return vb_divide_up(in, VB_LANES) * VB_LANES;
 }
 
 /* Packs four samples of x. x is cut into blocks of FORWARD_K inputs; in a block, four samples are
- * stored together as (vectors, 4 samples, lanes), filled up with zeros. Rows of w and x whose
- * distance is a power of two would evict each other from the cache; with x packed, only rows of w
- * can collide. */
+ * stored together as (vectors, 4 samples, lanes), filled up with zeros. Unpacked, rows of w and x
+ * at a distance of a power of two would evict each other from the cache. */
 static void forward_pack(const struct linear *v, const float *x, int quad, float *packed)
 {
-    int in = forward_in(v->in), quads = divide_up(v->n, 4), first, k, i, p, l;
+    int in = forward_in(v->in), quads = vb_divide_up(v->n, 4), first, k, i, p, l;
     float *to;
 
     for (first = 0; first < v->in; first += FORWARD_K) {
@@ -84,16 +70,14 @@ static inline vb_v4 fold(vb_vec v)
 #elif VB_LANES == 8
     return __builtin_shufflevector(v, v, 0, 1, 2, 3) + __builtin_shufflevector(v, v, 4, 5, 6, 7);
 #else
-    typedef float v8 __attribute__((vector_size(32)));
-    v8 s = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
-           __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+    vb_v8 s = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
+              __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
 
     return __builtin_shufflevector(s, s, 0, 1, 2, 3) + __builtin_shufflevector(s, s, 4, 5, 6, 7);
 #endif
 }
 
-/* Adds the inputs from p on, which do not fill a vector. sums[i] holds the sums of sample i, one
- * lane for each row of w. */
+/* Adds the inputs from p on, which do not fill a vector. sums is as in dot_block(). */
 static inline void dot_rest(const float *x, const float *const w[4], int p, int k, vb_v4 acc[4][4],
                             vb_v4 sums[4])
 {
@@ -115,8 +99,7 @@ static inline void dot_rest(const float *x, const float *const w[4], int p, int 
     }
 }
 
-/* Multiplies four samples by four rows of w, over k inputs. sums[i] holds the sums of sample i, one
- * lane for each row of w. */
+/* Multiplies four samples by four rows of w. sums[i] has sample i, one lane for each row of w. */
 static inline void dot_block(const float *x, const float *const w[4], int k, vb_v4 sums[4])
 {
     vb_vec acc[4][4] = {{{0}}}, xv, wv[4];
@@ -162,7 +145,8 @@ static inline void forward_ask(const struct linear *v, const float *w, int from,
 static void forward_rows(const struct linear *v, const struct vb_k_args *args, int row, int first,
                          int k)
 {
-    const float *x = (const float *)args->scratch + (size_t)first * (size_t)divide_up(v->n, 4) * 4;
+    const float *x =
+        (const float *)args->scratch + (size_t)first * (size_t)vb_divide_up(v->n, 4) * 4;
     int n_rows = vb_min(4, v->oc - row), i, j, s;
     const float *w[4];
     vb_v4 sums[4];
@@ -215,15 +199,13 @@ static void forward_run(struct vb_k_pass_state *pass, const struct vb_k_args *ar
 #pragma omp parallel num_threads(vb_team_size(v->slots))
     {
 #pragma omp for schedule(static)
-        for (int quad = 0; quad < divide_up(v->n, 4); quad++)
+        for (int quad = 0; quad < vb_divide_up(v->n, 4); quad++)
             forward_pack(v, args->x, quad, args->scratch);
 #pragma omp for schedule(static)
         for (int row = 0; row < v->oc; row += FORWARD_ROWS)
             forward_tile(v, args, row);
     }
 }
-
-/* ---- backward to the data -------------------------------------------------------------------- */
 
 /* Packs one panel of samples of dy, in blocks of DATA_K outputs. */
 static void data_pack_dy(const struct linear *v, const float *dy, int sample, float *packed)
@@ -251,26 +233,20 @@ static void data_store(const struct linear *v, const float *sums, int first, int
     }
 }
 
-/* Prefetches a share of the columns of w from which one panel of the next block will be packed, so
- * that they arrive while this block is computed. */
-static inline void data_ask(const struct linear *v, const float *w, int from, int to)
-{
-    for (int row = from; row < to; row++) {
-        __builtin_prefetch(w + (size_t)row * (size_t)v->in, 0, 2);
-        __builtin_prefetch(w + (size_t)row * (size_t)v->in + VB_GEMM_NR - 1, 0, 2);
-    }
-}
-
-/* Computes the product of a block of k rows of w. The next block has next_k rows. */
+/* Computes the product of a block of k rows of w. Prefetches the columns that the next block, which
+ * has next_k rows, will pack as one panel. */
 static void data_block(const struct linear *v, const float *dy, const float *panels, int n_cols,
                        int k, const float *next, int next_k, float *sums, bool add)
 {
-    int m_panels = vb_gemm_panels(v->n, VB_GEMM_MR), col, i;
+    int m_panels = vb_divide_up(v->n, VB_GEMM_MR), col, i, row, end;
 
     for (col = 0; col < n_cols; col += VB_GEMM_NR, panels += (size_t)k * VB_GEMM_NR) {
         for (i = 0; i < m_panels; i++, sums += VB_GEMM_MR * VB_GEMM_NR) {
-            if (col + VB_GEMM_NR <= n_cols)
-                data_ask(v, next + col, next_k * i / m_panels, next_k * (i + 1) / m_panels);
+            end = col + VB_GEMM_NR <= n_cols ? next_k * (i + 1) / m_panels : 0;
+            for (row = next_k * i / m_panels; row < end; row++) {
+                __builtin_prefetch(next + col + (size_t)row * (size_t)v->in, 0, 2);
+                __builtin_prefetch(next + col + (size_t)row * (size_t)v->in + VB_GEMM_NR - 1, 0, 2);
+            }
             vb_gemm_tile(k, dy + (size_t)i * (size_t)k * VB_GEMM_MR, panels, sums, VB_GEMM_NR, add);
         }
     }
@@ -307,8 +283,6 @@ static void data_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
             data_tile(v, args, first, slot);
     }
 }
-
-/* ---- backward to the weights ----------------------------------------------------------------- */
 
 /* Returns the panels of x in scratch. */
 static float *weights_x(const struct linear *v, float *scratch)
@@ -348,8 +322,7 @@ static void weights_tile(const struct linear *v, const float *rows, const float 
                (size_t)vb_min(VB_GEMM_NR, v->in - i) * sizeof(*to));
 }
 
-/* Computes WEIGHTS_ROWS rows of dw. x is used in parts that stay in cache from one panel of rows to
- * the next. */
+/* Computes WEIGHTS_ROWS rows of dw. A part of x stays in cache for all panels of rows. */
 static void weights_rows(const struct linear *v, const struct vb_k_args *args, int first)
 {
     const float *rows = args->scratch, *x = weights_x(v, args->scratch);
@@ -364,8 +337,7 @@ static void weights_rows(const struct linear *v, const struct vb_k_args *args, i
     }
 }
 
-/* Computes the gradients of the biases. The gradients that one bias sums are far apart in memory,
- * so whole rows of dy are added. */
+/* Whole rows of dy are added, because the gradients of one bias are far apart in memory. */
 static void weights_bias(const struct linear *v, const struct vb_k_args *args, int first)
 {
     int end = vb_min(first + WEIGHTS_ROWS, v->oc), s, j;
@@ -393,8 +365,6 @@ static void weights_run(struct vb_k_pass_state *pass, const struct vb_k_args *ar
     }
 }
 
-/* ---- set-up ---------------------------------------------------------------------------------- */
-
 static vb_status linear_create(const struct vb_k_shape *s, struct linear v, void **state_p,
                                size_t *scratch_p)
 {
@@ -418,18 +388,18 @@ vb_status vb_gemm_linear_forward(const struct vb_k_shape *s, void **state_p, siz
     size_t in = (size_t)s->c * (size_t)s->h * (size_t)s->w;
     struct linear v = {.pass.run = forward_run};
 
-    v.shared = vb_team_align((in + VB_LANES - 1) * (size_t)divide_up(s->n, 4) * 4);
+    v.shared = vb_team_align((in + VB_LANES - 1) * (size_t)vb_divide_up(s->n, 4) * 4);
     return linear_create(s, v, state_p, scratch_p);
 }
 
 vb_status vb_gemm_linear_data(const struct vb_k_shape *s, void **state_p, size_t *scratch_p)
 {
-    int panels = vb_gemm_panels(s->c * s->h * s->w, VB_GEMM_NR);
+    int panels = vb_divide_up(s->c * s->h * s->w, VB_GEMM_NR);
     int tiles =
         /* The number of tiles is a multiple of 4, which a few threads can share evenly. */
-        divide_up(divide_up(panels, DATA_PANELS), 4) * 4;
+        vb_divide_up(vb_divide_up(panels, DATA_PANELS), 4) * 4;
     size_t rows = (size_t)vb_gemm_rows(s->n);
-    struct linear v = {.pass.run = data_run, .tile_panels = divide_up(panels, tiles)};
+    struct linear v = {.pass.run = data_run, .tile_panels = vb_divide_up(panels, tiles)};
 
     v.shared = vb_team_align(rows * (size_t)s->oc);
     v.slot = vb_team_align((DATA_K + rows) * (size_t)(v.tile_panels * VB_GEMM_NR));

@@ -1,20 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * The parts of a packed matrix product c = a * b, for one thread. Callers cut the work into tiles
- * and distribute them.
- *
- * A panel is VB_GEMM_MR rows of a, or VB_GEMM_NR columns of b, stored so that the numbers of one k
- * are contiguous: a (k, MR), b (k, NR). An incomplete panel is filled up with zeros. NN, NT and TN
- * products differ only in how panels are packed. The sum over k runs upwards, so the bits depend
- * only on the places where the callers cut k.
+ * The parts of a packed matrix product c = a * b, for one thread. A panel is VB_GEMM_MR rows of a,
+ * or VB_GEMM_NR columns of b, stored so that the numbers of one k are contiguous: a (k, MR), b (k,
+ * NR). An incomplete panel is filled up with zeros. NN, NT and TN products differ only in how
+ * panels are packed. The sum over k runs upwards, so the bits depend only on where callers cut k.
  */
 #ifndef VB_KERNELS_GEMM_GEMM_PRIV_H
 #define VB_KERNELS_GEMM_GEMM_PRIV_H
 
 #include "kernels/layer/level.h"
-
-#include <stdbool.h>
-#include <stddef.h>
+#include "kernels/layer/vec.h"
 
 #define vb_gemm_tile VB_AT_LEVEL(vb_gemm_tile)
 #define vb_gemm_block VB_AT_LEVEL(vb_gemm_block)
@@ -40,20 +35,35 @@
 /* A good number of k for a block: a panel of b then stays in the first-level cache. */
 #define VB_GEMM_KC 384
 
-/* Returns the number of panels for n rows or columns. */
-static inline int vb_gemm_panels(int n, int width)
-{
-    return (n + width - 1) / width;
-}
-
 static inline int vb_gemm_rows(int m) /* m rounded up to whole panels */
 {
-    return vb_gemm_panels(m, VB_GEMM_MR) * VB_GEMM_MR;
+    return vb_divide_up(m, VB_GEMM_MR) * VB_GEMM_MR;
 }
 
 static inline int vb_gemm_cols(int n)
 {
-    return vb_gemm_panels(n, VB_GEMM_NR) * VB_GEMM_NR;
+    return vb_divide_up(n, VB_GEMM_NR) * VB_GEMM_NR;
+}
+
+/* Packs k numbers of each of four lines side by side into (k, width). */
+static inline __attribute__((always_inline)) void vb_gemm_pack_four(const float *const from[4],
+                                                                    int k, int width, float *to)
+{
+    vb_v4 r[4];
+    int p = 0;
+
+    for (; p + 4 <= k; p += 4) {
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+            r[i] = vb_v4_load(from[i] + p);
+        vb_v4_transpose(r);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+            vb_v4_store(to + (size_t)(p + i) * width, r[i]);
+    }
+    for (; p < k; p++)
+        for (int i = 0; i < 4; i++)
+            to[(size_t)p * width + i] = from[i][p];
 }
 
 /* Sets c (MR, NR), whose rows are ldc apart, to the product of a panel of a and a panel of b; or

@@ -24,20 +24,17 @@
 
 #define VB_WINO_ALPHA 6 /* largest alpha */
 
-/* The transformations. Result i of a transformation is written to to + i * step; the next one reads
- * it at from + i * step. */
+/* The transformations. Result i is written to to + i * step, and later read at from + i * step. */
 struct vb_wino_ops {
     int alpha, m, r;
     /* Transforms a window of alpha by alpha inputs for each lane. Rows are pitch floats apart. */
     void (*input)(const float *const from[VB_LANES], int pitch, float *to, size_t step);
-    /* Transforms the r by r taps of a kernel for each lane. If turned is set, the taps are rotated
-     * by 180 degrees. */
+    /* Transforms the r by r taps of a kernel for each lane; rotated by 180 degrees if turned. */
     void (*taps)(const float *const from[VB_LANES], bool turned, float *to, size_t step);
     /* Transforms products into m by m outputs, with bias and ReLU. to is (lanes, m, m). */
     void (*output)(const float *from, size_t step, float bias, bool relu, float *to);
-    /* These two serve the gradients of the taps. tile_as_taps transforms m by m outputs as if they
-     * were taps. output_as_taps computes r by r taps as if they were outputs; to is (lanes, r,
-     * r). */
+    /* For the gradients of the taps: takes m by m outputs as taps, and computes r by r taps as
+     * outputs; to is (lanes, r, r). */
     void (*tile_as_taps)(const float *const from[VB_LANES], int pitch, float *to, size_t step);
     void (*output_as_taps)(const float *from, size_t step, float *to);
 };
@@ -46,8 +43,7 @@ extern const struct vb_wino_ops vb_wino_f2_3; /* F(2x2, 3x3) */
 extern const struct vb_wino_ops vb_wino_f4_3; /* F(4x4, 3x3) */
 extern const struct vb_wino_ops vb_wino_f2_5; /* F(2x2, 5x5) */
 
-/* The images of a batch, cut into tiles. Tiles are numbered through the whole batch. The windows of
- * tiles may overlap. */
+/* The images of a batch, cut into tiles, with one numbering. The windows of tiles may overlap. */
 struct vb_wino_grid {
     struct vb_patch patch; /* describes one tile's window; outputs are rounded up to whole tiles */
     int n, c;              /* number of images, and of channels in each image */
@@ -60,12 +56,10 @@ struct vb_wino_spot {
     size_t at, step;
 };
 
-/* Cuts the outputs of each image into tiles of m by m. p, as set by vb_patch_init(), describes how
- * the convolution reads its input. */
+/* Cuts the outputs of each image into tiles of m by m. p comes from vb_patch_init(). */
 void vb_wino_grid_init(struct vb_wino_grid *g, const struct vb_patch *p, int n, int c, int m);
 
-/* Returns the largest number of floats that vb_wino_fill() writes for n_tiles tiles of one
- * channel. */
+/* Returns the most floats that vb_wino_fill() writes for one channel of n_tiles tiles. */
 size_t vb_wino_strips(const struct vb_wino_grid *g, int n_tiles);
 
 /* Copies the parts of x (n, c, h, w) that the n_tiles tiles from first on read, with padding, for

@@ -16,7 +16,6 @@
 #include "kernels/gemm/winograd.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define BLOCK_PANELS 2 /* largest number of panels of tiles in a block */
 #define BLOCK_ROWS 64  /* number of rows of p computed at a time */
@@ -36,8 +35,7 @@ struct conv {
     int block; /* number of tiles in a block */
     int slots;
     size_t u_step, v_step, p_step; /* numbers of floats from one xi to the next */
-    size_t u, v, p, strips;        /* numbers of floats of scratch; u is shared, slots have the
-                                    * rest */
+    size_t u, v, p, strips;        /* numbers of floats of scratch, in each slot except u */
     size_t spots, places;
 };
 
@@ -59,8 +57,7 @@ static void find_taps(const struct conv *v, const float *w, int m, int c, const 
     }
 }
 
-/* Transforms the last channels of a panel, which do not fill a vector. The results go through a
- * buffer of full vectors. */
+/* Transforms the last channels of a panel, fewer than a vector has, through a buffer. */
 static void transform_last(const struct conv *v, const float *w, int m, int c, float *u)
 {
     float all[VB_WINO_ALPHA * VB_WINO_ALPHA * VB_LANES];
@@ -122,8 +119,7 @@ static void find_places(const struct conv *v, const struct block *b)
     }
 }
 
-/* Transforms the windows of all tiles of the block for channel c. Lanes without a tile repeat the
- * last tile; their results are not used. */
+/* Transforms the windows of all tiles for channel c. Lanes without a tile repeat the last one. */
 static void transform_channel(const struct conv *v, const struct block *b, int c, int in_strip)
 {
     const float *from[VB_LANES];
@@ -168,27 +164,21 @@ static inline void store_cols(const float *from, int n, float *to)
     }
 }
 
-/* Stores the part of a tile that is inside the image. y is one channel of the first sample. */
-static void store_tile(const struct conv *v, const struct place *at, const float *tile, float *y)
-{
-    int i;
-
-    y += at->at;
-    for (i = 0; i < at->rows; i++, y += v->ow, tile += v->ops->m)
-        store_cols(tile, at->cols, y);
-}
-
 /* Transforms one channel of the tiles from t on, which belong to one panel, into outputs. */
 static void transform_row(const struct conv *v, const struct block *b, const float *from, int t,
                           float bias, float *y)
 {
-    int n = vb_min(b->n, t + VB_GEMM_NR), side = v->ops->m, l;
+    int n = vb_min(b->n, t + VB_GEMM_NR), side = v->ops->m, l, i;
     float tiles[VB_LANES * VB_WINO_ALPHA * VB_WINO_ALPHA];
 
     for (; t < n; t += VB_LANES, from += VB_LANES) {
         v->ops->output(from, v->p_step, bias, v->relu, tiles);
-        for (l = 0; l < vb_min(VB_LANES, n - t); l++)
-            store_tile(v, &b->places[t + l], tiles + l * side * side, y);
+        for (l = 0; l < vb_min(VB_LANES, n - t); l++) {
+            const struct place *at = &b->places[t + l];
+
+            for (i = 0; i < at->rows; i++) /* the part of the tile that is inside the image */
+                store_cols(tiles + (l * side + i) * side, at->cols, y + at->at + i * v->ow);
+        }
     }
 }
 
@@ -211,7 +201,7 @@ static void transform_output(const struct conv *v, const struct block *b, int fi
 static void multiply(const struct conv *v, const struct block *b, const float *u, int first)
 {
     int m_panels = vb_min(BLOCK_ROWS, vb_gemm_rows(v->m) - first) / VB_GEMM_MR, xi;
-    int n_panels = vb_gemm_panels(b->n, VB_GEMM_NR);
+    int n_panels = vb_divide_up(b->n, VB_GEMM_NR);
 
     for (xi = 0; xi < v->ops->alpha * v->ops->alpha; xi++)
         vb_gemm_block(m_panels, n_panels, v->c,
@@ -258,9 +248,8 @@ static void conv_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
     }
 }
 
-/* Chooses the number of tiles in a block such that the thread with the most work takes as little
- * time as possible. If several numbers are equal, the largest is chosen. Results do not depend on
- * this number. */
+/* Chooses the number of tiles in a block for the shortest time of the busiest thread; if several
+ * are equal, the largest. Results do not depend on it. */
 static int block_tiles(int tiles, int slots)
 {
     int block, best = 0, cost, best_cost = 0;

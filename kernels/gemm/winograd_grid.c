@@ -4,16 +4,11 @@
  */
 #include "kernels/gemm/winograd.h"
 
-static int divide_up(int a, int b)
-{
-    return (a + b - 1) / b;
-}
-
 void vb_wino_grid_init(struct vb_wino_grid *g, const struct vb_patch *p, int n, int c, int m)
 {
     *g = (struct vb_wino_grid){.patch = *p, .n = n, .c = c, .m = m};
-    g->across = divide_up(p->ow, m);
-    g->down = divide_up(p->oh, m);
+    g->across = vb_divide_up(p->ow, m);
+    g->down = vb_divide_up(p->oh, m);
     g->patch.ow = g->across * m;
     g->patch.oh = g->down * m;
     vb_patch_rows(&g->patch, m);

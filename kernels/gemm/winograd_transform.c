@@ -166,8 +166,7 @@ INLINE void gather_row(int n, const float *const from[VB_LANES], vb_vec *to)
     }
 }
 
-/* The reverse of gather_row(): writes n contiguous numbers for each lane, lane after lane.
- * Overwrites v. */
+/* The reverse of gather_row(): writes n contiguous numbers of each lane in turn. Overwrites v. */
 INLINE void scatter_rows(int n, vb_vec *v, float *to)
 {
     vb_vec last[4];

@@ -14,12 +14,10 @@
  * tile and a row of a panel.
  */
 #include "kernels/gemm/gemm_priv.h"
-#include "kernels/layer/sum.h"
 #include "kernels/layer/team.h"
 #include "kernels/gemm/winograd.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define BLOCK_TILES 128 /* largest number of tiles in a block */
 #define LANE_TILES (VB_LANES / VB_GEMM_MR)
@@ -43,8 +41,7 @@ struct part {
     struct vb_wino_spot *spots;
 };
 
-/* Transforms a vector of channels of x from c on. Missing channels repeat the last one; their
- * results are dropped. */
+/* Transforms a vector of channels of x from c on. Missing channels repeat the last one. */
 static void transform_x(const struct weights *v, const struct part *b, const float *x, int c,
                         float *to)
 {
@@ -60,8 +57,7 @@ static void transform_x(const struct weights *v, const struct part *b, const flo
     }
 }
 
-/* Transforms the last tiles of a panel in a buffer of full vectors, and stores the part that is
- * needed. */
+/* Transforms the last tiles of a panel, fewer than a vector has, through a buffer. */
 static void store_last(const struct weights *v, const float *const from[VB_LANES], int n_floats,
                        float *to)
 {
@@ -110,17 +106,6 @@ static void transform_block(const struct weights *v, const struct vb_k_args *arg
         transform_x(v, &b, args->x, c, x);
 }
 
-static void multiply_block(const struct weights *v, float *scratch, int n, bool add)
-{
-    const float *d = scratch + v->p, *x = d + v->d;
-
-#pragma omp for schedule(static)
-    for (int xi = 0; xi < v->ops->alpha * v->ops->alpha; xi++)
-        vb_gemm_block(vb_gemm_panels(v->oc, VB_GEMM_MR), vb_gemm_panels(v->c, VB_GEMM_NR), n,
-                      d + (size_t)xi * v->d_step, x + (size_t)xi * v->v_step,
-                      scratch + (size_t)xi * v->p_step, add);
-}
-
 /* Computes row oc of dw. */
 static void store_row(const struct weights *v, const float *p, int oc, float *dw)
 {
@@ -143,19 +128,25 @@ static void weights_run(struct vb_k_pass_state *pass, const struct vb_k_args *ar
 {
     const struct weights *v = (const struct weights *)pass;
     int tiles = v->x.n * v->x.across * v->x.down;
+    float *p = args->scratch, *d = p + v->p, *x = d + v->d;
 
 #pragma omp parallel num_threads(vb_team_size(v->slots))
     {
-        float *slot = (float *)args->scratch + v->p + v->d + v->v +
-                      (size_t)omp_get_thread_num() * (v->strips + v->spots);
+        float *slot = x + v->v + (size_t)omp_get_thread_num() * (v->strips + v->spots);
 
         for (int first = 0; first < tiles; first += v->block) {
-            transform_block(v, args, first, vb_min(v->block, tiles - first), slot);
-            multiply_block(v, args->scratch, vb_min(v->block, tiles - first), first > 0);
+            int n = vb_min(v->block, tiles - first);
+
+            transform_block(v, args, first, n, slot);
+#pragma omp for schedule(static)
+            for (int xi = 0; xi < v->ops->alpha * v->ops->alpha; xi++)
+                vb_gemm_block(vb_divide_up(v->oc, VB_GEMM_MR), vb_divide_up(v->c, VB_GEMM_NR), n,
+                              d + (size_t)xi * v->d_step, x + (size_t)xi * v->v_step,
+                              p + (size_t)xi * v->p_step, first > 0);
         }
 #pragma omp for schedule(static)
         for (int oc = 0; oc < v->oc; oc++) {
-            store_row(v, args->scratch, oc, args->dw);
+            store_row(v, p, oc, args->dw);
             args->db[oc] = vb_sum_channel(args->dy, v->n, v->oc, v->pixels, oc);
         }
     }

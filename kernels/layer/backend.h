@@ -11,8 +11,7 @@
 struct vb_k_backend {
     const char *name; /* "onednn", "blas", "gemm", "direct", "winograd2", "winograd4", "plain" */
 
-    /* Returns true if the backend can compute the pass. Any shape may be given. The call is
-     * cheap. */
+    /* Returns true if the backend can compute the pass. Any shape may be given. Cheap. */
     bool (*can)(const struct vb_k_shape *shape, enum vb_k_pass pass);
 
     /* Prepares a pass. *state_p is the state for run(); the caller owns the state until destroy().
@@ -24,14 +23,10 @@ struct vb_k_backend {
     void (*destroy)(void *state);
 };
 
-/* ---- what backends share --------------------------------------------------------------------- */
-
-/* kernels/layer/plain.c: computes db (oc) from dy (n, oc, pixels). The bits are the same for any
- * number of threads. */
+/* kernels/layer/plain.c: computes db (oc) from dy (n, oc, pixels), the same bits for any team. */
 void vb_k_bias_grad(const float *dy, int n, int oc, size_t pixels, float *db);
 
-/* kernels/layer/shape.c: returns the value below which the random 32 bits of a dropped element
- * are. */
+/* kernels/layer/shape.c: an element is dropped if its random 32 bits are below this number. */
 uint32_t vb_k_dropout_below(float rate);
 
 static inline int vb_min(int a, int b)
@@ -39,8 +34,12 @@ static inline int vb_min(int a, int b)
     return a < b ? a : b;
 }
 
-/* Return the range [first, end) of the outputs in a row whose window has its column kx inside the
- * input. */
+static inline int vb_divide_up(int a, int b)
+{
+    return (a + b - 1) / b;
+}
+
+/* Range [first, end) of the outputs in a row whose window has its column kx inside the input. */
 static inline int vb_k_first_inside(const struct vb_k_shape *s, int kx)
 {
     int before = s->pad - kx;
@@ -55,10 +54,7 @@ static inline int vb_k_end_inside(const struct vb_k_shape *s, int kx)
     return room < 0 ? 0 : vb_min(room / s->stride + 1, s->ow);
 }
 
-/* ---- the references of layers ---------------------------------------------------------------- */
-
-/* kernels/exact/layer_ref.c: computes a pass of any layer with plain loops that add in double. This
- * is the specification of all layers. */
+/* kernels/exact/layer_ref.c: the specification of all layers, in plain loops that add in double. */
 void vb_k_layer_ref(const struct vb_k_shape *shape, enum vb_k_pass pass,
                     const struct vb_k_args *args);
 

@@ -25,14 +25,12 @@ enum vb_k_pass { VB_K_FORWARD, VB_K_BACKWARD_DATA, VB_K_BACKWARD_WEIGHTS };
  * are (n, c, h, w), the weights of a convolution are (oc, c, kh, kw), the weights of a linear layer
  * are (oc, c * h * w), and biases are (oc). A linear layer has c * h * w inputs and oh = ow = 1.
  * "conv-pool" is a convolution, ReLU, and max pooling of 2 x 2 without overlap in one layer. Only
- * the largest of four neighbours has a gradient, so the backward passes save three quarters of the
- * work. */
+ * the largest of four neighbours has a gradient. */
 struct vb_k_shape {
     enum vb_k_kind kind;
     int n;           /* number of samples in a batch; a shorter batch is filled up with zeros */
     int c, h, w;     /* size of the input */
-    int oc, oh, ow;  /* size of the output; vb_k_shape_finish() computes sizes that follow from
-                      * others */
+    int oc, oh, ow;  /* size of the output; vb_k_shape_finish() computes what follows from others */
     int kh, kw;      /* size of the kernel of a convolution or pooling; lrn: kh is the number of
                       * channels in a window; conv-pool: size of the convolution's kernel */
     int stride, pad; /* the same in both directions; average pooling counts the padding */
@@ -41,27 +39,23 @@ struct vb_k_shape {
     float alpha, beta, bias; /* lrn: y = x * (bias + alpha / kh * sum of squares) ^ -beta */
 };
 
-/* Checks the shape and fills in the size of the output. If the result is VB_ERR_USAGE, why holds a
- * message of one line. */
+/* Checks the shape and fills in the size of the output. On VB_ERR_USAGE why has one line. */
 vb_status vb_k_shape_finish(struct vb_k_shape *shape, char why[VB_OPTS_WHY]);
 
 /* Returns the number of multiplications and additions that a direct convolution needs for a pass.
  * GFLOP/s are computed from it. Returns 0 for kinds of layers whose speed is limited by memory. */
 double vb_k_shape_flops(const struct vb_k_shape *shape, enum vb_k_pass pass);
 
-/* Returns true if this kind of layer has this pass. Only convolutions and linear layers have
- * weights. */
+/* Only convolutions and linear layers have the backward weights pass; all have the others. */
 bool vb_k_has_pass(enum vb_k_kind kind, enum vb_k_pass pass);
 
 const char *vb_k_kind_str(enum vb_k_kind kind); /* "conv", "linear", "max-pool" ... */
 const char *vb_k_pass_str(enum vb_k_pass pass); /* "forward", "backward-data", "backward-weights" */
 
-/* Returns the shape of the convolution in a conv-pool layer, with its ReLU. Returns any other shape
- * unchanged. */
+/* Returns the shape of the convolution, with ReLU, in a conv-pool layer; others unchanged. */
 struct vb_k_shape vb_k_shape_conv(const struct vb_k_shape *shape);
 
-/* Return the number of floats in the input, in the output, and in the weights of a layer (0 if it
- * has no weights). */
+/* Return the number of floats in the input, in the output, and in the weights (0 if none). */
 size_t vb_k_shape_inputs(const struct vb_k_shape *shape);
 size_t vb_k_shape_outputs(const struct vb_k_shape *shape);
 size_t vb_k_shape_weights(const struct vb_k_shape *shape);
@@ -83,8 +77,7 @@ struct vb_k_args {
     float *y, *dx, *dw, *db;
     uint8_t *where; /* conv-pool: (n, oc, oh, ow), place of y in its window; VB_K_NOWHERE: y <= 0 */
     uint64_t seed, step; /* dropout: these two alone determine which elements are dropped */
-    void *scratch;       /* has as many bytes as the layer asked for, aligned to 64 bytes; the
-                          * contents are not kept between passes */
+    void *scratch;       /* of the size that the layer asked for, aligned to 64 bytes; not kept */
 };
 
 /* A value of where. The values 0 to 3 are the places of a window, row by row; if several numbers
@@ -95,8 +88,7 @@ struct vb_k_args {
 void vb_k_relu_mask(const float *y, float *dy, size_t n);
 
 /* Does the same as vb_k_softmax_xent_ref(), with vectors; sums may differ in the last digits.
- * *correct_p is the number of rows where the label has the first of the largest logits. A row with
- * a NaN is never counted. */
+ * *correct_p is the number of rows without NaN where the label has the first largest logit. */
 double vb_k_softmax_xent(float *logits, const uint16_t *y, size_t n, int classes, int *correct_p);
 
 #endif

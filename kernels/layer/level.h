@@ -1,19 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * The level of instructions in use. Kernels of our own are compiled once for each level (base.h),
- * and the best level that this CPU has is taken at run time. A header that declares a function of
- * such a file first defines the function's name as VB_AT_LEVEL(name).
- *
- * Code outside a level calls kernels only through the tables and entry functions of the level.
- * Those of the baseline have the plain name, the others have the suffix _v3 or _v4.
+ * The level of instructions in use: kernels of our own are compiled once for each level (base.h). A
+ * header that declares a function of such a file first defines its name as VB_AT_LEVEL(name). Other
+ * code calls them only through tables and entry functions: of the baseline with the plain name, of
+ * the others with the suffix _v3 or _v4.
  */
 #ifndef VB_KERNELS_LAYER_LEVEL_H
 #define VB_KERNELS_LAYER_LEVEL_H
 
 #include "kernels/layer/backend.h"
 
-/* kernels/layer/levels.c: returns the best level that this CPU has, or the level that a test has
- * set. */
+/* kernels/layer/levels.c: returns the best level of this CPU, or the level that a test has set. */
 enum vb_cpu_level vb_k_level(void);
 const char *vb_k_level_name(void);
 
@@ -24,18 +21,13 @@ const char *vb_k_level_name(void);
 #define VB_LEVELS(name) name
 #endif
 
-/* For tests: sets the level. Returns false if no level has that name, or if this CPU lacks its
- * instructions. */
+/* For tests: sets the level. Returns false if this CPU has no level of that name. */
 bool vb_k_level_set(const char *name);
 
-/* For tests: fills in the names of all levels of this CPU, the best level last. Returns the number
- * of levels. */
+/* For tests: fills in the names of this CPU's levels, the best last. Returns their number. */
 int vb_k_level_names(const char *names[3]);
 
-/* ---- the passes of our own backends ---------------------------------------------------------- */
-
-/* The first member of the state of a pass, for all our own backends. The state is one block of
- * memory, which free() frees. */
+/* The first member of the state of a pass of our own backends. free() frees the state. */
 struct vb_k_pass_state {
     void (*run)(struct vb_k_pass_state *state, const struct vb_k_args *args);
 };

@@ -4,8 +4,6 @@
  */
 #include "kernels/layer/level.h"
 
-#include <string.h>
-
 static const char *const level_names[] = {
     [VB_CPU_BASE] = "base", [VB_CPU_V3] = "x86-64-v3", [VB_CPU_V4] = "x86-64-v4"};
 

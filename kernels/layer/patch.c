@@ -4,32 +4,21 @@
  */
 #include "kernels/layer/patch.h"
 
-#include <string.h>
-
 void vb_patch_init(struct vb_patch *p, const struct vb_k_shape *s)
 {
-    *p = (struct vb_patch){.h = s->h,
-                           .w = s->w,
-                           .oh = s->oh,
-                           .ow = s->ow,
-                           .kh = s->kh,
-                           .kw = s->kw,
-                           .stride = s->stride,
-                           .pad_y = s->pad,
-                           .pad_x = s->pad};
+    *p =
+        (struct vb_patch){.h = s->h, .w = s->w, .oh = s->oh, .ow = s->ow, .kh = s->kh, .kw = s->kw};
+    p->stride = s->stride;
+    p->pad_y = p->pad_x = s->pad;
 }
 
 void vb_patch_init_data(struct vb_patch *p, const struct vb_k_shape *s)
 {
-    *p = (struct vb_patch){.h = s->oh,
-                           .w = s->ow,
-                           .oh = s->h,
-                           .ow = s->w,
-                           .kh = s->kh,
-                           .kw = s->kw,
-                           .stride = 1,
-                           .pad_y = s->kh - 1 - s->pad,
-                           .pad_x = s->kw - 1 - s->pad};
+    *p =
+        (struct vb_patch){.h = s->oh, .w = s->ow, .oh = s->h, .ow = s->w, .kh = s->kh, .kw = s->kw};
+    p->stride = 1;
+    p->pad_y = s->kh - 1 - s->pad;
+    p->pad_x = s->kw - 1 - s->pad;
 }
 
 void vb_patch_rows(struct vb_patch *p, int rows)

@@ -26,8 +26,7 @@ struct vb_patch {
 /* Describes how the forward pass of a layer reads x. Call vb_patch_rows() afterwards. */
 void vb_patch_init(struct vb_patch *p, const struct vb_k_shape *shape);
 
-/* Describes how the backward data pass reads dy. Only for stride 1: dx is then a convolution of dy
- * with weights rotated by 180 degrees. */
+/* The same for the backward data pass, which reads dy with rotated weights. Only for stride 1. */
 void vb_patch_init_data(struct vb_patch *p, const struct vb_k_shape *shape);
 
 /* Sets the number of rows of output that a strip serves. */
@@ -38,8 +37,7 @@ static inline size_t vb_patch_plane(const struct vb_patch *p) /* number of float
     return (size_t)p->strip_h * (size_t)p->pitch;
 }
 
-/* Return the offset in a strip of a tap, and of an output. row is counted from the first row of
- * output of the strip. */
+/* Return the offset in a strip of a tap, and of an output. row counts from the strip's first. */
 static inline size_t vb_patch_tap(const struct vb_patch *p, int channel, int ky, int kx)
 {
     return (size_t)channel * vb_patch_plane(p) + (size_t)ky * (size_t)p->pitch +

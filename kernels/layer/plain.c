@@ -6,15 +6,12 @@
 #include "kernels/layer/plain.h"
 
 #include <omp.h>
-
 #include <stdlib.h>
 
 #define BLOCK 4096 /* number of elements in a tile of element-wise layers; must be even */
 /* With at most this number of elements, waking the other threads costs more than it saves. */
 #define FEW (4 * BLOCK)
 #define OUTPUTS_A_TILE 64 /* number of outputs in one tile of a bias gradient */
-
-/* ---- one element to one element -------------------------------------------------------------- */
 
 static size_t block_end(size_t first, size_t n)
 {
@@ -45,8 +42,7 @@ static void relu_backward(const struct vb_k_shape *s, const struct vb_k_args *a,
         dx[i] = y[i] > 0 ? dy[i] : 0;
 }
 
-/* Applies dropout to elements [i, end) of v. i must be even, because two elements share a random
- * number. */
+/* Applies dropout to elements [i, end) of v. i is even: two elements share a random number. */
 static void drop(const struct vb_k_shape *s, const struct vb_k_args *a, size_t i, size_t end,
                  const float *v, float *out)
 {
@@ -89,8 +85,6 @@ void vb_k_relu_mask(const float *y, float *dy, size_t n)
     for (i = 0; i < n; i++)
         dy[i] = y[i] > 0 ? dy[i] : 0;
 }
-
-/* ---- biases ---------------------------------------------------------------------------------- */
 
 static double row_sum(const float *v, size_t n)
 {
@@ -137,17 +131,15 @@ void vb_k_bias_grad(const float *dy, int n, int oc, size_t pixels, float *db)
         bias_tile(dy, n, oc, pixels, o, oc - o < size ? oc : o + size, db);
 }
 
-/* ---- the backend ----------------------------------------------------------------------------- */
-
 struct plain_state {
     struct vb_k_shape s;
-    plain_tile_fn fn;
+    plain_tile_fn *fn;
     size_t tiles;
     size_t row; /* number of floats of work memory for each thread */
     int slots;  /* number of threads that have work memory */
 };
 
-static const plain_tile_fn table[][2] = {
+static plain_tile_fn *const table[][2] = {
     [VB_K_MAX_POOL] = {vb_plain_max_forward, vb_plain_max_backward},
     [VB_K_AVG_POOL] = {vb_plain_avg_forward, vb_plain_avg_backward},
     [VB_K_RELU] = {relu_forward, relu_backward},
@@ -193,21 +185,13 @@ static vb_status plain_prepare(const struct vb_k_shape *s, enum vb_k_pass pass, 
     return VB_OK;
 }
 
-static int team_of(const struct plain_state *st)
-{
-    int threads = omp_get_max_threads();
-
-    if (vb_k_shape_inputs(&st->s) <= FEW)
-        return 1;
-    return st->slots < threads ? st->slots : threads;
-}
-
 static void plain_run(void *state, const struct vb_k_args *a)
 {
     const struct plain_state *st = state;
+    int team = vb_k_shape_inputs(&st->s) <= FEW ? 1 : vb_min(st->slots, omp_get_max_threads());
     size_t i;
 
-#pragma omp parallel for schedule(static) num_threads(team_of(st))
+#pragma omp parallel for schedule(static) num_threads(team)
     for (i = 0; i < st->tiles; i++)
         st->fn(&st->s, a, i,
                st->row == 0 ? NULL : (float *)a->scratch + (size_t)omp_get_thread_num() * st->row);

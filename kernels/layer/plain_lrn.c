@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * Local response normalisation across channels: y = x * scale ^ -beta. Inner loops run over
- * neighbouring pixels, so compilers turn them into vector instructions. A tile is so narrow that
- * all its channels stay in cache.
+ * neighbouring pixels. A tile is so narrow that all its channels stay in cache.
  */
 #include "kernels/layer/plain.h"
 
 #include <math.h>
-#include <string.h>
 
 struct tile {
     size_t base;  /* index of the first element of the tile, in channel 0 */
@@ -76,8 +74,7 @@ void vb_plain_lrn_forward(const struct vb_k_shape *s, const struct vb_k_args *a,
 }
 
 /* Computes the first part of dx, in which the scale counts as constant. Writes dy * x * scale ^
- * (-beta - 1) to ratio. neighbours_part() then adds the gradient through the scales of the channel
- * and its neighbours. */
+ * (-beta - 1) to ratio. neighbours_part() adds the gradient through the scales. */
 static void own_part(const struct vb_k_shape *s, const struct vb_k_args *a, const struct tile *t,
                      float *ratio)
 {

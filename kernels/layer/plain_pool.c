@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Computes pooling. First, the input rows that a row of outputs sees are combined into one row, in
- * a loop that compilers turn into vector instructions. Then the columns of that row that each
- * output sees are combined.
+ * Computes pooling: combines the input rows that a row of outputs sees into one row, in a vector
+ * loop, and then the columns of that row that each output sees.
  */
 #include "kernels/layer/plain.h"
-
-#include <string.h>
 
 static int max_int(int a, int b)
 {
@@ -24,20 +21,14 @@ static int end_row(const struct vb_k_shape *s, int oy)
     return vb_min(s->h, oy * s->stride - s->pad + s->kh);
 }
 
-static const float *in_plane(const struct vb_k_shape *s, const float *x, size_t plane)
-{
-    return x + plane * (size_t)s->h * (size_t)s->w;
-}
-
-/* A join_fn combines another row of the input with row. An across_fn combines the columns of row
- * that each output sees. */
+/* A join_fn adds a row of the input to row. An across_fn combines columns for each output. */
 typedef void (*join_fn)(float *restrict row, const float *restrict in, int n);
 typedef void (*across_fn)(const struct vb_k_shape *s, const float *row, float *y);
 
 static void pool_rows(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
                       float *row, join_fn join, across_fn across)
 {
-    const float *x = in_plane(s, a->x, tile);
+    const float *x = a->x + tile * (size_t)s->h * (size_t)s->w;
     float *y = a->y + tile * (size_t)s->oh * (size_t)s->ow;
     int oy, iy;
 
@@ -49,8 +40,6 @@ static void pool_rows(const struct vb_k_shape *s, const struct vb_k_args *a, siz
         across(s, row, y);
     }
 }
-
-/* ---- largest --------------------------------------------------------------------------------- */
 
 static inline float larger(float best, float v)
 {
@@ -65,8 +54,7 @@ static void join_max(float *restrict row, const float *restrict in, int n)
         row[i] = larger(row[i], in[i]);
 }
 
-/* Computes the maximum for n outputs. Callers pass a constant stride where they can, so that the
- * compiler can use vector instructions. */
+/* Computes the maximum for n outputs; with vector instructions if stride is a constant. */
 static inline void take_max(float *restrict y, const float *restrict row, int n, int stride)
 {
     int i;
@@ -144,7 +132,7 @@ void vb_plain_max_backward(const struct vb_k_shape *s, const struct vb_k_args *a
 {
     bool common = s->kh == 2 && s->kw == 2 && s->stride == 2 && s->pad == 0;
     size_t w = (size_t)s->w, out = tile * (size_t)s->oh * (size_t)s->ow;
-    const float *x = in_plane(s, a->x, tile), *y = a->y + out, *dy = a->dy + out;
+    const float *x = a->x + tile * (size_t)s->h * w, *y = a->y + out, *dy = a->dy + out;
     float *dx = a->dx + tile * (size_t)s->h * w;
     int oy, ox;
 
@@ -159,8 +147,6 @@ void vb_plain_max_backward(const struct vb_k_shape *s, const struct vb_k_args *a
             max_backward_window(s, x, y[ox], oy, ox, dy[ox], dx);
     }
 }
-
-/* ---- mean ------------------------------------------------------------------------------------ */
 
 static void join_sum(float *restrict row, const float *restrict in, int n)
 {

@@ -1,26 +1,23 @@
 /* SPDX-License-Identifier: MIT
  *
- * Loads and stores of vectors whose lanes are different places in memory. At each place four
- * numbers are contiguous, which is a *quad*. Loading transposes: vector i holds number i of all
- * places.
+ * Vectors whose lanes are different places in memory, with four contiguous numbers (a *quad*) at
+ * each. Loading transposes: vector i holds number i of all places.
  */
 #ifndef VB_KERNELS_LAYER_QUADS_H
 #define VB_KERNELS_LAYER_QUADS_H
 
 #include "kernels/layer/vec.h"
 
-#include <stddef.h>
-
-#if VB_LANES == 16
+#if VB_LANES > 4
 #define VB_QUAD(r, g)                                                                              \
     __builtin_shufflevector((r), (r), 4 * (g), 4 * (g) + 1, 4 * (g) + 2, 4 * (g) + 3)
+#endif
+#if VB_LANES == 16
 #define VB_IN_QUADS(x, y, a, b, c, d)                                                              \
     __builtin_shufflevector((x), (y), (a), (b), (c), (d), (a) + 4, (b) + 4, (c) + 4, (d) + 4,      \
                             (a) + 8, (b) + 8, (c) + 8, (d) + 8, (a) + 12, (b) + 12, (c) + 12,      \
                             (d) + 12)
 #elif VB_LANES == 8
-#define VB_QUAD(r, g)                                                                              \
-    __builtin_shufflevector((r), (r), 4 * (g), 4 * (g) + 1, 4 * (g) + 2, 4 * (g) + 3)
 #define VB_IN_QUADS(x, y, a, b, c, d)                                                              \
     __builtin_shufflevector((x), (y), (a), (b), (c), (d), (a) + 4, (b) + 4, (c) + 4, (d) + 4)
 #endif
@@ -52,9 +49,8 @@ static inline vb_vec vb_quads_join(const vb_v4 q[VB_LANES / 4])
 #elif VB_LANES == 8
     return __builtin_shufflevector(q[0], q[1], 0, 1, 2, 3, 4, 5, 6, 7);
 #else
-    typedef float v8 __attribute__((vector_size(32)));
-    v8 a = __builtin_shufflevector(q[0], q[1], 0, 1, 2, 3, 4, 5, 6, 7);
-    v8 b = __builtin_shufflevector(q[2], q[3], 0, 1, 2, 3, 4, 5, 6, 7);
+    vb_v8 a = __builtin_shufflevector(q[0], q[1], 0, 1, 2, 3, 4, 5, 6, 7);
+    vb_v8 b = __builtin_shufflevector(q[2], q[3], 0, 1, 2, 3, 4, 5, 6, 7);
 
     return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
 #endif
@@ -75,8 +71,7 @@ static inline void vb_quads_load(const float *const from[VB_LANES], size_t at, v
     vb_quads_turn(r);
 }
 
-/* The reverse of vb_quads_load(): stores the quad of each lane at to + lane * step. Overwrites
- * r. */
+/* The reverse: stores the quad of each lane at to + lane * step. Overwrites r. */
 static inline void vb_quads_store(vb_vec r[4], float *to, size_t step)
 {
     vb_quads_turn(r);

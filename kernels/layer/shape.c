@@ -4,20 +4,12 @@
  */
 #include "kernels/layer/backend.h"
 
-#include <stdio.h>
-
 /* Largest size that is accepted; products of three sizes then stay below 2^63. */
 #define SIDE_MAX (1 << 20)
 
 static bool in_range(int v)
 {
     return v > 0 && v <= SIDE_MAX;
-}
-
-static bool has_kernel(enum vb_k_kind kind)
-{
-    return kind == VB_K_CONV || kind == VB_K_CONV_POOL || kind == VB_K_MAX_POOL ||
-           kind == VB_K_AVG_POOL;
 }
 
 static bool has_weights(enum vb_k_kind kind)
@@ -76,7 +68,8 @@ vb_status vb_k_shape_finish(struct vb_k_shape *s, char why[VB_OPTS_WHY])
         return refuse(why, "expected input sizes of 1 to 1048576", s->c < s->h ? s->c : s->h);
     if (has_weights(s->kind) && !in_range(s->oc))
         return refuse(why, "expected 1 to 1048576 outputs", s->oc);
-    if (has_kernel(s->kind))
+    if (s->kind == VB_K_CONV || s->kind == VB_K_CONV_POOL || s->kind == VB_K_MAX_POOL ||
+        s->kind == VB_K_AVG_POOL)
         return finish_kernel(s, why);
     if (s->kind == VB_K_LRN && (!in_range(s->kh) || s->kh % 2 == 0))
         return refuse(why, "expected an odd number of channels for lrn", s->kh);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Scratch memory of an OpenMP team: each thread has a slot. The number of slots is the number of
- * threads at the time when the pass was prepared. If the team is larger later, some threads stay
- * idle.
+ * Scratch memory of an OpenMP team: each thread has a slot. A team that is larger than when the
+ * pass was prepared has idle threads.
  */
 #ifndef VB_KERNELS_LAYER_TEAM_H
 #define VB_KERNELS_LAYER_TEAM_H
@@ -21,8 +20,7 @@ static inline int vb_team_size(int slots)
     return omp_get_max_threads() < slots ? omp_get_max_threads() : slots;
 }
 
-/* Rounds a number of floats up to whole cache lines, so that the next array is aligned to a cache
- * line. */
+/* Rounds a number of floats up to whole cache lines. */
 static inline size_t vb_team_align(size_t n_floats)
 {
     return (n_floats + 15) / 16 * 16;

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Computes conv-pool layers with the backends for convolutions: "blas+pool" and so on. The forward
- * pass computes the whole convolution in scratch memory and then pools it in a second loop. The
- * backward passes do the reverse.
+ * Computes conv-pool layers with the backends for convolutions ("blas+pool" and so on): forward
+ * computes the whole convolution in scratch memory and then pools it; backward does the reverse.
  */
 #include "kernels/layer/then_pool.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 struct then_pool {
     const struct vb_k_backend *conv;
@@ -17,15 +15,12 @@ struct then_pool {
     size_t inner; /* size of conv's scratch in bytes; the convolution's y or dy comes after it */
 };
 
-/* ---- pooling --------------------------------------------------------------------------------- */
-
 static inline float larger(float best, float v)
 {
     return ((v > best) | (v != v)) ? v : best; /* a NaN wins, and stays */
 }
 
-/* Pools two rows of the convolution's output into n results. The ReLU was already applied to the
- * rows. */
+/* Pools two rows of the convolution's output, after its ReLU, into n results. */
 static void pool_row(const float *restrict row0, const float *restrict row1, int n,
                      float *restrict y, uint8_t *restrict where)
 {
@@ -80,8 +75,6 @@ static void spread_plane(const struct then_pool *st, const struct vb_k_args *a, 
     }
     memset(whole, 0, (size_t)(st->whole.oh % 2) * w * sizeof(*whole));
 }
-
-/* ---- backends -------------------------------------------------------------------------------- */
 
 void vb_then_pool_run(void *state, const struct vb_k_args *args)
 {

@@ -7,8 +7,7 @@
 
 #include "kernels/layer/backend.h"
 
-/* kernels/layer/then_pool.c: the functions of such a backend. conv is the backend for
- * convolutions. */
+/* The functions of such a backend. conv is the backend for convolutions. */
 bool vb_then_pool_can(const struct vb_k_backend *conv, const struct vb_k_shape *s,
                       enum vb_k_pass pass);
 vb_status vb_then_pool_prepare(const struct vb_k_backend *conv, const struct vb_k_shape *s,

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Vectors for our own kernels, with the vector extensions of gcc and clang, and the two functions
- * that losses need. vb_v4 has four floats, 128 bits, which every 64-bit CPU supports. vb_vec has
+ * Vectors for our own kernels, with the vector extensions of gcc and clang, and what losses and
+ * biases need. vb_v4 has four floats, 128 bits, which every 64-bit CPU supports. vb_vec has
  * VB_LANES floats, the widest that the level being compiled for supports (level.h).
  */
 #ifndef VB_KERNELS_LAYER_VEC_H
 #define VB_KERNELS_LAYER_VEC_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 typedef float vb_v4 __attribute__((vector_size(16)));
@@ -40,8 +41,7 @@ typedef float vb_vec __attribute__((vector_size(4 * VB_LANES)));
 typedef int32_t vb_veci __attribute__((vector_size(4 * VB_LANES)));
 typedef float vb_vec_mem __attribute__((vector_size(4 * VB_LANES), aligned(4), may_alias));
 
-/* Vectors in memory that are aligned like a float. With memcpy(), gcc 12 would use integer
- * registers. */
+/* Vectors aligned like a float. With memcpy(), gcc 12 would use integer registers. */
 typedef float vb_v4_mem __attribute__((vector_size(16), aligned(4), may_alias));
 typedef float vb_v2_mem __attribute__((vector_size(8), aligned(4), may_alias));
 
@@ -85,6 +85,11 @@ static inline vb_vec vb_vec_all(float f)
     return f - (vb_vec){0};
 }
 
+static inline vb_v4 vb_v4_plus(vb_v4 a, vb_v4 b)
+{
+    return a + b;
+}
+
 /* Transposes a matrix of four by four. */
 static inline void vb_v4_transpose(vb_v4 r[4])
 {
@@ -107,9 +112,7 @@ static inline float vb_relu(float v)
 
 static inline vb_v4 vb_v4_relu(vb_v4 v)
 {
-    typedef int lanes __attribute__((vector_size(16)));
-
-    return (vb_v4)((lanes)v & ~(v < 0));
+    return (vb_v4)((vb_v4i)v & ~(v < 0));
 }
 
 static inline vb_vec vb_vec_relu(vb_vec v)
@@ -157,8 +160,7 @@ static inline vb_veci vb_vec_places(void)
 
 /* Returns exp(x) for x <= 0, within 2 units in the last place; below -87 the result is exp(-87),
  * 1.6e-38. A NaN stays NaN. Whole powers of two are split off, and Cephes' polynomial is applied to
- * the remainder of x. Adding 1.5 * 2^23 rounds to an integer and leaves the integer in the low
- * bits. */
+ * the remainder of x. Adding 1.5 * 2^23 rounds to an integer, in the low bits. */
 static inline vb_vec vb_vec_exp_below_0(vb_vec x)
 {
     const vb_vec shift = vb_vec_all(12582912.0f);
@@ -192,6 +194,34 @@ static inline vb_vec vb_vec_log1p_to_1(vb_vec e)
     s = s * q + (2.0f / 5);
     s = s * q + (2.0f / 3);
     return (s * q + 2.0f) * u;
+}
+
+/* Returns the sum of n numbers, in 16 partial sums: rounding errors grow with n / 16. */
+static inline float vb_sum(const float *v, size_t n)
+{
+    vb_v4 s[4] = {{0}, {0}, {0}, {0}};
+    float tail = 0;
+    size_t i = 0;
+
+    for (; i + 16 <= n; i += 16)
+        for (int j = 0; j < 4; j++)
+            s[j] += vb_v4_load(v + i + 4 * j);
+    for (; i < n; i++)
+        tail += v[i];
+    s[0] = (s[0] + s[1]) + (s[2] + s[3]);
+    return ((s[0][0] + s[0][1]) + (s[0][2] + s[0][3])) + tail;
+}
+
+/* Returns the gradient of a bias: the sum of channel c of dy (n, channels, pixels), in an order
+ * that depends on the shape alone. */
+static inline float vb_sum_channel(const float *dy, int n, int channels, int pixels, int c)
+{
+    float sum = 0;
+
+    for (int i = 0; i < n; i++)
+        sum += vb_sum(dy + ((size_t)i * (size_t)channels + (size_t)c) * (size_t)pixels,
+                      (size_t)pixels);
+    return sum;
 }
 
 #endif

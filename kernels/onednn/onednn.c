@@ -6,8 +6,6 @@
 
 #include <dnnl.h>
 
-#include <string.h>
-
 #define BATCH 32
 
 /* AlexNet conv3: 192 -> 384 channels, 3 x 3, on 13 x 13. */
@@ -30,17 +28,12 @@ static const struct onednn_job fc6 = {
     .y = {2, {BATCH, 4096}, {0}},
 };
 
-/* ---- instruction sets ------------------------------------------------------------------------ */
-
-struct isa_name {
+/* Numbers, because oneDNN's constants depend on its version, and on Arm the header has none. They
+ * mean different instruction sets on different architectures. */
+static const struct {
     unsigned isa;
     const char *name;
-};
-
-/* The table contains numbers instead of oneDNN's constants, because headers of different versions
- * have different constants, and on Arm the header has none. The same number means a different
- * instruction set on another architecture. */
-static const struct isa_name isa_names[] = {
+} isa_names[] = {
 #if defined(__aarch64__)
     {0x1, "asimd"},     {0x3, "sve_128"}, {0x7, "sve_256"}, {0xf, "sve_384"}, {0x27, "sve_512"},
 #elif defined(__x86_64__)
@@ -78,8 +71,6 @@ static void copy_isa(char *buf, size_t size, unsigned isa)
     snprintf(buf, size, "set 0x%x", isa);
 }
 
-/* ---- the probe ------------------------------------------------------------------------------- */
-
 bool vb_k_impl_is_reference(const char *impl)
 {
     size_t n;
@@ -93,8 +84,7 @@ bool vb_k_impl_is_reference(const char *impl)
     return false;
 }
 
-/* Writes the name of the implementation to name. Leaves name unchanged ("") if the library has no
- * implementation. */
+/* Writes the name of the implementation. Leaves name unchanged ("") if there is none. */
 static void name_impl(dnnl_engine_t engine, const struct onednn_job *job, char *name, size_t size)
 {
     dnnl_primitive_desc_t pd;

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Declarations of oneDNN that are shared by the file that describes primitives and the file that
- * runs primitives. This header does not include oneDNN's own headers; handles are pointers to
- * oneDNN's structs.
+ * Our own declarations about oneDNN, without its headers: handles are pointers to its structs.
  */
 #ifndef VB_KERNELS_ONEDNN_ONEDNN_H
 #define VB_KERNELS_ONEDNN_ONEDNN_H
@@ -11,12 +9,10 @@
 
 extern const struct vb_k_backend vb_k_backend_onednn; /* kernels/onednn/onednn_layer.c */
 
-/* kernels/onednn/onednn.c: writes the version of the library that is loaded, such as "2.6.3", to
- * buf. */
+/* kernels/onednn/onednn.c: writes the version of the loaded library, such as "2.6.3", to buf. */
 void vb_k_onednn_version(char *buf, size_t size);
 
-/* Returns true if impl is the name of a reference implementation, such as "gemm:ref" or
- * "ref:any". */
+/* Returns true if impl names a reference implementation, such as "gemm:ref" or "ref:any". */
 bool vb_k_impl_is_reference(const char *impl);
 
 struct dnnl_engine;

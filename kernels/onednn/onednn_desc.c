@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Makes the primitive descriptors of oneDNN for the passes of layers. oneDNN's C interface changed
- * with version 3: operation descriptors are gone and memory descriptors became handles. The
- * descriptor of a backward pass needs the descriptor of the forward pass as a hint.
+ * Makes the primitive descriptors of oneDNN for the passes of layers. In version 3 operation
+ * descriptors are gone and memory descriptors are handles.
  */
 #include "kernels/onednn/onednn.h"
 
 #include <dnnl.h>
-
-#include <string.h>
 
 struct descs {
     dnnl_memory_desc_t x, w, b, y;
@@ -215,18 +212,7 @@ static dnnl_status_t make(const struct request *r, dnnl_primitive_desc_t *pd_p)
     }
 }
 
-static bool describe_all(const struct onednn_job *job, struct descs *d)
-{
-    bool weights = vb_k_has_pass(job->s.kind, VB_K_BACKWARD_WEIGHTS);
-
-    if (!weights)
-        return describe_plain(&d->x, &job->x) && describe_plain(&d->y, &job->y);
-    return describe_any(&d->x, &job->x) && describe_any(&d->w, &job->w) &&
-           describe_plain(&d->b, &job->b) && describe_any(&d->y, &job->y);
-}
-
-/* Makes the descriptor of the forward pass first, because the descriptor of a backward pass needs
- * it. */
+/* Makes the forward descriptor first, because the descriptor of a backward pass needs it. */
 static bool make_both(struct request *r, dnnl_primitive_desc_t *pd_p)
 {
     const_dnnl_primitive_attr_t attr = r->attr;
@@ -262,7 +248,12 @@ bool vb_onednn_describe(const struct onednn_job *job, struct dnnl_engine *engine
     bool made;
 
     memset(&d, 0, sizeof(d));
-    made = describe_all(job, &d) && make_both(&r, pd_p);
+    if (vb_k_has_pass(s->kind, VB_K_BACKWARD_WEIGHTS))
+        made = describe_any(&d.x, &job->x) && describe_any(&d.w, &job->w) &&
+               describe_plain(&d.b, &job->b) && describe_any(&d.y, &job->y);
+    else
+        made = describe_plain(&d.x, &job->x) && describe_plain(&d.y, &job->y);
+    made = made && make_both(&r, pd_p);
     forget(&d);
     return made;
 }

@@ -1,31 +1,23 @@
 /* SPDX-License-Identifier: MIT
  *
- * Layers computed by oneDNN: convolution, linear, average pooling and normalisation. Max pooling is
- * not among them: its gradient needs a workspace that oneDNN's own forward pass has written, and
- * oneDNN's max pooling ignores NaN.
+ * Layers computed by oneDNN. Max pooling is not among them: its gradient needs a workspace that
+ * oneDNN's own forward pass has written, and oneDNN's max pooling ignores NaN.
  *
- * oneDNN divides work, and sums, among the threads that exist when a primitive is made, so results
- * would depend on the number of threads. Therefore a pass is cut into equal *parts* of its samples,
- * outputs or inputs. The cut depends on the shape alone, and no part adds to the results of another
- * part. One primitive, made for one thread, computes all parts. Each thread has its own memory
- * objects (a *slot*).
+ * oneDNN divides work, and sums, among the threads that exist when a primitive is made. Therefore a
+ * pass is cut into equal *parts* of its samples, outputs or inputs, by the shape alone; no part
+ * adds to the results of another. One primitive, made for one thread, computes all parts. Each
+ * thread has its own memory objects (a *slot*). Tensors that the primitive wants in another layout
+ * are reordered: once if all parts read the same tensor, otherwise in each part.
  *
- * Tensors that the primitive wants in another layout are reordered: once before the parts if all of
- * them read the same tensor, otherwise in each part.
- *
- * The ReLU is fused with the primitive where a NaN stays NaN. On x86 a NaN would be lost, because
- * the maximum instruction returns the other operand. There the ReLU is applied to each part as soon
- * as the part is computed, while the part is still in the cache.
+ * The ReLU is fused where a NaN stays NaN. On x86 the maximum instruction would lose it, so the
+ * ReLU follows each part while the part is in the cache.
  */
 #include "kernels/onednn/onednn.h"
 #include "kernels/layer/vec.h"
 
 #include <dnnl.h>
-
 #include <omp.h>
-
 #include <stdlib.h>
-#include <string.h>
 
 #define PARTS_MAX 16
 #define OUTPUTS_MIN 16 /* smallest number of outputs or inputs in a part */
@@ -38,10 +30,8 @@
 
 #if DNNL_VERSION_MAJOR >= 3
 typedef const_dnnl_memory_desc_t md_ref;
-typedef dnnl_memory_desc_t md_own;
 #else
 typedef const dnnl_memory_desc_t *md_ref;
-typedef dnnl_memory_desc_t md_own;
 #endif
 
 enum { X, W, B, Y, DY, DX, DW, DB, N_TENSORS };
@@ -64,11 +54,9 @@ static const struct {
 struct tensor {
     bool used;
     struct onednn_plain plain; /* layout of one part */
-    size_t step;               /* number of floats from one part to the next; 0: all parts use the
-                                * same memory */
+    size_t step;               /* number of floats from one part to the next; 0: parts share it */
     size_t bytes;              /* size in the primitive's layout; 0: this layout equals ours */
-    size_t at;                 /* offset in the slot's scratch; if step is 0, in the shared
-                                * scratch */
+    size_t at;                 /* offset in the slot's scratch, or in the shared one if step is 0 */
     dnnl_primitive_t reorder;  /* converts inputs to the primitive's layout, results from it */
 };
 
@@ -89,8 +77,6 @@ struct onednn_state {
     size_t pad_bytes, pad_at;
     size_t slot_bytes, shared_bytes;
 };
-
-/* ---- parts ----------------------------------------------------------------------------------- */
 
 enum axis { ALONG_NONE, ALONG_SAMPLES, ALONG_OUTPUTS, ALONG_INPUTS };
 
@@ -160,17 +146,12 @@ static void cut_tensor(struct onednn_state *st, int which, enum axis cut)
 
 static void cut_pass(struct onednn_state *st)
 {
-    static const unsigned char with_weights[VB_K_PASSES][N_TENSORS] = {
+    static const unsigned char used[VB_K_PASSES][N_TENSORS] = {
         [VB_K_FORWARD] = {[X] = 1, [W] = 1, [B] = 1, [Y] = 1},
         [VB_K_BACKWARD_DATA] = {[W] = 1, [DY] = 1, [DX] = 1},
         [VB_K_BACKWARD_WEIGHTS] = {[X] = 1, [DY] = 1, [DW] = 1, [DB] = 1},
     };
-    static const unsigned char without[2][N_TENSORS] = {
-        [VB_K_FORWARD] = {[X] = 1, [Y] = 1},
-        [VB_K_BACKWARD_DATA] = {[DY] = 1, [DX] = 1},
-    };
     bool weights = vb_k_has_pass(st->s.kind, VB_K_BACKWARD_WEIGHTS);
-    const unsigned char *used = weights ? with_weights[st->pass] : without[st->pass];
     enum axis cut = cut_axis(&st->s, st->pass);
     int i;
 
@@ -179,50 +160,39 @@ static void cut_pass(struct onednn_state *st)
     else
         st->parts = count_parts(cut == ALONG_OUTPUTS ? st->s.oc : inputs(&st->s), OUTPUTS_MIN);
     for (i = 0; i < N_TENSORS; i++)
-        if (used[i] || (i == X && st->s.kind == VB_K_LRN))
+        if ((used[st->pass][i] && (weights || (i != W && i != B))) ||
+            (i == X && st->s.kind == VB_K_LRN))
             cut_tensor(st, i, cut);
 }
-
-/* ---- making ---------------------------------------------------------------------------------- */
 
 static size_t whole_lines(size_t bytes)
 {
     return (bytes + VB_CACHE_LINE - 1) / VB_CACHE_LINE * VB_CACHE_LINE;
 }
 
-static bool describe_plain(md_own *own, md_ref *ref, const struct onednn_plain *t)
+static bool describe_plain(dnnl_memory_desc_t *own, md_ref *ref, const struct onednn_plain *t)
 {
 #if DNNL_VERSION_MAJOR >= 3
-    if (dnnl_memory_desc_create_with_strides(own, t->n_dims, t->dims, dnnl_f32, t->strides) !=
-        dnnl_success)
-        return false;
+    dnnl_status_t st =
+        dnnl_memory_desc_create_with_strides(own, t->n_dims, t->dims, dnnl_f32, t->strides);
+
     *ref = *own;
 #else
-    if (dnnl_memory_desc_init_by_strides(own, t->n_dims, t->dims, dnnl_f32, t->strides) !=
-        dnnl_success)
-        return false;
+    dnnl_status_t st =
+        dnnl_memory_desc_init_by_strides(own, t->n_dims, t->dims, dnnl_f32, t->strides);
+
     *ref = own;
 #endif
-    return true;
+    return st == dnnl_success;
 }
 
-static void forget(md_own *own)
-{
-#if DNNL_VERSION_MAJOR >= 3
-    dnnl_memory_desc_destroy(*own);
-#else
-    (void)own;
-#endif
-}
-
-static bool make_reorder(struct onednn_state *st, const_dnnl_primitive_attr_t attr, int which,
-                         md_ref plain, md_ref inner)
+static bool make_reorder(struct onednn_state *st, int which, md_ref plain, md_ref inner)
 {
     md_ref from = kinds[which].output ? inner : plain, to = kinds[which].output ? plain : inner;
     dnnl_primitive_desc_t pd;
     bool made;
 
-    if (dnnl_reorder_primitive_desc_create(&pd, from, st->engine, to, st->engine, attr) !=
+    if (dnnl_reorder_primitive_desc_create(&pd, from, st->engine, to, st->engine, NULL) !=
         dnnl_success)
         return false;
     made = dnnl_primitive_create(&st->t[which].reorder, pd) == dnnl_success;
@@ -230,26 +200,30 @@ static bool make_reorder(struct onednn_state *st, const_dnnl_primitive_attr_t at
     return made;
 }
 
-/* Makes the memory objects of a tensor for each slot. If the primitive's layout differs, also makes
- * the primitive that reorders the tensor. */
-static bool make_tensor(struct onednn_state *st, dnnl_primitive_desc_t pd,
-                        const_dnnl_primitive_attr_t attr, int which)
+/* Returns true if all parts read the same tensor. */
+static bool is_shared(const struct onednn_state *st, int which)
+{
+    return st->t[which].step == 0 && !kinds[which].output;
+}
+
+/* Makes the memory objects of a tensor for each slot, and its reorder if the layouts differ. */
+static bool make_tensor(struct onednn_state *st, dnnl_primitive_desc_t pd, int which)
 {
     md_ref inner = dnnl_primitive_desc_query_md(pd, kinds[which].query, kinds[which].index), plain;
     struct tensor *t = &st->t[which];
     bool made = true;
-    md_own own;
+    dnnl_memory_desc_t own = {0};
     int i;
 
     if (inner == NULL || !describe_plain(&own, &plain, &t->plain))
         return false;
     if (!dnnl_memory_desc_equal(plain, inner)) {
-        size_t *bytes = t->step == 0 && !kinds[which].output ? &st->shared_bytes : &st->slot_bytes;
+        size_t *bytes = is_shared(st, which) ? &st->shared_bytes : &st->slot_bytes;
 
         t->bytes = dnnl_memory_desc_get_size(inner);
         t->at = *bytes;
         *bytes += whole_lines(t->bytes);
-        made = make_reorder(st, attr, which, plain, inner);
+        made = make_reorder(st, which, plain, inner);
     }
     for (i = 0; i < st->n_slots && made; i++) {
         made = dnnl_memory_create(&st->slots[i].user[which], plain, st->engine, DNNL_MEMORY_NONE) ==
@@ -258,7 +232,9 @@ static bool make_tensor(struct onednn_state *st, dnnl_primitive_desc_t pd,
             made = dnnl_memory_create(&st->slots[i].inner[which], inner, st->engine,
                                       DNNL_MEMORY_NONE) == dnnl_success;
     }
-    forget(&own);
+#if DNNL_VERSION_MAJOR >= 3
+    dnnl_memory_desc_destroy(own);
+#endif
     return made;
 }
 
@@ -281,23 +257,15 @@ static bool make_slots(struct onednn_state *st, dnnl_primitive_desc_t pd)
     return true;
 }
 
-/* Returns whether a gradient needs the workspace of the forward pass, which we do not have. */
-static bool needs_notes(dnnl_primitive_desc_t pd)
+static bool make_all(struct onednn_state *st, dnnl_primitive_desc_t pd)
 {
     md_ref notes = dnnl_primitive_desc_query_md(pd, dnnl_query_workspace_md, 0);
-
-    return notes != NULL && dnnl_memory_desc_get_size(notes) > 0;
-}
-
-static bool make_all(struct onednn_state *st, dnnl_primitive_desc_t pd,
-                     const_dnnl_primitive_attr_t reorder_attr)
-{
     int i;
 
-    if (st->pass != VB_K_FORWARD && needs_notes(pd))
-        return false;
+    if (st->pass != VB_K_FORWARD && notes != NULL && dnnl_memory_desc_get_size(notes) > 0)
+        return false; /* a gradient needs the workspace of the forward pass, which we do not have */
     for (i = 0; i < N_TENSORS; i++)
-        if (st->t[i].used && !make_tensor(st, pd, reorder_attr, i))
+        if (st->t[i].used && !make_tensor(st, pd, i))
             return false;
     return make_slots(st, pd) && dnnl_primitive_create(&st->primitive, pd) == dnnl_success;
 }
@@ -342,15 +310,13 @@ static bool make_primitive(struct onednn_state *st)
         job.b = (struct onednn_plain){1, {job.w.dims[0]}, {1}};
     made = make_attr(&st->s, st->pass, &attr) && vb_onednn_describe(&job, st->engine, attr, &pd);
     if (made) {
-        made = make_all(st, pd, NULL);
+        made = make_all(st, pd);
         dnnl_primitive_desc_destroy(pd);
     }
     if (attr != NULL)
         dnnl_primitive_attr_destroy(attr);
     return made;
 }
-
-/* ---- running --------------------------------------------------------------------------------- */
 
 static const float *tensor_of(const struct vb_k_args *a, int which)
 {
@@ -393,13 +359,7 @@ static void point(dnnl_memory_t memory, const void *to)
     (void)dnnl_memory_set_data_handle(memory, handle.out);
 }
 
-static bool is_shared(const struct onednn_state *st, int which)
-{
-    return st->t[which].step == 0 && !kinds[which].output;
-}
-
-/* Applies the ReLU to a part. For each index of the part's outermost axis, the elements are
- * contiguous. */
+/* Applies the ReLU to a part. For each index of the outermost axis, elements are contiguous. */
 static void relu_part(const struct onednn_plain *t, float *y)
 {
     int64_t len = 1, i, j;
@@ -444,28 +404,21 @@ static void run_part(const struct onednn_state *st, const struct vb_k_args *a, i
         relu_part(&st->t[Y].plain, a->y + (size_t)part * st->t[Y].step);
 }
 
-static void reorder_shared(const struct onednn_state *st, const struct vb_k_args *a)
-{
-    const struct slot *slot = &st->slots[0];
-    int i;
-
-    for (i = 0; i < N_TENSORS; i++)
-        if (st->t[i].bytes > 0 && is_shared(st, i)) {
-            point(slot->user[i], tensor_of(a, i));
-            point(slot->inner[i], (char *)a->scratch + st->t[i].at);
-            reorder(st, slot, i);
-        }
-}
-
 /* Runs all parts. Each primitive runs on one thread, because it was made for one thread. */
 static void onednn_run(void *state, const struct vb_k_args *a)
 {
     const struct onednn_state *st = state;
+    const struct slot *first = &st->slots[0];
     int threads = omp_get_max_threads(), i;
 
     omp_set_num_threads(1);
-    reorder_shared(st, a);
-#pragma omp parallel num_threads(threads < st->n_slots ? threads : st->n_slots)
+    for (i = 0; i < N_TENSORS; i++)
+        if (st->t[i].bytes > 0 && is_shared(st, i)) {
+            point(first->user[i], tensor_of(a, i));
+            point(first->inner[i], (char *)a->scratch + st->t[i].at);
+            reorder(st, first, i);
+        }
+#pragma omp parallel num_threads(vb_min(threads, st->n_slots))
     {
         omp_set_num_threads(1);
 #pragma omp for schedule(static)
@@ -474,8 +427,6 @@ static void onednn_run(void *state, const struct vb_k_args *a)
     }
     omp_set_num_threads(threads);
 }
-
-/* ---- the backend ----------------------------------------------------------------------------- */
 
 static bool onednn_can(const struct vb_k_shape *s, enum vb_k_pass pass)
 {

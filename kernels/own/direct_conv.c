@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Direct convolution: the forward pass and the backward data pass. The backward data pass is the
- * same computation with dy and with weights rotated by 180 degrees.
+ * Direct convolution: the forward pass, and the backward data pass, which is the same with dy and
+ * with weights rotated by 180 degrees.
  *
  * The registers hold the sums of a few channels (4, 6 or 8, whichever wastes least) for a few
- * neighbours in a row of output. For every tap, the inputs of these neighbours are loaded from the
- * strip and multiplied by the weights of the channels. Taps are sorted by row, so that taps above
- * or below the image can be skipped. A band is a few rows of output of one group of samples. Each
- * thread takes some bands.
- *
- * If pooling follows, two rows of output are pooled as soon as they are computed, and only the
- * result leaves the cache.
+ * neighbours in a row of output. For every tap, the inputs of these are loaded from the strip. Taps
+ * are sorted by row, so that taps above or below the image can be skipped. A band is a few rows of
+ * output of one group of samples; each thread takes some bands. If pooling follows, two rows are
+ * pooled as soon as they are computed, and only the result leaves the cache.
  */
 #include "kernels/own/direct_priv.h"
 #include "kernels/layer/team.h"
@@ -37,20 +34,13 @@ struct conv {
     int pixels; /* largest number of pixels of a row computed at a time */
     int n_taps; /* number of taps of all channels together */
     int slots;
-    size_t weights, strip, row; /* numbers of floats of scratch; each slot has its own strip and
-                                 * row */
+    size_t weights, strip, row; /* numbers of floats of scratch; each slot has a strip and a row */
     int n_pieces;
     struct piece *pieces; /* the pieces of a row */
     int taps[];           /* offsets of the taps in a strip */
 };
 
-static int divide_up(int a, int b)
-{
-    return (a + b - 1) / b;
-}
-
-/* The taps that a kernel sums: n taps in each of some columns of the weights. Columns are `step`
- * taps apart. */
+/* The taps that a kernel sums: n taps in each of some columns, which are `step` taps apart. */
 struct range {
     const float *bias, *w; /* (WIDTH), (taps, WIDTH) */
     const int *taps;
@@ -140,8 +130,7 @@ static void tap_place(const struct conv *v, int k, int *c_p, int *ky_p, int *kx_
     *kx_p = k / v->c / v->patch.kh;
 }
 
-/* Packs the biases and weights of the block of channels that begins with m. to is (1 + taps,
- * WIDTH). */
+/* Packs the biases and weights of the block of channels from m on. to is (1 + taps, WIDTH). */
 static void pack_weights(const struct conv *v, const float *w, const float *bias, int m, float *to)
 {
     int per = v->patch.kh * v->patch.kw, k, i, c, ky, kx, tap;
@@ -172,8 +161,7 @@ static void taps_inside(int k, int side, int stride, int pad, int o, int n, int 
         *to_p = *from_p;
 }
 
-/* Returns the taps of a piece of a row, for the rows of taps from y to y_end - 1. packed has the
- * weights of the block. */
+/* Returns the taps of a piece of a row, rows y to y_end - 1. packed has the block's weights. */
 static inline struct range range_of(const struct conv *v, const float *packed,
                                     const struct piece *p, int y, int y_end)
 {
@@ -210,34 +198,7 @@ static void run_row(const struct conv *v, const float *strip, const float *packe
     }
 }
 
-/* Writes a row to the samples of the group. y points to the row in the first channel of the block,
- * in the first sample. */
-static void store_row(const struct conv *v, const float *row, int n_channels, int n_samples,
-                      float *y)
-{
-    size_t plane = (size_t)v->patch.oh * (size_t)v->patch.ow;
-
-    for (int i = 0; i < n_channels; i++)
-        vb_direct_split(row + (size_t)(i * v->patch.ow) * VB_DIRECT_GROUP, v->patch.ow, n_samples,
-                        v->relu, y + (size_t)i * plane, (size_t)v->m * plane);
-}
-
-/* Pools two rows of a block of channels, which are stored one after the other. at is the index of
- * the first result in y. */
-static void store_pooled(const struct conv *v, const float *rows, int n_channels, int n_samples,
-                         const struct vb_k_args *args, size_t at)
-{
-    size_t row = (size_t)v->patch.ow * VB_DIRECT_GROUP;
-    int oh = v->patch.oh / 2, ow = v->patch.ow / 2, i;
-    size_t plane = (size_t)oh * (size_t)ow, step = (size_t)v->m * plane;
-
-    for (i = 0; i < n_channels; i++, rows += row, at += plane)
-        vb_direct_pool(rows, rows + (size_t)v->block * row, ow, n_samples, args->y + at,
-                       args->where + at, step);
-}
-
-/* Does the same as run_band(), with pooling. The number of rows is even. A last row without a
- * partner is left out. */
+/* Does the same as run_band(), with pooling. A last row without a partner is left out. */
 static void run_band_pooled(const struct conv *v, const struct vb_k_args *args, int s, int oy,
                             float *slot)
 {
@@ -246,7 +207,8 @@ static void run_band_pooled(const struct conv *v, const struct vb_k_args *args, 
         i;
     const float *w = args->scratch;
     float *pair = slot + v->strip;
-    size_t oh = (size_t)v->patch.oh / 2, ow = (size_t)v->patch.ow / 2, at;
+    size_t oh = (size_t)v->patch.oh / 2, ow = (size_t)v->patch.ow / 2, at, to;
+    size_t row = (size_t)v->patch.ow * VB_DIRECT_GROUP, step = (size_t)v->m * oh * ow;
 
     vb_direct_fill(&v->patch, args->x + (size_t)s * image, image, n, v->c, oy, slot);
     for (m = 0; m < v->m; m += v->block, w += (size_t)(1 + v->n_taps) * WIDTH) {
@@ -254,8 +216,10 @@ static void run_band_pooled(const struct conv *v, const struct vb_k_args *args, 
         for (r = 0; r + 1 < rows; r += 2, at += ow) {
             for (i = 0; i < 2; i++)
                 run_row(v, slot + vb_patch_pixel(&v->patch, r + i, 0) * VB_DIRECT_GROUP, w,
-                        oy + r + i, pair + (size_t)(i * v->block * v->patch.ow) * VB_DIRECT_GROUP);
-            store_pooled(v, pair, vb_min(v->block, v->m - m), n, args, at);
+                        oy + r + i, pair + (size_t)(i * v->block) * row);
+            for (i = 0, to = at; i < vb_min(v->block, v->m - m); i++, to += oh * ow)
+                vb_direct_pool(pair + (size_t)i * row, pair + (size_t)(v->block + i) * row, (int)ow,
+                               n, args->y + to, args->where + to, step);
         }
     }
 }
@@ -265,7 +229,8 @@ static void run_band(const struct conv *v, const struct vb_k_args *args, int s, 
 {
     size_t plane = (size_t)v->patch.oh * (size_t)v->patch.ow;
     size_t image = (size_t)v->c * (size_t)v->patch.h * (size_t)v->patch.w;
-    int rows = vb_min(v->patch.rows, v->patch.oh - oy), n = vb_min(VB_DIRECT_GROUP, v->n - s), m, r;
+    int rows = vb_min(v->patch.rows, v->patch.oh - oy), n = vb_min(VB_DIRECT_GROUP, v->n - s), m, r,
+        i;
     const float *w = args->scratch;
     float *y = (v->data ? args->dx : args->y) + (size_t)s * (size_t)v->m * plane;
 
@@ -275,8 +240,11 @@ static void run_band(const struct conv *v, const struct vb_k_args *args, int s, 
         for (r = 0; r < rows; r++) {
             run_row(v, slot + vb_patch_pixel(&v->patch, r, 0) * VB_DIRECT_GROUP, w, oy + r,
                     slot + v->strip);
-            store_row(v, slot + v->strip, vb_min(v->block, v->m - m), n,
-                      y + (size_t)m * plane + (size_t)(oy + r) * (size_t)v->patch.ow);
+            for (i = 0; i < vb_min(v->block, v->m - m); i++)
+                vb_direct_split(
+                    slot + v->strip + (size_t)(i * v->patch.ow) * VB_DIRECT_GROUP, v->patch.ow, n,
+                    v->relu, y + (size_t)(m + i) * plane + (size_t)(oy + r) * (size_t)v->patch.ow,
+                    (size_t)v->m * plane);
         }
     }
 }
@@ -284,8 +252,8 @@ static void run_band(const struct conv *v, const struct vb_k_args *args, int s, 
 static void conv_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
 {
     const struct conv *v = (const struct conv *)pass;
-    int bands = divide_up(v->patch.oh, v->patch.rows), blocks = divide_up(v->m, v->block);
-    int groups = divide_up(v->n, VB_DIRECT_GROUP);
+    int bands = vb_divide_up(v->patch.oh, v->patch.rows), blocks = vb_divide_up(v->m, v->block);
+    int groups = vb_divide_up(v->n, VB_DIRECT_GROUP);
     float *w = args->scratch;
 
 #pragma omp parallel num_threads(vb_team_size(v->slots))
@@ -303,18 +271,16 @@ static void conv_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
     }
 }
 
-/* Chooses the size of a block of channels that leaves the fewest channels of the last block unused;
- * if two sizes are equal, the larger one. */
+/* Chooses the size of a block that leaves the fewest channels unused; if equal, the larger. */
 static void choose_block(struct conv *v)
 {
-    /* The number of pixels that fill the registers, for each size of a block; 0: the block does not
-     * fit. */
+    /* Number of pixels that fill the registers, for each size of a block; 0: it does not fit. */
     static const int pixels_32[] = {4, 4, 3}, pixels_16[] = {3, 2, 0};
     const int *pixels = VB_DIRECT_REGISTERS < 32 ? pixels_16 : pixels_32;
     int i, waste, least = v->m + WIDTH;
 
     for (i = 2; i >= 0; i--) {
-        waste = divide_up(v->m, 4 + 2 * i) * (4 + 2 * i) - v->m;
+        waste = vb_divide_up(v->m, 4 + 2 * i) * (4 + 2 * i) - v->m;
         if (pixels[i] > 0 && waste < least) {
             least = waste;
             v->block = 4 + 2 * i;
@@ -330,21 +296,20 @@ static void cut_row(struct conv *v)
     struct piece *piece = v->pieces;
     int ox, left, end;
 
-    v->n_pieces = divide_up(p->ow, v->pixels);
+    v->n_pieces = vb_divide_up(p->ow, v->pixels);
     for (ox = 0, left = v->n_pieces; left > 0; left--, ox += piece->n, piece++) {
         piece->ox = ox;
-        piece->n = divide_up(p->ow - ox, left);
+        piece->n = vb_divide_up(p->ow - ox, left);
         taps_inside(p->kw, p->w, p->stride, p->pad_x, ox, piece->n, &piece->x, &end);
         piece->cols = end - piece->x;
     }
 }
 
-/* Returns true if, with the current number of rows, strips are small enough and there are enough
- * strips for all threads. */
+/* Returns true if strips are small enough, and enough of them for all threads. */
 static bool rows_fit(const struct conv *v)
 {
     const struct vb_patch *p = &v->patch;
-    int bands = divide_up(p->oh, p->rows), groups = divide_up(v->n, VB_DIRECT_GROUP);
+    int bands = vb_divide_up(p->oh, p->rows), groups = vb_divide_up(v->n, VB_DIRECT_GROUP);
 
     return (size_t)v->c * vb_patch_plane(p) * VB_DIRECT_GROUP <= STRIP_MAX &&
            (size_t)bands * (size_t)groups >= (size_t)v->slots;
@@ -359,7 +324,7 @@ static void choose_rows(struct conv *v)
 
     vb_patch_rows(p, rows);
     while (rows > least && !rows_fit(v)) {
-        rows = divide_up(rows, 2 * least) * least;
+        rows = vb_divide_up(rows, 2 * least) * least;
         vb_patch_rows(p, rows);
     }
 }
@@ -398,7 +363,8 @@ vb_status vb_direct_conv(const struct vb_k_shape *shape, enum vb_k_pass pass, vo
         tap_place(v, i, &channel, &ky, &kx);
         v->taps[i] = (int)vb_patch_tap(&v->patch, channel, ky, kx) * VB_DIRECT_GROUP;
     }
-    v->weights = vb_team_align((size_t)divide_up(v->m, v->block) * (size_t)(1 + v->n_taps) * WIDTH);
+    v->weights =
+        vb_team_align((size_t)vb_divide_up(v->m, v->block) * (size_t)(1 + v->n_taps) * WIDTH);
     v->strip = vb_team_align((size_t)c * vb_patch_plane(&v->patch) * VB_DIRECT_GROUP);
     v->row =
         vb_team_align((size_t)v->block * (size_t)v->patch.ow * VB_DIRECT_GROUP * (v->pool ? 2 : 1));

@@ -5,8 +5,6 @@
 #include "kernels/own/direct_priv.h"
 #include "kernels/layer/quads.h"
 
-#include <string.h>
-
 /* Interleaves n neighbouring pixels of all samples. from points to a row of each sample. */
 static void join(const float *const from[VB_DIRECT_GROUP], int n_samples, int n, float *to)
 {
@@ -106,8 +104,7 @@ void vb_direct_split(const float *from, int n, int n_samples, bool relu, float *
 
 typedef uint8_t bytes4 __attribute__((vector_size(4)));
 
-/* Replaces *best and *place by v and v_place in the lanes where v is larger. A NaN counts as larger
- * than any number, and stays. */
+/* Replaces *best and *place in the lanes where v is larger. A NaN is larger than any number. */
 static inline void larger(vb_vec *best, vb_veci *place, vb_vec v, vb_veci v_place)
 {
     vb_veci wins = (v > *best) | (v != v); /* NOLINT(misc-redundant-expression): NaN */
@@ -116,8 +113,7 @@ static inline void larger(vb_vec *best, vb_veci *place, vb_vec v, vb_veci v_plac
     *place = (wins & v_place) | (~wins & *place);
 }
 
-/* Computes one result of max pooling for each sample. The place of the largest number is stored in
- * the bits of a float. */
+/* Computes one max pooling for each sample. The place is stored in the bits of a float. */
 static inline void pool_one(const float *row0, const float *row1, vb_vec *y, vb_vec *place_p)
 {
     const vb_veci one = 1 - (vb_veci){0};

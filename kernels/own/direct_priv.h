@@ -15,9 +15,8 @@
 #define vb_direct_conv VB_AT_LEVEL(vb_direct_conv)
 #define vb_direct_weights VB_AT_LEVEL(vb_direct_weights)
 
-/* Samples are computed in groups, with one sample in each lane of a vector, so that the length of a
- * row and its padding do not matter. The strip of a group has VB_DIRECT_GROUP floats where a strip
- * of patch.h has one. */
+/* Samples are computed in groups, with one in each lane of a vector, so that the length of a row
+ * does not matter. A strip has VB_DIRECT_GROUP floats where one of patch.h has one. */
 #define VB_DIRECT_GROUP VB_LANES
 
 /* Number of vector registers that a kernel can use. */
@@ -28,17 +27,14 @@
 #endif
 
 /* Fills the strip of a group, for the rows of output from oy on. x is the first sample, (channels,
- * h, w). The n samples, at most one group, are x_step floats apart. Lanes without a sample become
- * zeros. */
+ * h, w). The n samples are x_step floats apart. Other lanes become 0. */
 void vb_direct_fill(const struct vb_patch *p, const float *x, size_t x_step, int n, int channels,
                     int oy, float *strip);
 
-/* Writes n pixels of a group to the rows of its samples, which are y_step floats apart. Applies the
- * ReLU if relu is set. */
+/* Writes n pixels of a group to the rows of its samples, y_step floats apart, perhaps with ReLU. */
 void vb_direct_split(const float *from, int n, int n_samples, bool relu, float *y, size_t y_step);
 
-/* Does the same for two rows of 2 * n pixels, with ReLU and then max pooling. where is as in
- * vb_k_args, with one value for each result. */
+/* The same for two rows of 2 * n pixels, with ReLU and max pooling. where is as in vb_k_args. */
 void vb_direct_pool(const float *row0, const float *row1, int n, int n_samples, float *y,
                     uint8_t *where, size_t y_step);
 

@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
  * Computes the backward weights pass of a direct convolution. The registers hold the sums for each
- * pair of a channel of dy (2 to 4 channels) and a tap (TAPS taps). Each sum is a vector with one
- * lane for each sample of a group; the lanes are added at the very end. The groups are cut into at
- * most CHUNKS chunks, by the shape alone, and each thread takes some chunks. The sums of a chunk
- * stay in memory from band to band, and the chunks are added in order.
+ * pair of a channel of dy (2 to 4) and a tap (TAPS), with one lane for each sample of a group; the
+ * lanes are added at the very end. Each thread takes some of at most CHUNKS chunks of groups, cut
+ * by the shape alone, whose sums are added in order.
  */
 #include "kernels/own/direct_priv.h"
-#include "kernels/layer/sum.h"
 #include "kernels/layer/team.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define TAPS 5
 #define CHUNKS 8
@@ -29,17 +26,10 @@ struct weights {
     int slots;
     size_t sums;            /* number of floats of scratch for each chunk */
     size_t strip, dy_strip; /* numbers of floats of scratch for each slot */
-    int taps[];             /* offset of each tap in a strip; the last tap is repeated to fill a
-                             * block */
+    int taps[];             /* offset of each tap in a strip; the last one fills up a block */
 };
 
-static int divide_up(int a, int b)
-{
-    return (a + b - 1) / b;
-}
-
-/* Adds a band to the sums of one block. x points to the inputs of each tap, dy to the gradients of
- * each channel. */
+/* Adds a band to the sums of a block. x has the inputs of each tap, dy the gradients. */
 static inline __attribute__((always_inline)) void band_kernel(const struct weights *v, int block,
                                                               const float *const dy[4],
                                                               const float *const x[TAPS], int rows,
@@ -76,28 +66,6 @@ static inline __attribute__((always_inline)) void band_kernel(const struct weigh
             vb_vec_store(sums + (m * TAPS + j) * VB_DIRECT_GROUP, acc[m][j]);
 }
 
-static void band_2(const struct weights *v, const float *const dy[4], const float *const x[TAPS],
-                   int rows, float *sums)
-{
-    band_kernel(v, 2, dy, x, rows, sums);
-}
-
-static void band_3(const struct weights *v, const float *const dy[4], const float *const x[TAPS],
-                   int rows, float *sums)
-{
-    band_kernel(v, 3, dy, x, rows, sums);
-}
-
-static void band_4(const struct weights *v, const float *const dy[4], const float *const x[TAPS],
-                   int rows, float *sums)
-{
-    band_kernel(v, 4, dy, x, rows, sums);
-}
-
-static void (*const bands[])(const struct weights *v, const float *const dy[4],
-                             const float *const x[TAPS], int rows,
-                             float *sums) = {band_2, band_3, band_4};
-
 static void run_band(const struct weights *v, const float *strip, const float *dy, int rows,
                      float *sums)
 {
@@ -109,10 +77,14 @@ static void run_band(const struct weights *v, const float *strip, const float *d
         for (i = 0; i < TAPS; i++)
             x[i] = strip + v->taps[k + i];
         for (m = 0; m < v->oc; m += v->block, sums += v->block * TAPS * VB_DIRECT_GROUP) {
-            for (i = 0; i < 4; i++) /* missing channels repeat the last one; their sums are not
-                                     * used */
+            for (i = 0; i < 4; i++) /* missing channels repeat the last one, unused */
                 from[i] = dy + (size_t)vb_min(m + i, v->oc - 1) * plane;
-            bands[v->block - 2](v, from, x, rows, sums);
+            if (v->block == 2)
+                band_kernel(v, 2, from, x, rows, sums);
+            else if (v->block == 3)
+                band_kernel(v, 3, from, x, rows, sums);
+            else
+                band_kernel(v, 4, from, x, rows, sums);
         }
     }
 }
@@ -136,7 +108,7 @@ static void run_group(const struct weights *v, const struct vb_k_args *args, int
 static void run_chunk(const struct weights *v, const struct vb_k_args *args, int chunk, float *slot,
                       float *sums)
 {
-    int groups = divide_up(v->n, VB_DIRECT_GROUP), i;
+    int groups = vb_divide_up(v->n, VB_DIRECT_GROUP), i;
 
     memset(sums, 0, v->sums * sizeof(*sums));
     for (i = chunk * v->chunk; i < vb_min((chunk + 1) * v->chunk, groups); i++)
@@ -145,7 +117,7 @@ static void run_chunk(const struct weights *v, const struct vb_k_args *args, int
 
 static int chunks(const struct weights *v)
 {
-    return divide_up(divide_up(v->n, VB_DIRECT_GROUP), v->chunk);
+    return vb_divide_up(vb_divide_up(v->n, VB_DIRECT_GROUP), v->chunk);
 }
 
 static float sum_lanes(vb_vec v)
@@ -161,7 +133,7 @@ static float sum_lanes(vb_vec v)
 /* Returns the gradient of one weight: adds its sums, first over all chunks, then over the lanes. */
 static float collect(const struct weights *v, const float *sums, int oc, int tap)
 {
-    int blocks = divide_up(v->oc, v->block), i;
+    int blocks = vb_divide_up(v->oc, v->block), i;
     size_t at = ((size_t)(tap / TAPS * blocks + oc / v->block) * (size_t)v->block +
                  (size_t)(oc % v->block)) *
                     TAPS +
@@ -196,15 +168,6 @@ static void weights_run(struct vb_k_pass_state *pass, const struct vb_k_args *ar
     }
 }
 
-/* Chooses the number of channels in a block such that the sums fill the registers. If two numbers
- * do, the one that leaves fewer channels of the last block unused is chosen. */
-static int choose_block(int oc)
-{
-    if (VB_DIRECT_REGISTERS < 32)
-        return 2;
-    return divide_up(oc, 3) * 3 < divide_up(oc, 4) * 4 ? 3 : 4;
-}
-
 /* Chooses the number of rows of output for a strip: as many as fit, but at least one. */
 static void choose_rows(struct weights *v)
 {
@@ -222,7 +185,7 @@ static void choose_rows(struct weights *v)
 
 vb_status vb_direct_weights(const struct vb_k_shape *s, void **state_p, size_t *scratch_p)
 {
-    int per = s->kh * s->kw, n_taps = s->c * per, full = divide_up(n_taps, TAPS) * TAPS, i, k;
+    int per = s->kh * s->kw, n_taps = s->c * per, full = vb_divide_up(n_taps, TAPS) * TAPS, i, k;
     struct weights *v = calloc(1, sizeof(*v) + (size_t)full * sizeof(int));
 
     if (v == NULL)
@@ -232,8 +195,12 @@ vb_status vb_direct_weights(const struct vb_k_shape *s, void **state_p, size_t *
     v->c = s->c;
     v->oc = s->oc;
     v->n_taps = n_taps;
-    v->block = choose_block(s->oc);
-    v->chunk = divide_up(divide_up(s->n, VB_DIRECT_GROUP), CHUNKS);
+    /* The sums of a block fill the registers; with 32 of them, fewer unused channels decide. */
+    if (VB_DIRECT_REGISTERS < 32)
+        v->block = 2;
+    else
+        v->block = vb_divide_up(s->oc, 3) * 3 < vb_divide_up(s->oc, 4) * 4 ? 3 : 4;
+    v->chunk = vb_divide_up(vb_divide_up(s->n, VB_DIRECT_GROUP), CHUNKS);
     vb_patch_init(&v->patch, s);
     v->dy = (struct vb_patch){
         .h = s->oh, .w = s->ow, .oh = s->oh, .ow = s->ow, .kh = 1, .kw = 1, .stride = 1};
@@ -244,8 +211,8 @@ vb_status vb_direct_weights(const struct vb_k_shape *s, void **state_p, size_t *
             (int)vb_patch_tap(&v->patch, k / per, k % per / s->kw, k % s->kw) * VB_DIRECT_GROUP;
     }
     v->slots = vb_team_slots();
-    v->sums = vb_team_align((size_t)divide_up(s->oc, v->block) * (size_t)v->block * (size_t)full *
-                            VB_DIRECT_GROUP);
+    v->sums = vb_team_align((size_t)vb_divide_up(s->oc, v->block) * (size_t)v->block *
+                            (size_t)full * VB_DIRECT_GROUP);
     *state_p = v;
     *scratch_p =
         ((size_t)chunks(v) * v->sums + (size_t)v->slots * (v->strip + v->dy_strip)) * sizeof(float);

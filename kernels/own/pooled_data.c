@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * Computes the backward data pass of a conv-pool layer. The four places of a window together see kh
- * + stride rows of kw + stride pixels. The weights of each channel are laid out as such a patch
- * with zeros around them, once for the left places and once for the right places. Upper and lower
- * places begin at different rows of the patch. The contribution of a window to dx is then a sum of
- * patches at one place. Each thread takes some samples.
+ * Computes the backward data pass of a conv-pool layer. The four places of a window see kh + stride
+ * rows of kw + stride pixels. The weights of each channel are laid out as such a patch with zeros
+ * around, once for the left and once for the right places; upper and lower places begin at
+ * different rows. A window adds a sum of patches to one place of dx. Each thread takes some
+ * samples.
  */
 #include "kernels/own/pooled_priv.h"
 #include "kernels/layer/team.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 struct data {
     struct vb_k_pass_state pass;
@@ -20,8 +19,7 @@ struct data {
     uint32_t places[VB_K_NOWHERE + 1]; /* offset of each place within the weights of a channel */
     size_t channel;                    /* number of floats that the weights of one channel take */
     int slots;
-    size_t weights, len, terms; /* numbers of floats of scratch; each slot has its own len and
-                                 * terms */
+    size_t weights, len, terms; /* numbers of floats of scratch; each slot has len and terms */
 };
 
 /* Lays out the weights of channel m twice, each time as (stride + kh + stride, row of a patch). */
@@ -41,8 +39,7 @@ static void lay_out(const struct data *v, const float *w, int m, float *to)
                         w[(c * s->kh + y) * s->kw + x];
 }
 
-/* Lists the gradients of one window that have a place, for all channels. Returns the number of
- * terms. */
+/* Lists the gradients of one window that have a place. Returns their number. */
 static size_t list_terms(const struct data *v, const float *dy, const uint8_t *where,
                          struct vb_pooled_term *terms)
 {
@@ -110,8 +107,7 @@ vb_status vb_pooled_data(const struct vb_k_shape *s, void **state_p, size_t *scr
     v->patch.pitch = (size_t)v->patch.vectors * VB_LANES;
     rows = s->kh + 2 * s->stride;
     v->channel = 2 * (size_t)rows * v->patch.pitch;
-    for (i = 0; i < VB_K_NOWHERE; i++) /* for lower places, the patch begins with the rows of zeros
-                                        * above the weights */
+    for (i = 0; i < VB_K_NOWHERE; i++) /* lower places begin with zeros above the weights */
         v->places[i] =
             (uint32_t)((i % 2 * rows + (1 - i / 2) * s->stride)) * (uint32_t)v->patch.pitch;
     v->slots = vb_team_slots();

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * The backward passes of a layer that combines convolution, ReLU and max pooling of 2 x 2. Of the
- * four outputs of the convolution in a window, at most one has a gradient: the output that
- * args.where names. A sum is therefore described by a list of numbers g, each with the patch that g
- * is multiplied by:
+ * The backward passes of a layer that combines convolution, ReLU and max pooling of 2 x 2. In a
+ * window, at most one output has a gradient: the one that args.where names. A sum is therefore a
+ * list of numbers g, each with the patch that g is multiplied by:
  *   backward weights  for a channel of y: its g times what the kernel saw of x
  *   backward data     for a window: the g of all channels times the weights of the channel
- * In scratch memory, samples have their channels last, so that a row of a patch, kw * c floats, is
- * contiguous.
+ * In scratch memory, channels come last, so that a row of a patch, kw * c floats, is contiguous.
  */
 #ifndef VB_KERNELS_OWN_POOLED_PRIV_H
 #define VB_KERNELS_OWN_POOLED_PRIV_H
@@ -38,9 +36,8 @@ struct vb_pooled_patch {
 /* Sets all fields except pitch. */
 void vb_pooled_patch_init(struct vb_pooled_patch *patch, int rows, int floats);
 
-/* kernels/own/pooled_sum.c: computes sums[r * sums_pitch + i] += g * from[at + r * pitch + i] over
- * all terms, for each row r and each i below floats. May also add to elements i from floats to
- * VB_LANES * vectors - 1. */
+/* Computes sums[r * sums_pitch + i] += g * from[at + r * pitch + i] over all terms, for each row r
+ * and i below floats, or up to VB_LANES * vectors. */
 void vb_pooled_sum(const struct vb_pooled_patch *patch, const float *from,
                    const struct vb_pooled_term *terms, size_t n, float *sums, size_t sums_pitch);
 
@@ -53,8 +50,7 @@ struct vb_pooled_image {
 
 void vb_pooled_image_init(struct vb_pooled_image *image, const struct vb_k_shape *shape);
 
-/* fill copies a sample (c, h, w) to an image, and empty copies it back. fill also clears the
- * padding and the floats at the end. */
+/* fill copies a sample (c, h, w) to an image and clears the rest; empty copies it back. */
 void vb_pooled_image_fill(const struct vb_pooled_image *image, const float *x, float *to);
 void vb_pooled_image_empty(const struct vb_pooled_image *image, const float *from, float *x);
 

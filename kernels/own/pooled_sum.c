@@ -5,8 +5,6 @@
  */
 #include "kernels/own/pooled_priv.h"
 
-#include <string.h>
-
 #define ROWS 6                                   /* largest number of rows of a patch at a time */
 #if defined(__x86_64__) && !defined(__AVX512F__) /* 16 registers; otherwise 32 */
 /* Largest number of vectors of a row that are added at a time. */
@@ -14,11 +12,6 @@
 #else
 #define VECTORS 4
 #endif
-
-static int divide_up(int a, int b)
-{
-    return (a + b - 1) / b;
-}
 
 static inline __attribute__((always_inline)) void
 sum_kernel(int rows, int vectors, const float *from, size_t pitch,
@@ -82,8 +75,6 @@ KERNELS(6)
 static kernel *const kernels[ROWS][VECTORS] = {NAMES(1), NAMES(2), NAMES(3),
                                                NAMES(4), NAMES(5), NAMES(6)};
 
-/* ---- narrow patches -------------------------------------------------------------------------- */
-
 #if VB_LANES > 4
 /* Adds patches with at most eight floats in a row: one vector for each row. With so few sums, each
  * addition would wait for the addition before, so odd and even terms have separate sums. */
@@ -143,34 +134,30 @@ static kernel *kernel_of(const struct vb_pooled_patch *p, int rows, int vectors)
     return kernels[rows - 1][vectors - 1];
 }
 
-/* ---- all patches ----------------------------------------------------------------------------- */
-
 void vb_pooled_patch_init(struct vb_pooled_patch *p, int rows, int floats)
 {
     p->rows = rows;
     p->floats = floats;
-    p->vectors = divide_up(floats, VB_LANES);
+    p->vectors = vb_divide_up(floats, VB_LANES);
 }
 
 /* Cuts the patch into pieces of about the same size, and adds the terms for each piece. */
 void vb_pooled_sum(const struct vb_pooled_patch *p, const float *from,
                    const struct vb_pooled_term *terms, size_t n, float *sums, size_t sums_pitch)
 {
-    int r, v, rows, vectors, down = divide_up(p->rows, ROWS), across;
+    int r, v, rows, vectors, down = vb_divide_up(p->rows, ROWS), across;
 
     for (r = 0; r < p->rows; r += rows, down--) {
-        rows = divide_up(p->rows - r, down);
-        across = divide_up(p->vectors, VECTORS);
+        rows = vb_divide_up(p->rows - r, down);
+        across = vb_divide_up(p->vectors, VECTORS);
         for (v = 0; v < p->vectors; v += vectors, across--) {
-            vectors = divide_up(p->vectors - v, across);
+            vectors = vb_divide_up(p->vectors - v, across);
             kernel_of(p, rows,
                       vectors)(from + (size_t)r * p->pitch + (size_t)v * VB_LANES, p->pitch, terms,
                                n, sums + (size_t)r * sums_pitch + (size_t)v * VB_LANES, sums_pitch);
         }
     }
 }
-
-/* ---- channels last --------------------------------------------------------------------------- */
 
 void vb_pooled_image_init(struct vb_pooled_image *image, const struct vb_k_shape *s)
 {

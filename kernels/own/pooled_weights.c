@@ -9,7 +9,6 @@
 #include "kernels/layer/team.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define CHUNKS 8
 #define IMAGES_MAX (8 * 1024) /* largest number of floats of the samples in a group of several */
@@ -26,15 +25,9 @@ struct weights {
     size_t images, terms; /* numbers of floats of scratch for each slot */
 };
 
-static int divide_up(int a, int b)
-{
-    return (a + b - 1) / b;
-}
-
 /* Lists the terms of one channel of one sample, and returns the address for the next term. from is
- * the offset of the sample's image. Every output writes a term; if the output has no gradient, the
- * next output overwrites the term. This is a separate function so that the whole loop stays in
- * registers. */
+ * the offset of its image. Every output writes a term; if the output has no gradient, the next
+ * output overwrites the term. Not inlined, so that the loop stays in registers. */
 static __attribute__((noinline)) struct vb_pooled_term *
 add_terms(const struct weights *v, const float *restrict dy, const uint8_t *restrict where,
           uint32_t from, struct vb_pooled_term *restrict to)
@@ -68,8 +61,7 @@ static float sum_terms(const struct vb_pooled_term *terms, size_t n)
     return (s[0] + s[1]) + (s[2] + s[3]);
 }
 
-/* Adds the contribution of the n samples that begin with `first`. A slot is large enough for
- * them. */
+/* Adds the contribution of the n samples from `first` on, which fit into a slot. */
 static void run_group(const struct weights *v, const struct vb_k_args *args, int first, int n,
                       float *slot, float *sums)
 {
@@ -105,11 +97,10 @@ static void run_chunk(const struct weights *v, const struct vb_k_args *args, int
         run_group(v, args, i, vb_min(v->group, end - i), slot, sums);
 }
 
-/* Adds the sums of channel m over all chunks, and stores the gradients. sums is the channel's part
- * of the first chunk. */
+/* Adds channel m over all chunks, and stores the gradients. sums is its part of the first chunk. */
 static void collect(const struct weights *v, float *sums, int m, float *dw, float *db)
 {
-    int n_chunks = divide_up(v->s.n, v->chunk), per = v->s.kh * v->s.kw, i, c, y, x;
+    int n_chunks = vb_divide_up(v->s.n, v->chunk), per = v->s.kh * v->s.kw, i, c, y, x;
     size_t step = (size_t)v->s.oc * v->sums, k;
 
     for (i = 1; i < n_chunks; i++)
@@ -126,7 +117,7 @@ static void collect(const struct weights *v, float *sums, int m, float *dw, floa
 static void weights_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
 {
     const struct weights *v = (const struct weights *)pass;
-    int n_chunks = divide_up(v->s.n, v->chunk);
+    int n_chunks = vb_divide_up(v->s.n, v->chunk);
     size_t chunk = (size_t)v->s.oc * v->sums;
     float *sums = args->scratch;
     float *slots = sums + vb_team_align((size_t)n_chunks * chunk);
@@ -158,8 +149,8 @@ vb_status vb_pooled_weights(const struct vb_k_shape *s, void **state_p, size_t *
     v->patch.pitch = v->image.pitch;
     for (i = 0; i < VB_K_NOWHERE; i++)
         v->places[i] = (uint32_t)s->stride * (uint32_t)(i / 2 * (int)v->image.pitch + i % 2 * s->c);
-    v->chunk = divide_up(s->n, CHUNKS);
-    n_chunks = divide_up(s->n, v->chunk);
+    v->chunk = vb_divide_up(s->n, CHUNKS);
+    n_chunks = vb_divide_up(s->n, v->chunk);
     v->group = vb_min(v->chunk, (int)(IMAGES_MAX / v->image.len));
     v->group = v->group > 0 ? v->group : 1;
     v->slots = vb_team_slots();

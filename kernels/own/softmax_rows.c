@@ -1,17 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Computes softmax with cross-entropy, a vector of classes at a time. A NaN makes its whole row
- * NaN, as in the reference.
- *
- * The loss needs the sum of the logarithms of all rows' sums. It is computed in double as the
- * logarithm of their product. A sum lies between 1 and the number of classes, which is below 2^17,
- * so a product of PRODUCT sums never overflows.
+ * Softmax with cross-entropy, a vector of classes at a time. A NaN makes its whole row NaN. The
+ * loss needs the sum of the logarithms of all rows' sums, computed in double as the logarithm of
+ * their product. A sum is below 2^17, so a product of PRODUCT sums never overflows.
  */
-#include "kernels/own/softmax_priv.h"
+#include "kernels/own/own.h"
 #include "kernels/layer/vec.h"
 
 #include <math.h>
-#include <string.h>
 
 #define PRODUCT 32
 
@@ -20,8 +16,6 @@ struct row_result {
     float sum, own; /* sum of the exponentials; the label's logit minus the largest logit */
     bool correct;
 };
-
-/* ---- vectors --------------------------------------------------------------------------------- */
 
 static inline vb_vec larger(vb_vec a, vb_vec b)
 {
@@ -41,14 +35,9 @@ static inline float largest(vb_vec v)
     return b > a ? b : a;
 }
 
-static inline vb_v4 plus(vb_v4 a, vb_v4 b)
-{
-    return a + b;
-}
-
 static inline float total(vb_vec v)
 {
-    vb_v4 sum = VB_VEC_FOLD(plus, v);
+    vb_v4 sum = VB_VEC_FOLD(vb_v4_plus, v);
 
     return sum[0] + sum[1] + (sum[2] + sum[3]);
 }
@@ -75,11 +64,8 @@ static inline vb_veci against(vb_vec logits, float max, int before)
     return ((logits == vb_vec_all(max)) & (vb_vec_places() < before)) | none;
 }
 
-/* ---- rows of a vector or more ---------------------------------------------------------------- */
-
-/* Loads the last vector of a row. It ends with the last class, so it overlaps the vector before.
- * The last vector is loaded before the vector before it is stored, and its overlapping lanes are
- * not added again. */
+/* Loads the last vector of a row. It ends with the last class, so it overlaps the vector before. It
+ * is loaded before that one is stored, and the overlap is not added again. */
 static inline vb_vec last_of(const float *row, int classes)
 {
     return vb_vec_load(row + classes - VB_LANES);
@@ -150,11 +136,8 @@ static inline struct row_result long_row(float *row, int label, int classes)
     return t;
 }
 
-/* ---- shorter ones ---------------------------------------------------------------------------- */
-
-/* Computes a row that fits in one vector. Its unused lanes hold logits far below all others. The
- * results of these lanes are set to zero, because the smallest exp(), divided, would be a denormal
- * number, which is slow. */
+/* Computes a row that fits in one vector. Its unused lanes hold logits far below all others. Their
+ * results become 0, because denormal numbers are slow. */
 static inline vb_vec vector_row(vb_vec logits, float own, int label, int classes,
                                 struct row_result *result)
 {
@@ -185,8 +168,7 @@ static struct row_result short_row(float *row, int label, int classes)
 #if VB_LANES == 16
 
 /* Computes a row of ten classes. The vector is filled up in registers, because a load right after
- * ten stores would wait. This is done in steps, because gcc 12 goes through memory if one shuffle
- * has to do more. */
+ * ten stores would wait. In steps, because gcc 12 uses memory for larger shuffles. */
 static inline struct row_result ten_row(float *row, int label)
 {
     const vb_v4 none = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
@@ -211,13 +193,6 @@ static inline struct row_result ten_row(float *row, int label)
 
 #endif
 
-static inline struct row_result any_row(float *row, int label, int classes)
-{
-    if (classes == 10)
-        return ten_row(row, label);
-    return classes < VB_LANES ? short_row(row, label, classes) : long_row(row, label, classes);
-}
-
 double VB_AT_LEVEL(vb_softmax_rows)(float *logits, const uint16_t *y, size_t n, int classes,
                                     int *correct_p)
 {
@@ -226,7 +201,9 @@ double VB_AT_LEVEL(vb_softmax_rows)(float *logits, const uint16_t *y, size_t n, 
     size_t i;
 
     for (i = 0; i < n; i++, logits += classes) {
-        struct row_result t = any_row(logits, y[i], classes);
+        struct row_result t = classes == 10        ? ten_row(logits, y[i])
+                              : classes < VB_LANES ? short_row(logits, y[i], classes)
+                                                   : long_row(logits, y[i], classes);
 
         loss -= (double)t.own;
         product *= (double)t.sum;

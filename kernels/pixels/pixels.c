@@ -1,32 +1,25 @@
 /* SPDX-License-Identifier: MIT
  *
- * Computes a linear layer over images that are mostly zero, like handwritten digits, where four of
- * five pixels are zero. The nonzero pixels of each sample are listed once. Forward and backward
- * passes then touch only the rows of the weights (features, classes) that belong to these pixels.
- *
- * Ten classes have their own loops (pixels_ten.c). A pixel that is 0 contributes nothing, even if
- * its weights are infinite or NaN.
+ * A linear layer over images that are mostly zero. The nonzero pixels of each sample are listed
+ * once; the passes then touch only their rows of the weights (features, classes). Ten classes have
+ * their own loops (pixels_ten.c). A pixel that is 0 contributes nothing, even if its weights are
+ * infinite or NaN.
  */
 #include "kernels/pixels/pixels_priv.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define TEN 10
 #define PALETTE PIXELS_PALETTE
 #define BLOCK 64 /* number of samples read at a time */
 
-/* ---- building -------------------------------------------------------------------------------- */
-
-/* A small hash table with open addressing that finds the colour of a value by its bits. A colour is
- * an index into the palette. */
+/* Finds the colour of a value, its index in the palette: a hash table with open addressing. */
 struct finder {
     uint32_t bits[4 * PALETTE];
     int16_t colour[4 * PALETTE]; /* -1: the place is free */
 };
 
-/* Returns the colour of a value, and adds the value to the palette if it is new. Returns -1 if the
- * palette is full. */
+/* Returns the colour of a value, which is added to the palette if new; -1 if that is full. */
 static int find_colour(struct vb_k_pixels *p, struct finder *f, float value)
 {
     uint32_t bits = vb_float_bits(value), at = bits * 0x9e3779b1u >> 22;
@@ -42,8 +35,7 @@ static int find_colour(struct vb_k_pixels *p, struct finder *f, float value)
     return p->n_colours++;
 }
 
-/* The source of the samples. They are read twice, in blocks, because all samples as floats would be
- * many times as large as the lists. */
+/* The source of the samples. They are read twice, in blocks: as floats they are far larger. */
 struct source {
     const struct vb_k_samples *samples;
     float *x;        /* (BLOCK, features) */
@@ -60,8 +52,7 @@ static const float *sample(const struct vb_k_pixels *p, const struct source *fro
     return from->x + s % BLOCK * (size_t)p->features;
 }
 
-/* Lists the indices of the nonzero values and returns their number. There is no branch, because
- * zeros cannot be predicted. */
+/* Lists the indices of nonzeros and returns their number, without a branch: it is unpredictable. */
 static int list_nonzero(const float *x, int n, uint16_t *index)
 {
     int i, at = 0;
@@ -204,8 +195,6 @@ size_t vb_k_pixels_nonzeros(const struct vb_k_pixels *pixels)
     return pixels->nonzeros;
 }
 
-/* ---- any number of classes ------------------------------------------------------------------- */
-
 PIXELS_ALWAYS void any_row(const struct pixels_list *l, const float *palette, bool bytes,
                            const float *w, int classes, float *logits)
 {
@@ -234,14 +223,6 @@ PIXELS_ALWAYS void any_add_row(const struct pixels_list *l, const float *palette
         for (c = 0; c < classes; c++)
             to[c] += x * d[c];
     }
-}
-
-/* ---- both ways ------------------------------------------------------------------------------- */
-
-PIXELS_ALWAYS void fetch(const struct vb_k_pixels *p, const struct vb_k_picked *at, size_t i)
-{
-    if (p->tiles.places == NULL)
-        pixels_fetch(p, at, i);
 }
 
 static void forward_one(const struct vb_k_pixels *p, uint32_t sample, const float *w,
@@ -284,36 +265,20 @@ const struct vb_pixels_ten *vb_pixels_ten_in_use(void)
     return levels[vb_k_level()];
 }
 
-/* Returns NULL if this level has no kernel for this number of classes, or if the tiles were made at
- * another level. */
-static vb_pixels_forward_fn *forward_of(const struct vb_k_pixels *p, int classes)
-{
-    if (classes != TEN)
-        return NULL;
-    return p->tiles.places != NULL ? vb_pixels_ten_in_use()->tiles_forward
-                                   : vb_pixels_ten_in_use()->forward;
-}
-
-static vb_pixels_add_fn *add_of(const struct vb_k_pixels *p, int classes)
-{
-    if (classes != TEN)
-        return NULL;
-    return p->tiles.places != NULL ? vb_pixels_ten_in_use()->tiles_add
-                                   : vb_pixels_ten_in_use()->add;
-}
-
 void vb_k_pixels_forward(const struct vb_k_pixels *p, const struct vb_k_picked *at, const float *w,
                          const float *b, int classes, float *logits)
 {
-    vb_pixels_forward_fn *ten = forward_of(p, classes);
+    const struct vb_pixels_ten *own = vb_pixels_ten_in_use();
+    vb_pixels_forward_fn *ten = p->tiles.places != NULL ? own->tiles_forward : own->forward;
     size_t i;
 
-    if (ten != NULL) {
+    if (classes == TEN && ten != NULL) { /* NULL: the tiles were made at another level */
         ten(p, at, w, b, logits);
         return;
     }
     for (i = 0; i < at->n; i++, logits += classes) {
-        fetch(p, at, i);
+        if (p->tiles.places == NULL)
+            pixels_fetch(p, at, i);
         forward_one(p, at->order[i], w, b, classes, logits);
     }
 }
@@ -321,16 +286,18 @@ void vb_k_pixels_forward(const struct vb_k_pixels *p, const struct vb_k_picked *
 void vb_k_pixels_add(const struct vb_k_pixels *p, const struct vb_k_picked *at, const float *d,
                      float scale, int classes, float *dw, float *db)
 {
-    vb_pixels_add_fn *ten = add_of(p, classes);
+    const struct vb_pixels_ten *own = vb_pixels_ten_in_use();
+    vb_pixels_add_fn *ten = p->tiles.places != NULL ? own->tiles_add : own->add;
     size_t i;
     int c;
 
-    if (ten != NULL) {
+    if (classes == TEN && ten != NULL) {
         ten(p, at, d, scale, dw, db);
         return;
     }
     for (i = 0; i < at->n; i++, d += classes) {
-        fetch(p, at, i);
+        if (p->tiles.places == NULL)
+            pixels_fetch(p, at, i);
         add_one(p, at->order[i], d, scale, classes, dw);
         for (c = 0; c < classes; c++)
             db[c] += scale * d[c];

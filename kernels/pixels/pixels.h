@@ -12,12 +12,10 @@
 
 /* The nonzero features of all samples. An entry takes 3 bytes if the samples have at most 256
  * different values, otherwise 6. On CPUs with long vectors, if all values are multiples of one
- * number, 16 neighbours are stored together, one byte each. Any thread may read a struct
- * vb_k_pixels. */
+ * number, 16 neighbours are stored together, one byte each. Any thread may read it. */
 struct vb_k_pixels;
 
-/* Writes n samples, beginning with number first, to x (n, features). Is called for all samples in
- * order, twice. */
+/* Writes n samples from number first on to x (n, features). Is called in order, twice. */
 typedef void (*vb_k_samples_fn)(void *arg, size_t first, size_t n, float *x);
 
 struct vb_k_samples {
@@ -42,13 +40,11 @@ struct vb_k_picked {
     size_t n_soon; /* may be 0 */
 };
 
-/* Does the same as vb_k_linear_forward_ref() on these samples, but a feature that is 0 contributes
- * nothing. */
+/* Does the same as vb_k_linear_forward_ref(), but a feature that is 0 contributes nothing. */
 void vb_k_pixels_forward(const struct vb_k_pixels *pixels, const struct vb_k_picked *picked,
                          const float *w, const float *b, int classes, float *logits);
 
-/* Computes the gradients dw (features, classes) and db (classes), summed over the samples in
- * order. */
+/* Computes dw (features, classes) and db (classes), summed over the samples in order. */
 void vb_k_pixels_backward(const struct vb_k_pixels *pixels, const struct vb_k_picked *picked,
                           const float *d, int classes, float *dw, float *db);
 
@@ -56,8 +52,7 @@ void vb_k_pixels_backward(const struct vb_k_pixels *pixels, const struct vb_k_pi
  * caller that gets weights, or needs gradients, one part at a time. The bits are the same. high of
  * a part is low of the part before it; in the first part, high is the number of features. After the
  * part whose low is 0, all gradients and logits are complete. The first part also handles the
- * biases. Until the last part is done, the caller must not use `done` and `sums` for anything
- * else. */
+ * biases. Until the last part is done, `done` and `sums` must not change. */
 #define VB_K_PIXELS_SUMS 40 /* four sums for each of ten classes */
 
 struct vb_k_pixels_part {
@@ -74,8 +69,7 @@ void vb_k_pixels_backward_part(const struct vb_k_pixels *pixels, const struct vb
                                const struct vb_k_pixels_part *part, const float *d, float *dw,
                                float *db);
 
-/* Adds scale times the gradients to dw and db. This is a step of SGD if dw and db are the
- * parameters and scale is -rate / n. */
+/* Adds scale times the gradients to dw and db: a step of SGD, if those are the parameters. */
 void vb_k_pixels_add(const struct vb_k_pixels *pixels, const struct vb_k_picked *picked,
                      const float *d, float scale, int classes, float *dw, float *db);
 

@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
  * Lists of the nonzero pixels of samples. pixels.c builds the lists and computes with them for any
- * number of classes. pixels_ten.c computes with them for ten classes and is compiled once for each
- * level of instructions.
+ * number of classes, pixels_ten.c for ten classes at each level of instructions.
  *
  * A list consists of the indices (16 bits each), from the last pixel to the first, and then the
- * values. A value is a byte, an index into a palette of at most 256 values; if there are more
- * values, it is the float itself. A list begins at a cache line, so that it spans as few lines as
- * possible.
+ * values: indices into a palette of at most 256 values, or floats if there are more. A list begins
+ * at a cache line, so that it spans as few lines as possible.
  *
  * A level with vectors of 16 floats uses *tiles* instead (pixels_tiles.c, pixels_tiles_ten.c): 16
- * pixels near each other, one byte each. Tiles that are all 0 are not stored. Nonzero pixels are
- * close together, so a digit has far fewer tiles than nonzero pixels.
+ * pixels near each other, one byte each. Tiles that are all 0 are not stored.
  */
 #ifndef VB_KERNELS_PIXELS_PIXELS_PRIV_H
 #define VB_KERNELS_PIXELS_PIXELS_PRIV_H
@@ -40,8 +37,7 @@ struct pixels_tiles {
     struct tiles_place *places;       /* (n_samples); NULL: lists are used instead */
     float unit;                       /* a value is its byte times this unit */
     uint16_t place[TILES_MAX * TILE]; /* the place of each pixel in the tiles */
-    uint16_t pixel[TILES_MAX * TILE]; /* the pixel at each place; the last pixel if the place is
-                                       * unused */
+    uint16_t pixel[TILES_MAX * TILE]; /* the pixel at each place; the last pixel if unused */
 };
 
 struct vb_k_pixels {
@@ -63,8 +59,7 @@ struct pixels_list {
     size_t n;
 };
 
-/* Returns the number of bytes before the values: the size of the indices, rounded up so that floats
- * are aligned. */
+/* Returns the number of bytes before the values: the indices, rounded up to align floats. */
 static inline size_t pixels_index_bytes(size_t n)
 {
     return (n * sizeof(uint16_t) + sizeof(float) - 1) / sizeof(float) * sizeof(float);
@@ -174,9 +169,8 @@ size_t vb_tiles_place(struct vb_k_pixels *p);
 void vb_tiles_fill(struct vb_k_pixels *p, size_t sample, const float *x, const uint16_t *index,
                    int n);
 
-/* These functions work for any number of classes, pixel by pixel. row computes the logits of a
- * sample. add_row adds scale times the sample's gradient. add adds it for tile t alone, whose bytes
- * are x. */
+/* For any number of classes, pixel by pixel. row computes the logits of a sample. add_row adds
+ * scale times its gradient; add the same for tile t alone, whose bytes are x. */
 void vb_tiles_row(const struct vb_k_pixels *p, uint32_t sample, const float *w, const float *b,
                   int classes, float *logits);
 void vb_tiles_add_row(const struct vb_k_pixels *p, uint32_t sample, const float *d, float scale,
@@ -216,8 +210,7 @@ extern const struct vb_pixels_ten vb_pixels_ten, vb_pixels_ten_v3, vb_pixels_ten
 /* kernels/pixels/pixels.c: returns the kernels of the level in use. */
 const struct vb_pixels_ten *vb_pixels_ten_in_use(void);
 
-/* kernels/pixels/pixels_tiles_ten.c, compiled once for each level. The file is empty unless
- * VB_LANES is TILE. */
+/* kernels/pixels/pixels_tiles_ten.c, compiled for each level; empty unless VB_LANES is TILE. */
 #define vb_tiles_ten_forward VB_AT_LEVEL(vb_tiles_ten_forward)
 #define vb_tiles_ten_add VB_AT_LEVEL(vb_tiles_ten_add)
 vb_pixels_forward_fn vb_tiles_ten_forward;

@@ -6,14 +6,10 @@
 #include "kernels/pixels/pixels_priv.h"
 #include "kernels/layer/vec.h"
 
-#include <string.h>
-
 #define TEN 10
 #define ALWAYS PIXELS_ALWAYS
 
 _Static_assert(VB_K_PIXELS_SUMS == 4 * TEN, "what is kept between parts");
-
-/* ---- entries --------------------------------------------------------------------------------- */
 
 /* Four entries, whose colours are read by one load. */
 struct four {
@@ -59,8 +55,7 @@ ALWAYS struct four four_at(const struct pixels_list *l, const float *palette, bo
 }
 
 /* Prefetches lists in the backward pass. These lists are in the second-level cache by now. With
- * wide vectors, the lists of the next batch are also prefetched, which would arrive too slowly in
- * the forward pass. */
+ * wide vectors, lists of the next batch are prefetched instead. */
 ALWAYS void fetch_back(const struct vb_k_pixels *p, const struct vb_k_picked *at, size_t i)
 {
 #if VB_LANES == 4
@@ -72,8 +67,6 @@ ALWAYS void fetch_back(const struct vb_k_pixels *p, const struct vb_k_picked *at
         pixels_fetch_list(p, at->soon[i], false);
 #endif
 }
-
-/* ---- a row of ten ---------------------------------------------------------------------------- */
 
 #if VB_LANES == 4
 
@@ -130,10 +123,9 @@ ALWAYS struct ten ten_add(struct ten s, struct ten t, float x)
 
 #endif
 
-/* Adds the products of the entries of a list, from entry j on. All groups of four without an index
- * below low are processed; if these are all groups of the list, the last entries, which do not fill
- * a group, too. There are four sums, by position modulo 4, to hide the latency of additions.
- * Returns the entry to continue with. */
+/* Adds the products of the entries of a list from j on: of all groups of four without an index
+ * below low, and if low is 0 of the last entries too. There are four sums, by position modulo 4, to
+ * hide the latency of additions. Returns the entry to continue with. */
 ALWAYS size_t ten_row(const struct pixels_list *l, const float *palette, bool bytes, const float *w,
                       size_t j, int low, struct ten s[4])
 {
@@ -155,8 +147,7 @@ ALWAYS struct ten ten_total(const struct ten s[4])
 }
 
 /* Computes dw += x d for each entry from j on whose index is not below low. Returns the entry to
- * continue with. The indices of a list are different, so the rows of dw are independent of each
- * other. */
+ * continue with. The indices of a list are different, so the rows of dw too. */
 ALWAYS size_t ten_add_row(const struct pixels_list *l, const float *palette, bool bytes,
                           struct ten d, size_t j, int low, float *dw)
 {
@@ -177,13 +168,6 @@ ALWAYS size_t ten_add_row(const struct pixels_list *l, const float *palette, boo
     }
     return j;
 }
-
-ALWAYS struct ten ten_scaled(const float *d, float scale)
-{
-    return ten_add((struct ten){0}, ten_load(d), scale);
-}
-
-/* ---- both ways ------------------------------------------------------------------------------- */
 
 ALWAYS size_t forward_list(const struct vb_k_pixels *p, uint32_t sample, const float *w, size_t j,
                            int low, struct ten s[4])
@@ -261,8 +245,10 @@ static void lists_add(const struct vb_k_pixels *p, const struct vb_k_picked *at,
 
     add_bias(d, at->n, scale, db);
     for (i = 0; i < at->n; i++, d += TEN) {
+        struct ten scaled = ten_add((struct ten){0}, ten_load(d), scale);
+
         fetch_back(p, at, i);
-        (void)add_list(p, at->order[i], ten_scaled(d, scale), 0, 0, dw);
+        (void)add_list(p, at->order[i], scaled, 0, 0, dw);
     }
 }
 

@@ -10,25 +10,16 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define SIDE 4 /* side of a square */
 
-/* ---- cutting --------------------------------------------------------------------------------- */
-
-static bool in_squares(int features, int width)
-{
-    return width > 0 && width % SIDE == 0 && features % (width * SIDE) == 0;
-}
-
-/* Returns the place of a pixel in its sample: the number of its tile times TILE, plus its place in
- * the tile. */
+/* Returns the place of a pixel in its sample: its tile times TILE, plus its place in the tile. */
 static int place_of(int pixel, int features, int width)
 {
     int row, column, tile;
 
-    if (!in_squares(features, width))
-        return pixel;
+    if (width <= 0 || width % SIDE != 0 || features % (width * SIDE) != 0)
+        return pixel; /* the image cannot be cut into squares */
     row = pixel / width;
     column = pixel % width;
     tile = row / SIDE * (width / SIDE) + column / SIDE;
@@ -64,8 +55,7 @@ void vb_tiles_look(struct vb_k_pixels *p, size_t sample, const uint16_t *index, 
     p->tiles.places[sample].which = which;
 }
 
-/* Returns true if every value is a byte times the unit. The product may differ from the value by
- * two more rounding errors. */
+/* Returns true if every value is a byte times the unit, up to two more rounding errors. */
 static bool is_unit(const struct vb_k_pixels *p, float unit)
 {
     int i;
@@ -79,8 +69,7 @@ static bool is_unit(const struct vb_k_pixels *p, float unit)
     return true;
 }
 
-/* Finds the unit: the number that all values are multiples of, if they were made from bytes.
- * Returns false if there is none. */
+/* Finds the unit that all values are multiples of, if they were made from bytes. */
 static bool find_unit(struct vb_k_pixels *p)
 {
     float max = 0;
@@ -132,8 +121,6 @@ void vb_tiles_fill(struct vb_k_pixels *p, size_t sample, const float *x, const u
         tile[place / TILE][place % TILE] = (uint8_t)(x[index[i]] / p->tiles.unit + 0.5f);
     }
 }
-
-/* ---- pixel by pixel -------------------------------------------------------------------------- */
 
 void vb_tiles_row(const struct vb_k_pixels *p, uint32_t sample, const float *w, const float *b,
                   int classes, float *logits)

@@ -1,19 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Computes with tiles of pixels and ten classes, at levels whose vectors hold a tile.
+ * Computes with tiles of pixels and ten classes, at levels whose vectors hold a tile
+ * (docs/compute.md). The weights become columns, with one vector for each class of a tile. The
+ * backward pass goes from tile to tile, and for each tile over the samples that have it.
  *
- * The forward pass first turns the rows of weights (pixels, classes) into columns, with one vector
- * for each class of a tile. A tile of a sample then takes one conversion and ten products. The
- * backward pass goes from tile to tile, and for each tile over the samples that have it. The ten
- * sums of a tile stay in registers and are added to the weights once.
- *
- * A tile contains pixels that are 0, and 0 times infinity is NaN. If a result is not finite, it is
- * therefore computed again by the slow loops, which skip zeros.
+ * 0 times infinity is NaN. If a result is not finite, the slow loops, which skip zeros, compute it.
  */
 #include "kernels/pixels/pixels_priv.h"
 #include "kernels/layer/vec.h"
-
-#include <string.h>
 
 #if VB_LANES == TILE
 
@@ -26,8 +20,7 @@
 
 #define ALWAYS PIXELS_ALWAYS
 
-/* Loads a tile as floats. Uses intrinsics, because gcc 12 makes ten instructions of the equivalent
- * vector expression. */
+/* Loads a tile as floats. gcc 12 makes ten instructions of the same without intrinsics. */
 ALWAYS vb_vec tile_load(const uint8_t *x)
 {
     return (vb_vec)_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)x)));
@@ -36,8 +29,7 @@ ALWAYS vb_vec tile_load(const uint8_t *x)
 /* ---- rows and columns ------------------------------------------------------------------------ */
 
 /* Indices for shuffling two vectors, separately in each quarter. FIRSTS alternates the first two
- * lanes of both vectors, LASTS the last two. LOWER takes the first half of each vector's quarter,
- * UPPER the second half. */
+ * lanes of both vectors, LASTS the last two. LOWER takes the first halves, UPPER the second. */
 #define FIRSTS 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29
 #define LASTS 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31
 #define LOWER 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29
@@ -130,13 +122,7 @@ static void make_all_columns(const struct vb_k_pixels *p, const struct vb_k_pick
     }
 }
 
-ALWAYS vb_v4 plus(vb_v4 a, vb_v4 b)
-{
-    return a + b;
-}
-
-/* Adds pairs of lanes in each of two vectors. In each quarter, the result alternates between sums
- * of a and sums of b. */
+/* Adds pairs of lanes. In each quarter, sums of a and sums of b alternate. */
 ALWAYS vb_vec halves(vb_vec a, vb_vec b)
 {
     return __builtin_shufflevector(a, b, FIRSTS) + __builtin_shufflevector(a, b, LASTS);
@@ -147,14 +133,14 @@ ALWAYS vb_v4 sums_of_4(const vb_vec v[4])
     vb_vec ab = halves(v[0], v[1]), cd = halves(v[2], v[3]);
     vb_vec all = __builtin_shufflevector(ab, cd, LOWER) + __builtin_shufflevector(ab, cd, UPPER);
 
-    return VB_VEC_FOLD(plus, all);
+    return VB_VEC_FOLD(vb_v4_plus, all);
 }
 
 /* Returns the sums of the lanes of two vectors; each sum appears twice. */
 ALWAYS vb_v4 sums_of_2(const vb_vec v[2])
 {
     vb_vec ab = halves(v[0], v[1]);
-    vb_v4 sums = VB_VEC_FOLD(plus, ab);
+    vb_v4 sums = VB_VEC_FOLD(vb_v4_plus, ab);
 
     return sums + __builtin_shufflevector(sums, sums, 2, 3, 0, 1);
 }
@@ -222,8 +208,7 @@ struct slice {
     size_t n;
 };
 
-/* Does one step of transposing a matrix of bits: in squares of 2 * size, swaps the two quarters
- * that are not on the diagonal. */
+/* One step of transposing bits: swaps the two quarters off the diagonal in squares of 2 * size. */
 ALWAYS void swap_bits(uint64_t rows[WORD], int size, uint64_t lower)
 {
     int first, i;
@@ -352,8 +337,7 @@ static void add_tile(const struct vb_k_pixels *p, struct slice *slice, int t, co
     add_two_columns(s[8], s[9], rows.at, all, dw + 8);
 }
 
-/* Prefetches tiles of the next batch, a few at a time, because the CPU can wait for only a few
- * cache lines at once. */
+/* Prefetches tiles of the next batch, as few at a time as the CPU can wait for. */
 ALWAYS void fetch_soon(const struct vb_k_pixels *p, const struct vb_k_picked *at, size_t from,
                        size_t to)
 {

@@ -1,36 +1,27 @@
 /* SPDX-License-Identifier: MIT
  *
- * Computes the products of sparse rows and a vector of weights, forward and backward.
+ * Computes the products of sparse rows and a vector of weights, forward and backward. Most time is
+ * spent waiting for memory. So the weights of a row are prefetched while the row AHEAD places
+ * before it is computed, its indices and values even earlier. After the forward pass, the weights
+ * of a small batch are in a cache, so the backward pass prefetches only for large batches.
  *
- * The weights are larger than the caches, and rows access them at random, so most time is spent
- * waiting for memory. The weights of a row are prefetched while the row AHEAD places before it is
- * computed. Its indices and values are prefetched even earlier. After the forward pass, the weights
- * of a small batch are in the first-level or second-level cache, so the backward pass prefetches
- * only for large batches.
- *
- * The entries of a row are added in four sums, by position modulo 4, and the sums are then added as
- * (0 + 1) + (2 + 3). Four independent chains of additions hide each other's latency, and the order
- * depends on the row alone. A row that was grouped into parts is treated as two such rows, one for
- * each half of the features. The results of both are added.
+ * The entries of a row are added in four sums, by position modulo 4, to hide latency, and then as
+ * (0 + 1) + (2 + 3): the order depends on the row alone. A row that was grouped into parts is
+ * treated as two such rows, one for each half of the features.
  */
 #include "kernels/sparse/csr_rows_priv.h"
 
 #include <omp.h>
-#include <string.h>
 
 #define AHEAD 2
 #define LINE_FLOATS (VB_CACHE_LINE / sizeof(float))
 #define HALF (VB_K_CSR_PARTS / 2)
 #define SHORT 128 /* largest number of entries in a short row */
-/* With fewer rows, a team of threads would be slower than one thread, and the second-level cache
- * holds the weights of all rows. */
+/* With fewer rows a team would be slower, and the second-level cache holds all their weights. */
 #define FAR_ROWS 256
 
-/* ---- checking -------------------------------------------------------------------------------- */
-
-/* Returns true if all indices are below features; always false for more than 2^31 features. There
- * is no comparison in the loop, because the x86 baseline has none for unsigned vectors. Instead, an
- * index that is too large sets the highest bit of bits. */
+/* Returns true if all indices are below features; always false above 2^31 features. An index that
+ * is too large sets the highest bit: the x86 baseline cannot compare unsigned vectors. */
 static bool are_below(const uint32_t *index, size_t n, uint64_t features)
 {
     uint32_t last = (uint32_t)features - 1, bits = 0;
@@ -43,8 +34,7 @@ static bool are_below(const uint32_t *index, size_t n, uint64_t features)
     return bits >> 31 == 0;
 }
 
-/* Returns true if the batch is the whole matrix and is valid. All rows are then checked as one. If
- * the result is false, the rows must be checked one by one. */
+/* Returns true if the batch is the whole matrix and all its rows, checked as one, are valid. */
 static bool is_plainly_right(const struct vb_k_csr *m, uint64_t features)
 {
     bool in_order = m->n > 0 && m->rows == NULL && m->n == m->n_rows && m->offset[0] == 0;
@@ -100,15 +90,11 @@ static struct span share(size_t n, size_t me, size_t team)
     return (struct span){n * me / team, n * (me + 1) / team};
 }
 
-/* ---- prefetching ----------------------------------------------------------------------------- */
-
-/* These functions are always inlined, because gcc 12 drops calls of a function that only
- * prefetches. */
+/* gcc 12 drops calls of a function that only prefetches, unless it is always inlined. */
 #define ALWAYS static inline __attribute__((always_inline))
 
 /* Prefetches a weight to the second-level cache, which can wait for more lines than the first-level
- * cache. On x86 the weight goes to the first-level cache, which is faster for small batches and not
- * slower for large batches. */
+ * cache. On x86 the first-level cache is not slower, and faster for small batches. */
 ALWAYS void fetch_weight(const float *w)
 {
 #ifdef __x86_64__
@@ -140,8 +126,7 @@ ALWAYS void fetch_lists(struct csr_row row)
         fetch_lines(row.value, row.n * sizeof(*row.value));
 }
 
-/* Prefetches the indices and values of a later row, and the offset of a row that is even later.
- * last is the end of the rows that may be read. */
+/* Prefetches the lists of a later row, and the offset of an even later one, both before last. */
 ALWAYS void fetch_row(const struct vb_k_csr *m, size_t i, size_t last)
 {
     if (i + 6 * AHEAD < last && m->rows != NULL)
@@ -152,8 +137,6 @@ ALWAYS void fetch_row(const struct vb_k_csr *m, size_t i, size_t last)
 
 static const uint32_t nothing[1];
 static const struct csr_row no_row = {.index = nothing};
-
-/* ---- rows in parts --------------------------------------------------------------------------- */
 
 /* Returns the entries of row i that belong to the parts first to end - 1. */
 static inline struct csr_row part_of(const struct vb_k_csr *m, size_t i, size_t first, size_t end)
@@ -169,8 +152,7 @@ static inline struct csr_row part_of(const struct vb_k_csr *m, size_t i, size_t 
     };
 }
 
-/* Does the same as fetch_row(), but only for the parts first to end - 1. Other threads use the
- * other parts. */
+/* Does the same as fetch_row() for the parts first to end - 1. */
 ALWAYS void fetch_part(const struct vb_k_csr *m, size_t i, size_t last, size_t first, size_t end)
 {
     struct csr_row row;
@@ -183,8 +165,6 @@ ALWAYS void fetch_part(const struct vb_k_csr *m, size_t i, size_t last, size_t f
             fetch_lists(row);
     }
 }
-
-/* ---- forward --------------------------------------------------------------------------------- */
 
 ALWAYS float entry(struct csr_row row, const float *w, size_t j)
 {
@@ -225,8 +205,7 @@ ALWAYS float dot(struct csr_row row, struct csr_row next, const float *w)
     return (s0 + s1) + (s2 + s3);
 }
 
-/* Returns the product of a row, with or without values, and its weights. Each case has its own
- * loop. */
+/* Returns the product of a row and its weights, with its own loop if the row has no values. */
 ALWAYS float product(struct csr_row row, struct csr_row next, const float *w)
 {
     if (row.value != NULL)
@@ -247,8 +226,7 @@ static void forward_rows(const struct vb_k_csr *m, struct span rows, size_t last
     }
 }
 
-/* Computes the logits of rows that are grouped into parts. Each row has two sums, one for each half
- * of the features. */
+/* Computes the logits of grouped rows. Each row has two sums, one for each half of the features. */
 static void forward_halves(const struct vb_k_csr *m, const float *w, float bias, float *logits)
 {
     size_t i, last = m->n + m->ahead;
@@ -280,10 +258,9 @@ static void forward_half(const struct vb_k_csr *m, size_t h, struct span rows, c
     }
 }
 
-/* Threads work in pairs, and each pair has its own rows. In a pair, each thread has one half of the
- * features: the half that it also updates in the backward pass. The weights that a thread wrote are
- * therefore in its own cache, and the other thread does not read them. The two threads start from
- * opposite ends of the rows, so logits needs only one element for the two sums of a row. */
+/* Threads work in pairs, and each pair has its own rows. In a pair, each thread has the half of the
+ * features that it also updates in the backward pass, so these are in its own cache. The two start
+ * from opposite ends of the rows, so logits needs one element for the two sums of a row. */
 static void forward_pairs(const struct vb_k_csr *m, const float *w, float bias, float *logits)
 {
 #pragma omp parallel
@@ -326,8 +303,6 @@ void vb_k_csr_forward(const struct vb_k_csr *m, const float *w, float bias, floa
         forward_shares(m, w, bias, logits);
 }
 
-/* ---- backward -------------------------------------------------------------------------------- */
-
 /* Adds d times a row to the weights, and prefetches the weights of next in between. */
 ALWAYS void add_row(struct csr_row row, struct csr_row next, float d, float *w)
 {
@@ -356,15 +331,6 @@ ALWAYS void add(struct csr_row row, struct csr_row next, float d, float *w)
         add_row(row, next, d, w);
     else
         add_row((struct csr_row){row.index, NULL, row.n}, next, d, w);
-}
-
-/* Processes a small batch, whose weights are in the cache. */
-static void add_near(const struct vb_k_csr *m, const float *d, float scale, float *w)
-{
-    size_t i;
-
-    for (i = 0; i < m->n; i++)
-        add(csr_row_at(m, i), no_row, scale * d[i], w);
 }
 
 /* Processes a batch whose weights do not fit into the cache. */
@@ -409,15 +375,16 @@ static void add_shares(const struct vb_k_csr *m, const float *d, float scale, fl
 
 void vb_k_csr_add(const struct vb_k_csr *m, const float *d, float scale, float *w)
 {
+    size_t i;
+
     if (m->n < FAR_ROWS)
-        add_near(m, d, scale, w);
+        for (i = 0; i < m->n; i++) /* the weights are in the cache */
+            add(csr_row_at(m, i), no_row, scale * d[i], w);
     else if (m->parts != NULL)
         add_shares(m, d, scale, w);
     else
         add_far(m, d, scale, w);
 }
-
-/* ---- parts ----------------------------------------------------------------------------------- */
 
 /* Returns the part of a feature. All features of a cache line are in one part. Frequent features,
  * which may be neighbours, are spread over the parts. */
@@ -428,8 +395,7 @@ static inline size_t part_with(uint32_t key)
     return at * VB_K_CSR_PARTS >> 16;
 }
 
-/* Moves the entries of one part to the front of the entries from first on. All entries keep their
- * order. */
+/* Moves the entries of one part to the front, from first on. All keep their order. */
 static size_t move_up(uint32_t *index, float *value, size_t first, size_t n, size_t part)
 {
     uint32_t key;

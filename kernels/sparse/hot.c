@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * Handles the *hot* features: those that occur in nearly every batch. Several workers change the
- * weights at the same time. If every worker wrote to the hot weights with every row, their cache
- * lines would move between the cores all the time. So each worker has its own copy of the hot
- * weights and exchanges the copy once for each batch: it adds its changes to the shared weights,
- * and fetches the changes of the others.
+ * Handles the *hot* features, which occur in nearly every batch. If every worker wrote to the hot
+ * weights with every row, their cache lines would move between the cores all the time. So each
+ * worker has its own copy and exchanges it once for each batch: it adds its changes to the shared
+ * weights, and fetches the changes of the others.
  */
 #include "kernels/sparse/shared_priv.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-/* The number of places is 2^PLACES_BITS. With twice as many, less of a batch would fit into the
- * first-level cache. */
+/* With twice as many places, less of a batch would fit into the first-level cache. */
 #define PLACES_BITS 11
 #define PLACES (1 << PLACES_BITS)
 #define LEARN 32 /* number of batches to learn from */
@@ -39,8 +36,7 @@ vb_status vb_k_hot_create(size_t entries, struct vb_k_hot **hot_p)
         free(hot);
         return vb_err(VB_ERR_NO_MEMORY, "no memory for a batch of %zu entries", entries);
     }
-    memset(hot->key, 0xff, sizeof(hot->key)); /* this key means no feature: all indices are
-                                               * smaller */
+    memset(hot->key, 0xff, sizeof(hot->key)); /* no feature: all indices are smaller */
     *hot_p = hot;
     return VB_OK;
 }
@@ -55,22 +51,6 @@ void vb_k_hot_destroy(struct vb_k_hot *hot)
 int vb_k_hot_count(const struct vb_k_hot *hot)
 {
     return hot->n_used;
-}
-
-/* ---- which are hot --------------------------------------------------------------------------- */
-
-/* Counts an occurrence of a feature. If features share a place, the most frequent one stays; the
- * others only decrease its count. */
-static void vote(struct vb_k_hot *hot, uint32_t key)
-{
-    size_t at = csr_hash(key, PLACES_BITS);
-
-    if (hot->may_be[at] == key || hot->votes[at] == 0) {
-        hot->may_be[at] = key;
-        hot->votes[at]++;
-    } else {
-        hot->votes[at]--;
-    }
 }
 
 /* Ends the learning. A feature is hot if its count is at least the number of batches. */
@@ -89,17 +69,23 @@ static void settle(struct vb_k_hot *hot, const float *w)
 
 void vb_k_hot_learn(struct vb_k_hot *hot, const struct vb_k_csr *m, const float *w)
 {
+    size_t at;
     uint64_t j;
 
     if (hot->batches == LEARN)
         return;
-    for (j = 0; j < m->nnz; j++)
-        vote(hot, m->index[j]);
+    for (j = 0; j < m->nnz; j++) { /* of features that share a place, the most frequent stays */
+        at = csr_hash(m->index[j], PLACES_BITS);
+        if (hot->may_be[at] == m->index[j] || hot->votes[at] == 0) {
+            hot->may_be[at] = m->index[j];
+            hot->votes[at]++;
+        } else {
+            hot->votes[at]--;
+        }
+    }
     if (++hot->batches == LEARN)
         settle(hot, w);
 }
-
-/* ---- a row ----------------------------------------------------------------------------------- */
 
 /* Locates all weights of a row before the first one is used, so that no load waits for a store to
  * the same address. There is no branch, because whether a feature is hot cannot be predicted. */
@@ -141,8 +127,6 @@ void vb_k_hot_add(struct vb_k_hot *hot, const struct vb_k_csr *m, size_t row, fl
     for (; j < end; j++)
         shared_store(at[j], shared_load(at[j]) + by * (value != NULL ? value[j] : 1));
 }
-
-/* ---- with the others ------------------------------------------------------------------------- */
 
 void vb_k_hot_exchange(struct vb_k_hot *hot, float *w)
 {

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
  * Computes how steps change a feature that is not in their gradients. Momentum continues to move
- * the weight of the feature, and decay shrinks the weight: each step is a linear map of the weight
- * w and its momentum v. The map depends on the rate alone. A feature can therefore wait until it is
- * next needed; then the product of all maps since its last update is applied once.
+ * its weight w, and decay shrinks w: each step is a linear map of w and its momentum v, which
+ * depends on the rate alone. A feature can therefore wait until it is next needed; then the product
+ * of all maps since its last update is applied once.
  *
  * Consecutive steps with the same rate are a *run*. The first POWERS powers of the map of the
- * current run are kept, so with a constant rate one lookup is enough for several steps. Earlier
- * runs are kept in a tree of products of 1, 2, 4 ... aligned runs, so the map of any range of runs
- * is the product of a few maps. When all RUNS are used, all features are brought up to date and the
- * table is emptied. Everything is computed in double and depends on the rates alone: ranks that
- * took the same steps have the same bits.
+ * current run are kept. Earlier runs are kept in a tree of products of 1, 2, 4 ... aligned runs, so
+ * the map of any range of runs is the product of a few maps. When all RUNS are used, all features
+ * are brought up to date and the table is emptied. Ranks that took the same steps have the same
+ * bits.
  */
 #include "kernels/sparse/lazy_priv.h"
 
@@ -130,8 +129,7 @@ static void close_run(struct lazy *z)
         z->tree[l + 1][at >> 1] = then(z->tree[l][at - 1], z->tree[l][at]);
 }
 
-/* Returns true if a step with this rate begins a new run. A rate that is NaN is not equal to
- * itself, so each such step is a run of its own. */
+/* Returns true if a step with this rate begins a run. A NaN is not equal, so it always does. */
 static bool new_run(const struct lazy *z, float rate)
 {
     return z->runs == 0 || z->rate[z->runs - 1] != rate;
@@ -159,8 +157,7 @@ void vb_k_lazy_note(struct lazy *z, float rate)
         z->power[n - 1] = then(z->power[n - 2], z->power[0]);
 }
 
-/* Removes the last step. If it was the only step of its run, the run is removed, and the powers of
- * the run before it are computed again. */
+/* Removes the last step, or with it its run; then the powers of the run before come back. */
 void vb_k_lazy_take_back(struct lazy *z)
 {
     uint32_t n, i;

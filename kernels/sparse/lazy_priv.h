@@ -17,8 +17,7 @@ struct lazy;
 vb_status vb_k_lazy_create(const struct vb_k_rule *rule, struct lazy **lazy_p);
 void vb_k_lazy_destroy(struct lazy *lazy);
 
-/* Returns the number of steps that were added since creation, or since the last
- * vb_k_lazy_forget(). */
+/* Returns the number of steps since creation or the last vb_k_lazy_forget(). */
 uint32_t vb_k_lazy_steps(const struct lazy *lazy);
 
 /* Returns true if the table has no space for a step with this rate. The caller must then bring all
@@ -28,8 +27,7 @@ void vb_k_lazy_note(struct lazy *lazy, float rate);
 void vb_k_lazy_take_back(struct lazy *lazy); /* removes the last step; may be called once */
 void vb_k_lazy_forget(struct lazy *lazy);
 
-/* Returns the map of all steps after the first `from` steps, for a feature that is not in their
- * gradients. */
+/* Returns the map of all steps after the first `from`, for a feature without gradients. */
 struct lazy_map vb_k_lazy_since(const struct lazy *lazy, uint32_t from);
 
 #endif

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Logistic loss. With the margin m = -z for label 1 and m = z for label 0, the loss is log(1 +
- * exp(m)). It is computed as max(m, 0) + log(1 + exp(-|m|)), which is right for any m because no
- * exponential exceeds 1. The gradient is the probability of the other label, with a sign; computing
- * it as 1 minus the probability of the sample's own label would lose digits.
+ * Logistic loss. With the margin m = -z for label 1 and m = z for label 0, the loss log(1 + exp(m))
+ * is computed as max(m, 0) + log(1 + exp(-|m|)), where no exponential exceeds 1. The gradient is
+ * the probability of the other label, with a sign; 1 minus the own one would lose digits.
  *
- * Four rows are computed at a time. The last group is filled up to four, so the result of a row
- * does not depend on its place in the batch. Several threads compute large batches, in parts that
- * depend on the number of rows alone.
+ * Four rows are computed at a time, so the result of a row does not depend on its place. Threads
+ * compute parts of large batches that depend on the number of rows alone.
  */
 #include "kernels/kernels.h"
 #include "kernels/layer/vec.h"
@@ -61,10 +59,9 @@ static inline double group(float *logits, const uint8_t *y)
     return sum(loss);
 }
 
-/* Does the same for the last n logits, 1 to 3. The group is filled up with copies of the first
- * logit, whose losses are not counted. A confident and correct value would also do, but it gives
- * denormal numbers, which are slow. The group is built in registers, because a vector load right
- * after four stores would wait for them. */
+/* Does the same for the last n logits, 1 to 3. The group is filled up with copies of the first, in
+ * registers, because a vector load right after stores would wait. Their losses do not count. A
+ * value with a loss of nearly 0 would give denormal numbers, which are slow. */
 static double last(float *logits, const uint8_t *y, size_t n)
 {
     float z0 = logits[0];

@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads and updates weights that several threads or processes change at the same time, without a
- * lock. Every access is a relaxed atomic access, which costs no more than a plain access. But a
- * read and the following write are two accesses, so updates may be lost. For this reason the loops
- * do not use vectors.
+ * Reads and updates weights that others change at the same time, without a lock, by relaxed atomic
+ * accesses. A read and the following write are two accesses, so updates may be lost.
  */
 #include "kernels/sparse/shared_priv.h"
 #include "kernels/update/update_inside.h"
-
-#include <string.h>
 
 #define AHEAD 16 /* number of entries that are prefetched ahead */
 
@@ -49,8 +45,6 @@ void vb_k_shared_gather(const float *w, const uint32_t *keys, size_t n, float *v
         values[i] = shared_load(w + keys[i]);
     }
 }
-
-/* ---- update rules ---------------------------------------------------------------------------- */
 
 static inline __attribute__((always_inline)) void
 update_at(const struct vb_k_rule *rule, float rate, float grad, float *w, float *s, float *t)
@@ -97,8 +91,6 @@ void vb_k_shared_update_keys(const struct vb_k_rule *rule, float *w, float *stat
         update_at(rule, rate, scale * values[i], w + keys[i], s, words > 1 ? s + 1 : NULL);
     }
 }
-
-/* ---- rows ------------------------------------------------------------------------------------ */
 
 void vb_k_shared_forward(const struct vb_k_csr *m, const float *w, float bias, float *logits)
 {

@@ -1,27 +1,21 @@
 /* SPDX-License-Identifier: MIT
  *
- * Builds the gradient of a batch of sparse rows as a list. Keys are in ascending order, each key
- * occurs once, and its values are added in the order of the rows. The sparse allreduce of net/
- * takes such a list.
+ * Builds the gradient of a batch of sparse rows as a list, for the sparse allreduce of net/. Each
+ * entry becomes a 64-bit word, with the key above the bits of the value. A radix sort by key keeps
+ * the order of equal keys; then neighbours with the same key are added.
  *
- * Each entry becomes a 64-bit word, with the key above the bits of the value. A radix sort by key
- * keeps the order of equal keys; then neighbours with the same key are added.
- *
- * Most entries of a batch name a feature that other entries name too, and sorting is the most
- * expensive part. So entries are combined before the sort, where this is cheap. The first key that
- * falls into a *slot* of a small table owns the slot for the batch, and all entries of this key
- * become one word. Other keys of the same slot get one word for each entry, as without a table.
- * Either way, the values of a key are added in the order of the rows, and no branch depends on the
- * data. A hash table that finds every key was not faster than sorting everything.
+ * Sorting is the most expensive part, so entries are combined before, where this is cheap. The
+ * first key that falls into a *slot* of a small table owns it for the batch, and all entries of
+ * this key become one word. Other keys get one word for each entry. Either way the values of a key
+ * are added in the order of the rows, and no branch depends on the data. A hash table that finds
+ * every key was not faster than sorting everything.
  */
 #include "kernels/sparse/csr_rows_priv.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define SLOTS_BITS 12
-/* Number of slots. The table fits into the first-level cache, together with the words of some
- * hundred rows. */
+/* The slots fit into the first-level cache, together with the words of some hundred rows. */
 #define SLOTS ((size_t)1 << SLOTS_BITS)
 /* With fewer rows, slots are not used, because clearing them would take too long. */
 #define FEW_ROWS 16
@@ -126,8 +120,7 @@ ALWAYS void set_half(uint64_t *words, size_t i, size_t which, uint32_t half)
 }
 
 /* Does the same as pack_row(), but adds an entry to the word that owns the slot, if the word has
- * the same key. An owner of 0 means that the slot has none. Word n is the next free word. Returns
- * the new n. */
+ * the same key. Owner 0: none. Word n is the next free one; returns the new n. */
 ALWAYS size_t gather_row(const struct csr_row *row, float d, uint32_t *slots, uint64_t *words,
                          size_t n)
 {
@@ -175,8 +168,7 @@ static vb_status pack(struct vb_k_grad *g, const struct vb_k_csr *m, const float
     return VB_OK;
 }
 
-/* Adds the values of neighbouring words with the same key, and returns the number of keys. An
- * incomplete sum is overwritten by the complete one. */
+/* Adds the values of words with the same key. Complete sums overwrite incomplete ones. */
 static size_t add_up(const uint64_t *words, size_t n, uint32_t *keys, float *values)
 {
     uint32_t key, next;

@@ -13,10 +13,8 @@
  * order. If an index occurs several times in a row, its values are added. A row may be empty. */
 struct vb_k_csr {
     size_t n;                           /* number of rows in the batch */
-    const uint32_t *rows;               /* the indices of the rows in the matrix; NULL: 0 to n -
-                                         * 1 */
-    size_t ahead;                       /* number of rows of the next batch, which come after the n
-                                         * rows; only prefetched */
+    const uint32_t *rows;               /* the rows' indices in the matrix; NULL: 0 to n - 1 */
+    size_t ahead;                       /* number of further rows, only prefetched */
     const uint64_t *offset;             /* (n_rows + 1): where each row begins in index and value */
     const uint32_t *index;              /* (nnz): the feature of each entry */
     const float *value;                 /* (nnz); NULL: all values are 1 */
@@ -24,32 +22,26 @@ struct vb_k_csr {
     size_t n_rows, nnz;                 /* number of rows and of entries of the whole matrix */
 };
 
-/* Checks a batch. Returns VB_ERR_INPUT, and logs a message that names row and index, if the batch
- * refers to rows outside the matrix or to a feature that is not below features. The kernels below
- * do not check. Data from outside must therefore be checked once. */
+/* Returns VB_ERR_INPUT, and logs row and index, if the batch refers to a row outside the matrix or
+ * to a feature not below features. The kernels below do not check: check data from outside once. */
 vb_status vb_k_csr_check(const struct vb_k_csr *m, uint64_t features);
 
-/* Computes logits (n) = rows * w + bias. NaN and infinity in weights and values propagate as in any
- * sum. */
+/* Computes logits (n) = rows * w + bias. NaN and infinity propagate as in any sum. */
 void vb_k_csr_forward(const struct vb_k_csr *m, const float *w, float bias, float *logits);
 
 /* Computes w += scale * d * rows: each entry (row i, index k, value x) adds (scale * d[i]) * x to
- * w[k], in the order of the rows. If scale is -rate / n and d is the gradient of the logits, this
- * is a step of SGD. */
+ * w[k], in the order of the rows. With scale -rate / n this is a step of SGD. */
 void vb_k_csr_add(const struct vb_k_csr *m, const float *d, float scale, float *w);
 
 /* Sorts the entries of each row, in place, by the part of the features that they belong to. Threads
- * can then divide the features among themselves, forward and backward, without searching. On rows
- * that are not grouped, vb_k_csr_add() uses one thread. The part of a feature never changes, so
- * bits do not depend on the number of threads; but the order in which a row is summed depends on
- * whether the row was grouped. parts is (n_rows), preferably aligned to cache lines, because each
- * element fills one. */
+ * can then divide the features without searching. On other rows, vb_k_csr_add() uses one thread.
+ * Bits do not depend on the number of threads, but on whether rows are grouped. parts is (n_rows);
+ * each element fills a cache line. */
 #define VB_K_CSR_PARTS 14
 
 struct vb_k_csr_parts {
     uint64_t first;                /* first entry of the row */
-    uint32_t ends[VB_K_CSR_PARTS]; /* index behind the last entry of each part, counted from
-                                    * first */
+    uint32_t ends[VB_K_CSR_PARTS]; /* end of each part, counted from first */
 };
 
 void vb_k_csr_group(const uint64_t *offset, size_t n_rows, uint32_t *index, float *value,
@@ -70,8 +62,7 @@ void vb_k_grad_destroy(struct vb_k_grad *grad);
 
 /* Builds the gradient from a checked batch and the gradient d (n) of its logits. Keys are in
  * ascending order, each key occurs once, and its values are added in the order of the rows. The
- * list remains valid until the next call. Returns VB_ERR_USAGE if the batch has more than max_nnz
- * entries. */
+ * list remains valid until the next call. VB_ERR_USAGE: more than max_nnz entries. */
 vb_status vb_k_grad_build(struct vb_k_grad *grad, const struct vb_k_csr *m, const float *d,
                           const uint32_t **keys_p, const float **values_p, size_t *n_p);
 
@@ -87,8 +78,7 @@ vb_status vb_k_sparse_create(const struct vb_k_rule *rule, uint64_t features,
 void vb_k_sparse_destroy(struct vb_k_sparse *sparse);
 
 /* Does the same in memory of the caller, whose contents are kept: `features` weights, and
- * vb_k_sparse_words() 32-bit words of state for each weight. If a pointer is NULL, the function
- * allocates the memory. */
+ * vb_k_sparse_words() words of 32 bits for each weight. NULL: memory is allocated. */
 vb_status vb_k_sparse_create_at(const struct vb_k_rule *rule, uint64_t features, float *weights,
                                 void *state, struct vb_k_sparse **sparse_p);
 int vb_k_sparse_words(const struct vb_k_rule *rule);
@@ -121,8 +111,7 @@ vb_status vb_k_sparse_update(struct vb_k_sparse *sparse, const uint32_t *keys, c
 /* Reverts the last update, which must have filled in this undo. May be called once. */
 void vb_k_sparse_undo(struct vb_k_sparse *sparse, const struct vb_k_undo *undo);
 
-/* The memory of a sparse model, to be saved and restored as it is. Call vb_k_sparse_settle()
- * first. */
+/* The memory of a sparse model, to be saved and restored as it is, after vb_k_sparse_settle(). */
 #define VB_K_SPARSE_PARTS 2
 
 struct vb_k_sparse_part {
@@ -135,15 +124,13 @@ struct vb_k_sparse_part {
 int vb_k_sparse_parts(struct vb_k_sparse *sparse, struct vb_k_sparse_part parts[VB_K_SPARSE_PARTS]);
 
 /* Brings all features in memory up to date. Also runs automatically after 65,536 changes of the
- * rate. The bits of later steps depend on the step at which this is done, so all ranks must do it
- * at the same step. */
+ * rate. All ranks must do it at the same step, because it changes bits. */
 void vb_k_sparse_settle(struct vb_k_sparse *sparse);
 
 /* ---- weights that others change at the same time --------------------------------------------- */
 
 /* With these functions, several threads or processes read and update the same weights and state
- * without a lock. A number is never torn. Of two updates at the same time one may be lost, which
- * SGD tolerates (Hogwild). */
+ * without a lock. A number is never torn. Of two updates at once one may be lost (Hogwild). */
 
 void vb_k_shared_read(const float *from, size_t n, float *to);  /* from is shared memory */
 void vb_k_shared_write(const float *from, size_t n, float *to); /* to is shared memory */
@@ -151,8 +138,7 @@ void vb_k_shared_write(const float *from, size_t n, float *to); /* to is shared 
 /* Copies the weights at keys to values (n), and prefetches ahead. Keys are not checked. */
 void vb_k_shared_gather(const float *w, const uint32_t *keys, size_t n, float *values);
 
-/* Does the same as vb_k_update(). params_out and state_out must be the same memory as params and
- * state. */
+/* Does the same as vb_k_update() in place: *_out must be the same memory as params and state. */
 void vb_k_shared_update(const struct vb_k_rule *rule, const struct vb_k_update *update);
 
 /* Applies the gradient scale * values at keys, each key once. Only for rules that are not lazy.
@@ -164,10 +150,9 @@ void vb_k_shared_update_keys(const struct vb_k_rule *rule, float *w, float *stat
 /* Computes the same as vb_k_csr_forward(), on one thread. The batch must have been checked. */
 void vb_k_shared_forward(const struct vb_k_csr *m, const float *w, float bias, float *logits);
 
-/* One worker's copy of the *hot* weights: the weights of features that occur in nearly every batch.
- * Other workers change the shared weights at the same time; the copy belongs to this worker alone
- * from one exchange to the next (hot.c). The first batches determine which features are hot.
- * entries is the largest number of entries of a batch. vb_k_hot_destroy() accepts NULL. */
+/* One worker's copy of the *hot* weights, of features that occur in nearly every batch (hot.c). The
+ * first batches determine which are hot. entries is the largest number of entries of a batch.
+ * vb_k_hot_destroy() accepts NULL. */
 struct vb_k_hot;
 
 vb_status vb_k_hot_create(size_t entries, struct vb_k_hot **hot_p);
@@ -182,8 +167,7 @@ void vb_k_hot_find(struct vb_k_hot *hot, const struct vb_k_csr *m, size_t row, f
 float vb_k_hot_forward(const struct vb_k_hot *hot, const struct vb_k_csr *m, size_t row);
 void vb_k_hot_add(struct vb_k_hot *hot, const struct vb_k_csr *m, size_t row, float by);
 
-/* Adds this worker's changes of hot weights to the shared weights, and fetches the changes of the
- * other workers. */
+/* Adds this worker's changes of hot weights to the shared ones, and fetches those of the others. */
 void vb_k_hot_exchange(struct vb_k_hot *hot, float *w);
 
 #endif

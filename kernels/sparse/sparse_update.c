@@ -1,27 +1,26 @@
 /* SPDX-License-Identifier: MIT
  *
- * The weights of a sparse model and their update. The cost of a step depends on its number of keys,
- * never on the number of features: a step *names* the features in its gradient, and momentum and
- * decay are applied to a feature when it is next named (kernels/sparse/lazy.c). Until then, memory
- * holds the weight as it was after the step that last named the feature, and a reader applies the
- * changes of the later steps. A reader writes nothing, so replicas with different batches keep the
- * same bits. Adagrad and FTRL do not change a feature without a gradient.
+ * The weights of a sparse model and their update. A step *names* the features in its gradient;
+ * momentum and decay are applied to a feature when it is next named (lazy.c). Until then memory
+ * holds the weight as it was, and a reader applies the later steps without writing, so replicas
+ * with different batches keep the same bits. Adagrad and FTRL do not change a feature without a
+ * gradient.
  *
- * The 32-bit words of a feature's state are contiguous. Momentum and step, or z and n, take 8 bytes
- * together, which costs one cache miss. All memory is mapped at the beginning, and physical pages
- * are allocated when they are touched.
+ * The 32-bit words of a feature's state are contiguous: one cache miss. All memory is mapped at the
+ * beginning, and physical pages are allocated when they are touched.
  */
+#include "kernels/sparse/csr_rows_priv.h"
 #include "kernels/sparse/lazy_priv.h"
 #include "kernels/update/update_inside.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define POPULATE_MAX ((size_t)1 << 30)
 #define AHEAD 24   /* number of keys that are prefetched ahead */
 #define BLOCK 32   /* number of keys whose features are updated at once */
 #define CHUNK 1024 /* number of keys that a thread takes at a time */
 #define PARALLEL 8192
+#define ALWAYS static inline __attribute__((always_inline))
 
 /* The 32-bit words of a feature's state. In memory they are in this order. */
 struct state {
@@ -29,27 +28,24 @@ struct state {
     uint32_t step; /* number of steps already applied to the feature */
 };
 
+/* What a feature has. Constants wherever a function with such an argument is inlined in a loop. */
+struct shape {
+    enum vb_k_rule_kind kind;
+    int floats, words; /* number of floats, and of all 32-bit words, in a feature's state */
+};
+
 struct vb_k_sparse {
     struct vb_k_rule rule;
     uint64_t features;
-    int floats, words; /* number of floats, and of all 32-bit words, in a feature's state */
+    struct shape has;
     struct lazy *lazy; /* NULL: features without a gradient do not change */
     struct vb_mem weights, states;
     float *w;        /* (features) */
     uint32_t *state; /* (features, words) */
 };
 
-/* ---- making ---------------------------------------------------------------------------------- */
-
-static bool is_lazy(const struct vb_k_rule *r)
-{
-    return r->kind == VB_K_MOMENTUM || r->kind == VB_K_NESTEROV ||
-           (r->kind == VB_K_SGD && r->decay != 0);
-}
-
 /* Maps memory and touches it now instead of in the first steps, because zeroing a huge page takes
- * longer than a step. Steps may never touch all of a very large memory, so such memory is not
- * touched here. */
+ * longer than a step. Steps may never touch all of a very large memory. */
 static vb_status map(size_t bytes, struct vb_mem *mem)
 {
     vb_status st = vb_mem_map_private(bytes, mem);
@@ -68,22 +64,23 @@ static vb_status map_all(struct vb_k_sparse *s)
     if (st != VB_OK)
         return st;
     s->w = s->weights.ptr;
-    if (s->words == 0)
+    if (s->has.words == 0)
         return VB_OK;
-    st = map((size_t)s->features * (size_t)s->words * sizeof(*s->state), &s->states);
+    st = map((size_t)s->features * (size_t)s->has.words * sizeof(*s->state), &s->states);
     if (st == VB_OK)
         s->state = s->states.ptr;
     return st;
 }
 
-int vb_k_sparse_words(const struct vb_k_rule *rule)
-{
-    return vb_k_rule_states(rule->kind) + is_lazy(rule);
-}
-
 bool vb_k_sparse_is_lazy(const struct vb_k_rule *rule)
 {
-    return is_lazy(rule);
+    return rule->kind == VB_K_MOMENTUM || rule->kind == VB_K_NESTEROV ||
+           (rule->kind == VB_K_SGD && rule->decay != 0);
+}
+
+int vb_k_sparse_words(const struct vb_k_rule *rule)
+{
+    return vb_k_rule_states(rule->kind) + vb_k_sparse_is_lazy(rule);
 }
 
 vb_status vb_k_sparse_create(const struct vb_k_rule *rule, uint64_t features,
@@ -109,12 +106,11 @@ vb_status vb_k_sparse_create_at(const struct vb_k_rule *rule, uint64_t features,
         return vb_err_sys("calloc");
     s->rule = *rule;
     s->features = features;
-    s->floats = vb_k_rule_states(rule->kind);
-    s->words = vb_k_sparse_words(rule);
+    s->has = (struct shape){rule->kind, vb_k_rule_states(rule->kind), vb_k_sparse_words(rule)};
     s->w = weights;
     s->state = state;
     st = map_all(s);
-    if (st == VB_OK && is_lazy(rule))
+    if (st == VB_OK && vb_k_sparse_is_lazy(rule))
         st = vb_k_lazy_create(rule, &s->lazy);
     if (st != VB_OK) {
         vb_k_sparse_destroy(s);
@@ -145,37 +141,35 @@ int vb_k_sparse_parts(struct vb_k_sparse *s, struct vb_k_sparse_part parts[VB_K_
 
     vb_k_sparse_settle(s);
     parts[0] = (struct vb_k_sparse_part){"w", false, n, s->w};
-    parts[1] =
-        (struct vb_k_sparse_part){"state", s->words > s->floats, n * (size_t)s->words, s->state};
-    return s->words > 0 ? 2 : 1;
+    parts[1] = (struct vb_k_sparse_part){"state", s->has.words > s->has.floats,
+                                         n * (size_t)s->has.words, s->state};
+    return s->has.words > 0 ? 2 : 1;
 }
 
-/* ---- one feature ----------------------------------------------------------------------------- */
-
-static inline struct state load(const struct vb_k_sparse *s, uint32_t key)
+ALWAYS struct state load(struct shape r, const struct vb_k_sparse *s, uint32_t key)
 {
-    const uint32_t *at = s->state + (size_t)key * (size_t)s->words;
+    const uint32_t *at = s->state + (size_t)key * (size_t)r.words;
     struct state x = {0};
 
-    if (s->floats > 0)
+    if (r.floats > 0)
         memcpy(&x.s, at, sizeof(x.s));
-    if (s->floats > 1)
+    if (r.floats > 1)
         memcpy(&x.t, at + 1, sizeof(x.t));
-    if (s->lazy != NULL)
-        x.step = at[s->floats];
+    if (r.words > r.floats)
+        x.step = at[r.floats];
     return x;
 }
 
-static inline void store(struct vb_k_sparse *s, uint32_t key, struct state x)
+ALWAYS void store(struct shape r, struct vb_k_sparse *s, uint32_t key, struct state x)
 {
-    uint32_t *at = s->state + (size_t)key * (size_t)s->words;
+    uint32_t *at = s->state + (size_t)key * (size_t)r.words;
 
-    if (s->floats > 0)
+    if (r.floats > 0)
         memcpy(at, &x.s, sizeof(x.s));
-    if (s->floats > 1)
+    if (r.floats > 1)
         memcpy(at + 1, &x.t, sizeof(x.t));
-    if (s->lazy != NULL)
-        at[s->floats] = x.step;
+    if (r.words > r.floats)
+        at[r.floats] = x.step;
 }
 
 /* Brings a weight and its momentum up to the last complete step. */
@@ -194,11 +188,9 @@ static inline void catch_up(const struct vb_k_sparse *s, float *w, struct state 
     x->s = (float)(m.c * was + m.d * v);
 }
 
-/* ---- reading --------------------------------------------------------------------------------- */
-
 static inline float weight_now(const struct vb_k_sparse *s, uint32_t key)
 {
-    struct state x = load(s, key);
+    struct state x = load(s->has, s, key);
     float w = s->w[key];
 
     catch_up(s, &w, &x);
@@ -217,47 +209,40 @@ void vb_k_sparse_read(const struct vb_k_sparse *sparse, uint64_t first, size_t n
         w[i] = weight_now(sparse, (uint32_t)(first + i));
 }
 
-static inline __attribute__((always_inline)) void fetch(const struct vb_k_sparse *s, uint32_t key)
+ALWAYS void fetch(const struct vb_k_sparse *s, uint32_t key)
 {
     __builtin_prefetch(s->w + key, 1);
-    if (s->words > 0)
-        __builtin_prefetch(s->state + (size_t)key * (size_t)s->words, 1);
-}
-
-static float row_now(const struct vb_k_sparse *s, const struct vb_k_csr *m, size_t r)
-{
-    uint64_t j, end = m->offset[r + 1];
-    float sum = 0;
-
-    for (j = m->offset[r]; j < end; j++) {
-        if (j + AHEAD < m->nnz) /* the entry belongs to this row or a later one */
-            fetch(s, m->index[j + AHEAD]);
-        sum += weight_now(s, m->index[j]) * (m->value != NULL ? m->value[j] : 1);
-    }
-    return sum;
+    if (s->has.words > 0)
+        __builtin_prefetch(s->state + (size_t)key * (size_t)s->has.words, 1);
 }
 
 void vb_k_sparse_forward(const struct vb_k_sparse *sparse, const struct vb_k_csr *m, float bias,
                          float *logits)
 {
+    uint64_t j, end;
+    float sum;
     size_t i;
 
     if (sparse->lazy == NULL) {
         vb_k_csr_forward(m, sparse->w, bias, logits);
         return;
     }
-    for (i = 0; i < m->n; i++)
-        logits[i] = row_now(sparse, m, m->rows != NULL ? m->rows[i] : i) + bias;
+    for (i = 0; i < m->n; i++) {
+        csr_bounds(m, i, &j, &end);
+        for (sum = 0; j < end; j++) {
+            if (j + AHEAD < m->nnz) /* the entry belongs to this row or a later one */
+                fetch(sparse, m->index[j + AHEAD]);
+            sum += weight_now(sparse, m->index[j]) * (m->value != NULL ? m->value[j] : 1);
+        }
+        logits[i] = sum + bias;
+    }
 }
-
-/* ---- undoing --------------------------------------------------------------------------------- */
 
 /* The memory contents that an update has overwritten. */
 struct vb_k_undo {
     size_t n, room;
-    uint32_t *keys; /* (room); the other arrays that the rule needs have the same size */
+    uint32_t *keys, *step; /* (room), like the next; all are in the memory of keys */
     float *w, *s, *t;
-    uint32_t *step;
 };
 
 vb_status vb_k_undo_create(size_t max_keys, struct vb_k_undo **undo_p)
@@ -267,28 +252,23 @@ vb_status vb_k_undo_create(size_t max_keys, struct vb_k_undo **undo_p)
     if (u == NULL)
         return vb_err_sys("calloc");
     u->room = max_keys;
-    u->keys = vb_alloc_aligned(max_keys * sizeof(*u->keys));
-    u->w = vb_alloc_aligned(max_keys * sizeof(*u->w));
-    u->s = vb_alloc_aligned(max_keys * sizeof(*u->s));
-    u->t = vb_alloc_aligned(max_keys * sizeof(*u->t));
-    u->step = vb_alloc_aligned(max_keys * sizeof(*u->step));
-    if (u->keys == NULL || u->w == NULL || u->s == NULL || u->t == NULL || u->step == NULL) {
-        vb_k_undo_destroy(u);
+    u->keys = vb_alloc_aligned(5 * max_keys * sizeof(*u->keys));
+    if (u->keys == NULL) {
+        free(u);
         return vb_err(VB_ERR_NO_MEMORY, "no memory to undo %zu updates", max_keys);
     }
+    u->step = u->keys + max_keys;
+    u->w = (void *)(u->step + max_keys);
+    u->s = u->w + max_keys;
+    u->t = u->s + max_keys;
     *undo_p = u;
     return VB_OK;
 }
 
 void vb_k_undo_destroy(struct vb_k_undo *undo)
 {
-    if (undo == NULL)
-        return;
-    free(undo->keys);
-    free(undo->w);
-    free(undo->s);
-    free(undo->t);
-    free(undo->step);
+    if (undo != NULL)
+        free(undo->keys);
     free(undo);
 }
 
@@ -297,18 +277,14 @@ void vb_k_sparse_undo(struct vb_k_sparse *s, const struct vb_k_undo *undo)
     struct state x;
     size_t i;
 
-    for (i = 0; i < undo->n; i++) {
-        x.s = s->floats > 0 ? undo->s[i] : 0;
-        x.t = s->floats > 1 ? undo->t[i] : 0;
-        x.step = s->lazy != NULL ? undo->step[i] : 0;
+    for (i = 0; i < undo->n; i++) { /* what the rule does not need is not stored */
+        x = (struct state){undo->s[i], undo->t[i], undo->step[i]};
         s->w[undo->keys[i]] = undo->w[i];
-        store(s, undo->keys[i], x);
+        store(s->has, s, undo->keys[i], x);
     }
     if (s->lazy != NULL)
         vb_k_lazy_take_back(s->lazy);
 }
-
-/* ---- updating -------------------------------------------------------------------------------- */
 
 struct step {
     const uint32_t *keys;
@@ -324,49 +300,30 @@ struct block {
     uint32_t step[BLOCK];
 };
 
-#define ALWAYS static inline __attribute__((always_inline))
-
-/* The contents of a block for a rule. All fields are constants wherever a function with this
- * argument is inlined. */
-struct shape {
-    enum vb_k_rule_kind kind;
-    int floats, words;
-};
-
 ALWAYS void load_block(struct shape r, const struct vb_k_sparse *s, const uint32_t *keys, size_t n,
                        struct block *b)
 {
-    const uint32_t *at;
+    struct state x;
     size_t i;
 
     for (i = 0; i < n; i++) {
-        at = s->state + (size_t)keys[i] * (size_t)r.words;
+        x = load(r, s, keys[i]);
         b->w[i] = s->w[keys[i]];
-        b->s[i] = b->t[i] = 0;
-        if (r.floats > 0)
-            memcpy(&b->s[i], at, sizeof(b->s[i]));
-        if (r.floats > 1)
-            memcpy(&b->t[i], at + 1, sizeof(b->t[i]));
+        b->s[i] = x.s;
+        b->t[i] = x.t;
         if (r.words > r.floats)
-            b->step[i] = at[r.floats];
+            b->step[i] = x.step;
     }
 }
 
 ALWAYS void store_block(struct shape r, struct vb_k_sparse *s, const uint32_t *keys, size_t n,
                         const struct block *b)
 {
-    uint32_t *at;
     size_t i;
 
     for (i = 0; i < n; i++) {
-        at = s->state + (size_t)keys[i] * (size_t)r.words;
         s->w[keys[i]] = b->w[i];
-        if (r.floats > 0)
-            memcpy(at, &b->s[i], sizeof(b->s[i]));
-        if (r.floats > 1)
-            memcpy(at + 1, &b->t[i], sizeof(b->t[i]));
-        if (r.words > r.floats)
-            at[r.floats] = b->step[i];
+        store(r, s, keys[i], (struct state){b->s[i], b->t[i], r.words > r.floats ? b->step[i] : 0});
     }
 }
 
@@ -435,7 +392,7 @@ ALWAYS void update_keys(struct shape r, struct vb_k_sparse *s, const struct step
 {
     size_t i;
 
-    VB_ASSERT(r.floats == s->floats && r.words == s->words);
+    VB_ASSERT(r.floats == s->has.floats && r.words == s->has.words);
     for (; first < end; first += BLOCK) {
         for (i = first + AHEAD; i < first + AHEAD + BLOCK && i < p->n; i++)
             fetch(s, p->keys[i]);
@@ -491,12 +448,12 @@ void vb_k_sparse_settle(struct vb_k_sparse *s)
     if (s->lazy == NULL)
         return;
     for (k = 0; k < s->features; k++) {
-        x = load(s, (uint32_t)k);
+        x = load(s->has, s, (uint32_t)k);
         if (x.step == 0 && s->w[k] == 0 && x.s == 0)
             continue; /* the feature was never updated; skipping it avoids allocating its page */
         catch_up(s, &s->w[k], &x);
         x.step = 0;
-        store(s, (uint32_t)k, x);
+        store(s->has, s, (uint32_t)k, x);
     }
     vb_k_lazy_forget(s->lazy);
 }

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Update rules for dense parameters: one pass over gradients, parameters and state. Each parameter
- * is computed independently, so any thread may take any chunk. There is one loop for each rule, in
- * which the rule is a constant. The compiler turns each loop into vector instructions.
- *
- * The norm is computed from the sums of squares of parts, added in order. The length of a part
- * depends only on the length of the vector.
+ * Update rules for dense parameters: one pass over gradients, parameters and state, with a loop for
+ * each rule that the compiler turns into vector instructions. The norm is computed from the sums of
+ * squares of parts, added in order; their length depends only on the length of the vector.
  */
 #include "kernels/update/update_inside.h"
 
@@ -17,28 +14,23 @@
 
 int vb_k_rule_states(enum vb_k_rule_kind kind)
 {
-    switch (kind) {
-    case VB_K_SGD:
-        break;
-    case VB_K_MOMENTUM:
-    case VB_K_NESTEROV:
-    case VB_K_ADAGRAD:
-        return 1;
-    case VB_K_FTRL:
-        return 2;
-    }
-    return 0;
+    static const int states[] = {[VB_K_SGD] = 0,
+                                 [VB_K_MOMENTUM] = 1,
+                                 [VB_K_NESTEROV] = 1,
+                                 [VB_K_ADAGRAD] = 1,
+                                 [VB_K_FTRL] = 2};
+
+    return states[kind];
 }
 
 #define ALWAYS static inline __attribute__((always_inline))
 
-/* Updates the parameters first to end - 1. Input and output may be the same memory, so the compiler
- * is only told that an element is read before it is written. */
+/* Input and output may be the same memory: an element is read before it is written. */
 ALWAYS void chunk(enum vb_k_rule_kind kind, const struct vb_k_rule *rule,
                   const struct vb_k_update *u, size_t first, size_t end)
 {
     const struct vb_k_rule r =
-        *rule; /* a copy: for the compiler, stores through float pointers cannot change it */
+        *rule; /* a copy, which stores through float pointers cannot change */
     const float *grads = u->grads, *params = u->params, *state = u->state;
     const float scale = u->scale, rate = u->rate;
     float *params_out = u->params_out, *state_out = u->state_out;
@@ -97,8 +89,6 @@ void vb_k_update(const struct vb_k_rule *rule, const struct vb_k_update *u)
                         (c + 1) * UPDATE_CHUNK < u->n ? (c + 1) * UPDATE_CHUNK : u->n);
 }
 
-/* ---- norm ------------------------------------------------------------------------------------ */
-
 double vb_update_squares(const float *v, size_t n)
 {
     double lane[NORM_LANES] = {0}, sum = 0;
@@ -133,9 +123,8 @@ void vb_k_norm_begin(struct vb_k_norm *norm, size_t n)
     }
 }
 
-/* Counts the elements of part c that are in a new piece. The part is summed only when all its
- * elements have arrived, from its first element to its last, so the bits do not depend on the
- * pieces. */
+/* Counts the elements of part c that are in a new piece. The part is summed at once when all have
+ * arrived, so the bits do not depend on the pieces. */
 static void add_part(struct vb_k_norm *norm, const float *v, size_t first, size_t n, size_t c)
 {
     size_t begin = vb_update_part_begin(norm, c), stop = vb_update_part_begin(norm, c + 1);

@@ -20,11 +20,9 @@ struct vb_k_rule {
     float beta, l1, l2; /* used by ftrl */
 };
 
-int vb_k_rule_states(enum vb_k_rule_kind kind); /* number of floats of state for each parameter: 0,
-                                                 * 1 or 2 */
+int vb_k_rule_states(enum vb_k_rule_kind kind); /* floats of state of each parameter: 0 to 2 */
 
-/* The arguments of one step. params_out and state_out are separate copies, or the same memory as
- * params and state. */
+/* The arguments of one step. The *_out are separate copies, or the same memory. */
 struct vb_k_update {
     size_t n;
     const float *params; /* (n) */
@@ -39,8 +37,7 @@ struct vb_k_update {
 void vb_k_update(const struct vb_k_rule *rule, const struct vb_k_update *update);
 void vb_k_update_ref(const struct vb_k_rule *rule, const struct vb_k_update *update);
 
-double vb_k_norm(const float *v, size_t n); /* Euclidean norm; the bits do not depend on the
-                                             * threads */
+double vb_k_norm(const float *v, size_t n); /* Euclidean norm; same bits for any threads */
 
 /* The norm of a vector that becomes available in pieces, in any order, with the same bits as
  * vb_k_norm(). The caller calls begin, then add once for each piece, then end. v is the whole
@@ -69,25 +66,22 @@ struct vb_k_joint {
                                   * rule has no state; rules with two states are not supported */
     float scale, rate;
     float *const *params_out, *const *state_out; /* (n_ranks) */
-    double *const *squares; /* (n_ranks): receives the parts of the norm, for each rank; NULL: not
-                             * needed */
+    double *const *squares; /* (n_ranks): receives the parts of the norm of each rank, or NULL */
     bool norm_only;         /* only the norm is computed; the parameters stay unchanged */
     uint64_t shared_ns;     /* increased by the time spent on memory that other ranks also use */
 };
 
 #define VB_K_JOINT_MAX ((size_t)VB_K_NORM_PARTS * 16384) /* largest number of parameters */
 
-/* The smallest number of parameters for which a joint update is faster. On x86 a joint update
- * writes past the caches, which helps only if the model does not fit into the caches. Elsewhere,
- * half an update must take longer than one more barrier. */
+/* The smallest number of parameters for which a joint update is faster. On x86 it writes past the
+ * caches, which is for larger models. Elsewhere half an update must take longer than a barrier. */
 #if defined(__x86_64__)
 #define VB_K_JOINT_LEAST ((size_t)8 << 20)
 #else
 #define VB_K_JOINT_LEAST ((size_t)4 << 10)
 #endif
 
-/* Updates the parameters in the parts of the norm from first_part to end_part - 1. norm must come
- * from vb_k_norm_begin(). */
+/* Updates the parts of the norm first_part to end_part - 1. norm comes from vb_k_norm_begin(). */
 void vb_k_joint_update(const struct vb_k_rule *rule, struct vb_k_joint *joint,
                        const struct vb_k_norm *norm, size_t first_part, size_t end_part);
 
@@ -102,10 +96,8 @@ enum vb_k_rate_kind { VB_K_RATE_CONSTANT, VB_K_RATE_STEP, VB_K_RATE_COSINE };
 struct vb_k_schedule {
     enum vb_k_rate_kind kind;
     double base;
-    int64_t warmup; /* number of steps at the start in which the rate grows linearly, from base /
-                     * warmup to base */
-    int64_t period; /* step: the rate is multiplied by factor every `period` steps; cosine: the step
-                     * in which the rate stops falling */
+    int64_t warmup; /* number of first steps, in which the rate grows linearly to base */
+    int64_t period; /* step: steps between two changes of the rate; cosine: last step of the fall */
     double factor;  /* step: see period; cosine: the fraction of base that is left at the end */
 };
 

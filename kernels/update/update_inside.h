@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Updates one parameter in float. The dense loops, which the compiler turns into vector
- * instructions, and the sparse loops share this function. Also declares the parts of a norm, for
- * loops that compute sums of squares themselves.
+ * Updates one parameter in float, for dense and sparse loops. Also declares the parts of a norm,
+ * for loops that compute sums of squares themselves.
  */
 #ifndef VB_KERNELS_UPDATE_UPDATE_INSIDE_H
 #define VB_KERNELS_UPDATE_UPDATE_INSIDE_H
@@ -17,8 +16,7 @@ struct update_one {
     float w, s, t;
 };
 
-/* Returns the updated parameter. g already includes scale and decay. kind is a constant wherever
- * this function is inlined. */
+/* Returns the updated parameter. g includes scale and decay. kind is a constant if inlined. */
 static inline __attribute__((always_inline)) struct update_one update_one(enum vb_k_rule_kind kind,
                                                                           const struct vb_k_rule *r,
                                                                           float rate, float g,

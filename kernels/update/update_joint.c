@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * Takes a step of several ranks that share memory. A rank processes its share chunk by chunk. The
- * gradients of a chunk are added in a buffer that stays in the second-level cache, so one rank
- * reads every gradient once, and no sum goes through memory.
- *
- * The update writes a chunk to this rank's copy, and from there it is copied to the other ranks. On
- * x86 the update writes the chunk to a buffer, and from there non-temporal stores write it to all
- * copies. With normal stores each cache line would first be read from memory, because the models of
- * joint updates on x86 do not fit into the caches (VB_K_JOINT_LEAST).
+ * Takes a step of several ranks that share memory, chunk by chunk. The gradients of a chunk are
+ * added in a buffer in the second-level cache, so every gradient is read once, and no sum goes
+ * through memory. The update writes a chunk to this rank's copy; from there it is copied to the
+ * other ranks. On x86 it writes to a buffer, and non-temporal stores write that to all copies:
+ * normal stores would first read each line from memory, because the models are larger than the
+ * caches (VB_K_JOINT_LEAST).
  */
 #include "kernels/update/update_inside.h"
 
 #include <omp.h>
-#include <string.h>
 #if defined(__x86_64__)
 #include <emmintrin.h>
 #endif
@@ -61,42 +58,24 @@ static void tell_squares(const struct vb_k_joint *j, const struct vb_k_norm *nor
 }
 
 #if defined(__x86_64__)
-
 #define PAST_CACHES 1
-
-/* Copies n floats, with non-temporal stores if `to` is aligned to 16 bytes. */
-static void copy_past_caches(float *to, const float *from, size_t n)
-{
-    size_t i, most = (uintptr_t)to % 16 == 0 ? n / 4 * 4 : 0;
-
-    for (i = 0; i < most; i += 4)
-        _mm_stream_ps(to + i, _mm_loadu_ps(from + i));
-    memcpy(to + most, from + most, (n - most) * sizeof(*to));
-}
-
-static void end_copies(void)
-{
-    _mm_sfence(); /* the stores must be complete before another rank is told so */
-}
-
 #else
-
-#define PAST_CACHES 0
-
-static void copy_past_caches(float *to, const float *from, size_t n)
-{
-    memcpy(to, from, n * sizeof(*to)); /* cores do not read a line from memory if the whole line is
-                                        * written */
-}
-
-static void end_copies(void)
-{
-}
-
+#define PAST_CACHES 0 /* cores do not read a line from memory if the whole line is written */
 #endif
 
-/* Returns the arguments of the update of a chunk. The update writes to this rank's copy, or to the
- * buffer for non-temporal stores. */
+/* Copies n floats, on x86 with non-temporal stores if `to` is aligned to 16 bytes. */
+static void copy_past_caches(float *to, const float *from, size_t n)
+{
+    size_t i = 0;
+
+#if PAST_CACHES
+    for (; i + 4 <= n && (uintptr_t)to % 16 == 0; i += 4)
+        _mm_stream_ps(to + i, _mm_loadu_ps(from + i));
+#endif
+    memcpy(to + i, from + i, (n - i) * sizeof(*to));
+}
+
+/* Returns the arguments of the update of a chunk, to this rank's copy or to the buffer. */
 static struct vb_k_update make_update(const struct vb_k_joint *j, size_t first, size_t n,
                                       struct chunk *c)
 {
@@ -127,10 +106,17 @@ static void hand_out(const struct vb_k_joint *j, const struct vb_k_update *u, si
         if (j->state != NULL)
             copy_past_caches(j->state_out[r] + first, u->state_out, u->n);
     }
-    end_copies();
+#if PAST_CACHES
+    _mm_sfence(); /* the stores must be complete before another rank is told so */
+#endif
 }
 
-/* Processes a chunk. Returns the time spent on memory that other ranks also use. */
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Processes a chunk, parts from part to end - 1. Returns the time on memory that ranks share. */
 static uint64_t joint_chunk(const struct vb_k_rule *rule, const struct vb_k_joint *j,
                             const struct vb_k_norm *norm, size_t part, size_t end)
 {
@@ -152,38 +138,22 @@ static uint64_t joint_chunk(const struct vb_k_rule *rule, const struct vb_k_join
     return took + (vb_clock_ns() - from);
 }
 
-/* The work of one call, cut into chunks. */
-struct chunks {
-    size_t first_part, end_part, parts; /* parts: number of parts in a chunk */
-    size_t n;
-};
-
-static uint64_t nth_chunk(const struct vb_k_rule *rule, const struct vb_k_joint *j,
-                          const struct vb_k_norm *norm, const struct chunks *all, size_t c)
-{
-    size_t part = all->first_part + c * all->parts, end = part + all->parts;
-
-    return joint_chunk(rule, j, norm, part, end < all->end_part ? end : all->end_part);
-}
-
 void vb_k_joint_update(const struct vb_k_rule *rule, struct vb_k_joint *j,
                        const struct vb_k_norm *norm, size_t first_part, size_t end_part)
 {
-    struct chunks all = {first_part, end_part, UPDATE_CHUNK / norm->len, 0};
+    size_t step = UPDATE_CHUNK / norm->len, part; /* step: number of parts in a chunk */
+    size_t chunks = end_part > first_part ? (end_part - first_part + step - 1) / step : 0;
     uint64_t shared_ns = 0; /* time of the first thread; the other threads take about as long */
-    size_t c;
 
     VB_ASSERT(vb_k_rule_states(rule->kind) <= 1);
-    if (end_part > first_part)
-        all.n = (end_part - first_part + all.parts - 1) / all.parts;
-    if (all.n * UPDATE_CHUNK < UPDATE_PARALLEL) {
-        for (c = 0; c < all.n; c++)
-            j->shared_ns += nth_chunk(rule, j, norm, &all, c);
+    if (chunks * UPDATE_CHUNK < UPDATE_PARALLEL) {
+        for (part = first_part; part < end_part; part += step)
+            j->shared_ns += joint_chunk(rule, j, norm, part, least(part + step, end_part));
         return;
     }
 #pragma omp parallel for schedule(static) reduction(+ : shared_ns)
-    for (c = 0; c < all.n; c++) {
-        uint64_t took = nth_chunk(rule, j, norm, &all, c);
+    for (part = first_part; part < end_part; part += step) {
+        uint64_t took = joint_chunk(rule, j, norm, part, least(part + step, end_part));
 
         shared_ns += omp_get_thread_num() == 0 ? took : 0;
     }

@@ -3,7 +3,7 @@
  * Tests our own matrix products, and layers that use them, on shapes that no tile divides.
  *
  * Covers: kernels/gemm/gemm_conv.c kernels/gemm/gemm_conv_weights.c kernels/gemm/gemm_linear.c
- * Covers: kernels/layer/patch.c kernels/own/gemm_layer.c
+ * Covers: kernels/layer/patch.c kernels/own/own.c
  */
 #include "kernels/gemm/gemm_priv.h"
 #include "kernels/own/own.h"

@@ -15,7 +15,7 @@
  *
  * Covers: kernels/blas/blas_layer.c kernels/layer/plain.c kernels/layer/plain_lrn.c
  * Covers: kernels/layer/plain_pool.c kernels/layer/shape.c kernels/layer/then_pool.c
- * Covers: kernels/onednn/onednn_desc.c kernels/onednn/onednn_layer.c kernels/own/pooled.c
+ * Covers: kernels/onednn/onednn_desc.c kernels/onednn/onednn_layer.c
  * Covers: kernels/own/pooled_data.c kernels/own/pooled_sum.c kernels/own/pooled_weights.c
  */
 #include "kernels/choice/choice_priv.h"
