@@ -75,8 +75,7 @@ bool vb_probe_int(int64_t *value_p, const char *path_fmt, ...)
     return found && vb_parse_int(line, value_p);
 }
 
-/* Calls fn for each line of a file. A line that does not fit into VB_LINE bytes is read in
- * several pieces, and only the first piece is passed to fn. */
+/* Of a line that does not fit into VB_LINE bytes, only the first piece is passed to fn. */
 static void each_line(FILE *in, vb_line_fn fn, void *arg)
 {
     bool whole = true, more = true;

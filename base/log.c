@@ -13,8 +13,7 @@
 
 #define LINE_MAX_BYTES 2048
 
-/* Relaxed accesses are enough: a thread that sees a new level late only logs a few lines too
- * many or too few. */
+/* Relaxed is enough: a thread that sees a new level late logs a few lines too many or too few. */
 static _Atomic int log_level = VB_LEVEL_WARN;
 static _Thread_local int log_rank = -1;
 
@@ -35,8 +34,7 @@ int vb_log_rank(void)
     return log_rank;
 }
 
-/* Appends text to a line of LINE_MAX_BYTES and cuts off the text that does not fit. Returns the
- * new length of the line. */
+/* Appends text to a line of LINE_MAX_BYTES, cut if it does not fit. Returns the new length. */
 static size_t VB_PRINTF(3, 0) append_v(char *line, size_t len, const char *fmt, va_list args)
 {
     int n = vsnprintf(line + len, LINE_MAX_BYTES - len, fmt, args);
@@ -56,8 +54,7 @@ static size_t VB_PRINTF(3, 4) append(char *line, size_t len, const char *fmt, ..
     return len;
 }
 
-/* Writes the prefix of a line, such as "error net/tcp/tcp rank 2: " for the file
- * "net/tcp/tcp.c". */
+/* Writes the prefix of a line: "error net/tcp/tcp rank 2: " for the file "net/tcp/tcp.c". */
 static size_t append_prefix(char *line, enum vb_level level, const char *file)
 {
     const char *dot = strrchr(file, '.');

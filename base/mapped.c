@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * Maps files for reading. If a mapped file shrinks, or its disk fails, a thread that reads the
- * missing bytes gets SIGBUS, which kills the process without naming the file. Therefore this file
- * keeps a list of all mapped files. A handler for SIGBUS finds the file that was read, prints a
- * message with its name, and ends the process, because the reading code cannot continue without the
- * bytes. Any other SIGBUS is handled as it was before.
+ * missing bytes gets SIGBUS. A handler finds the file in a list of all mapped files, prints a
+ * message with its name, and ends the process. Any other SIGBUS is handled as it was before.
  *
- * The list is global because a signal handler gets no argument of ours. It has a fixed number of
- * places because a handler can neither wait for a lock nor follow pointers that another thread may
- * free. If no place is free, the file is mapped without a place, and a SIGBUS in this file ends the
- * process without a message.
+ * The list is global because a signal handler gets no argument of ours, and has a fixed number of
+ * places because it can neither wait for a lock nor follow pointers that another thread may free.
+ * A file that finds no place is mapped without one, and without a message.
  */
 #include "base/base.h"
 
@@ -38,8 +35,7 @@ static struct sigaction before;
 
 /* ---- the handler: async-signal-safe code only ------------------------------------------------ */
 
-/* Appends text to a line of LINE_BYTES and cuts off the text that does not fit. Returns the new
- * length of the line. */
+/* Appends text to a line of LINE_BYTES, cut if it does not fit. Returns the new length. */
 static size_t put_text(char *line, size_t len, const char *text)
 {
     while (*text != '\0' && len < LINE_BYTES - 1)
@@ -128,8 +124,7 @@ static void on_bus_error(int signal, siginfo_t *info, void *context)
 
 /* ---- the list -------------------------------------------------------------------------------- */
 
-/* Installs the handler. A thread that has an alternate signal stack, for example from ASan, runs
- * the handler on that stack. */
+/* Installs the handler, which runs on a thread's alternate signal stack, if it has one (ASan). */
 static void handle_bus_errors(void)
 {
     struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO | SA_ONSTACK};

@@ -12,21 +12,20 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Pins each process to one of the first two cpus that this program may use. */
-static void pin(struct bare_side *side, int which)
+bool bare_pin(int which, int n)
 {
     cpu_set_t allowed, one;
     int cpu, seen = 0;
 
-    side->crowded = sched_getaffinity(0, sizeof(allowed), &allowed) != 0 || CPU_COUNT(&allowed) < 2;
-    if (side->crowded)
-        return;
+    if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0 || CPU_COUNT(&allowed) < n)
+        return false;
     for (cpu = 0; cpu < CPU_SETSIZE - 1; cpu++)
         if (CPU_ISSET(cpu, &allowed) && seen++ == which)
             break;
     CPU_ZERO(&one);
     CPU_SET(cpu, &one);
     (void)sched_setaffinity(0, sizeof(one), &one);
+    return true;
 }
 
 void bare_side_relax(const struct bare_side *side)
@@ -46,8 +45,7 @@ bool bare_stamped(const char *payload, size_t len, uint32_t round)
     return payload[0] == (char)round && payload[len - 1] == (char)round;
 }
 
-/* Opens a socket in a network namespace. The socket stays in this namespace even if the process
- * leaves it. */
+/* Opens a socket in a network namespace, where it stays even if the process leaves. */
 static vb_status socket_in(const char *space, int *fd_p)
 {
     char path[256];
@@ -64,10 +62,9 @@ static vb_status socket_in(const char *space, int *fd_p)
     return *fd_p >= 0 ? VB_OK : vb_err_sys("socket");
 }
 
-static vb_status tcp_pair(const struct bare_side *side, int fds[2])
+vb_status bare_tcp_pair(char *const *via, int fds[2])
 {
     struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    char *const *via = side->via;
     socklen_t len = sizeof(addr);
     int i, one = 1, listener = -1;
     vb_status st;
@@ -113,7 +110,7 @@ bool bare_move(const struct bare_side *side, char *data, bool out, enum bare_how
 static void begin(struct bare_side *side, int which, const int *fds)
 {
     side->which = which;
-    pin(side, which);
+    side->crowded = !bare_pin(which, 2);
     side->fd = fds != NULL ? fds[which] : -1;
     if (fds != NULL)
         close(fds[1 - which]);
@@ -156,7 +153,7 @@ vb_status bare_run(struct bare_side *side, bare_side_fn parent, bare_side_fn chi
 vb_status bare_run_tcp(struct bare_side *side, bare_side_fn parent, bare_side_fn child)
 {
     int fds[2];
-    vb_status st = tcp_pair(side, fds);
+    vb_status st = bare_tcp_pair(side->via, fds);
 
     return st == VB_OK ? run_pair(side, parent, child, fds) : st;
 }

@@ -1,19 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * bare_step shm|tcp BYTES US: measures the shortest time of a step of two ranks. Each rank is a
- * process on its own cpu. The rank computes for US microseconds, in registers only, and has a
- * gradient of BYTES.
+ * bare_step shm|tcp BYTES US: the shortest step of two ranks, each a process on its own cpu, which
+ * computes for US microseconds, in registers only, and has a gradient of BYTES.
  *
  *   compute_us  computing alone, without the other rank
- *   after_us    compute, then exchange (tcp) or sum (shm) the gradient, as synchronous training
- *   must if the whole gradient is ready only at the end
- *   hidden_us   tcp: send before computing and receive after it, so that no time on the wire is
- *   visible; the rest is the time that TCP takes from the cores
+ *   after_us    compute, then exchange (tcp) or sum (shm) the gradient
+ *   hidden_us   tcp: send before computing and receive after it, so that only the time that TCP
+ *               takes from the cores remains
  *
- * tcp BYTES US NAMESPACE NAMESPACE ADDRESS uses two network namespaces instead of loopback. The
- * address belongs to the second namespace.
- *
- * Prints one JSON line. Data is checked on arrival: "wrong" counts wrong results.
+ * tcp BYTES US NAMESPACE NAMESPACE ADDRESS is as for bare.c. Prints one JSON line; "wrong" counts
+ * wrong results.
  */
 #include "bench/bare_side.h"
 #include "bench/peers/bare.h"
@@ -118,8 +114,7 @@ static void one_step(struct steps *s, enum kind kind, uint32_t round)
         shm_step(s, kind, round);
 }
 
-/* Returns the mean time of a step in microseconds over many consecutive steps. Both sides start
- * together. */
+/* Returns the mean time in us of many consecutive steps. Both sides start together. */
 static double time_steps(struct steps *s, enum kind kind)
 {
     uint64_t was;

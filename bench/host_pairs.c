@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests every pair of hosts, one after the other. Bytes are put and got in both directions and
- * compared. Then the latency of a put and of a get and the bandwidth of both are measured. All
- * other ranks wait, so that a pair has the network to itself.
+ * Tests every pair of hosts in turn, while all other ranks wait: bytes are put and got both ways
+ * and compared; then latency and bandwidth of put and get are measured.
  *
- * The lower rank of a pair *drives*. The other rank *answers*: it does what each note says, until
- * the last note. So only the driver looks at the clock, and the two ranks need not agree on a
- * number of transfers in advance.
+ * The lower rank of a pair *drives*. The other *answers*: it does what each note says, until the
+ * last. So only the driver looks at the clock.
  */
 #include "bench/bench_priv.h"
 

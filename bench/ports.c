@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads the counters of the RDMA ports of all hosts before and after measurements. A retry that
- * succeeded is visible nowhere else. Counters belong to a host, so the lowest rank of each host
- * reads them.
+ * Reads the counters of the RDMA ports before and after measurements: a retry that succeeded is
+ * visible nowhere else. Counters belong to a host, so its lowest rank reads them.
  */
 #include "bench/bench.h"
 
@@ -29,8 +28,7 @@ static bool speaks(const struct vb_group *group)
     return true;
 }
 
-/* Returns the port that this rank's data uses. Returns NULL if the data uses several ports or none;
- * then all active ports count. */
+/* The port that this rank's data uses; NULL if several or none: then all active ports count. */
 static const char *own_port(const struct vb_group *group)
 {
     int world = vb_group_world(group), i;
@@ -118,8 +116,7 @@ static void fill_report(const struct vb_bench_ports *ports, struct report *repor
     }
 }
 
-/* Prints the counts of one port: retries, out of sequence and RNR always, other counts only if they
- * changed. */
+/* Prints retries, out of sequence and RNR of a port, and other counts if they changed. */
 static void print_port(const char *host, const struct vb_port_counts *before,
                        const struct vb_port_counts *after)
 {

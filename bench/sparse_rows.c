@@ -59,9 +59,8 @@ static vb_status room(size_t n_rows, size_t nnz, struct lr_data *d_p)
 
 /* ---- drawn ----------------------------------------------------------------------------------- */
 
-/* The skew of drawn rows: a few features of a field are in most rows, and most features are in few
- * rows. Feature r of a field is drawn with r = span^(u^power), where u is uniform. The features are
- * scattered over the field, as a hash function would scatter them. */
+/* A few features of a field are in most rows, most features in few. Feature r of a field is drawn
+ * as span^(u^power), u uniform, and scattered over the field, as by a hash function. */
 struct skew {
     const char *name;
     uint32_t span;

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * bench sparse-allreduce: sums lists of (index, value), such as the gradients of a batch of click
- * data.
- *
- * A row has FIELDS fields, and one feature in each field. A few features are in most rows, and most
- * features are in few rows. Sorting and merging a list is timed separately; the time of an
- * operation is the time of the allreduce alone. Values are small integers, so that sums are exact.
- * Each rank can make the lists of all ranks, and compares the result with a plain sum of these
- * lists.
+ * bench sparse-allreduce: sums lists of (index, value), such as gradients of click data. A row has
+ * FIELDS fields with one feature each; a few features are in most rows. Merging a list is timed
+ * separately. Values are small integers, so that sums are exact, and each rank compares the result
+ * with a plain sum of all lists.
  */
 #include "bench/bench_priv.h"
 
@@ -103,8 +99,7 @@ static int by_index(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Returns the lists of all ranks as one sorted list, which the caller frees. Returns NULL if there
- * is no memory. */
+/* Returns the lists of all ranks as one sorted list, to be freed, or NULL without memory. */
 static struct entry *draw_all(const struct bench *b)
 {
     size_t i, n = b->drawn * (size_t)b->world;

@@ -73,8 +73,7 @@ static vb_status copy_set(const struct vb_data_spec *spec, uint64_t seed, enum v
     return st;
 }
 
-/* Returns true if the format is read row by row. Data of the other formats is opened as a data
- * set. */
+/* Returns true if the format is read row by row. Other data is opened as a data set. */
 static bool is_read_by_row(const struct vb_data_spec *spec)
 {
     return spec->format == VB_DATA_LIBSVM || spec->format == VB_DATA_CRITEO ||

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads and writes IDX files, the format of MNIST. A file has two zero bytes, the type of the
- * numbers (8: bytes), the number of dimensions, each dimension as a 32-bit big-endian number, and
- * then the numbers.
+ * Reads and writes IDX files, the format of MNIST: two zero bytes, the type of the numbers (8:
+ * bytes), the number of dimensions, each dimension (32 bits, big-endian), the numbers.
  */
 #include "data/data_priv.h"
 
@@ -27,10 +26,9 @@ static vb_status read_head(struct stream *s, int n_dims, uint32_t *dims)
     if (st != VB_OK)
         return st;
     if (head[0] != 0 || head[1] != 0 || head[2] != TYPE_BYTES || head[3] != n_dims)
-        return vb_err(VB_ERR_INPUT,
-                      "%s: offset 0: %02x%02x%02x%02x is not the start of an IDX file of %s",
-                      vb_stream_path(s), head[0], head[1], head[2], head[3],
-                      n_dims == 1 ? "labels" : "images");
+        return vb_err(
+            VB_ERR_INPUT, "%s: offset 0: %02x%02x%02x%02x is not the start of an IDX file of %s",
+            s->path, head[0], head[1], head[2], head[3], n_dims == 1 ? "labels" : "images");
     st = vb_stream_exact(s, dims, (size_t)n_dims * 4, "the header");
     if (st != VB_OK)
         return st;
@@ -45,21 +43,21 @@ static vb_status check_size(struct stream *s, const uint32_t *dims, int n_dims)
     uint64_t bytes = dims[0];
 
     if (dims[0] == 0 || dims[0] > INT32_MAX)
-        return vb_err(VB_ERR_INPUT, "%s: offset 4: found %u samples, expected 1 to %d",
-                      vb_stream_path(s), dims[0], INT32_MAX);
+        return vb_err(VB_ERR_INPUT, "%s: offset 4: found %u samples, expected 1 to %d", s->path,
+                      dims[0], INT32_MAX);
     if (n_dims == 3) {
         if (dims[1] == 0 || dims[1] > SIDE_MAX || dims[2] == 0 || dims[2] > SIDE_MAX)
             return vb_err(
                 VB_ERR_INPUT,
                 "%s: offset 8: found images of %u x %u pixels, expected sides from 1 to %d",
-                vb_stream_path(s), dims[1], dims[2], SIDE_MAX);
+                s->path, dims[1], dims[2], SIDE_MAX);
         bytes *= (uint64_t)dims[1] * dims[2];
     }
     if (bytes > vb_stream_room(s))
         return vb_err(VB_ERR_INPUT,
                       "%s: offset %llu: expected %llu more bytes, but at most %llu can follow",
-                      vb_stream_path(s), (unsigned long long)vb_stream_offset(s),
-                      (unsigned long long)bytes, (unsigned long long)vb_stream_room(s));
+                      s->path, (unsigned long long)vb_stream_offset(s), (unsigned long long)bytes,
+                      (unsigned long long)vb_stream_room(s));
     return VB_OK;
 }
 
