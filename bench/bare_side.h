@@ -33,12 +33,6 @@ vb_status bare_run_tcp(struct bare_side *side, bare_side_fn parent, bare_side_fn
 /* Sends a whole payload, or receives one. Returns false if the other side has finished. */
 bool bare_move(const struct bare_side *side, char *data, bool out, enum bare_how how);
 
-/* Pins the process to one of the cpus that it may use. Returns false if these are fewer than n. */
-bool bare_pin(int which, int n);
-
-/* Connects two TCP sockets, over loopback or, if via is not NULL, as in struct bare_side. */
-vb_status bare_tcp_pair(char *const *via, int fds[2]);
-
 void bare_side_relax(const struct bare_side *side);
 
 /* Writes the round's number to both ends of a payload; checks that it is there. */

@@ -76,4 +76,10 @@ void bare_tcp_allreduce(struct peer *p, size_t n_elems);
 vb_status bare_tcp_connect(int ranks, int fds[BARE_RANKS_MAX][BARE_RANKS_MAX]);
 vb_status bare_tcp_open(struct bare *b, int fds[BARE_RANKS_MAX][BARE_RANKS_MAX]);
 
+/* Pins the process to one of the cpus that it may use. Returns false if these are fewer than n. */
+bool bare_pin(int which, int n);
+
+/* Connects two TCP sockets, over loopback or, if via is not NULL, in two namespaces. */
+vb_status bare_tcp_pair(char *const *via, int fds[2]);
+
 #endif

@@ -3,7 +3,6 @@
  * bare_allreduce shm|tcp RANKS SIZES SECONDS: measures an allreduce without requests, deadlines
  * and checks: what this machine can do. Our allreduce is compared with it.
  */
-#include "bench/bare_side.h"
 #include "bench/peers/bare.h"
 
 #include <signal.h>

@@ -5,7 +5,6 @@
  * its own share, and sends the sums to all as they become ready, all at the same time. Small
  * vectors: every rank sends its data to all others and adds what it receives.
  */
-#include "bench/bare_side.h"
 #include "bench/peers/bare.h"
 
 #include <errno.h>
