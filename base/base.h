@@ -186,6 +186,9 @@ void vb_probe_lines(vb_line_fn fn, void *arg, const char *path_fmt, ...) VB_PRIN
  * checked, although a rename would replace the link itself. */
 vb_status vb_file_may_replace(const char *path);
 
+/* Writes all bytes. Returns false, with errno set, if that fails. Async-signal-safe. */
+bool vb_write_all(int fd, const void *data, size_t len_bytes);
+
 /* Replaces a file atomically: writes and syncs a temporary file in the same folder and renames it
  * to path. On failure the old file is unchanged and the temporary file is removed. */
 vb_status vb_file_replace(const char *path, const void *data, size_t len_bytes);

@@ -54,50 +54,29 @@ static size_t VB_PRINTF(3, 4) append(char *line, size_t len, const char *fmt, ..
     return len;
 }
 
-/* Writes the prefix of a line: "error net/tcp/tcp rank 2: " for the file "net/tcp/tcp.c". */
-static size_t append_prefix(char *line, enum vb_level level, const char *file)
-{
-    const char *dot = strrchr(file, '.');
-    int stem = dot != NULL ? (int)(dot - file) : (int)strlen(file);
-    size_t len = append(line, 0, "%s %.*s", level_names[level], stem, file);
-
-    if (log_rank >= 0)
-        len = append(line, len, " rank %d", log_rank);
-    return append(line, len, ": ");
-}
-
-static void write_line(char *line, size_t len)
-{
-    const char *from = line;
-    ssize_t n;
-
-    line[len++] = '\n';
-    while (len > 0) {
-        n = write(STDERR_FILENO, from, len);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return; /* standard error cannot be written, so the failure cannot be reported */
-        from += n;
-        len -= (size_t)n;
-    }
-}
-
-/* Prints the prefix, the message and, if reason is not NULL, ": reason". */
+/* Prints a prefix, such as "error net/tcp/tcp rank 2: " for "net/tcp/tcp.c", the message and, if
+ * reason is not NULL, ": reason". */
 static void VB_PRINTF(3, 0)
     log_v(enum vb_level level, const char *file, const char *fmt, va_list args, const char *reason)
 {
+    const char *dot;
+    int stem, saved = errno;
     char line[LINE_MAX_BYTES];
     size_t len;
-    int saved = errno;
 
     if ((int)level > atomic_load_explicit(&log_level, memory_order_relaxed))
         return;
-    len = append_prefix(line, level, file);
+    dot = strrchr(file, '.');
+    stem = dot != NULL ? (int)(dot - file) : (int)strlen(file);
+    len = append(line, 0, "%s %.*s", level_names[level], stem, file);
+    if (log_rank >= 0)
+        len = append(line, len, " rank %d", log_rank);
+    len = append(line, len, ": ");
     len = append_v(line, len, fmt, args);
     if (reason != NULL)
         len = append(line, len, ": %s", reason);
-    write_line(line, len);
+    line[len++] = '\n';
+    (void)vb_write_all(STDERR_FILENO, line, len); /* a failure cannot be reported anywhere */
     errno = saved;
 }
 

@@ -59,8 +59,7 @@ static size_t put_number(char *line, size_t len, uint64_t number)
 static void say(const struct place *place, uint64_t offset)
 {
     char line[LINE_BYTES];
-    size_t len = put_text(line, 0, "error base/mapped"), at = 0;
-    ssize_t n;
+    size_t len = put_text(line, 0, "error base/mapped");
 
     if (vb_log_rank() >= 0) {
         len = put_text(line, len, " rank ");
@@ -72,14 +71,7 @@ static void say(const struct place *place, uint64_t offset)
     len = put_number(line, len, offset);
     len = put_text(line, len, " can no longer be read: the file was truncated, or its disk failed");
     line[len++] = '\n'; /* put_text() leaves one byte free for the newline */
-    while (at < len) {
-        n = write(STDERR_FILENO, line + at, len - at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return;
-        at += (size_t)n;
-    }
+    (void)vb_write_all(STDERR_FILENO, line, len);
 }
 
 /* Returns the place of the file that contains addr, or NULL. If end changes between the two
@@ -160,17 +152,6 @@ static void add(const void *map, size_t len, const char *path)
     pthread_mutex_unlock(&lock);
 }
 
-static void drop(const void *map)
-{
-    size_t i;
-
-    pthread_mutex_lock(&lock);
-    for (i = 0; i < PLACES; i++)
-        if (atomic_load_explicit(&places[i].start, memory_order_relaxed) == (uintptr_t)map)
-            atomic_store_explicit(&places[i].end, 0, memory_order_release);
-    pthread_mutex_unlock(&lock);
-}
-
 const void *vb_file_map(int fd, size_t len_bytes, const char *path)
 {
     void *map = mmap(NULL, len_bytes, PROT_READ, MAP_SHARED, fd, 0);
@@ -183,8 +164,15 @@ const void *vb_file_map(int fd, size_t len_bytes, const char *path)
 
 void vb_file_unmap(const void *map, size_t len_bytes)
 {
+    size_t i;
+
     if (map == NULL)
         return;
-    drop(map); /* must be before munmap(), because another thread may get the address immediately */
+    /* the place is freed first, because another thread may get the address after munmap() */
+    pthread_mutex_lock(&lock);
+    for (i = 0; i < PLACES; i++)
+        if (atomic_load_explicit(&places[i].start, memory_order_relaxed) == (uintptr_t)map)
+            atomic_store_explicit(&places[i].end, 0, memory_order_release);
+    pthread_mutex_unlock(&lock);
     munmap((void *)map, len_bytes);
 }

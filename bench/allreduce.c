@@ -29,8 +29,6 @@ struct bench {
     int64_t wrong;
 };
 
-/* ---- one operation --------------------------------------------------------------------------- */
-
 /* Makes an allreduce of the current size, divided into as many operations as are in flight. */
 static vb_status reduce(void *arg)
 {
@@ -48,8 +46,6 @@ static vb_status reduce(void *arg)
         st = vb_wait(b->coll, &b->reqs[i]);
     return st;
 }
-
-/* ---- verify ---------------------------------------------------------------------------------- */
 
 /* Returns a small integer: sums are exact in any order, up to 256 in bfloat16, too. */
 static float value(size_t i, int rank, int world)
@@ -97,8 +93,6 @@ static vb_status verify(struct bench *b, int64_t *wrong_p, int64_t *wire_p)
                               &total);
     return st;
 }
-
-/* ---- lines ----------------------------------------------------------------------------------- */
 
 static void describe(const struct bench *b, struct bench_coll_line *line)
 {
@@ -177,8 +171,6 @@ static vb_status one_algo(struct bench *b, enum vb_algo algo)
     vb_coll_close(b->coll);
     return st;
 }
-
-/* ---- the run --------------------------------------------------------------------------------- */
 
 static vb_status ask_model(struct bench *b)
 {

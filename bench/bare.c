@@ -51,8 +51,6 @@ static bool enough(const struct bench *b, uint64_t begin)
     return b->n_samples >= SAMPLES_MIN && vb_clock_ns() - begin > MEASURE_NS;
 }
 
-/* ---- shared memory --------------------------------------------------------------------------- */
-
 static void post(_Atomic uint32_t *flag, uint32_t round)
 {
     atomic_store_explicit(flag, round, memory_order_release); /* pairs with await() */
@@ -143,8 +141,6 @@ static vb_status map_payloads(struct bench *b)
     return st;
 }
 
-/* ---- TCP ------------------------------------------------------------------------------------- */
-
 static void tcp_pong(void *side)
 {
     struct bench *b = side;
@@ -197,8 +193,6 @@ static void tcp_stream(void *side)
     (void)!recv(b->side.fd, &end, 1, 0);
     b->gb_s = (double)sent / (double)(vb_clock_ns() - begin);
 }
-
-/* ---- the run --------------------------------------------------------------------------------- */
 
 static vb_status run(struct bench *b, bool tcp)
 {

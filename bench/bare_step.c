@@ -36,8 +36,6 @@ struct steps {
     double us[KINDS];
 };
 
-/* ---- computing ------------------------------------------------------------------------------- */
-
 /* Computes without using memory. Each turn of the loop depends on the turn before. */
 static void compute(uint64_t turns)
 {
@@ -68,8 +66,6 @@ static uint64_t turns_of(double us)
     return (uint64_t)(us * 1e3 * (double)turns / (double)least);
 }
 
-/* ---- TCP ------------------------------------------------------------------------------------- */
-
 static void tcp_step(struct steps *s, enum kind kind, uint32_t round)
 {
     struct bare_side *side = &s->side;
@@ -87,8 +83,6 @@ static void tcp_step(struct steps *s, enum kind kind, uint32_t round)
     side->wrong += !ok || !bare_stamped(s->in, side->len, round);
 }
 
-/* ---- shared memory --------------------------------------------------------------------------- */
-
 static void shm_step(struct steps *s, enum kind kind, uint32_t round)
 {
     size_t i, n = s->side.len / sizeof(float);
@@ -103,8 +97,6 @@ static void shm_step(struct steps *s, enum kind kind, uint32_t round)
     bare_shm_allreduce(&s->bare.peer, n);
     s->side.wrong += own[0] != 2 * value || own[n - 1] != 2 * value;
 }
-
-/* ---- the run --------------------------------------------------------------------------------- */
 
 static void one_step(struct steps *s, enum kind kind, uint32_t round)
 {
@@ -170,15 +162,6 @@ static void measure_shm(void *side)
     measure(s);
 }
 
-static vb_status run_shm(struct steps *s)
-{
-    vb_status st;
-
-    s->bare.peer.ranks = 2;
-    st = bare_map(&s->bare, s->side.len);
-    return st == VB_OK ? bare_run(&s->side, measure_shm, measure_shm) : st;
-}
-
 static vb_status print(const struct steps *s)
 {
     struct vb_json *json = vb_json_create();
@@ -220,6 +203,7 @@ static bool parse(struct steps *s, int argc, char **argv)
 int main(int argc, char **argv)
 {
     struct steps s = {0};
+    vb_status st;
 
     if (!parse(&s, argc, argv)) {
         fprintf(stderr,
@@ -228,7 +212,11 @@ int main(int argc, char **argv)
                 BYTES_MAX, US_MAX);
         return 2;
     }
-    if ((s.tcp ? run_tcp(&s) : run_shm(&s)) != VB_OK || print(&s) != VB_OK)
+    s.bare.peer.ranks = 2;
+    st = s.tcp ? run_tcp(&s) : bare_map(&s.bare, s.side.len);
+    if (st == VB_OK && !s.tcp)
+        st = bare_run(&s.side, measure_shm, measure_shm);
+    if (st != VB_OK || print(&s) != VB_OK)
         return 1;
     return s.side.wrong == 0 ? 0 : 1;
 }

@@ -35,8 +35,6 @@ struct bench {
     int64_t wrong;
 };
 
-/* ---- lists ----------------------------------------------------------------------------------- */
-
 static uint64_t mix(uint64_t *state)
 {
     return vb_mix(*state += UINT64_C(0x9e3779b97f4a7c15));
@@ -59,7 +57,6 @@ static struct entry draw(uint64_t *state, int64_t features, size_t at)
     };
 }
 
-/* Returns the seed of a rank's list. */
 static uint64_t seed(const struct bench *b, int rank)
 {
     return (uint64_t)rank << 32 | b->drawn;
@@ -89,8 +86,6 @@ static vb_status make_list(struct bench *b, double *merge_us_p)
         *merge_us_p = (double)most / 1e3;
     return st;
 }
-
-/* ---- verify ---------------------------------------------------------------------------------- */
 
 static int by_index(const void *a, const void *b)
 {
@@ -158,8 +153,6 @@ static vb_status verify(struct bench *b, const struct entry *all, struct bench_c
         line->wrong += total;
     return st;
 }
-
-/* ---- lines ----------------------------------------------------------------------------------- */
 
 static void describe(const struct bench *b, struct bench_coll_line *line)
 {

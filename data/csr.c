@@ -64,8 +64,6 @@ static inline struct row row_at(struct view v, uint32_t r)
                         .y = words[0] % 2};
 }
 
-/* ---- checking -------------------------------------------------------------------------------- */
-
 static vb_status check_head(const struct csr_store *s)
 {
     const struct csr_head *h = s->head;
@@ -161,8 +159,6 @@ static vb_status check_block(const struct csr_store *s, uint32_t number)
     return VB_OK;
 }
 
-/* ---- rows ------------------------------------------------------------------------------------ */
-
 static uint32_t search_block(const struct csr_store *s, uint64_t row, uint32_t low)
 {
     uint32_t high = s->head->n_blocks, middle;
@@ -247,8 +243,6 @@ static void csr_close(struct vb_store *base)
 
 static const struct store_ops csr_ops = {
     .close = csr_close, .row = csr_row, .soon = csr_soon, .advise = csr_advise};
-
-/* ---- opening --------------------------------------------------------------------------------- */
 
 static vb_status map_file(struct csr_store *s)
 {

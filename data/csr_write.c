@@ -27,8 +27,6 @@ struct csr_writer {
     size_t n_words, words_cap;
 };
 
-/* ---- bytes ----------------------------------------------------------------------------------- */
-
 static vb_status write_at(struct csr_writer *w, const void *data, size_t len, uint64_t offset)
 {
     const char *from = data;
@@ -87,25 +85,15 @@ static vb_status end_block(struct csr_writer *w)
     return st;
 }
 
-/* ---- rows ------------------------------------------------------------------------------------ */
-
-/* The number of values to store: all up to the last one that is not 1. */
-static int values_to_keep(const struct row *row)
-{
-    int n = row->n_values;
-
-    while (n > 0 && row->value[n - 1] == 1)
-        n--;
-    return n;
-}
-
 static vb_status put(struct row_sink *sink, const struct row *row)
 {
     struct csr_writer *w = (struct csr_writer *)sink;
-    size_t n = (size_t)row->n, n_values = (size_t)values_to_keep(row);
-    size_t all = w->n_words + 1 + n + n_values;
+    size_t n = (size_t)row->n, n_values = (size_t)row->n_values, all;
     uint32_t *words;
 
+    while (n_values > 0 && row->value[n_values - 1] == 1)
+        n_values--; /* values after the last one that is not 1 are not stored */
+    all = w->n_words + 1 + n + n_values;
     if (all > UINT32_MAX)
         return vb_err(VB_ERR_INPUT, "%s: row %lld is too long", w->path,
                       (long long)w->sink.rows - 1);
@@ -127,13 +115,8 @@ static vb_status put(struct row_sink *sink, const struct row *row)
     return end_block(w);
 }
 
-/* ---- the file -------------------------------------------------------------------------------- */
-
-/* Writes the path in /proc of an open file, by which linkat() can give it a name. */
-static void name_of_fd(int fd, char name[32])
-{
-    snprintf(name, 32, "/proc/self/fd/%d", fd);
-}
+/* The path of an open file in /proc, by which linkat() can give it a name. */
+#define FD_PATH "/proc/self/fd/%d"
 
 /* Returns -1 if there are no unnamed files, or if the file could not be given a name later. */
 static int open_unnamed(const char *path)
@@ -147,7 +130,7 @@ static int open_unnamed(const char *path)
     fd = open(folder, O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
     if (fd < 0)
         return -1;
-    name_of_fd(fd, name);
+    snprintf(name, sizeof(name), FD_PATH, fd);
     if (access(name, F_OK) == 0)
         return fd;
     close(fd); /* /proc is not mounted, so the file could not be given a name */
@@ -171,7 +154,7 @@ static vb_status name_temp(struct csr_writer *w)
 
     if (w->named)
         return VB_OK;
-    name_of_fd(w->fd, name);
+    snprintf(name, sizeof(name), FD_PATH, w->fd);
     (void)unlink(w->temp); /* a killed process that had the same id may have left this file */
     if (linkat(AT_FDCWD, name, AT_FDCWD, w->temp, AT_SYMLINK_FOLLOW) != 0)
         return vb_err_sys("create %s", w->path);

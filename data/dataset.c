@@ -54,8 +54,6 @@ void vb_dataset_destroy(struct vb_dataset *set)
     memset(set, 0, sizeof(*set));
 }
 
-/* ---- images ---------------------------------------------------------------------------------- */
-
 /* Compilers cannot fuse a subtraction and then a multiplication, so all produce the same bits. */
 static void to_floats(const uint8_t *pixels, int n, float mean, float scale, float *x)
 {
@@ -111,8 +109,6 @@ int vb_dataset_image(const struct vb_dataset *set, int i, uint8_t *pixels)
     memcpy(pixels, store->pixels + (size_t)s * row, row);
     return store->y[s];
 }
-
-/* ---- rows ------------------------------------------------------------------------------------ */
 
 vb_status vb_dataset_row(const struct vb_dataset *set, int i, struct row *row,
                          struct row_room *room)
@@ -196,8 +192,6 @@ vb_status vb_dataset_rows(const struct vb_dataset *set, const uint32_t *which, i
 
     return vb_dataset_pick_rows(set, &p, rows);
 }
-
-/* ---- parts ----------------------------------------------------------------------------------- */
 
 void vb_dataset_part(const struct vb_dataset *set, uint32_t *which, int n,
                      struct vb_dataset *part_p)

@@ -174,8 +174,6 @@ vb_status vb_stream_end(struct stream *s)
                   s->path, (unsigned long long)at);
 }
 
-/* ---- lines ----------------------------------------------------------------------------------- */
-
 /* Makes space after the buffered bytes: moves them to the front or enlarges the buffer. */
 static vb_status make_room(struct stream *s)
 {
@@ -218,17 +216,6 @@ static vb_status read_more(struct stream *s)
     return VB_OK;
 }
 
-static void take_line(struct stream *s, size_t len, char **line_p, size_t *len_p)
-{
-    char *line = s->buf + s->from;
-
-    line[len] = '\0';
-    s->from = s->from + len < s->to ? s->from + len + 1 : s->to;
-    s->line++;
-    *line_p = line;
-    *len_p = len;
-}
-
 vb_status vb_stream_line(struct stream *s, char **line_p, size_t *len_p)
 {
     size_t looked = 0;
@@ -241,7 +228,11 @@ vb_status vb_stream_line(struct stream *s, char **line_p, size_t *len_p)
                   : NULL;
         looked = s->to - s->from;
         if (end != NULL || (s->ended && looked > 0)) {
-            take_line(s, end != NULL ? (size_t)(end - s->buf) - s->from : looked, line_p, len_p);
+            *line_p = s->buf + s->from;
+            *len_p = end != NULL ? (size_t)(end - *line_p) : looked;
+            (*line_p)[*len_p] = '\0';
+            s->from = end != NULL ? s->from + *len_p + 1 : s->to;
+            s->line++;
             return VB_OK;
         }
         if (s->ended) {

@@ -15,8 +15,6 @@
 #define SIDE_MAX 4096
 #define CLASSES_MAX 256
 
-/* ---- reading --------------------------------------------------------------------------------- */
-
 static vb_status read_head(struct stream *s, int n_dims, uint32_t *dims)
 {
     uint8_t head[4];
@@ -130,8 +128,6 @@ vb_status vb_idx_read(const char *images, const char *labels, struct vb_dataset 
     return VB_OK;
 }
 
-/* ---- the four files of MNIST ----------------------------------------------------------------- */
-
 /* Finds a file of MNIST, which may have one of several names. */
 static vb_status find(const char *dir, const char *stem, const char *type, char path[PATH_MAX])
 {
@@ -163,8 +159,6 @@ vb_status vb_mnist_open(const char *dir, enum vb_synth_part part, struct vb_data
         return st;
     return vb_idx_read(images, labels, set_p);
 }
-
-/* ---- writing --------------------------------------------------------------------------------- */
 
 static vb_status write_idx(const char *path, const uint32_t *dims, int n_dims, uint8_t *file,
                            size_t len)

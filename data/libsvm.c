@@ -27,18 +27,6 @@ static char *word(char **rest)
     return start;
 }
 
-static vb_status parse_label(const struct line_reader *r, const char *token, int *y_p)
-{
-    double label;
-
-    if (!vb_parse_real(token + (token[0] == '+'), &label))
-        return refuse(r, "the label is not a number", token);
-    if (label != 1 && label != 0 && label != -1)
-        return refuse(r, "the label must be 0 or 1, or -1 or 1", token);
-    *y_p = label > 0;
-    return VB_OK;
-}
-
 static vb_status parse_entry(struct line_reader *r, char *token)
 {
     char *colon = strchr(token, ':');
@@ -67,8 +55,8 @@ static vb_status parse_entry(struct line_reader *r, char *token)
 static vb_status parse_line(struct line_reader *r, char *line, size_t len)
 {
     char *rest = line, *token;
-    vb_status st;
-    int y = 0;
+    vb_status st = VB_OK;
+    double label;
 
     if (strlen(line) != len)
         return refuse(r, "there is a zero byte in the line that starts with", line);
@@ -76,7 +64,10 @@ static vb_status parse_line(struct line_reader *r, char *line, size_t len)
     token = word(&rest);
     if (token == NULL)
         return VB_OK;
-    st = parse_label(r, token, &y);
+    if (!vb_parse_real(token + (token[0] == '+'), &label))
+        return refuse(r, "the label is not a number", token);
+    if (label != 1 && label != 0 && label != -1)
+        return refuse(r, "the label must be 0 or 1, or -1 or 1", token);
     r->row.n = 0;
     while (st == VB_OK && (token = word(&rest)) != NULL)
         st = parse_entry(r, token);
@@ -84,7 +75,7 @@ static vb_status parse_line(struct line_reader *r, char *line, size_t len)
         return st;
     if (vb_row_buf_sort(&r->row) > 0)
         return refuse(r, "an index occurs twice in the row with the label", line);
-    return vb_sink_put(r->sink, &r->row, y);
+    return vb_sink_put(r->sink, &r->row, label > 0);
 }
 
 vb_status vb_libsvm_read(const char *path, int features, struct row_sink *sink)

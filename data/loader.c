@@ -326,19 +326,9 @@ static vb_status set_up(struct vb_loader *l)
     return make_slots(l);
 }
 
-static void init_lock(struct vb_loader *l)
-{
-    pthread_condattr_t attr;
-
-    pthread_mutex_init(&l->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&l->changed, &attr);
-    pthread_condattr_destroy(&attr);
-}
-
 vb_status vb_loader_open(const struct vb_loader_opts *opts, struct vb_loader **loader_p)
 {
+    pthread_condattr_t attr;
     struct vb_loader *l;
     vb_status st = check(opts);
 
@@ -352,7 +342,11 @@ vb_status vb_loader_open(const struct vb_loader_opts *opts, struct vb_loader **l
     l->share = (int)(((int64_t)opts->global_batch + opts->world - 1) / opts->world);
     l->share = l->share < opts->set->n ? l->share : opts->set->n;
     l->steps = ((int64_t)opts->set->n + opts->global_batch - 1) / opts->global_batch;
-    init_lock(l);
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&l->changed, &attr);
+    pthread_condattr_destroy(&attr);
     st = set_up(l);
     if (st == VB_OK)
         st = start(l);

@@ -40,8 +40,6 @@ void vb_share(int n, int rank, int world, int *first_p, int *n_p)
     *first_p = first;
 }
 
-/* ---- windows --------------------------------------------------------------------------------- */
-
 vb_status vb_order_init(struct order *o, uint64_t seed, int n, int window, bool in_order)
 {
     memset(o, 0, sizeof(*o));

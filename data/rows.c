@@ -45,8 +45,6 @@ static bool grow_entries(uint32_t **index, float **value, int64_t cap)
     return true;
 }
 
-/* ---- one row --------------------------------------------------------------------------------- */
-
 void vb_row_buf_fini(struct row_buf *buf)
 {
     free(buf->index);
@@ -174,8 +172,6 @@ vb_status vb_read_lines(const char *path, int features, line_fn parse, struct ro
     vb_stream_close(r.stream);
     return st;
 }
-
-/* ---- all rows in memory ---------------------------------------------------------------------- */
 
 struct rows_store {
     struct vb_store base;

@@ -32,8 +32,6 @@ const char *vb_data_format_str(enum vb_data_format format)
     return formats[format];
 }
 
-/* ---- synthetic data -------------------------------------------------------------------------- */
-
 static int most_samples(enum vb_synth_kind kind)
 {
     return kind == VB_SYNTH_CRITEO ? VB_DATA_ROWS_MAX : VB_DATA_SYNTH_MAX;
@@ -160,8 +158,6 @@ static vb_status parse_synth(struct vb_data_spec *spec, const char *text, const 
     return VB_OK;
 }
 
-/* ---- specs ----------------------------------------------------------------------------------- */
-
 vb_status vb_data_spec_parse(const char *text, struct vb_data_spec *spec_p, char why[VB_OPTS_WHY])
 {
     struct vb_data_spec spec = {.format = VB_DATA_SYNTH};
@@ -186,8 +182,6 @@ vb_status vb_data_spec_parse(const char *text, struct vb_data_spec *spec_p, char
         *spec_p = spec;
     return st;
 }
-
-/* ---- opening --------------------------------------------------------------------------------- */
 
 static vb_status open_synth(const struct vb_data_spec *spec, uint64_t seed, enum vb_synth_part part,
                             struct vb_dataset *set_p)

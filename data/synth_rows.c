@@ -125,22 +125,16 @@ static int make_row(const struct row_store *s, uint64_t key, struct row *row, st
     return sum;
 }
 
-static int make_noise(uint64_t random)
-{
-    int i, sum = 0;
-
-    for (i = 0; i < 4; i++)
-        sum += (int)((random >> (16 * i) & 0xffff) * NOISE >> 16) - NOISE / 2;
-    return sum / 2;
-}
-
 /* Makes row i with its label. Returns the label that the hidden model predicts. */
 static int make(const struct row_store *s, int i, struct row *row, struct row_room *room)
 {
     uint64_t key = vb_random(s->part_key, (uint64_t)i);
-    int sum = make_row(s, key, row, room);
+    uint64_t random = vb_random(key, DRAW_NOISE);
+    int sum = make_row(s, key, row, room), noise = 0, part;
 
-    row->y = sum + make_noise(vb_random(key, DRAW_NOISE)) > 0;
+    for (part = 0; part < 4; part++)
+        noise += (int)((random >> (16 * part) & 0xffff) * NOISE >> 16) - NOISE / 2;
+    row->y = sum + noise / 2 > 0;
     return sum > 0;
 }
 

@@ -14,8 +14,6 @@
 #define HEAD 12
 #define TELL_EVERY 256 /* number of records between two reports of progress */
 
-/* ---- records --------------------------------------------------------------------------------- */
-
 /* TensorFlow masks the checksum, because a CRC of data that contains its own CRC is weak. */
 static uint32_t masked(const uint8_t *data, size_t len)
 {
@@ -78,8 +76,6 @@ void vb_tfrecord_fini(struct tfrecord *t)
     free(t->data);
     t->data = NULL;
 }
-
-/* ---- rows ------------------------------------------------------------------------------------ */
 
 /* The features that were found in an example. */
 struct gathered {

@@ -11,8 +11,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* ---- what peer.c asks for -------------------------------------------------------------------- */
-
 static void barrier(struct peer *p)
 {
     bare_meet((struct bare *)p);
@@ -31,8 +29,6 @@ static void max(struct peer *p, double *values, int n)
                 values[i] = b->shared[r]->samples[i];
     bare_meet(b);
 }
-
-/* ---- ranks ----------------------------------------------------------------------------------- */
 
 static int be_rank(struct bare *b, int rank, const struct peer_args *args,
                    int fds[BARE_RANKS_MAX][BARE_RANKS_MAX], bool tcp)

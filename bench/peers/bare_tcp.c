@@ -16,8 +16,6 @@
 #define SMALL_BYTES 16384
 #define CHUNK ((size_t)512 << 10) /* maximum number of bytes to send or receive in one call */
 
-/* ---- connections ----------------------------------------------------------------------------- */
-
 vb_status bare_tcp_connect(int ranks, int fds[BARE_RANKS_MAX][BARE_RANKS_MAX])
 {
     vb_status st = VB_OK;
@@ -49,8 +47,6 @@ vb_status bare_tcp_open(struct bare *b, int fds[BARE_RANKS_MAX][BARE_RANKS_MAX])
     return VB_OK;
 }
 
-/* ---- bytes ----------------------------------------------------------------------------------- */
-
 /* Returns the number of bytes sent, 0 if sending would block. Exits if the peer is gone. */
 static size_t push(int fd, const void *from, size_t len)
 {
@@ -69,8 +65,6 @@ static size_t pull(int fd, void *to, size_t len)
         _exit(1);
     return n > 0 ? (size_t)n : 0;
 }
-
-/* ---- small ----------------------------------------------------------------------------------- */
 
 static void small(struct bare *b, size_t n)
 {
@@ -92,8 +86,6 @@ static void small(struct bare *b, size_t n)
             bare_add(b->peer.data, (float *)(void *)b->scratch[r], n);
     }
 }
-
-/* ---- large ----------------------------------------------------------------------------------- */
 
 /* The exchange with one other rank, in bytes. First, each sends its values of the other's share
  * and receives the other's values of its own. Then both send the sums of their shares. */

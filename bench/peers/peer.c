@@ -16,8 +16,6 @@
 #define BATCH_US 200.0
 #define BATCH_MAX 4096
 
-/* ---- arguments ------------------------------------------------------------------------------- */
-
 static int parse_size(const char **text_p, size_t *size_p)
 {
     static const char units[] = "KMG";
@@ -75,8 +73,6 @@ float *peer_alloc(size_t bytes)
     return ptr;
 }
 
-/* ---- check ----------------------------------------------------------------------------------- */
-
 /* Returns a small integer, so that sums are exact in any order. */
 static float value(size_t i, int rank)
 {
@@ -102,8 +98,6 @@ static double count_wrong(struct peer *p, size_t n)
     p->max(p, &wrong, 1);
     return wrong;
 }
-
-/* ---- time ------------------------------------------------------------------------------------ */
 
 static double now_us(void)
 {
