@@ -16,8 +16,7 @@
 #include <nmmintrin.h>
 #endif
 
-/* Adds bytes to a checksum. state is the complement of the checksum so far. Returns the new
- * state. */
+/* Adds bytes to a checksum and returns the new state. state is the complement of the checksum. */
 static uint32_t update_by_table(uint32_t state, const unsigned char *p, size_t len)
 {
     for (; len > 0; p++, len--)

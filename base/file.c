@@ -75,8 +75,7 @@ bool vb_probe_int(int64_t *value_p, const char *path_fmt, ...)
     return found && vb_parse_int(line, value_p);
 }
 
-/* Calls fn for each line of a file. A line that does not fit into VB_LINE bytes is read in
- * several pieces, and only the first piece is passed to fn. */
+/* Of a line that does not fit into VB_LINE bytes, only the first piece is passed to fn. */
 static void each_line(FILE *in, vb_line_fn fn, void *arg)
 {
     bool whole = true, more = true;
@@ -117,20 +116,21 @@ void vb_probe_lines(vb_line_fn fn, void *arg, const char *path_fmt, ...)
     fclose(in);
 }
 
-static vb_status write_all(int fd, const char *path, const char *data, size_t len)
+bool vb_write_all(int fd, const void *data, size_t len_bytes)
 {
+    const char *from = data;
     ssize_t n;
 
-    while (len > 0) {
-        n = write(fd, data, len);
+    while (len_bytes > 0) {
+        n = write(fd, from, len_bytes);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0)
-            return vb_err_sys("write %s", path);
-        data += n;
-        len -= (size_t)n;
+        if (n <= 0)
+            return false;
+        from += n;
+        len_bytes -= (size_t)n;
     }
-    return VB_OK;
+    return true;
 }
 
 /* Syncs the folder of a file. A rename survives a power cut only after the folder is synced too. */
@@ -178,7 +178,8 @@ vb_status vb_file_replace(const char *path, const void *data, size_t len_bytes)
     if (fd < 0)
         return vb_err_sys("cannot create %s", path);
 
-    st = write_all(fd, path, data, len_bytes);
+    if (!vb_write_all(fd, data, len_bytes))
+        st = vb_err_sys("write %s", path);
     if (st == VB_OK && fsync(fd) != 0)
         st = vb_err_sys("cannot sync %s", path);
     if (st == VB_OK && rename(temp, path) != 0)

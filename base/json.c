@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * This is the only file that uses the JSON library (Jansson). Jansson builds the tree of values,
- * formats strings and numbers, and prints the tree. This file remembers the current position in the
- * tree.
+ * The only file that uses the JSON library, Jansson, which builds and prints the tree of values.
+ * This file remembers the current position in the tree.
  */
 #include "base/base.h"
 
@@ -33,53 +32,46 @@ void vb_json_destroy(struct vb_json *json)
     free(json);
 }
 
-/* Adds a new value at the current position. Takes over the caller's reference to the value, also
- * on failure. */
+/* Adds a value at the current position. Takes over the caller's reference, also on failure. */
 static void place(struct vb_json *json, const char *key, json_t *value)
 {
-    json_t *parent = json->depth > 0 ? json->open[json->depth - 1] : NULL;
-    int rc = -1;
+    json_t *parent;
 
-    if (value == NULL) {
-        json->failed = true;
+    if (json == NULL || json->failed) {
+        json_decref(value);
         return;
     }
-    if (json_is_object(parent) && key != NULL)
-        rc = json_object_set_new(parent, key, value);
-    else if (json_is_array(parent) && key == NULL)
-        rc = json_array_append_new(parent, value);
-    else if (parent == NULL && json->root == NULL) {
+    parent = json->depth > 0 ? json->open[json->depth - 1] : NULL;
+    if (json_is_object(parent) && key != NULL) {
+        json->failed = json_object_set_new(parent, key, value) != 0;
+    } else if (json_is_array(parent) && key == NULL) {
+        json->failed = json_array_append_new(parent, value) != 0;
+    } else if (parent == NULL && json->root == NULL && value != NULL) {
         json->root = value;
-        rc = 0;
-    } else
+    } else {
         json_decref(value);
-    if (rc != 0)
         json->failed = true;
+    }
 }
 
 /* Adds an object or array and makes it the current position. */
 static void enter(struct vb_json *json, const char *key, json_t *value)
 {
-    if (json->depth == DEPTH_MAX) {
-        json_decref(value);
+    if (json != NULL && json->depth == DEPTH_MAX)
         json->failed = true;
-        return;
-    }
     place(json, key, value);
-    if (!json->failed)
+    if (json != NULL && !json->failed)
         json->open[json->depth++] = value;
 }
 
 void vb_json_object(struct vb_json *json, const char *key)
 {
-    if (json != NULL && !json->failed)
-        enter(json, key, json_object());
+    enter(json, key, json_object());
 }
 
 void vb_json_array(struct vb_json *json, const char *key)
 {
-    if (json != NULL && !json->failed)
-        enter(json, key, json_array());
+    enter(json, key, json_array());
 }
 
 void vb_json_end(struct vb_json *json)
@@ -94,30 +86,25 @@ void vb_json_end(struct vb_json *json)
 
 void vb_json_int(struct vb_json *json, const char *key, int64_t value)
 {
-    if (json != NULL && !json->failed)
-        place(json, key, json_integer(value));
+    place(json, key, json_integer(value));
 }
 
 void vb_json_real(struct vb_json *json, const char *key, double value)
 {
-    if (json != NULL && !json->failed)
-        place(json, key, isfinite(value) ? json_real(value) : json_null());
+    place(json, key, isfinite(value) ? json_real(value) : json_null());
 }
 
 void vb_json_bool(struct vb_json *json, const char *key, bool value)
 {
-    if (json != NULL && !json->failed)
-        place(json, key, json_boolean(value));
+    place(json, key, json_boolean(value));
 }
 
-/* JSON must be UTF-8, but names from the operating system may not be UTF-8. Replaces bytes that
- * are not ASCII by '?'. */
+/* JSON must be UTF-8, names from the system need not be: bytes that are not ASCII become '?'. */
 static json_t *plain_text(const char *text)
 {
+    char *copy = strdup(text), *c;
     json_t *value;
-    char *copy, *c;
 
-    copy = strdup(text);
     if (copy == NULL)
         return NULL;
     for (c = copy; *c != '\0'; c++)
@@ -130,11 +117,8 @@ static json_t *plain_text(const char *text)
 
 void vb_json_text(struct vb_json *json, const char *key, const char *text)
 {
-    json_t *value;
+    json_t *value = text != NULL ? json_string(text) : json_null();
 
-    if (json == NULL || json->failed)
-        return;
-    value = text != NULL ? json_string(text) : json_null();
     if (value == NULL && text != NULL)
         value = plain_text(text);
     place(json, key, value);

@@ -13,8 +13,7 @@
 
 #define LINE_MAX_BYTES 2048
 
-/* Relaxed accesses are enough: a thread that sees a new level late only logs a few lines too
- * many or too few. */
+/* Relaxed is enough: a thread that sees a new level late logs a few lines too many or too few. */
 static _Atomic int log_level = VB_LEVEL_WARN;
 static _Thread_local int log_rank = -1;
 
@@ -35,8 +34,7 @@ int vb_log_rank(void)
     return log_rank;
 }
 
-/* Appends text to a line of LINE_MAX_BYTES and cuts off the text that does not fit. Returns the
- * new length of the line. */
+/* Appends text to a line of LINE_MAX_BYTES, cut if it does not fit. Returns the new length. */
 static size_t VB_PRINTF(3, 0) append_v(char *line, size_t len, const char *fmt, va_list args)
 {
     int n = vsnprintf(line + len, LINE_MAX_BYTES - len, fmt, args);
@@ -56,51 +54,29 @@ static size_t VB_PRINTF(3, 4) append(char *line, size_t len, const char *fmt, ..
     return len;
 }
 
-/* Writes the prefix of a line, such as "error net/tcp/tcp rank 2: " for the file
- * "net/tcp/tcp.c". */
-static size_t append_prefix(char *line, enum vb_level level, const char *file)
-{
-    const char *dot = strrchr(file, '.');
-    int stem = dot != NULL ? (int)(dot - file) : (int)strlen(file);
-    size_t len = append(line, 0, "%s %.*s", level_names[level], stem, file);
-
-    if (log_rank >= 0)
-        len = append(line, len, " rank %d", log_rank);
-    return append(line, len, ": ");
-}
-
-static void write_line(char *line, size_t len)
-{
-    const char *from = line;
-    ssize_t n;
-
-    line[len++] = '\n';
-    while (len > 0) {
-        n = write(STDERR_FILENO, from, len);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return; /* standard error cannot be written, so the failure cannot be reported */
-        from += n;
-        len -= (size_t)n;
-    }
-}
-
-/* Prints the prefix, the message and, if reason is not NULL, ": reason". */
+/* Prints a prefix, such as "error net/tcp/tcp rank 2: " for "net/tcp/tcp.c", the message and, if
+ * reason is not NULL, ": reason". */
 static void VB_PRINTF(3, 0)
     log_v(enum vb_level level, const char *file, const char *fmt, va_list args, const char *reason)
 {
+    const char *dot;
+    int stem, saved = errno;
     char line[LINE_MAX_BYTES];
     size_t len;
-    int saved = errno;
 
     if ((int)level > atomic_load_explicit(&log_level, memory_order_relaxed))
         return;
-    len = append_prefix(line, level, file);
+    dot = strrchr(file, '.');
+    stem = dot != NULL ? (int)(dot - file) : (int)strlen(file);
+    len = append(line, 0, "%s %.*s", level_names[level], stem, file);
+    if (log_rank >= 0)
+        len = append(line, len, " rank %d", log_rank);
+    len = append(line, len, ": ");
     len = append_v(line, len, fmt, args);
     if (reason != NULL)
         len = append(line, len, ": %s", reason);
-    write_line(line, len);
+    line[len++] = '\n';
+    (void)vb_write_all(STDERR_FILENO, line, len); /* a failure cannot be reported anywhere */
     errno = saved;
 }
 

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * Maps files for reading. If a mapped file shrinks, or its disk fails, a thread that reads the
- * missing bytes gets SIGBUS, which kills the process without naming the file. Therefore this file
- * keeps a list of all mapped files. A handler for SIGBUS finds the file that was read, prints a
- * message with its name, and ends the process, because the reading code cannot continue without the
- * bytes. Any other SIGBUS is handled as it was before.
+ * missing bytes gets SIGBUS. A handler finds the file in a list of all mapped files, prints a
+ * message with its name, and ends the process. Any other SIGBUS is handled as it was before.
  *
- * The list is global because a signal handler gets no argument of ours. It has a fixed number of
- * places because a handler can neither wait for a lock nor follow pointers that another thread may
- * free. If no place is free, the file is mapped without a place, and a SIGBUS in this file ends the
- * process without a message.
+ * The list is global because a signal handler gets no argument of ours, and has a fixed number of
+ * places because it can neither wait for a lock nor follow pointers that another thread may free.
+ * A file that finds no place is mapped without one, and without a message.
  */
 #include "base/base.h"
 
@@ -38,8 +35,7 @@ static struct sigaction before;
 
 /* ---- the handler: async-signal-safe code only ------------------------------------------------ */
 
-/* Appends text to a line of LINE_BYTES and cuts off the text that does not fit. Returns the new
- * length of the line. */
+/* Appends text to a line of LINE_BYTES, cut if it does not fit. Returns the new length. */
 static size_t put_text(char *line, size_t len, const char *text)
 {
     while (*text != '\0' && len < LINE_BYTES - 1)
@@ -63,8 +59,7 @@ static size_t put_number(char *line, size_t len, uint64_t number)
 static void say(const struct place *place, uint64_t offset)
 {
     char line[LINE_BYTES];
-    size_t len = put_text(line, 0, "error base/mapped"), at = 0;
-    ssize_t n;
+    size_t len = put_text(line, 0, "error base/mapped");
 
     if (vb_log_rank() >= 0) {
         len = put_text(line, len, " rank ");
@@ -76,14 +71,7 @@ static void say(const struct place *place, uint64_t offset)
     len = put_number(line, len, offset);
     len = put_text(line, len, " can no longer be read: the file was truncated, or its disk failed");
     line[len++] = '\n'; /* put_text() leaves one byte free for the newline */
-    while (at < len) {
-        n = write(STDERR_FILENO, line + at, len - at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return;
-        at += (size_t)n;
-    }
+    (void)vb_write_all(STDERR_FILENO, line, len);
 }
 
 /* Returns the place of the file that contains addr, or NULL. If end changes between the two
@@ -128,8 +116,7 @@ static void on_bus_error(int signal, siginfo_t *info, void *context)
 
 /* ---- the list -------------------------------------------------------------------------------- */
 
-/* Installs the handler. A thread that has an alternate signal stack, for example from ASan, runs
- * the handler on that stack. */
+/* Installs the handler, which runs on a thread's alternate signal stack, if it has one (ASan). */
 static void handle_bus_errors(void)
 {
     struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO | SA_ONSTACK};
@@ -165,17 +152,6 @@ static void add(const void *map, size_t len, const char *path)
     pthread_mutex_unlock(&lock);
 }
 
-static void drop(const void *map)
-{
-    size_t i;
-
-    pthread_mutex_lock(&lock);
-    for (i = 0; i < PLACES; i++)
-        if (atomic_load_explicit(&places[i].start, memory_order_relaxed) == (uintptr_t)map)
-            atomic_store_explicit(&places[i].end, 0, memory_order_release);
-    pthread_mutex_unlock(&lock);
-}
-
 const void *vb_file_map(int fd, size_t len_bytes, const char *path)
 {
     void *map = mmap(NULL, len_bytes, PROT_READ, MAP_SHARED, fd, 0);
@@ -188,8 +164,15 @@ const void *vb_file_map(int fd, size_t len_bytes, const char *path)
 
 void vb_file_unmap(const void *map, size_t len_bytes)
 {
+    size_t i;
+
     if (map == NULL)
         return;
-    drop(map); /* must be before munmap(), because another thread may get the address immediately */
+    /* the place is freed first, because another thread may get the address after munmap() */
+    pthread_mutex_lock(&lock);
+    for (i = 0; i < PLACES; i++)
+        if (atomic_load_explicit(&places[i].start, memory_order_relaxed) == (uintptr_t)map)
+            atomic_store_explicit(&places[i].end, 0, memory_order_release);
+    pthread_mutex_unlock(&lock);
     munmap((void *)map, len_bytes);
 }

@@ -34,8 +34,7 @@ static size_t small_page(void)
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Returns the size of a transparent huge page, which is mostly 2 MiB, but 512 MiB on Arm with 64
- * KiB pages. */
+/* The size of a transparent huge page: mostly 2 MiB, but 512 MiB on Arm with 64 KiB pages. */
 static size_t huge_page(void)
 {
     int64_t bytes;
@@ -55,17 +54,15 @@ static bool setting_is(const char *file, const char *value)
     return vb_probe_line(line, sizeof(line), "%s%s", THP_DIR, file) && strstr(line, marked) != NULL;
 }
 
-/* Returns true if len bytes should be on huge pages. A mapping smaller than one huge page would
- * waste memory. */
+/* A mapping smaller than one huge page would waste memory on it. */
 static bool want_huge(size_t len)
 {
     return len >= huge_page();
 }
 
-/* Maps len bytes at a multiple of align: reserves a larger range, maps the memory in the middle
- * of the range, and unmaps both ends. If mmap() with MAP_FIXED fails, it may already have
- * removed the reservation, and another thread may have mapped the middle since. Therefore the
- * middle is not unmapped after a failure. */
+/* Maps len bytes at a multiple of align: in the middle of a larger reserved range, whose ends are
+ * then unmapped. If mmap() with MAP_FIXED fails, it may already have removed the reservation, and
+ * another thread may have mapped the middle since: so the middle is not unmapped. */
 static void *map_aligned(size_t len, size_t align, int flags, int fd)
 {
     char *room, *start;
@@ -116,8 +113,7 @@ vb_status vb_mem_map_private(size_t len_bytes, struct vb_mem *mem_p)
     return VB_OK;
 }
 
-/* Maps shared memory on reserved huge pages. fstat() reports their size. mmap() fails, and this
- * function returns false, if too few huge pages are free. */
+/* Maps shared memory on reserved huge pages. Returns false if too few are free: mmap() fails. */
 static bool map_reserved(const char *name, size_t len, struct vb_mem *mem)
 {
     struct stat sb;
@@ -144,9 +140,8 @@ err_fd:
     return false;
 }
 
-/* Returns true if shared memory cannot have huge pages. The default setting "never" only stops
- * the kernel from using huge pages on its own. vb_mem_populate() requests huge pages, and only
- * "deny" forbids such requests. */
+/* Returns true if shared memory cannot have huge pages. The default "never" only stops the kernel
+ * from using them on its own. vb_mem_populate() requests them, which only "deny" forbids. */
 static bool shmem_huge_denied(void)
 {
     char line[128];
@@ -193,9 +188,8 @@ err_fd:
     return st;
 }
 
-/* Asks the kernel to turn the pages of shared memory into huge pages, which the setting "never"
- * allows. A huge page is built from at least one small page, so one small page is populated
- * first. Failure is harmless. */
+/* Asks the kernel for huge pages of shared memory, which the setting "never" allows. A huge page
+ * is built from at least one small page, so one is populated first. Failure is harmless. */
 static void collapse(struct vb_mem *mem)
 {
     size_t huge = huge_page(), page = small_page(), i;

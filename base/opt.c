@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads options as described by tables: handles defaults, environment, command line, help texts and
- * dump.
- *
- * The help texts show the options in the order of the tables. The position of an option in that
- * order, counted over all groups, is its index in vb_opts.source.
+ * Reads options as described by tables: defaults, environment, command line, help texts and dump.
+ * The position of an option, counted over all groups, is its index in vb_opts.source.
  */
 #include "base/base.h"
 
@@ -120,6 +117,16 @@ static void env_name(const char *name, char out[ENV_NAME_MAX])
         out[i] = (char)(out[i] == '-' ? '_' : toupper((unsigned char)out[i]));
 }
 
+vb_status vb_usage(char *why, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(why, VB_OPTS_WHY, fmt, args);
+    va_end(args);
+    return VB_ERR_USAGE;
+}
+
 /* ---- setting a value ------------------------------------------------------------------------- */
 
 static void *field(const struct found *f)
@@ -154,41 +161,37 @@ static void list_choices(const char *const *choices, char *out, size_t size)
                                 i == 0 ? "" : (choices[i + 1] != NULL ? ", " : " or "), choices[i]);
 }
 
-static bool set_int(const struct found *f, const char *text, const char *where, char *why)
+static vb_status say_range(const struct found *f, const char *text, const char *where, char *why)
+{
+    return vb_usage(why, "%s %.64s: must be from %lld to %lld", where, text, (long long)f->opt->min,
+                    (long long)f->opt->max);
+}
+
+static vb_status set_int(const struct found *f, const char *text, const char *where, char *why)
 {
     int64_t value;
 
-    if (!vb_parse_int(text, &value)) {
-        snprintf(why, VB_OPTS_WHY, "%s %.64s: must be a whole number", where, text);
-        return false;
-    }
-    if (value < f->opt->min || value > f->opt->max) {
-        snprintf(why, VB_OPTS_WHY, "%s %.64s: must be from %lld to %lld", where, text,
-                 (long long)f->opt->min, (long long)f->opt->max);
-        return false;
-    }
+    if (!vb_parse_int(text, &value))
+        return vb_usage(why, "%s %.64s: must be a whole number", where, text);
+    if (value < f->opt->min || value > f->opt->max)
+        return say_range(f, text, where, why);
     memcpy(field(f), &value, sizeof(value));
-    return true;
+    return VB_OK;
 }
 
-static bool set_real(const struct found *f, const char *text, const char *where, char *why)
+static vb_status set_real(const struct found *f, const char *text, const char *where, char *why)
 {
     double value;
 
-    if (!vb_parse_real(text, &value)) {
-        snprintf(why, VB_OPTS_WHY, "%s %.64s: must be a number", where, text);
-        return false;
-    }
-    if (value < (double)f->opt->min || value > (double)f->opt->max) {
-        snprintf(why, VB_OPTS_WHY, "%s %.64s: must be from %lld to %lld", where, text,
-                 (long long)f->opt->min, (long long)f->opt->max);
-        return false;
-    }
+    if (!vb_parse_real(text, &value))
+        return vb_usage(why, "%s %.64s: must be a number", where, text);
+    if (value < (double)f->opt->min || value > (double)f->opt->max)
+        return say_range(f, text, where, why);
     memcpy(field(f), &value, sizeof(value));
-    return true;
+    return VB_OK;
 }
 
-static bool set_choice(const struct found *f, const char *text, const char *where, char *why)
+static vb_status set_choice(const struct found *f, const char *text, const char *where, char *why)
 {
     char known[128];
     int i;
@@ -196,24 +199,22 @@ static bool set_choice(const struct found *f, const char *text, const char *wher
     for (i = 0; f->opt->choices[i] != NULL; i++) {
         if (strcmp(text, f->opt->choices[i]) == 0) {
             memcpy(field(f), &i, sizeof(i));
-            return true;
+            return VB_OK;
         }
     }
     list_choices(f->opt->choices, known, sizeof(known));
-    snprintf(why, VB_OPTS_WHY, "%s %.64s: must be %s", where, text, known);
-    return false;
+    return vb_usage(why, "%s %.64s: must be %s", where, text, known);
 }
 
 /* Stores text as the value of the option. where is the name that the user wrote, such as
- * "--ranks" or "VB_RANKS". On failure, writes a message to why and returns false. */
-static bool set_value(const struct found *f, const char *text, const char *where, char *why)
+ * "--ranks" or "VB_RANKS". On failure, writes a message to why. */
+static vb_status set_value(const struct found *f, const char *text, const char *where, char *why)
 {
     switch (f->opt->type) {
     case VB_OPT_FLAG:
         if (parse_flag(text, field(f)))
-            return true;
-        snprintf(why, VB_OPTS_WHY, "%s %.64s: must be on or off", where, text);
-        return false;
+            return VB_OK;
+        return vb_usage(why, "%s %.64s: must be on or off", where, text);
     case VB_OPT_INT:
         return set_int(f, text, where, why);
     case VB_OPT_REAL:
@@ -223,12 +224,10 @@ static bool set_value(const struct found *f, const char *text, const char *where
     case VB_OPT_TEXT:
         break;
     }
-    if (text[0] == '\0') {
-        snprintf(why, VB_OPTS_WHY, "%s: the value is empty", where);
-        return false;
-    }
+    if (text[0] == '\0')
+        return vb_usage(why, "%s: the value is empty", where);
     memcpy(field(f), &text, sizeof(text));
-    return true;
+    return VB_OK;
 }
 
 static void clear_value(const struct found *f)
@@ -276,7 +275,7 @@ static bool option_named(const struct vb_opts *o, const char *name, size_t len, 
     return false;
 }
 
-static void say_unknown(const struct vb_opts *o, const char *given, char *why)
+static vb_status say_unknown(const struct vb_opts *o, const char *given, char *why)
 {
     const char *names[VB_OPTS_MAX + 2], *best;
     char name[64];
@@ -291,9 +290,8 @@ static void say_unknown(const struct vb_opts *o, const char *given, char *why)
     names[n++] = "help-all";
     best = vb_nearest(name, names, n);
     if (best != NULL)
-        snprintf(why, VB_OPTS_WHY, "unknown option --%s; did you mean --%s?", name, best);
-    else
-        snprintf(why, VB_OPTS_WHY, "unknown option --%s; --help-all lists all options", name);
+        return vb_usage(why, "unknown option --%s; did you mean --%s?", name, best);
+    return vb_usage(why, "unknown option --%s; --help-all lists all options", name);
 }
 
 static vb_status take_defaults(struct vb_opts *o, char *why)
@@ -307,7 +305,7 @@ static vb_status take_defaults(struct vb_opts *o, char *why)
             return vb_err(VB_ERR_USAGE, "a command has more than %d options", VB_OPTS_MAX);
         clear_value(&f);
         snprintf(where, sizeof(where), "default of --%s", f.opt->name);
-        if (f.opt->fallback != NULL && !set_value(&f, f.opt->fallback, where, why))
+        if (f.opt->fallback != NULL && set_value(&f, f.opt->fallback, where, why) != VB_OK)
             return VB_ERR_USAGE;
         o->source[i] = SOURCE_DEFAULT;
     }
@@ -340,15 +338,14 @@ static vb_status take_environment(struct vb_opts *o, char *why)
         text = environment_value(f.opt, name);
         if (text == NULL)
             continue;
-        if (!set_value(&f, text, name, why))
+        if (set_value(&f, text, name, why) != VB_OK)
             return VB_ERR_USAGE;
         o->source[i] = SOURCE_ENVIRONMENT;
     }
     return VB_OK;
 }
 
-/* Reads the option at argv[*i_p] and its value. If the value is the next argument, *i_p moves to
- * that argument. */
+/* Reads the option at argv[*i_p]. If its value is the next argument, *i_p moves to that. */
 static vb_status take_argument(struct vb_opts *o, int argc, char **argv, int *i_p, char *why)
 {
     const char *given = argv[*i_p], *value;
@@ -356,13 +353,10 @@ static vb_status take_argument(struct vb_opts *o, int argc, char **argv, int *i_
     char where[80];
     struct found f;
 
-    if (given[1] != '-' || !option_named(o, given + 2, len, &f)) {
-        if (given[1] != '-')
-            snprintf(why, VB_OPTS_WHY, "unknown option %.64s; options begin with --", given);
-        else
-            say_unknown(o, given, why);
-        return VB_ERR_USAGE;
-    }
+    if (given[1] != '-')
+        return vb_usage(why, "unknown option %.64s; options begin with --", given);
+    if (!option_named(o, given + 2, len, &f))
+        return say_unknown(o, given, why);
     /* where is the name or the alias, as the user wrote it */
     snprintf(where, sizeof(where), "%.*s", (int)len + 2, given);
     if (given[2 + len] == '=')
@@ -371,11 +365,9 @@ static vb_status take_argument(struct vb_opts *o, int argc, char **argv, int *i_
         value = "on";
     else if (*i_p + 1 < argc)
         value = argv[++*i_p];
-    else {
-        snprintf(why, VB_OPTS_WHY, "%s needs a value: %s", where, f.opt->arg);
-        return VB_ERR_USAGE;
-    }
-    if (!set_value(&f, value, where, why))
+    else
+        return vb_usage(why, "%s needs a value: %s", where, f.opt->arg);
+    if (set_value(&f, value, where, why) != VB_OK)
         return VB_ERR_USAGE;
     o->source[f.index] = SOURCE_COMMAND_LINE;
     return VB_OK;

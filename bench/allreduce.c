@@ -2,10 +2,9 @@
  *
  * bench allreduce: sums float32 vectors in place, with each requested algorithm.
  *
- * Every size is verified, timed, and verified again. The timed operations run on zeros, because
- * sums of sums would grow to infinity. One coll, which chooses its algorithms itself, gives the
- * cost model's predictions. Then each algorithm is measured in another coll that uses only this
- * algorithm.
+ * Every size is verified, timed and verified again; timed on zeros, because sums of sums would
+ * grow to infinity. One coll, which chooses its algorithms itself, gives the predictions. Each
+ * algorithm is measured in another coll that uses only this algorithm.
  */
 #include "bench/bench_priv.h"
 
@@ -30,8 +29,6 @@ struct bench {
     int64_t wrong;
 };
 
-/* ---- one operation --------------------------------------------------------------------------- */
-
 /* Makes an allreduce of the current size, divided into as many operations as are in flight. */
 static vb_status reduce(void *arg)
 {
@@ -50,10 +47,7 @@ static vb_status reduce(void *arg)
     return st;
 }
 
-/* ---- verify ---------------------------------------------------------------------------------- */
-
-/* Returns a small integer, so that sums are exact in any order. Sums up to 256 are exact in
- * bfloat16, too. */
+/* Returns a small integer: sums are exact in any order, up to 256 in bfloat16, too. */
 static float value(size_t i, int rank, int world)
 {
     size_t most = 31;
@@ -100,8 +94,6 @@ static vb_status verify(struct bench *b, int64_t *wrong_p, int64_t *wire_p)
     return st;
 }
 
-/* ---- lines ----------------------------------------------------------------------------------- */
-
 static void describe(const struct bench *b, struct bench_coll_line *line)
 {
     memset(line, 0, sizeof(*line));
@@ -115,15 +107,13 @@ static void describe(const struct bench *b, struct bench_coll_line *line)
     line->predicted_us = -1;
 }
 
-/* Returns the size of one operation in bytes. If several operations are in flight, this size
- * decides the algorithm. */
+/* The size of one operation, which decides the algorithm if several are in flight. */
 static size_t op_bytes(const struct bench *b, int size)
 {
     return b->opts->sizes[size] / (size_t)b->opts->in_flight;
 }
 
-/* Returns the algorithm that is used. It can differ from the requested algorithm, which may be for
- * larger vectors only. */
+/* Returns the algorithm in use: the requested algorithm may be for larger vectors only. */
 static enum vb_algo algo_of(const struct bench *b, int size)
 {
     size_t bytes = op_bytes(b, size);
@@ -181,8 +171,6 @@ static vb_status one_algo(struct bench *b, enum vb_algo algo)
     vb_coll_close(b->coll);
     return st;
 }
-
-/* ---- the run --------------------------------------------------------------------------------- */
 
 static vb_status ask_model(struct bench *b)
 {

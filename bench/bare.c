@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * bare shm|tcp|tcp-asleep BYTES: measures what the machine can do without the engine. Two
- * processes, each on its own cpu, move bytes in the shortest possible loop. bench/compare compares
- * the engine's transports with this loop.
+ * bare shm|tcp|tcp-asleep BYTES: the shortest loop by which two processes, each on its own cpu,
+ * move bytes without the engine. bench/compare compares our transports with it.
  *
  *   shm         latency: a payload, then a flag in its own cache line, in a shared mapping, polled
  *               GB/s: memcpy between two mapped buffers
@@ -10,11 +9,8 @@
  *               GB/s: one side sends, the other receives into one buffer; both may sleep
  *   tcp-asleep  the same, but the ping-pong sleeps in recv()
  *
- * tcp BYTES NAMESPACE NAMESPACE ADDRESS uses two network namespaces instead of loopback. The
- * address belongs to the second namespace.
- *
- * Prints one JSON line. Payloads are checked on arrival: "wrong" counts payloads with wrong
- * contents.
+ * tcp BYTES NAMESPACE NAMESPACE ADDRESS uses two network namespaces; the address belongs to the
+ * second. Prints one JSON line; "wrong" counts payloads that arrived with wrong contents.
  */
 #include "bench/bare_side.h"
 
@@ -55,15 +51,12 @@ static bool enough(const struct bench *b, uint64_t begin)
     return b->n_samples >= SAMPLES_MIN && vb_clock_ns() - begin > MEASURE_NS;
 }
 
-/* ---- shared memory --------------------------------------------------------------------------- */
-
 static void post(_Atomic uint32_t *flag, uint32_t round)
 {
     atomic_store_explicit(flag, round, memory_order_release); /* pairs with await() */
 }
 
-/* Waits until the flag has the number of the round. Returns false if the other side has
- * finished. */
+/* Waits until the flag has the number of the round. Returns false if the other side has ended. */
 static bool await(const struct bench *b, _Atomic uint32_t *flag, uint32_t round)
 {
     uint32_t value;
@@ -113,8 +106,7 @@ static void shm_ping(void *side)
     free(src);
 }
 
-/* Measures the bandwidth of memcpy. Uses the median, because other jobs use the cpu from time to
- * time. */
+/* The bandwidth of memcpy: the median, because other jobs use the cpu from time to time. */
 static void shm_copy(struct bench *b)
 {
     int i, n = 0, batch = b->side.len < 65536 ? (int)(65536 / b->side.len) : 1;
@@ -149,8 +141,6 @@ static vb_status map_payloads(struct bench *b)
     return st;
 }
 
-/* ---- TCP ------------------------------------------------------------------------------------- */
-
 static void tcp_pong(void *side)
 {
     struct bench *b = side;
@@ -180,8 +170,7 @@ static void tcp_ping(void *side)
     shutdown(b->side.fd, SHUT_WR);
 }
 
-/* The child receives until the parent closes its side. Then the child sends one byte, which tells
- * the parent that everything has arrived. */
+/* Receives until the parent closes its side, then sends a byte: everything has arrived. */
 static void tcp_sink(void *side)
 {
     struct bench *b = side;
@@ -204,8 +193,6 @@ static void tcp_stream(void *side)
     (void)!recv(b->side.fd, &end, 1, 0);
     b->gb_s = (double)sent / (double)(vb_clock_ns() - begin);
 }
-
-/* ---- the run --------------------------------------------------------------------------------- */
 
 static vb_status run(struct bench *b, bool tcp)
 {

@@ -24,21 +24,18 @@ struct bare_side {
 
 typedef void (*bare_side_fn)(void *side);
 
-/* Runs parent() in this process and child() in a child process, both with side as argument. Fails
- * if the child counted wrong payloads. */
+/* Runs parent(side) here and child(side) in a child. Fails if the child counted wrong payloads. */
 vb_status bare_run(struct bare_side *side, bare_side_fn parent, bare_side_fn child);
 
 /* Like bare_run(), with a TCP connection between the two processes. */
 vb_status bare_run_tcp(struct bare_side *side, bare_side_fn parent, bare_side_fn child);
 
-/* Sends a whole payload if out is true; otherwise receives one. Returns false if the other side has
- * finished. */
+/* Sends a whole payload, or receives one. Returns false if the other side has finished. */
 bool bare_move(const struct bare_side *side, char *data, bool out, enum bare_how how);
 
 void bare_side_relax(const struct bare_side *side);
 
-/* bare_stamp() writes the round's number to the beginning and the end of a payload. bare_stamped()
- * returns whether both numbers are there. */
+/* Writes the round's number to both ends of a payload; checks that it is there. */
 void bare_stamp(char *payload, size_t len, uint32_t round);
 bool bare_stamped(const char *payload, size_t len, uint32_t round);
 

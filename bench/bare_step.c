@@ -1,19 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * bare_step shm|tcp BYTES US: measures the shortest time of a step of two ranks. Each rank is a
- * process on its own cpu. The rank computes for US microseconds, in registers only, and has a
- * gradient of BYTES.
+ * bare_step shm|tcp BYTES US: the shortest step of two ranks, each a process on its own cpu, which
+ * computes for US microseconds, in registers only, and has a gradient of BYTES.
  *
  *   compute_us  computing alone, without the other rank
- *   after_us    compute, then exchange (tcp) or sum (shm) the gradient, as synchronous training
- *   must if the whole gradient is ready only at the end
- *   hidden_us   tcp: send before computing and receive after it, so that no time on the wire is
- *   visible; the rest is the time that TCP takes from the cores
+ *   after_us    compute, then exchange (tcp) or sum (shm) the gradient
+ *   hidden_us   tcp: send before computing and receive after it, so that only the time that TCP
+ *               takes from the cores remains
  *
- * tcp BYTES US NAMESPACE NAMESPACE ADDRESS uses two network namespaces instead of loopback. The
- * address belongs to the second namespace.
- *
- * Prints one JSON line. Data is checked on arrival: "wrong" counts wrong results.
+ * tcp BYTES US NAMESPACE NAMESPACE ADDRESS is as for bare.c. Prints one JSON line; "wrong" counts
+ * wrong results.
  */
 #include "bench/bare_side.h"
 #include "bench/peers/bare.h"
@@ -39,8 +35,6 @@ struct steps {
     struct bare bare;  /* used by shm */
     double us[KINDS];
 };
-
-/* ---- computing ------------------------------------------------------------------------------- */
 
 /* Computes without using memory. Each turn of the loop depends on the turn before. */
 static void compute(uint64_t turns)
@@ -72,8 +66,6 @@ static uint64_t turns_of(double us)
     return (uint64_t)(us * 1e3 * (double)turns / (double)least);
 }
 
-/* ---- TCP ------------------------------------------------------------------------------------- */
-
 static void tcp_step(struct steps *s, enum kind kind, uint32_t round)
 {
     struct bare_side *side = &s->side;
@@ -91,8 +83,6 @@ static void tcp_step(struct steps *s, enum kind kind, uint32_t round)
     side->wrong += !ok || !bare_stamped(s->in, side->len, round);
 }
 
-/* ---- shared memory --------------------------------------------------------------------------- */
-
 static void shm_step(struct steps *s, enum kind kind, uint32_t round)
 {
     size_t i, n = s->side.len / sizeof(float);
@@ -108,8 +98,6 @@ static void shm_step(struct steps *s, enum kind kind, uint32_t round)
     s->side.wrong += own[0] != 2 * value || own[n - 1] != 2 * value;
 }
 
-/* ---- the run --------------------------------------------------------------------------------- */
-
 static void one_step(struct steps *s, enum kind kind, uint32_t round)
 {
     if (s->tcp)
@@ -118,8 +106,7 @@ static void one_step(struct steps *s, enum kind kind, uint32_t round)
         shm_step(s, kind, round);
 }
 
-/* Returns the mean time of a step in microseconds over many consecutive steps. Both sides start
- * together. */
+/* Returns the mean time in us of many consecutive steps. Both sides start together. */
 static double time_steps(struct steps *s, enum kind kind)
 {
     uint64_t was;
@@ -175,15 +162,6 @@ static void measure_shm(void *side)
     measure(s);
 }
 
-static vb_status run_shm(struct steps *s)
-{
-    vb_status st;
-
-    s->bare.peer.ranks = 2;
-    st = bare_map(&s->bare, s->side.len);
-    return st == VB_OK ? bare_run(&s->side, measure_shm, measure_shm) : st;
-}
-
 static vb_status print(const struct steps *s)
 {
     struct vb_json *json = vb_json_create();
@@ -225,6 +203,7 @@ static bool parse(struct steps *s, int argc, char **argv)
 int main(int argc, char **argv)
 {
     struct steps s = {0};
+    vb_status st;
 
     if (!parse(&s, argc, argv)) {
         fprintf(stderr,
@@ -233,7 +212,11 @@ int main(int argc, char **argv)
                 BYTES_MAX, US_MAX);
         return 2;
     }
-    if ((s.tcp ? run_tcp(&s) : run_shm(&s)) != VB_OK || print(&s) != VB_OK)
+    s.bare.peer.ranks = 2;
+    st = s.tcp ? run_tcp(&s) : bare_map(&s.bare, s.side.len);
+    if (st == VB_OK && !s.tcp)
+        st = bare_run(&s.side, measure_shm, measure_shm);
+    if (st != VB_OK || print(&s) != VB_OK)
         return 1;
     return s.side.wrong == 0 ? 0 : 1;
 }

@@ -50,8 +50,7 @@ struct vb_bench_opts {
 /* Parses a list of sizes such as "8,64K,1M". Returns false if text is something else. */
 bool vb_bench_parse_sizes(const char *text, struct vb_bench_opts *opts);
 
-/* Parse "auto", "all", or a list of names such as "mapped,exchange". vb_bench_parse_paths() is for
- * the paths of the sparse allreduce. */
+/* Parse "auto", "all", or a list such as "mapped,exchange"; of the sparse allreduce, its paths. */
 bool vb_bench_parse_algos(const char *text, struct vb_bench_opts *opts);
 bool vb_bench_parse_paths(const char *text, struct vb_bench_opts *opts);
 
@@ -73,27 +72,22 @@ struct vb_bench_line {
 void vb_bench_print_head(bool json);
 void vb_bench_print(const struct vb_bench_line *line, bool json);
 
-/* The counters of the RDMA ports of all hosts. The counters are read only if data is sent over
- * verbs. All functions are collective. */
+/* The counters of the RDMA ports of all hosts, read only if data goes over verbs. Collective. */
 struct vb_bench_ports {
     struct vb_group *group;
-    /* on: the counters are read; speaks: this rank reads the counters of its host */
-    bool on, speaks;
+    bool on, speaks; /* the counters are read; this rank reads those of its host */
     struct vb_port_list start, last;
 };
 
 vb_status vb_bench_ports_start(struct vb_group *group, struct vb_bench_ports *ports);
 
-/* moved: receives the sums of the changes of all ports since the last call or the start. The sums
- * are negative if the counters are not read. */
+/* moved: the changes of all ports since the last call or the start; negative if not read. */
 vb_status vb_bench_ports_next(struct vb_bench_ports *ports, int64_t moved[VB_PORT_TROUBLES]);
 
-/* Rank 0 prints one line per port, with its counts at the start and at the last call of
- * vb_bench_ports_next(). */
+/* Rank 0 prints a line per port: counts at the start and at the last vb_bench_ports_next(). */
 vb_status vb_bench_ports_print(const struct vb_bench_ports *ports);
 
-/* The speeds of one level of the ladder, which the next higher level is compared with. The lowest
- * level is memcpy between two mappings, which is measured for the larger sizes. */
+/* The speeds of one level of the ladder. The lowest level is memcpy between two mappings. */
 struct vb_bench_rungs {
     double gb_s[VB_BENCH_SIZES_MAX]; /* speed of the level below; 0: not measured */
     char below[16];                  /* name of the level below; "": there is none */
@@ -101,28 +95,24 @@ struct vb_bench_rungs {
 
 vb_status vb_bench_memcpy(const struct vb_bench_opts *opts, struct vb_bench_rungs *rungs);
 
-/* Measures put and get between ranks 0 and 1: one-way latency, and bandwidth in one direction and
- * in both. With three ranks or more, the function also measures a round in which every rank puts to
- * the next rank. Collective. *wrong_p: number of bytes that arrived with wrong contents. */
+/* Measures put and get between ranks 0 and 1: one-way latency, bandwidth in one direction and in
+ * both; with more ranks, also a round of puts. Collective. *wrong_p: number of wrong bytes. */
 vb_status vb_bench_transfer(struct vb_group *group, const struct vb_bench_opts *opts,
                             struct vb_bench_rungs *rungs, int64_t *wrong_p);
 
 #define VB_BENCH_PAIR_OPS 8
 
-/* Tests put and get between each two of n ranks, one pair after the other: verifies both
- * directions, then measures. ranks: in ascending order. pairs: an array of n * (n - 1) / 2 entries,
- * which is filled on every rank. ops is borrowed until the group is closed. The group must not have
- * a progress thread. Collective. */
+/* Tests put and get between each two of n ranks, in turn: verifies both directions, then measures.
+ * ranks: in ascending order. pairs: n * (n - 1) / 2 entries, filled on every rank. ops is borrowed
+ * until the group is closed. The group must not have a progress thread. Collective. */
 vb_status vb_bench_pairs(struct vb_group *group, const int *ranks, int n, double seconds,
                          struct vb_op ops[VB_BENCH_PAIR_OPS], struct vb_pair *pairs);
 
-/* Measures allreduces of each size with each algorithm. Collective. On rank 0, *wrong_p is the
- * number of wrong sums on all ranks. */
+/* Measures allreduces of each size and algorithm. Collective. *wrong_p: wrong sums, on rank 0. */
 vb_status vb_bench_allreduce(struct vb_group *group, const struct vb_bench_opts *opts,
                              int64_t *wrong_p);
 
-/* Measures sparse allreduces. A size is the number of bytes in one rank's list including
- * duplicates, with 8 bytes per entry. */
+/* Measures sparse allreduces. A size is a rank's list with duplicates, 8 bytes per entry. */
 vb_status vb_bench_sparse(struct vb_group *group, const struct vb_bench_opts *opts,
                           int64_t *wrong_p);
 
@@ -141,8 +131,7 @@ vb_status vb_bench_kernels(const struct vb_bench_kernels *opts);
 /* The largest error that is accepted. Winograd's kernels have the largest rounding errors. */
 #define VB_BENCH_OFF_MAX 1e-3
 
-/* Returns VB_ERR_UNSUPPORTED if the error of a backend is larger than VB_BENCH_OFF_MAX. The error
- * message names the layer, the pass and the backend. */
+/* Fails with the layer, pass and backend of an error larger than VB_BENCH_OFF_MAX. */
 vb_status vb_bench_kernels_check(const char *layer, enum vb_k_pass pass,
                                  const struct vb_k_checked *checked, int n);
 

@@ -27,10 +27,9 @@ struct bench_coll_line {
 void bench_coll_head(const struct vb_bench_opts *opts, const struct bench_coll_line *line);
 void bench_coll_print(const struct vb_bench_opts *opts, const struct bench_coll_line *line);
 
-/* Collective. Runs op on all ranks for about `seconds`, in batches with a barrier before each
- * batch. A batch is so long that the cost of the clock and of the barrier does not matter. The time
- * of an operation is the batch's time on its slowest rank, divided by the number of operations in
- * the batch. Rank 0 gets the results. The peers in bench/peers/ are measured in the same way. */
+/* Collective. Runs op on all ranks for about `seconds`, in batches with a barrier before each, so
+ * long that the cost of clock and barrier does not matter. The time of an operation is the batch's
+ * time on its slowest rank, divided by its length. Rank 0 gets the results. */
 typedef vb_status (*bench_op_fn)(void *arg);
 vb_status bench_slowest(struct vb_group *group, double seconds, bench_op_fn op, void *arg,
                         double *p50_us_p, double *p99_us_p);

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests every pair of hosts, one after the other. Bytes are put and got in both directions and
- * compared. Then the latency of a put and of a get and the bandwidth of both are measured. All
- * other ranks wait, so that a pair has the network to itself.
+ * Tests every pair of hosts in turn, while all other ranks wait: bytes are put and got both ways
+ * and compared; then latency and bandwidth of put and get are measured.
  *
- * The lower rank of a pair *drives*. The other rank *answers*: it does what each note says, until
- * the last note. So only the driver looks at the clock, and the two ranks need not agree on a
- * number of transfers in advance.
+ * The lower rank of a pair *drives*. The other *answers*: it does what each note says, until the
+ * last. So only the driver looks at the clock.
  */
 #include "bench/bench_priv.h"
 
@@ -39,8 +37,6 @@ struct pairs {
     double samples_us[SAMPLES_MAX];
     struct vb_pair found;
 };
-
-/* ---- notes ----------------------------------------------------------------------------------- */
 
 static void note_came(void *arg, int rank, uint32_t value)
 {
@@ -90,21 +86,9 @@ static vb_status wait_note(struct pairs *p, int64_t *count)
     return st;
 }
 
-/* ---- are the bytes right --------------------------------------------------------------------- */
-
 static unsigned char pattern(size_t i, int rank)
 {
     return (unsigned char)(i * 7 + (size_t)rank * 13 + (i >> 11) + 1);
-}
-
-static void fill(struct pairs *p)
-{
-    unsigned char *own = vb_window_ptr(p->win);
-    size_t i;
-
-    for (i = 0; i < VERIFY; i++)
-        own[i] = pattern(i, p->rank);
-    memset(own + HALF, 0, VERIFY);
 }
 
 static void check(struct pairs *p)
@@ -137,8 +121,6 @@ static vb_status verify(struct pairs *p)
     st = put_and_wait(p, 0, DONE);
     return st == VB_OK ? wait_note(p, &p->dones) : st;
 }
-
-/* ---- the driver's side ----------------------------------------------------------------------- */
 
 static double since_us(uint64_t start)
 {
@@ -207,8 +189,6 @@ static vb_status drive(struct pairs *p)
     return st == VB_OK ? put_and_wait(p, 0, DONE) : st;
 }
 
-/* ---- the other side -------------------------------------------------------------------------- */
-
 static vb_status answer(struct pairs *p)
 {
     vb_status st = verify(p);
@@ -224,16 +204,18 @@ static vb_status answer(struct pairs *p)
     return st;
 }
 
-/* ---- all pairs ------------------------------------------------------------------------------- */
-
 static vb_status one_pair(struct pairs *p, int a, int b)
 {
+    unsigned char *own = vb_window_ptr(p->win);
     vb_status st = VB_OK;
+    size_t i;
 
     memset(&p->found, 0, sizeof(p->found));
     if (p->rank == a || p->rank == b) {
         p->peer = p->rank == a ? b : a;
-        fill(p);
+        for (i = 0; i < VERIFY; i++)
+            own[i] = pattern(i, p->rank);
+        memset(own + HALF, 0, VERIFY);
     }
     st = vb_group_barrier(p->group); /* no rank puts before the other rank is ready */
     if (st == VB_OK && p->rank == a)
@@ -268,15 +250,13 @@ static vb_status join(struct pairs *p, struct vb_bench_ports *ports, int a, int 
         snprintf(pair->host_b, sizeof(pair->host_b), "%.63s", vb_group_host(p->group, b));
     }
     free(all);
+    /* only the two ranks of a pair know the transport between them, so one of them tells all */
+    if (st == VB_OK && p->rank == a)
+        snprintf(pair->transport, sizeof(pair->transport), "%.15s",
+                 vb_group_transport(p->group, b));
+    if (st == VB_OK)
+        st = vb_group_broadcast(p->group, a, pair->transport, sizeof(pair->transport));
     return st;
-}
-
-/* Only the two ranks of a pair know the transport between them, so one of them tells all ranks. */
-static vb_status name_transport(struct vb_group *group, int a, int b, struct vb_pair *pair)
-{
-    if (vb_group_rank(group) == a)
-        snprintf(pair->transport, sizeof(pair->transport), "%.15s", vb_group_transport(group, b));
-    return vb_group_broadcast(group, a, pair->transport, sizeof(pair->transport));
 }
 
 static vb_status all_pairs(struct pairs *p, const int *ranks, int n, struct vb_pair *pairs)
@@ -290,8 +270,6 @@ static vb_status all_pairs(struct pairs *p, const int *ranks, int n, struct vb_p
             st = one_pair(p, ranks[i], ranks[j]);
             if (st == VB_OK)
                 st = join(p, &ports, ranks[i], ranks[j], &pairs[k]);
-            if (st == VB_OK)
-                st = name_transport(p->group, ranks[i], ranks[j], &pairs[k]);
         }
     return st;
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Measures how long each backend takes for each pass of a model's layers, and which backend a plan
- * would choose. In the same run, it compares the speed of each backend with the fastest matrix
- * product of the machine. If the result of a backend differs from the reference, the backend is not
- * timed and the bench ends.
+ * Measures how long each backend takes for each pass of a model's layers, beside the fastest
+ * matrix product of the machine, and marks what a plan would choose. Results are compared with the
+ * reference first.
  */
 #include "bench/bench.h"
 
@@ -23,16 +22,6 @@ struct sums {
     double off;       /* the largest error of all lines */
     double choose_ms; /* time to choose kernels, without cached choices */
 };
-
-static void print_head(const struct vb_bench_kernels *o, double peak)
-{
-    if (o->json)
-        return;
-    printf("# %s, batch %d, %d threads; measured GEMM peak %.1f GFLOP/s\n", o->table->name,
-           o->batch, o->threads, peak);
-    printf("%-8s %-17s %-14s %10s %9s %7s  %s\n", "layer", "pass", "backend", "ms", "GFLOP/s",
-           "of peak", "chosen");
-}
 
 static void print_json(const struct vb_bench_kernels *o, const struct line *l, double peak)
 {
@@ -174,7 +163,11 @@ vb_status vb_bench_kernels(const struct vb_bench_kernels *o)
     st = vb_layer_table_shapes(o->table, o->batch, shapes);
     if (st != VB_OK)
         return st;
-    print_head(o, peak);
+    if (!o->json)
+        printf("# %s, batch %d, %d threads; measured GEMM peak %.1f GFLOP/s\n"
+               "%-8s %-17s %-14s %10s %9s %7s  %s\n",
+               o->table->name, o->batch, o->threads, peak, "layer", "pass", "backend", "ms",
+               "GFLOP/s", "of peak", "chosen");
     for (i = 0; i < o->table->n_layers && st == VB_OK; i++)
         st = bench_layer(o, i, &shapes[i], peak, &sums);
     if (st == VB_OK) {

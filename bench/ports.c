@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads the counters of the RDMA ports of all hosts before and after measurements. A retry that
- * succeeded is visible nowhere else. Counters belong to a host, so the lowest rank of each host
- * reads them.
+ * Reads the counters of the RDMA ports before and after measurements: a retry that succeeded is
+ * visible nowhere else. Counters belong to a host, so its lowest rank reads them.
  */
 #include "bench/bench.h"
 
@@ -29,8 +28,7 @@ static bool speaks(const struct vb_group *group)
     return true;
 }
 
-/* Returns the port that this rank's data uses. Returns NULL if the data uses several ports or none;
- * then all active ports count. */
+/* The port that this rank's data uses; NULL if several or none: then all active ports count. */
 static const char *own_port(const struct vb_group *group)
 {
     int world = vb_group_world(group), i;
@@ -102,8 +100,6 @@ vb_status vb_bench_ports_next(struct vb_bench_ports *ports, int64_t moved[VB_POR
     return gather_sum(ports->group, moved);
 }
 
-/* ---- below the table ------------------------------------------------------------------------- */
-
 static void fill_report(const struct vb_bench_ports *ports, struct report *report)
 {
     const struct vb_port_counts *before;
@@ -118,8 +114,7 @@ static void fill_report(const struct vb_bench_ports *ports, struct report *repor
     }
 }
 
-/* Prints the counts of one port: retries, out of sequence and RNR always, other counts only if they
- * changed. */
+/* Prints retries, out of sequence and RNR of a port, and other counts if they changed. */
 static void print_port(const char *host, const struct vb_port_counts *before,
                        const struct vb_port_counts *after)
 {
@@ -140,31 +135,27 @@ static void print_port(const char *host, const struct vb_port_counts *before,
     printf("\n");
 }
 
-static void print_reports(const struct vb_group *group, const struct report *all)
-{
-    int world = vb_group_world(group), rank, i;
-
-    printf("port counters, before -> after:\n");
-    for (rank = 0; rank < world; rank++)
-        for (i = 0; i < all[rank].n && i < REPORT_PORTS; i++)
-            print_port(vb_group_host(group, rank), &all[rank].before[i], &all[rank].after[i]);
-    fflush(stdout);
-}
-
 vb_status vb_bench_ports_print(const struct vb_bench_ports *ports)
 {
+    int world = vb_group_world(ports->group), rank, i;
     struct report own, *all;
     vb_status st;
 
     if (!ports->on)
         return VB_OK;
-    all = calloc((size_t)vb_group_world(ports->group), sizeof(*all));
+    all = calloc((size_t)world, sizeof(*all));
     if (all == NULL)
         return vb_err_sys("calloc");
     fill_report(ports, &own);
     st = vb_group_gather(ports->group, &own, sizeof(own), all);
-    if (st == VB_OK && vb_group_rank(ports->group) == 0)
-        print_reports(ports->group, all);
+    if (st == VB_OK && vb_group_rank(ports->group) == 0) {
+        printf("port counters, before -> after:\n");
+        for (rank = 0; rank < world; rank++)
+            for (i = 0; i < all[rank].n && i < REPORT_PORTS; i++)
+                print_port(vb_group_host(ports->group, rank), &all[rank].before[i],
+                           &all[rank].after[i]);
+        fflush(stdout);
+    }
     free(all);
     return st;
 }

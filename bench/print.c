@@ -47,8 +47,7 @@ bool vb_bench_parse_sizes(const char *text, struct vb_bench_opts *opts)
 
 /* ---- algorithms ------------------------------------------------------------------------------ */
 
-/* Copies the next name of a list to name. Returns false at the end of the list, or if the name is
- * too long. */
+/* Copies the next name of a list. Returns false at the end, or if the name is too long. */
 static bool next_name(const char **text_p, char *name, size_t size)
 {
     size_t len = strcspn(*text_p, ",");
@@ -226,8 +225,7 @@ static double algbw(const struct bench_coll_line *line)
     return (double)line->bytes / line->p50_us / 1e3;
 }
 
-/* Returns the bandwidth of the links as nccl-tests defines it. It does not depend on the number of
- * ranks. */
+/* The bandwidth of the links as nccl-tests defines it, whatever the number of ranks. */
 static double busbw(const struct bench_coll_line *line)
 {
     return algbw(line) * 2 * (line->ranks - 1) / line->ranks;

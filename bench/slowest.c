@@ -32,8 +32,7 @@ static vb_status one_batch(struct timing *t, int64_t batch, double *us_p)
     return st;
 }
 
-/* Makes a few batches to warm up. Then rank 0 chooses the number of operations per batch and the
- * number of batches. */
+/* Makes batches to warm up. Then rank 0 chooses the size and the number of batches. */
 static vb_status plan(struct timing *t, double seconds)
 {
     vb_status st = VB_OK;

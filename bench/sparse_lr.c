@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * sparse_lr DATA BATCH [ROUNDS [THREADS]]: measures steps of sparse logistic regression. Our
- * kernels and the bare loop of bench/peers alternate on the same rows (see bench/sparse_rows.h).
- * The program uses one thread and measures CPU time. It prints a JSON line with both medians and
- * their ratio. Kernels and bare loop must reach the same loss.
+ * sparse_lr DATA BATCH [ROUNDS [THREADS]]: measures steps of sparse logistic regression by our
+ * kernels and by the bare loop of bench/peers, in turn, on the same rows, in CPU time of one
+ * thread. Both must reach the same loss. Prints a JSON line with both medians and their ratio.
  *
- * With THREADS the program compares the kernels on THREADS threads with the kernels on one thread,
- * in wall time. Both must give the same bits. sparse_lr DATA write FILE writes the rows for other
- * programs.
+ * With THREADS, the kernels on as many threads are compared with one thread, in wall time. Both
+ * must give the same bits. sparse_lr DATA write FILE writes the rows for other programs.
  */
 #include "bench/sparse_rows.h"
 #include "kernels/kernels.h"

@@ -57,11 +57,8 @@ static vb_status room(size_t n_rows, size_t nnz, struct lr_data *d_p)
     return VB_OK;
 }
 
-/* ---- drawn ----------------------------------------------------------------------------------- */
-
-/* The skew of drawn rows: a few features of a field are in most rows, and most features are in few
- * rows. Feature r of a field is drawn with r = span^(u^power), where u is uniform. The features are
- * scattered over the field, as a hash function would scatter them. */
+/* A few features of a field are in most rows, most features in few. Feature r of a field is drawn
+ * as span^(u^power), u uniform, and scattered over the field, as by a hash function. */
 struct skew {
     const char *name;
     uint32_t span;
@@ -102,8 +99,6 @@ static vb_status draw_rows(const struct skew *skew, size_t n_rows, struct lr_dat
     *data_p = d;
     return VB_OK;
 }
-
-/* ---- read ------------------------------------------------------------------------------------ */
 
 /* Appends n rows of the data set, beginning with row first. */
 static vb_status read_piece(const struct vb_dataset *set, size_t first, int n, int64_t *at,
@@ -182,8 +177,6 @@ vb_status lr_rows(const char *data, size_t n_rows, struct lr_data *data_p)
             return draw_rows(&skews[i], n_rows, data_p);
     return read_rows(data, n_rows, data_p);
 }
-
-/* ---- for others ------------------------------------------------------------------------------ */
 
 static bool put(FILE *f, const void *from, size_t size, size_t n)
 {

@@ -8,13 +8,9 @@
 #include "base/base.h"
 #include "bench/peers/bare_sparse_lr.h"
 
-/* Makes n_rows rows, which are never freed. data is one of
- *
- *   head  a few hundred features per field, as in the data that other programs were measured on
- *   tail  the same with a long tail of rare features
- *
- * or what vb_data_spec_parse() accepts, such as "csr:FILE" or "synth:kind=criteo,n=400000". Such
- * data must have at least n_rows rows and at most LR_FEATURES features. */
+/* Makes n_rows rows, which are never freed. data is head (a few hundred features per field, as in
+ * the data that other programs were measured on), tail (the same with a long tail of rare
+ * features), or what vb_data_spec_parse() accepts, with n_rows rows and at most LR_FEATURES. */
 vb_status lr_rows(const char *data, size_t n_rows, struct lr_data *data_p);
 
 /* Writes the rows to a file for other programs, in little-endian order. The file has the fields of

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * bench sparse-allreduce: sums lists of (index, value), such as the gradients of a batch of click
- * data.
- *
- * A row has FIELDS fields, and one feature in each field. A few features are in most rows, and most
- * features are in few rows. Sorting and merging a list is timed separately; the time of an
- * operation is the time of the allreduce alone. Values are small integers, so that sums are exact.
- * Each rank can make the lists of all ranks, and compares the result with a plain sum of these
- * lists.
+ * bench sparse-allreduce: sums lists of (index, value), such as gradients of click data. A row has
+ * FIELDS fields with one feature each; a few features are in most rows. Merging a list is timed
+ * separately. Values are small integers, so that sums are exact, and each rank compares the result
+ * with a plain sum of all lists.
  */
 #include "bench/bench_priv.h"
 
@@ -39,8 +35,6 @@ struct bench {
     int64_t wrong;
 };
 
-/* ---- lists ----------------------------------------------------------------------------------- */
-
 static uint64_t mix(uint64_t *state)
 {
     return vb_mix(*state += UINT64_C(0x9e3779b97f4a7c15));
@@ -63,7 +57,6 @@ static struct entry draw(uint64_t *state, int64_t features, size_t at)
     };
 }
 
-/* Returns the seed of a rank's list. */
 static uint64_t seed(const struct bench *b, int rank)
 {
     return (uint64_t)rank << 32 | b->drawn;
@@ -94,8 +87,6 @@ static vb_status make_list(struct bench *b, double *merge_us_p)
     return st;
 }
 
-/* ---- verify ---------------------------------------------------------------------------------- */
-
 static int by_index(const void *a, const void *b)
 {
     uint32_t x = ((const struct entry *)a)->index, y = ((const struct entry *)b)->index;
@@ -103,8 +94,7 @@ static int by_index(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Returns the lists of all ranks as one sorted list, which the caller frees. Returns NULL if there
- * is no memory. */
+/* Returns the lists of all ranks as one sorted list, to be freed, or NULL without memory. */
 static struct entry *draw_all(const struct bench *b)
 {
     size_t i, n = b->drawn * (size_t)b->world;
@@ -163,8 +153,6 @@ static vb_status verify(struct bench *b, const struct entry *all, struct bench_c
         line->wrong += total;
     return st;
 }
-
-/* ---- lines ----------------------------------------------------------------------------------- */
 
 static void describe(const struct bench *b, struct bench_coll_line *line)
 {

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * bench transfer: measures the speed of put and get between two ranks.
- *
- * The window of a rank has two halves: the source of its transfers, and the target of its peers'
- * puts. Rank 0 prints the results. It also chooses the number of repetitions for all ranks. The
- * latency is half the time of a put and the put that answers it. The bandwidth is measured with a
- * stream of puts, up to DEPTH in flight. The time ends when the peer has confirmed that all puts
- * have arrived.
+ * bench transfer: measures the speed of put and get between two ranks. A window has two halves:
+ * the source of a rank's transfers, and the target of its peers' puts. Rank 0 prints, and chooses
+ * the repetitions. The latency is half the time of a put and the put that answers it. The
+ * bandwidth is that of a stream with up to DEPTH in flight, until the peer has confirmed that all
+ * has arrived.
  */
 #include "bench/bench_priv.h"
 
@@ -124,9 +122,8 @@ static vb_status verify(struct bench *b, size_t len)
 
 /* ---- measurements ---------------------------------------------------------------------------- */
 
-/* A function that makes n repetitions of a measurement with len bytes. Rank 0 stores the time of
- * each repetition in samples_us; for a stream, the total time. Ranks that take no part return
- * immediately. */
+/* Makes n repetitions with len bytes. Rank 0 stores the time of each in samples_us; of a stream,
+ * the total. Ranks that take no part return immediately. */
 typedef vb_status (*measure_fn)(struct bench *b, size_t len, int64_t n);
 
 static double since_us(uint64_t start)
@@ -263,8 +260,7 @@ static vb_status round_robin(struct bench *b, size_t len, int64_t n)
 
 /* ---- how often ------------------------------------------------------------------------------- */
 
-/* Makes a few repetitions, from which rank 0 computes how many repetitions fill the time. Then
- * makes that many. *n_p: this number. */
+/* Makes a few repetitions, then as many (*n_p) as fill the time, which rank 0 computes. */
 static vb_status repeat(struct bench *b, size_t len, measure_fn measure, int64_t *n_p)
 {
     uint64_t start;

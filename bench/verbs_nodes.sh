@@ -3,10 +3,9 @@
 #
 # usage: verbs_nodes.sh transfer|get-latency|allreduce VERBENA ROUNDS [MPI_NODE PEER]
 #
-# This script runs on each of two nodes of the lab. It measures perftest and ours over the same devices, in turn. Node 0
-# prints lines "WHAT BYTES FIGURE". Measurements that are compared follow each other in a round. A program of perftest
-# polls, and so takes a core that an emulated node could use. If the program can also sleep (-e), that is measured too.
-# MPI_NODE is lab/mpi_node, and PEER is our benchmark for Open MPI; both are given only if Open MPI is available.
+# Runs on each of two nodes of the lab, and measures perftest and ours over the same devices, in turn. Node 0 prints
+# lines "WHAT BYTES FIGURE". A program of perftest polls; if it can also sleep (-e), that is measured too. MPI_NODE is
+# lab/mpi_node, and PEER is our benchmark for Open MPI, if Open MPI is available.
 set -eu
 what=$1 verbena=$2 rounds=$3 mpi_node=${4:-} peer=${5:-}
 

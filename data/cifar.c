@@ -24,51 +24,31 @@ struct records {
     size_t n, cap;
 };
 
-static vb_status make_room(struct records *r)
-{
-    size_t cap = r->cap * 2 + PIECE;
-    uint8_t *data;
-
-    if (r->n + PIECE <= r->cap)
-        return VB_OK;
-    data = cap < INT32_MAX ? realloc(r->data, cap * RECORD) : NULL;
-    if (data == NULL) {
-        (void)vb_err(VB_ERR_NO_MEMORY, "no memory for %zu images", cap);
-        return VB_ERR_NO_MEMORY;
-    }
-    r->data = data;
-    r->cap = cap;
-    return VB_OK;
-}
-
-static vb_status check(struct stream *s, const struct records *r, size_t first, uint64_t offset)
-{
-    size_t i;
-
-    for (i = first; i < r->n; i++)
-        if (r->data[i * RECORD] >= CLASSES)
-            return vb_err(VB_ERR_INPUT, "%s: offset %llu: found class %d, expected 0 to 9",
-                          vb_stream_path(s), (unsigned long long)(offset + (i - first) * RECORD),
-                          r->data[i * RECORD]);
-    return VB_OK;
-}
-
 static vb_status read_piece(struct stream *s, struct records *r, bool *more_p)
 {
     uint64_t offset = vb_stream_offset(s);
-    size_t first = r->n, got;
-    vb_status st = make_room(r);
+    size_t i = r->n, got;
+    uint8_t *data = NULL;
+    vb_status st;
 
-    if (st == VB_OK)
-        st = vb_stream_read(s, r->data + r->n * RECORD, (size_t)PIECE * RECORD, &got);
+    if (r->n < INT32_MAX - PIECE)
+        data = vb_grown(r->data, &r->cap, r->n + PIECE, RECORD);
+    if (data == NULL)
+        return vb_err(VB_ERR_NO_MEMORY, "no memory for %zu images", r->n + PIECE);
+    r->data = data;
+    st = vb_stream_read(s, r->data + r->n * RECORD, (size_t)PIECE * RECORD, &got);
     if (st != VB_OK)
         return st;
     r->n += got / RECORD;
     if (got % RECORD != 0)
         return vb_err(VB_ERR_INPUT, "%s: offset %llu: the file ends within a record of %d bytes",
-                      vb_stream_path(s), (unsigned long long)vb_stream_offset(s), RECORD);
+                      s->path, (unsigned long long)vb_stream_offset(s), RECORD);
+    for (; i < r->n; i++, offset += RECORD)
+        if (r->data[i * RECORD] >= CLASSES)
+            return vb_err(VB_ERR_INPUT, "%s: offset %llu: found class %d, expected 0 to 9", s->path,
+                          (unsigned long long)offset, r->data[i * RECORD]);
     *more_p = got > 0;
-    return check(s, r, first, offset);
+    return VB_OK;
 }
 
 static vb_status read_file(const char *path, struct records *r)
@@ -88,33 +68,24 @@ static vb_status read_file(const char *path, struct records *r)
     return st;
 }
 
-static vb_status unpack(const struct records *r, struct vb_dataset *set_p)
-{
-    vb_status st = vb_images_create((int)r->n, 3, SIDE, SIDE, CLASSES, set_p);
-    size_t i;
-
-    for (i = 0; st == VB_OK && i < r->n; i++) {
-        set_p->store->y[i] = r->data[i * RECORD];
-        memcpy(set_p->store->pixels + i * PIXELS, r->data + i * RECORD + 1, PIXELS);
-    }
-    return st;
-}
-
 vb_status vb_cifar_read(const char *const *paths, int n, struct vb_dataset *set_p)
 {
     struct records r = {.n = 0};
     vb_status st = VB_OK;
+    size_t at;
     int i;
 
     for (i = 0; st == VB_OK && i < n; i++)
         st = read_file(paths[i], &r);
     if (st == VB_OK)
-        st = unpack(&r, set_p);
+        st = vb_images_create((int)r.n, 3, SIDE, SIDE, CLASSES, set_p);
+    for (at = 0; st == VB_OK && at < r.n; at++) {
+        set_p->store->y[at] = r.data[at * RECORD];
+        memcpy(set_p->store->pixels + at * PIXELS, r.data + at * RECORD + 1, PIXELS);
+    }
     free(r.data);
     return st;
 }
-
-/* ---- the six files --------------------------------------------------------------------------- */
 
 bool vb_cifar_has_parts(const char *path)
 {

@@ -26,30 +26,20 @@ static vb_status told_put(struct row_sink *sink, const struct row *row)
     return vb_sink_put(t->to, &buf, row->y);
 }
 
-static vb_status copy_row(const struct row *row, struct row_buf *buf)
-{
-    vb_status st = VB_OK;
-    int i;
-
-    buf->n = 0;
-    for (i = 0; i < row->n && st == VB_OK; i++)
-        st = vb_row_buf_add(buf, row->index[i], row_value(row, i));
-    return st;
-}
-
 static vb_status copy_rows(const struct vb_dataset *set, struct row_sink *sink)
 {
     struct row_buf buf = {.n = 0};
     struct row_room room;
     struct row row;
     vb_status st = VB_OK;
-    int i;
+    int i, e;
 
     sink->features = set->features;
     for (i = 0; st == VB_OK && i < set->n; i++) {
         st = vb_dataset_row(set, i, &row, &room);
-        if (st == VB_OK)
-            st = copy_row(&row, &buf);
+        buf.n = 0;
+        for (e = 0; st == VB_OK && e < row.n; e++)
+            st = vb_row_buf_add(&buf, row.index[e], row_value(&row, e));
         sink->done = (double)i / set->n;
         if (st == VB_OK)
             st = vb_sink_put(sink, &buf, row.y);
@@ -73,8 +63,7 @@ static vb_status copy_set(const struct vb_data_spec *spec, uint64_t seed, enum v
     return st;
 }
 
-/* Returns true if the format is read row by row. Data of the other formats is opened as a data
- * set. */
+/* Returns true if the format is read row by row. Other data is opened as a data set. */
 static bool is_read_by_row(const struct vb_data_spec *spec)
 {
     return spec->format == VB_DATA_LIBSVM || spec->format == VB_DATA_CRITEO ||

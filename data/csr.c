@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads .csr files, which are mapped into memory. The header and the table are checked when a file
- * is opened, and each block is checked when it is first used. All blocks of a small file are
- * checked when the file is opened.
+ * Reads .csr files, which are mapped. The header and the table are checked when a file is opened,
+ * each block when it is first used or, if the file is small, when it is opened.
  */
 #include "data/csr_priv.h"
 
@@ -50,8 +49,7 @@ static struct view view_of(const struct csr_store *s, const struct csr_block *b)
     return v;
 }
 
-/* Returns row r of a block. The row must have at least one word. The returned n is -1 if the row
- * claims more values than it has words. */
+/* Returns row r of a block, which has at least one word; n is -1 if it claims too many values. */
 static inline struct row row_at(struct view v, uint32_t r)
 {
     const uint32_t *words = v.words + v.at[r];
@@ -65,8 +63,6 @@ static inline struct row row_at(struct view v, uint32_t r)
                         .value = (const float *)(const void *)(words + 1 + n_words - n_values),
                         .y = words[0] % 2};
 }
-
-/* ---- checking -------------------------------------------------------------------------------- */
 
 static vb_status check_head(const struct csr_store *s)
 {
@@ -133,8 +129,7 @@ static const char *wrong_row(const struct csr_head *h, const struct row *row)
     return NULL;
 }
 
-/* Checks the checksum and the rows of a block: a faulty writer can write wrong rows with a
- * correct checksum. */
+/* Checks the checksum, and the rows: a faulty writer can give wrong rows a correct checksum. */
 static vb_status check_block(const struct csr_store *s, uint32_t number)
 {
     const struct csr_block *b = &s->blocks[number];
@@ -163,8 +158,6 @@ static vb_status check_block(const struct csr_store *s, uint32_t number)
                           memory_order_relaxed); /* relaxed: the mapped file never changes */
     return VB_OK;
 }
-
-/* ---- rows ------------------------------------------------------------------------------------ */
 
 static uint32_t search_block(const struct csr_store *s, uint64_t row, uint32_t low)
 {
@@ -226,8 +219,7 @@ static void csr_soon(const struct vb_store *base, int i, bool near)
     __builtin_prefetch(&v.words[end - 1]);
 }
 
-/* Reads the pages of some rows ahead, or releases the pages. A released page that a neighbouring
- * chunk needs is read again later. */
+/* Reads the pages of rows ahead, or releases them. A page that is still needed is read again. */
 static void csr_advise(const struct vb_store *base, int first, int n, bool wanted)
 {
     const struct csr_store *s = (const struct csr_store *)base;
@@ -251,8 +243,6 @@ static void csr_close(struct vb_store *base)
 
 static const struct store_ops csr_ops = {
     .close = csr_close, .row = csr_row, .soon = csr_soon, .advise = csr_advise};
-
-/* ---- opening --------------------------------------------------------------------------------- */
 
 static vb_status map_file(struct csr_store *s)
 {

@@ -1,21 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The format of a .csr file. The file contains sparse rows and is mapped into memory for training.
- * All numbers are little-endian.
- *
- *   header   struct csr_head
- *   blocks   one after the other, each of up to CSR_BLOCK_ROWS rows:
- *              uint32 at[n + 1]     row i has words[at[i]] to words[at[i + 1] - 1]
- *              uint32 words[at[n]]  then a zero word if the size is not a multiple of 8 bytes
- *   table    one struct csr_block for each block, up to the end of the file
- *
- * The first word of a row is the label of the row, 0 or 1, plus twice the number of stored values.
- * The indices follow in ascending order, then the stored values, which are finite floats. The first
- * entries have the stored values; all other entries have the value 1. In data with many categories,
- * most entries have the value 1. All words of a row lie together, because rows are read in any
- * order and the time to read a row depends on the number of cache lines.
- *
- * Each block has its own checksum, so that a file larger than memory can be checked block by block.
+ * The format of a .csr file, which docs/data.md describes. All words of a row lie together,
+ * because rows are read in any order, and the time depends on the number of cache lines. Each
+ * block has its own checksum, so that a file larger than memory can be checked block by block.
  */
 #ifndef VB_DATA_CSR_PRIV_H
 #define VB_DATA_CSR_PRIV_H

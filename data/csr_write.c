@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Writes a .csr file block by block into an unnamed file, so that nothing is left behind if the
- * writer is killed. A complete file is synced, named, and renamed over the old one. If the file
- * system has no unnamed files, the writer uses a named temporary file in the same folder.
+ * Writes a .csr file into an unnamed file, so that nothing is left if the writer is killed, then
+ * names it and renames it over the old one. Without unnamed files, uses a temporary file.
  */
 #include "data/csr_priv.h"
 
@@ -20,15 +19,13 @@ struct csr_writer {
     bool named; /* a file with the name temp exists */
     uint64_t offset;
     struct csr_block *blocks;
-    uint32_t n_blocks, blocks_cap;
-    /* The next fields describe the block that is being filled. */
-    uint32_t n, nnz;
+    uint32_t n_blocks;
+    size_t blocks_cap;
+    uint32_t n, nnz; /* this and the rest: the block that is being filled */
     uint32_t at[CSR_BLOCK_ROWS + 1];
     uint32_t *words;
     size_t n_words, words_cap;
 };
-
-/* ---- bytes ----------------------------------------------------------------------------------- */
 
 static vb_status write_at(struct csr_writer *w, const void *data, size_t len, uint64_t offset)
 {
@@ -58,21 +55,6 @@ static vb_status append(struct csr_writer *w, const void *data, size_t len, uint
     return st;
 }
 
-static struct csr_block *next_block(struct csr_writer *w)
-{
-    uint32_t cap = w->blocks_cap * 2 + 64;
-    struct csr_block *bigger;
-
-    if (w->n_blocks == w->blocks_cap) {
-        bigger = realloc(w->blocks, cap * sizeof(*bigger));
-        if (bigger == NULL)
-            return NULL;
-        w->blocks = bigger;
-        w->blocks_cap = cap;
-    }
-    return &w->blocks[w->n_blocks++];
-}
-
 static vb_status end_block(struct csr_writer *w)
 {
     const uint32_t zero = 0;
@@ -82,9 +64,11 @@ static vb_status end_block(struct csr_writer *w)
 
     if (w->n == 0)
         return VB_OK;
-    b = next_block(w);
+    b = vb_grown(w->blocks, &w->blocks_cap, w->n_blocks + 1, sizeof(*b));
     if (b == NULL)
         return vb_err_sys("realloc");
+    w->blocks = b;
+    b += w->n_blocks++;
     *b = (struct csr_block){.offset = w->offset,
                             .first = (uint64_t)w->sink.rows - w->n,
                             .n = w->n,
@@ -101,53 +85,29 @@ static vb_status end_block(struct csr_writer *w)
     return st;
 }
 
-/* ---- rows ------------------------------------------------------------------------------------ */
-
-static vb_status make_room(struct csr_writer *w, size_t words)
-{
-    size_t cap = words + words / 2 + 1024;
-    uint32_t *bigger;
-
-    if (words > UINT32_MAX)
-        return vb_err(VB_ERR_INPUT, "%s: row %lld is too long", w->path,
-                      (long long)w->sink.rows - 1);
-    if (words <= w->words_cap)
-        return VB_OK;
-    bigger = realloc(w->words, cap * sizeof(*bigger));
-    if (bigger == NULL)
-        return vb_err_sys("realloc");
-    w->words = bigger;
-    w->words_cap = cap;
-    return VB_OK;
-}
-
-/* Returns the number of values that must be stored: all values up to the last value that is not
- * 1. */
-static int values_to_keep(const struct row *row)
-{
-    int n = row->n_values;
-
-    while (n > 0 && row->value[n - 1] == 1)
-        n--;
-    return n;
-}
-
 static vb_status put(struct row_sink *sink, const struct row *row)
 {
     struct csr_writer *w = (struct csr_writer *)sink;
-    size_t n = (size_t)row->n, n_values = (size_t)values_to_keep(row);
-    vb_status st = make_room(w, w->n_words + 1 + n + n_values);
+    size_t n = (size_t)row->n, n_values = (size_t)row->n_values, all;
     uint32_t *words;
 
-    if (st != VB_OK)
-        return st;
-    words = w->words + w->n_words;
+    while (n_values > 0 && row->value[n_values - 1] == 1)
+        n_values--; /* values after the last one that is not 1 are not stored */
+    all = w->n_words + 1 + n + n_values;
+    if (all > UINT32_MAX)
+        return vb_err(VB_ERR_INPUT, "%s: row %lld is too long", w->path,
+                      (long long)w->sink.rows - 1);
+    words = vb_grown(w->words, &w->words_cap, all, sizeof(*words));
+    if (words == NULL)
+        return vb_err_sys("realloc");
+    w->words = words;
+    words += w->n_words;
     words[0] = (uint32_t)n_values * 2 + row->y;
     if (n > 0)
         memcpy(words + 1, row->index, n * sizeof(*row->index));
     if (n_values > 0)
         memcpy(words + 1 + n, row->value, n_values * sizeof(*row->value));
-    w->n_words += 1 + n + n_values;
+    w->n_words = all;
     w->nnz += (uint32_t)n;
     w->at[++w->n] = (uint32_t)w->n_words;
     if (w->n < CSR_BLOCK_ROWS && w->nnz < CSR_BLOCK_NNZ)
@@ -155,17 +115,10 @@ static vb_status put(struct row_sink *sink, const struct row *row)
     return end_block(w);
 }
 
-/* ---- the file -------------------------------------------------------------------------------- */
+/* The path of an open file in /proc, by which linkat() can give it a name. */
+#define FD_PATH "/proc/self/fd/%d"
 
-/* Writes the path in /proc of an open file. linkat() needs this path to give an unnamed file a
- * name. */
-static void name_of_fd(int fd, char name[32])
-{
-    snprintf(name, 32, "/proc/self/fd/%d", fd);
-}
-
-/* Opens an unnamed file in the folder of path. Returns -1 if the file system has no unnamed
- * files, or if the file could not be given a name later. */
+/* Returns -1 if there are no unnamed files, or if the file could not be given a name later. */
 static int open_unnamed(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -177,7 +130,7 @@ static int open_unnamed(const char *path)
     fd = open(folder, O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
     if (fd < 0)
         return -1;
-    name_of_fd(fd, name);
+    snprintf(name, sizeof(name), FD_PATH, fd);
     if (access(name, F_OK) == 0)
         return fd;
     close(fd); /* /proc is not mounted, so the file could not be given a name */
@@ -194,15 +147,14 @@ static vb_status open_temp(struct csr_writer *w)
     return w->named ? VB_OK : vb_err_sys("create %s", w->path);
 }
 
-/* Gives the unnamed file the name temp, because only a named file can be renamed over an
- * existing file. */
+/* Only a named file can be renamed over another, so the unnamed file gets the name temp. */
 static vb_status name_temp(struct csr_writer *w)
 {
     char name[32];
 
     if (w->named)
         return VB_OK;
-    name_of_fd(w->fd, name);
+    snprintf(name, sizeof(name), FD_PATH, w->fd);
     (void)unlink(w->temp); /* a killed process that had the same id may have left this file */
     if (linkat(AT_FDCWD, name, AT_FDCWD, w->temp, AT_SYMLINK_FOLLOW) != 0)
         return vb_err_sys("create %s", w->path);

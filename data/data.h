@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * data/ provides the data that a model is trained on. It contains readers, generators, shuffling,
- * sharding, and a loader that prepares the next batches.
- *
- * Every random choice depends only on a seed and on the number of a sample, a pixel or an epoch,
- * not on earlier choices. So the choice is the same on every rank, thread and machine.
+ * data/ has readers, generators, shuffling, sharding, and a loader that prepares batches. Every
+ * random choice depends only on a seed and on the number of a sample, a pixel or an epoch, so it
+ * is the same on every rank, thread and machine.
  */
 #ifndef VB_DATA_DATA_H
 #define VB_DATA_DATA_H
@@ -30,13 +28,10 @@ struct vb_dataset {
     int row_max;       /* rows: the largest number of nonzeros in a row */
     float mean, scale; /* a pixel p becomes (p - mean) * scale; the defaults are 0 and 1/255 */
     struct vb_store *store;
-    /* the numbers that the samples of this set have in the store; NULL: the set is the whole
-     * store */
-    uint32_t *which;
+    uint32_t *which; /* the numbers of the samples in the store; NULL: the whole store */
 };
 
-/* Sparse rows in contiguous memory, which the caller owns. Row i has the entries from at[i] to
- * at[i + 1] - 1. The indices of a row ascend. */
+/* Sparse rows in the caller's memory. Row i has the entries at[i] to at[i + 1] - 1, ascending. */
 struct vb_rows {
     int n;
     int64_t *at;     /* n + 1 elements */
@@ -49,17 +44,14 @@ struct vb_rows {
 /* Does nothing if *set is all zero or already destroyed. */
 void vb_dataset_destroy(struct vb_dataset *set);
 
-/* Copies the n images whose numbers are in which, as floats. x has the shape (n, c, h, w) and
- * may be NULL. y receives the n classes. */
+/* Copies n images as floats: x is (n, c, h, w) or NULL, y receives the n classes. */
 void vb_dataset_pick(const struct vb_dataset *set, const uint32_t *which, int n, float *x,
                      uint16_t *y);
 
-/* Copies the stored pixels of image i. pixels has the shape (c, h, w). Returns the class of the
- * image. */
+/* Copies the stored pixels, (c, h, w), of image i. Returns its class. */
 int vb_dataset_image(const struct vb_dataset *set, int i, uint8_t *pixels);
 
-/* Copies the n rows whose numbers are in which. Space for n * row_max entries is always enough.
- * Fails if the file of the rows is broken. */
+/* Copies n rows; n * row_max entries are always enough. Fails if the file is broken. */
 vb_status vb_dataset_rows(const struct vb_dataset *set, const uint32_t *which, int n,
                           struct vb_rows *rows);
 
@@ -96,10 +88,9 @@ struct vb_data_spec {
     bool kind_given, n_given, test_given;
 };
 
-/* Parses mnist:DIR, cifar10:DIR, tfrecord:GLOB, libsvm:FILE, criteo:FILE, csr:FILE, synth,
- * synth:N or synth:KEY=VALUE,... with the keys kind (digits, cifar, imagenet, criteo), n, test
- * and features. If it returns VB_ERR_USAGE, why contains a message of one line, which is not
- * logged. */
+/* Parses mnist:DIR, cifar10:DIR, tfrecord:GLOB, libsvm:FILE, criteo:FILE, csr:FILE, synth, synth:N
+ * or synth:KEY=VALUE,... with the keys kind (digits, cifar, imagenet, criteo), n, test and
+ * features. On VB_ERR_USAGE, why has a message of one line, which is not logged. */
 vb_status vb_data_spec_parse(const char *text, struct vb_data_spec *spec_p, char why[VB_OPTS_WHY]);
 
 /* Sets the kind of synthetic data that the model needs, if the user did not give a kind. */
@@ -107,27 +98,22 @@ void vb_data_spec_prefer(struct vb_data_spec *spec, enum vb_synth_kind kind);
 
 const char *vb_data_format_str(enum vb_data_format format);
 
-/* The two parts of data that is divided into training data and test data. No sample is in both
- * parts. */
+/* The two parts of divided data. No sample is in both. */
 enum vb_synth_part { VB_SYNTH_TRAIN, VB_SYNTH_TEST };
 
-/* Opens one part of the data. libsvm, criteo, csr and tfrecord data and a single file of
- * CIFAR-10 have no parts: the whole data is opened for either part. */
+/* Opens one part of the data, or the whole data if it has no parts (see docs/data.md). */
 vb_status vb_data_open(const struct vb_data_spec *spec, uint64_t seed, enum vb_synth_part part,
                        struct vb_dataset *set_p);
 
 struct vb_data_ask {
     struct vb_data_spec data;
     const struct vb_data_spec *test; /* the test data; NULL: the test part or a share of `data` */
-    /* the share of `data` that is used for testing; 0: use the test part */
-    double test_share;
-    /* the caller does not evaluate, so one test sample is enough if there is no test part */
-    bool no_test;
+    double test_share;               /* the share of `data` for testing; 0: use the test part */
+    bool no_test; /* without a test part, one test sample is enough: nobody evaluates */
     uint64_t seed;
 };
 
-/* Opens the training data and the test data. Fails if their samples differ in kind or image
- * size. */
+/* Opens training and test data. Fails if their samples differ in kind or image size. */
 vb_status vb_data_open_both(const struct vb_data_ask *ask, struct vb_dataset *train_p,
                             struct vb_dataset *test_p);
 
@@ -153,9 +139,8 @@ vb_status vb_synth_images(uint64_t seed, enum vb_synth_part part, int n, int sid
 vb_status vb_synth_rows(uint64_t seed, enum vb_synth_part part, int n, int features,
                         struct vb_dataset *set_p);
 
-/* Computes the share of the first n labels that the hidden model of vb_synth_rows() predicts
- * correctly. A trained model can exceed this share only by luck. Returns false if the set was
- * not made by vb_synth_rows(). */
+/* Computes which share of the first n labels the hidden model of vb_synth_rows() predicts, the
+ * best that a trained model can do. Returns false if vb_synth_rows() did not make the set. */
 bool vb_synth_planted(const struct vb_dataset *set, int n, double *accuracy_p);
 
 /* ---- files of rows --------------------------------------------------------------------------- */
@@ -168,8 +153,7 @@ struct vb_data_written {
     int features;
 };
 
-/* Writes the rows of the data to a .csr file, one row at a time. On failure an existing file at
- * path is unchanged. progress may be NULL. */
+/* Writes rows to a .csr file. On failure an existing file is unchanged. progress may be NULL. */
 vb_status vb_data_convert(const struct vb_data_spec *spec, uint64_t seed, enum vb_synth_part part,
                           const char *path, vb_data_progress_fn progress, void *arg,
                           struct vb_data_written *written_p);
@@ -186,8 +170,7 @@ struct vb_data_facts {
     int64_t *count;     /* the number of samples in each class */
 };
 
-/* Collects facts about a set by reading every sample. The caller releases the facts with
- * vb_data_facts_fini(). */
+/* Collects facts by reading every sample. vb_data_facts_fini() releases them. */
 vb_status vb_data_look(const struct vb_dataset *set, struct vb_data_facts *facts_p);
 void vb_data_facts_fini(struct vb_data_facts *facts);
 
@@ -196,8 +179,7 @@ void vb_data_facts_fini(struct vb_data_facts *facts);
 /* Fills order with the order of n samples in an epoch, a permutation of 0 ... n-1. */
 void vb_order_fill(uint64_t seed, int64_t epoch, int n, uint32_t *order);
 
-/* Computes a rank's share of n items. Ranks with successive numbers have adjacent shares. The
- * sizes of the shares differ by at most 1. */
+/* A rank's share of n items. Shares of successive ranks are adjacent and differ by at most 1. */
 void vb_share(int n, int rank, int world, int *first_p, int *n_p);
 
 /* ---- loading --------------------------------------------------------------------------------- */
@@ -209,27 +191,21 @@ struct vb_loader_opts {
     uint64_t seed;
     int global_batch; /* number of samples of all ranks in one step */
     int rank, world;
-    /* number of batches that a thread prepares in advance, at most 8; 0: no thread */
-    int ahead;
-    /* number of samples that are shuffled together; 0: all samples, or fewer if the file is
-     * large */
-    int window;
+    int ahead;      /* number of batches that a thread prepares, at most 8; 0: no thread */
+    int window;     /* number of samples shuffled together; 0: all, or fewer of a large file */
     bool in_order;  /* samples are not shuffled; used for evaluation */
     bool no_x;      /* images: batches contain only the numbers and classes of the images */
     int timeout_ms; /* maximum time to wait for a batch; 0: one minute */
-    /* the thread calls this function first, to pin itself; may be NULL */
-    void (*on_start)(void *arg);
+    void (*on_start)(void *arg); /* the thread calls this first, to pin itself; may be NULL */
     void *on_start_arg;
 };
 
-/* The samples of this rank in one step. After the first n samples, images are zero and rows are
- * empty. */
+/* The samples of this rank in one step. After the first n, images are zero and rows empty. */
 struct vb_batch {
     int64_t epoch, step; /* step is the number of the step within the epoch */
     int n;               /* number of samples of this rank; may be 0 in the last step of an epoch */
-    /* number of samples of all ranks; may be below global_batch in an epoch's last step */
-    int n_global;
-    uint32_t *which;      /* the numbers that the n samples have in the set */
+    int n_global;        /* number of samples of all ranks; an epoch's last step may have fewer */
+    uint32_t *which;     /* the numbers that the n samples have in the set */
     const uint32_t *soon; /* the numbers of the n_soon samples of the next step; NULL: not known */
     int n_soon;           /* 0 if soon is NULL; always 0 if a thread prepares the batches */
     float *x;             /* images: the pixels, (n, c, h, w); NULL with no_x */
@@ -239,21 +215,18 @@ struct vb_batch {
 
 /* Opens a loader. An epoch contains every sample once and has ceil(n / global_batch) steps. */
 vb_status vb_loader_open(const struct vb_loader_opts *opts, struct vb_loader **loader_p);
-void vb_loader_close(struct vb_loader *loader); /* loader may be NULL */
-/* returns the number of steps in an epoch */
-int64_t vb_loader_steps(const struct vb_loader *loader);
+void vb_loader_close(struct vb_loader *loader);          /* loader may be NULL */
+int64_t vb_loader_steps(const struct vb_loader *loader); /* in an epoch */
 
 /* Selects the batch that vb_loader_next() returns next. The current batch becomes invalid. */
 vb_status vb_loader_seek(struct vb_loader *loader, int64_t epoch, int64_t step);
 
-/* Returns the next batch, which is valid until the next call. After the last step of an epoch,
- * the next epoch starts. Only one thread at a time may call this function. The function
- * allocates no memory. */
+/* Returns the next batch, valid until the next call, without allocating memory. After the last
+ * step of an epoch comes the next epoch. For one thread at a time. */
 vb_status vb_loader_next(struct vb_loader *loader, const struct vb_batch **batch_p);
 
-/* Prefetches rows of the next batch that follow row i, if these rows are known. While the caller
- * computes, it calls this function for one row after the other, from row 0. Does nothing if a
- * thread prepares the batches. */
+/* Prefetches rows of the next batch after row i, if they are known. A caller calls this while it
+ * computes, row after row from row 0. Does nothing if a thread prepares the batches. */
 void vb_loader_soon(struct vb_loader *loader, int i);
 
 /* Returns the batch after the current one, or NULL if that batch is not ready. Without a thread,

@@ -13,6 +13,10 @@
 #define ROW_MADE_MAX 64                 /* maximum number of nonzeros in a generated row */
 #define FEATURES_MAX INT32_MAX
 
+/* Returns the array, enlarged if it is too small for n items of size bytes, or NULL if there is no
+ * memory; then the array is unchanged. *cap: how many items the array has room for. */
+void *vb_grown(void *array, size_t *cap, size_t n, size_t size);
+
 /* ---- stores (dataset.c) ---------------------------------------------------------------------- */
 
 /* A row. index and value point into the store, or into a struct row_room. */
@@ -39,16 +43,13 @@ struct store_ops {
     /* Makes image i and returns its class. NULL: the images are in memory. */
     int (*image)(const struct vb_store *store, int i, uint8_t *pixels);
     vb_status (*row)(const struct vb_store *store, int i, struct row *row, struct row_room *room);
-    /* Prefetches row i, which will be read soon. If near is false, this function prefetches the
-     * position of the row; if near is true, it prefetches the contents. May be NULL. */
+    /* Prefetches the contents of row i or, if near is false, its position. May be NULL. */
     void (*soon)(const struct vb_store *store, int i, bool near);
-    /* Announces that n samples will be read soon, or (if wanted is false) not for a long time.
-     * May be NULL. */
+    /* n samples will be read soon or, if wanted is false, not for long. May be NULL. */
     void (*advise)(const struct vb_store *store, int first, int n, bool wanted);
 };
 
-/* Every kind of store has this struct as its first member. The parts of a split set share one
- * store. */
+/* The first member of every kind of store. The parts of a split set share one store. */
 struct vb_store {
     const struct store_ops *ops;
     _Atomic int refs;
@@ -84,12 +85,10 @@ void vb_dataset_soon(const struct vb_dataset *set, const struct picks *picks, in
 vb_status vb_dataset_pick_rows(const struct vb_dataset *set, const struct picks *picks,
                                struct vb_rows *rows);
 
-/* Creates a set of images in memory. All pixels and classes are 0 until the caller fills
- * store->pixels and store->y. */
+/* Creates images in memory, all 0 until the caller fills store->pixels and store->y. */
 vb_status vb_images_create(int n, int c, int h, int w, int classes, struct vb_dataset *set_p);
 
-/* Makes a part of a set from the n samples whose numbers are in which. The part takes ownership
- * of which. */
+/* Makes a part of a set from the n samples in which, and takes ownership of which. */
 void vb_dataset_part(const struct vb_dataset *set, uint32_t *which, int n,
                      struct vb_dataset *part_p);
 
@@ -103,33 +102,38 @@ static inline uint32_t le32(const uint8_t *b)
 
 /* ---- bytes of a file, plain or gzip (gzip.c) ------------------------------------------------- */
 
-struct stream;
+struct stream {
+    char *path;
+    struct gzFile_s *gz; /* zlib's gzFile */
+    uint64_t size;       /* the size of the file on disk */
+    uint64_t offset;
+    bool packed;
+    char *buf; /* buffer for lines */
+    size_t cap, from, to;
+    bool ended;
+    int64_t line; /* the number of the last line that was read, from 1 */
+};
 
 vb_status vb_stream_open(const char *path, struct stream **s_p);
 void vb_stream_close(struct stream *s); /* the argument may be NULL */
-const char *vb_stream_path(const struct stream *s);
 /* Returns the offset of the next byte, after decompression. */
 uint64_t vb_stream_offset(const struct stream *s);
 
-/* Returns the maximum number of uncompressed bytes that can follow. Readers compare sizes that
- * are stored in the file with this number. */
+/* The most uncompressed bytes that can follow, to check sizes that the file claims. */
 uint64_t vb_stream_room(const struct stream *s);
 double vb_stream_done(struct stream *s); /* the share of the file that has been read, from 0 to 1 */
 
 /* Reads up to len bytes. *got_p is less than len only at the end of the file. */
 vb_status vb_stream_read(struct stream *s, void *buf, size_t len, size_t *got_p);
 
-/* Reads exactly len bytes. Fails if the file ends earlier; the error message then contains the
- * text what. */
+/* Reads exactly len bytes. If the file ends earlier, the error says that it ends within what. */
 vb_status vb_stream_exact(struct stream *s, void *buf, size_t len, const char *what);
 
 /* Checks that the file ends here. Fails if more bytes follow, or if the file is truncated. */
 vb_status vb_stream_end(struct stream *s);
 
-/* Returns the next line, without its newline and terminated by zero. The line is valid until the
- * next call. At the end of the file, *line_p is NULL. Line numbers start at 1. */
+/* Returns the next line, without its newline, valid until the next call; NULL at the end. */
 vb_status vb_stream_line(struct stream *s, char **line_p, size_t *len_p);
-int64_t vb_stream_line_number(const struct stream *s);
 
 /* ---- rows that a reader passes on (rows.c) --------------------------------------------------- */
 
@@ -139,9 +143,8 @@ struct row_sink {
     int features; /* the requested number or the largest index so far plus 1, whichever is larger */
     int64_t rows, nonzeros, positive;
     int row_max;
-    double done; /* the reader's progress, from 0 to 1 */
-    /* the number of the current file, and the number of files; files is 0 for a single file */
-    int file, files;
+    double done;     /* the reader's progress, from 0 to 1 */
+    int file, files; /* the number of the current file; how many there are, 0: one */
 };
 
 /* A row that is being built. */
@@ -154,12 +157,23 @@ struct row_buf {
 void vb_row_buf_fini(struct row_buf *buf);
 vb_status vb_row_buf_add(struct row_buf *buf, uint32_t index, float value);
 
-/* Sorts the entries by index, and merges entries with equal indices by adding their values.
- * Returns the number of entries that this removed. */
+/* Sorts entries by index and adds those with equal indices. Returns how many were removed. */
 int vb_row_buf_sort(struct row_buf *buf);
 
 /* Counts the row and passes it to the sink. */
 vb_status vb_sink_put(struct row_sink *sink, const struct row_buf *buf, int y);
+
+/* A reader of text, one row a line. */
+struct line_reader {
+    struct stream *stream;
+    int features;
+    struct row_buf row; /* for the current row */
+    struct row_sink *sink;
+};
+
+/* Calls parse for each line of a file. parse puts the row of the line into the sink. */
+typedef vb_status (*line_fn)(struct line_reader *r, char *line, size_t len);
+vb_status vb_read_lines(const char *path, int features, line_fn parse, struct row_sink *sink);
 
 /* Sets the progress of the sink from the current position of the reader in the file. */
 void vb_sink_tell(struct row_sink *sink, struct stream *s);
@@ -176,19 +190,16 @@ void vb_rows_mem_destroy(struct rows_mem *mem); /* the argument may be NULL */
 vb_status vb_idx_read(const char *images, const char *labels, struct vb_dataset *set_p);
 vb_status vb_mnist_open(const char *dir, enum vb_synth_part part, struct vb_dataset *set_p);
 vb_status vb_cifar_read(const char *const *paths, int n, struct vb_dataset *set_p);
-/* returns true for a folder, and false for a single file */
-bool vb_cifar_has_parts(const char *path);
+bool vb_cifar_has_parts(const char *path); /* true for a folder, false for a file */
 vb_status vb_cifar_open(const char *path, enum vb_synth_part part, struct vb_dataset *set_p);
 
-/* These functions put the rows of files into a sink. If features is 0, the data determines the
- * number of features (not in vb_criteo_read()). */
+/* Put the rows of files into a sink. If features is 0, the data decides (not in criteo). */
 vb_status vb_libsvm_read(const char *path, int features, struct row_sink *sink);
 vb_status vb_criteo_read(const char *path, int features, struct row_sink *sink);
 vb_status vb_tfrecord_read(const char *path, int features, struct row_sink *sink);
 vb_status vb_tfrecord_glob(const char *pattern, int features, struct row_sink *sink);
 
-/* The current record of a TFRecord file. The data that vb_tfrecord_next() returns is valid until
- * the next call, and NULL at the end of the file. */
+/* A record of a TFRecord file, valid until the next call; NULL at the end of the file. */
 struct tfrecord {
     struct stream *stream;
     uint8_t *data;
@@ -226,8 +237,7 @@ const char *vb_example_numbers(const struct example_feature *f, example_number_f
 
 vb_status vb_csr_open(const char *path, struct vb_dataset *set_p);
 
-/* Opens a .csr file. If the file is larger than at_once bytes, each block is checked only when
- * it is first used. */
+/* If the file is larger than at_once bytes, a block is checked only when it is first used. */
 vb_status vb_csr_open_lazily(const char *path, size_t at_once, struct vb_dataset *set_p);
 
 struct csr_writer;
@@ -240,8 +250,7 @@ void vb_csr_writer_destroy(struct csr_writer *w);
 
 /* ---- order (order.c) ------------------------------------------------------------------------- */
 
-/* The sequence of samples in an epoch. The sequence is split into windows, which are shuffled
- * one at a time. */
+/* The sequence of samples in an epoch, in windows that are shuffled one at a time. */
 struct order {
     uint64_t seed;
     int n, window; /* numbers of samples */
@@ -266,8 +275,7 @@ void vb_order_epoch(struct order *o, int64_t epoch);
 /* Fills which with the numbers of the samples at n successive positions of the epoch. */
 void vb_order_get(struct order *o, int position, int n, uint32_t *which);
 
-/* Returns the numbers of the same samples, or NULL if the numbers are not known yet. The array
- * is valid until the next call of vb_order_get() or vb_order_epoch(). */
+/* The same samples, or NULL if they are not known yet; valid until the next get or epoch. */
 const uint32_t *vb_order_known(const struct order *o, int position, int n);
 
 #endif

@@ -54,10 +54,7 @@ void vb_dataset_destroy(struct vb_dataset *set)
     memset(set, 0, sizeof(*set));
 }
 
-/* ---- images ---------------------------------------------------------------------------------- */
-
-/* Subtracts first, then multiplies. Compilers cannot fuse these two operations, so all compilers
- * produce the same bits. */
+/* Compilers cannot fuse a subtraction and then a multiplication, so all produce the same bits. */
 static void to_floats(const uint8_t *pixels, int n, float mean, float scale, float *x)
 {
     int i;
@@ -66,8 +63,7 @@ static void to_floats(const uint8_t *pixels, int n, float mean, float scale, flo
         x[i] = ((float)pixels[i] - mean) * scale;
 }
 
-/* Prefetches the start of an image. Images are read in random order, and a short image ends
- * before the CPU's own prefetcher starts. */
+/* Images are read in random order, and end before the CPU's own prefetcher starts. */
 static void fetch_image(const struct vb_store *store, int s, size_t row)
 {
     size_t at, end = row < FETCH_BYTES ? row : FETCH_BYTES;
@@ -114,8 +110,6 @@ int vb_dataset_image(const struct vb_dataset *set, int i, uint8_t *pixels)
     return store->y[s];
 }
 
-/* ---- rows ------------------------------------------------------------------------------------ */
-
 vb_status vb_dataset_row(const struct vb_dataset *set, int i, struct row *row,
                          struct row_room *room)
 {
@@ -129,9 +123,8 @@ static const uint32_t *nth(const struct picks *p, int i)
     return i - p->n < p->n_behind ? &p->behind[i - p->n] : NULL;
 }
 
-/* Rows are read in random order, so each read would wait for memory. Therefore rows are
- * prefetched in three stages: first the row's number in the store, then the row's position, then
- * its contents. Each stage reads the data that the stage before has prefetched. */
+/* Rows are read in random order, so they are prefetched in three stages: the row's number in the
+ * store, its position, its contents. Each stage reads what the stage before has prefetched. */
 void vb_dataset_soon(const struct vb_dataset *set, const struct picks *p, int i)
 {
     void (*soon)(const struct vb_store *, int, bool) = set->store->ops->soon;
@@ -199,8 +192,6 @@ vb_status vb_dataset_rows(const struct vb_dataset *set, const uint32_t *which, i
 
     return vb_dataset_pick_rows(set, &p, rows);
 }
-
-/* ---- parts ----------------------------------------------------------------------------------- */
 
 void vb_dataset_part(const struct vb_dataset *set, uint32_t *which, int n,
                      struct vb_dataset *part_p)

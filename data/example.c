@@ -86,8 +86,6 @@ static const char *take_field(struct span *s, struct field *f)
     }
 }
 
-/* ---- features -------------------------------------------------------------------------------- */
-
 /* If a feature has several lists, the last list counts, as in a protocol buffer's oneof. */
 static const char *parse_feature(struct span s, struct example_feature *feature)
 {
@@ -157,8 +155,6 @@ const char *vb_example_each(const uint8_t *data, size_t len, example_fn fn, void
     }
     return wrong;
 }
-
-/* ---- numbers --------------------------------------------------------------------------------- */
 
 static const char *hand_float(const uint8_t *at, example_number_fn fn, void *arg)
 {

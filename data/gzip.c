@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads bytes and lines of a file that is plain or compressed with gzip. zlib detects whether a
- * file is compressed.
- *
- * Offsets count uncompressed bytes. A compressed file does not state its real size, but a byte of
- * deflate data expands to at most 1032 bytes, which limits the size of the contents.
+ * Reads bytes and lines of a file, plain or gzip, which zlib detects. Offsets count uncompressed
+ * bytes. A byte of deflate data expands to at most 1032 bytes, which limits the contents.
  */
 #include "data/data_priv.h"
 
@@ -18,18 +15,6 @@
 #define BUFFER_BYTES 262144
 #define DEFLATE_RATIO 1032
 #define LINE_BYTES_MAX ((size_t)64 << 20)
-
-struct stream {
-    char *path;
-    gzFile gz;
-    uint64_t size; /* the size of the file on disk */
-    uint64_t offset;
-    bool packed;
-    char *buf; /* buffer for lines */
-    size_t cap, from, to;
-    bool ended;
-    int64_t line;
-};
 
 static vb_status open_file(const char *path, int *fd_p, uint64_t *size_p)
 {
@@ -103,11 +88,6 @@ void vb_stream_close(struct stream *s)
     free(s->buf);
     free(s->path);
     free(s);
-}
-
-const char *vb_stream_path(const struct stream *s)
-{
-    return s->path;
 }
 
 uint64_t vb_stream_offset(const struct stream *s)
@@ -194,10 +174,7 @@ vb_status vb_stream_end(struct stream *s)
                   s->path, (unsigned long long)at);
 }
 
-/* ---- lines ----------------------------------------------------------------------------------- */
-
-/* Makes space after the buffered bytes: moves them to the front and, if the buffer is full,
- * enlarges it. */
+/* Makes space after the buffered bytes: moves them to the front or enlarges the buffer. */
 static vb_status make_room(struct stream *s)
 {
     size_t cap;
@@ -222,8 +199,7 @@ static vb_status make_room(struct stream *s)
     return VB_OK;
 }
 
-/* Reads more bytes into the buffer. One byte stays free for the zero that terminates the last
- * line. */
+/* Reads more bytes into the buffer. One byte stays free for the zero after the last line. */
 static vb_status read_more(struct stream *s)
 {
     size_t want, got = 0;
@@ -240,17 +216,6 @@ static vb_status read_more(struct stream *s)
     return VB_OK;
 }
 
-static void take_line(struct stream *s, size_t len, char **line_p, size_t *len_p)
-{
-    char *line = s->buf + s->from;
-
-    line[len] = '\0';
-    s->from = s->from + len < s->to ? s->from + len + 1 : s->to;
-    s->line++;
-    *line_p = line;
-    *len_p = len;
-}
-
 vb_status vb_stream_line(struct stream *s, char **line_p, size_t *len_p)
 {
     size_t looked = 0;
@@ -263,7 +228,11 @@ vb_status vb_stream_line(struct stream *s, char **line_p, size_t *len_p)
                   : NULL;
         looked = s->to - s->from;
         if (end != NULL || (s->ended && looked > 0)) {
-            take_line(s, end != NULL ? (size_t)(end - s->buf) - s->from : looked, line_p, len_p);
+            *line_p = s->buf + s->from;
+            *len_p = end != NULL ? (size_t)(end - *line_p) : looked;
+            (*line_p)[*len_p] = '\0';
+            s->from = end != NULL ? s->from + *len_p + 1 : s->to;
+            s->line++;
             return VB_OK;
         }
         if (s->ended) {
@@ -275,9 +244,4 @@ vb_status vb_stream_line(struct stream *s, char **line_p, size_t *len_p)
         if (st != VB_OK)
             return st;
     }
-}
-
-int64_t vb_stream_line_number(const struct stream *s)
-{
-    return s->line;
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads and writes IDX files, the format of MNIST. A file has two zero bytes, the type of the
- * numbers (8: bytes), the number of dimensions, each dimension as a 32-bit big-endian number, and
- * then the numbers.
+ * Reads and writes IDX files, the format of MNIST: two zero bytes, the type of the numbers (8:
+ * bytes), the number of dimensions, each dimension (32 bits, big-endian), the numbers.
  */
 #include "data/data_priv.h"
 
@@ -16,8 +15,6 @@
 #define SIDE_MAX 4096
 #define CLASSES_MAX 256
 
-/* ---- reading --------------------------------------------------------------------------------- */
-
 static vb_status read_head(struct stream *s, int n_dims, uint32_t *dims)
 {
     uint8_t head[4];
@@ -27,10 +24,9 @@ static vb_status read_head(struct stream *s, int n_dims, uint32_t *dims)
     if (st != VB_OK)
         return st;
     if (head[0] != 0 || head[1] != 0 || head[2] != TYPE_BYTES || head[3] != n_dims)
-        return vb_err(VB_ERR_INPUT,
-                      "%s: offset 0: %02x%02x%02x%02x is not the start of an IDX file of %s",
-                      vb_stream_path(s), head[0], head[1], head[2], head[3],
-                      n_dims == 1 ? "labels" : "images");
+        return vb_err(
+            VB_ERR_INPUT, "%s: offset 0: %02x%02x%02x%02x is not the start of an IDX file of %s",
+            s->path, head[0], head[1], head[2], head[3], n_dims == 1 ? "labels" : "images");
     st = vb_stream_exact(s, dims, (size_t)n_dims * 4, "the header");
     if (st != VB_OK)
         return st;
@@ -45,21 +41,21 @@ static vb_status check_size(struct stream *s, const uint32_t *dims, int n_dims)
     uint64_t bytes = dims[0];
 
     if (dims[0] == 0 || dims[0] > INT32_MAX)
-        return vb_err(VB_ERR_INPUT, "%s: offset 4: found %u samples, expected 1 to %d",
-                      vb_stream_path(s), dims[0], INT32_MAX);
+        return vb_err(VB_ERR_INPUT, "%s: offset 4: found %u samples, expected 1 to %d", s->path,
+                      dims[0], INT32_MAX);
     if (n_dims == 3) {
         if (dims[1] == 0 || dims[1] > SIDE_MAX || dims[2] == 0 || dims[2] > SIDE_MAX)
             return vb_err(
                 VB_ERR_INPUT,
                 "%s: offset 8: found images of %u x %u pixels, expected sides from 1 to %d",
-                vb_stream_path(s), dims[1], dims[2], SIDE_MAX);
+                s->path, dims[1], dims[2], SIDE_MAX);
         bytes *= (uint64_t)dims[1] * dims[2];
     }
     if (bytes > vb_stream_room(s))
         return vb_err(VB_ERR_INPUT,
                       "%s: offset %llu: expected %llu more bytes, but at most %llu can follow",
-                      vb_stream_path(s), (unsigned long long)vb_stream_offset(s),
-                      (unsigned long long)bytes, (unsigned long long)vb_stream_room(s));
+                      s->path, (unsigned long long)vb_stream_offset(s), (unsigned long long)bytes,
+                      (unsigned long long)vb_stream_room(s));
     return VB_OK;
 }
 
@@ -132,8 +128,6 @@ vb_status vb_idx_read(const char *images, const char *labels, struct vb_dataset 
     return VB_OK;
 }
 
-/* ---- the four files of MNIST ----------------------------------------------------------------- */
-
 /* Finds a file of MNIST, which may have one of several names. */
 static vb_status find(const char *dir, const char *stem, const char *type, char path[PATH_MAX])
 {
@@ -165,8 +159,6 @@ vb_status vb_mnist_open(const char *dir, enum vb_synth_part part, struct vb_data
         return st;
     return vb_idx_read(images, labels, set_p);
 }
-
-/* ---- writing --------------------------------------------------------------------------------- */
 
 static vb_status write_idx(const char *path, const uint32_t *dims, int n_dims, uint8_t *file,
                            size_t len)

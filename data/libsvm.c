@@ -8,18 +8,10 @@
 #include <math.h>
 #include <string.h>
 
-#define TELL_EVERY 1024 /* number of rows between two reports of progress */
-
-struct reader {
-    struct stream *stream;
-    int features;
-    struct row_buf row;
-};
-
-static vb_status refuse(const struct reader *r, const char *what, const char *token)
+static vb_status refuse(const struct line_reader *r, const char *what, const char *token)
 {
-    return vb_err(VB_ERR_INPUT, "%s: line %lld: %s: '%.32s'", vb_stream_path(r->stream),
-                  (long long)vb_stream_line_number(r->stream), what, token);
+    return vb_err(VB_ERR_INPUT, "%s: line %lld: %s: '%.32s'", r->stream->path,
+                  (long long)r->stream->line, what, token);
 }
 
 /* Returns the next word of a line, terminated by zero, or NULL at the end of the line. */
@@ -35,19 +27,7 @@ static char *word(char **rest)
     return start;
 }
 
-static vb_status parse_label(const struct reader *r, const char *token, int *y_p)
-{
-    double label;
-
-    if (!vb_parse_real(token + (token[0] == '+'), &label))
-        return refuse(r, "the label is not a number", token);
-    if (label != 1 && label != 0 && label != -1)
-        return refuse(r, "the label must be 0 or 1, or -1 or 1", token);
-    *y_p = label > 0;
-    return VB_OK;
-}
-
-static vb_status parse_entry(struct reader *r, char *token)
+static vb_status parse_entry(struct line_reader *r, char *token)
 {
     char *colon = strchr(token, ':');
     int64_t index, most = r->features > 0 ? r->features : FEATURES_MAX;
@@ -72,17 +52,22 @@ static vb_status parse_entry(struct reader *r, char *token)
 }
 
 /* Parses a line and puts its row into the sink. An empty line is not a row. */
-static vb_status parse_line(struct reader *r, char *line, struct row_sink *sink)
+static vb_status parse_line(struct line_reader *r, char *line, size_t len)
 {
     char *rest = line, *token;
-    vb_status st;
-    int y = 0;
+    vb_status st = VB_OK;
+    double label;
 
+    if (strlen(line) != len)
+        return refuse(r, "there is a zero byte in the line that starts with", line);
     line[strcspn(line, "#")] = '\0';
     token = word(&rest);
     if (token == NULL)
         return VB_OK;
-    st = parse_label(r, token, &y);
+    if (!vb_parse_real(token + (token[0] == '+'), &label))
+        return refuse(r, "the label is not a number", token);
+    if (label != 1 && label != 0 && label != -1)
+        return refuse(r, "the label must be 0 or 1, or -1 or 1", token);
     r->row.n = 0;
     while (st == VB_OK && (token = word(&rest)) != NULL)
         st = parse_entry(r, token);
@@ -90,32 +75,10 @@ static vb_status parse_line(struct reader *r, char *line, struct row_sink *sink)
         return st;
     if (vb_row_buf_sort(&r->row) > 0)
         return refuse(r, "an index occurs twice in the row with the label", line);
-    return vb_sink_put(sink, &r->row, y);
+    return vb_sink_put(r->sink, &r->row, label > 0);
 }
 
 vb_status vb_libsvm_read(const char *path, int features, struct row_sink *sink)
 {
-    struct reader r = {.features = features};
-    vb_status st = vb_stream_open(path, &r.stream);
-    char *line;
-    size_t len;
-
-    if (st != VB_OK)
-        return st;
-    for (;;) {
-        st = vb_stream_line(r.stream, &line, &len);
-        if (st != VB_OK || line == NULL)
-            break;
-        if (strlen(line) != len)
-            st = refuse(&r, "there is a zero byte in the line that starts with", line);
-        else
-            st = parse_line(&r, line, sink);
-        if (st != VB_OK)
-            break;
-        if (vb_stream_line_number(r.stream) % TELL_EVERY == 0)
-            vb_sink_tell(sink, r.stream);
-    }
-    vb_row_buf_fini(&r.row);
-    vb_stream_close(r.stream);
-    return st;
+    return vb_read_lines(path, features, parse_line, sink);
 }

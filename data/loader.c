@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Provides batches, which a thread prepares in advance.
- *
- * A loader has a ring of *slots*, each with memory for one batch. The caller holds one slot, and
- * the thread fills the others. `made` and `used` count batches since the last seek. Batch number b
- * is in slot b modulo the number of slots. All memory is allocated at the start. Without a thread,
- * vb_loader_next() or vb_loader_peek() makes the batch in the calling thread.
+ * Provides batches, which a thread prepares in advance, in a ring of *slots*. The caller holds one
+ * slot, and the thread fills the others. Batch b since the last seek is in slot b modulo their
+ * number. Without a thread, vb_loader_next() or vb_loader_peek() makes the batch.
  */
 #include "data/data_priv.h"
 
@@ -156,8 +153,7 @@ static vb_status make(struct vb_loader *l, struct slot *slot)
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-/* Waits for at most ms milliseconds until l->changed is signalled. Returns false if the time ran
- * out. */
+/* Waits until l->changed is signalled. Returns false if ms milliseconds have passed. */
 static bool wait_change(struct vb_loader *l, int ms)
 {
     struct timespec until;
@@ -172,8 +168,7 @@ static bool wait_change(struct vb_loader *l, int ms)
     return pthread_cond_timedwait(&l->changed, &l->lock, &until) != ETIMEDOUT;
 }
 
-/* Waits for a free slot. Returns the number of the batch to make next, or -1 if the thread must
- * stop. */
+/* Waits for a free slot. Returns the number of the next batch, or -1 to stop. */
 static int64_t wait_for_slot(struct vb_loader *l)
 {
     int64_t number;
@@ -267,8 +262,7 @@ static vb_status make_image_slot(const struct vb_loader *l, struct slot *slot)
     return VB_OK;
 }
 
-/* Maps memory that is large enough if every row is as long as the longest row of the set. Pages
- * that are never touched take no memory. */
+/* Maps room for rows that are all as long as the longest. Untouched pages take no memory. */
 static vb_status make_row_slot(const struct vb_loader *l, struct slot *slot)
 {
     size_t entries = (size_t)l->share * (size_t)(l->o.set->row_max > 0 ? l->o.set->row_max : 1);
@@ -332,19 +326,9 @@ static vb_status set_up(struct vb_loader *l)
     return make_slots(l);
 }
 
-static void init_lock(struct vb_loader *l)
-{
-    pthread_condattr_t attr;
-
-    pthread_mutex_init(&l->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&l->changed, &attr);
-    pthread_condattr_destroy(&attr);
-}
-
 vb_status vb_loader_open(const struct vb_loader_opts *opts, struct vb_loader **loader_p)
 {
+    pthread_condattr_t attr;
     struct vb_loader *l;
     vb_status st = check(opts);
 
@@ -358,7 +342,11 @@ vb_status vb_loader_open(const struct vb_loader_opts *opts, struct vb_loader **l
     l->share = (int)(((int64_t)opts->global_batch + opts->world - 1) / opts->world);
     l->share = l->share < opts->set->n ? l->share : opts->set->n;
     l->steps = ((int64_t)opts->set->n + opts->global_batch - 1) / opts->global_batch;
-    init_lock(l);
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&l->changed, &attr);
+    pthread_condattr_destroy(&attr);
     st = set_up(l);
     if (st == VB_OK)
         st = start(l);

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The order in which samples are used.
- *
- * Samples in memory are all shuffled together. With a file larger than memory, this would read a
- * page from the disk for every row. Therefore the file is split into *chunks* of neighbouring
- * samples. The chunks are shuffled, a few of them form a *window*, and the samples of a window are
- * shuffled together. Every rank knows the order of all samples and needs memory for one window.
+ * The order of samples. Samples in memory are all shuffled together. A file larger than memory is
+ * split into *chunks* of neighbouring samples. The chunks are shuffled, a few of them form a
+ * *window*, and the samples of a window are shuffled together.
  */
 #include "data/data_priv.h"
 
@@ -42,8 +39,6 @@ void vb_share(int n, int rank, int world, int *first_p, int *n_p)
     *n_p = (int)((int64_t)n * (rank + 1) / world) - first;
     *first_p = first;
 }
-
-/* ---- windows --------------------------------------------------------------------------------- */
 
 vb_status vb_order_init(struct order *o, uint64_t seed, int n, int window, bool in_order)
 {

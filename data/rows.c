@@ -8,13 +8,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Returns a new capacity for at least n items. The capacity grows by half, so that items are
- * rarely copied. */
+#define TELL_EVERY 1024 /* number of lines between two reports of progress */
+
+/* A new capacity for at least n items, larger by half, so that items are rarely copied. */
 static int64_t next_cap(int64_t n, int64_t cap)
 {
     int64_t want = cap + cap / 2 + 64;
 
     return want < n ? n : want;
+}
+
+void *vb_grown(void *array, size_t *cap, size_t n, size_t size)
+{
+    size_t more = (size_t)next_cap((int64_t)n, (int64_t)*cap);
+
+    if (n <= *cap)
+        return array;
+    array = reallocarray(array, more, size);
+    if (array != NULL)
+        *cap = more;
+    return array;
 }
 
 static bool grow_entries(uint32_t **index, float **value, int64_t cap)
@@ -31,8 +44,6 @@ static bool grow_entries(uint32_t **index, float **value, int64_t cap)
     *value = more_value;
     return true;
 }
-
-/* ---- one row --------------------------------------------------------------------------------- */
 
 void vb_row_buf_fini(struct row_buf *buf)
 {
@@ -138,7 +149,29 @@ void vb_sink_tell(struct row_sink *sink, struct stream *s)
     sink->done = (sink->file + vb_stream_done(s)) / (sink->files > 0 ? sink->files : 1);
 }
 
-/* ---- all rows in memory ---------------------------------------------------------------------- */
+vb_status vb_read_lines(const char *path, int features, line_fn parse, struct row_sink *sink)
+{
+    struct line_reader r = {.features = features, .sink = sink};
+    vb_status st = vb_stream_open(path, &r.stream);
+    char *line;
+    size_t len;
+
+    if (st != VB_OK)
+        return st;
+    for (;;) {
+        st = vb_stream_line(r.stream, &line, &len);
+        if (st != VB_OK || line == NULL)
+            break;
+        st = parse(&r, line, len);
+        if (st != VB_OK)
+            break;
+        if (r.stream->line % TELL_EVERY == 0)
+            vb_sink_tell(sink, r.stream);
+    }
+    vb_row_buf_fini(&r.row);
+    vb_stream_close(r.stream);
+    return st;
+}
 
 struct rows_store {
     struct vb_store base;

@@ -32,8 +32,6 @@ const char *vb_data_format_str(enum vb_data_format format)
     return formats[format];
 }
 
-/* ---- synthetic data -------------------------------------------------------------------------- */
-
 static int most_samples(enum vb_synth_kind kind)
 {
     return kind == VB_SYNTH_CRITEO ? VB_DATA_ROWS_MAX : VB_DATA_SYNTH_MAX;
@@ -71,8 +69,7 @@ static vb_status set_kind(struct vb_data_spec *spec, const char *value, char *wh
             return VB_OK;
         }
     }
-    snprintf(why, VB_OPTS_WHY, "kind=%.64s: must be digits, cifar, imagenet or criteo", value);
-    return VB_ERR_USAGE;
+    return vb_usage(why, "kind=%.64s: must be digits, cifar, imagenet or criteo", value);
 }
 
 static vb_status set_number(const char *key, const char *value, int64_t least, int64_t most,
@@ -80,11 +77,9 @@ static vb_status set_number(const char *key, const char *value, int64_t least, i
 {
     int64_t n;
 
-    if (!vb_parse_int(value, &n) || n < least || n > most) {
-        snprintf(why, VB_OPTS_WHY, "%s=%.64s: must be a whole number from %lld to %lld", key, value,
-                 (long long)least, (long long)most);
-        return VB_ERR_USAGE;
-    }
+    if (!vb_parse_int(value, &n) || n < least || n > most)
+        return vb_usage(why, "%s=%.64s: must be a whole number from %lld to %lld", key, value,
+                        (long long)least, (long long)most);
     *into = (int)n;
     return VB_OK;
 }
@@ -95,10 +90,8 @@ static vb_status set_key(struct vb_data_spec *spec, const char *text, char *why)
     size_t len = strcspn(text, "=");
     const char *value = text + len + 1;
 
-    if (text[len] != '=') {
-        snprintf(why, VB_OPTS_WHY, "synth:...%.64s: must be KEY=VALUE", text);
-        return VB_ERR_USAGE;
-    }
+    if (text[len] != '=')
+        return vb_usage(why, "synth:...%.64s: must be KEY=VALUE", text);
     if (is_key(text, len, "kind"))
         return set_kind(spec, value, why);
     if (is_key(text, len, "n")) {
@@ -112,8 +105,7 @@ static vb_status set_key(struct vb_data_spec *spec, const char *text, char *why)
     if (is_key(text, len, "features"))
         return set_number("features", value, VB_SYNTH_ROW_FEATURES_MIN, FEATURES_MAX,
                           &spec->features, why);
-    snprintf(why, VB_OPTS_WHY, "synth:...%.64s: the keys are kind, n, test and features", text);
-    return VB_ERR_USAGE;
+    return vb_usage(why, "synth:...%.64s: the keys are kind, n, test and features", text);
 }
 
 static bool too_many(const struct vb_data_spec *spec)
@@ -140,11 +132,9 @@ static vb_status parse_keys(struct vb_data_spec *spec, const char *text, char *w
         return st;
     fill_sizes(spec);
     /* if the model chooses the kind, vb_data_open() checks this */
-    if (spec->kind_given && too_many(spec)) {
-        snprintf(why, VB_OPTS_WHY, "synth: more than %d samples of kind %s are not possible",
-                 most_samples(spec->synth), kinds[spec->synth]);
-        return VB_ERR_USAGE;
-    }
+    if (spec->kind_given && too_many(spec))
+        return vb_usage(why, "synth: more than %d samples of kind %s are not possible",
+                        most_samples(spec->synth), kinds[spec->synth]);
     return VB_OK;
 }
 
@@ -159,18 +149,14 @@ static vb_status parse_synth(struct vb_data_spec *spec, const char *text, const 
     }
     if (strchr(rest, '=') != NULL)
         return parse_keys(spec, rest, why);
-    if (!vb_parse_int(rest, &n) || n < 1 || n > VB_DATA_ROWS_MAX) {
-        snprintf(why, VB_OPTS_WHY, "%.64s: N must be a whole number from 1 to %d", text,
-                 VB_DATA_ROWS_MAX);
-        return VB_ERR_USAGE;
-    }
+    if (!vb_parse_int(rest, &n) || n < 1 || n > VB_DATA_ROWS_MAX)
+        return vb_usage(why, "%.64s: N must be a whole number from 1 to %d", text,
+                        VB_DATA_ROWS_MAX);
     spec->n_train = (int)n;
     spec->n_given = true;
     fill_sizes(spec);
     return VB_OK;
 }
-
-/* ---- specs ----------------------------------------------------------------------------------- */
 
 vb_status vb_data_spec_parse(const char *text, struct vb_data_spec *spec_p, char why[VB_OPTS_WHY])
 {
@@ -181,27 +167,21 @@ vb_status vb_data_spec_parse(const char *text, struct vb_data_spec *spec_p, char
 
     for (i = 0; i < VB_COUNT(formats) && !is_key(text, len, formats[i]); i++)
         ;
-    if (i == VB_COUNT(formats)) {
-        snprintf(why, VB_OPTS_WHY,
-                 "%.64s: unknown data format; use synth[:N], mnist:DIR, cifar10:DIR, "
-                 "tfrecord:GLOB, libsvm:FILE, criteo:FILE or csr:FILE",
-                 text);
-        return VB_ERR_USAGE;
-    }
+    if (i == VB_COUNT(formats))
+        return vb_usage(why,
+                        "%.64s: unknown data format; use synth[:N], mnist:DIR, cifar10:DIR, "
+                        "tfrecord:GLOB, libsvm:FILE, criteo:FILE or csr:FILE",
+                        text);
     spec.format = (enum vb_data_format)i;
-    if (spec.format == VB_DATA_SYNTH) {
+    if (spec.format == VB_DATA_SYNTH)
         st = parse_synth(&spec, text, rest, why);
-    } else if (rest == NULL || rest[0] == '\0') {
-        snprintf(why, VB_OPTS_WHY, "%.64s: the path is missing; write %s:PATH", text, formats[i]);
-        st = VB_ERR_USAGE;
-    }
+    else if (rest == NULL || rest[0] == '\0')
+        st = vb_usage(why, "%.64s: the path is missing; write %s:PATH", text, formats[i]);
     spec.path = rest;
     if (st == VB_OK)
         *spec_p = spec;
     return st;
 }
-
-/* ---- opening --------------------------------------------------------------------------------- */
 
 static vb_status open_synth(const struct vb_data_spec *spec, uint64_t seed, enum vb_synth_part part,
                             struct vb_dataset *set_p)
@@ -294,16 +274,6 @@ static bool has_parts(const struct vb_data_spec *spec)
            (spec->format == VB_DATA_CIFAR10 && vb_cifar_has_parts(spec->path));
 }
 
-static vb_status one_sample(const struct vb_dataset *set, struct vb_dataset *one_p)
-{
-    uint32_t *which = calloc(1, sizeof(*which));
-
-    if (which == NULL)
-        return vb_err_sys("calloc");
-    vb_dataset_part(set, which, 1, one_p);
-    return VB_OK;
-}
-
 static vb_status open_test(const struct vb_data_ask *ask, struct vb_dataset *train,
                            struct vb_dataset *test)
 {
@@ -318,8 +288,14 @@ static vb_status open_test(const struct vb_data_ask *ask, struct vb_dataset *tra
             vb_dataset_destroy(&all);
         return st;
     }
-    if (!has_parts(&ask->data) && ask->no_test)
-        return one_sample(train, test);
+    if (!has_parts(&ask->data) && ask->no_test) {
+        uint32_t *which = calloc(1, sizeof(*which));
+
+        if (which == NULL)
+            return vb_err_sys("calloc");
+        vb_dataset_part(train, which, 1, test);
+        return VB_OK;
+    }
     if (!has_parts(&ask->data))
         return vb_err(VB_ERR_USAGE,
                       "%s has no test data of its own: give --test-data or --test-split",

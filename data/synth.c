@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Synthetic digits, about as hard as MNIST for a linear model and for a convolutional one.
+ * Synthetic digits, about as hard as MNIST. A digit is a line through a few points, each moved a
+ * little, then all rotated, slanted, stretched and moved together. Noise and a stray stroke are
+ * added. A convolutional model can learn rotation and movement, a linear model cannot.
  *
- * A digit is a line through a few points. Every point is moved a little. Then all points are
- * rotated, slanted, stretched and moved together. The pen is thin or thick, and more or less dark.
- * Noise and a stray stroke are added. A convolutional model can learn rotation and movement, a
- * linear model cannot.
- *
- * All arithmetic is on integers; 255 is black. Each random number depends only on the seed and on
- * the position of the number. So every compiler and machine makes the same images.
+ * All arithmetic is on integers, so every machine makes the same images; 255 is black.
  */
 #include "data/data_priv.h"
 
@@ -26,8 +22,7 @@
 /* The position of the random number from which the keys of the two parts are made. */
 enum { STREAM_PARTS = 2 };
 
-/* The positions of the random numbers of one image. The points and the noise use several
- * numbers. */
+/* The positions of the random numbers of one image; points and noise use several. */
 enum { DRAW_CLASS, DRAW_SHAPE, DRAW_PLACE, DRAW_PEN, DRAW_STRAY, DRAW_POINTS, DRAW_NOISE = 32 };
 
 /* The points of each digit on a square of 20 x 20, with the origin at the top left. */
@@ -135,8 +130,7 @@ static void draw_stray(uint8_t *pixels, uint64_t random)
     stroke(pixels, a, b, &pen);
 }
 
-/* Adds noise to every pixel. The noise is the sum of two uniform numbers, so it is mostly small.
- * Four pixels share a random number. */
+/* Adds noise, mostly small: the sum of two uniform numbers. Four pixels share a random number. */
 static void add_noise(uint8_t *pixels, uint64_t key)
 {
     uint64_t random = 0;

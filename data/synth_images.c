@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Synthetic colour images of CIFAR's or ImageNet's size. No image is stored: each image is
- * generated from its number whenever it is read. So a million images need no memory.
- *
- * A class is a smooth pattern: a *grid* of random levels for each channel, interpolated to the size
- * of the image. An image is the pattern of its class, shifted a little, with a random strength and
- * noise on every pixel. All arithmetic is on integers, so that every machine makes the same images.
+ * Synthetic colour images, each generated from its number when it is read. A class is a smooth
+ * pattern: a *grid* of random levels for each channel, interpolated to the image's size. An image
+ * is its class's pattern, shifted, with a random strength and noise. All arithmetic is on
+ * integers, so that every machine makes the same images.
  */
 #include "data/data_priv.h"
 
@@ -45,8 +43,7 @@ static void make_grid(uint64_t key, int8_t grid[CHANNELS][GRID + 1][GRID + 1])
     }
 }
 
-/* The position of a line or column of pixels on the grid: the grid point before the line, and
- * the distance of the line from that point. */
+/* Where a line or column is on the grid: the point before it, and the distance from that. */
 struct place {
     int point, fraction;
 };
@@ -66,8 +63,7 @@ static int between(int a, int b, int fraction)
     return a * (FRACTION - fraction) + b * fraction;
 }
 
-/* Computes one line of a channel without noise. The levels are around 0 and are scaled by the
- * image's strength. */
+/* Computes a line of a channel without noise, around 0, scaled by the image's strength. */
 static void pattern_line(int8_t grid[GRID + 1][GRID + 1], const struct place *y,
                          const struct place *x, int side, int strength, int *line)
 {
@@ -81,8 +77,7 @@ static void pattern_line(int8_t grid[GRID + 1][GRID + 1], const struct place *y,
     }
 }
 
-/* Adds noise to a line and writes the pixels. Eight pixels share a random number, so side must
- * be a multiple of 8. */
+/* Adds noise and writes the pixels. Eight share a random number: side is a multiple of 8. */
 static void paint_line(const int *line, int side, uint64_t key, uint64_t first, uint8_t *pixels)
 {
     uint64_t random;

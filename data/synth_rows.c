@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Synthetic rows like Criteo's: 13 numbers and 26 categories. A hidden model gives each row its
- * label, with noise. No row is stored: each row is generated from its number whenever it is read.
+ * Synthetic rows like Criteo's, each generated from its number when it is read. A hidden model
+ * gives each row its label, with noise.
  *
- * The categories of a field are numbered by *rank*; rank 0 is the most frequent. *Octave* k has the
- * ranks from 2^k - 1 to 2^(k+1) - 2. First an octave is drawn, lower octaves more often, and then a
- * rank in that octave. So the frequencies follow about a power law, as in real logs. Ranks are
- * scattered over the indices of the field. The weights of the hidden model are random. Frequent
- * categories have large weights, and each octave beyond the sixth has half the weight of the octave
- * before. So the weights can be learned from a few hundred thousand rows. All arithmetic is on
- * integers, so that every machine makes the same rows.
+ * The categories of a field are numbered by *rank*; rank 0 is the most frequent. *Octave* k has
+ * the ranks from 2^k - 1 to 2^(k+1) - 2. An octave is drawn, lower ones more often, then a rank in
+ * it, so frequencies follow about a power law. Ranks are scattered over the indices of the field.
+ * Weights of the hidden model are random, and halve with each octave beyond the sixth, so they can
+ * be learned from a few hundred thousand rows. All arithmetic is on integers.
  */
 #include "data/data_priv.h"
 
@@ -23,8 +21,7 @@
 #define WEIGHT_NUMBER 700 /* the largest absolute weight of a number */
 #define WEIGHT_CATEGORY 800
 #define FULL_OCTAVES 5 /* the last octave with full weights; octaves are counted from 0 */
-/* The noise is half the sum of four uniform numbers of this range. Its standard deviation is
- * 1.8, like logistic noise. */
+/* Half the sum of four uniform numbers of this range: a deviation of 1.8, as logistic noise. */
 #define NOISE 6400
 #define SCATTER 2654435761u /* a prime number larger than the size of any field */
 
@@ -57,8 +54,7 @@ static int octave_of(uint32_t rank)
     return 31 - __builtin_clz(rank + 1);
 }
 
-/* Returns n % size. Uses a multiplication, which is faster than a division. The computed
- * quotient is exact or too small by 1. */
+/* n % size by a multiplication, which is faster. The quotient is exact or too small by 1. */
 static uint32_t modulo(uint64_t n, uint32_t size, uint64_t inverse)
 {
     uint64_t rest = n - (uint64_t)((unsigned __int128)n * inverse >> 64) * size;
@@ -79,9 +75,8 @@ static uint32_t draw_rank(uint64_t random, uint32_t size)
     return rank < size ? rank : rank - size;
 }
 
-/* Returns the weight of a category in the hidden model. Avoids a branch on the sign of w, which
- * is random and would be mispredicted half of the time. A shift rounds down, but the division
- * that the shift replaces rounds towards 0, so `up` is added if w is negative. */
+/* The weight of a category in the hidden model, without a branch on the random sign of w: a shift
+ * rounds down, a division towards 0, so `up` is added if w is negative. */
 static int category_weight(const struct row_store *s, int field, uint32_t rank)
 {
     int w = around(vb_random(s->weights_key, (uint64_t)(field + 1) << 32 | rank), WEIGHT_CATEGORY);
@@ -130,22 +125,16 @@ static int make_row(const struct row_store *s, uint64_t key, struct row *row, st
     return sum;
 }
 
-static int make_noise(uint64_t random)
-{
-    int i, sum = 0;
-
-    for (i = 0; i < 4; i++)
-        sum += (int)((random >> (16 * i) & 0xffff) * NOISE >> 16) - NOISE / 2;
-    return sum / 2;
-}
-
 /* Makes row i with its label. Returns the label that the hidden model predicts. */
 static int make(const struct row_store *s, int i, struct row *row, struct row_room *room)
 {
     uint64_t key = vb_random(s->part_key, (uint64_t)i);
-    int sum = make_row(s, key, row, room);
+    uint64_t random = vb_random(key, DRAW_NOISE);
+    int sum = make_row(s, key, row, room), noise = 0, part;
 
-    row->y = sum + make_noise(vb_random(key, DRAW_NOISE)) > 0;
+    for (part = 0; part < 4; part++)
+        noise += (int)((random >> (16 * part) & 0xffff) * NOISE >> 16) - NOISE / 2;
+    row->y = sum + noise / 2 > 0;
     return sum > 0;
 }
 
@@ -172,8 +161,7 @@ bool vb_synth_planted(const struct vb_dataset *set, int n, double *accuracy_p)
     return true;
 }
 
-/* Divides the indices among the fields in the proportions of Criteo's data. The remaining
- * indices are never used. */
+/* Divides the indices in the proportions of Criteo's data. The rest is never used. */
 static void cut_fields(struct row_store *s, int features)
 {
     uint32_t first = NUMBERS, room = (uint32_t)features - NUMBERS - CATEGORIES;

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads TFRecord files of sparse rows. A record consists of its length (64 bits), the masked CRC32C
- * of the length, the data, and the masked CRC32C of the data. All numbers are little-endian.
- *
- * The data is a tf.Example with the features `label` (one number; above 0 means 1), `index` (int64,
- * from 0) and `value` (float). `index` and `value` have the same length.
+ * Reads TFRecord files of sparse rows. A record is its length (64 bits, little-endian), the masked
+ * CRC32C of the length, the data, and its masked CRC32C. docs/data.md lists the features.
  */
 #include "data/data_priv.h"
 
@@ -17,8 +14,6 @@
 #define HEAD 12
 #define TELL_EVERY 256 /* number of records between two reports of progress */
 
-/* ---- records --------------------------------------------------------------------------------- */
-
 /* TensorFlow masks the checksum, because a CRC of data that contains its own CRC is weak. */
 static uint32_t masked(const uint8_t *data, size_t len)
 {
@@ -29,7 +24,7 @@ static uint32_t masked(const uint8_t *data, size_t len)
 
 static vb_status refuse(const struct tfrecord *t, const char *what)
 {
-    return vb_err(VB_ERR_INPUT, "%s: offset %llu: record %lld: %s", vb_stream_path(t->stream),
+    return vb_err(VB_ERR_INPUT, "%s: offset %llu: record %lld: %s", t->stream->path,
                   (unsigned long long)t->at, (long long)t->n, what);
 }
 
@@ -42,13 +37,10 @@ static vb_status check_head(struct tfrecord *t, const uint8_t head[HEAD])
         return refuse(t, "the checksum of the record's length is wrong");
     if (len > RECORD_MAX || len + 4 > vb_stream_room(t->stream))
         return refuse(t, "the record is longer than the rest of the file");
-    if (len + 4 > t->cap) {
-        data = realloc(t->data, (size_t)len + 4);
-        if (data == NULL)
-            return vb_err_sys("realloc");
-        t->data = data;
-        t->cap = (size_t)len + 4;
-    }
+    data = vb_grown(t->data, &t->cap, (size_t)len + 4, 1);
+    if (data == NULL)
+        return vb_err_sys("realloc");
+    t->data = data;
     t->len = (size_t)len;
     return VB_OK;
 }
@@ -85,8 +77,6 @@ void vb_tfrecord_fini(struct tfrecord *t)
     t->data = NULL;
 }
 
-/* ---- rows ------------------------------------------------------------------------------------ */
-
 /* The features that were found in an example. */
 struct gathered {
     struct row_buf row; /* the indices; the values are copied from `value` at the end */
@@ -94,7 +84,7 @@ struct gathered {
     int n_labels, n_values;
     double label;
     float *value;
-    int value_cap;
+    size_t value_cap;
 };
 
 static const char *take_label(void *arg, int64_t whole, double number)
@@ -120,19 +110,16 @@ static const char *take_index(void *arg, int64_t whole, double number)
 static const char *take_value(void *arg, int64_t whole, double number)
 {
     struct gathered *g = arg;
-    int cap = g->value_cap * 2 + 64;
-    float *bigger;
+    float *value = NULL;
 
     (void)whole;
     if (!isfinite((float)number))
         return "a value is not finite";
-    if (g->n_values == g->value_cap) {
-        bigger = cap < INT32_MAX / 2 ? realloc(g->value, (size_t)cap * sizeof(*bigger)) : NULL;
-        if (bigger == NULL)
-            return "no memory";
-        g->value = bigger;
-        g->value_cap = cap;
-    }
+    if (g->n_values < INT32_MAX / 2)
+        value = vb_grown(g->value, &g->value_cap, (size_t)g->n_values + 1, sizeof(*value));
+    if (value == NULL)
+        return "no memory";
+    g->value = value;
     g->value[g->n_values++] = (float)number;
     return NULL;
 }

@@ -1,15 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Builds and tests the committed tree on other distributions. Each distribution is installed by
-# debootstrap into its own folder, without the packages that Verbena needs. The tree is built with
-# gcc and then with clang. This script needs root.
+# Builds and tests the committed tree on other distributions, with gcc and with clang. Needs root.
 #
 #   scripts/distributions.sh [SUITE...]     default: bookworm trixie jammy noble
 #
-# The installed distributions are kept in .cache/roots and copied for each run, so that every run
-# starts without the packages. If a suite cannot be downloaded, the script prints the reason and
-# skips the suite.
+# debootstrap installs each into .cache/roots, without the packages that Verbena needs, and every run
+# uses a copy. A suite that cannot be downloaded is skipped, with the reason.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

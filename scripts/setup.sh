@@ -5,9 +5,8 @@
 #
 #   scripts/setup.sh [build | test | full | nightly]
 #
-# build installs the packages that the build needs, test also those of scripts/test.sh, full also
-# those of scripts/test.sh --full, nightly also those of scripts/test.sh --nightly. The default is
-# test.
+# build: the packages that the build needs; test (the default), full, nightly: also those of
+# scripts/test.sh, of its --full and of its --nightly.
 set -euo pipefail
 
 build=(gcc libc6-dev cmake ninja-build pkg-config

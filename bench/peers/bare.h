@@ -62,12 +62,10 @@ static inline size_t bare_share(const struct bare *b, size_t n, int r, size_t *f
     return (r == b->peer.ranks - 1 ? n : end) - first;
 }
 
-/* Maps the slots of all ranks, and then the data of all ranks. Called before the ranks are forked.
- * The mapping is never unmapped. */
+/* Maps the slots, then the data of all ranks, before they are forked. Never unmapped. */
 vb_status bare_map(struct bare *b, size_t largest);
 
-/* Waits for all ranks. After this barrier, every rank sees the data that the others wrote before
- * it. */
+/* A barrier: afterwards every rank sees what the others wrote before it. */
 void bare_meet(struct bare *b);
 
 void bare_shm_allreduce(struct peer *p, size_t n_elems);
@@ -77,5 +75,11 @@ void bare_tcp_allreduce(struct peer *p, size_t n_elems);
  * rank j. Called before the ranks are forked. */
 vb_status bare_tcp_connect(int ranks, int fds[BARE_RANKS_MAX][BARE_RANKS_MAX]);
 vb_status bare_tcp_open(struct bare *b, int fds[BARE_RANKS_MAX][BARE_RANKS_MAX]);
+
+/* Pins the process to one of the cpus that it may use. Returns false if these are fewer than n. */
+bool bare_pin(int which, int n);
+
+/* Connects two TCP sockets, over loopback or, if via is not NULL, in two namespaces. */
+vb_status bare_tcp_pair(char *const *via, int fds[2]);
 
 #endif

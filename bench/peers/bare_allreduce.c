@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * bare_allreduce shm|tcp RANKS SIZES SECONDS: measures an allreduce without an engine. It has no
- * requests, deadlines or checks, and a fixed number of ranks. It shows what this machine can do;
- * our allreduce is compared with it.
+ * bare_allreduce shm|tcp RANKS SIZES SECONDS: measures an allreduce without requests, deadlines
+ * and checks: what this machine can do. Our allreduce is compared with it.
  */
 #include "bench/peers/bare.h"
 
@@ -11,8 +10,6 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-/* ---- what peer.c asks for -------------------------------------------------------------------- */
 
 static void barrier(struct peer *p)
 {
@@ -33,33 +30,12 @@ static void max(struct peer *p, double *values, int n)
     bare_meet(b);
 }
 
-/* ---- ranks ----------------------------------------------------------------------------------- */
-
-/* Pins each rank to its own cpu, if there are enough cpus. */
-static void pin(struct bare *b)
-{
-    cpu_set_t allowed, one;
-    int cpu, seen = 0;
-
-    if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0 ||
-        CPU_COUNT(&allowed) < b->peer.ranks) {
-        b->crowded = true;
-        return;
-    }
-    for (cpu = 0; cpu < CPU_SETSIZE - 1; cpu++)
-        if (CPU_ISSET(cpu, &allowed) && seen++ == b->peer.rank)
-            break;
-    CPU_ZERO(&one);
-    CPU_SET(cpu, &one);
-    (void)sched_setaffinity(0, sizeof(one), &one);
-}
-
 static int be_rank(struct bare *b, int rank, const struct peer_args *args,
                    int fds[BARE_RANKS_MAX][BARE_RANKS_MAX], bool tcp)
 {
     b->peer.rank = rank;
     b->peer.data = b->data[rank];
-    pin(b);
+    b->crowded = !bare_pin(rank, b->peer.ranks);
     if (tcp && bare_tcp_open(b, fds) != VB_OK)
         return 1;
     return peer_measure(&b->peer, args);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The bare allreduce over a shared mapping. Large vectors: after a barrier, each rank sums its
- * share from the memory of all ranks and writes the sum to the memory of all ranks; then there is a
- * second barrier. Small vectors: each rank copies its data to a slot, writes the sequence number
- * last, and sums the slots of all ranks. The slots save one barrier.
+ * The bare allreduce over a shared mapping. Large vectors: between two barriers, each rank sums
+ * its share from the memory of all ranks and writes the sum there. Small vectors: each rank copies
+ * its data to a slot, writes the sequence number last, and sums all slots, which saves a barrier.
  */
 #include "bench/peers/bare.h"
 
@@ -110,8 +109,7 @@ void bare_shm_allreduce(struct peer *p, size_t n_elems)
 {
     struct bare *b = (struct bare *)p;
 
-    /* Barriers are slower if the ranks have to yield. Then slots are used for larger vectors,
-     * too. */
+    /* Barriers are slower if ranks have to yield: then slots are used for larger vectors, too. */
     if (n_elems * sizeof(float) <= (b->crowded ? BARE_SLOT_BYTES : BARE_SLOT_BYTES / 4))
         small(b, n_elems);
     else

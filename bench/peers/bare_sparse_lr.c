@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Logistic regression on sparse rows, on one thread and without an engine, as a good programmer
- * would write it in an afternoon. It computes the outputs of the batch, then computes the gradient
- * and updates the weights in place. Weights and rows are prefetched, also across the ends of
- * batches, and the weights are on huge pages. If all rows have LR_FIELDS entries, a loop compiled
- * for that number is used.
+ * would write it in an afternoon: outputs of the batch, then gradient and update in place. Weights
+ * and rows are prefetched, also across batches. A loop is compiled for LR_FIELDS entries per row.
  */
 #include "bench/peers/bare_sparse_lr.h"
 

@@ -23,9 +23,8 @@ struct lr_data {
     uint32_t *order; /* (n_rows) row numbers in shuffled order */
 };
 
-/* Runs steps of minibatch SGD on the rows order[first] to order[first + steps * batch - 1]. w:
- * LR_FEATURES floats on huge pages. bias: one float. logits: memory for batch floats. Returns the
- * sum of the losses. */
+/* Runs steps of minibatch SGD on the rows order[first] to order[first + steps * batch - 1]. w is
+ * on huge pages, logits has room for batch floats. Returns the sum of the losses. */
 double lr_bare_steps(const struct lr_data *data, size_t first, size_t steps, size_t batch,
                      float rate, float *w, float *bias, float *logits);
 

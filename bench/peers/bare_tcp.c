@@ -1,17 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * The bare allreduce over TCP on loopback, with one connection per pair of ranks. Large vectors:
- * each vector is divided into shares, one per rank. Every rank sends its own values of each share
- * to the rank of that share. It adds the values that it receives to its own share, and sends the
- * sums to all ranks as they become ready. All this happens at the same time. Small vectors: every
- * rank sends its data to all others and adds the data that it receives.
+ * every rank sends its values of each share to the rank of that share, adds what it receives to
+ * its own share, and sends the sums to all as they become ready, all at the same time. Small
+ * vectors: every rank sends its data to all others and adds what it receives.
  */
 #include "bench/peers/bare.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -20,38 +16,17 @@
 #define SMALL_BYTES 16384
 #define CHUNK ((size_t)512 << 10) /* maximum number of bytes to send or receive in one call */
 
-/* ---- connections ----------------------------------------------------------------------------- */
-
-static vb_status connect_pair(int *a_p, int *b_p)
-{
-    struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int one = 1, listener = socket(AF_INET, SOCK_STREAM, 0);
-    socklen_t len = sizeof(addr);
-    vb_status st = VB_OK;
-
-    *a_p = socket(AF_INET, SOCK_STREAM, 0);
-    *b_p = -1;
-    if (bind(listener, (struct sockaddr *)&addr, sizeof(addr)) != 0 || listen(listener, 1) != 0 ||
-        getsockname(listener, (struct sockaddr *)&addr, &len) != 0 ||
-        connect(*a_p, (struct sockaddr *)&addr, sizeof(addr)) != 0)
-        st = vb_err_sys("loopback");
-    if (st == VB_OK)
-        *b_p = accept(listener, NULL, NULL);
-    if (st == VB_OK && (setsockopt(*a_p, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) != 0 ||
-                        setsockopt(*b_p, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) != 0))
-        st = vb_err_sys("TCP_NODELAY");
-    close(listener);
-    return st;
-}
-
 vb_status bare_tcp_connect(int ranks, int fds[BARE_RANKS_MAX][BARE_RANKS_MAX])
 {
     vb_status st = VB_OK;
-    int i, j;
+    int i, j, pair[2];
 
     for (i = 0; i < ranks; i++)
-        for (j = 0; j < i && st == VB_OK; j++)
-            st = connect_pair(&fds[i][j], &fds[j][i]);
+        for (j = 0; j < i && st == VB_OK; j++) {
+            st = bare_tcp_pair(NULL, pair);
+            fds[i][j] = pair[0];
+            fds[j][i] = pair[1];
+        }
     return st;
 }
 
@@ -72,10 +47,7 @@ vb_status bare_tcp_open(struct bare *b, int fds[BARE_RANKS_MAX][BARE_RANKS_MAX])
     return VB_OK;
 }
 
-/* ---- bytes ----------------------------------------------------------------------------------- */
-
-/* Sends up to len bytes. Returns the number of bytes sent, or 0 if sending would block. Exits if
- * the peer is gone. */
+/* Returns the number of bytes sent, 0 if sending would block. Exits if the peer is gone. */
 static size_t push(int fd, const void *from, size_t len)
 {
     ssize_t n = send(fd, from, len < CHUNK ? len : CHUNK, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -93,8 +65,6 @@ static size_t pull(int fd, void *to, size_t len)
         _exit(1);
     return n > 0 ? (size_t)n : 0;
 }
-
-/* ---- small ----------------------------------------------------------------------------------- */
 
 static void small(struct bare *b, size_t n)
 {
@@ -117,11 +87,8 @@ static void small(struct bare *b, size_t n)
     }
 }
 
-/* ---- large ----------------------------------------------------------------------------------- */
-
-/* The state of the exchange with one other rank, in bytes. First, this rank sends its values of the
- * other rank's share, and receives the other rank's values of its own share. Then both send the
- * sums of their shares. */
+/* The exchange with one other rank, in bytes. First, each sends its values of the other's share
+ * and receives the other's values of its own. Then both send the sums of their shares. */
 struct line {
     char *theirs; /* the share of the other rank, in this rank's data */
     size_t their_len;

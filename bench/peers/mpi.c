@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * mpi NAME TRANSPORT SIZES SECONDS: measures the allreduce of an MPI library. The mpirun of the
- * library starts this program. The program is built once with Open MPI and once with MPICH, if they
- * are installed.
+ * mpi NAME TRANSPORT SIZES SECONDS: measures the allreduce of an MPI library, whose mpirun starts
+ * this program. Built once with Open MPI and once with MPICH, if they are installed.
  */
 #include "bench/peers/peer.h"
 

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Measures a peer in the same way as `verbena bench allreduce` measures our allreduce: checks a
- * sum, runs batches of allreduces with a barrier before each batch, and checks a sum again. A batch
- * is so long that the cost of the clock and of the barrier does not matter. The time of a batch is
- * the time of the slowest rank. The median is printed.
+ * Measures a peer as bench_slowest() measures our allreduce: checks a sum, runs batches with a
+ * barrier before each, checks a sum again, and prints the median of the slowest rank's times.
  */
 #include "bench/peers/peer.h"
 
@@ -17,8 +15,6 @@
 #define SAMPLES_MIN 5
 #define BATCH_US 200.0
 #define BATCH_MAX 4096
-
-/* ---- arguments ------------------------------------------------------------------------------- */
 
 static int parse_size(const char **text_p, size_t *size_p)
 {
@@ -77,8 +73,6 @@ float *peer_alloc(size_t bytes)
     return ptr;
 }
 
-/* ---- check ----------------------------------------------------------------------------------- */
-
 /* Returns a small integer, so that sums are exact in any order. */
 static float value(size_t i, int rank)
 {
@@ -105,8 +99,6 @@ static double count_wrong(struct peer *p, size_t n)
     return wrong;
 }
 
-/* ---- time ------------------------------------------------------------------------------------ */
-
 static double now_us(void)
 {
     struct timespec t;
@@ -128,8 +120,7 @@ static double batch(struct peer *p, size_t n, int n_batch)
     return (now_us() - start) / n_batch;
 }
 
-/* Chooses the number of allreduces per batch and the number of batches. Rank 0 measures, and all
- * ranks use the numbers of rank 0. */
+/* Chooses the sizes and the number of batches. All ranks use the numbers of rank 0. */
 static void plan(struct peer *p, size_t n, double seconds, int *n_batch_p, int *n_p)
 {
     double us, n_batch, samples;

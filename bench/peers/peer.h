@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Declarations that the peers of bench/compare allreduce share: the same sizes, the same check and
- * the same way to measure, for any implementation of allreduce. The file includes no header of the
- * engine, so that the compilers of MPI can build it.
+ * What the peers of bench/compare allreduce share: sizes, check and way to measure. Includes no
+ * header of the engine, so that the compilers of MPI can build it.
  */
 #ifndef VB_BENCH_PEERS_PEER_H
 #define VB_BENCH_PEERS_PEER_H
@@ -29,17 +28,14 @@ struct peer_args {
     double seconds; /* duration of the measurement of each size */
 };
 
-/* Parses a list of sizes such as "4,64K,1M", and the seconds. Returns 0 on success. Otherwise the
- * function prints one line about the error and returns 2. */
+/* Parses a list such as "4,64K,1M", and the seconds. Returns 0, or 2 after one line on stderr. */
 int peer_parse(const char *sizes, const char *seconds, struct peer_args *args);
 
-/* Measures all sizes. Rank 0 prints one line per size. Returns the exit code, which is 1 if a sum
- * was wrong. */
+/* Measures all sizes; rank 0 prints them. Returns the exit code, 1 if a sum was wrong. */
 int peer_measure(struct peer *p, const struct peer_args *args);
 
-/* Allocates memory as ordinary programs do, and touches all pages. If the environment variable
- * PEER_HUGE is set, the memory is on huge pages. The memory is never freed. Returns NULL on
- * failure. */
+/* Allocates memory as ordinary programs do, on huge pages if the environment has PEER_HUGE, and
+ * touches all pages. Never freed. Returns NULL on failure. */
 float *peer_alloc(size_t bytes);
 
 #endif
