@@ -60,7 +60,9 @@ int cli_exit_code(vb_status st);
  * if something could not be written. */
 int cli_finish(int exit_code);
 
-/* Prints the JSON value on one line of standard output, and destroys the value. */
+/* Creates a JSON object. cli_print_json() ends the object, prints it on one line of standard output
+ * and destroys it. */
+struct vb_json *cli_json_object(void);
 vb_status cli_print_json(struct vb_json *json);
 
 /* Finds the checkpoint that an argument names. The argument is a file, or a folder; of a folder the

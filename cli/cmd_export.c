@@ -163,18 +163,16 @@ static vb_status export_arrays(const struct export_args *a, const struct vb_chec
 static vb_status export_json(const struct export_args *a, const char *path,
                              const struct vb_checkpoint *cp)
 {
-    struct vb_json *json = vb_json_create();
+    struct vb_json *json = cli_json_object();
     vb_status st;
 
     if (json == NULL)
         return vb_err(VB_ERR_NO_MEMORY, "no memory for JSON");
-    vb_json_object(json, NULL);
     vb_json_text(json, "checkpoint", path);
     vb_json_text(json, "model", cp->model);
     vb_json_int(json, "step", cp->step);
     vb_json_array(json, "arrays");
     st = export_arrays(a, cp, true, json);
-    vb_json_end(json);
     vb_json_end(json);
     if (st == VB_OK)
         return cli_print_json(json);

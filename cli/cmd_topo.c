@@ -255,10 +255,9 @@ static void json_rank(struct vb_json *json, const struct vb_placement_rank *rank
 
 static vb_status print_json(const struct vb_topo *topo, const struct vb_placement *placement)
 {
-    struct vb_json *json = vb_json_create();
+    struct vb_json *json = cli_json_object();
     int i;
 
-    vb_json_object(json, NULL);
     json_machine(json, vb_topo_facts(topo));
     vb_json_int(json, "threads", placement->threads);
     vb_json_bool(json, "overlap", placement->overlap);
@@ -267,7 +266,6 @@ static vb_status print_json(const struct vb_topo *topo, const struct vb_placemen
     vb_json_array(json, "ranks");
     for (i = 0; i < placement->n_ranks; i++)
         json_rank(json, &placement->ranks[i]);
-    vb_json_end(json);
     vb_json_end(json);
     return cli_print_json(json);
 }

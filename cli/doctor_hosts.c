@@ -342,10 +342,9 @@ static void json_pair(struct vb_json *json, const struct vb_pair *p)
 
 static vb_status print_json(const struct exam *e)
 {
-    struct vb_json *json = vb_json_create();
+    struct vb_json *json = cli_json_object();
     int i;
 
-    vb_json_object(json, NULL);
     vb_json_bool(json, "ok", count_all(e, VB_CHECK_FAIL) == 0);
     vb_json_array(json, "hosts");
     for (i = 0; i < e->n_hosts; i++)
@@ -356,7 +355,6 @@ static vb_status print_json(const struct exam *e)
         json_pair(json, &e->pairs[i]);
     vb_json_end(json);
     cli_doctor_json_checks(json, e->checks, e->n_checks);
-    vb_json_end(json);
     return cli_print_json(json);
 }
 

@@ -3,9 +3,11 @@
  * Functions that all subcommands share: common options, help texts, usage errors.
  */
 #include "cli/cli.h"
+#include "engine/engine.h"
 
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define GROUPS_MAX 16
 
@@ -139,6 +141,21 @@ int cli_parse(const struct cli_command *command, const struct vb_opt_group *grou
     return -1;
 }
 
+vb_status cli_find_checkpoint(const char *given, char path[PATH_MAX])
+{
+    struct stat info;
+    vb_status st;
+
+    if (stat(given, &info) == 0 && S_ISDIR(info.st_mode)) {
+        st = vb_checkpoint_latest(given, path, PATH_MAX);
+        return st == VB_ERR_NO_FILE ? vb_err(st, "%s: there is no checkpoint in this folder", given)
+                                    : st;
+    }
+    if ((size_t)snprintf(path, PATH_MAX, "%s", given) >= PATH_MAX)
+        return vb_err(VB_ERR_USAGE, "cannot read %.64s...: the path is too long", given);
+    return VB_OK;
+}
+
 /* ---- the end of a command -------------------------------------------------------------------- */
 
 int cli_exit_code(vb_status st)
@@ -148,10 +165,20 @@ int cli_exit_code(vb_status st)
     return st == VB_ERR_USAGE ? CLI_USAGE : CLI_FAILED;
 }
 
+struct vb_json *cli_json_object(void)
+{
+    struct vb_json *json = vb_json_create();
+
+    vb_json_object(json, NULL);
+    return json;
+}
+
 vb_status cli_print_json(struct vb_json *json)
 {
-    vb_status st = vb_json_print(json, stdout);
+    vb_status st;
 
+    vb_json_end(json);
+    st = vb_json_print(json, stdout);
     vb_json_destroy(json);
     return st;
 }

@@ -5,8 +5,7 @@
  * standard input and writes the picture to its standard output, which is memory. So no file name
  * has to be quoted.
  */
-#include "cli/bench/cmd_bench_step.h"
-#include "cli/cli.h"
+#include "cli/bench/cmd_bench.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "cli/bench/cmd_bench_ps.h"
-#include "cli/cli.h"
+#include "cli/bench/cmd_bench.h"
 
 #include <string.h>
 
@@ -40,9 +39,8 @@ static const char *name_of(enum vb_ps_op op)
 
 static void print_json(const struct vb_ps_line *l)
 {
-    struct vb_json *json = vb_json_create();
+    struct vb_json *json = cli_json_object();
 
-    vb_json_object(json, NULL);
     vb_json_text(json, "bench", "ps");
     vb_json_text(json, "transport", l->transport);
     vb_json_int(json, "ranks", l->workers + l->servers);
@@ -58,7 +56,6 @@ static void print_json(const struct vb_ps_line *l)
     vb_json_int(json, "wrong", l->wrong);
     vb_json_real(json, "server_apply_us", l->server_apply_us);
     vb_json_real(json, "server_idle", l->server_idle);
-    vb_json_end(json);
     (void)cli_print_json(json);
     fflush(stdout);
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "cli/bench/cmd_bench_step.h"
-#include "cli/cli.h"
+#include "cli/bench/cmd_bench.h"
 #include "cli/model_names.h"
 
 #include <math.h>
@@ -95,7 +94,6 @@ static void print_text(const struct cli_bench_step *args, const struct vb_step_r
 
 static void print_json(struct vb_json *j)
 {
-    vb_json_end(j);
     (void)cli_print_json(j);
     fflush(stdout);
 }
@@ -103,9 +101,8 @@ static void print_json(struct vb_json *j)
 static void print_point(const struct cli_bench_step *args, const struct vb_step_result *r)
 {
     const struct vb_step_point *p = &r->points[r->n - 1];
-    struct vb_json *j = vb_json_create();
+    struct vb_json *j = cli_json_object();
 
-    vb_json_object(j, NULL);
     vb_json_text(j, "bench", "step");
     vb_json_text(j, "transport", r->transport);
     vb_json_int(j, "ranks", r->ranks);
@@ -187,8 +184,7 @@ static void print_end(const struct cli_bench_step *args, const struct vb_step_re
         print_verdict(args, r);
         return;
     }
-    j = vb_json_create();
-    vb_json_object(j, NULL);
+    j = cli_json_object();
     vb_json_text(j, "bench", "step");
     vb_json_text(j, "transport", r->transport);
     vb_json_int(j, "ranks", r->ranks);

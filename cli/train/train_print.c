@@ -338,9 +338,8 @@ vb_status cli_train_print(const char *mode, const struct vb_train_opts *o,
 static vb_status print_joined_json(const char *root, const struct vb_train_opts *o,
                                    const struct vb_train_result *r)
 {
-    struct vb_json *json = vb_json_create();
+    struct vb_json *json = cli_json_object();
 
-    vb_json_object(json, NULL);
     vb_json_text(json, "model", o->model);
     vb_json_text(json, "mode", "async");
     vb_json_text(json, "joined", root);
@@ -349,7 +348,6 @@ static vb_status print_joined_json(const char *root, const struct vb_train_opts 
     vb_json_real(json, "train_s", r->train_s);
     vb_json_array(json, "per_rank");
     json_rank(json, &r->per_rank[0]);
-    vb_json_end(json);
     vb_json_end(json);
     return cli_print_json(json);
 }
