@@ -4,7 +4,6 @@
  * and evaluates, without making a step. Sizes are checked first, because choosing kernels takes
  * time.
  */
-#include "engine/train/eval.h"
 #include "engine/train/train_room_priv.h"
 
 #include <stdlib.h>

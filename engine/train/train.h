@@ -6,6 +6,7 @@
 #define VB_ENGINE_TRAIN_TRAIN_H
 
 #include "data/data.h"
+#include "engine/checkpoint/checkpoint.h"
 #include "kernels/kernels.h"
 #include "net/net.h"
 
@@ -365,5 +366,23 @@ int vb_joined_rank(const struct vb_joined *joined); /* rank in the job, before i
  * vb_train_result_fini(). */
 vb_status vb_train(const struct vb_train_opts *o, struct vb_train_result *result_p);
 void vb_train_result_fini(struct vb_train_result *result);
+
+/* ---- evaluation of a checkpoint (eval.c) ----------------------------------------------------- */
+
+struct vb_eval_opts {
+    struct vb_data_spec data; /* the test part of the data is used if there is one */
+    const char *data_text;
+};
+
+struct vb_eval_result {
+    char model[VB_CHECKPOINT_NAME];
+    int64_t step;
+    int samples;
+    double accuracy, loss, seconds;
+};
+
+/* Evaluates the parameters of a checkpoint on data, without training. */
+vb_status vb_eval(const char *path, const struct vb_eval_opts *opts,
+                  struct vb_eval_result *result_p);
 
 #endif

@@ -15,6 +15,37 @@
 
 #define LINEAR_UP_TO 4.0
 
+/* ---- roles of the ranks ---------------------------------------------------------------------- */
+
+int vb_train_shards(const struct vb_async_opts *o)
+{
+    return o->servers > 0 ? o->servers : 1;
+}
+
+int vb_train_replicas(const struct vb_async_opts *o)
+{
+    return o->replicas > 1 ? o->replicas : 1;
+}
+
+int vb_train_servers(const struct vb_async_opts *o)
+{
+    return vb_train_shards(o) * vb_train_replicas(o);
+}
+
+int vb_train_workers(const struct vb_train_opts *o)
+{
+    if (o->mode != VB_MODE_ASYNC || !o->async.dedicated)
+        return o->group.world;
+    return o->group.world - vb_train_servers(&o->async);
+}
+
+bool vb_train_apart(const struct vb_train_opts *o)
+{
+    return o->mode == VB_MODE_ASYNC && !(o->async.bounded && o->async.staleness == 0);
+}
+
+/* ---- the numbers of a run -------------------------------------------------------------------- */
+
 static double rate_for(const struct vb_train_model *m, int batch)
 {
     double times = (double)batch / m->batch, lr = m->lr * times;
@@ -35,8 +66,6 @@ static double stale_factor(const struct vb_train_opts *o, enum vb_k_rule_kind ru
 
     return has_momentum && vb_train_apart(o) ? 2.0 / (vb_train_workers(o) + 1) : 1;
 }
-
-/* ---- update rule ----------------------------------------------------------------------------- */
 
 static vb_status make_rule(const struct vb_train_opts *o, const struct vb_train_model *m,
                            struct vb_k_rule *rule)
@@ -66,8 +95,6 @@ static vb_status make_rule(const struct vb_train_opts *o, const struct vb_train_
     return VB_OK;
 }
 
-/* ---- schedule -------------------------------------------------------------------------------- */
-
 static void make_schedule(const struct vb_train_opts *o, const struct vb_train_model *m,
                           struct vb_recipe *r)
 {
@@ -86,8 +113,6 @@ static void make_schedule(const struct vb_train_opts *o, const struct vb_train_m
     s->period = kind == VB_SCHEDULE_STEP ? (r->steps + 2) / 3 : r->steps;
     s->factor = kind == VB_SCHEDULE_STEP ? 0.1 : 0;
 }
-
-/* ---- all of it ------------------------------------------------------------------------------- */
 
 static vb_status make_batch(const struct vb_train_opts *o, const struct vb_train_model *m, int n,
                             struct vb_recipe *r)

@@ -40,8 +40,6 @@ struct vb_recipe {
     double clip; /* largest norm of a mean gradient; 0: no limit */
 };
 
-/* ---- roles (train_roles.c) ------------------------------------------------------------------- */
-
 /* Returns whether each worker has its own batches. */
 bool vb_train_apart(const struct vb_train_opts *o);
 
