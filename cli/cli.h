@@ -7,6 +7,7 @@
 #define VB_CLI_CLI_H
 
 #include "base/base.h"
+#include "engine/engine.h"
 
 #include <limits.h>
 
@@ -48,6 +49,25 @@ void cli_names_text(const char *const *names, int n, char *text, size_t size);
  * names. */
 int cli_find_name(const struct cli_command *command, const char *what, const char *given,
                   const char *const *names, int n);
+
+/* Names of models, from the tables in engine/ and models/: no command is edited for a new model. */
+#define CLI_NAMES_MAX 32
+
+struct cli_names {
+    const char *list[CLI_NAMES_MAX];
+    int n;
+};
+
+struct cli_names cli_model_names(bool nets); /* of models, for train; or of nets, for bench step */
+struct cli_names cli_table_names(void);      /* of tables of layers, for bench kernels */
+
+/* Finds the model that the user has named. Returns -1 on success. Otherwise the function prints one
+ * line and returns CLI_USAGE. If given is NULL, the line has the question and then all names. */
+int cli_find_model(const struct cli_command *command, const char *question, const char *given,
+                   const struct cli_names *names, const char **name_p);
+
+/* Returns the model that has a net of this name, or NULL if there is none. */
+const struct vb_train_model *cli_net_find(const char *name, const struct vb_train_net **net_p);
 
 /* Parses numbers from 1 to max, separated by commas, such as "8,16". Returns how many numbers there
  * are. Returns -1 if text is something else or has more than n_max numbers. */

@@ -3,7 +3,6 @@
  * verbena eval: computes accuracy and loss of a checkpoint.
  */
 #include "cli/cli.h"
-#include "engine/engine.h"
 
 struct eval_args {
     const char *data;

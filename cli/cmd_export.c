@@ -7,7 +7,6 @@
  * https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
  */
 #include "cli/cli.h"
-#include "engine/engine.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -139,6 +139,7 @@ int cli_step_plot_check(const char *path)
 
 struct range {
     double x_min, x_max, y_min, y_max; /* above 0, because the axes are logarithmic */
+    bool exposed; /* any exposed time is above 0; gnuplot warns about a line without such a point */
 };
 
 static void widen(struct range *range, double y)
@@ -151,7 +152,7 @@ static void widen(struct range *range, double y)
 
 static struct range range_of(const struct vb_step_result *r)
 {
-    struct range range = {INFINITY, 0, INFINITY, 0};
+    struct range range = {.x_min = INFINITY, .y_min = INFINITY};
     int i;
 
     for (i = 0; i < r->n; i++) {
@@ -163,6 +164,7 @@ static struct range range_of(const struct vb_step_result *r)
         widen(&range, p->transfer_ms);
         widen(&range, p->exposed_ms);
         widen(&range, p->step_ms);
+        range.exposed = range.exposed || p->exposed_ms > 0;
     }
     return range;
 }
@@ -179,18 +181,6 @@ static void write_data(FILE *f, const struct vb_step_result *r)
                 p->exposed_ms, p->step_ms, (long long)p->bytes);
     }
     fprintf(f, "END\n");
-}
-
-/* Returns true if any exposed time is above 0. If none is, the plot leaves out the line of exposed
- * times, because gnuplot warns about a line without a visible point. */
-static bool any_exposed(const struct vb_step_result *r)
-{
-    int i;
-
-    for (i = 0; i < r->n; i++)
-        if (r->points[i].exposed_ms > 0)
-            return true;
-    return false;
 }
 
 static void write_script(FILE *f, const char *terminal, const char *model,
@@ -215,7 +205,7 @@ static void write_script(FILE *f, const char *terminal, const char *model,
     fprintf(f, "plot $points using 1:2 with linespoints title \"compute\"");
     if (r->ranks > 1)
         fprintf(f, ", $points using 1:3 with linespoints title \"transfer alone\"");
-    if (any_exposed(r))
+    if (range.exposed)
         fprintf(f, ", $points using 1:4 with linespoints title \"exposed\"");
     fprintf(f, ", $points using 1:5 with linespoints title \"step\"\n");
 }

@@ -3,7 +3,6 @@
  * verbena bench: microbenchmarks of the engine's layers.
  */
 #include "cli/bench/cmd_bench.h"
-#include "cli/model_names.h"
 #include "topo/topo.h"
 
 #include <stdlib.h>
@@ -90,20 +89,6 @@ static const char *const default_sizes[BENCHES] = {
     "4K,64K,1M,16M,64M",
 };
 
-static int find(const struct vb_opts *parsed, enum what *what_p)
-{
-    int i;
-
-    if (parsed->n_operands == 0)
-        return cli_refuse(&cli_bench, "the bench is missing: name transfer, allreduce, "
-                                      "sparse-allreduce, kernels, step or ps");
-    i = cli_find_name(&cli_bench, "bench", parsed->operands[0], names, BENCHES);
-    if (i < 0)
-        return CLI_USAGE;
-    *what_p = (enum what)i;
-    return -1;
-}
-
 /* Returns a message if an option does not belong to this bench; otherwise NULL. */
 static const char *misplaced(enum what what, const struct bench_args *args)
 {
@@ -174,10 +159,15 @@ static int check_alone(const struct vb_opts *parsed, const struct bench_args *ar
                        enum what *what_p)
 {
     const char *why;
-    int code = find(parsed, what_p);
+    int i;
 
-    if (code >= 0)
-        return code;
+    if (parsed->n_operands == 0)
+        return cli_refuse(&cli_bench, "the bench is missing: name transfer, allreduce, "
+                                      "sparse-allreduce, kernels, step or ps");
+    i = cli_find_name(&cli_bench, "bench", parsed->operands[0], names, BENCHES);
+    if (i < 0)
+        return CLI_USAGE;
+    *what_p = (enum what)i;
     why = misplaced(*what_p, args);
     if (why != NULL)
         return cli_refuse(&cli_bench, "%s", why);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 #include "cli/bench/cmd_bench.h"
-#include "cli/model_names.h"
 
 #include <math.h>
 #include <string.h>
@@ -42,7 +41,7 @@ int cli_bench_step_check(const struct cli_bench_step *args, const struct vb_laun
                          const struct vb_group_opts *group, bool elsewhere, struct vb_step_opts *o)
 {
     const char *data = args->data != NULL ? args->data : "synth";
-    struct cli_names names = cli_net_names();
+    struct cli_names names = cli_model_names(true);
     const struct vb_train_net *net;
     const char *model;
     char why[VB_OPTS_WHY];

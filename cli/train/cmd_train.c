@@ -6,9 +6,7 @@
  * the same command with the same arguments. So the supervisor finds every mistake in the arguments
  * before it starts a rank.
  */
-#include "cli/model_names.h"
-#include "cli/train/train_opts.h"
-#include "cli/train/train_print.h"
+#include "cli/train/cmd_train.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +16,7 @@
 
 static int find_model(const struct vb_opts *parsed, const char **model_p)
 {
-    struct cli_names names = cli_model_names();
+    struct cli_names names = cli_model_names(false);
     const char *given = parsed->n_operands > 0 ? parsed->operands[0] : NULL;
 
     return cli_find_model(&cli_train, "the model is missing: name", given, &names, model_p);

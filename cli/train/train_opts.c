@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "cli/train/train_opts.h"
+#include "cli/train/cmd_train.h"
 #include "topo/topo.h"
 
 #include <string.h>
