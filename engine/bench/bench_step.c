@@ -196,20 +196,14 @@ static vb_status measure(struct bench *b, double seconds, struct vb_step_point *
     return st == VB_OK ? summarise(b, point) : st;
 }
 
-static void make_enough(struct vb_train_opts *train)
-{
-    int64_t enough = train->length.batch * train->group.world * EPOCH_MIN;
-    bool sparse = vb_train_model_find(train->model)->sparse;
-    int64_t most = sparse ? VB_DATA_ROWS_MAX : VB_DATA_SYNTH_MAX;
-    struct vb_data_spec *data = &train->data.ask.data;
-
-    if (data->format == VB_DATA_SYNTH && !data->n_given && data->n_train < enough)
-        data->n_train = (int)(enough < most ? enough : most);
-}
-
 static void fill_opts(const struct vb_step_opts *o, int batch, struct vb_group *group,
                       struct vb_train_opts *train)
 {
+    int64_t enough = (int64_t)batch * o->train.group.world * EPOCH_MIN;
+    bool sparse = vb_train_model_find(o->train.model)->sparse;
+    int64_t most = sparse ? VB_DATA_ROWS_MAX : VB_DATA_SYNTH_MAX;
+    struct vb_data_spec *data = &train->data.ask.data;
+
     *train = o->train;
     train->open_group = group;
     train->length.batch = batch;
@@ -220,7 +214,8 @@ static void fill_opts(const struct vb_step_opts *o, int batch, struct vb_group *
     train->learn.momentum = train->learn.weight_decay = train->learn.clip = -1;
     train->data.test_limit = 1;
     train->data.ask.no_test = true;
-    make_enough(train);
+    if (data->format == VB_DATA_SYNTH && !data->n_given && data->n_train < enough)
+        data->n_train = (int)(enough < most ? enough : most);
 }
 
 static vb_status one_batch(struct bench *b, const struct vb_step_opts *o, int batch,
@@ -243,26 +238,12 @@ static vb_status one_batch(struct bench *b, const struct vb_step_opts *o, int ba
     return st;
 }
 
-static vb_status all_batches(struct bench *b, const struct vb_step_opts *o,
-                             struct vb_step_result *result)
-{
-    vb_status st = VB_OK;
-    int i;
-
-    for (i = 0; i < o->n_batches && st == VB_OK; i++) {
-        st = one_batch(b, o, o->batches[i], &result->points[i]);
-        result->n += st == VB_OK;
-        if (st == VB_OK && o->each != NULL && o->train.group.rank == 0)
-            o->each(o->each_arg, result);
-    }
-    return st;
-}
-
 vb_status vb_bench_step(const struct vb_step_opts *o, struct vb_step_result *result_p)
 {
     struct vb_place place = {0};
     vb_status st = vb_trainer_check(&o->train);
     struct bench *b;
+    int i;
 
     if (st != VB_OK)
         return st;
@@ -279,7 +260,12 @@ vb_status vb_bench_step(const struct vb_step_opts *o, struct vb_step_result *res
             place.placement != NULL ? place.placement->threads : o->train.place.threads;
         snprintf(result_p->transport, sizeof(result_p->transport), "%s",
                  b->group != NULL ? vb_group_transports(b->group) : "self");
-        st = all_batches(b, o, result_p);
+        for (i = 0; i < o->n_batches && st == VB_OK; i++) {
+            st = one_batch(b, o, o->batches[i], &result_p->points[i]);
+            result_p->n += st == VB_OK;
+            if (st == VB_OK && o->each != NULL && o->train.group.rank == 0)
+                o->each(o->each_arg, result_p);
+        }
         vb_place_close(&place);
     }
     free(b);
@@ -337,25 +323,21 @@ static struct line fit_line(const struct vb_step_point *points, int n, bool tran
     return line;
 }
 
-static struct line fit_level(const struct vb_step_point *points, int n)
-{
-    struct line line = {0, 0};
-    int i;
-
-    for (i = 0; i < n; i++)
-        line.at_0 += points[i].transfer_ms / n;
-    return line;
-}
-
 int64_t vb_step_hidden_from(const struct vb_step_point *points, int n)
 {
-    struct line compute = fit_line(points, n, false);
-    struct line transfer =
-        all_same(points, n, true) ? fit_level(points, n) : fit_line(points, n, true);
-    double lead = compute.at_0 - transfer.at_0, gain = compute.slope - transfer.slope, from;
+    struct line compute = fit_line(points, n, false), transfer = {0, 0};
+    double lead, gain, from;
+    int i;
 
     if (n == 0)
         return 0;
+    if (all_same(points, n, true))
+        for (i = 0; i < n; i++)
+            transfer.at_0 += points[i].transfer_ms / n;
+    else
+        transfer = fit_line(points, n, true);
+    lead = compute.at_0 - transfer.at_0;
+    gain = compute.slope - transfer.slope;
     if (gain <= 0) /* a larger batch hides less of the transfer */
         return lead + gain * VB_STEP_REACH >= 0 ? 1 : 0;
     from = ceil(-lead / gain - 1e-9); /* 1e-9: rounding errors must not raise a whole number */

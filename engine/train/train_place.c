@@ -81,20 +81,14 @@ bool vb_place_is_crowded(const struct vb_train_opts *o, const cpu_set_t *cpus)
     return CPU_COUNT(cpus) > 0 && ranks * threads + servers > CPU_COUNT(cpus);
 }
 
-/* Returns whether a server's thread runs beside workers that already occupy all cores. If the
- * workers were pinned, one of them would wait for the core that the server runs on, while other
- * cores are idle. */
-static bool server_lacks_cpu(const struct vb_train_opts *o)
-{
-    cpu_set_t cpus;
-
-    return o->mode == VB_MODE_ASYNC && sched_getaffinity(0, sizeof(cpus), &cpus) == 0 &&
-           vb_place_is_crowded(o, &cpus);
-}
-
 vb_status vb_place_open(const struct vb_train_opts *o, struct vb_place *place_p)
 {
-    bool pinned = o->place.pin && !server_lacks_cpu(o) &&
+    cpu_set_t cpus;
+    /* If a server's thread runs beside workers that already occupy all cores, no worker is pinned:
+     * one of them would wait for the core that the server runs on, while other cores are idle. */
+    bool crowded = o->mode == VB_MODE_ASYNC && sched_getaffinity(0, sizeof(cpus), &cpus) == 0 &&
+                   vb_place_is_crowded(o, &cpus);
+    bool pinned = o->place.pin && !crowded &&
                   o->join.joined == NULL; /* a joiner's cores may belong to other ranks */
     int local_rank = o->place.local_rank;
     int local_ranks = o->group.world == 1 ? 1 : o->place.local_ranks;

@@ -19,13 +19,7 @@ struct record {
     uint64_t n_params;
 };
 
-/* How long one rank waited for each of the other ranks. */
-struct late_table {
-    struct vb_wait_stats of[LATE_MAX];
-};
-
-_Static_assert(sizeof(struct late_table) <= VB_RECORD_MAX, "a table fits into one message");
-
+_Static_assert(LATE_MAX * sizeof(struct vb_wait_stats) <= VB_RECORD_MAX, "fits into one message");
 _Static_assert(sizeof(struct record) <= VB_RECORD_MAX, "a record fits into one message");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "parameters are digested as they lie");
 
@@ -175,24 +169,19 @@ vb_status vb_train_make_room(struct vb_trainer *t)
     return t->evals.list != NULL ? VB_OK : vb_err_sys("calloc");
 }
 
-static void drop_every_second(struct vb_trainer *t)
-{
-    int i;
-
-    for (i = 1; 2 * i < t->evals.n; i++)
-        t->evals.list[i] = t->evals.list[2 * i];
-    t->evals.n = i;
-    t->evals.gap *= 2;
-}
-
 void vb_train_keep_eval(struct vb_trainer *t, int64_t step)
 {
     int64_t number = t->evals.seen++;
+    int i;
 
     if (t->evals.list == NULL)
         return;
-    if (t->evals.n == t->evals.max)
-        drop_every_second(t);
+    if (t->evals.n == t->evals.max) { /* drop every second evaluation */
+        for (i = 1; 2 * i < t->evals.n; i++)
+            t->evals.list[i] = t->evals.list[2 * i];
+        t->evals.n = i;
+        t->evals.gap *= 2;
+    }
     if (number % t->evals.gap == 0)
         t->evals.list[t->evals.n++] =
             (struct vb_eval){.step = step, .accuracy = t->evals.accuracy, .loss = t->evals.loss};
@@ -214,9 +203,10 @@ static vb_status gather(struct vb_trainer *t, struct record *all)
     return st;
 }
 
-/* Fills in the figures that are the same on all ranks. */
-static void fill_settings(struct vb_trainer *t, struct vb_train_result *r)
+void vb_train_fill_run(struct vb_trainer *t, struct vb_train_result *r)
 {
+    int i, p;
+
     r->batch = vb_trainer_share(t);
     r->global_batch = t->recipe.global_batch;
     r->steps = t->step;
@@ -241,21 +231,12 @@ static void fill_settings(struct vb_trainer *t, struct vb_train_result *r)
         r->apart = vb_train_apart(t->o);
         r->order = r->apart ? NULL : "rank";
         r->algo = t->sums.algo;
-        return;
+    } else if (t->place.group != NULL) {
+        snprintf(r->transport, sizeof(r->transport), "%s", vb_group_transports(t->place.group));
+        r->order = t->o->sums.coll.order == VB_ORDER_RANK ? "rank" : "any";
+        r->algo = t->sums.algo;
+        r->wire = t->o->sums.coll.wire == VB_WIRE_BF16 ? "bf16" : "f32";
     }
-    if (t->place.group == NULL)
-        return;
-    snprintf(r->transport, sizeof(r->transport), "%s", vb_group_transports(t->place.group));
-    r->order = t->o->sums.coll.order == VB_ORDER_RANK ? "rank" : "any";
-    r->algo = t->sums.algo;
-    r->wire = t->o->sums.coll.wire == VB_WIRE_BF16 ? "bf16" : "f32";
-}
-
-void vb_train_fill_run(struct vb_trainer *t, struct vb_train_result *r)
-{
-    int i, p;
-
-    fill_settings(t, r);
     for (i = 0; i < r->workers; i++) {
         r->train_s += r->per_rank[i].train_s / r->workers;
         for (p = 0; p < VB_PHASES; p++)
@@ -275,26 +256,11 @@ vb_status vb_train_fill_params(struct vb_trainer *t, struct vb_train_result *r)
 
 /* Fills in late_n, late_s and late_max_s. For each rank, the result has the waiting time of the
  * rank that waited for it the longest. */
-static void add_late(struct vb_train_result *result, const struct late_table *table)
-{
-    struct vb_rank_result *r;
-    int i;
-
-    for (i = 0; i < result->ranks; i++) {
-        r = &result->per_rank[i];
-        if ((double)table->of[i].ns / 1e9 <= r->late_s)
-            continue;
-        r->late_n = (int64_t)table->of[i].n;
-        r->late_s = (double)table->of[i].ns / 1e9;
-        r->late_max_s = (double)table->of[i].max_ns / 1e9;
-    }
-}
-
 static vb_status collect_late(struct vb_trainer *t, struct vb_train_result *result)
 {
-    struct late_table own = {0}, *all;
+    struct vb_wait_stats own[LATE_MAX] = {0}, (*all)[LATE_MAX];
     vb_status st;
-    int i;
+    int i, k;
 
     if (t->place.group == NULL || t->world > LATE_MAX || t->async)
         return VB_OK;
@@ -302,10 +268,18 @@ static vb_status collect_late(struct vb_trainer *t, struct vb_train_result *resu
     if (all == NULL)
         return vb_err_sys("calloc");
     for (i = 0; i < t->world; i++)
-        own.of[i] = vb_group_wait_stats(t->place.group, i);
-    st = vb_group_gather(t->place.group, &own, sizeof(own), all);
+        own[i] = vb_group_wait_stats(t->place.group, i);
+    st = vb_group_gather(t->place.group, own, sizeof(own), all);
     for (i = 0; i < t->world && st == VB_OK; i++)
-        add_late(result, &all[i]);
+        for (k = 0; k < result->ranks; k++) {
+            struct vb_rank_result *r = &result->per_rank[k];
+
+            if ((double)all[i][k].ns / 1e9 <= r->late_s)
+                continue;
+            r->late_n = (int64_t)all[i][k].n;
+            r->late_s = (double)all[i][k].ns / 1e9;
+            r->late_max_s = (double)all[i][k].max_ns / 1e9;
+        }
     free(all);
     return st;
 }
