@@ -215,40 +215,31 @@ static vb_status find_launch(const struct cli_job *job, struct vb_launch *launch
     return st;
 }
 
-static int place(const struct cli_command *command, const struct cli_job *job,
-                 struct vb_launch *launch, struct vb_group_opts *group)
-{
-    const char *why;
-    bool ours;
-    vb_status st = find_launch(job, launch, &ours);
-
-    if (st != VB_OK)
-        return cli_exit_code(st);
-    why = contradiction(job, launch);
-    if (why == NULL)
-        why = lost_logs(job, launch, ours);
-    if (why != NULL)
-        return cli_refuse(command, "%s", why);
-    fill_group(job, launch, group);
-    if (job->secret_file != NULL && !launch->supervised &&
-        vb_secret_read(job->secret_file, group->secret) != VB_OK)
-        return CLI_FAILED;
-    return -1;
-}
-
 int cli_job_place(const struct cli_command *command, struct cli_job *job, struct vb_launch *launch,
                   struct vb_group_opts *group)
 {
     struct cli_job rank = *job;
     const char *why;
-    int code;
+    bool ours;
+    vb_status st;
 
     memset(&job->parsed, 0, sizeof(job->parsed));
     if (job->hosts != NULL)
         rank.root = NULL; /* the launcher passes --root on to the ranks */
-    code = place(command, &rank, launch, group);
-    if (code >= 0 || launch->supervised || job->hosts == NULL)
-        return code;
+    st = find_launch(&rank, launch, &ours);
+    if (st != VB_OK)
+        return cli_exit_code(st);
+    why = contradiction(&rank, launch);
+    if (why == NULL)
+        why = lost_logs(&rank, launch, ours);
+    if (why != NULL)
+        return cli_refuse(command, "%s", why);
+    fill_group(&rank, launch, group);
+    if (job->secret_file != NULL && !launch->supervised &&
+        vb_secret_read(job->secret_file, group->secret) != VB_OK)
+        return CLI_FAILED;
+    if (launch->supervised || job->hosts == NULL)
+        return -1;
     why = hosts_contradiction(job);
     if (why != NULL)
         return cli_refuse(command, "%s", why);

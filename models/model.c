@@ -134,20 +134,6 @@ static void *take(struct arena *a, size_t bytes)
     return at;
 }
 
-/* Returns the number of floats in the largest output of all layers but the last. Each of the two
- * alternating buffers has this size. */
-static size_t largest_output(const struct vb_model *m)
-{
-    size_t max = 0, n;
-    int i;
-
-    for (i = 0; i < m->n_layers - 1; i++) {
-        n = vb_k_shape_outputs(&m->layers[i].shape);
-        max = n > max ? n : max;
-    }
-    return max;
-}
-
 /* Gives the two alternating buffers to the layers in turn. In evaluation, dropout only passes its
  * input on, so the layer after it gets the same buffer. */
 static void share_outputs(struct vb_model *m)
@@ -162,12 +148,14 @@ static void share_outputs(struct vb_model *m)
 
 static void lay_out(struct vb_model *m, struct arena *a)
 {
-    size_t scratch = 0, bytes, max = largest_output(m);
+    size_t scratch = 0, max = 0, n; /* max: floats of the largest output but the last */
     int i;
 
     for (i = 0; i < m->n_layers; i++) {
-        bytes = vb_k_layer_scratch_bytes(m->layers[i].k);
-        scratch = bytes > scratch ? bytes : scratch;
+        n = vb_k_layer_scratch_bytes(m->layers[i].k);
+        scratch = n > scratch ? n : scratch;
+        n = i < m->n_layers - 1 ? vb_k_shape_outputs(&m->layers[i].shape) : 0;
+        max = n > max ? n : max;
     }
     m->logits = take(a, (size_t)m->batch_max * (size_t)m->classes * sizeof(float));
     if (m->pixels && !m->forward_only) {

@@ -169,25 +169,12 @@ static struct range range_of(const struct vb_step_result *r)
     return range;
 }
 
-static void write_data(FILE *f, const struct vb_step_result *r)
-{
-    int i;
-
-    fprintf(f, "# batch compute_ms transfer_ms exposed_ms step_ms bytes\n$points << END\n");
-    for (i = 0; i < r->n; i++) {
-        const struct vb_step_point *p = &r->points[i];
-
-        fprintf(f, "%d %.6g %.6g %.6g %.6g %lld\n", p->batch, p->compute_ms, p->transfer_ms,
-                p->exposed_ms, p->step_ms, (long long)p->bytes);
-    }
-    fprintf(f, "END\n");
-}
-
 static void write_script(FILE *f, const char *terminal, const char *model,
                          const struct vb_step_result *r)
 {
     int64_t from = r->ranks > 1 ? vb_step_hidden_from(r->points, r->n) : 0;
     struct range range = range_of(r);
+    const struct vb_step_point *p;
 
     if (terminal != NULL)
         fprintf(f, "set terminal %s\n", terminal);
@@ -201,7 +188,11 @@ static void write_script(FILE *f, const char *terminal, const char *model,
                 "set arrow from %lld, graph 0 to %lld, graph 1 nohead dashtype 2\n"
                 "set label \" from %lld on\" at %lld, graph 0.03\n",
                 (long long)from, (long long)from, (long long)from, (long long)from);
-    write_data(f, r);
+    fprintf(f, "# batch compute_ms transfer_ms exposed_ms step_ms bytes\n$points << END\n");
+    for (p = r->points; p < r->points + r->n; p++)
+        fprintf(f, "%d %.6g %.6g %.6g %.6g %lld\n", p->batch, p->compute_ms, p->transfer_ms,
+                p->exposed_ms, p->step_ms, (long long)p->bytes);
+    fprintf(f, "END\n");
     fprintf(f, "plot $points using 1:2 with linespoints title \"compute\"");
     if (r->ranks > 1)
         fprintf(f, ", $points using 1:3 with linespoints title \"transfer alone\"");

@@ -376,30 +376,13 @@ static int parse_joined(const struct cli_command *command, const struct vb_joine
     return rc;
 }
 
-static int train_joined(const struct cli_command *command, struct vb_joined *joined,
-                        struct train_asked *a, struct vb_train_opts *o)
-{
-    struct vb_launch launch = {.root_fd = -1};
-    struct vb_data_spec test = {0};
-    const char *data = NULL;
-    int rc = parse_joined(command, joined, a, &data, &o->model);
-
-    o->group.rank = 0;
-    o->group.world = vb_joined_world(joined);
-    if (rc < 0)
-        rc = fill_opts(&a->args, &launch, &test, o);
-    if (rc >= 0)
-        return rc;
-    o->data.text = data;
-    o->plan = NULL; /* the job sends its plan to the joiner */
-    o->join.joined = joined;
-    return train(&a->args, &launch, o);
-}
-
 static int join(const struct cli_command *command, struct train_asked *a)
 {
     struct vb_train_opts o = {0};
+    struct vb_launch launch = {.root_fd = -1};
+    struct vb_data_spec test = {0};
     struct vb_joined *joined = NULL;
+    const char *data = NULL;
     int rc;
 
     if (a->args.dry_run || a->job.hosts != NULL)
@@ -407,7 +390,18 @@ static int join(const struct cli_command *command, struct train_asked *a)
                           "--join starts one worker: --dry-run and --hosts cannot be used with it");
     rc = open_join(command, a->args.join, &a->job, &o.group, &joined);
     if (rc < 0)
-        rc = train_joined(command, joined, a, &o);
+        rc = parse_joined(command, joined, a, &data, &o.model);
+    if (rc < 0) {
+        o.group.rank = 0;
+        o.group.world = vb_joined_world(joined);
+        rc = fill_opts(&a->args, &launch, &test, &o);
+    }
+    if (rc < 0) {
+        o.data.text = data;
+        o.plan = NULL; /* the job sends its plan to the joiner */
+        o.join.joined = joined;
+        rc = train(&a->args, &launch, &o);
+    }
     vb_joined_leave(joined);
     return rc;
 }

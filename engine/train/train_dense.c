@@ -221,22 +221,16 @@ static bool descend(struct vb_trainer *t, const struct vb_model_batch *batch)
     return true;
 }
 
-/* Returns how many layers forward_early() has already run on this batch, and resets that count. */
-static int layers_done(struct vb_trainer *t)
-{
-    struct dense_early *e = &dense_of(t)->early;
-    int layers = e->batch == t->batch && e->step == t->step ? e->layers : 0;
-
-    e->batch = NULL;
-    return layers;
-}
-
 static void forward(struct vb_trainer *t, const float *params, const struct vb_model_batch *batch)
 {
+    struct dense_early *e = &dense_of(t)->early;
+    /* layers that forward_early() has already run on this batch */
+    int done = e->batch == t->batch && e->step == t->step ? e->layers : 0;
     struct vb_model_loss loss;
 
+    e->batch = NULL;
     vb_trainer_drag(t);
-    vb_model_forward_from(dense_of(t)->model, params, batch, layers_done(t), &loss);
+    vb_model_forward_from(dense_of(t)->model, params, batch, done, &loss);
     t->loss = batch->n > 0 ? loss.loss / batch->n : t->loss;
     vb_lap(&t->laps, VB_PHASE_FORWARD);
 }
@@ -291,7 +285,7 @@ static vb_status dense_step_back(struct vb_trainer *t)
     return VB_OK;
 }
 
-/* ---- evaluation ------------------------------------------------------------------------------ */
+/* ---- evaluation and checkpoints -------------------------------------------------------------- */
 
 static vb_status dense_evaluate(struct vb_trainer *t, int first, int n, struct vb_model_loss *sum)
 {
@@ -335,8 +329,6 @@ static float *dense_memory(struct vb_trainer *t, size_t *n_p, void **state_p, in
     *words_p = vb_k_rule_states(t->recipe.rule.kind);
     return c->params[c->now];
 }
-
-/* ---- checkpoints ----------------------------------------------------------------------------- */
 
 static vb_status dense_save(struct vb_trainer *t, struct vb_checkpoint *cp)
 {

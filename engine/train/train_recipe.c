@@ -57,16 +57,6 @@ static double rate_for(const struct vb_train_model *m, int batch)
     return fmin(lr, m->lr_max);
 }
 
-/* Returns a factor for the learning rate. A stale gradient points in a direction that is no longer
- * right, and momentum repeats this direction. So the rate decreases with the number of asynchronous
- * workers. docs/performance.md has the measurements. */
-static double stale_factor(const struct vb_train_opts *o, enum vb_k_rule_kind rule)
-{
-    bool has_momentum = rule == VB_K_MOMENTUM || rule == VB_K_NESTEROV;
-
-    return has_momentum && vb_train_apart(o) ? 2.0 / (vb_train_workers(o) + 1) : 1;
-}
-
 static vb_status make_rule(const struct vb_train_opts *o, const struct vb_train_model *m,
                            struct vb_k_rule *rule)
 {
@@ -102,8 +92,13 @@ static void make_schedule(const struct vb_train_opts *o, const struct vb_train_m
     int64_t warmup = (int64_t)(m->warmup_epochs * (double)r->steps_per_epoch);
     struct vb_k_schedule *s = &r->schedule;
 
-    s->base = o->learn.lr > 0 ? o->learn.lr
-                              : rate_for(m, r->global_batch) * stale_factor(o, r->rule.kind);
+    s->base = o->learn.lr > 0 ? o->learn.lr : rate_for(m, r->global_batch);
+    /* A stale gradient points in a direction that is no longer right, and momentum repeats this
+     * direction. So the rate decreases with the number of asynchronous workers. docs/performance.md
+     * has the measurements. */
+    if (o->learn.lr <= 0 && (r->rule.kind == VB_K_MOMENTUM || r->rule.kind == VB_K_NESTEROV) &&
+        vb_train_apart(o))
+        s->base *= 2.0 / (vb_train_workers(o) + 1);
     if (warmup > r->steps / 10)
         warmup = r->steps / 10;
     s->warmup = o->learn.warmup >= 0 ? o->learn.warmup : warmup;
