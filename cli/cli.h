@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Declarations that all subcommands share. Each subcommand has its own file; main.c has the table
- * of subcommands.
+ * Declarations that all subcommands share. Each subcommand has its own file.
  */
 #ifndef VB_CLI_CLI_H
 #define VB_CLI_CLI_H
@@ -31,10 +30,9 @@ extern const struct cli_command cli_eval;
 extern const struct cli_command cli_export;
 extern const struct cli_command cli_train;
 
-/* Parses the arguments after the command's name. Options that all commands have are parsed, too.
- * Returns -1 if the command may go on. Otherwise the function has printed a help text, or one
- * line about a wrong argument, and returns the exit code. More than max_operands operands are an
- * error. */
+/* Parses the arguments after the command's name. Returns -1 if the command may go on. Otherwise the
+ * function has printed a help text, or one line about a wrong argument, and returns the exit code.
+ * More than max_operands operands are an error. */
 int cli_parse(const struct cli_command *command, const struct vb_opt_group *groups, int n_groups,
               int max_operands, int argc, char **argv, struct vb_opts *opts);
 
@@ -44,9 +42,8 @@ int cli_refuse(const struct cli_command *command, const char *fmt, ...) VB_PRINT
 /* Writes the names as "a, b or c" to text. */
 void cli_names_text(const char *const *names, int n, char *text, size_t size);
 
-/* Returns the index of given in names, or -1 if it is not there. If it is not there, the function
- * prints one line that calls the name an unknown WHAT, and suggests the nearest name or lists all
- * names. */
+/* Returns the index of given in names, or -1 after printing one line that calls it an unknown WHAT
+ * and suggests the nearest name or lists all names. */
 int cli_find_name(const struct cli_command *command, const char *what, const char *given,
                   const char *const *names, int n);
 
@@ -69,8 +66,8 @@ int cli_find_model(const struct cli_command *command, const char *question, cons
 /* Returns the model that has a net of this name, or NULL if there is none. */
 const struct vb_train_model *cli_net_find(const char *name, const struct vb_train_net **net_p);
 
-/* Parses numbers from 1 to max, separated by commas, such as "8,16". Returns how many numbers there
- * are. Returns -1 if text is something else or has more than n_max numbers. */
+/* Parses numbers from 1 to max, such as "8,16". Returns how many numbers there are, or -1 if text
+ * is something else or has more than n_max numbers. */
 int cli_parse_numbers(const char *text, int64_t max, int64_t *numbers, int n_max);
 
 /* Returns the exit code for a status. */

@@ -267,8 +267,6 @@ static int synth(const struct data_args *a, const char *kind, const char *out)
     return cli_finish(cli_exit_code(write_digits(a, &spec, out)));
 }
 
-/* ---- the command ----------------------------------------------------------------------------- */
-
 static int run_verb(const struct data_args *a, const struct vb_opts *parsed)
 {
     enum { INFO, CONVERT, SYNTH };

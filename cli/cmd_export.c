@@ -32,8 +32,6 @@ static const struct vb_opt export_opts[] = {
     {"json", VB_OPT_FLAG, FIELD(json), .help = "print one JSON object instead of text"},
 };
 
-/* ---- one file -------------------------------------------------------------------------------- */
-
 static const char *type_str(enum vb_array_type type)
 {
     return type == VB_ARRAY_F32 ? "float32" : "uint32";
@@ -112,8 +110,6 @@ static vb_status replace_npy(const char *path, const struct vb_checkpoint_array 
     return st;
 }
 
-/* ---- all of them ----------------------------------------------------------------------------- */
-
 static void print_array(const struct vb_checkpoint_array *a, const char *path, struct vb_json *json)
 {
     if (json == NULL) {
@@ -178,8 +174,6 @@ static vb_status export_json(const struct export_args *a, const char *path,
     vb_json_destroy(json);
     return st;
 }
-
-/* ---- the command ----------------------------------------------------------------------------- */
 
 static vb_status export_checkpoint(const struct export_args *a, const char *given)
 {

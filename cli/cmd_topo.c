@@ -259,8 +259,6 @@ static vb_status print_json(const struct vb_topo *topo, const struct vb_placemen
     return cli_print_json(json);
 }
 
-/* ---- the command ----------------------------------------------------------------------------- */
-
 static vb_status show(const struct vb_topo *topo, const struct topo_args *args)
 {
     struct vb_placement_want want = {

@@ -43,8 +43,6 @@ struct exam {
     vb_status rdma; /* status of the test over RDMA; VB_OK also if there was no test */
 };
 
-/* ---- this host ------------------------------------------------------------------------------- */
-
 static vb_status examine_own(struct host *own)
 {
     struct vb_facts facts;
@@ -338,8 +336,6 @@ static vb_status print_json(const struct exam *e)
     cli_doctor_json_checks(json, e->checks, e->n_checks);
     return cli_print_json(json);
 }
-
-/* ---- the examination ------------------------------------------------------------------------- */
 
 int cli_doctor_hosts(const struct vb_group_opts *group, bool json)
 {

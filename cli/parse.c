@@ -23,8 +23,6 @@ static const struct vb_opt common_opts[] = {
      .help = "how much to write to standard error; info also lists the values of all options"},
 };
 
-/* ---- help ------------------------------------------------------------------------------------ */
-
 static void print_help(const struct cli_command *command, const struct vb_opts *opts)
 {
     int n_more;
@@ -46,8 +44,6 @@ static void print_help(const struct cli_command *command, const struct vb_opts *
         printf("verbena %s --help-all shows %d more option%s.\n", command->name, n_more,
                n_more == 1 ? "" : "s");
 }
-
-/* ---- arguments ------------------------------------------------------------------------------- */
 
 int cli_refuse(const struct cli_command *command, const char *fmt, ...)
 {

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Draws the points of bench step with gnuplot. Before the measurement, gnuplot is started once to
- * find out whether it is installed. After the measurement, gnuplot reads the script from its
- * standard input and writes the picture to its standard output, which is memory. So no file name
- * has to be quoted.
+ * Draws the points of bench step with gnuplot. gnuplot reads the script from its standard input and
+ * writes the picture to its standard output, which is memory. So no file name has to be quoted.
  */
 #include "cli/bench/cmd_bench.h"
 

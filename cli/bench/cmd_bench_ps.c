@@ -30,8 +30,6 @@ int cli_bench_ps_check(const char *keys, int64_t features, int64_t servers, int 
     return -1;
 }
 
-/* ---- printing -------------------------------------------------------------------------------- */
-
 static const char *name_of(enum vb_ps_op op)
 {
     return op == VB_PS_PUSH ? "push" : op == VB_PS_PULL ? "pull" : "push+pull";

@@ -271,11 +271,13 @@ static void print_staleness(const struct vb_train_result *r)
         printf("; %llu dropped", (unsigned long long)all.dropped);
 }
 
-static void print_text(const char *mode, const struct vb_train_opts *o,
-                       const struct vb_train_result *r)
+vb_status cli_train_print(const char *mode, const struct vb_train_opts *o,
+                          const struct vb_train_result *r, bool json)
 {
     int p, i;
 
+    if (json)
+        return print_json(mode, o, r, stdout);
     printf("model       %s, %lld parameters\n", o->model, (long long)r->params);
     printf("ranks       %d, %s", r->ranks, mode);
     if (r->transport[0] != '\0')
@@ -289,7 +291,7 @@ static void print_text(const char *mode, const struct vb_train_opts *o,
            (long long)r->steps, r->global_batch, r->epochs, r->lr);
     if (o->dry_run) {
         printf("dry run     nothing was trained; the set-up took %.3f s\n", r->wall_s);
-        return;
+        return VB_OK;
     }
     if (r->resumed > 0)
         printf("resumed     at step %lld\n", (long long)r->resumed);
@@ -315,14 +317,6 @@ static void print_text(const char *mode, const struct vb_train_opts *o,
         printf("checkpoint  %s; writing one paused training for up to %.1f ms\n", r->checkpoint,
                1e3 * r->pause_s);
     printf("parameters  sha256 %s\n", r->params_sha256);
-}
-
-vb_status cli_train_print(const char *mode, const struct vb_train_opts *o,
-                          const struct vb_train_result *result, bool json)
-{
-    if (json)
-        return print_json(mode, o, result, stdout);
-    print_text(mode, o, result);
     return VB_OK;
 }
 

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Benchmark of the parameter server: pushes, pulls, and both. All workers run at the same time.
- * Each worker makes one operation after the other. The last ranks of the group are servers. Every
- * gradient is all ones, and the rate is 1. So with plain SGD the final parameters show whether each
- * gradient was applied once. Other update rules round the parameters. With very many gradients,
- * rounding may hide a missing gradient.
+ * Benchmark of the parameter server: pushes, pulls, and both, by all workers at the same time.
+ * Every gradient is all ones, and the rate is 1. So with plain SGD the final parameters show
+ * whether each gradient was applied once. Other rules round, which may hide one of very many
+ * gradients.
  */
 #include "engine/ps/ps.h"
 #include "engine/bench/engine_bench.h"
@@ -41,8 +40,6 @@ struct report {
     double seconds, p50_us, p99_us;
     double cpu_ns, apply_ns, idle_ns, serve_ns;
 };
-
-/* ---- operations ------------------------------------------------------------------------------ */
 
 /* A gradient is copied into each slot only once, because it is still there for the next push. */
 static vb_status dense_op(struct bench *b)
@@ -111,8 +108,6 @@ static vb_status loop(struct bench *b)
     b->seconds = (double)(now - begin) / 1e9;
     return st;
 }
-
-/* ---- ranks ----------------------------------------------------------------------------------- */
 
 static vb_status work(struct bench *b)
 {

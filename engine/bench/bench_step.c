@@ -5,11 +5,10 @@
  * The median over the blocks is reported.
  *
  * The learning rate is so low that parameters hardly change. So all blocks do the same amount of
- * work, and after steps without sums the ranks can sum gradients again. Gradients are not clipped,
- * because at the start of training nearly all gradients would be clipped, but later only few are.
- * Without sums each rank updates all parameters itself, even if the ranks of one host share the
- * update in training. The time that sharing saves is thus subtracted from the exposed transfer, as
- * it is in training.
+ * work, and after steps without sums the ranks can sum gradients again. Gradients are not clipped:
+ * at this rate nearly all would be, as at the start of training, but later only few are. Without
+ * sums each rank updates all parameters itself, even if the ranks of one host share the update in
+ * training; so the time that sharing saves is subtracted from the exposed transfer.
  */
 #include "engine/bench/engine_bench.h"
 #include "engine/train/trainer.h"
@@ -35,8 +34,7 @@ struct bench {
     struct vb_group *group; /* NULL: this is the only rank */
     int world;
     size_t bytes;          /* size of the last gradient in bytes */
-    int64_t block[MODES];  /* number of steps per block; rank 0 chooses block and step_us for all
-                              ranks */
+    int64_t block[MODES];  /* steps per block; rank 0 chooses block and step_us for all ranks */
     double step_us[MODES]; /* estimated time of a step */
     int rounds;
     double us[MODES][ROUNDS_MAX];
@@ -108,24 +106,6 @@ static vb_status settle(struct bench *b, double seconds)
     return st;
 }
 
-/* The order of the modes alternates, so that no mode always follows the same one. Before a long
- * block some steps are made that do not count, so that caches and the loader are in the same state
- * as in the middle of a block. */
-static vb_status one_round(struct bench *b, int round)
-{
-    int n = modes_of(b), i;
-    vb_status st = VB_OK;
-
-    for (i = 0; i < n && st == VB_OK; i++) {
-        enum mode mode = (enum mode)(round % 2 == 0 ? i : n - 1 - i);
-
-        st = make_steps(b, mode, b->block[mode] / 8);
-        if (st == VB_OK)
-            st = time_block(b, mode, b->block[mode], &b->us[mode][round]);
-    }
-    return st;
-}
-
 /* ---- results --------------------------------------------------------------------------------- */
 
 /* Finds the slowest rank of each round, and the median over rounds. all: an array with ROUNDS_MAX
@@ -184,13 +164,22 @@ static vb_status summarise(struct bench *b, struct vb_step_point *p)
 
 /* ---- the run --------------------------------------------------------------------------------- */
 
+/* The order of the modes alternates, so that no mode always follows the same one. Before a long
+ * block some steps are made that do not count, so that caches and the loader are in the same state
+ * as in the middle of a block. */
 static vb_status measure(struct bench *b, double seconds, struct vb_step_point *point)
 {
-    int round;
+    int n = modes_of(b), round, i;
     vb_status st = settle(b, seconds);
 
     for (round = 0; round < b->rounds && st == VB_OK; round++)
-        st = one_round(b, round);
+        for (i = 0; i < n && st == VB_OK; i++) {
+            enum mode mode = (enum mode)(round % 2 == 0 ? i : n - 1 - i);
+
+            st = make_steps(b, mode, b->block[mode] / 8);
+            if (st == VB_OK)
+                st = time_block(b, mode, b->block[mode], &b->us[mode][round]);
+        }
     if (st == VB_OK)
         st = b->trainer.ops->sum_again(&b->trainer, &b->bytes);
     return st == VB_OK ? summarise(b, point) : st;
@@ -228,8 +217,7 @@ static vb_status one_batch(struct bench *b, const struct vb_step_opts *o, int ba
     point->batch = batch;
     st = vb_trainer_open(&b->trainer, &train, NULL);
     if (st == VB_OK && b->trainer.recipe.clip > 0)
-        b->trainer.recipe.clip = DBL_MAX; /* at this rate gradients stay as large as at the start
-                                             and would all be clipped */
+        b->trainer.recipe.clip = DBL_MAX; /* the norm is computed, but nothing is clipped */
     if (st == VB_OK)
         st = measure(b, o->seconds, point);
     if (st != VB_OK)

@@ -149,8 +149,7 @@ struct vb_train_sums_opts {
     struct vb_coll_opts coll;
     int64_t bucket_bytes;      /* bytes that are summed together; 0: chosen for the link */
     int64_t defer_bytes;       /* bytes that are sent after those of the first layers; 0: chosen */
-    int64_t shared_update_min; /* ranks of one host share the update from this size of a model in
-                                  bytes on; 0: where this is faster */
+    int64_t shared_update_min; /* least bytes of parameters to share the update; 0: chosen */
     int64_t check_replicas; /* steps between comparisons of all ranks' parameters; 0: at the end */
 };
 
@@ -168,8 +167,7 @@ struct vb_joined;
 /* Asynchronous training: workers that join a running job. */
 struct vb_train_join_opts {
     struct vb_joined *joined; /* borrowed: the job that this worker joins; NULL: none */
-    const char *words;        /* command line for joiners, a zero byte after each argument; NULL:
-                                 nobody can join */
+    const char *words; /* arguments for joiners, each with a zero byte; NULL: nobody can join */
     size_t words_len;
     void (*say)(const char *root); /* called on rank 0 with the address for joiners; may be NULL */
 };

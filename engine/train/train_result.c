@@ -16,7 +16,6 @@
 struct record {
     struct vb_rank_result result;
     char params_sha256[65];
-    uint64_t n_params;
 };
 
 _Static_assert(LATE_MAX * sizeof(struct vb_wait_stats) <= VB_RECORD_MAX, "fits into one message");
@@ -114,15 +113,15 @@ void vb_train_fill_rank(const struct vb_trainer *t, struct vb_group *group,
     r->registered_mb = (double)bytes / 1e6;
 }
 
-static vb_status digest(struct vb_trainer *t, char sha256[65], uint64_t *n_p)
+vb_status vb_train_fill_params(struct vb_trainer *t, struct vb_train_result *r)
 {
     size_t n;
     const float *params = t->ops->params(t, &n);
 
     if (params == NULL)
         return vb_err(VB_ERR_NO_MEMORY, "no memory for %zu parameters", n);
-    vb_sha256(params, n * sizeof(float), sha256);
-    *n_p = n;
+    vb_sha256(params, n * sizeof(float), r->params_sha256);
+    r->params = (int64_t)n;
     return VB_OK;
 }
 
@@ -189,14 +188,15 @@ void vb_train_keep_eval(struct vb_trainer *t, int64_t step)
 
 /* ---- all ranks ------------------------------------------------------------------------------- */
 
-static vb_status gather(struct vb_trainer *t, struct record *all)
+static vb_status gather(struct vb_trainer *t, struct record *all, struct vb_train_result *result)
 {
     struct record own;
     vb_status st;
 
     memset(&own, 0, sizeof(own));
-    vb_train_fill_rank(t, t->place.group, &own.result);
-    st = digest(t, own.params_sha256, &own.n_params);
+    vb_train_fill_rank(t, t->place.group, &own.result); /* before the digest takes cpu time */
+    st = vb_train_fill_params(t, result);
+    memcpy(own.params_sha256, result->params_sha256, sizeof(own.params_sha256));
     if (st == VB_OK && t->place.group != NULL)
         return vb_group_gather(t->place.group, &own, sizeof(own), all);
     *all = own;
@@ -245,15 +245,6 @@ void vb_train_fill_run(struct vb_trainer *t, struct vb_train_result *r)
     vb_train_find_bottleneck(r);
 }
 
-vb_status vb_train_fill_params(struct vb_trainer *t, struct vb_train_result *r)
-{
-    uint64_t n = 0;
-    vb_status st = digest(t, r->params_sha256, &n);
-
-    r->params = (int64_t)n;
-    return st;
-}
-
 /* Fills in late_n, late_s and late_max_s. For each rank, the result has the waiting time of the
  * rank that waited for it the longest. */
 static vb_status collect_late(struct vb_trainer *t, struct vb_train_result *result)
@@ -287,7 +278,7 @@ static vb_status collect_late(struct vb_trainer *t, struct vb_train_result *resu
 static vb_status collect_all(struct vb_trainer *t, struct record *all,
                              struct vb_train_result *result)
 {
-    vb_status st = gather(t, all);
+    vb_status st = gather(t, all, result);
     int i;
 
     for (i = 1; i < result->ranks && st == VB_OK; i++)
@@ -295,8 +286,6 @@ static vb_status collect_all(struct vb_trainer *t, struct record *all,
             st = vb_err(VB_ERR_INPUT, "rank %d ended with different parameters than rank 0", i);
     if (st != VB_OK)
         return st;
-    result->params = (int64_t)all[0].n_params;
-    memcpy(result->params_sha256, all[0].params_sha256, sizeof(result->params_sha256));
     for (i = 0; i < result->ranks; i++)
         result->per_rank[i] = all[i].result;
     result->rows = result->workers = result->ranks;

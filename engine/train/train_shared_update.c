@@ -21,8 +21,7 @@ struct vb_shared_update {
     struct vb_trainer *trainer;
     struct vb_window *win;
     struct vb_k_norm norm;
-    char **bases; /* (world) each rank's part of the window: partial sums of the norm, then the
-                     rank's memory */
+    char **bases;        /* (world) the ranks' windows: partial sums of the norm, then the memory */
     const float **grads; /* (world) the ranks' gradients */
     double **squares;    /* (world) the ranks' partial sums of the norm */
     float **params_out;  /* (world) addresses that new parameters are written to */

@@ -215,7 +215,7 @@ struct vb_trainer {
 int vb_trainer_share(const struct vb_trainer *t);
 
 /* From now on this rank takes share number `rank` of `ranks` shares of each batch. The number of
- * samples per rank stays the same. step: the current step of training. */
+ * samples per rank stays the same. */
 vb_status vb_trainer_repartition(struct vb_trainer *t, int rank, int ranks, int64_t step);
 
 /* Returns whether what happens every so many steps happens after this one; every 0: never. */
@@ -225,8 +225,7 @@ static inline bool vb_trainer_is_due(int64_t every, int64_t step)
 }
 
 /* Collective: sets up everything that a step needs. joiner: NULL unless the worker joins a running
- * job. The trainer borrows o and joiner. The caller closes the trainer even if this function
- * failed. */
+ * job. Borrows o and joiner. The caller closes the trainer even if this function failed. */
 vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
                           const struct vb_trainer_joiner *joiner);
 vb_status vb_trainer_step(struct vb_trainer *t);
@@ -245,8 +244,8 @@ uint64_t vb_trainer_computed_ns(const struct vb_trainer *t);
 bool vb_trainer_is_to_show(const struct vb_trainer *t, bool evaluated);
 void vb_trainer_show(struct vb_trainer *t, int64_t step, bool evaluated);
 
-/* Collective: checks that all ranks hold the same parameters. The error message names a rank whose
- * parameters differ, and the last step at which all parameters were equal (train_check.c). */
+/* Collective: checks that all ranks hold the same parameters, and logs the rank that differs and
+ * the last step at which all were equal (train_check.c). */
 vb_status vb_train_compare(struct vb_trainer *t);
 
 /* ---- dense models (train_dense.c) ------------------------------------------------------------ */
@@ -265,9 +264,8 @@ struct vb_k_csr vb_train_csr(const struct vb_rows *rows);
 
 /* ---- checkpoints (train_save.c) -------------------------------------------------------------- */
 
-/* Writes a checkpoint of this step. All ranks call this function, but only rank 0 writes, because
- * all ranks have the same parameters. Asynchronous training: only one worker calls it, and that
- * worker writes. */
+/* Writes a checkpoint of this step. All ranks call this function; rank 0 writes, because all ranks
+ * have the same parameters. Asynchronous training: only one worker calls it, and it writes. */
 vb_status vb_train_save(struct vb_trainer *t, int64_t step);
 
 /* ---- results (train_result.c) ---------------------------------------------------------------- */
@@ -283,14 +281,13 @@ void vb_train_keep_eval(struct vb_trainer *t, int64_t step);
  * function failed. */
 vb_status vb_train_collect(struct vb_trainer *t, struct vb_train_result *result);
 
-/* vb_train_fill_params() fills in the number of parameters and their digest. vb_train_fill_run()
- * fills in the figures that are the same on all ranks, the means over the workers, and the
- * bottleneck. It also moves the plan and the list of evaluations from the trainer to the result. */
+/* The first fills in the number of parameters and their digest; the second the figures that are the
+ * same on all ranks, the means over the workers, and the bottleneck. It also moves the plan and the
+ * list of evaluations from the trainer to the result. */
 vb_status vb_train_fill_params(struct vb_trainer *t, struct vb_train_result *r);
 void vb_train_fill_run(struct vb_trainer *t, struct vb_train_result *r);
 
-/* Fills in the figures of this rank as a worker. group: the group whose registered memory is
- * counted; NULL: none. */
+/* Fills in the figures of this rank as a worker. group: whose registered memory counts, or NULL. */
 void vb_train_fill_rank(const struct vb_trainer *t, struct vb_group *group,
                         struct vb_rank_result *r);
 /* Fills in the host name and the memory of the process. */
