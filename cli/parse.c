@@ -11,15 +11,11 @@
 
 #define GROUPS_MAX 16
 
-struct common {
-    int log_level;
-};
-
 static const char *const level_choices[] = {"error", "warn", "info", "debug", "trace", NULL};
 
+/* The only option that all commands have is stored in an int. */
 static const struct vb_opt common_opts[] = {
-    {"log-level", VB_OPT_CHOICE, offsetof(struct common, log_level), "warn",
-     .choices = level_choices, .arg = "LEVEL",
+    {"log-level", VB_OPT_CHOICE, 0, "warn", .choices = level_choices, .arg = "LEVEL",
      .help = "how much to write to standard error; info also lists the values of all options"},
 };
 
@@ -176,13 +172,13 @@ int cli_parse(const struct cli_command *command, const struct vb_opt_group *grou
               int max_operands, int argc, char **argv, struct vb_opts *opts)
 {
     struct vb_opt_group all[GROUPS_MAX];
-    struct common common;
+    int log_level;
     char why[VB_OPTS_WHY];
 
     VB_ASSERT(n_groups < GROUPS_MAX);
     memcpy(all, groups, (size_t)n_groups * sizeof(*all));
     all[n_groups] =
-        (struct vb_opt_group){"Common options", common_opts, VB_COUNT(common_opts), &common};
+        (struct vb_opt_group){"Common options", common_opts, VB_COUNT(common_opts), &log_level};
     if (vb_opts_parse(opts, all, n_groups + 1, argc, argv, why) != VB_OK)
         return cli_refuse(command, "%s", why);
     if (opts->help) {
@@ -191,7 +187,7 @@ int cli_parse(const struct cli_command *command, const struct vb_opt_group *grou
     }
     if (opts->n_operands > max_operands)
         return cli_refuse(command, "unexpected argument %.64s", opts->operands[max_operands]);
-    vb_log_set_level((enum vb_level)common.log_level);
+    vb_log_set_level((enum vb_level)log_level);
     vb_opts_dump(opts, command->name);
     opts->groups = groups; /* all[] goes out of scope; its first groups are the caller's */
     opts->n_groups = n_groups;

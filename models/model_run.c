@@ -225,25 +225,12 @@ static void run_backward(struct vb_model *m, const float *params,
     }
 }
 
-/* Reports the gradients of a part as ready. The biases come after the weights and are reported with
- * the first part. */
-static void report_part(const struct vb_model *m, const struct vb_k_pixels_part *part,
-                        const struct on_ready *ready)
-{
-    size_t classes = (size_t)m->classes, first = m->params[0].offset + (size_t)part->low * classes;
-    size_t end = m->params[0].offset + (size_t)part->high * classes;
-
-    if (part->high == n_features(m))
-        end = m->params[1].offset + classes;
-    if (ready->fn != NULL)
-        ready->fn(ready->arg, first, end - first);
-}
-
 static void pixels_backward(struct vb_model *m, const struct vb_model_batch *batch, float *grads,
                             const struct on_ready *ready)
 {
     float *dw = grads + m->params[0].offset, *db = grads + m->params[1].offset;
     const struct vb_k_picked picked = picked_of(batch);
+    size_t classes = (size_t)m->classes, first, end = m->params[1].offset + classes;
     struct vb_k_pixels_part part;
     int high;
 
@@ -255,7 +242,10 @@ static void pixels_backward(struct vb_model *m, const struct vb_model_batch *bat
     for (high = n_features(m); high > 0; high = part.low) {
         part = part_below(m, high);
         vb_k_pixels_backward_part(batch->pixels, &picked, &part, m->logits, dw, db);
-        report_part(m, &part, ready);
+        first = m->params[0].offset + (size_t)part.low * classes;
+        if (ready->fn != NULL) /* the biases, after the weights, belong to the first report */
+            ready->fn(ready->arg, first, end - first);
+        end = first;
     }
 }
 

@@ -74,23 +74,6 @@ int cli_bench_step_check(const struct cli_bench_step *args, const struct vb_laun
 
 /* ---- printing -------------------------------------------------------------------------------- */
 
-static void print_text(const struct cli_bench_step *args, const struct vb_step_result *r)
-{
-    const struct vb_step_point *p = &r->points[r->n - 1];
-
-    if (r->n == 1) {
-        printf(
-            "a step of %s over %s: %d rank%s with %d thread%s each; median of the slowest rank\n",
-            args->model, r->transport, r->ranks, r->ranks == 1 ? "" : "s", r->threads,
-            r->threads == 1 ? "" : "s");
-        printf("%8s %11s %11s %11s %11s %11s\n", "batch", "bytes", "compute ms", "transfer ms",
-               "step ms", "exposed ms");
-    }
-    printf("%8d %11lld %11.4f %11.4f %11.4f %11.4f\n", p->batch, (long long)p->bytes, p->compute_ms,
-           p->transfer_ms, p->step_ms, p->exposed_ms);
-    fflush(stdout);
-}
-
 static void print_json(struct vb_json *j)
 {
     (void)cli_print_json(j);
@@ -115,14 +98,27 @@ static void print_point(const struct cli_bench_step *args, const struct vb_step_
     print_json(j);
 }
 
-static void each(void *arg, const struct vb_step_result *result)
+/* Prints the last point. Called after each measurement. */
+static void each(void *arg, const struct vb_step_result *r)
 {
     const struct cli_bench_step *args = arg;
+    const struct vb_step_point *p = &r->points[r->n - 1];
 
-    if (args->json)
-        print_point(args, result);
-    else
-        print_text(args, result);
+    if (args->json) {
+        print_point(args, r);
+        return;
+    }
+    if (r->n == 1) {
+        printf(
+            "a step of %s over %s: %d rank%s with %d thread%s each; median of the slowest rank\n",
+            args->model, r->transport, r->ranks, r->ranks == 1 ? "" : "s", r->threads,
+            r->threads == 1 ? "" : "s");
+        printf("%8s %11s %11s %11s %11s %11s\n", "batch", "bytes", "compute ms", "transfer ms",
+               "step ms", "exposed ms");
+    }
+    printf("%8d %11lld %11.4f %11.4f %11.4f %11.4f\n", p->batch, (long long)p->bytes, p->compute_ms,
+           p->transfer_ms, p->step_ms, p->exposed_ms);
+    fflush(stdout);
 }
 
 /* Prints one bar per batch size. All bars have the same length, because they show shares, not

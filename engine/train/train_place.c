@@ -58,18 +58,14 @@ static vb_status open_group(const struct vb_train_opts *o, int local_rank, struc
  * host. */
 static void find_neighbours(const struct vb_group *group, int *local_rank_p, int *local_ranks_p)
 {
-    const char *host = vb_group_host(group, vb_group_rank(group));
-    int r, rank = 0, n = 0;
+    int r, own = vb_group_rank(group);
 
-    for (r = 0; r < vb_group_world(group); r++) {
-        if (strcmp(vb_group_host(group, r), host) != 0)
-            continue;
-        if (r < vb_group_rank(group))
-            rank++;
-        n++;
-    }
-    *local_rank_p = rank;
-    *local_ranks_p = n;
+    *local_rank_p = *local_ranks_p = 0;
+    for (r = 0; r < vb_group_world(group); r++)
+        if (strcmp(vb_group_host(group, r), vb_group_host(group, own)) == 0) {
+            *local_rank_p += r < own;
+            *local_ranks_p += 1;
+        }
 }
 
 bool vb_place_is_crowded(const struct vb_train_opts *o, const cpu_set_t *cpus)
