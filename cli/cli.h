@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Declarations that all subcommands share. Each subcommand has its own file; main.c has the table
- * of subcommands.
+ * Declarations that all subcommands share. Each subcommand has its own file.
  */
 #ifndef VB_CLI_CLI_H
 #define VB_CLI_CLI_H
 
 #include "base/base.h"
+#include "engine/engine.h"
 
 #include <limits.h>
 
@@ -30,10 +30,9 @@ extern const struct cli_command cli_eval;
 extern const struct cli_command cli_export;
 extern const struct cli_command cli_train;
 
-/* Parses the arguments after the command's name. Options that all commands have are parsed, too.
- * Returns -1 if the command may go on. Otherwise the function has printed a help text, or one
- * line about a wrong argument, and returns the exit code. More than max_operands operands are an
- * error. */
+/* Parses the arguments after the command's name. Returns -1 if the command may go on. Otherwise the
+ * function has printed a help text, or one line about a wrong argument, and returns the exit code.
+ * More than max_operands operands are an error. */
 int cli_parse(const struct cli_command *command, const struct vb_opt_group *groups, int n_groups,
               int max_operands, int argc, char **argv, struct vb_opts *opts);
 
@@ -43,14 +42,32 @@ int cli_refuse(const struct cli_command *command, const char *fmt, ...) VB_PRINT
 /* Writes the names as "a, b or c" to text. */
 void cli_names_text(const char *const *names, int n, char *text, size_t size);
 
-/* Returns the index of given in names, or -1 if it is not there. If it is not there, the function
- * prints one line that calls the name an unknown WHAT, and suggests the nearest name or lists all
- * names. */
+/* Returns the index of given in names, or -1 after printing one line that calls it an unknown WHAT
+ * and suggests the nearest name or lists all names. */
 int cli_find_name(const struct cli_command *command, const char *what, const char *given,
                   const char *const *names, int n);
 
-/* Parses numbers from 1 to max, separated by commas, such as "8,16". Returns how many numbers there
- * are. Returns -1 if text is something else or has more than n_max numbers. */
+/* Names of models, from the tables in engine/ and models/: no command is edited for a new model. */
+#define CLI_NAMES_MAX 32
+
+struct cli_names {
+    const char *list[CLI_NAMES_MAX];
+    int n;
+};
+
+struct cli_names cli_model_names(bool nets); /* of models, for train; or of nets, for bench step */
+struct cli_names cli_table_names(void);      /* of tables of layers, for bench kernels */
+
+/* Finds the model that the user has named. Returns -1 on success. Otherwise the function prints one
+ * line and returns CLI_USAGE. If given is NULL, the line has the question and then all names. */
+int cli_find_model(const struct cli_command *command, const char *question, const char *given,
+                   const struct cli_names *names, const char **name_p);
+
+/* Returns the model that has a net of this name, or NULL if there is none. */
+const struct vb_train_model *cli_net_find(const char *name, const struct vb_train_net **net_p);
+
+/* Parses numbers from 1 to max, such as "8,16". Returns how many numbers there are, or -1 if text
+ * is something else or has more than n_max numbers. */
 int cli_parse_numbers(const char *text, int64_t max, int64_t *numbers, int n_max);
 
 /* Returns the exit code for a status. */
@@ -60,7 +77,9 @@ int cli_exit_code(vb_status st);
  * if something could not be written. */
 int cli_finish(int exit_code);
 
-/* Prints the JSON value on one line of standard output, and destroys the value. */
+/* Creates a JSON object. cli_print_json() ends the object, prints it on one line of standard output
+ * and destroys it. */
+struct vb_json *cli_json_object(void);
 vb_status cli_print_json(struct vb_json *json);
 
 /* Finds the checkpoint that an argument names. The argument is a file, or a folder; of a folder the

@@ -50,12 +50,11 @@ struct info {
 
 static vb_status print_json(const struct info *in)
 {
-    struct vb_json *json = vb_json_create();
+    struct vb_json *json = cli_json_object();
     const struct vb_dataset *set = in->set;
     bool rows = set->kind == VB_DATA_ROWS;
     int c;
 
-    vb_json_object(json, NULL);
     vb_json_text(json, "data", in->spec);
     vb_json_text(json, "kind", rows ? "rows" : "images");
     vb_json_int(json, "samples", set->n);
@@ -78,7 +77,6 @@ static vb_status print_json(const struct info *in)
     if (in->planted >= 0)
         vb_json_real(json, "planted_accuracy", in->planted);
     vb_json_real(json, "open_s", in->open_s);
-    vb_json_end(json);
     return cli_print_json(json);
 }
 
@@ -171,14 +169,12 @@ static vb_status print_written(const struct data_args *a, const char *path,
                100.0 * (double)w->positive / (double)w->rows);
         return VB_OK;
     }
-    json = vb_json_create();
-    vb_json_object(json, NULL);
+    json = cli_json_object();
     vb_json_text(json, "file", path);
     vb_json_int(json, "samples", w->rows);
     vb_json_int(json, "features", w->features);
     vb_json_int(json, "nonzeros", w->nonzeros);
     vb_json_int(json, "positive", w->positive);
-    vb_json_end(json);
     return cli_print_json(json);
 }
 
@@ -270,8 +266,6 @@ static int synth(const struct data_args *a, const char *kind, const char *out)
             "--json cannot be used with digits, because digits are written as several files");
     return cli_finish(cli_exit_code(write_digits(a, &spec, out)));
 }
-
-/* ---- the command ----------------------------------------------------------------------------- */
 
 static int run_verb(const struct data_args *a, const struct vb_opts *parsed)
 {

@@ -68,12 +68,10 @@ static void print_text(const struct vb_check *checks, int n)
 
 static vb_status print_json(const struct vb_check *checks, int n)
 {
-    struct vb_json *json = vb_json_create();
+    struct vb_json *json = cli_json_object();
 
-    vb_json_object(json, NULL);
     vb_json_bool(json, "ok", cli_doctor_count(checks, n, VB_CHECK_FAIL) == 0);
     cli_doctor_json_checks(json, checks, n);
-    vb_json_end(json);
     return cli_print_json(json);
 }
 
@@ -119,19 +117,18 @@ static int this_machine(struct doctor_opts *own)
 }
 
 static int run_parsed(const struct cli_command *command, struct doctor_opts *own,
-                      struct cli_hosts *hosts, const struct cli_job *job, int argc, char **argv)
+                      struct cli_job *job)
 {
     struct vb_group_opts group;
     struct vb_launch launch;
-    int code = cli_hosts_place(command, hosts, job, &launch, &group);
+    int code = cli_job_place(command, job, &launch, &group);
 
     if (code >= 0)
         return code;
     if (own->sysroot != NULL && group.world > 1)
         return cli_refuse(command,
                           "--sysroot checks one machine and cannot be used with several ranks");
-    if (cli_hosts_launch(command, hosts, job, &group, argc, argv, &code) ||
-        cli_job_supervise(command, job, &launch, &group, argc, argv, &code))
+    if (cli_job_launch(job, &launch, &group, &code))
         return code;
     return group.world > 1 ? cli_doctor_hosts(&group, own->json) : this_machine(own);
 }
@@ -139,23 +136,18 @@ static int run_parsed(const struct cli_command *command, struct doctor_opts *own
 static int run(const struct cli_command *command, int argc, char **argv)
 {
     struct doctor_opts own = {.json = false};
-    struct cli_hosts hosts;
     struct cli_job job = {0};
-    struct vb_opt_group groups[1 + CLI_RANK_GROUPS] = {
+    struct vb_opt_group groups[1 + CLI_JOB_GROUPS] = {
         {"Options", doctor_table, VB_COUNT(doctor_table), &own},
     };
-    char **copy = cli_job_arguments(argc, argv);
     struct vb_opts opts;
     int code;
 
-    if (copy == NULL)
-        return cli_exit_code(vb_err_sys("calloc"));
-    cli_rank_groups(&job, &hosts, groups + 1);
-    code = cli_parse(command, groups, VB_COUNT(groups), 0, argc, argv, &opts);
-    job.has_rank = code < 0 && vb_opts_given(&opts, "rank");
+    cli_job_groups(&job, groups + 1);
+    code = cli_job_parse(command, groups, VB_COUNT(groups), 0, argc, argv, &job, &opts);
     if (code < 0)
-        code = run_parsed(command, &own, &hosts, &job, argc, copy);
-    free(copy);
+        code = run_parsed(command, &own, &job);
+    free(job.argv);
     return code;
 }
 

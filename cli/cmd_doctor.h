@@ -5,7 +5,7 @@
 #ifndef VB_CLI_CMD_DOCTOR_H
 #define VB_CLI_CMD_DOCTOR_H
 
-#include "cli/hosts_opts.h"
+#include "cli/job_opts.h"
 #include "doctor/doctor.h"
 
 /* Returns how many of the checks have this level. */

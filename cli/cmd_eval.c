@@ -3,7 +3,6 @@
  * verbena eval: computes accuracy and loss of a checkpoint.
  */
 #include "cli/cli.h"
-#include "engine/engine.h"
 
 struct eval_args {
     const char *data;
@@ -28,8 +27,7 @@ static vb_status print(const struct vb_eval_result *r, const char *path, bool js
                (long long)r->step, 100 * r->accuracy, r->samples, r->loss);
         return VB_OK;
     }
-    j = vb_json_create();
-    vb_json_object(j, NULL);
+    j = cli_json_object();
     vb_json_text(j, "checkpoint", path);
     vb_json_text(j, "model", r->model);
     vb_json_int(j, "steps", r->step);
@@ -37,7 +35,6 @@ static vb_status print(const struct vb_eval_result *r, const char *path, bool js
     vb_json_real(j, "loss", r->loss);
     vb_json_int(j, "test_samples", r->samples);
     vb_json_real(j, "eval_s", r->seconds);
-    vb_json_end(j);
     return cli_print_json(j);
 }
 

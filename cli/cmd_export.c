@@ -7,7 +7,6 @@
  * https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
  */
 #include "cli/cli.h"
-#include "engine/engine.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -32,8 +31,6 @@ static const struct vb_opt export_opts[] = {
      .help = "also write the state of the update rule, such as momentum"},
     {"json", VB_OPT_FLAG, FIELD(json), .help = "print one JSON object instead of text"},
 };
-
-/* ---- one file -------------------------------------------------------------------------------- */
 
 static const char *type_str(enum vb_array_type type)
 {
@@ -113,8 +110,6 @@ static vb_status replace_npy(const char *path, const struct vb_checkpoint_array 
     return st;
 }
 
-/* ---- all of them ----------------------------------------------------------------------------- */
-
 static void print_array(const struct vb_checkpoint_array *a, const char *path, struct vb_json *json)
 {
     if (json == NULL) {
@@ -163,26 +158,22 @@ static vb_status export_arrays(const struct export_args *a, const struct vb_chec
 static vb_status export_json(const struct export_args *a, const char *path,
                              const struct vb_checkpoint *cp)
 {
-    struct vb_json *json = vb_json_create();
+    struct vb_json *json = cli_json_object();
     vb_status st;
 
     if (json == NULL)
         return vb_err(VB_ERR_NO_MEMORY, "no memory for JSON");
-    vb_json_object(json, NULL);
     vb_json_text(json, "checkpoint", path);
     vb_json_text(json, "model", cp->model);
     vb_json_int(json, "step", cp->step);
     vb_json_array(json, "arrays");
     st = export_arrays(a, cp, true, json);
     vb_json_end(json);
-    vb_json_end(json);
     if (st == VB_OK)
         return cli_print_json(json);
     vb_json_destroy(json);
     return st;
 }
-
-/* ---- the command ----------------------------------------------------------------------------- */
 
 static vb_status export_checkpoint(const struct export_args *a, const char *given)
 {

@@ -9,12 +9,8 @@
 #include <string.h>
 
 struct topo_args {
-    int64_t ranks;
-    int64_t threads;
-    const char *synthetic;
-    const char *xml;
-    const char *cpus;
-    const char *save;
+    int64_t ranks, threads;
+    const char *synthetic, *xml, *cpus, *save;
     bool json;
 };
 
@@ -140,7 +136,7 @@ static void fill_row(const struct vb_placement_rank *rank, int threads, char cel
         snprintf(cells[6], CELL, "%d", rank->progress_cpu);
 }
 
-static void print_ranks(const struct vb_placement *placement)
+static void print_placement(const struct vb_placement *placement)
 {
     int widths[COLUMNS], i, c;
     char cells[COLUMNS][CELL];
@@ -153,6 +149,7 @@ static void print_ranks(const struct vb_placement *placement)
             if ((int)strlen(cells[c]) > widths[c])
                 widths[c] = (int)strlen(cells[c]);
     }
+    printf("\n");
     for (c = 0; c < COLUMNS; c++)
         printf("%-*s  ", widths[c], titles[c]);
     printf("nic\n");
@@ -162,14 +159,6 @@ static void print_ranks(const struct vb_placement *placement)
             printf("%-*s  ", widths[c], cells[c]);
         printf("%s\n", nic_of(&placement->ranks[i]) != NULL ? nic_of(&placement->ranks[i]) : "-");
     }
-}
-
-static void print_placement(const struct vb_placement *placement)
-{
-    int i;
-
-    printf("\n");
-    print_ranks(placement);
     printf("\n");
     for (i = 0; i < placement->n_ranks; i++)
         if (i == 0 || strcmp(placement->ranks[i].nic_why, placement->ranks[i - 1].nic_why) != 0)
@@ -255,10 +244,9 @@ static void json_rank(struct vb_json *json, const struct vb_placement_rank *rank
 
 static vb_status print_json(const struct vb_topo *topo, const struct vb_placement *placement)
 {
-    struct vb_json *json = vb_json_create();
+    struct vb_json *json = cli_json_object();
     int i;
 
-    vb_json_object(json, NULL);
     json_machine(json, vb_topo_facts(topo));
     vb_json_int(json, "threads", placement->threads);
     vb_json_bool(json, "overlap", placement->overlap);
@@ -268,11 +256,8 @@ static vb_status print_json(const struct vb_topo *topo, const struct vb_placemen
     for (i = 0; i < placement->n_ranks; i++)
         json_rank(json, &placement->ranks[i]);
     vb_json_end(json);
-    vb_json_end(json);
     return cli_print_json(json);
 }
-
-/* ---- the command ----------------------------------------------------------------------------- */
 
 static vb_status show(const struct vb_topo *topo, const struct topo_args *args)
 {

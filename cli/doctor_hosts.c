@@ -14,12 +14,10 @@
 
 #define SECONDS 0.2 /* duration of each measurement of a pair */
 
-/* A check without pointers, in the form in which ranks exchange it. */
+/* A check as ranks exchange it: a name is sent as text. */
 struct sent_check {
-    int level;
+    struct vb_check check;
     char name[24];
-    char what[sizeof(((struct vb_check *)NULL)->what)];
-    char fix[sizeof(((struct vb_check *)NULL)->fix)];
 };
 
 struct host {
@@ -27,7 +25,8 @@ struct host {
     char name[64];
     bool rdma; /* the host has a port that verbs can use */
     int n;
-    struct sent_check checks[VB_CHECKS_MAX];
+    struct vb_check checks[VB_CHECKS_MAX];
+    char names[VB_CHECKS_MAX][24]; /* names of the checks of another rank */
 };
 
 struct exam {
@@ -44,11 +43,8 @@ struct exam {
     vb_status rdma; /* status of the test over RDMA; VB_OK also if there was no test */
 };
 
-/* ---- this host ------------------------------------------------------------------------------- */
-
 static vb_status examine_own(struct host *own)
 {
-    struct vb_check checks[VB_CHECKS_MAX];
     struct vb_facts facts;
     vb_status st = vb_facts_gather("", &facts);
     int i;
@@ -57,13 +53,7 @@ static vb_status examine_own(struct host *own)
         return st;
     for (i = 0; i < facts.n_rdma; i++)
         own->rdma = own->rdma || vb_net_rdma_usable(&facts.rdma[i]);
-    own->n = vb_doctor_judge(&facts, checks);
-    for (i = 0; i < own->n; i++) {
-        own->checks[i].level = (int)checks[i].level;
-        snprintf(own->checks[i].name, sizeof(own->checks[i].name), "%s", checks[i].name);
-        memcpy(own->checks[i].what, checks[i].what, sizeof(checks[i].what));
-        memcpy(own->checks[i].fix, checks[i].fix, sizeof(checks[i].fix));
-    }
+    own->n = vb_doctor_judge(&facts, own->checks);
     vb_facts_fini(&facts);
     return VB_OK;
 }
@@ -108,16 +98,24 @@ static vb_status choose_ranks(struct exam *e, const struct vb_group *group)
 /* Gathers the checks one at a time, because a record of vb_group_gather() holds one check. */
 static vb_status gather_checks(struct exam *e, struct vb_group *group)
 {
-    struct sent_check *all = calloc_ranks(group, sizeof(*all));
+    struct sent_check own, *all = calloc_ranks(group, sizeof(*all));
     vb_status st = VB_OK;
     int i, k;
 
     if (all == NULL)
         return vb_err_sys("calloc");
     for (k = 0; k < VB_CHECKS_MAX && st == VB_OK; k++) {
-        st = vb_group_gather(group, &e->own.checks[k], sizeof(e->own.checks[k]), all);
-        for (i = 0; i < e->n_hosts && st == VB_OK; i++)
-            e->hosts[i].checks[k] = all[e->hosts[i].rank];
+        memset(&own, 0, sizeof(own));
+        own.check = e->own.checks[k];
+        snprintf(own.name, sizeof(own.name), "%s", k < e->own.n ? own.check.name : "");
+        st = vb_group_gather(group, &own, sizeof(own), all);
+        for (i = 0; i < e->n_hosts && st == VB_OK; i++) {
+            struct host *host = &e->hosts[i];
+
+            host->checks[k] = all[host->rank].check;
+            memcpy(host->names[k], all[host->rank].name, sizeof(host->names[k]));
+            host->checks[k].name = host->names[k];
+        }
     }
     free(all);
     return st;
@@ -223,28 +221,15 @@ static void check_rdma(struct exam *e, struct vb_check *check)
 
 /* ---- printing -------------------------------------------------------------------------------- */
 
-static void unpack_check(const struct sent_check *sent, struct vb_check *check)
-{
-    check->name = sent->name;
-    check->level = (enum vb_check_level)sent->level;
-    memcpy(check->what, sent->what, sizeof(check->what));
-    memcpy(check->fix, sent->fix, sizeof(check->fix));
-}
-
 /* Prints only the checks that need action: problems, and how to set up soft-RoCE. */
 static void print_host(const struct host *host)
 {
-    struct vb_check check;
-    int i, ok = 0;
+    int i, ok = cli_doctor_count(host->checks, host->n, VB_CHECK_OK);
 
-    for (i = 0; i < host->n; i++)
-        ok += host->checks[i].level == VB_CHECK_OK;
     printf("host %s (rank %d): %d of %d checks OK\n", host->name, host->rank, ok, host->n);
-    for (i = 0; i < host->n; i++) {
-        unpack_check(&host->checks[i], &check);
-        if (check.level != VB_CHECK_OK || check.fix[0] != '\0')
-            cli_doctor_print_check(&check);
-    }
+    for (i = 0; i < host->n; i++)
+        if (host->checks[i].level != VB_CHECK_OK || host->checks[i].fix[0] != '\0')
+            cli_doctor_print_check(&host->checks[i]);
 }
 
 static void print_count(int64_t count, int width)
@@ -280,11 +265,10 @@ static void print_pairs(const struct exam *e)
 
 static int count_all(const struct exam *e, enum vb_check_level level)
 {
-    int count = cli_doctor_count(e->checks, e->n_checks, level), i, k;
+    int count = cli_doctor_count(e->checks, e->n_checks, level), i;
 
     for (i = 0; i < e->n_hosts; i++)
-        for (k = 0; k < e->hosts[i].n; k++)
-            count += e->hosts[i].checks[k].level == (int)level;
+        count += cli_doctor_count(e->hosts[i].checks, e->hosts[i].n, level);
     return count;
 }
 
@@ -302,16 +286,11 @@ static void print_text(const struct exam *e)
 
 static void json_host(struct vb_json *json, const struct host *host)
 {
-    struct vb_check checks[VB_CHECKS_MAX];
-    int i;
-
-    for (i = 0; i < host->n; i++)
-        unpack_check(&host->checks[i], &checks[i]);
     vb_json_object(json, NULL);
     vb_json_text(json, "host", host->name);
     vb_json_int(json, "rank", host->rank);
     vb_json_bool(json, "rdma", host->rdma);
-    cli_doctor_json_checks(json, checks, host->n);
+    cli_doctor_json_checks(json, host->checks, host->n);
     vb_json_end(json);
 }
 
@@ -342,10 +321,9 @@ static void json_pair(struct vb_json *json, const struct vb_pair *p)
 
 static vb_status print_json(const struct exam *e)
 {
-    struct vb_json *json = vb_json_create();
+    struct vb_json *json = cli_json_object();
     int i;
 
-    vb_json_object(json, NULL);
     vb_json_bool(json, "ok", count_all(e, VB_CHECK_FAIL) == 0);
     vb_json_array(json, "hosts");
     for (i = 0; i < e->n_hosts; i++)
@@ -356,11 +334,8 @@ static vb_status print_json(const struct exam *e)
         json_pair(json, &e->pairs[i]);
     vb_json_end(json);
     cli_doctor_json_checks(json, e->checks, e->n_checks);
-    vb_json_end(json);
     return cli_print_json(json);
 }
-
-/* ---- the examination ------------------------------------------------------------------------- */
 
 int cli_doctor_hosts(const struct vb_group_opts *group, bool json)
 {

@@ -27,6 +27,18 @@ static const struct vb_opt rank_opts[] = {
      .help = "with --ranks or --hosts: also write the messages of rank I to DIR/rank-I.log"},
 };
 
+static const struct vb_opt hosts_opts[] = {
+    {"hosts", VB_OPT_TEXT, FIELD(hosts), .arg = "LIST|FILE",
+     .help = "start the ranks over ssh: a,b:2 is one rank on host a and two on host b; a file has "
+             "one host per line"},
+    {"ssh", VB_OPT_TEXT, FIELD(ssh), .arg = "COMMAND", .level = VB_OPT_MORE,
+     .help =
+         "command that runs another command on a host, as words separated by blanks; by default "
+         "ssh -o BatchMode=yes -o ConnectTimeout=10"},
+    {"program", VB_OPT_TEXT, FIELD(program), .arg = "PATH", .level = VB_OPT_MORE,
+     .help = "path of verbena on the hosts; by default the same path as on this host"},
+};
+
 static const struct vb_opt by_hand_opts[] = {
     {"rank", VB_OPT_INT, FIELD(rank), .max = VB_WORLD_MAX - 1, .arg = "I", .level = VB_OPT_MORE,
      .help = "be rank I of a job whose ranks are started by hand, one command per rank"},
@@ -62,9 +74,30 @@ static const struct vb_opt network_opts[] = {
 void cli_job_groups(struct cli_job *job, struct vb_opt_group groups[CLI_JOB_GROUPS])
 {
     groups[0] = (struct vb_opt_group){"Ranks", rank_opts, VB_COUNT(rank_opts), job};
-    groups[1] = (struct vb_opt_group){"Ranks that are started by hand", by_hand_opts,
+    groups[1] = (struct vb_opt_group){"Hosts", hosts_opts, VB_COUNT(hosts_opts), job};
+    groups[2] = (struct vb_opt_group){"Ranks that are started by hand", by_hand_opts,
                                       VB_COUNT(by_hand_opts), job};
-    groups[2] = (struct vb_opt_group){"Network", network_opts, VB_COUNT(network_opts), job};
+    groups[3] = (struct vb_opt_group){"Network", network_opts, VB_COUNT(network_opts), job};
+}
+
+int cli_job_parse(const struct cli_command *command, const struct vb_opt_group *groups,
+                  int n_groups, int max_operands, int argc, char **argv, struct cli_job *job,
+                  struct vb_opts *opts)
+{
+    static char name[] = "verbena";
+    int code;
+
+    job->argc = argc;
+    job->argv = calloc((size_t)argc + 3, sizeof(*job->argv));
+    if (job->argv == NULL)
+        return cli_exit_code(vb_err_sys("calloc"));
+    job->argv[0] = name;
+    job->argv[1] = (char *)command->name;
+    if (argc > 0)
+        memcpy(job->argv + 2, argv, (size_t)argc * sizeof(*argv));
+    code = cli_parse(command, groups, n_groups, max_operands, argc, argv, opts);
+    job->has_rank = code < 0 && vb_opts_given(opts, "rank");
+    return code;
 }
 
 /* Returns the number of processes that this process starts if it becomes the supervisor. */
@@ -101,11 +134,24 @@ static const char *contradiction(const struct cli_job *job, const struct vb_laun
     return NULL;
 }
 
+/* The same for --hosts. --ssh and --program may be set in the environment at all times. */
+static const char *hosts_contradiction(const struct cli_job *job)
+{
+    if (job->ranks > 1)
+        return "--hosts decides the number of ranks: a:2 is two ranks on host a; leave --ranks out";
+    if (job->has_rank || job->world > 0 || (job->secret_file != NULL && !job->outlive))
+        return "--hosts starts all ranks; --rank, --world and --secret-file are for ranks that are "
+               "started by hand";
+    if (job->root != NULL && (strrchr(job->root, ':') == NULL || strlen(job->root) >= VB_ROOT_TEXT))
+        return "--root must be HOST:PORT, an address at which the others reach the first host";
+    return NULL;
+}
+
 /* Returns a message if --logs was given but nobody would write logs; otherwise NULL. Only our own
  * supervisor writes logs. ours: our supervisor has started this process. */
 static const char *lost_logs(const struct cli_job *job, const struct vb_launch *launch, bool ours)
 {
-    bool keeps = !launch->supervised && (job->hosts || to_start(job) > 1);
+    bool keeps = !launch->supervised && (job->hosts != NULL || to_start(job) > 1);
 
     if (job->logs == NULL || ours || keeps)
         return NULL;
@@ -160,7 +206,7 @@ static vb_status find_launch(const struct cli_job *job, struct vb_launch *launch
                                   .secret_file = job->secret_file,
                                   .timeout_ms =
                                       (int64_t)((double)job->timeout_s * 1000 * patience)};
-    bool placed = job->ranks > 0 || job->has_rank || job->world > 0 || job->hosts;
+    bool placed = job->ranks > 0 || job->has_rank || job->world > 0 || job->hosts != NULL;
     vb_status st = vb_launch_read(launch);
 
     *ours_p = st == VB_OK && launch->supervised;
@@ -169,75 +215,69 @@ static vb_status find_launch(const struct cli_job *job, struct vb_launch *launch
     return st;
 }
 
-int cli_job_place(const struct cli_command *command, const struct cli_job *job,
-                  struct vb_launch *launch, struct vb_group_opts *group)
+int cli_job_place(const struct cli_command *command, struct cli_job *job, struct vb_launch *launch,
+                  struct vb_group_opts *group)
 {
+    struct cli_job rank = *job;
     const char *why;
     bool ours;
-    vb_status st = find_launch(job, launch, &ours);
+    vb_status st;
 
+    memset(&job->parsed, 0, sizeof(job->parsed));
+    if (job->hosts != NULL)
+        rank.root = NULL; /* the launcher passes --root on to the ranks */
+    st = find_launch(&rank, launch, &ours);
     if (st != VB_OK)
         return cli_exit_code(st);
-    why = contradiction(job, launch);
+    why = contradiction(&rank, launch);
     if (why == NULL)
-        why = lost_logs(job, launch, ours);
+        why = lost_logs(&rank, launch, ours);
     if (why != NULL)
         return cli_refuse(command, "%s", why);
-    fill_group(job, launch, group);
+    fill_group(&rank, launch, group);
     if (job->secret_file != NULL && !launch->supervised &&
         vb_secret_read(job->secret_file, group->secret) != VB_OK)
         return CLI_FAILED;
+    if (launch->supervised || job->hosts == NULL)
+        return -1;
+    why = hosts_contradiction(job);
+    if (why != NULL)
+        return cli_refuse(command, "%s", why);
+    if (vb_hosts_parse(job->hosts, &job->parsed) != VB_OK)
+        return CLI_USAGE;
+    group->world = job->parsed.ranks;
     return -1;
 }
 
-char **cli_job_arguments(int argc, char **argv)
+bool cli_job_launch(struct cli_job *job, const struct vb_launch *launch,
+                    const struct vb_group_opts *group, int *code_p)
 {
-    char **copy = calloc((size_t)argc + 1, sizeof(*copy));
-
-    if (copy != NULL && argc > 0)
-        memcpy(copy, argv, (size_t)argc * sizeof(*copy));
-    return copy;
-}
-
-int cli_supervise(const struct cli_command *command, struct vb_supervise_opts *o, int argc,
-                  char **argv)
-{
-    static char name[] = "verbena";
-    char **full = calloc((size_t)argc + 3, sizeof(*full));
-    int code = CLI_FAILED;
+    struct vb_supervise_opts o = {
+        .argv = job->argv,
+        .logs = job->logs,
+        .outlive = job->outlive,
+        .vital = job->vital,
+        .vital_end = job->vital_end,
+        .workers = job->workers,
+        .secret = job->outlive && job->secret_file != NULL ? group->secret : NULL,
+    };
     vb_status st;
 
-    if (full == NULL)
-        return cli_exit_code(vb_err_sys("calloc"));
-    full[0] = name;
-    full[1] = (char *)command->name;
-    memcpy(full + 2, argv, (size_t)argc * sizeof(*full));
-    o->argv = full;
+    if (job->parsed.n > 0) {
+        o.hosts = &job->parsed;
+        o.ssh = job->ssh;
+        o.program = job->program;
+        o.root = job->root;
+    } else {
+        o.ranks = (int)to_start(job);
+        if (o.ranks < 2 || launch->supervised)
+            return false;
+    }
     vb_k_blas_no_threads_in_children();
-    st = vb_supervise(o, &code);
-    free(full);
-    return st == VB_OK ? code : cli_exit_code(st);
-}
-
-void cli_job_outlive(const struct cli_job *job, const unsigned char *secret,
-                     struct vb_supervise_opts *opts)
-{
-    opts->outlive = job->outlive;
-    opts->vital = job->vital;
-    opts->vital_end = job->vital_end;
-    opts->workers = job->workers;
-    opts->secret = job->outlive && job->secret_file != NULL ? secret : NULL;
-}
-
-bool cli_job_supervise(const struct cli_command *command, const struct cli_job *job,
-                       const struct vb_launch *launch, const struct vb_group_opts *group, int argc,
-                       char **argv, int *code_p)
-{
-    struct vb_supervise_opts o = {.ranks = (int)to_start(job), .logs = job->logs};
-
-    if (o.ranks < 2 || launch->supervised)
-        return false;
-    cli_job_outlive(job, group->secret, &o);
-    *code_p = cli_supervise(command, &o, argc, argv);
+    *code_p = CLI_FAILED;
+    st = vb_supervise(&o, code_p);
+    if (st != VB_OK)
+        *code_p = cli_exit_code(st);
+    vb_hosts_fini(&job->parsed);
     return true;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Options and functions of commands that run as several ranks: the options that say where the ranks
- * run, and the start of the supervisor.
+ * Options and functions of commands that run as several ranks, on this host or on others: the
+ * options that say where the ranks run, and the start of the ranks.
  */
 #ifndef VB_CLI_JOB_OPTS_H
 #define VB_CLI_JOB_OPTS_H
@@ -23,7 +23,11 @@ struct cli_job {
     int spin;
     int verbs_imm;
     bool any_interface;
-    bool hosts; /* set by cli_hosts_place(): --hosts was given */
+    const char *hosts, *ssh, *program;
+    struct vb_hosts
+        parsed;  /* filled in only in the launcher of --hosts; cli_job_launch() frees it */
+    char **argv; /* (argc + 2) the whole command line, beginning with "verbena" and the command */
+    int argc;    /* number of the command's arguments */
 
     /* Set by the command; struct vb_supervise_opts explains these fields. If outlive is set,
      * workers that know the secret may join, so --secret-file is allowed together with --ranks and
@@ -38,36 +42,30 @@ extern const char *const cli_orders[]; /* in the order of enum vb_order */
 extern const char *const cli_wires[];  /* in the order of enum vb_wire */
 
 /* Fills in the groups of options. Parsing these options fills in *job. */
-#define CLI_JOB_GROUPS 3
+#define CLI_JOB_GROUPS 4
 void cli_job_groups(struct cli_job *job, struct vb_opt_group groups[CLI_JOB_GROUPS]);
 
-/* Finds the group that this process belongs to, from the options and the environment. Returns -1 on
- * success. Otherwise the function prints one line and returns the exit code. */
-int cli_job_place(const struct cli_command *command, const struct cli_job *job,
-                  struct vb_launch *launch, struct vb_group_opts *group);
+/* Like cli_parse(). Before, the command line is copied to job->argv, because parsing reorders it.
+ * The caller frees job->argv, even if this function failed. */
+int cli_job_parse(const struct cli_command *command, const struct vb_opt_group *groups,
+                  int n_groups, int max_operands, int argc, char **argv, struct cli_job *job,
+                  struct vb_opts *opts);
 
-/* Becomes the supervisor of the ranks if this process has to start them. Returns true after the
- * ranks have ended; *code_p is then the exit code of the job. Returns false if this process is a
- * rank. argv: the command's arguments as they were before parsing. */
-bool cli_job_supervise(const struct cli_command *command, const struct cli_job *job,
-                       const struct vb_launch *launch, const struct vb_group_opts *group, int argc,
-                       char **argv, int *code_p);
+/* Finds the group that this process belongs to, from the options and the environment. With --hosts,
+ * group->world is the number of ranks on all hosts, and a process that is not one of these ranks
+ * becomes the launcher. Returns -1 on success. Otherwise the function prints one line and returns
+ * the exit code. */
+int cli_job_place(const struct cli_command *command, struct cli_job *job, struct vb_launch *launch,
+                  struct vb_group_opts *group);
 
-/* Starts and supervises ranks that run the same command. Returns the exit code of the job. */
-int cli_supervise(const struct cli_command *command, struct vb_supervise_opts *opts, int argc,
-                  char **argv);
+/* Starts and supervises the ranks, on their hosts or on this one, if this process has to. Returns
+ * true after the ranks have ended; *code_p is then the exit code of the job. Returns false if this
+ * process is a rank. */
+bool cli_job_launch(struct cli_job *job, const struct vb_launch *launch,
+                    const struct vb_group_opts *group, int *code_p);
 
 /* Copies the options that concern only this process to *group. Does not change the secret in
  * *group. */
 void cli_job_group(const struct cli_job *job, struct vb_group_opts *group);
-
-/* Fills in opts: which ranks the job can lose, and the secret that the user chose. secret: the
- * secret that cli_job_place() found; borrowed. */
-void cli_job_outlive(const struct cli_job *job, const unsigned char *secret,
-                     struct vb_supervise_opts *opts);
-
-/* Returns a copy of the argument list, because parsing reorders the list. The caller frees the
- * copy. Returns NULL if there is no memory. */
-char **cli_job_arguments(int argc, char **argv);
 
 #endif

@@ -73,22 +73,12 @@ static int unknown(const char *name)
     return CLI_USAGE;
 }
 
-/* "verbena help topo" is the same as "verbena topo --help". */
-static int help_on(int argc, char **argv)
+int main(int argc, char **argv)
 {
     static char flag[] = "--help";
     char *help[] = {flag};
     const struct cli_command *command;
-
-    if (argc < 3)
-        return print_help();
-    command = command_named(argv[2]);
-    return command != NULL ? command->run(command, 1, help) : unknown(argv[2]);
-}
-
-int main(int argc, char **argv)
-{
-    const struct cli_command *command;
+    bool helps;
 
     /* SIGXFSZ is ignored, so that a write beyond the file size limit fails with an error message
      * that names the file. */
@@ -97,14 +87,13 @@ int main(int argc, char **argv)
         fprintf(stderr, "verbena: the command is missing; verbena --help lists all commands\n");
         return CLI_USAGE;
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+    helps = strcmp(argv[1], "help") == 0; /* "verbena help topo" is "verbena topo --help" */
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || (helps && argc < 3))
         return print_help();
     if (strcmp(argv[1], "--version") == 0)
         return print_version();
-    if (strcmp(argv[1], "help") == 0)
-        return help_on(argc, argv);
-    command = command_named(argv[1]);
+    command = command_named(argv[helps ? 2 : 1]);
     if (command == NULL)
-        return unknown(argv[1]);
-    return command->run(command, argc - 2, argv + 2);
+        return unknown(argv[helps ? 2 : 1]);
+    return helps ? command->run(command, 1, help) : command->run(command, argc - 2, argv + 2);
 }

@@ -3,25 +3,21 @@
  * Functions that all subcommands share: common options, help texts, usage errors.
  */
 #include "cli/cli.h"
+#include "models/models.h"
 
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define GROUPS_MAX 16
 
-struct common {
-    int log_level;
-};
-
 static const char *const level_choices[] = {"error", "warn", "info", "debug", "trace", NULL};
 
+/* The only option that all commands have is stored in an int. */
 static const struct vb_opt common_opts[] = {
-    {"log-level", VB_OPT_CHOICE, offsetof(struct common, log_level), "warn",
-     .choices = level_choices, .arg = "LEVEL",
+    {"log-level", VB_OPT_CHOICE, 0, "warn", .choices = level_choices, .arg = "LEVEL",
      .help = "how much to write to standard error; info also lists the values of all options"},
 };
-
-/* ---- help ------------------------------------------------------------------------------------ */
 
 static void print_help(const struct cli_command *command, const struct vb_opts *opts)
 {
@@ -44,8 +40,6 @@ static void print_help(const struct cli_command *command, const struct vb_opts *
         printf("verbena %s --help-all shows %d more option%s.\n", command->name, n_more,
                n_more == 1 ? "" : "s");
 }
-
-/* ---- arguments ------------------------------------------------------------------------------- */
 
 int cli_refuse(const struct cli_command *command, const char *fmt, ...)
 {
@@ -92,6 +86,67 @@ int cli_find_name(const struct cli_command *command, const char *what, const cha
     return -1;
 }
 
+static void add_name(struct cli_names *names, const char *name)
+{
+    VB_ASSERT(names->n < CLI_NAMES_MAX);
+    if (names->n < CLI_NAMES_MAX)
+        names->list[names->n++] = name;
+}
+
+struct cli_names cli_model_names(bool nets)
+{
+    struct cli_names names = {.n = 0};
+    int i, k, n;
+    const struct vb_train_model *models = vb_train_models(&n);
+
+    for (i = 0; i < n; i++)
+        for (k = 0; k < (nets ? VB_TRAIN_NETS : 1) && models[i].nets[k].name != NULL; k++)
+            add_name(&names, nets ? models[i].nets[k].name : models[i].name);
+    return names;
+}
+
+struct cli_names cli_table_names(void)
+{
+    struct cli_names names = {.n = 0};
+    int i, n;
+    const struct vb_layer_table *tables = vb_layer_tables(&n);
+
+    for (i = 0; i < n; i++)
+        add_name(&names, tables[i].name);
+    return names;
+}
+
+int cli_find_model(const struct cli_command *command, const char *question, const char *given,
+                   const struct cli_names *names, const char **name_p)
+{
+    char known[VB_OPTS_WHY];
+    int i;
+
+    if (given == NULL) {
+        cli_names_text(names->list, names->n, known, sizeof(known));
+        return cli_refuse(command, "%s %s", question, known);
+    }
+    i = cli_find_name(command, "model", given, names->list, names->n);
+    if (i < 0)
+        return CLI_USAGE;
+    *name_p = names->list[i];
+    return -1;
+}
+
+const struct vb_train_model *cli_net_find(const char *name, const struct vb_train_net **net_p)
+{
+    int i, k, n;
+    const struct vb_train_model *models = vb_train_models(&n);
+
+    for (i = 0; i < n; i++)
+        for (k = 0; k < VB_TRAIN_NETS && models[i].nets[k].name != NULL; k++)
+            if (strcmp(models[i].nets[k].name, name) == 0) {
+                *net_p = &models[i].nets[k];
+                return &models[i];
+            }
+    return NULL;
+}
+
 int cli_parse_numbers(const char *text, int64_t max, int64_t *numbers, int n_max)
 {
     char one[32];
@@ -117,13 +172,13 @@ int cli_parse(const struct cli_command *command, const struct vb_opt_group *grou
               int max_operands, int argc, char **argv, struct vb_opts *opts)
 {
     struct vb_opt_group all[GROUPS_MAX];
-    struct common common;
+    int log_level;
     char why[VB_OPTS_WHY];
 
     VB_ASSERT(n_groups < GROUPS_MAX);
     memcpy(all, groups, (size_t)n_groups * sizeof(*all));
     all[n_groups] =
-        (struct vb_opt_group){"Common options", common_opts, VB_COUNT(common_opts), &common};
+        (struct vb_opt_group){"Common options", common_opts, VB_COUNT(common_opts), &log_level};
     if (vb_opts_parse(opts, all, n_groups + 1, argc, argv, why) != VB_OK)
         return cli_refuse(command, "%s", why);
     if (opts->help) {
@@ -132,11 +187,26 @@ int cli_parse(const struct cli_command *command, const struct vb_opt_group *grou
     }
     if (opts->n_operands > max_operands)
         return cli_refuse(command, "unexpected argument %.64s", opts->operands[max_operands]);
-    vb_log_set_level((enum vb_level)common.log_level);
+    vb_log_set_level((enum vb_level)log_level);
     vb_opts_dump(opts, command->name);
     opts->groups = groups; /* all[] goes out of scope; its first groups are the caller's */
     opts->n_groups = n_groups;
     return -1;
+}
+
+vb_status cli_find_checkpoint(const char *given, char path[PATH_MAX])
+{
+    struct stat info;
+    vb_status st;
+
+    if (stat(given, &info) == 0 && S_ISDIR(info.st_mode)) {
+        st = vb_checkpoint_latest(given, path, PATH_MAX);
+        return st == VB_ERR_NO_FILE ? vb_err(st, "%s: there is no checkpoint in this folder", given)
+                                    : st;
+    }
+    if ((size_t)snprintf(path, PATH_MAX, "%s", given) >= PATH_MAX)
+        return vb_err(VB_ERR_USAGE, "cannot read %.64s...: the path is too long", given);
+    return VB_OK;
 }
 
 /* ---- the end of a command -------------------------------------------------------------------- */
@@ -148,10 +218,20 @@ int cli_exit_code(vb_status st)
     return st == VB_ERR_USAGE ? CLI_USAGE : CLI_FAILED;
 }
 
+struct vb_json *cli_json_object(void)
+{
+    struct vb_json *json = vb_json_create();
+
+    vb_json_object(json, NULL);
+    return json;
+}
+
 vb_status cli_print_json(struct vb_json *json)
 {
-    vb_status st = vb_json_print(json, stdout);
+    vb_status st;
 
+    vb_json_end(json);
+    st = vb_json_print(json, stdout);
     vb_json_destroy(json);
     return st;
 }

@@ -7,7 +7,6 @@
 
 #include "engine/bench/engine_bench.h"
 #include "engine/checkpoint/checkpoint.h"
-#include "engine/train/eval.h"
 #include "engine/train/train.h"
 
 #endif

@@ -9,6 +9,7 @@
  */
 #include "models/model_priv.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,8 +42,6 @@ static void add_params(struct vb_model *m, int i)
         m->first = i;
 }
 
-/* ---- the table ------------------------------------------------------------------------------- */
-
 static vb_status find_table(const struct vb_model_opts *o, struct vb_model *m)
 {
     m->table = o->table != NULL ? o->table : vb_layer_table_find(o->name);
@@ -55,25 +54,12 @@ static vb_status find_table(const struct vb_model_opts *o, struct vb_model *m)
     return VB_OK;
 }
 
-/* The loss overwrites the logits with its gradient, so the last layer must not be one whose
- * backward pass reads its output (ReLU, pooling). */
-static vb_status check_last(const struct vb_model *m)
-{
-    const struct vb_k_shape *s = &m->layers[m->table->n_layers - 1].shape;
-
-    if (s->kind != VB_K_LINEAR || s->relu || s->oc > UINT16_MAX)
-        return vb_err(VB_ERR_USAGE, "model %.64s must end with a linear layer without ReLU",
-                      m->table->name);
-    return VB_OK;
-}
-
 static vb_status read_table(struct vb_model *m)
 {
-    struct vb_k_shape shapes[VB_LAYERS_MAX];
-    vb_status st;
+    struct vb_k_shape shapes[VB_LAYERS_MAX], *last = &shapes[m->table->n_layers - 1];
+    vb_status st = vb_layer_table_shapes(m->table, m->batch_max, shapes);
     int i;
 
-    st = vb_layer_table_shapes(m->table, m->batch_max, shapes);
     if (st != VB_OK)
         return st;
     m->first = -1;
@@ -81,21 +67,16 @@ static vb_status read_table(struct vb_model *m)
         m->layers[i].shape = shapes[i];
         add_params(m, i);
     }
-    m->classes = shapes[m->table->n_layers - 1].oc;
-    return check_last(m);
+    m->classes = last->oc;
+    /* The loss overwrites the logits with its gradient, so the last layer must not be one whose
+     * backward pass reads its output (ReLU, pooling). */
+    if (last->kind != VB_K_LINEAR || last->relu || last->oc > UINT16_MAX)
+        return vb_err(VB_ERR_USAGE, "model %.64s must end with a linear layer without ReLU",
+                      m->table->name);
+    return VB_OK;
 }
 
 /* ---- kernels --------------------------------------------------------------------------------- */
-
-static int find_layer(const struct vb_model *m, const char *name)
-{
-    int i;
-
-    for (i = 0; i < m->table->n_layers; i++)
-        if (strcmp(m->table->layers[i].name, name) == 0)
-            return i;
-    return -1;
-}
 
 static vb_status check_plan(const struct vb_model *m, const struct vb_k_plan *plan)
 {
@@ -107,8 +88,10 @@ static vb_status check_plan(const struct vb_model *m, const struct vb_k_plan *pl
                       plan->v[0].layer, m->table->name);
     for (c = 0; c < plan->n; c++) {
         choice = &plan->v[c];
-        i = find_layer(m, choice->layer);
-        if (i < 0)
+        i = 0;
+        while (i < m->table->n_layers && strcmp(m->table->layers[i].name, choice->layer) != 0)
+            i++;
+        if (i == m->table->n_layers)
             return vb_err(VB_ERR_USAGE, "plan, layer %.64s: model %s has no such layer",
                           choice->layer, m->table->name);
         if (!vb_k_has_pass(m->layers[i].shape.kind, choice->pass))
@@ -136,18 +119,6 @@ static vb_status create_layer(struct vb_model *m, const struct vb_model_opts *o,
     return vb_k_plan_add(&m->plan, name, m->layers[i].k);
 }
 
-static vb_status create_layers(struct vb_model *m, const struct vb_model_opts *o)
-{
-    vb_status st = VB_OK;
-    int i;
-
-    if (o->plan != NULL)
-        st = check_plan(m, o->plan);
-    for (i = 0; i < m->table->n_layers && st == VB_OK && !m->pixels; i++)
-        st = create_layer(m, o, i);
-    return st;
-}
-
 /* ---- the arena ------------------------------------------------------------------------------- */
 
 struct arena {
@@ -161,25 +132,6 @@ static void *take(struct arena *a, size_t bytes)
 
     a->used += (bytes + VB_CACHE_LINE - 1) / VB_CACHE_LINE * VB_CACHE_LINE;
     return at;
-}
-
-static float *take_floats(struct arena *a, size_t n)
-{
-    return take(a, n * sizeof(float));
-}
-
-/* Returns the number of floats in the largest output of all layers but the last. Each of the two
- * alternating buffers has this size. */
-static size_t largest_output(const struct vb_model *m)
-{
-    size_t max = 0, n;
-    int i;
-
-    for (i = 0; i < m->n_layers - 1; i++) {
-        n = vb_k_shape_outputs(&m->layers[i].shape);
-        max = n > max ? n : max;
-    }
-    return max;
 }
 
 /* Gives the two alternating buffers to the layers in turn. In evaluation, dropout only passes its
@@ -196,25 +148,27 @@ static void share_outputs(struct vb_model *m)
 
 static void lay_out(struct vb_model *m, struct arena *a)
 {
-    size_t scratch = 0, bytes, max = largest_output(m);
+    size_t scratch = 0, max = 0, n; /* max: floats of the largest output but the last */
     int i;
 
     for (i = 0; i < m->n_layers; i++) {
-        bytes = vb_k_layer_scratch_bytes(m->layers[i].k);
-        scratch = bytes > scratch ? bytes : scratch;
+        n = vb_k_layer_scratch_bytes(m->layers[i].k);
+        scratch = n > scratch ? n : scratch;
+        n = i < m->n_layers - 1 ? vb_k_shape_outputs(&m->layers[i].shape) : 0;
+        max = n > max ? n : max;
     }
-    m->logits = take_floats(a, (size_t)m->batch_max * (size_t)m->classes);
+    m->logits = take(a, (size_t)m->batch_max * (size_t)m->classes * sizeof(float));
     if (m->pixels && !m->forward_only) {
         m->done = take(a, (size_t)m->batch_max * sizeof(*m->done));
-        m->sums = take_floats(a, (size_t)m->batch_max * VB_K_PIXELS_SUMS);
+        m->sums = take(a, (size_t)m->batch_max * VB_K_PIXELS_SUMS * sizeof(float));
     }
     m->scratch = take(a, scratch);
-    m->d[0] = take_floats(a, max);
-    m->d[1] = take_floats(a, max);
+    m->d[0] = take(a, max * sizeof(float));
+    m->d[1] = take(a, max * sizeof(float));
     if (m->forward_only)
         share_outputs(m);
     for (i = 0; i < m->n_layers - 1 && !m->forward_only; i++)
-        m->layers[i].y = take_floats(a, vb_k_shape_outputs(&m->layers[i].shape));
+        m->layers[i].y = take(a, vb_k_shape_outputs(&m->layers[i].shape) * sizeof(float));
     for (i = 0; i < m->n_layers; i++)
         if (m->layers[i].shape.kind == VB_K_CONV_POOL)
             m->layers[i].where = take(a, vb_k_shape_outputs(&m->layers[i].shape));
@@ -236,14 +190,12 @@ static vb_status create_arena(struct vb_model *m)
     return VB_OK;
 }
 
-/* ---------------------------------------------------------------------------------------------- */
-
 vb_status vb_model_create(const struct vb_model_opts *opts, struct vb_model **model_p)
 {
-    struct vb_model *m;
+    struct vb_model *m = calloc(1, sizeof(*m));
     vb_status st;
+    int i;
 
-    m = calloc(1, sizeof(*m));
     if (m == NULL)
         return vb_err_sys("calloc");
     m->batch_max = opts->batch_max;
@@ -251,8 +203,10 @@ vb_status vb_model_create(const struct vb_model_opts *opts, struct vb_model **mo
     st = find_table(opts, m);
     if (st == VB_OK)
         st = read_table(m);
-    if (st == VB_OK)
-        st = create_layers(m, opts);
+    if (st == VB_OK && opts->plan != NULL)
+        st = check_plan(m, opts->plan);
+    for (i = 0; st == VB_OK && i < m->table->n_layers && !m->pixels; i++)
+        st = create_layer(m, opts, i);
     if (st == VB_OK)
         st = create_arena(m);
     if (st != VB_OK) {
@@ -299,4 +253,43 @@ void vb_model_input(const struct vb_model *model, int *c_p, int *h_p, int *w_p, 
 const struct vb_k_plan *vb_model_plan(const struct vb_model *model)
 {
     return &model->plan;
+}
+
+/* ---- initial values of parameters ------------------------------------------------------------ */
+
+/* Returns the largest initial weight, such that signals neither grow nor fade from layer to layer:
+ *   with ReLU     uniform in +-sqrt(6 / inputs)               He, Zhang, Ren and Sun, 2015
+ *   without       uniform in +-sqrt(6 / (inputs + outputs))   Glorot and Bengio, 2010
+ * inputs and outputs are those of one neuron; a neuron of a convolution sees kh * kw places of each
+ * channel. */
+static double limit(const struct vb_k_shape *s)
+{
+    double inputs = (double)vb_k_shape_weights(s) / s->oc;
+    double outputs = s->kind == VB_K_CONV ? (double)s->oc * s->kh * s->kw : s->oc;
+
+    return sqrt(6 / (s->relu || s->kind == VB_K_CONV_POOL ? inputs : inputs + outputs));
+}
+
+/* Fills v with random numbers. The interval [-max, max] has 2^24 equal parts, and each number is
+ * the middle of a random part. */
+static void draw(float *v, size_t n, uint64_t seed, double max)
+{
+    size_t i;
+
+    for (i = 0; i < n; i++)
+        v[i] = (float)((((double)(vb_random(seed, i) >> 40) + 0.5) / (1 << 23) - 1) * max);
+}
+
+void vb_model_init(const struct vb_model *model, uint64_t seed, float *params)
+{
+    const struct model_layer *l;
+    int i;
+
+    memset(params, 0, model->n_params * sizeof(*params));
+    for (i = 0; i < model->n_layers; i++) {
+        l = &model->layers[i];
+        if (l->param >= 0)
+            draw(params + model->params[l->param].offset, vb_k_shape_weights(&l->shape),
+                 vb_random(seed, (uint64_t)l->param), limit(&l->shape));
+    }
 }

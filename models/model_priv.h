@@ -12,8 +12,7 @@
 struct model_layer {
     struct vb_k_shape shape;
     struct vb_k_layer *k;
-    int param;      /* index of the layer's weights in params; its biases follow; -1: no
-                     * parameters */
+    int param;      /* index of the weights in params; the biases follow; -1: no parameters */
     float *y;       /* output of the layer; layers share buffers if the model is forward_only */
     uint8_t *where; /* conv-pool: see the field of this name in struct vb_k_args */
 };

@@ -10,8 +10,6 @@
 
 #include <string.h>
 
-/* ---- what layers are given ------------------------------------------------------------------- */
-
 /* Returns true for a dropout layer that drops nothing. Such a layer is not run: the next layer
  * reads its input. */
 static bool passes_on(const struct vb_model *m, const struct model_layer *l,
@@ -140,8 +138,6 @@ static void finish_pixels(struct vb_model *m, const float *params,
         vb_k_pixels_forward(batch->pixels, &picked, w, b, m->classes, m->logits);
 }
 
-/* ---- forward from any layer ------------------------------------------------------------------ */
-
 int vb_model_forward_part(struct vb_model *model, const float *params,
                           const struct vb_model_batch *batch, int layer, size_t first, size_t end)
 {
@@ -157,21 +153,11 @@ int vb_model_forward_part(struct vb_model *model, const float *params,
     return i;
 }
 
-static void compute_loss(struct vb_model *m, const struct vb_model_batch *batch,
-                         struct vb_model_loss *loss_p)
-{
-    size_t classes = (size_t)m->classes, n = (size_t)batch->n, i;
-
-    for (i = 0; i < n; i++)
-        VB_ASSERT(batch->y[i] < m->classes);
-    loss_p->loss = vb_k_softmax_xent(m->logits, batch->y, n, m->classes, &loss_p->correct);
-    memset(m->logits + n * classes, 0, ((size_t)m->batch_max - n) * classes * sizeof(float));
-}
-
 void vb_model_forward_from(struct vb_model *model, const float *params,
                            const struct vb_model_batch *batch, int layer,
                            struct vb_model_loss *loss_p)
 {
+    size_t classes = (size_t)model->classes, n = (size_t)batch->n;
     int i;
 
     VB_ASSERT(batch->n >= 0 && batch->n <= model->batch_max);
@@ -179,7 +165,11 @@ void vb_model_forward_from(struct vb_model *model, const float *params,
         finish_pixels(model, params, batch, layer);
     for (i = layer; i < model->n_layers; i++)
         layer_forward(model, i, params, batch);
-    compute_loss(model, batch, loss_p);
+    for (i = 0; i < batch->n; i++)
+        VB_ASSERT(batch->y[i] < model->classes);
+    loss_p->loss = vb_k_softmax_xent(model->logits, batch->y, n, model->classes, &loss_p->correct);
+    memset(model->logits + n * classes, 0,
+           ((size_t)model->batch_max - n) * classes * sizeof(float));
 }
 
 void vb_model_forward(struct vb_model *model, const float *params,
@@ -191,7 +181,7 @@ void vb_model_forward(struct vb_model *model, const float *params,
 /* ---- backward -------------------------------------------------------------------------------- */
 
 struct on_ready {
-    vb_grads_fn fn;
+    vb_grads_fn fn; /* NULL: nobody is told */
     void *arg;
 };
 
@@ -203,22 +193,8 @@ static void report_ready(const struct vb_model *m, int param, const struct on_re
         ready->fn(ready->arg, w->offset, b->offset + (size_t)b->cols - w->offset);
 }
 
-/* Runs the backward pass of the weights first, so that their gradients can be sent while the
- * backward data pass is computed. */
-static void layer_backward(struct vb_model *m, int i, struct vb_k_args *args, float *grads,
-                           const struct on_ready *ready)
-{
-    const struct model_layer *l = &m->layers[i];
-
-    if (l->param >= 0) {
-        args->dw = grads + m->params[l->param].offset;
-        args->db = grads + m->params[l->param + 1].offset;
-        vb_k_layer_run(l->k, VB_K_BACKWARD_WEIGHTS, args);
-        report_ready(m, l->param, ready);
-    }
-    vb_k_layer_run(l->k, VB_K_BACKWARD_DATA, args);
-}
-
+/* The backward pass of the weights of a layer is first, so that their gradients can be sent while
+ * the backward data pass is computed. */
 static void run_backward(struct vb_model *m, const float *params,
                          const struct vb_model_batch *batch, float *grads,
                          const struct on_ready *ready)
@@ -237,24 +213,16 @@ static void run_backward(struct vb_model *m, const float *params,
         args = args_of(m, i, params, batch);
         args.dy = dy;
         args.dx = m->d[turn];
-        layer_backward(m, i, &args, grads, ready);
+        if (l->param >= 0) {
+            args.dw = grads + m->params[l->param].offset;
+            args.db = grads + m->params[l->param + 1].offset;
+            vb_k_layer_run(l->k, VB_K_BACKWARD_WEIGHTS, &args);
+            report_ready(m, l->param, ready);
+        }
+        vb_k_layer_run(l->k, VB_K_BACKWARD_DATA, &args);
         dy = m->d[turn];
         turn ^= 1;
     }
-}
-
-/* Reports the gradients of a part as ready. The biases come after the weights and are reported with
- * the first part. */
-static void report_part(const struct vb_model *m, const struct vb_k_pixels_part *part,
-                        const struct on_ready *ready)
-{
-    size_t classes = (size_t)m->classes, first = m->params[0].offset + (size_t)part->low * classes;
-    size_t end = m->params[0].offset + (size_t)part->high * classes;
-
-    if (part->high == n_features(m))
-        end = m->params[1].offset + classes;
-    if (ready->fn != NULL)
-        ready->fn(ready->arg, first, end - first);
 }
 
 static void pixels_backward(struct vb_model *m, const struct vb_model_batch *batch, float *grads,
@@ -262,6 +230,7 @@ static void pixels_backward(struct vb_model *m, const struct vb_model_batch *bat
 {
     float *dw = grads + m->params[0].offset, *db = grads + m->params[1].offset;
     const struct vb_k_picked picked = picked_of(batch);
+    size_t classes = (size_t)m->classes, first, end = m->params[1].offset + classes;
     struct vb_k_pixels_part part;
     int high;
 
@@ -273,7 +242,10 @@ static void pixels_backward(struct vb_model *m, const struct vb_model_batch *bat
     for (high = n_features(m); high > 0; high = part.low) {
         part = part_below(m, high);
         vb_k_pixels_backward_part(batch->pixels, &picked, &part, m->logits, dw, db);
-        report_part(m, &part, ready);
+        first = m->params[0].offset + (size_t)part.low * classes;
+        if (ready->fn != NULL) /* the biases, after the weights, belong to the first report */
+            ready->fn(ready->arg, first, end - first);
+        end = first;
     }
 }
 

@@ -58,8 +58,7 @@ struct vb_model;
 
 struct vb_model_opts {
     const char *name;                   /* the name of a table in vb_layer_tables() */
-    const struct vb_layer_table *table; /* a table of the caller, used instead of the name; NULL:
-                                         * none */
+    const struct vb_layer_table *table; /* a table used instead of the name; NULL: none */
     int batch_max;                      /* largest number of samples in a batch */
     const struct vb_k_plan *plan;       /* names the kernels; NULL: the fastest ones by timing */
     struct vb_k_cache *cache;           /* earlier timings; NULL: none */
@@ -69,17 +68,14 @@ struct vb_model_opts {
 /* The input of one step. */
 struct vb_model_batch {
     int n;                            /* number of samples */
-    const float *x;                   /* (batch_max, c, h, w), 0 after the n samples; not for
-                                       * softmax */
+    const float *x;                   /* (batch_max, c, h, w), 0 after n samples; not softmax */
     const struct vb_k_pixels *pixels; /* softmax: the samples of the whole data set */
     const uint32_t *which;            /* softmax: (n), the indices of the samples in the batch */
-    const uint32_t *soon;             /* softmax: (n_soon), the indices of the samples in the next
-                                       * batch; n_soon may be 0 */
-    int n_soon;
+    const uint32_t *soon;             /* softmax: (n_soon), the samples in the next batch */
+    int n_soon;                       /* may be 0 */
     const uint16_t *y;   /* (n), the class of each sample, below the number of classes */
     bool training;       /* dropout is active; ignored if the model is forward_only */
-    uint64_t seed, step; /* these two determine what dropout drops; the seed must differ between
-                          * ranks */
+    uint64_t seed, step; /* decide what dropout drops; the seed must differ between ranks */
 };
 
 struct vb_model_loss {
@@ -117,14 +113,13 @@ void vb_model_init(const struct vb_model *model, uint64_t seed, float *params);
 void vb_model_forward(struct vb_model *model, const float *params,
                       const struct vb_model_batch *batch, struct vb_model_loss *loss_p);
 
-/* These functions run the forward pass in parts, for a caller that receives the parameters one part
- * at a time. vb_model_forward_part() runs layer number `layer` if first is 0 and all its parameters
- * are below end, and then the layers without parameters after it. The function returns the number
- * of the next layer to run; that is `layer` again if the layer could not run. For softmax after
- * vb_model_cut(), it computes a part of the features, from the last to the first; "layer" is then
- * the number of features that are done. Once all parameters are available, vb_model_forward_from()
- * runs the remaining layers and computes the loss. No other function may use the model in
- * between. */
+/* The forward pass in parts, for a caller that receives the parameters one part at a time.
+ * vb_model_forward_part() runs layer number `layer` if first is 0 and all its parameters are below
+ * end, and then the layers without parameters after it. It returns the number of the next layer to
+ * run: `layer` again if the layer could not run. For softmax after vb_model_cut(), it computes a
+ * part of the features, from the last to the first; "layer" is the number of features that are
+ * done. At the end vb_model_forward_from() runs the remaining layers and computes the loss. No
+ * other function may use the model in between. */
 int vb_model_forward_part(struct vb_model *model, const float *params,
                           const struct vb_model_batch *batch, int layer, size_t first, size_t end);
 void vb_model_forward_from(struct vb_model *model, const float *params,

@@ -9,7 +9,7 @@ if [ $# = 0 ]; then
     tree=$(mktemp -d) || exit 1
     trap 'rm -rf "$tree"' EXIT
     mkdir "$tree/engine" "$tree/cli"
-    echo '    {.name = "lenet",' >"$tree/engine/train_models.c"
+    echo '    {"lenet", "LeNet-5",' >"$tree/engine/train_models.c"
     "$tests/model_names.sh" "$tree" || exit 1
     echo 'if (strcmp(o->model, "lenet") == 0)' >"$tree/cli/train.c"
     if "$tests/model_names.sh" "$tree" >/dev/null; then
@@ -20,7 +20,7 @@ if [ $# = 0 ]; then
 fi
 cd "$1" || exit 1
 names=$(find engine models \( -name train_models.c -o -name tables.c \) -exec cat {} + 2>/dev/null | sed -n \
-    -e 's/^.*\.name = "\([a-z0-9-]*\)".*/\1/p' -e 's/^    {"\([a-z0-9-]*\)", VB_COUNT(.*/\1/p' | sort -u | paste -sd '|')
+    -e 's/^    {"\([a-z0-9-]*\)", ".*/\1/p' -e 's/^    {"\([a-z0-9-]*\)", VB_COUNT(.*/\1/p' | sort -u | paste -sd '|')
 if [ -z "$names" ]; then
     echo "the table of models was not found"
     exit 1

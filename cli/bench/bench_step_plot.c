@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Draws the points of bench step with gnuplot. Before the measurement, gnuplot is started once to
- * find out whether it is installed. After the measurement, gnuplot reads the script from its
- * standard input and writes the picture to its standard output, which is memory. So no file name
- * has to be quoted.
+ * Draws the points of bench step with gnuplot. gnuplot reads the script from its standard input and
+ * writes the picture to its standard output, which is memory. So no file name has to be quoted.
  */
-#include "cli/bench/cmd_bench_step.h"
-#include "cli/cli.h"
+#include "cli/bench/cmd_bench.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -140,6 +137,7 @@ int cli_step_plot_check(const char *path)
 
 struct range {
     double x_min, x_max, y_min, y_max; /* above 0, because the axes are logarithmic */
+    bool exposed; /* any exposed time is above 0; gnuplot warns about a line without such a point */
 };
 
 static void widen(struct range *range, double y)
@@ -152,7 +150,7 @@ static void widen(struct range *range, double y)
 
 static struct range range_of(const struct vb_step_result *r)
 {
-    struct range range = {INFINITY, 0, INFINITY, 0};
+    struct range range = {.x_min = INFINITY, .y_min = INFINITY};
     int i;
 
     for (i = 0; i < r->n; i++) {
@@ -164,34 +162,9 @@ static struct range range_of(const struct vb_step_result *r)
         widen(&range, p->transfer_ms);
         widen(&range, p->exposed_ms);
         widen(&range, p->step_ms);
+        range.exposed = range.exposed || p->exposed_ms > 0;
     }
     return range;
-}
-
-static void write_data(FILE *f, const struct vb_step_result *r)
-{
-    int i;
-
-    fprintf(f, "# batch compute_ms transfer_ms exposed_ms step_ms bytes\n$points << END\n");
-    for (i = 0; i < r->n; i++) {
-        const struct vb_step_point *p = &r->points[i];
-
-        fprintf(f, "%d %.6g %.6g %.6g %.6g %lld\n", p->batch, p->compute_ms, p->transfer_ms,
-                p->exposed_ms, p->step_ms, (long long)p->bytes);
-    }
-    fprintf(f, "END\n");
-}
-
-/* Returns true if any exposed time is above 0. If none is, the plot leaves out the line of exposed
- * times, because gnuplot warns about a line without a visible point. */
-static bool any_exposed(const struct vb_step_result *r)
-{
-    int i;
-
-    for (i = 0; i < r->n; i++)
-        if (r->points[i].exposed_ms > 0)
-            return true;
-    return false;
 }
 
 static void write_script(FILE *f, const char *terminal, const char *model,
@@ -199,6 +172,7 @@ static void write_script(FILE *f, const char *terminal, const char *model,
 {
     int64_t from = r->ranks > 1 ? vb_step_hidden_from(r->points, r->n) : 0;
     struct range range = range_of(r);
+    const struct vb_step_point *p;
 
     if (terminal != NULL)
         fprintf(f, "set terminal %s\n", terminal);
@@ -212,11 +186,15 @@ static void write_script(FILE *f, const char *terminal, const char *model,
                 "set arrow from %lld, graph 0 to %lld, graph 1 nohead dashtype 2\n"
                 "set label \" from %lld on\" at %lld, graph 0.03\n",
                 (long long)from, (long long)from, (long long)from, (long long)from);
-    write_data(f, r);
+    fprintf(f, "# batch compute_ms transfer_ms exposed_ms step_ms bytes\n$points << END\n");
+    for (p = r->points; p < r->points + r->n; p++)
+        fprintf(f, "%d %.6g %.6g %.6g %.6g %lld\n", p->batch, p->compute_ms, p->transfer_ms,
+                p->exposed_ms, p->step_ms, (long long)p->bytes);
+    fprintf(f, "END\n");
     fprintf(f, "plot $points using 1:2 with linespoints title \"compute\"");
     if (r->ranks > 1)
         fprintf(f, ", $points using 1:3 with linespoints title \"transfer alone\"");
-    if (any_exposed(r))
+    if (range.exposed)
         fprintf(f, ", $points using 1:4 with linespoints title \"exposed\"");
     fprintf(f, ", $points using 1:5 with linespoints title \"step\"\n");
 }

@@ -2,11 +2,7 @@
  *
  * verbena bench: microbenchmarks of the engine's layers.
  */
-#include "bench/bench.h"
-#include "cli/bench/cmd_bench_kernels.h"
-#include "cli/bench/cmd_bench_ps.h"
-#include "cli/bench/cmd_bench_step.h"
-#include "cli/hosts_opts.h"
+#include "cli/bench/cmd_bench.h"
 #include "topo/topo.h"
 
 #include <stdlib.h>
@@ -14,11 +10,11 @@
 #include <unistd.h>
 
 struct bench_args {
-    const char *sizes, *only, *algo, *model, *batches, *data, *plot, *keys;
-    double seconds;
-    int64_t in_flight, features, batch, threads, servers;
+    struct cli_bench_step step; /* also has the options that all benches share */
+    const char *sizes, *only, *algo, *keys;
+    int64_t in_flight, features, batch, servers;
     int order, wire, rule;
-    bool explain, json;
+    bool explain;
 };
 
 #define FIELD(name) offsetof(struct bench_args, name)
@@ -27,9 +23,10 @@ static const struct vb_opt common_opts[] = {
     {"sizes", VB_OPT_TEXT, FIELD(sizes), .arg = "LIST",
      .help = "bytes to transfer or to sum, such as 8,64K,1M with K = 2^10; each bench has its own "
              "default"},
-    {"seconds", VB_OPT_REAL, FIELD(seconds), "0.2", .max = 3600, .arg = "S",
+    {"seconds", VB_OPT_REAL, FIELD(step.seconds), "0.2", .max = 3600, .arg = "S",
      .help = "duration of each measurement"},
-    {"json", VB_OPT_FLAG, FIELD(json), .help = "print one JSON object per line instead of a table"},
+    {"json", VB_OPT_FLAG, FIELD(step.json),
+     .help = "print one JSON object per line instead of a table"},
 };
 
 static const struct vb_opt coll_opts[] = {
@@ -54,18 +51,18 @@ static const struct vb_opt coll_opts[] = {
 };
 
 static const struct vb_opt model_opts[] = {
-    {"model", VB_OPT_TEXT, FIELD(model), .arg = "MODEL",
+    {"model", VB_OPT_TEXT, FIELD(step.model), .arg = "MODEL",
      .help = "softmax, mlp, lenet, alexnet or alexnet32; step also has sparse-lr"},
     {"batch", VB_OPT_INT, FIELD(batch), .min = 1, .max = 1 << 16, .arg = "B",
      .help = "kernels: samples in a batch; by default 32"},
-    {"batches", VB_OPT_TEXT, FIELD(batches), .arg = "LIST",
+    {"batches", VB_OPT_TEXT, FIELD(step.batches), .arg = "LIST",
      .help = "step: samples per rank in a step, such as 8,64; the default depends on the model"},
-    {"data", VB_OPT_TEXT, FIELD(data), .arg = "SPEC", .level = VB_OPT_MORE,
+    {"data", VB_OPT_TEXT, FIELD(step.data), .arg = "SPEC", .level = VB_OPT_MORE,
      .help = "step: training data, in the same notation as for train; by default generated data"},
-    {"plot", VB_OPT_TEXT, FIELD(plot), .arg = "FILE",
+    {"plot", VB_OPT_TEXT, FIELD(step.plot), .arg = "FILE",
      .help = "step: draw FILE.png, .svg or .pdf with gnuplot; FILE.gp is a gnuplot script with the "
              "data"},
-    {"threads", VB_OPT_INT, FIELD(threads), "0", .max = VB_PLACEMENT_THREADS_MAX, .arg = "T",
+    {"threads", VB_OPT_INT, FIELD(step.threads), "0", .max = VB_PLACEMENT_THREADS_MAX, .arg = "T",
      .help = "compute threads per rank; 0: as many as the machine suggests"},
 };
 
@@ -92,30 +89,17 @@ static const char *const default_sizes[BENCHES] = {
     "4K,64K,1M,16M,64M",
 };
 
-static int find(const struct vb_opts *parsed, enum what *what_p)
-{
-    int i;
-
-    if (parsed->n_operands == 0)
-        return cli_refuse(&cli_bench, "the bench is missing: name transfer, allreduce, "
-                                      "sparse-allreduce, kernels, step or ps");
-    i = cli_find_name(&cli_bench, "bench", parsed->operands[0], names, BENCHES);
-    if (i < 0)
-        return CLI_USAGE;
-    *what_p = (enum what)i;
-    return -1;
-}
-
 /* Returns a message if an option does not belong to this bench; otherwise NULL. */
 static const char *misplaced(enum what what, const struct bench_args *args)
 {
     bool about_model = what == KERNELS || what == STEP;
 
-    if (!about_model && args->model != NULL)
+    if (!about_model && args->step.model != NULL)
         return "--model is only for kernels and step";
     if (what != KERNELS && args->batch != 0)
         return "--batch is only for kernels; step has --batches LIST";
-    if (what != STEP && (args->batches != NULL || args->data != NULL || args->plot != NULL))
+    if (what != STEP &&
+        (args->step.batches != NULL || args->step.data != NULL || args->step.plot != NULL))
         return "--batches, --data and --plot are only for step";
     if (about_model && (strcmp(args->algo, "auto") != 0 || args->explain || args->sizes != NULL))
         return "kernels and step have no --sizes, --algo and --explain";
@@ -175,14 +159,19 @@ static int check_alone(const struct vb_opts *parsed, const struct bench_args *ar
                        enum what *what_p)
 {
     const char *why;
-    int code = find(parsed, what_p);
+    int i;
 
-    if (code >= 0)
-        return code;
+    if (parsed->n_operands == 0)
+        return cli_refuse(&cli_bench, "the bench is missing: name transfer, allreduce, "
+                                      "sparse-allreduce, kernels, step or ps");
+    i = cli_find_name(&cli_bench, "bench", parsed->operands[0], names, BENCHES);
+    if (i < 0)
+        return CLI_USAGE;
+    *what_p = (enum what)i;
     why = misplaced(*what_p, args);
     if (why != NULL)
         return cli_refuse(&cli_bench, "%s", why);
-    return args->seconds <= 0 ? cli_refuse(&cli_bench, "--seconds must be more than 0") : -1;
+    return args->step.seconds <= 0 ? cli_refuse(&cli_bench, "--seconds must be more than 0") : -1;
 }
 
 static int check(enum what what, const struct bench_args *args, const struct vb_group_opts *group,
@@ -195,8 +184,8 @@ static int check(enum what what, const struct bench_args *args, const struct vb_
     if (what == TRANSFER && group->world < 2)
         return cli_refuse(&cli_bench, "bench transfer needs two ranks: use --ranks 2");
     memset(o, 0, sizeof(*o));
-    o->seconds = args->seconds;
-    o->json = args->json;
+    o->seconds = args->step.seconds;
+    o->json = args->step.json;
     o->order = (enum vb_order)args->order;
     o->wire = (enum vb_wire)args->wire;
     o->in_flight = (int)args->in_flight;
@@ -333,28 +322,42 @@ static int measure(const struct vb_launch *launch, struct vb_group_opts *group, 
     return cli_finish(cli_exit_code(st));
 }
 
+/* bench kernels is the only bench that runs without ranks. */
 static int kernels(const struct bench_args *args)
 {
     struct vb_bench_kernels o = {.batch = args->batch > 0 ? (int)args->batch : 32,
-                                 .threads = (int)args->threads,
-                                 .seconds = args->seconds,
-                                 .json = args->json};
-    int code = cli_bench_kernels_find(args->model, &o.table);
+                                 .seconds = args->step.seconds,
+                                 .json = args->step.json};
+    struct vb_placement_want want = {.ranks = 1, .threads = (int)args->step.threads};
+    struct vb_topo_source this_machine = {0};
+    struct cli_names models = cli_table_names();
+    struct vb_topo *topo = NULL;
+    struct vb_placement *placement = NULL;
+    const char *model;
+    vb_status st;
+    int code = cli_find_model(&cli_bench, "bench kernels needs a model: --model", args->step.model,
+                              &models, &model);
 
-    return code < 0 ? cli_bench_kernels(&o) : code;
+    if (code >= 0)
+        return code;
+    o.table = vb_layer_table_find(model);
+    st = vb_topo_open(&this_machine, &topo);
+    if (st == VB_OK)
+        st = vb_placement_create(topo, &want, &placement);
+    if (st == VB_OK)
+        st = vb_placement_pin_team(topo, placement, 0);
+    if (st == VB_OK) {
+        o.threads = placement->threads;
+        st = vb_bench_kernels(&o);
+    }
+    vb_placement_destroy(placement);
+    vb_topo_close(topo);
+    return cli_finish(cli_exit_code(st));
 }
 
 static int run_parsed(const struct cli_command *command, const struct bench_args *args,
-                      const struct cli_job *job, struct cli_hosts *hosts,
-                      const struct vb_opts *parsed, int argc, char **argv)
+                      struct cli_job *job, const struct vb_opts *parsed)
 {
-    struct cli_bench_step step = {.model = args->model,
-                                  .batches = args->batches,
-                                  .data = args->data,
-                                  .plot = args->plot,
-                                  .threads = args->threads,
-                                  .seconds = args->seconds,
-                                  .json = args->json};
     struct vb_step_opts step_opts;
     struct vb_group_opts group;
     struct vb_bench_opts opts;
@@ -364,44 +367,38 @@ static int run_parsed(const struct cli_command *command, const struct bench_args
     int code = check_alone(parsed, args, &what);
 
     if (code < 0)
-        code = cli_hosts_place(command, hosts, job, &launch, &group);
+        code = cli_job_place(command, job, &launch, &group);
     if (code < 0)
         code = check(what, args, &group, &opts, &ps);
     if (code < 0 && what == KERNELS)
         return kernels(args);
     if (code < 0 && what == STEP)
-        code = cli_bench_step_check(&step, &launch, &group, hosts->parsed.n > 0, &step_opts);
-    if (code >= 0 || cli_hosts_launch(command, hosts, job, &group, argc, argv, &code) ||
-        cli_job_supervise(command, job, &launch, &group, argc, argv, &code))
+        code = cli_bench_step_check(&args->step, &launch, &group, job->parsed.n > 0, &step_opts);
+    if (code >= 0 || cli_job_launch(job, &launch, &group, &code))
         return code;
     if (what == STEP)
-        return cli_bench_step(&step, &step_opts);
+        return cli_bench_step(&args->step, &step_opts);
     return measure(&launch, &group, what, &opts, &ps);
 }
 
 static int run(const struct cli_command *command, int argc, char **argv)
 {
     struct bench_args args;
-    struct cli_hosts hosts;
     struct cli_job job = {0};
-    struct vb_opt_group groups[4 + CLI_RANK_GROUPS] = {
+    struct vb_opt_group groups[4 + CLI_JOB_GROUPS] = {
         {"Measurements", common_opts, VB_COUNT(common_opts), &args},
         {"transfer, allreduce and sparse-allreduce", coll_opts, VB_COUNT(coll_opts), &args},
         {"kernels and step", model_opts, VB_COUNT(model_opts), &args},
         {"ps", ps_opts, VB_COUNT(ps_opts), &args},
     };
-    char **copy = cli_job_arguments(argc, argv);
     struct vb_opts parsed;
     int code;
 
-    if (copy == NULL)
-        return cli_exit_code(vb_err_sys("calloc"));
-    cli_rank_groups(&job, &hosts, groups + 4);
-    code = cli_parse(command, groups, VB_COUNT(groups), 1, argc, argv, &parsed);
-    job.has_rank = code < 0 && vb_opts_given(&parsed, "rank");
+    cli_job_groups(&job, groups + 4);
+    code = cli_job_parse(command, groups, VB_COUNT(groups), 1, argc, argv, &job, &parsed);
     if (code < 0)
-        code = run_parsed(command, &args, &job, &hosts, &parsed, argc, copy);
-    free(copy);
+        code = run_parsed(command, &args, &job, &parsed);
+    free(job.argv);
     return code;
 }
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "cli/bench/cmd_bench_ps.h"
-#include "cli/cli.h"
+#include "cli/bench/cmd_bench.h"
 
 #include <string.h>
 
@@ -31,23 +30,17 @@ int cli_bench_ps_check(const char *keys, int64_t features, int64_t servers, int 
     return -1;
 }
 
-/* ---- printing -------------------------------------------------------------------------------- */
-
-static const char *name_of(enum vb_ps_op op)
-{
-    return op == VB_PS_PUSH ? "push" : op == VB_PS_PULL ? "pull" : "push+pull";
-}
+static const char *const ops[] = {"push", "pull", "push+pull"}; /* as in enum vb_ps_op */
 
 static void print_json(const struct vb_ps_line *l)
 {
-    struct vb_json *json = vb_json_create();
+    struct vb_json *json = cli_json_object();
 
-    vb_json_object(json, NULL);
     vb_json_text(json, "bench", "ps");
     vb_json_text(json, "transport", l->transport);
     vb_json_int(json, "ranks", l->workers + l->servers);
     vb_json_int(json, "bytes", l->bytes);
-    vb_json_text(json, "op", name_of(l->op));
+    vb_json_text(json, "op", ops[l->op]);
     vb_json_int(json, "keys", l->keys);
     vb_json_int(json, "workers", l->workers);
     vb_json_int(json, "servers", l->servers);
@@ -58,7 +51,6 @@ static void print_json(const struct vb_ps_line *l)
     vb_json_int(json, "wrong", l->wrong);
     vb_json_real(json, "server_apply_us", l->server_apply_us);
     vb_json_real(json, "server_idle", l->server_idle);
-    vb_json_end(json);
     (void)cli_print_json(json);
     fflush(stdout);
 }
@@ -72,8 +64,8 @@ static void print_line(void *arg, const struct vb_ps_line *l)
         return;
     }
     printf("%-10s %-9s %7lld %10lld %7d %7d %11.2f %11.2f %8.3f %14.2f %8.2f %5.2f\n", l->transport,
-           name_of(l->op), (long long)l->keys, (long long)l->bytes, l->workers, l->servers,
-           l->time_us, l->p99_us, l->gb_s, l->server_cpu_us, l->server_apply_us, l->server_idle);
+           ops[l->op], (long long)l->keys, (long long)l->bytes, l->workers, l->servers, l->time_us,
+           l->p99_us, l->gb_s, l->server_cpu_us, l->server_apply_us, l->server_idle);
     fflush(stdout);
 }
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "cli/bench/cmd_bench_step.h"
-#include "cli/cli.h"
-#include "cli/model_names.h"
+#include "cli/bench/cmd_bench.h"
 
 #include <math.h>
 #include <string.h>
@@ -43,7 +41,7 @@ int cli_bench_step_check(const struct cli_bench_step *args, const struct vb_laun
                          const struct vb_group_opts *group, bool elsewhere, struct vb_step_opts *o)
 {
     const char *data = args->data != NULL ? args->data : "synth";
-    struct cli_names names = cli_net_names();
+    struct cli_names names = cli_model_names(true);
     const struct vb_train_net *net;
     const char *model;
     char why[VB_OPTS_WHY];
@@ -76,26 +74,8 @@ int cli_bench_step_check(const struct cli_bench_step *args, const struct vb_laun
 
 /* ---- printing -------------------------------------------------------------------------------- */
 
-static void print_text(const struct cli_bench_step *args, const struct vb_step_result *r)
-{
-    const struct vb_step_point *p = &r->points[r->n - 1];
-
-    if (r->n == 1) {
-        printf(
-            "a step of %s over %s: %d rank%s with %d thread%s each; median of the slowest rank\n",
-            args->model, r->transport, r->ranks, r->ranks == 1 ? "" : "s", r->threads,
-            r->threads == 1 ? "" : "s");
-        printf("%8s %11s %11s %11s %11s %11s\n", "batch", "bytes", "compute ms", "transfer ms",
-               "step ms", "exposed ms");
-    }
-    printf("%8d %11lld %11.4f %11.4f %11.4f %11.4f\n", p->batch, (long long)p->bytes, p->compute_ms,
-           p->transfer_ms, p->step_ms, p->exposed_ms);
-    fflush(stdout);
-}
-
 static void print_json(struct vb_json *j)
 {
-    vb_json_end(j);
     (void)cli_print_json(j);
     fflush(stdout);
 }
@@ -103,9 +83,8 @@ static void print_json(struct vb_json *j)
 static void print_point(const struct cli_bench_step *args, const struct vb_step_result *r)
 {
     const struct vb_step_point *p = &r->points[r->n - 1];
-    struct vb_json *j = vb_json_create();
+    struct vb_json *j = cli_json_object();
 
-    vb_json_object(j, NULL);
     vb_json_text(j, "bench", "step");
     vb_json_text(j, "transport", r->transport);
     vb_json_int(j, "ranks", r->ranks);
@@ -119,14 +98,27 @@ static void print_point(const struct cli_bench_step *args, const struct vb_step_
     print_json(j);
 }
 
-static void each(void *arg, const struct vb_step_result *result)
+/* Prints the last point. Called after each measurement. */
+static void each(void *arg, const struct vb_step_result *r)
 {
     const struct cli_bench_step *args = arg;
+    const struct vb_step_point *p = &r->points[r->n - 1];
 
-    if (args->json)
-        print_point(args, result);
-    else
-        print_text(args, result);
+    if (args->json) {
+        print_point(args, r);
+        return;
+    }
+    if (r->n == 1) {
+        printf(
+            "a step of %s over %s: %d rank%s with %d thread%s each; median of the slowest rank\n",
+            args->model, r->transport, r->ranks, r->ranks == 1 ? "" : "s", r->threads,
+            r->threads == 1 ? "" : "s");
+        printf("%8s %11s %11s %11s %11s %11s\n", "batch", "bytes", "compute ms", "transfer ms",
+               "step ms", "exposed ms");
+    }
+    printf("%8d %11lld %11.4f %11.4f %11.4f %11.4f\n", p->batch, (long long)p->bytes, p->compute_ms,
+           p->transfer_ms, p->step_ms, p->exposed_ms);
+    fflush(stdout);
 }
 
 /* Prints one bar per batch size. All bars have the same length, because they show shares, not
@@ -187,8 +179,7 @@ static void print_end(const struct cli_bench_step *args, const struct vb_step_re
         print_verdict(args, r);
         return;
     }
-    j = vb_json_create();
-    vb_json_object(j, NULL);
+    j = cli_json_object();
     vb_json_text(j, "bench", "step");
     vb_json_text(j, "transport", r->transport);
     vb_json_int(j, "ranks", r->ranks);

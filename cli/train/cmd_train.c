@@ -6,21 +6,17 @@
  * the same command with the same arguments. So the supervisor finds every mistake in the arguments
  * before it starts a rank.
  */
-#include "cli/model_names.h"
-#include "cli/train/cmd_train_join.h"
-#include "cli/train/train_opts.h"
-#include "cli/train/train_print.h"
-#include "engine/engine.h"
-#include "launch/launch.h"
+#include "cli/train/cmd_train.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 /* ---- arguments ------------------------------------------------------------------------------- */
 
 static int find_model(const struct vb_opts *parsed, const char **model_p)
 {
-    struct cli_names names = cli_model_names();
+    struct cli_names names = cli_model_names(false);
     const char *given = parsed->n_operands > 0 ? parsed->operands[0] : NULL;
 
     return cli_find_model(&cli_train, "the model is missing: name", given, &names, model_p);
@@ -42,9 +38,9 @@ static int check_input(const char *name, int input)
  * vb_train_check() finds the others. */
 static int check_together(const struct train_args *a, const struct vb_train_opts *o)
 {
-    if (a->batch > 0 && a->global_batch > 0)
+    if (a->length.batch > 0 && a->length.global_batch > 0)
         return cli_refuse(&cli_train, "give --batch or --global-batch, not both");
-    if ((a->epochs > 0) + (a->steps > 0) + (a->samples > 0) > 1)
+    if ((a->length.epochs > 0) + (a->length.steps > 0) + (a->length.samples > 0) > 1)
         return cli_refuse(&cli_train, "give only one of --epochs, --steps and --samples");
     if (a->test_data != NULL && a->test_split > 0)
         return cli_refuse(&cli_train, "give --test-data or --test-split, not both");
@@ -63,7 +59,7 @@ static int check_together(const struct train_args *a, const struct vb_train_opts
 static int check_batch(const struct train_args *a, const struct vb_train_opts *o)
 {
     int world = vb_train_workers(o);
-    int64_t global = a->global_batch > 0 ? a->global_batch : a->batch * world;
+    int64_t global = a->length.global_batch > 0 ? a->length.global_batch : a->length.batch * world;
     const struct vb_data_spec *data = &o->data.ask.data;
     bool known = data->format == VB_DATA_SYNTH && data->n_given;
 
@@ -121,17 +117,6 @@ static struct vb_async_opts async_opts(const struct train_args *a)
                                   .replicas = (int)a->replicas};
 }
 
-static void fill_rule(const struct train_args *a, struct vb_train_opts *o)
-{
-    o->learn.lr = a->lr;
-    o->learn.schedule = (enum vb_schedule)a->schedule;
-    o->learn.warmup = a->warmup;
-    o->learn.rule = a->rule > 0 ? cli_train_rules[a->rule] : NULL;
-    o->learn.momentum = a->momentum;
-    o->learn.weight_decay = a->weight_decay;
-    o->learn.clip = a->clip;
-}
-
 /* Copies the arguments to the engine's options. The caller has filled o->group and o->model.
  * Returns -1 if the arguments are good, else the exit code. */
 static int fill_opts(const struct train_args *a, const struct vb_launch *launch,
@@ -141,32 +126,21 @@ static int fill_opts(const struct train_args *a, const struct vb_launch *launch,
 
     if (rc >= 0)
         return rc;
-    o->data.input = (int)a->input;
     o->mode = (enum vb_mode)a->mode;
-    o->length.batch = a->batch;
-    o->length.global_batch = a->global_batch;
-    o->length.epochs = a->epochs;
-    o->length.steps = a->steps;
-    o->length.samples = a->samples;
     o->seed = (uint64_t)a->seed;
-    o->eval_every = a->eval_every;
-    o->data.test_limit = a->test_limit;
-    o->save.dir = a->checkpoint;
-    o->save.every = a->checkpoint_every;
-    o->save.resume = a->resume;
     o->plan = a->plan;
     o->dry_run = a->dry_run;
-    o->sums.coll.order = (enum vb_order)a->order;
-    o->sums.coll.algo = (enum vb_algo)a->algo;
-    o->sums.coll.wire = (enum vb_wire)a->wire;
-    o->sums.bucket_bytes = a->bucket;
-    o->sums.defer_bytes = a->defer_bytes;
-    o->sums.shared_update_min = a->shared_update_min;
-    o->sums.check_replicas = a->check_replicas;
+    o->eval_every = a->eval_every;
+    o->data.input = (int)a->input;
+    o->data.test_limit = a->test_limit;
+    o->length = a->length;
+    o->learn = a->learn;
+    o->learn.rule = a->rule > 0 ? cli_train_rules[a->rule] : NULL;
+    o->save = a->save;
+    o->sums = a->sums;
     o->async = async_opts(a);
     o->place.threads = (int)a->threads;
     o->place.pin = a->pin == 0;
-    fill_rule(a, o);
     if (launch->supervised) {
         o->place.local_rank = launch->local_rank;
         o->place.local_ranks = launch->local_ranks;
@@ -262,9 +236,34 @@ static bool is_joinable(const struct cli_job *job, const struct vb_launch *launc
            (job->secret_file != NULL || (launch->has_secret && !launch->supervised));
 }
 
+/* Returns the arguments as one text, each argument followed by a zero byte. A job sends this text
+ * to joiners. The caller frees the text. Returns NULL if there is no memory. */
+static char *join_words(const struct cli_job *job, size_t *len_p)
+{
+    char *words, **argv = job->argv + 2;
+    size_t len = 0, at = 0;
+    int i;
+
+    for (i = 0; i < job->argc; i++)
+        len += strlen(argv[i]) + 1;
+    words = malloc(len + 1);
+    if (words == NULL)
+        return NULL;
+    for (i = 0; i < job->argc; i++) {
+        memcpy(words + at, argv[i], strlen(argv[i]) + 1);
+        at += strlen(argv[i]) + 1;
+    }
+    *len_p = len;
+    return words;
+}
+
+static void say_root(const char *root)
+{
+    fprintf(stderr, "others can join: verbena train --join %s --secret-file FILE\n", root);
+}
+
 static int run_job(const struct cli_command *command, const struct train_args *args,
-                   const char *model, struct cli_job *job, struct cli_hosts *hosts, int argc,
-                   char **argv)
+                   const char *model, struct cli_job *job)
 {
     struct vb_train_opts o = {.model = model};
     struct vb_data_spec test = {0};
@@ -273,34 +272,96 @@ static int run_job(const struct cli_command *command, const struct train_args *a
     int rc;
 
     job->outlive = args->mode == VB_MODE_ASYNC;
-    rc = cli_hosts_place(command, hosts, job, &launch, &o.group);
+    rc = cli_job_place(command, job, &launch, &o.group);
     if (rc < 0)
         rc = fill_opts(args, &launch, &test, &o);
     if (rc < 0 && vb_train_check(&o) != VB_OK)
         rc = CLI_USAGE;
     if (rc < 0)
         fill_outlive(&o, job);
-    if (rc >= 0 || cli_hosts_launch(command, hosts, job, &o.group, argc, argv, &rc) ||
-        cli_job_supervise(command, job, &launch, &o.group, argc, argv, &rc))
+    if (rc >= 0 || cli_job_launch(job, &launch, &o.group, &rc))
         return rc;
-    words = is_joinable(job, &launch) ? cli_join_words(argc, argv, &o.join.words_len) : NULL;
+    words = is_joinable(job, &launch) ? join_words(job, &o.join.words_len) : NULL;
     o.join.words = words;
-    o.join.say = cli_join_say;
+    o.join.say = say_root;
     rc = train(args, &launch, &o);
     free(words);
     return rc;
 }
 
+/* ---- joining a running job ------------------------------------------------------------------- */
+
+static int find_secret(const struct cli_command *command, const struct cli_job *job,
+                       struct vb_group_opts *group)
+{
+    struct vb_launch launch;
+
+    if (vb_launch_read(&launch) != VB_OK)
+        return CLI_FAILED;
+    if (job->secret_file != NULL)
+        return vb_secret_read(job->secret_file, group->secret) == VB_OK ? -1 : CLI_FAILED;
+    if (launch.supervised || !launch.has_secret)
+        return cli_refuse(
+            command, "--join needs the job's secret: give --secret-file FILE or set VB_SECRET");
+    memcpy(group->secret, launch.secret, sizeof(group->secret));
+    return -1;
+}
+
+/* Joins the job at --join. Returns -1 on success; otherwise the exit code. The job decides the
+ * transport unless the user gave one. */
+static int open_join(const struct cli_command *command, const char *root, const struct cli_job *job,
+                     struct vb_group_opts *group, struct vb_joined **joined_p)
+{
+    const char *colon = strrchr(root, ':');
+    int rc;
+
+    if (colon == NULL || colon == root || colon[1] == '\0' || strlen(root) >= VB_ROOT_TEXT)
+        return cli_refuse(command,
+                          "--join must be HOST:PORT, the address that rank 0 of the job printed");
+    if (job->ranks > 0 || job->world > 0 || job->has_rank || job->root != NULL)
+        return cli_refuse(command,
+                          "--join starts one worker: --ranks, --rank, --world and --root cannot be "
+                          "used with it");
+    rc = find_secret(command, job, group);
+    if (rc >= 0)
+        return rc;
+    cli_job_group(job, group);
+    group->root = root;
+    return vb_train_join(group, joined_p) == VB_OK ? -1 : CLI_FAILED;
+}
+
+/* Returns an argument list: the arguments of the job, followed by the joiner's arguments, which
+ * override them. The caller frees the list; the job's arguments are borrowed from joined. Returns
+ * NULL if there is no memory. */
+static char **join_arguments(const struct vb_joined *joined, int argc, char **argv, int *argc_p)
+{
+    size_t len, at;
+    const char *words = vb_joined_words(joined, &len);
+    char **all;
+    int n = 0, i = 0;
+
+    for (at = 0; at < len; at++)
+        n += words[at] == '\0';
+    all = calloc((size_t)n + (size_t)argc + 1, sizeof(*all));
+    if (all == NULL)
+        return NULL;
+    for (at = 0; i < n; at += strlen(words + at) + 1)
+        all[i++] = (char *)words + at;
+    if (argc > 0)
+        memcpy(all + n, argv, (size_t)argc * sizeof(*all));
+    *argc_p = n + argc;
+    return all;
+}
+
 /* Parses the arguments of the job, followed by the joiner's arguments, which override them. data_p:
  * receives the --data of the job. The job compares this text even if the joiner has the data at
  * another path. */
-static int parse_joined(const struct cli_command *command, const struct vb_joined *joined, int argc,
-                        char **argv, struct train_asked *a, const char **data_p,
-                        const char **model_p)
+static int parse_joined(const struct cli_command *command, const struct vb_joined *joined,
+                        struct train_asked *a, const char **data_p, const char **model_p)
 {
     int n = 0, all_n = 0, rc = CLI_FAILED;
-    char **words = cli_join_arguments(joined, 0, NULL, &n);
-    char **all = cli_join_arguments(joined, argc, argv, &all_n);
+    char **words = join_arguments(joined, 0, NULL, &n);
+    char **all = join_arguments(joined, a->job.argc, a->job.argv + 2, &all_n);
     struct vb_opts parsed;
 
     if (words != NULL && all != NULL)
@@ -315,78 +376,71 @@ static int parse_joined(const struct cli_command *command, const struct vb_joine
     return rc;
 }
 
-static int train_joined(const struct cli_command *command, struct vb_joined *joined, int argc,
-                        char **argv, struct train_asked *a, struct vb_train_opts *o)
-{
-    struct vb_launch launch = {.root_fd = -1};
-    struct vb_data_spec test = {0};
-    const char *data = NULL;
-    int rc = parse_joined(command, joined, argc, argv, a, &data, &o->model);
-
-    if (rc >= 0)
-        return rc;
-    o->group.rank = 0;
-    o->group.world = vb_joined_world(joined);
-    rc = fill_opts(&a->args, &launch, &test, o);
-    if (rc >= 0)
-        return rc;
-    o->data.text = data;
-    o->plan = NULL; /* the job sends its plan to the joiner */
-    o->join.joined = joined;
-    return train(&a->args, &launch, o);
-}
-
-static int join(const struct cli_command *command, int argc, char **argv, struct train_asked *a)
+static int join(const struct cli_command *command, struct train_asked *a)
 {
     struct vb_train_opts o = {0};
+    struct vb_launch launch = {.root_fd = -1};
+    struct vb_data_spec test = {0};
     struct vb_joined *joined = NULL;
+    const char *data = NULL;
     int rc;
 
-    if (a->args.dry_run || a->hosts.hosts != NULL)
+    if (a->args.dry_run || a->job.hosts != NULL)
         return cli_refuse(&cli_train,
                           "--join starts one worker: --dry-run and --hosts cannot be used with it");
-    rc = cli_join_open(command, a->args.join, &a->job, &o.group, &joined);
-    if (rc >= 0)
-        return rc;
-    rc = train_joined(command, joined, argc, argv, a, &o);
+    rc = open_join(command, a->args.join, &a->job, &o.group, &joined);
+    if (rc < 0)
+        rc = parse_joined(command, joined, a, &data, &o.model);
+    if (rc < 0) {
+        o.group.rank = 0;
+        o.group.world = vb_joined_world(joined);
+        rc = fill_opts(&a->args, &launch, &test, &o);
+    }
+    if (rc < 0) {
+        o.data.text = data;
+        o.plan = NULL; /* the job sends its plan to the joiner */
+        o.join.joined = joined;
+        rc = train(&a->args, &launch, &o);
+    }
     vb_joined_leave(joined);
     return rc;
+}
+
+static int run_parsed(const struct cli_command *command, struct train_asked *a,
+                      const struct vb_opts *parsed)
+{
+    struct vb_async_opts async = async_opts(&a->args);
+    const char *model = NULL;
+    int rc;
+
+    if (a->args.join != NULL && parsed->n_operands > 0)
+        return cli_refuse(&cli_train,
+                          "--join takes no model: the job has decided which model is trained");
+    if (a->args.join != NULL)
+        return join(command, a);
+    rc = find_model(parsed, &model);
+    if (rc >= 0)
+        return rc;
+    if (a->args.learn.lr == 0 &&
+        vb_opts_given(parsed, "lr")) /* the engine takes 0 as "not given" */
+        return cli_refuse(&cli_train, "--lr 0: the model would learn nothing; without --lr, a rate "
+                                      "is chosen for the model and the batch");
+    if (a->args.dedicated && a->job.world == 0 && a->job.hosts == NULL)
+        a->job.extra = vb_train_servers(&async); /* --ranks only counts workers */
+    return run_job(command, &a->args, model, &a->job);
 }
 
 static int run(const struct cli_command *command, int argc, char **argv)
 {
     struct train_asked a;
-    struct vb_async_opts async;
-    char **given = cli_job_arguments(argc, argv);
-    const char *model = NULL;
     struct vb_opts parsed;
     int rc;
 
-    if (given == NULL)
-        return cli_exit_code(vb_err_sys("calloc"));
     cli_train_asked_init(&a);
-    rc = cli_parse(command, a.groups, TRAIN_GROUPS, 1, argc, argv, &parsed);
-    a.job.has_rank = rc < 0 && vb_opts_given(&parsed, "rank");
-    if (rc < 0 && a.args.join != NULL) {
-        rc = parsed.n_operands > 0
-                 ? cli_refuse(&cli_train,
-                              "--join takes no model: the job has decided which model is trained")
-                 : join(command, argc, given, &a);
-        free(given);
-        return rc;
-    }
+    rc = cli_job_parse(command, a.groups, TRAIN_GROUPS, 1, argc, argv, &a.job, &parsed);
     if (rc < 0)
-        rc = find_model(&parsed, &model);
-    if (rc < 0 && a.args.lr == 0 &&
-        vb_opts_given(&parsed, "lr")) /* for the engine, 0 means "not given" */
-        rc = cli_refuse(&cli_train, "--lr 0: the model would learn nothing; without --lr, a rate "
-                                    "is chosen for the model and the batch");
-    async = async_opts(&a.args);
-    if (rc < 0 && a.args.dedicated && a.job.world == 0 && a.hosts.hosts == NULL)
-        a.job.extra = vb_train_servers(&async); /* --ranks only counts workers */
-    if (rc < 0)
-        rc = run_job(command, &a.args, model, &a.job, &a.hosts, argc, given);
-    free(given);
+        rc = run_parsed(command, &a, &parsed);
+    free(a.job.argv);
     return rc;
 }
 

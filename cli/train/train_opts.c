@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "cli/train/train_opts.h"
+#include "cli/train/cmd_train.h"
 #include "topo/topo.h"
 
 #include <string.h>
@@ -35,15 +35,15 @@ static const struct vb_opt train_opts[] = {
      .level = VB_OPT_MORE,
      .help = "sparse-lr only: number of features. All indices must be below N; criteo and synth "
              "data are hashed to indices below N"},
-    {"batch", VB_OPT_INT, FIELD(batch), .min = 1, .max = BATCH_MAX, .arg = "B",
+    {"batch", VB_OPT_INT, FIELD(length.batch), .min = 1, .max = BATCH_MAX, .arg = "B",
      .help = "samples per rank in a step; by default 100, lenet 64, alexnet 32"},
-    {"global-batch", VB_OPT_INT, FIELD(global_batch), .min = 1, .max = BATCH_MAX, .arg = "G",
+    {"global-batch", VB_OPT_INT, FIELD(length.global_batch), .min = 1, .max = BATCH_MAX, .arg = "G",
      .help = "samples of all ranks together in a step, instead of --batch"},
-    {"epochs", VB_OPT_INT, FIELD(epochs), .min = 1, .max = 1000000, .arg = "E",
+    {"epochs", VB_OPT_INT, FIELD(length.epochs), .min = 1, .max = 1000000, .arg = "E",
      .help = "passes over the training data; by default 5, lenet 6, sparse-lr 2"},
-    {"steps", VB_OPT_INT, FIELD(steps), .min = 1, .max = STEPS_MAX, .arg = "S",
+    {"steps", VB_OPT_INT, FIELD(length.steps), .min = 1, .max = STEPS_MAX, .arg = "S",
      .help = "train for S steps, instead of --epochs"},
-    {"samples", VB_OPT_INT, FIELD(samples), .min = 1, .max = STEPS_MAX, .arg = "N",
+    {"samples", VB_OPT_INT, FIELD(length.samples), .min = 1, .max = STEPS_MAX, .arg = "N",
      .level = VB_OPT_MORE, .help = "train on N samples, instead of --epochs"},
     {"seed", VB_OPT_INT, FIELD(seed), "1", .max = INT64_MAX, .arg = "S",
      .help = "seed for initial parameters, sample order and generated data"},
@@ -57,31 +57,31 @@ static const struct vb_opt train_opts[] = {
 };
 
 static const struct vb_opt rule_opts[] = {
-    {"lr", VB_OPT_REAL, FIELD(lr), .max = 1000, .arg = "L",
+    {"lr", VB_OPT_REAL, FIELD(learn.lr), .max = 1000, .arg = "L",
      .help = "peak learning rate; by default chosen for model and global batch"},
-    {"schedule", VB_OPT_CHOICE, FIELD(schedule), "auto", .choices = schedule_choices,
+    {"schedule", VB_OPT_CHOICE, FIELD(learn.schedule), "auto", .choices = schedule_choices,
      .arg = "SCHEDULE", .level = VB_OPT_MORE,
      .help = "how the learning rate changes; step divides it by 10 after each third of the run"},
-    {"warmup", VB_OPT_INT, FIELD(warmup), "-1", .min = -1, .max = STEPS_MAX, .arg = "S",
+    {"warmup", VB_OPT_INT, FIELD(learn.warmup), "-1", .min = -1, .max = STEPS_MAX, .arg = "S",
      .level = VB_OPT_MORE,
      .help = "steps in which the learning rate rises to its peak; -1: chosen for the model"},
     {"rule", VB_OPT_CHOICE, FIELD(rule), "auto", .choices = cli_train_rules, .arg = "RULE",
      .help = "update rule"},
-    {"momentum", VB_OPT_REAL, FIELD(momentum), "-1", .min = -1, .max = 1, .arg = "M",
+    {"momentum", VB_OPT_REAL, FIELD(learn.momentum), "-1", .min = -1, .max = 1, .arg = "M",
      .level = VB_OPT_MORE, .help = "momentum of the rules momentum and nesterov; -1: 0.9"},
-    {"weight-decay", VB_OPT_REAL, FIELD(weight_decay), "-1", .min = -1, .max = 1, .arg = "W",
+    {"weight-decay", VB_OPT_REAL, FIELD(learn.weight_decay), "-1", .min = -1, .max = 1, .arg = "W",
      .level = VB_OPT_MORE, .help = "weight decay; -1: chosen for the model"},
-    {"clip", VB_OPT_REAL, FIELD(clip), "-1", .min = -1, .max = 1000000, .arg = "NORM",
+    {"clip", VB_OPT_REAL, FIELD(learn.clip), "-1", .min = -1, .max = 1000000, .arg = "NORM",
      .level = VB_OPT_MORE,
      .help = "largest norm of a gradient; 0: no limit, -1: chosen for the model"},
 };
 
 static const struct vb_opt keep_opts[] = {
-    {"checkpoint", VB_OPT_TEXT, FIELD(checkpoint), .arg = "DIR",
+    {"checkpoint", VB_OPT_TEXT, FIELD(save.dir), .arg = "DIR",
      .help = "write checkpoints to DIR; only the two newest are kept"},
-    {"checkpoint-every", VB_OPT_INT, FIELD(checkpoint_every), .min = 1, .max = STEPS_MAX,
-     .arg = "S", .help = "also write a checkpoint every S steps, not only at the end"},
-    {"resume", VB_OPT_FLAG, FIELD(resume),
+    {"checkpoint-every", VB_OPT_INT, FIELD(save.every), .min = 1, .max = STEPS_MAX, .arg = "S",
+     .help = "also write a checkpoint every S steps, not only at the end"},
+    {"resume", VB_OPT_FLAG, FIELD(save.resume),
      .help = "continue from the newest checkpoint in DIR; the result has the same bits as that of "
              "a run without interruption"},
     {"run", VB_OPT_TEXT, FIELD(run), .arg = "DIR",
@@ -125,32 +125,32 @@ static const struct vb_opt speed_opts[] = {
      .help = "threads per rank; 0: as many as the machine suggests"},
     {"pin", VB_OPT_CHOICE, FIELD(pin), "on", .choices = cli_on_off, .arg = "on|off",
      .level = VB_OPT_MORE, .help = "bind each thread to a core of its own"},
-    {"wire", VB_OPT_CHOICE, FIELD(wire), "f32", .choices = cli_wires, .arg = "FORMAT",
+    {"wire", VB_OPT_CHOICE, FIELD(sums.coll.wire), "f32", .choices = cli_wires, .arg = "FORMAT",
      .help = "format of gradients in transit; bf16 halves the bytes, but rounds"},
-    {"order", VB_OPT_CHOICE, FIELD(order), "rank", .choices = cli_orders, .arg = "ORDER",
+    {"order", VB_OPT_CHOICE, FIELD(sums.coll.order), "rank", .choices = cli_orders, .arg = "ORDER",
      .level = VB_OPT_MORE,
      .help = "order of the additions; rank gives the same bits over every transport, any may be "
              "faster"},
-    {"algo", VB_OPT_CHOICE, FIELD(algo), "auto", .choices = algo_choices, .arg = "ALGORITHM",
-     .level = VB_OPT_MORE, .help = "allreduce algorithm"},
-    {"bucket", VB_OPT_INT, FIELD(bucket), .min = 4, .max = BYTES_MAX, .arg = "BYTES",
+    {"algo", VB_OPT_CHOICE, FIELD(sums.coll.algo), "auto", .choices = algo_choices,
+     .arg = "ALGORITHM", .level = VB_OPT_MORE, .help = "allreduce algorithm"},
+    {"bucket", VB_OPT_INT, FIELD(sums.bucket_bytes), .min = 4, .max = BYTES_MAX, .arg = "BYTES",
      .level = VB_OPT_MORE,
      .help =
          "size of the buckets in which gradients are summed; by default chosen for the measured "
          "network"},
-    {"defer-bytes", VB_OPT_INT, FIELD(defer_bytes), .min = 4, .max = BYTES_MAX, .arg = "BYTES",
+    {"defer-bytes", VB_OPT_INT, FIELD(sums.defer_bytes), .min = 4, .max = BYTES_MAX, .arg = "BYTES",
      .level = VB_OPT_MORE, .alias = "hold-back",
      .help = "sum this many bytes of gradients after those of the first layers, because the next "
              "step begins with the first layers; by default as much as the network cannot transfer "
              "in time"},
-    {"shared-update-min", VB_OPT_INT, FIELD(shared_update_min), .min = 4, .max = BYTES_MAX,
+    {"shared-update-min", VB_OPT_INT, FIELD(sums.shared_update_min), .min = 4, .max = BYTES_MAX,
      .arg = "BYTES", .level = VB_OPT_MORE, .alias = "share-out",
      .help =
          "if the parameters have at least this many bytes, each rank of a host updates one "
          "part of them in the copies of all ranks on that host; by default 32 MiB on x86, 16 KiB "
          "on other CPUs"},
-    {"check-replicas", VB_OPT_INT, FIELD(check_replicas), .min = 1, .max = STEPS_MAX, .arg = "S",
-     .level = VB_OPT_MORE,
+    {"check-replicas", VB_OPT_INT, FIELD(sums.check_replicas), .min = 1, .max = STEPS_MAX,
+     .arg = "S", .level = VB_OPT_MORE,
      .help = "compare the parameters of all ranks every S steps, not only at the end"},
     {"slow", VB_OPT_TEXT, FIELD(slow), .arg = "R:F", .level = VB_OPT_MORE,
      .help = "for experiments: rank R takes F times as long to compute"},
@@ -166,9 +166,9 @@ void cli_train_asked_init(struct train_asked *a)
         {"Asynchronous training (--mode async)", async_opts, VB_COUNT(async_opts), &a->args},
     };
 
-    _Static_assert(1 + CLI_RANK_GROUPS + VB_COUNT(last) == TRAIN_GROUPS, "TRAIN_GROUPS is wrong");
+    _Static_assert(1 + CLI_JOB_GROUPS + VB_COUNT(last) == TRAIN_GROUPS, "TRAIN_GROUPS is wrong");
     memset(a, 0, sizeof(*a));
     a->groups[0] = first;
-    cli_rank_groups(&a->job, &a->hosts, a->groups + 1);
-    memcpy(a->groups + 1 + CLI_RANK_GROUPS, last, sizeof(last));
+    cli_job_groups(&a->job, a->groups + 1);
+    memcpy(a->groups + 1 + CLI_JOB_GROUPS, last, sizeof(last));
 }

@@ -6,20 +6,13 @@
  * The keys of the final object are a contract: programs read them. A value that the engine does not
  * measure is null or an empty list.
  */
-#include "cli/train/train_print.h"
-#include "cli/cli.h"
-#include "launch/launch.h"
+#include "cli/train/cmd_train.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
-
-static void json_null(struct vb_json *json, const char *key)
-{
-    vb_json_text(json, key, NULL);
-}
 
 static void json_breakdown(struct vb_json *json, const double phase_s[VB_PHASES])
 {
@@ -42,10 +35,10 @@ static void json_rank(struct vb_json *json, const struct vb_rank_result *r)
     vb_json_text(json, "role", r->server ? "server" : "worker");
     vb_json_text(json, "host", r->host);
     vb_json_real(json, "cpu_pct", r->cpu_pct);
-    json_null(json, "cpu_pct_peak");
+    vb_json_text(json, "cpu_pct_peak", NULL);
     vb_json_real(json, "rss_peak_mb", r->rss_peak_mb);
     for (i = 0; i < VB_COUNT(unknown); i++)
-        json_null(json, unknown[i]);
+        vb_json_text(json, unknown[i], NULL);
     vb_json_real(json, "train_s", r->train_s);
     vb_json_real(json, "accuracy", r->accuracy >= 0 ? r->accuracy : (double)NAN);
     json_breakdown(json, r->phase_s);
@@ -79,35 +72,40 @@ static void json_stale(struct vb_json *json, const struct vb_stale *s)
     vb_json_end(json);
 }
 
-static void add_stale(struct vb_stale *to, const struct vb_stale *from)
+/* Returns the staleness of all workers together. */
+static struct vb_stale all_stale(const struct vb_train_result *r)
 {
-    int b;
+    struct vb_stale all = {0};
+    int i, b;
 
-    to->n += from->n;
-    to->sum += from->sum;
-    to->max = from->max > to->max ? from->max : to->max;
-    to->dropped += from->dropped;
-    for (b = 0; b < VB_STALE_BUCKETS; b++)
-        to->bucket[b] += from->bucket[b];
+    for (i = 0; i < r->n_staleness; i++) {
+        const struct vb_stale *s = &r->staleness[i].stale;
+
+        all.n += s->n;
+        all.sum += s->sum;
+        all.max = s->max > all.max ? s->max : all.max;
+        all.dropped += s->dropped;
+        for (b = 0; b < VB_STALE_BUCKETS; b++)
+            all.bucket[b] += s->bucket[b];
+    }
+    return all;
 }
 
 static void json_staleness(struct vb_json *json, const struct vb_train_opts *o,
                            const struct vb_train_result *r)
 {
-    struct vb_stale all = {0};
+    struct vb_stale all = all_stale(r);
     int i;
 
     if (r->staleness == NULL) {
-        json_null(json, "staleness");
+        vb_json_text(json, "staleness", NULL);
         return;
     }
-    for (i = 0; i < r->n_staleness; i++)
-        add_stale(&all, &r->staleness[i].stale);
     vb_json_object(json, "staleness");
     if (o->async.bounded)
         vb_json_int(json, "bound", o->async.staleness);
     else
-        json_null(json, "bound");
+        vb_json_text(json, "bound", NULL);
     json_stale(json, &all);
     vb_json_array(json, "per_worker");
     for (i = 0; i < r->n_staleness; i++) {
@@ -157,7 +155,7 @@ static void json_evals(struct vb_json *json, const struct vb_train_result *r)
 static void json_bottleneck(struct vb_json *json, const struct vb_bottleneck *b)
 {
     if (b->why[0] == '\0') {
-        json_null(json, "bottleneck");
+        vb_json_text(json, "bottleneck", NULL);
         return;
     }
     vb_json_object(json, "bottleneck");
@@ -265,22 +263,21 @@ vb_status cli_train_keep(const char *dir, const char *mode, const struct vb_trai
 
 static void print_staleness(const struct vb_train_result *r)
 {
-    struct vb_stale all = {0};
-    int i;
+    struct vb_stale all = all_stale(r);
 
-    for (i = 0; i < r->n_staleness; i++)
-        add_stale(&all, &r->staleness[i].stale);
     printf("\nstaleness   %.2f gradients on average, %llu at most",
            all.n > 0 ? (double)all.sum / (double)all.n : 0, (unsigned long long)all.max);
     if (all.dropped > 0)
         printf("; %llu dropped", (unsigned long long)all.dropped);
 }
 
-static void print_text(const char *mode, const struct vb_train_opts *o,
-                       const struct vb_train_result *r)
+vb_status cli_train_print(const char *mode, const struct vb_train_opts *o,
+                          const struct vb_train_result *r, bool json)
 {
     int p, i;
 
+    if (json)
+        return print_json(mode, o, r, stdout);
     printf("model       %s, %lld parameters\n", o->model, (long long)r->params);
     printf("ranks       %d, %s", r->ranks, mode);
     if (r->transport[0] != '\0')
@@ -294,7 +291,7 @@ static void print_text(const char *mode, const struct vb_train_opts *o,
            (long long)r->steps, r->global_batch, r->epochs, r->lr);
     if (o->dry_run) {
         printf("dry run     nothing was trained; the set-up took %.3f s\n", r->wall_s);
-        return;
+        return VB_OK;
     }
     if (r->resumed > 0)
         printf("resumed     at step %lld\n", (long long)r->resumed);
@@ -320,27 +317,23 @@ static void print_text(const char *mode, const struct vb_train_opts *o,
         printf("checkpoint  %s; writing one paused training for up to %.1f ms\n", r->checkpoint,
                1e3 * r->pause_s);
     printf("parameters  sha256 %s\n", r->params_sha256);
-}
-
-vb_status cli_train_print(const char *mode, const struct vb_train_opts *o,
-                          const struct vb_train_result *result, bool json)
-{
-    if (json)
-        return print_json(mode, o, result, stdout);
-    print_text(mode, o, result);
     return VB_OK;
 }
 
-/* ---- workers that joined --------------------------------------------------------------------- */
-
-/* Prints a JSON object with some of the keys of the final object. The final object itself is
- * printed by the rank that reports. */
-static vb_status print_joined_json(const char *root, const struct vb_train_opts *o,
-                                   const struct vb_train_result *r)
+/* The JSON object has some of the keys of the final object, which the rank that reports prints. */
+vb_status cli_train_print_joined(const char *root, const struct vb_train_opts *o,
+                                 const struct vb_train_result *r, bool as_json)
 {
-    struct vb_json *json = vb_json_create();
+    struct vb_json *json;
 
-    vb_json_object(json, NULL);
+    if (!as_json) {
+        printf("joined      the job at %s (%s) as rank %d\n", root, o->model, r->per_rank[0].rank);
+        printf("trained on  %lld samples in %.3f s; the job ended at step %lld and reports the "
+               "result\n",
+               (long long)r->samples, r->train_s, (long long)r->steps);
+        return VB_OK;
+    }
+    json = cli_json_object();
     vb_json_text(json, "model", o->model);
     vb_json_text(json, "mode", "async");
     vb_json_text(json, "joined", root);
@@ -350,20 +343,7 @@ static vb_status print_joined_json(const char *root, const struct vb_train_opts 
     vb_json_array(json, "per_rank");
     json_rank(json, &r->per_rank[0]);
     vb_json_end(json);
-    vb_json_end(json);
     return cli_print_json(json);
-}
-
-vb_status cli_train_print_joined(const char *root, const struct vb_train_opts *o,
-                                 const struct vb_train_result *r, bool json)
-{
-    if (json)
-        return print_joined_json(root, o, r);
-    printf("joined      the job at %s (%s) as rank %d\n", root, o->model, r->per_rank[0].rank);
-    printf(
-        "trained on  %lld samples in %.3f s; the job ended at step %lld and reports the result\n",
-        (long long)r->samples, r->train_s, (long long)r->steps);
-    return VB_OK;
 }
 
 /* ---- progress -------------------------------------------------------------------------------- */

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Benchmark of the parameter server: pushes, pulls, and both. All workers run at the same time.
- * Each worker makes one operation after the other. The last ranks of the group are servers. Every
- * gradient is all ones, and the rate is 1. So with plain SGD the final parameters show whether each
- * gradient was applied once. Other update rules round the parameters. With very many gradients,
- * rounding may hide a missing gradient.
+ * Benchmark of the parameter server: pushes, pulls, and both, by all workers at the same time.
+ * Every gradient is all ones, and the rate is 1. So with plain SGD the final parameters show
+ * whether each gradient was applied once. Other rules round, which may hide one of very many
+ * gradients.
  */
 #include "engine/ps/ps.h"
 #include "engine/bench/engine_bench.h"
@@ -42,32 +41,24 @@ struct report {
     double cpu_ns, apply_ns, idle_ns, serve_ns;
 };
 
-/* ---- operations ------------------------------------------------------------------------------ */
-
-/* Pushes a gradient. The gradient is copied into each slot only once, because it is still there for
- * the next push. */
-static vb_status dense_push(struct bench *b)
-{
-    float *grads;
-    vb_status st = vb_ps_worker_grads(b->worker, &grads);
-
-    if (st != VB_OK)
-        return st;
-    if (grads != NULL && b->pushed < PS_SLOTS_MAX)
-        memcpy(grads, b->ones, b->job.n * sizeof(float));
-    b->pushed++;
-    return vb_ps_worker_push(b->worker, b->ones, 1, 1);
-}
-
+/* A gradient is copied into each slot only once, because it is still there for the next push. */
 static vb_status dense_op(struct bench *b)
 {
     const float *params;
+    float *grads;
     vb_status st = VB_OK;
 
-    if (b->op != VB_PS_PULL)
-        st = dense_push(b);
-    if (st == VB_OK && b->op != VB_PS_PULL)
-        st = vb_ps_worker_settle(b->worker);
+    if (b->op != VB_PS_PULL) {
+        st = vb_ps_worker_grads(b->worker, &grads);
+        if (st != VB_OK)
+            return st;
+        if (grads != NULL && b->pushed < PS_SLOTS_MAX)
+            memcpy(grads, b->ones, b->job.n * sizeof(float));
+        b->pushed++;
+        st = vb_ps_worker_push(b->worker, b->ones, 1, 1);
+        if (st == VB_OK)
+            st = vb_ps_worker_settle(b->worker);
+    }
     if (st == VB_OK && b->op != VB_PS_PUSH)
         st = vb_ps_worker_pull(b->worker, &params);
     return st;
@@ -95,13 +86,9 @@ static vb_status sparse_op(struct bench *b)
     return st;
 }
 
-static vb_status one_op(struct bench *b)
-{
-    return b->job.sparse ? sparse_op(b) : dense_op(b);
-}
-
 static vb_status loop(struct bench *b)
 {
+    vb_status (*one_op)(struct bench * b) = b->job.sparse ? sparse_op : dense_op;
     uint64_t begin, mark, now;
     vb_status st = VB_OK;
     int64_t i;
@@ -121,8 +108,6 @@ static vb_status loop(struct bench *b)
     b->seconds = (double)(now - begin) / 1e9;
     return st;
 }
-
-/* ---- ranks ----------------------------------------------------------------------------------- */
 
 static vb_status work(struct bench *b)
 {

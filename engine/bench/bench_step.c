@@ -5,16 +5,16 @@
  * The median over the blocks is reported.
  *
  * The learning rate is so low that parameters hardly change. So all blocks do the same amount of
- * work, and after steps without sums the ranks can sum gradients again. Gradients are not clipped,
- * because at the start of training nearly all gradients would be clipped, but later only few are.
- * Without sums each rank updates all parameters itself, even if the ranks of one host share the
- * update in training. The time that sharing saves is thus subtracted from the exposed transfer, as
- * it is in training.
+ * work, and after steps without sums the ranks can sum gradients again. Gradients are not clipped:
+ * at this rate nearly all would be, as at the start of training, but later only few are. Without
+ * sums each rank updates all parameters itself, even if the ranks of one host share the update in
+ * training; so the time that sharing saves is subtracted from the exposed transfer.
  */
 #include "engine/bench/engine_bench.h"
 #include "engine/train/trainer.h"
 
 #include <float.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,8 +34,7 @@ struct bench {
     struct vb_group *group; /* NULL: this is the only rank */
     int world;
     size_t bytes;          /* size of the last gradient in bytes */
-    int64_t block[MODES];  /* number of steps per block; rank 0 chooses block and step_us for all
-                              ranks */
+    int64_t block[MODES];  /* steps per block; rank 0 chooses block and step_us for all ranks */
     double step_us[MODES]; /* estimated time of a step */
     int rounds;
     double us[MODES][ROUNDS_MAX];
@@ -107,24 +106,6 @@ static vb_status settle(struct bench *b, double seconds)
     return st;
 }
 
-/* The order of the modes alternates, so that no mode always follows the same one. Before a long
- * block some steps are made that do not count, so that caches and the loader are in the same state
- * as in the middle of a block. */
-static vb_status one_round(struct bench *b, int round)
-{
-    int n = modes_of(b), i;
-    vb_status st = VB_OK;
-
-    for (i = 0; i < n && st == VB_OK; i++) {
-        enum mode mode = (enum mode)(round % 2 == 0 ? i : n - 1 - i);
-
-        st = make_steps(b, mode, b->block[mode] / 8);
-        if (st == VB_OK)
-            st = time_block(b, mode, b->block[mode], &b->us[mode][round]);
-    }
-    return st;
-}
-
 /* ---- results --------------------------------------------------------------------------------- */
 
 /* Finds the slowest rank of each round, and the median over rounds. all: an array with ROUNDS_MAX
@@ -183,32 +164,35 @@ static vb_status summarise(struct bench *b, struct vb_step_point *p)
 
 /* ---- the run --------------------------------------------------------------------------------- */
 
+/* The order of the modes alternates, so that no mode always follows the same one. Before a long
+ * block some steps are made that do not count, so that caches and the loader are in the same state
+ * as in the middle of a block. */
 static vb_status measure(struct bench *b, double seconds, struct vb_step_point *point)
 {
-    int round;
+    int n = modes_of(b), round, i;
     vb_status st = settle(b, seconds);
 
     for (round = 0; round < b->rounds && st == VB_OK; round++)
-        st = one_round(b, round);
+        for (i = 0; i < n && st == VB_OK; i++) {
+            enum mode mode = (enum mode)(round % 2 == 0 ? i : n - 1 - i);
+
+            st = make_steps(b, mode, b->block[mode] / 8);
+            if (st == VB_OK)
+                st = time_block(b, mode, b->block[mode], &b->us[mode][round]);
+        }
     if (st == VB_OK)
         st = b->trainer.ops->sum_again(&b->trainer, &b->bytes);
     return st == VB_OK ? summarise(b, point) : st;
 }
 
-static void make_enough(struct vb_train_opts *train)
-{
-    int64_t enough = train->length.batch * train->group.world * EPOCH_MIN;
-    bool sparse = vb_train_model_find(train->model)->sparse;
-    int64_t most = sparse ? VB_DATA_ROWS_MAX : VB_DATA_SYNTH_MAX;
-    struct vb_data_spec *data = &train->data.ask.data;
-
-    if (data->format == VB_DATA_SYNTH && !data->n_given && data->n_train < enough)
-        data->n_train = (int)(enough < most ? enough : most);
-}
-
 static void fill_opts(const struct vb_step_opts *o, int batch, struct vb_group *group,
                       struct vb_train_opts *train)
 {
+    int64_t enough = (int64_t)batch * o->train.group.world * EPOCH_MIN;
+    bool sparse = vb_train_model_find(o->train.model)->sparse;
+    int64_t most = sparse ? VB_DATA_ROWS_MAX : VB_DATA_SYNTH_MAX;
+    struct vb_data_spec *data = &train->data.ask.data;
+
     *train = o->train;
     train->open_group = group;
     train->length.batch = batch;
@@ -219,7 +203,8 @@ static void fill_opts(const struct vb_step_opts *o, int batch, struct vb_group *
     train->learn.momentum = train->learn.weight_decay = train->learn.clip = -1;
     train->data.test_limit = 1;
     train->data.ask.no_test = true;
-    make_enough(train);
+    if (data->format == VB_DATA_SYNTH && !data->n_given && data->n_train < enough)
+        data->n_train = (int)(enough < most ? enough : most);
 }
 
 static vb_status one_batch(struct bench *b, const struct vb_step_opts *o, int batch,
@@ -232,8 +217,7 @@ static vb_status one_batch(struct bench *b, const struct vb_step_opts *o, int ba
     point->batch = batch;
     st = vb_trainer_open(&b->trainer, &train, NULL);
     if (st == VB_OK && b->trainer.recipe.clip > 0)
-        b->trainer.recipe.clip = DBL_MAX; /* at this rate gradients stay as large as at the start
-                                             and would all be clipped */
+        b->trainer.recipe.clip = DBL_MAX; /* the norm is computed, but nothing is clipped */
     if (st == VB_OK)
         st = measure(b, o->seconds, point);
     if (st != VB_OK)
@@ -242,26 +226,12 @@ static vb_status one_batch(struct bench *b, const struct vb_step_opts *o, int ba
     return st;
 }
 
-static vb_status all_batches(struct bench *b, const struct vb_step_opts *o,
-                             struct vb_step_result *result)
-{
-    vb_status st = VB_OK;
-    int i;
-
-    for (i = 0; i < o->n_batches && st == VB_OK; i++) {
-        st = one_batch(b, o, o->batches[i], &result->points[i]);
-        result->n += st == VB_OK;
-        if (st == VB_OK && o->each != NULL && o->train.group.rank == 0)
-            o->each(o->each_arg, result);
-    }
-    return st;
-}
-
 vb_status vb_bench_step(const struct vb_step_opts *o, struct vb_step_result *result_p)
 {
     struct vb_place place = {0};
     vb_status st = vb_trainer_check(&o->train);
     struct bench *b;
+    int i;
 
     if (st != VB_OK)
         return st;
@@ -278,9 +248,88 @@ vb_status vb_bench_step(const struct vb_step_opts *o, struct vb_step_result *res
             place.placement != NULL ? place.placement->threads : o->train.place.threads;
         snprintf(result_p->transport, sizeof(result_p->transport), "%s",
                  b->group != NULL ? vb_group_transports(b->group) : "self");
-        st = all_batches(b, o, result_p);
+        for (i = 0; i < o->n_batches && st == VB_OK; i++) {
+            st = one_batch(b, o, o->batches[i], &result_p->points[i]);
+            result_p->n += st == VB_OK;
+            if (st == VB_OK && o->each != NULL && o->train.group.rank == 0)
+                o->each(o->each_arg, result_p);
+        }
         vb_place_close(&place);
     }
     free(b);
     return st;
+}
+
+/* ---- the smallest batch whose computing hides the transfer ----------------------------------- */
+
+/* The computing time is modelled as a straight line over the batch size: a cost per step plus a
+ * cost per sample. The transfer time of sparse lists is also a line, because lists grow with the
+ * batch. The transfer of dense gradients does not depend on the batch. */
+struct line {
+    double at_0, slope;
+};
+
+static bool all_same(const struct vb_step_point *points, int n, bool bytes)
+{
+    int i;
+
+    for (i = 1; i < n; i++)
+        if (bytes ? points[i].bytes != points[0].bytes : points[i].batch != points[0].batch)
+            return false;
+    return true;
+}
+
+/* Fits a line by least squares of relative errors; with absolute errors only the large batches
+ * would count. The cost per step and the cost per sample are at least 0, whatever the noise. With a
+ * single batch size the line goes through 0. */
+static struct line fit_line(const struct vb_step_point *points, int n, bool transfer)
+{
+    double w = 0, x = 0, y = 0, xx = 0, xy = 0;
+    struct line line = {0, 0};
+    int i;
+
+    for (i = 0; i < n; i++) {
+        double value = transfer ? points[i].transfer_ms : points[i].compute_ms;
+        double at = points[i].batch, weight;
+
+        if (value <= 0)
+            continue;
+        weight = 1 / (value * value);
+        w += weight;
+        x += weight * at;
+        y += weight * value;
+        xx += weight * at * at;
+        xy += weight * at * value;
+    }
+    if (w <= 0)
+        return line;
+    if (!all_same(points, n, false) && w * xx > x * x)
+        line.slope = fmax((w * xy - x * y) / (w * xx - x * x), 0);
+    line.at_0 = (y - line.slope * x) / w;
+    if (line.at_0 < 0 || all_same(points, n, false))
+        line = (struct line){.slope = xy / xx};
+    return line;
+}
+
+int64_t vb_step_hidden_from(const struct vb_step_point *points, int n)
+{
+    struct line compute = fit_line(points, n, false), transfer = {0, 0};
+    double lead, gain, from;
+    int i;
+
+    if (n == 0)
+        return 0;
+    if (all_same(points, n, true))
+        for (i = 0; i < n; i++)
+            transfer.at_0 += points[i].transfer_ms / n;
+    else
+        transfer = fit_line(points, n, true);
+    lead = compute.at_0 - transfer.at_0;
+    gain = compute.slope - transfer.slope;
+    if (gain <= 0) /* a larger batch hides less of the transfer */
+        return lead + gain * VB_STEP_REACH >= 0 ? 1 : 0;
+    from = ceil(-lead / gain - 1e-9); /* 1e-9: rounding errors must not raise a whole number */
+    if (from > VB_STEP_REACH)
+        return 0;
+    return from > 1 ? (int64_t)from : 1;
 }

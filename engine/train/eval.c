@@ -4,15 +4,12 @@
  * and evaluates, without making a step. Sizes are checked first, because choosing kernels takes
  * time.
  */
-#include "engine/train/eval.h"
 #include "engine/train/train_room_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define EVAL_BATCH 64
-
-/* ---- sizes ----------------------------------------------------------------------------------- */
 
 static vb_status check_array(const struct vb_checkpoint *cp, const char *layer, const char *what,
                              size_t n)
@@ -57,20 +54,6 @@ static vb_status check_sparse(const struct vb_checkpoint *cp, struct vb_data_spe
     return VB_OK;
 }
 
-/* ---- set-up ---------------------------------------------------------------------------------- */
-
-static vb_status open_data(struct vb_trainer *t, const struct vb_data_spec *spec)
-{
-    vb_status st = vb_data_open(spec, t->o->seed, VB_SYNTH_TEST, &t->data.test);
-
-    if (st != VB_OK)
-        return st;
-    t->data.train = t->data.test; /* train is used only for its sizes; it is not destroyed */
-    t->data.n_test = t->data.test.n;
-    t->recipe.global_batch = t->data.test.n < EVAL_BATCH ? t->data.test.n : EVAL_BATCH;
-    return VB_OK;
-}
-
 /* Evaluation needs only the parameters of the checkpoint, not the state of its update rule. So the
  * rule is set to SGD, which has no state. */
 static vb_status set_up(struct vb_trainer *t, const struct vb_checkpoint *cp)
@@ -85,9 +68,12 @@ static vb_status set_up(struct vb_trainer *t, const struct vb_checkpoint *cp)
     vb_data_spec_prefer(&spec, t->model.net->synth);
     st = t->model.row->sparse ? check_sparse(cp, &spec) : check_dense(cp, t->model.layers);
     if (st == VB_OK)
-        st = open_data(t, &spec);
+        st = vb_data_open(&spec, t->o->seed, VB_SYNTH_TEST, &t->data.test);
     if (st != VB_OK)
         return st;
+    t->data.train = t->data.test; /* train is used only for its sizes; it is not destroyed */
+    t->data.n_test = t->data.test.n;
+    t->recipe.global_batch = t->data.test.n < EVAL_BATCH ? t->data.test.n : EVAL_BATCH;
     t->recipe.rule.kind = VB_K_SGD;
     st = t->ops->compile(t);
     if (st == VB_OK)

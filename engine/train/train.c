@@ -305,8 +305,6 @@ vb_status vb_trainer_step(struct vb_trainer *t)
     return VB_OK;
 }
 
-/* ---- opening and giving up ------------------------------------------------------------------- */
-
 /* All ranks notice a lost peer, and options that differ. This rank must tell the other ranks about
  * any other failure. Otherwise they would take its last messages for messages of the next step. */
 void vb_trainer_give_up(struct vb_trainer *t, vb_status st)

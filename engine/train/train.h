@@ -6,13 +6,13 @@
 #define VB_ENGINE_TRAIN_TRAIN_H
 
 #include "data/data.h"
+#include "engine/checkpoint/checkpoint.h"
 #include "kernels/kernels.h"
 #include "net/net.h"
 
 enum vb_mode { VB_MODE_SYNC, VB_MODE_SINGLE, VB_MODE_ASYNC };
 
-/* The phases that the time of a rank is divided into. Each moment of training belongs to exactly
- * one phase. */
+/* Each moment of training belongs to exactly one phase. */
 enum vb_phase {
     VB_PHASE_DATA,
     VB_PHASE_FORWARD,
@@ -27,9 +27,8 @@ enum vb_phase {
 
 const char *vb_phase_str(enum vb_phase phase); /* "data" ...: the name in the JSON result */
 
-/* The progress of a job. One rank shows it: rank 0 or, in asynchronous training, the lowest worker
- * that is still there. Progress is shown after a step, at most ten times per second, and after each
- * evaluation. */
+/* The progress of a job, shown by rank 0 or, in asynchronous training, by the lowest worker that is
+ * still there: after a step, at most ten times per second, and after each evaluation. */
 struct vb_train_news {
     int64_t step, steps;
     double epoch;
@@ -58,13 +57,10 @@ typedef vb_status (*vb_train_report_fn)(void *arg, const struct vb_train_result 
 
 enum vb_schedule { VB_SCHEDULE_AUTO, VB_SCHEDULE_CONSTANT, VB_SCHEDULE_STEP, VB_SCHEDULE_COSINE };
 
-/* One variant of a model, for one kind of input. A model that takes images of one size only has one
- * net. */
+/* One variant of a model, for one size of images. */
 struct vb_train_net {
-    /* name of the net and of its table of layers in models/tables.c; sparse models have no such
-     * table */
-    const char *name;
-    int input; /* side of the images in pixels, as in --input; 0: the user has no choice */
+    const char *name; /* name of the net and of its table in models/tables.c, if it is dense */
+    int input;        /* side of the images in pixels, as in --input; 0: the user has no choice */
     enum vb_synth_kind synth; /* built-in data that the net is trained on by default */
     const char *step_batches; /* batch sizes that bench step measures by default: "8,16" */
 };
@@ -75,10 +71,8 @@ struct vb_train_net {
 struct vb_train_model {
     const char *name;  /* name of the model for the command verbena train */
     const char *about; /* a description of the model in a few words */
-    bool sparse; /* true: trained on sparse rows with a logistic loss; false: trained on images with
-                    the cross-entropy of a softmax */
-    bool progress;     /* the gradients are so large that a progress thread sends them during the
-                          backward pass */
+    bool sparse;       /* sparse rows and a logistic loss; else images and a softmax */
+    bool progress;     /* a progress thread sends the large gradients during the backward pass */
     float mean, scale; /* a pixel p becomes (p - mean) * scale; if scale is 0: p / 255 */
 
     /* default options */
@@ -86,8 +80,7 @@ struct vb_train_model {
     int epochs; /* length of the training */
     enum vb_k_rule_kind rule;
     enum vb_schedule schedule;
-    /* learning rate for this batch size; highest learning rate for larger batches */
-    double lr, lr_max;
+    double lr, lr_max;    /* learning rate for this batch size; maximum for larger batches */
     double decay, clip;   /* 0: no weight decay, no clipping */
     double warmup_epochs; /* number of epochs in which the learning rate rises to its full value */
 
@@ -100,8 +93,7 @@ const struct vb_train_model *vb_train_models(int *n_p);
 /* Returns the model of this name, or NULL if there is none. */
 const struct vb_train_model *vb_train_model_find(const char *name);
 
-/* Returns the net of a model for images with this side, or the default net if there is none for
- * this side. */
+/* Returns the net of a model for images with this side, or the default net if there is none. */
 const struct vb_train_net *vb_train_net_of(const struct vb_train_model *model, int input);
 
 /* ---- options --------------------------------------------------------------------------------- */
@@ -112,8 +104,7 @@ struct vb_async_opts {
     int servers;       /* number of servers without standbys; 0: one */
     bool dedicated;    /* the last ranks of the group are servers and do not compute */
     bool bounded;      /* a worker may be at most `staleness` steps ahead of the slowest worker */
-    int64_t staleness; /* used if bounded is set; 0: the result has the same bits as in synchronous
-                          training */
+    int64_t staleness; /* used if bounded is set; 0: the same bits as in synchronous training */
     int backup;   /* number of gradients in each step that are not waited for; needs staleness 0 */
     bool hogwild; /* workers on the server's host update the server's parameters in place */
     int max_workers; /* maximum, including joiners; 0: some more than at the start */
@@ -132,9 +123,8 @@ struct vb_train_data_opts {
 
 /* The size of a step and the length of the training. */
 struct vb_train_length_opts {
-    int64_t batch;        /* number of samples of one rank in a step */
-    int64_t global_batch; /* number of samples of all ranks in a step; at most one of batch and
-                             global_batch is given */
+    int64_t batch;                  /* number of samples of one rank in a step, */
+    int64_t global_batch;           /* or of all ranks; at most one of the two is given */
     int64_t epochs, steps, samples; /* length of the training; at most one of the three is given */
 };
 
@@ -157,38 +147,29 @@ struct vb_train_save_opts {
 /* Synchronous training: how gradients are summed over ranks. */
 struct vb_train_sums_opts {
     struct vb_coll_opts coll;
-    int64_t bucket_bytes; /* number of bytes of gradients that are summed together; 0: chosen from
-                             the measured link */
-    int64_t defer_bytes;  /* number of bytes of gradients that are sent after the gradients of the
-                             first layers; 0: chosen from the speed of the link */
-    int64_t shared_update_min; /* size of a model in bytes from which on the ranks of one host share
-                                  the update; 0: they share it where this is faster */
-    int64_t check_replicas;    /* number of steps between two comparisons of the parameters of all
-                                  ranks; 0: compared only at the end */
+    int64_t bucket_bytes;      /* bytes that are summed together; 0: chosen for the link */
+    int64_t defer_bytes;       /* bytes that are sent after those of the first layers; 0: chosen */
+    int64_t shared_update_min; /* least bytes of parameters to share the update; 0: chosen */
+    int64_t check_replicas; /* steps between comparisons of all ranks' parameters; 0: at the end */
 };
 
 /* The cores that a rank runs on, and an artificial slowness. */
 struct vb_train_place_opts {
     int threads; /* number of computing threads per rank; 0: chosen for the machine */
     bool pin;    /* pin threads to cores */
-    int local_rank, local_ranks; /* number of this rank among the ranks on this host, and their
-                                    number; local_ranks 0: learnt from the group */
-    int slow_rank;               /* for experiments: the rank that computes slowly */
-    double slow_factor; /* the slow rank takes this many times as long to compute; 0: no rank is
-                           slow */
+    int local_rank, local_ranks; /* rank on this host; ranks on it, 0: learnt from the group */
+    int slow_rank;               /* for experiments: the rank that computes slowly, */
+    double slow_factor;          /* by this factor; 0: no rank is slow */
 };
 
 struct vb_joined;
 
 /* Asynchronous training: workers that join a running job. */
 struct vb_train_join_opts {
-    struct vb_joined *joined; /* borrowed: the job that this worker joins; NULL: this worker does
-                                 not join a job */
-    const char *words; /* the command line for joiners, with a zero byte after each argument; NULL:
-                          nobody can join */
+    struct vb_joined *joined; /* borrowed: the job that this worker joins; NULL: none */
+    const char *words; /* arguments for joiners, each with a zero byte; NULL: nobody can join */
     size_t words_len;
-    void (*say)(const char *root); /* called on rank 0 with the address that joiners connect to; may
-                                      be NULL */
+    void (*say)(const char *root); /* called on rank 0 with the address for joiners; may be NULL */
 };
 
 /* Functions that training calls. Each may be NULL. */
@@ -204,14 +185,13 @@ struct vb_train_hooks {
     void *report_arg;
 };
 
-/* The engine chooses the value of an option that is 0, NULL or AUTO. It also chooses the value of a
- * negative option where a comment says so. */
+/* The engine chooses the value of an option that is 0, NULL or AUTO, or negative where a comment
+ * says so. */
 struct vb_train_opts {
     const char *model; /* name of a model in vb_train_models() */
     enum vb_mode mode;
     uint64_t seed;
-    const char *plan;   /* file that names the kernel of each layer; NULL: the engine times kernels
-                           and chooses */
+    const char *plan;   /* file that names the kernel of each layer; NULL: chosen by timing */
     bool dry_run;       /* everything is set up, but nothing is trained */
     int64_t eval_every; /* number of steps between evaluations; 0: only one at the end */
 
@@ -240,8 +220,7 @@ int vb_train_servers(const struct vb_async_opts *o);
 struct vb_rank_result {
     int rank;
     bool server;     /* row of a server: applying gradients counts as update, idling as wait */
-    double accuracy; /* accuracy of a worker when it ended, or accuracy of the job; negative: there
-                        is none */
+    double accuracy; /* of a worker when it ended, or of the job; negative: there is none */
     char host[64];
     double train_s;
     double phase_s[VB_PHASES]; /* time of each phase; the sum of all phases is train_s */
@@ -255,14 +234,12 @@ struct vb_rank_result {
 
 #define VB_STALE_BUCKETS 20
 
-/* The staleness of a gradient: a worker reads parameters and computes a gradient from them. The
- * staleness is the number of gradients of other workers that were applied between this read and the
- * update with this gradient. */
+/* The staleness of a gradient is the number of gradients of other workers that were applied after
+ * the worker read the parameters and before the update with this gradient. */
 struct vb_stale {
     uint64_t n, sum, max;
-    uint64_t dropped; /* number of gradients that were not applied */
-    /* number of gradients with staleness 0, 1, 2 to 3, 4 to 7 ... */
-    uint64_t bucket[VB_STALE_BUCKETS];
+    uint64_t dropped;                  /* number of gradients that were not applied */
+    uint64_t bucket[VB_STALE_BUCKETS]; /* gradients with staleness 0, 1, 2 to 3, 4 to 7 ... */
 };
 
 struct vb_worker_stale {
@@ -306,11 +283,9 @@ struct vb_train_result {
     int rows;                 /* number of rows of per_rank: first the workers, then the servers */
     char transport[16];       /* "": nothing was transferred */
     const char *order, *algo; /* order and algorithm of the sums; NULL: nothing was transferred */
-    const char *wire;         /* number format of the transfer; NULL: nothing was transferred, or
-                                 asynchronous training */
+    const char *wire;         /* number format of the transfer; NULL: none, or asynchronous */
     bool apart;               /* each step is made by one worker, not by all workers together */
-    int batch, global_batch;  /* number of samples in a step: of the rank with the most samples; of
-                                 all ranks */
+    int batch, global_batch;  /* samples in a step: of the rank with the most; of all ranks */
     int64_t steps;   /* number of steps in total, including the steps of the run that was resumed */
     int64_t resumed; /* number of these steps that the resumed run had made */
     int64_t samples; /* number of samples that were trained on in this run */
@@ -318,28 +293,24 @@ struct vb_train_result {
     double lr;      /* the highest learning rate */
     double train_s; /* mean of the ranks' training times; includes evaluation, excludes set-up */
     double wall_s;  /* time of the whole run on this rank, including set-up */
-    double phase_s[VB_PHASES]; /* time of each phase, as a mean over ranks; the sum of all phases is
-                                  train_s */
+    double phase_s[VB_PHASES]; /* time of each phase, as a mean over ranks; the sum is train_s */
     double loss;               /* loss per sample on test data */
     double accuracy;           /* accuracy on test data, 0 to 1 */
     int test_samples;
     int classes;
     int64_t params;
-    char params_sha256[65]; /* digest of the parameters as little-endian floats, in the order of the
-                               table of parameters */
-    char *plan; /* the kernels in use, in the format of --plan; NULL: the model has no choice of
-                   kernels */
-    char plan_sha256[65];  /* digest of the plan's text; "": the model has no choice of kernels */
-    char checkpoint[4096]; /* path of the last checkpoint that was written; "": none was written */
-    double pause_s;        /* the longest time that a checkpoint took */
+    char params_sha256[65]; /* of little-endian floats, in the order of the table of parameters */
+    char *plan;             /* the kernels in use, as for --plan; NULL: there is no choice */
+    char plan_sha256[65];   /* digest of the plan's text; "": there is no choice of kernels */
+    char checkpoint[4096];  /* path of the last checkpoint that was written; "": none was written */
+    double pause_s;         /* the longest time that a checkpoint took */
     struct vb_rank_result *per_rank;
     struct vb_worker_stale *staleness; /* staleness per worker; NULL: synchronous training */
     int n_staleness;
     struct vb_fault *faults;
     int n_faults;
     struct vb_eval *evals; /* evaluations before the end, if eval_every is set. Asynchronous
-                              training: the evaluations of this worker, which are all evaluations
-                              unless the worker that evaluated before is gone */
+                              training: those of this worker, not those of a worker that is gone */
     int n_evals;
     struct vb_bottleneck bottleneck;
 };
@@ -365,5 +336,23 @@ int vb_joined_rank(const struct vb_joined *joined); /* rank in the job, before i
  * vb_train_result_fini(). */
 vb_status vb_train(const struct vb_train_opts *o, struct vb_train_result *result_p);
 void vb_train_result_fini(struct vb_train_result *result);
+
+/* ---- evaluation of a checkpoint (eval.c) ----------------------------------------------------- */
+
+struct vb_eval_opts {
+    struct vb_data_spec data; /* the test part of the data is used if there is one */
+    const char *data_text;
+};
+
+struct vb_eval_result {
+    char model[VB_CHECKPOINT_NAME];
+    int64_t step;
+    int samples;
+    double accuracy, loss, seconds;
+};
+
+/* Evaluates the parameters of a checkpoint on data, without training. */
+vb_status vb_eval(const char *path, const struct vb_eval_opts *opts,
+                  struct vb_eval_result *result_p);
 
 #endif

@@ -47,12 +47,6 @@ struct bucket {
     struct vb_req req;
 };
 
-/* The allreduce in which ranks agree on how much to defer. */
-struct agreement {
-    struct vb_req req;
-    bool running;
-};
-
 struct vb_buckets {
     struct vb_trainer *trainer;
     struct vb_coll *coll; /* NULL: this is the only rank */
@@ -65,7 +59,8 @@ struct vb_buckets {
 
     size_t front; /* number of parameters that the forward pass needs first */
     size_t back;  /* gradients from front to back - 1 are deferred; 0: nothing is deferred */
-    struct agreement agreement;
+    struct vb_req agreement; /* the allreduce in which ranks agree on how much to defer */
+    bool agreeing;           /* the agreement is running */
 
     size_t low;  /* gradients from low on are filled */
     size_t high; /* the sums of gradients from high on are started, except for deferred gradients */
@@ -123,22 +118,11 @@ static vb_status choose_bucket(struct vb_buckets *b)
     return st;
 }
 
-static vb_status open_coll(struct vb_buckets *b)
-{
-    struct vb_coll_opts opts = b->trainer->o->sums.coll;
-    vb_status st;
-
-    opts.in_flight = LIST + 1;
-    st = vb_coll_open(b->trainer->place.group, (b->n_params + 1) * sizeof(float), &opts, &b->coll);
-    if (st == VB_OK)
-        b->grads = vb_coll_data(b->coll);
-    return st;
-}
-
 vb_status vb_buckets_create(struct vb_trainer *t, size_t n_params, size_t front,
                             struct vb_buckets **buckets_p)
 {
     struct vb_buckets *b = calloc(1, sizeof(*b));
+    struct vb_coll_opts opts = t->o->sums.coll;
     vb_status st = VB_OK;
 
     if (b == NULL)
@@ -148,7 +132,10 @@ vb_status vb_buckets_create(struct vb_trainer *t, size_t n_params, size_t front,
     b->front = front;
     b->trainer = t;
     if (t->place.group != NULL) {
-        st = open_coll(b);
+        opts.in_flight = LIST + 1;
+        st = vb_coll_open(t->place.group, (n_params + 1) * sizeof(float), &opts, &b->coll);
+        if (st == VB_OK)
+            b->grads = vb_coll_data(b->coll);
     } else {
         b->grads = b->own = vb_alloc_aligned(n_params * sizeof(float));
         if (b->grads == NULL)
@@ -159,10 +146,10 @@ vb_status vb_buckets_create(struct vb_trainer *t, size_t n_params, size_t front,
 
 void vb_buckets_close(struct vb_buckets *b)
 {
-    if (b != NULL && b->coll != NULL)
-        vb_coll_close(b->coll);
-    if (b != NULL)
-        b->coll = NULL;
+    if (b == NULL || b->coll == NULL)
+        return;
+    vb_coll_close(b->coll);
+    b->coll = NULL;
 }
 
 void vb_buckets_destroy(struct vb_buckets *b)
@@ -257,8 +244,8 @@ static void agree_on_deferred(struct vb_buckets *b, size_t n)
     b->grads[b->n_params] = (float)n;
     if (b->failed == VB_OK)
         b->failed = vb_allreduce_start(b->coll, b->n_params * sizeof(float), 1, VB_REDUCE_SUM,
-                                       &b->agreement.req);
-    b->agreement.running = b->failed == VB_OK;
+                                       &b->agreement);
+    b->agreeing = b->failed == VB_OK;
 }
 
 static void take_agreement(struct vb_buckets *b)
@@ -266,8 +253,8 @@ static void take_agreement(struct vb_buckets *b)
     size_t least = b->trainer->o->sums.defer_bytes > 0 ? 1 : b->bucket;
     size_t n, most = b->n_params - b->front;
 
-    b->agreement.running = false;
-    b->failed = vb_wait(b->coll, &b->agreement.req);
+    b->agreeing = false;
+    b->failed = vb_wait(b->coll, &b->agreement);
     if (b->failed != VB_OK)
         return;
     n = (size_t)(b->grads[b->n_params] / (float)b->trainer->world);
@@ -417,7 +404,7 @@ vb_status vb_buckets_next(struct vb_buckets *b, size_t *first_p, size_t *n_p)
     *n_p = 0;
     if (b->failed != VB_OK)
         return b->failed;
-    if (b->n_taken == b->n_started && b->agreement.running)
+    if (b->n_taken == b->n_started && b->agreeing)
         take_agreement(b);
     if (b->n_taken == b->n_started)
         return b->failed;

@@ -55,13 +55,6 @@ vb_status vb_trainer_check(const struct vb_train_opts *o)
 
 /* ---- settings -------------------------------------------------------------------------------- */
 
-/* With a lazy update rule, saving changes the rounding of later steps (see vb_k_sparse_settle()).
- * So the interval between checkpoints is one of the settings of sparse models. */
-static int64_t saves_that_matter(const struct vb_train_opts *o)
-{
-    return vb_train_model_find(o->model)->sparse ? o->save.every : 0;
-}
-
 /* Returns a checksum that stands for a text of any length. */
 static uint32_t mark(const char *text)
 {
@@ -70,7 +63,10 @@ static uint32_t mark(const char *text)
 
 char *vb_train_settings(const struct vb_train_opts *o, const struct vb_recipe *r)
 {
-    char *text = NULL;
+    /* With a lazy update rule, saving changes the rounding of later steps (vb_k_sparse_settle()).
+     * So the interval between checkpoints is one of the settings of sparse models. */
+    int64_t every = vb_train_model_find(o->model)->sparse ? o->save.every : 0;
+    char *text = NULL, *both = NULL;
     int n = asprintf(
         &text,
         "model=%s\ninput=%d\nnumber of ranks=%d\ndata=%.500s %08x\nnumber of features=%d\n"
@@ -84,8 +80,7 @@ char *vb_train_settings(const struct vb_train_opts *o, const struct vb_recipe *r
         (long long)r->schedule.warmup, (long long)r->schedule.period, r->schedule.factor,
         (int)r->rule.kind, (double)r->rule.momentum, (double)r->rule.decay, r->clip,
         (int)o->sums.coll.order, (int)o->sums.coll.algo,
-        o->sums.coll.wire == VB_WIRE_BF16 ? " bf16" : "", (long long)saves_that_matter(o));
-    char *both = NULL;
+        o->sums.coll.wire == VB_WIRE_BF16 ? " bf16" : "", (long long)every);
 
     if (n < 0 || o->mode != VB_MODE_ASYNC)
         return n < 0 ? NULL : text;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Steps of dense models: softmax regression, perceptrons, LeNet, AlexNet.
+ * Dense models: steps, evaluation and checkpoints.
  *
  * The update runs bucket by bucket as sums arrive. While more sums are running, the forward pass of
  * the next batch computes the layers whose parameters are already updated. If all ranks have mapped
  * each other's memory, they share the update of a large model (train_shared_update.c).
  */
 #include "engine/train/train_dense_priv.h"
+
+#include <string.h>
 
 static void update(struct vb_trainer *t, size_t first, size_t n, float scale, float rate)
 {
@@ -219,22 +221,16 @@ static bool descend(struct vb_trainer *t, const struct vb_model_batch *batch)
     return true;
 }
 
-/* Returns how many layers forward_early() has already run on this batch, and resets that count. */
-static int layers_done(struct vb_trainer *t)
-{
-    struct dense_early *e = &dense_of(t)->early;
-    int layers = e->batch == t->batch && e->step == t->step ? e->layers : 0;
-
-    e->batch = NULL;
-    return layers;
-}
-
 static void forward(struct vb_trainer *t, const float *params, const struct vb_model_batch *batch)
 {
+    struct dense_early *e = &dense_of(t)->early;
+    /* layers that forward_early() has already run on this batch */
+    int done = e->batch == t->batch && e->step == t->step ? e->layers : 0;
     struct vb_model_loss loss;
 
+    e->batch = NULL;
     vb_trainer_drag(t);
-    vb_model_forward_from(dense_of(t)->model, params, batch, layers_done(t), &loss);
+    vb_model_forward_from(dense_of(t)->model, params, batch, done, &loss);
     t->loss = batch->n > 0 ? loss.loss / batch->n : t->loss;
     vb_lap(&t->laps, VB_PHASE_FORWARD);
 }
@@ -289,17 +285,117 @@ static vb_status dense_step_back(struct vb_trainer *t)
     return VB_OK;
 }
 
+/* ---- evaluation and checkpoints -------------------------------------------------------------- */
+
+static vb_status dense_evaluate(struct vb_trainer *t, int first, int n, struct vb_model_loss *sum)
+{
+    struct dense *d = dense_of(t);
+    size_t row = (size_t)t->data.test.features;
+    struct vb_model_batch batch = {
+        .x = d->eval.x, .pixels = d->pixels_test, .which = d->eval.which, .y = d->eval.y};
+    struct vb_model_loss loss;
+    int i;
+
+    d->early.batch = NULL; /* evaluation overwrites the outputs of the layers */
+    for (; n > 0; n -= batch.n, first += batch.n) {
+        batch.n = n < d->eval.max ? n : d->eval.max;
+        for (i = 0; i < batch.n; i++)
+            d->eval.which[i] = (uint32_t)(first + i);
+        vb_dataset_pick(&t->data.test, d->eval.which, batch.n, d->eval.x, d->eval.y);
+        if (d->eval.x != NULL && batch.n < d->eval.max)
+            memset(d->eval.x + (size_t)batch.n * row, 0,
+                   (size_t)(d->eval.max - batch.n) * row * sizeof(float));
+        vb_model_forward(d->model, d->copies.params[d->copies.now], &batch, &loss);
+        sum->loss += loss.loss;
+        sum->correct += loss.correct;
+    }
+    return VB_OK;
+}
+
+static const float *dense_params(struct vb_trainer *t, size_t *n_p)
+{
+    const struct dense *d = dense_of(t);
+
+    *n_p = d->n_params;
+    return d->copies.params[d->copies.now];
+}
+
+static float *dense_memory(struct vb_trainer *t, size_t *n_p, void **state_p, int *words_p)
+{
+    const struct dense_copies *c = &dense_of(t)->copies;
+
+    *n_p = dense_of(t)->n_params;
+    *state_p = c->state[c->now];
+    *words_p = vb_k_rule_states(t->recipe.rule.kind);
+    return c->params[c->now];
+}
+
+static vb_status dense_save(struct vb_trainer *t, struct vb_checkpoint *cp)
+{
+    struct dense *d = dense_of(t);
+    const struct vb_param *table = vb_model_table(d->model, &cp->n_arrays);
+    const float *params = d->copies.params[d->copies.now], *state = d->copies.state[d->copies.now];
+    struct vb_checkpoint_array *a = d->arrays;
+    int i;
+
+    for (i = 0; i < cp->n_arrays; i++, a++) {
+        snprintf(a->name, sizeof(a->name), "%s", table[i].name);
+        a->type = VB_ARRAY_F32;
+        a->rows = table[i].rows;
+        a->cols = table[i].cols;
+        a->data = params + table[i].offset;
+    }
+    if (state != NULL) {
+        *a = (struct vb_checkpoint_array){.name = "state",
+                                          .type = VB_ARRAY_F32,
+                                          .rows = (int64_t)d->n_params,
+                                          .cols = 1,
+                                          .state = true,
+                                          .data = state};
+        cp->n_arrays++;
+    }
+    cp->arrays = d->arrays;
+    return VB_OK;
+}
+
+static vb_status copy_array(const struct vb_checkpoint *cp, const char *name, size_t n, float *to)
+{
+    const float *data = vb_checkpoint_data(cp, name, VB_ARRAY_F32, n);
+
+    if (data == NULL)
+        return VB_ERR_INPUT;
+    memcpy(to, data, n * sizeof(float));
+    return VB_OK;
+}
+
+static vb_status dense_restore(struct vb_trainer *t, const struct vb_checkpoint *cp)
+{
+    struct dense *d = dense_of(t);
+    float *params = d->copies.params[d->copies.now], *state = d->copies.state[d->copies.now];
+    vb_status st = VB_OK;
+    int i, n;
+    const struct vb_param *table = vb_model_table(d->model, &n);
+
+    d->early.batch = NULL;
+    for (i = 0; i < n && st == VB_OK; i++)
+        st = copy_array(cp, table[i].name, (size_t)table[i].rows * (size_t)table[i].cols,
+                        params + table[i].offset);
+    if (st == VB_OK && state != NULL)
+        st = copy_array(cp, "state", d->n_params, state);
+    return st;
+}
+
 const struct vb_trainer_ops vb_trainer_dense = {
     .compile = vb_dense_compile,
     .create = vb_dense_create,
     .step = dense_step,
     .sum_again = dense_sum_again,
     .step_back = dense_step_back,
-    .evaluate = vb_dense_evaluate,
-    .params = vb_dense_params,
-    .save = vb_dense_save,
-    .restore = vb_dense_restore,
-    .memory = vb_dense_memory,
+    .evaluate = dense_evaluate,
+    .params = dense_params,
+    .save = dense_save,
+    .restore = dense_restore,
+    .memory = dense_memory,
     .close = vb_dense_close,
     .destroy = vb_dense_destroy,
 };

@@ -9,14 +9,6 @@
 #define EVAL_BATCH 256 /* minimum batch for evaluation, if the model takes lists of pixels */
 #define FRONT_PART 8   /* the front has at most one FRONT_PART-th of all parameters */
 
-static void normalise(const struct vb_train_model *model, struct vb_dataset *set)
-{
-    if (model->scale == 0)
-        return;
-    set->mean = model->mean;
-    set->scale = model->scale;
-}
-
 /* Checks that the data fits the net, before time is spent on choosing kernels. */
 static vb_status check_input(const struct vb_trainer *t)
 {
@@ -161,13 +153,16 @@ static vb_status make_buffers(struct vb_trainer *t, struct dense *d)
 
 vb_status vb_dense_compile(struct vb_trainer *t)
 {
+    const struct vb_train_model *row = t->model.row;
     struct dense *d = calloc(1, sizeof(*d));
 
     if (d == NULL)
         return vb_err_sys("calloc");
     t->state = d;
-    normalise(t->model.row, &t->data.train);
-    normalise(t->model.row, &t->data.test);
+    if (row->scale != 0) {
+        t->data.train.mean = t->data.test.mean = row->mean;
+        t->data.train.scale = t->data.test.scale = row->scale;
+    }
     return make_model(t, d);
 }
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A dense model in training, shared by train_dense*.c: set-up, steps, and evaluation with
- * checkpoints.
+ * A dense model in training, shared by train_dense.c and train_dense_open.c.
  */
 #ifndef VB_ENGINE_TRAIN_TRAIN_DENSE_PRIV_H
 #define VB_ENGINE_TRAIN_TRAIN_DENSE_PRIV_H
@@ -59,19 +58,10 @@ static inline struct dense *dense_of(const struct vb_trainer *t)
     return t->state;
 }
 
-/* ---- set-up (train_dense_open.c) ------------------------------------------------------------- */
-
+/* train_dense_open.c */
 vb_status vb_dense_compile(struct vb_trainer *t);
 vb_status vb_dense_create(struct vb_trainer *t);
 void vb_dense_close(struct vb_trainer *t);
 void vb_dense_destroy(struct vb_trainer *t);
-
-/* ---- evaluation and checkpoints (train_dense_eval.c) ----------------------------------------- */
-
-vb_status vb_dense_evaluate(struct vb_trainer *t, int first, int n, struct vb_model_loss *sum);
-const float *vb_dense_params(struct vb_trainer *t, size_t *n_p);
-float *vb_dense_memory(struct vb_trainer *t, size_t *n_p, void **state_p, int *words_p);
-vb_status vb_dense_save(struct vb_trainer *t, struct vb_checkpoint *cp);
-vb_status vb_dense_restore(struct vb_trainer *t, const struct vb_checkpoint *cp);
 
 #endif

@@ -58,18 +58,14 @@ static vb_status open_group(const struct vb_train_opts *o, int local_rank, struc
  * host. */
 static void find_neighbours(const struct vb_group *group, int *local_rank_p, int *local_ranks_p)
 {
-    const char *host = vb_group_host(group, vb_group_rank(group));
-    int r, rank = 0, n = 0;
+    int r, own = vb_group_rank(group);
 
-    for (r = 0; r < vb_group_world(group); r++) {
-        if (strcmp(vb_group_host(group, r), host) != 0)
-            continue;
-        if (r < vb_group_rank(group))
-            rank++;
-        n++;
-    }
-    *local_rank_p = rank;
-    *local_ranks_p = n;
+    *local_rank_p = *local_ranks_p = 0;
+    for (r = 0; r < vb_group_world(group); r++)
+        if (strcmp(vb_group_host(group, r), vb_group_host(group, own)) == 0) {
+            *local_rank_p += r < own;
+            *local_ranks_p += 1;
+        }
 }
 
 bool vb_place_is_crowded(const struct vb_train_opts *o, const cpu_set_t *cpus)
@@ -81,20 +77,14 @@ bool vb_place_is_crowded(const struct vb_train_opts *o, const cpu_set_t *cpus)
     return CPU_COUNT(cpus) > 0 && ranks * threads + servers > CPU_COUNT(cpus);
 }
 
-/* Returns whether a server's thread runs beside workers that already occupy all cores. If the
- * workers were pinned, one of them would wait for the core that the server runs on, while other
- * cores are idle. */
-static bool server_lacks_cpu(const struct vb_train_opts *o)
-{
-    cpu_set_t cpus;
-
-    return o->mode == VB_MODE_ASYNC && sched_getaffinity(0, sizeof(cpus), &cpus) == 0 &&
-           vb_place_is_crowded(o, &cpus);
-}
-
 vb_status vb_place_open(const struct vb_train_opts *o, struct vb_place *place_p)
 {
-    bool pinned = o->place.pin && !server_lacks_cpu(o) &&
+    cpu_set_t cpus;
+    /* If a server's thread runs beside workers that already occupy all cores, no worker is pinned:
+     * one of them would wait for the core that the server runs on, while other cores are idle. */
+    bool crowded = o->mode == VB_MODE_ASYNC && sched_getaffinity(0, sizeof(cpus), &cpus) == 0 &&
+                   vb_place_is_crowded(o, &cpus);
+    bool pinned = o->place.pin && !crowded &&
                   o->join.joined == NULL; /* a joiner's cores may belong to other ranks */
     int local_rank = o->place.local_rank;
     int local_ranks = o->group.world == 1 ? 1 : o->place.local_ranks;

@@ -46,22 +46,11 @@ vb_status vb_train_read_plan(struct vb_trainer *t)
     return st;
 }
 
-static vb_status tell_records(struct vb_group *group, char *text, size_t len)
-{
-    vb_status st = VB_OK;
-    size_t at, n;
-
-    for (at = 0; at < len && st == VB_OK; at += n) {
-        n = len - at < VB_RECORD_MAX ? len - at : VB_RECORD_MAX;
-        st = vb_group_broadcast(group, 0, text + at, n);
-    }
-    return st;
-}
-
 vb_status vb_train_tell_plan(struct vb_group *group, const char *text, char **told_p)
 {
     uint64_t len = text != NULL ? strlen(text) : 0;
     vb_status st = vb_group_broadcast(group, 0, &len, sizeof(len));
+    size_t at, n;
     char *told;
 
     if (st != VB_OK)
@@ -74,7 +63,10 @@ vb_status vb_train_tell_plan(struct vb_group *group, const char *text, char **to
         return vb_err_sys("calloc");
     if (vb_group_rank(group) == 0 && text != NULL)
         memcpy(told, text, len);
-    st = tell_records(group, told, len);
+    for (at = 0; at < len && st == VB_OK; at += n) {
+        n = len - at < VB_RECORD_MAX ? len - at : VB_RECORD_MAX;
+        st = vb_group_broadcast(group, 0, told + at, n);
+    }
     if (st != VB_OK) {
         free(told);
         return st;

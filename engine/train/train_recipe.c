@@ -15,6 +15,37 @@
 
 #define LINEAR_UP_TO 4.0
 
+/* ---- roles of the ranks ---------------------------------------------------------------------- */
+
+int vb_train_shards(const struct vb_async_opts *o)
+{
+    return o->servers > 0 ? o->servers : 1;
+}
+
+int vb_train_replicas(const struct vb_async_opts *o)
+{
+    return o->replicas > 1 ? o->replicas : 1;
+}
+
+int vb_train_servers(const struct vb_async_opts *o)
+{
+    return vb_train_shards(o) * vb_train_replicas(o);
+}
+
+int vb_train_workers(const struct vb_train_opts *o)
+{
+    if (o->mode != VB_MODE_ASYNC || !o->async.dedicated)
+        return o->group.world;
+    return o->group.world - vb_train_servers(&o->async);
+}
+
+bool vb_train_apart(const struct vb_train_opts *o)
+{
+    return o->mode == VB_MODE_ASYNC && !(o->async.bounded && o->async.staleness == 0);
+}
+
+/* ---- the numbers of a run -------------------------------------------------------------------- */
+
 static double rate_for(const struct vb_train_model *m, int batch)
 {
     double times = (double)batch / m->batch, lr = m->lr * times;
@@ -25,18 +56,6 @@ static double rate_for(const struct vb_train_model *m, int batch)
         lr = m->lr * LINEAR_UP_TO * sqrt(times / LINEAR_UP_TO);
     return fmin(lr, m->lr_max);
 }
-
-/* Returns a factor for the learning rate. A stale gradient points in a direction that is no longer
- * right, and momentum repeats this direction. So the rate decreases with the number of asynchronous
- * workers. docs/performance.md has the measurements. */
-static double stale_factor(const struct vb_train_opts *o, enum vb_k_rule_kind rule)
-{
-    bool has_momentum = rule == VB_K_MOMENTUM || rule == VB_K_NESTEROV;
-
-    return has_momentum && vb_train_apart(o) ? 2.0 / (vb_train_workers(o) + 1) : 1;
-}
-
-/* ---- update rule ----------------------------------------------------------------------------- */
 
 static vb_status make_rule(const struct vb_train_opts *o, const struct vb_train_model *m,
                            struct vb_k_rule *rule)
@@ -66,8 +85,6 @@ static vb_status make_rule(const struct vb_train_opts *o, const struct vb_train_
     return VB_OK;
 }
 
-/* ---- schedule -------------------------------------------------------------------------------- */
-
 static void make_schedule(const struct vb_train_opts *o, const struct vb_train_model *m,
                           struct vb_recipe *r)
 {
@@ -75,8 +92,13 @@ static void make_schedule(const struct vb_train_opts *o, const struct vb_train_m
     int64_t warmup = (int64_t)(m->warmup_epochs * (double)r->steps_per_epoch);
     struct vb_k_schedule *s = &r->schedule;
 
-    s->base = o->learn.lr > 0 ? o->learn.lr
-                              : rate_for(m, r->global_batch) * stale_factor(o, r->rule.kind);
+    s->base = o->learn.lr > 0 ? o->learn.lr : rate_for(m, r->global_batch);
+    /* A stale gradient points in a direction that is no longer right, and momentum repeats this
+     * direction. So the rate decreases with the number of asynchronous workers. docs/performance.md
+     * has the measurements. */
+    if (o->learn.lr <= 0 && (r->rule.kind == VB_K_MOMENTUM || r->rule.kind == VB_K_NESTEROV) &&
+        vb_train_apart(o))
+        s->base *= 2.0 / (vb_train_workers(o) + 1);
     if (warmup > r->steps / 10)
         warmup = r->steps / 10;
     s->warmup = o->learn.warmup >= 0 ? o->learn.warmup : warmup;
@@ -86,8 +108,6 @@ static void make_schedule(const struct vb_train_opts *o, const struct vb_train_m
     s->period = kind == VB_SCHEDULE_STEP ? (r->steps + 2) / 3 : r->steps;
     s->factor = kind == VB_SCHEDULE_STEP ? 0.1 : 0;
 }
-
-/* ---- all of it ------------------------------------------------------------------------------- */
 
 static vb_status make_batch(const struct vb_train_opts *o, const struct vb_train_model *m, int n,
                             struct vb_recipe *r)

@@ -16,16 +16,9 @@
 struct record {
     struct vb_rank_result result;
     char params_sha256[65];
-    uint64_t n_params;
 };
 
-/* How long one rank waited for each of the other ranks. */
-struct late_table {
-    struct vb_wait_stats of[LATE_MAX];
-};
-
-_Static_assert(sizeof(struct late_table) <= VB_RECORD_MAX, "a table fits into one message");
-
+_Static_assert(LATE_MAX * sizeof(struct vb_wait_stats) <= VB_RECORD_MAX, "fits into one message");
 _Static_assert(sizeof(struct record) <= VB_RECORD_MAX, "a record fits into one message");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "parameters are digested as they lie");
 
@@ -120,15 +113,15 @@ void vb_train_fill_rank(const struct vb_trainer *t, struct vb_group *group,
     r->registered_mb = (double)bytes / 1e6;
 }
 
-static vb_status digest(struct vb_trainer *t, char sha256[65], uint64_t *n_p)
+vb_status vb_train_fill_params(struct vb_trainer *t, struct vb_train_result *r)
 {
     size_t n;
     const float *params = t->ops->params(t, &n);
 
     if (params == NULL)
         return vb_err(VB_ERR_NO_MEMORY, "no memory for %zu parameters", n);
-    vb_sha256(params, n * sizeof(float), sha256);
-    *n_p = n;
+    vb_sha256(params, n * sizeof(float), r->params_sha256);
+    r->params = (int64_t)n;
     return VB_OK;
 }
 
@@ -175,24 +168,19 @@ vb_status vb_train_make_room(struct vb_trainer *t)
     return t->evals.list != NULL ? VB_OK : vb_err_sys("calloc");
 }
 
-static void drop_every_second(struct vb_trainer *t)
-{
-    int i;
-
-    for (i = 1; 2 * i < t->evals.n; i++)
-        t->evals.list[i] = t->evals.list[2 * i];
-    t->evals.n = i;
-    t->evals.gap *= 2;
-}
-
 void vb_train_keep_eval(struct vb_trainer *t, int64_t step)
 {
     int64_t number = t->evals.seen++;
+    int i;
 
     if (t->evals.list == NULL)
         return;
-    if (t->evals.n == t->evals.max)
-        drop_every_second(t);
+    if (t->evals.n == t->evals.max) { /* drop every second evaluation */
+        for (i = 1; 2 * i < t->evals.n; i++)
+            t->evals.list[i] = t->evals.list[2 * i];
+        t->evals.n = i;
+        t->evals.gap *= 2;
+    }
     if (number % t->evals.gap == 0)
         t->evals.list[t->evals.n++] =
             (struct vb_eval){.step = step, .accuracy = t->evals.accuracy, .loss = t->evals.loss};
@@ -200,23 +188,25 @@ void vb_train_keep_eval(struct vb_trainer *t, int64_t step)
 
 /* ---- all ranks ------------------------------------------------------------------------------- */
 
-static vb_status gather(struct vb_trainer *t, struct record *all)
+static vb_status gather(struct vb_trainer *t, struct record *all, struct vb_train_result *result)
 {
     struct record own;
     vb_status st;
 
     memset(&own, 0, sizeof(own));
-    vb_train_fill_rank(t, t->place.group, &own.result);
-    st = digest(t, own.params_sha256, &own.n_params);
+    vb_train_fill_rank(t, t->place.group, &own.result); /* before the digest takes cpu time */
+    st = vb_train_fill_params(t, result);
+    memcpy(own.params_sha256, result->params_sha256, sizeof(own.params_sha256));
     if (st == VB_OK && t->place.group != NULL)
         return vb_group_gather(t->place.group, &own, sizeof(own), all);
     *all = own;
     return st;
 }
 
-/* Fills in the figures that are the same on all ranks. */
-static void fill_settings(struct vb_trainer *t, struct vb_train_result *r)
+void vb_train_fill_run(struct vb_trainer *t, struct vb_train_result *r)
 {
+    int i, p;
+
     r->batch = vb_trainer_share(t);
     r->global_batch = t->recipe.global_batch;
     r->steps = t->step;
@@ -241,21 +231,12 @@ static void fill_settings(struct vb_trainer *t, struct vb_train_result *r)
         r->apart = vb_train_apart(t->o);
         r->order = r->apart ? NULL : "rank";
         r->algo = t->sums.algo;
-        return;
+    } else if (t->place.group != NULL) {
+        snprintf(r->transport, sizeof(r->transport), "%s", vb_group_transports(t->place.group));
+        r->order = t->o->sums.coll.order == VB_ORDER_RANK ? "rank" : "any";
+        r->algo = t->sums.algo;
+        r->wire = t->o->sums.coll.wire == VB_WIRE_BF16 ? "bf16" : "f32";
     }
-    if (t->place.group == NULL)
-        return;
-    snprintf(r->transport, sizeof(r->transport), "%s", vb_group_transports(t->place.group));
-    r->order = t->o->sums.coll.order == VB_ORDER_RANK ? "rank" : "any";
-    r->algo = t->sums.algo;
-    r->wire = t->o->sums.coll.wire == VB_WIRE_BF16 ? "bf16" : "f32";
-}
-
-void vb_train_fill_run(struct vb_trainer *t, struct vb_train_result *r)
-{
-    int i, p;
-
-    fill_settings(t, r);
     for (i = 0; i < r->workers; i++) {
         r->train_s += r->per_rank[i].train_s / r->workers;
         for (p = 0; p < VB_PHASES; p++)
@@ -264,37 +245,13 @@ void vb_train_fill_run(struct vb_trainer *t, struct vb_train_result *r)
     vb_train_find_bottleneck(r);
 }
 
-vb_status vb_train_fill_params(struct vb_trainer *t, struct vb_train_result *r)
-{
-    uint64_t n = 0;
-    vb_status st = digest(t, r->params_sha256, &n);
-
-    r->params = (int64_t)n;
-    return st;
-}
-
 /* Fills in late_n, late_s and late_max_s. For each rank, the result has the waiting time of the
  * rank that waited for it the longest. */
-static void add_late(struct vb_train_result *result, const struct late_table *table)
-{
-    struct vb_rank_result *r;
-    int i;
-
-    for (i = 0; i < result->ranks; i++) {
-        r = &result->per_rank[i];
-        if ((double)table->of[i].ns / 1e9 <= r->late_s)
-            continue;
-        r->late_n = (int64_t)table->of[i].n;
-        r->late_s = (double)table->of[i].ns / 1e9;
-        r->late_max_s = (double)table->of[i].max_ns / 1e9;
-    }
-}
-
 static vb_status collect_late(struct vb_trainer *t, struct vb_train_result *result)
 {
-    struct late_table own = {0}, *all;
+    struct vb_wait_stats own[LATE_MAX] = {0}, (*all)[LATE_MAX];
     vb_status st;
-    int i;
+    int i, k;
 
     if (t->place.group == NULL || t->world > LATE_MAX || t->async)
         return VB_OK;
@@ -302,10 +259,18 @@ static vb_status collect_late(struct vb_trainer *t, struct vb_train_result *resu
     if (all == NULL)
         return vb_err_sys("calloc");
     for (i = 0; i < t->world; i++)
-        own.of[i] = vb_group_wait_stats(t->place.group, i);
-    st = vb_group_gather(t->place.group, &own, sizeof(own), all);
+        own[i] = vb_group_wait_stats(t->place.group, i);
+    st = vb_group_gather(t->place.group, own, sizeof(own), all);
     for (i = 0; i < t->world && st == VB_OK; i++)
-        add_late(result, &all[i]);
+        for (k = 0; k < result->ranks; k++) {
+            struct vb_rank_result *r = &result->per_rank[k];
+
+            if ((double)all[i][k].ns / 1e9 <= r->late_s)
+                continue;
+            r->late_n = (int64_t)all[i][k].n;
+            r->late_s = (double)all[i][k].ns / 1e9;
+            r->late_max_s = (double)all[i][k].max_ns / 1e9;
+        }
     free(all);
     return st;
 }
@@ -313,7 +278,7 @@ static vb_status collect_late(struct vb_trainer *t, struct vb_train_result *resu
 static vb_status collect_all(struct vb_trainer *t, struct record *all,
                              struct vb_train_result *result)
 {
-    vb_status st = gather(t, all);
+    vb_status st = gather(t, all, result);
     int i;
 
     for (i = 1; i < result->ranks && st == VB_OK; i++)
@@ -321,8 +286,6 @@ static vb_status collect_all(struct vb_trainer *t, struct record *all,
             st = vb_err(VB_ERR_INPUT, "rank %d ended with different parameters than rank 0", i);
     if (st != VB_OK)
         return st;
-    result->params = (int64_t)all[0].n_params;
-    memcpy(result->params_sha256, all[0].params_sha256, sizeof(result->params_sha256));
     for (i = 0; i < result->ranks; i++)
         result->per_rank[i] = all[i].result;
     result->rows = result->workers = result->ranks;

@@ -9,8 +9,7 @@
 
 /* ---- where time goes (train_result.c) -------------------------------------------------------- */
 
-/* Moves ns nanoseconds from one phase to another, or the whole time of the phase if it is
- * shorter. */
+/* Moves time from one phase to another, at most the whole time of the phase. */
 void vb_lap_move(struct vb_laps *laps, enum vb_phase from, enum vb_phase to, uint64_t ns);
 
 /* Charges the time since the last call to transfer. The part in which the group waited for
@@ -80,18 +79,17 @@ void vb_buckets_ready(void *b, size_t first, size_t n); /* a vb_grads_fn */
 
 /* Waits until the next bucket is summed and returns its range. *n_p is 0 after the last bucket. */
 vb_status vb_buckets_next(struct vb_buckets *b, size_t *first_p, size_t *n_p);
-int vb_buckets_left(const struct vb_buckets *b); /* number of started buckets that vb_buckets_next()
-                                                    has not yet returned */
+/* Returns the number of started buckets that vb_buckets_next() has not yet returned. */
+int vb_buckets_left(const struct vb_buckets *b);
 
 /* Polls running allreduces. The time before the call is charged to this phase. */
 void vb_buckets_poll(struct vb_buckets *b, enum vb_phase phase);
 
-/* Sums the buckets of the last step once more, whatever values they contain. Starts all buckets in
- * the same order as in the step, and then waits for them. */
+/* Sums the buckets of the last step once more, in the same order, whatever they contain. */
 vb_status vb_buckets_again(struct vb_buckets *b);
 
-const char *vb_buckets_algo(const struct vb_buckets *b); /* algorithm that sums the largest bucket;
-                                                            NULL: nothing is summed */
+/* Returns the algorithm that sums the largest bucket, or NULL if nothing is summed. */
+const char *vb_buckets_algo(const struct vb_buckets *b);
 
 /* Ranks that have mapped each other's gradients can sum them without the network. After
  * vb_buckets_barriers_only() a bucket is only a barrier: when vb_buckets_next() returns a bucket,

@@ -32,36 +32,26 @@ vb_status vb_train_prepare_save(struct vb_trainer *t)
     return VB_OK;
 }
 
-static vb_status write_one(struct vb_trainer *t, const struct vb_checkpoint *cp)
-{
-    double seconds = 0;
-    vb_status st = VB_OK;
-
-    if (t->async) /* any worker may write, but rank 0 has made the folder only on its own host */
-        st = vb_dir_make(t->o->save.dir);
-    if (st == VB_OK)
-        st = vb_checkpoint_write(t->o->save.dir, cp, KEEP, &seconds);
-    if (st != VB_OK)
-        return st;
-    snprintf(t->saved.path, sizeof(t->saved.path), "%s/checkpoint-%lld.vbc", t->o->save.dir,
-             (long long)cp->step);
-    if (seconds > t->saved.pause_s)
-        t->saved.pause_s = seconds;
-    return VB_OK;
-}
-
 /* All ranks prepare the checkpoint, because preparing may change the rounding of later steps. */
 vb_status vb_train_save(struct vb_trainer *t, int64_t step)
 {
     struct vb_checkpoint cp = {
         .step = step, .seed = t->o->seed, .options = t->settings, .plan = t->kernels.text};
+    bool writes = t->rank == 0 || t->async; /* asynchronous: only one worker calls this function */
+    double seconds = 0;
     vb_status st;
 
     snprintf(cp.model, sizeof(cp.model), "%s", t->o->model);
     st = t->ops->save(t, &cp);
-    /* In asynchronous training only one worker calls this function. */
-    if (st == VB_OK && (t->rank == 0 || t->async))
-        st = write_one(t, &cp);
+    if (st == VB_OK && t->async) /* rank 0 has made the folder only on its own host */
+        st = vb_dir_make(t->o->save.dir);
+    if (st == VB_OK && writes)
+        st = vb_checkpoint_write(t->o->save.dir, &cp, KEEP, &seconds);
+    if (st == VB_OK && writes)
+        snprintf(t->saved.path, sizeof(t->saved.path), "%s/checkpoint-%lld.vbc", t->o->save.dir,
+                 (long long)step);
+    if (seconds > t->saved.pause_s)
+        t->saved.pause_s = seconds;
     vb_lap(&t->laps, VB_PHASE_CHECKPOINT);
     return st;
 }

@@ -21,35 +21,18 @@ struct vb_shared_update {
     struct vb_trainer *trainer;
     struct vb_window *win;
     struct vb_k_norm norm;
-    char **bases; /* (world) each rank's part of the window: partial sums of the norm, then the
-                     rank's memory */
+    char **bases;        /* (world) the ranks' windows: partial sums of the norm, then the memory */
     const float **grads; /* (world) the ranks' gradients */
     double **squares;    /* (world) the ranks' partial sums of the norm */
     float **params_out;  /* (world) addresses that new parameters are written to */
     float **state_out;   /* (world) addresses that new state is written to */
 };
 
-/* ---- opening and closing --------------------------------------------------------------------- */
-
-static vb_status make_lists(struct vb_shared_update *h)
-{
-    size_t world = (size_t)h->trainer->world;
-
-    h->bases = calloc(world, sizeof(*h->bases));
-    h->grads = calloc(world, sizeof(*h->grads));
-    h->squares = calloc(world, sizeof(*h->squares));
-    h->params_out = calloc(world, sizeof(*h->params_out));
-    h->state_out = calloc(world, sizeof(*h->state_out));
-    if (h->bases == NULL || h->grads == NULL || h->squares == NULL || h->params_out == NULL ||
-        h->state_out == NULL)
-        return vb_err_sys("calloc");
-    return VB_OK;
-}
-
 vb_status vb_shared_update_create(struct vb_trainer *t, struct vb_buckets *buckets, size_t n_params,
                                   size_t len_bytes, struct vb_shared_update **shared_p)
 {
     struct vb_shared_update *h = calloc(1, sizeof(*h));
+    size_t world = (size_t)t->world;
     vb_status st;
     int r;
 
@@ -58,9 +41,15 @@ vb_status vb_shared_update_create(struct vb_trainer *t, struct vb_buckets *bucke
     *shared_p = h; /* the caller destroys h even if this function fails */
     h->trainer = t;
     vb_k_norm_begin(&h->norm, n_params);
-    st = make_lists(h);
-    if (st == VB_OK)
-        st = vb_window_create(t->place.group, SQUARES_BYTES + len_bytes, &h->win);
+    h->bases = calloc(world, sizeof(*h->bases));
+    h->grads = calloc(world, sizeof(*h->grads));
+    h->squares = calloc(world, sizeof(*h->squares));
+    h->params_out = calloc(world, sizeof(*h->params_out));
+    h->state_out = calloc(world, sizeof(*h->state_out));
+    if (h->bases == NULL || h->grads == NULL || h->squares == NULL || h->params_out == NULL ||
+        h->state_out == NULL)
+        return vb_err_sys("calloc");
+    st = vb_window_create(t->place.group, SQUARES_BYTES + len_bytes, &h->win);
     if (st != VB_OK)
         return st;
     for (r = 0; r < t->world; r++) {
@@ -79,10 +68,10 @@ vb_status vb_shared_update_create(struct vb_trainer *t, struct vb_buckets *bucke
 
 void vb_shared_update_close(struct vb_shared_update *h)
 {
-    if (h != NULL && h->win != NULL)
-        vb_window_destroy(h->win);
-    if (h != NULL)
-        h->win = NULL;
+    if (h == NULL || h->win == NULL)
+        return;
+    vb_window_destroy(h->win);
+    h->win = NULL;
 }
 
 void vb_shared_update_destroy(struct vb_shared_update *h)
@@ -101,8 +90,6 @@ void *vb_shared_update_memory(const struct vb_shared_update *h)
 {
     return h->bases[h->trainer->rank] + SQUARES_BYTES;
 }
-
-/* ---- a share --------------------------------------------------------------------------------- */
 
 /* Translates an address in this rank's memory to the address of the same place in the memory of
  * another rank. */

@@ -281,7 +281,7 @@ static vb_status sparse_step_back(struct vb_trainer *t)
     return VB_OK;
 }
 
-/* ---- evaluation ------------------------------------------------------------------------------ */
+/* ---- evaluation and checkpoints -------------------------------------------------------------- */
 
 static vb_status sparse_evaluate(struct vb_trainer *t, int first, int n, struct vb_model_loss *sum)
 {
@@ -328,8 +328,6 @@ static float *sparse_memory(struct vb_trainer *t, size_t *n_p, void **state_p, i
     *state_p = vb_k_sparse_parts(s->weights, parts) > 1 ? parts[1].data : NULL;
     return vb_k_sparse_weights(s->weights);
 }
-
-/* ---- checkpoints ----------------------------------------------------------------------------- */
 
 static vb_status sparse_save(struct vb_trainer *t, struct vb_checkpoint *cp)
 {

@@ -27,23 +27,6 @@ const char *vb_resource_str(enum vb_resource resource)
     return names[resource];
 }
 
-static double seconds_of(const double phase_s[VB_PHASES], enum vb_resource resource)
-{
-    switch (resource) {
-    case VB_COMPUTE:
-        return phase_s[VB_PHASE_FORWARD] + phase_s[VB_PHASE_BACKWARD] + phase_s[VB_PHASE_UPDATE];
-    case VB_NETWORK:
-        return phase_s[VB_PHASE_COMM];
-    case VB_STRAGGLER:
-        break;
-    case VB_INPUT:
-        return phase_s[VB_PHASE_DATA];
-    case VB_DISK:
-        return phase_s[VB_PHASE_CHECKPOINT];
-    }
-    return 0;
-}
-
 static const struct vb_rank_result *straggler_of(const struct vb_train_result *r)
 {
     const struct vb_rank_result *late = &r->per_rank[0];
@@ -110,19 +93,24 @@ static double waited(const struct vb_train_result *r)
 
 void vb_train_find_bottleneck(struct vb_train_result *r)
 {
-    double all = r->train_s - r->phase_s[VB_PHASE_EVAL], most = 0, s;
+    const double *s = r->phase_s;
+    const double spent[] = {[VB_COMPUTE] =
+                                s[VB_PHASE_FORWARD] + s[VB_PHASE_BACKWARD] + s[VB_PHASE_UPDATE],
+                            [VB_NETWORK] = s[VB_PHASE_COMM],
+                            [VB_STRAGGLER] = waited(r),
+                            [VB_INPUT] = s[VB_PHASE_DATA],
+                            [VB_DISK] = s[VB_PHASE_CHECKPOINT]};
+    double all = r->train_s - s[VB_PHASE_EVAL], most = 0;
     struct vb_bottleneck *b = &r->bottleneck;
-    int i;
+    size_t i;
 
     if (r->steps <= r->resumed || all <= 0)
         return;
-    for (i = VB_COMPUTE; i <= VB_DISK; i++) {
-        s = i == VB_STRAGGLER ? waited(r) : seconds_of(r->phase_s, (enum vb_resource)i);
-        if (s <= most)
-            continue;
-        most = s;
-        b->resource = (enum vb_resource)i;
-    }
+    for (i = 0; i < VB_COUNT(spent); i++)
+        if (spent[i] > most) {
+            most = spent[i];
+            b->resource = (enum vb_resource)i;
+        }
     b->share = most < all ? most / all : 1; /* most may be the time of one rank, all is a mean */
     say_why(r, 1e3 * most / steps_of_one(r), b);
 }
@@ -156,9 +144,8 @@ static vb_status guess(const struct vb_trainer *t, struct guess *g)
     return VB_OK;
 }
 
-/* Returns whether the model is better than the guess by more than chance. There are two ways. The
- * accuracy may be higher than the guess's accuracy, by half of it or, if the guess is good, by a
- * twentieth of the guess's errors. Or the loss may be lower by a twentieth. */
+/* Returns whether the model is better than the guess by more than chance: by half of the guess's
+ * accuracy, by a twentieth of its errors, or by a twentieth of its loss. */
 static bool learnt(const struct guess *g, double accuracy, double loss)
 {
     double more = fmin(0.5 * g->accuracy, 0.05 * (1 - g->accuracy));

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The trainer: everything that one rank needs to make steps. Used by the files of this folder, by
- * asynchronous training, by the run and by benchmarks.
+ * The trainer: everything that one rank needs to make steps. Other rooms use it, too.
  */
 #ifndef VB_ENGINE_TRAIN_TRAINER_H
 #define VB_ENGINE_TRAIN_TRAINER_H
@@ -40,8 +39,6 @@ struct vb_recipe {
     double clip; /* largest norm of a mean gradient; 0: no limit */
 };
 
-/* ---- roles (train_roles.c) ------------------------------------------------------------------- */
-
 /* Returns whether each worker has its own batches. */
 bool vb_train_apart(const struct vb_train_opts *o);
 
@@ -72,9 +69,8 @@ vb_status vb_place_open(const struct vb_train_opts *o, struct vb_place *place_p)
 void vb_place_leave(struct vb_place *place); /* closes the group, but keeps the placement */
 void vb_place_close(struct vb_place *place);
 
-/* Asynchronous training: returns whether the ranks and servers on this host have more threads than
- * there are cpus. If the number of ranks on this host is unknown, all ranks are assumed to be
- * here. */
+/* Asynchronous training: returns whether ranks and servers have more threads than there are cpus.
+ * If the number of ranks on this host is unknown, all ranks are assumed to be here. */
 bool vb_place_is_crowded(const struct vb_train_opts *o, const cpu_set_t *cpus);
 
 /* ---- the trainer of one rank (train.c) ------------------------------------------------------- */
@@ -83,16 +79,13 @@ struct vb_trainer;
 
 /* Dense and sparse models implement the same interface. */
 struct vb_trainer_ops {
-    /* Chooses kernels, or uses the plan t->kernels.asked. Writes the plan in use to
-     * t->kernels.text. */
+    /* Chooses kernels, or uses t->kernels.asked. Writes the plan in use to t->kernels.text. */
     vb_status (*compile)(struct vb_trainer *t);
 
-    /* Collective. Allocates parameters and buffers. Called after the data was opened and compile()
-     * ran. */
+    /* Collective, after compile(). Allocates parameters and buffers. */
     vb_status (*create)(struct vb_trainer *t);
 
-    /* Makes one step with t->batch, from the forward pass to the update, and charges its time to
-     * phases. */
+    /* Makes one step with t->batch, and charges its time to phases. */
     vb_status (*step)(struct vb_trainer *t);
 
     /* Repeats only the sums of the last step. *bytes_p: size of this rank's gradient. */
@@ -106,8 +99,7 @@ struct vb_trainer_ops {
     /* Runs the model on n test samples, beginning with sample first, and adds the result to sum. */
     vb_status (*evaluate)(struct vb_trainer *t, int first, int n, struct vb_model_loss *sum);
 
-    /* Returns the parameters after the last step, as one array. Returns NULL if there is no
-     * memory. */
+    /* Returns the parameters after the last step, as one array; NULL if there is no memory. */
     const float *(*params)(struct vb_trainer *t, size_t *n_p);
 
     /* save() fills in the arrays of a checkpoint, which the checkpoint borrows until the next step.
@@ -185,10 +177,8 @@ struct vb_trainer {
     char *settings; /* text that vb_train_settings() returned */
 
     /* the role of this rank */
-    int rank, world; /* world: number of ranks that compute; dedicated servers have the ranks from
-                        world on */
-    int shares;      /* number of ranks that share a batch: world, or 1 if each worker has its own
-                        batches */
+    int rank, world; /* world: ranks that compute; dedicated servers have the ranks from world on */
+    int shares;      /* ranks that share a batch: world, or 1 if each worker has its own batches */
     bool async;
     bool serves;    /* this rank is a dedicated server */
     bool shows;     /* this rank shows the progress of the job */
@@ -225,19 +215,17 @@ struct vb_trainer {
 int vb_trainer_share(const struct vb_trainer *t);
 
 /* From now on this rank takes share number `rank` of `ranks` shares of each batch. The number of
- * samples per rank stays the same. step: the current step of training. */
+ * samples per rank stays the same. */
 vb_status vb_trainer_repartition(struct vb_trainer *t, int rank, int ranks, int64_t step);
 
-/* Returns whether something that happens every so many steps happens after this step; every 0:
- * never. */
+/* Returns whether what happens every so many steps happens after this one; every 0: never. */
 static inline bool vb_trainer_is_due(int64_t every, int64_t step)
 {
     return every > 0 && step % every == 0;
 }
 
 /* Collective: sets up everything that a step needs. joiner: NULL unless the worker joins a running
- * job. The trainer borrows o and joiner. The caller closes the trainer even if this function
- * failed. */
+ * job. Borrows o and joiner. The caller closes the trainer even if this function failed. */
 vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
                           const struct vb_trainer_joiner *joiner);
 vb_status vb_trainer_step(struct vb_trainer *t);
@@ -252,13 +240,12 @@ void vb_trainer_drag(struct vb_trainer *t);
 void vb_trainer_slow_down(struct vb_trainer *t, uint64_t computed_ns);
 uint64_t vb_trainer_computed_ns(const struct vb_trainer *t);
 
-/* vb_trainer_is_to_show() returns whether progress is due to be shown to the user.
- * vb_trainer_show() shows it if it is due. */
+/* Returns whether progress is due to be shown. vb_trainer_show() shows it if it is due. */
 bool vb_trainer_is_to_show(const struct vb_trainer *t, bool evaluated);
 void vb_trainer_show(struct vb_trainer *t, int64_t step, bool evaluated);
 
-/* Collective: checks that all ranks hold the same parameters. The error message names a rank whose
- * parameters differ, and the last step at which all parameters were equal (train_check.c). */
+/* Collective: checks that all ranks hold the same parameters, and logs the rank that differs and
+ * the last step at which all were equal (train_check.c). */
 vb_status vb_train_compare(struct vb_trainer *t);
 
 /* ---- dense models (train_dense.c) ------------------------------------------------------------ */
@@ -277,9 +264,8 @@ struct vb_k_csr vb_train_csr(const struct vb_rows *rows);
 
 /* ---- checkpoints (train_save.c) -------------------------------------------------------------- */
 
-/* Writes a checkpoint of this step. All ranks call this function, but only rank 0 writes, because
- * all ranks have the same parameters. Asynchronous training: only one worker calls it, and that
- * worker writes. */
+/* Writes a checkpoint of this step. All ranks call this function; rank 0 writes, because all ranks
+ * have the same parameters. Asynchronous training: only one worker calls it, and it writes. */
 vb_status vb_train_save(struct vb_trainer *t, int64_t step);
 
 /* ---- results (train_result.c) ---------------------------------------------------------------- */
@@ -295,14 +281,13 @@ void vb_train_keep_eval(struct vb_trainer *t, int64_t step);
  * function failed. */
 vb_status vb_train_collect(struct vb_trainer *t, struct vb_train_result *result);
 
-/* vb_train_fill_params() fills in the number of parameters and their digest. vb_train_fill_run()
- * fills in the figures that are the same on all ranks, the means over the workers, and the
- * bottleneck. It also moves the plan and the list of evaluations from the trainer to the result. */
+/* The first fills in the number of parameters and their digest; the second the figures that are the
+ * same on all ranks, the means over the workers, and the bottleneck. It also moves the plan and the
+ * list of evaluations from the trainer to the result. */
 vb_status vb_train_fill_params(struct vb_trainer *t, struct vb_train_result *r);
 void vb_train_fill_run(struct vb_trainer *t, struct vb_train_result *r);
 
-/* Fills in the figures of this rank as a worker. group: the group whose registered memory is
- * counted; NULL: none. */
+/* Fills in the figures of this rank as a worker. group: whose registered memory counts, or NULL. */
 void vb_train_fill_rank(const struct vb_trainer *t, struct vb_group *group,
                         struct vb_rank_result *r);
 /* Fills in the host name and the memory of the process. */

@@ -7,7 +7,7 @@
 # Covers: bench/allreduce.c bench/bare.c bench/bare_side.c bench/bare_step.c bench/kernels.c
 # Covers: bench/print.c bench/slowest.c bench/sparse_lr.c bench/sparse_rows.c bench/sparse_sums.c
 # Covers: bench/transfer.c cli/bench/bench_step_plot.c cli/bench/cmd_bench.c
-# Covers: cli/bench/cmd_bench_kernels.c cli/bench/cmd_bench_ps.c cli/bench/cmd_bench_step.c
+# Covers: cli/bench/cmd_bench_ps.c cli/bench/cmd_bench_step.c
 # Covers: engine/bench/bench_ps.c net/coll/cost.c
 # shellcheck source=tests/support/command_test.sh
 . "$(dirname "$0")/../support/command_test.sh"

@@ -4,7 +4,7 @@
 # Tests the command verbena export: export.sh VERBENA. Python writes the checkpoint as described in docs/checkpoint.md,
 # and numpy reads the exported files.
 #
-# Covers: cli/checkpoint_arg.c cli/cmd_export.c
+# Covers: cli/cmd_export.c cli/parse.c
 # shellcheck source=tests/support/command_test.sh
 . "$(dirname "$0")/../support/command_test.sh"
 what="export"

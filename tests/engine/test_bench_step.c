@@ -3,7 +3,7 @@
  * Tests the smallest batch at which computing hides the transfer. Also runs steps without sums,
  * sums without steps, and the whole measurement on two ranks, which are threads.
  *
- * Covers: engine/bench/bench_step_fit.c
+ * Covers: engine/bench/bench_step.c
  */
 #include "engine/train/trainer.h"
 #include "tests/support/alloc.h"

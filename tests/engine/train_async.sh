@@ -11,7 +11,7 @@
 # Covers: engine/async/train_async.c engine/async/train_async_dense.c
 # Covers: engine/async/train_async_result.c
 # Covers: engine/async/train_async_server.c engine/async/train_async_sparse.c
-# Covers: engine/async/train_async_worker.c engine/train/train_recipe.c engine/train/train_roles.c
+# Covers: engine/async/train_async_worker.c engine/train/train_recipe.c
 # shellcheck source=tests/support/command_test.sh
 . "$(dirname "$0")/../support/command_test.sh"
 what=train

@@ -6,7 +6,7 @@
 # happened, and no process may be left. --full runs other cases: sparse rows, and a worker that is stopped for as long
 # as the default timeouts. Without --full the timeouts are shorter.
 #
-# Covers: cli/train/cmd_train_join.c engine/async/train_async_board.c engine/async/train_join.c
+# Covers: cli/train/cmd_train.c engine/async/train_async_board.c engine/async/train_join.c
 # shellcheck disable=SC2317 # retry_if_too_short() calls functions
 # shellcheck source=tests/support/command_test.sh
 . "$(dirname "$0")/../support/command_test.sh"

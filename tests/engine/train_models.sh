@@ -5,7 +5,7 @@
 # every transport, and give the same bits if training is killed and resumed.
 #
 # Covers: base/cache.c cli/cmd_eval.c engine/train/eval.c engine/train/train_dense.c
-# Covers: engine/train/train_dense_eval.c engine/train/train_dense_open.c
+# Covers: engine/train/train_dense_open.c
 # Covers: engine/train/train_models.c engine/train/train_save.c engine/train/train_sparse.c
 # shellcheck source=tests/support/command_test.sh
 . "$(dirname "$0")/../support/command_test.sh"

@@ -4,7 +4,7 @@
  * of callbacks. Results must have the same bits for any number of threads, and a step must not
  * allocate memory. test_models_ref.c compares the results of models with a reference.
  *
- * Covers: models/model.c models/model_init.c models/model_run.c models/tables.c
+ * Covers: models/model.c models/model_run.c models/tables.c
  */
 #include "tests/support/alloc.h"
 #include "tests/support/models_fixture.h"
