@@ -11,13 +11,11 @@
  */
 #include "launch/supervise_priv.h"
 
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define SSH "ssh -o BatchMode=yes -o ConnectTimeout=10"
-#define SSH_ARGS_MAX 32
 
 /* The arguments of the script are folder, architecture, program, then the arguments of env. */
 static const char script[] = "cd \"$1\" 2>/dev/null; "
@@ -26,21 +24,6 @@ static const char script[] = "cd \"$1\" 2>/dev/null; "
                              "if [ ! -f \"$3\" ] || [ ! -x \"$3\" ]; then "
                              "echo \"there is no program $3\" >&2; exit 127; fi; "
                              "shift 3; exec env \"$@\"";
-
-struct vb_remote {
-    const struct vb_hosts *hosts;
-    const char *root; /* HOST:PORT that the user gave; NULL: rank 0 chooses */
-    char *const *argv;
-    char program[PATH_MAX], folder[PATH_MAX];
-    char *ssh; /* the ssh command; ssh_args points to its parts */
-    char *ssh_args[SSH_ARGS_MAX];
-    int n_ssh_args;
-    struct vb_hello own;
-    bool *has_hello; /* one entry for each rank */
-    int n_hello;
-    char found_root[VB_ROOT_TEXT];
-    unsigned char secret[VB_SECRET_BYTES];
-};
 
 /* ---- set-up ---------------------------------------------------------------------------------- */
 
@@ -52,9 +35,9 @@ static vb_status split_ssh(struct vb_remote *r, const char *command)
     if (r->ssh == NULL)
         return vb_err_sys("strdup");
     for (arg = strtok_r(r->ssh, " \t", &rest); arg != NULL; arg = strtok_r(NULL, " \t", &rest)) {
-        if (r->n_ssh_args == SSH_ARGS_MAX)
+        if (r->n_ssh_args == VB_SSH_ARGS_MAX)
             return vb_err(VB_ERR_USAGE, "the ssh command \"%.64s\" has more than %d arguments",
-                          command, SSH_ARGS_MAX);
+                          command, VB_SSH_ARGS_MAX);
         r->ssh_args[r->n_ssh_args++] = arg;
     }
     if (r->n_ssh_args == 0)
@@ -237,31 +220,6 @@ enum vb_remote_line vb_remote_take_line(struct vb_remote *r, int rank, const cha
     r->n_hello += !r->has_hello[rank];
     r->has_hello[rank] = true;
     return VB_LINE_HELLO;
-}
-
-bool vb_remote_has_hello(const struct vb_remote *r, int rank)
-{
-    return r->has_hello[rank];
-}
-
-bool vb_remote_all_have_hello(const struct vb_remote *r)
-{
-    return r->n_hello == r->hosts->ranks;
-}
-
-int vb_remote_waiting(const struct vb_remote *r, int n_started)
-{
-    return n_started - r->n_hello;
-}
-
-int vb_remote_answer(const struct vb_remote *r, char *buf, size_t size)
-{
-    return vb_launch_answer(buf, size, r->found_root, r->secret);
-}
-
-vb_status vb_remote_begun_line(const struct vb_remote *r, char line[VB_BEGUN_TEXT])
-{
-    return vb_launch_begun_line(r->secret, line);
 }
 
 /* Exit code 255 is of ssh itself. Exit codes 126 and 127 come from the script, a shell or a

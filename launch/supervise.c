@@ -41,7 +41,6 @@ struct job {
     struct vb_spawner spawner;
     struct vb_signals signals;
     struct vb_relay *relay;
-    const char *logs;         /* folder for logs; NULL: no logs */
     struct vb_remote *remote; /* NULL: the ranks are on this host */
     const struct vb_supervise_opts *o;
     bool ended_well; /* with o->outlive: a worker has ended with exit 0 */
@@ -53,13 +52,6 @@ struct job {
 };
 
 /* ---- ending ---------------------------------------------------------------------------------- */
-
-static void close_input(struct job *job, int rank)
-{
-    if (job->in_fds[rank] >= 0)
-        close(job->in_fds[rank]);
-    job->in_fds[rank] = -1;
-}
 
 static void signal_one(const struct job *job, int rank, int number)
 {
@@ -82,9 +74,9 @@ static void ask_all(struct job *job)
     int i;
 
     for (i = 0; i < job->ranks; i++) {
-        if (job->remote == NULL || !vb_remote_has_hello(job->remote, i))
+        if (job->remote == NULL || !job->remote->has_hello[i])
             signal_one(job, i, SIGTERM);
-        close_input(job, i);
+        vb_fd_close(&job->in_fds[i]);
     }
 }
 
@@ -137,7 +129,7 @@ static bool reap(struct job *job, int rank, siginfo_t *info)
     kill(-pid, SIGKILL); /* processes that the rank may have started */
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
         ;
-    close_input(job, rank);
+    vb_fd_close(&job->in_fds[rank]);
     job->pids[rank] = 0;
     job->alive--;
     return true;
@@ -251,7 +243,7 @@ static void reap_all(struct job *job)
     for (i = 0; i < job->ranks; i++) {
         if (!reap(job, i, &info))
             continue;
-        if (job->remote != NULL && !vb_remote_has_hello(job->remote, i)) {
+        if (job->remote != NULL && !job->remote->has_hello[i]) {
             note_host(job, i, &info);
             continue;
         }
@@ -350,11 +342,11 @@ static void take_signals(struct job *job)
 static void answer_all(struct job *job)
 {
     char line[512];
-    int n = vb_remote_answer(job->remote, line, sizeof(line)), i;
+    int n = vb_launch_answer(line, sizeof(line), job->remote->found_root, job->remote->secret), i;
 
     for (i = 0; i < job->ranks; i++)
         if (job->in_fds[i] >= 0 && write(job->in_fds[i], line, (size_t)n) != n)
-            close_input(job, i);
+            vb_fd_close(&job->in_fds[i]);
     explicit_bzero(line, sizeof(line));
     job->answered = true;
 }
@@ -363,20 +355,16 @@ static bool take_hello(void *arg, int rank, const char *line)
 {
     struct job *job = arg;
     char why[512];
+    enum vb_remote_line what = vb_remote_take_line(job->remote, rank, line, why, sizeof(why));
 
-    switch (vb_remote_take_line(job->remote, rank, line, why, sizeof(why))) {
-    case VB_LINE_OTHER:
-        return false;
-    case VB_LINE_WRONG_PROGRAM:
+    if (what == VB_LINE_WRONG_PROGRAM) {
         vb_relay_say(job->relay, "%s", why);
         give_up(job);
-        return true;
-    case VB_LINE_HELLO:
-        break;
-    }
-    if (vb_remote_all_have_hello(job->remote) && job->stage == RUNNING)
+    } else if (what == VB_LINE_HELLO && job->remote->n_hello == job->ranks &&
+               job->stage == RUNNING) {
         answer_all(job);
-    return true;
+    }
+    return what != VB_LINE_OTHER;
 }
 
 static void check_hello(struct job *job)
@@ -387,7 +375,7 @@ static void check_hello(struct job *job)
         vb_clock_ns() < job->hello_deadline_ns)
         return;
     for (i = 0; i < job->started; i++)
-        if (job->pids[i] > 0 && !vb_remote_has_hello(job->remote, i))
+        if (job->pids[i] > 0 && !job->remote->has_hello[i])
             vb_relay_say(job->relay, "host %s has not answered within %d s",
                          vb_remote_host(job->remote, i), HELLO_MS / 1000);
     give_up(job);
@@ -395,13 +383,10 @@ static void check_hello(struct job *job)
 
 /* ---- the loop -------------------------------------------------------------------------------- */
 
-/* Returns true while the loop must go on. When no rank is alive, there may still be output to pass
- * on; a signal then ends the loop. */
+/* When no rank is alive, there may still be output to pass on; a signal then ends the loop. */
 static bool goes_on(const struct job *job)
 {
-    if (job->alive > 0)
-        return true;
-    return job->stage != KILLED && !vb_relay_empty(job->relay);
+    return job->alive > 0 || (job->stage != KILLED && !vb_relay_empty(job->relay));
 }
 
 /* Starts all ranks of this host at once, and ranks of other hosts a few at a time. */
@@ -412,9 +397,9 @@ static vb_status start_ranks(struct job *job)
     int i;
 
     while (job->started < job->ranks && job->stage == RUNNING &&
-           (job->remote == NULL || vb_remote_waiting(job->remote, job->started) < SSH_AT_ONCE)) {
+           (job->remote == NULL || job->started - job->remote->n_hello < SSH_AT_ONCE)) {
         i = job->started;
-        st = job->logs != NULL ? vb_relay_log(job->relay, i, job->logs) : VB_OK;
+        st = vb_relay_log(job->relay, i);
         if (st == VB_OK)
             st = vb_spawner_start(&job->spawner, i, &child);
         if (st != VB_OK)
@@ -473,10 +458,8 @@ static void kill_the_rest(struct job *job)
 
     signal_all(job, SIGKILL);
     for (i = 0; i < job->ranks; i++) {
-        close_input(job, i);
-        if (job->pids[i] <= 0)
-            continue;
-        while (waitpid(job->pids[i], NULL, 0) < 0 && errno == EINTR)
+        vb_fd_close(&job->in_fds[i]);
+        while (job->pids[i] > 0 && waitpid(job->pids[i], NULL, 0) < 0 && errno == EINTR)
             ;
     }
 }
@@ -497,34 +480,35 @@ static vb_status fill_standard_fds(void)
 
 static vb_status job_init(struct job *job, const struct vb_supervise_opts *o)
 {
-    char begun[VB_BEGUN_TEXT];
+    struct vb_relay_opts relay = {
+        .all_out = o->outlive,
+        .shows = o->hosts == NULL && isatty(STDERR_FILENO) == 1,
+        .logs = o->logs,
+        .hello_fn = o->hosts != NULL ? take_hello : NULL,
+        .hello_arg = job,
+    };
     vb_status st;
 
     memset(job, 0, sizeof(*job));
-    job->begun_fd = -1;
+    job->spawner.null_fd = job->spawner.root_fd = job->spawner.begun_fd = job->begun_fd = -1;
     job->o = o;
     job->ranks = o->hosts != NULL ? o->hosts->ranks : o->ranks;
     job->grace_ns = (uint64_t)(o->grace_ms > 0 ? o->grace_ms : GRACE_MS) * 1000000;
-    job->logs = o->logs;
     st = fill_standard_fds();
     if (st == VB_OK && o->logs != NULL)
         st = vb_dir_make(o->logs);
-    if (st == VB_OK)
-        st = vb_relay_create(job->ranks, o->outlive, &job->relay);
     if (st == VB_OK && o->hosts != NULL)
         st = vb_remote_create(o, &job->remote);
+    if (st == VB_OK && o->hosts != NULL)
+        st = vb_launch_begun_line(job->remote->secret, relay.begun_line);
+    relay.ranks = job->ranks;
+    if (st == VB_OK)
+        st = vb_relay_create(&relay, &job->relay);
     if (st != VB_OK)
         return st;
-    if (job->remote != NULL) {
-        vb_relay_expect_hello(job->relay, take_hello, job);
-        st = vb_remote_begun_line(job->remote, begun);
-        if (st != VB_OK)
-            return st;
-        vb_relay_expect_begun(job->relay, begun);
-    }
     job->pids = calloc((size_t)job->ranks, sizeof(*job->pids));
     job->in_fds = malloc((size_t)job->ranks * sizeof(*job->in_fds));
-    job->fds = calloc((size_t)vb_relay_fds_max(job->relay) + 1, sizeof(*job->fds));
+    job->fds = calloc(2 * (size_t)job->ranks + 3, sizeof(*job->fds));
     if (job->pids == NULL || job->in_fds == NULL || job->fds == NULL)
         return vb_err(VB_ERR_NO_MEMORY, "no memory to supervise %d ranks", job->ranks);
     memset(job->in_fds, -1, (size_t)job->ranks * sizeof(*job->in_fds));
@@ -533,10 +517,10 @@ static vb_status job_init(struct job *job, const struct vb_supervise_opts *o)
 
 static void job_fini(struct job *job)
 {
+    vb_spawner_fini(&job->spawner);
     vb_relay_destroy(job->relay);
     vb_remote_destroy(job->remote);
-    if (job->begun_fd >= 0)
-        close(job->begun_fd);
+    vb_fd_close(&job->begun_fd);
     free(job->in_fds);
     free(job->pids);
     free(job->fds);
@@ -547,19 +531,17 @@ vb_status vb_supervise(const struct vb_supervise_opts *o, int *exit_code_p)
     struct job job;
     vb_status st = job_init(&job, o);
 
-    if (st != VB_OK)
-        goto err_job;
-    st = vb_spawner_init(&job.spawner, o, job.remote, &job.signals, &job.begun_fd);
-    if (st != VB_OK)
-        goto err_job;
-    if (job.spawner.terminal)
-        vb_relay_show(job.relay);
-    st = vb_signals_catch(&job.signals);
-    if (st != VB_OK)
-        goto err_spawner;
+    if (st == VB_OK)
+        st = vb_spawner_init(&job.spawner, o, job.remote, &job.signals, &job.begun_fd);
+    if (st == VB_OK)
+        st = vb_signals_catch(&job.signals);
+    if (st != VB_OK) {
+        job_fini(&job);
+        return st;
+    }
     st = start_ranks(&job);
-    vb_spawner_fini(
-        &job.spawner); /* only rank 0 keeps the socket: if it dies, other ranks must be refused */
+    /* Only rank 0 keeps the socket: if it dies, other ranks must be refused. */
+    vb_spawner_fini(&job.spawner);
     if (st == VB_OK)
         st = run(&job);
     kill_the_rest(&job);
@@ -568,12 +550,6 @@ vb_status vb_supervise(const struct vb_supervise_opts *o, int *exit_code_p)
         job.exit_code = 1; /* no worker is left that could have printed the result */
     if (st == VB_OK)
         *exit_code_p = job.exit_code;
-    job_fini(&job);
-    return st;
-
-err_spawner:
-    vb_spawner_fini(&job.spawner);
-err_job:
     job_fini(&job);
     return st;
 }

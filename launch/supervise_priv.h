@@ -6,7 +6,9 @@
 #define VB_LAUNCH_SUPERVISE_PRIV_H
 
 #include "launch/launch.h"
+#include "net/control/sock.h"
 
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/types.h>
@@ -32,7 +34,22 @@ int vb_signals_next(struct vb_signals *s);
 
 /* ---- ranks on other hosts (remote.c) --------------------------------------------------------- */
 
-struct vb_remote;
+#define VB_SSH_ARGS_MAX 32
+
+struct vb_remote {
+    const struct vb_hosts *hosts;
+    const char *root; /* HOST:PORT that the user gave; NULL: rank 0 chooses */
+    char *const *argv;
+    char program[PATH_MAX], folder[PATH_MAX];
+    char *ssh; /* the ssh command; ssh_args points to its parts */
+    char *ssh_args[VB_SSH_ARGS_MAX];
+    int n_ssh_args;
+    struct vb_hello own;
+    bool *has_hello; /* one entry for each rank */
+    int n_hello;
+    char found_root[VB_ROOT_TEXT]; /* of the hello of rank 0 */
+    unsigned char secret[VB_SECRET_BYTES];
+};
 
 vb_status vb_remote_create(const struct vb_supervise_opts *o, struct vb_remote **remote_p);
 void vb_remote_destroy(struct vb_remote *r);
@@ -49,18 +66,6 @@ void vb_remote_command_destroy(const struct vb_remote *r, char **argv);
 enum vb_remote_line { VB_LINE_OTHER, VB_LINE_HELLO, VB_LINE_WRONG_PROGRAM };
 enum vb_remote_line vb_remote_take_line(struct vb_remote *r, int rank, const char *line, char *why,
                                         size_t size);
-bool vb_remote_has_hello(const struct vb_remote *r, int rank);
-bool vb_remote_all_have_hello(const struct vb_remote *r);
-
-/* Returns how many of the n_started ranks have not said hello yet. */
-int vb_remote_waiting(const struct vb_remote *r, int n_started);
-
-/* Writes the line that lets every rank go on, and returns its length; 512 bytes are enough. Must be
- * called only when all ranks have said hello. */
-int vb_remote_answer(const struct vb_remote *r, char *buf, size_t size);
-
-/* Makes the line that a rank prints on standard error when training has begun. */
-vb_status vb_remote_begun_line(const struct vb_remote *r, char line[VB_BEGUN_TEXT]);
 
 /* Writes a sentence that says why the ssh of a rank ended. last_line is the last line that ssh
  * printed. */
@@ -92,8 +97,9 @@ struct vb_child {
 };
 
 /* If the ranks are on this host, makes the secret, the socket, and the pipe through which a rank
- * says that training has begun. *begun_fd_p is the reading end of that pipe, which does not block
- * and which the caller owns; -1: the ranks are on other hosts. */
+ * says that training has begun. The caller has set all descriptors to -1, owns *begun_fd_p, the
+ * reading end of that pipe, which does not block, and calls vb_spawner_fini() also after a
+ * failure. */
 vb_status vb_spawner_init(struct vb_spawner *s, const struct vb_supervise_opts *o,
                           const struct vb_remote *remote, const struct vb_signals *signals,
                           int *begun_fd_p);
@@ -106,9 +112,26 @@ vb_status vb_spawner_start(const struct vb_spawner *s, int rank, struct vb_child
 
 struct vb_relay;
 
-/* If all_out is true, standard output of all ranks is passed on unchanged, otherwise only standard
- * output of rank 0. */
-vb_status vb_relay_create(int ranks, bool all_out, struct vb_relay **relay_p);
+/* Gets each line on a rank's standard output until it returns true for the hello. */
+typedef bool (*vb_hello_fn)(void *arg, int rank, const char *line);
+
+struct vb_relay_opts {
+    int ranks;
+    bool all_out;     /* standard output of all ranks, not only of rank 0, is passed on unchanged */
+    bool shows;       /* lines that begin with VB_WIPE_LINE are progress, for a terminal */
+    const char *logs; /* folder of the logs, borrowed; NULL: no logs */
+
+    /* Finds the hello with which the standard output of every rank begins. The hello is not passed
+     * on; lines before it go to standard error. NULL: there is no hello. */
+    vb_hello_fn hello_fn;
+    void *hello_arg;
+
+    /* The line that a rank prints on standard error when training has begun. It is not passed on.
+     * "": there is no such line. */
+    char begun_line[VB_BEGUN_TEXT];
+};
+
+vb_status vb_relay_create(const struct vb_relay_opts *opts, struct vb_relay **relay_p);
 void vb_relay_destroy(struct vb_relay *relay);
 
 /* Takes ownership of the reading ends of a rank's standard output and standard error. The lines of
@@ -116,23 +139,11 @@ void vb_relay_destroy(struct vb_relay *relay);
  * borrowed. */
 void vb_relay_add(struct vb_relay *relay, int rank, const char *host, int out_fd, int err_fd);
 
-/* Must be called if standard error is a terminal and the ranks know this. Then lines that begin
- * with VB_WIPE_LINE are shown as progress. */
-void vb_relay_show(struct vb_relay *relay);
+bool vb_relay_has_begun(const struct vb_relay *relay); /* a rank has printed the line begun_line */
 
-/* Sets the line that a rank prints on standard error for the supervisor. That line is not passed
- * on, and after it vb_relay_has_begun() returns true. Without this call there is no such line. */
-void vb_relay_expect_begun(struct vb_relay *relay, const char line[VB_BEGUN_TEXT]);
-bool vb_relay_has_begun(const struct vb_relay *relay);
-
-/* Writes the output of a rank also to dir/rank-RANK.log, which is truncated first. */
-vb_status vb_relay_log(struct vb_relay *relay, int rank, const char *dir);
-
-/* Tells the relay that the standard output of every rank begins with a hello, which is not for the
- * user. fn gets each line until it returns true. Lines before the hello go to standard error. Must
- * be called before any rank is added. */
-typedef bool (*vb_hello_fn)(void *arg, int rank, const char *line);
-void vb_relay_expect_hello(struct vb_relay *relay, vb_hello_fn fn, void *arg);
+/* If there are logs, writes the output of a rank also to rank-RANK.log, which is truncated first.
+ */
+vb_status vb_relay_log(struct vb_relay *relay, int rank);
 
 /* Returns the last line that a rank wrote to standard error before it died; "": none. */
 const char *vb_relay_last_line(struct vb_relay *relay, int rank);
@@ -140,9 +151,8 @@ const char *vb_relay_last_line(struct vb_relay *relay, int rank);
 /* Queues a line of the supervisor itself, in the format of the log, between lines of the ranks. */
 void vb_relay_say(struct vb_relay *relay, const char *fmt, ...) VB_PRINTF(2, 3);
 
-/* vb_relay_prepare() writes the descriptors to wait for to fds, which has vb_relay_fds_max()
- * entries, and returns their number. */
-int vb_relay_fds_max(const struct vb_relay *relay);
+/* Writes the descriptors to wait for to fds, two for each rank and two more. Returns their number.
+ */
 int vb_relay_prepare(struct vb_relay *relay, struct pollfd *fds);
 
 /* Moves all output that can be moved without blocking. Fails once if standard output is gone. */

@@ -38,7 +38,6 @@ vb_status vb_spawner_init(struct vb_spawner *s, const struct vb_supervise_opts *
     int begun[2];
     vb_status st;
 
-    s->null_fd = s->root_fd = s->begun_fd = *begun_fd_p = -1;
     s->signals = signals;
     s->remote = remote;
     if (remote != NULL)
@@ -59,10 +58,8 @@ vb_status vb_spawner_init(struct vb_spawner *s, const struct vb_supervise_opts *
     st = vb_root_listen(s->root, &s->root_fd); /* now, so that nobody else can take the port */
     if (st == VB_OK && pipe2(begun, O_CLOEXEC) != 0)
         st = vb_err_sys("pipe2");
-    if (st != VB_OK) {
-        vb_spawner_fini(s);
+    if (st != VB_OK)
         return st;
-    }
     s->begun_fd = begun[1];
     *begun_fd_p = begun[0];
     fcntl(begun[0], F_SETFL, O_NONBLOCK);
@@ -72,32 +69,23 @@ vb_status vb_spawner_init(struct vb_spawner *s, const struct vb_supervise_opts *
 void vb_spawner_fini(struct vb_spawner *s)
 {
     explicit_bzero(s->secret, sizeof(s->secret));
-    if (s->root_fd >= 0)
-        close(s->root_fd);
-    if (s->null_fd >= 0)
-        close(s->null_fd);
-    if (s->begun_fd >= 0)
-        close(s->begun_fd);
-    s->root_fd = s->null_fd = s->begun_fd = -1;
+    vb_fd_close(&s->root_fd);
+    vb_fd_close(&s->null_fd);
+    vb_fd_close(&s->begun_fd);
 }
 
 /* ---- one rank -------------------------------------------------------------------------------- */
 
-static void close_pair(int pair[2])
-{
-    if (pair[0] >= 0)
-        close(pair[0]);
-    if (pair[1] >= 0)
-        close(pair[1]);
-    pair[0] = pair[1] = -1;
-}
-
 static void close_pipes(struct pipes *p)
 {
-    close_pair(p->in);
-    close_pair(p->out);
-    close_pair(p->err);
-    close_pair(p->secret);
+    int i;
+
+    for (i = 0; i < 2; i++) {
+        vb_fd_close(&p->in[i]);
+        vb_fd_close(&p->out[i]);
+        vb_fd_close(&p->err[i]);
+        vb_fd_close(&p->secret[i]);
+    }
 }
 
 /* Opens the pipes to and from a child. All bytes written to a child fit into the buffer of a pipe,

@@ -14,10 +14,8 @@
 
 void vb_pending_drop(struct pending *p)
 {
-    if (p->fd >= 0)
-        close(p->fd);
+    vb_fd_close(&p->fd);
     vb_auth_wipe(&p->hs, sizeof(p->hs));
-    p->fd = -1;
 }
 
 /* Returns true if a warning has already named this address; otherwise remembers the address. The

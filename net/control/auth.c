@@ -49,42 +49,21 @@ void vb_auth_code(const unsigned char key[AUTH_KEY_BYTES], const char label[16],
     crypto_auth(code, labelled, 16 + len_bytes, key);
 }
 
-/* Computes the authentication code of a label, the call, and the first answer_len bytes of the
- * answer. For the server's own proof these bytes end before the proof, which is the last field of
- * the answer. */
-static void authenticate(const unsigned char key[AUTH_KEY_BYTES], const char label[16],
-                         const unsigned char call[WIRE_CALL_BYTES], const unsigned char *answer,
-                         size_t answer_len, unsigned char out[WIRE_PROOF])
+void vb_auth_handshake(enum auth_code what, const unsigned char key[AUTH_KEY_BYTES],
+                       const unsigned char call[WIRE_CALL_BYTES],
+                       const unsigned char answer[WIRE_ANSWER_BYTES], unsigned char out[WIRE_PROOF])
 {
+    static const char *const labels[] = {[AUTH_SERVER] = "verbena server 1",
+                                         [AUTH_CLIENT] = "verbena client 1",
+                                         [AUTH_SESSION] = "verbena session1"};
     unsigned char message[WIRE_CALL_BYTES + WIRE_ANSWER_BYTES];
+    size_t len = sizeof(message);
 
     memcpy(message, call, WIRE_CALL_BYTES);
-    memcpy(message + WIRE_CALL_BYTES, answer, answer_len);
-    vb_auth_code(key, label, message, WIRE_CALL_BYTES + answer_len, out);
-}
-
-void vb_auth_prove_server(const unsigned char key[AUTH_KEY_BYTES],
-                          const unsigned char call[WIRE_CALL_BYTES],
-                          const unsigned char answer[WIRE_ANSWER_BYTES],
-                          unsigned char proof[WIRE_PROOF])
-{
-    authenticate(key, "verbena server 1", call, answer, WIRE_ANSWER_BYTES - WIRE_PROOF, proof);
-}
-
-void vb_auth_prove_client(const unsigned char key[AUTH_KEY_BYTES],
-                          const unsigned char call[WIRE_CALL_BYTES],
-                          const unsigned char answer[WIRE_ANSWER_BYTES],
-                          unsigned char proof[WIRE_PROOF])
-{
-    authenticate(key, "verbena client 1", call, answer, WIRE_ANSWER_BYTES, proof);
-}
-
-void vb_auth_session(const unsigned char key[AUTH_KEY_BYTES],
-                     const unsigned char call[WIRE_CALL_BYTES],
-                     const unsigned char answer[WIRE_ANSWER_BYTES],
-                     unsigned char session[AUTH_KEY_BYTES])
-{
-    authenticate(key, "verbena session1", call, answer, WIRE_ANSWER_BYTES, session);
+    memcpy(message + WIRE_CALL_BYTES, answer, WIRE_ANSWER_BYTES);
+    if (what == AUTH_SERVER)
+        len -= WIRE_PROOF; /* the proof itself is the last field of the answer */
+    vb_auth_code(key, labels[what], message, len, out);
 }
 
 bool vb_auth_equal(const unsigned char a[WIRE_PROOF], const unsigned char b[WIRE_PROOF])

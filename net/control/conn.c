@@ -33,10 +33,8 @@ static void free_blobs(struct blob *blob)
 
 void vb_conn_fini(struct conn *conn)
 {
-    if (conn->fd >= 0)
-        close(conn->fd);
-    if (conn->data.fd >= 0)
-        close(conn->data.fd);
+    vb_fd_close(&conn->fd);
+    vb_fd_close(&conn->data.fd);
     free_blobs(conn->blobs.first);
     free_blobs(conn->join.offers.first);
     free(conn->in.payload);
@@ -65,10 +63,7 @@ void vb_conn_lose(struct control *c, int rank, const char *why)
         vb_membership_end(c, rank, why);
         return;
     }
-    if (conn->fd >= 0) {
-        close(conn->fd);
-        conn->fd = -1;
-    }
+    vb_fd_close(&conn->fd);
     if (conn->end.left || conn->end.lost || c->stopping)
         return;
     conn->end.lost = true;

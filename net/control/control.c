@@ -221,12 +221,9 @@ static void control_free(struct control *c)
         vb_conn_fini(&c->conns[i]);
     for (i = 0; i < PENDING_MAX; i++)
         vb_pending_drop(&c->pending[i]);
-    if (c->wake_fd >= 0)
-        close(c->wake_fd);
-    if (c->opts.listen_fd >= 0)
-        close(c->opts.listen_fd);
-    if (c->opts.unix_fd >= 0)
-        close(c->opts.unix_fd);
+    vb_fd_close(&c->wake_fd);
+    vb_fd_close(&c->opts.listen_fd);
+    vb_fd_close(&c->opts.unix_fd);
     free(c->conns);
     free(c->table);
     vb_auth_wipe(c->secret, sizeof(c->secret));

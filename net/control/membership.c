@@ -40,13 +40,6 @@ static bool is_member(const struct conn *conn)
 
 /* ---- leaving --------------------------------------------------------------------------------- */
 
-static void hang_up(struct conn *conn)
-{
-    if (conn->fd >= 0)
-        close(conn->fd);
-    conn->fd = -1;
-}
-
 /* Sends the joiner the list of the members that it must connect with. */
 static void send_members(struct control *c)
 {
@@ -110,7 +103,7 @@ void vb_membership_end(struct control *c, int rank, const char *why)
     struct conn *conn = &c->conns[rank];
 
     if (conn->slot != SLOT_TAKEN || c->stopping || conn->end.left) {
-        hang_up(conn);
+        vb_fd_close(&conn->fd);
         if (conn->slot == SLOT_TAKEN && conn->end.left)
             conn->slot = SLOT_ENDED; /* its last notes have arrived */
         vb_membership_news(c);
@@ -122,7 +115,7 @@ void vb_membership_end(struct control *c, int rank, const char *why)
     snprintf(conn->end.why, sizeof(conn->end.why), "%s", why);
     if (conn->fd >= 0 && !conn->end.dropped_us)
         (void)vb_conn_send(c, rank, WIRE_DROPPED, why, strnlen(why, CONTROL_WHY));
-    hang_up(conn);
+    vb_fd_close(&conn->fd);
     stop_joining(c, rank);
     check_admitted(c);
     check_isolated(c);
@@ -135,7 +128,7 @@ void vb_membership_leave(struct control *c, int rank)
     struct conn *conn = &c->conns[rank];
 
     snprintf(conn->end.why, sizeof(conn->end.why), "the rank left");
-    hang_up(conn); /* so that the peer need not wait for this rank */
+    vb_fd_close(&conn->fd); /* so that the peer need not wait for this rank */
     stop_joining(c, rank);
     check_admitted(c);
 }

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
  * The root, which is the address of rank 0 as "HOST:PORT". This file resolves it on this host,
- * finds an address that other hosts can reach, and opens the socket where rank 0 listens.
+ * finds an address that other hosts can reach, opens the socket where rank 0 listens, and checks
+ * the route to a peer.
  */
 #include "net/control/root_resolve.h"
 #include "net/net.h"
 
+#include <ifaddrs.h>
 #include <netdb.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define TAKEN "--root HOST:PORT chooses a different port"
@@ -185,4 +188,66 @@ vb_status vb_root_listen_reachable(char root[VB_ROOT_TEXT], const char *reached,
     vb_sock_text(&addr, text);
     snprintf(root, VB_ROOT_TEXT, "%s", text);
     return vb_root_listen(root, fd_p);
+}
+
+/* ---- the route ------------------------------------------------------------------------------- */
+
+static bool same_address(const struct sock_addr *a, const struct sockaddr *b)
+{
+    if (b == NULL || a->sa.ss_family != b->sa_family)
+        return false;
+    if (b->sa_family == AF_INET)
+        return memcmp(&((const struct sockaddr_in *)&a->sa)->sin_addr,
+                      &((const struct sockaddr_in *)b)->sin_addr, sizeof(struct in_addr)) == 0;
+    return b->sa_family == AF_INET6 &&
+           memcmp(&((const struct sockaddr_in6 *)&a->sa)->sin6_addr,
+                  &((const struct sockaddr_in6 *)b)->sin6_addr, sizeof(struct in6_addr)) == 0;
+}
+
+static bool interface_of(const struct sock_addr *local, char name[VB_IFACE_NAME])
+{
+    struct ifaddrs *list, *at;
+    bool found = false;
+
+    if (getifaddrs(&list) != 0)
+        return false;
+    for (at = list; at != NULL && !found; at = at->ifa_next) {
+        found = same_address(local, at->ifa_addr);
+        if (found)
+            snprintf(name, VB_IFACE_NAME, "%s", at->ifa_name);
+    }
+    freeifaddrs(list);
+    return found;
+}
+
+static bool is_bridge(const char *name)
+{
+    struct stat sb;
+    char path[64];
+
+    snprintf(path, sizeof(path), "/sys/class/net/%s/bridge", name);
+    return stat(path, &sb) == 0;
+}
+
+static vb_status refuse_route(const char *name, int peer_rank, const char *what)
+{
+    return vb_err(VB_ERR_ACCESS,
+                  "the route to rank %d on another host goes over %s, %s: give --root a different "
+                  "address of rank 0, or allow this route with --any-interface",
+                  peer_rank, name, what);
+}
+
+vb_status vb_route_check(const struct sock_addr *local, int peer_rank, bool any)
+{
+    char name[VB_IFACE_NAME], control[VB_IFACE_NAME];
+
+    if (any || !interface_of(local, name))
+        return VB_OK;
+    if (vb_sock_is_loopback(local))
+        return refuse_route(name, peer_rank, "the loopback interface");
+    if (is_bridge(name))
+        return refuse_route(name, peer_rank, "a bridge");
+    if (vb_net_control_if("", control, sizeof(control)) && strcmp(control, name) == 0)
+        return refuse_route(name, peer_rank, "the control network, which jobs must not use");
+    return VB_OK;
 }

@@ -10,6 +10,7 @@
 
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #define SOCK_TEXT 64 /* size of an address with its port as text, with the terminating zero */
 
@@ -48,6 +49,14 @@ vb_status vb_sock_await_unix(const char *name, uint64_t deadline, int *fd_p);
 
 vb_status vb_sock_local(int fd, struct sock_addr *addr_p);
 void vb_sock_peer_text(int fd, char out[SOCK_TEXT]);
+
+/* Closes a descriptor unless it is -1, and sets it to -1. */
+static inline void vb_fd_close(int *fd_p)
+{
+    if (*fd_p >= 0)
+        close(*fd_p);
+    *fd_p = -1;
+}
 
 /* Read or write all bytes, or fail. VB_ERR_PEER: the other side has closed. Failures are not logged
  * because the caller knows more. */

@@ -125,49 +125,24 @@ void vb_wire_frame_encode(uint32_t len_bytes, uint16_t type, unsigned char out[W
     u16_encode(0, out + 6);
 }
 
-/* Returns the length of the longest payload of a type. If the length is fixed, shortest() returns
- * the same. */
-static uint32_t longest(uint16_t type, int world)
-{
-    switch (type) {
-    case WIRE_INFO:
-        return WIRE_INFO_BYTES;
-    case WIRE_TABLE:
-        return (uint32_t)world * WIRE_INFO_BYTES;
-    case WIRE_BEAT:
-        return 8;
-    case WIRE_KEY:
-        return 24 + 16 + 32; /* nonce, tag, key */
-    case WIRE_BLOB:
-        return 65536;
-    case WIRE_ABORT:
-    case WIRE_DROPPED:
-        return 512;
-    case WIRE_SLOT:
-        return WIRE_SLOT_BYTES;
-    case WIRE_ADMIT:
-        return WIRE_MEMBER_BYTES;
-    case WIRE_ADMITTED:
-        return WIRE_ADMITTED_BYTES;
-    case WIRE_MEMBERS:
-        return VB_WORLD_MAX * WIRE_MEMBER_BYTES;
-    case WIRE_CARD:
-        return WIRE_CARD_BYTES;
-    case WIRE_OFFER:
-        return WIRE_OFFER_BYTES;
-    default:
-        return 0;
-    }
-}
-
-static uint32_t shortest(uint16_t type, int world)
-{
-    if (type == WIRE_BLOB)
-        return 4; /* the tag */
-    if (type == WIRE_MEMBERS)
-        return WIRE_MEMBER_BYTES; /* the list has at least rank 0 */
-    return type == WIRE_ABORT || type == WIRE_DROPPED ? 0 : longest(type, world);
-}
+/* The lengths that the payload of each type may have. A type that is not listed has no payload. */
+static const struct {
+    uint32_t min, max;
+} lengths[] = {
+    [WIRE_INFO] = {WIRE_INFO_BYTES, WIRE_INFO_BYTES},
+    [WIRE_TABLE] = {0, VB_WORLD_MAX *WIRE_INFO_BYTES},
+    [WIRE_BEAT] = {8, 8},
+    [WIRE_KEY] = {24 + 16 + 32, 24 + 16 + 32}, /* nonce, tag, key */
+    [WIRE_BLOB] = {4, 65536},                  /* at least the tag */
+    [WIRE_ABORT] = {0, 512},
+    [WIRE_SLOT] = {WIRE_SLOT_BYTES, WIRE_SLOT_BYTES},
+    [WIRE_ADMIT] = {WIRE_MEMBER_BYTES, WIRE_MEMBER_BYTES},
+    [WIRE_ADMITTED] = {WIRE_ADMITTED_BYTES, WIRE_ADMITTED_BYTES},
+    [WIRE_MEMBERS] = {WIRE_MEMBER_BYTES, VB_WORLD_MAX *WIRE_MEMBER_BYTES}, /* at least rank 0 */
+    [WIRE_CARD] = {WIRE_CARD_BYTES, WIRE_CARD_BYTES},
+    [WIRE_OFFER] = {WIRE_OFFER_BYTES, WIRE_OFFER_BYTES},
+    [WIRE_DROPPED] = {0, 512},
+};
 
 bool vb_wire_frame_decode(const unsigned char in[WIRE_FRAME_HEAD], int world, uint32_t *len_p,
                           uint16_t *type_p)
@@ -177,7 +152,8 @@ bool vb_wire_frame_decode(const unsigned char in[WIRE_FRAME_HEAD], int world, ui
 
     if (type < WIRE_INFO || type > WIRE_DROPPED || u16_decode(in + 6) != 0)
         return false;
-    if (len > longest(type, world) || len < shortest(type, world))
+    if (len < lengths[type].min || len > lengths[type].max ||
+        (type == WIRE_TABLE && len != (uint32_t)world * WIRE_INFO_BYTES))
         return false;
     *len_p = len;
     *type_p = type;

@@ -10,7 +10,6 @@
  */
 #include "net/group/group_priv.h"
 #include "net/control/root_resolve.h"
-#include "net/control/route.h"
 
 #include <fcntl.h>
 #include <limits.h>

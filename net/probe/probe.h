@@ -59,13 +59,7 @@ const struct vb_iface *vb_net_iface_for_data(const struct vb_iface *list, int n)
 
 /* ---- RDMA devices ---------------------------------------------------------------------------- */
 
-enum vb_rdma_transport {
-    VB_RDMA_OTHER,
-    VB_RDMA_INFINIBAND,
-    VB_RDMA_ROCE,
-    VB_RDMA_IWARP,
-};
-
+enum vb_rdma_transport { VB_RDMA_OTHER, VB_RDMA_INFINIBAND, VB_RDMA_ROCE, VB_RDMA_IWARP };
 enum vb_gid_type { VB_GID_IB, VB_GID_ROCE_V1, VB_GID_ROCE_V2 };
 
 struct vb_rdma_gid {

@@ -14,30 +14,16 @@
 
 const char *vb_rdma_transport_str(enum vb_rdma_transport transport)
 {
-    switch (transport) {
-    case VB_RDMA_INFINIBAND:
-        return "InfiniBand";
-    case VB_RDMA_ROCE:
-        return "RoCE";
-    case VB_RDMA_IWARP:
-        return "iWARP";
-    case VB_RDMA_OTHER:
-        break;
-    }
-    return "other";
+    static const char *const names[] = {"other", "InfiniBand", "RoCE", "iWARP"};
+
+    return (unsigned)transport < VB_COUNT(names) ? names[transport] : "other";
 }
 
 const char *vb_gid_type_str(enum vb_gid_type type)
 {
-    switch (type) {
-    case VB_GID_ROCE_V1:
-        return "RoCE v1";
-    case VB_GID_ROCE_V2:
-        return "RoCE v2";
-    case VB_GID_IB:
-        break;
-    }
-    return "IB";
+    static const char *const names[] = {"IB", "RoCE v1", "RoCE v2"};
+
+    return (unsigned)type < VB_COUNT(names) ? names[type] : "IB";
 }
 
 vb_status vb_net_gid_add(struct vb_rdma_port *port, const struct vb_rdma_gid *gid)
