@@ -11,12 +11,9 @@
 #define SYS_CPU "/sys/devices/system/cpu"
 #define CPUS_MAX 65536 /* upper limit, because a recording may have any number */
 
-/* ---- lists of cpus --------------------------------------------------------------------------- */
-
 typedef void (*cpu_fn)(int cpu, void *arg);
 
-/* Calls fn for each cpu of a list in the kernel's format, such as "0-3,8". Stops at the first
- * invalid character. */
+/* Calls fn for each cpu of a list such as "0-3,8", up to the first invalid character. */
 static void each_cpu(const char *list, cpu_fn fn, void *arg)
 {
     char *end;
@@ -40,8 +37,7 @@ static void count_cpu(int cpu, void *arg)
     ++*(int *)arg;
 }
 
-/* Gets the numbers of cpus of the running machine from topo/. If topo/ fails, it logs the reason,
- * and the numbers stay 0. */
+/* If topo/ fails, it logs the reason, and the numbers stay 0. */
 static void cpus_from_topo(struct vb_facts *facts)
 {
     struct vb_topo_source source = {.synthetic = NULL};
@@ -69,16 +65,13 @@ void vb_facts_cpus(const char *sysroot, struct vb_facts *facts)
     facts->cpu_quota = vb_topo_cpu_quota(sysroot);
 }
 
-/* ---- governors ------------------------------------------------------------------------------- */
-
 struct governor_walk {
     const char *sysroot;
     struct vb_facts *facts;
 };
 
-/* Counts the governor of a cpu. The governor "performance" keeps the frequency high, and
- * "schedutil" raises the frequency with the load within microseconds. All other governors raise the
- * frequency only at their next sample, or never. */
+/* "performance" keeps the frequency high, and "schedutil" raises it with the load within
+ * microseconds. All other governors raise it only at their next sample, or never. */
 static void look_at_governor(int cpu, void *arg)
 {
     const struct governor_walk *walk = arg;
@@ -105,11 +98,9 @@ void vb_facts_governors(const char *sysroot, struct vb_facts *facts)
     each_cpu(list, look_at_governor, &walk);
 }
 
-/* ---- memory of the cgroup -------------------------------------------------------------------- */
-
-/* Returns the smallest memory limit of a cgroup and its parents; 0: there is no limit. If there is
- * no limit, the file has a huge number (cgroup version 1) or "max" (version 2). In a container the
- * folder of the group may be missing, but the mount point exists. */
+/* Returns the smallest memory limit of a cgroup and its parents; 0: there is none. The file then
+ * has a huge number (cgroup version 1) or "max" (version 2). In a container the folder of the group
+ * may be missing, but the mount point exists. */
 static int64_t least_limit(const char *mount, const char *group, const char *file)
 {
     const int64_t none = INT64_MAX / 2;
@@ -132,8 +123,7 @@ static int64_t least_limit(const char *mount, const char *group, const char *fil
     return least < none ? least : 0;
 }
 
-/* Finds the group of a controller. The lines are like "4:memory:/group", with cgroup version 2 like
- * "0::/group". */
+/* The lines are like "4:memory:/group", with cgroup version 2 like "0::/group". */
 static bool find_group(const char *sysroot, const char *controller, char *group, size_t size)
 {
     char prefix[16], line[512];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The hosts of a job: "a,b:2,c" on the command line, or a file with one host per line. Names become
- * arguments of ssh, so only valid host names are accepted, which cannot be mistaken for options.
+ * arguments of ssh, so only valid names are accepted, which cannot be mistaken for options.
  */
 #include "launch/launch.h"
 
@@ -19,7 +19,6 @@ static vb_status refuse(const char *where, const char *text, const char *why)
     return vb_err(VB_ERR_USAGE, "%s\"%.64s\" is not a host: %s", where, text, why);
 }
 
-/* Parses a number of ranks. The text must be digits only. */
 static bool parse_slots(const char *text, int *slots_p)
 {
     int64_t n;
@@ -97,8 +96,6 @@ static vb_status add(struct vb_hosts *hosts, const char *where, const char *text
     return VB_OK;
 }
 
-/* ---- a file ---------------------------------------------------------------------------------- */
-
 struct reading {
     struct vb_hosts *hosts;
     const char *path;
@@ -151,8 +148,6 @@ static vb_status from_file(const char *path, struct vb_hosts *hosts)
         return vb_err(VB_ERR_USAGE, "%.256s lists no host", path);
     return r.st;
 }
-
-/* ---- a list ---------------------------------------------------------------------------------- */
 
 static vb_status from_list(const char *text, struct vb_hosts *hosts)
 {

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * A supervisor tells a rank its place in the job through environment variables, which only this
- * file writes and reads. The secret is not in a variable because an environment is visible in /proc
- * and every child process inherits it. The secret comes through a pipe, whose descriptor number is
- * in the environment. Only VB_SECRET, for ranks that are started by hand, holds the secret itself.
+ * file writes and reads. The secret comes through a pipe, because an environment is visible in
+ * /proc and every child inherits it. VB_SECRET, for ranks started by hand, is the exception.
  */
 #include "launch/launch_priv.h"
 
@@ -75,7 +74,7 @@ static vb_status read_number(int name, int min, int max, int *value_p)
     return VB_OK;
 }
 
-/* Makes sure that processes that this one starts do not inherit the descriptor. */
+/* Processes that this one starts must not inherit the descriptor. */
 static vb_status keep_fd(int name, int fd)
 {
     if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
@@ -140,8 +139,7 @@ static vb_status read_place(struct vb_launch *launch)
     return st == VB_OK ? read_fd(BEGUN_FD, &launch->begun_fd) : st;
 }
 
-/* Only a supervisor that runs its ranks on this host sets VB_TERMINAL, because ssh may mix the
- * lines of another host with its own. */
+/* Set only for ranks on the supervisor's host: ssh may mix the lines of others with its own. */
 static vb_status read_terminal(struct vb_launch *launch)
 {
     int yes = 0;
@@ -211,8 +209,7 @@ static bool is_foreign(const char *entry)
     return !is_among(entry, names, N_NAMES);
 }
 
-/* Returns true if a variable is an option that a rank needs. ssh passes no variables on by
- * itself. */
+/* The options that a rank on another host needs: ssh passes no variables on by itself. */
 static bool is_option(const char *entry)
 {
     return strncmp(entry, "VB_", 3) == 0 && is_foreign(entry) &&
@@ -245,8 +242,7 @@ static bool add_all(char **env, size_t n, const struct vb_launch *launch, int se
     return false;
 }
 
-/* Returns the wanted entries of the environment, then `first` unless it is NULL, then the variables
- * for launch. */
+/* Returns the wanted part of the environment, `first` unless NULL, and the variables for launch. */
 static char **env_create(bool (*wanted)(const char *entry), const char *first,
                          const struct vb_launch *launch, int secret_fd)
 {
@@ -302,10 +298,7 @@ void vb_launch_env_destroy(char **env)
     free(env);
 }
 
-/* ---- training has begun ---------------------------------------------------------------------- */
-
-/* The line ends with a code made from the job's secret, so no other output of the program can be
- * mistaken for it. */
+/* The code is made from the job's secret, so no other output can be mistaken for this line. */
 vb_status vb_launch_begun_line(const unsigned char secret[VB_SECRET_BYTES],
                                char line[VB_BEGUN_TEXT])
 {

@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * The ranks that another launcher has started on one host meet before they form a group, because
- * they need three things that the launcher does not tell them:
+ * The ranks that another launcher has started on one host meet before they form a group. They learn
+ * what the launcher does not tell: the secret, if the user gave none and all ranks are on this
+ * host; the root that local rank 0 has, because its name may mean loopback here; and how many ranks
+ * have the same cpus (mpirun gives each rank its own, srun may give all cpus to all).
  *
- *   secret   local rank 0 makes one if all ranks are on this host and the user gave none
- *   root     the root that local rank 0 has, because on rank 0's host its name may mean loopback
- *   cpus     the ranks that have the same cpus and must divide them (mpirun gives each rank its
- * own, srun may give all cpus to all ranks)
- *
- * They meet at an abstract unix socket, which has no file that could be left behind, be found by a
- * later job or be written by another user. The name of the socket need not be secret: the kernel
- * tells each end which user owns the other end, and only processes of the same user count.
+ * They meet at an abstract unix socket, which leaves no file behind. Its name need not be secret:
+ * the kernel tells each end which user owns the other, and only processes of the same user count.
  */
 #include "launch/launch_priv.h"
 #include "net/control/sock.h"
@@ -32,8 +28,7 @@ struct hello {
 };
 
 struct answer {
-    uint32_t magic, number,
-        ranks; /* the receiver's place among the ranks with the same cpus, and their number */
+    uint32_t magic, number, ranks; /* place among the ranks with the same cpus, and their number */
     char root[VB_ROOT_TEXT];
     unsigned char secret[VB_SECRET_BYTES];
 };
@@ -61,8 +56,7 @@ static bool same_user(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) == 0 && who.uid == getuid();
 }
 
-/* Reads the cpus of this process. If the machine has more cpus than fit into the set, the set stays
- * empty; then all ranks count as having the same cpus. */
+/* If the machine has more cpus than fit, the set is empty; then all ranks have the same cpus. */
 static void own_cpus(cpu_set_t *cpus)
 {
     CPU_ZERO(cpus);
@@ -72,8 +66,7 @@ static void own_cpus(cpu_set_t *cpus)
 
 /* ---- local rank 0 ---------------------------------------------------------------------------- */
 
-/* Writes to *ranks_p how many ranks have the same cpus as `rank`, and to *number_p how many of
- * these come before `rank`. */
+/* *ranks_p: how many ranks have the same cpus as `rank`; *number_p: how many come before it. */
 static void count_cpus(const struct meeting *m, int rank, uint32_t *number_p, uint32_t *ranks_p)
 {
     int i;
@@ -86,7 +79,7 @@ static void count_cpus(const struct meeting *m, int rank, uint32_t *number_p, ui
         }
 }
 
-/* Accepts a rank of this job; hangs up on any other caller, and goes on waiting for the ranks. */
+/* Accepts a rank of this job; hangs up on any other caller. */
 static void admit(struct meeting *m, int fd)
 {
     uint64_t soon = vb_clock_ns() + (uint64_t)HELLO_MS * 1000000;

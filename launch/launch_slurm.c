@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Reads the variables that srun sets for a task. A task of a step has SLURM_STEP_ID and
- * SLURM_PROCID. The script of sbatch has SLURM_PROCID=0 without a step. A shell of salloc has
- * neither of them, or a step with a reserved number. Such scripts and shells start jobs, but they
- * are not ranks.
+ * SLURM_PROCID. The script of sbatch and a shell of salloc lack one of them, or have a step with a
+ * reserved number: they start jobs, but they are not ranks.
  */
 #include "launch/launch_priv.h"
 
@@ -62,7 +61,7 @@ static bool parse_range(const char **at, int64_t *n_p, struct first *first)
     return true;
 }
 
-/* Parses "[01-03,07]" at *at and multiplies the number of hosts in *n_p by the number of values. */
+/* Parses "[01-03,07]" at *at and multiplies *n_p by the number of values. */
 static bool parse_bracket(const char **at, int64_t *n_p, struct first *first)
 {
     int64_t n = 0;
@@ -115,8 +114,6 @@ bool vb_slurm_hosts_parse(const char *text, char *first, size_t size, int64_t *h
     return true;
 }
 
-/* ---- tasks of nodes -------------------------------------------------------------------------- */
-
 /* Parses a number from 1 to max at *at. */
 static bool parse_count(const char **at, int64_t max, int64_t *n_p)
 {
@@ -154,8 +151,7 @@ bool vb_slurm_tasks_parse(const char *text, int64_t node, int64_t *tasks_p)
 
 /* ---- the environment ------------------------------------------------------------------------- */
 
-/* Returns true for a task that srun has started, and false for a shell in which srun may be
- * called. */
+/* False for a shell in which srun may be called. */
 static bool is_task(int64_t *job_p, int64_t *step_p)
 {
     const char *step = vb_launch_variable("SLURM_STEP_ID"),
@@ -183,8 +179,7 @@ static vb_status read_hosts(struct launch_found *found)
     return VB_OK;
 }
 
-/* Reads the place of this rank on its host. If the list of tasks per node is missing, the ranks
- * find out which ranks are on their host when the group has formed. */
+/* Without a list of tasks per node the ranks find their neighbours when the group has formed. */
 static vb_status read_local(struct launch_found *found)
 {
     const char *name = "SLURM_STEP_TASKS_PER_NODE", *list = vb_launch_variable(name);

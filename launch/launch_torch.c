@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads the variables that torchrun and other launchers of PyTorch jobs set: RANK, WORLD_SIZE,
- * MASTER_ADDR and MASTER_PORT. Scripts may set some of them long before ranks are started, so a
- * process counts as a rank only if both RANK and WORLD_SIZE are set.
- *
- * torchrun's own store listens at MASTER_PORT, so rank 0 listens at another port computed from it.
+ * Reads the variables of torchrun and other launchers of PyTorch jobs. Scripts may set some of them
+ * long before, so a rank has both RANK and WORLD_SIZE. torchrun's own store listens at MASTER_PORT,
+ * so rank 0 listens at another port computed from it.
  */
 #include "launch/launch_priv.h"
 
@@ -15,8 +13,7 @@ static const char *or_dash(const char *text)
     return text != NULL ? text : "-";
 }
 
-/* torchrun sets LOCAL_RANK and LOCAL_WORLD_SIZE. A user who sets variables by hand may leave these
- * two out; then the ranks may be on any hosts. */
+/* A user who sets variables by hand may leave these two out; then the ranks may be on any hosts. */
 static vb_status read_local(struct launch_found *found)
 {
     int64_t local_ranks = 0, local_rank = 0;

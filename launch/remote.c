@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Ranks on other hosts: the ssh command for each rank, and the check of all ranks before any rank
- * gets the secret. The first line of a rank, its hello, identifies its program. The job goes on
- * when all ranks have said hello and all run the same program.
+ * Ranks on other hosts: the ssh command for each rank, and the check that all ranks run the same
+ * program before any of them gets the secret.
  *
  * The login shell on the other host may be any shell, so all text that it sees is quoted, and a
- * script for sh does the rest. The script finds errors that each shell would report in its own way.
- * Above all, the script finds a machine of another architecture, where sh would take the program
- * for a script.
+ * script for sh does the rest. It finds errors that each shell would report in its own way, above
+ * all a machine of another architecture, where sh would take the program for a script.
  */
 #include "launch/supervise_priv.h"
 
@@ -45,8 +43,7 @@ static vb_status split_ssh(struct vb_remote *r, const char *command)
     return VB_OK;
 }
 
-/* Sets the path of the program on the other hosts. It is the same path as on this host, unless the
- * user gave another. */
+/* The program has the same path as on this host, unless the user gave another. */
 static vb_status find_program(struct vb_remote *r, const char *program)
 {
     ssize_t n;
@@ -198,8 +195,6 @@ void vb_remote_command_destroy(const struct vb_remote *r, char **argv)
     free(argv);
 }
 
-/* ---- hello, and the answer ------------------------------------------------------------------- */
-
 enum vb_remote_line vb_remote_take_line(struct vb_remote *r, int rank, const char *line, char *why,
                                         size_t size)
 {
@@ -222,8 +217,7 @@ enum vb_remote_line vb_remote_take_line(struct vb_remote *r, int rank, const cha
     return VB_LINE_HELLO;
 }
 
-/* Exit code 255 is of ssh itself. Exit codes 126 and 127 come from the script, a shell or a
- * loader. */
+/* 255 is of ssh itself; 126 and 127 come from the script, a shell or a loader. */
 void vb_remote_explain(const struct vb_remote *r, int rank, const siginfo_t *info,
                        const char *last_line, char *why, size_t size)
 {

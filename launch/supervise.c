@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * The supervisor of the ranks of a job. It is not a rank itself. One loop waits for the output and
- * the deaths of the ranks, and for the user's Ctrl-C. For ranks on other hosts the children of the
- * supervisor are ssh processes; if it closes the standard input of an ssh, the rank on the other
- * host ends.
+ * The supervisor of the ranks of a job. One loop waits for their output and deaths, and for the
+ * user's Ctrl-C. For ranks on other hosts its children are ssh processes; if it closes the standard
+ * input of an ssh, the rank ends.
  *
- * A job ends in stages. When a rank has failed, the other ranks get a *grace* time to notice the
- * failure and log it. Then they are asked to end (SIGTERM) and, if they do not, killed (SIGKILL). A
- * Ctrl-C or the loss of standard output skips the grace time. The grace time is also skipped if a
- * job has gone on without some of its ranks and all remaining ranks are stopped (SIGSTOP), because
- * no rank would notice. A rank is the leader of a process group, which is killed as a whole before
- * the rank is reaped: until the leader is reaped, no other group can get its number.
+ * A job ends in stages. When a rank has failed, the others get a *grace* time to notice the failure
+ * and log it. Then they are asked to end (SIGTERM) and, if they do not, killed (SIGKILL). The grace
+ * time is skipped after a Ctrl-C, after the loss of standard output, and if a job has gone on
+ * without some ranks and all remaining ones are stopped (SIGSTOP). A rank leads a process group,
+ * which is killed as a whole before the rank is reaped: until then no other group can get its
+ * number.
  */
 #include "launch/supervise_priv.h"
 
@@ -67,8 +66,8 @@ static void signal_all(const struct job *job, int number)
         signal_one(job, i, number);
 }
 
-/* Asks all ranks to end. A rank on another host ends when its standard input is closed, and its ssh
- * ends after the rank. If ssh were ended first, ranks could outlive the supervisor for a moment. */
+/* A rank on another host ends when its standard input is closed, and its ssh after it. If ssh were
+ * ended first, ranks could outlive the supervisor for a moment. */
 static void ask_all(struct job *job)
 {
     int i;
@@ -100,8 +99,7 @@ static void give_up(struct job *job)
     enter(job, ASKED);
 }
 
-/* Returns the timeout for poll(): the number of milliseconds to the next deadline, or -1 if there
- * is none. */
+/* Returns the timeout for poll(); -1: there is no deadline. */
 static int time_left_ms(const struct job *job)
 {
     uint64_t now = vb_clock_ns(), next = job->deadline_ns;
@@ -135,7 +133,7 @@ static bool reap(struct job *job, int rank, siginfo_t *info)
     return true;
 }
 
-/* Reports the death of a rank. goes_on is true if training goes on without the rank. */
+/* goes_on: training goes on without the rank. */
 static void say_death(struct job *job, int rank, const siginfo_t *info, bool goes_on)
 {
     const char *tail = goes_on ? "; training goes on" : "";
@@ -155,8 +153,7 @@ static void say_death(struct job *job, int rank, const siginfo_t *info, bool goe
                      info->si_code == CLD_DUMPED ? ", core dumped" : "");
 }
 
-/* Returns true if a rank ended because of bad usage. A rank may find bad usage that the supervisor
- * could not find. */
+/* A rank may find bad usage that the supervisor could not find. */
 static bool was_bad_usage(const siginfo_t *info)
 {
     return info->si_code == CLD_EXITED && info->si_status == 2;
@@ -176,8 +173,7 @@ static void note_failure(struct job *job, int rank, const siginfo_t *info)
     enter(job, GRACE);
 }
 
-/* Returns true if training has begun. This is called when a rank has died: a byte that this rank
- * wrote is in the pipe by then. */
+/* Called when a rank has died: a byte that this rank wrote is in the pipe by then. */
 static bool has_begun(struct job *job)
 {
     char byte;
@@ -187,8 +183,7 @@ static bool has_begun(struct job *job)
     return job->begun || vb_relay_has_begun(job->relay);
 }
 
-/* Returns true if training can go on without this rank. Training must have begun. Bad usage
- * concerns all ranks, so it always ends the job. */
+/* Training must have begun. Bad usage concerns all ranks, so it always ends the job. */
 static bool can_do_without(struct job *job, int rank, const siginfo_t *info)
 {
     const struct vb_supervise_opts *o = job->o;
@@ -197,9 +192,8 @@ static bool can_do_without(struct job *job, int rank, const siginfo_t *info)
            job->alive > 0 && has_begun(job) && !was_bad_usage(info);
 }
 
-/* Called when a rank has ended with exit 0. A worker that ends so has printed the result, or knows
- * that another worker has. The other ranks will end soon too, unless they are stopped. However they
- * end, the result is printed. */
+/* A rank has ended with exit 0. A worker that ends so has printed the result, or knows that another
+ * has. The others will end soon too, unless they are stopped. */
 static void note_end(struct job *job, int rank)
 {
     if (!job->o->outlive || rank >= job->o->workers)
@@ -209,8 +203,7 @@ static void note_end(struct job *job, int rank)
         enter(job, GRACE);
 }
 
-/* Reports that a host could not be used. Each such host is reported, because several hosts may be
- * wrong and none of them fails because of another. */
+/* Each host that cannot be used is reported, because none of them fails because of another. */
 static void note_host(struct job *job, int rank, const siginfo_t *info)
 {
     if (job->stage >= ASKED)
@@ -221,20 +214,18 @@ static void note_host(struct job *job, int rank, const siginfo_t *info)
         say_death(job, rank, info, false);
 }
 
-/* Returns true if a rank ended in a way that the end of another rank cannot cause, which is by a
- * signal or because of bad usage. If a rank on another host is killed, ssh exits with 255, as after
- * a broken connection. */
+/* Returns true for an end that the end of another rank cannot cause: a signal or bad usage. If a
+ * rank on another host is killed, ssh exits with 255, as after a broken connection. */
 static bool is_cause(const struct job *job, const siginfo_t *info)
 {
     return info->si_code != CLD_EXITED || (job->remote != NULL && info->si_status == 255) ||
            was_bad_usage(info);
 }
 
-/* Handles all deaths since the last call. A rank that was killed or found bad usage is the cause of
- * the failure; a rank that exited by itself has only noticed the failure. The latter may even have
- * ended first, because the connections of a process close before the process is dead. So a cause is
- * reported in the grace time too. Once the job is being ended on purpose, deaths are not
- * reported. */
+/* A rank that was killed or found bad usage is the cause of the failure; a rank that exited by
+ * itself has only noticed it. The latter may even have ended first, because the connections of a
+ * process close before it is dead. So a cause is reported in the grace time too. Once the job is
+ * being ended on purpose, deaths are not reported. */
 static void reap_all(struct job *job)
 {
     siginfo_t info, first = {0};
@@ -274,8 +265,7 @@ static bool is_stopped(const struct job *job, int rank)
            info.si_pid != 0;
 }
 
-/* Returns true if some ranks are gone and all remaining ranks are stopped. While no rank is gone,
- * the user may have paused the job. */
+/* While no rank is gone, the user may have paused the job. */
 static bool all_stopped(const struct job *job)
 {
     int i;
@@ -296,9 +286,8 @@ static void note_stopped(struct job *job)
         job->stopped_ns = vb_clock_ns();
 }
 
-/* Ends the job if all remaining ranks stay stopped. A batch system may stop the whole job for a
- * while and continue the supervisor first. Then this check runs much too late, so it waits once
- * more. */
+/* A batch system may stop the whole job for a while and continue the supervisor first. Then this
+ * check runs much too late, so it waits once more. */
 static void check_stopped(struct job *job)
 {
     uint64_t now = vb_clock_ns();
@@ -337,8 +326,7 @@ static void take_signals(struct job *job)
 
 /* ---- ranks on other hosts -------------------------------------------------------------------- */
 
-/* Sends the answer to all ranks. It fits into the buffer of a pipe. A write fails only if the rank
- * is gone, which reap_all() finds out. */
+/* The answer fits into the buffer of a pipe. A write fails only if the rank is gone. */
 static void answer_all(struct job *job)
 {
     char line[512];
@@ -464,9 +452,8 @@ static void kill_the_rest(struct job *job)
     }
 }
 
-/* A process may be started without standard input, output or error. Pipes must not get these
- * numbers, so /dev/null takes them. It is opened such that reads from standard input and writes to
- * the other two still fail. */
+/* Pipes must not get the numbers of standard streams that are missing, so /dev/null takes these, in
+ * a way that reads from standard input and writes to the other two still fail. */
 static vb_status fill_standard_fds(void)
 {
     static const int flags[] = {O_WRONLY, O_RDONLY, O_RDONLY};

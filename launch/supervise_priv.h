@@ -20,9 +20,8 @@ struct vb_signals {
     struct sigaction old[NSIG];
 };
 
-/* From now on SIGCHLD, SIGINT, SIGTERM and SIGHUP come through fd, and SIGPIPE is ignored. Any of
- * these signals that the process ignored before stays ignored, except SIGCHLD. Signals belong to
- * the whole process, so only one struct vb_signals may be in use at a time. */
+/* From now on SIGCHLD, SIGINT, SIGTERM and SIGHUP come through fd, and SIGPIPE is ignored. Signals
+ * that the process ignored before stay ignored, except SIGCHLD. One struct vb_signals at a time. */
 vb_status vb_signals_catch(struct vb_signals *s);
 void vb_signals_release(struct vb_signals *s);
 
@@ -56,19 +55,16 @@ void vb_remote_destroy(struct vb_remote *r);
 
 const char *vb_remote_host(const struct vb_remote *r, int rank);
 
-/* Returns the command that this host executes for a rank on another host: ssh, its options, the
- * host and the remote command line. NULL: no memory. */
+/* Returns the ssh command line for a rank on another host; NULL: no memory. */
 char **vb_remote_command_create(const struct vb_remote *r, int rank);
 void vb_remote_command_destroy(const struct vb_remote *r, char **argv);
 
-/* Checks whether a line on a rank's standard output is its hello. If the hello comes from another
- * program, writes a sentence that says so to why. */
+/* Checks whether a line is a rank's hello. If it is of another program, explains that in why. */
 enum vb_remote_line { VB_LINE_OTHER, VB_LINE_HELLO, VB_LINE_WRONG_PROGRAM };
 enum vb_remote_line vb_remote_take_line(struct vb_remote *r, int rank, const char *line, char *why,
                                         size_t size);
 
-/* Writes a sentence that says why the ssh of a rank ended. last_line is the last line that ssh
- * printed. */
+/* Writes why the ssh of a rank ended. last_line is the last line that ssh printed. */
 void vb_remote_explain(const struct vb_remote *r, int rank, const siginfo_t *info,
                        const char *last_line, char *why, size_t size);
 
@@ -98,8 +94,7 @@ struct vb_child {
 
 /* If the ranks are on this host, makes the secret, the socket, and the pipe through which a rank
  * says that training has begun. The caller has set all descriptors to -1, owns *begun_fd_p, the
- * reading end of that pipe, which does not block, and calls vb_spawner_fini() also after a
- * failure. */
+ * non-blocking end of that pipe, and calls vb_spawner_fini() also after a failure. */
 vb_status vb_spawner_init(struct vb_spawner *s, const struct vb_supervise_opts *o,
                           const struct vb_remote *remote, const struct vb_signals *signals,
                           int *begun_fd_p);
@@ -126,23 +121,20 @@ struct vb_relay_opts {
     vb_hello_fn hello_fn;
     void *hello_arg;
 
-    /* The line that a rank prints on standard error when training has begun. It is not passed on.
-     * "": there is no such line. */
+    /* A line on standard error that says that training has begun. It is not passed on. "": none. */
     char begun_line[VB_BEGUN_TEXT];
 };
 
 vb_status vb_relay_create(const struct vb_relay_opts *opts, struct vb_relay **relay_p);
 void vb_relay_destroy(struct vb_relay *relay);
 
-/* Takes ownership of the reading ends of a rank's standard output and standard error. The lines of
- * the rank are prefixed with host and rank, or only with the rank if host is NULL. host is
- * borrowed. */
+/* Takes ownership of the reading ends of a rank's output. The lines are prefixed with host and
+ * rank, or only with the rank if host, which is borrowed, is NULL. */
 void vb_relay_add(struct vb_relay *relay, int rank, const char *host, int out_fd, int err_fd);
 
 bool vb_relay_has_begun(const struct vb_relay *relay); /* a rank has printed the line begun_line */
 
-/* If there are logs, writes the output of a rank also to rank-RANK.log, which is truncated first.
- */
+/* If there are logs, copies the output of a rank to rank-RANK.log, which is truncated first. */
 vb_status vb_relay_log(struct vb_relay *relay, int rank);
 
 /* Returns the last line that a rank wrote to standard error before it died; "": none. */
@@ -151,15 +143,13 @@ const char *vb_relay_last_line(struct vb_relay *relay, int rank);
 /* Queues a line of the supervisor itself, in the format of the log, between lines of the ranks. */
 void vb_relay_say(struct vb_relay *relay, const char *fmt, ...) VB_PRINTF(2, 3);
 
-/* Writes the descriptors to wait for to fds, two for each rank and two more. Returns their number.
- */
+/* Writes the descriptors to wait for, two for each rank and two more. Returns their number. */
 int vb_relay_prepare(struct vb_relay *relay, struct pollfd *fds);
 
 /* Moves all output that can be moved without blocking. Fails once if standard output is gone. */
 vb_status vb_relay_move(struct vb_relay *relay, const struct pollfd *fds, int n);
 
-/* Must be called when all ranks are dead. Reads the rest of the output from the pipes and closes
- * them. */
+/* Called when all ranks are dead: reads the rest of the output and closes the pipes. */
 void vb_relay_last_call(struct vb_relay *relay);
 bool vb_relay_empty(const struct vb_relay *relay); /* nothing is left to read or to write */
 

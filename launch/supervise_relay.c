@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Passes the output of the ranks on to the supervisor's own output.
- *
- * A *stream* is the pipe from one rank's standard output or error; a *sink* is the supervisor's
- * standard output or error. Rank 0's standard output is passed on unchanged. Everything else is
- * split into lines and goes to standard error, with the rank before each line. A stream is read
- * only while its buffer has space, and its buffer is emptied only while the sink has space. So if
- * the reader of the supervisor is slow, the ranks wait, and this process does not. Ranks on other
- * hosts say hello to the supervisor first: until then their standard output is split into lines
- * too. All bytes that are passed on also go to the log of the rank, if it has one.
- *
- * On a terminal the last line may be *progress*, without a line end: the next output wipes it out.
+ * Passes the output of the ranks on to the supervisor's own output. A *stream* is the pipe from one
+ * rank's standard output or error; a *sink* is the supervisor's standard output or error. Rank 0's
+ * standard output is passed on unchanged, everything else as lines to standard error, with the rank
+ * before each line. A stream is read only while its buffer has space, and its buffer is emptied
+ * only while the sink has space: if the reader of the supervisor is slow, the ranks wait, and this
+ * process does not. Until a rank on another host has said hello, its standard output is split into
+ * lines too. On a terminal the last line may be *progress*, without a line end: the next output
+ * wipes it out.
  *
  * The supervisor's own descriptors are shared with other processes and stay blocking. A write of up
  * to PIPE_BUF bytes to a pipe that poll() calls writable does not block.
@@ -166,8 +163,7 @@ static void append(struct sink *sink, const char *bytes, size_t len)
     sink->len += len;
 }
 
-/* Wipes out progress, if it is shown. In this case the sink holds nothing else, so it has space for
- * VB_WIPE_LINE. */
+/* If progress is shown, the sink holds nothing else, so it has space for VB_WIPE_LINE. */
 static void wipe(struct vb_relay *relay)
 {
     if (relay->shown)
@@ -187,8 +183,7 @@ bool vb_relay_has_begun(const struct vb_relay *relay)
     return relay->begun;
 }
 
-/* Shows progress. If the reader is slow, drops the progress instead, because newer progress comes
- * soon. */
+/* If the reader is slow, progress is dropped, because newer progress comes soon. */
 static void show(struct vb_relay *relay, const char *line, size_t len)
 {
     if (len == strlen(VB_WIPE_LINE)) {
@@ -236,8 +231,7 @@ static void write_log(struct vb_relay *relay, const struct stream *s, const char
     }
 }
 
-/* Remembers a line as the last one of its stream. Returns true if the line is the hello, which is
- * not for the user. */
+/* Remembers the last line of a stream. Returns true for the hello, which is not for the user. */
 static bool take_hello(const struct vb_relay *relay, struct stream *s, const char *from, size_t n)
 {
     char line[SAY_BYTES];
@@ -360,8 +354,7 @@ static size_t piece(const struct sink *sink)
     return end != NULL ? (size_t)(end - sink->buf) + 1 : n;
 }
 
-/* Called when a write to a sink has failed. Closes the sink. If nobody reads standard error any
- * more, the job goes on. Standard output is the result, so losing it is a failure. */
+/* If nobody reads standard error any more, the job goes on. Standard output is the result. */
 static vb_status sink_failed(struct vb_relay *relay, struct sink *sink)
 {
     int err = errno;
@@ -422,8 +415,7 @@ vb_status vb_relay_move(struct vb_relay *relay, const struct pollfd *fds, int n)
     return st;
 }
 
-/* The pipes need not end by themselves: a process that a rank has started outside its group may
- * hold them open. */
+/* A process that a rank has started outside its group may hold the pipes open. */
 void vb_relay_last_call(struct vb_relay *relay)
 {
     struct stream *s;

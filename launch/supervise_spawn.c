@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Starts the ranks of a job. On this host it starts the program itself for each rank, with the same
- * arguments; the environment tells each process its rank. For other hosts it starts ssh, whose
- * command line has the rank (remote.c).
+ * Starts the ranks of a job: on this host the program itself, with the same arguments, and an
+ * environment that tells its rank; for other hosts ssh (remote.c).
  *
  * Libraries may have started threads in the supervisor. So between fork() and execve() a child
- * calls only functions that are safe in a signal handler, and everything that the child needs is
- * made before fork().
+ * calls only functions that are safe in a signal handler, and all that it needs is made before
+ * fork().
  */
 #include "launch/supervise_priv.h"
 
@@ -28,8 +27,6 @@ struct image {
     char **argv; /* command line of ssh; NULL: argv of the spawner */
     char **env;
 };
-
-/* ---- what the ranks share -------------------------------------------------------------------- */
 
 vb_status vb_spawner_init(struct vb_spawner *s, const struct vb_supervise_opts *o,
                           const struct vb_remote *remote, const struct vb_signals *signals,
@@ -74,8 +71,6 @@ void vb_spawner_fini(struct vb_spawner *s)
     vb_fd_close(&s->begun_fd);
 }
 
-/* ---- one rank -------------------------------------------------------------------------------- */
-
 static void close_pipes(struct pipes *p)
 {
     int i;
@@ -88,8 +83,7 @@ static void close_pipes(struct pipes *p)
     }
 }
 
-/* Opens the pipes to and from a child. All bytes written to a child fit into the buffer of a pipe,
- * so no write blocks. */
+/* All bytes written to a child fit into the buffer of a pipe, so no write blocks. */
 static vb_status open_pipes(const struct vb_spawner *s, struct pipes *p)
 {
     int *extra = s->remote != NULL ? p->in : p->secret;
@@ -117,8 +111,8 @@ static void say_exec_failed(const char *program)
         return; /* the exit code tells the supervisor too */
 }
 
-/* Runs in the child. The child gets its own process group, so that a Ctrl-C at the terminal reaches
- * only the supervisor. The kernel kills the child if the supervisor dies, in whatever way. */
+/* The child gets its own process group, so that a Ctrl-C reaches only the supervisor. The kernel
+ * kills the child if the supervisor dies, in whatever way. */
 static _Noreturn void become_rank(const struct vb_spawner *s, const struct pipes *p, int rank,
                                   pid_t supervisor, const sigset_t *mask, const struct image *image)
 {
@@ -145,8 +139,7 @@ static _Noreturn void become_rank(const struct vb_spawner *s, const struct pipes
     _exit(remote ? SSH_FAILED : EXEC_FAILED);
 }
 
-/* All signals are blocked until the child has restored the handlers. Otherwise a signal to the
- * child would be written to the signal pipe of the supervisor. */
+/* Signals are blocked until the child has restored the handlers, which write to the pipe. */
 static pid_t fork_rank(const struct vb_spawner *s, const struct pipes *p, int rank,
                        const struct image *image)
 {
@@ -162,8 +155,7 @@ static pid_t fork_rank(const struct vb_spawner *s, const struct pipes *p, int ra
     return pid;
 }
 
-/* Returns the environment of a rank or of its ssh. ssh needs no variables of the launch, and must
- * not pass on a secret that is set on this host. */
+/* ssh needs no variables of the launch, and must not pass on a secret that is set on this host. */
 static char **env_of(const struct vb_spawner *s, int rank, int secret_fd)
 {
     struct vb_launch launch = {.rank = -1, .world = -1, .local_rank = -1, .local_ranks = -1};
@@ -200,7 +192,7 @@ static vb_status image_init(const struct vb_spawner *s, int rank, int secret_fd,
     return vb_err(VB_ERR_NO_MEMORY, "no memory for the environment of rank %d", rank);
 }
 
-/* Moves the caller's ends to child, so that close_pipes() then closes only the other ends. */
+/* Moves the caller's ends to child, so that close_pipes() closes only the others. */
 static void take_ends(struct pipes *p, pid_t pid, struct vb_child *child)
 {
     setpgid(pid, pid); /* parent and child both call setpgid(); the second call does nothing */

@@ -18,8 +18,7 @@ void vb_pending_drop(struct pending *p)
     vb_auth_wipe(&p->hs, sizeof(p->hs));
 }
 
-/* Returns true if a warning has already named this address; otherwise remembers the address. The
- * port is not compared because it differs from call to call. */
+/* Returns true if a warning has named this address, with any port; else remembers it. */
 static bool known_stranger(struct control *c, const char *peer)
 {
     size_t len = strcspn(peer, "]");
@@ -45,7 +44,7 @@ static void refuse(struct control *c, struct pending *p, const char *why)
     vb_pending_drop(p);
 }
 
-/* Returns a free entry. If none is free, refuses the oldest caller and returns its entry. */
+/* If no entry is free, refuses the oldest caller. */
 static struct pending *place(struct control *c)
 {
     struct pending *oldest = &c->pending[0];
@@ -82,8 +81,7 @@ void vb_accept_new(struct control *c, int listen_fd)
     }
 }
 
-/* A handshake_judge_fn: says whether this caller is expected, and which key and epoch it must
- * have. */
+/* A handshake_judge_fn. */
 static enum wire_verdict judge(void *arg, const struct wire_call *call,
                                unsigned char key[AUTH_KEY_BYTES], uint32_t *epoch_p)
 {
@@ -115,9 +113,7 @@ static enum wire_verdict judge(void *arg, const struct wire_call *call,
     return WIRE_WELCOME;
 }
 
-/* Called when a caller has proved the secret: its socket becomes a control or data connection.
- * Another caller may have taken its slot between the call and the proof, so the slot is checked
- * again. */
+/* The caller has proved the secret. Another one may have taken its slot since the call. */
 static void admit(struct control *c, struct pending *p)
 {
     const struct wire_call *call = &p->hs.call;

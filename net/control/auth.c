@@ -88,8 +88,6 @@ bool vb_auth_unseal(const unsigned char session[AUTH_KEY_BYTES],
                                       session) == 0;
 }
 
-/* ---- secrets and digests --------------------------------------------------------------------- */
-
 vb_status vb_secret_make(unsigned char secret[VB_SECRET_BYTES])
 {
     vb_status st = vb_auth_init();
@@ -126,8 +124,7 @@ vb_status vb_secret_parse(const char *text, unsigned char secret[VB_SECRET_BYTES
     return VB_OK;
 }
 
-/* Refuses a file that other users can read, because whoever has the secret can join the job and
- * write to its memory. */
+/* Whoever has the secret can join the job and write to its memory. */
 static vb_status check_secret_file(int fd, const char *path)
 {
     struct stat sb;
@@ -146,7 +143,7 @@ static vb_status check_secret_file(int fd, const char *path)
     return VB_OK;
 }
 
-/* Reads the secret from a file, which has the bytes themselves or their hexadecimal digits. */
+/* The file has the bytes themselves or their hexadecimal digits. */
 static vb_status take_secret(int fd, const char *path, unsigned char secret[VB_SECRET_BYTES])
 {
     char text[2 * VB_SECRET_BYTES + 8] = "";

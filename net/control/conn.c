@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * One control connection: receives and sends frames without blocking. All functions run under the
- * lock.
+ * One control connection: receives and sends frames without blocking, under the lock.
  */
 #include "net/control/control_priv.h"
 
@@ -85,8 +84,7 @@ void vb_conn_flush(struct control *c, int rank)
         if (n < 0 && errno == EAGAIN)
             return;
         if (n < 0) {
-            /* The peer is gone. Its last frames may still be unread, so vb_conn_read() finds the
-             * end after it has read them. */
+            /* The peer is gone. vb_conn_read() reads its last frames and finds the end. */
             conn->out.len = 0;
             return;
         }
@@ -241,8 +239,7 @@ static bool take_frame(struct control *c, int rank)
     }
 }
 
-/* Checks the received head and allocates space for the payload that it announces. Returns false if
- * the head is invalid or there is no memory. */
+/* Returns false if the head is invalid or there is no memory for the payload. */
 static bool begin_payload(struct control *c, struct conn *conn)
 {
     if (!vb_wire_frame_decode(conn->in.head, c->opts.world, &conn->in.len, &conn->in.type))
@@ -256,8 +253,8 @@ static bool begin_payload(struct control *c, struct conn *conn)
     return conn->in.payload != NULL;
 }
 
-/* Reads once. Returns 1 if the frame made progress and 0 if there was nothing to read. Returns -1
- * and sets *why_p if the connection is broken or closed, or if the head of the frame is invalid. */
+/* Reads once. Returns 1 if the frame made progress, 0 if there was nothing to read, and -1 with
+ * *why_p if the connection is broken or closed or the head of the frame is invalid. */
 static int read_some(struct control *c, struct conn *conn, const char **why_p)
 {
     bool in_head = conn->in.head_have < WIRE_FRAME_HEAD;

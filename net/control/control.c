@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The thread of the control plane, and the functions that the group calls.
- *
- * Only the thread waits for control sockets. The group's calls change the state under the lock,
- * send as much as the socket accepts, and wait for `changed`.
+ * The thread of the control plane, and the functions that the group calls. Only the thread waits
+ * for control sockets. The group's calls change the state under the lock, send as much as the
+ * socket accepts, and wait for `changed`.
  */
 #include "net/control/control_priv.h"
 
@@ -17,8 +16,6 @@
 
 #define MS_NS 1000000ull
 #define GOODBYE_NS (500 * MS_NS)
-
-/* ---- failure --------------------------------------------------------------------------------- */
 
 const char *vb_control_host(struct control *c, int rank)
 {
@@ -79,8 +76,7 @@ uint64_t vb_control_patient(const struct control *c, uint64_t ns)
     return c->opts.patience > 0 ? (uint64_t)((double)ns * c->opts.patience) : ns;
 }
 
-/* If this thread itself did not run for a while (the machine was paused, say), that time does not
- * count as silence of the peers. */
+/* The time in which this thread itself did not run (the machine was paused, say) is not silence. */
 static void forgive_own_absence(struct control *c, uint64_t now)
 {
     uint64_t beat = (uint64_t)c->opts.beat_ms * MS_NS, away = now - c->looked_ns;
@@ -112,8 +108,7 @@ static void find_silent(struct control *c, uint64_t now)
         vb_membership_check(c, now);
 }
 
-/* The owners of the descriptors that the thread waits for: a number below `slots` is a rank, a
- * number from `slots` on is a pending caller, and a negative number is one of these. */
+/* Owners of descriptors. A number below `slots` is a rank, a higher one a pending caller. */
 enum { OWNER_WAKE = -1, OWNER_LISTEN = -2, OWNER_UNIX = -3 };
 
 struct waits {

@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-/* ---- the caller ------------------------------------------------------------------------------ */
-
 static vb_status refused(int fd, const char *why)
 {
     char peer[SOCK_TEXT];
@@ -80,8 +78,6 @@ err_peer:
     return vb_err(st, "the handshake with rank %u at %s failed: %s", call->to, peer,
                   vb_status_str(st));
 }
-
-/* ---- the listener ---------------------------------------------------------------------------- */
 
 void vb_handshake_init(struct handshake *hs, uint32_t rank, uint32_t epoch)
 {

@@ -218,8 +218,7 @@ void vb_control_adopt(struct control *c, int rank, int fd,
     vb_control_wake(c);
 }
 
-/* Reads the list of members that rank 0 sent. This rank calls members with its own epoch, which is
- * newer than theirs. */
+/* This rank calls members with its own epoch, which is newer than theirs. */
 static vb_status read_members(struct control *c, struct wire_member *members)
 {
     struct wire_member member;

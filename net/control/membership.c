@@ -1,18 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The members of an elastic group: how a rank joins, and how one is removed.
- *
- *   joiner -> rank 0    calls, proves the secret
- *   rank 0 -> joiner    slot: the joiner's rank, and the epoch that begins with the joiner
- *   joiner -> rank 0    info
- *   rank 0 -> members   admit: the joiner with this rank and epoch may connect
- *   members -> rank 0   admitted, once all state of the slot's former rank is freed
- *   rank 0 -> joiner    members: the list of ranks to connect with
- *   joiner -> rank 0    joined, when all connections are up; now another rank may join
- *
- * The control threads do all of this. The group itself opens the data connection of a joiner and
- * closes the data connection of a peer that is gone. `news` tells the group to do so when it next
- * makes progress.
+ * The members of an elastic group: how a rank joins (docs/protocol.md), and how one is removed. The
+ * control threads do all of this. The group itself opens the data connection of a joiner and closes
+ * that of a peer that is gone, when it next makes progress: `news` tells it to do so.
  */
 #include "net/control/control_priv.h"
 
@@ -61,7 +51,7 @@ static void send_members(struct control *c)
     free(bytes); /* NULL: nothing was sent, and the joiner will miss its deadline */
 }
 
-/* Sends the list of members to the joiner once all members have admitted the joiner. */
+/* Once all members have admitted the joiner, it gets the list of members. */
 static void check_admitted(struct control *c)
 {
     int i;
@@ -81,8 +71,7 @@ static void stop_joining(struct control *c, int rank)
         c->joining = -1;
 }
 
-/* Ends this rank's membership if a peer has dropped this rank and no other peer is left: then this
- * rank itself was stopped or cut off. */
+/* If a peer has dropped this rank and no other is left, this rank was stopped or cut off. */
 static void check_isolated(struct control *c)
 {
     const struct conn *by = NULL;
@@ -210,9 +199,8 @@ static bool has_neighbours(const struct control *c, int rank)
     return false;
 }
 
-/* Says whether the process of a slot may still write after it was dropped. If it lives, it may
- * write to memory that it has mapped, so no other rank may get the slot. This host cannot tell when
- * a process on another host ends. */
+/* A process that lives may write to memory that it has mapped, also after it was dropped. This host
+ * cannot tell when a process on another host ends. */
 static enum unfenced unfenced_of(const struct control *c, int rank)
 {
     const struct conn *conn = &c->conns[rank];
@@ -242,8 +230,8 @@ static bool may_still_write(const struct conn *conn)
            (conn->past.unfenced == UNFENCED_LOCAL && process_lives(conn->past.pid));
 }
 
-/* Returns an empty slot that no rank has had yet, or else the slot that has been empty for longest,
- * because its peers had the most time to clean up after its former rank. -1: no slot is empty. */
+/* Returns an empty slot that no rank has had yet, or else the one that has been empty for longest,
+ * because its peers had the most time to clean up. -1: no slot is empty. */
 static int find_empty(const struct control *c)
 {
     int i, best = -1;
@@ -300,7 +288,7 @@ bool vb_membership_give_slot(struct control *c, int fd, const unsigned char sess
     return true;
 }
 
-/* Called at rank 0 when the joiner has sent its info. Asks all members to admit the joiner. */
+/* Asks all members to admit the joiner. */
 void vb_membership_info_came(struct control *c, int rank)
 {
     unsigned char bytes[WIRE_MEMBER_BYTES];
@@ -331,8 +319,7 @@ static void expect(struct control *c, int rank, const struct wire_member *member
     (void)vb_conn_send(c, 0, WIRE_ADMITTED, bytes, sizeof(bytes));
 }
 
-/* Handles the order of rank 0 to admit a joiner. Rank 0 has decided that the former rank of the
- * slot is gone: if this rank still has the former rank as a member, that rank is now lost. */
+/* Rank 0 has decided that the former rank of the slot is gone, so it is now lost here, too. */
 static bool take_admit(struct control *c, int rank)
 {
     struct wire_member member;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The exchanges of ranks that start a group, over the control plane: control connections, the table
- * of ranks and their addresses, keys for data connections, and the blobs of vb_control_exchange().
+ * The exchanges of ranks that start a group: control connections, the table of ranks and their
+ * addresses, keys for data connections, and the blobs of vb_control_exchange().
  */
 #include "net/control/control_priv.h"
 
@@ -83,7 +83,7 @@ static const char *stage_of(struct control *c, int rank)
     return "never seen";
 }
 
-/* Writes a list such as "2 (never seen), 3 (connected, ...)". Returns how many are missing. */
+/* Writes "2 (never seen), 3 (connected, ...)" and returns how many are missing. */
 static int list_missing(struct control *c, char *out, size_t size)
 {
     size_t len = 0;
@@ -262,7 +262,7 @@ static bool has_blob(struct control *c, int rank)
     return c->conns[rank].blobs.first != NULL;
 }
 
-/* Takes the next blob of a peer. Blobs arrive in order, so this blob must have the expected tag. */
+/* Blobs arrive in order, so the next one of a peer must have the expected tag. */
 static vb_status take_blob(struct control *c, int rank, uint32_t tag, void *out, size_t len,
                            const char *what, uint64_t deadline)
 {

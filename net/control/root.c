@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The root, which is the address of rank 0 as "HOST:PORT". This file resolves it on this host,
- * finds an address that other hosts can reach, opens the socket where rank 0 listens, and checks
- * the route to a peer.
+ * The root, the address of rank 0 as "HOST:PORT": resolves it on this host, finds an address that
+ * other hosts can reach, opens the socket where rank 0 listens, and checks the route to a peer.
  */
 #include "net/control/root_resolve.h"
 #include "net/net.h"
@@ -17,8 +16,7 @@
 
 /* ---- the address ----------------------------------------------------------------------------- */
 
-/* Finds the first address of a name that is not loopback. Returns false if there is none; on many
- * Debian hosts the host's own name has none. */
+/* Finds the first address that is not loopback. A Debian host's own name often has none. */
 static bool address_by_name(const char *name, struct sock_addr *addr)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found, *at;
@@ -49,8 +47,7 @@ static const struct vb_iface *any_iface(const struct vb_iface *list, int n)
     return best;
 }
 
-/* Finds the address of the interface for data, or else of any interface that is not loopback,
- * because in a container no interface has hardware. */
+/* The interface for data, or else any that is not loopback: in a container none has hardware. */
 static bool address_of_iface(struct sock_addr *addr)
 {
     const struct vb_iface *iface;
@@ -84,8 +81,7 @@ bool vb_root_wants_port(const char *root)
     return colon != NULL && vb_parse_int(colon + 1, &port) && port == 0;
 }
 
-/* Returns true if the host part of a root means loopback on every host. Other names that resolve to
- * loopback on this host may resolve to another address elsewhere. */
+/* Other names that resolve to loopback on this host may resolve to another address elsewhere. */
 static bool is_loopback_text(const char *host)
 {
     struct sock_addr addr;
@@ -102,8 +98,7 @@ static void set_port(struct sock_addr *addr, int port)
     (void)vb_sock_from_text(host, port, addr);
 }
 
-/* Resolves a root. *moved_p becomes true if the name resolves to loopback on this host; then
- * *addr_p is another address of this host. */
+/* *moved_p: the name means loopback on this host, and *addr_p is another address of it. */
 static vb_status resolve(const char *root, struct sock_addr *addr_p, bool *moved_p)
 {
     char name[VB_ROOT_TEXT];
@@ -132,7 +127,7 @@ vb_status vb_root_resolve(const char *root, struct sock_addr *addr_p)
     return resolve(root, addr_p, &moved);
 }
 
-/* Opens the socket that vb_root_listen() describes; `at` is the address of the root. */
+/* `at` is the address of the root. */
 static vb_status listen_for(const struct sock_addr *at, int *fd_p)
 {
     const char *all = at->sa.ss_family == AF_INET6 ? "::" : "0.0.0.0";
@@ -158,8 +153,7 @@ vb_status vb_root_listen(char root[VB_ROOT_TEXT], int *fd_p)
     if (st == VB_OK)
         st = vb_sock_local(fd, &bound);
     if (st != VB_OK) {
-        if (fd >= 0)
-            close(fd);
+        vb_fd_close(&fd);
         return st;
     }
     set_port(&at, vb_sock_port(&bound));

@@ -193,7 +193,7 @@ vb_status vb_sock_listen(const struct sock_addr *at, const char *if_taken, int *
     return listen_at((const struct sockaddr *)&at->sa, at->len, text, if_taken, fd_p);
 }
 
-/* Makes the address of an abstract unix socket: a zero byte before the name makes it abstract. */
+/* A zero byte before the name makes the socket abstract. */
 static socklen_t unix_addr(const char *name, struct sockaddr_un *un)
 {
     size_t len = strnlen(name, sizeof(un->sun_path) - 1);
@@ -214,8 +214,8 @@ vb_status vb_sock_listen_unix(const char *name, const char *if_taken, int *fd_p)
 
 /* ---- connecting ------------------------------------------------------------------------------ */
 
-/* Returns true if a socket is connected with itself. This can happen if nobody listens at the port
- * yet and the kernel chooses the same port for the near end of this socket. */
+/* A socket can connect with itself if nobody listens at the port yet and the kernel chooses the
+ * same port for its near end. */
 static bool met_itself(int fd)
 {
     struct sockaddr_storage own, peer;

@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-/* ---- numbers --------------------------------------------------------------------------------- */
-
 static void u16_encode(uint16_t value, unsigned char out[2])
 {
     out[0] = (unsigned char)value;
@@ -115,8 +113,6 @@ const char *vb_wire_verdict_str(uint32_t verdict)
 
     return verdict < VB_COUNT(texts) ? texts[verdict] : "unknown verdict";
 }
-
-/* ---- frames ---------------------------------------------------------------------------------- */
 
 void vb_wire_frame_encode(uint32_t len_bytes, uint16_t type, unsigned char out[WIRE_FRAME_HEAD])
 {

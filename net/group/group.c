@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * How ranks become a group:
- *
- *   1. Rank 0 listens at the root address. The others dial rank 0 and prove that they have the
- *      secret.
- *   2. Rendezvous: every rank learns the addresses of all others.
- *   3. Each rank dials every lower rank: one control connection for each pair.
- *   4. The ranks decide on the transport of every pair, and the pairs connect (pairs.c).
+ * How ranks become a group: rank 0 listens at the root address, and the others dial it and prove
+ * that they have the secret. In the rendezvous every rank learns the addresses of all others. Each
+ * rank dials every lower rank on the control plane. Then the pairs get their data connections
+ * (pairs.c).
  */
 #include "net/group/group_priv.h"
 #include "net/control/root_resolve.h"
@@ -22,8 +19,6 @@
 
 #define BEAT_MS 250
 #define SILENT_MS 3000
-
-/* ---- the description of this rank ------------------------------------------------------------ */
 
 static void describe(struct vb_group *g, const struct sock_addr *at, const char *unix_name)
 {
@@ -79,8 +74,7 @@ static vb_status open_control(struct vb_group *g, int listen_fd, int unix_fd)
     return vb_control_open(&opts, &g->control);
 }
 
-/* Returns the socket that rank 0 listens on: the one of its supervisor, or a new one at the root
- * address. */
+/* The socket is that of the supervisor, or a new one at the root address. */
 static vb_status listen_as_root(struct vb_group *g, int *fd_p)
 {
     char root[VB_ROOT_TEXT];
@@ -95,8 +89,8 @@ static vb_status listen_as_root(struct vb_group *g, int *fd_p)
     return vb_root_listen(root, fd_p);
 }
 
-/* Returns a socket that listens on the address from which this host reaches the root. A connected
- * datagram socket tells this address, without sending anything. */
+/* Listens on the address from which this host reaches the root. A connected datagram socket tells
+ * this address without sending anything. */
 static vb_status listen_towards(const struct sock_addr *root, int *fd_p)
 {
     struct sock_addr local;
@@ -121,8 +115,7 @@ static vb_status listen_towards(const struct sock_addr *root, int *fd_p)
     return vb_sock_listen(&local, NULL, fd_p);
 }
 
-/* Starts the control thread on listen_fd, which the control thread takes over, and on a new unix
- * socket. */
+/* Starts the control thread, which takes over listen_fd, also on a new unix socket. */
 static vb_status listen_on(struct vb_group *g, int listen_fd)
 {
     char unix_name[WIRE_UNIX_NAME];
@@ -148,7 +141,6 @@ vb_status vb_group_listen_towards(struct vb_group *g, const struct sock_addr *ro
     return st == VB_OK ? listen_on(g, fd) : st;
 }
 
-/* Starts the control thread. All ranks except rank 0 then connect to the root. */
 static vb_status meet_root(struct vb_group *g, uint64_t deadline)
 {
     struct sock_addr root;
@@ -281,8 +273,7 @@ vb_status vb_group_alloc(const struct vb_group_opts *opts, struct vb_group **gro
     return VB_OK;
 }
 
-/* Fills g->transports with the transports of this rank: "shm", "tcp", "shm+verbs", or "self" if
- * this is the only rank. */
+/* "shm", "tcp", "shm+verbs", or "self" if this is the only rank. */
 static void name_transports(struct vb_group *g)
 {
     int d;
@@ -297,8 +288,7 @@ static void name_transports(struct vb_group *g)
     }
 }
 
-/* Starts the progress thread if a transport needs it. In an elastic group a later joiner may use
- * such a transport. */
+/* In an elastic group a later joiner may use a transport that needs the progress thread. */
 vb_status vb_group_set_going(struct vb_group *g)
 {
     bool needed;
@@ -378,8 +368,7 @@ void vb_group_close(struct vb_group *g)
     for (i = 0; g->peers != NULL && i < g->slots; i++) {
         if (g->peers[i].ep != NULL)
             g->peers[i].transport->disconnect(g->peers[i].ep);
-        if (g->peers[i].join_fd >= 0)
-            close(g->peers[i].join_fd);
+        vb_fd_close(&g->peers[i].join_fd);
     }
     while (g->windows != NULL)
         vb_window_release(g->windows);
@@ -391,10 +380,8 @@ void vb_group_close(struct vb_group *g)
         free(kept->memory);
         free(kept);
     }
-    if (g->epoll_fd >= 0)
-        close(g->epoll_fd);
-    if (g->wake_fd >= 0)
-        close(g->wake_fd);
+    vb_fd_close(&g->epoll_fd);
+    vb_fd_close(&g->wake_fd);
     vb_auth_wipe(g->opts.secret, sizeof(g->opts.secret));
     pthread_mutex_destroy(&g->front.lock);
     free(g->peers);

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The progress thread serves peers while the caller computes. It is idle while the caller polls or
- * sleeps in a wait.
- *
- * While the caller computes, the caller does not wait for the work of this thread. A progress
- * thread without a cpu of its own takes cpu time from the computing threads. Such a thread
- * therefore rests after it has served peers, and then serves all that has arrived meanwhile at once
+ * sleeps in a wait. Without a cpu of its own it takes cpu time from the computing threads; it then
+ * rests after it has served peers, and serves all that has arrived meanwhile at once
  * (docs/performance.md).
  */
 #include "net/group/group_priv.h"

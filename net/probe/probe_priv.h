@@ -9,14 +9,12 @@
 
 /* ---- folders below a sysroot (folder.c) ------------------------------------------------------ */
 
-/* Lists the names in a folder, sorted. Names that are not printable, or not shorter than size, are
- * left out. Returns an array of *n_p strings, which the caller frees with one free(*names_p). A
- * folder that does not exist has no names. */
+/* Lists the names in a folder, sorted, except those that are not printable or not shorter than
+ * size. The caller frees *names_p, one block. A folder that does not exist has no names. */
 vb_status vb_net_names_list(const char *sysroot, const char *path, size_t size, char ***names_p,
                             int *n_p);
 
-/* Copies the last component of a symbolic link's target to buf. In sysfs this is the name of a
- * driver. Writes "" if the path is not a link. */
+/* Copies the last part of a link's target, in sysfs the name of a driver; "": no link. */
 void vb_net_link_base(char *buf, size_t size, const char *path_fmt, ...) VB_PRINTF(3, 4);
 
 /* Returns whether the path exists. A dangling link counts as existing. */

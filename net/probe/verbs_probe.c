@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Asks libibverbs about the RDMA devices that sysfs lists: whether this program may open a device,
- * the limits of its ports, and its GIDs. Each device is opened, queried and closed again.
+ * the limits of its ports, and its GIDs.
  */
 #include "net/probe/probe_priv.h"
 
@@ -70,8 +70,7 @@ static void add_gid(struct vb_rdma_dev *dev, const struct ibv_gid_entry *entry)
     vb_net_gid_add(port, &gid); /* if memory is short, this is logged and the list is shorter */
 }
 
-/* Replaces the GIDs from sysfs. Old kernels cannot list all GIDs at once; in that case the GIDs
- * from sysfs are kept. */
+/* Old kernels cannot list all GIDs at once; in that case the GIDs from sysfs are kept. */
 static void query_gids(struct ibv_context *ctx, struct vb_rdma_dev *dev)
 {
     ssize_t i, n;
@@ -127,8 +126,6 @@ void vb_net_rdma_query_verbs(struct vb_rdma_dev *list, int n)
     ibv_free_device_list(handles);
 }
 
-/* ---- versions -------------------------------------------------------------------------------- */
-
 struct library {
     const char *stem; /* "/libibverbs.so" */
     char version[32];
@@ -152,9 +149,8 @@ static int match_library(struct dl_phdr_info *info, size_t size, void *arg)
     return 1;
 }
 
-/* Writes the version of a library. The libraries have no function that returns their version. But
- * the name of the loaded file has the version when links are resolved: libibverbs.so.1 is a link to
- * libibverbs.so.1.14.44.0. */
+/* The libraries have no function for their version, but the file that is loaded, libibverbs.so.1,
+ * is a link to libibverbs.so.1.14.44.0. */
 static void library_version(const char *name, const char *built_with, char *buf, size_t size)
 {
     char stem[32];
