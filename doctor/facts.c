@@ -3,7 +3,7 @@
  * Gathers the facts that doctor judges. Files are read below the sysroot. Limits, shared memory and
  * kernels are facts of this process; a recording may have files about the limits.
  */
-#include "doctor/facts_priv.h"
+#include "doctor/doctor_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +33,6 @@ static void copy_trimmed(char *buf, size_t size, const char *text)
     buf[len] = '\0';
 }
 
-/* A search for the first line that begins with a prefix. */
 struct search {
     const char *prefix;
     char *buf;

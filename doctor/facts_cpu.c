@@ -1,8 +1,5 @@
-/* SPDX-License-Identifier: MIT
- *
- * Gathers the facts about cpus, and the memory limit of the cgroup.
- */
-#include "doctor/facts_priv.h"
+/* SPDX-License-Identifier: MIT */
+#include "doctor/doctor_priv.h"
 
 #include <limits.h>
 #include <stdlib.h>

@@ -108,7 +108,6 @@ static vb_status read_secret_fd(unsigned char secret[VB_SECRET_BYTES])
     return VB_OK;
 }
 
-/* Reads a descriptor that only some ranks have. */
 static vb_status read_fd(int name, int *fd_p)
 {
     vb_status st;
@@ -216,7 +215,6 @@ static bool is_option(const char *entry)
            !is_among(entry, launcher_options, VB_COUNT(launcher_options));
 }
 
-/* Adds the variables for launch after the n entries of env. */
 static bool add_all(char **env, size_t n, const struct vb_launch *launch, int secret_fd)
 {
     int values[N_NUMBERS] = {

@@ -14,8 +14,6 @@
 #define PORT_FIRST 10240 /* below the ports that Linux gives out, which begin at 32768 */
 #define PORTS 16384
 
-/* ---- variables ------------------------------------------------------------------------------- */
-
 const char *vb_launch_variable(const char *name)
 {
     const char *text = getenv(name);
@@ -33,6 +31,19 @@ vb_status vb_launch_number(const char *name, int64_t min, int64_t max, int64_t *
         return vb_err(VB_ERR_USAGE, "%s %.64s: must be a number from %lld to %lld" LAUNCH_ALONE,
                       name, text, (long long)min, (long long)max);
     return VB_OK;
+}
+
+vb_status vb_launch_place(const char *ranks, const char *rank, int64_t max, int *ranks_p,
+                          int *rank_p)
+{
+    int64_t n = 0, i = 0;
+    vb_status st = vb_launch_number(ranks, 1, max, &n);
+
+    if (st == VB_OK)
+        st = vb_launch_number(rank, 0, n - 1, &i);
+    *ranks_p = (int)n;
+    *rank_p = (int)i;
+    return st;
 }
 
 int vb_launch_port(uint64_t number)
@@ -74,8 +85,6 @@ static vb_status find(uint64_t deadline, struct launch_found *found)
     st = vb_launch_find_slurm(found);
     return st == VB_OK ? refuse_pmi(found) : st;
 }
-
-/* ---- secret and root ------------------------------------------------------------------------- */
 
 static vb_status need_secret(const struct launch_found *found)
 {

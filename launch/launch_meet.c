@@ -38,7 +38,6 @@ struct attendee {
     cpu_set_t cpus;
 };
 
-/* The meeting, which local rank 0 leads. */
 struct meeting {
     const struct launch_found *found;
     uint64_t deadline;
@@ -136,43 +135,32 @@ static void answer_all(const struct meeting *m, const struct vb_launch *launch)
     explicit_bzero(&answer, sizeof(answer));
 }
 
-static vb_status lead(struct meeting *m, struct vb_launch *launch)
-{
-    uint32_t number, ranks;
-    vb_status st;
-
-    own_cpus(&m->attendees[0].cpus);
-    m->present = 1;
-    st = gather(m);
-    if (st != VB_OK)
-        return st;
-    answer_all(m, launch);
-    count_cpus(m, 0, &number, &ranks);
-    launch->local_rank = (int)number;
-    launch->local_ranks = (int)ranks;
-    return VB_OK;
-}
-
 static vb_status lead_meeting(const struct launch_found *found, const char *name, uint64_t deadline,
                               struct vb_launch *launch)
 {
-    struct meeting m = {.found = found, .deadline = deadline};
-    int i;
+    struct meeting m = {.found = found, .deadline = deadline, .listen_fd = -1, .present = 1};
+    uint32_t number, ranks;
     vb_status st;
+    int i;
 
     m.attendees = calloc((size_t)found->local_ranks, sizeof(*m.attendees));
     if (m.attendees == NULL)
         return vb_err_sys("calloc");
     for (i = 0; i < found->local_ranks; i++)
         m.attendees[i].fd = -1;
+    own_cpus(&m.attendees[0].cpus);
     st = vb_sock_listen_unix(name, TAKEN, &m.listen_fd);
+    if (st == VB_OK)
+        st = gather(&m);
     if (st == VB_OK) {
-        st = lead(&m, launch);
-        close(m.listen_fd);
+        answer_all(&m, launch);
+        count_cpus(&m, 0, &number, &ranks);
+        launch->local_rank = (int)number;
+        launch->local_ranks = (int)ranks;
     }
+    vb_fd_close(&m.listen_fd);
     for (i = 1; i < found->local_ranks; i++)
-        if (m.attendees[i].fd >= 0)
-            close(m.attendees[i].fd);
+        vb_fd_close(&m.attendees[i].fd);
     free(m.attendees);
     return st;
 }

@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * Types and functions of the files that find out how this process was launched.
- */
+/* SPDX-License-Identifier: MIT */
 #ifndef VB_LAUNCH_LAUNCH_PRIV_H
 #define VB_LAUNCH_LAUNCH_PRIV_H
 
@@ -44,6 +41,10 @@ const char *vb_launch_variable(const char *name);
 
 /* Fails, naming the variable, if it is not set or not a number from min to max. */
 vb_status vb_launch_number(const char *name, int64_t min, int64_t max, int64_t *value_p);
+
+/* Reads a number of ranks, at most max, and which of them this process is. */
+vb_status vb_launch_place(const char *ranks, const char *rank, int64_t max, int *ranks_p,
+                          int *rank_p);
 
 /* Returns a port outside the range from which the kernel gives out ports, and never the number
  * itself. Jobs with neighbouring numbers get different ports. */

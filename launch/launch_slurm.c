@@ -15,8 +15,6 @@
 #define HOSTS_MAX 1000000
 #define NAME_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_"
 
-/* ---- lists of hosts -------------------------------------------------------------------------- */
-
 /* The name of the first host of a list, as far as the list is parsed. */
 struct first {
     char *buf;
@@ -114,7 +112,6 @@ bool vb_slurm_hosts_parse(const char *text, char *first, size_t size, int64_t *h
     return true;
 }
 
-/* Parses a number from 1 to max at *at. */
 static bool parse_count(const char **at, int64_t max, int64_t *n_p)
 {
     size_t width = strspn(*at, "0123456789");
@@ -148,8 +145,6 @@ bool vb_slurm_tasks_parse(const char *text, int64_t node, int64_t *tasks_p)
     } while (seen <= HOSTS_MAX && *text++ == ',');
     return found && text[-1] == '\0';
 }
-
-/* ---- the environment ------------------------------------------------------------------------- */
 
 /* False for a shell in which srun may be called. */
 static bool is_task(int64_t *job_p, int64_t *step_p)
@@ -210,7 +205,7 @@ vb_status vb_launch_find_slurm(struct launch_found *found)
 {
     const char *tasks = vb_launch_variable("SLURM_STEP_NUM_TASKS") != NULL ? "SLURM_STEP_NUM_TASKS"
                                                                            : "SLURM_NTASKS";
-    int64_t job, step, world = 0, rank = 0;
+    int64_t job, step;
     vb_status st;
 
     if (!is_task(&job, &step))
@@ -219,13 +214,9 @@ vb_status vb_launch_find_slurm(struct launch_found *found)
         return vb_err(VB_ERR_USAGE,
                       "SLURM_JOB_ID %.32s, SLURM_STEP_ID %.32s: must be numbers" LAUNCH_ALONE,
                       vb_launch_variable("SLURM_JOB_ID"), vb_launch_variable("SLURM_STEP_ID"));
-    st = vb_launch_number(tasks, 1, VB_WORLD_MAX, &world);
-    if (st == VB_OK)
-        st = vb_launch_number("SLURM_PROCID", 0, world - 1, &rank);
+    st = vb_launch_place(tasks, "SLURM_PROCID", VB_WORLD_MAX, &found->world, &found->rank);
     if (st != VB_OK)
         return st;
-    found->world = (int)world;
-    found->rank = (int)rank;
     found->port = vb_launch_port((uint64_t)job * STEPS_A_JOB + (uint64_t)step);
     snprintf(found->job, sizeof(found->job), "slurm %lld.%lld", (long long)job, (long long)step);
     st = read_hosts(found);

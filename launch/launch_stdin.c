@@ -65,8 +65,6 @@ vb_status vb_hello_own(struct vb_hello *hello_p)
     return st;
 }
 
-/* ---- lines ----------------------------------------------------------------------------------- */
-
 bool vb_hello_parse(const char *line, struct vb_hello *hello_p)
 {
     const char *at =
@@ -157,8 +155,6 @@ static vb_status take_answer(struct vb_launch *launch)
     explicit_bzero(line, sizeof(line));
     return st;
 }
-
-/* ---- the end --------------------------------------------------------------------------------- */
 
 /* Ends this process when standard input ends. */
 static void *watch_input(void *arg)

@@ -18,7 +18,6 @@
 
 #define KEY "verbena.root"
 
-/* The result of a call-back, for the thread that waits for it. */
 struct reply {
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -86,7 +85,6 @@ static bool reply_came(struct reply *r, uint64_t deadline)
     return done;
 }
 
-/* A call that waits for the server of this host. */
 struct call {
     struct reply *reply;
     vb_status (*fn)(struct launch_found *found);

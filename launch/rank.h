@@ -8,7 +8,6 @@
 #include "net/control/root.h"
 #include "net/control/secret.h"
 
-/* The data that a process has about its launch. */
 struct vb_launch {
     bool supervised; /* a launcher made this process a rank; otherwise only the secret is known */
     bool has_secret;

@@ -23,8 +23,6 @@ static const char script[] = "cd \"$1\" 2>/dev/null; "
                              "echo \"there is no program $3\" >&2; exit 127; fi; "
                              "shift 3; exec env \"$@\"";
 
-/* ---- set-up ---------------------------------------------------------------------------------- */
-
 static vb_status split_ssh(struct vb_remote *r, const char *command)
 {
     char *rest = NULL, *arg;
@@ -106,8 +104,6 @@ const char *vb_remote_host(const struct vb_remote *r, int rank)
 {
     return vb_hosts_of_rank(r->hosts, rank)->name;
 }
-
-/* ---- the command ----------------------------------------------------------------------------- */
 
 /* Appends an argument in single quotes, inside which no shell changes anything. */
 static bool quote(FILE *out, const char *arg)

@@ -133,7 +133,6 @@ static bool reap(struct job *job, int rank, siginfo_t *info)
     return true;
 }
 
-/* goes_on: training goes on without the rank. */
 static void say_death(struct job *job, int rank, const siginfo_t *info, bool goes_on)
 {
     const char *tail = goes_on ? "; training goes on" : "";

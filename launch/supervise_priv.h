@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * Types and functions that the files of the supervisor share.
- */
+/* SPDX-License-Identifier: MIT */
 #ifndef VB_LAUNCH_SUPERVISE_PRIV_H
 #define VB_LAUNCH_SUPERVISE_PRIV_H
 
@@ -70,7 +67,6 @@ void vb_remote_explain(const struct vb_remote *r, int rank, const siginfo_t *inf
 
 /* ---- spawning (supervise_spawn.c) ------------------------------------------------------------ */
 
-/* The data that all ranks of a job have in common when they are started. */
 struct vb_spawner {
     const char *program;
     char *const *argv;
@@ -85,7 +81,7 @@ struct vb_spawner {
     const struct vb_remote *remote;   /* NULL: the ranks are on this host */
 };
 
-/* A process that was started. The caller owns the descriptors. */
+/* The caller owns the descriptors. */
 struct vb_child {
     pid_t pid;
     int in_fd; /* writes to the child's standard input; -1: that is empty */

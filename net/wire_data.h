@@ -15,11 +15,8 @@ enum data_type { DATA_PUT = 1, DATA_GET = 2, DATA_REPLY = 3 };
 
 struct data_head {
     enum data_type type;
-    uint32_t window;
-    uint32_t note;
-    uint32_t get;
-    uint64_t offset;
-    uint64_t len_bytes;
+    uint32_t window, note, get;
+    uint64_t offset, len_bytes;
 };
 
 void vb_data_head_encode(const struct data_head *head, unsigned char out[DATA_HEAD_BYTES]);

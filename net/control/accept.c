@@ -15,7 +15,7 @@
 void vb_pending_drop(struct pending *p)
 {
     vb_fd_close(&p->fd);
-    vb_auth_wipe(&p->hs, sizeof(p->hs));
+    explicit_bzero(&p->hs, sizeof(p->hs));
 }
 
 /* Returns true if a warning has named this address, with any port; else remembers it. */
@@ -132,7 +132,7 @@ static void admit(struct control *c, struct pending *p)
     } else if (call->kind == WIRE_DATA && conn->data.key_given && conn->epoch == call->epoch) {
         conn->data.fd = p->fd;
         conn->data.key_given = false; /* a key can be used once */
-        vb_auth_wipe(conn->data.one_time, sizeof(conn->data.one_time));
+        explicit_bzero(conn->data.one_time, sizeof(conn->data.one_time));
         p->fd = -1;
         pthread_cond_broadcast(&c->changed);
         vb_membership_news(c);

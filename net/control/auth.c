@@ -32,11 +32,6 @@ void vb_auth_random(void *out, size_t len_bytes)
     randombytes_buf(out, len_bytes);
 }
 
-void vb_auth_wipe(void *secret, size_t len_bytes)
-{
-    sodium_memzero(secret, len_bytes);
-}
-
 void vb_auth_code(const unsigned char key[AUTH_KEY_BYTES], const char label[16],
                   const void *message, size_t len_bytes, unsigned char code[WIRE_PROOF])
 {
@@ -153,7 +148,7 @@ static vb_status take_secret(int fd, const char *path, unsigned char secret[VB_S
         return vb_err_sys("read %s", path);
     if (n == VB_SECRET_BYTES) {
         memcpy(secret, text, VB_SECRET_BYTES);
-        vb_auth_wipe(text, sizeof(text));
+        explicit_bzero(text, sizeof(text));
         return VB_OK;
     }
     text[n] = '\0';
@@ -161,7 +156,7 @@ static vb_status take_secret(int fd, const char *path, unsigned char secret[VB_S
         return vb_err(VB_ERR_INPUT,
                       "%s has no secret: expected %d bytes, or twice as many hexadecimal digits",
                       path, VB_SECRET_BYTES);
-    vb_auth_wipe(text, sizeof(text));
+    explicit_bzero(text, sizeof(text));
     return VB_OK;
 }
 

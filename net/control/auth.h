@@ -15,7 +15,6 @@
 vb_status vb_auth_init(void);
 
 void vb_auth_random(void *out, size_t len_bytes);
-void vb_auth_wipe(void *secret, size_t len_bytes);
 
 /* Computes the proof of one side, or the key of this connection. Each covers the whole handshake so
  * far, with the nonces of both sides, so a proof cannot be used again. Each has its own label, so a

@@ -38,8 +38,8 @@ void vb_conn_fini(struct conn *conn)
     free_blobs(conn->join.offers.first);
     free(conn->in.payload);
     free(conn->out.bytes);
-    vb_auth_wipe(conn->session, sizeof(conn->session));
-    vb_auth_wipe(conn->data.one_time, sizeof(conn->data.one_time));
+    explicit_bzero(conn->session, sizeof(conn->session));
+    explicit_bzero(conn->data.one_time, sizeof(conn->data.one_time));
     vb_conn_init(conn);
 }
 
@@ -166,11 +166,14 @@ static bool take_info(struct control *c, int rank)
     return true;
 }
 
+/* Rank 0 sends the table of ranks or, to a joiner, the list of members, once. */
 static bool take_table(struct control *c, int rank)
 {
     struct conn *conn = &c->conns[rank];
+    bool members = conn->in.type == WIRE_MEMBERS;
 
-    if (rank != 0 || c->table != NULL || c->opts.epoch != GROUP_EPOCH)
+    if (rank != 0 || c->table != NULL || (c->opts.epoch != GROUP_EPOCH) != members ||
+        (members && (!c->opts.elastic || conn->in.len % WIRE_MEMBER_BYTES != 0)))
         return false;
     c->table = conn->in.payload;
     c->table_len = conn->in.len;
@@ -215,6 +218,7 @@ static bool take_frame(struct control *c, int rank)
     case WIRE_INFO:
         return take_info(c, rank);
     case WIRE_TABLE:
+    case WIRE_MEMBERS:
         return take_table(c, rank);
     case WIRE_BEAT:
         conn->beat.step = vb_wire_u64_decode(conn->in.payload);

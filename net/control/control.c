@@ -221,7 +221,7 @@ static void control_free(struct control *c)
     vb_fd_close(&c->opts.unix_fd);
     free(c->conns);
     free(c->table);
-    vb_auth_wipe(c->secret, sizeof(c->secret));
+    explicit_bzero(c->secret, sizeof(c->secret));
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->lock);
     free(c);
@@ -316,10 +316,31 @@ vb_status vb_control_say_failure(struct control *c)
     return vb_err(atomic_load_explicit(&c->failed, memory_order_acquire), "%s", c->failure);
 }
 
-vb_status vb_control_wait_for(struct control *c, int rank, control_arrived_fn arrived,
-                              const char *what, uint64_t deadline)
+static bool has_come(const struct control *c, int rank, enum awaited awaited)
 {
-    while (!arrived(c, rank)) {
+    const struct conn *conn = &c->conns[rank];
+
+    switch (awaited) {
+    case AWAITED_UP:
+        return conn->fd >= 0;
+    case AWAITED_TABLE:
+        return c->table != NULL;
+    case AWAITED_KEY:
+        return conn->data.has_key;
+    case AWAITED_STREAM:
+        return conn->data.fd >= 0;
+    case AWAITED_BLOB:
+        return conn->blobs.first != NULL;
+    case AWAITED_CARD:
+        break;
+    }
+    return conn->join.has_card;
+}
+
+vb_status vb_control_wait_for(struct control *c, int rank, enum awaited awaited, const char *what,
+                              uint64_t deadline)
+{
+    while (!has_come(c, rank, awaited)) {
         if (atomic_load_explicit(&c->failed, memory_order_relaxed) != VB_OK)
             return vb_control_say_failure(c);
         if (c->conns[rank].end.left)
@@ -336,11 +357,6 @@ vb_status vb_control_wait_for(struct control *c, int rank, control_arrived_fn ar
     return VB_OK;
 }
 
-static bool is_up(struct control *c, int rank)
-{
-    return c->conns[rank].fd >= 0;
-}
-
 vb_status vb_control_wait_up(struct control *c, int from, int to, uint64_t deadline)
 {
     vb_status st = VB_OK;
@@ -349,7 +365,7 @@ vb_status vb_control_wait_up(struct control *c, int from, int to, uint64_t deadl
     pthread_mutex_lock(&c->lock);
     for (i = from; i < to && st == VB_OK; i++)
         if (i != c->opts.rank)
-            st = vb_control_wait_for(c, i, is_up, "a connection", deadline);
+            st = vb_control_wait_for(c, i, AWAITED_UP, "a connection", deadline);
     pthread_mutex_unlock(&c->lock);
     return st;
 }

@@ -165,13 +165,12 @@ const char *vb_control_host(struct control *c, int rank);
 void vb_control_wake(struct control *c); /* wakes the control thread */
 
 /* Both are called under the lock. The first waits for the next change and returns false after the
- * deadline. The second waits until arrived() is true for a rank. */
+ * deadline. The second waits until something has come from a rank. */
 bool vb_control_wait_change(struct control *c, uint64_t deadline);
-typedef bool (*control_arrived_fn)(struct control *c, int rank);
-vb_status vb_control_wait_for(struct control *c, int rank, control_arrived_fn arrived,
-                              const char *what, uint64_t deadline);
-bool vb_control_has_table(struct control *c, int rank); /* a control_arrived_fn */
-vb_status vb_control_say_failure(struct control *c);    /* logs why the group cannot go on */
+enum awaited { AWAITED_UP, AWAITED_TABLE, AWAITED_KEY, AWAITED_STREAM, AWAITED_BLOB, AWAITED_CARD };
+vb_status vb_control_wait_for(struct control *c, int rank, enum awaited awaited, const char *what,
+                              uint64_t deadline);
+vb_status vb_control_say_failure(struct control *c); /* logs why the group cannot go on */
 
 /* A duration multiplied by the patience of the options. */
 uint64_t vb_control_patient(const struct control *c, uint64_t ns);

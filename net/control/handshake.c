@@ -133,7 +133,7 @@ static size_t answer_call(struct handshake *hs, handshake_judge_fn judge, void *
         vb_auth_handshake(AUTH_SESSION, key, hs->call_bytes, hs->answer_bytes, hs->session);
         hs->state = HANDSHAKE_PROOF;
     }
-    vb_auth_wipe(key, sizeof(key));
+    explicit_bzero(key, sizeof(key));
     memcpy(out, hs->answer_bytes, WIRE_ANSWER_BYTES);
     return WIRE_ANSWER_BYTES;
 }

@@ -8,7 +8,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define JOIN_NS 30000000000u /* time for a joiner to connect with all members */
 #define OFFERS_MAX 64        /* number of windows by which a peer may be ahead */
@@ -407,19 +406,6 @@ static bool take_offer(struct control *c, struct conn *conn)
     return true;
 }
 
-static bool take_members(struct control *c, int rank)
-{
-    struct conn *conn = &c->conns[rank];
-
-    if (rank != 0 || c->opts.epoch == GROUP_EPOCH || c->table != NULL ||
-        conn->in.len % WIRE_MEMBER_BYTES != 0)
-        return false;
-    c->table = conn->in.payload;
-    c->table_len = conn->in.len;
-    conn->in.payload = NULL;
-    return true;
-}
-
 bool vb_membership_frame(struct control *c, int rank)
 {
     struct conn *conn = &c->conns[rank];
@@ -429,8 +415,6 @@ bool vb_membership_frame(struct control *c, int rank)
         return take_admit(c, rank);
     case WIRE_ADMITTED:
         return take_admitted(c, rank);
-    case WIRE_MEMBERS:
-        return take_members(c, rank);
     case WIRE_JOINED:
         stop_joining(c, rank);
         return c->opts.rank == 0;

@@ -45,7 +45,7 @@ vb_status vb_control_dial(struct control *c, int rank, const struct sock_addr *t
     pthread_mutex_lock(&c->lock);
     vb_conn_up(c, rank, fd, session);
     pthread_mutex_unlock(&c->lock);
-    vb_auth_wipe(session, sizeof(session));
+    explicit_bzero(session, sizeof(session));
     vb_control_wake(c);
     return VB_OK;
 }
@@ -148,12 +148,6 @@ static vb_status send_table(struct control *c, struct wire_info *infos, uint64_t
     return st;
 }
 
-bool vb_control_has_table(struct control *c, int rank)
-{
-    (void)rank;
-    return c->table != NULL;
-}
-
 static vb_status send_info(struct control *c, struct wire_info *infos, uint64_t deadline)
 {
     unsigned char mine[WIRE_INFO_BYTES];
@@ -163,8 +157,7 @@ static vb_status send_info(struct control *c, struct wire_info *infos, uint64_t 
     vb_wire_info_encode(&infos[c->opts.rank], mine);
     st = vb_conn_send(c, 0, WIRE_INFO, mine, sizeof(mine));
     if (st == VB_OK) /* this rank waits longer than rank 0, which logs the missing ranks */
-        st = vb_control_wait_for(c, 0, vb_control_has_table, "the table of ranks",
-                                 deadline + LATER_NS);
+        st = vb_control_wait_for(c, 0, AWAITED_TABLE, "the table of ranks", deadline + LATER_NS);
     for (i = 0; i < c->opts.world && st == VB_OK; i++) {
         if (!vb_wire_info_decode(c->table + (size_t)i * WIRE_INFO_BYTES, &infos[i]) ||
             infos[i].rank != (uint32_t)i)
@@ -206,18 +199,13 @@ vb_status vb_control_give_key(struct control *c, int rank)
     return st;
 }
 
-static bool has_key(struct control *c, int rank)
-{
-    return c->conns[rank].data.has_key;
-}
-
 vb_status vb_control_take_key(struct control *c, int rank, uint64_t deadline,
                               unsigned char key[AUTH_KEY_BYTES])
 {
     vb_status st;
 
     pthread_mutex_lock(&c->lock);
-    st = vb_control_wait_for(c, rank, has_key, "a key for the data connection", deadline);
+    st = vb_control_wait_for(c, rank, AWAITED_KEY, "a key for the data connection", deadline);
     if (st == VB_OK && !vb_auth_unseal(c->conns[rank].session, c->conns[rank].data.sealed, key))
         st = vb_err(VB_ERR_ACCESS, "rank %d sent a key that this rank cannot decrypt", rank);
     c->conns[rank].data.has_key = false;
@@ -232,13 +220,8 @@ vb_status vb_control_stream_dial(struct control *c, int rank, int fd,
     unsigned char session[AUTH_KEY_BYTES];
     vb_status st = vb_handshake_call(fd, &call, key, deadline, session);
 
-    vb_auth_wipe(session, sizeof(session));
+    explicit_bzero(session, sizeof(session));
     return st;
-}
-
-static bool has_stream(struct control *c, int rank)
-{
-    return c->conns[rank].data.fd >= 0;
 }
 
 vb_status vb_control_stream_wait(struct control *c, int rank, uint64_t deadline, int *fd_p)
@@ -246,7 +229,7 @@ vb_status vb_control_stream_wait(struct control *c, int rank, uint64_t deadline,
     vb_status st;
 
     pthread_mutex_lock(&c->lock);
-    st = vb_control_wait_for(c, rank, has_stream, "its data connection", deadline);
+    st = vb_control_wait_for(c, rank, AWAITED_STREAM, "its data connection", deadline);
     if (st == VB_OK) {
         *fd_p = c->conns[rank].data.fd;
         c->conns[rank].data.fd = -1;
@@ -257,17 +240,12 @@ vb_status vb_control_stream_wait(struct control *c, int rank, uint64_t deadline,
 
 /* ---- exchange -------------------------------------------------------------------------------- */
 
-static bool has_blob(struct control *c, int rank)
-{
-    return c->conns[rank].blobs.first != NULL;
-}
-
 /* Blobs arrive in order, so the next one of a peer must have the expected tag. */
 static vb_status take_blob(struct control *c, int rank, uint32_t tag, void *out, size_t len,
                            const char *what, uint64_t deadline)
 {
     struct blob *blob;
-    vb_status st = vb_control_wait_for(c, rank, has_blob, what, deadline);
+    vb_status st = vb_control_wait_for(c, rank, AWAITED_BLOB, what, deadline);
 
     if (st != VB_OK)
         return st;

@@ -36,8 +36,6 @@ uint64_t vb_wire_u64_decode(const unsigned char in[8])
     return vb_wire_u32_decode(in) | (uint64_t)vb_wire_u32_decode(in + 4) << 32;
 }
 
-/* ---- handshake ------------------------------------------------------------------------------- */
-
 void vb_wire_call_encode(const struct wire_call *call, unsigned char out[WIRE_CALL_BYTES])
 {
     memset(out, 0, WIRE_CALL_BYTES);
@@ -155,8 +153,6 @@ bool vb_wire_frame_decode(const unsigned char in[WIRE_FRAME_HEAD], int world, ui
     *type_p = type;
     return true;
 }
-
-/* ---- info ------------------------------------------------------------------------------------ */
 
 /* Offsets of the texts in an encoded info. The numbers come before the texts. */
 enum {

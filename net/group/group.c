@@ -39,8 +39,6 @@ static void describe(struct vb_group *g, const struct sock_addr *at, const char 
     snprintf(info->unix_name, sizeof(info->unix_name), "%s", unix_name);
 }
 
-/* ---- control connections --------------------------------------------------------------------- */
-
 static vb_status open_unix(char name[WIRE_UNIX_NAME], int *fd_p)
 {
     unsigned char random[12];
@@ -74,24 +72,44 @@ static vb_status open_control(struct vb_group *g, int listen_fd, int unix_fd)
     return vb_control_open(&opts, &g->control);
 }
 
+/* Starts the control thread, which takes over listen_fd, also on a new unix socket. */
+static vb_status listen_on(struct vb_group *g, int listen_fd)
+{
+    char unix_name[WIRE_UNIX_NAME];
+    struct sock_addr at;
+    int unix_fd = -1;
+    vb_status st = vb_sock_local(listen_fd, &at);
+
+    if (st == VB_OK)
+        st = open_unix(unix_name, &unix_fd);
+    if (st != VB_OK) {
+        close(listen_fd);
+        return st;
+    }
+    describe(g, &at, unix_name);
+    return open_control(g, listen_fd, unix_fd);
+}
+
 /* The socket is that of the supervisor, or a new one at the root address. */
-static vb_status listen_as_root(struct vb_group *g, int *fd_p)
+static vb_status listen_as_root(struct vb_group *g)
 {
     char root[VB_ROOT_TEXT];
+    int fd = g->opts.root_fd;
+    vb_status st = VB_OK;
 
-    if (g->opts.root_fd >= 0) {
-        if (fcntl(g->opts.root_fd, F_SETFL, O_NONBLOCK) != 0)
-            return vb_err_sys("cannot take over descriptor %d", g->opts.root_fd);
-        *fd_p = g->opts.root_fd;
-        return VB_OK;
+    if (fd >= 0) {
+        if (fcntl(fd, F_SETFL, O_NONBLOCK) != 0)
+            st = vb_err_sys("cannot take over descriptor %d", fd);
+    } else {
+        snprintf(root, sizeof(root), "%s", g->opts.root); /* vb_root_listen() may change root */
+        st = vb_root_listen(root, &fd);
     }
-    snprintf(root, sizeof(root), "%s", g->opts.root); /* vb_root_listen() may change root */
-    return vb_root_listen(root, fd_p);
+    return st == VB_OK ? listen_on(g, fd) : st;
 }
 
 /* Listens on the address from which this host reaches the root. A connected datagram socket tells
  * this address without sending anything. */
-static vb_status listen_towards(const struct sock_addr *root, int *fd_p)
+vb_status vb_group_listen_towards(struct vb_group *g, const struct sock_addr *root)
 {
     struct sock_addr local;
     vb_status st;
@@ -112,32 +130,7 @@ static vb_status listen_towards(const struct sock_addr *root, int *fd_p)
         ((struct sockaddr_in6 *)&local.sa)->sin6_port = 0;
     else
         ((struct sockaddr_in *)&local.sa)->sin_port = 0;
-    return vb_sock_listen(&local, NULL, fd_p);
-}
-
-/* Starts the control thread, which takes over listen_fd, also on a new unix socket. */
-static vb_status listen_on(struct vb_group *g, int listen_fd)
-{
-    char unix_name[WIRE_UNIX_NAME];
-    struct sock_addr at;
-    int unix_fd = -1;
-    vb_status st = vb_sock_local(listen_fd, &at);
-
-    if (st == VB_OK)
-        st = open_unix(unix_name, &unix_fd);
-    if (st != VB_OK) {
-        close(listen_fd);
-        return st;
-    }
-    describe(g, &at, unix_name);
-    return open_control(g, listen_fd, unix_fd);
-}
-
-vb_status vb_group_listen_towards(struct vb_group *g, const struct sock_addr *root)
-{
-    int fd = -1;
-    vb_status st = listen_towards(root, &fd);
-
+    st = vb_sock_listen(&local, NULL, &fd);
     return st == VB_OK ? listen_on(g, fd) : st;
 }
 
@@ -145,12 +138,9 @@ static vb_status meet_root(struct vb_group *g, uint64_t deadline)
 {
     struct sock_addr root;
     vb_status st;
-    int fd = -1;
 
-    if (g->rank == 0) {
-        st = listen_as_root(g, &fd);
-        return st == VB_OK ? listen_on(g, fd) : st;
-    }
+    if (g->rank == 0)
+        return listen_as_root(g);
     st = vb_root_resolve(g->opts.root, &root);
     if (st == VB_OK)
         st = vb_group_listen_towards(g, &root);
@@ -197,8 +187,6 @@ vb_status vb_group_check_route(struct vb_group *g, int rank)
     st = vb_control_local_addr(g->control, rank, &local);
     return st == VB_OK ? vb_route_check(&local, rank, g->opts.any_interface) : st;
 }
-
-/* ---- open and close -------------------------------------------------------------------------- */
 
 static vb_status check_opts(const struct vb_group_opts *o)
 {
@@ -382,7 +370,7 @@ void vb_group_close(struct vb_group *g)
     }
     vb_fd_close(&g->epoll_fd);
     vb_fd_close(&g->wake_fd);
-    vb_auth_wipe(g->opts.secret, sizeof(g->opts.secret));
+    explicit_bzero(g->opts.secret, sizeof(g->opts.secret));
     pthread_mutex_destroy(&g->front.lock);
     free(g->peers);
     free(g->waits);

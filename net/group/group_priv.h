@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * Declarations that the files of net/group share.
- */
+/* SPDX-License-Identifier: MIT */
 #ifndef VB_NET_GROUP_GROUP_PRIV_H
 #define VB_NET_GROUP_GROUP_PRIV_H
 
@@ -136,7 +133,7 @@ vb_status vb_group_listen_towards(struct vb_group *g, const struct sock_addr *ro
 vb_status vb_group_check_route(struct vb_group *g, int rank);
 vb_status vb_group_set_going(struct vb_group *g);
 
-/* pairs.c: decides on the transport of every pair, and connects this rank to all others. */
+/* pairs.c */
 vb_status vb_pairs_connect(struct vb_group *g, uint64_t deadline);
 
 /* Closes devices that no peer is connected through, before windows exist. */
@@ -170,6 +167,9 @@ vb_status vb_pair_connect_verbs(struct vb_group *g, int rank, struct vb_device *
                                 uint64_t deadline, struct vb_ep **ep_p);
 void vb_pair_take_verbs(struct vb_group *g, int rank, struct vb_device *verbs, struct vb_ep *ep);
 
+/* member.c: the transport of a rank that is not a member: a name without functions. */
+extern const struct vb_transport vb_transport_nobody;
+
 /* window.c: vb_window_release() frees a window without waiting for the peers. vb_window_offer()
  * fills in all fields of an offer except the keys. */
 void vb_window_release(struct vb_window *win);
@@ -188,10 +188,9 @@ void vb_window_exchange_remove(struct vb_window *win);
 /* Offers our part of a window to all members, and waits until all members have offered theirs. */
 vb_status vb_window_exchange_share(struct vb_window *win);
 
-/* Imports the windows that a peer has offered. Returns the number of offers taken. */
+/* Returns the number of offers taken. */
 int vb_window_exchange_take(struct vb_group *g, int rank);
 
-/* Returns whether the peer's parts of all windows are imported. */
 bool vb_window_exchange_has_all(struct vb_group *g, int rank);
 
 /* Releases the parts of all windows that belong to a rank that is gone. */

@@ -295,7 +295,7 @@ vb_status vb_group_join(const struct vb_group_opts *opts, struct vb_group **grou
         st = connect_to_group(g, &root, fd, session, deadline);
     else
         close(fd);
-    vb_auth_wipe(session, sizeof(session));
+    explicit_bzero(session, sizeof(session));
     if (st != VB_OK) {
         if (g != NULL && g->control != NULL)
             vb_group_abort(g, "this rank could not join the group");

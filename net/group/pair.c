@@ -158,7 +158,7 @@ vb_status vb_pair_dial(struct vb_group *g, int rank, uint64_t deadline)
     st = dial_stream(g, rank, deadline, &fd);
     if (st == VB_OK)
         st = vb_control_stream_dial(g->control, rank, fd, key, deadline);
-    vb_auth_wipe(key, sizeof(key));
+    explicit_bzero(key, sizeof(key));
     if (st == VB_OK)
         return vb_pair_attach(g, rank, fd, 0);
     vb_fd_close(&fd);
@@ -182,7 +182,7 @@ vb_status vb_pair_connect_verbs(struct vb_group *g, int rank, struct vb_device *
 
     vb_control_pair_key(g->control, rank, key);
     st = vb_transport_verbs.connect(verbs, &link, ep_p);
-    vb_auth_wipe(key, sizeof(key));
+    explicit_bzero(key, sizeof(key));
     return st;
 }
 

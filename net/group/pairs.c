@@ -176,12 +176,15 @@ static void keep_faster(struct settling *s, const struct pick_pair *pairs, int n
     vb_pairs_close_unused(s->g);
 }
 
-static vb_status pick_faster(struct settling *s, struct pick_pair *pairs, double seconds[2])
+static vb_status pick_faster(struct settling *s, double seconds[2])
 {
     struct vb_group *g = s->g;
+    struct pick_pair *pairs = calloc((size_t)g->world, sizeof(*pairs));
     vb_status st = VB_OK;
     int i, n = 0;
 
+    if (pairs == NULL)
+        return vb_err_sys("calloc");
     for (i = 0; i < g->world && st == VB_OK; i++) {
         if (i == g->rank || way_to(s, i) != WAY_MEASURE)
             continue;
@@ -194,22 +197,9 @@ static vb_status pick_faster(struct settling *s, struct pick_pair *pairs, double
     if (st == VB_OK)
         st = vb_pick_transport(g, pairs, n, s->deadline, seconds);
     keep_faster(s, pairs, n, st == VB_OK && seconds[1] < seconds[0]);
-    return st;
-}
-
-static vb_status pick_for_pairs(struct settling *s, double seconds[2])
-{
-    struct pick_pair *pairs = calloc((size_t)s->g->world, sizeof(*pairs));
-    vb_status st;
-
-    if (pairs == NULL)
-        return vb_err_sys("calloc");
-    st = pick_faster(s, pairs, seconds);
     free(pairs);
     return st;
 }
-
-/* ---- the text that explains the choice ------------------------------------------------------- */
 
 static int first_remote(const struct vb_group *g)
 {
@@ -263,7 +253,7 @@ static vb_status settle(struct settling *s)
     if (st == VB_OK)
         st = connect_hardware(s);
     if (st == VB_OK && needs_pick(s)) {
-        st = pick_for_pairs(s, seconds);
+        st = pick_faster(s, seconds);
         tried = true;
     }
     if (st != VB_OK)

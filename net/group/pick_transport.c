@@ -16,7 +16,6 @@
 #define WINDOW_ID UINT32_MAX /* not the id of a window of the group: these count from 0 */
 #define NAP_MS 20
 
-/* One rank's part of the measurement over one transport. */
 struct pick {
     struct vb_group *g;
     const struct pick_pair *pairs;

@@ -230,7 +230,6 @@ static void sleep_in_epoll(struct vb_group *g, vb_ready_fn ready, void *arg, int
     atomic_store_explicit(&g->app_sleeping, false, memory_order_relaxed);
 }
 
-/* Returns the number of events delivered. */
 static int sleep_in_device(struct vb_group *g, int ms)
 {
     struct vb_raw_event ev[EVENTS];

@@ -29,7 +29,6 @@ static bool has_cpu(const struct vb_group *g)
     return placement != NULL && placement->ranks[g->opts.placement_rank].progress_cpu >= 0;
 }
 
-/* Serves peers until the caller polls again. */
 static void take_over(struct vb_group *g, unsigned seen)
 {
     bool rests = !has_cpu(g), served = false; /* served: there were events since the last rest */

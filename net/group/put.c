@@ -6,14 +6,11 @@
 
 #include <string.h>
 
-/* ---- put and get ----------------------------------------------------------------------------- */
-
 static bool in_bounds(size_t offset, size_t len, size_t size)
 {
     return offset <= size && len <= size - offset;
 }
 
-/* A put or get that a caller asks for. */
 struct transfer {
     struct vb_window *win;
     const struct vb_window *from; /* the window of this rank's end; for a get it is win */
@@ -47,7 +44,6 @@ static vb_status endpoint_failed(struct vb_group *g, int rank, vb_status st)
     return vb_err(st, "rank %d (%s) has left", rank, vb_group_host(g, rank));
 }
 
-/* Copies within this rank's own part. */
 static vb_status self_transfer(const struct transfer *t)
 {
     struct self_queue *self = &t->win->group->self;
@@ -163,8 +159,6 @@ vb_status vb_get_wait(struct vb_window *win, int rank, size_t dst_offset, size_t
 
     return start_wait(&t, timeout_ms);
 }
-
-/* ---- channels -------------------------------------------------------------------------------- */
 
 vb_status vb_channel_open(struct vb_group *g, int channel, vb_note_fn fn, void *arg)
 {

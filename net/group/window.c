@@ -60,7 +60,6 @@ vb_status vb_window_import(struct vb_window *win, int rank, struct wire_offer *o
                                           win->lens[rank], wait_ms, &win->remotes[rank]);
 }
 
-/* Exchanges the offers of all ranks, then imports them. */
 static vb_status share(struct vb_window *win, struct wire_offer *mine)
 {
     struct vb_group *g = win->group;

@@ -53,8 +53,6 @@ void vb_window_exchange_remove(struct vb_window *win)
         release_kept(win, i);
 }
 
-/* ---- offers ---------------------------------------------------------------------------------- */
-
 static vb_status send_offer(struct vb_window *win, int rank)
 {
     struct vb_group *g = win->group;
@@ -148,8 +146,6 @@ vb_status vb_window_exchange_add_device(struct vb_group *g, struct vb_device *de
         }
     return st;
 }
-
-/* ---- a new window ---------------------------------------------------------------------------- */
 
 struct sharing {
     struct vb_window *win;

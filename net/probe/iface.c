@@ -101,8 +101,6 @@ static void fill_iface(const char *sysroot, const char *name, struct vb_iface *i
                      sysroot, name);
 }
 
-/* ---- routes ---------------------------------------------------------------------------------- */
-
 /* The best default route so far: the kernel uses the one with the lowest metric. */
 struct best_route {
     char name[VB_IFACE_NAME]; /* the interface of the route; "": none found yet */
@@ -146,23 +144,16 @@ static bool route6_line(char *line, void *arg)
     return true;
 }
 
-static void mark_default(struct vb_iface *list, int n, const char *name)
-{
-    int i;
-
-    for (i = 0; i < n; i++)
-        if (name[0] != '\0' && strcmp(list[i].name, name) == 0)
-            list[i].default_route = true;
-}
-
 static void mark_routes(const char *sysroot, struct vb_iface *list, int n)
 {
     struct best_route best4 = {.name = ""}, best6 = {.name = ""};
+    int i;
 
     vb_probe_lines(route4_line, &best4, "%s/proc/net/route", sysroot);
     vb_probe_lines(route6_line, &best6, "%s/proc/net/ipv6_route", sysroot);
-    mark_default(list, n, best4.name);
-    mark_default(list, n, best6.name);
+    for (i = 0; i < n; i++)
+        list[i].default_route =
+            strcmp(list[i].name, best4.name) == 0 || strcmp(list[i].name, best6.name) == 0;
 }
 
 static void add_address(struct vb_iface *list, int n, const struct ifaddrs *ifa)
@@ -203,8 +194,6 @@ static void add_addresses(struct vb_iface *list, int n)
         add_address(list, n, ifa);
     freeifaddrs(all);
 }
-
-/* ---- the list of interfaces ------------------------------------------------------------------ */
 
 vb_status vb_net_ifaces_list(const char *sysroot, struct vb_iface **list_p, int *n_p)
 {

@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * Declarations that the files of net/probe share.
- */
+/* SPDX-License-Identifier: MIT */
 #ifndef VB_NET_PROBE_PROBE_PRIV_H
 #define VB_NET_PROBE_PROBE_PRIV_H
 
@@ -28,7 +25,6 @@ bool vb_net_exists(const char *path_fmt, ...) VB_PRINTF(1, 2);
 /* Adds the data that only libibverbs has to each device (verbs_probe.c). */
 void vb_net_rdma_query_verbs(struct vb_rdma_dev *list, int n);
 
-/* Appends a copy of gid to the GIDs of the port. */
 vb_status vb_net_gid_add(struct vb_rdma_port *port, const struct vb_rdma_gid *gid);
 
 #endif

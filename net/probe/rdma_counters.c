@@ -90,8 +90,6 @@ const char *vb_port_trouble_str(enum vb_port_trouble kind)
     return (unsigned)kind < VB_PORT_TROUBLES ? words[kind] : "other";
 }
 
-/* ---- reading counters ------------------------------------------------------------------------ */
-
 /* A file that does not exist, cannot be read or has no number ("N/A (no PMA)") is ignored. */
 static void read_port(const char *sysroot, struct vb_port_counts *port)
 {
@@ -168,8 +166,6 @@ vb_status vb_net_ports_read(const char *sysroot, const char *which, struct vb_po
     free(names);
     return st;
 }
-
-/* ---- changes since an earlier reading -------------------------------------------------------- */
 
 const struct vb_port_counts *vb_net_ports_find(const struct vb_port_list *list, const char *dev,
                                                int port)
