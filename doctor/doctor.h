@@ -73,8 +73,7 @@ struct vb_check {
 
 #define VB_CHECKS_MAX 16
 
-/* Fills checks and returns their number. Does no I/O. Ports and GIDs are checked only if the
- * machine has RDMA devices. */
+/* Returns the number of checks. Ports and GIDs are checked only if there are RDMA devices. */
 int vb_doctor_judge(const struct vb_facts *facts, struct vb_check checks[VB_CHECKS_MAX]);
 
 const char *vb_check_level_str(enum vb_check_level level); /* "OK", "WARN", "FAIL" */

@@ -34,21 +34,10 @@ static void count_cpu(int cpu, void *arg)
     ++*(int *)arg;
 }
 
-/* If topo/ fails, it logs the reason, and the numbers stay 0. */
-static void cpus_from_topo(struct vb_facts *facts)
+void vb_facts_cpus(const char *sysroot, struct vb_facts *facts)
 {
     struct vb_topo_source source = {.synthetic = NULL};
     struct vb_topo *topo;
-
-    if (vb_topo_open(&source, &topo) != VB_OK)
-        return;
-    facts->n_cpus = vb_topo_facts(topo)->n_cpus;
-    facts->n_allowed_cpus = vb_topo_facts(topo)->n_allowed_cpus;
-    vb_topo_close(topo);
-}
-
-void vb_facts_cpus(const char *sysroot, struct vb_facts *facts)
-{
     char list[512];
 
     if (facts->recorded) {
@@ -56,8 +45,10 @@ void vb_facts_cpus(const char *sysroot, struct vb_facts *facts)
         each_cpu(list, count_cpu, &facts->n_cpus);
         vb_facts_field(sysroot, "/proc/self/status", "Cpus_allowed_list:", list, sizeof(list));
         each_cpu(list, count_cpu, &facts->n_allowed_cpus);
-    } else {
-        cpus_from_topo(facts);
+    } else if (vb_topo_open(&source, &topo) == VB_OK) { /* otherwise topo/ has logged the reason */
+        facts->n_cpus = vb_topo_facts(topo)->n_cpus;
+        facts->n_allowed_cpus = vb_topo_facts(topo)->n_allowed_cpus;
+        vb_topo_close(topo);
     }
     facts->cpu_quota = vb_topo_cpu_quota(sysroot);
 }

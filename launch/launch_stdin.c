@@ -67,8 +67,7 @@ vb_status vb_hello_own(struct vb_hello *hello_p)
 
 bool vb_hello_parse(const char *line, struct vb_hello *hello_p)
 {
-    const char *at =
-        strstr(line, HELLO " "); /* a shell may have written an escape sequence before the hello */
+    const char *at = strstr(line, HELLO " "); /* after a shell's escape sequences */
     struct vb_hello hello;
     int end = 0;
 
@@ -90,8 +89,7 @@ static void say_hello(const struct vb_hello *hello)
                      hello->root[0] != '\0' ? hello->root : "-");
 
     if (write(STDOUT_FILENO, line, (size_t)n) != n)
-        VB_LOG_DEBUG(
-            "no process reads the greeting of this rank"); /* then standard input ends too */
+        VB_LOG_DEBUG("no process reads the greeting of this rank"); /* standard input ends too */
 }
 
 int vb_launch_answer(char *buf, size_t size, const char *root,

@@ -45,8 +45,7 @@ struct vb_supervise_opts {
     int grace_ms;        /* time between the stages of ending a job; 0: 2 s */
     const char *logs; /* folder for rank-0.log and so on, created if it is missing; NULL: no logs */
 
-    const struct vb_hosts
-        *hosts;       /* hosts of the ranks; program is then a path on them. NULL: this host */
+    const struct vb_hosts *hosts; /* program is then a path on these hosts; NULL: this host */
     const char *ssh;  /* command that starts a remote shell; NULL: ssh without prompts */
     const char *root; /* HOST:PORT where rank 0 listens; NULL: rank 0 chooses */
 

@@ -131,8 +131,7 @@ static _Noreturn void become_rank(const struct vb_spawner *s, const struct pipes
         (!remote && rank == 0 && fcntl(s->root_fd, F_SETFD, 0) != 0))
         _exit(EXEC_FAILED);
     if (remote)
-        execvpe(image->argv[0], image->argv,
-                image->env); /* in glibc execvpe() needs no lock and no heap */
+        execvpe(image->argv[0], image->argv, image->env); /* glibc's has no lock and no heap */
     else
         execve(s->program, s->argv, image->env);
     say_exec_failed(remote ? image->argv[0] : s->program);
@@ -192,15 +191,6 @@ static vb_status image_init(const struct vb_spawner *s, int rank, int secret_fd,
     return vb_err(VB_ERR_NO_MEMORY, "no memory for the environment of rank %d", rank);
 }
 
-/* Moves the caller's ends to child, so that close_pipes() closes only the others. */
-static void take_ends(struct pipes *p, pid_t pid, struct vb_child *child)
-{
-    setpgid(pid, pid); /* parent and child both call setpgid(); the second call does nothing */
-    *child =
-        (struct vb_child){.pid = pid, .in_fd = p->in[1], .out_fd = p->out[0], .err_fd = p->err[0]};
-    p->in[1] = p->out[0] = p->err[0] = -1;
-}
-
 vb_status vb_spawner_start(const struct vb_spawner *s, int rank, struct vb_child *child_p)
 {
     struct image image;
@@ -213,10 +203,13 @@ vb_status vb_spawner_start(const struct vb_spawner *s, int rank, struct vb_child
     st = image_init(s, rank, p.secret[0], &image);
     if (st == VB_OK) {
         pid = fork_rank(s, &p, rank, &image);
-        if (pid < 0)
+        if (pid < 0) {
             st = vb_err_sys("fork rank %d", rank);
-        else
-            take_ends(&p, pid, child_p);
+        } else {
+            setpgid(pid, pid); /* the child calls it too; the second call does nothing */
+            *child_p = (struct vb_child){pid, p.in[1], p.out[0], p.err[0]};
+            p.in[1] = p.out[0] = p.err[0] = -1; /* close_pipes() closes the other ends */
+        }
         image_fini(s, &image);
     }
     close_pipes(&p);

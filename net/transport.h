@@ -139,8 +139,7 @@ struct vb_transport {
                      uint32_t note, struct vb_op *op);
     vb_status (*get)(struct vb_ep *ep, const struct vb_span *dst, struct vb_target src,
                      struct vb_op *op);
-    void (*flush)(
-        struct vb_device *dev); /* sends puts that were held back; NULL: puts are never held back */
+    void (*flush)(struct vb_device *dev); /* sends puts that were held back; NULL: none ever is */
 
     /* Makes progress without blocking and reports up to max events. */
     vb_status (*poll)(struct vb_device *dev, struct vb_raw_event *ev, int max, int *n_p);

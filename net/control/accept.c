@@ -72,8 +72,7 @@ void vb_accept_new(struct control *c, int listen_fd)
             continue;
         if (fd < 0)
             return;
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on,
-                   sizeof(on)); /* fails for unix sockets, which is harmless */
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)); /* unix sockets refuse it */
         p = place(c);
         p->fd = fd;
         p->deadline = vb_clock_ns() + PENDING_NS;

@@ -31,8 +31,8 @@ void vb_control_fail(struct control *c, vb_status st, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(c->failure, sizeof(c->failure), fmt, args);
     va_end(args);
-    atomic_store_explicit(&c->failed, st,
-                          memory_order_release); /* pairs with vb_control_status() */
+    /* pairs with the acquire in vb_control_status() */
+    atomic_store_explicit(&c->failed, st, memory_order_release);
     pthread_cond_broadcast(&c->changed);
     if (c->opts.alarm != NULL)
         c->opts.alarm(c->opts.arg);

@@ -113,8 +113,7 @@ static vb_status collect_infos(struct control *c, uint64_t deadline)
         }
         if (vb_control_wait_change(c, remind < deadline ? remind : deadline))
             continue;
-        list_missing(c, missing,
-                     sizeof(missing)); /* callers come and go without signalling `changed` */
+        list_missing(c, missing, sizeof(missing)); /* callers do not signal `changed` */
         if (vb_clock_ns() >= deadline)
             return vb_err(VB_ERR_TIMEOUT, "gave up waiting for missing ranks: %s", missing);
         VB_LOG_WARN("still waiting for ranks %s", missing);
@@ -281,8 +280,7 @@ vb_status vb_control_exchange(struct control *c, const void *blob, size_t len_by
     memcpy(frame + 4, blob, len_bytes);
     for (i = 0; i < c->opts.world; i++)
         if (i != c->opts.rank)
-            vb_conn_send(c, i, WIRE_BLOB, frame,
-                         4 + len_bytes); /* if this fails, take_blob() fails too */
+            vb_conn_send(c, i, WIRE_BLOB, frame, 4 + len_bytes); /* or take_blob() fails */
     memcpy(out + (size_t)c->opts.rank * len_bytes, blob, len_bytes);
     for (i = 0; i < c->opts.world && st == VB_OK; i++)
         if (i != c->opts.rank)

@@ -214,8 +214,7 @@ vb_status vb_sock_listen_unix(const char *name, const char *if_taken, int *fd_p)
 
 /* ---- connecting ------------------------------------------------------------------------------ */
 
-/* A socket can connect with itself if nobody listens at the port yet and the kernel chooses the
- * same port for its near end. */
+/* If nobody listens yet, the kernel may choose the port of the listener for the near end. */
 static bool met_itself(int fd)
 {
     struct sockaddr_storage own, peer;

@@ -51,7 +51,8 @@ static vb_status open_unix(char name[WIRE_UNIX_NAME], int *fd_p)
     return vb_sock_listen_unix(name, NULL, fd_p);
 }
 
-static vb_status open_control(struct vb_group *g, int listen_fd, int unix_fd)
+/* Starts the control thread, which takes over listen_fd, also on a new unix socket. */
+static vb_status listen_on(struct vb_group *g, int listen_fd)
 {
     struct control_opts opts = {.rank = g->rank,
                                 .world = g->world,
@@ -62,32 +63,24 @@ static vb_status open_control(struct vb_group *g, int listen_fd, int unix_fd)
                                 .choice = (uint32_t)g->opts.transport,
                                 .secret = g->opts.secret,
                                 .listen_fd = listen_fd,
-                                .unix_fd = unix_fd,
+                                .unix_fd = -1,
                                 .beat_ms = BEAT_MS,
                                 .silent_ms = (int)(SILENT_MS * g->opts.patience),
                                 .alarm = vb_group_wake,
                                 .arg = g,
                                 .news = &g->news};
-
-    return vb_control_open(&opts, &g->control);
-}
-
-/* Starts the control thread, which takes over listen_fd, also on a new unix socket. */
-static vb_status listen_on(struct vb_group *g, int listen_fd)
-{
     char unix_name[WIRE_UNIX_NAME];
     struct sock_addr at;
-    int unix_fd = -1;
     vb_status st = vb_sock_local(listen_fd, &at);
 
     if (st == VB_OK)
-        st = open_unix(unix_name, &unix_fd);
+        st = open_unix(unix_name, &opts.unix_fd);
     if (st != VB_OK) {
         close(listen_fd);
         return st;
     }
     describe(g, &at, unix_name);
-    return open_control(g, listen_fd, unix_fd);
+    return vb_control_open(&opts, &g->control);
 }
 
 /* The socket is that of the supervisor, or a new one at the root address. */

@@ -47,8 +47,7 @@ struct vb_group_opts {
     int timeout_ms;  /* maximum time to wait for peers, at the start and in every wait */
     double patience; /* factor for timeout_ms and for the timeouts of the control plane; 0: 1 */
 
-    /* true: if a rank dies or is retired, the others continue; see "elastic groups" below. false:
-     * all waits of the others fail. */
+    /* if a rank dies or is retired, the others continue (see below); else their waits fail */
     bool elastic;
     int slots; /* elastic: maximum number of ranks, which includes joiners; 0: world */
 

@@ -156,8 +156,7 @@ vb_status vb_pair_device_open(struct vb_group *g, const struct vb_transport *tra
 /* Returns the open device of a transport, or NULL if there is none. */
 struct vb_device *vb_pair_device(struct vb_group *g, const struct vb_transport *transport);
 
-/* Connects over shm or TCP. Takes over fd, also after a failure. deadline 0: the transport's own.
- */
+/* Takes over fd, also after a failure. deadline 0: the transport has its own. */
 vb_status vb_pair_attach(struct vb_group *g, int rank, int fd, uint64_t deadline);
 vb_status vb_pair_dial(struct vb_group *g, int rank, uint64_t deadline);
 
@@ -178,8 +177,7 @@ struct vb_blob *vb_window_key(struct wire_offer *offer, const struct vb_transpor
 vb_status vb_window_export(struct vb_window *win, struct vb_device *dev, struct wire_offer *offer);
 vb_status vb_window_import(struct vb_window *win, int rank, struct wire_offer *offer);
 
-/* window_exchange.c: windows of an elastic group. The caller holds the lock, except in
- * vb_window_exchange_share(). */
+/* window_exchange.c: the caller holds the lock, except in vb_window_exchange_share(). */
 
 /* From now on no note is delivered until the caller of vb_window_create() has the window. */
 void vb_window_exchange_add(struct vb_window *win);

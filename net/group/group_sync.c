@@ -36,8 +36,7 @@ vb_status vb_group_sync_open(struct vb_group *g)
     struct group_sync *sync = &g->sync;
     vb_status st;
 
-    sync->arrived =
-        calloc((size_t)g->slots, sizeof(*sync->arrived)); /* joiners may send notes, too */
+    sync->arrived = calloc((size_t)g->slots, sizeof(*sync->arrived)); /* joiners send notes, too */
     sync->ops = calloc((size_t)g->world, sizeof(*sync->ops));
     if (sync->arrived == NULL || sync->ops == NULL)
         return vb_err_sys("calloc");

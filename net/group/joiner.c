@@ -116,8 +116,7 @@ static vb_status take_stream(struct vb_group *g, int rank)
         if (vb_clock_ns() > peer->join_deadline)
             return vb_err(VB_ERR_TIMEOUT, "rank %d (%s) connected but sent nothing", rank,
                           peer->info.host);
-        atomic_store_explicit(&g->news, true,
-                              memory_order_relaxed); /* look again in the next round */
+        atomic_store_explicit(&g->news, true, memory_order_relaxed); /* look again */
         return VB_AGAIN;
     }
     fd = peer->join_fd;
@@ -154,25 +153,19 @@ int vb_joiner_step(struct vb_group *g, int rank)
 
 /* ---- the joiner's side ----------------------------------------------------------------------- */
 
-static vb_status call_member(struct vb_group *g, int rank, uint64_t deadline)
-{
-    struct sock_addr addr;
-    vb_status st;
-
-    if (rank == 0)
-        return VB_OK; /* rank 0 gave us the slot over this connection */
-    st = vb_pair_address_of(g, rank, &addr);
-    return st == VB_OK ? vb_control_dial(g->control, rank, &addr, deadline) : st;
-}
-
 /* The member answers the call at once or never, so the call has a short deadline. But it sends its
  * card only when it makes progress. */
 static vb_status connect_member(struct vb_group *g, int rank, uint64_t deadline)
 {
     struct vb_device *verbs = NULL;
     struct wire_card mine, theirs;
-    vb_status st = call_member(g, rank, earlier(deadline, pair_deadline(g)));
+    struct sock_addr addr;
+    vb_status st = VB_OK;
 
+    if (rank != 0) /* rank 0 gave us the slot over this connection */
+        st = vb_pair_address_of(g, rank, &addr);
+    if (st == VB_OK && rank != 0)
+        st = vb_control_dial(g->control, rank, &addr, earlier(deadline, pair_deadline(g)));
     if (st == VB_OK)
         st = vb_group_check_route(g, rank);
     if (st == VB_OK)

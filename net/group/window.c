@@ -46,8 +46,7 @@ vb_status vb_window_import(struct vb_window *win, int rank, struct wire_offer *o
 {
     struct vb_group *g = win->group;
     struct peer *peer = &g->peers[rank];
-    int wait_ms =
-        g->opts.elastic ? 0 : g->opts.timeout_ms; /* elastic: the data came before the offer */
+    int wait_ms = g->opts.elastic ? 0 : g->opts.timeout_ms; /* elastic: the data came first */
 
     if (offer->rights != win->rights)
         return vb_err(VB_ERR_USAGE,

@@ -105,8 +105,7 @@ bool vb_window_exchange_has_all(struct vb_group *g, int rank)
     struct vb_window *win;
 
     for (win = g->windows; win != NULL; win = win->next)
-        if (win->id > 0 &&
-            win->remotes[rank] == NULL) /* window 0 belongs to barrier, broadcast and gather */
+        if (win->id > 0 && win->remotes[rank] == NULL) /* window 0 is of the barrier */
             return false;
     return true;
 }

@@ -130,8 +130,7 @@ static bool route4_line(char *line, void *arg)
     return true;
 }
 
-/* Hexadecimal columns: destination, length, source, length, next hop, metric, references, use, ...
- */
+/* Hexadecimal: destination, length, source, length, next hop, metric, references, use, flags */
 static bool route6_line(char *line, void *arg)
 {
     char dest[33], name[VB_IFACE_NAME];

@@ -17,11 +17,6 @@
 
 #define MAX_GIDS 1024 /* maximum number of GIDs of all ports of a device together */
 
-static int mtu_bytes(enum ibv_mtu mtu)
-{
-    return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128 << mtu : 0;
-}
-
 static const char *state_str(enum ibv_port_state state)
 {
     static const char *const names[] = {"NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER"};
@@ -39,7 +34,8 @@ static void query_port(struct ibv_context *ctx, struct vb_rdma_port *port)
     port->active = attr.state == IBV_PORT_ACTIVE;
     if (attr.link_layer != IBV_LINK_LAYER_UNSPECIFIED)
         port->ethernet = attr.link_layer == IBV_LINK_LAYER_ETHERNET;
-    port->mtu_bytes = mtu_bytes(attr.active_mtu);
+    if (attr.active_mtu >= IBV_MTU_256 && attr.active_mtu <= IBV_MTU_4096)
+        port->mtu_bytes = 128 << attr.active_mtu;
     port->max_msg_bytes = attr.max_msg_sz;
 }
 
