@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Judges the facts of a machine: finds everything that would slow down a job (WARN) or stop it
- * (FAIL), and the commands that fix it. A check fails only if no job could run: because of the
- * limit of open files, shared memory or the topology. Missing RDMA is not a failure, because TCP
- * can be used instead.
+ * Judges the facts of a machine: what would slow down a job (WARN) or stop it (FAIL), and the
+ * commands that fix it. Missing RDMA stops no job, because TCP can be used instead.
  */
 #include "doctor/doctor_priv.h"
 
@@ -99,8 +97,7 @@ static struct size_text size_of(int64_t bytes)
     return size;
 }
 
-/* Adds the command that raises a limit. pam_limits applies "*" to all users except root, and only
- * at the next login. */
+/* pam_limits applies "*" to all users except root, and only at the next login. */
 static void fix_limit(struct vb_check *check, const char *item, const char *value)
 {
     vb_check_fix(check,
@@ -341,7 +338,7 @@ static void check_kernels(const struct vb_facts *facts, struct vb_checks *checks
 
 /* ---- clock ----------------------------------------------------------------------------------- */
 
-/* Returns whether a clock is in the kernel's list of clocks, in which blanks separate the names. */
+/* `clocks` is the kernel's list, in which blanks separate the names. */
 static bool offers(const char *clocks, const char *name)
 {
     size_t n;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The doctor finds out what would slow down or stop a job on a machine. One function reads the
- * machine and gathers the facts. Other functions judge the facts and read nothing else, so a test
- * can make up any machine.
+ * The doctor finds out what would slow down or stop a job on a machine. One function gathers the
+ * facts. Others judge them and read nothing else, so a test can make up any machine.
  */
 #ifndef VB_DOCTOR_DOCTOR_H
 #define VB_DOCTOR_DOCTOR_H
@@ -27,16 +26,14 @@ struct vb_facts {
     struct vb_rxe rxe;
     char distro[32]; /* "debian", "ubuntu" and so on; "": not known */
 
-    bool recorded; /* the facts are of a recording; facts that only a running process can find out
-                      are unknown */
+    bool recorded; /* of a recording, so what only a running process can find out is unknown */
     bool may_lock; /* the process has CAP_IPC_LOCK, so memlock does not apply */
     vb_status shm; /* result of allocating a small piece of shared memory */
     struct vb_limit memlock; /* limit of locked memory in bytes */
     struct vb_limit files;
 
     char thp[16];       /* transparent huge pages: "always", "madvise", "never"; "": unsupported */
-    char shmem_thp[16]; /* huge pages for shared memory: as thp; also "advise", "within_size" and
-                           others */
+    char shmem_thp[16]; /* the same for shared memory; also "advise" and others */
     int64_t huge_total, huge_free, huge_page_kib; /* number and size of reserved huge pages */
     int64_t memory_bytes;                         /* memory of the machine; 0: not known */
     int64_t memory_limit_bytes;                   /* memory limit of the cgroup; 0: no limit */
@@ -54,9 +51,8 @@ struct vb_facts {
     vb_status onednn_status; /* result of the oneDNN probe */
 };
 
-/* Reads the facts of the running machine (sysroot "") or of a recorded machine. Takes some
- * milliseconds and changes nothing. After a success, the caller frees the facts with
- * vb_facts_fini(). */
+/* Reads the facts of the running machine (sysroot "") or of a recorded one, in some milliseconds.
+ * The caller frees them with vb_facts_fini(). */
 vb_status vb_facts_gather(const char *sysroot, struct vb_facts *facts_p);
 void vb_facts_fini(struct vb_facts *facts);
 
@@ -77,8 +73,7 @@ struct vb_check {
 
 #define VB_CHECKS_MAX 16
 
-/* Judges the facts of a machine. Fills checks and returns the number of checks. Does no I/O. Ports
- * and GIDs are checked only if the machine has RDMA devices. */
+/* Returns the number of checks. Ports and GIDs are checked only if there are RDMA devices. */
 int vb_doctor_judge(const struct vb_facts *facts, struct vb_check checks[VB_CHECKS_MAX]);
 
 const char *vb_check_level_str(enum vb_check_level level); /* "OK", "WARN", "FAIL" */
@@ -94,8 +89,7 @@ struct vb_pair {
     int64_t moved[VB_PORT_TROUBLES]; /* increase of the RDMA port counters; negative: not read */
 };
 
-/* Judges the measurements of all pairs of a job, over one or several transports. Fills checks and
- * returns the number of checks. Does no I/O. */
+/* Judges all pairs of a job, over one or several transports, in the same way. */
 int vb_doctor_judge_pairs(const struct vb_pair *pairs, int n,
                           struct vb_check checks[VB_CHECKS_MAX]);
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Judges the networks between ranks on different hosts. A port or interface on the control network
- * of a CloudLab node is shown, but does not count as usable, because jobs must not use the control
- * network.
+ * Judges the networks between ranks on different hosts. The control network of a CloudLab node is
+ * shown, but does not count as usable, because jobs must not use it.
  */
 #include "doctor/doctor_priv.h"
 
@@ -11,8 +10,6 @@
 #include <strings.h>
 
 #define SLOW_MBIT 1000
-
-/* ---- RDMA devices ---------------------------------------------------------------------------- */
 
 static void fix_verbs(struct vb_check *check, int err)
 {
@@ -136,8 +133,7 @@ static void check_ports(const struct vb_facts *facts, struct vb_checks *checks)
             fix_port(facts, check, &facts->rdma[i], &facts->rdma[i].ports[p]);
 }
 
-/* Returns how good a GID is. The best is a RoCE v2 GID from a routable address. The next best is a
- * RoCE v2 GID from a link-local address. The worst is RoCE v1, which no router forwards. */
+/* The best is RoCE v2 from a routable address, then link-local. No router forwards RoCE v1. */
 static int gid_worth(const struct vb_rdma_gid *gid)
 {
     if (gid->type != VB_GID_ROCE_V2)
@@ -205,8 +201,7 @@ void vb_check_rdma(const struct vb_facts *facts, struct vb_checks *checks)
 
 /* ---- soft-RoCE ------------------------------------------------------------------------------- */
 
-/* Returns the first hardware device with a usable port, or else the first software device with one.
- * NULL: there is none. */
+/* The first hardware device with a usable port, or else the first such software device, or NULL. */
 static const struct vb_rdma_dev *working_device(const struct vb_facts *facts)
 {
     const struct vb_rdma_dev *found = NULL;

@@ -12,8 +12,7 @@
 #define PAIRS_MIN 3 /* minimum number of pairs for a meaningful median */
 #define NAMED_MAX 4 /* maximum number of pairs that one sentence lists */
 
-/* Appends a pair to a sentence, which lists at most NAMED_MAX pairs. first: the text before the
- * first pair. *named: the number of pairs so far. */
+/* `first` is the text before the first pair; *named counts the pairs of the sentence. */
 static void name_pair(struct vb_check *check, const char *first, const struct vb_pair *pair,
                       int *named)
 {
@@ -89,15 +88,12 @@ static void check_receivers(const struct vb_pair *pairs, int n, struct vb_checks
         check->level = VB_CHECK_WARN;
 }
 
-/* ---- speed ----------------------------------------------------------------------------------- */
-
 static double lower_gb_s(const struct vb_pair *pair)
 {
     return pair->put_gb_s < pair->get_gb_s ? pair->put_gb_s : pair->get_gb_s;
 }
 
-/* Returns the median speed of all pairs over a transport; 0: there are too few pairs, or there is
- * no memory. */
+/* Returns 0 if there are too few pairs, or if there is no memory. */
 static double median_gb_s(const struct vb_pair *pairs, int n, const char *transport)
 {
     double *speeds = calloc((size_t)n + 1, sizeof(*speeds)), median = 0;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Gathers the facts that doctor judges. Files are read below the sysroot. Limits, shared memory and
- * kernels are facts of this process. For a recording, these facts are known only if the recording
- * has files about them.
+ * kernels are facts of this process; a recording may have files about the limits.
  */
-#include "doctor/facts_priv.h"
+#include "doctor/doctor_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +16,7 @@
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Copies the first line of a text, without leading and trailing blanks. Bytes that are not
- * printable become '?'. */
+/* Copies the first line without blanks around it. Bytes that are not printable become '?'. */
 static void copy_trimmed(char *buf, size_t size, const char *text)
 {
     size_t len, i;
@@ -35,7 +33,6 @@ static void copy_trimmed(char *buf, size_t size, const char *text)
     buf[len] = '\0';
 }
 
-/* A search for the first line that begins with a prefix. */
 struct search {
     const char *prefix;
     char *buf;
@@ -104,8 +101,7 @@ static int64_t limit_value(const char *text)
     return vb_parse_int(text, &value) && value >= 0 ? value : VB_LIMIT_UNKNOWN;
 }
 
-/* Reads a soft and a hard limit from a line such as
- * "Max locked memory         8388608              unlimited            bytes". */
+/* Reads a line such as "Max locked memory  8388608  unlimited  bytes". */
 static struct vb_limit recorded_limit(const char *sysroot, const char *prefix)
 {
     struct vb_limit limit = {VB_LIMIT_UNKNOWN, VB_LIMIT_UNKNOWN}, read;
@@ -136,8 +132,7 @@ static void gather_limits(const char *sysroot, struct vb_facts *facts)
 
 /* ---- pages, clock, distribution -------------------------------------------------------------- */
 
-/* Reads a setting for huge pages. The kernel puts the active setting in brackets: "always [madvise]
- * never". */
+/* The kernel puts the active setting in brackets: "always [madvise] never". */
 static void gather_setting(const char *sysroot, const char *file, char *buf, size_t size)
 {
     const char *open, *close_at;

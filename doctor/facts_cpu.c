@@ -1,8 +1,5 @@
-/* SPDX-License-Identifier: MIT
- *
- * Gathers the facts about cpus, and the memory limit of the cgroup.
- */
-#include "doctor/facts_priv.h"
+/* SPDX-License-Identifier: MIT */
+#include "doctor/doctor_priv.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -11,12 +8,9 @@
 #define SYS_CPU "/sys/devices/system/cpu"
 #define CPUS_MAX 65536 /* upper limit, because a recording may have any number */
 
-/* ---- lists of cpus --------------------------------------------------------------------------- */
-
 typedef void (*cpu_fn)(int cpu, void *arg);
 
-/* Calls fn for each cpu of a list in the kernel's format, such as "0-3,8". Stops at the first
- * invalid character. */
+/* Calls fn for each cpu of a list such as "0-3,8", up to the first invalid character. */
 static void each_cpu(const char *list, cpu_fn fn, void *arg)
 {
     char *end;
@@ -40,22 +34,10 @@ static void count_cpu(int cpu, void *arg)
     ++*(int *)arg;
 }
 
-/* Gets the numbers of cpus of the running machine from topo/. If topo/ fails, it logs the reason,
- * and the numbers stay 0. */
-static void cpus_from_topo(struct vb_facts *facts)
+void vb_facts_cpus(const char *sysroot, struct vb_facts *facts)
 {
     struct vb_topo_source source = {.synthetic = NULL};
     struct vb_topo *topo;
-
-    if (vb_topo_open(&source, &topo) != VB_OK)
-        return;
-    facts->n_cpus = vb_topo_facts(topo)->n_cpus;
-    facts->n_allowed_cpus = vb_topo_facts(topo)->n_allowed_cpus;
-    vb_topo_close(topo);
-}
-
-void vb_facts_cpus(const char *sysroot, struct vb_facts *facts)
-{
     char list[512];
 
     if (facts->recorded) {
@@ -63,22 +45,21 @@ void vb_facts_cpus(const char *sysroot, struct vb_facts *facts)
         each_cpu(list, count_cpu, &facts->n_cpus);
         vb_facts_field(sysroot, "/proc/self/status", "Cpus_allowed_list:", list, sizeof(list));
         each_cpu(list, count_cpu, &facts->n_allowed_cpus);
-    } else {
-        cpus_from_topo(facts);
+    } else if (vb_topo_open(&source, &topo) == VB_OK) { /* otherwise topo/ has logged the reason */
+        facts->n_cpus = vb_topo_facts(topo)->n_cpus;
+        facts->n_allowed_cpus = vb_topo_facts(topo)->n_allowed_cpus;
+        vb_topo_close(topo);
     }
     facts->cpu_quota = vb_topo_cpu_quota(sysroot);
 }
-
-/* ---- governors ------------------------------------------------------------------------------- */
 
 struct governor_walk {
     const char *sysroot;
     struct vb_facts *facts;
 };
 
-/* Counts the governor of a cpu. The governor "performance" keeps the frequency high, and
- * "schedutil" raises the frequency with the load within microseconds. All other governors raise the
- * frequency only at their next sample, or never. */
+/* "performance" keeps the frequency high, and "schedutil" raises it with the load within
+ * microseconds. All other governors raise it only at their next sample, or never. */
 static void look_at_governor(int cpu, void *arg)
 {
     const struct governor_walk *walk = arg;
@@ -105,11 +86,9 @@ void vb_facts_governors(const char *sysroot, struct vb_facts *facts)
     each_cpu(list, look_at_governor, &walk);
 }
 
-/* ---- memory of the cgroup -------------------------------------------------------------------- */
-
-/* Returns the smallest memory limit of a cgroup and its parents; 0: there is no limit. If there is
- * no limit, the file has a huge number (cgroup version 1) or "max" (version 2). In a container the
- * folder of the group may be missing, but the mount point exists. */
+/* Returns the smallest memory limit of a cgroup and its parents; 0: there is none. The file then
+ * has a huge number (cgroup version 1) or "max" (version 2). In a container the folder of the group
+ * may be missing, but the mount point exists. */
 static int64_t least_limit(const char *mount, const char *group, const char *file)
 {
     const int64_t none = INT64_MAX / 2;
@@ -132,8 +111,7 @@ static int64_t least_limit(const char *mount, const char *group, const char *fil
     return least < none ? least : 0;
 }
 
-/* Finds the group of a controller. The lines are like "4:memory:/group", with cgroup version 2 like
- * "0::/group". */
+/* The lines are like "4:memory:/group", with cgroup version 2 like "0::/group". */
 static bool find_group(const char *sysroot, const char *controller, char *group, size_t size)
 {
     char prefix[16], line[512];

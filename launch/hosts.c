@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The hosts of a job: "a,b:2,c" on the command line, or a file with one host per line. Names become
- * arguments of ssh, so only valid host names are accepted, which cannot be mistaken for options.
+ * arguments of ssh, so only valid names are accepted, which cannot be mistaken for options.
  */
 #include "launch/launch.h"
 
@@ -19,7 +19,6 @@ static vb_status refuse(const char *where, const char *text, const char *why)
     return vb_err(VB_ERR_USAGE, "%s\"%.64s\" is not a host: %s", where, text, why);
 }
 
-/* Parses a number of ranks. The text must be digits only. */
 static bool parse_slots(const char *text, int *slots_p)
 {
     int64_t n;
@@ -43,27 +42,20 @@ static bool name_is_valid(const char *name)
 static vb_status parse_host(const char *where, const char *text, struct vb_host *host)
 {
     const char *open = strchr(text, '['), *close = strchr(text, ']'), *colon;
-    size_t len, before;
+    int len;
 
     host->slots = 1;
     if (open != NULL && close != NULL && open < close) {
-        before = (size_t)(open - text);
-        len = (size_t)(close - open - 1);
-        if (before + len >= sizeof(host->name))
-            return refuse(where, text, "too long");
-        memcpy(host->name, text, before);
-        memcpy(host->name + before, open + 1, len);
-        host->name[before + len] = '\0';
-        colon = close[1] == '\0' ? NULL : close + 1;
+        len = snprintf(host->name, sizeof(host->name), "%.*s%.*s", (int)(open - text), text,
+                       (int)(close - open - 1), open + 1);
+        colon = close + 1;
     } else {
-        colon = strchr(text, ':');
-        len = colon != NULL ? (size_t)(colon - text) : strlen(text);
-        if (len >= sizeof(host->name))
-            return refuse(where, text, "too long");
-        memcpy(host->name, text, len);
-        host->name[len] = '\0';
+        colon = strchrnul(text, ':');
+        len = snprintf(host->name, sizeof(host->name), "%.*s", (int)(colon - text), text);
     }
-    if (colon != NULL && (*colon != ':' || !parse_slots(colon + 1, &host->slots)))
+    if ((size_t)len >= sizeof(host->name))
+        return refuse(where, text, "too long");
+    if (*colon != '\0' && (*colon != ':' || !parse_slots(colon + 1, &host->slots)))
         return refuse(where, text,
                       "after the colon comes the number of ranks, such as a:2; put an IPv6 "
                       "address in brackets");
@@ -96,8 +88,6 @@ static vb_status add(struct vb_hosts *hosts, const char *where, const char *text
     list[hosts->n++] = host;
     return VB_OK;
 }
-
-/* ---- a file ---------------------------------------------------------------------------------- */
 
 struct reading {
     struct vb_hosts *hosts;
@@ -151,8 +141,6 @@ static vb_status from_file(const char *path, struct vb_hosts *hosts)
         return vb_err(VB_ERR_USAGE, "%.256s lists no host", path);
     return r.st;
 }
-
-/* ---- a list ---------------------------------------------------------------------------------- */
 
 static vb_status from_list(const char *text, struct vb_hosts *hosts)
 {

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * A supervisor tells a rank its place in the job through environment variables, which only this
- * file writes and reads. The secret is not in a variable because an environment is visible in /proc
- * and every child process inherits it. The secret comes through a pipe, whose descriptor number is
- * in the environment. Only VB_SECRET, for ranks that are started by hand, holds the secret itself.
+ * file writes and reads. The secret comes through a pipe, because an environment is visible in
+ * /proc and every child inherits it. VB_SECRET, for ranks started by hand, is the exception.
  */
 #include "launch/launch_priv.h"
 
@@ -31,6 +30,8 @@ enum {
 
 /* The values of the first N_NUMBERS are whole numbers. */
 #define N_NUMBERS ROOT
+
+#define BEGUN_CODE_BYTES 16 /* too long to be guessed */
 
 static const char *const names[N_NAMES] = {
     [RANK] = "VB_RANK",
@@ -73,7 +74,7 @@ static vb_status read_number(int name, int min, int max, int *value_p)
     return VB_OK;
 }
 
-/* Makes sure that processes that this one starts do not inherit the descriptor. */
+/* Processes that this one starts must not inherit the descriptor. */
 static vb_status keep_fd(int name, int fd)
 {
     if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
@@ -107,7 +108,6 @@ static vb_status read_secret_fd(unsigned char secret[VB_SECRET_BYTES])
     return VB_OK;
 }
 
-/* Reads a descriptor that only some ranks have. */
 static vb_status read_fd(int name, int *fd_p)
 {
     vb_status st;
@@ -138,8 +138,7 @@ static vb_status read_place(struct vb_launch *launch)
     return st == VB_OK ? read_fd(BEGUN_FD, &launch->begun_fd) : st;
 }
 
-/* Reads VB_TERMINAL. Only a supervisor that runs its ranks on this host sets it, because lines from
- * another host come through ssh, which may mix them with its own lines. */
+/* Set only for ranks on the supervisor's host: ssh may mix the lines of others with its own. */
 static vb_status read_terminal(struct vb_launch *launch)
 {
     int yes = 0;
@@ -204,12 +203,19 @@ static bool is_among(const char *entry, const char *const *list, size_t n)
     return false;
 }
 
-static bool is_ours(const char *entry)
+static bool is_foreign(const char *entry)
 {
-    return is_among(entry, names, N_NAMES);
+    return !is_among(entry, names, N_NAMES);
 }
 
-static bool add_all(char **env, int n, const struct vb_launch *launch, int secret_fd)
+/* The options that a rank on another host needs: ssh passes no variables on by itself. */
+static bool is_option(const char *entry)
+{
+    return strncmp(entry, "VB_", 3) == 0 && is_foreign(entry) &&
+           !is_among(entry, launcher_options, VB_COUNT(launcher_options));
+}
+
+static bool add_all(char **env, size_t n, const struct vb_launch *launch, int secret_fd)
 {
     int values[N_NUMBERS] = {
         [RANK] = launch->rank,
@@ -234,7 +240,9 @@ static bool add_all(char **env, int n, const struct vb_launch *launch, int secre
     return false;
 }
 
-char **vb_launch_env_create(const struct vb_launch *launch, int secret_fd)
+/* Returns the wanted part of the environment, `first` unless NULL, and the variables for launch. */
+static char **env_create(bool (*wanted)(const char *entry), const char *first,
+                         const struct vb_launch *launch, int secret_fd)
 {
     size_t n = 0, i;
     char **env;
@@ -245,13 +253,18 @@ char **vb_launch_env_create(const struct vb_launch *launch, int secret_fd)
     if (env == NULL)
         return NULL;
     for (n = 0, i = 0; environ[i] != NULL; i++) {
-        if (is_ours(environ[i]))
+        if (!wanted(environ[i]))
             continue;
         env[n] = strdup(environ[i]);
         if (env[n++] == NULL)
             goto err_env;
     }
-    if (add_all(env, (int)n, launch, secret_fd))
+    if (first != NULL) {
+        env[n] = strdup(first);
+        if (env[n++] == NULL)
+            goto err_env;
+    }
+    if (add_all(env, n, launch, secret_fd))
         return env;
 
 err_env:
@@ -259,43 +272,17 @@ err_env:
     return NULL;
 }
 
-/* Returns true if a variable is an option that a rank needs. ssh passes no variables on by
- * itself. */
-static bool is_option(const char *entry)
+char **vb_launch_env_create(const struct vb_launch *launch, int secret_fd)
 {
-    return strncmp(entry, "VB_", 3) == 0 && !is_ours(entry) &&
-           !is_among(entry, launcher_options, VB_COUNT(launcher_options));
+    return env_create(is_foreign, NULL, launch, secret_fd);
 }
 
 char **vb_launch_assignments_create(const struct vb_launch *launch)
 {
     struct vb_launch place = *launch;
-    size_t n = 0, i;
-    char **list;
 
-    while (environ[n] != NULL)
-        n++;
-    list = calloc(n + N_NAMES + 2, sizeof(*list));
-    if (list == NULL)
-        return NULL;
     place.root_fd = place.begun_fd = -1;
-    for (n = 0, i = 0; environ[i] != NULL; i++) {
-        if (!is_option(environ[i]))
-            continue;
-        list[n] = strdup(environ[i]);
-        if (list[n++] == NULL)
-            goto err_list;
-    }
-    if (asprintf(&list[n], "%s=stdin", names[LAUNCH]) < 0) {
-        list[n] = NULL;
-        goto err_list;
-    }
-    if (add_all(list, (int)n + 1, &place, -1))
-        return list;
-
-err_list:
-    vb_launch_env_destroy(list);
-    return NULL;
+    return env_create(is_option, "VB_LAUNCH=stdin", &place, -1);
 }
 
 void vb_launch_env_destroy(char **env)
@@ -307,4 +294,32 @@ void vb_launch_env_destroy(char **env)
     for (i = 0; env[i] != NULL; i++)
         free(env[i]);
     free(env);
+}
+
+/* The code is made from the job's secret, so no other output can be mistaken for this line. */
+vb_status vb_launch_begun_line(const unsigned char secret[VB_SECRET_BYTES],
+                               char line[VB_BEGUN_TEXT])
+{
+    unsigned char code[VB_SECRET_BYTES];
+    vb_status st = vb_secret_derive(secret, "verbena begun  1", "", code);
+    int n, i;
+
+    if (st != VB_OK)
+        return st;
+    n = snprintf(line, VB_BEGUN_TEXT, "verbena-begun 1 ");
+    for (i = 0; i < BEGUN_CODE_BYTES; i++)
+        n += snprintf(line + n, VB_BEGUN_TEXT - (size_t)n, "%02x", code[i]);
+    return VB_OK;
+}
+
+void vb_launch_tell_begun(const struct vb_launch *launch)
+{
+    char line[VB_BEGUN_TEXT];
+
+    if (!launch->supervised)
+        return;
+    if (launch->begun_fd >= 0 && write(launch->begun_fd, "b", 1) != 1)
+        VB_LOG_WARN("the supervisor cannot be told that training has begun");
+    if (launch->over_ssh && vb_launch_begun_line(launch->secret, line) == VB_OK)
+        fprintf(stderr, "%s\n", line);
 }

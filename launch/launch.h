@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The folder launch/ starts, watches and ends ranks, and tells a process which rank it is. This is
- * the only header that other folders include.
+ * The folder launch/ starts, watches and ends ranks, and tells a process which rank it is.
  */
 #ifndef VB_LAUNCH_LAUNCH_H
 #define VB_LAUNCH_LAUNCH_H

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Ranks that another launcher has started: torchrun, mpirun and srun --mpi=pmix (both with PMIx),
- * or srun. One launcher may start another (srun starts mpirun, either of them torchrun). The
- * innermost launcher has made this process a rank, so the launchers are looked for in the order of
- * this list.
- *
- * Only PMIx can carry a secret. With the other launchers the ranks of one host make a secret when
- * they meet, and for several hosts the user must give a secret.
+ * Ranks that torchrun, mpirun or srun has started. One launcher may start another (srun starts
+ * mpirun, either of them torchrun), and the innermost made this process a rank: it is looked for
+ * first. Only PMIx can carry a secret. Otherwise the ranks of one host make a secret when they
+ * meet, and for several hosts the user must give one.
  */
 #include "launch/launch_priv.h"
 
@@ -16,8 +13,6 @@
 
 #define PORT_FIRST 10240 /* below the ports that Linux gives out, which begin at 32768 */
 #define PORTS 16384
-
-/* ---- variables ------------------------------------------------------------------------------- */
 
 const char *vb_launch_variable(const char *name)
 {
@@ -38,15 +33,28 @@ vb_status vb_launch_number(const char *name, int64_t min, int64_t max, int64_t *
     return VB_OK;
 }
 
+vb_status vb_launch_place(const char *ranks, const char *rank, int64_t max, int *ranks_p,
+                          int *rank_p)
+{
+    int64_t n = 0, i = 0;
+    vb_status st = vb_launch_number(ranks, 1, max, &n);
+
+    if (st == VB_OK)
+        st = vb_launch_number(rank, 0, n - 1, &i);
+    *ranks_p = (int)n;
+    *rank_p = (int)i;
+    return st;
+}
+
 int vb_launch_port(uint64_t number)
 {
     return PORT_FIRST + (int)(number % PORTS);
 }
 
-/* Refuses ranks of MPICH's mpirun and of similar launchers. Such ranks do not know of each other
- * and would all do the same work. In a Slurm allocation they also have the Slurm variables of
- * mpirun's helper processes, with another rank and world. srun --mpi=pmi2 sets the PMI variables
- * too, but with the same rank and world as the Slurm variables; its ranks are accepted. */
+/* Refuses ranks of MPICH's mpirun and the like, which do not know of each other and would all do
+ * the same work. In a Slurm allocation they also have the Slurm variables of mpirun's helpers, with
+ * another rank and world. srun --mpi=pmi2 sets the PMI variables to the same rank and world as the
+ * Slurm variables; its ranks are accepted. */
 static vb_status refuse_pmi(const struct launch_found *found)
 {
     const char *rank = vb_launch_variable("PMI_RANK"), *size = vb_launch_variable("PMI_SIZE");
@@ -78,8 +86,6 @@ static vb_status find(uint64_t deadline, struct launch_found *found)
     return st == VB_OK ? refuse_pmi(found) : st;
 }
 
-/* ---- secret and root ------------------------------------------------------------------------- */
-
 static vb_status need_secret(const struct launch_found *found)
 {
     bool slurm = found->by == LAUNCH_BY_SLURM;
@@ -93,8 +99,8 @@ static vb_status need_secret(const struct launch_found *found)
         slurm ? ", or use srun --mpi=pmix, which needs no secret" : "");
 }
 
-/* Rank 0 makes the secret and local rank 0 passes it on. If all ranks are on this host, the two
- * must be the same rank, except with PMIx, which carries the secret to all. */
+/* Rank 0 makes the secret and local rank 0 passes it on, so on one host they must be the same rank,
+ * except with PMIx, which carries the secret to all. */
 static vb_status check_first(const struct launch_found *found)
 {
     if (!found->one_host || found->by == LAUNCH_BY_PMIX ||
@@ -107,8 +113,8 @@ static vb_status check_first(const struct launch_found *found)
         found->local_ranks, found->rank, found->local_rank);
 }
 
-/* Derives a secret for this job only from the user's secret, which may serve many jobs. So ranks of
- * two jobs that got the same port do not accept each other. */
+/* Derives a secret for this job from the user's, which may serve many jobs, so that ranks of two
+ * jobs with the same port do not accept each other. */
 static vb_status narrow_secret(const struct launch_found *found, struct vb_launch *launch)
 {
     unsigned char own[VB_SECRET_BYTES];
@@ -122,8 +128,7 @@ static vb_status narrow_secret(const struct launch_found *found, struct vb_launc
     return VB_OK;
 }
 
-/* Finds the root; rank 0 opens its socket there. The other ranks know the root by name, or get it
- * from rank 0 later. */
+/* Rank 0 opens its socket. The others know the root by name, or get it from rank 0 later. */
 static vb_status find_root(const struct launch_found *found, const char *given,
                            struct vb_launch *launch)
 {
@@ -152,10 +157,7 @@ static vb_status find_root(const struct launch_found *found, const char *given,
     return vb_root_listen_reachable(launch->root, NULL, &launch->root_fd);
 }
 
-/* ---- PMIx ------------------------------------------------------------------------------------ */
-
-/* Sends the root from rank 0 to all ranks. Sends the secret too, unless the user gave it to all
- * ranks. */
+/* Sends the root from rank 0 to all ranks, with the secret unless the user gave it to all. */
 static vb_status share(const struct launch_found *found, uint64_t deadline,
                        struct vb_launch *launch)
 {
@@ -172,8 +174,6 @@ static vb_status share(const struct launch_found *found, uint64_t deadline,
     explicit_bzero(line, sizeof(line));
     return st;
 }
-
-/* ---- the whole launch ------------------------------------------------------------------------ */
 
 static vb_status settle(const struct launch_found *found, const struct vb_launch_opts *o,
                         uint64_t deadline, struct vb_launch *launch)

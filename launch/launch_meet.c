@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * The ranks that another launcher has started on one host meet before they form a group, because
- * they need three things that the launcher does not tell them:
+ * The ranks that another launcher has started on one host meet before they form a group. They learn
+ * what the launcher does not tell: the secret, if the user gave none and all ranks are on this
+ * host; the root that local rank 0 has, because its name may mean loopback here; and how many ranks
+ * have the same cpus (mpirun gives each rank its own, srun may give all cpus to all).
  *
- *   secret   local rank 0 makes one if all ranks are on this host and the user gave none
- *   root     the root that local rank 0 has, because on rank 0's host its name may mean loopback
- *   cpus     the ranks that have the same cpus and must divide them (mpirun gives each rank its
- * own, srun may give all cpus to all ranks)
- *
- * They meet at an abstract unix socket, which has no file that could be left behind, be found by a
- * later job or be written by another user. The name of the socket need not be secret: the kernel
- * tells each end which user owns the other end, and only processes of the same user count.
+ * They meet at an abstract unix socket, which leaves no file behind. Its name need not be secret:
+ * the kernel tells each end which user owns the other, and only processes of the same user count.
  */
 #include "launch/launch_priv.h"
 #include "net/control/sock.h"
@@ -32,8 +28,7 @@ struct hello {
 };
 
 struct answer {
-    uint32_t magic, number,
-        ranks; /* the receiver's place among the ranks with the same cpus, and their number */
+    uint32_t magic, number, ranks; /* place among the ranks with the same cpus, and their number */
     char root[VB_ROOT_TEXT];
     unsigned char secret[VB_SECRET_BYTES];
 };
@@ -43,7 +38,6 @@ struct attendee {
     cpu_set_t cpus;
 };
 
-/* The meeting, which local rank 0 leads. */
 struct meeting {
     const struct launch_found *found;
     uint64_t deadline;
@@ -61,8 +55,7 @@ static bool same_user(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) == 0 && who.uid == getuid();
 }
 
-/* Reads the cpus of this process. If the machine has more cpus than fit into the set, the set stays
- * empty; then all ranks count as having the same cpus. */
+/* If the machine has more cpus than fit, the set is empty; then all ranks have the same cpus. */
 static void own_cpus(cpu_set_t *cpus)
 {
     CPU_ZERO(cpus);
@@ -72,8 +65,7 @@ static void own_cpus(cpu_set_t *cpus)
 
 /* ---- local rank 0 ---------------------------------------------------------------------------- */
 
-/* Writes to *ranks_p how many ranks have the same cpus as `rank`, and to *number_p how many of
- * these come before `rank`. */
+/* *ranks_p: how many ranks have the same cpus as `rank`; *number_p: how many come before it. */
 static void count_cpus(const struct meeting *m, int rank, uint32_t *number_p, uint32_t *ranks_p)
 {
     int i;
@@ -86,7 +78,7 @@ static void count_cpus(const struct meeting *m, int rank, uint32_t *number_p, ui
         }
 }
 
-/* Accepts a rank of this job; hangs up on any other caller, and goes on waiting for the ranks. */
+/* Accepts a rank of this job; hangs up on any other caller. */
 static void admit(struct meeting *m, int fd)
 {
     uint64_t soon = vb_clock_ns() + (uint64_t)HELLO_MS * 1000000;
@@ -113,8 +105,7 @@ static vb_status gather(struct meeting *m)
     int fd;
 
     while (m->present < m->found->local_ranks) {
-        if (vb_sock_ms_left(m->deadline, 1) ==
-            0) /* checked here because strangers may keep calling */
+        if (vb_clock_ns() >= m->deadline) /* checked here because strangers may keep calling */
             return vb_err(VB_ERR_TIMEOUT, "only %d of the %d ranks on this host have started",
                           m->present, m->found->local_ranks);
         if (poll(&wait, 1, vb_sock_ms_left(m->deadline, 1000)) < 0 && errno != EINTR)
@@ -143,43 +134,32 @@ static void answer_all(const struct meeting *m, const struct vb_launch *launch)
     explicit_bzero(&answer, sizeof(answer));
 }
 
-static vb_status lead(struct meeting *m, struct vb_launch *launch)
-{
-    uint32_t number, ranks;
-    vb_status st;
-
-    own_cpus(&m->attendees[0].cpus);
-    m->present = 1;
-    st = gather(m);
-    if (st != VB_OK)
-        return st;
-    answer_all(m, launch);
-    count_cpus(m, 0, &number, &ranks);
-    launch->local_rank = (int)number;
-    launch->local_ranks = (int)ranks;
-    return VB_OK;
-}
-
 static vb_status lead_meeting(const struct launch_found *found, const char *name, uint64_t deadline,
                               struct vb_launch *launch)
 {
-    struct meeting m = {.found = found, .deadline = deadline};
-    int i;
+    struct meeting m = {.found = found, .deadline = deadline, .listen_fd = -1, .present = 1};
+    uint32_t number, ranks;
     vb_status st;
+    int i;
 
     m.attendees = calloc((size_t)found->local_ranks, sizeof(*m.attendees));
     if (m.attendees == NULL)
         return vb_err_sys("calloc");
     for (i = 0; i < found->local_ranks; i++)
         m.attendees[i].fd = -1;
+    own_cpus(&m.attendees[0].cpus);
     st = vb_sock_listen_unix(name, TAKEN, &m.listen_fd);
+    if (st == VB_OK)
+        st = gather(&m);
     if (st == VB_OK) {
-        st = lead(&m, launch);
-        close(m.listen_fd);
+        answer_all(&m, launch);
+        count_cpus(&m, 0, &number, &ranks);
+        launch->local_rank = (int)number;
+        launch->local_ranks = (int)ranks;
     }
+    vb_fd_close(&m.listen_fd);
     for (i = 1; i < found->local_ranks; i++)
-        if (m.attendees[i].fd >= 0)
-            close(m.attendees[i].fd);
+        vb_fd_close(&m.attendees[i].fd);
     free(m.attendees);
     return st;
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Reads the variables that srun sets for a task. A task of a step has SLURM_STEP_ID and
- * SLURM_PROCID. The script of sbatch has SLURM_PROCID=0 without a step. A shell of salloc has
- * neither of them, or a step with a reserved number. Such scripts and shells start jobs, but they
- * are not ranks.
+ * SLURM_PROCID. The script of sbatch and a shell of salloc lack one of them, or have a step with a
+ * reserved number: they start jobs, but they are not ranks.
  */
 #include "launch/launch_priv.h"
 
@@ -15,8 +14,6 @@
 #define STEPS_A_JOB 64 /* up to this many steps of a job at a time surely get different ports */
 #define HOSTS_MAX 1000000
 #define NAME_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_"
-
-/* ---- lists of hosts -------------------------------------------------------------------------- */
 
 /* The name of the first host of a list, as far as the list is parsed. */
 struct first {
@@ -62,7 +59,7 @@ static bool parse_range(const char **at, int64_t *n_p, struct first *first)
     return true;
 }
 
-/* Parses "[01-03,07]" at *at and multiplies the number of hosts in *n_p by the number of values. */
+/* Parses "[01-03,07]" at *at and multiplies *n_p by the number of values. */
 static bool parse_bracket(const char **at, int64_t *n_p, struct first *first)
 {
     int64_t n = 0;
@@ -115,9 +112,6 @@ bool vb_slurm_hosts_parse(const char *text, char *first, size_t size, int64_t *h
     return true;
 }
 
-/* ---- tasks of nodes -------------------------------------------------------------------------- */
-
-/* Parses a number from 1 to max at *at. */
 static bool parse_count(const char **at, int64_t max, int64_t *n_p)
 {
     size_t width = strspn(*at, "0123456789");
@@ -152,10 +146,7 @@ bool vb_slurm_tasks_parse(const char *text, int64_t node, int64_t *tasks_p)
     return found && text[-1] == '\0';
 }
 
-/* ---- the environment ------------------------------------------------------------------------- */
-
-/* Returns true for a task that srun has started, and false for a shell in which srun may be
- * called. */
+/* False for a shell in which srun may be called. */
 static bool is_task(int64_t *job_p, int64_t *step_p)
 {
     const char *step = vb_launch_variable("SLURM_STEP_ID"),
@@ -183,8 +174,7 @@ static vb_status read_hosts(struct launch_found *found)
     return VB_OK;
 }
 
-/* Reads the place of this rank on its host. If the list of tasks per node is missing, the ranks
- * find out which ranks are on their host when the group has formed. */
+/* Without a list of tasks per node the ranks find their neighbours when the group has formed. */
 static vb_status read_local(struct launch_found *found)
 {
     const char *name = "SLURM_STEP_TASKS_PER_NODE", *list = vb_launch_variable(name);
@@ -215,7 +205,7 @@ vb_status vb_launch_find_slurm(struct launch_found *found)
 {
     const char *tasks = vb_launch_variable("SLURM_STEP_NUM_TASKS") != NULL ? "SLURM_STEP_NUM_TASKS"
                                                                            : "SLURM_NTASKS";
-    int64_t job, step, world = 0, rank = 0;
+    int64_t job, step;
     vb_status st;
 
     if (!is_task(&job, &step))
@@ -224,13 +214,9 @@ vb_status vb_launch_find_slurm(struct launch_found *found)
         return vb_err(VB_ERR_USAGE,
                       "SLURM_JOB_ID %.32s, SLURM_STEP_ID %.32s: must be numbers" LAUNCH_ALONE,
                       vb_launch_variable("SLURM_JOB_ID"), vb_launch_variable("SLURM_STEP_ID"));
-    st = vb_launch_number(tasks, 1, VB_WORLD_MAX, &world);
-    if (st == VB_OK)
-        st = vb_launch_number("SLURM_PROCID", 0, world - 1, &rank);
+    st = vb_launch_place(tasks, "SLURM_PROCID", VB_WORLD_MAX, &found->world, &found->rank);
     if (st != VB_OK)
         return st;
-    found->world = (int)world;
-    found->rank = (int)rank;
     found->port = vb_launch_port((uint64_t)job * STEPS_A_JOB + (uint64_t)step);
     snprintf(found->job, sizeof(found->job), "slurm %lld.%lld", (long long)job, (long long)step);
     st = read_hosts(found);

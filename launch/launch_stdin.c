@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * A rank that a supervisor on another host has started over ssh. The place of the rank in the job
- * is in the environment. The secret must not be there, so it comes through standard input. The
- * address of rank 0 comes there too, because it is known only when rank 0 has a port:
- *
- *   rank         says hello on standard output, with its program; rank 0 also with its address
- *   supervisor   waits until all ranks have said hello and all run the same program; then sends the
- *                answer to each rank: root and secret
- *   rank         runs; when standard input ends, the supervisor is gone or wants the rank to end
+ * A rank that a supervisor on another host has started over ssh. Its place in the job is in the
+ * environment. The rank says hello on standard output, with its program and, for rank 0, its
+ * address. When all ranks run the same program, the supervisor answers on standard input with root
+ * and secret. When standard input ends, the supervisor is gone or wants the rank to end.
  *
  * A login shell may print something before the hello. The supervisor passes that on to the user.
  */
@@ -29,8 +25,6 @@
 #define LINE_MAX_BYTES 512 /* size of a buffer for a hello or an answer */
 #define ANSWER_MS 60000    /* time for the slowest host to start its ranks */
 #define END_MS 5000        /* time between SIGTERM and SIGKILL */
-
-/* ---- which program --------------------------------------------------------------------------- */
 
 static vb_status hash_file(int fd, char sha256[65])
 {
@@ -71,12 +65,9 @@ vb_status vb_hello_own(struct vb_hello *hello_p)
     return st;
 }
 
-/* ---- lines ----------------------------------------------------------------------------------- */
-
 bool vb_hello_parse(const char *line, struct vb_hello *hello_p)
 {
-    const char *at =
-        strstr(line, HELLO " "); /* a shell may have written an escape sequence before the hello */
+    const char *at = strstr(line, HELLO " "); /* after a shell's escape sequences */
     struct vb_hello hello;
     int end = 0;
 
@@ -98,8 +89,7 @@ static void say_hello(const struct vb_hello *hello)
                      hello->root[0] != '\0' ? hello->root : "-");
 
     if (write(STDOUT_FILENO, line, (size_t)n) != n)
-        VB_LOG_DEBUG(
-            "no process reads the greeting of this rank"); /* then standard input ends too */
+        VB_LOG_DEBUG("no process reads the greeting of this rank"); /* standard input ends too */
 }
 
 int vb_launch_answer(char *buf, size_t size, const char *root,
@@ -164,9 +154,7 @@ static vb_status take_answer(struct vb_launch *launch)
     return st;
 }
 
-/* ---- the end --------------------------------------------------------------------------------- */
-
-/* The main function of the thread that ends this process when standard input ends. */
+/* Ends this process when standard input ends. */
 static void *watch_input(void *arg)
 {
     char byte[64];
@@ -197,9 +185,8 @@ static vb_status start_watch(void)
     return vb_err_sys("pthread_create");
 }
 
-/* Opens the listening socket of rank 0. If the user gave a port, other hosts can reach the name
- * before it. Otherwise the address to which the supervisor's ssh connected may be used. It is
- * SERVER in ssh_connection, which is "CLIENT PORT SERVER PORT". */
+/* If the user gave a port, other hosts can reach the name before it. Otherwise the address to which
+ * ssh connected may be used: SERVER in ssh_connection, "CLIENT PORT SERVER PORT". */
 static vb_status listen_as_root(struct vb_launch *launch, const char *ssh_connection)
 {
     char server[VB_ADDR_TEXT];

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads the variables that torchrun and other launchers of PyTorch jobs set: RANK, WORLD_SIZE,
- * MASTER_ADDR and MASTER_PORT. Scripts may set some of them long before ranks are started, so a
- * process counts as a rank only if both RANK and WORLD_SIZE are set.
- *
- * torchrun's own store listens at MASTER_PORT, so rank 0 listens at another port computed from it.
+ * Reads the variables of torchrun and other launchers of PyTorch jobs. Scripts may set some of them
+ * long before, so a rank has both RANK and WORLD_SIZE. torchrun's own store listens at MASTER_PORT,
+ * so rank 0 listens at another port computed from it.
  */
 #include "launch/launch_priv.h"
 
@@ -15,20 +13,15 @@ static const char *or_dash(const char *text)
     return text != NULL ? text : "-";
 }
 
-/* torchrun sets LOCAL_RANK and LOCAL_WORLD_SIZE. A user who sets variables by hand may leave these
- * two out; then the ranks may be on any hosts. */
+/* A user who sets variables by hand may leave these two out; then the ranks may be on any hosts. */
 static vb_status read_local(struct launch_found *found)
 {
-    int64_t local_ranks = 0, local_rank = 0;
     vb_status st;
 
     if (vb_launch_variable("LOCAL_WORLD_SIZE") == NULL || vb_launch_variable("LOCAL_RANK") == NULL)
         return VB_OK;
-    st = vb_launch_number("LOCAL_WORLD_SIZE", 1, found->world, &local_ranks);
-    if (st == VB_OK)
-        st = vb_launch_number("LOCAL_RANK", 0, local_ranks - 1, &local_rank);
-    found->local_ranks = (int)local_ranks;
-    found->local_rank = (int)local_rank;
+    st = vb_launch_place("LOCAL_WORLD_SIZE", "LOCAL_RANK", found->world, &found->local_ranks,
+                         &found->local_rank);
     found->one_host = found->local_ranks == found->world;
     return st;
 }
@@ -55,19 +48,14 @@ static vb_status read_master(struct launch_found *found)
 
 vb_status vb_launch_find_torch(struct launch_found *found)
 {
-    int64_t world = 0, rank = 0;
     vb_status st;
 
     if (vb_launch_variable("RANK") == NULL || vb_launch_variable("WORLD_SIZE") == NULL)
         return VB_OK;
-    st = vb_launch_number("WORLD_SIZE", 1, VB_WORLD_MAX, &world);
-    if (st == VB_OK)
-        st = vb_launch_number("RANK", 0, world - 1, &rank);
-    found->world = (int)world;
-    found->rank = (int)rank;
+    st = vb_launch_place("WORLD_SIZE", "RANK", VB_WORLD_MAX, &found->world, &found->rank);
     if (st == VB_OK)
         st = read_local(found);
-    if (st == VB_OK && world > 1)
+    if (st == VB_OK && found->world > 1)
         st = read_master(found);
     if (st == VB_OK)
         found->by = LAUNCH_BY_TORCHRUN;

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * PMIx is the interface through which mpirun and srun --mpi=pmix tell processes their rank. It also
- * carries a line from rank 0 to all other ranks: rank 0 puts the line, all ranks meet at a fence,
- * and the other ranks get the line. Only this file includes libpmix.
+ * PMIx is how mpirun and srun --mpi=pmix tell processes their rank. It also carries a line from
+ * rank 0: rank 0 puts it, all ranks meet at a fence, and the others get it.
  *
  * Not every server respects the timeouts of PMIx, so this file does the waiting. The fence and the
- * get of rank 0's line use the variants that call back from a thread of the library. PMIx_Init, the
- * questions about the job and PMIx_Finalize wait only for the server of this host and are called in
- * a thread of their own. If the server does not answer, that thread stays in the library until the
- * process ends, which is soon.
+ * get call back from a thread of the library. Calls that wait only for the server of this host run
+ * in a thread of their own. If the server does not answer, that thread stays in the library until
+ * the process ends, which is soon.
  */
 #include "launch/launch_priv.h"
 
@@ -20,7 +18,6 @@
 
 #define KEY "verbena.root"
 
-/* The result of a call-back, for the thread that waits for it. */
 struct reply {
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -72,8 +69,7 @@ static void on_done(pmix_status_t code, void *arg)
     pthread_mutex_unlock(&r->lock);
 }
 
-/* Waits for a reply. Returns false after the deadline; then the reply must not be freed, because
- * the library may still write to it. */
+/* False: the deadline has passed. The reply must not be freed then: the library may write to it. */
 static bool reply_came(struct reply *r, uint64_t deadline)
 {
     struct timespec at = {.tv_sec = (time_t)(deadline / 1000000000),
@@ -89,7 +85,6 @@ static bool reply_came(struct reply *r, uint64_t deadline)
     return done;
 }
 
-/* A call that waits for the server of this host. */
 struct call {
     struct reply *reply;
     vb_status (*fn)(struct launch_found *found);
@@ -113,8 +108,7 @@ static void call_destroy(struct call *c)
     free(c);
 }
 
-/* Runs fn in a thread and waits for it until the deadline. fn works on a copy of found, which is
- * copied back if fn ends in time. */
+/* Runs fn in a thread. fn works on a copy of found, which is copied back if fn ends in time. */
 static vb_status call_within(vb_status (*fn)(struct launch_found *found), const char *what,
                              uint64_t deadline, struct launch_found *found)
 {
@@ -142,7 +136,7 @@ static vb_status call_within(vb_status (*fn)(struct launch_found *found), const 
 
 /* ---- rank and world -------------------------------------------------------------------------- */
 
-/* Asks the server for a number about a process or, with PMIX_RANK_WILDCARD, about the job. */
+/* Asks for a number about a process or, with PMIX_RANK_WILDCARD, about the job. */
 static vb_status ask(const pmix_proc_t *who, const char *key, int64_t max, int *value_p)
 {
     pmix_value_t *value = NULL;

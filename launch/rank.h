@@ -8,7 +8,6 @@
 #include "net/control/root.h"
 #include "net/control/secret.h"
 
-/* The data that a process has about its launch. */
 struct vb_launch {
     bool supervised; /* a launcher made this process a rank; otherwise only the secret is known */
     bool has_secret;
@@ -24,9 +23,8 @@ struct vb_launch {
     unsigned char secret[VB_SECRET_BYTES]; /* from the supervisor, else from VB_SECRET */
 };
 
-/* Reads the launch from the environment and takes ownership of the descriptors named there. Removes
- * the variables and marks the descriptors close-on-exec, so that processes started later get
- * neither. Must be called once per process, before the process has threads. */
+/* Reads the launch from the environment, removes it there, and takes ownership of the descriptors,
+ * so that processes started later get neither. Called once, before the process has threads. */
 vb_status vb_launch_read(struct vb_launch *launch_p);
 
 /* The options that the user gives to ranks that another launcher starts. */
@@ -36,40 +34,35 @@ struct vb_launch_opts {
     int64_t timeout_ms;      /* timeout for meeting the other ranks */
 };
 
-/* Finds out whether torchrun, mpirun or srun has made this process a rank; if so, adds the rank's
- * place to launch, which vb_launch_read() has filled. Waits for the other ranks on this host and,
- * with PMIx, for all ranks. If there is no secret, the ranks make one if they are on one host or
- * use PMIx; otherwise the function fails. Must be called once per process, before the process has
- * threads. */
+/* If torchrun, mpirun or srun has made this process a rank, adds its place to launch, which
+ * vb_launch_read() has filled. Waits for the other ranks on this host and, with PMIx, for all.
+ * Without a secret the ranks make one if they are on one host or use PMIx; otherwise the call
+ * fails. Called once, before the process has threads. */
 vb_status vb_launch_find(const struct vb_launch_opts *opts, struct vb_launch *launch);
 
-/* Called by a supervisor. Returns the environment for a rank, as execve() takes it: the environment
- * of this process with the variables for launch. secret_fd is the descriptor from which the rank
- * will read the secret, which is not in the environment. Returns NULL if there is no memory. The
- * caller frees the result with vb_launch_env_destroy(). */
+/* Returns the environment for a rank, as execve() takes it: that of this process with the variables
+ * for launch. The rank reads the secret from secret_fd. NULL: no memory. The caller frees the
+ * result with vb_launch_env_destroy(). */
 char **vb_launch_env_create(const struct vb_launch *launch, int secret_fd);
 void vb_launch_env_destroy(char **env);
 
 /* Returns "NAME=VALUE" arguments for the command env that starts a rank on another host: the
- * variables for launch, and the options in the environment of this process. The rank then says
- * hello on standard output, and gets the answer (root and secret) through standard input. It ends
- * when its standard input ends. launch->root is "NAME:PORT" with the name of rank 0's host; port 0:
- * rank 0 chooses the port. */
+ * variables for launch, and the options in this environment. The rank says hello on standard
+ * output, gets root and secret through standard input, and ends when that ends. launch->root is
+ * "NAME:PORT" of rank 0; with port 0 rank 0 chooses the port. */
 char **vb_launch_assignments_create(const struct vb_launch *launch);
 
-/* Tells the supervisor that training has begun: from then on the job may go on without some of its
- * ranks. Does nothing if vb_supervise() did not start this process. */
+/* Tells vb_supervise(), if it started this process, that training has begun: from then on the job
+ * may go on without some of its ranks. */
 void vb_launch_tell_begun(const struct vb_launch *launch);
 
 #define VB_BEGUN_TEXT 64 /* size of the line below, with the terminating zero */
 
-/* Makes the line that a rank over ssh prints on standard error when training has begun. It belongs
- * to the job with this secret. */
+/* Makes the line that a rank over ssh prints on standard error when training has begun. */
 vb_status vb_launch_begun_line(const unsigned char secret[VB_SECRET_BYTES],
                                char line[VB_BEGUN_TEXT]);
 
-/* The first line of a rank. It identifies the program of the rank and, for rank 0, has the address
- * where rank 0 listens. */
+/* The first line of a rank: its program and, for rank 0, the address where it listens. */
 struct vb_hello {
     char machine[32];        /* architecture: uname -m */
     char sha256[65];         /* SHA-256 of the program's file */
@@ -79,8 +72,7 @@ struct vb_hello {
 vb_status vb_hello_own(struct vb_hello *hello_p); /* hello of this process; root is empty */
 bool vb_hello_parse(const char *line, struct vb_hello *hello_p);
 
-/* Writes the line that answers a hello. If secret is NULL, the rank already has the secret. Returns
- * the length of the line; 512 bytes are enough. */
+/* Answers a hello. secret NULL: the rank has it. Returns the length; 512 bytes are enough. */
 int vb_launch_answer(char *buf, size_t size, const char *root,
                      const unsigned char secret[VB_SECRET_BYTES]);
 

@@ -1,23 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * Ranks on other hosts: the ssh command for each rank, and the check of all ranks before any rank
- * gets the secret. The first line of a rank, its hello, identifies its program. The job goes on
- * when all ranks have said hello and all run the same program.
+ * Ranks on other hosts: the ssh command for each rank, and the check that all ranks run the same
+ * program before any of them gets the secret.
  *
  * The login shell on the other host may be any shell, so all text that it sees is quoted, and a
- * script for sh does the rest. The script finds errors that each shell would report in its own way.
- * Above all, the script finds a machine of another architecture, where sh would take the program
- * for a script.
+ * script for sh does the rest. It finds errors that each shell would report in its own way, above
+ * all a machine of another architecture, where sh would take the program for a script.
  */
 #include "launch/supervise_priv.h"
 
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define SSH "ssh -o BatchMode=yes -o ConnectTimeout=10"
-#define SSH_ARGS_MAX 32
 
 /* The arguments of the script are folder, architecture, program, then the arguments of env. */
 static const char script[] = "cd \"$1\" 2>/dev/null; "
@@ -27,23 +23,6 @@ static const char script[] = "cd \"$1\" 2>/dev/null; "
                              "echo \"there is no program $3\" >&2; exit 127; fi; "
                              "shift 3; exec env \"$@\"";
 
-struct vb_remote {
-    const struct vb_hosts *hosts;
-    const char *root; /* HOST:PORT that the user gave; NULL: rank 0 chooses */
-    char *const *argv;
-    char program[PATH_MAX], folder[PATH_MAX];
-    char *ssh; /* the ssh command; ssh_args points to its parts */
-    char *ssh_args[SSH_ARGS_MAX];
-    int n_ssh_args;
-    struct vb_hello own;
-    bool *has_hello; /* one entry for each rank */
-    int n_hello;
-    char found_root[VB_ROOT_TEXT];
-    unsigned char secret[VB_SECRET_BYTES];
-};
-
-/* ---- set-up ---------------------------------------------------------------------------------- */
-
 static vb_status split_ssh(struct vb_remote *r, const char *command)
 {
     char *rest = NULL, *arg;
@@ -52,9 +31,9 @@ static vb_status split_ssh(struct vb_remote *r, const char *command)
     if (r->ssh == NULL)
         return vb_err_sys("strdup");
     for (arg = strtok_r(r->ssh, " \t", &rest); arg != NULL; arg = strtok_r(NULL, " \t", &rest)) {
-        if (r->n_ssh_args == SSH_ARGS_MAX)
+        if (r->n_ssh_args == VB_SSH_ARGS_MAX)
             return vb_err(VB_ERR_USAGE, "the ssh command \"%.64s\" has more than %d arguments",
-                          command, SSH_ARGS_MAX);
+                          command, VB_SSH_ARGS_MAX);
         r->ssh_args[r->n_ssh_args++] = arg;
     }
     if (r->n_ssh_args == 0)
@@ -62,8 +41,7 @@ static vb_status split_ssh(struct vb_remote *r, const char *command)
     return VB_OK;
 }
 
-/* Sets the path of the program on the other hosts. It is the same path as on this host, unless the
- * user gave another. */
+/* The program has the same path as on this host, unless the user gave another. */
 static vb_status find_program(struct vb_remote *r, const char *program)
 {
     ssize_t n;
@@ -126,8 +104,6 @@ const char *vb_remote_host(const struct vb_remote *r, int rank)
 {
     return vb_hosts_of_rank(r->hosts, rank)->name;
 }
-
-/* ---- the command ----------------------------------------------------------------------------- */
 
 /* Appends an argument in single quotes, inside which no shell changes anything. */
 static bool quote(FILE *out, const char *arg)
@@ -215,8 +191,6 @@ void vb_remote_command_destroy(const struct vb_remote *r, char **argv)
     free(argv);
 }
 
-/* ---- hello, and the answer ------------------------------------------------------------------- */
-
 enum vb_remote_line vb_remote_take_line(struct vb_remote *r, int rank, const char *line, char *why,
                                         size_t size)
 {
@@ -239,33 +213,7 @@ enum vb_remote_line vb_remote_take_line(struct vb_remote *r, int rank, const cha
     return VB_LINE_HELLO;
 }
 
-bool vb_remote_has_hello(const struct vb_remote *r, int rank)
-{
-    return r->has_hello[rank];
-}
-
-bool vb_remote_all_have_hello(const struct vb_remote *r)
-{
-    return r->n_hello == r->hosts->ranks;
-}
-
-int vb_remote_waiting(const struct vb_remote *r, int n_started)
-{
-    return n_started - r->n_hello;
-}
-
-int vb_remote_answer(const struct vb_remote *r, char *buf, size_t size)
-{
-    return vb_launch_answer(buf, size, r->found_root, r->secret);
-}
-
-vb_status vb_remote_begun_line(const struct vb_remote *r, char line[VB_BEGUN_TEXT])
-{
-    return vb_launch_begun_line(r->secret, line);
-}
-
-/* Exit code 255 is of ssh itself. Exit codes 126 and 127 come from the script, a shell or a
- * loader. */
+/* 255 is of ssh itself; 126 and 127 come from the script, a shell or a loader. */
 void vb_remote_explain(const struct vb_remote *r, int rank, const siginfo_t *info,
                        const char *last_line, char *why, size_t size)
 {

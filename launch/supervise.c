@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * The supervisor of the ranks of a job. It is not a rank itself. One loop waits for the output and
- * the deaths of the ranks, and for the user's Ctrl-C. For ranks on other hosts the children of the
- * supervisor are ssh processes; if it closes the standard input of an ssh, the rank on the other
- * host ends.
+ * The supervisor of the ranks of a job. One loop waits for their output and deaths, and for the
+ * user's Ctrl-C. For ranks on other hosts its children are ssh processes; if it closes the standard
+ * input of an ssh, the rank ends.
  *
- * A job ends in stages. When a rank has failed, the other ranks get a *grace* time to notice the
- * failure and log it. Then they are asked to end (SIGTERM) and, if they do not, killed (SIGKILL). A
- * Ctrl-C or the loss of standard output skips the grace time. The grace time is also skipped if a
- * job has gone on without some of its ranks and all remaining ranks are stopped (SIGSTOP), because
- * no rank would notice. A rank is the leader of a process group, which is killed as a whole before
- * the rank is reaped: until the leader is reaped, no other group can get its number.
+ * A job ends in stages. When a rank has failed, the others get a *grace* time to notice the failure
+ * and log it. Then they are asked to end (SIGTERM) and, if they do not, killed (SIGKILL). The grace
+ * time is skipped after a Ctrl-C, after the loss of standard output, and if a job has gone on
+ * without some ranks and all remaining ones are stopped (SIGSTOP). A rank leads a process group,
+ * which is killed as a whole before the rank is reaped: until then no other group can get its
+ * number.
  */
 #include "launch/supervise_priv.h"
 
@@ -41,7 +40,6 @@ struct job {
     struct vb_spawner spawner;
     struct vb_signals signals;
     struct vb_relay *relay;
-    const char *logs;         /* folder for logs; NULL: no logs */
     struct vb_remote *remote; /* NULL: the ranks are on this host */
     const struct vb_supervise_opts *o;
     bool ended_well; /* with o->outlive: a worker has ended with exit 0 */
@@ -53,13 +51,6 @@ struct job {
 };
 
 /* ---- ending ---------------------------------------------------------------------------------- */
-
-static void close_input(struct job *job, int rank)
-{
-    if (job->in_fds[rank] >= 0)
-        close(job->in_fds[rank]);
-    job->in_fds[rank] = -1;
-}
 
 static void signal_one(const struct job *job, int rank, int number)
 {
@@ -75,16 +66,16 @@ static void signal_all(const struct job *job, int number)
         signal_one(job, i, number);
 }
 
-/* Asks all ranks to end. A rank on another host ends when its standard input is closed, and its ssh
- * ends after the rank. If ssh were ended first, ranks could outlive the supervisor for a moment. */
+/* A rank on another host ends when its standard input is closed, and its ssh after it. If ssh were
+ * ended first, ranks could outlive the supervisor for a moment. */
 static void ask_all(struct job *job)
 {
     int i;
 
     for (i = 0; i < job->ranks; i++) {
-        if (job->remote == NULL || !vb_remote_has_hello(job->remote, i))
+        if (job->remote == NULL || !job->remote->has_hello[i])
             signal_one(job, i, SIGTERM);
-        close_input(job, i);
+        vb_fd_close(&job->in_fds[i]);
     }
 }
 
@@ -108,8 +99,7 @@ static void give_up(struct job *job)
     enter(job, ASKED);
 }
 
-/* Returns the timeout for poll(): the number of milliseconds to the next deadline, or -1 if there
- * is none. */
+/* Returns the timeout for poll(); -1: there is no deadline. */
 static int time_left_ms(const struct job *job)
 {
     uint64_t now = vb_clock_ns(), next = job->deadline_ns;
@@ -137,13 +127,12 @@ static bool reap(struct job *job, int rank, siginfo_t *info)
     kill(-pid, SIGKILL); /* processes that the rank may have started */
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
         ;
-    close_input(job, rank);
+    vb_fd_close(&job->in_fds[rank]);
     job->pids[rank] = 0;
     job->alive--;
     return true;
 }
 
-/* Reports the death of a rank. goes_on is true if training goes on without the rank. */
 static void say_death(struct job *job, int rank, const siginfo_t *info, bool goes_on)
 {
     const char *tail = goes_on ? "; training goes on" : "";
@@ -163,8 +152,7 @@ static void say_death(struct job *job, int rank, const siginfo_t *info, bool goe
                      info->si_code == CLD_DUMPED ? ", core dumped" : "");
 }
 
-/* Returns true if a rank ended because of bad usage. A rank may find bad usage that the supervisor
- * could not find. */
+/* A rank may find bad usage that the supervisor could not find. */
 static bool was_bad_usage(const siginfo_t *info)
 {
     return info->si_code == CLD_EXITED && info->si_status == 2;
@@ -184,8 +172,7 @@ static void note_failure(struct job *job, int rank, const siginfo_t *info)
     enter(job, GRACE);
 }
 
-/* Returns true if training has begun. This is called when a rank has died: a byte that this rank
- * wrote is in the pipe by then. */
+/* Called when a rank has died: a byte that this rank wrote is in the pipe by then. */
 static bool has_begun(struct job *job)
 {
     char byte;
@@ -195,8 +182,7 @@ static bool has_begun(struct job *job)
     return job->begun || vb_relay_has_begun(job->relay);
 }
 
-/* Returns true if training can go on without this rank. Training must have begun. Bad usage
- * concerns all ranks, so it always ends the job. */
+/* Training must have begun. Bad usage concerns all ranks, so it always ends the job. */
 static bool can_do_without(struct job *job, int rank, const siginfo_t *info)
 {
     const struct vb_supervise_opts *o = job->o;
@@ -205,9 +191,8 @@ static bool can_do_without(struct job *job, int rank, const siginfo_t *info)
            job->alive > 0 && has_begun(job) && !was_bad_usage(info);
 }
 
-/* Called when a rank has ended with exit 0. A worker that ends so has printed the result, or knows
- * that another worker has. The other ranks will end soon too, unless they are stopped. However they
- * end, the result is printed. */
+/* A rank has ended with exit 0. A worker that ends so has printed the result, or knows that another
+ * has. The others will end soon too, unless they are stopped. */
 static void note_end(struct job *job, int rank)
 {
     if (!job->o->outlive || rank >= job->o->workers)
@@ -217,8 +202,7 @@ static void note_end(struct job *job, int rank)
         enter(job, GRACE);
 }
 
-/* Reports that a host could not be used. Each such host is reported, because several hosts may be
- * wrong and none of them fails because of another. */
+/* Each host that cannot be used is reported, because none of them fails because of another. */
 static void note_host(struct job *job, int rank, const siginfo_t *info)
 {
     if (job->stage >= ASKED)
@@ -229,20 +213,18 @@ static void note_host(struct job *job, int rank, const siginfo_t *info)
         say_death(job, rank, info, false);
 }
 
-/* Returns true if a rank ended in a way that the end of another rank cannot cause, which is by a
- * signal or because of bad usage. If a rank on another host is killed, ssh exits with 255, as after
- * a broken connection. */
+/* Returns true for an end that the end of another rank cannot cause: a signal or bad usage. If a
+ * rank on another host is killed, ssh exits with 255, as after a broken connection. */
 static bool is_cause(const struct job *job, const siginfo_t *info)
 {
     return info->si_code != CLD_EXITED || (job->remote != NULL && info->si_status == 255) ||
            was_bad_usage(info);
 }
 
-/* Handles all deaths since the last call. A rank that was killed or found bad usage is the cause of
- * the failure; a rank that exited by itself has only noticed the failure. The latter may even have
- * ended first, because the connections of a process close before the process is dead. So a cause is
- * reported in the grace time too. Once the job is being ended on purpose, deaths are not
- * reported. */
+/* A rank that was killed or found bad usage is the cause of the failure; a rank that exited by
+ * itself has only noticed it. The latter may even have ended first, because the connections of a
+ * process close before it is dead. So a cause is reported in the grace time too. Once the job is
+ * being ended on purpose, deaths are not reported. */
 static void reap_all(struct job *job)
 {
     siginfo_t info, first = {0};
@@ -251,7 +233,7 @@ static void reap_all(struct job *job)
     for (i = 0; i < job->ranks; i++) {
         if (!reap(job, i, &info))
             continue;
-        if (job->remote != NULL && !vb_remote_has_hello(job->remote, i)) {
+        if (job->remote != NULL && !job->remote->has_hello[i]) {
             note_host(job, i, &info);
             continue;
         }
@@ -282,8 +264,7 @@ static bool is_stopped(const struct job *job, int rank)
            info.si_pid != 0;
 }
 
-/* Returns true if some ranks are gone and all remaining ranks are stopped. While no rank is gone,
- * the user may have paused the job. */
+/* While no rank is gone, the user may have paused the job. */
 static bool all_stopped(const struct job *job)
 {
     int i;
@@ -304,9 +285,8 @@ static void note_stopped(struct job *job)
         job->stopped_ns = vb_clock_ns();
 }
 
-/* Ends the job if all remaining ranks stay stopped. A batch system may stop the whole job for a
- * while and continue the supervisor first. Then this check runs much too late, so it waits once
- * more. */
+/* A batch system may stop the whole job for a while and continue the supervisor first. Then this
+ * check runs much too late, so it waits once more. */
 static void check_stopped(struct job *job)
 {
     uint64_t now = vb_clock_ns();
@@ -345,16 +325,15 @@ static void take_signals(struct job *job)
 
 /* ---- ranks on other hosts -------------------------------------------------------------------- */
 
-/* Sends the answer to all ranks. It fits into the buffer of a pipe. A write fails only if the rank
- * is gone, which reap_all() finds out. */
+/* The answer fits into the buffer of a pipe. A write fails only if the rank is gone. */
 static void answer_all(struct job *job)
 {
     char line[512];
-    int n = vb_remote_answer(job->remote, line, sizeof(line)), i;
+    int n = vb_launch_answer(line, sizeof(line), job->remote->found_root, job->remote->secret), i;
 
     for (i = 0; i < job->ranks; i++)
         if (job->in_fds[i] >= 0 && write(job->in_fds[i], line, (size_t)n) != n)
-            close_input(job, i);
+            vb_fd_close(&job->in_fds[i]);
     explicit_bzero(line, sizeof(line));
     job->answered = true;
 }
@@ -363,20 +342,16 @@ static bool take_hello(void *arg, int rank, const char *line)
 {
     struct job *job = arg;
     char why[512];
+    enum vb_remote_line what = vb_remote_take_line(job->remote, rank, line, why, sizeof(why));
 
-    switch (vb_remote_take_line(job->remote, rank, line, why, sizeof(why))) {
-    case VB_LINE_OTHER:
-        return false;
-    case VB_LINE_WRONG_PROGRAM:
+    if (what == VB_LINE_WRONG_PROGRAM) {
         vb_relay_say(job->relay, "%s", why);
         give_up(job);
-        return true;
-    case VB_LINE_HELLO:
-        break;
-    }
-    if (vb_remote_all_have_hello(job->remote) && job->stage == RUNNING)
+    } else if (what == VB_LINE_HELLO && job->remote->n_hello == job->ranks &&
+               job->stage == RUNNING) {
         answer_all(job);
-    return true;
+    }
+    return what != VB_LINE_OTHER;
 }
 
 static void check_hello(struct job *job)
@@ -387,7 +362,7 @@ static void check_hello(struct job *job)
         vb_clock_ns() < job->hello_deadline_ns)
         return;
     for (i = 0; i < job->started; i++)
-        if (job->pids[i] > 0 && !vb_remote_has_hello(job->remote, i))
+        if (job->pids[i] > 0 && !job->remote->has_hello[i])
             vb_relay_say(job->relay, "host %s has not answered within %d s",
                          vb_remote_host(job->remote, i), HELLO_MS / 1000);
     give_up(job);
@@ -395,13 +370,10 @@ static void check_hello(struct job *job)
 
 /* ---- the loop -------------------------------------------------------------------------------- */
 
-/* Returns true while the loop must go on. When no rank is alive, there may still be output to pass
- * on; a signal then ends the loop. */
+/* When no rank is alive, there may still be output to pass on; a signal then ends the loop. */
 static bool goes_on(const struct job *job)
 {
-    if (job->alive > 0)
-        return true;
-    return job->stage != KILLED && !vb_relay_empty(job->relay);
+    return job->alive > 0 || (job->stage != KILLED && !vb_relay_empty(job->relay));
 }
 
 /* Starts all ranks of this host at once, and ranks of other hosts a few at a time. */
@@ -412,9 +384,9 @@ static vb_status start_ranks(struct job *job)
     int i;
 
     while (job->started < job->ranks && job->stage == RUNNING &&
-           (job->remote == NULL || vb_remote_waiting(job->remote, job->started) < SSH_AT_ONCE)) {
+           (job->remote == NULL || job->started - job->remote->n_hello < SSH_AT_ONCE)) {
         i = job->started;
-        st = job->logs != NULL ? vb_relay_log(job->relay, i, job->logs) : VB_OK;
+        st = vb_relay_log(job->relay, i);
         if (st == VB_OK)
             st = vb_spawner_start(&job->spawner, i, &child);
         if (st != VB_OK)
@@ -473,17 +445,14 @@ static void kill_the_rest(struct job *job)
 
     signal_all(job, SIGKILL);
     for (i = 0; i < job->ranks; i++) {
-        close_input(job, i);
-        if (job->pids[i] <= 0)
-            continue;
-        while (waitpid(job->pids[i], NULL, 0) < 0 && errno == EINTR)
+        vb_fd_close(&job->in_fds[i]);
+        while (job->pids[i] > 0 && waitpid(job->pids[i], NULL, 0) < 0 && errno == EINTR)
             ;
     }
 }
 
-/* A process may be started without standard input, output or error. Pipes must not get these
- * numbers, so /dev/null takes them. It is opened such that reads from standard input and writes to
- * the other two still fail. */
+/* Pipes must not get the numbers of standard streams that are missing, so /dev/null takes these, in
+ * a way that reads from standard input and writes to the other two still fail. */
 static vb_status fill_standard_fds(void)
 {
     static const int flags[] = {O_WRONLY, O_RDONLY, O_RDONLY};
@@ -497,34 +466,35 @@ static vb_status fill_standard_fds(void)
 
 static vb_status job_init(struct job *job, const struct vb_supervise_opts *o)
 {
-    char begun[VB_BEGUN_TEXT];
+    struct vb_relay_opts relay = {
+        .all_out = o->outlive,
+        .shows = o->hosts == NULL && isatty(STDERR_FILENO) == 1,
+        .logs = o->logs,
+        .hello_fn = o->hosts != NULL ? take_hello : NULL,
+        .hello_arg = job,
+    };
     vb_status st;
 
     memset(job, 0, sizeof(*job));
-    job->begun_fd = -1;
+    job->spawner.null_fd = job->spawner.root_fd = job->spawner.begun_fd = job->begun_fd = -1;
     job->o = o;
     job->ranks = o->hosts != NULL ? o->hosts->ranks : o->ranks;
     job->grace_ns = (uint64_t)(o->grace_ms > 0 ? o->grace_ms : GRACE_MS) * 1000000;
-    job->logs = o->logs;
     st = fill_standard_fds();
     if (st == VB_OK && o->logs != NULL)
         st = vb_dir_make(o->logs);
-    if (st == VB_OK)
-        st = vb_relay_create(job->ranks, o->outlive, &job->relay);
     if (st == VB_OK && o->hosts != NULL)
         st = vb_remote_create(o, &job->remote);
+    if (st == VB_OK && o->hosts != NULL)
+        st = vb_launch_begun_line(job->remote->secret, relay.begun_line);
+    relay.ranks = job->ranks;
+    if (st == VB_OK)
+        st = vb_relay_create(&relay, &job->relay);
     if (st != VB_OK)
         return st;
-    if (job->remote != NULL) {
-        vb_relay_expect_hello(job->relay, take_hello, job);
-        st = vb_remote_begun_line(job->remote, begun);
-        if (st != VB_OK)
-            return st;
-        vb_relay_expect_begun(job->relay, begun);
-    }
     job->pids = calloc((size_t)job->ranks, sizeof(*job->pids));
     job->in_fds = malloc((size_t)job->ranks * sizeof(*job->in_fds));
-    job->fds = calloc((size_t)vb_relay_fds_max(job->relay) + 1, sizeof(*job->fds));
+    job->fds = calloc(2 * (size_t)job->ranks + 3, sizeof(*job->fds));
     if (job->pids == NULL || job->in_fds == NULL || job->fds == NULL)
         return vb_err(VB_ERR_NO_MEMORY, "no memory to supervise %d ranks", job->ranks);
     memset(job->in_fds, -1, (size_t)job->ranks * sizeof(*job->in_fds));
@@ -533,10 +503,10 @@ static vb_status job_init(struct job *job, const struct vb_supervise_opts *o)
 
 static void job_fini(struct job *job)
 {
+    vb_spawner_fini(&job->spawner);
     vb_relay_destroy(job->relay);
     vb_remote_destroy(job->remote);
-    if (job->begun_fd >= 0)
-        close(job->begun_fd);
+    vb_fd_close(&job->begun_fd);
     free(job->in_fds);
     free(job->pids);
     free(job->fds);
@@ -547,19 +517,17 @@ vb_status vb_supervise(const struct vb_supervise_opts *o, int *exit_code_p)
     struct job job;
     vb_status st = job_init(&job, o);
 
-    if (st != VB_OK)
-        goto err_job;
-    st = vb_spawner_init(&job.spawner, o, job.remote, &job.signals, &job.begun_fd);
-    if (st != VB_OK)
-        goto err_job;
-    if (job.spawner.terminal)
-        vb_relay_show(job.relay);
-    st = vb_signals_catch(&job.signals);
-    if (st != VB_OK)
-        goto err_spawner;
+    if (st == VB_OK)
+        st = vb_spawner_init(&job.spawner, o, job.remote, &job.signals, &job.begun_fd);
+    if (st == VB_OK)
+        st = vb_signals_catch(&job.signals);
+    if (st != VB_OK) {
+        job_fini(&job);
+        return st;
+    }
     st = start_ranks(&job);
-    vb_spawner_fini(
-        &job.spawner); /* only rank 0 keeps the socket: if it dies, other ranks must be refused */
+    /* Only rank 0 keeps the socket: if it dies, other ranks must be refused. */
+    vb_spawner_fini(&job.spawner);
     if (st == VB_OK)
         st = run(&job);
     kill_the_rest(&job);
@@ -568,12 +536,6 @@ vb_status vb_supervise(const struct vb_supervise_opts *o, int *exit_code_p)
         job.exit_code = 1; /* no worker is left that could have printed the result */
     if (st == VB_OK)
         *exit_code_p = job.exit_code;
-    job_fini(&job);
-    return st;
-
-err_spawner:
-    vb_spawner_fini(&job.spawner);
-err_job:
     job_fini(&job);
     return st;
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The supervisor, which starts the ranks of a job on this host or, over ssh, on others; and the
- * list of hosts.
+ * The supervisor, which starts ranks on this host or, over ssh, on others; and the list of hosts.
  */
 #ifndef VB_LAUNCH_SUPERVISE_H
 #define VB_LAUNCH_SUPERVISE_H
@@ -25,9 +24,8 @@ struct vb_hosts {
     int ranks; /* number of ranks on all hosts */
 };
 
-/* Parses "a,b:2,user@c". If the text has a / or names a file, reads one host per line from that
- * file. Refuses blanks, options of ssh and a host that is listed twice. The caller frees the list
- * with vb_hosts_fini(). */
+/* Parses "a,b:2,user@c", or a file with one host per line if the text has a / or names a file.
+ * Refuses blanks, options of ssh and a host listed twice. The caller calls vb_hosts_fini(). */
 vb_status vb_hosts_parse(const char *text, struct vb_hosts *hosts_p);
 void vb_hosts_fini(struct vb_hosts *hosts);
 
@@ -35,10 +33,9 @@ const struct vb_host *vb_hosts_of_rank(const struct vb_hosts *hosts, int rank);
 
 /* ---- the supervisor -------------------------------------------------------------------------- */
 
-/* This text wipes out the line at the cursor. If vb_launch.terminal is true for a rank, a line on
- * its standard error that begins with this text is progress. The supervisor shows progress without
- * the number of the rank, until the next output, and does not write progress to logs. A line with
- * this text alone wipes progress out. */
+/* Wipes out the line at the cursor. If vb_launch.terminal is true for a rank, a line on its
+ * standard error that begins with this text is progress: it is shown without the rank, until the
+ * next output, and not logged. A line with this text alone wipes progress out. */
 #define VB_WIPE_LINE "\r\033[K"
 
 struct vb_supervise_opts {
@@ -48,8 +45,7 @@ struct vb_supervise_opts {
     int grace_ms;        /* time between the stages of ending a job; 0: 2 s */
     const char *logs; /* folder for rank-0.log and so on, created if it is missing; NULL: no logs */
 
-    const struct vb_hosts
-        *hosts;       /* hosts of the ranks; program is then a path on them. NULL: this host */
+    const struct vb_hosts *hosts; /* program is then a path on these hosts; NULL: this host */
     const char *ssh;  /* command that starts a remote shell; NULL: ssh without prompts */
     const char *root; /* HOST:PORT where rank 0 listens; NULL: rank 0 chooses */
 
@@ -61,22 +57,18 @@ struct vb_supervise_opts {
 };
 
 /* Starts a program once for each rank and waits for all of them. Each process finds out its rank
- * with vb_launch_read(). On other hosts the program must be the same file, byte for byte: ranks get
- * the secret, through standard input, only after all of them have shown that their program is the
- * same. A message names each host that cannot be reached or cannot run the program. Standard output
- * of rank 0 is passed on unchanged. All other output goes to standard error, line by line, with the
- * rank before each line. The log of a rank has its standard output and standard error. The first
- * rank that fails is named on standard error, and the others are ended. No rank is alive on return,
- * and none outlives this process. If o->outlive is set, the job ends when a vital rank has failed,
- * or soon after the first worker has ended with exit 0; then standard output of all ranks is passed
- * on, because any worker may print the result.
- *
- * *exit_code_p becomes 0 if all ranks ended with exit 0 or, with outlive, if a worker did and the
- * job did not fail. Otherwise it becomes 1, or 2 if the rank that failed ended with exit 2. If a
- * signal ended the job, it becomes 128 plus the number of the signal. The function itself fails
- * only if the ranks could not be run at all. It blocks. It handles SIGCHLD, SIGINT, SIGTERM, SIGHUP
- * and SIGPIPE meanwhile, so only one call in a process may run at a time, and only in a thread that
- * does not end meanwhile: ranks die with the thread that started them. */
+ * with vb_launch_read(). On other hosts the program must be the same file, byte for byte; only then
+ * do the ranks get the secret. Standard output of rank 0 (with outlive of all ranks, because any
+ * worker may print the result) is passed on unchanged. All other output goes to standard error,
+ * line by line, with the rank before each line. The first rank that fails is named on standard
+ * error, and the others are ended. No rank is alive on return, and none outlives this process. With
+ * outlive the job ends when a vital rank has failed, or soon after the first worker has ended with
+ * exit 0. *exit_code_p becomes 0 if all ranks (with outlive: a worker) ended with exit 0 and the
+ * job did not fail, 2 if the rank that failed ended with exit 2, 128 plus the number of a signal
+ * that ended the job, otherwise 1. The function itself fails only if the ranks could not be run at
+ * all. It blocks and handles SIGCHLD, SIGINT, SIGTERM, SIGHUP and SIGPIPE meanwhile, so only one
+ * call in a process may run at a time, in a thread that does not end: ranks die with the thread
+ * that started them. */
 vb_status vb_supervise(const struct vb_supervise_opts *o, int *exit_code_p);
 
 #endif

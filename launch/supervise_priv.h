@@ -1,12 +1,11 @@
-/* SPDX-License-Identifier: MIT
- *
- * Types and functions that the files of the supervisor share.
- */
+/* SPDX-License-Identifier: MIT */
 #ifndef VB_LAUNCH_SUPERVISE_PRIV_H
 #define VB_LAUNCH_SUPERVISE_PRIV_H
 
 #include "launch/launch.h"
+#include "net/control/sock.h"
 
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/types.h>
@@ -18,9 +17,8 @@ struct vb_signals {
     struct sigaction old[NSIG];
 };
 
-/* From now on SIGCHLD, SIGINT, SIGTERM and SIGHUP come through fd, and SIGPIPE is ignored. Any of
- * these signals that the process ignored before stays ignored, except SIGCHLD. Signals belong to
- * the whole process, so only one struct vb_signals may be in use at a time. */
+/* From now on SIGCHLD, SIGINT, SIGTERM and SIGHUP come through fd, and SIGPIPE is ignored. Signals
+ * that the process ignored before stay ignored, except SIGCHLD. One struct vb_signals at a time. */
 vb_status vb_signals_catch(struct vb_signals *s);
 void vb_signals_release(struct vb_signals *s);
 
@@ -32,44 +30,43 @@ int vb_signals_next(struct vb_signals *s);
 
 /* ---- ranks on other hosts (remote.c) --------------------------------------------------------- */
 
-struct vb_remote;
+#define VB_SSH_ARGS_MAX 32
+
+struct vb_remote {
+    const struct vb_hosts *hosts;
+    const char *root; /* HOST:PORT that the user gave; NULL: rank 0 chooses */
+    char *const *argv;
+    char program[PATH_MAX], folder[PATH_MAX];
+    char *ssh; /* the ssh command; ssh_args points to its parts */
+    char *ssh_args[VB_SSH_ARGS_MAX];
+    int n_ssh_args;
+    struct vb_hello own;
+    bool *has_hello; /* one entry for each rank */
+    int n_hello;
+    char found_root[VB_ROOT_TEXT]; /* of the hello of rank 0 */
+    unsigned char secret[VB_SECRET_BYTES];
+};
 
 vb_status vb_remote_create(const struct vb_supervise_opts *o, struct vb_remote **remote_p);
 void vb_remote_destroy(struct vb_remote *r);
 
 const char *vb_remote_host(const struct vb_remote *r, int rank);
 
-/* Returns the command that this host executes for a rank on another host: ssh, its options, the
- * host and the remote command line. NULL: no memory. */
+/* Returns the ssh command line for a rank on another host; NULL: no memory. */
 char **vb_remote_command_create(const struct vb_remote *r, int rank);
 void vb_remote_command_destroy(const struct vb_remote *r, char **argv);
 
-/* Checks whether a line on a rank's standard output is its hello. If the hello comes from another
- * program, writes a sentence that says so to why. */
+/* Checks whether a line is a rank's hello. If it is of another program, explains that in why. */
 enum vb_remote_line { VB_LINE_OTHER, VB_LINE_HELLO, VB_LINE_WRONG_PROGRAM };
 enum vb_remote_line vb_remote_take_line(struct vb_remote *r, int rank, const char *line, char *why,
                                         size_t size);
-bool vb_remote_has_hello(const struct vb_remote *r, int rank);
-bool vb_remote_all_have_hello(const struct vb_remote *r);
 
-/* Returns how many of the n_started ranks have not said hello yet. */
-int vb_remote_waiting(const struct vb_remote *r, int n_started);
-
-/* Writes the line that lets every rank go on, and returns its length; 512 bytes are enough. Must be
- * called only when all ranks have said hello. */
-int vb_remote_answer(const struct vb_remote *r, char *buf, size_t size);
-
-/* Makes the line that a rank prints on standard error when training has begun. */
-vb_status vb_remote_begun_line(const struct vb_remote *r, char line[VB_BEGUN_TEXT]);
-
-/* Writes a sentence that says why the ssh of a rank ended. last_line is the last line that ssh
- * printed. */
+/* Writes why the ssh of a rank ended. last_line is the last line that ssh printed. */
 void vb_remote_explain(const struct vb_remote *r, int rank, const siginfo_t *info,
                        const char *last_line, char *why, size_t size);
 
 /* ---- spawning (supervise_spawn.c) ------------------------------------------------------------ */
 
-/* The data that all ranks of a job have in common when they are started. */
 struct vb_spawner {
     const char *program;
     char *const *argv;
@@ -84,7 +81,7 @@ struct vb_spawner {
     const struct vb_remote *remote;   /* NULL: the ranks are on this host */
 };
 
-/* A process that was started. The caller owns the descriptors. */
+/* The caller owns the descriptors. */
 struct vb_child {
     pid_t pid;
     int in_fd; /* writes to the child's standard input; -1: that is empty */
@@ -92,8 +89,8 @@ struct vb_child {
 };
 
 /* If the ranks are on this host, makes the secret, the socket, and the pipe through which a rank
- * says that training has begun. *begun_fd_p is the reading end of that pipe, which does not block
- * and which the caller owns; -1: the ranks are on other hosts. */
+ * says that training has begun. The caller has set all descriptors to -1, owns *begun_fd_p, the
+ * non-blocking end of that pipe, and calls vb_spawner_fini() also after a failure. */
 vb_status vb_spawner_init(struct vb_spawner *s, const struct vb_supervise_opts *o,
                           const struct vb_remote *remote, const struct vb_signals *signals,
                           int *begun_fd_p);
@@ -106,33 +103,35 @@ vb_status vb_spawner_start(const struct vb_spawner *s, int rank, struct vb_child
 
 struct vb_relay;
 
-/* If all_out is true, standard output of all ranks is passed on unchanged, otherwise only standard
- * output of rank 0. */
-vb_status vb_relay_create(int ranks, bool all_out, struct vb_relay **relay_p);
+/* Gets each line on a rank's standard output until it returns true for the hello. */
+typedef bool (*vb_hello_fn)(void *arg, int rank, const char *line);
+
+struct vb_relay_opts {
+    int ranks;
+    bool all_out;     /* standard output of all ranks, not only of rank 0, is passed on unchanged */
+    bool shows;       /* lines that begin with VB_WIPE_LINE are progress, for a terminal */
+    const char *logs; /* folder of the logs, borrowed; NULL: no logs */
+
+    /* Finds the hello with which the standard output of every rank begins. The hello is not passed
+     * on; lines before it go to standard error. NULL: there is no hello. */
+    vb_hello_fn hello_fn;
+    void *hello_arg;
+
+    /* A line on standard error that says that training has begun. It is not passed on. "": none. */
+    char begun_line[VB_BEGUN_TEXT];
+};
+
+vb_status vb_relay_create(const struct vb_relay_opts *opts, struct vb_relay **relay_p);
 void vb_relay_destroy(struct vb_relay *relay);
 
-/* Takes ownership of the reading ends of a rank's standard output and standard error. The lines of
- * the rank are prefixed with host and rank, or only with the rank if host is NULL. host is
- * borrowed. */
+/* Takes ownership of the reading ends of a rank's output. The lines are prefixed with host and
+ * rank, or only with the rank if host, which is borrowed, is NULL. */
 void vb_relay_add(struct vb_relay *relay, int rank, const char *host, int out_fd, int err_fd);
 
-/* Must be called if standard error is a terminal and the ranks know this. Then lines that begin
- * with VB_WIPE_LINE are shown as progress. */
-void vb_relay_show(struct vb_relay *relay);
+bool vb_relay_has_begun(const struct vb_relay *relay); /* a rank has printed the line begun_line */
 
-/* Sets the line that a rank prints on standard error for the supervisor. That line is not passed
- * on, and after it vb_relay_has_begun() returns true. Without this call there is no such line. */
-void vb_relay_expect_begun(struct vb_relay *relay, const char line[VB_BEGUN_TEXT]);
-bool vb_relay_has_begun(const struct vb_relay *relay);
-
-/* Writes the output of a rank also to dir/rank-RANK.log, which is truncated first. */
-vb_status vb_relay_log(struct vb_relay *relay, int rank, const char *dir);
-
-/* Tells the relay that the standard output of every rank begins with a hello, which is not for the
- * user. fn gets each line until it returns true. Lines before the hello go to standard error. Must
- * be called before any rank is added. */
-typedef bool (*vb_hello_fn)(void *arg, int rank, const char *line);
-void vb_relay_expect_hello(struct vb_relay *relay, vb_hello_fn fn, void *arg);
+/* If there are logs, copies the output of a rank to rank-RANK.log, which is truncated first. */
+vb_status vb_relay_log(struct vb_relay *relay, int rank);
 
 /* Returns the last line that a rank wrote to standard error before it died; "": none. */
 const char *vb_relay_last_line(struct vb_relay *relay, int rank);
@@ -140,16 +139,13 @@ const char *vb_relay_last_line(struct vb_relay *relay, int rank);
 /* Queues a line of the supervisor itself, in the format of the log, between lines of the ranks. */
 void vb_relay_say(struct vb_relay *relay, const char *fmt, ...) VB_PRINTF(2, 3);
 
-/* vb_relay_prepare() writes the descriptors to wait for to fds, which has vb_relay_fds_max()
- * entries, and returns their number. */
-int vb_relay_fds_max(const struct vb_relay *relay);
+/* Writes the descriptors to wait for, two for each rank and two more. Returns their number. */
 int vb_relay_prepare(struct vb_relay *relay, struct pollfd *fds);
 
 /* Moves all output that can be moved without blocking. Fails once if standard output is gone. */
 vb_status vb_relay_move(struct vb_relay *relay, const struct pollfd *fds, int n);
 
-/* Must be called when all ranks are dead. Reads the rest of the output from the pipes and closes
- * them. */
+/* Called when all ranks are dead: reads the rest of the output and closes the pipes. */
 void vb_relay_last_call(struct vb_relay *relay);
 bool vb_relay_empty(const struct vb_relay *relay); /* nothing is left to read or to write */
 

@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Passes the output of the ranks on to the supervisor's own output.
- *
- * A *stream* is the pipe from one rank's standard output or error; a *sink* is the supervisor's
- * standard output or error. Rank 0's standard output is passed on unchanged. Everything else is
- * split into lines and goes to standard error, with the rank before each line. A stream is read
- * only while its buffer has space, and its buffer is emptied only while the sink has space. So if
- * the reader of the supervisor is slow, the ranks wait, and this process does not. Ranks on other
- * hosts say hello to the supervisor first: until then their standard output is split into lines
- * too. All bytes that are passed on also go to the log of the rank, if it has one.
- *
- * On a terminal the last line may be *progress*, without a line end: the next output wipes it out.
+ * Passes the output of the ranks on to the supervisor's own output. A *stream* is the pipe from one
+ * rank's standard output or error; a *sink* is the supervisor's standard output or error. Rank 0's
+ * standard output is passed on unchanged, everything else as lines to standard error, with the rank
+ * before each line. A stream is read only while its buffer has space, and its buffer is emptied
+ * only while the sink has space: if the reader of the supervisor is slow, the ranks wait, and this
+ * process does not. Until a rank on another host has said hello, its standard output is split into
+ * lines too. On a terminal the last line may be *progress*, without a line end: the next output
+ * wipes it out.
  *
  * The supervisor's own descriptors are shared with other processes and stay blocking. A write of up
  * to PIPE_BUF bytes to a pipe that poll() calls writable does not block.
@@ -54,21 +51,16 @@ struct stream {
 
 struct vb_relay {
     struct sink out, err;
-    vb_hello_fn hello_fn; /* NULL: no hello is expected */
-    void *hello_arg;
-    const char *logs;               /* folder of the logs, borrowed; NULL: no logs */
-    bool all_out;                   /* standard output of all ranks is passed on unchanged */
-    bool shows;                     /* progress is shown */
-    bool shown;                     /* the last output to standard error was progress */
-    bool begun;                     /* a rank has printed begun_line */
-    char begun_line[VB_BEGUN_TEXT]; /* "": ranks use a pipe instead */
+    struct vb_relay_opts o;
+    bool shown; /* the last output to standard error was progress */
+    bool begun; /* a rank has printed begun_line */
     int n_streams;
     struct stream streams[];
 };
 
-vb_status vb_relay_create(int ranks, bool all_out, struct vb_relay **relay_p)
+vb_status vb_relay_create(const struct vb_relay_opts *opts, struct vb_relay **relay_p)
 {
-    int n = 2 * ranks, i;
+    int n = 2 * opts->ranks, i;
     struct vb_relay *relay = calloc(1, sizeof(*relay) + (size_t)n * sizeof(relay->streams[0]));
 
     if (relay == NULL)
@@ -77,7 +69,7 @@ vb_status vb_relay_create(int ranks, bool all_out, struct vb_relay **relay_p)
     relay->err.fd = STDERR_FILENO;
     relay->err.lines = true;
     relay->n_streams = n;
-    relay->all_out = all_out;
+    relay->o = *opts;
     for (i = 0; i < n; i++) {
         relay->streams[i].fd = relay->streams[i].log_fd = -1;
         relay->streams[i].to = relay->streams[i].then = &relay->err;
@@ -90,9 +82,8 @@ static void close_log(struct vb_relay *relay, int rank)
 {
     struct stream *out = &relay->streams[2 * (size_t)rank];
 
-    if (out->log_fd >= 0)
-        close(out->log_fd);
-    out[0].log_fd = out[1].log_fd = -1;
+    vb_fd_close(&out[0].log_fd);
+    out[1].log_fd = -1;
 }
 
 void vb_relay_destroy(struct vb_relay *relay)
@@ -100,8 +91,7 @@ void vb_relay_destroy(struct vb_relay *relay)
     int i;
 
     for (i = 0; relay != NULL && i < relay->n_streams; i++) {
-        if (relay->streams[i].fd >= 0)
-            close(relay->streams[i].fd);
+        vb_fd_close(&relay->streams[i].fd);
         if (i % 2 == 0)
             close_log(relay, i / 2);
     }
@@ -117,8 +107,7 @@ static vb_status open_log(const char *path, int *fd_p)
     if (fd < 0 && errno != ENXIO) /* ENXIO: a FIFO that nobody reads, or a socket */
         return vb_err_sys("log %s", path);
     if (fd < 0 || fstat(fd, &sb) != 0 || (!S_ISREG(sb.st_mode) && !S_ISCHR(sb.st_mode))) {
-        if (fd >= 0)
-            close(fd);
+        vb_fd_close(&fd);
         return vb_err(VB_ERR_INPUT, "cannot write the log %s: the path exists and is not a file",
                       path);
     }
@@ -126,36 +115,21 @@ static vb_status open_log(const char *path, int *fd_p)
     return VB_OK;
 }
 
-vb_status vb_relay_log(struct vb_relay *relay, int rank, const char *dir)
+vb_status vb_relay_log(struct vb_relay *relay, int rank)
 {
     struct stream *out = &relay->streams[2 * (size_t)rank];
     char path[PATH_MAX];
     vb_status st;
     int fd = -1;
 
-    if ((size_t)snprintf(path, sizeof(path), "%s/rank-%d.log", dir, rank) >= sizeof(path))
+    if (relay->o.logs == NULL)
+        return VB_OK;
+    if ((size_t)snprintf(path, sizeof(path), "%s/rank-%d.log", relay->o.logs, rank) >= sizeof(path))
         return vb_err(VB_ERR_USAGE, "the path of the folder for logs is too long");
     st = open_log(path, &fd);
     if (st == VB_OK)
         out[0].log_fd = out[1].log_fd = fd;
-    relay->logs = dir;
     return st;
-}
-
-void vb_relay_show(struct vb_relay *relay)
-{
-    relay->shows = true;
-}
-
-void vb_relay_expect_begun(struct vb_relay *relay, const char line[VB_BEGUN_TEXT])
-{
-    snprintf(relay->begun_line, sizeof(relay->begun_line), "%s", line);
-}
-
-void vb_relay_expect_hello(struct vb_relay *relay, vb_hello_fn fn, void *arg)
-{
-    relay->hello_fn = fn;
-    relay->hello_arg = arg;
 }
 
 void vb_relay_add(struct vb_relay *relay, int rank, const char *host, int out_fd, int err_fd)
@@ -166,8 +140,8 @@ void vb_relay_add(struct vb_relay *relay, int rank, const char *host, int out_fd
     err->fd = err_fd;
     out->rank = err->rank = rank;
     out->host = err->host = host;
-    out->then = rank == 0 || relay->all_out ? &relay->out : &relay->err;
-    out->hello_done = relay->hello_fn == NULL;
+    out->then = rank == 0 || relay->o.all_out ? &relay->out : &relay->err;
+    out->hello_done = relay->o.hello_fn == NULL;
     out->to = out->hello_done ? out->then : &relay->err;
     err->hello_done = true;
 }
@@ -189,8 +163,7 @@ static void append(struct sink *sink, const char *bytes, size_t len)
     sink->len += len;
 }
 
-/* Wipes out progress, if it is shown. In this case the sink holds nothing else, so it has space for
- * VB_WIPE_LINE. */
+/* If progress is shown, the sink holds nothing else, so it has space for VB_WIPE_LINE. */
 static void wipe(struct vb_relay *relay)
 {
     if (relay->shown)
@@ -202,7 +175,7 @@ static bool is_progress(const struct vb_relay *relay, const char *line, size_t l
 {
     size_t mark = strlen(VB_WIPE_LINE);
 
-    return relay->shows && len >= mark && memcmp(line, VB_WIPE_LINE, mark) == 0;
+    return relay->o.shows && len >= mark && memcmp(line, VB_WIPE_LINE, mark) == 0;
 }
 
 bool vb_relay_has_begun(const struct vb_relay *relay)
@@ -210,8 +183,7 @@ bool vb_relay_has_begun(const struct vb_relay *relay)
     return relay->begun;
 }
 
-/* Shows progress. If the reader is slow, drops the progress instead, because newer progress comes
- * soon. */
+/* If the reader is slow, progress is dropped, because newer progress comes soon. */
 static void show(struct vb_relay *relay, const char *line, size_t len)
 {
     if (len == strlen(VB_WIPE_LINE)) {
@@ -250,7 +222,7 @@ static void write_log(struct vb_relay *relay, const struct stream *s, const char
             continue;
         if (n < 0) {
             vb_relay_say(relay, "cannot write %s/rank-%d.log, and this log ends here: %s",
-                         relay->logs, s->rank, strerror(errno));
+                         relay->o.logs, s->rank, strerror(errno));
             close_log(relay, s->rank);
             return;
         }
@@ -259,8 +231,7 @@ static void write_log(struct vb_relay *relay, const struct stream *s, const char
     }
 }
 
-/* Remembers a line as the last one of its stream. Returns true if the line is the hello, which is
- * not for the user. */
+/* Remembers the last line of a stream. Returns true for the hello, which is not for the user. */
 static bool take_hello(const struct vb_relay *relay, struct stream *s, const char *from, size_t n)
 {
     char line[SAY_BYTES];
@@ -269,7 +240,7 @@ static bool take_hello(const struct vb_relay *relay, struct stream *s, const cha
     if (s->hello_done)
         return false;
     snprintf(line, sizeof(line), "%.*s", (int)(n < SAY_BYTES ? n : SAY_BYTES), from);
-    s->hello_done = relay->hello_fn(relay->hello_arg, s->rank, line);
+    s->hello_done = relay->o.hello_fn(relay->o.hello_arg, s->rank, line);
     if (s->hello_done)
         s->to = s->then;
     return s->hello_done;
@@ -287,7 +258,7 @@ static size_t pass_line(struct vb_relay *relay, struct stream *s, const char *fr
     if (!whole || len == 0)
         return 0;
     taken = end != NULL ? n + 1 : n;
-    if (n > 0 && n == strlen(relay->begun_line) && memcmp(from, relay->begun_line, n) == 0) {
+    if (n > 0 && n == strlen(relay->o.begun_line) && memcmp(from, relay->o.begun_line, n) == 0) {
         relay->begun = true;
         return taken;
     }
@@ -339,8 +310,7 @@ static void pass_on(struct vb_relay *relay, struct stream *s)
 
 static void end_stream(struct vb_relay *relay, struct stream *s)
 {
-    close(s->fd);
-    s->fd = -1;
+    vb_fd_close(&s->fd);
     pass_on(relay, s); /* a last line without an end is complete now */
     wipe(relay);
 }
@@ -384,8 +354,7 @@ static size_t piece(const struct sink *sink)
     return end != NULL ? (size_t)(end - sink->buf) + 1 : n;
 }
 
-/* Called when a write to a sink has failed. Closes the sink. If nobody reads standard error any
- * more, the job goes on. Standard output is the result, so losing it is a failure. */
+/* If nobody reads standard error any more, the job goes on. Standard output is the result. */
 static vb_status sink_failed(struct vb_relay *relay, struct sink *sink)
 {
     int err = errno;
@@ -412,11 +381,6 @@ static vb_status write_sink(struct vb_relay *relay, struct sink *sink)
 }
 
 /* ---- called by the loop ---------------------------------------------------------------------- */
-
-int vb_relay_fds_max(const struct vb_relay *relay)
-{
-    return relay->n_streams + 2;
-}
 
 /* A descriptor that must not be waited for is -1, which poll() ignores. */
 int vb_relay_prepare(struct vb_relay *relay, struct pollfd *fds)
@@ -451,8 +415,7 @@ vb_status vb_relay_move(struct vb_relay *relay, const struct pollfd *fds, int n)
     return st;
 }
 
-/* The pipes need not end by themselves: a process that a rank has started outside its group may
- * hold them open. */
+/* A process that a rank has started outside its group may hold the pipes open. */
 void vb_relay_last_call(struct vb_relay *relay)
 {
     struct stream *s;

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Turns signals into bytes in a pipe, for a loop that polls.
- *
- * A signalfd would need no handler, but works only if every thread of the process blocks the
- * signals. Libraries that start threads when they are loaded (as OpenBLAS does) leave the signals
- * unblocked in these threads, and the kernel may then deliver a SIGINT there.
+ * Turns signals into bytes in a pipe, for a loop that polls. A signalfd works only if every thread
+ * blocks the signals, which libraries that start threads when they are loaded (OpenBLAS) do not.
  */
 #include "launch/supervise_priv.h"
 
@@ -30,8 +27,7 @@ static void on_signal(int number)
     errno = saved;
 }
 
-/* A signal that was ignored when the process started (nohup, a background job of a shell) stays
- * ignored. */
+/* A signal that was ignored at the start (nohup, a background job of a shell) stays ignored. */
 static void catch_one(struct vb_signals *s, int number, void (*handler)(int))
 {
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Starts the ranks of a job. On this host it starts the program itself for each rank, with the same
- * arguments; the environment tells each process its rank. For other hosts it starts ssh, whose
- * command line has the rank (remote.c).
+ * Starts the ranks of a job: on this host the program itself, with the same arguments, and an
+ * environment that tells its rank; for other hosts ssh (remote.c).
  *
  * Libraries may have started threads in the supervisor. So between fork() and execve() a child
- * calls only functions that are safe in a signal handler, and everything that the child needs is
- * made before fork().
+ * calls only functions that are safe in a signal handler, and all that it needs is made before
+ * fork().
  */
 #include "launch/supervise_priv.h"
 
@@ -29,8 +28,6 @@ struct image {
     char **env;
 };
 
-/* ---- what the ranks share -------------------------------------------------------------------- */
-
 vb_status vb_spawner_init(struct vb_spawner *s, const struct vb_supervise_opts *o,
                           const struct vb_remote *remote, const struct vb_signals *signals,
                           int *begun_fd_p)
@@ -38,7 +35,6 @@ vb_status vb_spawner_init(struct vb_spawner *s, const struct vb_supervise_opts *
     int begun[2];
     vb_status st;
 
-    s->null_fd = s->root_fd = s->begun_fd = *begun_fd_p = -1;
     s->signals = signals;
     s->remote = remote;
     if (remote != NULL)
@@ -59,10 +55,8 @@ vb_status vb_spawner_init(struct vb_spawner *s, const struct vb_supervise_opts *
     st = vb_root_listen(s->root, &s->root_fd); /* now, so that nobody else can take the port */
     if (st == VB_OK && pipe2(begun, O_CLOEXEC) != 0)
         st = vb_err_sys("pipe2");
-    if (st != VB_OK) {
-        vb_spawner_fini(s);
+    if (st != VB_OK)
         return st;
-    }
     s->begun_fd = begun[1];
     *begun_fd_p = begun[0];
     fcntl(begun[0], F_SETFL, O_NONBLOCK);
@@ -72,36 +66,24 @@ vb_status vb_spawner_init(struct vb_spawner *s, const struct vb_supervise_opts *
 void vb_spawner_fini(struct vb_spawner *s)
 {
     explicit_bzero(s->secret, sizeof(s->secret));
-    if (s->root_fd >= 0)
-        close(s->root_fd);
-    if (s->null_fd >= 0)
-        close(s->null_fd);
-    if (s->begun_fd >= 0)
-        close(s->begun_fd);
-    s->root_fd = s->null_fd = s->begun_fd = -1;
-}
-
-/* ---- one rank -------------------------------------------------------------------------------- */
-
-static void close_pair(int pair[2])
-{
-    if (pair[0] >= 0)
-        close(pair[0]);
-    if (pair[1] >= 0)
-        close(pair[1]);
-    pair[0] = pair[1] = -1;
+    vb_fd_close(&s->root_fd);
+    vb_fd_close(&s->null_fd);
+    vb_fd_close(&s->begun_fd);
 }
 
 static void close_pipes(struct pipes *p)
 {
-    close_pair(p->in);
-    close_pair(p->out);
-    close_pair(p->err);
-    close_pair(p->secret);
+    int i;
+
+    for (i = 0; i < 2; i++) {
+        vb_fd_close(&p->in[i]);
+        vb_fd_close(&p->out[i]);
+        vb_fd_close(&p->err[i]);
+        vb_fd_close(&p->secret[i]);
+    }
 }
 
-/* Opens the pipes to and from a child. All bytes written to a child fit into the buffer of a pipe,
- * so no write blocks. */
+/* All bytes written to a child fit into the buffer of a pipe, so no write blocks. */
 static vb_status open_pipes(const struct vb_spawner *s, struct pipes *p)
 {
     int *extra = s->remote != NULL ? p->in : p->secret;
@@ -129,8 +111,8 @@ static void say_exec_failed(const char *program)
         return; /* the exit code tells the supervisor too */
 }
 
-/* Runs in the child. The child gets its own process group, so that a Ctrl-C at the terminal reaches
- * only the supervisor. The kernel kills the child if the supervisor dies, in whatever way. */
+/* The child gets its own process group, so that a Ctrl-C reaches only the supervisor. The kernel
+ * kills the child if the supervisor dies, in whatever way. */
 static _Noreturn void become_rank(const struct vb_spawner *s, const struct pipes *p, int rank,
                                   pid_t supervisor, const sigset_t *mask, const struct image *image)
 {
@@ -149,16 +131,14 @@ static _Noreturn void become_rank(const struct vb_spawner *s, const struct pipes
         (!remote && rank == 0 && fcntl(s->root_fd, F_SETFD, 0) != 0))
         _exit(EXEC_FAILED);
     if (remote)
-        execvpe(image->argv[0], image->argv,
-                image->env); /* in glibc execvpe() needs no lock and no heap */
+        execvpe(image->argv[0], image->argv, image->env); /* glibc's has no lock and no heap */
     else
         execve(s->program, s->argv, image->env);
     say_exec_failed(remote ? image->argv[0] : s->program);
     _exit(remote ? SSH_FAILED : EXEC_FAILED);
 }
 
-/* All signals are blocked until the child has restored the handlers. Otherwise a signal to the
- * child would be written to the signal pipe of the supervisor. */
+/* Signals are blocked until the child has restored the handlers, which write to the pipe. */
 static pid_t fork_rank(const struct vb_spawner *s, const struct pipes *p, int rank,
                        const struct image *image)
 {
@@ -174,8 +154,7 @@ static pid_t fork_rank(const struct vb_spawner *s, const struct pipes *p, int ra
     return pid;
 }
 
-/* Returns the environment of a rank or of its ssh. ssh needs no variables of the launch, and must
- * not pass on a secret that is set on this host. */
+/* ssh needs no variables of the launch, and must not pass on a secret that is set on this host. */
 static char **env_of(const struct vb_spawner *s, int rank, int secret_fd)
 {
     struct vb_launch launch = {.rank = -1, .world = -1, .local_rank = -1, .local_ranks = -1};
@@ -212,15 +191,6 @@ static vb_status image_init(const struct vb_spawner *s, int rank, int secret_fd,
     return vb_err(VB_ERR_NO_MEMORY, "no memory for the environment of rank %d", rank);
 }
 
-/* Moves the caller's ends to child, so that close_pipes() then closes only the other ends. */
-static void take_ends(struct pipes *p, pid_t pid, struct vb_child *child)
-{
-    setpgid(pid, pid); /* parent and child both call setpgid(); the second call does nothing */
-    *child =
-        (struct vb_child){.pid = pid, .in_fd = p->in[1], .out_fd = p->out[0], .err_fd = p->err[0]};
-    p->in[1] = p->out[0] = p->err[0] = -1;
-}
-
 vb_status vb_spawner_start(const struct vb_spawner *s, int rank, struct vb_child *child_p)
 {
     struct image image;
@@ -233,10 +203,13 @@ vb_status vb_spawner_start(const struct vb_spawner *s, int rank, struct vb_child
     st = image_init(s, rank, p.secret[0], &image);
     if (st == VB_OK) {
         pid = fork_rank(s, &p, rank, &image);
-        if (pid < 0)
+        if (pid < 0) {
             st = vb_err_sys("fork rank %d", rank);
-        else
-            take_ends(&p, pid, child_p);
+        } else {
+            setpgid(pid, pid); /* the child calls it too; the second call does nothing */
+            *child_p = (struct vb_child){pid, p.in[1], p.out[0], p.err[0]};
+            p.in[1] = p.out[0] = p.err[0] = -1; /* close_pipes() closes the other ends */
+        }
         image_fini(s, &image);
     }
     close_pipes(&p);

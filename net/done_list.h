@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A list of ops that have ended but that poll has not reported yet, in the order in which they
- * ended. Every transport has such a list.
+ * A list of ops that have ended but that poll has not reported yet, in the order of their ends.
  */
 #ifndef VB_NET_DONE_LIST_H
 #define VB_NET_DONE_LIST_H
@@ -31,7 +30,7 @@ static inline void done_list_add(struct done_list *list, struct vb_op *op, vb_st
     list->end = &op->next;
 }
 
-/* Removes all ops from the list and returns the first one. The others follow through next. */
+/* Empties the list and returns its first op. The others follow through next. */
 static inline struct vb_op *done_list_take(struct done_list *list)
 {
     struct vb_op *ops = list->first;
@@ -40,7 +39,7 @@ static inline struct vb_op *done_list_take(struct done_list *list)
     return ops;
 }
 
-/* Moves up to max ops from the list into ev, as events VB_RAW_OP_DONE, and returns their number. */
+/* Moves up to max ops into ev, as events VB_RAW_OP_DONE, and returns their number. */
 static inline int done_list_report(struct done_list *list, int rank, struct vb_raw_event *ev,
                                    int max)
 {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * net/: moves bytes between the ranks of a job, and reads which interfaces and RDMA devices a
- * machine has. This is the one header that other folders include.
+ * net/: moves bytes between the ranks of a job, and reads which network hardware a machine has.
  */
 #ifndef VB_NET_NET_H
 #define VB_NET_NET_H

@@ -1,19 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * The interface that every transport implements: one table of functions. Private to net/. The group
- * opens devices, connects endpoints, exports and imports windows, and polls.
- *
- * Terms: a *device* is one rank's end of a transport. An *endpoint* is the connection of a device
- * to one peer. A *remote* is the handle by which this rank reaches a peer's window through an
- * endpoint.
- *
- * Threads: the caller holds the group's lock in all calls on a device, its endpoints and its
- * remotes. Only the sleep on wait_fd, between arm and the next poll, is without the lock.
+ * The interface that every transport implements: one table of functions, private to net/. A
+ * *device* is one rank's end of a transport, an *endpoint* its connection to one peer, a *remote*
+ * the handle by which it reaches a peer's window through an endpoint. The caller holds the group's
+ * lock in all calls; only the sleep on wait_fd, between arm and the next poll, is without it.
  */
 #ifndef VB_NET_TRANSPORT_H
 #define VB_NET_TRANSPORT_H
 
 #include "net/net.h"
+
+#include <string.h>
 
 #define VB_BLOB_MAX 128
 #define VB_LINK_TEXT 128
@@ -56,15 +53,14 @@ struct vb_device_head {
 /* Which end of a pair calls the other end, for a transport that makes its own connections. */
 enum vb_link_role { VB_LINK_BY_RANK, VB_LINK_CALL, VB_LINK_ANSWER };
 
-/* What the function connect needs to know about a pair. */
 struct vb_link {
     int rank;         /* the peer's rank */
     const char *host; /* name of the peer's host, for messages */
 
-    /* An authenticated stream socket to the peer: a unix socket for shm, otherwise TCP. connect
-     * takes over the socket, also if connect fails. fd is -1 for a transport with VB_CAP_CALLS,
-     * which makes its own connection. In that case the higher rank of the pair calls the lower one,
-     * or the joiner calls the member, and both prove that they have key. */
+    /* An authenticated stream socket to the peer, unix for shm, otherwise TCP. connect takes it
+     * over, also if it fails. fd is -1 for a transport with VB_CAP_CALLS, which makes its own
+     * connection: the higher rank of the pair calls the lower one, or the joiner the member, and
+     * both prove that they have key. */
     int fd;
     enum vb_link_role role;
     bool same_process;
@@ -74,7 +70,6 @@ struct vb_link {
     uint64_t deadline;
 };
 
-/* A place in a peer's window. */
 struct vb_target {
     struct vb_remote *remote;
     uint64_t offset;
@@ -82,7 +77,6 @@ struct vb_target {
 
 enum vb_raw_type { VB_RAW_OP_DONE, VB_RAW_NOTE, VB_RAW_LOST };
 
-/* An event that poll reports. */
 struct vb_raw_event {
     enum vb_raw_type type;
     int rank;
@@ -104,36 +98,33 @@ struct vb_transport {
     vb_status (*open)(const struct vb_device_opts *o, struct vb_device **dev_p);
     void (*close)(struct vb_device *dev); /* all endpoints are already disconnected */
 
-    /* Returns the address at which peers can call the device. The address is empty if the transport
-     * does not have VB_CAP_CALLS. */
+    /* The address at which peers can call the device; empty without VB_CAP_CALLS. */
     vb_status (*address)(struct vb_device *dev, struct vb_blob *address_p);
     vb_status (*connect)(struct vb_device *dev, const struct vb_link *link, struct vb_ep **ep_p);
     void (*disconnect)(struct vb_ep *ep);
 
-    /* Cuts off a peer that is gone. From now on poll reports nothing about this peer, and all ops
-     * under way to it end. Returns the ops that have ended and were not reported yet, each with its
-     * status. The caller then calls disconnect. Until then the device may still use the memory of
-     * failed ops. */
+    /* Cuts off a peer that is gone. From now on poll reports nothing about it, and all ops under
+     * way to it end. Returns those that were not reported yet, each with its status. Until the
+     * caller calls disconnect, the device may still use the memory of failed ops. */
     struct vb_op *(*sever)(struct vb_ep *ep);
     const char *(*link_text)(struct vb_ep *ep); /* a text with the device or address; "": unknown */
 
-    /* Returns how many bytes are registered with hardware now, and how long registering has taken
-     * so far. */
+    /* Bytes registered with hardware now, and how long registering has taken so far. */
     void (*registered)(struct vb_device *dev, uint64_t *bytes_p, uint64_t *ns_p);
 
-    /* How a window is shared: every rank exports its part to the device, the ranks exchange the
-     * keys, then every rank imports the parts of its peers. id is the number of the window, which
-     * is the same on all ranks. rights are bits of enum vb_window_rights. export_window may send
-     * data through the endpoints; import_window may wait up to timeout_ms for this data. */
+    /* Every rank exports its part to the device, the ranks exchange the keys, then every rank
+     * imports the parts of its peers. id is the same on all ranks. rights are bits of enum
+     * vb_window_rights. export_window may send data through the endpoints; import_window may wait
+     * up to timeout_ms for it. */
     vb_status (*export_window)(struct vb_device *dev, uint32_t id, const struct vb_mem *mem,
                                unsigned rights, struct vb_blob *key_p);
-    /* Offers a window to the peer of one endpoint, also if the endpoint was connected after the
-     * export. Returns the key that the peer needs to import the window. */
+    /* Offers a window to one peer, also if the endpoint was connected after the export. Returns the
+     * key that the peer needs to import it. */
     vb_status (*offer_window)(struct vb_ep *ep, uint32_t id, const struct vb_mem *mem,
                               struct vb_blob *key_p);
-    /* May be NULL. Called instead of unexport_window, because other ranks in this process may still
-     * use mem itself. Returns true if the transport has taken over mem. The transport then unmaps
-     * mem when the last of these ranks has released the window. */
+    /* May be NULL. Called instead of unexport_window if other ranks in this process may still use
+     * mem. Returns true if the transport has taken over mem, which it then unmaps when the last of
+     * them has released the window. */
     bool (*inherit_window)(struct vb_device *dev, uint32_t id, struct vb_mem *mem);
     void (*unexport_window)(struct vb_device *dev, uint32_t id);
     vb_status (*import_window)(struct vb_ep *ep, uint32_t id, const struct vb_blob *key,
@@ -141,31 +132,28 @@ struct vb_transport {
     void (*release_window)(struct vb_remote *rem);
     void *(*remote_ptr)(struct vb_remote *rem); /* NULL unless VB_CAP_MAPPED */
 
-    /* put and get start an op. VB_OK: the op was taken, and poll always reports its completion.
-     * VB_AGAIN: the queue is full and the op was not taken. Negative: the endpoint is dead. The
-     * caller has checked that the op is within the bounds of both parts of the window. The
-     * transport checks what it receives from the peer. A put of 0 bytes only delivers its note. */
+    /* VB_OK: the op was taken, and poll always reports its completion. VB_AGAIN: the queue is full
+     * and the op was not taken. Negative: the endpoint is dead. The caller has checked the bounds
+     * of both parts; the transport checks what it receives. A put may have 0 bytes. */
     vb_status (*put)(struct vb_ep *ep, const struct vb_span *src, struct vb_target dst,
                      uint32_t note, struct vb_op *op);
     vb_status (*get)(struct vb_ep *ep, const struct vb_span *dst, struct vb_target src,
                      struct vb_op *op);
-    void (*flush)(
-        struct vb_device *dev); /* sends puts that were held back; NULL: puts are never held back */
+    void (*flush)(struct vb_device *dev); /* sends puts that were held back; NULL: none ever is */
 
     /* Makes progress without blocking and reports up to max events. */
     vb_status (*poll)(struct vb_device *dev, struct vb_raw_event *ev, int max, int *n_p);
 
     /* arm is called before a sleep: from now on an event makes wait_fd readable (level-triggered,
-     * for epoll). The caller polls once more before it sleeps. disarm is called after the sleep;
-     * the next poll reports the event. */
+     * for epoll). The caller polls once more, sleeps, disarms and polls. */
     vb_status (*arm)(struct vb_device *dev);
     void (*disarm)(struct vb_device *dev);
     int (*wait_fd)(struct vb_device *dev); /* the same descriptor as long as the device is open */
 
-    /* May be NULL. A poll that sleeps for at most ms milliseconds while there is nothing to report.
-     * It may return early without events. The caller holds the group's lock during the sleep, and
-     * only a peer can end the sleep. So await is only for a group with one device and no progress
-     * thread. It is NULL if it would not be better than arm and a sleep on wait_fd. */
+    /* May be NULL, if it would not be better than arm and a sleep on wait_fd. A poll that sleeps
+     * for at most ms milliseconds while there is nothing to report; it may return early without
+     * events. The caller holds the group's lock during the sleep, and only a peer can end it, so
+     * await is only for a group with one device and no progress thread. */
     vb_status (*await)(struct vb_device *dev, struct vb_raw_event *ev, int max, int ms, int *n_p);
 };
 
@@ -174,19 +162,31 @@ static inline const struct vb_transport *vb_device_transport(struct vb_device *d
     return ((struct vb_device_head *)dev)->transport;
 }
 
-/* Functions for the tables of transports that have no address, no link text or no registered
- * memory. */
-vb_status vb_transport_no_address(struct vb_device *dev, struct vb_blob *address_p);
-const char *vb_transport_no_link_text(struct vb_ep *ep);
-void vb_transport_none_registered(struct vb_device *dev, uint64_t *bytes_p, uint64_t *ns_p);
+/* For transports that have no address, no link text or no registered memory. */
+static inline vb_status vb_transport_no_address(struct vb_device *dev, struct vb_blob *address_p)
+{
+    (void)dev;
+    memset(address_p, 0, sizeof(*address_p));
+    return VB_OK;
+}
+
+static inline const char *vb_transport_no_link_text(struct vb_ep *ep)
+{
+    (void)ep;
+    return "";
+}
+
+static inline void vb_transport_none_registered(struct vb_device *dev, uint64_t *bytes_p,
+                                                uint64_t *ns_p)
+{
+    (void)dev;
+    *bytes_p = 0;
+    *ns_p = 0;
+}
 
 extern const struct vb_transport vb_transport_shm;
 extern const struct vb_transport vb_transport_tcp;
 extern const struct vb_transport vb_transport_verbs;
-
-/* The transport of a rank that is not a member. It has a name but no functions, because no window
- * is shared with such a rank. */
-extern const struct vb_transport vb_transport_nobody;
 
 /* Returns whether the device at which peers call this rank is a software device (soft-RoCE). */
 bool vb_verbs_is_soft(struct vb_device *dev);

@@ -4,54 +4,25 @@
 #include <endian.h>
 #include <string.h>
 
-enum {
-    AT_TYPE = 0,
-    AT_ZERO = 1,
-    AT_WINDOW = 4,
-    AT_NOTE = 8,
-    AT_GET = 12,
-    AT_OFFSET = 16,
-    AT_LEN = 24,
+/* A header as it is on the wire, with little-endian numbers. */
+struct wire_head {
+    uint32_t type; /* one byte, then three bytes of zero */
+    uint32_t window, note, get;
+    uint64_t offset, len_bytes;
 };
 
-_Static_assert(AT_LEN + 8 == DATA_HEAD_BYTES, "the header has another size");
-
-static void put_u32(unsigned char *out, uint32_t value)
-{
-    value = htole32(value);
-    memcpy(out, &value, sizeof(value));
-}
-
-static void put_u64(unsigned char *out, uint64_t value)
-{
-    value = htole64(value);
-    memcpy(out, &value, sizeof(value));
-}
-
-static uint32_t get_u32(const unsigned char *in)
-{
-    uint32_t value;
-
-    memcpy(&value, in, sizeof(value));
-    return le32toh(value);
-}
-
-static uint64_t get_u64(const unsigned char *in)
-{
-    uint64_t value;
-
-    memcpy(&value, in, sizeof(value));
-    return le64toh(value);
-}
+_Static_assert(sizeof(struct wire_head) == DATA_HEAD_BYTES, "the header has another size");
 
 void vb_data_head_encode(const struct data_head *head, unsigned char out[DATA_HEAD_BYTES])
 {
-    put_u32(out, (uint32_t)head->type); /* the type, then three bytes of zero */
-    put_u32(out + AT_WINDOW, head->window);
-    put_u32(out + AT_NOTE, head->note);
-    put_u32(out + AT_GET, head->get);
-    put_u64(out + AT_OFFSET, head->offset);
-    put_u64(out + AT_LEN, head->len_bytes);
+    struct wire_head wire = {.type = htole32((uint32_t)head->type),
+                             .window = htole32(head->window),
+                             .note = htole32(head->note),
+                             .get = htole32(head->get),
+                             .offset = htole64(head->offset),
+                             .len_bytes = htole64(head->len_bytes)};
+
+    memcpy(out, &wire, sizeof(wire));
 }
 
 /* A field that a type does not use must be 0, so that each meaning has only one encoding. */
@@ -72,20 +43,23 @@ static const char *check(const struct data_head *head)
 
 const char *vb_data_head_decode(const unsigned char in[DATA_HEAD_BYTES], struct data_head *head_p)
 {
-    struct data_head head = {
-        .window = get_u32(in + AT_WINDOW),
-        .note = get_u32(in + AT_NOTE),
-        .get = get_u32(in + AT_GET),
-        .offset = get_u64(in + AT_OFFSET),
-        .len_bytes = get_u64(in + AT_LEN),
-    };
+    struct wire_head wire;
+    struct data_head head;
+    uint32_t type;
     const char *why;
 
-    if (in[AT_TYPE] < DATA_PUT || in[AT_TYPE] > DATA_REPLY)
+    memcpy(&wire, in, sizeof(wire));
+    type = le32toh(wire.type);
+    if ((type & 0xff) < DATA_PUT || (type & 0xff) > DATA_REPLY)
         return "a frame of unknown type";
-    if (in[AT_ZERO] != 0 || in[AT_ZERO + 1] != 0 || in[AT_ZERO + 2] != 0)
+    if (type > 0xff)
         return "a header with bytes set that must be zero";
-    head.type = (enum data_type)in[AT_TYPE];
+    head = (struct data_head){.type = (enum data_type)type,
+                              .window = le32toh(wire.window),
+                              .note = le32toh(wire.note),
+                              .get = le32toh(wire.get),
+                              .offset = le64toh(wire.offset),
+                              .len_bytes = le64toh(wire.len_bytes)};
     why = check(&head);
     if (why == NULL)
         *head_p = head;

@@ -14,14 +14,11 @@
 
 void vb_pending_drop(struct pending *p)
 {
-    if (p->fd >= 0)
-        close(p->fd);
-    vb_auth_wipe(&p->hs, sizeof(p->hs));
-    p->fd = -1;
+    vb_fd_close(&p->fd);
+    explicit_bzero(&p->hs, sizeof(p->hs));
 }
 
-/* Returns true if a warning has already named this address; otherwise remembers the address. The
- * port is not compared because it differs from call to call. */
+/* Returns true if a warning has named this address, with any port; else remembers it. */
 static bool known_stranger(struct control *c, const char *peer)
 {
     size_t len = strcspn(peer, "]");
@@ -47,7 +44,7 @@ static void refuse(struct control *c, struct pending *p, const char *why)
     vb_pending_drop(p);
 }
 
-/* Returns a free entry. If none is free, refuses the oldest caller and returns its entry. */
+/* If no entry is free, refuses the oldest caller. */
 static struct pending *place(struct control *c)
 {
     struct pending *oldest = &c->pending[0];
@@ -75,8 +72,7 @@ void vb_accept_new(struct control *c, int listen_fd)
             continue;
         if (fd < 0)
             return;
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on,
-                   sizeof(on)); /* fails for unix sockets, which is harmless */
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)); /* unix sockets refuse it */
         p = place(c);
         p->fd = fd;
         p->deadline = vb_clock_ns() + PENDING_NS;
@@ -84,8 +80,7 @@ void vb_accept_new(struct control *c, int listen_fd)
     }
 }
 
-/* A handshake_judge_fn: says whether this caller is expected, and which key and epoch it must
- * have. */
+/* A handshake_judge_fn. */
 static enum wire_verdict judge(void *arg, const struct wire_call *call,
                                unsigned char key[AUTH_KEY_BYTES], uint32_t *epoch_p)
 {
@@ -117,9 +112,7 @@ static enum wire_verdict judge(void *arg, const struct wire_call *call,
     return WIRE_WELCOME;
 }
 
-/* Called when a caller has proved the secret: its socket becomes a control or data connection.
- * Another caller may have taken its slot between the call and the proof, so the slot is checked
- * again. */
+/* The caller has proved the secret. Another one may have taken its slot since the call. */
 static void admit(struct control *c, struct pending *p)
 {
     const struct wire_call *call = &p->hs.call;
@@ -138,7 +131,7 @@ static void admit(struct control *c, struct pending *p)
     } else if (call->kind == WIRE_DATA && conn->data.key_given && conn->epoch == call->epoch) {
         conn->data.fd = p->fd;
         conn->data.key_given = false; /* a key can be used once */
-        vb_auth_wipe(conn->data.one_time, sizeof(conn->data.one_time));
+        explicit_bzero(conn->data.one_time, sizeof(conn->data.one_time));
         p->fd = -1;
         pthread_cond_broadcast(&c->changed);
         vb_membership_news(c);

@@ -32,11 +32,6 @@ void vb_auth_random(void *out, size_t len_bytes)
     randombytes_buf(out, len_bytes);
 }
 
-void vb_auth_wipe(void *secret, size_t len_bytes)
-{
-    sodium_memzero(secret, len_bytes);
-}
-
 void vb_auth_code(const unsigned char key[AUTH_KEY_BYTES], const char label[16],
                   const void *message, size_t len_bytes, unsigned char code[WIRE_PROOF])
 {
@@ -49,42 +44,21 @@ void vb_auth_code(const unsigned char key[AUTH_KEY_BYTES], const char label[16],
     crypto_auth(code, labelled, 16 + len_bytes, key);
 }
 
-/* Computes the authentication code of a label, the call, and the first answer_len bytes of the
- * answer. For the server's own proof these bytes end before the proof, which is the last field of
- * the answer. */
-static void authenticate(const unsigned char key[AUTH_KEY_BYTES], const char label[16],
-                         const unsigned char call[WIRE_CALL_BYTES], const unsigned char *answer,
-                         size_t answer_len, unsigned char out[WIRE_PROOF])
+void vb_auth_handshake(enum auth_code what, const unsigned char key[AUTH_KEY_BYTES],
+                       const unsigned char call[WIRE_CALL_BYTES],
+                       const unsigned char answer[WIRE_ANSWER_BYTES], unsigned char out[WIRE_PROOF])
 {
+    static const char *const labels[] = {[AUTH_SERVER] = "verbena server 1",
+                                         [AUTH_CLIENT] = "verbena client 1",
+                                         [AUTH_SESSION] = "verbena session1"};
     unsigned char message[WIRE_CALL_BYTES + WIRE_ANSWER_BYTES];
+    size_t len = sizeof(message);
 
     memcpy(message, call, WIRE_CALL_BYTES);
-    memcpy(message + WIRE_CALL_BYTES, answer, answer_len);
-    vb_auth_code(key, label, message, WIRE_CALL_BYTES + answer_len, out);
-}
-
-void vb_auth_prove_server(const unsigned char key[AUTH_KEY_BYTES],
-                          const unsigned char call[WIRE_CALL_BYTES],
-                          const unsigned char answer[WIRE_ANSWER_BYTES],
-                          unsigned char proof[WIRE_PROOF])
-{
-    authenticate(key, "verbena server 1", call, answer, WIRE_ANSWER_BYTES - WIRE_PROOF, proof);
-}
-
-void vb_auth_prove_client(const unsigned char key[AUTH_KEY_BYTES],
-                          const unsigned char call[WIRE_CALL_BYTES],
-                          const unsigned char answer[WIRE_ANSWER_BYTES],
-                          unsigned char proof[WIRE_PROOF])
-{
-    authenticate(key, "verbena client 1", call, answer, WIRE_ANSWER_BYTES, proof);
-}
-
-void vb_auth_session(const unsigned char key[AUTH_KEY_BYTES],
-                     const unsigned char call[WIRE_CALL_BYTES],
-                     const unsigned char answer[WIRE_ANSWER_BYTES],
-                     unsigned char session[AUTH_KEY_BYTES])
-{
-    authenticate(key, "verbena session1", call, answer, WIRE_ANSWER_BYTES, session);
+    memcpy(message + WIRE_CALL_BYTES, answer, WIRE_ANSWER_BYTES);
+    if (what == AUTH_SERVER)
+        len -= WIRE_PROOF; /* the proof itself is the last field of the answer */
+    vb_auth_code(key, labels[what], message, len, out);
 }
 
 bool vb_auth_equal(const unsigned char a[WIRE_PROOF], const unsigned char b[WIRE_PROOF])
@@ -108,8 +82,6 @@ bool vb_auth_unseal(const unsigned char session[AUTH_KEY_BYTES],
                                       AUTH_SEALED_BYTES - crypto_secretbox_NONCEBYTES, sealed,
                                       session) == 0;
 }
-
-/* ---- secrets and digests --------------------------------------------------------------------- */
 
 vb_status vb_secret_make(unsigned char secret[VB_SECRET_BYTES])
 {
@@ -147,8 +119,7 @@ vb_status vb_secret_parse(const char *text, unsigned char secret[VB_SECRET_BYTES
     return VB_OK;
 }
 
-/* Refuses a file that other users can read, because whoever has the secret can join the job and
- * write to its memory. */
+/* Whoever has the secret can join the job and write to its memory. */
 static vb_status check_secret_file(int fd, const char *path)
 {
     struct stat sb;
@@ -167,7 +138,7 @@ static vb_status check_secret_file(int fd, const char *path)
     return VB_OK;
 }
 
-/* Reads the secret from a file, which has the bytes themselves or their hexadecimal digits. */
+/* The file has the bytes themselves or their hexadecimal digits. */
 static vb_status take_secret(int fd, const char *path, unsigned char secret[VB_SECRET_BYTES])
 {
     char text[2 * VB_SECRET_BYTES + 8] = "";
@@ -177,7 +148,7 @@ static vb_status take_secret(int fd, const char *path, unsigned char secret[VB_S
         return vb_err_sys("read %s", path);
     if (n == VB_SECRET_BYTES) {
         memcpy(secret, text, VB_SECRET_BYTES);
-        vb_auth_wipe(text, sizeof(text));
+        explicit_bzero(text, sizeof(text));
         return VB_OK;
     }
     text[n] = '\0';
@@ -185,7 +156,7 @@ static vb_status take_secret(int fd, const char *path, unsigned char secret[VB_S
         return vb_err(VB_ERR_INPUT,
                       "%s has no secret: expected %d bytes, or twice as many hexadecimal digits",
                       path, VB_SECRET_BYTES);
-    vb_auth_wipe(text, sizeof(text));
+    explicit_bzero(text, sizeof(text));
     return VB_OK;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Proof of a shared secret. All cryptography is libsodium's, and only auth.c includes libsodium:
- * messages are authenticated with crypto_auth and sealed with crypto_secretbox.
+ * Proof of a shared secret. Only auth.c includes libsodium: messages are authenticated with
+ * crypto_auth and sealed with crypto_secretbox.
  */
 #ifndef VB_NET_CONTROL_AUTH_H
 #define VB_NET_CONTROL_AUTH_H
@@ -15,32 +15,21 @@
 vb_status vb_auth_init(void);
 
 void vb_auth_random(void *out, size_t len_bytes);
-void vb_auth_wipe(void *secret, size_t len_bytes);
 
-/* The proof of each side covers the whole handshake so far, with the nonces of both sides, so a
- * proof cannot be used again. The two sides use different labels, so a proof cannot be
- * reflected. */
-void vb_auth_prove_server(const unsigned char key[AUTH_KEY_BYTES],
-                          const unsigned char call[WIRE_CALL_BYTES],
-                          const unsigned char answer[WIRE_ANSWER_BYTES],
-                          unsigned char proof[WIRE_PROOF]);
-void vb_auth_prove_client(const unsigned char key[AUTH_KEY_BYTES],
-                          const unsigned char call[WIRE_CALL_BYTES],
-                          const unsigned char answer[WIRE_ANSWER_BYTES],
-                          unsigned char proof[WIRE_PROOF]);
+/* Computes the proof of one side, or the key of this connection. Each covers the whole handshake so
+ * far, with the nonces of both sides, so a proof cannot be used again. Each has its own label, so a
+ * proof cannot be reflected. */
+enum auth_code { AUTH_SERVER, AUTH_CLIENT, AUTH_SESSION };
+void vb_auth_handshake(enum auth_code what, const unsigned char key[AUTH_KEY_BYTES],
+                       const unsigned char call[WIRE_CALL_BYTES],
+                       const unsigned char answer[WIRE_ANSWER_BYTES],
+                       unsigned char out[WIRE_PROOF]);
 
-/* Computes the authentication code of a label of 16 characters and a message of at most
- * AUTH_MESSAGE_MAX bytes. */
+/* The label has 16 characters, the message at most AUTH_MESSAGE_MAX bytes. */
 #define AUTH_MESSAGE_MAX VB_DERIVE_MAX
 void vb_auth_code(const unsigned char key[AUTH_KEY_BYTES], const char label[16],
                   const void *message, size_t len_bytes, unsigned char code[WIRE_PROOF]);
 bool vb_auth_equal(const unsigned char a[WIRE_PROOF], const unsigned char b[WIRE_PROOF]);
-
-/* Computes a key for this connection only. Both sides can compute it after the handshake. */
-void vb_auth_session(const unsigned char key[AUTH_KEY_BYTES],
-                     const unsigned char call[WIRE_CALL_BYTES],
-                     const unsigned char answer[WIRE_ANSWER_BYTES],
-                     unsigned char session[AUTH_KEY_BYTES]);
 
 /* Encrypts a key for a peer that has the same session key. */
 void vb_auth_seal(const unsigned char session[AUTH_KEY_BYTES],

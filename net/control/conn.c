@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * One control connection: receives and sends frames without blocking. All functions run under the
- * lock.
+ * One control connection: receives and sends frames without blocking, under the lock.
  */
 #include "net/control/control_priv.h"
 
@@ -33,16 +32,14 @@ static void free_blobs(struct blob *blob)
 
 void vb_conn_fini(struct conn *conn)
 {
-    if (conn->fd >= 0)
-        close(conn->fd);
-    if (conn->data.fd >= 0)
-        close(conn->data.fd);
+    vb_fd_close(&conn->fd);
+    vb_fd_close(&conn->data.fd);
     free_blobs(conn->blobs.first);
     free_blobs(conn->join.offers.first);
     free(conn->in.payload);
     free(conn->out.bytes);
-    vb_auth_wipe(conn->session, sizeof(conn->session));
-    vb_auth_wipe(conn->data.one_time, sizeof(conn->data.one_time));
+    explicit_bzero(conn->session, sizeof(conn->session));
+    explicit_bzero(conn->data.one_time, sizeof(conn->data.one_time));
     vb_conn_init(conn);
 }
 
@@ -65,10 +62,7 @@ void vb_conn_lose(struct control *c, int rank, const char *why)
         vb_membership_end(c, rank, why);
         return;
     }
-    if (conn->fd >= 0) {
-        close(conn->fd);
-        conn->fd = -1;
-    }
+    vb_fd_close(&conn->fd);
     if (conn->end.left || conn->end.lost || c->stopping)
         return;
     conn->end.lost = true;
@@ -90,8 +84,7 @@ void vb_conn_flush(struct control *c, int rank)
         if (n < 0 && errno == EAGAIN)
             return;
         if (n < 0) {
-            /* The peer is gone. Its last frames may still be unread, so vb_conn_read() finds the
-             * end after it has read them. */
+            /* The peer is gone. vb_conn_read() reads its last frames and finds the end. */
             conn->out.len = 0;
             return;
         }
@@ -173,11 +166,14 @@ static bool take_info(struct control *c, int rank)
     return true;
 }
 
+/* Rank 0 sends the table of ranks or, to a joiner, the list of members, once. */
 static bool take_table(struct control *c, int rank)
 {
     struct conn *conn = &c->conns[rank];
+    bool members = conn->in.type == WIRE_MEMBERS;
 
-    if (rank != 0 || c->table != NULL || c->opts.epoch != GROUP_EPOCH)
+    if (rank != 0 || c->table != NULL || (c->opts.epoch != GROUP_EPOCH) != members ||
+        (members && (!c->opts.elastic || conn->in.len % WIRE_MEMBER_BYTES != 0)))
         return false;
     c->table = conn->in.payload;
     c->table_len = conn->in.len;
@@ -222,6 +218,7 @@ static bool take_frame(struct control *c, int rank)
     case WIRE_INFO:
         return take_info(c, rank);
     case WIRE_TABLE:
+    case WIRE_MEMBERS:
         return take_table(c, rank);
     case WIRE_BEAT:
         conn->beat.step = vb_wire_u64_decode(conn->in.payload);
@@ -246,8 +243,7 @@ static bool take_frame(struct control *c, int rank)
     }
 }
 
-/* Checks the received head and allocates space for the payload that it announces. Returns false if
- * the head is invalid or there is no memory. */
+/* Returns false if the head is invalid or there is no memory for the payload. */
 static bool begin_payload(struct control *c, struct conn *conn)
 {
     if (!vb_wire_frame_decode(conn->in.head, c->opts.world, &conn->in.len, &conn->in.type))
@@ -261,8 +257,8 @@ static bool begin_payload(struct control *c, struct conn *conn)
     return conn->in.payload != NULL;
 }
 
-/* Reads once. Returns 1 if the frame made progress and 0 if there was nothing to read. Returns -1
- * and sets *why_p if the connection is broken or closed, or if the head of the frame is invalid. */
+/* Reads once. Returns 1 if the frame made progress, 0 if there was nothing to read, and -1 with
+ * *why_p if the connection is broken or closed or the head of the frame is invalid. */
 static int read_some(struct control *c, struct conn *conn, const char **why_p)
 {
     bool in_head = conn->in.head_have < WIRE_FRAME_HEAD;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The thread of the control plane, and the functions that the group calls.
- *
- * Only the thread waits for control sockets. The group's calls change the state under the lock,
- * send as much as the socket accepts, and wait for `changed`.
+ * The thread of the control plane, and the functions that the group calls. Only the thread waits
+ * for control sockets. The group's calls change the state under the lock, send as much as the
+ * socket accepts, and wait for `changed`.
  */
 #include "net/control/control_priv.h"
 
@@ -17,8 +16,6 @@
 
 #define MS_NS 1000000ull
 #define GOODBYE_NS (500 * MS_NS)
-
-/* ---- failure --------------------------------------------------------------------------------- */
 
 const char *vb_control_host(struct control *c, int rank)
 {
@@ -34,8 +31,8 @@ void vb_control_fail(struct control *c, vb_status st, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(c->failure, sizeof(c->failure), fmt, args);
     va_end(args);
-    atomic_store_explicit(&c->failed, st,
-                          memory_order_release); /* pairs with vb_control_status() */
+    /* pairs with the acquire in vb_control_status() */
+    atomic_store_explicit(&c->failed, st, memory_order_release);
     pthread_cond_broadcast(&c->changed);
     if (c->opts.alarm != NULL)
         c->opts.alarm(c->opts.arg);
@@ -79,8 +76,7 @@ uint64_t vb_control_patient(const struct control *c, uint64_t ns)
     return c->opts.patience > 0 ? (uint64_t)((double)ns * c->opts.patience) : ns;
 }
 
-/* If this thread itself did not run for a while (the machine was paused, say), that time does not
- * count as silence of the peers. */
+/* The time in which this thread itself did not run (the machine was paused, say) is not silence. */
 static void forgive_own_absence(struct control *c, uint64_t now)
 {
     uint64_t beat = (uint64_t)c->opts.beat_ms * MS_NS, away = now - c->looked_ns;
@@ -112,8 +108,7 @@ static void find_silent(struct control *c, uint64_t now)
         vb_membership_check(c, now);
 }
 
-/* The owners of the descriptors that the thread waits for: a number below `slots` is a rank, a
- * number from `slots` on is a pending caller, and a negative number is one of these. */
+/* Owners of descriptors. A number below `slots` is a rank, a higher one a pending caller. */
 enum { OWNER_WAKE = -1, OWNER_LISTEN = -2, OWNER_UNIX = -3 };
 
 struct waits {
@@ -221,15 +216,12 @@ static void control_free(struct control *c)
         vb_conn_fini(&c->conns[i]);
     for (i = 0; i < PENDING_MAX; i++)
         vb_pending_drop(&c->pending[i]);
-    if (c->wake_fd >= 0)
-        close(c->wake_fd);
-    if (c->opts.listen_fd >= 0)
-        close(c->opts.listen_fd);
-    if (c->opts.unix_fd >= 0)
-        close(c->opts.unix_fd);
+    vb_fd_close(&c->wake_fd);
+    vb_fd_close(&c->opts.listen_fd);
+    vb_fd_close(&c->opts.unix_fd);
     free(c->conns);
     free(c->table);
-    vb_auth_wipe(c->secret, sizeof(c->secret));
+    explicit_bzero(c->secret, sizeof(c->secret));
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->lock);
     free(c);
@@ -324,10 +316,31 @@ vb_status vb_control_say_failure(struct control *c)
     return vb_err(atomic_load_explicit(&c->failed, memory_order_acquire), "%s", c->failure);
 }
 
-vb_status vb_control_wait_for(struct control *c, int rank, control_arrived_fn arrived,
-                              const char *what, uint64_t deadline)
+static bool has_come(const struct control *c, int rank, enum awaited awaited)
 {
-    while (!arrived(c, rank)) {
+    const struct conn *conn = &c->conns[rank];
+
+    switch (awaited) {
+    case AWAITED_UP:
+        return conn->fd >= 0;
+    case AWAITED_TABLE:
+        return c->table != NULL;
+    case AWAITED_KEY:
+        return conn->data.has_key;
+    case AWAITED_STREAM:
+        return conn->data.fd >= 0;
+    case AWAITED_BLOB:
+        return conn->blobs.first != NULL;
+    case AWAITED_CARD:
+        break;
+    }
+    return conn->join.has_card;
+}
+
+vb_status vb_control_wait_for(struct control *c, int rank, enum awaited awaited, const char *what,
+                              uint64_t deadline)
+{
+    while (!has_come(c, rank, awaited)) {
         if (atomic_load_explicit(&c->failed, memory_order_relaxed) != VB_OK)
             return vb_control_say_failure(c);
         if (c->conns[rank].end.left)
@@ -344,11 +357,6 @@ vb_status vb_control_wait_for(struct control *c, int rank, control_arrived_fn ar
     return VB_OK;
 }
 
-static bool is_up(struct control *c, int rank)
-{
-    return c->conns[rank].fd >= 0;
-}
-
 vb_status vb_control_wait_up(struct control *c, int from, int to, uint64_t deadline)
 {
     vb_status st = VB_OK;
@@ -357,7 +365,7 @@ vb_status vb_control_wait_up(struct control *c, int from, int to, uint64_t deadl
     pthread_mutex_lock(&c->lock);
     for (i = from; i < to && st == VB_OK; i++)
         if (i != c->opts.rank)
-            st = vb_control_wait_for(c, i, is_up, "a connection", deadline);
+            st = vb_control_wait_for(c, i, AWAITED_UP, "a connection", deadline);
     pthread_mutex_unlock(&c->lock);
     return st;
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The control plane of a group: each pair of ranks has one authenticated TCP connection, and a
- * thread serves all connections of this rank, so that the rank answers while it computes. The
- * connections carry heartbeats, aborts, one-time keys for data connections and small blobs, but no
- * training data.
+ * thread serves all connections of this rank, also while the rank computes. They carry heartbeats,
+ * aborts, one-time keys for data connections and small blobs, but no training data.
  *
  * All functions may be called while the thread runs. Functions that wait take a deadline.
  */
@@ -41,8 +40,7 @@ struct control_opts {
 
 vb_status vb_control_open(const struct control_opts *opts, struct control **control_p);
 
-/* Says goodbye to all peers, waits briefly until they have said goodbye too, and ends the
- * thread. */
+/* Says goodbye to all peers, waits briefly until they have too, and ends the thread. */
 void vb_control_close(struct control *control);
 
 /* Connects to a peer that listens. The two ranks prove the secret to each other. */
@@ -55,16 +53,15 @@ vb_status vb_control_wait_up(struct control *control, int from, int to, uint64_t
 /* The address of this rank on its connection to a peer. */
 vb_status vb_control_local_addr(struct control *control, int rank, struct sock_addr *addr_p);
 
-/* Rank 0 collects the infos of all ranks and sends them to each rank as a table. The other ranks
- * send their own info and wait for the table. infos has `world` entries: the caller fills in its
- * own, this function the others. After 10 s rank 0 logs which ranks are missing and how far each
- * has come. */
+/* Rank 0 collects the infos of all ranks and sends them to each rank as a table. infos has `world`
+ * entries: the caller fills in its own, this function the others. After 10 s rank 0 logs which
+ * ranks are missing and how far each has come. */
 vb_status vb_control_rendezvous(struct control *control, struct wire_info *infos,
                                 uint64_t deadline);
 
 /* The data connection of a pair needs a one-time key: the lower rank gives it, the higher rank
- * takes it and connects. The side that connects then calls vb_control_stream_dial(), which
- * authenticates its socket fd. The other side gets its socket from vb_control_stream_wait(). */
+ * takes it, connects, and authenticates its socket fd with vb_control_stream_dial(). The lower rank
+ * gets its socket from vb_control_stream_wait(). */
 vb_status vb_control_give_key(struct control *control, int rank);
 vb_status vb_control_take_key(struct control *control, int rank, uint64_t deadline,
                               unsigned char key[AUTH_KEY_BYTES]);
@@ -72,30 +69,28 @@ vb_status vb_control_stream_dial(struct control *control, int rank, int fd,
                                  const unsigned char key[AUTH_KEY_BYTES], uint64_t deadline);
 vb_status vb_control_stream_wait(struct control *control, int rank, uint64_t deadline, int *fd_p);
 
-/* Derives a key that only this rank and the peer have from the session key of their connection. */
+/* Derives a key of this pair from the session key of its connection. */
 void vb_control_pair_key(struct control *control, int rank, unsigned char key[AUTH_KEY_BYTES]);
 
 #define CONTROL_BLOB_MAX 4096
 
-/* Each rank gives a blob of the same size and gets the blobs of all, in rank order. All ranks must
- * make the same exchanges in the same order. Error messages use `what` as the name of the
- * exchange. */
+/* Each rank gives a blob of the same size and gets the blobs of all, in rank order. All ranks make
+ * the same exchanges in the same order. `what` names the exchange in messages. */
 vb_status vb_control_exchange(struct control *control, const void *blob, size_t len_bytes,
                               void *all, const char *what, uint64_t deadline);
 
-/* The data plane reports that it has lost a peer. This does nothing if the peer has said goodbye.
- * In an elastic group the peer is told why, and vb_control_take_ended() then returns this peer. */
+/* The data plane has lost a peer. This does nothing if the peer has said goodbye. In an elastic
+ * group the peer is told why, and vb_control_take_ended() then returns it. */
 void vb_control_lose(struct control *control, int rank, const char *why);
 
 void vb_control_abort(struct control *control, const char *why);
 void vb_control_step(struct control *control); /* increments the counter that heartbeats carry */
 
-/* Returns VB_OK while the group can go on. Otherwise returns an error and writes the reason to
- * text, as a sentence. The call is cheap while the status is VB_OK. */
+/* Returns VB_OK, cheaply, while the group can go on; otherwise an error, with a text. */
 vb_status vb_control_status(struct control *control, char *text, size_t size);
 
-/* Returns true if a peer said goodbye so long ago that its last notes have arrived too. Notes use
- * another connection than the goodbye. */
+/* Returns true if a peer said goodbye so long ago that its last notes, which use another
+ * connection, have arrived too. */
 bool vb_control_has_left(struct control *control, int rank);
 
 /* ---- elastic groups (membership.c, join.c) --------------------------------------------------- */
@@ -106,9 +101,8 @@ uint32_t vb_control_epoch(struct control *control); /* the newest epoch that thi
 
 #define CONTROL_WHY 200
 
-/* A peer that is lost or has left. vb_control_take_ended() returns each such peer once, and false
- * if there is none. The group fences the peer and then calls vb_control_slot_clean(), which frees
- * its slot. */
+/* A peer that is lost or has left. vb_control_take_ended() returns each such peer once. The group
+ * fences it and then frees its slot with vb_control_slot_clean(). */
 struct control_end {
     int rank;
     enum vb_end how;
@@ -117,8 +111,7 @@ struct control_end {
 bool vb_control_take_ended(struct control *control, struct control_end *end_p);
 void vb_control_slot_clean(struct control *control, int rank);
 
-/* vb_control_take_card() returns the card of a joiner once; false: no new card has arrived.
- * vb_control_wait_card() waits for a card. */
+/* The first returns the card of a joiner once; false: none has come. The last waits for it. */
 bool vb_control_take_card(struct control *control, int rank, struct wire_member *member_p,
                           struct wire_card *card_p);
 vb_status vb_control_send_card(struct control *control, int rank, const struct wire_card *card);
@@ -128,16 +121,15 @@ vb_status vb_control_wait_card(struct control *control, int rank, uint64_t deadl
 /* Returns the data connection that a joiner has made; -1: none yet. */
 int vb_control_take_stream(struct control *control, int rank);
 
-/* Reads the oldest window offer of a peer; false: there is none. The offer stays until
- * vb_control_drop_offer() removes it. */
+/* Reads the oldest window offer of a peer, which stays until it is dropped; false: none. */
 bool vb_control_peek_offer(struct control *control, int rank, struct wire_offer *offer_p);
 void vb_control_drop_offer(struct control *control, int rank);
 vb_status vb_control_send_offer(struct control *control, int rank, const struct wire_offer *offer);
 
 /* ---- the joiner itself ----------------------------------------------------------------------- */
 
-/* Asks rank 0 for a slot, and asks again while another rank is joining. The caller owns the
- * connection and passes it to vb_control_adopt(). */
+/* Asks rank 0 for a slot, again while another rank is joining. The caller owns the connection and
+ * passes it to vb_control_adopt(). */
 vb_status vb_control_ask_slot(const struct sock_addr *root,
                               const unsigned char secret[AUTH_KEY_BYTES], uint64_t deadline,
                               struct wire_slot *slot_p, int *fd_p,
@@ -145,14 +137,13 @@ vb_status vb_control_ask_slot(const struct sock_addr *root,
 void vb_control_adopt(struct control *control, int rank, int fd,
                       const unsigned char session[AUTH_KEY_BYTES]);
 
-/* Sends this rank's info to rank 0 and waits for the list of members. members has one entry for
- * each slot; the epoch of a free slot is 0. */
+/* Sends this rank's info to rank 0 and waits for the list of members, which has one entry for each
+ * slot; the epoch of a free slot is 0. */
 vb_status vb_control_meet_members(struct control *control, const struct wire_info *mine,
                                   struct wire_member *members, uint64_t deadline);
 void vb_control_joined(struct control *control); /* tells rank 0 that all connections are up */
 
-/* Returns the number of seconds since a peer was last heard, and in *step_p the counter in its last
- * heartbeat. */
+/* Returns the seconds since a peer was heard, and in *step_p the counter in its last heartbeat. */
 double vb_control_silence_s(struct control *control, int rank, uint64_t *step_p);
 
 #endif

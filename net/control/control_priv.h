@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Types and functions that the files of the control plane share. control.c has the thread,
- * rendezvous.c the exchanges of ranks that start a group, conn.c the frames of one connection,
- * accept.c the callers that have not proved the secret yet, membership.c the members of an elastic
- * group, and join.c the steps of a rank that joins one.
- *
- * Everything in struct control is read and written under its lock unless a comment says otherwise.
+ * Types and functions that the files of the control plane share. Everything in struct control is
+ * read and written under its lock unless a comment says otherwise.
  */
 #ifndef VB_NET_CONTROL_CONTROL_PRIV_H
 #define VB_NET_CONTROL_CONTROL_PRIV_H
@@ -41,8 +37,8 @@ enum slot_state {
     SLOT_ENDED, /* elastic groups: the rank of the slot is gone, but not fenced yet */
 };
 
-/* Says whether the former process of a slot, which is gone without a goodbye, may still write to
- * memory that it has mapped. As long as it may, no other rank gets the slot. */
+/* Whether the former process of a slot, gone without a goodbye, may still write to memory that it
+ * has mapped. As long as it may, no other rank gets the slot. */
 enum unfenced {
     UNFENCED_NONE,
     UNFENCED_LOCAL,  /* the process is on this host and may write until it ends */
@@ -163,20 +159,18 @@ struct control {
     char failure[256];
 };
 
-/* control.c. Records why the group cannot go on and wakes all waiting threads. Only the first
- * failure is kept. */
+/* control.c. Records why the group cannot go on, unless it has failed before. Wakes all threads. */
 void vb_control_fail(struct control *c, vb_status st, const char *fmt, ...) VB_PRINTF(3, 4);
 const char *vb_control_host(struct control *c, int rank);
 void vb_control_wake(struct control *c); /* wakes the control thread */
 
-/* Both functions are called under the lock. The first waits for the next change and returns false
- * if the deadline has passed. The second waits until arrived() is true for a rank. */
+/* Both are called under the lock. The first waits for the next change and returns false after the
+ * deadline. The second waits until something has come from a rank. */
 bool vb_control_wait_change(struct control *c, uint64_t deadline);
-typedef bool (*control_arrived_fn)(struct control *c, int rank);
-vb_status vb_control_wait_for(struct control *c, int rank, control_arrived_fn arrived,
-                              const char *what, uint64_t deadline);
-bool vb_control_has_table(struct control *c, int rank); /* a control_arrived_fn */
-vb_status vb_control_say_failure(struct control *c);    /* logs why the group cannot go on */
+enum awaited { AWAITED_UP, AWAITED_TABLE, AWAITED_KEY, AWAITED_STREAM, AWAITED_BLOB, AWAITED_CARD };
+vb_status vb_control_wait_for(struct control *c, int rank, enum awaited awaited, const char *what,
+                              uint64_t deadline);
+vb_status vb_control_say_failure(struct control *c); /* logs why the group cannot go on */
 
 /* A duration multiplied by the patience of the options. */
 uint64_t vb_control_patient(const struct control *c, uint64_t ns);
@@ -195,10 +189,10 @@ void vb_conn_lose(struct control *c, int rank, const char *why);
 void vb_conn_text(const struct conn *conn, char *out, size_t size);
 
 /* Appends the frame just received to a list. Returns false if there is no memory, or if the list
- * already has max entries, which the protocol forbids. */
+ * would have more than max entries, which the protocol forbids. */
 bool vb_conn_keep_blob(const struct conn *conn, struct blob_list *list, int max);
 
-/* membership.c: functions for elastic groups. All are called under the lock. */
+/* membership.c: for elastic groups, under the lock. */
 void vb_membership_end(struct control *c, int rank, const char *why);
 void vb_membership_leave(struct control *c, int rank); /* called when a goodbye arrives */
 void vb_membership_check(struct control *c, uint64_t now);

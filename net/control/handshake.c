@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-/* ---- the caller ------------------------------------------------------------------------------ */
-
 static vb_status refused(int fd, const char *why)
 {
     char peer[SOCK_TEXT];
@@ -29,7 +27,7 @@ static vb_status check_answer(int fd, const struct wire_call *call,
         return refused(fd, vb_wire_verdict_str(answer.verdict));
     if (answer.version != WIRE_VERSION)
         return refused(fd, vb_wire_verdict_str(WIRE_BAD_VERSION));
-    vb_auth_prove_server(key, call_bytes, answer_bytes, proof);
+    vb_auth_handshake(AUTH_SERVER, key, call_bytes, answer_bytes, proof);
     if (!vb_auth_equal(proof, answer.proof))
         return refused(fd, vb_wire_verdict_str(WIRE_BAD_SECRET));
     if (answer.rank != call->to || answer.epoch != call->epoch)
@@ -67,21 +65,19 @@ vb_status vb_handshake_call(int fd, const struct wire_call *call,
     st = check_answer(fd, call, key, call_bytes, answer_bytes);
     if (st != VB_OK)
         return st;
-    vb_auth_prove_client(key, call_bytes, answer_bytes, proof);
+    vb_auth_handshake(AUTH_CLIENT, key, call_bytes, answer_bytes, proof);
     st = say_proof(fd, proof, deadline);
     if (st == VB_ERR_ACCESS)
         return st;
     if (st != VB_OK)
         goto err_peer;
-    vb_auth_session(key, call_bytes, answer_bytes, session_p);
+    vb_auth_handshake(AUTH_SESSION, key, call_bytes, answer_bytes, session_p);
     return VB_OK;
 
 err_peer:
     return vb_err(st, "the handshake with rank %u at %s failed: %s", call->to, peer,
                   vb_status_str(st));
 }
-
-/* ---- the listener ---------------------------------------------------------------------------- */
 
 void vb_handshake_init(struct handshake *hs, uint32_t rank, uint32_t epoch)
 {
@@ -131,13 +127,13 @@ static size_t answer_call(struct handshake *hs, handshake_judge_fn judge, void *
     vb_wire_answer_encode(&answer, hs->answer_bytes);
     hs->state = HANDSHAKE_REFUSED;
     if (hs->verdict == WIRE_WELCOME) {
-        vb_auth_prove_server(key, hs->call_bytes, hs->answer_bytes, answer.proof);
+        vb_auth_handshake(AUTH_SERVER, key, hs->call_bytes, hs->answer_bytes, answer.proof);
         vb_wire_answer_encode(&answer, hs->answer_bytes);
-        vb_auth_prove_client(key, hs->call_bytes, hs->answer_bytes, hs->expected);
-        vb_auth_session(key, hs->call_bytes, hs->answer_bytes, hs->session);
+        vb_auth_handshake(AUTH_CLIENT, key, hs->call_bytes, hs->answer_bytes, hs->expected);
+        vb_auth_handshake(AUTH_SESSION, key, hs->call_bytes, hs->answer_bytes, hs->session);
         hs->state = HANDSHAKE_PROOF;
     }
-    vb_auth_wipe(key, sizeof(key));
+    explicit_bzero(key, sizeof(key));
     memcpy(out, hs->answer_bytes, WIRE_ANSWER_BYTES);
     return WIRE_ANSWER_BYTES;
 }

@@ -75,18 +75,13 @@ vb_status vb_control_send_card(struct control *c, int rank, const struct wire_ca
     return send_frame(c, rank, WIRE_CARD, bytes, sizeof(bytes));
 }
 
-static bool has_card(struct control *c, int rank)
-{
-    return c->conns[rank].join.has_card;
-}
-
 vb_status vb_control_wait_card(struct control *c, int rank, uint64_t deadline,
                                struct wire_card *card_p)
 {
     vb_status st;
 
     pthread_mutex_lock(&c->lock);
-    st = vb_control_wait_for(c, rank, has_card, "its list of transports", deadline);
+    st = vb_control_wait_for(c, rank, AWAITED_CARD, "its list of transports", deadline);
     if (st == VB_OK && !take_card(&c->conns[rank], card_p))
         st = VB_ERR_PEER;
     pthread_mutex_unlock(&c->lock);
@@ -218,8 +213,7 @@ void vb_control_adopt(struct control *c, int rank, int fd,
     vb_control_wake(c);
 }
 
-/* Reads the list of members that rank 0 sent. This rank calls members with its own epoch, which is
- * newer than theirs. */
+/* This rank calls members with its own epoch, which is newer than theirs. */
 static vb_status read_members(struct control *c, struct wire_member *members)
 {
     struct wire_member member;
@@ -251,7 +245,7 @@ vb_status vb_control_meet_members(struct control *c, const struct wire_info *min
     pthread_mutex_lock(&c->lock);
     st = vb_conn_send(c, 0, WIRE_INFO, bytes, sizeof(bytes));
     if (st == VB_OK)
-        st = vb_control_wait_for(c, 0, vb_control_has_table, "the members", deadline);
+        st = vb_control_wait_for(c, 0, AWAITED_TABLE, "the members", deadline);
     if (st == VB_OK)
         st = read_members(c, members);
     pthread_mutex_unlock(&c->lock);

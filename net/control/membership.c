@@ -1,24 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * The members of an elastic group: how a rank joins, and how one is removed.
- *
- *   joiner -> rank 0    calls, proves the secret
- *   rank 0 -> joiner    slot: the joiner's rank, and the epoch that begins with the joiner
- *   joiner -> rank 0    info
- *   rank 0 -> members   admit: the joiner with this rank and epoch may connect
- *   members -> rank 0   admitted, once all state of the slot's former rank is freed
- *   rank 0 -> joiner    members: the list of ranks to connect with
- *   joiner -> rank 0    joined, when all connections are up; now another rank may join
- *
- * The control threads do all of this. The group itself opens the data connection of a joiner and
- * closes the data connection of a peer that is gone. `news` tells the group to do so when it next
- * makes progress.
+ * The members of an elastic group: how a rank joins (docs/protocol.md), and how one is removed. The
+ * control threads do all of this. The group itself opens the data connection of a joiner and closes
+ * that of a peer that is gone, when it next makes progress: `news` tells it to do so.
  */
 #include "net/control/control_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define JOIN_NS 30000000000u /* time for a joiner to connect with all members */
 #define OFFERS_MAX 64        /* number of windows by which a peer may be ahead */
@@ -39,13 +28,6 @@ static bool is_member(const struct conn *conn)
 }
 
 /* ---- leaving --------------------------------------------------------------------------------- */
-
-static void hang_up(struct conn *conn)
-{
-    if (conn->fd >= 0)
-        close(conn->fd);
-    conn->fd = -1;
-}
 
 /* Sends the joiner the list of the members that it must connect with. */
 static void send_members(struct control *c)
@@ -68,7 +50,7 @@ static void send_members(struct control *c)
     free(bytes); /* NULL: nothing was sent, and the joiner will miss its deadline */
 }
 
-/* Sends the list of members to the joiner once all members have admitted the joiner. */
+/* Once all members have admitted the joiner, it gets the list of members. */
 static void check_admitted(struct control *c)
 {
     int i;
@@ -88,8 +70,7 @@ static void stop_joining(struct control *c, int rank)
         c->joining = -1;
 }
 
-/* Ends this rank's membership if a peer has dropped this rank and no other peer is left: then this
- * rank itself was stopped or cut off. */
+/* If a peer has dropped this rank and no other is left, this rank was stopped or cut off. */
 static void check_isolated(struct control *c)
 {
     const struct conn *by = NULL;
@@ -110,7 +91,7 @@ void vb_membership_end(struct control *c, int rank, const char *why)
     struct conn *conn = &c->conns[rank];
 
     if (conn->slot != SLOT_TAKEN || c->stopping || conn->end.left) {
-        hang_up(conn);
+        vb_fd_close(&conn->fd);
         if (conn->slot == SLOT_TAKEN && conn->end.left)
             conn->slot = SLOT_ENDED; /* its last notes have arrived */
         vb_membership_news(c);
@@ -122,7 +103,7 @@ void vb_membership_end(struct control *c, int rank, const char *why)
     snprintf(conn->end.why, sizeof(conn->end.why), "%s", why);
     if (conn->fd >= 0 && !conn->end.dropped_us)
         (void)vb_conn_send(c, rank, WIRE_DROPPED, why, strnlen(why, CONTROL_WHY));
-    hang_up(conn);
+    vb_fd_close(&conn->fd);
     stop_joining(c, rank);
     check_admitted(c);
     check_isolated(c);
@@ -135,7 +116,7 @@ void vb_membership_leave(struct control *c, int rank)
     struct conn *conn = &c->conns[rank];
 
     snprintf(conn->end.why, sizeof(conn->end.why), "the rank left");
-    hang_up(conn); /* so that the peer need not wait for this rank */
+    vb_fd_close(&conn->fd); /* so that the peer need not wait for this rank */
     stop_joining(c, rank);
     check_admitted(c);
 }
@@ -217,9 +198,8 @@ static bool has_neighbours(const struct control *c, int rank)
     return false;
 }
 
-/* Says whether the process of a slot may still write after it was dropped. If it lives, it may
- * write to memory that it has mapped, so no other rank may get the slot. This host cannot tell when
- * a process on another host ends. */
+/* A process that lives may write to memory that it has mapped, also after it was dropped. This host
+ * cannot tell when a process on another host ends. */
 static enum unfenced unfenced_of(const struct control *c, int rank)
 {
     const struct conn *conn = &c->conns[rank];
@@ -249,8 +229,8 @@ static bool may_still_write(const struct conn *conn)
            (conn->past.unfenced == UNFENCED_LOCAL && process_lives(conn->past.pid));
 }
 
-/* Returns an empty slot that no rank has had yet, or else the slot that has been empty for longest,
- * because its peers had the most time to clean up after its former rank. -1: no slot is empty. */
+/* Returns an empty slot that no rank has had yet, or else the one that has been empty for longest,
+ * because its peers had the most time to clean up. -1: no slot is empty. */
 static int find_empty(const struct control *c)
 {
     int i, best = -1;
@@ -307,7 +287,7 @@ bool vb_membership_give_slot(struct control *c, int fd, const unsigned char sess
     return true;
 }
 
-/* Called at rank 0 when the joiner has sent its info. Asks all members to admit the joiner. */
+/* Asks all members to admit the joiner. */
 void vb_membership_info_came(struct control *c, int rank)
 {
     unsigned char bytes[WIRE_MEMBER_BYTES];
@@ -338,8 +318,7 @@ static void expect(struct control *c, int rank, const struct wire_member *member
     (void)vb_conn_send(c, 0, WIRE_ADMITTED, bytes, sizeof(bytes));
 }
 
-/* Handles the order of rank 0 to admit a joiner. Rank 0 has decided that the former rank of the
- * slot is gone: if this rank still has the former rank as a member, that rank is now lost. */
+/* Rank 0 has decided that the former rank of the slot is gone, so it is now lost here, too. */
 static bool take_admit(struct control *c, int rank)
 {
     struct wire_member member;
@@ -427,19 +406,6 @@ static bool take_offer(struct control *c, struct conn *conn)
     return true;
 }
 
-static bool take_members(struct control *c, int rank)
-{
-    struct conn *conn = &c->conns[rank];
-
-    if (rank != 0 || c->opts.epoch == GROUP_EPOCH || c->table != NULL ||
-        conn->in.len % WIRE_MEMBER_BYTES != 0)
-        return false;
-    c->table = conn->in.payload;
-    c->table_len = conn->in.len;
-    conn->in.payload = NULL;
-    return true;
-}
-
 bool vb_membership_frame(struct control *c, int rank)
 {
     struct conn *conn = &c->conns[rank];
@@ -449,8 +415,6 @@ bool vb_membership_frame(struct control *c, int rank)
         return take_admit(c, rank);
     case WIRE_ADMITTED:
         return take_admitted(c, rank);
-    case WIRE_MEMBERS:
-        return take_members(c, rank);
     case WIRE_JOINED:
         stop_joining(c, rank);
         return c->opts.rank == 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The exchanges of ranks that start a group, over the control plane: control connections, the table
- * of ranks and their addresses, keys for data connections, and the blobs of vb_control_exchange().
+ * The exchanges of ranks that start a group: control connections, the table of ranks and their
+ * addresses, keys for data connections, and the blobs of vb_control_exchange().
  */
 #include "net/control/control_priv.h"
 
@@ -45,7 +45,7 @@ vb_status vb_control_dial(struct control *c, int rank, const struct sock_addr *t
     pthread_mutex_lock(&c->lock);
     vb_conn_up(c, rank, fd, session);
     pthread_mutex_unlock(&c->lock);
-    vb_auth_wipe(session, sizeof(session));
+    explicit_bzero(session, sizeof(session));
     vb_control_wake(c);
     return VB_OK;
 }
@@ -83,7 +83,7 @@ static const char *stage_of(struct control *c, int rank)
     return "never seen";
 }
 
-/* Writes a list such as "2 (never seen), 3 (connected, ...)". Returns how many are missing. */
+/* Writes "2 (never seen), 3 (connected, ...)" and returns how many are missing. */
 static int list_missing(struct control *c, char *out, size_t size)
 {
     size_t len = 0;
@@ -113,8 +113,7 @@ static vb_status collect_infos(struct control *c, uint64_t deadline)
         }
         if (vb_control_wait_change(c, remind < deadline ? remind : deadline))
             continue;
-        list_missing(c, missing,
-                     sizeof(missing)); /* callers come and go without signalling `changed` */
+        list_missing(c, missing, sizeof(missing)); /* callers do not signal `changed` */
         if (vb_clock_ns() >= deadline)
             return vb_err(VB_ERR_TIMEOUT, "gave up waiting for missing ranks: %s", missing);
         VB_LOG_WARN("still waiting for ranks %s", missing);
@@ -148,12 +147,6 @@ static vb_status send_table(struct control *c, struct wire_info *infos, uint64_t
     return st;
 }
 
-bool vb_control_has_table(struct control *c, int rank)
-{
-    (void)rank;
-    return c->table != NULL;
-}
-
 static vb_status send_info(struct control *c, struct wire_info *infos, uint64_t deadline)
 {
     unsigned char mine[WIRE_INFO_BYTES];
@@ -163,8 +156,7 @@ static vb_status send_info(struct control *c, struct wire_info *infos, uint64_t 
     vb_wire_info_encode(&infos[c->opts.rank], mine);
     st = vb_conn_send(c, 0, WIRE_INFO, mine, sizeof(mine));
     if (st == VB_OK) /* this rank waits longer than rank 0, which logs the missing ranks */
-        st = vb_control_wait_for(c, 0, vb_control_has_table, "the table of ranks",
-                                 deadline + LATER_NS);
+        st = vb_control_wait_for(c, 0, AWAITED_TABLE, "the table of ranks", deadline + LATER_NS);
     for (i = 0; i < c->opts.world && st == VB_OK; i++) {
         if (!vb_wire_info_decode(c->table + (size_t)i * WIRE_INFO_BYTES, &infos[i]) ||
             infos[i].rank != (uint32_t)i)
@@ -206,18 +198,13 @@ vb_status vb_control_give_key(struct control *c, int rank)
     return st;
 }
 
-static bool has_key(struct control *c, int rank)
-{
-    return c->conns[rank].data.has_key;
-}
-
 vb_status vb_control_take_key(struct control *c, int rank, uint64_t deadline,
                               unsigned char key[AUTH_KEY_BYTES])
 {
     vb_status st;
 
     pthread_mutex_lock(&c->lock);
-    st = vb_control_wait_for(c, rank, has_key, "a key for the data connection", deadline);
+    st = vb_control_wait_for(c, rank, AWAITED_KEY, "a key for the data connection", deadline);
     if (st == VB_OK && !vb_auth_unseal(c->conns[rank].session, c->conns[rank].data.sealed, key))
         st = vb_err(VB_ERR_ACCESS, "rank %d sent a key that this rank cannot decrypt", rank);
     c->conns[rank].data.has_key = false;
@@ -232,13 +219,8 @@ vb_status vb_control_stream_dial(struct control *c, int rank, int fd,
     unsigned char session[AUTH_KEY_BYTES];
     vb_status st = vb_handshake_call(fd, &call, key, deadline, session);
 
-    vb_auth_wipe(session, sizeof(session));
+    explicit_bzero(session, sizeof(session));
     return st;
-}
-
-static bool has_stream(struct control *c, int rank)
-{
-    return c->conns[rank].data.fd >= 0;
 }
 
 vb_status vb_control_stream_wait(struct control *c, int rank, uint64_t deadline, int *fd_p)
@@ -246,7 +228,7 @@ vb_status vb_control_stream_wait(struct control *c, int rank, uint64_t deadline,
     vb_status st;
 
     pthread_mutex_lock(&c->lock);
-    st = vb_control_wait_for(c, rank, has_stream, "its data connection", deadline);
+    st = vb_control_wait_for(c, rank, AWAITED_STREAM, "its data connection", deadline);
     if (st == VB_OK) {
         *fd_p = c->conns[rank].data.fd;
         c->conns[rank].data.fd = -1;
@@ -257,17 +239,12 @@ vb_status vb_control_stream_wait(struct control *c, int rank, uint64_t deadline,
 
 /* ---- exchange -------------------------------------------------------------------------------- */
 
-static bool has_blob(struct control *c, int rank)
-{
-    return c->conns[rank].blobs.first != NULL;
-}
-
-/* Takes the next blob of a peer. Blobs arrive in order, so this blob must have the expected tag. */
+/* Blobs arrive in order, so the next one of a peer must have the expected tag. */
 static vb_status take_blob(struct control *c, int rank, uint32_t tag, void *out, size_t len,
                            const char *what, uint64_t deadline)
 {
     struct blob *blob;
-    vb_status st = vb_control_wait_for(c, rank, has_blob, what, deadline);
+    vb_status st = vb_control_wait_for(c, rank, AWAITED_BLOB, what, deadline);
 
     if (st != VB_OK)
         return st;
@@ -303,8 +280,7 @@ vb_status vb_control_exchange(struct control *c, const void *blob, size_t len_by
     memcpy(frame + 4, blob, len_bytes);
     for (i = 0; i < c->opts.world; i++)
         if (i != c->opts.rank)
-            vb_conn_send(c, i, WIRE_BLOB, frame,
-                         4 + len_bytes); /* if this fails, take_blob() fails too */
+            vb_conn_send(c, i, WIRE_BLOB, frame, 4 + len_bytes); /* or take_blob() fails */
     memcpy(out + (size_t)c->opts.rank * len_bytes, blob, len_bytes);
     for (i = 0; i < c->opts.world && st == VB_OK; i++)
         if (i != c->opts.rank)

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: MIT
  *
- * The root, which is the address of rank 0 as "HOST:PORT". This file resolves it on this host,
- * finds an address that other hosts can reach, and opens the socket where rank 0 listens.
+ * The root, the address of rank 0 as "HOST:PORT": resolves it on this host, finds an address that
+ * other hosts can reach, opens the socket where rank 0 listens, and checks the route to a peer.
  */
 #include "net/control/root_resolve.h"
 #include "net/net.h"
 
+#include <ifaddrs.h>
 #include <netdb.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define TAKEN "--root HOST:PORT chooses a different port"
 
 /* ---- the address ----------------------------------------------------------------------------- */
 
-/* Finds the first address of a name that is not loopback. Returns false if there is none; on many
- * Debian hosts the host's own name has none. */
+/* Finds the first address that is not loopback. A Debian host's own name often has none. */
 static bool address_by_name(const char *name, struct sock_addr *addr)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found, *at;
@@ -46,8 +47,7 @@ static const struct vb_iface *any_iface(const struct vb_iface *list, int n)
     return best;
 }
 
-/* Finds the address of the interface for data, or else of any interface that is not loopback,
- * because in a container no interface has hardware. */
+/* The interface for data, or else any that is not loopback: in a container none has hardware. */
 static bool address_of_iface(struct sock_addr *addr)
 {
     const struct vb_iface *iface;
@@ -81,8 +81,7 @@ bool vb_root_wants_port(const char *root)
     return colon != NULL && vb_parse_int(colon + 1, &port) && port == 0;
 }
 
-/* Returns true if the host part of a root means loopback on every host. Other names that resolve to
- * loopback on this host may resolve to another address elsewhere. */
+/* Other names that resolve to loopback on this host may resolve to another address elsewhere. */
 static bool is_loopback_text(const char *host)
 {
     struct sock_addr addr;
@@ -99,8 +98,7 @@ static void set_port(struct sock_addr *addr, int port)
     (void)vb_sock_from_text(host, port, addr);
 }
 
-/* Resolves a root. *moved_p becomes true if the name resolves to loopback on this host; then
- * *addr_p is another address of this host. */
+/* *moved_p: the name means loopback on this host, and *addr_p is another address of it. */
 static vb_status resolve(const char *root, struct sock_addr *addr_p, bool *moved_p)
 {
     char name[VB_ROOT_TEXT];
@@ -129,7 +127,7 @@ vb_status vb_root_resolve(const char *root, struct sock_addr *addr_p)
     return resolve(root, addr_p, &moved);
 }
 
-/* Opens the socket that vb_root_listen() describes; `at` is the address of the root. */
+/* `at` is the address of the root. */
 static vb_status listen_for(const struct sock_addr *at, int *fd_p)
 {
     const char *all = at->sa.ss_family == AF_INET6 ? "::" : "0.0.0.0";
@@ -155,8 +153,7 @@ vb_status vb_root_listen(char root[VB_ROOT_TEXT], int *fd_p)
     if (st == VB_OK)
         st = vb_sock_local(fd, &bound);
     if (st != VB_OK) {
-        if (fd >= 0)
-            close(fd);
+        vb_fd_close(&fd);
         return st;
     }
     set_port(&at, vb_sock_port(&bound));
@@ -185,4 +182,66 @@ vb_status vb_root_listen_reachable(char root[VB_ROOT_TEXT], const char *reached,
     vb_sock_text(&addr, text);
     snprintf(root, VB_ROOT_TEXT, "%s", text);
     return vb_root_listen(root, fd_p);
+}
+
+/* ---- the route ------------------------------------------------------------------------------- */
+
+static bool same_address(const struct sock_addr *a, const struct sockaddr *b)
+{
+    if (b == NULL || a->sa.ss_family != b->sa_family)
+        return false;
+    if (b->sa_family == AF_INET)
+        return memcmp(&((const struct sockaddr_in *)&a->sa)->sin_addr,
+                      &((const struct sockaddr_in *)b)->sin_addr, sizeof(struct in_addr)) == 0;
+    return b->sa_family == AF_INET6 &&
+           memcmp(&((const struct sockaddr_in6 *)&a->sa)->sin6_addr,
+                  &((const struct sockaddr_in6 *)b)->sin6_addr, sizeof(struct in6_addr)) == 0;
+}
+
+static bool interface_of(const struct sock_addr *local, char name[VB_IFACE_NAME])
+{
+    struct ifaddrs *list, *at;
+    bool found = false;
+
+    if (getifaddrs(&list) != 0)
+        return false;
+    for (at = list; at != NULL && !found; at = at->ifa_next) {
+        found = same_address(local, at->ifa_addr);
+        if (found)
+            snprintf(name, VB_IFACE_NAME, "%s", at->ifa_name);
+    }
+    freeifaddrs(list);
+    return found;
+}
+
+static bool is_bridge(const char *name)
+{
+    struct stat sb;
+    char path[64];
+
+    snprintf(path, sizeof(path), "/sys/class/net/%s/bridge", name);
+    return stat(path, &sb) == 0;
+}
+
+static vb_status refuse_route(const char *name, int peer_rank, const char *what)
+{
+    return vb_err(VB_ERR_ACCESS,
+                  "the route to rank %d on another host goes over %s, %s: give --root a different "
+                  "address of rank 0, or allow this route with --any-interface",
+                  peer_rank, name, what);
+}
+
+vb_status vb_route_check(const struct sock_addr *local, int peer_rank, bool any)
+{
+    char name[VB_IFACE_NAME], control[VB_IFACE_NAME];
+
+    if (any || !interface_of(local, name))
+        return VB_OK;
+    if (vb_sock_is_loopback(local))
+        return refuse_route(name, peer_rank, "the loopback interface");
+    if (is_bridge(name))
+        return refuse_route(name, peer_rank, "a bridge");
+    if (vb_net_control_if("", control, sizeof(control)) && strcmp(control, name) == 0)
+        return refuse_route(name, peer_rank, "the control network, which jobs must not use");
+    return VB_OK;
 }

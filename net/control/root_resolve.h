@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Resolves the address of rank 0, for code in net/. root.h has the functions for all other folders.
+ * Addresses and routes, for code in net/. root.h has the functions for all other folders.
  */
 #ifndef VB_NET_CONTROL_ROOT_RESOLVE_H
 #define VB_NET_CONTROL_ROOT_RESOLVE_H
@@ -8,9 +8,13 @@
 #include "net/control/root.h"
 #include "net/control/sock.h"
 
-/* Finds the address that "HOST:PORT" of rank 0 has on this host. On the host of rank 0 the name may
- * resolve to loopback, which no other host can reach; then *addr_p is another address of this
- * host. */
+/* Finds the address of rank 0. On its own host the name may resolve to loopback, which no other
+ * host can reach; then *addr_p is another address of this host. */
 vb_status vb_root_resolve(const char *root, struct sock_addr *addr_p);
+
+/* local is this rank's address on a connection to another host. Unless `any` is set, loopback,
+ * bridges and the control network of CloudLab are refused with a logged error: over them a job may
+ * run, but slowly, and nothing would show why. */
+vb_status vb_route_check(const struct sock_addr *local, int peer_rank, bool any);
 
 #endif

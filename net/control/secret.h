@@ -9,14 +9,14 @@
 
 #define VB_SECRET_BYTES 32
 
-/* Read, parse or make a secret. A text has it as 64 hexadecimal digits. A file has these digits or
- * the bytes themselves, and no other user may be able to read the file. */
+/* A text has the secret as 64 hexadecimal digits. A file has these digits or the bytes themselves,
+ * and no other user may be able to read it. */
 vb_status vb_secret_read(const char *path, unsigned char secret[VB_SECRET_BYTES]);
 vb_status vb_secret_parse(const char *text, unsigned char secret[VB_SECRET_BYTES]);
 vb_status vb_secret_make(unsigned char secret[VB_SECRET_BYTES]);
 
-/* Derives a secret for one purpose from another secret, a label of 16 characters and a text of at
- * most VB_DERIVE_MAX bytes. The old secret cannot be computed from the new one. */
+/* Derives a secret from another, a label of 16 characters and a text of at most VB_DERIVE_MAX
+ * bytes. The old secret cannot be computed from the new one. */
 #define VB_DERIVE_MAX 256
 vb_status vb_secret_derive(const unsigned char secret[VB_SECRET_BYTES], const char label[16],
                            const char *text, unsigned char derived[VB_SECRET_BYTES]);

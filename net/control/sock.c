@@ -193,7 +193,7 @@ vb_status vb_sock_listen(const struct sock_addr *at, const char *if_taken, int *
     return listen_at((const struct sockaddr *)&at->sa, at->len, text, if_taken, fd_p);
 }
 
-/* Makes the address of an abstract unix socket: a zero byte before the name makes it abstract. */
+/* A zero byte before the name makes the socket abstract. */
 static socklen_t unix_addr(const char *name, struct sockaddr_un *un)
 {
     size_t len = strnlen(name, sizeof(un->sun_path) - 1);
@@ -214,8 +214,7 @@ vb_status vb_sock_listen_unix(const char *name, const char *if_taken, int *fd_p)
 
 /* ---- connecting ------------------------------------------------------------------------------ */
 
-/* Returns true if a socket is connected with itself. This can happen if nobody listens at the port
- * yet and the kernel chooses the same port for the near end of this socket. */
+/* If nobody listens yet, the kernel may choose the port of the listener for the near end. */
 static bool met_itself(int fd)
 {
     struct sockaddr_storage own, peer;
@@ -325,48 +324,36 @@ static vb_status wait_for(int fd, short events, uint64_t deadline)
     return rc >= 0 || errno == EINTR ? VB_OK : VB_ERR_IO;
 }
 
-vb_status vb_sock_read(int fd, void *data, size_t len_bytes, uint64_t deadline)
+/* Receives (POLLIN) or sends (POLLOUT) all bytes. */
+static vb_status move_all(int fd, char *at, size_t len, short way, uint64_t deadline)
 {
-    char *at = data;
     vb_status st;
     ssize_t n;
 
-    while (len_bytes > 0) {
-        n = recv(fd, at, len_bytes, 0);
-        if (n > 0) {
+    while (len > 0) {
+        n = way == POLLIN ? recv(fd, at, len, 0) : send(fd, at, len, MSG_NOSIGNAL);
+        if (n == 0 && way == POLLIN)
+            return VB_ERR_PEER;
+        if (n >= 0) {
             at += n;
-            len_bytes -= (size_t)n;
+            len -= (size_t)n;
             continue;
         }
-        if (n == 0)
-            return VB_ERR_PEER;
         if (errno != EAGAIN && errno != EINTR)
             return vb_status_from_errno(errno);
-        st = wait_for(fd, POLLIN, deadline);
+        st = wait_for(fd, way, deadline);
         if (st != VB_OK)
             return st;
     }
     return VB_OK;
 }
 
+vb_status vb_sock_read(int fd, void *data, size_t len_bytes, uint64_t deadline)
+{
+    return move_all(fd, data, len_bytes, POLLIN, deadline);
+}
+
 vb_status vb_sock_write(int fd, const void *data, size_t len_bytes, uint64_t deadline)
 {
-    const char *at = data;
-    vb_status st;
-    ssize_t n;
-
-    while (len_bytes > 0) {
-        n = send(fd, at, len_bytes, MSG_NOSIGNAL);
-        if (n >= 0) {
-            at += n;
-            len_bytes -= (size_t)n;
-            continue;
-        }
-        if (errno != EAGAIN && errno != EINTR)
-            return vb_status_from_errno(errno);
-        st = wait_for(fd, POLLOUT, deadline);
-        if (st != VB_OK)
-            return st;
-    }
-    return VB_OK;
+    return move_all(fd, (char *)data, len_bytes, POLLOUT, deadline);
 }

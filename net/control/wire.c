@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-/* ---- numbers --------------------------------------------------------------------------------- */
-
 static void u16_encode(uint16_t value, unsigned char out[2])
 {
     out[0] = (unsigned char)value;
@@ -37,8 +35,6 @@ uint64_t vb_wire_u64_decode(const unsigned char in[8])
 {
     return vb_wire_u32_decode(in) | (uint64_t)vb_wire_u32_decode(in + 4) << 32;
 }
-
-/* ---- handshake ------------------------------------------------------------------------------- */
 
 void vb_wire_call_encode(const struct wire_call *call, unsigned char out[WIRE_CALL_BYTES])
 {
@@ -116,8 +112,6 @@ const char *vb_wire_verdict_str(uint32_t verdict)
     return verdict < VB_COUNT(texts) ? texts[verdict] : "unknown verdict";
 }
 
-/* ---- frames ---------------------------------------------------------------------------------- */
-
 void vb_wire_frame_encode(uint32_t len_bytes, uint16_t type, unsigned char out[WIRE_FRAME_HEAD])
 {
     vb_wire_u32_encode(len_bytes, out);
@@ -125,49 +119,24 @@ void vb_wire_frame_encode(uint32_t len_bytes, uint16_t type, unsigned char out[W
     u16_encode(0, out + 6);
 }
 
-/* Returns the length of the longest payload of a type. If the length is fixed, shortest() returns
- * the same. */
-static uint32_t longest(uint16_t type, int world)
-{
-    switch (type) {
-    case WIRE_INFO:
-        return WIRE_INFO_BYTES;
-    case WIRE_TABLE:
-        return (uint32_t)world * WIRE_INFO_BYTES;
-    case WIRE_BEAT:
-        return 8;
-    case WIRE_KEY:
-        return 24 + 16 + 32; /* nonce, tag, key */
-    case WIRE_BLOB:
-        return 65536;
-    case WIRE_ABORT:
-    case WIRE_DROPPED:
-        return 512;
-    case WIRE_SLOT:
-        return WIRE_SLOT_BYTES;
-    case WIRE_ADMIT:
-        return WIRE_MEMBER_BYTES;
-    case WIRE_ADMITTED:
-        return WIRE_ADMITTED_BYTES;
-    case WIRE_MEMBERS:
-        return VB_WORLD_MAX * WIRE_MEMBER_BYTES;
-    case WIRE_CARD:
-        return WIRE_CARD_BYTES;
-    case WIRE_OFFER:
-        return WIRE_OFFER_BYTES;
-    default:
-        return 0;
-    }
-}
-
-static uint32_t shortest(uint16_t type, int world)
-{
-    if (type == WIRE_BLOB)
-        return 4; /* the tag */
-    if (type == WIRE_MEMBERS)
-        return WIRE_MEMBER_BYTES; /* the list has at least rank 0 */
-    return type == WIRE_ABORT || type == WIRE_DROPPED ? 0 : longest(type, world);
-}
+/* The lengths that the payload of each type may have. A type that is not listed has no payload. */
+static const struct {
+    uint32_t min, max;
+} lengths[] = {
+    [WIRE_INFO] = {WIRE_INFO_BYTES, WIRE_INFO_BYTES},
+    [WIRE_TABLE] = {0, VB_WORLD_MAX *WIRE_INFO_BYTES},
+    [WIRE_BEAT] = {8, 8},
+    [WIRE_KEY] = {24 + 16 + 32, 24 + 16 + 32}, /* nonce, tag, key */
+    [WIRE_BLOB] = {4, 65536},                  /* at least the tag */
+    [WIRE_ABORT] = {0, 512},
+    [WIRE_SLOT] = {WIRE_SLOT_BYTES, WIRE_SLOT_BYTES},
+    [WIRE_ADMIT] = {WIRE_MEMBER_BYTES, WIRE_MEMBER_BYTES},
+    [WIRE_ADMITTED] = {WIRE_ADMITTED_BYTES, WIRE_ADMITTED_BYTES},
+    [WIRE_MEMBERS] = {WIRE_MEMBER_BYTES, VB_WORLD_MAX *WIRE_MEMBER_BYTES}, /* at least rank 0 */
+    [WIRE_CARD] = {WIRE_CARD_BYTES, WIRE_CARD_BYTES},
+    [WIRE_OFFER] = {WIRE_OFFER_BYTES, WIRE_OFFER_BYTES},
+    [WIRE_DROPPED] = {0, 512},
+};
 
 bool vb_wire_frame_decode(const unsigned char in[WIRE_FRAME_HEAD], int world, uint32_t *len_p,
                           uint16_t *type_p)
@@ -177,14 +146,13 @@ bool vb_wire_frame_decode(const unsigned char in[WIRE_FRAME_HEAD], int world, ui
 
     if (type < WIRE_INFO || type > WIRE_DROPPED || u16_decode(in + 6) != 0)
         return false;
-    if (len > longest(type, world) || len < shortest(type, world))
+    if (len < lengths[type].min || len > lengths[type].max ||
+        (type == WIRE_TABLE && len != (uint32_t)world * WIRE_INFO_BYTES))
         return false;
     *len_p = len;
     *type_p = type;
     return true;
 }
-
-/* ---- info ------------------------------------------------------------------------------------ */
 
 /* Offsets of the texts in an encoded info. The numbers come before the texts. */
 enum {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The bytes on a control connection (docs/protocol.md). Numbers are little-endian. Everything has a
- * fixed size except the payload of a frame, whose length comes first and is bounded. No function
- * here does I/O, so the fuzzer can call them with any bytes.
+ * The bytes on a control connection (docs/protocol.md). Numbers are little-endian. No function here
+ * does I/O, so the fuzzer can call them with any bytes.
  */
 #ifndef VB_NET_CONTROL_WIRE_H
 #define VB_NET_CONTROL_WIRE_H
@@ -50,7 +49,7 @@ enum wire_verdict {
     WIRE_BAD_EPOCH = 5,
     WIRE_CLOSED = 6, /* no rank may join this job, or not by calling this rank */
     WIRE_FULL = 7,   /* no slot is free */
-    /* Another rank is joining, or a slot will soon be free: the caller tries again. */
+    /* Another rank is joining, or a slot will soon be free: try again. */
     WIRE_BUSY = 8,
 };
 
@@ -104,8 +103,7 @@ enum wire_type {
 
 void vb_wire_frame_encode(uint32_t len_bytes, uint16_t type, unsigned char out[WIRE_FRAME_HEAD]);
 
-/* Returns false if the type is unknown, or if a frame of this type cannot have this length in a
- * world of this size. */
+/* Returns false if the type is unknown or cannot have this length in a world of this size. */
 bool vb_wire_frame_decode(const unsigned char in[WIRE_FRAME_HEAD], int world, uint32_t *len_p,
                           uint16_t *type_p);
 
@@ -126,14 +124,12 @@ struct wire_info {
     char unix_name[WIRE_UNIX_NAME]; /* abstract unix socket of the rank; "": none */
 };
 
-/* Returns true if two ranks are on the same host according to their infos. Returns false if an info
- * lacks the boot ID or the network namespace. */
+/* Returns false if an info lacks the boot ID or the network namespace. */
 bool vb_wire_info_same_host(const struct wire_info *a, const struct wire_info *b);
 
 void vb_wire_info_encode(const struct wire_info *info, unsigned char out[WIRE_INFO_BYTES]);
 
-/* Returns false if a text has no terminating zero or is not printable, or if the port is
- * invalid. */
+/* Returns false if a text does not end or is not printable, or if the port is invalid. */
 bool vb_wire_info_decode(const unsigned char in[WIRE_INFO_BYTES], struct wire_info *info_p);
 
 void vb_wire_u32_encode(uint32_t value, unsigned char out[4]);

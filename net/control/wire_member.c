@@ -8,8 +8,6 @@
 _Static_assert(WIRE_CARD_BYTES == 8 + BLOB_BYTES, "a card has another size");
 _Static_assert(WIRE_OFFER_BYTES == 24 + WIRE_KEYS * BLOB_BYTES, "an offer has another size");
 
-/* ---- slots and members ----------------------------------------------------------------------- */
-
 void vb_wire_slot_encode(const struct wire_slot *slot, unsigned char out[WIRE_SLOT_BYTES])
 {
     vb_wire_u32_encode(slot->slot, out);
@@ -44,8 +42,6 @@ bool vb_wire_member_decode(const unsigned char in[WIRE_MEMBER_BYTES], struct wir
     return member_p->epoch > 0 && vb_wire_u32_decode(in + 4) == 0 &&
            vb_wire_info_decode(in + 8, &member_p->info);
 }
-
-/* ---- cards and offers ------------------------------------------------------------------------ */
 
 /* The unused bytes of a blob are zero on the wire. */
 static void blob_encode(const struct vb_blob *blob, unsigned char *out)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Frames that only elastic groups send (docs/protocol.md): slots, members, the transports of a
- * member, and windows. Like wire.h, this file has no function that does I/O.
+ * Frames that only elastic groups send (docs/protocol.md). Like wire.h, this file does no I/O.
  */
 #ifndef VB_NET_CONTROL_WIRE_MEMBER_H
 #define VB_NET_CONTROL_WIRE_MEMBER_H

@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * How ranks become a group:
- *
- *   1. Rank 0 listens at the root address. The others dial rank 0 and prove that they have the
- *      secret.
- *   2. Rendezvous: every rank learns the addresses of all others.
- *   3. Each rank dials every lower rank: one control connection for each pair.
- *   4. The ranks decide on the transport of every pair, and the pairs connect (pairs.c).
+ * How ranks become a group: rank 0 listens at the root address, and the others dial it and prove
+ * that they have the secret. In the rendezvous every rank learns the addresses of all others. Each
+ * rank dials every lower rank on the control plane. Then the pairs get their data connections
+ * (pairs.c).
  */
 #include "net/group/group_priv.h"
 #include "net/control/root_resolve.h"
-#include "net/control/route.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -23,8 +19,6 @@
 
 #define BEAT_MS 250
 #define SILENT_MS 3000
-
-/* ---- the description of this rank ------------------------------------------------------------ */
 
 static void describe(struct vb_group *g, const struct sock_addr *at, const char *unix_name)
 {
@@ -45,8 +39,6 @@ static void describe(struct vb_group *g, const struct sock_addr *at, const char 
     snprintf(info->unix_name, sizeof(info->unix_name), "%s", unix_name);
 }
 
-/* ---- control connections --------------------------------------------------------------------- */
-
 static vb_status open_unix(char name[WIRE_UNIX_NAME], int *fd_p)
 {
     unsigned char random[12];
@@ -59,7 +51,8 @@ static vb_status open_unix(char name[WIRE_UNIX_NAME], int *fd_p)
     return vb_sock_listen_unix(name, NULL, fd_p);
 }
 
-static vb_status open_control(struct vb_group *g, int listen_fd, int unix_fd)
+/* Starts the control thread, which takes over listen_fd, also on a new unix socket. */
+static vb_status listen_on(struct vb_group *g, int listen_fd)
 {
     struct control_opts opts = {.rank = g->rank,
                                 .world = g->world,
@@ -70,35 +63,46 @@ static vb_status open_control(struct vb_group *g, int listen_fd, int unix_fd)
                                 .choice = (uint32_t)g->opts.transport,
                                 .secret = g->opts.secret,
                                 .listen_fd = listen_fd,
-                                .unix_fd = unix_fd,
+                                .unix_fd = -1,
                                 .beat_ms = BEAT_MS,
                                 .silent_ms = (int)(SILENT_MS * g->opts.patience),
                                 .alarm = vb_group_wake,
                                 .arg = g,
                                 .news = &g->news};
+    char unix_name[WIRE_UNIX_NAME];
+    struct sock_addr at;
+    vb_status st = vb_sock_local(listen_fd, &at);
 
+    if (st == VB_OK)
+        st = open_unix(unix_name, &opts.unix_fd);
+    if (st != VB_OK) {
+        close(listen_fd);
+        return st;
+    }
+    describe(g, &at, unix_name);
     return vb_control_open(&opts, &g->control);
 }
 
-/* Returns the socket that rank 0 listens on: the one of its supervisor, or a new one at the root
- * address. */
-static vb_status listen_as_root(struct vb_group *g, int *fd_p)
+/* The socket is that of the supervisor, or a new one at the root address. */
+static vb_status listen_as_root(struct vb_group *g)
 {
     char root[VB_ROOT_TEXT];
+    int fd = g->opts.root_fd;
+    vb_status st = VB_OK;
 
-    if (g->opts.root_fd >= 0) {
-        if (fcntl(g->opts.root_fd, F_SETFL, O_NONBLOCK) != 0)
-            return vb_err_sys("cannot take over descriptor %d", g->opts.root_fd);
-        *fd_p = g->opts.root_fd;
-        return VB_OK;
+    if (fd >= 0) {
+        if (fcntl(fd, F_SETFL, O_NONBLOCK) != 0)
+            st = vb_err_sys("cannot take over descriptor %d", fd);
+    } else {
+        snprintf(root, sizeof(root), "%s", g->opts.root); /* vb_root_listen() may change root */
+        st = vb_root_listen(root, &fd);
     }
-    snprintf(root, sizeof(root), "%s", g->opts.root); /* vb_root_listen() may change root */
-    return vb_root_listen(root, fd_p);
+    return st == VB_OK ? listen_on(g, fd) : st;
 }
 
-/* Returns a socket that listens on the address from which this host reaches the root. A connected
- * datagram socket tells this address, without sending anything. */
-static vb_status listen_towards(const struct sock_addr *root, int *fd_p)
+/* Listens on the address from which this host reaches the root. A connected datagram socket tells
+ * this address without sending anything. */
+vb_status vb_group_listen_towards(struct vb_group *g, const struct sock_addr *root)
 {
     struct sock_addr local;
     vb_status st;
@@ -119,47 +123,17 @@ static vb_status listen_towards(const struct sock_addr *root, int *fd_p)
         ((struct sockaddr_in6 *)&local.sa)->sin6_port = 0;
     else
         ((struct sockaddr_in *)&local.sa)->sin_port = 0;
-    return vb_sock_listen(&local, NULL, fd_p);
-}
-
-/* Starts the control thread on listen_fd, which the control thread takes over, and on a new unix
- * socket. */
-static vb_status listen_on(struct vb_group *g, int listen_fd)
-{
-    char unix_name[WIRE_UNIX_NAME];
-    struct sock_addr at;
-    int unix_fd = -1;
-    vb_status st = vb_sock_local(listen_fd, &at);
-
-    if (st == VB_OK)
-        st = open_unix(unix_name, &unix_fd);
-    if (st != VB_OK) {
-        close(listen_fd);
-        return st;
-    }
-    describe(g, &at, unix_name);
-    return open_control(g, listen_fd, unix_fd);
-}
-
-vb_status vb_group_listen_towards(struct vb_group *g, const struct sock_addr *root)
-{
-    int fd = -1;
-    vb_status st = listen_towards(root, &fd);
-
+    st = vb_sock_listen(&local, NULL, &fd);
     return st == VB_OK ? listen_on(g, fd) : st;
 }
 
-/* Starts the control thread. All ranks except rank 0 then connect to the root. */
 static vb_status meet_root(struct vb_group *g, uint64_t deadline)
 {
     struct sock_addr root;
     vb_status st;
-    int fd = -1;
 
-    if (g->rank == 0) {
-        st = listen_as_root(g, &fd);
-        return st == VB_OK ? listen_on(g, fd) : st;
-    }
+    if (g->rank == 0)
+        return listen_as_root(g);
     st = vb_root_resolve(g->opts.root, &root);
     if (st == VB_OK)
         st = vb_group_listen_towards(g, &root);
@@ -206,8 +180,6 @@ vb_status vb_group_check_route(struct vb_group *g, int rank)
     st = vb_control_local_addr(g->control, rank, &local);
     return st == VB_OK ? vb_route_check(&local, rank, g->opts.any_interface) : st;
 }
-
-/* ---- open and close -------------------------------------------------------------------------- */
 
 static vb_status check_opts(const struct vb_group_opts *o)
 {
@@ -282,8 +254,7 @@ vb_status vb_group_alloc(const struct vb_group_opts *opts, struct vb_group **gro
     return VB_OK;
 }
 
-/* Fills g->transports with the transports of this rank: "shm", "tcp", "shm+verbs", or "self" if
- * this is the only rank. */
+/* "shm", "tcp", "shm+verbs", or "self" if this is the only rank. */
 static void name_transports(struct vb_group *g)
 {
     int d;
@@ -298,8 +269,7 @@ static void name_transports(struct vb_group *g)
     }
 }
 
-/* Starts the progress thread if a transport needs it. In an elastic group a later joiner may use
- * such a transport. */
+/* In an elastic group a later joiner may use a transport that needs the progress thread. */
 vb_status vb_group_set_going(struct vb_group *g)
 {
     bool needed;
@@ -379,8 +349,7 @@ void vb_group_close(struct vb_group *g)
     for (i = 0; g->peers != NULL && i < g->slots; i++) {
         if (g->peers[i].ep != NULL)
             g->peers[i].transport->disconnect(g->peers[i].ep);
-        if (g->peers[i].join_fd >= 0)
-            close(g->peers[i].join_fd);
+        vb_fd_close(&g->peers[i].join_fd);
     }
     while (g->windows != NULL)
         vb_window_release(g->windows);
@@ -392,11 +361,9 @@ void vb_group_close(struct vb_group *g)
         free(kept->memory);
         free(kept);
     }
-    if (g->epoll_fd >= 0)
-        close(g->epoll_fd);
-    if (g->wake_fd >= 0)
-        close(g->wake_fd);
-    vb_auth_wipe(g->opts.secret, sizeof(g->opts.secret));
+    vb_fd_close(&g->epoll_fd);
+    vb_fd_close(&g->wake_fd);
+    explicit_bzero(g->opts.secret, sizeof(g->opts.secret));
     pthread_mutex_destroy(&g->front.lock);
     free(g->peers);
     free(g->waits);

@@ -14,8 +14,8 @@ struct vb_placement;
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
-/* All ranks of a job, as seen by one of these ranks. Only one thread at a time may call functions
- * of a group. A group has threads of its own (control, progress) that the caller never sees. */
+/* All ranks of a job, as seen by one of them. Only one thread at a time may call functions of a
+ * group. A group has threads of its own (control, progress) that the caller never sees. */
 struct vb_group;
 
 #define VB_WORLD_MAX 1024
@@ -47,23 +47,21 @@ struct vb_group_opts {
     int timeout_ms;  /* maximum time to wait for peers, at the start and in every wait */
     double patience; /* factor for timeout_ms and for the timeouts of the control plane; 0: 1 */
 
-    /* true: if a rank dies or is retired, the other ranks continue; see "elastic groups" below.
-     * false: if a rank dies, all waits of the other ranks fail. */
+    /* if a rank dies or is retired, the others continue (see below); else their waits fail */
     bool elastic;
     int slots; /* elastic: maximum number of ranks, which includes joiners; 0: world */
 
-    /* Called on rank 0 if ranks are on several hosts or use RDMA. why is a line of text that says
-     * which transport was chosen and why. May be NULL. */
+    /* Called on rank 0 if ranks are on several hosts or use RDMA, with a line that says which
+     * transport was chosen and why. May be NULL. */
     void (*announce)(const char *why);
 };
 
 /* Finds the other ranks through rank 0, proves to each of them that this rank has the secret, and
- * connects. Blocks for at most timeout_ms, times patience. After 10 s rank 0 logs which ranks are
- * missing and how far each of them has come. */
+ * connects. Blocks for at most timeout_ms, times patience. */
 vb_status vb_group_open(const struct vb_group_opts *opts, struct vb_group **group_p);
 
-/* Says goodbye to the peers, so that they do not think that this rank has died, and frees the
- * group. The caller must have destroyed all windows before. */
+/* Says goodbye, so that peers do not think that this rank has died, and frees the group. The caller
+ * must have destroyed all windows. */
 void vb_group_close(struct vb_group *group);
 
 int vb_group_rank(const struct vb_group *group);
@@ -73,12 +71,10 @@ const char *vb_group_transport(const struct vb_group *group, int rank); /* "shm"
 const char *vb_group_transports(const struct vb_group *group); /* "shm", "tcp", "shm+verbs" ... */
 const char *vb_group_device(const struct vb_group *group, int rank); /* "rxe0/1"; "": no RDMA */
 
-/* Returns how many bytes are registered with RDMA devices now, and how long registering has taken
- * so far. */
+/* How many bytes are registered with RDMA devices now, and how long registering has taken. */
 void vb_group_registered(struct vb_group *group, uint64_t *bytes_p, double *seconds_p);
 
-/* How long this rank has waited for one other rank to start a collective (in vb_wait() and in the
- * sparse allreduce). n is the number of waits of 20 us and more. */
+/* How long this rank has waited for another to start a collective. n: waits of 20 us and more. */
 struct vb_wait_stats {
     uint64_t n, ns, max_ns;
 };
@@ -87,70 +83,57 @@ struct vb_wait_stats vb_group_wait_stats(struct vb_group *group, int rank);
 uint64_t vb_group_wait_total_ns(struct vb_group *group); /* sum over all ranks */
 void vb_group_wait_stats_reset(struct vb_group *group);
 
-/* Aborts the job: tells all peers why, and the next wait of each peer fails with this reason. */
+/* Aborts the job: the next wait of each peer fails with this reason. */
 void vb_group_abort(struct vb_group *group, const char *why);
 
 void vb_group_set_never_spin(struct vb_group *group, bool never_spin);
 bool vb_group_never_spins(struct vb_group *group);
 
-/* Adds one to this rank's number of steps. Heartbeats carry this number, so that peers can tell a
- * stuck rank from a busy one. */
+/* Counts a step. Heartbeats carry the number, which tells a stuck rank from a busy one. */
 void vb_group_step(struct vb_group *group);
 
 /* ---- elastic groups -------------------------------------------------------------------------- */
 
 /* In an elastic group a rank is *gone* if it has died, stopped answering, violated the protocol,
- * aborted or left. The other ranks continue, also without rank 0. A rank is fenced before anybody
- * is told that it is gone: its connections are shut, its queue pair is drained, and none of its
- * notes is delivered any more. Ops under way to it end with VB_ERR_PEER. Later puts and gets to it
- * fail with VB_ERR_PEER at once and log nothing. Waits for it fail with VB_ERR_PEER and log why.
- * There is one exception: a process on the same host that has mapped a window can write to the
- * window until the process is killed. The supervisor must kill this process (vb_group_pid()).
- *
- * Each rank notices that another rank is gone when it makes progress. If rank 0 or all others have
- * dropped a rank, for example because the rank was stopped for too long, the waits of the dropped
- * rank fail and say why. The dropped rank can then close the group and join as a new rank.
- *
- * Barrier, broadcast and gather work only as long as all ranks of the start are members, and
- * joiners cannot call them. Collectives on windows are not available in a group with slots for
- * joiners. */
+ * aborted or left. The others continue, also without rank 0. A rank is fenced before anybody is
+ * told that it is gone: its connections are shut, its queue pair is drained, and none of its notes
+ * is delivered any more. Ops under way to it end with VB_ERR_PEER; later ones fail with VB_ERR_PEER
+ * at once and log nothing. Waits for it fail with VB_ERR_PEER and log why. One exception: a process
+ * on the same host that has mapped a window can write to it until the supervisor kills the process
+ * (vb_group_pid()). Each rank notices that another is gone when it makes progress. If rank 0 or all
+ * others have dropped a rank, for example because it was stopped for too long, its waits fail and
+ * say why. It can then close the group and join as a new rank. Barrier, broadcast and gather work
+ * only as long as all ranks of the start are members, and joiners cannot call them. Collectives on
+ * windows are not available in a group with slots for joiners. */
 bool vb_group_gone(struct vb_group *group, int rank);
 
-/* Returns a text that says why a rank is gone. The text is valid until another rank takes the
- * slot. */
+/* Says why a rank is gone. The text is valid until another rank takes the slot. */
 const char *vb_group_gone_why(struct vb_group *group, int rank);
 
 /* How the membership of a rank ended. */
 enum vb_end {
     VB_END_NONE,       /* the rank is not gone */
     VB_END_LEFT,       /* the rank said goodbye */
-    VB_END_DIED,       /* the rank closed its connection without a goodbye, aborted, or violated the
-                          protocol */
+    VB_END_DIED,       /* no goodbye: it closed, aborted or violated the protocol */
     VB_END_SILENT,     /* the rank does not answer, but may be alive */
     VB_END_DROPPED_US, /* the rank has dropped this rank */
 };
 enum vb_end vb_group_end(struct vb_group *group, int rank);
 
-/* Returns whether a rank is a member, so that this rank can put to it. True for this rank
- * itself. */
+/* Returns whether this rank can put to a rank. True for this rank itself. */
 bool vb_group_member(struct vb_group *group, int rank);
 
-/* Returns the number of slots. All ranks are below this number. Without slots for joiners it is
- * world. */
+/* All ranks are below this number. Without slots for joiners it is world. */
 int vb_group_slots(const struct vb_group *group);
 
-/* Returns the epoch of the membership, which grows with every rank that joins. Callers can label
- * data with the epoch in which the data was made. */
+/* The epoch of the membership grows with every rank that joins. */
 uint32_t vb_group_epoch(struct vb_group *group);
 
-/* Returns the process id of a rank, so that its supervisor can kill it, or 0 if the rank is on
- * another host. */
+/* The process id of a rank, so that its supervisor can kill it; 0: it is on another host. */
 int vb_group_pid(struct vb_group *group, int rank);
 
-/* Register a function that is called once for each rank that is gone, or for each rank that has
- * joined and can now be put to. The function must obey the rules for handlers of notes
- * (vb_note_fn). Each of the two events has one function, which must be registered before the caller
- * makes progress. */
+/* Register the one function that is called for each rank that is gone, or that has joined and can
+ * now be put to, before the caller makes progress. It must obey the rules of vb_note_fn. */
 typedef void (*vb_member_fn)(void *arg, int rank);
 void vb_group_on_gone(struct vb_group *group, vb_member_fn fn, void *arg);
 void vb_group_on_join(struct vb_group *group, vb_member_fn fn, void *arg);
@@ -158,26 +141,23 @@ void vb_group_on_join(struct vb_group *group, vb_member_fn fn, void *arg);
 /* Drops a peer and tells the peer why. The peer is gone when the call returns. */
 vb_status vb_group_retire(struct vb_group *group, int rank, const char *why);
 
-/* Allows ranks to join an elastic group; until then joiners wait. Rank 0 calls this when all ranks
- * have created all windows. A rank that joined earlier would have to take part in creating the next
- * window. */
+/* Allows ranks to join; until then joiners wait. Rank 0 calls this when all ranks have created all
+ * windows: a rank that joined earlier would have to take part in creating the next one. */
 void vb_group_welcome(struct vb_group *group);
 
-/* Joins a running group and takes one of its free slots. rank and world of opts are ignored; the
- * other options are as for vb_group_open(). On return this rank is connected to all members. The
- * caller then opens its channels, and after that creates all windows of the group in the same order
- * and with the same rights. The lengths of this rank's parts may differ from those of other ranks
- * and may be 0. Each member learns that this rank has joined when the member makes progress and has
- * imported all of these windows. Nobody can join after rank 0 is gone, because rank 0 admits
- * joiners. Waits for at most timeout_ms, times patience. */
+/* Joins a running group and takes a free slot. rank and world of opts are ignored. On return this
+ * rank is connected to all members. The caller then opens its channels, and after that creates all
+ * windows of the group in the same order and with the same rights; the lengths of its parts may
+ * differ and may be 0. Each member learns that this rank has joined when it makes progress and has
+ * imported all these windows. Nobody can join after rank 0 is gone. Waits as vb_group_open() does.
+ */
 vb_status vb_group_join(const struct vb_group_opts *opts, struct vb_group **group_p);
 
 /* ---- windows --------------------------------------------------------------------------------- */
 
 /* Memory of every rank that its peers may put into and get from. All ranks create and destroy
- * windows together, in the same order. The lengths of the ranks may differ. In an elastic group
- * destroying does not wait for anybody, and the memory stays until the group is closed, because
- * peers may still be writing. */
+ * windows together, in the same order. The lengths may differ. In an elastic group destroying waits
+ * for nobody, and the memory stays until the group is closed: peers may still be writing. */
 struct vb_window;
 
 /* What peers may do with a window. Peers that have mapped the window can do both. */
@@ -190,15 +170,14 @@ void vb_window_destroy(struct vb_window *win);
 void *vb_window_ptr(const struct vb_window *win); /* this rank's own part */
 size_t vb_window_len(const struct vb_window *win, int rank);
 
-/* Returns a peer's part as plain memory that can be read and written, or NULL if the transport does
- * not map it. The part of a rank that is gone stays readable until another rank takes its slot. */
+/* Returns a peer's part as plain memory, or NULL if the transport does not map it. The part of a
+ * rank that is gone stays readable until another rank takes its slot. */
 void *vb_window_peer(const struct vb_window *win, int rank);
 
 /* ---- put, get, notes ------------------------------------------------------------------------- */
 
-/* One put or get that was started. The caller provides the memory and must keep it until the op is
- * done. After a failure of the group the op may never be done, and the caller must keep the memory
- * until the group is closed. */
+/* One put or get. The caller keeps the memory until the op is done or, after a failure of the
+ * group, until the group is closed. */
 struct vb_op {
     _Atomic bool done;  /* set by the thread that notices that the op has ended */
     vb_status status;   /* valid once done */
@@ -206,77 +185,67 @@ struct vb_op {
     uint64_t tag;       /* used by net/ until done */
 };
 
-/* A note has 8 bits for the number of the channel and 24 bits for a value. The users of the channel
- * define what the value means. */
+/* A note has 8 bits for the channel and 24 for a value, which the users of the channel define. */
 #define VB_NOTE(channel, value) ((uint32_t)(channel) << 24 | ((uint32_t)(value)&0xffffffu))
 #define VB_NOTE_CHANNEL(note) ((note) >> 24)
 #define VB_NOTE_VALUE(note) ((note)&0xffffffu)
 
-/* Channels below VB_CHANNEL_DYNAMIC have fixed numbers, which callers choose. net/ allocates the
- * others. */
+/* Callers choose channels below VB_CHANNEL_DYNAMIC. net/ allocates the others. */
 #define VB_CHANNEL_GROUP 0 /* barrier, broadcast and gather */
 #define VB_CHANNEL_DYNAMIC 128
 #define VB_CHANNELS 256
 
-/* Handles the notes of one channel. Notes of one peer come in the order in which they were posted.
- * All bytes of a put are visible before its note comes. The handler may run on the group's progress
- * thread, but never twice at the same time. The handler must not wait. It may call vb_put() and
- * vb_get(), but no other functions of the group. */
+/* Handles the notes of one channel. Notes of one peer come in the order in which they were posted,
+ * each after all bytes of its put are visible. The handler may run on the group's progress thread,
+ * but never twice at the same time. It must not wait. It may call vb_put() and vb_get(), but no
+ * other functions of the group. */
 typedef void (*vb_note_fn)(void *arg, int rank, uint32_t value);
 
-/* Opens a channel with a fixed number below VB_CHANNEL_DYNAMIC. The caller opens the channel before
- * any peer can send on it. Notes on a closed channel are dropped; the first one from each peer is
- * logged. */
+/* Opens a channel below VB_CHANNEL_DYNAMIC, before any peer can send on it. Notes on a closed
+ * channel are dropped; the first one from each peer is logged. */
 vb_status vb_channel_open(struct vb_group *group, int channel, vb_note_fn fn, void *arg);
 
-/* Opens the first free channel from VB_CHANNEL_DYNAMIC on. All ranks get the same number if all of
- * them allocate and close channels in the same order. Fails if all of these channels are open. */
+/* Opens the first free channel from VB_CHANNEL_DYNAMIC on; fails if there is none. All ranks get
+ * the same number if they allocate and close channels in the same order. */
 vb_status vb_channel_alloc(struct vb_group *group, vb_note_fn fn, void *arg, int *channel_p);
 void vb_channel_close(struct vb_group *group, int channel);
 
-/* Copies len bytes from this rank's part of the window to the peer's part, then delivers the note
- * to the peer. VB_OK: the put was taken. When op->done becomes true, the source may be overwritten;
- * the peer may not have received the bytes yet. VB_AGAIN: too many ops are under way, and this one
- * was not taken; the caller makes progress and tries again. A put of 0 bytes only delivers the
- * note. rank may be this rank itself. */
+/* Copies len bytes from this rank's part of the window to the peer's, then delivers the note.
+ * VB_OK: the put was taken. When op->done becomes true, the source may be overwritten; the peer may
+ * not have received the bytes yet. VB_AGAIN: too many ops are under way, and this one was not
+ * taken. A put of 0 bytes only delivers the note. rank may be this rank. */
 vb_status vb_put(struct vb_window *win, int rank, size_t src_offset, size_t dst_offset,
                  size_t len_bytes, uint32_t note, struct vb_op *op);
 
-/* Copies len bytes from the peer's part of the window to this rank's part. Gets are not ordered
- * with respect to puts. Returns the same status values as vb_put(). */
+/* Copies len bytes from the peer's part to this rank's. Gets are not ordered with puts. */
 vb_status vb_get(struct vb_window *win, int rank, size_t dst_offset, size_t src_offset,
                  size_t len_bytes, struct vb_op *op);
 
-/* Like vb_put() and vb_get(), but instead of returning VB_AGAIN they make progress until the op is
- * taken. They return when the op is taken, not when it is done. The source of the put lies in this
- * rank's part of the window from; NULL: win. from need not allow puts. If from is another window
- * than win and the transport is not TCP, the put fails with VB_ERR_UNSUPPORTED. If the op was not
- * taken within timeout_ms (0: the group's timeout), the call logs this and fails with
- * VB_ERR_TIMEOUT. After any failure op is done and has the same status. Handlers of notes must not
- * call these functions. */
+/* Like vb_put() and vb_get(), but they make progress until the op is taken (not until it is done).
+ * The source of the put lies in the window from; NULL: win. from need not allow puts. If from is
+ * another window than win and the transport is not TCP, the put fails with VB_ERR_UNSUPPORTED.
+ * After timeout_ms (0: the group's timeout) the call logs this and fails with VB_ERR_TIMEOUT. After
+ * any failure op is done and has the same status. Handlers of notes must not call these. */
 vb_status vb_put_wait(struct vb_window *win, int rank, const struct vb_window *from,
                       size_t src_offset, size_t dst_offset, size_t len_bytes, uint32_t note,
                       struct vb_op *op, int timeout_ms);
 vb_status vb_get_wait(struct vb_window *win, int rank, size_t dst_offset, size_t src_offset,
                       size_t len_bytes, struct vb_op *op, int timeout_ms);
 
-/* Handles notes and ops that have arrived or ended, without waiting. Fails if the group has failed,
- * for example because a peer is lost or has aborted. */
+/* Handles what has arrived or ended, without waiting. Fails if the group has failed. */
 vb_status vb_progress(struct vb_group *group);
 
-/* Waits until ready(arg) is true or the group's timeout has passed. The message about a timeout
- * names the operation (what) and the rank (from; -1: any). ready() runs under the group's lock and
- * must not wait. The wait spins briefly, then sleeps. */
+/* Waits until ready(arg) is true or the group's timeout has passed. Messages name the operation
+ * (what) and the rank (from; -1: any). ready() runs under the group's lock and must not wait. */
 typedef bool (*vb_ready_fn)(void *arg);
 vb_status vb_group_wait(struct vb_group *group, vb_ready_fn ready, void *arg, const char *what,
                         int from);
 
-/* Waits for one op. */
 vb_status vb_op_wait(struct vb_group *group, struct vb_op *op, const char *what, int from);
 
 /* ---- barrier, broadcast, gather -------------------------------------------------------------- */
 
-/* These functions are for small records. All ranks call them, in the same order. */
+/* For small records. All ranks call these functions, in the same order. */
 
 #define VB_RECORD_MAX 4096 /* maximum length of a record in bytes */
 

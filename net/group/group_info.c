@@ -57,8 +57,6 @@ void vb_group_registered(struct vb_group *g, uint64_t *bytes_p, double *seconds_
     group_unlock(g);
 }
 
-/* ---- for coll/ and sparse/ (group_inside.h) -------------------------------------------------- */
-
 const struct vb_group_opts *vb_group_options(const struct vb_group *g)
 {
     return &g->opts;
@@ -83,8 +81,6 @@ void vb_group_step(struct vb_group *g)
 {
     vb_control_step(g->control);
 }
-
-/* ---- wait statistics ------------------------------------------------------------------------- */
 
 void vb_group_wait_add(struct vb_group *g, int rank, uint64_t ns)
 {

@@ -42,17 +42,15 @@ vb_status vb_group_status(struct vb_group *g);
 /* Declares a peer lost, for example because the peer violated the protocol. */
 void vb_group_lose(struct vb_group *g, int rank, const char *why);
 
-/* Fails, and logs why, if a rank of the start is gone or if ranks can join the group. what is the
- * name of the caller's operation. */
+/* Fails, and logs why, if a rank of the start is gone or if ranks can join. */
 vb_status vb_group_check_fixed(struct vb_group *g, const char *what);
 
-/* Takes over memory from malloc(), and frees the memory when the group is closed. After a failure,
- * ops that lie in this memory may be under way until then. Only the thread that uses the group may
- * call this. */
+/* Frees memory from malloc() when the group is closed: after a failure, ops that lie in it may be
+ * under way until then. Only the thread that uses the group may call this. */
 void vb_group_keep(struct vb_group *g, void *memory);
 
-/* Switches holding of puts on or off. While it is on, puts may wait for the next round of polling
- * and be sent together. Calls nest. The caller holds the lock. */
+/* While holding is on, puts may wait for the next round of polling and be sent together. Calls
+ * nest. The caller holds the lock. */
 void vb_group_hold(struct vb_group *g, bool on);
 
 /* Sends the puts that were held back. The caller holds the lock. */
@@ -65,8 +63,7 @@ bool vb_group_try(struct vb_group *g, vb_ready_fn ready, void *arg);
 vb_status vb_group_wait_for(struct vb_group *g, vb_ready_fn ready, void *arg, const char *what,
                             const int *from_p);
 
-/* Adds a wait for a rank to the wait statistics. n counts only waits of WAIT_COUNTED_NS or
- * longer. */
+/* n of the wait statistics counts only waits of WAIT_COUNTED_NS or longer. */
 #define WAIT_COUNTED_NS 20000u
 void vb_group_wait_add(struct vb_group *g, int rank, uint64_t ns);
 

@@ -1,12 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * Declarations that the files of net/group share. group.c opens and closes a group, group_info.c
- * answers questions about a group, pairs.c and pair.c connect pairs of ranks, pick_transport.c
- * measures TCP against soft-RoCE, window.c has windows, put.c has put, get and channels, progress.c
- * and progress_thread.c poll and wait, group_sync.c has the barrier, broadcast and gather. For
- * elastic groups, member.c removes ranks that are gone, joiner.c connects ranks that join, and
- * window_exchange.c shares windows.
- */
+/* SPDX-License-Identifier: MIT */
 #ifndef VB_NET_GROUP_GROUP_PRIV_H
 #define VB_NET_GROUP_GROUP_PRIV_H
 
@@ -52,8 +44,7 @@ struct channel {
     void *arg;
 };
 
-/* The notes and ops of puts and gets that a rank makes to itself. The next round of polling
- * delivers the notes and marks the ops as done. */
+/* Puts and gets of a rank to itself, which the next round of polling ends. */
 struct self_queue {
     uint32_t notes[SELF_NOTES];
     unsigned first, n;
@@ -114,8 +105,8 @@ struct vb_group {
 
     pthread_t progress_thread;
     _Atomic bool stopping;
-    _Atomic unsigned app_polls; /* number of the caller's polls; the progress thread is idle while
-                                   this number grows */
+    _Atomic unsigned
+        app_polls; /* polls of the caller; while it grows, the progress thread is idle */
     _Atomic bool app_sleeping;
 
     int epoll_fd; /* waits for all devices and wake_fd */
@@ -135,17 +126,17 @@ static inline uint64_t group_deadline(const struct vb_group *g)
     return vb_clock_ns() + (uint64_t)g->opts.timeout_ms * 1000000u;
 }
 
-/* group.c: the parts of vb_group_open() that vb_group_join() also uses. If vb_group_alloc() sets
+/* group.c: parts of vb_group_open() that vb_group_join() also uses. If vb_group_alloc() sets
  * *group_p, the caller closes that group, also after a failure. */
 vb_status vb_group_alloc(const struct vb_group_opts *opts, struct vb_group **group_p);
 vb_status vb_group_listen_towards(struct vb_group *g, const struct sock_addr *root);
 vb_status vb_group_check_route(struct vb_group *g, int rank);
 vb_status vb_group_set_going(struct vb_group *g);
 
-/* pairs.c: decides on the transport of every pair, and connects this rank to all others. */
+/* pairs.c */
 vb_status vb_pairs_connect(struct vb_group *g, uint64_t deadline);
 
-/* Closes devices that no peer is connected through. It must be called before windows exist. */
+/* Closes devices that no peer is connected through, before windows exist. */
 void vb_pairs_close_unused(struct vb_group *g);
 bool vb_pairs_all_local(const struct vb_group *g); /* all on this host, no RDMA */
 
@@ -165,42 +156,39 @@ vb_status vb_pair_device_open(struct vb_group *g, const struct vb_transport *tra
 /* Returns the open device of a transport, or NULL if there is none. */
 struct vb_device *vb_pair_device(struct vb_group *g, const struct vb_transport *transport);
 
-/* Makes a data connection of the stream socket fd, over shm or TCP. Takes over fd, also after a
- * failure. If deadline is 0, the transport has its own deadline. */
+/* Takes over fd, also after a failure. deadline 0: the transport has its own. */
 vb_status vb_pair_attach(struct vb_group *g, int rank, int fd, uint64_t deadline);
 vb_status vb_pair_dial(struct vb_group *g, int rank, uint64_t deadline);
 
-/* Connects to a rank over RDMA. verbs is our device. address is the address at which the peer can
- * be called. */
+/* verbs is our device, address that of the peer. */
 vb_status vb_pair_connect_verbs(struct vb_group *g, int rank, struct vb_device *verbs,
                                 const struct vb_blob *address, enum vb_link_role role,
                                 uint64_t deadline, struct vb_ep **ep_p);
 void vb_pair_take_verbs(struct vb_group *g, int rank, struct vb_device *verbs, struct vb_ep *ep);
 
-/* window.c: functions that elastic groups also use. vb_window_release() frees a window without
- * waiting for the peers. vb_window_offer() fills in all fields of an offer except the keys. */
+/* member.c: the transport of a rank that is not a member: a name without functions. */
+extern const struct vb_transport vb_transport_nobody;
+
+/* window.c: vb_window_release() frees a window without waiting for the peers. vb_window_offer()
+ * fills in all fields of an offer except the keys. */
 void vb_window_release(struct vb_window *win);
 void vb_window_offer(const struct vb_window *win, struct wire_offer *offer_p);
 struct vb_blob *vb_window_key(struct wire_offer *offer, const struct vb_transport *transport);
 vb_status vb_window_export(struct vb_window *win, struct vb_device *dev, struct wire_offer *offer);
 vb_status vb_window_import(struct vb_window *win, int rank, struct wire_offer *offer);
 
-/* window_exchange.c: windows of an elastic group. The caller holds the lock, except in
- * vb_window_exchange_share(). */
+/* window_exchange.c: the caller holds the lock, except in vb_window_exchange_share(). */
 
-/* Adds a window to the group's list. From now on no note is delivered until the caller of
- * vb_window_create() has the window. */
+/* From now on no note is delivered until the caller of vb_window_create() has the window. */
 void vb_window_exchange_add(struct vb_window *win);
 void vb_window_exchange_remove(struct vb_window *win);
 
-/* Offers this rank's part of a window to all members, and waits until all members have offered
- * theirs. */
+/* Offers our part of a window to all members, and waits until all members have offered theirs. */
 vb_status vb_window_exchange_share(struct vb_window *win);
 
-/* Imports the windows that a peer has offered. Returns the number of offers taken. */
+/* Returns the number of offers taken. */
 int vb_window_exchange_take(struct vb_group *g, int rank);
 
-/* Returns whether the peer's parts of all windows are imported. */
 bool vb_window_exchange_has_all(struct vb_group *g, int rank);
 
 /* Releases the parts of all windows that belong to a rank that is gone. */
@@ -209,8 +197,8 @@ void vb_window_exchange_forget(struct vb_group *g, int rank);
 /* Exports all windows to a device that was opened after the windows were created. */
 vb_status vb_window_exchange_add_device(struct vb_group *g, struct vb_device *dev);
 
-/* member.c: handles what the control plane reports about ranks that are gone, leave or join. The
- * caller holds the lock. Returns the number of things done. */
+/* member.c: handles what the control plane reports about ranks that are gone, leave or join, under
+ * the lock. Returns the number of things done. */
 int vb_member_work(struct vb_group *g);
 
 /* Makes a joiner a member. From now on other ranks can put to the joiner. */
@@ -222,8 +210,8 @@ vb_status vb_member_check_all(struct vb_group *g, const char *what);
 /* joiner.c: does the next steps to connect a rank that joins. Returns the number of things done. */
 int vb_joiner_step(struct vb_group *g, int rank);
 
-/* pick_transport.c: times the same transfers over TCP and over verbs, in all pairs that are
- * connected over both. seconds receives the two times, which are the same on all ranks. */
+/* pick_transport.c: times the same transfers over TCP and over verbs, in all pairs that have both.
+ * seconds is the same on all ranks. */
 struct pick_pair {
     int rank;
     struct vb_device *devs[2]; /* 0: TCP, 1: verbs */
@@ -237,9 +225,8 @@ vb_status vb_progress_start(struct vb_group *g);
 void vb_progress_stop(struct vb_group *g);
 
 /* progress.c: the caller holds the lock, except in vb_group_finish() and vb_group_wake().
- * vb_group_round() polls all devices once and returns the number of events. vb_group_sleep() sleeps
- * until there may be an event. Before that the caller must arm the devices and then poll them once
- * more. */
+ * vb_group_round() polls all devices once and returns the number of events. Before vb_group_sleep()
+ * the caller must arm the devices and then poll them once more. */
 #define GROUP_SLEEP_MS 100
 int vb_group_round(struct vb_group *g);
 void vb_group_arm(struct vb_group *g);

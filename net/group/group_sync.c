@@ -1,21 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * Barrier, broadcast and gather, for small records. Each of the three is done by one *meeting*:
- * every rank puts its record, or nothing, to every other rank, and waits until a note has come from
- * each of them.
- *
- * In the receiver's window each sender has a slot for its record. Two sets of slots are used in
- * turn. Two sets are enough. A rank can begin the meeting after the next one only when all ranks
- * have come to the next one, and a rank that has come to the next meeting has read its slots of
- * this meeting.
+ * Barrier, broadcast and gather are one *meeting*: every rank puts its record, or nothing, to every
+ * other rank, and waits until a note has come from each of them. In the receiver's window each
+ * sender has a slot. Two sets of slots are enough, used in turn: a rank can begin the meeting after
+ * the next only when all ranks have come to the next, and so have read their slots of this one.
  */
 #include "net/group/group_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* The layout of the window: two places for records that this rank sends, then two sets of slots
- * with one slot for each rank. */
+/* The window: two places for records to send, then two sets with a slot for each rank. */
 static size_t own_at(uint32_t seq)
 {
     return (seq % 2) * VB_RECORD_MAX;
@@ -41,8 +36,7 @@ vb_status vb_group_sync_open(struct vb_group *g)
     struct group_sync *sync = &g->sync;
     vb_status st;
 
-    sync->arrived =
-        calloc((size_t)g->slots, sizeof(*sync->arrived)); /* joiners may send notes, too */
+    sync->arrived = calloc((size_t)g->slots, sizeof(*sync->arrived)); /* joiners send notes, too */
     sync->ops = calloc((size_t)g->world, sizeof(*sync->ops));
     if (sync->arrived == NULL || sync->ops == NULL)
         return vb_err_sys("calloc");
@@ -88,7 +82,7 @@ static bool all_sent(void *arg)
     return true;
 }
 
-/* Runs one meeting. If record is NULL, this rank sends no record. */
+/* record NULL: this rank sends none. */
 static vb_status meet(struct vb_group *g, const void *record, size_t len, const char *name)
 {
     struct meeting m = {.group = g, .seq = ++g->sync.seq};

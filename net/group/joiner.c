@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * How a rank joins: the joiner's part and the members' part. Rank 0 has given the joiner a slot.
- * The joiner connects to one member after another:
+ * How a rank to which rank 0 has given a slot connects to one member after another. It calls the
+ * member on the control plane and proves that it has the secret. Both send their cards and derive
+ * the transport of the pair as at the start of the job, except that a pair that would be measured
+ * uses TCP. The member sends a one-time key, or waits until the joiner calls over RDMA. The joiner
+ * connects.
  *
- *   1. The joiner calls the member on the control plane and proves that it has the secret.
- *   2. Both send their cards and derive the transport of the pair, as at the start of the job.
- *      Nothing is measured: a pair that would be measured at the start uses TCP.
- *   3. The member sends a one-time key, or waits until the joiner calls over RDMA. The joiner
- *      connects.
- *
- * The member does its part when it makes progress. The member waits only for the few round trips of
- * an RDMA connection. Messages from other ranks are queued meanwhile.
+ * The member does its part when it makes progress. It waits only for the few round trips of an RDMA
+ * connection. Messages from other ranks are queued meanwhile.
  */
 #include "net/group/group_priv.h"
 #include "net/control/root_resolve.h"
@@ -33,8 +30,7 @@ static uint64_t pair_deadline(const struct vb_group *g)
     return vb_clock_ns() + (uint64_t)(PAIR_NS * g->opts.patience);
 }
 
-/* Returns our RDMA device if this pair may use RDMA, and opens the device if necessary. theirs is
- * the peer's card, or NULL if the card is not known yet. */
+/* Opens our RDMA device if this pair may use RDMA. theirs may be NULL: not known yet. */
 static vb_status verbs_for(struct vb_group *g, int rank, const struct wire_card *theirs,
                            struct vb_device **verbs_p)
 {
@@ -69,8 +65,7 @@ static vb_status connect_verbs(struct vb_group *g, int rank, struct vb_device *v
 
 /* ---- the member's side ----------------------------------------------------------------------- */
 
-/* Handles the card of a joiner: sends our card, derives the transport of the pair, and sends a key
- * or connects over RDMA. */
+/* Sends our card, derives the transport of the pair, and sends a key or connects over RDMA. */
 static vb_status answer_card(struct vb_group *g, int rank, const struct wire_card *theirs)
 {
     struct peer *peer = &g->peers[rank];
@@ -97,8 +92,7 @@ static vb_status answer_card(struct vb_group *g, int rank, const struct wire_car
     return connect_verbs(g, rank, verbs, theirs, VB_LINK_ANSWER, pair_deadline(g));
 }
 
-/* Returns whether the connection can be made without waiting. Over a unix socket the joiner sends
- * first, and this must have arrived. */
+/* Over a unix socket the joiner sends first, and the connection must not wait for that. */
 static bool has_data(int fd)
 {
     struct pollfd pfd = {.fd = fd, .events = POLLIN};
@@ -108,8 +102,7 @@ static bool has_data(int fd)
            poll(&pfd, 1, 0) != 0;
 }
 
-/* Makes the data connection of a joiner from its stream. Returns VB_AGAIN if the stream is not
- * ready. */
+/* Returns VB_AGAIN if the stream of the joiner is not ready. */
 static vb_status take_stream(struct vb_group *g, int rank)
 {
     struct peer *peer = &g->peers[rank];
@@ -123,8 +116,7 @@ static vb_status take_stream(struct vb_group *g, int rank)
         if (vb_clock_ns() > peer->join_deadline)
             return vb_err(VB_ERR_TIMEOUT, "rank %d (%s) connected but sent nothing", rank,
                           peer->info.host);
-        atomic_store_explicit(&g->news, true,
-                              memory_order_relaxed); /* look again in the next round */
+        atomic_store_explicit(&g->news, true, memory_order_relaxed); /* look again */
         return VB_AGAIN;
     }
     fd = peer->join_fd;
@@ -161,25 +153,19 @@ int vb_joiner_step(struct vb_group *g, int rank)
 
 /* ---- the joiner's side ----------------------------------------------------------------------- */
 
-static vb_status call_member(struct vb_group *g, int rank, uint64_t deadline)
-{
-    struct sock_addr addr;
-    vb_status st;
-
-    if (rank == 0)
-        return VB_OK; /* rank 0 gave us the slot over this connection */
-    st = vb_pair_address_of(g, rank, &addr);
-    return st == VB_OK ? vb_control_dial(g->control, rank, &addr, deadline) : st;
-}
-
-/* Connects to a member. The member answers the call at once or never, so the call has a short
- * deadline. But the member sends its card only when it makes progress. */
+/* The member answers the call at once or never, so the call has a short deadline. But it sends its
+ * card only when it makes progress. */
 static vb_status connect_member(struct vb_group *g, int rank, uint64_t deadline)
 {
     struct vb_device *verbs = NULL;
     struct wire_card mine, theirs;
-    vb_status st = call_member(g, rank, earlier(deadline, pair_deadline(g)));
+    struct sock_addr addr;
+    vb_status st = VB_OK;
 
+    if (rank != 0) /* rank 0 gave us the slot over this connection */
+        st = vb_pair_address_of(g, rank, &addr);
+    if (st == VB_OK && rank != 0)
+        st = vb_control_dial(g->control, rank, &addr, earlier(deadline, pair_deadline(g)));
     if (st == VB_OK)
         st = vb_group_check_route(g, rank);
     if (st == VB_OK)
@@ -198,8 +184,7 @@ static vb_status connect_member(struct vb_group *g, int rank, uint64_t deadline)
     return vb_pair_dial(g, rank, deadline);
 }
 
-/* Connects to all members. A member that dies meanwhile is marked as gone. If rank 0 dies, the join
- * fails. */
+/* A member that dies meanwhile is marked as gone. If rank 0 dies, the join fails. */
 static vb_status connect_members(struct vb_group *g, const struct wire_member *members,
                                  uint64_t deadline)
 {
@@ -247,15 +232,13 @@ static vb_status connect_to_group(struct vb_group *g, const struct sock_addr *ro
     if (st != VB_OK)
         return st;
     vb_pairs_close_unused(g);
-    g->next_window = 1; /* window 0 belongs to barrier, broadcast and gather, which joiners do not
-                           take part in */
+    g->next_window = 1; /* window 0 is of the barrier, which joiners take no part in */
     st = vb_group_set_going(g);
     if (st == VB_OK)
         vb_control_joined(g->control);
     return st;
 }
 
-/* Allocates a group for the slot that rank 0 gave this rank. */
 static vb_status alloc_for_slot(const struct vb_group_opts *opts, const struct wire_slot *slot,
                                 struct vb_group **group_p)
 {
@@ -305,7 +288,7 @@ vb_status vb_group_join(const struct vb_group_opts *opts, struct vb_group **grou
         st = connect_to_group(g, &root, fd, session, deadline);
     else
         close(fd);
-    vb_auth_wipe(session, sizeof(session));
+    explicit_bzero(session, sizeof(session));
     if (st != VB_OK) {
         if (g != NULL && g->control != NULL)
             vb_group_abort(g, "this rank could not join the group");

@@ -1,29 +1,26 @@
 /* SPDX-License-Identifier: MIT
  *
  * Membership of an elastic group. The control plane finds out which ranks are lost, have left or
- * join. The thread that makes progress then calls this file to update devices and windows, because
- * the control thread must not touch them.
- *
- * A rank that is gone is fenced before the caller is told. First the endpoint is severed and
- * closed, so that no more notes of this rank are delivered. The ops under way to this rank end.
- * Then the slot is given back to the control plane, and the hook is called.
+ * join. The thread that makes progress then updates devices and windows, which the control thread
+ * must not touch. A rank that is gone is fenced before the caller is told: its endpoint is severed
+ * and closed, so that none of its notes comes any more, and the ops to it end. Then the control
+ * plane gets the slot back, and the hook is called.
  */
 #include "net/group/group_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* ---- gone ------------------------------------------------------------------------------------ */
+
+const struct vb_transport vb_transport_nobody = {.name = "none"};
 
 static void close_peer(struct vb_group *g, int rank)
 {
     struct peer *peer = &g->peers[rank];
     struct vb_op *ops, *next;
 
-    if (peer->join_fd >= 0)
-        close(peer->join_fd);
-    peer->join_fd = -1;
+    vb_fd_close(&peer->join_fd);
     peer->join_step = JOIN_NONE;
     if (peer->ep == NULL)
         return;
@@ -91,8 +88,7 @@ int vb_member_work(struct vb_group *g)
     if (g->working)
         return 0; /* called from a hook that makes progress, which hooks must not do */
     g->working = true;
-    /* This acquire pairs with the release in the control plane: its reports are visible after
-     * this. */
+    /* Pairs with the release in the control plane: its reports are visible after this. */
     (void)atomic_exchange_explicit(&g->news, false, memory_order_acquire);
     while (vb_control_take_ended(g->control, &end)) {
         fence(g, &end);
@@ -122,7 +118,7 @@ static vb_status check_rank(struct vb_group *g, int rank, const char *what)
     return VB_OK;
 }
 
-/* Checks that all ranks of the start are members. Barrier, broadcast and gather need them. */
+/* Barrier, broadcast and gather need all ranks of the start. */
 vb_status vb_member_check_all(struct vb_group *g, const char *what)
 {
     vb_status st = VB_OK;
@@ -142,8 +138,7 @@ vb_status vb_member_check_all(struct vb_group *g, const char *what)
     return st;
 }
 
-/* Checks that the collectives on windows can work: their tables have one entry for each rank of the
- * start, and none for joiners. */
+/* The tables of the collectives have an entry for each rank of the start, and none for joiners. */
 vb_status vb_group_check_fixed(struct vb_group *g, const char *what)
 {
     if (g->slots > g->world)
@@ -193,8 +188,7 @@ uint32_t vb_group_epoch(struct vb_group *g)
     return vb_control_epoch(g->control);
 }
 
-/* Returns gone_pid for a rank that is gone, because info may already describe a joiner in the same
- * slot. */
+/* If the rank is gone, info may already describe a joiner in the same slot. */
 int vb_group_pid(struct vb_group *g, int rank)
 {
     const struct peer *peer = &g->peers[rank];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Chooses the transport of one pair of ranks and makes the data connection of the pair. pairs.c
- * connects all pairs at the start of the job, joiner.c connects the pairs of a rank that joins.
+ * Chooses the transport of one pair of ranks and makes its data connection, at the start of the job
+ * (pairs.c) or for a rank that joins (joiner.c).
  */
 #include "net/group/group_priv.h"
 #include "net/control/root_resolve.h"
@@ -17,8 +17,7 @@ bool vb_pair_same_host(const struct vb_group *g, int rank)
     return vb_wire_info_same_host(&g->peers[rank].info, &g->peers[g->rank].info);
 }
 
-/* Returns the address of a rank. For rank 0 this is the root address, because rank 0 may listen on
- * all addresses and because the root address has worked before. */
+/* Rank 0 has the root address, which has worked before; it may listen on all addresses. */
 vb_status vb_pair_address_of(struct vb_group *g, int rank, struct sock_addr *addr_p)
 {
     const struct wire_info *info = &g->peers[rank].info;
@@ -29,8 +28,6 @@ vb_status vb_pair_address_of(struct vb_group *g, int rank, struct sock_addr *add
         return vb_err(VB_ERR_INPUT, "rank %d announced an invalid address: %s", rank, info->addr);
     return VB_OK;
 }
-
-/* ---- devices --------------------------------------------------------------------------------- */
 
 vb_status vb_pair_device_open(struct vb_group *g, const struct vb_transport *transport,
                               struct vb_device **dev_p)
@@ -74,8 +71,6 @@ struct vb_device *vb_pair_device(struct vb_group *g, const struct vb_transport *
     return NULL;
 }
 
-/* ---- the choice of the transport ------------------------------------------------------------- */
-
 enum pair_kind vb_pair_way(const struct vb_group *g, const struct wire_card *mine,
                            const struct wire_card *theirs, int rank)
 {
@@ -87,7 +82,7 @@ enum pair_kind vb_pair_way(const struct vb_group *g, const struct wire_card *min
     return mine->rdma == WIRE_RDMA_HARD && theirs->rdma == WIRE_RDMA_HARD ? WAY_VERBS : WAY_MEASURE;
 }
 
-/* Fills in the card of this rank. verbs is our RDMA device, or NULL if there is none. */
+/* verbs is our RDMA device or NULL. */
 vb_status vb_pair_card(struct vb_group *g, struct vb_device *verbs, struct wire_card *card_p)
 {
     memset(card_p, 0, sizeof(*card_p));
@@ -97,8 +92,6 @@ vb_status vb_pair_card(struct vb_group *g, struct vb_device *verbs, struct wire_
     card_p->rdma = vb_verbs_is_soft(verbs) ? WIRE_RDMA_SOFT : WIRE_RDMA_HARD;
     return vb_device_transport(verbs)->address(verbs, &card_p->address);
 }
-
-/* ---- streams --------------------------------------------------------------------------------- */
 
 static int family_of(int fd)
 {
@@ -135,9 +128,8 @@ vb_status vb_pair_attach(struct vb_group *g, int rank, int fd, uint64_t deadline
     return st;
 }
 
-/* Connects a stream to a rank. The stream is a unix socket, for shared memory, if both ranks run
- * under the same boot and in the same network namespace and the socket answers. Otherwise it is a
- * TCP socket. */
+/* The stream is a unix socket, for shared memory, if both ranks run under the same boot and in the
+ * same network namespace and the socket answers; otherwise a TCP socket. */
 static vb_status dial_stream(struct vb_group *g, int rank, uint64_t deadline, int *fd_p)
 {
     const struct wire_info *info = &g->peers[rank].info;
@@ -166,15 +158,12 @@ vb_status vb_pair_dial(struct vb_group *g, int rank, uint64_t deadline)
     st = dial_stream(g, rank, deadline, &fd);
     if (st == VB_OK)
         st = vb_control_stream_dial(g->control, rank, fd, key, deadline);
-    vb_auth_wipe(key, sizeof(key));
+    explicit_bzero(key, sizeof(key));
     if (st == VB_OK)
         return vb_pair_attach(g, rank, fd, 0);
-    if (fd >= 0)
-        close(fd);
+    vb_fd_close(&fd);
     return st;
 }
-
-/* ---- RDMA ------------------------------------------------------------------------------------ */
 
 vb_status vb_pair_connect_verbs(struct vb_group *g, int rank, struct vb_device *verbs,
                                 const struct vb_blob *address, enum vb_link_role role,
@@ -193,7 +182,7 @@ vb_status vb_pair_connect_verbs(struct vb_group *g, int rank, struct vb_device *
 
     vb_control_pair_key(g->control, rank, key);
     st = vb_transport_verbs.connect(verbs, &link, ep_p);
-    vb_auth_wipe(key, sizeof(key));
+    explicit_bzero(key, sizeof(key));
     return st;
 }
 

@@ -1,17 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * How each pair of ranks gets its data connection:
- *
- *   1. Every rank sends a card to all others over the control plane. The card has the transport
- *      that the user asked for and the address at which peers can call the rank over RDMA.
- *   2. From the cards every rank derives the transport of each pair: shared memory on one host,
- *      verbs if both ends have RDMA hardware, TCP otherwise. --transport overrides this. Both ends
- *      of a pair get the same result.
- *   3. The pairs connect. For shared memory and TCP, the lower rank sends a one-time key and the
- *      higher rank dials and proves that it has the key, over a unix socket on one host and over
- *      TCP otherwise. For RDMA, the higher rank calls the lower one through librdmacm.
- *   4. Pairs with soft-RoCE at one end connect over both TCP and verbs, and keep the faster one
- *      (pick_transport.c).
+ * How each pair of ranks gets its data connection. Every rank sends all others a card with the
+ * transport that the user asked for and its address for RDMA. From the cards both ends of a pair
+ * derive the same transport: shared memory on one host, verbs if both ends have RDMA hardware, TCP
+ * otherwise; --transport overrides this. For shared memory and TCP, the lower rank sends a one-time
+ * key and the higher rank dials; over RDMA the higher rank calls the lower one. Pairs with soft-
+ * RoCE at one end connect over both TCP and verbs, and keep the faster one (pick_transport.c).
  */
 #include "net/group/group_priv.h"
 
@@ -25,8 +19,6 @@ struct settling {
     struct vb_device *verbs; /* our RDMA device; NULL: none */
     uint64_t deadline;
 };
-
-/* ---- devices --------------------------------------------------------------------------------- */
 
 static bool device_used(const struct vb_group *g, const struct vb_device *dev)
 {
@@ -70,8 +62,7 @@ bool vb_pairs_all_local(const struct vb_group *g)
     return all_on_this_host(g) && strstr(g->transports, "verbs") == NULL;
 }
 
-/* Opens our RDMA device. Unless the user asks for RDMA, it is only used between hosts, and a device
- * that cannot be opened is not an error. */
+/* Unless the user asks for RDMA, it is used only between hosts, and only if the device opens. */
 static vb_status open_verbs(struct settling *s)
 {
     struct vb_group *g = s->g;
@@ -113,10 +104,7 @@ static enum pair_kind way_to(const struct settling *s, int rank)
     return vb_pair_way(s->g, &s->cards[s->g->rank], &s->cards[rank], rank);
 }
 
-/* ---- streams --------------------------------------------------------------------------------- */
-
-/* Connects all pairs that use shared memory or TCP. Every rank sends all its keys before it waits,
- * so no two ranks wait for each other. */
+/* Every rank sends all its keys before it waits, so no two ranks wait for each other. */
 static vb_status connect_streams(struct settling *s)
 {
     struct vb_group *g = s->g;
@@ -138,8 +126,6 @@ static vb_status connect_streams(struct settling *s)
     }
     return st;
 }
-
-/* ---- RDMA ------------------------------------------------------------------------------------ */
 
 static vb_status connect_verbs(struct settling *s, int rank, struct vb_ep **ep_p)
 {
@@ -165,8 +151,7 @@ static vb_status connect_hardware(struct settling *s)
 
 /* ---- TCP or soft-RoCE ------------------------------------------------------------------------ */
 
-/* Returns whether any pair of the job must be measured. If so, all ranks take part in the
- * measurement. */
+/* If any pair of the job must be measured, all ranks take part. */
 static bool needs_pick(const struct settling *s)
 {
     bool soft = false;
@@ -191,12 +176,15 @@ static void keep_faster(struct settling *s, const struct pick_pair *pairs, int n
     vb_pairs_close_unused(s->g);
 }
 
-static vb_status pick_faster(struct settling *s, struct pick_pair *pairs, double seconds[2])
+static vb_status pick_faster(struct settling *s, double seconds[2])
 {
     struct vb_group *g = s->g;
+    struct pick_pair *pairs = calloc((size_t)g->world, sizeof(*pairs));
     vb_status st = VB_OK;
     int i, n = 0;
 
+    if (pairs == NULL)
+        return vb_err_sys("calloc");
     for (i = 0; i < g->world && st == VB_OK; i++) {
         if (i == g->rank || way_to(s, i) != WAY_MEASURE)
             continue;
@@ -209,22 +197,9 @@ static vb_status pick_faster(struct settling *s, struct pick_pair *pairs, double
     if (st == VB_OK)
         st = vb_pick_transport(g, pairs, n, s->deadline, seconds);
     keep_faster(s, pairs, n, st == VB_OK && seconds[1] < seconds[0]);
-    return st;
-}
-
-static vb_status pick_for_pairs(struct settling *s, double seconds[2])
-{
-    struct pick_pair *pairs = calloc((size_t)s->g->world, sizeof(*pairs));
-    vb_status st;
-
-    if (pairs == NULL)
-        return vb_err_sys("calloc");
-    st = pick_faster(s, pairs, seconds);
     free(pairs);
     return st;
 }
-
-/* ---- the text that explains the choice ------------------------------------------------------- */
 
 static int first_remote(const struct vb_group *g)
 {
@@ -265,8 +240,6 @@ static void explain(struct settling *s, bool tried, const double seconds[2])
         snprintf(g->why, size, "tcp: %s", reason(s));
 }
 
-/* ---- all together ---------------------------------------------------------------------------- */
-
 static vb_status settle(struct settling *s)
 {
     double seconds[2] = {0, 0};
@@ -280,7 +253,7 @@ static vb_status settle(struct settling *s)
     if (st == VB_OK)
         st = connect_hardware(s);
     if (st == VB_OK && needs_pick(s)) {
-        st = pick_for_pairs(s, seconds);
+        st = pick_faster(s, seconds);
         tried = true;
     }
     if (st != VB_OK)

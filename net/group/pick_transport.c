@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Measures whether TCP or soft-RoCE is faster. Both run in the same kernel over the same link, and
- * it depends on the machine which one is faster. So all pairs that have the choice time the same
- * transfers first over TCP, then over soft-RoCE. All pairs measure at the same time, because later
- * in the job they also send at the same time. The ranks exchange their times and use the time of
- * the slowest rank, so that all ranks make the same choice.
+ * Measures whether TCP or soft-RoCE is faster, which depends on the machine. All pairs that have
+ * the choice time the same transfers over TCP, then over soft-RoCE, at the same time, as later in
+ * the job. The time of the slowest rank counts, so that all ranks make the same choice.
  */
 #include "net/group/group_priv.h"
 
@@ -18,7 +16,6 @@
 #define WINDOW_ID UINT32_MAX /* not the id of a window of the group: these count from 0 */
 #define NAP_MS 20
 
-/* One rank's part of the measurement over one transport. */
 struct pick {
     struct vb_group *g;
     const struct pick_pair *pairs;
@@ -70,8 +67,8 @@ static vb_status wait_all(struct pick *p)
     return VB_OK;
 }
 
-/* Puts to every peer and waits for the puts of every peer. notes and done count the events of all
- * rounds so far, because a peer that is ahead may already have sent the note of the next round. */
+/* notes and done count the events of all rounds so far, because a peer that is ahead may already
+ * have sent the note of the next round. */
 static vb_status run_round(struct pick *p, size_t len)
 {
     struct vb_span src = {p->mem.ptr, len};
@@ -101,8 +98,7 @@ static vb_status run_rounds(struct pick *p, double *seconds_p)
     return st;
 }
 
-/* Exports our memory and imports the memory of the peers. A rank without pairs to measure only
- * takes part in the exchange of keys. */
+/* A rank without pairs to measure only takes part in the exchange of keys. */
 static vb_status import_all(struct pick *p)
 {
     struct vb_group *g = p->g;

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Makes progress: polls the devices, delivers notes to the handlers of their channels, and waits.
- *
- * A wait spins briefly, yields if there are more threads than cpus, then sleeps in the kernel. The
- * wait sleeps in the group's epoll until a device or the control plane wakes it. If the group has
- * only one device, the device has an await function and there is no progress thread, the wait
- * sleeps in await instead, which saves system calls. The control plane cannot end that sleep, so
- * the wait checks the control plane every GROUP_SLEEP_MS.
+ * Polls the devices, delivers notes to the handlers of their channels, and waits. A wait spins
+ * briefly, yields if there are more threads than cpus, then sleeps in the group's epoll until a
+ * device or the control plane wakes it. With only one device, which has an await function, and no
+ * progress thread, the wait sleeps in await instead, which saves system calls; since the control
+ * plane cannot end that sleep, the wait checks it every GROUP_SLEEP_MS.
  */
 #include "net/group/group_priv.h"
 
@@ -23,8 +21,7 @@
 
 /* ---- one round ------------------------------------------------------------------------------- */
 
-/* Calls the handler of a note's channel. A note on a closed channel is dropped; the first one of
- * each peer is logged. */
+/* A note on a closed channel is dropped; the first one of each peer is logged. */
 static void deliver_note(struct vb_group *g, int rank, uint32_t note)
 {
     const struct channel *channel = &g->channels[VB_NOTE_CHANNEL(note)];
@@ -65,8 +62,7 @@ static void deliver_event(struct vb_group *g, const struct vb_raw_event *ev)
     }
 }
 
-/* Delivers the notes that this rank has sent to itself, and marks its own ops as done. Notes that a
- * handler sends now wait for the next round. */
+/* Notes that a handler sends now wait for the next round. */
 static int deliver_self(struct vb_group *g)
 {
     struct vb_op *op = g->self.done, *next;
@@ -115,7 +111,7 @@ void vb_group_flush(struct vb_group *g)
         flush(g->devices[d]);
 }
 
-/* Delivers events. All puts that the handlers make are sent together. */
+/* All puts that the handlers make are sent together. */
 static int deliver_events(struct vb_group *g, struct vb_device *dev, const struct vb_raw_event *ev,
                           int n)
 {
@@ -155,8 +151,7 @@ int vb_group_round(struct vb_group *g)
     return count;
 }
 
-/* Logs why the group has failed, and returns st. what is the operation that was under way, or
- * NULL. */
+/* what is the operation that was under way, or NULL. */
 static vb_status log_failure(struct vb_group *g, vb_status st, const char *what)
 {
     char text[256];
@@ -188,8 +183,7 @@ void vb_group_wake(void *arg)
         VB_LOG_WARN("cannot write an eventfd: %s", strerror(errno));
 }
 
-/* The caller and the progress thread may both be asleep. Only the last one of them to wake up
- * disarms the devices. */
+/* Caller and progress thread may both be asleep. The last one to wake up disarms the devices. */
 void vb_group_arm(struct vb_group *g)
 {
     int d;
@@ -209,8 +203,7 @@ void vb_group_disarm(struct vb_group *g)
         vb_device_transport(g->devices[d])->disarm(g->devices[d]);
 }
 
-/* Sleeps until there may be an event. The caller holds the lock, which is released during the
- * sleep. The caller has armed the devices and then polled them once more. */
+/* The caller holds the lock, which is released during the sleep. */
 void vb_group_sleep(struct vb_group *g, int ms)
 {
     struct epoll_event ev[DEVICES_MAX + 1];
@@ -226,8 +219,7 @@ void vb_group_sleep(struct vb_group *g, int ms)
     group_lock(g);
 }
 
-/* Arms the devices, polls once more, and sleeps if there are no events. The caller holds the lock,
- * which is released during the sleep. */
+/* The caller holds the lock, which is released during the sleep. */
 static void sleep_in_epoll(struct vb_group *g, vb_ready_fn ready, void *arg, int ms)
 {
     atomic_store_explicit(&g->app_sleeping, true, memory_order_relaxed);
@@ -238,8 +230,6 @@ static void sleep_in_epoll(struct vb_group *g, vb_ready_fn ready, void *arg, int
     atomic_store_explicit(&g->app_sleeping, false, memory_order_relaxed);
 }
 
-/* Polls the only device and sleeps while there are no events. Returns the number of events
- * delivered. */
 static int sleep_in_device(struct vb_group *g, int ms)
 {
     struct vb_raw_event ev[EVENTS];
@@ -318,7 +308,7 @@ static vb_status timed_out(struct vb_group *g, const char *what, int from)
         (unsigned long long)step);
 }
 
-/* Returns VB_OK if a wait can continue. Otherwise logs why it cannot, and returns the status. */
+/* Returns VB_OK if a wait can continue; otherwise logs why it cannot. */
 static vb_status wait_failure(struct vb_group *g, const char *what, int from, uint64_t deadline)
 {
     vb_status st = vb_control_status(g->control, NULL, 0);

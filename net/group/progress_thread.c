@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The progress thread serves peers while the caller computes. It is idle while the caller polls or
- * sleeps in a wait.
- *
- * While the caller computes, the caller does not wait for the work of this thread. A progress
- * thread without a cpu of its own takes cpu time from the computing threads. Such a thread
- * therefore rests after it has served peers, and then serves all that has arrived meanwhile at once
+ * sleeps in a wait. Without a cpu of its own it takes cpu time from the computing threads; it then
+ * rests after it has served peers, and serves all that has arrived meanwhile at once
  * (docs/performance.md).
  */
 #include "net/group/group_priv.h"
@@ -32,7 +29,6 @@ static bool has_cpu(const struct vb_group *g)
     return placement != NULL && placement->ranks[g->opts.placement_rank].progress_cpu >= 0;
 }
 
-/* Serves peers until the caller polls again. */
 static void take_over(struct vb_group *g, unsigned seen)
 {
     bool rests = !has_cpu(g), served = false; /* served: there were events since the last rest */

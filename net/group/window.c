@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- create and destroy ---------------------------------------------------------------------- */
-
 struct vb_blob *vb_window_key(struct wire_offer *offer, const struct vb_transport *transport)
 {
     if (transport == &vb_transport_shm)
@@ -18,8 +16,7 @@ struct vb_blob *vb_window_key(struct wire_offer *offer, const struct vb_transpor
     return &offer->keys[transport == &vb_transport_tcp ? WIRE_KEY_TCP : WIRE_KEY_VERBS];
 }
 
-/* Maps memory on the NUMA node of this rank. All pages are allocated now, before a peer can touch
- * them. */
+/* All pages are allocated now, on the NUMA node of this rank, before a peer can touch them. */
 static vb_status make_memory(struct vb_group *g, size_t len, struct vb_mem *mem)
 {
     vb_status st = vb_mem_map_shared("verbena-window", len, mem);
@@ -30,8 +27,8 @@ static vb_status make_memory(struct vb_group *g, size_t len, struct vb_mem *mem)
     return st == VB_OK ? vb_mem_populate(mem) : st;
 }
 
-/* Exports a window to a device. In an elastic group a window is not exported to a device that maps
- * it; it is offered to each peer separately (window_exchange.c). */
+/* In an elastic group a window is not exported to a device that maps it; it is offered to each peer
+ * separately (window_exchange.c). */
 vb_status vb_window_export(struct vb_window *win, struct vb_device *dev, struct wire_offer *offer)
 {
     const struct vb_transport *transport = vb_device_transport(dev);
@@ -49,8 +46,7 @@ vb_status vb_window_import(struct vb_window *win, int rank, struct wire_offer *o
 {
     struct vb_group *g = win->group;
     struct peer *peer = &g->peers[rank];
-    int wait_ms =
-        g->opts.elastic ? 0 : g->opts.timeout_ms; /* elastic: the data came before the offer */
+    int wait_ms = g->opts.elastic ? 0 : g->opts.timeout_ms; /* elastic: the data came first */
 
     if (offer->rights != win->rights)
         return vb_err(VB_ERR_USAGE,
@@ -63,7 +59,6 @@ vb_status vb_window_import(struct vb_window *win, int rank, struct wire_offer *o
                                           win->lens[rank], wait_ms, &win->remotes[rank]);
 }
 
-/* Exchanges the offers of all ranks, then imports them. */
 static vb_status share(struct vb_window *win, struct wire_offer *mine)
 {
     struct vb_group *g = win->group;
@@ -111,8 +106,7 @@ static vb_status open_window(struct vb_window *win)
     return g->opts.elastic ? vb_window_exchange_share(win) : share(win, &mine);
 }
 
-/* Unexports the window from all devices. After this no device uses the memory, so it can be
- * unmapped. */
+/* After this no device uses the memory, so it can be unmapped. */
 static void unexport_all(struct vb_window *win)
 {
     struct vb_group *g = win->group;
@@ -190,12 +184,11 @@ void vb_window_destroy(struct vb_window *win)
 {
     if (win == NULL)
         return;
-    /* In an elastic group the ranks do not destroy a window together, so peers may still be
-     * writing. The memory stays until the group is closed. */
+    /* In an elastic group peers may still be writing until the group is closed. */
     if (win->group->opts.elastic)
         return;
-    /* A peer may still be writing, so all ranks must have come here before the memory is freed. If
-     * the group has failed, a barrier is not possible; a rank that is lost writes no more. */
+    /* A peer may still be writing, so all ranks must have come here first. After a failure of the
+     * group a barrier is not possible; a rank that is lost writes no more. */
     if (vb_control_status(win->group->control, NULL, 0) == VB_OK)
         (void)vb_group_barrier(win->group);
     vb_window_release(win);

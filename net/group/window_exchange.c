@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Windows of an elastic group. The ranks do not exchange all their keys at once, because ranks may
- * join or die meanwhile. Instead each rank offers its part to each member and imports the parts
- * that members offer. A joiner offers its parts of the existing windows, and each member answers an
- * offer with an offer of its own part. A window has the same number on all ranks, and the offers of
- * a peer come in the order of these numbers.
- *
- * The mapped parts of a rank that is gone stay mapped until another rank takes its slot, because
- * the caller may be reading them.
+ * Windows of an elastic group. Ranks may join or die meanwhile, so each rank offers its part to
+ * each member and imports the parts that members offer. A joiner offers its parts of the existing
+ * windows, and each member answers with its own. A window has the same number on all ranks, and the
+ * offers of a peer come in the order of these numbers. The mapped parts of a rank that is gone stay
+ * mapped until another rank takes its slot, because the caller may be reading them.
  */
 #include "net/group/group_priv.h"
 
@@ -55,8 +52,6 @@ void vb_window_exchange_remove(struct vb_window *win)
     for (i = 0; win->kept != NULL && i < win->group->slots; i++)
         release_kept(win, i);
 }
-
-/* ---- offers ---------------------------------------------------------------------------------- */
 
 static vb_status send_offer(struct vb_window *win, int rank)
 {
@@ -110,8 +105,7 @@ bool vb_window_exchange_has_all(struct vb_group *g, int rank)
     struct vb_window *win;
 
     for (win = g->windows; win != NULL; win = win->next)
-        if (win->id > 0 &&
-            win->remotes[rank] == NULL) /* window 0 belongs to barrier, broadcast and gather */
+        if (win->id > 0 && win->remotes[rank] == NULL) /* window 0 is of the barrier */
             return false;
     return true;
 }
@@ -152,8 +146,6 @@ vb_status vb_window_exchange_add_device(struct vb_group *g, struct vb_device *de
     return st;
 }
 
-/* ---- a new window ---------------------------------------------------------------------------- */
-
 struct sharing {
     struct vb_window *win;
     int rank; /* the first rank that has not offered its part */
@@ -191,8 +183,7 @@ static void nap(struct vb_group *g)
         (void)!read(g->wake_fd, &count, sizeof(count));
 }
 
-/* Waits for the offers of all members. Devices are not polled meanwhile, because no note may be
- * delivered before the caller has the window. */
+/* Devices are not polled: no note may be delivered before the caller has the window. */
 static vb_status wait_for_all(struct sharing *s)
 {
     struct vb_group *g = s->win->group;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads folders and links below a sysroot. The sysroot may be a recording from an unknown person,
- * so the code trusts no length, no file type and no content.
+ * Reads folders and links below a sysroot. It may be a recording from an unknown person, so no
+ * length, no file type and no content is trusted.
  */
 #include "net/probe/probe_priv.h"
 
@@ -27,8 +27,7 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Copies the names in a folder into rows of size bytes. The rows lie behind the MAX_NAMES pointers,
- * in the same block of memory. Returns the number of names. */
+/* The rows of size bytes lie behind the MAX_NAMES pointers, in the same block of memory. */
 static int read_names(DIR *dir, size_t size, char **names)
 {
     char *row = (char *)(names + MAX_NAMES);
@@ -53,8 +52,7 @@ vb_status vb_net_names_list(const char *sysroot, const char *path, size_t size, 
     DIR *dir = NULL;
     int n = 0;
 
-    /* All names are in one block, so that the caller frees only one pointer. Unused pages of the
-     * block take no memory. */
+    /* All names are in one block, for one free(). Its unused pages take no memory. */
     names = calloc(MAX_NAMES, sizeof(*names) + size);
     if (names == NULL)
         return vb_err_sys("calloc");

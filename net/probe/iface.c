@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Lists the network interfaces of the machine, from /sys/class/net and /proc/net.
- *
- * An interface with a hardware device is *physical*. An interface that is made of other interfaces,
- * such as a VLAN or a bond, is *stacked* if one of these is physical. All other interfaces are
- * *virtual*, except loopback. The data of a job goes over physical and stacked interfaces. The
- * control network of a CloudLab node is physical too, and the host's name usually resolves to it.
- * But the rules of CloudLab forbid the use of the control network for experiments.
+ * Lists the network interfaces of the machine, from /sys/class/net and /proc/net. An interface with
+ * a hardware device is *physical*. A VLAN, bond or bridge is *stacked* if one of its parts is
+ * physical. All others are *virtual*, except loopback. A job uses physical and stacked interfaces,
+ * but never the control network of a CloudLab node: the rules of CloudLab forbid it.
  */
 #include "net/probe/probe_priv.h"
 
@@ -21,8 +18,7 @@
 #define SYS_NET "/sys/class/net"
 #define SPEED_MAX_MBIT 10000000 /* 10 Tbit/s; drivers report more for an unknown speed */
 
-/* Flags from linux/route.h. On some systems this header cannot be included together with
- * net/if.h. */
+/* From linux/route.h, which cannot always be included together with net/if.h. */
 #define ROUTE_UP 0x1
 #define ROUTE_REJECT 0x200
 
@@ -46,8 +42,7 @@ static bool is_up(const char *sysroot, const char *name)
     int64_t carrier;
     char state[32];
 
-    /* Loopback and simple drivers report "unknown". In that case the file carrier says whether the
-     * interface is up. */
+    /* Loopback and simple drivers report "unknown"; then the file carrier says it. */
     if (vb_probe_line(state, sizeof(state), "%s" SYS_NET "/%s/operstate", sysroot, name) &&
         strcmp(state, "unknown") != 0)
         return strcmp(state, "up") == 0;
@@ -106,10 +101,7 @@ static void fill_iface(const char *sysroot, const char *name, struct vb_iface *i
                      sysroot, name);
 }
 
-/* ---- routes ---------------------------------------------------------------------------------- */
-
-/* The best default route that was found so far. The kernel uses the route with the lowest
- * metric. */
+/* The best default route so far: the kernel uses the one with the lowest metric. */
 struct best_route {
     char name[VB_IFACE_NAME]; /* the interface of the route; "": none found yet */
     unsigned metric;
@@ -125,8 +117,7 @@ static void offer_route(struct best_route *best, const char *name, unsigned metr
     best->metric = metric;
 }
 
-/* Reads a line of /proc/net/route. Its columns are Iface, Destination, Gateway, Flags, RefCnt, Use,
- * Metric, Mask ... */
+/* Columns: Iface, Destination, Gateway, Flags, RefCnt, Use, Metric, Mask ... */
 static bool route4_line(char *line, void *arg)
 {
     unsigned dest, flags, metric, mask;
@@ -139,8 +130,7 @@ static bool route4_line(char *line, void *arg)
     return true;
 }
 
-/* Reads a line of /proc/net/ipv6_route. Its columns are destination, length, source, length, next
- * hop, metric, references, use, flags, interface. All numbers are hexadecimal. */
+/* Hexadecimal: destination, length, source, length, next hop, metric, references, use, flags */
 static bool route6_line(char *line, void *arg)
 {
     char dest[33], name[VB_IFACE_NAME];
@@ -153,26 +143,17 @@ static bool route6_line(char *line, void *arg)
     return true;
 }
 
-static void mark_default(struct vb_iface *list, int n, const char *name)
-{
-    int i;
-
-    for (i = 0; i < n; i++)
-        if (name[0] != '\0' && strcmp(list[i].name, name) == 0)
-            list[i].default_route = true;
-}
-
 static void mark_routes(const char *sysroot, struct vb_iface *list, int n)
 {
     struct best_route best4 = {.name = ""}, best6 = {.name = ""};
+    int i;
 
     vb_probe_lines(route4_line, &best4, "%s/proc/net/route", sysroot);
     vb_probe_lines(route6_line, &best6, "%s/proc/net/ipv6_route", sysroot);
-    mark_default(list, n, best4.name);
-    mark_default(list, n, best6.name);
+    for (i = 0; i < n; i++)
+        list[i].default_route =
+            strcmp(list[i].name, best4.name) == 0 || strcmp(list[i].name, best6.name) == 0;
 }
-
-/* ---- addresses ------------------------------------------------------------------------------- */
 
 static void add_address(struct vb_iface *list, int n, const struct ifaddrs *ifa)
 {
@@ -213,8 +194,6 @@ static void add_addresses(struct vb_iface *list, int n)
     freeifaddrs(all);
 }
 
-/* ---- the list of interfaces ------------------------------------------------------------------ */
-
 vb_status vb_net_ifaces_list(const char *sysroot, struct vb_iface **list_p, int *n_p)
 {
     struct vb_iface *list;
@@ -253,8 +232,7 @@ static bool carries_data(const struct vb_iface *iface)
            !iface->enslaved && !iface->control;
 }
 
-/* Returns whether interface a is better than b for data. An interface with an address is better,
- * because without an address even a fast interface reaches no peer. */
+/* Without an address even a fast interface reaches no peer. */
 static bool better(const struct vb_iface *a, const struct vb_iface *b)
 {
     if ((a->n_addrs > 0) != (b->n_addrs > 0))

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Finds out what a machine has: network interfaces, RDMA devices, soft-RoCE, and counters of RDMA
- * ports.
- *
- * These functions only read, and change nothing on the machine. sysroot is put before every path
- * that is read: "" is the running machine, and a folder is a recording of another machine. Any
- * thread may call these functions. None of them waits for the network.
+ * ports. sysroot is put before every path that is read: "" is the running machine, a folder is a
+ * recording of another. Any thread may call these functions. They change nothing and never wait.
  */
 #ifndef VB_NET_PROBE_PROBE_H
 #define VB_NET_PROBE_PROBE_H
@@ -42,30 +39,21 @@ struct vb_iface {
     int n_addrs;
 };
 
-/* Lists all interfaces, ordered by name. If there are no interfaces, returns VB_OK and *n_p is 0.
- * The caller frees the list with vb_net_ifaces_free(). */
+/* Lists all interfaces, ordered by name. The caller frees the list with vb_net_ifaces_free(). */
 vb_status vb_net_ifaces_list(const char *sysroot, struct vb_iface **list_p, int *n_p);
 void vb_net_ifaces_free(struct vb_iface *list);
 
-/* Finds the interface of the CloudLab or Emulab control network. Returns false if the machine has
- * no such network. */
+/* Finds the CloudLab or Emulab control network. Returns false if there is none. */
 bool vb_net_control_if(const char *sysroot, char *name, size_t size);
 
-/* Returns the interface that a job's data should use, or NULL if there is none. The interface must
- * be physical or stacked, must be up, and must not be the control network or belong to a bond or
- * bridge. Of several such interfaces, one with an address is preferred, then the fastest, then the
- * first. The result points into the list. */
+/* Returns the interface that a job's data should use, or NULL. It is physical or stacked, is up,
+ * and is not the control network or part of a bond or bridge. One with an address is preferred,
+ * then the fastest, then the first. The result points into the list. */
 const struct vb_iface *vb_net_iface_for_data(const struct vb_iface *list, int n);
 
 /* ---- RDMA devices ---------------------------------------------------------------------------- */
 
-enum vb_rdma_transport {
-    VB_RDMA_OTHER,
-    VB_RDMA_INFINIBAND,
-    VB_RDMA_ROCE,
-    VB_RDMA_IWARP,
-};
-
+enum vb_rdma_transport { VB_RDMA_OTHER, VB_RDMA_INFINIBAND, VB_RDMA_ROCE, VB_RDMA_IWARP };
 enum vb_gid_type { VB_GID_IB, VB_GID_ROCE_V1, VB_GID_ROCE_V2 };
 
 struct vb_rdma_gid {
@@ -99,16 +87,15 @@ struct vb_rdma_dev {
     bool soft;     /* a software device (rxe or siw), which runs over any interface */
 };
 
-/* Lists all RDMA devices of the kernel, ordered by name. The data comes from sysfs and, on the
- * running machine, also from libibverbs. If the kernel has no RDMA, returns VB_OK and *n_p is 0.
- * The caller frees the list with vb_net_rdma_free(). */
+/* Lists all RDMA devices of the kernel, ordered by name, from sysfs and, on the running machine,
+ * also from libibverbs. The caller frees the list with vb_net_rdma_free(). */
 vb_status vb_net_rdma_list(const char *sysroot, struct vb_rdma_dev **list_p, int *n_p);
 void vb_net_rdma_free(struct vb_rdma_dev *list, int n);
 
 /* Returns the first active port of a device that verbs can open, or NULL. */
 const struct vb_rdma_port *vb_net_rdma_active_port(const struct vb_rdma_dev *dev);
 
-/* Returns whether verbs can open the device and one of its ports is active. */
+/* Verbs can open the device and one of its ports is active. */
 bool vb_net_rdma_usable(const struct vb_rdma_dev *dev);
 bool vb_net_rdma_any_usable(void); /* of the running machine */
 
@@ -127,16 +114,15 @@ struct vb_rxe {
 
 void vb_net_rxe_probe(const char *sysroot, struct vb_rxe *rxe_p);
 
-/* Write the name and version of a library, such as "libibverbs 1.14.44.0". The version comes from
- * the file name of the loaded library. If this is not known, the text has the version at compile
- * time and says so. */
+/* Write a text such as "libibverbs 1.14.44.0". If the version of the loaded library is not known,
+ * it has the version at compile time and says so. */
 void vb_net_verbs_version(char *buf, size_t size);
 void vb_net_rdmacm_version(char *buf, size_t size);
 
 /* ---- counters of RDMA ports ------------------------------------------------------------------ */
 
-/* The kinds of trouble that a port counts, with the same name for all drivers. Both ends of a
- * connection count the same event, so the counts of two hosts must not be added up. */
+/* The kinds of trouble that a port counts. Both ends of a connection count the same event, so the
+ * counts of two hosts must not be added up. */
 enum vb_port_trouble {
     VB_PORT_RETRIES,    /* packets sent again after a timeout or a NAK */
     VB_PORT_OUT_OF_SEQ, /* packets out of order, mostly because an earlier packet was lost */
@@ -163,16 +149,14 @@ struct vb_port_list {
 };
 
 /* Reads the counters of one port ("rxe0/1"), of all ports of a device ("rxe0") or of all active
- * ports (NULL). Reads at most VB_PORTS_MAX ports. A counter that cannot be read is 0. The call
- * takes some milliseconds. */
+ * ports (NULL), at most VB_PORTS_MAX. A counter that cannot be read is 0. */
 vb_status vb_net_ports_read(const char *sysroot, const char *which, struct vb_port_list *list_p);
 
 /* Returns the counts of a port, or NULL if the port is not in the list. */
 const struct vb_port_counts *vb_net_ports_find(const struct vb_port_list *list, const char *dev,
                                                int port);
 
-/* Computes how much the counters of each port in after have grown since before. moved_p may be the
- * same list as after. */
+/* How much each counter in after has grown since before. moved_p may be the same list as after. */
 void vb_net_ports_moved(const struct vb_port_list *before, const struct vb_port_list *after,
                         struct vb_port_list *moved_p);
 

@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * Declarations that the files of net/probe share.
- */
+/* SPDX-License-Identifier: MIT */
 #ifndef VB_NET_PROBE_PROBE_PRIV_H
 #define VB_NET_PROBE_PROBE_PRIV_H
 
@@ -9,14 +6,12 @@
 
 /* ---- folders below a sysroot (folder.c) ------------------------------------------------------ */
 
-/* Lists the names in a folder, sorted. Names that are not printable, or not shorter than size, are
- * left out. Returns an array of *n_p strings, which the caller frees with one free(*names_p). A
- * folder that does not exist has no names. */
+/* Lists the names in a folder, sorted, except those that are not printable or not shorter than
+ * size. The caller frees *names_p, one block. A folder that does not exist has no names. */
 vb_status vb_net_names_list(const char *sysroot, const char *path, size_t size, char ***names_p,
                             int *n_p);
 
-/* Copies the last component of a symbolic link's target to buf. In sysfs this is the name of a
- * driver. Writes "" if the path is not a link. */
+/* Copies the last part of a link's target, in sysfs the name of a driver; "": no link. */
 void vb_net_link_base(char *buf, size_t size, const char *path_fmt, ...) VB_PRINTF(3, 4);
 
 /* Returns whether the path exists. A dangling link counts as existing. */
@@ -30,7 +25,6 @@ bool vb_net_exists(const char *path_fmt, ...) VB_PRINTF(1, 2);
 /* Adds the data that only libibverbs has to each device (verbs_probe.c). */
 void vb_net_rdma_query_verbs(struct vb_rdma_dev *list, int n);
 
-/* Appends a copy of gid to the GIDs of the port. */
 vb_status vb_net_gid_add(struct vb_rdma_port *port, const struct vb_rdma_gid *gid);
 
 #endif

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads the error counters of RDMA ports. Each driver has its own names for the same few errors;
- * the table below maps them. A retry that succeeds is visible only in these counters, because it
- * only makes the transfer slower.
- *
- * Two counters are left out on purpose: ack_deferred of rxe, which counts work passed to a thread
- * and grows without errors, and rx_icrc_encapsulated of mlx5, which also counts other traffic than
- * RDMA.
+ * Reads the error counters of RDMA ports, which have other names in each driver. A retry that
+ * succeeds is visible only here, because it only makes the transfer slower. Two counters are left
+ * out on purpose: ack_deferred of rxe, which grows without errors, and rx_icrc_encapsulated of
+ * mlx5, which also counts other traffic than RDMA.
  */
 #include "net/probe/probe_priv.h"
 
@@ -93,10 +90,7 @@ const char *vb_port_trouble_str(enum vb_port_trouble kind)
     return (unsigned)kind < VB_PORT_TROUBLES ? words[kind] : "other";
 }
 
-/* ---- reading counters ------------------------------------------------------------------------ */
-
-/* Reads all counters of a port. A file that does not exist, cannot be read or has no number ("N/A
- * (no PMA)") is ignored. */
+/* A file that does not exist, cannot be read or has no number ("N/A (no PMA)") is ignored. */
 static void read_port(const char *sysroot, struct vb_port_counts *port)
 {
     int64_t value;
@@ -113,8 +107,7 @@ static void read_port(const char *sysroot, struct vb_port_counts *port)
     }
 }
 
-/* Returns whether which selects this port. "rxe0/1" selects one port, "rxe0" all ports of a device,
- * NULL all active ports. */
+/* "rxe0/1" selects one port, "rxe0" all ports of a device, NULL all active ports. */
 static bool wanted(const char *sysroot, const char *which, const char *dev, int port)
 {
     char name[VB_RDMA_NAME + 8], state[64];
@@ -174,8 +167,6 @@ vb_status vb_net_ports_read(const char *sysroot, const char *which, struct vb_po
     return st;
 }
 
-/* ---- changes since an earlier reading -------------------------------------------------------- */
-
 const struct vb_port_counts *vb_net_ports_find(const struct vb_port_list *list, const char *dev,
                                                int port)
 {
@@ -187,8 +178,7 @@ const struct vb_port_counts *vb_net_ports_find(const struct vb_port_list *list, 
     return NULL;
 }
 
-/* Subtracts the counters of before. A counter that is smaller than before was reset, or the device
- * was created again. The new value of such a counter is kept. */
+/* A counter that is smaller than before was reset, and its new value is kept. */
 static void subtract(struct vb_port_counts *port, const struct vb_port_counts *before)
 {
     int k;

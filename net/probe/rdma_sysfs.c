@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Lists the RDMA devices in /sys/class/infiniband, of this machine or of a recording of another
- * machine. verbs_probe.c adds the data that only libibverbs has.
+ * Lists the RDMA devices in /sys/class/infiniband. verbs_probe.c adds what only libibverbs knows.
  */
 #include "net/probe/probe_priv.h"
 
@@ -14,30 +13,16 @@
 
 const char *vb_rdma_transport_str(enum vb_rdma_transport transport)
 {
-    switch (transport) {
-    case VB_RDMA_INFINIBAND:
-        return "InfiniBand";
-    case VB_RDMA_ROCE:
-        return "RoCE";
-    case VB_RDMA_IWARP:
-        return "iWARP";
-    case VB_RDMA_OTHER:
-        break;
-    }
-    return "other";
+    static const char *const names[] = {"other", "InfiniBand", "RoCE", "iWARP"};
+
+    return (unsigned)transport < VB_COUNT(names) ? names[transport] : "other";
 }
 
 const char *vb_gid_type_str(enum vb_gid_type type)
 {
-    switch (type) {
-    case VB_GID_ROCE_V1:
-        return "RoCE v1";
-    case VB_GID_ROCE_V2:
-        return "RoCE v2";
-    case VB_GID_IB:
-        break;
-    }
-    return "IB";
+    static const char *const names[] = {"IB", "RoCE v1", "RoCE v2"};
+
+    return (unsigned)type < VB_COUNT(names) ? names[type] : "IB";
 }
 
 vb_status vb_net_gid_add(struct vb_rdma_port *port, const struct vb_rdma_gid *gid)
@@ -63,8 +48,7 @@ static bool port_line(const struct place *at, int port, const char *file, char *
                          port, file);
 }
 
-/* Reads an entry of the GID table. Returns false if the entry is empty. The GID of an empty entry
- * is zero, and its attributes cannot be read. */
+/* Returns false for an empty entry, whose GID is zero and whose attributes cannot be read. */
 static bool read_gid(const struct place *at, const struct vb_rdma_port *port, int index,
                      struct vb_rdma_gid *gid)
 {
@@ -150,9 +134,8 @@ static vb_status read_ports(const struct place *at, struct vb_rdma_dev *dev)
     return st;
 }
 
-/* Finds the driver of a device. Only rxe has the file parent, which has the name of the interface.
- * A siw device is recognized by its node_desc. An administrator may overwrite node_desc, so an
- * iWARP device without a hardware driver also counts as siw. */
+/* Only rxe has the file parent, with the name of the interface. siw has its own node_desc, but an
+ * administrator may overwrite it, so iWARP without a hardware driver also counts as siw. */
 static void read_driver(const struct place *at, struct vb_rdma_dev *dev)
 {
     char line[64];

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Finds out whether soft-RoCE can be set up on this machine: whether the machine has the kernel
- * module rdma_rxe, and the command that creates a soft-RoCE device. Kernels for clouds often lack
- * the module.
+ * Finds out whether the machine has the kernel module rdma_rxe, which kernels for clouds often
+ * lack, and the command that creates a soft-RoCE device.
  */
 #include "net/probe/probe_priv.h"
 
@@ -13,8 +12,7 @@
 #define MODULE_DIR "kernel/drivers/infiniband/sw/rxe"
 #define MODULE_FILE "rdma_rxe.ko" /* the file name may end with .xz, .zst or .gz */
 
-/* Looks for the module in a line of modules.dep or modules.builtin. Such a line starts with the
- * path of a module. */
+/* A line of modules.dep or modules.builtin starts with the path of a module. */
 static bool module_line(char *line, void *arg)
 {
     const char *base, *end = line + strcspn(line, ":");
@@ -27,8 +25,7 @@ static bool module_line(char *line, void *arg)
     return false;
 }
 
-/* Returns whether the module is in the folder. A recording may lack modules.dep, so the folder is
- * searched, too. */
+/* A recording may lack modules.dep, so the folder is searched, too. */
 static bool module_in_folder(const char *sysroot, const char *folder)
 {
     bool found = false;
@@ -56,8 +53,7 @@ static void probe_files(const char *sysroot, struct vb_rxe *rxe)
     rxe->present = rxe->present || module_in_folder(sysroot, path);
 }
 
-/* Returns whether the machine has the command rdma. The user runs it with sudo, which searches
- * these folders and ignores PATH. */
+/* The user runs the command rdma with sudo, which searches these folders and ignores PATH. */
 static bool has_tool(const char *sysroot)
 {
     static const char *const folders[] = {"/usr/local/sbin", "/usr/local/bin", "/usr/sbin",

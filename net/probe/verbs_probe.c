@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Asks libibverbs about the RDMA devices that sysfs lists: whether this program may open a device,
- * the limits of its ports, and its GIDs. Each device is opened, queried and closed again.
+ * the limits of its ports, and its GIDs.
  */
 #include "net/probe/probe_priv.h"
 
@@ -16,11 +16,6 @@
 #include <string.h>
 
 #define MAX_GIDS 1024 /* maximum number of GIDs of all ports of a device together */
-
-static int mtu_bytes(enum ibv_mtu mtu)
-{
-    return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128 << mtu : 0;
-}
 
 static const char *state_str(enum ibv_port_state state)
 {
@@ -39,7 +34,8 @@ static void query_port(struct ibv_context *ctx, struct vb_rdma_port *port)
     port->active = attr.state == IBV_PORT_ACTIVE;
     if (attr.link_layer != IBV_LINK_LAYER_UNSPECIFIED)
         port->ethernet = attr.link_layer == IBV_LINK_LAYER_ETHERNET;
-    port->mtu_bytes = mtu_bytes(attr.active_mtu);
+    if (attr.active_mtu >= IBV_MTU_256 && attr.active_mtu <= IBV_MTU_4096)
+        port->mtu_bytes = 128 << attr.active_mtu;
     port->max_msg_bytes = attr.max_msg_sz;
 }
 
@@ -70,8 +66,7 @@ static void add_gid(struct vb_rdma_dev *dev, const struct ibv_gid_entry *entry)
     vb_net_gid_add(port, &gid); /* if memory is short, this is logged and the list is shorter */
 }
 
-/* Replaces the GIDs from sysfs. Old kernels cannot list all GIDs at once; in that case the GIDs
- * from sysfs are kept. */
+/* Old kernels cannot list all GIDs at once; in that case the GIDs from sysfs are kept. */
 static void query_gids(struct ibv_context *ctx, struct vb_rdma_dev *dev)
 {
     ssize_t i, n;
@@ -127,8 +122,6 @@ void vb_net_rdma_query_verbs(struct vb_rdma_dev *list, int n)
     ibv_free_device_list(handles);
 }
 
-/* ---- versions -------------------------------------------------------------------------------- */
-
 struct library {
     const char *stem; /* "/libibverbs.so" */
     char version[32];
@@ -152,9 +145,8 @@ static int match_library(struct dl_phdr_info *info, size_t size, void *arg)
     return 1;
 }
 
-/* Writes the version of a library. The libraries have no function that returns their version. But
- * the name of the loaded file has the version when links are resolved: libibverbs.so.1 is a link to
- * libibverbs.so.1.14.44.0. */
+/* The libraries have no function for their version, but the file that is loaded, libibverbs.so.1,
+ * is a link to libibverbs.so.1.14.44.0. */
 static void library_version(const char *name, const char *built_with, char *buf, size_t size)
 {
     char stem[32];

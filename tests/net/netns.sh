@@ -4,7 +4,7 @@
 # Tests jobs on two hosts: netns.sh VERBENA. The two hosts are two network namespaces, connected by a pair of virtual
 # interfaces.
 #
-# Covers: net/control/route.c
+# Covers: net/control/root.c
 set -uo pipefail
 verbena=$(realpath "$1")
 

@@ -123,10 +123,10 @@ static void callers_with_the_secret_are_accepted(void **state)
     vb_handshake_init(&hs, 0, 0);
     assert_int_equal(feed(&hs, call_bytes, sizeof(call_bytes), key, answer), WIRE_ANSWER_BYTES);
     assert_int_equal(hs.state, HANDSHAKE_PROOF);
-    vb_auth_prove_client(key, call_bytes, answer, proof);
+    vb_auth_handshake(AUTH_CLIENT, key, call_bytes, answer, proof);
     assert_int_equal(feed(&hs, proof, sizeof(proof), key, out), WIRE_VERDICT_BYTES);
     assert_int_equal(hs.state, HANDSHAKE_DONE);
-    vb_auth_session(key, call_bytes, answer, session);
+    vb_auth_handshake(AUTH_SESSION, key, call_bytes, answer, session);
     assert_memory_equal(session, hs.session, sizeof(session));
 
     /* A proof that is replayed to another listener is refused, because the new listener has another
