@@ -265,7 +265,7 @@ vb_status vb_checkpoint_write(const char *dir, const struct vb_checkpoint *cp, i
     vb_cp_remove_stale(dir);
     w.fd = open(w.temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (w.fd < 0)
-        return vb_err_sys("create %s", w.path);
+        return vb_err_sys("cannot create %s", w.path);
     st = append_all(&w, cp, &head);
     if (st == VB_OK)
         st = finish(&w, dir);

@@ -26,7 +26,7 @@ static vb_status out_of_bounds(const struct transfer *t)
     return vb_err(VB_ERR_USAGE,
                   "a transfer of %zu bytes is out of bounds: it begins at byte %zu of %zu on this "
                   "rank, and at byte %zu on rank %d, which has %zu bytes",
-                  t->len, t->mine, t->win->lens[t->win->group->rank], t->theirs, t->rank,
+                  t->len, t->mine, t->from->lens[t->win->group->rank], t->theirs, t->rank,
                   t->win->lens[t->rank]);
 }
 
