@@ -24,6 +24,7 @@ struct join_info {
     uint32_t words, settings, plan; /* sizes of the command line, the settings and the plan */
     int64_t begin;                  /* number of steps of earlier runs */
     uint64_t n, max_keys;           /* n and max_keys of the job's struct ps_job */
+    unsigned char token[VB_JOB_TOKEN];
 };
 
 struct vb_joined {
@@ -72,6 +73,7 @@ vb_status vb_async_join_info_put(const struct vb_async *a, struct async_board *b
     p->begin = a->job.begin;
     p->n = a->job.n;
     p->max_keys = a->job.max_keys;
+    memcpy(p->token, t->saved.token, sizeof(p->token));
     p->words = (uint32_t)t->o->join.words_len;
     p->settings = (uint32_t)strlen(t->settings);
     p->plan = t->kernels.text != NULL ? (uint32_t)strlen(t->kernels.text) : 0;
@@ -213,6 +215,7 @@ int vb_joined_rank(const struct vb_joined *j)
 struct vb_trainer_joiner vb_joined_joiner(const struct vb_joined *j)
 {
     return (struct vb_trainer_joiner){.rank = vb_joined_rank(j),
+                                      .token = j->info.token,
                                       .begin = j->info.begin,
                                       .settings = j->settings,
                                       .plan = j->plan[0] != '\0' ? j->plan : NULL};

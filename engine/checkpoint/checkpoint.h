@@ -39,7 +39,7 @@ struct vb_checkpoint {
 /* Writes dir/checkpoint-STEP.vbc. Creates the folder if its parent exists. The file is written
  * under a temporary name, synced and renamed. So older checkpoints stay intact whatever happens,
  * and an incomplete file never has the name of a checkpoint. Temporary files of killed writers are
- * removed, so a folder must have only one writer at a time. If keep is not 0, only this checkpoint
+ * removed, so the writer must hold the lock of the folder. If keep is not 0, only this checkpoint
  * and the keep - 1 newest checkpoints of earlier steps are kept; later steps are kept, too. The
  * function returns when all data is on the disk. *seconds_p becomes the duration of the call;
  * seconds_p may be NULL. */
@@ -60,9 +60,23 @@ const struct vb_checkpoint_array *vb_checkpoint_find(const struct vb_checkpoint 
 const void *vb_checkpoint_data(const struct vb_checkpoint *cp, const char *name,
                                enum vb_array_type type, size_t n);
 
-/* Finds the checkpoint with the highest step. A broken checkpoint is skipped with a warning.
- * Returns VB_ERR_NO_FILE, without logging, if the folder does not exist or has no checkpoint;
- * VB_ERR_INPUT if all checkpoints are broken. */
-vb_status vb_checkpoint_latest(const char *dir, char *path, size_t size);
+/* Finds and reads the checkpoint with the highest step. A broken checkpoint is skipped with a
+ * warning; one that cannot be opened or read is an error. Returns VB_ERR_NO_FILE, without logging,
+ * if the folder does not exist or has no checkpoint; VB_ERR_INPUT if all checkpoints are broken. */
+vb_status vb_checkpoint_read_latest(const char *dir, char *path, size_t size,
+                                    struct vb_checkpoint **cp_p);
+vb_status vb_checkpoint_latest(const char *dir, char *path, size_t size); /* finds its path only */
+
+/* ---- the lock of a folder -------------------------------------------------------------------- */
+
+#define VB_JOB_TOKEN 16
+
+/* A folder of checkpoints belongs to one job at a time. The file DIR/lock says whose it is, and the
+ * kernel drops the lock when the process ends. If another job has the folder, vb_checkpoint_lock()
+ * names that job and fails with VB_ERR_USAGE. If another process of the same job has it, which the
+ * token shows, the call succeeds without a lock: such a process is dead or was dropped, but its
+ * host may not know that yet. *fd_p is for vb_checkpoint_unlock(), which accepts -1. */
+vb_status vb_checkpoint_lock(const char *dir, const unsigned char token[VB_JOB_TOKEN], int *fd_p);
+void vb_checkpoint_unlock(int fd);
 
 #endif

@@ -134,61 +134,71 @@ void vb_cp_remove_old(const char *dir, int64_t step, int keep)
     closedir(folder);
 }
 
-/* Checks that a checkpoint is valid, and that the step in the file is the step in its name. */
-static vb_status try_one(const char *path, int64_t step)
+/* Reads a checkpoint, and checks that the step in the file is the step in its name. A broken file
+ * is skipped with a warning. Any other failure (no permission, say) is an error, because an older
+ * checkpoint would then be used although the newest one is good. */
+static vb_status try_one(const char *path, int64_t step, struct vb_checkpoint **cp_p)
 {
-    struct vb_checkpoint *cp = NULL;
     char why[CP_WHY];
-    vb_status st = vb_cp_load(path, why, &cp);
+    vb_status st = vb_cp_load(path, why, cp_p);
 
-    if (st == VB_ERR_NO_MEMORY)
-        return vb_err(st, "%s", why);
-    if (st == VB_OK && cp->step != step) {
+    if (st == VB_OK && (*cp_p)->step != step) {
         snprintf(why, sizeof(why),
                  "%s: offset 24: the step is %lld, but the name of the file has a different step",
-                 path, (long long)cp->step);
+                 path, (long long)(*cp_p)->step);
+        vb_checkpoint_free(*cp_p);
         st = VB_ERR_INPUT;
     }
-    vb_checkpoint_free(cp);
-    if (st != VB_OK)
+    if (st == VB_ERR_INPUT)
         VB_LOG_WARN("%s; this checkpoint is skipped", why);
+    else if (st != VB_OK)
+        st = vb_err(st, "%s", why);
     return st;
 }
 
-static vb_status find_latest(DIR *folder, const char *dir, char *path_p, size_t size)
+static vb_status find_latest(DIR *folder, const char *dir, char *path, size_t size,
+                             struct vb_checkpoint **cp_p)
 {
-    vb_status st, tried = VB_ERR_NO_FILE;
     struct steps steps = {0};
-    char path[PATH_MAX];
+    vb_status st = list_steps(folder, INT64_MAX, &steps);
     size_t i;
 
-    st = list_steps(folder, INT64_MAX, &steps);
-    for (i = 0; st == VB_OK && tried != VB_OK && i < steps.n; i++) {
-        if (!vb_cp_path(path, dir, steps.list[i]) || strlen(path) >= size)
+    if (st == VB_OK)
+        st = VB_ERR_NO_FILE;
+    for (i = 0; i < steps.n && (st == VB_ERR_NO_FILE || st == VB_ERR_INPUT); i++) {
+        char full[PATH_MAX];
+
+        if (!vb_cp_path(full, dir, steps.list[i]) || strlen(full) >= size)
             st = vb_err(VB_ERR_USAGE, "cannot read %.64s...: the path is too long", dir);
         else
-            tried = try_one(path, steps.list[i]);
-        if (tried == VB_ERR_NO_MEMORY)
-            st = tried;
+            st = try_one(full, steps.list[i], cp_p);
+        if (st == VB_OK)
+            memcpy(path, full, strlen(full) + 1);
     }
-    if (st == VB_OK && steps.n > 0 && tried != VB_OK)
+    if (st == VB_ERR_INPUT)
         st = vb_err(VB_ERR_INPUT, "%s: no checkpoint in this folder can be read", dir);
-    else if (st == VB_OK)
-        st = tried;
-    if (st == VB_OK)
-        memcpy(path_p, path, strlen(path) + 1);
     free(steps.list);
     return st;
 }
 
-vb_status vb_checkpoint_latest(const char *dir, char *path, size_t size)
+vb_status vb_checkpoint_read_latest(const char *dir, char *path, size_t size,
+                                    struct vb_checkpoint **cp_p)
 {
     DIR *folder = opendir(dir);
     vb_status st;
 
     if (folder == NULL)
         return errno == ENOENT ? VB_ERR_NO_FILE : vb_err_sys("cannot open the folder %s", dir);
-    st = find_latest(folder, dir, path, size);
+    st = find_latest(folder, dir, path, size, cp_p);
     closedir(folder);
+    return st;
+}
+
+vb_status vb_checkpoint_latest(const char *dir, char *path, size_t size)
+{
+    struct vb_checkpoint *cp = NULL;
+    vb_status st = vb_checkpoint_read_latest(dir, path, size, &cp);
+
+    vb_checkpoint_free(st == VB_OK ? cp : NULL);
     return st;
 }

@@ -213,6 +213,7 @@ void vb_trainer_close(struct vb_trainer *t)
         t->ops->destroy(t);
     vb_dataset_destroy(&t->data.train);
     vb_dataset_destroy(&t->data.test);
+    vb_checkpoint_unlock(t->saved.lock_fd);
     free(t->evals.list);
     free(t->settings);
     free(t->kernels.text);
@@ -328,7 +329,8 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
                              .rank = o->group.rank,
                              .world = vb_train_workers(o),
                              .async = o->mode == VB_MODE_ASYNC,
-                             .evals = {.accuracy = -1, .loss = -1}};
+                             .evals = {.accuracy = -1, .loss = -1},
+                             .saved = {.lock_fd = -1}};
     t->shares = vb_train_apart(o) ? 1 : t->world;
     t->serves = t->async && t->rank >= t->world;
     t->shows = t->rank == 0;

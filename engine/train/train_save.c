@@ -6,24 +6,47 @@
 #include "engine/train/train_room_priv.h"
 
 #include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #define KEEP 2 /* the newest checkpoint, and one more in case the newest is broken */
+
+/* Makes the folder, and locks it for this job. */
+static vb_status take_folder(struct vb_trainer *t)
+{
+    const char *dir = t->o->save.dir;
+    vb_status st = t->saved.locked ? VB_OK : vb_dir_make(dir);
+
+    if (st != VB_OK || t->saved.locked)
+        return st;
+    if (access(dir, W_OK | X_OK) != 0)
+        return vb_err_sys("cannot write checkpoints to %s", dir);
+    st = vb_checkpoint_lock(dir, t->saved.token, &t->saved.lock_fd);
+    t->saved.locked = st == VB_OK;
+    return st;
+}
 
 /* Finds errors of the folder before training instead of after it. */
 vb_status vb_train_prepare_save(struct vb_trainer *t)
 {
     const char *dir = t->o->save.dir;
     char path[4096];
-    vb_status st;
+    vb_status st = VB_OK;
 
-    if (dir == NULL || t->rank != 0)
+    if (t->joiner != NULL) {
+        memcpy(t->saved.token, t->joiner->token, VB_JOB_TOKEN);
         return VB_OK;
-    st = vb_dir_make(dir);
+    }
+    if (t->rank == 0 && getrandom(t->saved.token, VB_JOB_TOKEN, 0) != VB_JOB_TOKEN)
+        st = vb_err_sys("getrandom");
+    if (st == VB_OK && t->place.group != NULL)
+        st = vb_group_broadcast(t->place.group, 0, t->saved.token, VB_JOB_TOKEN);
+    if (st != VB_OK || t->rank != 0 || dir == NULL)
+        return st;
+    st = take_folder(t);
     if (st != VB_OK)
         return st;
-    if (access(dir, W_OK | X_OK) != 0)
-        return vb_err_sys("cannot write checkpoints to %s", dir);
     if (!t->o->save.resume && vb_checkpoint_latest(dir, path, sizeof(path)) != VB_ERR_NO_FILE)
         return vb_err(VB_ERR_USAGE,
                       "%s has checkpoints of an earlier run: use --resume to continue that run, or "
@@ -43,8 +66,8 @@ vb_status vb_train_save(struct vb_trainer *t, int64_t step)
 
     snprintf(cp.model, sizeof(cp.model), "%s", t->o->model);
     st = t->ops->save(t, &cp);
-    if (st == VB_OK && t->async) /* rank 0 has made the folder only on its own host */
-        st = vb_dir_make(t->o->save.dir);
+    if (st == VB_OK && writes) /* rank 0 has made the folder only on its own host */
+        st = take_folder(t);
     if (st == VB_OK && writes)
         st = vb_checkpoint_write(t->o->save.dir, &cp, KEEP, &seconds);
     if (st == VB_OK && writes)
@@ -61,15 +84,13 @@ vb_status vb_train_save(struct vb_trainer *t, int64_t step)
 static vb_status read_newest(struct vb_trainer *t, struct vb_checkpoint **read_p)
 {
     char path[4096], name[64];
-    vb_status st = vb_checkpoint_latest(t->o->save.dir, path, sizeof(path));
+    vb_status st = vb_checkpoint_read_latest(t->o->save.dir, path, sizeof(path), read_p);
 
     if (st == VB_ERR_NO_FILE && t->rank == 0)
         VB_LOG_WARN("--resume: there is no checkpoint in %s; training begins at step 0",
                     t->o->save.dir);
     if (st == VB_ERR_NO_FILE)
         return VB_OK; /* the run was stopped before its first checkpoint */
-    if (st == VB_OK)
-        st = vb_checkpoint_read(path, read_p);
     if (st != VB_OK)
         return st;
     if (vb_train_settings_differ(t->settings, (*read_p)->options, name))

@@ -154,6 +154,9 @@ struct vb_trainer_evals {
 struct vb_trainer_saved {
     char path[4096]; /* path of the last checkpoint; "": this rank has written none */
     double pause_s;  /* the longest time that a checkpoint took */
+    unsigned char token[VB_JOB_TOKEN]; /* of this run, the same on all ranks */
+    bool locked;                       /* this rank may write to the folder */
+    int lock_fd;                       /* -1: this rank holds no lock */
 };
 
 /* --slow: this rank idles to be slower than it is. */
@@ -164,10 +167,11 @@ struct vb_trainer_slow {
 
 /* The facts that a worker has learnt from the running job that it joins. The texts are borrowed. */
 struct vb_trainer_joiner {
-    int rank;             /* rank of this worker in the job */
-    int64_t begin;        /* number of steps of the run that the job has resumed */
-    const char *settings; /* settings of the job */
-    const char *plan;     /* plan of the job; NULL: the job has no plan */
+    const unsigned char *token; /* of the run: vb_trainer_saved.token */
+    int rank;                   /* rank of this worker in the job */
+    int64_t begin;              /* number of steps of the run that the job has resumed */
+    const char *settings;       /* settings of the job */
+    const char *plan;           /* plan of the job; NULL: the job has no plan */
 };
 
 struct vb_trainer {
