@@ -357,4 +357,11 @@ vb_status vb_json_print(const struct vb_json *json, FILE *out);
 /* Returns the name and version of the JSON library in use. */
 const char *vb_json_library(void);
 
+/* ---- Ctrl-C ---------------------------------------------------------------------------------- */
+
+/* From now on the first SIGINT, SIGTERM or SIGHUP is only noted, and vb_interrupted() returns its
+ * number; the second ends the process. A signal that is ignored stays ignored. */
+void vb_interrupt_catch(void);
+int vb_interrupted(void); /* 0: none has come */
+
 #endif

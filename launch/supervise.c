@@ -4,9 +4,10 @@
  * user's Ctrl-C. For ranks on other hosts its children are ssh processes; if it closes the standard
  * input of an ssh, the rank ends.
  *
- * A job ends in stages. When a rank has failed, the others get a *grace* time to notice the failure
- * and log it. Then they are asked to end (SIGTERM) and, if they do not, killed (SIGKILL). The grace
- * time is skipped after a Ctrl-C, after the loss of standard output, and if a job has gone on
+ * A job ends in stages. The first Ctrl-C is passed on to the ranks, which finish their step, save
+ * and report; the second kills them. When a rank has failed, the others get a *grace* time to
+ * notice the failure and log it. Then they are asked to end (SIGTERM) and, if they do not, killed
+ * (SIGKILL). The grace time is skipped after the loss of standard output, and if a job has gone on
  * without some ranks and all remaining ones are stopped (SIGSTOP). A rank leads a process group,
  * which is killed as a whole before the rank is reaped: until then no other group can get its
  * number.
@@ -24,7 +25,9 @@
 #define HELLO_MS 30000 /* time from the start of the last ssh to the hello of its rank */
 #define SSH_AT_ONCE 8  /* an sshd refuses more than 10 connections that have not logged in yet */
 
-enum stage { RUNNING, GRACE, ASKED, KILLED }; /* a job ends in this order */
+#define STOP_MS 120000 /* time to finish a step, write a checkpoint and report after a Ctrl-C */
+
+enum stage { RUNNING, STOPPING, GRACE, ASKED, KILLED }; /* a job ends in this order */
 
 struct job {
     int ranks;
@@ -85,7 +88,11 @@ static void enter(struct job *job, enum stage stage)
     if (stage <= job->stage)
         return;
     job->stage = stage;
-    job->deadline_ns = stage == KILLED ? 0 : vb_clock_ns() + job->grace_ns;
+    job->deadline_ns = vb_clock_ns() + job->grace_ns;
+    if (stage == STOPPING)
+        job->deadline_ns = vb_clock_ns() + STOP_MS * UINT64_C(1000000);
+    if (stage == KILLED)
+        job->deadline_ns = 0;
     if (stage == ASKED)
         ask_all(job);
     if (stage == KILLED)
@@ -165,10 +172,26 @@ static void say_failure(struct job *job, int rank, const siginfo_t *info)
     say_death(job, rank, info, false);
 }
 
+/* Returns the signal for which a rank has stopped early, with all others; 0: it has not. */
+static int stopped_by(const siginfo_t *info)
+{
+    int number = info->si_status - 128;
+    bool stopped = number == SIGINT || number == SIGTERM || number == SIGHUP;
+
+    return info->si_code == CLD_EXITED && stopped ? number : 0;
+}
+
 static void note_failure(struct job *job, int rank, const siginfo_t *info)
 {
-    job->exit_code = 1;
-    say_failure(job, rank, info);
+    int number = stopped_by(info);
+
+    job->exit_code = number != 0 ? 128 + number : 1;
+    if (number != 0)
+        vb_relay_say(job->relay,
+                     "the job has stopped early, because a rank received signal %d (%s)", number,
+                     strsignal(number));
+    else
+        say_failure(job, rank, info);
     enter(job, GRACE);
 }
 
@@ -308,6 +331,23 @@ static void check_stopped(struct job *job)
     give_up(job);
 }
 
+/* The first signal lets the ranks finish their step. A rank that has not begun to train ends at
+ * once. If the job is ending already, the signal kills it. */
+static void note_stop(struct job *job, int number)
+{
+    if (job->stage < ASKED)
+        job->exit_code = 128 + number;
+    if (job->stage != RUNNING || job->alive == 0) {
+        enter(job, KILLED);
+        return;
+    }
+    enter(job, STOPPING);
+    if (job->remote == NULL)
+        signal_all(job, number);
+    else
+        enter(job, ASKED);
+}
+
 static void take_signals(struct job *job)
 {
     int number;
@@ -315,9 +355,7 @@ static void take_signals(struct job *job)
     while ((number = vb_signals_next(&job->signals)) != 0) {
         if (number == SIGCHLD)
             continue;
-        if (job->stage < ASKED)
-            job->exit_code = 128 + number;
-        enter(job, job->stage < ASKED && job->alive > 0 ? ASKED : KILLED);
+        note_stop(job, number);
     }
     reap_all(job);
     note_stopped(job);

@@ -178,9 +178,17 @@ static vb_status report(void *arg, const struct vb_train_result *result)
     return printed != VB_OK ? printed : kept;
 }
 
+/* Until now a Ctrl-C has ended the process, because there was nothing to save. */
 static void tell_begun(void *arg)
 {
+    vb_interrupt_catch();
     vb_launch_tell_begun(((const struct reporter *)arg)->launch);
+}
+
+static int is_to_stop(void *arg)
+{
+    (void)arg;
+    return vb_interrupted();
 }
 
 static int train(const struct train_args *a, const struct vb_launch *launch,
@@ -189,6 +197,7 @@ static int train(const struct train_args *a, const struct vb_launch *launch,
     struct vb_train_opts o = *opts;
     struct reporter r = {.args = a, .o = &o, .launch = launch, .screen = CLI_SUPERVISOR};
     struct vb_train_result result;
+    int stopped, rc;
     vb_status st;
 
     if (!launch->terminal)
@@ -204,6 +213,7 @@ static int train(const struct train_args *a, const struct vb_launch *launch,
     o.hooks.report_arg = &r;
     o.hooks.begun = tell_begun;
     o.hooks.begun_arg = &r;
+    o.hooks.stop = is_to_stop;
     if (o.group.rank == 0 && o.join.joined == NULL && a->run != NULL) {
         st = cli_train_may_keep(a->run);
         if (st != VB_OK)
@@ -215,8 +225,10 @@ static int train(const struct train_args *a, const struct vb_launch *launch,
         return cli_exit_code(st);
     if (o.join.joined != NULL && !result.reports)
         st = cli_train_print_joined(a->join, &o, &result, a->json);
+    stopped = result.stopped;
     vb_train_result_fini(&result);
-    return cli_finish(cli_exit_code(st));
+    rc = cli_finish(cli_exit_code(st));
+    return rc == CLI_OK && stopped != 0 ? 128 + stopped : rc;
 }
 
 /* Finds the ranks that an asynchronous job cannot lose, for the supervisor. The job can lose

@@ -9,6 +9,7 @@
 #include "cli/train/cmd_train.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -165,6 +166,11 @@ static void json_bottleneck(struct vb_json *json, const struct vb_bottleneck *b)
     vb_json_end(json);
 }
 
+static const char *signal_name(int number)
+{
+    return number == SIGINT ? "SIGINT" : number == SIGTERM ? "SIGTERM" : "SIGHUP";
+}
+
 static void json_figures(struct vb_json *json, const struct vb_train_result *r)
 {
     vb_json_int(json, "batch", r->batch);
@@ -183,6 +189,7 @@ static void json_figures(struct vb_json *json, const struct vb_train_result *r)
     vb_json_text(json, "params_sha256", r->params_sha256);
     vb_json_text(json, "plan_sha256", r->plan_sha256[0] != '\0' ? r->plan_sha256 : NULL);
     vb_json_int(json, "resumed", r->resumed);
+    vb_json_text(json, "stopped", r->stopped != 0 ? signal_name(r->stopped) : NULL);
     vb_json_text(json, "checkpoint", r->checkpoint[0] != '\0' ? r->checkpoint : NULL);
     vb_json_real(json, "checkpoint_pause_s", r->pause_s);
 }
@@ -295,6 +302,9 @@ vb_status cli_train_print(const char *mode, const struct vb_train_opts *o,
     }
     if (r->resumed > 0)
         printf("resumed     at step %lld\n", (long long)r->resumed);
+    if (r->stopped != 0)
+        printf("stopped     by %s, after step %lld\n", signal_name(r->stopped),
+               (long long)r->steps);
     printf("time        %.3f s of training, %.3f s in total: %.1f steps/s, %.0f samples/s\n",
            r->train_s, r->wall_s, (double)(r->steps - r->resumed) / r->train_s,
            (double)r->samples / r->train_s);

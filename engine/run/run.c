@@ -5,6 +5,7 @@
  * between them. engine/async/ makes the steps of asynchronous training.
  */
 #include "engine/async/train_async.h"
+#include "engine/run/run_stop.h"
 
 #include <string.h>
 
@@ -27,30 +28,63 @@ static void look(struct vb_trainer *t, bool failed)
         t->o->hooks.look(t->o->hooks.look_arg, t->step, params, n, failed);
 }
 
-static vb_status run_steps(struct vb_trainer *t)
+/* Does what is due after a step. last: no step follows. */
+static vb_status after_step(struct vb_trainer *t, bool last)
 {
     const struct vb_train_opts *o = t->o;
     vb_status st = VB_OK;
-    bool last;
+
+    if (vb_trainer_is_due(o->sums.check_replicas, t->step) && t->world > 1)
+        st = vb_train_compare(t);
+    if (st == VB_OK)
+        look(t, false);
+    if (st == VB_OK && vb_trainer_is_due(o->eval_every, t->step) && !last) {
+        st = vb_train_evaluate(t);
+        vb_train_keep_eval(t, t->step);
+        vb_trainer_show(t, t->step, true);
+    }
+    if (st == VB_OK && o->save.dir != NULL && (last || vb_trainer_is_due(o->save.every, t->step)))
+        st = vb_train_save(t, t->step);
+    vb_trainer_show(t, t->step, false);
+    return st;
+}
+
+/* A checkpoint of this step may have been written already. */
+static vb_status save_stopped(struct vb_trainer *t)
+{
+    bool saved = t->step == t->resumed || vb_trainer_is_due(t->o->save.every, t->step);
+
+    return t->o->save.dir == NULL || saved ? VB_OK : vb_train_save(t, t->step);
+}
+
+static vb_status make_steps(struct vb_trainer *t, struct run_stop *stop)
+{
+    vb_status st = VB_OK;
 
     while (st == VB_OK && t->step < t->recipe.steps) {
-        st = vb_trainer_step(t);
-        last = t->step == t->recipe.steps;
-        if (st == VB_OK && vb_trainer_is_due(o->sums.check_replicas, t->step) && t->world > 1)
-            st = vb_train_compare(t);
+        st = vb_run_stop_check(stop, &t->stopped);
+        if (st == VB_OK && t->stopped != 0)
+            return save_stopped(t);
         if (st == VB_OK)
-            look(t, false);
-        if (st == VB_OK && vb_trainer_is_due(o->eval_every, t->step) && !last) {
-            st = vb_train_evaluate(t);
-            vb_train_keep_eval(t, t->step);
-            vb_trainer_show(t, t->step, true);
-        }
-        if (st == VB_OK && o->save.dir != NULL &&
-            (last || vb_trainer_is_due(o->save.every, t->step)))
-            st = vb_train_save(t, t->step);
-        vb_trainer_show(t, t->step, false);
+            st = vb_trainer_step(t);
+        if (st == VB_OK)
+            st = after_step(t, t->step == t->recipe.steps);
     }
-    return st == VB_OK ? vb_train_evaluate(t) : st;
+    return st;
+}
+
+static vb_status run_steps(struct vb_trainer *t, struct run_stop **stop_p)
+{
+    vb_status st = vb_run_stop_open(t, stop_p);
+
+    if (st == VB_OK && t->o->hooks.begun != NULL)
+        t->o->hooks.begun(t->o->hooks.begun_arg);
+    if (st == VB_OK)
+        st = make_steps(t, *stop_p);
+    if (st == VB_OK)
+        st = vb_train_evaluate(t);
+    vb_run_stop_close(*stop_p);
+    return st;
 }
 
 static bool has_servers(const struct vb_train_opts *o)
@@ -66,7 +100,8 @@ static vb_status tell(const struct vb_trainer *t, struct vb_train_result *result
     return t->o->hooks.report(t->o->hooks.report_arg, result);
 }
 
-static vb_status work(struct vb_trainer *t, struct vb_train_result *result)
+static vb_status work(struct vb_trainer *t, struct run_stop **stop_p,
+                      struct vb_train_result *result)
 {
     struct vb_async *async = NULL;
     vb_status st = VB_OK;
@@ -74,7 +109,7 @@ static vb_status work(struct vb_trainer *t, struct vb_train_result *result)
     if (has_servers(t->o))
         st = vb_async_run(t, &async);
     else if (!t->o->dry_run)
-        st = run_steps(t);
+        st = run_steps(t, stop_p);
     if (st != VB_OK)
         look(t, true);
     else if (async == NULL)
@@ -93,14 +128,16 @@ static vb_status work(struct vb_trainer *t, struct vb_train_result *result)
 static vb_status train(const struct vb_train_opts *o, const struct vb_trainer_joiner *joiner,
                        struct vb_train_result *result)
 {
+    struct run_stop *stop = NULL;
     struct vb_trainer t;
     vb_status st = vb_trainer_open(&t, o, joiner);
 
     if (st == VB_OK)
-        st = work(&t, result);
+        st = work(&t, &stop, result);
     if (st != VB_OK)
         vb_trainer_give_up(&t, st);
     vb_trainer_close(&t);
+    vb_run_stop_free(stop);
     if (st == VB_OK && !has_servers(o))
         st = tell(&t, result); /* no other rank waits for the report */
     return st;

@@ -210,6 +210,7 @@ void vb_train_fill_run(struct vb_trainer *t, struct vb_train_result *r)
     r->batch = vb_trainer_share(t);
     r->global_batch = t->recipe.global_batch;
     r->steps = t->step;
+    r->stopped = t->stopped;
     r->resumed = t->resumed;
     r->epochs = (double)t->step / (double)t->recipe.steps_per_epoch;
     r->lr = t->recipe.schedule.base;

@@ -213,6 +213,7 @@ struct vb_trainer {
     struct vb_trainer_sums sums;
     struct vb_trainer_evals evals;
     struct vb_trainer_saved saved;
+    int stopped; /* the signal that ended the run early; 0: none */
 };
 
 /* Returns the largest number of samples that this rank takes from one global batch. */

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Ends a synchronous run early, after the same step on all ranks.
+ *
+ * A rank whose user wants to stop (Ctrl-C) asks rank 0. Rank 0 has just completed step S, so no
+ * rank can complete step S + 1 without it. It tells all ranks that S + 1 is the last step, and
+ * takes part in that step only when all have confirmed. The ranks confirm while they wait for
+ * rank 0 in the sums of step S + 1, so nobody waits for longer than that step takes.
+ */
+#ifndef VB_ENGINE_RUN_RUN_STOP_H
+#define VB_ENGINE_RUN_RUN_STOP_H
+
+#include "engine/train/trainer.h"
+
+struct run_stop;
+
+/* Collective, if the trainer has a group. The caller closes *stop_p, and frees it when the group is
+ * closed, also after a failure. NULL is fine for both. */
+vb_status vb_run_stop_open(struct vb_trainer *t, struct run_stop **stop_p);
+void vb_run_stop_close(struct run_stop *stop); /* collective */
+void vb_run_stop_free(struct run_stop *stop);
+
+/* Called before each step. *signal_p becomes the signal that ends the run here; 0: go on. */
+vb_status vb_run_stop_check(struct run_stop *stop, int *signal_p);
+
+#endif
