@@ -98,6 +98,41 @@ static void broken_checkpoints_are_skipped(void **state)
 
 /* ---- deleting old checkpoints ---------------------------------------------------------------- */
 
+/* A file that cannot be opened may be a good checkpoint, so no older one is used in its place. */
+static void an_unreadable_checkpoint_is_an_error(void **state)
+{
+    char path[PATH_MAX], said[2048];
+
+    (void)state;
+    write_small(3, 0);
+    snprintf(path, sizeof(path), "%s/checkpoint-7.vbc", dir);
+    assert_int_equal(symlink("checkpoint-7.vbc", path), 0); /* ELOOP, also for root */
+    assert_true(ask_latest(dir, path, said) < 0);
+    assert_non_null(strstr(said, "cannot open"));
+    assert_non_null(strstr(said, "checkpoint-7.vbc"));
+}
+
+static void a_folder_belongs_to_one_job(void **state)
+{
+    unsigned char ours[VB_JOB_TOKEN] = {1}, theirs[VB_JOB_TOKEN] = {2};
+    int first, second;
+    struct t_stderr t;
+    char said[2048];
+
+    (void)state;
+    assert_int_equal(vb_checkpoint_lock(dir, ours, &first), VB_OK);
+    t_stderr_catch(&t);
+    assert_int_equal(vb_checkpoint_lock(dir, theirs, &second), VB_ERR_USAGE);
+    t_stderr_release(&t, said, sizeof(said));
+    assert_non_null(strstr(said, "belong to another job that is running (process "));
+    assert_int_equal(second, -1);
+    assert_int_equal(vb_checkpoint_lock(dir, ours, &second), VB_OK); /* the successor of a rank */
+    assert_int_equal(second, -1);
+    vb_checkpoint_unlock(first);
+    assert_int_equal(vb_checkpoint_lock(dir, theirs, &second), VB_OK);
+    vb_checkpoint_unlock(second);
+}
+
 static void only_the_newest_are_kept(void **state)
 {
     int step;
@@ -341,6 +376,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T_IN_DIR(latest_is_the_highest_step),
         T_IN_DIR(broken_checkpoints_are_skipped),
+        T_IN_DIR(an_unreadable_checkpoint_is_an_error),
+        T_IN_DIR(a_folder_belongs_to_one_job),
         T_IN_DIR(only_the_newest_are_kept),
         T_IN_DIR(only_our_temporary_files_are_removed),
         T_IN_DIR(folder_is_made),
