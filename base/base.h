@@ -46,7 +46,8 @@ vb_status vb_status_from_errno(int err);
 enum vb_level { VB_LEVEL_ERROR, VB_LEVEL_WARN, VB_LEVEL_INFO, VB_LEVEL_DEBUG, VB_LEVEL_TRACE };
 
 /* The log level belongs to the process, the rank to the calling thread, because ranks of a test
- * may be threads. With the list of mapped files they are the only global state of base/. */
+ * may be threads. With the list of mapped files and the token of the
+ * process they are the only global state of base/. */
 void vb_log_set_level(enum vb_level level);
 void vb_log_set_rank(int rank); /* -1: this thread belongs to no rank */
 int vb_log_rank(void);          /* returns the rank of the calling thread */
@@ -78,6 +79,31 @@ vb_status vb_log_status(vb_status st, const char *file, const char *fmt, ...) VB
 #define VB_ASSERT(cond) ((void)0)
 #endif
 _Noreturn void vb_assert_failed(const char *file, int line, const char *cond);
+
+/* ---- processes ---------------------------------------------------------------------------------
+ */
+
+#define VB_TOKEN_BYTES 16
+
+/* Stores random bytes that are the same in all threads of this process, and that no other process
+ * has: none in another PID namespace or on another host, no child and no parent. */
+vb_status vb_process_token(unsigned char token[VB_TOKEN_BYTES]);
+
+/* Returns a descriptor of this process (a pidfd), which another process can be given and which the
+ * caller closes. -1, with errno: the kernel is older than Linux 5.3, or a sandbox forbids it. */
+int vb_process_fd(void);
+
+/* Returns whether fd is a pidfd of process number pid; pid 0: of a process that this process cannot
+ * see, because it is neither in this PID namespace nor in one below it. */
+bool vb_process_fd_is(int fd, int pid);
+
+/* Returns whether the process of a pidfd has ended, and waits for that up to wait_ms. A process
+ * that was not reaped yet has ended: it can no longer write. */
+bool vb_process_ended(int fd, int wait_ms);
+
+/* Kills the process of a pidfd. Returns true if it was killed or had ended. Otherwise errno is
+ * EINVAL if the process is in a PID namespace that is not below this one, or EPERM. */
+bool vb_process_kill(int fd);
 
 /* ---- options --------------------------------------------------------------------------------- */
 

@@ -68,6 +68,10 @@ struct vb_link {
     const unsigned char *key; /* a key that only this pair has, for this connection only */
     uint32_t epoch;
     uint64_t deadline;
+
+    /* Where shm stores a pidfd of the peer's process, which the caller then owns; -1: none. NULL:
+     * the caller needs none. */
+    int *process_fd_p;
 };
 
 struct vb_target {

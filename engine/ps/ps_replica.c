@@ -11,10 +11,7 @@
  */
 #include "engine/ps/ps.h"
 
-#include <errno.h>
-#include <signal.h>
 #include <string.h>
-#include <unistd.h>
 
 static vb_status put_to_partner(struct ps_server *s, size_t at, size_t len, uint32_t note)
 {
@@ -116,25 +113,23 @@ vb_status vb_ps_confirm_failover(struct ps_server *s, int w)
 }
 
 /* Kills a server that was stopped and shares memory, because it could continue in the middle of a
- * put and overwrite slots that are in use again. A server whose connection has closed is dead; it
- * is not killed, because another process may have its process number. */
-static void kill_if_stopped(const struct ps_server *s, int rank)
+ * put and overwrite slots that are in use again. A server whose connection has closed is dead
+ * and need not be killed. If the server cannot be killed, the standby must not take over. */
+static vb_status kill_if_stopped(const struct ps_server *s, int rank)
 {
-    bool silent = vb_group_end(s->group, rank) == VB_END_SILENT;
-    int pid = s->partner.shares_memory && silent ? vb_group_pid(s->group, rank) : 0;
-
-    if (pid > 0 && pid != (int)getpid() && kill(pid, SIGKILL) != 0 && errno != ESRCH)
-        VB_LOG_WARN("cannot kill server %d (rank %d, process %d), which is silent: %s", s->k, rank,
-                    pid, strerror(errno));
+    if (!s->partner.shares_memory || vb_group_end(s->group, rank) != VB_END_SILENT)
+        return VB_OK;
+    return vb_group_kill(s->group, rank);
 }
 
 static vb_status take_over(struct ps_server *s)
 {
     int w, rank = s->partner.rank;
-    vb_status st = VB_OK;
+    vb_status st = kill_if_stopped(s, rank);
     char text[160];
 
-    kill_if_stopped(s, rank);
+    if (st != VB_OK)
+        return st;
     for (w = 0; w < vb_ps_clients(s->job) && st == VB_OK; w++)
         if (s->clients[w].member && is_gone(&s->clients[w]))
             st = vb_ps_process(s, (struct ps_arrival){w, PS_VALUE(PS_GONE, 0)});

@@ -18,6 +18,7 @@ void vb_conn_init(struct conn *conn)
     memset(conn, 0, sizeof(*conn));
     conn->fd = -1;
     conn->data.fd = -1;
+    conn->past.process_fd = -1;
 }
 
 static void free_blobs(struct blob *blob)
@@ -34,6 +35,7 @@ void vb_conn_fini(struct conn *conn)
 {
     vb_fd_close(&conn->fd);
     vb_fd_close(&conn->data.fd);
+    vb_fd_close(&conn->past.process_fd);
     free_blobs(conn->blobs.first);
     free_blobs(conn->join.offers.first);
     free(conn->in.payload);

@@ -109,7 +109,10 @@ struct control_end {
     char why[CONTROL_WHY];
 };
 bool vb_control_take_ended(struct control *control, struct control_end *end_p);
-void vb_control_slot_clean(struct control *control, int rank);
+/* process_fd is a pidfd of the rank's process if rank 0 has shared memory with it, otherwise -1.
+ * The control plane takes it over, also on failure, and gives the slot to no other rank before the
+ * process has ended. */
+void vb_control_slot_clean(struct control *control, int rank, int process_fd);
 
 /* The first returns the card of a joiner once; false: none has come. The last waits for it. */
 bool vb_control_take_card(struct control *control, int rank, struct wire_member *member_p,

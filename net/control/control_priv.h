@@ -41,8 +41,8 @@ enum slot_state {
  * has mapped. As long as it may, no other rank gets the slot. */
 enum unfenced {
     UNFENCED_NONE,
-    UNFENCED_LOCAL,  /* the process is on this host and may write until it ends */
-    UNFENCED_REMOTE, /* the process is on another host, so this host cannot tell when it ends */
+    UNFENCED_UNTIL_END, /* it may write until it ends, which process_fd tells */
+    UNFENCED_FOREVER,   /* it is on another host, or has no pidfd: nobody can tell when it ends */
 };
 
 /* The frame that is being received. */
@@ -99,7 +99,7 @@ struct conn_join {
 struct conn_past {
     uint64_t freed; /* value of control.n_freed when this slot was last freed; 0: never */
     enum unfenced unfenced;
-    uint32_t pid; /* the process that may still write */
+    int process_fd; /* pidfd of the process that may still write; -1: none */
 };
 
 /* The slot of one peer, and the connection to it. */

@@ -198,35 +198,22 @@ static bool has_neighbours(const struct control *c, int rank)
     return false;
 }
 
-/* A process that lives may write to memory that it has mapped, also after it was dropped. This host
- * cannot tell when a process on another host ends. */
-static enum unfenced unfenced_of(const struct control *c, int rank)
+/* A process that lives may write to memory that it has mapped, also after it was dropped. */
+static enum unfenced unfenced_of(const struct control *c, int rank, int process_fd)
 {
     const struct conn *conn = &c->conns[rank];
 
     if (conn->end.left || !conn->has_info || !has_neighbours(c, rank))
         return UNFENCED_NONE;
-    if (vb_wire_info_same_host(&conn->info, &c->conns[c->opts.rank].info))
-        return UNFENCED_LOCAL;
-    return conn->end.inactive ? UNFENCED_NONE : UNFENCED_REMOTE;
-}
-
-/* A zombie counts as dead because it can no longer write. */
-static bool process_lives(uint32_t pid)
-{
-    char line[512] = "";
-    const char *state;
-
-    if (!vb_probe_line(line, sizeof(line), "/proc/%u/stat", pid))
-        return false;
-    state = strrchr(line, ')');
-    return state == NULL || strlen(state) < 3 || (state[2] != 'Z' && state[2] != 'X');
+    if (process_fd >= 0)
+        return UNFENCED_UNTIL_END;
+    return conn->end.inactive ? UNFENCED_NONE : UNFENCED_FOREVER;
 }
 
 static bool may_still_write(const struct conn *conn)
 {
-    return conn->past.unfenced == UNFENCED_REMOTE ||
-           (conn->past.unfenced == UNFENCED_LOCAL && process_lives(conn->past.pid));
+    return conn->past.unfenced == UNFENCED_FOREVER || (conn->past.unfenced == UNFENCED_UNTIL_END &&
+                                                       !vb_process_ended(conn->past.process_fd, 0));
 }
 
 /* Returns an empty slot that no rank has had yet, or else the one that has been empty for longest,
@@ -358,22 +345,20 @@ static bool take_admitted(struct control *c, int rank)
     return true; /* otherwise the frame is about a joiner that is gone */
 }
 
-void vb_control_slot_clean(struct control *c, int rank)
+void vb_control_slot_clean(struct control *c, int rank, int process_fd)
 {
     struct conn *conn = &c->conns[rank];
     struct wire_member admit;
     enum unfenced unfenced;
-    uint32_t pid;
     bool waits;
 
     pthread_mutex_lock(&c->lock);
     admit = conn->join.admit;
     waits = conn->join.admit_waits;
-    unfenced = unfenced_of(c, rank);
-    pid = conn->info.pid;
+    unfenced = unfenced_of(c, rank, process_fd);
     vb_conn_fini(conn);
     conn->past.unfenced = unfenced;
-    conn->past.pid = pid;
+    conn->past.process_fd = process_fd;
     conn->past.freed = ++c->n_freed;
     if (waits)
         expect(c, rank, &admit);

@@ -154,13 +154,14 @@ bool vb_wire_frame_decode(const unsigned char in[WIRE_FRAME_HEAD], int world, ui
     return true;
 }
 
-/* Offsets of the texts in an encoded info. The numbers come before the texts. */
+/* Offsets in an encoded info: numbers, texts, token. */
 enum {
     AT_ADDR = 24,
     AT_HOST = AT_ADDR + VB_ADDR_TEXT + 2,
     AT_BOOT_ID = AT_HOST + WIRE_HOST,
     AT_UNIX_NAME = AT_BOOT_ID + WIRE_BOOT_ID,
-    AT_END = AT_UNIX_NAME + WIRE_UNIX_NAME,
+    AT_TOKEN = AT_UNIX_NAME + WIRE_UNIX_NAME,
+    AT_END = AT_TOKEN + VB_TOKEN_BYTES,
 };
 
 _Static_assert(AT_END <= WIRE_INFO_BYTES, "a rank's info does not fit");
@@ -171,17 +172,25 @@ bool vb_wire_info_same_host(const struct wire_info *a, const struct wire_info *b
            a->netns == b->netns;
 }
 
+bool vb_wire_info_same_process(const struct wire_info *a, const struct wire_info *b)
+{
+    static const unsigned char unknown[VB_TOKEN_BYTES];
+
+    return memcmp(a->token, unknown, sizeof(unknown)) != 0 &&
+           memcmp(a->token, b->token, sizeof(a->token)) == 0;
+}
+
 void vb_wire_info_encode(const struct wire_info *info, unsigned char out[WIRE_INFO_BYTES])
 {
     memset(out, 0, WIRE_INFO_BYTES);
     vb_wire_u32_encode(info->rank, out);
-    vb_wire_u32_encode(info->pid, out + 4);
     vb_wire_u64_encode(info->netns, out + 8);
     vb_wire_u32_encode(info->port, out + 16);
     memcpy(out + AT_ADDR, info->addr, sizeof(info->addr));
     memcpy(out + AT_HOST, info->host, sizeof(info->host));
     memcpy(out + AT_BOOT_ID, info->boot_id, sizeof(info->boot_id));
     memcpy(out + AT_UNIX_NAME, info->unix_name, sizeof(info->unix_name));
+    memcpy(out + AT_TOKEN, info->token, sizeof(info->token));
 }
 
 /* Copies a text, which must be printable and end within its field. */
@@ -203,9 +212,9 @@ bool vb_wire_info_decode(const unsigned char in[WIRE_INFO_BYTES], struct wire_in
 {
     memset(info_p, 0, sizeof(*info_p));
     info_p->rank = vb_wire_u32_decode(in);
-    info_p->pid = vb_wire_u32_decode(in + 4);
     info_p->netns = vb_wire_u64_decode(in + 8);
     info_p->port = vb_wire_u32_decode(in + 16);
+    memcpy(info_p->token, in + AT_TOKEN, sizeof(info_p->token));
     return info_p->port > 0 && info_p->port < 65536 &&
            text_decode(in + AT_ADDR, info_p->addr, sizeof(info_p->addr)) &&
            text_decode(in + AT_HOST, info_p->host, sizeof(info_p->host)) &&

@@ -9,7 +9,7 @@
 #include "net/net.h"
 
 #define WIRE_MAGIC 0x4e425256u /* "VRBN" */
-#define WIRE_VERSION 2 /* also covers the notes of engine/, which have no version of their own */
+#define WIRE_VERSION 3 /* also covers the notes of engine/, which have no version of their own */
 
 #define WIRE_NONCE 32
 #define WIRE_PROOF 32
@@ -115,17 +115,20 @@ bool vb_wire_frame_decode(const unsigned char in[WIRE_FRAME_HEAD], int world, ui
 
 struct wire_info {
     uint32_t rank;
-    uint32_t pid;
     uint64_t netns; /* number of the rank's network namespace; 0: not known */
     uint32_t port;
-    char addr[VB_ADDR_TEXT + 2];    /* address where the rank listens, as text */
-    char host[WIRE_HOST];           /* host name, for messages */
-    char boot_id[WIRE_BOOT_ID];     /* differs after every boot of the host; "": not known */
-    char unix_name[WIRE_UNIX_NAME]; /* abstract unix socket of the rank; "": none */
+    char addr[VB_ADDR_TEXT + 2];         /* address where the rank listens, as text */
+    char host[WIRE_HOST];                /* host name, for messages */
+    char boot_id[WIRE_BOOT_ID];          /* differs after every boot of the host; "": not known */
+    char unix_name[WIRE_UNIX_NAME];      /* abstract unix socket of the rank; "": none */
+    unsigned char token[VB_TOKEN_BYTES]; /* of the rank's process; all zero: not known */
 };
 
 /* Returns false if an info lacks the boot ID or the network namespace. */
 bool vb_wire_info_same_host(const struct wire_info *a, const struct wire_info *b);
+
+/* Returns whether two ranks are threads of one process. */
+bool vb_wire_info_same_process(const struct wire_info *a, const struct wire_info *b);
 
 void vb_wire_info_encode(const struct wire_info *info, unsigned char out[WIRE_INFO_BYTES]);
 

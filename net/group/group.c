@@ -20,7 +20,7 @@
 #define BEAT_MS 250
 #define SILENT_MS 3000
 
-static void describe(struct vb_group *g, const struct sock_addr *at, const char *unix_name)
+static vb_status describe(struct vb_group *g, const struct sock_addr *at, const char *unix_name)
 {
     struct wire_info *info = &g->peers[g->rank].info;
     char host[WIRE_HOST] = "", boot[WIRE_BOOT_ID] = "";
@@ -28,7 +28,6 @@ static void describe(struct vb_group *g, const struct sock_addr *at, const char 
 
     memset(info, 0, sizeof(*info));
     info->rank = (uint32_t)g->rank;
-    info->pid = (uint32_t)getpid();
     info->netns = stat("/proc/self/ns/net", &sb) == 0 ? (uint64_t)sb.st_ino : 0;
     info->port = (uint32_t)vb_sock_port(at);
     vb_sock_host_text(at, info->addr, sizeof(info->addr));
@@ -37,6 +36,7 @@ static void describe(struct vb_group *g, const struct sock_addr *at, const char 
     if (vb_probe_line(boot, sizeof(boot), "/proc/sys/kernel/random/boot_id"))
         memcpy(info->boot_id, boot, sizeof(boot));
     snprintf(info->unix_name, sizeof(info->unix_name), "%s", unix_name);
+    return vb_process_token(info->token);
 }
 
 static vb_status open_unix(char name[WIRE_UNIX_NAME], int *fd_p)
@@ -75,11 +75,13 @@ static vb_status listen_on(struct vb_group *g, int listen_fd)
 
     if (st == VB_OK)
         st = open_unix(unix_name, &opts.unix_fd);
+    if (st == VB_OK)
+        st = describe(g, &at, unix_name);
     if (st != VB_OK) {
         close(listen_fd);
+        vb_fd_close(&opts.unix_fd);
         return st;
     }
-    describe(g, &at, unix_name);
     return vb_control_open(&opts, &g->control);
 }
 
@@ -212,6 +214,7 @@ static void peers_init(struct vb_group *g)
 
     for (i = 0; i < g->slots; i++) {
         g->peers[i].join_fd = -1;
+        g->peers[i].process_fd = g->peers[i].gone_process_fd = -1;
         g->peers[i].epoch = g->epoch;
         g->peers[i].transport = i == g->rank ? NULL : &vb_transport_nobody;
     }
@@ -350,6 +353,8 @@ void vb_group_close(struct vb_group *g)
         if (g->peers[i].ep != NULL)
             g->peers[i].transport->disconnect(g->peers[i].ep);
         vb_fd_close(&g->peers[i].join_fd);
+        vb_fd_close(&g->peers[i].process_fd);
+        vb_fd_close(&g->peers[i].gone_process_fd);
     }
     while (g->windows != NULL)
         vb_window_release(g->windows);

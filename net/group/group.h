@@ -99,12 +99,12 @@ void vb_group_step(struct vb_group *group);
  * told that it is gone: its connections are shut, its queue pair is drained, and none of its notes
  * is delivered any more. Ops under way to it end with VB_ERR_PEER; later ones fail with VB_ERR_PEER
  * at once and log nothing. Waits for it fail with VB_ERR_PEER and log why. One exception: a process
- * on the same host that has mapped a window can write to it until the supervisor kills the process
- * (vb_group_pid()). Each rank notices that another is gone when it makes progress. If rank 0 or all
- * others have dropped a rank, for example because it was stopped for too long, its waits fail and
- * say why. It can then close the group and join as a new rank. Barrier, broadcast and gather work
- * only as long as all ranks of the start are members, and joiners cannot call them. Collectives on
- * windows are not available in a group with slots for joiners. */
+ * on the same host that has mapped a window can write to it until it has ended (vb_group_kill()).
+ * Each rank notices that another is gone when it makes progress. If rank 0 or all others have
+ * dropped a rank, for example because it was stopped for too long, its waits fail and say why. It
+ * can then close the group and join as a new rank. Barrier, broadcast and gather work only as long
+ * as all ranks of the start are members, and joiners cannot call them. Collectives on windows are
+ * not available in a group with slots for joiners. */
 bool vb_group_gone(struct vb_group *group, int rank);
 
 /* Says why a rank is gone. The text is valid until another rank takes the slot. */
@@ -129,8 +129,10 @@ int vb_group_slots(const struct vb_group *group);
 /* The epoch of the membership grows with every rank that joins. */
 uint32_t vb_group_epoch(struct vb_group *group);
 
-/* The process id of a rank, so that its supervisor can kill it; 0: it is on another host. */
-int vb_group_pid(struct vb_group *group, int rank);
+/* Kills the process of a rank that is gone, and waits until it has ended, so that it no longer
+ * writes to memory that it shares with this rank. Fails, and says why, if the process cannot be
+ * killed: it may then still write. Does nothing to a rank of this process. */
+vb_status vb_group_kill(struct vb_group *group, int rank);
 
 /* Register the one function that is called for each rank that is gone, or that has joined and can
  * now be put to, before the caller makes progress. It must obey the rules of vb_note_fn. */

@@ -32,7 +32,8 @@ struct peer {
     bool member; /* this rank can put to that rank */
     bool gone;   /* the rank was a member, and is now fenced */
     enum vb_end end;
-    int gone_pid; /* process id of the rank when it was fenced; 0: on another host */
+    int process_fd;      /* pidfd of the rank's process if it shares memory; -1: none */
+    int gone_process_fd; /* the same of the rank that had the slot before and was fenced */
     char why[CONTROL_WHY];
     enum join_step join_step;
     int join_fd; /* data socket of a joiner until a transport takes it over; -1: none */

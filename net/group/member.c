@@ -8,8 +8,13 @@
  */
 #include "net/group/group_priv.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#define KILL_MS 10000 /* time for a process that was killed to end */
 
 /* ---- gone ------------------------------------------------------------------------------------ */
 
@@ -44,6 +49,12 @@ static void call_hook(const struct member_hook *hook, int rank)
         hook->fn(hook->arg, rank);
 }
 
+/* Returns a copy of a descriptor, or -1. */
+static int copy_fd(int fd)
+{
+    return fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+}
+
 static void fence(struct vb_group *g, const struct control_end *end)
 {
     struct peer *peer = &g->peers[end->rank];
@@ -51,11 +62,13 @@ static void fence(struct vb_group *g, const struct control_end *end)
 
     close_peer(g, end->rank);
     peer->member = false;
-    vb_control_slot_clean(g->control, end->rank);
+    vb_control_slot_clean(g->control, end->rank, g->rank == 0 ? copy_fd(peer->process_fd) : -1);
+    vb_fd_close(&peer->gone_process_fd);
+    peer->gone_process_fd = peer->process_fd;
+    peer->process_fd = -1;
     if (!was_member)
         return; /* the caller was never told that this rank exists */
     peer->gone = true;
-    peer->gone_pid = vb_pair_same_host(g, end->rank) ? (int)peer->info.pid : 0;
     peer->end = end->how;
     memcpy(peer->why, end->why, sizeof(peer->why));
     if (end->how == VB_END_LEFT)
@@ -188,19 +201,52 @@ uint32_t vb_group_epoch(struct vb_group *g)
     return vb_control_epoch(g->control);
 }
 
-/* If the rank is gone, info may already describe a joiner in the same slot. */
-int vb_group_pid(struct vb_group *g, int rank)
+/* Says why a process cannot be killed; err is the errno of the attempt. */
+static const char *why_it_lives(int err)
+{
+    if (err == EINVAL)
+        return "it is in another PID namespace: start the ranks of a host in one PID namespace";
+    return err == EPERM ? "it belongs to another user" : "the kernel reports an error";
+}
+
+static vb_status kill_process(int rank, const char *host, int fd)
+{
+    int err = vb_process_kill(fd) ? 0 : errno;
+
+    if (err != 0 && !vb_process_ended(fd, 0))
+        return vb_err(
+            VB_ERR_ACCESS,
+            "rank %d (%s) is silent and cannot be killed, so it may still write to shared "
+            "memory: %s, or use --transport tcp (%s)",
+            rank, host, why_it_lives(err), strerror(err));
+    if (!vb_process_ended(fd, KILL_MS))
+        return vb_err(VB_ERR_TIMEOUT, "rank %d (%s) was killed, but has not ended after %d s", rank,
+                      host, KILL_MS / 1000);
+    return VB_OK;
+}
+
+vb_status vb_group_kill(struct vb_group *g, int rank)
 {
     const struct peer *peer = &g->peers[rank];
-    int pid;
+    bool same_process;
+    vb_status st;
+    int fd;
 
     group_lock(g);
-    if (peer->gone)
-        pid = peer->gone_pid;
-    else
-        pid = vb_pair_same_host(g, rank) ? (int)peer->info.pid : 0;
+    fd = copy_fd(peer->gone_process_fd);
+    same_process = vb_wire_info_same_process(&peer->info, &g->peers[g->rank].info);
     group_unlock(g);
-    return pid;
+    if (fd < 0 && same_process)
+        return VB_OK;
+    if (fd < 0)
+        return vb_err(
+            VB_ERR_UNSUPPORTED,
+            "rank %d (%s) is silent and cannot be killed, so it may still write to shared "
+            "memory: killing it needs Linux 5.3 or later; or use --transport tcp",
+            rank, peer->info.host);
+    st = kill_process(rank, peer->info.host, fd);
+    close(fd);
+    return st;
 }
 
 void vb_group_on_gone(struct vb_group *g, vb_member_fn fn, void *arg)

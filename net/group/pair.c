@@ -109,12 +109,13 @@ vb_status vb_pair_attach(struct vb_group *g, int rank, int fd, uint64_t deadline
                            .host = peer->info.host,
                            .fd = fd,
                            .epoch = peer->epoch,
-                           .deadline = deadline};
+                           .deadline = deadline,
+                           .process_fd_p = g->opts.elastic ? &peer->process_fd : NULL};
     struct vb_device *dev = vb_pair_device(g, transport);
     vb_status st;
 
-    link.same_process =
-        transport == &vb_transport_shm && peer->info.pid == g->peers[g->rank].info.pid;
+    link.same_process = transport == &vb_transport_shm &&
+                        vb_wire_info_same_process(&peer->info, &g->peers[g->rank].info);
     st = dev != NULL ? VB_OK : vb_pair_device_open(g, transport, &dev);
     if (st != VB_OK) {
         close(fd);

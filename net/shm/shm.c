@@ -38,6 +38,8 @@ static void shm_close_device(struct vb_device *vdev)
         return;
     close(dev->epoll_fd);
     close(dev->wake_fd);
+    if (dev->process_fd >= 0)
+        close(dev->process_fd);
     free(dev);
 }
 
@@ -51,6 +53,9 @@ static vb_status shm_open_device(const struct vb_device_opts *o, struct vb_devic
     dev->head.transport = &vb_transport_shm;
     dev->opts = *o;
     dev->epoll_fd = -1;
+    dev->process_fd = vb_process_fd();
+    if (dev->process_fd < 0)
+        VB_LOG_INFO("peers cannot kill this rank if it stops: pidfd_open: %s", strerror(errno));
     dev->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (dev->wake_fd < 0)
         st = vb_err_sys("eventfd");

@@ -17,7 +17,7 @@
 #define MADV_POPULATE_WRITE 23 /* since Linux 5.14; missing in the headers of Ubuntu 22.04 */
 #endif
 
-#define SHM_MAGIC 0x31734256u /* "VBs1": the last digit is the version */
+#define SHM_MAGIC 0x32734256u /* "VBs2": the last digit is the version */
 #define HUGE_PAGE ((size_t)2 << 20)
 
 /* Buffer for descriptors, aligned as the kernel requires. */
@@ -89,13 +89,15 @@ static vb_status wait_readable(int sock, uint64_t deadline)
     return n > 0 ? VB_OK : VB_ERR_TIMEOUT;
 }
 
-static bool as_wanted(const struct shm_msg *msg, const struct shm_msg *want, int n_fds)
+static bool as_wanted(const struct shm_msg *msg, const struct shm_msg *want, uint32_t max_fds,
+                      int n_fds)
 {
     return msg->magic == SHM_MAGIC && msg->kind == want->kind && msg->id == want->id &&
-           msg->n_fds == want->n_fds && (uint32_t)n_fds == want->n_fds;
+           msg->n_fds >= want->n_fds && msg->n_fds <= max_fds && (uint32_t)n_fds == msg->n_fds;
 }
 
-vb_status vb_shm_receive(int sock, struct shm_msg *want, int fds[SHM_FDS], uint64_t deadline)
+vb_status vb_shm_receive(int sock, struct shm_msg *want, uint32_t max_fds, int fds[SHM_FDS],
+                         uint64_t deadline)
 {
     struct shm_msg msg = {0};
     struct iovec iov = {.iov_base = &msg, .iov_len = sizeof(msg)};
@@ -121,7 +123,7 @@ vb_status vb_shm_receive(int sock, struct shm_msg *want, int fds[SHM_FDS], uint6
     if (n == 0)
         return vb_err(VB_ERR_PEER, "cannot receive shared memory: the peer is gone");
     n_fds = collect_fds(&mh, fds, SHM_FDS);
-    if (n == (ssize_t)sizeof(msg) && as_wanted(&msg, want, n_fds)) {
+    if (n == (ssize_t)sizeof(msg) && as_wanted(&msg, want, max_fds, n_fds)) {
         *want = msg;
         return VB_OK;
     }

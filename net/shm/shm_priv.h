@@ -39,8 +39,9 @@ static inline uint32_t shm_lap(uint64_t n)
 struct shm_device {
     struct vb_device_head head;
     struct vb_device_opts opts;
-    int wake_fd;  /* eventfd that a sender writes while this rank sleeps */
-    int epoll_fd; /* watches wake_fd, and the sockets of peers, which close when a peer is gone */
+    int wake_fd;    /* eventfd that a sender writes while this rank sleeps */
+    int process_fd; /* pidfd of this process, for the peers; -1: the kernel has none */
+    int epoll_fd;   /* watches wake_fd, and the sockets of peers, which close when a peer is gone */
     unsigned polls;
     int first; /* index of the endpoint that poll serves first */
     struct shm_hold *holds;
@@ -101,7 +102,7 @@ void *vb_shm_remote_ptr(struct vb_remote *rem);
 
 /* ---- messages on the unix socket (shm_pass.c) ------------------------------------------------ */
 
-#define SHM_FDS 2
+#define SHM_FDS 3 /* in a hello: eventfd, inbox, and where the kernel has it the pidfd */
 
 enum shm_kind { SHM_HELLO = 1, SHM_WINDOW = 2 };
 
@@ -117,9 +118,11 @@ struct shm_msg {
 /* Sends a message. The socket must be non-blocking. The caller keeps the descriptors. */
 vb_status vb_shm_send(int sock, const struct shm_msg *msg, const int *fds);
 
-/* Waits on a non-blocking socket until deadline (vb_clock_ns) for a message with the kind, id and
- * n_fds of *want, and stores the message in *want. The caller owns the received descriptors. */
-vb_status vb_shm_receive(int sock, struct shm_msg *want, int fds[SHM_FDS], uint64_t deadline);
+/* Waits on a non-blocking socket until deadline (vb_clock_ns) for a message with the kind and id of
+ * *want and at least its n_fds, at most max_fds descriptors, and stores the message in *want. The
+ * caller owns the received descriptors. */
+vb_status vb_shm_receive(int sock, struct shm_msg *want, uint32_t max_fds, int fds[SHM_FDS],
+                         uint64_t deadline);
 
 /* Maps a peer's shared memory, which must have at least len_bytes. Closes fd also on failure. */
 vb_status vb_shm_map(int fd, size_t len_bytes, struct vb_mem *mem_p);

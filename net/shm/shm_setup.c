@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define CONNECT_MS 10000 /* default timeout for the peer to connect */
@@ -45,14 +46,15 @@ static void ep_free(struct shm_ep *ep)
     free(ep);
 }
 
-/* Sends this rank's inbox and eventfd. A peer in this process then holds the inbox too. */
+/* Sends this rank's eventfd, and to another process the inbox and the pidfd. A peer in this process
+ * then holds the inbox too. */
 static vb_status hello_send(struct shm_ep *ep)
 {
     struct shm_msg msg = {.kind = SHM_HELLO, .id = (uint32_t)ep->dev->opts.rank};
-    int fds[SHM_FDS] = {ep->dev->wake_fd, ep->in.mem.fd};
+    int fds[SHM_FDS] = {ep->dev->wake_fd, ep->in.mem.fd, ep->dev->process_fd};
     vb_status st;
 
-    msg.n_fds = ep->same_process ? 1 : 2;
+    msg.n_fds = ep->same_process ? 1 : ep->dev->process_fd >= 0 ? 3 : 2;
     msg.inbox = ep->same_process ? ep->in.inbox : NULL;
     atomic_store_explicit(&ep->in.inbox->holders, 2,
                           memory_order_relaxed); /* ordered by the send and receive on the socket */
@@ -62,14 +64,59 @@ static vb_status hello_send(struct shm_ep *ep)
     return st;
 }
 
-static vb_status hello_receive(struct shm_ep *ep, uint64_t deadline)
+/* Stores the number of the peer's process as the kernel knows it; 0: this process cannot see the
+ * peer, which is in another PID namespace. */
+static vb_status peer_number(int sock, int *pid_p)
+{
+    struct ucred cred;
+    socklen_t len = sizeof(cred);
+
+    if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &cred, &len) != 0)
+        return vb_err_sys("SO_PEERCRED");
+    *pid_p = (int)cred.pid;
+    return VB_OK;
+}
+
+/* The peer of a rank that is said to be in this process passes pointers, so the kernel must confirm
+ * this. */
+static vb_status check_same_process(const struct shm_ep *ep)
+{
+    int pid = 0;
+    vb_status st = ep->same_process ? peer_number(ep->fd, &pid) : VB_OK;
+
+    if (st == VB_OK && ep->same_process && pid != (int)getpid())
+        return vb_err(VB_ERR_INPUT, "rank %d claims to be a thread of this process, but is not",
+                      ep->rank);
+    return st;
+}
+
+/* Hands the pidfd of the peer to the caller of connect, or closes it. The peer could have passed
+ * that of another process, which this rank would then kill instead of the peer. */
+static vb_status take_process_fd(const struct shm_ep *ep, int fd, int *process_fd_p)
+{
+    int pid = 0;
+    vb_status st = peer_number(ep->fd, &pid);
+
+    if (st == VB_OK && !vb_process_fd_is(fd, pid))
+        st = vb_err(VB_ERR_INPUT,
+                    "rank %d passed a descriptor that is not a pidfd of its own process (number "
+                    "%d); this check needs /proc",
+                    ep->rank, pid);
+    if (st == VB_OK && process_fd_p != NULL)
+        *process_fd_p = fd;
+    else
+        close(fd);
+    return st;
+}
+
+static vb_status hello_receive(struct shm_ep *ep, const struct vb_link *link, uint64_t deadline)
 {
     struct shm_msg msg = {.kind = SHM_HELLO, .id = (uint32_t)ep->rank};
     int fds[SHM_FDS];
     vb_status st;
 
     msg.n_fds = ep->same_process ? 1 : 2;
-    st = vb_shm_receive(ep->fd, &msg, fds, deadline);
+    st = vb_shm_receive(ep->fd, &msg, ep->same_process ? 1 : 3, fds, deadline);
     if (st != VB_OK)
         return st;
     ep->out.wake_fd = fds[0];
@@ -80,11 +127,16 @@ static vb_status hello_receive(struct shm_ep *ep, uint64_t deadline)
     else
         st = vb_shm_map(fds[1], sizeof(struct shm_inbox), &ep->out.mem);
     ep->out.inbox = ep->out.mem.ptr;
+    if (msg.n_fds < 3)
+        return st;
+    if (st == VB_OK)
+        return take_process_fd(ep, fds[2], link->process_fd_p);
+    close(fds[2]);
     return st;
 }
 
 /* Creates this rank's inbox, and receives the peer's inbox and eventfd. */
-static vb_status exchange_inboxes(struct shm_ep *ep, uint64_t deadline)
+static vb_status exchange_inboxes(struct shm_ep *ep, const struct vb_link *link, uint64_t deadline)
 {
     vb_status st = vb_mem_map_shared("verbena-inbox", sizeof(struct shm_inbox), &ep->in.mem);
 
@@ -95,7 +147,7 @@ static vb_status exchange_inboxes(struct shm_ep *ep, uint64_t deadline)
     ep->in.inbox = ep->in.mem.ptr;
     st = hello_send(ep);
     if (st == VB_OK)
-        st = hello_receive(ep, deadline);
+        st = hello_receive(ep, link, deadline);
     close(ep->in.mem.fd); /* the mappings keep the memory alive */
     ep->in.mem.fd = -1;
     return st;
@@ -124,7 +176,9 @@ vb_status vb_shm_connect(struct vb_device *vdev, const struct vb_link *link, str
     if (fcntl(ep->fd, F_SETFL, O_NONBLOCK) != 0)
         st = vb_err_sys("fcntl");
     else
-        st = exchange_inboxes(ep, deadline);
+        st = check_same_process(ep);
+    if (st == VB_OK)
+        st = exchange_inboxes(ep, link, deadline);
     if (st == VB_OK)
         st = vb_shm_watch(dev, ep->fd, EPOLLRDHUP, ep);
     if (st != VB_OK) {
@@ -287,7 +341,7 @@ vb_status vb_shm_import_window(struct vb_ep *vep, uint32_t id, const struct vb_b
         rem->ptr = key.ptr;
         rem->hold = key.hold;
     } else {
-        st = vb_shm_receive(ep->fd, &msg, fds, vb_clock_ns() + (uint64_t)timeout_ms * 1000000);
+        st = vb_shm_receive(ep->fd, &msg, 1, fds, vb_clock_ns() + (uint64_t)timeout_ms * 1000000);
         if (st == VB_OK)
             st = vb_shm_map(fds[0], len_bytes, &rem->mem);
         if (st != VB_OK) {

@@ -7,6 +7,13 @@
 #include "net/shm/shm_priv.h"
 #include "tests/support/pair.h"
 
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
 static struct t_pair pair; /* static, because it is large */
 
 /* Returns the inbox of side 0 as mapped by side 1. Side 1 writes to this memory. */
@@ -244,6 +251,154 @@ static void a_peer_that_dies_before_hello_is_noticed(void **state)
     }
 }
 
+/* ---- the process of the peer ----------------------------------------------------------------- */
+
+static int count_fds(void)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    int n = 0;
+
+    assert_non_null(dir);
+    while (readdir(dir) != NULL)
+        n++;
+    closedir(dir);
+    return n;
+}
+
+/* A peer that answers a connecting rank 0 with a hello of its own. */
+struct greeter {
+    int sock;
+    int fds[SHM_FDS];
+    uint32_t n_fds;
+};
+
+static void *greet(void *arg)
+{
+    struct shm_msg hello = {.kind = SHM_HELLO, .id = 1}, theirs = {.kind = SHM_HELLO, .n_fds = 2};
+    struct greeter *g = arg;
+    int fds[SHM_FDS], i;
+
+    hello.n_fds = g->n_fds;
+    if (vb_shm_send(g->sock, &hello, g->fds) == VB_OK &&
+        vb_shm_receive(g->sock, &theirs, SHM_FDS, fds, vb_clock_ns() + T_PATIENCE_NS) == VB_OK)
+        for (i = 0; i < (int)theirs.n_fds; i++)
+            close(fds[i]);
+    return NULL;
+}
+
+/* Connects to a peer whose hello has process_fd as its third descriptor. -1: it has two. */
+static vb_status connect_with(int process_fd, int *got_p, char *text, size_t size)
+{
+    struct greeter g = {.n_fds = process_fd >= 0 ? 3 : 2};
+    struct t_side side;
+    struct vb_link link = {.rank = 1, .host = "here", .epoch = 1, .process_fd_p = got_p};
+    struct vb_mem inbox;
+    struct t_stderr t;
+    pthread_t thread;
+    int fds[2];
+    vb_status st;
+
+    t_side_open(&side, T_SHM_FDS, 0, 2, 4);
+    t_sockets(T_SHM_FDS, T_BUF_NONE, fds);
+    assert_int_equal(vb_mem_map_shared("test-inbox", sizeof(struct shm_inbox), &inbox), VB_OK);
+    g.sock = fds[1];
+    g.fds[0] = ((struct shm_device *)side.dev)->wake_fd;
+    g.fds[1] = inbox.fd;
+    g.fds[2] = process_fd;
+    link.fd = fds[0];
+    link.deadline = vb_clock_ns() + T_PATIENCE_NS;
+    t_stderr_catch(&t);
+    assert_int_equal(pthread_create(&thread, NULL, greet, &g), 0);
+    st = side.ops->connect(side.dev, &link, &side.ep);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    t_stderr_release(&t, text, size);
+    if (st == VB_OK)
+        side.ops->disconnect(side.ep);
+    side.ops->close(side.dev);
+    vb_mem_unmap(&inbox);
+    close(fds[1]);
+    return st;
+}
+
+/* A rank kills a peer through its pidfd, so this must be a pidfd of the peer and of nobody else. */
+static void a_pidfd_of_another_process_is_refused(void **state)
+{
+    int own = vb_process_fd(), got = -1, n_fds, other;
+    char text[2048];
+    pid_t pid;
+
+    (void)state;
+    if (own < 0) {
+        print_message("skipped: no pidfd here: %s\n", strerror(errno));
+        skip();
+    }
+    pid = fork();
+    if (pid == 0) {
+        pause();
+        _exit(0);
+    }
+    other = (int)syscall(SYS_pidfd_open, pid, 0);
+    assert_true(other >= 0);
+    n_fds = count_fds();
+    assert_int_equal(connect_with(other, &got, text, sizeof(text)), VB_ERR_INPUT);
+    assert_non_null(strstr(text, "rank 1 passed a descriptor that is not a pidfd of its own"));
+    assert_int_equal(connect_with(STDERR_FILENO, &got, text, sizeof(text)), VB_ERR_INPUT);
+    assert_int_equal(got, -1);
+    assert_int_equal(count_fds(), n_fds);
+
+    assert_int_equal(connect_with(own, NULL, text, sizeof(text)), VB_OK); /* not wanted: closed */
+    assert_int_equal(connect_with(-1, &got, text, sizeof(text)), VB_OK);  /* an old kernel */
+    assert_int_equal(got, -1);
+    assert_int_equal(count_fds(), n_fds);
+
+    assert_int_equal(connect_with(own, &got, text, sizeof(text)), VB_OK);
+    assert_true(vb_process_fd_is(got, getpid()));
+    close(got);
+    assert_int_equal(count_fds(), n_fds);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    close(own);
+    close(other);
+}
+
+/* A peer that had copied this process's token would make this rank follow its pointers. */
+static void a_peer_of_another_process_passes_no_pointers(void **state)
+{
+    struct shm_msg hello = {.kind = SHM_HELLO, .id = 1, .n_fds = 1, .inbox = (void *)4096};
+    struct t_side side;
+    struct t_stderr t;
+    char text[2048];
+    int listener, sock, status;
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    socklen_t len = sizeof(at);
+    pid_t pid;
+
+    (void)state;
+    listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0); /* bind() chooses a name */
+    assert_int_equal(bind(listener, (struct sockaddr *)&at, sizeof(sa_family_t)), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&at, &len), 0);
+    pid = fork();
+    if (pid == 0) {
+        sock = socket(AF_UNIX, SOCK_STREAM, 0);
+        _exit(connect(sock, (struct sockaddr *)&at, len) == 0 &&
+                      vb_shm_send(sock, &hello, &sock) == VB_OK && read(sock, text, 1) <= 0
+                  ? 0
+                  : 1);
+    }
+    t_side_open(&side, T_SHM_FDS, 0, 2, 4);
+    sock = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    assert_int_equal(poll(&(struct pollfd){.fd = sock, .events = POLLIN}, 1, 60000), 1);
+    t_stderr_catch(&t);
+    assert_int_equal(t_connect(&side, 1, sock, true, NULL, &side.ep), VB_ERR_INPUT);
+    t_stderr_release(&t, text, sizeof(text));
+    assert_non_null(strstr(text, "rank 1 claims to be a thread of this process, but is not"));
+    side.ops->close(side.dev);
+    close(listener);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -256,6 +411,8 @@ int main(void)
         cmocka_unit_test(memory_shorter_than_claimed_is_refused),
         cmocka_unit_test(the_wrong_peer_is_refused),
         cmocka_unit_test(a_peer_that_dies_before_hello_is_noticed),
+        cmocka_unit_test(a_pidfd_of_another_process_is_refused),
+        cmocka_unit_test(a_peer_of_another_process_passes_no_pointers),
     };
 
     return T_RUN(tests);

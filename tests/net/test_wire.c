@@ -119,7 +119,7 @@ static void frames_are_bounded(void **state)
 static void info_equal(const struct wire_info *a, const struct wire_info *b)
 {
     assert_int_equal(a->rank, b->rank);
-    assert_int_equal(a->pid, b->pid);
+    assert_memory_equal(a->token, b->token, sizeof(a->token));
     assert_int_equal(a->netns, b->netns);
     assert_int_equal(a->port, b->port);
     assert_string_equal(a->addr, b->addr);
@@ -131,13 +131,13 @@ static void info_equal(const struct wire_info *a, const struct wire_info *b)
 static void an_info_is_decoded_as_encoded(void **state)
 {
     struct wire_info info = {.rank = 1,
-                             .pid = 77,
                              .netns = 4026531840u,
                              .port = 7000,
                              .addr = "10.0.0.4",
                              .host = "node1",
                              .boot_id = "2b9e-44",
-                             .unix_name = "verbena-00"},
+                             .unix_name = "verbena-00",
+                             .token = {1, 2, 3, [15] = 16}},
                      back;
     unsigned char bytes[WIRE_INFO_BYTES];
     size_t i;
@@ -230,6 +230,20 @@ static void an_unknown_boot_id_matches_no_host(void **state)
     assert_false(vb_wire_info_same_host(&unknown, &unknown));
 }
 
+/* Two ranks of one host that are both process number 1, each in a PID namespace of its own, differ
+ * in nothing but their tokens. */
+static void ranks_of_one_process_have_one_token(void **state)
+{
+    struct wire_info a = {.boot_id = "f00d", .netns = 7, .token = {[15] = 1}}, b = a, unknown = a;
+
+    (void)state;
+    assert_true(vb_wire_info_same_process(&a, &b));
+    b.token[0] = 1;
+    assert_false(vb_wire_info_same_process(&a, &b));
+    memset(unknown.token, 0, sizeof(unknown.token));
+    assert_false(vb_wire_info_same_process(&unknown, &unknown));
+}
+
 static void every_verdict_has_a_text(void **state)
 {
     uint32_t v;
@@ -248,6 +262,7 @@ int main(void)
         cmocka_unit_test(frames_are_bounded),
         cmocka_unit_test(an_info_is_decoded_as_encoded),
         cmocka_unit_test(an_unknown_boot_id_matches_no_host),
+        cmocka_unit_test(ranks_of_one_process_have_one_token),
         cmocka_unit_test(every_verdict_has_a_text),
         cmocka_unit_test(slots_are_decoded_as_encoded),
         cmocka_unit_test(offers_are_decoded_as_encoded),

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a process is known by. A process number is not enough: two processes in PID namespaces of
+ * their own may both be number 1, and a number is given to another process when its process has
+ * ended. A process is told from others by a random token, and is watched and killed through a
+ * descriptor of it (pidfd, since Linux 5.3), which never comes to mean another process.
+ */
+#include "base/base.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434 /* the same on all architectures that we support */
+#endif
+#ifndef SYS_pidfd_send_signal
+#define SYS_pidfd_send_signal 424
+#endif
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static unsigned char token[VB_TOKEN_BYTES]; /* protected by lock, as is made */
+static bool made;
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+static void after_fork(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+static void after_fork_in_child(void)
+{
+    made = false; /* the child is another process */
+    pthread_mutex_unlock(&lock);
+}
+
+static vb_status make_token(void)
+{
+    static bool watched; /* forks are watched; protected by lock */
+
+    if (!watched && pthread_atfork(before_fork, after_fork, after_fork_in_child) != 0)
+        return vb_err(VB_ERR_NO_MEMORY, "pthread_atfork failed");
+    watched = true;
+    if (getrandom(token, sizeof(token), 0) != (ssize_t)sizeof(token))
+        return vb_err_sys("getrandom");
+    made = true;
+    return VB_OK;
+}
+
+vb_status vb_process_token(unsigned char out[VB_TOKEN_BYTES])
+{
+    vb_status st = VB_OK;
+
+    pthread_mutex_lock(&lock);
+    if (!made)
+        st = make_token();
+    if (st == VB_OK)
+        memcpy(out, token, VB_TOKEN_BYTES);
+    pthread_mutex_unlock(&lock);
+    return st;
+}
+
+static int fd_of(int pid)
+{
+    return (int)syscall(SYS_pidfd_open, pid, 0); /* the kernel sets close-on-exec */
+}
+
+int vb_process_fd(void)
+{
+    return fd_of((int)getpid());
+}
+
+/* Stores the number that /proc shows for the process of a pidfd. Returns false if fd is not a
+ * pidfd, or if the process has ended and was reaped (the number is then -1). */
+static bool shown_number(int fd, long *number_p)
+{
+    char path[64], text[1024];
+    const char *line;
+    ssize_t n = -1;
+    int file;
+
+    snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
+    file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file >= 0) {
+        n = read(file, text, sizeof(text) - 1);
+        close(file);
+    }
+    text[n > 0 ? n : 0] = '\0';
+    line = strstr(text, "\nPid:");
+    return line != NULL && sscanf(line, "\nPid: %ld", number_p) == 1 && *number_p >= 0;
+}
+
+bool vb_process_fd_is(int fd, int pid)
+{
+    long number, expected;
+    int other;
+    bool same;
+
+    if (pid == 0) /* a process that this one can signal is in this namespace or in one below it */
+        return syscall(SYS_pidfd_send_signal, fd, 0, NULL, 0) != 0 &&
+               (errno == EINVAL || errno == ESRCH);
+    other = fd_of(pid);
+    if (other < 0)
+        return false;
+    /* /proc may show the numbers of another PID namespace, but of the same one for both. */
+    same = shown_number(fd, &number) && shown_number(other, &expected) && number == expected &&
+           number > 0;
+    close(other);
+    return same;
+}
+
+bool vb_process_ended(int fd, int wait_ms)
+{
+    struct pollfd pfd = {.fd = fd, .events = POLLIN};
+    uint64_t deadline = vb_clock_ns() + (uint64_t)wait_ms * 1000000, now;
+    int n;
+
+    do {
+        now = vb_clock_ns();
+        n = poll(&pfd, 1, now < deadline ? (int)((deadline - now + 999999) / 1000000) : 0);
+    } while (n < 0 && errno == EINTR);
+    return n > 0 && (pfd.revents & POLLIN) != 0;
+}
+
+bool vb_process_kill(int fd)
+{
+    return syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0) == 0 || errno == ESRCH;
+}

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Tests the token of a process, and descriptors of processes: of this one, of a child, of a child
+ * in another PID namespace.
+ */
+#include "base/base.h"
+#include "tests/support/test.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#define WAIT_MS 30000
+
+/* What a child writes into shared memory. */
+static struct shared {
+    unsigned char token[VB_TOKEN_BYTES];
+    int pid;
+    bool seen, parent_seen, killed;
+    int kill_errno;
+} * shared;
+
+static int set_up(void **state)
+{
+    (void)state;
+    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return shared == MAP_FAILED ? -1 : 0;
+}
+
+static void *token_in_thread(void *token)
+{
+    (void)vb_process_token(token);
+    return NULL;
+}
+
+static void wait_for(pid_t pid)
+{
+    int status;
+
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void threads_share_a_token_and_children_do_not(void **state)
+{
+    static const unsigned char zero[VB_TOKEN_BYTES];
+    unsigned char mine[VB_TOKEN_BYTES] = {0}, threads[VB_TOKEN_BYTES] = {0};
+    pthread_t thread;
+    pid_t pid;
+    int i;
+
+    (void)state;
+    assert_int_equal(vb_process_token(mine), VB_OK);
+    assert_memory_not_equal(mine, zero, sizeof(mine));
+    assert_int_equal(pthread_create(&thread, NULL, token_in_thread, threads), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_memory_equal(mine, threads, sizeof(mine));
+    for (i = 0; i < 2; i++) {
+        pid = fork();
+        if (pid == 0)
+            _exit(vb_process_token(shared->token) == VB_OK ? 0 : 1);
+        wait_for(pid);
+        assert_memory_not_equal(mine, shared->token, sizeof(mine));
+        assert_memory_not_equal(threads, shared->token, sizeof(mine));
+        memcpy(threads, shared->token, sizeof(threads)); /* the two children differ, too */
+    }
+    assert_int_equal(vb_process_token(threads), VB_OK);
+    assert_memory_equal(mine, threads, sizeof(mine));
+}
+
+static int own_fd(void)
+{
+    int fd = vb_process_fd();
+
+    if (fd < 0) {
+        print_message("skipped: no pidfd here: %s\n", strerror(errno));
+        skip();
+    }
+    return fd;
+}
+
+static int fd_of(pid_t pid)
+{
+    return (int)syscall(SYS_pidfd_open, pid, 0);
+}
+
+static void a_descriptor_names_one_process(void **state)
+{
+    int fd = own_fd(), other, pipe_fds[2];
+    pid_t pid = fork();
+
+    (void)state;
+    if (pid == 0) {
+        pause();
+        _exit(0);
+    }
+    other = fd_of(pid);
+    assert_true(other >= 0);
+    assert_true(vb_process_fd_is(fd, getpid()));
+    assert_true(vb_process_fd_is(other, pid));
+    assert_false(vb_process_fd_is(other, getpid()));
+    assert_false(vb_process_fd_is(fd, pid));
+    assert_false(vb_process_fd_is(fd, 0)); /* this process sees both */
+    assert_false(vb_process_fd_is(other, 0));
+    assert_int_equal(pipe(pipe_fds), 0);
+    assert_false(vb_process_fd_is(pipe_fds[0], getpid())); /* not a pidfd at all */
+    assert_false(vb_process_fd_is(pipe_fds[0], 0));
+    close(pipe_fds[0]);
+    close(pipe_fds[1]);
+
+    assert_false(vb_process_ended(other, 0));
+    assert_true(vb_process_kill(other));
+    assert_true(vb_process_ended(other, WAIT_MS)); /* although nobody has reaped it */
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_true(vb_process_ended(other, 0));
+    assert_true(vb_process_kill(other));
+    assert_false(vb_process_fd_is(other, pid));
+    assert_false(vb_process_ended(fd, 0));
+    close(fd);
+    close(other);
+}
+
+/* Runs in a PID namespace of its own, as process 1. It sees itself but not its parent. */
+static int in_namespace(int parents_fd)
+{
+    int fd = vb_process_fd();
+
+    shared->pid = (int)getpid();
+    shared->seen = vb_process_fd_is(fd, getpid());
+    shared->parent_seen = !vb_process_fd_is(parents_fd, 0);
+    shared->killed = vb_process_kill(parents_fd);
+    shared->kill_errno = errno;
+    pause();
+    return 0;
+}
+
+/* The numbers that /proc shows are still those of the namespace above. */
+static void a_process_in_a_namespace_above_cannot_be_killed(void **state)
+{
+    int fd = own_fd(), other;
+    pid_t pid;
+
+    (void)state;
+    memset(shared, 0, sizeof(*shared));
+    pid = (pid_t)syscall(SYS_clone, CLONE_NEWPID | SIGCHLD, NULL, NULL, NULL, NULL);
+    if (pid == 0)
+        _exit(in_namespace(fd));
+    if (pid < 0) {
+        close(fd);
+        print_message("skipped: no PID namespaces here: %s\n", strerror(errno));
+        skip();
+    }
+    other = fd_of(pid);
+    while (*(volatile int *)&shared->kill_errno == 0 && !vb_process_ended(other, 10))
+        ;
+    assert_true(vb_process_fd_is(other, pid));
+    assert_true(vb_process_kill(other)); /* from above it can be killed */
+    assert_true(vb_process_ended(other, WAIT_MS));
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_int_equal(shared->pid, 1);
+    assert_true(shared->seen);
+    assert_false(shared->parent_seen);
+    assert_false(shared->killed);
+    assert_int_equal(shared->kill_errno, EINVAL);
+    close(fd);
+    close(other);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_share_a_token_and_children_do_not),
+        cmocka_unit_test(a_descriptor_names_one_process),
+        cmocka_unit_test(a_process_in_a_namespace_above_cannot_be_killed),
+    };
+
+    return cmocka_run_group_tests(tests, set_up, NULL) == 0 ? 0 : 1;
+}
