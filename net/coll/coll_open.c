@@ -106,6 +106,21 @@ static struct neighbours find_neighbours(const struct vb_coll *coll)
     return s;
 }
 
+/* The leader of a rank is used as an index, so what the rank says about itself is checked. */
+static vb_status check_neighbours(const struct vb_coll *coll, int rank, const struct neighbours *s)
+{
+    char why[192];
+
+    if (s->lo >= 0 && s->lo <= rank && s->hi > rank && s->hi <= coll->world)
+        return VB_OK;
+    snprintf(why, sizeof(why),
+             "rank %d (%.60s) says that it shares memory with the ranks from %d up to but not %d, "
+             "which is impossible",
+             rank, vb_group_host(coll->group, rank), s->lo, s->hi);
+    vb_group_abort(coll->group, why); /* or else closing would wait for that rank */
+    return vb_err(VB_ERR_INPUT, "%s", why);
+}
+
 /* Finds the leaders of all hosts, and whether the ranks of every host have consecutive numbers. All
  * ranks get the same result. */
 static vb_status find_hosts(struct vb_coll *coll)
@@ -121,6 +136,8 @@ static vb_status find_hosts(struct vb_coll *coll)
     coll->hosts.hi = mine.hi;
     coll->hosts.contiguous = true;
     st = vb_group_gather(coll->group, &mine, sizeof(mine), all);
+    for (r = 0; r < coll->world && st == VB_OK; r++)
+        st = check_neighbours(coll, r, &all[r]);
     for (r = 0; r < coll->world && st == VB_OK; r++) {
         if (all[r].scattered || all[r].lo != all[all[r].lo].lo || all[r].hi != all[all[r].lo].hi)
             coll->hosts.contiguous = false;
@@ -263,6 +280,7 @@ void vb_coll_close(struct vb_coll *coll)
         free(coll->reqs.table[i].lanes);
         free(coll->reqs.table[i].offsets);
     }
+    group_lock(coll->group); /* the progress thread may be ending puts */
     for (i = 0; coll->ways != NULL && i < (uint32_t)coll->world; i++) {
         way = &coll->ways[i];
         vb_coll_reap(coll, way);
@@ -271,6 +289,7 @@ void vb_coll_close(struct vb_coll *coll)
         else
             free(way->puts);
     }
+    group_unlock(coll->group);
     free(coll->cost);
     free(coll->reqs.table);
     free(coll->reqs.arrivals);

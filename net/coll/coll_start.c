@@ -190,9 +190,9 @@ static vb_status wait_long(struct vb_coll *coll, struct request *rq, struct stra
     return st;
 }
 
-/* Makes progress if many notes to mapped peers are still under way, because only polling marks them
- * as done. */
-static vb_status reap_notes(struct vb_coll *coll)
+/* Returns whether many notes to mapped peers are still under way. Then the caller makes progress,
+ * because only polling marks them as done. The caller holds the lock. */
+static bool reap_notes(struct vb_coll *coll)
 {
     bool many = false;
     int r;
@@ -202,7 +202,7 @@ static vb_status reap_notes(struct vb_coll *coll)
             vb_coll_reap(coll, &coll->ways[r]);
             many = true;
         }
-    return many ? vb_progress(coll->group) : VB_OK;
+    return many;
 }
 
 /* Fills in rq from the description want. The arrays of rq are used again. */
@@ -247,14 +247,15 @@ static vb_status start(struct vb_coll *coll, const struct request *want, uint64_
     struct straggler straggler = {.rank = NO_RANK};
     struct request *rq = request_at(coll, seq);
     vb_status st;
-    bool taken, others, hold;
+    bool taken, many, others, hold;
 
     group_lock(coll->group);
     st = coll->failed;
     taken = rq->active;
+    many = reap_notes(coll);
     group_unlock(coll->group);
-    if (st == VB_OK)
-        st = reap_notes(coll);
+    if (st == VB_OK && many)
+        st = vb_progress(coll->group);
     if (st == VB_OK && taken)
         st = wait_long(coll, rq, &straggler); /* the last request in this place of the table */
     if (st != VB_OK)

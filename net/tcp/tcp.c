@@ -220,10 +220,14 @@ static bool points_into(const struct tcp_window *win, const char *ptr)
 static bool ep_uses(struct tcp_ep *ep, const struct tcp_window *win)
 {
     const struct tcp_tx *tx = &ep->tx;
+    const struct tcp_gets *gets = &ep->gets;
     uint64_t i;
 
     for (i = tx->begin; i != tx->end; i++)
         if (points_into(win, tx->frames[i % tx->size].ptr))
+            return true;
+    for (i = gets->begin; i != gets->end; i++) /* their replies will be written there */
+        if (points_into(win, gets->gets[i % gets->depth].ptr))
             return true;
     return ep->rx.in_frame && points_into(win, ep->rx.to);
 }

@@ -4,7 +4,7 @@
  * report the faulty rank, the operation and its number before the deadline. Also tests calls with
  * invalid arguments.
  *
- * Covers: net/coll/coll_peers.c net/coll/coll_start.c
+ * Covers: net/coll/coll_open.c net/coll/coll_peers.c net/coll/coll_start.c
  */
 #include "tests/support/coll_fixture.h"
 
@@ -192,6 +192,66 @@ static void a_rank_sends_unexpected_notes(void **state)
     try_fault(SENDS_NOTES, VB_TRANSPORT_SHM, VB_ALGO_MAPPED, N_ELEMS - 1);
 }
 
+/* ---- a rank that says wrong things when the collective is opened ------------------------------
+ */
+
+static void no_note(void *arg, int rank, uint32_t value)
+{
+    (void)arg;
+    (void)rank;
+    (void)value;
+}
+
+/* Does what vb_coll_open() does first, and then says that it has mapped the windows of ranks that
+ * do not exist. */
+static int announce(struct vb_group *g, const int32_t neighbours[3])
+{
+    int32_t all[2][3];
+    struct vb_window *win;
+    int channel;
+    vb_status st = vb_channel_alloc(g, no_note, NULL, &channel);
+
+    if (st == VB_OK)
+        st = vb_window_create(g, 4096, &win);
+    if (st == VB_OK)
+        st = vb_group_gather(g, neighbours, sizeof(all[0]), all);
+    while (st == VB_OK) /* until the other rank has given up */
+        st = vb_progress(g);
+    return 0;
+}
+
+static int wrong_neighbours(struct vb_group *g, void *arg)
+{
+    struct t_stderr caught;
+    struct vb_coll *coll;
+    char text[4096];
+    vb_status st;
+
+    t_stderr_catch(&caught);
+    if (vb_group_rank(g) == 1) {
+        announce(g, arg);
+        t_stderr_release(&caught, text, sizeof(text));
+        return 0;
+    }
+    st = vb_coll_open(g, 64, NULL, &coll);
+    t_stderr_release(&caught, text, sizeof(text));
+    return T_WRONG(st == VB_ERR_INPUT) + T_WRONG(strstr(text, "rank 1 (") != NULL);
+}
+
+static void impossible_neighbours_are_refused(void **state)
+{
+    static int32_t announced[][3] = {{1 << 28, 2, 0}, {-(1 << 28), 2, 0}, {2, 2, 0}, {1, 3, 0},
+                                     {1, 1, 0},       {0, 1 << 30, 0},    {-1, 2, 0}};
+    struct t_job job = {.transport = VB_TRANSPORT_TCP, .world = 2, .fn = wrong_neighbours};
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < VB_COUNT(announced); i++) {
+        job.arg = announced[i];
+        t_as_processes(&job);
+    }
+}
+
 /* ---- after a failure ------------------------------------------------------------------------- */
 
 #define MANY_BYTES ((size_t)48 << 20) /* more bytes than socket buffers hold */
@@ -294,6 +354,7 @@ int main(void)
         cmocka_unit_test(a_rank_stalls),
         cmocka_unit_test(a_rank_passes_another_size),
         cmocka_unit_test(a_rank_sends_unexpected_notes),
+        cmocka_unit_test(impossible_neighbours_are_refused),
         cmocka_unit_test(ops_end_after_their_collective_is_closed),
         cmocka_unit_test(impossible_calls_are_refused),
     };

@@ -391,6 +391,39 @@ static void a_destroyed_window_ends_its_traffic(void **state)
     bed_close();
 }
 
+/* The same for the reply of a get: after the window is destroyed, its memory may be unmapped. */
+static void a_destroyed_window_ends_its_gets(void **state)
+{
+    struct data_head reply = {.type = DATA_REPLY, .get = 0, .len_bytes = 5000};
+    struct vb_span to = {NULL, 5000};
+    unsigned char head[DATA_HEAD_BYTES], bytes[5000];
+    struct t_stderr t;
+    struct vb_op op = {0};
+    char text[2048];
+
+    (void)state;
+    bed_open();
+    memset(bytes, 1, sizeof(bytes));
+    to.ptr = bed.side.mem.ptr;
+    assert_int_equal(bed.side.ops->get(bed.side.ep, &to, (struct vb_target){bed.side.rem, 0}, &op),
+                     VB_OK);
+    poll_a_while();
+    assert_true(read(bed.fd, text, sizeof(text)) > 0); /* the request was sent completely */
+    t_stderr_catch(&t);
+    bed.side.ops->unexport_window(bed.side.dev, T_WINDOW);
+    t_stderr_release(&t, text, sizeof(text));
+    memset(bed.side.mem.ptr, 0xa5, WINDOW_LEN);
+    vb_data_head_encode(&reply, head);
+    (void)send(bed.fd, head, sizeof(head), MSG_NOSIGNAL);
+    (void)send(bed.fd, bytes, sizeof(bytes), MSG_NOSIGNAL);
+    poll_a_while();
+    assert_true(untouched(bed.side.mem.ptr, WINDOW_LEN));
+    assert_non_null(strstr(text, "window 7"));
+    assert_int_equal(bed.side.n_failed, 1);
+    assert_int_equal(bed.side.n_lost, 1);
+    bed_close();
+}
+
 static void a_window_is_exported_once(void **state)
 {
     struct t_stderr t;
@@ -419,6 +452,7 @@ int main(void)
         cmocka_unit_test(frames_arrive_in_pieces),
         cmocka_unit_test(short_writes_are_resumed_exactly),
         cmocka_unit_test(a_destroyed_window_ends_its_traffic),
+        cmocka_unit_test(a_destroyed_window_ends_its_gets),
         cmocka_unit_test(a_window_is_exported_once),
     };
 
