@@ -40,6 +40,8 @@ static vb_status copy_rows(const struct vb_dataset *set, struct row_sink *sink)
         buf.n = 0;
         for (e = 0; st == VB_OK && e < row.n; e++)
             st = vb_row_buf_add(&buf, row.index[e], row_value(&row, e));
+        if (st == VB_OK)
+            st = vb_dataset_check_row(set, i, buf.index, buf.n);
         sink->done = (double)i / set->n;
         if (st == VB_OK)
             st = vb_sink_put(sink, &buf, row.y);

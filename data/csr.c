@@ -2,6 +2,9 @@
  *
  * Reads .csr files, which are mapped. The header and the table are checked when a file is opened,
  * each block when it is first used or, if the file is small, when it is opened.
+ *
+ * Somebody may overwrite the file while it is mapped. So the header and the table are copies, and
+ * whatever is read from a block and decides where memory is read or written is checked each time.
  */
 #include "data/csr_priv.h"
 
@@ -24,8 +27,8 @@ struct csr_store {
     char *path;
     const uint8_t *map;
     size_t len;
-    const struct csr_head *head;
-    const struct csr_block *blocks;
+    struct csr_head head;
+    struct csr_block *blocks;
     /* for each block: the block has been checked; two threads may check the same block */
     _Atomic bool *good;
 };
@@ -33,6 +36,7 @@ struct csr_store {
 /* The arrays of a block. */
 struct view {
     const uint32_t *at, *words;
+    uint32_t n_words;
 };
 
 static vb_status refuse(const struct csr_store *s, uint64_t offset, const char *what)
@@ -46,29 +50,41 @@ static struct view view_of(const struct csr_store *s, const struct csr_block *b)
 
     v.at = (const uint32_t *)(const void *)(s->map + b->offset);
     v.words = v.at + b->n + 1;
+    v.n_words = b->words;
     return v;
 }
 
-/* Returns row r of a block, which has at least one word; n is -1 if it claims too many values. */
+/* Reads a word of the file once, so that what was checked is what is used. */
+static inline uint32_t read_once(const uint32_t *word)
+{
+    return *(const volatile uint32_t *)word;
+}
+
+/* Returns row r of a block, which has at least one word; n is -1 if the row is not within the block
+ * or has more values than entries. */
 static inline struct row row_at(struct view v, uint32_t r)
 {
-    const uint32_t *words = v.words + v.at[r];
-    uint32_t n_words = v.at[r + 1] - v.at[r] - 1, n_values = words[0] / 2;
+    uint32_t at = read_once(&v.at[r]), end = read_once(&v.at[r + 1]), head, n_words, n_values;
 
-    if (n_values > n_words)
+    if (at >= end || end > v.n_words)
+        return (struct row){.n = -1};
+    head = read_once(&v.words[at]);
+    n_words = end - at - 1;
+    n_values = head / 2;
+    if (n_values > n_words - n_values || n_values > n_words)
         return (struct row){.n = -1};
     return (struct row){.n = (int)(n_words - n_values),
                         .n_values = (int)n_values,
-                        .index = words + 1,
-                        .value = (const float *)(const void *)(words + 1 + n_words - n_values),
-                        .y = words[0] % 2};
+                        .index = v.words + at + 1,
+                        .value = (const float *)(const void *)(v.words + end - n_values),
+                        .y = head % 2};
 }
 
 static vb_status check_head(const struct csr_store *s)
 {
-    const struct csr_head *h = s->head;
+    const struct csr_head *h = &s->head;
 
-    if (s->len < sizeof(*h) || memcmp(h->magic, CSR_MAGIC, sizeof(h->magic)) != 0)
+    if (memcmp(h->magic, CSR_MAGIC, sizeof(h->magic)) != 0)
         return refuse(s, 0, "this is not a .csr file");
     if (h->version != CSR_VERSION)
         return refuse(s, 8, "the version of the format is not 2: convert the data again");
@@ -86,18 +102,18 @@ static vb_status check_head(const struct csr_store *s)
 /* Checks that there are no gaps between the blocks, neither in the file nor in the row numbers. */
 static vb_status check_table(const struct csr_store *s)
 {
-    uint64_t offset = sizeof(*s->head), first = 0, nonzeros = 0;
+    uint64_t offset = sizeof(s->head), first = 0, nonzeros = 0;
     const struct csr_block *b;
     uint32_t i, most = 0;
 
-    if (vb_crc32c(0, s->blocks, s->len - s->head->table) != s->head->table_crc)
-        return refuse(s, s->head->table, "the checksum of the table of blocks is wrong");
-    for (i = 0; i < s->head->n_blocks; i++) {
+    if (vb_crc32c(0, s->blocks, s->len - s->head.table) != s->head.table_crc)
+        return refuse(s, s->head.table, "the checksum of the table of blocks is wrong");
+    for (i = 0; i < s->head.n_blocks; i++) {
         b = &s->blocks[i];
         if (b->offset != offset || b->first != first || b->n == 0 || b->n > CSR_BLOCK_ROWS ||
-            csr_block_bytes(b) > s->head->table - offset || b->words < b->n ||
+            csr_block_bytes(b) > s->head.table - offset || b->words < b->n ||
             b->nnz > b->words - b->n)
-            return refuse(s, s->head->table + i * sizeof(*b),
+            return refuse(s, s->head.table + i * sizeof(*b),
                           "a block does not begin where the block before it ends, or its sizes are "
                           "impossible");
         offset += csr_block_bytes(b);
@@ -105,9 +121,9 @@ static vb_status check_table(const struct csr_store *s)
         nonzeros += b->nnz;
         most = b->nnz > most ? b->nnz : most;
     }
-    if (s->head->row_max > most) /* a batch allocates memory for rows of this length */
+    if (s->head.row_max > most) /* a batch allocates memory for rows of this length */
         return refuse(s, 44, "the longest row that the header announces does not fit into a block");
-    if (offset != s->head->table || first != s->head->rows || nonzeros != s->head->nonzeros)
+    if (offset != s->head.table || first != s->head.rows || nonzeros != s->head.nonzeros)
         return refuse(s, 16, "the blocks do not match the header");
     return VB_OK;
 }
@@ -116,8 +132,8 @@ static const char *wrong_row(const struct csr_head *h, const struct row *row)
 {
     int i;
 
-    if (row->n < row->n_values)
-        return "a row has more values than entries";
+    if (row->n < 0)
+        return "a row ends before it begins, or has more values than entries";
     if ((uint32_t)row->n > h->row_max)
         return "a row is longer than the header says";
     for (i = 0; i < row->n; i++) {
@@ -144,10 +160,8 @@ static vb_status check_block(const struct csr_store *s, uint32_t number)
     if (v.at[0] != 0 || v.at[b->n] != b->words)
         return refuse(s, b->offset, "the rows of a block do not match the size of the block");
     for (i = 0; i < b->n && wrong == NULL; i++) {
-        if (v.at[i + 1] <= v.at[i] || v.at[i + 1] > b->words)
-            return refuse(s, b->offset, "a row ends before it begins");
         row = row_at(v, i);
-        wrong = wrong_row(s->head, &row);
+        wrong = wrong_row(&s->head, &row);
         nonzeros += (uint64_t)row.n;
     }
     if (wrong == NULL && nonzeros != b->nnz)
@@ -155,13 +169,13 @@ static vb_status check_block(const struct csr_store *s, uint32_t number)
     if (wrong != NULL)
         return refuse(s, b->offset, wrong);
     atomic_store_explicit(&s->good[number], true,
-                          memory_order_relaxed); /* relaxed: the mapped file never changes */
+                          memory_order_relaxed); /* relaxed: the flag orders nothing else */
     return VB_OK;
 }
 
 static uint32_t search_block(const struct csr_store *s, uint64_t row, uint32_t low)
 {
-    uint32_t high = s->head->n_blocks, middle;
+    uint32_t high = s->head.n_blocks, middle;
 
     while (high - low > 1) {
         middle = low + (high - low) / 2;
@@ -182,6 +196,15 @@ static inline uint32_t block_of(const struct csr_store *s, uint64_t row)
     return row - s->blocks[guess].first < s->blocks[guess].n ? guess : search_block(s, row, guess);
 }
 
+static vb_status csr_changed(const struct vb_store *base, int i)
+{
+    return vb_err(
+        VB_ERR_INPUT,
+        "%s: row %d: the file changed while it was in use: write a new file and rename it "
+        "instead of overwriting this one",
+        ((const struct csr_store *)base)->path, i);
+}
+
 static vb_status csr_row(const struct vb_store *base, int i, struct row *row, struct row_room *room)
 {
     const struct csr_store *s = (const struct csr_store *)base;
@@ -196,14 +219,14 @@ static vb_status csr_row(const struct vb_store *base, int i, struct row *row, st
             return st;
     }
     *row = row_at(view_of(s, b), (uint32_t)((uint64_t)i - b->first));
-    return VB_OK;
+    return row->n >= 0 && (uint32_t)row->n <= s->head.row_max ? VB_OK : csr_changed(base, i);
 }
 
 /* Prefetches the position of row i in its block or, if near is true, the first words of the row. */
 static void csr_soon(const struct vb_store *base, int i, bool near)
 {
     const struct csr_store *s = (const struct csr_store *)base;
-    uint32_t number = block_of(s, (uint64_t)i), r, j, end;
+    uint32_t number = block_of(s, (uint64_t)i), r, j, at, end;
     struct view v = view_of(s, &s->blocks[number]);
 
     if (!atomic_load_explicit(&s->good[number], memory_order_relaxed))
@@ -213,8 +236,12 @@ static void csr_soon(const struct vb_store *base, int i, bool near)
         __builtin_prefetch(&v.at[r]);
         return;
     }
-    end = v.at[r + 1] - v.at[r] < SOON_WORDS ? v.at[r + 1] : v.at[r] + SOON_WORDS;
-    for (j = v.at[r]; j < end; j += LINE_WORDS)
+    at = read_once(&v.at[r]);
+    end = read_once(&v.at[r + 1]);
+    if (at >= end || end > v.n_words)
+        return; /* the file has changed, as csr_row() will say */
+    end = end - at < SOON_WORDS ? end : at + SOON_WORDS;
+    for (j = at; j < end; j += LINE_WORDS)
         __builtin_prefetch(&v.words[j]);
     __builtin_prefetch(&v.words[end - 1]);
 }
@@ -236,13 +263,17 @@ static void csr_close(struct vb_store *base)
     struct csr_store *s = (struct csr_store *)base;
 
     vb_file_unmap(s->map, s->len);
+    free(s->blocks);
     free(s->good);
     free(s->path);
     free(s);
 }
 
-static const struct store_ops csr_ops = {
-    .close = csr_close, .row = csr_row, .soon = csr_soon, .advise = csr_advise};
+static const struct store_ops csr_ops = {.close = csr_close,
+                                         .row = csr_row,
+                                         .changed = csr_changed,
+                                         .soon = csr_soon,
+                                         .advise = csr_advise};
 
 static vb_status map_file(struct csr_store *s)
 {
@@ -276,16 +307,17 @@ static vb_status open_store(struct csr_store *s, size_t at_once)
 
     if (st != VB_OK)
         return st;
-    s->head = (const struct csr_head *)(const void *)s->map;
+    memcpy(&s->head, s->map, sizeof(s->head));
     st = check_head(s);
     if (st != VB_OK)
         return st;
-    s->blocks = (const struct csr_block *)(const void *)(s->map + s->head->table);
-    s->good = calloc(s->head->n_blocks, sizeof(*s->good));
-    if (s->good == NULL)
-        return vb_err_sys("calloc");
+    s->blocks = malloc(s->len - s->head.table);
+    s->good = calloc(s->head.n_blocks, sizeof(*s->good));
+    if (s->blocks == NULL || s->good == NULL)
+        return vb_err_sys("malloc");
+    memcpy(s->blocks, s->map + s->head.table, s->len - s->head.table);
     st = check_table(s);
-    for (i = 0; st == VB_OK && s->len <= at_once && i < s->head->n_blocks; i++)
+    for (i = 0; st == VB_OK && s->len <= at_once && i < s->head.n_blocks; i++)
         st = check_block(s, i);
     return st;
 }
@@ -306,10 +338,10 @@ vb_status vb_csr_open_lazily(const char *path, size_t at_once, struct vb_dataset
         return st;
     }
     *set_p = (struct vb_dataset){.kind = VB_DATA_ROWS,
-                                 .n = (int)s->head->rows,
-                                 .features = (int)s->head->features,
+                                 .n = (int)s->head.rows,
+                                 .features = (int)s->head.features,
                                  .classes = 2,
-                                 .row_max = (int)s->head->row_max,
+                                 .row_max = (int)s->head.row_max,
                                  .store = &s->base};
     return VB_OK;
 }

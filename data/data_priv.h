@@ -43,6 +43,9 @@ struct store_ops {
     /* Makes image i and returns its class. NULL: the images are in memory. */
     int (*image)(const struct vb_store *store, int i, uint8_t *pixels);
     vb_status (*row)(const struct vb_store *store, int i, struct row *row, struct row_room *room);
+    /* Says that row i of a mapped file is not what it was when the file was opened. NULL: rows
+     * cannot change. */
+    vb_status (*changed)(const struct vb_store *store, int i);
     /* Prefetches the contents of row i or, if near is false, its position. May be NULL. */
     void (*soon)(const struct vb_store *store, int i, bool near);
     /* n samples will be read soon or, if wanted is false, not for long. May be NULL. */
@@ -94,6 +97,10 @@ void vb_dataset_part(const struct vb_dataset *set, uint32_t *which, int n,
 
 vb_status vb_dataset_row(const struct vb_dataset *set, int i, struct row *row,
                          struct row_room *room);
+
+/* Checks the indices of row i that were copied from the store: the file may have changed since it
+ * was opened, and the indices will be used as such. */
+vb_status vb_dataset_check_row(const struct vb_dataset *set, int i, const uint32_t *index, int n);
 
 static inline uint32_t le32(const uint8_t *b)
 {

@@ -116,6 +116,18 @@ vb_status vb_dataset_row(const struct vb_dataset *set, int i, struct row *row,
     return set->store->ops->row(set->store, stored(set, (uint32_t)i), row, room);
 }
 
+vb_status vb_dataset_check_row(const struct vb_dataset *set, int i, const uint32_t *index, int n)
+{
+    uint32_t features = (uint32_t)set->features, wrong = 0;
+    int e;
+
+    if (set->store->ops->changed == NULL)
+        return VB_OK;
+    for (e = 0; e < n; e++)
+        wrong |= index[e] >= features;
+    return wrong == 0 ? VB_OK : set->store->ops->changed(set->store, stored(set, (uint32_t)i));
+}
+
 static const uint32_t *nth(const struct picks *p, int i)
 {
     if (i < p->n)
@@ -177,6 +189,9 @@ vb_status vb_dataset_pick_rows(const struct vb_dataset *set, const struct picks 
                           "the %d rows of a batch do not fit into a buffer of %lld entries", p->n,
                           (long long)rows->room);
         copy_row(&row, rows->index + end, rows->value + end);
+        st = vb_dataset_check_row(set, (int)p->which[i], rows->index + end, row.n);
+        if (st != VB_OK)
+            return st;
         end += row.n;
         rows->at[i + 1] = end;
         rows->y[i] = row.y;

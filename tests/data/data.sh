@@ -80,8 +80,17 @@ cp rows.csr first.csr
 "$verbena" data convert synth:kind=criteo,n=3000,features=5000 rows.csr >/dev/null || fail convert
 cmp -s rows.csr first.csr || fail "the same rows give a different file"
 
-# ---- a file that is truncated while it is in use: the error message must name the file
+# ---- a file that is overwritten or truncated while it is in use: the error message must name the file
 what=train
+cp rows.csr over.csr
+start 100 sparse-lr --data csr:over.csr --test-split 0.1 --steps 100000000
+head -c "$(stat -c %s over.csr)" /dev/urandom | dd of=over.csr conv=notrunc 2>/dev/null
+wait "$job"
+code=$?
+[ $code = 1 ] || fail "a file was overwritten: exit $code: $(cat err)"
+grep -q "^error data/csr.*: over.csr: row [0-9]*: the file changed while it was in use" err ||
+    fail "a file was overwritten: $(cat err)"
+
 start 100 sparse-lr --data csr:rows.csr --test-split 0.1 --steps 100000000
 truncate -s 5000 rows.csr
 wait "$job"

@@ -6,6 +6,7 @@
  * Covers: data/tfrecord.c
  */
 #include "tests/support/data_files.h"
+#include "tests/support/random.h"
 
 #include "data/csr_priv.h"
 
@@ -396,6 +397,85 @@ static void broken_csr_is_refused(void **state)
     t_refused(vb_csr_open, csr_changed(104, 2), "more values than entries");
 }
 
+/* Reads all rows of a mapped file that may have been overwritten. Returns the number of batches
+ * that were refused. No index that is passed on may be out of range. */
+static int read_changed(const struct vb_dataset *set, const char *path)
+{
+    enum { BATCH = 10 };
+    size_t room = (size_t)BATCH * (size_t)set->row_max;
+    uint32_t which[BATCH], *index = malloc(room * sizeof(*index));
+    float *value = malloc(room * sizeof(*value));
+    int64_t at[BATCH + 1], e;
+    uint8_t y[BATCH];
+    struct vb_rows rows = {.at = at, .index = index, .value = value, .y = y, .room = (int64_t)room};
+    struct t_stderr err;
+    char said[4096];
+    int i, k, refused = 0;
+    vb_status st;
+
+    for (i = 0; i + BATCH <= set->n; i += BATCH) {
+        for (k = 0; k < BATCH; k++)
+            which[k] = (uint32_t)(i + k);
+        t_stderr_catch(&err);
+        st = vb_dataset_rows(set, which, BATCH, &rows);
+        t_stderr_release(&err, said, sizeof(said));
+        assert_true(st == VB_OK || st == VB_ERR_INPUT);
+        for (e = 0; st == VB_OK && e < at[BATCH]; e++)
+            assert_true(index[e] < (uint32_t)set->features);
+        if (st == VB_OK)
+            continue;
+        assert_non_null(strstr(said, path));
+        assert_non_null(strstr(said, "the file changed while it was in use"));
+        refused++;
+    }
+    free(index);
+    free(value);
+    return refused;
+}
+
+/* Rows of a file that is overwritten in place are refused, or are at least harmless. */
+static void a_csr_file_may_change_while_it_is_mapped(void **state)
+{
+    static const int fills[] = {0xff, 0x7f, 1, 0};
+    static uint8_t data[1 << 20];
+    struct vb_dataset set;
+    struct vb_data_spec spec;
+    struct vb_data_written written;
+    char why[VB_OPTS_WHY], path[128];
+    uint32_t seed = 7, word;
+    size_t len, i, k;
+    FILE *file;
+
+    (void)state;
+    snprintf(path, sizeof(path), "%s", t_path("changing"));
+    assert_int_equal(vb_data_spec_parse("synth:kind=criteo,n=200,features=5000", &spec, why),
+                     VB_OK);
+    assert_int_equal(vb_data_convert(&spec, 3, VB_SYNTH_TRAIN, path, NULL, NULL, &written), VB_OK);
+    len = t_read(path, data, sizeof(data));
+    assert_int_equal(vb_csr_open(path, &set), VB_OK);
+    assert_int_equal(read_changed(&set, path), 0);
+    file = fopen(path, "r+b"); /* the same file, not a new one */
+    assert_non_null(file);
+    for (i = 0; i < VB_COUNT(fills); i++) { /* all of the file, with header and table */
+        for (k = 0; k < len; k++)
+            putc(fills[i], file);
+        rewind(file);
+        assert_int_equal(read_changed(&set, path), 20);
+    }
+    for (i = 0; i < 300; i++) { /* some words of the file */
+        assert_int_equal(fwrite(data, 1, len, file), len);
+        for (k = 0; k < 8; k++) {
+            word = t_random(&seed) >> t_random(&seed) % 32;
+            assert_int_equal(fseek(file, (long)(t_random(&seed) % (len / 4) * 4), SEEK_SET), 0);
+            assert_int_equal(fwrite(&word, sizeof(word), 1, file), 1);
+        }
+        rewind(file);
+        (void)read_changed(&set, path);
+    }
+    fclose(file);
+    vb_dataset_destroy(&set);
+}
+
 static void nothing_is_left_of_a_failed_conversion(void **state)
 {
     struct vb_data_spec spec = {.format = VB_DATA_LIBSVM};
@@ -496,6 +576,7 @@ int main(void)
         cmocka_unit_test(changed_examples_do_not_crash),
         cmocka_unit_test(csr_is_read_back),
         cmocka_unit_test(broken_csr_is_refused),
+        cmocka_unit_test(a_csr_file_may_change_while_it_is_mapped),
         cmocka_unit_test(nothing_is_left_of_a_failed_conversion),
         cmocka_unit_test(real_a9a_is_read),
         cmocka_unit_test(real_records_are_valid),
