@@ -254,10 +254,14 @@ vb_status vb_mem_map_sealable(const char *name, size_t len_bytes, struct vb_mem 
 }
 
 /* F_SEAL_WRITE would need the mapping to be removed first. Since only this process has mapped the
- * memory for writing, it is enough that nobody can do so from now on. */
+ * memory for writing, it is enough that nobody can do so from now on. Before Linux 5.1 others can;
+ * vb_mem_map_other() does not. */
 vb_status vb_mem_seal(struct vb_mem *mem)
 {
-    if (fcntl(mem->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE) != 0)
+    int size = F_SEAL_SHRINK | F_SEAL_GROW;
+
+    if (fcntl(mem->fd, F_ADD_SEALS, size | F_SEAL_FUTURE_WRITE) != 0 &&
+        fcntl(mem->fd, F_ADD_SEALS, size) != 0)
         return vb_err_sys("cannot seal %zu bytes of shared memory", mem->len_bytes);
     if (mprotect(mem->ptr, mem->len_bytes, PROT_READ) != 0)
         return vb_err_sys("mprotect");
@@ -306,8 +310,9 @@ vb_status vb_mem_map_other(const struct vb_mem_id *id, struct vb_mem *mem_p, cha
         if (mem.ptr == MAP_FAILED)
             st = not_mapped(why, "cannot map", id);
     }
-    if (mem.fd >= 0 && st != VB_OK)
-        close(mem.fd);
+    if (mem.fd >= 0)
+        close(mem.fd); /* the mapping does not need it */
+    mem.fd = -1;
     if (st == VB_OK)
         *mem_p = mem;
     return st;

@@ -45,6 +45,8 @@ vb_status vb_trainer_check(const struct vb_train_opts *o)
                       o->place.slow_rank, o->group.world);
     if (o->save.dir == NULL && (o->save.resume || o->save.every > 0))
         return vb_err(VB_ERR_USAGE, "--resume and --checkpoint-every need --checkpoint DIR");
+    if (o->save.other_data && !o->save.resume)
+        return vb_err(VB_ERR_USAGE, "--other-data needs --resume");
     if (o->join.joined != NULL && (o->mode != VB_MODE_ASYNC || o->dry_run))
         return vb_err(VB_ERR_USAGE, "--join needs --mode async and cannot be used with --dry-run");
     if (!dense_sums && dense_option(o) != NULL)

@@ -170,6 +170,7 @@ training data: "
 [[ $err == *"continue with other data on purpose with --other-data"* ]] || fail "no way out is named: $err"
 resumes 2 "cannot resume: the data" --mode sync
 resumes 0 "" --other-data
+refused 2 "--other-data needs --resume" "${once[@]}" --other-data
 rows 90 30 1 >"$dir/all"
 resumes 2 "training samples: 90 in $dir/all and $dir/test, but 100 in $dir/all and "
 rows 100 30 1 >"$dir/all"
