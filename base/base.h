@@ -245,6 +245,10 @@ uint32_t vb_crc32c_ref(uint32_t crc, const void *data, size_t len_bytes);
 /* Returns the implementation in use: "armv8-crc", "sse4.2" or "table". */
 const char *vb_crc32c_backend(void);
 
+/* Returns a hash (XXH64) that tells different contents apart, but does not resist an attacker. The
+ * seed may be the hash of what comes before. */
+uint64_t vb_hash64(uint64_t seed, const void *data, size_t len_bytes);
+
 /* ---- levels of instructions ------------------------------------------------------------------ */
 
 /* The hottest loops are compiled once for each level of instructions: on x86 the baseline, v3
@@ -353,6 +357,27 @@ vb_status vb_mem_map_shared(const char *name, size_t len_bytes, struct vb_mem *m
 /* Allocates all pages now, on the NUMA node that the memory is bound to. Without this, the kernel
  * kills a process that touches a new page of shared memory when no memory is free. */
 vb_status vb_mem_populate(struct vb_mem *mem);
+
+/* Maps zeroed memory like vb_mem_map_shared(), but without reserved huge pages, and allocates all
+ * pages. vb_mem_seal() makes it read-only for everybody, at the same address, and fixes its size.
+ */
+vb_status vb_mem_map_sealable(const char *name, size_t len_bytes, struct vb_mem *mem_p);
+vb_status vb_mem_seal(struct vb_mem *mem);
+
+/* How other processes of this host find shared memory: the process that holds the descriptor, and
+ * the file behind it. Valid until the memory is unmapped. */
+struct vb_mem_id {
+    int32_t pid, fd;
+    uint64_t dev, ino;
+    uint64_t len_bytes;
+};
+
+vb_status vb_mem_identify(const struct vb_mem *mem, struct vb_mem_id *id_p);
+
+/* Maps the shared memory of another process for reading, through /proc. Returns VB_ERR_UNSUPPORTED,
+ * without a log line, if this process may not do that, or finds another file there; then why has
+ * the reason. */
+vb_status vb_mem_map_other(const struct vb_mem_id *id, struct vb_mem *mem_p, char why[VB_OPTS_WHY]);
 
 /* Unmaps the memory and closes fd. Does nothing if *mem is all zero or already unmapped. */
 void vb_mem_unmap(struct vb_mem *mem);

@@ -48,6 +48,8 @@ struct store_ops {
     vb_status (*changed)(const struct vb_store *store, int i);
     /* Prefetches the contents of row i or, if near is false, its position. May be NULL. */
     void (*soon)(const struct vb_store *store, int i, bool near);
+    /* A hash of all samples, or of what they are generated from. */
+    uint64_t (*digest)(const struct vb_store *store);
     /* n samples will be read soon or, if wanted is false, not for long. May be NULL. */
     void (*advise)(const struct vb_store *store, int first, int n, bool wanted);
 };
@@ -56,13 +58,35 @@ struct store_ops {
 struct vb_store {
     const struct store_ops *ops;
     _Atomic int refs;
+    int n;               /* the number of samples */
     uint64_t file_bytes; /* the size of the mapped file; 0: the store has no mapped file */
     uint8_t *pixels;     /* the pixels of images in memory, (n, c, h, w) */
+    size_t image_bytes;  /* the size of an image in memory */
     uint16_t *y;         /* the n classes of images in memory */
 };
 
 /* Closes a store that has no memory besides pixels and y. */
 void vb_store_free(struct vb_store *store);
+
+/* Makes a store of n images that are in the caller's memory, which outlives the store. image_bytes:
+ * the size of an image. */
+vb_status vb_images_view(const uint8_t *pixels, const uint16_t *y, int n, size_t image_bytes,
+                         struct vb_store **store_p);
+
+/* Rows in memory (rows.c). */
+struct rows_store {
+    struct vb_store base;
+    int64_t *at;
+    uint32_t *index;
+    float *value;
+    uint8_t *y;
+};
+
+/* Returns the store of a set whose rows are in memory, else NULL. */
+const struct rows_store *vb_rows_in_memory(const struct vb_store *store);
+
+/* Makes a store of rows that are in the caller's memory, which outlives the store. */
+vb_status vb_rows_view(const struct rows_store *at, int n, struct vb_store **store_p);
 
 /* Returns the number that sample i of a set has in the store. */
 static inline int stored(const struct vb_dataset *set, uint32_t i)

@@ -142,6 +142,7 @@ struct vb_train_save_opts {
     const char *dir; /* folder for checkpoints; NULL: no checkpoints are written */
     int64_t every;   /* number of steps between checkpoints; 0: only one at the end */
     bool resume;     /* continue from the newest checkpoint, if there is one */
+    bool other_data; /* resume: the data may have changed since the run began */
 };
 
 /* Synchronous training: how gradients are summed over ranks. */

@@ -129,6 +129,32 @@ static vb_status list_pixels(struct vb_dataset *set, int n, struct vb_k_pixels *
     return vb_k_pixels_create(&samples, pixels_p);
 }
 
+/* Lists the pixels once a host. */
+static vb_status find_pixels(struct vb_trainer *t, enum vb_copy copy, struct vb_dataset *set, int n,
+                             struct vb_k_pixels **pixels_p)
+{
+    struct vb_k_pixels *private;
+    const struct vb_mem *shared;
+    struct vb_mem own;
+    vb_status st = vb_copies_take(t, copy, n, &shared);
+
+    if (st == VB_AGAIN && !t->copies.keeps)
+        return list_pixels(set, n, pixels_p);
+    if (st == VB_AGAIN) {
+        st = list_pixels(set, n, &private);
+        if (st != VB_OK)
+            return st;
+        st = vb_k_pixels_pack(private, &own);
+        vb_k_pixels_destroy(private);
+        if (st == VB_OK)
+            st = vb_copies_give(t, copy, n, &own);
+        shared = &t->copies.mem[copy];
+    }
+    if (st != VB_OK)
+        return st;
+    return vb_k_pixels_unpack(shared->ptr, shared->len_bytes, (size_t)n, set->features, pixels_p);
+}
+
 static vb_status make_buffers(struct vb_trainer *t, struct dense *d)
 {
     size_t n = (size_t)d->eval.max;
@@ -145,9 +171,9 @@ static vb_status make_buffers(struct vb_trainer *t, struct dense *d)
         (d->eval.x == NULL && !vb_trainer_has_pixels(t)))
         return vb_err(VB_ERR_NO_MEMORY, "no memory for a batch of %d", d->eval.max);
     if (vb_trainer_has_pixels(t) && !t->eval_only)
-        st = list_pixels(&t->data.train, t->data.train.n, &d->pixels);
+        st = find_pixels(t, VB_COPY_PIXELS, &t->data.train, t->data.train.n, &d->pixels);
     if (vb_trainer_has_pixels(t) && st == VB_OK)
-        st = list_pixels(&t->data.test, t->data.n_test, &d->pixels_test);
+        st = find_pixels(t, VB_COPY_PIXELS_TEST, &t->data.test, t->data.n_test, &d->pixels_test);
     return st;
 }
 
