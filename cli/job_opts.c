@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 #include "cli/job_opts.h"
-#include "kernels/kernels.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -273,7 +272,6 @@ bool cli_job_launch(struct cli_job *job, const struct vb_launch *launch,
         if (o.ranks < 2 || launch->supervised)
             return false;
     }
-    vb_k_blas_no_threads_in_children();
     *code_p = CLI_FAILED;
     st = vb_supervise(&o, code_p);
     if (st != VB_OK)
