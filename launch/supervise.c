@@ -48,8 +48,14 @@ struct job {
     bool ended_well; /* with o->outlive: a worker has ended with exit 0 */
     bool answered;   /* the remote ranks have got root and secret */
     uint64_t hello_deadline_ns;
-    int begun_fd;       /* has a byte from a rank when training has begun; -1: ranks print a line */
-    bool begun;         /* training has begun */
+    uint64_t beat_ns;        /* time of the next byte to remote ranks; 0: they get none yet */
+    siginfo_t *dead;         /* how each rank ended; si_pid 0: it has not */
+    struct vb_causes causes; /* which peers ranks have lost */
+    struct vb_oom oom;
+    int suspect;    /* the rank because of which others ended; -1: none */
+    int suspect_by; /* the rank that says so */
+    int begun_fd; /* has news of ranks: training has begun, a peer is lost; -1: ranks print lines */
+    bool begun;   /* training has begun */
     struct pollfd *fds; /* the signal pipe, then the descriptors of the relay */
 };
 
@@ -115,6 +121,8 @@ static int time_left_ms(const struct job *job)
         next = job->hello_deadline_ns;
     if (next == 0 && job->stopped_ns != 0)
         next = job->stopped_ns + job->grace_ns;
+    if (job->beat_ns != 0 && (next == 0 || job->beat_ns < next))
+        next = job->beat_ns;
     if (next == 0)
         return -1;
     return now >= next ? 0 : (int)((next - now) / 1000000) + 1;
@@ -142,21 +150,14 @@ static bool reap(struct job *job, int rank, siginfo_t *info)
 
 static void say_death(struct job *job, int rank, const siginfo_t *info, bool goes_on)
 {
-    const char *tail = goes_on ? "; training goes on" : "";
     char why[512];
 
-    if (job->remote != NULL) {
+    if (job->remote != NULL)
         vb_remote_explain(job->remote, rank, info, vb_relay_last_line(job->relay, rank), why,
                           sizeof(why));
-        vb_relay_say(job->relay, "%.460s%s", why, tail);
-    } else if (info->si_code == CLD_EXITED)
-        vb_relay_say(job->relay, "rank %d failed with exit code %d%s", rank, info->si_status, tail);
-    else if (goes_on)
-        vb_relay_say(job->relay, "rank %d was killed by signal %d%s", rank, info->si_status, tail);
     else
-        vb_relay_say(job->relay, "rank %d died: signal %d (%s)%s", rank, info->si_status,
-                     strsignal(info->si_status),
-                     info->si_code == CLD_DUMPED ? ", core dumped" : "");
+        vb_death_explain(rank, info, goes_on, &job->oom, why, sizeof(why));
+    vb_relay_say(job->relay, "%.460s%s", why, goes_on ? "; training goes on" : "");
 }
 
 /* A rank may find bad usage that the supervisor could not find. */
@@ -190,17 +191,15 @@ static void note_failure(struct job *job, int rank, const siginfo_t *info)
         vb_relay_say(job->relay,
                      "the job has stopped early, because a rank received signal %d (%s)", number,
                      strsignal(number));
-    else
+    else if (job->suspect < 0)
         say_failure(job, rank, info);
     enter(job, GRACE);
 }
 
-/* Called when a rank has died: a byte that this rank wrote is in the pipe by then. */
+/* Called when a rank has died: what this rank wrote is in the pipe by then. */
 static bool has_begun(struct job *job)
 {
-    char byte;
-
-    if (job->begun_fd >= 0 && read(job->begun_fd, &byte, 1) == 1)
+    if (job->begun_fd >= 0 && vb_causes_read(&job->causes, job->begun_fd))
         job->begun = true;
     return job->begun || vb_relay_has_begun(job->relay);
 }
@@ -244,6 +243,53 @@ static bool is_cause(const struct job *job, const siginfo_t *info)
            was_bad_usage(info);
 }
 
+static bool is_stopped(const struct job *job, int rank)
+{
+    siginfo_t info = {0};
+
+    return waitid(P_PID, (id_t)job->pids[rank], &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid != 0;
+}
+
+/* A rank has ended by itself. If it did so because it lost a peer, the peer is the cause: returns
+ * the peer if it is dead too; otherwise remembers it as the suspect, and returns the rank. */
+static int find_cause(struct job *job, int rank, const siginfo_t *dead)
+{
+    int by = rank;
+    const struct vb_blame *blame = vb_causes_find(&job->causes, rank, &by);
+    int peer = blame != NULL ? blame->peer : -1;
+
+    if (blame == NULL || (job->o->outlive && (peer < job->o->vital || peer >= job->o->vital_end)))
+        return rank;
+    if (dead[peer].si_pid != 0 && (dead[peer].si_code != CLD_EXITED || dead[peer].si_status != 0))
+        return peer;
+    job->suspect = peer;
+    job->suspect_by = by;
+    return rank;
+}
+
+/* Names the suspect when no other rank can tell more: all others have ended, or the grace time is
+ * over. A suspect that ends before is reported like any rank. */
+static void check_suspect(struct job *job)
+{
+    int rank = job->suspect;
+    bool stopped = rank >= 0 && job->remote == NULL && job->pids[rank] > 0 && is_stopped(job, rank);
+    bool alone = job->alive == 0 || (stopped && job->alive == 1);
+    bool over = job->stage > GRACE || (job->deadline_ns != 0 && vb_clock_ns() >= job->deadline_ns);
+    char where[VB_HOST_NAME + 16] = "";
+
+    if (rank < 0 || (!alone && !over))
+        return;
+    if (job->remote != NULL)
+        snprintf(where, sizeof(where), " on host %s", vb_remote_host(job->remote, rank));
+    else if (job->pids[rank] > 0)
+        snprintf(where, sizeof(where), " (pid %d)", (int)job->pids[rank]);
+    vb_relay_say(job->relay, "rank %d%s is %s: %s, says rank %d", rank, where,
+                 stopped ? "stopped" : "lost", job->causes.blames[job->suspect_by].why,
+                 job->suspect_by);
+    job->suspect = -1;
+}
+
 /* A rank that was killed or found bad usage is the cause of the failure; a rank that exited by
  * itself has only noticed it. The latter may even have ended first, because the connections of a
  * process close before it is dead. So a cause is reported in the grace time too. Once the job is
@@ -253,9 +299,11 @@ static void reap_all(struct job *job)
     siginfo_t info, first = {0};
     int i, first_rank = -1;
 
+    (void)has_begun(job); /* reads the news */
     for (i = 0; i < job->ranks; i++) {
         if (!reap(job, i, &info))
             continue;
+        job->dead[i] = info;
         if (job->remote != NULL && !job->remote->has_hello[i]) {
             note_host(job, i, &info);
             continue;
@@ -273,18 +321,15 @@ static void reap_all(struct job *job)
             first_rank = i;
         }
     }
-    if (first_rank >= 0 && job->stage == RUNNING)
-        note_failure(job, first_rank, &first);
-    else if (first_rank >= 0 && job->stage == GRACE && is_cause(job, &first))
+    if (first_rank >= 0 && !is_cause(job, &first) && job->stage == RUNNING)
+        first_rank = find_cause(job, first_rank, job->dead);
+    if (first_rank >= 0 && job->stage == RUNNING) {
+        note_failure(job, first_rank, &job->dead[first_rank]);
+    } else if (first_rank >= 0 && job->stage == GRACE &&
+               (is_cause(job, &first) || first_rank == job->suspect)) {
+        job->suspect = -1;
         say_failure(job, first_rank, &first);
-}
-
-static bool is_stopped(const struct job *job, int rank)
-{
-    siginfo_t info = {0};
-
-    return waitid(P_PID, (id_t)job->pids[rank], &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 &&
-           info.si_pid != 0;
+    }
 }
 
 /* While no rank is gone, the user may have paused the job. */
@@ -374,6 +419,17 @@ static void answer_all(struct job *job)
             vb_fd_close(&job->in_fds[i]);
     explicit_bzero(line, sizeof(line));
     job->answered = true;
+    job->beat_ns = vb_clock_ns();
+}
+
+static void beat(struct job *job)
+{
+    uint64_t now = vb_clock_ns();
+
+    if (job->beat_ns == 0 || now < job->beat_ns)
+        return;
+    vb_remote_beat(job->in_fds, job->ranks);
+    job->beat_ns = now + (uint64_t)VB_BEAT_MS * 1000000;
 }
 
 static bool take_hello(void *arg, int rank, const char *line)
@@ -454,11 +510,13 @@ static vb_status poll_once(struct job *job)
         give_up(job);
     if (job->fds[0].revents != 0) /* after the output, so that all lines of a dead rank are known */
         take_signals(job);
+    check_suspect(job);
     if (job->alive > 0) {
         if (job->deadline_ns != 0 && vb_clock_ns() >= job->deadline_ns)
             enter(job, (enum stage)(job->stage + 1));
         check_stopped(job);
         check_hello(job);
+        beat(job);
     }
     return start_ranks(job);
 }
@@ -515,6 +573,8 @@ static vb_status job_init(struct job *job, const struct vb_supervise_opts *o)
 
     memset(job, 0, sizeof(*job));
     job->spawner.null_fd = job->spawner.root_fd = job->spawner.begun_fd = job->begun_fd = -1;
+    job->suspect = -1;
+    vb_oom_init(&job->oom, "");
     job->o = o;
     job->ranks = o->hosts != NULL ? o->hosts->ranks : o->ranks;
     job->grace_ns = (uint64_t)(o->grace_ms > 0 ? o->grace_ms : GRACE_MS) * 1000000;
@@ -526,6 +586,9 @@ static vb_status job_init(struct job *job, const struct vb_supervise_opts *o)
     if (st == VB_OK && o->hosts != NULL)
         st = vb_launch_begun_line(job->remote->secret, relay.begun_line);
     relay.ranks = job->ranks;
+    relay.causes = &job->causes;
+    if (st == VB_OK)
+        st = vb_causes_init(&job->causes, job->ranks);
     if (st == VB_OK)
         st = vb_relay_create(&relay, &job->relay);
     if (st != VB_OK)
@@ -533,7 +596,8 @@ static vb_status job_init(struct job *job, const struct vb_supervise_opts *o)
     job->pids = calloc((size_t)job->ranks, sizeof(*job->pids));
     job->in_fds = malloc((size_t)job->ranks * sizeof(*job->in_fds));
     job->fds = calloc(2 * (size_t)job->ranks + 3, sizeof(*job->fds));
-    if (job->pids == NULL || job->in_fds == NULL || job->fds == NULL)
+    job->dead = calloc((size_t)job->ranks, sizeof(*job->dead));
+    if (job->pids == NULL || job->in_fds == NULL || job->fds == NULL || job->dead == NULL)
         return vb_err(VB_ERR_NO_MEMORY, "no memory to supervise %d ranks", job->ranks);
     memset(job->in_fds, -1, (size_t)job->ranks * sizeof(*job->in_fds));
     return VB_OK;
@@ -545,7 +609,9 @@ static void job_fini(struct job *job)
     vb_relay_destroy(job->relay);
     vb_remote_destroy(job->remote);
     vb_fd_close(&job->begun_fd);
+    vb_causes_fini(&job->causes);
     free(job->in_fds);
+    free(job->dead);
     free(job->pids);
     free(job->fds);
 }

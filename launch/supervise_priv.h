@@ -61,6 +61,11 @@ enum vb_remote_line { VB_LINE_OTHER, VB_LINE_HELLO, VB_LINE_WRONG_PROGRAM };
 enum vb_remote_line vb_remote_take_line(struct vb_remote *r, int rank, const char *line, char *why,
                                         size_t size);
 
+#define VB_BEAT_MS 2000 /* time between the bytes that tell remote ranks that we are alive */
+
+/* Sends such a byte to each rank that has a standard input; fds: one for each of n ranks. */
+void vb_remote_beat(const int *fds, int n);
+
 /* Writes why the ssh of a rank ended. last_line is the last line that ssh printed. */
 void vb_remote_explain(const struct vb_remote *r, int rank, const siginfo_t *info,
                        const char *last_line, char *why, size_t size);
@@ -99,6 +104,54 @@ void vb_spawner_fini(struct vb_spawner *s);
 /* Starts one rank, or the ssh to it, as the leader of a process group. */
 vb_status vb_spawner_start(const struct vb_spawner *s, int rank, struct vb_child *child_p);
 
+/* ---- why a job ends (supervise_cause.c) ------------------------------------------------------ */
+
+/* What a rank has said of the last peer that it lost. */
+struct vb_blame {
+    int peer; /* -1: it has lost none */
+    char why[VB_NEWS_WHY];
+};
+
+struct vb_causes {
+    int ranks;
+    struct vb_blame *blames; /* one for each rank */
+    char buf[4096];          /* news that have not ended with a line end */
+    size_t len;
+};
+
+vb_status vb_causes_init(struct vb_causes *c, int ranks);
+void vb_causes_fini(struct vb_causes *c);
+
+/* Takes " lost PEER WHY", which a rank has said. Ignores other lines. */
+void vb_causes_take(struct vb_causes *c, int rank, const char *line);
+
+/* Reads the lines that ranks of this host have written to their pipe: "begun" and "RANK lost PEER
+ * WHY". Returns true if training has begun. */
+bool vb_causes_read(struct vb_causes *c, int fd);
+
+/* Finds the rank because of which a rank has ended: the peer that it lost, or the one that this
+ * peer lost, and so on. *by_p: the rank that says so. Returns NULL if the rank has lost nobody. */
+const struct vb_blame *vb_causes_find(const struct vb_causes *c, int rank, int *by_p);
+
+/* ---- memory that ran out (oom.c) ------------------------------------------------------------- */
+
+/* The kernel's count of processes that it has killed for memory, in the cgroup of this process. */
+struct vb_oom {
+    char file[PATH_MAX]; /* file with the count; "": there is none */
+    char limit[96];      /* "512 MB of cgroup /job", or "the memory of this host" */
+    long long kills;
+};
+
+/* Finds the files below sysroot, which is "" outside of tests, and reads the count. */
+void vb_oom_init(struct vb_oom *oom, const char *sysroot);
+
+/* Returns true if the kernel has killed a process for which this has not returned true yet. */
+bool vb_oom_killed(struct vb_oom *oom);
+
+/* Writes how a rank on this host ended, with a hint if memory ran out. goes_on: the job does. */
+void vb_death_explain(int rank, const siginfo_t *info, bool goes_on, struct vb_oom *oom, char *why,
+                      size_t size);
+
 /* ---- output (supervise_relay.c) -------------------------------------------------------------- */
 
 struct vb_relay;
@@ -117,8 +170,10 @@ struct vb_relay_opts {
     vb_hello_fn hello_fn;
     void *hello_arg;
 
-    /* A line on standard error that says that training has begun. It is not passed on. "": none. */
+    /* A line on standard error that says that training has begun, and with which lines begin that
+     * tell of lost ranks. None of them is passed on. "": there are no such lines. */
     char begun_line[VB_BEGUN_TEXT];
+    struct vb_causes *causes; /* gets the lines of lost ranks */
 };
 
 vb_status vb_relay_create(const struct vb_relay_opts *opts, struct vb_relay **relay_p);

@@ -308,7 +308,7 @@ static int find_secret(const struct cli_command *command, const struct cli_job *
 {
     struct vb_launch launch;
 
-    if (vb_launch_read(&launch) != VB_OK)
+    if (vb_launch_read(job->timeout_s * 1000, &launch) != VB_OK)
         return CLI_FAILED;
     if (job->secret_file != NULL)
         return vb_secret_read(job->secret_file, group->secret) == VB_OK ? -1 : CLI_FAILED;

@@ -54,6 +54,11 @@ struct vb_group_opts {
     /* Called on rank 0 if ranks are on several hosts or use RDMA, with a line that says which
      * transport was chosen and why. May be NULL. */
     void (*announce)(const char *why);
+
+    /* Called by a thread of the group when a peer is lost or gives up, for the one who started this
+     * rank. Must not wait and must not call functions of the group. May be NULL. */
+    void (*lost)(void *arg, int rank, const char *why);
+    void *lost_arg;
 };
 
 /* Finds the other ranks through rank 0, proves to each of them that this rank has the secret, and
