@@ -71,9 +71,11 @@ static void find_limit(struct vb_oom *oom, const char *mount, const char *cgroup
             break;
         *end = '\0';
     }
-    if (limit > 0 && limit < (1LL << 60))
-        snprintf(oom->limit, sizeof(oom->limit), "%lld MB of cgroup %.60s", limit / 1000000,
-                 path[0] != '\0' ? path : "/");
+    if (limit <= 0 || limit >= (1LL << 60))
+        return;
+    oom->limit_bytes = limit;
+    snprintf(oom->limit, sizeof(oom->limit), "%lld MB of cgroup %.60s", limit / 1000000,
+             path[0] != '\0' ? path : "/");
 }
 
 static bool use(struct vb_oom *oom, const char *sysroot, const char *mount, const char *cgroup,
@@ -99,6 +101,7 @@ void vb_oom_init(struct vb_oom *oom, const char *sysroot)
     struct place p = {.v2 = ""};
 
     snprintf(oom->limit, sizeof(oom->limit), "the memory of this host");
+    oom->limit_bytes = 0;
     vb_probe_lines(take_cgroup, &p, "%s/proc/self/cgroup", sysroot);
     if (use(oom, sysroot, "/sys/fs/cgroup", p.v2, "memory.events", "memory.max") ||
         use(oom, sysroot, "/sys/fs/cgroup/unified", p.v2, "memory.events", "memory.max") ||
@@ -115,4 +118,12 @@ bool vb_oom_killed(struct vb_oom *oom)
         return false;
     oom->kills++; /* the rest of the count is for the next death */
     return true;
+}
+
+long long vb_launch_memory_limit(void)
+{
+    struct vb_oom oom;
+
+    vb_oom_init(&oom, "");
+    return oom.limit_bytes;
 }

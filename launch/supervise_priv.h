@@ -137,8 +137,9 @@ const struct vb_blame *vb_causes_find(const struct vb_causes *c, int rank, int *
 
 /* The kernel's count of processes that it has killed for memory, in the cgroup of this process. */
 struct vb_oom {
-    char file[PATH_MAX]; /* file with the count; "": there is none */
-    char limit[96];      /* "512 MB of cgroup /job", or "the memory of this host" */
+    char file[PATH_MAX];   /* file with the count; "": there is none */
+    char limit[96];        /* "512 MB of cgroup /job", or "the memory of this host" */
+    long long limit_bytes; /* 0: there is no limit */
     long long kills;
 };
 

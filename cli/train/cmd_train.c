@@ -290,6 +290,8 @@ static int run_job(const struct cli_command *command, const struct train_args *a
     if (rc < 0 && vb_train_check(&o) != VB_OK)
         rc = CLI_USAGE;
     if (rc < 0)
+        rc = cli_train_fits(job, &launch, &o);
+    if (rc < 0)
         fill_outlive(&o, job);
     if (rc >= 0 || cli_job_launch(job, &launch, &o.group, &rc))
         return rc;

@@ -61,6 +61,24 @@ struct vb_group_opts {
     void *lost_arg;
 };
 
+/* What a group takes of a rank, as far as it is known before the group is opened. Over RDMA, whose
+ * descriptors depend on the device, the numbers are those of TCP. */
+struct vb_group_plan {
+    int world;
+    int near_peers; /* number of peers on this host */
+    enum vb_transport_choice transport;
+    bool progress, elastic; /* as in struct vb_group_opts */
+    int windows;            /* number of windows, with that of barrier, broadcast and gather */
+};
+
+struct vb_group_need {
+    int fds;
+    int threads;
+    size_t bytes; /* memory for peers, and the window of barrier, broadcast and gather */
+};
+
+void vb_group_need(const struct vb_group_plan *plan, struct vb_group_need *need_p);
+
 /* Finds the other ranks through rank 0, proves to each of them that this rank has the secret, and
  * connects. Blocks for at most timeout_ms, times patience. */
 vb_status vb_group_open(const struct vb_group_opts *opts, struct vb_group **group_p);
