@@ -205,4 +205,56 @@ vb_status vb_relay_move(struct vb_relay *relay, const struct pollfd *fds, int n)
 void vb_relay_last_call(struct vb_relay *relay);
 bool vb_relay_empty(const struct vb_relay *relay); /* nothing is left to read or to write */
 
+/* ---- the job (supervise.c) ------------------------------------------------------------------- */
+
+enum stage { RUNNING, STOPPING, GRACE, ASKED, KILLED }; /* a job ends in this order */
+
+struct job {
+    int ranks;
+    pid_t *pids; /* 0: not started, or reaped */
+    int *in_fds; /* write to the standard input of ranks; -1: none, or closed */
+    int alive;
+    int started;
+    enum stage stage;
+    uint64_t deadline_ns; /* end of the stage; 0: none */
+    uint64_t grace_ns;
+    uint64_t stopped_ns; /* time since which all remaining ranks are stopped; 0: not all are */
+    int exit_code;
+    struct vb_spawner spawner;
+    struct vb_signals signals;
+    struct vb_relay *relay;
+    struct vb_remote *remote; /* NULL: the ranks are on this host */
+    const struct vb_supervise_opts *o;
+    bool ended_well; /* with o->outlive: a worker has ended with exit 0 */
+    bool answered;   /* the remote ranks have got root and secret */
+    uint64_t hello_deadline_ns;
+    uint64_t beat_ns;        /* time of the next byte to remote ranks; 0: they get none yet */
+    siginfo_t *dead;         /* how each rank ended; si_pid 0: it has not */
+    struct vb_causes causes; /* which peers ranks have lost */
+    struct vb_oom oom;
+    int suspect;    /* the rank because of which others ended; -1: none */
+    int suspect_by; /* the rank that says so */
+    int begun_fd; /* has news of ranks: training has begun, a peer is lost; -1: ranks print lines */
+    bool begun;   /* training has begun */
+    struct pollfd *fds; /* the signal pipe, then the descriptors of the relay */
+};
+
+/* Enters a stage, unless the job is already in this stage or a later one. */
+void vb_job_enter(struct job *job, enum stage stage);
+
+/* Ends the job at once, with exit code 1 unless it has another one. */
+void vb_job_give_up(struct job *job);
+
+/* ---- deaths (supervise_deaths.c) ------------------------------------------------------------- */
+
+/* Reaps all ranks that are dead, and reports the one that is the cause of a failure. */
+void vb_job_reap(struct job *job);
+
+/* Names the rank that others lost, when no rank can tell more. */
+void vb_job_check_suspect(struct job *job);
+
+/* Notes whether all remaining ranks are stopped, and ends the job if they are for too long. */
+void vb_job_note_stopped(struct job *job);
+void vb_job_check_stopped(struct job *job);
+
 #endif

@@ -9,11 +9,32 @@
  */
 #include "cli/train/cmd_train.h"
 
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define SUPERVISOR_FDS 8 /* standard streams, signals, news of ranks, and two of libraries */
+#define SUPERVISOR_FDS 6 /* standard streams, signals, news of ranks */
 #define SPAWN_FDS 6      /* the pipes of a rank that is being started */
+
+/* Returns the number of descriptors that this process has inherited and passes on to ranks. Its own
+ * are all closed by exec. */
+static int inherited_fds(void)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    struct dirent *entry;
+    int n = 0, fd, flags;
+
+    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+        fd = atoi(entry->d_name);
+        flags = fd > STDERR_FILENO ? fcntl(fd, F_GETFD) : -1;
+        n += flags >= 0 && (flags & FD_CLOEXEC) == 0;
+    }
+    if (dir != NULL)
+        closedir(dir);
+    return n;
+}
 
 static int refuse(const char *what, long long need, const char *limit, long long have,
                   const char *fix)
@@ -106,13 +127,15 @@ int cli_train_fits(const struct cli_job *job, const struct vb_launch *launch,
                    const struct vb_train_opts *o)
 {
     struct vb_train_need need;
-    int rc, pipes = (job->parsed.n > 0 ? 3 : 2) + (job->logs != NULL ? 1 : 0);
+    int inherited, rc, pipes = (job->parsed.n > 0 ? 3 : 2) + (job->logs != NULL ? 1 : 0);
 
     if (vb_train_need(o, ranks_on_host(job, launch, o), &need) != VB_OK)
         return CLI_USAGE;
-    rc = check_fds("a rank", need.fds);
+    inherited = inherited_fds();
+    rc = check_fds("a rank", need.fds + inherited);
     if (rc < 0 && !launch->supervised && o->group.world > 1 && job->world == 0)
-        rc = check_fds("the supervisor", SUPERVISOR_FDS + SPAWN_FDS + pipes * o->group.world);
+        rc = check_fds("the supervisor",
+                       SUPERVISOR_FDS + SPAWN_FDS + inherited + pipes * o->group.world);
     if (rc < 0 && !launch->supervised && job->parsed.n == 0)
         rc = check_threads(&need);
     if (rc < 0 && !launch->supervised && job->parsed.n == 0 && o->dry_run && need.memory_known)
@@ -127,7 +150,7 @@ void cli_train_print_need(const struct vb_train_opts *o)
 
     if (vb_train_need(o, on_host, &n) != VB_OK)
         return;
-    printf("a rank      needs %d descriptors and %d threads", n.fds, n.threads);
+    printf("a rank      needs %d descriptors and %d threads", n.fds + inherited_fds(), n.threads);
     if (n.memory_known)
         printf(
             ", and %.1f MB: parameters %.1f, windows %.1f, layers %.1f, peers %.2f, program %.1f",
@@ -151,7 +174,7 @@ void cli_train_json_need(struct vb_json *json, const struct vb_train_opts *o)
         return;
     vb_json_object(json, "needs");
     vb_json_int(json, "ranks_on_host", on_host);
-    vb_json_int(json, "rank_descriptors", n.fds);
+    vb_json_int(json, "rank_descriptors", n.fds + inherited_fds());
     vb_json_int(json, "rank_threads", n.threads);
     vb_json_int(json, "host_threads", (int64_t)on_host * n.threads);
     if (n.memory_known) {

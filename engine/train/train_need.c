@@ -7,7 +7,7 @@
 
 #include <sched.h>
 
-#define FDS_OF_RANK 6   /* standard streams, the pipe to the supervisor, and two of libraries */
+#define FDS_OF_RANK 4   /* standard streams, and the pipe to the supervisor */
 #define SYNC_WINDOWS 2  /* of the group itself, and of gradients or of sparse lists */
 #define ASYNC_WINDOWS 4 /* of the group itself, shards, slots, and the board */
 #define PROGRAM_BYTES ((size_t)3 << 20)  /* memory of the program and its libraries, a rank */

@@ -3,7 +3,7 @@
 #
 # Tests what the supervisor says about the rank that ended a job: job_ends.sh VERBENA
 #
-# Covers: launch/oom.c launch/supervise_cause.c net/control/control.c
+# Covers: launch/oom.c launch/supervise_cause.c launch/supervise_deaths.c
 set -uo pipefail
 verbena=$(realpath "$1")
 dir=$(mktemp -d)
