@@ -7,9 +7,10 @@
 
 #include <sched.h>
 
-#define FDS_OF_RANK 4   /* standard streams, and the pipe to the supervisor */
-#define SYNC_WINDOWS 2  /* of the group itself, and of gradients or of sparse lists */
-#define ASYNC_WINDOWS 4 /* of the group itself, shards, slots, and the board */
+#define FDS_OF_RANK 4 /* standard streams, and the pipe to the supervisor */
+#define SYNC_WINDOWS                                                                               \
+    3 /* of the group itself, of gradients or sparse lists, of a stop (run_stop.c) */
+#define ASYNC_WINDOWS 4                  /* of the group itself, shards, slots, and the board */
 #define PROGRAM_BYTES ((size_t)3 << 20)  /* memory of the program and its libraries, a rank */
 #define LIBRARY_BYTES ((size_t)10 << 20) /* code that the ranks of a host share */
 #define SAMPLES_GUESS 1000000 /* the data is not open yet; no need depends on its length */
@@ -137,6 +138,8 @@ vb_status vb_train_need(const struct vb_train_opts *o, int on_host, struct vb_tr
     struct vb_group_need group = {0};
     vb_status st = VB_OK;
 
+    if (o->save.dir != NULL)
+        need.fds++; /* rank 0 keeps the lock of the folder open */
     need.program_bytes = PROGRAM_BYTES;
     need.host_bytes = LIBRARY_BYTES;
     need.threads = team(o, on_host) + loaders(o, row, layers, on_host);

@@ -25,48 +25,46 @@ ours() {
     with_folder
 }
 
-# holds PID: prints the numbers of descriptors and threads of a process. The smallest of some samples counts, because a
-# rank that writes a checkpoint has another file open.
+# holds: prints the numbers of descriptors and threads of the rank that has most
 holds() {
-    local i fds=99999 n
-    for ((i = 0; i < 8; i++)); do
-        n=$(find "/proc/$1/fd" -mindepth 1 | wc -l)
-        [ "$n" -ge $fds ] || fds=$n
-        sleep 0.02
+    local p fds=0 threads=0 n
+    for p in $(ours | grep -vx "$pid"); do
+        n=$(find "/proc/$p/fd" -mindepth 1 2>/dev/null | wc -l)
+        [ "$n" -le $fds ] || fds=$n
+        n=$(find "/proc/$p/task" -mindepth 1 -maxdepth 1 2>/dev/null | wc -l)
+        [ "$n" -le $threads ] || threads=$n
     done
-    echo "$fds $(find "/proc/$1/task" -mindepth 1 -maxdepth 1 | wc -l)"
+    echo "$fds $threads"
 }
 
 # same RANKS OPTIONS...: fails unless a job holds what its dry run said: descriptors and threads exactly, memory within
 # 15 %
 same() {
-    local i p want most fds=0 threads=0 n sum=0 ranks=$1
+    local i p want most has n sum=0 ranks=$1
     shift
     job=(train "$@" --data synth:1000 --threads 1 --ranks "$ranks" --steps 100000000)
     under "$verbena" "${job[@]}" --dry-run --json
     [ "$code" = 0 ] || fail "$*, dry run: exit $code: $err"
     want=$(jq -r '.needs | "\(.rank_descriptors) \(.rank_threads)"' "$dir/out")
     most=$(jq -r '.needs.host_mb' "$dir/out")
-    rm -rf "$dir/steps"
-    "$verbena" "${job[@]}" --checkpoint "$dir/steps" --checkpoint-every 20 >"$dir/out" 2>"$dir/err" </dev/null &
+    "$verbena" "${job[@]}" >"$dir/out" 2>"$dir/err" </dev/null &
     pid=$!
-    for ((i = 0; i < 1500; i++)); do
-        [ -z "$(ls "$dir/steps" 2>/dev/null)" ] || break
-        sleep 0.02
+    # the ranks need some time to set everything up; what they hold then must stay
+    for ((i = 0, n = 0; i < 300 && n < 10; i++)); do
+        has=$(holds)
+        n=$((n + 1))
+        [ "$has" = "$want" ] || n=0
+        sleep 0.1
     done
+    [ $n = 10 ] || fail "$ranks ranks, $*: a rank has $has descriptors and threads, the dry run said $want"
     for p in $(ours | grep -vx $pid); do
-        read -r n i < <(holds "$p")
-        [ "$n" -le $fds ] || fds=$n
-        [ "$i" -le $threads ] || threads=$i
         sum=$((sum + $(awk '/^Pss:/ { print $2 }' "/proc/$p/smaps_rollup")))
     done
-    [ "$fds $threads" = "$want" ] ||
-        fail "$ranks ranks, $*: a rank has $fds descriptors and $threads threads, the dry run said $want"
     if [ "$most" != null ]; then
         jq -en "$sum * 1024 / 1e6 / $most | . > 0.85 and . < 1.15" >/dev/null ||
             fail "$ranks ranks, $*: they hold $((sum * 1024 / 1000000)) MB, the dry run said $most MB"
     fi
-    kill -TERM $pid
+    kill -KILL $pid
     ends "$*"
 }
 
