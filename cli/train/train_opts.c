@@ -53,7 +53,9 @@ static const struct vb_opt train_opts[] = {
      .help = "sync: ranks sum their gradients in each step; async: they use parameter servers"},
     {"json", VB_OPT_FLAG, FIELD(json),
      .help = "print the result as one JSON object on the last line, instead of text"},
-    {"dry-run", VB_OPT_FLAG, FIELD(dry_run), .help = "set everything up, but do not train"},
+    {"dry-run", VB_OPT_FLAG, FIELD(dry_run),
+     .help = "set everything up and print what each rank needs (descriptors, threads, memory), but "
+             "do not train"},
 };
 
 static const struct vb_opt rule_opts[] = {

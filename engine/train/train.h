@@ -215,6 +215,24 @@ struct vb_train_opts {
     struct vb_group *open_group; /* an open group to use, which stays open; NULL: one is opened */
 };
 
+/* What a rank of a job needs. The rank that needs most counts. Data is not included. */
+struct vb_train_need {
+    int on_host; /* number of ranks on this host */
+    int fds, threads;
+    bool memory_known;    /* false: the sums below lack what the model needs */
+    size_t program_bytes; /* the program and its libraries */
+    size_t params_bytes;  /* parameters and the state of the update rule, with their copies */
+    size_t windows_bytes; /* gradients, and the slots and rings of their sums */
+    size_t work_bytes;    /* outputs of layers, batches */
+    size_t peers_bytes;   /* inboxes and records of all peers */
+    size_t host_bytes;    /* shared by the ranks of a host */
+};
+
+/* Computes the need without opening anything. The options have passed vb_train_check(). */
+vb_status vb_train_need(const struct vb_train_opts *o, int on_host, struct vb_train_need *need_p);
+size_t vb_train_need_rank(const struct vb_train_need *need); /* memory of one rank */
+size_t vb_train_need_host(const struct vb_train_need *need); /* memory of this host's ranks */
+
 /* Returns the number of ranks that compute. The other ranks of the group are dedicated servers. */
 int vb_train_workers(const struct vb_train_opts *o);
 

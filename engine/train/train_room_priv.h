@@ -99,6 +99,8 @@ const struct vb_batch *vb_trainer_next_batch(const struct vb_trainer *t);
 
 /* ---- sums of gradients (train_buckets.c) ----------------------------------------------------- */
 
+#define VB_BUCKET_REQUESTS 36 /* number of sums that may be under way at once */
+
 /* Sums gradients in buckets. The sum of a bucket is started as soon as the backward pass has filled
  * the bucket. */
 struct vb_buckets;
