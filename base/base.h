@@ -334,6 +334,11 @@ static inline uint64_t vb_choose(uint64_t first, uint64_t x, uint64_t y)
 
 #define VB_CACHE_LINE 64
 
+/* Gives the first thread a stack that is large enough, and all later threads of the process, also
+ * those of libraries, one of 2 MB, whatever `ulimit -s` says. main() calls this first. Fails if the
+ * hard limit is too low. */
+vb_status vb_stack_ready(void);
+
 /* The kind of pages that a mapping has. */
 enum vb_pages {
     VB_PAGES_SMALL,       /* the kernel's ordinary pages */

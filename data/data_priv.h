@@ -9,8 +9,7 @@
 
 #include <stdatomic.h>
 
-#define IMAGE_BYTES_MAX (3 * 224 * 224) /* maximum size of a generated image */
-#define ROW_MADE_MAX 64                 /* maximum number of nonzeros in a generated row */
+#define ROW_MADE_MAX 64 /* maximum number of nonzeros in a generated row */
 #define FEATURES_MAX INT32_MAX
 /* Weights exist for every feature on every rank, so one wrong index can cost gigabytes: without
  * --features, data may not have more features than this. */
@@ -46,7 +45,8 @@ struct row_room {
 
 struct store_ops {
     void (*close)(struct vb_store *store);
-    /* Makes image i and returns its class. NULL: the images are in memory. */
+    /* Makes image i, unless pixels is NULL, and returns its class. NULL: the images are in memory.
+     */
     int (*image)(const struct vb_store *store, int i, uint8_t *pixels);
     vb_status (*row)(const struct vb_store *store, int i, struct row *row, struct row_room *room);
     /* Says that row i of a mapped file is not what it was when the file was opened. NULL: rows
