@@ -15,7 +15,7 @@ within() {
     local limit=$1 kb=$2
     shift 2
     (
-        ulimit "$limit" "$kb" && exec timeout 100 "$verbena" "$@"
+        ulimit "$limit" "$kb" && exec timeout -k 5 100 "$verbena" "$@"
     ) >out 2>err
     code=$?
 }
