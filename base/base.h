@@ -219,6 +219,10 @@ bool vb_write_all(int fd, const void *data, size_t len_bytes);
  * to path. On failure the old file is unchanged and the temporary file is removed. */
 vb_status vb_file_replace(const char *path, const void *data, size_t len_bytes);
 
+/* Syncs the folder that contains path. A new name (of a file, a folder or after a rename) survives
+ * a power cut only after that. */
+vb_status vb_file_sync_folder(const char *path);
+
 /* Maps a file for reading. If the file shrinks or its disk fails, a thread that reads the missing
  * bytes ends the process with exit code 1 and a message that names the file; for that, the first
  * call installs a handler for SIGBUS. On failure returns NULL with errno set, without a log line.
@@ -226,7 +230,8 @@ vb_status vb_file_replace(const char *path, const void *data, size_t len_bytes);
 const void *vb_file_map(int fd, size_t len_bytes, const char *path);
 void vb_file_unmap(const void *map, size_t len_bytes);
 
-/* Makes a folder and its missing parent folders. An existing folder is not an error. */
+/* Makes a folder and its missing parent folders, which survive a power cut. An existing folder is
+ * not an error. */
 vb_status vb_dir_make(const char *path);
 
 /* Writes the path of the cache folder to buf: $XDG_CACHE_HOME/verbena or ~/.cache/verbena. The
@@ -332,6 +337,11 @@ static inline uint64_t vb_choose(uint64_t first, uint64_t x, uint64_t y)
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 #define VB_CACHE_LINE 64
+
+/* Gives the first thread a stack that is large enough, and all later threads of the process, also
+ * those of libraries, one of 2 MB, whatever `ulimit -s` says. main() calls this first. Fails if the
+ * hard limit is too low. */
+vb_status vb_stack_ready(void);
 
 /* The kind of pages that a mapping has. */
 enum vb_pages {

@@ -139,8 +139,8 @@ static const char *wrong_row(const struct csr_head *h, const struct row *row)
     for (i = 0; i < row->n; i++) {
         if (row->index[i] >= h->features || (i > 0 && row->index[i] <= row->index[i - 1]))
             return "an index is out of range or out of order";
-        if (i < row->n_values && !isfinite(row->value[i]))
-            return "a value is not finite";
+        if (i < row->n_values && !(fabsf(row->value[i]) <= VALUE_MAX))
+            return "a value is not finite, or its square is infinite as a float";
     }
     return NULL;
 }

@@ -88,7 +88,8 @@ void vb_dataset_destroy(struct vb_dataset *set)
     memset(set, 0, sizeof(*set));
 }
 
-/* Compilers cannot fuse a subtraction and then a multiplication, so all produce the same bits. */
+/* pixels may be the last quarter of x. Compilers cannot fuse a subtraction and then a
+ * multiplication, so all produce the same bits. */
 static void to_floats(const uint8_t *pixels, int n, float mean, float scale, float *x)
 {
     int i;
@@ -111,14 +112,17 @@ void vb_dataset_pick(const struct vb_dataset *set, const uint32_t *which, int n,
                      uint16_t *y)
 {
     const struct vb_store *store = set->store;
-    uint8_t made[IMAGE_BYTES_MAX];
     size_t row = (size_t)set->features;
     const uint8_t *pixels;
+    uint8_t *made;
     int i, s;
 
     for (i = 0; i < n; i++) {
         s = stored(set, which[i]);
         if (store->ops->image != NULL) {
+            /* The pixels are made in the last quarter of the floats' memory, because an image is
+             * too large for the stack. to_floats() reads each pixel before it writes there. */
+            made = x != NULL ? (uint8_t *)(x + (size_t)i * row) + 3 * row : NULL;
             y[i] = (uint16_t)store->ops->image(store, s, made);
             pixels = made;
         } else {

@@ -117,6 +117,7 @@ int vb_row_buf_sort(struct row_buf *buf)
     }
     for (i = 1; i < n; i++) {
         if (buf->index[i] == buf->index[kept]) {
+            buf->twice = buf->index[i];
             buf->value[kept] += buf->value[i];
             continue;
         }
@@ -126,6 +127,35 @@ int vb_row_buf_sort(struct row_buf *buf)
     }
     buf->n = kept + 1;
     return n - buf->n;
+}
+
+const char *vb_sink_label(struct row_sink *sink, double label)
+{
+    if (label != 1 && label != 0 && label != -1)
+        return "the label must be 0 or 1, or -1 or 1";
+    sink->zero |= label == 0;
+    sink->minus |= label == -1;
+    return sink->zero && sink->minus
+               ? "the labels must be 0 and 1, or -1 and 1, and the data has both 0 and -1"
+               : NULL;
+}
+
+bool vb_index_fits(int64_t index, int features, char why[VB_OPTS_WHY])
+{
+    int64_t most = features > 0 ? features : FEATURES_UNASKED;
+
+    if (index < most)
+        return true;
+    if (features > 0)
+        (void)vb_usage(why, "the index is larger than the given number of features");
+    else if (index >= FEATURES_MAX)
+        (void)vb_usage(why, "the index is too large");
+    else
+        (void)vb_usage(why,
+                       "the index needs %lld weights on every rank; if it is right, allow it with "
+                       "--features %lld",
+                       (long long)index + 1, (long long)index + 1);
+    return false;
 }
 
 vb_status vb_sink_put(struct row_sink *sink, const struct row_buf *buf, int y)

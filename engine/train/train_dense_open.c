@@ -9,6 +9,15 @@
 #define EVAL_BATCH 256 /* minimum batch for evaluation, if the model takes lists of pixels */
 #define FRONT_PART 8   /* the front has at most one FRONT_PART-th of all parameters */
 
+/* A linear first layer sees an image as a vector: only the number of pixels counts. Every other
+ * layer sees channels, rows and columns. */
+static bool takes_images(const struct vb_k_shape *first, const struct vb_dataset *set)
+{
+    if (first->kind == VB_K_LINEAR)
+        return set->features == first->c * first->h * first->w;
+    return set->c == first->c && set->h == first->h && set->w == first->w;
+}
+
 /* Checks that the data fits the net, before time is spent on choosing kernels. */
 static vb_status check_input(const struct vb_trainer *t)
 {
@@ -24,7 +33,7 @@ static vb_status check_input(const struct vb_trainer *t)
     if (t->data.train.kind != VB_DATA_IMAGES)
         return vb_err(VB_ERR_USAGE, "%s is trained on images; %s does not contain images",
                       t->o->model, t->o->data.text);
-    if (t->data.train.features != s->c * s->h * s->w)
+    if (!takes_images(s, &t->data.train))
         return vb_err(VB_ERR_USAGE,
                       "%s takes images of %d x %d x %d; the images of %s are %d x %d x %d",
                       t->o->model, s->c, s->h, s->w, t->o->data.text, t->data.train.c,

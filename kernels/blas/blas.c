@@ -113,7 +113,8 @@ vb_status vb_k_blas_ready(void)
     /* OpenBLAS allocates its work memory for a thread with the first product, for good. */
 #pragma omp parallel
     {
-        float a[SIDE * SIDE] = {0}, c[SIDE * SIDE];
+        static const float a[SIDE * SIDE];
+        float c[SIDE * SIDE];
 
         lib.sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, SIDE, SIDE, SIDE, 1, a, SIDE, a, SIDE,
                   0, c, SIDE);
