@@ -135,10 +135,9 @@ vb_status vb_control_send_offer(struct control *control, int rank, const struct 
  * passes it to vb_control_adopt(). */
 vb_status vb_control_ask_slot(const struct sock_addr *root,
                               const unsigned char secret[AUTH_KEY_BYTES], uint64_t deadline,
-                              struct wire_slot *slot_p, int *fd_p,
-                              unsigned char session[AUTH_KEY_BYTES]);
+                              struct wire_slot *slot_p, int *fd_p, struct auth_session *session_p);
 void vb_control_adopt(struct control *control, int rank, int fd,
-                      const unsigned char session[AUTH_KEY_BYTES]);
+                      const struct auth_session *session);
 
 /* Sends this rank's info to rank 0 and waits for the list of members, which has one entry for each
  * slot; the epoch of a free slot is 0. */

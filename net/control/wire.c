@@ -138,6 +138,11 @@ static const struct {
     [WIRE_DROPPED] = {0, 512},
 };
 
+bool vb_wire_length_varies(uint16_t type)
+{
+    return lengths[type].min != lengths[type].max;
+}
+
 bool vb_wire_frame_decode(const unsigned char in[WIRE_FRAME_HEAD], int world, uint32_t *len_p,
                           uint16_t *type_p)
 {
