@@ -50,6 +50,9 @@ static const struct vb_opt by_hand_opts[] = {
      .help = "file with the secret that all ranks of that job share: 32 bytes or 64 hexadecimal "
              "digits. Only its owner may be able to read it. The variable VB_SECRET can hold the "
              "digits instead"},
+    {"run-id", VB_OPT_TEXT, FIELD(run_id), .arg = "TEXT", .level = VB_OPT_MORE,
+     .help = "a text that differs in each run with the same secret, such as the date; a rank left "
+             "over from an earlier run is then refused. srun, mpirun and torchrun have their own"},
 };
 
 static const struct vb_opt network_opts[] = {
@@ -204,6 +207,7 @@ static vb_status find_launch(const struct cli_job *job, struct vb_launch *launch
     double patience = job->patience > 0 ? job->patience : 1;
     struct vb_launch_opts opts = {.root = job->root,
                                   .secret_file = job->secret_file,
+                                  .run_id = job->run_id,
                                   .timeout_ms =
                                       (int64_t)((double)job->timeout_s * 1000 * patience)};
     bool placed = job->ranks > 0 || job->has_rank || job->world > 0 || job->hosts != NULL;
@@ -238,6 +242,9 @@ int cli_job_place(const struct cli_command *command, struct cli_job *job, struct
     if (job->secret_file != NULL && !launch->supervised &&
         vb_secret_read(job->secret_file, group->secret) != VB_OK)
         return CLI_FAILED;
+    if ((job->secret_file != NULL || launch->has_secret) && !launch->supervised &&
+        vb_secret_of_run(group->secret, job->run_id) != VB_OK)
+        return CLI_USAGE;
     if (launch->supervised || job->hosts == NULL)
         return -1;
     why = hosts_contradiction(job);

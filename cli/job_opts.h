@@ -17,7 +17,7 @@ struct cli_job {
     int64_t extra; /* set by the command: number of processes to start in addition to ranks */
     int64_t timeout_s;
     double patience;
-    const char *root, *secret_file, *logs;
+    const char *root, *secret_file, *run_id, *logs;
     int transport;
     const char *device, *bind;
     int spin;

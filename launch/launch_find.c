@@ -113,19 +113,14 @@ static vb_status check_first(const struct launch_found *found)
         found->local_ranks, found->rank, found->local_rank);
 }
 
-/* Derives a secret for this job from the user's, which may serve many jobs, so that ranks of two
- * jobs with the same port do not accept each other. */
-static vb_status narrow_secret(const struct launch_found *found, struct vb_launch *launch)
+/* The user's secret may serve many jobs. */
+static vb_status narrow_secret(const char *run_id, struct vb_launch *launch)
 {
-    unsigned char own[VB_SECRET_BYTES];
-    vb_status st = vb_secret_derive(launch->secret, "verbena job    1", found->job, own);
+    vb_status st = vb_secret_of_run(launch->secret, run_id);
 
-    if (st != VB_OK)
-        return st;
-    memcpy(launch->secret, own, sizeof(own));
-    launch->own_secret = true;
-    explicit_bzero(own, sizeof(own));
-    return VB_OK;
+    if (st == VB_OK)
+        snprintf(launch->run_id, sizeof(launch->run_id), "%s", run_id);
+    return st;
 }
 
 /* Rank 0 opens its socket. The others know the root by name, or get it from rank 0 later. */
@@ -184,8 +179,8 @@ static vb_status settle(const struct launch_found *found, const struct vb_launch
         st = vb_secret_read(o->secret_file, launch->secret);
         launch->has_secret = true;
     }
-    if (st == VB_OK && launch->has_secret && found->by == LAUNCH_BY_SLURM)
-        st = narrow_secret(found, launch);
+    if (st == VB_OK && launch->has_secret)
+        st = narrow_secret(o->run_id != NULL ? o->run_id : found->run, launch);
     if (st == VB_OK && !launch->has_secret && !found->one_host && found->by != LAUNCH_BY_PMIX)
         st = need_secret(found);
     if (st == VB_OK && found->rank == 0 && !launch->has_secret)

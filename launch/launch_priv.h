@@ -28,7 +28,8 @@ struct launch_found {
     bool one_host;               /* all ranks are on this host */
     char host[256];              /* host of rank 0; not filled in for PMIx */
     int port;                    /* port where rank 0 must listen; not filled in for PMIx */
-    char job[300];               /* with Slurm the same on all hosts, at most VB_DERIVE_MAX bytes */
+    char job[300];               /* name of the job; the same on all ranks of a host */
+    char run[VB_DERIVE_MAX + 1]; /* name of the run; the same on all ranks, another in each run */
 };
 
 /* If this process is not a rank of that launcher, found->by stays LAUNCH_BY_NOBODY. */

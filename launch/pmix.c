@@ -186,6 +186,7 @@ static vb_status join(struct launch_found *found)
     found->rank = (int)me.rank;
     found->one_host = found->local_ranks == found->world;
     snprintf(found->job, sizeof(found->job), "%.*s", PMIX_MAX_NSLEN, me.nspace);
+    snprintf(found->run, sizeof(found->run), "%.*s", PMIX_MAX_NSLEN, me.nspace);
     found->by = LAUNCH_BY_PMIX;
     return VB_OK;
 }

@@ -11,7 +11,6 @@
 struct vb_launch {
     bool supervised; /* a launcher made this process a rank; otherwise only the secret is known */
     bool has_secret;
-    bool own_secret; /* the secret is for this job only: the user's secret does not open it */
     int rank, world;
     int local_rank, local_ranks; /* among the ranks with the same cpus; local_ranks 0: not known */
     int root_fd;                 /* listening socket of rank 0, which owns it; other ranks: -1 */
@@ -20,6 +19,7 @@ struct vb_launch {
     /* The supervisor shows this rank's standard error, with progress, on a terminal. */
     bool terminal;
     char root[VB_ROOT_TEXT];
+    char run_id[VB_DERIVE_MAX + 1]; /* what makes the user's secret that of this run; "": nothing */
     unsigned char secret[VB_SECRET_BYTES]; /* from the supervisor, else from VB_SECRET */
 };
 
@@ -31,6 +31,7 @@ vb_status vb_launch_read(struct vb_launch *launch_p);
 struct vb_launch_opts {
     const char *root;        /* HOST:PORT of rank 0; NULL, or port 0: rank 0 chooses */
     const char *secret_file; /* NULL: VB_SECRET, or none */
+    const char *run_id;      /* NULL: the launcher's own name of this run */
     int64_t timeout_ms;      /* timeout for meeting the other ranks */
 };
 

@@ -47,7 +47,7 @@ void vb_async_announce(const struct vb_async *a)
     if (vb_async_join_info_bytes(a) == 0)
         VB_LOG_WARN("no worker can join this job: its command line is too long");
     else if (o->join.say != NULL)
-        o->join.say(a->root);
+        o->join.say(a->root, o->join.say_arg);
 }
 
 size_t vb_async_join_info_bytes(const struct vb_async *a)

@@ -201,6 +201,22 @@ vb_status vb_secret_derive(const unsigned char secret[VB_SECRET_BYTES], const ch
     return st;
 }
 
+vb_status vb_secret_of_run(unsigned char secret[VB_SECRET_BYTES], const char *run_id)
+{
+    unsigned char own[VB_SECRET_BYTES];
+    vb_status st;
+
+    if (run_id == NULL)
+        return VB_OK;
+    if (strlen(run_id) > VB_DERIVE_MAX)
+        return vb_err(VB_ERR_USAGE, "--run-id may have %d bytes at most", VB_DERIVE_MAX);
+    st = vb_secret_derive(secret, "verbena job    1", run_id, own);
+    if (st == VB_OK)
+        memcpy(secret, own, sizeof(own));
+    explicit_bzero(own, sizeof(own));
+    return st;
+}
+
 static bool hex_secret(const char *text, unsigned char secret[VB_SECRET_BYTES])
 {
     size_t len = strcspn(text, "\r\n"), n = 0;

@@ -21,6 +21,10 @@ vb_status vb_secret_make(unsigned char secret[VB_SECRET_BYTES]);
 vb_status vb_secret_derive(const unsigned char secret[VB_SECRET_BYTES], const char label[16],
                            const char *text, unsigned char derived[VB_SECRET_BYTES]);
 
+/* Replaces the secret, which may serve many runs, by one of this run alone, so that a rank that is
+ * left over from another run is refused. run_id NULL: the secret stays as it is. */
+vb_status vb_secret_of_run(unsigned char secret[VB_SECRET_BYTES], const char *run_id);
+
 /* Writes the SHA-256 of data as 64 hexadecimal digits and a terminating zero. */
 void vb_sha256(const void *data, size_t len_bytes, char hex[65]);
 
