@@ -152,24 +152,6 @@ static vb_status find_root(const struct launch_found *found, const char *given,
     return vb_root_listen_reachable(launch->root, NULL, &launch->root_fd);
 }
 
-/* Sends the root from rank 0 to all ranks, with the secret unless the user gave it to all. */
-static vb_status share(const struct launch_found *found, uint64_t deadline,
-                       struct vb_launch *launch)
-{
-    char line[512] = "";
-    vb_status st;
-
-    if (found->rank == 0)
-        (void)vb_launch_answer(line, sizeof(line), launch->root,
-                               launch->has_secret ? NULL : launch->secret);
-    st = vb_pmix_share(found, deadline, line, sizeof(line));
-    line[strcspn(line, "\n")] = '\0';
-    if (st == VB_OK && found->rank != 0)
-        st = vb_launch_take_answer(line, "the line that rank 0 has put into PMIx", launch);
-    explicit_bzero(line, sizeof(line));
-    return st;
-}
-
 static vb_status settle(const struct launch_found *found, const struct vb_launch_opts *o,
                         uint64_t deadline, struct vb_launch *launch)
 {
@@ -188,7 +170,7 @@ static vb_status settle(const struct launch_found *found, const struct vb_launch
     if (st == VB_OK)
         st = find_root(found, o->root, launch);
     if (st == VB_OK && found->by == LAUNCH_BY_PMIX)
-        st = share(found, deadline, launch);
+        st = vb_pmix_share(found, deadline, launch);
     if (st == VB_OK && found->local_ranks > 1)
         st = vb_launch_meet(found, deadline, launch);
     return st;

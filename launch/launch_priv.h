@@ -8,11 +8,6 @@
  * root and secret. launch has the rank's place. ssh_connection: sshd's SSH_CONNECTION or NULL. */
 vb_status vb_launch_read_stdin(struct vb_launch *launch, const char *ssh_connection);
 
-/* Reads a line that vb_launch_answer() has made, without the line end. `whose` names the line in
- * messages. It must have a secret if and only if launch has none; otherwise only some of the ranks
- * were given a secret, which is an error. */
-vb_status vb_launch_take_answer(char *line, const char *whose, struct vb_launch *launch);
-
 /* ---- other launchers ------------------------------------------------------------------------- */
 
 enum launch_by { LAUNCH_BY_NOBODY, LAUNCH_BY_TORCHRUN, LAUNCH_BY_PMIX, LAUNCH_BY_SLURM };
@@ -63,16 +58,24 @@ bool vb_slurm_tasks_parse(const char *text, int64_t node, int64_t *tasks_p);
 vb_status vb_launch_meet(const struct launch_found *found, uint64_t deadline,
                          struct vb_launch *launch);
 
-/* ---- PMIx (pmix.c) --------------------------------------------------------------------------- */
+/* ---- PMIx (pmix.c, pmix_share.c) ------------------------------------------------------------- */
 
 /* Connects to the PMIx server that started this process, and fills found. */
 vb_status vb_pmix_join(uint64_t deadline, struct launch_found *found);
 
-/* Sends a line of rank 0 to all ranks, which all call this. size is that of the buffer `line`. */
-vb_status vb_pmix_share(const struct launch_found *found, uint64_t deadline, char *line,
-                        size_t size);
+/* What a rank puts, all ranks can get after the next fence, in which all take part. The server, and
+ * whoever can read its memory, can read it. */
+vb_status vb_pmix_put(const char *key, const char *text);
+vb_status vb_pmix_fence(uint64_t deadline);
+vb_status vb_pmix_get(const struct launch_found *found, int rank, const char *key,
+                      uint64_t deadline, char *text, size_t size);
 
-/* Must not be called after vb_pmix_share() has failed, because the server may not answer then. */
+/* Gives all ranks, which all call this, the root and the secret of rank 0. The secret is sealed for
+ * each of them; a rank that has a secret from the user keeps it, if rank 0 has one, too. */
+vb_status vb_pmix_share(const struct launch_found *found, uint64_t deadline,
+                        struct vb_launch *launch);
+
+/* Must not be called after one of these has failed, because the server may not answer then. */
 vb_status vb_pmix_leave(uint64_t deadline);
 
 #endif

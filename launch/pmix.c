@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * PMIx is how mpirun and srun --mpi=pmix tell processes their rank. It also carries a line from
- * rank 0: rank 0 puts it, all ranks meet at a fence, and the others get it.
+ * PMIx is how mpirun and srun --mpi=pmix tell processes their rank. It also carries texts between
+ * ranks: a rank puts them, all ranks meet at a fence, and the others get them (pmix_share.c).
  *
  * Not every server respects the timeouts of PMIx, so this file does the waiting. The fence and the
  * get call back from a thread of the library. Calls that wait only for the server of this host run
@@ -16,14 +16,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KEY "verbena.root"
-
 struct reply {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool done;
     pmix_status_t code;
-    char *line; /* the result of a get */
+    char *text; /* the result of a get */
 };
 
 static vb_status failed(const char *what, pmix_status_t code)
@@ -52,9 +50,7 @@ static void reply_destroy(struct reply *r)
 {
     pthread_cond_destroy(&r->changed);
     pthread_mutex_destroy(&r->lock);
-    if (r->line != NULL)
-        explicit_bzero(r->line, strlen(r->line)); /* the line holds the secret */
-    free(r->line);
+    free(r->text);
     free(r);
 }
 
@@ -210,14 +206,14 @@ vb_status vb_pmix_leave(uint64_t deadline)
     return call_within(leave, "PMIx_Finalize", deadline, &nobody);
 }
 
-/* ---- the line of rank 0 ---------------------------------------------------------------------- */
+/* ---- texts between ranks --------------------------------------------------------------------- */
 
 static void on_value(pmix_status_t code, pmix_value_t *value, void *arg)
 {
     struct reply *r = arg;
 
     if (code == PMIX_SUCCESS && value != NULL && value->type == PMIX_STRING)
-        r->line = strdup(value->data.string);
+        r->text = strdup(value->data.string);
     on_done(code, r);
 }
 
@@ -233,7 +229,7 @@ static vb_status reply_wait(struct reply *r, const char *what, pmix_status_t sta
     return r->code == PMIX_SUCCESS ? VB_OK : failed(what, r->code);
 }
 
-static vb_status fence(uint64_t deadline)
+vb_status vb_pmix_fence(uint64_t deadline)
 {
     struct reply *r = reply_create();
     pmix_info_t info;
@@ -249,50 +245,37 @@ static vb_status fence(uint64_t deadline)
     return st;
 }
 
-static vb_status get(const char *job, uint64_t deadline, char *line, size_t size)
+vb_status vb_pmix_get(const struct launch_found *found, int rank, const char *key,
+                      uint64_t deadline, char *text, size_t size)
 {
     struct reply *r = reply_create();
-    pmix_proc_t root;
+    pmix_proc_t from;
     vb_status st;
 
     if (r == NULL)
         return vb_err_sys("calloc");
-    PMIX_LOAD_PROCID(&root, job, 0);
-    st = reply_wait(r, "PMIx_Get", PMIx_Get_nb(&root, KEY, NULL, 0, on_value, r), deadline);
-    if (st == VB_OK && (r->line == NULL || strlen(r->line) >= size))
-        st = vb_err(VB_ERR_PEER, "PMIx_Get: rank 0 has stored an unexpected value");
+    PMIX_LOAD_PROCID(&from, found->job, (pmix_rank_t)rank);
+    st = reply_wait(r, "PMIx_Get", PMIx_Get_nb(&from, key, NULL, 0, on_value, r), deadline);
+    if (st == VB_OK && (r->text == NULL || strlen(r->text) >= size))
+        st = vb_err(VB_ERR_PEER, "PMIx_Get: rank %d has stored an unexpected value", rank);
     if (st == VB_OK)
-        snprintf(line, size, "%s", r->line);
+        snprintf(text, size, "%s", r->text);
     if (st != VB_ERR_TIMEOUT)
         reply_destroy(r);
     return st;
 }
 
-static vb_status put(const char *line)
+vb_status vb_pmix_put(const char *key, const char *text)
 {
     pmix_value_t value;
     pmix_status_t code;
 
-    PMIX_VALUE_LOAD(&value, line, PMIX_STRING);
-    code = PMIx_Put(PMIX_GLOBAL, KEY, &value);
-    if (value.data.string != NULL)
-        explicit_bzero(value.data.string, strlen(value.data.string));
+    PMIX_VALUE_LOAD(&value, text, PMIX_STRING);
+    code = PMIx_Put(PMIX_GLOBAL, key, &value);
     PMIX_VALUE_DESTRUCT(&value);
     if (code == PMIX_SUCCESS)
         code = PMIx_Commit();
     return code == PMIX_SUCCESS ? VB_OK : failed("PMIx_Put", code);
-}
-
-vb_status vb_pmix_share(const struct launch_found *found, uint64_t deadline, char *line,
-                        size_t size)
-{
-    vb_status st = found->rank == 0 ? put(line) : VB_OK;
-
-    if (st == VB_OK)
-        st = fence(deadline);
-    if (st == VB_OK && found->rank != 0)
-        st = get(found->job, deadline, line, size);
-    return st;
 }
 
 const char *vb_launch_pmix_library(void)

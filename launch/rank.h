@@ -73,7 +73,7 @@ struct vb_hello {
 vb_status vb_hello_own(struct vb_hello *hello_p); /* hello of this process; root is empty */
 bool vb_hello_parse(const char *line, struct vb_hello *hello_p);
 
-/* Answers a hello. secret NULL: the rank has it. Returns the length; 512 bytes are enough. */
+/* Answers a hello. Returns the length; 512 bytes are enough. */
 int vb_launch_answer(char *buf, size_t size, const char *root,
                      const unsigned char secret[VB_SECRET_BYTES]);
 

@@ -217,6 +217,50 @@ vb_status vb_secret_of_run(unsigned char secret[VB_SECRET_BYTES], const char *ru
     return st;
 }
 
+_Static_assert(crypto_box_PUBLICKEYBYTES == 32 && crypto_box_SECRETKEYBYTES == 32, "boxes");
+_Static_assert(2 * (crypto_box_SEALBYTES + VB_SECRET_BYTES) + 1 == VB_SEALED_TEXT, "seals");
+
+vb_status vb_box_make(struct vb_box *box_p, char lid[VB_LID_TEXT])
+{
+    vb_status st = vb_auth_init();
+
+    if (st != VB_OK)
+        return st;
+    crypto_box_keypair(box_p->lid, box_p->key);
+    sodium_bin2hex(lid, VB_LID_TEXT, box_p->lid, sizeof(box_p->lid));
+    return VB_OK;
+}
+
+vb_status vb_secret_seal(const unsigned char secret[VB_SECRET_BYTES], const char *lid,
+                         char sealed[VB_SEALED_TEXT])
+{
+    unsigned char to[32], bytes[crypto_box_SEALBYTES + VB_SECRET_BYTES];
+    size_t n = 0;
+    vb_status st = vb_auth_init();
+
+    if (st != VB_OK)
+        return st;
+    if (sodium_hex2bin(to, sizeof(to), lid, strlen(lid), NULL, &n, NULL) != 0 || n != sizeof(to) ||
+        crypto_box_seal(bytes, secret, VB_SECRET_BYTES, to) != 0)
+        return vb_err(VB_ERR_INPUT, "\"%.80s\" is not a public key", lid);
+    sodium_bin2hex(sealed, VB_SEALED_TEXT, bytes, sizeof(bytes));
+    return VB_OK;
+}
+
+vb_status vb_secret_unseal(const struct vb_box *box, const char *sealed,
+                           unsigned char secret[VB_SECRET_BYTES])
+{
+    unsigned char bytes[crypto_box_SEALBYTES + VB_SECRET_BYTES];
+    size_t n = 0;
+
+    if (sodium_hex2bin(bytes, sizeof(bytes), sealed, strlen(sealed), NULL, &n, NULL) != 0 ||
+        n != sizeof(bytes) ||
+        crypto_box_seal_open(secret, bytes, sizeof(bytes), box->lid, box->key) != 0)
+        return vb_err(VB_ERR_ACCESS,
+                      "the secret that rank 0 has sealed was not sealed for this rank");
+    return VB_OK;
+}
+
 static bool hex_secret(const char *text, unsigned char secret[VB_SECRET_BYTES])
 {
     size_t len = strcspn(text, "\r\n"), n = 0;

@@ -21,6 +21,19 @@ vb_status vb_secret_make(unsigned char secret[VB_SECRET_BYTES]);
 vb_status vb_secret_derive(const unsigned char secret[VB_SECRET_BYTES], const char label[16],
                            const char *text, unsigned char derived[VB_SECRET_BYTES]);
 
+/* Passes a secret on through a place where others may read: the receiver makes a box and publishes
+ * its lid, the sender seals the secret with the lid, and only the box opens it. All are texts. */
+#define VB_LID_TEXT 65
+#define VB_SEALED_TEXT 161
+struct vb_box {
+    unsigned char lid[32], key[32];
+};
+vb_status vb_box_make(struct vb_box *box_p, char lid[VB_LID_TEXT]);
+vb_status vb_secret_seal(const unsigned char secret[VB_SECRET_BYTES], const char *lid,
+                         char sealed[VB_SEALED_TEXT]);
+vb_status vb_secret_unseal(const struct vb_box *box, const char *sealed,
+                           unsigned char secret[VB_SECRET_BYTES]);
+
 /* Replaces the secret, which may serve many runs, by one of this run alone, so that a rank that is
  * left over from another run is refused. run_id NULL: the secret stays as it is. */
 vb_status vb_secret_of_run(unsigned char secret[VB_SECRET_BYTES], const char *run_id);
