@@ -195,8 +195,22 @@ static void fill_group(const struct cli_job *job, const struct vb_launch *launch
         g->world = (int)(job->world > 0 ? job->world : to_start(job));
         g->root = job->root;
     }
-    if (launch->has_secret)
-        memcpy(g->secret, launch->secret, sizeof(g->secret));
+}
+
+int cli_job_secret(const struct cli_job *job, struct vb_launch *launch, struct vb_group_opts *group)
+{
+    const char *file = launch->supervised ? NULL : job->secret_file;
+    unsigned char *secret;
+
+    if (!launch->has_secret && file == NULL)
+        return -1;
+    if (vb_launch_take_secret(launch, &secret) != VB_OK ||
+        (file != NULL && vb_secret_read(file, secret) != VB_OK))
+        return CLI_FAILED;
+    group->secret = secret;
+    if (!launch->supervised && vb_secret_of_run(secret, job->run_id) != VB_OK)
+        return CLI_USAGE;
+    return -1;
 }
 
 /* Finds out whether a launcher has started this process as a rank. *ours_p becomes true if the
@@ -225,6 +239,7 @@ int cli_job_place(const struct cli_command *command, struct cli_job *job, struct
     struct cli_job rank = *job;
     const char *why;
     bool ours;
+    int code;
     vb_status st;
 
     memset(&job->parsed, 0, sizeof(job->parsed));
@@ -239,14 +254,9 @@ int cli_job_place(const struct cli_command *command, struct cli_job *job, struct
     if (why != NULL)
         return cli_refuse(command, "%s", why);
     fill_group(&rank, launch, group);
-    if (job->secret_file != NULL && !launch->supervised &&
-        vb_secret_read(job->secret_file, group->secret) != VB_OK)
-        return CLI_FAILED;
-    if ((job->secret_file != NULL || launch->has_secret) && !launch->supervised &&
-        vb_secret_of_run(group->secret, job->run_id) != VB_OK)
-        return CLI_USAGE;
-    if (launch->supervised || job->hosts == NULL)
-        return -1;
+    code = cli_job_secret(job, launch, group);
+    if (code >= 0 || launch->supervised || job->hosts == NULL)
+        return code;
     why = hosts_contradiction(job);
     if (why != NULL)
         return cli_refuse(command, "%s", why);

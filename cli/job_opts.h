@@ -68,4 +68,9 @@ bool cli_job_launch(struct cli_job *job, const struct vb_launch *launch,
  * *group. */
 void cli_job_group(const struct cli_job *job, struct vb_group_opts *group);
 
+/* Finds the secret of the job, if a launcher or the user gave one, and takes it out of launch. The
+ * memory is kept until the process ends. Returns -1, or the exit code. */
+int cli_job_secret(const struct cli_job *job, struct vb_launch *launch,
+                   struct vb_group_opts *group);
+
 #endif

@@ -158,6 +158,8 @@ static vb_status read_remote(struct vb_launch *launch)
     st = read_place(launch);
     if (st == VB_OK)
         st = vb_launch_read_stdin(launch, getenv("SSH_CONNECTION"));
+    if (st == VB_OK)
+        st = vb_launch_begun_line(launch->secret, launch->begun_line);
     launch->has_secret = true;
     return st;
 }
@@ -181,11 +183,13 @@ vb_status vb_launch_read(struct vb_launch *launch_p)
     } else if (value_of(SECRET) != NULL) {
         launch.has_secret = true;
         st = vb_secret_parse(value_of(SECRET), launch.secret);
+        explicit_bzero(getenv(names[SECRET]), strlen(value_of(SECRET))); /* also in /proc */
     }
     for (i = 0; i < N_NAMES; i++)
         unsetenv(names[i]);
     if (st == VB_OK)
         *launch_p = launch;
+    explicit_bzero(&launch, sizeof(launch));
     return st;
 }
 
@@ -312,14 +316,24 @@ vb_status vb_launch_begun_line(const unsigned char secret[VB_SECRET_BYTES],
     return VB_OK;
 }
 
+vb_status vb_launch_take_secret(struct vb_launch *launch, unsigned char **secret_p)
+{
+    unsigned char *secret = vb_secret_alloc();
+
+    if (secret == NULL)
+        return VB_ERR_NO_MEMORY;
+    memcpy(secret, launch->secret, VB_SECRET_BYTES);
+    explicit_bzero(launch->secret, sizeof(launch->secret));
+    *secret_p = secret;
+    return VB_OK;
+}
+
 void vb_launch_tell_begun(const struct vb_launch *launch)
 {
-    char line[VB_BEGUN_TEXT];
-
     if (!launch->supervised)
         return;
     if (launch->begun_fd >= 0 && write(launch->begun_fd, "b", 1) != 1)
         VB_LOG_WARN("the supervisor cannot be told that training has begun");
-    if (launch->over_ssh && vb_launch_begun_line(launch->secret, line) == VB_OK)
-        fprintf(stderr, "%s\n", line);
+    if (launch->over_ssh)
+        fprintf(stderr, "%s\n", launch->begun_line);
 }

@@ -8,6 +8,9 @@
 #include "net/control/root.h"
 #include "net/control/secret.h"
 
+#define VB_BEGUN_TEXT 64 /* size of the line of vb_launch_begun_line(), with the terminating zero  \
+                          */
+
 struct vb_launch {
     bool supervised; /* a launcher made this process a rank; otherwise only the secret is known */
     bool has_secret;
@@ -21,6 +24,7 @@ struct vb_launch {
     char root[VB_ROOT_TEXT];
     char run_id[VB_DERIVE_MAX + 1]; /* what makes the user's secret that of this run; "": nothing */
     unsigned char secret[VB_SECRET_BYTES]; /* from the supervisor, else from VB_SECRET */
+    char begun_line[VB_BEGUN_TEXT];        /* over ssh: for vb_launch_tell_begun() */
 };
 
 /* Reads the launch from the environment, removes it there, and takes ownership of the descriptors,
@@ -53,11 +57,13 @@ void vb_launch_env_destroy(char **env);
  * "NAME:PORT" of rank 0; with port 0 rank 0 chooses the port. */
 char **vb_launch_assignments_create(const struct vb_launch *launch);
 
+/* Moves the secret, if there is one, to memory that core dumps leave out, and wipes it in launch.
+ * The caller frees it with vb_secret_free(). */
+vb_status vb_launch_take_secret(struct vb_launch *launch, unsigned char **secret_p);
+
 /* Tells vb_supervise(), if it started this process, that training has begun: from then on the job
  * may go on without some of its ranks. */
 void vb_launch_tell_begun(const struct vb_launch *launch);
-
-#define VB_BEGUN_TEXT 64 /* size of the line below, with the terminating zero */
 
 /* Makes the line that a rank over ssh prints on standard error when training has begun. */
 vb_status vb_launch_begun_line(const unsigned char secret[VB_SECRET_BYTES],

@@ -317,10 +317,8 @@ static int find_secret(const struct cli_command *command, const struct cli_job *
     if (job->secret_file == NULL && (launch.supervised || !launch.has_secret))
         return cli_refuse(
             command, "--join needs the job's secret: give --secret-file FILE or set VB_SECRET");
-    memcpy(group->secret, launch.secret, sizeof(group->secret));
-    if (job->secret_file != NULL && vb_secret_read(job->secret_file, group->secret) != VB_OK)
-        return CLI_FAILED;
-    return vb_secret_of_run(group->secret, job->run_id) == VB_OK ? -1 : CLI_USAGE;
+    launch.supervised = false; /* the secret of the job to join, not that of a launcher */
+    return cli_job_secret(job, &launch, group);
 }
 
 /* Joins the job at --join. Returns -1 on success; otherwise the exit code. The job decides the

@@ -248,7 +248,7 @@ vb_status vb_async_adopt_joined(struct vb_async *a)
             "cannot join: the job claims to have begun at step %lld, but has only %lld steps",
             (long long)p->begin, (long long)a->job.steps);
     a->job.max_keys = (size_t)p->max_keys;
-    memcpy(a->secret, t->o->group.secret, sizeof(a->secret));
+    a->secret = t->o->group.secret;
     snprintf(a->root, sizeof(a->root), "%s", t->o->group.root);
     a->ps = j->group;
     a->board = j->board;

@@ -87,9 +87,11 @@ static enum wire_verdict judge(void *arg, const struct wire_call *call,
     struct control *c = arg;
     struct conn *conn;
 
+    if (c->opts.secret == NULL)
+        return WIRE_CLOSED;
     if (call->kind == WIRE_JOIN) {
         *epoch_p = 0; /* a joiner cannot know the epoch */
-        memcpy(key, c->secret, AUTH_KEY_BYTES);
+        memcpy(key, c->opts.secret, AUTH_KEY_BYTES);
         return vb_membership_judge_join(c);
     }
     if (call->world != (uint32_t)c->opts.world)
@@ -103,7 +105,7 @@ static enum wire_verdict judge(void *arg, const struct wire_call *call,
     if (call->kind == WIRE_CONTROL) {
         if (conn->slot != SLOT_EXPECTED)
             return WIRE_BAD_RANK;
-        memcpy(key, c->secret, AUTH_KEY_BYTES);
+        memcpy(key, c->opts.secret, AUTH_KEY_BYTES);
         return WIRE_WELCOME;
     }
     if (!conn->data.key_given || conn->data.fd >= 0)

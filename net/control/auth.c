@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -180,6 +181,26 @@ bool vb_auth_unseal(const unsigned char session[AUTH_KEY_BYTES],
                                         with) == 0;
     explicit_bzero(with, sizeof(with));
     return opened;
+}
+
+unsigned char *vb_secret_alloc(void)
+{
+    unsigned char *secret = vb_auth_init() == VB_OK ? sodium_malloc(VB_SECRET_BYTES) : NULL;
+
+    if (secret != NULL) {
+        /* libsodium does so too, but not in every version, nor if it was built without mlock() */
+        (void)madvise((void *)((uintptr_t)secret & ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1)),
+                      VB_SECRET_BYTES, MADV_DONTDUMP);
+        memset(secret, 0, VB_SECRET_BYTES);
+    } else {
+        (void)vb_err_sys("no memory for the secret");
+    }
+    return secret;
+}
+
+void vb_secret_free(unsigned char *secret)
+{
+    sodium_free(secret);
 }
 
 vb_status vb_secret_make(unsigned char secret[VB_SECRET_BYTES])

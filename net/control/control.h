@@ -26,8 +26,8 @@ struct control_opts {
     uint32_t epoch; /* the epoch that began when this rank joined */
     bool elastic;   /* if a peer is lost, the group goes on without it */
     double patience;
-    uint32_t choice; /* enum vb_transport_choice, sent to joiners */
-    const unsigned char *secret;
+    uint32_t choice;             /* enum vb_transport_choice, sent to joiners */
+    const unsigned char *secret; /* borrowed until vb_control_close(); NULL: nobody may call */
     int listen_fd; /* closed by vb_control_close(), or by vb_control_open() if that fails */
     int unix_fd;   /* closed in the same way; -1: none */
     int beat_ms;

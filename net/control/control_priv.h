@@ -130,7 +130,6 @@ struct pending {
 
 struct control {
     struct control_opts opts;
-    unsigned char secret[AUTH_KEY_BYTES];
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;

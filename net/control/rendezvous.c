@@ -38,7 +38,7 @@ vb_status vb_control_dial(struct control *c, int rank, const struct sock_addr *t
 
     if (st != VB_OK)
         return st;
-    st = vb_handshake_call(fd, &call, c->secret, deadline, key);
+    st = vb_handshake_call(fd, &call, c->opts.secret, deadline, key);
     if (st != VB_OK) {
         close(fd);
         return st;

@@ -15,6 +15,12 @@ vb_status vb_secret_read(const char *path, unsigned char secret[VB_SECRET_BYTES]
 vb_status vb_secret_parse(const char *text, unsigned char secret[VB_SECRET_BYTES]);
 vb_status vb_secret_make(unsigned char secret[VB_SECRET_BYTES]);
 
+/* Memory for a secret that lives as long as a job: a core dump does not contain it. NULL, after
+ * logging: no memory. It is filled with zeros, and wiped by vb_secret_free(), which accepts NULL.
+ */
+unsigned char *vb_secret_alloc(void);
+void vb_secret_free(unsigned char *secret);
+
 /* Derives a secret from another, a label of 16 characters and a text of at most VB_DERIVE_MAX
  * bytes. The old secret cannot be computed from the new one. */
 #define VB_DERIVE_MAX 256

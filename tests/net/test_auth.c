@@ -331,6 +331,7 @@ static void *open_with_secret(void *arg)
 static void a_wrong_secret_is_refused(void **state)
 {
     struct t_job job = {.world = 2, .timeout_ms = 1000};
+    static const unsigned char secrets[2][VB_SECRET_BYTES] = {{1}, {2}};
     struct vb_group_opts opts[2];
     pthread_t ids[2];
     char root[32], text[4096];
@@ -342,7 +343,7 @@ static void a_wrong_secret_is_refused(void **state)
     t_stderr_catch(&t);
     for (i = 0; i < 2; i++) {
         t_group_opts(&job, i, root, fd, &opts[i]);
-        opts[i].secret[31] = (unsigned char)i;
+        opts[i].secret = secrets[i];
         assert_int_equal(pthread_create(&ids[i], NULL, open_with_secret, &opts[i]), 0);
     }
     for (i = 0; i < 2; i++) {
