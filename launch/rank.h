@@ -8,8 +8,7 @@
 #include "net/control/root.h"
 #include "net/control/secret.h"
 
-#define VB_BEGUN_TEXT 64 /* size of the line of vb_launch_begun_line(), with the terminating zero  \
-                          */
+#define VB_BEGUN_TEXT 64 /* size of the line of vb_launch_begun_line(), with the zero */
 
 struct vb_launch {
     bool supervised; /* a launcher made this process a rank; otherwise only the secret is known */
