@@ -52,6 +52,9 @@ static const struct vb_opt by_hand_opts[] = {
      .help = "file with the secret that all ranks of that job share: 32 bytes or 64 hexadecimal "
              "digits. Only its owner may be able to read it. The variable VB_SECRET can hold the "
              "digits instead"},
+    {"run-id", VB_OPT_TEXT, FIELD(run_id), .arg = "TEXT", .level = VB_OPT_MORE,
+     .help = "a text that differs in each run with the same secret, such as the date; a rank left "
+             "over from an earlier run is then refused. srun, mpirun and torchrun have their own"},
 };
 
 static const struct vb_opt network_opts[] = {
@@ -195,8 +198,22 @@ static void fill_group(const struct cli_job *job, struct vb_launch *launch, stru
     }
     g->lost = vb_launch_tell_lost;
     g->lost_arg = launch;
-    if (launch->has_secret)
-        memcpy(g->secret, launch->secret, sizeof(g->secret));
+}
+
+int cli_job_secret(const struct cli_job *job, struct vb_launch *launch, struct vb_group_opts *group)
+{
+    const char *file = launch->supervised ? NULL : job->secret_file;
+    unsigned char *secret;
+
+    if (!launch->has_secret && file == NULL)
+        return -1;
+    if (vb_launch_take_secret(launch, &secret) != VB_OK ||
+        (file != NULL && vb_secret_read(file, secret) != VB_OK))
+        return CLI_FAILED;
+    group->secret = secret;
+    if (!launch->supervised && vb_secret_of_run(secret, job->run_id) != VB_OK)
+        return CLI_USAGE;
+    return -1;
 }
 
 /* Finds out whether a launcher has started this process as a rank. *ours_p becomes true if the
@@ -207,6 +224,7 @@ static vb_status find_launch(const struct cli_job *job, struct vb_launch *launch
     double patience = job->patience > 0 ? job->patience : 1;
     struct vb_launch_opts opts = {.root = job->root,
                                   .secret_file = job->secret_file,
+                                  .run_id = job->run_id,
                                   .timeout_ms =
                                       (int64_t)((double)job->timeout_s * 1000 * patience)};
     bool placed = job->ranks > 0 || job->has_rank || job->world > 0 || job->hosts != NULL;
@@ -224,6 +242,7 @@ int cli_job_place(const struct cli_command *command, struct cli_job *job, struct
     struct cli_job rank = *job;
     const char *why;
     bool ours;
+    int code;
     vb_status st;
 
     memset(&job->parsed, 0, sizeof(job->parsed));
@@ -238,11 +257,9 @@ int cli_job_place(const struct cli_command *command, struct cli_job *job, struct
     if (why != NULL)
         return cli_refuse(command, "%s", why);
     fill_group(&rank, launch, group);
-    if (job->secret_file != NULL && !launch->supervised &&
-        vb_secret_read(job->secret_file, group->secret) != VB_OK)
-        return CLI_FAILED;
-    if (launch->supervised || job->hosts == NULL)
-        return -1;
+    code = cli_job_secret(job, launch, group);
+    if (code >= 0 || launch->supervised || job->hosts == NULL)
+        return code;
     why = hosts_contradiction(job);
     if (why != NULL)
         return cli_refuse(command, "%s", why);

@@ -17,7 +17,7 @@ struct cli_job {
     int64_t extra; /* set by the command: number of processes to start in addition to ranks */
     int64_t timeout_s;
     double patience;
-    const char *root, *secret_file, *logs;
+    const char *root, *secret_file, *run_id, *logs;
     int transport;
     const char *device, *bind;
     int spin;
@@ -67,5 +67,10 @@ bool cli_job_launch(struct cli_job *job, const struct vb_launch *launch,
 /* Copies the options that concern only this process to *group. Does not change the secret in
  * *group. */
 void cli_job_group(const struct cli_job *job, struct vb_group_opts *group);
+
+/* Finds the secret of the job, if a launcher or the user gave one, and takes it out of launch. The
+ * memory is kept until the process ends. Returns -1, or the exit code. */
+int cli_job_secret(const struct cli_job *job, struct vb_launch *launch,
+                   struct vb_group_opts *group);
 
 #endif

@@ -158,6 +158,8 @@ static vb_status read_remote(struct vb_launch *launch, int64_t silent_ms)
     st = read_place(launch);
     if (st == VB_OK)
         st = vb_launch_read_stdin(launch, getenv("SSH_CONNECTION"), silent_ms);
+    if (st == VB_OK)
+        st = vb_launch_begun_line(launch->secret, launch->begun_line);
     launch->has_secret = true;
     return st;
 }
@@ -181,11 +183,13 @@ vb_status vb_launch_read(int64_t silent_ms, struct vb_launch *launch_p)
     } else if (value_of(SECRET) != NULL) {
         launch.has_secret = true;
         st = vb_secret_parse(value_of(SECRET), launch.secret);
+        explicit_bzero(getenv(names[SECRET]), strlen(value_of(SECRET))); /* also in /proc */
     }
     for (i = 0; i < N_NAMES; i++)
         unsetenv(names[i]);
     if (st == VB_OK)
         *launch_p = launch;
+    explicit_bzero(&launch, sizeof(launch));
     return st;
 }
 
@@ -312,23 +316,33 @@ vb_status vb_launch_begun_line(const unsigned char secret[VB_SECRET_BYTES],
     return VB_OK;
 }
 
+vb_status vb_launch_take_secret(struct vb_launch *launch, unsigned char **secret_p)
+{
+    unsigned char *secret = vb_secret_alloc();
+
+    if (secret == NULL)
+        return VB_ERR_NO_MEMORY;
+    memcpy(secret, launch->secret, VB_SECRET_BYTES);
+    explicit_bzero(launch->secret, sizeof(launch->secret));
+    *secret_p = secret;
+    return VB_OK;
+}
+
 void vb_launch_tell_begun(const struct vb_launch *launch)
 {
-    char line[VB_BEGUN_TEXT];
-
     if (!launch->supervised)
         return;
     if (launch->begun_fd >= 0 && write(launch->begun_fd, "begun\n", 6) != 6)
         VB_LOG_WARN("the supervisor cannot be told that training has begun");
-    if (launch->over_ssh && vb_launch_begun_line(launch->secret, line) == VB_OK)
-        fprintf(stderr, "%s\n", line);
+    if (launch->over_ssh)
+        fprintf(stderr, "%s\n", launch->begun_line);
 }
 
 /* The pipe never blocks a writer. If it is full, the supervisor has been told enough. */
 void vb_launch_tell_lost(void *arg, int peer, const char *why)
 {
     const struct vb_launch *launch = arg;
-    char begun[VB_BEGUN_TEXT], line[VB_NEWS_TEXT];
+    char line[VB_NEWS_TEXT];
     int n;
 
     if (launch->supervised && launch->begun_fd >= 0) {
@@ -337,6 +351,6 @@ void vb_launch_tell_lost(void *arg, int peer, const char *why)
         if (write(launch->begun_fd, line, (size_t)n) != n)
             VB_LOG_DEBUG("the supervisor cannot be told that rank %d is lost", peer);
     }
-    if (launch->over_ssh && vb_launch_begun_line(launch->secret, begun) == VB_OK)
-        dprintf(STDERR_FILENO, "%s lost %d %.*s\n", begun, peer, VB_NEWS_WHY - 1, why);
+    if (launch->over_ssh)
+        dprintf(STDERR_FILENO, "%s lost %d %.*s\n", launch->begun_line, peer, VB_NEWS_WHY - 1, why);
 }

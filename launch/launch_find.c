@@ -113,19 +113,14 @@ static vb_status check_first(const struct launch_found *found)
         found->local_ranks, found->rank, found->local_rank);
 }
 
-/* Derives a secret for this job from the user's, which may serve many jobs, so that ranks of two
- * jobs with the same port do not accept each other. */
-static vb_status narrow_secret(const struct launch_found *found, struct vb_launch *launch)
+/* The user's secret may serve many jobs. */
+static vb_status narrow_secret(const char *run_id, struct vb_launch *launch)
 {
-    unsigned char own[VB_SECRET_BYTES];
-    vb_status st = vb_secret_derive(launch->secret, "verbena job    1", found->job, own);
+    vb_status st = vb_secret_of_run(launch->secret, run_id);
 
-    if (st != VB_OK)
-        return st;
-    memcpy(launch->secret, own, sizeof(own));
-    launch->own_secret = true;
-    explicit_bzero(own, sizeof(own));
-    return VB_OK;
+    if (st == VB_OK)
+        snprintf(launch->run_id, sizeof(launch->run_id), "%s", run_id);
+    return st;
 }
 
 /* Rank 0 opens its socket. The others know the root by name, or get it from rank 0 later. */
@@ -157,24 +152,6 @@ static vb_status find_root(const struct launch_found *found, const char *given,
     return vb_root_listen_reachable(launch->root, NULL, &launch->root_fd);
 }
 
-/* Sends the root from rank 0 to all ranks, with the secret unless the user gave it to all. */
-static vb_status share(const struct launch_found *found, uint64_t deadline,
-                       struct vb_launch *launch)
-{
-    char line[512] = "";
-    vb_status st;
-
-    if (found->rank == 0)
-        (void)vb_launch_answer(line, sizeof(line), launch->root,
-                               launch->has_secret ? NULL : launch->secret);
-    st = vb_pmix_share(found, deadline, line, sizeof(line));
-    line[strcspn(line, "\n")] = '\0';
-    if (st == VB_OK && found->rank != 0)
-        st = vb_launch_take_answer(line, "the line that rank 0 has put into PMIx", launch);
-    explicit_bzero(line, sizeof(line));
-    return st;
-}
-
 static vb_status settle(const struct launch_found *found, const struct vb_launch_opts *o,
                         uint64_t deadline, struct vb_launch *launch)
 {
@@ -184,8 +161,8 @@ static vb_status settle(const struct launch_found *found, const struct vb_launch
         st = vb_secret_read(o->secret_file, launch->secret);
         launch->has_secret = true;
     }
-    if (st == VB_OK && launch->has_secret && found->by == LAUNCH_BY_SLURM)
-        st = narrow_secret(found, launch);
+    if (st == VB_OK && launch->has_secret)
+        st = narrow_secret(o->run_id != NULL ? o->run_id : found->run, launch);
     if (st == VB_OK && !launch->has_secret && !found->one_host && found->by != LAUNCH_BY_PMIX)
         st = need_secret(found);
     if (st == VB_OK && found->rank == 0 && !launch->has_secret)
@@ -193,7 +170,7 @@ static vb_status settle(const struct launch_found *found, const struct vb_launch
     if (st == VB_OK)
         st = find_root(found, o->root, launch);
     if (st == VB_OK && found->by == LAUNCH_BY_PMIX)
-        st = share(found, deadline, launch);
+        st = vb_pmix_share(found, deadline, launch);
     if (st == VB_OK && found->local_ranks > 1)
         st = vb_launch_meet(found, deadline, launch);
     return st;

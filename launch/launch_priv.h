@@ -10,11 +10,6 @@
 vb_status vb_launch_read_stdin(struct vb_launch *launch, const char *ssh_connection,
                                int64_t silent_ms);
 
-/* Reads a line that vb_launch_answer() has made, without the line end. `whose` names the line in
- * messages. It must have a secret if and only if launch has none; otherwise only some of the ranks
- * were given a secret, which is an error. */
-vb_status vb_launch_take_answer(char *line, const char *whose, struct vb_launch *launch);
-
 /* ---- other launchers ------------------------------------------------------------------------- */
 
 enum launch_by { LAUNCH_BY_NOBODY, LAUNCH_BY_TORCHRUN, LAUNCH_BY_PMIX, LAUNCH_BY_SLURM };
@@ -30,7 +25,8 @@ struct launch_found {
     bool one_host;               /* all ranks are on this host */
     char host[256];              /* host of rank 0; not filled in for PMIx */
     int port;                    /* port where rank 0 must listen; not filled in for PMIx */
-    char job[300];               /* with Slurm the same on all hosts, at most VB_DERIVE_MAX bytes */
+    char job[300];               /* name of the job; the same on all ranks of a host */
+    char run[VB_DERIVE_MAX + 1]; /* name of the run; the same on all ranks, another in each run */
 };
 
 /* If this process is not a rank of that launcher, found->by stays LAUNCH_BY_NOBODY. */
@@ -64,16 +60,24 @@ bool vb_slurm_tasks_parse(const char *text, int64_t node, int64_t *tasks_p);
 vb_status vb_launch_meet(const struct launch_found *found, uint64_t deadline,
                          struct vb_launch *launch);
 
-/* ---- PMIx (pmix.c) --------------------------------------------------------------------------- */
+/* ---- PMIx (pmix.c, pmix_share.c) ------------------------------------------------------------- */
 
 /* Connects to the PMIx server that started this process, and fills found. */
 vb_status vb_pmix_join(uint64_t deadline, struct launch_found *found);
 
-/* Sends a line of rank 0 to all ranks, which all call this. size is that of the buffer `line`. */
-vb_status vb_pmix_share(const struct launch_found *found, uint64_t deadline, char *line,
-                        size_t size);
+/* What a rank puts, all ranks can get after the next fence, in which all take part. The server, and
+ * whoever can read its memory, can read it. */
+vb_status vb_pmix_put(const char *key, const char *text, uint64_t deadline);
+vb_status vb_pmix_fence(uint64_t deadline);
+vb_status vb_pmix_get(const struct launch_found *found, int rank, const char *key,
+                      uint64_t deadline, char *text, size_t size);
 
-/* Must not be called after vb_pmix_share() has failed, because the server may not answer then. */
+/* Gives all ranks, which all call this, the root and the secret of rank 0. The secret is sealed for
+ * each of them; a rank that has a secret from the user keeps it, if rank 0 has one, too. */
+vb_status vb_pmix_share(const struct launch_found *found, uint64_t deadline,
+                        struct vb_launch *launch);
+
+/* Must not be called after one of these has failed, because the server may not answer then. */
 vb_status vb_pmix_leave(uint64_t deadline);
 
 #endif

@@ -219,6 +219,7 @@ vb_status vb_launch_find_slurm(struct launch_found *found)
         return st;
     found->port = vb_launch_port((uint64_t)job * STEPS_A_JOB + (uint64_t)step);
     snprintf(found->job, sizeof(found->job), "slurm %lld.%lld", (long long)job, (long long)step);
+    snprintf(found->run, sizeof(found->run), "%.64s", found->job);
     st = read_hosts(found);
     if (st == VB_OK)
         st = read_local(found);

@@ -101,30 +101,23 @@ static void say_hello(const struct vb_hello *hello)
 int vb_launch_answer(char *buf, size_t size, const char *root,
                      const unsigned char secret[VB_SECRET_BYTES])
 {
-    int n = snprintf(buf, size, "%s %s", root, secret == NULL ? "-" : ""), i;
+    int n = snprintf(buf, size, "%s ", root), i;
 
-    for (i = 0; i < VB_SECRET_BYTES && secret != NULL; i++)
+    for (i = 0; i < VB_SECRET_BYTES; i++)
         n += snprintf(buf + n, size - (size_t)n, "%02x", secret[i]);
     return n + snprintf(buf + n, size - (size_t)n, "\n");
 }
 
-vb_status vb_launch_take_answer(char *line, const char *whose, struct vb_launch *launch)
+static vb_status split_answer(const char *line, struct vb_launch *launch)
 {
-    char *space = strchr(line, ' ');
-    bool none = space != NULL && strcmp(space + 1, "-") == 0;
+    const char *space = strchr(line, ' ');
 
     if (space == NULL || (size_t)(space - line) >= sizeof(launch->root))
-        return vb_err(VB_ERR_INPUT, "%s does not contain the address of rank 0 and the secret",
-                      whose);
-    if (none != launch->has_secret)
-        return vb_err(
-            VB_ERR_USAGE,
-            "rank %d was given a secret and rank %d was not: give the secret to all ranks with "
-            "mpirun -x VB_SECRET or --secret-file FILE",
-            none ? 0 : launch->rank, none ? launch->rank : 0);
+        return vb_err(VB_ERR_INPUT, "the first line of standard input does not contain the address "
+                                    "of rank 0 and the secret");
     memcpy(launch->root, line, (size_t)(space - line));
     launch->root[space - line] = '\0';
-    return none ? VB_OK : vb_secret_parse(space + 1, launch->secret);
+    return vb_secret_parse(space + 1, launch->secret);
 }
 
 /* Reads the line of the answer, and no byte after it. */
@@ -155,7 +148,7 @@ static vb_status take_answer(struct vb_launch *launch)
     if (!read_answer(line))
         return vb_err(VB_ERR_PEER,
                       "the supervisor is gone: standard input ended without an answer");
-    st = vb_launch_take_answer(line, "the first line of standard input", launch);
+    st = split_answer(line, launch);
     explicit_bzero(line, sizeof(line));
     return st;
 }

@@ -40,6 +40,10 @@ static vb_status read_master(struct launch_found *found)
         return st;
     snprintf(found->host, sizeof(found->host), "%s", host);
     found->port = vb_launch_port((uint64_t)port);
+    /* Neither the host, which may have several names, nor the number of restarts, which each agent
+     * counts by itself, is the same everywhere. */
+    snprintf(found->run, sizeof(found->run), "torch %d %.64s", (int)port,
+             or_dash(vb_launch_variable("TORCHELASTIC_RUN_ID")));
     snprintf(found->job, sizeof(found->job), "torch %.64s:%d %.64s %.16s", host, (int)port,
              or_dash(vb_launch_variable("TORCHELASTIC_RUN_ID")),
              or_dash(vb_launch_variable("TORCHELASTIC_RESTART_COUNT")));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * PMIx is how mpirun and srun --mpi=pmix tell processes their rank. It also carries a line from
- * rank 0: rank 0 puts it, all ranks meet at a fence, and the others get it.
+ * PMIx is how mpirun and srun --mpi=pmix tell processes their rank. It also carries texts between
+ * ranks: a rank puts them, all ranks meet at a fence, and the others get them (pmix_share.c).
  *
  * Not every server respects the timeouts of PMIx, so this file does the waiting. The fence and the
  * get call back from a thread of the library. Calls that wait only for the server of this host run
@@ -16,15 +16,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KEY "verbena.root"
-#define LINE_BYTES 512 /* size of the buffer for the line of rank 0 */
+#define KEY_BYTES 32
+#define TEXT_BYTES 512 /* size of the buffer for a text that is put */
 
 struct reply {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool done;
     pmix_status_t code;
-    char *line; /* the result of a get */
+    char *text; /* the result of a get */
 };
 
 static vb_status failed(const char *what, pmix_status_t code)
@@ -53,9 +53,7 @@ static void reply_destroy(struct reply *r)
 {
     pthread_cond_destroy(&r->changed);
     pthread_mutex_destroy(&r->lock);
-    if (r->line != NULL)
-        explicit_bzero(r->line, strlen(r->line)); /* the line holds the secret */
-    free(r->line);
+    free(r->text);
     free(r);
 }
 
@@ -90,7 +88,7 @@ struct call {
     struct reply *reply;
     vb_status (*fn)(struct call *c);
     struct launch_found found;
-    char line[LINE_BYTES]; /* may hold the secret */
+    char key[KEY_BYTES], text[TEXT_BYTES]; /* for put() */
     vb_status st;
 };
 
@@ -107,8 +105,6 @@ static void call_destroy(struct call *c)
 {
     if (c != NULL && c->reply != NULL)
         reply_destroy(c->reply);
-    if (c != NULL)
-        explicit_bzero(c->line, sizeof(c->line));
     free(c);
 }
 
@@ -117,10 +113,10 @@ static double seconds_since(uint64_t begin)
     return (double)(vb_clock_ns() - begin) / 1e9;
 }
 
-/* Runs fn in a thread. fn works on a copy of found, which is copied back if fn ends in time. line:
- * for fn, or NULL; it is kept if fn does not end, and then leaks. */
+/* Runs fn in a thread. fn works on a copy of found, which is copied back if fn ends in time. key,
+ * text: for put(), or NULL. If fn does not end, its arguments leak. */
 static vb_status call_within(vb_status (*fn)(struct call *c), const char *what, uint64_t deadline,
-                             struct launch_found *found, const char *line)
+                             struct launch_found *found, const char *key, const char *text)
 {
     struct call *c = calloc(1, sizeof(*c));
     uint64_t begin = vb_clock_ns();
@@ -129,8 +125,10 @@ static vb_status call_within(vb_status (*fn)(struct call *c), const char *what, 
 
     if (c != NULL)
         *c = (struct call){.reply = reply_create(), .fn = fn, .found = *found};
-    if (c != NULL && line != NULL)
-        snprintf(c->line, sizeof(c->line), "%s", line);
+    if (c != NULL && key != NULL) {
+        snprintf(c->key, sizeof(c->key), "%s", key);
+        snprintf(c->text, sizeof(c->text), "%s", text);
+    }
     if (c == NULL || c->reply == NULL || pthread_create(&thread, NULL, call_main, c) != 0) {
         call_destroy(c);
         return vb_err(VB_ERR_NO_MEMORY, "%s: no memory for a thread", what);
@@ -202,13 +200,14 @@ static vb_status join(struct call *c)
     found->rank = (int)me.rank;
     found->one_host = found->local_ranks == found->world;
     snprintf(found->job, sizeof(found->job), "%.*s", PMIX_MAX_NSLEN, me.nspace);
+    snprintf(found->run, sizeof(found->run), "%.*s", PMIX_MAX_NSLEN, me.nspace);
     found->by = LAUNCH_BY_PMIX;
     return VB_OK;
 }
 
 vb_status vb_pmix_join(uint64_t deadline, struct launch_found *found)
 {
-    return call_within(join, "PMIx_Init", deadline, found, NULL);
+    return call_within(join, "PMIx_Init", deadline, found, NULL, NULL);
 }
 
 static vb_status leave(struct call *c)
@@ -222,17 +221,17 @@ vb_status vb_pmix_leave(uint64_t deadline)
 {
     struct launch_found nobody = {.by = LAUNCH_BY_NOBODY};
 
-    return call_within(leave, "PMIx_Finalize", deadline, &nobody, NULL);
+    return call_within(leave, "PMIx_Finalize", deadline, &nobody, NULL, NULL);
 }
 
-/* ---- the line of rank 0 ---------------------------------------------------------------------- */
+/* ---- texts between ranks --------------------------------------------------------------------- */
 
 static void on_value(pmix_status_t code, pmix_value_t *value, void *arg)
 {
     struct reply *r = arg;
 
     if (code == PMIX_SUCCESS && value != NULL && value->type == PMIX_STRING)
-        r->line = strdup(value->data.string);
+        r->text = strdup(value->data.string);
     on_done(code, r);
 }
 
@@ -253,7 +252,7 @@ static vb_status reply_wait(struct reply *r, const char *what, pmix_status_t sta
     return r->code == PMIX_SUCCESS ? VB_OK : failed(what, r->code);
 }
 
-static vb_status fence(uint64_t deadline)
+vb_status vb_pmix_fence(uint64_t deadline)
 {
     struct reply *r = reply_create();
     pmix_info_t info;
@@ -269,20 +268,21 @@ static vb_status fence(uint64_t deadline)
     return st;
 }
 
-static vb_status get(const char *job, uint64_t deadline, char *line, size_t size)
+vb_status vb_pmix_get(const struct launch_found *found, int rank, const char *key,
+                      uint64_t deadline, char *text, size_t size)
 {
     struct reply *r = reply_create();
-    pmix_proc_t root;
+    pmix_proc_t from;
     vb_status st;
 
     if (r == NULL)
         return vb_err_sys("calloc");
-    PMIX_LOAD_PROCID(&root, job, 0);
-    st = reply_wait(r, "PMIx_Get", PMIx_Get_nb(&root, KEY, NULL, 0, on_value, r), deadline);
-    if (st == VB_OK && (r->line == NULL || strlen(r->line) >= size))
-        st = vb_err(VB_ERR_PEER, "PMIx_Get: rank 0 has stored an unexpected value");
+    PMIX_LOAD_PROCID(&from, found->job, (pmix_rank_t)rank);
+    st = reply_wait(r, "PMIx_Get", PMIx_Get_nb(&from, key, NULL, 0, on_value, r), deadline);
+    if (st == VB_OK && (r->text == NULL || strlen(r->text) >= size))
+        st = vb_err(VB_ERR_PEER, "PMIx_Get: rank %d has stored an unexpected value", rank);
     if (st == VB_OK)
-        snprintf(line, size, "%s", r->line);
+        snprintf(text, size, "%s", r->text);
     if (st != VB_ERR_TIMEOUT)
         reply_destroy(r);
     return st;
@@ -293,29 +293,19 @@ static vb_status put(struct call *c)
     pmix_value_t value;
     pmix_status_t code;
 
-    PMIX_VALUE_LOAD(&value, c->line, PMIX_STRING);
-    code = PMIx_Put(PMIX_GLOBAL, KEY, &value);
-    if (value.data.string != NULL)
-        explicit_bzero(value.data.string, strlen(value.data.string));
+    PMIX_VALUE_LOAD(&value, c->text, PMIX_STRING);
+    code = PMIx_Put(PMIX_GLOBAL, c->key, &value);
     PMIX_VALUE_DESTRUCT(&value);
     if (code == PMIX_SUCCESS)
         code = PMIx_Commit();
     return code == PMIX_SUCCESS ? VB_OK : failed("PMIx_Put", code);
 }
 
-vb_status vb_pmix_share(const struct launch_found *found, uint64_t deadline, char *line,
-                        size_t size)
+vb_status vb_pmix_put(const char *key, const char *text, uint64_t deadline)
 {
-    struct launch_found own = *found;
-    vb_status st = VB_OK;
+    struct launch_found nobody = {.by = LAUNCH_BY_NOBODY};
 
-    if (found->rank == 0)
-        st = call_within(put, "PMIx_Put", deadline, &own, line);
-    if (st == VB_OK)
-        st = fence(deadline);
-    if (st == VB_OK && found->rank != 0)
-        st = get(found->job, deadline, line, size);
-    return st;
+    return call_within(put, "PMIx_Put", deadline, &nobody, key, text);
 }
 
 const char *vb_launch_pmix_library(void)

@@ -8,10 +8,11 @@
 #include "net/control/root.h"
 #include "net/control/secret.h"
 
+#define VB_BEGUN_TEXT 64 /* size of the line of vb_launch_begun_line(), with the zero */
+
 struct vb_launch {
     bool supervised; /* a launcher made this process a rank; otherwise only the secret is known */
     bool has_secret;
-    bool own_secret; /* the secret is for this job only: the user's secret does not open it */
     int rank, world;
     int local_rank, local_ranks; /* among the ranks with the same cpus; local_ranks 0: not known */
     int root_fd;                 /* listening socket of rank 0, which owns it; other ranks: -1 */
@@ -20,7 +21,9 @@ struct vb_launch {
     /* The supervisor shows this rank's standard error, with progress, on a terminal. */
     bool terminal;
     char root[VB_ROOT_TEXT];
+    char run_id[VB_DERIVE_MAX + 1]; /* what makes the user's secret that of this run; "": nothing */
     unsigned char secret[VB_SECRET_BYTES]; /* from the supervisor, else from VB_SECRET */
+    char begun_line[VB_BEGUN_TEXT];        /* over ssh: for vb_launch_tell_begun() */
 };
 
 /* Reads the launch from the environment, removes it there, and takes ownership of the descriptors,
@@ -33,6 +36,7 @@ vb_status vb_launch_read(int64_t silent_ms, struct vb_launch *launch_p);
 struct vb_launch_opts {
     const char *root;        /* HOST:PORT of rank 0; NULL, or port 0: rank 0 chooses */
     const char *secret_file; /* NULL: VB_SECRET, or none */
+    const char *run_id;      /* NULL: the launcher's own name of this run */
     int64_t timeout_ms;      /* timeout for meeting the other ranks */
 };
 
@@ -54,6 +58,10 @@ void vb_launch_env_destroy(char **env);
  * "NAME:PORT" of rank 0; with port 0 rank 0 chooses the port. */
 char **vb_launch_assignments_create(const struct vb_launch *launch);
 
+/* Moves the secret, if there is one, to memory that core dumps leave out, and wipes it in launch.
+ * The caller frees it with vb_secret_free(). */
+vb_status vb_launch_take_secret(struct vb_launch *launch, unsigned char **secret_p);
+
 /* Tells vb_supervise(), if it started this process, that training has begun: from then on the job
  * may go on without some of its ranks. */
 void vb_launch_tell_begun(const struct vb_launch *launch);
@@ -65,8 +73,6 @@ void vb_launch_tell_lost(void *arg, int peer, const char *why);
 
 #define VB_NEWS_WHY 200  /* size of a reason, with the terminating zero */
 #define VB_NEWS_TEXT 256 /* size of the line that tells a loss */
-
-#define VB_BEGUN_TEXT 64 /* size of the line below, with the terminating zero */
 
 /* Makes the line that a rank over ssh prints on standard error when training has begun. */
 vb_status vb_launch_begun_line(const unsigned char secret[VB_SECRET_BYTES],
@@ -82,7 +88,7 @@ struct vb_hello {
 vb_status vb_hello_own(struct vb_hello *hello_p); /* hello of this process; root is empty */
 bool vb_hello_parse(const char *line, struct vb_hello *hello_p);
 
-/* Answers a hello. secret NULL: the rank has it. Returns the length; 512 bytes are enough. */
+/* Answers a hello. Returns the length; 512 bytes are enough. */
 int vb_launch_answer(char *buf, size_t size, const char *root,
                      const unsigned char secret[VB_SECRET_BYTES]);
 

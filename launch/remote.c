@@ -82,9 +82,7 @@ vb_status vb_remote_create(const struct vb_supervise_opts *o, struct vb_remote *
     if (st == VB_OK)
         st = vb_hello_own(&r->own);
     if (st == VB_OK)
-        st = o->secret != NULL ? VB_OK : vb_secret_make(r->secret);
-    if (st == VB_OK && o->secret != NULL)
-        memcpy(r->secret, o->secret, sizeof(r->secret));
+        st = vb_supervise_secret(o, &r->secret);
     if (st != VB_OK) {
         vb_remote_destroy(r);
         return st;
@@ -97,7 +95,7 @@ void vb_remote_destroy(struct vb_remote *r)
 {
     if (r == NULL)
         return;
-    explicit_bzero(r->secret, sizeof(r->secret));
+    vb_secret_free(r->secret);
     free(r->ssh);
     free(r->has_hello);
     free(r);

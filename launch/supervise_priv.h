@@ -44,8 +44,11 @@ struct vb_remote {
     bool *has_hello; /* one entry for each rank */
     int n_hello;
     char found_root[VB_ROOT_TEXT]; /* of the hello of rank 0 */
-    unsigned char secret[VB_SECRET_BYTES];
+    unsigned char *secret;
 };
+
+/* Makes the secret of the job, or copies the one in the options. */
+vb_status vb_supervise_secret(const struct vb_supervise_opts *o, unsigned char **secret_p);
 
 vb_status vb_remote_create(const struct vb_supervise_opts *o, struct vb_remote **remote_p);
 void vb_remote_destroy(struct vb_remote *r);
@@ -81,7 +84,7 @@ struct vb_spawner {
     int begun_fd;  /* writing end of the pipe through which a rank says that training has begun */
     bool terminal; /* ranks may show their progress on a terminal */
     char root[VB_ROOT_TEXT];
-    unsigned char secret[VB_SECRET_BYTES];
+    unsigned char *secret;
     const struct vb_signals *signals; /* caught by the supervisor; restored in a rank */
     const struct vb_remote *remote;   /* NULL: the ranks are on this host */
 };

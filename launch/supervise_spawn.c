@@ -28,6 +28,17 @@ struct image {
     char **env;
 };
 
+vb_status vb_supervise_secret(const struct vb_supervise_opts *o, unsigned char **secret_p)
+{
+    *secret_p = vb_secret_alloc();
+    if (*secret_p == NULL)
+        return VB_ERR_NO_MEMORY;
+    if (o->secret == NULL)
+        return vb_secret_make(*secret_p);
+    memcpy(*secret_p, o->secret, VB_SECRET_BYTES);
+    return VB_OK;
+}
+
 vb_status vb_spawner_init(struct vb_spawner *s, const struct vb_supervise_opts *o,
                           const struct vb_remote *remote, const struct vb_signals *signals,
                           int *begun_fd_p)
@@ -43,11 +54,9 @@ vb_status vb_spawner_init(struct vb_spawner *s, const struct vb_supervise_opts *
     s->argv = o->argv;
     s->ranks = o->ranks;
     s->terminal = isatty(STDERR_FILENO) == 1;
-    st = o->secret != NULL ? VB_OK : vb_secret_make(s->secret);
+    st = vb_supervise_secret(o, &s->secret);
     if (st != VB_OK)
         return st;
-    if (o->secret != NULL)
-        memcpy(s->secret, o->secret, sizeof(s->secret));
     s->null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (s->null_fd < 0)
         return vb_err_sys("open /dev/null");
@@ -66,7 +75,8 @@ vb_status vb_spawner_init(struct vb_spawner *s, const struct vb_supervise_opts *
 
 void vb_spawner_fini(struct vb_spawner *s)
 {
-    explicit_bzero(s->secret, sizeof(s->secret));
+    vb_secret_free(s->secret);
+    s->secret = NULL;
     vb_fd_close(&s->root_fd);
     vb_fd_close(&s->null_fd);
     vb_fd_close(&s->begun_fd);
@@ -98,7 +108,7 @@ static vb_status open_pipes(const struct vb_spawner *s, struct pipes *p)
     else if (s->remote != NULL && fcntl(p->in[1], F_SETFL, O_NONBLOCK) != 0)
         st = vb_err_sys("fcntl");
     else if (s->remote == NULL &&
-             write(p->secret[1], s->secret, sizeof(s->secret)) != sizeof(s->secret))
+             write(p->secret[1], s->secret, VB_SECRET_BYTES) != VB_SECRET_BYTES)
         st = vb_err_sys("write to a pipe");
     if (st != VB_OK)
         close_pipes(p);

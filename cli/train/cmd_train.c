@@ -244,8 +244,8 @@ static void fill_outlive(const struct vb_train_opts *o, struct cli_job *job)
  * them the secret. */
 static bool is_joinable(const struct cli_job *job, const struct vb_launch *launch)
 {
-    return job->outlive && !launch->own_secret &&
-           (job->secret_file != NULL || (launch->has_secret && !launch->supervised));
+    return job->outlive && (job->secret_file != NULL || launch->run_id[0] != '\0' ||
+                            (launch->has_secret && !launch->supervised));
 }
 
 /* Returns the arguments as one text, each argument followed by a zero byte. A job sends this text
@@ -269,9 +269,12 @@ static char *join_words(const struct cli_job *job, size_t *len_p)
     return words;
 }
 
-static void say_root(const char *root)
+static void say_root(const char *root, const void *run_id)
 {
-    fprintf(stderr, "others can join: verbena train --join %s --secret-file FILE\n", root);
+    const char *id = run_id;
+
+    fprintf(stderr, "others can join: verbena train --join %s --secret-file FILE", root);
+    fprintf(stderr, id != NULL ? " --run-id '%s'\n" : "\n", id);
 }
 
 static int run_job(const struct cli_command *command, const struct train_args *args,
@@ -298,6 +301,7 @@ static int run_job(const struct cli_command *command, const struct train_args *a
     words = is_joinable(job, &launch) ? join_words(job, &o.join.words_len) : NULL;
     o.join.words = words;
     o.join.say = say_root;
+    o.join.say_arg = launch.run_id[0] != '\0' ? launch.run_id : job->run_id;
     rc = train(args, &launch, &o);
     free(words);
     return rc;
@@ -312,13 +316,11 @@ static int find_secret(const struct cli_command *command, const struct cli_job *
 
     if (vb_launch_read(job->timeout_s * 1000, &launch) != VB_OK)
         return CLI_FAILED;
-    if (job->secret_file != NULL)
-        return vb_secret_read(job->secret_file, group->secret) == VB_OK ? -1 : CLI_FAILED;
-    if (launch.supervised || !launch.has_secret)
+    if (job->secret_file == NULL && (launch.supervised || !launch.has_secret))
         return cli_refuse(
             command, "--join needs the job's secret: give --secret-file FILE or set VB_SECRET");
-    memcpy(group->secret, launch.secret, sizeof(group->secret));
-    return -1;
+    launch.supervised = false; /* the secret of the job to join, not that of a launcher */
+    return cli_job_secret(job, &launch, group);
 }
 
 /* Joins the job at --join. Returns -1 on success; otherwise the exit code. The job decides the

@@ -160,13 +160,14 @@ static vb_status listen_for_members(struct vb_async *a)
 /* Worker 0 starts to listen, and all ranks learn the address. Collective. */
 static vb_status find_root(struct vb_async *a)
 {
-    static const unsigned char none[VB_SECRET_BYTES];
     struct vb_trainer *t = a->trainer;
     vb_status st = VB_OK;
 
-    memcpy(a->secret, t->o->group.secret, sizeof(a->secret));
-    if (t->o->group.world == 1 && memcmp(a->secret, none, sizeof(none)) == 0)
-        st = vb_secret_make(a->secret); /* a single process has no secret yet */
+    a->secret = t->o->group.secret;
+    if (a->secret == NULL) {
+        a->secret = a->own_secret = vb_secret_alloc();
+        st = a->own_secret != NULL ? vb_secret_make(a->own_secret) : VB_ERR_NO_MEMORY;
+    }
     if (st == VB_OK && t->rank == 0)
         st = listen_for_members(a);
     if (st == VB_OK && t->place.group != NULL)
@@ -183,7 +184,7 @@ struct vb_group_opts vb_async_group(const struct vb_async *a, int rank)
     o.world = a->job.workers + vb_ps_server_ranks(&a->job);
     o.elastic = true;
     o.slots = o.world + a->job.join_slots;
-    memcpy(o.secret, a->secret, sizeof(o.secret));
+    o.secret = a->secret;
     o.root = a->root;
     o.root_fd = rank == 0 ? a->root_fd : -1;
     o.announce = NULL;
@@ -276,6 +277,6 @@ void vb_async_destroy(struct vb_async *a)
         return;
     if (a->root_fd >= 0)
         close(a->root_fd);
-    explicit_bzero(a->secret, sizeof(a->secret));
+    vb_secret_free(a->own_secret);
     free(a);
 }

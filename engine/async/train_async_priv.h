@@ -88,7 +88,8 @@ vb_status vb_async_board_done(struct async_board *board);
 struct vb_async {
     struct vb_trainer *trainer;
     struct ps_job job;
-    unsigned char secret[VB_SECRET_BYTES];
+    const unsigned char *secret; /* borrowed from the options, or own_secret */
+    unsigned char *own_secret;   /* a single process has none from a launcher; NULL: not needed */
     char root[VB_ROOT_TEXT];
     int root_fd; /* worker 0: the listening socket; -1: there is none, or the group owns it */
     struct vb_group *ps;

@@ -50,7 +50,7 @@ void vb_async_announce(const struct vb_async *a)
     if (vb_async_join_info_bytes(a) == 0)
         VB_LOG_WARN("no worker can join this job: its command line is too long");
     else if (o->join.say != NULL)
-        o->join.say(a->root);
+        o->join.say(a->root, o->join.say_arg);
 }
 
 size_t vb_async_join_info_bytes(const struct vb_async *a)
@@ -257,7 +257,7 @@ vb_status vb_async_adopt_joined(struct vb_async *a)
             "cannot join: the job claims to have begun at step %lld, but has only %lld steps",
             (long long)p->begin, (long long)a->job.steps);
     a->job.max_keys = (size_t)p->max_keys;
-    memcpy(a->secret, t->o->group.secret, sizeof(a->secret));
+    a->secret = t->o->group.secret;
     snprintf(a->root, sizeof(a->root), "%s", t->o->group.root);
     a->ps = j->group;
     a->board = j->board;

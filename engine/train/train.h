@@ -170,7 +170,9 @@ struct vb_train_join_opts {
     struct vb_joined *joined; /* borrowed: the job that this worker joins; NULL: none */
     const char *words; /* arguments for joiners, each with a zero byte; NULL: nobody can join */
     size_t words_len;
-    void (*say)(const char *root); /* called on rank 0 with the address for joiners; may be NULL */
+    /* Called on rank 0 with the address for joiners; may be NULL. */
+    void (*say)(const char *root, const void *arg);
+    const void *say_arg;
 };
 
 /* Functions that training calls. Each may be NULL. */

@@ -87,9 +87,11 @@ static enum wire_verdict judge(void *arg, const struct wire_call *call,
     struct control *c = arg;
     struct conn *conn;
 
+    if (c->opts.secret == NULL)
+        return WIRE_CLOSED;
     if (call->kind == WIRE_JOIN) {
         *epoch_p = 0; /* a joiner cannot know the epoch */
-        memcpy(key, c->secret, AUTH_KEY_BYTES);
+        memcpy(key, c->opts.secret, AUTH_KEY_BYTES);
         return vb_membership_judge_join(c);
     }
     if (call->world != (uint32_t)c->opts.world)
@@ -103,7 +105,7 @@ static enum wire_verdict judge(void *arg, const struct wire_call *call,
     if (call->kind == WIRE_CONTROL) {
         if (conn->slot != SLOT_EXPECTED)
             return WIRE_BAD_RANK;
-        memcpy(key, c->secret, AUTH_KEY_BYTES);
+        memcpy(key, c->opts.secret, AUTH_KEY_BYTES);
         return WIRE_WELCOME;
     }
     if (!conn->data.key_given || conn->data.fd >= 0)
@@ -116,17 +118,19 @@ static enum wire_verdict judge(void *arg, const struct wire_call *call,
 static void admit(struct control *c, struct pending *p)
 {
     const struct wire_call *call = &p->hs.call;
+    struct auth_session session;
     struct conn *conn;
 
+    vb_auth_session(&session, p->hs.session, AUTH_LISTENER);
     if (call->kind == WIRE_JOIN) {
-        if (vb_membership_give_slot(c, p->fd, p->hs.session))
+        if (vb_membership_give_slot(c, p->fd, &session))
             p->fd = -1;
         vb_pending_drop(p);
         return;
     }
     conn = &c->conns[call->rank];
     if (call->kind == WIRE_CONTROL && conn->slot == SLOT_EXPECTED && conn->epoch == call->epoch) {
-        vb_conn_up(c, (int)call->rank, p->fd, p->hs.session);
+        vb_conn_up(c, (int)call->rank, p->fd, &session);
         p->fd = -1;
     } else if (call->kind == WIRE_DATA && conn->data.key_given && conn->epoch == call->epoch) {
         conn->data.fd = p->fd;

@@ -19,6 +19,7 @@ void vb_conn_init(struct conn *conn)
     conn->fd = -1;
     conn->data.fd = -1;
     conn->past.process_fd = -1;
+    conn->in.head_len = WIRE_FRAME_HEAD;
 }
 
 static void free_blobs(struct blob *blob)
@@ -40,19 +41,19 @@ void vb_conn_fini(struct conn *conn)
     free_blobs(conn->join.offers.first);
     free(conn->in.payload);
     free(conn->out.bytes);
-    explicit_bzero(conn->session, sizeof(conn->session));
+    explicit_bzero(&conn->session, sizeof(conn->session));
     explicit_bzero(conn->data.one_time, sizeof(conn->data.one_time));
     vb_conn_init(conn);
 }
 
-void vb_conn_up(struct control *c, int rank, int fd, const unsigned char session[AUTH_KEY_BYTES])
+void vb_conn_up(struct control *c, int rank, int fd, const struct auth_session *session)
 {
     struct conn *conn = &c->conns[rank];
 
     conn->fd = fd;
     conn->slot = SLOT_TAKEN;
     conn->beat.heard_ns = vb_clock_ns();
-    memcpy(conn->session, session, AUTH_KEY_BYTES);
+    conn->session = *session;
     pthread_cond_broadcast(&c->changed);
 }
 
@@ -122,14 +123,12 @@ vb_status vb_conn_send(struct control *c, int rank, uint16_t type, const void *p
 
     if (conn->fd < 0)
         return VB_ERR_PEER;
-    if (!out_grow(conn, WIRE_FRAME_HEAD + len_bytes)) {
+    if (!out_grow(conn, AUTH_FRAME_ROOM(len_bytes))) {
         vb_conn_lose(c, rank, "the peer does not read what this rank sends");
         return VB_ERR_PEER;
     }
-    vb_wire_frame_encode((uint32_t)len_bytes, type, conn->out.bytes + conn->out.len);
-    if (len_bytes > 0)
-        memcpy(conn->out.bytes + conn->out.len + WIRE_FRAME_HEAD, payload, len_bytes);
-    conn->out.len += WIRE_FRAME_HEAD + len_bytes;
+    conn->out.len += vb_auth_frame(&conn->session.out, type, payload, len_bytes,
+                                   conn->out.bytes + conn->out.len);
     vb_conn_flush(c, rank);
     return VB_OK;
 }
@@ -247,68 +246,105 @@ static bool take_frame(struct control *c, int rank)
     }
 }
 
-/* Returns false if the head is invalid or there is no memory for the payload. */
-static bool begin_payload(struct control *c, struct conn *conn)
+/* Returns false if there is no memory for payload and tag. */
+static bool begin_payload(struct conn_in *in)
 {
-    if (!vb_wire_frame_decode(conn->in.head, c->opts.world, &conn->in.len, &conn->in.type))
-        return false;
-    conn->in.have = 0;
-    if (conn->in.room >= conn->in.len && conn->in.payload != NULL)
+    uint32_t room = in->len + WIRE_TAG;
+
+    in->have = 0;
+    if (in->room >= room && in->payload != NULL)
         return true; /* the old buffer is used again, so heartbeats allocate nothing */
-    free(conn->in.payload);
-    conn->in.room = conn->in.len > 64 ? conn->in.len : 64;
-    conn->in.payload = malloc(conn->in.room);
-    return conn->in.payload != NULL;
+    free(in->payload);
+    in->room = room > 128 ? room : 128;
+    in->payload = malloc(in->room);
+    return in->payload != NULL;
 }
 
-/* Reads once. Returns 1 if the frame made progress, 0 if there was nothing to read, and -1 with
- * *why_p if the connection is broken or closed or the head of the frame is invalid. */
-static int read_some(struct control *c, struct conn *conn, const char **why_p)
+/* All bytes of the head are there. If the length varies, the tag of the head follows first: no
+ * memory is taken for a length that the peer has not sent. Returns what is wrong, or NULL. */
+static const char *take_head(struct control *c, struct conn *conn)
 {
-    bool in_head = conn->in.head_have < WIRE_FRAME_HEAD;
-    unsigned char *to =
-        in_head ? conn->in.head + conn->in.head_have : conn->in.payload + conn->in.have;
-    size_t want = in_head ? WIRE_FRAME_HEAD - conn->in.head_have : conn->in.len - conn->in.have;
-    ssize_t n = want > 0 ? recv(conn->fd, to, want, MSG_DONTWAIT) : 0;
+    struct conn_in *in = &conn->in;
+    const char *fault;
+
+    if (in->head_len == WIRE_FRAME_HEAD) {
+        if (!vb_wire_frame_decode(in->head, c->opts.world, &in->len, &in->type))
+            return "the head of a control frame is invalid: it was injected or damaged on the way, "
+                   "or the peer is faulty";
+        if (vb_wire_length_varies(in->type)) {
+            in->head_len += WIRE_TAG;
+            return NULL;
+        }
+    } else {
+        fault = vb_auth_check(&conn->session, in->head, NULL, 0, in->head + WIRE_FRAME_HEAD);
+        if (fault != NULL)
+            return fault;
+    }
+    return begin_payload(in) ? NULL : "there is no memory for what the peer sends";
+}
+
+/* Payload and tag are there. */
+static const char *take_payload(struct control *c, int rank)
+{
+    struct conn *conn = &c->conns[rank];
+    struct conn_in *in = &conn->in;
+    const char *fault =
+        vb_auth_check(&conn->session, in->head, in->payload, in->len, in->payload + in->len);
+
+    if (fault != NULL)
+        return fault;
+    in->head_have = 0;
+    in->head_len = WIRE_FRAME_HEAD;
+    return take_frame(c, rank) ? NULL : "the peer sent a frame out of order";
+}
+
+/* Reads once. Returns false if there was nothing to read, or with *why_p if the connection is
+ * broken or closed. */
+static bool read_some(struct conn *conn, const char **why_p)
+{
+    struct conn_in *in = &conn->in;
+    bool in_head = in->head_have < in->head_len;
+    unsigned char *to = in_head ? in->head + in->head_have : in->payload + in->have;
+    size_t want = in_head ? in->head_len - in->head_have : in->len + WIRE_TAG - in->have;
+    ssize_t n = recv(conn->fd, to, want, MSG_DONTWAIT);
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return 0;
-    if (n < 0 || (n == 0 && want > 0)) {
+        return false;
+    if (n <= 0) {
         conn->end.inactive = n == 0;
-        *why_p = n == 0 ? "the connection closed" : "the connection failed";
-        return -1;
+        *why_p = n < 0                ? "the connection failed"
+                 : in->head_have == 0 ? "the connection closed"
+                                      : "the connection closed in the middle of a control frame";
+        return false;
     }
-    if (!in_head) {
-        conn->in.have += (uint32_t)n;
-        return 1;
-    }
-    conn->in.head_have += (size_t)n;
-    if (conn->in.head_have == WIRE_FRAME_HEAD && !begin_payload(c, conn)) {
-        *why_p = "the peer sent an invalid frame";
-        return -1;
-    }
-    return 1;
+    if (in_head)
+        in->head_have += (size_t)n;
+    else
+        in->have += (uint32_t)n;
+    return true;
 }
 
 void vb_conn_read(struct control *c, int rank)
 {
     struct conn *conn = &c->conns[rank];
+    struct conn_in *in = &conn->in;
     const char *why = NULL;
-    int rc = 1;
+    bool in_head;
 
-    while (conn->fd >= 0 && rc > 0) {
-        rc = read_some(c, conn, &why);
-        if (rc > 0)
+    while (conn->fd >= 0 && why == NULL) {
+        in_head = in->head_have < in->head_len;
+        if (!read_some(conn, &why))
+            break;
+        if (in_head && in->head_have == in->head_len)
+            why = take_head(c, conn);
+        else if (!in_head && in->have == in->len + WIRE_TAG)
+            why = take_payload(c, rank);
+        /* Only a frame, or the payload after a head, that was proved counts as heard. Otherwise
+         * somebody on the way could keep a dead peer alive. */
+        if (why == NULL && (in->head_have == 0 || in->head_have == sizeof(in->head)))
             conn->beat.heard_ns = vb_clock_ns();
-        if (rc > 0 && conn->in.head_have == WIRE_FRAME_HEAD && conn->in.have == conn->in.len) {
-            conn->in.head_have = 0;
-            if (!take_frame(c, rank)) {
-                why = "the peer sent a frame out of order";
-                rc = -1;
-            }
-        }
     }
-    if (rc < 0)
+    if (why != NULL)
         vb_conn_lose(c, rank, why);
     pthread_cond_broadcast(&c->changed);
 }

@@ -228,7 +228,6 @@ static void control_free(struct control *c)
     vb_fd_close(&c->opts.unix_fd);
     free(c->conns);
     free(c->table);
-    explicit_bzero(c->secret, sizeof(c->secret));
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->lock);
     free(c);
@@ -243,8 +242,6 @@ static struct control *control_alloc(const struct control_opts *opts)
     if (c == NULL)
         return NULL;
     c->opts = *opts;
-    memcpy(c->secret, opts->secret, AUTH_KEY_BYTES);
-    c->opts.secret = NULL;
     for (i = 0; i < PENDING_MAX; i++)
         c->pending[i].fd = -1;
     pthread_mutex_init(&c->lock, NULL);

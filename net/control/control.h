@@ -26,8 +26,8 @@ struct control_opts {
     uint32_t epoch; /* the epoch that began when this rank joined */
     bool elastic;   /* if a peer is lost, the group goes on without it */
     double patience;
-    uint32_t choice; /* enum vb_transport_choice, sent to joiners */
-    const unsigned char *secret;
+    uint32_t choice;             /* enum vb_transport_choice, sent to joiners */
+    const unsigned char *secret; /* borrowed until vb_control_close(); NULL: nobody may call */
     int listen_fd; /* closed by vb_control_close(), or by vb_control_open() if that fails */
     int unix_fd;   /* closed in the same way; -1: none */
     int beat_ms;
@@ -138,10 +138,9 @@ vb_status vb_control_send_offer(struct control *control, int rank, const struct 
  * passes it to vb_control_adopt(). */
 vb_status vb_control_ask_slot(const struct sock_addr *root,
                               const unsigned char secret[AUTH_KEY_BYTES], uint64_t deadline,
-                              struct wire_slot *slot_p, int *fd_p,
-                              unsigned char session[AUTH_KEY_BYTES]);
+                              struct wire_slot *slot_p, int *fd_p, struct auth_session *session_p);
 void vb_control_adopt(struct control *control, int rank, int fd,
-                      const unsigned char session[AUTH_KEY_BYTES]);
+                      const struct auth_session *session);
 
 /* Sends this rank's info to rank 0 and waits for the list of members, which has one entry for each
  * slot; the epoch of a free slot is 0. */

@@ -47,11 +47,12 @@ enum unfenced {
 
 /* The frame that is being received. */
 struct conn_in {
-    unsigned char head[WIRE_FRAME_HEAD];
-    size_t head_have; /* number of bytes of the head received */
+    unsigned char head[WIRE_FRAME_HEAD + WIRE_TAG];
+    size_t head_len, head_have; /* number of bytes of the head: all, received */
     uint16_t type;
     unsigned char *payload;
-    uint32_t len, have, room; /* number of payload bytes announced, received, allocated */
+    uint32_t len;        /* number of payload bytes; the tag follows them */
+    uint32_t have, room; /* number of bytes of payload and tag received, allocated */
 };
 
 /* Bytes to send that the socket has not accepted yet. */
@@ -109,8 +110,8 @@ struct conn {
     uint32_t epoch; /* the epoch of this rank or of the peer, whichever joined later */
     bool has_info;
     struct wire_info info;
-    unsigned char session[AUTH_KEY_BYTES]; /* the key of this connection */
-    struct blob_list blobs;                /* received for vb_control_exchange() */
+    struct auth_session session;
+    struct blob_list blobs; /* received for vb_control_exchange() */
     struct conn_in in;
     struct conn_out out;
     struct conn_beat beat;
@@ -129,7 +130,6 @@ struct pending {
 
 struct control {
     struct control_opts opts;
-    unsigned char secret[AUTH_KEY_BYTES];
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -181,7 +181,7 @@ uint64_t vb_control_patient(const struct control *c, uint64_t ns);
 /* conn.c */
 void vb_conn_init(struct conn *conn);
 void vb_conn_fini(struct conn *conn);
-void vb_conn_up(struct control *c, int rank, int fd, const unsigned char session[AUTH_KEY_BYTES]);
+void vb_conn_up(struct control *c, int rank, int fd, const struct auth_session *session);
 void vb_conn_read(struct control *c, int rank);
 void vb_conn_flush(struct control *c, int rank);
 vb_status vb_conn_send(struct control *c, int rank, uint16_t type, const void *payload,
@@ -201,8 +201,7 @@ void vb_membership_leave(struct control *c, int rank); /* called when a goodbye 
 void vb_membership_check(struct control *c, uint64_t now);
 void vb_membership_news(struct control *c);
 enum wire_verdict vb_membership_judge_join(struct control *c);
-bool vb_membership_give_slot(struct control *c, int fd,
-                             const unsigned char session[AUTH_KEY_BYTES]);
+bool vb_membership_give_slot(struct control *c, int fd, const struct auth_session *session);
 /* Returns false if the protocol does not allow the frame. */
 bool vb_membership_frame(struct control *c, int rank);
 void vb_membership_info_came(struct control *c, int rank);

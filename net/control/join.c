@@ -144,15 +144,21 @@ vb_status vb_control_send_offer(struct control *c, int rank, const struct wire_o
 
 /* ---- a slot for this rank -------------------------------------------------------------------- */
 
-static vb_status read_slot(int fd, uint64_t deadline, struct wire_slot *slot_p)
+static vb_status read_slot(int fd, uint64_t deadline, struct wire_slot *slot_p,
+                           struct auth_session *session)
 {
-    unsigned char bytes[WIRE_FRAME_HEAD + WIRE_SLOT_BYTES];
+    unsigned char bytes[WIRE_FRAME_HEAD + WIRE_SLOT_BYTES + WIRE_TAG];
+    const char *fault;
     uint32_t len;
     uint16_t type;
     vb_status st = vb_sock_read(fd, bytes, sizeof(bytes), deadline);
 
     if (st != VB_OK)
         return st;
+    fault = vb_auth_check(session, bytes, bytes + WIRE_FRAME_HEAD, WIRE_SLOT_BYTES,
+                          bytes + WIRE_FRAME_HEAD + WIRE_SLOT_BYTES);
+    if (fault != NULL)
+        return vb_err(VB_ERR_ACCESS, "rank 0 sent no slot: %s", fault);
     if (!vb_wire_frame_decode(bytes, 1, &len, &type) || type != WIRE_SLOT ||
         !vb_wire_slot_decode(bytes + WIRE_FRAME_HEAD, slot_p))
         return vb_err(VB_ERR_INPUT, "rank 0 sent an invalid slot");
@@ -162,36 +168,38 @@ static vb_status read_slot(int fd, uint64_t deadline, struct wire_slot *slot_p)
 /* Returns VB_AGAIN if another rank is joining or got the slot first. */
 static vb_status ask_once(const struct sock_addr *root, const unsigned char *secret,
                           uint64_t deadline, struct wire_slot *slot_p, int *fd_p,
-                          unsigned char session[AUTH_KEY_BYTES])
+                          struct auth_session *session_p)
 {
     struct wire_call call = {
         .version = WIRE_VERSION, .kind = WIRE_JOIN, .rank = WIRE_NO_RANK, .to = 0};
     uint64_t soon = vb_clock_ns() + CONNECT_NS; /* a group that can be joined already listens */
+    unsigned char key[AUTH_KEY_BYTES];
     vb_status st;
 
     vb_auth_random(call.nonce, sizeof(call.nonce));
     st = vb_sock_connect(root, deadline < soon ? deadline : soon, fd_p);
     if (st != VB_OK)
         return VB_ERR_PEER;
-    st = vb_handshake_call(*fd_p, &call, secret, deadline, session);
+    st = vb_handshake_call(*fd_p, &call, secret, deadline, key);
     if (st == VB_OK) {
-        st = read_slot(*fd_p, deadline, slot_p);
+        vb_auth_session(session_p, key, AUTH_CALLER);
+        st = read_slot(*fd_p, deadline, slot_p, session_p);
         st = st == VB_ERR_PEER ? VB_AGAIN : st;
     }
     if (st != VB_OK)
         close(*fd_p);
+    explicit_bzero(key, sizeof(key));
     return st;
 }
 
 vb_status vb_control_ask_slot(const struct sock_addr *root,
                               const unsigned char secret[AUTH_KEY_BYTES], uint64_t deadline,
-                              struct wire_slot *slot_p, int *fd_p,
-                              unsigned char session[AUTH_KEY_BYTES])
+                              struct wire_slot *slot_p, int *fd_p, struct auth_session *session_p)
 {
     vb_status st;
 
     for (;;) {
-        st = ask_once(root, secret, deadline, slot_p, fd_p, session);
+        st = ask_once(root, secret, deadline, slot_p, fd_p, session_p);
         if (st == VB_ERR_TIMEOUT)
             return vb_err(st, "rank 0 gave this rank no slot in time");
         if (st != VB_AGAIN)
@@ -203,8 +211,7 @@ vb_status vb_control_ask_slot(const struct sock_addr *root,
     }
 }
 
-void vb_control_adopt(struct control *c, int rank, int fd,
-                      const unsigned char session[AUTH_KEY_BYTES])
+void vb_control_adopt(struct control *c, int rank, int fd, const struct auth_session *session)
 {
     pthread_mutex_lock(&c->lock);
     c->conns[rank].epoch = c->opts.epoch;

@@ -252,7 +252,7 @@ enum wire_verdict vb_membership_judge_join(struct control *c)
     return any_ending(c) ? WIRE_BUSY : WIRE_FULL;
 }
 
-bool vb_membership_give_slot(struct control *c, int fd, const unsigned char session[AUTH_KEY_BYTES])
+bool vb_membership_give_slot(struct control *c, int fd, const struct auth_session *session)
 {
     int slot = c->joining < 0 ? find_empty(c) : -1;
     unsigned char bytes[WIRE_SLOT_BYTES];

@@ -31,21 +31,24 @@ vb_status vb_control_dial(struct control *c, int rank, const struct sock_addr *t
                           uint64_t deadline)
 {
     struct wire_call call = call_to(c, rank, WIRE_CONTROL);
-    unsigned char session[AUTH_KEY_BYTES];
+    unsigned char key[AUTH_KEY_BYTES];
+    struct auth_session session;
     int fd;
     vb_status st = vb_sock_connect(to, deadline, &fd);
 
     if (st != VB_OK)
         return st;
-    st = vb_handshake_call(fd, &call, c->secret, deadline, session);
+    st = vb_handshake_call(fd, &call, c->opts.secret, deadline, key);
     if (st != VB_OK) {
         close(fd);
         return st;
     }
+    vb_auth_session(&session, key, AUTH_CALLER);
     pthread_mutex_lock(&c->lock);
-    vb_conn_up(c, rank, fd, session);
+    vb_conn_up(c, rank, fd, &session);
     pthread_mutex_unlock(&c->lock);
-    explicit_bzero(session, sizeof(session));
+    explicit_bzero(key, sizeof(key));
+    explicit_bzero(&session, sizeof(session));
     vb_control_wake(c);
     return VB_OK;
 }
@@ -64,7 +67,7 @@ vb_status vb_control_local_addr(struct control *c, int rank, struct sock_addr *a
 void vb_control_pair_key(struct control *c, int rank, unsigned char key[AUTH_KEY_BYTES])
 {
     pthread_mutex_lock(&c->lock);
-    vb_auth_code(c->conns[rank].session, "verbena pair   1", NULL, 0, key);
+    vb_auth_code(c->conns[rank].session.key, "verbena pair   1", NULL, 0, key);
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -190,7 +193,7 @@ vb_status vb_control_give_key(struct control *c, int rank)
 
     pthread_mutex_lock(&c->lock);
     vb_auth_random(conn->data.one_time, sizeof(conn->data.one_time));
-    vb_auth_seal(conn->session, conn->data.one_time, sealed);
+    vb_auth_seal(conn->session.key, conn->data.one_time, sealed);
     conn->data.key_given = true;
     st = vb_conn_send(c, rank, WIRE_KEY, sealed, sizeof(sealed));
     pthread_mutex_unlock(&c->lock);
@@ -205,7 +208,7 @@ vb_status vb_control_take_key(struct control *c, int rank, uint64_t deadline,
 
     pthread_mutex_lock(&c->lock);
     st = vb_control_wait_for(c, rank, AWAITED_KEY, "a key for the data connection", deadline);
-    if (st == VB_OK && !vb_auth_unseal(c->conns[rank].session, c->conns[rank].data.sealed, key))
+    if (st == VB_OK && !vb_auth_unseal(c->conns[rank].session.key, c->conns[rank].data.sealed, key))
         st = vb_err(VB_ERR_ACCESS, "rank %d sent a key that this rank cannot decrypt", rank);
     c->conns[rank].data.has_key = false;
     pthread_mutex_unlock(&c->lock);

@@ -97,9 +97,12 @@ const char *vb_wire_verdict_str(uint32_t verdict)
     static const char *const texts[] = {
         [WIRE_WELCOME] = "welcome",
         [WIRE_BAD_VERSION] = "the two programs use different versions of the protocol",
-        [WIRE_BAD_SECRET] = "the secrets differ",
+        [WIRE_BAD_SECRET] =
+            "the secrets differ: all ranks of a run need the same secret and the same --run-id",
         [WIRE_BAD_RANK] =
-            "the rank of the caller is already connected or does not belong to this job",
+            "the rank of the caller is already connected or does not belong to this job; if a rank "
+            "of an earlier run has its place, end that, or give all ranks of this run a new "
+            "--run-id",
         [WIRE_BAD_WORLD] = "the two ranks were started with different numbers of ranks",
         [WIRE_BAD_EPOCH] =
             "the epoch of the caller is out of date: that rank is no longer a member",
@@ -137,6 +140,11 @@ static const struct {
     [WIRE_OFFER] = {WIRE_OFFER_BYTES, WIRE_OFFER_BYTES},
     [WIRE_DROPPED] = {0, 512},
 };
+
+bool vb_wire_length_varies(uint16_t type)
+{
+    return lengths[type].min != lengths[type].max;
+}
 
 bool vb_wire_frame_decode(const unsigned char in[WIRE_FRAME_HEAD], int world, uint32_t *len_p,
                           uint16_t *type_p)

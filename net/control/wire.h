@@ -73,6 +73,7 @@ const char *vb_wire_verdict_str(uint32_t verdict);
 /* ---- frames ---------------------------------------------------------------------------------- */
 
 #define WIRE_FRAME_HEAD 8
+#define WIRE_TAG 16 /* proves that a frame, or its head, is authentic (auth.h) */
 
 enum wire_type {
     WIRE_INFO = 1,  /* rank -> rank 0: name and address of the sender */
@@ -106,6 +107,10 @@ void vb_wire_frame_encode(uint32_t len_bytes, uint16_t type, unsigned char out[W
 /* Returns false if the type is unknown or cannot have this length in a world of this size. */
 bool vb_wire_frame_decode(const unsigned char in[WIRE_FRAME_HEAD], int world, uint32_t *len_p,
                           uint16_t *type_p);
+
+/* Whether frames of this type, which must be known, have different lengths. Their head has a tag of
+ * its own, so that its length is not believed before it is proved. */
+bool vb_wire_length_varies(uint16_t type);
 
 /* ---- name and address of a rank -------------------------------------------------------------- */
 

@@ -204,6 +204,8 @@ static vb_status check_opts(const struct vb_group_opts *o)
         return vb_err(VB_ERR_USAGE, "only an elastic group can have slots for joiners");
     if (o->root == NULL && (o->rank > 0 || o->root_fd < 0))
         return vb_err(VB_ERR_USAGE, "the address of rank 0 is missing: give its HOST:PORT");
+    if (o->secret == NULL && o->world > 1)
+        return vb_err(VB_ERR_USAGE, "%d ranks need a common secret", o->world);
     if (o->timeout_ms <= 0 || o->patience < 0 || o->timeout_ms * o->patience > INT_MAX)
         return vb_err(VB_ERR_USAGE, "a timeout of %d ms with patience %g is out of range",
                       o->timeout_ms, o->patience);
@@ -370,7 +372,6 @@ void vb_group_close(struct vb_group *g)
     }
     vb_fd_close(&g->epoll_fd);
     vb_fd_close(&g->wake_fd);
-    explicit_bzero(g->opts.secret, sizeof(g->opts.secret));
     pthread_mutex_destroy(&g->front.lock);
     free(g->peers);
     free(g->waits);

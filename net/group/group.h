@@ -30,9 +30,11 @@ enum vb_transport_choice {
 struct vb_group_opts {
     int rank;
     int world;
-    const char *root;                      /* "HOST:PORT" or "[V6]:PORT" at which rank 0 listens */
-    int root_fd;                           /* rank 0: a listening socket to take over; -1: none */
-    unsigned char secret[VB_SECRET_BYTES]; /* the secret of the job, the same on all ranks */
+    const char *root; /* "HOST:PORT" or "[V6]:PORT" at which rank 0 listens */
+    int root_fd;      /* rank 0: a listening socket to take over; -1: none */
+    /* The secret of the job, VB_SECRET_BYTES, the same on all ranks. Borrowed until the group is
+     * closed, so that there is one copy, from vb_secret_alloc(). NULL: this is the only rank. */
+    const unsigned char *secret;
     enum vb_transport_choice transport;
     const char *device; /* RDMA: the only device to use; NULL: any device that reaches the peer */
     const char *bind;   /* RDMA: the only address of this host to use; NULL: any */

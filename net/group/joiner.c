@@ -210,7 +210,7 @@ static vb_status connect_members(struct vb_group *g, const struct wire_member *m
 }
 
 static vb_status connect_to_group(struct vb_group *g, const struct sock_addr *root, int fd,
-                                  const unsigned char session[AUTH_KEY_BYTES], uint64_t deadline)
+                                  const struct auth_session *session, uint64_t deadline)
 {
     struct wire_member *members = calloc((size_t)g->slots, sizeof(*members));
     vb_status st;
@@ -265,7 +265,7 @@ static vb_status alloc_for_slot(const struct vb_group_opts *opts, const struct w
 vb_status vb_group_join(const struct vb_group_opts *opts, struct vb_group **group_p)
 {
     double patience = opts->patience > 0 ? opts->patience : 1;
-    unsigned char session[AUTH_KEY_BYTES];
+    struct auth_session session;
     struct vb_group *g = NULL;
     struct wire_slot slot;
     struct sock_addr root;
@@ -273,22 +273,24 @@ vb_status vb_group_join(const struct vb_group_opts *opts, struct vb_group **grou
     vb_status st;
     int fd;
 
-    if (opts->root == NULL || opts->timeout_ms <= 0 || opts->timeout_ms * patience > INT_MAX)
-        return vb_err(VB_ERR_USAGE, "joining a group needs the address of rank 0 and a timeout");
+    if (opts->root == NULL || opts->secret == NULL || opts->timeout_ms <= 0 ||
+        opts->timeout_ms * patience > INT_MAX)
+        return vb_err(VB_ERR_USAGE,
+                      "joining a group needs the address of rank 0, the secret and a timeout");
     deadline = vb_clock_ns() + (uint64_t)(opts->timeout_ms * patience * 1e6);
     st = vb_auth_init();
     if (st == VB_OK)
         st = vb_root_resolve(opts->root, &root);
     if (st == VB_OK)
-        st = vb_control_ask_slot(&root, opts->secret, deadline, &slot, &fd, session);
+        st = vb_control_ask_slot(&root, opts->secret, deadline, &slot, &fd, &session);
     if (st != VB_OK)
         return st;
     st = alloc_for_slot(opts, &slot, &g);
     if (st == VB_OK)
-        st = connect_to_group(g, &root, fd, session, deadline);
+        st = connect_to_group(g, &root, fd, &session, deadline);
     else
         close(fd);
-    explicit_bzero(session, sizeof(session));
+    explicit_bzero(&session, sizeof(session));
     if (st != VB_OK) {
         if (g != NULL && g->control != NULL)
             vb_group_abort(g, "this rank could not join the group");

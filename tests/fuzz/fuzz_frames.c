@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Fuzzes the frames of an authenticated peer on a control connection.
+ * Fuzzes the frames of an authenticated peer on a control connection. The input has frames without
+ * tags, which are added here: random bytes would hardly ever have the right ones.
  *
  * Covers: net/control/conn.c net/control/membership.c
  */
@@ -11,9 +12,28 @@
 
 #define WORLD 3
 
+/* Sends the next frame of the input, or as it is what is no frame. Returns the bytes used. */
+static size_t send_next(int fd, struct auth_chain *chain, const uint8_t *data, size_t size)
+{
+    static unsigned char bytes[AUTH_FRAME_ROOM(VB_WORLD_MAX * WIRE_MEMBER_BYTES)];
+    size_t used = size < 4096 ? size : 4096, n = used;
+    const unsigned char *from = data;
+    uint16_t type;
+    uint32_t len;
+
+    if (size >= WIRE_FRAME_HEAD && vb_wire_frame_decode(data, WORLD, &len, &type) &&
+        len <= size - WIRE_FRAME_HEAD) {
+        n = vb_auth_frame(chain, type, data + WIRE_FRAME_HEAD, len, bytes);
+        used = WIRE_FRAME_HEAD + len;
+        from = bytes;
+    }
+    return write(fd, from, n) == (ssize_t)n ? used : 0;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const unsigned char session[AUTH_KEY_BYTES];
+    static const unsigned char key[AUTH_KEY_BYTES];
+    struct auth_session session, peer;
     struct conn conns[WORLD];
     struct control c = {
         .opts = {.world = WORLD, .slots = WORLD, .epoch = 1, .listen_fd = -1, .unix_fd = -1},
@@ -33,17 +53,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (i = 0; i < WORLD; i++)
         vb_conn_init(&conns[i]);
     i = c.opts.rank == 0 ? 1 : 0;
-    vb_conn_up(&c, i, fds[0], session);
+    vb_auth_session(&session, key, AUTH_LISTENER);
+    vb_auth_session(&peer, key, AUTH_CALLER);
+    vb_conn_up(&c, i, fds[0], &session);
     if (size > 3 && data[3] % 2 == 1 && c.opts.rank == 0)
         c.joining = i; /* the peer is a joiner; its info makes this rank admit it */
-    /* the input is sent in pieces that fit into the socket */
     while (size > 0 && conns[i].fd >= 0) {
-        ssize_t n = write(fds[1], data, size < 4096 ? size : 4096);
+        size_t n = send_next(fds[1], &peer.out, data, size);
 
-        if (n <= 0)
+        if (n == 0)
             break;
         data += n;
-        size -= (size_t)n;
+        size -= n;
         vb_conn_read(&c, i);
     }
     if (conns[i].join.offers.n > 64 || (!c.opts.elastic && conns[i].join.offers.first != NULL))

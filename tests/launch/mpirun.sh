@@ -3,7 +3,7 @@
 #
 # Tests ranks that Open MPI's mpirun starts, and that find each other through PMIx: mpirun.sh VERBENA
 #
-# Covers: engine/train/train_place.c launch/pmix.c
+# Covers: engine/train/train_place.c launch/pmix.c launch/pmix_share.c
 set -uo pipefail
 verbena=$(realpath "$1")
 
@@ -154,6 +154,21 @@ for ranks in 1 2; do
     { wait $pid; } 2>/dev/null
     nothing_left "a PMIx server that hangs"
 done
+# mpirun passes on the root and the secret, and keeps them, but it does not see the secret itself.
+if command -v gcore >/dev/null; then
+    long -n 3 "${long[@]}"
+    running 3
+    for ((i = 0; i < 500; i++)); do # until all ranks have put what they put
+        gcore -o "$dir/core" "$pid" >"$dir/gcore" 2>&1 || fail "gcore: $(cat "$dir/gcore")"
+        seals=$(strings -n 160 "$dir/core.$pid" | grep -cE '^[0-9a-f]{160}$')
+        [ "$seals" -lt 2 ] || break
+    done
+    [ "$seals" -ge 2 ] || fail "mpirun was not given sealed secrets"
+    ! strings -n 70 "$dir/core.$pid" | grep -E ':[0-9]+ [0-9a-f]{64}' || fail "mpirun knows the secret"
+    rm "$dir/core.$pid"
+    kill -TERM $pid
+    ends "sealed secrets"
+fi
 
 # The whole job ends if a rank is killed, and if the user presses Ctrl-C.
 for how in KILL INT; do

@@ -411,6 +411,41 @@ static void secret_of_step(int job, int step, unsigned char secret[VB_SECRET_BYT
     memcpy(secret, launch.secret, VB_SECRET_BYTES);
 }
 
+/* The same for a run of torchrun. */
+static void secret_of_torch(const char *run_id, int restarts, const char *given,
+                            unsigned char secret[VB_SECRET_BYTES])
+{
+    struct vb_launch_opts opts = {.timeout_ms = TIMEOUT_MS, .run_id = given};
+    struct vb_launch launch = {.root_fd = -1, .has_secret = true, .secret = {1, 2, 3}};
+    char text[300];
+
+    snprintf(text, sizeof(text),
+             "RANK=1 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=n1 MASTER_PORT=29500 "
+             "TORCHELASTIC_RUN_ID=%s TORCHELASTIC_RESTART_COUNT=%d",
+             run_id, restarts);
+    set_environment(text);
+    assert_int_equal(vb_launch_find(&opts, &launch), VB_OK);
+    assert_non_null(strstr(launch.run_id, given != NULL ? given : run_id));
+    memcpy(secret, launch.secret, VB_SECRET_BYTES);
+}
+
+/* Agents count restarts each by themselves, so the count is not part of the run's name. */
+static void each_run_of_torchrun_has_its_own_secret(void **state)
+{
+    unsigned char a[VB_SECRET_BYTES], b[VB_SECRET_BYTES];
+
+    (void)state;
+    secret_of_torch("monday", 0, NULL, a);
+    secret_of_torch("monday", 1, NULL, b);
+    assert_memory_equal(a, b, sizeof(a));
+    secret_of_torch("tuesday", 0, NULL, b);
+    assert_memory_not_equal(a, b, sizeof(a));
+    secret_of_torch("monday", 0, "again", b);
+    assert_memory_not_equal(a, b, sizeof(a));
+    secret_of_torch("tuesday", 0, "again", a); /* the user's text overrides the launcher's */
+    assert_memory_equal(a, b, sizeof(a));
+}
+
 /* Jobs 77 and 333 have the same port but different secrets. */
 static void each_job_of_slurm_has_its_own_secret(void **state)
 {
@@ -858,6 +893,7 @@ int main(void)
         cmocka_unit_test(rank_and_host_are_read),
         cmocka_unit_test(one_task_is_one_rank),
         cmocka_unit_test(each_job_of_slurm_has_its_own_secret),
+        cmocka_unit_test(each_run_of_torchrun_has_its_own_secret),
         cmocka_unit_test(ranks_of_a_host_find_each_other),
         cmocka_unit_test(ranks_with_their_own_cpus_do_not_share),
         cmocka_unit_test(ranks_with_the_same_cpus_share_them),

@@ -79,6 +79,33 @@ static void sealed_keys_open_only_in_their_session(void **state)
     assert_false(vb_auth_unseal(session, sealed, back));
 }
 
+static void sealed_secrets_open_only_in_their_box(void **state)
+{
+    unsigned char secret[VB_SECRET_BYTES] = {1, 2, 3}, back[VB_SECRET_BYTES] = {0};
+    char lid[VB_LID_TEXT], other_lid[VB_LID_TEXT], sealed[VB_SEALED_TEXT];
+    struct vb_box box, other;
+    struct t_stderr t;
+    char text[1024];
+
+    (void)state;
+    assert_int_equal(vb_box_make(&box, lid), VB_OK);
+    assert_int_equal(vb_box_make(&other, other_lid), VB_OK);
+    assert_string_not_equal(lid, other_lid);
+    assert_int_equal(vb_secret_seal(secret, lid, sealed), VB_OK);
+    assert_null(strstr(sealed, "010203"));
+    assert_int_equal(vb_secret_unseal(&box, sealed, back), VB_OK);
+    assert_memory_equal(secret, back, sizeof(secret));
+    t_stderr_catch(&t);
+    assert_int_equal(vb_secret_unseal(&other, sealed, back), VB_ERR_ACCESS);
+    sealed[0] = sealed[0] == '0' ? '1' : '0';
+    assert_int_equal(vb_secret_unseal(&box, sealed, back), VB_ERR_ACCESS);
+    assert_int_equal(vb_secret_unseal(&box, "00", back), VB_ERR_ACCESS);
+    assert_int_equal(vb_secret_seal(secret, "-", sealed), VB_ERR_INPUT);
+    t_stderr_release(&t, text, sizeof(text));
+    assert_non_null(strstr(text, "was not sealed for this rank"));
+    assert_non_null(strstr(text, "is not a public key"));
+}
+
 /* ---- the handshake by itself ----------------------------------------------------------------- */
 
 static enum wire_verdict check_call(void *arg, const struct wire_call *call,
@@ -304,6 +331,7 @@ static void *open_with_secret(void *arg)
 static void a_wrong_secret_is_refused(void **state)
 {
     struct t_job job = {.world = 2, .timeout_ms = 1000};
+    static const unsigned char secrets[2][VB_SECRET_BYTES] = {{1}, {2}};
     struct vb_group_opts opts[2];
     pthread_t ids[2];
     char root[32], text[4096];
@@ -315,7 +343,7 @@ static void a_wrong_secret_is_refused(void **state)
     t_stderr_catch(&t);
     for (i = 0; i < 2; i++) {
         t_group_opts(&job, i, root, fd, &opts[i]);
-        opts[i].secret[31] = (unsigned char)i;
+        opts[i].secret = secrets[i];
         assert_int_equal(pthread_create(&ids[i], NULL, open_with_secret, &opts[i]), 0);
     }
     for (i = 0; i < 2; i++) {
@@ -380,6 +408,7 @@ int main(void)
         cmocka_unit_test(secrets_are_read),
         cmocka_unit_test(known_digest),
         cmocka_unit_test(sealed_keys_open_only_in_their_session),
+        cmocka_unit_test(sealed_secrets_open_only_in_their_box),
         cmocka_unit_test(callers_with_the_secret_are_accepted),
         cmocka_unit_test(callers_without_the_secret_are_told_why),
         cmocka_unit_test(strangers_do_not_disturb_a_job),

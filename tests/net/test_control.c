@@ -18,7 +18,8 @@
  * Returns the peer's end of the connection. */
 static int begin(struct control *c, struct conn conns[2])
 {
-    static const unsigned char session[AUTH_KEY_BYTES];
+    static const unsigned char key[AUTH_KEY_BYTES];
+    struct auth_session session;
     int fds[2];
 
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
@@ -27,7 +28,8 @@ static int begin(struct control *c, struct conn conns[2])
     pthread_cond_init(&c->changed, NULL);
     vb_conn_init(&conns[0]);
     vb_conn_init(&conns[PEER]);
-    vb_conn_up(c, PEER, fds[0], session);
+    vb_auth_session(&session, key, AUTH_LISTENER);
+    vb_conn_up(c, PEER, fds[0], &session);
     return fds[1];
 }
 
@@ -41,12 +43,14 @@ static void end(struct control *c, int fd)
 
 static void says(int fd, enum wire_type type, const char *text)
 {
-    unsigned char head[WIRE_FRAME_HEAD];
-    size_t len = strlen(text);
+    static const unsigned char key[AUTH_KEY_BYTES];
+    unsigned char bytes[AUTH_FRAME_ROOM(64)];
+    struct auth_session session;
+    size_t len;
 
-    vb_wire_frame_encode((uint32_t)len, (uint16_t)type, head);
-    assert_int_equal(write(fd, head, sizeof(head)), sizeof(head));
-    assert_int_equal(write(fd, text, len), len);
+    vb_auth_session(&session, key, AUTH_CALLER);
+    len = vb_auth_frame(&session.out, (uint16_t)type, text, strlen(text), bytes);
+    assert_int_equal(write(fd, bytes, len), len);
 }
 
 static void an_unread_goodbye_counts(void **state)

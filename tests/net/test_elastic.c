@@ -217,8 +217,9 @@ static void a_retired_rank_reaches_nobody(void **state)
 
 /* ---- joiners --------------------------------------------------------------------------------- */
 
-static void join_is_refused(const char *said, unsigned char secret, vb_status want)
+static void join_is_refused(const char *said, unsigned char byte, vb_status want)
 {
+    unsigned char secret[VB_SECRET_BYTES];
     struct vb_group_opts opts;
     struct vb_group *g;
     struct t_stderr err;
@@ -226,7 +227,8 @@ static void join_is_refused(const char *said, unsigned char secret, vb_status wa
     vb_status st;
 
     e_options(board, -1, &opts);
-    memset(opts.secret, secret, sizeof(opts.secret));
+    memset(secret, byte, sizeof(secret));
+    opts.secret = secret;
     t_stderr_catch(&err);
     st = vb_group_join(&opts, &g);
     t_stderr_release(&err, text, sizeof(text));
