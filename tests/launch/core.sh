@@ -20,7 +20,7 @@ fail() {
 }
 kill_all() {
     for pid in "${pids[@]}"; do
-        kill "$pid" 2>/dev/null && wait "$pid"
+        kill -KILL "$pid" && wait "$pid" # the ranks of a supervisor end with it
     done 2>/dev/null
     pids=()
 }
