@@ -112,12 +112,17 @@ static int join_slots_of(const struct vb_train_opts *o, const struct ps_job *job
     return slots < room ? slots : room;
 }
 
+#define TIMEOUT_MS 60000 /* if the options give none */
+#define SETTLE_MS 3000   /* ranks behind a cut are found silent within this time of each other */
+
 static void fill_job(struct vb_async *a)
 {
     struct vb_trainer *t = a->trainer;
     const struct vb_train_opts *o = t->o;
     size_t row = (size_t)(t->data.train.row_max > 0 ? t->data.train.row_max : 1);
     struct ps_job *job = &a->job;
+    double patience = o->group.patience > 0 ? o->group.patience : 1;
+    double timeout_ms = o->group.timeout_ms > 0 ? o->group.timeout_ms : TIMEOUT_MS;
 
     *job = (struct ps_job){.workers = t->world,
                            .servers = vb_train_shards(&o->async),
@@ -129,6 +134,8 @@ static void fill_job(struct vb_async *a)
                            .begin = t->resumed,
                            .steps = t->recipe.steps,
                            .clip = t->recipe.clip,
+                           .stuck_ms = (int64_t)(timeout_ms * patience),
+                           .settle_ms = (int64_t)(SETTLE_MS * patience),
                            .eval_every = o->eval_every,
                            .save_every = o->save.dir != NULL ? o->save.every : 0,
                            .rule = t->recipe.rule,
@@ -192,7 +199,7 @@ struct vb_group_opts vb_async_group(const struct vb_async *a, int rank)
         t->model.row->progress && rank < a->job.workers; /* a server polls the network itself */
     o.crowded = vb_place_is_crowded(t->o, &t->cpus);
     if (o.timeout_ms == 0)
-        o.timeout_ms = 60000;
+        o.timeout_ms = TIMEOUT_MS;
     if (t->place.placement != NULL) {
         o.topo = t->place.topo;
         o.placement = t->place.placement;
@@ -255,8 +262,10 @@ vb_status vb_async_run(struct vb_trainer *t, struct vb_async **async_p)
         st = run_ranks(a);
     if (st == VB_ERR_PEER || st == VB_ERR_TIMEOUT)
         say_last_checkpoint(t);
-    if (st == VB_OK && a->reports && t->o->save.dir != NULL)
+    if (st == VB_OK && a->reports && t->o->save.dir != NULL) {
         st = vb_train_save(t, t->step);
+        a->unsaved = st != VB_OK;
+    }
     return st == VB_OK && a->reports ? vb_async_evaluate(t) : st;
 }
 
@@ -264,7 +273,9 @@ void vb_async_leave(struct vb_async *a, vb_status st)
 {
     if (a == NULL || a->ps == NULL)
         return;
-    if (st != VB_OK)
+    if (a->unsaved)
+        (void)vb_async_board_failed(a->board);
+    else if (st != VB_OK)
         vb_group_abort(a->ps, "this rank could not report the result");
     else if (a->reports)
         (void)vb_async_board_done(a->board);

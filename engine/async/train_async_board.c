@@ -12,7 +12,7 @@
 #define SLICE_NS 100000000u
 #define DONE_NS UINT64_C(3600000000000) /* how long a reporter may evaluate and save */
 
-enum { NOTE_ROW = 1, NOTE_DONE = 2 };
+enum { NOTE_ROW = 1, NOTE_DONE = 2, NOTE_FAILED = 3 };
 
 /* A vb_note_fn. */
 static void on_note(void *arg, int rank, uint32_t value)
@@ -23,6 +23,8 @@ static void on_note(void *arg, int rank, uint32_t value)
         b->has_row[rank] = true;
     else if (value == NOTE_DONE)
         b->done = true;
+    else if (value == NOTE_FAILED)
+        b->failed = true;
 }
 
 vb_status vb_async_board_open(struct vb_group *group, size_t join_info_bytes,
@@ -122,6 +124,11 @@ vb_status vb_async_board_done(struct async_board *b)
     return put_all(b, 0, 0, NOTE_DONE);
 }
 
+vb_status vb_async_board_failed(struct async_board *b)
+{
+    return put_all(b, 0, 0, NOTE_FAILED);
+}
+
 static int reporter(const struct async_board *b)
 {
     int r, own = vb_group_rank(b->group);
@@ -155,7 +162,7 @@ static bool something_new(void *arg)
 {
     const struct waiting *w = arg;
 
-    return w->board->done || !vb_group_member(w->board->group, w->rank) ||
+    return w->board->done || w->board->failed || !vb_group_member(w->board->group, w->rank) ||
            vb_clock_ns() >= w->until_ns;
 }
 
@@ -178,6 +185,9 @@ vb_status vb_async_board_wait(struct async_board *b, bool *reports_p)
         w.rank = rank;
         w.until_ns = vb_clock_ns() + SLICE_NS;
         st = vb_group_wait(b->group, something_new, &w, "the result", -1);
+        if (st == VB_OK && b->failed)
+            return vb_err(VB_ERR_IO, "rank %d (%s) could not write the last checkpoint", rank,
+                          vb_group_host(b->group, rank));
         if (vb_clock_ns() > deadline)
             return vb_err(VB_ERR_TIMEOUT, "rank %d has not reported the result within an hour",
                           rank);

@@ -59,7 +59,7 @@ struct async_board {
     void *join_info;
     size_t workers_at, join_info_at; /* offsets in the window */
     _Atomic bool *has_row;           /* (slots) */
-    _Atomic bool done;
+    _Atomic bool done, failed;       /* the result was reported, or cannot be saved */
     struct vb_op op;
 };
 
@@ -85,6 +85,9 @@ vb_status vb_async_board_wait(struct async_board *board, bool *reports_p);
 /* Tells the other workers that this worker has reported the result. */
 vb_status vb_async_board_done(struct async_board *board);
 
+/* Tells the other workers that the last checkpoint cannot be written, so that they do not try. */
+vb_status vb_async_board_failed(struct async_board *board);
+
 struct vb_async {
     struct vb_trainer *trainer;
     struct ps_job job;
@@ -100,6 +103,7 @@ struct vb_async {
     void *state;                         /* borrowed from the trainer */
     uint32_t shares;                     /* bound 0: the value of worker->shares that is in use */
     bool reports;                        /* this worker reports the result */
+    bool unsaved;                        /* this worker could not write the last checkpoint */
     double accuracy;                     /* accuracy at this worker's end; -1: not evaluated */
 };
 

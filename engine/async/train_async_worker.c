@@ -4,6 +4,8 @@
  */
 #include "engine/async/train_async_priv.h"
 
+#include <string.h>
+
 #define LOOK_EVERY 64 /* number of steps after which a worker polls the network */
 
 vb_status vb_async_evaluate(struct vb_trainer *t)
@@ -51,8 +53,11 @@ vb_status vb_async_do_due(struct vb_async *a)
         vb_train_keep_eval(t, (int64_t)version);
         vb_trainer_show(t, (int64_t)version, true);
     }
-    if (st == VB_OK && (due & PS_SAVE))
+    if (st == VB_OK && (due & PS_SAVE)) {
         st = vb_train_save(t, (int64_t)version);
+        if (st != VB_OK)
+            vb_ps_worker_stop(a->worker);
+    }
     return st;
 }
 
@@ -220,6 +225,8 @@ static bool was_dropped(const struct vb_async *a)
 
     if (w == NULL || a->server.started || a->standby.started || vb_group_rank(a->ps) == 0)
         return false;
+    if (w->lost_rank >= 0 && strstr(vb_group_gone_why(a->ps, w->lost_rank), PS_INVALID) != NULL)
+        return false; /* this worker would send invalid messages again */
     return w->lost_rank < 0 || vb_group_end(a->ps, w->lost_rank) == VB_END_DROPPED_US;
 }
 
@@ -228,8 +235,7 @@ static vb_status rejoin(struct vb_async *a)
 {
     vb_status st;
 
-    VB_LOG_WARN("the other ranks have dropped this worker, because it was silent; this worker now "
-                "joins again");
+    VB_LOG_WARN("the other ranks have dropped this worker; this worker now joins again");
     vb_async_close_worker(a);
     a->shares = 0;
     st = join_others(a, true);

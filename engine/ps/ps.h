@@ -34,6 +34,10 @@ struct ps_job {
     size_t max_keys; /* sparse: maximum number of keys of a batch */
     bool no_reply;   /* dense shards are read with get, whatever their size */
     double clip;     /* bound 0: maximum norm of the mean gradient; 0: no limit */
+    /* How long others may wait for a worker that makes no progress; 0: without limit. */
+    int64_t stuck_ms;
+    /* With replicas: how long after a loss a server waits before it counts the other members. */
+    int64_t settle_ms;
     /* Number of steps between evaluations, and between checkpoints; 0: never. */
     int64_t eval_every, save_every;
     struct vb_k_rule rule;
@@ -60,8 +64,11 @@ struct ps_push {
     uint32_t n_values; /* sparse: number of values of the gradient */
     uint32_t n_keys;   /* sparse: number of keys, which follow the values */
     uint32_t reply_at; /* sparse: index in the worker's reply of the value at the first key */
-    char pad[28];
+    uint32_t unused;
+    int64_t clock; /* base of the worker's clock + number of gradients that it pushed before */
+    char pad[16];
 };
+_Static_assert(sizeof(struct ps_push) == 64, "the head of a push is a cache line");
 
 /* Flags of a push. */
 enum {
@@ -129,7 +136,8 @@ bool vb_ps_mapped(const struct vb_group *group, int rank); /* this rank shares m
 bool vb_ps_maps_all(const struct vb_group *group, const struct ps_job *job);
 
 /* Collective, at the start of the job. Sets maps[r] to the result of vb_ps_maps_all() on rank r.
- * The array has vb_group_world() entries; those of servers are false. */
+ * The array has vb_group_world() entries; those of servers are false. VB_ERR_INPUT: the jobs of two
+ * ranks differ in size. */
 vb_status vb_ps_who_maps(struct vb_group *group, const struct ps_job *job, bool *maps);
 
 /* ---- notes ----------------------------------------------------------------------------------- */
@@ -153,6 +161,7 @@ enum ps_kind {
     PS_HELLO,    /* a joiner is ready to take part; argument: PS_MAPS ... */
     PS_BYE,      /* the worker has read the final parameters, and no longer needs the server */
     PS_FAILOVER, /* to a standby: the server is gone; comes with a struct ps_client_state */
+    PS_STOP,     /* the worker could not write a checkpoint, so the job is to stop */
     PS_GONE,     /* never sent; the server queues it when a worker, or the partner, is gone */
     PS_WORKER_KINDS_END,
 
@@ -165,8 +174,11 @@ enum ps_kind {
     PS_SHARE_COUNT,   /* bound 0, server 0: the data has this number of shares; PS_SHARE follows */
     PS_SHARE,         /* number of the share that the worker uses from now on */
     PS_FAILOVER_DONE, /* the standby serves; argument: number of its unacknowledged pushes */
+    PS_CLOCK_HIGH,    /* upper bits of the next PS_CLOCK; not sent if they are 0 */
+    PS_CLOCK,         /* bound above 0, several servers: see struct ps_link */
     PS_FORWARD,       /* to the standby: a worker's note, packed by ps_forward_pack() */
     PS_CONFIRM,       /* from the standby, which has processed the oldest unconfirmed note */
+    PS_EXPEL,         /* to the other servers: this server has removed a worker; its number */
     PS_SERVER_KINDS_END,
 };
 
@@ -213,6 +225,7 @@ _Static_assert((PS_SLOTS_MAX + 1) * PS_TICKETS <= 1 << PS_ARG_BITS, "too few bit
 /* ---- the server: what it keeps --------------------------------------------------------------- */
 
 #define PS_OPS 16
+#define PS_NOTES_MAX 16  /* maximum number of notes that a worker has under way */
 #define PS_FAULTS_MAX 64 /* a server keeps at most this number of faults for the result */
 
 /* The ops for the notes to one rank, which are reused in turn. */
@@ -221,13 +234,21 @@ struct ps_ring {
     uint64_t n; /* number of ops taken so far */
 };
 
-/* Sparse jobs: the keys of a worker's next batch. The keys came with the worker's last push, and
- * stay in its slot. */
+/* A push that the server has accepted. A worker on the same host can write to the slot at any time,
+ * so head and keys are the server's own copies: they were checked, and only they are used. Of the
+ * slot itself, only the values of the gradient are read. */
+struct ps_taken {
+    struct ps_push head;
+    const uint32_t *keys;     /* sparse jobs: the keys that came with the push; head.n_keys */
+    const uint32_t *gradient; /* sparse jobs: the keys of the gradient; head.n_values */
+    const float *values;      /* in the slot */
+};
+
+/* Sparse jobs: the keys of a worker's next batch. The keys came with the worker's last push. */
 struct ps_client_keys {
-    bool to_answer;    /* the server has not sent the values at these keys yet */
-    bool for_ticket;   /* the keys came after the worker's last ticket, so it may get another one */
-    int slot;          /* slot that has the keys */
-    uint32_t n_values; /* number of values of the gradient, which precede the keys */
+    bool to_answer;  /* the server has not sent the values at these keys yet */
+    bool for_ticket; /* the keys came after the worker's last ticket, so it may get another one */
+    const uint32_t *keys;
     uint32_t n;        /* number of keys */
     uint32_t reply_at; /* index in the worker's reply of the value at the first key */
 };
@@ -237,8 +258,7 @@ struct ps_client_round {
     int share, shares; /* the worker's share of the data, of how many; shares 0: not sent yet */
     int64_t ticket;    /* round of the worker's last ticket */
     bool held;         /* the server holds the worker's gradient until the round is complete */
-    const struct ps_push *push; /* the gradient that is held */
-    const uint32_t *keys;       /* sparse jobs: the keys of this gradient */
+    const struct ps_taken *push; /* the gradient that is held */
 };
 
 /* How often, how long in all, and how long at most other workers waited for this worker. */
@@ -262,10 +282,16 @@ struct ps_client {
     bool bye;        /* the worker has sent PS_BYE, or is gone */
     bool mapped;     /* the worker reads parameters from memory and needs no replies */
 
-    uint32_t pushes;           /* number of pushes that were processed */
+    bool expelled; /* the server has removed the worker, and PS_GONE has not come yet */
+    bool removed;  /* the server has removed the worker */
+
+    uint32_t pushes;    /* number of pushes that were accepted */
+    uint32_t under_way; /* number of pushes that were accepted, but not processed */
+    struct ps_taken taken[PS_SLOTS_MAX];
     uint32_t replies;          /* number of replies that were sent */
     uint64_t reply_version[4]; /* versions of the last replies; index: number of the reply % 4 */
     int64_t clock;       /* base + number of the worker's gradients that were applied or dropped */
+    int64_t next_clock;  /* clock of the worker's next push; -1: not known, it has just joined */
     int64_t granted;     /* base + number of tickets that the worker got */
     int64_t base;        /* value of clock when the worker joined */
     bool sent_last;      /* the worker was told that there are no more tickets */
@@ -274,6 +300,8 @@ struct ps_client {
     uint32_t evals, saves; /* how often the worker was told to evaluate, or to save */
     uint64_t made[2];      /* versions after the worker's last two gradients were applied */
     unsigned n_made;
+    bool busy;          /* the worker was told to evaluate or save, and has not pushed since */
+    uint64_t waited_ns; /* how long others have waited for this worker, without its progress */
     struct ps_client_keys keys;
     struct ps_client_round round;
 
@@ -283,7 +311,12 @@ struct ps_client {
     struct vb_stale stale;
     struct ps_ring ops;
     struct ps_client_failover failover;
+    uint32_t *key_space;    /* sparse jobs: copies of keys; (PS_SLOTS_MAX + 1, max_keys) */
+    _Atomic unsigned notes; /* number of the worker's notes that are not processed */
+    _Atomic uint32_t stray; /* a note that the worker must not send, or PS_TOO_MANY; 0: none */
 };
+
+#define PS_TOO_MANY UINT32_MAX
 
 /* What a worker has received from its server. The worker sends it with PS_FAILOVER. */
 struct ps_client_state {
@@ -331,7 +364,7 @@ struct ps_queue {
     struct ps_arrival *arrivals;
     unsigned size, first;
     _Atomic unsigned end;
-    _Atomic bool flooded; /* more notes came than workers may have under way */
+    _Atomic bool strayed; /* a worker has sent a note that it must not send */
 };
 
 /* Bound 0: the gradients of one round. */
@@ -348,7 +381,8 @@ struct ps_round {
 struct ps_partner {
     int rank;               /* -1: there is no other server, or it is gone */
     bool shares_memory;     /* the partner shares memory with this server */
-    bool gone;              /* set by a standby when its server is gone */
+    bool gone;              /* the partner is gone, and this server does not go on alone yet */
+    uint64_t gone_ns;       /* time at which the partner was gone */
     struct ps_arrival *log; /* notes that were forwarded, but not confirmed; (queue.size) */
     unsigned log_first, log_end;
     struct ps_ring ops;
@@ -379,8 +413,12 @@ struct ps_server {
     struct vb_k_sparse *sparse;
 
     struct ps_client *clients; /* (vb_ps_clients()) */
+    uint32_t *key_space;       /* sparse jobs: the memory for the key_space of all clients */
+    uint64_t looked_ns;        /* when the server last looked for stuck workers */
+    struct ps_ring expel_ops;
     struct ps_queue queue;
     int64_t granted;     /* number of tickets of all workers */
+    int64_t told;        /* the lowest clock that all workers were told */
     uint64_t stalled_ns; /* bound above 0: the longest of the waits that have just ended */
     uint32_t due;        /* PS_EVAL, PS_SAVE: flags for the next notice to the lowest worker */
     int reader;          /* worker that reads the snapshot; -1: none */
@@ -458,13 +496,33 @@ void vb_ps_server_queue(struct ps_server *s, int worker, uint32_t value);
 
 vb_status vb_ps_process(struct ps_server *s, struct ps_arrival a); /* one note of a worker */
 
-/* ps_push.c. vb_ps_take_push() processes a push; VB_ERR_INPUT: the push is not valid.
- * vb_ps_push_check() finds a push, and checks its slot and the numbers in its head.
- * vb_ps_push_in() only finds it. */
-vb_status vb_ps_take_push(struct ps_server *s, int worker, uint32_t slot);
-vb_status vb_ps_push_check(const struct ps_server *s, int worker, uint32_t slot,
-                           const struct ps_push **push_p);
+/* A worker may have only so many notes under way. This one no longer counts. */
+static inline void ps_note_done(struct ps_server *s, struct ps_arrival a)
+{
+    if (PS_KIND(a.value) < PS_GONE)
+        s->clients[a.worker].notes--;
+}
+
+/* ps_accept.c. Checks a push and copies its head and keys into client->taken[slot]. Returns false,
+ * and says why, if the push is not valid. */
+bool vb_ps_accept(struct ps_server *s, int worker, uint32_t slot, char *why, size_t size);
 const struct ps_push *vb_ps_push_in(const struct ps_server *s, int worker, int slot);
+
+/* ps_expel.c. Looks at a note of a worker when it comes: accepts a push, and removes a worker that
+ * has sent something invalid. *take_p: the note is to be processed. */
+vb_status vb_ps_receive(struct ps_server *s, struct ps_arrival a, bool *take_p);
+
+/* Removes a worker and tells it why: vb_ps_server_retire() follows, as if the worker had died. In a
+ * group that is not elastic, returns VB_ERR_INPUT. */
+vb_status vb_ps_expel(struct ps_server *s, int worker, const char *why);
+vb_status vb_ps_expel_invalid(struct ps_server *s, int worker, const char *what);
+vb_status vb_ps_expel_strays(struct ps_server *s); /* the workers that s->queue.strayed is about */
+vb_status vb_ps_expel_stuck(struct ps_server *s); /* the workers that hold others up for too long */
+
+#define PS_INVALID "sent an invalid message" /* in the reason: the worker may not join again */
+
+/* ps_push.c: processes a push that was accepted. */
+vb_status vb_ps_take_push(struct ps_server *s, int worker, uint32_t slot);
 
 /* Bound 0: returns whether all gradients that the round waits for have come. Otherwise false. */
 bool vb_ps_round_is_complete(const struct ps_server *s);
@@ -477,20 +535,11 @@ void vb_ps_lap(struct ps_server *s, uint64_t *ns);
  * parameters for this gradient were read. */
 void vb_ps_stale_add(struct vb_stale *stale, uint64_t by);
 
-/* ps_apply.c: changes parameters. VB_ERR_INPUT: the push is not valid. */
-vb_status vb_ps_apply(struct ps_server *s, int worker, const struct ps_push *push);
-/* Sparse jobs: finds the keys of a gradient, which came with it or with the push before. */
-vb_status vb_ps_find_keys(const struct ps_server *s, int worker, const struct ps_push *push,
-                          const uint32_t **keys_p);
+/* ps_apply.c: changes parameters. */
+vb_status vb_ps_apply(struct ps_server *s, const struct ps_taken *push);
 vb_status vb_ps_apply_round(struct ps_server *s); /* applies the sum of all held gradients */
 void vb_ps_snapshot(struct ps_server *s, bool with_state);
-vb_status vb_ps_gather(struct ps_server *s, const uint32_t *keys, size_t n, float *values);
-
-/* Returns the keys of a push, which follow the values. */
-static inline const uint32_t *ps_keys_of(const struct ps_push *push, size_t n_values)
-{
-    return (const uint32_t *)(const void *)(push + 1) + n_values;
-}
+void vb_ps_gather(struct ps_server *s, const uint32_t *keys, size_t n, float *values);
 
 /* ps_member.c handles workers that join and go. */
 void vb_ps_server_on_gone(void *server, int rank); /* a vb_member_fn */
@@ -519,6 +568,14 @@ int vb_ps_first_worker(const struct ps_server *s); /* the lowest worker that is 
 /* ps_replica.c: processes a note while the shard has two servers. */
 vb_status vb_ps_replicate(struct ps_server *s, struct ps_arrival a);
 
+/* Goes on without the partner, if it is gone and if this server may. */
+vb_status vb_ps_without_partner(struct ps_server *s);
+
+/* ps_parted.c: returns whether this server may go on without its partner. VB_AGAIN: it may not be
+ * known yet which members are lost, too. VB_ERR_PEER: the server must stop, because the network is
+ * parted and others may go on. */
+vb_status vb_ps_go_on_alone(struct ps_server *s);
+
 /* Tells a worker that this former standby serves, and sends what the worker has not received. */
 vb_status vb_ps_confirm_failover(struct ps_server *s, int worker);
 
@@ -535,6 +592,15 @@ vb_status vb_ps_notify_first(struct ps_server *s, int worker); /* sends a worker
  * of each the worker has received. */
 vb_status vb_ps_resend(struct ps_server *s, int worker, const struct ps_client_state *state);
 
+/* Tells a worker the clock that PS_CLOCK is about, if the job needs it. */
+vb_status vb_ps_send_clock(struct ps_server *s, int worker);
+
+/* Returns whether the bound must hold at several servers, of which only server 0 grants tickets. */
+static inline bool ps_has_clocks(const struct ps_job *job)
+{
+    return job->bound > 0 && job->servers > 1;
+}
+
 bool vb_ps_no_steps_left(const struct ps_server *s);
 int64_t vb_ps_slowest(const struct ps_server *s); /* the lowest clock; INT64_MAX: no worker */
 uint64_t vb_ps_version_of(const struct ps_server *s);
@@ -550,6 +616,10 @@ struct ps_link {
     char *mapped_slots;         /* the server's window of slots; NULL: it is not mapped */
     const char *standby_shards; /* the standby's window of shards; NULL: it is not mapped */
     _Atomic uint32_t acked, replies;
+    /* With a bound above 0 and several servers. Server 0: the base of this worker's clock. Other
+     * servers: the lowest clock of all workers there. high: argument of PS_CLOCK_HIGH. */
+    _Atomic int64_t clock;
+    int64_t high;
     _Atomic bool snapped, final, welcome; /* PS_SNAPPED, PS_FINAL, PS_WELCOME came */
     struct vb_op push_ops[PS_SLOTS_MAX], get_op, head_op, note_op;
     uint32_t sent;            /* number of pushes sent to this server */
@@ -670,6 +740,10 @@ vb_status vb_ps_worker_snapshot(struct ps_worker *w, float *params, void *state,
 /* Ends this worker's pushes, waits until all workers have done so, and reads the final parameters.
  */
 vb_status vb_ps_worker_end(struct ps_worker *w, float *params, void *state, uint64_t *version_p);
+
+/* Tells the servers to stop the job, because a checkpoint could not be written, and waits until a
+ * server has stopped. */
+void vb_ps_worker_stop(struct ps_worker *w);
 
 /* Tells the servers that this joiner takes part. again: the joiner was a member before.
  * VB_ERR_ACCESS: the job has no steps left. */

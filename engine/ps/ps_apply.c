@@ -10,11 +10,6 @@
 
 #define PIECE 4096 /* number of floats that are computed at a time */
 
-static vb_status bad_push(int worker, const char *what)
-{
-    return vb_err(VB_ERR_INPUT, "worker %d pushed an invalid gradient: %s", worker, what);
-}
-
 static float rate_now(const struct ps_server *s)
 {
     return vb_k_rate(&s->job->schedule, (int64_t)vb_ps_version_of(s));
@@ -57,80 +52,42 @@ static void update(struct ps_server *s, const float *grads, float scale)
         vb_k_update(&s->job->rule, &u);
 }
 
-static const float *values_of(const struct ps_push *push)
-{
-    return (const float *)(const void *)(push + 1);
-}
-
 /* ---- sparse ---------------------------------------------------------------------------------- */
 
-vb_status vb_ps_find_keys(const struct ps_server *s, int worker, const struct ps_push *push,
-                          const uint32_t **keys_p)
-{
-    const struct ps_client_keys *keys = &s->clients[worker].keys;
-
-    if (push->flags & PS_OWN_KEYS) {
-        *keys_p = ps_keys_of(push, push->n_values);
-        return push->n_keys == push->n_values
-                   ? VB_OK
-                   : bad_push(worker, "the numbers of keys and values differ");
-    }
-    if (push->n_values != keys->n)
-        return bad_push(
-            worker, "the number of its values differs from the number of keys of the push before");
-    *keys_p = ps_keys_of(vb_ps_push_in(s, worker, keys->slot), keys->n_values);
-    return VB_OK;
-}
-
-vb_status vb_ps_gather(struct ps_server *s, const uint32_t *keys, size_t n, float *values)
-{
-    size_t i, have = s->lay.n[s->k];
-
-    for (i = 0; i < n; i++)
-        if (keys[i] >= have)
-            return vb_err(VB_ERR_INPUT, "a worker asks for key %u, but the shard has only %zu keys",
-                          keys[i], have);
-    if (!vb_k_sparse_is_lazy(&s->job->rule)) {
-        vb_k_shared_gather(s->params, keys, n, values);
-        return VB_OK;
-    }
-    for (i = 0; i < n; i++)
-        vb_k_sparse_read(s->sparse, keys[i], 1, values + i);
-    return VB_OK;
-}
-
-/* Applies the values of a gradient at its keys. If workers map the shard, the new parameters are
- * written with atomic stores, as in dense shards; in this case the update rule is not lazy. */
-static vb_status update_keys(struct ps_server *s, const uint32_t *keys, const float *values,
-                             size_t n, float scale)
+/* The keys were checked when the push was accepted. */
+void vb_ps_gather(struct ps_server *s, const uint32_t *keys, size_t n, float *values)
 {
     size_t i;
 
+    if (!vb_k_sparse_is_lazy(&s->job->rule)) {
+        vb_k_shared_gather(s->params, keys, n, values);
+        return;
+    }
+    for (i = 0; i < n; i++)
+        vb_k_sparse_read(s->sparse, keys[i], 1, values + i);
+}
+
+/* Applies the values of a gradient at its keys, which were checked. If workers map the shard, the
+ * new parameters are written with atomic stores, as in dense shards; in this case the update rule
+ * is not lazy. */
+static vb_status update_keys(struct ps_server *s, const uint32_t *keys, const float *values,
+                             size_t n, float scale)
+{
     if (s->sparse == NULL) /* with very few parameters, the shard of a server may be empty */
-        return n == 0 ? VB_OK : vb_err(VB_ERR_INPUT, "a worker pushed keys to an empty shard");
+        return VB_OK;
     if (!s->mapped)
         return vb_k_sparse_update(s->sparse, keys, values, n, scale, rate_now(s), NULL);
-    for (i = 0; i < n; i++)
-        if (keys[i] >= s->lay.n[s->k] || (i > 0 && keys[i] <= keys[i - 1]))
-            return vb_err(VB_ERR_INPUT,
-                          "key %u (entry %zu of a push) is out of order or out of range", keys[i],
-                          i);
     vb_k_shared_update_keys(&s->job->rule, s->params, s->state, keys, values, n, scale,
                             rate_now(s));
     return VB_OK;
 }
 
-vb_status vb_ps_apply(struct ps_server *s, int worker, const struct ps_push *push)
+vb_status vb_ps_apply(struct ps_server *s, const struct ps_taken *push)
 {
-    const uint32_t *keys = NULL;
-    vb_status st = VB_OK;
-
-    if (!s->job->sparse) {
-        update(s, values_of(push), push->scale);
-        return VB_OK;
-    }
-    st = vb_ps_find_keys(s, worker, push, &keys);
-    return st == VB_OK ? update_keys(s, keys, values_of(push), push->n_values, push->scale) : st;
+    if (s->job->sparse)
+        return update_keys(s, push->gradient, push->values, push->head.n_values, push->head.scale);
+    update(s, push->values, push->head.scale);
+    return VB_OK;
 }
 
 /* ---- a round --------------------------------------------------------------------------------- */
@@ -153,9 +110,9 @@ static void sum_dense(struct ps_server *s)
         if (!s->clients[w].round.held)
             continue;
         if (first)
-            memcpy(s->round.sum, values_of(s->clients[w].round.push), n * sizeof(float));
+            memcpy(s->round.sum, s->clients[w].round.push->values, n * sizeof(float));
         else
-            add(s->round.sum, values_of(s->clients[w].round.push), n);
+            add(s->round.sum, s->clients[w].round.push->values, n);
         first = false;
     }
 }
@@ -164,9 +121,9 @@ static void sum_dense(struct ps_server *s)
  * from] and values[1 - from]. Returns the length of the merged list. */
 static size_t merge(struct ps_server *s, int from, size_t n, const struct ps_client *client)
 {
-    const uint32_t *ka = s->round.keys[from], *kb = client->round.keys;
-    const float *va = s->round.values[from], *vb = values_of(client->round.push);
-    size_t i = 0, j = 0, at = 0, m = client->round.push->n_values;
+    const uint32_t *ka = s->round.keys[from], *kb = client->round.push->gradient;
+    const float *va = s->round.values[from], *vb = client->round.push->values;
+    size_t i = 0, j = 0, at = 0, m = client->round.push->head.n_values;
     uint32_t *keys = s->round.keys[1 - from];
     float *values = s->round.values[1 - from];
 
@@ -192,7 +149,7 @@ vb_status vb_ps_apply_round(struct ps_server *s)
     int w, which = 0;
 
     for (w = 0; w < vb_ps_clients(s->job); w++)
-        samples += s->clients[w].round.held ? s->clients[w].round.push->samples : 0;
+        samples += s->clients[w].round.held ? s->clients[w].round.push->head.samples : 0;
     /* samples may be 0: the last batch of an epoch may be smaller than the number of workers. */
     scale = samples > 0 ? 1.f / (float)samples : 0;
     if (s->job->sparse) {

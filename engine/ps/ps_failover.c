@@ -85,6 +85,12 @@ static vb_status call_standby(struct ps_worker *w, int k)
     vb_status st;
     int standby;
 
+    if (vb_group_end(w->group, link->rank) == VB_END_DROPPED_US) {
+        w->lost_rank = link->rank; /* so that later waits fail as well */
+        return vb_err(VB_ERR_PEER, "server %d (rank %d, %s) goes on without this worker: %s", k,
+                      link->rank, vb_group_host(w->group, link->rank),
+                      vb_group_gone_why(w->group, link->rank));
+    }
     link->lost = false;
     link->failed_over = true; /* set first, in case the standby is gone from now on */
     standby = atomic_exchange(&link->standby, -1);

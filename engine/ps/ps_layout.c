@@ -5,6 +5,7 @@
  */
 #include "engine/ps/ps.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define LINE ((size_t)64)
@@ -204,9 +205,42 @@ bool vb_ps_maps_all(const struct vb_group *group, const struct ps_job *job)
     return all;
 }
 
+/* What each rank tells all others at the start. The sizes decide the layout of the windows. */
+struct card {
+    uint64_t n, max_keys;
+    int64_t words;
+    bool maps;
+};
+
+static vb_status check_card(struct vb_group *group, const struct card *all, int rank)
+{
+    const struct card *first = &all[0], *other = &all[rank];
+
+    if (first->n == other->n && first->max_keys == other->max_keys && first->words == other->words)
+        return VB_OK;
+    return vb_err(VB_ERR_INPUT,
+                  "rank %d (%s) has %llu parameters and batches of at most %llu keys, but rank 0 "
+                  "(%s) has %llu and %llu; all ranks must read the same data with the same options",
+                  rank, vb_group_host(group, rank), (unsigned long long)other->n,
+                  (unsigned long long)other->max_keys, vb_group_host(group, 0),
+                  (unsigned long long)first->n, (unsigned long long)first->max_keys);
+}
+
 vb_status vb_ps_who_maps(struct vb_group *group, const struct ps_job *job, bool *maps)
 {
-    bool own = vb_group_rank(group) < job->workers && vb_ps_maps_all(group, job);
+    struct card own = {.n = job->n,
+                       .max_keys = job->max_keys,
+                       .words = job->words,
+                       .maps = vb_group_rank(group) < job->workers && vb_ps_maps_all(group, job)};
+    int r, world = vb_group_world(group);
+    struct card *all = calloc((size_t)world, sizeof(*all));
+    vb_status st =
+        all != NULL ? vb_group_gather(group, &own, sizeof(own), all) : vb_err_sys("calloc");
 
-    return vb_group_gather(group, &own, sizeof(own), maps);
+    for (r = 0; r < world && st == VB_OK; r++) {
+        maps[r] = all[r].maps;
+        st = check_card(group, all, r);
+    }
+    free(all);
+    return st;
 }

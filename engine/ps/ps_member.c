@@ -69,6 +69,8 @@ vb_status vb_ps_member_sent(struct ps_server *s, int worker, vb_status st)
     int rank = vb_ps_worker_rank(s->job, worker);
     vb_status own;
 
+    if (st == VB_ERR_USAGE)
+        return vb_ps_expel_invalid(s, worker, "its window is too small for a reply");
     if (st != VB_ERR_PEER && st != VB_ERR_TIMEOUT)
         return st;
     own = vb_progress(s->group);
@@ -85,7 +87,9 @@ vb_status vb_ps_member_gone(struct ps_server *s, int worker)
 
     s->clients[worker].bye = true;
     if (s->clients[worker].member && !s->final)
-        log_worker_fault(s, worker, vb_ps_fault_kind(s, rank), vb_group_gone_why(s->group, rank));
+        log_worker_fault(s, worker,
+                         s->clients[worker].removed ? "removed" : vb_ps_fault_kind(s, rank),
+                         vb_group_gone_why(s->group, rank));
     return vb_ps_server_retire(s, worker);
 }
 

@@ -32,16 +32,15 @@ static bool streams_to(const struct ps_server *s, int worker)
 }
 
 /* Copies the parameters, or the values at the keys that a worker has sent, into a reply buffer. */
-static vb_status fill_reply(struct ps_server *s, int worker, size_t at)
+static void fill_reply(struct ps_server *s, int worker, size_t at)
 {
     const struct ps_client_keys *keys = &s->clients[worker].keys;
     char *to = (char *)vb_window_ptr(s->slots) + at;
 
     if (s->job->sparse)
-        return vb_ps_gather(s, ps_keys_of(vb_ps_push_in(s, worker, keys->slot), keys->n_values),
-                            keys->n, (float *)(void *)to);
-    memcpy(to, s->params, s->lay.n[s->k] * sizeof(float));
-    return VB_OK;
+        vb_ps_gather(s, keys->keys, keys->n, (float *)(void *)to);
+    else
+        memcpy(to, s->params, s->lay.n[s->k] * sizeof(float));
 }
 
 /* Counts a reply with its version, and sends it. Streamed parameters are sent directly from the
@@ -64,7 +63,7 @@ static vb_status reply(struct ps_server *s, int worker, uint32_t notice)
     st = vb_ps_ring_take(s->group, &s->clients[worker].ops, "a note to a worker", &op);
     if (st == VB_OK && !streams) {
         from = s->lay.replies_from[s->k] + (size_t)(2 * worker + parity) * s->lay.reply;
-        st = fill_reply(s, worker, from);
+        fill_reply(s, worker, from);
     }
     if (st == VB_OK)
         st = vb_put_wait(s->slots, vb_ps_worker_rank(s->job, worker), streams ? s->shards : NULL,
@@ -75,15 +74,52 @@ static vb_status reply(struct ps_server *s, int worker, uint32_t notice)
 
 /* ---- tickets and notices --------------------------------------------------------------------- */
 
+/* A joiner counts from its first push on, which tells its clock to the servers above 0. */
+static bool knows_clock(const struct ps_server *s, int worker)
+{
+    return s->k == 0 || !ps_has_clocks(s->job) || s->clients[worker].next_clock >= 0;
+}
+
 int64_t vb_ps_slowest(const struct ps_server *s)
 {
     int64_t least = INT64_MAX;
     int w;
 
     for (w = 0; w < vb_ps_clients(s->job); w++)
-        if (ps_is_working(&s->clients[w]) && s->clients[w].clock < least)
+        if (ps_is_working(&s->clients[w]) && s->clients[w].clock < least && knows_clock(s, w))
             least = s->clients[w].clock;
     return least;
+}
+
+/* Server 0 tells a joiner the base of its clock. The others tell the lowest clock: a worker with a
+ * ticket begins its step when it is within the bound at these servers, too. */
+vb_status vb_ps_send_clock(struct ps_server *s, int worker)
+{
+    int64_t most = (INT64_C(1) << 2 * PS_ARG_BITS) - 1, clock;
+    uint32_t mask = (1u << PS_ARG_BITS) - 1;
+    vb_status st = VB_OK;
+
+    if (!ps_has_clocks(s->job))
+        return VB_OK;
+    clock = s->k == 0 ? s->clients[worker].base : vb_ps_slowest(s);
+    clock = clock < most ? clock : most; /* if no clock is known, there is no limit */
+    if (clock >> PS_ARG_BITS != 0)
+        st = vb_ps_send_note(s, worker, PS_CLOCK_HIGH, (uint32_t)(clock >> PS_ARG_BITS));
+    return st == VB_OK ? vb_ps_send_note(s, worker, PS_CLOCK, (uint32_t)clock & mask) : st;
+}
+
+static vb_status tell_slowest(struct ps_server *s)
+{
+    vb_status st = VB_OK;
+    int w;
+
+    if (s->k == 0 || !ps_has_clocks(s->job) || vb_ps_slowest(s) == s->told)
+        return VB_OK;
+    s->told = vb_ps_slowest(s);
+    for (w = 0; w < vb_ps_clients(s->job) && st == VB_OK; w++)
+        if (ps_is_working(&s->clients[w]))
+            st = vb_ps_send_clock(s, w);
+    return st;
 }
 
 bool vb_ps_no_steps_left(const struct ps_server *s)
@@ -122,6 +158,13 @@ static bool may_go(const struct ps_server *s, const struct ps_client *client)
     return job->bound < 0 || client->granted - vb_ps_slowest(s) <= job->bound;
 }
 
+/* Servers above 0 reply when the worker is within the bound here. */
+static bool is_within_bound(const struct ps_server *s, const struct ps_client *client)
+{
+    return s->k == 0 || !ps_has_clocks(s->job) || client->next_clock < 0 ||
+           client->clock - vb_ps_slowest(s) <= s->job->bound;
+}
+
 /* Returns whether a reply goes with a notice. With a bound, server 0 sends the reply with the
  * ticket, because until then more gradients may be applied. Without a bound, the first dense reply
  * goes with the first notice, and then one reply goes with each acknowledgement. The worker expects
@@ -133,7 +176,7 @@ static bool is_reply_due(const struct ps_server *s, const struct ps_client *clie
     if (s->k == 0 && s->job->bound >= 0 && notice < PS_TICKETS)
         return false;
     if (s->job->sparse)
-        return client->keys.to_answer;
+        return client->keys.to_answer && is_within_bound(s, client);
     return s->job->bound >= 0 || (notice & PS_ACK) != 0 || client->replies == 0;
 }
 
@@ -174,23 +217,24 @@ vb_status vb_ps_notify(struct ps_server *s, int worker, uint32_t notice)
     replies = is_reply_due(s, client, notice);
     if (s->k == 0 && !s->job->hogwild && (int64_t)vb_ps_version_of(s) >= s->job->steps &&
         !client->sent_last) {
-        client->sent_last = true;
+        client->sent_last = client->busy = true; /* a worker may evaluate at its end */
         notice |= PS_LAST;
     }
     if (s->due != 0 && worker == vb_ps_first_worker(s)) {
         notice |= s->due;
         client->evals += (s->due & PS_EVAL) != 0;
         client->saves += (s->due & PS_SAVE) != 0;
+        client->busy = true;
         s->due = 0;
     }
-    if (notice == 0)
+    if (notice == 0 && !(replies && s->k > 0 && ps_has_clocks(s->job)))
         return VB_OK;
     return replies ? reply(s, worker, notice) : vb_ps_send_note(s, worker, PS_NOTICE, notice);
 }
 
 vb_status vb_ps_notify_all(struct ps_server *s)
 {
-    vb_status st = VB_OK;
+    vb_status st = tell_slowest(s);
     int w;
 
     for (w = 0; w < vb_ps_clients(s->job) && st == VB_OK; w++)
@@ -237,6 +281,8 @@ static vb_status welcome_again(struct ps_server *s, int worker, const struct ps_
         st = vb_ps_send_note(s, worker, PS_WELCOME, 0);
     if (st == VB_OK)
         st = vb_ps_send_note(s, worker, PS_FAILOVER_DONE, client->pushes - state->acked);
+    if (st == VB_OK)
+        st = vb_ps_send_clock(s, worker);
     if (st == VB_OK && s->k == 0 && s->job->bound == 0 &&
         (client->round.share != worker || client->round.shares != s->job->workers))
         st = vb_ps_send_share(s, worker);
@@ -252,8 +298,7 @@ vb_status vb_ps_resend(struct ps_server *s, int worker, const struct ps_client_s
     vb_status st;
 
     if (!find_missing(s, worker, state, &missing))
-        return vb_err(VB_ERR_INPUT,
-                      "worker %d says that it received notices that no server has sent", worker);
+        return vb_ps_expel_invalid(s, worker, "it counts notices that no server has sent");
     st = welcome_again(s, worker, state);
     notice = (uint32_t)missing.tickets * PS_TICKETS | (client->sent_last ? PS_LAST : 0u) |
              (missing.evals > 0 ? PS_EVAL : 0u) | (missing.saves > 0 ? PS_SAVE : 0u);

@@ -42,11 +42,29 @@ static vb_status make_sums(struct ps_server *s)
     return VB_OK;
 }
 
+/* Each worker has room for the keys of its pushes under way, and of the push before. */
+static vb_status make_key_space(struct ps_server *s)
+{
+    size_t each = (PS_SLOTS_MAX + 1) * s->job->max_keys;
+    int w;
+
+    if (!s->job->sparse || s->job->hogwild)
+        return VB_OK;
+    s->key_space = vb_alloc_aligned((size_t)vb_ps_clients(s->job) * each * sizeof(uint32_t));
+    if (s->key_space == NULL)
+        return vb_err(VB_ERR_NO_MEMORY, "no memory for the keys of %d workers",
+                      vb_ps_clients(s->job));
+    for (w = 0; w < vb_ps_clients(s->job); w++)
+        s->clients[w].key_space = s->key_space + (size_t)w * each;
+    return VB_OK;
+}
+
+/* The queue has room for all notes of workers, for PS_GONE and for PS_EXPEL of other servers. */
 static vb_status make_clients(struct ps_server *s)
 {
     int w;
 
-    s->queue.size = (unsigned)vb_ps_clients(s->job) * 10;
+    s->queue.size = (unsigned)(vb_ps_clients(s->job) * (PS_NOTES_MAX + 2 + s->job->servers));
     if (s->job->replicas > 1) /* the partner sends as many notes as all workers together */
         s->queue.size = 2 * s->queue.size + 8;
     s->queue.arrivals = calloc(s->queue.size, sizeof(*s->queue.arrivals));
@@ -60,7 +78,7 @@ static vb_status make_clients(struct ps_server *s)
         s->clients[w].round.share = w;
         s->clients[w].round.shares = s->job->workers;
     }
-    return VB_OK;
+    return make_key_space(s);
 }
 
 static vb_status ask_who_maps(struct ps_server *s)
@@ -162,6 +180,7 @@ void vb_ps_server_close(struct ps_server *s)
         free(s->round.values[i]);
     }
     free(s->round.sum);
+    free(s->key_space);
     free(s->clients);
     free(s->partner.log);
     free(s->queue.arrivals);

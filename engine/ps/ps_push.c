@@ -1,37 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * A server processes a push: it checks the push, applies or holds the gradient (ps_apply.c),
- * updates its statistics, and acknowledges the push.
+ * A server processes a push that it has accepted (ps_accept.c): it applies or holds the gradient
+ * (ps_apply.c), updates its statistics, and acknowledges the push.
  */
 #include "engine/ps/ps.h"
 
 #define WAIT_MIN_NS 20000 /* shorter waits add to the total time, but are not counted */
-
-const struct ps_push *vb_ps_push_in(const struct ps_server *s, int worker, int slot)
-{
-    const char *at = vb_window_ptr(s->slots);
-
-    return (const void *)(at + vb_ps_slot_at(&s->lay, s->k, worker, slot));
-}
-
-vb_status vb_ps_push_check(const struct ps_server *s, int worker, uint32_t slot,
-                           const struct ps_push **push_p)
-{
-    const struct ps_push *push;
-    size_t most = s->job->max_keys;
-
-    if (slot >= (uint32_t)s->lay.slots)
-        return vb_err(VB_ERR_INPUT, "worker %d pushed into slot %u, but has only %d slots", worker,
-                      slot, s->lay.slots);
-    push = vb_ps_push_in(s, worker, (int)slot);
-    if (push->samples > INT32_MAX ||
-        (s->job->sparse &&
-         (push->n_keys > most || push->n_values > most || push->reply_at > most - push->n_keys)))
-        return vb_err(VB_ERR_INPUT, "worker %d pushed more samples or keys than a batch can have",
-                      worker);
-    *push_p = push;
-    return VB_OK;
-}
 
 void vb_ps_stale_add(struct vb_stale *stale, uint64_t by)
 {
@@ -93,19 +67,25 @@ static void add_wait(struct ps_client *client, uint64_t ns)
     client->waits.max_ns = ns > client->waits.max_ns ? ns : client->waits.max_ns;
 }
 
-/* Remembers the keys of the worker's next batch. The number of keys is copied, because the worker
- * may overwrite the head of the slot. */
+/* Remembers the keys of the worker's next batch. */
 static void note_keys(const struct ps_server *s, struct ps_client *client,
-                      const struct ps_push *push, int slot)
+                      const struct ps_taken *push)
 {
-    if (!s->job->sparse || (push->flags & PS_OWN_KEYS))
+    if (!s->job->sparse || (push->head.flags & PS_OWN_KEYS))
         return;
     client->keys = (struct ps_client_keys){.to_answer = true,
                                            .for_ticket = true,
-                                           .slot = slot,
-                                           .n_values = push->n_values,
-                                           .n = push->n_keys,
-                                           .reply_at = push->reply_at};
+                                           .keys = push->keys,
+                                           .n = push->head.n_keys,
+                                           .reply_at = push->head.reply_at};
+}
+
+/* Only server 0 knows the base of a joiner's clock, so the others read the clock in the push. */
+static void advance_clock(const struct ps_server *s, struct ps_client *client,
+                          const struct ps_push *push)
+{
+    if (s->k > 0 && ps_has_clocks(s->job))
+        client->clock = push->clock;
 }
 
 static vb_status acknowledge(struct ps_server *s, int worker)
@@ -116,19 +96,19 @@ static vb_status acknowledge(struct ps_server *s, int worker)
 
 /* ---- one gradient at a time ------------------------------------------------------------------ */
 
-static vb_status apply_now(struct ps_server *s, int worker, int slot)
+static vb_status apply_now(struct ps_server *s, int worker, const struct ps_taken *push)
 {
-    const struct ps_push *push = vb_ps_push_in(s, worker, slot);
     struct ps_client *client = &s->clients[worker];
     vb_status st;
 
     vb_ps_lap(s, &s->stats.notify_ns);
-    st = vb_ps_apply(s, worker, push);
+    st = vb_ps_apply(s, push);
     if (st != VB_OK)
         return st;
-    note_keys(s, client, push, slot);
-    note_staleness(s, client, push);
-    s->stats.samples += push->samples;
+    note_keys(s, client, push);
+    advance_clock(s, client, &push->head);
+    note_staleness(s, client, &push->head);
+    s->stats.samples += push->head.samples;
     count_step(s);
     vb_ps_lap(s, &s->stats.apply_ns);
     st = acknowledge(s, worker);
@@ -170,7 +150,7 @@ vb_status vb_ps_close_round(struct ps_server *s)
         return st;
     for (w = 0; w < vb_ps_clients(s->job); w++)
         if (s->clients[w].round.held)
-            note_staleness(s, &s->clients[w], s->clients[w].round.push);
+            note_staleness(s, &s->clients[w], &s->clients[w].round.push->head);
     count_step(s);
     vb_ps_lap(s, &s->stats.apply_ns);
     s->round.n_held = 0;
@@ -188,25 +168,17 @@ vb_status vb_ps_close_round(struct ps_server *s)
 /* Holds a gradient until its round is complete. A gradient of an earlier round is dropped, which
  * happens only with backups. A job with backups has one server, which knows the round of a gradient
  * from the worker's ticket. */
-static vb_status hold(struct ps_server *s, int worker, int slot)
+static vb_status hold(struct ps_server *s, int worker, const struct ps_taken *push)
 {
-    const struct ps_push *push = vb_ps_push_in(s, worker, slot);
     struct ps_client *client = &s->clients[worker];
-    vb_status st = VB_OK;
     uint64_t before_ns = s->round.held_ns;
 
-    if (client->round.held)
-        return vb_err(VB_ERR_INPUT, "worker %d pushed two gradients of one round", worker);
     client->round.push = push;
-    if (s->job->sparse)
-        st = vb_ps_find_keys(s, worker, push, &client->round.keys);
-    note_keys(s, client, push, slot);
-    if (st == VB_OK && s->job->backup > 0 && client->round.ticket < s->round.number) {
+    note_keys(s, client, push);
+    if (s->job->backup > 0 && client->round.ticket < s->round.number) {
         client->stale.dropped++;
         return acknowledge(s, worker);
     }
-    if (st != VB_OK)
-        return st;
     client->round.held = true;
     s->round.n_held++;
     s->round.held_ns = vb_clock_ns();
@@ -218,17 +190,13 @@ static vb_status hold(struct ps_server *s, int worker, int slot)
 vb_status vb_ps_take_push(struct ps_server *s, int worker, uint32_t slot)
 {
     struct ps_client *client = &s->clients[worker];
-    const struct ps_push *push;
-    vb_status st = vb_ps_push_check(s, worker, slot, &push);
+    const struct ps_taken *push = &client->taken[slot];
 
-    if (st != VB_OK)
-        return st;
-    if (push->seq != client->pushes)
-        return vb_err(VB_ERR_INPUT, "worker %d pushed gradient number %u, expected number %u",
-                      worker, push->seq, client->pushes);
-    client->pushes++;
-    if (!(push->flags & PS_NO_GRADIENT))
-        return s->job->bound == 0 ? hold(s, worker, (int)slot) : apply_now(s, worker, (int)slot);
-    note_keys(s, client, push, (int)slot);
+    client->under_way--;
+    client->busy = false;
+    client->waited_ns = 0;
+    if (!(push->head.flags & PS_NO_GRADIENT))
+        return s->job->bound == 0 ? hold(s, worker, push) : apply_now(s, worker, push);
+    note_keys(s, client, push);
     return vb_ps_notify(s, worker, PS_ACK);
 }

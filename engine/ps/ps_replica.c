@@ -25,41 +25,38 @@ static vb_status put_to_partner(struct ps_server *s, size_t at, size_t len, uint
 
 /* ---- the server that serves ------------------------------------------------------------------ */
 
-/* Forwards a note to the standby. A push goes with its note. */
+/* Forwards a note to the standby. A push, which was accepted, goes with its note. */
 static vb_status forward(struct ps_server *s, struct ps_arrival a)
 {
-    const struct ps_push *push;
     size_t at = 0, len = 0;
-    vb_status st;
 
-    if (PS_KIND(a.value) == PS_PUSH && s->clients[a.worker].member) {
-        st = vb_ps_push_check(s, a.worker, PS_ARG(a.value), &push);
-        if (st != VB_OK)
-            return st;
+    if (PS_KIND(a.value) == PS_PUSH) {
         at = vb_ps_slot_at(&s->lay, s->k, a.worker, (int)PS_ARG(a.value));
-        len = vb_ps_push_bytes(s->job, &s->lay, s->k, push);
+        len = vb_ps_push_bytes(s->job, &s->lay, s->k,
+                               &s->clients[a.worker].taken[PS_ARG(a.value)].head);
     }
-    if ((int)PS_KIND(a.value) >= PS_WORKER_KINDS)
-        return vb_err(VB_ERR_INPUT, "worker %d sent an unknown note: %x", a.worker, a.value);
-    if (s->partner.log_end - s->partner.log_first >= s->queue.size)
-        return vb_err(VB_ERR_INPUT, "worker %d has sent more notes than its slots allow", a.worker);
     s->partner.log[s->partner.log_end++ % s->queue.size] = a;
     return put_to_partner(s, at, len, PS_NOTE(PS_FORWARD, ps_forward_pack(a)));
 }
 
 static struct ps_arrival log_pop(struct ps_server *s)
 {
-    return s->partner.log[s->partner.log_first++ % s->queue.size];
+    struct ps_arrival a = s->partner.log[s->partner.log_first++ % s->queue.size];
+
+    ps_note_done(s, a);
+    return a;
 }
 
-/* Goes on without the standby. Workers must know that the standby is gone before they receive
- * anything that the standby has not processed. */
+/* Goes on without the standby. Until then the server forwards, but processes nothing. Workers must
+ * know that the standby is gone before they receive anything that the standby has not processed. */
 static vb_status continue_alone(struct ps_server *s)
 {
     char text[160];
-    vb_status st = VB_OK;
+    vb_status st = vb_ps_go_on_alone(s);
     int w;
 
+    if (st != VB_OK)
+        return st == VB_AGAIN ? VB_OK : st;
     snprintf(text, sizeof(text),
              "the standby of server %d (%.60s) is gone; the server goes on alone", s->k,
              vb_group_host(s->group, s->partner.rank));
@@ -75,11 +72,20 @@ static vb_status continue_alone(struct ps_server *s)
 
 /* ---- the standby ----------------------------------------------------------------------------- */
 
+/* The server has accepted this push, so the worker has changed it on its way. The worker loses the
+ * standby, and the two servers may differ by its gradients. */
+static vb_status retire_invalid(struct ps_server *s, int worker, const char *why)
+{
+    VB_LOG_WARN("the standby of server %d removes worker %d: %s", s->k, worker, why);
+    return vb_ps_server_retire(s, worker);
+}
+
 /* Processes a forwarded note. The standby confirms the note only after it has processed the note,
  * because the worker may fill the slot again after the confirmation. */
 static vb_status process_forwarded(struct ps_server *s, uint32_t value)
 {
     struct ps_arrival a = ps_forward_unpack(PS_ARG(value));
+    char why[160];
     vb_status st;
 
     if (a.worker >= vb_ps_clients(s->job))
@@ -88,7 +94,11 @@ static vb_status process_forwarded(struct ps_server *s, uint32_t value)
                       a.worker, vb_ps_clients(s->job));
     if (PS_KIND(a.value) == PS_GONE)
         s->clients[a.worker].failover.n_retired++;
-    st = vb_ps_process(s, a);
+    if (PS_KIND(a.value) == PS_PUSH && s->clients[a.worker].member &&
+        !vb_ps_accept(s, a.worker, PS_ARG(a.value), why, sizeof(why)))
+        st = retire_invalid(s, a.worker, why);
+    else
+        st = vb_ps_process(s, a);
     return st == VB_OK ? put_to_partner(s, 0, 0, PS_NOTE(PS_CONFIRM, 0)) : st;
 }
 
@@ -153,13 +163,21 @@ static vb_status take_over(struct ps_server *s)
     return st;
 }
 
+/* The server leaves when the job is finished. */
+static bool has_left(const struct ps_server *s)
+{
+    return vb_group_end(s->group, s->partner.rank) == VB_END_LEFT;
+}
+
 /* Takes over if the server is gone and all workers that need a server have sent PS_FAILOVER. A
  * worker that has sent PS_BYE does not need a server. */
 static vb_status take_over_if_ready(struct ps_server *s)
 {
     int w;
 
-    if (!s->partner.gone)
+    vb_status st;
+
+    if (!s->partner.gone || (s->final && has_left(s)))
         return VB_OK;
     for (w = 0; w < vb_ps_clients(s->job); w++) {
         const struct ps_client *client = &s->clients[w];
@@ -167,7 +185,17 @@ static vb_status take_over_if_ready(struct ps_server *s)
         if (client->member && !client->bye && !client->failover.called && !is_gone(client))
             return VB_OK;
     }
+    st = vb_ps_go_on_alone(s);
+    if (st != VB_OK)
+        return st == VB_AGAIN ? VB_OK : st;
     return take_over(s);
+}
+
+vb_status vb_ps_without_partner(struct ps_server *s)
+{
+    if (!s->partner.gone || s->partner.rank < 0)
+        return VB_OK;
+    return s->standby ? take_over_if_ready(s) : continue_alone(s);
 }
 
 /* Processes a note that a worker has sent to the standby directly, or PS_GONE of a worker. */
@@ -184,23 +212,18 @@ static vb_status process_at_standby(struct ps_server *s, struct ps_arrival a)
     case PS_HELLO: /* the server was already gone when the worker joined */
         client->failover.hello = PS_ARG(a.value);
         break;
-    case PS_FAILOVER:
+    default: /* PS_FAILOVER: vb_ps_receive() lets no other kinds through */
         client->failover.called = true;
         break;
-    default:
-        return vb_err(VB_ERR_INPUT, "worker %d sent note %x to a standby", a.worker, a.value);
     }
-    return take_over_if_ready(s);
+    return vb_ps_without_partner(s);
 }
 
 static vb_status on_partner_gone(struct ps_server *s)
 {
-    if (!s->standby)
-        return continue_alone(s);
     s->partner.gone = true;
-    if (s->final && vb_group_end(s->group, s->partner.rank) == VB_END_LEFT)
-        return VB_OK; /* the server has left because the job is finished */
-    return take_over_if_ready(s);
+    s->partner.gone_ns = vb_clock_ns();
+    return vb_ps_without_partner(s);
 }
 
 vb_status vb_ps_replicate(struct ps_server *s, struct ps_arrival a)

@@ -23,20 +23,31 @@ void vb_ps_server_queue(struct ps_server *s, int worker, uint32_t value)
     s->queue.end = end + 1;
 }
 
-/* A worker has only a few notes under way. The queue keeps two places per worker free for
- * PS_GONE. */
+/* A worker has only a few notes under way, so the queue has room for all of them. */
+static void queue_worker(struct ps_server *s, int worker, uint32_t value)
+{
+    struct ps_client *client = &s->clients[worker];
+
+    if ((int)PS_KIND(value) < PS_GONE && client->notes < PS_NOTES_MAX) {
+        client->notes++;
+        vb_ps_server_queue(s, worker, value);
+        return;
+    }
+    client->stray = (int)PS_KIND(value) < PS_GONE ? PS_TOO_MANY : value;
+    s->queue.strayed = true;
+}
+
 void vb_ps_server_note(void *arg, int rank, uint32_t value)
 {
     struct ps_server *s = arg;
-    unsigned room = s->queue.size - 2 * (unsigned)vb_ps_clients(s->job);
     int worker = vb_ps_worker_at(s->job, rank);
 
-    if (worker < 0 && rank != s->partner.rank)
-        return; /* servers of other shards send no notes to this one */
-    if (PS_KIND(value) == PS_GONE || s->queue.end - s->queue.first >= room)
-        s->queue.flooded = true;
-    else
-        vb_ps_server_queue(s, worker >= 0 ? worker : PS_PARTNER, value);
+    if (worker >= 0)
+        queue_worker(s, worker, value);
+    else if (rank == s->partner.rank)
+        vb_ps_server_queue(s, PS_PARTNER, value);
+    else if (PS_KIND(value) == PS_EXPEL && (int)PS_ARG(value) < vb_ps_clients(s->job))
+        vb_ps_server_queue(s, (int)PS_ARG(value), PS_VALUE(PS_EXPEL, 0));
 }
 
 /* ---- notes of workers ------------------------------------------------------------------------ */
@@ -84,6 +95,18 @@ static vb_status snapshot_read(struct ps_server *s, int worker)
     return take_snapshot(s);
 }
 
+/* A worker could not write a checkpoint. The next one would fail in the same way. */
+static vb_status stop_job(struct ps_server *s, int worker)
+{
+    int rank = vb_ps_worker_rank(s->job, worker);
+    char why[128];
+
+    snprintf(why, sizeof(why), "the job stops, because rank %d (%.40s) cannot write checkpoints",
+             rank, vb_group_host(s->group, rank));
+    vb_group_abort(s->group, why);
+    return s->standby ? VB_ERR_PEER : vb_err(VB_ERR_PEER, "%s", why);
+}
+
 /* The server ignores the notes of a worker that does not take part. */
 vb_status vb_ps_process(struct ps_server *s, struct ps_arrival a)
 {
@@ -109,13 +132,14 @@ vb_status vb_ps_process(struct ps_server *s, struct ps_arrival a)
     case PS_BYE:
         client->bye = true;
         return VB_OK;
+    case PS_STOP:
+        return stop_job(s, a.worker);
     case PS_FAILOVER: /* this server took over without waiting for this worker */
         client->failover.called = true;
         return vb_ps_confirm_failover(s, a.worker);
     default:
-        break;
+        return VB_OK; /* vb_ps_receive() lets no other kinds through */
     }
-    return vb_err(VB_ERR_INPUT, "worker %d sent an unknown note: %x", a.worker, a.value);
 }
 
 /* ---- the loop -------------------------------------------------------------------------------- */
@@ -127,6 +151,21 @@ static bool something_to_do(void *arg)
     return s->queue.end != s->queue.first || vb_clock_ns() >= s->stats.mark_ns + WAIT_NS;
 }
 
+static vb_status handle(struct ps_server *s, struct ps_arrival a)
+{
+    bool take = true;
+    vb_status st = VB_OK;
+
+    if (a.worker != PS_PARTNER) {
+        st = vb_ps_receive(s, a, &take);
+        if (!take || s->standby || s->partner.rank < 0) /* otherwise it goes into the log */
+            ps_note_done(s, a);
+    }
+    if (st != VB_OK || !take)
+        return st;
+    return s->partner.rank < 0 ? vb_ps_process(s, a) : vb_ps_replicate(s, a);
+}
+
 vb_status vb_ps_server_round(struct ps_server *s)
 {
     vb_status st;
@@ -134,13 +173,17 @@ vb_status vb_ps_server_round(struct ps_server *s)
     vb_ps_lap(s, &s->stats.notify_ns);
     st = vb_ps_wait(s->group, something_to_do, s, "a gradient", -1);
     vb_ps_lap(s, &s->stats.idle_ns);
-    if (st == VB_OK && s->queue.flooded)
-        return vb_err(VB_ERR_INPUT, "the workers have sent more notes than their slots allow");
+    if (st == VB_OK && s->queue.strayed)
+        st = vb_ps_expel_strays(s);
+    if (st == VB_OK)
+        st = vb_ps_expel_stuck(s);
+    if (st == VB_OK)
+        st = vb_ps_without_partner(s);
     while (st == VB_OK && s->queue.first != s->queue.end) {
         struct ps_arrival a = s->queue.arrivals[s->queue.first % s->queue.size];
 
         s->queue.first++;
-        st = s->partner.rank < 0 ? vb_ps_process(s, a) : vb_ps_replicate(s, a);
+        st = handle(s, a);
     }
     return st;
 }
@@ -158,7 +201,7 @@ vb_status vb_ps_server_begin(struct ps_server *s)
     vb_status st = VB_OK;
     int w;
 
-    s->stats.begin_ns = s->stats.mark_ns = vb_clock_ns();
+    s->stats.begin_ns = s->stats.mark_ns = s->looked_ns = vb_clock_ns();
     s->stats.cpu_ns = cpu_ns();
     for (w = 0; w < vb_ps_clients(s->job) && st == VB_OK; w++)
         if (s->clients[w].member)
@@ -275,11 +318,14 @@ vb_status vb_ps_server_admit(struct ps_server *s, int worker)
     client->member = client->was_member = true;
     client->mapped = mapped;
     client->base = client->clock = client->granted = clock == INT64_MAX ? 0 : clock;
+    client->next_clock = s->k > 0 ? -1 : client->base;
     client->round.ticket = s->round.number - 1;
     s->mapped = s->mapped || mapped;
     s->done = false;
     if (s->job->replicas > 1 && s->partner.rank < 0)
         st = vb_ps_send_note(s, worker, PS_NOTICE, PS_ALONE);
+    if (st == VB_OK)
+        st = vb_ps_send_clock(s, worker);
     if (st == VB_OK)
         st = vb_ps_member_shares(s);
     return st == VB_OK ? vb_ps_notify_first(s, worker) : st;

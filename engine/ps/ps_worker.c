@@ -6,11 +6,24 @@
 
 #include <string.h>
 
+/* Returns whether the next step is within the bound at all servers. For server 0 the ticket says
+ * so. */
+static bool is_within_bound(const struct ps_worker *w)
+{
+    int64_t clock = w->links[0].clock + w->used;
+    int k;
+
+    for (k = 1; k < w->job->servers && ps_has_clocks(w->job); k++)
+        if (clock - w->links[k].clock > w->job->bound)
+            return false;
+    return true;
+}
+
 static bool has_ticket(void *arg)
 {
     const struct ps_worker *w = arg;
 
-    return w->tickets > w->used || w->last;
+    return (w->tickets > w->used && is_within_bound(w)) || w->last;
 }
 
 /* Returns whether fewer than n pushes are under way to each server. */
@@ -133,7 +146,8 @@ static void fill_head(const struct ps_worker *w, uint32_t samples, float scale,
                              .flags = w->base_flag,
                              .base = w->base,
                              .samples = samples,
-                             .scale = scale};
+                             .scale = scale,
+                             .clock = w->links[0].clock + w->used - 1};
 }
 
 vb_status vb_ps_worker_push(struct ps_worker *w, const float *grads, uint32_t samples, float scale)
@@ -289,4 +303,8 @@ void vb_ps_worker_note(void *arg, int rank, uint32_t value)
         link->welcome = true;
     else if (kind == PS_FAILOVER_DONE)
         link->serving = (int)PS_ARG(value);
+    else if (kind == PS_CLOCK_HIGH)
+        link->high = (int64_t)PS_ARG(value) << PS_ARG_BITS;
+    else if (kind == PS_CLOCK)
+        link->clock = link->high | PS_ARG(value);
 }

@@ -126,6 +126,17 @@ vb_status vb_ps_worker_bye(struct ps_worker *w)
     return st;
 }
 
+static bool any_lost(void *arg)
+{
+    return ((const struct ps_worker *)arg)->lost_rank >= 0;
+}
+
+void vb_ps_worker_stop(struct ps_worker *w)
+{
+    if (send_note_to_all(w, PS_STOP, 0) == VB_OK)
+        (void)vb_group_wait(w->group, any_lost, w, "the servers to stop", -1);
+}
+
 static bool was_answered(void *arg)
 {
     const struct ps_worker *w = arg;

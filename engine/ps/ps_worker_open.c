@@ -103,6 +103,24 @@ static vb_status begin(struct vb_group *group, const struct ps_job *job,
     return st;
 }
 
+/* A joiner may have another opinion about the size of the job. A worker reads mapped windows
+ * without further checks. */
+static vb_status check_windows(const struct ps_worker *w, int k)
+{
+    int rank = w->links[k].rank;
+    size_t shard = vb_window_len(w->shards, rank), slots = vb_window_len(w->slots, rank);
+
+    if (!vb_group_member(w->group, rank) ||
+        (shard >= w->lay.shard_bytes[k] && slots >= w->lay.slots_bytes[k]))
+        return VB_OK;
+    return vb_err(VB_ERR_INPUT,
+                  "server %d (rank %d, %s) has windows of %zu and %zu bytes, but this worker needs "
+                  "%zu and %zu; "
+                  "all ranks must read the same data with the same options",
+                  k, rank, vb_group_host(w->group, rank), shard, slots, w->lay.shard_bytes[k],
+                  w->lay.slots_bytes[k]);
+}
+
 static vb_status open_windows(struct ps_worker *w, bool mapped)
 {
     vb_status st;
@@ -124,6 +142,7 @@ static vb_status open_windows(struct ps_worker *w, bool mapped)
         link->mapped_slots = vb_window_peer(w->slots, link->rank);
         if (link->standby >= 0)
             link->standby_shards = vb_window_peer(w->shards, link->standby);
+        st = check_windows(w, k);
     }
     return st;
 }

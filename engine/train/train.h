@@ -278,7 +278,7 @@ struct vb_fault {
     double at_s;  /* seconds since the start of training */
     int64_t step; /* number of gradients applied before the event */
     int rank;
-    char what[16]; /* "died", "stopped", "left", "joined", "rejoined" */
+    char what[16]; /* "died", "stopped", "left", "removed", "joined", "rejoined" */
     char why[160];
 };
 

@@ -55,6 +55,22 @@ vb_status vb_train_prepare_save(struct vb_trainer *t)
     return VB_OK;
 }
 
+/* A run that cannot save stops. */
+static void say_not_saved(const struct vb_trainer *t, int64_t step)
+{
+    const char *dir = t->o->save.dir;
+    char path[4096];
+
+    if (vb_checkpoint_latest(dir, path, sizeof(path)) == VB_OK)
+        VB_LOG_ERROR("training stopped: %s/checkpoint-%lld.vbc could not be written; the last "
+                     "checkpoint is %s: free space there, then continue with --resume",
+                     dir, (long long)step, path);
+    else
+        VB_LOG_ERROR("training stopped: %s/checkpoint-%lld.vbc could not be written, and %s has no "
+                     "earlier checkpoint",
+                     dir, (long long)step, dir);
+}
+
 /* All ranks prepare the checkpoint, because preparing may change the rounding of later steps. */
 vb_status vb_train_save(struct vb_trainer *t, int64_t step)
 {
@@ -70,6 +86,8 @@ vb_status vb_train_save(struct vb_trainer *t, int64_t step)
         st = take_folder(t);
     if (st == VB_OK && writes)
         st = vb_checkpoint_write(t->o->save.dir, &cp, KEEP, &seconds);
+    if (st != VB_OK && writes)
+        say_not_saved(t, step);
     if (st == VB_OK && writes)
         snprintf(t->saved.path, sizeof(t->saved.path), "%s/checkpoint-%lld.vbc", t->o->save.dir,
                  (long long)step);

@@ -148,6 +148,9 @@ enum vb_end vb_group_end(struct vb_group *group, int rank);
 /* Returns whether this rank can put to a rank. True for this rank itself. */
 bool vb_group_member(struct vb_group *group, int rank);
 
+/* Returns whether no network lies between this rank and the last rank of that slot. */
+bool vb_group_same_host(struct vb_group *group, int rank);
+
 /* All ranks are below this number. Without slots for joiners it is world. */
 int vb_group_slots(const struct vb_group *group);
 

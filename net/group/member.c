@@ -196,6 +196,16 @@ bool vb_group_member(struct vb_group *g, int rank)
     return member;
 }
 
+bool vb_group_same_host(struct vb_group *g, int rank)
+{
+    bool same;
+
+    group_lock(g);
+    same = vb_pair_same_host(g, rank);
+    group_unlock(g);
+    return same;
+}
+
 uint32_t vb_group_epoch(struct vb_group *g)
 {
     return vb_control_epoch(g->control);

@@ -19,8 +19,8 @@
 struct run {
     struct ps_job job;
     struct p_tally tally;
-    size_t nonsense; /* index of the invalid push that the worker sends */
-    bool dies;       /* worker 1 stops in the middle of the run and comes back later */
+    bool lags; /* server 1 is slow */
+    bool dies; /* worker 1 stops in the middle of the run and comes back later */
     _Atomic bool dead, retired, admitted;
     _Atomic long allocations;         /* allocations of all ranks in the middle of the run */
     struct vb_stale stale[P_WORKERS]; /* staleness, as counted by server 0 */
@@ -52,10 +52,13 @@ static vb_status members(struct ps_server *s)
 
 static vb_status serve(struct ps_server *s)
 {
+    struct timespec lag = {.tv_nsec = 2000000};
     vb_status st = vb_ps_server_begin(s);
     uint64_t i = 0;
 
     while (st == VB_OK && !s->done) {
+        if (run->lags && s->k == 1)
+            nanosleep(&lag, NULL);
         st = vb_ps_server_round(s);
         if (st == VB_OK && run->dies)
             st = members(s);
@@ -214,48 +217,92 @@ static int sparse_member(struct vb_group *g, void *arg)
     return vb_group_rank(g) < run->job.workers ? sparse_worker(g) : server(g);
 }
 
-/* ---- invalid pushes -------------------------------------------------------------------------- */
+/* ---- a bound at several servers -------------------------------------------------------------- */
 
-static const struct ps_push nonsense[] = {
-    {.flags = PS_NO_GRADIENT, .n_keys = UINT32_MAX},
-    {.flags = PS_NO_GRADIENT, .n_values = P_ROW + 1, .n_keys = 1},
-    {.flags = PS_NO_GRADIENT, .n_keys = P_ROW, .reply_at = 1},
-    {.flags = PS_OWN_KEYS, .n_keys = 2, .n_values = 1},
-    {.flags = PS_OWN_KEYS, .samples = UINT32_MAX},
-    {.flags = PS_OWN_KEYS, .seq = 7},
-};
-
-static int push_nonsense(struct vb_group *g)
+/* The parameters of each shard count the gradients of each worker. Step `own` of a worker must have
+ * parameters in which, at every server, no worker is behind by more than the bound. */
+static int check_bound_at(const float *counts, int64_t own)
 {
-    struct ps_worker *w = NULL;
-    vb_status st = vb_ps_worker_create(g, &run->job, &w);
+    int w, wrong = 0;
 
-    if (st == VB_OK) {
-        memcpy((char *)vb_window_ptr(w->slots) + w->lay.push[0], &nonsense[run->nonsense],
-               sizeof(struct ps_push));
-        st = vb_ps_put(w->slots, w->links[0].rank, w->lay.push[0], 0, sizeof(struct ps_push),
-                       PS_NOTE(PS_PUSH, 0), &w->links[0].push_ops[0]);
-    }
-    if (st == VB_OK)
-        st = vb_op_wait(g, &w->links[0].push_ops[0], "a push", -1);
-    vb_ps_worker_close(w);
-    return T_WRONG(st == VB_OK);
+    for (w = 0; w < run->job.workers; w++)
+        wrong += (int64_t)-counts[w] < own - run->job.bound;
+    return T_WRONG(wrong == 0);
 }
 
-static int nonsense_member(struct vb_group *g, void *arg)
+static int bounded_dense_step(struct ps_worker *w, int64_t own, float *grads)
 {
-    struct ps_server *s = NULL;
-    float zero[P_KEYS] = {0};
-    vb_status st;
+    const float *params = NULL;
+    int k, wrong = T_WRONG(vb_ps_worker_pull(w, &params) == VB_OK);
+    size_t c, classes = (size_t)vb_ps_clients(w->job);
+    float counts[P_WORKERS] = {0};
+
+    for (k = 0; k < w->job->servers && wrong == 0; k++) {
+        for (c = w->lay.first[k]; c < w->lay.first[k] + classes; c++)
+            counts[c % classes] = params[c];
+        wrong += check_bound_at(counts, own);
+    }
+    return wrong + T_WRONG(p_push(w, &run->tally, p_ones, (uint64_t)own, grads) == VB_OK);
+}
+
+/* The batch has a key for each worker at each server. */
+static int bounded_sparse_step(struct ps_worker *w, int64_t own, const uint32_t *keys, size_t n)
+{
+    const float *values = NULL;
+    float ones[2 * P_WORKERS] = {0};
+    int k, wrong = T_WRONG(vb_ps_worker_values(w, keys, n, &values) == VB_OK);
+
+    for (k = 0; k < 2 && wrong == 0; k++) {
+        wrong += check_bound_at(values + k * run->job.workers, own);
+        ones[k * run->job.workers + w->number] = 1;
+    }
+    p_count(w, &run->tally);
+    return wrong + T_WRONG(vb_ps_worker_push_sparse(w, keys, ones, n, 1, 1, keys, n) == VB_OK);
+}
+
+static int bounded_steps(struct ps_worker *w, float *own)
+{
+    uint32_t keys[2 * P_WORKERS];
+    size_t i, n = 2 * (size_t)run->job.workers;
+    bool go = true;
+    int64_t step;
+    int wrong = 0;
+
+    for (i = 0; i < n; i++)
+        keys[i] = (uint32_t)(i < n / 2 ? i : w->lay.first[1] + i - n / 2);
+    if (run->job.sparse)
+        wrong = T_WRONG(vb_ps_worker_ask(w, keys, n) == VB_OK);
+    for (step = 0; go && wrong == 0; step++) {
+        wrong += T_WRONG(vb_ps_worker_ticket(w, &go) == VB_OK);
+        if (go && wrong == 0)
+            wrong = run->job.sparse ? bounded_sparse_step(w, step, keys, n)
+                                    : bounded_dense_step(w, step, own);
+    }
+    return wrong;
+}
+
+static int bounded_member(struct vb_group *g, void *arg)
+{
+    float *own = calloc(run->job.n, sizeof(*own));
+    struct ps_worker *w = NULL;
+    uint64_t version = 0;
+    int wrong;
 
     (void)arg;
-    if (vb_group_rank(g) < run->job.workers)
-        return push_nonsense(g);
-    st = vb_ps_server_create(g, &run->job, zero, NULL, &s);
-    if (st == VB_OK)
-        st = vb_ps_server_run(s);
-    vb_ps_server_close(s);
-    return T_WRONG(st == VB_ERR_INPUT);
+    if (vb_group_rank(g) >= run->job.workers) {
+        free(own);
+        return server(g);
+    }
+    wrong = T_WRONG(vb_ps_worker_create(g, &run->job, &w) == VB_OK);
+    if (wrong == 0)
+        wrong = bounded_steps(w, own);
+    if (wrong == 0)
+        wrong = T_WRONG(vb_ps_worker_end(w, own, NULL, &version) == VB_OK);
+    if (wrong > 0)
+        vb_group_abort(g, "a worker has found something wrong");
+    vb_ps_worker_close(w);
+    free(own);
+    return wrong;
 }
 
 /* ---- runs ------------------------------------------------------------------------------------ */
@@ -320,6 +367,24 @@ static void no_worker_exceeds_the_bound(void **state)
         }
 }
 
+/* Server 1 is slow, so its gradients are often older than those of server 0. */
+static void the_bound_holds_at_all_servers(void **state)
+{
+    size_t t;
+    int i;
+
+    (void)state;
+    for (t = 0; t < n_transports; t++)
+        for (i = 0; i < 4; i++) {
+            prepare(3, 2, 1 + i / 2, i % 2 == 0 ? 40000 : P_KEYS);
+            run->lags = true;
+            run->tally.nap_ns = 0;
+            run->job.sparse = i % 2 == 1;
+            run->job.max_keys = i % 2 == 1 ? P_ROW : 0;
+            run_job(transports[t], bounded_member);
+        }
+}
+
 static void no_sparse_gradient_is_lost(void **state)
 {
     size_t t;
@@ -372,28 +437,56 @@ static void a_worker_is_retired_and_admitted(void **state)
         }
 }
 
-/* Over shared memory a worker writes its pushes to the server's memory itself, so the server must
- * check them. */
-static void invalid_pushes_are_refused(void **state)
+/* ---- ranks that disagree --------------------------------------------------------------------- */
+
+static struct ps_job jobs[3]; /* the job, as each rank sees it */
+
+static int disagree(struct vb_group *g, void *arg)
 {
-    struct t_job job = {.world = 2, .fn = nonsense_member};
+    const struct ps_job *job = &jobs[vb_group_rank(g)];
+    float zero[2 * P_KEYS] = {0};
+    struct ps_worker *w = NULL;
+    struct ps_server *s = NULL;
+    vb_status st;
+
+    (void)arg;
+    if (vb_group_rank(g) < job->workers)
+        st = vb_ps_worker_create(g, job, &w);
+    else
+        st = vb_ps_server_create(g, job, zero, NULL, &s);
+    if (st != VB_ERR_INPUT)
+        vb_group_abort(g, "a rank has not noticed that the jobs differ");
+    vb_ps_worker_close(w);
+    vb_ps_server_close(s);
+    return T_WRONG(st == VB_ERR_INPUT);
+}
+
+/* The ranks read different data, so that they see different numbers of parameters or keys. */
+static void ranks_that_disagree_are_refused(void **state)
+{
+    struct t_job job = {.world = 3, .fn = disagree};
     struct t_stderr err;
     char text[4096];
-    size_t t, i;
+    int r, i;
 
     (void)state;
-    for (t = 0; t < n_transports; t++)
-        for (i = 0; i < VB_COUNT(nonsense) && transports[t] != VB_TRANSPORT_SHM; i++) {
-            prepare(1, 1, PS_UNBOUNDED, P_KEYS);
-            run->job.sparse = true;
-            run->job.max_keys = P_ROW;
-            run->nonsense = i;
-            job.transport = transports[t];
-            t_stderr_catch(&err);
-            t_as_threads(&job);
-            t_stderr_release(&err, text, sizeof(text));
-            assert_non_null(strstr(text, "worker 0 pushed"));
-        }
+    for (i = 0; i < 4; i++) {
+        prepare(2, 1, i % 2 == 0 ? PS_UNBOUNDED : 0, P_KEYS);
+        run->job.sparse = true;
+        run->job.max_keys = P_ROW;
+        for (r = 0; r < 3; r++)
+            jobs[r] = run->job;
+        if (i < 2)
+            jobs[1].n = 2 * P_KEYS;
+        else
+            jobs[1].max_keys = 2 * P_ROW;
+        job.transport = i % 2 == 0 ? VB_TRANSPORT_SHM : VB_TRANSPORT_TCP;
+        t_stderr_catch(&err);
+        t_as_threads(&job);
+        t_stderr_release(&err, text, sizeof(text));
+        assert_non_null(strstr(text, i < 2 ? "has 800 parameters and batches of at most 40 keys"
+                                           : "has 400 parameters and batches of at most 80 keys"));
+    }
 }
 
 static void steps_allocate_nothing(void **state)
@@ -514,11 +607,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_gradient_is_lost),
         cmocka_unit_test(no_worker_exceeds_the_bound),
+        cmocka_unit_test(the_bound_holds_at_all_servers),
         cmocka_unit_test(no_sparse_gradient_is_lost),
         cmocka_unit_test(rounds_have_all_gradients),
         cmocka_unit_test(a_worker_is_retired_and_admitted),
         cmocka_unit_test(a_reply_does_not_change_while_it_is_read),
-        cmocka_unit_test(invalid_pushes_are_refused),
+        cmocka_unit_test(ranks_that_disagree_are_refused),
         cmocka_unit_test(steps_allocate_nothing),
     };
 
