@@ -53,6 +53,9 @@ struct vb_device_head {
 /* Which end of a pair calls the other end, for a transport that makes its own connections. */
 enum vb_link_role { VB_LINK_BY_RANK, VB_LINK_CALL, VB_LINK_ANSWER };
 
+/* Returns true if a peer is gone, so that nobody need wait for it. */
+typedef bool (*vb_gone_fn)(void *arg, int rank);
+
 struct vb_link {
     int rank;         /* the peer's rank */
     const char *host; /* name of the peer's host, for messages */
@@ -68,6 +71,9 @@ struct vb_link {
     const unsigned char *key; /* a key that only this pair has, for this connection only */
     uint32_t epoch;
     uint64_t deadline;
+    vb_gone_fn
+        gone; /* asked now and then while a connection with VB_CAP_CALLS is made; may be NULL */
+    void *gone_arg;
 
     /* Where shm stores a pidfd of the peer's process, which the caller then owns; -1: none. NULL:
      * the caller needs none. */

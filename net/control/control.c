@@ -409,6 +409,17 @@ bool vb_control_has_left(struct control *c, int rank)
     return left;
 }
 
+bool vb_control_is_gone(struct control *c, int rank)
+{
+    bool gone;
+
+    pthread_mutex_lock(&c->lock);
+    gone = c->conns[rank].end.left || c->conns[rank].end.lost ||
+           atomic_load_explicit(&c->failed, memory_order_relaxed) != VB_OK;
+    pthread_mutex_unlock(&c->lock);
+    return gone;
+}
+
 double vb_control_silence_s(struct control *c, int rank, uint64_t *step_p)
 {
     uint64_t now = vb_clock_ns(), heard;
