@@ -88,12 +88,28 @@ static void forgive_own_absence(struct control *c, uint64_t now)
     c->looked_ns = now;
 }
 
+static void count_data(struct control *c, uint64_t now)
+{
+    struct conn_beat *beat;
+    unsigned n;
+    int i;
+
+    for (i = 0; i < c->opts.slots && c->opts.heard != NULL; i++) {
+        beat = &c->conns[i].beat;
+        n = atomic_load_explicit(&c->opts.heard[i], memory_order_relaxed);
+        if (n != beat->data)
+            beat->heard_ns = now;
+        beat->data = n;
+    }
+}
+
 static void find_silent(struct control *c, uint64_t now)
 {
     char why[64];
     int i;
 
     forgive_own_absence(c, now);
+    count_data(c, now);
     for (i = 0; i < c->opts.slots; i++) {
         struct conn *conn = &c->conns[i];
         double silent_s = now > conn->beat.heard_ns ? (double)(now - conn->beat.heard_ns) / 1e9 : 0;

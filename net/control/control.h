@@ -32,6 +32,9 @@ struct control_opts {
     int unix_fd;   /* closed in the same way; -1: none */
     int beat_ms;
     int silent_ms; /* a peer that sends nothing for this long is lost */
+    /* For each rank, a count of the data that came from it, which is a sign of life too: on a slow
+     * link heartbeats wait behind data. NULL: none. */
+    const _Atomic unsigned *heard;
     void (*alarm)(void *arg); /* called by the thread when a peer is lost or aborts the group */
     void *arg;
     /* Elastic groups: set, before the alarm, when a vb_control_take_*() has something to return. */

@@ -37,6 +37,7 @@ vb_status vb_pair_device_open(struct vb_group *g, const struct vb_transport *tra
                                   .queue_depth = QUEUE_DEPTH,
                                   .crowded = g->opts.crowded,
                                   .any_interface = g->opts.any_interface,
+                                  .heard = g->heard,
                                   .device = g->opts.device,
                                   .bind = g->opts.bind,
                                   .near = g->peers[g->rank].info.addr,
