@@ -10,6 +10,7 @@
 
 #include "net/net.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #define VB_BLOB_MAX 128
@@ -34,12 +35,26 @@ struct vb_device_opts {
     bool crowded;    /* this host has more threads than cpus, so waits must not spin for long */
     bool any_interface;
 
+    /* For each rank, a count that grows whenever data comes from it. NULL: nobody wants to know. */
+    _Atomic unsigned *heard;
+
     /* RDMA. The strings outlive the device. */
     const char *device; /* the only RDMA device to use; NULL: any device that reaches the peer */
     const char *bind;   /* the only address to use; NULL: any */
     const char *near;   /* the address by which peers know this rank; NULL: none */
     bool no_immediate;  /* send notes as messages, because the device has no immediate data */
 };
+
+/* Called by the one thread that polls the device. */
+static inline void vb_device_heard(const struct vb_device_opts *o, int rank)
+{
+    unsigned n;
+
+    if (o->heard == NULL)
+        return;
+    n = atomic_load_explicit(&o->heard[rank], memory_order_relaxed);
+    atomic_store_explicit(&o->heard[rank], n + 1, memory_order_relaxed);
+}
 
 struct vb_device; /* each transport has its own struct, which begins with struct vb_device_head */
 struct vb_ep;
@@ -52,6 +67,9 @@ struct vb_device_head {
 
 /* Which end of a pair calls the other end, for a transport that makes its own connections. */
 enum vb_link_role { VB_LINK_BY_RANK, VB_LINK_CALL, VB_LINK_ANSWER };
+
+/* Returns true if a peer is gone, so that nobody need wait for it. */
+typedef bool (*vb_gone_fn)(void *arg, int rank);
 
 struct vb_link {
     int rank;         /* the peer's rank */
@@ -68,6 +86,8 @@ struct vb_link {
     const unsigned char *key; /* a key that only this pair has, for this connection only */
     uint32_t epoch;
     uint64_t deadline;
+    vb_gone_fn gone; /* for VB_CAP_CALLS: ends the wait for a peer; may be NULL */
+    void *gone_arg;
 
     /* Where shm stores a pidfd of the peer's process, which the caller then owns; -1: none. NULL:
      * the caller needs none. */

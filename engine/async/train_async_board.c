@@ -50,8 +50,7 @@ vb_status vb_async_board_open(struct vb_group *group, size_t join_info_bytes,
     st = vb_channel_open(group, BOARD_CHANNEL, on_note, b);
     b->opened = st == VB_OK;
     if (st == VB_OK)
-        st = vb_window_create_for(group, len + join_info_bytes, VB_WINDOW_PUT | VB_WINDOW_GET,
-                                  &b->win);
+        st = vb_window_create(group, len + join_info_bytes, &b->win);
     if (st != VB_OK)
         return st;
     at = vb_window_ptr(b->win);

@@ -132,7 +132,8 @@ static vb_status open_windows(struct ps_worker *w, bool mapped)
         w->lay.replies = true;
     w->never_spun = vb_ps_sleep_at_once(w->group, w->job, mapped);
     w->overlapped = !w->mapped && !w->lay.replies && w->job->bound < 0;
-    st = vb_window_create_for(w->group, w->lay.worker_shard_bytes, VB_WINDOW_GET, &w->shards);
+    st = vb_window_create_for(w->group, w->lay.worker_shard_bytes, VB_WINDOW_GET | VB_WINDOW_LAND,
+                              &w->shards);
     if (st == VB_OK)
         st = vb_window_create_for(w->group, w->lay.worker_slots_bytes, VB_WINDOW_PUT, &w->slots);
     for (k = 0; k < w->job->servers && st == VB_OK; k++) {

@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
  * Measures the figures of the cost model when the collectives are opened (docs/collectives.md). All
- * ranks measure at the same time, so that they disturb each other as in the later job.
+ * ranks measure at the same time, so that they disturb each other as in the later job. Rank 0,
+ * whose figures count, leaves out or shortens what would take long on a slow link.
  */
 #include "net/coll/coll_priv.h"
 
-#define ROUNDS 32 /* number of repetitions of a measurement */
+#define ROUNDS 32      /* number of repetitions of a measurement */
+#define FIRST_ROUNDS 4 /* after so many, rank 0 knows whether there is time for all */
 #define BULKS 3
+#define FIRST_BYTES                                                                                \
+    ((size_t)1024)       /* length of the first puts, before anything is known of the link */
+#define PART_US 300000.0 /* time for one part of the measurement, on a slow link */
 #define MAPPED_BYTES ((size_t)256 * 1024)
 #define SUM_BYTES ((size_t)64 * 1024)
 #define FIT_BYTES ((size_t)512 * 1024) /* length of an allreduce that the model is fitted to */
@@ -89,24 +94,74 @@ static vb_status time_requests(struct vb_coll *coll, enum vb_algo algo, size_t n
     return st;
 }
 
+/* Rank 0 tells all ranks a number that it has derived from its own figures. */
+static vb_status agree(struct vb_coll *coll, uint64_t *n)
+{
+    return vb_group_broadcast(coll->group, 0, n, sizeof(*n));
+}
+
+/* Sets *yes_p to whether there is time for something that takes us. */
+static vb_status has_time(struct vb_coll *coll, double us, bool *yes_p)
+{
+    uint64_t yes = us < PART_US;
+    vb_status st = agree(coll, &yes);
+
+    *yes_p = yes != 0;
+    return st;
+}
+
+/* Times barriers that use puts, even if windows are mapped. */
+static vb_status measure_latency(struct vb_coll *coll, struct cost_model *m)
+{
+    bool more = false;
+    vb_status st = time_requests(coll, VB_ALGO_EXCHANGE, 0, FIRST_ROUNDS, 1, &m->latency);
+
+    if (st == VB_OK)
+        st = has_time(coll, ROUNDS * m->latency, &more);
+    return st == VB_OK && more ? time_requests(coll, VB_ALGO_EXCHANGE, 0, ROUNDS, 1, &m->latency)
+                               : st;
+}
+
+/* Chooses the length of the puts that measure the bandwidth: a segment, or as much of it as the
+ * link carries in the time. */
+static vb_status choose_bulk(struct vb_coll *coll, size_t *len_p)
+{
+    uint64_t len = coll->lay.seg_bytes < FIRST_BYTES ? coll->lay.seg_bytes : FIRST_BYTES;
+    double us;
+    vb_status st = exchange_notes(coll, RING_SLOTS, len, &us);
+
+    while (2 * len <= coll->lay.seg_bytes && 2 * us * BULKS < PART_US) {
+        len *= 2;
+        us *= 2;
+    }
+    if (2 * us * BULKS < PART_US)
+        len = coll->lay.seg_bytes;
+    if (st == VB_OK)
+        st = agree(coll, &len);
+    *len_p = (size_t)len;
+    return st;
+}
+
 static vb_status measure_link(struct vb_coll *coll, struct cost_model *m)
 {
     double batch[BULKS], bulk[BULKS];
+    size_t len = 0;
     int i;
-    /* barriers that use puts, even if windows are mapped */
-    vb_status st = time_requests(coll, VB_ALGO_EXCHANGE, 0, ROUNDS, 1, &m->latency);
+    vb_status st = measure_latency(coll, m);
 
     for (i = 0; i < BULKS && st == VB_OK; i++)
         st = exchange_notes(coll, RING_SLOTS, 0, &batch[i]);
+    if (st == VB_OK)
+        st = choose_bulk(coll, &len);
     for (i = 0; i < BULKS && st == VB_OK; i++)
-        st = exchange_notes(coll, RING_SLOTS, coll->lay.seg_bytes, &bulk[i]);
+        st = exchange_notes(coll, RING_SLOTS, len, &bulk[i]);
     if (st != VB_OK)
         return st;
     m->post = typical(batch, BULKS) / RING_SLOTS;
     m->latency -= (coll->world - 1) * m->post;
     if (m->latency < m->post)
         m->latency = m->post;
-    m->byte = (typical(bulk, BULKS) / RING_SLOTS - m->post) / (double)coll->lay.seg_bytes;
+    m->byte = (typical(bulk, BULKS) / RING_SLOTS - m->post) / (double)len;
     m->byte = m->byte > 1e-6 ? m->byte : 1e-6; /* no link reaches 1 TB/s */
     return VB_OK;
 }
@@ -140,10 +195,17 @@ static vb_status fit_near(struct vb_coll *coll, struct cost_model *m)
 {
     size_t bytes = coll->lay.len_bytes < FIT_BYTES ? coll->lay.len_bytes : FIT_BYTES;
     double us, rest;
+    bool fast;
     vb_status st;
 
     if (coll->hosts.all_mapped || bytes < sizeof(float))
         return VB_OK;
+    st = has_time(coll,
+                  ROUNDS * vb_coll_predict_us(coll, VB_ALGO_GATHER, sizeof(float)) +
+                      BULKS * FIT_LARGE * vb_coll_predict_us(coll, VB_ALGO_EXCHANGE, bytes),
+                  &fast);
+    if (st != VB_OK || !fast)
+        return st;
     st = time_requests(coll, VB_ALGO_GATHER, 1, ROUNDS / FIT_SMALL, FIT_SMALL, &us);
     if (st != VB_OK)
         return st;
@@ -167,12 +229,12 @@ static vb_status fit_near(struct vb_coll *coll, struct cost_model *m)
 static vb_status fit_far(struct vb_coll *coll, struct cost_model *m)
 {
     double us, rest = vb_coll_predict_us(coll, VB_ALGO_EXCHANGE, FAR_BYTES);
-    uint32_t fast = rest < FAR_US;
+    uint64_t fast = rest < FAR_US;
     vb_status st;
 
     if (coll->hosts.all_mapped || coll->lay.len_bytes < FAR_BYTES)
         return VB_OK;
-    st = vb_group_broadcast(coll->group, 0, &fast, sizeof(fast));
+    st = agree(coll, &fast);
     if (st != VB_OK || !fast)
         return st;
     st = time_requests(coll, VB_ALGO_EXCHANGE, FAR_BYTES / sizeof(float), BULKS, 1, &us);

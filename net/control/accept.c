@@ -75,7 +75,7 @@ void vb_accept_new(struct control *c, int listen_fd)
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)); /* unix sockets refuse it */
         p = place(c);
         p->fd = fd;
-        p->deadline = vb_clock_ns() + PENDING_NS;
+        p->deadline = vb_clock_ns() + vb_control_patient(c, PENDING_NS);
         vb_handshake_init(&p->hs, (uint32_t)c->opts.rank, c->opts.epoch);
     }
 }

@@ -95,12 +95,28 @@ static void forgive_own_absence(struct control *c, uint64_t now)
     c->looked_ns = now;
 }
 
+static void count_data(struct control *c, uint64_t now)
+{
+    struct conn_beat *beat;
+    unsigned n;
+    int i;
+
+    for (i = 0; i < c->opts.slots && c->opts.heard != NULL; i++) {
+        beat = &c->conns[i].beat;
+        n = atomic_load_explicit(&c->opts.heard[i], memory_order_relaxed);
+        if (n != beat->data)
+            beat->heard_ns = now;
+        beat->data = n;
+    }
+}
+
 static void find_silent(struct control *c, uint64_t now)
 {
     char why[64];
     int i;
 
     forgive_own_absence(c, now);
+    count_data(c, now);
     for (i = 0; i < c->opts.slots; i++) {
         struct conn *conn = &c->conns[i];
         double silent_s = now > conn->beat.heard_ns ? (double)(now - conn->beat.heard_ns) / 1e9 : 0;
@@ -411,6 +427,17 @@ bool vb_control_has_left(struct control *c, int rank)
     left = conn->end.left && vb_clock_ns() > conn->end.left_ns + vb_control_patient(c, LEAVE_NS);
     pthread_mutex_unlock(&c->lock);
     return left;
+}
+
+bool vb_control_is_gone(struct control *c, int rank)
+{
+    bool gone;
+
+    pthread_mutex_lock(&c->lock);
+    gone = c->conns[rank].end.left || c->conns[rank].end.lost ||
+           atomic_load_explicit(&c->failed, memory_order_relaxed) != VB_OK;
+    pthread_mutex_unlock(&c->lock);
+    return gone;
 }
 
 double vb_control_silence_s(struct control *c, int rank, uint64_t *step_p)

@@ -31,7 +31,10 @@ struct control_opts {
     int listen_fd; /* closed by vb_control_close(), or by vb_control_open() if that fails */
     int unix_fd;   /* closed in the same way; -1: none */
     int beat_ms;
-    int silent_ms;            /* a peer that sends nothing for this long is lost */
+    int silent_ms; /* a peer that sends nothing for this long is lost */
+    /* For each rank, a count of the data that came from it, which is a sign of life too: on a slow
+     * link heartbeats wait behind data. NULL: none. */
+    const _Atomic unsigned *heard;
     void (*alarm)(void *arg); /* called by the thread when a peer is lost or aborts the group */
     void *arg;
     void (*lost)(void *arg, int rank,
@@ -95,6 +98,9 @@ vb_status vb_control_status(struct control *control, char *text, size_t size);
 /* Returns true if a peer said goodbye so long ago that its last notes, which use another
  * connection, have arrived too. */
 bool vb_control_has_left(struct control *control, int rank);
+
+/* Returns true if a wait for a peer is pointless: the peer is gone, or the group has failed. */
+bool vb_control_is_gone(struct control *control, int rank);
 
 /* ---- elastic groups (membership.c, join.c) --------------------------------------------------- */
 

@@ -64,6 +64,7 @@ struct conn_out {
 struct conn_beat {
     uint64_t heard_ns; /* when something was last received */
     uint64_t step;     /* counter of the last heartbeat */
+    unsigned data;     /* control_opts.heard when find_silent() last ran */
 };
 
 /* The data connection that the peer makes, and the keys for it. */

@@ -66,6 +66,7 @@ static vb_status listen_on(struct vb_group *g, int listen_fd)
                                 .unix_fd = -1,
                                 .beat_ms = BEAT_MS,
                                 .silent_ms = (int)(SILENT_MS * g->opts.patience),
+                                .heard = g->heard,
                                 .alarm = vb_group_wake,
                                 .arg = g,
                                 .lost = g->opts.lost,
@@ -249,14 +250,15 @@ vb_status vb_group_alloc(const struct vb_group_opts *opts, struct vb_group **gro
     pthread_mutexattr_destroy(&attr);
     g->peers = calloc((size_t)g->slots, sizeof(*g->peers));
     g->waits = calloc((size_t)g->slots, sizeof(*g->waits));
+    g->heard = calloc((size_t)g->slots, sizeof(*g->heard));
     if (g->peers != NULL)
         peers_init(g);
     g->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     g->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     ev.data.fd = g->wake_fd;
     *group_p = g; /* the caller closes the group, also after a failure */
-    if (g->peers == NULL || g->waits == NULL || g->epoll_fd < 0 || g->wake_fd < 0 ||
-        epoll_ctl(g->epoll_fd, EPOLL_CTL_ADD, g->wake_fd, &ev) != 0)
+    if (g->peers == NULL || g->waits == NULL || g->heard == NULL || g->epoll_fd < 0 ||
+        g->wake_fd < 0 || epoll_ctl(g->epoll_fd, EPOLL_CTL_ADD, g->wake_fd, &ev) != 0)
         return vb_err_sys("cannot open a group");
     return VB_OK;
 }
@@ -375,5 +377,6 @@ void vb_group_close(struct vb_group *g)
     pthread_mutex_destroy(&g->front.lock);
     free(g->peers);
     free(g->waits);
+    free(g->heard);
     free(g);
 }

@@ -190,8 +190,10 @@ vb_status vb_group_join(const struct vb_group_opts *opts, struct vb_group **grou
  * for nobody, and the memory stays until the group is closed: peers may still be writing. */
 struct vb_window;
 
-/* What peers may do with a window. Peers that have mapped the window can do both. */
-enum vb_window_rights { VB_WINDOW_PUT = 1, VB_WINDOW_GET = 2 };
+/* What peers may do with a window: all ranks give the same rights. Peers that have mapped the
+ * window can do both. VB_WINDOW_LAND is no right of peers: this rank's own gets may land in its
+ * part, for which some devices need more access. Ranks that only serve gets do not give it. */
+enum vb_window_rights { VB_WINDOW_PUT = 1, VB_WINDOW_GET = 2, VB_WINDOW_LAND = 4 };
 
 vb_status vb_window_create(struct vb_group *group, size_t len_bytes, struct vb_window **win_p);
 vb_status vb_window_create_for(struct vb_group *group, size_t len_bytes, unsigned rights,

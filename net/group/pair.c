@@ -37,6 +37,7 @@ vb_status vb_pair_device_open(struct vb_group *g, const struct vb_transport *tra
                                   .queue_depth = QUEUE_DEPTH,
                                   .crowded = g->opts.crowded,
                                   .any_interface = g->opts.any_interface,
+                                  .heard = g->heard,
                                   .device = g->opts.device,
                                   .bind = g->opts.bind,
                                   .near = g->peers[g->rank].info.addr,
@@ -166,6 +167,11 @@ vb_status vb_pair_dial(struct vb_group *g, int rank, uint64_t deadline)
     return st;
 }
 
+static bool is_gone(void *arg, int rank)
+{
+    return vb_control_is_gone(((struct vb_group *)arg)->control, rank);
+}
+
 vb_status vb_pair_connect_verbs(struct vb_group *g, int rank, struct vb_device *verbs,
                                 const struct vb_blob *address, enum vb_link_role role,
                                 uint64_t deadline, struct vb_ep **ep_p)
@@ -178,7 +184,9 @@ vb_status vb_pair_connect_verbs(struct vb_group *g, int rank, struct vb_device *
                            .address = address,
                            .key = key,
                            .epoch = g->peers[rank].epoch,
-                           .deadline = deadline};
+                           .deadline = deadline,
+                           .gone = is_gone,
+                           .gone_arg = g};
     vb_status st;
 
     vb_control_pair_key(g->control, rank, key);

@@ -2,7 +2,8 @@
  *
  * Measures whether TCP or soft-RoCE is faster, which depends on the machine. All pairs that have
  * the choice time the same transfers over TCP, then over soft-RoCE, at the same time, as later in
- * the job. The time of the slowest rank counts, so that all ranks make the same choice.
+ * the job. The time of the slowest rank counts, so that all ranks make the same choice. On a slow
+ * link only the small transfers are timed.
  */
 #include "net/group/group_priv.h"
 
@@ -13,7 +14,9 @@
 #define SMALL_PUTS 10
 #define LARGE_PUTS 4
 #define LARGE_BYTES ((size_t)128 << 10)
-#define WINDOW_ID UINT32_MAX /* not the id of a window of the group: these count from 0 */
+#define FIRST_BYTES ((size_t)8 << 10) /* length of the put that tells whether the link is slow */
+#define LARGE_S 2.0                   /* the large puts are left out if they would take longer */
+#define WINDOW_ID UINT32_MAX          /* not the id of a window of the group: these count from 0 */
 #define NAP_MS 20
 
 struct pick {
@@ -28,6 +31,7 @@ struct pick {
     struct vb_op *ops; /* one for each pair */
     int notes, done, lost;
     int n_rounds; /* number of rounds begun */
+    bool large;   /* the link is fast enough for large puts, as measured over TCP */
     uint64_t deadline;
 };
 
@@ -84,17 +88,16 @@ static vb_status run_round(struct pick *p, size_t len)
     return st == VB_OK ? wait_all(p) : st;
 }
 
-static vb_status run_rounds(struct pick *p, double *seconds_p)
+/* Adds the time of n rounds to *seconds_p. */
+static vb_status run_rounds(struct pick *p, int n, size_t len, double *seconds_p)
 {
     uint64_t start = vb_clock_ns();
     vb_status st = VB_OK;
     int i;
 
-    for (i = 0; i < SMALL_PUTS && st == VB_OK; i++)
-        st = run_round(p, 8);
-    for (i = 0; i < LARGE_PUTS && st == VB_OK; i++)
-        st = run_round(p, LARGE_BYTES);
-    *seconds_p = (double)(vb_clock_ns() - start) / 1e9;
+    for (i = 0; i < n && st == VB_OK && p->n_pairs > 0; i++)
+        st = run_round(p, len);
+    *seconds_p += (double)(vb_clock_ns() - start) / 1e9;
     return st;
 }
 
@@ -139,6 +142,29 @@ static vb_status exchange_slowest(struct pick *p, double mine, double *slowest_p
     return st;
 }
 
+/* All ranks decide alike, because all know the time of the slowest. */
+static vb_status check_speed(struct pick *p, double first)
+{
+    double slowest = 0;
+    vb_status st = exchange_slowest(p, first, &slowest);
+
+    p->large = slowest * LARGE_PUTS * LARGE_BYTES / FIRST_BYTES < LARGE_S;
+    return st;
+}
+
+static vb_status run_all(struct pick *p, double *mine_p)
+{
+    double small = 0, first = 0;
+    vb_status st = run_rounds(p, SMALL_PUTS, 8, &small);
+
+    if (st == VB_OK)
+        st = run_rounds(p, 1, FIRST_BYTES, &first);
+    *mine_p = small + first;
+    if (st == VB_OK && p->which == 0)
+        st = check_speed(p, first - small / SMALL_PUTS); /* without the latency */
+    return st == VB_OK && p->large ? run_rounds(p, LARGE_PUTS, LARGE_BYTES, mine_p) : st;
+}
+
 static vb_status measure_one(struct pick *p, double *seconds_p)
 {
     double unused, mine = 0;
@@ -147,8 +173,8 @@ static vb_status measure_one(struct pick *p, double *seconds_p)
 
     if (st == VB_OK)
         st = exchange_slowest(p, 0, &unused); /* a barrier: all ranks have imported */
-    if (st == VB_OK && p->n_pairs > 0)
-        st = run_rounds(p, &mine);
+    if (st == VB_OK)
+        st = run_all(p, &mine);
     if (st == VB_OK)
         st = exchange_slowest(p, mine, seconds_p);
     for (i = 0; i < p->n_pairs; i++)

@@ -337,12 +337,30 @@ bool vb_group_try(struct vb_group *g, vb_ready_fn ready, void *arg)
     return is_ready;
 }
 
+/* A wait has a deadline, which moves on while data of the awaited rank arrives: a slow link is no
+ * failure. */
+struct patience {
+    uint64_t deadline; /* 0: not set yet */
+    unsigned heard;
+};
+
+static uint64_t deadline_of(struct vb_group *g, struct patience *p, int from)
+{
+    unsigned heard = from < 0 ? 0 : atomic_load_explicit(&g->heard[from], memory_order_relaxed);
+
+    if (p->deadline == 0 || heard != p->heard)
+        p->deadline = group_deadline(g);
+    p->heard = heard;
+    return p->deadline;
+}
+
 vb_status vb_group_wait_for(struct vb_group *g, vb_ready_fn ready, void *arg, const char *what,
                             const int *from_p)
 {
+    struct patience patience = {0};
     struct idle idle = {0};
     vb_status st = VB_OK;
-    uint64_t deadline = 0;
+    uint64_t deadline;
 
     group_lock(g);
     while (!ready(arg)) {
@@ -352,8 +370,7 @@ vb_status vb_group_wait_for(struct vb_group *g, vb_ready_fn ready, void *arg, co
         }
         if (keep_spinning(g, &idle))
             continue;
-        if (deadline == 0)
-            deadline = group_deadline(g);
+        deadline = deadline_of(g, &patience, *from_p);
         st = wait_failure(g, what, *from_p, deadline);
         if (st != VB_OK)
             break;

@@ -74,7 +74,7 @@ static vb_status start_locked(const struct transfer *t)
     if (!in_bounds(t->mine, t->len, t->from->lens[g->rank]) ||
         !in_bounds(t->theirs, t->len, win->lens[t->rank]))
         return out_of_bounds(t);
-    if (t->get ? (win->rights & VB_WINDOW_GET) == 0
+    if (t->get ? (~win->rights & (VB_WINDOW_GET | VB_WINDOW_LAND)) != 0
                : t->len > 0 && (win->rights & VB_WINDOW_PUT) == 0)
         return vb_err(VB_ERR_USAGE, "window %u does not allow %s", win->id, t->get ? "get" : "put");
     if (t->from != win && (t->rank == g->rank || (peer->transport->caps & VB_CAP_ANY_SOURCE) == 0))

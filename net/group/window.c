@@ -48,7 +48,7 @@ vb_status vb_window_import(struct vb_window *win, int rank, struct wire_offer *o
     struct peer *peer = &g->peers[rank];
     int wait_ms = g->opts.elastic ? 0 : g->opts.timeout_ms; /* elastic: the data came first */
 
-    if (offer->rights != win->rights)
+    if (offer->rights != (win->rights & (VB_WINDOW_PUT | VB_WINDOW_GET)))
         return vb_err(VB_ERR_USAGE,
                       "rank %d (%s) opens window %u with different rights than this rank", rank,
                       vb_group_host(g, rank), win->id);
@@ -83,7 +83,7 @@ void vb_window_offer(const struct vb_window *win, struct wire_offer *offer_p)
     memset(offer_p, 0, sizeof(*offer_p)); /* the padding, too, because it is sent */
     offer_p->window = win->id;
     offer_p->len_bytes = win->mem.len_bytes;
-    offer_p->rights = win->rights;
+    offer_p->rights = win->rights & (VB_WINDOW_PUT | VB_WINDOW_GET);
 }
 
 static vb_status open_window(struct vb_window *win)
@@ -145,7 +145,8 @@ void vb_window_release(struct vb_window *win)
 
 vb_status vb_window_create(struct vb_group *g, size_t len_bytes, struct vb_window **win_p)
 {
-    return vb_window_create_for(g, len_bytes, VB_WINDOW_PUT | VB_WINDOW_GET, win_p);
+    return vb_window_create_for(g, len_bytes, VB_WINDOW_PUT | VB_WINDOW_GET | VB_WINDOW_LAND,
+                                win_p);
 }
 
 vb_status vb_window_create_for(struct vb_group *g, size_t len_bytes, unsigned rights,

@@ -204,6 +204,7 @@ static bool receive(struct tcp_ep *ep, int flags)
     size_t asked = ep->rx.in_frame ? receive_payload(ep, flags, &n) : receive_heads(ep, flags, &n);
 
     if (n > 0) {
+        vb_device_heard(&ep->dev->opts, ep->rank);
         ep->rx.readable = (size_t)n == asked;
         return true;
     }

@@ -26,7 +26,7 @@ static void verbs_close(struct vb_device *vdev)
     if (dev == NULL)
         return;
     for (i = 0; i < dev->n_ports; i++)
-        vb_verbs_port_close(&dev->ports[i]);
+        vb_verbs_port_close(dev, &dev->ports[i]);
     vb_verbs_stop_listening(dev);
     if (dev->epoll_fd >= 0)
         close(dev->epoll_fd);

@@ -2,7 +2,7 @@
  *
  * Makes connections with librdmacm. The higher rank of a pair calls, the lower one listens. All
  * events come through one channel. A request is kept until this rank waits for the rank that sent
- * it. Then the request must prove that its sender has the key of the pair, or it is refused.
+ * it (verbs_requests.c). A caller whose request is refused calls again until its deadline.
  */
 #include "net/verbs/verbs_priv.h"
 
@@ -23,12 +23,16 @@
 #define RNR_RETRIES 7 /* means no limit; credits prevent RNR, and the caller has a deadline */
 #define FLUSH_NS UINT64_C(1000000000)
 #define DRAIN_NS UINT64_C(500000000)
-#define AGAIN_MS 100
-#define BACKLOG 64
+#define SLICE_MS 100
+#define PAUSE_MS 100 /* before the second call; the pauses double */
+#define PAUSE_MAX_MS 1600
+#define CALLS_WITHOUT_HOPE 3 /* calls of a peer to which no route is known */
+#define BACKLOG_MIN 64
 
 vb_status vb_verbs_listen(struct verbs_dev *dev, const char *bind)
 {
     struct epoll_event ev = {.events = EPOLLIN, .data.ptr = NULL};
+    int backlog = VERBS_PLACES * dev->opts.world; /* requests that the kernel keeps for us */
     struct sock_addr at;
 
     dev->events = rdma_create_event_channel();
@@ -46,109 +50,19 @@ vb_status vb_verbs_listen(struct verbs_dev *dev, const char *bind)
         return vb_err(VB_ERR_USAGE, "%s is not an IP address", bind);
     if (rdma_bind_addr(dev->listener, (struct sockaddr *)&at.sa) != 0)
         return vb_err_sys("rdma_bind_addr %s", bind != NULL ? bind : "");
-    if (rdma_listen(dev->listener, BACKLOG) != 0)
+    if (rdma_listen(dev->listener, backlog > BACKLOG_MIN ? backlog : BACKLOG_MIN) != 0)
         return vb_err_sys("rdma_listen");
     dev->address.port = ntohs(rdma_get_src_port(dev->listener));
-    return VB_OK;
+    return vb_verbs_requests_open(dev);
 }
 
 void vb_verbs_stop_listening(struct verbs_dev *dev)
 {
-    int i;
-
-    for (i = 0; i < VERBS_REQUESTS_MAX; i++)
-        if (dev->requests.list[i].id != NULL)
-            rdma_destroy_id(dev->requests.list[i].id);
+    vb_verbs_requests_close(dev);
     if (dev->listener != NULL)
         rdma_destroy_id(dev->listener);
     if (dev->events != NULL)
         rdma_destroy_event_channel(dev->events);
-}
-
-/* ---- requests -------------------------------------------------------------------------------- */
-
-static void request_refuse(struct verbs_dev *dev, struct verbs_request *request, const char *why)
-{
-    struct sock_addr from = {.len = sizeof(struct sockaddr_in6)};
-    char text[SOCK_TEXT];
-
-    memcpy(&from.sa, rdma_get_peer_addr(request->id), sizeof(struct sockaddr_in6));
-    vb_sock_text(&from, text);
-    if (dev->requests.n_refused++ < VERBS_REFUSALS_LOGGED)
-        VB_LOG_WARN("refused an RDMA connection from %s: %s", text, why);
-    (void)rdma_reject(request->id, NULL, 0);
-    rdma_destroy_id(request->id);
-    request->id = NULL;
-}
-
-/* Returns a free entry. If none is free, refuses the oldest request and returns its entry. */
-static struct verbs_request *request_place(struct verbs_dev *dev)
-{
-    struct verbs_request *oldest = &dev->requests.list[0];
-    int i;
-
-    for (i = 0; i < VERBS_REQUESTS_MAX; i++) {
-        if (dev->requests.list[i].id == NULL)
-            return &dev->requests.list[i];
-        if (dev->requests.list[i].number < oldest->number)
-            oldest = &dev->requests.list[i];
-    }
-    request_refuse(dev, oldest, "too many connections were requested at once");
-    return oldest;
-}
-
-static void request_arrived(struct verbs_dev *dev, const struct rdma_cm_event *event)
-{
-    const struct rdma_conn_param *param = &event->param.conn;
-    struct verbs_request *request = request_place(dev);
-    struct verbs_call *from = &request->from;
-
-    *request = (struct verbs_request){.id = event->id,
-                                      .number = ++dev->requests.n_seen,
-                                      .responder_resources = param->responder_resources,
-                                      .initiator_depth = param->initiator_depth};
-    /* A bad request is refused after the event has been acknowledged. */
-    request->bad =
-        vb_verbs_call_read(param->private_data, param->private_data_len, VERBS_CALL_REQUEST, from);
-    if (request->bad != NULL)
-        return;
-    memcpy(request->call, param->private_data, VERBS_CALL_BYTES);
-    if (from->rank == dev->opts.rank || from->rank >= dev->opts.world)
-        request->bad = "the caller claims a rank that may not connect to this rank";
-    else if (dev->eps[from->rank] != NULL && dev->eps[from->rank]->cm.id != NULL)
-        request->bad = "the rank of the caller is already connected";
-}
-
-static void request_withdrawn(struct verbs_dev *dev, const struct rdma_cm_id *id)
-{
-    int i;
-
-    for (i = 0; i < VERBS_REQUESTS_MAX; i++)
-        if (dev->requests.list[i].id == id)
-            dev->requests.list[i].bad = "the caller gave up the connection";
-}
-
-/* Returns the request of the rank in link, if the sender has proved that it has the key. Refuses
- * requests that only claim to come from that rank. */
-static struct verbs_request *request_of(struct verbs_dev *dev, const struct vb_link *link)
-{
-    struct verbs_request *request;
-    int i;
-
-    for (i = 0; i < VERBS_REQUESTS_MAX; i++) {
-        request = &dev->requests.list[i];
-        if (request->id == NULL || request->bad != NULL || request->from.rank != link->rank)
-            continue;
-        if (!vb_verbs_call_request_verify(request->call, dev->opts.rank, link->key))
-            request_refuse(dev, request, "the caller does not know the job's secret");
-        else if (request->from.epoch != link->epoch || request->from.port >= VERBS_PORTS_MAX)
-            request_refuse(
-                dev, request,
-                "the caller has a different epoch of the group than this rank, or an invalid port");
-        else
-            return request;
-    }
-    return NULL;
 }
 
 /* ---- events ---------------------------------------------------------------------------------- */
@@ -175,23 +89,32 @@ static void ep_event(struct verbs_ep *ep, const struct rdma_cm_event *event)
     ep->cm.has_event = true;
 }
 
+static void read_event(struct verbs_dev *dev, struct rdma_cm_event *event)
+{
+    bool requested = event->event == RDMA_CM_EVENT_CONNECT_REQUEST;
+    struct rdma_cm_id *unanswered = NULL; /* its caller gave up */
+    struct verbs_request request;
+    const char *bad = NULL;
+
+    if (requested)
+        bad = vb_verbs_request_read(dev, event, &request);
+    else if (event->id->context != NULL)
+        ep_event(event->id->context, event);
+    else
+        unanswered = event->id;
+    (void)rdma_ack_cm_event(event);
+    if (requested)
+        vb_verbs_request_keep(dev, &request, bad);
+    if (unanswered != NULL)
+        vb_verbs_request_withdraw(dev, unanswered);
+}
+
 void vb_verbs_cm_events(struct verbs_dev *dev)
 {
     struct rdma_cm_event *event;
-    int i;
 
-    while (rdma_get_cm_event(dev->events, &event) == 0) {
-        if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST)
-            request_arrived(dev, event);
-        else if (event->id->context != NULL)
-            ep_event(event->id->context, event);
-        else
-            request_withdrawn(dev, event->id);
-        (void)rdma_ack_cm_event(event);
-    }
-    for (i = 0; i < VERBS_REQUESTS_MAX; i++)
-        if (dev->requests.list[i].id != NULL && dev->requests.list[i].bad != NULL)
-            request_refuse(dev, &dev->requests.list[i], dev->requests.list[i].bad);
+    while (rdma_get_cm_event(dev->events, &event) == 0)
+        read_event(dev, event);
 }
 
 static bool has_event(const struct verbs_ep *ep)
@@ -277,6 +200,7 @@ static vb_status prepare_call(struct verbs_ep *ep, const char *addr, int port, u
     if (rdma_resolve_addr(id, source, (struct sockaddr *)&to.sa, RESOLVE_MS) != 0) {
         snprintf(ep->why, sizeof(ep->why), "%s cannot be reached over RDMA: %s", addr,
                  strerror(errno));
+        ep->cm.event = RDMA_CM_EVENT_ADDR_ERROR;
         return VB_ERR_PEER;
     }
     st = wait_event(ep, RDMA_CM_EVENT_ADDR_RESOLVED, addr, deadline);
@@ -321,26 +245,56 @@ static vb_status call_address(struct verbs_ep *ep, const struct vb_link *link, c
     return vb_verbs_ep_start(ep, proof, true, link->deadline);
 }
 
-/* Tries all addresses of the peer, up to three times, because a packet may be lost. */
+/* A peer that has refused a request, or whose answer was lost, may accept the next one. */
+static bool may_accept_later(const struct verbs_ep *ep)
+{
+    return ep->cm.event == RDMA_CM_EVENT_REJECTED || ep->cm.event == RDMA_CM_EVENT_UNREACHABLE;
+}
+
+/* Returns false if the peer need not be called again: it is gone, or the time is over. */
+static bool pause_before(const struct verbs_ep *ep, int n_calls, uint64_t deadline)
+{
+    int ms = n_calls < 5 ? PAUSE_MS << (n_calls - 1) : PAUSE_MAX_MS;
+    uint64_t now = vb_clock_ns(), until = now + (uint64_t)ms * 1000000u;
+
+    if (until > deadline)
+        until = deadline;
+    for (; now < until && !vb_verbs_ep_gone(ep); now = vb_clock_ns())
+        (void)poll(NULL, 0, vb_sock_ms_left(until, SLICE_MS));
+    return now < deadline && !vb_verbs_ep_gone(ep);
+}
+
+/* Calls all addresses of the peer, again and again until the deadline. */
+static vb_status call_addresses(struct verbs_ep *ep, const struct vb_link *link,
+                                const struct verbs_address *address)
+{
+    int i, n_calls = 0;
+    bool hope = true;
+    vb_status st;
+
+    do {
+        hope = false;
+        for (i = 0; i < address->n_addrs; i++) {
+            st = call_address(ep, link, address->addrs[i], address->port);
+            if (st != VB_ERR_PEER || ep->status != VB_OK)
+                return st;
+            hope = hope || may_accept_later(ep);
+            destroy_id(ep);
+        }
+        n_calls++;
+    } while ((hope || n_calls < CALLS_WITHOUT_HOPE) && pause_before(ep, n_calls, link->deadline));
+    return st;
+}
+
 static vb_status call_peer(struct verbs_ep *ep, const struct vb_link *link)
 {
     struct verbs_address address;
-    vb_status st = VB_ERR_PEER;
-    int i, round;
+    vb_status st;
 
     if (!vb_verbs_address_unpack(link->address, &address))
         return vb_err(VB_ERR_INPUT, "the RDMA address of rank %d (%s) is invalid", ep->rank,
                       ep->host);
-    for (round = 0; round < 3; round++) {
-        for (i = 0; i < address.n_addrs; i++) {
-            st = call_address(ep, link, address.addrs[i], address.port);
-            if (st != VB_ERR_PEER || ep->status != VB_OK || vb_clock_ns() >= link->deadline)
-                goto out;
-            destroy_id(ep);
-        }
-        (void)poll(NULL, 0, AGAIN_MS);
-    }
-out:
+    st = call_addresses(ep, link, &address);
     if (st == VB_ERR_PEER && ep->why[0] != '\0')
         return vb_err(st, "cannot connect to rank %d (%s) over RDMA: %s", ep->rank, ep->host,
                       ep->why);
@@ -349,17 +303,25 @@ out:
 
 /* ---- answering a call ------------------------------------------------------------------------ */
 
-static struct verbs_request *wait_request(struct verbs_dev *dev, const struct vb_link *link)
+/* Waits for the call of a peer, as long as the peer may still call. */
+static vb_status wait_request(struct verbs_ep *ep, const struct vb_link *link,
+                              struct verbs_request **request_p)
 {
+    struct verbs_dev *dev = ep->dev;
     struct pollfd fd = {.fd = dev->events->fd, .events = POLLIN};
-    struct verbs_request *request;
 
     vb_verbs_cm_events(dev);
-    while ((request = request_of(dev, link)) == NULL && vb_clock_ns() < link->deadline) {
-        (void)poll(&fd, 1, vb_sock_ms_left(link->deadline, AGAIN_MS));
+    while ((*request_p = vb_verbs_request_of(dev, link)) == NULL) {
+        if (vb_verbs_ep_gone(ep))
+            return vb_err(VB_ERR_PEER, "rank %d (%s) was lost before it connected over RDMA",
+                          ep->rank, ep->host);
+        if (vb_clock_ns() >= link->deadline)
+            return vb_err(VB_ERR_TIMEOUT, "rank %d (%s) did not connect over RDMA in time",
+                          ep->rank, ep->host);
+        (void)poll(&fd, 1, vb_sock_ms_left(link->deadline, SLICE_MS));
         vb_verbs_cm_events(dev);
     }
-    return request;
+    return VB_OK;
 }
 
 static vb_status accept_request(struct verbs_ep *ep, const struct vb_link *link,
@@ -412,12 +374,9 @@ vb_status vb_verbs_connect(struct vb_device *vdev, const struct vb_link *link, s
     if (link->role == VB_LINK_BY_RANK ? link->rank < dev->opts.rank : link->role == VB_LINK_CALL) {
         st = call_peer(ep, link);
     } else {
-        request = wait_request(dev, link);
-        if (request != NULL)
+        st = wait_request(ep, link, &request);
+        if (st == VB_OK)
             st = accept_request(ep, link, request);
-        else
-            st = vb_err(VB_ERR_TIMEOUT, "rank %d (%s) did not connect over RDMA in time", ep->rank,
-                        ep->host);
     }
     if (st != VB_OK) {
         ep->state = VERBS_DEAD;

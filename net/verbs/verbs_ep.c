@@ -9,7 +9,6 @@
 #include "net/control/sock.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +26,8 @@ struct verbs_ep *vb_verbs_ep_create(struct verbs_dev *dev, const struct vb_link 
         goto err;
     ep->dev = dev;
     ep->rank = link->rank;
+    ep->gone = link->gone;
+    ep->gone_arg = link->gone_arg;
     ep->tag = vb_verbs_ep_tag(link->rank, link->epoch);
     snprintf(ep->host, sizeof(ep->host), "%s", link->host);
     ep->tx.puts.size = ep->tx.gets.size = depth;
@@ -125,12 +126,12 @@ vb_status vb_verbs_ep_create_qp(struct verbs_ep *ep)
     if (st != VB_OK)
         return st;
     ep->port = &ep->dev->ports[ep->port_index];
-    if (ep->rx.memory.mrs[ep->port_index] == NULL) { /* an earlier attempt has not registered it */
+    /* An earlier attempt may have registered the memory. */
+    if (ep->rx.memory.mrs[ep->port_index] == NULL)
         st = vb_verbs_register(ep->dev, &ep->rx.memory, ep->port_index, IBV_ACCESS_LOCAL_WRITE);
-        if (st == VB_OK)
-            st = vb_verbs_register(ep->dev, &ep->probe, ep->port_index,
-                                   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-    }
+    if (st == VB_OK && ep->probe.mrs[ep->port_index] == NULL)
+        st = vb_verbs_register(ep->dev, &ep->probe, ep->port_index,
+                               IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     if (st == VB_OK)
         st = create_qp(ep);
     if (st != VB_OK)
@@ -174,6 +175,11 @@ void vb_verbs_ep_try_wait(struct verbs_ep *ep, verbs_ready_fn ready, uint64_t de
         sleep_until_event(ep, ready, deadline);
 }
 
+bool vb_verbs_ep_gone(const struct verbs_ep *ep)
+{
+    return ep->gone != NULL && ep->gone(ep->gone_arg, ep->rank);
+}
+
 vb_status vb_verbs_ep_wait(struct verbs_ep *ep, verbs_ready_fn ready, const char *what,
                            uint64_t deadline)
 {
@@ -181,6 +187,9 @@ vb_status vb_verbs_ep_wait(struct verbs_ep *ep, verbs_ready_fn ready, const char
         if (ep->status != VB_OK)
             return vb_err(ep->status, "rank %d (%s) failed while this rank waited for %s: %s",
                           ep->rank, ep->host, what, ep->why);
+        if (vb_verbs_ep_gone(ep))
+            return vb_err(VB_ERR_PEER, "rank %d (%s) was lost while this rank waited for %s",
+                          ep->rank, ep->host, what);
         if (vb_clock_ns() >= deadline)
             return vb_err(VB_ERR_TIMEOUT,
                           "rank %d (%s) did not answer over RDMA in time: this rank waited for %s",
@@ -196,7 +205,7 @@ static const char *link_kind(const struct verbs_ep *ep, const struct ibv_qp_attr
 {
     struct ibv_gid_entry entry;
 
-    if (ep->cm.id->verbs->device->transport_type == IBV_TRANSPORT_IWARP)
+    if (verbs_is_iwarp(ep->cm.id->verbs))
         return "iWARP";
     if (!attr->ah_attr.is_global)
         return "InfiniBand";
@@ -225,18 +234,20 @@ static vb_status read_limits(struct verbs_ep *ep)
     struct ibv_qp_init_attr init;
     struct ibv_port_attr port;
     bool soft = ep->dev->address.soft;
+    int err = ibv_modify_qp(ep->cm.id->qp, &attr, IBV_QP_MIN_RNR_TIMER);
 
-    if (ibv_modify_qp(ep->cm.id->qp, &attr, IBV_QP_MIN_RNR_TIMER) != 0)
+    if (err != 0)
         VB_LOG_WARN("cannot set the RNR timer for rank %d (%s): %s", ep->rank, ep->host,
-                    strerror(errno));
+                    strerror(err));
     memset(&attr, 0, sizeof(attr));
-    if (ibv_query_qp(ep->cm.id->qp, &attr,
-                     IBV_QP_PATH_MTU | IBV_QP_AV | IBV_QP_PORT | IBV_QP_MAX_QP_RD_ATOMIC |
-                         IBV_QP_CAP,
-                     &init) != 0)
-        return vb_err_sys("ibv_query_qp");
-    if (ibv_query_port(ep->cm.id->verbs, ep->cm.id->port_num, &port) != 0)
-        return vb_err_sys("ibv_query_port");
+    err = ibv_query_qp(
+        ep->cm.id->qp, &attr,
+        IBV_QP_PATH_MTU | IBV_QP_AV | IBV_QP_PORT | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_CAP, &init);
+    if (err != 0)
+        return vb_verbs_err(err, "ibv_query_qp", ep->cm.id->verbs);
+    err = ibv_query_port(ep->cm.id->verbs, ep->cm.id->port_num, &port);
+    if (err != 0)
+        return vb_verbs_err(err, "ibv_query_port", ep->cm.id->verbs);
     ep->tx.piece = port.max_msg_sz < VERBS_PIECE_BYTES ? port.max_msg_sz : VERBS_PIECE_BYTES;
     /* Soft-RoCE answers a read with all its packets at once, even on a slow link. Everything else
      * sent to this host waits behind them, heartbeats too. So this rank requests few bytes at a
@@ -254,12 +265,18 @@ static vb_status read_limits(struct verbs_ep *ep)
     return VB_OK;
 }
 
+/* iWARP has no immediate data. */
+static bool wants_imm(const struct verbs_ep *ep)
+{
+    return ep->dev->imm && !verbs_is_iwarp(ep->cm.id->verbs);
+}
+
 static vb_status say_hello(struct verbs_ep *ep, const unsigned char *proof)
 {
     struct verbs_hello hello = {.probe_addr = (uint64_t)(uintptr_t)ep->probe.ptr,
                                 .probe_rkey = ep->probe.mrs[ep->port_index]->rkey,
                                 .credits = (uint32_t)ep->dev->opts.queue_depth,
-                                .imm = ep->dev->imm};
+                                .imm = wants_imm(ep)};
     unsigned char bytes[VERBS_MESSAGE_BYTES];
 
     if (proof != NULL)
@@ -335,7 +352,7 @@ vb_status vb_verbs_ep_start(struct verbs_ep *ep, const unsigned char proof[WIRE_
         st = probe(ep, deadline);
     if (st != VB_OK)
         return st;
-    ep->tx.write_imm = ep->dev->imm && ep->hello.imm;
+    ep->tx.write_imm = wants_imm(ep) && ep->hello.imm;
     ep->state = VERBS_OPEN;
     return VB_OK;
 }

@@ -42,11 +42,23 @@ static vb_status check_memlock(const struct verbs_dev *dev, size_t more)
     if (need <= limit.rlim_max && setrlimit(RLIMIT_MEMLOCK, &limit) == 0)
         return VB_OK;
     user = getpwuid(geteuid());
-    return vb_err(VB_ERR_ACCESS,
-                  "RDMA needs %llu KiB of locked memory, the limit is %llu KiB: put the line '%s - "
-                  "memlock unlimited' into /etc/security/limits.conf and log in again",
-                  (unsigned long long)(need + 1023) / 1024,
-                  (unsigned long long)limit.rlim_max / 1024, user != NULL ? user->pw_name : "*");
+    return vb_err(
+        VB_ERR_ACCESS,
+        "RDMA needs %llu KiB of locked memory, the limit is %llu KiB (ulimit -l): put the "
+        "line '%s - memlock unlimited' into /etc/security/limits.conf and log in again",
+        (unsigned long long)(need + 1023) / 1024, (unsigned long long)limit.rlim_max / 1024,
+        user != NULL ? user->pw_name : "*");
+}
+
+/* The kernel counts other memory too, such as queues, so it may refuse what the check allowed. */
+static vb_status refused(const struct verbs_dev *dev, const struct verbs_memory *memory,
+                         const char *device)
+{
+    if (errno != ENOMEM)
+        return vb_err_sys("cannot register %zu bytes with %s", memory->len_bytes, device);
+    return vb_err_sys("cannot register %zu bytes with %s, beside %llu KiB that are registered: is "
+                      "the limit of locked memory (ulimit -l) too low?",
+                      memory->len_bytes, device, (unsigned long long)dev->registered.bytes / 1024);
 }
 
 vb_status vb_verbs_register(struct verbs_dev *dev, struct verbs_memory *memory, int port_index,
@@ -58,30 +70,43 @@ vb_status vb_verbs_register(struct verbs_dev *dev, struct verbs_memory *memory, 
 
     if (st != VB_OK)
         return st;
-    /* On iWARP the destination of a read must allow remote writes. */
-    if (port->ctx->device->transport_type == IBV_TRANSPORT_IWARP)
-        access |= IBV_ACCESS_REMOTE_WRITE;
     memory->mrs[port_index] = ibv_reg_mr(port->pd, memory->ptr, memory->len_bytes, access);
     if (memory->mrs[port_index] == NULL)
-        return vb_err_sys("cannot register %zu bytes with %s", memory->len_bytes,
-                          ibv_get_device_name(port->ctx->device));
+        return refused(dev, memory, ibv_get_device_name(port->ctx->device));
     dev->registered.bytes += memory->len_bytes;
     dev->registered.ns += vb_clock_ns() - start;
     return VB_OK;
+}
+
+/* On iWARP the destination of a read must allow remote writes. So peers can write to the part of a
+ * window in which gets land, but not to other parts that they may only read. */
+vb_status vb_verbs_register_window(struct verbs_dev *dev, struct verbs_window *win, int port_index)
+{
+    bool iwarp = verbs_is_iwarp(dev->ports[port_index].ctx);
+
+    return vb_verbs_register(dev, &win->memory, port_index,
+                             win->access | (iwarp && win->lands ? IBV_ACCESS_REMOTE_WRITE : 0));
+}
+
+void vb_verbs_deregister_port(struct verbs_dev *dev, struct verbs_memory *memory, int port_index)
+{
+    int code;
+
+    if (memory->mrs[port_index] == NULL)
+        return;
+    code = ibv_dereg_mr(memory->mrs[port_index]);
+    if (code != 0)
+        (void)vb_verbs_err(code, "ibv_dereg_mr", dev->ports[port_index].ctx);
+    memory->mrs[port_index] = NULL;
+    dev->registered.bytes -= memory->len_bytes;
 }
 
 void vb_verbs_deregister(struct verbs_dev *dev, struct verbs_memory *memory)
 {
     int i;
 
-    for (i = 0; i < VERBS_PORTS_MAX; i++) {
-        if (memory->mrs[i] == NULL)
-            continue;
-        if (ibv_dereg_mr(memory->mrs[i]) != 0)
-            VB_LOG_WARN("ibv_dereg_mr: %s", strerror(errno));
-        memory->mrs[i] = NULL;
-        dev->registered.bytes -= memory->len_bytes;
-    }
+    for (i = 0; i < VERBS_PORTS_MAX; i++)
+        vb_verbs_deregister_port(dev, memory, i);
 }
 
 static struct verbs_window **find_window(struct verbs_dev *dev, uint32_t id)
@@ -120,10 +145,11 @@ vb_status vb_verbs_export_window(struct vb_device *vdev, uint32_t id, const stru
     win->id = id;
     win->access = IBV_ACCESS_LOCAL_WRITE | (rights & VB_WINDOW_PUT ? IBV_ACCESS_REMOTE_WRITE : 0) |
                   (rights & VB_WINDOW_GET ? IBV_ACCESS_REMOTE_READ : 0);
+    win->lands = (rights & VB_WINDOW_LAND) != 0;
     win->memory.ptr = mem->ptr;
     win->memory.len_bytes = mem->len_bytes;
     for (i = 0; i < dev->n_ports && st == VB_OK; i++)
-        st = vb_verbs_register(dev, &win->memory, i, win->access);
+        st = vb_verbs_register_window(dev, win, i);
     if (st != VB_OK) {
         vb_verbs_deregister(dev, &win->memory);
         free(win);

@@ -14,6 +14,13 @@
 /* Number of events acknowledged with one call, because each call takes a lock. */
 #define ACK_BATCH 64
 
+vb_status vb_verbs_err(int code, const char *call, struct ibv_context *ctx)
+{
+    if (code > 0) /* a few providers return -1 and set errno */
+        errno = code;
+    return vb_err_sys("%s on %s", call, ibv_get_device_name(ctx->device));
+}
+
 /* Adds fd to the epoll of the device. port is NULL unless fd is the channel of a port. */
 static vb_status watch(struct verbs_dev *dev, int fd, struct verbs_port *port)
 {
@@ -35,11 +42,13 @@ static vb_status port_open(struct verbs_dev *dev, struct verbs_port *port, struc
     long a_peer = VERBS_SEND_QUEUE + dev->opts.queue_depth + VERBS_SPARE_RECVS;
     long size = a_peer * (dev->opts.world > 1 ? dev->opts.world - 1 : 1);
     vb_status st;
+    int code;
 
     memset(port, 0, sizeof(*port));
     port->ctx = ctx;
-    if (ibv_query_device(ctx, &port->attr) != 0)
-        return vb_err_sys("ibv_query_device %s", name);
+    code = ibv_query_device(ctx, &port->attr);
+    if (code != 0)
+        return vb_verbs_err(code, "ibv_query_device", ctx);
     if (size > port->attr.max_cqe)
         return vb_err(VB_ERR_UNSUPPORTED,
                       "the completion queues of %s have at most %d entries, too few for %d ranks",
@@ -57,25 +66,45 @@ static vb_status port_open(struct verbs_dev *dev, struct verbs_port *port, struc
     return st == VB_OK ? watch(dev, ctx->async_fd, NULL) : st;
 }
 
-void vb_verbs_port_close(struct verbs_port *port)
+void vb_verbs_port_close(struct verbs_dev *dev, struct verbs_port *port)
 {
+    int code;
+
     if (port->cq != NULL) {
         vb_verbs_port_take_event(port);
         if (port->unacked > 0)
             ibv_ack_cq_events(port->cq, port->unacked); /* otherwise ibv_destroy_cq() would block */
-        if (ibv_destroy_cq(port->cq) != 0)
-            VB_LOG_WARN("ibv_destroy_cq: %s", strerror(errno));
+        code = ibv_destroy_cq(port->cq);
+        if (code != 0)
+            (void)vb_verbs_err(code, "ibv_destroy_cq", port->ctx);
     }
     if (port->channel != NULL)
         ibv_destroy_comp_channel(port->channel);
-    if (port->pd != NULL && ibv_dealloc_pd(port->pd) != 0)
-        VB_LOG_WARN("ibv_dealloc_pd: %s", strerror(errno));
+    code = port->pd != NULL ? ibv_dealloc_pd(port->pd) : 0;
+    if (code != 0)
+        (void)vb_verbs_err(code, "ibv_dealloc_pd", port->ctx);
+    /* The descriptor belongs to librdmacm and stays open. */
+    (void)epoll_ctl(dev->epoll_fd, EPOLL_CTL_DEL, port->ctx->async_fd, NULL);
     memset(port, 0, sizeof(*port));
+}
+
+/* A joiner may be reached through another device than the other peers. A port that cannot use all
+ * windows is closed again, so that no later connection uses it. */
+static vb_status register_windows(struct verbs_dev *dev, int index)
+{
+    struct verbs_window *win;
+    vb_status st = VB_OK;
+
+    for (win = dev->windows; win != NULL && st == VB_OK; win = win->next)
+        st = vb_verbs_register_window(dev, win, index);
+    for (win = dev->windows; win != NULL && st != VB_OK; win = win->next)
+        vb_verbs_deregister_port(dev, &win->memory, index);
+    return st;
 }
 
 vb_status vb_verbs_port_for(struct verbs_dev *dev, struct ibv_context *ctx, int *index_p)
 {
-    struct verbs_window *win;
+    struct verbs_port *port = &dev->ports[dev->n_ports];
     vb_status st;
     int i;
 
@@ -87,28 +116,30 @@ vb_status vb_verbs_port_for(struct verbs_dev *dev, struct ibv_context *ctx, int 
     if (dev->n_ports == VERBS_PORTS_MAX)
         return vb_err(VB_ERR_UNSUPPORTED, "a job can use at most %d RDMA devices on one host",
                       VERBS_PORTS_MAX);
-    st = port_open(dev, &dev->ports[dev->n_ports], ctx);
+    st = port_open(dev, port, ctx);
+    if (st == VB_OK)
+        st = register_windows(dev, i);
     if (st != VB_OK) {
-        vb_verbs_port_close(&dev->ports[dev->n_ports]);
+        vb_verbs_port_close(dev, port);
         return st;
     }
-    *index_p = dev->n_ports++;
-    /* A joiner may be reached through another device than the other peers. */
-    for (win = dev->windows; win != NULL && st == VB_OK; win = win->next)
-        st = vb_verbs_register(dev, &win->memory, *index_p, win->access);
-    return st;
+    dev->n_ports++;
+    *index_p = i;
+    return VB_OK;
 }
 
 void vb_verbs_port_arm(struct verbs_port *port)
 {
+    int code;
+
     if (port->has_event)
         vb_verbs_port_take_event(port);
     if (port->armed)
         return;
-    if (ibv_req_notify_cq(port->cq, 0) == 0)
-        port->armed = true;
-    else
-        VB_LOG_WARN("ibv_req_notify_cq: %s", strerror(errno));
+    code = ibv_req_notify_cq(port->cq, 0);
+    port->armed = code == 0;
+    if (code != 0)
+        (void)vb_verbs_err(code, "ibv_req_notify_cq", port->ctx);
 }
 
 /* Reads one event, because each arming causes at most one. */

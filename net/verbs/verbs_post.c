@@ -7,6 +7,7 @@
  */
 #include "net/verbs/verbs_priv.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Work requests that are posted with one call. */
@@ -152,8 +153,8 @@ static void post(struct verbs_ep *ep, struct chain *c)
     if (c->n == 0)
         return;
     err = ibv_post_send(ep->cm.id->qp, c->wrs, &bad);
-    if (err != 0)
-        vb_verbs_ep_fail(ep, VB_ERR_IO, "posting a send failed: %s", strerror(err));
+    if (err != 0) /* siw returns a negative code */
+        vb_verbs_ep_fail(ep, VB_ERR_IO, "posting a send failed: %s", strerror(abs(err)));
 }
 
 /* A piece of a put may need a second work request, for the note. */
@@ -251,7 +252,7 @@ void vb_verbs_post_recvs(struct verbs_ep *ep)
     err = ibv_post_recv(ep->cm.id->qp, ep->rx.to_post, &bad);
     ep->rx.to_post = NULL;
     if (err != 0)
-        vb_verbs_ep_fail(ep, VB_ERR_IO, "posting a receive failed: %s", strerror(err));
+        vb_verbs_ep_fail(ep, VB_ERR_IO, "posting a receive failed: %s", strerror(abs(err)));
 }
 
 static vb_status enqueue(struct verbs_ep *ep, struct verbs_queue *q, const struct vb_span *local,

@@ -48,6 +48,7 @@ struct verbs_window {
     struct verbs_window *next;
     uint32_t id;
     int access; /* IBV_ACCESS_ flags, also for ports that are opened later */
+    bool lands; /* gets of this rank land in the window */
     struct verbs_memory memory;
 };
 
@@ -143,6 +144,8 @@ struct verbs_ep {
     char why[VERBS_WHY_TEXT];
     char link[VB_LINK_TEXT]; /* device, GID, RoCE version and MTU */
 
+    vb_gone_fn gone; /* see struct vb_link */
+    void *gone_arg;
     struct verbs_cm cm;
     struct verbs_hello hello; /* the peer's hello; valid if has_hello */
     bool has_hello;
@@ -154,18 +157,18 @@ struct verbs_ep {
     struct verbs_rx rx;
 };
 
-/* A request to connect that no rank has accepted yet. */
+/* A request to connect that this rank has not answered yet. */
 struct verbs_request {
-    struct rdma_cm_id *id; /* NULL: the entry is free */
+    struct rdma_cm_id *id; /* NULL: the place is free */
     unsigned char call[VERBS_CALL_BYTES];
-    struct verbs_call from; /* the decoded call; valid if bad is NULL */
+    struct verbs_call from; /* the decoded call */
     uint8_t responder_resources, initiator_depth;
-    const char *bad; /* why the request will be refused; NULL: no reason known yet */
     uint64_t number; /* running number, in the order of arrival */
 };
 
-#define VERBS_REQUESTS_MAX 16
-#define VERBS_REFUSALS_LOGGED 16
+#define VERBS_PLACES                                                                               \
+    2 /* places for requests that claim to be of one rank: one may be a stranger                   \
+       */
 
 struct verbs_dev {
     struct vb_device_head head;
@@ -177,7 +180,7 @@ struct verbs_dev {
     struct verbs_port ports[VERBS_PORTS_MAX];
     int n_ports;
     struct {
-        struct verbs_request list[VERBS_REQUESTS_MAX];
+        struct verbs_request *list; /* VERBS_PLACES for each rank */
         uint64_t n_seen;
         int n_refused;
     } requests;
@@ -204,6 +207,11 @@ struct verbs_remote {
     uint32_t rkey;
 };
 
+static inline bool verbs_is_iwarp(const struct ibv_context *ctx)
+{
+    return ctx->device->transport_type == IBV_TRANSPORT_IWARP;
+}
+
 /* ---- verbs.c --------------------------------------------------------------------------------- */
 
 /* Marks the endpoint as dead. All its ops end with st, and poll reports the endpoint as lost once.
@@ -225,7 +233,10 @@ vb_status vb_verbs_address_find(const struct vb_device_opts *o, struct verbs_add
 
 /* Returns the index of the port for a device. Opens the port if it is used for the first time. */
 vb_status vb_verbs_port_for(struct verbs_dev *dev, struct ibv_context *ctx, int *index_p);
-void vb_verbs_port_close(struct verbs_port *port);
+void vb_verbs_port_close(struct verbs_dev *dev, struct verbs_port *port);
+
+/* Logs a failed call of libibverbs, most of which return the code and do not set errno. */
+vb_status vb_verbs_err(int code, const char *call, struct ibv_context *ctx);
 
 /* Asks for an event with the next completion; reads that event, if it has come. */
 void vb_verbs_port_arm(struct verbs_port *port);
@@ -238,7 +249,9 @@ void vb_verbs_port_async_events(struct verbs_dev *dev, struct verbs_port *port);
 
 vb_status vb_verbs_register(struct verbs_dev *dev, struct verbs_memory *memory, int port_index,
                             int access);
+vb_status vb_verbs_register_window(struct verbs_dev *dev, struct verbs_window *win, int port_index);
 void vb_verbs_deregister(struct verbs_dev *dev, struct verbs_memory *memory);
+void vb_verbs_deregister_port(struct verbs_dev *dev, struct verbs_memory *memory, int port_index);
 
 vb_status vb_verbs_export_window(struct vb_device *dev, uint32_t id, const struct vb_mem *mem,
                                  unsigned rights, struct vb_blob *key_p);
@@ -258,6 +271,27 @@ void vb_verbs_disconnect(struct vb_ep *ep);
 
 /* Handles the events of all connections. Does not block. */
 void vb_verbs_cm_events(struct verbs_dev *dev);
+
+/* ---- verbs_requests.c ------------------------------------------------------------------------ */
+
+vb_status vb_verbs_requests_open(struct verbs_dev *dev);
+void vb_verbs_requests_close(struct verbs_dev *dev);
+
+/* Returns a place for a request of the rank: a free one, or the one of its oldest request. */
+struct verbs_request *vb_verbs_request_place(struct verbs_request *list, int rank);
+
+/* Reads a request from its event. Returns why it must be refused; NULL: it can be kept. */
+const char *vb_verbs_request_read(const struct verbs_dev *dev, const struct rdma_cm_event *event,
+                                  struct verbs_request *request_p);
+
+/* Keep the request, or refuse it if bad is not NULL; forget the request of a caller that gave up.
+ * The event must be acknowledged before. */
+void vb_verbs_request_keep(struct verbs_dev *dev, struct verbs_request *request, const char *bad);
+void vb_verbs_request_withdraw(struct verbs_dev *dev, const struct rdma_cm_id *id);
+
+/* Returns the request of the rank in link, if its sender has proved that it has the key. Refuses
+ * requests that only claim to come from that rank. NULL: there is none. */
+struct verbs_request *vb_verbs_request_of(struct verbs_dev *dev, const struct vb_link *link);
 
 /* ---- verbs_ep.c ------------------------------------------------------------------------------ */
 
@@ -281,6 +315,9 @@ vb_status vb_verbs_ep_wait(struct verbs_ep *ep, verbs_ready_fn ready, const char
 
 /* Waits in the same way, but neither fails nor logs at the deadline. */
 void vb_verbs_ep_try_wait(struct verbs_ep *ep, verbs_ready_fn ready, uint64_t deadline);
+
+/* Returns whether the caller of connect knows that the peer is gone. */
+bool vb_verbs_ep_gone(const struct verbs_ep *ep);
 
 /* ---- verbs_post.c ---------------------------------------------------------------------------- */
 

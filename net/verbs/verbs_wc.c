@@ -179,6 +179,7 @@ bool vb_verbs_completed(struct verbs_dev *dev, const struct ibv_wc *wc, struct v
         completion_failed(ep, wc);
         return false;
     }
+    vb_device_heard(&dev->opts, rank); /* a completed send was acknowledged by the peer */
     if (wc->wr_id & TAG_RECV)
         return receive_completed(ep, (uint32_t)(wc->wr_id & TAG_LOW), wc, ev);
     sends_completed(ep, wc->wr_id & TAG_LOW);

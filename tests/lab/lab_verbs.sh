@@ -4,8 +4,8 @@
 # Runs all tests over RDMA, on soft-RoCE: lab_verbs.sh BUILD_FOLDER [all|sanitized|PART...]. They test transports and
 # groups on one node and across two and three nodes, whole jobs that must end with the same parameters as over TCP, lost
 # packets, and a process, a link or a machine that fails during a transfer. Without further arguments only the tests run
-# for which CI has time. "all" runs all parts: node, ranks, across, jobs, workers, members, link and gone. "sanitized"
-# is for a build with a sanitizer, and tests only the transport on one node.
+# for which CI has time. "all" runs all parts: node, ranks, across, jobs, many, workers, members, link and gone.
+# "sanitized" is for a build with a sanitizer, and tests only the transport on one node.
 #
 # Covers: net/group/pick_transport.c net/verbs/verbs_addr.c net/verbs/verbs_cm.c
 # Covers: net/verbs/verbs_ep.c net/verbs/verbs_mem.c net/verbs/verbs_port.c net/verbs/verbs_post.c
@@ -18,7 +18,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=$(realpath "$1")
 shift
-parts=(node ranks across jobs workers members link gone)
+parts=(node ranks across jobs many workers members link gone)
 case ${1:-} in
 "") all='' && parts=(node across jobs link) ;;
 all | sanitized) all=$1 ;;
@@ -26,7 +26,7 @@ all | sanitized) all=$1 ;;
 esac
 for part in "${parts[@]}"; do
     case $part in
-    node | ranks | across | jobs | workers | members | link | gone) ;;
+    node | ranks | across | jobs | many | workers | members | link | gone) ;;
     *)
         echo "lab_verbs.sh: $part: must be all, sanitized or a part" >&2
         exit 2
@@ -103,7 +103,7 @@ few="
 collectives=(test_allreduce test_collectives test_sparse_allreduce)
 
 node() {
-    local refused="RDMA needs [0-9]+ KiB of locked memory, the limit is 2048 KiB: put the line 'vera - memlock unlimited' into /etc/security/limits.conf and log in again"
+    local refused="RDMA needs [0-9]+ KiB of locked memory, the limit is 2048 KiB \(ulimit -l\): put the line 'vera - memlock unlimited' into /etc/security/limits.conf and log in again"
 
     if [ -n "$all" ]; then
         with test_verbs test_transport "${collectives[@]}" test_group test_elastic test_ps test_ps_member test_ps_replica
@@ -234,6 +234,22 @@ server() {
     grep -E '^(softmax|lenet|sparse-lr) (verbs|tcp) ' "$work/sync" | sort -u | diff - "$work/jobs" >&2 ||
         fail "the parameters differ with a bound of 0"
     step "the parameter server on 2 nodes"
+}
+
+# Three nodes of eight ranks: every rank has a queue pair to 23 others. With a bound of 0, the parameter server must give
+# the same bits; so must shared memory on this host.
+many() {
+    local job="train softmax --data synth:2000 --steps 6 --global-batch 96 --json --timeout 60"
+
+    expect 0 'transport: verbs over rxe0/1' lab/run --nodes 3 --per-node 8 --mem 2000 --timeout 1800 \
+        --with "$verbena" -- sh -ec "
+            $verbena $job --patience 16 --transport verbs
+            $verbena $job --patience 16 --transport verbs --mode async --staleness 0"
+    # shellcheck disable=SC2086 # several words
+    "$verbena" $job --ranks 24 --transport shm >>"$work/out" 2>>"$work/err" || fail "24 ranks over shm: status $?"
+    jq -e -s 'length == 3 and (map(.params_sha256) | unique | length) == 1 and all(.ranks == 24) and
+        map(.transport) == ["verbs", "verbs", "shm"]' "$work/out" >/dev/null || fail "24 ranks: $(cat "$work/out")"
+    step "24 ranks on 3 nodes"
 }
 
 workers() {

@@ -8,7 +8,8 @@
  * Covers: net/group/window_exchange.c
  */
 #include "net/control/handshake.h"
-#include "net/control/sock.h"
+#include "net/control/root_resolve.h"
+#include "net/group/group_priv.h"
 #include "tests/support/elastic.h"
 
 #define SOME_PUTS (t_rdma_only() ? 5 : 200)
@@ -438,6 +439,74 @@ static void puts_to_a_joiner_without_a_window_fail(void **state)
     }
 }
 
+/* Joins until rank 0 has its card and waits for its RDMA connection, as vb_group_join() does. */
+static vb_status join_until_card(void)
+{
+    uint64_t deadline = vb_clock_ns() + (uint64_t)(E_WAIT_S * e_patience() * 1e9);
+    struct wire_member members[E_SLOTS];
+    unsigned char session[AUTH_KEY_BYTES];
+    struct vb_device *verbs = NULL;
+    struct vb_group_opts o;
+    struct wire_slot slot;
+    struct wire_card card;
+    struct sock_addr root;
+    struct vb_group *g;
+    vb_status st;
+    int fd;
+
+    e_options(board, -1, &o);
+    if (vb_auth_init() != VB_OK || vb_root_resolve(o.root, &root) != VB_OK ||
+        vb_control_ask_slot(&root, o.secret, deadline, &slot, &fd, session) != VB_OK)
+        return VB_ERR_IO;
+    o.rank = (int)slot.slot;
+    o.root_fd = -1;
+    st = vb_group_alloc(&o, &g);
+    if (st == VB_OK) {
+        g->epoch = slot.epoch;
+        st = vb_group_listen_towards(g, &root);
+    }
+    if (st != VB_OK)
+        return st;
+    vb_control_adopt(g->control, 0, fd, session);
+    st = vb_control_meet_members(g->control, &g->peers[g->rank].info, members, deadline);
+    if (st == VB_OK)
+        st = vb_pair_device_open(g, &vb_transport_verbs, &verbs);
+    if (st == VB_OK)
+        st = vb_pair_card(g, verbs, &card);
+    if (st == VB_OK)
+        st = vb_control_send_card(g->control, 0, &card);
+    return st == VB_OK ? vb_control_wait_card(g->control, 0, deadline, &card) : st;
+}
+
+/* A joiner dies after it has sent its card, so it never connects over RDMA. Rank 0 waits for it
+ * under the lock of the group, but no longer than it takes to notice the death: the time for a
+ * connection is 5 s, multiplied by the patience. */
+static void a_joiner_that_dies_after_its_card_stalls_nobody(void **state)
+{
+    double begun;
+    int status;
+    long puts;
+
+    (void)state;
+    if (!vb_net_rdma_any_usable())
+        skip();
+    begin(VB_TRANSPORT_VERBS, 2, 3, false);
+    all_make_progress();
+    pids[2] = t_fork();
+    if (pids[2] == 0)
+        _exit(join_until_card() == VB_OK ? 0 : 1);
+    assert_int_equal(waitpid(pids[2], &status, 0), pids[2]);
+    pids[2] = 0;
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    begun = e_now_s();
+    puts = board->procs[0].puts;
+    E_UNTIL(board, board->procs[0].puts > puts + 1);
+    assert_true(e_now_s() - begun < 2.5 * e_patience());
+    start_joiner(3); /* the slot is free again */
+    E_UNTIL(board, board->procs[0].puts_at[2] > 1);
+    end();
+}
+
 /* Tries to join a group that is not elastic. The group must refuse this. */
 static int admits_nobody(struct vb_group *g, void *arg)
 {
@@ -517,6 +586,7 @@ int main(void)
         cmocka_unit_test_teardown(joiners_fill_the_slots, tear_down),
         cmocka_unit_test_teardown(an_early_joiner_waits, tear_down),
         cmocka_unit_test_teardown(puts_to_a_joiner_without_a_window_fail, tear_down),
+        cmocka_unit_test_teardown(a_joiner_that_dies_after_its_card_stalls_nobody, tear_down),
         cmocka_unit_test_teardown(slots_of_live_processes_stay_empty, tear_down),
         cmocka_unit_test_teardown(slots_of_fenced_ranks_are_free, tear_down),
         cmocka_unit_test_teardown(slots_are_used_again, tear_down),

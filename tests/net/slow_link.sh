@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# Tests jobs of three hosts over links of 0.5 Mbit/s: slow_link.sh VERBENA. The hosts are network namespaces at a bridge.
+# A queue of up to 5 s of data is at both ends of each link, as in a cheap router. Small models must get through the
+# set-up and train with the default --timeout, synchronously and asynchronously.
+#
+# Covers: net/coll/cost_measure.c
+set -uo pipefail
+verbena=$(realpath "$1")
+
+if [ "$(id -u)" != 0 ] || ! command -v ip >/dev/null || ! command -v tc >/dev/null; then
+    echo "skipped: needs root and the commands ip and tc"
+    exit 77
+fi
+tag=vb-slow-$$
+dir=$(mktemp -d /tmp/verbena-slow.XXXXXX)
+trap 'for i in 0 1 2 sw; do ip netns del "$tag-$i" 2>/dev/null; done; rm -rf "$dir"' EXIT
+if ! ip netns add "$tag-sw" 2>"$dir/err"; then
+    echo "skipped: cannot make network namespaces: $(cat "$dir/err")"
+    exit 77
+fi
+bad=0
+fail() {
+    echo "FAIL: $*"
+    bad=1
+}
+
+slow="tbf rate 500kbit burst 3200 latency 5s"
+ip -n "$tag-sw" link add sw type bridge
+ip -n "$tag-sw" link set sw up
+for i in 0 1 2; do
+    ip netns add "$tag-$i"
+    ip link add eth0 netns "$tag-$i" type veth peer name "port$i" netns "$tag-sw"
+    ip -n "$tag-$i" addr add "10.98.0.$((i + 1))/24" dev eth0
+    ip -n "$tag-$i" link set lo up
+    ip -n "$tag-$i" link set eth0 up
+    ip -n "$tag-sw" link set "port$i" master sw up
+    # shellcheck disable=SC2086 # several words
+    if ! tc -n "$tag-$i" qdisc replace dev eth0 root $slow 2>"$dir/err" ||
+        ! tc -n "$tag-sw" qdisc replace dev "port$i" root $slow 2>"$dir/err"; then
+        echo "skipped: the kernel cannot limit the rate: $(cat "$dir/err")"
+        exit 77
+    fi
+done
+(umask 077 && head -c 32 /dev/urandom >"$dir/key")
+
+# job OPTIONS...: trains on the three hosts
+job() {
+    local i status pids=()
+    for i in 0 1 2; do
+        ip netns exec "$tag-$i" "$verbena" train "$@" --world 3 --rank $i --root 10.98.0.1:7001 \
+            --secret-file "$dir/key" --transport tcp --json >"$dir/out$i" 2>"$dir/err$i" &
+        pids+=($!)
+    done
+    for i in 0 1 2; do
+        wait "${pids[$i]}" || { status=$? && fail "$*: rank $i exits with $status: $(cat "$dir/err$i")"; }
+    done
+    jq -e '.transport == "tcp" and .ranks == 3' "$dir/out0" >/dev/null || fail "$*: $(cat "$dir/out0")"
+    echo "$((SECONDS - began)) s: $*"
+}
+
+began=$SECONDS
+job softmax --data synth:2000 --steps 3
+job softmax --data synth:2000 --steps 3 --mode async
+job lenet --data synth:600 --steps 1 --test-limit 20
+
+[ $bad = 0 ] && echo "all tests passed: three hosts, 0.5 Mbit/s"
+exit $bad
