@@ -444,7 +444,7 @@ static vb_status join_until_card(void)
 {
     uint64_t deadline = vb_clock_ns() + (uint64_t)(E_WAIT_S * e_patience() * 1e9);
     struct wire_member members[E_SLOTS];
-    unsigned char session[AUTH_KEY_BYTES];
+    struct auth_session session;
     struct vb_device *verbs = NULL;
     struct vb_group_opts o;
     struct wire_slot slot;
@@ -456,7 +456,7 @@ static vb_status join_until_card(void)
 
     e_options(board, -1, &o);
     if (vb_auth_init() != VB_OK || vb_root_resolve(o.root, &root) != VB_OK ||
-        vb_control_ask_slot(&root, o.secret, deadline, &slot, &fd, session) != VB_OK)
+        vb_control_ask_slot(&root, o.secret, deadline, &slot, &fd, &session) != VB_OK)
         return VB_ERR_IO;
     o.rank = (int)slot.slot;
     o.root_fd = -1;
@@ -467,7 +467,7 @@ static vb_status join_until_card(void)
     }
     if (st != VB_OK)
         return st;
-    vb_control_adopt(g->control, 0, fd, session);
+    vb_control_adopt(g->control, 0, fd, &session);
     st = vb_control_meet_members(g->control, &g->peers[g->rank].info, members, deadline);
     if (st == VB_OK)
         st = vb_pair_device_open(g, &vb_transport_verbs, &verbs);
