@@ -180,6 +180,7 @@ static void *control_main(void *arg)
     nfds_t i;
 
     vb_log_set_rank(c->opts.rank);
+    (void)pthread_setname_np(pthread_self(), "vb-control"); /* for ps, top and tests */
     pthread_mutex_lock(&c->lock);
     if (w.fds == NULL || w.owners == NULL)
         vb_control_fail(c, VB_ERR_NO_MEMORY, "no memory for the control thread");
