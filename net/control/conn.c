@@ -51,7 +51,7 @@ void vb_conn_up(struct control *c, int rank, int fd, const unsigned char session
 
     conn->fd = fd;
     conn->slot = SLOT_TAKEN;
-    conn->beat.heard_ns = vb_clock_ns();
+    vb_watch_start(c, rank);
     memcpy(conn->session, session, AUTH_KEY_BYTES);
     pthread_cond_broadcast(&c->changed);
 }
@@ -207,6 +207,7 @@ static void take_abort(struct control *c, int rank)
         return;
     }
     conn->end.left = true;
+    vb_watch_confirm(c);
     vb_control_fail(c, VB_ERR_PEER, "rank %d (%s) gave up: %s", rank, vb_control_host(c, rank),
                     why);
 }
@@ -222,9 +223,10 @@ static bool take_frame(struct control *c, int rank)
     case WIRE_TABLE:
     case WIRE_MEMBERS:
         return take_table(c, rank);
+    case WIRE_ASK:
     case WIRE_BEAT:
-        conn->beat.step = vb_wire_u64_decode(conn->in.payload);
-        return true;
+    case WIRE_SILENT:
+        return vb_watch_frame(c, rank);
     case WIRE_KEY:
         memcpy(conn->data.sealed, conn->in.payload, AUTH_SEALED_BYTES);
         conn->data.has_key = true;
@@ -261,8 +263,9 @@ static bool begin_payload(struct control *c, struct conn *conn)
 
 /* Reads once. Returns 1 if the frame made progress, 0 if there was nothing to read, and -1 with
  * *why_p if the connection is broken or closed or the head of the frame is invalid. */
-static int read_some(struct control *c, struct conn *conn, const char **why_p)
+static int read_some(struct control *c, int rank, const char **why_p)
 {
+    struct conn *conn = &c->conns[rank];
     bool in_head = conn->in.head_have < WIRE_FRAME_HEAD;
     unsigned char *to =
         in_head ? conn->in.head + conn->in.head_have : conn->in.payload + conn->in.have;
@@ -273,7 +276,7 @@ static int read_some(struct control *c, struct conn *conn, const char **why_p)
         return 0;
     if (n < 0 || (n == 0 && want > 0)) {
         conn->end.inactive = n == 0;
-        *why_p = n == 0 ? "the connection closed" : "the connection failed";
+        *why_p = n == 0 ? "the connection closed" : vb_watch_broken(c, rank, errno);
         return -1;
     }
     if (!in_head) {
@@ -295,7 +298,7 @@ void vb_conn_read(struct control *c, int rank)
     int rc = 1;
 
     while (conn->fd >= 0 && rc > 0) {
-        rc = read_some(c, conn, &why);
+        rc = read_some(c, rank, &why);
         if (rc > 0)
             conn->beat.heard_ns = vb_clock_ns();
         if (rc > 0 && conn->in.head_have == WIRE_FRAME_HEAD && conn->in.have == conn->in.len) {

@@ -58,105 +58,93 @@ void vb_control_wake(struct control *c)
         VB_LOG_WARN("cannot wake the control thread: %s", strerror(errno));
 }
 
-static void send_beats(struct control *c, uint64_t now)
-{
-    unsigned char step[8];
-    int i;
-
-    if (now < c->beat_ns)
-        return;
-    c->beat_ns = now + (uint64_t)c->opts.beat_ms * MS_NS;
-    vb_wire_u64_encode(atomic_load_explicit(&c->step, memory_order_relaxed), step);
-    for (i = 0; i < c->opts.slots; i++)
-        vb_conn_send(c, i, WIRE_BEAT, step, sizeof(step));
-}
-
 uint64_t vb_control_patient(const struct control *c, uint64_t ns)
 {
     return c->opts.patience > 0 ? (uint64_t)((double)ns * c->opts.patience) : ns;
 }
 
-/* The time in which this thread itself did not run (the machine was paused, say) is not silence. */
-static void forgive_own_absence(struct control *c, uint64_t now)
-{
-    uint64_t beat = (uint64_t)c->opts.beat_ms * MS_NS, away = now - c->looked_ns;
-    int i;
-
-    if (c->looked_ns != 0 && away > 2 * beat)
-        for (i = 0; i < c->opts.slots; i++)
-            c->conns[i].beat.heard_ns += away - beat;
-    c->looked_ns = now;
-}
-
-static void find_silent(struct control *c, uint64_t now)
-{
-    char why[64];
-    int i;
-
-    forgive_own_absence(c, now);
-    for (i = 0; i < c->opts.slots; i++) {
-        struct conn *conn = &c->conns[i];
-        double silent_s = now > conn->beat.heard_ns ? (double)(now - conn->beat.heard_ns) / 1e9 : 0;
-
-        if (conn->fd < 0 || conn->end.left || silent_s * 1000 < c->opts.silent_ms)
-            continue;
-        snprintf(why, sizeof(why), "silent for %.1f s", silent_s);
-        conn->end.silent = true;
-        vb_conn_lose(c, i, why);
-    }
-    if (c->opts.elastic)
-        vb_membership_check(c, now);
-}
-
-/* Owners of descriptors. A number below `slots` is a rank, a higher one a pending caller. */
-enum { OWNER_WAKE = -1, OWNER_LISTEN = -2, OWNER_UNIX = -3 };
+/* What a descriptor belongs to: the eventfd, the listener of a door, a rank, a place of a door. */
+enum owner { OWNER_WAKE, OWNER_LISTEN, OWNER_RANK, OWNER_PLACE };
 
 struct waits {
     struct pollfd *fds;
-    int *owners;
+    struct {
+        enum owner kind;
+        int door, number;
+    } * owners;
     nfds_t n;
 };
 
-static void add_wait(struct waits *w, int fd, short events, int owner)
+static void add_wait(struct waits *w, int fd, short events, enum owner kind, int door, int number)
 {
     if (fd < 0)
         return;
     w->fds[w->n] = (struct pollfd){.fd = fd, .events = events};
-    w->owners[w->n++] = owner;
+    w->owners[w->n].kind = kind;
+    w->owners[w->n].door = door;
+    w->owners[w->n++].number = number;
 }
 
-static void fill_waits(struct control *c, struct waits *w)
+/* Adds the callers of a door and, if one more can be accepted, its listener. Returns when that is
+ * the case, or UINT64_MAX if the listener is waited for. */
+static uint64_t add_door(struct control *c, struct waits *w, int d, uint64_t now)
 {
+    struct door *door = &c->doors[d];
+    uint64_t opens;
+    int i;
+
+    for (i = 0; i < door->n; i++)
+        add_wait(w, door->places[i].fd, POLLIN, OWNER_PLACE, d, i);
+    if (c->stopping) /* a call may be for the next group at this address */
+        return UINT64_MAX;
+    opens = vb_door_opens(door);
+    if (opens > now)
+        return opens;
+    add_wait(w, door->listen_fd, POLLIN, OWNER_LISTEN, d, 0);
+    return UINT64_MAX;
+}
+
+/* Peers come first, so that strangers delay no heartbeat. Returns when to wake at the latest. */
+static uint64_t fill_waits(struct control *c, struct waits *w, uint64_t now)
+{
+    uint64_t wake = c->beat_ns, opens;
     int i;
 
     w->n = 0;
-    add_wait(w, c->wake_fd, POLLIN, OWNER_WAKE);
-    if (!c->stopping) {
-        add_wait(w, c->opts.listen_fd, POLLIN, OWNER_LISTEN);
-        add_wait(w, c->opts.unix_fd, POLLIN, OWNER_UNIX);
-    }
+    add_wait(w, c->wake_fd, POLLIN, OWNER_WAKE, 0, 0);
     for (i = 0; i < c->opts.slots; i++)
-        add_wait(w, c->conns[i].fd, c->conns[i].out.len > 0 ? POLLIN | POLLOUT : POLLIN, i);
-    for (i = 0; i < PENDING_MAX; i++)
-        add_wait(w, c->pending[i].fd, POLLIN, c->opts.slots + i);
+        add_wait(w, c->conns[i].fd, c->conns[i].out.len > 0 ? POLLIN | POLLOUT : POLLIN, OWNER_RANK,
+                 0, i);
+    for (i = 0; i < DOORS; i++) {
+        opens = add_door(c, w, i, now);
+        wake = opens < wake ? opens : wake;
+    }
+    return wake;
 }
 
-static void serve(struct control *c, int owner)
+static void serve(struct control *c, const struct waits *w, nfds_t at)
 {
+    int number = w->owners[at].number;
+    struct door *door = &c->doors[w->owners[at].door];
     uint64_t count;
 
-    if (owner == OWNER_WAKE) {
+    switch (w->owners[at].kind) {
+    case OWNER_WAKE:
         if (read(c->wake_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
             VB_LOG_WARN("cannot read an eventfd: %s", strerror(errno));
-    } else if (owner == OWNER_LISTEN || owner == OWNER_UNIX) {
-        if (!c->stopping) /* this call may be for the next group at this address */
-            vb_accept_new(c, owner == OWNER_LISTEN ? c->opts.listen_fd : c->opts.unix_fd);
-    } else if (owner >= c->opts.slots) {
-        if (c->pending[owner - c->opts.slots].fd >= 0)
-            vb_pending_read(c, &c->pending[owner - c->opts.slots]);
-    } else {
-        vb_conn_flush(c, owner);
-        vb_conn_read(c, owner);
+        break;
+    case OWNER_LISTEN:
+        if (!c->stopping)
+            vb_door_answer(c, door);
+        break;
+    case OWNER_RANK:
+        vb_conn_flush(c, number);
+        vb_conn_read(c, number);
+        break;
+    case OWNER_PLACE:
+        if (door->places[number].fd >= 0)
+            vb_pending_read(c, &door->places[number]);
+        break;
     }
 }
 
@@ -171,36 +159,43 @@ static bool may_end(struct control *c)
     return true;
 }
 
-static void *control_main(void *arg)
+static void control_loop(struct control *c, struct waits *w)
 {
-    struct control *c = arg;
-    size_t room = (size_t)c->opts.slots + PENDING_MAX + 3;
-    struct waits w = {.fds = calloc(room, sizeof(*w.fds)), .owners = calloc(room, sizeof(int))};
-    uint64_t now, end = UINT64_MAX;
+    uint64_t now, wake, end = UINT64_MAX;
     nfds_t i;
 
-    vb_log_set_rank(c->opts.rank);
-    (void)pthread_setname_np(pthread_self(), "vb-control"); /* for ps, top and tests */
-    pthread_mutex_lock(&c->lock);
-    if (w.fds == NULL || w.owners == NULL)
-        vb_control_fail(c, VB_ERR_NO_MEMORY, "no memory for the control thread");
-    while (w.fds != NULL && w.owners != NULL) {
+    for (;;) {
         now = vb_clock_ns();
         if (c->stopping && end == UINT64_MAX)
             end = now + GOODBYE_NS;
         if (c->stopping && (may_end(c) || now >= end))
             break;
-        send_beats(c, now);
-        find_silent(c, now);
+        vb_watch(c, now);
         vb_pending_expire(c, now);
-        fill_waits(c, &w);
+        wake = fill_waits(c, w, now);
         pthread_mutex_unlock(&c->lock);
-        poll(w.fds, w.n, vb_sock_ms_left(c->beat_ns < end ? c->beat_ns : end, c->opts.beat_ms));
+        poll(w->fds, w->n, vb_sock_ms_left(wake < end ? wake : end, c->opts.beat_ms));
         pthread_mutex_lock(&c->lock);
-        for (i = 0; i < w.n; i++)
-            if (w.fds[i].revents != 0)
-                serve(c, w.owners[i]);
+        for (i = 0; i < w->n; i++)
+            if (w->fds[i].revents != 0)
+                serve(c, w, i);
     }
+}
+
+static void *control_main(void *arg)
+{
+    struct control *c = arg;
+    size_t room = (size_t)(c->opts.slots + c->doors[DOOR_TCP].n + c->doors[DOOR_UNIX].n + 3);
+    struct waits w = {.fds = calloc(room, sizeof(*w.fds)),
+                      .owners = calloc(room, sizeof(*w.owners))};
+
+    vb_log_set_rank(c->opts.rank);
+    (void)pthread_setname_np(pthread_self(), "vb-control"); /* for ps, top and tests */
+    pthread_mutex_lock(&c->lock);
+    if (w.fds != NULL && w.owners != NULL)
+        control_loop(c, &w);
+    else
+        vb_control_fail(c, VB_ERR_NO_MEMORY, "no memory for the control thread");
     pthread_mutex_unlock(&c->lock);
     free(w.fds);
     free(w.owners);
@@ -215,11 +210,9 @@ static void control_free(struct control *c)
 
     for (i = 0; c->conns != NULL && i < c->opts.slots; i++)
         vb_conn_fini(&c->conns[i]);
-    for (i = 0; i < PENDING_MAX; i++)
-        vb_pending_drop(&c->pending[i]);
+    for (i = 0; i < DOORS; i++)
+        vb_door_close(&c->doors[i]);
     vb_fd_close(&c->wake_fd);
-    vb_fd_close(&c->opts.listen_fd);
-    vb_fd_close(&c->opts.unix_fd);
     free(c->conns);
     free(c->table);
     explicit_bzero(c->secret, sizeof(c->secret));
@@ -239,8 +232,6 @@ static struct control *control_alloc(const struct control_opts *opts)
     c->opts = *opts;
     memcpy(c->secret, opts->secret, AUTH_KEY_BYTES);
     c->opts.secret = NULL;
-    for (i = 0; i < PENDING_MAX; i++)
-        c->pending[i].fd = -1;
     pthread_mutex_init(&c->lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -260,6 +251,15 @@ static struct control *control_alloc(const struct control_opts *opts)
     return c;
 }
 
+/* Both doors take over their descriptors, also if there is no memory. */
+static bool open_doors(struct control *c)
+{
+    bool tcp = vb_door_open(&c->doors[DOOR_TCP], c->opts.listen_fd, c->opts.slots);
+    bool local = vb_door_open(&c->doors[DOOR_UNIX], c->opts.unix_fd, c->opts.slots);
+
+    return tcp && local;
+}
+
 vb_status vb_control_open(const struct control_opts *opts, struct control **control_p)
 {
     vb_status st;
@@ -272,7 +272,7 @@ vb_status vb_control_open(const struct control_opts *opts, struct control **cont
             close(opts->unix_fd);
         return st;
     }
-    if (c->conns == NULL || c->wake_fd < 0) {
+    if (!open_doors(c) || c->conns == NULL || c->wake_fd < 0) {
         st = vb_err_sys("cannot open the control connections");
     } else {
         errno = pthread_create(&c->thread, NULL, control_main, c);
@@ -408,15 +408,4 @@ bool vb_control_has_left(struct control *c, int rank)
     left = conn->end.left && vb_clock_ns() > conn->end.left_ns + vb_control_patient(c, LEAVE_NS);
     pthread_mutex_unlock(&c->lock);
     return left;
-}
-
-double vb_control_silence_s(struct control *c, int rank, uint64_t *step_p)
-{
-    uint64_t now = vb_clock_ns(), heard;
-
-    pthread_mutex_lock(&c->lock);
-    heard = c->conns[rank].beat.heard_ns;
-    *step_p = c->conns[rank].beat.step;
-    pthread_mutex_unlock(&c->lock);
-    return now > heard ? (double)(now - heard) / 1e9 : 0;
 }

@@ -108,8 +108,8 @@ static void run(int world, enum vb_transport_choice transport, bool elastic)
 {
     struct t_job job = {
         .transport = transport, .world = world, .arg = elastic ? &job : NULL, .never_spin = true};
-    struct board *b = mmap(NULL, sizeof(*b), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-                           0);
+    struct board *b =
+        mmap(NULL, sizeof(*b), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     double start_s = now_s(), up_s = 0, most = 0, cpu = 0;
     pid_t pids[MANY_MAX];
     char root[32];
