@@ -21,6 +21,14 @@
 #define ACCEPTS_A_WAKE 16
 #define SUMMARY_NS (30ull * 1000 * 1000 * 1000)
 
+static void drop(struct pending *p)
+{
+    if (p->fd >= 0)
+        p->door->used--;
+    vb_fd_close(&p->fd);
+    explicit_bzero(&p->hs, sizeof(p->hs));
+}
+
 /* ---- the log of refusals --------------------------------------------------------------------- */
 
 /* Returns true if a line has named this address, with any port. */
@@ -57,7 +65,7 @@ static void refuse(struct control *c, struct pending *p, const char *why)
         memcpy(r->last, peer, sizeof(peer));
         r->last_why = why;
     }
-    vb_pending_drop(p);
+    drop(p);
 }
 
 static void summarise(struct refusals *r, uint64_t now)
@@ -81,7 +89,7 @@ bool vb_door_open(struct door *door, int listen_fd, int ranks)
     door->n = ranks + RESERVE;
     door->places = calloc((size_t)door->n, sizeof(*door->places));
     for (i = 0; door->places != NULL && i < door->n; i++)
-        door->places[i].fd = -1;
+        door->places[i] = (struct pending){.fd = -1, .door = door};
     return door->places != NULL;
 }
 
@@ -90,15 +98,9 @@ void vb_door_close(struct door *door)
     int i;
 
     for (i = 0; door->places != NULL && i < door->n; i++)
-        vb_pending_drop(&door->places[i]);
+        drop(&door->places[i]);
     free(door->places);
     vb_fd_close(&door->listen_fd);
-}
-
-void vb_pending_drop(struct pending *p)
-{
-    vb_fd_close(&p->fd);
-    explicit_bzero(&p->hs, sizeof(p->hs));
 }
 
 /* Finds a free place, or else that of the caller that has been silent for longest. A caller that
@@ -123,9 +125,10 @@ static struct pending *find_place(struct door *door, uint64_t *fair_p)
 
 uint64_t vb_door_opens(struct door *door)
 {
-    uint64_t fair;
+    uint64_t fair = 0;
 
-    (void)find_place(door, &fair);
+    if (door->used == door->n)
+        (void)find_place(door, &fair);
     return fair > door->shut_until ? fair : door->shut_until;
 }
 
@@ -177,8 +180,12 @@ void vb_door_answer(struct control *c, struct door *door)
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)); /* unix sockets refuse it */
         p->fd = fd;
         p->since = now;
+        door->used++;
         vb_handshake_init(&p->hs, (uint32_t)c->opts.rank, c->opts.epoch);
-        vb_pending_read(c, p); /* the call of a rank that has waited in the queue is here */
+        if (!vb_control_poll_place(c, door, p))
+            refuse(c, p, strerror(errno));
+        else
+            vb_pending_read(c, p); /* the call of a rank that has waited in the queue is here */
     }
 }
 
@@ -188,7 +195,7 @@ void vb_pending_expire(struct control *c, uint64_t now)
     int d, i;
 
     for (d = 0; d < DOORS; d++)
-        for (i = 0; i < c->doors[d].n; i++)
+        for (i = 0; c->doors[d].used > 0 && i < c->doors[d].n; i++)
             if (c->doors[d].places[i].fd >= 0 && now >= c->doors[d].places[i].since + limit)
                 refuse(c, &c->doors[d].places[i],
                        "the caller did not prove in time that it knows the secret");
@@ -229,31 +236,39 @@ static enum wire_verdict judge(void *arg, const struct wire_call *call,
     return WIRE_WELCOME;
 }
 
+/* The descriptor has another owner now. */
+static void hand_over(struct pending *p)
+{
+    p->fd = -1;
+    p->door->used--;
+}
+
 /* The caller has proved the secret. Another one may have taken its slot since the call. */
 static void admit(struct control *c, struct pending *p)
 {
     const struct wire_call *call = &p->hs.call;
     struct conn *conn;
 
+    vb_control_unpoll(c, p->fd);
     if (call->kind == WIRE_JOIN) {
         if (vb_membership_give_slot(c, p->fd, p->hs.session))
-            p->fd = -1;
-        vb_pending_drop(p);
+            hand_over(p);
+        drop(p);
         return;
     }
     conn = &c->conns[call->rank];
     if (call->kind == WIRE_CONTROL && conn->slot == SLOT_EXPECTED && conn->epoch == call->epoch) {
         vb_conn_up(c, (int)call->rank, p->fd, p->hs.session);
-        p->fd = -1;
+        hand_over(p);
     } else if (call->kind == WIRE_DATA && conn->data.key_given && conn->epoch == call->epoch) {
         conn->data.fd = p->fd;
         conn->data.key_given = false; /* a key can be used once */
         explicit_bzero(conn->data.one_time, sizeof(conn->data.one_time));
-        p->fd = -1;
+        hand_over(p);
         pthread_cond_broadcast(&c->changed);
         vb_membership_news(c);
     }
-    vb_pending_drop(p);
+    drop(p);
 }
 
 /* Remembers why a rank was refused, for the list of missing ranks. Whoever called as this rank has
@@ -281,7 +296,7 @@ void vb_pending_read(struct control *c, struct pending *p)
     if (reply > 0 && send(p->fd, out, reply, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)reply)
         refuse(c, p, "the caller does not read the answer");
     else if (p->hs.state == HANDSHAKE_REFUSED && p->hs.verdict == WIRE_BUSY)
-        vb_pending_drop(p); /* the joiner will try again */
+        drop(p); /* the joiner will try again */
     else if (p->hs.state == HANDSHAKE_REFUSED) {
         note_verdict(c, &p->hs);
         refuse(c, p,

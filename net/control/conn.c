@@ -53,6 +53,9 @@ void vb_conn_up(struct control *c, int rank, int fd, const unsigned char session
     conn->slot = SLOT_TAKEN;
     vb_watch_start(c, rank);
     memcpy(conn->session, session, AUTH_KEY_BYTES);
+    conn->polled = 0;
+    if (!vb_control_poll_rank(c, rank))
+        vb_conn_lose(c, rank, strerror(errno));
     pthread_cond_broadcast(&c->changed);
 }
 
@@ -74,9 +77,8 @@ void vb_conn_lose(struct control *c, int rank, const char *why)
 
 /* ---- out ------------------------------------------------------------------------------------- */
 
-void vb_conn_flush(struct control *c, int rank)
+static void send_out(struct conn *conn)
 {
-    struct conn *conn = &c->conns[rank];
     ssize_t n;
 
     while (conn->fd >= 0 && conn->out.len > 0) {
@@ -93,6 +95,12 @@ void vb_conn_flush(struct control *c, int rank)
         conn->out.len -= (size_t)n;
         memmove(conn->out.bytes, conn->out.bytes + n, conn->out.len);
     }
+}
+
+void vb_conn_flush(struct control *c, int rank)
+{
+    send_out(&c->conns[rank]);
+    (void)vb_control_poll_rank(c, rank); /* it succeeds, because the descriptor is known */
 }
 
 static bool out_grow(struct conn *conn, size_t more)

@@ -7,15 +7,16 @@
 #include "net/control/control_priv.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
 #define MS_NS 1000000ull
 #define GOODBYE_NS (500 * MS_NS)
+#define EVENTS_A_WAKE 64
 
 const char *vb_control_host(struct control *c, int rank)
 {
@@ -63,78 +64,73 @@ uint64_t vb_control_patient(const struct control *c, uint64_t ns)
     return c->opts.patience > 0 ? (uint64_t)((double)ns * c->opts.patience) : ns;
 }
 
-/* What a descriptor belongs to: the eventfd, the listener of a door, a rank, a place of a door. */
+/* What a descriptor belongs to, as the data of its epoll events. An event that is served late,
+ * after its owner got another descriptor, does no harm: nothing is read without looking. */
 enum owner { OWNER_WAKE, OWNER_LISTEN, OWNER_RANK, OWNER_PLACE };
 
-struct waits {
-    struct pollfd *fds;
-    struct {
-        enum owner kind;
-        int door, number;
-    } * owners;
-    nfds_t n;
-};
-
-static void add_wait(struct waits *w, int fd, short events, enum owner kind, int door, int number)
+static uint64_t owner_data(enum owner kind, int door, int number)
 {
-    if (fd < 0)
-        return;
-    w->fds[w->n] = (struct pollfd){.fd = fd, .events = events};
-    w->owners[w->n].kind = kind;
-    w->owners[w->n].door = door;
-    w->owners[w->n++].number = number;
+    return (uint64_t)kind << 40 | (uint64_t)door << 32 | (uint32_t)number;
 }
 
-/* Adds the callers of a door and, if one more can be accepted, its listener. Returns when that is
- * the case, or UINT64_MAX if the listener is waited for. */
-static uint64_t add_door(struct control *c, struct waits *w, int d, uint64_t now)
+static bool epoll_set(struct control *c, int fd, int op, uint32_t events, uint64_t data)
 {
-    struct door *door = &c->doors[d];
-    uint64_t opens;
-    int i;
+    struct epoll_event ev = {.events = events, .data.u64 = data};
 
-    for (i = 0; i < door->n; i++)
-        add_wait(w, door->places[i].fd, POLLIN, OWNER_PLACE, d, i);
-    if (c->stopping) /* a call may be for the next group at this address */
-        return UINT64_MAX;
-    opens = vb_door_opens(door);
-    if (opens > now)
-        return opens;
-    add_wait(w, door->listen_fd, POLLIN, OWNER_LISTEN, d, 0);
-    return UINT64_MAX;
+    return epoll_ctl(c->epoll_fd, op, fd, &ev) == 0;
 }
 
-/* Peers come first, so that strangers delay no heartbeat. Returns when to wake at the latest. */
-static uint64_t fill_waits(struct control *c, struct waits *w, uint64_t now)
+bool vb_control_poll_rank(struct control *c, int rank)
 {
-    uint64_t wake = c->beat_ns, opens;
-    int i;
+    struct conn *conn = &c->conns[rank];
+    uint32_t events = conn->out.len > 0 ? EPOLLIN | EPOLLOUT : EPOLLIN;
+    bool ok = true;
 
-    w->n = 0;
-    add_wait(w, c->wake_fd, POLLIN, OWNER_WAKE, 0, 0);
-    for (i = 0; i < c->opts.slots; i++)
-        add_wait(w, c->conns[i].fd, c->conns[i].out.len > 0 ? POLLIN | POLLOUT : POLLIN, OWNER_RANK,
-                 0, i);
-    for (i = 0; i < DOORS; i++) {
-        opens = add_door(c, w, i, now);
-        wake = opens < wake ? opens : wake;
-    }
-    return wake;
+    if (conn->fd >= 0 && conn->polled != events && c->epoll_fd >= 0)
+        ok = epoll_set(c, conn->fd, conn->polled == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, events,
+                       owner_data(OWNER_RANK, 0, rank));
+    conn->polled = events;
+    return ok;
 }
 
-static void serve(struct control *c, const struct waits *w, nfds_t at)
+bool vb_control_poll_place(struct control *c, const struct door *door, const struct pending *p)
 {
-    int number = w->owners[at].number;
-    struct door *door = &c->doors[w->owners[at].door];
+    return epoll_set(c, p->fd, EPOLL_CTL_ADD, EPOLLIN,
+                     owner_data(OWNER_PLACE, (int)(door - c->doors), (int)(p - door->places)));
+}
+
+void vb_control_unpoll(struct control *c, int fd)
+{
+    (void)epoll_set(c, fd, EPOLL_CTL_DEL, 0, 0);
+}
+
+/* Waits for the listener only if a caller can be accepted. Returns when that will be; UINT64_MAX:
+ * it can be now. */
+static uint64_t poll_door(struct control *c, struct door *door, uint64_t now)
+{
+    uint64_t opens = c->stopping ? UINT64_MAX : vb_door_opens(door);
+    bool listens = door->listen_fd >= 0 && opens <= now;
+
+    if (listens != door->polled &&
+        epoll_set(c, door->listen_fd, listens ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, EPOLLIN,
+                  owner_data(OWNER_LISTEN, (int)(door - c->doors), 0)))
+        door->polled = listens;
+    return opens <= now ? UINT64_MAX : opens;
+}
+
+static void serve(struct control *c, uint64_t data)
+{
+    struct door *door = &c->doors[data >> 32 & 0xff];
+    int number = (int)(data & UINT32_MAX);
     uint64_t count;
 
-    switch (w->owners[at].kind) {
+    switch ((enum owner)(data >> 40)) {
     case OWNER_WAKE:
         if (read(c->wake_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
             VB_LOG_WARN("cannot read an eventfd: %s", strerror(errno));
         break;
     case OWNER_LISTEN:
-        if (!c->stopping)
+        if (!c->stopping) /* a call may be for the next group at this address */
             vb_door_answer(c, door);
         break;
     case OWNER_RANK:
@@ -159,46 +155,47 @@ static bool may_end(struct control *c)
     return true;
 }
 
-static void control_loop(struct control *c, struct waits *w)
+/* Returns when the thread must wake at the latest. */
+static uint64_t work_due(struct control *c, uint64_t now)
 {
-    uint64_t now, wake, end = UINT64_MAX;
-    nfds_t i;
+    uint64_t wake, opens;
+    int i;
 
+    vb_watch(c, now);
+    vb_pending_expire(c, now);
+    wake = c->beat_ns;
+    for (i = 0; i < DOORS; i++) {
+        opens = poll_door(c, &c->doors[i], now);
+        wake = opens < wake ? opens : wake;
+    }
+    return wake;
+}
+
+static void *control_main(void *arg)
+{
+    struct epoll_event events[EVENTS_A_WAKE];
+    struct control *c = arg;
+    uint64_t now, wake, end = UINT64_MAX;
+    int i, n;
+
+    vb_log_set_rank(c->opts.rank);
+    (void)pthread_setname_np(pthread_self(), "vb-control"); /* for ps, top and tests */
+    pthread_mutex_lock(&c->lock);
     for (;;) {
         now = vb_clock_ns();
         if (c->stopping && end == UINT64_MAX)
             end = now + GOODBYE_NS;
         if (c->stopping && (may_end(c) || now >= end))
             break;
-        vb_watch(c, now);
-        vb_pending_expire(c, now);
-        wake = fill_waits(c, w, now);
+        wake = work_due(c, now);
         pthread_mutex_unlock(&c->lock);
-        poll(w->fds, w->n, vb_sock_ms_left(wake < end ? wake : end, c->opts.beat_ms));
+        n = epoll_wait(c->epoll_fd, events, EVENTS_A_WAKE,
+                       vb_sock_ms_left(wake < end ? wake : end, c->opts.beat_ms));
         pthread_mutex_lock(&c->lock);
-        for (i = 0; i < w->n; i++)
-            if (w->fds[i].revents != 0)
-                serve(c, w, i);
+        for (i = 0; i < n; i++)
+            serve(c, events[i].data.u64);
     }
-}
-
-static void *control_main(void *arg)
-{
-    struct control *c = arg;
-    size_t room = (size_t)(c->opts.slots + c->doors[DOOR_TCP].n + c->doors[DOOR_UNIX].n + 3);
-    struct waits w = {.fds = calloc(room, sizeof(*w.fds)),
-                      .owners = calloc(room, sizeof(*w.owners))};
-
-    vb_log_set_rank(c->opts.rank);
-    (void)pthread_setname_np(pthread_self(), "vb-control"); /* for ps, top and tests */
-    pthread_mutex_lock(&c->lock);
-    if (w.fds != NULL && w.owners != NULL)
-        control_loop(c, &w);
-    else
-        vb_control_fail(c, VB_ERR_NO_MEMORY, "no memory for the control thread");
     pthread_mutex_unlock(&c->lock);
-    free(w.fds);
-    free(w.owners);
     return NULL;
 }
 
@@ -213,6 +210,7 @@ static void control_free(struct control *c)
     for (i = 0; i < DOORS; i++)
         vb_door_close(&c->doors[i]);
     vb_fd_close(&c->wake_fd);
+    vb_fd_close(&c->epoll_fd);
     free(c->conns);
     free(c->table);
     explicit_bzero(c->secret, sizeof(c->secret));
@@ -238,6 +236,7 @@ static struct control *control_alloc(const struct control_opts *opts)
     pthread_cond_init(&c->changed, &attr);
     pthread_condattr_destroy(&attr);
     c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    c->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     c->epoch = opts->epoch;
     c->joining = -1;
     c->conns = calloc((size_t)opts->slots, sizeof(*c->conns));
@@ -272,7 +271,8 @@ vb_status vb_control_open(const struct control_opts *opts, struct control **cont
             close(opts->unix_fd);
         return st;
     }
-    if (!open_doors(c) || c->conns == NULL || c->wake_fd < 0) {
+    if (!open_doors(c) || c->conns == NULL ||
+        !epoll_set(c, c->wake_fd, EPOLL_CTL_ADD, EPOLLIN, owner_data(OWNER_WAKE, 0, 0))) {
         st = vb_err_sys("cannot open the control connections");
     } else {
         errno = pthread_create(&c->thread, NULL, control_main, c);

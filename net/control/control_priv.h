@@ -106,7 +106,8 @@ struct conn_past {
 
 /* The slot of one peer, and the connection to it. */
 struct conn {
-    int fd; /* -1: not up */
+    int fd;          /* -1: not up */
+    uint32_t polled; /* the events that the thread waits for; 0: none yet */
     enum slot_state slot;
     uint32_t epoch; /* the epoch of this rank or of the peer, whichever joined later */
     bool has_info;
@@ -124,8 +125,10 @@ struct conn {
 };
 
 /* A caller that has not proved the secret yet. */
+struct door;
 struct pending {
-    int fd;         /* -1: this place is free */
+    int fd; /* -1: this place is free */
+    struct door *door;
     uint64_t since; /* when the caller was accepted */
     struct handshake hs;
 };
@@ -135,7 +138,8 @@ enum { DOOR_TCP, DOOR_UNIX, DOORS };
 struct door {
     int listen_fd; /* -1: none */
     struct pending *places;
-    int n;
+    int n, used;         /* number of places, and of those that are taken */
+    bool polled;         /* the thread waits for the listener */
     uint64_t shut_until; /* nobody is accepted before */
 };
 
@@ -155,7 +159,7 @@ struct control {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    int wake_fd;
+    int wake_fd, epoll_fd;
     bool stopping;
 
     struct conn *conns; /* one for each slot; the entry of this rank is never connected */
@@ -187,6 +191,12 @@ struct control {
 void vb_control_fail(struct control *c, vb_status st, const char *fmt, ...) VB_PRINTF(3, 4);
 const char *vb_control_host(struct control *c, int rank);
 void vb_control_wake(struct control *c); /* wakes the control thread */
+
+/* Tell the thread, under the lock, which descriptors it has to wait for. Closing a descriptor ends
+ * that, too. They return false, with errno, if the kernel cannot. */
+bool vb_control_poll_rank(struct control *c, int rank);
+bool vb_control_poll_place(struct control *c, const struct door *door, const struct pending *p);
+void vb_control_unpoll(struct control *c, int fd);
 
 /* Both are called under the lock. The first waits for the next change and returns false after the
  * deadline. The second waits until something has come from a rank. */
@@ -244,6 +254,5 @@ uint64_t vb_door_opens(struct door *door); /* from when on a caller can be accep
 void vb_door_answer(struct control *c, struct door *door);
 void vb_pending_read(struct control *c, struct pending *p);
 void vb_pending_expire(struct control *c, uint64_t now);
-void vb_pending_drop(struct pending *p);
 
 #endif

@@ -117,7 +117,7 @@ static bool is_calling(const struct control *c, int rank)
     int d, i;
 
     for (d = 0; d < DOORS; d++)
-        for (i = 0; i < c->doors[d].n; i++) {
+        for (i = 0; c->doors[d].used > 0 && i < c->doors[d].n; i++) {
             p = &c->doors[d].places[i];
             if (p->fd >= 0 && p->hs.state == HANDSHAKE_PROOF && p->hs.call.rank == (uint32_t)rank)
                 return true;

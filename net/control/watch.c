@@ -21,8 +21,9 @@
 #include <errno.h>
 
 #define MS_NS 1000000ull
-#define WATCHED 2 /* so that a stopped rank is found although one of its watchers is stopped too   \
-                   */
+#define WATCHED                                                                                    \
+    2 /* so that a stopped rank is found although one of its watchers is stopped too               \
+       */
 
 static uint64_t silent_ns(const struct control *c)
 {
@@ -60,9 +61,6 @@ static void ask_all(struct control *c, uint64_t now)
 {
     int i;
 
-    if (now < c->beat_ns)
-        return;
-    c->beat_ns = now + (uint64_t)c->opts.beat_ms * MS_NS;
     choose_watched(c, now);
     for (i = 0; i < c->opts.slots; i++)
         if (c->conns[i].beat.watched || c->conns[i].beat.accused_ns != 0)
@@ -144,6 +142,9 @@ void vb_watch(struct control *c, uint64_t now)
 {
     int i;
 
+    if (now < c->beat_ns)
+        return;
+    c->beat_ns = now + (uint64_t)c->opts.beat_ms * MS_NS;
     forgive_own_absence(c, now);
     ask_all(c, now);
     for (i = 0; i < c->opts.slots; i++) {
