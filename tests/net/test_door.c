@@ -11,7 +11,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#define SILENT 300 /* more than the places of the listener, and more than it accepts at once */
+#define SILENT 2000 /* many more than the places of a listener */
 
 /* Makes a socket with an address of this host: 127.0.0.1 for 1, and so on. */
 static int stranger_from(int host)
@@ -64,36 +64,66 @@ static void finish(struct t_rank *ranks, pthread_t *ids)
         assert_int_equal(ranks[i].wrong, 0);
 }
 
-/* The strangers are in the queue before rank 0 accepts anybody, and never hang up. */
+/* Strangers that say nothing and never hang up. Some are there before rank 0 accepts anybody, the
+ * others come while the ranks call. */
+static _Atomic bool flooding;
+struct silent {
+    const char *root;
+    int fds[SILENT];
+};
+
+static void *keep_calling(void *arg)
+{
+    struct silent *s = arg;
+    int i;
+
+    for (i = SILENT / 4; i < SILENT && flooding; i++) {
+        s->fds[i] = stranger_from(1);
+        (void)calls(s->fds[i], s->root);
+    }
+    return NULL;
+}
+
 static void silent_strangers_keep_no_rank_out(void **state)
 {
     struct t_job job = {.fn = meet, .world = 8, .transport = VB_TRANSPORT_SHM};
-    int strangers[SILENT], i, round;
     struct t_rank ranks[T_RANKS_MAX];
-    pthread_t ids[T_RANKS_MAX];
+    pthread_t ids[T_RANKS_MAX], stranger;
+    struct silent s;
     struct t_stderr t;
     char text[16384];
+    int i, round;
 
     (void)state;
-    for (round = 0; round < 3; round++) {
+    for (round = 0; round < 5; round++) {
         t_prepare(ranks, &job);
-        for (i = 0; i < SILENT; i++) {
-            strangers[i] = stranger_from(1);
-            assert_true(calls(strangers[i], ranks[0].root));
+        s.root = ranks[0].root;
+        memset(s.fds, -1, sizeof(s.fds));
+        for (i = 0; i < SILENT / 4; i++) {
+            s.fds[i] = stranger_from(1);
+            assert_true(calls(s.fds[i], s.root));
         }
         t_stderr_catch(&t);
+        flooding = true;
+        assert_int_equal(pthread_create(&stranger, NULL, keep_calling, &s), 0);
         start(ranks, ids);
-        finish(ranks, ids);
+        for (i = 0; i < job.world; i++)
+            pthread_join(ids[i], NULL);
+        flooding = false;
+        pthread_join(stranger, NULL);
         t_stderr_release(&t, text, sizeof(text));
-        assert_true(count(text, "\n") <= 3);
         for (i = 0; i < SILENT; i++)
-            close(strangers[i]);
+            if (s.fds[i] >= 0)
+                close(s.fds[i]);
+        for (i = 0; i < job.world; i++)
+            if (ranks[i].wrong != 0)
+                fail_msg("rank %d failed: %s", i, text);
+        assert_true(count(text, "\n") <= 3);
     }
 }
 
 /* Strangers that reach rank 0 while all other ranks call: each sends one byte, and comes back when
  * it is refused. */
-static _Atomic bool flooding;
 static void *flood(void *arg)
 {
     int fds[64], i, n;

@@ -3,7 +3,6 @@
  * Tests groups of many ranks on one host: they start, meet and end, and their control threads sleep
  * while nothing happens. VB_MANY=N runs N ranks instead of the few of the quick run.
  *
- * Covers: net/control/watch.c
  */
 #include "tests/support/ranks.h"
 
