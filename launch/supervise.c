@@ -39,6 +39,8 @@ struct job {
     uint64_t deadline_ns; /* end of the stage; 0: none */
     uint64_t grace_ns;
     uint64_t stopped_ns; /* time since which all remaining ranks are stopped; 0: not all are */
+    uint64_t some_ns;    /* time since which some are stopped, but not all; 0: none is */
+    bool said_some;      /* the supervisor has named them */
     int exit_code;
     struct vb_spawner spawner;
     struct vb_signals signals;
@@ -115,6 +117,8 @@ static int time_left_ms(const struct job *job)
         next = job->hello_deadline_ns;
     if (next == 0 && job->stopped_ns != 0)
         next = job->stopped_ns + job->grace_ns;
+    if (next == 0 && job->some_ns != 0 && !job->said_some && job->stage == RUNNING)
+        next = job->some_ns + job->grace_ns;
     if (next == 0)
         return -1;
     return now >= next ? 0 : (int)((next - now) / 1000000) + 1;
@@ -300,8 +304,39 @@ static bool all_stopped(const struct job *job)
     return job->alive > 0;
 }
 
+/* The others wait for a rank that is stopped, and cannot know why it does not answer. */
+static void note_some_stopped(struct job *job)
+{
+    int i, n = 0;
+
+    for (i = 0; i < job->ranks && job->remote == NULL; i++)
+        n += job->pids[i] > 0 && is_stopped(job, i);
+    if (n == 0 || n == job->alive) {
+        job->some_ns = 0;
+        job->said_some = false;
+    } else if (job->some_ns == 0) {
+        job->some_ns = vb_clock_ns();
+    }
+}
+
+static void say_some_stopped(struct job *job)
+{
+    int i;
+
+    if (job->some_ns == 0 || job->said_some || job->stage != RUNNING ||
+        vb_clock_ns() < job->some_ns + job->grace_ns)
+        return;
+    job->said_some = true;
+    for (i = 0; i < job->ranks; i++)
+        if (job->pids[i] > 0 && is_stopped(job, i))
+            vb_relay_say(job->relay,
+                         "rank %d (process %d) is stopped (SIGSTOP): kill -CONT %d continues it", i,
+                         (int)job->pids[i], (int)job->pids[i]);
+}
+
 static void note_stopped(struct job *job)
 {
+    note_some_stopped(job);
     if (!all_stopped(job))
         job->stopped_ns = 0;
     else if (job->stopped_ns == 0)
@@ -458,6 +493,7 @@ static vb_status poll_once(struct job *job)
         if (job->deadline_ns != 0 && vb_clock_ns() >= job->deadline_ns)
             enter(job, (enum stage)(job->stage + 1));
         check_stopped(job);
+        say_some_stopped(job);
         check_hello(job);
     }
     return start_ranks(job);
