@@ -107,4 +107,19 @@ grep -q 'refused a connection from .*: the secrets differ' "$dir/err0" || fail "
 grep -q 'still waiting for ranks 1 (refused: the secrets differ), 2 (never seen)' "$dir/err0" ||
     fail "rank 0 says: $(cat "$dir/err0")"
 
+# Rank 0 is stopped before it answers anybody, and the others say so.
+timeout 100 "$verbena" train softmax --data synth:2000 --world 2 --root "127.0.0.1:$((port + 1))" \
+    --secret-file "$dir/key" --timeout 60 --rank 0 >/dev/null 2>"$dir/err0" &
+rank0=$!
+for ((i = 0; i < 300; i++)); do
+    (: <"/dev/tcp/127.0.0.1/$((port + 1))") 2>/dev/null && break
+    sleep 0.05
+done
+pkill -STOP -P $rank0
+timeout 15 "$verbena" train softmax --data synth:2000 --world 2 --root "127.0.0.1:$((port + 1))" \
+    --secret-file "$dir/key" --timeout 60 --rank 1 >/dev/null 2>"$dir/err1"
+grep -q 'rank 0 at 127.0.0.1:.* has accepted the connection but not answered for 10 s' "$dir/err1" ||
+    fail "rank 1 says: $(cat "$dir/err1")"
+pkill -KILL -P $rank0
+
 exit $bad

@@ -174,7 +174,7 @@ static bool is_remote(int fd)
 
 void vb_sock_keepalive(int fd, int silent_ms)
 {
-    int on = 1, pause_s = silent_ms / 3000 > 0 ? silent_ms / 3000 : 1;
+    int on = 1, pause_s = silent_ms / 6000 > 0 ? silent_ms / 6000 : 1;
 
     if (!is_remote(fd))
         return;

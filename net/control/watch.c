@@ -21,9 +21,13 @@
 #include <errno.h>
 
 #define MS_NS 1000000ull
-#define WATCHED                                                                                    \
-    2 /* so that a stopped rank is found although one of its watchers is stopped too               \
-       */
+
+/* Two, so that a stopped rank is found although one of its watchers is stopped too. */
+#define WATCHED 2
+
+/* The kernel waits longer than watchers: it measures the time to an answer, which a full queue of a
+ * slow link delays, and watchers the time between answers. */
+#define KERNEL_TIMES 2
 
 static uint64_t silent_ns(const struct control *c)
 {
@@ -211,16 +215,17 @@ void vb_watch_start(struct control *c, int rank)
     struct conn *conn = &c->conns[rank];
 
     conn->beat = (struct conn_beat){.heard_ns = vb_clock_ns()};
-    vb_sock_keepalive(conn->fd, c->opts.silent_ms);
-    snprintf(c->silent_text, sizeof(c->silent_text), "silent for %.1f s", c->opts.silent_ms / 1e3);
+    vb_sock_keepalive(conn->fd, KERNEL_TIMES * c->opts.silent_ms);
+    snprintf(c->silent_text, sizeof(c->silent_text), "silent for %.1f s",
+             KERNEL_TIMES * c->opts.silent_ms / 1e3);
 }
 
 const char *vb_watch_broken(struct control *c, int rank, int err)
 {
     if (err != ETIMEDOUT && err != EHOSTUNREACH && err != ENETUNREACH)
         return "the connection failed";
-    c->conns[rank].end.silent = true; /* the kernel has probed the peer's host in vain */
-    return c->silent_text;
+    c->conns[rank].end.silent = true; /* the peer may still run */
+    return err == ETIMEDOUT ? c->silent_text : "its host cannot be reached";
 }
 
 double vb_control_silence_s(struct control *c, int rank, uint64_t *step_p)
