@@ -348,6 +348,7 @@ static void a_stopped_rank_is_named(void **state)
     assert_int_equal(kill(pid, SIGSTOP), 0);
     snprintf(want, sizeof(want), "rank 1 (process %d) is stopped (SIGSTOP)", (int)pid);
     await(&w, want, 1);
+    assert_int_equal(kill(pid, SIGCONT), 0); /* the first SIGTERM waits for all ranks */
     assert_int_equal(kill(w.pid, SIGTERM), 0);
     finish(&w);
     ranks_are_gone(&w, 2);
