@@ -219,6 +219,10 @@ bool vb_write_all(int fd, const void *data, size_t len_bytes);
  * to path. On failure the old file is unchanged and the temporary file is removed. */
 vb_status vb_file_replace(const char *path, const void *data, size_t len_bytes);
 
+/* Syncs the folder that contains path. A new name (of a file, a folder or after a rename) survives
+ * a power cut only after that. */
+vb_status vb_file_sync_folder(const char *path);
+
 /* Maps a file for reading. If the file shrinks or its disk fails, a thread that reads the missing
  * bytes ends the process with exit code 1 and a message that names the file; for that, the first
  * call installs a handler for SIGBUS. On failure returns NULL with errno set, without a log line.
@@ -226,7 +230,8 @@ vb_status vb_file_replace(const char *path, const void *data, size_t len_bytes);
 const void *vb_file_map(int fd, size_t len_bytes, const char *path);
 void vb_file_unmap(const void *map, size_t len_bytes);
 
-/* Makes a folder and its missing parent folders. An existing folder is not an error. */
+/* Makes a folder and its missing parent folders, which survive a power cut. An existing folder is
+ * not an error. */
 vb_status vb_dir_make(const char *path);
 
 /* Writes the path of the cache folder to buf: $XDG_CACHE_HOME/verbena or ~/.cache/verbena. The
@@ -244,6 +249,10 @@ uint32_t vb_crc32c_ref(uint32_t crc, const void *data, size_t len_bytes);
 
 /* Returns the implementation in use: "armv8-crc", "sse4.2" or "table". */
 const char *vb_crc32c_backend(void);
+
+/* Returns a hash (XXH64) that tells different contents apart, but does not resist an attacker. The
+ * seed may be the hash of what comes before. */
+uint64_t vb_hash64(uint64_t seed, const void *data, size_t len_bytes);
 
 /* ---- levels of instructions ------------------------------------------------------------------ */
 
@@ -329,6 +338,11 @@ static inline uint64_t vb_choose(uint64_t first, uint64_t x, uint64_t y)
 
 #define VB_CACHE_LINE 64
 
+/* Gives the first thread a stack that is large enough, and all later threads of the process, also
+ * those of libraries, one of 2 MB, whatever `ulimit -s` says. main() calls this first. Fails if the
+ * hard limit is too low. */
+vb_status vb_stack_ready(void);
+
 /* The kind of pages that a mapping has. */
 enum vb_pages {
     VB_PAGES_SMALL,       /* the kernel's ordinary pages */
@@ -353,6 +367,27 @@ vb_status vb_mem_map_shared(const char *name, size_t len_bytes, struct vb_mem *m
 /* Allocates all pages now, on the NUMA node that the memory is bound to. Without this, the kernel
  * kills a process that touches a new page of shared memory when no memory is free. */
 vb_status vb_mem_populate(struct vb_mem *mem);
+
+/* Maps zeroed memory like vb_mem_map_shared(), but without reserved huge pages, and allocates all
+ * pages. vb_mem_seal() makes it read-only for everybody, at the same address, and fixes its size.
+ */
+vb_status vb_mem_map_sealable(const char *name, size_t len_bytes, struct vb_mem *mem_p);
+vb_status vb_mem_seal(struct vb_mem *mem);
+
+/* How other processes of this host find shared memory: the process that holds the descriptor, and
+ * the file behind it. Valid until the memory is unmapped. */
+struct vb_mem_id {
+    int32_t pid, fd;
+    uint64_t dev, ino;
+    uint64_t len_bytes;
+};
+
+vb_status vb_mem_identify(const struct vb_mem *mem, struct vb_mem_id *id_p);
+
+/* Maps the shared memory of another process for reading, through /proc. Returns VB_ERR_UNSUPPORTED,
+ * without a log line, if this process may not do that, or finds another file there; then why has
+ * the reason. */
+vb_status vb_mem_map_other(const struct vb_mem_id *id, struct vb_mem *mem_p, char why[VB_OPTS_WHY]);
 
 /* Unmaps the memory and closes fd. Does nothing if *mem is all zero or already unmapped. */
 void vb_mem_unmap(struct vb_mem *mem);

@@ -133,8 +133,7 @@ bool vb_write_all(int fd, const void *data, size_t len_bytes)
     return true;
 }
 
-/* Syncs the folder of a file. A rename survives a power cut only after the folder is synced too. */
-static vb_status sync_folder_of(const char *path)
+vb_status vb_file_sync_folder(const char *path)
 {
     const char *slash = strrchr(path, '/');
     char folder[PATH_MAX] = ".";
@@ -186,7 +185,7 @@ vb_status vb_file_replace(const char *path, const void *data, size_t len_bytes)
         st = vb_err_sys("cannot rename %s to %s", temp, path);
     close(fd);
     if (st == VB_OK)
-        return sync_folder_of(path);
+        return vb_file_sync_folder(path);
     unlink(temp);
     return st;
 }
@@ -195,20 +194,25 @@ vb_status vb_dir_make(const char *path)
 {
     char part[PATH_MAX];
     struct stat info;
+    vb_status st = VB_OK;
     size_t i;
 
     if (strlen(path) >= sizeof(part)) {
         errno = ENAMETOOLONG;
         return vb_err_sys("cannot create the folder %.64s...", path);
     }
-    for (i = 0; path[i] != '\0'; i++) {
+    for (i = 0; st == VB_OK && path[i] != '\0'; i++) {
         part[i] = path[i];
         part[i + 1] = '\0';
-        if (path[i + 1] == '/' && path[i] != '/')
-            (void)mkdir(part, 0777); /* if this fails, the last mkdir() reports an error */
+        /* if this mkdir() fails, the last one reports an error */
+        if (path[i + 1] == '/' && path[i] != '/' && mkdir(part, 0777) == 0)
+            st = vb_file_sync_folder(part);
     }
-    if (mkdir(path, 0777) == 0 ||
-        (errno == EEXIST && stat(path, &info) == 0 && S_ISDIR(info.st_mode)))
+    if (st != VB_OK)
+        return st;
+    if (mkdir(path, 0777) == 0)
+        return vb_file_sync_folder(path);
+    if (errno == EEXIST && stat(path, &info) == 0 && S_ISDIR(info.st_mode))
         return VB_OK;
     return vb_err_sys("cannot create the folder %s", path);
 }

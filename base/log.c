@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define LINE_MAX_BYTES 2048
@@ -89,14 +90,31 @@ void vb_log(enum vb_level level, const char *file, const char *fmt, ...)
     va_end(args);
 }
 
+/* Memory may be missing because of a limit that the user can raise. Returns false if there is no
+ * such limit. */
+static bool memory_limit(char *text, size_t size)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return false;
+    snprintf(text, size, "ulimit -v allows this process %llu MB",
+             (unsigned long long)limit.rlim_cur >> 20);
+    return true;
+}
+
 vb_status vb_log_errno(const char *file, const char *fmt, ...)
 {
-    char reason[128];
+    char text[128], limit[64], reason[224];
     va_list args;
     int err = errno;
+    /* EAGAIN: there is no room for the stack of a thread */
+    bool limited = (err == ENOMEM || err == EAGAIN) && memory_limit(limit, sizeof(limit));
 
+    snprintf(reason, sizeof(reason), "%s%s%s", strerror_r(err, text, sizeof(text)),
+             limited ? "; " : "", limited ? limit : "");
     va_start(args, fmt);
-    log_v(VB_LEVEL_ERROR, file, fmt, args, strerror_r(err, reason, sizeof(reason)));
+    log_v(VB_LEVEL_ERROR, file, fmt, args, reason);
     va_end(args);
     errno = err;
     /* Some functions fail without setting errno. The status is VB_ERR_IO then. */
@@ -105,10 +123,14 @@ vb_status vb_log_errno(const char *file, const char *fmt, ...)
 
 vb_status vb_log_status(vb_status st, const char *file, const char *fmt, ...)
 {
+    bool limited = false;
+    char limit[64];
     va_list args;
 
+    if (st == VB_ERR_NO_MEMORY)
+        limited = memory_limit(limit, sizeof(limit));
     va_start(args, fmt);
-    log_v(VB_LEVEL_ERROR, file, fmt, args, NULL);
+    log_v(VB_LEVEL_ERROR, file, fmt, args, limited ? limit : NULL);
     va_end(args);
     return st;
 }

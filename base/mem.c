@@ -24,6 +24,13 @@
 
 #define THP_DIR "/sys/kernel/mm/transparent_hugepage/"
 
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010 /* since Linux 5.1 */
+#endif
+
+#define WRITABLE (PROT_READ | PROT_WRITE)
+#define READ_AT_ONCE ((size_t)256 << 20) /* bytes; less is mapped with all its pages */
+
 static size_t round_up(size_t n, size_t unit)
 {
     return (n + unit - 1) / unit * unit;
@@ -63,7 +70,7 @@ static bool want_huge(size_t len)
 /* Maps len bytes at a multiple of align: in the middle of a larger reserved range, whose ends are
  * then unmapped. If mmap() with MAP_FIXED fails, it may already have removed the reservation, and
  * another thread may have mapped the middle since: so the middle is not unmapped. */
-static void *map_aligned(size_t len, size_t align, int flags, int fd)
+static void *map_aligned(size_t len, size_t align, int prot, int flags, int fd)
 {
     char *room, *start;
     void *ptr;
@@ -73,7 +80,7 @@ static void *map_aligned(size_t len, size_t align, int flags, int fd)
     if (room == MAP_FAILED)
         return MAP_FAILED;
     start = room + (round_up((size_t)room, align) - (size_t)room);
-    ptr = mmap(start, len, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd, 0);
+    ptr = mmap(start, len, prot, flags | MAP_FIXED, fd, 0);
     err = errno;
     if (start > room)
         munmap(room, (size_t)(start - room));
@@ -104,7 +111,7 @@ vb_status vb_mem_map_private(size_t len_bytes, struct vb_mem *mem_p)
     if (st != VB_OK)
         return st;
     mem.len_bytes = round_up(len_bytes, unit);
-    mem.ptr = map_aligned(mem.len_bytes, unit, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+    mem.ptr = map_aligned(mem.len_bytes, unit, WRITABLE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
     if (mem.ptr == MAP_FAILED)
         return vb_err_sys("map %zu bytes", mem.len_bytes);
     if (huge && madvise(mem.ptr, mem.len_bytes, MADV_HUGEPAGE) == 0)
@@ -150,29 +157,23 @@ static bool shmem_huge_denied(void)
            !vb_probe_line(line, sizeof(line), THP_DIR "shmem_enabled");
 }
 
-vb_status vb_mem_map_shared(const char *name, size_t len_bytes, struct vb_mem *mem_p)
+/* Maps shared memory on transparent huge pages or on small pages. */
+static vb_status map_memfd(const char *name, size_t len_bytes, unsigned flags, struct vb_mem *mem_p)
 {
     bool huge = want_huge(len_bytes) && !shmem_huge_denied();
     size_t unit = huge ? huge_page() : small_page();
     struct vb_mem mem = {.pages = VB_PAGES_SMALL};
     vb_status st;
 
-    st = check_len(len_bytes);
-    if (st != VB_OK)
-        return st;
-    if (want_huge(len_bytes) && map_reserved(name, len_bytes, &mem)) {
-        *mem_p = mem;
-        return VB_OK;
-    }
     mem.len_bytes = round_up(len_bytes, unit);
-    mem.fd = memfd_create(name, MFD_CLOEXEC);
+    mem.fd = memfd_create(name, MFD_CLOEXEC | flags);
     if (mem.fd < 0)
         return vb_err_sys("memfd_create %s", name);
     if (ftruncate(mem.fd, (off_t)mem.len_bytes) != 0) {
         st = vb_err_sys("cannot create shared memory of %zu bytes", mem.len_bytes);
         goto err_fd;
     }
-    mem.ptr = map_aligned(mem.len_bytes, unit, MAP_SHARED, mem.fd);
+    mem.ptr = map_aligned(mem.len_bytes, unit, WRITABLE, MAP_SHARED, mem.fd);
     if (mem.ptr == MAP_FAILED) {
         st = vb_err_sys("cannot map %zu bytes of shared memory", mem.len_bytes);
         goto err_fd;
@@ -186,6 +187,20 @@ vb_status vb_mem_map_shared(const char *name, size_t len_bytes, struct vb_mem *m
 err_fd:
     close(mem.fd);
     return st;
+}
+
+vb_status vb_mem_map_shared(const char *name, size_t len_bytes, struct vb_mem *mem_p)
+{
+    struct vb_mem mem = {.pages = VB_PAGES_SMALL};
+    vb_status st = check_len(len_bytes);
+
+    if (st != VB_OK)
+        return st;
+    if (want_huge(len_bytes) && map_reserved(name, len_bytes, &mem)) {
+        *mem_p = mem;
+        return VB_OK;
+    }
+    return map_memfd(name, len_bytes, 0, mem_p);
 }
 
 /* Asks the kernel for huge pages of shared memory, which the setting "never" allows. A huge page
@@ -222,6 +237,85 @@ vb_status vb_mem_populate(struct vb_mem *mem)
         return VB_OK; /* the kernel will allocate the private pages when they are touched */
     }
     return vb_err_sys("cannot allocate %zu bytes on %s", mem->len_bytes, names[mem->pages]);
+}
+
+vb_status vb_mem_map_sealable(const char *name, size_t len_bytes, struct vb_mem *mem_p)
+{
+    vb_status st = check_len(len_bytes);
+
+    if (st == VB_OK)
+        st = map_memfd(name, len_bytes, MFD_ALLOW_SEALING, mem_p);
+    if (st != VB_OK)
+        return st;
+    st = vb_mem_populate(mem_p);
+    if (st != VB_OK)
+        vb_mem_unmap(mem_p);
+    return st;
+}
+
+/* F_SEAL_WRITE would need the mapping to be removed first. Since only this process has mapped the
+ * memory for writing, it is enough that nobody can do so from now on. Before Linux 5.1 others can;
+ * vb_mem_map_other() does not. */
+vb_status vb_mem_seal(struct vb_mem *mem)
+{
+    int size = F_SEAL_SHRINK | F_SEAL_GROW;
+
+    if (fcntl(mem->fd, F_ADD_SEALS, size | F_SEAL_FUTURE_WRITE) != 0 &&
+        fcntl(mem->fd, F_ADD_SEALS, size) != 0)
+        return vb_err_sys("cannot seal %zu bytes of shared memory", mem->len_bytes);
+    if (mprotect(mem->ptr, mem->len_bytes, PROT_READ) != 0)
+        return vb_err_sys("mprotect");
+    return VB_OK;
+}
+
+vb_status vb_mem_identify(const struct vb_mem *mem, struct vb_mem_id *id_p)
+{
+    struct stat sb;
+
+    if (fstat(mem->fd, &sb) != 0)
+        return vb_err_sys("fstat");
+    *id_p = (struct vb_mem_id){.pid = (int32_t)getpid(),
+                               .fd = mem->fd,
+                               .dev = (uint64_t)sb.st_dev,
+                               .ino = (uint64_t)sb.st_ino,
+                               .len_bytes = mem->len_bytes};
+    return VB_OK;
+}
+
+static vb_status not_mapped(char *why, const char *what, const struct vb_mem_id *id)
+{
+    snprintf(why, VB_OPTS_WHY, "%s /proc/%d/fd/%d: %s", what, id->pid, id->fd, strerror(errno));
+    return VB_ERR_UNSUPPORTED;
+}
+
+vb_status vb_mem_map_other(const struct vb_mem_id *id, struct vb_mem *mem_p, char why[VB_OPTS_WHY])
+{
+    size_t unit = id->len_bytes % huge_page() == 0 ? huge_page() : small_page();
+    int flags = MAP_SHARED | (id->len_bytes <= READ_AT_ONCE ? MAP_POPULATE : 0);
+    struct vb_mem mem = {.pages = VB_PAGES_SMALL, .len_bytes = id->len_bytes};
+    vb_status st = VB_OK;
+    char path[64];
+    struct stat sb;
+
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", id->pid, id->fd);
+    mem.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (mem.fd < 0 || fstat(mem.fd, &sb) != 0) {
+        st = not_mapped(why, "cannot open", id);
+    } else if ((uint64_t)sb.st_dev != id->dev || (uint64_t)sb.st_ino != id->ino ||
+               (uint64_t)sb.st_size != id->len_bytes || id->len_bytes == 0) {
+        snprintf(why, VB_OPTS_WHY, "%s is another file", path);
+        st = VB_ERR_UNSUPPORTED;
+    } else {
+        mem.ptr = map_aligned(mem.len_bytes, unit, PROT_READ, flags, mem.fd);
+        if (mem.ptr == MAP_FAILED)
+            st = not_mapped(why, "cannot map", id);
+    }
+    if (mem.fd >= 0)
+        close(mem.fd); /* the mapping does not need it */
+    mem.fd = -1;
+    if (st == VB_OK)
+        *mem_p = mem;
+    return st;
 }
 
 void vb_mem_unmap(struct vb_mem *mem)

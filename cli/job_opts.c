@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 #include "cli/job_opts.h"
-#include "kernels/kernels.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +21,9 @@ static const struct vb_opt rank_opts[] = {
     {"transport", VB_OPT_CHOICE, FIELD(transport), "auto", .choices = transport_choices,
      .arg = "HOW", .help = "how ranks exchange data; verbs is RDMA"},
     {"timeout", VB_OPT_INT, FIELD(timeout_s), "60", .min = 1, .max = 86400, .arg = "SECONDS",
-     .level = VB_OPT_MORE, .help = "how long to wait for other ranks before giving up"},
+     .level = VB_OPT_MORE,
+     .help = "how long to wait for other ranks, or for a sign of the supervisor of --hosts, before "
+             "giving up"},
     {"logs", VB_OPT_TEXT, FIELD(logs), .arg = "DIR",
      .help = "with --ranks or --hosts: also write the messages of rank I to DIR/rank-I.log"},
 };
@@ -34,7 +35,8 @@ static const struct vb_opt hosts_opts[] = {
     {"ssh", VB_OPT_TEXT, FIELD(ssh), .arg = "COMMAND", .level = VB_OPT_MORE,
      .help =
          "command that runs another command on a host, as words separated by blanks; by default "
-         "ssh -o BatchMode=yes -o ConnectTimeout=10"},
+         "ssh -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o "
+         "ServerAliveCountMax=6"},
     {"program", VB_OPT_TEXT, FIELD(program), .arg = "PATH", .level = VB_OPT_MORE,
      .help = "path of verbena on the hosts; by default the same path as on this host"},
 };
@@ -177,8 +179,7 @@ void cli_job_group(const struct cli_job *job, struct vb_group_opts *g)
     g->announce = announce;
 }
 
-static void fill_group(const struct cli_job *job, const struct vb_launch *launch,
-                       struct vb_group_opts *g)
+static void fill_group(const struct cli_job *job, struct vb_launch *launch, struct vb_group_opts *g)
 {
     memset(g, 0, sizeof(*g));
     cli_job_group(job, g);
@@ -192,6 +193,8 @@ static void fill_group(const struct cli_job *job, const struct vb_launch *launch
         g->world = (int)(job->world > 0 ? job->world : to_start(job));
         g->root = job->root;
     }
+    g->lost = vb_launch_tell_lost;
+    g->lost_arg = launch;
     if (launch->has_secret)
         memcpy(g->secret, launch->secret, sizeof(g->secret));
 }
@@ -207,7 +210,7 @@ static vb_status find_launch(const struct cli_job *job, struct vb_launch *launch
                                   .timeout_ms =
                                       (int64_t)((double)job->timeout_s * 1000 * patience)};
     bool placed = job->ranks > 0 || job->has_rank || job->world > 0 || job->hosts != NULL;
-    vb_status st = vb_launch_read(launch);
+    vb_status st = vb_launch_read(opts.timeout_ms, launch);
 
     *ours_p = st == VB_OK && launch->supervised;
     if (st == VB_OK && !launch->supervised && !placed)
@@ -273,7 +276,6 @@ bool cli_job_launch(struct cli_job *job, const struct vb_launch *launch,
         if (o.ranks < 2 || launch->supervised)
             return false;
     }
-    vb_k_blas_no_threads_in_children();
     *code_p = CLI_FAILED;
     st = vb_supervise(&o, code_p);
     if (st != VB_OK)

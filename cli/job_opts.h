@@ -53,8 +53,8 @@ int cli_job_parse(const struct cli_command *command, const struct vb_opt_group *
 
 /* Finds the group that this process belongs to, from the options and the environment. With --hosts,
  * group->world is the number of ranks on all hosts, and a process that is not one of these ranks
- * becomes the launcher. Returns -1 on success. Otherwise the function prints one line and returns
- * the exit code. */
+ * becomes the launcher. group refers to *launch. Returns -1 on success. Otherwise the function
+ * prints one line and returns the exit code. */
 int cli_job_place(const struct cli_command *command, struct cli_job *job, struct vb_launch *launch,
                   struct vb_group_opts *group);
 

@@ -83,6 +83,9 @@ int main(int argc, char **argv)
     /* SIGXFSZ is ignored, so that a write beyond the file size limit fails with an error message
      * that names the file. */
     (void)signal(SIGXFSZ, SIG_IGN);
+    vb_k_blas_no_threads();
+    if (vb_stack_ready() != VB_OK)
+        return CLI_FAILED;
     if (argc < 2) {
         fprintf(stderr, "verbena: the command is missing; verbena --help lists all commands\n");
         return CLI_USAGE;

@@ -94,38 +94,50 @@ bool vb_cifar_has_parts(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* Finds the file NAME.bin or NAME.bin.gz in a folder. Returns false if neither exists. */
-static bool find(const char *dir, const char *name, char path[PATH_MAX])
+/* Finds the file NAME.bin or NAME.bin.gz in a folder. */
+static vb_status find(const char *dir, const char *name, char path[PATH_MAX])
 {
     if ((size_t)snprintf(path, PATH_MAX, "%s/%s.bin", dir, name) < PATH_MAX &&
         access(path, F_OK) == 0)
-        return true;
-    return (size_t)snprintf(path, PATH_MAX, "%s/%s.bin.gz", dir, name) < PATH_MAX &&
-           access(path, F_OK) == 0;
+        return VB_OK;
+    if ((size_t)snprintf(path, PATH_MAX, "%s/%s.bin.gz", dir, name) < PATH_MAX &&
+        access(path, F_OK) == 0)
+        return VB_OK;
+    return vb_err(VB_ERR_NO_FILE,
+                  "%s: the folder has no file %s.bin, neither plain nor with .gz; to use one file "
+                  "alone, write cifar10:FILE",
+                  dir, name);
+}
+
+/* Reads the files of a folder. A part of the files is refused: whoever copied them may not know. */
+static vb_status read_folder(const char *dir, const char *const *names, int n,
+                             struct vb_dataset *set_p)
+{
+    char(*found)[PATH_MAX] = calloc((size_t)n, sizeof(*found));
+    const char *paths[FILES_MAX];
+    vb_status st = VB_OK;
+    int i;
+
+    if (found == NULL)
+        return vb_err_sys("calloc");
+    for (i = 0; st == VB_OK && i < n; i++) {
+        paths[i] = found[i];
+        st = find(dir, names[i], found[i]);
+    }
+    if (st == VB_OK)
+        st = vb_cifar_read(paths, n, set_p);
+    free(found);
+    return st;
 }
 
 vb_status vb_cifar_open(const char *path, enum vb_synth_part part, struct vb_dataset *set_p)
 {
-    static const char *const names[] = {"data_batch_1", "data_batch_2", "data_batch_3",
-                                        "data_batch_4", "data_batch_5"};
-    char found[FILES_MAX][PATH_MAX];
-    const char *paths[FILES_MAX];
-    int i, n = 0;
+    static const char *const train[FILES_MAX] = {"data_batch_1", "data_batch_2", "data_batch_3",
+                                                 "data_batch_4", "data_batch_5"};
+    static const char *const test[] = {"test_batch"};
 
     if (!vb_cifar_has_parts(path))
         return vb_cifar_read(&path, 1, set_p);
-    if (part == VB_SYNTH_TEST) {
-        n = find(path, "test_batch", found[0]) ? 1 : 0;
-        paths[0] = found[0];
-    } else {
-        for (i = 0; i < FILES_MAX; i++) {
-            paths[n] = found[n];
-            n += find(path, names[i], found[n]) ? 1 : 0;
-        }
-    }
-    if (n == 0)
-        return vb_err(VB_ERR_NO_FILE,
-                      "%s: the folder has no file %s.bin, neither plain nor with .gz", path,
-                      part == VB_SYNTH_TEST ? "test_batch" : names[0]);
-    return vb_cifar_read(paths, n, set_p);
+    return part == VB_SYNTH_TEST ? read_folder(path, test, 1, set_p)
+                                 : read_folder(path, train, FILES_MAX, set_p);
 }

@@ -139,8 +139,8 @@ static const char *wrong_row(const struct csr_head *h, const struct row *row)
     for (i = 0; i < row->n; i++) {
         if (row->index[i] >= h->features || (i > 0 && row->index[i] <= row->index[i - 1]))
             return "an index is out of range or out of order";
-        if (i < row->n_values && !isfinite(row->value[i]))
-            return "a value is not finite";
+        if (i < row->n_values && !(fabsf(row->value[i]) <= VALUE_MAX))
+            return "a value is not finite, or its square is infinite as a float";
     }
     return NULL;
 }
@@ -269,10 +269,19 @@ static void csr_close(struct vb_store *base)
     free(s);
 }
 
+/* The table has the checksum of each block, and a block is checked before it is used. */
+static uint64_t csr_digest(const struct vb_store *base)
+{
+    const struct csr_store *s = (const struct csr_store *)base;
+
+    return vb_hash64(vb_hash64(0, &s->head, sizeof(s->head)), s->blocks, s->len - s->head.table);
+}
+
 static const struct store_ops csr_ops = {.close = csr_close,
                                          .row = csr_row,
                                          .changed = csr_changed,
                                          .soon = csr_soon,
+                                         .digest = csr_digest,
                                          .advise = csr_advise};
 
 static vb_status map_file(struct csr_store *s)
@@ -337,6 +346,7 @@ vb_status vb_csr_open_lazily(const char *path, size_t at_once, struct vb_dataset
         csr_close(&s->base);
         return st;
     }
+    s->base.n = (int)s->head.rows;
     *set_p = (struct vb_dataset){.kind = VB_DATA_ROWS,
                                  .n = (int)s->head.rows,
                                  .features = (int)s->head.features,

@@ -234,7 +234,7 @@ vb_status vb_csr_writer_finish(struct csr_writer *w)
         return st;
     close(w->fd);
     w->fd = -1;
-    return VB_OK;
+    return vb_file_sync_folder(w->path);
 }
 
 void vb_csr_writer_destroy(struct csr_writer *w)

@@ -29,6 +29,7 @@ struct vb_dataset {
     float mean, scale; /* a pixel p becomes (p - mean) * scale; the defaults are 0 and 1/255 */
     struct vb_store *store;
     uint32_t *which; /* the numbers of the samples in the store; NULL: the whole store */
+    bool borrowed;   /* `which` is not freed with the set */
 };
 
 /* Sparse rows in the caller's memory. Row i has the entries at[i] to at[i + 1] - 1, ascending. */
@@ -43,6 +44,11 @@ struct vb_rows {
 
 /* Does nothing if *set is all zero or already destroyed. */
 void vb_dataset_destroy(struct vb_dataset *set);
+
+/* Returns a digest of the contents: all samples with their labels and their order. For a mapped
+ * .csr file it covers the header and the table with the checksums of all blocks; for data that is
+ * generated on demand, the numbers that it is generated from. */
+uint64_t vb_dataset_digest(const struct vb_dataset *set);
 
 /* Copies n images as floats: x is (n, c, h, w) or NULL, y receives the n classes. */
 void vb_dataset_pick(const struct vb_dataset *set, const uint32_t *which, int n, float *x,
@@ -116,6 +122,21 @@ struct vb_data_ask {
 /* Opens training and test data. Fails if their samples differ in kind or image size. */
 vb_status vb_data_open_both(const struct vb_data_ask *ask, struct vb_dataset *train_p,
                             struct vb_dataset *test_p);
+
+/* ---- one copy for several processes ---------------------------------------------------------- */
+
+/* Returns true if the data is kept in memory, so that processes of one host can share one copy. The
+ * key is then the same in all processes that would read the same files with the same options, and
+ * so would get the same data. */
+bool vb_data_key(const struct vb_data_ask *ask, uint64_t *key_p);
+
+/* Moves both sets into one piece of sealable memory, which the caller seals and unmaps. */
+vb_status vb_data_pack(struct vb_dataset *train, struct vb_dataset *test, struct vb_mem *mem_p);
+
+/* Makes the two sets from packed memory, which outlives them. Fails if the memory is not a packed
+ * pair of sets. */
+vb_status vb_data_unpack(const void *packed, size_t len_bytes, struct vb_dataset *train_p,
+                         struct vb_dataset *test_p);
 
 /* ---- synthetic data -------------------------------------------------------------------------- */
 

@@ -9,9 +9,14 @@
 
 #include <stdatomic.h>
 
-#define IMAGE_BYTES_MAX (3 * 224 * 224) /* maximum size of a generated image */
-#define ROW_MADE_MAX 64                 /* maximum number of nonzeros in a generated row */
+#define ROW_MADE_MAX 64 /* maximum number of nonzeros in a generated row */
 #define FEATURES_MAX INT32_MAX
+/* Weights exist for every feature on every rank, so one wrong index can cost gigabytes: without
+ * --features, data may not have more features than this. */
+#define FEATURES_UNASKED 100000000
+/* Update rules square gradients, which grow with the values: the square of a larger value is
+ * infinite, and its weight would never change. */
+#define VALUE_MAX 1.8446743e19f
 
 /* Returns the array, enlarged if it is too small for n items of size bytes, or NULL if there is no
  * memory; then the array is unchanged. *cap: how many items the array has room for. */
@@ -40,7 +45,8 @@ struct row_room {
 
 struct store_ops {
     void (*close)(struct vb_store *store);
-    /* Makes image i and returns its class. NULL: the images are in memory. */
+    /* Makes image i, unless pixels is NULL, and returns its class. NULL: the images are in memory.
+     */
     int (*image)(const struct vb_store *store, int i, uint8_t *pixels);
     vb_status (*row)(const struct vb_store *store, int i, struct row *row, struct row_room *room);
     /* Says that row i of a mapped file is not what it was when the file was opened. NULL: rows
@@ -48,6 +54,8 @@ struct store_ops {
     vb_status (*changed)(const struct vb_store *store, int i);
     /* Prefetches the contents of row i or, if near is false, its position. May be NULL. */
     void (*soon)(const struct vb_store *store, int i, bool near);
+    /* A hash of all samples, or of what they are generated from. */
+    uint64_t (*digest)(const struct vb_store *store);
     /* n samples will be read soon or, if wanted is false, not for long. May be NULL. */
     void (*advise)(const struct vb_store *store, int first, int n, bool wanted);
 };
@@ -56,13 +64,35 @@ struct store_ops {
 struct vb_store {
     const struct store_ops *ops;
     _Atomic int refs;
+    int n;               /* the number of samples */
     uint64_t file_bytes; /* the size of the mapped file; 0: the store has no mapped file */
     uint8_t *pixels;     /* the pixels of images in memory, (n, c, h, w) */
+    size_t image_bytes;  /* the size of an image in memory */
     uint16_t *y;         /* the n classes of images in memory */
 };
 
 /* Closes a store that has no memory besides pixels and y. */
 void vb_store_free(struct vb_store *store);
+
+/* Makes a store of n images that are in the caller's memory, which outlives the store. image_bytes:
+ * the size of an image. */
+vb_status vb_images_view(const uint8_t *pixels, const uint16_t *y, int n, size_t image_bytes,
+                         struct vb_store **store_p);
+
+/* Rows in memory (rows.c). */
+struct rows_store {
+    struct vb_store base;
+    int64_t *at;
+    uint32_t *index;
+    float *value;
+    uint8_t *y;
+};
+
+/* Returns the store of a set whose rows are in memory, else NULL. */
+const struct rows_store *vb_rows_in_memory(const struct vb_store *store);
+
+/* Makes a store of rows that are in the caller's memory, which outlives the store. */
+vb_status vb_rows_view(const struct rows_store *at, int n, struct vb_store **store_p);
 
 /* Returns the number that sample i of a set has in the store. */
 static inline int stored(const struct vb_dataset *set, uint32_t i)
@@ -111,11 +141,14 @@ static inline uint32_t le32(const uint8_t *b)
 
 struct stream {
     char *path;
-    struct gzFile_s *gz; /* zlib's gzFile */
-    uint64_t size;       /* the size of the file on disk */
+    int fd;
+    uint64_t size;  /* the size of the file on disk */
+    uint64_t taken; /* the number of bytes that were read from disk */
     uint64_t offset;
-    bool packed;
-    char *buf; /* buffer for lines */
+    struct z_stream_s *z; /* zlib's decompressor; NULL: the file is not compressed */
+    uint8_t *in;          /* compressed bytes; z says which of them are not decompressed yet */
+    bool in_member;       /* the next compressed byte belongs to a member that has begun */
+    char *buf;            /* buffer for lines */
     size_t cap, from, to;
     bool ended;
     int64_t line; /* the number of the last line that was read, from 1 */
@@ -128,7 +161,8 @@ uint64_t vb_stream_offset(const struct stream *s);
 
 /* The most uncompressed bytes that can follow, to check sizes that the file claims. */
 uint64_t vb_stream_room(const struct stream *s);
-double vb_stream_done(struct stream *s); /* the share of the file that has been read, from 0 to 1 */
+double
+vb_stream_done(const struct stream *s); /* the share of the file that has been read, from 0 to 1 */
 
 /* Reads up to len bytes. *got_p is less than len only at the end of the file. */
 vb_status vb_stream_read(struct stream *s, void *buf, size_t len, size_t *got_p);
@@ -150,8 +184,9 @@ struct row_sink {
     int features; /* the requested number or the largest index so far plus 1, whichever is larger */
     int64_t rows, nonzeros, positive;
     int row_max;
-    double done;     /* the reader's progress, from 0 to 1 */
-    int file, files; /* the number of the current file; how many there are, 0: one */
+    bool zero, minus; /* a row with the label 0, or -1, has been read */
+    double done;      /* the reader's progress, from 0 to 1 */
+    int file, files;  /* the number of the current file; how many there are, 0: one */
 };
 
 /* A row that is being built. */
@@ -159,6 +194,7 @@ struct row_buf {
     uint32_t *index;
     float *value;
     int n, cap;
+    uint32_t twice; /* after vb_row_buf_sort(): an index that occurred more than once */
 };
 
 void vb_row_buf_fini(struct row_buf *buf);
@@ -166,6 +202,13 @@ vb_status vb_row_buf_add(struct row_buf *buf, uint32_t index, float value);
 
 /* Sorts entries by index and adds those with equal indices. Returns how many were removed. */
 int vb_row_buf_sort(struct row_buf *buf);
+
+/* Returns NULL if a row may have this label, or a text that says what is wrong with the label. */
+const char *vb_sink_label(struct row_sink *sink, double label);
+
+/* Checks that data with this largest index, counted from 0, may be read. features: the number that
+ * was asked for; 0: none. Returns false, and writes the reason to why, if it may not. */
+bool vb_index_fits(int64_t index, int features, char why[VB_OPTS_WHY]);
 
 /* Counts the row and passes it to the sink. */
 vb_status vb_sink_put(struct row_sink *sink, const struct row_buf *buf, int y);

@@ -17,7 +17,14 @@ void vb_store_free(struct vb_store *store)
     free(store);
 }
 
-static const struct store_ops images_ops = {.close = vb_store_free};
+static uint64_t images_digest(const struct vb_store *s)
+{
+    uint64_t h = vb_hash64(0, s->y, (size_t)s->n * sizeof(*s->y));
+
+    return vb_hash64(h, s->pixels, (size_t)s->n * s->image_bytes);
+}
+
+static const struct store_ops images_ops = {.close = vb_store_free, .digest = images_digest};
 
 vb_status vb_images_create(int n, int c, int h, int w, int classes, struct vb_dataset *set_p)
 {
@@ -28,6 +35,8 @@ vb_status vb_images_create(int n, int c, int h, int w, int classes, struct vb_da
         return vb_err_sys("calloc");
     store->ops = &images_ops;
     atomic_init(&store->refs, 1);
+    store->n = n;
+    store->image_bytes = features;
     store->pixels = calloc((size_t)n, features);
     store->y = calloc((size_t)n, sizeof(*store->y));
     if (store->pixels == NULL || store->y == NULL) {
@@ -46,15 +55,41 @@ vb_status vb_images_create(int n, int c, int h, int w, int classes, struct vb_da
     return VB_OK;
 }
 
+static void view_free(struct vb_store *store)
+{
+    free(store);
+}
+
+static const struct store_ops view_ops = {.close = view_free, .digest = images_digest};
+
+vb_status vb_images_view(const uint8_t *pixels, const uint16_t *y, int n, size_t image_bytes,
+                         struct vb_store **store_p)
+{
+    struct vb_store *store = calloc(1, sizeof(*store));
+
+    if (store == NULL)
+        return vb_err_sys("calloc");
+    store->ops = &view_ops;
+    atomic_init(&store->refs, 1);
+    store->n = n;
+    store->image_bytes = image_bytes;
+    store->pixels = (uint8_t *)pixels;
+    store->y = (uint16_t *)y;
+    *store_p = store;
+    return VB_OK;
+}
+
 void vb_dataset_destroy(struct vb_dataset *set)
 {
     if (set->store != NULL && atomic_fetch_sub(&set->store->refs, 1) == 1)
         set->store->ops->close(set->store);
-    free(set->which);
+    if (!set->borrowed)
+        free(set->which);
     memset(set, 0, sizeof(*set));
 }
 
-/* Compilers cannot fuse a subtraction and then a multiplication, so all produce the same bits. */
+/* pixels may be the last quarter of x. Compilers cannot fuse a subtraction and then a
+ * multiplication, so all produce the same bits. */
 static void to_floats(const uint8_t *pixels, int n, float mean, float scale, float *x)
 {
     int i;
@@ -77,14 +112,17 @@ void vb_dataset_pick(const struct vb_dataset *set, const uint32_t *which, int n,
                      uint16_t *y)
 {
     const struct vb_store *store = set->store;
-    uint8_t made[IMAGE_BYTES_MAX];
     size_t row = (size_t)set->features;
     const uint8_t *pixels;
+    uint8_t *made;
     int i, s;
 
     for (i = 0; i < n; i++) {
         s = stored(set, which[i]);
         if (store->ops->image != NULL) {
+            /* The pixels are made in the last quarter of the floats' memory, because an image is
+             * too large for the stack. to_floats() reads each pixel before it writes there. */
+            made = x != NULL ? (uint8_t *)(x + (size_t)i * row) + 3 * row : NULL;
             y[i] = (uint16_t)store->ops->image(store, s, made);
             pixels = made;
         } else {
@@ -233,6 +271,7 @@ void vb_dataset_part(const struct vb_dataset *set, uint32_t *which, int n,
 
     atomic_fetch_add(&set->store->refs, 1);
     part.which = which;
+    part.borrowed = false;
     part.n = n;
     *part_p = part;
 }

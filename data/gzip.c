@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads bytes and lines of a file, plain or gzip, which zlib detects. Offsets count uncompressed
- * bytes. A byte of deflate data expands to at most 1032 bytes, which limits the contents.
+ * Reads bytes and lines of a file, plain or gzip. Offsets count uncompressed bytes. A byte of
+ * deflate data expands to at most 1032 bytes, which limits the contents.
+ *
+ * A gzip file is a sequence of members. zlib's own gzread() ignores whatever follows the last one,
+ * so a file with a damaged second member would lose rows without a word. Here only zeros may
+ * follow: tapes and some tools pad files with them.
  */
 #include "data/data_priv.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +19,7 @@
 
 #define BUFFER_BYTES 262144
 #define DEFLATE_RATIO 1032
+#define GZIP_MAGIC 0x1f /* the first byte of a member; the second is 0x8b */
 #define LINE_BYTES_MAX ((size_t)64 << 20)
 
 static vb_status open_file(const char *path, int *fd_p, uint64_t *size_p)
@@ -44,22 +50,30 @@ static size_t buffer_bytes(const struct stream *s)
     return s->size < BUFFER_BYTES ? (size_t)s->size + 64 : BUFFER_BYTES;
 }
 
-static vb_status open_gz(struct stream *s)
+static vb_status open_packed(struct stream *s)
 {
-    vb_status st;
-    int fd = -1;
+    s->in = malloc(buffer_bytes(s));
+    s->z = calloc(1, sizeof(*s->z));
+    if (s->in == NULL || s->z == NULL || inflateInit2(s->z, 16 + MAX_WBITS) != Z_OK) {
+        free(s->z); /* vb_stream_close() ends only what was begun */
+        s->z = NULL;
+        return vb_err(VB_ERR_NO_MEMORY, "%s: no memory to decompress the file", s->path);
+    }
+    s->in_member = true;
+    return VB_OK;
+}
 
-    st = open_file(s->path, &fd, &s->size);
+static vb_status open_bytes(struct stream *s)
+{
+    uint8_t magic[2] = {0};
+    vb_status st;
+
+    st = open_file(s->path, &s->fd, &s->size);
     if (st != VB_OK)
         return st;
-    s->gz = gzdopen(fd, "rb");
-    if (s->gz == NULL) {
-        close(fd);
-        return vb_err(VB_ERR_NO_MEMORY, "%s: no memory for the read buffer", s->path);
-    }
-    gzbuffer(s->gz, (unsigned)buffer_bytes(s));
-    s->packed = gzdirect(s->gz) == 0;
-    return VB_OK;
+    if (pread(s->fd, magic, sizeof(magic), 0) < 0)
+        return vb_err_sys("read %s", s->path);
+    return magic[0] == GZIP_MAGIC && magic[1] == 0x8b ? open_packed(s) : VB_OK;
 }
 
 vb_status vb_stream_open(const char *path, struct stream **s_p)
@@ -69,8 +83,9 @@ vb_status vb_stream_open(const char *path, struct stream **s_p)
 
     if (s == NULL)
         return vb_err_sys("calloc");
+    s->fd = -1;
     s->path = strdup(path);
-    st = s->path != NULL ? open_gz(s) : vb_err_sys("strdup");
+    st = s->path != NULL ? open_bytes(s) : vb_err_sys("strdup");
     if (st != VB_OK) {
         vb_stream_close(s);
         return st;
@@ -83,8 +98,12 @@ void vb_stream_close(struct stream *s)
 {
     if (s == NULL)
         return;
-    if (s->gz != NULL)
-        gzclose_r(s->gz);
+    if (s->z != NULL)
+        inflateEnd(s->z);
+    if (s->fd >= 0)
+        close(s->fd);
+    free(s->z);
+    free(s->in);
     free(s->buf);
     free(s->path);
     free(s);
@@ -99,52 +118,116 @@ uint64_t vb_stream_room(const struct stream *s)
 {
     uint64_t all = s->size;
 
-    if (s->packed)
+    if (s->z != NULL)
         all = all > UINT64_MAX / DEFLATE_RATIO ? UINT64_MAX : all * DEFLATE_RATIO;
     return all > vb_stream_offset(s) ? all - vb_stream_offset(s) : 0;
 }
 
-double vb_stream_done(struct stream *s)
+double vb_stream_done(const struct stream *s)
 {
-    z_off_t at = gzoffset(s->gz);
-
-    return at >= 0 && s->size > 0 ? (double)at / (double)s->size : 0;
+    return s->size > 0 ? (double)s->taken / (double)s->size : 0;
 }
 
-static vb_status broken(struct stream *s)
+static vb_status take(struct stream *s, void *buf, size_t len, size_t *got_p)
 {
-    int code = Z_OK;
-    const char *why = gzerror(s->gz, &code);
+    ssize_t n;
 
-    if (code == Z_ERRNO)
+    do
+        n = read(s->fd, buf, len);
+    while (n < 0 && errno == EINTR);
+    if (n < 0)
         return vb_err_sys("read %s", s->path);
-    if (code == Z_BUF_ERROR)
-        why = "the compressed data ends too early";
-    else if (strncmp(why, s->path, strlen(s->path)) == 0)
-        why += strlen(s->path);
+    s->taken += (uint64_t)n;
+    *got_p = (size_t)n;
+    return VB_OK;
+}
+
+/* Makes sure that there are compressed bytes, except at the end of the file. */
+static vb_status fill(struct stream *s)
+{
+    vb_status st;
+    size_t got;
+
+    if (s->z->avail_in > 0)
+        return VB_OK;
+    st = take(s, s->in, buffer_bytes(s), &got);
+    if (st != VB_OK)
+        return st;
+    s->z->next_in = s->in;
+    s->z->avail_in = (unsigned)got;
+    return VB_OK;
+}
+
+static vb_status broken(const struct stream *s, const char *why)
+{
     return vb_err(VB_ERR_INPUT, "%s: offset %llu: %s", s->path, (unsigned long long)s->offset,
-                  why[0] != '\0' ? why : "the compressed data is broken");
+                  why != NULL ? why : "the compressed data is broken");
+}
+
+/* Decides what the bytes after a member are: another member, or zeros up to the end of the file. */
+static vb_status next_member(struct stream *s)
+{
+    vb_status st = VB_OK;
+
+    if (s->z->next_in[0] == GZIP_MAGIC) {
+        s->in_member = true;
+        return inflateReset(s->z) == Z_OK ? VB_OK : broken(s, s->z->msg);
+    }
+    while (st == VB_OK && s->z->avail_in > 0) {
+        if (s->z->next_in[0] != 0)
+            return vb_err(VB_ERR_INPUT,
+                          "%s: byte %llu of the compressed file: garbage after the compressed data",
+                          s->path, (unsigned long long)(s->taken - s->z->avail_in));
+        s->z->next_in++;
+        s->z->avail_in--;
+        st = fill(s);
+    }
+    return st;
+}
+
+/* Decompresses up to len bytes, fewer only at the end of the file. */
+static vb_status unpack(struct stream *s, void *buf, size_t len, size_t *got_p)
+{
+    vb_status st = VB_OK;
+    int code;
+
+    s->z->next_out = buf;
+    s->z->avail_out = (unsigned)len;
+    while (st == VB_OK && s->z->avail_out > 0) {
+        st = fill(s);
+        if (st != VB_OK || (s->z->avail_in == 0 && !s->in_member))
+            break;
+        if (s->z->avail_in == 0)
+            return broken(s, "the compressed data ends too early");
+        if (!s->in_member) {
+            st = next_member(s);
+            continue;
+        }
+        code = inflate(s->z, Z_NO_FLUSH);
+        s->in_member = code != Z_STREAM_END;
+        if (code == Z_MEM_ERROR)
+            return vb_err(VB_ERR_NO_MEMORY, "%s: no memory to decompress the file", s->path);
+        if (code != Z_OK && code != Z_STREAM_END)
+            return broken(s, s->z->msg);
+    }
+    *got_p = len - s->z->avail_out;
+    return st;
 }
 
 /* zlib counts bytes in an unsigned int, so a long read is split. */
 vb_status vb_stream_read(struct stream *s, void *buf, size_t len, size_t *got_p)
 {
-    size_t got = 0, part;
-    int n, code;
+    size_t got = 0, part, n = 1;
+    vb_status st;
 
-    while (got < len) {
+    while (got < len && n > 0) {
         part = len - got < (1u << 30) ? len - got : 1u << 30;
-        n = gzread(s->gz, (char *)buf + got, (unsigned)part);
-        if (n < 0)
-            return broken(s);
-        got += (size_t)n;
-        s->offset += (uint64_t)n;
-        if ((size_t)n < part) {
-            (void)gzerror(s->gz, &code);
-            if (code != Z_OK && code != Z_STREAM_END)
-                return broken(s);
-            break;
-        }
+        st = s->z != NULL ? unpack(s, (char *)buf + got, part, &n)
+                          : take(s, (char *)buf + got, part, &n);
+        if (st != VB_OK)
+            return st;
+        got += n;
+        s->offset += n;
     }
     *got_p = got;
     return VB_OK;

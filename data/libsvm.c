@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Reads libsvm text. Each line is a row: "LABEL INDEX:VALUE INDEX:VALUE ...". Indices start at 1,
- * and # starts a comment. A label above 0 becomes 1; 0 and -1 become 0. Index 1 becomes feature 0.
+ * and # starts a comment. The label -1 becomes 0. Index 1 becomes feature 0.
  */
 #include "data/data_priv.h"
 
@@ -30,7 +30,8 @@ static char *word(char **rest)
 static vb_status parse_entry(struct line_reader *r, char *token)
 {
     char *colon = strchr(token, ':');
-    int64_t index, most = r->features > 0 ? r->features : FEATURES_MAX;
+    char why[VB_OPTS_WHY];
+    int64_t index;
     double value = 1;
 
     if (colon == NULL)
@@ -40,21 +41,22 @@ static vb_status parse_entry(struct line_reader *r, char *token)
         return refuse(r, "the index is not a whole number", token);
     if (index < 1)
         return refuse(r, "indices begin at 1", token);
-    if (index > most)
-        return refuse(r,
-                      r->features > 0 ? "the index is larger than the given number of features"
-                                      : "the index is too large",
-                      token);
-    if (strcmp(colon + 1, "1") != 0 &&
-        (!vb_parse_real(colon + 1 + (colon[1] == '+'), &value) || !isfinite((float)value)))
+    if (!vb_index_fits(index - 1, r->features, why))
+        return refuse(r, why, token);
+    if (strcmp(colon + 1, "1") != 0 && !vb_parse_real(colon + 1 + (colon[1] == '+'), &value))
         return refuse(r, "the value is not a number", colon + 1);
+    if (fabs(value) > VALUE_MAX)
+        return refuse(r,
+                      "the value is too large, scale the data: its square is infinite as a float",
+                      colon + 1);
     return vb_row_buf_add(&r->row, (uint32_t)(index - 1), (float)value);
 }
 
 /* Parses a line and puts its row into the sink. An empty line is not a row. */
 static vb_status parse_line(struct line_reader *r, char *line, size_t len)
 {
-    char *rest = line, *token;
+    char *rest = line, *token, twice[16];
+    const char *wrong;
     vb_status st = VB_OK;
     double label;
 
@@ -66,15 +68,18 @@ static vb_status parse_line(struct line_reader *r, char *line, size_t len)
         return VB_OK;
     if (!vb_parse_real(token + (token[0] == '+'), &label))
         return refuse(r, "the label is not a number", token);
-    if (label != 1 && label != 0 && label != -1)
-        return refuse(r, "the label must be 0 or 1, or -1 or 1", token);
+    wrong = vb_sink_label(r->sink, label);
+    if (wrong != NULL)
+        return refuse(r, wrong, token);
     r->row.n = 0;
     while (st == VB_OK && (token = word(&rest)) != NULL)
         st = parse_entry(r, token);
     if (st != VB_OK)
         return st;
-    if (vb_row_buf_sort(&r->row) > 0)
-        return refuse(r, "an index occurs twice in the row with the label", line);
+    if (vb_row_buf_sort(&r->row) > 0) {
+        snprintf(twice, sizeof(twice), "%llu", r->row.twice + 1ull);
+        return refuse(r, "an index occurs twice", twice);
+    }
     return vb_sink_put(r->sink, &r->row, label > 0);
 }
 

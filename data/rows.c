@@ -117,6 +117,7 @@ int vb_row_buf_sort(struct row_buf *buf)
     }
     for (i = 1; i < n; i++) {
         if (buf->index[i] == buf->index[kept]) {
+            buf->twice = buf->index[i];
             buf->value[kept] += buf->value[i];
             continue;
         }
@@ -126,6 +127,35 @@ int vb_row_buf_sort(struct row_buf *buf)
     }
     buf->n = kept + 1;
     return n - buf->n;
+}
+
+const char *vb_sink_label(struct row_sink *sink, double label)
+{
+    if (label != 1 && label != 0 && label != -1)
+        return "the label must be 0 or 1, or -1 or 1";
+    sink->zero |= label == 0;
+    sink->minus |= label == -1;
+    return sink->zero && sink->minus
+               ? "the labels must be 0 and 1, or -1 and 1, and the data has both 0 and -1"
+               : NULL;
+}
+
+bool vb_index_fits(int64_t index, int features, char why[VB_OPTS_WHY])
+{
+    int64_t most = features > 0 ? features : FEATURES_UNASKED;
+
+    if (index < most)
+        return true;
+    if (features > 0)
+        (void)vb_usage(why, "the index is larger than the given number of features");
+    else if (index >= FEATURES_MAX)
+        (void)vb_usage(why, "the index is too large");
+    else
+        (void)vb_usage(why,
+                       "the index needs %lld weights on every rank; if it is right, allow it with "
+                       "--features %lld",
+                       (long long)index + 1, (long long)index + 1);
+    return false;
 }
 
 vb_status vb_sink_put(struct row_sink *sink, const struct row_buf *buf, int y)
@@ -173,14 +203,6 @@ vb_status vb_read_lines(const char *path, int features, line_fn parse, struct ro
     return st;
 }
 
-struct rows_store {
-    struct vb_store base;
-    int64_t *at;
-    uint32_t *index;
-    float *value;
-    uint8_t *y;
-};
-
 struct rows_mem {
     struct row_sink sink; /* must be the first member: put() casts the address of the sink */
     struct rows_store *store;
@@ -211,7 +233,47 @@ static vb_status store_row(const struct vb_store *base, int i, struct row *row,
     return VB_OK;
 }
 
-static const struct store_ops rows_ops = {.close = store_close, .row = store_row};
+static uint64_t store_digest(const struct vb_store *base)
+{
+    const struct rows_store *s = (const struct rows_store *)base;
+    size_t n = (size_t)base->n, entries = (size_t)s->at[n];
+    uint64_t h = vb_hash64(0, s->at, (n + 1) * sizeof(*s->at));
+
+    h = vb_hash64(h, s->y, n);
+    if (entries == 0)
+        return h;
+    h = vb_hash64(h, s->index, entries * sizeof(*s->index));
+    return vb_hash64(h, s->value, entries * sizeof(*s->value));
+}
+
+static const struct store_ops rows_ops = {
+    .close = store_close, .row = store_row, .digest = store_digest};
+
+const struct rows_store *vb_rows_in_memory(const struct vb_store *store)
+{
+    return store->ops == &rows_ops ? (const struct rows_store *)store : NULL;
+}
+
+static void view_close(struct vb_store *store)
+{
+    free(store);
+}
+
+static const struct store_ops view_ops = {
+    .close = view_close, .row = store_row, .digest = store_digest};
+
+vb_status vb_rows_view(const struct rows_store *at, int n, struct vb_store **store_p)
+{
+    struct rows_store *s = malloc(sizeof(*s));
+
+    if (s == NULL)
+        return vb_err_sys("malloc");
+    *s = *at;
+    s->base = (struct vb_store){.ops = &view_ops, .n = n};
+    atomic_init(&s->base.refs, 1);
+    *store_p = &s->base;
+    return VB_OK;
+}
 
 static bool grow_rows(struct rows_store *s, int64_t cap)
 {
@@ -300,6 +362,7 @@ vb_status vb_rows_mem_finish(struct rows_mem *mem, const char *path, struct vb_d
                                  .row_max = mem->sink.row_max,
                                  .store = &mem->store->base};
     atomic_init(&mem->store->base.refs, 1);
+    mem->store->base.n = (int)mem->sink.rows;
     mem->store = NULL;
     return VB_OK;
 }

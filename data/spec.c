@@ -239,9 +239,15 @@ static vb_status open_csr(const struct vb_data_spec *spec, struct vb_dataset *se
 
     if (st != VB_OK)
         return st;
-    if (spec->features > 0 && set.features > spec->features) {
+    if (spec->features > 0 && set.features > spec->features)
         st = vb_err(VB_ERR_USAGE, "%s has %d features, expected %d features", spec->path,
                     set.features, spec->features);
+    else if (spec->features == 0 && set.features > FEATURES_UNASKED)
+        st = vb_err(VB_ERR_USAGE,
+                    "%s: offset 40: the file has %d features and needs as many weights on every "
+                    "rank; if this is right, allow it with --features %d",
+                    spec->path, set.features, set.features);
+    if (st != VB_OK) {
         vb_dataset_destroy(&set);
         return st;
     }

@@ -105,6 +105,8 @@ static int make_image(const struct vb_store *base, int i, uint8_t *pixels)
     struct place across[SIDE_MAX], down[SIDE_MAX];
     int line[SIDE_MAX];
 
+    if (pixels == NULL)
+        return class;
     make_grid(vb_random(s->classes_key, (uint64_t) class), grid);
     place_all(s->side, look.dx, across);
     place_all(s->side, look.dy, down);
@@ -119,7 +121,17 @@ static int make_image(const struct vb_store *base, int i, uint8_t *pixels)
     return class;
 }
 
-static const struct store_ops image_ops = {.close = vb_store_free, .image = make_image};
+static uint64_t image_digest(const struct vb_store *base)
+{
+    const struct image_store *s = (const struct image_store *)base;
+    uint64_t from[] = {s->classes_key, s->part_key, (uint64_t)s->side, (uint64_t)s->classes,
+                       (uint64_t)base->n};
+
+    return vb_hash64(0, from, sizeof(from));
+}
+
+static const struct store_ops image_ops = {
+    .close = vb_store_free, .image = make_image, .digest = image_digest};
 
 vb_status vb_synth_images(uint64_t seed, enum vb_synth_part part, int n, int side, int classes,
                           struct vb_dataset *set_p)
@@ -136,6 +148,7 @@ vb_status vb_synth_images(uint64_t seed, enum vb_synth_part part, int n, int sid
     atomic_init(&s->base.refs, 1);
     s->classes_key = vb_random(seed, STREAM_CLASSES);
     s->part_key = vb_random(vb_random(seed, STREAM_PARTS), (uint64_t)part);
+    s->base.n = n;
     s->side = side;
     s->classes = classes;
     *set_p = (struct vb_dataset){.kind = VB_DATA_IMAGES,

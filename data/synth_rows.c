@@ -144,7 +144,16 @@ static vb_status get_row(const struct vb_store *base, int i, struct row *row, st
     return VB_OK;
 }
 
-static const struct store_ops row_ops = {.close = vb_store_free, .row = get_row};
+static uint64_t row_digest(const struct vb_store *base)
+{
+    const struct row_store *s = (const struct row_store *)base;
+    uint64_t from[] = {s->weights_key, s->part_key, (uint64_t)base->n};
+
+    return vb_hash64(vb_hash64(0, from, sizeof(from)), s->size, sizeof(s->size));
+}
+
+static const struct store_ops row_ops = {
+    .close = vb_store_free, .row = get_row, .digest = row_digest};
 
 bool vb_synth_planted(const struct vb_dataset *set, int n, double *accuracy_p)
 {
@@ -190,6 +199,7 @@ vb_status vb_synth_rows(uint64_t seed, enum vb_synth_part part, int n, int featu
         return vb_err_sys("calloc");
     s->base.ops = &row_ops;
     atomic_init(&s->base.refs, 1);
+    s->base.n = n;
     s->weights_key = vb_random(seed, STREAM_WEIGHTS);
     s->part_key = vb_random(vb_random(seed, STREAM_PARTS), (uint64_t)part);
     for (f = 0; f < NUMBERS; f++)

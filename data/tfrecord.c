@@ -80,7 +80,8 @@ void vb_tfrecord_fini(struct tfrecord *t)
 /* The features that were found in an example. */
 struct gathered {
     struct row_buf row; /* the indices; the values are copied from `value` at the end */
-    int64_t most;       /* the largest allowed index */
+    int features;       /* the number that was asked for; 0: none */
+    char why[VB_OPTS_WHY];
     int n_labels, n_values;
     double label;
     float *value;
@@ -94,7 +95,7 @@ static const char *take_label(void *arg, int64_t whole, double number)
     (void)whole;
     g->label = number;
     g->n_labels++;
-    return isfinite(number) ? NULL : "the label is not finite";
+    return NULL;
 }
 
 static const char *take_index(void *arg, int64_t whole, double number)
@@ -102,8 +103,14 @@ static const char *take_index(void *arg, int64_t whole, double number)
     struct gathered *g = arg;
 
     (void)number;
-    if (whole < 0 || whole > g->most)
-        return "an index is out of range";
+    if (whole < 0)
+        return "an index is negative";
+    if (!vb_index_fits(whole, g->features, g->why)) {
+        size_t len = strlen(g->why);
+
+        snprintf(g->why + len, sizeof(g->why) - len, ": '%lld'", (long long)whole);
+        return g->why;
+    }
     return vb_row_buf_add(&g->row, (uint32_t)whole, 0) == VB_OK ? NULL : "no memory";
 }
 
@@ -113,8 +120,8 @@ static const char *take_value(void *arg, int64_t whole, double number)
     float *value = NULL;
 
     (void)whole;
-    if (!isfinite((float)number))
-        return "a value is not finite";
+    if (!(fabs(number) <= VALUE_MAX))
+        return "a value is not finite, or its square is infinite as a float";
     if (g->n_values < INT32_MAX / 2)
         value = vb_grown(g->value, &g->value_cap, (size_t)g->n_values + 1, sizeof(*value));
     if (value == NULL)
@@ -154,20 +161,24 @@ static vb_status take_record(struct tfrecord *t, struct gathered *g, struct row_
     wrong = vb_example_each(t->data, t->len, take_feature, g);
     if (wrong == NULL && g->n_labels != 1)
         wrong = g->n_labels == 0 ? "there is no feature `label`" : "there is more than one label";
+    if (wrong == NULL)
+        wrong = vb_sink_label(sink, g->label);
     if (wrong == NULL && g->row.n != g->n_values)
         wrong = "`index` and `value` have different lengths";
     if (wrong != NULL)
         return refuse(t, wrong);
     for (i = 0; i < g->row.n; i++)
         g->row.value[i] = g->value[i];
-    if (vb_row_buf_sort(&g->row) > 0)
-        return refuse(t, "an index occurs twice");
+    if (vb_row_buf_sort(&g->row) > 0) {
+        snprintf(g->why, sizeof(g->why), "an index occurs twice: '%u'", g->row.twice);
+        return refuse(t, g->why);
+    }
     return vb_sink_put(sink, &g->row, g->label > 0);
 }
 
 vb_status vb_tfrecord_read(const char *path, int features, struct row_sink *sink)
 {
-    struct gathered g = {.most = (features > 0 ? features : FEATURES_MAX) - 1};
+    struct gathered g = {.features = features};
     struct tfrecord t = {.n = 0};
     const uint8_t *data;
     size_t len;

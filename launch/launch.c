@@ -148,7 +148,7 @@ static vb_status read_terminal(struct vb_launch *launch)
     return st;
 }
 
-static vb_status read_remote(struct vb_launch *launch)
+static vb_status read_remote(struct vb_launch *launch, int64_t silent_ms)
 {
     vb_status st;
 
@@ -157,19 +157,19 @@ static vb_status read_remote(struct vb_launch *launch)
         return vb_err(VB_ERR_USAGE, "%s %.64s: must be stdin", names[LAUNCH], value_of(LAUNCH));
     st = read_place(launch);
     if (st == VB_OK)
-        st = vb_launch_read_stdin(launch, getenv("SSH_CONNECTION"));
+        st = vb_launch_read_stdin(launch, getenv("SSH_CONNECTION"), silent_ms);
     launch->has_secret = true;
     return st;
 }
 
-vb_status vb_launch_read(struct vb_launch *launch_p)
+vb_status vb_launch_read(int64_t silent_ms, struct vb_launch *launch_p)
 {
     struct vb_launch launch = {.root_fd = -1, .begun_fd = -1, .rank = -1, .local_rank = -1};
     vb_status st = VB_OK;
     int i;
 
     if (value_of(LAUNCH) != NULL) {
-        st = read_remote(&launch);
+        st = read_remote(&launch, silent_ms);
     } else if (value_of(SECRET_FD) != NULL) {
         launch.supervised = launch.has_secret = true;
         st = read_secret_fd(launch.secret);
@@ -318,8 +318,25 @@ void vb_launch_tell_begun(const struct vb_launch *launch)
 
     if (!launch->supervised)
         return;
-    if (launch->begun_fd >= 0 && write(launch->begun_fd, "b", 1) != 1)
+    if (launch->begun_fd >= 0 && write(launch->begun_fd, "begun\n", 6) != 6)
         VB_LOG_WARN("the supervisor cannot be told that training has begun");
     if (launch->over_ssh && vb_launch_begun_line(launch->secret, line) == VB_OK)
         fprintf(stderr, "%s\n", line);
+}
+
+/* The pipe never blocks a writer. If it is full, the supervisor has been told enough. */
+void vb_launch_tell_lost(void *arg, int peer, const char *why)
+{
+    const struct vb_launch *launch = arg;
+    char begun[VB_BEGUN_TEXT], line[VB_NEWS_TEXT];
+    int n;
+
+    if (launch->supervised && launch->begun_fd >= 0) {
+        n = snprintf(line, sizeof(line), "%d lost %d %.*s\n", launch->rank, peer, VB_NEWS_WHY - 1,
+                     why);
+        if (write(launch->begun_fd, line, (size_t)n) != n)
+            VB_LOG_DEBUG("the supervisor cannot be told that rank %d is lost", peer);
+    }
+    if (launch->over_ssh && vb_launch_begun_line(launch->secret, begun) == VB_OK)
+        dprintf(STDERR_FILENO, "%s lost %d %.*s\n", begun, peer, VB_NEWS_WHY - 1, why);
 }

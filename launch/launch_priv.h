@@ -5,8 +5,10 @@
 #include "launch/launch.h"
 
 /* Talks with a supervisor on another host over standard input and output: says hello, and reads
- * root and secret. launch has the rank's place. ssh_connection: sshd's SSH_CONNECTION or NULL. */
-vb_status vb_launch_read_stdin(struct vb_launch *launch, const char *ssh_connection);
+ * root and secret. launch has the rank's place. ssh_connection: sshd's SSH_CONNECTION or NULL. A
+ * thread then ends this process when the supervisor is gone, or silent for silent_ms. */
+vb_status vb_launch_read_stdin(struct vb_launch *launch, const char *ssh_connection,
+                               int64_t silent_ms);
 
 /* Reads a line that vb_launch_answer() has made, without the line end. `whose` names the line in
  * messages. It must have a secret if and only if launch has none; otherwise only some of the ranks

@@ -3,7 +3,9 @@
  * A rank that a supervisor on another host has started over ssh. Its place in the job is in the
  * environment. The rank says hello on standard output, with its program and, for rank 0, its
  * address. When all ranks run the same program, the supervisor answers on standard input with root
- * and secret. When standard input ends, the supervisor is gone or wants the rank to end.
+ * and secret. When standard input ends, the supervisor is gone or wants the rank to end. If the
+ * supervisor's host loses power, standard input does not end: so the supervisor sends a byte every
+ * few seconds, and a rank that has got none for too long ends too.
  *
  * A login shell may print something before the hello. The supervisor passes that on to the user.
  */
@@ -12,6 +14,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -25,6 +28,9 @@
 #define LINE_MAX_BYTES 512 /* size of a buffer for a hello or an answer */
 #define ANSWER_MS 60000    /* time for the slowest host to start its ranks */
 #define END_MS 5000        /* time between SIGTERM and SIGKILL */
+#define SILENT_MIN_MS                                                                              \
+    10000 /* several times VB_BEAT_MS: a supervisor may be paused for a moment                     \
+           */
 
 static vb_status hash_file(int fd, char sha256[65])
 {
@@ -154,33 +160,80 @@ static vb_status take_answer(struct vb_launch *launch)
     return st;
 }
 
-/* Ends this process when standard input ends. */
-static void *watch_input(void *arg)
+/* The limit of a watch, which belongs to the thread. */
+struct watch {
+    int rank;
+    int silent_ms;
+};
+
+/* Nobody may read standard error any more, and a write to a full pipe would wait for ever. */
+static void say_silent(const struct watch *w)
 {
-    char byte[64];
+    struct pollfd err = {.fd = STDERR_FILENO, .events = POLLOUT};
+
+    if (poll(&err, 1, 0) != 1 || (err.revents & POLLOUT) == 0)
+        return;
+    vb_log_set_rank(w->rank);
+    VB_LOG_ERROR("the supervisor has sent nothing for %d s: its host is down or cannot be reached, "
+                 "or it was stopped; this rank ends. --timeout waits longer",
+                 w->silent_ms / 1000);
+}
+
+/* Returns true if the supervisor has sent something. A rank that was stopped itself finds the bytes
+ * that have come meanwhile: poll() looks for them before it says that the time is over. */
+static bool hears_something(int silent_ms, bool *silent_p)
+{
+    struct pollfd wait = {.fd = STDIN_FILENO, .events = POLLIN};
+    char bytes[64];
     ssize_t n;
+    int ready;
 
     do
-        n = read(STDIN_FILENO, byte, sizeof(byte));
-    while (n > 0 || (n < 0 && errno == EINTR));
+        ready = poll(&wait, 1, silent_ms);
+    while (ready < 0 && errno == EINTR);
+    *silent_p = ready == 0;
+    if (ready <= 0)
+        return false;
+    n = read(STDIN_FILENO, bytes, sizeof(bytes));
+    return n > 0 || (n < 0 && errno == EINTR);
+}
+
+/* Ends this process when standard input ends or the supervisor is silent. */
+static void *watch_input(void *arg)
+{
+    struct watch *w = arg;
+    bool silent;
+
+    while (hears_something(w->silent_ms, &silent))
+        ;
+    if (silent)
+        say_silent(w);
     kill(getpid(), SIGTERM);
     poll(NULL, 0, END_MS);
     kill(getpid(), SIGKILL);
-    return arg;
+    free(w);
+    return NULL;
 }
 
-static vb_status start_watch(void)
+static vb_status start_watch(int rank, int64_t silent_ms)
 {
+    struct watch *w = malloc(sizeof(*w));
     pthread_attr_t attr;
     pthread_t thread;
     int err;
 
+    if (w == NULL)
+        return vb_err_sys("malloc");
+    if (silent_ms < SILENT_MIN_MS)
+        silent_ms = SILENT_MIN_MS;
+    *w = (struct watch){rank, silent_ms < INT_MAX ? (int)silent_ms : INT_MAX};
     pthread_attr_init(&attr);
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    err = pthread_create(&thread, &attr, watch_input, NULL);
+    err = pthread_create(&thread, &attr, watch_input, w);
     pthread_attr_destroy(&attr);
     if (err == 0)
         return VB_OK;
+    free(w);
     errno = err;
     return vb_err_sys("pthread_create");
 }
@@ -198,7 +251,8 @@ static vb_status listen_as_root(struct vb_launch *launch, const char *ssh_connec
     return vb_root_listen_reachable(launch->root, found ? server : NULL, &launch->root_fd);
 }
 
-vb_status vb_launch_read_stdin(struct vb_launch *launch, const char *ssh_connection)
+vb_status vb_launch_read_stdin(struct vb_launch *launch, const char *ssh_connection,
+                               int64_t silent_ms)
 {
     struct vb_hello hello;
     vb_status st = vb_hello_own(&hello);
@@ -211,5 +265,5 @@ vb_status vb_launch_read_stdin(struct vb_launch *launch, const char *ssh_connect
         snprintf(hello.root, sizeof(hello.root), "%s", launch->root);
     say_hello(&hello);
     st = take_answer(launch);
-    return st == VB_OK ? start_watch() : st;
+    return st == VB_OK ? start_watch(launch->rank, silent_ms) : st;
 }

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #define KEY "verbena.root"
+#define LINE_BYTES 512 /* size of the buffer for the line of rank 0 */
 
 struct reply {
     pthread_mutex_t lock;
@@ -87,8 +88,9 @@ static bool reply_came(struct reply *r, uint64_t deadline)
 
 struct call {
     struct reply *reply;
-    vb_status (*fn)(struct launch_found *found);
+    vb_status (*fn)(struct call *c);
     struct launch_found found;
+    char line[LINE_BYTES]; /* may hold the secret */
     vb_status st;
 };
 
@@ -96,7 +98,7 @@ static void *call_main(void *arg)
 {
     struct call *c = arg;
 
-    c->st = c->fn(&c->found);
+    c->st = c->fn(c);
     on_done(PMIX_SUCCESS, c->reply);
     return NULL;
 }
@@ -105,19 +107,30 @@ static void call_destroy(struct call *c)
 {
     if (c != NULL && c->reply != NULL)
         reply_destroy(c->reply);
+    if (c != NULL)
+        explicit_bzero(c->line, sizeof(c->line));
     free(c);
 }
 
-/* Runs fn in a thread. fn works on a copy of found, which is copied back if fn ends in time. */
-static vb_status call_within(vb_status (*fn)(struct launch_found *found), const char *what,
-                             uint64_t deadline, struct launch_found *found)
+static double seconds_since(uint64_t begin)
+{
+    return (double)(vb_clock_ns() - begin) / 1e9;
+}
+
+/* Runs fn in a thread. fn works on a copy of found, which is copied back if fn ends in time. line:
+ * for fn, or NULL; it is kept if fn does not end, and then leaks. */
+static vb_status call_within(vb_status (*fn)(struct call *c), const char *what, uint64_t deadline,
+                             struct launch_found *found, const char *line)
 {
     struct call *c = calloc(1, sizeof(*c));
+    uint64_t begin = vb_clock_ns();
     pthread_t thread;
     vb_status st;
 
     if (c != NULL)
         *c = (struct call){.reply = reply_create(), .fn = fn, .found = *found};
+    if (c != NULL && line != NULL)
+        snprintf(c->line, sizeof(c->line), "%s", line);
     if (c == NULL || c->reply == NULL || pthread_create(&thread, NULL, call_main, c) != 0) {
         call_destroy(c);
         return vb_err(VB_ERR_NO_MEMORY, "%s: no memory for a thread", what);
@@ -125,7 +138,9 @@ static vb_status call_within(vb_status (*fn)(struct launch_found *found), const 
     if (!reply_came(c->reply, deadline)) {
         pthread_detach(thread);
         return vb_err(VB_ERR_TIMEOUT,
-                      "%s: the PMIx server of this host does not answer" LAUNCH_ALONE, what);
+                      "%s: the PMIx server of this host has not answered within %.1f s; "
+                      "--timeout waits longer" LAUNCH_ALONE,
+                      what, seconds_since(begin));
     }
     pthread_join(thread, NULL);
     *found = c->found;
@@ -159,8 +174,9 @@ static vb_status ask(const pmix_proc_t *who, const char *key, int64_t max, int *
     return VB_OK;
 }
 
-static vb_status join(struct launch_found *found)
+static vb_status join(struct call *c)
 {
+    struct launch_found *found = &c->found;
     pmix_proc_t me, all;
     vb_status st;
     pmix_status_t code = PMIx_Init(&me, NULL, 0);
@@ -192,12 +208,12 @@ static vb_status join(struct launch_found *found)
 
 vb_status vb_pmix_join(uint64_t deadline, struct launch_found *found)
 {
-    return call_within(join, "PMIx_Init", deadline, found);
+    return call_within(join, "PMIx_Init", deadline, found, NULL);
 }
 
-static vb_status leave(struct launch_found *found)
+static vb_status leave(struct call *c)
 {
-    (void)found;
+    (void)c;
     (void)PMIx_Finalize(NULL, 0);
     return VB_OK;
 }
@@ -206,7 +222,7 @@ vb_status vb_pmix_leave(uint64_t deadline)
 {
     struct launch_found nobody = {.by = LAUNCH_BY_NOBODY};
 
-    return call_within(leave, "PMIx_Finalize", deadline, &nobody);
+    return call_within(leave, "PMIx_Finalize", deadline, &nobody, NULL);
 }
 
 /* ---- the line of rank 0 ---------------------------------------------------------------------- */
@@ -223,12 +239,17 @@ static void on_value(pmix_status_t code, pmix_value_t *value, void *arg)
 static vb_status reply_wait(struct reply *r, const char *what, pmix_status_t started,
                             uint64_t deadline)
 {
+    uint64_t begin = vb_clock_ns();
+
     if (started == PMIX_OPERATION_SUCCEEDED)
         return VB_OK;
     if (started != PMIX_SUCCESS)
         return failed(what, started);
     if (!reply_came(r, deadline))
-        return vb_err(VB_ERR_TIMEOUT, "%s: not all ranks have called this function in time", what);
+        return vb_err(VB_ERR_TIMEOUT,
+                      "%s: no answer within %.1f s: a rank has not come this far, or the PMIx "
+                      "server hangs; --timeout waits longer" LAUNCH_ALONE,
+                      what, seconds_since(begin));
     return r->code == PMIX_SUCCESS ? VB_OK : failed(what, r->code);
 }
 
@@ -267,12 +288,12 @@ static vb_status get(const char *job, uint64_t deadline, char *line, size_t size
     return st;
 }
 
-static vb_status put(const char *line)
+static vb_status put(struct call *c)
 {
     pmix_value_t value;
     pmix_status_t code;
 
-    PMIX_VALUE_LOAD(&value, line, PMIX_STRING);
+    PMIX_VALUE_LOAD(&value, c->line, PMIX_STRING);
     code = PMIx_Put(PMIX_GLOBAL, KEY, &value);
     if (value.data.string != NULL)
         explicit_bzero(value.data.string, strlen(value.data.string));
@@ -285,8 +306,11 @@ static vb_status put(const char *line)
 vb_status vb_pmix_share(const struct launch_found *found, uint64_t deadline, char *line,
                         size_t size)
 {
-    vb_status st = found->rank == 0 ? put(line) : VB_OK;
+    struct launch_found own = *found;
+    vb_status st = VB_OK;
 
+    if (found->rank == 0)
+        st = call_within(put, "PMIx_Put", deadline, &own, line);
     if (st == VB_OK)
         st = fence(deadline);
     if (st == VB_OK && found->rank != 0)

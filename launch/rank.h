@@ -24,8 +24,10 @@ struct vb_launch {
 };
 
 /* Reads the launch from the environment, removes it there, and takes ownership of the descriptors,
- * so that processes started later get neither. Called once, before the process has threads. */
-vb_status vb_launch_read(struct vb_launch *launch_p);
+ * so that processes started later get neither. Called once, before the process has threads. If a
+ * supervisor started this process over ssh, the process ends when nothing has come from the
+ * supervisor for silent_ms, but at least 10 s. */
+vb_status vb_launch_read(int64_t silent_ms, struct vb_launch *launch_p);
 
 /* The options that the user gives to ranks that another launcher starts. */
 struct vb_launch_opts {
@@ -55,6 +57,14 @@ char **vb_launch_assignments_create(const struct vb_launch *launch);
 /* Tells vb_supervise(), if it started this process, that training has begun: from then on the job
  * may go on without some of its ranks. */
 void vb_launch_tell_begun(const struct vb_launch *launch);
+
+/* Tells vb_supervise(), if it started this process, that a peer is lost and why, so that it can
+ * name the rank that ends the job. Does not wait. arg: a struct vb_launch; the type is that of
+ * `lost` in struct vb_group_opts. */
+void vb_launch_tell_lost(void *arg, int peer, const char *why);
+
+#define VB_NEWS_WHY 200  /* size of a reason, with the terminating zero */
+#define VB_NEWS_TEXT 256 /* size of the line that tells a loss */
 
 #define VB_BEGUN_TEXT 64 /* size of the line below, with the terminating zero */
 

@@ -9,11 +9,14 @@
  */
 #include "launch/supervise_priv.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define SSH "ssh -o BatchMode=yes -o ConnectTimeout=10"
+/* ssh ends after 30 s without an answer of the host. A rank that is still there ends by itself. */
+#define SSH                                                                                        \
+    "ssh -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=6"
 
 /* The arguments of the script are folder, architecture, program, then the arguments of env. */
 static const char script[] = "cd \"$1\" 2>/dev/null; "
@@ -211,6 +214,17 @@ enum vb_remote_line vb_remote_take_line(struct vb_remote *r, int rank, const cha
     r->n_hello += !r->has_hello[rank];
     r->has_hello[rank] = true;
     return VB_LINE_HELLO;
+}
+
+/* A pipe that is full, because ssh is stopped, or that has no reader is not a matter of the beat.
+ */
+void vb_remote_beat(const int *fds, int n)
+{
+    int i;
+
+    for (i = 0; i < n; i++)
+        if (fds[i] >= 0 && write(fds[i], ".", 1) != 1)
+            VB_LOG_DEBUG("rank %d gets no byte: %s", i, strerror(errno));
 }
 
 /* 255 is of ssh itself; 126 and 127 come from the script, a shell or a loader. */

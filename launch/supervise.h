@@ -56,6 +56,10 @@ struct vb_supervise_opts {
     const unsigned char *secret; /* secret of the job; NULL: a new one */
 };
 
+/* Returns the limit of memory of this process's cgroup, or the nearest one above it, in bytes; 0:
+ * there is none. */
+long long vb_launch_memory_limit(void);
+
 /* Starts a program once for each rank and waits for all of them. Each process finds out its rank
  * with vb_launch_read(). On other hosts the program must be the same file, byte for byte; only then
  * do the ranks get the secret. Standard output of rank 0 (with outlive of all ranks, because any

@@ -61,6 +61,11 @@ enum vb_remote_line { VB_LINE_OTHER, VB_LINE_HELLO, VB_LINE_WRONG_PROGRAM };
 enum vb_remote_line vb_remote_take_line(struct vb_remote *r, int rank, const char *line, char *why,
                                         size_t size);
 
+#define VB_BEAT_MS 2000 /* time between the bytes that tell remote ranks that we are alive */
+
+/* Sends such a byte to each rank that has a standard input; fds: one for each of n ranks. */
+void vb_remote_beat(const int *fds, int n);
+
 /* Writes why the ssh of a rank ended. last_line is the last line that ssh printed. */
 void vb_remote_explain(const struct vb_remote *r, int rank, const siginfo_t *info,
                        const char *last_line, char *why, size_t size);
@@ -99,6 +104,55 @@ void vb_spawner_fini(struct vb_spawner *s);
 /* Starts one rank, or the ssh to it, as the leader of a process group. */
 vb_status vb_spawner_start(const struct vb_spawner *s, int rank, struct vb_child *child_p);
 
+/* ---- why a job ends (supervise_cause.c) ------------------------------------------------------ */
+
+/* What a rank has said of the last peer that it lost. */
+struct vb_blame {
+    int peer; /* -1: it has lost none */
+    char why[VB_NEWS_WHY];
+};
+
+struct vb_causes {
+    int ranks;
+    struct vb_blame *blames; /* one for each rank */
+    char buf[4096];          /* news that have not ended with a line end */
+    size_t len;
+};
+
+vb_status vb_causes_init(struct vb_causes *c, int ranks);
+void vb_causes_fini(struct vb_causes *c);
+
+/* Takes " lost PEER WHY", which a rank has said. Ignores other lines. */
+void vb_causes_take(struct vb_causes *c, int rank, const char *line);
+
+/* Reads the lines that ranks of this host have written to their pipe: "begun" and "RANK lost PEER
+ * WHY". Returns true if training has begun. */
+bool vb_causes_read(struct vb_causes *c, int fd);
+
+/* Finds the rank because of which a rank has ended: the peer that it lost, or the one that this
+ * peer lost, and so on. *by_p: the rank that says so. Returns NULL if the rank has lost nobody. */
+const struct vb_blame *vb_causes_find(const struct vb_causes *c, int rank, int *by_p);
+
+/* ---- memory that ran out (oom.c) ------------------------------------------------------------- */
+
+/* The kernel's count of processes that it has killed for memory, in the cgroup of this process. */
+struct vb_oom {
+    char file[PATH_MAX];   /* file with the count; "": there is none */
+    char limit[96];        /* "512 MB of cgroup /job", or "the memory of this host" */
+    long long limit_bytes; /* 0: there is no limit */
+    long long kills;
+};
+
+/* Finds the files below sysroot, which is "" outside of tests, and reads the count. */
+void vb_oom_init(struct vb_oom *oom, const char *sysroot);
+
+/* Returns true if the kernel has killed a process for which this has not returned true yet. */
+bool vb_oom_killed(struct vb_oom *oom);
+
+/* Writes how a rank on this host ended, with a hint if memory ran out. goes_on: the job does. */
+void vb_death_explain(int rank, const siginfo_t *info, bool goes_on, struct vb_oom *oom, char *why,
+                      size_t size);
+
 /* ---- output (supervise_relay.c) -------------------------------------------------------------- */
 
 struct vb_relay;
@@ -117,8 +171,10 @@ struct vb_relay_opts {
     vb_hello_fn hello_fn;
     void *hello_arg;
 
-    /* A line on standard error that says that training has begun. It is not passed on. "": none. */
+    /* A line on standard error that says that training has begun, and with which lines begin that
+     * tell of lost ranks. None of them is passed on. "": there are no such lines. */
     char begun_line[VB_BEGUN_TEXT];
+    struct vb_causes *causes; /* gets the lines of lost ranks */
 };
 
 vb_status vb_relay_create(const struct vb_relay_opts *opts, struct vb_relay **relay_p);
@@ -148,5 +204,59 @@ vb_status vb_relay_move(struct vb_relay *relay, const struct pollfd *fds, int n)
 /* Called when all ranks are dead: reads the rest of the output and closes the pipes. */
 void vb_relay_last_call(struct vb_relay *relay);
 bool vb_relay_empty(const struct vb_relay *relay); /* nothing is left to read or to write */
+
+/* ---- the job (supervise.c) ------------------------------------------------------------------- */
+
+enum stage { RUNNING, STOPPING, GRACE, ASKED, KILLED }; /* a job ends in this order */
+
+struct job {
+    int ranks;
+    pid_t *pids; /* 0: not started, or reaped */
+    int *in_fds; /* write to the standard input of ranks; -1: none, or closed */
+    int alive;
+    int started;
+    enum stage stage;
+    uint64_t deadline_ns; /* end of the stage; 0: none */
+    uint64_t grace_ns;
+    uint64_t stopped_ns; /* time since which all remaining ranks are stopped; 0: not all are */
+    uint64_t some_ns;    /* time since which some are stopped, but not all; 0: none is */
+    bool said_some;      /* the supervisor has named them */
+    int exit_code;
+    struct vb_spawner spawner;
+    struct vb_signals signals;
+    struct vb_relay *relay;
+    struct vb_remote *remote; /* NULL: the ranks are on this host */
+    const struct vb_supervise_opts *o;
+    bool ended_well; /* with o->outlive: a worker has ended with exit 0 */
+    bool answered;   /* the remote ranks have got root and secret */
+    uint64_t hello_deadline_ns;
+    uint64_t beat_ns;        /* time of the next byte to remote ranks; 0: they get none yet */
+    siginfo_t *dead;         /* how each rank ended; si_pid 0: it has not */
+    struct vb_causes causes; /* which peers ranks have lost */
+    struct vb_oom oom;
+    int suspect;    /* the rank because of which others ended; -1: none */
+    int suspect_by; /* the rank that says so */
+    int begun_fd; /* has news of ranks: training has begun, a peer is lost; -1: ranks print lines */
+    bool begun;   /* training has begun */
+    struct pollfd *fds; /* the signal pipe, then the descriptors of the relay */
+};
+
+/* Enters a stage, unless the job is already in this stage or a later one. */
+void vb_job_enter(struct job *job, enum stage stage);
+
+/* Ends the job at once, with exit code 1 unless it has another one. */
+void vb_job_give_up(struct job *job);
+
+/* ---- deaths (supervise_deaths.c) ------------------------------------------------------------- */
+
+/* Reaps all ranks that are dead, and reports the one that is the cause of a failure. */
+void vb_job_reap(struct job *job);
+
+/* Names the rank that others lost, when no rank can tell more. */
+void vb_job_check_suspect(struct job *job);
+
+/* Notes whether all remaining ranks are stopped, and ends the job if they are for too long. */
+void vb_job_note_stopped(struct job *job);
+void vb_job_check_stopped(struct job *job);
 
 #endif

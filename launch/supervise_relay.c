@@ -246,6 +246,25 @@ static bool take_hello(const struct vb_relay *relay, struct stream *s, const cha
     return s->hello_done;
 }
 
+/* Returns true for a line of the launch protocol: training has begun, or a peer is lost. */
+static bool take_news(struct vb_relay *relay, const struct stream *s, const char *from, size_t n)
+{
+    size_t mark = strlen(relay->o.begun_line);
+    char line[VB_NEWS_TEXT];
+
+    if (mark == 0 || n < mark || memcmp(from, relay->o.begun_line, mark) != 0)
+        return false;
+    if (n == mark) {
+        relay->begun = true;
+        return true;
+    }
+    n -= mark;
+    snprintf(line, sizeof(line), "%.*s", (int)(n < sizeof(line) ? n : sizeof(line) - 1),
+             from + mark);
+    vb_causes_take(relay->o.causes, s->rank, line);
+    return true;
+}
+
 /* Passes on the first line in a stream's buffer. Returns the number of bytes taken. */
 static size_t pass_line(struct vb_relay *relay, struct stream *s, const char *from, size_t len)
 {
@@ -258,10 +277,8 @@ static size_t pass_line(struct vb_relay *relay, struct stream *s, const char *fr
     if (!whole || len == 0)
         return 0;
     taken = end != NULL ? n + 1 : n;
-    if (n > 0 && n == strlen(relay->o.begun_line) && memcmp(from, relay->o.begun_line, n) == 0) {
-        relay->begun = true;
+    if (take_news(relay, s, from, n))
         return taken;
-    }
     if (is_progress(relay, from, n)) {
         show(relay, from, n);
         return taken;

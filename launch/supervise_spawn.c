@@ -60,6 +60,7 @@ vb_status vb_spawner_init(struct vb_spawner *s, const struct vb_supervise_opts *
     s->begun_fd = begun[1];
     *begun_fd_p = begun[0];
     fcntl(begun[0], F_SETFL, O_NONBLOCK);
+    fcntl(begun[1], F_SETFL, O_NONBLOCK); /* a rank never waits for the supervisor */
     return VB_OK;
 }
 
@@ -94,6 +95,8 @@ static vb_status open_pipes(const struct vb_spawner *s, struct pipes *p)
         pipe2(extra, O_CLOEXEC) != 0 || fcntl(p->out[0], F_SETFL, O_NONBLOCK) != 0 ||
         fcntl(p->err[0], F_SETFL, O_NONBLOCK) != 0)
         st = vb_err_sys("pipe2");
+    else if (s->remote != NULL && fcntl(p->in[1], F_SETFL, O_NONBLOCK) != 0)
+        st = vb_err_sys("fcntl");
     else if (s->remote == NULL &&
              write(p->secret[1], s->secret, sizeof(s->secret)) != sizeof(s->secret))
         st = vb_err_sys("write to a pipe");

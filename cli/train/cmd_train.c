@@ -290,6 +290,8 @@ static int run_job(const struct cli_command *command, const struct train_args *a
     if (rc < 0 && vb_train_check(&o) != VB_OK)
         rc = CLI_USAGE;
     if (rc < 0)
+        rc = cli_train_fits(job, &launch, &o);
+    if (rc < 0)
         fill_outlive(&o, job);
     if (rc >= 0 || cli_job_launch(job, &launch, &o.group, &rc))
         return rc;
@@ -308,7 +310,7 @@ static int find_secret(const struct cli_command *command, const struct cli_job *
 {
     struct vb_launch launch;
 
-    if (vb_launch_read(&launch) != VB_OK)
+    if (vb_launch_read(job->timeout_s * 1000, &launch) != VB_OK)
         return CLI_FAILED;
     if (job->secret_file != NULL)
         return vb_secret_read(job->secret_file, group->secret) == VB_OK ? -1 : CLI_FAILED;

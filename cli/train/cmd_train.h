@@ -39,6 +39,18 @@ void cli_train_asked_init(struct train_asked *a);
 extern const char *const cli_train_modes[]; /* in the order of enum vb_mode */
 extern const char *const cli_train_rules[]; /* "auto", then the names that the engine knows */
 
+/* ---- what the job needs (train_fits.c) ------------------------------------------------------- */
+
+/* Checks that the job fits into the limits of this process and, unless this process is a rank, of
+ * this host. Raises the soft limit of open files if needed. Returns -1 if it fits; otherwise prints
+ * one line and returns the exit code. */
+int cli_train_fits(const struct cli_job *job, const struct vb_launch *launch,
+                   const struct vb_train_opts *o);
+
+/* Print what each rank and this host need, as text and as the object "needs". */
+void cli_train_print_need(const struct vb_train_opts *o);
+void cli_train_json_need(struct vb_json *json, const struct vb_train_opts *o);
+
 /* ---- output (train_print.c) ------------------------------------------------------------------ */
 
 /* Prints the result to standard output, as text or as the final object (JSON). */

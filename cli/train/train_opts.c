@@ -53,7 +53,9 @@ static const struct vb_opt train_opts[] = {
      .help = "sync: ranks sum their gradients in each step; async: they use parameter servers"},
     {"json", VB_OPT_FLAG, FIELD(json),
      .help = "print the result as one JSON object on the last line, instead of text"},
-    {"dry-run", VB_OPT_FLAG, FIELD(dry_run), .help = "set everything up, but do not train"},
+    {"dry-run", VB_OPT_FLAG, FIELD(dry_run),
+     .help = "set everything up and print what each rank needs (descriptors, threads, memory), but "
+             "do not train"},
 };
 
 static const struct vb_opt rule_opts[] = {
@@ -84,6 +86,9 @@ static const struct vb_opt keep_opts[] = {
     {"resume", VB_OPT_FLAG, FIELD(save.resume),
      .help = "continue from the newest checkpoint in DIR; the result has the same bits as that of "
              "a run without interruption"},
+    {"other-data", VB_OPT_FLAG, FIELD(save.other_data), .level = VB_OPT_MORE,
+     .help = "with --resume, continue although the training data is not that with which the run "
+             "began"},
     {"run", VB_OPT_TEXT, FIELD(run), .arg = "DIR",
      .help = "write the result to DIR/run.json and the choice of kernels to DIR/plan"},
     {"plan", VB_OPT_TEXT, FIELD(plan), .arg = "FILE", .level = VB_OPT_MORE,

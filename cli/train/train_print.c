@@ -221,6 +221,8 @@ static vb_status print_json(const char *mode, const struct vb_train_opts *o,
     vb_json_end(json);
     json_breakdown(json, r->phase_s);
     json_bottleneck(json, &r->bottleneck);
+    if (o->dry_run)
+        cli_train_json_need(json, o);
     vb_json_end(json);
     st = vb_json_print(json, out);
     vb_json_destroy(json);
@@ -297,6 +299,7 @@ vb_status cli_train_print(const char *mode, const struct vb_train_opts *o,
     printf("\nsteps       %lld of %d samples, %g epochs, learning rate up to %g\n",
            (long long)r->steps, r->global_batch, r->epochs, r->lr);
     if (o->dry_run) {
+        cli_train_print_need(o);
         printf("dry run     nothing was trained; the set-up took %.3f s\n", r->wall_s);
         return VB_OK;
     }

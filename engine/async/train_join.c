@@ -12,6 +12,7 @@
 
 #define WORDS_MAX 32768
 #define SETTINGS_MAX 8192
+#define KEEPERS_MAX 64 /* joiners on other hosts open their own copy of the data */
 #define JOIN_INFO_MAX (sizeof(struct join_info) + WORDS_MAX + SETTINGS_MAX + VB_PLAN_BYTES_MAX)
 #define JOIN_INFO_NS UINT64_C(10000000000) /* how long a joiner looks for the join information */
 #define JOIN_INFO_MAGIC UINT64_C(0x7062726576503031)
@@ -25,6 +26,8 @@ struct join_info {
     int64_t begin;                  /* number of steps of earlier runs */
     uint64_t n, max_keys;           /* n and max_keys of the job's struct ps_job */
     unsigned char token[VB_JOB_TOKEN];
+    int n_keepers;
+    struct vb_keeper keepers[KEEPERS_MAX]; /* ranks that have a copy of the data */
 };
 
 struct vb_joined {
@@ -77,6 +80,9 @@ vb_status vb_async_join_info_put(const struct vb_async *a, struct async_board *b
     p->words = (uint32_t)t->o->join.words_len;
     p->settings = (uint32_t)strlen(t->settings);
     p->plan = t->kernels.text != NULL ? (uint32_t)strlen(t->kernels.text) : 0;
+    p->n_keepers = t->copies.n_keepers < KEEPERS_MAX ? t->copies.n_keepers : KEEPERS_MAX;
+    if (p->n_keepers > 0)
+        memcpy(p->keepers, t->copies.keepers, (size_t)p->n_keepers * sizeof(*p->keepers));
     memcpy(at, t->o->join.words, p->words);
     memcpy(at + p->words, t->settings, p->settings);
     if (p->plan > 0)
@@ -136,7 +142,8 @@ static vb_status check_join_info(const struct join_info *p)
                       "that of this program is %.12s...",
                       p->program, hello.sha256);
     if (p->words > WORDS_MAX || p->settings > SETTINGS_MAX || p->plan >= VB_PLAN_BYTES_MAX ||
-        p->world < 1 || p->world > VB_WORLD_MAX || p->begin < 0 || p->max_keys > UINT32_MAX)
+        p->world < 1 || p->world > VB_WORLD_MAX || p->begin < 0 || p->max_keys > UINT32_MAX ||
+        p->n_keepers < 0 || p->n_keepers > KEEPERS_MAX)
         return vb_err(VB_ERR_INPUT, "cannot join: the join information of the job is not valid");
     return VB_OK;
 }
@@ -218,7 +225,9 @@ struct vb_trainer_joiner vb_joined_joiner(const struct vb_joined *j)
                                       .token = j->info.token,
                                       .begin = j->info.begin,
                                       .settings = j->settings,
-                                      .plan = j->plan[0] != '\0' ? j->plan : NULL};
+                                      .plan = j->plan[0] != '\0' ? j->plan : NULL,
+                                      .keepers = j->info.keepers,
+                                      .n_keepers = j->info.n_keepers};
 }
 
 /* Checks a->job, which was made from this worker's options, against the running job. max_keys is

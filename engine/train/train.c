@@ -34,30 +34,6 @@ int vb_trainer_share(const struct vb_trainer *t)
     return (t->recipe.global_batch + t->shares - 1) / t->shares;
 }
 
-static vb_status load_data(struct vb_trainer *t)
-{
-    struct vb_data_ask ask = t->o->data.ask;
-    struct vb_data_spec test;
-    vb_status st;
-
-    ask.seed = t->o->seed;
-    vb_data_spec_prefer(&ask.data, t->model.net->synth);
-    if (ask.test != NULL) {
-        test = *ask.test;
-        vb_data_spec_prefer(&test, t->model.net->synth);
-        ask.test = &test;
-    }
-    st = vb_data_open_both(&ask, &t->data.train, &t->data.test);
-    if (st != VB_OK)
-        return st;
-    if (t->o->data.whole_steps && t->data.train.n > t->o->length.batch * t->world)
-        t->data.train.n -= (int)(t->data.train.n % (t->o->length.batch * t->world));
-    t->data.n_test = t->data.test.n;
-    if (t->o->data.test_limit > 0 && t->o->data.test_limit < t->data.n_test)
-        t->data.n_test = (int)t->o->data.test_limit;
-    return VB_OK;
-}
-
 static void pin_loader(void *arg)
 {
     const struct vb_trainer *t = arg;
@@ -144,10 +120,12 @@ vb_status vb_trainer_repartition(struct vb_trainer *t, int rank, int ranks, int6
 static vb_status settle_options(struct vb_trainer *t)
 {
     vb_status st = vb_recipe_make(t->o, t->data.train.n, &t->recipe);
+    char data[VB_DATA_TEXT];
 
     if (st != VB_OK)
         return st;
-    t->settings = vb_train_settings(t->o, &t->recipe);
+    vb_train_describe_data(t, data);
+    t->settings = vb_train_settings(t->o, &t->recipe, data);
     if (t->settings == NULL)
         return vb_err(VB_ERR_NO_MEMORY, "no memory for the settings");
     if (t->joiner != NULL)
@@ -190,7 +168,7 @@ static vb_status set_up(struct vb_trainer *t)
     vb_status st;
 
     vb_trainer_find_model(t);
-    st = load_data(t);
+    st = vb_train_open_data(t);
     if (st == VB_OK)
         st = settle_options(t);
     if (st == VB_OK)
@@ -214,6 +192,7 @@ void vb_trainer_close(struct vb_trainer *t)
     vb_dataset_destroy(&t->data.train);
     vb_dataset_destroy(&t->data.test);
     vb_checkpoint_unlock(t->saved.lock_fd);
+    vb_copies_close(&t->copies);
     free(t->evals.list);
     free(t->settings);
     free(t->kernels.text);

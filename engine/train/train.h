@@ -142,6 +142,7 @@ struct vb_train_save_opts {
     const char *dir; /* folder for checkpoints; NULL: no checkpoints are written */
     int64_t every;   /* number of steps between checkpoints; 0: only one at the end */
     bool resume;     /* continue from the newest checkpoint, if there is one */
+    bool other_data; /* resume: the data may have changed since the run began */
 };
 
 /* Synchronous training: how gradients are summed over ranks. */
@@ -213,6 +214,24 @@ struct vb_train_opts {
     struct vb_group_opts group;  /* if world is 1, only rank and world are used */
     struct vb_group *open_group; /* an open group to use, which stays open; NULL: one is opened */
 };
+
+/* What a rank of a job needs. The rank that needs most counts. Data is not included. */
+struct vb_train_need {
+    int on_host; /* number of ranks on this host */
+    int fds, threads;
+    bool memory_known;    /* false: the sums below lack what the model needs */
+    size_t program_bytes; /* the program and its libraries */
+    size_t params_bytes;  /* parameters and the state of the update rule, with their copies */
+    size_t windows_bytes; /* gradients, and the slots and rings of their sums */
+    size_t work_bytes;    /* outputs of layers, batches */
+    size_t peers_bytes;   /* inboxes and records of all peers */
+    size_t host_bytes;    /* shared by the ranks of a host */
+};
+
+/* Computes the need without opening anything. The options have passed vb_train_check(). */
+vb_status vb_train_need(const struct vb_train_opts *o, int on_host, struct vb_train_need *need_p);
+size_t vb_train_need_rank(const struct vb_train_need *need); /* memory of one rank */
+size_t vb_train_need_host(const struct vb_train_need *need); /* memory of this host's ranks */
 
 /* Returns the number of ranks that compute. The other ranks of the group are dedicated servers. */
 int vb_train_workers(const struct vb_train_opts *o);

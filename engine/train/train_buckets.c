@@ -42,6 +42,8 @@
 #define LIST (BUCKETS_MAX + 3) /* front, deferred and rest may each end with a shorter bucket */
 #define LINE (VB_CACHE_LINE / sizeof(float))
 
+_Static_assert(VB_BUCKET_REQUESTS == LIST + 1, "one request a bucket, and one for a barrier");
+
 struct bucket {
     size_t first, n;
     struct vb_req req;
@@ -132,7 +134,7 @@ vb_status vb_buckets_create(struct vb_trainer *t, size_t n_params, size_t front,
     b->front = front;
     b->trainer = t;
     if (t->place.group != NULL) {
-        opts.in_flight = LIST + 1;
+        opts.in_flight = VB_BUCKET_REQUESTS;
         st = vb_coll_open(t->place.group, (n_params + 1) * sizeof(float), &opts, &b->coll);
         if (st == VB_OK)
             b->grads = vb_coll_data(b->coll);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Three checks. Options must fit each other. All ranks must have the same settings, and so must a
- * run and the checkpoint that it resumes from; settings are compared as text. All ranks must still
- * hold the same parameters.
+ * Three checks. Options must fit each other. All ranks must have the same settings and data, and so
+ * must a run and the checkpoint that it resumes from; both are compared as text. All ranks must
+ * still hold the same parameters.
  */
 #include "engine/train/train_room_priv.h"
 
@@ -45,6 +45,8 @@ vb_status vb_trainer_check(const struct vb_train_opts *o)
                       o->place.slow_rank, o->group.world);
     if (o->save.dir == NULL && (o->save.resume || o->save.every > 0))
         return vb_err(VB_ERR_USAGE, "--resume and --checkpoint-every need --checkpoint DIR");
+    if (o->save.other_data && !o->save.resume)
+        return vb_err(VB_ERR_USAGE, "--other-data needs --resume");
     if (o->join.joined != NULL && (o->mode != VB_MODE_ASYNC || o->dry_run))
         return vb_err(VB_ERR_USAGE, "--join needs --mode async and cannot be used with --dry-run");
     if (!dense_sums && dense_option(o) != NULL)
@@ -61,12 +63,12 @@ static uint32_t mark(const char *text)
     return text != NULL ? vb_crc32c(0, text, strlen(text)) : 0;
 }
 
-char *vb_train_settings(const struct vb_train_opts *o, const struct vb_recipe *r)
+char *vb_train_settings(const struct vb_train_opts *o, const struct vb_recipe *r, const char *data)
 {
     /* With a lazy update rule, saving changes the rounding of later steps (vb_k_sparse_settle()).
      * So the interval between checkpoints is one of the settings of sparse models. */
     int64_t every = vb_train_model_find(o->model)->sparse ? o->save.every : 0;
-    char *text = NULL, *both = NULL;
+    char *text = NULL, *all = NULL, mode[160] = "";
     int n = asprintf(
         &text,
         "model=%s\ninput=%d\nnumber of ranks=%d\ndata=%.500s %08x\nnumber of features=%d\n"
@@ -82,13 +84,16 @@ char *vb_train_settings(const struct vb_train_opts *o, const struct vb_recipe *r
         (int)o->sums.coll.order, (int)o->sums.coll.algo,
         o->sums.coll.wire == VB_WIRE_BF16 ? " bf16" : "", (long long)every);
 
-    if (n < 0 || o->mode != VB_MODE_ASYNC)
-        return n < 0 ? NULL : text;
-    n = asprintf(&both, "%smode=async\nservers=%d %d %d\nstaleness=%d %lld %d\nin place=%d\n", text,
+    if (n < 0)
+        return NULL;
+    if (o->mode == VB_MODE_ASYNC)
+        snprintf(mode, sizeof(mode),
+                 "mode=async\nservers=%d %d %d\nstaleness=%d %lld %d\nin place=%d\n",
                  o->async.servers, o->async.dedicated, o->async.replicas > 1, o->async.bounded,
                  (long long)o->async.staleness, o->async.backup, o->async.hogwild);
+    n = asprintf(&all, "%s%s%s", text, mode, data);
     free(text);
-    return n < 0 ? NULL : both;
+    return n < 0 ? NULL : all;
 }
 
 /* Appends settings that do not change the result, but that ranks must agree on, because the ranks
@@ -133,34 +138,92 @@ static bool is_async(const char *settings)
     return strstr(settings, "\nmode=async\n") != NULL;
 }
 
-bool vb_train_settings_differ(const char *a, const char *b, char name[64])
+/* Returns the length of the settings without the description of the data. */
+static size_t own_len(const char *settings)
 {
+    const char *data = vb_train_data_part(settings);
+
+    return data != NULL ? (size_t)(data - settings) : strlen(settings);
+}
+
+static size_t line_len(const char *at, const char *end)
+{
+    const char *stop = memchr(at, '\n', (size_t)(end - at));
+
+    return (size_t)((stop != NULL ? stop : end) - at);
+}
+
+bool vb_train_settings_differ(const char *a, const char *b, bool other_data, char name[64])
+{
+    const char *a_end = a + own_len(a), *b_end = b + own_len(b);
     char line[64];
-    size_t len;
+    size_t len, b_len;
 
     if (is_async(a) != is_async(b)) { /* the mode also changes other lines of the settings */
         snprintf(name, 64, "mode");
         return true;
     }
-    while (*a != '\0' || *b != '\0') {
-        len = strcspn(a, "\n");
-        if (strcspn(b, "\n") != len || memcmp(a, b, len) != 0) {
-            snprintf(line, sizeof(line), "%.*s", (int)strcspn(*a != '\0' ? a : b, "=\n"),
-                     *a != '\0' ? a : b);
+    while (a < a_end || b < b_end) {
+        len = line_len(a, a_end);
+        b_len = line_len(b, b_end);
+        snprintf(line, sizeof(line), "%.*s", (int)strcspn(a < a_end ? a : b, "=\n"),
+                 a < a_end ? a : b);
+        if ((b_len != len || memcmp(a, b, len) != 0) &&
+            !(other_data && strcmp(line, "data") == 0)) {
             snprintf(name, 64, "%s", explained(line));
             return true;
         }
-        a += len + (a[len] == '\n');
-        b += len + (b[len] == '\n');
+        a += len + (a + len < a_end);
+        b += b_len + (b + b_len < b_end);
     }
     return false;
 }
 
+/* Returns whether a line of the settings is the same in both, or missing in both. */
+static bool same_line(const char *a, const char *b, const char *name)
+{
+    const char *at_a = strstr(a, name), *at_b = strstr(b, name);
+    size_t len;
+
+    if (at_a == NULL || at_b == NULL)
+        return at_a == at_b;
+    len = 1 + strcspn(at_a + 1, "\n");
+    return len == 1 + strcspn(at_b + 1, "\n") && memcmp(at_a, at_b, len) == 0;
+}
+
+bool vb_train_same_data_options(const char *a, const char *b)
+{
+    static const char *const names[] = {
+        "\ndata=", "\ninput=", "\nnumber of features=", "\ntest split=", "\nseed=", "\ntest data="};
+    size_t i, model = strcspn(a, "\n");
+
+    if (strcspn(b, "\n") != model || memcmp(a, b, model) != 0)
+        return false;
+    for (i = 0; i < VB_COUNT(names); i++)
+        if (!same_line(a, b, names[i]))
+            return false;
+    return true;
+}
+
+/* Returns whether the contents of the data differ, although it has the same name. */
+static bool other_contents(const char *a, const char *b, char why[VB_DATA_WHY])
+{
+    const char *of_a = vb_train_data_part(a), *of_b = vb_train_data_part(b);
+
+    return of_a != NULL && of_b != NULL && vb_train_same_data_options(a, b) &&
+           vb_train_data_differ(of_a, of_b, false, why);
+}
+
 vb_status vb_train_fits_job(const char *settings, const char *of_job)
 {
-    char name[64];
+    char name[64], why[VB_DATA_WHY];
 
-    if (!vb_train_settings_differ(of_job, settings, name))
+    if (other_contents(settings, of_job, why))
+        return vb_err(VB_ERR_USAGE,
+                      "cannot join: this worker has other data than the job: %s; give the worker "
+                      "the data of the job",
+                      why);
+    if (!vb_train_settings_differ(of_job, settings, false, name))
         return VB_OK;
     return vb_err(VB_ERR_USAGE,
                   "cannot join: the %s of this worker differs from that of the job; give the same "
@@ -168,23 +231,40 @@ vb_status vb_train_fits_job(const char *settings, const char *of_job)
                   name);
 }
 
+/* Compares the settings of rank r with those of rank 0. */
+static vb_status compare(const struct vb_group *group, const char *of_zero, const char *own, int r)
+{
+    char name[64], why[VB_DATA_WHY];
+
+    if (other_contents(own, of_zero, why))
+        return vb_err(VB_ERR_USAGE,
+                      "rank %d (%s) has other data than rank 0 (%s): %s; give all ranks the same "
+                      "data",
+                      r, vb_group_host(group, r), vb_group_host(group, 0), why);
+    if (vb_train_settings_differ(of_zero, own, false, name))
+        return vb_err(VB_ERR_USAGE, "rank %d was started with a different %s than rank 0", r, name);
+    return VB_OK;
+}
+
 vb_status vb_train_agree(const struct vb_train_opts *o, struct vb_group *group,
                          const char *settings)
 {
-    char own[VB_RECORD_MAX] = {0}, name[64], *all;
+    const char *data = vb_train_data_part(settings);
+    char own[VB_RECORD_MAX] = {0}, *all;
+    size_t len = own_len(settings);
     vb_status st;
     int r;
 
     all = calloc((size_t)vb_group_world(group), VB_RECORD_MAX);
     if (all == NULL)
         return vb_err_sys("calloc");
-    snprintf(own, sizeof(own), "%s", settings);
+    snprintf(own, sizeof(own), "%.*s", (int)len, settings);
     add_conduct(o, own, sizeof(own));
+    len = strlen(own);
+    snprintf(own + len, sizeof(own) - len, "%s", data != NULL ? data : "");
     st = vb_group_gather(group, own, sizeof(own), all);
     for (r = 1; r < vb_group_world(group) && st == VB_OK; r++)
-        if (vb_train_settings_differ(all, all + (size_t)r * VB_RECORD_MAX, name))
-            st = vb_err(VB_ERR_USAGE, "rank %d was started with a different %s than rank 0", r,
-                        name);
+        st = compare(group, all, all + (size_t)r * VB_RECORD_MAX, r);
     free(all);
     return st;
 }

@@ -9,6 +9,15 @@
 #define EVAL_BATCH 256 /* minimum batch for evaluation, if the model takes lists of pixels */
 #define FRONT_PART 8   /* the front has at most one FRONT_PART-th of all parameters */
 
+/* A linear first layer sees an image as a vector: only the number of pixels counts. Every other
+ * layer sees channels, rows and columns. */
+static bool takes_images(const struct vb_k_shape *first, const struct vb_dataset *set)
+{
+    if (first->kind == VB_K_LINEAR)
+        return set->features == first->c * first->h * first->w;
+    return set->c == first->c && set->h == first->h && set->w == first->w;
+}
+
 /* Checks that the data fits the net, before time is spent on choosing kernels. */
 static vb_status check_input(const struct vb_trainer *t)
 {
@@ -24,7 +33,7 @@ static vb_status check_input(const struct vb_trainer *t)
     if (t->data.train.kind != VB_DATA_IMAGES)
         return vb_err(VB_ERR_USAGE, "%s is trained on images; %s does not contain images",
                       t->o->model, t->o->data.text);
-    if (t->data.train.features != s->c * s->h * s->w)
+    if (!takes_images(s, &t->data.train))
         return vb_err(VB_ERR_USAGE,
                       "%s takes images of %d x %d x %d; the images of %s are %d x %d x %d",
                       t->o->model, s->c, s->h, s->w, t->o->data.text, t->data.train.c,
@@ -129,6 +138,32 @@ static vb_status list_pixels(struct vb_dataset *set, int n, struct vb_k_pixels *
     return vb_k_pixels_create(&samples, pixels_p);
 }
 
+/* Lists the pixels once a host. */
+static vb_status find_pixels(struct vb_trainer *t, enum vb_copy copy, struct vb_dataset *set, int n,
+                             struct vb_k_pixels **pixels_p)
+{
+    struct vb_k_pixels *private;
+    const struct vb_mem *shared;
+    struct vb_mem own;
+    vb_status st = vb_copies_take(t, copy, n, &shared);
+
+    if (st == VB_AGAIN && !t->copies.keeps)
+        return list_pixels(set, n, pixels_p);
+    if (st == VB_AGAIN) {
+        st = list_pixels(set, n, &private);
+        if (st != VB_OK)
+            return st;
+        st = vb_k_pixels_pack(private, &own);
+        vb_k_pixels_destroy(private);
+        if (st == VB_OK)
+            st = vb_copies_give(t, copy, n, &own);
+        shared = &t->copies.mem[copy];
+    }
+    if (st != VB_OK)
+        return st;
+    return vb_k_pixels_unpack(shared->ptr, shared->len_bytes, (size_t)n, set->features, pixels_p);
+}
+
 static vb_status make_buffers(struct vb_trainer *t, struct dense *d)
 {
     size_t n = (size_t)d->eval.max;
@@ -145,9 +180,9 @@ static vb_status make_buffers(struct vb_trainer *t, struct dense *d)
         (d->eval.x == NULL && !vb_trainer_has_pixels(t)))
         return vb_err(VB_ERR_NO_MEMORY, "no memory for a batch of %d", d->eval.max);
     if (vb_trainer_has_pixels(t) && !t->eval_only)
-        st = list_pixels(&t->data.train, t->data.train.n, &d->pixels);
+        st = find_pixels(t, VB_COPY_PIXELS, &t->data.train, t->data.train.n, &d->pixels);
     if (vb_trainer_has_pixels(t) && st == VB_OK)
-        st = list_pixels(&t->data.test, t->data.n_test, &d->pixels_test);
+        st = find_pixels(t, VB_COPY_PIXELS_TEST, &t->data.test, t->data.n_test, &d->pixels_test);
     return st;
 }
 

@@ -109,10 +109,27 @@ static void make_schedule(const struct vb_train_opts *o, const struct vb_train_m
     s->factor = kind == VB_SCHEDULE_STEP ? 0.1 : 0;
 }
 
+/* Returns the samples of a rank in a step. The model's own batch is made smaller for few samples;
+ * a batch that the user gave is not. */
+static int64_t batch_of(const struct vb_train_opts *o, const struct vb_train_model *m, int n)
+{
+    int workers = vb_train_workers(o), most = workers > 0 ? n / workers : 0;
+
+    if (o->length.batch > 0)
+        return o->length.batch;
+    if (o->length.global_batch > 0 || most < 1 || m->batch <= most)
+        return m->batch;
+    if (o->group.rank == 0)
+        VB_LOG_WARN("the batch is %d instead of %d, because there are only %d samples for %d "
+                    "rank%s; --batch sets it",
+                    most, m->batch, n, workers, workers == 1 ? "" : "s");
+    return most;
+}
+
 static vb_status make_batch(const struct vb_train_opts *o, const struct vb_train_model *m, int n,
                             struct vb_recipe *r)
 {
-    int64_t batch = o->length.batch > 0 ? o->length.batch : m->batch;
+    int64_t batch = batch_of(o, m, n);
     int workers = vb_train_workers(o);
     int64_t global = o->length.global_batch > 0 ? o->length.global_batch : batch * workers;
 

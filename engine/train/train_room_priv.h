@@ -24,12 +24,17 @@ vb_status vb_recipe_make(const struct vb_train_opts *o, int n, struct vb_recipe 
 /* ---- checks (train_check.c) ------------------------------------------------------------------ */
 
 /* Returns all settings that decide the result, as lines "name=value". The settings must be the same
- * on all ranks, and in a checkpoint that a run resumes from. The caller frees the text. Returns
- * NULL if there is no memory. */
-char *vb_train_settings(const struct vb_train_opts *o, const struct vb_recipe *recipe);
+ * on all ranks, and in a checkpoint that a run resumes from. The last lines are data, the text of
+ * vb_train_describe_data(). The caller frees the text. Returns NULL if there is no memory. */
+char *vb_train_settings(const struct vb_train_opts *o, const struct vb_recipe *recipe,
+                        const char *data);
 
-/* Returns whether the settings differ. name: receives the name of the first line that differs. */
-bool vb_train_settings_differ(const char *a, const char *b, char name[64]);
+/* Returns whether the settings differ, except for the description of the data. name: receives the
+ * name of the first line that differs. other_data: the name of the data may differ, too. */
+bool vb_train_settings_differ(const char *a, const char *b, bool other_data, char name[64]);
+
+/* Returns whether two settings name the same data. If so, any difference is one of contents. */
+bool vb_train_same_data_options(const char *a, const char *b);
 
 /* Checks that the settings of a joiner are the same as the settings of the job. */
 vb_status vb_train_fits_job(const char *settings, const char *of_job);
@@ -37,6 +42,42 @@ vb_status vb_train_fits_job(const char *settings, const char *of_job);
 /* Collective: fails on all ranks if one of them was started with other options. */
 vb_status vb_train_agree(const struct vb_train_opts *o, struct vb_group *group,
                          const char *settings);
+
+/* ---- data (train_data.c) --------------------------------------------------------------------- */
+
+#define VB_DATA_TEXT 1200
+#define VB_DATA_WHY 1600
+
+/* Collective: opens the data, once a host. */
+vb_status vb_train_open_data(struct vb_trainer *t);
+
+/* Describes the data in lines "name=value": numbers, digests of the contents, files. */
+void vb_train_describe_data(const struct vb_trainer *t, char text[VB_DATA_TEXT]);
+
+/* Returns the description of the data at the end of settings; NULL: an earlier version wrote them.
+ */
+const char *vb_train_data_part(const char *settings);
+
+/* Returns whether two descriptions differ; files may differ. training: compares only the training
+ * data. why: receives what differs, with the files of both. */
+bool vb_train_data_differ(const char *a, const char *b, bool training, char why[VB_DATA_WHY]);
+
+/* ---- one copy a host (train_copies.c) ----------------------------------------------------------
+ */
+
+/* Collective: finds the ranks of this host that share copies. data_key: the key of the data; 0:
+ * this rank shares nothing. */
+vb_status vb_copies_open(struct vb_trainer *t, uint64_t data_key);
+void vb_copies_close(struct vb_copies *copies);
+
+/* A keeper gives a copy to its neighbours; the copy takes over the memory, which must be sealable.
+ * n: number of samples; 0: all. */
+vb_status vb_copies_give(struct vb_trainer *t, enum vb_copy copy, int n, struct vb_mem *mem);
+
+/* Waits for a copy of the keeper, as long as the keeper works on it. The memory lives as long as
+ * the trainer. Returns VB_AGAIN if there is no such copy: this rank makes its own. */
+vb_status vb_copies_take(struct vb_trainer *t, enum vb_copy copy, int n,
+                         const struct vb_mem **mem_p);
 
 /* ---- the trainer of one rank (train.c) ------------------------------------------------------- */
 
@@ -57,6 +98,8 @@ static inline bool vb_trainer_has_pixels(const struct vb_trainer *t)
 const struct vb_batch *vb_trainer_next_batch(const struct vb_trainer *t);
 
 /* ---- sums of gradients (train_buckets.c) ----------------------------------------------------- */
+
+#define VB_BUCKET_REQUESTS 36 /* number of sums that may be under way at once */
 
 /* Sums gradients in buckets. The sum of a bucket is started as soon as the backward pass has filled
  * the bucket. */

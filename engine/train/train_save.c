@@ -81,6 +81,32 @@ vb_status vb_train_save(struct vb_trainer *t, int64_t step)
 
 /* ---- resuming -------------------------------------------------------------------------------- */
 
+/* Checks that the run has the data of the checkpoint. The test data may differ, because it does not
+ * change the parameters. */
+static vb_status same_data(const struct vb_trainer *t, const char *path, const char *options)
+{
+    const char *own = vb_train_data_part(t->settings), *began = vb_train_data_part(options);
+    char why[VB_DATA_WHY];
+
+    if (t->o->save.other_data || !vb_train_same_data_options(t->settings, options))
+        return VB_OK;
+    if (began == NULL) {
+        if (t->rank == 0)
+            VB_LOG_WARN("%s was written by an earlier version, without a digest of the data: "
+                        "whether the data has changed cannot be checked",
+                        path);
+        return VB_OK;
+    }
+    if (vb_train_data_differ(own, began, true, why))
+        return vb_err(VB_ERR_USAGE,
+                      "cannot resume: the data is not that with which the run of %s began: %s; "
+                      "restore the data, or continue with other data on purpose with --other-data",
+                      path, why);
+    if (t->rank == 0 && vb_train_data_differ(own, began, false, why))
+        VB_LOG_WARN("the test data is not that with which the run of %s began: %s", path, why);
+    return VB_OK;
+}
+
 static vb_status read_newest(struct vb_trainer *t, struct vb_checkpoint **read_p)
 {
     char path[4096], name[64];
@@ -91,9 +117,11 @@ static vb_status read_newest(struct vb_trainer *t, struct vb_checkpoint **read_p
                     t->o->save.dir);
     if (st == VB_ERR_NO_FILE)
         return VB_OK; /* the run was stopped before its first checkpoint */
+    if (st == VB_OK)
+        st = same_data(t, path, (*read_p)->options);
     if (st != VB_OK)
         return st;
-    if (vb_train_settings_differ(t->settings, (*read_p)->options, name))
+    if (vb_train_settings_differ(t->settings, (*read_p)->options, t->o->save.other_data, name))
         return vb_err(VB_ERR_USAGE,
                       "cannot resume: %s belongs to a run with a different %s; give the options "
                       "with which that run began",

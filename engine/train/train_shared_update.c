@@ -26,6 +26,7 @@ struct vb_shared_update {
     double **squares;    /* (world) the ranks' partial sums of the norm */
     float **params_out;  /* (world) addresses that new parameters are written to */
     float **state_out;   /* (world) addresses that new state is written to */
+    struct vb_k_joint_room *room;
 };
 
 vb_status vb_shared_update_create(struct vb_trainer *t, struct vb_buckets *buckets, size_t n_params,
@@ -46,8 +47,9 @@ vb_status vb_shared_update_create(struct vb_trainer *t, struct vb_buckets *bucke
     h->squares = calloc(world, sizeof(*h->squares));
     h->params_out = calloc(world, sizeof(*h->params_out));
     h->state_out = calloc(world, sizeof(*h->state_out));
+    h->room = vb_k_joint_room_create();
     if (h->bases == NULL || h->grads == NULL || h->squares == NULL || h->params_out == NULL ||
-        h->state_out == NULL)
+        h->state_out == NULL || h->room == NULL)
         return vb_err_sys("calloc");
     st = vb_window_create(t->place.group, SQUARES_BYTES + len_bytes, &h->win);
     if (st != VB_OK)
@@ -83,6 +85,7 @@ void vb_shared_update_destroy(struct vb_shared_update *h)
     free(h->squares);
     free(h->params_out);
     free(h->state_out);
+    free(h->room);
     free(h);
 }
 
@@ -120,7 +123,8 @@ void vb_shared_update_run(struct vb_shared_update *h, const struct vb_shared_arg
                                .params_out = h->params_out,
                                .state_out = h->state_out,
                                .squares = u->norm ? h->squares : NULL,
-                               .norm_only = u->norm_only};
+                               .norm_only = u->norm_only,
+                               .room = h->room};
     size_t begin = part_at(h, first), parts = part_at(h, first + n) - begin;
     int r;
 

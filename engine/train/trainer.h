@@ -125,7 +125,30 @@ struct vb_trainer_model {
 
 struct vb_trainer_data {
     struct vb_dataset train, test;
-    int n_test; /* number of test samples that are used */
+    int n_test;         /* number of test samples that are used */
+    uint64_t digest[2]; /* of the two sets */
+};
+
+/* What the ranks of a host share (train_copies.c). */
+enum vb_copy { VB_COPY_DATA, VB_COPY_PIXELS, VB_COPY_PIXELS_TEST, VB_COPIES };
+
+#define VB_KEEPER_TOKEN 16
+
+/* A rank that keeps copies, as other ranks of its host find it. */
+struct vb_keeper {
+    uint64_t data;  /* the same on ranks of one host that open the same data; 0: nothing is kept */
+    uint64_t reach; /* the same on ranks that can open each other's memory */
+    struct vb_mem_id page;
+    int32_t rank, thread;
+    unsigned char token[VB_KEEPER_TOKEN];
+};
+
+struct vb_copies {
+    bool keeps, reads;       /* this rank is a keeper; this rank reads the copies of keeper */
+    struct vb_keeper keeper; /* if reads is set */
+    struct vb_mem page, mem[VB_COPIES];
+    struct vb_keeper *keepers; /* the keepers of all hosts, for joiners */
+    int n_keepers;
 };
 
 /* Which kernel computes which layer. */
@@ -172,6 +195,8 @@ struct vb_trainer_joiner {
     int64_t begin;              /* number of steps of the run that the job has resumed */
     const char *settings;       /* settings of the job */
     const char *plan;           /* plan of the job; NULL: the job has no plan */
+    const struct vb_keeper *keepers;
+    int n_keepers;
 };
 
 struct vb_trainer {
@@ -195,6 +220,7 @@ struct vb_trainer {
     void *state; /* private data of the functions in ops */
     struct vb_trainer_kernels kernels;
 
+    struct vb_copies copies;
     struct vb_trainer_data data;
     struct vb_loader *loader;
     const struct vb_batch *batch;

@@ -1,16 +1,64 @@
 /* SPDX-License-Identifier: MIT
  *
- * Calls OpenBLAS. No other file does.
+ * Calls OpenBLAS. No other file does. The library is loaded when it is first needed, and not with
+ * the program: it starts a thread for every cpu while it is loaded, before main(), unless a
+ * variable forbids that, which only a running program can set.
  */
 #include "kernels/blas/blas.h"
 
 #include <cblas.h>
+#include <dlfcn.h>
 #include <omp.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 /* Upper limit of the work memory that OpenBLAS allocates for one thread. */
 #define ROOM_BYTES ((size_t)40 << 20)
 #define SIDE 64
+
+/* The functions that this file calls. */
+static struct {
+    __typeof__(&openblas_get_config) get_config;
+    __typeof__(&openblas_get_corename) get_corename;
+    __typeof__(&openblas_get_parallel) get_parallel;
+    __typeof__(&openblas_set_num_threads) set_num_threads;
+    __typeof__(&cblas_sgemm) sgemm;
+} lib;
+
+static bool loaded;
+
+static void *find(void *library, const char *name)
+{
+    void *found = library != NULL ? dlsym(library, name) : NULL;
+
+    loaded = loaded && found != NULL;
+    return found;
+}
+
+/* The second name is the file that the program was built with: the loader may not search there. */
+static void load(void)
+{
+    void *library = dlopen(VB_OPENBLAS_NAME, RTLD_NOW | RTLD_LOCAL);
+
+    if (library == NULL)
+        library = dlopen(VB_OPENBLAS_FILE, RTLD_NOW | RTLD_LOCAL);
+    loaded = true;
+    *(void **)&lib.get_config = find(library, "openblas_get_config");
+    *(void **)&lib.get_corename = find(library, "openblas_get_corename");
+    *(void **)&lib.get_parallel = find(library, "openblas_get_parallel");
+    *(void **)&lib.set_num_threads = find(library, "openblas_set_num_threads");
+    *(void **)&lib.sgemm = find(library, "cblas_sgemm");
+    if (!loaded)
+        VB_LOG_ERROR("OpenBLAS cannot be used: %s; install libopenblas0", dlerror());
+}
+
+static bool is_loaded(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, load);
+    return loaded;
+}
 
 static void copy_text(char *buf, size_t size, const char *text)
 {
@@ -21,13 +69,18 @@ void vb_k_blas_probe(struct vb_k_blas *probe_p)
 {
     struct vb_k_blas probe = {.threading = VB_K_SEQUENTIAL};
 
-    copy_text(probe.config, sizeof(probe.config), openblas_get_config());
+    if (!is_loaded()) {
+        copy_text(probe.version, sizeof(probe.version), "cannot be loaded");
+        *probe_p = probe;
+        return;
+    }
+    copy_text(probe.config, sizeof(probe.config), lib.get_config());
     if (sscanf(probe.config, "OpenBLAS %31[^ ]", probe.version) != 1) /* "OpenBLAS 0.3.21 ..." */
         copy_text(probe.version, sizeof(probe.version), "of unknown version");
-    copy_text(probe.core, sizeof(probe.core), openblas_get_corename());
-    if (openblas_get_parallel() == OPENBLAS_THREAD)
+    copy_text(probe.core, sizeof(probe.core), lib.get_corename());
+    if (lib.get_parallel() == OPENBLAS_THREAD)
         probe.threading = VB_K_PTHREADS;
-    else if (openblas_get_parallel() == OPENBLAS_OPENMP)
+    else if (lib.get_parallel() == OPENBLAS_OPENMP)
         probe.threading = VB_K_OPENMP;
     *probe_p = probe;
 }
@@ -47,7 +100,9 @@ vb_status vb_k_blas_ready(void)
     size_t bytes = (size_t)threads * ROOM_BYTES;
     void *room;
 
-    openblas_set_num_threads(1);
+    if (!is_loaded())
+        return VB_ERR_UNSUPPORTED;
+    lib.set_num_threads(1);
     if (ready >= threads)
         return VB_OK;
     room = malloc(bytes);
@@ -58,25 +113,25 @@ vb_status vb_k_blas_ready(void)
     /* OpenBLAS allocates its work memory for a thread with the first product, for good. */
 #pragma omp parallel
     {
-        float a[SIDE * SIDE] = {0}, c[SIDE * SIDE];
+        static const float a[SIDE * SIDE];
+        float c[SIDE * SIDE];
 
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, SIDE, SIDE, SIDE, 1, a, SIDE, a,
-                    SIDE, 0, c, SIDE);
+        lib.sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, SIDE, SIDE, SIDE, 1, a, SIDE, a, SIDE,
+                  0, c, SIDE);
     }
     ready = threads;
     return VB_OK;
 }
 
-void vb_k_blas_no_threads_in_children(void)
+void vb_k_blas_no_threads(void)
 {
-    /* OpenBLAS reads the variable when it is loaded; a value set by the user is kept */
-    (void)setenv("OPENBLAS_NUM_THREADS", "1", 0);
+    (void)setenv("OPENBLAS_NUM_THREADS", "1", 1);
 }
 
 void vb_k_sgemm(int m, int n, int k, struct vb_k_matrix a, struct vb_k_matrix b, float beta,
                 float *c, size_t c_row)
 {
-    cblas_sgemm(CblasRowMajor, a.transposed ? CblasTrans : CblasNoTrans,
-                b.transposed ? CblasTrans : CblasNoTrans, m, n, k, 1, a.v, (blasint)a.row, b.v,
-                (blasint)b.row, beta, c, (blasint)c_row);
+    lib.sgemm(CblasRowMajor, a.transposed ? CblasTrans : CblasNoTrans,
+              b.transposed ? CblasTrans : CblasNoTrans, m, n, k, 1, a.v, (blasint)a.row, b.v,
+              (blasint)b.row, beta, c, (blasint)c_row);
 }

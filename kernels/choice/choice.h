@@ -34,10 +34,11 @@ struct vb_k_blas {
 
 void vb_k_blas_probe(struct vb_k_blas *probe_p);
 
-/* From now on, OpenBLAS starts no threads in new child processes. By default it starts one for
- * every cpu when it is loaded; these are useless, but yield in a loop on the cpus of the ranks
- * before they sleep. Must be called before this process starts threads of its own. */
-void vb_k_blas_no_threads_in_children(void);
+/* OpenBLAS starts no threads in this process and in new child processes. By default it starts one
+ * for every cpu when it is loaded, which is at its first use; these are useless, but yield in a
+ * loop on the cpus of the ranks before they sleep. A number of threads that the user has set for
+ * OpenBLAS is ignored. Must be called before this process starts threads of its own. */
+void vb_k_blas_no_threads(void);
 
 const char *vb_k_threading_str(enum vb_k_threading threading);
 

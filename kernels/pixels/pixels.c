@@ -184,9 +184,11 @@ void vb_k_pixels_destroy(struct vb_k_pixels *pixels)
 {
     if (pixels == NULL)
         return;
-    vb_mem_unmap(&pixels->mem);
-    free(pixels->places);
-    free(pixels->tiles.places);
+    if (!pixels->borrowed) {
+        vb_mem_unmap(&pixels->mem);
+        free(pixels->places);
+        free(pixels->tiles.places);
+    }
     free(pixels);
 }
 

@@ -28,6 +28,13 @@ struct vb_k_samples {
 
 vb_status vb_k_pixels_create(const struct vb_k_samples *samples, struct vb_k_pixels **pixels_p);
 void vb_k_pixels_destroy(struct vb_k_pixels *pixels);
+/* Copies pixels into sealable memory, so that processes of one host can share them; the caller
+ * seals and unmaps the memory. vb_k_pixels_unpack() uses packed pixels where they are: the memory
+ * must outlive them. It fails if the memory is not packed pixels of n samples. */
+vb_status vb_k_pixels_pack(const struct vb_k_pixels *pixels, struct vb_mem *mem_p);
+vb_status vb_k_pixels_unpack(const void *packed, size_t len_bytes, size_t n, int features,
+                             struct vb_k_pixels **pixels_p);
+
 /* For tests: returns the number of nonzero features of all samples. */
 size_t vb_k_pixels_nonzeros(const struct vb_k_pixels *pixels);
 

@@ -50,6 +50,7 @@ struct vb_k_pixels {
     struct pixels_place *places; /* (n_samples) */
     struct vb_mem mem;           /* the lists, or the tiles */
     struct pixels_tiles tiles;
+    bool borrowed; /* the arrays are in packed memory */
 };
 
 struct pixels_list {

@@ -11,6 +11,7 @@
 #define NORM_LANES 8
 #define PART_MIN 1024
 #define PART_STEP 16
+#define PARTS_AT_ONCE 1024 /* number of parts whose sums are on the stack */
 
 int vb_k_rule_states(enum vb_k_rule_kind kind)
 {
@@ -109,12 +110,20 @@ size_t vb_update_part_begin(const struct vb_k_norm *norm, size_t c)
     return c * norm->len < norm->n ? c * norm->len : norm->n;
 }
 
+/* Returns the length of a part of a vector of n elements. */
+static size_t part_len(size_t n)
+{
+    size_t len = (n + VB_K_NORM_PARTS - 1) / VB_K_NORM_PARTS;
+
+    return len > PART_MIN ? (len + PART_STEP - 1) / PART_STEP * PART_STEP : PART_MIN;
+}
+
 void vb_k_norm_begin(struct vb_k_norm *norm, size_t n)
 {
-    size_t len = (n + VB_K_NORM_PARTS - 1) / VB_K_NORM_PARTS, c;
+    size_t c;
 
     norm->n = n;
-    norm->len = len > PART_MIN ? (len + PART_STEP - 1) / PART_STEP * PART_STEP : PART_MIN;
+    norm->len = part_len(n);
     norm->parts = (n + norm->len - 1) / norm->len;
     for (c = 0; c < norm->parts; c++) {
         norm->squares[c] = 0;
@@ -159,13 +168,33 @@ double vb_k_norm_end(const struct vb_k_norm *norm)
     return sqrt(sum);
 }
 
+/* Returns the sum of squares of part c of a vector. */
+static double part_squares(const float *v, size_t n, size_t len, size_t c)
+{
+    return vb_update_squares(v + c * len, n - c * len < len ? n - c * len : len);
+}
+
+/* Adds the sums of the parts in their order, as vb_k_norm_end() does. */
 double vb_k_norm(const float *v, size_t n)
 {
-    struct vb_k_norm norm;
+    const size_t len = part_len(n), parts = (n + len - 1) / len;
+    double squares[PARTS_AT_ONCE], sum = 0;
+    size_t first, c, some;
 
-    vb_k_norm_begin(&norm, n);
-    vb_k_norm_add(&norm, v, 0, n);
-    return vb_k_norm_end(&norm);
+    if (n < UPDATE_PARALLEL) {
+        for (c = 0; c < parts; c++)
+            sum += part_squares(v, n, len, c);
+        return sqrt(sum);
+    }
+    for (first = 0; first < parts; first += some) {
+        some = parts - first < PARTS_AT_ONCE ? parts - first : PARTS_AT_ONCE;
+#pragma omp parallel for schedule(static)
+        for (c = 0; c < some; c++)
+            squares[c] = part_squares(v, n, len, first + c);
+        for (c = 0; c < some; c++)
+            sum += squares[c];
+    }
+    return sqrt(sum);
 }
 
 float vb_k_clip(double norm, double max_norm)

@@ -68,8 +68,13 @@ struct vb_k_joint {
     float *const *params_out, *const *state_out; /* (n_ranks) */
     double *const *squares; /* (n_ranks): receives the parts of the norm of each rank, or NULL */
     bool norm_only;         /* only the norm is computed; the parameters stay unchanged */
-    uint64_t shared_ns;     /* increased by the time spent on memory that other ranks also use */
+    struct vb_k_joint_room *room; /* the work memory, for one step at a time */
+    uint64_t shared_ns; /* increased by the time spent on memory that other ranks also use */
 };
+
+/* Makes the work memory of joint updates, which is too large for the stacks of threads. The caller
+ * releases it with free(). Returns NULL if there is no memory. */
+struct vb_k_joint_room *vb_k_joint_room_create(void);
 
 #define VB_K_JOINT_MAX ((size_t)VB_K_NORM_PARTS * 16384) /* largest number of parameters */
 

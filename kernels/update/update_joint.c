@@ -19,6 +19,11 @@ struct chunk {
     float sum[UPDATE_CHUNK], params[UPDATE_CHUNK], state[UPDATE_CHUNK];
 };
 
+struct vb_k_joint_room {
+    int slots; /* the number of chunks, one for each thread */
+    _Alignas(VB_CACHE_LINE) struct chunk chunks[];
+};
+
 _Static_assert(VB_K_JOINT_MAX / VB_K_NORM_PARTS <= UPDATE_CHUNK, "a part fits a chunk");
 
 /* Adds the gradients of all ranks in rank order, which gives the same bits as the allreduce. */
@@ -122,20 +127,31 @@ static uint64_t joint_chunk(const struct vb_k_rule *rule, const struct vb_k_join
 {
     size_t first = vb_update_part_begin(norm, part), n = vb_update_part_begin(norm, end) - first;
     uint64_t from = vb_clock_ns(), took;
+    struct chunk *c = &j->room->chunks[omp_get_thread_num()];
     struct vb_k_update u;
-    struct chunk c;
 
-    add_up(j, first, n, c.sum);
+    add_up(j, first, n, c->sum);
     took = vb_clock_ns() - from;
     if (j->squares != NULL)
-        tell_squares(j, norm, part, end, c.sum);
+        tell_squares(j, norm, part, end, c->sum);
     if (j->norm_only)
         return took;
-    u = make_update(j, first, n, &c);
+    u = make_update(j, first, n, c);
     vb_update_chunk(rule, &u, 0, n);
     from = vb_clock_ns();
     hand_out(j, &u, first);
     return took + (vb_clock_ns() - from);
+}
+
+struct vb_k_joint_room *vb_k_joint_room_create(void)
+{
+    int slots = omp_get_max_threads();
+    struct vb_k_joint_room *room =
+        vb_alloc_aligned(sizeof(*room) + (size_t)slots * sizeof(room->chunks[0]));
+
+    if (room != NULL)
+        room->slots = slots;
+    return room;
 }
 
 void vb_k_joint_update(const struct vb_k_rule *rule, struct vb_k_joint *j,
@@ -143,6 +159,7 @@ void vb_k_joint_update(const struct vb_k_rule *rule, struct vb_k_joint *j,
 {
     size_t step = UPDATE_CHUNK / norm->len, part; /* step: number of parts in a chunk */
     size_t chunks = end_part > first_part ? (end_part - first_part + step - 1) / step : 0;
+    int threads = (int)least((size_t)omp_get_max_threads(), (size_t)j->room->slots);
     uint64_t shared_ns = 0; /* time of the first thread; the other threads take about as long */
 
     VB_ASSERT(vb_k_rule_states(rule->kind) <= 1);
@@ -151,7 +168,7 @@ void vb_k_joint_update(const struct vb_k_rule *rule, struct vb_k_joint *j,
             j->shared_ns += joint_chunk(rule, j, norm, part, least(part + step, end_part));
         return;
     }
-#pragma omp parallel for schedule(static) reduction(+ : shared_ns)
+#pragma omp parallel for schedule(static) reduction(+ : shared_ns) num_threads(threads)
     for (part = first_part; part < end_part; part += step) {
         uint64_t took = joint_chunk(rule, j, norm, part, least(part + step, end_part));
 

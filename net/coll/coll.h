@@ -49,6 +49,9 @@ struct vb_coll;
 vb_status vb_coll_open(struct vb_group *group, size_t len_bytes, const struct vb_coll_opts *opts,
                        struct vb_coll **coll_p);
 
+/* Returns the length of the window that vb_coll_open() creates on every rank. */
+size_t vb_coll_need(int world, size_t len_bytes, const struct vb_coll_opts *opts);
+
 /* All ranks call this together, when no request is under way or after a failure. */
 void vb_coll_close(struct vb_coll *coll);
 

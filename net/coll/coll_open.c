@@ -41,7 +41,7 @@ static void choose_sizes(struct vb_coll *coll)
     struct coll_layout *lay = &coll->lay;
     size_t world = (size_t)coll->world, data = round_up(lay->len_bytes, VB_CACHE_LINE);
     size_t slots = (world + 1) * coll->reqs.n_areas, segs = RINGS * world * RING_SLOTS;
-    bool crowded = vb_group_options(coll->group)->crowded;
+    bool crowded = coll->group != NULL && vb_group_options(coll->group)->crowded;
 
     lay->slot_bytes = round_up(clamp(SLOTS_TOTAL / slots, SLOT_MIN, SLOT_MAX), VB_CACHE_LINE);
     lay->slot_bytes = clamp(lay->slot_bytes, 0, data) + VB_CACHE_LINE;
@@ -68,6 +68,21 @@ static size_t lay_out(struct vb_coll *coll)
     lay->rings_at = round_up(lay->slots_at + areas * world * lay->slot_bytes, PAGE);
     lay->stages_at = lay->rings_at + rings;
     return lay->stages_at + (is_narrow(coll) ? rings / 2 : 0);
+}
+
+/* Returns the number of requests that may be under way, a power of two. */
+static uint32_t requests_of(const struct vb_coll_opts *opts)
+{
+    return 1u << vb_bits_below(opts->in_flight > 0 ? (uint32_t)opts->in_flight : REQUESTS_DEFAULT);
+}
+
+size_t vb_coll_need(int world, size_t len_bytes, const struct vb_coll_opts *opts)
+{
+    struct vb_coll coll = {.opts = *opts, .world = world};
+
+    coll.lay.len_bytes = len_bytes;
+    coll.reqs.n_areas = 2 * requests_of(opts);
+    return lay_out(&coll);
 }
 
 static void find_ways(struct vb_coll *coll, int ranks_per_host)
@@ -246,8 +261,7 @@ vb_status vb_coll_open_split(struct vb_group *g, size_t len_bytes, const struct 
     coll->rank = vb_group_rank(g);
     coll->world = vb_group_world(g);
     coll->lay.len_bytes = len_bytes;
-    coll->reqs.n = opts->in_flight > 0 ? (uint32_t)opts->in_flight : REQUESTS_DEFAULT;
-    coll->reqs.n = 1u << vb_bits_below(coll->reqs.n); /* a power of two */
+    coll->reqs.n = requests_of(opts);
     st = open_all(coll, ranks_per_host);
     if (st != VB_OK) {
         vb_coll_close(coll);

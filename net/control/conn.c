@@ -71,6 +71,7 @@ void vb_conn_lose(struct control *c, int rank, const char *why)
     if (conn->end.left || conn->end.lost || c->stopping)
         return;
     conn->end.lost = true;
+    vb_control_tell_lost(c, rank, why);
     vb_control_fail(c, VB_ERR_PEER, "rank %d (%s) is lost: %s", rank, vb_control_host(c, rank),
                     why);
 }
@@ -216,6 +217,7 @@ static void take_abort(struct control *c, int rank)
     }
     conn->end.left = true;
     vb_watch_confirm(c);
+    vb_control_tell_lost(c, rank, why);
     vb_control_fail(c, VB_ERR_PEER, "rank %d (%s) gave up: %s", rank, vb_control_host(c, rank),
                     why);
 }

@@ -23,6 +23,13 @@ const char *vb_control_host(struct control *c, int rank)
     return c->conns[rank].info.host[0] != '\0' ? c->conns[rank].info.host : "host not known yet";
 }
 
+/* Only the first loss is the reason why a group that is not elastic fails. */
+void vb_control_tell_lost(const struct control *c, int rank, const char *why)
+{
+    if (c->opts.lost != NULL && atomic_load_explicit(&c->failed, memory_order_relaxed) == VB_OK)
+        c->opts.lost(c->opts.lost_arg, rank, why);
+}
+
 void vb_control_fail(struct control *c, vb_status st, const char *fmt, ...)
 {
     va_list args;

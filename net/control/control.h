@@ -34,6 +34,9 @@ struct control_opts {
     int silent_ms; /* a peer that answers nobody for this long is lost */
     void (*alarm)(void *arg); /* called by the thread when a peer is lost or aborts the group */
     void *arg;
+    void (*lost)(void *arg, int rank,
+                 const char *why); /* as in struct vb_group_opts; may be NULL */
+    void *lost_arg;
     /* Elastic groups: set, before the alarm, when a vb_control_take_*() has something to return. */
     _Atomic bool *news;
 };

@@ -187,7 +187,10 @@ struct control {
     char failure[256];
 };
 
-/* control.c. Records why the group cannot go on, unless it has failed before. Wakes all threads. */
+/* control.c. Calls opts.lost. Called before vb_control_fail(). */
+void vb_control_tell_lost(const struct control *c, int rank, const char *why);
+
+/* Records why the group cannot go on, unless it has failed before. Wakes all threads. */
 void vb_control_fail(struct control *c, vb_status st, const char *fmt, ...) VB_PRINTF(3, 4);
 const char *vb_control_host(struct control *c, int rank);
 void vb_control_wake(struct control *c); /* wakes the control thread */

@@ -68,6 +68,8 @@ static vb_status listen_on(struct vb_group *g, int listen_fd)
                                 .silent_ms = (int)(SILENT_MS * g->opts.patience),
                                 .alarm = vb_group_wake,
                                 .arg = g,
+                                .lost = g->opts.lost,
+                                .lost_arg = g->opts.lost_arg,
                                 .news = &g->news};
     char unix_name[WIRE_UNIX_NAME];
     struct sock_addr at;

@@ -54,7 +54,30 @@ struct vb_group_opts {
     /* Called on rank 0 if ranks are on several hosts or use RDMA, with a line that says which
      * transport was chosen and why. May be NULL. */
     void (*announce)(const char *why);
+
+    /* Called by a thread of the group when a peer is lost or gives up, for the one who started this
+     * rank. Must not wait and must not call functions of the group. May be NULL. */
+    void (*lost)(void *arg, int rank, const char *why);
+    void *lost_arg;
 };
+
+/* What a group takes of a rank, as far as it is known before the group is opened. Over RDMA, whose
+ * descriptors depend on the device, the numbers are those of TCP. */
+struct vb_group_plan {
+    int world;
+    int near_peers; /* number of peers on this host */
+    enum vb_transport_choice transport;
+    bool progress, elastic; /* as in struct vb_group_opts */
+    int windows;            /* number of windows, with that of barrier, broadcast and gather */
+};
+
+struct vb_group_need {
+    int fds;
+    int threads;
+    size_t bytes; /* memory for peers, and the window of barrier, broadcast and gather */
+};
+
+void vb_group_need(const struct vb_group_plan *plan, struct vb_group_need *need_p);
 
 /* Finds the other ranks through rank 0, proves to each of them that this rank has the secret, and
  * connects. Blocks for at most timeout_ms, times patience. */

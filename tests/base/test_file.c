@@ -7,6 +7,23 @@
 
 static char dir[] = "/tmp/verbena-test-XXXXXX";
 
+/* The program is linked with --wrap=fsync, which notes what is synced. */
+static ino_t synced[32];
+static int n_synced;
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+
+int __wrap_fsync(int fd)
+{
+    struct stat sb;
+
+    assert_int_equal(fstat(fd, &sb), 0);
+    assert_true(n_synced < (int)VB_COUNT(synced));
+    synced[n_synced++] = sb.st_ino;
+    return __real_fsync(fd);
+}
+
 static int make_dir(void **state)
 {
     (void)state;
@@ -202,6 +219,40 @@ static void parent_folders_are_made(void **state)
     assert_non_null(strstr(text, "/no-folder: File exists\n"));
 }
 
+/* Returns true if the folder dir/name was synced since `synced` was emptied. */
+static bool was_synced(const char *name)
+{
+    char path[128];
+    struct stat sb;
+    int i;
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    assert_int_equal(stat(path, &sb), 0);
+    for (i = 0; i < n_synced; i++)
+        if (synced[i] == sb.st_ino)
+            return true;
+    return false;
+}
+
+/* A new folder survives a power cut only if its parent is synced. */
+static void parents_of_new_folders_are_synced(void **state)
+{
+    char path[128];
+
+    (void)state;
+    snprintf(path, sizeof(path), "%s/sync/a/b", dir);
+    n_synced = 0;
+    assert_int_equal(vb_dir_make(path), VB_OK);
+    assert_true(was_synced(".") && was_synced("sync") && was_synced("sync/a"));
+    assert_int_equal(n_synced, 3);
+    snprintf(path, sizeof(path), "%s/sync/a/c/", dir);
+    n_synced = 0;
+    assert_int_equal(vb_dir_make(path), VB_OK);
+    assert_true(was_synced("sync/a") && n_synced == 1);
+    assert_int_equal(vb_dir_make(path), VB_OK); /* nothing is new, so nothing is synced */
+    assert_int_equal(n_synced, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -213,6 +264,7 @@ int main(void)
         cmocka_unit_test(failed_replace_leaves_nothing),
         cmocka_unit_test(only_regular_files_are_replaced),
         cmocka_unit_test(parent_folders_are_made),
+        cmocka_unit_test(parents_of_new_folders_are_synced),
     };
 
     return cmocka_run_group_tests(tests, make_dir, remove_dir) == 0 ? 0 : 1;

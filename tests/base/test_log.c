@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sys/resource.h>
 
 static void line_has_level_place_and_rank(void **state)
 {
@@ -62,6 +63,32 @@ static void errno_is_preserved_and_printed(void **state)
     assert_non_null(
         strstr(text, "error tests/base/test_log: open /x: No such file or directory\n"));
     assert_non_null(strstr(text, "error tests/base/test_log: bad line 7\n"));
+}
+
+static void a_limit_of_memory_is_named(void **state)
+{
+    struct rlimit old, limit;
+    struct t_stderr t;
+    char text[4096];
+
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_AS, &old), 0);
+    limit = old;
+    limit.rlim_cur = (rlim_t)1 << 50; /* a limit that nothing reaches */
+    if (old.rlim_cur != RLIM_INFINITY || setrlimit(RLIMIT_AS, &limit) != 0)
+        skip();
+    t_stderr_catch(&t);
+    errno = ENOMEM;
+    assert_int_equal(vb_err_sys("map"), VB_ERR_NO_MEMORY);
+    assert_int_equal(vb_err(VB_ERR_NO_MEMORY, "no memory for %d rows", 7), VB_ERR_NO_MEMORY);
+    assert_int_equal(setrlimit(RLIMIT_AS, &old), 0);
+    assert_int_equal(vb_err(VB_ERR_NO_MEMORY, "no limit"), VB_ERR_NO_MEMORY);
+    t_stderr_release(&t, text, sizeof(text));
+    assert_string_equal(text, "error tests/base/test_log: map: Cannot allocate memory; ulimit -v "
+                              "allows this process 1073741824 MB\n"
+                              "error tests/base/test_log: no memory for 7 rows: ulimit -v allows "
+                              "this process 1073741824 MB\n"
+                              "error tests/base/test_log: no limit\n");
 }
 
 static void long_lines_are_cut(void **state)
@@ -129,6 +156,7 @@ int main(void)
         cmocka_unit_test(line_has_level_place_and_rank),
         cmocka_unit_test(the_level_selects_messages),
         cmocka_unit_test(errno_is_preserved_and_printed),
+        cmocka_unit_test(a_limit_of_memory_is_named),
         cmocka_unit_test(long_lines_are_cut),
         cmocka_unit_test(threads_do_not_mix_lines),
     };

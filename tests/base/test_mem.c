@@ -107,6 +107,57 @@ static void shared_memory_is_on_the_reported_pages(void **state)
     vb_mem_unmap(&mem);
 }
 
+/* Sealed memory keeps its contents and its address, and nobody can map it for writing. */
+static void sealed_memory_is_read_only(void **state)
+{
+    static const size_t lens[] = {1, 100000, HUGE_LEN};
+    struct vb_mem mem, other;
+    struct vb_mem_id id;
+    char why[VB_OPTS_WHY];
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < VB_COUNT(lens); i++) {
+        assert_int_equal(vb_mem_map_sealable("verbena-test", lens[i], &mem), VB_OK);
+        memset(mem.ptr, 42, lens[i]);
+        assert_int_equal(vb_mem_seal(&mem), VB_OK);
+        assert_int_equal(vb_mem_identify(&mem, &id), VB_OK);
+        assert_int_equal(vb_mem_map_other(&id, &other, why), VB_OK);
+        assert_memory_equal(mem.ptr, other.ptr, lens[i]);
+        assert_ptr_equal(mmap(NULL, 1, PROT_WRITE, MAP_SHARED, mem.fd, 0), MAP_FAILED);
+        assert_int_equal(ftruncate(mem.fd, 0), -1);
+        assert_int_equal(pwrite(mem.fd, "x", 1, 0), -1);
+        vb_mem_unmap(&mem);
+        assert_int_equal(((unsigned char *)other.ptr)[lens[i] - 1], 42);
+        vb_mem_unmap(&other);
+    }
+}
+
+/* A process may be another one than the id means, because numbers of processes are used again. */
+static void other_memory_is_recognised(void **state)
+{
+    struct vb_mem mem, other = {.ptr = NULL};
+    struct vb_mem_id id, wrong;
+    char why[VB_OPTS_WHY];
+
+    (void)state;
+    assert_int_equal(vb_mem_map_sealable("verbena-test", 5000, &mem), VB_OK);
+    assert_int_equal(vb_mem_identify(&mem, &id), VB_OK);
+    wrong = id;
+    wrong.ino++;
+    assert_int_equal(vb_mem_map_other(&wrong, &other, why), VB_ERR_UNSUPPORTED);
+    assert_non_null(strstr(why, "another file"));
+    wrong = id;
+    wrong.len_bytes *= 2;
+    assert_int_equal(vb_mem_map_other(&wrong, &other, why), VB_ERR_UNSUPPORTED);
+    wrong = id;
+    wrong.fd = 1000000;
+    assert_int_equal(vb_mem_map_other(&wrong, &other, why), VB_ERR_UNSUPPORTED);
+    assert_non_null(strstr(why, "cannot open"));
+    assert_null(other.ptr);
+    vb_mem_unmap(&mem);
+}
+
 static void *map_and_unmap(void *arg)
 {
     struct vb_mem mem;
@@ -179,6 +230,8 @@ int main(void)
         cmocka_unit_test(private_memory_is_zeroed_and_aligned),
         cmocka_unit_test(shared_memory_is_shared),
         cmocka_unit_test(shared_memory_is_on_the_reported_pages),
+        cmocka_unit_test(sealed_memory_is_read_only),
+        cmocka_unit_test(other_memory_is_recognised),
         cmocka_unit_test(threads_may_map_at_the_same_time),
         cmocka_unit_test(impossible_sizes_are_refused),
         cmocka_unit_test(small_blocks_are_aligned_and_zeroed),

@@ -66,6 +66,10 @@ holds '.samples == 10' info mnist:. --part test
 quiet synth digits new/folder --n 5
 holds '.samples == 5' info mnist:new/folder
 gzip train-images-idx3-ubyte
+cp train-images-idx3-ubyte.gz whole.gz
+echo garbage >>train-images-idx3-ubyte.gz
+refused 1 "byte $(stat -c %s whole.gz) of the compressed file: garbage after the compressed data" info mnist:.
+mv whole.gz train-images-idx3-ubyte.gz
 holds '.samples == 50 and (.labels | add) == 50' info mnist:.
 head -c 300 train-images-idx3-ubyte.gz >cut.gz && mv cut.gz train-images-idx3-ubyte.gz
 refused 1 "the compressed data ends too early" info mnist:.
@@ -79,6 +83,49 @@ holds '.classes == 1000 and .features == 150528' info synth:kind=imagenet,n=3
 cp rows.csr first.csr
 "$verbena" data convert synth:kind=criteo,n=3000,features=5000 rows.csr >/dev/null || fail convert
 cmp -s rows.csr first.csr || fail "the same rows give a different file"
+
+# ---- data that would train wrongly is refused before the first step
+what=train
+printf '1 1:1\n0 2147483647:1\n' >huge
+refused 1 "huge: line 2: the index needs 2147483647 weights on every rank; if it is right, allow it with --features" \
+    sparse-lr --data libsvm:huge --test-split 0.5 --batch 1 --steps 1
+printf '1 1:3e38\n0 2:1\n' >large
+refused 1 "large: line 1: the value is too large, scale the data" sparse-lr --data libsvm:large --test-data libsvm:large
+printf '1 1:1\n0 2:1\n-1 2:1\n' >three
+refused 1 "three: line 3: the labels must be 0 and 1, or -1 and 1" sparse-lr --data libsvm:three --test-data libsvm:three
+
+# idx HEIGHT WIDTH: writes 20 images, the training part and the test part, to the folder HEIGHTxWIDTH
+idx() {
+    local part
+    mkdir "$1x$2"
+    for part in train t10k; do
+        {
+            # shellcheck disable=SC2059 # the format has the bytes
+            printf "\\0\\0\\10\\3\\0\\0\\0\\24\\0\\0\\0\\$(printf %o "$1")\\0\\0\\0\\$(printf %o "$2")"
+            head -c $((20 * $1 * $2)) /dev/zero
+        } >"$1x$2/$part-images-idx3-ubyte"
+        { printf '\0\0\10\1\0\0\0\24' && head -c 20 /dev/zero; } >"$1x$2/$part-labels-idx1-ubyte"
+    done
+}
+idx 14 56
+idx 48 64
+refused 2 "lenet takes images of 1 x 28 x 28; the images of mnist:14x56 are 1 x 14 x 56" \
+    lenet --data mnist:14x56 --batch 10 --steps 1
+refused 2 "alexnet takes images of 3 x 32 x 32; the images of mnist:48x64 are 1 x 48 x 64" \
+    alexnet --input 32 --data mnist:48x64 --batch 10 --steps 1
+quiet mlp --data mnist:14x56 --batch 10 --steps 1 --json # its first layer takes any 784 pixels
+refused 2 "mlp takes images of 1 x 28 x 28; the images of mnist:48x64" mlp --data mnist:48x64 --batch 10 --steps 1
+
+# ---- the model's own batch is made smaller for few samples; a batch that was given is not
+for ranks in 1 3; do
+    run softmax --data mnist:14x56 --steps 1 --json --ranks $ranks
+    want="warn engine/train/train_recipe.*: the batch is $((20 / ranks)) instead of 100, because there are only 20 samples"
+    [ "$code" = 0 ] || fail "train with few samples on $ranks ranks: exit $code: $err"
+    [ "$(grep -c "$want" err)" = 1 ] || fail "train with few samples on $ranks ranks: $err"
+    final ".global_batch == $((20 / ranks * ranks))" few samples
+done
+refused 2 "a step of 100 samples is not possible: the number must be from 1 (one per rank) to 20" \
+    softmax --data mnist:14x56 --batch 100 --steps 1
 
 # ---- a file that is overwritten or truncated while it is in use: the error message must name the file
 what=train

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Tests that no broken .csr file is left when the writer is killed, on file systems with and
- * without unnamed files (O_TMPFILE). The program is linked with --wrap=open, so that open() can
- * pretend that the file system has no unnamed files.
+ * without unnamed files (O_TMPFILE), and that a complete file survives a power cut. The program is
+ * linked with --wrap=open, so that open() can pretend that the file system has no unnamed files,
+ * and with --wrap=fsync and --wrap=rename, which note what is synced and when.
  *
  * Covers: data/csr.c
  */
@@ -33,6 +34,39 @@ int __wrap_open(const char *path, int flags, ...)
         va_end(args);
     }
     return __real_open(path, flags, mode);
+}
+
+/* What has been done, in order: 'f' a file was synced, 'd' the test's folder, 'r' a rename. */
+static char steps_done[64];
+
+static void note(char what)
+{
+    size_t n = strlen(steps_done);
+
+    assert_true(n + 1 < sizeof(steps_done));
+    steps_done[n] = what;
+}
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+
+int __wrap_fsync(int fd)
+{
+    struct stat info, folder;
+
+    assert_int_equal(fstat(fd, &info), 0);
+    assert_int_equal(stat(t_dir, &folder), 0);
+    note(info.st_ino == folder.st_ino && info.st_dev == folder.st_dev ? 'd' : 'f');
+    return __real_fsync(fd);
+}
+
+int __real_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to);
+
+int __wrap_rename(const char *from, const char *to)
+{
+    note('r');
+    return __real_rename(from, to);
 }
 
 static vb_status write_rows(const char *name, vb_data_progress_fn progress, void *arg)
@@ -150,6 +184,20 @@ static void old_temporary_files_are_replaced(void **state)
     assert_int_equal(files("again"), 1);
 }
 
+static void file_and_folder_are_synced(void **state)
+{
+    int i;
+
+    (void)state;
+    for (i = 0; i < 2; i++) {
+        no_unnamed = i == 1;
+        memset(steps_done, 0, sizeof(steps_done));
+        assert_int_equal(write_rows("synced", NULL, NULL), VB_OK);
+        assert_string_equal(steps_done, "frd");
+    }
+    no_unnamed = false;
+}
+
 static void without_unnamed_files_a_temporary_file_is_used(void **state)
 {
     (void)state;
@@ -165,6 +213,7 @@ int main(void)
         cmocka_unit_test(nothing_is_left_of_a_killed_writer),
         cmocka_unit_test(a_complete_file_replaces_the_old_one),
         cmocka_unit_test(old_temporary_files_are_replaced),
+        cmocka_unit_test(file_and_folder_are_synced),
         cmocka_unit_test(without_unnamed_files_a_temporary_file_is_used),
     };
 

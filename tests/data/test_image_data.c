@@ -29,6 +29,11 @@ static vb_status open_cifar(const char *path, struct vb_dataset *set_p)
     return vb_cifar_read(&path, 1, set_p);
 }
 
+static vb_status open_folder(const char *path, struct vb_dataset *set_p)
+{
+    return vb_cifar_open(path, VB_SYNTH_TRAIN, set_p);
+}
+
 static void write_right(void)
 {
     t_write("right-images", images, sizeof(images));
@@ -83,6 +88,35 @@ static void broken_idx_is_refused(void **state)
     assert_in_range(t_flip_everywhere(open_images, t_gzip(t_path("right-images"))), 0, 10 * 8);
 }
 
+/* A gzip file may have several members, and zeros after the last one; nothing else. */
+static void only_zeros_may_follow_a_gzip_member(void **state)
+{
+    static uint8_t file[16384];
+    struct vb_dataset set;
+    size_t first, all;
+    int padding;
+
+    (void)state;
+    write_right();
+    first = t_read(t_gzip(t_write("a", images, 20)), file, sizeof(file));
+    all = first + t_read(t_gzip(t_write("b", images + 20, sizeof(images) - 20)), file + first,
+                         sizeof(file) - first);
+    for (padding = 0; padding <= 4096; padding += 2048) {
+        assert_int_equal(open_images(t_write("members", file, all + (size_t)padding), &set), VB_OK);
+        vb_dataset_destroy(&set);
+    }
+    file[all + 1000] = 1;
+    t_refused(open_images, t_write("late", file, all + 1001), "garbage after the compressed data");
+    memcpy(file + all, "garbage", 7);
+    t_refused(open_images, t_write("garbage", file, all + 7), "garbage after the compressed data");
+    t_refused(open_images, t_write("garbage", file, all + 1), "garbage after the compressed data");
+    file[first] = 'x'; /* the second member is damaged: its contents must not be lost silently */
+    t_refused(open_images, t_write("damaged", file, all), "garbage after the compressed data");
+    file[all] = 0x1f;
+    file[first] = 0x1f;
+    t_refused(open_images, t_write("begun", file, all + 1), "the compressed data ends too early");
+}
+
 static void written_files_are_read_back(void **state)
 {
     struct vb_dataset made, back;
@@ -109,6 +143,7 @@ static void cifar_is_read(void **state)
     static uint8_t data[3 * RECORD];
     struct vb_dataset set;
     uint8_t pixels[3072];
+    char name[32];
     int i;
 
     (void)state;
@@ -117,9 +152,15 @@ static void cifar_is_read(void **state)
         memset(data + i * RECORD + 1, 10 + i, RECORD - 1);
     }
     t_write("data_batch_1.bin", data, sizeof(data));
-    t_write("data_batch_4.bin", data, RECORD);
-    assert_int_equal(vb_cifar_open(t_dir, VB_SYNTH_TRAIN, &set), VB_OK);
-    assert_true(set.n == 4 && set.c == 3 && set.h == 32 && set.classes == 10);
+    for (i = 3; i <= 5; i++) {
+        snprintf(name, sizeof(name), "data_batch_%d.bin", i);
+        t_write(name, data, RECORD);
+    }
+    t_refused(open_folder, t_dir, "the folder has no file data_batch_2.bin");
+    t_gzip(t_write("data_batch_2.bin", data, RECORD));
+    unlink(t_path("data_batch_2.bin"));
+    assert_int_equal(open_folder(t_dir, &set), VB_OK);
+    assert_true(set.n == 7 && set.c == 3 && set.h == 32 && set.classes == 10);
     assert_int_equal(vb_dataset_image(&set, 2, pixels), 7);
     assert_true(pixels[0] == 12 && pixels[3071] == 12);
     vb_dataset_destroy(&set);
@@ -173,6 +214,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(idx_is_read),
         cmocka_unit_test(broken_idx_is_refused),
+        cmocka_unit_test(only_zeros_may_follow_a_gzip_member),
         cmocka_unit_test(written_files_are_read_back),
         cmocka_unit_test(cifar_is_read),
         cmocka_unit_test(real_mnist_is_read),

@@ -15,7 +15,7 @@
 static const char svm[] = "+1 3:0.5 1:2 # a comment\n"
                           "\n"
                           "-1\n"
-                          "0 2:1e-3\r\n"
+                          "-1 2:1e-3\r\n"
                           "1.0 7:-1";
 
 static vb_status open_with(vb_status (*read)(const char *, int, struct row_sink *),
@@ -45,6 +45,13 @@ static vb_status open_criteo(const char *path, struct vb_dataset *set_p)
 static vb_status open_tf(const char *path, struct vb_dataset *set_p)
 {
     return open_with(vb_tfrecord_read, path, 0, set_p);
+}
+
+static vb_status open_csr_spec(const char *path, struct vb_dataset *set_p)
+{
+    const struct vb_data_spec spec = {.format = VB_DATA_CSR, .path = path};
+
+    return vb_data_open(&spec, 1, VB_SYNTH_TRAIN, set_p);
 }
 
 /* Returns row i of a data set. The row is valid until the next call. */
@@ -95,9 +102,19 @@ static void broken_libsvm_is_refused(void **state)
         {"1 1:1 2\n", "line 1: an entry is not INDEX:VALUE"},
         {"1 1:\n", "line 1: the value is not a number"},
         {"1 1:nan\n", "line 1: the value is not a number"},
-        {"1 1:1e39\n", "line 1: the value is not a number"},
+        {"1 1:1e39\n", "line 1: the value is too large"},
+        {"1 1:1\n0 2:1 4:-3e38\n",
+         "line 2: the value is too large, scale the data: its square is infinite as a float: "
+         "'-3e38'"},
+        {"1 1:1.9e19\n", "line 1: the value is too large"},
+        {"1 1:1\n1 3:1 2147483647:1\n",
+         "line 2: the index needs 2147483647 weights on every rank; if it is right, allow it with "
+         "--features 2147483647: '2147483647'"},
+        {"1 100000001:1\n", "line 1: the index needs 100000001 weights"},
+        {"1 1:1\n0 1:1\n-1 1:1\n", "line 3: the labels must be 0 and 1, or -1 and 1"},
+        {"-1 1:1\n1 1:1\n0 1:1\n", "line 3: the labels must be 0 and 1, or -1 and 1"},
         {"1 1:0x10\n", "line 1: the value is not a number"},
-        {"1 1:1\n1 2:1 2:3\n", "line 2: an index occurs twice"},
+        {"1 1:1\n1 2:1 2:3\n", "line 2: an index occurs twice: '2'"},
         {"1 qid:3 1:1\n", "line 1: the index is not"},
         {"\n\n# nothing\n", "has no rows"},
     };
@@ -111,6 +128,34 @@ static void broken_libsvm_is_refused(void **state)
     t_cut_everywhere(open_svm, t_gzip(t_write("svm", svm, sizeof(svm) - 1)), 0);
     t_flip_everywhere(open_svm, t_path("svm"));
     t_flip_everywhere(open_svm, t_path("svm.gz"));
+}
+
+/* The largest index is allowed if the user gives the number of features, and the features of
+ * Criteo are allowed in any case. */
+static void many_features_must_be_asked_for(void **state)
+{
+    const char *path = t_write("many", "1 2147483647:1\n", 15);
+    const char *criteo = t_write("criteo-size", "1 33762578:1e19\n", 16);
+    struct vb_data_spec spec = {.format = VB_DATA_LIBSVM, .path = path, .features = INT32_MAX};
+    struct vb_data_written written;
+    struct vb_dataset set = {.n = 0};
+
+    (void)state;
+    assert_int_equal(open_with(vb_libsvm_read, path, INT32_MAX, &set), VB_OK);
+    assert_int_equal(set.features, INT32_MAX);
+    vb_dataset_destroy(&set);
+    assert_int_equal(open_svm(criteo, &set), VB_OK);
+    assert_int_equal(set.features, VB_SYNTH_ROW_FEATURES);
+    vb_dataset_destroy(&set);
+    assert_int_equal(
+        vb_data_convert(&spec, 1, VB_SYNTH_TRAIN, t_path("many.csr"), NULL, NULL, &written), VB_OK);
+    t_refused(open_csr_spec, t_path("many.csr"),
+              "offset 40: the file has 2147483647 features and needs as many weights on every "
+              "rank; if this is right, allow it with --features 2147483647");
+    spec = (struct vb_data_spec){
+        .format = VB_DATA_CSR, .path = t_path("many.csr"), .features = INT32_MAX};
+    assert_int_equal(vb_data_open(&spec, 1, VB_SYNTH_TRAIN, &set), VB_OK);
+    vb_dataset_destroy(&set);
 }
 
 /* ---- Criteo ---------------------------------------------------------------------------------- */
@@ -262,6 +307,23 @@ static void tfrecord_is_read(void **state)
     }
 }
 
+/* Writes a file of one example whose second index is 2147483646, which needs three bytes more than
+ * 300. Returns the path of the file. */
+static const char *tf_huge_index(void)
+{
+    static const uint8_t index[] = {0xfe, 0xff, 0xff, 0xff, 7};
+    static const size_t lengths[] = {1, 19, 28, 30, 32};
+    uint8_t data[sizeof(example) + 3];
+    size_t i;
+
+    memcpy(data, example, 34);
+    memcpy(data + 34, index, sizeof(index));
+    memcpy(data + 34 + sizeof(index), example + 36, sizeof(example) - 36);
+    for (i = 0; i < VB_COUNT(lengths); i++)
+        data[lengths[i]] += 3;
+    return tf_file(data, sizeof(data), 1);
+}
+
 static void broken_tfrecord_is_refused(void **state)
 {
     uint8_t claim[20] = {0, 0, 0, 0, 1}, twice[sizeof(example)];
@@ -281,7 +343,13 @@ static void broken_tfrecord_is_refused(void **state)
     t_refused(open_tf, tf_changed(6, 'L'), "offset 0: record 1: there is no feature `label`");
     t_refused(open_tf, tf_changed(34, 5), "`index` and `value` have different lengths");
     t_refused(open_tf, tf_changed(24, 'D'), "`index` and `value` have different lengths");
-    t_refused(open_tf, tf_file(twice, sizeof(twice), 1), "an index occurs twice");
+    t_refused(open_tf, tf_file(twice, sizeof(twice), 1), "an index occurs twice: '5'");
+    t_refused(open_tf, tf_huge_index(),
+              "offset 0: record 1: the index needs 2147483647 weights on every rank; if it is "
+              "right, allow it with --features 2147483647: '2147483646'");
+    t_refused(open_tf, tf_changed(17, 2), "offset 0: record 1: the label must be 0 or 1");
+    t_refused(open_tf, tf_changed(sizeof(example) - 1, 0x7f),
+              "a value is not finite, or its square");
     t_refused(open_tf, tf_changed(1, 0x3b), "a field ends after its message");
     t_refused(open_tf, tf_changed(2, 0x0b), "a field has an unknown type");
     t_refused(open_tf, tf_changed(29, 0x12), "`index` has floats");
@@ -394,6 +462,7 @@ static void broken_csr_is_refused(void **state)
     t_refused(vb_csr_open, csr_changed(92, 0),
               "an index is out of range or out of order"); /* both indices are 0 */
     t_refused(vb_csr_open, csr_changed(100, 0x7fc00000), "a value is not finite");
+    t_refused(vb_csr_open, csr_changed(100, 0x7f000000), "its square is infinite as a float");
     t_refused(vb_csr_open, csr_changed(104, 2), "more values than entries");
 }
 
@@ -569,6 +638,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(libsvm_is_read),
         cmocka_unit_test(broken_libsvm_is_refused),
+        cmocka_unit_test(many_features_must_be_asked_for),
         cmocka_unit_test(criteo_is_read),
         cmocka_unit_test(broken_criteo_is_refused),
         cmocka_unit_test(tfrecord_is_read),

@@ -8,7 +8,7 @@
  * rounding is 6e-8 of a partial sum. Errors are far smaller in practice, so the tolerance is 3e-5.
  *
  * Covers: kernels/own/softmax_rows.c kernels/pixels/pixels_ten.c kernels/pixels/pixels_tiles.c
- * Covers: kernels/pixels/pixels_tiles_ten.c
+ * Covers: kernels/pixels/pixels_tiles_ten.c kernels/pixels/pixels_pack.c
  */
 #include "kernels/kernels.h"
 #include "kernels/pixels/pixels_priv.h"
@@ -125,6 +125,44 @@ static void one_shape(const struct shape *s)
     vb_k_add_ref(grads, want_grads, (size_t)n_weights);
     near(w, grads, n_weights, "weight");
     vb_k_pixels_destroy(p);
+}
+
+/* Packed pixels give the same bits. Packed pixels of other samples, or of which an end is missing,
+ * are refused. */
+static void packed_pixels_give_the_same_bits(void **state)
+{
+    const struct vb_k_picked picked = {.order = order, .n = 17};
+    struct vb_k_pixels *p, *packed, *none = NULL;
+    struct vb_mem mem;
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < VB_COUNT(shapes); i++) {
+        const struct shape *s = &shapes[i];
+
+        draw(s);
+        assert_int_equal(t_pixels_images(x, N, s->features, s->width, &p), VB_OK);
+        vb_k_pixels_forward(p, &picked, w, b, s->classes, want);
+        vb_k_pixels_backward(p, &picked, d, s->classes, want_grads, want_bias);
+        assert_int_equal(vb_k_pixels_pack(p, &mem), VB_OK);
+        vb_k_pixels_destroy(p);
+        assert_int_equal(vb_mem_seal(&mem), VB_OK);
+        assert_int_equal(vb_k_pixels_unpack(mem.ptr, mem.len_bytes, N, s->features, &packed),
+                         VB_OK);
+        vb_k_pixels_forward(packed, &picked, w, b, s->classes, logits);
+        vb_k_pixels_backward(packed, &picked, d, s->classes, grads, bias_grads);
+        assert_memory_equal(logits, want, 17 * (size_t)s->classes * sizeof(*want));
+        assert_memory_equal(grads, want_grads,
+                            (size_t)(s->features * s->classes) * sizeof(*want_grads));
+        vb_k_pixels_destroy(packed);
+        assert_int_equal(vb_k_pixels_unpack(mem.ptr, 8, N, s->features, &none), VB_ERR_INPUT);
+        assert_int_equal(vb_k_pixels_unpack(mem.ptr, mem.len_bytes, N + 1, s->features, &none),
+                         VB_ERR_INPUT);
+        assert_int_equal(vb_k_pixels_unpack(mem.ptr, mem.len_bytes, N, s->features + 1, &none),
+                         VB_ERR_INPUT);
+        vb_mem_unmap(&mem);
+    }
+    assert_null(none);
 }
 
 static void agrees_with_the_reference(void **state)
@@ -338,6 +376,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(agrees_with_the_reference),
+        cmocka_unit_test(packed_pixels_give_the_same_bits),
         cmocka_unit_test(zeros_are_skipped_and_nan_is_not),
         cmocka_unit_test(zeros_of_a_tile_are_skipped),
         cmocka_unit_test(lists_can_be_read_at_other_levels),

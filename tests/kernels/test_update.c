@@ -228,7 +228,8 @@ static void joint_step(const struct vb_k_rule *rule, int ranks, size_t n, bool n
                                .params_out = z.params_of,
                                .state_out = z.state_of,
                                .squares = z.squares_of,
-                               .norm_only = norm_only};
+                               .norm_only = norm_only,
+                               .room = vb_k_joint_room_create()};
     struct vb_k_norm norm;
     size_t r;
 
@@ -248,6 +249,7 @@ static void joint_step(const struct vb_k_rule *rule, int ranks, size_t n, bool n
         vb_k_joint_update(rule, &joint, &norm, norm.parts * r / (size_t)ranks,
                           norm.parts * (r + 1) / (size_t)ranks);
     }
+    free(joint.room);
 }
 
 /* Makes the same step as one rank, with the sum of all gradients in x.grads. */

@@ -34,6 +34,7 @@ cleanup() {
         kill "$pid" 2>/dev/null
     done
     for ns in "${names[@]}" "$hub"; do
+        ip netns pids "$ns" 2>/dev/null | xargs -r kill -KILL 2>/dev/null # ranks that did not end
         ip netns del "$ns" 2>/dev/null
     done
     rm -rf "$dir"
@@ -311,12 +312,13 @@ nothing_left "a rank killed"
 
 # ---- training that ends before its last step ------------------------------------------------------
 
-# train_on HOSTS: starts a long training in the background, and returns when all ranks make steps
+# train_on HOSTS OPTIONS...: starts a long training in the background, and returns when all ranks make steps
 train_on() {
-    local i
+    local i hosts=$1
+    shift
     steps=$(mktemp -u "$dir/steps.XXXXXX")
     set -m
-    ip netns exec "$hub" "$verbena" train softmax --data synth:1000 --steps 100000000 --hosts "$1" \
+    ip netns exec "$hub" "$verbena" train softmax --data synth:1000 --steps 100000000 --hosts "$hosts" "$@" \
         --checkpoint "$steps" --checkpoint-every 20 --logs "$dir/logs" >"$dir/out" 2>"$dir/err" &
     pid=$!
     set +m
@@ -358,6 +360,51 @@ finish
 nothing_left "a host without network"
 ip -n "${names[2]}" link set eth0 up
 reach 3
+
+# Ranks over ssh start no threads of OpenBLAS: they have the main thread, that of the control plane and the one that
+# watches standard input.
+train_on $three --threads 1
+for k in 1 2 3; do
+    for p in $(of_host $k); do
+        threads=$(find "/proc/$p/task" -mindepth 1 -maxdepth 1 | wc -l)
+        [ "$threads" = 3 ] || fail "a rank on host $k has $threads threads, expected 3"
+    done
+done
+
+# A launcher that is stopped for a moment does not end the job. Then its host loses power: the address is gone, so no
+# rank hears that the connections of the dead ssh processes are closed. The ranks still reach each other.
+kill -STOP "$pid"
+sleep 4
+kill -CONT "$pid"
+sleep 1
+[ "$(of_host 2 | wc -l)" = 2 ] || fail "a launcher was stopped for 4 s: $(cat "$dir/err")"
+kill -INT "$pid"
+finish
+[ "$code" = 130 ] || fail "Ctrl-C after a pause: exit $code: $err"
+
+train_on $three --timeout 10
+ip -n "$hub" addr del 10.98.0.254/24 dev br0
+kill -KILL "$pid"
+finish
+sleep 2
+[ "$(of_host 2 | wc -l)" = 2 ] || fail "the launcher's host lost power: ranks ended before the limit"
+nothing_left "the launcher's host lost power"
+ip -n "$hub" addr add 10.98.0.254/24 dev br0
+for k in 1 2 3; do
+    reach $k
+done
+
+# The same with the processes of the launcher alive: ranks say why they end, and ssh notices that the host is gone.
+VB_SSH="$VB_SSH -o ServerAliveInterval=5 -o ServerAliveCountMax=6" train_on $three --timeout 10
+ip -n "$hub" addr del 10.98.0.254/24 dev br0
+nothing_left "the launcher's network failed"
+finish
+[ "$code" = 1 ] || fail "the launcher's network failed: exit $code: $err"
+[[ $err == *'the connection to host 10.98.0.'*' broke'* ]] || fail "the launcher's network failed: $err"
+ip -n "$hub" addr add 10.98.0.254/24 dev br0
+for k in 1 2 3; do
+    reach $k
+done
 
 timeout 100 ip netns exec "$hub" "$verbena" "${job[@]}" --hosts 10.98.0.9,$three >"$dir/out" 2>"$dir/err"
 [[ $? = 1 && $(cat "$dir/err") == *'host 10.98.0.9 cannot be reached: ssh: connect to host'* ]] ||

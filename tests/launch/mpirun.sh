@@ -37,6 +37,23 @@ for ranks in 1 2 3; do
         fail "mpirun -n $ranks: $(cat "$dir/here" "$dir/out")"
 done
 
+# Ranks of mpirun start no threads of OpenBLAS. mpirun binds ranks to cores, where OpenBLAS would start none anyway, so
+# the ranks are not bound. softmax needs no thread but the main thread and that of the control plane.
+"${mpi[@]}" --bind-to none -n 2 "$verbena" train softmax --data synth:1000 --steps 100000000 --threads 1 \
+    >"$dir/out" 2>"$dir/err" </dev/null &
+pid=$!
+running 2
+for ((i = 0; i < 100; i++)); do
+    threads=$(for p in $(ours); do ls "/proc/$p/task"; done | wc -l)
+    [ "$threads" -lt 4 ] || break
+    sleep 0.1
+done
+sleep 0.5 # threads that are too many would have started before the two that are expected
+threads=$(for p in $(ours); do find "/proc/$p/task" -mindepth 1 -maxdepth 1 | wc -l; done | xargs)
+[ "$threads" = '2 2' ] || fail "the ranks of mpirun have '$threads' threads, expected 2 each: $(cat "$dir/err")"
+kill -TERM $pid
+ends "threads"
+
 # With --dedicated-servers some of the given ranks become servers, because the job cannot start more ranks.
 under "${mpi[@]}" -n 3 "$verbena" "${job[@]}" --mode async --dedicated-servers
 [ "$code $(jq -c '[.per_rank[].role]' "$dir/out")" = '0 ["worker","worker","server"]' ] ||
@@ -114,6 +131,29 @@ under env PMIX_RANK=0 PMIX_NAMESPACE=gone "$verbena" "${job[@]}"
     fail "without a server: exit $code: $err"
 under env PMIX_RANK=0 PMIX_NAMESPACE=gone "$verbena" "${job[@]}" --ranks 1
 [ "$code" = 0 ] || fail "without a server, --ranks 1: exit $code: $err"
+
+# A PMIx server that hangs: every call of PMIx has a deadline. Rank 1 stops mpirun before it calls PMIx_Init. With two
+# ranks, rank 0 is then in PMIx_Fence. mpirun passes on no output, so the ranks write to files.
+# shellcheck disable=SC2016 # the inner shell expands the variables
+for ranks in 1 2; do
+    rm -f "$dir"/stuck.*
+    long -n $ranks sh -c 'exec 2>"$0.$OMPI_COMM_WORLD_RANK"
+        if [ $((OMPI_COMM_WORLD_RANK + 1)) = "$OMPI_COMM_WORLD_SIZE" ]; then sleep 2; kill -STOP $PPID; fi
+        "$@"; echo "exit $?" >&2' "$dir/stuck" "$verbena" "${job[@]}" --timeout 6
+    for ((i = 0; i < 600; i++)); do
+        [ "$(cat "$dir"/stuck.* 2>/dev/null | grep -c '^exit')" != $ranks ] || break
+        sleep 0.1
+    done
+    for ((r = 0; r < ranks; r++)); do
+        call=PMIx_Init
+        [ $r = $((ranks - 1)) ] || call='PMIx_(Put|Fence)'
+        grep -qE "$call: .*within [0-9.]+ s.*--timeout" "$dir/stuck.$r" && grep -qx 'exit 1' "$dir/stuck.$r" ||
+            fail "a PMIx server that hangs, rank $r of $ranks: $(cat "$dir/stuck.$r")"
+    done
+    kill -KILL $pid
+    { wait $pid; } 2>/dev/null
+    nothing_left "a PMIx server that hangs"
+done
 
 # The whole job ends if a rank is killed, and if the user presses Ctrl-C.
 for how in KILL INT; do

@@ -236,12 +236,19 @@ under srun -n 2 env SLURM_PROCID=7 "$verbena" "${job[@]}"
 # start: starts a long job on both nodes, sets pid, and returns when its three ranks run
 start() {
     srun -Q -J long -N 2 -n 3 "$verbena" train softmax --data synth:1000 --steps 100000000 \
-        --secret-file "$dir/job.key" --timeout 10 >"$dir/out" 2>"$dir/err" </dev/null &
+        --threads 1 --secret-file "$dir/job.key" --timeout 10 >"$dir/out" 2>"$dir/err" </dev/null &
     pid=$!
     running 3
 }
 
+# Ranks of srun start no threads of OpenBLAS: they have the main thread and that of the control plane.
 start
+for ((i = 0; i < 100; i++)); do
+    threads=$(for p in $(ours); do find "/proc/$p/task" -mindepth 1 -maxdepth 1 | wc -l; done | xargs)
+    [ "$threads" != '2 2 2' ] || break
+    sleep 0.1
+done
+[ "$threads" = '2 2 2' ] || fail "the ranks of srun have '$threads' threads, expected 2 each"
 kill -KILL "$(ours | tail -n 1)"
 ends 'a rank killed'
 start

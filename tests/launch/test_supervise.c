@@ -346,7 +346,7 @@ static void a_stopped_rank_is_named(void **state)
     await(&w, "up ", 2);
     pid = (pid_t)strtol(strstr(w.err_text, "[rank 1] up ") + 12, NULL, 10);
     assert_int_equal(kill(pid, SIGSTOP), 0);
-    snprintf(want, sizeof(want), "rank 1 (process %d) is stopped (SIGSTOP)", (int)pid);
+    snprintf(want, sizeof(want), "rank 1 (pid %d) is stopped (SIGSTOP)", (int)pid);
     await(&w, want, 1);
     assert_int_equal(kill(pid, SIGCONT), 0); /* the first SIGTERM waits for all ranks */
     assert_int_equal(kill(w.pid, SIGTERM), 0);

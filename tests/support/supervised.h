@@ -29,7 +29,7 @@ static inline int run_as(const char *word, const struct part *parts, size_t n)
 {
     size_t i;
 
-    if (vb_launch_read(&me) != VB_OK || !me.supervised)
+    if (vb_launch_read(60000, &me) != VB_OK || !me.supervised)
         return 99;
     for (i = 0; i < n; i++)
         if (strcmp(parts[i].word, word) == 0)

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Why a job ends. If a rank is stopped or cannot be reached, the others end first: they notice that
+ * it is silent. So the first rank that ends is often not the cause. Ranks tell the supervisor which
+ * peer they lost and why; from that it finds the rank to name.
+ */
+#include "launch/supervise_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+vb_status vb_causes_init(struct vb_causes *c, int ranks)
+{
+    int i;
+
+    c->ranks = ranks;
+    c->len = 0;
+    c->blames = calloc((size_t)ranks, sizeof(*c->blames));
+    if (c->blames == NULL)
+        return vb_err_sys("calloc");
+    for (i = 0; i < ranks; i++)
+        c->blames[i].peer = -1;
+    return VB_OK;
+}
+
+void vb_causes_fini(struct vb_causes *c)
+{
+    free(c->blames);
+    c->blames = NULL;
+}
+
+void vb_causes_take(struct vb_causes *c, int rank, const char *line)
+{
+    int peer = -1, at = 0;
+
+    if (sscanf(line, " lost %d %n", &peer, &at) != 1 || at == 0)
+        return;
+    if (rank < 0 || rank >= c->ranks || peer < 0 || peer >= c->ranks || peer == rank)
+        return;
+    c->blames[rank].peer = peer;
+    snprintf(c->blames[rank].why, VB_NEWS_WHY, "%s", line + at);
+}
+
+/* Returns true for "begun". */
+static bool take_line(struct vb_causes *c, const char *line)
+{
+    int rank = -1, at = 0;
+
+    if (strcmp(line, "begun") == 0)
+        return true;
+    if (sscanf(line, "%d%n", &rank, &at) == 1)
+        vb_causes_take(c, rank, line + at);
+    return false;
+}
+
+bool vb_causes_read(struct vb_causes *c, int fd)
+{
+    bool begun = false;
+    char *line, *end;
+    ssize_t n;
+
+    while ((n = read(fd, c->buf + c->len, sizeof(c->buf) - 1 - c->len)) > 0) {
+        c->len += (size_t)n;
+        c->buf[c->len] = '\0';
+        for (line = c->buf; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+            *end = '\0';
+            begun |= take_line(c, line);
+        }
+        c->len = strlen(line);
+        memmove(c->buf, line, c->len);
+        if (c->len == sizeof(c->buf) - 1)
+            c->len = 0; /* no rank writes such a line */
+    }
+    return begun;
+}
+
+const struct vb_blame *vb_causes_find(const struct vb_causes *c, int rank, int *by_p)
+{
+    const struct vb_blame *blame = NULL, *next = &c->blames[rank];
+    int i, by = rank;
+
+    /* two ranks that lost each other would lead from one to the other for ever */
+    for (i = 0; i < c->ranks && next->peer >= 0 && next->peer != rank; i++) {
+        blame = next;
+        *by_p = by;
+        by = blame->peer;
+        next = &c->blames[by];
+    }
+    return blame;
+}
+
+void vb_death_explain(int rank, const siginfo_t *info, bool goes_on, struct vb_oom *oom, char *why,
+                      size_t size)
+{
+    int number = info->si_status, n;
+
+    if (info->si_code == CLD_EXITED) {
+        snprintf(why, size, "rank %d failed with exit code %d", rank, number);
+        return;
+    }
+    if (goes_on)
+        n = snprintf(why, size, "rank %d was killed by signal %d", rank, number);
+    else
+        n = snprintf(why, size, "rank %d died: signal %d (%s)%s", rank, number, strsignal(number),
+                     info->si_code == CLD_DUMPED ? ", core dumped" : "");
+    if (number == SIGKILL && vb_oom_killed(oom) && (size_t)n < size)
+        snprintf(why + n, size - (size_t)n,
+                 ": memory ran out (limit: %s); use fewer ranks on this host, a smaller --batch or "
+                 "less data, or raise the limit; verbena train --dry-run says what a job needs",
+                 oom->limit);
+}

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The deaths of ranks: which of them end the job, which one is the cause, and ranks that are
+ * stopped. A rank that others lost and that is still there is the *suspect*.
+ */
+#include "launch/supervise_priv.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/wait.h>
+
+/* If a rank is dead, kills its process group, reaps it and returns true. */
+static bool reap(struct job *job, int rank, siginfo_t *info)
+{
+    pid_t pid = job->pids[rank];
+
+    info->si_pid = 0;
+    if (pid <= 0 || waitid(P_PID, (id_t)pid, info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+        info->si_pid == 0)
+        return false;
+    kill(-pid, SIGKILL); /* processes that the rank may have started */
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    vb_fd_close(&job->in_fds[rank]);
+    job->pids[rank] = 0;
+    job->alive--;
+    return true;
+}
+
+static void say_death(struct job *job, int rank, const siginfo_t *info, bool goes_on)
+{
+    char why[512];
+
+    if (job->remote != NULL)
+        vb_remote_explain(job->remote, rank, info, vb_relay_last_line(job->relay, rank), why,
+                          sizeof(why));
+    else
+        vb_death_explain(rank, info, goes_on, &job->oom, why, sizeof(why));
+    vb_relay_say(job->relay, "%.460s%s", why, goes_on ? "; training goes on" : "");
+}
+
+/* A rank may find bad usage that the supervisor could not find. */
+static bool was_bad_usage(const siginfo_t *info)
+{
+    return info->si_code == CLD_EXITED && info->si_status == 2;
+}
+
+static void say_failure(struct job *job, int rank, const siginfo_t *info)
+{
+    if (was_bad_usage(info))
+        job->exit_code = 2;
+    say_death(job, rank, info, false);
+}
+
+/* Returns the signal for which a rank has stopped early, with all others; 0: it has not. */
+static int stopped_by(const siginfo_t *info)
+{
+    int number = info->si_status - 128;
+    bool stopped = number == SIGINT || number == SIGTERM || number == SIGHUP;
+
+    return info->si_code == CLD_EXITED && stopped ? number : 0;
+}
+
+static void note_failure(struct job *job, int rank, const siginfo_t *info)
+{
+    int number = stopped_by(info);
+
+    job->exit_code = number != 0 ? 128 + number : 1;
+    if (number != 0)
+        vb_relay_say(job->relay,
+                     "the job has stopped early, because a rank received signal %d (%s)", number,
+                     strsignal(number));
+    else if (job->suspect < 0)
+        say_failure(job, rank, info);
+    vb_job_enter(job, GRACE);
+}
+
+/* Called when a rank has died: what this rank wrote is in the pipe by then. */
+static bool has_begun(struct job *job)
+{
+    if (job->begun_fd >= 0 && vb_causes_read(&job->causes, job->begun_fd))
+        job->begun = true;
+    return job->begun || vb_relay_has_begun(job->relay);
+}
+
+/* Training must have begun. Bad usage concerns all ranks, so it always ends the job. */
+static bool can_do_without(struct job *job, int rank, const siginfo_t *info)
+{
+    const struct vb_supervise_opts *o = job->o;
+
+    return job->stage == RUNNING && o->outlive && (rank < o->vital || rank >= o->vital_end) &&
+           job->alive > 0 && has_begun(job) && !was_bad_usage(info);
+}
+
+/* A rank has ended with exit 0. A worker that ends so has printed the result, or knows that another
+ * has. The others will end soon too, unless they are stopped. */
+static void note_end(struct job *job, int rank)
+{
+    if (!job->o->outlive || rank >= job->o->workers)
+        return;
+    job->ended_well = true;
+    if (job->alive > 0)
+        vb_job_enter(job, GRACE);
+}
+
+/* Each host that cannot be used is reported, because none of them fails because of another. */
+static void note_host(struct job *job, int rank, const siginfo_t *info)
+{
+    if (job->stage >= ASKED)
+        return;
+    if (job->stage == RUNNING)
+        note_failure(job, rank, info);
+    else
+        say_death(job, rank, info, false);
+}
+
+/* Returns true for an end that the end of another rank cannot cause: a signal or bad usage. If a
+ * rank on another host is killed, ssh exits with 255, as after a broken connection. */
+static bool is_cause(const struct job *job, const siginfo_t *info)
+{
+    return info->si_code != CLD_EXITED || (job->remote != NULL && info->si_status == 255) ||
+           was_bad_usage(info);
+}
+
+static bool is_stopped(const struct job *job, int rank)
+{
+    siginfo_t info = {0};
+
+    return waitid(P_PID, (id_t)job->pids[rank], &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid != 0;
+}
+
+/* A rank has ended by itself. If it did so because it lost a peer, the peer is the cause: returns
+ * the peer if it is dead too; otherwise remembers it as the suspect, and returns the rank. */
+static int find_cause(struct job *job, int rank, const siginfo_t *dead)
+{
+    int by = rank;
+    const struct vb_blame *blame = vb_causes_find(&job->causes, rank, &by);
+    int peer = blame != NULL ? blame->peer : -1;
+
+    if (blame == NULL || (job->o->outlive && (peer < job->o->vital || peer >= job->o->vital_end)))
+        return rank;
+    if (dead[peer].si_pid != 0 && (dead[peer].si_code != CLD_EXITED || dead[peer].si_status != 0))
+        return peer;
+    job->suspect = peer;
+    job->suspect_by = by;
+    return rank;
+}
+
+/* Names the suspect when no other rank can tell more: all others have ended, or the grace time is
+ * over. A suspect that ends before is reported like any rank. */
+void vb_job_check_suspect(struct job *job)
+{
+    int rank = job->suspect;
+    bool stopped = rank >= 0 && job->remote == NULL && job->pids[rank] > 0 && is_stopped(job, rank);
+    bool alone = job->alive == 0 || (stopped && job->alive == 1);
+    bool over = job->stage > GRACE || (job->deadline_ns != 0 && vb_clock_ns() >= job->deadline_ns);
+    char where[VB_HOST_NAME + 16] = "";
+
+    if (rank < 0 || (!alone && !over))
+        return;
+    if (job->remote != NULL)
+        snprintf(where, sizeof(where), " on host %s", vb_remote_host(job->remote, rank));
+    else if (job->pids[rank] > 0)
+        snprintf(where, sizeof(where), " (pid %d)", (int)job->pids[rank]);
+    vb_relay_say(job->relay, "rank %d%s is %s: %s, says rank %d", rank, where,
+                 stopped ? "stopped" : "lost", job->causes.blames[job->suspect_by].why,
+                 job->suspect_by);
+    job->suspect = -1;
+}
+
+/* A rank that was killed or found bad usage is the cause of the failure; a rank that exited by
+ * itself has only noticed it. The latter may even have ended first, because the connections of a
+ * process close before it is dead. So a cause is reported in the grace time too. Once the job is
+ * being ended on purpose, deaths are not reported. */
+void vb_job_reap(struct job *job)
+{
+    siginfo_t info, first = {0};
+    int i, first_rank = -1;
+
+    (void)has_begun(job); /* reads the news */
+    for (i = 0; i < job->ranks; i++) {
+        if (!reap(job, i, &info))
+            continue;
+        job->dead[i] = info;
+        if (job->remote != NULL && !job->remote->has_hello[i]) {
+            note_host(job, i, &info);
+            continue;
+        }
+        if (info.si_code == CLD_EXITED && info.si_status == 0) {
+            note_end(job, i);
+            continue;
+        }
+        if (can_do_without(job, i, &info)) {
+            say_death(job, i, &info, true);
+            continue;
+        }
+        if (first_rank < 0 || (!is_cause(job, &first) && is_cause(job, &info))) {
+            first = info;
+            first_rank = i;
+        }
+    }
+    if (first_rank >= 0 && !is_cause(job, &first) && job->stage == RUNNING)
+        first_rank = find_cause(job, first_rank, job->dead);
+    if (first_rank >= 0 && job->stage == RUNNING) {
+        note_failure(job, first_rank, &job->dead[first_rank]);
+    } else if (first_rank >= 0 && job->stage == GRACE &&
+               (is_cause(job, &first) || first_rank == job->suspect)) {
+        job->suspect = -1;
+        say_failure(job, first_rank, &first);
+    }
+}
+
+/* While no rank is gone, the user may have paused the job. */
+static bool all_stopped(const struct job *job)
+{
+    int i;
+
+    if (job->stage != RUNNING || job->started < job->ranks || job->alive == job->ranks)
+        return false;
+    for (i = 0; i < job->ranks; i++)
+        if (job->pids[i] > 0 && !is_stopped(job, i))
+            return false;
+    return job->alive > 0;
+}
+
+/* The others wait for a rank that is stopped, and cannot know why it does not answer. */
+static void note_some_stopped(struct job *job)
+{
+    int i, n = 0;
+
+    for (i = 0; i < job->ranks && job->remote == NULL; i++)
+        n += job->pids[i] > 0 && is_stopped(job, i);
+    if (n == 0 || n == job->alive) {
+        job->some_ns = 0;
+        job->said_some = false;
+    } else if (job->some_ns == 0) {
+        job->some_ns = vb_clock_ns();
+    }
+}
+
+static void say_some_stopped(struct job *job)
+{
+    int i;
+
+    if (job->some_ns == 0 || job->said_some || job->stage != RUNNING ||
+        vb_clock_ns() < job->some_ns + job->grace_ns)
+        return;
+    job->said_some = true;
+    for (i = 0; i < job->ranks; i++)
+        if (job->pids[i] > 0 && is_stopped(job, i))
+            vb_relay_say(job->relay,
+                         "rank %d (pid %d) is stopped (SIGSTOP): kill -CONT %d continues it", i,
+                         (int)job->pids[i], (int)job->pids[i]);
+}
+
+void vb_job_note_stopped(struct job *job)
+{
+    note_some_stopped(job);
+    if (!all_stopped(job))
+        job->stopped_ns = 0;
+    else if (job->stopped_ns == 0)
+        job->stopped_ns = vb_clock_ns();
+}
+
+/* A batch system may stop the whole job for a while and continue the supervisor first. Then this
+ * check runs much too late, so it waits once more. */
+void vb_job_check_stopped(struct job *job)
+{
+    uint64_t now = vb_clock_ns();
+    int i;
+
+    say_some_stopped(job);
+    if (job->stopped_ns == 0 || now < job->stopped_ns + job->grace_ns)
+        return;
+    vb_job_note_stopped(job);
+    if (job->stopped_ns == 0)
+        return;
+    if (now - job->stopped_ns >= 2 * job->grace_ns) {
+        job->stopped_ns = now;
+        return;
+    }
+    for (i = 0; i < job->ranks; i++)
+        if (job->pids[i] > 0)
+            vb_relay_say(job->relay, "rank %d is stopped, and no other rank is left to go on", i);
+    job->stopped_ns = 0;
+    vb_job_give_up(job);
+}
