@@ -89,6 +89,8 @@ static int time_left_ms(const struct job *job)
         next = job->hello_deadline_ns;
     if (next == 0 && job->stopped_ns != 0)
         next = job->stopped_ns + job->grace_ns;
+    if (next == 0 && job->some_ns != 0 && !job->said_some && job->stage == RUNNING)
+        next = job->some_ns + job->grace_ns;
     if (job->beat_ns != 0 && (next == 0 || job->beat_ns < next))
         next = job->beat_ns;
     if (next == 0)

@@ -224,8 +224,39 @@ static bool all_stopped(const struct job *job)
     return job->alive > 0;
 }
 
+/* The others wait for a rank that is stopped, and cannot know why it does not answer. */
+static void note_some_stopped(struct job *job)
+{
+    int i, n = 0;
+
+    for (i = 0; i < job->ranks && job->remote == NULL; i++)
+        n += job->pids[i] > 0 && is_stopped(job, i);
+    if (n == 0 || n == job->alive) {
+        job->some_ns = 0;
+        job->said_some = false;
+    } else if (job->some_ns == 0) {
+        job->some_ns = vb_clock_ns();
+    }
+}
+
+static void say_some_stopped(struct job *job)
+{
+    int i;
+
+    if (job->some_ns == 0 || job->said_some || job->stage != RUNNING ||
+        vb_clock_ns() < job->some_ns + job->grace_ns)
+        return;
+    job->said_some = true;
+    for (i = 0; i < job->ranks; i++)
+        if (job->pids[i] > 0 && is_stopped(job, i))
+            vb_relay_say(job->relay,
+                         "rank %d (pid %d) is stopped (SIGSTOP): kill -CONT %d continues it", i,
+                         (int)job->pids[i], (int)job->pids[i]);
+}
+
 void vb_job_note_stopped(struct job *job)
 {
+    note_some_stopped(job);
     if (!all_stopped(job))
         job->stopped_ns = 0;
     else if (job->stopped_ns == 0)
@@ -239,6 +270,7 @@ void vb_job_check_stopped(struct job *job)
     uint64_t now = vb_clock_ns();
     int i;
 
+    say_some_stopped(job);
     if (job->stopped_ns == 0 || now < job->stopped_ns + job->grace_ns)
         return;
     vb_job_note_stopped(job);

@@ -222,6 +222,8 @@ struct job {
     uint64_t deadline_ns; /* end of the stage; 0: none */
     uint64_t grace_ns;
     uint64_t stopped_ns; /* time since which all remaining ranks are stopped; 0: not all are */
+    uint64_t some_ns;    /* time since which some are stopped, but not all; 0: none is */
+    bool said_some;      /* the supervisor has named them */
     int exit_code;
     struct vb_spawner spawner;
     struct vb_signals signals;

@@ -1,84 +1,208 @@
 /* SPDX-License-Identifier: MIT
  *
- * Callers that have not proved the secret yet. A stranger can do no more than occupy one of
- * PENDING_MAX entries for a few seconds and cause one line in the log.
+ * Callers that have not proved the secret yet. Each listener is a door with its own places, so
+ * strangers on the network take no place from callers on the unix socket. A caller is accepted only
+ * into a free place; the others wait in the kernel's queue. A stranger that says nothing keeps its
+ * place for a few seconds, or for a short time if others wait. So strangers can delay a rank, which
+ * dials again if it lost its place, but cannot keep it out, and the work of a wake is bounded.
  */
 #include "net/control/control_priv.h"
 
 #include <errno.h>
 #include <netinet/tcp.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define PENDING_NS (5ull * 1000 * 1000 * 1000)
+#define FAIR_NS (100ull * 1000 * 1000) /* a rank sends its call at once */
+#define RESERVE 128                    /* places for strangers, beside one for each rank */
+#define ACCEPTS_A_WAKE 16
+#define SUMMARY_NS (30ull * 1000 * 1000 * 1000)
 
-void vb_pending_drop(struct pending *p)
+static void drop(struct pending *p)
 {
+    if (p->fd >= 0)
+        p->door->used--;
     vb_fd_close(&p->fd);
     explicit_bzero(&p->hs, sizeof(p->hs));
 }
 
-/* Returns true if a warning has named this address, with any port; else remembers it. */
-static bool known_stranger(struct control *c, const char *peer)
+/* ---- the log of refusals --------------------------------------------------------------------- */
+
+/* Returns true if a line has named this address, with any port. */
+static bool is_known(const struct refusals *r, const char *peer)
 {
     size_t len = strcspn(peer, "]");
-    int i;
+    unsigned i;
 
     if (peer[len] == '\0')
         len = strcspn(peer, ":");
-    for (i = 0; i < c->n_refused && i < REFUSED_MAX; i++)
-        if (strncmp(c->refused[i], peer, len + 1) == 0)
+    for (i = 0; i < r->n_known; i++)
+        if (strncmp(r->known[i], peer, len + 1) == 0)
             return true;
-    snprintf(c->refused[c->n_refused % REFUSED_MAX], SOCK_TEXT, "%s", peer);
-    c->n_refused++;
     return false;
 }
 
+/* The first addresses get a line each. All other refusals are counted, and the pauses between the
+ * lines with the count grow, so that no flood fills the log. */
 static void refuse(struct control *c, struct pending *p, const char *why)
 {
+    struct refusals *r = &c->refusals;
     char peer[SOCK_TEXT];
 
     vb_sock_peer_text(p->fd, peer);
-    if (!known_stranger(c, peer))
+    if (r->n_known < REFUSED_MAX && !is_known(r, peer)) {
+        memcpy(r->known[r->n_known++], peer, sizeof(peer));
         VB_LOG_WARN("refused a connection from %s: %s", peer, why);
-    vb_pending_drop(p);
+    } else {
+        if (r->pause_ns == 0) {
+            r->pause_ns = SUMMARY_NS;
+            r->next_ns = vb_clock_ns() + SUMMARY_NS;
+        }
+        r->n_left_out++;
+        memcpy(r->last, peer, sizeof(peer));
+        r->last_why = why;
+    }
+    drop(p);
 }
 
-/* If no entry is free, refuses the oldest caller. */
-static struct pending *place(struct control *c)
+static void summarise(struct refusals *r, uint64_t now)
 {
-    struct pending *oldest = &c->pending[0];
+    if (r->n_left_out == 0 || now < r->next_ns)
+        return;
+    VB_LOG_WARN("refused %llu more connections, the last one from %s: %s", r->n_left_out, r->last,
+                r->last_why);
+    r->n_left_out = 0;
+    r->pause_ns *= 2;
+    r->next_ns = now + r->pause_ns;
+}
+
+/* ---- places ---------------------------------------------------------------------------------- */
+
+bool vb_door_open(struct door *door, int listen_fd, int ranks)
+{
     int i;
 
-    for (i = 0; i < PENDING_MAX; i++) {
-        if (c->pending[i].fd < 0)
-            return &c->pending[i];
-        if (c->pending[i].deadline < oldest->deadline)
-            oldest = &c->pending[i];
+    door->listen_fd = listen_fd;
+    door->n = ranks + RESERVE;
+    door->places = calloc((size_t)door->n, sizeof(*door->places));
+    for (i = 0; door->places != NULL && i < door->n; i++)
+        door->places[i] = (struct pending){.fd = -1, .door = door};
+    return door->places != NULL;
+}
+
+void vb_door_close(struct door *door)
+{
+    int i;
+
+    for (i = 0; door->places != NULL && i < door->n; i++)
+        drop(&door->places[i]);
+    free(door->places);
+    vb_fd_close(&door->listen_fd);
+}
+
+/* Finds a free place, or else that of the caller that has been silent for longest. A caller that
+ * has sent its call keeps its place. *fair_p is the time from which the place can be taken. */
+static struct pending *find_place(struct door *door, uint64_t *fair_p)
+{
+    struct pending *oldest = NULL;
+    int i;
+
+    *fair_p = 0;
+    for (i = 0; i < door->n; i++) {
+        struct pending *p = &door->places[i];
+
+        if (p->fd < 0)
+            return p;
+        if (p->hs.state == HANDSHAKE_CALL && (oldest == NULL || p->since < oldest->since))
+            oldest = p;
     }
-    refuse(c, oldest,
-           "too many connections are open at once, and this one was silent for the longest time");
+    *fair_p = oldest != NULL ? oldest->since + FAIR_NS : UINT64_MAX;
     return oldest;
 }
 
-void vb_accept_new(struct control *c, int listen_fd)
+uint64_t vb_door_opens(struct door *door)
+{
+    uint64_t fair = 0;
+
+    if (door->used == door->n)
+        (void)find_place(door, &fair);
+    return fair > door->shut_until ? fair : door->shut_until;
+}
+
+/* The process has no descriptor left. Trying again at once would only use up the CPU. */
+static void shut(struct control *c, struct door *door)
+{
+    struct rlimit limit = {0};
+    int err = errno;
+
+    door->shut_until = vb_clock_ns() + (uint64_t)c->opts.beat_ms * 1000000u;
+    if (c->said_shut)
+        return;
+    c->said_shut = true;
+    (void)getrlimit(RLIMIT_NOFILE, &limit);
+    VB_LOG_WARN("cannot accept connections for now: %s; this process may have %llu open files, and "
+                "%s raises the limit",
+                strerror(err), (unsigned long long)limit.rlim_cur,
+                err == ENFILE ? "sysctl fs.file-max" : "ulimit -n");
+}
+
+/* Returns -1 if nobody waits or no connection can be accepted now. */
+static int accept_one(struct control *c, struct door *door)
+{
+    int fd;
+
+    do {
+        fd = accept4(door->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    } while (fd < 0 && (errno == EINTR || errno == ECONNABORTED));
+    if (fd < 0 && errno != EAGAIN)
+        shut(c, door);
+    return fd;
+}
+
+void vb_door_answer(struct control *c, struct door *door)
 {
     struct pending *p;
-    int fd, on = 1;
+    uint64_t now = vb_clock_ns(), fair;
+    int i, fd, on = 1;
 
-    for (;;) {
-        fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd < 0 && (errno == EINTR || errno == ECONNABORTED))
-            continue;
-        if (fd < 0)
+    for (i = 0; i < ACCEPTS_A_WAKE; i++) {
+        p = find_place(door, &fair);
+        fd = p != NULL && now >= fair ? accept_one(c, door) : -1;
+        if (p == NULL || fd < 0)
             return;
+        if (p->fd >= 0)
+            refuse(c, p,
+                   "too many connections are open at once, and this one was silent for the longest "
+                   "time");
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)); /* unix sockets refuse it */
-        p = place(c);
         p->fd = fd;
-        p->deadline = vb_clock_ns() + vb_control_patient(c, PENDING_NS);
+        p->since = now;
+        door->used++;
         vb_handshake_init(&p->hs, (uint32_t)c->opts.rank, c->opts.epoch);
+        if (!vb_control_poll_place(c, door, p))
+            refuse(c, p, strerror(errno));
+        else
+            vb_pending_read(c, p); /* the call of a rank that has waited in the queue is here */
     }
 }
+
+void vb_pending_expire(struct control *c, uint64_t now)
+{
+    uint64_t limit = vb_control_patient(c, PENDING_NS);
+    int d, i;
+
+    for (d = 0; d < DOORS; d++)
+        for (i = 0; c->doors[d].used > 0 && i < c->doors[d].n; i++)
+            if (c->doors[d].places[i].fd >= 0 && now >= c->doors[d].places[i].since + limit)
+                refuse(c, &c->doors[d].places[i],
+                       "the caller did not prove in time that it knows the secret");
+    summarise(&c->refusals, now);
+}
+
+/* ---- the handshake --------------------------------------------------------------------------- */
 
 /* A handshake_judge_fn. */
 static enum wire_verdict judge(void *arg, const struct wire_call *call,
@@ -114,6 +238,13 @@ static enum wire_verdict judge(void *arg, const struct wire_call *call,
     return WIRE_WELCOME;
 }
 
+/* The descriptor has another owner now. */
+static void hand_over(struct pending *p)
+{
+    p->fd = -1;
+    p->door->used--;
+}
+
 /* The caller has proved the secret. Another one may have taken its slot since the call. */
 static void admit(struct control *c, struct pending *p)
 {
@@ -122,25 +253,34 @@ static void admit(struct control *c, struct pending *p)
     struct conn *conn;
 
     vb_auth_session(&session, p->hs.session, AUTH_LISTENER);
+    vb_control_unpoll(c, p->fd);
     if (call->kind == WIRE_JOIN) {
         if (vb_membership_give_slot(c, p->fd, &session))
-            p->fd = -1;
-        vb_pending_drop(p);
+            hand_over(p);
+        drop(p);
         return;
     }
     conn = &c->conns[call->rank];
     if (call->kind == WIRE_CONTROL && conn->slot == SLOT_EXPECTED && conn->epoch == call->epoch) {
         vb_conn_up(c, (int)call->rank, p->fd, &session);
-        p->fd = -1;
+        hand_over(p);
     } else if (call->kind == WIRE_DATA && conn->data.key_given && conn->epoch == call->epoch) {
         conn->data.fd = p->fd;
         conn->data.key_given = false; /* a key can be used once */
         explicit_bzero(conn->data.one_time, sizeof(conn->data.one_time));
-        p->fd = -1;
+        hand_over(p);
         pthread_cond_broadcast(&c->changed);
         vb_membership_news(c);
     }
-    vb_pending_drop(p);
+    drop(p);
+}
+
+/* Remembers why a rank was refused, for the list of missing ranks. Whoever called as this rank has
+ * proved nothing, so this is only a hint. */
+static void note_verdict(struct control *c, const struct handshake *hs)
+{
+    if (!hs->garbage && hs->call.kind == WIRE_CONTROL && hs->call.rank < (uint32_t)c->opts.slots)
+        c->conns[hs->call.rank].refused = hs->verdict;
 }
 
 void vb_pending_read(struct control *c, struct pending *p)
@@ -160,20 +300,12 @@ void vb_pending_read(struct control *c, struct pending *p)
     if (reply > 0 && send(p->fd, out, reply, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)reply)
         refuse(c, p, "the caller does not read the answer");
     else if (p->hs.state == HANDSHAKE_REFUSED && p->hs.verdict == WIRE_BUSY)
-        vb_pending_drop(p); /* the joiner will try again */
-    else if (p->hs.state == HANDSHAKE_REFUSED)
+        drop(p); /* the joiner will try again */
+    else if (p->hs.state == HANDSHAKE_REFUSED) {
+        note_verdict(c, &p->hs);
         refuse(c, p,
                p->hs.garbage ? "the caller is not a Verbena program"
                              : vb_wire_verdict_str(p->hs.verdict));
-    else if (p->hs.state == HANDSHAKE_DONE)
+    } else if (p->hs.state == HANDSHAKE_DONE)
         admit(c, p);
-}
-
-void vb_pending_expire(struct control *c, uint64_t now)
-{
-    int i;
-
-    for (i = 0; i < PENDING_MAX; i++)
-        if (c->pending[i].fd >= 0 && now >= c->pending[i].deadline)
-            refuse(c, &c->pending[i], "the caller did not prove in time that it knows the secret");
 }

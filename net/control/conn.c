@@ -52,8 +52,11 @@ void vb_conn_up(struct control *c, int rank, int fd, const struct auth_session *
 
     conn->fd = fd;
     conn->slot = SLOT_TAKEN;
-    conn->beat.heard_ns = vb_clock_ns();
+    vb_watch_start(c, rank);
     conn->session = *session;
+    conn->polled = 0;
+    if (!vb_control_poll_rank(c, rank))
+        vb_conn_lose(c, rank, strerror(errno));
     pthread_cond_broadcast(&c->changed);
 }
 
@@ -76,9 +79,8 @@ void vb_conn_lose(struct control *c, int rank, const char *why)
 
 /* ---- out ------------------------------------------------------------------------------------- */
 
-void vb_conn_flush(struct control *c, int rank)
+static void send_out(struct conn *conn)
 {
-    struct conn *conn = &c->conns[rank];
     ssize_t n;
 
     while (conn->fd >= 0 && conn->out.len > 0) {
@@ -95,6 +97,12 @@ void vb_conn_flush(struct control *c, int rank)
         conn->out.len -= (size_t)n;
         memmove(conn->out.bytes, conn->out.bytes + n, conn->out.len);
     }
+}
+
+void vb_conn_flush(struct control *c, int rank)
+{
+    send_out(&c->conns[rank]);
+    (void)vb_control_poll_rank(c, rank); /* it succeeds, because the descriptor is known */
 }
 
 static bool out_grow(struct conn *conn, size_t more)
@@ -207,6 +215,7 @@ static void take_abort(struct control *c, int rank)
         return;
     }
     conn->end.left = true;
+    vb_watch_confirm(c);
     vb_control_tell_lost(c, rank, why);
     vb_control_fail(c, VB_ERR_PEER, "rank %d (%s) gave up: %s", rank, vb_control_host(c, rank),
                     why);
@@ -223,9 +232,10 @@ static bool take_frame(struct control *c, int rank)
     case WIRE_TABLE:
     case WIRE_MEMBERS:
         return take_table(c, rank);
+    case WIRE_ASK:
     case WIRE_BEAT:
-        conn->beat.step = vb_wire_u64_decode(conn->in.payload);
-        return true;
+    case WIRE_SILENT:
+        return vb_watch_frame(c, rank);
     case WIRE_KEY:
         memcpy(conn->data.sealed, conn->in.payload, AUTH_SEALED_BYTES);
         conn->data.has_key = true;
@@ -300,8 +310,9 @@ static const char *take_payload(struct control *c, int rank)
 
 /* Reads once. Returns false if there was nothing to read, or with *why_p if the connection is
  * broken or closed. */
-static bool read_some(struct conn *conn, const char **why_p)
+static bool read_some(struct control *c, int rank, const char **why_p)
 {
+    struct conn *conn = &c->conns[rank];
     struct conn_in *in = &conn->in;
     bool in_head = in->head_have < in->head_len;
     unsigned char *to = in_head ? in->head + in->head_have : in->payload + in->have;
@@ -312,7 +323,7 @@ static bool read_some(struct conn *conn, const char **why_p)
         return false;
     if (n <= 0) {
         conn->end.inactive = n == 0;
-        *why_p = n < 0                ? "the connection failed"
+        *why_p = n < 0                ? vb_watch_broken(c, rank, errno)
                  : in->head_have == 0 ? "the connection closed"
                                       : "the connection closed in the middle of a control frame";
         return false;
@@ -333,7 +344,7 @@ void vb_conn_read(struct control *c, int rank)
 
     while (conn->fd >= 0 && why == NULL) {
         in_head = in->head_have < in->head_len;
-        if (!read_some(conn, &why))
+        if (!read_some(c, rank, &why))
             break;
         if (in_head && in->head_have == in->head_len)
             why = take_head(c, conn);

@@ -7,15 +7,16 @@
 #include "net/control/control_priv.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
 #define MS_NS 1000000ull
 #define GOODBYE_NS (500 * MS_NS)
+#define EVENTS_A_WAKE 64
 
 const char *vb_control_host(struct control *c, int rank)
 {
@@ -65,121 +66,88 @@ void vb_control_wake(struct control *c)
         VB_LOG_WARN("cannot wake the control thread: %s", strerror(errno));
 }
 
-static void send_beats(struct control *c, uint64_t now)
-{
-    unsigned char step[8];
-    int i;
-
-    if (now < c->beat_ns)
-        return;
-    c->beat_ns = now + (uint64_t)c->opts.beat_ms * MS_NS;
-    vb_wire_u64_encode(atomic_load_explicit(&c->step, memory_order_relaxed), step);
-    for (i = 0; i < c->opts.slots; i++)
-        vb_conn_send(c, i, WIRE_BEAT, step, sizeof(step));
-}
-
 uint64_t vb_control_patient(const struct control *c, uint64_t ns)
 {
     return c->opts.patience > 0 ? (uint64_t)((double)ns * c->opts.patience) : ns;
 }
 
-/* The time in which this thread itself did not run (the machine was paused, say) is not silence. */
-static void forgive_own_absence(struct control *c, uint64_t now)
-{
-    uint64_t beat = (uint64_t)c->opts.beat_ms * MS_NS, away = now - c->looked_ns;
-    int i;
+/* What a descriptor belongs to, as the data of its epoll events. An event that is served late,
+ * after its owner got another descriptor, does no harm: nothing is read without looking. */
+enum owner { OWNER_WAKE, OWNER_LISTEN, OWNER_RANK, OWNER_PLACE };
 
-    if (c->looked_ns != 0 && away > 2 * beat)
-        for (i = 0; i < c->opts.slots; i++)
-            c->conns[i].beat.heard_ns += away - beat;
-    c->looked_ns = now;
+static uint64_t owner_data(enum owner kind, int door, int number)
+{
+    return (uint64_t)kind << 40 | (uint64_t)door << 32 | (uint32_t)number;
 }
 
-static void count_data(struct control *c, uint64_t now)
+static bool epoll_set(struct control *c, int fd, int op, uint32_t events, uint64_t data)
 {
-    struct conn_beat *beat;
-    unsigned n;
-    int i;
+    struct epoll_event ev = {.events = events, .data.u64 = data};
 
-    for (i = 0; i < c->opts.slots && c->opts.heard != NULL; i++) {
-        beat = &c->conns[i].beat;
-        n = atomic_load_explicit(&c->opts.heard[i], memory_order_relaxed);
-        if (n != beat->data)
-            beat->heard_ns = now;
-        beat->data = n;
-    }
+    return epoll_ctl(c->epoll_fd, op, fd, &ev) == 0;
 }
 
-static void find_silent(struct control *c, uint64_t now)
+bool vb_control_poll_rank(struct control *c, int rank)
 {
-    char why[64];
-    int i;
+    struct conn *conn = &c->conns[rank];
+    uint32_t events = conn->out.len > 0 ? EPOLLIN | EPOLLOUT : EPOLLIN;
+    bool ok = true;
 
-    forgive_own_absence(c, now);
-    count_data(c, now);
-    for (i = 0; i < c->opts.slots; i++) {
-        struct conn *conn = &c->conns[i];
-        double silent_s = now > conn->beat.heard_ns ? (double)(now - conn->beat.heard_ns) / 1e9 : 0;
-
-        if (conn->fd < 0 || conn->end.left || silent_s * 1000 < c->opts.silent_ms)
-            continue;
-        snprintf(why, sizeof(why), "silent for %.1f s", silent_s);
-        conn->end.silent = true;
-        vb_conn_lose(c, i, why);
-    }
-    if (c->opts.elastic)
-        vb_membership_check(c, now);
+    if (conn->fd >= 0 && conn->polled != events && c->epoll_fd >= 0)
+        ok = epoll_set(c, conn->fd, conn->polled == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, events,
+                       owner_data(OWNER_RANK, 0, rank));
+    conn->polled = events;
+    return ok;
 }
 
-/* Owners of descriptors. A number below `slots` is a rank, a higher one a pending caller. */
-enum { OWNER_WAKE = -1, OWNER_LISTEN = -2, OWNER_UNIX = -3 };
-
-struct waits {
-    struct pollfd *fds;
-    int *owners;
-    nfds_t n;
-};
-
-static void add_wait(struct waits *w, int fd, short events, int owner)
+bool vb_control_poll_place(struct control *c, const struct door *door, const struct pending *p)
 {
-    if (fd < 0)
-        return;
-    w->fds[w->n] = (struct pollfd){.fd = fd, .events = events};
-    w->owners[w->n++] = owner;
+    return epoll_set(c, p->fd, EPOLL_CTL_ADD, EPOLLIN,
+                     owner_data(OWNER_PLACE, (int)(door - c->doors), (int)(p - door->places)));
 }
 
-static void fill_waits(struct control *c, struct waits *w)
+void vb_control_unpoll(struct control *c, int fd)
 {
-    int i;
-
-    w->n = 0;
-    add_wait(w, c->wake_fd, POLLIN, OWNER_WAKE);
-    if (!c->stopping) {
-        add_wait(w, c->opts.listen_fd, POLLIN, OWNER_LISTEN);
-        add_wait(w, c->opts.unix_fd, POLLIN, OWNER_UNIX);
-    }
-    for (i = 0; i < c->opts.slots; i++)
-        add_wait(w, c->conns[i].fd, c->conns[i].out.len > 0 ? POLLIN | POLLOUT : POLLIN, i);
-    for (i = 0; i < PENDING_MAX; i++)
-        add_wait(w, c->pending[i].fd, POLLIN, c->opts.slots + i);
+    (void)epoll_set(c, fd, EPOLL_CTL_DEL, 0, 0);
 }
 
-static void serve(struct control *c, int owner)
+/* Waits for the listener only if a caller can be accepted. Returns when that will be; UINT64_MAX:
+ * it can be now. */
+static uint64_t poll_door(struct control *c, struct door *door, uint64_t now)
 {
+    uint64_t opens = c->stopping ? UINT64_MAX : vb_door_opens(door);
+    bool listens = door->listen_fd >= 0 && opens <= now;
+
+    if (listens != door->polled &&
+        epoll_set(c, door->listen_fd, listens ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, EPOLLIN,
+                  owner_data(OWNER_LISTEN, (int)(door - c->doors), 0)))
+        door->polled = listens;
+    return opens <= now ? UINT64_MAX : opens;
+}
+
+static void serve(struct control *c, uint64_t data)
+{
+    struct door *door = &c->doors[data >> 32 & 0xff];
+    int number = (int)(data & UINT32_MAX);
     uint64_t count;
 
-    if (owner == OWNER_WAKE) {
+    switch ((enum owner)(data >> 40)) {
+    case OWNER_WAKE:
         if (read(c->wake_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
             VB_LOG_WARN("cannot read an eventfd: %s", strerror(errno));
-    } else if (owner == OWNER_LISTEN || owner == OWNER_UNIX) {
-        if (!c->stopping) /* this call may be for the next group at this address */
-            vb_accept_new(c, owner == OWNER_LISTEN ? c->opts.listen_fd : c->opts.unix_fd);
-    } else if (owner >= c->opts.slots) {
-        if (c->pending[owner - c->opts.slots].fd >= 0)
-            vb_pending_read(c, &c->pending[owner - c->opts.slots]);
-    } else {
-        vb_conn_flush(c, owner);
-        vb_conn_read(c, owner);
+        break;
+    case OWNER_LISTEN:
+        if (!c->stopping) /* a call may be for the next group at this address */
+            vb_door_answer(c, door);
+        break;
+    case OWNER_RANK:
+        vb_conn_flush(c, number);
+        vb_conn_read(c, number);
+        break;
+    case OWNER_PLACE:
+        if (door->places[number].fd >= 0)
+            vb_pending_read(c, &door->places[number]);
+        break;
     }
 }
 
@@ -194,38 +162,47 @@ static bool may_end(struct control *c)
     return true;
 }
 
+/* Returns when the thread must wake at the latest. */
+static uint64_t work_due(struct control *c, uint64_t now)
+{
+    uint64_t wake, opens;
+    int i;
+
+    vb_watch(c, now);
+    vb_pending_expire(c, now);
+    wake = c->beat_ns;
+    for (i = 0; i < DOORS; i++) {
+        opens = poll_door(c, &c->doors[i], now);
+        wake = opens < wake ? opens : wake;
+    }
+    return wake;
+}
+
 static void *control_main(void *arg)
 {
+    struct epoll_event events[EVENTS_A_WAKE];
     struct control *c = arg;
-    size_t room = (size_t)c->opts.slots + PENDING_MAX + 3;
-    struct waits w = {.fds = calloc(room, sizeof(*w.fds)), .owners = calloc(room, sizeof(int))};
-    uint64_t now, end = UINT64_MAX;
-    nfds_t i;
+    uint64_t now, wake, end = UINT64_MAX;
+    int i, n;
 
     vb_log_set_rank(c->opts.rank);
+    (void)pthread_setname_np(pthread_self(), "vb-control"); /* for ps, top and tests */
     pthread_mutex_lock(&c->lock);
-    if (w.fds == NULL || w.owners == NULL)
-        vb_control_fail(c, VB_ERR_NO_MEMORY, "no memory for the control thread");
-    while (w.fds != NULL && w.owners != NULL) {
+    for (;;) {
         now = vb_clock_ns();
         if (c->stopping && end == UINT64_MAX)
             end = now + GOODBYE_NS;
         if (c->stopping && (may_end(c) || now >= end))
             break;
-        send_beats(c, now);
-        find_silent(c, now);
-        vb_pending_expire(c, now);
-        fill_waits(c, &w);
+        wake = work_due(c, now);
         pthread_mutex_unlock(&c->lock);
-        poll(w.fds, w.n, vb_sock_ms_left(c->beat_ns < end ? c->beat_ns : end, c->opts.beat_ms));
+        n = epoll_wait(c->epoll_fd, events, EVENTS_A_WAKE,
+                       vb_sock_ms_left(wake < end ? wake : end, c->opts.beat_ms));
         pthread_mutex_lock(&c->lock);
-        for (i = 0; i < w.n; i++)
-            if (w.fds[i].revents != 0)
-                serve(c, w.owners[i]);
+        for (i = 0; i < n; i++)
+            serve(c, events[i].data.u64);
     }
     pthread_mutex_unlock(&c->lock);
-    free(w.fds);
-    free(w.owners);
     return NULL;
 }
 
@@ -237,11 +214,10 @@ static void control_free(struct control *c)
 
     for (i = 0; c->conns != NULL && i < c->opts.slots; i++)
         vb_conn_fini(&c->conns[i]);
-    for (i = 0; i < PENDING_MAX; i++)
-        vb_pending_drop(&c->pending[i]);
+    for (i = 0; i < DOORS; i++)
+        vb_door_close(&c->doors[i]);
     vb_fd_close(&c->wake_fd);
-    vb_fd_close(&c->opts.listen_fd);
-    vb_fd_close(&c->opts.unix_fd);
+    vb_fd_close(&c->epoll_fd);
     free(c->conns);
     free(c->table);
     pthread_cond_destroy(&c->changed);
@@ -258,14 +234,13 @@ static struct control *control_alloc(const struct control_opts *opts)
     if (c == NULL)
         return NULL;
     c->opts = *opts;
-    for (i = 0; i < PENDING_MAX; i++)
-        c->pending[i].fd = -1;
     pthread_mutex_init(&c->lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&c->changed, &attr);
     pthread_condattr_destroy(&attr);
     c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    c->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     c->epoch = opts->epoch;
     c->joining = -1;
     c->conns = calloc((size_t)opts->slots, sizeof(*c->conns));
@@ -277,6 +252,15 @@ static struct control *control_alloc(const struct control_opts *opts)
         c->conns[i].slot = SLOT_EXPECTED;
     }
     return c;
+}
+
+/* Both doors take over their descriptors, also if there is no memory. */
+static bool open_doors(struct control *c)
+{
+    bool tcp = vb_door_open(&c->doors[DOOR_TCP], c->opts.listen_fd, c->opts.slots);
+    bool local = vb_door_open(&c->doors[DOOR_UNIX], c->opts.unix_fd, c->opts.slots);
+
+    return tcp && local;
 }
 
 vb_status vb_control_open(const struct control_opts *opts, struct control **control_p)
@@ -291,7 +275,8 @@ vb_status vb_control_open(const struct control_opts *opts, struct control **cont
             close(opts->unix_fd);
         return st;
     }
-    if (c->conns == NULL || c->wake_fd < 0) {
+    if (!open_doors(c) || c->conns == NULL ||
+        !epoll_set(c, c->wake_fd, EPOLL_CTL_ADD, EPOLLIN, owner_data(OWNER_WAKE, 0, 0))) {
         st = vb_err_sys("cannot open the control connections");
     } else {
         errno = pthread_create(&c->thread, NULL, control_main, c);
@@ -438,15 +423,4 @@ bool vb_control_is_gone(struct control *c, int rank)
            atomic_load_explicit(&c->failed, memory_order_relaxed) != VB_OK;
     pthread_mutex_unlock(&c->lock);
     return gone;
-}
-
-double vb_control_silence_s(struct control *c, int rank, uint64_t *step_p)
-{
-    uint64_t now = vb_clock_ns(), heard;
-
-    pthread_mutex_lock(&c->lock);
-    heard = c->conns[rank].beat.heard_ns;
-    *step_p = c->conns[rank].beat.step;
-    pthread_mutex_unlock(&c->lock);
-    return now > heard ? (double)(now - heard) / 1e9 : 0;
 }

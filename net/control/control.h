@@ -30,8 +30,8 @@ struct control_opts {
     const unsigned char *secret; /* borrowed until vb_control_close(); NULL: nobody may call */
     int listen_fd; /* closed by vb_control_close(), or by vb_control_open() if that fails */
     int unix_fd;   /* closed in the same way; -1: none */
-    int beat_ms;
-    int silent_ms; /* a peer that sends nothing for this long is lost */
+    int beat_ms;   /* how often this rank asks the peers that it watches (watch.c) */
+    int silent_ms; /* a peer that answers nobody for this long is lost */
     /* For each rank, a count of the data that came from it, which is a sign of life too: on a slow
      * link heartbeats wait behind data. NULL: none. */
     const _Atomic unsigned *heard;
@@ -49,7 +49,8 @@ vb_status vb_control_open(const struct control_opts *opts, struct control **cont
 /* Says goodbye to all peers, waits briefly until they have too, and ends the thread. */
 void vb_control_close(struct control *control);
 
-/* Connects to a peer that listens. The two ranks prove the secret to each other. */
+/* Connects to a peer that listens, again if it hangs up before the two ranks have proved the secret
+ * to each other. */
 vb_status vb_control_dial(struct control *control, int rank, const struct sock_addr *to,
                           uint64_t deadline);
 
@@ -60,19 +61,22 @@ vb_status vb_control_wait_up(struct control *control, int from, int to, uint64_t
 vb_status vb_control_local_addr(struct control *control, int rank, struct sock_addr *addr_p);
 
 /* Rank 0 collects the infos of all ranks and sends them to each rank as a table. infos has `world`
- * entries: the caller fills in its own, this function the others. After 10 s rank 0 logs which
- * ranks are missing and how far each has come. */
+ * entries: the caller fills in its own, this function the others. From time to time rank 0 logs
+ * which ranks are missing and how far each has come. */
 vb_status vb_control_rendezvous(struct control *control, struct wire_info *infos,
                                 uint64_t deadline);
 
 /* The data connection of a pair needs a one-time key: the lower rank gives it, the higher rank
- * takes it, connects, and authenticates its socket fd with vb_control_stream_dial(). The lower rank
- * gets its socket from vb_control_stream_wait(). */
+ * takes it, and connects with vb_control_stream_dial(), which calls `connect` for a socket and
+ * proves the key, again if the lower rank hangs up. The lower rank gets its socket from
+ * vb_control_stream_wait(). */
+typedef vb_status (*control_connect_fn)(void *arg, uint64_t deadline, int *fd_p);
 vb_status vb_control_give_key(struct control *control, int rank);
 vb_status vb_control_take_key(struct control *control, int rank, uint64_t deadline,
                               unsigned char key[AUTH_KEY_BYTES]);
-vb_status vb_control_stream_dial(struct control *control, int rank, int fd,
-                                 const unsigned char key[AUTH_KEY_BYTES], uint64_t deadline);
+vb_status vb_control_stream_dial(struct control *control, int rank, control_connect_fn connect,
+                                 void *arg, const unsigned char key[AUTH_KEY_BYTES],
+                                 uint64_t deadline, int *fd_p);
 vb_status vb_control_stream_wait(struct control *control, int rank, uint64_t deadline, int *fd_p);
 
 /* Derives a key of this pair from the session key of its connection. */
@@ -154,7 +158,8 @@ vb_status vb_control_meet_members(struct control *control, const struct wire_inf
                                   struct wire_member *members, uint64_t deadline);
 void vb_control_joined(struct control *control); /* tells rank 0 that all connections are up */
 
-/* Returns the seconds since a peer was heard, and in *step_p the counter in its last heartbeat. */
+/* Asks a peer for a heartbeat and waits a moment. Returns the seconds since the peer was heard, and
+ * in *step_p the counter in its last heartbeat. */
 double vb_control_silence_s(struct control *control, int rank, uint64_t *step_p);
 
 #endif

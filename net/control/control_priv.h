@@ -12,8 +12,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define PENDING_MAX 32
-#define REFUSED_MAX 16
+#define REFUSED_MAX 8
 #define LEAVE_NS 2000000000u /* time for the last notes of a rank that said goodbye to arrive */
 
 /* A blob that a peer has sent and that nobody has asked for yet. */
@@ -62,9 +61,12 @@ struct conn_out {
 };
 
 struct conn_beat {
-    uint64_t heard_ns; /* when something was last received */
-    uint64_t step;     /* counter of the last heartbeat */
-    unsigned data;     /* control_opts.heard when find_silent() last ran */
+    uint64_t heard_ns;   /* when something was last received */
+    uint64_t step;       /* counter of the last heartbeat */
+    bool watched;        /* this rank asks the peer for heartbeats (watch.c) */
+    uint64_t accused_ns; /* when somebody found the peer silent; 0: nobody, or it has answered */
+    uint32_t accused_ms; /* how long the peer had been silent then */
+    unsigned data;       /* control_opts.heard when vb_watch() last ran */
 };
 
 /* The data connection that the peer makes, and the keys for it. */
@@ -106,11 +108,13 @@ struct conn_past {
 
 /* The slot of one peer, and the connection to it. */
 struct conn {
-    int fd; /* -1: not up */
+    int fd;          /* -1: not up */
+    uint32_t polled; /* the events that the thread waits for; 0: none yet */
     enum slot_state slot;
     uint32_t epoch; /* the epoch of this rank or of the peer, whichever joined later */
     bool has_info;
     struct wire_info info;
+    enum wire_verdict refused; /* why a caller with this rank was refused; 0: none was */
     struct auth_session session;
     struct blob_list blobs; /* received for vb_control_exchange() */
     struct conn_in in;
@@ -123,10 +127,32 @@ struct conn {
 };
 
 /* A caller that has not proved the secret yet. */
+struct door;
 struct pending {
-    int fd; /* -1: this entry is free */
-    uint64_t deadline;
+    int fd; /* -1: this place is free */
+    struct door *door;
+    uint64_t since; /* when the caller was accepted */
     struct handshake hs;
+};
+
+/* A listener, and the places for its callers. */
+enum { DOOR_TCP, DOOR_UNIX, DOORS };
+struct door {
+    int listen_fd; /* -1: none */
+    struct pending *places;
+    int n, used;         /* number of places, and of those that are taken */
+    bool polled;         /* the thread waits for the listener */
+    uint64_t shut_until; /* nobody is accepted before */
+};
+
+/* What the log has said about refused callers, and what it has left out. */
+struct refusals {
+    char known[REFUSED_MAX][SOCK_TEXT]; /* addresses that a line has named */
+    unsigned n_known;
+    unsigned long long n_left_out; /* since the last line with this number */
+    char last[SOCK_TEXT];          /* the last address that was left out, and why */
+    const char *last_why;
+    uint64_t next_ns, pause_ns; /* when the next line is due; 0: none yet */
 };
 
 struct control {
@@ -134,13 +160,13 @@ struct control {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    int wake_fd;
+    int wake_fd, epoll_fd;
     bool stopping;
 
     struct conn *conns; /* one for each slot; the entry of this rank is never connected */
-    struct pending pending[PENDING_MAX];
-    char refused[REFUSED_MAX][SOCK_TEXT]; /* addresses that a warning has already named */
-    int n_refused;
+    struct door doors[DOORS];
+    struct refusals refusals;
+    bool said_shut; /* the log says that no connection can be accepted */
 
     /* The table of ranks or the list of members, from rank 0. NULL: not received yet. */
     unsigned char *table;
@@ -153,8 +179,10 @@ struct control {
     uint64_t n_freed;
     uint32_t next_tag;
     _Atomic uint64_t step;
-    uint64_t beat_ns;   /* when the next heartbeat is due */
-    uint64_t looked_ns; /* when find_silent() last ran */
+    uint64_t beat_ns;     /* when the next heartbeats are asked for */
+    uint64_t looked_ns;   /* when vb_watch() last ran */
+    bool complete;        /* all pairs of the ranks at the start are connected */
+    char silent_text[48]; /* why a peer is lost whose host does not answer */
 
     _Atomic vb_status failed; /* set once, after `failure` was written */
     char failure[256];
@@ -167,6 +195,12 @@ void vb_control_tell_lost(const struct control *c, int rank, const char *why);
 void vb_control_fail(struct control *c, vb_status st, const char *fmt, ...) VB_PRINTF(3, 4);
 const char *vb_control_host(struct control *c, int rank);
 void vb_control_wake(struct control *c); /* wakes the control thread */
+
+/* Tell the thread, under the lock, which descriptors it has to wait for. Closing a descriptor ends
+ * that, too. They return false, with errno, if the kernel cannot. */
+bool vb_control_poll_rank(struct control *c, int rank);
+bool vb_control_poll_place(struct control *c, const struct door *door, const struct pending *p);
+void vb_control_unpoll(struct control *c, int fd);
 
 /* Both are called under the lock. The first waits for the next change and returns false after the
  * deadline. The second waits until something has come from a rank. */
@@ -207,10 +241,21 @@ bool vb_membership_give_slot(struct control *c, int fd, const struct auth_sessio
 bool vb_membership_frame(struct control *c, int rank);
 void vb_membership_info_came(struct control *c, int rank);
 
-/* accept.c */
-void vb_accept_new(struct control *c, int listen_fd);
+/* watch.c: asks for heartbeats and finds peers that no longer run. The last three are called when a
+ * connection is up, has failed, or when a frame about another rank has come. */
+void vb_watch(struct control *c, uint64_t now);
+void vb_watch_start(struct control *c, int rank);
+const char *vb_watch_broken(struct control *c, int rank, int err); /* returns why */
+bool vb_watch_frame(struct control *c, int rank);
+/* A peer gives up. If all of this group are about to lose another rank, that is why. */
+void vb_watch_confirm(struct control *c);
+
+/* accept.c. The door takes over the descriptor. */
+bool vb_door_open(struct door *door, int listen_fd, int ranks);
+void vb_door_close(struct door *door);
+uint64_t vb_door_opens(struct door *door); /* from when on a caller can be accepted */
+void vb_door_answer(struct control *c, struct door *door);
 void vb_pending_read(struct control *c, struct pending *p);
 void vb_pending_expire(struct control *c, uint64_t now);
-void vb_pending_drop(struct pending *p);
 
 #endif

@@ -2,7 +2,10 @@
 #include "net/control/handshake.h"
 #include "net/control/sock.h"
 
+#include <poll.h>
 #include <string.h>
+
+#define PATIENT_NS (10ull * 1000 * 1000 * 1000)
 
 static vb_status refused(int fd, const char *why)
 {
@@ -12,9 +15,19 @@ static vb_status refused(int fd, const char *why)
     return vb_err(VB_ERR_ACCESS, "%s refused this rank: %s", peer, why);
 }
 
+/* A proof of zeros tells the listener that the secrets differ: it cannot know otherwise. */
+static void say_bad_secret(int fd, uint64_t deadline)
+{
+    unsigned char zeros[WIRE_PROOF] = {0}, verdict[WIRE_VERDICT_BYTES];
+
+    if (vb_sock_write(fd, zeros, sizeof(zeros), deadline) == VB_OK)
+        (void)vb_sock_read(fd, verdict, sizeof(verdict), deadline); /* before the caller closes */
+}
+
 static vb_status check_answer(int fd, const struct wire_call *call,
                               const unsigned char key[AUTH_KEY_BYTES],
-                              const unsigned char *call_bytes, const unsigned char *answer_bytes)
+                              const unsigned char *call_bytes, const unsigned char *answer_bytes,
+                              uint64_t deadline)
 {
     unsigned char proof[WIRE_PROOF];
     struct wire_answer answer;
@@ -28,11 +41,32 @@ static vb_status check_answer(int fd, const struct wire_call *call,
     if (answer.version != WIRE_VERSION)
         return refused(fd, vb_wire_verdict_str(WIRE_BAD_VERSION));
     vb_auth_handshake(AUTH_SERVER, key, call_bytes, answer_bytes, proof);
-    if (!vb_auth_equal(proof, answer.proof))
+    if (!vb_auth_equal(proof, answer.proof)) {
+        say_bad_secret(fd, deadline);
         return refused(fd, vb_wire_verdict_str(WIRE_BAD_SECRET));
+    }
     if (answer.rank != call->to || answer.epoch != call->epoch)
         return refused(fd, vb_wire_verdict_str(WIRE_BAD_RANK));
     return VB_OK;
+}
+
+/* The kernel accepts connections for a process that does not run. Says so from time to time. */
+static vb_status read_answer(int fd, const struct wire_call *call, const char *peer,
+                             unsigned char *answer_bytes, uint64_t deadline)
+{
+    uint64_t since = vb_clock_ns(), pause = PATIENT_NS, say = since + pause;
+    struct pollfd wait = {.fd = fd, .events = POLLIN};
+
+    while (say < deadline && poll(&wait, 1, vb_sock_ms_left(say, 60000)) <= 0) {
+        if (vb_clock_ns() < say)
+            continue;
+        VB_LOG_WARN("rank %u at %s has accepted the connection but not answered for %.0f s: see "
+                    "whether its process is stopped or its host is overloaded",
+                    call->to, peer, (double)(vb_clock_ns() - since) / 1e9);
+        pause *= 2;
+        say += pause;
+    }
+    return vb_sock_read(fd, answer_bytes, WIRE_ANSWER_BYTES, deadline);
 }
 
 static vb_status say_proof(int fd, const unsigned char *proof, uint64_t deadline)
@@ -59,10 +93,10 @@ vb_status vb_handshake_call(int fd, const struct wire_call *call,
     vb_wire_call_encode(call, call_bytes);
     st = vb_sock_write(fd, call_bytes, WIRE_CALL_BYTES, deadline);
     if (st == VB_OK)
-        st = vb_sock_read(fd, answer_bytes, WIRE_ANSWER_BYTES, deadline);
+        st = read_answer(fd, call, peer, answer_bytes, deadline);
     if (st != VB_OK)
         goto err_peer;
-    st = check_answer(fd, call, key, call_bytes, answer_bytes);
+    st = check_answer(fd, call, key, call_bytes, answer_bytes, deadline);
     if (st != VB_OK)
         return st;
     vb_auth_handshake(AUTH_CLIENT, key, call_bytes, answer_bytes, proof);
@@ -75,6 +109,8 @@ vb_status vb_handshake_call(int fd, const struct wire_call *call,
     return VB_OK;
 
 err_peer:
+    if (st == VB_ERR_PEER)
+        return st;
     return vb_err(st, "the handshake with rank %u at %s failed: %s", call->to, peer,
                   vb_status_str(st));
 }

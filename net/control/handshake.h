@@ -11,7 +11,9 @@
 
 #include "net/control/auth.h"
 
-/* The caller's side. VB_AGAIN, without logging: the listener is busy with another joiner. */
+/* The caller's side. Two failures are not logged: VB_AGAIN, the listener is busy with another
+ * joiner; VB_ERR_PEER, the listener hung up before the end of the handshake, perhaps because too
+ * many called at once. */
 vb_status vb_handshake_call(int fd, const struct wire_call *call,
                             const unsigned char key[AUTH_KEY_BYTES], uint64_t deadline,
                             unsigned char session_p[AUTH_KEY_BYTES]);

@@ -165,7 +165,7 @@ static vb_status read_slot(int fd, uint64_t deadline, struct wire_slot *slot_p,
     return VB_OK;
 }
 
-/* Returns VB_AGAIN if another rank is joining or got the slot first. */
+/* Returns VB_AGAIN if another rank is joining or got the slot first, or if rank 0 hung up. */
 static vb_status ask_once(const struct sock_addr *root, const unsigned char *secret,
                           uint64_t deadline, struct wire_slot *slot_p, int *fd_p,
                           struct auth_session *session_p)
@@ -184,12 +184,11 @@ static vb_status ask_once(const struct sock_addr *root, const unsigned char *sec
     if (st == VB_OK) {
         vb_auth_session(session_p, key, AUTH_CALLER);
         st = read_slot(*fd_p, deadline, slot_p, session_p);
-        st = st == VB_ERR_PEER ? VB_AGAIN : st;
     }
     if (st != VB_OK)
         close(*fd_p);
     explicit_bzero(key, sizeof(key));
-    return st;
+    return st == VB_ERR_PEER ? VB_AGAIN : st;
 }
 
 vb_status vb_control_ask_slot(const struct sock_addr *root,
@@ -205,8 +204,10 @@ vb_status vb_control_ask_slot(const struct sock_addr *root,
         if (st != VB_AGAIN)
             return st;
         if (vb_clock_ns() >= deadline)
-            return vb_err(VB_ERR_TIMEOUT,
-                          "this rank could not join in time because other ranks were joining");
+            return vb_err(
+                VB_ERR_TIMEOUT,
+                "this rank could not join in time because other ranks were joining or called "
+                "rank 0");
         (void)poll(NULL, 0, AGAIN_MS);
     }
 }
@@ -261,5 +262,6 @@ vb_status vb_control_meet_members(struct control *c, const struct wire_info *min
 
 void vb_control_joined(struct control *c)
 {
+    c->complete = true;
     (void)send_frame(c, 0, WIRE_JOINED, NULL, 0);
 }

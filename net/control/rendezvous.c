@@ -7,9 +7,11 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-#define REMIND_NS (10ull * 1000 * 1000 * 1000)
+#define REMIND_NS (3ull * 1000 * 1000 * 1000) /* then again, after growing pauses */
+#define AGAIN_NS (10ull * 1000 * 1000 * 1000)
 #define LATER_NS (2ull * 1000 * 1000 * 1000) /* the others wait this much longer than rank 0 */
 
 /* ---- connecting ------------------------------------------------------------------------------ */
@@ -27,22 +29,61 @@ static struct wire_call call_to(struct control *c, int rank, enum wire_kind kind
     return call;
 }
 
+/* After a hang-up the listener is there, unless its process has just ended. */
+static uint64_t connect_until(uint64_t deadline, int tries)
+{
+    uint64_t soon = vb_clock_ns() + AGAIN_NS;
+
+    return tries > 0 && soon < deadline ? soon : deadline;
+}
+
+/* Connects and proves the secret. A listener with too many callers hangs up on some before they
+ * have proved anything, so this rank dials again until the deadline. A verdict is final. */
+static vb_status dial(struct control *c, int rank, enum wire_kind kind, control_connect_fn connect,
+                      void *arg, const unsigned char key[AUTH_KEY_BYTES], uint64_t deadline,
+                      int *fd_p, unsigned char session[AUTH_KEY_BYTES])
+{
+    struct timespec pause = {.tv_nsec = 10 * 1000000};
+    struct wire_call call;
+    vb_status st;
+    int tries;
+
+    for (tries = 0;; tries++) {
+        call = call_to(c, rank, kind);
+        st = connect(arg, connect_until(deadline, tries), fd_p);
+        if (st != VB_OK)
+            return st;
+        st = vb_handshake_call(*fd_p, &call, key, deadline, session);
+        if (st == VB_OK)
+            return VB_OK;
+        vb_fd_close(fd_p);
+        if (st != VB_ERR_PEER)
+            return st;
+        if (vb_clock_ns() >= deadline)
+            return vb_err(st, "rank %d (%s) hung up %d times before the handshake was complete",
+                          rank, vb_control_host(c, rank), tries + 1);
+        nanosleep(&pause, NULL);
+        if (pause.tv_nsec < 500 * 1000000)
+            pause.tv_nsec *= 2;
+    }
+}
+
+static vb_status connect_tcp(void *arg, uint64_t deadline, int *fd_p)
+{
+    return vb_sock_connect(arg, deadline, fd_p);
+}
+
 vb_status vb_control_dial(struct control *c, int rank, const struct sock_addr *to,
                           uint64_t deadline)
 {
-    struct wire_call call = call_to(c, rank, WIRE_CONTROL);
     unsigned char key[AUTH_KEY_BYTES];
     struct auth_session session;
+    struct sock_addr at = *to;
     int fd;
-    vb_status st = vb_sock_connect(to, deadline, &fd);
+    vb_status st = dial(c, rank, WIRE_CONTROL, connect_tcp, &at, c->opts.secret, deadline, &fd, key);
 
     if (st != VB_OK)
         return st;
-    st = vb_handshake_call(fd, &call, c->opts.secret, deadline, key);
-    if (st != VB_OK) {
-        close(fd);
-        return st;
-    }
     vb_auth_session(&session, key, AUTH_CALLER);
     pthread_mutex_lock(&c->lock);
     vb_conn_up(c, rank, fd, &session);
@@ -73,22 +114,36 @@ void vb_control_pair_key(struct control *c, int rank, unsigned char key[AUTH_KEY
 
 /* ---- the table of ranks ---------------------------------------------------------------------- */
 
-static const char *stage_of(struct control *c, int rank)
+static bool is_calling(const struct control *c, int rank)
 {
-    int i;
+    const struct pending *p;
+    int d, i;
 
+    for (d = 0; d < DOORS; d++)
+        for (i = 0; c->doors[d].used > 0 && i < c->doors[d].n; i++) {
+            p = &c->doors[d].places[i];
+            if (p->fd >= 0 && p->hs.state == HANDSHAKE_PROOF && p->hs.call.rank == (uint32_t)rank)
+                return true;
+        }
+    return false;
+}
+
+static void stage_of(struct control *c, int rank, char *out, size_t size)
+{
     if (c->conns[rank].fd >= 0)
-        return "connected, has not sent its address";
-    for (i = 0; i < PENDING_MAX; i++)
-        if (c->pending[i].fd >= 0 && c->pending[i].hs.state == HANDSHAKE_PROOF &&
-            c->pending[i].hs.call.rank == (uint32_t)rank)
-            return "connecting, has not proved the secret";
-    return "never seen";
+        snprintf(out, size, "connected, has not sent its address");
+    else if (is_calling(c, rank))
+        snprintf(out, size, "connecting, has not proved the secret");
+    else if (c->conns[rank].refused != WIRE_WELCOME)
+        snprintf(out, size, "refused: %s", vb_wire_verdict_str(c->conns[rank].refused));
+    else
+        snprintf(out, size, "never seen");
 }
 
 /* Writes "2 (never seen), 3 (connected, ...)" and returns how many are missing. */
 static int list_missing(struct control *c, char *out, size_t size)
 {
+    char stage[128];
     size_t len = 0;
     int i, n = 0;
 
@@ -96,9 +151,10 @@ static int list_missing(struct control *c, char *out, size_t size)
     for (i = 1; i < c->opts.world; i++) {
         if (c->conns[i].has_info)
             continue;
+        stage_of(c, i, stage, sizeof(stage));
         if (len < size)
-            len += (size_t)snprintf(out + len, size - len, "%s%d (%s)", n > 0 ? ", " : "", i,
-                                    stage_of(c, i));
+            len +=
+                (size_t)snprintf(out + len, size - len, "%s%d (%s)", n > 0 ? ", " : "", i, stage);
         n++;
     }
     return n;
@@ -106,7 +162,7 @@ static int list_missing(struct control *c, char *out, size_t size)
 
 static vb_status collect_infos(struct control *c, uint64_t deadline)
 {
-    uint64_t remind = vb_clock_ns() + REMIND_NS;
+    uint64_t pause = REMIND_NS, remind = vb_clock_ns() + pause;
     char missing[256];
 
     while (list_missing(c, missing, sizeof(missing)) > 0) {
@@ -120,7 +176,8 @@ static vb_status collect_infos(struct control *c, uint64_t deadline)
         if (vb_clock_ns() >= deadline)
             return vb_err(VB_ERR_TIMEOUT, "gave up waiting for missing ranks: %s", missing);
         VB_LOG_WARN("still waiting for ranks %s", missing);
-        remind = UINT64_MAX;
+        pause *= 2;
+        remind += pause;
     }
     return VB_OK;
 }
@@ -215,12 +272,12 @@ vb_status vb_control_take_key(struct control *c, int rank, uint64_t deadline,
     return st;
 }
 
-vb_status vb_control_stream_dial(struct control *c, int rank, int fd,
-                                 const unsigned char key[AUTH_KEY_BYTES], uint64_t deadline)
+vb_status vb_control_stream_dial(struct control *c, int rank, control_connect_fn connect, void *arg,
+                                 const unsigned char key[AUTH_KEY_BYTES], uint64_t deadline,
+                                 int *fd_p)
 {
-    struct wire_call call = call_to(c, rank, WIRE_DATA);
     unsigned char session[AUTH_KEY_BYTES];
-    vb_status st = vb_handshake_call(fd, &call, key, deadline, session);
+    vb_status st = dial(c, rank, WIRE_DATA, connect, arg, key, deadline, fd_p, session);
 
     explicit_bzero(session, sizeof(session));
     return st;
@@ -288,6 +345,7 @@ vb_status vb_control_exchange(struct control *c, const void *blob, size_t len_by
     for (i = 0; i < c->opts.world && st == VB_OK; i++)
         if (i != c->opts.rank)
             st = take_blob(c, i, tag, out + (size_t)i * len_bytes, len_bytes, what, deadline);
+    c->complete = c->complete || st == VB_OK; /* every rank has sent to every other */
     pthread_mutex_unlock(&c->lock);
     return st;
 }

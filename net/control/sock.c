@@ -12,7 +12,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define BACKLOG 1024 /* all ranks of a job may call rank 0 at once */
 #define RETRY_MS 20
 
 int vb_sock_ms_left(uint64_t deadline, int limit_ms)
@@ -159,6 +158,34 @@ void vb_sock_peer_text(int fd, char out[SOCK_TEXT])
         vb_sock_text(&addr, out);
 }
 
+/* Two ends with the same address are on one host, and a host does not lose itself. */
+static bool is_remote(int fd)
+{
+    struct sock_addr own, peer = {.len = sizeof(peer.sa)};
+    char own_text[SOCK_TEXT], peer_text[SOCK_TEXT];
+
+    if (vb_sock_local(fd, &own) != VB_OK || own.sa.ss_family == AF_UNIX ||
+        getpeername(fd, (struct sockaddr *)&peer.sa, &peer.len) != 0)
+        return false;
+    vb_sock_host_text(&own, own_text, sizeof(own_text));
+    vb_sock_host_text(&peer, peer_text, sizeof(peer_text));
+    return strcmp(own_text, peer_text) != 0;
+}
+
+void vb_sock_keepalive(int fd, int silent_ms)
+{
+    int on = 1, pause_s = silent_ms / 6000 > 0 ? silent_ms / 6000 : 1;
+
+    if (!is_remote(fd))
+        return;
+    /* The user timeout limits the time for probes too, and that for data without an answer. */
+    if (setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silent_ms, sizeof(silent_ms)) != 0 ||
+        setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &pause_s, sizeof(pause_s)) != 0 ||
+        setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &pause_s, sizeof(pause_s)) != 0 ||
+        setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on)) != 0)
+        VB_LOG_WARN("this host will not notice when the host of a peer dies: %s", strerror(errno));
+}
+
 /* ---- listening ------------------------------------------------------------------------------- */
 
 static vb_status listen_at(const struct sockaddr *sa, socklen_t len, const char *text,
@@ -174,7 +201,7 @@ static vb_status listen_at(const struct sockaddr *sa, socklen_t len, const char 
         return vb_err_sys("socket");
     if (family != AF_UNIX)
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    if (bind(fd, sa, len) != 0 || listen(fd, BACKLOG) != 0) {
+    if (bind(fd, sa, len) != 0 || listen(fd, SOMAXCONN) != 0) {
         taken = errno == EADDRINUSE && if_taken != NULL;
         st = vb_err_sys("cannot listen on %s%s%s%s", text, taken ? " (" : "", taken ? if_taken : "",
                         taken ? ")" : "");
@@ -297,10 +324,15 @@ vb_status vb_sock_connect(const struct sock_addr *to, uint64_t deadline, int *fd
 
 vb_status vb_sock_connect_unix(const char *name, uint64_t deadline, int *fd_p)
 {
+    struct timespec pause = {.tv_nsec = RETRY_MS * 1000000L};
     struct sockaddr_un un;
     socklen_t len = unix_addr(name, &un);
+    vb_status st;
 
-    return connect_once((struct sockaddr *)&un, len, deadline, fd_p);
+    while ((st = connect_once((struct sockaddr *)&un, len, deadline, fd_p)) == VB_AGAIN &&
+           errno == EAGAIN && vb_sock_ms_left(deadline, 1) > 0) /* the queue of callers is full */
+        nanosleep(&pause, NULL);
+    return st;
 }
 
 vb_status vb_sock_await_unix(const char *name, uint64_t deadline, int *fd_p)

@@ -44,6 +44,10 @@ vb_status vb_sock_connect(const struct sock_addr *to, uint64_t deadline, int *fd
 vb_status vb_sock_connect_unix(const char *name, uint64_t deadline, int *fd_p);
 vb_status vb_sock_await_unix(const char *name, uint64_t deadline, int *fd_p);
 
+/* Lets the kernel end a connection to another host that does not answer for about silent_ms. Reads
+ * then fail with ETIMEDOUT. Does nothing if both ends are on this host. */
+void vb_sock_keepalive(int fd, int silent_ms);
+
 vb_status vb_sock_local(int fd, struct sock_addr *addr_p);
 void vb_sock_peer_text(int fd, char out[SOCK_TEXT]);
 

@@ -78,7 +78,7 @@ const char *vb_wire_verdict_str(uint32_t verdict);
 enum wire_type {
     WIRE_INFO = 1,  /* rank -> rank 0: name and address of the sender */
     WIRE_TABLE = 2, /* rank 0 -> all: the infos of all ranks */
-    WIRE_BEAT = 3,  /* heartbeat: the sender's progress counter */
+    WIRE_BEAT = 3,  /* answer to WIRE_ASK: the sender's progress counter */
     WIRE_KEY = 4,   /* a one-time key for a data connection, sealed */
     WIRE_BLOB = 5,  /* a tag, then bytes of vb_control_exchange() */
     WIRE_ABORT = 6, /* the reason of the abort, as text */
@@ -93,8 +93,13 @@ enum wire_type {
     WIRE_CARD = 13,     /* joiner <-> member: the transports of the sender */
     WIRE_OFFER = 14,    /* a window of the sender */
     WIRE_DROPPED = 15,  /* the sender has dropped the receiver; the reason, as text */
+
+    /* Heartbeats (watch.c): */
+    WIRE_ASK = 16,    /* asks for a heartbeat */
+    WIRE_SILENT = 17, /* a rank that has not answered the sender, and for how many ms */
 };
 
+#define WIRE_SILENT_BYTES 8
 #define WIRE_SLOT_BYTES 20
 #define WIRE_MEMBER_BYTES (8 + WIRE_INFO_BYTES)
 #define WIRE_ADMITTED_BYTES 8

@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define BEAT_MS 250
+#define BEAT_MS 500
 #define SILENT_MS 3000
 
 static vb_status describe(struct vb_group *g, const struct sock_addr *at, const char *unix_name)

@@ -130,10 +130,18 @@ vb_status vb_pair_attach(struct vb_group *g, int rank, int fd, uint64_t deadline
     return st;
 }
 
-/* The stream is a unix socket, for shared memory, if both ranks run under the same boot and in the
- * same network namespace and the socket answers; otherwise a TCP socket. */
-static vb_status dial_stream(struct vb_group *g, int rank, uint64_t deadline, int *fd_p)
+struct dialled {
+    struct vb_group *g;
+    int rank;
+};
+
+/* A control_connect_fn. The stream is a unix socket, for shared memory, if both ranks run under the
+ * same boot and in the same network namespace and the socket answers; otherwise a TCP socket. */
+static vb_status dial_stream(void *arg, uint64_t deadline, int *fd_p)
 {
+    const struct dialled *to = arg;
+    struct vb_group *g = to->g;
+    int rank = to->rank;
     const struct wire_info *info = &g->peers[rank].info;
     struct sock_addr addr;
     vb_status st;
@@ -151,20 +159,16 @@ static vb_status dial_stream(struct vb_group *g, int rank, uint64_t deadline, in
 
 vb_status vb_pair_dial(struct vb_group *g, int rank, uint64_t deadline)
 {
+    struct dialled to = {.g = g, .rank = rank};
     unsigned char key[AUTH_KEY_BYTES];
     int fd = -1;
     vb_status st = vb_control_take_key(g->control, rank, deadline, key);
 
     if (st != VB_OK)
         return st;
-    st = dial_stream(g, rank, deadline, &fd);
-    if (st == VB_OK)
-        st = vb_control_stream_dial(g->control, rank, fd, key, deadline);
+    st = vb_control_stream_dial(g->control, rank, dial_stream, &to, key, deadline, &fd);
     explicit_bzero(key, sizeof(key));
-    if (st == VB_OK)
-        return vb_pair_attach(g, rank, fd, 0);
-    vb_fd_close(&fd);
-    return st;
+    return st == VB_OK ? vb_pair_attach(g, rank, fd, 0) : st;
 }
 
 static bool is_gone(void *arg, int rank)

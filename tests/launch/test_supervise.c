@@ -334,6 +334,27 @@ static void a_paused_job_continues(void **state)
     outlive = false;
 }
 
+/* If one rank is stopped, the others wait for it and cannot know why. */
+static void a_stopped_rank_is_named(void **state)
+{
+    struct watched w;
+    char want[80];
+    pid_t pid;
+
+    (void)state;
+    start(&w, 2, "wait");
+    await(&w, "up ", 2);
+    pid = (pid_t)strtol(strstr(w.err_text, "[rank 1] up ") + 12, NULL, 10);
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    snprintf(want, sizeof(want), "rank 1 (pid %d) is stopped (SIGSTOP)", (int)pid);
+    await(&w, want, 1);
+    assert_int_equal(kill(pid, SIGCONT), 0); /* the first SIGTERM waits for all ranks */
+    assert_int_equal(kill(w.pid, SIGTERM), 0);
+    finish(&w);
+    ranks_are_gone(&w, 2);
+    forget(&w);
+}
+
 static void ended_by(int number, int code)
 {
     struct watched w;
@@ -385,6 +406,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(printed_lines_do_not_steer),
         cmocka_unit_test(training_has_begun_over_ssh),
         cmocka_unit_test(a_paused_job_continues),
+        cmocka_unit_test(a_stopped_rank_is_named),
         cmocka_unit_test(a_signal_ends_all),
         cmocka_unit_test(a_killed_supervisor_leaves_no_processes),
         cmocka_unit_test(children_of_a_rank_end_with_it),

@@ -23,7 +23,7 @@ static int begin(struct control *c, struct conn conns[2])
     int fds[2];
 
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
-    *c = (struct control){.opts = {.world = 2, .slots = 2}, .conns = conns};
+    *c = (struct control){.opts = {.world = 2, .slots = 2}, .conns = conns, .epoll_fd = -1};
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->changed, NULL);
     vb_conn_init(&conns[0]);

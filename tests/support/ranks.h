@@ -54,7 +54,7 @@ static inline int t_listen(char root[32])
 
     assert_true(fd >= 0);
     assert_int_equal(bind(fd, (struct sockaddr *)&at, len), 0);
-    assert_int_equal(listen(fd, 64), 0);
+    assert_int_equal(listen(fd, SOMAXCONN), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &len), 0);
     snprintf(root, 32, "127.0.0.1:%d", ntohs(at.sin_port));
     return fd;

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * How ranks find out that a peer is gone.
+ *
+ * - A process that ends closes its connections. Nothing here is needed for that.
+ * - A host or a link that dies: the kernel probes connections between hosts (vb_sock_keepalive())
+ *   and ends them, without waking any thread.
+ * - A process that no longer runs (stopped, stuck): every rank *watches* the next two members in
+ *   rank order, wrapping around, and asks them for heartbeats. So the number of messages grows with
+ *   the number of ranks, not with its square. Whoever is asked answers, whatever it knows of the
+ *   members, so ranks need not agree on who they are. Until all pairs are connected, rank 0 also
+ *   watches all others, and they watch rank 0; later rank 0 watches the rank that joins.
+ *
+ * A watcher that has not heard a peer for two thirds of silent_ms *accuses* it: it tells all
+ * members, and every member asks the accused itself. Whoever has no answer after the last third
+ * drops the peer, all with the same reason. So a peer that lives is dropped by nobody, unless it
+ * answers nobody: the word of one rank, which may have been paused itself, is not enough.
+ */
+#include "net/control/control_priv.h"
+
+#include <errno.h>
+
+#define MS_NS 1000000ull
+
+/* Two, so that a stopped rank is found although one of its watchers is stopped too. */
+#define WATCHED 2
+
+/* The kernel waits longer than watchers: it measures the time to an answer, which a full queue of a
+ * slow link delays, and watchers the time between answers. */
+#define KERNEL_TIMES 2
+
+static uint64_t silent_ns(const struct control *c)
+{
+    return (uint64_t)c->opts.silent_ms * MS_NS;
+}
+
+static bool is_alive(const struct conn *conn)
+{
+    return conn->fd >= 0 && conn->slot == SLOT_TAKEN && !conn->end.left;
+}
+
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+/* A peer that was not watched before gets the whole time to answer. */
+static void choose_watched(struct control *c, uint64_t now)
+{
+    int k, i, n = 0;
+    bool watch;
+
+    for (k = 1; k < c->opts.slots; k++) {
+        struct conn *conn;
+
+        i = (c->opts.rank + k) % c->opts.slots;
+        conn = &c->conns[i];
+        watch = is_alive(conn) &&
+                (n < WATCHED || i == c->joining || (!c->complete && (c->opts.rank == 0 || i == 0)));
+        n += is_alive(conn);
+        if (watch && !conn->beat.watched)
+            conn->beat.heard_ns = now;
+        conn->beat.watched = watch;
+    }
+}
+
+static void ask_all(struct control *c, uint64_t now)
+{
+    int i;
+
+    choose_watched(c, now);
+    for (i = 0; i < c->opts.slots; i++)
+        if (c->conns[i].beat.watched || c->conns[i].beat.accused_ns != 0)
+            (void)vb_conn_send(c, i, WIRE_ASK, NULL, 0);
+}
+
+static void answer(struct control *c, int rank)
+{
+    unsigned char step[8];
+
+    vb_wire_u64_encode(atomic_load_explicit(&c->step, memory_order_relaxed), step);
+    (void)vb_conn_send(c, rank, WIRE_BEAT, step, sizeof(step));
+}
+
+/* ---- silence --------------------------------------------------------------------------------- */
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The time in which this thread itself did not run (the machine was paused, say) is not silence. */
+static void forgive_own_absence(struct control *c, uint64_t now)
+{
+    uint64_t beat = (uint64_t)c->opts.beat_ms * MS_NS, away = now - c->looked_ns;
+    int i;
+
+    for (i = 0; c->looked_ns != 0 && away > 2 * beat && i < c->opts.slots; i++) {
+        struct conn_beat *b = &c->conns[i].beat;
+
+        b->heard_ns = earlier(b->heard_ns + away - beat, now);
+        if (b->accused_ns != 0)
+            b->accused_ns = earlier(b->accused_ns + away - beat, now);
+    }
+    c->looked_ns = now;
+}
+
+/* Data that has come from a peer is an answer too: on a slow link heartbeats wait behind data. */
+static void count_data(struct control *c, uint64_t now)
+{
+    struct conn_beat *beat;
+    unsigned n;
+    int i;
+
+    for (i = 0; i < c->opts.slots && c->opts.heard != NULL; i++) {
+        beat = &c->conns[i].beat;
+        n = atomic_load_explicit(&c->opts.heard[i], memory_order_relaxed);
+        if (n != beat->data)
+            beat->heard_ns = now;
+        beat->data = n;
+    }
+}
+
+static void note_accused(struct conn *conn, uint64_t now, uint32_t ms)
+{
+    conn->beat.accused_ns = now;
+    conn->beat.accused_ms = ms;
+}
+
+static void accuse(struct control *c, int rank, uint64_t now)
+{
+    unsigned char frame[WIRE_SILENT_BYTES];
+    uint32_t ms = (uint32_t)((now - c->conns[rank].beat.heard_ns) / MS_NS);
+    int i;
+
+    note_accused(&c->conns[rank], now, ms);
+    vb_wire_u32_encode((uint32_t)rank, frame);
+    vb_wire_u32_encode(ms, frame + 4);
+    for (i = 0; i < c->opts.slots; i++)
+        if (i != rank && is_alive(&c->conns[i]))
+            (void)vb_conn_send(c, i, WIRE_SILENT, frame, sizeof(frame));
+}
+
+static void lose_accused(struct control *c, int rank, uint64_t now)
+{
+    struct conn *conn = &c->conns[rank];
+    char why[64];
+
+    snprintf(why, sizeof(why), "silent for %.1f s",
+             conn->beat.accused_ms / 1e3 + (double)(now - conn->beat.accused_ns) / 1e9);
+    conn->beat.accused_ns = 0;
+    conn->end.silent = true;
+    vb_conn_lose(c, rank, why);
+}
+
+/* Returns true if somebody has accused the peer, `for_ns` ago or more, and it has not answered. */
+static bool is_accused(struct conn *conn, uint64_t now, uint64_t for_ns)
+{
+    if (!is_alive(conn) || conn->beat.heard_ns > conn->beat.accused_ns)
+        conn->beat.accused_ns = 0;
+    return conn->beat.accused_ns != 0 && now >= conn->beat.accused_ns + for_ns;
+}
+
+void vb_watch(struct control *c, uint64_t now)
+{
+    int i;
+
+    if (now < c->beat_ns)
+        return;
+    c->beat_ns = now + (uint64_t)c->opts.beat_ms * MS_NS;
+    forgive_own_absence(c, now);
+    count_data(c, now);
+    ask_all(c, now);
+    for (i = 0; i < c->opts.slots; i++) {
+        struct conn *conn = &c->conns[i];
+
+        if (is_accused(conn, now, silent_ns(c) / 3))
+            lose_accused(c, i, now);
+        else if (conn->beat.accused_ns == 0 && conn->beat.watched && is_alive(conn) &&
+                 now >= conn->beat.heard_ns + silent_ns(c) * 2 / 3)
+            accuse(c, i, now);
+    }
+    if (c->opts.elastic)
+        vb_membership_check(c, now);
+}
+
+/* All ranks drop an accused peer at about the same time. The first one then gives up, and the
+ * others, which have not yet done so, must not take that for the reason. */
+void vb_watch_confirm(struct control *c)
+{
+    uint64_t now = vb_clock_ns(), third = silent_ns(c) / 3;
+    int i;
+
+    for (i = 0; i < c->opts.slots; i++)
+        if (is_accused(&c->conns[i], now, third / 2))
+            lose_accused(c, i, now);
+}
+
+/* ---- frames and connections ------------------------------------------------------------------ */
+
+/* An accusation of a rank that has left the group meanwhile, or whose slot has another rank by now,
+ * does no harm: the former is not connected, and the latter answers. */
+static bool take_silent(struct control *c, int from)
+{
+    const unsigned char *in = c->conns[from].in.payload;
+    uint32_t rank = vb_wire_u32_decode(in), ms = vb_wire_u32_decode(in + 4);
+    uint64_t now = vb_clock_ns();
+
+    if (rank >= (uint32_t)c->opts.slots || rank == (uint32_t)from)
+        return false;
+    if (rank == (uint32_t)c->opts.rank) {
+        answer(c, from);
+    } else if (is_alive(&c->conns[rank]) && !is_accused(&c->conns[rank], now, 0)) {
+        note_accused(&c->conns[rank], now, ms);
+        (void)vb_conn_send(c, (int)rank, WIRE_ASK, NULL, 0);
+    }
+    return true;
+}
+
+bool vb_watch_frame(struct control *c, int rank)
+{
+    struct conn *conn = &c->conns[rank];
+
+    if (conn->in.type == WIRE_ASK)
+        answer(c, rank);
+    else if (conn->in.type == WIRE_BEAT)
+        conn->beat.step = vb_wire_u64_decode(conn->in.payload);
+    else
+        return take_silent(c, rank);
+    return true;
+}
+
+void vb_watch_start(struct control *c, int rank)
+{
+    struct conn *conn = &c->conns[rank];
+
+    conn->beat = (struct conn_beat){.heard_ns = vb_clock_ns()};
+    vb_sock_keepalive(conn->fd, KERNEL_TIMES * c->opts.silent_ms);
+    snprintf(c->silent_text, sizeof(c->silent_text), "silent for %.1f s",
+             KERNEL_TIMES * c->opts.silent_ms / 1e3);
+}
+
+const char *vb_watch_broken(struct control *c, int rank, int err)
+{
+    if (err != ETIMEDOUT && err != EHOSTUNREACH && err != ENETUNREACH)
+        return "the connection failed";
+    c->conns[rank].end.silent = true; /* the peer may still run */
+    return err == ETIMEDOUT ? c->silent_text : "its host cannot be reached";
+}
+
+double vb_control_silence_s(struct control *c, int rank, uint64_t *step_p)
+{
+    uint64_t now = vb_clock_ns(), until = now + vb_control_patient(c, 500 * MS_NS), heard;
+    const struct conn *conn = &c->conns[rank];
+
+    pthread_mutex_lock(&c->lock);
+    (void)vb_conn_send(c, rank, WIRE_ASK, NULL, 0); /* most peers are not watched by this rank */
+    while (conn->fd >= 0 && conn->beat.heard_ns < now && vb_control_wait_change(c, until))
+        ;
+    heard = conn->beat.heard_ns;
+    *step_p = conn->beat.step;
+    pthread_mutex_unlock(&c->lock);
+    return now > heard ? (double)(now - heard) / 1e9 : 0;
+}
