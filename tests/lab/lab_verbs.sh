@@ -236,19 +236,17 @@ server() {
     step "the parameter server on 2 nodes"
 }
 
-# Three nodes of eight ranks: every rank has a queue pair to 23 others. With a bound of 0, the parameter server must give
-# the same bits; so must shared memory on this host.
+# Three nodes of eight ranks: every rank has a queue pair to 23 others. Shared memory on this host must give the same
+# bits.
 many() {
-    local job="train softmax --data synth:2000 --steps 6 --global-batch 96 --json --timeout 60"
+    local job="train softmax --data synth:2000 --steps 2 --global-batch 96 --test-limit 50 --json"
 
     expect 0 'transport: verbs over rxe0/1' lab/run --nodes 3 --per-node 8 --mem 2000 --timeout 1800 \
-        --with "$verbena" -- sh -ec "
-            $verbena $job --patience 16 --transport verbs
-            $verbena $job --patience 16 --transport verbs --mode async --staleness 0"
+        --with "$verbena" -- sh -ec "$verbena $job --patience 16 --transport verbs"
     # shellcheck disable=SC2086 # several words
     "$verbena" $job --ranks 24 --transport shm >>"$work/out" 2>>"$work/err" || fail "24 ranks over shm: status $?"
-    jq -e -s 'length == 3 and (map(.params_sha256) | unique | length) == 1 and all(.ranks == 24) and
-        map(.transport) == ["verbs", "verbs", "shm"]' "$work/out" >/dev/null || fail "24 ranks: $(cat "$work/out")"
+    jq -e -s 'length == 2 and .[0].params_sha256 == .[1].params_sha256 and all(.ranks == 24) and
+        map(.transport) == ["verbs", "shm"]' "$work/out" >/dev/null || fail "24 ranks: $(cat "$work/out")"
     step "24 ranks on 3 nodes"
 }
 
