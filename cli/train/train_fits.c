@@ -99,8 +99,8 @@ static int check_memory(const struct vb_train_need *need)
         return refuse("bytes: the memory of this host's ranks", host, "the memory of this host",
                       ram, "use fewer ranks on this host or a smaller --batch");
     /* each rank maps the windows of all ranks of its host */
-    host = (long long)((size_t)need->on_host * (need->windows_bytes + need->params_bytes) +
-                       need->host_bytes + vb_train_need_rank(need));
+    host = need->on_host * (long long)(need->windows_bytes + need->params_bytes) +
+           (long long)(need->host_bytes + vb_train_need_rank(need));
     if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
         limit.rlim_cur < (rlim_t)host)
         return refuse("bytes: the address space of a rank", host, "the limit of address space",

@@ -83,6 +83,8 @@ static vb_status run_steps(struct vb_trainer *t, struct run_stop **stop_p)
         st = make_steps(t, *stop_p);
     if (st == VB_OK)
         st = vb_train_evaluate(t);
+    if (st != VB_OK)
+        vb_trainer_give_up(t, st); /* closing waits for ranks that wait for this one */
     vb_run_stop_close(*stop_p);
     return st;
 }

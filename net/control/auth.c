@@ -189,7 +189,7 @@ unsigned char *vb_secret_alloc(void)
 
     if (secret != NULL) {
         /* libsodium does so too, but not in every version, nor if it was built without mlock() */
-        (void)madvise((void *)((uintptr_t)secret & ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1)),
+        (void)madvise(secret - (uintptr_t)secret % (uintptr_t)sysconf(_SC_PAGESIZE),
                       VB_SECRET_BYTES, MADV_DONTDUMP);
         memset(secret, 0, VB_SECRET_BYTES);
     } else {

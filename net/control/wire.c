@@ -94,15 +94,15 @@ bool vb_wire_answer_decode(const unsigned char in[WIRE_ANSWER_BYTES], struct wir
 
 const char *vb_wire_verdict_str(uint32_t verdict)
 {
+    static const char bad_rank[] =
+        "the rank of the caller is already connected or does not belong to this job; if a rank of "
+        "an earlier run has its place, end that, or give all ranks of this run a new --run-id";
     static const char *const texts[] = {
         [WIRE_WELCOME] = "welcome",
         [WIRE_BAD_VERSION] = "the two programs use different versions of the protocol",
         [WIRE_BAD_SECRET] =
             "the secrets differ: all ranks of a run need the same secret and the same --run-id",
-        [WIRE_BAD_RANK] =
-            "the rank of the caller is already connected or does not belong to this job; if a rank "
-            "of an earlier run has its place, end that, or give all ranks of this run a new "
-            "--run-id",
+        [WIRE_BAD_RANK] = bad_rank,
         [WIRE_BAD_WORLD] = "the two ranks were started with different numbers of ranks",
         [WIRE_BAD_EPOCH] =
             "the epoch of the caller is out of date: that rank is no longer a member",

@@ -270,7 +270,7 @@ static vb_status call_addresses(struct verbs_ep *ep, const struct vb_link *link,
 {
     int i, n_calls = 0;
     bool hope = true;
-    vb_status st;
+    vb_status st = VB_ERR_PEER;
 
     do {
         hope = false;

@@ -30,9 +30,9 @@ holds() {
     local p fds=0 threads=0 n
     for p in $(ours | grep -vx "$pid"); do
         n=$(find "/proc/$p/fd" -mindepth 1 2>/dev/null | wc -l)
-        [ "$n" -le $fds ] || fds=$n
+        [ "$n" -le "$fds" ] || fds=$n
         n=$(find "/proc/$p/task" -mindepth 1 -maxdepth 1 2>/dev/null | wc -l)
-        [ "$n" -le $threads ] || threads=$n
+        [ "$n" -le "$threads" ] || threads=$n
     done
     echo "$fds $threads"
 }

@@ -107,7 +107,7 @@ static void only_zeros_may_follow_a_gzip_member(void **state)
     }
     file[all + 1000] = 1;
     t_refused(open_images, t_write("late", file, all + 1001), "garbage after the compressed data");
-    memcpy(file + all, "garbage", 7);
+    memset(file + all, 'g', 7);
     t_refused(open_images, t_write("garbage", file, all + 7), "garbage after the compressed data");
     t_refused(open_images, t_write("garbage", file, all + 1), "garbage after the compressed data");
     file[first] = 'x'; /* the second member is damaged: its contents must not be lost silently */

@@ -41,8 +41,8 @@ stopped_and_resumed() {
     shift 2
     for try in 1 2 3 4; do
         begin "$@" --steps "$steps" --checkpoint-every 100
-        kill -"$signal" "$job" 2>/dev/null && wait "$job"
-        [ "$?" = 0 ] || break
+        kill -"$signal" "$job" 2>/dev/null
+        wait "$job" || break
         steps=$((4 * steps)) # the job ended before the signal
     done
     ended "$code" "$@" "$signal"

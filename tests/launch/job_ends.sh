@@ -12,6 +12,7 @@ group= # a cgroup that this test has made
 unset "${!VB_@}"
 export TMPDIR=$dir
 
+# shellcheck disable=SC2317 # the trap calls it
 cleanup() {
     [ -z "$group" ] || rmdir "$group"
     rm -rf "$dir"

@@ -147,7 +147,7 @@ for ranks in 1 2; do
     for ((r = 0; r < ranks; r++)); do
         call=PMIx_Init
         [ $r = $((ranks - 1)) ] || call='PMIx_(Put|Fence)'
-        grep -qE "$call: .*within [0-9.]+ s.*--timeout" "$dir/stuck.$r" && grep -qx 'exit 1' "$dir/stuck.$r" ||
+        { grep -qE "$call: .*within [0-9.]+ s.*--timeout" "$dir/stuck.$r" && grep -qx 'exit 1' "$dir/stuck.$r"; } ||
             fail "a PMIx server that hangs, rank $r of $ranks: $(cat "$dir/stuck.$r")"
     done
     kill -KILL $pid
