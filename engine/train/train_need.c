@@ -41,6 +41,15 @@ static int loaders(const struct vb_train_opts *o, const struct vb_train_model *r
     return lacks_cpu && o->mode != VB_MODE_ASYNC ? 0 : 1;
 }
 
+/* The rank of a host that keeps copies for the others (train_copies.c) has their page open, and a
+ * descriptor of each copy. */
+static int copies(const struct vb_train_opts *o, const struct vb_layer_table *layers, int on_host)
+{
+    if (on_host <= 1 && o->join.words == NULL)
+        return 0;
+    return 2 + (layers != NULL && layers->pixels ? 2 : 0);
+}
+
 /* Ranks that share the update have their parameters in a window. */
 static bool shares_update(const struct vb_train_opts *o, size_t n_params, int on_host)
 {
@@ -117,7 +126,8 @@ static void count_async(const struct vb_train_opts *o, bool progress, struct vb_
     plan->elastic = true;
     plan->progress = progress;
     vb_group_need(plan, &group);
-    need->fds += group.fds * (servers > 0 ? 2 : 1);
+    /* two members of one process keep no pidfd of each other */
+    need->fds += servers > 0 ? 2 * (group.fds - 1) : group.fds;
     need->threads += group.threads + (servers > 0 ? 2 : 0); /* the server and its control thread */
     need->peers_bytes = group.bytes;
 }
@@ -138,6 +148,7 @@ vb_status vb_train_need(const struct vb_train_opts *o, int on_host, struct vb_tr
     struct vb_group_need group = {0};
     vb_status st = VB_OK;
 
+    need.fds += copies(o, layers, on_host);
     if (o->save.dir != NULL)
         need.fds++; /* rank 0 keeps the lock of the folder open */
     need.program_bytes = PROGRAM_BYTES;
