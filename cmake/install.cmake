@@ -4,7 +4,7 @@
 # public headers and a pkg-config file. With these, users can build programs on our libraries.
 
 # The order matters to the linker: a library comes before the libraries that it needs.
-set(VB_LIBRARIES vb_engine vb_doctor vb_launch vb_models vb_data vb_net vb_kernels vb_topo vb_base)
+set(VB_LIBRARIES vb_engine vb_doctor vb_launch vb_models vb_data vb_record vb_net vb_kernels vb_topo vb_base)
 
 install(TARGETS verbena RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS ${VB_LIBRARIES} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT */
+#include "record/folder/files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FILES_MAX 128
+
+struct file {
+    char name[96];
+    int fd;
+    bool complained;
+};
+
+struct files {
+    char dir[4096];
+    bool append;
+    struct file list[FILES_MAX];
+    int n;
+};
+
+/* Creates the folders above a file. */
+static bool make_folders(char *path)
+{
+    char *slash;
+
+    for (slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        if (mkdir(path, 0777) != 0 && errno != EEXIST)
+            return false;
+        *slash = '/';
+    }
+    return true;
+}
+
+static int open_file(const struct files *files, const char *name)
+{
+    char path[4200];
+
+    snprintf(path, sizeof(path), "%s/%s", files->dir, name);
+    if (!make_folders(path))
+        return -1;
+    return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (files->append ? 0 : O_TRUNC),
+                0666);
+}
+
+static struct file *find(struct files *files, const char *name)
+{
+    struct file *f;
+    int i;
+
+    for (i = 0; i < files->n; i++)
+        if (strcmp(files->list[i].name, name) == 0)
+            return &files->list[i];
+    if (files->n == FILES_MAX)
+        return NULL;
+    f = &files->list[files->n++];
+    snprintf(f->name, sizeof(f->name), "%s", name);
+    f->fd = open_file(files, name);
+    return f;
+}
+
+static vb_status complain(const struct files *files, struct file *f)
+{
+    vb_status st = vb_status_from_errno(errno);
+
+    if (!f->complained)
+        VB_LOG_WARN("cannot write %s/%s: %s; training goes on, records are lost", files->dir,
+                    f->name, strerror(errno));
+    f->complained = true;
+    return st;
+}
+
+/* A write that was cut, for example by a full disk, is taken back: the file ends with a whole
+ * row. */
+static vb_status append(void *arg, const char *name, const void *bytes, size_t len)
+{
+    struct files *files = arg;
+    struct file *f = find(files, name);
+    struct stat before;
+
+    if (f == NULL)
+        return VB_ERR_USAGE;
+    if (f->fd < 0 || fstat(f->fd, &before) != 0)
+        return complain(files, f);
+    if (!vb_write_all(f->fd, bytes, len)) {
+        vb_status st = complain(files, f);
+
+        if (ftruncate(f->fd, before.st_size) != 0)
+            VB_LOG_WARN("%s/%s ends with a cut record", files->dir, f->name);
+        return st;
+    }
+    return VB_OK;
+}
+
+static void files_close(void *arg)
+{
+    struct files *files = arg;
+    int i;
+
+    for (i = 0; i < files->n; i++)
+        if (files->list[i].fd >= 0)
+            close(files->list[i].fd);
+    free(files);
+}
+
+vb_status vb_record_files(const char *dir, bool append_files, struct vb_record_sink *sink_p)
+{
+    struct files *files = calloc(1, sizeof(*files));
+
+    if (files == NULL)
+        return vb_err_sys("calloc");
+    snprintf(files->dir, sizeof(files->dir), "%s", dir);
+    files->append = append_files;
+    *sink_p = (struct vb_record_sink){append, files_close, files};
+    return VB_OK;
+}

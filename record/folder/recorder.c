@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: MIT */
+#include "record/folder/recorder.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "record/folder/files.h"
+
+#define STREAMS_MAX 64
+#define TICKS_MAX 8
+#define CLOSE_MS 2000
+
+struct vb_stream {
+    struct vb_recorder *rec;
+    char file[96];
+    const struct vb_series_kind *kind;
+    bool has_head;
+    uint32_t mask;               /* the number of rows of the ring, less one */
+    _Atomic uint64_t put, taken; /* rows since the start */
+    _Atomic uint64_t lost;
+    char *ring;
+};
+
+struct tick {
+    vb_tick_fn fn;
+    void *arg;
+};
+
+struct vb_recorder {
+    struct vb_record_sink sink;
+    struct vb_stream *streams[STREAMS_MAX];
+    struct tick ticks[TICKS_MAX];
+    int n_streams, n_ticks, rank;
+    cpu_set_t cpus;
+    bool has_cpus, started;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool closing, ended; /* guarded by lock */
+};
+
+static void stream_free(struct vb_stream *s)
+{
+    if (s != NULL)
+        free(s->ring);
+    free(s);
+}
+
+static void recorder_free(struct vb_recorder *rec)
+{
+    int i;
+
+    if (rec->sink.close != NULL)
+        rec->sink.close(rec->sink.arg);
+    for (i = 0; i < rec->n_streams; i++)
+        stream_free(rec->streams[i]);
+    pthread_cond_destroy(&rec->changed);
+    pthread_mutex_destroy(&rec->lock);
+    free(rec);
+}
+
+vb_status vb_recorder_open(const struct vb_recorder_opts *o, struct vb_recorder **rec_p)
+{
+    struct vb_recorder *rec = calloc(1, sizeof(*rec));
+    pthread_condattr_t attr;
+    vb_status st = VB_OK;
+
+    if (rec == NULL)
+        return vb_err_sys("calloc");
+    rec->sink = o->sink;
+    rec->rank = o->rank;
+    if (o->cpus != NULL) {
+        rec->cpus = *o->cpus;
+        rec->has_cpus = true;
+    }
+    pthread_mutex_init(&rec->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&rec->changed, &attr);
+    pthread_condattr_destroy(&attr);
+    if (rec->sink.append == NULL)
+        st = vb_record_files(o->dir, o->append, &rec->sink);
+    if (st == VB_OK)
+        *rec_p = rec;
+    else
+        recorder_free(rec);
+    return st;
+}
+
+vb_status vb_recorder_stream(struct vb_recorder *rec, const char *file,
+                             const struct vb_series_kind *kind, int ring_rows,
+                             struct vb_stream **stream_p)
+{
+    uint32_t rows = 64;
+    struct vb_stream *s;
+
+    VB_ASSERT(!rec->started);
+    if (rec->n_streams == STREAMS_MAX)
+        return vb_err(VB_ERR_USAGE, "%s: a recorder has %d files at most", file, STREAMS_MAX);
+    while (rows < (uint32_t)ring_rows)
+        rows *= 2;
+    s = calloc(1, sizeof(*s));
+    if (s != NULL)
+        s->ring = calloc(rows, kind->row_bytes);
+    if (s == NULL || s->ring == NULL) {
+        stream_free(s);
+        return vb_err_sys("calloc");
+    }
+    snprintf(s->file, sizeof(s->file), "%s", file);
+    s->rec = rec;
+    s->kind = kind;
+    s->mask = rows - 1;
+    rec->streams[rec->n_streams++] = s;
+    *stream_p = s;
+    return VB_OK;
+}
+
+vb_status vb_recorder_tick(struct vb_recorder *rec, vb_tick_fn fn, void *arg)
+{
+    VB_ASSERT(!rec->started);
+    if (rec->n_ticks == TICKS_MAX)
+        return vb_err(VB_ERR_USAGE, "a recorder has %d ticks at most", TICKS_MAX);
+    rec->ticks[rec->n_ticks++] = (struct tick){fn, arg};
+    return VB_OK;
+}
+
+/* ---- recording ------------------------------------------------------------------------------- */
+
+void vb_stream_put(struct vb_stream *s, const void *row)
+{
+    uint64_t put = atomic_load_explicit(&s->put, memory_order_relaxed);
+
+    /* Pairs with the release in write_rows(): the row has been read before it is overwritten. */
+    if (put - atomic_load_explicit(&s->taken, memory_order_acquire) > s->mask) {
+        atomic_fetch_add_explicit(&s->lost, 1, memory_order_relaxed);
+        return;
+    }
+    memcpy(s->ring + (put & s->mask) * s->kind->row_bytes, row, s->kind->row_bytes);
+    atomic_store_explicit(&s->put, put + 1, memory_order_release);
+}
+
+uint64_t vb_recorder_lost(const struct vb_recorder *rec)
+{
+    uint64_t lost = 0;
+    int i;
+
+    for (i = 0; i < rec->n_streams; i++)
+        lost += atomic_load_explicit(&rec->streams[i]->lost, memory_order_relaxed);
+    return lost;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+vb_status vb_recorder_append(struct vb_recorder *rec, const char *file, const void *bytes,
+                             size_t len_bytes)
+{
+    return rec->sink.append(rec->sink.arg, file, bytes, len_bytes);
+}
+
+static vb_status write_head(struct vb_stream *s)
+{
+    char head[VB_SERIES_HEAD_MAX];
+    vb_status st = VB_OK;
+
+    if (!s->has_head)
+        st = vb_recorder_append(s->rec, s->file, head, vb_series_head(s->kind, head));
+    s->has_head = st == VB_OK;
+    return st;
+}
+
+/* Writes the rows of a ring, in two parts if they wrap around. */
+static void write_rows(struct vb_stream *s)
+{
+    uint64_t put = atomic_load_explicit(&s->put, memory_order_acquire);
+    uint64_t taken = atomic_load_explicit(&s->taken, memory_order_relaxed), n, at;
+    vb_status st;
+
+    while (taken < put) {
+        at = taken & s->mask;
+        n = put - taken < s->mask + 1 - at ? put - taken : s->mask + 1 - at;
+        st = write_head(s);
+        if (st == VB_OK)
+            st = vb_recorder_append(s->rec, s->file, s->ring + at * s->kind->row_bytes,
+                                    n * s->kind->row_bytes);
+        if (st == VB_AGAIN)
+            return;
+        if (st != VB_OK)
+            atomic_fetch_add_explicit(&s->lost, n, memory_order_relaxed);
+        taken += n;
+        atomic_store_explicit(&s->taken, taken, memory_order_release);
+    }
+}
+
+/* Waits until the next tick. Returns whether the recorder is to close. */
+static bool wait_tick(struct vb_recorder *rec, uint64_t until_ns)
+{
+    struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u),
+                             .tv_nsec = (long)(until_ns % 1000000000u)};
+    bool closing;
+
+    pthread_mutex_lock(&rec->lock);
+    while (!rec->closing && pthread_cond_timedwait(&rec->changed, &rec->lock, &until) != ETIMEDOUT)
+        ;
+    closing = rec->closing;
+    pthread_mutex_unlock(&rec->lock);
+    return closing;
+}
+
+static void *recorder_main(void *arg)
+{
+    struct vb_recorder *rec = arg;
+    uint64_t next = vb_clock_ns(), now;
+    bool last;
+    int i;
+
+    vb_log_set_rank(rec->rank);
+    do {
+        now = vb_clock_ns();
+        next += VB_RECORD_TICK_MS * UINT64_C(1000000);
+        if (next < now) /* the disk was slow, or the process was stopped */
+            next = now;
+        last = wait_tick(rec, next);
+        for (i = 0; i < rec->n_ticks; i++)
+            rec->ticks[i].fn(rec->ticks[i].arg, vb_clock_ns(), last);
+        for (i = 0; i < rec->n_streams; i++)
+            write_rows(rec->streams[i]);
+    } while (!last);
+    pthread_mutex_lock(&rec->lock);
+    rec->ended = true;
+    pthread_cond_broadcast(&rec->changed);
+    pthread_mutex_unlock(&rec->lock);
+    return NULL;
+}
+
+vb_status vb_recorder_start(struct vb_recorder *rec)
+{
+    pthread_attr_t attr;
+    int err;
+
+    pthread_attr_init(&attr);
+    if (rec->has_cpus)
+        pthread_attr_setaffinity_np(&attr, sizeof(rec->cpus), &rec->cpus);
+    err = pthread_create(&rec->thread, &attr, recorder_main, rec);
+    pthread_attr_destroy(&attr);
+    if (err != 0)
+        return vb_err(vb_status_from_errno(err), "cannot start the recorder: %s", strerror(err));
+    rec->started = true;
+    return VB_OK;
+}
+
+/* Returns whether the thread has ended in time. */
+static bool stop_thread(struct vb_recorder *rec)
+{
+    uint64_t until_ns = vb_clock_ns() + CLOSE_MS * UINT64_C(1000000);
+    struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u),
+                             .tv_nsec = (long)(until_ns % 1000000000u)};
+    bool ended;
+
+    pthread_mutex_lock(&rec->lock);
+    rec->closing = true;
+    pthread_cond_broadcast(&rec->changed);
+    while (!rec->ended && pthread_cond_timedwait(&rec->changed, &rec->lock, &until) != ETIMEDOUT)
+        ;
+    ended = rec->ended;
+    pthread_mutex_unlock(&rec->lock);
+    return ended;
+}
+
+void vb_recorder_close(struct vb_recorder *rec)
+{
+    if (rec == NULL)
+        return;
+    if (rec->started && !stop_thread(rec)) {
+        VB_LOG_WARN("the disk of the run folder has not taken the last records within %d s; they "
+                    "are lost",
+                    CLOSE_MS / 1000);
+        pthread_detach(rec->thread); /* it may still use rec, which is not freed */
+        return;
+    }
+    if (rec->started)
+        pthread_join(rec->thread, NULL);
+    recorder_free(rec);
+}

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * record/ writes and reads what a run leaves behind. Training never waits for it.
+ */
+#ifndef VB_RECORD_RECORD_H
+#define VB_RECORD_RECORD_H
+
+#include "record/folder/kinds.h"
+#include "record/folder/recorder.h"
+#include "record/folder/series.h"
+
+#endif
