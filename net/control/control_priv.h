@@ -67,6 +67,7 @@ struct conn_beat {
     uint64_t accused_ns; /* when somebody found the peer silent; 0: nobody, or it has answered */
     uint32_t accused_ms; /* how long the peer had been silent then */
     unsigned data;       /* control_opts.heard when vb_watch() last ran */
+    uint32_t answers;    /* heartbeats that have come */
 };
 
 /* The data connection that the peer makes, and the keys for it. */

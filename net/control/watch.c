@@ -218,12 +218,14 @@ bool vb_watch_frame(struct control *c, int rank)
 {
     struct conn *conn = &c->conns[rank];
 
-    if (conn->in.type == WIRE_ASK)
-        answer(c, rank);
-    else if (conn->in.type == WIRE_BEAT)
-        conn->beat.step = vb_wire_u64_decode(conn->in.payload);
-    else
+    if (conn->in.type == WIRE_SILENT)
         return take_silent(c, rank);
+    if (conn->in.type == WIRE_ASK) {
+        answer(c, rank);
+    } else {
+        conn->beat.step = vb_wire_u64_decode(conn->in.payload);
+        conn->beat.answers++;
+    }
     return true;
 }
 
@@ -249,10 +251,12 @@ double vb_control_silence_s(struct control *c, int rank, uint64_t *step_p)
 {
     uint64_t now = vb_clock_ns(), until = now + vb_control_patient(c, 500 * MS_NS), heard;
     const struct conn *conn = &c->conns[rank];
+    uint32_t answers;
 
     pthread_mutex_lock(&c->lock);
+    answers = conn->beat.answers;
     (void)vb_conn_send(c, rank, WIRE_ASK, NULL, 0); /* most peers are not watched by this rank */
-    while (conn->fd >= 0 && conn->beat.heard_ns < now && vb_control_wait_change(c, until))
+    while (conn->fd >= 0 && conn->beat.answers == answers && vb_control_wait_change(c, until))
         ;
     heard = conn->beat.heard_ns;
     *step_p = conn->beat.step;
