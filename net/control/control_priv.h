@@ -82,7 +82,8 @@ struct conn_end {
     uint64_t left_ns; /* when the peer said goodbye */
     bool lost;        /* the peer is gone without a goodbye */
     /* Used only in elastic groups: */
-    bool silent;           /* the peer was lost because it was silent */
+    bool silent;           /* the peer is lost, but may still run */
+    uint64_t cut_ns;       /* when the data connection failed; 0: it has not */
     bool inactive;         /* the peer closed, aborted or had not joined, so it no longer writes */
     bool dropped_us;       /* the peer has dropped this rank */
     bool reported;         /* vb_control_take_ended() has returned this peer */
@@ -233,6 +234,8 @@ bool vb_conn_keep_blob(const struct conn *conn, struct blob_list *list, int max)
 /* membership.c: for elastic groups, under the lock. */
 void vb_membership_end(struct control *c, int rank, const char *why);
 void vb_membership_leave(struct control *c, int rank); /* called when a goodbye arrives */
+/* The data connection has failed. Returns false if the peer is lost at once. */
+bool vb_membership_cut(struct control *c, int rank, const char *why);
 void vb_membership_check(struct control *c, uint64_t now);
 void vb_membership_news(struct control *c);
 enum wire_verdict vb_membership_judge_join(struct control *c);

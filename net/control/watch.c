@@ -245,6 +245,27 @@ const char *vb_watch_broken(struct control *c, int rank, int err)
     return err == ETIMEDOUT ? c->silent_text : "its host cannot be reached";
 }
 
+void vb_control_ask_all(struct control *c)
+{
+    int i;
+
+    pthread_mutex_lock(&c->lock);
+    for (i = 0; i < c->opts.slots; i++)
+        if (is_alive(&c->conns[i]))
+            (void)vb_conn_send(c, i, WIRE_ASK, NULL, 0);
+    pthread_mutex_unlock(&c->lock);
+}
+
+bool vb_control_heard_since(struct control *c, int rank, uint64_t ns)
+{
+    bool heard;
+
+    pthread_mutex_lock(&c->lock);
+    heard = c->conns[rank].beat.heard_ns >= ns;
+    pthread_mutex_unlock(&c->lock);
+    return heard;
+}
+
 double vb_control_silence_s(struct control *c, int rank, uint64_t *step_p)
 {
     uint64_t now = vb_clock_ns(), until = now + vb_control_patient(c, 500 * MS_NS), heard;
