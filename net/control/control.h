@@ -98,8 +98,8 @@ void vb_control_lose(struct control *control, int rank, const char *why);
  * VB_END_SILENT: it may still run. */
 void vb_control_data_lost(struct control *control, int rank, const char *why);
 
-/* The first asks all peers for an answer. The second returns whether something has come from a peer
- * since then. */
+/* The first asks all peers for an answer. The second returns whether a frame has come from a peer
+ * since a point in time. */
 void vb_control_ask_all(struct control *control);
 bool vb_control_heard_since(struct control *control, int rank, uint64_t ns);
 

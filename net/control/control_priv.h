@@ -61,7 +61,8 @@ struct conn_out {
 };
 
 struct conn_beat {
-    uint64_t heard_ns;   /* when something was last received */
+    uint64_t frame_ns;   /* when a frame was last received */
+    uint64_t heard_ns;   /* the same or later: when the time until the peer is silent began */
     uint64_t step;       /* counter of the last heartbeat */
     bool watched;        /* this rank asks the peer for heartbeats (watch.c) */
     uint64_t accused_ns; /* when somebody found the peer silent; 0: nobody, or it has answered */

@@ -300,7 +300,7 @@ bool vb_control_heard_since(struct control *c, int rank, uint64_t ns)
     bool heard;
 
     pthread_mutex_lock(&c->lock);
-    heard = c->conns[rank].beat.heard_ns >= ns;
+    heard = c->conns[rank].beat.frame_ns >= ns;
     pthread_mutex_unlock(&c->lock);
     return heard;
 }

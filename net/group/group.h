@@ -145,8 +145,8 @@ enum vb_end {
 };
 enum vb_end vb_group_end(struct vb_group *group, int rank);
 
-/* The first asks all ranks for an answer. The second returns whether something has come from a rank
- * since a point in time (vb_clock_ns()). */
+/* The first asks all ranks for an answer. The second returns whether a rank has sent something
+ * over its control connection since a point in time (vb_clock_ns()). */
 void vb_group_ask_all(struct vb_group *group);
 bool vb_group_heard_since(struct vb_group *group, int rank, uint64_t ns);
 

@@ -5,7 +5,7 @@
 # A queue of up to 5 s of data is at both ends of each link, as in a cheap router. Small models must get through the
 # set-up and train with the default --timeout, synchronously and asynchronously.
 #
-# Covers: net/coll/cost_measure.c
+# Covers: net/coll/cost_measure.c net/tcp/tcp_sense.c
 set -uo pipefail
 verbena=$(realpath "$1")
 
