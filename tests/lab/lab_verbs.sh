@@ -5,8 +5,7 @@
 # groups on one node and across two and three nodes, whole jobs that must end with the same parameters as over TCP, lost
 # packets, and a process, a link or a machine that fails during a transfer. Without further arguments only the tests run
 # for which CI has time. "all" runs all parts: node, ranks, across, jobs, many, workers, members, parted, link
-# and gone.
-# "sanitized" is for a build with a sanitizer, and tests only the transport on one node.
+# and gone. "sanitized" is for a build with a sanitizer, and tests only the transport on one node.
 #
 # Covers: net/group/pick_transport.c net/verbs/verbs_addr.c net/verbs/verbs_cm.c
 # Covers: net/verbs/verbs_ep.c net/verbs/verbs_mem.c net/verbs/verbs_port.c net/verbs/verbs_post.c
@@ -238,12 +237,17 @@ server() {
 }
 
 # Three nodes of eight ranks: every rank has a queue pair to 23 others. Shared memory on this host must give the same
-# bits.
+# bits. As many ranks train asynchronously, too.
 many() {
     local job="train softmax --data synth:2000 --steps 2 --global-batch 96 --test-limit 50 --json"
 
     expect 0 'transport: verbs over rxe0/1' lab/run --nodes 3 --per-node 8 --mem 2000 --timeout 1800 \
-        --with "$verbena" -- sh -ec "$verbena $job --patience 16 --transport verbs"
+        --env VB_PATIENCE=16 --with "$verbena" -- sh -ec "
+            $verbena $job --transport verbs
+            $verbena train softmax --data synth:2000 --steps 48 --batch 4 --test-limit 50 --json --mode async --transport verbs"
+    jq -e -s 'length == 2 and (.[1] | .mode == "async" and .ranks == 24 and .transport == "verbs" and .steps == 48 and
+        .staleness.gradients == 48)' "$work/out" >/dev/null || fail "24 asynchronous ranks: $(cat "$work/out")"
+    sed -i 2d "$work/out"
     # shellcheck disable=SC2086 # several words
     "$verbena" $job --ranks 24 --transport shm >>"$work/out" 2>>"$work/err" || fail "24 ranks over shm: status $?"
     jq -e -s 'length == 2 and .[0].params_sha256 == .[1].params_sha256 and all(.ranks == 24) and
@@ -320,11 +324,13 @@ members() {
 
 # --- two nodes that lose each other ----------------------------------------------------------------------
 
-# parted HOSTS WINNER: runs a job with replicas on two nodes, a and b. HOSTS has a letter for each rank, as in
+# parted_job HOSTS WINNER: runs a job with replicas on two nodes, a and b. HOSTS has a letter for each rank, as in
 # tests/engine/train_parted.sh. When training has begun, the nodes lose all packets. Only the ranks on node WINNER go on.
+parted_steps=400
 parted_job() {
-    local hosts=$1 winner=$2 loser=ab r
+    local hosts=$1 winner=$2 loser=ab r letters
 
+    letters=$(fold -w 1 <<<"$hosts" | tr '\n' ' ')
     loser=${loser/$winner/}
     mkdir -p "$work/share"
     rm -rf "$work"/share/*
@@ -334,7 +340,7 @@ parted_job() {
         cp $work/share/key /key && chmod 600 /key
         [ \$VB_NODE = 0 ] && me=a || me=b
         rank=0
-        for host in $(sed 's/./& /g' <<<"$hosts"); do
+        for host in $letters; do
             if [ \$host = \$me ]; then
                 { $verbena train softmax --data synth:2000 --batch 20 --steps $parted_steps --mode async \
                     --dedicated-servers --replicas 2 --world ${#hosts} --rank \$rank --root 10.77.0.1:7000 \
@@ -356,7 +362,6 @@ parted_job() {
     step "parted, ranks on $hosts: node $winner goes on"
 }
 
-parted_steps=400
 parted() {
     parted_job abbab b # rank 0 and the server are the smaller part
     parted_job abab a  # two equal parts
