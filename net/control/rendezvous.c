@@ -80,8 +80,7 @@ vb_status vb_control_dial(struct control *c, int rank, const struct sock_addr *t
     struct auth_session session;
     struct sock_addr at = *to;
     int fd;
-    vb_status st =
-        dial(c, rank, WIRE_CONTROL, connect_tcp, &at, c->opts.secret, deadline, &fd, key);
+    vb_status st = dial(c, rank, WIRE_CONTROL, connect_tcp, &at, c->opts.secret, deadline, &fd, key);
 
     if (st != VB_OK)
         return st;

@@ -150,6 +150,9 @@ enum vb_end vb_group_end(struct vb_group *group, int rank);
 void vb_group_ask_all(struct vb_group *group);
 bool vb_group_heard_since(struct vb_group *group, int rank, uint64_t ns);
 
+/* A count that grows while data comes from a rank, or a transfer to it moves. */
+unsigned vb_group_moved(struct vb_group *group, int rank);
+
 /* Returns whether this rank can put to a rank. True for this rank itself. */
 bool vb_group_member(struct vb_group *group, int rank);
 

@@ -191,6 +191,11 @@ bool vb_group_heard_since(struct vb_group *g, int rank, uint64_t ns)
     return vb_control_heard_since(g->control, rank, ns);
 }
 
+unsigned vb_group_moved(struct vb_group *g, int rank)
+{
+    return atomic_load_explicit(&g->heard[rank], memory_order_relaxed);
+}
+
 const char *vb_group_gone_why(struct vb_group *g, int rank)
 {
     return g->peers[rank].why;
