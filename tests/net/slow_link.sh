@@ -3,7 +3,7 @@
 #
 # Tests jobs of three hosts over links of 0.5 Mbit/s: slow_link.sh VERBENA [long]. The hosts are network namespaces at a
 # bridge. A queue of up to 5 s of data is at both ends of each link, as in a cheap router. Small models must get through
-# the set-up and train with the default --timeout, synchronously and asynchronously. "long" trains a larger one, whose
+# the set-up and train with the default --timeout, synchronously and asynchronously. "long" trains a larger one synchronously, whose
 # transfers fill the queues and take longer than a rank may be silent.
 #
 # Covers: net/coll/cost_measure.c net/tcp/tcp_sense.c
@@ -63,8 +63,7 @@ job() {
 
 began=$SECONDS
 if [ "${2:-}" = long ]; then
-    job mlp --data synth:600 --steps 1 --test-limit 20
-    job mlp --data synth:600 --steps 2 --test-limit 20 --mode async
+    job mlp --data synth:600 --steps 2 --test-limit 20
 else
     job softmax --data synth:2000 --steps 3
     job softmax --data synth:2000 --steps 3 --mode async
