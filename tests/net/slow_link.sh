@@ -3,8 +3,8 @@
 #
 # Tests jobs of three hosts over links of 0.5 Mbit/s: slow_link.sh VERBENA [long]. The hosts are network namespaces at a
 # bridge. A queue of up to 5 s of data is at both ends of each link, as in a cheap router. Small models must get through
-# the set-up and train with the default --timeout, synchronously and asynchronously. "long" trains a larger one synchronously, whose
-# transfers fill the queues and take longer than a rank may be silent.
+# the set-up and train with the default --timeout, synchronously and asynchronously. "long" trains a larger one, only
+# synchronously, whose transfers fill the queues and take longer than a rank may be silent.
 #
 # Covers: net/coll/cost_measure.c net/tcp/tcp_sense.c
 set -uo pipefail
