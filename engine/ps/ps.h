@@ -301,6 +301,7 @@ struct ps_client {
     uint64_t made[2];      /* versions after the worker's last two gradients were applied */
     unsigned n_made;
     bool busy;          /* the worker was told to evaluate or save, and has not pushed since */
+    unsigned moved;     /* vb_group_moved() when vb_ps_expel_stuck() last looked */
     uint64_t waited_ns; /* how long others have waited for this worker, without its progress */
     struct ps_client_keys keys;
     struct ps_client_round round;

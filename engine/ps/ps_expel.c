@@ -177,6 +177,16 @@ static vb_status expel_stuck(struct ps_server *s, int worker)
     return vb_ps_expel(s, worker, why);
 }
 
+/* A push over a slow link may take longer than any limit. */
+static bool moves_data(const struct ps_server *s, int worker)
+{
+    struct ps_client *client = &s->clients[worker];
+    unsigned before = client->moved;
+
+    client->moved = vb_group_moved(s->group, vb_ps_worker_rank(s->job, worker));
+    return client->moved != before;
+}
+
 /* The time is added up in small parts, so that a pause of this process does not count. */
 vb_status vb_ps_expel_stuck(struct ps_server *s)
 {
@@ -193,7 +203,9 @@ vb_status vb_ps_expel_stuck(struct ps_server *s)
         struct ps_client *client = &s->clients[w];
         int64_t ms = limit_ms(s, w, &waits);
 
-        client->waited_ns = ms > 0 ? client->waited_ns + (ns < LOOK_MAX_NS ? ns : LOOK_MAX_NS) : 0;
+        client->waited_ns = !moves_data(s, w) && ms > 0
+                                ? client->waited_ns + (ns < LOOK_MAX_NS ? ns : LOOK_MAX_NS)
+                                : 0;
         if (ms > 0 && client->waited_ns > (uint64_t)ms * 1000000u)
             st = expel_stuck(s, w);
     }

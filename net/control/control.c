@@ -393,8 +393,18 @@ void vb_control_abort(struct control *c, const char *why)
 void vb_control_lose(struct control *c, int rank, const char *why)
 {
     pthread_mutex_lock(&c->lock);
-    vb_conn_read(c, rank); /* if the peer has sent an abort, that says more */
-    vb_conn_lose(c, rank, why);
+    vb_conn_read(c, rank);              /* if the peer has sent an abort, that says more */
+    if (c->conns[rank].end.cut_ns == 0) /* otherwise it will be lost, and for a better reason */
+        vb_conn_lose(c, rank, why);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void vb_control_data_lost(struct control *c, int rank, const char *why)
+{
+    pthread_mutex_lock(&c->lock);
+    vb_conn_read(c, rank);
+    if (!vb_membership_cut(c, rank, why))
+        vb_conn_lose(c, rank, why);
     pthread_mutex_unlock(&c->lock);
 }
 

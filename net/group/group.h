@@ -140,10 +140,18 @@ enum vb_end {
     VB_END_NONE,       /* the rank is not gone */
     VB_END_LEFT,       /* the rank said goodbye */
     VB_END_DIED,       /* no goodbye: it closed, aborted or violated the protocol */
-    VB_END_SILENT,     /* the rank does not answer, but may be alive */
+    VB_END_SILENT,     /* it does not answer, or its data connection failed, but it may be alive */
     VB_END_DROPPED_US, /* the rank has dropped this rank */
 };
 enum vb_end vb_group_end(struct vb_group *group, int rank);
+
+/* The first asks all ranks for an answer. The second returns whether a rank has sent something
+ * over its control connection since a point in time (vb_clock_ns()). */
+void vb_group_ask_all(struct vb_group *group);
+bool vb_group_heard_since(struct vb_group *group, int rank, uint64_t ns);
+
+/* A count that grows while data comes from a rank, or a transfer to it moves. */
+unsigned vb_group_moved(struct vb_group *group, int rank);
 
 /* Returns whether this rank can put to a rank. True for this rank itself. */
 bool vb_group_member(struct vb_group *group, int rank);
