@@ -89,7 +89,7 @@ static bool can_do_without(struct job *job, int rank, const siginfo_t *info)
     const struct vb_supervise_opts *o = job->o;
 
     return job->stage == RUNNING && o->outlive && (rank < o->vital || rank >= o->vital_end) &&
-           job->alive > 0 && has_begun(job) && !was_bad_usage(info);
+           job->alive > 0 && has_begun(job) && !was_bad_usage(info) && stopped_by(info) == 0;
 }
 
 /* A rank has ended with exit 0. A worker that ends so has printed the result, or knows that another

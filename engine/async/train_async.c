@@ -208,6 +208,14 @@ struct vb_group_opts vb_async_group(const struct vb_async *a, int rank)
     return o;
 }
 
+void vb_async_tell_begun(const struct vb_async *a)
+{
+    const struct vb_train_hooks *hooks = &a->trainer->o->hooks;
+
+    if (hooks->begun != NULL)
+        hooks->begun(hooks->begun_arg);
+}
+
 /* ---- the whole ------------------------------------------------------------------------------- */
 
 /* Logs the last checkpoint, which the job can be resumed from. The group tells the other ranks that
