@@ -107,10 +107,11 @@ struct vb_async {
     float *params;                       /* borrowed from the trainer */
     void *state;                         /* borrowed from the trainer */
     uint32_t shares;                     /* bound 0: the value of worker->shares that is in use */
-    bool reports;                        /* this worker reports the result */
-    bool leaves;                         /* this worker, a joiner, leaves before the end */
-    bool unsaved;                        /* this worker could not write the last checkpoint */
-    double accuracy;                     /* accuracy at this worker's end; -1: not evaluated */
+    _Atomic bool hopeless; /* the worker or a server of this process could not open the group */
+    bool reports;          /* this worker reports the result */
+    bool leaves;           /* this worker, a joiner, leaves before the end */
+    bool unsaved;          /* this worker could not write the last checkpoint */
+    double accuracy;       /* accuracy at this worker's end; -1: not evaluated */
 };
 
 /* Returns the options with which a member opens the group of workers and servers. rank: the

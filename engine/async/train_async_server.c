@@ -116,8 +116,10 @@ vb_status vb_async_serve(struct async_server *srv, int number)
     struct vb_group *group;
     vb_status st = vb_group_open(&opts, &group);
 
-    if (st != VB_OK)
+    if (st != VB_OK) {
+        a->hopeless = true; /* for the worker of this process */
         return st;
+    }
     st = vb_async_board_open(group, info_bytes, &board);
     if (st == VB_OK && info_bytes > 0)
         st = vb_async_join_info_put(a, board);
@@ -164,7 +166,9 @@ static vb_status start_server(struct async_server *srv, int number)
     srv->number = number;
     err = pthread_create(&srv->thread, NULL, serve_main, srv);
     if (err != 0)
-        return vb_err(VB_ERR_NO_MEMORY, "cannot start the thread of a server: %s", strerror(err));
+        return vb_err(VB_ERR_NO_MEMORY,
+                      "cannot start the thread of a server (ulimit -u allows more): %s",
+                      strerror(err));
     srv->started = true;
     return VB_OK;
 }

@@ -199,7 +199,9 @@ static vb_status open_worker(struct vb_async *a)
     struct vb_group_opts opts = vb_async_group(a, a->trainer->rank);
     vb_status st = vb_group_open(&opts, &a->ps);
 
-    a->root_fd = -1; /* the group owns the socket now */
+    if (st != VB_OK)
+        a->hopeless = true; /* for the server of this process */
+    a->root_fd = -1;        /* the group owns the socket now */
     if (st == VB_OK)
         st = vb_async_board_open(a->ps, 0, &a->board);
     if (st == VB_OK)
