@@ -252,8 +252,10 @@ static void batches_larger_than_the_data_set(void **state)
     t_stderr_catch(&caught);
     t_as_threads(&job);
     t_stderr_release(&caught, text, sizeof(text));
-    assert_int_equal(got[0], VB_ERR_USAGE);
-    assert_int_equal(got[1], VB_ERR_USAGE);
+    /* the failure of the first rank may reach the other one before it notices its own */
+    assert_true(got[0] == VB_ERR_USAGE || got[1] == VB_ERR_USAGE);
+    assert_true(got[0] == VB_ERR_USAGE || got[0] == VB_ERR_PEER);
+    assert_true(got[1] == VB_ERR_USAGE || got[1] == VB_ERR_PEER);
     assert_non_null(strstr(text, "a step of 102 samples"));
 }
 

@@ -355,7 +355,7 @@ static void a_wrong_secret_is_refused(void **state)
     assert_non_null(strstr(text, "refused a connection from 127.0.0.1"));
     assert_null(strstr(text, "before it proved")); /* the listener learns the reason, too */
     assert_non_null(
-        strstr(text, "gave up waiting for missing ranks: 1 (refused: the secrets differ)"));
+        strstr(text, "gave up waiting for missing ranks: 1 (refused: the secrets differ:"));
 }
 
 /* ---- missing ranks and bad options ----------------------------------------------------------- */

@@ -32,7 +32,8 @@ static void side_open(struct side *s, int rank, bool elastic)
     memset(s, 0, sizeof(*s));
     s->c = (struct control){.opts = {.world = 2, .slots = 2, .rank = rank, .epoch = 1},
                             .conns = s->conns,
-                            .joining = -1};
+                            .joining = -1,
+                            .epoll_fd = -1};
     s->c.opts.elastic = elastic;
     s->peer = 1 - rank;
     s->wire = fds[1];
