@@ -84,9 +84,13 @@ vb_status vb_ps_expel_strays(struct ps_server *s)
 
 /* Returns whether a worker may send this kind of note to this server. Workers send only a hello or
  * a failover to a standby; without replicas there is no failover. Only a worker that was told to
- * save may stop the job. */
-static bool may_come(const struct ps_server *s, const struct ps_client *client, enum ps_kind kind)
+ * save may stop the job because of a checkpoint. */
+static bool may_come(const struct ps_server *s, const struct ps_client *client, uint32_t value)
 {
+    enum ps_kind kind = PS_KIND(value);
+
+    if (kind == PS_INTERRUPT && (s->k != 0 || PS_ARG(value) >= PS_SIGNALS))
+        return false;
     if (kind == PS_STOP && s->k == 0 && !s->job->hogwild && client->saves == 0)
         return false;
     if (kind == PS_FAILOVER)
@@ -110,7 +114,7 @@ vb_status vb_ps_receive(struct ps_server *s, struct ps_arrival a, bool *take_p)
     if (kind == PS_GONE || kind == PS_EXPEL || client->expelled)
         return VB_OK;
     snprintf(what, sizeof(what), "note %x, which is not allowed now", a.value);
-    if (!may_come(s, client, kind))
+    if (!may_come(s, client, a.value))
         return vb_ps_expel_invalid(s, a.worker, what);
     if (kind == PS_PUSH && client->member &&
         !vb_ps_accept(s, a.worker, PS_ARG(a.value), what, sizeof(what)))

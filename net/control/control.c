@@ -168,6 +168,8 @@ static uint64_t work_due(struct control *c, uint64_t now)
     uint64_t wake, opens;
     int i;
 
+    if (c->opts.hopeless != NULL && !c->complete && atomic_load(c->opts.hopeless))
+        vb_control_fail(c, VB_ERR_PEER, "a rank of this process could not start");
     vb_watch(c, now);
     vb_pending_expire(c, now);
     wake = c->beat_ns;
@@ -280,7 +282,8 @@ vb_status vb_control_open(const struct control_opts *opts, struct control **cont
         st = vb_err_sys("cannot open the control connections");
     } else {
         errno = pthread_create(&c->thread, NULL, control_main, c);
-        st = errno == 0 ? VB_OK : vb_err_sys("cannot start the control thread");
+        st = errno == 0 ? VB_OK
+                        : vb_err_sys("cannot start the control thread (ulimit -u allows more)");
     }
     if (st != VB_OK) {
         control_free(c);

@@ -40,6 +40,7 @@ struct control_opts {
     void (*lost)(void *arg, int rank,
                  const char *why); /* as in struct vb_group_opts; may be NULL */
     void *lost_arg;
+    const _Atomic bool *hopeless; /* as in struct vb_group_opts; may be NULL */
     /* Elastic groups: set, before the alarm, when a vb_control_take_*() has something to return. */
     _Atomic bool *news;
 };

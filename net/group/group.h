@@ -57,6 +57,10 @@ struct vb_group_opts {
      * transport was chosen and why. May be NULL. */
     void (*announce)(const char *why);
 
+    /* The caller sets *hopeless when a rank, for example another one of this process, will not
+     * come. The opening, which waits for that rank, then fails soon. May be NULL. */
+    const _Atomic bool *hopeless;
+
     /* Called by a thread of the group when a peer is lost or gives up, for the one who started this
      * rank. Must not wait and must not call functions of the group. May be NULL. */
     void (*lost)(void *arg, int rank, const char *why);
