@@ -68,8 +68,8 @@ struct conn_beat {
     uint64_t accused_ns; /* when somebody found the peer silent; 0: nobody, or it has answered */
     uint32_t accused_ms; /* how long the peer had been silent then */
     unsigned data;       /* control_opts.heard when vb_watch() last ran */
-    uint32_t answers;    /* heartbeats that have come */
     uint64_t data_ns;    /* when that last changed */
+    uint32_t answers;    /* heartbeats that have come */
     int kernel_ms;       /* how long the kernel waits for the peer; 0: it is on this host */
 };
 
