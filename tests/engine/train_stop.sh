@@ -83,8 +83,8 @@ done
 job=$!
 for _ in $(seq 600); do
     # a rank that catches SIGINT, bit 1, has begun
-    ranks=$(pgrep -P "$job" | while read -r p; do grep -c '^SigCgt:.*[2367abef]$' "/proc/$p/status"; done | grep -c 1)
-    [ "$ranks" = 2 ] && break
+    ready=$(pgrep -P "$job" | while read -r p; do grep -c '^SigCgt:.*[2367abef]$' "/proc/$p/status"; done | grep -c 1)
+    [ "$ready" = 2 ] && break
     sleep 0.1
 done
 kill -INT "$job"
