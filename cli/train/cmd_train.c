@@ -178,14 +178,12 @@ static vb_status report(void *arg, const struct vb_train_result *result)
     return printed != VB_OK ? printed : kept;
 }
 
-/* Until now a Ctrl-C has ended the process, because there was nothing to save. In asynchronous
- * training it still does. */
+/* Until now a Ctrl-C has ended the process, because there was nothing to save. */
 static void tell_begun(void *arg)
 {
     const struct reporter *r = arg;
 
-    if (r->o->mode != VB_MODE_ASYNC)
-        vb_interrupt_catch();
+    vb_interrupt_catch();
     vb_launch_tell_begun(r->launch);
 }
 

@@ -341,9 +341,12 @@ vb_status cli_train_print_joined(const char *root, const struct vb_train_opts *o
 
     if (!as_json) {
         printf("joined      the job at %s (%s) as rank %d\n", root, o->model, r->per_rank[0].rank);
-        printf("trained on  %lld samples in %.3f s; the job ended at step %lld and reports the "
-               "result\n",
-               (long long)r->samples, r->train_s, (long long)r->steps);
+        printf("trained on  %lld samples in %.3f s; %s at step %lld and reports the result\n",
+               (long long)r->samples, r->train_s,
+               r->left ? "this worker has left; the job goes on" : "the job ended",
+               (long long)r->steps);
+        if (r->stopped != 0)
+            printf("stopped     by %s\n", signal_name(r->stopped));
         return VB_OK;
     }
     json = cli_json_object();
@@ -353,6 +356,8 @@ vb_status cli_train_print_joined(const char *root, const struct vb_train_opts *o
     vb_json_int(json, "steps", r->steps);
     vb_json_int(json, "samples", r->samples);
     vb_json_real(json, "train_s", r->train_s);
+    vb_json_text(json, "stopped", r->stopped != 0 ? signal_name(r->stopped) : NULL);
+    vb_json_bool(json, "left", r->left);
     vb_json_array(json, "per_rank");
     json_rank(json, &r->per_rank[0]);
     vb_json_end(json);

@@ -89,8 +89,9 @@ vb_status vb_async_run_dense(struct vb_async *a)
         return vb_err(VB_ERR_NO_MEMORY, "no memory for %zu gradients", a->job.n);
     while (st == VB_OK && go) {
         if (a->job.hogwild) {
-            go = vb_ps_worker_claim(a->worker);
-            st = go ? step_in_place(a, own) : VB_OK;
+            st = vb_async_claim(a, &go);
+            if (st == VB_OK && go)
+                st = step_in_place(a, own);
             continue;
         }
         st = vb_async_ticket(a, &go);

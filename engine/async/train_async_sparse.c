@@ -234,8 +234,11 @@ static vb_status make_steps(struct sparse_worker *s)
     vb_status st = VB_OK;
     bool go = true;
 
-    while (st == VB_OK && a->job.hogwild && vb_ps_worker_claim(a->worker))
-        st = step_in_place(s);
+    while (st == VB_OK && go && a->job.hogwild) {
+        st = vb_async_claim(a, &go);
+        if (st == VB_OK && go)
+            st = step_in_place(s);
+    }
     if (st != VB_OK || a->job.hogwild)
         return st;
     st = next_batch(s, &s->batch[0]);

@@ -61,10 +61,35 @@ vb_status vb_async_do_due(struct vb_async *a)
     return st;
 }
 
+/* If the user wants to stop, tells server 0, which ends the job. Only a joiner leaves a job that
+ * goes on: its user may not be the user of the job. */
+static vb_status look_for_stop(struct vb_async *a)
+{
+    const struct vb_train_hooks *hooks = &a->trainer->o->hooks;
+    int own = hooks->stop != NULL ? hooks->stop(hooks->stop_arg) : 0;
+    int number = own != 0 ? own : atomic_load_explicit(&a->board->stop, memory_order_relaxed);
+
+    a->leaves = own != 0 && a->trainer->o->join.joined != NULL;
+    if (a->leaves)
+        a->trainer->stopped = own;
+    return number != 0 && !a->leaves ? vb_ps_worker_interrupt(a->worker, number) : VB_OK;
+}
+
+vb_status vb_async_claim(struct vb_async *a, bool *go_p)
+{
+    vb_status st = look_for_stop(a);
+
+    *go_p = st == VB_OK && !a->leaves && vb_ps_worker_claim(a->worker);
+    return st;
+}
+
 vb_status vb_async_ticket(struct vb_async *a, bool *go_p)
 {
-    vb_status st = vb_ps_worker_ticket(a->worker, go_p);
+    vb_status st = look_for_stop(a);
 
+    *go_p = false;
+    if (st == VB_OK && !a->leaves)
+        st = vb_ps_worker_ticket(a->worker, go_p);
     vb_lap(&a->trainer->laps, a->job.bound >= 0 ? VB_PHASE_WAIT : VB_PHASE_COMM);
     if (st == VB_OK && a->worker->due != 0)
         st = vb_async_do_due(a);
@@ -149,6 +174,7 @@ static vb_status finish(struct vb_async *a)
         return st;
     vb_lap(&t->laps, VB_PHASE_WAIT);
     t->step = (int64_t)version;
+    t->stopped = vb_ps_worker_stopped(a->worker);
     row = vb_async_worker_row(a);
     st = vb_async_board_put_row(a->board, &row);
     if (st == VB_OK)
@@ -156,12 +182,26 @@ static vb_status finish(struct vb_async *a)
     return st == VB_OK ? vb_async_board_wait(a->board, &a->reports) : st;
 }
 
+/* The group tells the others that this worker has left. Their figures are not known, and they
+ * report the result. */
+static vb_status leave_early(struct vb_async *a)
+{
+    uint64_t version = 0;
+    vb_status st = vb_ps_worker_quit(a->worker, &version);
+
+    vb_lap(&a->trainer->laps, VB_PHASE_WAIT);
+    a->trainer->step = (int64_t)version;
+    return st;
+}
+
 static vb_status open_worker(struct vb_async *a)
 {
     struct vb_group_opts opts = vb_async_group(a, a->trainer->rank);
     vb_status st = vb_group_open(&opts, &a->ps);
 
-    a->root_fd = -1; /* the group owns the socket now */
+    if (st != VB_OK)
+        a->hopeless = true; /* for the server of this process */
+    a->root_fd = -1;        /* the group owns the socket now */
     if (st == VB_OK)
         st = vb_async_board_open(a->ps, 0, &a->board);
     if (st == VB_OK)
@@ -213,7 +253,9 @@ static vb_status run_to_end(struct vb_async *a)
     snprintf(sums->transport, sizeof(sums->transport), "%s",
              vb_group_transport(a->ps, vb_ps_server_rank(&a->job, 0)));
     st = a->job.sparse ? vb_async_run_sparse(a) : vb_async_run_dense(a);
-    return st == VB_OK ? finish(a) : st;
+    if (st != VB_OK)
+        return st;
+    return a->leaves ? leave_early(a) : finish(a);
 }
 
 /* Returns whether the others have dropped this worker, because it was stopped for too long, and
@@ -256,8 +298,8 @@ vb_status vb_async_work(struct vb_async *a)
     vb_async_wait_until_ready(&a->standby);
     if (st == VB_OK)
         vb_place_leave(&t->place); /* from now on only the group of workers and servers is used */
-    if (st == VB_OK && t->o->hooks.begun != NULL)
-        t->o->hooks.begun(t->o->hooks.begun_arg);
+    if (st == VB_OK)
+        vb_async_tell_begun(a);
     vb_laps_begin(&t->laps);
     if (st == VB_OK)
         st = run_to_end(a);

@@ -125,8 +125,8 @@ static vb_status tell_slowest(struct ps_server *s)
 bool vb_ps_no_steps_left(const struct ps_server *s)
 {
     if (s->job->hogwild)
-        return (int64_t)vb_ps_version_of(s) >= s->job->steps;
-    return s->job->begin + (s->job->bound == 0 ? s->round.number : s->granted) >= s->job->steps;
+        return (int64_t)vb_ps_version_of(s) >= s->steps;
+    return s->job->begin + (s->job->bound == 0 ? s->round.number : s->granted) >= s->steps;
 }
 
 static bool has_replies(const struct ps_server *s, const struct ps_client *client)
@@ -215,7 +215,7 @@ vb_status vb_ps_notify(struct ps_server *s, int worker, uint32_t notice)
     note_stall(s, client, tickets > 0);
     notice |= tickets * PS_TICKETS;
     replies = is_reply_due(s, client, notice);
-    if (s->k == 0 && !s->job->hogwild && (int64_t)vb_ps_version_of(s) >= s->job->steps &&
+    if (s->k == 0 && !s->job->hogwild && (int64_t)vb_ps_version_of(s) >= s->steps &&
         !client->sent_last) {
         client->sent_last = client->busy = true; /* a worker may evaluate at its end */
         notice |= PS_LAST;

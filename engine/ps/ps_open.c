@@ -130,6 +130,7 @@ vb_status vb_ps_server_create(struct vb_group *group, const struct ps_job *job, 
     if (s == NULL)
         return vb_err_sys("calloc");
     s->job = job;
+    s->steps = job->steps;
     s->group = group;
     s->k = vb_ps_server_at(job, vb_group_rank(group));
     s->standby = vb_group_rank(group) == vb_ps_standby_rank(job, s->k);

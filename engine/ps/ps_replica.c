@@ -223,6 +223,7 @@ static vb_status on_partner_gone(struct ps_server *s)
 {
     s->partner.gone = true;
     s->partner.gone_ns = vb_clock_ns();
+    vb_group_ask_all(s->group); /* vb_ps_go_on_alone() counts those that answer */
     return vb_ps_without_partner(s);
 }
 

@@ -177,12 +177,13 @@ struct vb_train_join_opts {
 
 /* Functions that training calls. Each may be NULL. */
 struct vb_train_hooks {
-    /* Each rank that computes calls begun() once, before its first step. */
+    /* Each rank calls begun() once, before its first step. */
     void (*begun)(void *arg);
     void *begun_arg;
     /* Called before each step. Returns the signal for which the user wants to stop; 0: go on. All
-     * ranks then stop after the same step, save if there is a folder for it, evaluate and report.
-     * At least one rank must return it; NULL: the run is never stopped. */
+     * ranks then stop after the same step, save if there is a folder for it, evaluate and report. A
+     * joiner leaves, and the others go on. At least one rank must return it; NULL: the run is never
+     * stopped. */
     int (*stop)(void *arg);
     void *stop_arg;
     vb_train_watch_fn watch;
@@ -315,6 +316,7 @@ struct vb_train_result {
     int64_t steps;   /* number of steps in total, including the steps of the run that was resumed */
     int64_t resumed; /* number of these steps that the resumed run had made */
     int stopped;     /* the signal that ended the run early; 0: all steps were made */
+    bool left;       /* only this rank, a joiner, was stopped */
     int64_t samples; /* number of samples that were trained on in this run */
     double epochs;
     double lr;      /* the highest learning rate */
