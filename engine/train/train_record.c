@@ -104,6 +104,8 @@ vb_status vb_train_record_open(struct vb_trainer *t)
     st = vb_recorder_open(&opts, &r->rec);
     if (st == VB_OK)
         st = add_streams(t);
+    if (st == VB_OK)
+        st = vb_train_events_open(t);
     if (st == VB_OK && r->ship != NULL && t->rank == 0)
         st = vb_recorder_tick(r->rec, vb_ship_tick, r->ship);
     if (!t->async) /* otherwise the group of workers and servers comes later */
@@ -117,10 +119,10 @@ void vb_train_record_close(struct vb_trainer *t)
 
     if (r->rec == NULL)
         return;
-    vb_ship_before_close(r->ship);
-    r->lost = vb_recorder_close(r->rec);
+    vb_ship_finish(r->ship);
+    r->lost = vb_recorder_close(r->rec) + (uint64_t)r->lost_events;
     r->rec = NULL;
-    vb_ship_after_close(r->ship);
+    vb_ship_end(r->ship);
 }
 
 void vb_train_record_free(struct vb_trainer *t)
@@ -128,10 +130,14 @@ void vb_train_record_free(struct vb_trainer *t)
     struct vb_trainer_record *r = &t->record;
 
     vb_train_record_close(t);
+    if (r->ship != NULL && r->clocks == NULL)
+        r->clocks = vb_ship_clocks(r->ship, &r->n_clocks);
     vb_ship_close(r->ship);
     r->ship = NULL;
     free(r->waits_ns);
+    free(r->events);
     r->waits_ns = NULL;
+    r->events = NULL;
     if (r->has_lock)
         pthread_mutex_destroy(&r->lock);
     r->has_lock = false;
@@ -147,6 +153,20 @@ void vb_train_record_group(struct vb_trainer *t, struct vb_group *group)
     vb_ship_attach(t->record.ship, group);
 }
 
+void vb_train_record_result(struct vb_trainer *t, struct vb_train_result *result)
+{
+    struct vb_trainer_record *r = &t->record;
+
+    if (r->ship != NULL)
+        r->clocks = vb_ship_clocks(r->ship, &r->n_clocks);
+    if (r->clocks != NULL) {
+        free(result->clocks);
+        result->clocks = r->clocks;
+        result->n_clocks = r->n_clocks;
+    }
+    r->clocks = NULL;
+}
+
 uint64_t vb_train_record_lost(const struct vb_trainer *t)
 {
     return t->record.rec != NULL ? vb_recorder_lost(t->record.rec) : t->record.lost;
@@ -157,6 +177,11 @@ uint64_t vb_train_record_lost(const struct vb_trainer *t)
 void vb_train_record_begin(struct vb_trainer *t)
 {
     memset(t->record.phase_ns, 0, sizeof(t->record.phase_ns));
+    if (t->record.has_lock) {
+        pthread_mutex_lock(&t->record.lock);
+        t->record.begin_ns = t->laps.begin_ns;
+        pthread_mutex_unlock(&t->record.lock);
+    }
     if (t->record.waits_ns != NULL)
         memset(t->record.waits_ns, 0, (size_t)t->world * sizeof(*t->record.waits_ns));
 }
@@ -231,14 +256,25 @@ void vb_train_record_eval(struct vb_trainer *t, int64_t step)
                               .loss = t->evals.loss,
                               .accuracy = t->evals.accuracy};
 
+    struct vb_train_event event = {.at_ns = row.end_ns,
+                                   .step = step,
+                                   .rank = t->rank,
+                                   .what = "evaluated",
+                                   .loss = row.loss,
+                                   .accuracy = row.accuracy};
+
     t->record.flags |= VB_STEP_EVALUATED;
+    if (t->rank == 0 || t->async)
+        vb_train_event(t, &event);
     if (t->record.rec != NULL && t->record.evals != NULL)
         vb_stream_put(t->record.evals, &row);
 }
 
-void vb_train_record_saved(struct vb_trainer *t)
+void vb_train_record_saved(struct vb_trainer *t, int64_t step, const char *path)
 {
     t->record.flags |= VB_STEP_SAVED;
+    if (path != NULL)
+        vb_train_event_say(t, "saved", step, path);
 }
 
 bool vb_train_record_wants_norm(struct vb_trainer *t)

@@ -14,6 +14,20 @@
 #include <pthread.h>
 
 struct vb_trainer;
+struct vb_train_result;
+struct vb_train_clock;
+
+#define VB_EVENTS_MAX 256 /* events that may wait to be written */
+
+/* Something that happens now and then, for events.jsonl. */
+struct vb_train_event {
+    uint64_t at_ns;
+    int64_t step;
+    int rank;
+    char what[16]; /* "began", "evaluated", "saved", "stopped", "ended", "failed", or a fault's */
+    double loss, accuracy; /* of an evaluation; negative: there is none */
+    char why[160];
+};
 
 struct vb_trainer_record {
     struct vb_recorder *rec; /* NULL: nothing is recorded */
@@ -23,7 +37,11 @@ struct vb_trainer_record {
     /* Ticks run on the recorder's thread. A tick that uses the group holds the lock. */
     pthread_mutex_t lock;
     bool has_lock;
-    struct vb_group *group; /* guarded by lock; NULL: no group is open */
+    struct vb_group *group;        /* guarded by lock; NULL: no group is open */
+    struct vb_train_event *events; /* guarded by lock: the first n_events; NULL: not recorded */
+    int n_events, lost_events;
+    char events_file[48];
+    uint64_t begin_ns; /* guarded by lock: when training began */
 
     /* Only the training thread uses what follows. */
     uint64_t phase_ns[VB_RECORD_PHASES]; /* values of t->laps.ns at the last row */
@@ -33,7 +51,9 @@ struct vb_trainer_record {
     uint64_t version;                    /* asynchronous training: at the last row */
     uint64_t known_step;                 /* rows up to this step are in the files already */
     uint32_t flags;                      /* VB_STEP_* of the next row */
-    uint64_t lost;                       /* after the recorder was closed: rows that were lost */
+    struct vb_train_clock *clocks; /* rank 0: of all ranks; NULL: none, or in the result already */
+    int n_clocks;
+    uint64_t lost; /* after the recorder was closed: rows that were lost */
 };
 
 /* Starts the recorder of this rank. A run folder that cannot be written is only warned of. */
@@ -58,12 +78,20 @@ void vb_train_record_step(struct vb_trainer *t);
 void vb_train_record_gradient(struct vb_trainer *t, uint64_t version);
 
 void vb_train_record_eval(struct vb_trainer *t, int64_t step);
-void vb_train_record_saved(struct vb_trainer *t);
+/* path: of the checkpoint; NULL: another rank has written it, or nobody could. */
+void vb_train_record_saved(struct vb_trainer *t, int64_t step, const char *path);
+
+/* Records an event. Any thread may call these functions (train_event.c). */
+void vb_train_event(struct vb_trainer *t, const struct vb_train_event *event);
+void vb_train_event_say(struct vb_trainer *t, const char *what, int64_t step, const char *why);
 
 /* Returns whether the norm of this step's gradient is to be measured: now and then, and only for a
  * run folder. vb_train_record_norm() stores it. */
 bool vb_train_record_wants_norm(struct vb_trainer *t);
 void vb_train_record_norm(struct vb_trainer *t, double norm);
+
+/* Moves what is known about clocks to the result. */
+void vb_train_record_result(struct vb_trainer *t, struct vb_train_result *result);
 
 /* Returns the number of rows that were lost. */
 uint64_t vb_train_record_lost(const struct vb_trainer *t);

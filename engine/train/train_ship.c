@@ -43,6 +43,7 @@ struct vb_ship {
     /* Rank 0. */
     unsigned char token[VB_FOLDER_TOKEN];
     struct vb_inbox *inbox;
+    bool finished;
     struct vb_train_clock *clocks;
     int n_clocks;
 };
@@ -342,12 +343,13 @@ bool vb_ship_sends(struct vb_ship *s)
 /* ---- the end --------------------------------------------------------------------------------- */
 
 /* Only the training thread attaches groups, so the group stays open without the lock. */
-void vb_ship_before_close(struct vb_ship *s)
+void vb_ship_finish(struct vb_ship *s)
 {
     uint64_t now = vb_clock_ns();
 
-    if (s == NULL || s->inbox == NULL || s->group == NULL)
+    if (s == NULL || s->inbox == NULL || s->group == NULL || s->finished)
         return;
+    s->finished = true;
     (void)vb_group_wait_records(s->group, now + END_NS);
     vb_group_compare_last(s->group, vb_clock_ns() + LAST_NS);
     free(s->clocks);
@@ -365,7 +367,7 @@ static void say_lost(const struct vb_record_stats *stats)
                     (double)stats->lost_bytes / 1e3);
 }
 
-void vb_ship_after_close(struct vb_ship *s)
+void vb_ship_end(struct vb_ship *s)
 {
     struct vb_record_stats stats;
 
