@@ -106,7 +106,7 @@ vb_status vb_train_record_open(struct vb_trainer *t)
         st = add_streams(t);
     if (st == VB_OK)
         st = vb_train_events_open(t);
-    if (st == VB_OK && r->ship != NULL && t->rank == 0)
+    if (st == VB_OK && r->ship != NULL)
         st = vb_recorder_tick(r->rec, vb_ship_tick, r->ship);
     if (!t->async) /* otherwise the group of workers and servers comes later */
         vb_ship_attach(r->ship, r->group);

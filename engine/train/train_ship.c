@@ -39,6 +39,7 @@ struct vb_ship {
     bool has_files;
     char (*begun)[VB_RECORD_NAME_MAX + 1]; /* files that this rank has sent something of */
     int n_begun;
+    uint64_t log_bytes; /* of the log that were sent */
 
     /* Rank 0. */
     unsigned char token[VB_FOLDER_TOKEN];
@@ -185,6 +186,24 @@ static vb_status append(void *arg, const char *file, const void *bytes, size_t l
     return VB_OK;
 }
 
+/* A rank that was started by hand writes its log on its own host, from where it is sent. */
+static void send_log(struct vb_ship *s)
+{
+    char file[VB_RECORD_NAME_MAX + 1], path[4200], text[4096];
+    ssize_t n = 0;
+    int fd;
+
+    snprintf(file, sizeof(file), "rank%d/log.txt", s->rank);
+    snprintf(path, sizeof(path), "%s/%s", s->dir, file);
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return;
+    while ((n = pread(fd, text, sizeof(text), (off_t)s->log_bytes)) > 0 &&
+           send(s, file, text, (size_t)n) == VB_OK)
+        s->log_bytes += (uint64_t)n;
+    close(fd);
+}
+
 void vb_ship_tick(void *ship, uint64_t now_ns, bool last)
 {
     struct vb_ship *s = ship;
@@ -193,6 +212,8 @@ void vb_ship_tick(void *ship, uint64_t now_ns, bool last)
     (void)last;
     if (s->inbox != NULL)
         vb_inbox_write(s->inbox, &s->files);
+    else if (s->rank != 0 && decide(s) == WAY_SENT)
+        send_log(s);
 }
 
 /* ---- opening and closing --------------------------------------------------------------------- */

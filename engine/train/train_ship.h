@@ -26,7 +26,8 @@ vb_status vb_ship_open(const struct vb_ship_opts *opts, struct vb_ship **ship_p,
                        struct vb_record_sink *sink_p);
 void vb_ship_close(struct vb_ship *ship);
 
-/* The tick of rank 0's recorder, which writes what other ranks have sent. A vb_tick_fn. */
+/* The tick of the recorder, a vb_tick_fn. Rank 0 writes what other ranks have sent; ranks that do
+ * not see the folder send what is new in their logs. */
 void vb_ship_tick(void *ship, uint64_t now_ns, bool last);
 
 /* The group over which records are sent from now on. NULL: there is none; rows wait. */
