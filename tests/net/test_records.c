@@ -30,7 +30,7 @@ static void nap_ms(int ms)
 
 static void only_own_files_are_allowed(void **state)
 {
-    static const char *const good[] = {"rank12/steps.bin", "rank12/log.txt",
+    static const char *const good[] = {"rank12/steps.bin", "rank12/log.txt", "rank12/events.jsonl",
                                        "rank12/net-eth0.7.bin", "rank12/a..b.bin"};
     static const char *const bad[] = {"",
                                       "rank12",
