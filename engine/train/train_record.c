@@ -201,7 +201,7 @@ static struct vb_step_row make_row(struct vb_trainer *t, uint64_t step, int samp
 {
     struct vb_trainer_record *r = &t->record;
     struct vb_step_row row = {.step = step,
-                              .end_ns = t->laps.mark_ns,
+                              .end_ns = vb_record_time(t->laps.mark_ns),
                               .loss = (float)t->loss,
                               .lr = vb_k_rate(&t->recipe.schedule, (int64_t)step - 1),
                               .grad_norm = r->norm,
@@ -252,7 +252,7 @@ void vb_train_record_gradient(struct vb_trainer *t, uint64_t version)
 void vb_train_record_eval(struct vb_trainer *t, int64_t step)
 {
     struct vb_eval_row row = {.step = (uint64_t)step,
-                              .end_ns = t->laps.mark_ns,
+                              .end_ns = vb_record_time(t->laps.mark_ns),
                               .loss = t->evals.loss,
                               .accuracy = t->evals.accuracy};
 
@@ -290,4 +290,10 @@ bool vb_train_record_wants_norm(struct vb_trainer *t)
 void vb_train_record_norm(struct vb_trainer *t, double norm)
 {
     t->record.norm = (float)norm;
+}
+
+void vb_train_record_gradient_norm(struct vb_trainer *t, const float *values, size_t n, float scale)
+{
+    if (vb_train_record_wants_norm(t))
+        vb_train_record_norm(t, vb_k_norm(values, n) * (double)scale);
 }

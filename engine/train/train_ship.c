@@ -253,7 +253,7 @@ static vb_status open_root(struct vb_ship *s)
     s->way = WAY_FILES;
     st = vb_record_files(s->dir, s->append, &s->files);
     s->has_files = st == VB_OK;
-    return st == VB_OK ? vb_inbox_create(s->append ? s->dir : NULL, &s->inbox) : st;
+    return st == VB_OK ? vb_inbox_create(&s->inbox) : st;
 }
 
 vb_status vb_ship_open(const struct vb_ship_opts *opts, struct vb_ship **ship_p,
