@@ -45,8 +45,7 @@ unseen=(ip netns exec "$b" unshare -m sh -c "mount -t tmpfs vb-test $dir/runs &&
 job() {
     local port=$1 code0 code1
     shift
-    local args=(train "$@" --world 2 --root "10.98.0.1:$port" --secret-file "$dir/key" --timeout 30 --json
-        --log-level info)
+    local args=(train "$@" --world 2 --root "10.98.0.1:$port" --secret-file "$dir/key" --timeout 30 --json)
     timeout 120 "${on1[@]}" "$verbena" "${args[@]}" --rank 1 >"$dir/out1" 2>"$dir/err1" &
     timeout 120 "${on0[@]}" "$verbena" "${args[@]}" --rank 0 >"$dir/out0" 2>"$dir/err0"
     code0=$?
@@ -73,9 +72,9 @@ EOF
 softmax=(softmax --data synth:2000 --steps 3000)
 job 7101 "${softmax[@]}" --run "$dir/runs/shared"
 on1=("${unseen[@]}")
-job 7102 "${softmax[@]}" --run "$dir/runs/sent"
+job 7102 "${softmax[@]}" --log-level debug --run "$dir/runs/sent"
 [ "$(cat "$dir/left")" = "$dir/runs/sent/rank1/log.txt" ] || fail "rank 1 wrote to its own folder: $(cat "$dir/left")"
-grep -q 'train: --record-rate = 1' "$dir/runs/sent/rank1/log.txt" || fail "the log of rank 1 was not sent"
+grep -q 'records go to rank 0' "$dir/runs/sent/rank1/log.txt" || fail "the log of rank 1 was not sent"
 for run in shared sent; do
     columns "$dir/runs/$run/rank1/steps.bin" step samples loss lr >"$dir/$run" || fail "$run: cannot read steps.bin"
     [ "$(wc -l <"$dir/$run")" = 3000 ] || fail "$run: $(wc -l <"$dir/$run") rows instead of 3000"
