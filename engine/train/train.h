@@ -395,9 +395,9 @@ struct vb_train_result {
     struct vb_eval *evals; /* evaluations before the end, if eval_every is set. Asynchronous
                               training: those of this worker, not those of a worker that is gone */
     int n_evals;
-    struct vb_bottleneck bottleneck;
-    struct vb_train_clock *clocks; /* on rank 0, with a run folder; NULL: none were compared */
     int n_clocks;
+    struct vb_train_clock *clocks; /* on rank 0, with a run folder; NULL: none were compared */
+    struct vb_bottleneck bottleneck;
 };
 
 /* ---- the run --------------------------------------------------------------------------------- */

@@ -23,30 +23,29 @@ enum way { WAY_UNKNOWN, WAY_FILES, WAY_SENT, WAY_DROPPED };
 
 struct vb_ship {
     _Atomic int holders;
-    char dir[4096];
-    bool append;
     int rank;
     uint64_t bytes_per_s;
+    char dir[4096];
 
     pthread_mutex_t lock;
     struct vb_group *group;       /* guarded by lock */
-    enum way way;                 /* guarded by lock; only the recorder's thread changes it */
     struct vb_record_stats stats; /* guarded by lock: of groups that are closed */
     uint64_t lost_bytes;          /* guarded by lock */
+    enum way way;                 /* guarded by lock; only the recorder's thread changes it */
 
     /* Only the recorder's thread uses these. */
-    struct vb_record_sink files;
-    bool has_files;
-    char (*begun)[VB_RECORD_NAME_MAX + 1]; /* files that this rank has sent something of */
     int n_begun;
-    uint64_t log_bytes; /* of the log that were sent */
+    char (*begun)[VB_RECORD_NAME_MAX + 1]; /* files that this rank has sent something of */
+    uint64_t log_bytes;                    /* of the log that were sent */
+    struct vb_record_sink files;
+    bool has_files, append;
 
     /* Rank 0. */
-    unsigned char token[VB_FOLDER_TOKEN];
-    struct vb_inbox *inbox;
     bool finished;
-    struct vb_train_clock *clocks;
     int n_clocks;
+    struct vb_train_clock *clocks;
+    struct vb_inbox *inbox;
+    unsigned char token[VB_FOLDER_TOKEN];
 };
 
 /* ---- the token ------------------------------------------------------------------------------- */

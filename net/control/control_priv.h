@@ -207,6 +207,8 @@ struct control {
     bool stopping;
 
     struct conn *conns; /* one for each slot; the entry of this rank is never connected */
+    struct records records;
+    struct clocks clocks;
     struct door doors[DOORS];
     struct refusals refusals;
     bool said_shut; /* the log says that no connection can be accepted */
@@ -226,9 +228,6 @@ struct control {
     uint64_t looked_ns;   /* when vb_watch() last ran */
     bool complete;        /* all pairs of the ranks at the start are connected */
     char silent_text[48]; /* why a peer is lost whose host does not answer */
-
-    struct records records;
-    struct clocks clocks;
 
     _Atomic vb_status failed; /* set once, after `failure` was written */
     char failure[256];

@@ -212,6 +212,6 @@ vb_status vb_record_files(const char *dir, bool append_files, struct vb_record_s
         return vb_err_sys("calloc");
     snprintf(files->dir, sizeof(files->dir), "%s", dir);
     files->append = append_files;
-    *sink_p = (struct vb_record_sink){append, files_close, files, 0};
+    *sink_p = (struct vb_record_sink){.append = append, .close = files_close, .arg = files};
     return VB_OK;
 }
