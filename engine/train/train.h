@@ -389,9 +389,8 @@ struct vb_train_result {
     double pause_s;         /* the longest time that a checkpoint took */
     struct vb_rank_result *per_rank;
     struct vb_worker_stale *staleness; /* staleness per worker; NULL: synchronous training */
-    int n_staleness;
     struct vb_fault *faults;
-    int n_faults;
+    int n_staleness, n_faults;
     struct vb_eval *evals; /* evaluations before the end, if eval_every is set. Asynchronous
                               training: those of this worker, not those of a worker that is gone */
     int n_evals;
