@@ -85,14 +85,21 @@ vb_status vb_async_claim(struct vb_async *a, bool *go_p)
 
 vb_status vb_async_ticket(struct vb_async *a, bool *go_p)
 {
+    enum vb_phase phase = a->job.bound >= 0 ? VB_PHASE_WAIT : VB_PHASE_COMM;
     vb_status st = look_for_stop(a);
 
     *go_p = false;
-    if (st == VB_OK && !a->leaves)
+    if (st != VB_OK || a->leaves)
+        return st;
+    do {
+        st = vb_ps_worker_await_work(a->worker);
+        vb_lap(&a->trainer->laps, phase);
+        if (st == VB_OK && a->worker->due != 0)
+            st = vb_async_do_due(a);
+    } while (st == VB_OK && !vb_ps_worker_has_ticket(a->worker));
+    if (st == VB_OK)
         st = vb_ps_worker_ticket(a->worker, go_p);
-    vb_lap(&a->trainer->laps, a->job.bound >= 0 ? VB_PHASE_WAIT : VB_PHASE_COMM);
-    if (st == VB_OK && a->worker->due != 0)
-        st = vb_async_do_due(a);
+    vb_lap(&a->trainer->laps, phase);
     return st;
 }
 
@@ -121,6 +128,7 @@ vb_status vb_async_step_done(struct vb_async *a, uint64_t computed_ns)
     t->step++;
     t->samples += t->batch_n;
     t->shows = a->worker->below == 0;
+    vb_train_record_gradient(t, a->worker->version);
     vb_group_step(a->ps);
     st = show(a);
     return st == VB_OK && t->step % LOOK_EVERY == 0 ? vb_progress(a->ps) : st;
@@ -179,6 +187,9 @@ static vb_status finish(struct vb_async *a)
     st = vb_async_board_put_row(a->board, &row);
     if (st == VB_OK)
         st = vb_ps_worker_bye(a->worker);
+    if (vb_ship_sends(t->record.ship) && t->rank != 0)
+        vb_train_record_close(
+            t); /* rank 0 takes records until it reports, and does not wait then */
     return st == VB_OK ? vb_async_board_wait(a->board, &a->reports) : st;
 }
 
@@ -226,6 +237,7 @@ static vb_status join_others(struct vb_async *a, bool again)
 
 void vb_async_close_worker(struct vb_async *a)
 {
+    vb_train_record_group(a->trainer, NULL);
     vb_ps_worker_leave(a->worker);
     vb_async_board_leave(a->board);
     vb_group_close(a->ps);
@@ -283,6 +295,7 @@ static vb_status rejoin(struct vb_async *a)
     st = join_others(a, true);
     if (st != VB_OK)
         return st;
+    vb_train_record_group(a->trainer, a->ps);
     vb_log_set_rank(vb_group_rank(a->ps));
     VB_LOG_WARN("this worker has joined again, as rank %d", vb_group_rank(a->ps));
     return run_to_end(a);
@@ -296,11 +309,14 @@ vb_status vb_async_work(struct vb_async *a)
     abort_if_failed(a, st);
     vb_async_wait_until_ready(&a->server);
     vb_async_wait_until_ready(&a->standby);
+    vb_train_record_group(t, a->ps);
     if (st == VB_OK)
         vb_place_leave(&t->place); /* from now on only the group of workers and servers is used */
     if (st == VB_OK)
         vb_async_tell_begun(a);
     vb_laps_begin(&t->laps);
+    vb_train_record_begin(t);
+    vb_train_event_say(t, "began", t->step, "");
     if (st == VB_OK)
         st = run_to_end(a);
     while (st == VB_ERR_PEER && was_dropped(a))

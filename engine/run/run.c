@@ -46,6 +46,7 @@ static vb_status after_step(struct vb_trainer *t, bool last)
     if (st == VB_OK && o->save.dir != NULL && (last || vb_trainer_is_due(o->save.every, t->step)))
         st = vb_train_save(t, t->step);
     vb_trainer_show(t, t->step, false);
+    vb_train_record_step(t);
     return st;
 }
 
@@ -77,12 +78,15 @@ static vb_status run_steps(struct vb_trainer *t, struct run_stop **stop_p)
 {
     vb_status st = vb_run_stop_open(t, stop_p);
 
+    vb_train_event_say(t, "began", t->step, "");
     if (st == VB_OK && t->o->hooks.begun != NULL)
         t->o->hooks.begun(t->o->hooks.begun_arg);
     if (st == VB_OK)
         st = make_steps(t, *stop_p);
-    if (st == VB_OK)
+    if (st == VB_OK) {
         st = vb_train_evaluate(t);
+        vb_train_record_eval(t, t->step);
+    }
     if (st != VB_OK)
         vb_trainer_give_up(t, st); /* closing waits for ranks that wait for this one */
     vb_run_stop_close(*stop_p);
@@ -97,6 +101,8 @@ static bool has_servers(const struct vb_train_opts *o)
 static vb_status tell(const struct vb_trainer *t, struct vb_train_result *result)
 {
     result->wall_s = (double)(vb_clock_ns() - t->opened_ns) / 1e9;
+    if (result->per_rank != NULL && result->per_rank[0].rank == t->rank) /* what it knows by now */
+        result->per_rank[0].records_lost = (int64_t)vb_train_record_lost(t);
     if (!result->reports || t->o->hooks.report == NULL)
         return VB_OK;
     return t->o->hooks.report(t->o->hooks.report_arg, result);
@@ -120,6 +126,10 @@ static vb_status work(struct vb_trainer *t, struct run_stop **stop_p,
         st = vb_async_collect(async, result);
     if (st == VB_OK)
         vb_train_warn(t, result);
+    if (st == VB_OK && async != NULL) {
+        vb_ship_finish(t->record.ship); /* while the group of workers and servers is open */
+        vb_train_record_result(t, result);
+    }
     if (st == VB_OK && async != NULL)
         st = tell(t, result); /* if this fails, another worker reports the result */
     vb_async_leave(async, st);
@@ -138,7 +148,13 @@ static vb_status train(const struct vb_train_opts *o, const struct vb_trainer_jo
         st = work(&t, &stop, result);
     if (st != VB_OK)
         vb_trainer_give_up(&t, st);
+    vb_train_event_say(&t,
+                       st != VB_OK      ? "failed"
+                       : t.stopped != 0 ? "stopped"
+                                        : "ended",
+                       t.step, st != VB_OK ? vb_log_first_error() : "");
     vb_trainer_close(&t);
+    vb_train_record_result(&t, result);
     vb_run_stop_free(stop);
     if (st == VB_OK && !has_servers(o))
         st = tell(&t, result); /* no other rank waits for the report */

@@ -9,6 +9,7 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "kernels/kernels.h"
 #include "net/net.h"
+#include "record/clock.h"
 
 enum vb_mode { VB_MODE_SYNC, VB_MODE_SINGLE, VB_MODE_ASYNC };
 
@@ -32,8 +33,10 @@ const char *vb_phase_str(enum vb_phase phase); /* "data" ...: the name in the JS
 struct vb_train_news {
     int64_t step, steps;
     double epoch;
-    double loss;     /* loss per sample in the last batch of the rank that shows progress */
-    double accuracy; /* accuracy of the last evaluation; negative: there was no evaluation */
+    int rank;         /* the rank that shows only its own progress; -1: that of the job */
+    double loss;      /* loss per sample in the last batch of the rank that shows progress */
+    double test_loss; /* of the last evaluation, like accuracy */
+    double accuracy;  /* negative: there was no evaluation */
     double samples_per_s;
     double left_s;  /* estimated time to the end */
     bool evaluated; /* this report follows an evaluation */
@@ -145,6 +148,44 @@ struct vb_train_save_opts {
     bool other_data; /* resume: the data may have changed since the run began */
 };
 
+#define VB_FACTS_PEERS 256 /* the transports to this many ranks are told */
+
+/* The machine of a rank. */
+struct vb_rank_facts {
+    int rank, pid;
+    bool server;
+    char host[64];
+    int cpus; /* that the process may use */
+    char cpu_model[96], kernel[160], topology[256];
+    int64_t memory_bytes;
+    char via[VB_FACTS_PEERS]; /* to each rank: first letter of the transport; '-': itself */
+    char device[64];          /* "": no RDMA */
+};
+
+/* What is known about a run when it begins. */
+struct vb_run_facts {
+    uint64_t unix_ns, clock_ns; /* now, by the clock of the day and by vb_clock_ns() */
+    struct vb_rank_facts *ranks;
+    int n_ranks;
+    int64_t train_rows, test_rows, features;
+    int classes;
+    uint64_t data_digest[2]; /* of training and test data */
+    int64_t steps, steps_per_epoch, resumed;
+    int global_batch;
+    char *plan; /* NULL: there is no choice of kernels */
+    char transport_why[512];
+};
+
+void vb_run_facts_fini(struct vb_run_facts *facts);
+
+/* The run folder. */
+struct vb_train_run_opts {
+    const char *dir;            /* NULL: nothing is kept */
+    bool append;                /* the records of an earlier run in this folder are continued */
+    struct vb_run_facts *facts; /* the run fills them in, and the caller frees them; may be NULL */
+    double record_mb_s; /* records that a rank which does not see the folder may send; 0: 1 */
+};
+
 /* Synchronous training: how gradients are summed over ranks. */
 struct vb_train_sums_opts {
     struct vb_coll_opts coll;
@@ -177,6 +218,9 @@ struct vb_train_join_opts {
 
 /* Functions that training calls. Each may be NULL. */
 struct vb_train_hooks {
+    /* Called before the first step, when the facts of the run are known. */
+    void (*opened)(void *arg);
+    void *opened_arg;
     /* Each rank calls begun() once, before its first step. */
     void (*begun)(void *arg);
     void *begun_arg;
@@ -188,6 +232,8 @@ struct vb_train_hooks {
     void *stop_arg;
     vb_train_watch_fn watch;
     void *watch_arg;
+    bool watch_own; /* this rank has a screen of its own, and shows its progress there, also if
+                       another rank shows that of the job */
     vb_train_look_fn look;
     void *look_arg;
     vb_train_report_fn report;
@@ -208,6 +254,7 @@ struct vb_train_opts {
     struct vb_train_length_opts length;
     struct vb_train_learn_opts learn;
     struct vb_train_save_opts save;
+    struct vb_train_run_opts run;
     struct vb_train_sums_opts sums;
     struct vb_async_opts async; /* used if mode is VB_MODE_ASYNC */
     struct vb_train_place_opts place;
@@ -255,6 +302,7 @@ struct vb_rank_result {
     double rss_peak_mb;        /* peak memory of the whole process, in units of 10^6 bytes */
     double registered_mb;      /* amount of memory registered with RDMA devices */
     double register_s;         /* time spent on registering memory, before training */
+    int64_t records_lost;      /* rows that the run folder did not take */
     int64_t late_n; /* how often the rank that waited longest for this rank had to wait */
     double late_s, late_max_s; /* how long that rank waited, in total and in the longest wait */
 };
@@ -296,8 +344,15 @@ const char *vb_resource_str(enum vb_resource resource); /* name in the JSON resu
 /* What took the most time, with the figures that show it. */
 struct vb_bottleneck {
     enum vb_resource resource;
-    double share; /* share of train_s, not counting evaluation */
+    double share; /* share of train_s without evaluation; of a straggler: in the time of the rank
+                     that waited most */
     char why[256];
+};
+
+/* The clock of a rank against that of rank 0. */
+struct vb_train_clock {
+    int rank;
+    struct vb_clock_fit fit;
 };
 
 /* The result of a run. It is the same on all ranks, except for reports and wall_s. Asynchronous
@@ -321,6 +376,7 @@ struct vb_train_result {
     double epochs;
     double lr;      /* the highest learning rate */
     double train_s; /* mean of the ranks' training times; includes evaluation, excludes set-up */
+    double step_s;  /* train_s without evaluation and checkpoints: rates count this time */
     double wall_s;  /* time of the whole run on this rank, including set-up */
     double phase_s[VB_PHASES]; /* time of each phase, as a mean over ranks; the sum is train_s */
     double loss;               /* loss per sample on test data */
@@ -335,12 +391,13 @@ struct vb_train_result {
     double pause_s;         /* the longest time that a checkpoint took */
     struct vb_rank_result *per_rank;
     struct vb_worker_stale *staleness; /* staleness per worker; NULL: synchronous training */
-    int n_staleness;
     struct vb_fault *faults;
-    int n_faults;
+    int n_staleness, n_faults;
     struct vb_eval *evals; /* evaluations before the end, if eval_every is set. Asynchronous
                               training: those of this worker, not those of a worker that is gone */
     int n_evals;
+    int n_clocks;
+    struct vb_train_clock *clocks; /* on rank 0, with a run folder; NULL: none were compared */
     struct vb_bottleneck bottleneck;
 };
 

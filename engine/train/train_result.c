@@ -111,6 +111,7 @@ void vb_train_fill_rank(const struct vb_trainer *t, struct vb_group *group,
     if (group != NULL)
         vb_group_registered(group, &bytes, &r->register_s);
     r->registered_mb = (double)bytes / 1e6;
+    r->records_lost = (int64_t)vb_train_record_lost(t);
 }
 
 vb_status vb_train_fill_params(struct vb_trainer *t, struct vb_train_result *r)
@@ -173,6 +174,7 @@ void vb_train_keep_eval(struct vb_trainer *t, int64_t step)
     int64_t number = t->evals.seen++;
     int i;
 
+    vb_train_record_eval(t, step);
     if (t->evals.list == NULL)
         return;
     if (t->evals.n == t->evals.max) { /* drop every second evaluation */
@@ -243,6 +245,7 @@ void vb_train_fill_run(struct vb_trainer *t, struct vb_train_result *r)
         for (p = 0; p < VB_PHASES; p++)
             r->phase_s[p] += r->per_rank[i].phase_s[p] / r->workers;
     }
+    r->step_s = r->train_s - r->phase_s[VB_PHASE_EVAL] - r->phase_s[VB_PHASE_CHECKPOINT];
     vb_train_find_bottleneck(r);
 }
 
@@ -319,5 +322,6 @@ void vb_train_result_fini(struct vb_train_result *result)
     free(result->faults);
     free(result->evals);
     free(result->plan);
+    free(result->clocks);
     memset(result, 0, sizeof(*result));
 }

@@ -7,6 +7,7 @@
 
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/train/train.h"
+#include "engine/train/train_record.h"
 #include "models/models.h"
 #include "topo/topo.h"
 
@@ -234,11 +235,14 @@ struct vb_trainer {
     bool all_know;      /* all ranks know of the failure, so no rank must be told */
 
     uint64_t opened_ns, shown_ns;
+    int64_t shown_step; /* the first step of the job that this rank has shown; -1: none yet */
+    uint64_t shown_first_ns;
     struct vb_laps laps;
     struct vb_trainer_slow slow;
     struct vb_trainer_sums sums;
     struct vb_trainer_evals evals;
     struct vb_trainer_saved saved;
+    struct vb_trainer_record record;
     int stopped; /* the signal that ended the run early; 0: none */
 };
 

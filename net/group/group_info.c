@@ -82,6 +82,11 @@ void vb_group_step(struct vb_group *g)
     vb_control_step(g->control);
 }
 
+const char *vb_group_why(const struct vb_group *g)
+{
+    return g->why;
+}
+
 void vb_group_wait_add(struct vb_group *g, int rank, uint64_t ns)
 {
     struct vb_wait_stats *waits = &g->waits[rank];
@@ -112,6 +117,25 @@ struct vb_wait_stats vb_group_wait_stats(struct vb_group *g, int rank)
     waits = g->waits[rank];
     group_unlock(g);
     return waits;
+}
+
+int vb_group_wait_longest(struct vb_group *g, uint64_t *before, uint64_t *ns_p)
+{
+    int rank, longest = -1;
+    uint64_t ns, most_ns = 0;
+
+    group_lock(g);
+    for (rank = 0; rank < g->world; rank++) {
+        ns = g->waits[rank].ns - before[rank];
+        before[rank] = g->waits[rank].ns;
+        if (ns > most_ns) {
+            most_ns = ns;
+            longest = rank;
+        }
+    }
+    group_unlock(g);
+    *ns_p = most_ns;
+    return longest;
 }
 
 void vb_group_wait_stats_reset(struct vb_group *g)

@@ -12,6 +12,8 @@
 #define STREAMS_MAX 64
 #define TICKS_MAX 8
 #define CLOSE_MS 2000
+#define LAST_MS 1500       /* how long the last rows are offered to a sink that is full */
+#define WRITE_BYTES 65536u /* one write at most, so that a full disk takes what fits */
 
 struct vb_stream {
     struct vb_recorder *rec;
@@ -171,26 +173,48 @@ static vb_status write_head(struct vb_stream *s)
     return st;
 }
 
-/* Writes the rows of a ring, in two parts if they wrap around. */
-static void write_rows(struct vb_stream *s)
+/* Writes the rows of a ring, piece by piece. Returns false if the sink is full. */
+static bool write_rows(struct vb_stream *s)
 {
+    size_t limit = s->rec->sink.max_bytes, most;
     uint64_t put = atomic_load_explicit(&s->put, memory_order_acquire);
     uint64_t taken = atomic_load_explicit(&s->taken, memory_order_relaxed), n, at;
     vb_status st;
 
+    most = (limit > 0 && limit < WRITE_BYTES ? limit : WRITE_BYTES) / s->kind->row_bytes;
     while (taken < put) {
         at = taken & s->mask;
         n = put - taken < s->mask + 1 - at ? put - taken : s->mask + 1 - at;
+        if (n > most)
+            n = most;
         st = write_head(s);
         if (st == VB_OK)
             st = vb_recorder_append(s->rec, s->file, s->ring + at * s->kind->row_bytes,
                                     n * s->kind->row_bytes);
         if (st == VB_AGAIN)
-            return;
+            return false;
         if (st != VB_OK)
             atomic_fetch_add_explicit(&s->lost, n, memory_order_relaxed);
         taken += n;
         atomic_store_explicit(&s->taken, taken, memory_order_release);
+    }
+    return true;
+}
+
+/* Writes the rows of all streams; the last ones again and again while the sink is full. */
+static void write_all(struct vb_recorder *rec, bool last)
+{
+    uint64_t until = vb_clock_ns() + LAST_MS * UINT64_C(1000000);
+    const struct timespec nap = {.tv_nsec = 5000000};
+    bool full;
+    int i;
+
+    for (;;) {
+        for (i = 0, full = false; i < rec->n_streams; i++)
+            full = !write_rows(rec->streams[i]) || full;
+        if (!full || !last || vb_clock_ns() >= until)
+            return;
+        nanosleep(&nap, NULL);
     }
 }
 
@@ -224,9 +248,8 @@ static void *recorder_main(void *arg)
             next = now;
         last = wait_tick(rec, next);
         for (i = 0; i < rec->n_ticks; i++)
-            rec->ticks[i].fn(rec->ticks[i].arg, vb_clock_ns(), last);
-        for (i = 0; i < rec->n_streams; i++)
-            write_rows(rec->streams[i]);
+            rec->ticks[i].fn(rec->ticks[i].arg, vb_record_clock_ns(), last);
+        write_all(rec, last);
     } while (!last);
     pthread_mutex_lock(&rec->lock);
     rec->ended = true;
@@ -269,18 +292,33 @@ static bool stop_thread(struct vb_recorder *rec)
     return ended;
 }
 
-void vb_recorder_close(struct vb_recorder *rec)
+/* Returns the number of rows that no file has. */
+static uint64_t not_written(const struct vb_recorder *rec)
 {
+    uint64_t lost = vb_recorder_lost(rec);
+    int i;
+
+    for (i = 0; i < rec->n_streams; i++)
+        lost += atomic_load(&rec->streams[i]->put) - atomic_load(&rec->streams[i]->taken);
+    return lost;
+}
+
+uint64_t vb_recorder_close(struct vb_recorder *rec)
+{
+    uint64_t lost;
+
     if (rec == NULL)
-        return;
+        return 0;
     if (rec->started && !stop_thread(rec)) {
         VB_LOG_WARN("the disk of the run folder has not taken the last records within %d s; they "
                     "are lost",
                     CLOSE_MS / 1000);
         pthread_detach(rec->thread); /* it may still use rec, which is not freed */
-        return;
+        return not_written(rec);
     }
     if (rec->started)
         pthread_join(rec->thread, NULL);
+    lost = not_written(rec);
     recorder_free(rec);
+    return lost;
 }

@@ -21,6 +21,7 @@ struct vb_record_sink {
     vb_status (*append)(void *arg, const char *file, const void *bytes, size_t len_bytes);
     void (*close)(void *arg);
     void *arg;
+    size_t max_bytes; /* of one append of rows; 0: no limit */
 };
 
 struct vb_recorder_opts {
@@ -36,15 +37,17 @@ struct vb_stream; /* one file of rows; one thread at a time may put rows into it
 
 vb_status vb_recorder_open(const struct vb_recorder_opts *opts, struct vb_recorder **rec_p);
 
-/* Writes what is left, but waits for a slow disk no longer than two seconds. Accepts NULL. */
-void vb_recorder_close(struct vb_recorder *rec);
+/* Writes what is left, but waits for a slow disk no longer than two seconds. Returns the number of
+ * rows that were lost. Accepts NULL. */
+uint64_t vb_recorder_close(struct vb_recorder *rec);
 
 /* Adds a file. ring_rows: rows that may wait to be written. Before vb_recorder_start(). */
 vb_status vb_recorder_stream(struct vb_recorder *rec, const char *file,
                              const struct vb_series_kind *kind, int ring_rows,
                              struct vb_stream **stream_p);
 
-/* Adds a function that the thread calls at every tick, before it writes. last: no call follows.
+/* Adds a function that the thread calls at every tick, before it writes. now_ns: the time of
+ * vb_record_clock_ns(). last: no call follows.
  * Before vb_recorder_start(). */
 typedef void (*vb_tick_fn)(void *arg, uint64_t now_ns, bool last);
 vb_status vb_recorder_tick(struct vb_recorder *rec, vb_tick_fn fn, void *arg);
