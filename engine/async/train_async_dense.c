@@ -87,6 +87,7 @@ vb_status vb_async_run_dense(struct vb_async *a)
 
     if (own == NULL)
         return vb_err(VB_ERR_NO_MEMORY, "no memory for %zu gradients", a->job.n);
+    a->trainer->grads_room = own;
     while (st == VB_OK && go) {
         if (a->job.hogwild) {
             go = vb_ps_worker_claim(a->worker);
@@ -97,6 +98,7 @@ vb_status vb_async_run_dense(struct vb_async *a)
         if (st == VB_OK && go)
             st = step(a, own);
     }
+    a->trainer->grads_room = NULL;
     free(own);
     return st;
 }

@@ -88,6 +88,8 @@ vb_status vb_train_record_open(struct vb_trainer *t)
     st = vb_recorder_open(&opts, &r->rec);
     if (st == VB_OK)
         st = add_streams(t);
+    if (st == VB_OK && opts.dir != NULL && t->rank == 0 && t->joiner == NULL && !t->o->dry_run)
+        st = vb_train_board_open(t);
     return st == VB_OK ? vb_recorder_start(r->rec) : st;
 }
 
@@ -98,6 +100,13 @@ void vb_train_record_close(struct vb_trainer *t)
     if (r->rec != NULL)
         r->lost = vb_recorder_close(r->rec);
     r->rec = NULL;
+    r->board = NULL; /* the recorder has destroyed it */
+}
+
+void vb_train_record_done(struct vb_trainer *t)
+{
+    if (t->record.board != NULL)
+        vb_board_done(t->record.board);
 }
 
 void vb_train_record_free(struct vb_trainer *t)
@@ -208,6 +217,7 @@ void vb_train_record_eval(struct vb_trainer *t, int64_t step)
     t->record.flags |= VB_STEP_EVALUATED;
     if (t->record.rec != NULL && t->record.evals != NULL)
         vb_stream_put(t->record.evals, &row);
+    vb_train_board_eval(t, step);
 }
 
 void vb_train_record_saved(struct vb_trainer *t)

@@ -318,6 +318,24 @@ static const float *sparse_params(struct vb_trainer *t, size_t *n_p)
     return s->flat;
 }
 
+/* Returns this rank's gradient. Evaluation has overwritten the logits. */
+static const float *sparse_gradient(struct vb_trainer *t, size_t *n_p, float *scale_p)
+{
+    struct sparse *s = sparse_of(t);
+    struct vb_k_csr csr;
+
+    if (t->batch == NULL || t->batch->n == 0)
+        return NULL;
+    *scale_p = 1.f / (float)t->batch->n;
+    *n_p = s->n_grad;
+    if (s->n_grad > 0)
+        return s->values;
+    csr = vb_train_csr(&t->batch->rows);
+    vb_k_sparse_forward(s->weights, &csr, bias(s), s->logits);
+    (void)vb_k_logistic(s->logits, t->batch->rows.y, csr.n);
+    return gradient(s, &csr, n_p) == VB_OK ? s->values : NULL;
+}
+
 static float *sparse_memory(struct vb_trainer *t, size_t *n_p, void **state_p, int *words_p)
 {
     struct sparse *s = sparse_of(t);
@@ -379,6 +397,7 @@ const struct vb_trainer_ops vb_trainer_sparse = {
     .step_back = sparse_step_back,
     .evaluate = sparse_evaluate,
     .params = sparse_params,
+    .gradient = sparse_gradient,
     .save = sparse_save,
     .restore = sparse_restore,
     .memory = sparse_memory,

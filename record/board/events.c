@@ -12,11 +12,24 @@
 #define TAIL_BYTES 4
 #define HOST_BYTES 24
 
-enum { EVENT_WALL = 1, EVENT_STEP = 2, EVENT_VERSION = 3, EVENT_GRAPH = 4, EVENT_SUMMARY = 5,
-       EVENT_SESSION = 7 };
+enum {
+    EVENT_WALL = 1,
+    EVENT_STEP = 2,
+    EVENT_VERSION = 3,
+    EVENT_GRAPH = 4,
+    EVENT_SUMMARY = 5,
+    EVENT_SESSION = 7
+};
 enum { VALUE_TAG = 1, VALUE_SIMPLE = 2, VALUE_HISTO = 5, VALUE_METADATA = 9 };
-enum { HISTO_MIN = 1, HISTO_MAX = 2, HISTO_NUM = 3, HISTO_SUM = 4, HISTO_SQUARES = 5,
-       HISTO_LIMIT = 6, HISTO_BUCKET = 7 };
+enum {
+    HISTO_MIN = 1,
+    HISTO_MAX = 2,
+    HISTO_NUM = 3,
+    HISTO_SUM = 4,
+    HISTO_SQUARES = 5,
+    HISTO_LIMIT = 6,
+    HISTO_BUCKET = 7
+};
 
 /* ---- names ----------------------------------------------------------------------------------- */
 

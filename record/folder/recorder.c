@@ -27,6 +27,8 @@ struct vb_stream {
 struct tick {
     vb_tick_fn fn;
     void *arg;
+    bool after; /* called after the rows were written */
+    void (*destroy)(void *arg);
 };
 
 struct vb_recorder {
@@ -53,6 +55,9 @@ static void recorder_free(struct vb_recorder *rec)
 {
     int i;
 
+    for (i = 0; i < rec->n_ticks; i++)
+        if (rec->ticks[i].destroy != NULL)
+            rec->ticks[i].destroy(rec->ticks[i].arg);
     if (rec->sink.close != NULL)
         rec->sink.close(rec->sink.arg);
     for (i = 0; i < rec->n_streams; i++)
@@ -118,13 +123,24 @@ vb_status vb_recorder_stream(struct vb_recorder *rec, const char *file,
     return VB_OK;
 }
 
-vb_status vb_recorder_tick(struct vb_recorder *rec, vb_tick_fn fn, void *arg)
+static vb_status add_tick(struct vb_recorder *rec, struct tick tick)
 {
     VB_ASSERT(!rec->started);
     if (rec->n_ticks == TICKS_MAX)
         return vb_err(VB_ERR_USAGE, "a recorder has %d ticks at most", TICKS_MAX);
-    rec->ticks[rec->n_ticks++] = (struct tick){fn, arg};
+    rec->ticks[rec->n_ticks++] = tick;
     return VB_OK;
+}
+
+vb_status vb_recorder_tick(struct vb_recorder *rec, vb_tick_fn fn, void *arg)
+{
+    return add_tick(rec, (struct tick){.fn = fn, .arg = arg});
+}
+
+vb_status vb_recorder_after(struct vb_recorder *rec, vb_tick_fn fn, void (*destroy)(void *arg),
+                            void *arg)
+{
+    return add_tick(rec, (struct tick){.fn = fn, .arg = arg, .after = true, .destroy = destroy});
 }
 
 /* ---- recording ------------------------------------------------------------------------------- */
@@ -209,6 +225,15 @@ static bool wait_tick(struct vb_recorder *rec, uint64_t until_ns)
     return closing;
 }
 
+static void run_ticks(struct vb_recorder *rec, bool after, bool last)
+{
+    int i;
+
+    for (i = 0; i < rec->n_ticks; i++)
+        if (rec->ticks[i].after == after)
+            rec->ticks[i].fn(rec->ticks[i].arg, vb_clock_ns(), last);
+}
+
 static void *recorder_main(void *arg)
 {
     struct vb_recorder *rec = arg;
@@ -223,10 +248,10 @@ static void *recorder_main(void *arg)
         if (next < now) /* the disk was slow, or the process was stopped */
             next = now;
         last = wait_tick(rec, next);
-        for (i = 0; i < rec->n_ticks; i++)
-            rec->ticks[i].fn(rec->ticks[i].arg, vb_clock_ns(), last);
+        run_ticks(rec, false, last);
         for (i = 0; i < rec->n_streams; i++)
             write_rows(rec->streams[i]);
+        run_ticks(rec, true, last);
     } while (!last);
     pthread_mutex_lock(&rec->lock);
     rec->ended = true;

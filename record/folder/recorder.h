@@ -50,6 +50,11 @@ vb_status vb_recorder_stream(struct vb_recorder *rec, const char *file,
 typedef void (*vb_tick_fn)(void *arg, uint64_t now_ns, bool last);
 vb_status vb_recorder_tick(struct vb_recorder *rec, vb_tick_fn fn, void *arg);
 
+/* Adds a function that the thread calls at every tick, after it has written the rows: it can read
+ * them in the files. destroy(arg) is called when nothing can use arg any more; only then. */
+vb_status vb_recorder_after(struct vb_recorder *rec, vb_tick_fn fn, void (*destroy)(void *arg),
+                            void *arg);
+
 vb_status vb_recorder_start(struct vb_recorder *rec);
 
 /* Copies a row into the ring. Allocates nothing and never waits. */
