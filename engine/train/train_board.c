@@ -152,23 +152,46 @@ vb_status vb_train_board_open(struct vb_trainer *t)
 
 /* ---- evaluations ----------------------------------------------------------------------------- */
 
-void vb_train_board_eval(struct vb_trainer *t, int64_t step)
+static void count_dense(struct vb_trainer *t)
 {
-    struct vb_board *board = t->record.board;
     const float *values;
     float scale;
     size_t n;
 
-    if (board == NULL || !vb_board_begin(board, step))
-        return;
     values = t->ops->params(t, &n);
     if (values != NULL)
-        vb_board_count(board, VB_BOARD_WEIGHTS, values, 1);
-    values = t->ops->gradient != NULL ? t->ops->gradient(t, &n, &scale) : NULL;
-    if (values != NULL && t->model.row->sparse)
-        vb_board_count_list(board, VB_BOARD_GRADIENTS, 0, values, n, scale);
-    else if (values != NULL)
-        vb_board_count(board, VB_BOARD_GRADIENTS, values, scale);
+        vb_board_count(t->record.board, VB_BOARD_WEIGHTS, values, 1);
+    values = t->ops->gradient(t, &n, &scale);
+    if (values != NULL)
+        vb_board_count(t->record.board, VB_BOARD_GRADIENTS, values, scale);
+}
+
+/* Most features of a sparse model are never seen, and reading all of their weights would take
+ * longer than many steps: so these are the features of one batch. */
+static void count_sparse(struct vb_trainer *t)
+{
+    const float *values;
+    float scale;
+    size_t n;
+
+    values = t->ops->gradient(t, &n, &scale);
+    if (values == NULL)
+        return;
+    vb_board_count_list(t->record.board, VB_BOARD_GRADIENTS, 0, values, n, scale);
+    values = t->ops->weights(t, &n);
+    vb_board_count_list(t->record.board, VB_BOARD_WEIGHTS, 0, values, n, 1);
+}
+
+void vb_train_board_eval(struct vb_trainer *t, int64_t step)
+{
+    struct vb_board *board = t->record.board;
+
+    if (board == NULL || !vb_board_begin(board, step))
+        return;
+    if (t->model.row->sparse)
+        count_sparse(t);
+    else
+        count_dense(t);
     vb_board_end(board);
     vb_lap(&t->laps, VB_PHASE_EVAL);
 }

@@ -112,6 +112,9 @@ struct vb_trainer_ops {
      * *scale_p it is a mean over samples. NULL: there is none. */
     const float *(*gradient)(struct vb_trainer *t, size_t *n_p, float *scale_p);
 
+    /* After gradient(): returns the weights of the same features. NULL: the model is dense. */
+    const float *(*weights)(struct vb_trainer *t, size_t *n_p);
+
     /* save() fills in the arrays of a checkpoint, which the checkpoint borrows until the next step.
      * restore() checks the arrays of a checkpoint and copies them into the model. */
     vb_status (*save)(struct vb_trainer *t, struct vb_checkpoint *cp);

@@ -11,8 +11,10 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define POINT_NS UINT64_C(50000000) /* time between two points of the loss, or one step */
-#define QUIET_POINTS 20             /* a rank without steps for so many points is gone */
+#define POINT_NS UINT64_C(50000000)  /* time between two points of the loss, or one step */
+#define SAMPLE_MAX ((size_t)1 << 20) /* numbers of a tensor that are counted */
+#define SAMPLE_BLOCK ((size_t)256)
+#define QUIET_POINTS 20 /* a rank without steps for so many points is gone */
 
 static const char *const metrics[] = {"accuracy", "test_loss", "loss", "samples_per_sec",
                                       "global_step/sec"};
@@ -71,12 +73,29 @@ void vb_board_count_list(struct vb_board *b, enum vb_board_what what, int tensor
     vb_histogram_add(&b->handed.h[(int)what * b->n_tensors + tensor], values, n, scale);
 }
 
+/* A large tensor is sampled, because the other ranks wait for this one: one of `gap` blocks is
+ * counted. */
+static void count_tensor(struct vb_histogram *h, const float *values, size_t n, float scale)
+{
+    size_t gap = n / SAMPLE_MAX + 1, step = SAMPLE_BLOCK * gap, at;
+
+    if (gap == 1)
+        step = n;
+    for (at = 0; at < n; at += step)
+        vb_histogram_add(h, values + at,
+                         gap == 1                ? n
+                         : n - at < SAMPLE_BLOCK ? n - at
+                                                 : SAMPLE_BLOCK,
+                         scale);
+}
+
 void vb_board_count(struct vb_board *b, enum vb_board_what what, const float *values, float scale)
 {
     int i;
 
     for (i = 0; i < b->n_tensors; i++)
-        vb_board_count_list(b, what, i, values + b->tensors[i].first, b->tensors[i].n, scale);
+        count_tensor(&b->handed.h[(int)what * b->n_tensors + i], values + b->tensors[i].first,
+                     b->tensors[i].n, scale);
 }
 
 void vb_board_end(struct vb_board *b)
