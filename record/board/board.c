@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define POINT_NS UINT64_C(50000000)  /* time between two points of the loss, or one step */
+#define POINT_NS UINT64_C(50000000) /* time between two points of the loss, or one step */
+#define LEAST_S 0.05 /* time of training behind a point: a single fast step tells no rate */
 #define SAMPLE_MAX ((size_t)1 << 20) /* numbers of a tensor that are counted */
 #define SAMPLE_BLOCK ((size_t)256)
 #define QUIET_POINTS 20 /* a rank without steps for so many points is gone */
@@ -189,10 +190,10 @@ static void show_job(struct vb_board *b, const struct board_sum *sum)
     if (sum->steps == 0)
         return;
     vb_events_begin(&b->events, b->wall_s + (double)row->end_ns / 1e9, (int64_t)row->step);
-    if (seconds > 0)
+    if (seconds >= LEAST_S || (b->points == 1 && seconds > 0))
         vb_events_scalar(&b->events, "global_step/sec",
                          (double)(row->step - sum->first_step) / seconds);
-    if (samples_per_s(b) > 0)
+    if (seconds >= LEAST_S && samples_per_s(b) > 0)
         vb_events_scalar(&b->events, "samples_per_sec", samples_per_s(b));
     if (!isnan(row->lr))
         vb_events_scalar(&b->events, "learning_rate", (double)row->lr);
@@ -217,7 +218,7 @@ static void show_points(struct vb_board *b, uint64_t now_ns, bool last)
     struct board_sum sum = b->ranks[0].sum;
     int r;
 
-    if (now_ns >= b->point_ns || last) {
+    if (last || (now_ns >= b->point_ns && vb_board_train_s(&sum) >= LEAST_S)) {
         b->point_ns = next_ns(b, now_ns, 0);
         b->points += sum.steps > 0;
         for (r = 0; r < b->n_ranks; r++) {
