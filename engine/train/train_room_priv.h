@@ -210,6 +210,13 @@ void vb_train_board_eval(struct vb_trainer *t, int64_t step);
 /* Writes the model as a GraphDef message. */
 void vb_train_graph(const struct vb_trainer *t, struct vb_proto *msg);
 
+/* ---- records (train_event.c, train_facts.c) -------------------------------------------------- */
+
+vb_status vb_train_events_open(struct vb_trainer *t); /* before the recorder is started */
+
+/* Collective, except for joiners: fills *t->o->run.facts. */
+vb_status vb_train_fill_facts(struct vb_trainer *t);
+
 /* ---- results (train_result.c, train_verdict.c) ----------------------------------------------- */
 
 /* Allocates memory for the results of evaluations, because a step must not allocate. */
