@@ -48,8 +48,8 @@ void vb_events_init(struct vb_events *ev, struct vb_recorder *rec, const char *f
         if (*c == '/' || *c == '.')
             *c = '-';
     *ev = (struct vb_events){.rec = rec, .first_step = first_step, .bytes = bytes};
-    snprintf(ev->file, sizeof(ev->file), "%sevents.out.tfevents.%010lld.%s.%d.%08x", folder,
-             (long long)time(NULL), host, (int)getpid(), (unsigned)(random ^ random >> 32));
+    snprintf(ev->file, sizeof(ev->file), "%sevents.out.tfevents.%010lld.%s.%d.%016llx", folder,
+             (long long)time(NULL), host, (int)getpid(), (unsigned long long)random);
 }
 
 /* ---- records --------------------------------------------------------------------------------- */
@@ -66,7 +66,8 @@ static void begin_event(struct vb_events *ev, double wall_s, int64_t step)
     ev->msg = (struct vb_proto){.bytes = ev->bytes + HEAD_BYTES,
                                 .size = VB_EVENT_BYTES - HEAD_BYTES - TAIL_BYTES};
     vb_proto_double(&ev->msg, EVENT_WALL, wall_s);
-    vb_proto_int(&ev->msg, EVENT_STEP, (uint64_t)step);
+    if (step != 0) /* as everywhere in this format, 0 is what is not written */
+        vb_proto_int(&ev->msg, EVENT_STEP, (uint64_t)step);
 }
 
 static vb_status write_event(struct vb_events *ev)
