@@ -46,7 +46,7 @@ static bool open_series(struct vb_follow *f)
     if (f->series != NULL || f->off || !is_there(f))
         return f->series != NULL;
     f->off = vb_series_open(f->path, &f->series) != VB_OK;
-    if (!f->off && !vb_series_is(f->series, f->kind)) {
+    if (!f->off && !vb_series_fits(f->series, f->kind)) {
         VB_LOG_WARN("%s has other columns than this version of verbena writes: TensorBoard will "
                     "not show its values",
                     f->path);

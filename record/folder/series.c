@@ -206,7 +206,7 @@ static bool load(struct vb_series *s, int64_t row)
     return s->n > 0;
 }
 
-bool vb_series_is(const struct vb_series *s, const struct vb_series_kind *kind)
+bool vb_series_fits(const struct vb_series *s, const struct vb_series_kind *kind)
 {
     int i;
 
