@@ -44,6 +44,7 @@ struct vb_board {
     int64_t points;      /* number of points so far */
     int64_t row, stride; /* of the loss in this tick: one row of stride is shown */
     float grad_norm;     /* the last one measured; NAN: none since the last point */
+    bool has_norm;       /* steps have norms */
     struct vb_board_param *params;
     int n_params;
     struct vb_proto graph;
@@ -105,6 +106,25 @@ void vb_board_end(struct vb_board *b)
     atomic_store_explicit(&b->handed.full, true, memory_order_release);
 }
 
+/* Steps that add to the parameters directly have no norm. Then the gradients that were counted at
+ * an evaluation give it. */
+static void show_norm(struct vb_board *b, const struct handed *handed)
+{
+    double squares = 0;
+    uint64_t n = 0;
+    int i;
+
+    for (i = b->n_tensors; i < 2 * b->n_tensors; i++) {
+        squares += handed->h[i].squares;
+        n += handed->h[i].n;
+    }
+    if (b->has_norm || n == 0)
+        return;
+    vb_events_begin(&b->events, b->wall_s + (double)handed->at_ns / 1e9, handed->step);
+    vb_events_scalar(&b->events, "gradient_norm", sqrt(squares));
+    (void)vb_events_end(&b->events);
+}
+
 /* One record a tensor, so that the size of a record has a bound. */
 static void show_histograms(struct vb_board *b)
 {
@@ -122,6 +142,7 @@ static void show_histograms(struct vb_board *b)
         vb_events_histogram(&b->events, tag, &handed->h[i]);
         (void)vb_events_end(&b->events);
     }
+    show_norm(b, handed);
     atomic_store_explicit(&handed->full, false, memory_order_release);
 }
 
@@ -133,8 +154,10 @@ static void show_loss(void *arg, const struct vb_step_row *row, int64_t left)
 {
     struct vb_board *b = arg;
 
-    if (!isnan(row->grad_norm))
+    if (!isnan(row->grad_norm)) {
         b->grad_norm = row->grad_norm;
+        b->has_norm = true;
+    }
     if (b->row++ % b->stride != 0 && left > 0)
         return;
     vb_events_begin(&b->events, b->wall_s + (double)row->end_ns / 1e9, (int64_t)row->step);
