@@ -374,11 +374,14 @@ vb_status vb_board_open(const struct vb_board_opts *o, struct vb_board **board_p
         return vb_err(VB_ERR_NO_MEMORY, "no memory for the curves of %d ranks", o->ranks);
     }
     fill(b, o);
-    st = vb_recorder_after(o->rec, tick, destroy, b);
+    st = vb_recorder_own(o->rec, destroy, b);
+    if (st != VB_OK) {
+        destroy(b);
+        return st;
+    }
+    st = vb_recorder_after(o->rec, tick, b);
     if (st == VB_OK)
         *board_p = b;
-    else
-        destroy(b);
     return st;
 }
 

@@ -27,15 +27,22 @@ struct vb_stream {
 struct tick {
     vb_tick_fn fn;
     void *arg;
-    bool after; /* called after the rows were written */
-    void (*destroy)(void *arg);
+};
+
+/* Something that the recorder frees. */
+struct owned {
+    void (*fn)(void *arg);
+    void *arg;
 };
 
 struct vb_recorder {
     struct vb_record_sink sink;
     struct vb_stream *streams[STREAMS_MAX];
     struct tick ticks[TICKS_MAX];
-    int n_streams, n_ticks, rank;
+    struct tick after[TICKS_MAX]; /* called after the rows were written */
+    int n_after;
+    struct owned owned[TICKS_MAX];
+    int n_streams, n_ticks, n_owned, rank;
     cpu_set_t cpus;
     bool has_cpus, started;
     pthread_t thread;
@@ -55,11 +62,10 @@ static void recorder_free(struct vb_recorder *rec)
 {
     int i;
 
-    for (i = 0; i < rec->n_ticks; i++)
-        if (rec->ticks[i].destroy != NULL)
-            rec->ticks[i].destroy(rec->ticks[i].arg);
     if (rec->sink.close != NULL)
         rec->sink.close(rec->sink.arg);
+    for (i = 0; i < rec->n_owned; i++)
+        rec->owned[i].fn(rec->owned[i].arg);
     for (i = 0; i < rec->n_streams; i++)
         stream_free(rec->streams[i]);
     pthread_cond_destroy(&rec->changed);
@@ -123,24 +129,22 @@ vb_status vb_recorder_stream(struct vb_recorder *rec, const char *file,
     return VB_OK;
 }
 
-static vb_status add_tick(struct vb_recorder *rec, struct tick tick)
+vb_status vb_recorder_tick(struct vb_recorder *rec, vb_tick_fn fn, void *arg)
 {
     VB_ASSERT(!rec->started);
     if (rec->n_ticks == TICKS_MAX)
         return vb_err(VB_ERR_USAGE, "a recorder has %d ticks at most", TICKS_MAX);
-    rec->ticks[rec->n_ticks++] = tick;
+    rec->ticks[rec->n_ticks++] = (struct tick){fn, arg};
     return VB_OK;
 }
 
-vb_status vb_recorder_tick(struct vb_recorder *rec, vb_tick_fn fn, void *arg)
+vb_status vb_recorder_own(struct vb_recorder *rec, void (*fn)(void *arg), void *arg)
 {
-    return add_tick(rec, (struct tick){.fn = fn, .arg = arg});
-}
-
-vb_status vb_recorder_after(struct vb_recorder *rec, vb_tick_fn fn, void (*destroy)(void *arg),
-                            void *arg)
-{
-    return add_tick(rec, (struct tick){.fn = fn, .arg = arg, .after = true, .destroy = destroy});
+    VB_ASSERT(!rec->started);
+    if (rec->n_owned == TICKS_MAX)
+        return vb_err(VB_ERR_USAGE, "a recorder owns %d things at most", TICKS_MAX);
+    rec->owned[rec->n_owned++] = (struct owned){fn, arg};
+    return VB_OK;
 }
 
 /* ---- recording ------------------------------------------------------------------------------- */
@@ -225,13 +229,13 @@ static bool wait_tick(struct vb_recorder *rec, uint64_t until_ns)
     return closing;
 }
 
-static void run_ticks(struct vb_recorder *rec, bool after, bool last)
+vb_status vb_recorder_after(struct vb_recorder *rec, vb_tick_fn fn, void *arg)
 {
-    int i;
-
-    for (i = 0; i < rec->n_ticks; i++)
-        if (rec->ticks[i].after == after)
-            rec->ticks[i].fn(rec->ticks[i].arg, vb_clock_ns(), last);
+    VB_ASSERT(!rec->started);
+    if (rec->n_after == TICKS_MAX)
+        return vb_err(VB_ERR_USAGE, "a recorder has %d ticks at most", TICKS_MAX);
+    rec->after[rec->n_after++] = (struct tick){fn, arg};
+    return VB_OK;
 }
 
 static void *recorder_main(void *arg)
@@ -248,10 +252,12 @@ static void *recorder_main(void *arg)
         if (next < now) /* the disk was slow, or the process was stopped */
             next = now;
         last = wait_tick(rec, next);
-        run_ticks(rec, false, last);
+        for (i = 0; i < rec->n_ticks; i++)
+            rec->ticks[i].fn(rec->ticks[i].arg, vb_clock_ns(), last);
         for (i = 0; i < rec->n_streams; i++)
             write_rows(rec->streams[i]);
-        run_ticks(rec, true, last);
+        for (i = 0; i < rec->n_after; i++)
+            rec->after[i].fn(rec->after[i].arg, vb_clock_ns(), last);
     } while (!last);
     pthread_mutex_lock(&rec->lock);
     rec->ended = true;
