@@ -341,7 +341,7 @@ static bool copy_opts(struct vb_board *b, const struct vb_board_opts *o)
     }
     b->ranks = calloc((size_t)o->ranks, sizeof(*b->ranks));
     b->quiet = calloc((size_t)o->ranks, sizeof(*b->quiet));
-    b->handed.h = calloc((size_t)(2 * o->n_tensors + 1), sizeof(*b->handed.h));
+    b->handed.h = calloc(2 * (size_t)o->n_tensors + 1, sizeof(*b->handed.h));
     return ok && b->ranks != NULL && b->quiet != NULL && b->handed.h != NULL;
 }
 

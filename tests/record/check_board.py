@@ -2,7 +2,7 @@
 #
 # Compares the curves of a run folder with what the run recorded: check_board.py RUN. With the package tensorboard,
 # TensorBoard's own readers must see the same.
-import glob, json, math, os, struct, sys
+import glob, itertools, json, math, os, random, struct, sys, tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from read_events import events, records
@@ -61,7 +61,7 @@ print(f"{len(job['loss'])} losses of {len(steps)} steps, {len(ranks)} ranks: as 
 try:
     import tensorboard
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader, RawEventFileLoader
     from tensorboard.plugins.hparams import metadata
 except ImportError:
     print("skipped, because the package tensorboard is missing: TensorBoard's own readers")
@@ -88,6 +88,15 @@ for path in glob.glob(run + "/events.out.tfevents.*"):
         for value in event.summary.value:
             if value.metadata.plugin_data.plugin_name == "hparams":
                 info[value.tag] = value.metadata.plugin_data.content
+with tempfile.TemporaryDirectory() as folder: # a file that was cut anywhere
+    whole = list(records(path))
+    data = open(path, "rb").read()
+    for size in random.sample(range(len(data)), 100):
+        with open(folder + "/events.out.tfevents.cut", "wb") as file:
+            file.write(data[:size])
+        read, ends = list(records(file.name)), itertools.accumulate(len(body) + 16 for body in whole)
+        assert read == whole[:sum(end <= size for end in ends)], f"cut to {size} bytes"
+        assert list(RawEventFileLoader(file.name).Load()) == read, f"TensorBoard, cut to {size} bytes"
 start = metadata.parse_session_start_info_plugin_data(info[metadata.SESSION_START_INFO_TAG])
 end = metadata.parse_session_end_info_plugin_data(info[metadata.SESSION_END_INFO_TAG])
 experiment = metadata.parse_experiment_plugin_data(info[metadata.EXPERIMENT_TAG])
