@@ -62,7 +62,7 @@ static void add_rule(struct params *p, const struct vb_recipe *r)
     static const char *const rules[] = {"sgd", "momentum", "nesterov", "adagrad", "ftrl"};
     static const char *const schedules[] = {"constant", "step", "cosine"};
 
-    add_text(p, "optimizer", "%s", rules[r->rule.kind]);
+    add_text(p, "rule", "%s", rules[r->rule.kind]);
     add_number(p, "lr", r->schedule.base);
     add_text(p, "schedule", "%s", schedules[r->schedule.kind]);
     add_number(p, "warmup_steps", (double)r->schedule.warmup);

@@ -26,6 +26,21 @@ checked() {
     sed "s/^/$1: /" "$dir/check"
 }
 
+# same_bits ARGUMENTS...: a run that is recorded ends with the same parameters as one that is not, although histograms
+# may need a gradient that the step has not kept
+same_bits() {
+    local with
+    run "$@" --run "$dir/bits" --json
+    with=$(get .params_sha256)
+    if [ -f "$dir/bits/plan" ]; then
+        run "$@" --plan "$dir/bits/plan" --json
+    else
+        run "$@" --json
+    fi
+    [ ${#with} = 64 ] && [ "$(get .params_sha256)" = "$with" ] || fail "train $*: --run changes the result"
+    rm -rf "$dir/bits"
+}
+
 # whole FOLDER: prints the number of whole records in the event files of a job that was killed
 whole() {
     $python - "$tests" "$1" <<'END'
@@ -108,6 +123,11 @@ checked lenet lenet --ranks 2 --steps 150 --eval-every 50 --test-limit 500
 checked single softmax --epochs 3 --eval-every 200 # it adds to the parameters directly
 checked async softmax --ranks 2 --mode async --steps 2000 --eval-every 500
 checked sparse sparse-lr --ranks 2 --steps 300 --eval-every 100 --test-limit 1000
+same_bits softmax --steps 200 --eval-every 7 --test-limit 100
+same_bits softmax --ranks 2 --steps 200 --eval-every 7 --test-limit 100
+same_bits sparse-lr --steps 200 --rule sgd --eval-every 7 --test-limit 100
+same_bits mlp --mode async --staleness 0 --ranks 2 --steps 60 --eval-every 7 --test-limit 100
+same_bits alexnet --input 32 --steps 4 --batch 8 --eval-every 1 --test-limit 8 --data synth:200 # it has dropout
 while [ $# -gt 0 ]; do
     case $1 in
     kills)
