@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Tests TensorBoard's event files of whole jobs: board.sh VERBENA [kills N] [page]. The values are compared with the
+# Tests TensorBoard's event files of whole jobs: board.sh VERBENA [PARTS]. The values are compared with the
 # records of the run, by a reader in Python and, if VB_PYTHON or python3 has the package tensorboard, by TensorBoard's
-# readers. "kills N" kills N jobs at random instants: every record up to the last whole one reads. "page" asks a
-# TensorBoard server for what its page shows.
+# readers. Parts: "kills N" kills N jobs at random instants; every record up to the last whole one reads. "page" asks a
+# TensorBoard server for what its page shows. "bits" compares results with and without --run. "sparse" is sparse-lr.
 #
 # Covers: engine/train/train_board.c engine/train/train_graph.c
 python=${VB_PYTHON:-python3}
@@ -119,23 +119,30 @@ finally:
 END
 }
 
+# bits: synchronous training, and asynchronous training with --staleness 0
+bits() {
+    same_bits softmax --steps 200 --eval-every 7 --test-limit 100
+    same_bits softmax --ranks 2 --steps 200 --eval-every 7 --test-limit 100
+    same_bits sparse-lr --steps 200 --rule sgd --eval-every 7 --test-limit 100
+    same_bits mlp --mode async --staleness 0 --ranks 2 --steps 60 --eval-every 7 --test-limit 100
+    same_bits alexnet --input 32 --steps 4 --batch 8 --eval-every 1 --test-limit 8 --data synth:200 # it has dropout
+}
+
 checked lenet lenet --ranks 2 --steps 150 --eval-every 50 --test-limit 500
 checked single softmax --epochs 3 --eval-every 200 # it adds to the parameters directly
 checked async softmax --ranks 2 --mode async --steps 2000 --eval-every 500
-checked sparse sparse-lr --ranks 2 --steps 300 --eval-every 100 --test-limit 1000
-same_bits softmax --steps 200 --eval-every 7 --test-limit 100
-same_bits softmax --ranks 2 --steps 200 --eval-every 7 --test-limit 100
-same_bits sparse-lr --steps 200 --rule sgd --eval-every 7 --test-limit 100
-same_bits mlp --mode async --staleness 0 --ranks 2 --steps 60 --eval-every 7 --test-limit 100
-same_bits alexnet --input 32 --steps 4 --batch 8 --eval-every 1 --test-limit 8 --data synth:200 # it has dropout
 while [ $# -gt 0 ]; do
     case $1 in
     kills)
         killed "$2"
         shift 2
         ;;
-    page)
-        page
+    sparse)
+        checked sparse sparse-lr --ranks 2 --steps 300 --eval-every 100 --test-limit 1000
+        shift
+        ;;
+    page | bits)
+        "$1"
         shift
         ;;
     *)
