@@ -37,7 +37,9 @@ same_bits() {
     else
         run "$@" --json
     fi
-    [ ${#with} = 64 ] && [ "$(get .params_sha256)" = "$with" ] || fail "train $*: --run changes the result"
+    if [ ${#with} != 64 ] || [ "$(get .params_sha256)" != "$with" ]; then
+        fail "train $*: --run changes the result"
+    fi
     rm -rf "$dir/bits"
 }
 
@@ -141,8 +143,12 @@ while [ $# -gt 0 ]; do
         checked sparse sparse-lr --ranks 2 --steps 300 --eval-every 100 --test-limit 1000
         shift
         ;;
-    page | bits)
-        "$1"
+    page)
+        page
+        shift
+        ;;
+    bits)
+        bits
         shift
         ;;
     *)
