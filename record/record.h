@@ -5,6 +5,7 @@
 #ifndef VB_RECORD_RECORD_H
 #define VB_RECORD_RECORD_H
 
+#include "record/board/board.h"
 #include "record/clock.h"
 #include "record/folder/files.h"
 #include "record/folder/kinds.h"

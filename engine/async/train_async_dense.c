@@ -88,6 +88,7 @@ vb_status vb_async_run_dense(struct vb_async *a)
 
     if (own == NULL)
         return vb_err(VB_ERR_NO_MEMORY, "no memory for %zu gradients", a->job.n);
+    a->trainer->grads_room = own;
     while (st == VB_OK && go) {
         if (a->job.hogwild) {
             st = vb_async_claim(a, &go);
@@ -99,6 +100,7 @@ vb_status vb_async_run_dense(struct vb_async *a)
         if (st == VB_OK && go)
             st = step(a, own);
     }
+    a->trainer->grads_room = NULL;
     free(own);
     return st;
 }

@@ -146,7 +146,9 @@ static vb_status train(const struct vb_train_opts *o, const struct vb_trainer_jo
 
     if (st == VB_OK)
         st = work(&t, &stop, result);
-    if (st != VB_OK)
+    if (st == VB_OK)
+        vb_train_record_done(&t);
+    else
         vb_trainer_give_up(&t, st);
     vb_train_event_say(&t,
                        st != VB_OK      ? "failed"

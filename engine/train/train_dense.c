@@ -283,6 +283,7 @@ static vb_status dense_step(struct vb_trainer *t)
     forward(t, params, &batch);
     if (descend(t, &batch))
         return VB_OK;
+    d->kept = true;
     d->copies.stepped = false; /* from here on the other copy of the parameters is overwritten */
     vb_buckets_begin(d->buckets);
     vb_model_backward(d->model, params, &batch, vb_buckets_grads(d->buckets), vb_buckets_ready,
@@ -347,6 +348,33 @@ static const float *dense_params(struct vb_trainer *t, size_t *n_p)
 
     *n_p = d->n_params;
     return d->copies.params[d->copies.now];
+}
+
+static const struct vb_param *dense_tensors(struct vb_trainer *t, int *n_p)
+{
+    return vb_model_table(dense_of(t)->model, n_p);
+}
+
+/* Ranks that share the update keep their own gradients. */
+static const float *dense_gradient(struct vb_trainer *t, size_t *n_p, float *scale_p)
+{
+    struct dense *d = dense_of(t);
+    const float *params = d->copies.params[d->copies.now];
+    float *grads = d->buckets != NULL ? vb_buckets_grads(d->buckets) : t->grads_room;
+    struct vb_model_batch batch;
+    struct vb_model_loss loss;
+
+    if (t->batch == NULL || t->batch->n == 0 || grads == NULL)
+        return NULL;
+    *n_p = d->n_params;
+    *scale_p = 1.f / (float)(d->shared != NULL ? t->batch->n : t->batch->n_global);
+    if (d->kept)
+        return grads;
+    *scale_p = 1.f / (float)t->batch->n;
+    batch = batch_of(t, t->batch, t->step);
+    vb_model_forward(d->model, params, &batch, &loss);
+    vb_model_backward(d->model, params, &batch, grads, NULL, NULL);
+    return grads;
 }
 
 static float *dense_memory(struct vb_trainer *t, size_t *n_p, void **state_p, int *words_p)
@@ -422,6 +450,8 @@ const struct vb_trainer_ops vb_trainer_dense = {
     .step_back = dense_step_back,
     .evaluate = dense_evaluate,
     .params = dense_params,
+    .tensors = dense_tensors,
+    .gradient = dense_gradient,
     .save = dense_save,
     .restore = dense_restore,
     .memory = dense_memory,

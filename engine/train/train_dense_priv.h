@@ -46,6 +46,7 @@ struct dense {
     struct vb_buckets *buckets;
     struct vb_shared_update *shared;          /* NULL: each rank updates all parameters itself */
     struct vb_k_pixels *pixels, *pixels_test; /* NULL: the model takes images */
+    bool kept;                                /* the buckets hold the gradient of the last step */
     struct dense_copies copies;
     struct dense_clip clip;
     struct dense_early early;

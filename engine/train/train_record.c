@@ -104,6 +104,8 @@ vb_status vb_train_record_open(struct vb_trainer *t)
     st = vb_recorder_open(&opts, &r->rec);
     if (st == VB_OK)
         st = add_streams(t);
+    if (st == VB_OK && opts.dir != NULL && t->rank == 0 && t->joiner == NULL && !t->o->dry_run)
+        st = vb_train_board_open(t);
     if (st == VB_OK)
         st = vb_train_events_open(t);
     if (st == VB_OK && r->ship != NULL)
@@ -123,6 +125,13 @@ void vb_train_record_close(struct vb_trainer *t)
     r->lost = vb_recorder_close(r->rec) + (uint64_t)r->lost_events;
     r->rec = NULL;
     vb_ship_end(r->ship);
+    r->board = NULL; /* the recorder has destroyed it */
+}
+
+void vb_train_record_done(struct vb_trainer *t)
+{
+    if (t->record.board != NULL)
+        vb_board_done(t->record.board);
 }
 
 void vb_train_record_free(struct vb_trainer *t)
@@ -274,6 +283,7 @@ void vb_train_record_eval(struct vb_trainer *t, int64_t step)
         vb_train_event(t, &event);
     if (is_kept(t) && t->record.evals != NULL)
         vb_stream_put(t->record.evals, &row);
+    vb_train_board_eval(t, step);
 }
 
 void vb_train_record_saved(struct vb_trainer *t, int64_t step, const char *path)

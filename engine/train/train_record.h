@@ -33,6 +33,7 @@ struct vb_trainer_record {
     struct vb_recorder *rec; /* NULL: nothing is recorded */
     struct vb_ship *ship;    /* brings the rows to the folder; NULL: this is the only rank */
     struct vb_stream *steps, *evals; /* evals NULL: this rank never evaluates alone */
+    struct vb_board *board;          /* what TensorBoard shows; NULL: another rank writes it */
 
     /* Ticks run on the recorder's thread. A tick that uses the group holds the lock. */
     pthread_mutex_t lock;
@@ -63,6 +64,9 @@ vb_status vb_train_record_open(struct vb_trainer *t);
  * call does nothing. vb_train_record_free() is called after the group is closed. */
 void vb_train_record_close(struct vb_trainer *t);
 void vb_train_record_free(struct vb_trainer *t);
+
+/* The run has succeeded. Called before vb_train_record_close(). */
+void vb_train_record_done(struct vb_trainer *t);
 
 /* Training uses this group from now on. Called with NULL before a group is closed. */
 void vb_train_record_group(struct vb_trainer *t, struct vb_group *group);

@@ -23,6 +23,7 @@ struct sparse {
     uint32_t *keys;        /* (max_nnz + 1) keys of the gradient; the bias is the last entry */
     float *values;
     size_t max_nnz, n_grad; /* n_grad: number of entries in the last gradient */
+    size_t n_shown;         /* number of entries of the gradient that was shown */
     struct vb_k_undo *undo; /* values that the last update replaced; NULL: this is the only rank */
     bool updated;           /* undo holds the values of an update */
     struct vb_rows rows;    /* buffers for evaluation */
@@ -322,6 +323,39 @@ static const float *sparse_params(struct vb_trainer *t, size_t *n_p)
     return s->flat;
 }
 
+/* Returns this rank's gradient. Evaluation has overwritten the logits. */
+static const float *sparse_gradient(struct vb_trainer *t, size_t *n_p, float *scale_p)
+{
+    struct sparse *s = sparse_of(t);
+    struct vb_k_csr csr;
+
+    if (t->batch == NULL || t->batch->n == 0)
+        return NULL;
+    *scale_p = 1.f / (float)t->batch->n;
+    *n_p = s->n_shown = s->n_grad;
+    if (s->n_grad > 0)
+        return s->values;
+    csr = vb_train_csr(&t->batch->rows);
+    vb_k_sparse_forward(s->weights, &csr, bias(s), s->logits);
+    (void)vb_k_logistic(s->logits, t->batch->rows.y, csr.n);
+    if (gradient(s, &csr, n_p) != VB_OK)
+        return NULL;
+    s->n_shown = *n_p;
+    return s->values;
+}
+
+/* The next step writes the values again, so the weights may replace them. */
+static const float *sparse_weights(struct vb_trainer *t, size_t *n_p)
+{
+    struct sparse *s = sparse_of(t);
+    size_t i;
+
+    *n_p = s->n_shown;
+    for (i = 0; i < s->n_shown; i++)
+        vb_k_sparse_read(s->weights, s->keys[i], 1, &s->values[i]);
+    return s->values;
+}
+
 static float *sparse_memory(struct vb_trainer *t, size_t *n_p, void **state_p, int *words_p)
 {
     struct sparse *s = sparse_of(t);
@@ -383,6 +417,8 @@ const struct vb_trainer_ops vb_trainer_sparse = {
     .step_back = sparse_step_back,
     .evaluate = sparse_evaluate,
     .params = sparse_params,
+    .gradient = sparse_gradient,
+    .weights = sparse_weights,
     .save = sparse_save,
     .restore = sparse_restore,
     .memory = sparse_memory,

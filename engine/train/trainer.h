@@ -103,6 +103,18 @@ struct vb_trainer_ops {
     /* Returns the parameters after the last step, as one array; NULL if there is no memory. */
     const float *(*params)(struct vb_trainer *t, size_t *n_p);
 
+    /* Returns the table of parameters; NULL: the model has one tensor. */
+    const struct vb_param *(*tensors)(struct vb_trainer *t, int *n_p);
+
+    /* After an evaluation: returns a gradient of the last batch, in the order of the parameters or,
+     * for a sparse model, without those that are 0. It is that of all ranks if the step has summed
+     * it here, otherwise of this rank, and computed again if the step has not kept it. Times
+     * *scale_p it is a mean over samples. NULL: there is none. */
+    const float *(*gradient)(struct vb_trainer *t, size_t *n_p, float *scale_p);
+
+    /* After gradient(): returns the weights of the same features. NULL: the model is dense. */
+    const float *(*weights)(struct vb_trainer *t, size_t *n_p);
+
     /* save() fills in the arrays of a checkpoint, which the checkpoint borrows until the next step.
      * restore() checks the arrays of a checkpoint and copies them into the model. */
     vb_status (*save)(struct vb_trainer *t, struct vb_checkpoint *cp);
@@ -226,6 +238,8 @@ struct vb_trainer {
     struct vb_loader *loader;
     const struct vb_batch *batch;
     int batch_n; /* asynchronous training: number of samples in the last step */
+
+    float *grads_room; /* asynchronous training: room for a gradient; NULL: none */
 
     int64_t step;       /* number of complete steps */
     int64_t resumed;    /* number of steps of the run that this run resumes */

@@ -31,11 +31,20 @@ struct tick {
     void *arg;
 };
 
+/* Something that the recorder frees. */
+struct owned {
+    void (*fn)(void *arg);
+    void *arg;
+};
+
 struct vb_recorder {
     struct vb_record_sink sink;
     struct vb_stream *streams[STREAMS_MAX];
     struct tick ticks[TICKS_MAX];
-    int n_streams, n_ticks, rank;
+    struct tick after[TICKS_MAX]; /* called after the rows were written */
+    int n_after;
+    struct owned owned[TICKS_MAX];
+    int n_streams, n_ticks, n_owned, rank;
     cpu_set_t cpus;
     bool has_cpus, started;
     pthread_t thread;
@@ -58,6 +67,8 @@ static void recorder_free(struct vb_recorder *rec)
 
     if (rec->sink.close != NULL)
         rec->sink.close(rec->sink.arg);
+    for (i = 0; i < rec->n_owned; i++)
+        rec->owned[i].fn(rec->owned[i].arg);
     for (i = 0; i < rec->n_streams; i++)
         stream_free(rec->streams[i]);
     pthread_cond_destroy(&rec->changed);
@@ -127,6 +138,15 @@ vb_status vb_recorder_tick(struct vb_recorder *rec, vb_tick_fn fn, void *arg)
     if (rec->n_ticks == TICKS_MAX)
         return vb_err(VB_ERR_USAGE, "a recorder has %d ticks at most", TICKS_MAX);
     rec->ticks[rec->n_ticks++] = (struct tick){fn, arg};
+    return VB_OK;
+}
+
+vb_status vb_recorder_own(struct vb_recorder *rec, void (*fn)(void *arg), void *arg)
+{
+    VB_ASSERT(!rec->started);
+    if (rec->n_owned == TICKS_MAX)
+        return vb_err(VB_ERR_USAGE, "a recorder owns %d things at most", TICKS_MAX);
+    rec->owned[rec->n_owned++] = (struct owned){fn, arg};
     return VB_OK;
 }
 
@@ -238,6 +258,15 @@ static bool wait_tick(struct vb_recorder *rec, uint64_t until_ns)
     return closing;
 }
 
+vb_status vb_recorder_after(struct vb_recorder *rec, vb_tick_fn fn, void *arg)
+{
+    VB_ASSERT(!rec->started);
+    if (rec->n_after == TICKS_MAX)
+        return vb_err(VB_ERR_USAGE, "a recorder has %d ticks at most", TICKS_MAX);
+    rec->after[rec->n_after++] = (struct tick){fn, arg};
+    return VB_OK;
+}
+
 static void *recorder_main(void *arg)
 {
     struct vb_recorder *rec = arg;
@@ -255,6 +284,8 @@ static void *recorder_main(void *arg)
         for (i = 0; i < rec->n_ticks; i++)
             rec->ticks[i].fn(rec->ticks[i].arg, vb_record_clock_ns(), last);
         write_all(rec, last);
+        for (i = 0; i < rec->n_after; i++)
+            rec->after[i].fn(rec->after[i].arg, vb_record_clock_ns(), last);
     } while (!last);
     pthread_mutex_lock(&rec->lock);
     rec->ended = true;

@@ -52,6 +52,10 @@ vb_status vb_recorder_stream(struct vb_recorder *rec, const char *file,
 typedef void (*vb_tick_fn)(void *arg, uint64_t now_ns, bool last);
 vb_status vb_recorder_tick(struct vb_recorder *rec, vb_tick_fn fn, void *arg);
 
+/* The recorder frees arg with fn when its thread has ended, because ticks use arg until then: not
+ * at all if the thread hangs in a write. Before vb_recorder_start(). */
+vb_status vb_recorder_own(struct vb_recorder *rec, void (*fn)(void *arg), void *arg);
+
 vb_status vb_recorder_start(struct vb_recorder *rec);
 
 /* Copies a row into the ring. Allocates nothing and never waits. */
@@ -60,6 +64,10 @@ void vb_stream_put(struct vb_stream *stream, const void *row);
 /* Appends bytes to a file that is no series, such as an event file. Only ticks may call it. */
 vb_status vb_recorder_append(struct vb_recorder *rec, const char *file, const void *bytes,
                              size_t len_bytes);
+
+/* Adds a function that the thread calls at every tick, after it has written the rows: it can read
+ * them in the files. Before vb_recorder_start(). */
+vb_status vb_recorder_after(struct vb_recorder *rec, vb_tick_fn fn, void *arg);
 
 /* Rows that were lost so far, in all streams. */
 uint64_t vb_recorder_lost(const struct vb_recorder *rec);

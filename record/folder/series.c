@@ -206,6 +206,28 @@ static bool load(struct vb_series *s, int64_t row)
     return s->n > 0;
 }
 
+bool vb_series_fits(const struct vb_series *s, const struct vb_series_kind *kind)
+{
+    int i;
+
+    if (strcmp(s->name, kind->name) != 0 || s->row_bytes != kind->row_bytes ||
+        s->n_cols != kind->n_cols)
+        return false;
+    for (i = 0; i < s->n_cols; i++)
+        if (strcmp(s->cols[i].name, kind->cols[i].name) != 0 ||
+            s->cols[i].type != kind->cols[i].type)
+            return false;
+    return true;
+}
+
+bool vb_series_copy(struct vb_series *s, int64_t row, void *row_p)
+{
+    if (!load(s, row))
+        return false;
+    memcpy(row_p, s->chunk + (size_t)(row - s->first) * s->row_bytes, s->row_bytes);
+    return true;
+}
+
 double vb_series_value(struct vb_series *s, int64_t row, int col)
 {
     union {

@@ -51,6 +51,11 @@ int vb_series_col(const struct vb_series *series, const char *name);
 int64_t vb_series_rows(struct vb_series *series);
 int64_t vb_series_end(struct vb_series *series);
 
+/* Returns whether the columns are those of kind; vb_series_copy() then copies a row into the struct
+ * that is a row of kind. It returns false if there is no such row. */
+bool vb_series_fits(const struct vb_series *series, const struct vb_series_kind *kind);
+bool vb_series_copy(struct vb_series *series, int64_t row, void *row_p);
+
 /* Returns a value as a double, NAN if row or column do not exist. Exact up to 2^53. */
 double vb_series_value(struct vb_series *series, int64_t row, int col);
 
