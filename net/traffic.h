@@ -26,8 +26,8 @@ struct vb_traffic_link {
 };
 
 struct vb_traffic {
-    struct vb_flow flow;    /* of transports that count here */
-    pthread_mutex_t lock;   /* guards what follows; never taken on the hot path */
+    struct vb_flow flow;  /* of transports that count here */
+    pthread_mutex_t lock; /* guards what follows; never taken on the hot path */
     struct vb_traffic_link *links;
     uint64_t sent, received; /* by links that were removed */
 };

@@ -7,7 +7,9 @@
 
 #include <sched.h>
 
-#define FDS_OF_RANK 4 /* standard streams, and the pipe to the supervisor */
+#define FDS_OF_RANK 4  /* standard streams, and the pipe to the supervisor */
+#define RECORDERS 1    /* threads */
+#define RECORD_FILES 2 /* steps and evaluations; the sampler counts its own files */
 #define SYNC_WINDOWS                                                                               \
     3 /* of the group itself, of gradients or sparse lists, of a stop (run_stop.c) */
 #define ASYNC_WINDOWS 4                  /* of the group itself, shards, slots, and the board */
@@ -153,7 +155,9 @@ vb_status vb_train_need(const struct vb_train_opts *o, int on_host, struct vb_tr
         need.fds++; /* rank 0 keeps the lock of the folder open */
     need.program_bytes = PROGRAM_BYTES;
     need.host_bytes = LIBRARY_BYTES;
-    need.threads = team(o, on_host) + loaders(o, row, layers, on_host);
+    need.threads = RECORDERS + team(o, on_host) + loaders(o, row, layers, on_host);
+    if (o->run.dir != NULL)
+        need.fds += RECORD_FILES + vb_sampler_fds(true);
     if (async) {
         count_async(o, row->progress, &plan, &need);
     } else if (plan.world > 1) {

@@ -43,6 +43,35 @@ static uint64_t step_in_file(const struct vb_trainer *t, const char *name)
     return step > 0 ? (uint64_t)step : 0;
 }
 
+/* ---- the sampler ----------------------------------------------------------------------------- */
+
+static void group_bytes(void *arg, uint64_t *sent_p, uint64_t *received_p)
+{
+    vb_group_bytes(arg, sent_p, received_p);
+}
+
+void vb_train_record_part(struct vb_trainer *t, enum vb_sampler_part part, struct vb_group *group)
+{
+    vb_sampler_source(t->record.sampler, part, group != NULL ? group_bytes : NULL, group);
+}
+
+/* The lowest rank of a host samples the host. A joiner does it too, because it does not know who
+ * else is there. */
+static vb_status open_sampler(struct vb_trainer *t)
+{
+    struct vb_sampler_opts opts = {
+        .rank = t->rank, .ranks_on_host = 1, .write = t->o->run.dir != NULL, .host = true};
+    const struct vb_group *group = t->place.group;
+    int r;
+
+    for (r = 0; group != NULL && r < vb_group_world(group); r++)
+        if (r != t->rank && strcmp(vb_group_host(group, r), vb_group_host(group, t->rank)) == 0) {
+            opts.ranks_on_host++;
+            opts.host = opts.host && r > t->rank;
+        }
+    return vb_sampler_open(t->record.rec, &opts, &t->record.sampler);
+}
+
 /* In asynchronous training another worker evaluates when rank 0 is gone. */
 static vb_status add_streams(struct vb_trainer *t)
 {
@@ -88,6 +117,9 @@ vb_status vb_train_record_open(struct vb_trainer *t)
     st = vb_recorder_open(&opts, &r->rec);
     if (st == VB_OK)
         st = add_streams(t);
+    if (st == VB_OK)
+        st = open_sampler(t);
+    vb_train_record_part(t, VB_PART_RANK, t->place.group);
     return st == VB_OK ? vb_recorder_start(r->rec) : st;
 }
 
@@ -98,6 +130,7 @@ void vb_train_record_close(struct vb_trainer *t)
     if (r->rec != NULL)
         r->lost = vb_recorder_close(r->rec);
     r->rec = NULL;
+    r->sampler = NULL; /* the recorder has freed it */
 }
 
 void vb_train_record_free(struct vb_trainer *t)
@@ -119,6 +152,7 @@ void vb_train_record_group(struct vb_trainer *t, struct vb_group *group)
     pthread_mutex_lock(&t->record.lock);
     t->record.group = group;
     pthread_mutex_unlock(&t->record.lock);
+    vb_train_record_part(t, VB_PART_RANK, group);
 }
 
 uint64_t vb_train_record_lost(const struct vb_trainer *t)
@@ -130,6 +164,7 @@ uint64_t vb_train_record_lost(const struct vb_trainer *t)
 
 void vb_train_record_begin(struct vb_trainer *t)
 {
+    vb_sampler_begin(t->record.sampler, VB_PART_RANK);
     memset(t->record.phase_ns, 0, sizeof(t->record.phase_ns));
     if (t->record.waits_ns != NULL)
         memset(t->record.waits_ns, 0, (size_t)t->world * sizeof(*t->record.waits_ns));
@@ -160,6 +195,8 @@ static struct vb_step_row make_row(struct vb_trainer *t, uint64_t step, int samp
                               .waited_s = NAN,
                               .flags = r->flags};
 
+    if (r->group != NULL)
+        vb_group_bytes(r->group, &row.sent_bytes, &row.received_bytes);
     if (step <= r->known_step)
         row.flags |= VB_STEP_AGAIN;
     r->flags = 0;

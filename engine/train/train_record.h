@@ -17,6 +17,7 @@ struct vb_trainer;
 struct vb_trainer_record {
     struct vb_recorder *rec;         /* NULL: nothing is recorded */
     struct vb_stream *steps, *evals; /* evals NULL: this rank never evaluates alone */
+    struct vb_sampler *sampler;      /* of the recorder; NULL: nothing is recorded */
 
     /* Ticks run on the recorder's thread. A tick that uses the group holds the lock. */
     pthread_mutex_t lock;
@@ -44,6 +45,10 @@ void vb_train_record_free(struct vb_trainer *t);
 
 /* Training uses this group from now on. Called with NULL before a group is closed. */
 void vb_train_record_group(struct vb_trainer *t, struct vb_group *group);
+
+/* Says which group a part of this process uses; NULL: none. A server's thread calls this for its
+ * own part; vb_train_record_group() does it for the rank's. */
+void vb_train_record_part(struct vb_trainer *t, enum vb_sampler_part part, struct vb_group *group);
 
 /* Called when the time of training begins to count (vb_laps_begin()). */
 void vb_train_record_begin(struct vb_trainer *t);

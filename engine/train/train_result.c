@@ -84,13 +84,28 @@ void vb_lap_comm(struct vb_laps *laps, struct vb_group *group)
 
 /* ---- this rank ------------------------------------------------------------------------------- */
 
-void vb_train_fill_host(struct vb_rank_result *r)
+void vb_train_fill_host(const struct vb_trainer *t, enum vb_sampler_part part,
+                        struct vb_rank_result *r)
 {
+    struct vb_usage usage = vb_sampler_usage(t->record.sampler, part);
     struct rusage ru;
 
+    r->cpu_pct_peak = usage.cpu_pct_peak;
+    r->send_mb_s = usage.send_mb_s;
+    r->send_mb_s_peak = usage.send_mb_s_peak;
+    r->recv_mb_s = usage.recv_mb_s;
+    r->recv_mb_s_peak = usage.recv_mb_s_peak;
+    r->disk_read_mb_s = usage.disk_read_mb_s;
+    r->disk_write_mb_s = usage.disk_write_mb_s;
     getrusage(RUSAGE_SELF, &ru);
     r->rss_peak_mb = (double)ru.ru_maxrss * 1024 / 1e6;
     gethostname(r->host, sizeof(r->host) - 1);
+}
+
+void vb_train_raise_peak(struct vb_rank_result *r)
+{
+    if (r->cpu_pct_peak < r->cpu_pct)
+        r->cpu_pct_peak = r->cpu_pct;
 }
 
 void vb_train_fill_rank(const struct vb_trainer *t, struct vb_group *group,
@@ -101,7 +116,7 @@ void vb_train_fill_rank(const struct vb_trainer *t, struct vb_group *group,
     int p;
 
     memset(r, 0, sizeof(*r));
-    vb_train_fill_host(r);
+    vb_train_fill_host(t, VB_PART_RANK, r);
     r->rank = t->rank;
     r->accuracy = t->evals.accuracy;
     r->train_s = (double)(laps->mark_ns - laps->begin_ns) / 1e9;
@@ -196,6 +211,7 @@ static vb_status gather(struct vb_trainer *t, struct record *all, struct vb_trai
 
     memset(&own, 0, sizeof(own));
     vb_train_fill_rank(t, t->place.group, &own.result); /* before the digest takes cpu time */
+    vb_train_raise_peak(&own.result);
     st = vb_train_fill_params(t, result);
     memcpy(own.params_sha256, result->params_sha256, sizeof(own.params_sha256));
     if (st == VB_OK && t->place.group != NULL)

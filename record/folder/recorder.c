@@ -29,11 +29,19 @@ struct tick {
     void *arg;
 };
 
+/* Something that the recorder frees. */
+struct owned {
+    void (*fn)(void *arg);
+    void *arg;
+};
+
 struct vb_recorder {
     struct vb_record_sink sink;
     struct vb_stream *streams[STREAMS_MAX];
     struct tick ticks[TICKS_MAX];
-    int n_streams, n_ticks, rank;
+    _Atomic int n_streams; /* grows after the streams are complete */
+    struct owned owned[TICKS_MAX];
+    int n_ticks, n_owned, rank;
     cpu_set_t cpus;
     bool has_cpus, started;
     pthread_t thread;
@@ -55,6 +63,8 @@ static void recorder_free(struct vb_recorder *rec)
 
     if (rec->sink.close != NULL)
         rec->sink.close(rec->sink.arg);
+    for (i = 0; i < rec->n_owned; i++)
+        rec->owned[i].fn(rec->owned[i].arg);
     for (i = 0; i < rec->n_streams; i++)
         stream_free(rec->streams[i]);
     pthread_cond_destroy(&rec->changed);
@@ -97,7 +107,6 @@ vb_status vb_recorder_stream(struct vb_recorder *rec, const char *file,
     uint32_t rows = 64;
     struct vb_stream *s;
 
-    VB_ASSERT(!rec->started);
     if (rec->n_streams == STREAMS_MAX)
         return vb_err(VB_ERR_USAGE, "%s: a recorder has %d files at most", file, STREAMS_MAX);
     while (rows < (uint32_t)ring_rows)
@@ -113,7 +122,8 @@ vb_status vb_recorder_stream(struct vb_recorder *rec, const char *file,
     s->rec = rec;
     s->kind = kind;
     s->mask = rows - 1;
-    rec->streams[rec->n_streams++] = s;
+    rec->streams[rec->n_streams] = s;
+    rec->n_streams++;
     *stream_p = s;
     return VB_OK;
 }
@@ -124,6 +134,15 @@ vb_status vb_recorder_tick(struct vb_recorder *rec, vb_tick_fn fn, void *arg)
     if (rec->n_ticks == TICKS_MAX)
         return vb_err(VB_ERR_USAGE, "a recorder has %d ticks at most", TICKS_MAX);
     rec->ticks[rec->n_ticks++] = (struct tick){fn, arg};
+    return VB_OK;
+}
+
+vb_status vb_recorder_own(struct vb_recorder *rec, void (*fn)(void *arg), void *arg)
+{
+    VB_ASSERT(!rec->started);
+    if (rec->n_owned == TICKS_MAX)
+        return vb_err(VB_ERR_USAGE, "a recorder owns %d things at most", TICKS_MAX);
+    rec->owned[rec->n_owned++] = (struct owned){fn, arg};
     return VB_OK;
 }
 
@@ -140,6 +159,11 @@ void vb_stream_put(struct vb_stream *s, const void *row)
     }
     memcpy(s->ring + (put & s->mask) * s->kind->row_bytes, row, s->kind->row_bytes);
     atomic_store_explicit(&s->put, put + 1, memory_order_release);
+}
+
+int vb_recorder_streams(const struct vb_recorder *rec)
+{
+    return rec->n_streams;
 }
 
 uint64_t vb_recorder_lost(const struct vb_recorder *rec)

@@ -40,7 +40,8 @@ vb_status vb_recorder_open(const struct vb_recorder_opts *opts, struct vb_record
  * rows that were lost. Accepts NULL. */
 uint64_t vb_recorder_close(struct vb_recorder *rec);
 
-/* Adds a file. ring_rows: rows that may wait to be written. Before vb_recorder_start(). */
+/* Adds a file. ring_rows: rows that may wait to be written. Before vb_recorder_start(), or by a
+ * tick that puts the rows itself. */
 vb_status vb_recorder_stream(struct vb_recorder *rec, const char *file,
                              const struct vb_series_kind *kind, int ring_rows,
                              struct vb_stream **stream_p);
@@ -50,6 +51,10 @@ vb_status vb_recorder_stream(struct vb_recorder *rec, const char *file,
 typedef void (*vb_tick_fn)(void *arg, uint64_t now_ns, bool last);
 vb_status vb_recorder_tick(struct vb_recorder *rec, vb_tick_fn fn, void *arg);
 
+/* The recorder frees arg with fn when its thread has ended, because ticks use arg until then: not
+ * at all if the thread hangs in a write. Before vb_recorder_start(). */
+vb_status vb_recorder_own(struct vb_recorder *rec, void (*fn)(void *arg), void *arg);
+
 vb_status vb_recorder_start(struct vb_recorder *rec);
 
 /* Copies a row into the ring. Allocates nothing and never waits. */
@@ -58,6 +63,9 @@ void vb_stream_put(struct vb_stream *stream, const void *row);
 /* Appends bytes to a file that is no series, such as an event file. Only ticks may call it. */
 vb_status vb_recorder_append(struct vb_recorder *rec, const char *file, const void *bytes,
                              size_t len_bytes);
+
+/* Number of files that were added. */
+int vb_recorder_streams(const struct vb_recorder *rec);
 
 /* Rows that were lost so far, in all streams. */
 uint64_t vb_recorder_lost(const struct vb_recorder *rec);
