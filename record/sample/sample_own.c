@@ -139,7 +139,7 @@ static void put_thread(struct sample_own *own, uint64_t now_ns, uint32_t tid, bo
     if (thread == NULL)
         return;
     row.cpu_ns = clock_read(thread_clock(tid));
-    if (row.cpu_ns < thread->cpu_ns) { /* it has ended */
+    if (row.cpu_ns == 0 || row.cpu_ns < thread->cpu_ns) { /* it has ended */
         thread->tid = 0;
         return;
     }

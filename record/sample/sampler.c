@@ -7,9 +7,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define WINDOW_NS 1000000000u /* a peak is an average over so long */
-#define WINDOW_SAMPLES 32     /* a power of two; more than the ticks of a window */
-#define FULL_RATE_RANKS 8     /* more ranks of a host sample less often */
+/* A peak is an average over a second, less half a tick: ticks are not exactly on time. */
+#define WINDOW_NS (1000000000u - VB_RECORD_TICK_MS * 500000u)
+#define WINDOW_SAMPLES 32 /* a power of two; more than the ticks of a window */
+#define FULL_RATE_RANKS 8 /* more ranks of a host sample less often */
 
 /* All samplers of a host together may take this part of one CPU: half of it for the processes of
  * the ranks, half for the host. */
@@ -108,18 +109,23 @@ static void peaks_of(struct part *p, const struct sample *from, const struct sam
     p->recv_peak = received > p->recv_peak ? received : p->recv_peak;
 }
 
-/* Adds a sample. The oldest samples that lie a window back are dropped, except the last of them,
- * which begins the window. */
+static const struct sample *sample_at(const struct part *p, uint64_t n)
+{
+    return &p->ring[n % WINDOW_SAMPLES];
+}
+
+/* Adds a sample, and looks at the windows that end with it: the shortest, and longer ones if ticks
+ * came late, so that each pair of samples is in a window. */
 static void part_add(struct part *p, const struct sample *now)
 {
     if (p->n - p->oldest == WINDOW_SAMPLES)
         p->oldest++;
     p->ring[p->n++ % WINDOW_SAMPLES] = *now;
-    while (p->oldest + 1 < p->n &&
-           now->at_ns - p->ring[(p->oldest + 1) % WINDOW_SAMPLES].at_ns >= WINDOW_NS)
-        p->oldest++;
-    if (now->at_ns - p->ring[p->oldest % WINDOW_SAMPLES].at_ns >= WINDOW_NS)
-        peaks_of(p, &p->ring[p->oldest % WINDOW_SAMPLES], now);
+    if (now->at_ns - sample_at(p, p->oldest)->at_ns < WINDOW_NS)
+        return;
+    peaks_of(p, sample_at(p, p->oldest), now);
+    while (now->at_ns - sample_at(p, p->oldest + 1)->at_ns >= WINDOW_NS)
+        peaks_of(p, sample_at(p, ++p->oldest), now);
 }
 
 void vb_sampler_source(struct vb_sampler *s, enum vb_sampler_part part, vb_bytes_fn fn, void *arg)
