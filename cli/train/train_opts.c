@@ -90,7 +90,10 @@ static const struct vb_opt keep_opts[] = {
      .help = "with --resume, continue although the training data is not that with which the run "
              "began"},
     {"run", VB_OPT_TEXT, FIELD(run), .arg = "DIR",
-     .help = "write the result to DIR/run.json and the choice of kernels to DIR/plan"},
+     .help = "record the run in DIR: run.json, steps, evaluations, logs, the choice of kernels"},
+    {"again", VB_OPT_TEXT, FIELD(again), .arg = "RUN",
+     .help = "repeat the run that --run RUN has recorded; options that are given now override its "
+             "own"},
     {"plan", VB_OPT_TEXT, FIELD(plan), .arg = "FILE", .level = VB_OPT_MORE,
      .help = "read the choice of kernels from FILE, which --run has written; without it, the "
              "kernels are timed and the fastest are used"},
