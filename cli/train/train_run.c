@@ -187,7 +187,7 @@ static void json_run(struct vb_json *json, const struct train_run *run, const ch
     vb_json_int(json, "format", FORMAT);
     vb_json_text(json, "state", state);
     vb_json_text(json, "why", why);
-    json_time(json, "started", (time_t)(f->unix_ns / 1000000000u));
+    json_time(json, "started", f->unix_ns > 0 ? (time_t)(f->unix_ns / 1000000000u) : time(NULL));
     vb_json_int(json, "started_unix_ns", (int64_t)f->unix_ns);
     vb_json_int(json, "started_clock_ns", (int64_t)f->clock_ns);
     json_time(json, "written", time(NULL));
@@ -268,7 +268,12 @@ void cli_train_run_begun(const struct train_run *run)
 void cli_train_run_failed(const struct train_run *run, vb_status status)
 {
     const char *error = vb_log_first_error();
+    char path[PATH_MAX];
 
+    /* A run that could not even be resumed leaves the earlier one as it is. */
+    snprintf(path, sizeof(path), "%s/run.json", run->dir);
+    if (run->facts.n_ranks == 0 && run->o->run.append && access(path, F_OK) == 0)
+        return;
     if (write_state(run, "failed", error[0] != '\0' ? error : vb_status_str(status)) != VB_OK)
         VB_LOG_WARN("%s/run.json does not tell that the run has failed", run->dir);
 }

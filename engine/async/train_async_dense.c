@@ -12,9 +12,10 @@
  * ignores this factor: the server scales and clips the sum of all workers' gradients. */
 static float scale_of(const struct vb_async *a, const float *grads)
 {
-    const struct vb_trainer *t = a->trainer;
+    struct vb_trainer *t = a->trainer;
     float scale = 1.f / (float)(t->batch->n > 0 ? t->batch->n : 1);
 
+    vb_train_record_gradient_norm(t, grads, a->job.n, scale);
     if (t->recipe.clip > 0 && a->job.bound != 0)
         scale *= vb_k_clip(vb_k_norm(grads, a->job.n) * (double)scale, t->recipe.clip);
     return scale;

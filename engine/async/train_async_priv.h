@@ -152,7 +152,7 @@ struct async_row vb_async_worker_row(struct vb_async *a);
 vb_status vb_async_run_dense(struct vb_async *a);
 vb_status vb_async_run_sparse(struct vb_async *a);
 
-/* Evaluates or saves a snapshot, if either is due. Called between a ticket and its step; with
+/* Evaluates or saves a snapshot, if either is due. Called before a ticket; with
  * hogwild after a step. */
 vb_status vb_async_do_due(struct vb_async *a);
 

@@ -63,6 +63,11 @@ static void note_loss(struct vb_trainer *t, double loss, size_t n)
     t->batch_n = (int)n;
 }
 
+static float scale_of(size_t n)
+{
+    return 1.f / (float)(n > 0 ? n : 1);
+}
+
 /* Computes the gradient at the keys of a batch. w: the weights at these keys. */
 static void gradient(struct sparse_worker *s, const struct compact_batch *b, const float *w)
 {
@@ -82,12 +87,8 @@ static void gradient(struct sparse_worker *s, const struct compact_batch *b, con
     for (i = 0; i < b->csr.n; i++)
         sum += s->logits[i];
     s->grad[b->n - 1] = sum;
+    vb_train_record_gradient_norm(t, s->grad, b->n, scale_of(b->csr.n));
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
-}
-
-static float scale_of(size_t n)
-{
-    return 1.f / (float)(n > 0 ? n : 1);
 }
 
 static vb_status step(struct sparse_worker *s)

@@ -63,11 +63,18 @@ vb_status vb_async_do_due(struct vb_async *a)
 
 vb_status vb_async_ticket(struct vb_async *a, bool *go_p)
 {
-    vb_status st = vb_ps_worker_ticket(a->worker, go_p);
+    enum vb_phase phase = a->job.bound >= 0 ? VB_PHASE_WAIT : VB_PHASE_COMM;
+    vb_status st;
 
-    vb_lap(&a->trainer->laps, a->job.bound >= 0 ? VB_PHASE_WAIT : VB_PHASE_COMM);
-    if (st == VB_OK && a->worker->due != 0)
-        st = vb_async_do_due(a);
+    do {
+        st = vb_ps_worker_await_work(a->worker);
+        vb_lap(&a->trainer->laps, phase);
+        if (st == VB_OK && a->worker->due != 0)
+            st = vb_async_do_due(a);
+    } while (st == VB_OK && !vb_ps_worker_has_ticket(a->worker));
+    if (st == VB_OK)
+        st = vb_ps_worker_ticket(a->worker, go_p);
+    vb_lap(&a->trainer->laps, phase);
     return st;
 }
 

@@ -424,7 +424,11 @@ struct ps_server {
     int64_t told;        /* the lowest clock that all workers were told */
     uint64_t stalled_ns; /* bound above 0: the longest of the waits that have just ended */
     uint32_t due;        /* PS_EVAL, PS_SAVE: flags for the next notice to the lowest worker */
-    int reader;          /* worker that reads the snapshot; -1: none */
+    /* Server 0: the version that is to be evaluated or saved. No ticket for a later step is given
+     * until a worker has read the snapshot of this version. -1: tickets are given. */
+    int64_t gate;
+    int gate_worker; /* worker that was told to read the snapshot; -1: none */
+    int reader;      /* worker that reads the snapshot; -1: none */
     struct ps_round round;
     struct ps_partner partner;
     struct ps_server_stats stats;
@@ -689,7 +693,12 @@ void vb_ps_worker_close(struct ps_worker *w);
 vb_status vb_ps_worker_join(struct vb_group *group, const struct ps_job *job,
                             struct ps_worker **worker_p);
 
-/* ps_worker.c: waits for a ticket. *go_p becomes false if there are no more tickets. */
+/* ps_worker.c: waits for a ticket, for the last one, or until the worker is to evaluate or save
+ * (w->due). Until it has read a snapshot for that, no worker may get a ticket. */
+vb_status vb_ps_worker_await_work(struct ps_worker *w);
+bool vb_ps_worker_has_ticket(struct ps_worker *w); /* or there will be no more */
+
+/* Waits for a ticket. *go_p becomes false if there are no more tickets. */
 vb_status vb_ps_worker_ticket(struct ps_worker *w, bool *go_p);
 
 /* Dense: *grads_p becomes the buffer for the gradient, or NULL if the caller may use any buffer. */

@@ -88,11 +88,19 @@ static vb_status take_snapshot(struct ps_server *s)
     return VB_OK;
 }
 
+/* The worker has read its snapshot, or is gone. */
 static vb_status snapshot_read(struct ps_server *s, int worker)
 {
+    bool opens = s->gate >= 0 && s->gate_worker == worker;
+    vb_status st;
+
     if (s->reader == worker)
         s->reader = -1;
-    return take_snapshot(s);
+    st = take_snapshot(s);
+    if (st != VB_OK || !opens)
+        return st;
+    s->gate = -1;
+    return vb_ps_notify_all(s);
 }
 
 /* A worker could not write a checkpoint. The next one would fail in the same way. */

@@ -32,8 +32,10 @@ const char *vb_phase_str(enum vb_phase phase); /* "data" ...: the name in the JS
 struct vb_train_news {
     int64_t step, steps;
     double epoch;
-    double loss;     /* loss per sample in the last batch of the rank that shows progress */
-    double accuracy; /* accuracy of the last evaluation; negative: there was no evaluation */
+    int rank;         /* the rank that shows only its own progress; -1: that of the job */
+    double loss;      /* loss per sample in the last batch of the rank that shows progress */
+    double test_loss; /* of the last evaluation, like accuracy */
+    double accuracy;  /* negative: there was no evaluation */
     double samples_per_s;
     double left_s;  /* estimated time to the end */
     bool evaluated; /* this report follows an evaluation */
@@ -227,6 +229,8 @@ struct vb_train_hooks {
     void *stop_arg;
     vb_train_watch_fn watch;
     void *watch_arg;
+    bool watch_own; /* this rank has a screen of its own, and shows its progress there, also if
+                       another rank shows that of the job */
     vb_train_look_fn look;
     void *look_arg;
     vb_train_report_fn report;
@@ -341,7 +345,8 @@ const char *vb_resource_str(enum vb_resource resource); /* name in the JSON resu
 /* What took the most time, with the figures that show it. */
 struct vb_bottleneck {
     enum vb_resource resource;
-    double share; /* share of train_s, not counting evaluation */
+    double share; /* share of train_s without evaluation; of a straggler: in the time of the rank
+                     that waited most */
     char why[256];
 };
 
@@ -365,6 +370,7 @@ struct vb_train_result {
     double epochs;
     double lr;      /* the highest learning rate */
     double train_s; /* mean of the ranks' training times; includes evaluation, excludes set-up */
+    double step_s;  /* train_s without evaluation and checkpoints: rates count this time */
     double wall_s;  /* time of the whole run on this rank, including set-up */
     double phase_s[VB_PHASES]; /* time of each phase, as a mean over ranks; the sum is train_s */
     double loss;               /* loss per sample on test data */

@@ -286,3 +286,9 @@ void vb_train_record_norm(struct vb_trainer *t, double norm)
 {
     t->record.norm = (float)norm;
 }
+
+void vb_train_record_gradient_norm(struct vb_trainer *t, const float *values, size_t n, float scale)
+{
+    if (vb_train_record_wants_norm(t))
+        vb_train_record_norm(t, vb_k_norm(values, n) * (double)scale);
+}

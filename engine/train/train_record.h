@@ -84,10 +84,15 @@ void vb_train_record_saved(struct vb_trainer *t, int64_t step, const char *path)
 void vb_train_event(struct vb_trainer *t, const struct vb_train_event *event);
 void vb_train_event_say(struct vb_trainer *t, const char *what, int64_t step, const char *why);
 
-/* Returns whether the norm of this step's gradient is to be measured: now and then, and only for a
- * run folder. vb_train_record_norm() stores it. */
+/* Returns whether the norm of this step's gradient is to be measured: about ten times a second, and
+ * only for a run folder. vb_train_record_norm() stores a norm that is known anyway. */
 bool vb_train_record_wants_norm(struct vb_trainer *t);
 void vb_train_record_norm(struct vb_trainer *t, double norm);
+
+/* Measures the norm of a gradient times scale, if it is wanted. The caller charges the time to the
+ * phase that it is in. */
+void vb_train_record_gradient_norm(struct vb_trainer *t, const float *values, size_t n,
+                                   float scale);
 
 /* Returns the number of rows that were lost. */
 uint64_t vb_train_record_lost(const struct vb_trainer *t);

@@ -211,10 +211,12 @@ static bool descend(struct vb_trainer *t, const struct vb_k_csr *csr)
     struct sparse *s = sparse_of(t);
     float *w = vb_k_sparse_weights(s->weights), sum = 0;
     float scale = -vb_k_rate(&t->recipe.schedule, t->step) / (float)t->batch->n_global;
-    size_t i;
+    size_t i, n;
 
     if (s->all != NULL || rule->kind != VB_K_SGD || rule->decay != 0)
         return false;
+    if (vb_train_record_wants_norm(t) && gradient(s, csr, &n) == VB_OK)
+        vb_train_record_norm(t, vb_k_norm(s->values, n) / t->batch->n_global);
     vb_k_csr_add(csr, s->logits, scale, w);
     for (i = 0; i < csr->n; i++)
         sum += s->logits[i];
@@ -252,6 +254,8 @@ static vb_status vb_sparse_step(struct vb_trainer *t)
         st = vb_k_sparse_update(s->weights, keys, values, n, 1.f / (float)t->batch->n_global,
                                 vb_k_rate(&t->recipe.schedule, t->step), s->undo);
     s->updated = st == VB_OK;
+    if (st == VB_OK)
+        vb_train_record_gradient_norm(t, values, n, 1.f / (float)t->batch->n_global);
     vb_lap(&t->laps, VB_PHASE_UPDATE);
     return st;
 }

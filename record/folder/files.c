@@ -22,6 +22,21 @@ struct files {
     int n;
 };
 
+/* Makes an existing series end with a whole row, after an earlier run that was killed. A file that
+ * is no series, or cannot be read, stays as it is. */
+static void cut_row(const char *path, int fd)
+{
+    struct vb_series *series;
+    int64_t end;
+
+    if (!vb_series_is(path) || vb_series_open(path, &series) != VB_OK)
+        return;
+    end = vb_series_end(series);
+    vb_series_close(series);
+    if (ftruncate(fd, end) != 0)
+        VB_LOG_WARN("%s ends with a cut record", path);
+}
+
 /* Creates the folders above a file. */
 static bool make_folders(char *path)
 {
@@ -39,12 +54,18 @@ static bool make_folders(char *path)
 static int open_file(const struct files *files, const char *name)
 {
     char path[4200];
+    int fd;
 
     snprintf(path, sizeof(path), "%s/%s", files->dir, name);
     if (!make_folders(path))
         return -1;
-    return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (files->append ? 0 : O_TRUNC),
-                0666);
+    fd =
+        open(path,
+             O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | (files->append ? 0 : O_TRUNC),
+             0666);
+    if (fd >= 0 && files->append)
+        cut_row(path, fd);
+    return fd;
 }
 
 static struct file *find(struct files *files, const char *name)
@@ -76,6 +97,38 @@ static vb_status complain(const struct files *files, struct file *f)
 
 /* A write that was cut, for example by a full disk, is taken back: the file ends with a whole
  * row. */
+static vb_status say_deleted(const struct files *files, struct file *f)
+{
+    errno = ENOENT;
+    return complain(files, f);
+}
+
+/* A head is not written again into a file that is continued. If the file has other columns, because
+ * another version of the program wrote it, it is kept under another name. */
+static bool is_head_there(const struct files *files, struct file *f, const void *bytes, size_t len,
+                          struct stat *size)
+{
+    char path[4200], old[4300], there[VB_SERIES_HEAD_MAX];
+    int fd;
+    ssize_t n;
+
+    if (len < VB_SERIES_MAGIC_BYTES || memcmp(bytes, VB_SERIES_MAGIC, VB_SERIES_MAGIC_BYTES) != 0)
+        return false;
+    snprintf(path, sizeof(path), "%s/%s", files->dir, f->name);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    n = fd >= 0 && len <= sizeof(there) ? pread(fd, there, len, 0) : -1;
+    if (fd >= 0)
+        close(fd);
+    if (n == (ssize_t)len && memcmp(there, bytes, len) == 0)
+        return true;
+    snprintf(old, sizeof(old), "%s.old", path);
+    close(f->fd);
+    f->fd = rename(path, old) == 0 ? open_file(files, f->name) : -1;
+    if (f->fd >= 0 && fstat(f->fd, size) != 0)
+        size->st_size = 0;
+    return false;
+}
+
 static vb_status append(void *arg, const char *name, const void *bytes, size_t len)
 {
     struct files *files = arg;
@@ -85,6 +138,12 @@ static vb_status append(void *arg, const char *name, const void *bytes, size_t l
     if (f == NULL)
         return VB_ERR_USAGE;
     if (f->fd < 0 || fstat(f->fd, &before) != 0)
+        return complain(files, f);
+    if (before.st_nlink == 0)
+        return say_deleted(files, f);
+    if (files->append && before.st_size > 0 && is_head_there(files, f, bytes, len, &before))
+        return VB_OK;
+    if (f->fd < 0)
         return complain(files, f);
     if (!vb_write_all(f->fd, bytes, len)) {
         vb_status st = complain(files, f);
