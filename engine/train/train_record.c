@@ -55,20 +55,25 @@ void vb_train_record_part(struct vb_trainer *t, enum vb_sampler_part part, struc
     vb_sampler_source(t->record.sampler, part, group != NULL ? group_bytes : NULL, group);
 }
 
-/* The lowest rank of a host samples the host. A joiner does it too, because it does not know who
- * else is there. */
+/* The lowest rank of a machine samples the machine, and the lowest rank of a network namespace its
+ * interfaces. A joiner does both, because it does not know who else is there. */
 static vb_status open_sampler(struct vb_trainer *t)
 {
-    struct vb_sampler_opts opts = {
-        .rank = t->rank, .ranks_on_host = 1, .write = t->o->run.dir != NULL, .host = true};
+    struct vb_sampler_opts opts = {.rank = t->rank,
+                                   .ranks_on_host = 1,
+                                   .write = t->o->run.dir != NULL,
+                                   .host = true,
+                                   .ports = true};
     const struct vb_group *group = t->place.group;
     int r;
 
-    for (r = 0; group != NULL && r < vb_group_world(group); r++)
-        if (r != t->rank && strcmp(vb_group_host(group, r), vb_group_host(group, t->rank)) == 0) {
-            opts.ranks_on_host++;
-            opts.host = opts.host && r > t->rank;
-        }
+    for (r = 0; group != NULL && r < vb_group_world(group); r++) {
+        if (r == t->rank || !vb_group_same_machine(group, r))
+            continue;
+        opts.ranks_on_host++;
+        opts.host = opts.host && r > t->rank;
+        opts.ports = opts.ports && (r > t->rank || !vb_group_same_net(group, r));
+    }
     return vb_sampler_open(t->record.rec, &opts, &t->record.sampler);
 }
 

@@ -101,6 +101,11 @@ const char *vb_group_why(const struct vb_group *group); /* why these transports 
 /* How many bytes are registered with RDMA devices now, and how long registering has taken. */
 void vb_group_registered(struct vb_group *group, uint64_t *bytes_p, double *seconds_p);
 
+/* Whether a rank runs on the same machine as this one; and in the same network namespace, where it
+ * has the same interfaces. */
+bool vb_group_same_machine(const struct vb_group *group, int rank);
+bool vb_group_same_net(const struct vb_group *group, int rank);
+
 /* How many bytes the transports of this rank have sent and received since the group was opened. TCP:
  * as handed to the socket, with the headers of frames. Shared memory: bytes that a rank has written
  * to a peer's memory, and bytes that it has read from it count as received by the reader and as sent

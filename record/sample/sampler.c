@@ -252,10 +252,12 @@ static void tick(void *arg, uint64_t now_ns, bool last)
         vb_sample_own(&s->own, now_ns, sent, received);
         pace_next(&s->own_pace, now_ns, thread_ns() - begin_ns, s->o.ranks_on_host);
     }
-    if (s->o.host && (last || now_ns >= s->host_pace.next_ns)) {
+    if ((s->o.host || s->o.ports) && (last || now_ns >= s->host_pace.next_ns)) {
         middle_ns = thread_ns();
-        vb_sample_host(&s->host, now_ns);
-        vb_sample_ports(&s->ports, now_ns);
+        if (s->o.host)
+            vb_sample_host(&s->host, now_ns);
+        if (s->o.ports)
+            vb_sample_ports(&s->ports, now_ns);
         pace_next(&s->host_pace, now_ns, thread_ns() - middle_ns, 1);
     }
 }
@@ -305,7 +307,7 @@ vb_status vb_sampler_open(struct vb_recorder *rec, const struct vb_sampler_opts 
         st = vb_sample_own_open(&s->own, rec, &s->o);
     if (st == VB_OK && o->write && o->host)
         st = vb_sample_host_open(&s->host, rec, &s->o);
-    if (st == VB_OK && o->write && o->host)
+    if (st == VB_OK && o->write && o->ports)
         st = vb_sample_ports_open(&s->ports, rec, &s->o);
     if (st == VB_OK)
         st = vb_recorder_tick(rec, tick, s);
@@ -343,7 +345,8 @@ static int count_fds(const struct vb_sampler *s)
 /* Opens a sampler to count. */
 int vb_sampler_fds(bool host)
 {
-    struct vb_sampler_opts o = {.ranks_on_host = 1, .write = true, .host = host, .quiet = true};
+    struct vb_sampler_opts o = {
+        .ranks_on_host = 1, .write = true, .host = host, .ports = host, .quiet = true};
     struct vb_recorder_opts opts = {.sink = {.append = drop}};
     struct vb_recorder *rec;
     struct vb_sampler *s;

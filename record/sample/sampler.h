@@ -17,6 +17,7 @@ struct vb_sampler_opts {
     int ranks_on_host; /* above eight, each samples less often */
     bool write;        /* false: no rows, only averages and peaks */
     bool host;         /* this rank samples the host, too */
+    bool ports;        /* ... and the network interfaces and RDMA ports that it sees */
     bool quiet;        /* says nothing of files that are missing */
     const char *root;  /* put before /proc and /sys, for tests; NULL: "" */
 };

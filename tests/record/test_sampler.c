@@ -152,7 +152,7 @@ static void counters_count_from_the_start(void **state)
     make_machine();
     rec = begin(
         (struct vb_sampler_opts){
-            .ranks_on_host = 1, .write = true, .host = true, .root = tree.root},
+            .ranks_on_host = 1, .write = true, .host = true, .ports = true, .root = tree.root},
         &s);
     change("proc/self/io", "rchar: 9\nread_bytes: 150\nwrite_bytes: 1070");
     change("proc/stat", "cpu  200 10 130 1500 160 1 2 3 0 0\ncpu0 1 1 1 1");
@@ -194,7 +194,7 @@ static void interfaces_come_and_go(void **state)
     make_machine();
     rec = begin(
         (struct vb_sampler_opts){
-            .ranks_on_host = 1, .write = true, .host = true, .root = tree.root},
+            .ranks_on_host = 1, .write = true, .host = true, .ports = true, .root = tree.root},
         &s);
     wait_for_rows("net-lo.bin", 1);
     change("proc/net/dev", IFACES "lo: 500 5 0 0 0 0 0 0 600 6 0 0 0 0 0 0\n" HOSTILE
@@ -221,7 +221,7 @@ static void a_machine_may_lack_everything(void **state)
     (void)state;
     rec = begin(
         (struct vb_sampler_opts){
-            .ranks_on_host = 1, .write = true, .host = true, .root = tree.root},
+            .ranks_on_host = 1, .write = true, .host = true, .ports = true, .root = tree.root},
         &s);
     vb_sampler_begin(s, VB_PART_RANK);
     assert_float_equal(vb_sampler_usage(s, VB_PART_RANK).disk_write_mb_s, 0, 0);
@@ -248,7 +248,7 @@ static void garbage_is_harmless(void **state)
         t_tree_garbage(&tree, files[i], 100000);
     rec = begin(
         (struct vb_sampler_opts){
-            .ranks_on_host = 1, .write = true, .host = true, .root = tree.root},
+            .ranks_on_host = 1, .write = true, .host = true, .ports = true, .root = tree.root},
         &s);
     vb_recorder_close(rec);
     assert_int_equal(rows_of("host.bin"), 1);
@@ -300,7 +300,9 @@ static void this_machine_is_sampled(void **state)
 
     (void)state;
     assert_int_equal(open_fds(), fds);
-    rec = begin((struct vb_sampler_opts){.ranks_on_host = 1, .write = true, .host = true}, &s);
+    rec = begin(
+        (struct vb_sampler_opts){.ranks_on_host = 1, .write = true, .host = true, .ports = true},
+        &s);
     assert_int_equal(pthread_create(&thread, NULL, burn, &b), 0);
     wait_for_rows("host.bin", 5);
     assert_int_equal(open_fds(), fds + expected);
@@ -332,7 +334,9 @@ static void sampling_costs_little(void **state)
     double pct;
 
     (void)state;
-    rec = begin((struct vb_sampler_opts){.ranks_on_host = 3, .write = true, .host = true}, &s);
+    rec = begin(
+        (struct vb_sampler_opts){.ranks_on_host = 3, .write = true, .host = true, .ports = true},
+        &s);
     wait_for_rows("host.bin", 1);
     cpu = clock();
     sleep_ms(2000);
