@@ -21,16 +21,16 @@ static struct async_row server_row(const struct async_server *srv, const struct 
     struct async_row row = {.there = true};
     struct vb_rank_result *r = &row.result;
 
-    vb_train_fill_host(srv->async->trainer, part_of(srv), r);
     r->rank = rank;
     r->server = true;
     r->accuracy = -1;
     r->train_s = (double)stats->total_ns / 1e9;
+    vb_train_fill_host(srv->async->trainer, part_of(srv), r);
     r->phase_s[VB_PHASE_UPDATE] = (double)stats->apply_ns / 1e9;
     r->phase_s[VB_PHASE_WAIT] = (double)stats->idle_ns / 1e9;
     r->phase_s[VB_PHASE_COMM] = (double)(stats->total_ns - stats->apply_ns - stats->idle_ns) / 1e9;
     r->cpu_pct = stats->total_ns > 0 ? 100 * (double)stats->cpu_ns / (double)stats->total_ns : 0;
-    vb_train_raise_peak(r);
+    vb_train_raise_peaks(r);
     return row;
 }
 

@@ -15,8 +15,8 @@ export XDG_CACHE_HOME=$dir/cache OMP_WAIT_POLICY=passive
 
 filled='all(.per_rank[]; . as $r | [.cpu_pct, .cpu_pct_peak, .rss_peak_mb, .send_mb_s, .send_mb_s_peak, .recv_mb_s,
     .recv_mb_s_peak, .disk_read_mb_s, .disk_write_mb_s] | all(type == "number" and . >= 0) and
-    $r.cpu_pct_peak >= $r.cpu_pct and $r.send_mb_s_peak >= 0.999 * $r.send_mb_s and
-    $r.recv_mb_s_peak >= 0.999 * $r.recv_mb_s and $r.rss_peak_mb > 1 and $r.cpu_pct_peak > 0)'
+    $r.cpu_pct_peak >= $r.cpu_pct and $r.send_mb_s_peak >= $r.send_mb_s and
+    $r.recv_mb_s_peak >= $r.recv_mb_s and $r.rss_peak_mb > 1 and $r.cpu_pct_peak > 0)'
 
 # grown FILE COLUMN: prints by how much a column grows from the first to the last row of a file of the run folder
 grown() {
