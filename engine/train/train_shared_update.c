@@ -115,8 +115,8 @@ static void count_bytes(const struct vb_shared_update *h, const struct vb_shared
                         size_t begin, size_t end)
 {
     const struct vb_trainer *t = h->trainer;
-    size_t from = begin * h->norm.len, to = end * h->norm.len < h->norm.n ? end * h->norm.len
-                                                                           : h->norm.n;
+    size_t from = begin * h->norm.len,
+           to = end * h->norm.len < h->norm.n ? end * h->norm.len : h->norm.n;
     uint64_t bytes = to > from ? (to - from) * sizeof(float) : 0;
     uint64_t out = u->norm_only ? 0 : bytes * (1 + (uint64_t)vb_k_rule_states(t->recipe.rule.kind));
     int r;

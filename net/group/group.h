@@ -106,11 +106,11 @@ void vb_group_registered(struct vb_group *group, uint64_t *bytes_p, double *seco
 bool vb_group_same_machine(const struct vb_group *group, int rank);
 bool vb_group_same_net(const struct vb_group *group, int rank);
 
-/* How many bytes the transports of this rank have sent and received since the group was opened. TCP:
- * as handed to the socket, with the headers of frames. Shared memory: bytes that a rank has written
- * to a peer's memory, and bytes that it has read from it count as received by the reader and as sent
- * by the owner. RDMA: payload, notes and messages; the owner of memory does not see the gets of
- * peers. Any thread may call this until the group is closed. */
+/* How many bytes the transports of this rank have sent and received since the group was opened.
+ * TCP: as handed to the socket, with the headers of frames. Shared memory: bytes that a rank has
+ * written to a peer's memory, and bytes that it has read from it count as received by the reader
+ * and as sent by the owner. RDMA: payload, notes and messages; the owner of memory does not see the
+ * gets of peers. Any thread may call this until the group is closed. */
 void vb_group_bytes(struct vb_group *group, uint64_t *sent_p, uint64_t *received_p);
 
 /* Counts bytes that the caller has read from or written to a peer's memory (vb_window_peer()). */

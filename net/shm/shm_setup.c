@@ -185,8 +185,8 @@ vb_status vb_shm_connect(struct vb_device *vdev, const struct vb_link *link, str
         ep_free(ep);
         return st;
     }
-    ep->traffic = (struct vb_traffic_link){.ours = &ep->out.inbox->flow,
-                                           .theirs = &ep->in.inbox->flow};
+    ep->traffic =
+        (struct vb_traffic_link){.ours = &ep->out.inbox->flow, .theirs = &ep->in.inbox->flow};
     vb_traffic_add(dev->opts.traffic, &ep->traffic);
     dev->eps[dev->n_eps++] = ep;
     *ep_p = (struct vb_ep *)ep;

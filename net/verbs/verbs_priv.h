@@ -114,7 +114,7 @@ struct verbs_tx {
     uint32_t inline_max;        /* number of bytes that fit into a work request */
     size_t piece;
     uint64_t unseen, told; /* bytes whose arrival the peer cannot see; how many it was told of */
-    bool write_imm; /* notes go as immediate data, not as messages */
+    bool write_imm;        /* notes go as immediate data, not as messages */
 };
 
 /* The reads under way, in number and bytes, and the limits on both. */

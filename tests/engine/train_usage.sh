@@ -8,6 +8,7 @@
 # Covers: engine/train/train_record.c engine/train/train_result.c
 # Covers: engine/async/train_async_server.c record/sample/sampler.c
 # Covers: record/sample/sample_ports.c net/group/group_info.c
+# shellcheck disable=SC2016 # the filters of jq have variables
 # shellcheck source=tests/support/command_test.sh
 . "$(dirname "$0")/../support/command_test.sh"
 what=train

@@ -53,10 +53,12 @@ static void sleep_ms(int ms)
 static void change(const char *path, const char *text)
 {
     char full[PATH_MAX], whole[4096];
+    size_t len = strlen(text);
     int fd;
 
-    memset(whole, '\n', sizeof(whole));
-    memcpy(whole, text, strlen(text));
+    assert_true(len < sizeof(whole));
+    memcpy(whole, text, len);
+    memset(whole + len, '\n', sizeof(whole) - len);
     t_tree_path(&tree, path, full);
     fd = open(full, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
     assert_true(fd >= 0);
