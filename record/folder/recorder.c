@@ -12,6 +12,7 @@
 #define STREAMS_MAX 64
 #define TICKS_MAX 8
 #define CLOSE_MS 2000
+#define WRITE_BYTES 65536u /* one write at most, so that a full disk takes what fits */
 
 struct vb_stream {
     struct vb_recorder *rec;
@@ -195,7 +196,7 @@ static vb_status write_head(struct vb_stream *s)
     return st;
 }
 
-/* Writes the rows of a ring, in two parts if they wrap around. */
+/* Writes the rows of a ring, piece by piece. */
 static void write_rows(struct vb_stream *s)
 {
     uint64_t put = atomic_load_explicit(&s->put, memory_order_acquire);
@@ -205,6 +206,8 @@ static void write_rows(struct vb_stream *s)
     while (taken < put) {
         at = taken & s->mask;
         n = put - taken < s->mask + 1 - at ? put - taken : s->mask + 1 - at;
+        if (n > WRITE_BYTES / s->kind->row_bytes)
+            n = WRITE_BYTES / s->kind->row_bytes;
         st = write_head(s);
         if (st == VB_OK)
             st = vb_recorder_append(s->rec, s->file, s->ring + at * s->kind->row_bytes,
