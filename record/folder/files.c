@@ -12,6 +12,7 @@
 struct file {
     char name[96];
     int fd;
+    int error; /* fd is -1: why it could not be opened */
     bool complained;
 };
 
@@ -81,6 +82,7 @@ static struct file *find(struct files *files, const char *name)
     f = &files->list[files->n++];
     snprintf(f->name, sizeof(f->name), "%s", name);
     f->fd = open_file(files, name);
+    f->error = errno;
     return f;
 }
 
@@ -124,6 +126,7 @@ static bool is_head_there(const struct files *files, struct file *f, const void 
     snprintf(old, sizeof(old), "%s.old", path);
     close(f->fd);
     f->fd = rename(path, old) == 0 ? open_file(files, f->name) : -1;
+    f->error = errno;
     if (f->fd >= 0 && fstat(f->fd, size) != 0)
         size->st_size = 0;
     return false;
@@ -137,6 +140,8 @@ static vb_status append(void *arg, const char *name, const void *bytes, size_t l
 
     if (f == NULL)
         return VB_ERR_USAGE;
+    if (f->fd < 0)
+        errno = f->error; /* of an earlier call */
     if (f->fd < 0 || fstat(f->fd, &before) != 0)
         return complain(files, f);
     if (before.st_nlink == 0)
