@@ -57,8 +57,9 @@ static void change(const char *path, const char *text)
     int fd;
 
     assert_true(len < sizeof(whole));
-    memcpy(whole, text, len);
-    memset(whole + len, '\n', sizeof(whole) - len);
+    memset(whole, '\n', sizeof(whole));
+    snprintf(whole, sizeof(whole), "%s", text);
+    whole[len] = '\n';
     t_tree_path(&tree, path, full);
     fd = open(full, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
     assert_true(fd >= 0);
