@@ -9,6 +9,7 @@
 #define VB_NET_TRANSPORT_H
 
 #include "net/net.h"
+#include "net/traffic.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -38,6 +39,8 @@ struct vb_device_opts {
     /* For each rank, a count that grows while data comes from it, or a transfer to it moves. NULL:
      * nobody wants to know. */
     _Atomic unsigned *heard;
+
+    struct vb_traffic *traffic; /* counts the bytes that are moved; NULL: nobody counts */
 
     /* RDMA. The strings outlive the device. */
     const char *device; /* the only RDMA device to use; NULL: any device that reaches the peer */
@@ -156,6 +159,9 @@ struct vb_transport {
                                size_t len_bytes, int timeout_ms, struct vb_remote **rem_p);
     void (*release_window)(struct vb_remote *rem);
     void *(*remote_ptr)(struct vb_remote *rem); /* NULL unless VB_CAP_MAPPED */
+
+    /* VB_CAP_MAPPED only: counts bytes that the caller has read or written through remote_ptr. */
+    void (*touched)(struct vb_ep *ep, uint64_t read_bytes, uint64_t written_bytes);
 
     /* VB_OK: the op was taken, and poll always reports its completion. VB_AGAIN: the queue is full
      * and the op was not taken. Negative: the endpoint is dead. The caller has checked the bounds

@@ -11,5 +11,6 @@
 #include "record/folder/kinds.h"
 #include "record/folder/recorder.h"
 #include "record/folder/series.h"
+#include "record/sample/sampler.h"
 
 #endif

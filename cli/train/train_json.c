@@ -20,19 +20,19 @@ static void json_breakdown(struct vb_json *json, const double phase_s[VB_PHASES]
 
 void cli_train_json_rank(struct vb_json *json, const struct vb_rank_result *r)
 {
-    static const char *const unknown[] = {"send_mb_s",      "send_mb_s_peak", "recv_mb_s",
-                                          "recv_mb_s_peak", "disk_read_mb_s", "disk_write_mb_s"};
-    size_t i;
-
     vb_json_object(json, NULL);
     vb_json_int(json, "rank", r->rank);
     vb_json_text(json, "role", r->server ? "server" : "worker");
     vb_json_text(json, "host", r->host);
     vb_json_real(json, "cpu_pct", r->cpu_pct);
-    vb_json_text(json, "cpu_pct_peak", NULL);
+    vb_json_real(json, "cpu_pct_peak", r->cpu_pct_peak);
     vb_json_real(json, "rss_peak_mb", r->rss_peak_mb);
-    for (i = 0; i < VB_COUNT(unknown); i++)
-        vb_json_text(json, unknown[i], NULL);
+    vb_json_real(json, "send_mb_s", r->send_mb_s);
+    vb_json_real(json, "send_mb_s_peak", r->send_mb_s_peak);
+    vb_json_real(json, "recv_mb_s", r->recv_mb_s);
+    vb_json_real(json, "recv_mb_s_peak", r->recv_mb_s_peak);
+    vb_json_real(json, "disk_read_mb_s", r->disk_read_mb_s);
+    vb_json_real(json, "disk_write_mb_s", r->disk_write_mb_s);
     vb_json_real(json, "train_s", r->train_s);
     vb_json_real(json, "accuracy", r->accuracy >= 0 ? r->accuracy : (double)NAN);
     json_breakdown(json, r->phase_s);

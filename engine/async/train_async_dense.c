@@ -73,6 +73,7 @@ static vb_status step_in_place(struct vb_async *a, float *grads)
     u.scale = scale_of(a, grads);
     u.rate = vb_k_rate(&t->recipe.schedule, (int64_t)a->worker->version);
     vb_k_shared_update(&t->recipe.rule, &u);
+    vb_ps_worker_touched(a->worker, 0, 0, a->job.n);
     vb_ps_worker_applied(a->worker);
     vb_lap(&t->laps, VB_PHASE_UPDATE);
     t->batch_n = t->batch->n;

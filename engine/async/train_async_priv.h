@@ -13,6 +13,7 @@
 /* A server. It is a thread in the process of a worker, or a separate rank. */
 struct async_server {
     struct vb_async *async;
+    struct async_board *board; /* of the server, while it serves */
     pthread_t thread;
     int number;         /* number of the server or standby; servers come first, then standbys */
     bool told_stop;     /* the workers were told that the user wants to stop */

@@ -6,21 +6,31 @@
 
 #include <string.h>
 
-static struct async_row server_row(const struct ps_server *s, int rank)
+/* A dedicated server is the whole process. */
+static enum vb_sampler_part part_of(const struct async_server *srv)
+{
+    if (srv->async->trainer->serves)
+        return VB_PART_RANK;
+    return srv == &srv->async->server ? VB_PART_SERVER : VB_PART_STANDBY;
+}
+
+static struct async_row server_row(const struct async_server *srv, const struct ps_server *s,
+                                   int rank)
 {
     const struct ps_server_stats *stats = &s->stats;
     struct async_row row = {.there = true};
     struct vb_rank_result *r = &row.result;
 
-    vb_train_fill_host(r);
     r->rank = rank;
     r->server = true;
     r->accuracy = -1;
     r->train_s = (double)stats->total_ns / 1e9;
+    vb_train_fill_host(srv->async->trainer, part_of(srv), r);
     r->phase_s[VB_PHASE_UPDATE] = (double)stats->apply_ns / 1e9;
     r->phase_s[VB_PHASE_WAIT] = (double)stats->idle_ns / 1e9;
     r->phase_s[VB_PHASE_COMM] = (double)(stats->total_ns - stats->apply_ns - stats->idle_ns) / 1e9;
     r->cpu_pct = stats->total_ns > 0 ? 100 * (double)stats->cpu_ns / (double)stats->total_ns : 0;
+    vb_train_raise_peaks(r);
     return row;
 }
 
@@ -60,8 +70,9 @@ static bool anybody_left(const struct ps_server *s)
  * over, calls this function before it sends PS_FINAL. */
 static vb_status show_board(struct ps_server *s, void *arg)
 {
-    struct async_board *board = arg;
-    struct async_row row = server_row(s, vb_group_rank(s->group));
+    struct async_server *srv = arg;
+    struct async_board *board = srv->board;
+    struct async_row row = server_row(srv, s, vb_group_rank(s->group));
     vb_status st;
 
     note_workers(s, board);
@@ -88,8 +99,10 @@ static vb_status serve_workers(struct async_server *srv, struct ps_server *s,
 {
     vb_status st = vb_ps_server_begin(s);
 
+    vb_sampler_begin(srv->async->trainer->record.sampler, part_of(srv));
+    srv->board = board;
     s->on_final = show_board;
-    s->final_arg = board;
+    s->final_arg = srv;
     while (st == VB_OK && !s->done) {
         st = vb_ps_server_round(s);
         if (st == VB_OK)
@@ -129,10 +142,12 @@ vb_status vb_async_serve(struct async_server *srv, int number)
         st = vb_ps_server_create(group, &a->job, a->params, a->state, &s);
     /* This release pairs with the acquire in vb_async_wait_until_ready(). */
     atomic_store_explicit(&srv->ready, true, memory_order_release);
-    if (a->trainer->serves)
+    if (a->trainer->serves) {
         vb_train_record_group(a->trainer, group);
-    else
+    } else {
         vb_group_sees_folder(group, true); /* the worker of this process has the records */
+        vb_train_record_part(a->trainer, part_of(srv), group);
+    }
     if (st == VB_OK && a->trainer->serves) {
         vb_place_leave(&a->trainer->place);
         vb_async_tell_begun(a);
@@ -145,6 +160,8 @@ vb_status vb_async_serve(struct async_server *srv, int number)
     vb_async_board_leave(board);
     if (a->trainer->serves)
         vb_train_record_group(a->trainer, NULL);
+    else
+        vb_train_record_part(a->trainer, part_of(srv), NULL);
     vb_group_close(group);
     vb_ps_server_close(s);
     vb_async_board_free(board);

@@ -145,6 +145,18 @@ static void add_rows(struct sparse_worker *s, const struct vb_k_csr *csr, float 
     vb_k_hot_exchange(s->hot, w);
 }
 
+/* Each entry of a row reads a weight and adds to it. */
+static size_t entries_of(const struct vb_k_csr *csr)
+{
+    size_t i, r, n = 0;
+
+    for (i = 0; i < csr->n; i++) {
+        r = csr->rows != NULL ? csr->rows[i] : i;
+        n += (size_t)(csr->offset[r + 1] - csr->offset[r]);
+    }
+    return n;
+}
+
 static void by_rows(struct sparse_worker *s, const struct compact_batch *b, float *w, float rate)
 {
     const struct vb_k_rule sgd = {.kind = VB_K_SGD};
@@ -162,6 +174,8 @@ static void by_rows(struct sparse_worker *s, const struct compact_batch *b, floa
     for (i = 0; i < b->csr.n; i++)
         sum += s->logits[i];
     vb_k_shared_update_keys(&sgd, w, NULL, &bias_key, &sum, 1, -scale, 1);
+    i = entries_of(&b->csr);
+    vb_ps_worker_touched(s->async->worker, 0, i, i);
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
 }
 
@@ -178,6 +192,7 @@ static vb_status by_keys(struct sparse_worker *s, const struct compact_batch *b,
     gradient(s, b, values);
     vb_k_shared_update_keys(&t->recipe.rule, w, state, b->keys, s->grad, b->n, scale_of(b->csr.n),
                             rate);
+    vb_ps_worker_touched(s->async->worker, 0, 0, b->n);
     vb_lap(&t->laps, VB_PHASE_UPDATE);
     return VB_OK;
 }

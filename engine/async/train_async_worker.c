@@ -164,6 +164,7 @@ struct async_row vb_async_worker_row(struct vb_async *a)
     r->accuracy = a->accuracy;
     if (r->train_s > 0)
         r->cpu_pct -= 100 * cpu_s / r->train_s;
+    vb_train_raise_peaks(r);
     return row;
 }
 

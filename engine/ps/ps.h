@@ -747,6 +747,9 @@ vb_status vb_ps_worker_values(struct ps_worker *w, const uint32_t *keys, size_t 
 float *vb_ps_worker_shared(struct ps_worker *w, void **state_p);
 void vb_ps_worker_applied(struct ps_worker *w);
 
+/* Counts parameters that the worker has read from server k's mapped memory, or written to it. */
+void vb_ps_worker_touched(const struct ps_worker *w, int k, size_t read, size_t written);
+
 /* Read the version of server 0: from mapped memory, or by any transport. */
 uint64_t vb_ps_worker_version(const struct ps_worker *w);
 vb_status vb_ps_worker_fetch_version(struct ps_worker *w, uint64_t *version_p);

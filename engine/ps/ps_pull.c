@@ -49,6 +49,7 @@ static const float *copy_mapped(struct ps_worker *w)
         const float *from = (const void *)(w->links[k].mapped_shards + w->lay.params);
 
         vb_k_shared_read(from, w->lay.n[k], to + w->lay.first[k]);
+        vb_ps_worker_touched(w, k, w->lay.n[k], 0);
     }
     return to;
 }
@@ -201,10 +202,16 @@ vb_status vb_ps_worker_values(struct ps_worker *w, const uint32_t *keys, size_t 
         for (i = at; i < n && keys[i] < end; i++)
             ;
         vb_k_shared_gather(from - w->lay.first[k], keys + at, i - at, to + at);
+        vb_ps_worker_touched(w, k, i - at, 0);
         at = i;
     }
     *values_p = to;
     return VB_OK;
+}
+
+void vb_ps_worker_touched(const struct ps_worker *w, int k, size_t read, size_t written)
+{
+    vb_group_touched(w->group, w->links[k].rank, read * sizeof(float), written * sizeof(float));
 }
 
 /* ---- hogwild --------------------------------------------------------------------------------- */

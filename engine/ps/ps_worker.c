@@ -129,6 +129,14 @@ static struct ps_push *push_to(const struct ps_worker *w, int k)
     return (void *)(own + w->lay.push[k] + (size_t)slot_of(w) * w->lay.slot[k]);
 }
 
+/* Counts a push that the worker has written into the server's memory. */
+static void count_direct(const struct ps_worker *w, int k, size_t at)
+{
+    const struct ps_push *push = (const void *)(w->links[k].mapped_slots + at);
+
+    vb_group_touched(w->group, w->links[k].rank, 0, vb_ps_push_bytes(w->job, &w->lay, k, push));
+}
+
 vb_status vb_ps_put_push(struct ps_worker *w, int k, uint32_t seq)
 {
     int slot = (int)(seq % (uint32_t)w->lay.slots);
@@ -137,6 +145,8 @@ vb_status vb_ps_put_push(struct ps_worker *w, int k, uint32_t seq)
     const struct ps_push *push = (const void *)((const char *)vb_window_ptr(w->slots) + from);
     size_t len = w->lay.direct ? 0 : vb_ps_push_bytes(w->job, &w->lay, k, push);
 
+    if (w->lay.direct)
+        count_direct(w, k, at);
     return vb_ps_put(w->slots, w->links[k].rank, len > 0 ? from : 0, len > 0 ? at : 0, len,
                      PS_NOTE(PS_PUSH, slot), &w->links[k].push_ops[slot]);
 }

@@ -297,13 +297,17 @@ struct vb_rank_result {
     double accuracy; /* of a worker when it ended, or of the job; negative: there is none */
     char host[64];
     double train_s;
-    double phase_s[VB_PHASES]; /* time of each phase; the sum of all phases is train_s */
-    double cpu_pct;            /* cpu time during training, in percent of one cpu */
-    double rss_peak_mb;        /* peak memory of the whole process, in units of 10^6 bytes */
-    double registered_mb;      /* amount of memory registered with RDMA devices */
-    double register_s;         /* time spent on registering memory, before training */
-    int64_t records_lost;      /* rows that the run folder did not take */
-    int64_t late_n; /* how often the rank that waited longest for this rank had to wait */
+    double phase_s[VB_PHASES];        /* time of each phase; the sum of all phases is train_s */
+    double cpu_pct;                   /* cpu time during training, in percent of one cpu */
+    double cpu_pct_peak;              /* peaks are the highest averages over one second */
+    double send_mb_s, send_mb_s_peak; /* by the transports of the rank, in 10^6 bytes */
+    double recv_mb_s, recv_mb_s_peak;
+    double disk_read_mb_s, disk_write_mb_s;
+    double rss_peak_mb;   /* peak memory of the whole process, in units of 10^6 bytes */
+    double registered_mb; /* amount of memory registered with RDMA devices */
+    double register_s;    /* time spent on registering memory, before training */
+    int64_t records_lost; /* rows that the run folder did not take */
+    int64_t late_n;       /* how often the rank that waited longest for this rank had to wait */
     double late_s, late_max_s; /* how long that rank waited, in total and in the longest wait */
 };
 

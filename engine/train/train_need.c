@@ -7,7 +7,7 @@
 
 #include <sched.h>
 
-#define FDS_OF_RANK 4 /* standard streams, and the pipe to the supervisor */
+#define FDS_OF_RANK 4  /* standard streams, and the pipe to the supervisor */
 #define SYNC_WINDOWS                                                                               \
     3 /* of the group itself, of gradients or sparse lists, of a stop (run_stop.c) */
 #define ASYNC_WINDOWS 4                  /* of the group itself, shards, slots, and the board */
@@ -154,7 +154,7 @@ vb_status vb_train_need(const struct vb_train_opts *o, int on_host, struct vb_tr
     if (o->save.dir != NULL)
         need.fds++; /* rank 0 keeps the lock of the folder open */
     if (o->run.dir != NULL)
-        need.fds += RUN_FDS;
+        need.fds += RUN_FDS + vb_sampler_fds(true);
     need.program_bytes = PROGRAM_BYTES + (o->run.dir != NULL ? RUN_BYTES : 0);
     need.host_bytes = LIBRARY_BYTES;
     need.threads = team(o, on_host) + loaders(o, row, layers, on_host) + 1; /* the recorder */

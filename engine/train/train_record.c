@@ -43,6 +43,40 @@ static uint64_t step_in_file(const struct vb_trainer *t, const char *name)
     return step > 0 ? (uint64_t)step : 0;
 }
 
+/* ---- the sampler ----------------------------------------------------------------------------- */
+
+static void group_bytes(void *arg, uint64_t *sent_p, uint64_t *received_p)
+{
+    vb_group_bytes(arg, sent_p, received_p);
+}
+
+void vb_train_record_part(struct vb_trainer *t, enum vb_sampler_part part, struct vb_group *group)
+{
+    vb_sampler_source(t->record.sampler, part, group != NULL ? group_bytes : NULL, group);
+}
+
+/* The lowest rank of a machine samples the machine, and the lowest rank of a network namespace its
+ * interfaces. A joiner does both, because it does not know who else is there. */
+static vb_status open_sampler(struct vb_trainer *t)
+{
+    struct vb_sampler_opts opts = {.rank = t->rank,
+                                   .ranks_on_host = 1,
+                                   .write = t->o->run.dir != NULL,
+                                   .host = true,
+                                   .ports = true};
+    const struct vb_group *group = t->place.group;
+    int r;
+
+    for (r = 0; group != NULL && r < vb_group_world(group); r++) {
+        if (r == t->rank || !vb_group_same_machine(group, r))
+            continue;
+        opts.ranks_on_host++;
+        opts.host = opts.host && r > t->rank;
+        opts.ports = opts.ports && (r > t->rank || !vb_group_same_net(group, r));
+    }
+    return vb_sampler_open(t->record.rec, &opts, &t->record.sampler);
+}
+
 /* In asynchronous training another worker evaluates when rank 0 is gone. */
 static vb_status add_streams(struct vb_trainer *t)
 {
@@ -107,7 +141,10 @@ vb_status vb_train_record_open(struct vb_trainer *t)
     if (st == VB_OK && opts.dir != NULL && t->rank == 0 && t->joiner == NULL && !t->o->dry_run)
         st = vb_train_board_open(t);
     if (st == VB_OK)
+        st = open_sampler(t);
+    if (st == VB_OK)
         st = vb_train_events_open(t);
+    vb_train_record_part(t, VB_PART_RANK, t->place.group);
     if (st == VB_OK && r->ship != NULL)
         st = vb_recorder_tick(r->rec, vb_ship_tick, r->ship);
     if (!t->async) /* otherwise the group of workers and servers comes later */
@@ -125,7 +162,8 @@ void vb_train_record_close(struct vb_trainer *t)
     r->lost = vb_recorder_close(r->rec) + (uint64_t)r->lost_events;
     r->rec = NULL;
     vb_ship_end(r->ship);
-    r->board = NULL; /* the recorder has destroyed it */
+    r->sampler = NULL; /* the recorder has freed it */
+    r->board = NULL;   /* the recorder has destroyed it */
 }
 
 void vb_train_record_done(struct vb_trainer *t)
@@ -160,6 +198,7 @@ void vb_train_record_group(struct vb_trainer *t, struct vb_group *group)
     t->record.group = group;
     pthread_mutex_unlock(&t->record.lock);
     vb_ship_attach(t->record.ship, group);
+    vb_train_record_part(t, VB_PART_RANK, group);
 }
 
 void vb_train_record_result(struct vb_trainer *t, struct vb_train_result *result)
@@ -185,6 +224,7 @@ uint64_t vb_train_record_lost(const struct vb_trainer *t)
 
 void vb_train_record_begin(struct vb_trainer *t)
 {
+    vb_sampler_begin(t->record.sampler, VB_PART_RANK);
     memset(t->record.phase_ns, 0, sizeof(t->record.phase_ns));
     if (t->record.has_lock) {
         pthread_mutex_lock(&t->record.lock);
@@ -226,6 +266,8 @@ static struct vb_step_row make_row(struct vb_trainer *t, uint64_t step, int samp
                               .waited_s = NAN,
                               .flags = r->flags};
 
+    if (r->group != NULL)
+        vb_group_bytes(r->group, &row.sent_bytes, &row.received_bytes);
     if (step <= r->known_step)
         row.flags |= VB_STEP_AGAIN;
     r->flags = 0;

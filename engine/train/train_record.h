@@ -34,6 +34,7 @@ struct vb_trainer_record {
     struct vb_ship *ship;    /* brings the rows to the folder; NULL: this is the only rank */
     struct vb_stream *steps, *evals; /* evals NULL: this rank never evaluates alone */
     struct vb_board *board;          /* what TensorBoard shows; NULL: another rank writes it */
+    struct vb_sampler *sampler;      /* of the recorder; NULL: nothing is recorded */
 
     /* Ticks run on the recorder's thread. A tick that uses the group holds the lock. */
     pthread_mutex_t lock;
@@ -70,6 +71,10 @@ void vb_train_record_done(struct vb_trainer *t);
 
 /* Training uses this group from now on. Called with NULL before a group is closed. */
 void vb_train_record_group(struct vb_trainer *t, struct vb_group *group);
+
+/* Says which group a part of this process uses; NULL: none. A server's thread calls this for its
+ * own part; vb_train_record_group() does it for the rank's. */
+void vb_train_record_part(struct vb_trainer *t, enum vb_sampler_part part, struct vb_group *group);
 
 /* Called when the time of training begins to count (vb_laps_begin()). */
 void vb_train_record_begin(struct vb_trainer *t);

@@ -84,13 +84,37 @@ void vb_lap_comm(struct vb_laps *laps, struct vb_group *group)
 
 /* ---- this rank ------------------------------------------------------------------------------- */
 
-void vb_train_fill_host(struct vb_rank_result *r)
+/* The sampler looks a moment after the last step, in which others may have used the CPU. What was
+ * moved was moved during training, so averages are over train_s, as those of other figures. */
+void vb_train_fill_host(const struct vb_trainer *t, enum vb_sampler_part part,
+                        struct vb_rank_result *r)
 {
+    struct vb_usage usage = vb_sampler_usage(t->record.sampler, part);
+    double longer = r->train_s > 0 ? usage.seconds / r->train_s : 0;
     struct rusage ru;
 
+    r->cpu_pct_peak = usage.cpu_pct_peak;
+    r->send_mb_s = usage.send_mb_s * longer;
+    r->send_mb_s_peak = usage.send_mb_s_peak;
+    r->recv_mb_s = usage.recv_mb_s * longer;
+    r->recv_mb_s_peak = usage.recv_mb_s_peak;
+    r->disk_read_mb_s = usage.disk_read_mb_s * longer;
+    r->disk_write_mb_s = usage.disk_write_mb_s * longer;
     getrusage(RUSAGE_SELF, &ru);
     r->rss_peak_mb = (double)ru.ru_maxrss * 1024 / 1e6;
     gethostname(r->host, sizeof(r->host) - 1);
+}
+
+static void raise_to(double *peak, double average)
+{
+    *peak = *peak > average ? *peak : average;
+}
+
+void vb_train_raise_peaks(struct vb_rank_result *r)
+{
+    raise_to(&r->cpu_pct_peak, r->cpu_pct);
+    raise_to(&r->send_mb_s_peak, r->send_mb_s);
+    raise_to(&r->recv_mb_s_peak, r->recv_mb_s);
 }
 
 void vb_train_fill_rank(const struct vb_trainer *t, struct vb_group *group,
@@ -101,10 +125,10 @@ void vb_train_fill_rank(const struct vb_trainer *t, struct vb_group *group,
     int p;
 
     memset(r, 0, sizeof(*r));
-    vb_train_fill_host(r);
     r->rank = t->rank;
     r->accuracy = t->evals.accuracy;
     r->train_s = (double)(laps->mark_ns - laps->begin_ns) / 1e9;
+    vb_train_fill_host(t, VB_PART_RANK, r);
     for (p = 0; p < VB_PHASES; p++)
         r->phase_s[p] = (double)laps->ns[p] / 1e9;
     r->cpu_pct = r->train_s > 0 ? 100 * (cpu_seconds() - laps->cpu_begin_s) / r->train_s : 0;
@@ -197,6 +221,7 @@ static vb_status gather(struct vb_trainer *t, struct record *all, struct vb_trai
 
     memset(&own, 0, sizeof(own));
     vb_train_fill_rank(t, t->place.group, &own.result); /* before the digest takes cpu time */
+    vb_train_raise_peaks(&own.result);
     st = vb_train_fill_params(t, result);
     memcpy(own.params_sha256, result->params_sha256, sizeof(own.params_sha256));
     if (st == VB_OK && t->place.group != NULL)

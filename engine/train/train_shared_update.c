@@ -109,6 +109,22 @@ static size_t part_at(const struct vb_shared_update *h, size_t param)
     return (param + h->norm.len - 1) / h->norm.len;
 }
 
+/* Counts the gradients that this rank has read from its peers for the parts [begin, end) of the
+ * norm, and the parameters and the state that it has written to them. */
+static void count_bytes(const struct vb_shared_update *h, const struct vb_shared_args *u,
+                        size_t begin, size_t end)
+{
+    const struct vb_trainer *t = h->trainer;
+    size_t from = begin * h->norm.len,
+           to = end * h->norm.len < h->norm.n ? end * h->norm.len : h->norm.n;
+    uint64_t bytes = to > from ? (to - from) * sizeof(float) : 0;
+    uint64_t out = u->norm_only ? 0 : bytes * (1 + (uint64_t)vb_k_rule_states(t->recipe.rule.kind));
+    int r;
+
+    for (r = 0; r < t->world; r++)
+        vb_group_touched(t->place.group, r, bytes, out);
+}
+
 void vb_shared_update_run(struct vb_shared_update *h, const struct vb_shared_args *u, size_t first,
                           size_t n)
 {
@@ -126,15 +142,16 @@ void vb_shared_update_run(struct vb_shared_update *h, const struct vb_shared_arg
                                .norm_only = u->norm_only,
                                .room = h->room};
     size_t begin = part_at(h, first), parts = part_at(h, first + n) - begin;
+    size_t own = begin + parts * (size_t)t->rank / (size_t)t->world;
+    size_t end = begin + parts * (size_t)(t->rank + 1) / (size_t)t->world;
     int r;
 
     for (r = 0; r < t->world; r++) {
         h->params_out[r] = there(h, r, u->params_out);
         h->state_out[r] = there(h, r, u->state_out);
     }
-    vb_k_joint_update(&t->recipe.rule, &joint, &h->norm,
-                      begin + parts * (size_t)t->rank / (size_t)t->world,
-                      begin + parts * (size_t)(t->rank + 1) / (size_t)t->world);
+    vb_k_joint_update(&t->recipe.rule, &joint, &h->norm, own, end);
+    count_bytes(h, u, own, end);
     vb_lap(&t->laps, VB_PHASE_UPDATE);
     vb_lap_move(&t->laps, VB_PHASE_UPDATE, VB_PHASE_COMM, joint.shared_ns);
 }

@@ -227,6 +227,19 @@ static int find_also(struct vb_coll *coll, const struct step *s)
     return n;
 }
 
+/* Counts what a sum has read from mapped memory of peers, and written to it. */
+static void count_mapped(struct vb_coll *coll, const struct step *s, size_t len)
+{
+    int i, r;
+
+    for (i = 0; i < s->n_parts && s->place == FROM_THEIR_SLOT; i++)
+        vb_group_touched(coll->group, s->parts[i], len, 0);
+    for (r = s->local_lo; r < s->local_hi; r++)
+        vb_group_touched(coll->group, r, len, 0);
+    for (r = 0; r < coll->world && s->spread; r++)
+        vb_group_touched(coll->group, r, 0, len);
+}
+
 /* If both vectors are small and this rank's share of the next request lies directly behind its
  * share of this one, returns the next request, and both shares are summed at once. Else returns
  * NULL. */
@@ -269,6 +282,7 @@ static bool reduce(struct vb_coll *coll, struct request *rq, const struct step *
     coll->stats.summed_ns += begin_ns != 0 ? vb_clock_ns() - begin_ns : 0;
     if (rq->mapped)
         coll->stats.wire_bytes += len * (size_t)(n - 1);
+    count_mapped(coll, s, len);
     if (s->completes)
         vb_mapped_done(coll, rq);
     if (next != NULL)
@@ -361,6 +375,7 @@ bool vb_step_do(struct vb_coll *coll, struct request *rq, const struct step *s)
     case STEP_READ:
         memcpy(coll->base + s->at, coll->ways[s->peer].base + s->at, s->len_bytes);
         coll->stats.wire_bytes += s->len_bytes;
+        vb_group_touched(coll->group, s->peer, s->len_bytes, 0);
         return true;
     case STEP_DONE:
         vb_mapped_done(coll, rq);

@@ -249,6 +249,7 @@ vb_status vb_group_alloc(const struct vb_group_opts *opts, struct vb_group **gro
     pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&g->front.lock, &attr);
     pthread_mutexattr_destroy(&attr);
+    vb_traffic_init(&g->traffic);
     g->peers = calloc((size_t)g->slots, sizeof(*g->peers));
     g->waits = calloc((size_t)g->slots, sizeof(*g->waits));
     g->heard = calloc((size_t)g->slots, sizeof(*g->heard));
@@ -379,5 +380,6 @@ void vb_group_close(struct vb_group *g)
     free(g->peers);
     free(g->waits);
     free(g->heard);
+    vb_traffic_fini(&g->traffic);
     free(g);
 }

@@ -105,6 +105,22 @@ const char *vb_group_why(const struct vb_group *group); /* why these transports 
 /* How many bytes are registered with RDMA devices now, and how long registering has taken. */
 void vb_group_registered(struct vb_group *group, uint64_t *bytes_p, double *seconds_p);
 
+/* Whether a rank runs on the same machine as this one; and in the same network namespace, where it
+ * has the same interfaces. */
+bool vb_group_same_machine(const struct vb_group *group, int rank);
+bool vb_group_same_net(const struct vb_group *group, int rank);
+
+/* How many bytes the transports of this rank have sent and received since the group was opened.
+ * TCP: as handed to the socket, with the headers of frames. Shared memory: bytes that a rank has
+ * written to a peer's memory, and bytes that it has read from it count as received by the reader
+ * and as sent by the owner. RDMA: payload, notes and messages; the owner of memory does not see the
+ * gets of peers. Any thread may call this until the group is closed. */
+void vb_group_bytes(struct vb_group *group, uint64_t *sent_p, uint64_t *received_p);
+
+/* Counts bytes that the caller has read from or written to a peer's memory (vb_window_peer()). */
+void vb_group_touched(struct vb_group *group, int rank, uint64_t read_bytes,
+                      uint64_t written_bytes);
+
 /* How long this rank has waited for another to start a collective. n: waits of 20 us and more. */
 struct vb_wait_stats {
     uint64_t n, ns, max_ns;

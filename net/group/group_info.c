@@ -57,6 +57,39 @@ void vb_group_registered(struct vb_group *g, uint64_t *bytes_p, double *seconds_
     group_unlock(g);
 }
 
+/* Two containers may have one name, and one machine may have several. */
+bool vb_group_same_machine(const struct vb_group *g, int rank)
+{
+    const struct wire_info *own = &g->peers[g->rank].info, *other = &g->peers[rank].info;
+
+    if (own->boot_id[0] != '\0' && other->boot_id[0] != '\0')
+        return strcmp(own->boot_id, other->boot_id) == 0;
+    return strcmp(own->host, other->host) == 0;
+}
+
+bool vb_group_same_net(const struct vb_group *g, int rank)
+{
+    return vb_group_same_machine(g, rank) &&
+           g->peers[g->rank].info.netns == g->peers[rank].info.netns;
+}
+
+void vb_group_bytes(struct vb_group *g, uint64_t *sent_p, uint64_t *received_p)
+{
+    vb_traffic_read(&g->traffic, sent_p, received_p);
+}
+
+void vb_group_touched(struct vb_group *g, int rank, uint64_t read_bytes, uint64_t written_bytes)
+{
+    struct peer *peer = &g->peers[rank];
+
+    if (rank == g->rank)
+        return;
+    group_lock(g);
+    if (peer->ep != NULL && peer->transport->touched != NULL)
+        peer->transport->touched(peer->ep, read_bytes, written_bytes);
+    group_unlock(g);
+}
+
 const struct vb_group_opts *vb_group_options(const struct vb_group *g)
 {
     return &g->opts;

@@ -38,6 +38,7 @@ vb_status vb_pair_device_open(struct vb_group *g, const struct vb_transport *tra
                                   .crowded = g->opts.crowded,
                                   .any_interface = g->opts.any_interface,
                                   .heard = g->heard,
+                                  .traffic = &g->traffic,
                                   .device = g->opts.device,
                                   .bind = g->opts.bind,
                                   .near = g->peers[g->rank].info.addr,

@@ -160,6 +160,22 @@ const struct vb_port_counts *vb_net_ports_find(const struct vb_port_list *list, 
 void vb_net_ports_moved(const struct vb_port_list *before, const struct vb_port_list *after,
                         struct vb_port_list *moved_p);
 
+/* What a port has moved since its driver was loaded. Values that the driver does not count are 0.
+ */
+struct vb_port_traffic {
+    uint64_t sent_bytes, received_bytes, sent_packets, received_packets, errors;
+};
+
+/* Keeps the files of one port open, to read them often. */
+struct vb_port_reader;
+
+vb_status vb_net_port_open(const char *sysroot, const char *dev, int port,
+                           struct vb_port_reader **reader_p);
+void vb_net_port_read(struct vb_port_reader *reader, struct vb_port_traffic *traffic_p);
+void vb_net_port_close(struct vb_port_reader *reader);
+int vb_net_port_fds(
+    const struct vb_port_reader *reader); /* number of descriptors that it has open */
+
 const char *vb_port_trouble_str(enum vb_port_trouble kind); /* "retries", "out of sequence" ... */
 
 #endif

@@ -133,6 +133,7 @@ static vb_status shm_put(struct vb_ep *vep, const struct vb_span *src, struct vb
         return st;
     if (src->len_bytes > 0)
         memcpy(((struct shm_remote *)dst.remote)->ptr + dst.offset, src->ptr, src->len_bytes);
+    vb_flow_add(&ep->out.inbox->flow.sent, src->len_bytes);
     ring_push(ep, note);
     done_list_add(&ep->done, op, VB_OK);
     return VB_OK;
@@ -147,8 +148,17 @@ static vb_status shm_get(struct vb_ep *vep, const struct vb_span *dst, struct vb
         return ep->status;
     if (dst->len_bytes > 0)
         memcpy(dst->ptr, ((struct shm_remote *)src.remote)->ptr + src.offset, dst->len_bytes);
+    vb_flow_add(&ep->out.inbox->flow.received, dst->len_bytes);
     done_list_add(&ep->done, op, VB_OK);
     return VB_OK;
+}
+
+static void shm_touched(struct vb_ep *vep, uint64_t read_bytes, uint64_t written_bytes)
+{
+    struct vb_flow *flow = &((struct shm_ep *)vep)->out.inbox->flow;
+
+    vb_flow_add(&flow->received, read_bytes);
+    vb_flow_add(&flow->sent, written_bytes);
 }
 
 /* ---- poll ------------------------------------------------------------------------------------ */
@@ -286,6 +296,7 @@ const struct vb_transport vb_transport_shm = {
     .import_window = vb_shm_import_window,
     .release_window = vb_shm_release_window,
     .remote_ptr = vb_shm_remote_ptr,
+    .touched = shm_touched,
     .put = shm_put,
     .get = shm_get,
     .poll = shm_poll,

@@ -26,6 +26,10 @@ struct shm_inbox {
      * when the note was written. The receiver polls the slot itself, so no shared head counter
      * moves between the two caches. 0: never used. */
     _Alignas(VB_CACHE_LINE) _Atomic uint64_t slots[SHM_SLOTS];
+
+    /* Bytes that the sender has written to the receiver's memory (sent) and read from it. Only the
+     * sender writes this cache line, and the receiver's recorder reads it now and then. */
+    _Alignas(VB_CACHE_LINE) struct vb_flow flow;
 };
 
 /* Returns the lap of note n. Laps start at 1. */
@@ -72,6 +76,7 @@ struct shm_ep {
     vb_status status;
     struct shm_in in;
     struct shm_out out;
+    struct vb_traffic_link traffic;
     struct done_list done;
 };
 

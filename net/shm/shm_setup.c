@@ -185,6 +185,9 @@ vb_status vb_shm_connect(struct vb_device *vdev, const struct vb_link *link, str
         ep_free(ep);
         return st;
     }
+    ep->traffic =
+        (struct vb_traffic_link){.ours = &ep->out.inbox->flow, .theirs = &ep->in.inbox->flow};
+    vb_traffic_add(dev->opts.traffic, &ep->traffic);
     dev->eps[dev->n_eps++] = ep;
     *ep_p = (struct vb_ep *)ep;
     return VB_OK;
@@ -205,6 +208,7 @@ void vb_shm_disconnect(struct vb_ep *vep)
     dev->first = 0;
     /* If the peer has a copy of the descriptor, close() does not remove it from the epoll. */
     (void)epoll_ctl(dev->epoll_fd, EPOLL_CTL_DEL, ep->fd, NULL);
+    vb_traffic_remove(dev->opts.traffic, &ep->traffic);
     ep_free(ep);
 }
 

@@ -158,7 +158,10 @@ static vb_status take_part(struct vb_sparse *s, int rank)
     }
     if (rank == s->rank)
         return VB_OK;
-    s->wire_bytes += mapped != NULL ? part->n * sizeof(uint64_t) : 0;
+    if (mapped != NULL) {
+        s->wire_bytes += part->n * sizeof(uint64_t);
+        vb_group_touched(s->group, rank, part->n * sizeof(uint64_t), 0);
+    }
     if (part->n > vb_sparse_part_room(&s->plan, rank, s->rank))
         return vb_sparse_broken(s, rank, "the part is larger than the samples in its head allow");
     if (!vb_sparse_words_fit(part->words, part->n, first, end))
@@ -202,8 +205,10 @@ static vb_status append(struct vb_sparse *s, int owner, size_t n, float divisor,
                   index[n - 1] >= s->plan.splits[owner + 1]))
         return vb_sparse_broken(s, owner,
                                 "the indices of the sum are out of order or out of range");
-    if (peer->mapped != NULL)
+    if (peer->mapped != NULL) {
         s->wire_bytes += n * sizeof(uint64_t);
+        vb_group_touched(s->group, owner, n * sizeof(uint64_t), 0);
+    }
     return VB_OK;
 }
 

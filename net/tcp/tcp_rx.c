@@ -205,6 +205,7 @@ static bool receive(struct tcp_ep *ep, int flags)
 
     if (n > 0) {
         vb_device_heard(&ep->dev->opts, ep->rank);
+        vb_traffic_received(ep->dev->opts.traffic, (uint64_t)n);
         ep->rx.readable = (size_t)n == asked;
         return true;
     }

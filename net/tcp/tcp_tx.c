@@ -34,8 +34,10 @@ static ssize_t try_send(struct tcp_ep *ep, struct iovec *iov, int n_iov)
         n = n_iov == 1 ? send(ep->fd, iov->iov_base, iov->iov_len, MSG_NOSIGNAL | MSG_DONTWAIT)
                        : sendmsg(ep->fd, &mh, MSG_NOSIGNAL | MSG_DONTWAIT);
     } while (n < 0 && errno == EINTR);
-    if (n >= 0)
+    if (n >= 0) {
+        vb_traffic_sent(ep->dev->opts.traffic, (uint64_t)n);
         return n;
+    }
     if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS)
         return 0;
     VB_LOG_DEBUG("cannot send to rank %d: %s", ep->rank, strerror(errno));

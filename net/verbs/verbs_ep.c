@@ -61,6 +61,7 @@ void vb_verbs_ep_destroy(struct verbs_ep *ep)
 {
     if (ep == NULL)
         return;
+    vb_traffic_remove(ep->dev->opts.traffic, &ep->traffic);
     vb_verbs_deregister(ep->dev, &ep->rx.memory);
     vb_verbs_deregister(ep->dev, &ep->probe);
     free(ep->rx.memory.ptr);
@@ -319,7 +320,8 @@ static vb_status probe(struct verbs_ep *ep, uint64_t deadline)
     if (memcmp(ep->probe.ptr, expected, VERBS_PROBE_BYTES) != 0)
         return vb_err(VB_ERR_IO, "the test write of rank %d (%s) over %s arrived corrupted",
                       ep->rank, ep->host, ep->link);
-    vb_verbs_deregister(ep->dev, &ep->probe); /* the peer does not write into it again */
+    ep->traffic.theirs = (const void *)(ep->probe.ptr + VERBS_TOLD_AT);
+    vb_traffic_add(ep->dev->opts.traffic, &ep->traffic);
     return VB_OK;
 }
 

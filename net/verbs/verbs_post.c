@@ -62,6 +62,9 @@ static struct ibv_send_wr *chain_add(struct verbs_ep *ep, struct chain *c,
         c->wrs[c->n - 1].next = wr;
     c->n++;
     ep->tx.posted++;
+    if (opcode != IBV_WR_RDMA_READ)
+        vb_traffic_sent(ep->dev->opts.traffic,
+                        len + (opcode == IBV_WR_RDMA_WRITE_WITH_IMM ? sizeof(wr->imm_data) : 0));
     wr->wr_id = vb_verbs_send_tag(ep, ep->tx.posted);
     return wr;
 }
@@ -84,6 +87,24 @@ static void add_message(struct verbs_ep *ep, struct chain *c, enum verbs_message
 
     wr->send_flags = IBV_SEND_INLINE;
     request_completion(ep, wr, false);
+}
+
+/* Only the piece with the immediate data tells the peer its length. So that the peer can count what
+ * it receives, a write of 8 bytes tells how many bytes the other pieces have had so far. */
+static void tell_unseen(struct verbs_ep *ep, struct chain *c)
+{
+    unsigned char *count = c->messages[c->n];
+    struct ibv_send_wr *wr;
+
+    if (ep->tx.unseen - ep->tx.told < VERBS_TELL_BYTES)
+        return;
+    memcpy(count, &ep->tx.unseen, sizeof(ep->tx.unseen));
+    wr = chain_add(ep, c, IBV_WR_RDMA_WRITE, count, sizeof(ep->tx.unseen), 0);
+    wr->wr.rdma.remote_addr = ep->hello.probe_addr + VERBS_TOLD_AT;
+    wr->wr.rdma.rkey = ep->hello.probe_rkey;
+    wr->send_flags = IBV_SEND_INLINE;
+    request_completion(ep, wr, false);
+    ep->tx.told = ep->tx.unseen;
 }
 
 /* small: the whole put fits into the work request, so it needs no entry in flights. */
@@ -110,6 +131,10 @@ static void put_piece(struct verbs_ep *ep, struct chain *c)
     size_t len = s->left < ep->tx.piece ? s->left : ep->tx.piece;
     bool last = len == s->left, small = last && !s->begun && len <= ep->tx.inline_max;
 
+    if (!last || !ep->tx.write_imm)
+        ep->tx.unseen += len;
+    if (last)
+        tell_unseen(ep, c);
     if (len > 0 || ep->tx.write_imm)
         add_write(ep, c, s, len, small);
     if (last && !ep->tx.write_imm)
@@ -157,11 +182,11 @@ static void post(struct verbs_ep *ep, struct chain *c)
         vb_verbs_ep_fail(ep, VB_ERR_IO, "posting a send failed: %s", strerror(abs(err)));
 }
 
-/* A piece of a put may need a second work request, for the note. */
+/* A piece of a put may need a work request more for the note, and one that tells its length. */
 static bool can_put(const struct verbs_ep *ep, const struct chain *c)
 {
-    return !queue_empty(&ep->tx.puts) && ep->tx.credits > 0 && c->n + 2 <= VERBS_CHAIN_MAX &&
-           send_room(ep) >= VERBS_SEND_RESERVE + 2;
+    return !queue_empty(&ep->tx.puts) && ep->tx.credits > 0 && c->n + 3 <= VERBS_CHAIN_MAX &&
+           send_room(ep) >= VERBS_SEND_RESERVE + 3;
 }
 
 static bool can_get(const struct verbs_ep *ep, const struct chain *c)

@@ -26,6 +26,10 @@
 #define VERBS_INLINE_BYTES 220 /* inline data requested; the device may grant another size */
 #define VERBS_WHY_TEXT 160
 
+/* A rank is told how many bytes it has received unseen, in whole steps of this size. */
+#define VERBS_TELL_BYTES (256u << 10)
+#define VERBS_TOLD_AT (2 * VERBS_PROBE_BYTES) /* offset of the count in the probe's memory */
+
 struct verbs_port {
     struct ibv_context *ctx; /* owned by librdmacm */
     struct ibv_device_attr attr;
@@ -109,7 +113,8 @@ struct verbs_tx {
     uint32_t credits;           /* number of the peer's receives that this rank may still use */
     uint32_t inline_max;        /* number of bytes that fit into a work request */
     size_t piece;
-    bool write_imm; /* notes go as immediate data, not as messages */
+    uint64_t unseen, told; /* bytes whose arrival the peer cannot see; how many it was told of */
+    bool write_imm;        /* notes go as immediate data, not as messages */
 };
 
 /* The reads under way, in number and bytes, and the limits on both. */
@@ -150,8 +155,10 @@ struct verbs_ep {
     struct verbs_hello hello; /* the peer's hello; valid if has_hello */
     bool has_hello;
     bool has_probe; /* the peer has written its probe */
-    /* First half: the peer writes here; second half: this rank's own probe. */
+    /* First part: the peer writes its probe here; second part: this rank's own probe; third part:
+     * the peer writes how many bytes it has put whose arrival this rank cannot see. */
     struct verbs_memory probe;
+    struct vb_traffic_link traffic;
     struct verbs_tx tx;
     struct verbs_reads reads;
     struct verbs_rx rx;

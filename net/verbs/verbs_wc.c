@@ -86,6 +86,8 @@ static void sends_completed(struct verbs_ep *ep, uint64_t seq)
         first = &f->entries[f->begin % f->size];
         if (first->seq > seq)
             break;
+        if (first->read)
+            vb_traffic_received(ep->dev->opts.traffic, first->len);
         ep->reads.n -= first->read;
         ep->reads.bytes -= first->len;
         if (first->op != NULL)
@@ -152,9 +154,10 @@ static bool receive_completed(struct verbs_ep *ep, uint32_t slot, const struct i
                               struct vb_raw_event *ev)
 {
     const char *at = ep->rx.memory.ptr + (size_t)slot * VERBS_MESSAGE_BYTES;
-    bool event;
+    bool imm = wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM, event;
 
-    if (wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM)
+    vb_traffic_received(ep->dev->opts.traffic, wc->byte_len + (imm ? sizeof(wc->imm_data) : 0));
+    if (imm)
         event = take_note(ep, ntohl(wc->imm_data), ev);
     else
         event = take_message(ep, (const unsigned char *)at, wc->byte_len, ev);

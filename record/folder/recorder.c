@@ -42,9 +42,9 @@ struct vb_recorder {
     struct vb_stream *streams[STREAMS_MAX];
     struct tick ticks[TICKS_MAX];
     struct tick after[TICKS_MAX]; /* called after the rows were written */
-    int n_after;
     struct owned owned[TICKS_MAX];
-    int n_streams, n_ticks, n_owned, rank;
+    _Atomic int n_streams; /* grows after the streams are complete */
+    int n_ticks, n_after, n_owned, rank;
     cpu_set_t cpus;
     bool has_cpus, started;
     pthread_t thread;
@@ -111,7 +111,6 @@ vb_status vb_recorder_stream(struct vb_recorder *rec, const char *file,
     uint32_t rows = 64;
     struct vb_stream *s;
 
-    VB_ASSERT(!rec->started);
     if (rec->n_streams == STREAMS_MAX)
         return vb_err(VB_ERR_USAGE, "%s: a recorder has %d files at most", file, STREAMS_MAX);
     while (rows < (uint32_t)ring_rows)
@@ -127,7 +126,8 @@ vb_status vb_recorder_stream(struct vb_recorder *rec, const char *file,
     s->rec = rec;
     s->kind = kind;
     s->mask = rows - 1;
-    rec->streams[rec->n_streams++] = s;
+    rec->streams[rec->n_streams] = s;
+    rec->n_streams++;
     *stream_p = s;
     return VB_OK;
 }
@@ -163,6 +163,11 @@ void vb_stream_put(struct vb_stream *s, const void *row)
     }
     memcpy(s->ring + (put & s->mask) * s->kind->row_bytes, row, s->kind->row_bytes);
     atomic_store_explicit(&s->put, put + 1, memory_order_release);
+}
+
+int vb_recorder_streams(const struct vb_recorder *rec)
+{
+    return rec->n_streams;
 }
 
 uint64_t vb_recorder_lost(const struct vb_recorder *rec)

@@ -41,7 +41,8 @@ vb_status vb_recorder_open(const struct vb_recorder_opts *opts, struct vb_record
  * rows that were lost. Accepts NULL. */
 uint64_t vb_recorder_close(struct vb_recorder *rec);
 
-/* Adds a file. ring_rows: rows that may wait to be written. Before vb_recorder_start(). */
+/* Adds a file. ring_rows: rows that may wait to be written. Before vb_recorder_start(), or by a
+ * tick that puts the rows itself. */
 vb_status vb_recorder_stream(struct vb_recorder *rec, const char *file,
                              const struct vb_series_kind *kind, int ring_rows,
                              struct vb_stream **stream_p);
@@ -68,6 +69,8 @@ vb_status vb_recorder_append(struct vb_recorder *rec, const char *file, const vo
 /* Adds a function that the thread calls at every tick, after it has written the rows: it can read
  * them in the files. Before vb_recorder_start(). */
 vb_status vb_recorder_after(struct vb_recorder *rec, vb_tick_fn fn, void *arg);
+/* Number of files that were added. */
+int vb_recorder_streams(const struct vb_recorder *rec);
 
 /* Rows that were lost so far, in all streams. */
 uint64_t vb_recorder_lost(const struct vb_recorder *rec);
