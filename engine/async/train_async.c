@@ -266,7 +266,11 @@ vb_status vb_async_run(struct vb_trainer *t, struct vb_async **async_p)
         st = vb_train_save(t, t->step);
         a->unsaved = st != VB_OK;
     }
-    return st == VB_OK && a->reports ? vb_async_evaluate(t) : st;
+    if (st == VB_OK && a->reports) {
+        st = vb_async_evaluate(t);
+        vb_train_record_eval(t, t->step);
+    }
+    return st;
 }
 
 void vb_async_leave(struct vb_async *a, vb_status st)

@@ -108,6 +108,8 @@ vb_status vb_async_serve(struct async_server *srv, int number)
         st = vb_ps_server_create(group, &a->job, a->params, a->state, &s);
     /* This release pairs with the acquire in vb_async_wait_until_ready(). */
     atomic_store_explicit(&srv->ready, true, memory_order_release);
+    if (a->trainer->serves)
+        vb_train_record_group(a->trainer, group);
     if (st == VB_OK && a->trainer->serves)
         vb_place_leave(&a->trainer->place);
     if (st == VB_OK)
@@ -116,6 +118,8 @@ vb_status vb_async_serve(struct async_server *srv, int number)
         vb_group_abort(group, "a server failed");
     vb_ps_server_leave(s);
     vb_async_board_leave(board);
+    if (a->trainer->serves)
+        vb_train_record_group(a->trainer, NULL);
     vb_group_close(group);
     vb_ps_server_close(s);
     vb_async_board_free(board);

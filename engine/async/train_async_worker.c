@@ -96,6 +96,7 @@ vb_status vb_async_step_done(struct vb_async *a, uint64_t computed_ns)
     t->step++;
     t->samples += t->batch_n;
     t->shows = a->worker->below == 0;
+    vb_train_record_gradient(t, a->worker->version);
     vb_group_step(a->ps);
     st = show(a);
     return st == VB_OK && t->step % LOOK_EVERY == 0 ? vb_progress(a->ps) : st;
@@ -186,6 +187,7 @@ static vb_status join_others(struct vb_async *a, bool again)
 
 void vb_async_close_worker(struct vb_async *a)
 {
+    vb_train_record_group(a->trainer, NULL);
     vb_ps_worker_leave(a->worker);
     vb_async_board_leave(a->board);
     vb_group_close(a->ps);
@@ -241,6 +243,7 @@ static vb_status rejoin(struct vb_async *a)
     st = join_others(a, true);
     if (st != VB_OK)
         return st;
+    vb_train_record_group(a->trainer, a->ps);
     vb_log_set_rank(vb_group_rank(a->ps));
     VB_LOG_WARN("this worker has joined again, as rank %d", vb_group_rank(a->ps));
     return run_to_end(a);
@@ -254,11 +257,13 @@ vb_status vb_async_work(struct vb_async *a)
     abort_if_failed(a, st);
     vb_async_wait_until_ready(&a->server);
     vb_async_wait_until_ready(&a->standby);
+    vb_train_record_group(t, a->ps);
     if (st == VB_OK)
         vb_place_leave(&t->place); /* from now on only the group of workers and servers is used */
     if (st == VB_OK && t->o->hooks.begun != NULL)
         t->o->hooks.begun(t->o->hooks.begun_arg);
     vb_laps_begin(&t->laps);
+    vb_train_record_begin(t);
     if (st == VB_OK)
         st = run_to_end(a);
     while (st == VB_ERR_PEER && was_dropped(a))

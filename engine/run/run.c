@@ -46,6 +46,7 @@ static vb_status after_step(struct vb_trainer *t, bool last)
     if (st == VB_OK && o->save.dir != NULL && (last || vb_trainer_is_due(o->save.every, t->step)))
         st = vb_train_save(t, t->step);
     vb_trainer_show(t, t->step, false);
+    vb_train_record_step(t);
     return st;
 }
 
@@ -81,8 +82,10 @@ static vb_status run_steps(struct vb_trainer *t, struct run_stop **stop_p)
         t->o->hooks.begun(t->o->hooks.begun_arg);
     if (st == VB_OK)
         st = make_steps(t, *stop_p);
-    if (st == VB_OK)
+    if (st == VB_OK) {
         st = vb_train_evaluate(t);
+        vb_train_record_eval(t, t->step);
+    }
     if (st != VB_OK)
         vb_trainer_give_up(t, st); /* closing waits for ranks that wait for this one */
     vb_run_stop_close(*stop_p);

@@ -183,10 +183,12 @@ static vb_status set_up(struct vb_trainer *t)
 
 void vb_trainer_close(struct vb_trainer *t)
 {
+    vb_train_record_close(t); /* its ticks may use the group */
     vb_loader_close(t->loader);
     if (t->ops != NULL)
         t->ops->close(t);
     vb_place_close(&t->place);
+    vb_train_record_free(t);
     if (t->ops != NULL)
         t->ops->destroy(t);
     vb_dataset_destroy(&t->data.train);
@@ -327,6 +329,8 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
         st = set_up(t);
     if (st == VB_OK)
         st = vb_train_make_room(t);
+    if (st == VB_OK)
+        st = vb_train_record_open(t);
     /* Ranks that take longer to set up must not count as stragglers in training. */
     if (st == VB_OK && t->place.group != NULL)
         st = vb_group_barrier(t->place.group);
@@ -335,6 +339,7 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
     vb_laps_begin(&t->laps);
     if (t->place.group != NULL)
         vb_group_wait_stats_reset(t->place.group);
+    vb_train_record_begin(t);
     t->shown_ns = t->laps.begin_ns;
     return VB_OK;
 }

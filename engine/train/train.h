@@ -145,6 +145,12 @@ struct vb_train_save_opts {
     bool other_data; /* resume: the data may have changed since the run began */
 };
 
+/* The run folder. */
+struct vb_train_run_opts {
+    const char *dir; /* NULL: nothing is kept */
+    bool append;     /* the records of an earlier run in this folder are continued */
+};
+
 /* Synchronous training: how gradients are summed over ranks. */
 struct vb_train_sums_opts {
     struct vb_coll_opts coll;
@@ -207,6 +213,7 @@ struct vb_train_opts {
     struct vb_train_length_opts length;
     struct vb_train_learn_opts learn;
     struct vb_train_save_opts save;
+    struct vb_train_run_opts run;
     struct vb_train_sums_opts sums;
     struct vb_async_opts async; /* used if mode is VB_MODE_ASYNC */
     struct vb_train_place_opts place;

@@ -173,6 +173,7 @@ void vb_train_keep_eval(struct vb_trainer *t, int64_t step)
     int64_t number = t->evals.seen++;
     int i;
 
+    vb_train_record_eval(t, step);
     if (t->evals.list == NULL)
         return;
     if (t->evals.n == t->evals.max) { /* drop every second evaluation */

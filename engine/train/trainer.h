@@ -7,6 +7,7 @@
 
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/train/train.h"
+#include "engine/train/train_record.h"
 #include "models/models.h"
 #include "topo/topo.h"
 
@@ -239,6 +240,7 @@ struct vb_trainer {
     struct vb_trainer_sums sums;
     struct vb_trainer_evals evals;
     struct vb_trainer_saved saved;
+    struct vb_trainer_record record;
     int stopped; /* the signal that ended the run early; 0: none */
 };
 

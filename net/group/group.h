@@ -106,6 +106,9 @@ struct vb_wait_stats {
 
 struct vb_wait_stats vb_group_wait_stats(struct vb_group *group, int rank);
 uint64_t vb_group_wait_total_ns(struct vb_group *group); /* sum over all ranks */
+/* Returns the rank that was waited for longest since the last call, -1: none, and how long. before:
+ * the state of the caller, one number a rank, zeros at first and after a reset. */
+int vb_group_wait_longest(struct vb_group *group, uint64_t *before, uint64_t *ns_p);
 void vb_group_wait_stats_reset(struct vb_group *group);
 
 /* Aborts the job: the next wait of each peer fails with this reason. */

@@ -114,6 +114,25 @@ struct vb_wait_stats vb_group_wait_stats(struct vb_group *g, int rank)
     return waits;
 }
 
+int vb_group_wait_longest(struct vb_group *g, uint64_t *before, uint64_t *ns_p)
+{
+    int rank, longest = -1;
+    uint64_t ns, most_ns = 0;
+
+    group_lock(g);
+    for (rank = 0; rank < g->world; rank++) {
+        ns = g->waits[rank].ns - before[rank];
+        before[rank] = g->waits[rank].ns;
+        if (ns > most_ns) {
+            most_ns = ns;
+            longest = rank;
+        }
+    }
+    group_unlock(g);
+    *ns_p = most_ns;
+    return longest;
+}
+
 void vb_group_wait_stats_reset(struct vb_group *g)
 {
     group_lock(g);

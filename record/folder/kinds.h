@@ -31,7 +31,8 @@ struct vb_step_row {
 
 enum { VB_STEP_EVALUATED = 1, VB_STEP_SAVED = 2, VB_STEP_AGAIN = 4 };
 
-/* evals.bin, of rank 0: one row an evaluation. */
+/* evals.bin: one row an evaluation. Asynchronous training: a worker that evaluates because rank 0
+ * is gone writes rankR/evals.bin. */
 struct vb_eval_row {
     uint64_t step, end_ns;
     double loss, accuracy;

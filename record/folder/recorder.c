@@ -269,18 +269,33 @@ static bool stop_thread(struct vb_recorder *rec)
     return ended;
 }
 
-void vb_recorder_close(struct vb_recorder *rec)
+/* Returns the number of rows that no file has. */
+static uint64_t not_written(const struct vb_recorder *rec)
 {
+    uint64_t lost = vb_recorder_lost(rec);
+    int i;
+
+    for (i = 0; i < rec->n_streams; i++)
+        lost += atomic_load(&rec->streams[i]->put) - atomic_load(&rec->streams[i]->taken);
+    return lost;
+}
+
+uint64_t vb_recorder_close(struct vb_recorder *rec)
+{
+    uint64_t lost;
+
     if (rec == NULL)
-        return;
+        return 0;
     if (rec->started && !stop_thread(rec)) {
         VB_LOG_WARN("the disk of the run folder has not taken the last records within %d s; they "
                     "are lost",
                     CLOSE_MS / 1000);
         pthread_detach(rec->thread); /* it may still use rec, which is not freed */
-        return;
+        return not_written(rec);
     }
     if (rec->started)
         pthread_join(rec->thread, NULL);
+    lost = not_written(rec);
     recorder_free(rec);
+    return lost;
 }

@@ -36,8 +36,9 @@ struct vb_stream; /* one file of rows; one thread at a time may put rows into it
 
 vb_status vb_recorder_open(const struct vb_recorder_opts *opts, struct vb_recorder **rec_p);
 
-/* Writes what is left, but waits for a slow disk no longer than two seconds. Accepts NULL. */
-void vb_recorder_close(struct vb_recorder *rec);
+/* Writes what is left, but waits for a slow disk no longer than two seconds. Returns the number of
+ * rows that were lost. Accepts NULL. */
+uint64_t vb_recorder_close(struct vb_recorder *rec);
 
 /* Adds a file. ring_rows: rows that may wait to be written. Before vb_recorder_start(). */
 vb_status vb_recorder_stream(struct vb_recorder *rec, const char *file,

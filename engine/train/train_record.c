@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: MIT */
+#include "engine/train/train_room_priv.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define RING_ROWS 65536      /* steps that may wait for a slow disk */
+#define RING_ROWS_DROPPED 64 /* without a run folder nothing has to wait */
+#define EVAL_ROWS 64
+#define NORM_NS 100000000u /* time between two norms */
+#define NAME_BYTES 96
+
+_Static_assert(VB_RECORD_PHASES == VB_PHASES, "rows have one column a phase");
+
+static vb_status drop(void *arg, const char *file, const void *bytes, size_t len_bytes)
+{
+    (void)arg;
+    (void)file;
+    (void)bytes;
+    (void)len_bytes;
+    return VB_OK;
+}
+
+/* ---- opening and closing --------------------------------------------------------------------- */
+
+/* Returns the last step that an earlier run has left in the file of this rank. */
+static uint64_t step_in_file(const struct vb_trainer *t, const char *name)
+{
+    struct vb_series *series;
+    char path[4200];
+    double step = 0;
+    int64_t rows;
+
+    snprintf(path, sizeof(path), "%s/%s", t->o->run.dir, name);
+    if (access(path, R_OK) != 0 || vb_series_open(path, &series) != VB_OK)
+        return 0;
+    rows = vb_series_rows(series);
+    if (rows > 0)
+        step = vb_series_value(series, rows - 1, vb_series_col(series, "step"));
+    vb_series_close(series);
+    return step > 0 ? (uint64_t)step : 0;
+}
+
+/* In asynchronous training another worker evaluates when rank 0 is gone. */
+static vb_status add_streams(struct vb_trainer *t)
+{
+    struct vb_trainer_record *r = &t->record;
+    bool kept = t->o->run.dir != NULL;
+    int rows = kept ? RING_ROWS : RING_ROWS_DROPPED;
+    char name[NAME_BYTES];
+    vb_status st;
+
+    snprintf(name, sizeof(name), "rank%d/steps.bin", t->rank);
+    if (kept && t->o->run.append)
+        r->known_step = step_in_file(t, name);
+    st = vb_recorder_stream(r->rec, name, &vb_kind_steps, rows, &r->steps);
+    snprintf(name, sizeof(name), "rank%d/evals.bin", t->rank);
+    if (st == VB_OK && (t->rank == 0 || t->async))
+        st = vb_recorder_stream(r->rec, t->rank == 0 ? "evals.bin" : name, &vb_kind_evals,
+                                EVAL_ROWS, &r->evals);
+    return st;
+}
+
+vb_status vb_train_record_open(struct vb_trainer *t)
+{
+    struct vb_trainer_record *r = &t->record;
+    struct vb_recorder_opts opts = {.dir = t->o->run.dir,
+                                    .append = t->o->run.append,
+                                    .cpus = CPU_COUNT(&t->cpus) > 0 ? &t->cpus : NULL,
+                                    .rank = t->o->group.world > 1 ? t->rank : -1};
+    vb_status st;
+
+    if (t->eval_only)
+        return VB_OK;
+    if (opts.dir == NULL)
+        opts.sink.append = drop;
+    pthread_mutex_init(&r->lock, NULL);
+    r->has_lock = true;
+    r->norm = NAN;
+    r->group = t->place.group;
+    if (t->place.group != NULL && !t->async) {
+        r->waits_ns = calloc((size_t)t->world, sizeof(*r->waits_ns));
+        if (r->waits_ns == NULL)
+            return vb_err_sys("calloc");
+    }
+    st = vb_recorder_open(&opts, &r->rec);
+    if (st == VB_OK)
+        st = add_streams(t);
+    return st == VB_OK ? vb_recorder_start(r->rec) : st;
+}
+
+void vb_train_record_close(struct vb_trainer *t)
+{
+    struct vb_trainer_record *r = &t->record;
+
+    if (r->rec != NULL)
+        r->lost = vb_recorder_close(r->rec);
+    r->rec = NULL;
+}
+
+void vb_train_record_free(struct vb_trainer *t)
+{
+    struct vb_trainer_record *r = &t->record;
+
+    vb_train_record_close(t);
+    free(r->waits_ns);
+    r->waits_ns = NULL;
+    if (r->has_lock)
+        pthread_mutex_destroy(&r->lock);
+    r->has_lock = false;
+}
+
+void vb_train_record_group(struct vb_trainer *t, struct vb_group *group)
+{
+    if (!t->record.has_lock)
+        return;
+    pthread_mutex_lock(&t->record.lock);
+    t->record.group = group;
+    pthread_mutex_unlock(&t->record.lock);
+}
+
+uint64_t vb_train_record_lost(const struct vb_trainer *t)
+{
+    return t->record.rec != NULL ? vb_recorder_lost(t->record.rec) : t->record.lost;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+void vb_train_record_begin(struct vb_trainer *t)
+{
+    memset(t->record.phase_ns, 0, sizeof(t->record.phase_ns));
+    if (t->record.waits_ns != NULL)
+        memset(t->record.waits_ns, 0, (size_t)t->world * sizeof(*t->record.waits_ns));
+}
+
+/* Time that was charged to one phase may be moved to another later, so a phase can shrink. */
+static void fill_phases(struct vb_trainer *t, struct vb_step_row *row)
+{
+    int p;
+
+    for (p = 0; p < VB_PHASES; p++) {
+        row->phase_s[p] = (float)((double)(int64_t)(t->laps.ns[p] - t->record.phase_ns[p]) / 1e9);
+        t->record.phase_ns[p] = t->laps.ns[p];
+    }
+}
+
+static struct vb_step_row make_row(struct vb_trainer *t, uint64_t step, int samples)
+{
+    struct vb_trainer_record *r = &t->record;
+    struct vb_step_row row = {.step = step,
+                              .end_ns = t->laps.mark_ns,
+                              .loss = (float)t->loss,
+                              .lr = vb_k_rate(&t->recipe.schedule, (int64_t)step - 1),
+                              .grad_norm = r->norm,
+                              .staleness = NAN,
+                              .samples = (uint32_t)samples,
+                              .waited_for = -1,
+                              .waited_s = NAN,
+                              .flags = r->flags};
+
+    if (step <= r->known_step)
+        row.flags |= VB_STEP_AGAIN;
+    r->flags = 0;
+    r->norm = NAN;
+    fill_phases(t, &row);
+    return row;
+}
+
+void vb_train_record_step(struct vb_trainer *t)
+{
+    struct vb_trainer_record *r = &t->record;
+    struct vb_step_row row;
+    uint64_t waited_ns = 0;
+
+    if (r->rec == NULL)
+        return;
+    row = make_row(t, (uint64_t)t->step, t->batch->n);
+    if (r->waits_ns != NULL)
+        row.waited_for = vb_group_wait_longest(t->place.group, r->waits_ns, &waited_ns);
+    row.waited_s = (float)((double)waited_ns / 1e9);
+    vb_stream_put(r->steps, &row);
+}
+
+void vb_train_record_gradient(struct vb_trainer *t, uint64_t version)
+{
+    struct vb_trainer_record *r = &t->record;
+    struct vb_step_row row;
+
+    if (r->rec == NULL)
+        return;
+    row = make_row(t, version + 1, t->batch_n);
+    /* the gradients of others that came between this worker's last two */
+    if (r->version > 0)
+        row.staleness = version > r->version ? (float)(version - r->version - 1) : 0;
+    r->version = version;
+    vb_stream_put(r->steps, &row);
+}
+
+void vb_train_record_eval(struct vb_trainer *t, int64_t step)
+{
+    struct vb_eval_row row = {.step = (uint64_t)step,
+                              .end_ns = t->laps.mark_ns,
+                              .loss = t->evals.loss,
+                              .accuracy = t->evals.accuracy};
+
+    t->record.flags |= VB_STEP_EVALUATED;
+    if (t->record.rec != NULL && t->record.evals != NULL)
+        vb_stream_put(t->record.evals, &row);
+}
+
+void vb_train_record_saved(struct vb_trainer *t)
+{
+    t->record.flags |= VB_STEP_SAVED;
+}
+
+bool vb_train_record_wants_norm(struct vb_trainer *t)
+{
+    struct vb_trainer_record *r = &t->record;
+
+    if (t->o->run.dir == NULL || r->rec == NULL || t->laps.mark_ns - r->norm_ns < NORM_NS)
+        return false;
+    r->norm_ns = t->laps.mark_ns;
+    return true;
+}
+
+void vb_train_record_norm(struct vb_trainer *t, double norm)
+{
+    t->record.norm = (float)norm;
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a rank records while it trains: one row a step, one row an evaluation. The recorder's thread
+ * writes them (record/folder/recorder.h); training never waits for it. It runs in every job.
+ * Without a run folder its rows are dropped, and only what its ticks keep in memory remains.
+ */
+#ifndef VB_ENGINE_TRAIN_TRAIN_RECORD_H
+#define VB_ENGINE_TRAIN_TRAIN_RECORD_H
+
+#include "net/net.h"
+#include "record/record.h"
+
+#include <pthread.h>
+
+struct vb_trainer;
+
+struct vb_trainer_record {
+    struct vb_recorder *rec;         /* NULL: nothing is recorded */
+    struct vb_stream *steps, *evals; /* evals NULL: this rank never evaluates alone */
+
+    /* Ticks run on the recorder's thread. A tick that uses the group holds the lock. */
+    pthread_mutex_t lock;
+    bool has_lock;
+    struct vb_group *group; /* guarded by lock; NULL: no group is open */
+
+    /* Only the training thread uses what follows. */
+    uint64_t phase_ns[VB_RECORD_PHASES]; /* values of t->laps.ns at the last row */
+    uint64_t *waits_ns;                  /* (world) for vb_group_wait_longest(); NULL: one rank */
+    uint64_t norm_ns;                    /* when a gradient norm was measured last */
+    float norm;                          /* measured in this step; NAN: not measured */
+    uint64_t version;                    /* asynchronous training: at the last row */
+    uint64_t known_step;                 /* rows up to this step are in the files already */
+    uint32_t flags;                      /* VB_STEP_* of the next row */
+    uint64_t lost;                       /* after the recorder was closed: rows that were lost */
+};
+
+/* Starts the recorder of this rank. A run folder that cannot be written is only warned of. */
+vb_status vb_train_record_open(struct vb_trainer *t);
+
+/* Writes what is left and stops the recorder; the group of the ticks must still be open. A second
+ * call does nothing. vb_train_record_free() is called after the group is closed. */
+void vb_train_record_close(struct vb_trainer *t);
+void vb_train_record_free(struct vb_trainer *t);
+
+/* Training uses this group from now on. Called with NULL before a group is closed. */
+void vb_train_record_group(struct vb_trainer *t, struct vb_group *group);
+
+/* Called when the time of training begins to count (vb_laps_begin()). */
+void vb_train_record_begin(struct vb_trainer *t);
+
+/* Records the step that has ended, with what was done after it. The phases of a row add up to the
+ * time since the last row. */
+void vb_train_record_step(struct vb_trainer *t);
+
+/* Asynchronous training: records a gradient. version: of the parameters that it was computed on. */
+void vb_train_record_gradient(struct vb_trainer *t, uint64_t version);
+
+void vb_train_record_eval(struct vb_trainer *t, int64_t step);
+void vb_train_record_saved(struct vb_trainer *t);
+
+/* Returns whether the norm of this step's gradient is to be measured: now and then, and only for a
+ * run folder. vb_train_record_norm() stores it. */
+bool vb_train_record_wants_norm(struct vb_trainer *t);
+void vb_train_record_norm(struct vb_trainer *t, double norm);
+
+/* Returns the number of rows that were lost. */
+uint64_t vb_train_record_lost(const struct vb_trainer *t);
+
+#endif
