@@ -192,6 +192,21 @@ bool vb_parse_real(const char *text, double *value_p);
 /* Returns the time of the monotonic clock in nanoseconds. */
 uint64_t vb_clock_ns(void);
 
+/* Returns the time that records and traces are written with: the monotonic clock, unless a test
+ * has changed it. Deadlines and durations that decide anything use vb_clock_ns(). */
+uint64_t vb_record_clock_ns(void);
+
+/* For tests: from now on vb_record_clock_ns() differs from the monotonic clock by offset_ns, and
+ * gains ppm millionths. Belongs to the process. A second call makes the clock jump. */
+void vb_clock_inject(int64_t offset_ns, double ppm);
+
+/* A question from one clock to another and its answer: four times, two of each clock. */
+struct vb_clock_exchange {
+    uint64_t asked_ns;                 /* the question left, by the clock of the asker */
+    uint64_t received_ns, answered_ns; /* by the clock of the rank that was asked */
+    uint64_t returned_ns;              /* the answer came, by the clock of the asker */
+};
+
 /* ---- files ----------------------------------------------------------------------------------- */
 
 /* Reads the first line, without its newline, of a small file, as in /proc and /sys. Bytes that are

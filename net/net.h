@@ -9,6 +9,7 @@
 #include "net/control/root.h"
 #include "net/control/secret.h"
 #include "net/group/group.h"
+#include "net/group/group_record.h"
 #include "net/probe/probe.h"
 #include "net/sparse/sparse.h"
 

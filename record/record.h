@@ -5,6 +5,7 @@
 #ifndef VB_RECORD_RECORD_H
 #define VB_RECORD_RECORD_H
 
+#include "record/clock.h"
 #include "record/folder/kinds.h"
 #include "record/folder/recorder.h"
 #include "record/folder/series.h"

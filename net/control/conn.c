@@ -5,6 +5,7 @@
 #include "net/control/control_priv.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -12,6 +13,7 @@
 
 #define OUT_MAX (4u << 20) /* a peer that leaves this many bytes unread is stuck */
 #define BLOBS_MAX 8        /* number of exchanges by which a peer may be ahead */
+#define READS_A_TURN 64    /* then the other peers have their turn */
 
 void vb_conn_init(struct conn *conn)
 {
@@ -251,6 +253,13 @@ static bool take_frame(struct control *c, int rank)
         if (c->opts.elastic)
             vb_membership_leave(c, rank);
         return true;
+    case WIRE_FOLDER:
+    case WIRE_RECORDS:
+    case WIRE_RECORD:
+        return vb_record_frame(c, rank);
+    case WIRE_TIME_ASK:
+    case WIRE_TIME:
+        return vb_clock_frame(c, rank);
     default:
         return c->opts.elastic && vb_membership_frame(c, rank);
     }
@@ -305,7 +314,12 @@ static const char *take_payload(struct control *c, int rank)
         return fault;
     in->head_have = 0;
     in->head_len = WIRE_FRAME_HEAD;
-    return take_frame(c, rank) ? NULL : "the peer sent a frame out of order";
+    if (take_frame(c, rank))
+        return NULL;
+    return in->type == WIRE_RECORD
+               ? "the peer sent a record that is damaged, or for a file that is "
+                 "not its own"
+               : "the peer sent a frame out of order";
 }
 
 /* Reads once. Returns false if there was nothing to read, or with *why_p if the connection is
@@ -335,14 +349,15 @@ static bool read_some(struct control *c, int rank, const char **why_p)
     return true;
 }
 
-void vb_conn_read(struct control *c, int rank)
+/* max: number of reads, of which a frame takes two or three. */
+static void read_frames(struct control *c, int rank, int max)
 {
     struct conn *conn = &c->conns[rank];
     struct conn_in *in = &conn->in;
     const char *why = NULL;
     bool in_head;
 
-    while (conn->fd >= 0 && why == NULL) {
+    while (conn->fd >= 0 && why == NULL && max-- > 0) {
         in_head = in->head_have < in->head_len;
         if (!read_some(c, rank, &why))
             break;
@@ -358,4 +373,14 @@ void vb_conn_read(struct control *c, int rank)
     if (why != NULL)
         vb_conn_lose(c, rank, why);
     pthread_cond_broadcast(&c->changed);
+}
+
+void vb_conn_read(struct control *c, int rank)
+{
+    read_frames(c, rank, INT_MAX);
+}
+
+void vb_conn_read_some(struct control *c, int rank)
+{
+    read_frames(c, rank, READS_A_TURN);
 }

@@ -142,7 +142,7 @@ static void serve(struct control *c, uint64_t data)
         break;
     case OWNER_RANK:
         vb_conn_flush(c, number);
-        vb_conn_read(c, number);
+        vb_conn_read_some(c, number);
         break;
     case OWNER_PLACE:
         if (door->places[number].fd >= 0)
@@ -165,12 +165,16 @@ static bool may_end(struct control *c)
 /* Returns when the thread must wake at the latest. */
 static uint64_t work_due(struct control *c, uint64_t now)
 {
-    uint64_t wake, opens;
+    uint64_t wake, opens, due;
     int i;
 
     vb_watch(c, now);
     vb_pending_expire(c, now);
     wake = c->beat_ns;
+    due = vb_record_send_due(c, now);
+    wake = due < wake ? due : wake;
+    due = vb_clock_due(c, now);
+    wake = due < wake ? due : wake;
     for (i = 0; i < DOORS; i++) {
         opens = poll_door(c, &c->doors[i], now);
         wake = opens < wake ? opens : wake;
@@ -218,6 +222,8 @@ static void control_free(struct control *c)
         vb_door_close(&c->doors[i]);
     vb_fd_close(&c->wake_fd);
     vb_fd_close(&c->epoll_fd);
+    vb_clock_free(c);
+    vb_record_free(c);
     free(c->conns);
     free(c->table);
     pthread_cond_destroy(&c->changed);

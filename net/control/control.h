@@ -12,6 +12,7 @@
 #include "net/control/auth.h"
 #include "net/control/sock.h"
 #include "net/control/wire_member.h"
+#include "net/control/wire_record.h"
 
 #include <stdatomic.h>
 
@@ -161,5 +162,25 @@ void vb_control_joined(struct control *control); /* tells rank 0 that all connec
 /* Asks a peer for a heartbeat and waits a moment. Returns the seconds since the peer was heard, and
  * in *step_p the counter in its last heartbeat. */
 double vb_control_silence_s(struct control *control, int rank, uint64_t *step_p);
+
+/* ---- records (control_record.c) and clocks (control_clock.c) ----------------------------------
+ */
+
+/* See the functions of the same names in net/group/group_record.h. */
+void vb_control_offer_folder(struct control *control, const unsigned char token[VB_FOLDER_TOKEN]);
+bool vb_control_take_folder(struct control *control, unsigned char token_p[VB_FOLDER_TOKEN]);
+void vb_control_sees_folder(struct control *control, bool sees);
+void vb_control_record_rate(struct control *control, uint64_t bytes_per_s);
+vb_status vb_control_send_record(struct control *control, const char *file, const void *bytes,
+                                 size_t len_bytes);
+vb_status vb_control_end_records(struct control *control, uint64_t lost_bytes, uint64_t deadline);
+void vb_control_on_record(struct control *control, vb_record_fn fn, void *arg);
+vb_status vb_control_wait_records(struct control *control, uint64_t deadline);
+struct vb_record_stats vb_control_record_stats(struct control *control);
+
+vb_status vb_control_compare_clocks(struct control *control);
+void vb_control_compare_last(struct control *control, uint64_t deadline);
+int vb_control_exchanges(struct control *control, int rank,
+                         struct vb_clock_exchange out[VB_CLOCK_EXCHANGES]);
 
 #endif

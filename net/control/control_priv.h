@@ -106,6 +106,19 @@ struct conn_past {
     int process_fd; /* pidfd of the process that may still write; -1: none */
 };
 
+/* A limit in bytes a second. What was not used before may be used later, up to `most`. */
+struct rate {
+    double per_ns, most, left;
+    uint64_t at_ns; /* when `left` was computed; 0: never */
+};
+
+/* What rank 0 knows about the records of a peer. */
+struct conn_record {
+    bool told;      /* the peer was sent the token of the run folder */
+    uint32_t state; /* enum wire_records_state; 0: the peer has not answered */
+    struct rate in;
+};
+
 /* The slot of one peer, and the connection to it. */
 struct conn {
     int fd;          /* -1: not up */
@@ -124,6 +137,40 @@ struct conn {
     struct conn_end end;
     struct conn_join join;
     struct conn_past past;
+    struct conn_record record;
+};
+
+#define RECORD_FILES 64 /* files that a rank may send */
+
+/* Records that wait to be sent to rank 0, or what rank 0 does with those that come. */
+struct records {
+    uint64_t bytes_per_s;
+    struct vb_record_stats stats;
+    struct rate out;
+    unsigned char *queue; /* payloads, each after its length (4); NULL: nothing was sent yet */
+    size_t first, len;    /* where the oldest byte lies; number of bytes */
+    char (*files)[VB_RECORD_NAME_MAX + 1]; /* files that something was sent for */
+    int n_files;
+    unsigned char token[VB_FOLDER_TOKEN];
+    bool has_token; /* rank 0: it offers a folder; others: the token was not taken yet */
+    vb_record_fn fn;
+    void *arg;
+};
+
+/* Rank 0: the exchanges of times with a rank. It outlives the connection. */
+struct clock_peer {
+    uint32_t epoch;    /* of the rank; another rank in the slot begins anew */
+    bool waits;        /* a question is not answered yet */
+    uint64_t asked_ns; /* the time in the last question */
+    int burst;         /* number of questions that follow at once */
+    uint64_t interval_ns;
+    struct vb_clock_exchange list[VB_CLOCK_EXCHANGES]; /* the best one of each interval */
+    int n;
+};
+
+struct clocks {
+    struct clock_peer **peers; /* NULL: clocks are not compared, or not yet with this rank */
+    uint64_t next_ns;
 };
 
 /* A caller that has not proved the secret yet. */
@@ -184,6 +231,9 @@ struct control {
     bool complete;        /* all pairs of the ranks at the start are connected */
     char silent_text[48]; /* why a peer is lost whose host does not answer */
 
+    struct records records;
+    struct clocks clocks;
+
     _Atomic vb_status failed; /* set once, after `failure` was written */
     char failure[256];
 };
@@ -217,7 +267,8 @@ uint64_t vb_control_patient(const struct control *c, uint64_t ns);
 void vb_conn_init(struct conn *conn);
 void vb_conn_fini(struct conn *conn);
 void vb_conn_up(struct control *c, int rank, int fd, const struct auth_session *session);
-void vb_conn_read(struct control *c, int rank);
+void vb_conn_read(struct control *c, int rank);      /* reads until nothing is left */
+void vb_conn_read_some(struct control *c, int rank); /* lets a peer that floods not block others */
 void vb_conn_flush(struct control *c, int rank);
 vb_status vb_conn_send(struct control *c, int rank, uint16_t type, const void *payload,
                        size_t len_bytes);
@@ -249,6 +300,21 @@ const char *vb_watch_broken(struct control *c, int rank, int err); /* returns wh
 bool vb_watch_frame(struct control *c, int rank);
 /* A peer gives up. If all of this group are about to lose another rank, that is why. */
 void vb_watch_confirm(struct control *c);
+
+/* control_record.c. The first two return false if the protocol does not allow the frame, and when
+ * the next record may be sent. */
+bool vb_record_frame(struct control *c, int rank);
+uint64_t vb_record_send_due(struct control *c, uint64_t now);
+void vb_record_joined(struct control *c, int rank); /* rank 0: a joiner is a member now */
+void vb_record_free(struct control *c);
+bool vb_rate_take(struct rate *rate, double bytes, uint64_t now);
+uint64_t vb_rate_wait_ns(const struct rate *rate, double bytes);
+
+/* control_clock.c */
+bool vb_clock_frame(struct control *c, int rank);
+uint64_t vb_clock_due(struct control *c, uint64_t now);
+void vb_clock_add(struct clock_peer *peer, const struct vb_clock_exchange *x);
+void vb_clock_free(struct control *c);
 
 /* accept.c. The door takes over the descriptor. */
 bool vb_door_open(struct door *door, int listen_fd, int ranks);

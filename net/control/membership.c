@@ -403,6 +403,8 @@ bool vb_membership_frame(struct control *c, int rank)
         return take_admitted(c, rank);
     case WIRE_JOINED:
         stop_joining(c, rank);
+        if (c->opts.rank == 0)
+            vb_record_joined(c, rank);
         return c->opts.rank == 0;
     case WIRE_CARD:
         return take_card(c, conn);

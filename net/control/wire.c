@@ -140,6 +140,11 @@ static const struct {
     [WIRE_OFFER] = {WIRE_OFFER_BYTES, WIRE_OFFER_BYTES},
     [WIRE_DROPPED] = {0, 512},
     [WIRE_SILENT] = {WIRE_SILENT_BYTES, WIRE_SILENT_BYTES},
+    [WIRE_FOLDER] = {VB_FOLDER_TOKEN, VB_FOLDER_TOKEN},
+    [WIRE_RECORDS] = {WIRE_RECORDS_BYTES, WIRE_RECORDS_BYTES},
+    [WIRE_RECORD] = {WIRE_RECORD_BYTES_MIN, WIRE_RECORD_BYTES_MAX},
+    [WIRE_TIME_ASK] = {WIRE_TIME_ASK_BYTES, WIRE_TIME_ASK_BYTES},
+    [WIRE_TIME] = {WIRE_TIME_BYTES, WIRE_TIME_BYTES},
 };
 
 bool vb_wire_length_varies(uint16_t type)
@@ -153,7 +158,7 @@ bool vb_wire_frame_decode(const unsigned char in[WIRE_FRAME_HEAD], int world, ui
     uint32_t len = vb_wire_u32_decode(in);
     uint16_t type = u16_decode(in + 4);
 
-    if (type < WIRE_INFO || type > WIRE_SILENT || u16_decode(in + 6) != 0)
+    if (type < WIRE_INFO || type > WIRE_LAST || u16_decode(in + 6) != 0)
         return false;
     if (len < lengths[type].min || len > lengths[type].max ||
         (type == WIRE_TABLE && len != (uint32_t)world * WIRE_INFO_BYTES))

@@ -9,7 +9,7 @@
 #include "net/net.h"
 
 #define WIRE_MAGIC 0x4e425256u /* "VRBN" */
-#define WIRE_VERSION 3 /* also covers the notes of engine/, which have no version of their own */
+#define WIRE_VERSION 4 /* also covers the notes of engine/, which have no version of their own */
 
 #define WIRE_NONCE 32
 #define WIRE_PROOF 32
@@ -97,6 +97,14 @@ enum wire_type {
     /* Heartbeats (watch.c): */
     WIRE_ASK = 16,    /* asks for a heartbeat */
     WIRE_SILENT = 17, /* a rank that has not answered the sender, and for how many ms */
+
+    /* Records and clocks (wire_record.h): */
+    WIRE_FOLDER = 18,   /* rank 0 -> all: the token of the run folder */
+    WIRE_RECORDS = 19,  /* rank -> rank 0: whether the sender sees the folder, or has sent all */
+    WIRE_RECORD = 20,   /* rank -> rank 0: bytes for a file of the run folder */
+    WIRE_TIME_ASK = 21, /* rank 0 -> rank: the time of rank 0 */
+    WIRE_TIME = 22,     /* the answer: the time of rank 0 again, and two times of the sender */
+    WIRE_LAST = WIRE_TIME,
 };
 
 #define WIRE_SILENT_BYTES 8
@@ -106,6 +114,11 @@ enum wire_type {
 #define WIRE_CARD_BYTES 140
 #define WIRE_OFFER_BYTES 420
 #define WIRE_INFO_BYTES 256
+#define WIRE_RECORDS_BYTES 12
+#define WIRE_RECORD_BYTES_MIN 6
+#define WIRE_RECORD_BYTES_MAX (2 + VB_RECORD_NAME_MAX + VB_RECORD_BYTES_MAX)
+#define WIRE_TIME_ASK_BYTES 8
+#define WIRE_TIME_BYTES 24
 
 void vb_wire_frame_encode(uint32_t len_bytes, uint16_t type, unsigned char out[WIRE_FRAME_HEAD]);
 

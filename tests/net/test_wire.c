@@ -108,7 +108,7 @@ static void frames_are_bounded(void **state)
     assert_true(frame(WIRE_OFFER_BYTES, WIRE_OFFER, 3));
     assert_false(frame(WIRE_OFFER_BYTES + 1, WIRE_OFFER, 3));
     assert_true(frame(512, WIRE_DROPPED, 3));
-    assert_false(frame(0, WIRE_SILENT + 1, 3));
+    assert_false(frame(0, WIRE_LAST + 1, 3));
     assert_false(frame(0xffffffffu, WIRE_BLOB, 3));
     vb_wire_frame_encode(0, WIRE_BYE, head);
     head[7] = 1; /* this byte must be zero */
