@@ -103,7 +103,7 @@ static void store(struct part *p, const struct vb_trace_event *e, uint64_t ns)
 uint64_t vb_trace_add(const struct vb_trace_event *e)
 {
     bool instant = (e->kind & 15) == VB_TRACE_INSTANT;
-    uint64_t now = instant ? e->begin_ns : vb_clock_ns(), ns;
+    uint64_t now = instant ? e->begin_ns : vb_record_clock_ns(), ns;
     struct part *p = part_of(vb_trace_self);
 
     if (p == NULL)
@@ -130,7 +130,7 @@ bool vb_trace_count(bool counts)
     did = self->counts;
     self->counts = counts;
     if (counts)
-        atomic_compare_exchange_strong(&self->trace->since_ns, &never, vb_clock_ns());
+        atomic_compare_exchange_strong(&self->trace->since_ns, &never, vb_record_clock_ns());
     return did;
 }
 
@@ -283,7 +283,7 @@ struct vb_trace_sum vb_trace_sum(struct vb_trace *t, int op)
     int i, n = vb_trace_n_threads(t);
 
     if (op == VB_OP_ALL && since > 0)
-        sum = (struct vb_trace_sum){.calls = 1, .ns = vb_clock_ns() - since};
+        sum = (struct vb_trace_sum){.calls = 1, .ns = vb_record_clock_ns() - since};
     for (i = 0; i < n && op != VB_OP_ALL; i++) {
         sum.calls += atomic_load_explicit(&t->parts[i]->sums[op].calls, memory_order_relaxed);
         sum.ns += atomic_load_explicit(&t->parts[i]->sums[op].ns, memory_order_relaxed);

@@ -75,9 +75,9 @@ struct vb_trace_sum {
 /* ---- events ---------------------------------------------------------------------------------- */
 
 enum vb_trace_kind {
-    VB_TRACE_SPAN,    /* a call of a thread; calls of a thread nest */
-    VB_TRACE_LANE,    /* something that runs beside its thread, and beside others of its kind */
-    VB_TRACE_INSTANT, /* a moment */
+    VB_TRACE_SPAN,      /* a call of a thread; calls of a thread nest */
+    VB_TRACE_LANE,      /* something that runs beside its thread, and beside others of its kind */
+    VB_TRACE_INSTANT,   /* a moment */
     VB_TRACE_FROM = 16, /* added: arrows with this key begin here; otherwise they end here */
 };
 
@@ -123,7 +123,7 @@ extern _Thread_local struct vb_trace_thread *vb_trace_self; /* NULL: nothing is 
 /* Returns the time, or 0 if nothing is measured. */
 static inline uint64_t vb_trace_begin(void)
 {
-    return vb_trace_self == NULL ? 0 : vb_clock_ns();
+    return vb_trace_self == NULL ? 0 : vb_record_clock_ns();
 }
 
 /* The same for small parts of operations, which are not counted but are events of a trace. */
@@ -131,8 +131,9 @@ static inline uint64_t vb_trace_begin_part(void)
 {
     const struct vb_trace_thread *self = vb_trace_self;
 
-    return self == NULL || !atomic_load_explicit(self->on, memory_order_relaxed) ? 0
-                                                                                 : vb_clock_ns();
+    return self == NULL || !atomic_load_explicit(self->on, memory_order_relaxed)
+               ? 0
+               : vb_record_clock_ns();
 }
 
 /* Ends what began at `begin`; 0: does nothing. Returns the time, with which the next operation can

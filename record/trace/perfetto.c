@@ -9,10 +9,10 @@
 #include "record/trace/trace_out_priv.h"
 
 #define BUFFER 1024
-#define CLOCK_BOOT 6        /* the clock of a trace; its values are those of rank 0 */
-#define CLOCK_SEQUENCE 64   /* the first number of clocks that belong to a sequence */
-#define STATE_CLEARED 1     /* sequence_flags: what was stored before does not count */
-#define BYTES_NAME 1        /* number of the name "bytes" of an annotation */
+#define CLOCK_BOOT 6      /* the clock of a trace; its values are those of rank 0 */
+#define CLOCK_SEQUENCE 64 /* the first number of clocks that belong to a sequence */
+#define STATE_CLEARED 1   /* sequence_flags: what was stored before does not count */
+#define BYTES_NAME 1      /* number of the name "bytes" of an annotation */
 #define LABEL_OF(item) ((item)->label + 1)
 
 /* A message that is being built. Longer ones are cut: names are short. */

@@ -8,8 +8,8 @@
 #define NAMES_BYTES 32768
 
 static const struct vb_col event_cols[] = {
-    {"begin_ns", "ns", VB_COL_U64}, {"ns", "ns", VB_COL_U64},    {"bytes", "B", VB_COL_U64},
-    {"key", "-", VB_COL_U64},       {"op", "-", VB_COL_U32},     {"peer", "rank", VB_COL_I32},
+    {"begin_ns", "ns", VB_COL_U64}, {"ns", "ns", VB_COL_U64},  {"bytes", "B", VB_COL_U64},
+    {"key", "-", VB_COL_U64},       {"op", "-", VB_COL_U32},   {"peer", "rank", VB_COL_I32},
     {"thread", "-", VB_COL_U32},    {"kind", "-", VB_COL_U32},
 };
 
@@ -33,12 +33,13 @@ struct vb_trace_files {
     struct vb_recorder *rec;
     struct vb_trace *trace;
     int rank, threads;
-    char names[64], ops[64], events[64];
-    bool has_head, has_events;
+    char names[64];
+    bool has_head;
+    _Atomic bool ended;   /* the recorder has called the last tick */
     int n_ops, n_threads; /* that names.bin has */
     uint64_t lost, ticks;
     struct vb_trace_sum written[VB_TRACE_OPS];
-    struct vb_stream *stream; /* writes ops.bin */
+    struct vb_stream *ops, *events; /* events NULL: the trace has none */
     char text[NAMES_BYTES];
 };
 
@@ -80,8 +81,11 @@ static void write_names(struct vb_trace_files *f, bool last)
     for (i = f->n_threads; i < n_threads && at < room; i++)
         SAY(at, NAMES_BYTES, "thread\t%d\t%s\n", i, vb_trace_thread_name(f->trace, i));
     n_threads = i;
-    if (lost != f->lost)
+    if (lost != f->lost && (last || f->ticks % OPS_TICKS == 0)) {
         SAY(at, NAMES_BYTES, "lost\t%llu\n", (unsigned long long)lost);
+    } else {
+        lost = f->lost;
+    }
     if (last)
         SAY(at, NAMES_BYTES, "end\n");
     if (at == 0 || vb_recorder_append(f->rec, f->names, f->text, at) != VB_OK)
@@ -106,36 +110,22 @@ static void put_ops(struct vb_trace_files *f, uint64_t now_ns)
             continue;
         f->written[i] = sum;
         row = (struct vb_op_row){now_ns, (uint64_t)i, sum.calls, sum.ns, sum.bytes};
-        vb_stream_put(f->stream, &row);
+        vb_stream_put(f->ops, &row);
     }
 }
 
-static bool has_event_head(struct vb_trace_files *f)
-{
-    char head[VB_SERIES_HEAD_MAX];
-
-    if (!f->has_events)
-        f->has_events = vb_recorder_append(f->rec, f->events, head,
-                                           vb_series_head(&vb_kind_trace, head)) == VB_OK;
-    return f->has_events;
-}
-
-/* Events that the sink refuses for now stay in their ring; those that it loses are the recorder's
- * to count. */
-static void write_events(struct vb_trace_files *f)
+/* The events of all threads go to one file. */
+static void move_events(struct vb_trace_files *f)
 {
     int i, n_threads = vb_trace_n_threads(f->trace);
     const struct vb_trace_event *events;
-    vb_status st = VB_OK;
-    size_t n;
+    size_t k, n;
 
-    for (i = 0; i < n_threads; i++)
-        while ((events = vb_trace_peek(f->trace, i, &n)) != NULL && st != VB_AGAIN) {
-            if (!has_event_head(f))
-                return;
-            st = vb_recorder_append(f->rec, f->events, events, n * sizeof(*events));
-            if (st != VB_AGAIN)
-                vb_trace_take(f->trace, i, n);
+    for (i = 0; i < n_threads && f->events != NULL; i++)
+        while ((events = vb_trace_peek(f->trace, i, &n)) != NULL) {
+            for (k = 0; k < n; k++)
+                vb_stream_put(f->events, &events[k]);
+            vb_trace_take(f->trace, i, n);
         }
 }
 
@@ -143,16 +133,19 @@ static void tick(void *arg, uint64_t now_ns, bool last)
 {
     struct vb_trace_files *f = arg;
 
-    write_events(f);
+    move_events(f);
     if (last || f->ticks++ % OPS_TICKS == 0)
         put_ops(f, now_ns);
     write_names(f, last);
+    if (last)
+        atomic_store(&f->ended, true);
 }
 
-vb_status vb_trace_files_open(struct vb_recorder *rec, struct vb_trace *trace, int rank,
-                              int threads, struct vb_trace_files **files_p)
+vb_status vb_trace_files_open(struct vb_recorder *rec, struct vb_trace *trace, int n_events,
+                              int rank, int threads, struct vb_trace_files **files_p)
 {
     struct vb_trace_files *f = calloc(1, sizeof(*f));
+    char name[64];
     vb_status st;
 
     if (f == NULL)
@@ -162,9 +155,11 @@ vb_status vb_trace_files_open(struct vb_recorder *rec, struct vb_trace *trace, i
     f->rank = rank;
     f->threads = threads;
     snprintf(f->names, sizeof(f->names), "rank%d/names.bin", rank);
-    snprintf(f->ops, sizeof(f->ops), "rank%d/ops.bin", rank);
-    snprintf(f->events, sizeof(f->events), "rank%d/trace.bin", rank);
-    st = vb_recorder_stream(rec, f->ops, &vb_kind_ops, 4 * VB_TRACE_OPS, &f->stream);
+    snprintf(name, sizeof(name), "rank%d/ops.bin", rank);
+    st = vb_recorder_stream(rec, name, &vb_kind_ops, 4 * VB_TRACE_OPS, &f->ops);
+    snprintf(name, sizeof(name), "rank%d/trace.bin", rank);
+    if (st == VB_OK && n_events > 0)
+        st = vb_recorder_stream(rec, name, &vb_kind_trace, 2 * n_events, &f->events);
     if (st == VB_OK)
         st = vb_recorder_tick(rec, tick, f);
     if (st == VB_OK)
@@ -174,7 +169,11 @@ vb_status vb_trace_files_open(struct vb_recorder *rec, struct vb_trace *trace, i
     return st;
 }
 
-void vb_trace_files_free(struct vb_trace_files *f)
+bool vb_trace_files_free(struct vb_trace_files *f)
 {
-    free(f);
+    bool ended = f == NULL || atomic_load(&f->ended);
+
+    if (ended)
+        free(f);
+    return ended;
 }

@@ -23,12 +23,14 @@ extern const struct vb_series_kind vb_kind_trace, vb_kind_ops;
 
 struct vb_trace_files;
 
-/* Writes a trace to the files of a rank, in ticks of a recorder that has not been started. threads:
- * with which the rank computes. The caller frees the result after the recorder was closed, and the
- * trace after that. */
-vb_status vb_trace_files_open(struct vb_recorder *rec, struct vb_trace *trace, int rank,
-                              int threads, struct vb_trace_files **files_p);
-void vb_trace_files_free(struct vb_trace_files *files); /* accepts NULL */
+/* Writes a trace to the files of a rank, in ticks of a recorder that has not been started.
+ * n_events: as for vb_trace_create(). threads: with which the rank computes. */
+vb_status vb_trace_files_open(struct vb_recorder *rec, struct vb_trace *trace, int n_events,
+                              int rank, int threads, struct vb_trace_files **files_p);
+
+/* After the recorder was closed. Returns false if a slow disk still holds the recorder's thread:
+ * then nothing is freed, and the trace must stay, too. Accepts NULL. */
+bool vb_trace_files_free(struct vb_trace_files *files);
 
 /* ---- reading --------------------------------------------------------------------------------- */
 

@@ -18,12 +18,12 @@ enum vb_item_type { VB_ITEM_BEGIN = 1, VB_ITEM_END, VB_ITEM_INSTANT, VB_ITEM_COU
 struct vb_trace_item {
     enum vb_item_type type;
     uint64_t ns;
-    const char *name; /* of a begin or an instant */
-    uint32_t label;   /* the same for items of a track with the same name, from 0 */
-    uint64_t bytes;   /* 0: not told */
-    uint64_t arrow;   /* number of the first arrow that ends or begins here, from 1 */
+    const char *name;           /* of a begin or an instant */
+    uint32_t label;             /* the same for items of a track with the same name, from 0 */
+    uint64_t bytes;             /* 0: not told */
+    uint64_t arrow;             /* number of the first arrow that ends or begins here, from 1 */
     uint32_t n_arrows, n_ended; /* the first n_ended of n_arrows end here, the others begin */
-    double value; /* of a counter */
+    double value;               /* of a counter */
 };
 
 #define VB_TRACE_LABELS 4096 /* maximum number of labels of a track */

@@ -19,11 +19,11 @@ struct vb_trace_out {
     char path[4200], part[4240];
     int rank, track; /* of the items that follow */
     enum vb_track_kind kind;
-    uint32_t sequence;                     /* Perfetto: number of the track, from 1 */
-    uint64_t last_ns;                      /* Perfetto: times are stored as differences */
-    bool first;                            /* JSON: no comma is needed */
-    char track_name[96];                   /* JSON: the name of a counter */
-    unsigned char known[VB_TRACE_LABELS];  /* Perfetto: names that the track has stored */
+    uint32_t sequence;                    /* Perfetto: number of the track, from 1 */
+    uint64_t last_ns;                     /* Perfetto: times are stored as differences */
+    bool first;                           /* JSON: no comma is needed */
+    char track_name[96];                  /* JSON: the name of a counter */
+    unsigned char known[VB_TRACE_LABELS]; /* Perfetto: names that the track has stored */
 };
 
 extern const struct trace_format vb_trace_perfetto, vb_trace_json;
