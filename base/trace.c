@@ -55,6 +55,7 @@ static const struct {
     [VB_OP_SPARSE_ALLREDUCE] = {"collective", "sparse allreduce"},
     [VB_OP_WAIT] = {"wait", "wait for rank"},
     [VB_OP_WIRE] = {"comm", "wait for transfer"},
+    [VB_OP_IDLE] = {"wait", "wait"},
     [VB_OP_ARRIVED] = {"part", "arrival of rank"},
     [VB_OP_REDUCE] = {"part", "reduce"},
     [VB_OP_COPY] = {"part", "copy"},
@@ -109,7 +110,8 @@ uint64_t vb_trace_add(const struct vb_trace_event *e)
     if (p == NULL)
         return now;
     ns = now > e->begin_ns ? now - e->begin_ns : 0;
-    if (p->self.counts && !instant) {
+    if (!p->self.paused && !instant &&
+        atomic_load_explicit(&p->self.trace->since_ns, memory_order_relaxed) != 0) {
         grow(&p->sums[e->op].calls, 1);
         grow(&p->sums[e->op].ns, ns);
         grow(&p->sums[e->op].bytes, e->bytes);
@@ -119,19 +121,29 @@ uint64_t vb_trace_add(const struct vb_trace_event *e)
     return now;
 }
 
-bool vb_trace_count(bool counts)
+void vb_trace_past(int op, uint64_t ns, int peer, uint64_t key)
 {
-    struct vb_trace_thread *self = vb_trace_self;
-    uint64_t never = 0;
-    bool did;
+    const struct vb_trace_event e = {.begin_ns = vb_record_clock_ns() - ns,
+                                     .key = key,
+                                     .op = (uint32_t)op,
+                                     .peer = peer};
 
-    if (self == NULL)
-        return false;
-    did = self->counts;
-    self->counts = counts;
-    if (counts)
-        atomic_compare_exchange_strong(&self->trace->since_ns, &never, vb_record_clock_ns());
-    return did;
+    if (vb_trace_self != NULL)
+        (void)vb_trace_add(&e);
+}
+
+void vb_trace_count(struct vb_trace *t)
+{
+    uint64_t never = 0;
+
+    if (t != NULL)
+        atomic_compare_exchange_strong(&t->since_ns, &never, vb_record_clock_ns());
+}
+
+void vb_trace_pause(bool pause)
+{
+    if (vb_trace_self != NULL)
+        vb_trace_self->paused = pause;
 }
 
 /* ---- traces ---------------------------------------------------------------------------------- */
@@ -215,6 +227,8 @@ void vb_trace_attach(struct vb_trace *t, const char *thread)
     n = atomic_load(&t->n_parts);
     if (n < VB_TRACE_THREADS) {
         p = t->parts[n];
+        if (p->ring != NULL) /* its pages are made now, and not while the thread measures */
+            memset(p->ring, 0, (p->mask + 1) * sizeof(*p->ring));
         snprintf(p->name, sizeof(p->name), "%s", thread);
         atomic_store(&t->n_parts, n + 1);
     }

@@ -42,6 +42,7 @@ enum vb_op_id {
     VB_OP_SPARSE_ALLREDUCE,
     VB_OP_WAIT, /* for a rank that is late */
     VB_OP_WIRE, /* for bytes that are on their way */
+    VB_OP_IDLE, /* for whatever comes */
     VB_OP_ARRIVED,
     VB_OP_REDUCE,
     VB_OP_COPY,
@@ -114,7 +115,7 @@ struct vb_trace;
 struct vb_trace_thread {
     struct vb_trace *trace;
     const _Atomic bool *on; /* events are stored */
-    bool counts;            /* operations are counted */
+    bool paused;            /* operations are not counted */
     uint32_t index;
 };
 
@@ -162,6 +163,9 @@ static inline void vb_trace_end_with(uint64_t begin, int op, uint64_t bytes, int
         (void)vb_trace_add(&e);
 }
 
+/* Ends what began ns ago. */
+void vb_trace_past(int op, uint64_t ns, int peer, uint64_t key);
+
 /* Stores a moment, which is not counted. */
 static inline void vb_trace_moment(int op, int peer, uint64_t key)
 {
@@ -188,8 +192,11 @@ int vb_trace_op(struct vb_trace *trace, const struct vb_trace_op *op);
 
 void vb_trace_set(struct vb_trace *trace, bool on); /* events are stored from now on, or no more */
 
-/* Whether operations of the calling thread are counted from now on. Returns whether they were. */
-bool vb_trace_count(bool counts);
+/* From now on operations are counted. */
+void vb_trace_count(struct vb_trace *trace);
+
+/* While a thread is paused, its operations are not counted, but are still events. */
+void vb_trace_pause(bool pause);
 
 /* ---- reading, by one thread ------------------------------------------------------------------ */
 
