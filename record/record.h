@@ -6,6 +6,7 @@
 #define VB_RECORD_RECORD_H
 
 #include "record/clock.h"
+#include "record/folder/files.h"
 #include "record/folder/kinds.h"
 #include "record/folder/recorder.h"
 #include "record/folder/series.h"

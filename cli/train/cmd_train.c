@@ -137,7 +137,9 @@ static int fill_opts(const struct train_args *a, const struct vb_launch *launch,
     o->learn = a->learn;
     o->learn.rule = a->rule > 0 ? cli_train_rules[a->rule] : NULL;
     o->save = a->save;
-    o->run = (struct vb_train_run_opts){.dir = a->run, .append = a->save.resume};
+    o->run = (struct vb_train_run_opts){.dir = a->run,
+                                        .append = a->save.resume,
+                                        .record_mb_s = a->record_rate > 0 ? a->record_rate : 1e6};
     o->sums = a->sums;
     o->async = async_opts(a);
     o->place.threads = (int)a->threads;

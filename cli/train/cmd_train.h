@@ -11,7 +11,7 @@
 
 struct train_args {
     const char *data, *test_data;
-    double test_split;
+    double test_split, record_rate;
     int64_t input, features, seed, threads, eval_every, test_limit;
     struct vb_train_length_opts length;
     struct vb_train_learn_opts learn; /* without learn.rule, which is a text */

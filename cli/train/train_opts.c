@@ -91,6 +91,11 @@ static const struct vb_opt keep_opts[] = {
              "began"},
     {"run", VB_OPT_TEXT, FIELD(run), .arg = "DIR",
      .help = "write the result to DIR/run.json and the choice of kernels to DIR/plan"},
+    {"record-rate", VB_OPT_REAL, FIELD(record_rate), "1", .max = 10000, .arg = "MB/S",
+     .level = VB_OPT_MORE,
+     .help =
+         "with --run: a rank that does not see DIR sends its records to rank 0, at most so many "
+         "MB a second; what does not fit is lost and counted. 0: no limit"},
     {"plan", VB_OPT_TEXT, FIELD(plan), .arg = "FILE", .level = VB_OPT_MORE,
      .help = "read the choice of kernels from FILE, which --run has written; without it, the "
              "kernels are timed and the fastest are used"},

@@ -84,6 +84,8 @@ static vb_status serve_workers(struct async_server *srv, struct ps_server *s,
     if (st != VB_OK)
         return st;
     vb_ps_server_conclude(s);
+    if (srv->async->trainer->serves)
+        vb_train_record_close(srv->async->trainer); /* rank 0 waits for its last records */
     atomic_store(&srv->cpu_ns, s->stats.cpu_ns);
     st = vb_ps_server_finish(s);
     return st == VB_OK ? vb_ps_server_linger(s) : st;
@@ -110,6 +112,8 @@ vb_status vb_async_serve(struct async_server *srv, int number)
     atomic_store_explicit(&srv->ready, true, memory_order_release);
     if (a->trainer->serves)
         vb_train_record_group(a->trainer, group);
+    else
+        vb_group_sees_folder(group, true); /* the worker of this process has the records */
     if (st == VB_OK && a->trainer->serves)
         vb_place_leave(&a->trainer->place);
     if (st == VB_OK)

@@ -154,6 +154,9 @@ static vb_status finish(struct vb_async *a)
     st = vb_async_board_put_row(a->board, &row);
     if (st == VB_OK)
         st = vb_ps_worker_bye(a->worker);
+    if (vb_ship_sends(t->record.ship) && t->rank != 0)
+        vb_train_record_close(
+            t); /* rank 0 takes records until it reports, and does not wait then */
     return st == VB_OK ? vb_async_board_wait(a->board, &a->reports) : st;
 }
 

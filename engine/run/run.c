@@ -123,6 +123,10 @@ static vb_status work(struct vb_trainer *t, struct run_stop **stop_p,
         st = vb_async_collect(async, result);
     if (st == VB_OK)
         vb_train_warn(t, result);
+    if (st == VB_OK) {
+        vb_train_record_close(t); /* while the groups are open */
+        result->clocks = vb_ship_clocks(t->record.ship, &result->n_clocks);
+    }
     if (st == VB_OK && async != NULL)
         st = tell(t, result); /* if this fails, another worker reports the result */
     vb_async_leave(async, st);

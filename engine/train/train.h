@@ -9,6 +9,7 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "kernels/kernels.h"
 #include "net/net.h"
+#include "record/clock.h"
 
 enum vb_mode { VB_MODE_SYNC, VB_MODE_SINGLE, VB_MODE_ASYNC };
 
@@ -147,8 +148,9 @@ struct vb_train_save_opts {
 
 /* The run folder. */
 struct vb_train_run_opts {
-    const char *dir; /* NULL: nothing is kept */
-    bool append;     /* the records of an earlier run in this folder are continued */
+    const char *dir;    /* NULL: nothing is kept */
+    bool append;        /* the records of an earlier run in this folder are continued */
+    double record_mb_s; /* records that a rank which does not see the folder may send; 0: 1 */
 };
 
 /* Synchronous training: how gradients are summed over ranks. */
@@ -306,6 +308,12 @@ struct vb_bottleneck {
     char why[256];
 };
 
+/* The clock of a rank against that of rank 0. */
+struct vb_train_clock {
+    int rank;
+    struct vb_clock_fit fit;
+};
+
 /* The result of a run. It is the same on all ranks, except for reports and wall_s. Asynchronous
  * training: a worker that does not report fills in only its own row and samples, and the steps and
  * seconds that it knows of. */
@@ -347,6 +355,8 @@ struct vb_train_result {
                               training: those of this worker, not those of a worker that is gone */
     int n_evals;
     struct vb_bottleneck bottleneck;
+    struct vb_train_clock *clocks; /* on rank 0, with a run folder; NULL: none were compared */
+    int n_clocks;
 };
 
 /* ---- the run --------------------------------------------------------------------------------- */

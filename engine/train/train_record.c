@@ -63,6 +63,17 @@ static vb_status add_streams(struct vb_trainer *t)
     return st;
 }
 
+static vb_status open_ship(struct vb_trainer *t, struct vb_record_sink *sink_p)
+{
+    const struct vb_train_run_opts *run = &t->o->run;
+    struct vb_ship_opts opts = {.dir = run->dir,
+                                .append = run->append,
+                                .rank = t->rank,
+                                .bytes_per_s = (uint64_t)ceil(run->record_mb_s * 1e6)};
+
+    return vb_ship_open(&opts, &t->record.ship, sink_p);
+}
+
 vb_status vb_train_record_open(struct vb_trainer *t)
 {
     struct vb_trainer_record *r = &t->record;
@@ -74,8 +85,13 @@ vb_status vb_train_record_open(struct vb_trainer *t)
 
     if (t->eval_only)
         return VB_OK;
-    if (opts.dir == NULL)
+    if (t->o->group.world > 1 || t->joiner != NULL) {
+        st = open_ship(t, &opts.sink);
+        if (st != VB_OK)
+            return st;
+    } else if (opts.dir == NULL) {
         opts.sink.append = drop;
+    }
     pthread_mutex_init(&r->lock, NULL);
     r->has_lock = true;
     r->norm = NAN;
@@ -88,6 +104,10 @@ vb_status vb_train_record_open(struct vb_trainer *t)
     st = vb_recorder_open(&opts, &r->rec);
     if (st == VB_OK)
         st = add_streams(t);
+    if (st == VB_OK && r->ship != NULL && t->rank == 0)
+        st = vb_recorder_tick(r->rec, vb_ship_tick, r->ship);
+    if (!t->async) /* otherwise the group of workers and servers comes later */
+        vb_ship_attach(r->ship, r->group);
     return st == VB_OK ? vb_recorder_start(r->rec) : st;
 }
 
@@ -95,9 +115,12 @@ void vb_train_record_close(struct vb_trainer *t)
 {
     struct vb_trainer_record *r = &t->record;
 
-    if (r->rec != NULL)
-        r->lost = vb_recorder_close(r->rec);
+    if (r->rec == NULL)
+        return;
+    vb_ship_before_close(r->ship);
+    r->lost = vb_recorder_close(r->rec);
     r->rec = NULL;
+    vb_ship_after_close(r->ship);
 }
 
 void vb_train_record_free(struct vb_trainer *t)
@@ -105,6 +128,8 @@ void vb_train_record_free(struct vb_trainer *t)
     struct vb_trainer_record *r = &t->record;
 
     vb_train_record_close(t);
+    vb_ship_close(r->ship);
+    r->ship = NULL;
     free(r->waits_ns);
     r->waits_ns = NULL;
     if (r->has_lock)
@@ -119,6 +144,7 @@ void vb_train_record_group(struct vb_trainer *t, struct vb_group *group)
     pthread_mutex_lock(&t->record.lock);
     t->record.group = group;
     pthread_mutex_unlock(&t->record.lock);
+    vb_ship_attach(t->record.ship, group);
 }
 
 uint64_t vb_train_record_lost(const struct vb_trainer *t)

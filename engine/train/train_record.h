@@ -8,6 +8,7 @@
 #define VB_ENGINE_TRAIN_TRAIN_RECORD_H
 
 #include "net/net.h"
+#include "engine/train/train_ship.h"
 #include "record/record.h"
 
 #include <pthread.h>
@@ -15,7 +16,8 @@
 struct vb_trainer;
 
 struct vb_trainer_record {
-    struct vb_recorder *rec;         /* NULL: nothing is recorded */
+    struct vb_recorder *rec; /* NULL: nothing is recorded */
+    struct vb_ship *ship;    /* brings the rows to the folder; NULL: this is the only rank */
     struct vb_stream *steps, *evals; /* evals NULL: this rank never evaluates alone */
 
     /* Ticks run on the recorder's thread. A tick that uses the group holds the lock. */

@@ -320,5 +320,6 @@ void vb_train_result_fini(struct vb_train_result *result)
     free(result->faults);
     free(result->evals);
     free(result->plan);
+    free(result->clocks);
     memset(result, 0, sizeof(*result));
 }

@@ -171,8 +171,8 @@ void vb_control_offer_folder(struct control *control, const unsigned char token[
 bool vb_control_take_folder(struct control *control, unsigned char token_p[VB_FOLDER_TOKEN]);
 void vb_control_sees_folder(struct control *control, bool sees);
 void vb_control_record_rate(struct control *control, uint64_t bytes_per_s);
-vb_status vb_control_send_record(struct control *control, const char *file, const void *bytes,
-                                 size_t len_bytes);
+vb_status vb_control_send_record(struct control *control, const char *file, bool first,
+                                 const void *bytes, size_t len_bytes);
 vb_status vb_control_end_records(struct control *control, uint64_t lost_bytes, uint64_t deadline);
 void vb_control_on_record(struct control *control, vb_record_fn fn, void *arg);
 vb_status vb_control_wait_records(struct control *control, uint64_t deadline);

@@ -140,8 +140,6 @@ struct conn {
     struct conn_record record;
 };
 
-#define RECORD_FILES 64 /* files that a rank may send */
-
 /* Records that wait to be sent to rank 0, or what rank 0 does with those that come. */
 struct records {
     uint64_t bytes_per_s;
@@ -149,8 +147,6 @@ struct records {
     struct rate out;
     unsigned char *queue; /* payloads, each after its length (4); NULL: nothing was sent yet */
     size_t first, len;    /* where the oldest byte lies; number of bytes */
-    char (*files)[VB_RECORD_NAME_MAX + 1]; /* files that something was sent for */
-    int n_files;
     unsigned char token[VB_FOLDER_TOKEN];
     bool has_token; /* rank 0: it offers a folder; others: the token was not taken yet */
     vb_record_fn fn;

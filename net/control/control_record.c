@@ -77,7 +77,8 @@ static void tell(struct control *c, int rank)
         vb_conn_send(c, rank, WIRE_FOLDER, c->records.token, VB_FOLDER_TOKEN) != VB_OK)
         return;
     conn->record.told = true;
-    conn->record.state = 0;
+    if (conn->record.state == WIRE_RECORDS_END) /* of an earlier use of this group */
+        conn->record.state = 0;
 }
 
 void vb_control_offer_folder(struct control *c, const unsigned char token[VB_FOLDER_TOKEN])
@@ -136,22 +137,7 @@ static bool queue_open(struct records *r)
 {
     if (r->queue == NULL)
         r->queue = malloc(QUEUE_BYTES);
-    if (r->files == NULL)
-        r->files = malloc(RECORD_FILES * sizeof(*r->files));
-    return r->queue != NULL && r->files != NULL;
-}
-
-/* Returns whether a file was sent before; *known_p false: there are too many files. */
-static bool is_begun(struct records *r, const char *file, bool *known_p)
-{
-    int i;
-
-    *known_p = true;
-    for (i = 0; i < r->n_files; i++)
-        if (strcmp(r->files[i], file) == 0)
-            return true;
-    *known_p = r->n_files < RECORD_FILES;
-    return false;
+    return r->queue != NULL;
 }
 
 static vb_status enqueue(struct control *c, const struct wire_record *record)
@@ -168,8 +154,6 @@ static vb_status enqueue(struct control *c, const struct wire_record *record)
     len = vb_wire_record_encode(record, r->queue + r->first + r->len + 4);
     vb_wire_u32_encode((uint32_t)len, r->queue + r->first + r->len);
     r->len += 4 + len;
-    if (record->first)
-        memcpy(r->files[r->n_files++], record->file, sizeof(record->file));
     return VB_OK;
 }
 
@@ -207,10 +191,9 @@ uint64_t vb_record_send_due(struct control *c, uint64_t now)
 }
 
 /* The caller holds the lock. */
-static vb_status send_record(struct control *c, struct wire_record *record)
+static vb_status send_record(struct control *c, const struct wire_record *record)
 {
     struct records *r = &c->records;
-    bool known;
     vb_status st;
 
     if (c->conns[0].fd < 0)
@@ -219,18 +202,15 @@ static vb_status send_record(struct control *c, struct wire_record *record)
         return VB_ERR_NO_MEMORY;
     if (r->out.per_ns == 0)
         rate_set(&r->out, bytes_per_s(c), bytes_per_s(c) / 4);
-    record->first = !is_begun(r, record->file, &known);
-    if (!known)
-        return VB_ERR_USAGE;
     st = enqueue(c, record);
     (void)vb_record_send_due(c, vb_clock_ns());
     return st;
 }
 
-vb_status vb_control_send_record(struct control *c, const char *file, const void *bytes,
+vb_status vb_control_send_record(struct control *c, const char *file, bool first, const void *bytes,
                                  size_t len_bytes)
 {
-    struct wire_record record = {.bytes = bytes, .len_bytes = len_bytes};
+    struct wire_record record = {.first = first, .bytes = bytes, .len_bytes = len_bytes};
     bool waits;
     vb_status st;
 
@@ -256,8 +236,6 @@ vb_status vb_control_end_records(struct control *c, uint64_t lost_bytes, uint64_
            atomic_load_explicit(&c->failed, memory_order_relaxed) == VB_OK)
         if (!vb_control_wait_change(c, deadline))
             st = VB_ERR_TIMEOUT;
-    /* Another use of this group begins its files anew. */
-    c->records.n_files = 0;
     c->records.len = c->records.first = 0;
     if (say(c, WIRE_RECORDS_END, lost_bytes) != VB_OK)
         st = VB_ERR_PEER;
@@ -303,7 +281,7 @@ static bool take_state(struct control *c, int rank)
     struct conn *conn = &c->conns[rank];
     struct wire_records r;
 
-    if (c->opts.rank != 0 || !conn->record.told || !vb_wire_records_decode(conn->in.payload, &r))
+    if (c->opts.rank != 0 || !vb_wire_records_decode(conn->in.payload, &r))
         return false;
     conn->record.state = r.state;
     if (r.state == WIRE_RECORDS_END)
@@ -364,5 +342,4 @@ struct vb_record_stats vb_control_record_stats(struct control *c)
 void vb_record_free(struct control *c)
 {
     free(c->records.queue);
-    free(c->records.files);
 }

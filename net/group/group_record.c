@@ -25,10 +25,10 @@ void vb_group_record_rate(struct vb_group *g, uint64_t bytes_per_s)
     vb_control_record_rate(g->control, bytes_per_s);
 }
 
-vb_status vb_group_send_record(struct vb_group *g, const char *file, const void *bytes,
+vb_status vb_group_send_record(struct vb_group *g, const char *file, bool first, const void *bytes,
                                size_t len_bytes)
 {
-    return vb_control_send_record(g->control, file, bytes, len_bytes);
+    return vb_control_send_record(g->control, file, first, bytes, len_bytes);
 }
 
 vb_status vb_group_end_records(struct vb_group *g, uint64_t lost_bytes, uint64_t deadline)

@@ -35,10 +35,11 @@ void vb_group_sees_folder(struct vb_group *group, bool sees);
 void vb_group_record_rate(struct vb_group *group, uint64_t bytes_per_s);
 
 /* Sends bytes to rank 0, which appends them to a file: "rankR/NAME.bin" or "rankR/log.txt", R being
- * this rank. All bytes of a call arrive together or not at all. VB_AGAIN: the queue is full, and
- * nothing was taken. VB_ERR_PEER: rank 0 is gone, and the bytes are lost. */
-vb_status vb_group_send_record(struct vb_group *group, const char *file, const void *bytes,
-                               size_t len_bytes);
+ * this rank. first: these are the first bytes of the file. All bytes of a call arrive together or
+ * not at all. VB_AGAIN: the queue is full, and nothing was taken. VB_ERR_PEER: rank 0 is gone, and
+ * the bytes are lost. */
+vb_status vb_group_send_record(struct vb_group *group, const char *file, bool first,
+                               const void *bytes, size_t len_bytes);
 
 /* Waits until the queue is empty, and tells rank 0 that no more records come. lost_bytes: what this
  * rank could not send. Fails silently if rank 0 is gone, or after the deadline. */
@@ -46,9 +47,8 @@ vb_status vb_group_end_records(struct vb_group *group, uint64_t lost_bytes, uint
 
 /* Rank 0: the function that takes records. The control thread calls it, under a lock: it must copy
  * the bytes, must not wait and must call no function of the group. It returns false if it has no
- * room; the record is then dropped and counted. first: the first bytes of this file that this rank
- * has sent since it joined. NULL: records are dropped. When the call returns, the former function
- * no longer runs. */
+ * room; the record is then dropped and counted. NULL: records are dropped. When the call returns,
+ * the former function no longer runs. */
 typedef bool (*vb_record_fn)(void *arg, int rank, const char *file, bool first, const void *bytes,
                              size_t len_bytes);
 void vb_group_on_record(struct vb_group *group, vb_record_fn fn, void *arg);

@@ -12,6 +12,7 @@
 #define STREAMS_MAX 64
 #define TICKS_MAX 8
 #define CLOSE_MS 2000
+#define LAST_MS 1500 /* how long the last rows are offered to a sink that is full */
 
 struct vb_stream {
     struct vb_recorder *rec;
@@ -171,9 +172,11 @@ static vb_status write_head(struct vb_stream *s)
     return st;
 }
 
-/* Writes the rows of a ring, in two parts if they wrap around. */
-static void write_rows(struct vb_stream *s)
+/* Writes the rows of a ring, in parts if they wrap around or are too many for the sink. Returns
+ * false if the sink is full. */
+static bool write_rows(struct vb_stream *s)
 {
+    size_t most = s->rec->sink.max_bytes / s->kind->row_bytes;
     uint64_t put = atomic_load_explicit(&s->put, memory_order_acquire);
     uint64_t taken = atomic_load_explicit(&s->taken, memory_order_relaxed), n, at;
     vb_status st;
@@ -181,16 +184,36 @@ static void write_rows(struct vb_stream *s)
     while (taken < put) {
         at = taken & s->mask;
         n = put - taken < s->mask + 1 - at ? put - taken : s->mask + 1 - at;
+        if (most > 0 && n > most)
+            n = most;
         st = write_head(s);
         if (st == VB_OK)
             st = vb_recorder_append(s->rec, s->file, s->ring + at * s->kind->row_bytes,
                                     n * s->kind->row_bytes);
         if (st == VB_AGAIN)
-            return;
+            return false;
         if (st != VB_OK)
             atomic_fetch_add_explicit(&s->lost, n, memory_order_relaxed);
         taken += n;
         atomic_store_explicit(&s->taken, taken, memory_order_release);
+    }
+    return true;
+}
+
+/* Writes the rows of all streams; the last ones again and again while the sink is full. */
+static void write_all(struct vb_recorder *rec, bool last)
+{
+    uint64_t until = vb_clock_ns() + LAST_MS * UINT64_C(1000000);
+    const struct timespec nap = {.tv_nsec = 5000000};
+    bool full;
+    int i;
+
+    for (;;) {
+        for (i = 0, full = false; i < rec->n_streams; i++)
+            full = !write_rows(rec->streams[i]) || full;
+        if (!full || !last || vb_clock_ns() >= until)
+            return;
+        nanosleep(&nap, NULL);
     }
 }
 
@@ -224,9 +247,8 @@ static void *recorder_main(void *arg)
             next = now;
         last = wait_tick(rec, next);
         for (i = 0; i < rec->n_ticks; i++)
-            rec->ticks[i].fn(rec->ticks[i].arg, vb_clock_ns(), last);
-        for (i = 0; i < rec->n_streams; i++)
-            write_rows(rec->streams[i]);
+            rec->ticks[i].fn(rec->ticks[i].arg, vb_record_clock_ns(), last);
+        write_all(rec, last);
     } while (!last);
     pthread_mutex_lock(&rec->lock);
     rec->ended = true;

@@ -21,6 +21,7 @@ struct vb_record_sink {
     vb_status (*append)(void *arg, const char *file, const void *bytes, size_t len_bytes);
     void (*close)(void *arg);
     void *arg;
+    size_t max_bytes; /* of one append of rows; 0: no limit */
 };
 
 struct vb_recorder_opts {
@@ -45,7 +46,8 @@ vb_status vb_recorder_stream(struct vb_recorder *rec, const char *file,
                              const struct vb_series_kind *kind, int ring_rows,
                              struct vb_stream **stream_p);
 
-/* Adds a function that the thread calls at every tick, before it writes. last: no call follows.
+/* Adds a function that the thread calls at every tick, before it writes. now_ns: the time of
+ * vb_record_clock_ns(). last: no call follows.
  * Before vb_recorder_start(). */
 typedef void (*vb_tick_fn)(void *arg, uint64_t now_ns, bool last);
 vb_status vb_recorder_tick(struct vb_recorder *rec, vb_tick_fn fn, void *arg);

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * How the records of a rank get to the run folder. Rank 0 writes to it. Other ranks look for a
+ * token file that rank 0 has put there: those that find it write their files themselves, the others
+ * send their rows to rank 0, which appends them to the same files. All of that is done by the
+ * recorder's thread and the control plane; training never waits for it.
+ */
+#ifndef VB_ENGINE_TRAIN_TRAIN_SHIP_H
+#define VB_ENGINE_TRAIN_TRAIN_SHIP_H
+
+#include "net/net.h"
+#include "record/record.h"
+
+struct vb_ship;
+
+struct vb_ship_opts {
+    const char *dir; /* run folder; NULL: this rank keeps no records */
+    bool append;     /* files that exist are continued */
+    int rank;
+    uint64_t bytes_per_s; /* that this rank sends, or that rank 0 accepts from each rank; 0: 1 MB */
+};
+
+/* Makes the sink for the recorder of this rank. The sink and the caller both hold the ship, and
+ * both close it. */
+vb_status vb_ship_open(const struct vb_ship_opts *opts, struct vb_ship **ship_p,
+                       struct vb_record_sink *sink_p);
+void vb_ship_close(struct vb_ship *ship);
+
+/* The tick of rank 0's recorder, which writes what other ranks have sent. A vb_tick_fn. */
+void vb_ship_tick(void *ship, uint64_t now_ns, bool last);
+
+/* The group over which records are sent from now on. NULL: there is none; rows wait. */
+void vb_ship_attach(struct vb_ship *ship, struct vb_group *group);
+
+/* Returns whether this rank needs rank 0 to write its records, or does not know yet. */
+bool vb_ship_sends(struct vb_ship *ship);
+
+/* The end of a run, in this order: rank 0 waits until the other ranks have sent everything, and
+ * compares clocks once more; the recorder is closed; other ranks tell rank 0 that they have sent
+ * everything. Both wait for no longer than two seconds, and not at all if the group has failed. */
+void vb_ship_before_close(struct vb_ship *ship);
+void vb_ship_after_close(struct vb_ship *ship);
+
+/* Rank 0, after vb_ship_before_close(): the fits of all clocks, and their number. The caller frees
+ * the list. NULL: nothing was compared. */
+struct vb_train_clock *vb_ship_clocks(struct vb_ship *ship, int *n_p);
+
+/* Rank 0: fits the clocks of all ranks that were compared so far, and logs them (train_clock.c). */
+struct vb_train_clock *vb_train_fit_clocks(struct vb_group *group, int *n_p);
+
+struct vb_record_stats vb_ship_stats(struct vb_ship *ship);
+
+#endif
