@@ -52,6 +52,13 @@ void vb_log_set_level(enum vb_level level);
 void vb_log_set_rank(int rank); /* -1: this thread belongs to no rank */
 int vb_log_rank(void);          /* returns the rank of the calling thread */
 
+/* Returns the first error that this process has logged, without its prefix; "": none. */
+#define VB_FIRST_ERROR 512
+const char *vb_log_first_error(void);
+
+/* From now on each line is also written to fd, as long as that succeeds; -1: no more. */
+void vb_log_copy_to(int fd);
+
 /* Writes one line to standard error: level, folder and file, rank, message. Keeps errno. */
 void vb_log(enum vb_level level, const char *file, const char *fmt, ...) VB_PRINTF(3, 4);
 
@@ -166,6 +173,19 @@ vb_status vb_opts_parse(struct vb_opts *opts, const struct vb_opt_group *groups,
 
 /* After vb_opts_parse(): true if the command line or the environment gave the option a value. */
 bool vb_opts_given(const struct vb_opts *opts, const char *name);
+
+/* The value of an option, and where it comes from. */
+struct vb_opt_value {
+    const char *name;
+    const char *text;   /* as the command line takes it; NULL: a text that was not given */
+    const char *source; /* "default", "environment", "command line" */
+    bool given;         /* the source is not the default */
+    char buf[64];
+};
+
+/* After vb_opts_parse(): fills in the option with this index, from 0 on. Returns false if there is
+ * none. */
+bool vb_opts_at(const struct vb_opts *opts, int index, struct vb_opt_value *value_p);
 
 /* Prints the list of options; with all, also the VB_OPT_MORE options and the names of environment
  * variables. Returns the number of options that only --help-all shows. */
@@ -429,6 +449,19 @@ void vb_json_text(struct vb_json *json, const char *key, const char *text); /* N
 
 /* Prints the value on one line. Keys keep the order in which they were added. */
 vb_status vb_json_print(const struct vb_json *json, FILE *out);
+
+/* Reads a file of one JSON value, of at most 64 MB. On failure logs the file and, if it is not
+ * JSON, the line; returns NULL. The caller destroys the value. */
+struct vb_json *vb_json_read(const char *path);
+
+/* Find a value by its keys from the root on, such as "run.ranks.0.host"; a number is the place in
+ * an array. A value that is missing or has another type is NULL, NAN, or -1. */
+const char *vb_json_get_text(const struct vb_json *json, const char *keys);
+double vb_json_get_real(const struct vb_json *json, const char *keys);
+int vb_json_get_count(const struct vb_json *json, const char *keys); /* of an array */
+
+/* Replaces a text in an object of a value that was read. */
+void vb_json_set_text(struct vb_json *json, const char *object, const char *key, const char *text);
 
 /* Returns the name and version of the JSON library in use. */
 const char *vb_json_library(void);

@@ -9,8 +9,11 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define DEPTH_MAX 16
+#define READ_MAX (64 << 20)
+#define KEY_MAX 64
 
 struct vb_json {
     json_t *root;
@@ -133,6 +136,81 @@ vb_status vb_json_print(const struct vb_json *json, FILE *out)
     if (json_dumpf(json->root, out, flags) != 0 || fputc('\n', out) == EOF || fflush(out) != 0)
         return vb_err_sys("cannot write the JSON output");
     return VB_OK;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+struct vb_json *vb_json_read(const char *path)
+{
+    struct vb_json *json = vb_json_create();
+    struct stat info;
+    json_error_t error;
+
+    if (json == NULL || stat(path, &info) != 0) {
+        vb_err_sys("cannot read %s", path);
+        goto failed;
+    }
+    if (!S_ISREG(info.st_mode) || info.st_size > READ_MAX) {
+        vb_err(VB_ERR_INPUT, "cannot read %s: it is not a file, or has more than %d MB", path,
+               READ_MAX >> 20);
+        goto failed;
+    }
+    json->root = json_load_file(path, 0, &error);
+    if (json->root != NULL)
+        return json;
+    vb_err(VB_ERR_INPUT, "%s: line %d, byte %d: %s", path, error.line, error.position, error.text);
+failed:
+    vb_json_destroy(json);
+    return NULL;
+}
+
+/* Returns the value at keys, borrowed, or NULL. */
+static json_t *find(const struct vb_json *json, const char *keys)
+{
+    json_t *value = json != NULL ? json->root : NULL;
+    char key[KEY_MAX], *end;
+    size_t len, at;
+
+    for (; value != NULL && *keys != '\0'; keys += len + (keys[len] == '.')) {
+        len = strcspn(keys, ".");
+        if (len >= sizeof(key))
+            return NULL;
+        memcpy(key, keys, len);
+        key[len] = '\0';
+        at = strtoul(key, &end, 10);
+        value = json_is_array(value) ? (*end == '\0' ? json_array_get(value, at) : NULL)
+                                     : json_object_get(value, key);
+    }
+    return value;
+}
+
+const char *vb_json_get_text(const struct vb_json *json, const char *keys)
+{
+    return json_string_value(find(json, keys));
+}
+
+double vb_json_get_real(const struct vb_json *json, const char *keys)
+{
+    const json_t *value = find(json, keys);
+
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+int vb_json_get_count(const struct vb_json *json, const char *keys)
+{
+    const json_t *value = find(json, keys);
+
+    return json_is_array(value) ? (int)json_array_size(value) : -1;
+}
+
+void vb_json_set_text(struct vb_json *json, const char *object, const char *key, const char *text)
+{
+    json_t *parent = find(json, object), *value = json_string(text);
+
+    if (value == NULL)
+        value = plain_text(text);
+    if (!json_is_object(parent) || json_object_set_new(parent, key, value) != 0)
+        json->failed = true;
 }
 
 const char *vb_json_library(void)

@@ -18,6 +18,13 @@
 static _Atomic int log_level = VB_LEVEL_WARN;
 static _Thread_local int log_rank = -1;
 
+/* The first error of this process, cut, for those who must say later why it failed. */
+static char first_error[VB_FIRST_ERROR];
+static atomic_flag error_taken = ATOMIC_FLAG_INIT;
+static _Atomic bool has_error;
+
+static _Atomic int copy_fd = -1; /* lines are also written here; -1: nowhere */
+
 static const char *const level_names[] = {"error", "warn", "info", "debug", "trace"};
 
 void vb_log_set_level(enum vb_level level)
@@ -55,15 +62,34 @@ static size_t VB_PRINTF(3, 4) append(char *line, size_t len, const char *fmt, ..
     return len;
 }
 
+static void keep_first_error(const char *text, size_t len)
+{
+    if (atomic_flag_test_and_set(&error_taken))
+        return;
+    snprintf(first_error, sizeof(first_error), "%.*s", (int)len, text);
+    atomic_store_explicit(&has_error, true, memory_order_release);
+}
+
+const char *vb_log_first_error(void)
+{
+    /* pairs with the release in keep_first_error() */
+    return atomic_load_explicit(&has_error, memory_order_acquire) ? first_error : "";
+}
+
+void vb_log_copy_to(int fd)
+{
+    atomic_store(&copy_fd, fd);
+}
+
 /* Prints a prefix, such as "error net/tcp/tcp rank 2: " for "net/tcp/tcp.c", the message and, if
  * reason is not NULL, ": reason". */
 static void VB_PRINTF(3, 0)
     log_v(enum vb_level level, const char *file, const char *fmt, va_list args, const char *reason)
 {
     const char *dot;
-    int stem, saved = errno;
+    int stem, saved = errno, copy = atomic_load_explicit(&copy_fd, memory_order_relaxed);
     char line[LINE_MAX_BYTES];
-    size_t len;
+    size_t len, begin;
 
     if ((int)level > atomic_load_explicit(&log_level, memory_order_relaxed))
         return;
@@ -72,12 +98,16 @@ static void VB_PRINTF(3, 0)
     len = append(line, 0, "%s %.*s", level_names[level], stem, file);
     if (log_rank >= 0)
         len = append(line, len, " rank %d", log_rank);
-    len = append(line, len, ": ");
+    len = begin = append(line, len, ": ");
     len = append_v(line, len, fmt, args);
     if (reason != NULL)
         len = append(line, len, ": %s", reason);
+    if (level == VB_LEVEL_ERROR)
+        keep_first_error(line + begin, len - begin);
     line[len++] = '\n';
     (void)vb_write_all(STDERR_FILENO, line, len); /* a failure cannot be reported anywhere */
+    if (copy >= 0)
+        (void)vb_write_all(copy, line, len);
     errno = saved;
 }
 

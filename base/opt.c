@@ -523,6 +523,8 @@ static void value_text(const struct found *f, char *out, size_t size)
     case VB_OPT_REAL:
         memcpy(&real, field(f), sizeof(real));
         snprintf(out, size, "%.10g", real);
+        if (strtod(out, NULL) != real) /* the text must give the same number again */
+            snprintf(out, size, "%.17g", real);
         return;
     case VB_OPT_CHOICE:
         memcpy(&choice, field(f), sizeof(choice));
@@ -540,6 +542,25 @@ bool vb_opts_given(const struct vb_opts *opts, const char *name)
     struct found f;
 
     return option_named(opts, name, strlen(name), &f) && opts->source[f.index] != SOURCE_DEFAULT;
+}
+
+bool vb_opts_at(const struct vb_opts *opts, int index, struct vb_opt_value *value_p)
+{
+    const char *text;
+    struct found f;
+
+    if (!option_at(opts->groups, opts->n_groups, index, &f))
+        return false;
+    value_p->name = f.opt->name;
+    value_p->source = source_names[opts->source[index]];
+    value_p->given = opts->source[index] != SOURCE_DEFAULT;
+    value_text(&f, value_p->buf, sizeof(value_p->buf));
+    value_p->text = value_p->buf;
+    if (f.opt->type == VB_OPT_TEXT) {
+        memcpy(&text, field(&f), sizeof(text));
+        value_p->text = text;
+    }
+    return true;
 }
 
 void vb_opts_dump(const struct vb_opts *opts, const char *command)

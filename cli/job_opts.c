@@ -249,6 +249,7 @@ int cli_job_place(const struct cli_command *command, struct cli_job *job, struct
     if (job->hosts != NULL)
         rank.root = NULL; /* the launcher passes --root on to the ranks */
     st = find_launch(&rank, launch, &ours);
+    job->ours = ours;
     if (st != VB_OK)
         return cli_exit_code(st);
     why = contradiction(&rank, launch);
@@ -275,6 +276,10 @@ bool cli_job_launch(struct cli_job *job, const struct vb_launch *launch,
     struct vb_supervise_opts o = {
         .argv = job->argv,
         .logs = job->logs,
+        .run = job->run,
+        .append = job->append,
+        .why = job->why,
+        .why_size = sizeof(job->why),
         .outlive = job->outlive,
         .vital = job->vital,
         .vital_end = job->vital_end,

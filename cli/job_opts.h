@@ -18,6 +18,10 @@ struct cli_job {
     int64_t timeout_s;
     double patience;
     const char *root, *secret_file, *run_id, *logs;
+    const char *run; /* set by the command: run folder, for logs without --logs; NULL: none */
+    bool append;     /* set by the command: the logs in the run folder are continued */
+    bool ours;       /* set by cli_job_place(): our own supervisor has started this process */
+    char why[512];   /* set by cli_job_launch(): why the job has failed */
     int transport;
     const char *device, *bind;
     int spin;

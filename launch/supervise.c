@@ -288,6 +288,8 @@ static vb_status job_init(struct job *job, const struct vb_supervise_opts *o)
         .all_out = o->outlive,
         .shows = o->hosts == NULL && isatty(STDERR_FILENO) == 1,
         .logs = o->logs,
+        .run = o->run,
+        .append = o->append,
         .hello_fn = o->hosts != NULL ? take_hello : NULL,
         .hello_arg = job,
     };
@@ -362,6 +364,8 @@ vb_status vb_supervise(const struct vb_supervise_opts *o, int *exit_code_p)
         job.exit_code = 1; /* no worker is left that could have printed the result */
     if (st == VB_OK)
         *exit_code_p = job.exit_code;
+    if (st == VB_OK && o->why != NULL)
+        snprintf(o->why, o->why_size, "%s", vb_relay_said(job.relay));
     job_fini(&job);
     return st;
 }

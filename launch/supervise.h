@@ -44,6 +44,10 @@ struct vb_supervise_opts {
     char *const *argv;   /* arguments of every rank: the program's name first, NULL last */
     int grace_ms;        /* time between the stages of ending a job; 0: 2 s */
     const char *logs; /* folder for rank-0.log and so on, created if it is missing; NULL: no logs */
+    const char *run;  /* without logs: run folder for rank0/log.txt and so on; NULL: no logs */
+    bool append;      /* the logs of an earlier run in the run folder are continued */
+    char *why;        /* receives, cut to why_size bytes, why the job has failed; may be NULL */
+    size_t why_size;
 
     const struct vb_hosts *hosts; /* program is then a path on these hosts; NULL: this host */
     const char *ssh;  /* command that starts a remote shell; NULL: ssh without prompts */

@@ -168,6 +168,8 @@ struct vb_relay_opts {
     bool all_out;     /* standard output of all ranks, not only of rank 0, is passed on unchanged */
     bool shows;       /* lines that begin with VB_WIPE_LINE are progress, for a terminal */
     const char *logs; /* folder of the logs, borrowed; NULL: no logs */
+    const char *run;  /* run folder, for logs if there is no folder of logs, borrowed; or NULL */
+    bool append;      /* logs in the run folder are continued */
 
     /* Finds the hello with which the standard output of every rank begins. The hello is not passed
      * on; lines before it go to standard error. NULL: there is no hello. */
@@ -197,6 +199,7 @@ const char *vb_relay_last_line(struct vb_relay *relay, int rank);
 
 /* Queues a line of the supervisor itself, in the format of the log, between lines of the ranks. */
 void vb_relay_say(struct vb_relay *relay, const char *fmt, ...) VB_PRINTF(2, 3);
+const char *vb_relay_said(const struct vb_relay *relay); /* returns its last message, or "" */
 
 /* Writes the descriptors to wait for, two for each rank and two more. Returns their number. */
 int vb_relay_prepare(struct vb_relay *relay, struct pollfd *fds);

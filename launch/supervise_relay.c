@@ -52,8 +52,9 @@ struct stream {
 struct vb_relay {
     struct sink out, err;
     struct vb_relay_opts o;
-    bool shown; /* the last output to standard error was progress */
-    bool begun; /* a rank has printed begun_line */
+    bool shown;           /* the last output to standard error was progress */
+    bool begun;           /* a rank has printed begun_line */
+    char said[SAY_BYTES]; /* the last message of the supervisor */
     int n_streams;
     struct stream streams[];
 };
@@ -99,9 +100,10 @@ void vb_relay_destroy(struct vb_relay *relay)
 }
 
 /* Opens a log without blocking: a blocking open of a FIFO would wait for its reader. */
-static vb_status open_log(const char *path, int *fd_p)
+static vb_status open_log(const char *path, bool appends, int *fd_p)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666);
+    int how = appends ? O_APPEND : O_TRUNC;
+    int fd = open(path, O_WRONLY | O_CREAT | how | O_CLOEXEC | O_NONBLOCK, 0666);
     struct stat sb;
 
     if (fd < 0 && errno != ENXIO) /* ENXIO: a FIFO that nobody reads, or a socket */
@@ -115,6 +117,24 @@ static vb_status open_log(const char *path, int *fd_p)
     return VB_OK;
 }
 
+/* Writes the path of a rank's log, and makes the rank's folder in a run folder. */
+static vb_status log_path(const struct vb_relay *relay, int rank, char path[PATH_MAX])
+{
+    const char *logs = relay->o.logs != NULL ? relay->o.logs : relay->o.run;
+
+    if (strlen(logs) + 32 >= PATH_MAX)
+        return vb_err(VB_ERR_USAGE, "the path of the folder for logs is too long");
+    if (relay->o.logs != NULL) {
+        snprintf(path, PATH_MAX, "%s/rank-%d.log", logs, rank);
+        return VB_OK;
+    }
+    snprintf(path, PATH_MAX, "%s/rank%d", logs, rank);
+    if (vb_dir_make(path) != VB_OK)
+        return VB_ERR_IO;
+    snprintf(path, PATH_MAX, "%s/rank%d/log.txt", logs, rank);
+    return VB_OK;
+}
+
 vb_status vb_relay_log(struct vb_relay *relay, int rank)
 {
     struct stream *out = &relay->streams[2 * (size_t)rank];
@@ -122,11 +142,11 @@ vb_status vb_relay_log(struct vb_relay *relay, int rank)
     vb_status st;
     int fd = -1;
 
-    if (relay->o.logs == NULL)
+    if (relay->o.logs == NULL && relay->o.run == NULL)
         return VB_OK;
-    if ((size_t)snprintf(path, sizeof(path), "%s/rank-%d.log", relay->o.logs, rank) >= sizeof(path))
-        return vb_err(VB_ERR_USAGE, "the path of the folder for logs is too long");
-    st = open_log(path, &fd);
+    st = log_path(relay, rank, path);
+    if (st == VB_OK)
+        st = open_log(path, relay->o.logs == NULL && relay->o.append, &fd);
     if (st == VB_OK)
         out[0].log_fd = out[1].log_fd = fd;
     return st;
@@ -204,11 +224,17 @@ void vb_relay_say(struct vb_relay *relay, const char *fmt, ...)
     va_start(args, fmt);
     n = vsnprintf(line + len, sizeof(line) - len - 1, fmt, args);
     va_end(args);
+    snprintf(relay->said, sizeof(relay->said), "%s", line + len);
     len = n < 0 ? len : strlen(line);
     line[len++] = '\n';
     wipe(relay);
     if (relay->err.len + len <= sizeof(relay->err.buf))
         append(&relay->err, line, len);
+}
+
+const char *vb_relay_said(const struct vb_relay *relay)
+{
+    return relay->said;
 }
 
 /* Writes to the log. If that fails, the job goes on without the log. */
@@ -221,8 +247,9 @@ static void write_log(struct vb_relay *relay, const struct stream *s, const char
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
-            vb_relay_say(relay, "cannot write %s/rank-%d.log, and this log ends here: %s",
-                         relay->o.logs, s->rank, strerror(errno));
+            vb_relay_say(relay, "cannot write the log of rank %d in %s, and this log ends here: %s",
+                         s->rank, relay->o.logs != NULL ? relay->o.logs : relay->o.run,
+                         strerror(errno));
             close_log(relay, s->rank);
             return;
         }

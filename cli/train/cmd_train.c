@@ -156,6 +156,7 @@ static int fill_opts(const struct train_args *a, const struct vb_launch *launch,
 
 struct reporter {
     const struct train_args *args;
+    struct train_run *run; /* the run folder; NULL: there is none */
     const struct vb_train_opts *o;
     const struct vb_launch *launch;
     enum cli_screen screen; /* where the progress is shown */
@@ -173,8 +174,8 @@ static vb_status report(void *arg, const struct vb_train_result *result)
     vb_status kept = VB_OK, printed;
 
     cli_train_watch_end(r->screen);
-    if (r->args->run != NULL)
-        kept = cli_train_keep(r->args->run, mode, o, result);
+    if (r->run != NULL)
+        kept = cli_train_run_ended(r->run, mode, result);
     printed = cli_train_print(mode, o, result, r->args->json);
     if (cli_finish(CLI_OK) != CLI_OK) /* after an error, another rank can report */
         return VB_ERR_IO;
@@ -198,10 +199,45 @@ static int is_to_stop(void *arg)
     return vb_interrupted();
 }
 
-static int train(const struct train_args *a, const struct vb_launch *launch,
+/* Returns whether this is rank 0 of the job. */
+static bool leads(const struct vb_train_opts *o)
+{
+    return o->group.rank == 0 && o->join.joined == NULL;
+}
+
+static void tell_opened(void *arg)
+{
+    const struct reporter *r = arg;
+
+    if (r->run != NULL && leads(r->o))
+        cli_train_run_begun(r->run);
+}
+
+/* Opens the run folder. Another rank than 0 may not see it. */
+static vb_status prepare_run(const struct train_asked *asked, struct vb_train_opts *o,
+                             struct train_run *run)
+{
+    int rank = o->join.joined != NULL ? vb_joined_rank(o->join.joined) : o->group.rank;
+    vb_status st = VB_OK;
+
+    if (leads(o))
+        st = cli_train_run_prepare(run->dir, o->run.append, o->group.world);
+    if (st == VB_OK && !asked->job.ours)
+        cli_train_run_log(run->dir, rank, o->run.append);
+    o->run.facts = &run->facts;
+    return st;
+}
+
+static int train(const struct train_asked *asked, const struct vb_launch *launch,
                  const struct vb_train_opts *opts)
 {
+    const struct train_args *a = &asked->args;
     struct vb_train_opts o = *opts;
+    struct train_run run = {.dir = a->run,
+                            .o = &o,
+                            .parsed = &asked->parsed,
+                            .argv = asked->job.argv,
+                            .argc = asked->job.argc + 2};
     struct reporter r = {.args = a, .o = &o, .launch = launch, .screen = CLI_SUPERVISOR};
     struct vb_train_result result;
     int stopped, rc;
@@ -221,13 +257,19 @@ static int train(const struct train_args *a, const struct vb_launch *launch,
     o.hooks.begun = tell_begun;
     o.hooks.begun_arg = &r;
     o.hooks.stop = is_to_stop;
-    if (o.group.rank == 0 && o.join.joined == NULL && a->run != NULL) {
-        st = cli_train_may_keep(a->run);
+    o.hooks.opened = tell_opened;
+    o.hooks.opened_arg = &r;
+    if (a->run != NULL) {
+        r.run = &run;
+        st = prepare_run(asked, &o, &run);
         if (st != VB_OK)
             return cli_exit_code(st);
     }
     st = vb_train(&o, &result);
     cli_train_watch_end(r.screen);
+    if (st != VB_OK && a->run != NULL && leads(&o))
+        cli_train_run_failed(&run, st);
+    vb_run_facts_fini(&run.facts);
     if (st != VB_OK)
         return cli_exit_code(st);
     if (o.join.joined != NULL && !result.reports)
@@ -284,9 +326,10 @@ static void say_root(const char *root, const void *run_id)
     fprintf(stderr, id != NULL ? " --run-id '%s'\n" : "\n", id);
 }
 
-static int run_job(const struct cli_command *command, const struct train_args *args,
-                   const char *model, struct cli_job *job)
+static int run_job(const struct cli_command *command, struct train_asked *asked, const char *model)
 {
+    const struct train_args *args = &asked->args;
+    struct cli_job *job = &asked->job;
     struct vb_train_opts o = {.model = model};
     struct vb_data_spec test = {0};
     struct vb_launch launch;
@@ -303,13 +346,20 @@ static int run_job(const struct cli_command *command, const struct train_args *a
         rc = cli_train_fits(job, &launch, &o);
     if (rc < 0)
         fill_outlive(&o, job);
-    if (rc >= 0 || cli_job_launch(job, &launch, &o.group, &rc))
+    job->run = args->dry_run ? NULL : args->run;
+    job->append = args->save.resume;
+    if (rc >= 0)
         return rc;
+    if (cli_job_launch(job, &launch, &o.group, &rc)) {
+        if (rc != CLI_OK && job->run != NULL)
+            cli_train_run_dead(job->run, job->why);
+        return rc;
+    }
     words = is_joinable(job, &launch) ? join_words(job, &o.join.words_len) : NULL;
     o.join.words = words;
     o.join.say = say_root;
     o.join.say_arg = launch.run_id[0] != '\0' ? launch.run_id : job->run_id;
-    rc = train(args, &launch, &o);
+    rc = train(asked, &launch, &o);
     free(words);
     return rc;
 }
@@ -385,15 +435,14 @@ static int parse_joined(const struct cli_command *command, const struct vb_joine
     int n = 0, all_n = 0, rc = CLI_FAILED;
     char **words = join_arguments(joined, 0, NULL, &n);
     char **all = join_arguments(joined, a->job.argc, a->job.argv + 2, &all_n);
-    struct vb_opts parsed;
 
     if (words != NULL && all != NULL)
-        rc = cli_parse(command, a->groups, TRAIN_GROUPS, 1, n, words, &parsed);
+        rc = cli_parse(command, a->groups, TRAIN_GROUPS, 1, n, words, &a->parsed);
     *data_p = a->args.data;
     if (rc < 0)
-        rc = cli_parse(command, a->groups, TRAIN_GROUPS, 1, all_n, all, &parsed);
+        rc = cli_parse(command, a->groups, TRAIN_GROUPS, 1, all_n, all, &a->parsed);
     if (rc < 0)
-        rc = find_model(&parsed, model_p);
+        rc = find_model(&a->parsed, model_p);
     free(words);
     free(all);
     return rc;
@@ -423,7 +472,7 @@ static int join(const struct cli_command *command, struct train_asked *a)
         o.data.text = data;
         o.plan = NULL; /* the job sends its plan to the joiner */
         o.join.joined = joined;
-        rc = train(&a->args, &launch, &o);
+        rc = train(a, &launch, &o);
     }
     vb_joined_leave(joined);
     return rc;
@@ -450,20 +499,28 @@ static int run_parsed(const struct cli_command *command, struct train_asked *a,
                                       "is chosen for the model and the batch");
     if (a->args.dedicated && a->job.world == 0 && a->job.hosts == NULL)
         a->job.extra = vb_train_servers(&async); /* --ranks only counts workers */
-    return run_job(command, &a->args, model, &a->job);
+    return run_job(command, a, model);
 }
 
 static int run(const struct cli_command *command, int argc, char **argv)
 {
     struct train_asked a;
-    struct vb_opts parsed;
-    int rc;
+    struct train_again again;
+    int rc = cli_train_again(argc, argv, &again);
 
     cli_train_asked_init(&a);
-    rc = cli_job_parse(command, a.groups, TRAIN_GROUPS, 1, argc, argv, &a.job, &parsed);
+    if (rc < 0 && again.argv != NULL) {
+        argc = again.argc;
+        argv = again.argv;
+    }
     if (rc < 0)
-        rc = run_parsed(command, &a, &parsed);
+        rc = cli_job_parse(command, a.groups, TRAIN_GROUPS, 1, argc, argv, &a.job, &a.parsed);
+    if (rc < 0 && a.args.again != NULL)
+        rc = cli_refuse(command, "--again must be on the command line; VB_AGAIN is not read");
+    if (rc < 0)
+        rc = run_parsed(command, &a, &a.parsed);
     free(a.job.argv);
+    cli_train_again_fini(&again);
     return rc;
 }
 

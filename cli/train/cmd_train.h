@@ -20,7 +20,7 @@ struct train_args {
     int rule, mode, pin;
     int64_t servers, replicas, staleness, backup, max_workers;
     bool dedicated, hogwild, dry_run, json;
-    const char *run, *plan, *slow, *join;
+    const char *run, *again, *plan, *slow, *join;
 };
 
 #define TRAIN_GROUPS (5 + CLI_JOB_GROUPS)
@@ -30,6 +30,7 @@ struct train_asked {
     struct train_args args;
     struct cli_job job;
     struct vb_opt_group groups[TRAIN_GROUPS];
+    struct vb_opts parsed;
 };
 
 /* Makes *a ready for cli_parse(). The groups point into *a, which must not move. */
@@ -51,20 +52,67 @@ int cli_train_fits(const struct cli_job *job, const struct vb_launch *launch,
 void cli_train_print_need(const struct vb_train_opts *o);
 void cli_train_json_need(struct vb_json *json, const struct vb_train_opts *o);
 
+/* ---- the final object (train_json.c) --------------------------------------------------------- */
+
+/* Adds the keys of the final object to an object. */
+void cli_train_json(struct vb_json *json, const char *mode, const struct vb_train_opts *o,
+                    const struct vb_train_result *result);
+void cli_train_json_rank(struct vb_json *json, const struct vb_rank_result *r);
+
+/* Returns the staleness of all workers together. */
+struct vb_stale cli_train_stale(const struct vb_train_result *r);
+
+/* ---- the run folder (train_run.c) ------------------------------------------------------------ */
+
+/* What run.json tells besides the result. All pointers are borrowed. */
+struct train_run {
+    const char *dir;
+    const struct vb_train_opts *o;
+    const struct vb_opts *parsed;
+    char *const *argv; /* the command line, beginning with "verbena train" */
+    int argc;
+    struct vb_run_facts facts; /* the engine fills them in */
+};
+
+/* Makes the folder and checks that its files can be written. Called by rank 0 before training, so
+ * that a bad path is found at once. Without append, removes what an earlier run has left, except
+ * for the logs of the first `world` ranks, which are being written. */
+vb_status cli_train_run_prepare(const char *dir, bool append, int world);
+
+/* From now on copies the log lines of this process to the folder. */
+void cli_train_run_log(const char *dir, int rank, bool append);
+
+/* Write run.json: while the run goes on, after a failure, and at the end, with the final object. */
+void cli_train_run_begun(const struct train_run *run);
+void cli_train_run_failed(const struct train_run *run, vb_status status);
+vb_status cli_train_run_ended(const struct train_run *run, const char *mode,
+                              const struct vb_train_result *result);
+
+/* Called by the supervisor: if run.json says that the run goes on, it has failed. */
+void cli_train_run_dead(const char *dir, const char *why);
+
+/* ---- --again (train_again.c) ----------------------------------------------------------------- */
+
+struct train_again {
+    char **argv; /* NULL: --again was not given */
+    int argc;
+    char **owned; /* texts to free */
+    int n_owned;
+};
+
+/* If --again is among the arguments, makes the arguments of that run, followed by the other
+ * arguments. Returns -1 on success; otherwise prints one line and returns the exit code. The caller
+ * calls cli_train_again_fini() in any case. */
+int cli_train_again(int argc, char **argv, struct train_again *again);
+void cli_train_again_fini(struct train_again *again);
+
 /* ---- output (train_print.c) ------------------------------------------------------------------ */
+
+const char *cli_train_signal(int number); /* returns "SIGINT" ... */
 
 /* Prints the result to standard output, as text or as the final object (JSON). */
 vb_status cli_train_print(const char *mode, const struct vb_train_opts *o,
                           const struct vb_train_result *result, bool json);
-
-/* Makes the folder and checks that cli_train_keep() can write its files there. Called before
- * training, so that a bad path is found at once. */
-vb_status cli_train_may_keep(const char *dir);
-
-/* Writes the final object to dir/run.json and the choice of kernels to dir/plan. Makes the folder
- * if it is missing. */
-vb_status cli_train_keep(const char *dir, const char *mode, const struct vb_train_opts *o,
-                         const struct vb_train_result *result);
 
 /* Prints the figures of a worker that joined the job at root. Called if another rank reports the
  * result. */

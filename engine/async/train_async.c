@@ -115,6 +115,19 @@ static int join_slots_of(const struct vb_train_opts *o, const struct ps_job *job
 #define TIMEOUT_MS 60000 /* if the options give none */
 #define SETTLE_MS 3000   /* ranks behind a cut are found silent within this time of each other */
 
+static void record_fault(void *arg, const struct vb_fault *fault)
+{
+    struct vb_train_event event = {.at_ns = vb_clock_ns(),
+                                   .step = fault->step,
+                                   .rank = fault->rank,
+                                   .loss = -1,
+                                   .accuracy = -1};
+
+    snprintf(event.what, sizeof(event.what), "%s", fault->what);
+    snprintf(event.why, sizeof(event.why), "%s", fault->why);
+    vb_train_event(arg, &event);
+}
+
 static void fill_job(struct vb_async *a)
 {
     struct vb_trainer *t = a->trainer;
@@ -139,7 +152,9 @@ static void fill_job(struct vb_async *a)
                            .eval_every = o->eval_every,
                            .save_every = o->save.dir != NULL ? o->save.every : 0,
                            .rule = t->recipe.rule,
-                           .schedule = t->recipe.schedule};
+                           .schedule = t->recipe.schedule,
+                           .on_fault = record_fault,
+                           .on_fault_arg = t};
     a->params = t->ops->memory(t, &job->n, &a->state, &job->words);
     job->max_keys = job->sparse ? (size_t)vb_trainer_share(t) * row + 1 : 0;
     job->join_slots = join_slots_of(o, job);

@@ -267,6 +267,7 @@ vb_status vb_async_work(struct vb_async *a)
         t->o->hooks.begun(t->o->hooks.begun_arg);
     vb_laps_begin(&t->laps);
     vb_train_record_begin(t);
+    vb_train_event_say(t, "began", t->step, "");
     if (st == VB_OK)
         st = run_to_end(a);
     while (st == VB_ERR_PEER && was_dropped(a))

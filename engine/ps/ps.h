@@ -42,6 +42,9 @@ struct ps_job {
     int64_t eval_every, save_every;
     struct vb_k_rule rule;
     struct vb_k_schedule schedule;
+    /* Called by the thread of a server for each fault that the server logs; may be NULL. */
+    void (*on_fault)(void *arg, const struct vb_fault *fault);
+    void *on_fault_arg;
 };
 
 /* ---- the two windows (ps_layout.c) ----------------------------------------------------------- */

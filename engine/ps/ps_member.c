@@ -13,9 +13,12 @@ void vb_ps_log_fault(struct ps_server *s, int rank, const char *what, const char
 
     snprintf(fault.what, sizeof(fault.what), "%s", what);
     snprintf(fault.why, sizeof(fault.why), "%s", why);
-    if (!s->standby || s->partner.gone) /* otherwise its server logs the fault */
+    if (!s->standby || s->partner.gone) { /* otherwise its server logs the fault */
+        if (s->job->on_fault != NULL)
+            s->job->on_fault(s->job->on_fault_arg, &fault);
         VB_LOG_WARN("step %lld: rank %d %s%s%s", (long long)fault.step, fault.rank, what,
                     why[0] != '\0' ? ": " : "", why);
+    }
     if (s->faults.n < PS_FAULTS_MAX)
         s->faults.list[s->faults.n++] = fault;
 }

@@ -78,6 +78,7 @@ static vb_status run_steps(struct vb_trainer *t, struct run_stop **stop_p)
 {
     vb_status st = vb_run_stop_open(t, stop_p);
 
+    vb_train_event_say(t, "began", t->step, "");
     if (st == VB_OK && t->o->hooks.begun != NULL)
         t->o->hooks.begun(t->o->hooks.begun_arg);
     if (st == VB_OK)
@@ -100,6 +101,8 @@ static bool has_servers(const struct vb_train_opts *o)
 static vb_status tell(const struct vb_trainer *t, struct vb_train_result *result)
 {
     result->wall_s = (double)(vb_clock_ns() - t->opened_ns) / 1e9;
+    if (result->per_rank != NULL && result->per_rank[0].rank == t->rank) /* what it knows by now */
+        result->per_rank[0].records_lost = (int64_t)vb_train_record_lost(t);
     if (!result->reports || t->o->hooks.report == NULL)
         return VB_OK;
     return t->o->hooks.report(t->o->hooks.report_arg, result);
@@ -145,6 +148,11 @@ static vb_status train(const struct vb_train_opts *o, const struct vb_trainer_jo
         st = work(&t, &stop, result);
     if (st != VB_OK)
         vb_trainer_give_up(&t, st);
+    vb_train_event_say(&t,
+                       st != VB_OK      ? "failed"
+                       : t.stopped != 0 ? "stopped"
+                                        : "ended",
+                       t.step, st != VB_OK ? vb_log_first_error() : "");
     vb_trainer_close(&t);
     vb_run_stop_free(stop);
     if (st == VB_OK && !has_servers(o))

@@ -331,6 +331,10 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
         st = vb_train_make_room(t);
     if (st == VB_OK)
         st = vb_train_record_open(t);
+    if (st == VB_OK)
+        st = vb_train_fill_facts(t);
+    if (st == VB_OK && o->hooks.opened != NULL)
+        o->hooks.opened(o->hooks.opened_arg);
     /* Ranks that take longer to set up must not count as stragglers in training. */
     if (st == VB_OK && t->place.group != NULL)
         st = vb_group_barrier(t->place.group);

@@ -146,11 +146,47 @@ struct vb_train_save_opts {
     bool other_data; /* resume: the data may have changed since the run began */
 };
 
+#define VB_FACTS_PEERS 256 /* the transports to this many ranks are told */
+
+/* The machine of a rank. */
+struct vb_rank_facts {
+    int rank, pid;
+    bool server;
+    char host[64];
+    int cpus; /* that the process may use */
+    char cpu_model[96], kernel[160], topology[256];
+    int64_t memory_bytes;
+    char via[VB_FACTS_PEERS]; /* to each rank: first letter of the transport; '-': itself */
+    char device[64];          /* "": no RDMA */
+};
+
+/* What is known about a run when it begins. */
+struct vb_run_facts {
+    uint64_t unix_ns, clock_ns; /* now, by the clock of the day and by vb_clock_ns() */
+    struct vb_rank_facts *ranks;
+    int n_ranks;
+    int64_t train_rows, test_rows, features;
+    int classes;
+    uint64_t data_digest[2]; /* of training and test data */
+    int64_t steps, steps_per_epoch, resumed;
+    int global_batch;
+    char *plan; /* NULL: there is no choice of kernels */
+    char transport_why[512];
+};
+
+void vb_run_facts_fini(struct vb_run_facts *facts);
+
 /* The run folder. */
 struct vb_train_run_opts {
+<<<<<<< HEAD
     const char *dir;    /* NULL: nothing is kept */
     bool append;        /* the records of an earlier run in this folder are continued */
     double record_mb_s; /* records that a rank which does not see the folder may send; 0: 1 */
+=======
+    const char *dir;            /* NULL: nothing is kept */
+    bool append;                /* the records of an earlier run in this folder are continued */
+    struct vb_run_facts *facts; /* the run fills them in, and the caller frees them; may be NULL */
+>>>>>>> p1
 };
 
 /* Synchronous training: how gradients are summed over ranks. */
@@ -185,6 +221,9 @@ struct vb_train_join_opts {
 
 /* Functions that training calls. Each may be NULL. */
 struct vb_train_hooks {
+    /* Called before the first step, when the facts of the run are known. */
+    void (*opened)(void *arg);
+    void *opened_arg;
     /* Each rank that computes calls begun() once, before its first step. */
     void (*begun)(void *arg);
     void *begun_arg;
@@ -263,6 +302,7 @@ struct vb_rank_result {
     double rss_peak_mb;        /* peak memory of the whole process, in units of 10^6 bytes */
     double registered_mb;      /* amount of memory registered with RDMA devices */
     double register_s;         /* time spent on registering memory, before training */
+    int64_t records_lost;      /* rows that the run folder did not take */
     int64_t late_n; /* how often the rank that waited longest for this rank had to wait */
     double late_s, late_max_s; /* how long that rank waited, in total and in the longest wait */
 };

@@ -15,6 +15,18 @@
 
 struct vb_trainer;
 
+#define VB_EVENTS_MAX 256 /* events that may wait to be written */
+
+/* Something that happens now and then, for events.jsonl. */
+struct vb_train_event {
+    uint64_t at_ns;
+    int64_t step;
+    int rank;
+    char what[16]; /* "began", "evaluated", "saved", "stopped", "ended", "failed", or a fault's */
+    double loss, accuracy; /* of an evaluation; negative: there is none */
+    char why[160];
+};
+
 struct vb_trainer_record {
     struct vb_recorder *rec; /* NULL: nothing is recorded */
     struct vb_ship *ship;    /* brings the rows to the folder; NULL: this is the only rank */
@@ -23,7 +35,11 @@ struct vb_trainer_record {
     /* Ticks run on the recorder's thread. A tick that uses the group holds the lock. */
     pthread_mutex_t lock;
     bool has_lock;
-    struct vb_group *group; /* guarded by lock; NULL: no group is open */
+    struct vb_group *group;        /* guarded by lock; NULL: no group is open */
+    struct vb_train_event *events; /* guarded by lock: the first n_events; NULL: not recorded */
+    int n_events, lost_events;
+    char events_file[48];
+    uint64_t begin_ns; /* guarded by lock: when training began */
 
     /* Only the training thread uses what follows. */
     uint64_t phase_ns[VB_RECORD_PHASES]; /* values of t->laps.ns at the last row */
@@ -58,7 +74,12 @@ void vb_train_record_step(struct vb_trainer *t);
 void vb_train_record_gradient(struct vb_trainer *t, uint64_t version);
 
 void vb_train_record_eval(struct vb_trainer *t, int64_t step);
-void vb_train_record_saved(struct vb_trainer *t);
+/* path: of the checkpoint; NULL: another rank has written it, or nobody could. */
+void vb_train_record_saved(struct vb_trainer *t, int64_t step, const char *path);
+
+/* Records an event. Any thread may call these functions (train_event.c). */
+void vb_train_event(struct vb_trainer *t, const struct vb_train_event *event);
+void vb_train_event_say(struct vb_trainer *t, const char *what, int64_t step, const char *why);
 
 /* Returns whether the norm of this step's gradient is to be measured: now and then, and only for a
  * run folder. vb_train_record_norm() stores it. */

@@ -111,6 +111,7 @@ void vb_train_fill_rank(const struct vb_trainer *t, struct vb_group *group,
     if (group != NULL)
         vb_group_registered(group, &bytes, &r->register_s);
     r->registered_mb = (double)bytes / 1e6;
+    r->records_lost = (int64_t)vb_train_record_lost(t);
 }
 
 vb_status vb_train_fill_params(struct vb_trainer *t, struct vb_train_result *r)

@@ -94,7 +94,7 @@ vb_status vb_train_save(struct vb_trainer *t, int64_t step)
     if (seconds > t->saved.pause_s)
         t->saved.pause_s = seconds;
     vb_lap(&t->laps, VB_PHASE_CHECKPOINT);
-    vb_train_record_saved(t);
+    vb_train_record_saved(t, step, st == VB_OK && writes ? t->saved.path : NULL);
     return st;
 }
 

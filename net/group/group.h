@@ -96,6 +96,8 @@ const char *vb_group_transport(const struct vb_group *group, int rank); /* "shm"
 const char *vb_group_transports(const struct vb_group *group); /* "shm", "tcp", "shm+verbs" ... */
 const char *vb_group_device(const struct vb_group *group, int rank); /* "rxe0/1"; "": no RDMA */
 
+const char *vb_group_why(const struct vb_group *group); /* why these transports were chosen */
+
 /* How many bytes are registered with RDMA devices now, and how long registering has taken. */
 void vb_group_registered(struct vb_group *group, uint64_t *bytes_p, double *seconds_p);
 

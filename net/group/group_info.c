@@ -82,6 +82,11 @@ void vb_group_step(struct vb_group *g)
     vb_control_step(g->control);
 }
 
+const char *vb_group_why(const struct vb_group *g)
+{
+    return g->why;
+}
+
 void vb_group_wait_add(struct vb_group *g, int rank, uint64_t ns)
 {
     struct vb_wait_stats *waits = &g->waits[rank];

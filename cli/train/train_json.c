@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The result of verbena train as JSON: the final object. Its keys are a contract: programs read
+ * them. A value that the engine does not measure is null or an empty list.
+ */
+#include "cli/train/cmd_train.h"
+
+#include <math.h>
+#include <string.h>
+
+static void json_breakdown(struct vb_json *json, const double phase_s[VB_PHASES])
+{
+    int p;
+
+    vb_json_object(json, "breakdown");
+    for (p = 0; p < VB_PHASES; p++)
+        vb_json_real(json, vb_phase_str((enum vb_phase)p), phase_s[p]);
+    vb_json_end(json);
+}
+
+void cli_train_json_rank(struct vb_json *json, const struct vb_rank_result *r)
+{
+    static const char *const unknown[] = {"send_mb_s",      "send_mb_s_peak", "recv_mb_s",
+                                          "recv_mb_s_peak", "disk_read_mb_s", "disk_write_mb_s"};
+    size_t i;
+
+    vb_json_object(json, NULL);
+    vb_json_int(json, "rank", r->rank);
+    vb_json_text(json, "role", r->server ? "server" : "worker");
+    vb_json_text(json, "host", r->host);
+    vb_json_real(json, "cpu_pct", r->cpu_pct);
+    vb_json_text(json, "cpu_pct_peak", NULL);
+    vb_json_real(json, "rss_peak_mb", r->rss_peak_mb);
+    for (i = 0; i < VB_COUNT(unknown); i++)
+        vb_json_text(json, unknown[i], NULL);
+    vb_json_real(json, "train_s", r->train_s);
+    vb_json_real(json, "accuracy", r->accuracy >= 0 ? r->accuracy : (double)NAN);
+    json_breakdown(json, r->phase_s);
+    if (r->server) {
+        vb_json_real(json, "apply_s", r->phase_s[VB_PHASE_UPDATE]);
+        vb_json_real(json, "idle_s", r->phase_s[VB_PHASE_WAIT]);
+    }
+    vb_json_real(json, "registered_mb", r->registered_mb);
+    vb_json_real(json, "register_s", r->register_s);
+    vb_json_int(json, "late_n", r->late_n);
+    vb_json_real(json, "late_s", r->late_s);
+    vb_json_real(json, "late_max_s", r->late_max_s);
+    vb_json_end(json);
+}
+
+/* Prints the histogram up to its last bucket that is not empty. Bucket 0 counts gradients with
+ * staleness 0. Bucket i > 0 counts gradients with staleness from 2^(i-1) to 2^i - 1. */
+static void json_stale(struct vb_json *json, const struct vb_stale *s)
+{
+    int b, n = VB_STALE_BUCKETS;
+
+    vb_json_int(json, "gradients", (int64_t)s->n);
+    vb_json_real(json, "mean", s->n > 0 ? (double)s->sum / (double)s->n : 0);
+    vb_json_int(json, "max", (int64_t)s->max);
+    vb_json_int(json, "dropped", (int64_t)s->dropped);
+    while (n > 0 && s->bucket[n - 1] == 0)
+        n--;
+    vb_json_array(json, "histogram");
+    for (b = 0; b < n; b++)
+        vb_json_int(json, NULL, (int64_t)s->bucket[b]);
+    vb_json_end(json);
+}
+
+/* Returns the staleness of all workers together. */
+struct vb_stale cli_train_stale(const struct vb_train_result *r)
+{
+    struct vb_stale all = {0};
+    int i, b;
+
+    for (i = 0; i < r->n_staleness; i++) {
+        const struct vb_stale *s = &r->staleness[i].stale;
+
+        all.n += s->n;
+        all.sum += s->sum;
+        all.max = s->max > all.max ? s->max : all.max;
+        all.dropped += s->dropped;
+        for (b = 0; b < VB_STALE_BUCKETS; b++)
+            all.bucket[b] += s->bucket[b];
+    }
+    return all;
+}
+
+static void json_staleness(struct vb_json *json, const struct vb_train_opts *o,
+                           const struct vb_train_result *r)
+{
+    struct vb_stale all = cli_train_stale(r);
+    int i;
+
+    if (r->staleness == NULL) {
+        vb_json_text(json, "staleness", NULL);
+        return;
+    }
+    vb_json_object(json, "staleness");
+    if (o->async.bounded)
+        vb_json_int(json, "bound", o->async.staleness);
+    else
+        vb_json_text(json, "bound", NULL);
+    json_stale(json, &all);
+    vb_json_array(json, "per_worker");
+    for (i = 0; i < r->n_staleness; i++) {
+        vb_json_object(json, NULL);
+        vb_json_int(json, "rank", r->staleness[i].rank);
+        json_stale(json, &r->staleness[i].stale);
+        vb_json_end(json);
+    }
+    vb_json_end(json);
+    vb_json_end(json);
+}
+
+static void json_faults(struct vb_json *json, const struct vb_train_result *r)
+{
+    int i;
+
+    vb_json_array(json, "faults");
+    for (i = 0; i < r->n_faults; i++) {
+        const struct vb_fault *f = &r->faults[i];
+
+        vb_json_object(json, NULL);
+        vb_json_real(json, "at_s", f->at_s);
+        vb_json_int(json, "step", f->step);
+        vb_json_int(json, "rank", f->rank);
+        vb_json_text(json, "what", f->what);
+        vb_json_text(json, "why", f->why);
+        vb_json_end(json);
+    }
+    vb_json_end(json);
+}
+
+static void json_evals(struct vb_json *json, const struct vb_train_result *r)
+{
+    int i;
+
+    vb_json_array(json, "evals");
+    for (i = 0; i < r->n_evals; i++) {
+        vb_json_object(json, NULL);
+        vb_json_int(json, "step", r->evals[i].step);
+        vb_json_real(json, "accuracy", r->evals[i].accuracy);
+        vb_json_real(json, "loss", r->evals[i].loss);
+        vb_json_end(json);
+    }
+    vb_json_end(json);
+}
+
+static void json_bottleneck(struct vb_json *json, const struct vb_bottleneck *b)
+{
+    if (b->why[0] == '\0') {
+        vb_json_text(json, "bottleneck", NULL);
+        return;
+    }
+    vb_json_object(json, "bottleneck");
+    vb_json_text(json, "resource", vb_resource_str(b->resource));
+    vb_json_real(json, "share", b->share);
+    vb_json_text(json, "why", b->why);
+    vb_json_end(json);
+}
+
+static void json_figures(struct vb_json *json, const struct vb_train_result *r)
+{
+    vb_json_int(json, "batch", r->batch);
+    vb_json_int(json, "global_batch", r->global_batch);
+    vb_json_int(json, "steps", r->steps);
+    vb_json_real(json, "epochs", r->epochs);
+    vb_json_real(json, "lr", r->lr);
+    vb_json_real(json, "train_s", r->train_s);
+    vb_json_real(json, "wall_s", r->wall_s);
+    vb_json_real(json, "steps_per_s", (double)(r->steps - r->resumed) / r->train_s);
+    vb_json_real(json, "samples_per_s", (double)r->samples / r->train_s);
+    vb_json_real(json, "loss", r->accuracy >= 0 ? r->loss : (double)NAN); /* null after a dry run */
+    vb_json_real(json, "accuracy", r->accuracy >= 0 ? r->accuracy : (double)NAN);
+    vb_json_int(json, "test_samples", r->test_samples);
+    vb_json_int(json, "params", r->params);
+    vb_json_text(json, "params_sha256", r->params_sha256);
+    vb_json_text(json, "plan_sha256", r->plan_sha256[0] != '\0' ? r->plan_sha256 : NULL);
+    vb_json_int(json, "resumed", r->resumed);
+    vb_json_text(json, "stopped", r->stopped != 0 ? cli_train_signal(r->stopped) : NULL);
+    vb_json_text(json, "checkpoint", r->checkpoint[0] != '\0' ? r->checkpoint : NULL);
+    vb_json_real(json, "checkpoint_pause_s", r->pause_s);
+}
+
+void cli_train_json(struct vb_json *json, const char *mode, const struct vb_train_opts *o,
+                    const struct vb_train_result *r)
+{
+    bool alone = r->transport[0] == '\0';
+    int i;
+
+    vb_json_text(json, "model", o->model);
+    vb_json_text(json, "mode", mode);
+    vb_json_int(json, "ranks", r->ranks);
+    vb_json_text(json, "transport", alone ? NULL : r->transport);
+    vb_json_text(json, "order", r->order);
+    vb_json_text(json, "algo", r->algo);
+    vb_json_text(json, "wire", r->wire);
+    json_figures(json, r);
+    json_staleness(json, o, r);
+    json_evals(json, r);
+    json_faults(json, r);
+    vb_json_array(json, "per_rank");
+    for (i = 0; i < r->rows; i++)
+        cli_train_json_rank(json, &r->per_rank[i]);
+    vb_json_end(json);
+    json_breakdown(json, r->phase_s);
+    json_bottleneck(json, &r->bottleneck);
+    if (o->dry_run)
+        cli_train_json_need(json, o);
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Where a run takes place, and with what: the machine of every rank, the data, the plan and the
+ * transports. The command writes these facts to run.json.
+ */
+#include "engine/train/train_room_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+_Static_assert(sizeof(struct vb_rank_facts) <= VB_RECORD_MAX, "facts fit into one message");
+
+/* Writes "1 package, 1 node, 2 cores, 2 cpus; L3 16 MiB" or so. */
+static void describe_topo(const struct vb_topo_facts *facts, char *text, size_t size)
+{
+    size_t len = (size_t)snprintf(text, size, "packages %d, NUMA nodes %d, cores %d, cpus %d",
+                                  facts->n_packages, facts->n_nodes, facts->n_cores, facts->n_cpus);
+    int i;
+
+    for (i = 0; i < facts->n_caches && len < size; i++)
+        len += (size_t)snprintf(text + len, size - len, ", L%d %lld KiB", facts->caches[i].level,
+                                (long long)facts->caches[i].bytes >> 10);
+}
+
+/* Processors of x86 have a name; ARM's have numbers of their maker and of their kind. */
+static bool take_model(char *line, void *arg)
+{
+    struct vb_rank_facts *f = arg;
+    const char *colon = strchr(line, ':'), *value = colon != NULL ? colon + 1 : "";
+    size_t len = strlen(f->cpu_model);
+
+    value += strspn(value, " ");
+    if (strncmp(line, "model name", 10) == 0)
+        snprintf(f->cpu_model, sizeof(f->cpu_model), "%s", value);
+    else if (strncmp(line, "CPU implementer", 15) == 0)
+        snprintf(f->cpu_model, sizeof(f->cpu_model), "implementer %s", value);
+    else if (strncmp(line, "CPU part", 8) == 0)
+        snprintf(f->cpu_model + len, sizeof(f->cpu_model) - len, ", part %s", value);
+    else
+        return true;
+    return strncmp(line, "CPU implementer", 15) == 0;
+}
+
+static void fill_machine(const struct vb_trainer *t, struct vb_rank_facts *f)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
+    const struct vb_topo_facts *topo = t->place.topo != NULL ? vb_topo_facts(t->place.topo) : NULL;
+    struct utsname name;
+
+    f->memory_bytes = pages > 0 && page_bytes > 0 ? (int64_t)pages * page_bytes : 0;
+    f->cpus = CPU_COUNT(&t->cpus);
+    if (uname(&name) == 0)
+        snprintf(f->kernel, sizeof(f->kernel), "%.60s %.60s %.30s", name.sysname, name.release,
+                 name.machine);
+    if (topo != NULL)
+        describe_topo(topo, f->topology, sizeof(f->topology));
+    if (topo != NULL && topo->cpu_model != NULL)
+        snprintf(f->cpu_model, sizeof(f->cpu_model), "%s", topo->cpu_model);
+    else
+        vb_probe_lines(take_model, f, "/proc/cpuinfo");
+}
+
+static void fill_rank(const struct vb_trainer *t, struct vb_rank_facts *f)
+{
+    struct vb_group *group = t->place.group;
+    int i, n = group != NULL ? vb_group_world(group) : 1;
+
+    memset(f, 0, sizeof(*f));
+    f->rank = t->rank;
+    f->pid = (int)getpid();
+    f->server = t->serves;
+    gethostname(f->host, sizeof(f->host) - 1);
+    fill_machine(t, f);
+    for (i = 0; i < n && i < VB_FACTS_PEERS; i++)
+        f->via[i] = group == NULL || i == t->rank ? '-' : vb_group_transport(group, i)[0];
+    if (group != NULL)
+        snprintf(f->device, sizeof(f->device), "%s", vb_group_device(group, t->rank == 0));
+}
+
+static vb_status fill_data(const struct vb_trainer *t, struct vb_run_facts *facts)
+{
+    facts->train_rows = t->data.train.n;
+    facts->test_rows = t->data.n_test;
+    facts->features = (int64_t)t->data.train.features;
+    facts->classes = t->data.train.classes;
+    facts->data_digest[0] = t->data.digest[0];
+    facts->data_digest[1] = t->data.digest[1];
+    facts->steps = t->recipe.steps;
+    facts->steps_per_epoch = t->recipe.steps_per_epoch;
+    facts->global_batch = t->recipe.global_batch;
+    facts->resumed = t->resumed;
+    facts->plan = t->kernels.text != NULL ? strdup(t->kernels.text) : NULL;
+    return t->kernels.text != NULL && facts->plan == NULL ? vb_err_sys("strdup") : VB_OK;
+}
+
+vb_status vb_train_fill_facts(struct vb_trainer *t)
+{
+    struct vb_group *group = t->joiner == NULL ? t->place.group : NULL;
+    struct vb_run_facts *facts = t->o->run.facts, none;
+    struct vb_rank_facts own;
+    struct timespec now;
+    vb_status st = VB_OK;
+
+    if (facts == NULL) /* the other ranks may have a run folder */
+        facts = &none;
+    memset(facts, 0, sizeof(*facts));
+    facts->n_ranks = group != NULL ? vb_group_world(group) : 1;
+    facts->ranks = calloc((size_t)facts->n_ranks, sizeof(*facts->ranks));
+    if (facts->ranks == NULL)
+        return vb_err_sys("calloc");
+    fill_rank(t, &own);
+    facts->ranks[0] = own;
+    if (group != NULL)
+        st = vb_group_gather(group, &own, sizeof(own), facts->ranks);
+    clock_gettime(CLOCK_REALTIME, &now);
+    facts->clock_ns = vb_clock_ns();
+    facts->unix_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    if (group != NULL)
+        snprintf(facts->transport_why, sizeof(facts->transport_why), "%s", vb_group_why(group));
+    if (st == VB_OK)
+        st = fill_data(t, facts);
+    if (st != VB_OK || facts == &none)
+        vb_run_facts_fini(facts);
+    return st;
+}
+
+void vb_run_facts_fini(struct vb_run_facts *facts)
+{
+    free(facts->ranks);
+    free(facts->plan);
+    memset(facts, 0, sizeof(*facts));
+}
