@@ -12,6 +12,7 @@
 struct part {
     struct vb_trace_thread self;
     char name[VB_TRACE_TEXT];
+    bool in_use; /* a thread has it; guarded by the lock */
     struct vb_trace_event *ring;
     uint64_t mask;
     _Atomic uint64_t put, taken; /* events since the start */
@@ -123,10 +124,8 @@ uint64_t vb_trace_add(const struct vb_trace_event *e)
 
 void vb_trace_past(int op, uint64_t ns, int peer, uint64_t key)
 {
-    const struct vb_trace_event e = {.begin_ns = vb_record_clock_ns() - ns,
-                                     .key = key,
-                                     .op = (uint32_t)op,
-                                     .peer = peer};
+    const struct vb_trace_event e = {
+        .begin_ns = vb_record_clock_ns() - ns, .key = key, .op = (uint32_t)op, .peer = peer};
 
     if (vb_trace_self != NULL)
         (void)vb_trace_add(&e);
@@ -215,35 +214,54 @@ void vb_trace_destroy(struct vb_trace *t)
     free(t);
 }
 
+/* Returns a part for a thread of this name, or NULL if there is none. The caller holds the lock. */
+static struct part *claim(struct vb_trace *t, const char *thread)
+{
+    int i, n = atomic_load(&t->n_parts);
+    struct part *p;
+
+    for (i = 0; i < n; i++)
+        if (!t->parts[i]->in_use && strncmp(t->parts[i]->name, thread, VB_TRACE_TEXT - 1) == 0)
+            return t->parts[i];
+    if (n == VB_TRACE_THREADS)
+        return NULL;
+    p = t->parts[n];
+    snprintf(p->name, sizeof(p->name), "%s", thread);
+    if (p->ring != NULL) /* its pages are made now, and not while the thread measures */
+        memset(p->ring, 0, (p->mask + 1) * sizeof(*p->ring));
+    atomic_store(&t->n_parts, n + 1);
+    return p;
+}
+
 void vb_trace_attach(struct vb_trace *t, const char *thread)
 {
-    struct part *p = NULL;
+    struct part *p;
     bool warn;
-    int n;
 
     if (t == NULL)
         return;
     pthread_mutex_lock(&t->lock);
-    n = atomic_load(&t->n_parts);
-    if (n < VB_TRACE_THREADS) {
-        p = t->parts[n];
-        if (p->ring != NULL) /* its pages are made now, and not while the thread measures */
-            memset(p->ring, 0, (p->mask + 1) * sizeof(*p->ring));
-        snprintf(p->name, sizeof(p->name), "%s", thread);
-        atomic_store(&t->n_parts, n + 1);
-    }
+    p = claim(t, thread);
     warn = p == NULL && !t->warned;
     t->warned |= warn;
+    if (p != NULL)
+        p->in_use = true;
     pthread_mutex_unlock(&t->lock);
     if (warn)
         VB_LOG_WARN("thread %s is not measured: a rank can measure %d threads", thread,
                     VB_TRACE_THREADS);
-    if (p != NULL)
-        vb_trace_self = &p->self;
+    vb_trace_self = p != NULL ? &p->self : NULL;
 }
 
 void vb_trace_detach(void)
 {
+    struct part *p = part_of(vb_trace_self);
+
+    if (p == NULL)
+        return;
+    pthread_mutex_lock(&p->self.trace->lock);
+    p->in_use = false;
+    pthread_mutex_unlock(&p->self.trace->lock);
     vb_trace_self = NULL;
 }
 
@@ -270,6 +288,12 @@ int vb_trace_op(struct vb_trace *t, const struct vb_trace_op *op)
     }
     pthread_mutex_unlock(&t->lock);
     return i < VB_TRACE_OPS ? i : VB_OP_ALL;
+}
+
+void vb_trace_describe(struct vb_trace *t, int op, double flops, double moved)
+{
+    t->ops[op].flops = flops;
+    t->ops[op].moved = moved;
 }
 
 void vb_trace_set(struct vb_trace *t, bool on)

@@ -180,8 +180,9 @@ static inline void vb_trace_moment(int op, int peer, uint64_t key)
 vb_status vb_trace_create(int n_events, struct vb_trace **trace_p);
 void vb_trace_destroy(struct vb_trace *trace); /* no thread may be attached; accepts NULL */
 
-/* Gives the calling thread a part of the trace; a thread that ends calls vb_trace_detach() before.
- * Does nothing if trace is NULL or VB_TRACE_THREADS threads were attached, which is logged. */
+/* Gives the calling thread a part of the trace; a thread that ends calls vb_trace_detach() before,
+ * and a later thread of the same name continues its part. Does nothing if trace is NULL or
+ * VB_TRACE_THREADS threads were attached, which is logged. */
 void vb_trace_attach(struct vb_trace *trace, const char *thread);
 void vb_trace_detach(void);
 struct vb_trace *vb_trace_current(void); /* of the calling thread; NULL: none */
@@ -189,6 +190,9 @@ struct vb_trace *vb_trace_current(void); /* of the calling thread; NULL: none */
 /* Returns the number of an operation, the same for the same description; VB_OP_ALL if there is no
  * trace or no room. Allocates nothing, but takes a lock. */
 int vb_trace_op(struct vb_trace *trace, const struct vb_trace_op *op);
+
+/* Sets what one byte of output of a fixed operation costs, before it is read. */
+void vb_trace_describe(struct vb_trace *trace, int op, double flops, double moved);
 
 void vb_trace_set(struct vb_trace *trace, bool on); /* events are stored from now on, or no more */
 

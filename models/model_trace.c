@@ -41,14 +41,13 @@ static void name_pass(struct vb_model *m, int i, enum vb_k_pass pass)
     snprintf(op.op, sizeof(op.op), "%s (%s)", vb_k_kind_str(s->kind), backend);
     l->ops[pass].bytes = n * sizeof(float);
     op.flops /= (double)l->ops[pass].bytes;
-    op.moved = (double)(vb_k_shape_inputs(s) + vb_k_shape_outputs(s) + vb_k_shape_weights(s)) /
-               (double)n;
+    op.moved =
+        (double)(vb_k_shape_inputs(s) + vb_k_shape_outputs(s) + vb_k_shape_weights(s)) / (double)n;
     l->ops[pass].id = vb_trace_op(vb_trace_current(), &op);
 }
 
 /* Only nonzero pixels are computed with: each is multiplied with the weights of all classes. */
-static void name_pixels(struct vb_model *m, enum vb_k_pass pass,
-                        const struct vb_model_batch *batch)
+static void name_pixels(struct vb_model *m, enum vb_k_pass pass, const struct vb_model_batch *batch)
 {
     struct model_layer *l = &m->layers[0];
     double pixels = vb_k_pixels_mean(batch->pixels), products;

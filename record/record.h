@@ -10,5 +10,7 @@
 #include "record/folder/kinds.h"
 #include "record/folder/recorder.h"
 #include "record/folder/series.h"
+#include "record/trace/trace_files.h"
+#include "record/trace/trace_merge.h"
 
 #endif

@@ -72,12 +72,21 @@ static vb_status show_board(struct ps_server *s, void *arg)
 static vb_status serve_workers(struct async_server *srv, struct ps_server *s,
                                struct async_board *board)
 {
+    struct vb_trainer *t = srv->async->trainer;
+    bool serves = t->serves; /* otherwise the worker of this process turns the trace on */
     vb_status st = vb_ps_server_begin(s);
 
     s->on_final = show_board;
     s->final_arg = board;
-    while (st == VB_OK && !s->done)
+    if (serves)
+        vb_train_trace_begin(t);
+    while (st == VB_OK && !s->done) {
+        if (serves)
+            vb_train_trace_step(t, (int64_t)vb_ps_version_of(s) + 1);
         st = vb_ps_server_round(s);
+    }
+    if (serves)
+        vb_train_trace_end(t);
     if (st == VB_OK && !anybody_left(s))
         return vb_err(VB_ERR_PEER, "all workers are gone, after %lld of %lld steps",
                       (long long)vb_ps_version_of(s), (long long)s->job->steps);
@@ -141,7 +150,9 @@ static void *serve_main(void *arg)
         (void)sched_setaffinity(0, sizeof(t->cpus), &t->cpus);
     vb_log_set_rank(t->world > 1 ? t->rank : -1);
     vb_team_size(1);
+    vb_trace_attach(t->trace.trace, srv->number < srv->async->job.servers ? "server" : "standby");
     srv->status = vb_async_serve(srv, srv->number);
+    vb_trace_detach();
     atomic_store_explicit(&srv->ready, true, memory_order_release);
     return NULL;
 }

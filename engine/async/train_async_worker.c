@@ -11,8 +11,13 @@
 vb_status vb_async_evaluate(struct vb_trainer *t)
 {
     struct vb_model_loss sum = {0};
-    vb_status st = t->ops->evaluate(t, 0, t->data.n_test, &sum);
+    uint64_t begin_ns = vb_trace_begin();
+    vb_status st;
 
+    vb_trace_pause(true);
+    st = t->ops->evaluate(t, 0, t->data.n_test, &sum);
+    vb_trace_pause(false);
+    vb_trace_end(begin_ns, VB_OP_EVALUATE, 0);
     t->evals.accuracy = (double)sum.correct / t->data.n_test;
     t->evals.loss = sum.loss / t->data.n_test;
     vb_lap(&t->laps, VB_PHASE_EVAL);
@@ -63,8 +68,10 @@ vb_status vb_async_do_due(struct vb_async *a)
 
 vb_status vb_async_ticket(struct vb_async *a, bool *go_p)
 {
+    uint64_t begin_ns = vb_trace_begin();
     vb_status st = vb_ps_worker_ticket(a->worker, go_p);
 
+    vb_trace_end(begin_ns, VB_OP_TICKET, 0);
     vb_lap(&a->trainer->laps, a->job.bound >= 0 ? VB_PHASE_WAIT : VB_PHASE_COMM);
     if (st == VB_OK && a->worker->due != 0)
         st = vb_async_do_due(a);
@@ -98,6 +105,7 @@ vb_status vb_async_step_done(struct vb_async *a, uint64_t computed_ns)
     t->shows = a->worker->below == 0;
     vb_train_record_gradient(t, a->worker->version);
     vb_group_step(a->ps);
+    vb_train_trace_step(t, (int64_t)a->worker->version + 1);
     st = show(a);
     return st == VB_OK && t->step % LOOK_EVERY == 0 ? vb_progress(a->ps) : st;
 }
@@ -267,11 +275,13 @@ vb_status vb_async_work(struct vb_async *a)
         t->o->hooks.begun(t->o->hooks.begun_arg);
     vb_laps_begin(&t->laps);
     vb_train_record_begin(t);
+    vb_train_trace_begin(t);
     vb_train_event_say(t, "began", t->step, "");
     if (st == VB_OK)
         st = run_to_end(a);
     while (st == VB_ERR_PEER && was_dropped(a))
         st = rejoin(a);
+    vb_train_trace_end(t);
     abort_if_failed(a, st);
     if (st != VB_OK)
         vb_async_close_worker(a);

@@ -110,6 +110,8 @@ vb_status vb_train_record_open(struct vb_trainer *t)
         vb_ship_attach(r->ship, r->group);
     if (st == VB_OK)
         st = vb_train_events_open(t);
+    if (st == VB_OK)
+        st = vb_train_trace_files(t);
     return st == VB_OK ? vb_recorder_start(r->rec) : st;
 }
 

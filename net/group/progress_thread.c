@@ -74,6 +74,7 @@ static void *progress_main(void *arg)
             take_over(g, seen);
         seen = now;
     }
+    vb_trace_detach();
     return NULL;
 }
 

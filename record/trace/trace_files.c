@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define OPS_TICKS 10 /* ticks between two rows of an operation */
-#define NAMES_BYTES 32768
+#define OPS_TICKS 10      /* ticks between two rows of an operation */
+#define NAMES_BYTES 12288 /* less than a record that is sent to rank 0 */
 
 static const struct vb_col event_cols[] = {
     {"begin_ns", "ns", VB_COL_U64}, {"ns", "ns", VB_COL_U64},  {"bytes", "B", VB_COL_U64},
