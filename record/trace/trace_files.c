@@ -37,7 +37,7 @@ struct vb_trace_files {
     bool has_head;
     _Atomic bool ended;   /* the recorder has called the last tick */
     int n_ops, n_threads; /* that names.bin has */
-    uint64_t lost, ticks;
+    uint64_t lost, ticks, since_ns;
     struct vb_trace_sum written[VB_TRACE_OPS];
     struct vb_stream *ops, *events; /* events NULL: the trace has none */
     char text[NAMES_BYTES];
@@ -53,7 +53,7 @@ static size_t say_head(struct vb_trace_files *f, size_t at)
 
     (void)gethostname(host, sizeof(host) - 1);
     SAY(at, NAMES_BYTES, "verbena-names 1\nrank\t%d\t%d\t%llu\t%s\n", f->rank, f->threads,
-        (unsigned long long)vb_clock_ns(), host);
+        (unsigned long long)f->since_ns, host);
     return at;
 }
 
@@ -98,7 +98,7 @@ static void write_names(struct vb_trace_files *f, bool last)
 
 /* ---- operations and events ------------------------------------------------------------------- */
 
-static void put_ops(struct vb_trace_files *f, uint64_t now_ns)
+static void put_ops(struct vb_trace_files *f)
 {
     int i, n = vb_trace_n_ops(f->trace);
     struct vb_trace_sum sum;
@@ -109,7 +109,7 @@ static void put_ops(struct vb_trace_files *f, uint64_t now_ns)
         if (sum.calls == f->written[i].calls && i != VB_OP_ALL)
             continue;
         f->written[i] = sum;
-        row = (struct vb_op_row){now_ns, (uint64_t)i, sum.calls, sum.ns, sum.bytes};
+        row = (struct vb_op_row){vb_record_clock_ns(), (uint64_t)i, sum.calls, sum.ns, sum.bytes};
         vb_stream_put(f->ops, &row);
     }
 }
@@ -133,9 +133,10 @@ static void tick(void *arg, uint64_t now_ns, bool last)
 {
     struct vb_trace_files *f = arg;
 
+    (void)now_ns;
     move_events(f);
     if (last || f->ticks++ % OPS_TICKS == 0)
-        put_ops(f, now_ns);
+        put_ops(f);
     write_names(f, last);
     if (last)
         atomic_store(&f->ended, true);
@@ -154,6 +155,7 @@ vb_status vb_trace_files_open(struct vb_recorder *rec, struct vb_trace *trace, i
     f->trace = trace;
     f->rank = rank;
     f->threads = threads;
+    f->since_ns = vb_record_clock_ns();
     snprintf(f->names, sizeof(f->names), "rank%d/names.bin", rank);
     snprintf(name, sizeof(name), "rank%d/ops.bin", rank);
     st = vb_recorder_stream(rec, name, &vb_kind_ops, 4 * VB_TRACE_OPS, &f->ops);
