@@ -29,7 +29,7 @@ struct vb_trace {
     bool warned;
     struct part *parts[VB_TRACE_THREADS];
     struct vb_trace_op ops[VB_TRACE_OPS];
-    _Atomic uint64_t since_ns; /* when counting began; 0: it has not */
+    _Atomic uint64_t since_ns, until_ns; /* when counting began and ended; 0: it has not */
 };
 
 _Thread_local struct vb_trace_thread *vb_trace_self;
@@ -102,6 +102,12 @@ static void store(struct part *p, const struct vb_trace_event *e, uint64_t ns)
     atomic_store_explicit(&p->put, put + 1, memory_order_release);
 }
 
+static bool is_counting(struct vb_trace *t)
+{
+    return atomic_load_explicit(&t->since_ns, memory_order_relaxed) != 0 &&
+           atomic_load_explicit(&t->until_ns, memory_order_relaxed) == 0;
+}
+
 uint64_t vb_trace_add(const struct vb_trace_event *e)
 {
     bool instant = (e->kind & 15) == VB_TRACE_INSTANT;
@@ -111,8 +117,7 @@ uint64_t vb_trace_add(const struct vb_trace_event *e)
     if (p == NULL)
         return now;
     ns = now > e->begin_ns ? now - e->begin_ns : 0;
-    if (!p->self.paused && !instant &&
-        atomic_load_explicit(&p->self.trace->since_ns, memory_order_relaxed) != 0) {
+    if (!p->self.paused && !instant && is_counting(p->self.trace)) {
         grow(&p->sums[e->op].calls, 1);
         grow(&p->sums[e->op].ns, ns);
         grow(&p->sums[e->op].bytes, e->bytes);
@@ -137,6 +142,14 @@ void vb_trace_count(struct vb_trace *t)
 
     if (t != NULL)
         atomic_compare_exchange_strong(&t->since_ns, &never, vb_record_clock_ns());
+}
+
+void vb_trace_stop(struct vb_trace *t)
+{
+    uint64_t never = 0;
+
+    if (t != NULL)
+        atomic_compare_exchange_strong(&t->until_ns, &never, vb_record_clock_ns());
 }
 
 void vb_trace_pause(bool pause)
@@ -317,11 +330,12 @@ const struct vb_trace_op *vb_trace_op_at(const struct vb_trace *t, int op)
 struct vb_trace_sum vb_trace_sum(struct vb_trace *t, int op)
 {
     struct vb_trace_sum sum = {0};
-    uint64_t since = atomic_load(&t->since_ns);
+    uint64_t since = atomic_load(&t->since_ns), until = atomic_load(&t->until_ns);
     int i, n = vb_trace_n_threads(t);
 
     if (op == VB_OP_ALL && since > 0)
-        sum = (struct vb_trace_sum){.calls = 1, .ns = vb_record_clock_ns() - since};
+        sum = (struct vb_trace_sum){.calls = 1,
+                                    .ns = (until > 0 ? until : vb_record_clock_ns()) - since};
     for (i = 0; i < n && op != VB_OP_ALL; i++) {
         sum.calls += atomic_load_explicit(&t->parts[i]->sums[op].calls, memory_order_relaxed);
         sum.ns += atomic_load_explicit(&t->parts[i]->sums[op].ns, memory_order_relaxed);

@@ -196,8 +196,9 @@ void vb_trace_describe(struct vb_trace *trace, int op, double flops, double move
 
 void vb_trace_set(struct vb_trace *trace, bool on); /* events are stored from now on, or no more */
 
-/* From now on operations are counted. */
+/* Operations are counted from vb_trace_count() to vb_trace_stop(). */
 void vb_trace_count(struct vb_trace *trace);
+void vb_trace_stop(struct vb_trace *trace);
 
 /* While a thread is paused, its operations are not counted, but are still events. */
 void vb_trace_pause(bool pause);

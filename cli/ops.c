@@ -21,11 +21,12 @@ static bool is_row(const struct vb_trace_op *op)
     return strcmp(op->pass, "part") != 0;
 }
 
-/* Collectives run while layers compute; loader and servers are threads of their own. */
+/* Collectives run while layers compute; loader and servers are threads of their own,
+ * and servers wait for whatever comes. */
 static bool overlaps(const struct vb_trace_op *op)
 {
     return strcmp(op->pass, "collective") == 0 || strcmp(op->pass, "server") == 0 ||
-           strcmp(op->op, "make batch") == 0;
+           strcmp(op->op, "make batch") == 0 || strcmp(op->op, "wait") == 0;
 }
 
 /* Leaves only what the rows are summed up by. */

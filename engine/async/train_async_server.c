@@ -85,8 +85,10 @@ static vb_status serve_workers(struct async_server *srv, struct ps_server *s,
             vb_train_trace_step(t, (int64_t)vb_ps_version_of(s) + 1);
         st = vb_ps_server_round(s);
     }
-    if (serves)
+    if (serves) {
         vb_train_trace_end(t);
+        vb_trace_stop(t->trace.trace);
+    }
     if (st == VB_OK && !anybody_left(s))
         return vb_err(VB_ERR_PEER, "all workers are gone, after %lld of %lld steps",
                       (long long)vb_ps_version_of(s), (long long)s->job->steps);

@@ -94,6 +94,16 @@ vb_status vb_async_repartition(struct vb_async *a)
     return st;
 }
 
+/* Returns the number of steps that all workers have made, as far as this worker knows: parameters
+ * that come with a reply have no number, so the other workers are taken to be as fast. */
+static int64_t step_now(const struct vb_async *a)
+{
+    const struct vb_trainer *t = a->trainer;
+    int64_t step = t->resumed + (t->step - t->resumed) * t->world;
+
+    return (int64_t)a->worker->version > step ? (int64_t)a->worker->version : step;
+}
+
 vb_status vb_async_step_done(struct vb_async *a, uint64_t computed_ns)
 {
     struct vb_trainer *t = a->trainer;
@@ -105,7 +115,7 @@ vb_status vb_async_step_done(struct vb_async *a, uint64_t computed_ns)
     t->shows = a->worker->below == 0;
     vb_train_record_gradient(t, a->worker->version);
     vb_group_step(a->ps);
-    vb_train_trace_step(t, (int64_t)a->worker->version + 1);
+    vb_train_trace_step(t, step_now(a) + 1);
     st = show(a);
     return st == VB_OK && t->step % LOOK_EVERY == 0 ? vb_progress(a->ps) : st;
 }
@@ -157,6 +167,7 @@ static vb_status finish(struct vb_async *a)
     if (st != VB_OK)
         return st;
     vb_lap(&t->laps, VB_PHASE_WAIT);
+    vb_trace_stop(t->trace.trace);
     t->step = (int64_t)version;
     row = vb_async_worker_row(a);
     st = vb_async_board_put_row(a->board, &row);

@@ -86,6 +86,7 @@ static vb_status run_steps(struct vb_trainer *t, struct run_stop **stop_p)
     vb_train_trace_end(t);
     if (st == VB_OK) {
         st = vb_train_evaluate(t);
+        vb_trace_stop(t->trace.trace);
         vb_train_record_eval(t, t->step);
     }
     if (st != VB_OK)

@@ -228,7 +228,7 @@ static vb_status read_events(struct vb_series *s, const char *dir,
     for (*n_p = 0, row = 0; row < rows; row++) {
         bool fine = read_event(s, row, col, names, &e);
 
-        if (e.begin_ns < names->since_ns)
+        if (e.begin_ns + e.ns < names->since_ns)
             continue;
         if (!fine)
             return vb_err(VB_ERR_INPUT,
