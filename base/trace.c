@@ -116,6 +116,7 @@ uint64_t vb_trace_add(const struct vb_trace_event *e)
 
     if (p == NULL)
         return now;
+    p->self.last_ns = now;
     ns = now > e->begin_ns ? now - e->begin_ns : 0;
     if (!p->self.paused && !instant && is_counting(p->self.trace)) {
         grow(&p->sums[e->op].calls, 1);

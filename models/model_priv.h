@@ -52,14 +52,16 @@ struct vb_model {
 /* model_trace.c: names the operations in the trace of the calling thread, which must have one. */
 void vb_model_name_ops(struct vb_model *model, const struct vb_model_batch *batch);
 
-/* Returns the time if operations are measured, and 0 otherwise. */
-static inline uint64_t model_begin(struct vb_model *m, const struct vb_model_batch *batch)
+/* Returns the time if operations are measured, and 0 otherwise. next: another one has just ended,
+ * or one around this has just begun. */
+static inline uint64_t model_begin(struct vb_model *m, const struct vb_model_batch *batch,
+                                   bool next)
 {
     if (vb_trace_self == NULL)
         return 0;
     if (m->trace != vb_trace_self->trace)
         vb_model_name_ops(m, batch);
-    return vb_trace_begin();
+    return next ? vb_trace_next() : vb_trace_begin();
 }
 
 #endif

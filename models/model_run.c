@@ -74,14 +74,14 @@ static void pixels_end(uint64_t begin_ns, const struct vb_model *m, enum vb_k_pa
 /* ---- forward --------------------------------------------------------------------------------- */
 
 static void layer_forward(struct vb_model *m, int i, const float *params,
-                          const struct vb_model_batch *batch)
+                          const struct vb_model_batch *batch, bool next)
 {
     struct vb_k_args args;
     uint64_t begin_ns;
 
     if (passes_on(m, &m->layers[i], batch))
         return;
-    begin_ns = model_begin(m, batch);
+    begin_ns = model_begin(m, batch, next);
     args = args_of(m, i, params, batch);
     vb_k_layer_run(m->layers[i].k, VB_K_FORWARD, &args);
     model_end(begin_ns, &m->layers[i], VB_K_FORWARD);
@@ -137,7 +137,7 @@ static int forward_pixels(struct vb_model *m, const float *params,
     if (m->part == 0 || part.low == 0 ||
         m->params[0].offset + (size_t)part.low * (size_t)m->classes < first)
         return done;
-    begin_ns = model_begin(m, batch);
+    begin_ns = model_begin(m, batch, false);
     vb_k_pixels_forward_part(batch->pixels, &picked, &part, params + m->params[0].offset,
                              params + m->params[1].offset, m->logits);
     pixels_end(begin_ns, m, VB_K_FORWARD, part.high - part.low);
@@ -151,7 +151,7 @@ static void finish_pixels(struct vb_model *m, const float *params,
         .high = n_features(m) - done, .done = m->done, .sums = m->sums};
     const float *w = params + m->params[0].offset, *b = params + m->params[1].offset;
     const struct vb_k_picked picked = picked_of(batch);
-    uint64_t begin_ns = model_begin(m, batch);
+    uint64_t begin_ns = model_begin(m, batch, true);
 
     if (done > 0)
         vb_k_pixels_forward_part(batch->pixels, &picked, &rest, w, b, m->logits);
@@ -170,8 +170,8 @@ int vb_model_forward_part(struct vb_model *model, const float *params,
     if (i >= model->n_layers || first > 0 || params_end(model, i) > end)
         return layer;
     do
-        layer_forward(model, i++, params, batch);
-    while (i < model->n_layers && params_end(model, i) == 0);
+        layer_forward(model, i, params, batch, i > layer);
+    while (++i < model->n_layers && params_end(model, i) == 0);
     return i;
 }
 
@@ -187,10 +187,10 @@ void vb_model_forward_from(struct vb_model *model, const float *params,
     if (model->pixels)
         finish_pixels(model, params, batch, layer);
     for (i = layer; i < model->n_layers; i++)
-        layer_forward(model, i, params, batch);
+        layer_forward(model, i, params, batch, true);
     for (i = 0; i < batch->n; i++)
         VB_ASSERT(batch->y[i] < model->classes);
-    begin_ns = model_begin(model, batch);
+    begin_ns = model_begin(model, batch, true);
     loss_p->loss = vb_k_softmax_xent(model->logits, batch->y, n, model->classes, &loss_p->correct);
     memset(model->logits + n * classes, 0,
            ((size_t)model->batch_max - n) * classes * sizeof(float));
@@ -234,7 +234,7 @@ static void run_backward(struct vb_model *m, const float *params,
 
         if (passes_on(m, l, batch))
             continue;
-        begin_ns = model_begin(m, batch);
+        begin_ns = model_begin(m, batch, true);
         if (l->shape.relu)
             vb_k_relu_mask(l->y, dy, vb_k_shape_outputs(&l->shape));
         args = args_of(m, i, params, batch);
@@ -246,7 +246,7 @@ static void run_backward(struct vb_model *m, const float *params,
             vb_k_layer_run(l->k, VB_K_BACKWARD_WEIGHTS, &args);
             model_end(begin_ns, l, VB_K_BACKWARD_WEIGHTS);
             report_ready(m, l->param, ready);
-            begin_ns = model_begin(m, batch);
+            begin_ns = model_begin(m, batch, false);
         }
         vb_k_layer_run(l->k, VB_K_BACKWARD_DATA, &args);
         if (i > m->first) /* otherwise nothing was computed */
@@ -263,7 +263,7 @@ static void pixels_backward(struct vb_model *m, const struct vb_model_batch *bat
     const struct vb_k_picked picked = picked_of(batch);
     size_t classes = (size_t)m->classes, first, end = m->params[1].offset + classes;
     struct vb_k_pixels_part part;
-    uint64_t begin_ns = model_begin(m, batch);
+    uint64_t begin_ns = model_begin(m, batch, true);
     int high;
 
     if (m->part == 0) {
@@ -274,7 +274,7 @@ static void pixels_backward(struct vb_model *m, const struct vb_model_batch *bat
     }
     for (high = n_features(m); high > 0; high = part.low) {
         part = part_below(m, high);
-        begin_ns = model_begin(m, batch);
+        begin_ns = model_begin(m, batch, high == n_features(m));
         vb_k_pixels_backward_part(batch->pixels, &picked, &part, m->logits, dw, db);
         pixels_end(begin_ns, m, VB_K_BACKWARD_WEIGHTS, part.high - part.low);
         first = m->params[0].offset + (size_t)part.low * classes;
@@ -305,7 +305,7 @@ bool vb_model_descend(struct vb_model *model, const struct vb_model_batch *batch
 
     if (!model->pixels)
         return false;
-    begin_ns = model_begin(model, batch);
+    begin_ns = model_begin(model, batch, true);
     vb_k_pixels_add(batch->pixels, &picked, model->logits, scale, model->classes,
                     params + model->params[0].offset, params + model->params[1].offset);
     pixels_end(begin_ns, model, VB_K_BACKWARD_WEIGHTS, n_features(model));

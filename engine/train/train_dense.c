@@ -230,7 +230,7 @@ static bool descend(struct vb_trainer *t, const struct vb_model_batch *batch)
 
     if (t->world > 1 || r->rule.kind != VB_K_SGD || r->rule.decay != 0 || r->clip > 0)
         return false;
-    begin_ns = vb_trace_begin();
+    begin_ns = vb_trace_next();
     if (!vb_model_descend(d->model, batch, -rate / (float)t->batch->n_global,
                           d->copies.params[d->copies.now]))
         return false;
@@ -245,7 +245,7 @@ static void forward(struct vb_trainer *t, const float *params, const struct vb_m
     /* layers that forward_early() has already run on this batch */
     int done = e->batch == t->batch && e->step == t->step ? e->layers : 0;
     struct vb_model_loss loss;
-    uint64_t begin_ns = vb_trace_begin();
+    uint64_t begin_ns = vb_trace_next();
 
     e->batch = NULL;
     vb_trainer_drag(t);
@@ -262,7 +262,7 @@ void vb_dense_gradient(struct vb_trainer *t, const float *params, float *grads)
     uint64_t begin_ns;
 
     forward(t, params, &batch);
-    begin_ns = vb_trace_begin();
+    begin_ns = vb_trace_next();
     vb_model_backward(dense_of(t)->model, params, &batch, grads, NULL, NULL);
     vb_trace_end(begin_ns, VB_OP_BACKWARD, 0);
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
@@ -281,7 +281,7 @@ static vb_status dense_step(struct vb_trainer *t)
         return VB_OK;
     d->copies.stepped = false; /* from here on the other copy of the parameters is overwritten */
     vb_buckets_begin(d->buckets);
-    begin_ns = vb_trace_begin();
+    begin_ns = vb_trace_next();
     vb_model_backward(d->model, params, &batch, vb_buckets_grads(d->buckets), vb_buckets_ready,
                       d->buckets);
     vb_trace_end(begin_ns, VB_OP_BACKWARD, 0);
@@ -332,6 +332,7 @@ static vb_status dense_evaluate(struct vb_trainer *t, int first, int n, struct v
         if (d->eval.x != NULL && batch.n < d->eval.max)
             memset(d->eval.x + (size_t)batch.n * row, 0,
                    (size_t)(d->eval.max - batch.n) * row * sizeof(float));
+        (void)vb_trace_begin(); /* the first layer begins now */
         vb_model_forward(d->model, d->copies.params[d->copies.now], &batch, &loss);
         sum->loss += loss.loss;
         sum->correct += loss.correct;

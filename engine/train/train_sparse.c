@@ -217,7 +217,7 @@ static bool descend(struct vb_trainer *t, const struct vb_k_csr *csr)
 
     if (s->all != NULL || rule->kind != VB_K_SGD || rule->decay != 0)
         return false;
-    begin_ns = vb_trace_begin();
+    begin_ns = vb_trace_next();
     vb_k_csr_add(csr, s->logits, scale, w);
     for (i = 0; i < csr->n; i++)
         sum += s->logits[i];
@@ -239,7 +239,7 @@ static vb_status vb_sparse_step(struct vb_trainer *t)
     size_t n;
 
     vb_trainer_drag(t);
-    begin_ns = vb_trace_begin();
+    begin_ns = vb_trace_next();
     st = vb_k_csr_check(&csr, s->features);
     if (st != VB_OK)
         return st;
@@ -250,7 +250,7 @@ static vb_status vb_sparse_step(struct vb_trainer *t)
     vb_lap(&t->laps, VB_PHASE_FORWARD);
     if (descend(t, &csr))
         return VB_OK;
-    begin_ns = vb_trace_begin();
+    begin_ns = vb_trace_next();
     st = gradient(s, &csr, &n);
     s->n_grad = st == VB_OK ? n : 0;
     vb_trace_end(begin_ns, t->trace.backward, csr.nnz * sizeof(float));
