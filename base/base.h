@@ -215,6 +215,7 @@ uint64_t vb_clock_ns(void);
 /* Returns the time that records and traces are written with: the monotonic clock, unless a test
  * has changed it. Deadlines and durations that decide anything use vb_clock_ns(). */
 uint64_t vb_record_clock_ns(void);
+uint64_t vb_record_time(uint64_t clock_ns); /* the same for an earlier time of vb_clock_ns() */
 
 /* For tests: from now on vb_record_clock_ns() differs from the monotonic clock by offset_ns, and
  * gains ppm millionths. Belongs to the process. A second call makes the clock jump. */

@@ -27,7 +27,11 @@ void vb_clock_inject(int64_t offset_ns, double ppm)
 
 uint64_t vb_record_clock_ns(void)
 {
-    uint64_t now = vb_clock_ns();
+    return vb_record_time(vb_clock_ns());
+}
+
+uint64_t vb_record_time(uint64_t now)
+{
     int64_t offset = atomic_load_explicit(&injected_ns, memory_order_relaxed);
     double ppm = atomic_load_explicit(&injected_ppm, memory_order_relaxed);
     uint64_t at;

@@ -101,6 +101,16 @@ __attribute__((format(printf, 3, 4))) static void push_env(struct lab_queue *q, 
     (*n_p)++;
 }
 
+/* A shell takes the last of two values of a variable, and a program the first. So only one is sent.
+ */
+static bool is_given(char *const *envs, const char *name)
+{
+    for (; *envs != NULL; envs++)
+        if (strncmp(*envs, name, strlen(name)) == 0 && (*envs)[strlen(name)] == '=')
+            return true;
+    return false;
+}
+
 static uint32_t push_envs(struct lab_queue *q, const struct lab_job *job, int rank, int node)
 {
     const struct lab_opts *o = job->opts;
@@ -124,7 +134,8 @@ static uint32_t push_envs(struct lab_queue *q, const struct lab_job *job, int ra
     }
     for (i = 0; o->envs[i] != NULL; i++, n++)
         lab_queue_push(q, o->envs[i], strlen(o->envs[i]) + 1);
-    push_env(q, &n, "VB_PATIENCE=4"); /* a value from the user comes first and wins */
+    if (!is_given(o->envs, "VB_PATIENCE"))
+        push_env(q, &n, "VB_PATIENCE=4");
     return n;
 }
 

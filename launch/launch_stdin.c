@@ -5,7 +5,8 @@
  * address. When all ranks run the same program, the supervisor answers on standard input with root
  * and secret. When standard input ends, the supervisor is gone or wants the rank to end. If the
  * supervisor's host loses power, standard input does not end: so the supervisor sends a byte every
- * few seconds, and a rank that has got none for too long ends too.
+ * few seconds, and a rank that has got none for too long ends too. The byte of a signal (Ctrl-C) is
+ * the number of the signal, which the rank then sends to itself.
  *
  * A login shell may print something before the hello. The supervisor passes that on to the user.
  */
@@ -172,6 +173,18 @@ static void say_silent(const struct watch *w)
                  w->silent_ms / 1000);
 }
 
+/* Takes what the supervisor has sent. Bytes that are not signals of a user only tell that it is
+ * there.
+ */
+static void take_bytes(const char *bytes, ssize_t n)
+{
+    ssize_t i;
+
+    for (i = 0; i < n; i++)
+        if (bytes[i] == SIGHUP || bytes[i] == SIGINT || bytes[i] == SIGTERM)
+            kill(getpid(), bytes[i]);
+}
+
 /* Returns true if the supervisor has sent something. A rank that was stopped itself finds the bytes
  * that have come meanwhile: poll() looks for them before it says that the time is over. */
 static bool hears_something(int silent_ms, bool *silent_p)
@@ -188,6 +201,7 @@ static bool hears_something(int silent_ms, bool *silent_p)
     if (ready <= 0)
         return false;
     n = read(STDIN_FILENO, bytes, sizeof(bytes));
+    take_bytes(bytes, n);
     return n > 0 || (n < 0 && errno == EINTR);
 }
 

@@ -214,14 +214,14 @@ enum vb_remote_line vb_remote_take_line(struct vb_remote *r, int rank, const cha
     return VB_LINE_HELLO;
 }
 
-/* A pipe that is full, because ssh is stopped, or that has no reader is not a matter of the beat.
+/* A pipe that is full, because ssh is stopped, or that has no reader is not a matter of the byte.
  */
-void vb_remote_beat(const int *fds, int n)
+void vb_remote_send(const int *fds, int n, char byte)
 {
     int i;
 
     for (i = 0; i < n; i++)
-        if (fds[i] >= 0 && write(fds[i], ".", 1) != 1)
+        if (fds[i] >= 0 && write(fds[i], &byte, 1) != 1)
             VB_LOG_DEBUG("rank %d gets no byte: %s", i, strerror(errno));
 }
 

@@ -5,12 +5,12 @@
  * input of an ssh, the rank ends. supervise_deaths.c finds and reports the cause of a failure.
  *
  * A job ends in stages. The first Ctrl-C is passed on to the ranks, which finish their step, save
- * and report; the second kills them. When a rank has failed, the others get a *grace* time to
- * notice the failure and log it. Then they are asked to end (SIGTERM) and, if they do not, killed
- * (SIGKILL). The grace time is skipped after the loss of standard output, and if a job has gone on
- * without some ranks and all remaining ones are stopped (SIGSTOP). A rank leads a process group,
- * which is killed as a whole before the rank is reaped: until then no other group can get its
- * number.
+ * and report; the second ends them at once. When a rank has failed, the others get a *grace* time
+ * to notice the failure and log it. Then they are asked to end (SIGTERM) and, if they do not,
+ * killed (SIGKILL). The grace time is skipped after the loss of standard output, and if a job has
+ * gone on without some ranks and all remaining ones are stopped (SIGSTOP). A rank leads a process
+ * group, which is killed as a whole before the rank is reaped: until then no other group can get
+ * its number.
  */
 #include "launch/supervise_priv.h"
 
@@ -98,21 +98,35 @@ static int time_left_ms(const struct job *job)
     return now >= next ? 0 : (int)((next - now) / 1000000) + 1;
 }
 
+/* Passes a signal on to the ranks. A rank that is stopped (SIGSTOP) is continued, because the
+ * others wait for it and cannot finish their step without it. */
+static void pass_on(struct job *job, int number)
+{
+    if (job->remote != NULL) {
+        vb_remote_send(job->in_fds, job->ranks, (char)number);
+        return;
+    }
+    signal_all(job, number);
+    signal_all(job, SIGCONT);
+}
+
 /* The first signal lets the ranks finish their step. A rank that has not begun to train ends at
- * once. If the job is ending already, the signal kills it. */
+ * once. If the job is ending already, the signal ends it at once: a rank on another host when its
+ * standard input is closed. Ranks on other hosts that have not got root and secret do not read
+ * signals yet. */
 static void note_stop(struct job *job, int number)
 {
+    bool asks = job->remote != NULL && job->stage < ASKED;
+
+    job->interrupted = true;
     if (job->stage < ASKED)
         job->exit_code = 128 + number;
-    if (job->stage != RUNNING || job->alive == 0) {
-        vb_job_enter(job, KILLED);
+    if (job->stage != RUNNING || job->alive == 0 || (asks && !job->answered)) {
+        vb_job_enter(job, asks ? ASKED : KILLED);
         return;
     }
     vb_job_enter(job, STOPPING);
-    if (job->remote == NULL)
-        signal_all(job, number);
-    else
-        vb_job_enter(job, ASKED);
+    pass_on(job, number);
 }
 
 static void take_signals(struct job *job)
@@ -150,7 +164,7 @@ static void beat(struct job *job)
 
     if (job->beat_ns == 0 || now < job->beat_ns)
         return;
-    vb_remote_beat(job->in_fds, job->ranks);
+    vb_remote_send(job->in_fds, job->ranks, VB_BEAT);
     job->beat_ns = now + (uint64_t)VB_BEAT_MS * 1000000;
 }
 

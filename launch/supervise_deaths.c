@@ -88,12 +88,12 @@ static bool can_do_without(struct job *job, int rank, const siginfo_t *info)
 {
     const struct vb_supervise_opts *o = job->o;
 
-    return job->stage == RUNNING && o->outlive && (rank < o->vital || rank >= o->vital_end) &&
-           job->alive > 0 && has_begun(job) && !was_bad_usage(info);
+    return job->stage <= STOPPING && o->outlive && (rank < o->vital || rank >= o->vital_end) &&
+           job->alive > 0 && has_begun(job) && !was_bad_usage(info) && stopped_by(info) == 0;
 }
 
-/* A rank has ended with exit 0. A worker that ends so has printed the result, or knows that another
- * has. The others will end soon too, unless they are stopped. */
+/* A rank has ended with exit 0, or as the user has asked it to. A worker that ends so has printed
+ * the result, or knows that another has. The others will end soon too, unless they are stopped. */
 static void note_end(struct job *job, int rank)
 {
     if (!job->o->outlive || rank >= job->o->workers)
@@ -191,8 +191,13 @@ void vb_job_reap(struct job *job)
             note_end(job, i);
             continue;
         }
+        if (job->stage == STOPPING && stopped_by(&info) != 0) {
+            note_end(job, i);
+            continue;
+        }
         if (can_do_without(job, i, &info)) {
-            say_death(job, i, &info, true);
+            if (job->stage == RUNNING)
+                say_death(job, i, &info, true);
             continue;
         }
         if (first_rank < 0 || (!is_cause(job, &first) && is_cause(job, &info))) {
@@ -204,7 +209,9 @@ void vb_job_reap(struct job *job)
         first_rank = find_cause(job, first_rank, job->dead);
     if (first_rank >= 0 && job->stage == RUNNING) {
         note_failure(job, first_rank, &job->dead[first_rank]);
-    } else if (first_rank >= 0 && job->stage == GRACE &&
+    } else if (first_rank >= 0 && job->stage == STOPPING) {
+        vb_job_enter(job, GRACE); /* the others cannot finish their step without this rank */
+    } else if (first_rank >= 0 && job->stage == GRACE && !job->interrupted &&
                (is_cause(job, &first) || first_rank == job->suspect)) {
         job->suspect = -1;
         say_failure(job, first_rank, &first);

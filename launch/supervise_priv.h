@@ -64,10 +64,12 @@ enum vb_remote_line { VB_LINE_OTHER, VB_LINE_HELLO, VB_LINE_WRONG_PROGRAM };
 enum vb_remote_line vb_remote_take_line(struct vb_remote *r, int rank, const char *line, char *why,
                                         size_t size);
 
-#define VB_BEAT_MS 2000 /* time between the bytes that tell remote ranks that we are alive */
+#define VB_BEAT '.'     /* a byte that tells remote ranks that we are alive */
+#define VB_BEAT_MS 2000 /* time between these bytes */
 
-/* Sends such a byte to each rank that has a standard input; fds: one for each of n ranks. */
-void vb_remote_beat(const int *fds, int n);
+/* Sends a byte to each rank that has a standard input: VB_BEAT, or the number of a signal that the
+ * rank is to take. fds: one for each of n ranks. */
+void vb_remote_send(const int *fds, int n, char byte);
 
 /* Writes why the ssh of a rank ended. last_line is the last line that ssh printed. */
 void vb_remote_explain(const struct vb_remote *r, int rank, const siginfo_t *info,
@@ -224,6 +226,7 @@ struct job {
     enum stage stage;
     uint64_t deadline_ns; /* end of the stage; 0: none */
     uint64_t grace_ns;
+    bool interrupted;    /* the user has asked the job to stop */
     uint64_t stopped_ns; /* time since which all remaining ranks are stopped; 0: not all are */
     uint64_t some_ns;    /* time since which some are stopped, but not all; 0: none is */
     bool said_some;      /* the supervisor has named them */

@@ -247,9 +247,10 @@ static void write_log(struct vb_relay *relay, const struct stream *s, const char
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
-            vb_relay_say(relay, "cannot write the log of rank %d in %s, and this log ends here: %s",
-                         s->rank, relay->o.logs != NULL ? relay->o.logs : relay->o.run,
-                         strerror(errno));
+            vb_relay_say(relay, "cannot write %s/rank%s%d%s, and this log ends here: %s",
+                         relay->o.logs != NULL ? relay->o.logs : relay->o.run,
+                         relay->o.logs != NULL ? "-" : "", s->rank,
+                         relay->o.logs != NULL ? ".log" : "/log.txt", strerror(errno));
             close_log(relay, s->rank);
             return;
         }

@@ -35,7 +35,8 @@ struct vb_device_opts {
     bool crowded;    /* this host has more threads than cpus, so waits must not spin for long */
     bool any_interface;
 
-    /* For each rank, a count that grows whenever data comes from it. NULL: nobody wants to know. */
+    /* For each rank, a count that grows while data comes from it, or a transfer to it moves. NULL:
+     * nobody wants to know. */
     _Atomic unsigned *heard;
 
     /* RDMA. The strings outlive the device. */

@@ -106,12 +106,19 @@ static double beyond(const struct vb_clock_knot *end, const struct vb_clock_knot
 
 /* ---- the fit --------------------------------------------------------------------------------- */
 
-/* Returns whether the line between its neighbours is more certain than a knot. A knot that lies
- * outside of both error bars shows a jump, and stays. */
-static bool is_superfluous(const struct vb_clock_knot *knots, int i)
+/* Returns whether the line between its neighbours, or the line that ends before it, is more certain
+ * than a knot. A knot that lies outside of both error bars shows a jump, and stays. */
+static bool is_superfluous(const struct vb_clock_knot *knots, int n, int i)
 {
-    double error, offset = between(&knots[i - 1], &knots[i + 1], knots[i].local_ns, &error);
+    uint64_t at = knots[i].local_ns;
+    double error, offset;
 
+    if (i == 0)
+        offset = beyond(&knots[1], &knots[2], at, &error);
+    else if (i == n - 1)
+        offset = beyond(&knots[n - 2], &knots[n - 3], at, &error);
+    else
+        offset = between(&knots[i - 1], &knots[i + 1], at, &error);
     return error < (double)knots[i].error_ns &&
            fabs(offset - (double)knots[i].offset_ns) <= error + (double)knots[i].error_ns;
 }
@@ -121,9 +128,9 @@ static bool drop_worst(struct vb_clock_fit *fit)
 {
     int i, worst = -1;
 
-    for (i = 1; i + 1 < fit->n; i++)
+    for (i = 0; i < fit->n && fit->n > 2; i++)
         if ((worst < 0 || fit->knots[i].error_ns > fit->knots[worst].error_ns) &&
-            is_superfluous(fit->knots, i))
+            is_superfluous(fit->knots, fit->n, i))
             worst = i;
     for (i = worst; i >= 0 && i + 1 < fit->n; i++)
         fit->knots[i] = fit->knots[i + 1];

@@ -13,7 +13,7 @@ cd "${2:-.}" || exit 1
 defects=$(mktemp) || exit 1
 trap 'rm -f "$defects"' EXIT
 
-folders='base topo net kernels data models launch doctor engine bench cli lab'
+folders='base topo net record kernels data models launch doctor engine bench cli lab'
 existing=$(for folder in $folders; do [ -d "$folder" ] && echo "$folder"; done)
 # shellcheck disable=SC2086 # must be split into folders
 sources() { find $existing -name '*.[ch]'; }

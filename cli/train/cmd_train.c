@@ -203,14 +203,12 @@ static vb_status report(void *arg, const struct vb_train_result *result)
     return printed != VB_OK ? printed : kept;
 }
 
-/* Until now a Ctrl-C has ended the process, because there was nothing to save. In asynchronous
- * training it still does. */
+/* Until now a Ctrl-C has ended the process, because there was nothing to save. */
 static void tell_begun(void *arg)
 {
     const struct reporter *r = arg;
 
-    if (r->o->mode != VB_MODE_ASYNC)
-        vb_interrupt_catch();
+    vb_interrupt_catch();
     vb_launch_tell_begun(r->launch);
 }
 
@@ -245,6 +243,7 @@ static vb_status prepare_run(const struct train_asked *asked, struct vb_train_op
         st = cli_train_run_prepare(run->dir, o->run.append, o->group.world);
     if (st == VB_OK && !asked->job.ours)
         cli_train_run_log(run->dir, rank, o->run.append);
+    o->run.append = o->run.append || o->join.joined != NULL; /* its slot may have been used */
     o->run.facts = &run->facts;
     return st;
 }
@@ -273,6 +272,7 @@ static int train(const struct train_asked *asked, const struct vb_launch *launch
     if (r.screen != CLI_NO_SCREEN)
         o.hooks.watch = cli_train_watch;
     o.hooks.watch_arg = &r.screen;
+    o.hooks.watch_own = r.screen == CLI_TERMINAL;
     o.hooks.report = report;
     o.hooks.report_arg = &r;
     o.hooks.begun = tell_begun;

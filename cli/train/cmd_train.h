@@ -129,4 +129,7 @@ enum cli_screen { CLI_NO_SCREEN, CLI_TERMINAL, CLI_SUPERVISOR };
 void cli_train_watch(void *screen, const struct vb_train_news *news);
 void cli_train_watch_end(enum cli_screen screen);
 
+/* Writes the clocks of all ranks against that of rank 0 as the array "clocks" (train_clocks.c). */
+void cli_train_json_clocks(struct vb_json *json, const struct vb_train_result *result);
+
 #endif

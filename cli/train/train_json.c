@@ -168,8 +168,8 @@ static void json_figures(struct vb_json *json, const struct vb_train_result *r)
     vb_json_real(json, "lr", r->lr);
     vb_json_real(json, "train_s", r->train_s);
     vb_json_real(json, "wall_s", r->wall_s);
-    vb_json_real(json, "steps_per_s", (double)(r->steps - r->resumed) / r->train_s);
-    vb_json_real(json, "samples_per_s", (double)r->samples / r->train_s);
+    vb_json_real(json, "steps_per_s", (double)(r->steps - r->resumed) / r->step_s);
+    vb_json_real(json, "samples_per_s", (double)r->samples / r->step_s);
     vb_json_real(json, "loss", r->accuracy >= 0 ? r->loss : (double)NAN); /* null after a dry run */
     vb_json_real(json, "accuracy", r->accuracy >= 0 ? r->accuracy : (double)NAN);
     vb_json_int(json, "test_samples", r->test_samples);

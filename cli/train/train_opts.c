@@ -93,6 +93,9 @@ static const struct vb_opt keep_opts[] = {
              "began"},
     {"run", VB_OPT_TEXT, FIELD(run), .arg = "DIR",
      .help = "record the run in DIR: run.json, steps, evaluations, logs, the choice of kernels"},
+    {"again", VB_OPT_TEXT, FIELD(again), .arg = "RUN",
+     .help = "repeat the run that --run RUN has recorded; options that are given now override its "
+             "own"},
     {"record-rate", VB_OPT_REAL, FIELD(record_rate), "1", .max = 10000, .arg = "MB/S",
      .level = VB_OPT_MORE,
      .help =
@@ -104,9 +107,6 @@ static const struct vb_opt keep_opts[] = {
     {"trace-format", VB_OPT_CHOICE, FIELD(trace_format), "perfetto",
      .choices = trace_format_choices, .arg = "FORMAT", .level = VB_OPT_MORE,
      .help = "perfetto, or json: Chrome's format, in DIR/trace.json"},
-    {"again", VB_OPT_TEXT, FIELD(again), .arg = "RUN",
-     .help = "repeat the run that --run RUN has recorded; options that are given now override its "
-             "own"},
     {"plan", VB_OPT_TEXT, FIELD(plan), .arg = "FILE", .level = VB_OPT_MORE,
      .help = "read the choice of kernels from FILE, which --run has written; without it, the "
              "kernels are timed and the fastest are used"},

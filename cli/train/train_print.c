@@ -23,10 +23,34 @@ static void print_staleness(const struct vb_train_result *r)
         printf("; %llu dropped", (unsigned long long)all.dropped);
 }
 
+/* All percentages are of the time without evaluation. The rates leave out checkpoints, too. */
+static void print_time(const struct vb_train_result *r)
+{
+    double all_s = r->train_s - r->phase_s[VB_PHASE_EVAL];
+    bool waits = r->bottleneck.resource == VB_STRAGGLER;
+    int p;
+
+    printf("time        %.3f s of training: %.1f steps/s, %.0f samples/s\n", r->step_s,
+           (double)(r->steps - r->resumed) / r->step_s, (double)r->samples / r->step_s);
+    printf("also        ");
+    if (r->phase_s[VB_PHASE_CHECKPOINT] > 0)
+        printf("%.3f s of checkpoints, ", r->phase_s[VB_PHASE_CHECKPOINT]);
+    printf("%.3f s of evaluation; %.3f s in total, with the set-up\n", r->phase_s[VB_PHASE_EVAL],
+           r->wall_s);
+    printf("spent on   ");
+    for (p = 0; p < VB_PHASES; p++)
+        if (r->phase_s[p] > 0 && p != VB_PHASE_EVAL)
+            printf(" %s %.1f %%", vb_phase_str((enum vb_phase)p), 100 * r->phase_s[p] / all_s);
+    if (r->bottleneck.why[0] != '\0')
+        printf("\nbottleneck  %s, %.0f %%%s: %s", vb_resource_str(r->bottleneck.resource),
+               100 * r->bottleneck.share, waits ? " of the rank that waits most" : "",
+               r->bottleneck.why);
+}
+
 vb_status cli_train_print(const char *mode, const struct vb_train_opts *o,
                           const struct vb_train_result *r, bool json)
 {
-    int p, i;
+    int i;
 
     if (json) {
         struct vb_json *object = cli_json_object();
@@ -55,16 +79,7 @@ vb_status cli_train_print(const char *mode, const struct vb_train_opts *o,
     if (r->stopped != 0)
         printf("stopped     by %s, after step %lld\n", cli_train_signal(r->stopped),
                (long long)r->steps);
-    printf("time        %.3f s of training, %.3f s in total: %.1f steps/s, %.0f samples/s\n",
-           r->train_s, r->wall_s, (double)(r->steps - r->resumed) / r->train_s,
-           (double)r->samples / r->train_s);
-    printf("spent on   ");
-    for (p = 0; p < VB_PHASES; p++)
-        if (r->phase_s[p] > 0)
-            printf(" %s %.1f %%", vb_phase_str((enum vb_phase)p), 100 * r->phase_s[p] / r->train_s);
-    if (r->bottleneck.why[0] != '\0')
-        printf("\nbottleneck  %s, %.0f %%: %s", vb_resource_str(r->bottleneck.resource),
-               100 * r->bottleneck.share, r->bottleneck.why);
+    print_time(r);
     if (r->staleness != NULL)
         print_staleness(r);
     for (i = 0; i < r->n_faults; i++)
@@ -88,9 +103,12 @@ vb_status cli_train_print_joined(const char *root, const struct vb_train_opts *o
 
     if (!as_json) {
         printf("joined      the job at %s (%s) as rank %d\n", root, o->model, r->per_rank[0].rank);
-        printf("trained on  %lld samples in %.3f s; the job ended at step %lld and reports the "
-               "result\n",
-               (long long)r->samples, r->train_s, (long long)r->steps);
+        printf("trained on  %lld samples in %.3f s; %s at step %lld and reports the result\n",
+               (long long)r->samples, r->train_s,
+               r->left ? "this worker has left; the job goes on" : "the job ended",
+               (long long)r->steps);
+        if (r->stopped != 0)
+            printf("stopped     by %s\n", signal_name(r->stopped));
         return VB_OK;
     }
     json = cli_json_object();
@@ -100,6 +118,8 @@ vb_status cli_train_print_joined(const char *root, const struct vb_train_opts *o
     vb_json_int(json, "steps", r->steps);
     vb_json_int(json, "samples", r->samples);
     vb_json_real(json, "train_s", r->train_s);
+    vb_json_text(json, "stopped", r->stopped != 0 ? signal_name(r->stopped) : NULL);
+    vb_json_bool(json, "left", r->left);
     vb_json_array(json, "per_rank");
     cli_train_json_rank(json, &r->per_rank[0]);
     vb_json_end(json);
@@ -114,14 +134,17 @@ vb_status cli_train_print_joined(const char *root, const struct vb_train_opts *o
 void cli_train_watch(void *screen, const struct vb_train_news *n)
 {
     bool supervised = *(const enum cli_screen *)screen == CLI_SUPERVISOR;
-    char line[256], accuracy[40] = "";
+    char line[256], test[64] = "", rank[24] = "";
 
     if (n->accuracy >= 0)
-        snprintf(accuracy, sizeof(accuracy), ", accuracy %.2f %%", 100 * n->accuracy);
+        snprintf(test, sizeof(test), "; test loss %.4f, accuracy %.2f %%", n->test_loss,
+                 100 * n->accuracy);
+    if (n->rank >= 0)
+        snprintf(rank, sizeof(rank), "rank %d: ", n->rank);
     snprintf(line, sizeof(line),
-             "epoch %.2f, step %lld of %lld, loss %.4f%s, %.0f samples/s, %.0f s left", n->epoch,
-             (long long)n->step, (long long)n->steps, n->loss, accuracy, n->samples_per_s,
-             n->left_s);
+             "%sepoch %.2f, step %lld of %lld, training loss %.4f%s; %.0f samples/s, %.0f s left",
+             rank, n->epoch, (long long)n->step, (long long)n->steps, n->loss, test,
+             n->samples_per_s, n->left_s);
     fprintf(stderr, "%s%s%s", supervised && n->evaluated ? "" : VB_WIPE_LINE, line,
             supervised || n->evaluated ? "\n" : "");
 }

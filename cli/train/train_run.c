@@ -20,6 +20,9 @@
 #include <unistd.h>
 
 #define FORMAT 1 /* of run.json; new keys keep it */
+#define RESERVE ".reserve"
+#define RESERVE_BYTES 32768 /* and for each rank: */
+#define RESERVE_RANK_BYTES 4096
 
 #ifdef __clang__
 #define COMPILER __VERSION__ /* begins with "Clang" */
@@ -187,7 +190,7 @@ static void json_run(struct vb_json *json, const struct train_run *run, const ch
     vb_json_int(json, "format", FORMAT);
     vb_json_text(json, "state", state);
     vb_json_text(json, "why", why);
-    json_time(json, "started", (time_t)(f->unix_ns / 1000000000u));
+    json_time(json, "started", f->unix_ns > 0 ? (time_t)(f->unix_ns / 1000000000u) : time(NULL));
     vb_json_int(json, "started_unix_ns", (int64_t)f->unix_ns);
     vb_json_int(json, "started_clock_ns", (int64_t)f->clock_ns);
     json_time(json, "written", time(NULL));
@@ -206,8 +209,10 @@ static void json_run(struct vb_json *json, const struct train_run *run, const ch
     json_versions(json);
     for (i = 0; result != NULL && i < result->rows; i++)
         lost += (uint64_t)result->per_rank[i].records_lost;
-    if (result != NULL)
+    if (result != NULL) {
         vb_json_int(json, "records_lost", (int64_t)lost);
+        cli_train_json_clocks(json, result);
+    }
     vb_json_end(json);
 }
 
@@ -242,6 +247,30 @@ static vb_status write_plan(const struct train_run *run)
     return vb_file_replace(path, plan, strlen(plan));
 }
 
+/* Keeps some room on the disk, so that the result can be written even if records fill the disk. */
+static void reserve(const struct train_run *run)
+{
+    off_t bytes = RESERVE_BYTES + (off_t)run->facts.n_ranks * RESERVE_RANK_BYTES;
+    char path[PATH_MAX];
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/" RESERVE, run->dir);
+    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (fd < 0)
+        return;
+    if (posix_fallocate(fd, 0, bytes) != 0)
+        unlink(path);
+    close(fd);
+}
+
+static void release(const char *dir)
+{
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof(path), "%s/" RESERVE, dir);
+    unlink(path);
+}
+
 static vb_status write_state(const struct train_run *run, const char *state, const char *why)
 {
     struct vb_json *json = cli_json_object();
@@ -263,12 +292,19 @@ void cli_train_run_begun(const struct train_run *run)
         st = write_plan(run);
     if (st != VB_OK)
         VB_LOG_WARN("training goes on; nothing in %s tells that it runs", run->dir);
+    reserve(run);
 }
 
 void cli_train_run_failed(const struct train_run *run, vb_status status)
 {
     const char *error = vb_log_first_error();
+    char path[PATH_MAX];
 
+    /* A run that could not even be resumed leaves the earlier one as it is. */
+    snprintf(path, sizeof(path), "%s/run.json", run->dir);
+    if (run->facts.n_ranks == 0 && run->o->run.append && access(path, F_OK) == 0)
+        return;
+    release(run->dir);
     if (write_state(run, "failed", error[0] != '\0' ? error : vb_status_str(status)) != VB_OK)
         VB_LOG_WARN("%s/run.json does not tell that the run has failed", run->dir);
 }
@@ -283,6 +319,7 @@ vb_status cli_train_run_ended(const struct train_run *run, const char *mode,
     cli_train_json(json, mode, run->o, result);
     json_run(json, run, result->stopped != 0 ? "stopped" : "ended", why, result);
     vb_json_end(json);
+    release(run->dir);
     st = replace_json(run->dir, json);
     if (st == VB_OK)
         st = write_plan(run);
@@ -299,6 +336,7 @@ void cli_train_run_dead(const char *dir, const char *why)
     snprintf(path, sizeof(path), "%s/run.json", dir);
     if (access(path, R_OK | W_OK) != 0)
         return;
+    release(dir);
     json = vb_json_read(path);
     state = vb_json_get_text(json, "run.state");
     if (state != NULL && strcmp(state, "running") == 0) {
@@ -344,7 +382,7 @@ static void clear_rank(int dir_fd, const char *name, bool is_used)
  * Other files stay. */
 static void clear_earlier(const char *path, int world)
 {
-    static const char *const names[] = {"run.json", "plan", "evals.bin", "events.jsonl"};
+    static const char *const names[] = {"run.json", "plan", "evals.bin", "events.jsonl", RESERVE};
     DIR *dir = opendir(path);
     const struct dirent *entry;
     size_t i;

@@ -210,6 +210,7 @@ struct vb_group_opts vb_async_group(const struct vb_async *a, int rank)
     o.root = a->root;
     o.root_fd = rank == 0 ? a->root_fd : -1;
     o.announce = NULL;
+    o.hopeless = &a->hopeless;
     o.progress =
         t->model.row->progress && rank < a->job.workers; /* a server polls the network itself */
     o.crowded = vb_place_is_crowded(t->o, &t->cpus);
@@ -221,6 +222,14 @@ struct vb_group_opts vb_async_group(const struct vb_async *a, int rank)
         o.placement_rank = t->place.local_rank;
     }
     return o;
+}
+
+void vb_async_tell_begun(const struct vb_async *a)
+{
+    const struct vb_train_hooks *hooks = &a->trainer->o->hooks;
+
+    if (hooks->begun != NULL)
+        hooks->begun(hooks->begun_arg);
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
@@ -250,7 +259,11 @@ static vb_status run_ranks(struct vb_async *a)
     st = vb_async_start_servers(a);
     if (st == VB_OK)
         st = vb_async_work(a);
+    else
+        a->hopeless = true;
     served = vb_async_join_servers(a);
+    if (st == VB_ERR_PEER && a->hopeless && served != VB_OK)
+        return served; /* the worker only knows that the server could not start */
     return st == VB_OK ? served : st;
 }
 

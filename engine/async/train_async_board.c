@@ -12,7 +12,9 @@
 #define SLICE_NS 100000000u
 #define DONE_NS UINT64_C(3600000000000) /* how long a reporter may evaluate and save */
 
-enum { NOTE_ROW = 1, NOTE_DONE = 2, NOTE_FAILED = 3 };
+#define SIGNAL_SHIFT 8
+
+enum { NOTE_ROW = 1, NOTE_DONE = 2, NOTE_FAILED = 3, NOTE_STOP = 4 }; /* NOTE_STOP: with a signal */
 
 /* A vb_note_fn. */
 static void on_note(void *arg, int rank, uint32_t value)
@@ -25,6 +27,8 @@ static void on_note(void *arg, int rank, uint32_t value)
         b->done = true;
     else if (value == NOTE_FAILED)
         b->failed = true;
+    else if ((value & ((1u << SIGNAL_SHIFT) - 1)) == NOTE_STOP)
+        b->stop = (int)(value >> SIGNAL_SHIFT);
 }
 
 vb_status vb_async_board_open(struct vb_group *group, size_t join_info_bytes,
@@ -126,6 +130,18 @@ vb_status vb_async_board_done(struct async_board *b)
 vb_status vb_async_board_failed(struct async_board *b)
 {
     return put_all(b, 0, 0, NOTE_FAILED);
+}
+
+vb_status vb_async_board_stop(struct async_board *b, const struct ps_job *job, int number)
+{
+    uint32_t value = NOTE_STOP | (uint32_t)number << SIGNAL_SHIFT;
+    vb_status st = VB_OK;
+    int r;
+
+    for (r = 0; r < b->slots && st == VB_OK; r++)
+        if (vb_ps_worker_at(job, r) >= 0 && vb_group_member(b->group, r))
+            st = put(b, r, 0, 0, value);
+    return st;
 }
 
 static int reporter(const struct async_board *b)

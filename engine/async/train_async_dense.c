@@ -12,9 +12,10 @@
  * ignores this factor: the server scales and clips the sum of all workers' gradients. */
 static float scale_of(const struct vb_async *a, const float *grads)
 {
-    const struct vb_trainer *t = a->trainer;
+    struct vb_trainer *t = a->trainer;
     float scale = 1.f / (float)(t->batch->n > 0 ? t->batch->n : 1);
 
+    vb_train_record_gradient_norm(t, grads, a->job.n, scale);
     if (t->recipe.clip > 0 && a->job.bound != 0)
         scale *= vb_k_clip(vb_k_norm(grads, a->job.n) * (double)scale, t->recipe.clip);
     return scale;
@@ -99,8 +100,9 @@ vb_status vb_async_run_dense(struct vb_async *a)
         return vb_err(VB_ERR_NO_MEMORY, "no memory for %zu gradients", a->job.n);
     while (st == VB_OK && go) {
         if (a->job.hogwild) {
-            go = vb_ps_worker_claim(a->worker);
-            st = go ? step_in_place(a, own) : VB_OK;
+            st = vb_async_claim(a, &go);
+            if (st == VB_OK && go)
+                st = step_in_place(a, own);
             continue;
         }
         st = vb_async_ticket(a, &go);

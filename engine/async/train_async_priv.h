@@ -15,6 +15,7 @@ struct async_server {
     struct vb_async *async;
     pthread_t thread;
     int number;         /* number of the server or standby; servers come first, then standbys */
+    bool told_stop;     /* the workers were told that the user wants to stop */
     bool started;       /* the thread was started */
     _Atomic bool ready; /* the server has copied its first parameters, or failed */
     _Atomic uint64_t cpu_ns; /* cpu time of the server, set when training has ended */
@@ -60,6 +61,7 @@ struct async_board {
     size_t workers_at, join_info_at; /* offsets in the window */
     _Atomic bool *has_row;           /* (slots) */
     _Atomic bool done, failed;       /* the result was reported, or cannot be saved */
+    _Atomic int stop;                /* the signal with which a server was asked to stop; 0: none */
     struct vb_op op;
 };
 
@@ -88,6 +90,9 @@ vb_status vb_async_board_done(struct async_board *board);
 /* Tells the other workers that the last checkpoint cannot be written, so that they do not try. */
 vb_status vb_async_board_failed(struct async_board *board);
 
+/* A server that is a rank of its own tells the workers that it was asked to stop the job. */
+vb_status vb_async_board_stop(struct async_board *board, const struct ps_job *job, int number);
+
 struct vb_async {
     struct vb_trainer *trainer;
     struct ps_job job;
@@ -102,14 +107,18 @@ struct vb_async {
     float *params;                       /* borrowed from the trainer */
     void *state;                         /* borrowed from the trainer */
     uint32_t shares;                     /* bound 0: the value of worker->shares that is in use */
-    bool reports;                        /* this worker reports the result */
-    bool unsaved;                        /* this worker could not write the last checkpoint */
-    double accuracy;                     /* accuracy at this worker's end; -1: not evaluated */
+    _Atomic bool hopeless; /* the worker or a server of this process could not open the group */
+    bool reports;          /* this worker reports the result */
+    bool leaves;           /* this worker, a joiner, leaves before the end */
+    bool unsaved;          /* this worker could not write the last checkpoint */
+    double accuracy;       /* accuracy at this worker's end; -1: not evaluated */
 };
 
 /* Returns the options with which a member opens the group of workers and servers. rank: the
  * member's rank in this group. */
 struct vb_group_opts vb_async_group(const struct vb_async *a, int rank);
+
+void vb_async_tell_begun(const struct vb_async *a); /* calls the hook begun() */
 
 /* ---- joiners (train_join.c) ------------------------------------------------------------------ */
 
@@ -147,17 +156,18 @@ struct async_row vb_async_worker_row(struct vb_async *a);
 
 /* ---- its steps (train_async_dense.c, train_async_sparse.c) ----------------------------------- */
 
-/* Makes steps until there are no more tickets. */
+/* Makes steps until there are no more tickets, or until the user of a joiner wants to stop. */
 vb_status vb_async_run_dense(struct vb_async *a);
 vb_status vb_async_run_sparse(struct vb_async *a);
 
-/* Evaluates or saves a snapshot, if either is due. Called between a ticket and its step; with
+/* Evaluates or saves a snapshot, if either is due. Called before a ticket; with
  * hogwild after a step. */
 vb_status vb_async_do_due(struct vb_async *a);
 
 /* Waits for the ticket of the next step, and counts the time as waiting or transfer. Then evaluates
  * or saves, if either is due. */
 vb_status vb_async_ticket(struct vb_async *a, bool *go_p);
+vb_status vb_async_claim(struct vb_async *a, bool *go_p); /* the same with hogwild */
 
 /* With a bound of 0: changes to the worker's new share of the data, if there is a new one. Called
  * before a batch is taken. */

@@ -95,6 +95,8 @@ static vb_status collect_own(struct vb_async *a, struct vb_train_result *result)
     result->workers = 1;
     result->steps = t->step;
     result->resumed = t->resumed;
+    result->stopped = t->stopped;
+    result->left = a->leaves;
     result->samples = own.samples;
     result->train_s = own.result.train_s;
     return VB_OK;

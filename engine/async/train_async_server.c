@@ -69,6 +69,20 @@ static vb_status show_board(struct ps_server *s, void *arg)
     return st == VB_OK && s->k == 0 ? vb_async_board_put_run(board) : st;
 }
 
+/* A server that is a rank of its own may be asked to stop. If it is a thread, its worker is asked.
+ */
+static vb_status look_for_stop(struct async_server *srv, struct async_board *board)
+{
+    const struct vb_trainer *t = srv->async->trainer;
+    const struct vb_train_hooks *hooks = &t->o->hooks;
+    int number = t->serves && hooks->stop != NULL ? hooks->stop(hooks->stop_arg) : 0;
+
+    if (number == 0 || srv->told_stop)
+        return VB_OK;
+    srv->told_stop = true;
+    return vb_async_board_stop(board, &srv->async->job, number);
+}
+
 static vb_status serve_workers(struct async_server *srv, struct ps_server *s,
                                struct async_board *board)
 {
@@ -84,6 +98,8 @@ static vb_status serve_workers(struct async_server *srv, struct ps_server *s,
         if (serves)
             vb_train_trace_step(t, (int64_t)vb_ps_version_of(s) + 1);
         st = vb_ps_server_round(s);
+        if (st == VB_OK)
+            st = look_for_stop(srv, board);
     }
     if (serves) {
         vb_train_trace_end(t);
@@ -112,8 +128,10 @@ vb_status vb_async_serve(struct async_server *srv, int number)
     struct vb_group *group;
     vb_status st = vb_group_open(&opts, &group);
 
-    if (st != VB_OK)
+    if (st != VB_OK) {
+        a->hopeless = true; /* for the worker of this process */
         return st;
+    }
     st = vb_async_board_open(group, info_bytes, &board);
     if (st == VB_OK && info_bytes > 0)
         st = vb_async_join_info_put(a, board);
@@ -125,8 +143,10 @@ vb_status vb_async_serve(struct async_server *srv, int number)
         vb_train_record_group(a->trainer, group);
     else
         vb_group_sees_folder(group, true); /* the worker of this process has the records */
-    if (st == VB_OK && a->trainer->serves)
+    if (st == VB_OK && a->trainer->serves) {
         vb_place_leave(&a->trainer->place);
+        vb_async_tell_begun(a);
+    }
     if (st == VB_OK)
         st = serve_workers(srv, s, board);
     if (st != VB_OK && st != VB_ERR_PEER)
@@ -166,7 +186,9 @@ static vb_status start_server(struct async_server *srv, int number)
     srv->number = number;
     err = pthread_create(&srv->thread, NULL, serve_main, srv);
     if (err != 0)
-        return vb_err(VB_ERR_NO_MEMORY, "cannot start the thread of a server: %s", strerror(err));
+        return vb_err(VB_ERR_NO_MEMORY,
+                      "cannot start the thread of a server (ulimit -u allows more): %s",
+                      strerror(err));
     srv->started = true;
     return VB_OK;
 }

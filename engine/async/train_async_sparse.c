@@ -63,6 +63,11 @@ static void note_loss(struct vb_trainer *t, double loss, size_t n)
     t->batch_n = (int)n;
 }
 
+static float scale_of(size_t n)
+{
+    return 1.f / (float)(n > 0 ? n : 1);
+}
+
 /* Computes the gradient at the keys of a batch. w: the weights at these keys. */
 static void gradient(struct sparse_worker *s, const struct compact_batch *b, const float *w)
 {
@@ -86,12 +91,8 @@ static void gradient(struct sparse_worker *s, const struct compact_batch *b, con
         sum += s->logits[i];
     s->grad[b->n - 1] = sum;
     vb_trace_end(begin_ns, t->trace.backward, b->csr.nnz * sizeof(float));
+    vb_train_record_gradient_norm(t, s->grad, b->n, scale_of(b->csr.n));
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
-}
-
-static float scale_of(size_t n)
-{
-    return 1.f / (float)(n > 0 ? n : 1);
 }
 
 static vb_status step(struct sparse_worker *s)
@@ -247,8 +248,11 @@ static vb_status make_steps(struct sparse_worker *s)
     vb_status st = VB_OK;
     bool go = true;
 
-    while (st == VB_OK && a->job.hogwild && vb_ps_worker_claim(a->worker))
-        st = step_in_place(s);
+    while (st == VB_OK && go && a->job.hogwild) {
+        st = vb_async_claim(a, &go);
+        if (st == VB_OK && go)
+            st = step_in_place(s);
+    }
     if (st != VB_OK || a->job.hogwild)
         return st;
     st = next_batch(s, &s->batch[0]);

@@ -66,15 +66,48 @@ vb_status vb_async_do_due(struct vb_async *a)
     return st;
 }
 
+/* If the user wants to stop, tells server 0, which ends the job. Only a joiner leaves a job that
+ * goes on: its user may not be the user of the job. */
+static vb_status look_for_stop(struct vb_async *a)
+{
+    const struct vb_train_hooks *hooks = &a->trainer->o->hooks;
+    int own = hooks->stop != NULL ? hooks->stop(hooks->stop_arg) : 0;
+    int number = own != 0 ? own : atomic_load_explicit(&a->board->stop, memory_order_relaxed);
+
+    a->leaves = own != 0 && a->trainer->o->join.joined != NULL;
+    if (a->leaves)
+        a->trainer->stopped = own;
+    return number != 0 && !a->leaves ? vb_ps_worker_interrupt(a->worker, number) : VB_OK;
+}
+
+vb_status vb_async_claim(struct vb_async *a, bool *go_p)
+{
+    vb_status st = look_for_stop(a);
+
+    *go_p = st == VB_OK && !a->leaves && vb_ps_worker_claim(a->worker);
+    return st;
+}
+
 vb_status vb_async_ticket(struct vb_async *a, bool *go_p)
 {
-    uint64_t begin_ns = vb_trace_begin();
-    vb_status st = vb_ps_worker_ticket(a->worker, go_p);
+    enum vb_phase phase = a->job.bound >= 0 ? VB_PHASE_WAIT : VB_PHASE_COMM;
+    vb_status st = look_for_stop(a);
+    uint64_t begin_ns;
 
-    vb_trace_end(begin_ns, VB_OP_TICKET, 0);
-    vb_lap(&a->trainer->laps, a->job.bound >= 0 ? VB_PHASE_WAIT : VB_PHASE_COMM);
-    if (st == VB_OK && a->worker->due != 0)
-        st = vb_async_do_due(a);
+    *go_p = false;
+    if (st != VB_OK || a->leaves)
+        return st;
+    do {
+        begin_ns = vb_trace_begin();
+        st = vb_ps_worker_await_work(a->worker);
+        vb_trace_end(begin_ns, VB_OP_TICKET, 0);
+        vb_lap(&a->trainer->laps, phase);
+        if (st == VB_OK && a->worker->due != 0)
+            st = vb_async_do_due(a);
+    } while (st == VB_OK && !vb_ps_worker_has_ticket(a->worker));
+    if (st == VB_OK)
+        st = vb_ps_worker_ticket(a->worker, go_p);
+    vb_lap(&a->trainer->laps, phase);
     return st;
 }
 
@@ -169,6 +202,7 @@ static vb_status finish(struct vb_async *a)
     vb_lap(&t->laps, VB_PHASE_WAIT);
     vb_trace_stop(t->trace.trace);
     t->step = (int64_t)version;
+    t->stopped = vb_ps_worker_stopped(a->worker);
     row = vb_async_worker_row(a);
     st = vb_async_board_put_row(a->board, &row);
     if (st == VB_OK)
@@ -179,12 +213,26 @@ static vb_status finish(struct vb_async *a)
     return st == VB_OK ? vb_async_board_wait(a->board, &a->reports) : st;
 }
 
+/* The group tells the others that this worker has left. Their figures are not known, and they
+ * report the result. */
+static vb_status leave_early(struct vb_async *a)
+{
+    uint64_t version = 0;
+    vb_status st = vb_ps_worker_quit(a->worker, &version);
+
+    vb_lap(&a->trainer->laps, VB_PHASE_WAIT);
+    a->trainer->step = (int64_t)version;
+    return st;
+}
+
 static vb_status open_worker(struct vb_async *a)
 {
     struct vb_group_opts opts = vb_async_group(a, a->trainer->rank);
     vb_status st = vb_group_open(&opts, &a->ps);
 
-    a->root_fd = -1; /* the group owns the socket now */
+    if (st != VB_OK)
+        a->hopeless = true; /* for the server of this process */
+    a->root_fd = -1;        /* the group owns the socket now */
     if (st == VB_OK)
         st = vb_async_board_open(a->ps, 0, &a->board);
     if (st == VB_OK)
@@ -237,7 +285,9 @@ static vb_status run_to_end(struct vb_async *a)
     snprintf(sums->transport, sizeof(sums->transport), "%s",
              vb_group_transport(a->ps, vb_ps_server_rank(&a->job, 0)));
     st = a->job.sparse ? vb_async_run_sparse(a) : vb_async_run_dense(a);
-    return st == VB_OK ? finish(a) : st;
+    if (st != VB_OK)
+        return st;
+    return a->leaves ? leave_early(a) : finish(a);
 }
 
 /* Returns whether the others have dropped this worker, because it was stopped for too long, and
@@ -282,8 +332,8 @@ vb_status vb_async_work(struct vb_async *a)
     vb_train_record_group(t, a->ps);
     if (st == VB_OK)
         vb_place_leave(&t->place); /* from now on only the group of workers and servers is used */
-    if (st == VB_OK && t->o->hooks.begun != NULL)
-        t->o->hooks.begun(t->o->hooks.begun_arg);
+    if (st == VB_OK)
+        vb_async_tell_begun(a);
     vb_laps_begin(&t->laps);
     vb_train_record_begin(t);
     vb_train_trace_begin(t);

@@ -54,7 +54,8 @@ struct ps_head {
     _Atomic uint64_t version; /* number of applied gradients (bound 0: rounds), with earlier runs */
     _Atomic int64_t claimed;  /* hogwild: number of tickets that workers took, with earlier runs */
     _Atomic uint64_t snapped; /* version of the parameters in the snapshot */
-    char pad[40];
+    _Atomic int32_t stopped;  /* server 0: the signal that has ended the job early; 0: none */
+    char pad[36];
 };
 
 /* The head of a push, at the beginning of the slot. */
@@ -157,15 +158,16 @@ vb_status vb_ps_who_maps(struct vb_group *group, const struct ps_job *job, bool 
 
 enum ps_kind {
     /* Workers send these kinds: */
-    PS_PUSH,     /* a push is in a slot; argument: number of the slot */
-    PS_SNAP,     /* asks for a snapshot; argument 1: with the state of the update rule */
-    PS_READ,     /* the worker has read the snapshot, so the server may take another one */
-    PS_END,      /* the worker will not push any more */
-    PS_HELLO,    /* a joiner is ready to take part; argument: PS_MAPS ... */
-    PS_BYE,      /* the worker has read the final parameters, and no longer needs the server */
-    PS_FAILOVER, /* to a standby: the server is gone; comes with a struct ps_client_state */
-    PS_STOP,     /* the worker could not write a checkpoint, so the job is to stop */
-    PS_GONE,     /* never sent; the server queues it when a worker, or the partner, is gone */
+    PS_PUSH,      /* a push is in a slot; argument: number of the slot */
+    PS_SNAP,      /* asks for a snapshot; argument 1: with the state of the update rule */
+    PS_READ,      /* the worker has read the snapshot, so the server may take another one */
+    PS_END,       /* the worker will not push any more */
+    PS_HELLO,     /* a joiner is ready to take part; argument: PS_MAPS ... */
+    PS_BYE,       /* the worker has read the final parameters, and no longer needs the server */
+    PS_FAILOVER,  /* to a standby: the server is gone; comes with a struct ps_client_state */
+    PS_STOP,      /* the worker could not write a checkpoint, so the job is to stop */
+    PS_INTERRUPT, /* to server 0: the user wants to stop; argument: PS_SIGHUP ... */
+    PS_GONE,      /* never sent; the server queues it when a worker, or the partner, is gone */
     PS_WORKER_KINDS_END,
 
     /* Servers send these kinds: */
@@ -189,6 +191,9 @@ enum ps_kind {
 #define PS_KIND(value) ((enum ps_kind)((value) >> PS_ARG_BITS))
 #define PS_ARG(value) ((value) & ((1u << PS_ARG_BITS) - 1))
 #define PS_NOTE(kind, arg) VB_NOTE(PS_CHANNEL, PS_VALUE(kind, arg))
+
+/* Argument of PS_INTERRUPT: the signal with which the user wants to stop. */
+enum { PS_SIGHUP, PS_SIGINT, PS_SIGTERM, PS_SIGNALS };
 
 /* Bits of the argument of PS_HELLO. */
 enum {
@@ -217,6 +222,7 @@ _Static_assert(VB_WORLD_MAX <= 1 << PS_WORKER_BITS, "too few bits for the number
 _Static_assert(VB_WORLD_MAX < 1 << PS_ARG_BITS, "too few bits for a number of shares");
 _Static_assert((PS_MAPS | PS_REJOIN | PS_JOINED) < 1 << PS_WORKER_ARG_BITS, "a hello is too long");
 _Static_assert(PS_SLOTS_MAX <= 1 << PS_WORKER_ARG_BITS, "too few bits for a slot");
+_Static_assert(PS_SIGNALS <= 1 << PS_WORKER_ARG_BITS, "too few bits for a signal");
 _Static_assert((PS_SLOTS_MAX + 1) * PS_TICKETS <= 1 << PS_ARG_BITS, "too few bits for tickets");
 
 /* Packs the number of a share and the number of shares into 32 bits, which a worker stores
@@ -304,6 +310,7 @@ struct ps_client {
     uint64_t made[2];      /* versions after the worker's last two gradients were applied */
     unsigned n_made;
     bool busy;          /* the worker was told to evaluate or save, and has not pushed since */
+    unsigned moved;     /* vb_group_moved() when vb_ps_expel_stuck() last looked */
     uint64_t waited_ns; /* how long others have waited for this worker, without its progress */
     struct ps_client_keys keys;
     struct ps_client_round round;
@@ -420,11 +427,16 @@ struct ps_server {
     uint64_t looked_ns;        /* when the server last looked for stuck workers */
     struct ps_ring expel_ops;
     struct ps_queue queue;
+    int64_t steps;       /* job->steps, or fewer if the user has stopped the job */
     int64_t granted;     /* number of tickets of all workers */
     int64_t told;        /* the lowest clock that all workers were told */
     uint64_t stalled_ns; /* bound above 0: the longest of the waits that have just ended */
     uint32_t due;        /* PS_EVAL, PS_SAVE: flags for the next notice to the lowest worker */
-    int reader;          /* worker that reads the snapshot; -1: none */
+    /* Server 0: the version that is to be evaluated or saved. No ticket for a later step is given
+     * until a worker has read the snapshot of this version. -1: tickets are given. */
+    int64_t gate;
+    int gate_worker; /* worker that was told to read the snapshot; -1: none */
+    int reader;      /* worker that reads the snapshot; -1: none */
     struct ps_round round;
     struct ps_partner partner;
     struct ps_server_stats stats;
@@ -659,6 +671,7 @@ struct ps_worker {
     uint32_t failovers; /* number of failovers so far */
     uint32_t hello;     /* argument of the PS_HELLO that was sent; 0: the worker is not a joiner */
     bool ended;         /* the worker has sent PS_END */
+    uint32_t interrupt; /* 1 + argument of the PS_INTERRUPT that was sent; 0: none was */
     _Atomic bool bye;   /* the worker has sent PS_BYE */
     int64_t used;       /* number of tickets used */
     uint32_t pushed;
@@ -689,7 +702,12 @@ void vb_ps_worker_close(struct ps_worker *w);
 vb_status vb_ps_worker_join(struct vb_group *group, const struct ps_job *job,
                             struct ps_worker **worker_p);
 
-/* ps_worker.c: waits for a ticket. *go_p becomes false if there are no more tickets. */
+/* ps_worker.c: waits for a ticket, for the last one, or until the worker is to evaluate or save
+ * (w->due). Until it has read a snapshot for that, no worker may get a ticket. */
+vb_status vb_ps_worker_await_work(struct ps_worker *w);
+bool vb_ps_worker_has_ticket(struct ps_worker *w); /* or there will be no more */
+
+/* Waits for a ticket. *go_p becomes false if there are no more tickets. */
 vb_status vb_ps_worker_ticket(struct ps_worker *w, bool *go_p);
 
 /* Dense: *grads_p becomes the buffer for the gradient, or NULL if the caller may use any buffer. */
@@ -747,6 +765,19 @@ vb_status vb_ps_worker_end(struct ps_worker *w, float *params, void *state, uint
 /* Tells the servers to stop the job, because a checkpoint could not be written, and waits until a
  * server has stopped. */
 void vb_ps_worker_stop(struct ps_worker *w);
+
+/* Asks server 0, once, to end the job with the steps that have begun, because the user wants to
+ * stop. number: SIGHUP or SIGINT; any other signal counts as SIGTERM. */
+vb_status vb_ps_worker_interrupt(struct ps_worker *w, int number);
+
+/* After vb_ps_worker_end(): returns the signal that has ended the job early; 0: all steps were
+ * made.
+ */
+int vb_ps_worker_stopped(const struct ps_worker *w);
+
+/* Before this worker leaves a job that goes on: waits until its pushes are acknowledged and its
+ * gets are done. *version_p: the version of server 0. */
+vb_status vb_ps_worker_quit(struct ps_worker *w, uint64_t *version_p);
 
 /* Tells the servers that this joiner takes part. again: the joiner was a member before.
  * VB_ERR_ACCESS: the job has no steps left. */

@@ -84,9 +84,13 @@ vb_status vb_ps_expel_strays(struct ps_server *s)
 
 /* Returns whether a worker may send this kind of note to this server. Workers send only a hello or
  * a failover to a standby; without replicas there is no failover. Only a worker that was told to
- * save may stop the job. */
-static bool may_come(const struct ps_server *s, const struct ps_client *client, enum ps_kind kind)
+ * save may stop the job because of a checkpoint. */
+static bool may_come(const struct ps_server *s, const struct ps_client *client, uint32_t value)
 {
+    enum ps_kind kind = PS_KIND(value);
+
+    if (kind == PS_INTERRUPT && (s->k != 0 || PS_ARG(value) >= PS_SIGNALS))
+        return false;
     if (kind == PS_STOP && s->k == 0 && !s->job->hogwild && client->saves == 0)
         return false;
     if (kind == PS_FAILOVER)
@@ -110,7 +114,7 @@ vb_status vb_ps_receive(struct ps_server *s, struct ps_arrival a, bool *take_p)
     if (kind == PS_GONE || kind == PS_EXPEL || client->expelled)
         return VB_OK;
     snprintf(what, sizeof(what), "note %x, which is not allowed now", a.value);
-    if (!may_come(s, client, kind))
+    if (!may_come(s, client, a.value))
         return vb_ps_expel_invalid(s, a.worker, what);
     if (kind == PS_PUSH && client->member &&
         !vb_ps_accept(s, a.worker, PS_ARG(a.value), what, sizeof(what)))
@@ -177,6 +181,16 @@ static vb_status expel_stuck(struct ps_server *s, int worker)
     return vb_ps_expel(s, worker, why);
 }
 
+/* A push over a slow link may take longer than any limit. */
+static bool moves_data(const struct ps_server *s, int worker)
+{
+    struct ps_client *client = &s->clients[worker];
+    unsigned before = client->moved;
+
+    client->moved = vb_group_moved(s->group, vb_ps_worker_rank(s->job, worker));
+    return client->moved != before;
+}
+
 /* The time is added up in small parts, so that a pause of this process does not count. */
 vb_status vb_ps_expel_stuck(struct ps_server *s)
 {
@@ -193,7 +207,9 @@ vb_status vb_ps_expel_stuck(struct ps_server *s)
         struct ps_client *client = &s->clients[w];
         int64_t ms = limit_ms(s, w, &waits);
 
-        client->waited_ns = ms > 0 ? client->waited_ns + (ns < LOOK_MAX_NS ? ns : LOOK_MAX_NS) : 0;
+        client->waited_ns = !moves_data(s, w) && ms > 0
+                                ? client->waited_ns + (ns < LOOK_MAX_NS ? ns : LOOK_MAX_NS)
+                                : 0;
         if (ms > 0 && client->waited_ns > (uint64_t)ms * 1000000u)
             st = expel_stuck(s, w);
     }

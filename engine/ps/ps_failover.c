@@ -143,6 +143,8 @@ static vb_status send_rest(struct ps_worker *w, int k)
         st = vb_ps_put_push(w, k, seq);
     if (st == VB_OK && w->hello != 0 && !link->welcome)
         st = send_note(w, link, PS_NOTE(PS_HELLO, w->hello));
+    if (st == VB_OK && w->interrupt != 0 && k == 0)
+        st = send_note(w, link, PS_NOTE(PS_INTERRUPT, w->interrupt - 1));
     return st == VB_OK && w->ended ? send_note(w, link, PS_NOTE(PS_END, 0)) : st;
 }
 

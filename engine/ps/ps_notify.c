@@ -125,8 +125,25 @@ static vb_status tell_slowest(struct ps_server *s)
 bool vb_ps_no_steps_left(const struct ps_server *s)
 {
     if (s->job->hogwild)
-        return (int64_t)vb_ps_version_of(s) >= s->job->steps;
-    return s->job->begin + (s->job->bound == 0 ? s->round.number : s->granted) >= s->job->steps;
+        return (int64_t)vb_ps_version_of(s) >= s->steps;
+    return s->job->begin + (s->job->bound == 0 ? s->round.number : s->granted) >= s->steps;
+}
+
+/* Returns the last step for which a ticket may be given now. Steps that are to be evaluated or
+ * saved are waited for: when one of them is complete, no gradient is under way, and a snapshot has
+ * exactly this version. */
+static int64_t last_ticket(const struct ps_server *s)
+{
+    int64_t version = (int64_t)vb_ps_version_of(s), eval = s->job->eval_every,
+            save = s->job->save_every, last = s->job->steps;
+
+    if (s->gate >= 0)
+        return s->gate;
+    if (eval > 0 && (version / eval + 1) * eval < last)
+        last = (version / eval + 1) * eval;
+    if (save > 0 && (version / save + 1) * save < last)
+        last = (version / save + 1) * save;
+    return last;
 }
 
 static bool has_replies(const struct ps_server *s, const struct ps_client *client)
@@ -154,6 +171,8 @@ static bool may_go(const struct ps_server *s, const struct ps_client *client)
     if (job->bound == 0)
         return client->round.ticket < s->round.number && client->granted == client->clock;
     if (client->granted - client->clock >= (needs_answer ? 1 : s->lay.slots))
+        return false;
+    if (job->begin + s->granted >= last_ticket(s))
         return false;
     return job->bound < 0 || client->granted - vb_ps_slowest(s) <= job->bound;
 }
@@ -215,7 +234,7 @@ vb_status vb_ps_notify(struct ps_server *s, int worker, uint32_t notice)
     note_stall(s, client, tickets > 0);
     notice |= tickets * PS_TICKETS;
     replies = is_reply_due(s, client, notice);
-    if (s->k == 0 && !s->job->hogwild && (int64_t)vb_ps_version_of(s) >= s->job->steps &&
+    if (s->k == 0 && !s->job->hogwild && (int64_t)vb_ps_version_of(s) >= s->steps &&
         !client->sent_last) {
         client->sent_last = client->busy = true; /* a worker may evaluate at its end */
         notice |= PS_LAST;
@@ -226,6 +245,7 @@ vb_status vb_ps_notify(struct ps_server *s, int worker, uint32_t notice)
         client->saves += (s->due & PS_SAVE) != 0;
         client->busy = true;
         s->due = 0;
+        s->gate_worker = worker;
     }
     if (notice == 0 && !(replies && s->k > 0 && ps_has_clocks(s->job)))
         return VB_OK;

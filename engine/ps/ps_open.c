@@ -130,12 +130,14 @@ vb_status vb_ps_server_create(struct vb_group *group, const struct ps_job *job, 
     if (s == NULL)
         return vb_err_sys("calloc");
     s->job = job;
+    s->steps = job->steps;
     s->group = group;
     s->k = vb_ps_server_at(job, vb_group_rank(group));
     s->standby = vb_group_rank(group) == vb_ps_standby_rank(job, s->k);
     s->partner.rank = s->standby ? vb_ps_server_rank(job, s->k) : vb_ps_standby_rank(job, s->k);
     s->partner.shares_memory = s->partner.rank >= 0 && vb_ps_mapped(group, s->partner.rank);
-    s->reader = -1;
+    s->reader = s->gate_worker = -1;
+    s->gate = -1;
     *server_p = s; /* set now, because the caller closes *server_p even after a failure */
     st = make_clients(s);
     if (st == VB_OK)

@@ -7,23 +7,26 @@
 
 struct count {
     int reached, lost; /* number of members that can be reached, and that cannot */
-    int lowest;        /* the lowest of both; -1: none */
+    int quiet;         /* number of members that are not lost, but have not answered */
+    int lowest;        /* the lowest of all three; -1: none */
     bool has_lowest;   /* the lowest one can be reached */
 };
 
 /* A rank that is dead or has left does not count. A silent rank of this host was stopped: no
- * network lies between it and this rank. */
-static void count_rank(struct vb_group *group, int rank, struct count *count)
+ * network lies between it and this rank. All were asked when the partner was gone. */
+static void count_rank(const struct ps_server *s, int rank, struct count *count)
 {
-    enum vb_end end = vb_group_end(group, rank);
-    bool reached = rank == vb_group_rank(group) || vb_group_member(group, rank);
+    enum vb_end end = vb_group_end(s->group, rank);
+    bool self = rank == vb_group_rank(s->group), member = self || vb_group_member(s->group, rank);
+    bool reached = self || (member && vb_group_heard_since(s->group, rank, s->partner.gone_ns));
     bool lost =
-        end == VB_END_DROPPED_US || (end == VB_END_SILENT && !vb_group_same_host(group, rank));
+        end == VB_END_DROPPED_US || (end == VB_END_SILENT && !vb_group_same_host(s->group, rank));
 
-    if (!reached && !lost)
+    if (!member && !lost)
         return;
     count->reached += reached;
-    count->lost += !reached;
+    count->lost += !member;
+    count->quiet += member && !reached;
     if (count->lowest >= 0 && count->lowest < rank)
         return;
     count->lowest = rank;
@@ -39,9 +42,9 @@ static struct count count_members(const struct ps_server *s)
 
     for (i = 0; i < vb_ps_clients(s->job); i++)
         if (s->clients[i].member && !s->clients[i].bye)
-            count_rank(s->group, vb_ps_worker_rank(s->job, i), &count);
+            count_rank(s, vb_ps_worker_rank(s->job, i), &count);
     for (i = first; i < first + vb_ps_server_ranks(s->job); i++)
-        count_rank(s->group, i, &count);
+        count_rank(s, i, &count);
     return count;
 }
 
@@ -67,6 +70,7 @@ vb_status vb_ps_go_on_alone(struct ps_server *s)
         return VB_OK;
     if (vb_clock_ns() < s->partner.gone_ns + (uint64_t)s->job->settle_ms * 1000000u)
         return VB_AGAIN;
+    count.lost += count.quiet; /* they may be behind the cut as well, and not yet known as lost */
     if (count.reached > count.lost || (count.reached == count.lost && count.has_lowest))
         return VB_OK;
     return stop(s, &count);

@@ -261,6 +261,7 @@ static vb_status read_head(struct ps_worker *w, int k)
         return read_one(w, k, 0, head_at(w, k), sizeof(*to));
     atomic_store(&to->version, atomic_load(&from->version));
     atomic_store(&to->snapped, atomic_load(&from->snapped));
+    atomic_store(&to->stopped, atomic_load(&from->stopped));
     return VB_OK;
 }
 
@@ -273,6 +274,11 @@ vb_status vb_ps_worker_fetch_version(struct ps_worker *w, uint64_t *version_p)
     if (st == VB_OK)
         *version_p = atomic_load(&own_head(w, 0)->version);
     return st;
+}
+
+int vb_ps_worker_stopped(const struct ps_worker *w)
+{
+    return atomic_load(&own_head(w, 0)->stopped);
 }
 
 vb_status vb_ps_read_snapshot(struct ps_worker *w, float *params, void *state, uint64_t *version_p)

@@ -54,9 +54,11 @@ static void count_step(struct ps_server *s)
 {
     uint64_t now = atomic_fetch_add_explicit(&s->head->version, 1, memory_order_release) + 1;
 
-    if (s->k == 0 && now < (uint64_t)s->job->steps)
+    if (s->k == 0 && now < (uint64_t)s->steps)
         s->due |= (is_due(s->job->eval_every, now) ? PS_EVAL : 0u) |
                   (is_due(s->job->save_every, now) ? PS_SAVE : 0u);
+    if (s->due != 0 && s->job->bound != 0 && s->gate < 0)
+        s->gate = (int64_t)now;
     s->stats.applied++;
     vb_group_step(s->group);
 }
@@ -121,7 +123,8 @@ static vb_status apply_now(struct ps_server *s, int worker, const struct ps_take
     count_step(s);
     vb_ps_lap(s, &s->stats.apply_ns);
     st = acknowledge(s, worker);
-    if (st != VB_OK || (s->job->bound <= 0 && vb_ps_version_of(s) != (uint64_t)s->job->steps))
+    if (st != VB_OK ||
+        (s->job->bound <= 0 && s->due == 0 && vb_ps_version_of(s) != (uint64_t)s->steps))
         return st;
     /* The workers that waited for this one get tickets. The longest of their waits is counted. */
     s->stalled_ns = 0;

@@ -145,6 +145,7 @@ static vb_status take_over(struct ps_server *s)
             st = vb_ps_process(s, (struct ps_arrival){w, PS_VALUE(PS_GONE, 0)});
     s->standby = false;
     s->partner.rank = s->reader = -1;
+    s->gate = -1; /* the worker that was to read the snapshot may have read it */
     snprintf(text, sizeof(text),
              "server %d (rank %d, %.60s) is gone; its standby on rank %d goes on at version %llu",
              s->k, rank, vb_group_host(s->group, rank), vb_group_rank(s->group),
@@ -223,6 +224,7 @@ static vb_status on_partner_gone(struct ps_server *s)
 {
     s->partner.gone = true;
     s->partner.gone_ns = vb_clock_ns();
+    vb_group_ask_all(s->group); /* vb_ps_go_on_alone() counts those that answer */
     return vb_ps_without_partner(s);
 }
 

@@ -5,11 +5,13 @@
  */
 #include "engine/ps/ps.h"
 
+#include <signal.h>
 #include <string.h>
 #include <time.h>
 
 #define WAIT_NS 100000000u
 #define LINGER_S 60 /* after the end: how long a server waits for the next worker to leave */
+#define NO_TICKETS (INT64_MAX / 2) /* hogwild: more than any number of steps */
 
 /* ---- the queue ------------------------------------------------------------------------------- */
 
@@ -88,11 +90,19 @@ static vb_status take_snapshot(struct ps_server *s)
     return VB_OK;
 }
 
+/* The worker has read its snapshot, or is gone. */
 static vb_status snapshot_read(struct ps_server *s, int worker)
 {
+    bool opens = s->gate >= 0 && s->gate_worker == worker;
+    vb_status st;
+
     if (s->reader == worker)
         s->reader = -1;
-    return take_snapshot(s);
+    st = take_snapshot(s);
+    if (st != VB_OK || !opens)
+        return st;
+    s->gate = -1;
+    return vb_ps_notify_all(s);
 }
 
 /* A worker could not write a checkpoint. The next one would fail in the same way. */
@@ -105,6 +115,22 @@ static vb_status stop_job(struct ps_server *s, int worker)
              rank, vb_group_host(s->group, rank));
     vb_group_abort(s->group, why);
     return s->standby ? VB_ERR_PEER : vb_err(VB_ERR_PEER, "%s", why);
+}
+
+/* The user wants to stop. The steps that have begun, or that workers have tickets for, are the last
+ * ones; with a bound of 0 that is the present round. Several workers may ask. */
+static vb_status interrupt(struct ps_server *s, uint32_t arg)
+{
+    static const int signals[PS_SIGNALS] = {SIGHUP, SIGINT, SIGTERM};
+    int64_t last = s->job->begin + (s->job->bound == 0 ? s->round.number + 1 : s->granted);
+
+    if (s->job->hogwild)
+        last = atomic_exchange(&s->head->claimed, NO_TICKETS);
+    if (last >= s->steps)
+        return VB_OK;
+    s->steps = last;
+    atomic_store(&s->head->stopped, signals[arg]);
+    return vb_ps_notify_all(s);
 }
 
 /* The server ignores the notes of a worker that does not take part. */
@@ -134,6 +160,8 @@ vb_status vb_ps_process(struct ps_server *s, struct ps_arrival a)
         return VB_OK;
     case PS_STOP:
         return stop_job(s, a.worker);
+    case PS_INTERRUPT:
+        return interrupt(s, PS_ARG(a.value));
     case PS_FAILOVER: /* this server took over without waiting for this worker */
         client->failover.called = true;
         return vb_ps_confirm_failover(s, a.worker);

@@ -47,6 +47,31 @@ vb_status vb_ps_worker_settle(struct ps_worker *w)
     return vb_ps_await(w, all_acked, w, "an acknowledgement", 0, false);
 }
 
+static bool has_work(void *arg)
+{
+    const struct ps_worker *w = arg;
+
+    return w->due != 0 || has_ticket(arg);
+}
+
+vb_status vb_ps_worker_await_work(struct ps_worker *w)
+{
+    return vb_ps_await(w, has_work, w, "a ticket", -1, true);
+}
+
+bool vb_ps_worker_has_ticket(struct ps_worker *w)
+{
+    return has_ticket(w);
+}
+
+vb_status vb_ps_worker_quit(struct ps_worker *w, uint64_t *version_p)
+{
+    /* With a bound of 0 an acknowledgement depends on the other workers. */
+    vb_status st = vb_ps_await(w, all_acked, w, "an acknowledgement", -1, true);
+
+    return st == VB_OK ? vb_ps_worker_fetch_version(w, version_p) : st;
+}
+
 vb_status vb_ps_worker_ticket(struct ps_worker *w, bool *go_p)
 {
     vb_status st = vb_ps_await(w, has_ticket, w, "a ticket", -1, true);

@@ -4,6 +4,7 @@
  */
 #include "engine/ps/ps.h"
 
+#include <signal.h>
 #include <string.h>
 
 static bool has_snapped(void *arg)
@@ -23,8 +24,8 @@ static bool all_final(void *arg)
 }
 
 /* Sends a note to server k. If the server is gone, the note is not sent again: the failover sends
- * PS_HELLO and PS_END itself, and a caller that wants a snapshot sees by w->failovers that it must
- * ask again. */
+ * PS_HELLO, PS_INTERRUPT and PS_END itself, and a caller that wants a snapshot sees by w->failovers
+ * that it must ask again. */
 static vb_status send_note(struct ps_worker *w, int k, enum ps_kind kind, uint32_t value)
 {
     struct ps_link *link = &w->links[k];
@@ -135,6 +136,16 @@ void vb_ps_worker_stop(struct ps_worker *w)
 {
     if (send_note_to_all(w, PS_STOP, 0) == VB_OK)
         (void)vb_group_wait(w->group, any_lost, w, "the servers to stop", -1);
+}
+
+vb_status vb_ps_worker_interrupt(struct ps_worker *w, int number)
+{
+    uint32_t arg = number == SIGHUP ? PS_SIGHUP : number == SIGINT ? PS_SIGINT : PS_SIGTERM;
+
+    if (w->interrupt != 0)
+        return VB_OK;
+    w->interrupt = 1 + arg;
+    return send_note(w, 0, PS_INTERRUPT, arg);
 }
 
 static bool was_answered(void *arg)

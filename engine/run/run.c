@@ -128,9 +128,9 @@ static vb_status work(struct vb_trainer *t, struct run_stop **stop_p,
         st = vb_async_collect(async, result);
     if (st == VB_OK)
         vb_train_warn(t, result);
-    if (st == VB_OK) {
-        vb_train_record_close(t); /* while the groups are open */
-        result->clocks = vb_ship_clocks(t->record.ship, &result->n_clocks);
+    if (st == VB_OK && async != NULL) {
+        vb_ship_finish(t->record.ship); /* while the group of workers and servers is open */
+        vb_train_record_result(t, result);
     }
     if (st == VB_OK && async != NULL)
         st = tell(t, result); /* if this fails, another worker reports the result */
@@ -156,6 +156,7 @@ static vb_status train(const struct vb_train_opts *o, const struct vb_trainer_jo
                                         : "ended",
                        t.step, st != VB_OK ? vb_log_first_error() : "");
     vb_trainer_close(&t);
+    vb_train_record_result(&t, result);
     vb_run_stop_free(stop);
     vb_train_trace_merge(&t, result->clocks, result->n_clocks);
     if (st == VB_OK && !has_servers(o))

@@ -207,28 +207,56 @@ void vb_trainer_close(struct vb_trainer *t)
 
 bool vb_trainer_is_to_show(const struct vb_trainer *t, bool evaluated)
 {
-    if (t->o->hooks.watch == NULL || !t->shows || t->laps.mark_ns == t->laps.begin_ns)
+    const struct vb_train_hooks *hooks = &t->o->hooks;
+
+    if (hooks->watch == NULL || (!t->shows && !hooks->watch_own) ||
+        t->laps.mark_ns == t->laps.begin_ns)
         return false;
     return evaluated || t->laps.mark_ns - t->shown_ns >= WATCH_NS;
 }
 
+/* Returns the time that was spent on steps. */
+static double step_seconds(const struct vb_trainer *t)
+{
+    uint64_t other_ns = t->laps.ns[VB_PHASE_EVAL] + t->laps.ns[VB_PHASE_CHECKPOINT];
+
+    return (double)(t->laps.mark_ns - t->laps.begin_ns - other_ns) / 1e9;
+}
+
+/* Estimates the time to the end. A joiner knows only the steps since it came. */
+static double seconds_left(struct vb_trainer *t, int64_t step)
+{
+    uint64_t now = t->laps.mark_ns;
+
+    if (t->shown_step < 0) {
+        t->shown_step = t->joiner != NULL ? step : t->resumed;
+        t->shown_first_ns = t->joiner != NULL ? now : t->laps.begin_ns;
+    }
+    if (step <= t->shown_step)
+        return 0;
+    return (double)(now - t->shown_first_ns) / 1e9 / (double)(step - t->shown_step) *
+           (double)(t->recipe.steps - step);
+}
+
 void vb_trainer_show(struct vb_trainer *t, int64_t step, bool evaluated)
 {
-    double seconds = (double)(t->laps.mark_ns - t->laps.begin_ns) / 1e9;
     struct vb_train_news news = {.step = step,
                                  .steps = t->recipe.steps,
                                  .epoch = (double)step / (double)t->recipe.steps_per_epoch,
+                                 .rank = t->shows ? -1 : t->rank,
                                  .loss = t->loss,
+                                 .test_loss = t->evals.loss,
                                  .accuracy = t->evals.accuracy,
                                  .evaluated = evaluated};
-    int64_t made = step - t->resumed;
+    int64_t samples = t->samples;
 
     if (!vb_trainer_is_to_show(t, evaluated))
         return;
     t->shown_ns = t->laps.mark_ns;
-    news.samples_per_s =
-        (double)(vb_train_apart(t->o) ? made * t->recipe.global_batch : t->samples) / seconds;
-    news.left_s = made > 0 ? seconds / (double)made * (double)(news.steps - step) : 0;
+    if (vb_train_apart(t->o) && t->shows && t->joiner == NULL)
+        samples = (step - t->resumed) * t->recipe.global_batch;
+    news.samples_per_s = (double)samples / step_seconds(t);
+    news.left_s = seconds_left(t, step);
     t->o->hooks.watch(t->o->hooks.watch_arg, &news);
 }
 
@@ -323,6 +351,7 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
                              .world = vb_train_workers(o),
                              .async = o->mode == VB_MODE_ASYNC,
                              .evals = {.accuracy = -1, .loss = -1},
+                             .shown_step = -1,
                              .saved = {.lock_fd = -1}};
     t->shares = vb_train_apart(o) ? 1 : t->world;
     t->serves = t->async && t->rank >= t->world;

@@ -34,8 +34,10 @@ const char *vb_phase_str(enum vb_phase phase); /* "data" ...: the name in the JS
 struct vb_train_news {
     int64_t step, steps;
     double epoch;
-    double loss;     /* loss per sample in the last batch of the rank that shows progress */
-    double accuracy; /* accuracy of the last evaluation; negative: there was no evaluation */
+    int rank;         /* the rank that shows only its own progress; -1: that of the job */
+    double loss;      /* loss per sample in the last batch of the rank that shows progress */
+    double test_loss; /* of the last evaluation, like accuracy */
+    double accuracy;  /* negative: there was no evaluation */
     double samples_per_s;
     double left_s;  /* estimated time to the end */
     bool evaluated; /* this report follows an evaluation */
@@ -222,16 +224,19 @@ struct vb_train_hooks {
     /* Called before the first step, when the facts of the run are known. */
     void (*opened)(void *arg);
     void *opened_arg;
-    /* Each rank that computes calls begun() once, before its first step. */
+    /* Each rank calls begun() once, before its first step. */
     void (*begun)(void *arg);
     void *begun_arg;
     /* Called before each step. Returns the signal for which the user wants to stop; 0: go on. All
-     * ranks then stop after the same step, save if there is a folder for it, evaluate and report.
-     * At least one rank must return it; NULL: the run is never stopped. */
+     * ranks then stop after the same step, save if there is a folder for it, evaluate and report. A
+     * joiner leaves, and the others go on. At least one rank must return it; NULL: the run is never
+     * stopped. */
     int (*stop)(void *arg);
     void *stop_arg;
     vb_train_watch_fn watch;
     void *watch_arg;
+    bool watch_own; /* this rank has a screen of its own, and shows its progress there, also if
+                       another rank shows that of the job */
     vb_train_look_fn look;
     void *look_arg;
     vb_train_report_fn report;
@@ -342,7 +347,8 @@ const char *vb_resource_str(enum vb_resource resource); /* name in the JSON resu
 /* What took the most time, with the figures that show it. */
 struct vb_bottleneck {
     enum vb_resource resource;
-    double share; /* share of train_s, not counting evaluation */
+    double share; /* share of train_s without evaluation; of a straggler: in the time of the rank
+                     that waited most */
     char why[256];
 };
 
@@ -368,10 +374,12 @@ struct vb_train_result {
     int64_t steps;   /* number of steps in total, including the steps of the run that was resumed */
     int64_t resumed; /* number of these steps that the resumed run had made */
     int stopped;     /* the signal that ended the run early; 0: all steps were made */
+    bool left;       /* only this rank, a joiner, was stopped */
     int64_t samples; /* number of samples that were trained on in this run */
     double epochs;
     double lr;      /* the highest learning rate */
     double train_s; /* mean of the ranks' training times; includes evaluation, excludes set-up */
+    double step_s;  /* train_s without evaluation and checkpoints: rates count this time */
     double wall_s;  /* time of the whole run on this rank, including set-up */
     double phase_s[VB_PHASES]; /* time of each phase, as a mean over ranks; the sum is train_s */
     double loss;               /* loss per sample on test data */
@@ -386,15 +394,14 @@ struct vb_train_result {
     double pause_s;         /* the longest time that a checkpoint took */
     struct vb_rank_result *per_rank;
     struct vb_worker_stale *staleness; /* staleness per worker; NULL: synchronous training */
-    int n_staleness;
     struct vb_fault *faults;
-    int n_faults;
+    int n_staleness, n_faults;
     struct vb_eval *evals; /* evaluations before the end, if eval_every is set. Asynchronous
                               training: those of this worker, not those of a worker that is gone */
     int n_evals;
-    struct vb_bottleneck bottleneck;
-    struct vb_train_clock *clocks; /* on rank 0, with a run folder; NULL: none were compared */
     int n_clocks;
+    struct vb_train_clock *clocks; /* on rank 0, with a run folder; NULL: none were compared */
+    struct vb_bottleneck bottleneck;
 };
 
 /* ---- the run --------------------------------------------------------------------------------- */

@@ -10,6 +10,8 @@
 
 #include <string.h>
 
+#define NORM_EVERY 16 /* steps; ranks that share an update must agree when to compute the norm */
+
 static void update(struct vb_trainer *t, size_t first, size_t n, float scale, float rate)
 {
     struct dense *d = dense_of(t);
@@ -162,6 +164,7 @@ static vb_status apply_shared(struct vb_trainer *t, float scale, float rate)
 {
     struct dense *d = dense_of(t);
     struct dense_copies *c = &d->copies;
+    bool clips = t->recipe.clip > 0;
     struct vb_shared_args u = {
         .params = c->params[c->now],
         .state = c->state[c->now],
@@ -169,15 +172,20 @@ static vb_status apply_shared(struct vb_trainer *t, float scale, float rate)
         .state_out = c->state[1 - c->now],
         .scale = scale,
         .rate = rate,
-        .norm = t->recipe.clip > 0,
-        .norm_only = t->recipe.clip > 0 && d->clip.last,
+        .norm = clips || t->step % NORM_EVERY == 0,
+        .norm_only = clips && d->clip.last,
     };
     vb_status st = update_shares(t, &u);
+    double norm;
     float part;
 
     if (st != VB_OK || !u.norm)
         return st;
-    part = vb_k_clip(vb_shared_update_norm(d->shared) * (double)scale, t->recipe.clip);
+    norm = vb_shared_update_norm(d->shared) * (double)scale;
+    vb_train_record_norm(t, norm);
+    if (!clips)
+        return VB_OK;
+    part = vb_k_clip(norm, t->recipe.clip);
     d->clip.last = part != 1;
     if (!u.norm_only && !d->clip.last)
         return VB_OK;
@@ -198,6 +206,7 @@ static vb_status apply(struct vb_trainer *t)
     float scale = 1.f / (float)t->batch->n_global, rate = vb_k_rate(&t->recipe.schedule, t->step);
     bool clips = t->recipe.clip > 0, again = d->copies.params[0] != d->copies.params[1];
     bool at_once = !clips || (again && !d->clip.last);
+    double norm;
     vb_status st;
     float part;
 
@@ -207,9 +216,15 @@ static vb_status apply(struct vb_trainer *t)
     if (clips)
         vb_k_norm_begin(&d->clip.norm, d->n_params);
     st = take_all(t, scale, rate, at_once);
+    if (st == VB_OK && !clips) {
+        vb_train_record_gradient_norm(t, vb_buckets_grads(d->buckets), d->n_params, scale);
+        vb_lap(&t->laps, VB_PHASE_UPDATE);
+    }
     if (st != VB_OK || !clips)
         return st;
-    part = vb_k_clip(vb_k_norm_end(&d->clip.norm) * (double)scale, t->recipe.clip);
+    norm = vb_k_norm_end(&d->clip.norm) * (double)scale;
+    vb_train_record_norm(t, norm);
+    part = vb_k_clip(norm, t->recipe.clip);
     d->clip.last = part != 1;
     if (at_once && !d->clip.last)
         return VB_OK;
@@ -217,6 +232,18 @@ static vb_status apply(struct vb_trainer *t)
     d->early.batch = NULL;
     update(t, 0, d->n_params, scale * part, rate);
     return VB_OK;
+}
+
+/* Computes a gradient only to measure it. */
+static void measure_norm(struct vb_trainer *t, const struct vb_model_batch *batch)
+{
+    struct dense *d = dense_of(t);
+    float *grads = vb_buckets_grads(d->buckets);
+
+    if (!vb_train_record_wants_norm(t))
+        return;
+    vb_model_backward(d->model, d->copies.params[d->copies.now], batch, grads, NULL, NULL);
+    vb_train_record_norm(t, vb_k_norm(grads, d->n_params) / t->batch->n_global);
 }
 
 /* Plain SGD on a single rank adds to the parameters directly, without storing a gradient. Returns
@@ -230,7 +257,9 @@ static bool descend(struct vb_trainer *t, const struct vb_model_batch *batch)
 
     if (t->world > 1 || r->rule.kind != VB_K_SGD || r->rule.decay != 0 || r->clip > 0)
         return false;
-    begin_ns = vb_trace_next();
+    if (vb_trainer_has_pixels(t))
+        measure_norm(t, batch);
+    begin_ns = vb_trace_begin();
     if (!vb_model_descend(d->model, batch, -rate / (float)t->batch->n_global,
                           d->copies.params[d->copies.now]))
         return false;

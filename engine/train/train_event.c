@@ -41,7 +41,7 @@ static char *line_of(const struct vb_train_event *e, uint64_t begin_ns, size_t *
 
     vb_json_object(json, NULL);
     vb_json_real(json, "at_s", (double)(int64_t)(e->at_ns - begin_ns) / 1e9);
-    vb_json_int(json, "at_ns", (int64_t)e->at_ns);
+    vb_json_int(json, "at_ns", (int64_t)vb_record_time(e->at_ns));
     vb_json_text(json, "what", e->what);
     vb_json_int(json, "step", e->step);
     vb_json_int(json, "rank", e->rank);

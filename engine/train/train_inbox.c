@@ -9,7 +9,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* What lies in a box before file name and bytes. */
 struct item {
@@ -30,7 +29,6 @@ struct begun {
 };
 
 struct vb_inbox {
-    const char *dir;
     pthread_mutex_t lock;
     struct box in;              /* guarded by lock */
     size_t waits[VB_WORLD_MAX]; /* guarded by lock: bytes of each rank in the box */
@@ -39,13 +37,12 @@ struct vb_inbox {
     _Atomic uint64_t lost;
 };
 
-vb_status vb_inbox_create(const char *dir, struct vb_inbox **inbox_p)
+vb_status vb_inbox_create(struct vb_inbox **inbox_p)
 {
     struct vb_inbox *inbox = calloc(1, sizeof(*inbox));
 
     if (inbox == NULL)
         return vb_err_sys("calloc");
-    inbox->dir = dir;
     pthread_mutex_init(&inbox->lock, NULL);
     *inbox_p = inbox;
     return VB_OK;
@@ -134,20 +131,8 @@ static bool begin(struct begun *b, const char *file)
     return true;
 }
 
-/* Returns whether an earlier run has left something in a file. */
-static bool is_continued(const struct vb_inbox *inbox, const char *file)
-{
-    char path[4200];
-    struct stat sb;
-
-    if (inbox->dir == NULL)
-        return false;
-    snprintf(path, sizeof(path), "%s/%s", inbox->dir, file);
-    return stat(path, &sb) == 0 && sb.st_size > 0;
-}
-
-/* The first record of a series is its head. A file that has a head, because another rank had the
- * slot before or because an earlier run is continued, gets no second one. */
+/* The first record of a series is its head. A file that has a head because another rank had the
+ * slot before gets no second one; the sink knows those of an earlier run that is continued. */
 static vb_status write_item(struct vb_inbox *inbox, const struct item *item, const char *file,
                             const unsigned char *bytes, const struct vb_record_sink *sink)
 {
@@ -156,8 +141,8 @@ static vb_status write_item(struct vb_inbox *inbox, const struct item *item, con
     bool series = len > 4 && strcmp(file + len - 4, ".bin") == 0, begun = has_begun(b, file);
     vb_status st;
 
-    if (item->first && series && (begun || is_continued(inbox, file)))
-        return begun || begin(b, file) ? VB_OK : VB_ERR_USAGE;
+    if (item->first && series && begun)
+        return VB_OK;
     if (!begun && (!item->first || b->n == VB_INBOX_FILES))
         return VB_ERR_USAGE;
     st = sink->append(sink->arg, file, bytes, item->len_bytes);

@@ -16,8 +16,7 @@
 
 struct vb_inbox;
 
-/* dir: the folder whose files are continued, for --resume; NULL: files begin anew. Borrowed. */
-vb_status vb_inbox_create(const char *dir, struct vb_inbox **inbox_p);
+vb_status vb_inbox_create(struct vb_inbox **inbox_p);
 void vb_inbox_destroy(struct vb_inbox *inbox);
 
 /* Takes a record: a vb_record_fn. Never waits for a disk. */

@@ -13,6 +13,8 @@
 #define ASYNC_WINDOWS 4                  /* of the group itself, shards, slots, and the board */
 #define PROGRAM_BYTES ((size_t)3 << 20)  /* memory of the program and its libraries, a rank */
 #define LIBRARY_BYTES ((size_t)10 << 20) /* code that the ranks of a host share */
+#define RUN_FDS 24                       /* files of a run folder, at most */
+#define RUN_BYTES ((size_t)7 << 20)      /* records that wait to be written */
 #define SAMPLES_GUESS 1000000 /* the data is not open yet; no need depends on its length */
 
 static int cpus(void)
@@ -151,9 +153,11 @@ vb_status vb_train_need(const struct vb_train_opts *o, int on_host, struct vb_tr
     need.fds += copies(o, layers, on_host);
     if (o->save.dir != NULL)
         need.fds++; /* rank 0 keeps the lock of the folder open */
-    need.program_bytes = PROGRAM_BYTES;
+    if (o->run.dir != NULL)
+        need.fds += RUN_FDS;
+    need.program_bytes = PROGRAM_BYTES + (o->run.dir != NULL ? RUN_BYTES : 0);
     need.host_bytes = LIBRARY_BYTES;
-    need.threads = team(o, on_host) + loaders(o, row, layers, on_host);
+    need.threads = team(o, on_host) + loaders(o, row, layers, on_host) + 1; /* the recorder */
     if (async) {
         count_async(o, row->progress, &plan, &need);
     } else if (plan.world > 1) {

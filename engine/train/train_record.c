@@ -104,14 +104,14 @@ vb_status vb_train_record_open(struct vb_trainer *t)
     st = vb_recorder_open(&opts, &r->rec);
     if (st == VB_OK)
         st = add_streams(t);
-    if (st == VB_OK && r->ship != NULL && t->rank == 0)
-        st = vb_recorder_tick(r->rec, vb_ship_tick, r->ship);
-    if (!t->async) /* otherwise the group of workers and servers comes later */
-        vb_ship_attach(r->ship, r->group);
     if (st == VB_OK)
         st = vb_train_events_open(t);
     if (st == VB_OK)
         st = vb_train_trace_files(t);
+    if (st == VB_OK && r->ship != NULL)
+        st = vb_recorder_tick(r->rec, vb_ship_tick, r->ship);
+    if (!t->async) /* otherwise the group of workers and servers comes later */
+        vb_ship_attach(r->ship, r->group);
     return st == VB_OK ? vb_recorder_start(r->rec) : st;
 }
 
@@ -121,10 +121,10 @@ void vb_train_record_close(struct vb_trainer *t)
 
     if (r->rec == NULL)
         return;
-    vb_ship_before_close(r->ship);
+    vb_ship_finish(r->ship);
     r->lost = vb_recorder_close(r->rec) + (uint64_t)r->lost_events;
     r->rec = NULL;
-    vb_ship_after_close(r->ship);
+    vb_ship_end(r->ship);
 }
 
 void vb_train_record_free(struct vb_trainer *t)
@@ -132,6 +132,8 @@ void vb_train_record_free(struct vb_trainer *t)
     struct vb_trainer_record *r = &t->record;
 
     vb_train_record_close(t);
+    if (r->ship != NULL && r->clocks == NULL)
+        r->clocks = vb_ship_clocks(r->ship, &r->n_clocks);
     vb_ship_close(r->ship);
     r->ship = NULL;
     free(r->waits_ns);
@@ -151,6 +153,20 @@ void vb_train_record_group(struct vb_trainer *t, struct vb_group *group)
     t->record.group = group;
     pthread_mutex_unlock(&t->record.lock);
     vb_ship_attach(t->record.ship, group);
+}
+
+void vb_train_record_result(struct vb_trainer *t, struct vb_train_result *result)
+{
+    struct vb_trainer_record *r = &t->record;
+
+    if (r->ship != NULL)
+        r->clocks = vb_ship_clocks(r->ship, &r->n_clocks);
+    if (r->clocks != NULL) {
+        free(result->clocks);
+        result->clocks = r->clocks;
+        result->n_clocks = r->n_clocks;
+    }
+    r->clocks = NULL;
 }
 
 uint64_t vb_train_record_lost(const struct vb_trainer *t)
@@ -187,7 +203,7 @@ static struct vb_step_row make_row(struct vb_trainer *t, uint64_t step, int samp
 {
     struct vb_trainer_record *r = &t->record;
     struct vb_step_row row = {.step = step,
-                              .end_ns = t->laps.mark_ns,
+                              .end_ns = vb_record_time(t->laps.mark_ns),
                               .loss = (float)t->loss,
                               .lr = vb_k_rate(&t->recipe.schedule, (int64_t)step - 1),
                               .grad_norm = r->norm,
@@ -238,7 +254,7 @@ void vb_train_record_gradient(struct vb_trainer *t, uint64_t version)
 void vb_train_record_eval(struct vb_trainer *t, int64_t step)
 {
     struct vb_eval_row row = {.step = (uint64_t)step,
-                              .end_ns = t->laps.mark_ns,
+                              .end_ns = vb_record_time(t->laps.mark_ns),
                               .loss = t->evals.loss,
                               .accuracy = t->evals.accuracy};
 
@@ -276,4 +292,10 @@ bool vb_train_record_wants_norm(struct vb_trainer *t)
 void vb_train_record_norm(struct vb_trainer *t, double norm)
 {
     t->record.norm = (float)norm;
+}
+
+void vb_train_record_gradient_norm(struct vb_trainer *t, const float *values, size_t n, float scale)
+{
+    if (vb_train_record_wants_norm(t))
+        vb_train_record_norm(t, vb_k_norm(values, n) * (double)scale);
 }

@@ -14,6 +14,8 @@
 #include <pthread.h>
 
 struct vb_trainer;
+struct vb_train_result;
+struct vb_train_clock;
 
 #define VB_EVENTS_MAX 256 /* events that may wait to be written */
 
@@ -49,7 +51,9 @@ struct vb_trainer_record {
     uint64_t version;                    /* asynchronous training: at the last row */
     uint64_t known_step;                 /* rows up to this step are in the files already */
     uint32_t flags;                      /* VB_STEP_* of the next row */
-    uint64_t lost;                       /* after the recorder was closed: rows that were lost */
+    struct vb_train_clock *clocks; /* rank 0: of all ranks; NULL: none, or in the result already */
+    int n_clocks;
+    uint64_t lost; /* after the recorder was closed: rows that were lost */
 };
 
 /* Starts the recorder of this rank. A run folder that cannot be written is only warned of. */
@@ -81,10 +85,18 @@ void vb_train_record_saved(struct vb_trainer *t, int64_t step, const char *path)
 void vb_train_event(struct vb_trainer *t, const struct vb_train_event *event);
 void vb_train_event_say(struct vb_trainer *t, const char *what, int64_t step, const char *why);
 
-/* Returns whether the norm of this step's gradient is to be measured: now and then, and only for a
- * run folder. vb_train_record_norm() stores it. */
+/* Returns whether the norm of this step's gradient is to be measured: about ten times a second, and
+ * only for a run folder. vb_train_record_norm() stores a norm that is known anyway. */
 bool vb_train_record_wants_norm(struct vb_trainer *t);
 void vb_train_record_norm(struct vb_trainer *t, double norm);
+
+/* Moves what is known about clocks to the result. */
+void vb_train_record_result(struct vb_trainer *t, struct vb_train_result *result);
+
+/* Measures the norm of a gradient times scale, if it is wanted. The caller charges the time to the
+ * phase that it is in. */
+void vb_train_record_gradient_norm(struct vb_trainer *t, const float *values, size_t n,
+                                   float scale);
 
 /* Returns the number of rows that were lost. */
 uint64_t vb_train_record_lost(const struct vb_trainer *t);

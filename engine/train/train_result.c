@@ -250,6 +250,7 @@ void vb_train_fill_run(struct vb_trainer *t, struct vb_train_result *r)
         for (p = 0; p < VB_PHASES; p++)
             r->phase_s[p] += r->per_rank[i].phase_s[p] / r->workers;
     }
+    r->step_s = r->train_s - r->phase_s[VB_PHASE_EVAL] - r->phase_s[VB_PHASE_CHECKPOINT];
     vb_train_find_bottleneck(r);
 }
 

@@ -23,28 +23,29 @@ enum way { WAY_UNKNOWN, WAY_FILES, WAY_SENT, WAY_DROPPED };
 
 struct vb_ship {
     _Atomic int holders;
-    char dir[4096];
-    bool append;
     int rank;
     uint64_t bytes_per_s;
+    char dir[4096];
 
     pthread_mutex_t lock;
     struct vb_group *group;       /* guarded by lock */
-    enum way way;                 /* guarded by lock; only the recorder's thread changes it */
     struct vb_record_stats stats; /* guarded by lock: of groups that are closed */
     uint64_t lost_bytes;          /* guarded by lock */
+    enum way way;                 /* guarded by lock; only the recorder's thread changes it */
 
     /* Only the recorder's thread uses these. */
-    struct vb_record_sink files;
-    bool has_files;
-    char (*begun)[VB_RECORD_NAME_MAX + 1]; /* files that this rank has sent something of */
     int n_begun;
+    char (*begun)[VB_RECORD_NAME_MAX + 1]; /* files that this rank has sent something of */
+    uint64_t log_bytes;                    /* of the log that were sent */
+    struct vb_record_sink files;
+    bool has_files, append;
 
     /* Rank 0. */
-    unsigned char token[VB_FOLDER_TOKEN];
-    struct vb_inbox *inbox;
-    struct vb_train_clock *clocks;
+    bool finished;
     int n_clocks;
+    struct vb_train_clock *clocks;
+    struct vb_inbox *inbox;
+    unsigned char token[VB_FOLDER_TOKEN];
 };
 
 /* ---- the token ------------------------------------------------------------------------------- */
@@ -184,6 +185,24 @@ static vb_status append(void *arg, const char *file, const void *bytes, size_t l
     return VB_OK;
 }
 
+/* A rank that was started by hand writes its log on its own host, from where it is sent. */
+static void send_log(struct vb_ship *s)
+{
+    char file[VB_RECORD_NAME_MAX + 1], path[4200], text[4096];
+    ssize_t n = 0;
+    int fd;
+
+    snprintf(file, sizeof(file), "rank%d/log.txt", s->rank);
+    snprintf(path, sizeof(path), "%s/%s", s->dir, file);
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return;
+    while ((n = pread(fd, text, sizeof(text), (off_t)s->log_bytes)) > 0 &&
+           send(s, file, text, (size_t)n) == VB_OK)
+        s->log_bytes += (uint64_t)n;
+    close(fd);
+}
+
 void vb_ship_tick(void *ship, uint64_t now_ns, bool last)
 {
     struct vb_ship *s = ship;
@@ -192,6 +211,8 @@ void vb_ship_tick(void *ship, uint64_t now_ns, bool last)
     (void)last;
     if (s->inbox != NULL)
         vb_inbox_write(s->inbox, &s->files);
+    else if (s->rank != 0 && decide(s) == WAY_SENT)
+        send_log(s);
 }
 
 /* ---- opening and closing --------------------------------------------------------------------- */
@@ -231,7 +252,7 @@ static vb_status open_root(struct vb_ship *s)
     s->way = WAY_FILES;
     st = vb_record_files(s->dir, s->append, &s->files);
     s->has_files = st == VB_OK;
-    return st == VB_OK ? vb_inbox_create(s->append ? s->dir : NULL, &s->inbox) : st;
+    return st == VB_OK ? vb_inbox_create(&s->inbox) : st;
 }
 
 vb_status vb_ship_open(const struct vb_ship_opts *opts, struct vb_ship **ship_p,
@@ -342,12 +363,13 @@ bool vb_ship_sends(struct vb_ship *s)
 /* ---- the end --------------------------------------------------------------------------------- */
 
 /* Only the training thread attaches groups, so the group stays open without the lock. */
-void vb_ship_before_close(struct vb_ship *s)
+void vb_ship_finish(struct vb_ship *s)
 {
     uint64_t now = vb_clock_ns();
 
-    if (s == NULL || s->inbox == NULL || s->group == NULL)
+    if (s == NULL || s->inbox == NULL || s->group == NULL || s->finished)
         return;
+    s->finished = true;
     (void)vb_group_wait_records(s->group, now + END_NS);
     vb_group_compare_last(s->group, vb_clock_ns() + LAST_NS);
     free(s->clocks);
@@ -365,7 +387,7 @@ static void say_lost(const struct vb_record_stats *stats)
                     (double)stats->lost_bytes / 1e3);
 }
 
-void vb_ship_after_close(struct vb_ship *s)
+void vb_ship_end(struct vb_ship *s)
 {
     struct vb_record_stats stats;
 

@@ -26,7 +26,8 @@ vb_status vb_ship_open(const struct vb_ship_opts *opts, struct vb_ship **ship_p,
                        struct vb_record_sink *sink_p);
 void vb_ship_close(struct vb_ship *ship);
 
-/* The tick of rank 0's recorder, which writes what other ranks have sent. A vb_tick_fn. */
+/* The tick of the recorder, a vb_tick_fn. Rank 0 writes what other ranks have sent; ranks that do
+ * not see the folder send what is new in their logs. */
 void vb_ship_tick(void *ship, uint64_t now_ns, bool last);
 
 /* The group over which records are sent from now on. NULL: there is none; rows wait. */
@@ -35,14 +36,15 @@ void vb_ship_attach(struct vb_ship *ship, struct vb_group *group);
 /* Returns whether this rank needs rank 0 to write its records, or does not know yet. */
 bool vb_ship_sends(struct vb_ship *ship);
 
-/* The end of a run, in this order: rank 0 waits until the other ranks have sent everything, and
- * compares clocks once more; the recorder is closed; other ranks tell rank 0 that they have sent
- * everything. Both wait for no longer than two seconds, and not at all if the group has failed. */
-void vb_ship_before_close(struct vb_ship *ship);
-void vb_ship_after_close(struct vb_ship *ship);
+/* The end of a run. Rank 0 waits until the other ranks have sent everything, compares clocks once
+ * more and fits them; then its recorder may be closed. Other ranks close their recorders, and then
+ * tell rank 0 that they have sent everything. Both wait for no longer than two seconds, and not at
+ * all if the group has failed. Only the first call of vb_ship_finish() does anything. */
+void vb_ship_finish(struct vb_ship *ship);
+void vb_ship_end(struct vb_ship *ship);
 
-/* Rank 0, after vb_ship_before_close(): the fits of all clocks, and their number. The caller frees
- * the list. NULL: nothing was compared. */
+/* Rank 0, after vb_ship_finish(): the fits of all clocks, and their number. The caller frees the
+ * list. NULL: nothing was compared. */
 struct vb_train_clock *vb_ship_clocks(struct vb_ship *ship, int *n_p);
 
 /* Rank 0: fits the clocks of all ranks that were compared so far, and logs them (train_clock.c). */

@@ -211,13 +211,15 @@ static bool descend(struct vb_trainer *t, const struct vb_k_csr *csr)
     struct sparse *s = sparse_of(t);
     float *w = vb_k_sparse_weights(s->weights), sum = 0;
     float scale = -vb_k_rate(&t->recipe.schedule, t->step) / (float)t->batch->n_global;
-    size_t i;
+    size_t i, n;
 
     uint64_t begin_ns;
 
     if (s->all != NULL || rule->kind != VB_K_SGD || rule->decay != 0)
         return false;
-    begin_ns = vb_trace_next();
+    if (vb_train_record_wants_norm(t) && gradient(s, csr, &n) == VB_OK)
+        vb_train_record_norm(t, vb_k_norm(s->values, n) / t->batch->n_global);
+    begin_ns = vb_trace_begin();
     vb_k_csr_add(csr, s->logits, scale, w);
     for (i = 0; i < csr->n; i++)
         sum += s->logits[i];
@@ -263,6 +265,8 @@ static vb_status vb_sparse_step(struct vb_trainer *t)
                                 vb_k_rate(&t->recipe.schedule, t->step), s->undo);
     s->updated = st == VB_OK;
     vb_trace_end(begin_ns, t->trace.update, n * sizeof(float));
+    if (st == VB_OK)
+        vb_train_record_gradient_norm(t, values, n, 1.f / (float)t->batch->n_global);
     vb_lap(&t->laps, VB_PHASE_UPDATE);
     return st;
 }

@@ -236,6 +236,8 @@ struct vb_trainer {
     bool all_know;      /* all ranks know of the failure, so no rank must be told */
 
     uint64_t opened_ns, shown_ns;
+    int64_t shown_step; /* the first step of the job that this rank has shown; -1: none yet */
+    uint64_t shown_first_ns;
     struct vb_laps laps;
     struct vb_trainer_slow slow;
     struct vb_trainer_sums sums;

@@ -368,7 +368,7 @@ static void read_frames(struct control *c, int rank, int max)
         /* Only a frame, or the payload after a head, that was proved counts as heard. Otherwise
          * somebody on the way could keep a dead peer alive. */
         if (why == NULL && (in->head_have == 0 || in->head_have == sizeof(in->head)))
-            conn->beat.heard_ns = vb_clock_ns();
+            conn->beat.heard_ns = conn->beat.frame_ns = vb_clock_ns();
     }
     if (why != NULL)
         vb_conn_lose(c, rank, why);

@@ -168,6 +168,8 @@ static uint64_t work_due(struct control *c, uint64_t now)
     uint64_t wake, opens, due;
     int i;
 
+    if (c->opts.hopeless != NULL && !c->complete && atomic_load(c->opts.hopeless))
+        vb_control_fail(c, VB_ERR_PEER, "a rank of this process could not start");
     vb_watch(c, now);
     vb_pending_expire(c, now);
     wake = c->beat_ns;
@@ -286,7 +288,8 @@ vb_status vb_control_open(const struct control_opts *opts, struct control **cont
         st = vb_err_sys("cannot open the control connections");
     } else {
         errno = pthread_create(&c->thread, NULL, control_main, c);
-        st = errno == 0 ? VB_OK : vb_err_sys("cannot start the control thread");
+        st = errno == 0 ? VB_OK
+                        : vb_err_sys("cannot start the control thread (ulimit -u allows more)");
     }
     if (st != VB_OK) {
         control_free(c);
@@ -399,8 +402,18 @@ void vb_control_abort(struct control *c, const char *why)
 void vb_control_lose(struct control *c, int rank, const char *why)
 {
     pthread_mutex_lock(&c->lock);
-    vb_conn_read(c, rank); /* if the peer has sent an abort, that says more */
-    vb_conn_lose(c, rank, why);
+    vb_conn_read(c, rank);              /* if the peer has sent an abort, that says more */
+    if (c->conns[rank].end.cut_ns == 0) /* otherwise it will be lost, and for a better reason */
+        vb_conn_lose(c, rank, why);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void vb_control_data_lost(struct control *c, int rank, const char *why)
+{
+    pthread_mutex_lock(&c->lock);
+    vb_conn_read(c, rank);
+    if (!vb_membership_cut(c, rank, why))
+        vb_conn_lose(c, rank, why);
     pthread_mutex_unlock(&c->lock);
 }
 

@@ -41,6 +41,7 @@ struct control_opts {
     void (*lost)(void *arg, int rank,
                  const char *why); /* as in struct vb_group_opts; may be NULL */
     void *lost_arg;
+    const _Atomic bool *hopeless; /* as in struct vb_group_opts; may be NULL */
     /* Elastic groups: set, before the alarm, when a vb_control_take_*() has something to return. */
     _Atomic bool *news;
 };
@@ -90,9 +91,19 @@ void vb_control_pair_key(struct control *control, int rank, unsigned char key[AU
 vb_status vb_control_exchange(struct control *control, const void *blob, size_t len_bytes,
                               void *all, const char *what, uint64_t deadline);
 
-/* The data plane has lost a peer. This does nothing if the peer has said goodbye. In an elastic
- * group the peer is told why, and vb_control_take_ended() then returns it. */
+/* Drops a peer. This does nothing if the peer has said goodbye. In an elastic group the peer is
+ * told why, and vb_control_take_ended() then returns it. */
 void vb_control_lose(struct control *control, int rank, const char *why);
+
+/* The data connection to a peer has failed, so the peer is lost. In an elastic group it has died if
+ * its control connection closes as well, at once or soon. Otherwise it is lost a little later, as
+ * VB_END_SILENT: it may still run. */
+void vb_control_data_lost(struct control *control, int rank, const char *why);
+
+/* The first asks all peers for an answer. The second returns whether a frame has come from a peer
+ * since a point in time. */
+void vb_control_ask_all(struct control *control);
+bool vb_control_heard_since(struct control *control, int rank, uint64_t ns);
 
 void vb_control_abort(struct control *control, const char *why);
 void vb_control_step(struct control *control); /* increments the counter that heartbeats carry */

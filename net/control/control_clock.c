@@ -160,7 +160,7 @@ vb_status vb_control_compare_clocks(struct control *c)
 
     pthread_mutex_lock(&c->lock);
     if (c->clocks.peers == NULL)
-        c->clocks.peers = calloc((size_t)c->opts.slots, sizeof(*c->clocks.peers));
+        c->clocks.peers = calloc((size_t)c->opts.slots, sizeof(void *));
     c->clocks.next_ns = 0;
     ok = c->clocks.peers != NULL;
     pthread_mutex_unlock(&c->lock);

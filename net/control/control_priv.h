@@ -61,12 +61,16 @@ struct conn_out {
 };
 
 struct conn_beat {
-    uint64_t heard_ns;   /* when something was last received */
+    uint64_t frame_ns;   /* when a frame was last received */
+    uint64_t heard_ns;   /* the same or later: when the time until the peer is silent began */
     uint64_t step;       /* counter of the last heartbeat */
     bool watched;        /* this rank asks the peer for heartbeats (watch.c) */
     uint64_t accused_ns; /* when somebody found the peer silent; 0: nobody, or it has answered */
     uint32_t accused_ms; /* how long the peer had been silent then */
     unsigned data;       /* control_opts.heard when vb_watch() last ran */
+    uint64_t data_ns;    /* when that last changed */
+    uint32_t answers;    /* heartbeats that have come */
+    int kernel_ms;       /* how long the kernel waits for the peer; 0: it is on this host */
 };
 
 /* The data connection that the peer makes, and the keys for it. */
@@ -82,7 +86,8 @@ struct conn_end {
     uint64_t left_ns; /* when the peer said goodbye */
     bool lost;        /* the peer is gone without a goodbye */
     /* Used only in elastic groups: */
-    bool silent;           /* the peer was lost because it was silent */
+    bool silent;           /* the peer is lost, but may still run */
+    uint64_t cut_ns;       /* when the data connection failed; 0: it has not */
     bool inactive;         /* the peer closed, aborted or had not joined, so it no longer writes */
     bool dropped_us;       /* the peer has dropped this rank */
     bool reported;         /* vb_control_take_ended() has returned this peer */
@@ -207,6 +212,8 @@ struct control {
     bool stopping;
 
     struct conn *conns; /* one for each slot; the entry of this rank is never connected */
+    struct records records;
+    struct clocks clocks;
     struct door doors[DOORS];
     struct refusals refusals;
     bool said_shut; /* the log says that no connection can be accepted */
@@ -226,9 +233,6 @@ struct control {
     uint64_t looked_ns;   /* when vb_watch() last ran */
     bool complete;        /* all pairs of the ranks at the start are connected */
     char silent_text[48]; /* why a peer is lost whose host does not answer */
-
-    struct records records;
-    struct clocks clocks;
 
     _Atomic vb_status failed; /* set once, after `failure` was written */
     char failure[256];
@@ -280,6 +284,8 @@ bool vb_conn_keep_blob(const struct conn *conn, struct blob_list *list, int max)
 /* membership.c: for elastic groups, under the lock. */
 void vb_membership_end(struct control *c, int rank, const char *why);
 void vb_membership_leave(struct control *c, int rank); /* called when a goodbye arrives */
+/* The data connection has failed. Returns false if the peer is lost at once. */
+bool vb_membership_cut(struct control *c, int rank, const char *why);
 void vb_membership_check(struct control *c, uint64_t now);
 void vb_membership_news(struct control *c);
 enum wire_verdict vb_membership_judge_join(struct control *c);

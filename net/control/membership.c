@@ -11,6 +11,7 @@
 
 #define JOIN_NS 30000000000u /* time for a joiner to connect with all members */
 #define OFFERS_MAX 64        /* number of windows by which a peer may be ahead */
+#define CLOSE_NS 2000000000u /* the connections of a process that ends close within this time */
 
 void vb_membership_news(struct control *c)
 {
@@ -122,6 +123,32 @@ void vb_membership_leave(struct control *c, int rank)
     check_admitted(c);
 }
 
+/* The kernel of a peer that has died closes its connections one after another. A peer whose control
+ * connection stays open has not died, or nobody can tell: it must not be taken for dead, because it
+ * may serve others (engine/ps/ps_parted.c). */
+bool vb_membership_cut(struct control *c, int rank, const char *why)
+{
+    struct conn *conn = &c->conns[rank];
+
+    if (!c->opts.elastic || !is_member(conn) || conn->end.left)
+        return false;
+    if (conn->end.cut_ns == 0) {
+        conn->end.cut_ns = vb_clock_ns();
+        snprintf(conn->end.why, sizeof(conn->end.why), "%s", why);
+    }
+    return true;
+}
+
+static void lose_cut(struct control *c, int rank)
+{
+    struct conn *conn = &c->conns[rank];
+    char why[CONTROL_WHY];
+
+    memcpy(why, conn->end.why, sizeof(why));
+    conn->end.silent = true;
+    vb_conn_lose(c, rank, why);
+}
+
 void vb_membership_check(struct control *c, uint64_t now)
 {
     struct conn *conn;
@@ -134,6 +161,9 @@ void vb_membership_check(struct control *c, uint64_t now)
             conn->slot = SLOT_ENDED;
             vb_membership_news(c);
         }
+        if (is_member(conn) && conn->end.cut_ns != 0 &&
+            now > conn->end.cut_ns + vb_control_patient(c, CLOSE_NS))
+            lose_cut(c, i);
     }
     if (c->joining >= 0 && now > c->joining_until)
         vb_conn_lose(c, c->joining, "the rank did not join in time");

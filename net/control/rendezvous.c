@@ -80,7 +80,8 @@ vb_status vb_control_dial(struct control *c, int rank, const struct sock_addr *t
     struct auth_session session;
     struct sock_addr at = *to;
     int fd;
-    vb_status st = dial(c, rank, WIRE_CONTROL, connect_tcp, &at, c->opts.secret, deadline, &fd, key);
+    vb_status st =
+        dial(c, rank, WIRE_CONTROL, connect_tcp, &at, c->opts.secret, deadline, &fd, key);
 
     if (st != VB_OK)
         return st;
@@ -160,16 +161,33 @@ static int list_missing(struct control *c, char *out, size_t size)
     return n;
 }
 
+/* Returns a rank that has come and is gone again; -1: none. An elastic group, too, begins only with
+ * all ranks. */
+static int find_gone(const struct control *c)
+{
+    int i;
+
+    for (i = 1; i < c->opts.world; i++)
+        if (c->conns[i].end.lost || c->conns[i].end.left)
+            return i;
+    return -1;
+}
+
 static vb_status collect_infos(struct control *c, uint64_t deadline)
 {
     uint64_t pause = REMIND_NS, remind = vb_clock_ns() + pause;
     char missing[256];
+    int gone;
 
     while (list_missing(c, missing, sizeof(missing)) > 0) {
         if (atomic_load_explicit(&c->failed, memory_order_relaxed) != VB_OK) {
             VB_LOG_ERROR("ranks that were still missing: %s", missing);
             return vb_control_say_failure(c);
         }
+        gone = find_gone(c);
+        if (gone >= 0)
+            return vb_err(VB_ERR_PEER, "rank %d (%s) is gone before all ranks have come: %s", gone,
+                          vb_control_host(c, gone), c->conns[gone].end.why);
         if (vb_control_wait_change(c, remind < deadline ? remind : deadline))
             continue;
         list_missing(c, missing, sizeof(missing)); /* callers do not signal `changed` */

@@ -172,18 +172,35 @@ static bool is_remote(int fd)
     return strcmp(own_text, peer_text) != 0;
 }
 
-void vb_sock_keepalive(int fd, int silent_ms)
+bool vb_sock_keepalive(int fd, int silent_ms)
 {
     int on = 1, pause_s = silent_ms / 6000 > 0 ? silent_ms / 6000 : 1;
 
     if (!is_remote(fd))
-        return;
+        return false;
     /* The user timeout limits the time for probes too, and that for data without an answer. */
     if (setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silent_ms, sizeof(silent_ms)) != 0 ||
         setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &pause_s, sizeof(pause_s)) != 0 ||
         setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &pause_s, sizeof(pause_s)) != 0 ||
         setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on)) != 0)
         VB_LOG_WARN("this host will not notice when the host of a peer dies: %s", strerror(errno));
+    return true;
+}
+
+void vb_sock_silent_ms(int fd, int silent_ms)
+{
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silent_ms, sizeof(silent_ms));
+}
+
+/* The deviation is what a queue that fills adds. */
+uint64_t vb_sock_round_trip_ns(int fd)
+{
+    struct tcp_info info;
+    socklen_t len = sizeof(info);
+
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0)
+        return 0; /* a unix socket */
+    return ((uint64_t)info.tcpi_rtt + 4 * (uint64_t)info.tcpi_rttvar) * 1000;
 }
 
 /* ---- listening ------------------------------------------------------------------------------- */

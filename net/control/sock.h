@@ -45,8 +45,13 @@ vb_status vb_sock_connect_unix(const char *name, uint64_t deadline, int *fd_p);
 vb_status vb_sock_await_unix(const char *name, uint64_t deadline, int *fd_p);
 
 /* Lets the kernel end a connection to another host that does not answer for about silent_ms. Reads
- * then fail with ETIMEDOUT. Does nothing if both ends are on this host. */
-void vb_sock_keepalive(int fd, int silent_ms);
+ * then fail with ETIMEDOUT. Returns false, and does nothing, if both ends are on this host. The
+ * second function changes that time later. */
+bool vb_sock_keepalive(int fd, int silent_ms);
+void vb_sock_silent_ms(int fd, int silent_ms);
+
+/* Returns how long an answer takes at present, queues included: 0 on this host. */
+uint64_t vb_sock_round_trip_ns(int fd);
 
 vb_status vb_sock_local(int fd, struct sock_addr *addr_p);
 void vb_sock_peer_text(int fd, char out[SOCK_TEXT]);

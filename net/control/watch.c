@@ -15,6 +15,9 @@
  * members, and every member asks the accused itself. Whoever has no answer after the last third
  * drops the peer, all with the same reason. So a peer that lives is dropped by nobody, unless it
  * answers nobody: the word of one rank, which may have been paused itself, is not enough.
+ *
+ * A slow link is no failure. Data that moves counts as an answer, and limits are longer where the
+ * queues of the link delay answers.
  */
 #include "net/control/control_priv.h"
 
@@ -28,6 +31,7 @@
 /* The kernel waits longer than watchers: it measures the time to an answer, which a full queue of a
  * slow link delays, and watchers the time between answers. */
 #define KERNEL_TIMES 2
+#define KERNEL_TIMES_MOVING 10 /* the same while data moves, behind which its questions wait */
 
 static uint64_t silent_ns(const struct control *c)
 {
@@ -102,6 +106,32 @@ static void forgive_own_absence(struct control *c, uint64_t now)
     c->looked_ns = now;
 }
 
+/* How much later an answer may come: it, or the question, may be lost once in a full queue. */
+static uint64_t slack_ns(const struct conn *conn)
+{
+    return conn->beat.kernel_ms == 0 ? 0 : 3 * vb_sock_round_trip_ns(conn->fd);
+}
+
+/* Chooses how long the kernel waits for a peer on another host. */
+static void set_kernel_limit(const struct control *c, struct conn *conn, uint64_t now)
+{
+    int ms = KERNEL_TIMES * c->opts.silent_ms, extra_s;
+    bool moving = conn->beat.data_ns != 0 && now < conn->beat.data_ns + silent_ns(c);
+
+    if (conn->beat.kernel_ms == 0 || conn->fd < 0)
+        return;
+    if (conn->beat.watched || conn->beat.accused_ns != 0) {
+        extra_s =
+            (int)(slack_ns(conn) / (1000 * MS_NS)); /* in seconds, so that it rarely changes */
+        ms += KERNEL_TIMES * 1000 * extra_s;
+    }
+    if (moving && ms < KERNEL_TIMES_MOVING * c->opts.silent_ms)
+        ms = KERNEL_TIMES_MOVING * c->opts.silent_ms;
+    if (ms != conn->beat.kernel_ms)
+        vb_sock_silent_ms(conn->fd, ms);
+    conn->beat.kernel_ms = ms;
+}
+
 /* Data that has come from a peer is an answer too: on a slow link heartbeats wait behind data. */
 static void count_data(struct control *c, uint64_t now)
 {
@@ -113,8 +143,9 @@ static void count_data(struct control *c, uint64_t now)
         beat = &c->conns[i].beat;
         n = atomic_load_explicit(&c->opts.heard[i], memory_order_relaxed);
         if (n != beat->data)
-            beat->heard_ns = now;
+            beat->heard_ns = beat->data_ns = now;
         beat->data = n;
+        set_kernel_limit(c, &c->conns[i], now);
     }
 }
 
@@ -158,8 +189,15 @@ static bool is_accused(struct conn *conn, uint64_t now, uint64_t for_ns)
     return conn->beat.accused_ns != 0 && now >= conn->beat.accused_ns + for_ns;
 }
 
+static bool is_silent(const struct conn *conn, uint64_t now, uint64_t for_ns)
+{
+    return conn->beat.accused_ns == 0 && conn->beat.watched && is_alive(conn) &&
+           now >= conn->beat.heard_ns + for_ns;
+}
+
 void vb_watch(struct control *c, uint64_t now)
 {
+    uint64_t third = silent_ns(c) / 3;
     int i;
 
     if (now < c->beat_ns)
@@ -171,10 +209,10 @@ void vb_watch(struct control *c, uint64_t now)
     for (i = 0; i < c->opts.slots; i++) {
         struct conn *conn = &c->conns[i];
 
-        if (is_accused(conn, now, silent_ns(c) / 3))
+        if (is_accused(conn, now, third) && is_accused(conn, now, third + slack_ns(conn)))
             lose_accused(c, i, now);
-        else if (conn->beat.accused_ns == 0 && conn->beat.watched && is_alive(conn) &&
-                 now >= conn->beat.heard_ns + silent_ns(c) * 2 / 3)
+        else if (is_silent(conn, now, 2 * third) &&
+                 is_silent(conn, now, 2 * third + slack_ns(conn)))
             accuse(c, i, now);
     }
     if (c->opts.elastic)
@@ -218,12 +256,14 @@ bool vb_watch_frame(struct control *c, int rank)
 {
     struct conn *conn = &c->conns[rank];
 
-    if (conn->in.type == WIRE_ASK)
-        answer(c, rank);
-    else if (conn->in.type == WIRE_BEAT)
-        conn->beat.step = vb_wire_u64_decode(conn->in.payload);
-    else
+    if (conn->in.type == WIRE_SILENT)
         return take_silent(c, rank);
+    if (conn->in.type == WIRE_ASK) {
+        answer(c, rank);
+    } else {
+        conn->beat.step = vb_wire_u64_decode(conn->in.payload);
+        conn->beat.answers++;
+    }
     return true;
 }
 
@@ -232,9 +272,8 @@ void vb_watch_start(struct control *c, int rank)
     struct conn *conn = &c->conns[rank];
 
     conn->beat = (struct conn_beat){.heard_ns = vb_clock_ns()};
-    vb_sock_keepalive(conn->fd, KERNEL_TIMES * c->opts.silent_ms);
-    snprintf(c->silent_text, sizeof(c->silent_text), "silent for %.1f s",
-             KERNEL_TIMES * c->opts.silent_ms / 1e3);
+    if (vb_sock_keepalive(conn->fd, KERNEL_TIMES * c->opts.silent_ms))
+        conn->beat.kernel_ms = KERNEL_TIMES * c->opts.silent_ms;
 }
 
 const char *vb_watch_broken(struct control *c, int rank, int err)
@@ -242,17 +281,42 @@ const char *vb_watch_broken(struct control *c, int rank, int err)
     if (err != ETIMEDOUT && err != EHOSTUNREACH && err != ENETUNREACH)
         return "the connection failed";
     c->conns[rank].end.silent = true; /* the peer may still run */
+    snprintf(c->silent_text, sizeof(c->silent_text), "silent for %.1f s",
+             c->conns[rank].beat.kernel_ms / 1e3);
     return err == ETIMEDOUT ? c->silent_text : "its host cannot be reached";
+}
+
+void vb_control_ask_all(struct control *c)
+{
+    int i;
+
+    pthread_mutex_lock(&c->lock);
+    for (i = 0; i < c->opts.slots; i++)
+        if (is_alive(&c->conns[i]))
+            (void)vb_conn_send(c, i, WIRE_ASK, NULL, 0);
+    pthread_mutex_unlock(&c->lock);
+}
+
+bool vb_control_heard_since(struct control *c, int rank, uint64_t ns)
+{
+    bool heard;
+
+    pthread_mutex_lock(&c->lock);
+    heard = c->conns[rank].beat.frame_ns >= ns;
+    pthread_mutex_unlock(&c->lock);
+    return heard;
 }
 
 double vb_control_silence_s(struct control *c, int rank, uint64_t *step_p)
 {
     uint64_t now = vb_clock_ns(), until = now + vb_control_patient(c, 500 * MS_NS), heard;
     const struct conn *conn = &c->conns[rank];
+    uint32_t answers;
 
     pthread_mutex_lock(&c->lock);
+    answers = conn->beat.answers;
     (void)vb_conn_send(c, rank, WIRE_ASK, NULL, 0); /* most peers are not watched by this rank */
-    while (conn->fd >= 0 && conn->beat.heard_ns < now && vb_control_wait_change(c, until))
+    while (conn->fd >= 0 && conn->beat.answers == answers && vb_control_wait_change(c, until))
         ;
     heard = conn->beat.heard_ns;
     *step_p = conn->beat.step;

@@ -33,7 +33,7 @@ bool vb_wire_record_name_ok(const char *file, int rank)
     at = strlen(folder);
     if (len > VB_RECORD_NAME_MAX || strncmp(file, folder, at) != 0)
         return false;
-    if (strcmp(file + at, "log.txt") == 0)
+    if (strcmp(file + at, "log.txt") == 0 || strcmp(file + at, "events.jsonl") == 0)
         return true;
     for (i = at; i < len; i++)
         if (!is_name_char(file[i]))

@@ -31,8 +31,9 @@ struct wire_record {
     size_t len_bytes;
 };
 
-/* Returns whether a rank may write to this file: "rankR/NAME.bin" or "rankR/log.txt", R being the
- * rank. NAME has letters, digits, '-', '_' and '.', and does not begin with '.'. */
+/* Returns whether a rank may write to this file: "rankR/NAME.bin", "rankR/log.txt" or
+ * "rankR/events.jsonl", R being the rank. NAME has letters, digits, '-', '_' and '.', and does not
+ * begin with '.'. */
 bool vb_wire_record_name_ok(const char *file, int rank);
 
 /* Returns the length of the payload. The record must be valid. */

@@ -71,6 +71,7 @@ static vb_status listen_on(struct vb_group *g, int listen_fd)
                                 .arg = g,
                                 .lost = g->opts.lost,
                                 .lost_arg = g->opts.lost_arg,
+                                .hopeless = g->opts.hopeless,
                                 .news = &g->news};
     char unix_name[WIRE_UNIX_NAME];
     struct sock_addr at;

@@ -57,6 +57,10 @@ struct vb_group_opts {
      * transport was chosen and why. May be NULL. */
     void (*announce)(const char *why);
 
+    /* The caller sets *hopeless when a rank, for example another one of this process, will not
+     * come. The opening, which waits for that rank, then fails soon. May be NULL. */
+    const _Atomic bool *hopeless;
+
     /* Called by a thread of the group when a peer is lost or gives up, for the one who started this
      * rank. Must not wait and must not call functions of the group. May be NULL. */
     void (*lost)(void *arg, int rank, const char *why);
@@ -150,10 +154,18 @@ enum vb_end {
     VB_END_NONE,       /* the rank is not gone */
     VB_END_LEFT,       /* the rank said goodbye */
     VB_END_DIED,       /* no goodbye: it closed, aborted or violated the protocol */
-    VB_END_SILENT,     /* the rank does not answer, but may be alive */
+    VB_END_SILENT,     /* it does not answer, or its data connection failed, but it may be alive */
     VB_END_DROPPED_US, /* the rank has dropped this rank */
 };
 enum vb_end vb_group_end(struct vb_group *group, int rank);
+
+/* The first asks all ranks for an answer. The second returns whether a rank has sent something
+ * over its control connection since a point in time (vb_clock_ns()). */
+void vb_group_ask_all(struct vb_group *group);
+bool vb_group_heard_since(struct vb_group *group, int rank, uint64_t ns);
+
+/* A count that grows while data comes from a rank, or a transfer to it moves. */
+unsigned vb_group_moved(struct vb_group *group, int rank);
 
 /* Returns whether this rank can put to a rank. True for this rank itself. */
 bool vb_group_member(struct vb_group *group, int rank);

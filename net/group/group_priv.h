@@ -121,7 +121,7 @@ struct vb_group {
     uint32_t next_window;
     struct group_sync sync;
     struct kept *kept;
-    _Atomic unsigned *heard;     /* for each rank, grows whenever data comes from it */
+    _Atomic unsigned *heard;     /* for each rank: vb_device_opts.heard */
     struct vb_wait_stats *waits; /* one for each rank */
     uint64_t waits_ns;           /* sum of ns of all ranks */
 };

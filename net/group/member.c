@@ -181,6 +181,21 @@ enum vb_end vb_group_end(struct vb_group *g, int rank)
     return end;
 }
 
+void vb_group_ask_all(struct vb_group *g)
+{
+    vb_control_ask_all(g->control);
+}
+
+bool vb_group_heard_since(struct vb_group *g, int rank, uint64_t ns)
+{
+    return vb_control_heard_since(g->control, rank, ns);
+}
+
+unsigned vb_group_moved(struct vb_group *g, int rank)
+{
+    return atomic_load_explicit(&g->heard[rank], memory_order_relaxed);
+}
+
 const char *vb_group_gone_why(struct vb_group *g, int rank)
 {
     return g->peers[rank].why;

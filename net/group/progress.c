@@ -64,8 +64,8 @@ static void deliver_event(struct vb_group *g, const struct vb_raw_event *ev)
             take_note(g, ev->rank, ev->note);
         break;
     case VB_RAW_LOST:
-        vb_control_lose(g->control, ev->rank,
-                        ev->why != NULL ? ev->why : "the data connection failed");
+        vb_control_data_lost(g->control, ev->rank,
+                             ev->why != NULL ? ev->why : "the data connection failed");
         break;
     }
 }

@@ -355,6 +355,7 @@ static vb_status tcp_arm(struct vb_device *vdev)
     bool want;
     int i;
 
+    vb_tcp_sense(dev);
     for (i = 0; i < dev->n_eps; i++) {
         ep = dev->eps[i];
         want = tcp_tx_waits(&ep->tx) && !ep->tx.broken;
@@ -404,6 +405,7 @@ static vb_status tcp_await(struct vb_device *vdev, struct vb_raw_event *ev, int 
         return VB_OK;
     if (dev->n_eps == 1 && dev->eps[0]->status == VB_OK && !tcp_tx_waits(&dev->eps[0]->tx) &&
         ms >= TCP_SLEEP_MS) { /* the only possible event is that data arrives */
+        vb_tcp_sense(dev);
         vb_tcp_rx_sleep(dev->eps[0]);
     } else {
         st = tcp_arm(vdev);

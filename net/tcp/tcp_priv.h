@@ -71,6 +71,9 @@ struct tcp_ep {
     struct tcp_gets gets;
     struct done_list done;
     struct tcp_rx rx;
+    struct {
+        uint64_t in, out;
+    } moved; /* what vb_tcp_sense() has seen */
 };
 
 struct tcp_window {
@@ -84,7 +87,8 @@ struct tcp_device {
     struct vb_device_head head;
     struct vb_device_opts opts;
     int epoll_fd;
-    int first; /* index of the endpoint that poll serves first */
+    int first;         /* index of the endpoint that poll serves first */
+    uint64_t sense_ns; /* when vb_tcp_sense() looks next */
     struct tcp_window *windows;
     int n_windows;
     int n_eps;
@@ -102,6 +106,11 @@ void vb_tcp_fail(struct tcp_ep *ep, vb_status st);
 
 /* Returns NULL if this rank has no such window. */
 struct tcp_window *vb_tcp_find_window(const struct tcp_device *dev, uint32_t id);
+
+/* ---- tcp_sense.c ----------------------------------------------------------------------------- */
+
+/* Called before a sleep. Counts the peers with which data moves as heard. */
+void vb_tcp_sense(struct tcp_device *dev);
 
 /* ---- tcp_tx.c -------------------------------------------------------------------------------- */
 

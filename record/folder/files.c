@@ -26,6 +26,21 @@ struct files {
     uint64_t writes;
 };
 
+/* Makes an existing series end with a whole row, after an earlier run that was killed. A file that
+ * is no series, or cannot be read, stays as it is. */
+static void cut_row(const char *path, int fd)
+{
+    struct vb_series *series;
+    int64_t end;
+
+    if (!vb_series_is(path) || vb_series_open(path, &series) != VB_OK)
+        return;
+    end = vb_series_end(series);
+    vb_series_close(series);
+    if (ftruncate(fd, end) != 0)
+        VB_LOG_WARN("%s ends with a cut record", path);
+}
+
 /* Creates the folders above a file. */
 static bool make_folders(char *path)
 {
@@ -58,7 +73,7 @@ static void close_oldest(struct files *files)
 
 static bool open_file(struct files *files, struct file *f)
 {
-    int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
+    int flags = O_WRONLY | O_APPEND | O_CLOEXEC | O_NONBLOCK;
     char path[4200];
 
     f->used = ++files->writes;
@@ -69,7 +84,11 @@ static bool open_file(struct files *files, struct file *f)
     snprintf(path, sizeof(path), "%s/%s", files->dir, f->name);
     if (!make_folders(path))
         return false;
-    f->fd = open(path, flags | (files->append || f->begun ? 0 : O_TRUNC), 0666);
+    /* A file that was closed only to open others, and deleted meanwhile, is not made again. */
+    flags |= f->begun ? 0 : O_CREAT | (files->append ? 0 : O_TRUNC);
+    f->fd = open(path, flags, 0666);
+    if (f->fd >= 0 && files->append && !f->begun)
+        cut_row(path, f->fd);
     f->begun |= f->fd >= 0;
     files->n_open += f->fd >= 0;
     return f->fd >= 0;
@@ -113,6 +132,40 @@ static vb_status complain(const struct files *files, struct file *f)
 
 /* A write that was cut, for example by a full disk, is taken back: the file ends with a whole
  * row. */
+static vb_status say_deleted(const struct files *files, struct file *f)
+{
+    errno = ENOENT;
+    return complain(files, f);
+}
+
+/* A head is not written again into a file that is continued. If the file has other columns, because
+ * another version of the program wrote it, it is kept under another name. */
+static bool is_head_there(struct files *files, struct file *f, const void *bytes, size_t len,
+                          struct stat *size)
+{
+    char path[4200], old[4300], there[VB_SERIES_HEAD_MAX];
+    int fd;
+    ssize_t n;
+
+    if (len < VB_SERIES_MAGIC_BYTES || memcmp(bytes, VB_SERIES_MAGIC, VB_SERIES_MAGIC_BYTES) != 0)
+        return false;
+    snprintf(path, sizeof(path), "%s/%s", files->dir, f->name);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    n = fd >= 0 && len <= sizeof(there) ? pread(fd, there, len, 0) : -1;
+    if (fd >= 0)
+        close(fd);
+    if (n == (ssize_t)len && memcmp(there, bytes, len) == 0)
+        return true;
+    snprintf(old, sizeof(old), "%s.old", path);
+    close(f->fd);
+    f->fd = -1;
+    f->begun = false;
+    files->n_open--;
+    if (rename(path, old) == 0 && open_file(files, f) && fstat(f->fd, size) != 0)
+        size->st_size = 0;
+    return false;
+}
+
 static vb_status append(void *arg, const char *name, const void *bytes, size_t len)
 {
     struct files *files = arg;
@@ -122,6 +175,12 @@ static vb_status append(void *arg, const char *name, const void *bytes, size_t l
     if (f == NULL)
         return VB_ERR_NO_MEMORY;
     if (!open_file(files, f) || fstat(f->fd, &before) != 0)
+        return complain(files, f);
+    if (before.st_nlink == 0)
+        return say_deleted(files, f);
+    if (files->append && before.st_size > 0 && is_head_there(files, f, bytes, len, &before))
+        return VB_OK;
+    if (f->fd < 0)
         return complain(files, f);
     if (!vb_write_all(f->fd, bytes, len)) {
         vb_status st = complain(files, f);
@@ -153,6 +212,6 @@ vb_status vb_record_files(const char *dir, bool append_files, struct vb_record_s
         return vb_err_sys("calloc");
     snprintf(files->dir, sizeof(files->dir), "%s", dir);
     files->append = append_files;
-    *sink_p = (struct vb_record_sink){append, files_close, files, 0};
+    *sink_p = (struct vb_record_sink){.append = append, .close = files_close, .arg = files};
     return VB_OK;
 }

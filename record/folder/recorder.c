@@ -12,7 +12,8 @@
 #define STREAMS_MAX 64
 #define TICKS_MAX 8
 #define CLOSE_MS 2000
-#define LAST_MS 1500 /* how long the last rows are offered to a sink that is full */
+#define LAST_MS 1500       /* how long the last rows are offered to a sink that is full */
+#define WRITE_BYTES 65536u /* one write at most, so that a full disk takes what fits */
 
 struct vb_stream {
     struct vb_recorder *rec;
@@ -172,19 +173,19 @@ static vb_status write_head(struct vb_stream *s)
     return st;
 }
 
-/* Writes the rows of a ring, in parts if they wrap around or are too many for the sink. Returns
- * false if the sink is full. */
+/* Writes the rows of a ring, piece by piece. Returns false if the sink is full. */
 static bool write_rows(struct vb_stream *s)
 {
-    size_t most = s->rec->sink.max_bytes / s->kind->row_bytes;
+    size_t limit = s->rec->sink.max_bytes, most;
     uint64_t put = atomic_load_explicit(&s->put, memory_order_acquire);
     uint64_t taken = atomic_load_explicit(&s->taken, memory_order_relaxed), n, at;
     vb_status st;
 
+    most = (limit > 0 && limit < WRITE_BYTES ? limit : WRITE_BYTES) / s->kind->row_bytes;
     while (taken < put) {
         at = taken & s->mask;
         n = put - taken < s->mask + 1 - at ? put - taken : s->mask + 1 - at;
-        if (most > 0 && n > most)
+        if (n > most)
             n = most;
         st = write_head(s);
         if (st == VB_OK)

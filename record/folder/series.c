@@ -9,7 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAGIC "verbena-series 1"
 #define COLS_MAX 128
 #define NAME_MAX_BYTES 48
 #define CHUNK_BYTES 65536
@@ -28,8 +27,8 @@ size_t vb_series_head(const struct vb_series_kind *kind, char head[VB_SERIES_HEA
     size_t len, bytes = 0;
     int i;
 
-    len = (size_t)snprintf(head, VB_SERIES_HEAD_MAX, MAGIC "\nkind %s %d\nrow %zu\n", kind->name,
-                           kind->version, kind->row_bytes);
+    len = (size_t)snprintf(head, VB_SERIES_HEAD_MAX, VB_SERIES_MAGIC "\nkind %s %d\nrow %zu\n",
+                           kind->name, kind->version, kind->row_bytes);
     for (i = 0; i < kind->n_cols; i++) {
         bytes += type_bytes(kind->cols[i].type);
         len += (size_t)snprintf(head + len, VB_SERIES_HEAD_MAX - len, "col %s %s %s\n",
@@ -102,7 +101,7 @@ static vb_status parse_head(struct vb_series *s, char *head)
 
     for (; (end = strchr(line, '\n')) != NULL; line = end + 1) {
         *end = '\0';
-        if (line == head ? strcmp(line, MAGIC) != 0 : !parse_line(s, line))
+        if (line == head ? strcmp(line, VB_SERIES_MAGIC) != 0 : !parse_line(s, line))
             return bad(s, (size_t)(line - head), "is not the head of a series");
         if (strcmp(line, "end") == 0)
             break;
@@ -115,6 +114,18 @@ static vb_status parse_head(struct vb_series *s, char *head)
     if (bytes == 0 || bytes != s->row_bytes)
         return bad(s, 0, "the columns do not add up to a row");
     return VB_OK;
+}
+
+bool vb_series_is(const char *path)
+{
+    char begin[VB_SERIES_MAGIC_BYTES];
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    bool is = fd >= 0 && pread(fd, begin, sizeof(begin), 0) == (ssize_t)sizeof(begin) &&
+              memcmp(begin, VB_SERIES_MAGIC, sizeof(begin)) == 0;
+
+    if (fd >= 0)
+        close(fd);
+    return is;
 }
 
 vb_status vb_series_open(const char *path, struct vb_series **series_p)
@@ -172,6 +183,11 @@ int64_t vb_series_rows(struct vb_series *s)
     if (fstat(s->fd, &info) != 0 || info.st_size < (off_t)s->head_bytes)
         return 0;
     return (int64_t)((size_t)info.st_size - s->head_bytes) / (int64_t)s->row_bytes;
+}
+
+int64_t vb_series_end(struct vb_series *s)
+{
+    return (int64_t)s->head_bytes + vb_series_rows(s) * (int64_t)s->row_bytes;
 }
 
 /* Reads a chunk that begins with this row. Returns false if the row does not exist. */

@@ -26,6 +26,8 @@ struct vb_series_kind {
 };
 
 #define VB_SERIES_HEAD_MAX 4096
+#define VB_SERIES_MAGIC "verbena-series 1" /* the first line of a file */
+#define VB_SERIES_MAGIC_BYTES (sizeof(VB_SERIES_MAGIC) - 1)
 
 /* Writes the head of a file, and returns its length. */
 size_t vb_series_head(const struct vb_series_kind *kind, char head[VB_SERIES_HEAD_MAX]);
@@ -33,6 +35,9 @@ size_t vb_series_head(const struct vb_series_kind *kind, char head[VB_SERIES_HEA
 /* ---- reading --------------------------------------------------------------------------------- */
 
 struct vb_series; /* a file that may still grow; one thread at a time may use it */
+
+/* Returns whether a file begins like a series. */
+bool vb_series_is(const char *path);
 
 vb_status vb_series_open(const char *path, struct vb_series **series_p);
 void vb_series_close(struct vb_series *series);
@@ -42,8 +47,9 @@ const char *vb_series_name(const struct vb_series *series);
 /* Returns the number of a column, or -1 if there is none of this name. */
 int vb_series_col(const struct vb_series *series, const char *name);
 
-/* Returns the number of whole rows in the file now. */
+/* Return the number of whole rows in the file now, and the byte after the last whole row. */
 int64_t vb_series_rows(struct vb_series *series);
+int64_t vb_series_end(struct vb_series *series);
 
 /* Returns a value as a double, NAN if row or column do not exist. Exact up to 2^53. */
 double vb_series_value(struct vb_series *series, int64_t row, int col);

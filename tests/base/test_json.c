@@ -3,6 +3,8 @@
 #include "tests/support/test.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 /* Returns the printed text, or "" if printing fails. */
 static const char *printed(const struct vb_json *json, char *buf, size_t size)
@@ -127,12 +129,70 @@ static void full_disk_is_an_error(void **state)
     vb_json_destroy(json);
 }
 
+static void put_file(const char *path, const char *text)
+{
+    FILE *out = fopen(path, "w");
+
+    assert_non_null(out);
+    fputs(text, out);
+    fclose(out);
+}
+
+static void files_are_read(void **state)
+{
+    char path[] = "/tmp/vb_json.XXXXXX", *text = NULL;
+    struct vb_json *json;
+    size_t len;
+    FILE *out;
+
+    (void)state;
+    close(mkstemp(path));
+    put_file(path, "{\"run\": {\"state\": \"running\", \"list\": [{\"a\": 1.5}, {\"a\": 2}]}}");
+    json = vb_json_read(path);
+    assert_string_equal(vb_json_get_text(json, "run.state"), "running");
+    assert_true(vb_json_get_real(json, "run.list.1.a") == 2);
+    assert_int_equal(vb_json_get_count(json, "run.list"), 2);
+    assert_null(vb_json_get_text(json, "run.list"));
+    assert_null(vb_json_get_text(json, "run.none.state"));
+    assert_true(isnan(vb_json_get_real(json, "run.list.2.a")));
+    assert_true(isnan(vb_json_get_real(json, "run.list.x.a")));
+    assert_int_equal(vb_json_get_count(json, "run"), -1);
+    vb_json_set_text(json, "run", "state", "failed");
+    out = open_memstream(&text, &len);
+    assert_int_equal(vb_json_print(json, out), VB_OK);
+    fclose(out);
+    assert_non_null(strstr(text, "\"state\":\"failed\""));
+    free(text);
+    vb_json_destroy(json);
+    unlink(path);
+}
+
+static void broken_files_are_refused(void **state)
+{
+    char path[] = "/tmp/vb_json.XXXXXX", text[2048];
+    struct t_stderr t;
+
+    (void)state;
+    close(mkstemp(path));
+    put_file(path, "{\"run\": 1,\n]");
+    t_stderr_catch(&t);
+    assert_null(vb_json_read(path));
+    assert_null(vb_json_read("/dev/null"));
+    unlink(path);
+    assert_null(vb_json_read(path));
+    t_stderr_release(&t, text, sizeof(text));
+    assert_non_null(strstr(text, "line 2, byte "));
+    assert_non_null(strstr(text, "cannot read /dev/null: it is not a file"));
+    assert_non_null(strstr(text, "No such file or directory"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_nest_in_order),  cmocka_unit_test(invalid_utf8_is_replaced),
-        cmocka_unit_test(misuse_is_reported),    cmocka_unit_test(depth_is_bounded),
-        cmocka_unit_test(full_disk_is_an_error),
+        cmocka_unit_test(values_nest_in_order),     cmocka_unit_test(invalid_utf8_is_replaced),
+        cmocka_unit_test(misuse_is_reported),       cmocka_unit_test(depth_is_bounded),
+        cmocka_unit_test(full_disk_is_an_error),    cmocka_unit_test(files_are_read),
+        cmocka_unit_test(broken_files_are_refused),
     };
 
     return T_RUN(tests);

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 static void line_has_level_place_and_rank(void **state)
 {
@@ -150,6 +151,45 @@ static void threads_do_not_mix_lines(void **state)
     assert_int_equal(n, WRITERS * LINES);
 }
 
+/* The first error of this process was logged by an earlier test. */
+static void the_first_error_is_kept(void **state)
+{
+    char before[VB_FIRST_ERROR], text[256];
+    struct t_stderr t;
+
+    (void)state;
+    t_stderr_catch(&t);
+    vb_err(VB_ERR_INPUT, "one error");
+    snprintf(before, sizeof(before), "%s", vb_log_first_error());
+    vb_err(VB_ERR_INPUT, "another error");
+    t_stderr_release(&t, text, sizeof(text));
+    assert_true(before[0] != '\0');
+    assert_string_equal(vb_log_first_error(), before);
+    assert_null(strstr(before, "another"));
+}
+
+static void lines_are_copied(void **state)
+{
+    char text[256], copy[256] = "";
+    struct t_stderr t;
+    int fds[2];
+
+    (void)state;
+    assert_int_equal(pipe(fds), 0);
+    t_stderr_catch(&t);
+    vb_log_copy_to(fds[1]);
+    VB_LOG_WARN("twice");
+    vb_log_copy_to(-1);
+    VB_LOG_WARN("once");
+    t_stderr_release(&t, text, sizeof(text));
+    assert_true(read(fds[0], copy, sizeof(copy) - 1) > 0);
+    assert_non_null(strstr(copy, "twice\n"));
+    assert_null(strstr(copy, "once"));
+    assert_non_null(strstr(text, "twice\n"));
+    close(fds[0]);
+    close(fds[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -159,6 +199,8 @@ int main(void)
         cmocka_unit_test(a_limit_of_memory_is_named),
         cmocka_unit_test(long_lines_are_cut),
         cmocka_unit_test(threads_do_not_mix_lines),
+        cmocka_unit_test(the_first_error_is_kept),
+        cmocka_unit_test(lines_are_copied),
     };
 
     return T_RUN(tests);

@@ -341,6 +341,33 @@ static void given_values_are_distinguished_from_defaults(void **state)
     assert_false(vb_opts_given(&opts, "rate"));
 }
 
+static void values_are_listed_as_the_command_line_takes_them(void **state)
+{
+    struct vb_opt_value value;
+    bool seen_rate = false, seen_data = false;
+    int i;
+
+    (void)state;
+    setenv("VB_RANKS", "3", 1);
+    assert_int_equal(parse("--rate 0.1234567890123"), VB_OK);
+    for (i = 0; vb_opts_at(&opts, i, &value); i++) {
+        if (strcmp(value.name, "rate") == 0) {
+            seen_rate = true;
+            assert_true(strtod(value.text, NULL) == 0.1234567890123);
+            assert_string_equal(value.source, "command line");
+            assert_true(value.given);
+        }
+        if (strcmp(value.name, "ranks") == 0)
+            assert_string_equal(value.source, "environment");
+        if (strcmp(value.name, "data") == 0) {
+            seen_data = true;
+            assert_null(value.text);
+            assert_false(value.given);
+        }
+    }
+    assert_true(seen_rate && seen_data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -358,6 +385,7 @@ int main(void)
         cmocka_unit_test_setup(messages_name_the_alias_that_was_written, clear_environment),
         cmocka_unit_test_setup(hidden_options_work_but_are_not_suggested, clear_environment),
         cmocka_unit_test_setup(given_values_are_distinguished_from_defaults, clear_environment),
+        cmocka_unit_test_setup(values_are_listed_as_the_command_line_takes_them, clear_environment),
         cmocka_unit_test_setup(the_dump_shows_the_source_of_values, clear_environment),
     };
 

@@ -56,6 +56,21 @@ static vb_status snapshot(struct ps_worker *w, float *params, int *wrong_p)
     return st;
 }
 
+/* Takes requests for evaluations, before which no worker gets a ticket. */
+static vb_status take_request(struct ps_worker *w, float *own, int *wrong_p)
+{
+    vb_status st = vb_ps_worker_await_work(w);
+
+    board->evals[w->number] = w->evals;
+    while (st == VB_OK && w->due != 0) {
+        w->due = 0;
+        st = snapshot(w, own, wrong_p);
+        if (st == VB_OK)
+            st = vb_ps_worker_await_work(w);
+    }
+    return st;
+}
+
 static vb_status dense_steps(struct ps_worker *w, float *own, int *wrong_p)
 {
     vb_status st = VB_OK;
@@ -63,11 +78,12 @@ static vb_status dense_steps(struct ps_worker *w, float *own, int *wrong_p)
     int64_t i;
 
     for (i = 0; st == VB_OK && *wrong_p == 0; i++) {
-        st = vb_ps_worker_ticket(w, &go);
+        st = take_request(w, own, wrong_p);
+        if (st == VB_OK)
+            st = vb_ps_worker_ticket(w, &go);
         if (!go || st != VB_OK)
             break;
         *wrong_p += p_check_bound(w->job, &board->tally, i);
-        board->evals[w->number] = w->evals;
         if (i % 37 == 5)
             st = snapshot(w, own, wrong_p);
         p_pause(&board->tally, (uint64_t)w->number, (uint64_t)i);

@@ -149,7 +149,8 @@ if [ -e /dev/full ]; then
         rm -rf "$dir/kept"
         "$verbena" train softmax --data synth:500 --steps 2 --ranks $ranks --run "$dir/kept" >/dev/full 2>/dev/null &&
             fail "$ranks ranks: the result went nowhere, and nobody noticed"
-        [ "$(ls "$dir/kept")" = run.json ] || fail "$ranks ranks: the folder has $(ls "$dir/kept")"
+        jq -e '.run.state == "ended" and .steps == 2' "$dir/kept/run.json" >/dev/null ||
+            fail "$ranks ranks: no result in run.json: $(cat "$dir/kept/run.json")"
     done
     "$verbena" train softmax --data synth:500 --steps 2 --json >/dev/full 2>/dev/null &&
         fail "a full disk was not reported"

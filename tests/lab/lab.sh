@@ -46,7 +46,7 @@ head -c 3000000 /dev/urandom >"$share/data"
 cat >"$share/rank.sh" <<'END'
 set -e
 [ "$1" = "$VB_RANK" ] && [ "$2" = "--world=$VB_WORLD" ] && [ "$3" = "$VB_ROOT" ]
-[ "$4" = "$VB_SECRET_FILE" ] && [ "$5" = "{other}" ] && [ "$NOTE" = "two words" ]
+[ "$4" = "$VB_SECRET_FILE" ] && [ "$5" = "{other}" ] && [ "$NOTE" = "two words" ] && [ "$VB_PATIENCE" = 3 ]
 [ "$(stat -c '%a %s' "$VB_SECRET_FILE")" = "600 32" ]
 [ "$(ulimit -l)" = unlimited ] && [ -z "$(cat)" ] && [ "$(hostname)" = "node$VB_NODE" ]
 [ $(($(date +%s) - $(stat -c %Y data))) -lt 600 ]
@@ -55,7 +55,7 @@ sha256sum <"$VB_SECRET_FILE" >"secret$VB_RANK"
 echo "rank $VB_RANK of $VB_WORLD" >&2
 cat data
 END
-(cd "$share" && "$OLDPWD/lab/run" --nodes 2 --per-node 2 --share . --env "NOTE=two words" -- \
+(cd "$share" && "$OLDPWD/lab/run" --nodes 2 --per-node 2 --share . --env "NOTE=two words" --env VB_PATIENCE=3 -- \
     sh "$share/rank.sh" '{rank}' '--world={world}' '{root}' '{secret}' '{other}') \
     >"$work/out" 2>"$work/err" || fail "ranks: status $?"
 cmp "$work/out" "$share/data" || fail "rank 0's output differs from what it wrote"

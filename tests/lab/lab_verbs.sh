@@ -4,8 +4,8 @@
 # Runs all tests over RDMA, on soft-RoCE: lab_verbs.sh BUILD_FOLDER [all|sanitized|PART...]. They test transports and
 # groups on one node and across two and three nodes, whole jobs that must end with the same parameters as over TCP, lost
 # packets, and a process, a link or a machine that fails during a transfer. Without further arguments only the tests run
-# for which CI has time. "all" runs all parts: node, ranks, across, jobs, many, workers, members, link and gone.
-# "sanitized" is for a build with a sanitizer, and tests only the transport on one node.
+# for which CI has time. "all" runs all parts: node, ranks, across, jobs, many, workers, members, parted, link
+# and gone. "sanitized" is for a build with a sanitizer, and tests only the transport on one node.
 #
 # Covers: net/group/pick_transport.c net/verbs/verbs_addr.c net/verbs/verbs_cm.c
 # Covers: net/verbs/verbs_ep.c net/verbs/verbs_mem.c net/verbs/verbs_port.c net/verbs/verbs_post.c
@@ -18,7 +18,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=$(realpath "$1")
 shift
-parts=(node ranks across jobs many workers members link gone)
+parts=(node ranks across jobs many workers members parted link gone)
 case ${1:-} in
 "") all='' && parts=(node across jobs link) ;;
 all | sanitized) all=$1 ;;
@@ -26,7 +26,7 @@ all | sanitized) all=$1 ;;
 esac
 for part in "${parts[@]}"; do
     case $part in
-    node | ranks | across | jobs | many | workers | members | link | gone) ;;
+    node | ranks | across | jobs | many | workers | members | parted | link | gone) ;;
     *)
         echo "lab_verbs.sh: $part: must be all, sanitized or a part" >&2
         exit 2
@@ -237,12 +237,17 @@ server() {
 }
 
 # Three nodes of eight ranks: every rank has a queue pair to 23 others. Shared memory on this host must give the same
-# bits.
+# bits. As many ranks train asynchronously, too.
 many() {
     local job="train softmax --data synth:2000 --steps 2 --global-batch 96 --test-limit 50 --json"
 
     expect 0 'transport: verbs over rxe0/1' lab/run --nodes 3 --per-node 8 --mem 2000 --timeout 1800 \
-        --with "$verbena" -- sh -ec "$verbena $job --patience 16 --transport verbs"
+        --env VB_PATIENCE=16 --with "$verbena" -- sh -ec "
+            $verbena $job --transport verbs
+            $verbena train softmax --data synth:2000 --steps 48 --batch 4 --test-limit 50 --json --mode async --transport verbs"
+    jq -e -s 'length == 2 and (.[1] | .mode == "async" and .ranks == 24 and .transport == "verbs" and .steps == 48 and
+        .staleness.gradients == 48)' "$work/out" >/dev/null || fail "24 asynchronous ranks: $(cat "$work/out")"
+    sed -i 2d "$work/out"
     # shellcheck disable=SC2086 # several words
     "$verbena" $job --ranks 24 --transport shm >>"$work/out" 2>>"$work/err" || fail "24 ranks over shm: status $?"
     jq -e -s 'length == 2 and .[0].params_sha256 == .[1].params_sha256 and all(.ranks == 24) and
@@ -315,6 +320,51 @@ members() {
     member join
     jq -e '.steps == 3000 and [.faults[] | [.rank, .what]] == [[3, "joined"]]' "$work/result" \
         >/dev/null || fail "a worker joined: $(cat "$work/result")"
+}
+
+# --- two nodes that lose each other ----------------------------------------------------------------------
+
+# parted_job HOSTS WINNER: runs a job with replicas on two nodes, a and b. HOSTS has a letter for each rank, as in
+# tests/engine/train_parted.sh. When training has begun, the nodes lose all packets. Only the ranks on node WINNER go on.
+parted_steps=400
+parted_job() {
+    local hosts=$1 winner=$2 loser=ab r letters
+
+    letters=$(fold -w 1 <<<"$hosts" | tr '\n' ' ')
+    loser=${loser/$winner/}
+    mkdir -p "$work/share"
+    rm -rf "$work"/share/*
+    (umask 077 && head -c 32 /dev/urandom >"$work/share/key")
+    expect 0 'cannot reach [0-9] of [0-9] members, .*this part of the job stops' \
+        lab/run --nodes 2 --each --loss 0 --mem 1200 --timeout 900 --with "$verbena" --with tc --share "$work/share" -- sh -c "
+        cp $work/share/key /key && chmod 600 /key
+        [ \$VB_NODE = 0 ] && me=a || me=b
+        rank=0
+        for host in $letters; do
+            if [ \$host = \$me ]; then
+                { $verbena train softmax --data synth:2000 --batch 20 --steps $parted_steps --mode async \
+                    --dedicated-servers --replicas 2 --world ${#hosts} --rank \$rank --root 10.77.0.1:7000 \
+                    --secret-file /key --transport verbs --threads 1 --checkpoint $work/share/keep-\$me \
+                    --checkpoint-every 50 --json
+                  echo \"\$host\$?\" >$work/share/end\$rank; } &
+            fi
+            rank=\$((rank + 1))
+        done
+        until ls $work/share/keep-*/checkpoint-* >/dev/null 2>&1 || ls $work/share/end* >/dev/null 2>&1; do sleep 1; done
+        /usr/sbin/tc qdisc change dev eth0 root netem limit 20000 loss 100%
+        wait"
+    for ((r = 0; r < ${#hosts}; r++)); do
+        [ "$(cat "$work/share/end$r")" = "${hosts:r:1}$([ "${hosts:r:1}" = "$winner" ] && echo 0 || echo 1)" ] ||
+            fail "ranks on $hosts: rank $r: $(cat "$work/share/end$r")"
+    done
+    [ ! -e "$work/share/keep-$loser/checkpoint-$parted_steps.vbc" ] || fail "both parts have written the last checkpoint"
+    [ -e "$work/share/keep-$winner/checkpoint-$parted_steps.vbc" ] || fail "no part has written the last checkpoint"
+    step "parted, ranks on $hosts: node $winner goes on"
+}
+
+parted() {
+    parted_job abbab b # rank 0 and the server are the smaller part
+    parted_job abab a  # two equal parts
 }
 
 # --- a clean link has no errors, the parts of a step are measured, and a bad link loses no data -------

@@ -323,7 +323,7 @@ train_on() {
     pid=$!
     set +m
     for ((i = 0; i < 1500; i++)); do
-        [ ! -d "$steps" ] || [ -z "$(ls "$steps")" ] || break
+        ! compgen -G "$steps/checkpoint-*.vbc" >/dev/null || break
         sleep 0.02
     done
     [ $i -lt 1500 ] || fail "no steps were made: $(cat "$dir/err")"
@@ -346,11 +346,34 @@ finish
 nothing_left "the ranks of a host killed in a training"
 grep -q 'lost' "$dir/logs/rank-0.log" || fail "rank 0 did not notice it: $(cat "$dir/logs/rank-0.log")"
 
-train_on $three
-kill -INT "$pid"
-finish
-[ "$code" = 130 ] || fail "Ctrl-C in a training: exit $code: $err"
-nothing_left "Ctrl-C in a training"
+# The first Ctrl-C ends a training after its step, on all hosts, with a checkpoint and a summary.
+for mode in sync async; do
+    train_on $three --mode $mode --json
+    kill -INT "$pid"
+    finish
+    [ "$code" = 130 ] || fail "Ctrl-C in a training, $mode: exit $code: $err"
+    nothing_left "Ctrl-C in a training, $mode"
+    jq -en 'input | .stopped == "SIGINT" and .accuracy != null' "$dir/out" >/dev/null 2>&1 ||
+        fail "Ctrl-C in a training, $mode: no summary: $(cat "$dir/out" "$dir/err")"
+    [ -s "$steps/checkpoint-$(jq .steps "$dir/out").vbc" ] || fail "Ctrl-C in a training, $mode: no last checkpoint"
+done
+
+# It does not wait for long for a rank that is stopped and cannot know of it. The second one waits for nobody.
+for signals in 1 2; do
+    train_on $three
+    # shellcheck disable=SC2046
+    kill -STOP $(of_host 3)
+    before=$SECONDS
+    for ((i = 0; i < signals; i++)); do
+        kill -INT "$pid"
+        sleep 0.3
+    done
+    finish
+    [ "$code" = 130 ] || fail "Ctrl-C, and a rank is stopped: exit $code: $err"
+    [ $((SECONDS - before)) -lt 60 ] || fail "Ctrl-C, and a rank is stopped: the job took $((SECONDS - before)) s to end"
+    of_host 3 | xargs -r kill -CONT # it has lost the supervisor
+    nothing_left "Ctrl-C, and a rank is stopped"
+done
 
 # The network of a host fails without closing any connection.
 train_on $three

@@ -3,7 +3,7 @@
 #
 # Tests what the supervisor says about the rank that ended a job: job_ends.sh VERBENA
 #
-# Covers: launch/oom.c launch/supervise_cause.c launch/supervise_deaths.c
+# Covers: launch/oom.c launch/supervise_cause.c launch/supervise_deaths.c net/control/rendezvous.c
 set -uo pipefail
 verbena=$(realpath "$1")
 dir=$(mktemp -d)
@@ -35,7 +35,7 @@ start() {
         --checkpoint "$dir/steps" --checkpoint-every 20 "$@" >"$dir/out" 2>"$dir/err" </dev/null &
     pid=$!
     for ((i = 0; i < 1500; i++)); do
-        [ -z "$(ls "$dir/steps" 2>/dev/null)" ] || return
+        ! compgen -G "$dir/steps/checkpoint-*.vbc" >/dev/null || return
         sleep 0.02
     done
     fail "no steps were made: $(cat "$dir/err")"
@@ -82,6 +82,33 @@ if [ -n "$group" ] && echo 60000000 2>/dev/null >"$group/$limit"; then
     nothing_left "memory ran out"
 else
     echo "skipped, because no cgroup can be made: memory that runs out"
+fi
+
+# A user who may have only few threads: whichever thread of an asynchronous job cannot start, nobody waits for it. Two
+# other processes of this user are there, so that the job cannot see beforehand that it does not fit.
+if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
+    chmod 755 "$dir"
+    cp "$verbena" "$dir/verbena"
+    mkdir "$dir/home"
+    user=$((60000 + $$ % 5000))
+    chown $user "$dir/home"
+    as_user=(setpriv "--reuid=$user" --clear-groups env "HOME=$dir/home" "XDG_CACHE_HOME=$dir/home")
+    "${as_user[@]}" sleep 100 &
+    sleepers=$!
+    "${as_user[@]}" sleep 100 &
+    sleepers+=" $!"
+    few=0
+    for most in 10 11 12 13; do
+        timeout 30 "${as_user[@]}" prlimit --nproc=$most "$dir/verbena" train softmax --data synth:300 --batch 50 \
+            --steps 20 --mode async --ranks 2 --replicas 2 --threads 1 >"$dir/out" 2>"$dir/err" </dev/null
+        [ $? != 124 ] || fail "$most threads: the job waits: $(cat "$dir/err")"
+        ! grep -q 'cannot start the .*(ulimit -u allows more): Resource temporarily' "$dir/err" || few=$((few + 1))
+    done
+    [ $few -gt 0 ] || fail "no limit of threads was too low"
+    # shellcheck disable=SC2086
+    kill $sleepers
+else
+    echo "skipped, because there is no other user: too few threads"
 fi
 
 [ $bad = 0 ] && echo "all tests passed: the rank that ended the job is named"

@@ -9,7 +9,6 @@
  */
 #include "net/control/handshake.h"
 #include "net/control/root_resolve.h"
-#include "net/group/group_priv.h"
 #include "tests/support/elastic.h"
 
 #define SOME_PUTS (t_rdma_only() ? 5 : 200)
@@ -216,6 +215,29 @@ static void a_retired_rank_reaches_nobody(void **state)
     }
 }
 
+/* The data connection of a pair fails, but both live. Each must know that the other may go on. */
+static void a_broken_data_connection_is_no_death(void **state)
+{
+    size_t t;
+
+    (void)state;
+    for (t = 0; t < n_transports; t++) {
+        if (transports[t] == VB_TRANSPORT_SHM)
+            continue; /* no network lies between its ranks */
+        begin(transports[t], 3, 4, false);
+        all_make_progress();
+        board->procs[2].sever = 1;
+        E_UNTIL(board,
+                board->procs[1].end[2] != VB_END_NONE && board->procs[2].end[1] != VB_END_NONE);
+        assert_true(board->procs[1].end[2] == VB_END_SILENT ||
+                    board->procs[1].end[2] == VB_END_DROPPED_US);
+        assert_true(board->procs[2].end[1] == VB_END_SILENT ||
+                    board->procs[2].end[1] == VB_END_DROPPED_US);
+        assert_int_equal(board->procs[0].n_gone, 0);
+        end();
+    }
+}
+
 /* ---- joiners --------------------------------------------------------------------------------- */
 
 static void join_is_refused(const char *said, unsigned char byte, vb_status want)
@@ -362,7 +384,7 @@ static void slots_are_used_again(void **state)
             else
                 leave_proc(2);
             all_noticed(2, n + 1);
-            E_UNTIL(board, board->procs[0].left[2] == n % 2);
+            E_UNTIL(board, board->procs[0].end[2] == (n % 2 ? VB_END_LEFT : VB_END_DIED));
             board->procs[0].n_fds = 0;
             E_UNTIL(board, board->procs[0].n_fds > 0);
             if (n == 0)
@@ -583,6 +605,7 @@ int main(void)
         cmocka_unit_test_teardown(all_but_one_may_die, tear_down),
         cmocka_unit_test_teardown(a_stopped_rank_notices_that_it_was_dropped, tear_down),
         cmocka_unit_test_teardown(a_retired_rank_reaches_nobody, tear_down),
+        cmocka_unit_test_teardown(a_broken_data_connection_is_no_death, tear_down),
         cmocka_unit_test_teardown(joiners_fill_the_slots, tear_down),
         cmocka_unit_test_teardown(an_early_joiner_waits, tear_down),
         cmocka_unit_test_teardown(puts_to_a_joiner_without_a_window_fail, tear_down),

@@ -8,6 +8,7 @@
 #ifndef VB_TESTS_SUPPORT_ELASTIC_H
 #define VB_TESTS_SUPPORT_ELASTIC_H
 
+#include "net/group/group_priv.h"
 #include "tests/support/ranks.h"
 #include "tests/support/rdma.h"
 
@@ -38,8 +39,8 @@ struct e_proc {
     /* request of the test: try puts to this slot, which must fail; -1: no request */
     _Atomic int poke;
     _Atomic bool leave; /* request of the test: leave the group */
-    /* whether the last rank of each slot said goodbye before it was gone */
-    _Atomic int left[E_SLOTS];
+    _Atomic int sever;  /* request of the test: close the data connection to this slot; -1: none */
+    _Atomic int end[E_SLOTS]; /* how the last rank of each slot ended: an enum vb_end */
     _Atomic int wrong;
 };
 
@@ -238,12 +239,29 @@ static inline void e_poke(struct e_rank *r, int slot)
     r->me->poke = -1;
 }
 
+/* Closes the data connection to a rank, and tells nobody. */
+static inline void e_sever(struct e_rank *r, int slot)
+{
+    struct peer *peer = &r->g->peers[slot];
+    struct vb_op *op, *next;
+
+    group_lock(r->g);
+    for (op = peer->transport->sever(peer->ep); op != NULL; op = next) {
+        next = op->next;
+        vb_group_finish(op, op->status);
+    }
+    group_unlock(r->g);
+    r->me->sever = -1;
+}
+
 static inline void e_look_around(struct e_rank *r)
 {
     int slot = r->me->retire, i;
 
     if (r->me->poke >= 0)
         e_poke(r, r->me->poke);
+    if (r->me->sever >= 0)
+        e_sever(r, r->me->sever);
 
     if (slot >= 0) {
         r->me->retire = -1;
@@ -254,7 +272,7 @@ static inline void e_look_around(struct e_rank *r)
         if (r->ack_due[i] != 0)
             e_send_ack(r, i, r->ack_due[i]);
         if (r->gone[i])
-            r->me->left[i] = vb_group_end(r->g, i) == VB_END_LEFT;
+            r->me->end[i] = vb_group_end(r->g, i);
     }
     r->me->n_fds = e_count_fds();
     r->me->epoch = vb_group_epoch(r->g);
@@ -375,7 +393,7 @@ static inline pid_t e_fork(struct e_board *b, int proc, int rank)
 
     b->procs[proc].rank = -1;
     b->procs[proc].retire = -1;
-    b->procs[proc].poke = -1;
+    b->procs[proc].poke = b->procs[proc].sever = -1;
     b->procs[proc].leave = false;
     pid = t_fork();
     if (pid > 0)
