@@ -19,7 +19,7 @@ need() { # need VERSION_PATTERN COMMAND
 }
 
 sources() {
-    find base topo net launch kernels doctor data models engine bench cli lab tests examples -name '*.[ch]' | sort
+    find base topo net record launch kernels doctor data models engine bench cli lab tests examples -name '*.[ch]' | sort
 }
 
 case $1 in
@@ -32,7 +32,7 @@ tidy)
     # The analyzer takes most of the time, so only the nightly tests run it.
     checks=--checks='-clang-analyzer-*'
     [ "${3:-}" != all ] || checks=--checks=
-    find base topo net launch kernels doctor data models engine bench cli lab tests -name '*.c' -not -path 'tests/fuzz/*' \
+    find base topo net record launch kernels doctor data models engine bench cli lab tests -name '*.c' -not -path 'tests/fuzz/*' \
         -not -path bench/peers/mpi.c | sort |
         xargs -P "$(nproc)" -n 4 clang-tidy --quiet -p "$2" "$checks" 2>&1 |
         grep -vE '^[0-9]+ warnings? (generated|treated)' || [ "${PIPESTATUS[2]}" = 0 ]
@@ -46,7 +46,7 @@ cppcheck)
 shell)
     need 'version: 0' shellcheck
     # shellcheck disable=SC2046
-    shellcheck -x .ci/run bench/compare bench/link bench/peers/run lab/run lab/shell lab/mpirun lab/mpi_node lab/init \
+    shellcheck -x .ci/run bench/compare bench/link bench/record_cost bench/peers/run lab/run lab/shell lab/mpirun lab/mpi_node lab/init \
         examples/train.sbatch $(find scripts tests lab -name '*.sh')
     if ! command -v mandoc >/dev/null; then
         echo "skipped: mandoc is not installed (scripts/setup.sh full)"

@@ -197,6 +197,8 @@ static vb_status report(void *arg, const struct vb_train_result *result)
     cli_train_watch_end(r->screen);
     if (r->run != NULL)
         kept = cli_train_run_ended(r->run, mode, result);
+    if (r->run != NULL)
+        r->run->ended = kept == VB_OK; /* even if printing fails now */
     printed = cli_train_print(mode, o, result, r->args->json);
     if (cli_finish(CLI_OK) != CLI_OK) /* after an error, another rank can report */
         return VB_ERR_IO;
@@ -288,7 +290,7 @@ static int train(const struct train_asked *asked, const struct vb_launch *launch
     }
     st = vb_train(&o, &result);
     cli_train_watch_end(r.screen);
-    if (st != VB_OK && a->run != NULL && leads(&o))
+    if (st != VB_OK && a->run != NULL && leads(&o) && !run.ended)
         cli_train_run_failed(&run, st);
     vb_run_facts_fini(&run.facts);
     if (st != VB_OK)

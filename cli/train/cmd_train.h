@@ -73,6 +73,7 @@ struct train_run {
     char *const *argv; /* the command line, beginning with "verbena train" */
     int argc;
     struct vb_run_facts facts; /* the engine fills them in */
+    bool ended;                /* run.json has the result */
 };
 
 /* Makes the folder and checks that its files can be written. Called by rank 0 before training, so

@@ -108,7 +108,7 @@ vb_status cli_train_print_joined(const char *root, const struct vb_train_opts *o
                r->left ? "this worker has left; the job goes on" : "the job ended",
                (long long)r->steps);
         if (r->stopped != 0)
-            printf("stopped     by %s\n", signal_name(r->stopped));
+            printf("stopped     by %s\n", cli_train_signal(r->stopped));
         return VB_OK;
     }
     json = cli_json_object();
@@ -118,7 +118,7 @@ vb_status cli_train_print_joined(const char *root, const struct vb_train_opts *o
     vb_json_int(json, "steps", r->steps);
     vb_json_int(json, "samples", r->samples);
     vb_json_real(json, "train_s", r->train_s);
-    vb_json_text(json, "stopped", r->stopped != 0 ? signal_name(r->stopped) : NULL);
+    vb_json_text(json, "stopped", r->stopped != 0 ? cli_train_signal(r->stopped) : NULL);
     vb_json_bool(json, "left", r->left);
     vb_json_array(json, "per_rank");
     cli_train_json_rank(json, &r->per_rank[0]);

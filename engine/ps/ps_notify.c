@@ -135,7 +135,7 @@ bool vb_ps_no_steps_left(const struct ps_server *s)
 static int64_t last_ticket(const struct ps_server *s)
 {
     int64_t version = (int64_t)vb_ps_version_of(s), eval = s->job->eval_every,
-            save = s->job->save_every, last = s->job->steps;
+            save = s->job->save_every, last = s->steps;
 
     if (s->gate >= 0)
         return s->gate;

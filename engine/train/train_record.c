@@ -188,6 +188,12 @@ void vb_train_record_begin(struct vb_trainer *t)
         memset(t->record.waits_ns, 0, (size_t)t->world * sizeof(*t->record.waits_ns));
 }
 
+/* Rows are made only for a run folder. */
+static bool is_kept(const struct vb_trainer *t)
+{
+    return t->record.rec != NULL && t->o->run.dir != NULL;
+}
+
 /* Time that was charged to one phase may be moved to another later, so a phase can shrink. */
 static void fill_phases(struct vb_trainer *t, struct vb_step_row *row)
 {
@@ -227,7 +233,7 @@ void vb_train_record_step(struct vb_trainer *t)
     struct vb_step_row row;
     uint64_t waited_ns = 0;
 
-    if (r->rec == NULL)
+    if (!is_kept(t))
         return;
     row = make_row(t, (uint64_t)t->step, t->batch->n);
     if (r->waits_ns != NULL)
@@ -241,7 +247,7 @@ void vb_train_record_gradient(struct vb_trainer *t, uint64_t version)
     struct vb_trainer_record *r = &t->record;
     struct vb_step_row row;
 
-    if (r->rec == NULL)
+    if (!is_kept(t))
         return;
     row = make_row(t, version + 1, t->batch_n);
     /* the gradients of others that came between this worker's last two */
@@ -268,7 +274,7 @@ void vb_train_record_eval(struct vb_trainer *t, int64_t step)
     t->record.flags |= VB_STEP_EVALUATED;
     if (t->rank == 0 || t->async)
         vb_train_event(t, &event);
-    if (t->record.rec != NULL && t->record.evals != NULL)
+    if (is_kept(t) && t->record.evals != NULL)
         vb_stream_put(t->record.evals, &row);
 }
 
@@ -283,7 +289,7 @@ bool vb_train_record_wants_norm(struct vb_trainer *t)
 {
     struct vb_trainer_record *r = &t->record;
 
-    if (t->o->run.dir == NULL || r->rec == NULL || t->laps.mark_ns - r->norm_ns < NORM_NS)
+    if (!is_kept(t) || t->laps.mark_ns - r->norm_ns < NORM_NS)
         return false;
     r->norm_ns = t->laps.mark_ns;
     return true;

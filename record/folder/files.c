@@ -212,6 +212,9 @@ vb_status vb_record_files(const char *dir, bool append_files, struct vb_record_s
         return vb_err_sys("calloc");
     snprintf(files->dir, sizeof(files->dir), "%s", dir);
     files->append = append_files;
-    *sink_p = (struct vb_record_sink){.append = append, .close = files_close, .arg = files};
+    sink_p->append = append;
+    sink_p->close = files_close;
+    sink_p->max_bytes = 0;
+    sink_p->arg = files;
     return VB_OK;
 }

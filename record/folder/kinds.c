@@ -12,7 +12,7 @@
 
 #define KIND(text, type, columns)                                                                  \
     {                                                                                              \
-        .name = text, .version = 1, .cols = columns, .n_cols = VB_COUNT(columns),                  \
+        .name = (text), .version = 1, .cols = (columns), .n_cols = VB_COUNT(columns),              \
         .row_bytes = sizeof(type)                                                                  \
     }
 

@@ -41,7 +41,8 @@ struct vb_recorder {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool closing, ended; /* guarded by lock */
+    bool closing, ended;    /* guarded by lock */
+    _Atomic bool abandoned; /* the caller has not waited; what ticks use may be gone */
 };
 
 static void stream_free(struct vb_stream *s)
@@ -159,7 +160,11 @@ uint64_t vb_recorder_lost(const struct vb_recorder *rec)
 vb_status vb_recorder_append(struct vb_recorder *rec, const char *file, const void *bytes,
                              size_t len_bytes)
 {
-    return rec->sink.append(rec->sink.arg, file, bytes, len_bytes);
+    vb_status st = rec->sink.append(rec->sink.arg, file, bytes, len_bytes);
+
+    if (atomic_load(&rec->abandoned)) /* the disk has answered too late */
+        pthread_exit(NULL);
+    return st;
 }
 
 static vb_status write_head(struct vb_stream *s)
@@ -313,6 +318,7 @@ uint64_t vb_recorder_close(struct vb_recorder *rec)
         VB_LOG_WARN("the disk of the run folder has not taken the last records within %d s; they "
                     "are lost",
                     CLOSE_MS / 1000);
+        atomic_store(&rec->abandoned, true);
         pthread_detach(rec->thread); /* it may still use rec, which is not freed */
         return not_written(rec);
     }

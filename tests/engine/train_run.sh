@@ -44,7 +44,7 @@ job=(lenet --data synth:1280 --steps 30 --ranks 2 --eval-every 10 --seed 3)
 trained '.steps == 30' "${job[@]}" --run "$dir/a"
 same=$(get .params_sha256)
 python3 "$dir/reader.py" "$dir/a" >"$dir/text" || fail "the reader of docs/run.md fails"
-grep -q "step 30: loss $(get '.loss * 10000 | round | tostring | .[0:-4] as $a | if $a == "" then "0" else $a end')" "$dir/text" ||
+grep -qF "step 30: loss $(printf '%.4f' "$(get .loss)"), accuracy $(printf '%.2f' "$(get '.accuracy * 100')") %" "$dir/text" ||
     fail "the reader prints: $(cat "$dir/text")"
 check "$dir/a" '{k: v for k, v in run["json"].items() if k != "run"} == final'
 check "$dir/a" 'sorted(run["steps"]) == [0, 1] and all([r["step"] for r in rows] == list(range(1, 31)) for rows in run["steps"].values())'
@@ -178,6 +178,7 @@ jq -e '.run.state == "failed" and (.run.why | contains("cannot read the plan"))'
 grep -q "cannot read the plan" "$dir/p/rank0/log.txt" || fail "the log of a single rank: $(cat "$dir/p/rank0/log.txt")"
 
 # ---- rates are of training alone, and asynchronous evaluations are at the steps that were asked for
+# shellcheck disable=SC2016 # $s belongs to jq
 trained '(.train_s - .breakdown.eval - .breakdown.checkpoint) as $s
     | ((.steps_per_s * $s - .steps) | fabs) < 0.01 and ((.samples_per_s * $s - 2000) | fabs) < 1' \
     lenet --data synth:1000 --batch 100 --steps 20 --eval-every 2 --checkpoint "$dir/rates" --checkpoint-every 5
