@@ -12,5 +12,6 @@
 #include "record/folder/series.h"
 #include "record/trace/trace_files.h"
 #include "record/trace/trace_merge.h"
+#include "record/trace/trace_out.h"
 
 #endif
