@@ -113,8 +113,11 @@ static vb_status read_rank(const char *dir, int rank, int asked, enum ops_by by,
 {
     struct vb_trace_names *names = malloc(sizeof(*names));
     struct vb_trace_sum sums[VB_TRACE_OPS];
-    vb_status st = names == NULL ? vb_err_sys("malloc") : vb_trace_names_read(dir, rank, names);
+    vb_status st;
 
+    if (names == NULL)
+        return vb_err_sys("malloc");
+    st = vb_trace_names_read(dir, rank, names);
     if (st == VB_OK)
         st = vb_trace_ops_read(dir, names, sums);
     if (st == VB_OK && sums[VB_OP_ALL].ns > 0) {

@@ -202,7 +202,7 @@ struct vb_sparse {
     size_t asked;
     enum vb_reduce how;
     uint64_t begin_ns; /* of the sum that is under way, for the trace; 0: nothing is measured */
-    char what[40]; /* "sparse allreduce 7" */
+    char what[40];     /* "sparse allreduce 7" */
     vb_status failed;
     enum vb_sparse_path took;
     uint64_t wire_bytes;

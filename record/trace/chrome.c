@@ -78,8 +78,8 @@ static void put_arrows(struct vb_trace_out *out, const struct vb_trace_item *ite
         open_object(out, i < item->n_ended ? 'f' : 's');
         put_name(out, "arrow");
         put_time(out, item->ns);
-        fprintf(out->file, ",\"cat\":\"arrow\",\"id\":%llu%s}",
-                (unsigned long long)(item->arrow + i), i < item->n_ended ? ",\"bp\":\"e\"" : "");
+        fprintf(out->file, ",\"cat\":\"arrow\",\"id\":%llu%s}", (unsigned long long)item->arrow + i,
+                i < item->n_ended ? ",\"bp\":\"e\"" : "");
     }
 }
 
