@@ -474,4 +474,8 @@ const char *vb_json_library(void);
 void vb_interrupt_catch(void);
 int vb_interrupted(void); /* 0: none has come */
 
+/* ---- traces ---------------------------------------------------------------------------------- */
+
+#include "base/trace.h"
+
 #endif

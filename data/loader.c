@@ -4,6 +4,7 @@
  * slot, and the thread fills the others. Batch b since the last seek is in slot b modulo their
  * number. Without a thread, vb_loader_next() or vb_loader_peek() makes the batch.
  */
+#include "base/trace.h"
 #include "data/data_priv.h"
 
 #include <errno.h>
@@ -185,19 +186,23 @@ static void *load(void *arg)
 {
     struct vb_loader *l = arg;
     vb_status st = VB_OK;
+    uint64_t begin_ns;
     int64_t number;
 
     vb_log_set_rank(l->o.world > 1 ? l->o.rank : -1);
     if (l->o.on_start != NULL)
         l->o.on_start(l->o.on_start_arg);
     while (st == VB_OK && (number = wait_for_slot(l)) >= 0) {
+        begin_ns = vb_trace_begin();
         st = make(l, &l->slots[number % l->n_slots]);
+        vb_trace_end(begin_ns, VB_OP_LOAD, 0);
         pthread_mutex_lock(&l->lock);
         l->failed = st;
         l->made += st == VB_OK;
         pthread_cond_signal(&l->changed);
         pthread_mutex_unlock(&l->lock);
     }
+    vb_trace_detach();
     return NULL;
 }
 

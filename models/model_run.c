@@ -57,17 +57,34 @@ static struct vb_k_picked picked_of(const struct vb_model_batch *batch)
                                 .n_soon = (size_t)batch->n_soon};
 }
 
+static void model_end(uint64_t begin_ns, const struct model_layer *l, enum vb_k_pass pass)
+{
+    vb_trace_end(begin_ns, l->ops[pass].id, l->ops[pass].bytes);
+}
+
+/* A part of a layer of pixels has a part of its output. */
+static void pixels_end(uint64_t begin_ns, const struct vb_model *m, enum vb_k_pass pass,
+                       int features)
+{
+    const struct model_op *op = &m->layers[0].ops[pass];
+
+    vb_trace_end(begin_ns, op->id, op->bytes * (uint64_t)features / (uint64_t)m->params[0].rows);
+}
+
 /* ---- forward --------------------------------------------------------------------------------- */
 
 static void layer_forward(struct vb_model *m, int i, const float *params,
-                          const struct vb_model_batch *batch)
+                          const struct vb_model_batch *batch, bool next)
 {
     struct vb_k_args args;
+    uint64_t begin_ns;
 
     if (passes_on(m, &m->layers[i], batch))
         return;
+    begin_ns = model_begin(m, batch, next);
     args = args_of(m, i, params, batch);
     vb_k_layer_run(m->layers[i].k, VB_K_FORWARD, &args);
+    model_end(begin_ns, &m->layers[i], VB_K_FORWARD);
 }
 
 /* Returns the index behind the last parameter of layer i, or 0 if the layer has no parameters. */
@@ -115,12 +132,15 @@ static int forward_pixels(struct vb_model *m, const float *params,
 {
     const struct vb_k_pixels_part part = part_below(m, n_features(m) - done);
     const struct vb_k_picked picked = picked_of(batch);
+    uint64_t begin_ns;
 
     if (m->part == 0 || part.low == 0 ||
         m->params[0].offset + (size_t)part.low * (size_t)m->classes < first)
         return done;
+    begin_ns = model_begin(m, batch, false);
     vb_k_pixels_forward_part(batch->pixels, &picked, &part, params + m->params[0].offset,
                              params + m->params[1].offset, m->logits);
+    pixels_end(begin_ns, m, VB_K_FORWARD, part.high - part.low);
     return n_features(m) - part.low;
 }
 
@@ -131,11 +151,13 @@ static void finish_pixels(struct vb_model *m, const float *params,
         .high = n_features(m) - done, .done = m->done, .sums = m->sums};
     const float *w = params + m->params[0].offset, *b = params + m->params[1].offset;
     const struct vb_k_picked picked = picked_of(batch);
+    uint64_t begin_ns = model_begin(m, batch, true);
 
     if (done > 0)
         vb_k_pixels_forward_part(batch->pixels, &picked, &rest, w, b, m->logits);
     else
         vb_k_pixels_forward(batch->pixels, &picked, w, b, m->classes, m->logits);
+    pixels_end(begin_ns, m, VB_K_FORWARD, rest.high);
 }
 
 int vb_model_forward_part(struct vb_model *model, const float *params,
@@ -148,8 +170,8 @@ int vb_model_forward_part(struct vb_model *model, const float *params,
     if (i >= model->n_layers || first > 0 || params_end(model, i) > end)
         return layer;
     do
-        layer_forward(model, i++, params, batch);
-    while (i < model->n_layers && params_end(model, i) == 0);
+        layer_forward(model, i, params, batch, i > layer);
+    while (++i < model->n_layers && params_end(model, i) == 0);
     return i;
 }
 
@@ -158,18 +180,21 @@ void vb_model_forward_from(struct vb_model *model, const float *params,
                            struct vb_model_loss *loss_p)
 {
     size_t classes = (size_t)model->classes, n = (size_t)batch->n;
+    uint64_t begin_ns;
     int i;
 
     VB_ASSERT(batch->n >= 0 && batch->n <= model->batch_max);
     if (model->pixels)
         finish_pixels(model, params, batch, layer);
     for (i = layer; i < model->n_layers; i++)
-        layer_forward(model, i, params, batch);
+        layer_forward(model, i, params, batch, true);
     for (i = 0; i < batch->n; i++)
         VB_ASSERT(batch->y[i] < model->classes);
+    begin_ns = model_begin(model, batch, true);
     loss_p->loss = vb_k_softmax_xent(model->logits, batch->y, n, model->classes, &loss_p->correct);
     memset(model->logits + n * classes, 0,
            ((size_t)model->batch_max - n) * classes * sizeof(float));
+    vb_trace_end(begin_ns, model->loss.id, model->loss.bytes);
 }
 
 void vb_model_forward(struct vb_model *model, const float *params,
@@ -201,6 +226,7 @@ static void run_backward(struct vb_model *m, const float *params,
 {
     float *dy = m->logits;
     struct vb_k_args args;
+    uint64_t begin_ns;
     int i, turn = 0;
 
     for (i = m->n_layers - 1; i >= m->first; i--) {
@@ -208,6 +234,7 @@ static void run_backward(struct vb_model *m, const float *params,
 
         if (passes_on(m, l, batch))
             continue;
+        begin_ns = model_begin(m, batch, true);
         if (l->shape.relu)
             vb_k_relu_mask(l->y, dy, vb_k_shape_outputs(&l->shape));
         args = args_of(m, i, params, batch);
@@ -217,9 +244,13 @@ static void run_backward(struct vb_model *m, const float *params,
             args.dw = grads + m->params[l->param].offset;
             args.db = grads + m->params[l->param + 1].offset;
             vb_k_layer_run(l->k, VB_K_BACKWARD_WEIGHTS, &args);
+            model_end(begin_ns, l, VB_K_BACKWARD_WEIGHTS);
             report_ready(m, l->param, ready);
+            begin_ns = model_begin(m, batch, false);
         }
         vb_k_layer_run(l->k, VB_K_BACKWARD_DATA, &args);
+        if (i > m->first) /* otherwise nothing was computed */
+            model_end(begin_ns, l, VB_K_BACKWARD_DATA);
         dy = m->d[turn];
         turn ^= 1;
     }
@@ -232,16 +263,20 @@ static void pixels_backward(struct vb_model *m, const struct vb_model_batch *bat
     const struct vb_k_picked picked = picked_of(batch);
     size_t classes = (size_t)m->classes, first, end = m->params[1].offset + classes;
     struct vb_k_pixels_part part;
+    uint64_t begin_ns = model_begin(m, batch, true);
     int high;
 
     if (m->part == 0) {
         vb_k_pixels_backward(batch->pixels, &picked, m->logits, m->classes, dw, db);
+        pixels_end(begin_ns, m, VB_K_BACKWARD_WEIGHTS, n_features(m));
         report_ready(m, 0, ready);
         return;
     }
     for (high = n_features(m); high > 0; high = part.low) {
         part = part_below(m, high);
+        begin_ns = model_begin(m, batch, high == n_features(m));
         vb_k_pixels_backward_part(batch->pixels, &picked, &part, m->logits, dw, db);
+        pixels_end(begin_ns, m, VB_K_BACKWARD_WEIGHTS, part.high - part.low);
         first = m->params[0].offset + (size_t)part.low * classes;
         if (ready->fn != NULL) /* the biases, after the weights, belong to the first report */
             ready->fn(ready->arg, first, end - first);
@@ -262,14 +297,17 @@ void vb_model_backward(struct vb_model *model, const float *params,
         run_backward(model, params, batch, grads, &on_ready);
 }
 
-bool vb_model_descend(const struct vb_model *model, const struct vb_model_batch *batch, float scale,
+bool vb_model_descend(struct vb_model *model, const struct vb_model_batch *batch, float scale,
                       float *params)
 {
     const struct vb_k_picked picked = picked_of(batch);
+    uint64_t begin_ns;
 
     if (!model->pixels)
         return false;
+    begin_ns = model_begin(model, batch, true);
     vb_k_pixels_add(batch->pixels, &picked, model->logits, scale, model->classes,
                     params + model->params[0].offset, params + model->params[1].offset);
+    pixels_end(begin_ns, model, VB_K_BACKWARD_WEIGHTS, n_features(model));
     return true;
 }

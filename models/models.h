@@ -129,7 +129,7 @@ void vb_model_forward_from(struct vb_model *model, const float *params,
 /* Replaces vb_model_backward() for softmax: adds scale times the gradients to the parameters. With
  * scale = -rate / n this is a step of plain SGD. Only the weights of nonzero pixels are touched.
  * For any other model the function does nothing and returns false. */
-bool vb_model_descend(const struct vb_model *model, const struct vb_model_batch *batch, float scale,
+bool vb_model_descend(struct vb_model *model, const struct vb_model_batch *batch, float scale,
                       float *params);
 
 /* vb_model_cut() is only for softmax with lists of pixels. After it, the backward pass computes and

@@ -12,5 +12,8 @@
 #include "record/folder/recorder.h"
 #include "record/folder/series.h"
 #include "record/sample/sampler.h"
+#include "record/trace/trace_files.h"
+#include "record/trace/trace_merge.h"
+#include "record/trace/trace_out.h"
 
 #endif

@@ -105,6 +105,25 @@ static int fill_slow(const char *text, struct vb_train_opts *o)
     return -1;
 }
 
+/* --trace=FROM:TO */
+static int fill_trace(const struct train_args *a, struct vb_train_opts *o)
+{
+    long long from, to;
+    char rest;
+
+    if (a->trace == NULL)
+        return -1;
+    if (sscanf(a->trace, "%lld:%lld%c", &from, &to, &rest) != 2 || from < 1 || to < from)
+        return cli_refuse(&cli_train, "--trace must be FROM:TO, two numbers of steps from 1 on, "
+                                      "such as --trace=10:20");
+    if (a->run == NULL)
+        return cli_refuse(&cli_train, "--trace needs a run folder to write to: add --run DIR");
+    o->run.trace_from = from;
+    o->run.trace_to = to;
+    o->run.trace_format = (enum vb_trace_format)a->trace_format;
+    return -1;
+}
+
 static struct vb_async_opts async_opts(const struct train_args *a)
 {
     return (struct vb_async_opts){.servers = (int)a->servers,
@@ -149,6 +168,8 @@ static int fill_opts(const struct train_args *a, const struct vb_launch *launch,
         o->place.local_ranks = launch->local_ranks;
     }
     rc = fill_slow(a->slow, o);
+    if (rc < 0)
+        rc = fill_trace(a, o);
     return rc >= 0 ? rc : fill_data(a, test, o);
 }
 

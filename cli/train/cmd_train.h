@@ -20,7 +20,8 @@ struct train_args {
     int rule, mode, pin;
     int64_t servers, replicas, staleness, backup, max_workers;
     bool dedicated, hogwild, dry_run, json;
-    const char *run, *again, *plan, *slow, *join;
+    int trace_format;
+    const char *run, *trace, *again, *plan, *slow, *join;
 };
 
 #define TRAIN_GROUPS (5 + CLI_JOB_GROUPS)

@@ -58,6 +58,8 @@ static const struct vb_opt train_opts[] = {
              "do not train"},
 };
 
+static const char *const trace_format_choices[] = {"perfetto", "json", NULL};
+
 static const struct vb_opt rule_opts[] = {
     {"lr", VB_OPT_REAL, FIELD(learn.lr), .max = 1000, .arg = "L",
      .help = "peak learning rate; by default chosen for model and global batch"},
@@ -99,6 +101,12 @@ static const struct vb_opt keep_opts[] = {
      .help =
          "with --run: a rank that does not see DIR sends its records to rank 0, at most so many "
          "MB a second; what does not fit is lost and counted. 0: no limit"},
+    {"trace", VB_OPT_TEXT, FIELD(trace), .arg = "FROM:TO",
+     .help = "with --run: write what every thread of every rank does in steps FROM to TO to "
+             "DIR/trace.pftrace, for https://ui.perfetto.dev"},
+    {"trace-format", VB_OPT_CHOICE, FIELD(trace_format), "perfetto",
+     .choices = trace_format_choices, .arg = "FORMAT", .level = VB_OPT_MORE,
+     .help = "perfetto, or json: Chrome's format, in DIR/trace.json"},
     {"plan", VB_OPT_TEXT, FIELD(plan), .arg = "FILE", .level = VB_OPT_MORE,
      .help = "read the choice of kernels from FILE, which --run has written; without it, the "
              "kernels are timed and the fastest are used"},

@@ -29,15 +29,18 @@ static vb_status step(struct vb_async *a, float *own)
     uint64_t computed = vb_trainer_computed_ns(t);
     const float *params;
     float *grads = NULL, scale;
+    uint64_t begin_ns = vb_trace_begin();
     vb_status st = vb_ps_worker_pull(a->worker, &params);
 
     if (st == VB_OK)
         st = vb_ps_worker_grads(a->worker, &grads);
+    begin_ns = vb_trace_end(begin_ns, VB_OP_PULL, a->job.n * sizeof(float));
     vb_lap(&t->laps, VB_PHASE_COMM);
     if (st == VB_OK)
         st = vb_async_repartition(a);
     if (st == VB_OK)
         st = vb_loader_next(t->loader, &t->batch);
+    vb_trace_end(begin_ns, VB_OP_DATA, 0);
     vb_lap(&t->laps, VB_PHASE_DATA);
     if (st != VB_OK)
         return st;
@@ -45,9 +48,11 @@ static vb_status step(struct vb_async *a, float *own)
     vb_dense_gradient(t, params, grads);
     scale = scale_of(a, grads);
     t->batch_n = t->batch->n;
+    begin_ns = vb_trace_begin();
     st = vb_ps_worker_push(a->worker, grads, (uint32_t)t->batch->n, scale);
     if (st == VB_OK)
         st = vb_ps_worker_prefetch(a->worker);
+    vb_trace_end(begin_ns, VB_OP_PUSH, a->job.n * sizeof(float));
     vb_lap(&t->laps, VB_PHASE_COMM);
     return st == VB_OK ? vb_async_step_done(a, computed) : st;
 }
@@ -59,11 +64,14 @@ static vb_status step_in_place(struct vb_async *a, float *grads)
     struct vb_k_update u = {.n = a->job.n, .grads = grads};
     const float *params;
     void *state;
+    uint64_t begin_ns = vb_trace_begin();
     vb_status st = vb_ps_worker_pull(a->worker, &params);
 
+    begin_ns = vb_trace_end(begin_ns, VB_OP_PULL, a->job.n * sizeof(float));
     vb_lap(&t->laps, VB_PHASE_COMM);
     if (st == VB_OK)
         st = vb_loader_next(t->loader, &t->batch);
+    vb_trace_end(begin_ns, VB_OP_DATA, 0);
     vb_lap(&t->laps, VB_PHASE_DATA);
     if (st != VB_OK)
         return st;
@@ -72,9 +80,11 @@ static vb_status step_in_place(struct vb_async *a, float *grads)
     u.state_out = state;
     u.scale = scale_of(a, grads);
     u.rate = vb_k_rate(&t->recipe.schedule, (int64_t)a->worker->version);
+    begin_ns = vb_trace_begin();
     vb_k_shared_update(&t->recipe.rule, &u);
     vb_ps_worker_touched(a->worker, 0, 0, a->job.n);
     vb_ps_worker_applied(a->worker);
+    vb_trace_end(begin_ns, VB_OP_UPDATE, u.n * sizeof(float));
     vb_lap(&t->laps, VB_PHASE_UPDATE);
     t->batch_n = t->batch->n;
     st = vb_async_step_done(a, computed);

@@ -97,16 +97,26 @@ static vb_status look_for_stop(struct async_server *srv, struct async_board *boa
 static vb_status serve_workers(struct async_server *srv, struct ps_server *s,
                                struct async_board *board)
 {
+    struct vb_trainer *t = srv->async->trainer;
+    bool serves = t->serves; /* otherwise the worker of this process turns the trace on */
     vb_status st = vb_ps_server_begin(s);
 
-    vb_sampler_begin(srv->async->trainer->record.sampler, part_of(srv));
+    vb_sampler_begin(t->record.sampler, part_of(srv));
     srv->board = board;
     s->on_final = show_board;
     s->final_arg = srv;
+    if (serves)
+        vb_train_trace_begin(t);
     while (st == VB_OK && !s->done) {
+        if (serves)
+            vb_train_trace_step(t, (int64_t)vb_ps_version_of(s) + 1);
         st = vb_ps_server_round(s);
         if (st == VB_OK)
             st = look_for_stop(srv, board);
+    }
+    if (serves) {
+        vb_train_trace_end(t);
+        vb_trace_stop(t->trace.trace);
     }
     if (st == VB_OK && !anybody_left(s))
         return vb_err(VB_ERR_PEER, "all workers are gone, after %lld of %lld steps",
@@ -179,7 +189,9 @@ static void *serve_main(void *arg)
         (void)sched_setaffinity(0, sizeof(t->cpus), &t->cpus);
     vb_log_set_rank(t->world > 1 ? t->rank : -1);
     vb_team_size(1);
+    vb_trace_attach(t->trace.trace, srv->number < srv->async->job.servers ? "server" : "standby");
     srv->status = vb_async_serve(srv, srv->number);
+    vb_trace_detach();
     atomic_store_explicit(&srv->ready, true, memory_order_release);
     return NULL;
 }

@@ -72,21 +72,25 @@ static float scale_of(size_t n)
 static void gradient(struct sparse_worker *s, const struct compact_batch *b, const float *w)
 {
     struct vb_trainer *t = s->async->trainer;
+    uint64_t begin_ns;
     float sum = 0;
     size_t i;
 
     vb_trainer_drag(t);
+    begin_ns = vb_trace_begin();
     if (s->in_order)
         vb_k_shared_forward(&b->csr, w, w[b->n - 1], s->logits);
     else
         vb_k_csr_forward(&b->csr, w, w[b->n - 1], s->logits);
     note_loss(t, vb_k_logistic(s->logits, t->batch->rows.y, b->csr.n), b->csr.n);
+    begin_ns = vb_trace_end(begin_ns, t->trace.forward, b->csr.nnz * sizeof(float));
     vb_lap(&t->laps, VB_PHASE_FORWARD);
     memset(s->grad, 0, b->n * sizeof(float));
     vb_k_csr_add(&b->csr, s->logits, 1, s->grad);
     for (i = 0; i < b->csr.n; i++)
         sum += s->logits[i];
     s->grad[b->n - 1] = sum;
+    vb_trace_end(begin_ns, t->trace.backward, b->csr.nnz * sizeof(float));
     vb_train_record_gradient_norm(t, s->grad, b->n, scale_of(b->csr.n));
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
 }
@@ -100,16 +104,21 @@ static vb_status step(struct sparse_worker *s)
     uint64_t computed = vb_trainer_computed_ns(t);
     size_t n = b->csr.n;
     const float *w;
+    uint64_t begin_ns = vb_trace_begin();
     vb_status st = vb_ps_worker_values(a->worker, b->keys, b->n, &w);
 
+    vb_trace_end(begin_ns, VB_OP_PULL, b->n * sizeof(float));
     vb_lap(&t->laps, VB_PHASE_COMM);
     if (st != VB_OK)
         return st;
     gradient(s, b, w);
+    begin_ns = vb_trace_begin();
     st = next_batch(s, next);
+    begin_ns = vb_trace_end(begin_ns, VB_OP_DATA, 0);
     if (st == VB_OK)
         st = vb_ps_worker_push_sparse(a->worker, b->keys, s->grad, b->n, (uint32_t)n, scale_of(n),
                                       next->keys, next->n);
+    vb_trace_end(begin_ns, VB_OP_PUSH, b->n * sizeof(float));
     vb_lap(&t->laps, VB_PHASE_COMM);
     s->now = 1 - s->now;
     return st == VB_OK ? vb_async_step_done(a, computed) : st;
@@ -163,12 +172,15 @@ static void by_rows(struct sparse_worker *s, const struct compact_batch *b, floa
     struct vb_trainer *t = s->async->trainer;
     float bias, sum = 0, scale = -rate * scale_of(b->csr.n);
     uint32_t bias_key = (uint32_t)s->features;
+    uint64_t begin_ns;
     size_t i;
 
     vb_trainer_drag(t);
+    begin_ns = vb_trace_begin();
     vb_k_shared_read(w + s->features, 1, &bias);
     forward_rows(s, &b->csr, w, bias);
     note_loss(t, vb_k_logistic(s->logits, t->batch->rows.y, b->csr.n), b->csr.n);
+    begin_ns = vb_trace_end(begin_ns, t->trace.forward, b->csr.nnz * sizeof(float));
     vb_lap(&t->laps, VB_PHASE_FORWARD);
     add_rows(s, &b->csr, scale, w);
     for (i = 0; i < b->csr.n; i++)
@@ -176,6 +188,7 @@ static void by_rows(struct sparse_worker *s, const struct compact_batch *b, floa
     vb_k_shared_update_keys(&sgd, w, NULL, &bias_key, &sum, 1, -scale, 1);
     i = entries_of(&b->csr);
     vb_ps_worker_touched(s->async->worker, 0, i, i);
+    vb_trace_end(begin_ns, t->trace.backward, b->csr.nnz * sizeof(float));
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
 }
 

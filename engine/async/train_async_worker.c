@@ -11,8 +11,13 @@
 vb_status vb_async_evaluate(struct vb_trainer *t)
 {
     struct vb_model_loss sum = {0};
-    vb_status st = t->ops->evaluate(t, 0, t->data.n_test, &sum);
+    uint64_t begin_ns = vb_trace_begin();
+    vb_status st;
 
+    vb_trace_pause(true);
+    st = t->ops->evaluate(t, 0, t->data.n_test, &sum);
+    vb_trace_pause(false);
+    vb_trace_end(begin_ns, VB_OP_EVALUATE, 0);
     t->evals.accuracy = (double)sum.correct / t->data.n_test;
     t->evals.loss = sum.loss / t->data.n_test;
     vb_lap(&t->laps, VB_PHASE_EVAL);
@@ -87,12 +92,15 @@ vb_status vb_async_ticket(struct vb_async *a, bool *go_p)
 {
     enum vb_phase phase = a->job.bound >= 0 ? VB_PHASE_WAIT : VB_PHASE_COMM;
     vb_status st = look_for_stop(a);
+    uint64_t begin_ns;
 
     *go_p = false;
     if (st != VB_OK || a->leaves)
         return st;
     do {
+        begin_ns = vb_trace_begin();
         st = vb_ps_worker_await_work(a->worker);
+        vb_trace_end(begin_ns, VB_OP_TICKET, 0);
         vb_lap(&a->trainer->laps, phase);
         if (st == VB_OK && a->worker->due != 0)
             st = vb_async_do_due(a);
@@ -119,6 +127,16 @@ vb_status vb_async_repartition(struct vb_async *a)
     return st;
 }
 
+/* Returns the number of steps that all workers have made, as far as this worker knows: parameters
+ * that come with a reply have no number, so the other workers are taken to be as fast. */
+static int64_t step_now(const struct vb_async *a)
+{
+    const struct vb_trainer *t = a->trainer;
+    int64_t step = t->resumed + (t->step - t->resumed) * t->world;
+
+    return (int64_t)a->worker->version > step ? (int64_t)a->worker->version : step;
+}
+
 vb_status vb_async_step_done(struct vb_async *a, uint64_t computed_ns)
 {
     struct vb_trainer *t = a->trainer;
@@ -130,6 +148,7 @@ vb_status vb_async_step_done(struct vb_async *a, uint64_t computed_ns)
     t->shows = a->worker->below == 0;
     vb_train_record_gradient(t, a->worker->version);
     vb_group_step(a->ps);
+    vb_train_trace_step(t, step_now(a) + 1);
     st = show(a);
     return st == VB_OK && t->step % LOOK_EVERY == 0 ? vb_progress(a->ps) : st;
 }
@@ -182,6 +201,7 @@ static vb_status finish(struct vb_async *a)
     if (st != VB_OK)
         return st;
     vb_lap(&t->laps, VB_PHASE_WAIT);
+    vb_trace_stop(t->trace.trace);
     t->step = (int64_t)version;
     t->stopped = vb_ps_worker_stopped(a->worker);
     row = vb_async_worker_row(a);
@@ -317,11 +337,13 @@ vb_status vb_async_work(struct vb_async *a)
         vb_async_tell_begun(a);
     vb_laps_begin(&t->laps);
     vb_train_record_begin(t);
+    vb_train_trace_begin(t);
     vb_train_event_say(t, "began", t->step, "");
     if (st == VB_OK)
         st = run_to_end(a);
     while (st == VB_ERR_PEER && was_dropped(a))
         st = rejoin(a);
+    vb_train_trace_end(t);
     abort_if_failed(a, st);
     if (st != VB_OK)
         vb_async_close_worker(a);

@@ -3,6 +3,7 @@
  * A server processes a push that it has accepted (ps_accept.c): it applies or holds the gradient
  * (ps_apply.c), updates its statistics, and acknowledges the push.
  */
+#include "base/trace.h"
 #include "engine/ps/ps.h"
 
 #define WAIT_MIN_NS 20000 /* shorter waits add to the total time, but are not counted */
@@ -92,8 +93,13 @@ static void advance_clock(const struct ps_server *s, struct ps_client *client,
 
 static vb_status acknowledge(struct ps_server *s, int worker)
 {
+    uint64_t begin_ns = vb_trace_begin();
+    vb_status st;
+
     s->clients[worker].clock++;
-    return vb_ps_notify(s, worker, PS_ACK);
+    st = vb_ps_notify(s, worker, PS_ACK);
+    vb_trace_end_with(begin_ns, VB_OP_REPLY, 0, worker, 0, VB_TRACE_SPAN);
+    return st;
 }
 
 /* ---- one gradient at a time ------------------------------------------------------------------ */
@@ -101,10 +107,13 @@ static vb_status acknowledge(struct ps_server *s, int worker)
 static vb_status apply_now(struct ps_server *s, int worker, const struct ps_taken *push)
 {
     struct ps_client *client = &s->clients[worker];
+    uint64_t begin_ns;
     vb_status st;
 
     vb_ps_lap(s, &s->stats.notify_ns);
+    begin_ns = vb_trace_begin();
     st = vb_ps_apply(s, push);
+    vb_trace_end(begin_ns, VB_OP_APPLY, (uint64_t)push->head.n_values * sizeof(float));
     if (st != VB_OK)
         return st;
     note_keys(s, client, push);
@@ -144,11 +153,14 @@ bool vb_ps_round_is_complete(const struct ps_server *s)
 
 vb_status vb_ps_close_round(struct ps_server *s)
 {
+    uint64_t begin_ns;
     vb_status st;
     int w;
 
     vb_ps_lap(s, &s->stats.notify_ns);
+    begin_ns = vb_trace_begin();
     st = vb_ps_apply_round(s);
+    vb_trace_end(begin_ns, VB_OP_APPLY, s->lay.n[s->k] * sizeof(float));
     if (st != VB_OK)
         return st;
     for (w = 0; w < vb_ps_clients(s->job); w++)

@@ -83,8 +83,10 @@ static vb_status run_steps(struct vb_trainer *t, struct run_stop **stop_p)
         t->o->hooks.begun(t->o->hooks.begun_arg);
     if (st == VB_OK)
         st = make_steps(t, *stop_p);
+    vb_train_trace_end(t);
     if (st == VB_OK) {
         st = vb_train_evaluate(t);
+        vb_trace_stop(t->trace.trace);
         vb_train_record_eval(t, t->step);
     }
     if (st != VB_OK)
@@ -158,6 +160,7 @@ static vb_status train(const struct vb_train_opts *o, const struct vb_trainer_jo
     vb_trainer_close(&t);
     vb_train_record_result(&t, result);
     vb_run_stop_free(stop);
+    vb_train_trace_merge(&t, result->clocks, result->n_clocks);
     if (st == VB_OK && !has_servers(o))
         st = tell(&t, result); /* no other rank waits for the report */
     return st;

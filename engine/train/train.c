@@ -34,10 +34,11 @@ int vb_trainer_share(const struct vb_trainer *t)
     return (t->recipe.global_batch + t->shares - 1) / t->shares;
 }
 
-static void pin_loader(void *arg)
+static void prepare_loader(void *arg)
 {
     const struct vb_trainer *t = arg;
 
+    vb_trace_attach(t->trace.trace, "loader");
     if (t->place.pinned && t->place.placement != NULL)
         (void)vb_placement_pin(t->place.topo, t->place.placement, t->place.local_rank,
                                VB_ROLE_LOADER);
@@ -80,7 +81,7 @@ static vb_status open_loader(struct vb_trainer *t, int global_batch, int rank, i
                                   .world = ranks,
                                   .ahead = batches_ahead(t),
                                   .no_x = vb_trainer_has_pixels(t),
-                                  .on_start = pin_loader,
+                                  .on_start = prepare_loader,
                                   .on_start_arg = t};
 
     return vb_loader_open(&opts, &t->loader);
@@ -189,6 +190,7 @@ void vb_trainer_close(struct vb_trainer *t)
         t->ops->close(t);
     vb_place_close(&t->place);
     vb_train_record_free(t);
+    vb_train_trace_close(t); /* no other thread measures any more */
     if (t->ops != NULL)
         t->ops->destroy(t);
     vb_dataset_destroy(&t->data.train);
@@ -265,8 +267,13 @@ void vb_trainer_drag(struct vb_trainer *t)
     struct timespec ts = {.tv_sec = (time_t)(t->slow.idle_ns / 1000000000u),
                           .tv_nsec = (long)(t->slow.idle_ns % 1000000000u)};
 
-    if (t->slow.idle_ns > 0)
-        nanosleep(&ts, NULL);
+    uint64_t begin_ns;
+
+    if (t->slow.idle_ns == 0)
+        return;
+    begin_ns = vb_trace_begin();
+    nanosleep(&ts, NULL);
+    vb_trace_end(begin_ns, VB_OP_DELAY, 0);
 }
 
 /* Computes the idle time from the shorter one of the last two steps. If another program used the
@@ -299,12 +306,17 @@ uint64_t vb_trainer_computed_ns(const struct vb_trainer *t)
 
 vb_status vb_trainer_step(struct vb_trainer *t)
 {
-    uint64_t computed = vb_trainer_computed_ns(t);
-    vb_status st = vb_loader_next(t->loader, &t->batch);
+    uint64_t computed = vb_trainer_computed_ns(t), begin_ns;
+    vb_status st;
 
+    vb_train_trace_step(t, t->step + 1);
+    begin_ns = vb_trace_begin();
+    st = vb_loader_next(t->loader, &t->batch);
+    vb_trace_end(begin_ns, VB_OP_DATA, 0);
     vb_lap(&t->laps, VB_PHASE_DATA);
     if (st == VB_OK)
         st = t->ops->step(t);
+    vb_trace_end(begin_ns, VB_OP_STEP, 0);
     if (st != VB_OK)
         return st;
     vb_trainer_slow_down(t, vb_trainer_computed_ns(t) - computed);
@@ -353,7 +365,11 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
         CPU_ZERO(&t->cpus);
     st = vb_trainer_check(o);
     if (st == VB_OK)
+        st = vb_train_trace_open(t);
+    if (st == VB_OK)
         st = vb_place_open(o, &t->place);
+    if (st == VB_OK && t->place.group != NULL)
+        vb_group_trace(t->place.group, t->trace.trace);
     if (st == VB_OK)
         st = set_up(t);
     if (st == VB_OK)
@@ -373,6 +389,7 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
     if (t->place.group != NULL)
         vb_group_wait_stats_reset(t->place.group);
     vb_train_record_begin(t);
+    vb_train_trace_begin(t);
     t->shown_ns = t->laps.begin_ns;
     return VB_OK;
 }

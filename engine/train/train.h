@@ -10,6 +10,7 @@
 #include "kernels/kernels.h"
 #include "net/net.h"
 #include "record/clock.h"
+#include "record/trace/trace_out.h"
 
 enum vb_mode { VB_MODE_SYNC, VB_MODE_SINGLE, VB_MODE_ASYNC };
 
@@ -184,6 +185,8 @@ struct vb_train_run_opts {
     bool append;                /* the records of an earlier run in this folder are continued */
     struct vb_run_facts *facts; /* the run fills them in, and the caller frees them; may be NULL */
     double record_mb_s; /* records that a rank which does not see the folder may send; 0: 1 */
+    int64_t trace_from, trace_to; /* steps that are traced, from 1; trace_to 0: none */
+    enum vb_trace_format trace_format;
 };
 
 /* Synchronous training: how gradients are summed over ranks. */

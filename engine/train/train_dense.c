@@ -29,7 +29,10 @@ static void update(struct vb_trainer *t, size_t first, size_t n, float scale, fl
         .state_out = state_out != NULL ? state_out + first : NULL,
     };
 
+    uint64_t begin_ns = vb_trace_begin();
+
     vb_k_update(&t->recipe.rule, &u);
+    vb_trace_end(begin_ns, VB_OP_UPDATE, n * sizeof(float));
     vb_lap(&t->laps, VB_PHASE_UPDATE);
 }
 
@@ -98,7 +101,10 @@ static void make_next_batch(struct vb_trainer *t)
 /* Waits for the next bucket. Returns false after the last bucket, or if the sum failed. */
 static bool next_bucket(struct vb_trainer *t, vb_status *st_p, size_t *first_p, size_t *n_p)
 {
+    uint64_t begin_ns = vb_trace_begin();
+
     *st_p = vb_buckets_next(dense_of(t)->buckets, first_p, n_p);
+    vb_trace_end(begin_ns, VB_OP_SUMS, *n_p * sizeof(float));
     vb_lap_comm(&t->laps, t->place.group);
     return *st_p == VB_OK && *n_p > 0;
 }
@@ -126,6 +132,15 @@ static vb_status take_all(struct vb_trainer *t, float scale, float rate, bool at
     return st;
 }
 
+static void update_shared(struct vb_trainer *t, const struct vb_shared_args *u, size_t first,
+                          size_t n)
+{
+    uint64_t begin_ns = vb_trace_begin();
+
+    vb_shared_update_run(dense_of(t)->shared, u, first, n);
+    vb_trace_end(begin_ns, VB_OP_UPDATE, n * sizeof(float) / (size_t)t->world);
+}
+
 /* Updates this rank's part of each bucket, and then waits until all ranks have updated their
  * parts. */
 static vb_status update_shares(struct vb_trainer *t, const struct vb_shared_args *u)
@@ -136,7 +151,7 @@ static vb_status update_shares(struct vb_trainer *t, const struct vb_shared_args
 
     make_next_batch(t);
     while (next_bucket(t, &st, &first, &n))
-        vb_shared_update_run(d->shared, u, first, n);
+        update_shared(t, u, first, n);
     if (st == VB_OK)
         st = vb_buckets_barrier(d->buckets);
     vb_lap_comm(&t->laps, t->place.group);
@@ -176,7 +191,7 @@ static vb_status apply_shared(struct vb_trainer *t, float scale, float rate)
         return VB_OK;
     u.norm = u.norm_only = false;
     u.scale = scale * part;
-    vb_shared_update_run(d->shared, &u, 0, d->n_params);
+    update_shared(t, &u, 0, d->n_params);
     st = vb_buckets_barrier(d->buckets);
     vb_lap_comm(&t->laps, t->place.group);
     return st;
@@ -238,14 +253,17 @@ static bool descend(struct vb_trainer *t, const struct vb_model_batch *batch)
     const struct vb_recipe *r = &t->recipe;
     struct dense *d = dense_of(t);
     float rate = vb_k_rate(&r->schedule, t->step);
+    uint64_t begin_ns;
 
     if (t->world > 1 || r->rule.kind != VB_K_SGD || r->rule.decay != 0 || r->clip > 0)
         return false;
     if (vb_trainer_has_pixels(t))
         measure_norm(t, batch);
+    begin_ns = vb_trace_begin();
     if (!vb_model_descend(d->model, batch, -rate / (float)t->batch->n_global,
                           d->copies.params[d->copies.now]))
         return false;
+    vb_trace_end(begin_ns, VB_OP_BACKWARD, 0);
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
     return true;
 }
@@ -256,11 +274,13 @@ static void forward(struct vb_trainer *t, const float *params, const struct vb_m
     /* layers that forward_early() has already run on this batch */
     int done = e->batch == t->batch && e->step == t->step ? e->layers : 0;
     struct vb_model_loss loss;
+    uint64_t begin_ns = vb_trace_next();
 
     e->batch = NULL;
     vb_trainer_drag(t);
     vb_model_forward_from(dense_of(t)->model, params, batch, done, &loss);
     t->loss = batch->n > 0 ? loss.loss / batch->n : t->loss;
+    vb_trace_end(begin_ns, VB_OP_FORWARD, 0);
     vb_lap(&t->laps, VB_PHASE_FORWARD);
 }
 
@@ -268,8 +288,12 @@ void vb_dense_gradient(struct vb_trainer *t, const float *params, float *grads)
 {
     struct vb_model_batch batch = batch_of(t, t->batch, t->step);
 
+    uint64_t begin_ns;
+
     forward(t, params, &batch);
+    begin_ns = vb_trace_next();
     vb_model_backward(dense_of(t)->model, params, &batch, grads, NULL, NULL);
+    vb_trace_end(begin_ns, VB_OP_BACKWARD, 0);
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
 }
 
@@ -278,6 +302,7 @@ static vb_status dense_step(struct vb_trainer *t)
     struct dense *d = dense_of(t);
     struct vb_model_batch batch = batch_of(t, t->batch, t->step);
     const float *params = d->copies.params[d->copies.now];
+    uint64_t begin_ns;
     vb_status st;
 
     forward(t, params, &batch);
@@ -286,8 +311,10 @@ static vb_status dense_step(struct vb_trainer *t)
     d->kept = true;
     d->copies.stepped = false; /* from here on the other copy of the parameters is overwritten */
     vb_buckets_begin(d->buckets);
+    begin_ns = vb_trace_next();
     vb_model_backward(d->model, params, &batch, vb_buckets_grads(d->buckets), vb_buckets_ready,
                       d->buckets);
+    vb_trace_end(begin_ns, VB_OP_BACKWARD, 0);
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
     st = apply(t);
     if (st == VB_OK) {
@@ -335,6 +362,7 @@ static vb_status dense_evaluate(struct vb_trainer *t, int first, int n, struct v
         if (d->eval.x != NULL && batch.n < d->eval.max)
             memset(d->eval.x + (size_t)batch.n * row, 0,
                    (size_t)(d->eval.max - batch.n) * row * sizeof(float));
+        (void)vb_trace_begin(); /* the first layer begins now */
         vb_model_forward(d->model, d->copies.params[d->copies.now], &batch, &loss);
         sum->loss += loss.loss;
         sum->correct += loss.correct;

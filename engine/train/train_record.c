@@ -145,6 +145,8 @@ vb_status vb_train_record_open(struct vb_trainer *t)
     if (st == VB_OK)
         st = vb_train_events_open(t);
     vb_train_record_part(t, VB_PART_RANK, t->place.group);
+    if (st == VB_OK)
+        st = vb_train_trace_files(t);
     if (st == VB_OK && r->ship != NULL)
         st = vb_recorder_tick(r->rec, vb_ship_tick, r->ship);
     if (!t->async) /* otherwise the group of workers and servers comes later */

@@ -157,6 +157,7 @@ vb_status vb_train_evaluate(struct vb_trainer *t)
     struct vb_model_loss own = {0}, *all;
     int64_t correct = 0;
     double loss = 0;
+    uint64_t begin_ns;
     vb_status st = VB_OK;
     int first, n, r, ranks = t->world;
 
@@ -164,10 +165,14 @@ vb_status vb_train_evaluate(struct vb_trainer *t)
     if (all == NULL)
         return vb_err_sys("calloc");
     vb_share(t->data.n_test, t->rank, t->world, &first, &n);
+    begin_ns = vb_trace_begin();
+    vb_trace_pause(true); /* its layers are not those of training */
     st = t->ops->evaluate(t, first, n, &own);
     all[0] = own;
     if (st == VB_OK && t->place.group != NULL)
         st = vb_group_gather(t->place.group, &own, sizeof(own), all);
+    vb_trace_pause(false);
+    vb_trace_end(begin_ns, VB_OP_EVALUATE, 0);
     for (r = 0; r < ranks; r++) { /* summed in rank order, so that all ranks get the same bits */
         correct += all[r].correct;
         loss += all[r].loss;

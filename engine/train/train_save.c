@@ -77,6 +77,7 @@ vb_status vb_train_save(struct vb_trainer *t, int64_t step)
     struct vb_checkpoint cp = {
         .step = step, .seed = t->o->seed, .options = t->settings, .plan = t->kernels.text};
     bool writes = t->rank == 0 || t->async; /* asynchronous: only one worker calls this function */
+    uint64_t begin_ns = vb_trace_begin();
     double seconds = 0;
     vb_status st;
 
@@ -93,6 +94,7 @@ vb_status vb_train_save(struct vb_trainer *t, int64_t step)
                  (long long)step);
     if (seconds > t->saved.pause_s)
         t->saved.pause_s = seconds;
+    vb_trace_end(begin_ns, VB_OP_CHECKPOINT, 0);
     vb_lap(&t->laps, VB_PHASE_CHECKPOINT);
     vb_train_record_saved(t, step, st == VB_OK && writes ? t->saved.path : NULL);
     return st;

@@ -214,14 +214,18 @@ static bool descend(struct vb_trainer *t, const struct vb_k_csr *csr)
     float scale = -vb_k_rate(&t->recipe.schedule, t->step) / (float)t->batch->n_global;
     size_t i, n;
 
+    uint64_t begin_ns;
+
     if (s->all != NULL || rule->kind != VB_K_SGD || rule->decay != 0)
         return false;
     if (vb_train_record_wants_norm(t) && gradient(s, csr, &n) == VB_OK)
         vb_train_record_norm(t, vb_k_norm(s->values, n) / t->batch->n_global);
+    begin_ns = vb_trace_begin();
     vb_k_csr_add(csr, s->logits, scale, w);
     for (i = 0; i < csr->n; i++)
         sum += s->logits[i];
     w[s->features] += scale * sum;
+    vb_trace_end(begin_ns, t->trace.backward, csr->nnz * sizeof(float));
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
     return true;
 }
@@ -232,29 +236,36 @@ static vb_status vb_sparse_step(struct vb_trainer *t)
     struct vb_k_csr csr = vb_train_csr(&t->batch->rows);
     const uint32_t *keys = s->keys;
     const float *values = s->values;
+    uint64_t begin_ns;
     double loss;
     vb_status st;
     size_t n;
 
     vb_trainer_drag(t);
+    begin_ns = vb_trace_next();
     st = vb_k_csr_check(&csr, s->features);
     if (st != VB_OK)
         return st;
     vb_k_sparse_forward(s->weights, &csr, bias(s), s->logits);
     loss = vb_k_logistic(s->logits, t->batch->rows.y, csr.n);
     t->loss = csr.n > 0 ? loss / (double)csr.n : t->loss;
+    vb_trace_end(begin_ns, t->trace.forward, csr.nnz * sizeof(float));
     vb_lap(&t->laps, VB_PHASE_FORWARD);
     if (descend(t, &csr))
         return VB_OK;
+    begin_ns = vb_trace_next();
     st = gradient(s, &csr, &n);
     s->n_grad = st == VB_OK ? n : 0;
+    vb_trace_end(begin_ns, t->trace.backward, csr.nnz * sizeof(float));
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
     if (st == VB_OK && s->all != NULL && !t->sums.off)
         st = sum_up(t, &keys, &values, &n);
+    begin_ns = vb_trace_begin();
     if (st == VB_OK)
         st = vb_k_sparse_update(s->weights, keys, values, n, 1.f / (float)t->batch->n_global,
                                 vb_k_rate(&t->recipe.schedule, t->step), s->undo);
     s->updated = st == VB_OK;
+    vb_trace_end(begin_ns, t->trace.update, n * sizeof(float));
     if (st == VB_OK)
         vb_train_record_gradient_norm(t, values, n, 1.f / (float)t->batch->n_global);
     vb_lap(&t->laps, VB_PHASE_UPDATE);

@@ -8,6 +8,7 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/train/train.h"
 #include "engine/train/train_record.h"
+#include "engine/train/train_trace.h"
 #include "models/models.h"
 #include "topo/topo.h"
 
@@ -257,6 +258,7 @@ struct vb_trainer {
     struct vb_trainer_evals evals;
     struct vb_trainer_saved saved;
     struct vb_trainer_record record;
+    struct vb_trainer_trace trace;
     int stopped; /* the signal that ended the run early; 0: none */
 };
 

@@ -118,6 +118,12 @@ vb_status vb_k_time_all(const struct vb_k_shape *shape, enum vb_k_pass pass, dou
  * are compared with this peak. Returns a negative number if memory is short. */
 double vb_k_gemm_peak(double seconds);
 
+/* Measures the GB/s of memory when the team reads two long arrays and writes a third. Returns a
+ * negative number if memory is short. */
+double vb_k_memory_peak(double seconds);
+
+int vb_k_threads(void); /* returns the number of threads of the calling thread's team */
+
 /* ---- plans ----------------------------------------------------------------------------------- */
 
 #define VB_K_CHOICES_MAX 256

@@ -192,6 +192,11 @@ void vb_k_pixels_destroy(struct vb_k_pixels *pixels)
     free(pixels);
 }
 
+double vb_k_pixels_mean(const struct vb_k_pixels *pixels)
+{
+    return pixels->n_samples > 0 ? (double)pixels->nonzeros / (double)pixels->n_samples : 0;
+}
+
 size_t vb_k_pixels_nonzeros(const struct vb_k_pixels *pixels)
 {
     return pixels->nonzeros;

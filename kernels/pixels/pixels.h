@@ -35,6 +35,9 @@ vb_status vb_k_pixels_pack(const struct vb_k_pixels *pixels, struct vb_mem *mem_
 vb_status vb_k_pixels_unpack(const void *packed, size_t len_bytes, size_t n, int features,
                              struct vb_k_pixels **pixels_p);
 
+/* Returns the mean number of nonzero features of a sample. */
+double vb_k_pixels_mean(const struct vb_k_pixels *pixels);
+
 /* For tests: returns the number of nonzero features of all samples. */
 size_t vb_k_pixels_nonzeros(const struct vb_k_pixels *pixels);
 

@@ -104,6 +104,9 @@ static bool look_started(struct vb_coll *coll, struct request *rq, int rank)
         return false;
     }
     rq->peers[rank].started = true;
+    /* the note of a put has an arrow already */
+    vb_trace_moment(VB_OP_ARRIVED, rank,
+                    rq->mapped ? vb_trace_request(coll->channel, rank, rq->seq) : 0);
     return true;
 }
 

@@ -7,6 +7,7 @@
 #ifndef VB_NET_COLL_COLL_PRIV_H
 #define VB_NET_COLL_COLL_PRIV_H
 
+#include "base/trace.h"
 #include "net/group/group_inside.h"
 #include "net/coll/reduce.h"
 
@@ -155,6 +156,7 @@ struct request {
     uint32_t n_older; /* set at the end of the request: the smallest n_older in all heads */
     struct request_peer *peers;
     struct vb_req *handle; /* the caller's handle */
+    uint64_t begin_ns;     /* for the trace; 0: nothing is measured */
 };
 
 /* For each stream, the number of messages that have come from one peer for one request. */
@@ -399,6 +401,7 @@ struct straggler {
     uint64_t begin_ns;  /* start of the current wait; 0: the clock was not read yet */
     uint64_t summed_ns; /* stats.summed_ns at begin_ns */
     int rank;           /* the rank waited for since begin_ns; NO_RANK: none */
+    uint32_t seq;       /* of the request that is waited for */
 };
 
 void vb_straggler_begin(struct straggler *straggler, struct vb_coll *coll, struct request *rq,

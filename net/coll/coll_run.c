@@ -107,6 +107,9 @@ static void request_end(struct vb_coll *coll, struct request *rq)
     if (!rq->mapped)
         memset(arrivals_of(coll, rq->seq, 0), 0, (size_t)coll->world * sizeof(struct arrivals));
     coll->reqs.area_seq[area] += coll->reqs.n_areas;
+    vb_trace_end_with(rq->begin_ns, VB_OP_ALLREDUCE + (int)rq->kind, rq->n_bytes, -1,
+                      vb_trace_request(coll->channel, coll->rank, rq->seq),
+                      VB_TRACE_LANE + VB_TRACE_FROM);
     rq->active = false;
     coll->mapped.n_running -= rq->mapped;
     rq->handle->status = VB_OK;

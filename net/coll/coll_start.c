@@ -96,6 +96,7 @@ static void fill_slot(struct vb_coll *coll, const struct request *rq, uint64_t p
     struct slot_head *head = head_at(coll->base, own_head_at(coll, rq));
     const char *data = coll->base + rq->offset;
     void *payload = head + 1;
+    uint64_t part_ns;
 
     head->what = (uint32_t)rq->kind | (uint32_t)rq->how << 8 | (uint32_t)rq->algo << 16;
     head->root = (uint32_t)rq->root;
@@ -104,10 +105,12 @@ static void fill_slot(struct vb_coll *coll, const struct request *rq, uint64_t p
     head->place = place;
     if (rq->direct)
         return;
+    part_ns = rq->eager ? vb_trace_begin_part() : 0;
     if (rq->eager && is_narrow(coll) && !rq->mapped)
         vb_coll_narrow(payload, (const float *)(const void *)data, rq->n_bytes / sizeof(float));
     else if (rq->eager)
         memcpy(payload, data, rq->n_bytes);
+    vb_trace_end(part_ns, VB_OP_COPY, rq->n_bytes);
     if (!rq->mapped)
         return;
     vb_mapped_publish(&head->seq, rq->seq);
@@ -266,6 +269,7 @@ static vb_status start(struct vb_coll *coll, const struct request *want, uint64_
     coll->reqs.seq = seq;
     rq->handle = req;
     rq->active = true;
+    rq->begin_ns = vb_trace_begin();
     fill_slot(coll, rq, place);
     coll->mapped.n_running += rq->mapped;
     if (!rq->mapped) {

@@ -266,7 +266,7 @@ static bool reduce(struct vb_coll *coll, struct request *rq, const struct step *
     int i, n = find_sources(coll, rq, s);
     size_t len = s->len_bytes;
     struct request *next;
-    uint64_t begin_ns;
+    uint64_t begin_ns, part_ns;
 
     if (n < 0)
         return false;
@@ -277,8 +277,10 @@ static bool reduce(struct vb_coll *coll, struct request *rq, const struct step *
         finish.round = is_narrow(coll);
     }
     begin_ns = len >= TIMED_BYTES ? vb_clock_ns() : 0;
+    part_ns = vb_trace_begin_part();
     vb_coll_sum((float *)(void *)(coll->base + s->at), coll->also, find_also(coll, s),
                 coll->sources, n, len / sizeof(float), &finish);
+    vb_trace_end(part_ns, VB_OP_REDUCE, len);
     coll->stats.summed_ns += begin_ns != 0 ? vb_clock_ns() - begin_ns : 0;
     if (rq->mapped)
         coll->stats.wire_bytes += len * (size_t)(n - 1);
@@ -295,10 +297,14 @@ static bool reduce(struct vb_coll *coll, struct request *rq, const struct step *
 
 static bool expand(struct vb_coll *coll, struct request *rq, const struct step *s)
 {
+    uint64_t part_ns;
+
     if (!ring_has(coll, rq, s->peer, 1))
         return false;
+    part_ns = vb_trace_begin_part();
     vb_coll_widen((float *)(void *)(coll->base + s->at),
                   (const uint16_t *)(const void *)ring_first(coll, s->peer, 1), s->len_bytes / 4);
+    vb_trace_end(part_ns, VB_OP_COPY, s->len_bytes);
     ring_take(coll, rq, s->peer, 1);
     return true;
 }
@@ -357,6 +363,17 @@ static bool place(struct vb_coll *coll, struct request *rq, const struct step *s
     return true;
 }
 
+static bool read_peer(struct vb_coll *coll, const struct step *s)
+{
+    uint64_t part_ns = vb_trace_begin_part();
+
+    memcpy(coll->base + s->at, coll->ways[s->peer].base + s->at, s->len_bytes);
+    vb_trace_end(part_ns, VB_OP_COPY, s->len_bytes);
+    coll->stats.wire_bytes += s->len_bytes;
+    vb_group_touched(coll->group, s->peer, s->len_bytes, 0);
+    return true;
+}
+
 bool vb_step_do(struct vb_coll *coll, struct request *rq, const struct step *s)
 {
     switch (s->kind) {
@@ -373,10 +390,7 @@ bool vb_step_do(struct vb_coll *coll, struct request *rq, const struct step *s)
     case STEP_EXPAND:
         return expand(coll, rq, s);
     case STEP_READ:
-        memcpy(coll->base + s->at, coll->ways[s->peer].base + s->at, s->len_bytes);
-        coll->stats.wire_bytes += s->len_bytes;
-        vb_group_touched(coll->group, s->peer, s->len_bytes, 0);
-        return true;
+        return read_peer(coll, s);
     case STEP_DONE:
         vb_mapped_done(coll, rq);
         return true;

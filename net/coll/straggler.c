@@ -2,7 +2,8 @@
  *
  * Measures how long this rank waited for other ranks to start a collective. The time after all
  * ranks have started counts as transfer. On mapped windows, all time in which this rank has nothing
- * to do counts as waiting.
+ * to do counts as waiting. A trace shows both as slices, the waits with an arrow to the request of
+ * the rank that was waited for.
  */
 #include "net/coll/coll_priv.h"
 
@@ -15,6 +16,13 @@ static void settle(struct straggler *straggler, struct vb_coll *coll)
 
     if (straggler->rank != NO_RANK)
         vb_group_wait_add(coll->group, straggler->rank, ns > summed ? ns - summed : 0);
+    if (straggler->begin_ns == 0)
+        ; /* the wait has only begun */
+    else if (straggler->rank != NO_RANK)
+        vb_trace_past(VB_OP_WAIT, ns, straggler->rank,
+                      vb_trace_request(coll->channel, straggler->rank, straggler->seq));
+    else
+        vb_trace_past(VB_OP_WIRE, ns, -1, 0);
     straggler->begin_ns = now_ns;
     straggler->summed_ns = coll->stats.summed_ns;
 }
@@ -40,6 +48,7 @@ void vb_straggler_begin(struct straggler *straggler, struct vb_coll *coll, struc
 {
     group_lock(coll->group);
     straggler->begin_ns = now_ns;
+    straggler->seq = rq->seq;
     straggler->summed_ns = coll->stats.summed_ns;
     straggler->rank = rq->active ? straggler_of(coll, rq, vb_request_waits_for(coll, rq)) : NO_RANK;
     group_unlock(coll->group);
@@ -54,11 +63,12 @@ void vb_straggler_look(struct straggler *straggler, struct vb_coll *coll, struct
         return;
     settle(straggler, coll);
     straggler->rank = rank;
+    straggler->seq = rq->seq;
 }
 
 void vb_straggler_end(struct straggler *straggler, struct vb_coll *coll)
 {
-    if (straggler->begin_ns == 0 || straggler->rank == NO_RANK)
+    if (straggler->begin_ns == 0 || (straggler->rank == NO_RANK && vb_trace_self == NULL))
         return;
     group_lock(coll->group);
     settle(straggler, coll);

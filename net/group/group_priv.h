@@ -2,6 +2,7 @@
 #ifndef VB_NET_GROUP_GROUP_PRIV_H
 #define VB_NET_GROUP_GROUP_PRIV_H
 
+#include "base/trace.h"
 #include "net/control/control.h"
 #include "net/group/group_inside.h"
 #include "net/transport.h"
@@ -24,6 +25,7 @@ struct peer {
     const struct vb_transport *transport; /* NULL: this rank itself */
     struct vb_device *dev;
     struct vb_ep *ep;
+    uint64_t n_sent, n_came; /* notes to and from this rank, by which a trace joins both ends */
     char device[80]; /* "rxe0/1"; "": no RDMA */
     bool strayed;    /* a note from this rank was dropped because its channel was not open */
     uint32_t epoch;  /* the epoch in which the later rank of the pair joined */
@@ -105,6 +107,7 @@ struct vb_group {
     char why[256]; /* a text that says which transport was chosen and why */
 
     pthread_t progress_thread;
+    struct vb_trace *_Atomic trace; /* that the progress thread belongs to; NULL: none */
     _Atomic bool stopping;
     _Atomic unsigned
         app_polls; /* polls of the caller; while it grows, the progress thread is idle */

@@ -136,6 +136,7 @@ int vb_joiner_step(struct vb_group *g, int rank)
     if (peer->join_step == JOIN_NONE && vb_control_take_card(g->control, rank, &member, &card)) {
         peer->info = member.info;
         peer->epoch = member.epoch;
+        peer->n_sent = peer->n_came = 0;
         st = answer_card(g, rank, &card);
         n++;
     }

@@ -37,6 +37,14 @@ static void deliver_note(struct vb_group *g, int rank, uint32_t note)
     g->peers[rank].strayed = true;
 }
 
+static void take_note(struct vb_group *g, int rank, uint32_t note)
+{
+    uint64_t n = ++g->peers[rank].n_came;
+
+    vb_trace_moment(VB_OP_NOTE, rank, vb_trace_message(rank, g->rank, n));
+    deliver_note(g, rank, note);
+}
+
 void vb_group_finish(struct vb_op *op, vb_status st)
 {
     op->status = st;
@@ -53,7 +61,7 @@ static void deliver_event(struct vb_group *g, const struct vb_raw_event *ev)
         if (g->opts.elastic && !g->peers[ev->rank].member)
             vb_control_lose(g->control, ev->rank, "the rank sent a note before it had joined");
         else
-            deliver_note(g, ev->rank, ev->note);
+            take_note(g, ev->rank, ev->note);
         break;
     case VB_RAW_LOST:
         vb_control_data_lost(g->control, ev->rank,
@@ -389,7 +397,11 @@ vb_status vb_group_wait_for(struct vb_group *g, vb_ready_fn ready, void *arg, co
 vb_status vb_group_wait(struct vb_group *g, vb_ready_fn ready, void *arg, const char *what,
                         int from)
 {
-    return vb_group_wait_for(g, ready, arg, what, &from);
+    uint64_t begin_ns = vb_trace_begin();
+    vb_status st = vb_group_wait_for(g, ready, arg, what, &from);
+
+    vb_trace_end_with(begin_ns, from >= 0 ? VB_OP_WAIT : VB_OP_IDLE, 0, from, 0, VB_TRACE_SPAN);
+    return st;
 }
 
 static bool op_done(void *arg)

@@ -66,13 +66,21 @@ static void *progress_main(void *arg)
 
     vb_log_set_rank(g->rank);
     while (!atomic_load_explicit(&g->stopping, memory_order_relaxed)) {
+        if (vb_trace_self == NULL)
+            vb_trace_attach(atomic_load_explicit(&g->trace, memory_order_acquire), "progress");
         nap(NAP_NS);
         now = atomic_load_explicit(&g->app_polls, memory_order_relaxed);
         if (now == seen && !atomic_load_explicit(&g->app_sleeping, memory_order_relaxed))
             take_over(g, seen);
         seen = now;
     }
+    vb_trace_detach();
     return NULL;
+}
+
+void vb_group_trace(struct vb_group *g, struct vb_trace *trace)
+{
+    atomic_store_explicit(&g->trace, trace, memory_order_release); /* pairs with progress_main() */
 }
 
 vb_status vb_progress_start(struct vb_group *g)

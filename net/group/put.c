@@ -72,6 +72,7 @@ static vb_status put(struct vb_window *win, int rank, const struct vb_window *fr
     struct peer *peer = &g->peers[rank];
     struct vb_span src = {(char *)from->mem.ptr + src_offset, len_bytes};
     struct vb_target dst = {win->remotes[rank], dst_offset};
+    uint64_t begin_ns;
     vb_status st;
 
     if (is_not_shared(win, rank))
@@ -87,7 +88,13 @@ static vb_status put(struct vb_window *win, int rank, const struct vb_window *fr
                       rank);
     if (rank == g->rank)
         return self_put(win, src_offset, dst_offset, len_bytes, note, op);
+    begin_ns = vb_trace_begin_part();
     st = peer->transport->put(peer->ep, &src, dst, note, op);
+    if (st == VB_OK) {
+        peer->n_sent++;
+        vb_trace_end_with(begin_ns, VB_OP_PUT, len_bytes, rank,
+                          vb_trace_message(g->rank, rank, peer->n_sent), VB_TRACE_FROM);
+    }
     return st < 0 ? endpoint_failed(g, rank, st) : st;
 }
 
@@ -118,6 +125,7 @@ static vb_status get(struct vb_window *win, int rank, size_t dst_offset, size_t 
     struct peer *peer = &g->peers[rank];
     struct vb_span dst = {(char *)win->mem.ptr + dst_offset, len_bytes};
     struct vb_target src = {win->remotes[rank], src_offset};
+    uint64_t begin_ns;
     vb_status st;
 
     if (is_not_shared(win, rank))
@@ -133,7 +141,10 @@ static vb_status get(struct vb_window *win, int rank, size_t dst_offset, size_t 
         g->self.done = op;
         return VB_OK;
     }
+    begin_ns = vb_trace_begin_part();
     st = peer->transport->get(peer->ep, &dst, src, op);
+    if (st == VB_OK)
+        vb_trace_end_with(begin_ns, VB_OP_GET, len_bytes, rank, 0, VB_TRACE_SPAN);
     return st < 0 ? endpoint_failed(g, rank, st) : st;
 }
 

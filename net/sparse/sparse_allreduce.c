@@ -174,14 +174,16 @@ static vb_status take_part(struct vb_sparse *s, int rank)
  * window. */
 static vb_status sum_parts(struct vb_sparse *s, size_t *n_p)
 {
-    uint64_t *sum = (void *)(s->base + vb_sparse_sum_at(s, s->rank));
+    uint64_t *sum = (void *)(s->base + vb_sparse_sum_at(s, s->rank)), part_ns;
     vb_status st = VB_OK;
     int r;
 
     for (r = 0; r < s->world && st == VB_OK; r++)
         st = take_part(s, r);
+    part_ns = vb_trace_begin_part();
     if (st == VB_OK)
         *n_p = vb_sparse_sum_runs(s->runs, s->world, s->a, s->b, sum);
+    vb_trace_end(part_ns, VB_OP_REDUCE, st == VB_OK ? *n_p * sizeof(uint64_t) : 0);
     return st;
 }
 
@@ -255,6 +257,7 @@ bool vb_sparse_all_along(const struct vb_sparse *s)
 static vb_status sum_lists(struct vb_sparse *s, float divisor, size_t *n_p)
 {
     struct sparse_run *run;
+    uint64_t part_ns;
     size_t n;
     int r;
 
@@ -269,7 +272,9 @@ static vb_status sum_lists(struct vb_sparse *s, float divisor, size_t *n_p)
             return vb_sparse_broken(s, r,
                                     "the indices of the list are out of order or out of range");
     }
+    part_ns = vb_trace_begin_part();
     n = vb_sparse_sum_runs(s->runs, s->world, s->a, s->b, s->a);
+    vb_trace_end(part_ns, VB_OP_REDUCE, n * sizeof(uint64_t));
     if (!vb_sparse_words_fit(s->a, n, 0, s->opts.features))
         return vb_sparse_broken(s, (s->rank + 1) % s->world, "a list changed while it was summed");
     vb_sparse_unpack(s->a, n, divisor, s->index, s->value);
@@ -308,6 +313,7 @@ vb_status vb_sparse_start(struct vb_sparse *s, const uint32_t *index, const floa
     snprintf(s->what, sizeof(s->what), "sparse allreduce %u", s->seq);
     s->asked = n;
     s->how = how;
+    s->begin_ns = vb_trace_begin();
     s->started = send_list(s, index, value, n, how);
     return s->started;
 }
@@ -332,6 +338,9 @@ vb_status vb_sparse_finish(struct vb_sparse *s, const uint32_t **index_p, const 
         st = sparse_sum(s, divisor, &n_sum);
     if (st != VB_OK)
         return st;
+    vb_trace_end_with(s->begin_ns, VB_OP_SPARSE_ALLREDUCE, n_sum * sizeof(uint64_t), -1,
+                      vb_trace_request(s->channel, s->rank, s->seq),
+                      VB_TRACE_LANE + VB_TRACE_FROM);
     *index_p = s->index;
     *value_p = s->value;
     *n_p = n_sum;

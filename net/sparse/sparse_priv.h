@@ -11,6 +11,7 @@
 #ifndef VB_NET_SPARSE_SPARSE_PRIV_H
 #define VB_NET_SPARSE_SPARSE_PRIV_H
 
+#include "base/trace.h"
 #include "net/group/group_inside.h"
 
 #include <string.h>
@@ -200,7 +201,8 @@ struct vb_sparse {
     vb_status started; /* status of vb_sparse_start(), whose arguments follow */
     size_t asked;
     enum vb_reduce how;
-    char what[40]; /* "sparse allreduce 7" */
+    uint64_t begin_ns; /* of the sum that is under way, for the trace; 0: nothing is measured */
+    char what[40];     /* "sparse allreduce 7" */
     vb_status failed;
     enum vb_sparse_path took;
     uint64_t wire_bytes;

@@ -127,6 +127,11 @@ static void settle(struct waiting *w, int straggler)
 
     if (w->straggler != w->s->rank)
         vb_group_wait_add(w->s->group, w->straggler, now_ns - w->since_ns);
+    if (w->since_ns != 0 && w->straggler != w->s->rank)
+        vb_trace_past(VB_OP_WAIT, now_ns - w->since_ns, w->straggler,
+                      vb_trace_request(w->s->channel, w->straggler, w->s->seq));
+    else if (w->since_ns != 0)
+        vb_trace_past(VB_OP_WIRE, now_ns - w->since_ns, -1, 0);
     w->straggler = straggler;
     w->since_ns = now_ns;
 }
@@ -197,8 +202,11 @@ vb_status vb_sparse_wait_heads(struct vb_sparse *s)
 vb_status vb_sparse_wait_list(struct vb_sparse *s, int rank, const struct sparse_incoming *in)
 {
     struct waiting w = {.s = s, .rank = rank, .in = in};
+    uint64_t begin_ns = vb_trace_begin();
+    vb_status st = wait_for(s, list_came, &w);
 
-    return wait_for(s, list_came, &w);
+    vb_trace_end_with(begin_ns, VB_OP_WIRE, 0, rank, 0, VB_TRACE_SPAN);
+    return st;
 }
 
 vb_status vb_sparse_wait_sent(struct vb_sparse *s)
