@@ -112,6 +112,10 @@ bool vb_process_ended(int fd, int wait_ms);
  * EINVAL if the process is in a PID namespace that is not below this one, or EPERM. */
 bool vb_process_kill(int fd);
 
+/* Stops this process, all its threads, for some seconds, as SIGSTOP and SIGCONT do. A child sends
+ * the signals; it ends with this process. */
+vb_status vb_process_pause(double seconds);
+
 /* ---- options --------------------------------------------------------------------------------- */
 
 enum vb_opt_type {
@@ -220,6 +224,9 @@ uint64_t vb_record_time(uint64_t clock_ns); /* the same for an earlier time of v
 /* For tests: from now on vb_record_clock_ns() differs from the monotonic clock by offset_ns, and
  * gains ppm millionths. Belongs to the process. A second call makes the clock jump. */
 void vb_clock_inject(int64_t offset_ns, double ppm);
+
+/* Sleeps until vb_clock_ns() is at least clock_ns. Returns the time when the thread woke up. */
+uint64_t vb_sleep_until(uint64_t clock_ns);
 
 /* A question from one clock to another and its answer: four times, two of each clock. */
 struct vb_clock_exchange {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/base.h"
 
+#include <errno.h>
 #include <stdatomic.h>
 #include <time.h>
 
@@ -10,6 +11,16 @@ uint64_t vb_clock_ns(void)
 
     clock_gettime(CLOCK_MONOTONIC, &ts); /* cannot fail: every Linux has this clock */
     return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+uint64_t vb_sleep_until(uint64_t clock_ns)
+{
+    struct timespec ts = {.tv_sec = (time_t)(clock_ns / 1000000000u),
+                          .tv_nsec = (long)(clock_ns % 1000000000u)};
+
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL) == EINTR)
+        ; /* the time to wake up stays the same */
+    return vb_clock_ns();
 }
 
 /* How the clock of records differs from the monotonic clock. Threads that record meanwhile may see

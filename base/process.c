@@ -12,8 +12,11 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifndef SYS_pidfd_open
@@ -134,4 +137,34 @@ bool vb_process_ended(int fd, int wait_ms)
 bool vb_process_kill(int fd)
 {
     return syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0) == 0 || errno == ESRCH;
+}
+
+/* The child calls only what may be called after a fork of a process with several threads. */
+static _Noreturn void pause_parent(pid_t parent, double seconds)
+{
+    /* whole seconds and the rest */
+    struct timespec ts = {.tv_sec = (time_t)seconds,
+                          .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent || kill(parent, SIGSTOP) != 0)
+        _exit(1);
+    while (nanosleep(&ts, &ts) != 0)
+        ;
+    _exit(kill(parent, SIGCONT) != 0);
+}
+
+vb_status vb_process_pause(double seconds)
+{
+    pid_t parent = getpid(), child = fork();
+    int status;
+
+    if (child == 0)
+        pause_parent(parent, seconds);
+    if (child < 0)
+        return vb_err_sys("fork");
+    while (waitpid(child, &status, 0) < 0)
+        if (errno != EINTR)
+            return vb_err_sys("waitpid");
+    return status == 0 ? VB_OK : vb_err(VB_ERR_IO, "the child that stops this process failed");
 }

@@ -25,6 +25,13 @@ struct model_layer {
     struct model_op ops[VB_K_PASSES];
 };
 
+/* What is called instead of computing. */
+struct model_pace {
+    vb_pace_fn fn; /* NULL: the model computes */
+    void *arg;
+    double share[VB_LAYERS_MAX][VB_K_PASSES];
+};
+
 struct vb_model {
     const struct vb_layer_table *table;
     bool pixels; /* softmax: the model computes with lists of pixels instead of layers */
@@ -47,6 +54,7 @@ struct vb_model {
     struct vb_k_plan plan;
     const struct vb_trace *trace; /* that knows the operations; NULL: none */
     struct model_op loss;
+    struct model_pace pace;
 };
 
 /* model_trace.c: names the operations in the trace of the calling thread, which must have one. */

@@ -57,6 +57,24 @@ static struct vb_k_picked picked_of(const struct vb_model_batch *batch)
                                 .n_soon = (size_t)batch->n_soon};
 }
 
+static void run_layer(const struct vb_model *m, int i, enum vb_k_pass pass,
+                      const struct vb_k_args *args)
+{
+    if (m->pace.fn != NULL)
+        m->pace.fn(m->pace.arg, pass, m->pace.share[i][pass]);
+    else
+        vb_k_layer_run(m->layers[i].k, pass, args);
+}
+
+/* Returns whether a part of the features is not computed, because something stands for it. */
+static bool pace_pixels(const struct vb_model *m, enum vb_k_pass pass, int features)
+{
+    if (m->pace.fn == NULL)
+        return false;
+    m->pace.fn(m->pace.arg, pass, (double)features / m->params[0].rows);
+    return true;
+}
+
 static void model_end(uint64_t begin_ns, const struct model_layer *l, enum vb_k_pass pass)
 {
     vb_trace_end(begin_ns, l->ops[pass].id, l->ops[pass].bytes);
@@ -83,7 +101,7 @@ static void layer_forward(struct vb_model *m, int i, const float *params,
         return;
     begin_ns = model_begin(m, batch, next);
     args = args_of(m, i, params, batch);
-    vb_k_layer_run(m->layers[i].k, VB_K_FORWARD, &args);
+    run_layer(m, i, VB_K_FORWARD, &args);
     model_end(begin_ns, &m->layers[i], VB_K_FORWARD);
 }
 
@@ -138,8 +156,9 @@ static int forward_pixels(struct vb_model *m, const float *params,
         m->params[0].offset + (size_t)part.low * (size_t)m->classes < first)
         return done;
     begin_ns = model_begin(m, batch, false);
-    vb_k_pixels_forward_part(batch->pixels, &picked, &part, params + m->params[0].offset,
-                             params + m->params[1].offset, m->logits);
+    if (!pace_pixels(m, VB_K_FORWARD, part.high - part.low))
+        vb_k_pixels_forward_part(batch->pixels, &picked, &part, params + m->params[0].offset,
+                                 params + m->params[1].offset, m->logits);
     pixels_end(begin_ns, m, VB_K_FORWARD, part.high - part.low);
     return n_features(m) - part.low;
 }
@@ -153,7 +172,9 @@ static void finish_pixels(struct vb_model *m, const float *params,
     const struct vb_k_picked picked = picked_of(batch);
     uint64_t begin_ns = model_begin(m, batch, true);
 
-    if (done > 0)
+    if (pace_pixels(m, VB_K_FORWARD, rest.high))
+        ;
+    else if (done > 0)
         vb_k_pixels_forward_part(batch->pixels, &picked, &rest, w, b, m->logits);
     else
         vb_k_pixels_forward(batch->pixels, &picked, w, b, m->classes, m->logits);
@@ -188,6 +209,9 @@ void vb_model_forward_from(struct vb_model *model, const float *params,
         finish_pixels(model, params, batch, layer);
     for (i = layer; i < model->n_layers; i++)
         layer_forward(model, i, params, batch, true);
+    *loss_p = (struct vb_model_loss){0};
+    if (model->pace.fn != NULL)
+        return;
     for (i = 0; i < batch->n; i++)
         VB_ASSERT(batch->y[i] < model->classes);
     begin_ns = model_begin(model, batch, true);
@@ -235,7 +259,7 @@ static void run_backward(struct vb_model *m, const float *params,
         if (passes_on(m, l, batch))
             continue;
         begin_ns = model_begin(m, batch, true);
-        if (l->shape.relu)
+        if (l->shape.relu && m->pace.fn == NULL)
             vb_k_relu_mask(l->y, dy, vb_k_shape_outputs(&l->shape));
         args = args_of(m, i, params, batch);
         args.dy = dy;
@@ -243,12 +267,12 @@ static void run_backward(struct vb_model *m, const float *params,
         if (l->param >= 0) {
             args.dw = grads + m->params[l->param].offset;
             args.db = grads + m->params[l->param + 1].offset;
-            vb_k_layer_run(l->k, VB_K_BACKWARD_WEIGHTS, &args);
+            run_layer(m, i, VB_K_BACKWARD_WEIGHTS, &args);
             model_end(begin_ns, l, VB_K_BACKWARD_WEIGHTS);
             report_ready(m, l->param, ready);
             begin_ns = model_begin(m, batch, false);
         }
-        vb_k_layer_run(l->k, VB_K_BACKWARD_DATA, &args);
+        run_layer(m, i, VB_K_BACKWARD_DATA, &args);
         if (i > m->first) /* otherwise nothing was computed */
             model_end(begin_ns, l, VB_K_BACKWARD_DATA);
         dy = m->d[turn];
@@ -267,7 +291,8 @@ static void pixels_backward(struct vb_model *m, const struct vb_model_batch *bat
     int high;
 
     if (m->part == 0) {
-        vb_k_pixels_backward(batch->pixels, &picked, m->logits, m->classes, dw, db);
+        if (!pace_pixels(m, VB_K_BACKWARD_WEIGHTS, n_features(m)))
+            vb_k_pixels_backward(batch->pixels, &picked, m->logits, m->classes, dw, db);
         pixels_end(begin_ns, m, VB_K_BACKWARD_WEIGHTS, n_features(m));
         report_ready(m, 0, ready);
         return;
@@ -275,7 +300,8 @@ static void pixels_backward(struct vb_model *m, const struct vb_model_batch *bat
     for (high = n_features(m); high > 0; high = part.low) {
         part = part_below(m, high);
         begin_ns = model_begin(m, batch, high == n_features(m));
-        vb_k_pixels_backward_part(batch->pixels, &picked, &part, m->logits, dw, db);
+        if (!pace_pixels(m, VB_K_BACKWARD_WEIGHTS, part.high - part.low))
+            vb_k_pixels_backward_part(batch->pixels, &picked, &part, m->logits, dw, db);
         pixels_end(begin_ns, m, VB_K_BACKWARD_WEIGHTS, part.high - part.low);
         first = m->params[0].offset + (size_t)part.low * classes;
         if (ready->fn != NULL) /* the biases, after the weights, belong to the first report */

@@ -147,4 +147,15 @@ void vb_model_backward(struct vb_model *model, const float *params,
                        const struct vb_model_batch *batch, float *grads, vb_grads_fn ready,
                        void *arg);
 
+/* ---- passes without computing (model_pace.c) ------------------------------------------------- */
+
+/* Stands for the computing of a layer. pass: forward, or one of the backward passes. share: the
+ * part of the floating-point operations of the whole forward or backward pass that this is; for
+ * softmax, the part of the features. */
+typedef void (*vb_pace_fn)(void *arg, enum vb_k_pass pass, double share);
+
+/* From now on the model calls fn instead of computing anything. It reports gradients as before. The
+ * outputs stay what they are, and the loss is 0. */
+void vb_model_pace(struct vb_model *model, vb_pace_fn fn, void *arg);
+
 #endif

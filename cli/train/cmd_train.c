@@ -10,6 +10,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- arguments ------------------------------------------------------------------------------- */
@@ -90,21 +91,6 @@ static int fill_data(const struct train_args *a, struct vb_data_spec *test, stru
     return check_batch(a, o);
 }
 
-static int fill_slow(const char *text, struct vb_train_opts *o)
-{
-    char rest;
-
-    if (text == NULL)
-        return -1;
-    if (sscanf(text, "%d:%lf%c", &o->place.slow_rank, &o->place.slow_factor, &rest) != 2 ||
-        o->place.slow_rank < 0 || o->place.slow_rank >= o->group.world ||
-        !(o->place.slow_factor >= 1 && o->place.slow_factor <= 1000))
-        return cli_refuse(
-            &cli_train,
-            "--slow must be RANK:FACTOR, with a RANK that exists and a FACTOR from 1 to 1000");
-    return -1;
-}
-
 /* --trace=FROM:TO */
 static int fill_trace(const struct train_args *a, struct vb_train_opts *o)
 {
@@ -121,6 +107,22 @@ static int fill_trace(const struct train_args *a, struct vb_train_opts *o)
     o->run.trace_from = from;
     o->run.trace_to = to;
     o->run.trace_format = (enum vb_trace_format)a->trace_format;
+    return -1;
+}
+
+/* --replay-compute RUN. A job that recorded into RUN would replace what it reads. */
+static int fill_replay(const struct train_args *a, struct vb_train_opts *o)
+{
+    struct stat own, other;
+
+    o->replay = a->replay;
+    if (a->replay == NULL || a->run == NULL)
+        return -1;
+    if (strcmp(a->run, a->replay) == 0 ||
+        (stat(a->run, &own) == 0 && stat(a->replay, &other) == 0 && own.st_dev == other.st_dev &&
+         own.st_ino == other.st_ino))
+        return cli_refuse(
+            &cli_train, "--run and --replay-compute name the same folder: record into another one");
     return -1;
 }
 
@@ -167,7 +169,9 @@ static int fill_opts(const struct train_args *a, const struct vb_launch *launch,
         o->place.local_rank = launch->local_rank;
         o->place.local_ranks = launch->local_ranks;
     }
-    rc = fill_slow(a->slow, o);
+    rc = cli_train_inject(a->inject, a->slow, &o->inject);
+    if (rc < 0)
+        rc = fill_replay(a, o);
     if (rc < 0)
         rc = fill_trace(a, o);
     return rc >= 0 ? rc : fill_data(a, test, o);

@@ -21,7 +21,7 @@ struct train_args {
     int64_t servers, replicas, staleness, backup, max_workers;
     bool dedicated, hogwild, dry_run, json;
     int trace_format;
-    const char *run, *trace, *again, *plan, *slow, *join;
+    const char *run, *trace, *again, *plan, *inject, *replay, *slow, *join;
 };
 
 #define TRAIN_GROUPS (5 + CLI_JOB_GROUPS)
@@ -41,6 +41,10 @@ void cli_train_asked_init(struct train_asked *a);
 extern const char *const cli_train_modes[]; /* in the order of enum vb_mode */
 extern const char *const cli_train_rules[]; /* "auto", then the names that the engine knows */
 
+/* Parses the text of --inject and that of --slow, its older form. Either may be NULL. Returns -1 if
+ * they are good; otherwise prints one line and returns the exit code (train_inject_opts.c). */
+int cli_train_inject(const char *text, const char *slow, struct vb_inject_opts *inject);
+
 /* ---- what the job needs (train_fits.c) ------------------------------------------------------- */
 
 /* Checks that the job fits into the limits of this process and, unless this process is a rank, of
@@ -59,6 +63,9 @@ void cli_train_json_need(struct vb_json *json, const struct vb_train_opts *o);
 void cli_train_json(struct vb_json *json, const char *mode, const struct vb_train_opts *o,
                     const struct vb_train_result *result);
 void cli_train_json_rank(struct vb_json *json, const struct vb_rank_result *r);
+
+/* Adds what makes the run an experiment: "injected" faults, and the run that was "replayed". */
+void cli_train_json_tools(struct vb_json *json, const struct vb_train_opts *o);
 
 /* Returns the staleness of all workers together. */
 struct vb_stale cli_train_stale(const struct vb_train_result *r);

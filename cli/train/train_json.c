@@ -174,12 +174,26 @@ static void json_figures(struct vb_json *json, const struct vb_train_result *r)
     vb_json_real(json, "accuracy", r->accuracy >= 0 ? r->accuracy : (double)NAN);
     vb_json_int(json, "test_samples", r->test_samples);
     vb_json_int(json, "params", r->params);
-    vb_json_text(json, "params_sha256", r->params_sha256);
+    vb_json_text(json, "params_sha256", r->params_sha256[0] != '\0' ? r->params_sha256 : NULL);
     vb_json_text(json, "plan_sha256", r->plan_sha256[0] != '\0' ? r->plan_sha256 : NULL);
     vb_json_int(json, "resumed", r->resumed);
     vb_json_text(json, "stopped", r->stopped != 0 ? cli_train_signal(r->stopped) : NULL);
     vb_json_text(json, "checkpoint", r->checkpoint[0] != '\0' ? r->checkpoint : NULL);
     vb_json_real(json, "checkpoint_pause_s", r->pause_s);
+}
+
+void cli_train_json_tools(struct vb_json *json, const struct vb_train_opts *o)
+{
+    char spec[VB_INJECT_TEXT];
+    int i;
+
+    vb_json_array(json, "injected");
+    for (i = 0; i < o->inject.n; i++) {
+        vb_inject_spec(&o->inject.list[i], spec);
+        vb_json_text(json, NULL, spec);
+    }
+    vb_json_end(json);
+    vb_json_text(json, "replayed", o->replay);
 }
 
 void cli_train_json(struct vb_json *json, const char *mode, const struct vb_train_opts *o,
@@ -205,6 +219,7 @@ void cli_train_json(struct vb_json *json, const char *mode, const struct vb_trai
     vb_json_end(json);
     json_breakdown(json, r->phase_s);
     json_bottleneck(json, &r->bottleneck);
+    cli_train_json_tools(json, o);
     if (o->dry_run)
         cli_train_json_need(json, o);
 }

@@ -173,7 +173,15 @@ static const struct vb_opt speed_opts[] = {
     {"check-replicas", VB_OPT_INT, FIELD(sums.check_replicas), .min = 1, .max = STEPS_MAX,
      .arg = "S", .level = VB_OPT_MORE,
      .help = "compare the parameters of all ranks every S steps, not only at the end"},
-    {"slow", VB_OPT_TEXT, FIELD(slow), .arg = "R:F", .level = VB_OPT_MORE,
+    {"inject", VB_OPT_TEXT, FIELD(inject), .arg = "FAULTS", .level = VB_OPT_MORE,
+     .help = "for experiments, a list separated by commas: kill:RANK@STEP, stop:RANK@STEP:SECONDS, "
+             "slow:RANKxFACTOR or slow:RANKxFACTOR:PHASE (forward, backward, data or update), "
+             "clock:RANK:SECONDS or clock:RANK:SECONDS:PPM"},
+    {"replay-compute", VB_OPT_TEXT, FIELD(replay), .arg = "RUN", .level = VB_OPT_MORE,
+     .help = "for experiments: ranks do not compute, but sleep for the times that --run RUN has "
+             "recorded, and exchange gradients as always. So ranks that share a few cores behave "
+             "as if each had its own. Nothing is learnt"},
+    {"slow", VB_OPT_TEXT, FIELD(slow), .arg = "R:F", .level = VB_OPT_HIDDEN,
      .help = "for experiments: rank R takes F times as long to compute"},
 };
 

@@ -47,6 +47,21 @@ static void print_time(const struct vb_train_result *r)
                r->bottleneck.why);
 }
 
+/* Says what makes the run an experiment, so that nobody takes its figures for those of a run. */
+static void print_tools(const struct vb_train_opts *o)
+{
+    char words[VB_INJECT_TEXT];
+    int i;
+
+    if (o->replay != NULL)
+        printf("replayed    the ranks did not compute: they slept as long as %s recorded\n",
+               o->replay);
+    for (i = 0; i < o->inject.n; i++) {
+        vb_inject_words(&o->inject.list[i], words);
+        printf("injected    %s\n", words);
+    }
+}
+
 vb_status cli_train_print(const char *mode, const struct vb_train_opts *o,
                           const struct vb_train_result *r, bool json)
 {
@@ -74,6 +89,7 @@ vb_status cli_train_print(const char *mode, const struct vb_train_opts *o,
         printf("dry run     nothing was trained; the set-up took %.3f s\n", r->wall_s);
         return VB_OK;
     }
+    print_tools(o);
     if (r->resumed > 0)
         printf("resumed     at step %lld\n", (long long)r->resumed);
     if (r->stopped != 0)
@@ -86,12 +102,16 @@ vb_status cli_train_print(const char *mode, const struct vb_train_opts *o,
         printf("\nat %6.1f s  rank %d %s after %lld steps: %s", r->faults[i].at_s,
                r->faults[i].rank, r->faults[i].what, (long long)r->faults[i].step,
                r->faults[i].why);
-    printf("\naccuracy    %.2f %% of %d test samples, loss %.4f\n", 100 * r->accuracy,
-           r->test_samples, r->loss);
+    if (r->accuracy >= 0)
+        printf("\naccuracy    %.2f %% of %d test samples, loss %.4f\n", 100 * r->accuracy,
+               r->test_samples, r->loss);
+    else
+        printf("\naccuracy    none: nothing was learnt\n");
     if (r->checkpoint[0] != '\0')
         printf("checkpoint  %s; writing one paused training for up to %.1f ms\n", r->checkpoint,
                1e3 * r->pause_s);
-    printf("parameters  sha256 %s\n", r->params_sha256);
+    if (r->params_sha256[0] != '\0')
+        printf("parameters  sha256 %s\n", r->params_sha256);
     return VB_OK;
 }
 
@@ -135,16 +155,18 @@ void cli_train_watch(void *screen, const struct vb_train_news *n)
 {
     bool supervised = *(const enum cli_screen *)screen == CLI_SUPERVISOR;
     char line[256], test[64] = "", rank[24] = "";
+    char loss[40] = "replayed, nothing is learnt";
 
     if (n->accuracy >= 0)
         snprintf(test, sizeof(test), "; test loss %.4f, accuracy %.2f %%", n->test_loss,
                  100 * n->accuracy);
     if (n->rank >= 0)
         snprintf(rank, sizeof(rank), "rank %d: ", n->rank);
+    if (!n->replayed)
+        snprintf(loss, sizeof(loss), "training loss %.4f", n->loss);
     snprintf(line, sizeof(line),
-             "%sepoch %.2f, step %lld of %lld, training loss %.4f%s; %.0f samples/s, %.0f s left",
-             rank, n->epoch, (long long)n->step, (long long)n->steps, n->loss, test,
-             n->samples_per_s, n->left_s);
+             "%sepoch %.2f, step %lld of %lld, %s%s; %.0f samples/s, %.0f s left", rank, n->epoch,
+             (long long)n->step, (long long)n->steps, loss, test, n->samples_per_s, n->left_s);
     fprintf(stderr, "%s%s%s", supervised && n->evaluated ? "" : VB_WIPE_LINE, line,
             supervised || n->evaluated ? "\n" : "");
 }

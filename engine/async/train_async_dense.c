@@ -26,7 +26,6 @@ static float scale_of(const struct vb_async *a, const float *grads)
 static vb_status step(struct vb_async *a, float *own)
 {
     struct vb_trainer *t = a->trainer;
-    uint64_t computed = vb_trainer_computed_ns(t);
     const float *params;
     float *grads = NULL, scale;
     uint64_t begin_ns = vb_trace_begin();
@@ -42,6 +41,7 @@ static vb_status step(struct vb_async *a, float *own)
         st = vb_loader_next(t->loader, &t->batch);
     vb_trace_end(begin_ns, VB_OP_DATA, 0);
     vb_lap(&t->laps, VB_PHASE_DATA);
+    vb_inject_idle(t, VB_PHASE_DATA);
     if (st != VB_OK)
         return st;
     grads = grads != NULL ? grads : own;
@@ -54,13 +54,12 @@ static vb_status step(struct vb_async *a, float *own)
         st = vb_ps_worker_prefetch(a->worker);
     vb_trace_end(begin_ns, VB_OP_PUSH, a->job.n * sizeof(float));
     vb_lap(&t->laps, VB_PHASE_COMM);
-    return st == VB_OK ? vb_async_step_done(a, computed) : st;
+    return st == VB_OK ? vb_async_step_done(a) : st;
 }
 
 static vb_status step_in_place(struct vb_async *a, float *grads)
 {
     struct vb_trainer *t = a->trainer;
-    uint64_t computed = vb_trainer_computed_ns(t);
     struct vb_k_update u = {.n = a->job.n, .grads = grads};
     const float *params;
     void *state;
@@ -73,6 +72,7 @@ static vb_status step_in_place(struct vb_async *a, float *grads)
         st = vb_loader_next(t->loader, &t->batch);
     vb_trace_end(begin_ns, VB_OP_DATA, 0);
     vb_lap(&t->laps, VB_PHASE_DATA);
+    vb_inject_idle(t, VB_PHASE_DATA);
     if (st != VB_OK)
         return st;
     vb_dense_gradient(t, params, grads);
@@ -87,7 +87,7 @@ static vb_status step_in_place(struct vb_async *a, float *grads)
     vb_trace_end(begin_ns, VB_OP_UPDATE, u.n * sizeof(float));
     vb_lap(&t->laps, VB_PHASE_UPDATE);
     t->batch_n = t->batch->n;
-    st = vb_async_step_done(a, computed);
+    st = vb_async_step_done(a);
     return st == VB_OK && a->worker->due != 0 ? vb_async_do_due(a) : st;
 }
 

@@ -174,8 +174,8 @@ vb_status vb_async_claim(struct vb_async *a, bool *go_p); /* the same with hogwi
  * before a batch is taken. */
 vb_status vb_async_repartition(struct vb_async *a);
 
-/* Counts a step that was made. computed_ns: vb_trainer_computed_ns() before the step. Polls the
- * network every few steps, so that a worker that never waits learns of members that are gone. */
-vb_status vb_async_step_done(struct vb_async *a, uint64_t computed_ns);
+/* Counts a step that was made. Polls the network every few steps, so that a worker that never waits
+ * learns of members that are gone. */
+vb_status vb_async_step_done(struct vb_async *a);
 
 #endif

@@ -44,6 +44,7 @@ static vb_status next_batch(struct sparse_worker *s, struct compact_batch *b)
     if (st == VB_OK)
         st = vb_loader_next(t->loader, &t->batch);
     vb_lap(&t->laps, VB_PHASE_DATA);
+    vb_inject_idle(t, VB_PHASE_DATA);
     if (st != VB_OK)
         return st;
     b->csr = vb_train_csr(&t->batch->rows);
@@ -76,15 +77,17 @@ static void gradient(struct sparse_worker *s, const struct compact_batch *b, con
     float sum = 0;
     size_t i;
 
-    vb_trainer_drag(t);
+    vb_inject_idle(t, VB_PHASE_FORWARD);
     begin_ns = vb_trace_begin();
     if (s->in_order)
         vb_k_shared_forward(&b->csr, w, w[b->n - 1], s->logits);
     else
         vb_k_csr_forward(&b->csr, w, w[b->n - 1], s->logits);
     note_loss(t, vb_k_logistic(s->logits, t->batch->rows.y, b->csr.n), b->csr.n);
-    begin_ns = vb_trace_end(begin_ns, t->trace.forward, b->csr.nnz * sizeof(float));
+    vb_trace_end(begin_ns, t->trace.forward, b->csr.nnz * sizeof(float));
     vb_lap(&t->laps, VB_PHASE_FORWARD);
+    vb_inject_idle(t, VB_PHASE_BACKWARD);
+    begin_ns = vb_trace_next();
     memset(s->grad, 0, b->n * sizeof(float));
     vb_k_csr_add(&b->csr, s->logits, 1, s->grad);
     for (i = 0; i < b->csr.n; i++)
@@ -101,7 +104,6 @@ static vb_status step(struct sparse_worker *s)
     struct vb_trainer *t = a->trainer;
     const struct compact_batch *b = &s->batch[s->now];
     struct compact_batch *next = &s->batch[1 - s->now];
-    uint64_t computed = vb_trainer_computed_ns(t);
     size_t n = b->csr.n;
     const float *w;
     uint64_t begin_ns = vb_trace_begin();
@@ -121,7 +123,7 @@ static vb_status step(struct sparse_worker *s)
     vb_trace_end(begin_ns, VB_OP_PUSH, b->n * sizeof(float));
     vb_lap(&t->laps, VB_PHASE_COMM);
     s->now = 1 - s->now;
-    return st == VB_OK ? vb_async_step_done(a, computed) : st;
+    return st == VB_OK ? vb_async_step_done(a) : st;
 }
 
 /* ---- hogwild --------------------------------------------------------------------------------- */
@@ -175,13 +177,15 @@ static void by_rows(struct sparse_worker *s, const struct compact_batch *b, floa
     uint64_t begin_ns;
     size_t i;
 
-    vb_trainer_drag(t);
+    vb_inject_idle(t, VB_PHASE_FORWARD);
     begin_ns = vb_trace_begin();
     vb_k_shared_read(w + s->features, 1, &bias);
     forward_rows(s, &b->csr, w, bias);
     note_loss(t, vb_k_logistic(s->logits, t->batch->rows.y, b->csr.n), b->csr.n);
-    begin_ns = vb_trace_end(begin_ns, t->trace.forward, b->csr.nnz * sizeof(float));
+    vb_trace_end(begin_ns, t->trace.forward, b->csr.nnz * sizeof(float));
     vb_lap(&t->laps, VB_PHASE_FORWARD);
+    vb_inject_idle(t, VB_PHASE_BACKWARD);
+    begin_ns = vb_trace_next();
     add_rows(s, &b->csr, scale, w);
     for (i = 0; i < b->csr.n; i++)
         sum += s->logits[i];
@@ -214,7 +218,6 @@ static vb_status step_in_place(struct sparse_worker *s)
 {
     struct ps_worker *worker = s->async->worker;
     struct vb_trainer *t = s->async->trainer;
-    uint64_t computed = vb_trainer_computed_ns(t);
     struct compact_batch *b = &s->batch[0];
     float *w, rate;
     void *state;
@@ -231,7 +234,7 @@ static vb_status step_in_place(struct sparse_worker *s)
         st = by_keys(s, b, w, state, rate);
     vb_ps_worker_applied(worker);
     if (st == VB_OK)
-        st = vb_async_step_done(s->async, computed);
+        st = vb_async_step_done(s->async);
     return st == VB_OK && worker->due != 0 ? vb_async_do_due(s->async) : st;
 }
 

@@ -82,8 +82,10 @@ static vb_status look_for_stop(struct vb_async *a)
 
 vb_status vb_async_claim(struct vb_async *a, bool *go_p)
 {
-    vb_status st = look_for_stop(a);
+    vb_status st = vb_inject_before_step(a->trainer);
 
+    if (st == VB_OK)
+        st = look_for_stop(a);
     *go_p = st == VB_OK && !a->leaves && vb_ps_worker_claim(a->worker);
     return st;
 }
@@ -91,10 +93,12 @@ vb_status vb_async_claim(struct vb_async *a, bool *go_p)
 vb_status vb_async_ticket(struct vb_async *a, bool *go_p)
 {
     enum vb_phase phase = a->job.bound >= 0 ? VB_PHASE_WAIT : VB_PHASE_COMM;
-    vb_status st = look_for_stop(a);
+    vb_status st = vb_inject_before_step(a->trainer);
     uint64_t begin_ns;
 
     *go_p = false;
+    if (st == VB_OK)
+        st = look_for_stop(a);
     if (st != VB_OK || a->leaves)
         return st;
     do {
@@ -137,12 +141,13 @@ static int64_t step_now(const struct vb_async *a)
     return (int64_t)a->worker->version > step ? (int64_t)a->worker->version : step;
 }
 
-vb_status vb_async_step_done(struct vb_async *a, uint64_t computed_ns)
+vb_status vb_async_step_done(struct vb_async *a)
 {
     struct vb_trainer *t = a->trainer;
     vb_status st;
 
-    vb_trainer_slow_down(t, vb_trainer_computed_ns(t) - computed_ns);
+    vb_inject_idle(t, VB_PHASE_UPDATE);
+    vb_inject_after_step(t);
     t->step++;
     t->samples += t->batch_n;
     t->shows = a->worker->below == 0;

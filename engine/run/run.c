@@ -38,7 +38,7 @@ static vb_status after_step(struct vb_trainer *t, bool last)
         st = vb_train_compare(t);
     if (st == VB_OK)
         look(t, false);
-    if (st == VB_OK && vb_trainer_is_due(o->eval_every, t->step) && !last) {
+    if (st == VB_OK && vb_trainer_is_due(o->eval_every, t->step) && !last && !t->replay.on) {
         st = vb_train_evaluate(t);
         vb_train_keep_eval(t, t->step);
         vb_trainer_show(t, t->step, true);

@@ -201,6 +201,7 @@ void vb_trainer_close(struct vb_trainer *t)
     free(t->settings);
     free(t->kernels.text);
     free(t->kernels.asked);
+    vb_replay_close(t);
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
@@ -247,7 +248,8 @@ void vb_trainer_show(struct vb_trainer *t, int64_t step, bool evaluated)
                                  .loss = t->loss,
                                  .test_loss = t->evals.loss,
                                  .accuracy = t->evals.accuracy,
-                                 .evaluated = evaluated};
+                                 .evaluated = evaluated,
+                                 .replayed = t->replay.on};
     int64_t samples = t->samples;
 
     if (!vb_trainer_is_to_show(t, evaluated))
@@ -260,66 +262,36 @@ void vb_trainer_show(struct vb_trainer *t, int64_t step, bool evaluated)
     t->o->hooks.watch(t->o->hooks.watch_arg, &news);
 }
 
-/* Idles before the forward pass, so that the other ranks wait for this rank in every sum of the
- * step. */
-void vb_trainer_drag(struct vb_trainer *t)
-{
-    struct timespec ts = {.tv_sec = (time_t)(t->slow.idle_ns / 1000000000u),
-                          .tv_nsec = (long)(t->slow.idle_ns % 1000000000u)};
-
-    uint64_t begin_ns;
-
-    if (t->slow.idle_ns == 0)
-        return;
-    begin_ns = vb_trace_begin();
-    nanosleep(&ts, NULL);
-    vb_trace_end(begin_ns, VB_OP_DELAY, 0);
-}
-
-/* Computes the idle time from the shorter one of the last two steps. If another program used the
- * core during the longer step, idling for a multiple of that step could exceed the timeout of the
- * other ranks. */
-void vb_trainer_slow_down(struct vb_trainer *t, uint64_t computed_ns)
-{
-    uint64_t own_ns = computed_ns - t->slow.idle_ns, least_ns;
-
-    if (t->o->place.slow_factor <= 1 || t->rank != t->o->place.slow_rank)
-        return;
-    least_ns = t->slow.own_ns > 0 && t->slow.own_ns < own_ns ? t->slow.own_ns : own_ns;
-    t->slow.own_ns = own_ns;
-    t->slow.idle_ns = (uint64_t)((double)least_ns * (t->o->place.slow_factor - 1));
-}
-
 const struct vb_batch *vb_trainer_next_batch(const struct vb_trainer *t)
 {
     int64_t then = t->step + 1;
 
-    if (then >= t->recipe.steps || vb_trainer_is_due(t->o->eval_every, then))
+    if (then >= t->recipe.steps || (vb_trainer_is_due(t->o->eval_every, then) && !t->replay.on))
         return NULL;
     return vb_loader_peek(t->loader);
 }
 
-uint64_t vb_trainer_computed_ns(const struct vb_trainer *t)
-{
-    return t->laps.ns[VB_PHASE_FORWARD] + t->laps.ns[VB_PHASE_BACKWARD];
-}
-
 vb_status vb_trainer_step(struct vb_trainer *t)
 {
-    uint64_t computed = vb_trainer_computed_ns(t), begin_ns;
+    uint64_t begin_ns;
     vb_status st;
 
     vb_train_trace_step(t, t->step + 1);
+    st = vb_inject_before_step(t);
+    if (st != VB_OK)
+        return st;
     begin_ns = vb_trace_begin();
     st = vb_loader_next(t->loader, &t->batch);
     vb_trace_end(begin_ns, VB_OP_DATA, 0);
     vb_lap(&t->laps, VB_PHASE_DATA);
+    vb_inject_idle(t, VB_PHASE_DATA);
     if (st == VB_OK)
         st = t->ops->step(t);
     vb_trace_end(begin_ns, VB_OP_STEP, 0);
     if (st != VB_OK)
         return st;
-    vb_trainer_slow_down(t, vb_trainer_computed_ns(t) - computed);
+    vb_inject_idle(t, VB_PHASE_UPDATE);
+    vb_inject_after_step(t);
     t->step++;
     t->samples += t->batch->n_global;
     if (t->place.group != NULL)
@@ -365,13 +337,19 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
         CPU_ZERO(&t->cpus);
     st = vb_trainer_check(o);
     if (st == VB_OK)
+        vb_inject_clock(t);
+    if (st == VB_OK)
         st = vb_train_trace_open(t);
     if (st == VB_OK)
         st = vb_place_open(o, &t->place);
     if (st == VB_OK && t->place.group != NULL)
         vb_group_trace(t->place.group, t->trace.trace);
     if (st == VB_OK)
+        st = vb_replay_open(t);
+    if (st == VB_OK)
         st = set_up(t);
+    if (st == VB_OK)
+        st = vb_inject_open(t);
     if (st == VB_OK)
         st = vb_train_make_room(t);
     if (st == VB_OK)

@@ -7,6 +7,7 @@
 
 #include "data/data.h"
 #include "engine/checkpoint/checkpoint.h"
+#include "engine/train/train_inject.h"
 #include "kernels/kernels.h"
 #include "net/net.h"
 #include "record/clock.h"
@@ -41,6 +42,7 @@ struct vb_train_news {
     double samples_per_s;
     double left_s;  /* estimated time to the end */
     bool evaluated; /* this report follows an evaluation */
+    bool replayed;  /* nothing is computed, so there is no loss */
 };
 
 typedef void (*vb_train_watch_fn)(void *arg, const struct vb_train_news *news);
@@ -198,13 +200,11 @@ struct vb_train_sums_opts {
     int64_t check_replicas; /* steps between comparisons of all ranks' parameters; 0: at the end */
 };
 
-/* The cores that a rank runs on, and an artificial slowness. */
+/* The cores that a rank runs on. */
 struct vb_train_place_opts {
     int threads; /* number of computing threads per rank; 0: chosen for the machine */
     bool pin;    /* pin threads to cores */
     int local_rank, local_ranks; /* rank on this host; ranks on it, 0: learnt from the group */
-    int slow_rank;               /* for experiments: the rank that computes slowly, */
-    double slow_factor;          /* by this factor; 0: no rank is slow */
 };
 
 struct vb_joined;
@@ -261,6 +261,9 @@ struct vb_train_opts {
     struct vb_train_sums_opts sums;
     struct vb_async_opts async; /* used if mode is VB_MODE_ASYNC */
     struct vb_train_place_opts place;
+    struct vb_inject_opts inject; /* for experiments */
+    const char *replay; /* run folder: ranks sleep for the times that it recorded, instead of
+                           computing; NULL: they compute */
     struct vb_train_join_opts join;
     struct vb_train_hooks hooks;
 

@@ -26,6 +26,48 @@ static const char *dense_option(const struct vb_train_opts *o)
     return o->sums.shared_update_min > 0 ? "shared-update-min" : NULL;
 }
 
+/* Joiners come later, and may have other numbers. */
+static vb_status check_inject(const struct vb_train_opts *o)
+{
+    bool async = o->mode == VB_MODE_ASYNC;
+    int i, workers = vb_train_workers(o);
+
+    for (i = 0; i < o->inject.n; i++) {
+        const struct vb_inject *inject = &o->inject.list[i];
+        char spec[VB_INJECT_TEXT];
+
+        vb_inject_spec(inject, spec);
+        if (inject->rank < 0 || inject->rank >= o->group.world)
+            return vb_err(VB_ERR_USAGE, "--inject %s: there is no rank %d; the job has %d ranks",
+                          spec, inject->rank, o->group.world);
+        if (inject->rank >= workers && inject->kind != VB_INJECT_CLOCK)
+            return vb_err(VB_ERR_USAGE,
+                          "--inject %s: rank %d is a server and makes no steps; the workers are "
+                          "ranks 0 to %d",
+                          spec, inject->rank, workers - 1);
+        if (inject->kind == VB_INJECT_SLOW && inject->phase == VB_PHASE_UPDATE && async &&
+            !o->async.hogwild)
+            return vb_err(VB_ERR_USAGE,
+                          "--inject %s: a worker makes no updates in --mode async, its servers do; "
+                          "name forward, backward or data",
+                          spec);
+    }
+    return VB_OK;
+}
+
+static vb_status check_replay(const struct vb_train_opts *o)
+{
+    if (o->replay == NULL)
+        return VB_OK;
+    if (o->mode == VB_MODE_ASYNC)
+        return vb_err(VB_ERR_USAGE, "--replay-compute cannot be used with --mode async: only "
+                                    "synchronous steps are replayed");
+    if (o->save.dir != NULL)
+        return vb_err(VB_ERR_USAGE, "--replay-compute learns nothing, so there is nothing to save: "
+                                    "leave out --checkpoint");
+    return VB_OK;
+}
+
 vb_status vb_trainer_check(const struct vb_train_opts *o)
 {
     const struct vb_train_model *model = vb_train_model_find(o->model);
@@ -39,10 +81,8 @@ vb_status vb_trainer_check(const struct vb_train_opts *o)
     if (o->mode == VB_MODE_SINGLE && o->group.world != 1)
         return vb_err(VB_ERR_USAGE, "--mode single needs one rank, but the job has %d ranks",
                       o->group.world);
-    if (o->place.slow_factor > 0 &&
-        (o->place.slow_rank < 0 || o->place.slow_rank >= o->group.world))
-        return vb_err(VB_ERR_USAGE, "--slow: there is no rank %d; the job has %d ranks",
-                      o->place.slow_rank, o->group.world);
+    if (check_inject(o) != VB_OK || check_replay(o) != VB_OK)
+        return VB_ERR_USAGE;
     if (o->save.dir == NULL && (o->save.resume || o->save.every > 0))
         return vb_err(VB_ERR_USAGE, "--resume and --checkpoint-every need --checkpoint DIR");
     if (o->save.other_data && !o->save.resume)

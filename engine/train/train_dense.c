@@ -8,6 +8,7 @@
  */
 #include "engine/train/train_dense_priv.h"
 
+#include <math.h>
 #include <string.h>
 
 #define NORM_EVERY 16 /* steps; ranks that share an update must agree when to compute the norm */
@@ -31,7 +32,10 @@ static void update(struct vb_trainer *t, size_t first, size_t n, float scale, fl
 
     uint64_t begin_ns = vb_trace_begin();
 
-    vb_k_update(&t->recipe.rule, &u);
+    if (t->replay.on)
+        vb_replay_update(t, (double)n / (double)d->n_params);
+    else
+        vb_k_update(&t->recipe.rule, &u);
     vb_trace_end(begin_ns, VB_OP_UPDATE, n * sizeof(float));
     vb_lap(&t->laps, VB_PHASE_UPDATE);
 }
@@ -81,12 +85,14 @@ static void forward_early(struct vb_trainer *t)
     if (e->batch == NULL)
         return;
     batch = batch_of(t, e->batch, e->step);
+    t->replay.ahead = 1;
     do {
         before = e->layers;
         e->layers = vb_model_forward_part(d->model, params, &batch, before, e->low, e->end);
         if (e->layers > before)
             vb_buckets_poll(d->buckets, VB_PHASE_FORWARD);
     } while (e->layers > before);
+    t->replay.ahead = 0;
 }
 
 /* If there is no loader thread, this function makes the next batch while sums are running. */
@@ -120,7 +126,7 @@ static vb_status take_all(struct vb_trainer *t, float scale, float rate, bool at
 
     make_next_batch(t);
     while (next_bucket(t, &st, &first, &n)) {
-        if (t->recipe.clip > 0)
+        if (t->recipe.clip > 0 && !t->replay.on)
             vb_k_norm_add(&d->clip.norm, vb_buckets_grads(d->buckets), first, n);
         vb_lap(&t->laps, VB_PHASE_UPDATE);
         if (!at_once)
@@ -204,7 +210,8 @@ static vb_status apply(struct vb_trainer *t)
 {
     struct dense *d = dense_of(t);
     float scale = 1.f / (float)t->batch->n_global, rate = vb_k_rate(&t->recipe.schedule, t->step);
-    bool clips = t->recipe.clip > 0, again = d->copies.params[0] != d->copies.params[1];
+    bool clips = t->recipe.clip > 0 && !t->replay.on,
+         again = d->copies.params[0] != d->copies.params[1];
     bool at_once = !clips || (again && !d->clip.last);
     double norm;
     vb_status st;
@@ -216,7 +223,7 @@ static vb_status apply(struct vb_trainer *t)
     if (clips)
         vb_k_norm_begin(&d->clip.norm, d->n_params);
     st = take_all(t, scale, rate, at_once);
-    if (st == VB_OK && !clips) {
+    if (st == VB_OK && !clips && !t->replay.on) {
         vb_train_record_gradient_norm(t, vb_buckets_grads(d->buckets), d->n_params, scale);
         vb_lap(&t->laps, VB_PHASE_UPDATE);
     }
@@ -255,7 +262,8 @@ static bool descend(struct vb_trainer *t, const struct vb_model_batch *batch)
     float rate = vb_k_rate(&r->schedule, t->step);
     uint64_t begin_ns;
 
-    if (t->world > 1 || r->rule.kind != VB_K_SGD || r->rule.decay != 0 || r->clip > 0)
+    if (t->world > 1 || t->replay.on || r->rule.kind != VB_K_SGD || r->rule.decay != 0 ||
+        r->clip > 0)
         return false;
     if (vb_trainer_has_pixels(t))
         measure_norm(t, batch);
@@ -277,9 +285,11 @@ static void forward(struct vb_trainer *t, const float *params, const struct vb_m
     uint64_t begin_ns = vb_trace_next();
 
     e->batch = NULL;
-    vb_trainer_drag(t);
+    vb_inject_idle(t, VB_PHASE_FORWARD);
     vb_model_forward_from(dense_of(t)->model, params, batch, done, &loss);
     t->loss = batch->n > 0 ? loss.loss / batch->n : t->loss;
+    if (t->replay.on)
+        t->loss = (double)NAN;
     vb_trace_end(begin_ns, VB_OP_FORWARD, 0);
     vb_lap(&t->laps, VB_PHASE_FORWARD);
 }
@@ -291,6 +301,7 @@ void vb_dense_gradient(struct vb_trainer *t, const float *params, float *grads)
     uint64_t begin_ns;
 
     forward(t, params, &batch);
+    vb_inject_idle(t, VB_PHASE_BACKWARD);
     begin_ns = vb_trace_next();
     vb_model_backward(dense_of(t)->model, params, &batch, grads, NULL, NULL);
     vb_trace_end(begin_ns, VB_OP_BACKWARD, 0);
@@ -306,6 +317,7 @@ static vb_status dense_step(struct vb_trainer *t)
     vb_status st;
 
     forward(t, params, &batch);
+    vb_inject_idle(t, VB_PHASE_BACKWARD);
     if (descend(t, &batch))
         return VB_OK;
     d->kept = true;
@@ -317,7 +329,7 @@ static vb_status dense_step(struct vb_trainer *t)
     vb_trace_end(begin_ns, VB_OP_BACKWARD, 0);
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
     st = apply(t);
-    if (st == VB_OK) {
+    if (st == VB_OK && !t->replay.on) { /* otherwise the other copy was not written */
         d->copies.now = 1 - d->copies.now;
         d->copies.stepped = true;
     }

@@ -61,6 +61,7 @@ static vb_status make_model(struct vb_trainer *t, struct dense *d)
     vb_k_cache_close(opts.cache);
     if (st != VB_OK)
         return st;
+    vb_replay_model(t, d->model);
     d->n_params = vb_model_n_params(d->model);
     t->kernels.text = vb_k_plan_text(vb_model_plan(d->model));
     return t->kernels.text != NULL ? VB_OK : vb_err(VB_ERR_NO_MEMORY, "no memory for a plan");
@@ -72,8 +73,8 @@ static bool shares_out(const struct vb_trainer *t, const struct dense *d)
     bool large = least > 0 ? (int64_t)(d->n_params * sizeof(float)) >= least
                            : d->n_params >= VB_K_JOINT_LEAST;
 
-    return t->world > 1 && d->buckets != NULL && d->n_params <= VB_K_JOINT_MAX && large &&
-           vb_buckets_are_mapped(d->buckets);
+    return t->world > 1 && !t->replay.on && d->buckets != NULL && d->n_params <= VB_K_JOINT_MAX &&
+           large && vb_buckets_are_mapped(d->buckets);
 }
 
 /* Allocates zeroed memory, shared with the other ranks if they share the update. */

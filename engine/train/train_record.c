@@ -322,6 +322,8 @@ void vb_train_record_eval(struct vb_trainer *t, int64_t step)
                                    .loss = row.loss,
                                    .accuracy = row.accuracy};
 
+    if (t->replay.on) /* nothing is learnt, so nothing is evaluated */
+        return;
     t->record.flags |= VB_STEP_EVALUATED;
     if (t->rank == 0 || t->async)
         vb_train_event(t, &event);

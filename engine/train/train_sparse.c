@@ -9,6 +9,7 @@
  */
 #include "engine/train/train_room_priv.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -230,6 +231,39 @@ static bool descend(struct vb_trainer *t, const struct vb_k_csr *csr)
     return true;
 }
 
+/* Makes a step of a run that is replayed. The lists of the first batches are sent again and again,
+ * because making a list is computing. */
+static vb_status replay_step(struct vb_trainer *t)
+{
+    struct sparse *s = sparse_of(t);
+    struct vb_k_csr csr = vb_train_csr(&t->batch->rows);
+    const uint32_t *keys;
+    const float *values;
+    vb_status st;
+
+    vb_replay_forward(t);
+    vb_lap(&t->laps, VB_PHASE_FORWARD);
+    vb_inject_idle(t, VB_PHASE_BACKWARD);
+    t->loss = (double)NAN;
+    if (!vb_replay_has_list(t, s->keys, &s->n_grad)) {
+        memset(s->logits, 0, csr.n * sizeof(float));
+        st = vb_k_csr_check(&csr, s->features);
+        if (st == VB_OK)
+            st = gradient(s, &csr, &s->n_grad);
+        if (st == VB_OK)
+            st = vb_replay_keep_list(t, s->keys, s->n_grad);
+        if (st != VB_OK)
+            return st;
+    }
+    vb_replay_backward(t);
+    vb_lap(&t->laps, VB_PHASE_BACKWARD);
+    st = s->all != NULL ? sum_up(t, &keys, &values, &(size_t){s->n_grad}) : VB_OK;
+    if (st == VB_OK)
+        vb_replay_update(t, 1);
+    vb_lap(&t->laps, VB_PHASE_UPDATE);
+    return st;
+}
+
 static vb_status vb_sparse_step(struct vb_trainer *t)
 {
     struct sparse *s = sparse_of(t);
@@ -241,7 +275,9 @@ static vb_status vb_sparse_step(struct vb_trainer *t)
     vb_status st;
     size_t n;
 
-    vb_trainer_drag(t);
+    vb_inject_idle(t, VB_PHASE_FORWARD);
+    if (t->replay.on)
+        return replay_step(t);
     begin_ns = vb_trace_next();
     st = vb_k_csr_check(&csr, s->features);
     if (st != VB_OK)
@@ -251,6 +287,7 @@ static vb_status vb_sparse_step(struct vb_trainer *t)
     t->loss = csr.n > 0 ? loss / (double)csr.n : t->loss;
     vb_trace_end(begin_ns, t->trace.forward, csr.nnz * sizeof(float));
     vb_lap(&t->laps, VB_PHASE_FORWARD);
+    vb_inject_idle(t, VB_PHASE_BACKWARD);
     if (descend(t, &csr))
         return VB_OK;
     begin_ns = vb_trace_next();

@@ -157,7 +157,7 @@ void vb_train_warn(const struct vb_trainer *t, const struct vb_train_result *r)
 {
     struct guess g;
 
-    if (!r->reports || t->o->dry_run)
+    if (!r->reports || t->o->dry_run || t->replay.on)
         return;
     if (!isfinite(r->loss)) {
         VB_LOG_WARN("the loss is not a finite number: the learning rate %g is too high", r->lr);

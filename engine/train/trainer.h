@@ -8,6 +8,7 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/train/train.h"
 #include "engine/train/train_record.h"
+#include "engine/train/train_replay.h"
 #include "engine/train/train_trace.h"
 #include "models/models.h"
 #include "topo/topo.h"
@@ -196,12 +197,6 @@ struct vb_trainer_saved {
     int lock_fd;                       /* -1: this rank holds no lock */
 };
 
-/* --slow: this rank idles to be slower than it is. */
-struct vb_trainer_slow {
-    uint64_t idle_ns; /* how long to idle in the next step */
-    uint64_t own_ns;  /* how long the last step took without idling */
-};
-
 /* The facts that a worker has learnt from the running job that it joins. The texts are borrowed. */
 struct vb_trainer_joiner {
     const unsigned char *token; /* of the run: vb_trainer_saved.token */
@@ -254,6 +249,7 @@ struct vb_trainer {
     uint64_t shown_first_ns;
     struct vb_laps laps;
     struct vb_trainer_slow slow;
+    struct vb_trainer_replay replay;
     struct vb_trainer_sums sums;
     struct vb_trainer_evals evals;
     struct vb_trainer_saved saved;
@@ -284,12 +280,6 @@ void vb_trainer_close(struct vb_trainer *t);
 
 /* Tells the other ranks about a failure. Called before the trainer is closed. */
 void vb_trainer_give_up(struct vb_trainer *t, vb_status st);
-
-/* --slow: vb_trainer_drag() idles, before forward. vb_trainer_slow_down() is called after a step
- * that took computed_ns to compute and decides how long to idle in the next one. */
-void vb_trainer_drag(struct vb_trainer *t);
-void vb_trainer_slow_down(struct vb_trainer *t, uint64_t computed_ns);
-uint64_t vb_trainer_computed_ns(const struct vb_trainer *t);
 
 /* Returns whether progress is due to be shown. vb_trainer_show() shows it if it is due. */
 bool vb_trainer_is_to_show(const struct vb_trainer *t, bool evaluated);
