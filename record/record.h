@@ -11,6 +11,7 @@
 #include "record/folder/kinds.h"
 #include "record/folder/recorder.h"
 #include "record/folder/series.h"
+#include "record/metrics/metrics.h"
 #include "record/sample/sampler.h"
 #include "record/trace/trace_files.h"
 #include "record/trace/trace_merge.h"

@@ -383,7 +383,8 @@ static void clear_rank(int dir_fd, const char *name, bool is_used)
  * Other files stay. */
 static void clear_earlier(const char *path, int world)
 {
-    static const char *const names[] = {"run.json", "plan", "evals.bin", "events.jsonl", RESERVE};
+    static const char *const names[] = {"run.json",     "plan",         "evals.bin",
+                                        "events.jsonl", "metrics.prom", RESERVE};
     DIR *dir = opendir(path);
     const struct dirent *entry;
     size_t i;

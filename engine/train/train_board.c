@@ -150,6 +150,28 @@ vb_status vb_train_board_open(struct vb_trainer *t)
     return st;
 }
 
+/* ---- metrics.prom ---------------------------------------------------------------------------- */
+
+vb_status vb_train_metrics_open(struct vb_trainer *t)
+{
+    static const char *const modes[] = {"sync", "single", "async"};
+    struct vb_metrics_opts opts = {.rec = t->record.rec,
+                                   .dir = t->o->run.dir,
+                                   .append = t->o->run.append,
+                                   .ranks = count_ranks(t->o),
+                                   .steps = t->recipe.steps,
+                                   .resumed = t->resumed,
+                                   .model = t->model.row->name,
+                                   .mode = modes[t->o->mode],
+                                   .replayed = t->o->replay,
+                                   .async = t->async};
+    int p;
+
+    for (p = 0; p < VB_PHASES; p++)
+        opts.phases[p] = vb_phase_str((enum vb_phase)p);
+    return vb_metrics_open(&opts);
+}
+
 /* ---- evaluations ----------------------------------------------------------------------------- */
 
 static void count_dense(struct vb_trainer *t)

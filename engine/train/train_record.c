@@ -140,6 +140,8 @@ vb_status vb_train_record_open(struct vb_trainer *t)
         st = add_streams(t);
     if (st == VB_OK && opts.dir != NULL && t->rank == 0 && t->joiner == NULL && !t->o->dry_run)
         st = vb_train_board_open(t);
+    if (st == VB_OK && t->record.board != NULL)
+        st = vb_train_metrics_open(t);
     if (st == VB_OK)
         st = open_sampler(t);
     if (st == VB_OK)

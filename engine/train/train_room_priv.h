@@ -203,6 +203,8 @@ vb_status vb_train_restore(struct vb_trainer *t, const struct vb_checkpoint *cp)
 
 /* Opens t->record.board, before the recorder starts. */
 vb_status vb_train_board_open(struct vb_trainer *t);
+/* The same for metrics.prom. */
+vb_status vb_train_metrics_open(struct vb_trainer *t);
 
 /* Counts histograms of parameters and gradients. */
 void vb_train_board_eval(struct vb_trainer *t, int64_t step);

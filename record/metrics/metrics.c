@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MIT */
+#include "record/metrics/metrics_priv.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PERIOD_NS 2000000000u /* between two files */
+
+static double day_s(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_REALTIME, &ts);
+    return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static void add_row(struct metrics *m, struct metrics_rank *r, const struct vb_step_row *row)
+{
+    int p;
+
+    for (p = 0; p < VB_RECORD_PHASES; p++)
+        r->phase_s[p] += isfinite(row->phase_s[p]) ? (double)row->phase_s[p] : 0;
+    r->rows++;
+    r->samples += row->samples;
+    r->last = *row;
+    r->has_steps = true;
+    if (row->waited_for >= 0 && row->waited_for < m->o.ranks && row->waited_s > 0)
+        m->ranks[row->waited_for].late_s += (double)row->waited_s;
+}
+
+/* Files are closed again, because a job may have more ranks than a process may have files. */
+static void read_all(struct metrics *m)
+{
+    struct vb_step_row row;
+    int64_t left;
+    int i;
+
+    for (i = 0; i < m->o.ranks; i++) {
+        struct metrics_rank *r = &m->ranks[i];
+
+        for (left = vb_follow_left(&r->steps); left > 0 && vb_follow_next(&r->steps, &row); left--)
+            add_row(m, r, &row);
+        for (left = vb_follow_left(&r->usage); left > 0 && vb_follow_next(&r->usage, &r->use);
+             left--)
+            r->has_usage = true;
+        vb_follow_close(&r->steps);
+        vb_follow_close(&r->usage);
+    }
+    while (vb_follow_left(&m->evals) > 0 && vb_follow_next(&m->evals, &m->eval))
+        m->has_eval = true;
+    vb_follow_close(&m->evals);
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+/* A folder that cannot be written is not complained about: the files of rows do that. The file is
+ * not synced, because it is worth nothing after a power cut. */
+static void write_file(const struct metrics *m)
+{
+    char path[4200], temporary[4200];
+    FILE *out;
+    bool good;
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/metrics.prom", m->dir);
+    snprintf(temporary, sizeof(temporary), "%s/.metrics.prom.new", m->dir);
+    fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
+    out = fd >= 0 ? fdopen(fd, "w") : NULL;
+    if (out == NULL) {
+        if (fd >= 0)
+            close(fd);
+        return;
+    }
+    good = vb_metrics_text(m, out);
+    good = fclose(out) == 0 && good;
+    if (!good || rename(temporary, path) != 0)
+        unlink(temporary);
+}
+
+static void tick(void *arg, uint64_t now_ns, bool last)
+{
+    struct metrics *m = arg;
+
+    (void)now_ns; /* a test may have changed the clock of records */
+    if (!last && vb_clock_ns() - m->written_ns < PERIOD_NS)
+        return;
+    m->written_ns = vb_clock_ns();
+    m->running = !last;
+    m->now_s = day_s();
+    read_all(m);
+    write_file(m);
+}
+
+static void destroy(void *arg)
+{
+    struct metrics *m = arg;
+    int i;
+
+    for (i = 0; m->ranks != NULL && i < m->o.ranks; i++) {
+        vb_follow_close(&m->ranks[i].steps);
+        vb_follow_close(&m->ranks[i].usage);
+    }
+    vb_follow_close(&m->evals);
+    free(m->ranks);
+    free(m);
+}
+
+static vb_status make(const struct vb_metrics_opts *o, struct metrics **m_p)
+{
+    struct metrics *m = calloc(1, sizeof(*m));
+    char name[48];
+    int i;
+
+    if (m == NULL)
+        return vb_err_sys("calloc");
+    m->o = *o;
+    m->started_s = day_s();
+    m->ranks = calloc((size_t)o->ranks, sizeof(*m->ranks));
+    if (m->ranks == NULL) {
+        free(m);
+        return vb_err_sys("calloc");
+    }
+    snprintf(m->dir, sizeof(m->dir), "%s", o->dir);
+    for (i = 0; i < o->ranks; i++) {
+        snprintf(name, sizeof(name), "rank%d/steps.bin", i);
+        vb_follow_init(&m->ranks[i].steps, o->dir, name, &vb_kind_steps, o->append);
+        snprintf(name, sizeof(name), "rank%d/usage.bin", i);
+        vb_follow_init(&m->ranks[i].usage, o->dir, name, &vb_kind_usage, o->append);
+    }
+    vb_follow_init(&m->evals, o->dir, "evals.bin", &vb_kind_evals, o->append);
+    *m_p = m;
+    return VB_OK;
+}
+
+vb_status vb_metrics_open(const struct vb_metrics_opts *opts)
+{
+    struct metrics *m = NULL;
+    vb_status st = make(opts, &m);
+
+    if (st != VB_OK)
+        return st;
+    st = vb_recorder_own(opts->rec, destroy, m);
+    if (st != VB_OK) {
+        destroy(m);
+        return st;
+    }
+    return vb_recorder_after(opts->rec, tick, m);
+}
