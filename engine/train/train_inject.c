@@ -95,9 +95,8 @@ vb_status vb_inject_open(struct vb_trainer *t)
             slow_in(t, VB_PHASE_UPDATE, inject->factor);
         }
         if (inject->step > t->recipe.steps)
-            return vb_err(VB_ERR_USAGE,
-                          "--inject: rank %d has no step %lld; the run has %lld steps",
-                          inject->rank, (long long)inject->step, (long long)t->recipe.steps);
+            return vb_err(VB_ERR_USAGE, "--inject: there is no step %lld; the run has %lld steps",
+                          (long long)inject->step, (long long)t->recipe.steps);
     }
     return VB_OK;
 }

@@ -33,11 +33,22 @@ static void clock_counts_nanoseconds(void **state)
     assert_true(took <= reference);
 }
 
+static void sleep_ends_at_its_time(void **state)
+{
+    uint64_t at = vb_clock_ns() + 3000000, woke = vb_sleep_until(at);
+
+    (void)state;
+    assert_true(woke >= at);
+    assert_true(vb_clock_ns() >= woke);
+    assert_true(vb_sleep_until(at) >= woke); /* a time that has passed: no sleep */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(clock_never_goes_back),
         cmocka_unit_test(clock_counts_nanoseconds),
+        cmocka_unit_test(sleep_ends_at_its_time),
     };
 
     return T_RUN(tests);

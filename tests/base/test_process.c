@@ -169,12 +169,64 @@ static void a_process_in_a_namespace_above_cannot_be_killed(void **state)
     close(other);
 }
 
+static void a_pause_stops_the_process(void **state)
+{
+    uint64_t before = vb_clock_ns();
+
+    (void)state;
+    assert_int_equal(vb_process_pause(0.2), VB_OK);
+    assert_true(vb_clock_ns() - before >= 200000000u);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* its child is gone */
+}
+
+/* A process that nobody has waited for yet has ended, too. */
+static bool has_ended(int64_t pid)
+{
+    char line[256];
+
+    return !vb_probe_line(line, sizeof(line), "/proc/%d/stat", (int)pid) ||
+           strstr(line, ") Z ") != NULL;
+}
+
+static void a_pause_ends_with_the_process(void **state)
+{
+    char line[256], path[64];
+    pid_t pid = fork();
+    int64_t helper;
+    int i, fd;
+
+    (void)state;
+    if (pid == 0)
+        _exit(vb_process_pause(60) == VB_OK ? 0 : 1);
+    fd = fd_of(pid);
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    for (i = 0; i < WAIT_MS; i++) {
+        if (vb_probe_line(line, sizeof(line), "%s", path) && strstr(line, ") T ") != NULL)
+            break;
+        usleep(1000);
+    }
+    assert_true(i < WAIT_MS); /* it was stopped */
+    assert_true(vb_probe_line(line, sizeof(line), "/proc/%d/task/%d/children", (int)pid, (int)pid));
+    line[strcspn(line, " ")] = '\0';
+    assert_true(vb_parse_int(line, &helper));
+    assert_false(has_ended(helper));
+    assert_true(vb_process_kill(fd));
+    assert_true(vb_process_ended(fd, WAIT_MS));
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    for (i = 0; i < WAIT_MS && !has_ended(helper); i++)
+        usleep(1000);
+    assert_true(has_ended(helper));
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_share_a_token_and_children_do_not),
         cmocka_unit_test(a_descriptor_names_one_process),
         cmocka_unit_test(a_process_in_a_namespace_above_cannot_be_killed),
+        cmocka_unit_test(a_pause_stops_the_process),
+        cmocka_unit_test(a_pause_ends_with_the_process),
     };
 
     return cmocka_run_group_tests(tests, set_up, NULL) == 0 ? 0 : 1;

@@ -101,7 +101,7 @@ for model; do
     esac
 done
 
-refused 2 "--slow must be RANK:FACTOR" softmax --ranks 2 --slow 2:5
+refused 2 "there is no rank 2" softmax --ranks 2 --slow 2:5
 refused 2 "--slow must be RANK:FACTOR" softmax --ranks 2 --slow 1:x
 for option in "--wire bf16" "--algo ring" "--bucket 4096" "--defer-bytes 4096" "--shared-update-min 4096"; do
     read -ra words <<<"$option"
