@@ -2,7 +2,6 @@
 #include "engine/train/train_room_priv.h"
 
 #include <signal.h>
-#include <unistd.h>
 
 _Static_assert(VB_INJECT_PHASES == VB_PHASES, "a rank may be slow in any phase");
 
@@ -111,7 +110,7 @@ static vb_status do_now(struct vb_trainer *t, const struct vb_inject *inject)
     vb_inject_words(inject, words);
     VB_LOG_INFO("--inject: %s", words);
     if (inject->kind == VB_INJECT_KILL)
-        kill(getpid(), SIGKILL); /* does not return */
+        (void)raise(SIGKILL); /* does not return */
     else
         st = vb_process_pause(inject->seconds);
     vb_train_event_say(t, "injected", t->step, words);

@@ -39,7 +39,8 @@ lenet=(lenet --data synth:800 --batch 32 --steps 30)
 
 # ---- faults ----
 run "${lenet[@]}" --ranks 2 --inject kill:1@5 --run "$dir/kill"
-[ "$code" = 1 ] && [[ $err == *"rank 1 died: signal 9"* ]] || fail "kill: exit $code, $err"
+[ "$code" = 1 ] || fail "kill: exit $code, $err"
+[[ $err == *"rank 1 died: signal 9"* ]] || fail "kill: exit $code, $err"
 jq -e '.run.state == "failed" and .run.injected == ["kill:1@5"]' "$dir/kill/run.json" >/dev/null ||
     fail "run.json of a rank that was killed: $(jq -c '.run | {state, injected}' "$dir/kill/run.json")"
 [ "$(mean kill 0 '.step')" = 2.5 ] || fail "rank 1 was to be killed before its step 5"
@@ -131,8 +132,10 @@ refused 2 "only synchronous steps" lenet --mode async --ranks 2 --replay-compute
 refused 2 "nothing to save" lenet --replay-compute "$dir/one" --checkpoint "$dir/keep"
 refused 2 "name the same folder" lenet --replay-compute "$dir/one" --run "$dir/./one"
 run lenet --data synth:500 --replay-compute "$dir/none"
-[ "$code" = 1 ] && [[ $err == *"is not a run folder"* ]] || fail "a folder that does not exist: exit $code, $err"
+[ "$code" = 1 ] || fail "a folder that does not exist: exit $code, $err"
+[[ $err == *"is not a run folder"* ]] || fail "a folder that does not exist: exit $code, $err"
 head -c 300 "$dir/one/rank0/steps.bin" >"$dir/cut" && mv "$dir/cut" "$dir/one/rank0/steps.bin"
 run lenet --data synth:500 --replay-compute "$dir/one"
-[ "$code" = 1 ] && [[ $err == *steps.bin* ]] || fail "a head that is cut: exit $code, $err"
+[ "$code" = 1 ] || fail "a head that is cut: exit $code, $err"
+[[ $err == *steps.bin* ]] || fail "a head that is cut: exit $code, $err"
 exit "$bad"
