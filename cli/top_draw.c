@@ -258,8 +258,7 @@ static void draw_rank(struct page *p, const struct top_rank *r)
 
 static int by_slowness(const void *a, const void *b)
 {
-    const struct top_rank *x = *(const struct top_rank *const *)a;
-    const struct top_rank *y = *(const struct top_rank *const *)b;
+    const struct top_rank *x = a, *y = b;
     double dx = isfinite(x->busy_ms) ? x->busy_ms : -1;
     double dy = isfinite(y->busy_ms) ? y->busy_ms : -1;
 
@@ -270,16 +269,17 @@ static int by_slowness(const void *a, const void *b)
 static void draw_ranks(struct page *p, int n, int scroll)
 {
     const struct top *t = p->top;
-    const struct top_rank **order =
-        calloc((size_t)(t->n_ranks > 0 ? t->n_ranks : 1), sizeof(*order));
+    struct top_rank *order = calloc((size_t)t->n_ranks + 1, sizeof(*order));
     int i;
 
-    for (i = 0; order != NULL && i < t->n_ranks; i++)
-        order[i] = &t->ranks[i];
-    if (order != NULL && n < t->n_ranks)
+    if (order == NULL)
+        return;
+    if (t->n_ranks > 0)
+        memcpy(order, t->ranks, (size_t)t->n_ranks * sizeof(*order));
+    if (n < t->n_ranks)
         qsort(order, (size_t)t->n_ranks, sizeof(*order), by_slowness);
-    for (i = scroll; order != NULL && i < scroll + n && i < t->n_ranks; i++)
-        draw_rank(p, order[i]);
+    for (i = scroll; i < scroll + n && i < t->n_ranks; i++)
+        draw_rank(p, &order[i]);
     free(order);
 }
 

@@ -75,7 +75,7 @@ static vb_status make_ranks(struct top *top, int n)
     int i;
 
     if (n > top->room) {
-        ranks = realloc(top->ranks, (size_t)n * sizeof(*ranks));
+        ranks = realloc(top->ranks, ((size_t)n + 1) * sizeof(*ranks));
         if (ranks == NULL)
             return vb_err_sys("realloc");
         top->ranks = ranks;

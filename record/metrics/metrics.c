@@ -110,20 +110,20 @@ static void destroy(void *arg)
     free(m);
 }
 
-static vb_status make(const struct vb_metrics_opts *o, struct metrics **m_p)
+static struct metrics *make(const struct vb_metrics_opts *o)
 {
     struct metrics *m = calloc(1, sizeof(*m));
     char name[48];
     int i;
 
     if (m == NULL)
-        return vb_err_sys("calloc");
+        return NULL;
     m->o = *o;
     m->started_s = day_s();
     m->ranks = calloc((size_t)o->ranks, sizeof(*m->ranks));
     if (m->ranks == NULL) {
         free(m);
-        return vb_err_sys("calloc");
+        return NULL;
     }
     snprintf(m->dir, sizeof(m->dir), "%s", o->dir);
     for (i = 0; i < o->ranks; i++) {
@@ -133,17 +133,16 @@ static vb_status make(const struct vb_metrics_opts *o, struct metrics **m_p)
         vb_follow_init(&m->ranks[i].usage, o->dir, name, &vb_kind_usage, o->append);
     }
     vb_follow_init(&m->evals, o->dir, "evals.bin", &vb_kind_evals, o->append);
-    *m_p = m;
-    return VB_OK;
+    return m;
 }
 
 vb_status vb_metrics_open(const struct vb_metrics_opts *opts)
 {
-    struct metrics *m = NULL;
-    vb_status st = make(opts, &m);
+    struct metrics *m = make(opts);
+    vb_status st;
 
-    if (st != VB_OK)
-        return st;
+    if (m == NULL)
+        return vb_err_sys("calloc");
     st = vb_recorder_own(opts->rec, destroy, m);
     if (st != VB_OK) {
         destroy(m);
