@@ -65,7 +65,8 @@ static void name_pixels(struct vb_model *m, enum vb_k_pass pass, const struct vb
 
 void vb_model_name_ops(struct vb_model *m, const struct vb_model_batch *batch)
 {
-    struct vb_trace_op loss = {.layer = "loss", .pass = "forward", .op = "softmax", .moved = 2};
+    struct vb_trace_op loss = {
+        .layer = "loss", .pass = "forward", .op = "softmax-loss", .moved = 2};
     int i, pass;
 
     for (i = 0; i < m->n_layers && !m->pixels; i++)

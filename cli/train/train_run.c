@@ -357,6 +357,11 @@ static bool ends_with(const char *name, const char *end)
     return len >= n && strcmp(name + len - n, end) == 0;
 }
 
+static bool is_event_file(const char *name)
+{
+    return strncmp(name, "events.out.tfevents.", 20) == 0;
+}
+
 /* Removes the records of a rank. is_used: this run uses the folder, and the supervisor may have
  * begun a new log there. */
 static void clear_rank(int dir_fd, const char *name, bool is_used)
@@ -372,7 +377,7 @@ static void clear_rank(int dir_fd, const char *name, bool is_used)
     }
     while ((entry = readdir(dir)) != NULL)
         if (ends_with(entry->d_name, ".bin") || ends_with(entry->d_name, ".jsonl") ||
-            (!is_used && strcmp(entry->d_name, "log.txt") == 0))
+            is_event_file(entry->d_name) || (!is_used && strcmp(entry->d_name, "log.txt") == 0))
             unlinkat(fd, entry->d_name, 0);
     closedir(dir);
     if (!is_used)
@@ -383,8 +388,9 @@ static void clear_rank(int dir_fd, const char *name, bool is_used)
  * Other files stay. */
 static void clear_earlier(const char *path, int world)
 {
-    static const char *const names[] = {"run.json",     "plan",         "evals.bin",
-                                        "events.jsonl", "metrics.prom", RESERVE};
+    static const char *const names[] = {"run.json",     "plan",          "evals.bin",
+                                        "events.jsonl", "trace.pftrace", "trace.json",
+                                        "metrics.prom", RESERVE};
     DIR *dir = opendir(path);
     const struct dirent *entry;
     size_t i;
@@ -398,6 +404,8 @@ static void clear_earlier(const char *path, int world)
     while ((entry = readdir(dir)) != NULL)
         if (sscanf(entry->d_name, "rank%d%c", &rank, &rest) == 1)
             clear_rank(dirfd(dir), entry->d_name, rank < world);
+        else if (is_event_file(entry->d_name))
+            unlinkat(dirfd(dir), entry->d_name, 0);
     closedir(dir);
 }
 

@@ -7,7 +7,7 @@
 
 #include <sched.h>
 
-#define FDS_OF_RANK 4  /* standard streams, and the pipe to the supervisor */
+#define FDS_OF_RANK 4 /* standard streams, and the pipe to the supervisor */
 #define SYNC_WINDOWS                                                                               \
     3 /* of the group itself, of gradients or sparse lists, of a stop (run_stop.c) */
 #define ASYNC_WINDOWS 4                  /* of the group itself, shards, slots, and the board */

@@ -139,8 +139,8 @@ void vb_group_abort(struct vb_group *group, const char *why);
 void vb_group_set_never_spin(struct vb_group *group, bool never_spin);
 bool vb_group_never_spins(struct vb_group *group);
 
-/* The progress thread, if there is one, is measured as a part of a trace. NULL: it is not. The trace
- * must stay until the group is closed. */
+/* The progress thread, if there is one, is measured as a part of a trace. NULL: it is not. The
+ * trace must stay until the group is closed. */
 struct vb_trace;
 void vb_group_trace(struct vb_group *group, struct vb_trace *trace);
 

@@ -26,9 +26,9 @@ struct peer {
     struct vb_device *dev;
     struct vb_ep *ep;
     uint64_t n_sent, n_came; /* notes to and from this rank, by which a trace joins both ends */
-    char device[80]; /* "rxe0/1"; "": no RDMA */
-    bool strayed;    /* a note from this rank was dropped because its channel was not open */
-    uint32_t epoch;  /* the epoch in which the later rank of the pair joined */
+    char device[80];         /* "rxe0/1"; "": no RDMA */
+    bool strayed;   /* a note from this rank was dropped because its channel was not open */
+    uint32_t epoch; /* the epoch in which the later rank of the pair joined */
 
     /* Elastic groups. */
     bool member; /* this rank can put to that rank */

@@ -339,8 +339,7 @@ vb_status vb_sparse_finish(struct vb_sparse *s, const uint32_t **index_p, const 
     if (st != VB_OK)
         return st;
     vb_trace_end_with(s->begin_ns, VB_OP_SPARSE_ALLREDUCE, n_sum * sizeof(uint64_t), -1,
-                      vb_trace_request(s->channel, s->rank, s->seq),
-                      VB_TRACE_LANE + VB_TRACE_FROM);
+                      vb_trace_request(s->channel, s->rank, s->seq), VB_TRACE_LANE + VB_TRACE_FROM);
     *index_p = s->index;
     *value_p = s->value;
     *n_p = n_sum;

@@ -454,7 +454,7 @@ static void records_arrive_whole_and_in_order(void **state)
 static bool take_any(void *arg, int rank, const char *file, bool first, const void *bytes,
                      size_t len_bytes)
 {
-    uint64_t *got = arg;
+    _Atomic uint64_t *got = arg;
 
     (void)file;
     (void)first;
@@ -467,7 +467,8 @@ static bool take_any(void *arg, int rank, const char *file, bool first, const vo
 static int slow_rate(struct vb_group *g, void *arg)
 {
     static const unsigned char bytes[VB_RECORD_BYTES_MAX];
-    uint64_t *got = arg, begin = vb_clock_ns(), queued = 0;
+    _Atomic uint64_t *got = arg;
+    uint64_t begin = vb_clock_ns(), queued = 0;
     double seconds;
     int wrong = 0;
     vb_status st;
@@ -494,7 +495,7 @@ static int slow_rate(struct vb_group *g, void *arg)
 
 static void a_full_queue_takes_nothing(void **state)
 {
-    uint64_t got[2] = {0};
+    _Atomic uint64_t got[2] = {0};
     struct t_job job = {.transport = VB_TRANSPORT_SHM, .world = 2, .fn = slow_rate, .arg = got};
 
     (void)state;
@@ -507,7 +508,8 @@ static int flood(struct vb_group *g, void *arg)
 {
     unsigned char out[WIRE_RECORD_BYTES_MAX];
     size_t len = record_of("rank1/steps.bin", VB_RECORD_BYTES_MAX, out);
-    uint64_t *got = arg, deadline;
+    _Atomic uint64_t *got = arg;
+    uint64_t deadline;
     struct control *c = g->control;
     int wrong = 0, rank = vb_group_rank(g);
     bool full;
@@ -540,7 +542,7 @@ static int flood(struct vb_group *g, void *arg)
 
 static void a_flood_leaves_others_alone(void **state)
 {
-    uint64_t got[3] = {0};
+    _Atomic uint64_t got[3] = {0};
     struct t_job job = {.transport = VB_TRANSPORT_SHM, .world = 3, .fn = flood, .arg = got};
 
     (void)state;

@@ -34,13 +34,14 @@ static void write_rows(const char *mode, uint64_t first, uint64_t n)
 {
     char head[VB_SERIES_HEAD_MAX], path[128];
     struct vb_eval_row row = {0};
+    size_t len = vb_series_head(&vb_kind_evals, head);
     FILE *file;
 
     snprintf(path, sizeof(path), "%s/evals.bin", dir);
     file = fopen(path, mode);
     assert_non_null(file);
     if (mode[0] == 'w')
-        assert_true(fwrite(head, vb_series_head(&vb_kind_evals, head), 1, file) == 1);
+        assert_true(fwrite(head, len, 1, file) == 1);
     for (row.step = first; row.step < first + n; row.step++)
         assert_true(fwrite(&row, sizeof(row), 1, file) == 1);
     assert_int_equal(fclose(file), 0);
