@@ -61,6 +61,17 @@ static void stream_free(struct vb_stream *s)
     free(s);
 }
 
+static void free_own(struct vb_recorder *rec)
+{
+    int i;
+
+    for (i = 0; i < rec->n_streams; i++)
+        stream_free(rec->streams[i]);
+    pthread_cond_destroy(&rec->changed);
+    pthread_mutex_destroy(&rec->lock);
+    free(rec);
+}
+
 static void recorder_free(struct vb_recorder *rec)
 {
     int i;
@@ -69,11 +80,7 @@ static void recorder_free(struct vb_recorder *rec)
         rec->sink.close(rec->sink.arg);
     for (i = 0; i < rec->n_owned; i++)
         rec->owned[i].fn(rec->owned[i].arg);
-    for (i = 0; i < rec->n_streams; i++)
-        stream_free(rec->streams[i]);
-    pthread_cond_destroy(&rec->changed);
-    pthread_mutex_destroy(&rec->lock);
-    free(rec);
+    free_own(rec);
 }
 
 vb_status vb_recorder_open(const struct vb_recorder_opts *o, struct vb_recorder **rec_p)
@@ -187,8 +194,10 @@ vb_status vb_recorder_append(struct vb_recorder *rec, const char *file, const vo
 {
     vb_status st = rec->sink.append(rec->sink.arg, file, bytes, len_bytes);
 
-    if (atomic_load(&rec->abandoned)) /* the disk has answered too late */
+    if (atomic_load(&rec->abandoned)) { /* the disk has answered too late */
+        free_own(rec);                  /* what others own may use something that is gone */
         pthread_exit(NULL);
+    }
     return st;
 }
 
@@ -354,9 +363,10 @@ uint64_t vb_recorder_close(struct vb_recorder *rec)
         VB_LOG_WARN("the disk of the run folder has not taken the last records within %d s; they "
                     "are lost",
                     CLOSE_MS / 1000);
-        atomic_store(&rec->abandoned, true);
-        pthread_detach(rec->thread); /* it may still use rec, which is not freed */
-        return not_written(rec);
+        lost = not_written(rec);
+        pthread_detach(rec->thread);
+        atomic_store(&rec->abandoned, true); /* from now on rec belongs to the thread */
+        return lost;
     }
     if (rec->started)
         pthread_join(rec->thread, NULL);

@@ -72,7 +72,7 @@ static void only_own_files_are_allowed(void **state)
 
 static void payloads_are_checked(void **state)
 {
-    unsigned char bytes[WIRE_RECORD_BYTES_MAX + 1];
+    unsigned char bytes[WIRE_RECORD_BYTES_MAX], large[WIRE_RECORD_BYTES_MAX + 1] = {0};
     struct wire_record r = {.file = "rank1/a.bin", .first = true, .bytes = bytes, .len_bytes = 3};
     unsigned char out[WIRE_RECORD_BYTES_MAX];
     struct wire_records w = {.state = WIRE_RECORDS_END, .lost_bytes = UINT64_C(1) << 40};
@@ -96,9 +96,9 @@ static void payloads_are_checked(void **state)
         assert_true(vb_wire_record_decode(out, len, 1, &in) == (cut == strlen(r.file)));
     }
     r.len_bytes = VB_RECORD_BYTES_MAX;
-    len = vb_wire_record_encode(&r, bytes);
-    assert_true(vb_wire_record_decode(bytes, len, 1, &in));
-    assert_false(vb_wire_record_decode(bytes, len + 1, 1, &in));
+    len = vb_wire_record_encode(&r, large);
+    assert_true(vb_wire_record_decode(large, len, 1, &in));
+    assert_false(vb_wire_record_decode(large, len + 1, 1, &in));
     vb_wire_records_encode(&w, out);
     assert_true(vb_wire_records_decode(out, &w) && w.lost_bytes == UINT64_C(1) << 40);
     out[0] = 9;

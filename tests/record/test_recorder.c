@@ -169,7 +169,7 @@ static void a_hanging_disk_does_not_stop_the_end(void **state)
     t_stderr_release(&t, text, sizeof(text));
     assert_non_null(strstr(text, "has not taken the last records within 2 s"));
     atomic_store(&hangs, false);
-    usleep(100000); /* the thread ends; what it used stays allocated */
+    usleep(100000); /* the thread ends and frees what it used */
 }
 
 static void a_file_that_cannot_be_made_is_said_once(void **state)
