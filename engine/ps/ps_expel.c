@@ -125,7 +125,7 @@ vb_status vb_ps_receive(struct ps_server *s, struct ps_arrival a, bool *take_p)
 
 /* ---- workers that are stuck ------------------------------------------------------------------ */
 
-/* What workers wait for now. */
+/* Which waits of workers are under way. */
 struct waiting {
     bool round;    /* bound 0: the round has gradients, but not all of them */
     bool bound;    /* a worker waits for the slowest */

@@ -19,6 +19,7 @@
 #define FAIR_NS (100ull * 1000 * 1000) /* a rank sends its call at once */
 #define RESERVE 128                    /* places for strangers, beside one for each rank */
 #define ACCEPTS_A_WAKE 16
+#define QUIET_NS (100ull * 1000 * 1000) /* between wakes for callers while no rank is awaited */
 #define SUMMARY_NS (30ull * 1000 * 1000 * 1000)
 
 static void drop(struct pending *p)
@@ -162,12 +163,28 @@ static int accept_one(struct control *c, struct door *door)
     return fd;
 }
 
+/* True if a rank of the job has yet to connect. */
+static bool awaits_rank(const struct control *c)
+{
+    int i;
+
+    for (i = 0; i < c->opts.slots; i++)
+        if (i != c->opts.rank &&
+            (c->conns[i].slot == SLOT_EXPECTED || c->conns[i].data.key_given))
+            return true;
+    return false;
+}
+
+/* Once all ranks are connected only joiners can call, which can wait. So a flood of strangers
+ * cannot take the CPU from the ranks by waking this thread for every connection. */
 void vb_door_answer(struct control *c, struct door *door)
 {
     struct pending *p;
     uint64_t now = vb_clock_ns(), fair;
     int i, fd, on = 1;
 
+    if (!awaits_rank(c))
+        door->shut_until = now + QUIET_NS;
     for (i = 0; i < ACCEPTS_A_WAKE; i++) {
         p = find_place(door, &fair);
         fd = p != NULL && now >= fair ? accept_one(c, door) : -1;

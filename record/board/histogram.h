@@ -8,7 +8,8 @@
 
 #include "base/base.h"
 
-#define VB_HISTOGRAM_LEAST (-40) /* exponents of the smallest and largest numbers told apart */
+/* Buckets cover magnitudes from 2^LEAST to 2^MOST, eight for each power of two. */
+#define VB_HISTOGRAM_LEAST (-40)
 #define VB_HISTOGRAM_MOST 24
 #define VB_HISTOGRAM_SIDE ((VB_HISTOGRAM_MOST - VB_HISTOGRAM_LEAST) * 8)
 #define VB_HISTOGRAM_BUCKETS (2 * VB_HISTOGRAM_SIDE + 1)
