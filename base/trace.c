@@ -33,6 +33,7 @@ struct vb_trace {
 };
 
 _Thread_local struct vb_trace_thread *vb_trace_self;
+_Atomic int vb_traces_on;
 
 static const struct {
     const char *pass, *op;
@@ -108,7 +109,7 @@ static bool is_counting(struct vb_trace *t)
            atomic_load_explicit(&t->until_ns, memory_order_relaxed) == 0;
 }
 
-uint64_t vb_trace_add(const struct vb_trace_event *e)
+static uint64_t add(const struct vb_trace_event *e)
 {
     bool instant = (e->kind & 15) == VB_TRACE_INSTANT;
     uint64_t now = instant ? e->begin_ns : vb_record_clock_ns(), ns;
@@ -128,13 +129,22 @@ uint64_t vb_trace_add(const struct vb_trace_event *e)
     return now;
 }
 
+uint64_t vb_trace_add(uint64_t begin, int op, uint64_t bytes, int peer, uint64_t key, int kind)
+{
+    const struct vb_trace_event e = {.begin_ns = begin,
+                                     .bytes = bytes,
+                                     .key = key,
+                                     .op = (uint32_t)op,
+                                     .peer = peer,
+                                     .kind = (uint32_t)kind};
+
+    return add(&e);
+}
+
 void vb_trace_past(int op, uint64_t ns, int peer, uint64_t key)
 {
-    const struct vb_trace_event e = {
-        .begin_ns = vb_record_clock_ns() - ns, .key = key, .op = (uint32_t)op, .peer = peer};
-
     if (vb_trace_self != NULL)
-        (void)vb_trace_add(&e);
+        (void)vb_trace_add(vb_record_clock_ns() - ns, op, 0, peer, key, VB_TRACE_SPAN);
 }
 
 void vb_trace_count(struct vb_trace *t)
@@ -220,6 +230,7 @@ void vb_trace_destroy(struct vb_trace *t)
 
     if (t == NULL)
         return;
+    vb_trace_set(t, false);
     for (i = 0; i < VB_TRACE_THREADS && t->parts[i] != NULL; i++) {
         free(t->parts[i]->ring);
         free(t->parts[i]);
@@ -312,8 +323,8 @@ void vb_trace_describe(struct vb_trace *t, int op, double flops, double moved)
 
 void vb_trace_set(struct vb_trace *t, bool on)
 {
-    if (t != NULL)
-        atomic_store_explicit(&t->on, on, memory_order_relaxed);
+    if (t != NULL && atomic_exchange(&t->on, on) != on)
+        atomic_fetch_add(&vb_traces_on, on ? 1 : -1);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */

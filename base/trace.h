@@ -120,7 +120,11 @@ struct vb_trace_thread {
     uint64_t last_ns; /* when this thread has read the clock last, for vb_trace_next() */
 };
 
-extern _Thread_local struct vb_trace_thread *vb_trace_self; /* NULL: nothing is measured */
+/* NULL: nothing is measured. This model of access needs no call, also in a library. */
+extern _Thread_local struct vb_trace_thread *vb_trace_self
+    __attribute__((tls_model("initial-exec")));
+
+extern _Atomic int vb_traces_on; /* number of traces of this process that store events */
 
 /* Returns the time, or 0 if nothing is measured. */
 static inline uint64_t vb_trace_begin(void)
@@ -135,40 +139,41 @@ static inline uint64_t vb_trace_next(void)
     return vb_trace_self == NULL ? 0 : vb_trace_self->last_ns;
 }
 
+/* False if no thread of this process stores events. */
+static inline bool vb_trace_is_on(void)
+{
+    return __builtin_expect(atomic_load_explicit(&vb_traces_on, memory_order_relaxed) != 0, false);
+}
+
 /* The same for small parts of operations, which are not counted but are events of a trace. */
 static inline uint64_t vb_trace_begin_part(void)
 {
-    const struct vb_trace_thread *self = vb_trace_self;
+    const struct vb_trace_thread *self;
 
+    if (!vb_trace_is_on())
+        return 0;
+    self = vb_trace_self;
     return self == NULL || !atomic_load_explicit(self->on, memory_order_relaxed)
                ? 0
                : vb_record_clock_ns();
 }
 
+/* The slow part of the next two functions. The event is passed in registers, so that a caller whose
+ * thread is not measured does not build it in memory. */
+uint64_t vb_trace_add(uint64_t begin, int op, uint64_t bytes, int peer, uint64_t key, int kind);
+
 /* Ends what began at `begin`; 0: does nothing. Returns the time, with which the next operation can
  * begin. */
-uint64_t vb_trace_add(const struct vb_trace_event *event);
-
 static inline uint64_t vb_trace_end(uint64_t begin, int op, uint64_t bytes)
 {
-    const struct vb_trace_event e = {
-        .begin_ns = begin, .bytes = bytes, .op = (uint32_t)op, .peer = -1};
-
-    return begin == 0 ? 0 : vb_trace_add(&e);
+    return begin == 0 ? 0 : vb_trace_add(begin, op, bytes, -1, 0, VB_TRACE_SPAN);
 }
 
 static inline void vb_trace_end_with(uint64_t begin, int op, uint64_t bytes, int peer, uint64_t key,
                                      int kind)
 {
-    const struct vb_trace_event e = {.begin_ns = begin,
-                                     .bytes = bytes,
-                                     .key = key,
-                                     .op = (uint32_t)op,
-                                     .peer = peer,
-                                     .kind = (uint32_t)kind};
-
     if (begin != 0)
-        (void)vb_trace_add(&e);
+        (void)vb_trace_add(begin, op, bytes, peer, key, kind);
 }
 
 /* Ends what began ns ago. */

@@ -286,6 +286,8 @@ void vb_coll_close(struct vb_coll *coll)
 
     if (coll == NULL)
         return;
+    if (coll->ways != NULL)
+        vb_coll_tell_touched(coll);
     vb_window_destroy(coll->win); /* before vb_channel_close(), because notes may come until then */
     if (coll->channel != 0)
         vb_channel_close(coll->group, coll->channel);

@@ -172,6 +172,7 @@ struct way {
     uint32_t owed[RINGS];  /* number of these not yet reported to the peer */
     struct vb_op *puts;    /* n_puts ops that are used in turn */
     uint64_t posted, left; /* number of puts; number of those whose source is free again */
+    uint64_t read_bytes, written_bytes; /* in mapped memory; the group has not been told yet */
 };
 
 /* Which ranks share memory with this rank, and which ranks are on the same host. */
@@ -236,7 +237,8 @@ struct vb_coll {
     struct cost_model *cost;
     struct {
         uint64_t wire_bytes;
-        uint64_t summed_ns; /* time spent in long sums */
+        uint64_t untold_bytes; /* sum of read_bytes and written_bytes of all ways */
+        uint64_t summed_ns;    /* time spent in long sums */
     } stats;
     struct {
         uint32_t came, wanted;
@@ -378,6 +380,9 @@ void vb_coll_poll(struct vb_coll *coll, struct request *rq);
 void vb_coll_note(void *arg, int rank, uint32_t value); /* handles the notes of the channel */
 
 /* ---- coll_steps.c ---------------------------------------------------------------------------- */
+
+/* Tells the group how many bytes were read from and written to mapped memory of peers. */
+void vb_coll_tell_touched(struct vb_coll *coll);
 
 /* Does a step whose conditions hold. Returns false if the step cannot be done now. */
 bool vb_step_do(struct vb_coll *coll, struct request *rq, const struct step *s);

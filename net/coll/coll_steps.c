@@ -13,6 +13,7 @@
 
 #define MERGE_BYTES ((size_t)32 * 1024) /* the limit for summing with the next vector */
 #define TIMED_BYTES 32768u              /* shorter sums are not timed */
+#define TELL_BYTES 65536u               /* the group is told of so many bytes at once */
 
 /* A rank reports freed slots of a ring when their number is RING_GIVE, or RING_GIVE_ALONG if the
  * report can be sent in the same packet as a result. */
@@ -227,17 +228,40 @@ static int find_also(struct vb_coll *coll, const struct step *s)
     return n;
 }
 
+void vb_coll_tell_touched(struct vb_coll *coll)
+{
+    int r;
+
+    for (r = 0; r < coll->world; r++) {
+        struct way *way = &coll->ways[r];
+
+        if (way->read_bytes + way->written_bytes > 0)
+            vb_group_touched(coll->group, r, way->read_bytes, way->written_bytes);
+        way->read_bytes = way->written_bytes = 0;
+    }
+    coll->stats.untold_bytes = 0;
+}
+
+/* Telling the group takes as long as summing a few hundred bytes. */
+static void count_touched(struct vb_coll *coll, uint64_t bytes)
+{
+    coll->stats.untold_bytes += bytes;
+    if (coll->stats.untold_bytes >= TELL_BYTES)
+        vb_coll_tell_touched(coll);
+}
+
 /* Counts what a sum has read from mapped memory of peers, and written to it. */
 static void count_mapped(struct vb_coll *coll, const struct step *s, size_t len)
 {
     int i, r;
 
     for (i = 0; i < s->n_parts && s->place == FROM_THEIR_SLOT; i++)
-        vb_group_touched(coll->group, s->parts[i], len, 0);
+        coll->ways[s->parts[i]].read_bytes += len;
     for (r = s->local_lo; r < s->local_hi; r++)
-        vb_group_touched(coll->group, r, len, 0);
+        coll->ways[r].read_bytes += len;
     for (r = 0; r < coll->world && s->spread; r++)
-        vb_group_touched(coll->group, r, 0, len);
+        coll->ways[r].written_bytes += len;
+    count_touched(coll, len);
 }
 
 /* If both vectors are small and this rank's share of the next request lies directly behind its
@@ -370,7 +394,8 @@ static bool read_peer(struct vb_coll *coll, const struct step *s)
     memcpy(coll->base + s->at, coll->ways[s->peer].base + s->at, s->len_bytes);
     vb_trace_end(part_ns, VB_OP_COPY, s->len_bytes);
     coll->stats.wire_bytes += s->len_bytes;
-    vb_group_touched(coll->group, s->peer, s->len_bytes, 0);
+    coll->ways[s->peer].read_bytes += s->len_bytes;
+    count_touched(coll, s->len_bytes);
     return true;
 }
 

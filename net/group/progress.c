@@ -41,7 +41,8 @@ static void take_note(struct vb_group *g, int rank, uint32_t note)
 {
     uint64_t n = ++g->peers[rank].n_came;
 
-    vb_trace_moment(VB_OP_NOTE, rank, vb_trace_message(rank, g->rank, n));
+    if (vb_trace_is_on())
+        vb_trace_moment(VB_OP_NOTE, rank, vb_trace_message(rank, g->rank, n));
     deliver_note(g, rank, note);
 }
 

@@ -90,11 +90,10 @@ static vb_status put(struct vb_window *win, int rank, const struct vb_window *fr
         return self_put(win, src_offset, dst_offset, len_bytes, note, op);
     begin_ns = vb_trace_begin_part();
     st = peer->transport->put(peer->ep, &src, dst, note, op);
-    if (st == VB_OK) {
-        peer->n_sent++;
+    peer->n_sent += st == VB_OK;
+    if (begin_ns != 0 && st == VB_OK)
         vb_trace_end_with(begin_ns, VB_OP_PUT, len_bytes, rank,
                           vb_trace_message(g->rank, rank, peer->n_sent), VB_TRACE_FROM);
-    }
     return st < 0 ? endpoint_failed(g, rank, st) : st;
 }
 

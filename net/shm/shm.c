@@ -133,8 +133,9 @@ static vb_status shm_put(struct vb_ep *vep, const struct vb_span *src, struct vb
         return st;
     if (src->len_bytes > 0)
         memcpy(((struct shm_remote *)dst.remote)->ptr + dst.offset, src->ptr, src->len_bytes);
-    vb_flow_add(&ep->out.inbox->flow.sent, src->len_bytes);
     ring_push(ep, note);
+    vb_flow_add(&ep->out.inbox->flow.sent,
+                src->len_bytes); /* last: the note must not wait for it */
     done_list_add(&ep->done, op, VB_OK);
     return VB_OK;
 }
