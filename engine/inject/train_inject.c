@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "engine/train/train_room_priv.h"
+#include "engine/train/trainer.h"
 
 #include <signal.h>
 

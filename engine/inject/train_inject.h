@@ -3,8 +3,8 @@
  * Faults that the user injects to see what a job does: a rank that dies, stops, is slow, or has
  * another clock.
  */
-#ifndef VB_ENGINE_TRAIN_TRAIN_INJECT_H
-#define VB_ENGINE_TRAIN_TRAIN_INJECT_H
+#ifndef VB_ENGINE_INJECT_TRAIN_INJECT_H
+#define VB_ENGINE_INJECT_TRAIN_INJECT_H
 
 #include "base/base.h"
 

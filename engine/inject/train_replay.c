@@ -3,7 +3,7 @@
  * A sleep ends late by as long as the kernel takes to wake a thread. The next sleep is shorter by
  * as much, so that the times add up. Very short times are added to the next one, too.
  */
-#include "engine/train/train_room_priv.h"
+#include "engine/train/trainer.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -3,8 +3,8 @@
  * A run without computing: each rank sleeps for the times that an earlier run has recorded, and
  * exchanges gradients as always. So ranks that share a few cores behave as if each had its own.
  */
-#ifndef VB_ENGINE_TRAIN_TRAIN_REPLAY_H
-#define VB_ENGINE_TRAIN_TRAIN_REPLAY_H
+#ifndef VB_ENGINE_INJECT_TRAIN_REPLAY_H
+#define VB_ENGINE_INJECT_TRAIN_REPLAY_H
 
 #include "base/base.h"
 

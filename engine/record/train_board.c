@@ -3,7 +3,7 @@
  * What rank 0 gives to TensorBoard beside the rows that the ranks record: the options of the run,
  * the graph of the model, and histograms of parameters and gradients at each evaluation.
  */
-#include "engine/train/train_room_priv.h"
+#include "engine/train/trainer.h"
 
 #include <stdarg.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  *
  * The clocks of all ranks against that of rank 0, for the result and for people.
  */
-#include "engine/train/train_ship.h"
+#include "engine/record/train_ship.h"
 
 #include <stdlib.h>
 

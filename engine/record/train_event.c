@@ -3,7 +3,7 @@
  * Events of a run, as lines of JSON: evaluations, checkpoints, ranks that come and go. They are
  * rare, so a few places in memory are enough; the recorder's thread writes the lines.
  */
-#include "engine/train/train_room_priv.h"
+#include "engine/train/trainer.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * Where a run takes place, and with what: the machine of every rank, the data, the plan and the
  * transports. The command writes these facts to run.json.
  */
-#include "engine/train/train_room_priv.h"
+#include "engine/train/trainer.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * The model as a graph for TensorBoard: the nodes of the table of layers, with the shapes of a
  * rank's batch. A layer is a box that has its operations and parameters inside.
  */
-#include "engine/train/train_room_priv.h"
+#include "engine/train/trainer.h"
 
 #include <stdarg.h>
 

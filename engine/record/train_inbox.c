@@ -3,7 +3,7 @@
  * There are two boxes. Records are put into one while the other is written. The memory of a box
  * grows up to its limit and is kept, so that a run that goes on allocates nothing.
  */
-#include "engine/train/train_inbox.h"
+#include "engine/record/train_inbox.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

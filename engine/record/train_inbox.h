@@ -4,8 +4,8 @@
  * the recorder's thread, which writes them. The memory is bounded, in all and for each rank; what
  * finds no room is not taken.
  */
-#ifndef VB_ENGINE_TRAIN_TRAIN_INBOX_H
-#define VB_ENGINE_TRAIN_TRAIN_INBOX_H
+#ifndef VB_ENGINE_RECORD_TRAIN_INBOX_H
+#define VB_ENGINE_RECORD_TRAIN_INBOX_H
 
 #include "net/net.h"
 #include "record/record.h"

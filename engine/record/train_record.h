@@ -4,11 +4,11 @@
  * writes them (record/folder/recorder.h); training never waits for it. It runs in every job.
  * Without a run folder its rows are dropped, and only what its ticks keep in memory remains.
  */
-#ifndef VB_ENGINE_TRAIN_TRAIN_RECORD_H
-#define VB_ENGINE_TRAIN_TRAIN_RECORD_H
+#ifndef VB_ENGINE_RECORD_TRAIN_RECORD_H
+#define VB_ENGINE_RECORD_TRAIN_RECORD_H
 
 #include "net/net.h"
-#include "engine/train/train_ship.h"
+#include "engine/record/train_ship.h"
 #include "record/record.h"
 
 #include <pthread.h>
@@ -106,6 +106,22 @@ void vb_train_record_result(struct vb_trainer *t, struct vb_train_result *result
  * phase that it is in. */
 void vb_train_record_gradient_norm(struct vb_trainer *t, const float *values, size_t n,
                                    float scale);
+
+/* TensorBoard and metrics.prom (train_board.c): open t->record.board and the metrics, before the
+ * recorder starts. */
+vb_status vb_train_board_open(struct vb_trainer *t);
+vb_status vb_train_metrics_open(struct vb_trainer *t);
+
+/* Counts histograms of parameters and gradients. */
+void vb_train_board_eval(struct vb_trainer *t, int64_t step);
+
+/* Writes the model as a GraphDef message (train_graph.c). */
+void vb_train_graph(const struct vb_trainer *t, struct vb_proto *msg);
+
+vb_status vb_train_events_open(struct vb_trainer *t); /* before the recorder is started */
+
+/* Collective, except for joiners: fills *t->o->run.facts (train_facts.c). */
+vb_status vb_train_fill_facts(struct vb_trainer *t);
 
 /* Returns the number of rows that were lost. */
 uint64_t vb_train_record_lost(const struct vb_trainer *t);

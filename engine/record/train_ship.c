@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "engine/train/train_ship.h"
+#include "engine/record/train_ship.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "engine/train/train.h"
-#include "engine/train/train_inbox.h"
+#include "engine/record/train_inbox.h"
 
 #define END_NS 2000000000u /* how long the end of a run waits for records */
 #define LAST_NS 300000000u /* and for the last comparison of clocks */

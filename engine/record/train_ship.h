@@ -5,8 +5,8 @@
  * send their rows to rank 0, which appends them to the same files. All of that is done by the
  * recorder's thread and the control plane; training never waits for it.
  */
-#ifndef VB_ENGINE_TRAIN_TRAIN_SHIP_H
-#define VB_ENGINE_TRAIN_TRAIN_SHIP_H
+#ifndef VB_ENGINE_RECORD_TRAIN_SHIP_H
+#define VB_ENGINE_RECORD_TRAIN_SHIP_H
 
 #include "net/net.h"
 #include "record/record.h"

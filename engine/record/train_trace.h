@@ -3,8 +3,8 @@
  * What a rank measures about itself for the run folder: how often each operation ran and for how
  * long, and, for the steps of --trace, an event for each.
  */
-#ifndef VB_ENGINE_TRAIN_TRAIN_TRACE_H
-#define VB_ENGINE_TRAIN_TRAIN_TRACE_H
+#ifndef VB_ENGINE_RECORD_TRAIN_TRACE_H
+#define VB_ENGINE_RECORD_TRAIN_TRACE_H
 
 #include "base/trace.h"
 #include "record/record.h"

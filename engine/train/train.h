@@ -7,7 +7,7 @@
 
 #include "data/data.h"
 #include "engine/checkpoint/checkpoint.h"
-#include "engine/train/train_inject.h"
+#include "engine/inject/train_inject.h"
 #include "kernels/kernels.h"
 #include "net/net.h"
 #include "record/clock.h"

@@ -199,26 +199,6 @@ vb_status vb_train_prepare_save(struct vb_trainer *t);
 vb_status vb_train_find(struct vb_trainer *t, struct vb_checkpoint **read_p);
 vb_status vb_train_restore(struct vb_trainer *t, const struct vb_checkpoint *cp);
 
-/* ---- TensorBoard (train_board.c, train_graph.c) ---------------------------------------------- */
-
-/* Opens t->record.board, before the recorder starts. */
-vb_status vb_train_board_open(struct vb_trainer *t);
-/* The same for metrics.prom. */
-vb_status vb_train_metrics_open(struct vb_trainer *t);
-
-/* Counts histograms of parameters and gradients. */
-void vb_train_board_eval(struct vb_trainer *t, int64_t step);
-
-/* Writes the model as a GraphDef message. */
-void vb_train_graph(const struct vb_trainer *t, struct vb_proto *msg);
-
-/* ---- records (train_event.c, train_facts.c) -------------------------------------------------- */
-
-vb_status vb_train_events_open(struct vb_trainer *t); /* before the recorder is started */
-
-/* Collective, except for joiners: fills *t->o->run.facts. */
-vb_status vb_train_fill_facts(struct vb_trainer *t);
-
 /* ---- results (train_result.c, train_verdict.c) ----------------------------------------------- */
 
 /* Allocates memory for the results of evaluations, because a step must not allocate. */

@@ -7,9 +7,9 @@
 
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/train/train.h"
-#include "engine/train/train_record.h"
-#include "engine/train/train_replay.h"
-#include "engine/train/train_trace.h"
+#include "engine/record/train_record.h"
+#include "engine/inject/train_replay.h"
+#include "engine/record/train_trace.h"
 #include "models/models.h"
 #include "topo/topo.h"
 

@@ -169,8 +169,7 @@ static bool awaits_rank(const struct control *c)
     int i;
 
     for (i = 0; i < c->opts.slots; i++)
-        if (i != c->opts.rank &&
-            (c->conns[i].slot == SLOT_EXPECTED || c->conns[i].data.key_given))
+        if (i != c->opts.rank && (c->conns[i].slot == SLOT_EXPECTED || c->conns[i].data.key_given))
             return true;
     return false;
 }

@@ -3,11 +3,11 @@
  * Tests how records get to the run folder: the box of rank 0 for records of other ranks, and two
  * ranks of which one does not see the folder.
  *
- * Covers: engine/train/train_clock.c engine/train/train_inbox.c engine/train/train_ship.c
+ * Covers: engine/record/train_clock.c engine/record/train_inbox.c engine/record/train_ship.c
  */
 #include "engine/train/train.h"
-#include "engine/train/train_inbox.h"
-#include "engine/train/train_ship.h"
+#include "engine/record/train_inbox.h"
+#include "engine/record/train_ship.h"
 #include "tests/support/files.h"
 #include "tests/support/ranks.h"
 

@@ -5,7 +5,7 @@
 # Python package perfetto and compared event by event with what the ranks have recorded. The package is looked for in
 # $VB_PERFETTO_PYTHON, or python3; without it the test is skipped after everything else was tested.
 #
-# Covers: engine/train/train_trace.c models/model_trace.c cli/cmd_ops.c cli/ops.c cli/ops_peak.c
+# Covers: engine/record/train_trace.c models/model_trace.c cli/cmd_ops.c cli/ops.c cli/ops_peak.c
 # Covers: kernels/choice/choice_peak.c
 python=${VB_PERFETTO_PYTHON:-python3}
 # shellcheck source=tests/support/command_test.sh

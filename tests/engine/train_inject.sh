@@ -5,7 +5,7 @@
 # is told by the result and by run.json; bad ones are refused. Ranks that replay a run take as long as it, although they
 # share cores.
 #
-# Covers: cli/train/train_inject_opts.c engine/train/train_inject.c engine/train/train_replay.c
+# Covers: cli/train/train_inject_opts.c engine/inject/train_inject.c engine/inject/train_replay.c
 # shellcheck source=tests/support/command_test.sh
 . "$(dirname "$0")/../support/command_test.sh"
 what=train

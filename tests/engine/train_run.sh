@@ -4,7 +4,7 @@
 # Tests the run folder: train_run.sh VERBENA. What is in it, read by the Python reader of docs/run.md; the same bits with
 # and without it, whatever becomes of the folder; --again; --resume into the same folder; rates and progress.
 #
-# Covers: engine/train/train_record.c engine/train/train_event.c engine/train/train_facts.c
+# Covers: engine/record/train_record.c engine/record/train_event.c engine/record/train_facts.c
 # Covers: cli/train/train_run.c cli/train/train_again.c cli/train/train_json.c record/folder/files.c
 # shellcheck source=tests/support/command_test.sh
 . "$(dirname "$0")/../support/command_test.sh"

@@ -5,7 +5,7 @@
 # transports are compared with bytes that are known to be moved. With netns, the ranks are in two network namespaces,
 # and the counters of their interfaces are compared, too.
 #
-# Covers: engine/train/train_record.c engine/train/train_result.c
+# Covers: engine/record/train_record.c engine/train/train_result.c
 # Covers: engine/async/train_async_server.c record/sample/sampler.c
 # Covers: record/sample/sample_ports.c net/group/group_info.c
 # shellcheck disable=SC2016 # the filters of jq have variables

@@ -4,7 +4,7 @@
 # Tests the records of ranks that do not see the run folder: records.sh VERBENA. The two hosts are two network
 # namespaces; a tmpfs on its path hides the run folder from the second one.
 #
-# Covers: engine/train/train_ship.c engine/train/train_inbox.c net/control/control_record.c cli/train/train_clocks.c
+# Covers: engine/record/train_ship.c engine/record/train_inbox.c net/control/control_record.c cli/train/train_clocks.c
 set -uo pipefail
 verbena=$(realpath "$1")
 

@@ -6,7 +6,7 @@
 # readers. Parts: "kills N" kills N jobs at random instants; every record up to the last whole one reads. "page" asks a
 # TensorBoard server for what its page shows. "bits" compares results with and without --run. "sparse" is sparse-lr.
 #
-# Covers: engine/train/train_board.c engine/train/train_graph.c
+# Covers: engine/record/train_board.c engine/record/train_graph.c
 python=${VB_PYTHON:-python3}
 # shellcheck source=tests/support/command_test.sh
 . "$(dirname "$0")/../support/command_test.sh"
