@@ -9,7 +9,7 @@
 #define RING_ROWS 65536      /* steps that may wait for a slow disk */
 #define RING_ROWS_DROPPED 64 /* without a run folder nothing has to wait */
 #define EVAL_ROWS 64
-#define NORM_NS 100000000u /* time between two norms */
+#define NORM_NS 500000000u /* between two norms; one can take as long as a backward pass */
 #define NAME_BYTES 96
 
 _Static_assert(VB_RECORD_PHASES == VB_PHASES, "rows have one column a phase");

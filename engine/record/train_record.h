@@ -94,7 +94,7 @@ void vb_train_record_saved(struct vb_trainer *t, int64_t step, const char *path)
 void vb_train_event(struct vb_trainer *t, const struct vb_train_event *event);
 void vb_train_event_say(struct vb_trainer *t, const char *what, int64_t step, const char *why);
 
-/* Returns whether the norm of this step's gradient is to be measured: about ten times a second, and
+/* Returns whether the norm of this step's gradient is to be measured: about twice a second, and
  * only for a run folder. vb_train_record_norm() stores a norm that is known anyway. */
 bool vb_train_record_wants_norm(struct vb_trainer *t);
 void vb_train_record_norm(struct vb_trainer *t, double norm);
