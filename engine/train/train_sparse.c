@@ -240,6 +240,7 @@ static vb_status replay_step(struct vb_trainer *t)
     const uint32_t *keys;
     const float *values;
     vb_status st;
+    size_t n;
 
     vb_replay_forward(t);
     vb_lap(&t->laps, VB_PHASE_FORWARD);
@@ -257,7 +258,8 @@ static vb_status replay_step(struct vb_trainer *t)
     }
     vb_replay_backward(t);
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
-    st = s->all != NULL ? sum_up(t, &keys, &values, &(size_t){s->n_grad}) : VB_OK;
+    n = s->n_grad;
+    st = s->all != NULL ? sum_up(t, &keys, &values, &n) : VB_OK;
     if (st == VB_OK)
         vb_replay_update(t, 1);
     vb_lap(&t->laps, VB_PHASE_UPDATE);

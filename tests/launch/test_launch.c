@@ -202,8 +202,8 @@ static void environments_without_a_rank(void **state)
 
     (void)state;
     for (i = 0; i < VB_COUNT(plain); i++) {
-        set_environment(plain[i]);
-        assert_int_equal(find(TIMEOUT_MS, &launch), VB_OK);
+        t_set_environment(plain[i]);
+        assert_int_equal(t_find(TIMEOUT_MS, &launch), VB_OK);
         if (launch.supervised)
             fail_msg("\"%s\" was accepted as a rank", plain[i]);
     }
@@ -274,9 +274,9 @@ static void broken_environments_are_named(void **state)
 
     (void)state;
     for (i = 0; i < VB_COUNT(broken); i++) {
-        set_environment(broken[i].text);
+        t_set_environment(broken[i].text);
         t_stderr_catch(&caught);
-        st = find(TIMEOUT_MS, &launch);
+        st = t_find(TIMEOUT_MS, &launch);
         t_stderr_release(&caught, said, sizeof(said));
         if (st != VB_ERR_USAGE || strstr(said, broken[i].why) == NULL)
             fail_msg(
@@ -293,7 +293,7 @@ static void rank_and_host_are_read(void **state)
     struct launch_found found = {0}, torch = {0};
 
     (void)state;
-    set_environment(TASK TWO "SLURM_NTASKS=9 SLURM_JOB_NODELIST=m[1-9]");
+    t_set_environment(TASK TWO "SLURM_NTASKS=9 SLURM_JOB_NODELIST=m[1-9]");
     assert_int_equal(vb_launch_find_slurm(&found), VB_OK);
     assert_int_equal(found.by, LAUNCH_BY_SLURM);
     assert_int_equal(found.rank, 1);
@@ -304,7 +304,7 @@ static void rank_and_host_are_read(void **state)
     assert_string_equal(found.host, "n1");
     assert_int_equal(found.port, vb_launch_port(77 * 64 + 1));
 
-    set_environment(TORCH "LOCAL_WORLD_SIZE=4 LOCAL_RANK=1");
+    t_set_environment(TORCH "LOCAL_WORLD_SIZE=4 LOCAL_RANK=1");
     assert_int_equal(vb_launch_find_torch(&torch), VB_OK);
     assert_int_equal(torch.by, LAUNCH_BY_TORCHRUN);
     assert_int_equal(torch.rank, 1);
@@ -322,11 +322,11 @@ static void one_task_is_one_rank(void **state)
     struct vb_launch launch;
 
     (void)state;
-    set_environment(STEP "SLURM_PROCID=0 SLURM_NTASKS=1 SLURM_LOCALID=0 SLURM_JOB_NODELIST=n1");
-    assert_int_equal(find(TIMEOUT_MS, &launch), VB_OK);
+    t_set_environment(STEP "SLURM_PROCID=0 SLURM_NTASKS=1 SLURM_LOCALID=0 SLURM_JOB_NODELIST=n1");
+    assert_int_equal(t_find(TIMEOUT_MS, &launch), VB_OK);
     assert_true(launch.supervised && launch.rank == 0 && launch.world == 1);
-    set_environment(TASK TWO "RANK=0 WORLD_SIZE=1");
-    assert_int_equal(find(TIMEOUT_MS, &launch), VB_OK);
+    t_set_environment(TASK TWO "RANK=0 WORLD_SIZE=1");
+    assert_int_equal(t_find(TIMEOUT_MS, &launch), VB_OK);
     assert_true(launch.supervised && launch.rank == 0 && launch.world == 1);
 }
 
@@ -342,7 +342,7 @@ static void secret_of_step(int job, int step, unsigned char secret[VB_SECRET_BYT
              "SLURM_JOB_ID=%d SLURM_STEP_ID=%d SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=0 "
              "SLURM_STEP_NODELIST=n[1-2] SLURM_STEP_TASKS_PER_NODE=1(x2) SLURM_NODEID=1",
              job, step);
-    set_environment(text);
+    t_set_environment(text);
     assert_int_equal(vb_launch_find(&opts, &launch), VB_OK);
     memcpy(secret, launch.secret, VB_SECRET_BYTES);
 }
@@ -359,7 +359,7 @@ static void secret_of_torch(const char *run_id, int restarts, const char *given,
              "RANK=1 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=n1 MASTER_PORT=29500 "
              "TORCHELASTIC_RUN_ID=%s TORCHELASTIC_RESTART_COUNT=%d",
              run_id, restarts);
-    set_environment(text);
+    t_set_environment(text);
     assert_int_equal(vb_launch_find(&opts, &launch), VB_OK);
     assert_non_null(strstr(launch.run_id, given != NULL ? given : run_id));
     memcpy(secret, launch.secret, VB_SECRET_BYTES);

@@ -49,8 +49,8 @@ static pid_t start(int step, int rank, int world, int cpu, int timeout_ms, int f
              "SLURM_JOB_ID=%d SLURM_STEP_ID=%d SLURM_PROCID=%d SLURM_LOCALID=%d SLURM_NTASKS=%d "
              "SLURM_STEP_NODELIST=n1",
              (int)getppid(), step, rank, rank, world);
-    set_environment(text);
-    told.st = find(timeout_ms, &told.launch);
+    t_set_environment(text);
+    told.st = t_find(timeout_ms, &told.launch);
     told.listens = told.launch.root_fd >= 0;
     _exit(write(fd, &told, sizeof(told)) == sizeof(told) ? 0 : 1);
 }
@@ -429,8 +429,8 @@ static void a_silent_pmix_server_is_given_up(void **state)
     assert_true(pid >= 0);
     /* The call runs in a child process, so that all threads of the library end with the child. */
     if (pid == 0) {
-        set_environment(text);
-        _exit(find(300, &launch) != VB_OK ? 0 : 1);
+        t_set_environment(text);
+        _exit(t_find(300, &launch) != VB_OK ? 0 : 1);
     }
     ended_well(pid);
     assert_int_equal(poll(&called, 1, 0), 1); /* the child has connected to the server */
