@@ -9,10 +9,9 @@
 set -uo pipefail
 verbena=$(realpath "$1")
 
-if [ "$(id -u)" != 0 ] || ! command -v ip >/dev/null; then
-    echo "skipped: needs root and the command ip"
-    exit 77
-fi
+# shellcheck source=tests/support/host_pair.sh
+. "$(dirname "$0")/../support/host_pair.sh"
+need_namespaces
 dir=$(mktemp -d /tmp/verbena-parted.XXXXXX)
 trap 'ip netns list | grep -o "vb-p[ab]-$$-[0-9]" | xargs -rn1 ip netns del; rm -rf "$dir"' EXIT
 (umask 077 && head -c 32 /dev/urandom >"$dir/key")
@@ -21,17 +20,6 @@ steps=8000
 fail() {
     echo "FAIL: $*"
     bad=1
-}
-
-# Makes the two hosts of a job.
-hosts() {
-    ip netns add "$a" && ip netns add "$b" && ip link add veth-a netns "$a" type veth peer name veth-b netns "$b" || return
-    ip -n "$a" addr add 10.98.0.1/24 dev veth-a
-    ip -n "$b" addr add 10.98.0.2/24 dev veth-b
-    ip -n "$a" link set lo up
-    ip -n "$b" link set lo up
-    ip -n "$a" link set veth-a up
-    ip -n "$b" link set veth-b up
 }
 
 start_ranks() { # start_ranks HOSTS
@@ -56,7 +44,7 @@ parted() {
     local name="job $1, ranks on $2" winner=$3 loser=ab r host code a=vb-pa-$$-$1 b=vb-pb-$$-$1 at=$dir/$1 pids=() bad=0
     loser=${loser/$winner/}
     mkdir "$at"
-    hosts 2>"$at/err" || { echo "skipped: cannot make network namespaces: $(cat "$at/err")" && exit 77; }
+    make_host_pair "$a" "$b" || exit
     start_ranks "$2"
     ip -n "$b" link set veth-b down # nothing tells the other host
     ip -n "$a" link set veth-a down

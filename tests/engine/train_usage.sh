@@ -42,23 +42,16 @@ mlp=(mlp --data synth:1200 --batch 20)
 sparse=(sparse-lr --data "synth:kind=criteo,n=3000,features=100000" --batch 50)
 
 if [ "${2:-}" = netns ]; then
-    if [ "$(id -u)" != 0 ] || ! command -v ip >/dev/null || ! command -v python3 >/dev/null; then
-        echo "skipped: needs root, python3 and the command ip"
+    command -v python3 >/dev/null || {
+        echo "skipped: needs python3"
         exit 77
-    fi
+    }
+    # shellcheck source=tests/support/host_pair.sh
+    . "$(dirname "$0")/../support/host_pair.sh"
+    need_namespaces
     a=vb-ua-$$ b=vb-ub-$$
-    trap 'ip netns del "$a" 2>/dev/null; ip netns del "$b" 2>/dev/null; rm -rf "$dir"' EXIT
-    if ! ip netns add "$a" 2>"$dir/err" || ! ip netns add "$b" 2>>"$dir/err"; then
-        echo "skipped: cannot make network namespaces: $(cat "$dir/err")"
-        exit 77
-    fi
-    ip link add veth-a netns "$a" type veth peer name veth-b netns "$b"
-    ip -n "$a" addr add 10.98.0.1/24 dev veth-a
-    ip -n "$b" addr add 10.98.0.2/24 dev veth-b
-    ip -n "$a" link set lo up
-    ip -n "$b" link set lo up
-    ip -n "$a" link set veth-a up
-    ip -n "$b" link set veth-b up
+    trap 'remove_host_pair "$a" "$b"; rm -rf "$dir"' EXIT
+    make_host_pair "$a" "$b" || exit
     (umask 077 && head -c 32 /dev/urandom >"$dir/key")
 
     # across PORT ARGUMENTS...: runs rank 0 in one namespace and rank 1 in the other, and compares the interfaces with

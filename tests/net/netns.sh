@@ -8,33 +8,18 @@
 set -uo pipefail
 verbena=$(realpath "$1")
 
-if [ "$(id -u)" != 0 ] || ! command -v ip >/dev/null; then
-    echo "skipped: needs root and the command ip"
-    exit 77
-fi
+# shellcheck source=tests/support/host_pair.sh
+. "$(dirname "$0")/../support/host_pair.sh"
+need_namespaces
 a=vb-a-$$ b=vb-b-$$
 dir=$(mktemp -d /tmp/verbena-netns.XXXXXX)
-trap 'ip netns del "$a" 2>/dev/null; ip netns del "$b" 2>/dev/null; rm -rf "$dir"' EXIT
-if ! ip netns add "$a" 2>"$dir/err" || ! ip netns add "$b" 2>>"$dir/err"; then
-    echo "skipped: cannot make network namespaces: $(cat "$dir/err")"
-    exit 77
-fi
+trap 'remove_host_pair "$a" "$b"; rm -rf "$dir"' EXIT
+make_host_pair "$a" "$b" || exit
 bad=0
 fail() {
     echo "FAIL: $*"
     bad=1
 }
-
-ip link add veth-a netns "$a" type veth peer name veth-b netns "$b"
-ip -n "$a" addr add 10.99.0.1/24 dev veth-a
-ip -n "$b" addr add 10.99.0.2/24 dev veth-b
-ip -n "$a" addr add fd99::1/64 dev veth-a nodad
-ip -n "$b" addr add fd99::2/64 dev veth-b nodad
-for ns in "$a" "$b"; do
-    ip -n "$ns" link set lo up
-done
-ip -n "$a" link set veth-a up
-ip -n "$b" link set veth-b up
 
 (umask 077 && head -c 32 /dev/urandom >"$dir/key")
 
@@ -55,7 +40,7 @@ job() {
     code1=$?
 }
 
-for root in 10.99.0.1:7001 '[fd99::1]:7002'; do
+for root in 10.98.0.1:7001 '[fd98::1]:7002'; do
     job "$root"
     [ "$code0$code1" = 00 ] || fail "$root: exit $code0 and $code1: $(cat "$dir/err0" "$dir/err1")"
     [ "$(jq -r .transport "$dir/out0")" = tcp ] || fail "$root: not over TCP: $(cat "$dir/out0")"
@@ -67,7 +52,7 @@ done
 # to send is not a straggler.
 slow_link() {
     model=("$@")
-    job 10.99.0.1:7009
+    job 10.98.0.1:7009
     [ "$code0$code1" = 00 ] || fail "$1, slow: exit $code0 and $code1: $(cat "$dir/err0" "$dir/err1")"
     jq -e '.breakdown.comm_exposed > .breakdown.wait and .bottleneck.resource == "network"' "$dir/out0" >/dev/null ||
         fail "$1, slow: $(jq -c '.breakdown, .bottleneck' "$dir/out0")"
@@ -106,7 +91,7 @@ on1=(ip netns exec "$b")
 
 # join_from_other_host MODEL...: two workers on one host share memory, and a worker on the other host joins the job
 join_from_other_host() {
-    local args=(train "$@" --mode async --world 2 --root 10.99.0.1:7008 --secret-file "$dir/key" --timeout 20 --json) i pids
+    local args=(train "$@" --mode async --world 2 --root 10.98.0.1:7008 --secret-file "$dir/key" --timeout 20 --json) i pids
     : >"$dir/err0"
     "${on0[@]}" "$verbena" "${args[@]}" --rank 0 >"$dir/out0" 2>"$dir/err0" &
     pids=$!
@@ -128,7 +113,7 @@ join_from_other_host sparse-lr --data synth:kind=criteo,n=60000,features=100000 
 join_from_other_host lenet --data synth:1200 --batch 20 --steps 1500
 
 # Ranks on different hosts cannot use shared memory, and the message must say so.
-job 10.99.0.1:7003 --transport shm
+job 10.98.0.1:7003 --transport shm
 [ "$code1" = 1 ] || fail "shared memory between hosts: exit $code1"
 grep -q 'cannot be reached through shared memory' "$dir/err1" || fail "the reason is missing: $(cat "$dir/err1")"
 
@@ -147,7 +132,7 @@ refused() {
 cp "$verbena" "$dir/verbena" # because the build may be below /var
 on1=(ip netns exec "$b" unshare -m sh -c 'mount -t tmpfs vb-test /var &&
     mkdir -p /var/emulab/boot && echo veth-b >/var/emulab/boot/controlif && exec "$@"' sh)
-verbena=$dir/verbena refused 10.99.0.1:7004 'veth-b, the control network, which jobs must not use'
+verbena=$dir/verbena refused 10.98.0.1:7004 'veth-b, the control network, which jobs must not use'
 
 # The loopback interface must be refused. Both ranks are in one namespace, but rank 1 has another boot id, as if its
 # port were forwarded from another host.
@@ -163,8 +148,8 @@ ip -n "$a" addr flush dev veth-a
 ip -n "$a" link add br0 type bridge
 ip -n "$a" link set veth-a master br0
 ip -n "$a" link set br0 up
-ip -n "$a" addr add 10.99.0.1/24 dev br0
-refused 10.99.0.1:7007 'br0, a bridge'
+ip -n "$a" addr add 10.98.0.1/24 dev br0
+refused 10.98.0.1:7007 'br0, a bridge'
 
 # The link between two hosts breaks. No connection closes, but all ranks must end, also those that watch no rank of the
 # other host and rely on the kernel's probes.
@@ -173,7 +158,7 @@ for rank in 0 1 2 3 4 5; do
     on=("${on0[@]}")
     [ $rank -lt 3 ] || on=("${on1[@]}")
     timeout 60 "${on[@]}" "$verbena" train softmax --data synth:2000 --batch 10 --steps 1000000 --world 6 \
-        --root 10.99.0.1:7010 --any-interface --secret-file "$dir/key" --timeout 50 --rank $rank >"$dir/out$rank" \
+        --root 10.98.0.1:7010 --any-interface --secret-file "$dir/key" --timeout 50 --rank $rank >"$dir/out$rank" \
         2>"$dir/err$rank" &
     pids+=" $!"
 done

@@ -8,31 +8,23 @@
 set -uo pipefail
 verbena=$(realpath "$1")
 
-if [ "$(id -u)" != 0 ] || ! command -v ip >/dev/null || ! command -v python3 >/dev/null; then
-    echo "skipped: needs root, ip and python3"
+command -v python3 >/dev/null || {
+    echo "skipped: needs python3"
     exit 77
-fi
+}
+# shellcheck source=tests/support/host_pair.sh
+. "$(dirname "$0")/../support/host_pair.sh"
+need_namespaces
 a=vb-ra-$$ b=vb-rb-$$
 dir=$(mktemp -d /tmp/verbena-records.XXXXXX)
-trap 'ip netns del "$a" 2>/dev/null; ip netns del "$b" 2>/dev/null; rm -rf "$dir"' EXIT
-if ! ip netns add "$a" 2>"$dir/err" || ! ip netns add "$b" 2>>"$dir/err"; then
-    echo "skipped: cannot make network namespaces: $(cat "$dir/err")"
-    exit 77
-fi
+trap 'remove_host_pair "$a" "$b"; rm -rf "$dir"' EXIT
+make_host_pair "$a" "$b" || exit
 bad=0
 fail() {
     echo "FAIL: $*"
     bad=1
 }
 
-ip link add veth-a netns "$a" type veth peer name veth-b netns "$b"
-ip -n "$a" addr add 10.98.0.1/24 dev veth-a
-ip -n "$b" addr add 10.98.0.2/24 dev veth-b
-for ns in "$a" "$b"; do
-    ip -n "$ns" link set lo up
-done
-ip -n "$a" link set veth-a up
-ip -n "$b" link set veth-b up
 (umask 077 && head -c 32 /dev/urandom >"$dir/key")
 
 on0=(ip netns exec "$a")
