@@ -13,7 +13,6 @@
 #define TICKS_MAX 8
 #define CLOSE_MS 2000
 #define LAST_MS 1500       /* how long the last rows are offered to a sink that is full */
-#define WRITE_TICKS 5      /* rows are written twice a second, because each write costs CPU time */
 #define WRITE_BYTES 65536u /* one write at most, so that a full disk takes what fits */
 
 struct vb_stream {
@@ -213,14 +212,6 @@ static vb_status write_head(struct vb_stream *s)
     return st;
 }
 
-static bool is_filling_up(const struct vb_stream *s)
-{
-    uint64_t waiting = atomic_load_explicit(&s->put, memory_order_relaxed) -
-                       atomic_load_explicit(&s->taken, memory_order_relaxed);
-
-    return waiting > s->mask / 4;
-}
-
 /* Writes the rows of a ring, piece by piece. Returns false if the sink is full. */
 static bool write_rows(struct vb_stream *s)
 {
@@ -249,9 +240,8 @@ static bool write_rows(struct vb_stream *s)
     return true;
 }
 
-/* Writes the rows of all streams; the last ones again and again while the sink is full. due: also
- * of streams that have space for more. */
-static void write_all(struct vb_recorder *rec, bool due, bool last)
+/* Writes the rows of all streams; the last ones again and again while the sink is full. */
+static void write_all(struct vb_recorder *rec, bool last)
 {
     uint64_t until = vb_clock_ns() + LAST_MS * UINT64_C(1000000);
     const struct timespec nap = {.tv_nsec = 5000000};
@@ -260,8 +250,7 @@ static void write_all(struct vb_recorder *rec, bool due, bool last)
 
     for (;;) {
         for (i = 0, full = false; i < rec->n_streams; i++)
-            if (due || is_filling_up(rec->streams[i]))
-                full = !write_rows(rec->streams[i]) || full;
+            full = !write_rows(rec->streams[i]) || full;
         if (!full || !last || vb_clock_ns() >= until)
             return;
         nanosleep(&nap, NULL);
@@ -296,7 +285,6 @@ static void *recorder_main(void *arg)
 {
     struct vb_recorder *rec = arg;
     uint64_t next = vb_clock_ns(), now;
-    unsigned n = 0;
     bool last;
     int i;
 
@@ -309,7 +297,7 @@ static void *recorder_main(void *arg)
         last = wait_tick(rec, next);
         for (i = 0; i < rec->n_ticks; i++)
             rec->ticks[i].fn(rec->ticks[i].arg, vb_record_clock_ns(), last);
-        write_all(rec, last || ++n % WRITE_TICKS == 0, last);
+        write_all(rec, last);
         for (i = 0; i < rec->n_after; i++)
             rec->after[i].fn(rec->after[i].arg, vb_record_clock_ns(), last);
     } while (!last);
