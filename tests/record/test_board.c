@@ -272,6 +272,18 @@ static void curves_show_what_was_recorded(void **state)
     t_events_free(&ev);
 }
 
+/* Returns the maximum over all histograms of a name: the last one may have few values. */
+static double largest(const struct t_events *ev, const char *tag)
+{
+    double max = -1;
+    int i;
+
+    for (i = 0; i < ev->n; i++)
+        if (strcmp(ev->list[i].tag, tag) == 0 && ev->list[i].max > max)
+            max = ev->list[i].max;
+    return max;
+}
+
 static void ranks_have_files_of_their_own(void **state)
 {
     char path[128];
@@ -287,7 +299,7 @@ static void ranks_have_files_of_their_own(void **state)
     assert_true(t_events_last(&ev, "resources/cpu_percent")->simple > 0);
     assert_true(t_events_last(&ev, "resources/send_mb_s")->simple > 0);
     assert_true(t_events_last(&ev, "resources/disk_read_mb_s")->simple == 0);
-    assert_true(t_events_last(&ev, "staleness")->max == 2);
+    assert_true(largest(&ev, "staleness") == 2);
     assert_null(t_events_last(&ev, "loss"));
     t_events_free(&ev);
 }
