@@ -114,8 +114,8 @@ jq -e '.replayed != null and .run.replayed == .replayed' "$dir/three/run.json" >
     fail "run.json does not tell that the run was replayed"
 # As many bytes are sent as with computing, if both use the same algorithm. How many gradients are deferred depends on
 # times, and each sum has a head.
-quiet "${lenet[@]}" --batch 64 --ranks 3 --transport tcp --algo ring --run "$dir/real"
-quiet "${lenet[@]}" --batch 64 --ranks 3 --transport tcp --algo ring --run "$dir/sent" --replay-compute "$dir/one"
+quiet "${lenet[@]}" --batch 64 --ranks 3 --transport tcp --algo owner --run "$dir/real"
+quiet "${lenet[@]}" --batch 64 --ranks 3 --transport tcp --algo owner --run "$dir/sent" --replay-compute "$dir/one"
 holds "$(mean sent 1 .sent_bytes) / $(mean real 1 .sent_bytes) - 1 | fabs < 0.02" "bytes of a replayed step"
 quiet "${lenet[@]}" --batch 64 --ranks 2 --replay-compute "$dir/real"
 grep -q "^replayed .* slept as long as $dir/real recorded" "$dir/out" || fail "the text does not tell the replay"
