@@ -116,7 +116,7 @@ vb_status vb_train_fill_facts(struct vb_trainer *t)
     if (group != NULL)
         st = vb_group_gather(group, &own, sizeof(own), facts->ranks);
     clock_gettime(CLOCK_REALTIME, &now);
-    facts->clock_ns = vb_clock_ns();
+    facts->clock_ns = vb_record_clock_ns();
     facts->unix_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
     if (group != NULL)
         snprintf(facts->transport_why, sizeof(facts->transport_why), "%s", vb_group_why(group));
