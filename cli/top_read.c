@@ -69,59 +69,89 @@ static void read_injected(struct top *top, const struct vb_json *json)
     }
 }
 
-static vb_status make_ranks(struct top *top, int n)
+static vb_status add_rank(struct top *top, int rank)
 {
     struct top_rank *ranks;
-    int i;
+    int room = top->room > 0 ? 2 * top->room : 16;
 
-    if (n > top->room) {
-        ranks = realloc(top->ranks, ((size_t)n + 1) * sizeof(*ranks));
+    if (top->n_ranks == top->room) {
+        ranks = realloc(top->ranks, (size_t)room * sizeof(*ranks));
         if (ranks == NULL)
             return vb_err_sys("realloc");
         top->ranks = ranks;
-        top->room = n;
+        top->room = room;
     }
-    for (i = 0; i < n; i++)
-        top->ranks[i] = (struct top_rank){.rank = i,
-                                          .cpu_pct = (double)NAN,
-                                          .rss_mb = (double)NAN,
-                                          .send_mb_s = (double)NAN,
-                                          .recv_mb_s = (double)NAN,
-                                          .busy_ms = (double)NAN};
-    top->n_ranks = n;
+    top->ranks[top->n_ranks++] = (struct top_rank){.rank = rank,
+                                                   .cpu_pct = (double)NAN,
+                                                   .rss_mb = (double)NAN,
+                                                   .send_mb_s = (double)NAN,
+                                                   .recv_mb_s = (double)NAN,
+                                                   .busy_ms = (double)NAN};
     return VB_OK;
 }
 
-/* Ranks that have joined are not in run.json, but have folders. */
-static int count_ranks(const struct top *top, const struct vb_json *json)
+/* Returns NULL if there is no such rank. Ranks are in order, but servers that are threads of a rank
+ * have numbers, too, and are not among them. */
+static struct top_rank *find_rank(const struct top *top, int rank)
 {
-    int n = vb_json_get_count(json, "run.ranks");
+    int i = rank < top->n_ranks ? rank : top->n_ranks - 1;
+
+    while (i >= 0 && top->ranks[i].rank > rank)
+        i--;
+    return i >= 0 && top->ranks[i].rank == rank ? &top->ranks[i] : NULL;
+}
+
+/* Adds workers that have joined: run.json tells of them at the end of the run, but they have
+ * folders. */
+static vb_status read_joined(struct top *top)
+{
+    int rank = top->n_ranks > 0 ? top->ranks[top->n_ranks - 1].rank + 1 : 0;
+    struct vb_json *began;
     struct stat info;
     char path[PATH_MAX + 32];
+    vb_status st = VB_OK;
 
-    for (n = n > 0 ? n : 0; n < VB_WORLD_MAX; n++) {
-        snprintf(path, sizeof(path), "%s/rank%d/steps.bin", top->dir, n);
+    for (; st == VB_OK && rank < VB_WORLD_MAX; rank++) {
+        snprintf(path, sizeof(path), "%s/rank%d/steps.bin", top->dir, rank);
         if (stat(path, &info) != 0)
-            break;
+            continue;
+        st = add_rank(top, rank);
+        began = cli_run_joined(top->dir, rank, 0);
+        if (st == VB_OK)
+            get_text(began, "machine.host", top->ranks[top->n_ranks - 1].host,
+                     sizeof(top->ranks->host));
+        vb_json_destroy(began);
     }
-    return n;
+    return st;
 }
 
 static vb_status read_ranks(struct top *top, const struct vb_json *json)
 {
+    int i, n = vb_json_get_count(json, "run.ranks"), last = -1;
+    vb_status st = VB_OK;
+    struct top_rank *r;
     const char *role;
+    double rank;
     char keys[64];
-    vb_status st = make_ranks(top, count_ranks(top, json));
-    int i;
 
-    for (i = 0; st == VB_OK && i < top->n_ranks; i++) {
+    top->n_ranks = 0;
+    for (i = 0; st == VB_OK && i < n; i++) {
+        snprintf(keys, sizeof(keys), "run.ranks.%d.rank", i);
+        rank = vb_json_get_real(json, keys);
+        if (!(rank > last && rank < VB_WORLD_MAX))
+            continue;
+        last = (int)rank;
+        st = add_rank(top, last);
+        if (st != VB_OK)
+            break;
+        r = &top->ranks[top->n_ranks - 1];
         snprintf(keys, sizeof(keys), "run.ranks.%d.host", i);
-        get_text(json, keys, top->ranks[i].host, sizeof(top->ranks[i].host));
+        get_text(json, keys, r->host, sizeof(r->host));
         snprintf(keys, sizeof(keys), "run.ranks.%d.role", i);
         role = vb_json_get_text(json, keys);
-        top->ranks[i].server = role != NULL && strcmp(role, "server") == 0;
+        r->server = role != NULL && strcmp(role, "server") == 0;
     }
-    return st;
+    return st == VB_OK && top->async ? read_joined(top) : st;
 }
 
 static double now_s(void)
@@ -191,6 +221,7 @@ static void add_row(struct top *top, struct top_rank *r, const struct vb_step_ro
 {
     double other_s =
         (double)row->phase_s[VB_PHASE_EVAL] + (double)row->phase_s[VB_PHASE_CHECKPOINT];
+    struct top_rank *late;
     double all_s = 0;
     int p;
 
@@ -205,8 +236,9 @@ static void add_row(struct top *top, struct top_rank *r, const struct vb_step_ro
     r->rows++;
     r->samples += row->samples;
     r->step = (int64_t)row->step;
-    if (row->waited_for >= 0 && row->waited_for < top->n_ranks && row->waited_s > 0)
-        top->ranks[row->waited_for].late_s += (double)row->waited_s;
+    late = row->waited_for >= 0 && row->waited_s > 0 ? find_rank(top, row->waited_for) : NULL;
+    if (late != NULL)
+        late->late_s += (double)row->waited_s;
 }
 
 static void finish_rank(struct top_rank *r)
@@ -337,9 +369,9 @@ static void read_result(struct top *top, const struct vb_json *json)
         double rank = get_of_rank(json, i, "rank");
         struct top_rank *r;
 
-        if (!(rank >= 0 && rank < top->n_ranks))
+        r = rank >= 0 && rank < VB_WORLD_MAX ? find_rank(top, (int)rank) : NULL;
+        if (r == NULL)
             continue;
-        r = &top->ranks[(int)rank];
         r->phases_s = 0;
         for (p = 0; p < VB_PHASES; p++) {
             snprintf(key, sizeof(key), "breakdown.%s", vb_phase_str((enum vb_phase)p));

@@ -328,6 +328,8 @@ vb_status vb_async_work(struct vb_async *a)
     vb_async_wait_until_ready(&a->standby);
     vb_train_record_group(t, a->ps);
     if (st == VB_OK)
+        st = vb_train_joined_facts(t, a->ps);
+    if (st == VB_OK)
         vb_place_leave(&t->place); /* from now on only the group of workers and servers is used */
     if (st == VB_OK)
         vb_async_tell_begun(a);

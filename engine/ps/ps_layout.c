@@ -165,8 +165,8 @@ void vb_ps_layout_make(const struct ps_job *job, bool mapped, struct ps_layout *
     cut_shards(job, lay);
     lay->replies = has_replies(job, mapped, lay);
     lay->slots = job->n * sizeof(float) > ONE_SLOT && !job->sparse ? 1 : PS_SLOTS_MAX;
-    lay->reply = sizeof(struct ps_head) +
-                 pad((job->sparse ? job->max_keys : lay->n_most) * sizeof(float));
+    lay->reply =
+        sizeof(struct ps_head) + pad((job->sparse ? job->max_keys : lay->n_most) * sizeof(float));
     for (k = 0; k < job->servers; k++)
         lay_server(job, k, lay);
     lay_worker(job, mapped, lay);

@@ -31,8 +31,8 @@ static bool streams_to(const struct ps_server *s, int worker)
     return vb_ps_streams(s->group, s->job, vb_ps_worker_rank(s->job, worker));
 }
 
-/* Copies the head, and the parameters or the values at the keys that a worker has sent, into a reply
- * buffer. */
+/* Copies the head, and the parameters or the values at the keys that a worker has sent, into a
+ * reply buffer. */
 static void fill_reply(struct ps_server *s, int worker, size_t at)
 {
     const struct ps_client_keys *keys = &s->clients[worker].keys;

@@ -187,8 +187,10 @@ void vb_train_record_free(struct vb_trainer *t)
     r->ship = NULL;
     free(r->waits_ns);
     free(r->events);
+    free(r->joined);
     r->waits_ns = NULL;
     r->events = NULL;
+    r->joined = NULL;
     if (r->has_lock)
         pthread_mutex_destroy(&r->lock);
     r->has_lock = false;
