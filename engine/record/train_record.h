@@ -42,9 +42,10 @@ struct vb_trainer_record {
     struct vb_group *group;        /* guarded by lock; NULL: no group is open */
     struct vb_train_event *events; /* guarded by lock: the first n_events; NULL: not recorded */
     int n_events, lost_events;
+    uint64_t told_lost; /* rows that the result of this rank tells as lost */
     char events_file[48];
     struct vb_rank_facts *joined; /* of a joiner, set before its first event; otherwise NULL */
-    uint64_t begin_ns; /* guarded by lock: when training began */
+    uint64_t begin_ns;            /* guarded by lock: when training began */
 
     /* Only the training thread uses what follows. */
     uint64_t phase_ns[VB_RECORD_PHASES]; /* values of t->laps.ns at the last row */

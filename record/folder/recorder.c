@@ -12,9 +12,10 @@
 #define STREAMS_MAX 64
 #define TICKS_MAX 8
 #define CLOSE_MS 2000
-#define LAST_MS 1500       /* how long the last rows are offered to a sink that is full */
-#define WRITE_TICKS 5      /* rows are written twice a second, because each write costs CPU time */
-#define WRITE_BYTES 65536u /* one write at most, so that a full disk takes what fits */
+#define LAST_MS 1500        /* how long the last rows are offered to a sink that is full */
+#define WRITE_TICKS 5       /* rows are written twice a second, because each write costs CPU time */
+#define BURST_BYTES 262144u /* more rows than that do not wait: rank 0 has to take them at once */
+#define WRITE_BYTES 65536u  /* one write at most, so that a full disk takes what fits */
 
 struct vb_stream {
     struct vb_recorder *rec;
@@ -218,7 +219,7 @@ static bool is_filling_up(const struct vb_stream *s)
     uint64_t waiting = atomic_load_explicit(&s->put, memory_order_relaxed) -
                        atomic_load_explicit(&s->taken, memory_order_relaxed);
 
-    return waiting > s->mask / 4;
+    return waiting > s->mask / 4 || waiting * s->kind->row_bytes > BURST_BYTES;
 }
 
 /* Writes the rows of a ring, piece by piece. Returns false if the sink is full. */
