@@ -326,6 +326,7 @@ static vb_status dense_step(struct vb_trainer *t)
     vb_buckets_begin(d->buckets);
     vb_model_backward(d->model, params, &batch, vb_buckets_grads(d->buckets), vb_buckets_ready,
                       d->buckets);
+    vb_replay_passed(t);
     vb_trace_end(begin_ns, VB_OP_BACKWARD, 0);
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
     st = apply(t);
