@@ -15,8 +15,7 @@
 #include "engine/record/train_inbox.h"
 
 #define END_NS 2000000000u  /* how long the end of a run waits for records */
-#define SENT_NS 1800000000u /* and how long a rank sends them, so that rank 0 hears its last word  \
-                             */
+#define SENT_NS 1800000000u /* and how long a rank sends them: rank 0 has to hear its last word */
 #define LAST_NS 300000000u  /* and for the last comparison of clocks */
 #define FILES_MAX 64        /* files that this rank sends */
 

@@ -71,12 +71,12 @@ clock_fits() {
 # On a busy machine the error bar of a short run may be as large as the drift, so there are three tries.
 for steps in 600 1500 4000; do
     t0=$(python3 -c 'import time; print(time.monotonic_ns())')
-    traced clock lenet --ranks 2 --steps $steps --batch 16 --transport tcp --inject clock:1:5:100
+    traced clock lenet --ranks 2 --steps "$steps" --batch 16 --transport tcp --inject clock:1:5:100
     injected=$(get .params_sha256)
     if clock_fits "$t0"; then break; fi
     [ $steps != 4000 ] || fail "the clock of rank 1: $(jq -c '.run.clocks[1]' "$dir/clock/run.json")"
 done
-run lenet --ranks 2 --steps $steps --batch 16 --transport tcp --json
+run lenet --ranks 2 --steps "$steps" --batch 16 --transport tcp --json
 [ "$(get .params_sha256)" = "$injected" ] || fail "a clock that is injected changes the parameters"
 
 # ---- ops -------------------------------------------------------------------------------------------------------------
