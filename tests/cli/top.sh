@@ -48,6 +48,26 @@ refused 1 "No such file" "$dir/none" --once
 refused 1 "has no run.json" "$dir" --once
 refused 1 "is not a folder" "$dir/done/run.json" --once
 
+# A loss that falls far has a logarithmic axis of four powers of ten, on which it falls steadily: each row of the curve
+# has about as many dots.
+cp -r "$dir/done" "$dir/fallen"
+python3 - "$dir/fallen/rank0/steps.bin" <<'EOF'
+import struct, sys
+head, end, body = open(sys.argv[1], "rb").read().partition(b"\nend\n")
+cols = [line.split()[1:3] for line in head.decode().splitlines() if line.startswith("col ")]
+row = struct.Struct("<" + "".join({"u64": "Q", "i64": "q", "f64": "d", "u32": "I", "i32": "i", "f32": "f"}[t] for _, t in cols))
+at = [name for name, _ in cols].index("loss")
+rows = [list(r) for r in row.iter_unpack(body)]
+for i, r in enumerate(rows):
+    r[at] = 10 * 0.5**i
+open(sys.argv[1], "wb").write(head + end + b"".join(row.pack(*r) for r in rows))
+EOF
+screen "$dir/fallen" --plain
+for line in '^ *10 \*' '^ *log ' '^ *0.001 .*\*'; do
+    grep -Eq "$line" "$dir/out" || fail "the axis is not logarithmic: $(cat "$dir/out")"
+done
+[ "$(grep -cE '^.{9} *\*+' "$dir/out")" -ge 8 ] || fail "the curve does not fall steadily: $(cat "$dir/out")"
+
 # Folders that are half written, or not ours. Names from files cannot control the terminal.
 cp -r "$dir/done" "$dir/part"
 head -c 700 "$dir/done/run.json" >"$dir/part/run.json"
