@@ -74,6 +74,13 @@ vb_status cli_top_open(const char *dir, struct top *top);
 vb_status cli_top_read(struct top *top); /* reads what is new */
 void cli_top_close(struct top *top);
 
+/* Reads which ranks there are, and clears their figures (top_ranks.c). */
+vb_status cli_top_read_ranks(struct top *top, const struct vb_json *json);
+
+/* Returns NULL if there is no such rank. Ranks are in order, but servers that are threads of a rank
+ * have numbers, too, and are not among them. */
+struct top_rank *cli_top_rank(const struct top *top, int rank);
+
 /* A screen. */
 struct top_screen {
     int width, height;

@@ -69,91 +69,6 @@ static void read_injected(struct top *top, const struct vb_json *json)
     }
 }
 
-static vb_status add_rank(struct top *top, int rank)
-{
-    struct top_rank *ranks;
-    int room = top->room > 0 ? 2 * top->room : 16;
-
-    if (top->n_ranks == top->room) {
-        ranks = realloc(top->ranks, (size_t)room * sizeof(*ranks));
-        if (ranks == NULL)
-            return vb_err_sys("realloc");
-        top->ranks = ranks;
-        top->room = room;
-    }
-    top->ranks[top->n_ranks++] = (struct top_rank){.rank = rank,
-                                                   .cpu_pct = (double)NAN,
-                                                   .rss_mb = (double)NAN,
-                                                   .send_mb_s = (double)NAN,
-                                                   .recv_mb_s = (double)NAN,
-                                                   .busy_ms = (double)NAN};
-    return VB_OK;
-}
-
-/* Returns NULL if there is no such rank. Ranks are in order, but servers that are threads of a rank
- * have numbers, too, and are not among them. */
-static struct top_rank *find_rank(const struct top *top, int rank)
-{
-    int i = rank < top->n_ranks ? rank : top->n_ranks - 1;
-
-    while (i >= 0 && top->ranks[i].rank > rank)
-        i--;
-    return i >= 0 && top->ranks[i].rank == rank ? &top->ranks[i] : NULL;
-}
-
-/* Adds workers that have joined: run.json tells of them at the end of the run, but they have
- * folders. */
-static vb_status read_joined(struct top *top)
-{
-    int rank = top->n_ranks > 0 ? top->ranks[top->n_ranks - 1].rank + 1 : 0;
-    struct vb_json *began;
-    struct stat info;
-    char path[PATH_MAX + 32];
-    vb_status st = VB_OK;
-
-    for (; st == VB_OK && rank < VB_WORLD_MAX; rank++) {
-        snprintf(path, sizeof(path), "%s/rank%d/steps.bin", top->dir, rank);
-        if (stat(path, &info) != 0)
-            continue;
-        st = add_rank(top, rank);
-        began = cli_run_joined(top->dir, rank, 0);
-        if (st == VB_OK)
-            get_text(began, "machine.host", top->ranks[top->n_ranks - 1].host,
-                     sizeof(top->ranks->host));
-        vb_json_destroy(began);
-    }
-    return st;
-}
-
-static vb_status read_ranks(struct top *top, const struct vb_json *json)
-{
-    int i, n = vb_json_get_count(json, "run.ranks"), last = -1;
-    vb_status st = VB_OK;
-    struct top_rank *r;
-    const char *role;
-    double rank;
-    char keys[64];
-
-    top->n_ranks = 0;
-    for (i = 0; st == VB_OK && i < n; i++) {
-        snprintf(keys, sizeof(keys), "run.ranks.%d.rank", i);
-        rank = vb_json_get_real(json, keys);
-        if (!(rank > last && rank < VB_WORLD_MAX))
-            continue;
-        last = (int)rank;
-        st = add_rank(top, last);
-        if (st != VB_OK)
-            break;
-        r = &top->ranks[top->n_ranks - 1];
-        snprintf(keys, sizeof(keys), "run.ranks.%d.host", i);
-        get_text(json, keys, r->host, sizeof(r->host));
-        snprintf(keys, sizeof(keys), "run.ranks.%d.role", i);
-        role = vb_json_get_text(json, keys);
-        r->server = role != NULL && strcmp(role, "server") == 0;
-    }
-    return st == VB_OK && top->async ? read_joined(top) : st;
-}
-
 static double now_s(void)
 {
     struct timespec ts;
@@ -187,7 +102,7 @@ static vb_status read_head(struct top *top, const struct vb_json *json)
     top->steps = whole(vb_json_get_real(json, "run.steps"));
     read_mode(top, json);
     read_injected(top, json);
-    return read_ranks(top, json);
+    return cli_top_read_ranks(top, json);
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -236,7 +151,7 @@ static void add_row(struct top *top, struct top_rank *r, const struct vb_step_ro
     r->rows++;
     r->samples += row->samples;
     r->step = (int64_t)row->step;
-    late = row->waited_for >= 0 && row->waited_s > 0 ? find_rank(top, row->waited_for) : NULL;
+    late = row->waited_for >= 0 && row->waited_s > 0 ? cli_top_rank(top, row->waited_for) : NULL;
     if (late != NULL)
         late->late_s += (double)row->waited_s;
 }
@@ -369,7 +284,7 @@ static void read_result(struct top *top, const struct vb_json *json)
         double rank = get_of_rank(json, i, "rank");
         struct top_rank *r;
 
-        r = rank >= 0 && rank < VB_WORLD_MAX ? find_rank(top, (int)rank) : NULL;
+        r = rank >= 0 && rank < VB_WORLD_MAX ? cli_top_rank(top, (int)rank) : NULL;
         if (r == NULL)
             continue;
         r->phases_s = 0;

@@ -4,7 +4,7 @@
 # Tests verbena top: top.sh VERBENA. One screen and one object, of runs that go on, have ended, failed, are broken or
 # hostile; many ranks; and a real terminal, which is restored whatever ends the program.
 #
-# Covers: cli/cmd_top.c cli/top_curve.c cli/top_draw.c cli/top_read.c
+# Covers: cli/cmd_top.c cli/top_curve.c cli/top_draw.c cli/top_ranks.c cli/top_read.c
 # shellcheck source=tests/support/command_test.sh
 . "$(dirname "$0")/../support/command_test.sh"
 export XDG_CACHE_HOME=$dir/cache OMP_WAIT_POLICY=passive LC_ALL=C.UTF-8
