@@ -462,11 +462,18 @@ vb_status vb_json_print(const struct vb_json *json, FILE *out);
  * JSON, the line; returns NULL. The caller destroys the value. */
 struct vb_json *vb_json_read(const char *path);
 
+/* The same with a text, such as a line of a file. Logs nothing. */
+struct vb_json *vb_json_parse(const char *text, size_t len);
+
 /* Find a value by its keys from the root on, such as "run.ranks.0.host"; a number is the place in
  * an array. A value that is missing or has another type is NULL, NAN, or -1. */
 const char *vb_json_get_text(const struct vb_json *json, const char *keys);
 double vb_json_get_real(const struct vb_json *json, const char *keys);
 int vb_json_get_count(const struct vb_json *json, const char *keys); /* of an array */
+
+/* Adds a value of another tree. Returns false, and adds nothing, if there is no such value. */
+bool vb_json_copy(struct vb_json *json, const char *key, const struct vb_json *from,
+                  const char *keys);
 
 /* Replaces a text in an object of a value that was read. */
 void vb_json_set_text(struct vb_json *json, const char *object, const char *key, const char *text);

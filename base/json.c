@@ -164,6 +164,18 @@ failed:
     return NULL;
 }
 
+struct vb_json *vb_json_parse(const char *text, size_t len)
+{
+    struct vb_json *json = vb_json_create();
+
+    if (json != NULL)
+        json->root = json_loadb(text, len, 0, NULL);
+    if (json != NULL && json->root != NULL)
+        return json;
+    vb_json_destroy(json);
+    return NULL;
+}
+
 /* Returns the value at keys, borrowed, or NULL. */
 static json_t *find(const struct vb_json *json, const char *keys)
 {
@@ -201,6 +213,16 @@ int vb_json_get_count(const struct vb_json *json, const char *keys)
     const json_t *value = find(json, keys);
 
     return json_is_array(value) ? (int)json_array_size(value) : -1;
+}
+
+bool vb_json_copy(struct vb_json *json, const char *key, const struct vb_json *from,
+                  const char *keys)
+{
+    json_t *value = find(from, keys);
+
+    if (value != NULL)
+        place(json, key, json_incref(value)); /* values that are placed are never changed */
+    return value != NULL;
 }
 
 void vb_json_set_text(struct vb_json *json, const char *object, const char *key, const char *text)

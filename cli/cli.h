@@ -84,6 +84,10 @@ int cli_finish(int exit_code);
 struct vb_json *cli_json_object(void);
 vb_status cli_print_json(struct vb_json *json);
 
+/* Returns the event with which the worker that has this slot joined the run, with its "machine"
+ * (run_joined.c). NULL: none has since this time, by the clock of the day. */
+struct vb_json *cli_run_joined(const char *dir, int rank, uint64_t since_ns);
+
 /* Finds the checkpoint that an argument names. The argument is a file, or a folder; of a folder the
  * latest checkpoint is used. */
 vb_status cli_find_checkpoint(const char *given, char path[PATH_MAX]);

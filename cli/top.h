@@ -42,6 +42,12 @@ struct top_curve {
     double last; /* the newest loss; NAN: none */
 };
 
+/* The axis of a curve. */
+struct top_range {
+    double low, high;
+    bool log; /* the axis is logarithmic */
+};
+
 struct top {
     char dir[PATH_MAX];
     char model[64], mode[16], state[16], why[256], replayed[256], injected[256];
@@ -68,6 +74,13 @@ vb_status cli_top_open(const char *dir, struct top *top);
 vb_status cli_top_read(struct top *top); /* reads what is new */
 void cli_top_close(struct top *top);
 
+/* Reads which ranks there are, and clears their figures (top_ranks.c). */
+vb_status cli_top_read_ranks(struct top *top, const struct vb_json *json);
+
+/* Returns NULL if there is no such rank. Ranks are in order, but servers that are threads of a rank
+ * have numbers, too, and are not among them. */
+struct top_rank *cli_top_rank(const struct top *top, int rank);
+
 /* A screen. */
 struct top_screen {
     int width, height;
@@ -81,10 +94,10 @@ struct top_screen {
 int cli_top_draw(const struct top *top, const struct top_screen *screen, FILE *out);
 
 /* Writes one row of cells of a curve: row 0 is the highest of `height`. */
-void cli_top_curve(const struct top_curve *curve, int width, int height, int row, bool unicode,
-                   FILE *out);
-/* Returns the lowest and the highest value of the curve; false: it has no points. */
-bool cli_top_curve_range(const struct top_curve *curve, double *low_p, double *high_p);
+void cli_top_curve(const struct top_curve *curve, const struct top_range *range, int width,
+                   int height, int row, bool unicode, FILE *out);
+/* Returns the range of a curve that is drawn with so many columns of dots. */
+struct top_range cli_top_curve_range(const struct top_curve *curve, int columns);
 
 /* Adds a loss to the curve. */
 void cli_top_curve_add(struct top_curve *curve, double loss);

@@ -7,6 +7,8 @@
 #include <math.h>
 
 #define COLUMNS_MAX 1024
+#define LOG_FROM 30 /* a loss that falls by more would be a flat line on a linear axis */
+#define LOG_TO 1e4  /* single batches that are learnt by heart would stretch the axis */
 
 void cli_top_curve_add(struct top_curve *c, double loss)
 {
@@ -29,20 +31,6 @@ void cli_top_curve_add(struct top_curve *c, double loss)
     c->stride *= 2;
 }
 
-bool cli_top_curve_range(const struct top_curve *c, double *low_p, double *high_p)
-{
-    int i;
-
-    if (c->n == 0)
-        return false;
-    *low_p = *high_p = c->mean[0];
-    for (i = 1; i < c->n; i++) {
-        *low_p = fmin(*low_p, c->mean[i]);
-        *high_p = fmax(*high_p, c->mean[i]);
-    }
-    return true;
-}
-
 /* Returns the mean of the points that belong to a column of dots. */
 static double value_at(const struct top_curve *c, int column, int columns)
 {
@@ -57,10 +45,30 @@ static double value_at(const struct top_curve *c, int column, int columns)
     return sum / (end - first);
 }
 
-/* Returns the dot of a value, 0 being the highest of n. */
-static int dot_of(double value, double low, double high, int n)
+struct top_range cli_top_curve_range(const struct top_curve *c, int columns)
 {
-    double part = high > low ? (high - value) / (high - low) : 0.5;
+    struct top_range range = {0};
+    int i;
+
+    columns = columns < 2 * COLUMNS_MAX ? columns : 2 * COLUMNS_MAX;
+    for (i = 0; i < columns && c->n > 0; i++) {
+        double value = value_at(c, i, columns);
+
+        range.low = i == 0 ? value : fmin(range.low, value);
+        range.high = i == 0 ? value : fmax(range.high, value);
+    }
+    range.log = range.low > 0 && range.high > LOG_FROM * range.low;
+    if (range.log)
+        range.low = fmax(range.low, range.high / LOG_TO);
+    return range;
+}
+
+/* Returns the dot of a value, 0 being the highest of n. */
+static int dot_of(double value, const struct top_range *range, int n)
+{
+    double low = range->log ? log(range->low) : range->low;
+    double high = range->log ? log(range->high) : range->high;
+    double part = high > low ? (high - (range->log ? log(value) : value)) / (high - low) : 0.5;
     int dot = (int)(part * n);
 
     return dot < 0 ? 0 : dot >= n ? n - 1 : dot;
@@ -68,17 +76,14 @@ static int dot_of(double value, double low, double high, int n)
 
 /* Returns the bits of a column's dots in a row of cells: bit 0 is the highest. The curve is drawn
  * from the value of the column before to that of the column. */
-static unsigned dots(const struct top_curve *c, int column, int columns, int row, int dots_high,
-                     int rows)
+static unsigned dots(const struct top_curve *c, const struct top_range *range, int column,
+                     int columns, int row, int dots_high, int rows)
 {
-    double low = 0, high = 0;
     int here, before, from, to, i;
     unsigned bits = 0;
 
-    (void)cli_top_curve_range(c, &low, &high);
-    here = dot_of(value_at(c, column, columns), low, high, rows * dots_high);
-    before =
-        column == 0 ? here : dot_of(value_at(c, column - 1, columns), low, high, rows * dots_high);
+    here = dot_of(value_at(c, column, columns), range, rows * dots_high);
+    before = column == 0 ? here : dot_of(value_at(c, column - 1, columns), range, rows * dots_high);
     from = here < before ? here : before < here ? before + 1 : here;
     to = here < before ? before - 1 : here;
     for (i = 0; i < dots_high; i++)
@@ -101,17 +106,17 @@ static void put_braille(unsigned left, unsigned right, FILE *out)
         fprintf(out, "\xe2%c%c", (int)(0xa0 | cell >> 6), (int)(0x80 | (cell & 0x3f)));
 }
 
-void cli_top_curve(const struct top_curve *c, int width, int height, int row, bool unicode,
-                   FILE *out)
+void cli_top_curve(const struct top_curve *c, const struct top_range *range, int width, int height,
+                   int row, bool unicode, FILE *out)
 {
     int i;
 
     width = width < COLUMNS_MAX ? width : COLUMNS_MAX;
     for (i = 0; i < width && c->n > 0; i++) {
         if (unicode)
-            put_braille(dots(c, 2 * i, 2 * width, row, 4, height),
-                        dots(c, 2 * i + 1, 2 * width, row, 4, height), out);
+            put_braille(dots(c, range, 2 * i, 2 * width, row, 4, height),
+                        dots(c, range, 2 * i + 1, 2 * width, row, 4, height), out);
         else
-            fputc(dots(c, i, width, row, 1, height) != 0 ? '*' : ' ', out);
+            fputc(dots(c, range, i, width, row, 1, height) != 0 ? '*' : ' ', out);
     }
 }

@@ -15,7 +15,7 @@
 #define FIGURES 36  /* columns of the figures of a rank */
 #define NAME 14     /* columns of rank and host */
 #define CURVE_MIN 3 /* lines */
-#define CURVE_MAX 12
+#define CURVE_MAX 24
 #define AXIS 9 /* columns of the values beside the curve */
 #define SILENT_S 5
 #define BAR_MAX 60
@@ -128,7 +128,10 @@ static void draw_progress(struct page *p)
     part = part < 1 ? part : 1;
     duration(t->left_s, left);
     snprintf(head, sizeof(head), "step %lld of %lld", (long long)t->step, (long long)t->steps);
-    snprintf(tail, sizeof(tail), "%3.0f %%  %.4g steps/s, %.0f samples/s%s%s", 100 * part,
+    snprintf(tail, sizeof(tail), "%3.0f %%  %.*f steps/s, %.0f samples/s%s%s", 100 * part,
+             t->steps_per_s < 10    ? 3
+             : t->steps_per_s < 1e3 ? 1
+                                    : 0,
              t->steps_per_s, t->samples_per_s, t->ended ? "" : "  left ", t->ended ? "" : left);
     width = p->width - (int)strlen(head) - (int)strlen(tail) - 2;
     width = width < 0 ? 0 : width < BAR_MAX ? width : BAR_MAX;
@@ -170,18 +173,18 @@ static void draw_loss(struct page *p)
 
 static void draw_curve(struct page *p, int height)
 {
-    double low = 0, high = 0;
-    bool some = cli_top_curve_range(&p->top->curve, &low, &high);
-    int row;
+    int width = p->width - AXIS, row;
+    struct top_range range =
+        cli_top_curve_range(&p->top->curve, p->screen->unicode ? 2 * width : width);
 
     for (row = 0; row < height; row++) {
-        if (some && row == 0)
-            fprintf(p->out, "%*.4g ", AXIS - 1, high);
-        else if (some && row == height - 1)
-            fprintf(p->out, "%*.4g ", AXIS - 1, low);
+        if (row == 0)
+            fprintf(p->out, "%*.3g ", AXIS - 1, range.high);
+        else if (row == height - 1)
+            fprintf(p->out, "%*.3g ", AXIS - 1, range.low);
         else
-            fprintf(p->out, "%*s ", AXIS - 1, "");
-        cli_top_curve(&p->top->curve, p->width - AXIS, height, row, p->screen->unicode, p->out);
+            fprintf(p->out, "%*s ", AXIS - 1, range.log && row == height / 2 ? "log" : "");
+        cli_top_curve(&p->top->curve, &range, width, height, row, p->screen->unicode, p->out);
         end_line(p);
     }
 }
@@ -352,7 +355,7 @@ static int draw_page(struct page *p)
         line(p, "ranks %d to %d of %d, the slowest first%s", scroll + 1, scroll + ranks, t->n_ranks,
              p->screen->keys ? "; arrows scroll, q quits" : "");
     else if (p->screen->keys)
-        line(p, "q quits");
+        line(p, "q quits   MB: memory   MB/s>: sent   MB/s<: received");
     return scroll;
 }
 

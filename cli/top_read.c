@@ -69,61 +69,6 @@ static void read_injected(struct top *top, const struct vb_json *json)
     }
 }
 
-static vb_status make_ranks(struct top *top, int n)
-{
-    struct top_rank *ranks;
-    int i;
-
-    if (n > top->room) {
-        ranks = realloc(top->ranks, ((size_t)n + 1) * sizeof(*ranks));
-        if (ranks == NULL)
-            return vb_err_sys("realloc");
-        top->ranks = ranks;
-        top->room = n;
-    }
-    for (i = 0; i < n; i++)
-        top->ranks[i] = (struct top_rank){.rank = i,
-                                          .cpu_pct = (double)NAN,
-                                          .rss_mb = (double)NAN,
-                                          .send_mb_s = (double)NAN,
-                                          .recv_mb_s = (double)NAN,
-                                          .busy_ms = (double)NAN};
-    top->n_ranks = n;
-    return VB_OK;
-}
-
-/* Ranks that have joined are not in run.json, but have folders. */
-static int count_ranks(const struct top *top, const struct vb_json *json)
-{
-    int n = vb_json_get_count(json, "run.ranks");
-    struct stat info;
-    char path[PATH_MAX + 32];
-
-    for (n = n > 0 ? n : 0; n < VB_WORLD_MAX; n++) {
-        snprintf(path, sizeof(path), "%s/rank%d/steps.bin", top->dir, n);
-        if (stat(path, &info) != 0)
-            break;
-    }
-    return n;
-}
-
-static vb_status read_ranks(struct top *top, const struct vb_json *json)
-{
-    const char *role;
-    char keys[64];
-    vb_status st = make_ranks(top, count_ranks(top, json));
-    int i;
-
-    for (i = 0; st == VB_OK && i < top->n_ranks; i++) {
-        snprintf(keys, sizeof(keys), "run.ranks.%d.host", i);
-        get_text(json, keys, top->ranks[i].host, sizeof(top->ranks[i].host));
-        snprintf(keys, sizeof(keys), "run.ranks.%d.role", i);
-        role = vb_json_get_text(json, keys);
-        top->ranks[i].server = role != NULL && strcmp(role, "server") == 0;
-    }
-    return st;
-}
-
 static double now_s(void)
 {
     struct timespec ts;
@@ -157,7 +102,7 @@ static vb_status read_head(struct top *top, const struct vb_json *json)
     top->steps = whole(vb_json_get_real(json, "run.steps"));
     read_mode(top, json);
     read_injected(top, json);
-    return read_ranks(top, json);
+    return cli_top_read_ranks(top, json);
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -191,6 +136,7 @@ static void add_row(struct top *top, struct top_rank *r, const struct vb_step_ro
 {
     double other_s =
         (double)row->phase_s[VB_PHASE_EVAL] + (double)row->phase_s[VB_PHASE_CHECKPOINT];
+    struct top_rank *late;
     double all_s = 0;
     int p;
 
@@ -205,8 +151,9 @@ static void add_row(struct top *top, struct top_rank *r, const struct vb_step_ro
     r->rows++;
     r->samples += row->samples;
     r->step = (int64_t)row->step;
-    if (row->waited_for >= 0 && row->waited_for < top->n_ranks && row->waited_s > 0)
-        top->ranks[row->waited_for].late_s += (double)row->waited_s;
+    late = row->waited_for >= 0 && row->waited_s > 0 ? cli_top_rank(top, row->waited_for) : NULL;
+    if (late != NULL)
+        late->late_s += (double)row->waited_s;
 }
 
 static void finish_rank(struct top_rank *r)
@@ -337,9 +284,9 @@ static void read_result(struct top *top, const struct vb_json *json)
         double rank = get_of_rank(json, i, "rank");
         struct top_rank *r;
 
-        if (!(rank >= 0 && rank < top->n_ranks))
+        r = rank >= 0 && rank < VB_WORLD_MAX ? cli_top_rank(top, (int)rank) : NULL;
+        if (r == NULL)
             continue;
-        r = &top->ranks[(int)rank];
         r->phases_s = 0;
         for (p = 0; p < VB_PHASES; p++) {
             snprintf(key, sizeof(key), "breakdown.%s", vb_phase_str((enum vb_phase)p));

@@ -37,6 +37,9 @@ void vb_clock_fit(const struct vb_clock_exchange *exchanges, int n, struct vb_cl
  */
 uint64_t vb_clock_correct(const struct vb_clock_fit *fit, uint64_t local_ns, uint64_t *error_p);
 
+/* Returns by how much a time that vb_clock_correct() has returned may be wrong. */
+uint64_t vb_clock_error_at(const struct vb_clock_fit *fit, uint64_t corrected_ns);
+
 /* Returns the largest error of the fit between its first and its last knot. UINT64_MAX: there is
  * none. */
 uint64_t vb_clock_error(const struct vb_clock_fit *fit);

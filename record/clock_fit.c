@@ -210,6 +210,18 @@ uint64_t vb_clock_correct(const struct vb_clock_fit *fit, uint64_t local_ns, uin
     return ns;
 }
 
+uint64_t vb_clock_error_at(const struct vb_clock_fit *fit, uint64_t corrected_ns)
+{
+    uint64_t local_ns = corrected_ns, error;
+
+    if (!fit->exact && fit->n > 0) { /* the offset of the first knot, and what has changed since */
+        local_ns += (uint64_t)fit->knots[0].offset_ns;
+        local_ns += corrected_ns - vb_clock_correct(fit, local_ns, NULL);
+    }
+    (void)vb_clock_correct(fit, local_ns, &error);
+    return error;
+}
+
 uint64_t vb_clock_error(const struct vb_clock_fit *fit)
 {
     uint64_t worst = 0, error, middle;

@@ -97,6 +97,11 @@ void cli_train_run_failed(const struct train_run *run, vb_status status);
 vb_status cli_train_run_ended(const struct train_run *run, const char *mode,
                               const struct vb_train_result *result);
 
+/* Adds the workers that have joined to an array: from their events, or what the result tells of
+ * them (train_joined.c). */
+void cli_train_json_joined(struct vb_json *json, const struct train_run *run,
+                           const struct vb_train_result *result);
+
 /* Called by the supervisor: if run.json says that the run goes on, it has failed. */
 void cli_train_run_dead(const char *dir, const char *why);
 

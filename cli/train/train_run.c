@@ -90,60 +90,39 @@ static void json_data(struct vb_json *json, const struct train_run *run)
 
 /* ---- where it runs --------------------------------------------------------------------------- */
 
-static void json_via(struct vb_json *json, const struct vb_rank_facts *r, int n_ranks)
+/* result: of a run that has ended; otherwise NULL. */
+static void json_ranks(struct vb_json *json, const struct train_run *run,
+                       const struct vb_train_result *result)
 {
-    static const char *const names[] = {"shm", "tcp", "verbs"};
-    size_t k;
-    int i;
-
-    vb_json_object(json, "transports");
-    for (k = 0; k < VB_COUNT(names); k++) {
-        if (memchr(r->via, names[k][0], sizeof(r->via)) == NULL)
-            continue;
-        vb_json_array(json, names[k]);
-        for (i = 0; i < n_ranks && i < VB_FACTS_PEERS; i++)
-            if (r->via[i] == names[k][0])
-                vb_json_int(json, NULL, i);
-        vb_json_end(json);
-    }
-    vb_json_end(json);
-}
-
-static void json_ranks(struct vb_json *json, const struct vb_run_facts *f)
-{
+    const struct vb_run_facts *f = &run->facts;
     int i;
 
     vb_json_array(json, "ranks");
-    for (i = 0; i < f->n_ranks; i++) {
-        const struct vb_rank_facts *r = &f->ranks[i];
-
-        vb_json_object(json, NULL);
-        vb_json_int(json, "rank", r->rank);
-        vb_json_text(json, "role", r->server ? "server" : "worker");
-        vb_json_text(json, "host", r->host);
-        vb_json_int(json, "pid", r->pid);
-        vb_json_int(json, "cpus", r->cpus);
-        vb_json_text(json, "cpu_model", r->cpu_model);
-        vb_json_text(json, "kernel", r->kernel);
-        vb_json_int(json, "memory_bytes", r->memory_bytes);
-        vb_json_text(json, "topology", r->topology);
-        vb_json_text(json, "rdma_device", r->device[0] != '\0' ? r->device : NULL);
-        json_via(json, r, f->n_ranks);
-        vb_json_end(json);
-    }
+    for (i = 0; i < f->n_ranks; i++)
+        vb_rank_facts_json(json, NULL, &f->ranks[i]);
+    if (result != NULL && run->o->mode == VB_MODE_ASYNC)
+        cli_train_json_joined(json, run, result);
     vb_json_end(json);
 }
 
-static void json_hosts(struct vb_json *json, const struct vb_run_facts *f)
+static const char *host_of(const struct vb_run_facts *f, const struct vb_train_result *result,
+                           int i)
 {
-    int i, k;
+    return i < f->n_ranks ? f->ranks[i].host : result->per_rank[i - f->n_ranks].host;
+}
+
+/* The hosts of workers that have joined are known at the end. */
+static void json_hosts(struct vb_json *json, const struct vb_run_facts *f,
+                       const struct vb_train_result *result)
+{
+    int i, k, n = f->n_ranks + (result != NULL ? result->rows : 0);
 
     vb_json_array(json, "hosts");
-    for (i = 0; i < f->n_ranks; i++) {
-        for (k = 0; k < i && strcmp(f->ranks[k].host, f->ranks[i].host) != 0; k++)
+    for (i = 0; i < n; i++) {
+        for (k = 0; k < i && strcmp(host_of(f, result, k), host_of(f, result, i)) != 0; k++)
             ;
         if (k == i)
-            vb_json_text(json, NULL, f->ranks[i].host);
+            vb_json_text(json, NULL, host_of(f, result, i));
     }
     vb_json_end(json);
 }
@@ -203,8 +182,8 @@ static void json_run(struct vb_json *json, const struct train_run *run, const ch
     cli_train_json_tools(json, run->o);
     json_command(json, run);
     json_data(json, run);
-    json_hosts(json, f);
-    json_ranks(json, f);
+    json_hosts(json, f, result);
+    json_ranks(json, run, result);
     vb_json_text(json, "transport_why", f->transport_why[0] != '\0' ? f->transport_why : NULL);
     json_plan(json, f->plan);
     json_versions(json);

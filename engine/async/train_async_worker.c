@@ -131,16 +131,6 @@ vb_status vb_async_repartition(struct vb_async *a)
     return st;
 }
 
-/* Returns the number of steps that all workers have made, as far as this worker knows: parameters
- * that come with a reply have no number, so the other workers are taken to be as fast. */
-static int64_t step_now(const struct vb_async *a)
-{
-    const struct vb_trainer *t = a->trainer;
-    int64_t step = t->resumed + (t->step - t->resumed) * t->world;
-
-    return (int64_t)a->worker->version > step ? (int64_t)a->worker->version : step;
-}
-
 vb_status vb_async_step_done(struct vb_async *a)
 {
     struct vb_trainer *t = a->trainer;
@@ -153,7 +143,8 @@ vb_status vb_async_step_done(struct vb_async *a)
     t->shows = a->worker->below == 0;
     vb_train_record_gradient(t, a->worker->version);
     vb_group_step(a->ps);
-    vb_train_trace_step(t, step_now(a) + 1);
+    /* the version does not count the gradient that was just made */
+    vb_train_trace_step(t, (int64_t)a->worker->version + 2);
     st = show(a);
     return st == VB_OK && t->step % LOOK_EVERY == 0 ? vb_progress(a->ps) : st;
 }
@@ -336,6 +327,8 @@ vb_status vb_async_work(struct vb_async *a)
     vb_async_wait_until_ready(&a->server);
     vb_async_wait_until_ready(&a->standby);
     vb_train_record_group(t, a->ps);
+    if (st == VB_OK)
+        st = vb_train_joined_facts(t, a->ps);
     if (st == VB_OK)
         vb_place_leave(&t->place); /* from now on only the group of workers and servers is used */
     if (st == VB_OK)

@@ -29,10 +29,10 @@ static int ranks_of(const char *dir)
     return n;
 }
 
-static vb_status check_model(const struct vb_trainer *t, const char *dir)
+static vb_status check_model(struct vb_trainer *t, const char *dir)
 {
     struct vb_json *json;
-    const char *model;
+    const char *model, *transport;
     char path[4200];
     vb_status st = VB_OK;
 
@@ -49,6 +49,9 @@ static vb_status check_model(const struct vb_trainer *t, const char *dir)
                     "--replay-compute: %s is a run of %.64s, not of %s; record one with train %s "
                     "--run DIR",
                     dir, model != NULL ? model : "no model", t->o->model, t->o->model);
+    transport = vb_json_get_text(json, "transport");
+    t->replay.has_sums =
+        transport != NULL && strcmp(transport, "shm") != 0 && vb_json_get_real(json, "ranks") > 1;
     vb_json_destroy(json);
     return st;
 }
@@ -138,12 +141,30 @@ static const struct vb_replay_step *recorded(const struct vb_trainer *t)
     return &r->steps[(t->step + r->ahead) % r->n];
 }
 
+/* Sums are started between the layers of a backward pass, here as in the earlier run. What that
+ * took is in the recorded time, so it is not slept again. */
+static void count_sums(struct vb_trainer_replay *r)
+{
+    if (r->has_sums && r->slept_ns != 0)
+        r->owed_ns -= (int64_t)(vb_clock_ns() - r->slept_ns);
+    r->slept_ns = 0;
+}
+
 static void pace(void *arg, enum vb_k_pass pass, double share)
 {
     struct vb_trainer *t = arg;
     const struct vb_replay_step *s = recorded(t);
+    bool forward = pass == VB_K_FORWARD;
 
-    sleep_ns(&t->replay, (double)(pass == VB_K_FORWARD ? s->forward_ns : s->backward_ns) * share);
+    count_sums(&t->replay);
+    sleep_ns(&t->replay, (double)(forward ? s->forward_ns : s->backward_ns) * share);
+    if (t->replay.has_sums && !forward)
+        t->replay.slept_ns = vb_clock_ns();
+}
+
+void vb_replay_passed(struct vb_trainer *t)
+{
+    count_sums(&t->replay);
 }
 
 void vb_replay_model(struct vb_trainer *t, struct vb_model *model)

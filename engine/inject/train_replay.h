@@ -28,8 +28,10 @@ struct vb_trainer_replay {
     bool on;
     struct vb_replay_step *steps; /* of one rank of the earlier run, used again and again */
     int64_t n;
-    int64_t ahead;   /* 1: the forward pass is that of the next step */
-    int64_t owed_ns; /* time that is still to be slept; negative: slept too long */
+    int64_t ahead;     /* 1: the forward pass is that of the next step */
+    int64_t owed_ns;   /* time that is still to be slept; negative: slept too long */
+    bool has_sums;     /* the recorded backward passes have started sums over a network, too */
+    uint64_t slept_ns; /* when the last sleep of this backward pass ended; 0: there was none */
     struct vb_replay_list lists[VB_REPLAY_LISTS];
 };
 
@@ -39,6 +41,9 @@ void vb_replay_close(struct vb_trainer *t);
 
 /* From now on the model sleeps instead of computing. */
 void vb_replay_model(struct vb_trainer *t, struct vb_model *model);
+
+/* Called at the end of a backward pass that the model has slept for. */
+void vb_replay_passed(struct vb_trainer *t);
 
 /* Sleep for a whole pass, or for a part of the update. */
 void vb_replay_forward(struct vb_trainer *t);

@@ -57,6 +57,7 @@ struct ps_head {
     _Atomic int32_t stopped;  /* server 0: the signal that has ended the job early; 0: none */
     char pad[36];
 };
+_Static_assert(sizeof(struct ps_head) == 64, "the head of a shard is a cache line");
 
 /* The head of a push, at the beginning of the slot. */
 struct ps_push {
@@ -92,7 +93,7 @@ struct ps_layout {
 
     /* At a server: */
     size_t slot[PS_SERVERS_MAX]; /* size of one slot */
-    size_t reply;                /* size of one reply */
+    size_t reply;                /* size of one reply, with a head */
     size_t params, state[PS_SERVERS_MAX], snap[PS_SERVERS_MAX], snap_state[PS_SERVERS_MAX];
     size_t client_states[PS_SERVERS_MAX]; /* with replicas: one struct ps_client_state per worker */
     size_t replies_from[PS_SERVERS_MAX];  /* two buffers per worker that replies are sent from */
@@ -121,8 +122,9 @@ void vb_ps_layout_make(const struct ps_job *job, bool mapped, struct ps_layout *
 /* Reserves bytes at *end, in whole cache lines, and advances *end. Returns their offset. */
 size_t vb_ps_reserve(size_t *end, size_t bytes);
 
-/* Return the offset of a worker's slot at server k, and the offset at which a worker receives a
- * reply. parity: number of the reply modulo 2. */
+/* Return the offset of a worker's slot at server k, and the offset at which a worker receives the
+ * values of a reply. The head of server 0's shard lies before them. parity: number of the reply
+ * modulo 2. */
 size_t vb_ps_slot_at(const struct ps_layout *lay, int k, int worker, int slot);
 size_t vb_ps_reply_to(const struct ps_job *job, const struct ps_layout *lay, int parity);
 

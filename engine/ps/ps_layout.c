@@ -108,7 +108,7 @@ static void lay_server(const struct ps_job *job, int k, struct ps_layout *lay)
 {
     size_t state = lay->n[k] * (size_t)job->words * sizeof(float), at = 0;
 
-    (void)vb_ps_reserve(&at, sizeof(struct ps_head));
+    (void)vb_ps_reserve(&at, sizeof(struct ps_head)); /* replies rely on it: head, parameters */
     lay->params = at;
     (void)vb_ps_reserve(&at, lay->n[k] * sizeof(float));
     lay->state[k] = vb_ps_reserve(&at, job->hogwild ? state : 0);
@@ -128,6 +128,13 @@ static void lay_server(const struct ps_job *job, int k, struct ps_layout *lay)
         lay->slots_bytes[k] = LINE;
 }
 
+/* Returns the size of a reply at a worker: the head of server 0's shard, and the values of all
+ * servers. */
+static size_t reply_room(const struct ps_job *job)
+{
+    return sizeof(struct ps_head) + pad((job->sparse ? job->max_keys : job->n) * sizeof(float));
+}
+
 static void lay_worker(const struct ps_job *job, bool mapped, struct ps_layout *lay)
 {
     size_t params = job->n * sizeof(float), at = 0;
@@ -144,8 +151,7 @@ static void lay_worker(const struct ps_job *job, bool mapped, struct ps_layout *
     at = 0;
     for (k = 0; k < job->servers; k++)
         lay->push[k] = vb_ps_reserve(&at, lay->direct ? 0 : (size_t)lay->slots * lay->slot[k]);
-    lay->replies_at =
-        vb_ps_reserve(&at, replies ? 2 * pad((job->sparse ? job->max_keys : job->n) * 4) : 0);
+    lay->replies_at = vb_ps_reserve(&at, replies ? 2 * reply_room(job) : 0);
     lay->client_state = vb_ps_reserve(
         &at, job->replicas > 1 ? (size_t)job->servers * sizeof(struct ps_client_state) : 0);
     lay->worker_slots_bytes = at > 0 ? at : LINE;
@@ -159,7 +165,8 @@ void vb_ps_layout_make(const struct ps_job *job, bool mapped, struct ps_layout *
     cut_shards(job, lay);
     lay->replies = has_replies(job, mapped, lay);
     lay->slots = job->n * sizeof(float) > ONE_SLOT && !job->sparse ? 1 : PS_SLOTS_MAX;
-    lay->reply = pad((job->sparse ? job->max_keys : lay->n_most) * sizeof(float));
+    lay->reply =
+        sizeof(struct ps_head) + pad((job->sparse ? job->max_keys : lay->n_most) * sizeof(float));
     for (k = 0; k < job->servers; k++)
         lay_server(job, k, lay);
     lay_worker(job, mapped, lay);
@@ -180,7 +187,7 @@ size_t vb_ps_push_bytes(const struct ps_job *job, const struct ps_layout *lay, i
 
 size_t vb_ps_reply_to(const struct ps_job *job, const struct ps_layout *lay, int parity)
 {
-    return lay->replies_at + (size_t)parity * pad((job->sparse ? job->max_keys : job->n) * 4);
+    return lay->replies_at + (size_t)parity * reply_room(job) + sizeof(struct ps_head);
 }
 
 bool vb_ps_mapped(const struct vb_group *group, int rank)

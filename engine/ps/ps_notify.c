@@ -31,16 +31,36 @@ static bool streams_to(const struct ps_server *s, int worker)
     return vb_ps_streams(s->group, s->job, vb_ps_worker_rank(s->job, worker));
 }
 
-/* Copies the parameters, or the values at the keys that a worker has sent, into a reply buffer. */
+/* Copies the head, and the parameters or the values at the keys that a worker has sent, into a
+ * reply buffer. */
 static void fill_reply(struct ps_server *s, int worker, size_t at)
 {
     const struct ps_client_keys *keys = &s->clients[worker].keys;
-    char *to = (char *)vb_window_ptr(s->slots) + at;
+    struct ps_head *head = (void *)((char *)vb_window_ptr(s->slots) + at);
+    float *to = (void *)(head + 1);
 
+    atomic_store_explicit(&head->version, vb_ps_version_of(s), memory_order_relaxed);
     if (s->job->sparse)
-        vb_ps_gather(s, keys->keys, keys->n, (float *)(void *)to);
+        vb_ps_gather(s, keys->keys, keys->n, to);
     else
         memcpy(to, s->params, s->lay.n[s->k] * sizeof(float));
+}
+
+/* Sends a reply, whose head is at offset `from`. Only server 0 sends its head, which tells the
+ * worker the version. */
+static vb_status put_reply(struct ps_server *s, int worker, const struct vb_window *from_win,
+                           size_t from, uint32_t notice, struct vb_op *op)
+{
+    const struct ps_client *client = &s->clients[worker];
+    size_t first = s->job->sparse ? client->keys.reply_at : s->lay.first[s->k];
+    size_t n = s->job->sparse ? client->keys.n : s->lay.n[s->k];
+    size_t head = s->k == 0 ? sizeof(struct ps_head) : 0;
+    size_t to = vb_ps_reply_to(s->job, &s->lay, (int)((client->replies - 1) % 2));
+
+    return vb_put_wait(s->slots, vb_ps_worker_rank(s->job, worker), from_win,
+                       from + sizeof(struct ps_head) - head, to + first * sizeof(float) - head,
+                       head + n * sizeof(float), PS_NOTE(PS_NOTICE, notice | PS_REPLY), op,
+                       PS_PUT_MS);
 }
 
 /* Counts a reply with its version, and sends it. Streamed parameters are sent directly from the
@@ -49,9 +69,7 @@ static vb_status reply(struct ps_server *s, int worker, uint32_t notice)
 {
     struct ps_client *client = &s->clients[worker];
     int parity = (int)(client->replies % 2);
-    size_t to = vb_ps_reply_to(s->job, &s->lay, parity), from = s->lay.params;
-    size_t first = s->job->sparse ? client->keys.reply_at : s->lay.first[s->k];
-    size_t n = s->job->sparse ? client->keys.n : s->lay.n[s->k];
+    size_t from = s->lay.params - sizeof(struct ps_head);
     bool streams = streams_to(s, worker);
     struct vb_op *op;
     vb_status st;
@@ -66,9 +84,7 @@ static vb_status reply(struct ps_server *s, int worker, uint32_t notice)
         fill_reply(s, worker, from);
     }
     if (st == VB_OK)
-        st = vb_put_wait(s->slots, vb_ps_worker_rank(s->job, worker), streams ? s->shards : NULL,
-                         from, to + first * sizeof(float), n * sizeof(float),
-                         PS_NOTE(PS_NOTICE, notice | PS_REPLY), op, PS_PUT_MS);
+        st = put_reply(s, worker, streams ? s->shards : NULL, from, notice, op);
     return st == VB_OK ? VB_OK : vb_ps_member_sent(s, worker, st);
 }
 

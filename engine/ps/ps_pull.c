@@ -88,13 +88,16 @@ static vb_status newest_reply(struct ps_worker *w, const float **values_p)
 {
     vb_status st = vb_ps_await(w, reply_is_there, w, "parameters", 0, false);
     uint32_t n = replies_of_all(w);
-    const char *own = vb_window_ptr(w->slots);
+    const char *own = vb_window_ptr(w->slots), *values;
 
     if (st != VB_OK)
         return st;
+    values = own + vb_ps_reply_to(w->job, &w->lay, (int)((n - 1) % 2));
+    w->version = atomic_load_explicit(&((const struct ps_head *)(const void *)values - 1)->version,
+                                      memory_order_relaxed);
     w->base = n;
     w->base_flag = PS_BASE_REPLY;
-    *values_p = (const void *)(own + vb_ps_reply_to(w->job, &w->lay, (int)((n - 1) % 2)));
+    *values_p = (const void *)values;
     return VB_OK;
 }
 

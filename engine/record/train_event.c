@@ -33,7 +33,9 @@ void vb_train_event_say(struct vb_trainer *t, const char *what, int64_t step, co
     vb_train_event(t, &event);
 }
 
-static char *line_of(const struct vb_train_event *e, uint64_t begin_ns, size_t *len_p)
+/* joined: the machine of this rank, if it has joined; otherwise NULL. */
+static char *line_of(const struct vb_train_event *e, uint64_t begin_ns,
+                     const struct vb_rank_facts *joined, size_t *len_p)
 {
     struct vb_json *json = vb_json_create();
     char *line = NULL;
@@ -51,6 +53,8 @@ static char *line_of(const struct vb_train_event *e, uint64_t begin_ns, size_t *
     }
     if (e->why[0] != '\0')
         vb_json_text(json, "why", e->why);
+    if (joined != NULL && strcmp(e->what, "began") == 0)
+        vb_rank_facts_json(json, "machine", joined);
     vb_json_end(json);
     if (out != NULL) {
         if (vb_json_print(json, out) != VB_OK)
@@ -84,7 +88,7 @@ static void write_events(void *arg, uint64_t now_ns, bool last)
         pthread_mutex_unlock(&r->lock);
         if (st != VB_OK)
             return;
-        line = line_of(&event, begin_ns, &len);
+        line = line_of(&event, begin_ns, r->joined, &len);
         if (line != NULL && len > 0)
             st = vb_recorder_append(r->rec, r->events_file, line, len);
         free(line);

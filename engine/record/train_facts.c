@@ -63,9 +63,9 @@ static void fill_machine(const struct vb_trainer *t, struct vb_rank_facts *f)
         vb_probe_lines(take_model, f, "/proc/cpuinfo");
 }
 
-static void fill_rank(const struct vb_trainer *t, struct vb_rank_facts *f)
+/* group: NULL if this is the only rank. */
+static void fill_rank(const struct vb_trainer *t, struct vb_group *group, struct vb_rank_facts *f)
 {
-    struct vb_group *group = t->place.group;
     int i, n = group != NULL ? vb_group_world(group) : 1;
 
     memset(f, 0, sizeof(*f));
@@ -75,7 +75,9 @@ static void fill_rank(const struct vb_trainer *t, struct vb_rank_facts *f)
     gethostname(f->host, sizeof(f->host) - 1);
     fill_machine(t, f);
     for (i = 0; i < n && i < VB_FACTS_PEERS; i++)
-        f->via[i] = group == NULL || i == t->rank ? '-' : vb_group_transport(group, i)[0];
+        f->via[i] = group == NULL || i == t->rank || !vb_group_member(group, i)
+                        ? '-'
+                        : vb_group_transport(group, i)[0];
     if (group != NULL)
         snprintf(f->device, sizeof(f->device), "%s", vb_group_device(group, t->rank == 0));
 }
@@ -111,12 +113,12 @@ vb_status vb_train_fill_facts(struct vb_trainer *t)
     facts->ranks = calloc((size_t)facts->n_ranks, sizeof(*facts->ranks));
     if (facts->ranks == NULL)
         return vb_err_sys("calloc");
-    fill_rank(t, &own);
+    fill_rank(t, group, &own);
     facts->ranks[0] = own;
     if (group != NULL)
         st = vb_group_gather(group, &own, sizeof(own), facts->ranks);
     clock_gettime(CLOCK_REALTIME, &now);
-    facts->clock_ns = vb_clock_ns();
+    facts->clock_ns = vb_record_clock_ns();
     facts->unix_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
     if (group != NULL)
         snprintf(facts->transport_why, sizeof(facts->transport_why), "%s", vb_group_why(group));
@@ -125,6 +127,58 @@ vb_status vb_train_fill_facts(struct vb_trainer *t)
     if (st != VB_OK || facts == &none)
         vb_run_facts_fini(facts);
     return st;
+}
+
+/* Whoever writes run.json has no collective operation with a joiner, so the facts go to the events
+ * of the joiner. */
+vb_status vb_train_joined_facts(struct vb_trainer *t, struct vb_group *group)
+{
+    struct vb_rank_facts *facts;
+
+    if (t->joiner == NULL || t->record.joined != NULL)
+        return VB_OK;
+    facts = calloc(1, sizeof(*facts));
+    if (facts == NULL)
+        return vb_err_sys("calloc");
+    fill_rank(t, group, facts);
+    t->record.joined = facts;
+    return VB_OK;
+}
+
+static void json_via(struct vb_json *json, const struct vb_rank_facts *r)
+{
+    static const char *const names[] = {"shm", "tcp", "verbs"};
+    size_t k;
+    int i;
+
+    vb_json_object(json, "transports");
+    for (k = 0; k < VB_COUNT(names); k++) {
+        if (memchr(r->via, names[k][0], sizeof(r->via)) == NULL)
+            continue;
+        vb_json_array(json, names[k]);
+        for (i = 0; i < VB_FACTS_PEERS; i++)
+            if (r->via[i] == names[k][0])
+                vb_json_int(json, NULL, i);
+        vb_json_end(json);
+    }
+    vb_json_end(json);
+}
+
+void vb_rank_facts_json(struct vb_json *json, const char *key, const struct vb_rank_facts *r)
+{
+    vb_json_object(json, key);
+    vb_json_int(json, "rank", r->rank);
+    vb_json_text(json, "role", r->server ? "server" : "worker");
+    vb_json_text(json, "host", r->host);
+    vb_json_int(json, "pid", r->pid);
+    vb_json_int(json, "cpus", r->cpus);
+    vb_json_text(json, "cpu_model", r->cpu_model);
+    vb_json_text(json, "kernel", r->kernel);
+    vb_json_int(json, "memory_bytes", r->memory_bytes);
+    vb_json_text(json, "topology", r->topology);
+    vb_json_text(json, "rdma_device", r->device[0] != '\0' ? r->device : NULL);
+    json_via(json, r);
+    vb_json_end(json);
 }
 
 void vb_run_facts_fini(struct vb_run_facts *facts)

@@ -159,13 +159,16 @@ vb_status vb_train_record_open(struct vb_trainer *t)
 void vb_train_record_close(struct vb_trainer *t)
 {
     struct vb_trainer_record *r = &t->record;
+    uint64_t began_ns = vb_clock_ns();
 
     if (r->rec == NULL)
         return;
     vb_ship_finish(r->ship);
     r->lost = vb_recorder_close(r->rec) + (uint64_t)r->lost_events;
     r->rec = NULL;
-    vb_ship_end(r->ship);
+    /* what the result does not tell */
+    vb_ship_end(r->ship, r->lost > r->told_lost ? r->lost - r->told_lost : 0, began_ns);
+    r->lost += vb_ship_lost(r->ship);
     r->sampler = NULL; /* the recorder has freed it */
     r->board = NULL;   /* the recorder has destroyed it */
 }
@@ -187,8 +190,10 @@ void vb_train_record_free(struct vb_trainer *t)
     r->ship = NULL;
     free(r->waits_ns);
     free(r->events);
+    free(r->joined);
     r->waits_ns = NULL;
     r->events = NULL;
+    r->joined = NULL;
     if (r->has_lock)
         pthread_mutex_destroy(&r->lock);
     r->has_lock = false;
@@ -221,7 +226,9 @@ void vb_train_record_result(struct vb_trainer *t, struct vb_train_result *result
 
 uint64_t vb_train_record_lost(const struct vb_trainer *t)
 {
-    return t->record.rec != NULL ? vb_recorder_lost(t->record.rec) : t->record.lost;
+    const struct vb_trainer_record *r = &t->record;
+
+    return r->rec != NULL ? vb_recorder_lost(r->rec) + vb_ship_lost(r->ship) : r->lost;
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */

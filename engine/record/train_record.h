@@ -42,8 +42,10 @@ struct vb_trainer_record {
     struct vb_group *group;        /* guarded by lock; NULL: no group is open */
     struct vb_train_event *events; /* guarded by lock: the first n_events; NULL: not recorded */
     int n_events, lost_events;
+    uint64_t told_lost; /* rows that the result of this rank tells as lost */
     char events_file[48];
-    uint64_t begin_ns; /* guarded by lock: when training began */
+    struct vb_rank_facts *joined; /* of a joiner, set before its first event; otherwise NULL */
+    uint64_t begin_ns;            /* guarded by lock: when training began */
 
     /* Only the training thread uses what follows. */
     uint64_t phase_ns[VB_RECORD_PHASES]; /* values of t->laps.ns at the last row */
@@ -122,6 +124,9 @@ vb_status vb_train_events_open(struct vb_trainer *t); /* before the recorder is 
 
 /* Collective, except for joiners: fills *t->o->run.facts (train_facts.c). */
 vb_status vb_train_fill_facts(struct vb_trainer *t);
+
+/* The same for a joiner, which then has a group: its event "began" tells its facts. */
+vb_status vb_train_joined_facts(struct vb_trainer *t, struct vb_group *group);
 
 /* Returns the number of rows that were lost. */
 uint64_t vb_train_record_lost(const struct vb_trainer *t);

@@ -14,9 +14,10 @@
 #include "engine/train/train.h"
 #include "engine/record/train_inbox.h"
 
-#define END_NS 2000000000u /* how long the end of a run waits for records */
-#define LAST_NS 300000000u /* and for the last comparison of clocks */
-#define FILES_MAX 64       /* files that this rank sends */
+#define END_NS 2000000000u  /* how long the end of a run waits for records */
+#define SENT_NS 1800000000u /* and how long a rank sends them: rank 0 has to hear its last word */
+#define LAST_NS 300000000u  /* and for the last comparison of clocks */
+#define FILES_MAX 64        /* files that this rank sends */
 
 /* How the records of this rank get to the folder. */
 enum way { WAY_UNKNOWN, WAY_FILES, WAY_SENT, WAY_DROPPED };
@@ -306,6 +307,7 @@ static void add_stats(struct vb_record_stats *sum, const struct vb_record_stats 
     sum->dropped += more->dropped;
     sum->dropped_bytes += more->dropped_bytes;
     sum->lost_bytes += more->lost_bytes;
+    sum->lost_rows += more->lost_rows;
 }
 
 static void leave(struct vb_ship *s)
@@ -387,14 +389,14 @@ static void say_lost(const struct vb_record_stats *stats)
                     (double)stats->lost_bytes / 1e3);
 }
 
-void vb_ship_end(struct vb_ship *s)
+void vb_ship_end(struct vb_ship *s, uint64_t lost_rows, uint64_t began_ns)
 {
     struct vb_record_stats stats;
 
     if (s == NULL)
         return;
     if (s->rank != 0 && s->group != NULL && s->way == WAY_SENT)
-        (void)vb_group_end_records(s->group, s->lost_bytes, vb_clock_ns() + END_NS);
+        (void)vb_group_end_records(s->group, s->lost_bytes, lost_rows, began_ns + SENT_NS);
     stats = vb_ship_stats(s);
     if (s->rank == 0)
         say_lost(&stats);
@@ -424,4 +426,14 @@ struct vb_record_stats vb_ship_stats(struct vb_ship *s)
     }
     pthread_mutex_unlock(&s->lock);
     return stats;
+}
+
+uint64_t vb_ship_lost(struct vb_ship *s)
+{
+    struct vb_record_stats stats;
+
+    if (s == NULL || s->rank != 0)
+        return 0;
+    stats = vb_ship_stats(s);
+    return stats.lost_rows + stats.dropped + (s->inbox != NULL ? vb_inbox_lost(s->inbox) : 0);
 }

@@ -38,10 +38,12 @@ bool vb_ship_sends(struct vb_ship *ship);
 
 /* The end of a run. Rank 0 waits until the other ranks have sent everything, compares clocks once
  * more and fits them; then its recorder may be closed. Other ranks close their recorders, and then
- * tell rank 0 that they have sent everything. Both wait for no longer than two seconds, and not at
- * all if the group has failed. Only the first call of vb_ship_finish() does anything. */
+ * tell rank 0 that they have sent everything, and how many rows they have lost;
+ * began_ns is when they began to close. Both wait for no
+ * longer than two seconds, and not at all if the group has failed. Only the first call of
+ * vb_ship_finish() does anything. */
 void vb_ship_finish(struct vb_ship *ship);
-void vb_ship_end(struct vb_ship *ship);
+void vb_ship_end(struct vb_ship *ship, uint64_t lost_rows, uint64_t began_ns);
 
 /* Rank 0, after vb_ship_finish(): the fits of all clocks, and their number. The caller frees the
  * list. NULL: nothing was compared. */
@@ -51,5 +53,10 @@ struct vb_train_clock *vb_ship_clocks(struct vb_ship *ship, int *n_p);
 struct vb_train_clock *vb_train_fit_clocks(struct vb_group *group, int *n_p);
 
 struct vb_record_stats vb_ship_stats(struct vb_ship *ship);
+
+/* Rank 0: returns the number of rows that other ranks told it they have lost, and of records of
+ * other ranks that it has dropped or could not write; such a record is one message, with one or
+ * several rows. Accepts NULL. */
+uint64_t vb_ship_lost(struct vb_ship *ship);
 
 #endif

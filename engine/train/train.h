@@ -167,7 +167,7 @@ struct vb_rank_facts {
 
 /* What is known about a run when it begins. */
 struct vb_run_facts {
-    uint64_t unix_ns, clock_ns; /* now, by the clock of the day and by vb_clock_ns() */
+    uint64_t unix_ns, clock_ns; /* now, by the clock of the day and by that of records */
     struct vb_rank_facts *ranks;
     int n_ranks;
     int64_t train_rows, test_rows, features;
@@ -180,6 +180,9 @@ struct vb_run_facts {
 };
 
 void vb_run_facts_fini(struct vb_run_facts *facts);
+
+/* Adds the machine of a rank as an object. */
+void vb_rank_facts_json(struct vb_json *json, const char *key, const struct vb_rank_facts *facts);
 
 /* The run folder. */
 struct vb_train_run_opts {

@@ -301,8 +301,8 @@ void vb_dense_gradient(struct vb_trainer *t, const float *params, float *grads)
     uint64_t begin_ns;
 
     forward(t, params, &batch);
+    begin_ns = vb_trace_next(); /* an injected delay is a part of the pass */
     vb_inject_idle(t, VB_PHASE_BACKWARD);
-    begin_ns = vb_trace_next();
     vb_model_backward(dense_of(t)->model, params, &batch, grads, NULL, NULL);
     vb_trace_end(begin_ns, VB_OP_BACKWARD, 0);
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
@@ -317,15 +317,16 @@ static vb_status dense_step(struct vb_trainer *t)
     vb_status st;
 
     forward(t, params, &batch);
+    begin_ns = vb_trace_next(); /* an injected delay is a part of the pass */
     vb_inject_idle(t, VB_PHASE_BACKWARD);
     if (descend(t, &batch))
         return VB_OK;
     d->kept = true;
     d->copies.stepped = false; /* from here on the other copy of the parameters is overwritten */
     vb_buckets_begin(d->buckets);
-    begin_ns = vb_trace_next();
     vb_model_backward(d->model, params, &batch, vb_buckets_grads(d->buckets), vb_buckets_ready,
                       d->buckets);
+    vb_replay_passed(t);
     vb_trace_end(begin_ns, VB_OP_BACKWARD, 0);
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
     st = apply(t);

@@ -117,8 +117,7 @@ void vb_train_raise_peaks(struct vb_rank_result *r)
     raise_to(&r->recv_mb_s_peak, r->recv_mb_s);
 }
 
-void vb_train_fill_rank(const struct vb_trainer *t, struct vb_group *group,
-                        struct vb_rank_result *r)
+void vb_train_fill_rank(struct vb_trainer *t, struct vb_group *group, struct vb_rank_result *r)
 {
     const struct vb_laps *laps = &t->laps;
     uint64_t bytes = 0;
@@ -135,7 +134,8 @@ void vb_train_fill_rank(const struct vb_trainer *t, struct vb_group *group,
     if (group != NULL)
         vb_group_registered(group, &bytes, &r->register_s);
     r->registered_mb = (double)bytes / 1e6;
-    r->records_lost = (int64_t)vb_train_record_lost(t);
+    t->record.told_lost = vb_train_record_lost(t);
+    r->records_lost = (int64_t)t->record.told_lost;
 }
 
 vb_status vb_train_fill_params(struct vb_trainer *t, struct vb_train_result *r)

@@ -329,8 +329,7 @@ vb_status vb_train_fill_params(struct vb_trainer *t, struct vb_train_result *r);
 void vb_train_fill_run(struct vb_trainer *t, struct vb_train_result *r);
 
 /* Fills in the figures of this rank as a worker. group: whose registered memory counts, or NULL. */
-void vb_train_fill_rank(const struct vb_trainer *t, struct vb_group *group,
-                        struct vb_rank_result *r);
+void vb_train_fill_rank(struct vb_trainer *t, struct vb_group *group, struct vb_rank_result *r);
 /* Fills in the host name, the memory of the process, and what the sampler knows of a part of it.
  * r->train_s is set. */
 void vb_train_fill_host(const struct vb_trainer *t, enum vb_sampler_part part,

@@ -184,7 +184,8 @@ void vb_control_sees_folder(struct control *control, bool sees);
 void vb_control_record_rate(struct control *control, uint64_t bytes_per_s);
 vb_status vb_control_send_record(struct control *control, const char *file, bool first,
                                  const void *bytes, size_t len_bytes);
-vb_status vb_control_end_records(struct control *control, uint64_t lost_bytes, uint64_t deadline);
+vb_status vb_control_end_records(struct control *control, uint64_t lost_bytes, uint64_t lost_rows,
+                                 uint64_t deadline);
 void vb_control_on_record(struct control *control, vb_record_fn fn, void *arg);
 vb_status vb_control_wait_records(struct control *control, uint64_t deadline);
 struct vb_record_stats vb_control_record_stats(struct control *control);

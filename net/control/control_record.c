@@ -114,19 +114,20 @@ bool vb_control_take_folder(struct control *c, unsigned char token_p[VB_FOLDER_T
     return taken;
 }
 
-static vb_status say(struct control *c, enum wire_records_state state, uint64_t lost_bytes)
+static vb_status say(struct control *c, const struct wire_records *r)
 {
-    const struct wire_records r = {.state = state, .lost_bytes = lost_bytes};
     unsigned char bytes[WIRE_RECORDS_BYTES];
 
-    vb_wire_records_encode(&r, bytes);
+    vb_wire_records_encode(r, bytes);
     return vb_conn_send(c, 0, WIRE_RECORDS, bytes, sizeof(bytes));
 }
 
 void vb_control_sees_folder(struct control *c, bool sees)
 {
+    const struct wire_records r = {.state = sees ? WIRE_RECORDS_SEES : WIRE_RECORDS_SENDS};
+
     pthread_mutex_lock(&c->lock);
-    (void)say(c, sees ? WIRE_RECORDS_SEES : WIRE_RECORDS_SENDS, 0);
+    (void)say(c, &r);
     pthread_mutex_unlock(&c->lock);
     vb_control_wake(c);
 }
@@ -227,8 +228,12 @@ vb_status vb_control_send_record(struct control *c, const char *file, bool first
     return st;
 }
 
-vb_status vb_control_end_records(struct control *c, uint64_t lost_bytes, uint64_t deadline)
+vb_status vb_control_end_records(struct control *c, uint64_t lost_bytes, uint64_t lost_rows,
+                                 uint64_t deadline)
 {
+    struct wire_records r = {
+        .state = WIRE_RECORDS_END, .lost_bytes = lost_bytes, .lost_rows = lost_rows};
+    size_t at;
     vb_status st = VB_OK;
 
     pthread_mutex_lock(&c->lock);
@@ -236,8 +241,11 @@ vb_status vb_control_end_records(struct control *c, uint64_t lost_bytes, uint64_
            atomic_load_explicit(&c->failed, memory_order_relaxed) == VB_OK)
         if (!vb_control_wait_change(c, deadline))
             st = VB_ERR_TIMEOUT;
+    for (at = 0; at < c->records.len; r.lost_rows++) /* each has a row or more */
+        at += 4 + vb_wire_u32_decode(c->records.queue + c->records.first + at);
+    r.lost_bytes += c->records.len;
     c->records.len = c->records.first = 0;
-    if (say(c, WIRE_RECORDS_END, lost_bytes) != VB_OK)
+    if (say(c, &r) != VB_OK)
         st = VB_ERR_PEER;
     pthread_mutex_unlock(&c->lock);
     vb_control_wake(c);
@@ -284,8 +292,10 @@ static bool take_state(struct control *c, int rank)
     if (c->opts.rank != 0 || !vb_wire_records_decode(conn->in.payload, &r))
         return false;
     conn->record.state = r.state;
-    if (r.state == WIRE_RECORDS_END)
+    if (r.state == WIRE_RECORDS_END) {
         c->records.stats.lost_bytes += r.lost_bytes;
+        c->records.stats.lost_rows += r.lost_rows;
+    }
     return true;
 }
 

@@ -9,12 +9,14 @@ void vb_wire_records_encode(const struct wire_records *r, unsigned char out[WIRE
 {
     vb_wire_u32_encode(r->state, out);
     vb_wire_u64_encode(r->lost_bytes, out + 4);
+    vb_wire_u64_encode(r->lost_rows, out + 12);
 }
 
 bool vb_wire_records_decode(const unsigned char in[WIRE_RECORDS_BYTES], struct wire_records *r_p)
 {
     r_p->state = vb_wire_u32_decode(in);
     r_p->lost_bytes = vb_wire_u64_decode(in + 4);
+    r_p->lost_rows = vb_wire_u64_decode(in + 12);
     return r_p->state >= WIRE_RECORDS_SEES && r_p->state <= WIRE_RECORDS_END;
 }
 

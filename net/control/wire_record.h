@@ -18,6 +18,7 @@ enum wire_records_state {
 struct wire_records {
     uint32_t state;
     uint64_t lost_bytes; /* bytes that the sender could not send */
+    uint64_t lost_rows;  /* rows that it has lost */
 };
 
 void vb_wire_records_encode(const struct wire_records *r, unsigned char out[WIRE_RECORDS_BYTES]);

@@ -31,9 +31,10 @@ vb_status vb_group_send_record(struct vb_group *g, const char *file, bool first,
     return vb_control_send_record(g->control, file, first, bytes, len_bytes);
 }
 
-vb_status vb_group_end_records(struct vb_group *g, uint64_t lost_bytes, uint64_t deadline)
+vb_status vb_group_end_records(struct vb_group *g, uint64_t lost_bytes, uint64_t lost_rows,
+                               uint64_t deadline)
 {
-    return vb_control_end_records(g->control, lost_bytes, deadline);
+    return vb_control_end_records(g->control, lost_bytes, lost_rows, deadline);
 }
 
 void vb_group_on_record(struct vb_group *g, vb_record_fn fn, void *arg)

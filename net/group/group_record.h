@@ -42,8 +42,10 @@ vb_status vb_group_send_record(struct vb_group *group, const char *file, bool fi
                                const void *bytes, size_t len_bytes);
 
 /* Waits until the queue is empty, and tells rank 0 that no more records come. lost_bytes: what this
- * rank could not send. Fails silently if rank 0 is gone, or after the deadline. */
-vb_status vb_group_end_records(struct vb_group *group, uint64_t lost_bytes, uint64_t deadline);
+ * rank could not send; lost_rows: how many rows it has lost. Fails silently if rank 0 is gone, or
+ * after the deadline. */
+vb_status vb_group_end_records(struct vb_group *group, uint64_t lost_bytes, uint64_t lost_rows,
+                               uint64_t deadline);
 
 /* Rank 0: the function that takes records. The control thread calls it, under a lock: it must copy
  * the bytes, must not wait and must call no function of the group. It returns false if it has no
@@ -62,6 +64,7 @@ struct vb_record_stats {
     uint64_t received, received_bytes; /* rank 0: taken by the function, from all ranks */
     uint64_t dropped, dropped_bytes;   /* rank 0: too fast, or no room */
     uint64_t lost_bytes;               /* rank 0: what other ranks said they could not send */
+    uint64_t lost_rows;                /* rank 0: rows that other ranks said they have lost */
 };
 
 struct vb_record_stats vb_group_record_stats(struct vb_group *group);

@@ -58,11 +58,7 @@ static struct end *collect(const struct merge *m, size_t *n_p)
 
 static uint64_t error_of(const struct merge *m, int rank, uint64_t at_ns)
 {
-    uint64_t error = 0;
-
-    if (m->opts->clocks != NULL) /* errors change slowly, so a corrected time will do */
-        (void)vb_clock_correct(&m->opts->clocks[rank], at_ns, &error);
-    return error;
+    return m->opts->clocks != NULL ? vb_clock_error_at(&m->opts->clocks[rank], at_ns) : 0;
 }
 
 /* Only puts are checked: a wait for a rank usually begins before the rank does. */

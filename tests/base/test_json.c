@@ -186,13 +186,38 @@ static void broken_files_are_refused(void **state)
     assert_non_null(strstr(text, "No such file or directory"));
 }
 
+static void values_of_another_tree_are_added(void **state)
+{
+    static const char line[] = "{\"what\": \"began\", \"machine\": {\"rank\": 3}}\n and more";
+    struct vb_json *from = vb_json_parse(line, strlen(line) - 9), *json = vb_json_create();
+    char buf[128];
+
+    (void)state;
+    assert_non_null(from);
+    assert_null(vb_json_parse(line, strlen(line)));
+    assert_null(vb_json_parse(line, 20)); /* a line that is cut */
+    assert_null(vb_json_parse("", 0));
+    vb_json_array(json, NULL);
+    assert_true(vb_json_copy(json, NULL, from, "machine"));
+    assert_false(vb_json_copy(json, NULL, from, "none"));
+    assert_false(vb_json_copy(json, NULL, NULL, "machine"));
+    vb_json_end(json);
+    vb_json_destroy(from); /* the copy stays */
+    assert_string_equal(printed(json, buf, sizeof(buf)), "[{\"rank\":3}]\n");
+    vb_json_destroy(json);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_nest_in_order),     cmocka_unit_test(invalid_utf8_is_replaced),
-        cmocka_unit_test(misuse_is_reported),       cmocka_unit_test(depth_is_bounded),
-        cmocka_unit_test(full_disk_is_an_error),    cmocka_unit_test(files_are_read),
+        cmocka_unit_test(values_nest_in_order),
+        cmocka_unit_test(invalid_utf8_is_replaced),
+        cmocka_unit_test(misuse_is_reported),
+        cmocka_unit_test(depth_is_bounded),
+        cmocka_unit_test(full_disk_is_an_error),
+        cmocka_unit_test(files_are_read),
         cmocka_unit_test(broken_files_are_refused),
+        cmocka_unit_test(values_of_another_tree_are_added),
     };
 
     return T_RUN(tests);

@@ -198,8 +198,9 @@ static int record(struct vb_group *g, void *arg)
     wrong += T_WRONG(vb_recorder_close(rec) == 0);
     clocks = vb_ship_clocks(ship, &n);
     wrong += T_WRONG(rank != 0 || job->dirs[0] == NULL || (n == 3 && clocks[2].rank == 2));
-    vb_ship_end(ship);
+    vb_ship_end(ship, 0, vb_clock_ns());
     wrong += T_WRONG(vb_ship_stats(ship).dropped == 0);
+    wrong += T_WRONG(vb_ship_lost(ship) == 0);
     vb_ship_close(ship);
     free(clocks);
     return wrong + T_WRONG(vb_group_barrier(g) == VB_OK);

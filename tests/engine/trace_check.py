@@ -3,11 +3,15 @@
 # Reads DIR/trace.pftrace with the definitions of the Python package perfetto, and compares it event
 # by event with the rows that the ranks have recorded.
 #
-#   trace_check.py DIR [slow=RANK] [async]
+#   trace_check.py DIR [slow=RANK] [late=RANK] [clocks] [async]
 #
+# slow: this rank computes slowly. late: only its backward pass has an injected delay. clocks: no
+# message comes before it was sent, but for the errors of the clocks in run.json.
 # async: servers are threads of ranks, with numbers of their own, so an arrow may stay within a rank.
 import collections
+import json
 import os
+import statistics
 import struct
 import sys
 
@@ -148,6 +152,78 @@ def check_slow(slices, slow):
     print("compute of ranks %s us; %d arrows to rank %d" % ({r: round(m / 1e3) for r, m in means.items()}, arrows, slow))
 
 
+def times(slices, name):
+    """Returns the times of all slices with this name, by rank."""
+    found = collections.defaultdict(list)
+    for s in slices:
+        if s.name == name:
+            found[s.rank].append(s.ns)
+    return found
+
+
+def waited_for(waits, rank):
+    return sum(ns for (_, whom), ns in waits.items() if whom == rank)
+
+
+def check_late_waits(slices, late, delay):
+    """The others wait for the late rank, for about the delay, and every arrow of such a wait leads to it."""
+    waits = collections.Counter()
+    ends = collections.defaultdict(list)
+    for s in slices:
+        if s.name.startswith("wait for rank "):
+            waits[s.rank, int(s.name.split()[-1])] += s.ns
+        for f in s.flows:
+            ends[f].append(s)
+    for r in {s.rank for s in slices} - {late}:
+        if waits[r, late] < 0.5 * delay:
+            fail("rank %d waits %d us for rank %d, which was delayed by %d us" % (r, waits[r, late] / 1e3, late, delay / 1e3))
+        if waited_for(waits, r) >= waited_for(waits, late):
+            fail("rank %d is waited for as long as rank %d: %s" % (r, late, dict(waits)))
+    arrows = [e for e in ends.values() if any(s.name == "wait for rank %d" % late for s in e)]
+    for e in arrows:
+        if sum(s.rank == late for s in e) != 1:
+            fail("a wait for rank %d has an arrow to %s" % (late, [(s.rank, s.name) for s in e]))
+    if not arrows:
+        fail("no wait has an arrow to rank %d" % late)
+    return waits, len(arrows)
+
+
+def check_late(slices, late):
+    """A delay in the backward pass of one rank is that rank's alone: the passes of the others, in which sums run, too,
+    are not longer than its own pass without the delay. Ratios of medians, because the machine may be busy."""
+    delays, backward = times(slices, "injected delay"), times(slices, "backward")
+    if set(delays) != {late} or len(delays[late]) != len(backward[late]):
+        fail("delays: %s, passes of rank %d: %d" % ({r: len(v) for r, v in delays.items()}, late, len(backward[late])))
+    delay = statistics.median(delays[late])
+    own = statistics.median(b - d for b, d in zip(backward[late], delays[late]))
+    if min(b - d for b, d in zip(backward[late], delays[late])) <= 0:
+        fail("a delay is not a part of its pass")
+    for r in set(backward) - {late}:
+        other = statistics.median(backward[r])
+        if other > own + 0.5 * delay:
+            fail("backward of rank %d takes %d us, that of rank %d %d us without its delay of %d us"
+                 % (r, other / 1e3, late, own / 1e3, delay / 1e3))
+    waits, arrows = check_late_waits(slices, late, sum(delays[late]))
+    print("delay %d us; backward us: rank %d %d without it, others %s; %d arrows; waits us: %s" % (
+        delay / 1e3, late, own / 1e3,
+        {r: round(statistics.median(v) / 1e3) for r, v in sorted(backward.items()) if r != late}, arrows,
+        {k: round(v / 1e3) for k, v in sorted(waits.items())}))
+
+
+def check_clocks(folder, slices):
+    with open(folder + "/run.json") as file:
+        errors = {c["rank"]: 1e3 * c["error_us"] for c in json.load(file)["run"]["clocks"]}
+    sent = {f: s for s in slices if s.name.startswith("put to") for f in s.flows}
+    early, n = 0, 0
+    for s in slices:
+        for f in s.flows if s.name.startswith("note of") else []:
+            early = max(early, sent[f].at - s.at - errors[s.rank] - errors[sent[f].rank])
+            n += 1
+    if early > 0 or n == 0:
+        fail("of %d messages one comes %.1f us too early, beside errors of %s ns" % (n, early / 1e3, errors))
+    print("%d messages come after they were sent; errors of the clocks, ns: %s" % (n, errors))
+
+
 def main():
     folder = sys.argv[1]
     want = recorded(folder)
@@ -162,6 +238,10 @@ def main():
     for arg in sys.argv[2:]:
         if arg.startswith("slow="):
             check_slow(slices, int(arg[5:]))
+        if arg.startswith("late="):
+            check_late(slices, int(arg[5:]))
+    if "clocks" in sys.argv:
+        check_clocks(folder, slices)
     print("%d events, %d slices and moments, %d arrows of which %d are puts, %.1f bytes an event" % (n, len(slices), flows, puts, per))
 
 

@@ -7,6 +7,7 @@
 # as the default timeouts. Without --full the timeouts are shorter.
 #
 # Covers: cli/train/cmd_train.c engine/async/train_async_board.c engine/async/train_join.c
+# Covers: cli/run_joined.c cli/train/train_joined.c
 # shellcheck disable=SC2317 # retry_if_too_short() calls functions
 # shellcheck source=tests/support/command_test.sh
 . "$(dirname "$0")/../support/command_test.sh"
@@ -140,12 +141,18 @@ joins() {
 a_worker_joins() { # a_worker_joins TRANSPORT ARGUMENTS...
     local transport=$1 steps=$((2 * steps))
     shift
-    start $((steps / 10)) "$@" --steps "$steps" --ranks 2 --transport "$transport" --secret-file "$dir/key" --max-workers 3
+    start $((steps / 10)) "$@" --steps "$steps" --ranks 2 --transport "$transport" --secret-file "$dir/key" --max-workers 3 \
+        --run "$dir/run"
     joins 0 ""
     [ -n "$short" ] || jq -en 'input | .mode == "async" and (.joined | length) > 0 and .samples > 0 and .steps > 0 and
         [.per_rank[].rank] == [3]' <<<"$said" >/dev/null || fail "the joiner did not print what it did: $said"
     finish "$workers == [0, 1, 3] and $told == [[3, \"joined\"]] and
         (.staleness.per_worker[2] | .rank == 3 and .gradients > 0)" "$1 over $transport, a worker joins"
+    [ -n "$short" ] || jq -e '[.run.ranks[] | [.rank, .role]] == [[0, "worker"], [1, "worker"], [3, "worker"]] and
+        (.run.ranks[2] | .pid > 0 and (.host | length) > 0)' "$dir/run/run.json" >/dev/null ||
+        fail "run.json lacks the joiner: $(jq -c .run.ranks "$dir/run/run.json")"
+    [ -n "$short" ] || "$verbena" top "$dir/run" --once --json | jq -e '[.ranks[].rank] == [0, 1, 3] and
+        (.ranks[2] | .step > 0 and (.host | length) > 0)' >/dev/null || fail "top does not show the joiner"
 }
 
 # A joiner that is refused prints the reason, and the job continues. A joiner that was admitted may die, and another

@@ -4,7 +4,7 @@
 # Runs all tests over RDMA, on soft-RoCE: lab_verbs.sh BUILD_FOLDER [all|sanitized|PART...]. They test transports and
 # groups on one node and across two and three nodes, whole jobs that must end with the same parameters as over TCP, lost
 # packets, and a process, a link or a machine that fails during a transfer. Without further arguments only the tests run
-# for which CI has time. "all" runs all parts: node, ranks, across, jobs, many, workers, members, parted, link
+# for which CI has time. "all" runs all parts: node, ranks, across, jobs, many, workers, figures, members, parted, link
 # and gone. "sanitized" is for a build with a sanitizer, and tests only the transport on one node.
 #
 # Covers: net/group/pick_transport.c net/verbs/verbs_addr.c net/verbs/verbs_cm.c
@@ -18,7 +18,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=$(realpath "$1")
 shift
-parts=(node ranks across jobs many workers members parted link gone)
+parts=(node ranks across jobs many workers figures members parted link gone)
 case ${1:-} in
 "") all='' && parts=(node across jobs link) ;;
 all | sanitized) all=$1 ;;
@@ -26,7 +26,7 @@ all | sanitized) all=$1 ;;
 esac
 for part in "${parts[@]}"; do
     case $part in
-    node | ranks | across | jobs | many | workers | members | parted | link | gone) ;;
+    node | ranks | across | jobs | many | workers | figures | members | parted | link | gone) ;;
     *)
         echo "lab_verbs.sh: $part: must be all, sanitized or a part" >&2
         exit 2
@@ -271,6 +271,27 @@ workers() {
             all(.transport == \"verbs\" and .ranks == $nodes and .staleness.gradients == .steps) and
             (.[0].loss < 2 and .[2].loss < 0.69)" "$work/out" >/dev/null || fail "$nodes workers: $(cat "$work/out")"
         step "four models, $nodes workers"
+    done
+}
+
+# --- what a run over RDMA leaves behind ------------------------------------------------------------------
+
+# The run folder has each figure of a report (docs/run.md), the bytes of the transport are those of the interface, and the
+# clocks of the nodes, which differ, fit: otherwise there would be no trace.
+figures() {
+    local nodes
+
+    for nodes in 1 2 3; do
+        mkdir -p "$work/share"
+        rm -rf "$work"/share/*
+        expect 0 '' lab/run --nodes "$nodes" --with "$verbena" --share "$work/share" -- "$verbena" train softmax \
+            --data synth:2000 --batch 20 --steps 400 --eval-every 100 --test-limit 200 --json --timeout 60 \
+            --transport verbs --run "$work/share/run" --trace=100:110
+        python3 tests/record/check_figures.py "$work/share/run" "$nodes" inf \
+            "$([ "$nodes" = 1 ] || echo rdma)" >"$work/figures" || fail "$nodes nodes: $(cat "$work/figures")"
+        [ -s "$work/share/run/trace.pftrace" ] || fail "$nodes nodes: there is no trace"
+        step "figures of $nodes nodes"
+        cat "$work/figures"
     done
 }
 

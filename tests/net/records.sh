@@ -33,12 +33,13 @@ mkdir "$dir/runs"
 unseen=(ip netns exec "$b" unshare -m sh -c "mount -t tmpfs vb-test $dir/runs && \"\$@\"; rc=\$?
     find $dir/runs -type f >$dir/left; exit \$rc" sh)
 
-# job PORT OPTIONS...: two ranks; writes the output to files in $dir.
+# job PORT OPTIONS...: two ranks; writes the output to files in $dir. Rank 1 has the options in extra1, too.
+extra1=()
 job() {
     local port=$1 code0 code1
     shift
     local args=(train "$@" --world 2 --root "10.98.0.1:$port" --secret-file "$dir/key" --timeout 30 --json)
-    timeout 120 "${on1[@]}" "$verbena" "${args[@]}" --rank 1 >"$dir/out1" 2>"$dir/err1" &
+    timeout 120 "${on1[@]}" "$verbena" "${args[@]}" --rank 1 "${extra1[@]}" >"$dir/out1" 2>"$dir/err1" &
     timeout 120 "${on0[@]}" "$verbena" "${args[@]}" --rank 0 >"$dir/out0" 2>"$dir/err0"
     code0=$?
     wait $!
@@ -84,9 +85,20 @@ job 7103 "${softmax[@]}" --run "$dir/runs/slow" --record-rate 0.01
 columns "$dir/runs/slow/rank1/steps.bin" step >"$dir/slow" || fail "slow: cannot read steps.bin"
 n=$(wc -l <"$dir/slow")
 { [ "$n" -gt 0 ] && [ "$n" -lt 3000 ]; } || fail "slow: $n rows of 3000"
+jq -e ".run.records_lost > 0" "$dir/runs/slow/run.json" >/dev/null ||
+    fail "slow: $n rows of 3000, and records_lost $(jq .run.records_lost "$dir/runs/slow/run.json")"
 sort -nuc "$dir/slow" || fail "slow: the rows are not in order"
 [ "$(jq -r .params_sha256 "$dir/runs/slow/run.json")" = "$(jq -r .params_sha256 "$dir/runs/shared/run.json")" ] ||
     fail "slow: the parameters differ"
+
+# A rank that sends faster than rank 0 allows: rank 0 drops records, and counts them.
+extra1=(--record-rate 100)
+job 7106 "${softmax[@]}" --run "$dir/runs/fast" --record-rate 0.01
+extra1=()
+n=$(columns "$dir/runs/fast/rank1/steps.bin" step | wc -l)
+{ [ "$n" -lt 3000 ] && jq -e '.run.records_lost > 0' "$dir/runs/fast/run.json" >/dev/null; } ||
+    fail "fast: $n rows of 3000, records_lost $(jq .run.records_lost "$dir/runs/fast/run.json")"
+grep -q 'records of other ranks, .* were lost' "$dir/err0" || fail "fast: rank 0 does not say what it dropped"
 
 # begin_async NAME PORT OPTIONS...: two workers on the first host; waits until others can join.
 begin_async() {
@@ -114,6 +126,14 @@ joiner=$(jq -r '[.faults[] | select(.what == "joined")][0].rank' "$dir/runs/join
 made=$(jq -r '.staleness.per_worker[-1].gradients' "$dir/runs/joined/run.json")
 n=$(columns "$dir/runs/joined/rank$joiner/steps.bin" step | wc -l)
 { [ "$n" -gt 0 ] && [ "$n" -ge "$made" ]; } || fail "joined: rank $joiner has $n rows, but made $made gradients"
+jq -e "[.run.ranks[].rank] == [0, 1, $joiner] and (.run.ranks[2] | .role == \"worker\" and .pid > 0 and .cpus > 0 and
+    .memory_bytes > 0 and (.transports.tcp | length) > 0)" "$dir/runs/joined/run.json" >/dev/null ||
+    fail "joined: $(jq -c .run.ranks "$dir/runs/joined/run.json")"
+# The steps of its rows are those of the job, although parameters come with replies.
+columns "$dir/runs/joined/rank$joiner/steps.bin" step >"$dir/steps"
+if [ "$(sort -nu "$dir/steps" | wc -l)" -le $((n / 4)) ] || ! sort -nc "$dir/steps"; then
+    fail "joined: the steps of its rows are $(sort -nu "$dir/steps" | wc -l) different ones of $n, $(tail -1 "$dir/steps")"
+fi
 
 # Rank 0 dies. The records of the joiner are lost, and training goes on.
 begin_async killed 7105 --steps 30000 --replicas 2

@@ -75,6 +75,9 @@ static double worst(const struct world *w, const struct vb_clock_fit *fit, uint6
         ns = vb_clock_correct(fit, local_of(w, at), &error);
         part = fabs((double)(int64_t)(ns - at)) / (double)error;
         most = part > most ? part : most;
+        /* the same from the corrected time, however far apart the clocks are */
+        if (w->jump_at == 0)
+            assert_true(fabs((double)vb_clock_error_at(fit, ns) - (double)error) < 1000);
     }
     return most;
 }

@@ -75,7 +75,8 @@ static void payloads_are_checked(void **state)
     unsigned char bytes[WIRE_RECORD_BYTES_MAX], large[WIRE_RECORD_BYTES_MAX + 1] = {0};
     struct wire_record r = {.file = "rank1/a.bin", .first = true, .bytes = bytes, .len_bytes = 3};
     unsigned char out[WIRE_RECORD_BYTES_MAX];
-    struct wire_records w = {.state = WIRE_RECORDS_END, .lost_bytes = UINT64_C(1) << 40};
+    struct wire_records w = {
+        .state = WIRE_RECORDS_END, .lost_bytes = UINT64_C(1) << 40, .lost_rows = 5};
     struct wire_record in;
     size_t len, cut;
 
@@ -100,7 +101,8 @@ static void payloads_are_checked(void **state)
     assert_true(vb_wire_record_decode(large, len, 1, &in));
     assert_false(vb_wire_record_decode(large, len + 1, 1, &in));
     vb_wire_records_encode(&w, out);
-    assert_true(vb_wire_records_decode(out, &w) && w.lost_bytes == UINT64_C(1) << 40);
+    assert_true(vb_wire_records_decode(out, &w) && w.lost_bytes == UINT64_C(1) << 40 &&
+                w.lost_rows == 5);
     out[0] = 9;
     assert_false(vb_wire_records_decode(out, &w));
 }
@@ -422,6 +424,7 @@ static int ship_files(struct vb_group *g, void *arg)
         wrong += check_got(got);
         wrong += T_WRONG(vb_group_record_stats(g).dropped == 0);
         wrong += T_WRONG(vb_group_record_stats(g).lost_bytes == 33);
+        wrong += T_WRONG(vb_group_record_stats(g).lost_rows == 1 + 2);
     } else {
         while (!vb_group_folder(g, told) && vb_clock_ns() < deadline)
             nap_ms(1);
@@ -431,7 +434,7 @@ static int ship_files(struct vb_group *g, void *arg)
         wrong += T_WRONG(vb_group_send_record(g, "rank0/a.bin", true, "x", 1) == VB_ERR_USAGE);
         wrong += T_WRONG(vb_group_send_record(g, "../a.bin", true, "x", 1) == VB_ERR_USAGE);
         wrong += send_all(g, rank);
-        wrong += T_WRONG(vb_group_end_records(g, rank == 1 ? 33 : 0, deadline) == VB_OK);
+        wrong += T_WRONG(vb_group_end_records(g, rank == 1 ? 33 : 0, rank, deadline) == VB_OK);
         wrong += T_WRONG(vb_group_record_stats(g).sent_bytes >= FILE_BYTES);
     }
     wrong += T_WRONG(heard_of_all(g) == heard);
@@ -485,7 +488,7 @@ static int slow_rate(struct vb_group *g, void *arg)
         seconds = (double)(vb_clock_ns() - begin) / 1e9;
         wrong += T_WRONG((double)vb_group_record_stats(g).sent_bytes < 90000 + 200000 * seconds);
         /* the rest does not wait longer than the deadline */
-        wrong += T_WRONG(vb_group_end_records(g, 0, vb_clock_ns() + S / 10) == VB_ERR_TIMEOUT);
+        wrong += T_WRONG(vb_group_end_records(g, 0, 0, vb_clock_ns() + S / 10) == VB_ERR_TIMEOUT);
     }
     wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
     if (vb_group_rank(g) == 0)
@@ -585,7 +588,7 @@ static void records_are_lost_with_rank_0(void **state)
         nap_ms(1);
     }
     assert_int_equal(st, VB_ERR_PEER);
-    assert_int_equal(vb_group_end_records(g, 0, vb_clock_ns() + 60 * S), VB_ERR_PEER);
+    assert_int_equal(vb_group_end_records(g, 0, 0, vb_clock_ns() + 60 * S), VB_ERR_PEER);
     assert_true(vb_clock_ns() < deadline);
     pthread_join(thread, NULL);
     vb_group_close(g);
