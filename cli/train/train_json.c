@@ -146,6 +146,16 @@ static void json_evals(struct vb_json *json, const struct vb_train_result *r)
     vb_json_end(json);
 }
 
+static void json_warnings(struct vb_json *json, const struct vb_train_result *r)
+{
+    int i;
+
+    vb_json_array(json, "warnings");
+    for (i = 0; i < r->n_warnings; i++)
+        vb_json_text(json, NULL, r->warnings[i]);
+    vb_json_end(json);
+}
+
 static void json_bottleneck(struct vb_json *json, const struct vb_bottleneck *b)
 {
     if (b->why[0] == '\0') {
@@ -212,6 +222,8 @@ void cli_train_json(struct vb_json *json, const char *mode, const struct vb_trai
     json_figures(json, r);
     json_staleness(json, o, r);
     json_evals(json, r);
+    cli_train_until_json(json, o, r);
+    json_warnings(json, r);
     json_faults(json, r);
     vb_json_array(json, "per_rank");
     for (i = 0; i < r->rows; i++)
