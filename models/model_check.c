@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Looks at what a forward pass has left: the predicted classes, and the first layer with a number
- * that is not finite. The outputs of layers stay in memory until the next pass; the logits have
- * been replaced by the gradient of the loss, which is not finite where a logit is not.
+ * that is not finite. The outputs of layers stay in memory until the next pass. The logits have
+ * been replaced by the gradient of the loss, which may be finite although a logit is not.
  */
 #include "models/model_priv.h"
 
@@ -71,5 +71,6 @@ const char *vb_model_find_not_finite(const struct vb_model *m, const float *para
         if (!output_is_finite(m, i, batch))
             return m->table->layers[i].name;
     }
-    return NULL;
+    *what_p = "output is too large or";
+    return m->table->layers[n - 1].name;
 }

@@ -183,6 +183,7 @@ static void json_figures(struct vb_json *json, const struct vb_train_result *r)
     vb_json_real(json, "loss", r->accuracy >= 0 ? r->loss : (double)NAN); /* null after a dry run */
     vb_json_real(json, "accuracy", r->accuracy >= 0 ? r->accuracy : (double)NAN);
     vb_json_int(json, "test_samples", r->test_samples);
+    vb_json_real(json, "unseen", r->unseen >= 0 ? r->unseen : (double)NAN);
     vb_json_int(json, "params", r->params);
     vb_json_text(json, "params_sha256", r->params_sha256[0] != '\0' ? r->params_sha256 : NULL);
     vb_json_text(json, "plan_sha256", r->plan_sha256[0] != '\0' ? r->plan_sha256 : NULL);

@@ -434,6 +434,8 @@ struct vb_train_result {
     double loss;               /* loss per sample on test data */
     double accuracy;           /* accuracy on test data, 0 to 1 */
     int test_samples;
+    double unseen; /* share of the nonzeros of test data whose feature training has not seen;
+                      negative: the model is dense, or nothing was trained */
     int classes;
     int64_t params;
     char params_sha256[65]; /* of little-endian floats, in the order of the table of parameters */

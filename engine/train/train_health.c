@@ -19,7 +19,7 @@
 #define GOOD_ENOUGH 0.9   /* a model with this accuracy has learnt something */
 #define LOOK_STEPS 500    /* the training loss is looked at after so many steps of a rank */
 #define LOOK_PART 4       /* and not before this part of the run */
-#define UNSEEN_MAX 0.5    /* share of nonzeros of features that training has not seen */
+#define UNSEEN_MAX 0.2    /* share of nonzeros of features that training has not seen */
 
 /* ---- warnings -------------------------------------------------------------------------------- */
 
@@ -88,6 +88,18 @@ static bool learnt(const struct guess *g, double accuracy, double loss)
     return accuracy >= g->accuracy + more || loss < 0.95 * g->loss;
 }
 
+/* A loss far above that of guessing shows that the rate is too high. */
+static void what_to_try(const struct vb_trainer *t, double loss, const struct guess *g,
+                        char text[64])
+{
+    double lr = t->recipe.schedule.base;
+
+    if (loss > 1.1 * g->loss)
+        snprintf(text, 64, "a lower rate, such as --lr %.3g", lr / 10);
+    else
+        snprintf(text, 64, "another rate, such as --lr %.3g or --lr %.3g", lr * 10, lr / 10);
+}
+
 void vb_health_begin(struct vb_trainer *t)
 {
     int64_t left = (t->recipe.steps - t->resumed) / LOOK_PART;
@@ -102,23 +114,19 @@ static void look_at_loss(struct vb_trainer *t)
 {
     struct vb_trainer_health *h = &t->health;
     int64_t n = h->look_at - h->look_at / 2;
-    double loss = h->loss / (double)n, lr = t->recipe.schedule.base;
+    double loss = h->loss / (double)n;
     struct guess g;
+    char try[64];
 
     if (!(t->shows || h->reports) || t->replay.on || t->data.n_test < SAMPLES_MIN ||
         loss < 0.5 * log(t->data.train.classes) || guess(t, LOOK_AT_FEW, &g) != VB_OK ||
         loss < 0.99 * g.loss)
         return;
-    if (loss > 1.1 * g.loss)
-        vb_health_say(t, VB_WARN_CHANCE,
-                      "after %lld steps the training loss is %.4g, worse than guessing (%.4g): try "
-                      "a lower learning rate, such as --lr %.3g",
-                      (long long)h->steps, loss, g.loss, lr / 10);
-    else
-        vb_health_say(t, VB_WARN_CHANCE,
-                      "after %lld steps the training loss is %.4g, that of guessing is %.4g: try "
-                      "another learning rate, such as --lr %.3g or --lr %.3g, and check the labels",
-                      (long long)h->steps, loss, g.loss, lr * 10, lr / 10);
+    what_to_try(t, loss, &g, try);
+    vb_health_say(t, VB_WARN_CHANCE,
+                  "after %lld steps the training loss is %.4g, and guessing by the frequency of "
+                  "labels gives %.4g; try %s, and check the labels",
+                  (long long)h->steps, loss, g.loss, try);
 }
 
 void vb_health_step(struct vb_trainer *t)
@@ -172,7 +180,10 @@ vb_status vb_health_not_finite(struct vb_trainer *t, int64_t step, const char *w
                   "step %lld: the loss is not a finite number: %s; try a lower learning rate than "
                   "%.3g, such as --lr %.3g%s%s",
                   (long long)step, where, t->recipe.schedule.base, t->recipe.schedule.base / 10,
-                  t->model.row->sparse || t->recipe.clip > 0 ? "" : ", or --clip 1", last);
+                  t->model.row->sparse ? ", or data with smaller values"
+                  : t->recipe.clip > 0 ? ""
+                                       : ", or --clip 1",
+                  last);
 }
 
 vb_status vb_health_layers(struct vb_trainer *t, int64_t step, const struct vb_model *model,
@@ -181,10 +192,7 @@ vb_status vb_health_layers(struct vb_trainer *t, int64_t step, const struct vb_m
     const char *what = NULL, *layer = vb_model_find_not_finite(model, params, batch, &what);
     char where[160];
 
-    if (layer != NULL)
-        snprintf(where, sizeof(where), "layer %s is the first whose %s not finite", layer, what);
-    else
-        snprintf(where, sizeof(where), "the outputs of all layers are finite, but too large");
+    snprintf(where, sizeof(where), "layer %s is the first whose %s not finite", layer, what);
     return vb_health_not_finite(t, step, where);
 }
 
@@ -231,31 +239,35 @@ vb_status vb_health_arrays(struct vb_trainer *t, int64_t step, const struct vb_c
 static void look_at_result(struct vb_trainer *t, const struct vb_train_result *r)
 {
     struct guess g;
+    char try[64];
 
     if (r->steps < STEPS_MIN || t->data.n_test < SAMPLES_MIN || r->accuracy >= GOOD_ENOUGH ||
         guess(t, LOOK_AT_MAX, &g) != VB_OK || learnt(&g, r->accuracy, r->loss))
         return;
+    what_to_try(t, r->loss, &g, try);
     vb_health_say(
         t, VB_WARN_NOTHING,
         "the model has learnt nothing with a learning rate of %g: its accuracy is %.1f %%, and "
-        "always choosing the commonest class gives %.1f %%; try --lr %.3g or --lr %.3g, and more "
-        "--epochs",
-        r->lr, 100 * r->accuracy, 100 * g.accuracy, r->lr * 10, r->lr / 10);
+        "always choosing the commonest class gives %.1f %%; try %s",
+        r->lr, 100 * r->accuracy, 100 * g.accuracy, try);
 }
 
-static void look_for_unseen(struct vb_trainer *t)
+static void look_for_unseen(struct vb_trainer *t, struct vb_train_result *r)
 {
     int n = t->data.n_test < LOOK_AT_MAX ? t->data.n_test : LOOK_AT_MAX;
     int64_t nonzeros = 0, unseen = 0;
 
     if (t->ops->unseen == NULL || t->ops->unseen(t, n, &nonzeros, &unseen) != VB_OK ||
-        (double)unseen <= UNSEEN_MAX * (double)nonzeros)
+        nonzeros == 0)
+        return;
+    r->unseen = (double)unseen / (double)nonzeros;
+    if (r->unseen <= UNSEEN_MAX || (r->epochs < 1 && r->steps < STEPS_MIN))
         return;
     vb_health_say(t, VB_WARN_UNSEEN,
                   "%.0f %% of the nonzeros of the test data belong to features that training has "
                   "not seen: check that --data and --test-data number features alike, or train on "
                   "more samples",
-                  100 * (double)unseen / (double)nonzeros);
+                  100 * r->unseen);
 }
 
 /* A plateau that was not reached means that the loss still fell, which is no reason to warn. */
@@ -278,11 +290,12 @@ static void look_at_until(struct vb_trainer *t, const struct vb_train_result *r)
 
 vb_status vb_train_warn(struct vb_trainer *t, struct vb_train_result *r)
 {
+    r->unseen = -1;
     if (!r->reports || t->o->dry_run || t->replay.on)
         return VB_OK;
     t->health.reports = true;
     look_at_result(t, r);
-    look_for_unseen(t);
+    look_for_unseen(t, r);
     look_at_until(t, r);
     return list_warnings(t, r);
 }
