@@ -68,7 +68,7 @@ vb_status vb_async_do_due(struct vb_async *a)
         return VB_OK;
     st = vb_ps_worker_snapshot(a->worker, a->params, state ? a->state : NULL, &version);
     vb_lap(&t->laps, due & PS_SAVE ? VB_PHASE_CHECKPOINT : VB_PHASE_EVAL);
-    if (st == VB_OK && (due & PS_EVAL))
+    if (st == VB_OK && (due & PS_EVAL) && !t->until.met) /* otherwise the job ends soon */
         st = evaluate_due(a, (int64_t)version);
     if (st == VB_OK && (due & PS_SAVE)) {
         st = vb_train_save(t, (int64_t)version);
