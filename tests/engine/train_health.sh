@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Tests what is said if a model does not learn: train_health.sh VERBENA [quick]. A number that is not finite ends the run with the
-# layer or the feature that has it, and never reaches a checkpoint. Warnings are said once, on the rank that reports, and
-# are in the list warnings of the final object and in the events.
+# Tests what is said if a model does not learn: train_health.sh VERBENA [quick]. A number that is not finite ends the
+# run with the layer or the feature that has it, and never reaches a checkpoint. Warnings are said once, on the rank that
+# reports, and are in the list warnings of the final object and in the events. quick: fewer ways to run a job.
 #
 # Covers: engine/train/train_health.c
+# shellcheck disable=SC2317 # each() calls functions by their name
 # shellcheck source=tests/support/command_test.sh
 . "$(dirname "$0")/../support/command_test.sh"
 what=train

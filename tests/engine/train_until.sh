@@ -13,10 +13,10 @@ part=${2:-all}
 export XDG_CACHE_HOME=$dir/cache OMP_WAIT_POLICY=passive
 
 # ---- conditions that make no sense
-for text in accuracy=97 accuracy=0 accuracy=x accuracy loss=-1 loss=0 loss=nan plateau:0 plateau:x plateau=3 '' , \
-    accuracy=0.9, "loss=$(printf '1%.0s' {1..50})"; do
+for text in accuracy=97 accuracy=0 accuracy=x accuracy loss=-1 loss=0 loss=nan plateau:0 plateau:x plateau=3 '' ',' \
+    'accuracy=0.9,' "loss=$(printf '1%.0s' {1..50})"; do
     run softmax --data synth:2000 --until "$text"
-    [ "$code" = 2 ] && [ "$(wc -l <"$dir/err")" = 1 ] && [[ $err == *until* ]] || fail "--until '$text': exit $code: $err"
+    [[ $code == 2 && $(wc -l <"$dir/err") == 1 && $err == *until* ]] || fail "--until '$text': exit $code: $err"
 done
 refused 2 'at most 8 conditions' softmax --until plateau,plateau,plateau,plateau,plateau,plateau,plateau,plateau,plateau
 refused 2 'leave out --until' softmax --replay-compute "$dir" --until plateau
