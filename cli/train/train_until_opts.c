@@ -20,7 +20,7 @@ static const char *value_at(int argc, char **argv, int i, int *at_p)
 {
     size_t len = strlen(NAME);
 
-    if (strncmp(argv[i], NAME, len) != 0)
+    if (argv[i] == NULL || strncmp(argv[i], NAME, len) != 0)
         return NULL;
     *at_p = argv[i][len] == '\0' ? i + 1 : i;
     if (argv[i][len] == '=')
@@ -129,30 +129,17 @@ int cli_train_until(const char *text, struct vb_train_until_opts *until)
 
 /* ---- the result ------------------------------------------------------------------------------ */
 
-static void all_text(const struct vb_train_until_opts *o, char *text, size_t size)
-{
-    char one[VB_UNTIL_TEXT];
-    size_t at = 0;
-    int i;
-
-    text[0] = '\0';
-    for (i = 0; i < o->n && at < size; i++) {
-        vb_until_text(&o->list[i], one);
-        at += (size_t)snprintf(text + at, size - at, "%s%s", i > 0 ? "," : "", one);
-    }
-}
-
 void cli_train_until_json(struct vb_json *json, const struct vb_train_opts *o,
                           const struct vb_train_result *r)
 {
-    char asked[VB_UNTIL_MAX * VB_UNTIL_TEXT], by[VB_UNTIL_TEXT];
+    char asked[VB_UNTIL_LIST], by[VB_UNTIL_TEXT];
     const struct vb_until_result *u = &r->until;
 
     if (o->until.n == 0) {
         vb_json_text(json, "until", NULL);
         return;
     }
-    all_text(&o->until, asked, sizeof(asked));
+    vb_until_list(&o->until, asked);
     vb_json_object(json, "until");
     vb_json_text(json, "asked", asked);
     vb_json_bool(json, "reached", u->reached);
@@ -176,7 +163,7 @@ void cli_train_until_json(struct vb_json *json, const struct vb_train_opts *o,
 
 void cli_train_until_print(const struct vb_train_opts *o, const struct vb_train_result *r)
 {
-    char text[VB_UNTIL_MAX * VB_UNTIL_TEXT];
+    char text[VB_UNTIL_LIST];
     const struct vb_until_result *u = &r->until;
 
     if (o->until.n == 0)
@@ -192,7 +179,7 @@ void cli_train_until_print(const struct vb_train_opts *o, const struct vb_train_
         printf("until       %s reached at step %lld, after %.3f s of training (%.3f s in total)",
                text, (long long)u->step, u->time_to_s, u->wall_to_s);
     } else {
-        all_text(&o->until, text, sizeof(text));
+        vb_until_list(&o->until, text);
         printf("until       %s not reached in %lld steps: the highest accuracy was %.2f %%, the "
                "lowest loss %.4f",
                text, (long long)r->steps, 100 * u->accuracy, u->loss);

@@ -112,8 +112,10 @@ static vb_status run_steps(struct vb_trainer *t, struct run_stop **stop_p)
     if (st == VB_OK && !known)
         st = vb_train_evaluate(t);
     vb_trace_stop(t->trace.trace);
-    if (st == VB_OK && !known)
+    if (st == VB_OK && !known) {
         vb_train_record_eval(t, t->step);
+        st = vb_until_judge(t, t->step);
+    }
     if (st != VB_OK)
         vb_trainer_give_up(t, st); /* closing waits for ranks that wait for this one */
     vb_run_stop_close(*stop_p);

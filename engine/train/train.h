@@ -153,6 +153,7 @@ enum vb_until_kind {
 
 #define VB_UNTIL_MAX 8
 #define VB_UNTIL_TEXT 48
+#define VB_UNTIL_LIST (VB_UNTIL_MAX * VB_UNTIL_TEXT)
 
 struct vb_until {
     enum vb_until_kind kind;
@@ -165,8 +166,9 @@ struct vb_train_until_opts {
     int n; /* 0: the run makes all its steps */
 };
 
-void vb_until_text(const struct vb_until *until,
-                   char text[VB_UNTIL_TEXT]); /* "accuracy=0.97" ... */
+/* Write a condition, and all of them, as the command line takes them: "accuracy=0.97,plateau:5". */
+void vb_until_text(const struct vb_until *until, char text[VB_UNTIL_TEXT]);
+void vb_until_list(const struct vb_train_until_opts *o, char text[VB_UNTIL_LIST]);
 
 /* Checkpoints. */
 struct vb_train_save_opts {
@@ -433,9 +435,9 @@ struct vb_train_result {
     double phase_s[VB_PHASES]; /* time of each phase, as a mean over ranks; the sum is train_s */
     double loss;               /* loss per sample on test data */
     double accuracy;           /* accuracy on test data, 0 to 1 */
-    int test_samples;
     double unseen; /* share of the nonzeros of test data whose feature training has not seen;
                       negative: the model is dense, or nothing was trained */
+    int test_samples;
     int classes;
     int64_t params;
     char params_sha256[65]; /* of little-endian floats, in the order of the table of parameters */
@@ -450,12 +452,11 @@ struct vb_train_result {
     struct vb_eval *evals; /* evaluations before the end, if eval_every is set. Asynchronous
                               training: those of this worker, not those of a worker that is gone */
     int n_evals;
-    int n_clocks;
+    int n_clocks, n_warnings;
     struct vb_train_clock *clocks; /* on rank 0, with a run folder; NULL: none were compared */
     struct vb_bottleneck bottleneck;
     struct vb_until_result until;      /* used if there are conditions */
     char (*warnings)[VB_WARNING_TEXT]; /* what was warned of, each once */
-    int n_warnings;
 };
 
 /* ---- the run --------------------------------------------------------------------------------- */

@@ -143,14 +143,10 @@ char *vb_train_settings(const struct vb_train_opts *o, const struct vb_recipe *r
  * act on them together. */
 static void add_conduct(const struct vb_train_opts *o, char *text, size_t size)
 {
-    char until[VB_UNTIL_MAX * (VB_UNTIL_TEXT + 1)] = "", one[VB_UNTIL_TEXT];
-    size_t len = strlen(text), at = 0;
-    int i;
+    char until[VB_UNTIL_LIST];
+    size_t len = strlen(text);
 
-    for (i = 0; i < o->until.n && at < sizeof(until); i++) {
-        vb_until_text(&o->until.list[i], one);
-        at += (size_t)snprintf(until + at, sizeof(until) - at, "%s ", one);
-    }
+    vb_until_list(&o->until, until);
     snprintf(text + len, size - len,
              "test data=%08x\ntest limit=%lld\nnumber of steps between tests=%lld\n"
              "number of steps between saves=%lld\ncheckpoints=%d %d\nplan=%d\ndry run=%d\n"

@@ -155,8 +155,9 @@ void vb_health_evaluated(struct vb_trainer *t, int64_t step, const struct vb_eva
                       "other classes: check --test-data, or take a share of the training data with "
                       "--test-split 0.1",
                       t->data.n_test, sum->labels - 1);
-    if (sum->predicted <= 0 || sum->labels > 0 || t->data.n_test < SAMPLES_MIN ||
-        step < STEPS_MIN || guess(t, LOOK_AT_MAX, &g) != VB_OK || t->evals.loss < 0.95 * g.loss)
+    if (t->health.said[VB_WARN_PREDICTION][0] != '\0' || sum->predicted <= 0 || sum->labels > 0 ||
+        t->data.n_test < SAMPLES_MIN || step < STEPS_MIN || guess(t, LOOK_AT_MAX, &g) != VB_OK ||
+        t->evals.loss < 0.95 * g.loss)
         return;
     vb_health_say(t, VB_WARN_PREDICTION,
                   "after %lld steps the model predicts class %d for all %d test samples: try "
@@ -273,7 +274,7 @@ static void look_for_unseen(struct vb_trainer *t, struct vb_train_result *r)
 /* A plateau that was not reached means that the loss still fell, which is no reason to warn. */
 static void look_at_until(struct vb_trainer *t, const struct vb_train_result *r)
 {
-    const struct vb_until *u = &t->o->until.list[0];
+    const struct vb_until *u;
     char text[VB_UNTIL_TEXT];
     int i;
 

@@ -267,6 +267,8 @@ void vb_train_fill_run(struct vb_trainer *t, struct vb_train_result *r)
     r->loss = t->evals.loss;
     r->test_samples = t->data.n_test;
     r->until = t->until.result;
+    if (r->until.params_step < 0) /* nothing was chosen */
+        r->until.params_step = t->step;
     r->classes = t->data.train.classes;
     r->pause_s = t->saved.pause_s;
     snprintf(r->checkpoint, sizeof(r->checkpoint), "%s", t->saved.path);

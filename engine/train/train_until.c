@@ -31,6 +31,19 @@ void vb_until_text(const struct vb_until *u, char text[VB_UNTIL_TEXT])
                  u->value);
 }
 
+void vb_until_list(const struct vb_train_until_opts *o, char text[VB_UNTIL_LIST])
+{
+    char one[VB_UNTIL_TEXT];
+    size_t at = 0;
+    int i;
+
+    text[0] = '\0';
+    for (i = 0; i < o->n && at < VB_UNTIL_LIST; i++) {
+        vb_until_text(&o->list[i], one);
+        at += (size_t)snprintf(text + at, VB_UNTIL_LIST - at, "%s%s", i > 0 ? "," : "", one);
+    }
+}
+
 int64_t vb_until_eval_every(const struct vb_train_opts *o, const struct vb_recipe *r, int n_test)
 {
     int64_t cheap = (int64_t)n_test * EVAL_SAMPLES / r->global_batch, every = r->steps / EVALS;
@@ -72,7 +85,7 @@ vb_status vb_until_open(struct vb_trainer *t)
     vb_status st;
     int i;
 
-    u->judged = u->kept_step = -1;
+    u->judged = u->kept_step = u->result.params_step = -1;
     u->result.eval_every = t->evals.every;
     if (!vb_until_keeps(t->o) || t->serves)
         return VB_OK;

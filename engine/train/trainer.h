@@ -439,7 +439,7 @@ vb_status vb_health_weights(struct vb_trainer *t, int64_t step, const uint32_t *
 
 /* Logs a warning on the rank that speaks for the job, unless it was said before. */
 void vb_health_say(struct vb_trainer *t, enum vb_warning kind, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+    VB_PRINTF(3, 4);
 
 /* At the end: warns, on the rank that reports, if the model has learnt nothing, and lists all
  * warnings in the result. The data must still be open. */
