@@ -296,10 +296,11 @@ static vb_status conclude(struct vb_async *a)
         st = vb_train_save(t, t->step);
         a->unsaved = st != VB_OK;
     }
-    if (st == VB_OK && !chooses) {
-        st = vb_async_evaluate(t, t->step);
+    if (st != VB_OK || chooses)
+        return st;
+    st = vb_async_evaluate(t, t->step);
+    if (st == VB_OK)
         vb_train_record_eval(t, t->step);
-    }
     return st;
 }
 
