@@ -147,6 +147,18 @@ void vb_model_backward(struct vb_model *model, const float *params,
                        const struct vb_model_batch *batch, float *grads, vb_grads_fn ready,
                        void *arg);
 
+/* ---- checks (model_check.c) ------------------------------------------------------------------ */
+
+/* After a forward pass with these parameters on this batch: returns the class that was predicted
+ * for sample i. */
+int vb_model_predicted(const struct vb_model *model, const struct vb_model_batch *batch, int i);
+
+/* After a forward pass with these parameters on this batch, whose loss was not finite: returns the
+ * name of the first layer with parameters or an output that is not finite. If there is none, it is
+ * the last layer. *what_p: what is not finite, such as "parameters are". */
+const char *vb_model_find_not_finite(const struct vb_model *model, const float *params,
+                                     const struct vb_model_batch *batch, const char **what_p);
+
 /* ---- passes without computing (model_pace.c) ------------------------------------------------- */
 
 /* Stands for the computing of a layer. pass: forward, or one of the backward passes. share: the

@@ -171,6 +171,8 @@ static int fill_opts(const struct train_args *a, const struct vb_launch *launch,
     }
     rc = cli_train_inject(a->inject, a->slow, &o->inject);
     if (rc < 0)
+        rc = cli_train_until(a->until, &o->until);
+    if (rc < 0)
         rc = fill_replay(a, o);
     if (rc < 0)
         rc = fill_trace(a, o);
@@ -532,9 +534,12 @@ static int run_parsed(const struct cli_command *command, struct train_asked *a,
 static int run(const struct cli_command *command, int argc, char **argv)
 {
     struct train_asked a;
-    struct train_again again;
-    int rc = cli_train_again(argc, argv, &again);
+    struct train_again again = {.argv = NULL};
+    char *until;
+    int rc = cli_train_until_join(argc, argv, &until);
 
+    if (rc < 0)
+        rc = cli_train_again(argc, argv, &again);
     cli_train_asked_init(&a);
     if (rc < 0 && again.argv != NULL) {
         argc = again.argc;
@@ -548,6 +553,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
         rc = run_parsed(command, &a, &a.parsed);
     free(a.job.argv);
     cli_train_again_fini(&again);
+    free(until);
     return rc;
 }
 

@@ -21,7 +21,7 @@ struct train_args {
     int64_t servers, replicas, staleness, backup, max_workers;
     bool dedicated, hogwild, dry_run, json;
     int trace_format;
-    const char *run, *trace, *again, *plan, *inject, *replay, *slow, *join;
+    const char *until, *run, *trace, *again, *plan, *inject, *replay, *slow, *join;
 };
 
 #define TRAIN_GROUPS (5 + CLI_JOB_GROUPS)
@@ -44,6 +44,21 @@ extern const char *const cli_train_rules[]; /* "auto", then the names that the e
 /* Parses the text of --inject and that of --slow, its older form. Either may be NULL. Returns -1 if
  * they are good; otherwise prints one line and returns the exit code (train_inject_opts.c). */
 int cli_train_inject(const char *text, const char *slow, struct vb_inject_opts *inject);
+
+/* ---- --until (train_until_opts.c) ------------------------------------------------------------ */
+
+/* If --until is given several times, each of them becomes the list of all conditions. The caller
+ * frees *joined_p. Returns -1, or the exit code if there is no memory. */
+int cli_train_until_join(int argc, char **argv, char **joined_p);
+
+/* Parses the list of conditions, which may be NULL. Returns -1 if it is good; otherwise prints one
+ * line and returns the exit code. */
+int cli_train_until(const char *text, struct vb_train_until_opts *until);
+
+/* Print what became of the conditions, as text and as the value "until". */
+void cli_train_until_print(const struct vb_train_opts *o, const struct vb_train_result *result);
+void cli_train_until_json(struct vb_json *json, const struct vb_train_opts *o,
+                          const struct vb_train_result *result);
 
 /* ---- what the job needs (train_fits.c) ------------------------------------------------------- */
 

@@ -146,6 +146,16 @@ static void json_evals(struct vb_json *json, const struct vb_train_result *r)
     vb_json_end(json);
 }
 
+static void json_warnings(struct vb_json *json, const struct vb_train_result *r)
+{
+    int i;
+
+    vb_json_array(json, "warnings");
+    for (i = 0; i < r->n_warnings; i++)
+        vb_json_text(json, NULL, r->warnings[i]);
+    vb_json_end(json);
+}
+
 static void json_bottleneck(struct vb_json *json, const struct vb_bottleneck *b)
 {
     if (b->why[0] == '\0') {
@@ -173,6 +183,7 @@ static void json_figures(struct vb_json *json, const struct vb_train_result *r)
     vb_json_real(json, "loss", r->accuracy >= 0 ? r->loss : (double)NAN); /* null after a dry run */
     vb_json_real(json, "accuracy", r->accuracy >= 0 ? r->accuracy : (double)NAN);
     vb_json_int(json, "test_samples", r->test_samples);
+    vb_json_real(json, "unseen", r->unseen >= 0 ? r->unseen : (double)NAN);
     vb_json_int(json, "params", r->params);
     vb_json_text(json, "params_sha256", r->params_sha256[0] != '\0' ? r->params_sha256 : NULL);
     vb_json_text(json, "plan_sha256", r->plan_sha256[0] != '\0' ? r->plan_sha256 : NULL);
@@ -212,6 +223,8 @@ void cli_train_json(struct vb_json *json, const char *mode, const struct vb_trai
     json_figures(json, r);
     json_staleness(json, o, r);
     json_evals(json, r);
+    cli_train_until_json(json, o, r);
+    json_warnings(json, r);
     json_faults(json, r);
     vb_json_array(json, "per_rank");
     for (i = 0; i < r->rows; i++)

@@ -49,6 +49,9 @@ static const struct vb_opt train_opts[] = {
      .help = "seed for initial parameters, sample order and generated data"},
     {"eval-every", VB_OPT_INT, FIELD(eval_every), .min = 1, .max = STEPS_MAX, .arg = "S",
      .help = "also test every S steps, not only at the end"},
+    {"until", VB_OPT_TEXT, FIELD(until), .arg = "CONDITION",
+     .help = "stop at the first test with accuracy=A, loss=L or plateau[:K], K tests without a "
+             "better loss; a list stops at the first that holds"},
     {"mode", VB_OPT_CHOICE, FIELD(mode), "sync", .choices = cli_train_modes, .arg = "MODE",
      .help = "sync: ranks sum their gradients in each step; async: they use parameter servers"},
     {"json", VB_OPT_FLAG, FIELD(json),

@@ -86,6 +86,7 @@ vb_status cli_train_print(const char *mode, const struct vb_train_opts *o,
            (long long)r->steps, r->global_batch, r->epochs, r->lr);
     if (o->dry_run) {
         cli_train_print_need(o);
+        cli_train_until_print(o, r);
         printf("dry run     nothing was trained; the set-up took %.3f s\n", r->wall_s);
         return VB_OK;
     }
@@ -107,6 +108,7 @@ vb_status cli_train_print(const char *mode, const struct vb_train_opts *o,
                r->test_samples, r->loss);
     else
         printf("\naccuracy    none: nothing was learnt\n");
+    cli_train_until_print(o, r);
     if (r->checkpoint[0] != '\0')
         printf("checkpoint  %s; writing one paused training for up to %.1f ms\n", r->checkpoint,
                1e3 * r->pause_s);

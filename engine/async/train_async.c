@@ -149,7 +149,7 @@ static void fill_job(struct vb_async *a)
                            .clip = t->recipe.clip,
                            .stuck_ms = (int64_t)(timeout_ms * patience),
                            .settle_ms = (int64_t)(SETTLE_MS * patience),
-                           .eval_every = o->eval_every,
+                           .eval_every = t->evals.every,
                            .save_every = o->save.dir != NULL ? o->save.every : 0,
                            .rule = t->recipe.rule,
                            .schedule = t->recipe.schedule,
@@ -267,6 +267,43 @@ static vb_status run_ranks(struct vb_async *a)
     return st == VB_OK ? served : st;
 }
 
+/* Chooses the parameters that are the result, if conditions to stop were given. The last ones are
+ * judged, too, unless a condition held before. */
+static vb_status choose(struct vb_async *a)
+{
+    struct vb_trainer *t = a->trainer;
+    vb_status st = VB_OK;
+
+    if (!t->until.met)
+        st = vb_async_evaluate(t, t->step);
+    if (!t->until.met && st == VB_OK) {
+        vb_train_keep_eval(t, t->step);
+        st = vb_until_judge(t, t->step);
+    }
+    if (st == VB_OK && t->until.told)
+        vb_until_told(t, t->step);
+    return st == VB_OK ? vb_until_settle(t) : st;
+}
+
+/* Saves and evaluates the result. */
+static vb_status conclude(struct vb_async *a)
+{
+    struct vb_trainer *t = a->trainer;
+    bool chooses = vb_until_asked(t) && t->stopped == 0;
+    vb_status st = chooses ? choose(a) : VB_OK;
+
+    if (st == VB_OK && t->o->save.dir != NULL) {
+        st = vb_train_save(t, t->step);
+        a->unsaved = st != VB_OK;
+    }
+    if (st != VB_OK || chooses)
+        return st;
+    st = vb_async_evaluate(t, t->step);
+    if (st == VB_OK)
+        vb_train_record_eval(t, t->step);
+    return st;
+}
+
 vb_status vb_async_run(struct vb_trainer *t, struct vb_async **async_p)
 {
     struct vb_async *a = calloc(1, sizeof(*a));
@@ -290,15 +327,7 @@ vb_status vb_async_run(struct vb_trainer *t, struct vb_async **async_p)
         st = run_ranks(a);
     if (st == VB_ERR_PEER || st == VB_ERR_TIMEOUT)
         say_last_checkpoint(t);
-    if (st == VB_OK && a->reports && t->o->save.dir != NULL) {
-        st = vb_train_save(t, t->step);
-        a->unsaved = st != VB_OK;
-    }
-    if (st == VB_OK && a->reports) {
-        st = vb_async_evaluate(t);
-        vb_train_record_eval(t, t->step);
-    }
-    return st;
+    return st == VB_OK && a->reports ? conclude(a) : st;
 }
 
 void vb_async_leave(struct vb_async *a, vb_status st)

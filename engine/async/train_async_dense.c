@@ -45,7 +45,9 @@ static vb_status step(struct vb_async *a, float *own)
     if (st != VB_OK)
         return st;
     grads = grads != NULL ? grads : own;
-    vb_dense_gradient(t, params, grads);
+    st = vb_dense_gradient(t, params, grads, (int64_t)a->worker->version + 1);
+    if (st != VB_OK)
+        return st;
     scale = scale_of(a, grads);
     t->batch_n = t->batch->n;
     begin_ns = vb_trace_begin();
@@ -75,7 +77,9 @@ static vb_status step_in_place(struct vb_async *a, float *grads)
     vb_inject_idle(t, VB_PHASE_DATA);
     if (st != VB_OK)
         return st;
-    vb_dense_gradient(t, params, grads);
+    st = vb_dense_gradient(t, params, grads, (int64_t)a->worker->version + 1);
+    if (st != VB_OK)
+        return st;
     u.params_out = vb_ps_worker_shared(a->worker, &state);
     u.state_out = state;
     u.scale = scale_of(a, grads);

@@ -150,8 +150,8 @@ void vb_async_wait_until_ready(const struct async_server *srv);
 vb_status vb_async_work(struct vb_async *a);
 void vb_async_close_worker(struct vb_async *a);
 
-/* Evaluates the model on all test samples, by this worker alone. */
-vb_status vb_async_evaluate(struct vb_trainer *t);
+/* Evaluates the model on all test samples, by this worker alone. step: of its parameters. */
+vb_status vb_async_evaluate(struct vb_trainer *t, int64_t step);
 
 struct async_row vb_async_worker_row(struct vb_async *a);
 

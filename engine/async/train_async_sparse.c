@@ -9,6 +9,7 @@
  */
 #include "engine/async/train_async_priv.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,13 +65,19 @@ static void note_loss(struct vb_trainer *t, double loss, size_t n)
     t->batch_n = (int)n;
 }
 
+static int64_t step_of(const struct sparse_worker *s)
+{
+    return (int64_t)s->async->worker->version + 1;
+}
+
 static float scale_of(size_t n)
 {
     return 1.f / (float)(n > 0 ? n : 1);
 }
 
-/* Computes the gradient at the keys of a batch. w: the weights at these keys. */
-static void gradient(struct sparse_worker *s, const struct compact_batch *b, const float *w)
+/* Computes the gradient at the keys of a batch. w: the weights at these keys. Fails if the loss is
+ * not finite. */
+static vb_status gradient(struct sparse_worker *s, const struct compact_batch *b, const float *w)
 {
     struct vb_trainer *t = s->async->trainer;
     uint64_t begin_ns;
@@ -86,6 +93,8 @@ static void gradient(struct sparse_worker *s, const struct compact_batch *b, con
     note_loss(t, vb_k_logistic(s->logits, t->batch->rows.y, b->csr.n), b->csr.n);
     vb_trace_end(begin_ns, t->trace.forward, b->csr.nnz * sizeof(float));
     vb_lap(&t->laps, VB_PHASE_FORWARD);
+    if (!isfinite(t->loss))
+        return vb_health_weights(t, step_of(s), b->keys, w, b->n);
     vb_inject_idle(t, VB_PHASE_BACKWARD);
     begin_ns = vb_trace_next();
     memset(s->grad, 0, b->n * sizeof(float));
@@ -96,6 +105,7 @@ static void gradient(struct sparse_worker *s, const struct compact_batch *b, con
     vb_trace_end(begin_ns, t->trace.backward, b->csr.nnz * sizeof(float));
     vb_train_record_gradient_norm(t, s->grad, b->n, scale_of(b->csr.n));
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
+    return VB_OK;
 }
 
 static vb_status step(struct sparse_worker *s)
@@ -113,7 +123,9 @@ static vb_status step(struct sparse_worker *s)
     vb_lap(&t->laps, VB_PHASE_COMM);
     if (st != VB_OK)
         return st;
-    gradient(s, b, w);
+    st = gradient(s, b, w);
+    if (st != VB_OK)
+        return st;
     begin_ns = vb_trace_begin();
     st = next_batch(s, next);
     begin_ns = vb_trace_end(begin_ns, VB_OP_DATA, 0);
@@ -168,7 +180,18 @@ static size_t entries_of(const struct vb_k_csr *csr)
     return n;
 }
 
-static void by_rows(struct sparse_worker *s, const struct compact_batch *b, float *w, float rate)
+/* Finds a weight of the batch that is not finite. The gradient's memory is not used by rows. */
+static vb_status not_finite(struct sparse_worker *s, const struct vb_k_csr *csr, float *w)
+{
+    size_t i;
+
+    for (i = 0; i < csr->nnz; i++)
+        vb_k_shared_read(w + csr->index[i], 1, &s->grad[i]);
+    return vb_health_weights(s->async->trainer, step_of(s), csr->index, s->grad, csr->nnz);
+}
+
+static vb_status by_rows(struct sparse_worker *s, const struct compact_batch *b, float *w,
+                         float rate)
 {
     const struct vb_k_rule sgd = {.kind = VB_K_SGD};
     struct vb_trainer *t = s->async->trainer;
@@ -184,6 +207,8 @@ static void by_rows(struct sparse_worker *s, const struct compact_batch *b, floa
     note_loss(t, vb_k_logistic(s->logits, t->batch->rows.y, b->csr.n), b->csr.n);
     vb_trace_end(begin_ns, t->trace.forward, b->csr.nnz * sizeof(float));
     vb_lap(&t->laps, VB_PHASE_FORWARD);
+    if (!isfinite(t->loss))
+        return not_finite(s, &b->csr, w);
     vb_inject_idle(t, VB_PHASE_BACKWARD);
     begin_ns = vb_trace_next();
     add_rows(s, &b->csr, scale, w);
@@ -194,6 +219,7 @@ static void by_rows(struct sparse_worker *s, const struct compact_batch *b, floa
     vb_ps_worker_touched(s->async->worker, 0, i, i);
     vb_trace_end(begin_ns, t->trace.backward, b->csr.nnz * sizeof(float));
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
+    return VB_OK;
 }
 
 static vb_status by_keys(struct sparse_worker *s, const struct compact_batch *b, float *w,
@@ -206,7 +232,9 @@ static vb_status by_keys(struct sparse_worker *s, const struct compact_batch *b,
     vb_lap(&t->laps, VB_PHASE_COMM);
     if (st != VB_OK)
         return st;
-    gradient(s, b, values);
+    st = gradient(s, b, values);
+    if (st != VB_OK)
+        return st;
     vb_k_shared_update_keys(&t->recipe.rule, w, state, b->keys, s->grad, b->n, scale_of(b->csr.n),
                             rate);
     vb_ps_worker_touched(s->async->worker, 0, 0, b->n);
@@ -229,7 +257,7 @@ static vb_status step_in_place(struct sparse_worker *s)
     w = vb_ps_worker_shared(worker, &state);
     rate = vb_k_rate(&t->recipe.schedule, (int64_t)worker->version);
     if (s->by_rows)
-        by_rows(s, b, w, rate);
+        st = by_rows(s, b, w, rate);
     else
         st = by_keys(s, b, w, state, rate);
     vb_ps_worker_applied(worker);

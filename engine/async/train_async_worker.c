@@ -8,9 +8,9 @@
 
 #define LOOK_EVERY 64 /* number of steps after which a worker polls the network */
 
-vb_status vb_async_evaluate(struct vb_trainer *t)
+vb_status vb_async_evaluate(struct vb_trainer *t, int64_t step)
 {
-    struct vb_model_loss sum = {0};
+    struct vb_eval_sum sum = {0};
     uint64_t begin_ns = vb_trace_begin();
     vb_status st;
 
@@ -18,8 +18,8 @@ vb_status vb_async_evaluate(struct vb_trainer *t)
     st = t->ops->evaluate(t, 0, t->data.n_test, &sum);
     vb_trace_pause(false);
     vb_trace_end(begin_ns, VB_OP_EVALUATE, 0);
-    t->evals.accuracy = (double)sum.correct / t->data.n_test;
-    t->evals.loss = sum.loss / t->data.n_test;
+    if (st == VB_OK)
+        vb_train_take_sum(t, step, &sum);
     vb_lap(&t->laps, VB_PHASE_EVAL);
     return st;
 }
@@ -41,27 +41,39 @@ static vb_status show(struct vb_async *a)
     return st;
 }
 
+/* Evaluates a snapshot, and ends the job if that is what the user waits for. */
+static vb_status evaluate_due(struct vb_async *a, int64_t version)
+{
+    struct vb_trainer *t = a->trainer;
+    vb_status st = vb_async_evaluate(t, version);
+
+    if (st != VB_OK)
+        return st;
+    vb_train_keep_eval(t, version);
+    st = vb_until_judge(t, version);
+    vb_trainer_show(t, version, true);
+    return st == VB_OK && t->until.met ? vb_ps_worker_interrupt(a->worker, PS_STOPPED_DONE) : st;
+}
+
 vb_status vb_async_do_due(struct vb_async *a)
 {
     struct vb_trainer *t = a->trainer;
     uint32_t due = atomic_exchange(&a->worker->due, 0);
+    /* parameters that may become the result are saved at the end with their state */
+    bool state = (due & PS_SAVE) || (vb_until_asked(t) && t->o->save.dir != NULL);
     uint64_t version;
     vb_status st;
 
     if (due == 0)
         return VB_OK;
-    st = vb_ps_worker_snapshot(a->worker, a->params, due & PS_SAVE ? a->state : NULL, &version);
+    st = vb_ps_worker_snapshot(a->worker, a->params, state ? a->state : NULL, &version);
     vb_lap(&t->laps, due & PS_SAVE ? VB_PHASE_CHECKPOINT : VB_PHASE_EVAL);
-    if (st == VB_OK && (due & PS_EVAL))
-        st = vb_async_evaluate(t);
-    if (st == VB_OK && (due & PS_EVAL)) {
-        vb_train_keep_eval(t, (int64_t)version);
-        vb_trainer_show(t, (int64_t)version, true);
-    }
+    if (st == VB_OK && (due & PS_EVAL) && !t->until.met) /* otherwise the job ends soon */
+        st = evaluate_due(a, (int64_t)version);
     if (st == VB_OK && (due & PS_SAVE)) {
         st = vb_train_save(t, (int64_t)version);
-        if (st != VB_OK)
-            vb_ps_worker_stop(a->worker);
+        if (st != VB_OK && !t->health.not_finite)
+            vb_ps_worker_stop(a->worker, PS_UNSAVED);
     }
     return st;
 }
@@ -141,6 +153,7 @@ vb_status vb_async_step_done(struct vb_async *a)
     t->step++;
     t->samples += t->batch_n;
     t->shows = a->worker->below == 0;
+    vb_health_step(t);
     vb_train_record_gradient(t, a->worker->version);
     vb_group_step(a->ps);
     /* the version does not count the gradient that was just made */
@@ -161,7 +174,7 @@ static vb_status evaluate_at_end(struct vb_async *a)
         return VB_OK;
     st = vb_ps_worker_snapshot(a->worker, a->params, NULL, &version);
     if (st == VB_OK)
-        st = vb_async_evaluate(t);
+        st = vb_async_evaluate(t, (int64_t)version);
     a->accuracy = t->evals.accuracy;
     return st;
 }
@@ -200,6 +213,9 @@ static vb_status finish(struct vb_async *a)
     vb_trace_stop(t->trace.trace);
     t->step = (int64_t)version;
     t->stopped = vb_ps_worker_stopped(a->worker);
+    t->until.told = t->stopped == PS_STOPPED_DONE;
+    if (t->until.told)
+        t->stopped = 0; /* no signal has ended the job */
     row = vb_async_worker_row(a);
     st = vb_async_board_put_row(a->board, &row);
     if (st == VB_OK)
@@ -269,6 +285,8 @@ void vb_async_close_worker(struct vb_async *a)
  * they may be waiting for this worker. */
 static void abort_if_failed(struct vb_async *a, vb_status st)
 {
+    if (st != VB_OK && a->trainer->health.not_finite && a->worker != NULL)
+        vb_ps_worker_stop(a->worker, PS_NOT_FINITE); /* the others would go on with such numbers */
     if (st != VB_OK && st != VB_ERR_PEER && a->ps != NULL)
         vb_group_abort(a->ps, "a worker failed");
 }

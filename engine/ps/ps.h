@@ -54,7 +54,8 @@ struct ps_head {
     _Atomic uint64_t version; /* number of applied gradients (bound 0: rounds), with earlier runs */
     _Atomic int64_t claimed;  /* hogwild: number of tickets that workers took, with earlier runs */
     _Atomic uint64_t snapped; /* version of the parameters in the snapshot */
-    _Atomic int32_t stopped;  /* server 0: the signal that has ended the job early; 0: none */
+    _Atomic int32_t stopped;  /* server 0: the signal that has ended the job early, or
+                                 PS_STOPPED_DONE; 0: none */
     char pad[36];
 };
 _Static_assert(sizeof(struct ps_head) == 64, "the head of a shard is a cache line");
@@ -167,8 +168,8 @@ enum ps_kind {
     PS_HELLO,     /* a joiner is ready to take part; argument: PS_MAPS ... */
     PS_BYE,       /* the worker has read the final parameters, and no longer needs the server */
     PS_FAILOVER,  /* to a standby: the server is gone; comes with a struct ps_client_state */
-    PS_STOP,      /* the worker could not write a checkpoint, so the job is to stop */
-    PS_INTERRUPT, /* to server 0: the user wants to stop; argument: PS_SIGHUP ... */
+    PS_STOP,      /* the job cannot go on; argument: PS_UNSAVED ... */
+    PS_INTERRUPT, /* to server 0: the job is to end early; argument: PS_SIGHUP ... */
     PS_GONE,      /* never sent; the server queues it when a worker, or the partner, is gone */
     PS_WORKER_KINDS_END,
 
@@ -194,8 +195,14 @@ enum ps_kind {
 #define PS_ARG(value) ((value) & ((1u << PS_ARG_BITS) - 1))
 #define PS_NOTE(kind, arg) VB_NOTE(PS_CHANNEL, PS_VALUE(kind, arg))
 
-/* Argument of PS_INTERRUPT: the signal with which the user wants to stop. */
-enum { PS_SIGHUP, PS_SIGINT, PS_SIGTERM, PS_SIGNALS };
+/* Argument of PS_STOP: the worker could not write a checkpoint, or its loss is not finite. */
+enum ps_stop { PS_UNSAVED, PS_NOT_FINITE, PS_STOPS };
+
+/* Argument of PS_INTERRUPT: the signal with which the user wants to stop, or PS_DONE: the model is
+ * good enough. */
+enum { PS_SIGHUP, PS_SIGINT, PS_SIGTERM, PS_DONE, PS_SIGNALS };
+
+#define PS_STOPPED_DONE (-1) /* stands for a signal in ps_head.stopped, after PS_DONE */
 
 /* Bits of the argument of PS_HELLO. */
 enum {
@@ -225,6 +232,7 @@ _Static_assert(VB_WORLD_MAX < 1 << PS_ARG_BITS, "too few bits for a number of sh
 _Static_assert((PS_MAPS | PS_REJOIN | PS_JOINED) < 1 << PS_WORKER_ARG_BITS, "a hello is too long");
 _Static_assert(PS_SLOTS_MAX <= 1 << PS_WORKER_ARG_BITS, "too few bits for a slot");
 _Static_assert(PS_SIGNALS <= 1 << PS_WORKER_ARG_BITS, "too few bits for a signal");
+_Static_assert((int)PS_STOPS <= 1 << PS_WORKER_ARG_BITS, "too few bits for a reason");
 _Static_assert((PS_SLOTS_MAX + 1) * PS_TICKETS <= 1 << PS_ARG_BITS, "too few bits for tickets");
 
 /* Packs the number of a share and the number of shares into 32 bits, which a worker stores
@@ -767,17 +775,15 @@ vb_status vb_ps_worker_snapshot(struct ps_worker *w, float *params, void *state,
  */
 vb_status vb_ps_worker_end(struct ps_worker *w, float *params, void *state, uint64_t *version_p);
 
-/* Tells the servers to stop the job, because a checkpoint could not be written, and waits until a
- * server has stopped. */
-void vb_ps_worker_stop(struct ps_worker *w);
+/* Tells the servers to stop the job, and waits until a server has stopped. */
+void vb_ps_worker_stop(struct ps_worker *w, enum ps_stop why);
 
 /* Asks server 0, once, to end the job with the steps that have begun, because the user wants to
- * stop. number: SIGHUP or SIGINT; any other signal counts as SIGTERM. */
+ * stop. number: SIGHUP, SIGINT or PS_STOPPED_DONE; any other signal counts as SIGTERM. */
 vb_status vb_ps_worker_interrupt(struct ps_worker *w, int number);
 
-/* After vb_ps_worker_end(): returns the signal that has ended the job early; 0: all steps were
- * made.
- */
+/* After vb_ps_worker_end(): returns the signal that has ended the job early, or PS_STOPPED_DONE; 0:
+ * all steps were made. */
 int vb_ps_worker_stopped(const struct ps_worker *w);
 
 /* Before this worker leaves a job that goes on: waits until its pushes are acknowledged and its

@@ -91,7 +91,10 @@ static bool may_come(const struct ps_server *s, const struct ps_client *client, 
 
     if (kind == PS_INTERRUPT && (s->k != 0 || PS_ARG(value) >= PS_SIGNALS))
         return false;
-    if (kind == PS_STOP && s->k == 0 && !s->job->hogwild && client->saves == 0)
+    if (kind == PS_STOP && PS_ARG(value) >= PS_STOPS)
+        return false;
+    if (kind == PS_STOP && PS_ARG(value) == PS_UNSAVED && s->k == 0 && !s->job->hogwild &&
+        client->saves == 0)
         return false;
     if (kind == PS_FAILOVER)
         return s->job->replicas > 1;

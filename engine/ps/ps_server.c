@@ -105,23 +105,28 @@ static vb_status snapshot_read(struct ps_server *s, int worker)
     return vb_ps_notify_all(s);
 }
 
-/* A worker could not write a checkpoint. The next one would fail in the same way. */
-static vb_status stop_job(struct ps_server *s, int worker)
+/* A worker could not write a checkpoint, or its loss is not finite. The next worker would fail in
+ * the same way. */
+static vb_status stop_job(struct ps_server *s, int worker, uint32_t arg)
 {
+    static const char *const reasons[PS_STOPS] = {[PS_UNSAVED] = "cannot write checkpoints",
+                                                  [PS_NOT_FINITE] =
+                                                      "has a loss that is not a finite number"};
     int rank = vb_ps_worker_rank(s->job, worker);
     char why[128];
 
-    snprintf(why, sizeof(why), "the job stops, because rank %d (%.40s) cannot write checkpoints",
-             rank, vb_group_host(s->group, rank));
+    snprintf(why, sizeof(why), "the job stops, because rank %d (%.30s) %s", rank,
+             vb_group_host(s->group, rank), reasons[arg]);
     vb_group_abort(s->group, why);
     return s->standby ? VB_ERR_PEER : vb_err(VB_ERR_PEER, "%s", why);
 }
 
-/* The user wants to stop. The steps that have begun, or that workers have tickets for, are the last
- * ones; with a bound of 0 that is the present round. Several workers may ask. */
+/* The user wants to stop, or the model is good enough. The steps that have begun, or that workers
+ * have tickets for, are the last ones; with a bound of 0 that is the present round. Several workers
+ * may ask. */
 static vb_status interrupt(struct ps_server *s, uint32_t arg)
 {
-    static const int signals[PS_SIGNALS] = {SIGHUP, SIGINT, SIGTERM};
+    static const int signals[PS_SIGNALS] = {SIGHUP, SIGINT, SIGTERM, PS_STOPPED_DONE};
     int64_t last = s->job->begin + (s->job->bound == 0 ? s->round.number + 1 : s->granted);
 
     if (s->job->hogwild)
@@ -159,7 +164,7 @@ vb_status vb_ps_process(struct ps_server *s, struct ps_arrival a)
         client->bye = true;
         return VB_OK;
     case PS_STOP:
-        return stop_job(s, a.worker);
+        return stop_job(s, a.worker, PS_ARG(a.value));
     case PS_INTERRUPT:
         return interrupt(s, PS_ARG(a.value));
     case PS_FAILOVER: /* this server took over without waiting for this worker */

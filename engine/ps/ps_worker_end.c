@@ -132,15 +132,18 @@ static bool any_lost(void *arg)
     return ((const struct ps_worker *)arg)->lost_rank >= 0;
 }
 
-void vb_ps_worker_stop(struct ps_worker *w)
+void vb_ps_worker_stop(struct ps_worker *w, enum ps_stop why)
 {
-    if (send_note_to_all(w, PS_STOP, 0) == VB_OK)
+    if (send_note_to_all(w, PS_STOP, why) == VB_OK)
         (void)vb_group_wait(w->group, any_lost, w, "the servers to stop", -1);
 }
 
 vb_status vb_ps_worker_interrupt(struct ps_worker *w, int number)
 {
-    uint32_t arg = number == SIGHUP ? PS_SIGHUP : number == SIGINT ? PS_SIGINT : PS_SIGTERM;
+    uint32_t arg = number == SIGHUP            ? PS_SIGHUP
+                   : number == SIGINT          ? PS_SIGINT
+                   : number == PS_STOPPED_DONE ? PS_DONE
+                                               : PS_SIGTERM;
 
     if (w->interrupt != 0)
         return VB_OK;

@@ -76,7 +76,9 @@ static void add_params(struct params *p, const struct vb_trainer *t)
     static const char *const modes[] = {"sync", "single", "async"};
     const struct vb_train_opts *o = t->o;
     bool single = o->group.world == 1 && o->mode != VB_MODE_ASYNC;
+    char until[VB_UNTIL_LIST];
 
+    vb_until_list(&o->until, until);
     add_text(p, "model", "%s", t->model.net->name);
     add_text(p, "data", "%s", o->data.text != NULL ? o->data.text : "synth");
     add_text(p, "mode", "%s", single ? "single" : modes[o->mode]);
@@ -86,6 +88,7 @@ static void add_params(struct params *p, const struct vb_trainer *t)
     add_number(p, "steps", (double)t->recipe.steps);
     add_rule(p, &t->recipe);
     add_number(p, "seed", (double)o->seed);
+    add_text(p, "until", "%s", o->until.n > 0 ? until : "none");
     add_text(p, "transport", "%s",
              t->place.group != NULL ? vb_group_transports(t->place.group) : "none");
     add_text(p, "wire", "%s", o->sums.coll.wire == VB_WIRE_BF16 ? "bf16" : "f32");

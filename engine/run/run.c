@@ -28,6 +28,28 @@ static void look(struct vb_trainer *t, bool failed)
         t->o->hooks.look(t->o->hooks.look_arg, t->step, params, n, failed);
 }
 
+/* With conditions to stop, the last parameters are judged, too, before they are saved. */
+static bool is_to_evaluate(const struct vb_trainer *t, bool last)
+{
+    if (t->replay.on)
+        return false;
+    if (vb_until_asked(t) && last)
+        return true;
+    return vb_trainer_is_due(t->evals.every, t->step) && !last;
+}
+
+static vb_status evaluate(struct vb_trainer *t)
+{
+    vb_status st = vb_train_evaluate(t);
+
+    if (st != VB_OK)
+        return st;
+    vb_train_keep_eval(t, t->step);
+    st = vb_until_judge(t, t->step);
+    vb_trainer_show(t, t->step, true);
+    return st;
+}
+
 /* Does what is due after a step. last: no step follows. */
 static vb_status after_step(struct vb_trainer *t, bool last)
 {
@@ -38,11 +60,12 @@ static vb_status after_step(struct vb_trainer *t, bool last)
         st = vb_train_compare(t);
     if (st == VB_OK)
         look(t, false);
-    if (st == VB_OK && vb_trainer_is_due(o->eval_every, t->step) && !last && !t->replay.on) {
-        st = vb_train_evaluate(t);
-        vb_train_keep_eval(t, t->step);
-        vb_trainer_show(t, t->step, true);
-    }
+    vb_health_step(t);
+    if (st == VB_OK && is_to_evaluate(t, last))
+        st = evaluate(t);
+    last = last || t->until.met;
+    if (st == VB_OK && last)
+        st = vb_until_settle(t);
     if (st == VB_OK && o->save.dir != NULL && (last || vb_trainer_is_due(o->save.every, t->step)))
         st = vb_train_save(t, t->step);
     vb_trainer_show(t, t->step, false);
@@ -62,7 +85,7 @@ static vb_status make_steps(struct vb_trainer *t, struct run_stop *stop)
 {
     vb_status st = VB_OK;
 
-    while (st == VB_OK && t->step < t->recipe.steps) {
+    while (st == VB_OK && t->step < t->recipe.steps && !t->until.met) {
         st = vb_run_stop_check(stop, &t->stopped);
         if (st == VB_OK && t->stopped != 0)
             return save_stopped(t);
@@ -77,6 +100,7 @@ static vb_status make_steps(struct vb_trainer *t, struct run_stop *stop)
 static vb_status run_steps(struct vb_trainer *t, struct run_stop **stop_p)
 {
     vb_status st = vb_run_stop_open(t, stop_p);
+    bool known; /* the last parameters were evaluated already */
 
     vb_train_event_say(t, "began", t->step, "");
     if (st == VB_OK && t->o->hooks.begun != NULL)
@@ -84,10 +108,13 @@ static vb_status run_steps(struct vb_trainer *t, struct run_stop **stop_p)
     if (st == VB_OK)
         st = make_steps(t, *stop_p);
     vb_train_trace_end(t);
-    if (st == VB_OK) {
+    known = vb_until_asked(t) && t->until.judged == t->step;
+    if (st == VB_OK && !known)
         st = vb_train_evaluate(t);
-        vb_trace_stop(t->trace.trace);
+    vb_trace_stop(t->trace.trace);
+    if (st == VB_OK && !known) {
         vb_train_record_eval(t, t->step);
+        st = vb_until_judge(t, t->step);
     }
     if (st != VB_OK)
         vb_trainer_give_up(t, st); /* closing waits for ranks that wait for this one */
@@ -127,7 +154,7 @@ static vb_status work(struct vb_trainer *t, struct run_stop **stop_p,
     else
         st = vb_async_collect(async, result);
     if (st == VB_OK)
-        vb_train_warn(t, result);
+        st = vb_train_warn(t, result);
     if (st == VB_OK && async != NULL) {
         vb_ship_finish(t->record.ship); /* while the group of workers and servers is open */
         vb_train_record_result(t, result);

@@ -125,6 +125,7 @@ static vb_status settle_options(struct vb_trainer *t)
 
     if (st != VB_OK)
         return st;
+    t->evals.every = vb_until_eval_every(t->o, &t->recipe, t->data.n_test);
     vb_train_describe_data(t, data);
     t->settings = vb_train_settings(t->o, &t->recipe, data);
     if (t->settings == NULL)
@@ -198,6 +199,7 @@ void vb_trainer_close(struct vb_trainer *t)
     vb_checkpoint_unlock(t->saved.lock_fd);
     vb_copies_close(&t->copies);
     free(t->evals.list);
+    vb_until_close(t);
     free(t->settings);
     free(t->kernels.text);
     free(t->kernels.asked);
@@ -214,14 +216,6 @@ bool vb_trainer_is_to_show(const struct vb_trainer *t, bool evaluated)
         t->laps.mark_ns == t->laps.begin_ns)
         return false;
     return evaluated || t->laps.mark_ns - t->shown_ns >= WATCH_NS;
-}
-
-/* Returns the time that was spent on steps. */
-static double step_seconds(const struct vb_trainer *t)
-{
-    uint64_t other_ns = t->laps.ns[VB_PHASE_EVAL] + t->laps.ns[VB_PHASE_CHECKPOINT];
-
-    return (double)(t->laps.mark_ns - t->laps.begin_ns - other_ns) / 1e9;
 }
 
 /* Estimates the time to the end. A joiner knows only the steps since it came. */
@@ -257,7 +251,7 @@ void vb_trainer_show(struct vb_trainer *t, int64_t step, bool evaluated)
     t->shown_ns = t->laps.mark_ns;
     if (vb_train_apart(t->o) && t->shows && t->joiner == NULL)
         samples = (step - t->resumed) * t->recipe.global_batch;
-    news.samples_per_s = (double)samples / step_seconds(t);
+    news.samples_per_s = (double)samples / vb_laps_steps_s(&t->laps);
     news.left_s = seconds_left(t, step);
     t->o->hooks.watch(t->o->hooks.watch_arg, &news);
 }
@@ -266,7 +260,7 @@ const struct vb_batch *vb_trainer_next_batch(const struct vb_trainer *t)
 {
     int64_t then = t->step + 1;
 
-    if (then >= t->recipe.steps || (vb_trainer_is_due(t->o->eval_every, then) && !t->replay.on))
+    if (then >= t->recipe.steps || (vb_trainer_is_due(t->evals.every, then) && !t->replay.on))
         return NULL;
     return vb_loader_peek(t->loader);
 }
@@ -307,7 +301,8 @@ void vb_trainer_give_up(struct vb_trainer *t, vb_status st)
 
     if (t->place.group == NULL || st == VB_ERR_PEER || t->all_know)
         return;
-    snprintf(why, sizeof(why), "rank %d failed: %s", t->rank, vb_status_str(st));
+    snprintf(why, sizeof(why), "rank %d failed: %s", t->rank,
+             t->health.not_finite ? "its loss is not a finite number" : vb_status_str(st));
     vb_group_abort(t->place.group, why);
 }
 
@@ -352,6 +347,9 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
         st = vb_inject_open(t);
     if (st == VB_OK)
         st = vb_train_make_room(t);
+    if (st == VB_OK)
+        st = vb_until_open(t);
+    vb_health_begin(t);
     if (st == VB_OK)
         st = vb_train_record_open(t);
     if (st == VB_OK)

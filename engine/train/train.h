@@ -143,6 +143,33 @@ struct vb_train_learn_opts {
     double momentum, weight_decay, clip; /* negative: chosen; clip 0: no clipping */
 };
 
+/* When the run is done before its last step: at the first evaluation for which one of the
+ * conditions holds. */
+enum vb_until_kind {
+    VB_UNTIL_ACCURACY, /* at least this accuracy */
+    VB_UNTIL_LOSS,     /* at most this loss */
+    VB_UNTIL_PLATEAU,  /* so many evaluations without a better loss; the best parameters are kept */
+};
+
+#define VB_UNTIL_MAX 8
+#define VB_UNTIL_TEXT 48
+#define VB_UNTIL_LIST (VB_UNTIL_MAX * VB_UNTIL_TEXT)
+
+struct vb_until {
+    enum vb_until_kind kind;
+    double value;     /* accuracy or loss */
+    int64_t patience; /* plateau: number of evaluations */
+};
+
+struct vb_train_until_opts {
+    struct vb_until list[VB_UNTIL_MAX];
+    int n; /* 0: the run makes all its steps */
+};
+
+/* Write a condition, and all of them, as the command line takes them: "accuracy=0.97,plateau:5". */
+void vb_until_text(const struct vb_until *until, char text[VB_UNTIL_TEXT]);
+void vb_until_list(const struct vb_train_until_opts *o, char text[VB_UNTIL_LIST]);
+
 /* Checkpoints. */
 struct vb_train_save_opts {
     const char *dir; /* folder for checkpoints; NULL: no checkpoints are written */
@@ -254,11 +281,13 @@ struct vb_train_opts {
     uint64_t seed;
     const char *plan;   /* file that names the kernel of each layer; NULL: chosen by timing */
     bool dry_run;       /* everything is set up, but nothing is trained */
-    int64_t eval_every; /* number of steps between evaluations; 0: only one at the end */
+    int64_t eval_every; /* number of steps between evaluations; 0: only one at the end, or chosen if
+                           there are conditions in `until` */
 
     struct vb_train_data_opts data;
     struct vb_train_length_opts length;
     struct vb_train_learn_opts learn;
+    struct vb_train_until_opts until;
     struct vb_train_save_opts save;
     struct vb_train_run_opts run;
     struct vb_train_sums_opts sums;
@@ -362,6 +391,21 @@ struct vb_bottleneck {
     char why[256];
 };
 
+/* What became of the conditions in vb_train_opts.until. */
+struct vb_until_result {
+    bool reached;
+    int which;        /* the condition that held; used if reached */
+    int64_t step;     /* step of the evaluation for which it held */
+    double time_to_s; /* time of training until then in this run, without evaluation and saving */
+    double wall_to_s; /* time of the whole run until then */
+    int64_t params_step;   /* step of the evaluation whose parameters are the result */
+    double accuracy, loss; /* the highest accuracy and the lowest loss of all evaluations */
+    int64_t eval_every;
+    int64_t kept_bytes; /* memory of a rank for the best parameters */
+};
+
+#define VB_WARNING_TEXT 320
+
 /* The clock of a rank against that of rank 0. */
 struct vb_train_clock {
     int rank;
@@ -394,6 +438,8 @@ struct vb_train_result {
     double phase_s[VB_PHASES]; /* time of each phase, as a mean over ranks; the sum is train_s */
     double loss;               /* loss per sample on test data */
     double accuracy;           /* accuracy on test data, 0 to 1 */
+    double unseen; /* share of the nonzeros of test data whose feature training has not seen;
+                      negative: the model is dense, or nothing was trained */
     int test_samples;
     int classes;
     int64_t params;
@@ -409,9 +455,11 @@ struct vb_train_result {
     struct vb_eval *evals; /* evaluations before the end, if eval_every is set. Asynchronous
                               training: those of this worker, not those of a worker that is gone */
     int n_evals;
-    int n_clocks;
+    int n_clocks, n_warnings;
     struct vb_train_clock *clocks; /* on rank 0, with a run folder; NULL: none were compared */
     struct vb_bottleneck bottleneck;
+    struct vb_until_result until;      /* used if there are conditions */
+    char (*warnings)[VB_WARNING_TEXT]; /* what was warned of, each once */
 };
 
 /* ---- the run --------------------------------------------------------------------------------- */

@@ -62,6 +62,9 @@ static vb_status check_replay(const struct vb_train_opts *o)
     if (o->mode == VB_MODE_ASYNC)
         return vb_err(VB_ERR_USAGE, "--replay-compute cannot be used with --mode async: only "
                                     "synchronous steps are replayed");
+    if (o->until.n > 0)
+        return vb_err(VB_ERR_USAGE, "--replay-compute learns nothing, so no condition would ever "
+                                    "hold: leave out --until");
     if (o->save.dir != NULL)
         return vb_err(VB_ERR_USAGE, "--replay-compute learns nothing, so there is nothing to save: "
                                     "leave out --checkpoint");
@@ -140,19 +143,21 @@ char *vb_train_settings(const struct vb_train_opts *o, const struct vb_recipe *r
  * act on them together. */
 static void add_conduct(const struct vb_train_opts *o, char *text, size_t size)
 {
+    char until[VB_UNTIL_LIST];
     size_t len = strlen(text);
 
+    vb_until_list(&o->until, until);
     snprintf(text + len, size - len,
              "test data=%08x\ntest limit=%lld\nnumber of steps between tests=%lld\n"
              "number of steps between saves=%lld\ncheckpoints=%d %d\nplan=%d\ndry run=%d\n"
              "size of buckets (--bucket)=%lld\nnumber of steps between checks "
              "(--check-replicas)=%lld\n"
              "size for shared updates (--shared-update-min)=%lld\nnumber of deferred bytes "
-             "(--defer-bytes)=%lld\n",
+             "(--defer-bytes)=%lld\ncondition to stop (--until)=%s\n",
              mark(o->data.test_text), (long long)o->data.test_limit, (long long)o->eval_every,
              (long long)o->save.every, o->save.dir != NULL, o->save.resume, o->plan != NULL,
              o->dry_run, (long long)o->sums.bucket_bytes, (long long)o->sums.check_replicas,
-             (long long)o->sums.shared_update_min, (long long)o->sums.defer_bytes);
+             (long long)o->sums.shared_update_min, (long long)o->sums.defer_bytes, until);
 }
 
 /* Returns the name of a setting for messages: it adds the options to names that do not explain

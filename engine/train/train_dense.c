@@ -294,18 +294,20 @@ static void forward(struct vb_trainer *t, const float *params, const struct vb_m
     vb_lap(&t->laps, VB_PHASE_FORWARD);
 }
 
-void vb_dense_gradient(struct vb_trainer *t, const float *params, float *grads)
+vb_status vb_dense_gradient(struct vb_trainer *t, const float *params, float *grads, int64_t step)
 {
     struct vb_model_batch batch = batch_of(t, t->batch, t->step);
-
     uint64_t begin_ns;
 
     forward(t, params, &batch);
+    if (!isfinite(t->loss))
+        return vb_health_layers(t, step, dense_of(t)->model, params, &batch);
     begin_ns = vb_trace_next(); /* an injected delay is a part of the pass */
     vb_inject_idle(t, VB_PHASE_BACKWARD);
     vb_model_backward(dense_of(t)->model, params, &batch, grads, NULL, NULL);
     vb_trace_end(begin_ns, VB_OP_BACKWARD, 0);
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
+    return VB_OK;
 }
 
 static vb_status dense_step(struct vb_trainer *t)
@@ -317,6 +319,8 @@ static vb_status dense_step(struct vb_trainer *t)
     vb_status st;
 
     forward(t, params, &batch);
+    if (!isfinite(t->loss) && !t->replay.on)
+        return vb_health_layers(t, t->step + 1, d->model, params, &batch);
     begin_ns = vb_trace_next(); /* an injected delay is a part of the pass */
     vb_inject_idle(t, VB_PHASE_BACKWARD);
     if (descend(t, &batch))
@@ -357,7 +361,19 @@ static vb_status dense_step_back(struct vb_trainer *t)
 
 /* ---- evaluation and checkpoints -------------------------------------------------------------- */
 
-static vb_status dense_evaluate(struct vb_trainer *t, int first, int n, struct vb_model_loss *sum)
+/* Notes the classes of a batch and what was predicted for them, until several were found. */
+static void note_classes(const struct dense *d, const struct vb_model_batch *batch,
+                         struct vb_eval_sum *sum)
+{
+    int i;
+
+    for (i = 0; i < batch->n && sum->labels >= 0; i++)
+        vb_eval_class(&sum->labels, batch->y[i] + 1);
+    for (i = 0; i < batch->n && sum->predicted >= 0; i++)
+        vb_eval_class(&sum->predicted, vb_model_predicted(d->model, batch, i) + 1);
+}
+
+static vb_status dense_evaluate(struct vb_trainer *t, int first, int n, struct vb_eval_sum *sum)
 {
     struct dense *d = dense_of(t);
     size_t row = (size_t)t->data.test.features;
@@ -377,8 +393,11 @@ static vb_status dense_evaluate(struct vb_trainer *t, int first, int n, struct v
                    (size_t)(d->eval.max - batch.n) * row * sizeof(float));
         (void)vb_trace_begin(); /* the first layer begins now */
         vb_model_forward(d->model, d->copies.params[d->copies.now], &batch, &loss);
+        if (!isfinite(loss.loss))
+            return vb_health_layers(t, t->step, d->model, d->copies.params[d->copies.now], &batch);
         sum->loss += loss.loss;
         sum->correct += loss.correct;
+        note_classes(d, &batch, sum);
     }
     return VB_OK;
 }

@@ -106,6 +106,9 @@ static vb_status dense_memory(const struct vb_train_opts *o, const struct vb_lay
     if (shared)
         need->params_bytes += VB_K_NORM_PARTS * sizeof(double);
     need->params_bytes = on_pages(need->params_bytes);
+    if (vb_until_keeps(o)) /* the best ones, with their state */
+        need->params_bytes +=
+            on_pages(n * sizeof(float) * (1 + (size_t)vb_k_rule_states(recipe.rule.kind)));
     need->windows_bytes =
         on_pages(o->group.world > 1 ? vb_coll_need(o->group.world, (n + 1) * sizeof(float), &coll)
                                     : n * sizeof(float));

@@ -52,6 +52,13 @@ void vb_laps_begin(struct vb_laps *laps)
     laps->begin_ns = laps->mark_ns = vb_clock_ns();
 }
 
+double vb_laps_steps_s(const struct vb_laps *laps)
+{
+    uint64_t other_ns = laps->ns[VB_PHASE_EVAL] + laps->ns[VB_PHASE_CHECKPOINT];
+
+    return (double)(laps->mark_ns - laps->begin_ns - other_ns) / 1e9;
+}
+
 void vb_lap(struct vb_laps *laps, enum vb_phase phase)
 {
     uint64_t now = vb_clock_ns();
@@ -153,11 +160,16 @@ vb_status vb_train_fill_params(struct vb_trainer *t, struct vb_train_result *r)
 
 /* ---- evaluation ------------------------------------------------------------------------------ */
 
+void vb_train_take_sum(struct vb_trainer *t, int64_t step, const struct vb_eval_sum *sum)
+{
+    t->evals.accuracy = (double)sum->correct / t->data.n_test;
+    t->evals.loss = sum->loss / t->data.n_test;
+    vb_health_evaluated(t, step, sum);
+}
+
 vb_status vb_train_evaluate(struct vb_trainer *t)
 {
-    struct vb_model_loss own = {0}, *all;
-    int64_t correct = 0;
-    double loss = 0;
+    struct vb_eval_sum own = {0}, sum = {0}, *all;
     uint64_t begin_ns;
     vb_status st = VB_OK;
     int first, n, r, ranks = t->world;
@@ -177,19 +189,21 @@ vb_status vb_train_evaluate(struct vb_trainer *t)
     vb_trace_pause(false);
     vb_trace_end(begin_ns, VB_OP_EVALUATE, 0);
     for (r = 0; r < ranks; r++) { /* summed in rank order, so that all ranks get the same bits */
-        correct += all[r].correct;
-        loss += all[r].loss;
+        sum.correct += all[r].correct;
+        sum.loss += all[r].loss;
+        vb_eval_class(&sum.labels, all[r].labels);
+        vb_eval_class(&sum.predicted, all[r].predicted);
     }
     free(all);
-    t->evals.accuracy = (double)correct / t->data.n_test;
-    t->evals.loss = loss / t->data.n_test;
+    if (st == VB_OK)
+        vb_train_take_sum(t, t->step, &sum);
     vb_lap(&t->laps, VB_PHASE_EVAL);
     return st;
 }
 
 vb_status vb_train_make_room(struct vb_trainer *t)
 {
-    int64_t every = t->o->eval_every, n;
+    int64_t every = t->evals.every, n;
 
     if (every <= 0 || t->serves || t->o->dry_run)
         return VB_OK;
@@ -252,6 +266,9 @@ void vb_train_fill_run(struct vb_trainer *t, struct vb_train_result *r)
     r->accuracy = t->evals.accuracy;
     r->loss = t->evals.loss;
     r->test_samples = t->data.n_test;
+    r->until = t->until.result;
+    if (r->until.params_step < 0) /* nothing was chosen */
+        r->until.params_step = t->step;
     r->classes = t->data.train.classes;
     r->pause_s = t->saved.pause_s;
     snprintf(r->checkpoint, sizeof(r->checkpoint), "%s", t->saved.path);
@@ -356,5 +373,6 @@ void vb_train_result_fini(struct vb_train_result *result)
     free(result->evals);
     free(result->plan);
     free(result->clocks);
+    free(result->warnings);
     memset(result, 0, sizeof(*result));
 }

@@ -199,6 +199,28 @@ vb_status vb_train_prepare_save(struct vb_trainer *t);
 vb_status vb_train_find(struct vb_trainer *t, struct vb_checkpoint **read_p);
 vb_status vb_train_restore(struct vb_trainer *t, const struct vb_checkpoint *cp);
 
+/* ---- when the run is done (train_until.c) ---------------------------------------------------- */
+
+/* Returns the number of steps between evaluations; chosen if conditions need them. */
+int64_t vb_until_eval_every(const struct vb_train_opts *o, const struct vb_recipe *r, int n_test);
+
+bool vb_until_keeps(const struct vb_train_opts *o); /* the best parameters are kept in memory */
+
+/* Allocates the memory for the best parameters, because a step must not allocate. */
+vb_status vb_until_open(struct vb_trainer *t);
+void vb_until_close(struct vb_trainer *t);
+
+/* ---- signs that the model does not learn (train_health.c) ------------------------------------ */
+
+void vb_health_begin(struct vb_trainer *t); /* before the first step */
+
+/* Like vb_health_not_finite(): looks for the first layer, after a forward pass on this batch. */
+vb_status vb_health_layers(struct vb_trainer *t, int64_t step, const struct vb_model *model,
+                           const float *params, const struct vb_model_batch *batch);
+
+/* Fails if a number that is to be saved is not finite. */
+vb_status vb_health_arrays(struct vb_trainer *t, int64_t step, const struct vb_checkpoint *cp);
+
 /* ---- results (train_result.c, train_verdict.c) ----------------------------------------------- */
 
 /* Allocates memory for the results of evaluations, because a step must not allocate. */

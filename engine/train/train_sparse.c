@@ -205,6 +205,20 @@ static vb_status sum_up(struct vb_trainer *t, const uint32_t **keys_p, const flo
     return st;
 }
 
+/* Finds the weight of a batch that is not finite. The next step writes the values again. */
+static vb_status not_finite(struct vb_trainer *t, int64_t step, const struct vb_k_csr *csr)
+{
+    struct sparse *s = sparse_of(t);
+    size_t i, n = csr->nnz < s->max_nnz ? csr->nnz : s->max_nnz;
+
+    for (i = 0; i < n; i++)
+        s->keys[i] = csr->index[i];
+    s->keys[n] = (uint32_t)s->features;
+    for (i = 0; i <= n; i++)
+        vb_k_sparse_read(s->weights, s->keys[i], 1, &s->values[i]);
+    return vb_health_weights(t, step, s->keys, s->values, n + 1);
+}
+
 /* Adds to the weights directly. Returns false, and does nothing, if the update rule is not plain
  * SGD or if there are other ranks. */
 static bool descend(struct vb_trainer *t, const struct vb_k_csr *csr)
@@ -289,6 +303,8 @@ static vb_status vb_sparse_step(struct vb_trainer *t)
     t->loss = csr.n > 0 ? loss / (double)csr.n : t->loss;
     vb_trace_end(begin_ns, t->trace.forward, csr.nnz * sizeof(float));
     vb_lap(&t->laps, VB_PHASE_FORWARD);
+    if (!isfinite(t->loss))
+        return not_finite(t, t->step + 1, &csr);
     vb_inject_idle(t, VB_PHASE_BACKWARD);
     if (descend(t, &csr))
         return VB_OK;
@@ -338,7 +354,21 @@ static vb_status sparse_step_back(struct vb_trainer *t)
 
 /* ---- evaluation and checkpoints -------------------------------------------------------------- */
 
-static vb_status sparse_evaluate(struct vb_trainer *t, int first, int n, struct vb_model_loss *sum)
+static vb_status read_test(struct vb_trainer *t, int first, int n, struct vb_k_csr *csr_p)
+{
+    struct sparse *s = sparse_of(t);
+    vb_status st;
+    int i;
+
+    for (i = 0; i < n; i++)
+        s->which[i] = (uint32_t)(first + i);
+    st = vb_dataset_rows(&t->data.test, s->which, n, &s->rows);
+    if (st == VB_OK)
+        *csr_p = vb_train_csr(&s->rows);
+    return st;
+}
+
+static vb_status sparse_evaluate(struct vb_trainer *t, int first, int n, struct vb_eval_sum *sum)
 {
     struct sparse *s = sparse_of(t);
     struct vb_k_csr csr;
@@ -347,16 +377,42 @@ static vb_status sparse_evaluate(struct vb_trainer *t, int first, int n, struct 
 
     for (; n > 0; n -= len, first += len) {
         len = n < EVAL_ROWS ? n : EVAL_ROWS;
-        for (i = 0; i < len; i++)
-            s->which[i] = (uint32_t)(first + i);
-        st = vb_dataset_rows(&t->data.test, s->which, len, &s->rows);
+        st = read_test(t, first, len, &csr);
         if (st != VB_OK)
             return st;
-        csr = vb_train_csr(&s->rows);
         vb_k_sparse_forward(s->weights, &csr, bias(s), s->logits);
-        for (i = 0; i < len; i++)
+        for (i = 0; i < len; i++) {
             sum->correct += (s->logits[i] > 0) == (s->rows.y[i] != 0);
+            vb_eval_class(&sum->labels, s->rows.y[i] + 1);
+            vb_eval_class(&sum->predicted, (s->logits[i] > 0) + 1);
+        }
         sum->loss += vb_k_logistic(s->logits, s->rows.y, csr.n);
+        if (!isfinite(sum->loss))
+            return not_finite(t, t->step, &csr);
+    }
+    return VB_OK;
+}
+
+/* All weights begin at 0, and a step changes those of its features. */
+static vb_status sparse_unseen(struct vb_trainer *t, int n, int64_t *nonzeros_p, int64_t *unseen_p)
+{
+    struct sparse *s = sparse_of(t);
+    struct vb_k_csr csr;
+    int first, len;
+    vb_status st;
+    size_t i;
+    float w;
+
+    for (first = 0; first < n; first += len) {
+        len = n - first < EVAL_ROWS ? n - first : EVAL_ROWS;
+        st = read_test(t, first, len, &csr);
+        if (st != VB_OK)
+            return st;
+        for (i = 0; i < csr.nnz; i++) {
+            vb_k_sparse_read(s->weights, csr.index[i], 1, &w);
+            *unseen_p += w == 0;
+        }
+        *nonzeros_p += (int64_t)csr.nnz;
     }
     return VB_OK;
 }
@@ -469,6 +525,7 @@ const struct vb_trainer_ops vb_trainer_sparse = {
     .params = sparse_params,
     .gradient = sparse_gradient,
     .weights = sparse_weights,
+    .unseen = sparse_unseen,
     .save = sparse_save,
     .restore = sparse_restore,
     .memory = sparse_memory,

@@ -1,20 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Judges a finished run: finds the resource that took the most time, with the figures that show it,
- * and warns if the model has learnt nothing. A model has learnt something if its accuracy is better
- * than that of always choosing the commonest class, or its loss is lower than the entropy of the
- * labels.
+ * Judges a finished run: finds the resource that took the most time, with the figures that show it.
  */
 #include "engine/train/train_room_priv.h"
-
-#include <math.h>
-
-#define STEPS_MIN 200     /* steps; with fewer, a model may still be at chance level */
-#define SAMPLES_MIN 100   /* test samples; with fewer, the accuracy is a matter of chance */
-#define LOOK_AT_MAX 10000 /* maximum number of test samples that are used to count labels */
-#define GOOD_ENOUGH 0.9   /* a model with this accuracy has learnt something */
-
-/* ---- what took the most time ----------------------------------------------------------------- */
 
 const char *vb_resource_str(enum vb_resource resource)
 {
@@ -113,62 +101,4 @@ void vb_train_find_bottleneck(struct vb_train_result *r)
         }
     b->share = most < all ? most / all : 1; /* most may be the time of one rank, all is a mean */
     say_why(r, 1e3 * most / steps_of_one(r), b);
-}
-
-/* ---- what was learnt ------------------------------------------------------------------------- */
-
-/* Accuracy and loss of a model that knows only the frequency of each label. */
-struct guess {
-    double accuracy, loss;
-};
-
-static vb_status guess(const struct vb_trainer *t, struct guess *g)
-{
-    struct vb_dataset some = t->data.test; /* a shallow copy, not to be destroyed */
-    struct vb_data_facts facts;
-    vb_status st;
-    int i;
-
-    some.n = t->data.n_test < LOOK_AT_MAX ? t->data.n_test : LOOK_AT_MAX;
-    st = vb_data_look(&some, &facts);
-    if (st != VB_OK)
-        return st;
-    *g = (struct guess){0, 0};
-    for (i = 0; i < some.classes; i++) {
-        double share = (double)facts.count[i] / some.n;
-
-        g->accuracy = share > g->accuracy ? share : g->accuracy;
-        g->loss -= share > 0 ? share * log(share) : 0;
-    }
-    vb_data_facts_fini(&facts);
-    return VB_OK;
-}
-
-/* Returns whether the model is better than the guess by more than chance: by half of the guess's
- * accuracy, by a twentieth of its errors, or by a twentieth of its loss. */
-static bool learnt(const struct guess *g, double accuracy, double loss)
-{
-    double more = fmin(0.5 * g->accuracy, 0.05 * (1 - g->accuracy));
-
-    return accuracy >= g->accuracy + more || loss < 0.95 * g->loss;
-}
-
-void vb_train_warn(const struct vb_trainer *t, const struct vb_train_result *r)
-{
-    struct guess g;
-
-    if (!r->reports || t->o->dry_run || t->replay.on)
-        return;
-    if (!isfinite(r->loss)) {
-        VB_LOG_WARN("the loss is not a finite number: the learning rate %g is too high", r->lr);
-        return;
-    }
-    if (r->steps < STEPS_MIN || t->data.n_test < SAMPLES_MIN || r->accuracy >= GOOD_ENOUGH ||
-        guess(t, &g) != VB_OK)
-        return;
-    if (!learnt(&g, r->accuracy, r->loss))
-        VB_LOG_WARN(
-            "the model has learnt nothing with a learning rate of %g: its accuracy is %.1f %%, and "
-            "always choosing the commonest class gives %.1f %%",
-            r->lr, 100 * r->accuracy, 100 * g.accuracy);
 }

@@ -27,6 +27,7 @@ struct vb_laps {
 };
 
 void vb_laps_begin(struct vb_laps *laps);
+double vb_laps_steps_s(const struct vb_laps *laps); /* without evaluations and checkpoints */
 
 /* Charges the time since the last call to this phase. */
 void vb_lap(struct vb_laps *laps, enum vb_phase phase);
@@ -80,6 +81,21 @@ bool vb_place_is_crowded(const struct vb_train_opts *o, const cpu_set_t *cpus);
 
 struct vb_trainer;
 
+/* What an evaluation adds up. labels, predicted: 0: there were none; class + 1: all are of this
+ * class; -1: they are of several classes. */
+struct vb_eval_sum {
+    double loss;
+    int64_t correct;
+    int labels, predicted;
+};
+
+/* Adds a class, or what another sum has found, to labels or predicted. */
+static inline void vb_eval_class(int *sum, int class_and_1)
+{
+    if (class_and_1 != 0)
+        *sum = *sum == 0 || *sum == class_and_1 ? class_and_1 : -1;
+}
+
 /* Dense and sparse models implement the same interface. */
 struct vb_trainer_ops {
     /* Chooses kernels, or uses t->kernels.asked. Writes the plan in use to t->kernels.text. */
@@ -100,7 +116,7 @@ struct vb_trainer_ops {
     vb_status (*step_back)(struct vb_trainer *t);
 
     /* Runs the model on n test samples, beginning with sample first, and adds the result to sum. */
-    vb_status (*evaluate)(struct vb_trainer *t, int first, int n, struct vb_model_loss *sum);
+    vb_status (*evaluate)(struct vb_trainer *t, int first, int n, struct vb_eval_sum *sum);
 
     /* Returns the parameters after the last step, as one array; NULL if there is no memory. */
     const float *(*params)(struct vb_trainer *t, size_t *n_p);
@@ -116,6 +132,10 @@ struct vb_trainer_ops {
 
     /* After gradient(): returns the weights of the same features. NULL: the model is dense. */
     const float *(*weights)(struct vb_trainer *t, size_t *n_p);
+
+    /* Counts the nonzeros of the first n test samples, and those whose feature training has never
+     * seen. NULL: the model is dense. */
+    vb_status (*unseen)(struct vb_trainer *t, int n, int64_t *nonzeros_p, int64_t *unseen_p);
 
     /* save() fills in the arrays of a checkpoint, which the checkpoint borrows until the next step.
      * restore() checks the arrays of a checkpoint and copies them into the model. */
@@ -184,8 +204,43 @@ struct vb_trainer_evals {
     double accuracy, loss; /* of the last evaluation; negative: there was no evaluation */
     struct vb_eval *list;  /* evaluations before the end of the run */
     int n, max;
-    int64_t seen; /* number of evaluations so far */
-    int64_t gap;  /* one of `gap` evaluations is kept */
+    int64_t seen;  /* number of evaluations so far */
+    int64_t gap;   /* one of `gap` evaluations is kept */
+    int64_t every; /* number of steps between evaluations; 0: only one at the end */
+};
+
+/* Whether the run is done (train_until.c). */
+struct vb_trainer_until {
+    bool met;  /* a condition holds, or has held: no more steps are made */
+    bool told; /* asynchronous training: another worker has found that a condition holds */
+    struct vb_until_result result;
+    int64_t judged; /* the last evaluation that was judged; -1: none */
+    double mark;    /* plateau: the loss that the next evaluations are compared with */
+    int64_t worse;  /* plateau: number of evaluations since then */
+    /* The best parameters so far, with the state of the update rule. */
+    struct vb_mem mem; /* len_bytes is 0: nothing is kept */
+    struct vb_checkpoint kept;
+    int64_t kept_step; /* -1: the result has the last parameters */
+    double kept_accuracy, kept_loss;
+};
+
+/* Signs that the model does not learn (train_health.c). Each is warned of once. */
+enum vb_warning {
+    VB_WARN_CHANCE,     /* training loss that is not better than guessing */
+    VB_WARN_NOTHING,    /* nothing was learnt at all */
+    VB_WARN_PREDICTION, /* all predictions are one class */
+    VB_WARN_LABEL,      /* all test samples are of one class */
+    VB_WARN_UNSEEN,     /* test data has features that training has never seen */
+    VB_WARN_UNTIL,      /* the steps ended before a condition held */
+    VB_WARNINGS,
+};
+
+struct vb_trainer_health {
+    char said[VB_WARNINGS][VB_WARNING_TEXT]; /* "": it was not said */
+    int64_t steps, look_at; /* of this rank; after look_at steps the mean loss is looked at */
+    double loss;            /* sum over the steps of the second half of look_at */
+    bool not_finite;        /* training failed with a number that is not finite */
+    bool reports;           /* this rank reports the result */
 };
 
 /* Checkpoints that this rank has written. */
@@ -252,6 +307,8 @@ struct vb_trainer {
     struct vb_trainer_replay replay;
     struct vb_trainer_sums sums;
     struct vb_trainer_evals evals;
+    struct vb_trainer_until until;
+    struct vb_trainer_health health;
     struct vb_trainer_saved saved;
     struct vb_trainer_record record;
     struct vb_trainer_trace trace;
@@ -291,8 +348,9 @@ vb_status vb_train_compare(struct vb_trainer *t);
 
 /* ---- dense models (train_dense.c) ------------------------------------------------------------ */
 
-/* Computes the sum of the gradients of all samples in t->batch. */
-void vb_dense_gradient(struct vb_trainer *t, const float *params, float *grads);
+/* Computes the sum of the gradients of all samples in t->batch. step: for messages. Fails if the
+ * loss is not finite. */
+vb_status vb_dense_gradient(struct vb_trainer *t, const float *params, float *grads, int64_t step);
 
 /* ---- sparse rows (train_sparse.c) ------------------------------------------------------------ */
 
@@ -313,6 +371,10 @@ vb_status vb_train_save(struct vb_trainer *t, int64_t step);
 
 /* Collective: each rank evaluates its share of the test data; all ranks get the whole result. */
 vb_status vb_train_evaluate(struct vb_trainer *t);
+
+/* Takes the sum over all test samples, of the parameters after this step, as the last evaluation.
+ */
+void vb_train_take_sum(struct vb_trainer *t, int64_t step, const struct vb_eval_sum *sum);
 
 /* Stores the last evaluation for the result, in memory that is allocated before training. */
 void vb_train_keep_eval(struct vb_trainer *t, int64_t step);
@@ -338,9 +400,48 @@ void vb_train_fill_host(const struct vb_trainer *t, enum vb_sampler_part part,
  */
 void vb_train_raise_peaks(struct vb_rank_result *r);
 
-/* ---- verdict (train_verdict.c) --------------------------------------------------------------- */
+/* ---- when the run is done (train_until.c) ---------------------------------------------------- */
 
-/* Warns, on the rank that reports, if the model has learnt nothing. The data must still be open. */
-void vb_train_warn(const struct vb_trainer *t, const struct vb_train_result *r);
+static inline bool vb_until_asked(const struct vb_trainer *t)
+{
+    return t->o->until.n > 0;
+}
+
+/* Judges the last evaluation, of the parameters after this step: sets t->until.met if a condition
+ * holds, and keeps the parameters if they are the result so far. In synchronous training all ranks
+ * judge alike, because they have the same figures. */
+vb_status vb_until_judge(struct vb_trainer *t, int64_t step);
+
+/* Asynchronous training: another worker has found that a condition holds, but has gone without
+ * telling which one. Called after vb_until_judge(). */
+void vb_until_told(struct vb_trainer *t, int64_t step);
+
+/* After the last step: replaces the last parameters by the best ones, if these were asked for, and
+ * their figures in t->evals. */
+vb_status vb_until_settle(struct vb_trainer *t);
+
+/* ---- signs that the model does not learn (train_health.c) ------------------------------------ */
+
+/* Called after each step of this rank. */
+void vb_health_step(struct vb_trainer *t);
+
+/* Called after each evaluation of the parameters after this step. */
+void vb_health_evaluated(struct vb_trainer *t, int64_t step, const struct vb_eval_sum *sum);
+
+/* Logs that the loss of a step is not finite, and where a number that is not finite was found
+ * first. Returns an error. */
+vb_status vb_health_not_finite(struct vb_trainer *t, int64_t step, const char *where);
+
+/* The same for sparse rows: looks for the first of these weights that is not finite. */
+vb_status vb_health_weights(struct vb_trainer *t, int64_t step, const uint32_t *keys,
+                            const float *w, size_t n);
+
+/* Logs a warning on the rank that speaks for the job, unless it was said before. */
+void vb_health_say(struct vb_trainer *t, enum vb_warning kind, const char *format, ...)
+    VB_PRINTF(3, 4);
+
+/* At the end: warns, on the rank that reports, if the model has learnt nothing, and lists all
+ * warnings in the result. The data must still be open. */
+vb_status vb_train_warn(struct vb_trainer *t, struct vb_train_result *r);
 
 #endif

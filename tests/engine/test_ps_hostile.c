@@ -323,6 +323,9 @@ static void invalid_notes_cost_the_sender_its_place(void **state)
         plan_job(transports[t], 1, PS_UNBOUNDED, 1, NOTE_INVALID);
         plan->note = PS_NOTE(PS_INTERRUPT, PS_SIGNALS);
         run_job("which is not allowed now");
+        plan_job(transports[t], 1, PS_UNBOUNDED, 1, NOTE_INVALID);
+        plan->note = PS_NOTE(PS_STOP, PS_STOPS);
+        run_job("which is not allowed now");
         plan_job(transports[t], 1, 0, 1 + (int)t % 2, FLOOD);
         run_job("more than 16 notes at a time");
     }
