@@ -108,6 +108,9 @@ char *vb_train_settings(const struct vb_train_opts *o, const struct vb_recipe *r
     /* With a lazy update rule, saving changes the rounding of later steps (vb_k_sparse_settle()).
      * So the interval between checkpoints is one of the settings of sparse models. */
     int64_t every = vb_train_model_find(o->model)->sparse ? o->save.every : 0;
+    /* The line is missing without the option, so older checkpoints can be resumed. It is the last
+     * one, because settings are compared line by line. */
+    const char *rounding = o->fast_math ? "rounding=fast-math\n" : "";
     char *text = NULL, *all = NULL, mode[160] = "";
     int n = asprintf(
         &text,
@@ -131,7 +134,7 @@ char *vb_train_settings(const struct vb_train_opts *o, const struct vb_recipe *r
                  "mode=async\nservers=%d %d %d\nstaleness=%d %lld %d\nin place=%d\n",
                  o->async.servers, o->async.dedicated, o->async.replicas > 1, o->async.bounded,
                  (long long)o->async.staleness, o->async.backup, o->async.hogwild);
-    n = asprintf(&all, "%s%s%s", text, mode, data);
+    n = asprintf(&all, "%s%s%s%s", text, mode, rounding, data);
     free(text);
     return n < 0 ? NULL : all;
 }
@@ -164,7 +167,8 @@ static const char *explained(const char *name)
     } words[] = {{"algorithm", "algorithm (--algo, --wire)"},
                  {"servers", "kind of servers (--servers, --dedicated-servers, --replicas)"},
                  {"staleness", "staleness (--staleness, --backup)"},
-                 {"in place", "way to update (--hogwild)"}};
+                 {"in place", "way to update (--hogwild)"},
+                 {"rounding", "rounding (--fast-math)"}};
     size_t i;
 
     for (i = 0; i < VB_COUNT(words); i++)

@@ -132,7 +132,7 @@ static void large_shapes_get_a_backend(void **state)
         for (pass = 0; pass < VB_K_PASSES; pass++) {
             struct vb_k_shape s = finished(&shapes[i]);
 
-            assert_int_equal(vb_k_choose(&s, (enum vb_k_pass)pass, &backend), VB_OK);
+            assert_int_equal(vb_k_choose(&s, (enum vb_k_pass)pass, false, &backend), VB_OK);
             assert_true(backend->can(&s, (enum vb_k_pass)pass));
         }
 }
@@ -187,7 +187,7 @@ static void fill_cache(void)
     struct vb_k_cache *cache;
 
     assert_int_equal(vb_k_cache_open(folder, &cache), VB_OK);
-    vb_k_cache_add(cache, &s, VB_K_FORWARD, vb_k_backend_find("blas"));
+    vb_k_cache_add(cache, &s, VB_K_FORWARD, false, vb_k_backend_find("blas"));
     vb_k_cache_close(cache);
     find_path();
 }
@@ -204,10 +204,10 @@ static bool cache_knows(char *said, size_t size)
     t_stderr_catch(&err);
     assert_int_equal(vb_k_cache_open(folder, &cache), VB_OK);
     t_stderr_release(&err, said, size);
-    found = vb_k_cache_find(cache, &s, VB_K_FORWARD) == vb_k_backend_find("blas");
-    assert_null(vb_k_cache_find(cache, &s, VB_K_BACKWARD_DATA));
+    found = vb_k_cache_find(cache, &s, VB_K_FORWARD, false) == vb_k_backend_find("blas");
+    assert_null(vb_k_cache_find(cache, &s, VB_K_BACKWARD_DATA, false));
     s.n++;
-    assert_null(vb_k_cache_find(cache, &s, VB_K_FORWARD));
+    assert_null(vb_k_cache_find(cache, &s, VB_K_FORWARD, false));
     vb_k_cache_close(cache);
     return found;
 }
@@ -237,7 +237,7 @@ static void layers_use_the_cache(void **state)
     assert_int_equal(vb_k_layer_create(&s, &tuning, &layer), VB_OK);
     assert_string_equal(vb_k_layer_backend(layer, VB_K_FORWARD), "blas");
     /* a pass that was not in the cache is timed and added */
-    assert_non_null(vb_k_cache_find(tuning.cache, &s, VB_K_BACKWARD_DATA));
+    assert_non_null(vb_k_cache_find(tuning.cache, &s, VB_K_BACKWARD_DATA, false));
     vb_k_layer_destroy(layer);
     vb_k_cache_close(tuning.cache);
     unlink(path);
