@@ -39,29 +39,19 @@ def make():
         nn.Linear(1024, 4096), nn.ReLU(), nn.Dropout(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 10))
 
 
-VARIANT = os.environ.get("VARIANT", "he-drop")
-
-
 def fill(net):
-    keep = 1.0
-    layers = [m for m in net if isinstance(m, (nn.Conv2d, nn.Linear, nn.Dropout, nn.MaxPool2d))]
+    """The initial values of models/model.c: He's, with dropout, and small weights in the last layer."""
+    kept = 1
+    layers = [m for m in net if isinstance(m, (nn.Conv2d, nn.Linear, nn.Dropout))]
     for m in layers:
         if isinstance(m, nn.Dropout):
-            if "drop" in VARIANT:
-                keep *= 1 - m.p
-            continue
-        if isinstance(m, nn.MaxPool2d):
-            if "pool" in VARIANT:
-                keep *= 0.5
+            kept *= 1 - m.p
             continue
         inputs = m.weight[0].numel()
-        gain = 3 if "lecun" in VARIANT else 6
-        limit = math.sqrt(gain * keep / inputs)
-        if m is layers[-1]:
-            limit = 0.01 * math.sqrt(3 / inputs)
+        limit = 0.01 * math.sqrt(3 / inputs) if m is layers[-1] else math.sqrt(6 * kept / inputs)
         nn.init.uniform_(m.weight, -limit, limit)
         nn.init.zeros_(m.bias)
-        keep = 1.0
+        kept = 1
 
 
 def evaluate(net, x, y):
@@ -86,7 +76,7 @@ for epoch in range(epochs):
     order = torch.randperm(len(x))
     for k in range(per_epoch):
         which = order[k * BATCH:(k + 1) * BATCH]
-        part = (step + 1) / (warmup + 1) if step < warmup else \
+        part = (step + 1) / warmup if step < warmup else \
             0.5 * (1 + math.cos(math.pi * (step - warmup) / (steps - warmup)))
         for group in update.param_groups:
             group["lr"] = rate * part

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The specification of layers: plain loops that add in double precision, against which fast kernels
- * are tested. A linear layer is a convolution whose kernel is as large as its input.
+ * are tested. A linear layer is a convolution of a row whose kernel is as long as the row.
  *
  * The loops are compiled three times, with other types of numbers: here for floats that are added
  * in double, in layer_ref64.c for doubles, and in layer_running.c for floats that are added in
@@ -89,15 +89,20 @@ static void each(const struct vb_k_shape *s, const struct LAYER_ARGS *a, int n, 
 static SUM conv_at(const struct vb_k_shape *s, const struct LAYER_ARGS *a, int n, int oc, int oy,
                    int ox)
 {
+    int c, ky, kx, y, x = ox * s->stride - s->pad, first = x < 0 ? -x : 0;
+    int end = s->w - x < s->kw ? s->w - x : s->kw;
     SUM sum = a->b != NULL ? (SUM)a->b[oc] : 0;
-    int c, ky, kx, y, x;
+    const REAL *in, *w;
 
     for (c = 0; c < s->c; c++)
-        for (ky = 0; ky < s->kh; ky++)
-            for (kx = 0; kx < s->kw; kx++)
-                if (seen(s, oy, ky, s->h, &y) && seen(s, ox, kx, s->w, &x))
-                    sum += (SUM)a->x[at(in_dims(s), n, c, y, x)] *
-                           (SUM)a->w[at(kernel_dims(s), oc, c, ky, kx)];
+        for (ky = 0; ky < s->kh; ky++) {
+            if (!seen(s, oy, ky, s->h, &y))
+                continue;
+            in = a->x + at(in_dims(s), n, c, y, 0);
+            w = a->w + at(kernel_dims(s), oc, c, ky, 0);
+            for (kx = first; kx < end; kx++)
+                sum += (SUM)in[x + kx] * (SUM)w[kx];
+        }
     return sum;
 }
 
@@ -148,9 +153,8 @@ static void conv_backward_data(const struct vb_k_shape *s, const struct LAYER_AR
 
     for (oc = 0; oc < s->oc; oc++)
         for (ky = 0; ky < s->kh; ky++)
-            for (kx = 0; kx < s->kw; kx++)
-                if (sees(s, e.y, ky, conv.oh, &oy) && sees(s, e.x, kx, conv.ow, &ox) &&
-                    gradient(s, a, e.n, oc, oy, ox, &g))
+            for (kx = 0; kx < s->kw && sees(s, e.y, ky, conv.oh, &oy); kx++)
+                if (sees(s, e.x, kx, conv.ow, &ox) && gradient(s, a, e.n, oc, oy, ox, &g))
                     sum += g * (SUM)a->w[at(kernel_dims(s), oc, e.c, ky, kx)];
     a->dx[e.i] = (REAL)sum;
 }
@@ -165,9 +169,8 @@ static void conv_backward_weights(const struct vb_k_shape *s, const struct LAYER
 
     for (n = 0; n < s->n; n++)
         for (oy = 0; oy < conv.oh; oy++)
-            for (ox = 0; ox < conv.ow; ox++)
-                if (seen(s, oy, e.y, s->h, &y) && seen(s, ox, e.x, s->w, &x) &&
-                    gradient(s, a, n, e.n, oy, ox, &g))
+            for (ox = 0; ox < conv.ow && seen(s, oy, e.y, s->h, &y); ox++)
+                if (seen(s, ox, e.x, s->w, &x) && gradient(s, a, n, e.n, oy, ox, &g))
                     sum += (SUM)a->x[at(in_dims(s), n, e.c, y, x)] * g;
     a->dw[e.i] = (REAL)sum;
 }
@@ -200,15 +203,31 @@ static void conv(const struct vb_k_shape *s, enum vb_k_pass pass, const struct L
         bias_backward(s, a, oc);
 }
 
+/* A linear layer sees its input as one long row: (n, 1, 1, inputs), and weights (oc, 1, 1, inputs).
+ */
+static void linear_backward_data(const struct vb_k_shape *s, const struct LAYER_ARGS *a,
+                                 struct item e)
+{
+    SUM sum = 0;
+    int oc;
+
+    for (oc = 0; oc < s->oc; oc++)
+        sum += (SUM)a->dy[at(out_dims(s), e.n, oc, 0, 0)] *
+               (SUM)a->w[at(kernel_dims(s), oc, 0, 0, e.x)];
+    a->dx[e.i] = (REAL)sum;
+}
+
 static void linear(const struct vb_k_shape *s, enum vb_k_pass pass, const struct LAYER_ARGS *a)
 {
-    struct vb_k_shape same = *s;
+    struct vb_k_shape row = *s;
 
-    same.kh = s->h;
-    same.kw = s->w;
-    same.stride = 1;
-    same.pad = 0;
-    conv(&same, pass, a);
+    row.w = row.kw = s->c * s->h * s->w;
+    row.c = row.h = row.kh = row.stride = 1;
+    row.pad = 0;
+    if (pass == VB_K_BACKWARD_DATA)
+        each(&row, a, row.n, in_dims(&row), linear_backward_data);
+    else
+        conv(&row, pass, a);
 }
 
 /* Returns the index of the first largest input in a window. A NaN is larger than any number. */

@@ -134,6 +134,7 @@ static void large_shapes_get_a_backend(void **state)
 
             assert_int_equal(vb_k_choose(&s, (enum vb_k_pass)pass, false, &backend), VB_OK);
             assert_true(backend->can(&s, (enum vb_k_pass)pass));
+            assert_int_equal(backend->use, VB_K_ANY_TIME);
         }
 }
 
@@ -224,6 +225,39 @@ static void choices_are_cached(void **state)
     omp_set_num_threads(omp_get_max_threads() + 1);
     assert_false(cache_knows(said, sizeof(said)));
     omp_set_num_threads(omp_get_max_threads() - 1);
+}
+
+/* A choice made with fast_math is found only with it. A file that was edited does not bring in a
+ * backend that needs it. */
+static void fast_math_has_its_own_choices(void **state)
+{
+    const struct vb_k_backend *fast = vb_k_backend_find("winograd4");
+    struct vb_k_shape s = finished(&conv);
+    struct vb_k_cache *cache;
+    char text[1024];
+    FILE *f;
+
+    (void)state;
+    assert_int_equal(fast->use, VB_K_FAST_MATH);
+    fill_cache();
+    assert_int_equal(vb_k_cache_open(folder, &cache), VB_OK);
+    vb_k_cache_add(cache, &s, VB_K_FORWARD, true, fast);
+    vb_k_cache_close(cache);
+    assert_int_equal(vb_k_cache_open(folder, &cache), VB_OK);
+    assert_ptr_equal(vb_k_cache_find(cache, &s, VB_K_FORWARD, true), fast);
+    assert_ptr_equal(vb_k_cache_find(cache, &s, VB_K_FORWARD, false), vb_k_backend_find("blas"));
+    vb_k_cache_close(cache);
+    f = fopen(path, "r");
+    assert_non_null(f);
+    assert_non_null(fgets(text, sizeof(text), f)); /* the line that names the machine */
+    fclose(f);
+    strcat(text, "conv:n3:c4:h9:w11:o6:k3x3:s1:p1:r0 forward winograd4\n");
+    write_text(text, "w");
+    assert_int_equal(vb_k_cache_open(folder, &cache), VB_OK);
+    assert_null(vb_k_cache_find(cache, &s, VB_K_FORWARD, false));
+    vb_k_cache_close(cache);
+    unlink(path);
+    fill_cache();
 }
 
 static void layers_use_the_cache(void **state)
@@ -358,6 +392,7 @@ int main(void)
         cmocka_unit_test(all_candidates_are_timed),
         cmocka_unit_test(large_shapes_get_a_backend),
         cmocka_unit_test(choices_are_cached),
+        cmocka_unit_test(fast_math_has_its_own_choices),
         cmocka_unit_test(layers_use_the_cache),
         cmocka_unit_test(broken_files_are_not_used),
         cmocka_unit_test(plans_are_read_back_from_text),
