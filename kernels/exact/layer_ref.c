@@ -16,6 +16,7 @@
 #define LAYER_ARGS vb_k_args
 #define REAL float /* type of the elements of tensors */
 #define SUM double /* type of sums */
+#define POW pow
 #endif
 
 /* The sizes that locate an element in a tensor (n, c, h, w). */
@@ -277,7 +278,7 @@ static void avg_forward(const struct vb_k_shape *s, const struct LAYER_ARGS *a, 
         for (kx = 0; kx < s->kw; kx++)
             if (seen(s, e.y, ky, s->h, &y) && seen(s, e.x, kx, s->w, &x))
                 sum += (SUM)a->x[at(in_dims(s), e.n, e.c, y, x)];
-    a->y[e.i] = (REAL)(sum / (s->kh * s->kw));
+    a->y[e.i] = (REAL)(sum / (SUM)(s->kh * s->kw));
 }
 
 static void avg_backward(const struct vb_k_shape *s, const struct LAYER_ARGS *a, struct item e)
@@ -289,7 +290,7 @@ static void avg_backward(const struct vb_k_shape *s, const struct LAYER_ARGS *a,
         for (kx = 0; kx < s->kw; kx++)
             if (sees(s, e.y, ky, s->oh, &oy) && sees(s, e.x, kx, s->ow, &ox))
                 sum += (SUM)a->dy[at(out_dims(s), e.n, e.c, oy, ox)];
-    a->dx[e.i] = (REAL)(sum / (s->kh * s->kw));
+    a->dx[e.i] = (REAL)(sum / (SUM)(s->kh * s->kw));
 }
 
 static void relu_forward(const struct vb_k_shape *s, const struct LAYER_ARGS *a, struct item e)
@@ -333,14 +334,14 @@ static SUM lrn_scale(const struct vb_k_shape *s, const REAL *in, int n, int c, i
         v = (SUM)in[at(in_dims(s), n, other, y, x)];
         sum += v * v;
     }
-    return (SUM)s->bias + (SUM)s->alpha / s->kh * sum;
+    return (SUM)s->bias + (SUM)s->alpha / (SUM)s->kh * sum;
 }
 
 static void lrn_forward(const struct vb_k_shape *s, const struct LAYER_ARGS *a, struct item e)
 {
     SUM scale = lrn_scale(s, a->x, e.n, e.c, e.y, e.x);
 
-    a->y[e.i] = (REAL)((SUM)a->x[e.i] * pow(scale, -(SUM)s->beta));
+    a->y[e.i] = (REAL)((SUM)a->x[e.i] * POW(scale, -(SUM)s->beta));
 }
 
 /* An input affects its own output, and the scale of its neighbours. */
@@ -353,10 +354,10 @@ static void lrn_backward(const struct vb_k_shape *s, const struct LAYER_ARGS *a,
     for (; other <= e.c + half && other < s->c; other++) {
         j = at(in_dims(s), e.n, other, e.y, e.x);
         sum +=
-            (SUM)a->dy[j] * (SUM)a->x[j] * pow(lrn_scale(s, a->x, e.n, other, e.y, e.x), -beta - 1);
+            (SUM)a->dy[j] * (SUM)a->x[j] * POW(lrn_scale(s, a->x, e.n, other, e.y, e.x), -beta - 1);
     }
-    a->dx[e.i] = (REAL)((SUM)a->dy[e.i] * pow(scale, -beta) -
-                        2 * (SUM)s->alpha / s->kh * beta * (SUM)a->x[e.i] * sum);
+    a->dx[e.i] = (REAL)((SUM)a->dy[e.i] * POW(scale, -beta) -
+                        2 * (SUM)s->alpha / (SUM)s->kh * beta * (SUM)a->x[e.i] * sum);
 }
 
 void LAYER_REF(const struct vb_k_shape *s, enum vb_k_pass pass, const struct LAYER_ARGS *a)

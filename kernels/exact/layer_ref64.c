@@ -9,4 +9,5 @@
 #define LAYER_ARGS vb_k_args64
 #define REAL double
 #define SUM double
+#define POW pow
 #include "kernels/exact/layer_ref.c" /* NOLINT(bugprone-suspicious-include) */

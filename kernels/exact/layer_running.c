@@ -12,6 +12,7 @@
 #define LAYER_ARGS vb_k_args
 #define REAL float
 #define SUM float
+#define POW powf
 #include "kernels/exact/layer_ref.c" /* NOLINT(bugprone-suspicious-include) */
 
 struct running {
