@@ -123,10 +123,35 @@ struct vb_bench_kernels {
     int batch;
     int threads;    /* number of threads in the calling thread's team */
     double seconds; /* duration of each measurement, which has at least three runs */
+    bool fast_math; /* kernels that round more than sums of floats do may be chosen */
     bool json;
 };
 
 vb_status vb_bench_kernels(const struct vb_bench_kernels *opts);
+
+/* The error of a backend, compared with that of a running sum of floats. */
+struct vb_bench_rounding {
+    const char *layer, *pass, *backend;
+    int steps;    /* 0: the error of a pass; otherwise that of the parameters after these steps */
+    double error; /* see struct vb_k_checked and vb_exact_steps_error() */
+    double off;
+    double running; /* the error of the backend VB_K_RUNNING */
+    bool fast_math; /* the backend is chosen only with --fast-math */
+};
+
+#define VB_BENCH_STEPS 20
+/* A backend is within the spread of single precision if its error is at most so many times that of
+ * a running sum of floats. Sums in other orders differ by less. */
+#define VB_BENCH_SPREAD_MAX 2.0
+/* A smaller error of a running sum counts as this: a few roundings, as in results without sums. */
+#define VB_BENCH_LEAST 6e-8
+#define VB_BENCH_STEPS_LEAST 1e-7
+
+bool vb_bench_rounding_within(const struct vb_bench_rounding *r);
+
+/* Prints the errors of all backends for each pass of each layer, and after VB_BENCH_STEPS steps of
+ * the model. Fails if a backend that needs no --fast-math is not within the spread. */
+vb_status vb_bench_kernels_rounding(const struct vb_bench_kernels *opts);
 
 /* The largest error that is accepted. Winograd's kernels have the largest rounding errors. */
 #define VB_BENCH_OFF_MAX 1e-3

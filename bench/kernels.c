@@ -105,7 +105,7 @@ static vb_status bench_pass(const struct vb_bench_kernels *o, const char *name,
 
     if (chosen == NULL)
         return VB_OK;
-    st = vb_k_check_all(s, pass, checked, &n_checked);
+    st = vb_k_check_all(s, pass, false, checked, &n_checked);
     if (st == VB_OK)
         st = vb_bench_kernels_check(name, pass, checked, n_checked);
     if (st == VB_OK)
@@ -135,7 +135,8 @@ static vb_status bench_pass(const struct vb_bench_kernels *o, const char *name,
 static vb_status bench_layer(const struct vb_bench_kernels *o, int index,
                              const struct vb_k_shape *shape, double peak, struct sums *sums)
 {
-    struct vb_k_tuning tuning = {.unused = {[VB_K_BACKWARD_DATA] = index == 0}};
+    struct vb_k_tuning tuning = {.unused = {[VB_K_BACKWARD_DATA] = index == 0},
+                                 .fast_math = o->fast_math};
     uint64_t start = vb_clock_ns();
     struct vb_k_layer *layer;
     int pass;

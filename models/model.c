@@ -104,7 +104,7 @@ static vb_status check_plan(const struct vb_model *m, const struct vb_k_plan *pl
 static vb_status create_layer(struct vb_model *m, const struct vb_model_opts *o, int i)
 {
     const char *name = m->table->layers[i].name;
-    struct vb_k_tuning tuning = {.cache = o->cache};
+    struct vb_k_tuning tuning = {.cache = o->cache, .fast_math = o->fast_math};
     vb_status st;
     int pass;
 
@@ -257,17 +257,39 @@ const struct vb_k_plan *vb_model_plan(const struct vb_model *model)
 
 /* ---- initial values of parameters ------------------------------------------------------------ */
 
-/* Returns the largest initial weight, such that signals neither grow nor fade from layer to layer:
- *   with ReLU     uniform in +-sqrt(6 / inputs)               He, Zhang, Ren and Sun, 2015
- *   without       uniform in +-sqrt(6 / (inputs + outputs))   Glorot and Bengio, 2010
+/* Returns the fraction of the inputs of layer i that dropout keeps. */
+static double kept(const struct vb_model *m, int i)
+{
+    double keep = 1;
+
+    for (i--; i >= 0 && m->layers[i].param < 0; i--)
+        if (m->layers[i].shape.kind == VB_K_DROPOUT)
+            keep *= 1 - (double)m->layers[i].shape.rate;
+    return keep;
+}
+
+/* Returns the largest initial weight of layer i, such that signals neither grow nor fade from layer
+ * to layer, and the first loss is that of guessing. Weights are uniform in
+ *   +-sqrt(6 kept / inputs)         with ReLU: He, Zhang, Ren and Sun, 2015. Dropout divides what
+ *                                   it keeps by kept: Hendrycks and Gimpel, 2016
+ *   +-sqrt(6 / (inputs + outputs))  without ReLU: Glorot and Bengio, 2010
+ *   +-0.01 sqrt(3 / inputs)         in the last layer: a hundredth of LeCun, Bottou, Orr and
+ *                                   Mueller, 1998. All classes are about equally likely, however
+ *                                   large the signals are. Krizhevsky, Sutskever and Hinton, 2012,
+ *                                   have 0.01 without regard to inputs.
  * inputs and outputs are those of one neuron; a neuron of a convolution sees kh * kw places of each
  * channel. */
-static double limit(const struct vb_k_shape *s)
+static double limit(const struct vb_model *m, int i)
 {
+    const struct vb_k_shape *s = &m->layers[i].shape;
     double inputs = (double)vb_k_shape_weights(s) / s->oc;
     double outputs = s->kind == VB_K_CONV ? (double)s->oc * s->kh * s->kw : s->oc;
 
-    return sqrt(6 / (s->relu || s->kind == VB_K_CONV_POOL ? inputs : inputs + outputs));
+    if (i == m->n_layers - 1)
+        return 0.01 * sqrt(3 / inputs);
+    if (s->relu || s->kind == VB_K_CONV_POOL)
+        return sqrt(6 * kept(m, i) / inputs);
+    return sqrt(6 / (inputs + outputs));
 }
 
 /* Fills v with random numbers. The interval [-max, max] has 2^24 equal parts, and each number is
@@ -290,6 +312,6 @@ void vb_model_init(const struct vb_model *model, uint64_t seed, float *params)
         l = &model->layers[i];
         if (l->param >= 0)
             draw(params + model->params[l->param].offset, vb_k_shape_weights(&l->shape),
-                 vb_random(seed, (uint64_t)l->param), limit(&l->shape));
+                 vb_random(seed, (uint64_t)l->param), limit(model, i));
     }
 }

@@ -63,6 +63,7 @@ struct vb_model_opts {
     const struct vb_k_plan *plan;       /* names the kernels; NULL: the fastest ones by timing */
     struct vb_k_cache *cache;           /* earlier timings; NULL: none */
     bool forward_only;                  /* for evaluation only, not for training */
+    bool fast_math; /* timing may choose kernels that round more than sums of floats do */
 };
 
 /* The input of one step. */
@@ -104,8 +105,9 @@ void vb_model_input(const struct vb_model *model, int *c_p, int *h_p, int *w_p, 
 const struct vb_k_plan *vb_model_plan(const struct vb_model *model);
 
 /* Sets the initial parameters, determined by the seed alone: He's uniform distribution for layers
- * with ReLU, Glorot's for others, biases 0. For softmax all parameters are 0, because its loss is
- * convex. */
+ * with ReLU, Glorot's for others, small weights in the last layer, biases 0. The first loss is
+ * about the logarithm of the number of classes. For softmax all parameters are 0, because its loss
+ * is convex. */
 void vb_model_init(const struct vb_model *model, uint64_t seed, float *params);
 
 /* Computes the logits and the loss. Keeps the gradient of the loss with respect to the logits for

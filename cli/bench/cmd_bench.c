@@ -14,7 +14,7 @@ struct bench_args {
     const char *sizes, *only, *algo, *keys;
     int64_t in_flight, features, batch, servers;
     int order, wire, rule;
-    bool explain;
+    bool explain, check;
 };
 
 #define FIELD(name) offsetof(struct bench_args, name)
@@ -54,7 +54,12 @@ static const struct vb_opt model_opts[] = {
     {"model", VB_OPT_TEXT, FIELD(step.model), .arg = "MODEL",
      .help = "softmax, mlp, lenet, alexnet or alexnet32; step also has sparse-lr"},
     {"batch", VB_OPT_INT, FIELD(batch), .min = 1, .max = 1 << 16, .arg = "B",
-     .help = "kernels: samples in a batch; by default 32"},
+     .help = "kernels: samples in a batch; by default 32, with --check 4"},
+    {"check", VB_OPT_FLAG, FIELD(check),
+     .help = "kernels: do not time the kernels, but show what they round: the error of each layer, "
+             "and of the parameters after 20 steps, against double precision"},
+    {"fast-math", VB_OPT_FLAG, FIELD(step.fast_math), .level = VB_OPT_MORE,
+     .help = "also choose kernels that round more than sums of floats do"},
     {"batches", VB_OPT_TEXT, FIELD(step.batches), .arg = "LIST",
      .help = "step: samples per rank in a step, such as 8,64; the default depends on the model"},
     {"data", VB_OPT_TEXT, FIELD(step.data), .arg = "SPEC", .level = VB_OPT_MORE,
@@ -96,6 +101,10 @@ static const char *misplaced(enum what what, const struct bench_args *args)
 
     if (!about_model && args->step.model != NULL)
         return "--model is only for kernels and step";
+    if (what != KERNELS && args->check)
+        return "--check is only for kernels";
+    if (!about_model && args->step.fast_math)
+        return "--fast-math is only for kernels and step";
     if (what != KERNELS && args->batch != 0)
         return "--batch is only for kernels; step has --batches LIST";
     if (what != STEP &&
@@ -322,11 +331,15 @@ static int measure(const struct vb_launch *launch, struct vb_group_opts *group, 
     return cli_finish(cli_exit_code(st));
 }
 
+#define CHECK_BATCH 4 /* the reference in double precision is slow */
+
 /* bench kernels is the only bench that runs without ranks. */
 static int kernels(const struct bench_args *args)
 {
-    struct vb_bench_kernels o = {.batch = args->batch > 0 ? (int)args->batch : 32,
+    int batch = args->check ? CHECK_BATCH : 32;
+    struct vb_bench_kernels o = {.batch = args->batch > 0 ? (int)args->batch : batch,
                                  .seconds = args->step.seconds,
+                                 .fast_math = args->step.fast_math,
                                  .json = args->step.json};
     struct vb_placement_want want = {.ranks = 1, .threads = (int)args->step.threads};
     struct vb_topo_source this_machine = {0};
@@ -348,7 +361,7 @@ static int kernels(const struct bench_args *args)
         st = vb_placement_pin_team(topo, placement, 0);
     if (st == VB_OK) {
         o.threads = placement->threads;
-        st = vb_bench_kernels(&o);
+        st = args->check ? vb_bench_kernels_rounding(&o) : vb_bench_kernels(&o);
     }
     vb_placement_destroy(placement);
     vb_topo_close(topo);
@@ -437,7 +450,10 @@ const struct cli_command cli_bench = {
         "\n"
         "kernels: The time of the fastest run of each pass, its GFLOP/s (counted as a direct\n"
         "convolution), and its share of the fastest BLAS matrix product in the same run. A mark "
-        "shows\nthe kernel that a plan would choose.\n"
+        "shows\nthe kernel that a plan would choose. With --check, the errors of all kernels "
+        "against double\nprecision, beside the error of one running sum of floats. Kernels that "
+        "round more than twice\nas much are chosen only with --fast-math; if another one does, the "
+        "exit code is 1.\n"
         "\n"
         "step: For each batch, the time of computing, of the transfer alone, and of the exposed\n"
         "transfer: the time of a step minus that of a step without sums over ranks, at least 0. "

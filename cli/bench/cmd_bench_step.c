@@ -55,6 +55,7 @@ int cli_bench_step_check(const struct cli_bench_step *args, const struct vb_laun
     o->train.data.input = net->input;
     o->train.data.text = data;
     o->train.seed = 1;
+    o->train.fast_math = args->fast_math;
     o->train.place.threads = (int)args->threads;
     o->train.place.pin = true;
     o->train.group = *group;

@@ -19,7 +19,7 @@ struct train_args {
     struct vb_train_sums_opts sums;
     int rule, mode, pin;
     int64_t servers, replicas, staleness, backup, max_workers;
-    bool dedicated, hogwild, dry_run, json;
+    bool dedicated, hogwild, dry_run, json, fast_math;
     int trace_format;
     const char *until, *run, *trace, *again, *plan, *inject, *replay, *slow, *join;
 };

@@ -149,6 +149,10 @@ static const struct vb_opt speed_opts[] = {
      .help = "threads per rank; 0: as many as the machine suggests"},
     {"pin", VB_OPT_CHOICE, FIELD(pin), "on", .choices = cli_on_off, .arg = "on|off",
      .level = VB_OPT_MORE, .help = "bind each thread to a core of its own"},
+    {"fast-math", VB_OPT_FLAG, FIELD(fast_math), .level = VB_OPT_MORE,
+     .help = "also choose kernels that round more than sums of floats do, if they are faster: "
+             "Winograd's convolutions with large tiles. 'verbena bench kernels --check' shows "
+             "their errors"},
     {"wire", VB_OPT_CHOICE, FIELD(sums.coll.wire), "f32", .choices = cli_wires, .arg = "FORMAT",
      .help = "format of gradients in transit; bf16 halves the bytes, but rounds"},
     {"order", VB_OPT_CHOICE, FIELD(sums.coll.order), "rank", .choices = cli_orders, .arg = "ORDER",

@@ -280,6 +280,7 @@ struct vb_train_opts {
     enum vb_mode mode;
     uint64_t seed;
     const char *plan;   /* file that names the kernel of each layer; NULL: chosen by timing */
+    bool fast_math;     /* may choose kernels that round more than sums of floats do */
     bool dry_run;       /* everything is set up, but nothing is trained */
     int64_t eval_every; /* number of steps between evaluations; 0: only one at the end, or chosen if
                            there are conditions in `until` */

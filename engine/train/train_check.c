@@ -111,6 +111,8 @@ char *vb_train_settings(const struct vb_train_opts *o, const struct vb_recipe *r
     /* With a lazy update rule, saving changes the rounding of later steps (vb_k_sparse_settle()).
      * So the interval between checkpoints is one of the settings of sparse models. */
     int64_t every = vb_train_model_find(o->model)->sparse ? o->save.every : 0;
+    /* The line is missing without the option, so older checkpoints can be resumed. */
+    const char *rounding = o->fast_math ? "rounding=fast-math\n" : "";
     char *text = NULL, *all = NULL, mode[160] = "";
     int n = asprintf(
         &text,
@@ -134,7 +136,7 @@ char *vb_train_settings(const struct vb_train_opts *o, const struct vb_recipe *r
                  "mode=async\nservers=%d %d %d\nstaleness=%d %lld %d\nin place=%d\n",
                  o->async.servers, o->async.dedicated, o->async.replicas > 1, o->async.bounded,
                  (long long)o->async.staleness, o->async.backup, o->async.hogwild);
-    n = asprintf(&all, "%s%s%s", text, mode, data);
+    n = asprintf(&all, "%s%s%s%s", text, mode, rounding, data);
     free(text);
     return n < 0 ? NULL : all;
 }
@@ -169,7 +171,8 @@ static const char *explained(const char *name)
     } words[] = {{"algorithm", "algorithm (--algo, --wire)"},
                  {"servers", "kind of servers (--servers, --dedicated-servers, --replicas)"},
                  {"staleness", "staleness (--staleness, --backup)"},
-                 {"in place", "way to update (--hogwild)"}};
+                 {"in place", "way to update (--hogwild)"},
+                 {"rounding", "rounding (--fast-math)"}};
     size_t i;
 
     for (i = 0; i < VB_COUNT(words); i++)
@@ -198,6 +201,19 @@ static size_t line_len(const char *at, const char *end)
     return (size_t)((stop != NULL ? stop : end) - at);
 }
 
+/* Writes the name of the first line of b that differs from the first line of a. If b's line has a
+ * name that a does not know, an option has added it, and it is this line that differs. */
+static void name_of(const char *a, const char *a_end, const char *b, const char *b_end,
+                    char name[64])
+{
+    char added[66];
+
+    snprintf(added, sizeof(added), "\n%.*s=", b < b_end ? (int)strcspn(b, "=\n") : 0, b);
+    if (a >= a_end || (b < b_end && strstr(a, added) == NULL && strstr(a, added + 1) != a))
+        a = b;
+    snprintf(name, 64, "%.*s", (int)strcspn(a, "=\n"), a);
+}
+
 bool vb_train_settings_differ(const char *a, const char *b, bool other_data, char name[64])
 {
     const char *a_end = a + own_len(a), *b_end = b + own_len(b);
@@ -211,8 +227,7 @@ bool vb_train_settings_differ(const char *a, const char *b, bool other_data, cha
     while (a < a_end || b < b_end) {
         len = line_len(a, a_end);
         b_len = line_len(b, b_end);
-        snprintf(line, sizeof(line), "%.*s", (int)strcspn(a < a_end ? a : b, "=\n"),
-                 a < a_end ? a : b);
+        name_of(a, a_end, b, b_end, line);
         if ((b_len != len || memcmp(a, b, len) != 0) &&
             !(other_data && strcmp(line, "data") == 0)) {
             snprintf(name, 64, "%s", explained(line));

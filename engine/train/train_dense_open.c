@@ -46,7 +46,8 @@ static vb_status check_input(const struct vb_trainer *t)
 
 static vb_status make_model(struct vb_trainer *t, struct dense *d)
 {
-    struct vb_model_opts opts = {.name = t->model.net->name, .plan = t->kernels.asked};
+    struct vb_model_opts opts = {
+        .name = t->model.net->name, .plan = t->kernels.asked, .fast_math = t->o->fast_math};
     vb_status st = check_input(t);
 
     if (st != VB_OK)

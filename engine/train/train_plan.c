@@ -21,6 +21,20 @@ vb_status vb_train_parse_plan(struct vb_trainer *t, const char *from, const char
     return VB_OK;
 }
 
+/* A plan of the user must not bring in kernels that need --fast-math. The plan of a checkpoint is
+ * not checked: it continues what its run has begun, and the settings of both are compared. */
+static vb_status check_rounding(const struct vb_trainer *t)
+{
+    const struct vb_k_choice *choice = vb_k_plan_fast_math(t->kernels.asked);
+
+    if (t->o->fast_math || choice == NULL)
+        return VB_OK;
+    return vb_err(VB_ERR_USAGE,
+                  "%s: layer %s, pass %s: backend %s rounds more than sums of floats do; give "
+                  "--fast-math to use it, or leave the line out to choose another",
+                  t->o->plan, choice->layer, vb_k_pass_str(choice->pass), choice->backend);
+}
+
 vb_status vb_train_read_plan(struct vb_trainer *t)
 {
     char *text = malloc(VB_PLAN_BYTES_MAX);
@@ -39,6 +53,8 @@ vb_status vb_train_read_plan(struct vb_trainer *t)
             st = vb_err(VB_ERR_INPUT, "%s is not a plan", t->o->plan);
         else
             st = vb_train_parse_plan(t, t->o->plan, text);
+        if (st == VB_OK)
+            st = check_rounding(t);
     }
     if (file != NULL)
         fclose(file);

@@ -65,6 +65,7 @@ struct vb_k_tuning {
     const char *backend[VB_K_PASSES]; /* backend of the plan; NULL: the fastest by timing */
     bool unused[VB_K_PASSES];         /* never runs, like backward data of the first layer */
     struct vb_k_cache *cache;         /* NULL: every choice is timed */
+    bool fast_math; /* may choose backends that round more than sums of floats do */
 };
 
 /* A layer, with a prepared backend for each pass. */
@@ -89,18 +90,33 @@ size_t vb_k_layer_scratch_bytes(const struct vb_k_layer *layer);
 void vb_k_layer_run(const struct vb_k_layer *layer, enum vb_k_pass pass,
                     const struct vb_k_args *args);
 
+/* Returns the name of backend number i, in the order in which they are tried; NULL: there are not
+ * so many. *fast_math_p: it is chosen only with fast_math. */
+const char *vb_k_backend_name(int i, bool *fast_math_p);
+
+/* Returns whether the backend can compute the pass, as far as that is known without preparing it.
+ */
+bool vb_k_can(const char *backend, const struct vb_k_shape *shape, enum vb_k_pass pass);
+
 /* ---- right results --------------------------------------------------------------------------- */
 
 #define VB_K_CANDIDATES_MAX 16
 
 struct vb_k_checked {
     const char *backend;
-    double off; /* largest difference from the reference, divided by its root mean square */
+    double off;     /* largest difference from the reference, divided by its root mean square */
+    double error;   /* root mean square of the differences, divided by that of the reference */
+    bool fast_math; /* the backend is chosen only with fast_math */
 };
 
+/* The backend whose error is the measure for the others: each result is one running sum of floats.
+ * It is never chosen and never timed. */
+#define VB_K_RUNNING "running"
+
 /* Compares every backend that can do a pass with the reference, on at most 4 samples. Rounding
- * causes differences of at most about 1e-4; the caller decides what is acceptable. */
-vb_status vb_k_check_all(const struct vb_k_shape *shape, enum vb_k_pass pass,
+ * causes differences of at most about 1e-4; the caller decides what is acceptable. running: also
+ * checks the backend VB_K_RUNNING, which is slow. */
+vb_status vb_k_check_all(const struct vb_k_shape *shape, enum vb_k_pass pass, bool running,
                          struct vb_k_checked checked[VB_K_CANDIDATES_MAX], int *n_p);
 
 /* ---- timing ---------------------------------------------------------------------------------- */
@@ -146,6 +162,14 @@ vb_status vb_k_plan_add(struct vb_k_plan *plan, const char *name, const struct v
 
 /* Returns the backend of a pass, or NULL if the plan does not name one. */
 const char *vb_k_plan_find(const struct vb_k_plan *plan, const char *name, enum vb_k_pass pass);
+
+/* Adds a backend for each pass of a layer, without timing: the given one if it can compute the
+ * pass, otherwise one that is as exact as sums of floats. */
+vb_status vb_k_plan_prefer(struct vb_k_plan *plan, const char *name, const struct vb_k_shape *shape,
+                           const char *backend);
+
+/* Returns the first choice of the plan that needs fast_math; NULL if there is none. */
+const struct vb_k_choice *vb_k_plan_fast_math(const struct vb_k_plan *plan);
 
 /* Returns the plan as text, which the caller must free(), or NULL if memory is short. */
 char *vb_k_plan_text(const struct vb_k_plan *plan);

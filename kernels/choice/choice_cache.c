@@ -2,7 +2,8 @@
  *
  * Keeps the choices of earlier runs in a text file. The first line names all that choices depend on
  * besides the shape; its checksum is part of the file name, so machines that share a home directory
- * have separate files. Each further line is a choice: shape, pass, backend.
+ * have separate files. Each further line is a choice: shape (with ":fast-math" if the choice was
+ * made with it), pass, backend.
  */
 #include "kernels/choice/choice_priv.h"
 #include "kernels/layer/level.h"
@@ -62,14 +63,15 @@ static void make_key(char key[KEY_TEXT])
     for (i = 0; i < vb_k_n_backends && used < sizeof(names); i++)
         used += (size_t)snprintf(names + used, sizeof(names) - used, " %s", vb_k_backends[i]->name);
     snprintf(key, KEY_TEXT,
-             "verbena choices 3; cpu%s; oneDNN %s; OpenBLAS %s %s; own %s; threads %d;%s", cpu,
+             "verbena choices 4; cpu%s; oneDNN %s; OpenBLAS %s %s; own %s; threads %d;%s", cpu,
              onednn, blas.version, blas.core, vb_k_level_name(), omp_get_max_threads(), names);
 }
 
-static void shape_text(const struct vb_k_shape *s, char text[SHAPE_TEXT])
+static void shape_text(const struct vb_k_shape *s, bool fast_math, char text[SHAPE_TEXT])
 {
-    snprintf(text, SHAPE_TEXT, "%s:n%d:c%d:h%d:w%d:o%d:k%dx%d:s%d:p%d:r%d", vb_k_kind_str(s->kind),
-             s->n, s->c, s->h, s->w, s->oc, s->kh, s->kw, s->stride, s->pad, s->relu);
+    snprintf(text, SHAPE_TEXT, "%s:n%d:c%d:h%d:w%d:o%d:k%dx%d:s%d:p%d:r%d%s",
+             vb_k_kind_str(s->kind), s->n, s->c, s->h, s->w, s->oc, s->kh, s->kw, s->stride, s->pad,
+             s->relu, fast_math ? ":fast-math" : "");
 }
 
 static const struct vb_k_backend *find(const struct vb_k_cache *cache, const char *shape,
@@ -84,12 +86,16 @@ static const struct vb_k_backend *find(const struct vb_k_cache *cache, const cha
 }
 
 const struct vb_k_backend *vb_k_cache_find(const struct vb_k_cache *cache,
-                                           const struct vb_k_shape *shape, enum vb_k_pass pass)
+                                           const struct vb_k_shape *shape, enum vb_k_pass pass,
+                                           bool fast_math)
 {
+    const struct vb_k_backend *backend;
     char text[SHAPE_TEXT];
 
-    shape_text(shape, text);
-    return find(cache, text, pass);
+    shape_text(shape, fast_math, text);
+    backend = find(cache, text, pass);
+    /* The file may have been edited. */
+    return backend != NULL && vb_k_backend_allowed(backend, fast_math) ? backend : NULL;
 }
 
 static void append(struct vb_k_cache *cache, const char *shape, enum vb_k_pass pass,
@@ -106,11 +112,11 @@ static void append(struct vb_k_cache *cache, const char *shape, enum vb_k_pass p
 }
 
 void vb_k_cache_add(struct vb_k_cache *cache, const struct vb_k_shape *shape, enum vb_k_pass pass,
-                    const struct vb_k_backend *backend)
+                    bool fast_math, const struct vb_k_backend *backend)
 {
     char text[SHAPE_TEXT];
 
-    shape_text(shape, text);
+    shape_text(shape, fast_math, text);
     append(cache, text, pass, backend);
     cache->changed = true;
 }

@@ -64,26 +64,33 @@ static vb_status init(struct check *c, const struct vb_k_shape *shape, enum vb_k
     return VB_OK;
 }
 
-/* Returns the largest difference, divided by the root mean square of want. Infinite if NaN. */
-static double distance(const float *got, const float *want, size_t n)
+/* Measures the differences from want, divided by the root mean square of want: the largest, and
+ * their own root mean square. A NaN makes both infinite. Keeps what is larger than before. */
+static void measure(const float *got, const float *want, size_t n, struct vb_k_checked *to)
 {
-    double squares = 0, most = 0, d;
+    double squares = 0, sum = 0, most = 0, d, rms;
     size_t i;
 
     for (i = 0; i < n; i++) {
         d = fabs((double)got[i] - (double)want[i]);
-        most = d <= most ? most : isnan(d) ? (double)INFINITY : d;
+        d = isnan(d) ? (double)INFINITY : d;
+        most = d > most ? d : most;
+        sum += d * d;
         squares += (double)want[i] * (double)want[i];
     }
-    return most > 0 ? most / sqrt(squares / (double)n) : 0;
+    if (most == 0)
+        return;
+    rms = sqrt(squares / (double)n);
+    to->off = fmax(to->off, most / rms);
+    to->error = fmax(to->error, sqrt(sum / (double)n) / rms);
 }
 
 /* Runs the pass on one backend. Results are NaN before, to find elements that are not written. */
-static vb_status run_one(struct check *c, const struct vb_k_backend *backend, double *off_p)
+static vb_status run_one(struct check *c, const struct vb_k_backend *backend,
+                         struct vb_k_checked *checked_p)
 {
     struct vb_k_args args = c->args;
     size_t scratch_bytes = 0;
-    double off, biases;
     vb_status st;
     void *state;
 
@@ -98,9 +105,10 @@ static vb_status run_one(struct check *c, const struct vb_k_backend *backend, do
         st = vb_err(VB_ERR_NO_MEMORY, "no memory for %zu bytes of scratch", scratch_bytes);
     } else {
         backend->run(state, &args);
-        off = distance(c->got, c->want, c->n);
-        biases = distance(args.db, c->want + c->n, c->n_biases);
-        *off_p = biases > off ? biases : off;
+        *checked_p = (struct vb_k_checked){.backend = backend->name,
+                                           .fast_math = backend->use == VB_K_FAST_MATH};
+        measure(c->got, c->want, c->n, checked_p);
+        measure(args.db, c->want + c->n, c->n_biases, checked_p);
     }
     free(args.scratch);
     backend->destroy(state);
@@ -120,8 +128,7 @@ vb_status vb_k_check_these(const struct vb_k_backend *const *backends, int n_bac
     for (i = 0; i < n_backends && n < VB_K_CANDIDATES_MAX && st == VB_OK; i++) {
         if (!backends[i]->can(shape, pass) || !backends[i]->can(&c.in.s, pass))
             continue;
-        checked[n].backend = backends[i]->name;
-        st = run_one(&c, backends[i], &checked[n].off);
+        st = run_one(&c, backends[i], &checked[n]);
         n += st == VB_OK;
         if (st == VB_ERR_UNSUPPORTED) /* prepare() found out that it cannot */
             st = VB_OK;
@@ -131,8 +138,14 @@ vb_status vb_k_check_these(const struct vb_k_backend *const *backends, int n_bac
     return st;
 }
 
-vb_status vb_k_check_all(const struct vb_k_shape *shape, enum vb_k_pass pass,
+vb_status vb_k_check_all(const struct vb_k_shape *shape, enum vb_k_pass pass, bool running,
                          struct vb_k_checked checked[VB_K_CANDIDATES_MAX], int *n_p)
 {
-    return vb_k_check_these(vb_k_backends, vb_k_n_backends, shape, pass, checked, n_p);
+    const struct vb_k_backend *these[VB_K_CANDIDATES_MAX];
+    int i, n = 0;
+
+    for (i = 0; i < vb_k_n_backends && n < VB_K_CANDIDATES_MAX; i++)
+        if (running || vb_k_backends[i]->use != VB_K_ONLY_NAMED)
+            these[n++] = vb_k_backends[i];
+    return vb_k_check_these(these, n, shape, pass, checked, n_p);
 }

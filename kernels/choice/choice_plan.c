@@ -60,6 +60,42 @@ vb_status vb_k_plan_add(struct vb_k_plan *plan, const char *name, const struct v
     return why == NULL ? VB_OK : vb_err(VB_ERR_USAGE, "plan, layer %.64s: %s", name, why);
 }
 
+static const char *exact_backend(const struct vb_k_shape *shape, enum vb_k_pass pass)
+{
+    int i;
+
+    for (i = 0; i < vb_k_n_backends; i++)
+        if (vb_k_backend_allowed(vb_k_backends[i], false) && vb_k_backends[i]->can(shape, pass))
+            return vb_k_backends[i]->name;
+    return "";
+}
+
+vb_status vb_k_plan_prefer(struct vb_k_plan *plan, const char *name, const struct vb_k_shape *shape,
+                           const char *backend)
+{
+    const struct vb_k_backend *known = vb_k_backend_find(backend);
+    const char *why = known == NULL ? "no backend has this name" : NULL;
+    int pass;
+
+    for (pass = 0; pass < VB_K_PASSES && why == NULL; pass++)
+        if (vb_k_has_pass(shape->kind, (enum vb_k_pass)pass))
+            why = add(plan, name, (enum vb_k_pass)pass,
+                      known->can(shape, (enum vb_k_pass)pass)
+                          ? backend
+                          : exact_backend(shape, (enum vb_k_pass)pass));
+    return why == NULL ? VB_OK : vb_err(VB_ERR_USAGE, "plan, layer %.64s: %s", name, why);
+}
+
+const struct vb_k_choice *vb_k_plan_fast_math(const struct vb_k_plan *plan)
+{
+    int i;
+
+    for (i = 0; i < plan->n; i++)
+        if (vb_k_backend_find(plan->v[i].backend)->use == VB_K_FAST_MATH)
+            return &plan->v[i];
+    return NULL;
+}
+
 char *vb_k_plan_text(const struct vb_k_plan *plan)
 {
     size_t size = (size_t)plan->n * LINE_MAX_BYTES + 1, at = 0;

@@ -114,13 +114,14 @@ struct race {
     int n;
 };
 
-static void enter(struct race *race, const struct vb_k_shape *s, enum vb_k_pass pass)
+static void enter(struct race *race, const struct vb_k_shape *s, enum vb_k_pass pass,
+                  bool fast_math)
 {
     int i;
 
     race->n = 0;
     for (i = 0; i < vb_k_n_backends && race->n < VB_K_CANDIDATES_MAX; i++)
-        if (vb_k_backends[i]->can(s, pass))
+        if (vb_k_backend_allowed(vb_k_backends[i], fast_math) && vb_k_backends[i]->can(s, pass))
             race->runner[race->n++] = (struct runner){.backend = vb_k_backends[i]};
 }
 
@@ -296,13 +297,13 @@ static vb_status hold(struct race *race, const struct vb_k_shape *shape, enum vb
     return st;
 }
 
-vb_status vb_k_choose(const struct vb_k_shape *shape, enum vb_k_pass pass,
+vb_status vb_k_choose(const struct vb_k_shape *shape, enum vb_k_pass pass, bool fast_math,
                       const struct vb_k_backend **backend_p)
 {
     struct race race;
     vb_status st;
 
-    enter(&race, shape, pass);
+    enter(&race, shape, pass, fast_math);
     st = hold(&race, shape, pass);
     if (st == VB_OK && race.n == 0)
         st = vb_err(VB_ERR_UNSUPPORTED, "no backend can compute the pass %s of this %s layer",
@@ -335,7 +336,7 @@ vb_status vb_k_time_all(const struct vb_k_shape *shape, enum vb_k_pass pass, dou
     vb_status st;
     int i;
 
-    enter(&race, shape, pass);
+    enter(&race, shape, pass, true);
     st = vb_k_tensors_init(&trial, shape, pass);
     if (st != VB_OK)
         return st;

@@ -40,14 +40,15 @@ static vb_status find(const struct vb_k_shape *s, enum vb_k_pass pass,
 
     if (tuning->backend[pass] != NULL)
         return named(tuning->backend[pass], s, pass, backend_p);
-    backend = tuning->cache != NULL ? vb_k_cache_find(tuning->cache, s, pass) : NULL;
+    backend =
+        tuning->cache != NULL ? vb_k_cache_find(tuning->cache, s, pass, tuning->fast_math) : NULL;
     if (backend != NULL && backend->can(s, pass)) {
         *backend_p = backend;
         return VB_OK;
     }
-    st = vb_k_choose(s, pass, backend_p);
+    st = vb_k_choose(s, pass, tuning->fast_math, backend_p);
     if (st == VB_OK && tuning->cache != NULL)
-        vb_k_cache_add(tuning->cache, s, pass, *backend_p);
+        vb_k_cache_add(tuning->cache, s, pass, tuning->fast_math, *backend_p);
     return st;
 }
 

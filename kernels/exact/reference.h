@@ -5,7 +5,7 @@
 #ifndef VB_KERNELS_EXACT_REFERENCE_H
 #define VB_KERNELS_EXACT_REFERENCE_H
 
-#include "base/base.h"
+#include "kernels/layer/layer.h"
 
 /* These functions specify what the fast kernels must compute; the tests compare both. All arrays
  * belong to the caller, are row-major, and must not overlap. */
@@ -29,5 +29,27 @@ void vb_k_add_ref(float *sum, const float *v, size_t n); /* sum += v */
 
 /* params -= rate * grads */
 void vb_k_sgd_ref(float *params, const float *grads, size_t n, float rate);
+
+/* ---- layers ---------------------------------------------------------------------------------- */
+
+/* The tensors of a pass in double precision; see struct vb_k_args. */
+struct vb_k_args64 {
+    const double *x, *w, *b, *dy;
+    double *y, *dx, *dw, *db;
+    uint8_t *where;
+    uint64_t seed, step;
+};
+
+/* Computes a pass in double precision. */
+void vb_k_layer_ref64(const struct vb_k_shape *shape, enum vb_k_pass pass,
+                      const struct vb_k_args64 *args);
+
+/* Computes a pass in single precision, with one running sum for each result. */
+void vb_k_layer_running(const struct vb_k_shape *shape, enum vb_k_pass pass,
+                        const struct vb_k_args *args);
+
+/* The same as a backend; see kernels/layer/backend.h. */
+struct vb_k_backend;
+extern const struct vb_k_backend vb_k_backend_running;
 
 #endif

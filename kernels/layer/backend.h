@@ -8,8 +8,17 @@
 
 #include "kernels/kernels.h"
 
+/* When a backend may be chosen. Without --fast-math the rounding error of a pass must not be larger
+ * than that of sums of floats, in any order; tests/kernels/test_rounding.c compares them. */
+enum vb_k_use {
+    VB_K_ANY_TIME,
+    VB_K_FAST_MATH,  /* rounds more; chosen with --fast-math only */
+    VB_K_ONLY_NAMED, /* never chosen; a plan may name it */
+};
+
 struct vb_k_backend {
     const char *name; /* "onednn", "blas", "gemm", "direct", "winograd2", "winograd4", "plain" */
+    enum vb_k_use use;
 
     /* Returns true if the backend can compute the pass. Any shape may be given. Cheap. */
     bool (*can)(const struct vb_k_shape *shape, enum vb_k_pass pass);

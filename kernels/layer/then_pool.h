@@ -15,8 +15,9 @@ vb_status vb_then_pool_prepare(const struct vb_k_backend *conv, const struct vb_
 void vb_then_pool_run(void *state, const struct vb_k_args *args);
 void vb_then_pool_destroy(void *state);
 
-/* Defines the backend NAME_pool, called "NAME+pool", from vb_k_backend_NAME. */
-#define VB_THEN_POOL(NAME)                                                                         \
+/* Defines the backend NAME_pool, called "NAME+pool", from vb_k_backend_NAME. USE is that of the
+ * backend for convolutions. */
+#define VB_THEN_POOL(NAME, USE)                                                                    \
     static bool NAME##_pool_can(const struct vb_k_shape *s, enum vb_k_pass pass)                   \
     {                                                                                              \
         return vb_then_pool_can(&vb_k_backend_##NAME, s, pass);                                    \
@@ -28,6 +29,7 @@ void vb_then_pool_destroy(void *state);
     }                                                                                              \
     static const struct vb_k_backend NAME##_pool = {                                               \
         .name = #NAME "+pool",                                                                     \
+        .use = (USE),                                                                              \
         .can = NAME##_pool_can,                                                                    \
         .prepare = NAME##_pool_prepare,                                                            \
         .run = vb_then_pool_run,                                                                   \

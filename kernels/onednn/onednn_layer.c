@@ -279,6 +279,11 @@ static bool make_attr(const struct vb_k_shape *s, enum vb_k_pass pass, dnnl_prim
         return false;
     made =
         dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user) == dnnl_success;
+#if DNNL_VERSION_MAJOR >= 3 || DNNL_VERSION_MINOR >= 6
+    /* The environment (ONEDNN_DEFAULT_FPMATH_MODE) must not make oneDNN round to bf16. */
+    made =
+        made && dnnl_primitive_attr_set_fpmath_mode(*attr, dnnl_fpmath_mode_strict) == dnnl_success;
+#endif
     if (!made || !FUSES_RELU || !s->relu || pass != VB_K_FORWARD)
         return made;
     if (dnnl_post_ops_create(&ops) != dnnl_success)

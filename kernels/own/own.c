@@ -34,13 +34,14 @@ static void own_run(void *state, const struct vb_k_args *args)
 }
 
 /* Defines the backend vb_k_backend_NAME, whose function can() is NAME_can(). */
-#define BACKEND(NAME)                                                                              \
+#define BACKEND(NAME, USE)                                                                         \
     static vb_status NAME##_prepare(const struct vb_k_shape *s, enum vb_k_pass pass,               \
                                     void **state_p, size_t *scratch_p)                             \
     {                                                                                              \
         return in_use()->NAME(s, pass, state_p, scratch_p);                                        \
     }                                                                                              \
     const struct vb_k_backend vb_k_backend_##NAME = {.name = #NAME,                                \
+                                                     .use = (USE),                                 \
                                                      .can = NAME##_can,                            \
                                                      .prepare = NAME##_prepare,                    \
                                                      .run = own_run,                               \
@@ -55,7 +56,7 @@ static bool gemm_can(const struct vb_k_shape *s, enum vb_k_pass pass)
     return s->kind == VB_K_LINEAR;
 }
 
-BACKEND(gemm)
+BACKEND(gemm, VB_K_ANY_TIME)
 
 /* Convolutions with so few channels that packing and full panels of a matrix product would cost
  * more than the product. Works on strips of the input (direct_priv.h). */
@@ -72,7 +73,7 @@ static bool direct_can(const struct vb_k_shape *s, enum vb_k_pass pass)
     return taps * s->c * s->oc <= WEIGHTS_MAX;
 }
 
-BACKEND(direct)
+BACKEND(direct, VB_K_ANY_TIME)
 
 /* Conv-pool layers with few channels. The forward pass is a direct convolution that pools before it
  * stores. The backward passes sum only over outputs that have a gradient (pooled_priv.h). */
@@ -90,13 +91,13 @@ static bool pooled_can(const struct vb_k_shape *s, enum vb_k_pass pass)
     return taps * s->oc <= WEIGHTS_MAX && image <= IMAGE_MAX;
 }
 
-BACKEND(pooled)
+BACKEND(pooled, VB_K_ANY_TIME)
 
 /* Winograd's convolutions have far fewer multiplications than taps. Results are sums of larger
- * numbers that cancel: the rounding error of F(2x2, 3x3) is a few times the error of plain sums, of
- * the others some dozens of times; the tests define the limits. A NaN or an infinity in the input
- * makes all outputs NaN in the tiles whose windows contain it, in the backward weights pass all
- * taps of its pairs of channels. It never reaches other tiles, samples or channels. */
+ * numbers that cancel: the rounding error of F(2x2, 3x3) is about that of a running sum of floats,
+ * that of the others some dozens of times as large, so these need --fast-math. A NaN or an infinity
+ * in the input makes all outputs NaN in the tiles whose windows contain it, in the backward weights
+ * pass all taps of its pairs of channels. It never reaches other tiles, samples or channels. */
 static bool square(const struct vb_k_shape *s, int side)
 {
     return s->kind == VB_K_CONV && s->stride == 1 && s->kh == side && s->kw == side;
@@ -114,8 +115,8 @@ static bool winograd4_can(const struct vb_k_shape *s, enum vb_k_pass pass)
     return square(s, 3) || square(s, 5);
 }
 
-BACKEND(winograd2)
-BACKEND(winograd4)
+BACKEND(winograd2, VB_K_ANY_TIME)
+BACKEND(winograd4, VB_K_FAST_MATH)
 
 double vb_k_softmax_xent(float *logits, const uint16_t *y, size_t n, int classes, int *correct_p)
 {

@@ -163,6 +163,14 @@ for model in lenet softmax; do
         ([.[] | select(.backend == \"onednn\")] | length) >= 2 and .[-1].layer == \"all\" and
         .[-1].gflop_s > 0" kernels --model $model --batch 3 --threads 1
 done
+# ---- kernels --check: errors per pass, then of the parameters after 20 steps; only --fast-math may exceed a running sum
+holds 'all(.[]; .error_rms >= 0 and .off_rms >= .error_rms and .running_error_rms >= 0 and (.within or .fast_math)) and
+        ([.[] | select(.within | not) | .backend] | unique) == ["winograd4+pool"] and
+        ([.[] | select(.layer == "conv2") | .pass] | unique) == ["backward-data", "backward-weights", "forward"] and
+        ([.[] | select(.steps == 20 and .layer == "all") | .backend] | contains(["blas", "gemm", "pooled", "running"]))' \
+    kernels --model lenet --batch 1 --threads 1 --check
+refused 2 "--check is only for kernels" step --model lenet --check
+refused 2 "--fast-math is only for kernels and step" allreduce --fast-math
 run kernels --model softmax --batch 2 --seconds 0.01
 grep -q '^# softmax, batch 2, .* threads; measured GEMM peak' "$dir/out" || fail "kernels: the head line is missing"
 

@@ -239,14 +239,15 @@ wait $! && fail "rank 1 did not refuse another learning rate"
 [[ $(cat "$dir/err1") == *"a different learning rate"* ]] || fail "rank 1: $(cat "$dir/err1")"
 
 # ... the same for options about the common work of the ranks
-own_way() { # own_way WORDS OPTION VALUE: fails unless the job is refused if only rank 1 has the option
-    timeout 100 "$verbena" train "${hand[@]}" --rank 1 "$2" "$3" --secret-file "$dir/open" >"$dir/out1" 2>"$dir/err1" &
+own_way() { # own_way WORDS OPTION [VALUE]: fails unless the job is refused if only rank 1 has the option
+    timeout 100 "$verbena" train "${hand[@]}" --rank 1 "${@:2}" --secret-file "$dir/open" >"$dir/out1" 2>"$dir/err1" &
     run "${hand[@]}" --rank 0 --secret-file "$dir/open"
     wait $! && fail "rank 1 did not refuse its own $2"
     [[ $code$err == 2*"a different $1 than rank 0"* ]] || fail "rank 1 with a different $2: $code $err"
 }
 own_way "number of steps between tests" --eval-every 5
 own_way "number of deferred bytes (--defer-bytes)" --defer-bytes 40000
+own_way "rounding (--fast-math)" --fast-math
 
 # ... if one rank cannot do something, all ranks end
 run lenet --ranks 2 --data synth:kind=cifar

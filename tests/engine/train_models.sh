@@ -126,6 +126,17 @@ trained 'true' "${job[@]}" --run "$dir/one"
 one=$(get .params_sha256)
 trained ".params_sha256 == \"$one\"" "${job[@]}" --plan "$dir/one/plan" --threads 2
 
+# ---- a kernel that rounds more than sums of floats is used only with --fast-math; run.json has the option
+sed 's/^conv2 forward .*/conv2 forward winograd4+pool/' "$dir/one/plan" >"$dir/plan"
+refused 2 "$dir/plan: layer conv2, pass forward: backend winograd4+pool rounds more than sums of floats do; give --fast-math" \
+    "${job[@]}" --plan "$dir/plan"
+trained ".params_sha256 != \"$one\"" "${job[@]}" --plan "$dir/plan" --fast-math --run "$dir/fast" --checkpoint "$dir/fast-saved"
+jq -e '.run.options[] | select(.name == "fast-math").value == "on"' "$dir/fast/run.json" >/dev/null ||
+    fail "run.json does not have --fast-math: $(jq -c .run.options "$dir/fast/run.json")"
+refused 2 "belongs to a run with a different rounding (--fast-math)" "${job[@]}" --checkpoint "$dir/fast-saved" --resume
+! grep -hE 'ward[a-z-]* winograd4' "$XDG_CACHE_HOME"/verbena/plan-* | grep -v ':fast-math ' ||
+    fail "a choice without --fast-math rounds more"
+
 # ---- a short last batch counts as a step of the epoch
 trained '.steps == 8 and .epochs == 2' softmax --data synth:350 --batch 100 --epochs 2
 

@@ -36,7 +36,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     (void)argv;
     if (mkdtemp(root) == NULL || vb_k_cache_open(root, &cache) != VB_OK)
         abort();
-    vb_k_cache_add(cache, &shape, VB_K_FORWARD, &vb_k_backend_blas);
+    vb_k_cache_add(cache, &shape, VB_K_FORWARD, false, &vb_k_backend_blas);
     vb_k_cache_close(cache);
     snprintf(pattern, sizeof(pattern), "%s/plan-*", root);
     if (glob(pattern, 0, NULL, &found) != 0 || found.gl_pathc != 1)
@@ -62,7 +62,7 @@ static void try(const char *first, const uint8_t *data, size_t size)
     if (vb_k_cache_open(root, &cache) != VB_OK)
         abort(); /* a broken file must give an empty cache */
     for (pass = 0; pass < VB_K_PASSES; pass++) {
-        backend = vb_k_cache_find(cache, &shape, (enum vb_k_pass)pass);
+        backend = vb_k_cache_find(cache, &shape, (enum vb_k_pass)pass, false);
         if (backend != NULL && vb_k_backend_find(backend->name) != backend)
             abort();
     }

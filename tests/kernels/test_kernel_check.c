@@ -29,7 +29,7 @@ static void correct_backends_pass(void **state)
         for (pass = 0; pass < VB_K_PASSES; pass++) {
             if (!vb_k_has_pass(s.kind, pass))
                 continue;
-            assert_int_equal(vb_k_check_all(&s, pass, checked, &n), VB_OK);
+            assert_int_equal(vb_k_check_all(&s, pass, true, checked, &n), VB_OK);
             assert_true(n >= 1);
             for (i = 0; i < n; i++) {
                 if (!(checked[i].off < VB_BENCH_OFF_MAX / 3))

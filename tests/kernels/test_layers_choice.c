@@ -132,8 +132,9 @@ static void large_shapes_get_a_backend(void **state)
         for (pass = 0; pass < VB_K_PASSES; pass++) {
             struct vb_k_shape s = finished(&shapes[i]);
 
-            assert_int_equal(vb_k_choose(&s, (enum vb_k_pass)pass, &backend), VB_OK);
+            assert_int_equal(vb_k_choose(&s, (enum vb_k_pass)pass, false, &backend), VB_OK);
             assert_true(backend->can(&s, (enum vb_k_pass)pass));
+            assert_int_equal(backend->use, VB_K_ANY_TIME);
         }
 }
 
@@ -187,7 +188,7 @@ static void fill_cache(void)
     struct vb_k_cache *cache;
 
     assert_int_equal(vb_k_cache_open(folder, &cache), VB_OK);
-    vb_k_cache_add(cache, &s, VB_K_FORWARD, vb_k_backend_find("blas"));
+    vb_k_cache_add(cache, &s, VB_K_FORWARD, false, vb_k_backend_find("blas"));
     vb_k_cache_close(cache);
     find_path();
 }
@@ -204,10 +205,10 @@ static bool cache_knows(char *said, size_t size)
     t_stderr_catch(&err);
     assert_int_equal(vb_k_cache_open(folder, &cache), VB_OK);
     t_stderr_release(&err, said, size);
-    found = vb_k_cache_find(cache, &s, VB_K_FORWARD) == vb_k_backend_find("blas");
-    assert_null(vb_k_cache_find(cache, &s, VB_K_BACKWARD_DATA));
+    found = vb_k_cache_find(cache, &s, VB_K_FORWARD, false) == vb_k_backend_find("blas");
+    assert_null(vb_k_cache_find(cache, &s, VB_K_BACKWARD_DATA, false));
     s.n++;
-    assert_null(vb_k_cache_find(cache, &s, VB_K_FORWARD));
+    assert_null(vb_k_cache_find(cache, &s, VB_K_FORWARD, false));
     vb_k_cache_close(cache);
     return found;
 }
@@ -226,6 +227,39 @@ static void choices_are_cached(void **state)
     omp_set_num_threads(omp_get_max_threads() - 1);
 }
 
+/* A choice made with fast_math is found only with it. A file that was edited does not bring in a
+ * backend that needs it. */
+static void fast_math_has_its_own_choices(void **state)
+{
+    const struct vb_k_backend *fast = vb_k_backend_find("winograd4");
+    struct vb_k_shape s = finished(&conv);
+    struct vb_k_cache *cache;
+    char text[1024];
+    FILE *f;
+
+    (void)state;
+    assert_int_equal(fast->use, VB_K_FAST_MATH);
+    fill_cache();
+    assert_int_equal(vb_k_cache_open(folder, &cache), VB_OK);
+    vb_k_cache_add(cache, &s, VB_K_FORWARD, true, fast);
+    vb_k_cache_close(cache);
+    assert_int_equal(vb_k_cache_open(folder, &cache), VB_OK);
+    assert_ptr_equal(vb_k_cache_find(cache, &s, VB_K_FORWARD, true), fast);
+    assert_ptr_equal(vb_k_cache_find(cache, &s, VB_K_FORWARD, false), vb_k_backend_find("blas"));
+    vb_k_cache_close(cache);
+    f = fopen(path, "r");
+    assert_non_null(f);
+    assert_non_null(fgets(text, sizeof(text), f)); /* the line that names the machine */
+    fclose(f);
+    strcat(text, "conv:n3:c4:h9:w11:o6:k3x3:s1:p1:r0 forward winograd4\n");
+    write_text(text, "w");
+    assert_int_equal(vb_k_cache_open(folder, &cache), VB_OK);
+    assert_null(vb_k_cache_find(cache, &s, VB_K_FORWARD, false));
+    vb_k_cache_close(cache);
+    unlink(path);
+    fill_cache();
+}
+
 static void layers_use_the_cache(void **state)
 {
     struct vb_k_shape s = finished(&conv);
@@ -237,7 +271,7 @@ static void layers_use_the_cache(void **state)
     assert_int_equal(vb_k_layer_create(&s, &tuning, &layer), VB_OK);
     assert_string_equal(vb_k_layer_backend(layer, VB_K_FORWARD), "blas");
     /* a pass that was not in the cache is timed and added */
-    assert_non_null(vb_k_cache_find(tuning.cache, &s, VB_K_BACKWARD_DATA));
+    assert_non_null(vb_k_cache_find(tuning.cache, &s, VB_K_BACKWARD_DATA, false));
     vb_k_layer_destroy(layer);
     vb_k_cache_close(tuning.cache);
     unlink(path);
@@ -358,6 +392,7 @@ int main(void)
         cmocka_unit_test(all_candidates_are_timed),
         cmocka_unit_test(large_shapes_get_a_backend),
         cmocka_unit_test(choices_are_cached),
+        cmocka_unit_test(fast_math_has_its_own_choices),
         cmocka_unit_test(layers_use_the_cache),
         cmocka_unit_test(broken_files_are_not_used),
         cmocka_unit_test(plans_are_read_back_from_text),

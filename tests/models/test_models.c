@@ -100,7 +100,7 @@ static void check_uniform(const float *v, size_t n, double max)
                 5 * max * max * sqrt(4.0 / 45 / (double)n));
 }
 
-static void first_values_follow_he_and_glorot(void **state)
+static void first_values_follow_the_papers(void **state)
 {
     struct vb_model_opts opts = {.name = "lenet", .batch_max = 2};
     const struct vb_param *p;
@@ -113,10 +113,18 @@ static void first_values_follow_he_and_glorot(void **state)
     check_uniform(t.params + p[0].offset, 150, sqrt(6.0 / 25));
     check_uniform(t.params + p[2].offset, 2400, sqrt(6.0 / 150));
     check_uniform(t.params + p[4].offset, 48000, sqrt(6.0 / 400));
-    check_uniform(t.params + p[8].offset, 840, sqrt(6.0 / (84 + 10)));
+    check_uniform(t.params + p[8].offset, 840, 0.01 * sqrt(3.0 / 84)); /* the last layer */
     for (i = 1; i < n; i += 2)
         for (k = 0; k < p[i].cols; k++)
             assert_true(t.params[p[i].offset + (size_t)k] == 0);
+    t_model_destroy(&t);
+    opts = (struct vb_model_opts){.table = &t_every_kind_table, .batch_max = 2};
+    t_model_create(&t, &opts);
+    p = vb_model_table(t.m, &n);
+    check_uniform(t.params + p[2].offset, 135, sqrt(6.0 / 27));        /* no dropout before it */
+    check_uniform(t.params + p[4].offset, 180, sqrt(6.0 / (30 + 36))); /* no ReLU */
+    k = p[6].cols; /* dropout of a quarter before it */
+    check_uniform(t.params + p[6].offset, 9 * (size_t)k, sqrt(6 * 0.75 / k));
     t_model_destroy(&t);
 }
 
@@ -591,7 +599,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tables_cover_the_arena),
         cmocka_unit_test(parameters_have_names_and_sizes),
-        cmocka_unit_test(first_values_follow_he_and_glorot),
+        cmocka_unit_test(first_values_follow_the_papers),
         cmocka_unit_test(first_values_depend_only_on_the_seed),
         cmocka_unit_test(softmax_begins_with_zeros),
         cmocka_unit_test(gradients_are_reported_from_last_to_first),
