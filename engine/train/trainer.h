@@ -7,6 +7,7 @@
 
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/train/train.h"
+#include "engine/train/train_sample.h"
 #include "engine/record/train_record.h"
 #include "engine/inject/train_replay.h"
 #include "engine/record/train_trace.h"
@@ -40,6 +41,8 @@ struct vb_recipe {
     struct vb_k_rule rule;
     struct vb_k_schedule schedule;
     double clip; /* largest norm of a mean gradient; 0: no limit */
+    bool by_size; /* adagrad: features begin with a state that depends on their size */
+    struct vb_chosen chosen;
 };
 
 /* Returns whether each worker has its own batches. */
@@ -212,6 +215,7 @@ struct vb_trainer {
     const struct vb_train_opts *o;
     const struct vb_trainer_joiner *joiner; /* borrowed; NULL: this rank is no joiner */
     struct vb_recipe recipe;
+    struct vb_sample sample; /* measured if the recipe depends on it; its rows are not kept */
     char *settings; /* text that vb_train_settings() returned */
 
     /* the role of this rank */
