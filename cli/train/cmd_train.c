@@ -230,6 +230,16 @@ static bool leads(const struct vb_train_opts *o)
     return o->group.rank == 0 && o->join.joined == NULL;
 }
 
+/* Says what the engine has chosen. A program that reads --json is not told. */
+static void tell_chosen(void *arg, const struct vb_chosen *chosen)
+{
+    const struct reporter *r = arg;
+
+    if (chosen->why[0] == '\0' || (r->args->json && r->screen != CLI_TERMINAL))
+        return;
+    fprintf(stderr, "recipe: %s; --rule, --lr and --epochs change it\n", chosen->why);
+}
+
 static void tell_opened(void *arg)
 {
     const struct reporter *r = arg;
@@ -284,6 +294,8 @@ static int train(const struct train_asked *asked, const struct vb_launch *launch
     o.hooks.begun = tell_begun;
     o.hooks.begun_arg = &r;
     o.hooks.stop = is_to_stop;
+    o.hooks.chose = tell_chosen;
+    o.hooks.chose_arg = &r;
     o.hooks.opened = tell_opened;
     o.hooks.opened_arg = &r;
     if (a->run != NULL) {

@@ -152,6 +152,7 @@ vb_status vb_async_step_done(struct vb_async *a)
     t->samples += t->batch_n;
     t->shows = a->worker->below == 0;
     vb_train_record_gradient(t, a->worker->version);
+    vb_train_note_loss(t, (int64_t)a->worker->version);
     vb_group_step(a->ps);
     vb_train_trace_step(t, step_now(a) + 1);
     st = show(a);

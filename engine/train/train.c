@@ -129,7 +129,7 @@ static vb_status make_trials(struct vb_trainer *t, struct vb_trial *trial)
     if (!wanted || t->joiner != NULL)
         return VB_OK;
     if (t->rank == 0)
-        st = vb_trial_run(&t->sample, t->o->seed, t->model.row->sparse, trial);
+        st = vb_trial_run(&t->sample, t->o->seed, trial);
     if (st != VB_OK || group == NULL)
         return st;
     vb_trial_print(trial, text);
@@ -138,6 +138,17 @@ static vb_status make_trials(struct vb_trainer *t, struct vb_trial *trial)
         st = vb_err(VB_ERR_INPUT, "rank 0 sent trials that cannot be read: %.100s", told);
     free(told);
     return st;
+}
+
+static void tell_recipe(struct vb_trainer *t)
+{
+    const struct vb_chosen *c = &t->recipe.chosen;
+
+    VB_LOG_INFO("recipe: %s; rule: %s, rate: %s, steps: %s, batch: %s",
+                c->why[0] != '\0' ? c->why : "as given", c->rule_from, c->lr_from, c->steps_from,
+                c->batch_from);
+    if (t->o->hooks.chose != NULL)
+        t->o->hooks.chose(t->o->hooks.chose_arg, c);
 }
 
 static vb_status make_recipe(struct vb_trainer *t)
@@ -153,8 +164,8 @@ static vb_status make_recipe(struct vb_trainer *t)
         st = vb_recipe_make(t->o, t->data.train.n, wants ? &t->sample : NULL, &trial, &t->recipe);
     if (st == VB_OK && t->joiner != NULL)
         vb_recipe_of_job(t->joiner->settings, &t->recipe);
-    if (st == VB_OK && t->rank == 0 && t->joiner == NULL && t->o->hooks.chose != NULL)
-        t->o->hooks.chose(t->o->hooks.chose_arg, &t->recipe.chosen);
+    if (st == VB_OK && t->rank == 0 && t->joiner == NULL)
+        tell_recipe(t);
     return st;
 }
 

@@ -88,9 +88,9 @@ struct vb_train_model {
     bool linear;         /* trials on a sample find rule, rate and length (train_trial.c) */
     enum vb_k_rule_kind rule;
     enum vb_schedule schedule;
-    double lr, lr_max;    /* learning rate for this batch size; maximum for larger batches */
+    double lr, lr_max; /* learning rate for this batch size; maximum for larger batches */
     double lr_by_rule[VB_K_FTRL + 1]; /* of another rule than `rule`, if the user names it */
-    double decay, clip;   /* 0: no weight decay, no clipping */
+    double decay, clip;               /* 0: no weight decay, no clipping */
     double warmup_epochs; /* number of epochs in which the learning rate rises to its full value */
 
     struct vb_train_net nets[VB_TRAIN_NETS]; /* the first net is the default; unused: no name */
@@ -408,7 +408,7 @@ struct vb_train_result {
     bool left;       /* only this rank, a joiner, was stopped */
     int64_t samples; /* number of samples that were trained on in this run */
     double epochs;
-    double lr;      /* the highest learning rate */
+    double lr; /* the highest learning rate */
     struct vb_chosen chosen;
     struct vb_improving improving;
     double train_s; /* mean of the ranks' training times; includes evaluation, excludes set-up */

@@ -29,7 +29,8 @@ static const struct vb_train_model models[] = {
      .nets = {{"mlp", .synth = VB_SYNTH_DIGITS, .step_batches = "8,32,128,512"}}},
     {"alexnet", "AlexNet", .progress = true, .mean = 120, .scale = 1 / 72.f, .batch = 32,
      .epochs = 5, .least_steps = 300, .rule = VB_K_NESTEROV, .schedule = VB_SCHEDULE_COSINE,
-     .lr = 0.01, .lr_max = 0.08, .lr_by_rule = {0.1, 0.01, 0.01, 0.003}, .decay = 5e-4, .clip = 5, .warmup_epochs = 0.5,
+     .lr = 0.01, .lr_max = 0.08, .lr_by_rule = {0.1, 0.01, 0.01, 0.003}, .decay = 5e-4, .clip = 5,
+     .warmup_epochs = 0.5,
      .nets = {{"alexnet", 224, VB_SYNTH_IMAGENET, "4,8,16,32"},
               {"alexnet32", 32, VB_SYNTH_CIFAR, "8,16,32,64,128"}}},
 };

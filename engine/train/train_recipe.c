@@ -226,8 +226,7 @@ static vb_status make_batch(const struct vb_train_opts *o, const struct vb_train
     if (vb_train_apart(o)) /* each step is made by one worker alone */
         global = o->length.batch > 0 || o->length.global_batch == 0 ? batch : global / workers;
     r->global_batch = (int)global;
-    r->chosen.batch_from =
-        o->length.batch > 0 || o->length.global_batch > 0 ? "given" : "model";
+    r->chosen.batch_from = o->length.batch > 0 || o->length.global_batch > 0 ? "given" : "model";
     return VB_OK;
 }
 
@@ -290,7 +289,9 @@ static void tell(const struct vb_sample *sample, const struct vb_trial *trial, i
     c->warmup = r->schedule.warmup;
     c->steps = r->steps;
     c->global_batch = r->global_batch;
-    if (trial != NULL)
+    if (trial != NULL && trial->tried == 0)
+        snprintf(why, sizeof(why), "pixels hardly differ between images");
+    else if (trial != NULL)
         snprintf(why, sizeof(why), "the best of %d short trials on %d of %d samples", trial->tried,
                  trial->rows, n);
     else if (strcmp(c->lr_from, "data") == 0 && r->by_size)
@@ -299,8 +300,9 @@ static void tell(const struct vb_sample *sample, const struct vb_trial *trial, i
     else if (strcmp(c->lr_from, "data") == 0)
         snprintf(why, sizeof(why), "the squares of a sample add up to %.3g", sample->square - 1);
     if (strcmp(c->lr_from, "given") != 0 || strcmp(c->steps_from, "given") != 0)
-        snprintf(c->why, sizeof(c->why), "%s, %s rate up to %.3g, %lld steps of %d (%.3g epochs): %s",
-                 c->rule, c->schedule, c->lr, (long long)c->steps, c->global_batch,
+        snprintf(c->why, sizeof(c->why),
+                 "%s, %s rate up to %.3g, %lld steps of %d (%.3g epochs): %s", c->rule, c->schedule,
+                 c->lr, (long long)c->steps, c->global_batch,
                  (double)c->steps / (double)r->steps_per_epoch, why);
 }
 
@@ -316,8 +318,8 @@ bool vb_recipe_wants_trial(const struct vb_train_opts *o, int n, const struct vb
     const struct vb_train_length_opts *l = &o->length;
 
     return vb_recipe_wants_sample(o) && o->learn.rule == NULL && l->epochs == 0 && l->steps == 0 &&
-           l->samples == 0 && o->learn.schedule == VB_SCHEDULE_AUTO &&
-           o->learn.weight_decay <= 0 && n <= TRIAL_ROWS_TIMES * (int64_t)sample->n;
+           l->samples == 0 && o->learn.schedule == VB_SCHEDULE_AUTO && o->learn.weight_decay <= 0 &&
+           n <= TRIAL_ROWS_TIMES * (int64_t)sample->n;
 }
 
 vb_status vb_recipe_make(const struct vb_train_opts *o, int n, const struct vb_sample *sample,
@@ -334,7 +336,8 @@ vb_status vb_recipe_make(const struct vb_train_opts *o, int n, const struct vb_s
         st = make_rule(o, m, &r.rule);
     if (st != VB_OK || r.global_batch < 1)
         return st;
-    r.by_size = r.rule.kind == VB_K_ADAGRAD && m->sparse && sample != NULL && differ_in_size(sample);
+    r.by_size =
+        r.rule.kind == VB_K_ADAGRAD && m->sparse && sample != NULL && differ_in_size(sample);
     if (trial != NULL) {
         steps = steps_by_trial(m, trial, n, &lr);
         r.chosen.lr_from = "trials";

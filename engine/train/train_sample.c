@@ -15,7 +15,8 @@
 
 #define ROWS_MAX 20000
 #define ENTRIES_MAX 3000000
-#define FEATURES_MAX 20000000 /* of more features, sizes are not measured: they take 8 bytes each */
+#define FEATURES_MAX 20000000 /* of more features, sizes are not measured: they take 8 bytes each  \
+                               */
 #define AT_ONCE 200
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -126,6 +127,24 @@ static void measure(struct vb_sample *s)
     s->square = s->square / (s->n > 0 ? s->n : 1) + 1; /* 1: the bias */
 }
 
+/* Images: measures how large a part of the squares is that of the mean image. */
+static vb_status measure_mean(struct vb_sample *s)
+{
+    double *mean = calloc((size_t)s->features, sizeof(*mean)), sum = 0;
+    int64_t e;
+    int f;
+
+    if (mean == NULL)
+        return vb_err_sys("calloc");
+    for (e = 0; e < s->at[s->n]; e++)
+        mean[s->index[e]] += (double)s->value[e] / s->n;
+    for (f = 0; f < s->features; f++)
+        sum += mean[f] * mean[f];
+    free(mean);
+    s->in_mean = s->square > 1 ? sum / (s->square - 1) : 0;
+    return VB_OK;
+}
+
 vb_status vb_sample_take(const struct vb_dataset *set, struct vb_sample *sample_p)
 {
     bool images = set->kind == VB_DATA_IMAGES;
@@ -159,8 +178,12 @@ vb_status vb_sample_take(const struct vb_dataset *set, struct vb_sample *sample_
         s.size = s.share = NULL;
     }
     measure(&s);
-    *sample_p = s;
-    return VB_OK;
+    st = images ? measure_mean(&s) : VB_OK;
+    if (st == VB_OK)
+        *sample_p = s;
+    else
+        vb_sample_free(&s);
+    return st;
 }
 
 void vb_sample_free_rows(struct vb_sample *sample)

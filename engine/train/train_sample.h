@@ -18,6 +18,7 @@ struct vb_sample {
     float *value;
     uint16_t *y;
     double square;      /* mean sum of squares of a row, with the 1 of the bias */
+    double in_mean;     /* images: share of `square` that the mean image has */
     double least, most; /* of the sizes of all features and of 1, the size of the bias */
     float *size;  /* (features) root mean square of the values that are not 0; NULL: unknown */
     float *share; /* (features) share of rows that have the feature */
@@ -38,10 +39,10 @@ float vb_sample_begin(double size, double share, double least, int64_t steps, in
 /* What a linear model learns best with, found by short trainings on the sample. */
 struct vb_trial {
     bool ran;
-    int tried;         /* number of rules and rates that were tried */
-    int rows;          /* number of rows that they were tried with */
+    int tried; /* number of rules and rates that were tried */
+    int rows;  /* number of rows that they were tried with */
     enum vb_k_rule_kind rule;
-    double lr;         /* for steps of `batch` samples */
+    double lr; /* for steps of `batch` samples */
     int batch;
     double steps;      /* number of steps after which held-out rows were predicted best */
     double rows_train; /* number of rows that these steps were made with */
@@ -49,9 +50,7 @@ struct vb_trial {
     double loss;       /* of the held-out rows, per row */
 };
 
-/* Tries rules and rates. adagrad: it is tried, too; the model must have one output. */
-vb_status vb_trial_run(const struct vb_sample *sample, uint64_t seed, bool adagrad,
-                       struct vb_trial *trial_p);
+vb_status vb_trial_run(const struct vb_sample *sample, uint64_t seed, struct vb_trial *trial_p);
 
 /* The result as text, for other ranks. vb_trial_parse() returns false if the text is not one. */
 #define VB_TRIAL_TEXT 200

@@ -104,8 +104,8 @@ static void begin_state(struct vb_trainer *t, struct sparse *s)
         return;
     state = parts[1].data;
     for (f = 0; f < s->features; f++)
-        state[f] = vb_sample_begin((double)sample->size[f], (double)sample->share[f],
-                                   sample->least, r->steps, r->global_batch);
+        state[f] = vb_sample_begin((double)sample->size[f], (double)sample->share[f], sample->least,
+                                   r->steps, r->global_batch);
     state[s->features] = vb_sample_begin(1, 1, sample->least, r->steps, r->global_batch);
 }
 

@@ -5,8 +5,8 @@
  * 8, 12, 16, 24, 32 ... steps. The rule, the rate and the number of steps with the lowest held-out
  * loss are the recipe of the run.
  *
- * Few steps with a small rate keep weights small, as a penalty on weights does. So a trial finds how
- * much regularisation the data needs, too: wide data with few rows is best predicted early.
+ * Few steps with a small rate keep weights small, as a penalty on weights does. So a trial finds
+ * how much regularisation the data needs, too: wide data with few rows is best predicted early.
  *
  * A small sample is divided into folds, and the losses of all folds are added up. The work of a
  * trial is bounded. Everything is computed on one thread in a fixed order.
@@ -24,13 +24,20 @@
 #define STEPS_MAX 8192
 #define MILESTONES 24
 #define LOSS_BAD 1e30
+#define NARROW 0.9 /* share of the mean image in the squares: pixels hardly differ between images  \
+                    */
+#define NARROW_RATE 30
 
-/* A rule and a rate. For sgd, the rate is per mean sum of squares of a row; for adagrad, per size of
- * the smallest feature. */
-struct try {
+/* A rule and a rate. For adagrad, the rate is per size of the smallest feature; for the others, per
+ * mean sum of squares of a row. Adagrad fits features of different sizes, momentum those that vary
+ * little around a large mean. */
+struct
+try {
     enum vb_k_rule_kind rule;
     double rate;
 };
+
+#define MOMENTUM 0.9f /* the default of the rule */
 
 struct trainer {
     const struct vb_sample *s;
@@ -154,6 +161,20 @@ static void adapt(struct trainer *t, float lr)
     t->n_touched = 0;
 }
 
+/* Updates all weights with Nesterov's momentum. */
+static void glide(struct trainer *t, float lr)
+{
+    size_t n = ((size_t)t->s->features + 1) * (size_t)t->s->outputs, i;
+
+    for (i = 0; i < n; i++) {
+        float g = t->grad[i];
+
+        t->state[i] = MOMENTUM * t->state[i] + g;
+        t->w[i] -= lr * (g + MOMENTUM * t->state[i]);
+        t->grad[i] = 0;
+    }
+}
+
 static void step(struct trainer *t, const uint32_t *rows, int n, float lr)
 {
     int i, outputs = t->s->outputs;
@@ -168,12 +189,15 @@ static void step(struct trainer *t, const uint32_t *rows, int n, float lr)
         if (t->try->rule == VB_K_SGD) {
             add_row(t, rows[i], err, -lr / (float)n, t->w);
         } else {
-            touch(t, rows[i]);
+            if (t->try->rule == VB_K_ADAGRAD)
+                touch(t, rows[i]);
             add_row(t, rows[i], err, 1 / (float)n, t->grad);
         }
     }
-    if (t->try->rule != VB_K_SGD)
+    if (t->try->rule == VB_K_ADAGRAD)
         adapt(t, lr);
+    if (t->try->rule == VB_K_NESTEROV)
+        glide(t, lr);
 }
 
 static double held_loss(const struct trainer *t)
@@ -193,12 +217,14 @@ static void reset(struct trainer *t)
     size_t n = ((size_t)t->s->features + 1) * (size_t)t->s->outputs, f;
 
     memset(t->w, 0, n * sizeof(*t->w));
-    for (f = 0; t->state != NULL && f < n; f++) {
+    memset(t->grad, 0, n * sizeof(*t->grad));
+    memset(t->state, 0, n * sizeof(*t->state));
+    for (f = 0; t->try->rule == VB_K_ADAGRAD && f < n; f++) {
         bool known = t->s->size != NULL && f < (size_t)t->s->features;
 
-        t->state[f] = vb_sample_begin(known ? (double)t->s->size[f] : 1,
-                                      known ? (double)t->s->share[f] : 1, t->s->least, t->steps,
-                                      t->batch);
+        t->state[f] =
+            vb_sample_begin(known ? (double)t->s->size[f] : 1, known ? (double)t->s->share[f] : 1,
+                            t->s->least, t->steps, t->batch);
     }
 }
 
@@ -243,22 +269,19 @@ static void free_trainer(struct trainer *t)
     free(t->err);
 }
 
-static vb_status make_trainer(const struct vb_sample *s, bool adagrad, struct trainer *t)
+static vb_status make_trainer(const struct vb_sample *s, struct trainer *t)
 {
     size_t n = (size_t)s->features + 1, all = n * (size_t)s->outputs;
 
     t->s = s;
     t->w = malloc(all * sizeof(*t->w));
     t->err = malloc((size_t)BATCH * (size_t)s->outputs * sizeof(*t->err));
-    if (adagrad) {
-        t->grad = calloc(all, sizeof(*t->grad));
-        t->state = malloc(all * sizeof(*t->state));
-        t->touched = malloc(n * sizeof(*t->touched));
-        t->is_touched = calloc(n, 1);
-    }
-    if (t->w != NULL && t->err != NULL &&
-        (!adagrad || (t->grad != NULL && t->state != NULL && t->touched != NULL &&
-                      t->is_touched != NULL)))
+    t->grad = malloc(all * sizeof(*t->grad));
+    t->state = malloc(all * sizeof(*t->state));
+    t->touched = malloc(n * sizeof(*t->touched));
+    t->is_touched = calloc(n, 1);
+    if (t->w != NULL && t->err != NULL && t->grad != NULL && t->state != NULL &&
+        t->touched != NULL && t->is_touched != NULL)
         return VB_OK;
     free_trainer(t);
     return vb_err(VB_ERR_NO_MEMORY, "no memory for trials of %zu weights", all);
@@ -311,10 +334,30 @@ static void keep_best(const struct trainer *t, const double loss[MILESTONES], in
     }
 }
 
-static vb_status run_trials(struct trainer *t, uint64_t seed, bool adagrad, struct vb_trial *best)
+static void log_trial(const struct trainer *t, const double loss[MILESTONES], int held)
 {
-    static const struct try tries[] = {
+    int i, best = 0, last = 0;
+
+    for (i = 0; i < MILESTONES && milestone(i) <= t->steps; i++) {
+        best = loss[i] < loss[best] ? i : best;
+        last = i;
+    }
+    VB_LOG_INFO("trial of %s, rate %.3g: held-out loss %.4f after %lld steps, %.4f after %lld",
+                t->try->rule == VB_K_SGD       ? "sgd"
+                : t->try->rule == VB_K_ADAGRAD ? "adagrad"
+                                               : "nesterov",
+                t->lr, loss[best] / held, (long long)milestone(best), loss[last] / held,
+                (long long)milestone(last));
+}
+
+static vb_status run_trials(struct trainer *t, uint64_t seed, struct vb_trial *best)
+{
+    static const struct try one_output[] = {
         {VB_K_SGD, 80}, {VB_K_SGD, 10}, {VB_K_SGD, 1}, {VB_K_ADAGRAD, 0.5}, {VB_K_ADAGRAD, 0.05}};
+    static const struct try classes[] = {
+        {VB_K_SGD, 80}, {VB_K_SGD, 10}, {VB_K_NESTEROV, NARROW_RATE}};
+    const struct try *tries = t->s->outputs > 1 ? classes : one_output;
+    size_t n_tries = t->s->outputs > 1 ? VB_COUNT(classes) : VB_COUNT(one_output);
     const struct vb_sample *s = t->s;
     int n = s->n, folds = n <= FOLDS_UP_TO ? FOLDS_MAX : 1, fold, held;
     uint32_t *order = malloc(3 * (size_t)n * sizeof(*order));
@@ -324,13 +367,11 @@ static vb_status run_trials(struct trainer *t, uint64_t seed, bool adagrad, stru
         return vb_err_sys("malloc");
     vb_order_fill(seed, 0, n, order);
     t->steps = steps_for(s);
-    for (i = 0; i < VB_COUNT(tries); i++) {
+    for (i = 0; i < n_tries; i++) {
         double loss[MILESTONES] = {0};
 
-        if (tries[i].rule == VB_K_ADAGRAD && !adagrad)
-            continue;
         t->try = &tries[i];
-        t->lr = tries[i].rate / (tries[i].rule == VB_K_SGD ? s->square : s->least);
+        t->lr = tries[i].rate / (tries[i].rule == VB_K_ADAGRAD ? s->least : s->square);
         for (fold = held = 0; fold < folds; fold++) {
             divide(order, n, folds > 1 ? folds : 4, fold, t, order + n);
             t->batch = t->n_train < BATCH ? t->n_train : BATCH;
@@ -339,18 +380,13 @@ static vb_status run_trials(struct trainer *t, uint64_t seed, bool adagrad, stru
         }
         best->tried++;
         keep_best(t, loss, held, best);
-        if (getenv("VB_TRIAL_DEBUG")) {
-            fprintf(stderr, "try %d %g lr %g:", tries[i].rule, tries[i].rate, t->lr);
-            for (int m = 0; m < MILESTONES && milestone(m) <= t->steps; m++) fprintf(stderr, " %.4f", loss[m] / held);
-            fprintf(stderr, "\n");
-        }
+        log_trial(t, loss, held);
     }
     free(order);
     return VB_OK;
 }
 
-vb_status vb_trial_run(const struct vb_sample *sample, uint64_t seed, bool adagrad,
-                       struct vb_trial *trial_p)
+vb_status vb_trial_run(const struct vb_sample *sample, uint64_t seed, struct vb_trial *trial_p)
 {
     struct vb_trial best = {.rows = sample->n};
     struct trainer t = {0};
@@ -360,9 +396,21 @@ vb_status vb_trial_run(const struct vb_sample *sample, uint64_t seed, bool adagr
         *trial_p = best;
         return VB_OK;
     }
-    st = make_trainer(sample, adagrad, &t);
+    if (sample->outputs > 1 && sample->in_mean > NARROW) {
+        /* A short trial would see only the mean. Momentum and all steps are what it takes. */
+        *trial_p = (struct vb_trial){.ran = true,
+                                     .rule = VB_K_NESTEROV,
+                                     .rows = sample->n,
+                                     .lr = NARROW_RATE / sample->square,
+                                     .batch = BATCH,
+                                     .steps = 1,
+                                     .rows_train = sample->n,
+                                     .end = true};
+        return VB_OK;
+    }
+    st = make_trainer(sample, &t);
     if (st == VB_OK)
-        st = run_trials(&t, seed, adagrad, &best);
+        st = run_trials(&t, seed, &best);
     free_trainer(&t);
     if (st == VB_OK)
         *trial_p = best;
@@ -387,7 +435,9 @@ bool vb_trial_parse(const char *text, struct vb_trial *trial_p)
         return false;
     r.ran = ran != 0;
     r.end = end != 0;
-    r.rule = rule == VB_K_ADAGRAD ? VB_K_ADAGRAD : VB_K_SGD;
+    r.rule = (enum vb_k_rule_kind)rule;
+    if (rule < VB_K_SGD || rule > VB_K_ADAGRAD)
+        return false;
     if (r.ran && !(r.lr > 0 && r.batch > 0 && r.steps > 0 && r.rows_train > 0))
         return false;
     *trial_p = r;

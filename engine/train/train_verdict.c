@@ -3,7 +3,7 @@
  * Judges a finished run: finds the resource that took the most time, with the figures that show it,
  * and warns if the model has learnt nothing. A model has learnt something if its accuracy is better
  * than that of always choosing the commonest class, or its loss is lower than the entropy of the
- * labels.
+ * labels. Also judges whether more steps would have improved the model further.
  */
 #include "engine/train/train_room_priv.h"
 
@@ -13,6 +13,8 @@
 #define SAMPLES_MIN 100   /* test samples; with fewer, the accuracy is a matter of chance */
 #define LOOK_AT_MAX 10000 /* maximum number of test samples that are used to count labels */
 #define GOOD_ENOUGH 0.9   /* a model with this accuracy has learnt something */
+#define LEAST_LOSSES 20   /* of a tenth of the steps; fewer say nothing */
+#define LEAST_FALL 0.005  /* share of the loss; a smaller fall is none */
 
 /* ---- what took the most time ----------------------------------------------------------------- */
 
@@ -171,4 +173,40 @@ void vb_train_warn(const struct vb_trainer *t, const struct vb_train_result *r)
             "the model has learnt nothing with a learning rate of %g: its accuracy is %.1f %%, and "
             "always choosing the commonest class gives %.1f %%",
             r->lr, 100 * r->accuracy, 100 * g.accuracy);
+}
+
+/* ---- is the model still improving? ----------------------------------------------------------- */
+
+void vb_train_note_loss(struct vb_trainer *t, int64_t step)
+{
+    struct vb_trainer_tenths *x = &t->tenths;
+    int last = step * 10 > t->recipe.steps * 9;
+
+    if (step * 10 <= t->recipe.steps * 8)
+        return;
+    x->n[last]++;
+    x->sum[last] += t->loss;
+    x->squares[last] += t->loss * t->loss;
+}
+
+/* The loss of a batch is noisy. It has fallen if the means differ by more than two standard errors,
+ * and by more than a user would care about. */
+struct vb_improving vb_train_improving(const struct vb_trainer_tenths *x)
+{
+    struct vb_improving r = {0};
+    double error = 0, mean[2], spread;
+    int i;
+
+    if (x->n[0] < LEAST_LOSSES || x->n[1] < LEAST_LOSSES)
+        return r;
+    for (i = 0; i < 2; i++) {
+        mean[i] = x->sum[i] / (double)x->n[i];
+        spread = fmax(x->squares[i] / (double)x->n[i] - mean[i] * mean[i], 0);
+        error += spread / (double)x->n[i];
+    }
+    r.known = isfinite(mean[0]) && isfinite(mean[1]);
+    r.before = mean[0];
+    r.last = mean[1];
+    r.still = r.known && mean[0] - mean[1] > fmax(2 * sqrt(error), LEAST_FALL * mean[0]);
+    return r;
 }
