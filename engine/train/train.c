@@ -140,15 +140,13 @@ static vb_status make_trials(struct vb_trainer *t, struct vb_trial *trial)
     return st;
 }
 
-static void tell_recipe(struct vb_trainer *t)
+static void log_recipe(const struct vb_trainer *t)
 {
     const struct vb_chosen *c = &t->recipe.chosen;
 
     VB_LOG_INFO("recipe: %s; rule: %s, rate: %s, steps: %s, batch: %s",
                 c->why[0] != '\0' ? c->why : "as given", c->rule_from, c->lr_from, c->steps_from,
                 c->batch_from);
-    if (t->o->hooks.chose != NULL)
-        t->o->hooks.chose(t->o->hooks.chose_arg, c);
 }
 
 static vb_status make_recipe(struct vb_trainer *t)
@@ -165,7 +163,7 @@ static vb_status make_recipe(struct vb_trainer *t)
     if (st == VB_OK && t->joiner != NULL)
         vb_recipe_of_job(t->joiner->settings, &t->recipe);
     if (st == VB_OK && t->rank == 0 && t->joiner == NULL)
-        tell_recipe(t);
+        log_recipe(t);
     return st;
 }
 
@@ -408,6 +406,8 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
         st = vb_train_record_open(t);
     if (st == VB_OK)
         st = vb_train_fill_facts(t);
+    if (st == VB_OK && t->rank == 0 && joiner == NULL && o->hooks.chose != NULL)
+        o->hooks.chose(o->hooks.chose_arg, &t->recipe.chosen);
     if (st == VB_OK && o->hooks.opened != NULL)
         o->hooks.opened(o->hooks.opened_arg);
     /* Ranks that take longer to set up must not count as stragglers in training. */

@@ -13,11 +13,11 @@
 static const struct vb_train_model models[] = {
     {"softmax", "softmax regression", .linear = true, .batch = 100, .epochs = 5,
      .least_steps = 3000, .rule = VB_K_SGD, .schedule = VB_SCHEDULE_COSINE, .lr = 1, .lr_max = 4,
-     .lr_by_rule = {1, 0.1, 0.1, 0.02},
+     .lr_by_rule = {1, 0.1, 0.1, 0.1},
      .nets = {{"softmax", .synth = VB_SYNTH_DIGITS, .step_batches = "25,100,400,1600"}}},
     {"sparse-lr", "sparse logistic regression", .sparse = true, .linear = true, .batch = 100,
      .epochs = 2, .least_steps = 10000, .rule = VB_K_ADAGRAD, .schedule = VB_SCHEDULE_CONSTANT,
-     .lr = 0.05, .lr_max = 0.4, .lr_by_rule = {0.5, 0.05, 0.05, 0.05, 0.5},
+     .lr = 0.05, .lr_max = 0.4, .lr_by_rule = {0.2, 0.02, 0.02, 0.05, 0.5},
      .nets = {{"sparse-lr", .synth = VB_SYNTH_CRITEO, .step_batches = "25,100,400,1600"}}},
     {"lenet", "LeNet-5", .progress = true, .mean = 33, .scale = 1 / 72.f, .batch = 64, .epochs = 6,
      .least_steps = 1500, .rule = VB_K_NESTEROV, .schedule = VB_SCHEDULE_COSINE, .lr = 0.02,

@@ -14,10 +14,10 @@
  * raises the rate from a low value to its full value. Rates of linear models also depend on the
  * size of the data's values: a row of large values has a large gradient.
  *
- * Company. By default all workers together take at most four batches of the row in a step: larger
- * steps learn less from the same samples. In asynchronous training a stale gradient points in a
- * direction that is no longer right, so the rate decreases with the samples that others have
- * trained on in the meantime. docs/performance.md has the measurements.
+ * Company. By default all workers together take at most four batches of the row in a step, and
+ * asynchronous ones two: larger steps learn less from the same samples. In asynchronous training a
+ * stale gradient points in a direction that is no longer right, so the rate decreases with the
+ * samples that others have trained on in the meantime. docs/performance.md has the measurements.
  */
 #include "engine/train/train_room_priv.h"
 
@@ -26,7 +26,8 @@
 #include <string.h>
 
 #define LINEAR_UP_TO 4.0
-#define TOGETHER_UP_TO 4   /* batches of the model that all workers take in a step by default */
+#define TOGETHER_UP_TO 4       /* batches of the model that all workers take in a step by default */
+#define TOGETHER_UP_TO_ASYNC 2 /* the same while a stale gradient is under way */
 #define SQUARE 80.0        /* mean sum of squares of a row that the rates of linear models fit */
 #define ALIKE 8.0          /* features whose sizes differ less than this are taken as they are */
 #define TRIAL_ROWS_TIMES 5 /* more rows than this many times the sample need no trial */
@@ -166,12 +167,19 @@ static double company(const struct vb_train_opts *o, const struct vb_train_model
     return vb_train_apart(o) && !adapts(r->rule.kind) ? 2 / (others + 2) : 1;
 }
 
+/* Rules that adapt their rate need no schedule; the others end with a small rate. */
+static enum vb_schedule schedule_for(const struct vb_train_opts *o, const struct vb_train_model *m,
+                                     const struct vb_trial *trial, enum vb_k_rule_kind rule)
+{
+    if (o->learn.schedule != VB_SCHEDULE_AUTO)
+        return o->learn.schedule;
+    return trial != NULL || (rule != m->rule && !adapts(rule)) ? VB_SCHEDULE_COSINE : m->schedule;
+}
+
 static void make_schedule(const struct vb_train_opts *o, const struct vb_train_model *m,
                           const struct vb_trial *trial, double lr, struct vb_recipe *r)
 {
-    enum vb_schedule kind = o->learn.schedule != VB_SCHEDULE_AUTO ? o->learn.schedule
-                            : trial != NULL                       ? VB_SCHEDULE_COSINE
-                                                                  : m->schedule;
+    enum vb_schedule kind = schedule_for(o, m, trial, r->rule.kind);
     int64_t warmup = (int64_t)(m->warmup_epochs * (double)r->steps_per_epoch);
     struct vb_k_schedule *s = &r->schedule;
 
@@ -195,13 +203,16 @@ static void make_schedule(const struct vb_train_opts *o, const struct vb_train_m
 static int64_t batch_of(const struct vb_train_opts *o, const struct vb_train_model *m, int n)
 {
     int workers = vb_train_workers(o), most = workers > 0 ? n / workers : 0, batch = m->batch;
+    int together = vb_train_apart(o) ? TOGETHER_UP_TO_ASYNC : TOGETHER_UP_TO;
 
     if (o->length.batch > 0)
         return o->length.batch;
     if (o->length.global_batch > 0 || most < 1)
         return m->batch;
-    if (workers > TOGETHER_UP_TO)
-        batch = (TOGETHER_UP_TO * m->batch + workers - 1) / workers;
+    /* A number of steps counts whole batches. Rules that adapt their rate learn in large steps,
+     * too. */
+    if (workers > together && o->length.steps == 0 && !adapts(m->rule))
+        batch = (together * m->batch + workers - 1) / workers;
     if (batch <= most)
         return batch;
     if (o->group.rank == 0)
@@ -267,8 +278,9 @@ static void make_length(const struct vb_train_opts *o, const struct vb_train_mod
     } else {
         r->chosen.steps_from = steps > 0 ? "trials" : "model";
         r->steps = steps > 0 ? 0 : m->epochs * r->steps_per_epoch;
-        if ((double)r->steps * r->global_batch < least * m->batch)
-            r->steps = (int64_t)ceil(least * m->batch / r->global_batch);
+        /* Many workers share the samples. Few samples make a small batch, but no more steps. */
+        least *= fmin((double)m->batch / r->global_batch, vb_train_workers(o));
+        r->steps = r->steps > (int64_t)ceil(least) ? r->steps : (int64_t)ceil(least);
     }
 }
 
