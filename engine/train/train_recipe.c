@@ -167,13 +167,19 @@ static double company(const struct vb_train_opts *o, const struct vb_train_model
     return vb_train_apart(o) && !adapts(r->rule.kind) ? 2 / (others + 2) : 1;
 }
 
-/* Rules that adapt their rate need no schedule; the others end with a small rate. */
+/* Rules that adapt their rate need no schedule; the others end with a small rate. So do runs whose
+ * length is chosen here, because a small rate at the end removes noise. */
 static enum vb_schedule schedule_for(const struct vb_train_opts *o, const struct vb_train_model *m,
                                      const struct vb_trial *trial, enum vb_k_rule_kind rule)
 {
+    const struct vb_train_length_opts *l = &o->length;
+
     if (o->learn.schedule != VB_SCHEDULE_AUTO)
         return o->learn.schedule;
-    return trial != NULL || (rule != m->rule && !adapts(rule)) ? VB_SCHEDULE_COSINE : m->schedule;
+    if (trial != NULL || (rule != m->rule && !adapts(rule)) ||
+        (m->linear && l->epochs == 0 && l->steps == 0 && l->samples == 0))
+        return VB_SCHEDULE_COSINE;
+    return m->schedule;
 }
 
 static void make_schedule(const struct vb_train_opts *o, const struct vb_train_model *m,

@@ -108,7 +108,7 @@ static void measure(struct vb_sample *s)
     s->least = s->most = 1;
     for (e = 0; s->size != NULL && e < end; e++) {
         s->size[s->index[e]] += (float)((double)s->value[e] * (double)s->value[e]);
-        s->share[s->index[e]] += s->value[e] != 0;
+        s->share[s->index[e]] += s->value[e] != 0 ? 1.f : 0.f;
     }
     for (f = 0; s->size != NULL && f < s->features; f++) {
         double size = s->share[f] > 0 ? sqrt((double)(s->size[f] / s->share[f])) : 0;

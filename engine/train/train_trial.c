@@ -24,9 +24,9 @@
 #define STEPS_MAX 8192
 #define MILESTONES 24
 #define LOSS_BAD 1e30
-#define NARROW 0.9 /* share of the mean image in the squares: pixels hardly differ between images  \
-                    */
+#define NARROW 0.9 /* share of the mean image in the squares: images hardly differ */
 #define NARROW_RATE 30
+#define NARROW_STEPS 1e9 /* as many as the recipe allows */
 
 /* A rule and a rate. For adagrad, the rate is per size of the smallest feature; for the others, per
  * mean sum of squares of a row. Adagrad fits features of different sizes, momentum those that vary
@@ -397,13 +397,13 @@ vb_status vb_trial_run(const struct vb_sample *sample, uint64_t seed, struct vb_
         return VB_OK;
     }
     if (sample->outputs > 1 && sample->in_mean > NARROW) {
-        /* A short trial would see only the mean. Momentum and all steps are what it takes. */
+        /* A short trial would see only the mean. Momentum and many steps are what it takes. */
         *trial_p = (struct vb_trial){.ran = true,
                                      .rule = VB_K_NESTEROV,
                                      .rows = sample->n,
                                      .lr = NARROW_RATE / sample->square,
                                      .batch = BATCH,
-                                     .steps = 1,
+                                     .steps = NARROW_STEPS,
                                      .rows_train = sample->n,
                                      .end = true};
         return VB_OK;
