@@ -176,6 +176,8 @@ static enum vb_schedule schedule_for(const struct vb_train_opts *o, const struct
 
     if (o->learn.schedule != VB_SCHEDULE_AUTO)
         return o->learn.schedule;
+    if (rule == VB_K_FTRL) /* its weights are a multiple of the rate, and would fall with it */
+        return VB_SCHEDULE_CONSTANT;
     if (trial != NULL || (rule != m->rule && !adapts(rule)) ||
         (m->linear && l->epochs == 0 && l->steps == 0 && l->samples == 0))
         return VB_SCHEDULE_COSINE;
