@@ -36,11 +36,13 @@ static const struct vb_opt train_opts[] = {
      .help = "sparse-lr only: number of features. All indices must be below N; criteo and synth "
              "data are hashed to indices below N"},
     {"batch", VB_OPT_INT, FIELD(length.batch), .min = 1, .max = BATCH_MAX, .arg = "B",
-     .help = "samples per rank in a step; by default 100, lenet 64, alexnet 32, fewer for many ranks"},
+     .help =
+         "samples per rank in a step; by default 100, lenet 64, alexnet 32, fewer for many ranks"},
     {"global-batch", VB_OPT_INT, FIELD(length.global_batch), .min = 1, .max = BATCH_MAX, .arg = "G",
      .help = "samples of all ranks together in a step, instead of --batch"},
     {"epochs", VB_OPT_INT, FIELD(length.epochs), .min = 1, .max = 1000000, .arg = "E",
-     .help = "passes over the training data; by default 5, lenet 6, sparse-lr 2, and more for small data"},
+     .help = "passes over the training data; by default 5, lenet 6, sparse-lr 2, and more for "
+             "small data"},
     {"steps", VB_OPT_INT, FIELD(length.steps), .min = 1, .max = STEPS_MAX, .arg = "S",
      .help = "train for S steps, instead of --epochs"},
     {"samples", VB_OPT_INT, FIELD(length.samples), .min = 1, .max = STEPS_MAX, .arg = "N",

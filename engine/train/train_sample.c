@@ -15,8 +15,7 @@
 
 #define ROWS_MAX 20000
 #define ENTRIES_MAX 3000000
-#define FEATURES_MAX 20000000 /* of more features, sizes are not measured: they take 8 bytes each  \
-                               */
+#define FEATURES_MAX 20000000 /* the sizes of more features are not measured */
 #define AT_ONCE 200
 
 /* ---- reading --------------------------------------------------------------------------------- */
