@@ -187,7 +187,8 @@ struct reporter {
     struct train_run *run; /* the run folder; NULL: there is none */
     const struct vb_train_opts *o;
     const struct vb_launch *launch;
-    enum cli_screen screen; /* where the progress is shown */
+    enum cli_screen screen;  /* where the progress is shown */
+    struct vb_chosen chosen; /* what the engine has chosen; empty on other ranks than 0 */
 };
 
 /* Prints the result and, with --run, writes it to files. This function is a vb_train_report_fn. The
@@ -213,10 +214,21 @@ static vb_status report(void *arg, const struct vb_train_result *result)
 }
 
 /* Until now a Ctrl-C has ended the process, because there was nothing to save. */
+static void keep_chosen(void *arg, const struct vb_chosen *chosen)
+{
+    struct reporter *r = arg;
+
+    r->chosen = *chosen;
+}
+
+/* Says what the engine has chosen, when nothing can be refused any more. A program that reads
+ * --json is not told. */
 static void tell_begun(void *arg)
 {
     const struct reporter *r = arg;
 
+    if (r->chosen.why[0] != '\0' && (!r->args->json || r->screen == CLI_TERMINAL))
+        fprintf(stderr, "recipe: %s; --rule, --lr and --epochs change it\n", r->chosen.why);
     vb_interrupt_catch();
     vb_launch_tell_begun(r->launch);
 }
@@ -287,6 +299,8 @@ static int train(const struct train_asked *asked, const struct vb_launch *launch
     o.hooks.begun = tell_begun;
     o.hooks.begun_arg = &r;
     o.hooks.stop = is_to_stop;
+    o.hooks.chose = keep_chosen;
+    o.hooks.chose_arg = &r;
     o.hooks.opened = tell_opened;
     o.hooks.opened_arg = &r;
     if (a->run != NULL) {

@@ -77,6 +77,7 @@ void cli_train_json_need(struct vb_json *json, const struct vb_train_opts *o);
 /* Adds the keys of the final object to an object. */
 void cli_train_json(struct vb_json *json, const char *mode, const struct vb_train_opts *o,
                     const struct vb_train_result *result);
+void cli_train_json_recipe(struct vb_json *json, const struct vb_chosen *chosen);
 void cli_train_json_rank(struct vb_json *json, const struct vb_rank_result *r);
 
 /* Adds what makes the run an experiment: "injected" faults, and the run that was "replayed". */

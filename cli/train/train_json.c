@@ -169,6 +169,41 @@ static void json_bottleneck(struct vb_json *json, const struct vb_bottleneck *b)
     vb_json_end(json);
 }
 
+void cli_train_json_recipe(struct vb_json *json, const struct vb_chosen *c)
+{
+    if (c->rule == NULL) {
+        vb_json_text(json, "recipe", NULL);
+        return;
+    }
+    vb_json_object(json, "recipe");
+    vb_json_text(json, "rule", c->rule);
+    vb_json_text(json, "rule_from", c->rule_from);
+    vb_json_real(json, "lr", c->lr);
+    vb_json_text(json, "lr_from", c->lr_from);
+    vb_json_text(json, "schedule", c->schedule);
+    vb_json_int(json, "warmup", c->warmup);
+    vb_json_real(json, "momentum", c->momentum);
+    vb_json_real(json, "weight_decay", c->decay);
+    vb_json_real(json, "clip", c->clip);
+    vb_json_int(json, "steps", c->steps);
+    vb_json_text(json, "steps_from", c->steps_from);
+    vb_json_int(json, "global_batch", c->global_batch);
+    vb_json_text(json, "batch_from", c->batch_from);
+    vb_json_text(json, "why", c->why[0] != '\0' ? c->why : NULL);
+    vb_json_end(json);
+}
+
+/* The losses are null if there were too few steps. */
+static void json_improving(struct vb_json *json, const struct vb_improving *i)
+{
+    if (i->known)
+        vb_json_bool(json, "improving", i->still);
+    else
+        vb_json_text(json, "improving", NULL);
+    vb_json_real(json, "loss_last_tenth", i->known ? i->last : (double)NAN);
+    vb_json_real(json, "loss_tenth_before", i->known ? i->before : (double)NAN);
+}
+
 static void json_figures(struct vb_json *json, const struct vb_train_result *r)
 {
     vb_json_int(json, "batch", r->batch);
@@ -191,6 +226,8 @@ static void json_figures(struct vb_json *json, const struct vb_train_result *r)
     vb_json_text(json, "stopped", r->stopped != 0 ? cli_train_signal(r->stopped) : NULL);
     vb_json_text(json, "checkpoint", r->checkpoint[0] != '\0' ? r->checkpoint : NULL);
     vb_json_real(json, "checkpoint_pause_s", r->pause_s);
+    cli_train_json_recipe(json, &r->chosen);
+    json_improving(json, &r->improving);
 }
 
 void cli_train_json_tools(struct vb_json *json, const struct vb_train_opts *o)

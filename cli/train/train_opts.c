@@ -36,11 +36,13 @@ static const struct vb_opt train_opts[] = {
      .help = "sparse-lr only: number of features. All indices must be below N; criteo and synth "
              "data are hashed to indices below N"},
     {"batch", VB_OPT_INT, FIELD(length.batch), .min = 1, .max = BATCH_MAX, .arg = "B",
-     .help = "samples per rank in a step; by default 100, lenet 64, alexnet 32"},
+     .help =
+         "samples per rank in a step; by default 100, lenet 64, alexnet 32, fewer for many ranks"},
     {"global-batch", VB_OPT_INT, FIELD(length.global_batch), .min = 1, .max = BATCH_MAX, .arg = "G",
      .help = "samples of all ranks together in a step, instead of --batch"},
     {"epochs", VB_OPT_INT, FIELD(length.epochs), .min = 1, .max = 1000000, .arg = "E",
-     .help = "passes over the training data; by default 5, lenet 6, sparse-lr 2"},
+     .help = "passes over the training data; by default 5, lenet 6, sparse-lr 2, and more for "
+             "small data"},
     {"steps", VB_OPT_INT, FIELD(length.steps), .min = 1, .max = STEPS_MAX, .arg = "S",
      .help = "train for S steps, instead of --epochs"},
     {"samples", VB_OPT_INT, FIELD(length.samples), .min = 1, .max = STEPS_MAX, .arg = "N",
@@ -65,7 +67,7 @@ static const char *const trace_format_choices[] = {"perfetto", "json", NULL};
 
 static const struct vb_opt rule_opts[] = {
     {"lr", VB_OPT_REAL, FIELD(learn.lr), .max = 1000, .arg = "L",
-     .help = "peak learning rate; by default chosen for model and global batch"},
+     .help = "peak learning rate; by default chosen for model, rule, data and batch"},
     {"schedule", VB_OPT_CHOICE, FIELD(learn.schedule), "auto", .choices = schedule_choices,
      .arg = "SCHEDULE", .level = VB_OPT_MORE,
      .help = "how the learning rate changes; step divides it by 10 after each third of the run"},
@@ -73,7 +75,7 @@ static const struct vb_opt rule_opts[] = {
      .level = VB_OPT_MORE,
      .help = "steps in which the learning rate rises to its peak; -1: chosen for the model"},
     {"rule", VB_OPT_CHOICE, FIELD(rule), "auto", .choices = cli_train_rules, .arg = "RULE",
-     .help = "update rule"},
+     .help = "update rule; each has its own default rate"},
     {"momentum", VB_OPT_REAL, FIELD(learn.momentum), "-1", .min = -1, .max = 1, .arg = "M",
      .level = VB_OPT_MORE, .help = "momentum of the rules momentum and nesterov; -1: 0.9"},
     {"weight-decay", VB_OPT_REAL, FIELD(learn.weight_decay), "-1", .min = -1, .max = 1, .arg = "W",

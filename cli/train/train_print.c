@@ -23,6 +23,18 @@ static void print_staleness(const struct vb_train_result *r)
         printf("; %llu dropped", (unsigned long long)all.dropped);
 }
 
+static void print_improving(const struct vb_train_result *r)
+{
+    if (!r->improving.known)
+        return;
+    printf("improving   %s: training loss %.4f in the last tenth of the steps, %.4f in the tenth "
+           "before",
+           r->improving.still ? "yes" : "no", r->improving.last, r->improving.before);
+    if (r->improving.still)
+        printf("; --epochs %.0f would train twice as long", 2 * r->epochs > 1 ? 2 * r->epochs : 1);
+    printf("\n");
+}
+
 /* All percentages are of the time without evaluation. The rates leave out checkpoints, too. */
 static void print_time(const struct vb_train_result *r)
 {
@@ -109,6 +121,7 @@ vb_status cli_train_print(const char *mode, const struct vb_train_opts *o,
     else
         printf("\naccuracy    none: nothing was learnt\n");
     cli_train_until_print(o, r);
+    print_improving(r);
     if (r->checkpoint[0] != '\0')
         printf("checkpoint  %s; writing one paused training for up to %.1f ms\n", r->checkpoint,
                1e3 * r->pause_s);

@@ -179,6 +179,7 @@ static void json_run(struct vb_json *json, const struct train_run *run, const ch
     vb_json_int(json, "steps_per_epoch", f->steps_per_epoch);
     vb_json_int(json, "global_batch", f->global_batch);
     vb_json_int(json, "resumed", f->resumed);
+    cli_train_json_recipe(json, &f->chosen);
     cli_train_json_tools(json, run->o);
     json_command(json, run);
     json_data(json, run);

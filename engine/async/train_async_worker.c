@@ -155,6 +155,7 @@ vb_status vb_async_step_done(struct vb_async *a)
     t->shows = a->worker->below == 0;
     vb_health_step(t);
     vb_train_record_gradient(t, a->worker->version);
+    vb_train_note_loss(t, (int64_t)a->worker->version);
     vb_group_step(a->ps);
     /* the version does not count the gradient that was just made */
     vb_train_trace_step(t, (int64_t)a->worker->version + 2);

@@ -93,6 +93,7 @@ static vb_status fill_data(const struct vb_trainer *t, struct vb_run_facts *fact
     facts->steps = t->recipe.steps;
     facts->steps_per_epoch = t->recipe.steps_per_epoch;
     facts->global_batch = t->recipe.global_batch;
+    facts->chosen = t->recipe.chosen;
     facts->resumed = t->resumed;
     facts->plan = t->kernels.text != NULL ? strdup(t->kernels.text) : NULL;
     return t->kernels.text != NULL && facts->plan == NULL ? vb_err_sys("strdup") : VB_OK;

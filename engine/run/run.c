@@ -70,6 +70,7 @@ static vb_status after_step(struct vb_trainer *t, bool last)
         st = vb_train_save(t, t->step);
     vb_trainer_show(t, t->step, false);
     vb_train_record_step(t);
+    vb_train_note_loss(t, t->step);
     return st;
 }
 

@@ -118,9 +118,58 @@ vb_status vb_trainer_repartition(struct vb_trainer *t, int rank, int ranks, int6
     return vb_loader_seek(t->loader, step / steps, step % steps);
 }
 
+/* Rank 0 makes the trials for all ranks: another machine might round differently. */
+static vb_status make_trials(struct vb_trainer *t, struct vb_trial *trial)
+{
+    struct vb_group *group = t->joiner == NULL ? t->place.group : NULL;
+    bool wanted = vb_recipe_wants_trial(t->o, t->data.train.n, &t->sample);
+    char text[VB_TRIAL_TEXT], *told = NULL;
+    vb_status st = VB_OK;
+
+    if (!wanted || t->joiner != NULL)
+        return VB_OK;
+    if (t->rank == 0)
+        st = vb_trial_run(&t->sample, t->o->seed, trial);
+    if (st != VB_OK || group == NULL)
+        return st;
+    vb_trial_print(trial, text);
+    st = vb_train_tell_plan(group, text, &told);
+    if (st == VB_OK && !vb_trial_parse(told, trial))
+        st = vb_err(VB_ERR_INPUT, "rank 0 sent trials that cannot be read: %.100s", told);
+    free(told);
+    return st;
+}
+
+static void log_recipe(const struct vb_trainer *t)
+{
+    const struct vb_chosen *c = &t->recipe.chosen;
+
+    VB_LOG_INFO("recipe: %s; rule: %s, rate: %s, steps: %s, batch: %s",
+                c->why[0] != '\0' ? c->why : "as given", c->rule_from, c->lr_from, c->steps_from,
+                c->batch_from);
+}
+
+static vb_status make_recipe(struct vb_trainer *t)
+{
+    bool wants = vb_recipe_wants_sample(t->o);
+    struct vb_trial trial = {0};
+    vb_status st = wants ? vb_sample_take(&t->data.train, &t->sample) : VB_OK;
+
+    if (st == VB_OK && wants)
+        st = make_trials(t, &trial);
+    vb_sample_free_rows(&t->sample);
+    if (st == VB_OK)
+        st = vb_recipe_make(t->o, t->data.train.n, wants ? &t->sample : NULL, &trial, &t->recipe);
+    if (st == VB_OK && t->joiner != NULL)
+        vb_recipe_of_job(t->joiner->settings, &t->recipe);
+    if (st == VB_OK && t->rank == 0 && t->joiner == NULL)
+        log_recipe(t);
+    return st;
+}
+
 static vb_status settle_options(struct vb_trainer *t)
 {
-    vb_status st = vb_recipe_make(t->o, t->data.train.n, &t->recipe);
+    vb_status st = make_recipe(t);
     char data[VB_DATA_TEXT];
 
     if (st != VB_OK)
@@ -198,6 +247,7 @@ void vb_trainer_close(struct vb_trainer *t)
     vb_dataset_destroy(&t->data.test);
     vb_checkpoint_unlock(t->saved.lock_fd);
     vb_copies_close(&t->copies);
+    vb_sample_free(&t->sample);
     free(t->evals.list);
     vb_until_close(t);
     free(t->settings);
@@ -354,6 +404,8 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
         st = vb_train_record_open(t);
     if (st == VB_OK)
         st = vb_train_fill_facts(t);
+    if (st == VB_OK && t->rank == 0 && joiner == NULL && o->hooks.chose != NULL)
+        o->hooks.chose(o->hooks.chose_arg, &t->recipe.chosen);
     if (st == VB_OK && o->hooks.opened != NULL)
         o->hooks.opened(o->hooks.opened_arg);
     /* Ranks that take longer to set up must not count as stragglers in training. */

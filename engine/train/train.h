@@ -82,12 +82,15 @@ struct vb_train_model {
     float mean, scale; /* a pixel p becomes (p - mean) * scale; if scale is 0: p / 255 */
 
     /* default options */
-    int batch;  /* number of samples of one rank in a step */
-    int epochs; /* length of the training */
+    int batch;           /* number of samples of one rank in a step */
+    int epochs;          /* length of the training */
+    int64_t least_steps; /* and its least length, in steps of `batch` samples */
+    bool linear;         /* trials on a sample find rule, rate and length (train_trial.c) */
     enum vb_k_rule_kind rule;
     enum vb_schedule schedule;
-    double lr, lr_max;    /* learning rate for this batch size; maximum for larger batches */
-    double decay, clip;   /* 0: no weight decay, no clipping */
+    double lr, lr_max; /* learning rate for this batch size; maximum for larger batches */
+    double lr_by_rule[VB_K_FTRL + 1]; /* of another rule than `rule`, if the user names it */
+    double decay, clip;               /* 0: no weight decay, no clipping */
     double warmup_epochs; /* number of epochs in which the learning rate rises to its full value */
 
     struct vb_train_net nets[VB_TRAIN_NETS]; /* the first net is the default; unused: no name */
@@ -192,6 +195,17 @@ struct vb_rank_facts {
     char device[64];          /* "": no RDMA */
 };
 
+/* The numbers of a run, and where each comes from: "given" by the user, from the "model", from a
+ * measurement of the "data", or from "trials" on a sample of it. */
+struct vb_chosen {
+    const char *rule, *schedule;
+    double lr, momentum, decay, clip;
+    int64_t warmup, steps;
+    int global_batch;
+    const char *rule_from, *lr_from, *steps_from, *batch_from;
+    char why[200]; /* one line for the user; "": all is given */
+};
+
 /* What is known about a run when it begins. */
 struct vb_run_facts {
     uint64_t unix_ns, clock_ns; /* now, by the clock of the day and by that of records */
@@ -202,6 +216,7 @@ struct vb_run_facts {
     uint64_t data_digest[2]; /* of training and test data */
     int64_t steps, steps_per_epoch, resumed;
     int global_batch;
+    struct vb_chosen chosen;
     char *plan; /* NULL: there is no choice of kernels */
     char transport_why[512];
 };
@@ -251,6 +266,9 @@ struct vb_train_join_opts {
 
 /* Functions that training calls. Each may be NULL. */
 struct vb_train_hooks {
+    /* Called on rank 0 before the first step, with what the engine has chosen. */
+    void (*chose)(void *arg, const struct vb_chosen *chosen);
+    void *chose_arg;
     /* Called before the first step, when the facts of the run are known. */
     void (*opened)(void *arg);
     void *opened_arg;
@@ -407,6 +425,12 @@ struct vb_until_result {
 
 #define VB_WARNING_TEXT 320
 
+/* Whether training loss still fell at the end of the run, as the rank that reports saw it. */
+struct vb_improving {
+    bool known, still;
+    double before, last; /* mean training loss in the last tenth of the steps, and in that before */
+};
+
 /* The clock of a rank against that of rank 0. */
 struct vb_train_clock {
     int rank;
@@ -432,7 +456,9 @@ struct vb_train_result {
     bool left;       /* only this rank, a joiner, was stopped */
     int64_t samples; /* number of samples that were trained on in this run */
     double epochs;
-    double lr;      /* the highest learning rate */
+    double lr; /* the highest learning rate */
+    struct vb_chosen chosen;
+    struct vb_improving improving;
     double train_s; /* mean of the ranks' training times; includes evaluation, excludes set-up */
     double step_s;  /* train_s without evaluation and checkpoints: rates count this time */
     double wall_s;  /* time of the whole run on this rank, including set-up */

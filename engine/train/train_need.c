@@ -96,7 +96,7 @@ static vb_status dense_memory(const struct vb_train_opts *o, const struct vb_lay
     struct vb_coll_opts coll = o->sums.coll;
     size_t n = vb_layer_table_params(layers), copies = o->group.world > 1 ? 2 : 1;
     struct vb_recipe recipe;
-    vb_status st = vb_recipe_make(o, SAMPLES_GUESS, &recipe);
+    vb_status st = vb_recipe_make(o, SAMPLES_GUESS, NULL, NULL, &recipe);
 
     if (st != VB_OK)
         return st;

@@ -263,6 +263,8 @@ void vb_train_fill_run(struct vb_trainer *t, struct vb_train_result *r)
     r->resumed = t->resumed;
     r->epochs = (double)t->step / (double)t->recipe.steps_per_epoch;
     r->lr = t->recipe.schedule.base;
+    r->chosen = t->recipe.chosen;
+    r->improving = vb_train_improving(&t->tenths);
     r->accuracy = t->evals.accuracy;
     r->loss = t->evals.loss;
     r->test_samples = t->data.n_test;

@@ -18,8 +18,17 @@ void vb_lap_comm(struct vb_laps *laps, struct vb_group *group);
 
 /* ---- from options to numbers (train_recipe.c) ------------------------------------------------ */
 
-/* Computes the numbers of a run from its options. n: number of samples to train on. */
-vb_status vb_recipe_make(const struct vb_train_opts *o, int n, struct vb_recipe *recipe_p);
+/* Computes the numbers of a run from its options. n: number of samples to train on. sample, trial:
+ * what is known of the data; may be NULL. */
+vb_status vb_recipe_make(const struct vb_train_opts *o, int n, const struct vb_sample *sample,
+                         const struct vb_trial *trial, struct vb_recipe *recipe_p);
+
+/* Returns whether the rates depend on the data, and whether trials may choose the recipe. */
+bool vb_recipe_wants_sample(const struct vb_train_opts *o);
+bool vb_recipe_wants_trial(const struct vb_train_opts *o, int n, const struct vb_sample *sample);
+
+/* Takes the numbers of a running job, which a joiner must train with. */
+void vb_recipe_of_job(const char *settings, struct vb_recipe *recipe);
 
 /* ---- checks (train_check.c) ------------------------------------------------------------------ */
 
@@ -225,6 +234,9 @@ vb_status vb_health_arrays(struct vb_trainer *t, int64_t step, const struct vb_c
 
 /* Allocates memory for the results of evaluations, because a step must not allocate. */
 vb_status vb_train_make_room(struct vb_trainer *t);
+
+/* Returns whether the training loss still fell at the end. */
+struct vb_improving vb_train_improving(const struct vb_trainer_tenths *tenths);
 
 /* Fills in r->bottleneck: the resource that took the most time. */
 void vb_train_find_bottleneck(struct vb_train_result *r);

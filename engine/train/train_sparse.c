@@ -90,6 +90,25 @@ static vb_status sparse_compile(struct vb_trainer *t)
     return t->state != NULL ? VB_OK : vb_err_sys("calloc");
 }
 
+/* Gives adagrad a first state for each feature, if features have different sizes
+ * (train_recipe.c). A feature that the sample does not have is taken for one of size 1. */
+static void begin_state(struct vb_trainer *t, struct sparse *s)
+{
+    const struct vb_sample *sample = &t->sample;
+    const struct vb_recipe *r = &t->recipe;
+    struct vb_k_sparse_part parts[VB_K_SPARSE_PARTS];
+    float *state;
+    uint64_t f;
+
+    if (!r->by_size || vb_k_sparse_parts(s->weights, parts) < 2)
+        return;
+    state = parts[1].data;
+    for (f = 0; f < s->features; f++)
+        state[f] = vb_sample_begin((double)sample->size[f], (double)sample->share[f], sample->least,
+                                   r->steps, r->global_batch);
+    state[s->features] = vb_sample_begin(1, 1, sample->least, r->steps, r->global_batch);
+}
+
 static vb_status sparse_create(struct vb_trainer *t)
 {
     struct sparse *s = sparse_of(t);
@@ -102,6 +121,8 @@ static vb_status sparse_create(struct vb_trainer *t)
                       t->o->model, t->o->data.text);
     s->features = (uint64_t)t->data.train.features;
     st = vb_k_sparse_create(&t->recipe.rule, s->features + 1, &s->weights);
+    if (st == VB_OK)
+        begin_state(t, s);
     if (st == VB_OK)
         st = make_buffers(t, s);
     if (st == VB_OK)

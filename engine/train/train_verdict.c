@@ -1,8 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * Judges a finished run: finds the resource that took the most time, with the figures that show it.
+ * Judges a finished run: finds the resource that took the most time, with the figures that show it,
+ * and whether more steps would have improved the model further.
  */
 #include "engine/train/train_room_priv.h"
+
+#include <math.h>
+
+#define LEAST_LOSSES 20  /* of a tenth of the steps; fewer say nothing */
+#define LEAST_FALL 0.005 /* share of the loss; a smaller fall is none */
+
+/* ---- what took the most time ----------------------------------------------------------------- */
 
 const char *vb_resource_str(enum vb_resource resource)
 {
@@ -101,4 +109,40 @@ void vb_train_find_bottleneck(struct vb_train_result *r)
         }
     b->share = most < all ? most / all : 1; /* most may be the time of one rank, all is a mean */
     say_why(r, 1e3 * most / steps_of_one(r), b);
+}
+
+/* ---- is the model still improving? ----------------------------------------------------------- */
+
+void vb_train_note_loss(struct vb_trainer *t, int64_t step)
+{
+    struct vb_trainer_tenths *x = &t->tenths;
+    int last = step * 10 > t->recipe.steps * 9;
+
+    if (step * 10 <= t->recipe.steps * 8)
+        return;
+    x->n[last]++;
+    x->sum[last] += t->loss;
+    x->squares[last] += t->loss * t->loss;
+}
+
+/* The loss of a batch is noisy. It has fallen if the means differ by more than two standard errors,
+ * and by more than a user would care about. */
+struct vb_improving vb_train_improving(const struct vb_trainer_tenths *x)
+{
+    struct vb_improving r = {0};
+    double error = 0, mean[2], spread;
+    int i;
+
+    if (x->n[0] < LEAST_LOSSES || x->n[1] < LEAST_LOSSES)
+        return r;
+    for (i = 0; i < 2; i++) {
+        mean[i] = x->sum[i] / (double)x->n[i];
+        spread = fmax(x->squares[i] / (double)x->n[i] - mean[i] * mean[i], 0);
+        error += spread / (double)x->n[i];
+    }
+    r.known = isfinite(mean[0]) && isfinite(mean[1]);
+    r.before = mean[0];
+    r.last = mean[1];
+    r.still = r.known && mean[0] - mean[1] > fmax(2 * sqrt(error), LEAST_FALL * mean[0]);
+    return r;
 }

@@ -7,6 +7,7 @@
 
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/train/train.h"
+#include "engine/train/train_sample.h"
 #include "engine/record/train_record.h"
 #include "engine/inject/train_replay.h"
 #include "engine/record/train_trace.h"
@@ -40,7 +41,9 @@ struct vb_recipe {
     int64_t steps_per_epoch; /* the last step of an epoch may be shorter */
     struct vb_k_rule rule;
     struct vb_k_schedule schedule;
-    double clip; /* largest norm of a mean gradient; 0: no limit */
+    double clip;  /* largest norm of a mean gradient; 0: no limit */
+    bool by_size; /* adagrad: features begin with a state that depends on their size */
+    struct vb_chosen chosen;
 };
 
 /* Returns whether each worker has its own batches. */
@@ -77,9 +80,14 @@ void vb_place_close(struct vb_place *place);
  * If the number of ranks on this host is unknown, all ranks are assumed to be here. */
 bool vb_place_is_crowded(const struct vb_train_opts *o, const cpu_set_t *cpus);
 
-/* ---- the trainer of one rank (train.c) ------------------------------------------------------- */
-
 struct vb_trainer;
+
+/* ---- is the model still improving? (train_verdict.c) ----------------------------------------- */
+
+/* Notes the loss of a step. step: number of steps of the job so far. */
+void vb_train_note_loss(struct vb_trainer *t, int64_t step);
+
+/* ---- the trainer of one rank (train.c) ------------------------------------------------------- */
 
 /* What an evaluation adds up. labels, predicted: 0: there were none; class + 1: all are of this
  * class; -1: they are of several classes. */
@@ -243,6 +251,12 @@ struct vb_trainer_health {
     bool reports;           /* this rank reports the result */
 };
 
+/* Training losses of the last tenth of the steps, [1], and of the tenth before, [0]. */
+struct vb_trainer_tenths {
+    int64_t n[2];
+    double sum[2], squares[2];
+};
+
 /* Checkpoints that this rank has written. */
 struct vb_trainer_saved {
     char path[4096]; /* path of the last checkpoint; "": this rank has written none */
@@ -267,7 +281,8 @@ struct vb_trainer {
     const struct vb_train_opts *o;
     const struct vb_trainer_joiner *joiner; /* borrowed; NULL: this rank is no joiner */
     struct vb_recipe recipe;
-    char *settings; /* text that vb_train_settings() returned */
+    struct vb_sample sample; /* measured if the recipe depends on it; its rows are not kept */
+    char *settings;          /* text that vb_train_settings() returned */
 
     /* the role of this rank */
     int rank, world; /* world: ranks that compute; dedicated servers have the ranks from world on */
@@ -309,6 +324,7 @@ struct vb_trainer {
     struct vb_trainer_evals evals;
     struct vb_trainer_until until;
     struct vb_trainer_health health;
+    struct vb_trainer_tenths tenths;
     struct vb_trainer_saved saved;
     struct vb_trainer_record record;
     struct vb_trainer_trace trace;

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests engine/train/train_verdict.c: which bottleneck is reported for invented figures of a run.
+ * Tests engine/train/train_verdict.c: which bottleneck is reported for invented figures of a
+ * run, and whether its loss still fell.
  *
  * Covers: engine/train/train_verdict.c
  */
 #include "engine/train/train_room_priv.h"
 #include "tests/support/test.h"
+
+#include <math.h>
 
 #define RANKS 2
 
@@ -92,9 +95,39 @@ static void no_steps_no_verdict(void **state)
     assert_string_equal(r.bottleneck.why, "");
 }
 
+/* Returns the verdict on a run of 10 * n steps, by the mean losses of its last two tenths. */
+static struct vb_improving after(double before, double last, double noise, int n)
+{
+    struct vb_trainer t = {.recipe = {.steps = 10 * (int64_t)n}};
+    int64_t step;
+
+    for (step = 1; step <= t.recipe.steps; step++) {
+        double mean = step <= 8 * n ? 1e9 : step <= 9 * n ? before : last;
+
+        t.loss = mean + (step % 2 == 0 ? noise : -noise);
+        vb_train_note_loss(&t, step);
+    }
+    return vb_train_improving(&t.tenths);
+}
+
+static void a_falling_loss_is_told_from_noise(void **state)
+{
+    struct vb_improving r = after(0.5, 0.4, 0.05, 100);
+
+    (void)state;
+    assert_true(r.known && r.still);
+    assert_true(r.before > 0.499 && r.before < 0.501 && r.last > 0.399 && r.last < 0.401);
+    assert_false(after(0.5, 0.49, 0.3, 100).still); /* within the noise */
+    assert_false(after(0.5, 0.499, 0, 100).still);  /* nobody would care */
+    assert_false(after(0.4, 0.5, 0.05, 100).still); /* it rose */
+    assert_false(after(0.5, 0.4, 0.05, 10).known);  /* too few steps */
+    assert_false(after(0.5, (double)NAN, 0, 100).known);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_falling_loss_is_told_from_noise),
         cmocka_unit_test(compute_is_a_share_of_the_step),
         cmocka_unit_test(a_straggler_takes_at_most_the_whole_time),
         cmocka_unit_test(asynchronous_steps_are_those_of_a_worker),

@@ -37,9 +37,11 @@ refused() {
     [ ! -s "$dir/out" ] || fail "$what $*: wrote to standard output"
 }
 
-# quiet ARGUMENTS...: runs the subcommand, which must succeed and print nothing on standard error
+# quiet ARGUMENTS...: runs the subcommand, which must succeed and print nothing on standard error, except for the recipe
+# of a training
 quiet() {
     run "$@"
+    err=$(grep -vE '^(\[rank 0\] )?recipe: ' "$dir/err")
     [ "$code" = 0 ] || fail "$what $*: exit $code: $err"
     [ -z "$err" ] || fail "$what $*: printed '$err' on standard error"
 }
