@@ -38,6 +38,7 @@ try {
 };
 
 #define MOMENTUM 0.9f /* the default of the rule */
+#define GLIDE_FEATURES 1000
 
 struct trainer {
     const struct vb_sample *s;
@@ -352,8 +353,9 @@ static void log_trial(const struct trainer *t, const double loss[MILESTONES], in
 
 static vb_status run_trials(struct trainer *t, uint64_t seed, struct vb_trial *best)
 {
-    static const struct try one_output[] = {
-        {VB_K_SGD, 80}, {VB_K_SGD, 10}, {VB_K_SGD, 1}, {VB_K_ADAGRAD, 0.5}, {VB_K_ADAGRAD, 0.05}};
+    static const struct try one_output[] = {{VB_K_SGD, 80},       {VB_K_SGD, 10},
+                                            {VB_K_SGD, 1},        {VB_K_ADAGRAD, 0.5},
+                                            {VB_K_ADAGRAD, 0.05}, {VB_K_NESTEROV, 10}};
     static const struct try classes[] = {
         {VB_K_SGD, 80}, {VB_K_SGD, 10}, {VB_K_NESTEROV, NARROW_RATE}};
     const struct try *tries = t->s->outputs > 1 ? classes : one_output;
@@ -368,6 +370,8 @@ static vb_status run_trials(struct trainer *t, uint64_t seed, struct vb_trial *b
     vb_order_fill(seed, 0, n, order);
     t->steps = steps_for(s);
     for (i = 0; i < n_tries; i++) {
+        if (tries[i].rule == VB_K_NESTEROV && s->features > GLIDE_FEATURES)
+            continue; /* momentum changes every weight in each step */
         double loss[MILESTONES] = {0};
 
         t->try = &tries[i];
