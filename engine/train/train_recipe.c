@@ -337,8 +337,9 @@ bool vb_recipe_wants_trial(const struct vb_train_opts *o, int n, const struct vb
 {
     const struct vb_train_length_opts *l = &o->length;
 
-    return vb_recipe_wants_sample(o) && o->learn.rule == NULL && l->epochs == 0 && l->steps == 0 &&
-           l->samples == 0 && o->learn.schedule == VB_SCHEDULE_AUTO && o->learn.weight_decay <= 0 &&
+    return vb_recipe_wants_sample(o) && o->learn.rule == NULL && !o->async.hogwild &&
+           l->epochs == 0 && l->steps == 0 && l->samples == 0 &&
+           o->learn.schedule == VB_SCHEDULE_AUTO && o->learn.weight_decay <= 0 &&
            n <= TRIAL_ROWS_TIMES * (int64_t)sample->n;
 }
 

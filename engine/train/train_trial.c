@@ -31,17 +31,17 @@
 /* A rule and a rate. For adagrad, the rate is per size of the smallest feature; for the others, per
  * mean sum of squares of a row. Adagrad fits features of different sizes, momentum those that vary
  * little around a large mean. */
-struct
-try {
+struct attempt {
     enum vb_k_rule_kind rule;
     double rate;
 };
 
 #define MOMENTUM 0.9f /* the default of the rule */
+#define GLIDE_FEATURES 1000
 
 struct trainer {
     const struct vb_sample *s;
-    const struct try *try;
+    const struct attempt *attempt;
     double lr;
     int batch, n_train, n_held;
     const uint32_t *train, *held;
@@ -186,17 +186,17 @@ static void step(struct trainer *t, const uint32_t *rows, int n, float lr)
     for (i = 0; i < n; i++) {
         const float *err = t->err + (size_t)i * (size_t)outputs;
 
-        if (t->try->rule == VB_K_SGD) {
+        if (t->attempt->rule == VB_K_SGD) {
             add_row(t, rows[i], err, -lr / (float)n, t->w);
         } else {
-            if (t->try->rule == VB_K_ADAGRAD)
+            if (t->attempt->rule == VB_K_ADAGRAD)
                 touch(t, rows[i]);
             add_row(t, rows[i], err, 1 / (float)n, t->grad);
         }
     }
-    if (t->try->rule == VB_K_ADAGRAD)
+    if (t->attempt->rule == VB_K_ADAGRAD)
         adapt(t, lr);
-    if (t->try->rule == VB_K_NESTEROV)
+    if (t->attempt->rule == VB_K_NESTEROV)
         glide(t, lr);
 }
 
@@ -219,7 +219,7 @@ static void reset(struct trainer *t)
     memset(t->w, 0, n * sizeof(*t->w));
     memset(t->grad, 0, n * sizeof(*t->grad));
     memset(t->state, 0, n * sizeof(*t->state));
-    for (f = 0; t->try->rule == VB_K_ADAGRAD && f < n; f++) {
+    for (f = 0; t->attempt->rule == VB_K_ADAGRAD && f < n; f++) {
         bool known = t->s->size != NULL && f < (size_t)t->s->features;
 
         t->state[f] =
@@ -324,7 +324,7 @@ static void keep_best(const struct trainer *t, const double loss[MILESTONES], in
         if (best->ran && loss[i] / held >= best->loss)
             continue;
         best->ran = true;
-        best->rule = t->try->rule;
+        best->rule = t->attempt->rule;
         best->lr = t->lr;
         best->batch = t->batch;
         best->steps = (double)milestone(i);
@@ -343,20 +343,21 @@ static void log_trial(const struct trainer *t, const double loss[MILESTONES], in
         last = i;
     }
     VB_LOG_INFO("trial of %s, rate %.3g: held-out loss %.4f after %lld steps, %.4f after %lld",
-                t->try->rule == VB_K_SGD       ? "sgd"
-                : t->try->rule == VB_K_ADAGRAD ? "adagrad"
-                                               : "nesterov",
+                t->attempt->rule == VB_K_SGD       ? "sgd"
+                : t->attempt->rule == VB_K_ADAGRAD ? "adagrad"
+                                                   : "nesterov",
                 t->lr, loss[best] / held, (long long)milestone(best), loss[last] / held,
                 (long long)milestone(last));
 }
 
 static vb_status run_trials(struct trainer *t, uint64_t seed, struct vb_trial *best)
 {
-    static const struct try one_output[] = {
-        {VB_K_SGD, 80}, {VB_K_SGD, 10}, {VB_K_SGD, 1}, {VB_K_ADAGRAD, 0.5}, {VB_K_ADAGRAD, 0.05}};
-    static const struct try classes[] = {
+    static const struct attempt one_output[] = {{VB_K_SGD, 80},       {VB_K_SGD, 10},
+                                                {VB_K_SGD, 1},        {VB_K_ADAGRAD, 0.5},
+                                                {VB_K_ADAGRAD, 0.05}, {VB_K_NESTEROV, 10}};
+    static const struct attempt classes[] = {
         {VB_K_SGD, 80}, {VB_K_SGD, 10}, {VB_K_NESTEROV, NARROW_RATE}};
-    const struct try *tries = t->s->outputs > 1 ? classes : one_output;
+    const struct attempt *tries = t->s->outputs > 1 ? classes : one_output;
     size_t n_tries = t->s->outputs > 1 ? VB_COUNT(classes) : VB_COUNT(one_output);
     const struct vb_sample *s = t->s;
     int n = s->n, folds = n <= FOLDS_UP_TO ? FOLDS_MAX : 1, fold, held;
@@ -368,9 +369,11 @@ static vb_status run_trials(struct trainer *t, uint64_t seed, struct vb_trial *b
     vb_order_fill(seed, 0, n, order);
     t->steps = steps_for(s);
     for (i = 0; i < n_tries; i++) {
+        if (tries[i].rule == VB_K_NESTEROV && s->features > GLIDE_FEATURES)
+            continue; /* momentum changes every weight in each step */
         double loss[MILESTONES] = {0};
 
-        t->try = &tries[i];
+        t->attempt = &tries[i];
         t->lr = tries[i].rate / (tries[i].rule == VB_K_ADAGRAD ? s->least : s->square);
         for (fold = held = 0; fold < folds; fold++) {
             divide(order, n, folds > 1 ? folds : 4, fold, t, order + n);
