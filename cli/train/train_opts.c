@@ -66,7 +66,7 @@ static const struct vb_opt train_opts[] = {
 static const char *const trace_format_choices[] = {"perfetto", "json", NULL};
 
 static const struct vb_opt rule_opts[] = {
-    {"lr", VB_OPT_REAL, FIELD(learn.lr), .max = 1000, .arg = "L",
+    {"lr", VB_OPT_REAL, FIELD(learn.lr), .max = VB_LR_MAX, .arg = "L",
      .help = "peak learning rate; by default chosen for model, rule, data and batch"},
     {"schedule", VB_OPT_CHOICE, FIELD(learn.schedule), "auto", .choices = schedule_choices,
      .arg = "SCHEDULE", .level = VB_OPT_MORE,

@@ -137,6 +137,8 @@ struct vb_train_length_opts {
     int64_t epochs, steps, samples; /* length of the training; at most one of the three is given */
 };
 
+#define VB_LR_MAX 1000
+
 /* The update rule and the learning rate. */
 struct vb_train_learn_opts {
     double lr;

@@ -94,7 +94,7 @@ static void what_to_try(const struct vb_trainer *t, double loss, const struct gu
 {
     double lr = t->recipe.schedule.base;
 
-    if (loss > 1.1 * g->loss)
+    if (loss > 1.1 * g->loss || lr * 10 > VB_LR_MAX)
         snprintf(text, 64, "a lower rate, such as --lr %.3g", lr / 10);
     else
         snprintf(text, 64, "another rate, such as --lr %.3g or --lr %.3g", lr * 10, lr / 10);

@@ -110,7 +110,7 @@ done
 trained '.until.kept_mb > 5.3 and .until.kept_mb < 5.4 and .until.eval_every > 0' mlp --data synth:300 --until plateau --dry-run
 with=$(get .needs.parameters_mb)
 trained ".needs.parameters_mb < $with - 5.3" mlp --data synth:300 --until accuracy=0.9 --dry-run
-trained '.until.kept_mb > 270 and .until.kept_mb < 271' sparse-lr --data synth:300 --until plateau --dry-run
+trained '.until.kept_mb > 270 and .until.kept_mb < 271' sparse-lr --data synth:300 --rule adagrad --until plateau --dry-run
 
 # ---- a run that was ended goes on with --resume and another condition, with the bits of one that was not
 rm -rf "$dir/c"
