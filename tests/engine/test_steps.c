@@ -18,7 +18,11 @@
 #define WORLD 3
 #define CULPRIT 2
 #define STEPS 30
+#ifdef __SANITIZE_THREAD__
+#define KILLS 2 /* ThreadSanitizer makes them ten times as slow */
+#else
 #define KILLS 6 /* number of runs with a kill, for each model and transport */
+#endif
 
 struct run {
     const char *model, *data, *rule;
