@@ -18,10 +18,12 @@
 #define WORLD 3
 #define CULPRIT 2
 #define STEPS 30
-#ifdef __SANITIZE_THREAD__
-#define KILLS 2 /* ThreadSanitizer makes them ten times as slow */
-#else
 #define KILLS 6 /* number of runs with a kill, for each model and transport */
+#ifdef __has_feature
+#if __has_feature(thread_sanitizer)
+#undef KILLS
+#define KILLS 2 /* ThreadSanitizer makes them ten times as slow */
+#endif
 #endif
 
 struct run {
