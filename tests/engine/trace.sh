@@ -95,7 +95,7 @@ quiet "$dir/tcp" --json --rank each
 for key in rank layer pass op calls ms share bytes gflop_s gb_s peak_pct; do
     jq -es "all(has(\"$key\"))" "$dir/out" >/dev/null || fail "ops --json: a line has no $key"
 done
-for rank in 0 1; do # 30 steps: each layer runs once a step, and again if the gradient was clipped after an early pass
+for rank in 0 1; do # 30 steps: each layer runs once a step, or again after an early pass that was not used
     for layer in conv1 conv2 fc3 fc4 fc5; do
         some ".rank == $rank and .layer == \"$layer\" and .pass == \"forward\" and .calls >= 30 and .calls < 60 and .gflop_s > 0 and
               .peak_pct > 0"
