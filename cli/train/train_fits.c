@@ -18,9 +18,12 @@
 #define SUPERVISOR_FDS 6 /* standard streams, signals, news of ranks */
 #define SPAWN_FDS 6      /* the pipes of a rank that is being started */
 
-/* Returns the number of descriptors that this process has inherited and passes on to ranks. Its own
- * are all closed by exec. */
-static int inherited_fds(void)
+static int inherited; /* number of descriptors that ranks inherit; cli_train_fits() counts them */
+
+/* Counts the descriptors that this process has inherited and passes on to ranks. Called before
+ * threads and libraries open files of their own: exec closes those of this program, but a library
+ * may have one open for a moment that it does not close. */
+static int count_inherited(void)
 {
     DIR *dir = opendir("/proc/self/fd");
     struct dirent *entry;
@@ -127,11 +130,11 @@ int cli_train_fits(const struct cli_job *job, const struct vb_launch *launch,
                    const struct vb_train_opts *o)
 {
     struct vb_train_need need;
-    int inherited, rc, pipes = (job->parsed.n > 0 ? 3 : 2) + (job->logs != NULL ? 1 : 0);
+    int rc, pipes = (job->parsed.n > 0 ? 3 : 2) + (job->logs != NULL ? 1 : 0);
 
     if (vb_train_need(o, ranks_on_host(job, launch, o), &need) != VB_OK)
         return CLI_USAGE;
-    inherited = inherited_fds();
+    inherited = count_inherited();
     rc = check_fds("a rank", need.fds + inherited);
     if (rc < 0 && !launch->supervised && o->group.world > 1 && job->world == 0)
         rc = check_fds("the supervisor",
@@ -150,7 +153,7 @@ void cli_train_print_need(const struct vb_train_opts *o)
 
     if (vb_train_need(o, on_host, &n) != VB_OK)
         return;
-    printf("a rank      needs %d descriptors and %d threads", n.fds + inherited_fds(), n.threads);
+    printf("a rank      needs %d descriptors and %d threads", n.fds + inherited, n.threads);
     if (n.memory_known)
         printf(
             ", and %.1f MB: parameters %.1f, windows %.1f, layers %.1f, peers %.2f, program %.1f",
@@ -174,7 +177,7 @@ void cli_train_json_need(struct vb_json *json, const struct vb_train_opts *o)
         return;
     vb_json_object(json, "needs");
     vb_json_int(json, "ranks_on_host", on_host);
-    vb_json_int(json, "rank_descriptors", n.fds + inherited_fds());
+    vb_json_int(json, "rank_descriptors", n.fds + inherited);
     vb_json_int(json, "rank_threads", n.threads);
     vb_json_int(json, "host_threads", (int64_t)on_host * n.threads);
     if (n.memory_known) {

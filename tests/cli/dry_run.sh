@@ -37,8 +37,8 @@ holds() {
     echo "$fds $threads"
 }
 
-# same RANKS OPTIONS...: fails unless a job holds what its dry run said: threads exactly, descriptors or one less, memory
-# within 15 %
+# same RANKS OPTIONS...: fails unless a job holds what its dry run said: descriptors and threads exactly, memory within
+# 15 %
 same() {
     local i p want most has n sum=0 ranks=$1
     shift
@@ -53,8 +53,7 @@ same() {
     for ((i = 0, n = 0; i < 300 && n < 10; i++)); do
         has=$(holds)
         n=$((n + 1))
-        # With one descriptor less, the limits that the dry run names are still large enough.
-        [ "$has" = "$want" ] || [ "$has" = "$((${want% *} - 1)) ${want#* }" ] || n=0
+        [ "$has" = "$want" ] || n=0
         sleep 0.1
     done
     [ $n = 10 ] || fail "$ranks ranks, $*: a rank has $has descriptors and threads, the dry run said $want"
