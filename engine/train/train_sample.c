@@ -185,6 +185,88 @@ vb_status vb_sample_take(const struct vb_dataset *set, struct vb_sample *sample_
     return st;
 }
 
+/* ---- fewer features -------------------------------------------------------------------------- */
+
+/* Which features the sample has, a bit each, and how many there are before each word of bits. */
+struct numbers {
+    uint64_t *has;
+    uint32_t *before;
+};
+
+static uint32_t number_of(const struct numbers *n, uint32_t f)
+{
+    uint64_t lower = (UINT64_C(1) << f % 64) - 1;
+
+    return n->before[f / 64] + (uint32_t)__builtin_popcountll(n->has[f / 64] & lower);
+}
+
+/* Returns the number of features that the sample has. */
+static int find_features(const struct vb_sample *s, struct numbers *n)
+{
+    size_t words = (size_t)s->features / 64 + 1, i;
+    uint32_t all = 0;
+    int64_t e;
+
+    for (e = 0; e < s->at[s->n]; e++)
+        n->has[s->index[e] / 64] |= UINT64_C(1) << s->index[e] % 64;
+    for (i = 0; i < words; i++) {
+        n->before[i] = all;
+        all += (uint32_t)__builtin_popcountll(n->has[i]);
+    }
+    return (int)all;
+}
+
+static vb_status allocate_compact(const struct vb_sample *s, struct numbers *n, struct vb_sample *c)
+{
+    size_t words = (size_t)s->features / 64 + 1, most = (size_t)s->at[s->n] + 1;
+    bool sizes = s->size != NULL;
+
+    n->has = calloc(words, sizeof(*n->has));
+    n->before = malloc(words * sizeof(*n->before));
+    c->index = malloc(most * sizeof(*c->index));
+    c->size = sizes ? malloc(most * sizeof(*c->size)) : NULL;
+    c->share = sizes ? malloc(most * sizeof(*c->share)) : NULL;
+    if (n->has == NULL || n->before == NULL || c->index == NULL ||
+        (sizes && (c->size == NULL || c->share == NULL)))
+        return vb_err(VB_ERR_NO_MEMORY, "no memory for a sample of %d rows", s->n);
+    return VB_OK;
+}
+
+vb_status vb_sample_compact(const struct vb_sample *s, struct vb_sample *compact_p)
+{
+    struct vb_sample c = *s; /* borrows the arrays of rows */
+    struct numbers n = {0};
+    vb_status st = allocate_compact(s, &n, &c);
+    int64_t e;
+
+    if (st == VB_OK)
+        c.features = find_features(s, &n);
+    for (e = 0; st == VB_OK && e < s->at[s->n]; e++) {
+        c.index[e] = number_of(&n, s->index[e]);
+        if (c.size != NULL) {
+            c.size[c.index[e]] = s->size[s->index[e]];
+            c.share[c.index[e]] = s->share[s->index[e]];
+        }
+    }
+    free(n.has);
+    free(n.before);
+    if (st == VB_OK)
+        *compact_p = c;
+    else
+        vb_sample_free_compact(&c);
+    return st;
+}
+
+void vb_sample_free_compact(struct vb_sample *compact)
+{
+    free(compact->index);
+    free(compact->size);
+    free(compact->share);
+    memset(compact, 0, sizeof(*compact));
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
 void vb_sample_free_rows(struct vb_sample *sample)
 {
     free(sample->at);

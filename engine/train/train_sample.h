@@ -30,6 +30,11 @@ vb_status vb_sample_take(const struct vb_dataset *set, struct vb_sample *sample_
 void vb_sample_free_rows(struct vb_sample *sample); /* keeps the measurements */
 void vb_sample_free(struct vb_sample *sample);
 
+/* Numbers the features that the sample has from 0 on and leaves out all others, so that weights for
+ * them take little memory. The copy borrows rows, values and labels. */
+vb_status vb_sample_compact(const struct vb_sample *sample, struct vb_sample *compact_p);
+void vb_sample_free_compact(struct vb_sample *compact);
+
 /* Adagrad with features of different sizes: the state in which a feature begins, so that its weight
  * moves by a distance in proportion to 1 / size. steps, batch: of the run. */
 float vb_sample_begin(double size, double share, double least, int64_t steps, int batch);

@@ -45,6 +45,7 @@ struct trainer {
     double lr;
     int batch, n_train, n_held;
     const uint32_t *train, *held;
+    bool glides;   /* momentum is tried, too; it changes every weight in each step */
     int64_t steps; /* of the longest trial: adagrad's first state depends on it */
     float *w;      /* (features + 1, outputs); the last is the bias */
     float *grad, *state;
@@ -369,10 +370,10 @@ static vb_status run_trials(struct trainer *t, uint64_t seed, struct vb_trial *b
     vb_order_fill(seed, 0, n, order);
     t->steps = steps_for(s);
     for (i = 0; i < n_tries; i++) {
-        if (tries[i].rule == VB_K_NESTEROV && s->features > GLIDE_FEATURES)
-            continue; /* momentum changes every weight in each step */
         double loss[MILESTONES] = {0};
 
+        if (tries[i].rule == VB_K_NESTEROV && !t->glides)
+            continue;
         t->attempt = &tries[i];
         t->lr = tries[i].rate / (tries[i].rule == VB_K_ADAGRAD ? s->least : s->square);
         for (fold = held = 0; fold < folds; fold++) {
@@ -391,8 +392,9 @@ static vb_status run_trials(struct trainer *t, uint64_t seed, struct vb_trial *b
 
 vb_status vb_trial_run(const struct vb_sample *sample, uint64_t seed, struct vb_trial *trial_p)
 {
+    struct trainer t = {.glides = sample->features <= GLIDE_FEATURES};
     struct vb_trial best = {.rows = sample->n};
-    struct trainer t = {0};
+    struct vb_sample compact;
     vb_status st;
 
     if (sample->n < 8) { /* nothing could be held out */
@@ -411,10 +413,14 @@ vb_status vb_trial_run(const struct vb_sample *sample, uint64_t seed, struct vb_
                                      .end = true};
         return VB_OK;
     }
-    st = make_trainer(sample, &t);
+    st = vb_sample_compact(sample, &compact);
+    if (st != VB_OK)
+        return st;
+    st = make_trainer(&compact, &t);
     if (st == VB_OK)
         st = run_trials(&t, seed, &best);
     free_trainer(&t);
+    vb_sample_free_compact(&compact);
     if (st == VB_OK)
         *trial_p = best;
     return st;
