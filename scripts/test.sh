@@ -71,7 +71,7 @@ in_preset debug build-debug
 tests/check.sh tidy build all || [ $? = 77 ]
 scripts/distributions.sh
 tests/engine/train_sync.sh build/verbena mnist alexnet5 || [ $? = 77 ]
-tests/engine/train_async.sh build/verbena mnist || [ $? = 77 ]
+tests/engine/ps/train_async.sh build/verbena mnist || [ $? = 77 ]
 tests/lab/lab_nightly.sh || [ $? = 77 ]
 tests/lab/lab_verbs.sh build all || [ $? = 77 ]
 tests/lab/lab_verbs.sh build-asan sanitized || [ $? = 77 ]

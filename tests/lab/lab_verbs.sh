@@ -346,7 +346,7 @@ members() {
 # --- two nodes that lose each other ----------------------------------------------------------------------
 
 # parted_job HOSTS WINNER: runs a job with replicas on two nodes, a and b. HOSTS has a letter for each rank, as in
-# tests/engine/train_parted.sh. When training has begun, the nodes lose all packets. Only the ranks on node WINNER go on.
+# tests/engine/ps/train_parted.sh. When training has begun, the nodes lose all packets. Only the ranks on node WINNER go on.
 parted_steps=400
 parted_job() {
     local hosts=$1 winner=$2 loser=ab r letters

@@ -10,7 +10,7 @@
 # Covers: cli/run_joined.c cli/train/train_joined.c
 # shellcheck disable=SC2317 # retry_if_too_short() calls functions
 # shellcheck source=tests/support/command_test.sh
-. "$(dirname "$0")/../support/command_test.sh"
+. "$(dirname "$0")/../../support/command_test.sh"
 what=train
 shift
 full=${1:-}

@@ -7,7 +7,7 @@
 #
 # Covers: engine/ps/ps_failover.c engine/ps/ps_replica.c
 # shellcheck source=tests/support/command_test.sh
-. "$(dirname "$0")/../support/command_test.sh"
+. "$(dirname "$0")/../../support/command_test.sh"
 what=train
 export XDG_CACHE_HOME=$dir/cache OMP_WAIT_POLICY=passive
 

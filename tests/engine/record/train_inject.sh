@@ -7,7 +7,7 @@
 #
 # Covers: cli/train/train_inject_opts.c engine/inject/train_inject.c engine/inject/train_replay.c
 # shellcheck source=tests/support/command_test.sh
-. "$(dirname "$0")/../support/command_test.sh"
+. "$(dirname "$0")/../../support/command_test.sh"
 what=train
 export XDG_CACHE_HOME=$dir/cache OMP_WAIT_POLICY=passive
 cat >"$dir/rows.py" <<'EOF'

@@ -9,7 +9,7 @@
 # Covers: kernels/choice/choice_peak.c
 python=${VB_PERFETTO_PYTHON:-python3}
 # shellcheck source=tests/support/command_test.sh
-. "$(dirname "$0")/../support/command_test.sh"
+. "$(dirname "$0")/../../support/command_test.sh"
 what=train
 export XDG_CACHE_HOME=$dir/cache OMP_WAIT_POLICY=passive
 check=$(dirname "$0")/trace_check.py

@@ -10,7 +10,7 @@ set -uo pipefail
 verbena=$(realpath "$1")
 
 # shellcheck source=tests/support/host_pair.sh
-. "$(dirname "$0")/../support/host_pair.sh"
+. "$(dirname "$0")/../../support/host_pair.sh"
 need_namespaces
 dir=$(mktemp -d /tmp/verbena-parted.XXXXXX)
 trap 'ip netns list | grep -o "vb-p[ab]-$$-[0-9]" | xargs -rn1 ip netns del; rm -rf "$dir"' EXIT

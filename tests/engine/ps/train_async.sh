@@ -13,7 +13,7 @@
 # Covers: engine/async/train_async_server.c engine/async/train_async_sparse.c
 # Covers: engine/async/train_async_worker.c engine/train/train_recipe.c
 # shellcheck source=tests/support/command_test.sh
-. "$(dirname "$0")/../support/command_test.sh"
+. "$(dirname "$0")/../../support/command_test.sh"
 what=train
 shift
 export XDG_CACHE_HOME=$dir/cache OMP_WAIT_POLICY=passive
@@ -163,7 +163,7 @@ usage() {
 }
 
 on_mnist() {
-    local mnist=${VERBENA_TEST_DATA:-$(dirname "$0")/../../../shared/data}/mnist
+    local mnist=${VERBENA_TEST_DATA:-$(dirname "$0")/../../../../shared/data}/mnist
     if [ ! -d "$mnist" ]; then
         echo "skipped: MNIST is missing at $mnist"
         exit 77

@@ -7,10 +7,10 @@
 # Covers: engine/record/train_record.c engine/record/train_event.c engine/record/train_facts.c
 # Covers: cli/train/train_run.c cli/train/train_again.c cli/train/train_json.c record/folder/files.c
 # shellcheck source=tests/support/command_test.sh
-. "$(dirname "$0")/../support/command_test.sh"
+. "$(dirname "$0")/../../support/command_test.sh"
 what=train
 export XDG_CACHE_HOME=$dir/cache OMP_WAIT_POLICY=passive
-page=$(dirname "$0")/../../docs/run.md
+page=$(dirname "$0")/../../../docs/run.md
 awk '/^```python/ {inside = 1; next} /^```/ {if (inside) exit} inside' "$page" >"$dir/reader.py"
 [ "$(wc -l <"$dir/reader.py")" -gt 20 ] || fail "docs/run.md has no reader in Python"
 [ "$(wc -l <"$dir/reader.py")" -le 60 ] || fail "the reader of docs/run.md has more than 60 lines"

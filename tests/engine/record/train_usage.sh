@@ -10,7 +10,7 @@
 # Covers: record/sample/sample_ports.c net/group/group_info.c
 # shellcheck disable=SC2016 # the filters of jq have variables
 # shellcheck source=tests/support/command_test.sh
-. "$(dirname "$0")/../support/command_test.sh"
+. "$(dirname "$0")/../../support/command_test.sh"
 what=train
 export XDG_CACHE_HOME=$dir/cache OMP_WAIT_POLICY=passive
 
@@ -47,7 +47,7 @@ if [ "${2:-}" = netns ]; then
         exit 77
     }
     # shellcheck source=tests/support/host_pair.sh
-    . "$(dirname "$0")/../support/host_pair.sh"
+    . "$(dirname "$0")/../../support/host_pair.sh"
     need_namespaces
     a=vb-ua-$$ b=vb-ub-$$
     trap 'remove_host_pair "$a" "$b"; rm -rf "$dir"' EXIT
