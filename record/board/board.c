@@ -171,8 +171,7 @@ static void read_ranks(struct vb_board *b, uint64_t now_ns)
     int64_t rows = vb_follow_left(&b->ranks[0].steps);
     int r;
 
-    if (rows > 0) /* rows are written less often than this function is called */
-        b->read_ns = now_ns;
+    b->read_ns = now_ns;
     b->row = 0;
     b->stride = rows > points ? rows / points : 1;
     for (r = 0; r < b->n_ranks; r++)
