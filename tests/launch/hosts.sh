@@ -44,17 +44,15 @@ trap cleanup EXIT
 
 # shellcheck source=tests/support/launch_test.sh
 . "$(dirname "$0")/../support/launch_test.sh"
+# shellcheck source=tests/support/host_pair.sh
+. "$(dirname "$0")/../support/host_pair.sh"
 
 # ---- the hosts ----------------------------------------------------------------------------------
 
-if ! ip netns add "$hub" 2>"$dir/err"; then
-    echo "skipped: cannot make network namespaces: $(cat "$dir/err")"
-    exit 77
-fi
+need_namespaces
+make_switch "$hub"
 ip -n "$hub" link set lo up
-ip -n "$hub" link add br0 type bridge
 ip -n "$hub" addr add 10.98.0.254/24 dev br0
-ip -n "$hub" link set br0 up
 
 ssh-keygen -q -t ed25519 -N '' -f "$dir/key"
 ssh-keygen -q -t ed25519 -N '' -f "$dir/hostkey"
@@ -64,13 +62,7 @@ host() {
     local k=$1 ns=vb-$1-$$
     shift
     names+=("$ns")
-    ip netns add "$ns"
-    ip -n "$ns" link set lo up
-    ip link add "p$k" netns "$hub" type veth peer name eth0 netns "$ns"
-    ip -n "$hub" link set "p$k" master br0
-    ip -n "$hub" link set "p$k" up
-    ip -n "$ns" addr add "10.98.0.$k/24" dev eth0
-    ip -n "$ns" link set eth0 up
+    add_host "$ns" "$hub" "$k"
     ip netns exec "$ns" unshare --uts --mount sh -c '
         hostname "$1" && mount -t tmpfs tmpfs /run && mkdir /run/sshd || exit 1
         shift

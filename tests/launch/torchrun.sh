@@ -15,12 +15,9 @@ if ! command -v jq >/dev/null; then
     exit 77
 fi
 dir=$(mktemp -d)
-nodes=()
+nodes=(vb-torch0-$$ vb-torch1-$$)
 cleanup() {
-    local ns
-    for ns in "${nodes[@]}"; do
-        ip netns del "$ns" 2>/dev/null
-    done
+    remove_host_pair "${nodes[@]}"
     rm -rf "$dir"
 }
 trap cleanup EXIT
@@ -30,6 +27,8 @@ unset "${!VB_@}" "${!SLURM_@}" "${!PMIX_@}" RANK WORLD_SIZE LOCAL_RANK LOCAL_WOR
 
 # shellcheck source=tests/support/launch_test.sh
 . "$(dirname "$0")/../support/launch_test.sh"
+# shellcheck source=tests/support/host_pair.sh
+. "$(dirname "$0")/../support/host_pair.sh"
 
 ours() {
     with_folder
@@ -59,18 +58,13 @@ torchrun=("$python" -m torch.distributed.run -r 2 -t 2 --log_dir "$dir/logs")
 # in $codes
 on_two_nodes() {
     local k pids=()
-    nodes=(vb-torch0-$$ vb-torch1-$$)
-    if [ "$(id -u)" != 0 ] || ! ip netns add "${nodes[0]}" || ! ip netns add "${nodes[1]}"; then
+    if [ "$(id -u)" != 0 ] || ! make_host_pair "${nodes[@]}"; then
         echo "skipped, because it needs root and network namespaces: torchrun --nnodes 2"
         return
     fi 2>/dev/null
-    ip link add eth0 netns "${nodes[0]}" type veth peer name eth0 netns "${nodes[1]}"
     for k in 0 1; do
-        ip -n "${nodes[k]}" addr add 10.95.0.$((k + 1))/24 dev eth0
-        ip -n "${nodes[k]}" link set eth0 up
-        ip -n "${nodes[k]}" link set lo up
         timeout 100 ip netns exec "${nodes[k]}" "${torchrun[@]}" --nnodes 2 --node_rank $k --nproc_per_node 2 \
-            --master_addr 10.95.0.1 --master_port 29519 --no_python "$verbena" "${job[@]}" "$@" \
+            --master_addr 10.98.0.1 --master_port 29519 --no_python "$verbena" "${job[@]}" "$@" \
             >"$dir/out$k" 2>"$dir/err$k" </dev/null &
         pids+=($!)
     done
@@ -78,9 +72,8 @@ on_two_nodes() {
     for k in 0 1; do
         wait "${pids[k]}"
         codes+=$?
-        ip netns del "${nodes[k]}"
     done
-    nodes=()
+    remove_host_pair "${nodes[@]}"
     nothing_left "torchrun --nnodes 2"
 }
 

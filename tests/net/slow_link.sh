@@ -10,47 +10,30 @@
 set -uo pipefail
 verbena=$(realpath "$1")
 
-if [ "$(id -u)" != 0 ] || ! command -v ip >/dev/null || ! command -v tc >/dev/null; then
-    echo "skipped: needs root and the commands ip and tc"
+# shellcheck source=tests/support/host_pair.sh
+. "$(dirname "$0")/../support/host_pair.sh"
+need_namespaces
+if ! command -v tc >/dev/null; then
+    echo "skipped: needs the command tc"
     exit 77
 fi
 tag=vb-slow-$$
 dir=$(mktemp -d /tmp/verbena-slow.XXXXXX)
-trap 'for i in 0 1 2 sw; do ip netns del "$tag-$i" 2>/dev/null; done; rm -rf "$dir"' EXIT
-if ! ip netns add "$tag-sw" 2>"$dir/err"; then
-    echo "skipped: cannot make network namespaces: $(cat "$dir/err")"
-    exit 77
-fi
+trap 'remove_hosts "$tag"; rm -rf "$dir"' EXIT
 bad=0
 fail() {
     echo "FAIL: $*"
     bad=1
 }
 
-slow="tbf rate 500kbit burst 3200 latency 5s"
-ip -n "$tag-sw" link add sw type bridge
-ip -n "$tag-sw" link set sw up
-for i in 0 1 2; do
-    ip netns add "$tag-$i"
-    ip link add eth0 netns "$tag-$i" type veth peer name "port$i" netns "$tag-sw"
-    ip -n "$tag-$i" addr add "10.98.0.$((i + 1))/24" dev eth0
-    ip -n "$tag-$i" link set lo up
-    ip -n "$tag-$i" link set eth0 up
-    ip -n "$tag-sw" link set "port$i" master sw up
-    # shellcheck disable=SC2086 # several words
-    if ! tc -n "$tag-$i" qdisc replace dev eth0 root $slow 2>"$dir/err" ||
-        ! tc -n "$tag-sw" qdisc replace dev "port$i" root $slow 2>"$dir/err"; then
-        echo "skipped: the kernel cannot limit the rate: $(cat "$dir/err")"
-        exit 77
-    fi
-done
+make_hosts "$tag" 3 tbf rate 500kbit burst 3200 latency 5s
 (umask 077 && head -c 32 /dev/urandom >"$dir/key")
 
 # job OPTIONS...: trains on the three hosts
 job() {
     local i status pids=()
     for i in 0 1 2; do
-        ip netns exec "$tag-$i" "$verbena" train "$@" --world 3 --rank $i --root 10.98.0.1:7001 \
+        ip netns exec "$tag-$((i + 1))" "$verbena" train "$@" --world 3 --rank $i --root 10.98.0.1:7001 \
             --secret-file "$dir/key" --transport tcp --json >"$dir/out$i" 2>"$dir/err$i" &
         pids+=($!)
     done

@@ -9,17 +9,16 @@ set -uo pipefail
 verbena=$(realpath "$1")
 check=$(dirname "$0")/check_figures.py
 
-if [ "$(id -u)" != 0 ] || ! command -v ip >/dev/null || ! command -v tc >/dev/null || ! command -v python3 >/dev/null; then
-    echo "skipped: needs root, python3 and the commands ip and tc"
+# shellcheck source=tests/support/host_pair.sh
+. "$(dirname "$0")/../support/host_pair.sh"
+need_namespaces
+if ! command -v tc >/dev/null || ! command -v python3 >/dev/null; then
+    echo "skipped: needs python3 and the command tc"
     exit 77
 fi
 tag=vb-fig-$$
 dir=$(mktemp -d /tmp/verbena-figures.XXXXXX)
-trap 'for i in 0 1 2 sw; do ip netns del "$tag-$i" 2>/dev/null; done; rm -rf "$dir"' EXIT
-if ! ip netns add "$tag-sw" 2>"$dir/err"; then
-    echo "skipped: cannot make network namespaces: $(cat "$dir/err")"
-    exit 77
-fi
+trap 'remove_hosts "$tag"; rm -rf "$dir"' EXIT
 export XDG_CACHE_HOME=$dir/cache OMP_WAIT_POLICY=passive
 bad=0
 fail() {
@@ -27,21 +26,7 @@ fail() {
     bad=1
 }
 
-ip -n "$tag-sw" link add sw type bridge
-ip -n "$tag-sw" link set sw up
-for i in 0 1 2; do
-    ip netns add "$tag-$i"
-    ip link add eth0 netns "$tag-$i" type veth peer name "port$i" netns "$tag-sw"
-    ip -n "$tag-$i" addr add "10.98.0.$((i + 1))/24" dev eth0
-    ip -n "$tag-$i" link set lo up
-    ip -n "$tag-$i" link set eth0 up
-    ip -n "$tag-sw" link set "port$i" master sw up
-    if ! tc -n "$tag-$i" qdisc replace dev eth0 root tbf rate 200mbit burst 64k latency 50ms 2>"$dir/err" ||
-        ! tc -n "$tag-sw" qdisc replace dev "port$i" root tbf rate 200mbit burst 64k latency 50ms 2>"$dir/err"; then
-        echo "skipped: the kernel cannot limit the rate: $(cat "$dir/err")"
-        exit 77
-    fi
-done
+make_hosts "$tag" 3 tbf rate 200mbit burst 64k latency 50ms
 (umask 077 && head -c 32 /dev/urandom >"$dir/key")
 
 # figures RANKS OPTIONS...: trains, a rank on each host, and checks the run folder
@@ -50,7 +35,7 @@ figures() {
     shift
     run=$dir/$ranks-$1
     for ((i = 0; i < ranks; i++)); do
-        timeout 60 ip netns exec "$tag-$i" "$verbena" train "$@" --world "$ranks" --rank "$i" --root 10.98.0.1:7001 \
+        timeout 60 ip netns exec "$tag-$((i + 1))" "$verbena" train "$@" --world "$ranks" --rank "$i" --root 10.98.0.1:7001 \
             --secret-file "$dir/key" --transport tcp --run "$run" --json >"$dir/out$i" 2>"$dir/err$i" &
         pids+=($!)
     done
