@@ -13,6 +13,14 @@ find_program() {
     realpath -ms -- "$path"
 }
 
+# opened_by FILE: prints the libraries whose paths are in a program, which opens them when it runs
+opened_by() {
+    local file
+    { grep -aoE '/usr/lib/[[:alnum:]_./+-]+\.so[.0-9]*' "$1" || true; } | sort -u | while IFS= read -r file; do
+        [ ! -f "$file" ] || [ "$file" = "$1" ] || needed_by "$file"
+    done
+}
+
 # needed_by FILE...: prints the paths of the files, their libraries and interpreters, separated by zeros
 needed_by() {
     local file first words
@@ -28,6 +36,7 @@ needed_by() {
         else
             { ldd "$file" 2>/dev/null || true; } |
                 sed -nE 's,^\s*(.* => )?(/.*) \(0x[0-9a-f]+\)$,\2,p' | tr '\n' '\0'
+            opened_by "$file"
         fi
     done
 }

@@ -7,7 +7,7 @@
 #ifndef VB_NET_CONTROL_AUTH_H
 #define VB_NET_CONTROL_AUTH_H
 
-#include "net/control/wire.h"
+#include "net/wire/wire.h"
 
 #define AUTH_KEY_BYTES VB_SECRET_BYTES
 #define AUTH_SEALED_BYTES (24 + 16 + AUTH_KEY_BYTES) /* nonce, tag, key */

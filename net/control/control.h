@@ -11,8 +11,8 @@
 
 #include "net/control/auth.h"
 #include "net/control/sock.h"
-#include "net/control/wire_member.h"
-#include "net/control/wire_record.h"
+#include "net/wire/wire_member.h"
+#include "net/wire/wire_record.h"
 
 #include <stdatomic.h>
 

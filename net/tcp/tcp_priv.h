@@ -8,7 +8,7 @@
 
 #include "net/done_list.h"
 #include "net/transport.h"
-#include "net/wire_data.h"
+#include "net/wire/wire_data.h"
 
 /* Size of the buffer that receives headers, and payloads short enough to arrive with them. At most
  * this many bytes of a payload are copied twice. */

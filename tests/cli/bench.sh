@@ -4,8 +4,8 @@
 # Tests the command verbena bench, with one rank and with several: bench.sh VERBENA [quick]. Checks the output, but
 # never the measured times. With quick, for builds with a sanitizer, each bench runs once, with two ranks.
 #
-# Covers: bench/allreduce.c bench/bare.c bench/bare_side.c bench/bare_step.c bench/kernels.c
-# Covers: bench/print.c bench/slowest.c bench/sparse_lr.c bench/sparse_rows.c bench/sparse_sums.c
+# Covers: bench/allreduce.c bench/loops/bare.c bench/loops/bare_side.c bench/loops/bare_step.c bench/kernels.c
+# Covers: bench/print.c bench/slowest.c bench/loops/sparse_lr.c bench/loops/sparse_rows.c bench/sparse_sums.c
 # Covers: bench/transfer.c cli/bench/bench_step_plot.c cli/bench/cmd_bench.c
 # Covers: cli/bench/cmd_bench_ps.c cli/bench/cmd_bench_step.c
 # Covers: engine/bench/bench_ps.c net/coll/cost.c

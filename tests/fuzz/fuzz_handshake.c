@@ -3,10 +3,10 @@
  * Fuzzes the listener's half of the handshake. The input arrives in pieces. No random input may be
  * accepted.
  *
- * Covers: net/control/handshake.c net/control/wire_member.c
+ * Covers: net/control/handshake.c net/wire/wire_member.c
  */
 #include "net/control/handshake.h"
-#include "net/control/wire_member.h"
+#include "net/wire/wire_member.h"
 #include "tests/fuzz/fuzz.h"
 
 static enum wire_verdict judge(void *arg, const struct wire_call *call,

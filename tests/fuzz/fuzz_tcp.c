@@ -7,10 +7,10 @@
  * Then decodes the same bytes as a header. If they are valid, encoding the header must give the
  * same bytes.
  *
- * Covers: net/tcp/tcp_rx.c net/wire_data.c
+ * Covers: net/tcp/tcp_rx.c net/wire/wire_data.c
  */
 #include "net/transport.h"
-#include "net/wire_data.h"
+#include "net/wire/wire_data.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <sys/socket.h>

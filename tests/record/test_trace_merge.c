@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Two ranks measure, their recorders write, and the merge joins them. The JSON is searched for what
- * it must have; the packets of the protobuf are counted. tests/engine/record/trace.sh reads a real one.
+ * it must have; the packets of the protobuf are counted.
+ * tests/engine/record/trace.sh reads a real one.
  *
  * Covers: record/trace/chrome.c record/trace/perfetto.c record/trace/trace_arrows.c
  * Covers: record/trace/trace_files.c record/trace/trace_merge.c record/trace/trace_out.c

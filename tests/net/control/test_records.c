@@ -3,7 +3,7 @@
  * Tests records on their way to rank 0, and the comparison of clocks: frames of hostile peers,
  * floods, a rank 0 that is gone, clocks that differ.
  *
- * Covers: net/control/control_record.c net/control/control_clock.c net/control/wire_record.c
+ * Covers: net/control/control_record.c net/control/control_clock.c net/wire/wire_record.c
  * Covers: net/group/group_record.c
  */
 #include "net/control/control_priv.h"

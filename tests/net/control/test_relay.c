@@ -5,7 +5,7 @@
  *
  * Covers: net/control/conn.c
  */
-#include "net/control/wire.h"
+#include "net/wire/wire.h"
 #include "tests/support/ranks.h"
 
 #include <poll.h>

@@ -2,9 +2,9 @@
  *
  * Tests the messages of the control plane: encoding, decoding, and the refusal of invalid messages.
  *
- * Covers: net/control/wire_member.c
+ * Covers: net/wire/wire_member.c
  */
-#include "net/control/wire_member.h"
+#include "net/wire/wire_member.h"
 #include "tests/support/test.h"
 
 static void numbers_are_little_endian(void **state)

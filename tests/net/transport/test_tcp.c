@@ -3,9 +3,9 @@
  * Tests the TCP transport with peers that are broken, slow or dying. One end of the connection is
  * an endpoint. The other end is a plain socket, to which the test writes any bytes.
  *
- * Covers: net/tcp/tcp_rx.c net/tcp/tcp_tx.c net/wire_data.c
+ * Covers: net/tcp/tcp_rx.c net/tcp/tcp_tx.c net/wire/wire_data.c
  */
-#include "net/wire_data.h"
+#include "net/wire/wire_data.h"
 #include "tests/support/pair.h"
 
 #define PAGE ((size_t)4096)

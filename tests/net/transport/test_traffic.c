@@ -5,7 +5,7 @@
  * Covers: net/traffic.c
  */
 #include "net/traffic.h"
-#include "net/wire_data.h"
+#include "net/wire/wire_data.h"
 #include "tests/support/ranks.h"
 #include "tests/support/rdma.h"
 

@@ -3,8 +3,8 @@
  * The bytes on a control connection (docs/protocol.md). Numbers are little-endian. No function here
  * does I/O, so the fuzzer can call them with any bytes.
  */
-#ifndef VB_NET_CONTROL_WIRE_H
-#define VB_NET_CONTROL_WIRE_H
+#ifndef VB_NET_WIRE_WIRE_H
+#define VB_NET_WIRE_WIRE_H
 
 #include "net/net.h"
 

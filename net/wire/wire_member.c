@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "net/control/wire_member.h"
+#include "net/wire/wire_member.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "net/control/wire_record.h"
+#include "net/wire/wire_record.h"
 
 #include <string.h>
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Rows for bench/sparse_lr.c, in shuffled order.
+ * Rows for bench/loops/sparse_lr.c, in shuffled order.
  */
-#ifndef VB_BENCH_SPARSE_ROWS_H
-#define VB_BENCH_SPARSE_ROWS_H
+#ifndef VB_BENCH_LOOPS_SPARSE_ROWS_H
+#define VB_BENCH_LOOPS_SPARSE_ROWS_H
 
 #include "base/base.h"
 #include "bench/peers/bare_sparse_lr.h"

@@ -2,11 +2,11 @@
  *
  * Frames that only elastic groups send (docs/protocol.md). Like wire.h, this file does no I/O.
  */
-#ifndef VB_NET_CONTROL_WIRE_MEMBER_H
-#define VB_NET_CONTROL_WIRE_MEMBER_H
+#ifndef VB_NET_WIRE_WIRE_MEMBER_H
+#define VB_NET_WIRE_WIRE_MEMBER_H
 
 #include "net/transport.h"
-#include "net/control/wire.h"
+#include "net/wire/wire.h"
 
 /* The slot that rank 0 gives a joiner. */
 struct wire_slot {

@@ -11,7 +11,7 @@
  * tcp BYTES US NAMESPACE NAMESPACE ADDRESS is as for bare.c. Prints one JSON line; "wrong" counts
  * wrong results.
  */
-#include "bench/bare_side.h"
+#include "bench/loops/bare_side.h"
 #include "bench/peers/bare.h"
 
 #include <stdatomic.h>

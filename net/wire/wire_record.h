@@ -3,10 +3,10 @@
  * Frames that carry records to rank 0, and times (docs/protocol.md). Like wire.h, this file does no
  * I/O.
  */
-#ifndef VB_NET_CONTROL_WIRE_RECORD_H
-#define VB_NET_CONTROL_WIRE_RECORD_H
+#ifndef VB_NET_WIRE_WIRE_RECORD_H
+#define VB_NET_WIRE_WIRE_RECORD_H
 
-#include "net/control/wire.h"
+#include "net/wire/wire.h"
 
 /* What a rank says about its records. */
 enum wire_records_state {

@@ -7,7 +7,7 @@
  * With THREADS, the kernels on as many threads are compared with one thread, in wall time. Both
  * must give the same bits. sparse_lr DATA write FILE writes the rows for other programs.
  */
-#include "bench/sparse_rows.h"
+#include "bench/loops/sparse_rows.h"
 #include "kernels/kernels.h"
 
 #include <math.h>

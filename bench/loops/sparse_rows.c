@@ -3,7 +3,7 @@
  * Makes the rows for sparse_lr.c: this file draws them, or data/ reads them. The rows are on huge
  * pages, because they are read in shuffled order.
  */
-#include "bench/sparse_rows.h"
+#include "bench/loops/sparse_rows.h"
 #include "data/data.h"
 
 #include <math.h>

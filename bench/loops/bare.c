@@ -12,7 +12,7 @@
  * tcp BYTES NAMESPACE NAMESPACE ADDRESS uses two network namespaces; the address belongs to the
  * second. Prints one JSON line; "wrong" counts payloads that arrived with wrong contents.
  */
-#include "bench/bare_side.h"
+#include "bench/loops/bare_side.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "net/control/wire.h"
+#include "net/wire/wire.h"
 
 #include <string.h>
 

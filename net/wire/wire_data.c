@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "net/wire_data.h"
+#include "net/wire/wire_data.h"
 
 #include <endian.h>
 #include <string.h>

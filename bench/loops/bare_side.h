@@ -3,8 +3,8 @@
  * Declarations that the bare loops share: two processes, each on its own cpu, and a connection
  * between them.
  */
-#ifndef VB_BENCH_BARE_SIDE_H
-#define VB_BENCH_BARE_SIDE_H
+#ifndef VB_BENCH_LOOPS_BARE_SIDE_H
+#define VB_BENCH_LOOPS_BARE_SIDE_H
 
 #include "base/base.h"
 

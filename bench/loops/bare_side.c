@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "bench/bare_side.h"
+#include "bench/loops/bare_side.h"
 #include "bench/peers/bare.h"
 
 #include <errno.h>

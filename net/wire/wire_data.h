@@ -4,8 +4,8 @@
  * followed by a payload if it is a put or the reply to a get. Numbers are little-endian. No
  * function here does I/O, so the fuzzer can call them with any bytes.
  */
-#ifndef VB_NET_WIRE_DATA_H
-#define VB_NET_WIRE_DATA_H
+#ifndef VB_NET_WIRE_WIRE_DATA_H
+#define VB_NET_WIRE_WIRE_DATA_H
 
 #include "base/base.h"
 
