@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 #
 # Tests the command verbena bench, with one rank and with several: bench.sh VERBENA [quick]. Checks the output, but
-# never the measured times. With quick, for builds with a sanitizer, each bench runs once, with two ranks.
+# never the measured times. With quick, for the quick tier and for sanitizers, each bench runs once, with two ranks.
 #
 # Covers: bench/allreduce.c bench/loops/bare.c bench/loops/bare_side.c bench/loops/bare_step.c bench/kernels.c
 # Covers: bench/print.c bench/slowest.c bench/loops/sparse_lr.c bench/loops/sparse_rows.c bench/sparse_sums.c
