@@ -11,8 +11,7 @@
 #define FIELD(name) offsetof(struct train_args, name)
 
 const char *const cli_train_modes[] = {"sync", "single", "async", NULL};
-const char *const cli_train_rules[] = {"auto",    "sgd",  "momentum", "nesterov",
-                                       "adagrad", "ftrl", NULL};
+const char *const cli_train_rules[] = {"auto", VB_K_RULES, NULL};
 
 /* names in the order of enum vb_schedule and of enum vb_algo */
 static const char *const schedule_choices[] = {"auto", "constant", "step", "cosine", NULL};
