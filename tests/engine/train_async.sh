@@ -201,8 +201,8 @@ for model; do
     lenet)
         learns lenet 60
         # The learning rate is the rate for one worker with this batch, times 2 / (workers + 1).
-        ends '.lr == 0.04' lenet --data synth:1200 --batch 64 --steps 3 --mode async --ranks 1
-        ends '.lr == 0.02' lenet --data synth:1200 --batch 64 --steps 3 --mode async --ranks 3
+        ends '.lr == 0.02' lenet --data synth:1200 --batch 64 --steps 3 --mode async --ranks 1
+        ends '.lr == 0.01' lenet --data synth:1200 --batch 64 --steps 3 --mode async --ranks 3
         same_bits lenet 12 3
         ;;
     *)
