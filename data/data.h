@@ -111,10 +111,17 @@ enum vb_synth_part { VB_SYNTH_TRAIN, VB_SYNTH_TEST };
 vb_status vb_data_open(const struct vb_data_spec *spec, uint64_t seed, enum vb_synth_part part,
                        struct vb_dataset *set_p);
 
+/* Returns true if the data has a test part of its own. */
+bool vb_data_has_test(const struct vb_data_spec *spec);
+
+#define VB_DATA_TEST_SHARE 0.2 /* a usual share of data that has no test part */
+
 struct vb_data_ask {
     struct vb_data_spec data;
     const struct vb_data_spec *test; /* the test data; NULL: the test part or a share of `data` */
-    double test_share;               /* the share of `data` for testing; 0: use the test part */
+    /* The share of `data` for testing. 0: use the test part; if there is none, the training samples
+     * are the test samples, too. */
+    double test_share;
     bool no_test; /* without a test part, one test sample is enough: nobody evaluates */
     uint64_t seed;
 };

@@ -292,7 +292,9 @@ vb_status vb_dataset_split(const struct vb_dataset *set, double test_share, uint
     for (i = 0; i < set->n; i++)
         n_test += for_testing(key, i, test_share);
     if (n_test == 0 || n_test == set->n)
-        return vb_err(VB_ERR_USAGE, "a test split of %g of %d samples leaves no sample for %s",
+        return vb_err(VB_ERR_USAGE,
+                      "a test split of %g of %d samples leaves no sample for %s; give --test-data, "
+                      "or train on all samples with --test-split 0",
                       test_share, set->n, n_test == 0 ? "testing" : "training");
     train = malloc((size_t)(set->n - n_test) * sizeof(*train));
     test = malloc((size_t)n_test * sizeof(*test));

@@ -273,8 +273,7 @@ vb_status vb_data_open(const struct vb_data_spec *spec, uint64_t seed, enum vb_s
     }
 }
 
-/* Returns true if the data has a test part of its own. */
-static bool has_parts(const struct vb_data_spec *spec)
+bool vb_data_has_test(const struct vb_data_spec *spec)
 {
     return spec->format == VB_DATA_SYNTH || spec->format == VB_DATA_MNIST ||
            (spec->format == VB_DATA_CIFAR10 && vb_cifar_has_parts(spec->path));
@@ -294,18 +293,10 @@ static vb_status open_test(const struct vb_data_ask *ask, struct vb_dataset *tra
             vb_dataset_destroy(&all);
         return st;
     }
-    if (!has_parts(&ask->data) && ask->no_test) {
-        uint32_t *which = calloc(1, sizeof(*which));
-
-        if (which == NULL)
-            return vb_err_sys("calloc");
-        vb_dataset_part(train, which, 1, test);
+    if (!vb_data_has_test(&ask->data)) {
+        vb_dataset_part(train, NULL, ask->no_test ? 1 : train->n, test);
         return VB_OK;
     }
-    if (!has_parts(&ask->data))
-        return vb_err(VB_ERR_USAGE,
-                      "%s has no test data of its own: give --test-data or --test-split",
-                      ask->data.path);
     return vb_data_open(&ask->data, ask->seed, VB_SYNTH_TEST, test);
 }
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* The update rule ftrl is missing, because only sparse models have it. */
-const char *const cli_ps_rules[] = {"sgd", "momentum", "nesterov", "adagrad", NULL};
+const char *const cli_ps_rules[] = {VB_K_RULES_DENSE, NULL};
 
 int cli_bench_ps_check(const char *keys, int64_t features, int64_t servers, int rule, int world,
                        struct cli_bench_ps *ps_p)

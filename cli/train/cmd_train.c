@@ -86,6 +86,9 @@ static int fill_data(const struct train_args *a, struct vb_data_spec *test, stru
         o->data.ask.data.features = test->features = (int)a->features;
     o->data.ask.test = a->test_data != NULL ? test : NULL;
     o->data.ask.test_share = a->test_split;
+    if (a->test_split < 0)
+        o->data.ask.test_share =
+            a->test_data == NULL && !vb_data_has_test(&o->data.ask.data) ? VB_DATA_TEST_SHARE : 0;
     o->data.text = a->data;
     o->data.test_text = a->test_data;
     return check_batch(a, o);
@@ -221,13 +224,34 @@ static void keep_chosen(void *arg, const struct vb_chosen *chosen)
     r->chosen = *chosen;
 }
 
-/* Says what the engine has chosen, when nothing can be refused any more. A program that reads
- * --json is not told. */
+/* Returns whether this is rank 0 of the job. */
+static bool leads(const struct vb_train_opts *o)
+{
+    return o->group.rank == 0 && o->join.joined == NULL;
+}
+
+/* Says what the model is tested on, if the user gave no test data and the data has none. */
+static void tell_test(const struct reporter *r)
+{
+    const char *from = cli_train_test_from(r->o);
+
+    if (r->args->test_split < 0 && strcmp(from, "held out") == 0)
+        fprintf(stderr, "data: no test data given: a fifth of the rows is held out; --test-data or "
+                        "--test-split changes it\n");
+    else if (strcmp(from, "training") == 0)
+        fprintf(stderr, "data: no test data given: the model is tested on the training samples\n");
+}
+
+/* Says what was chosen, when nothing can be refused any more. A program that reads --json is not
+ * told. */
 static void tell_begun(void *arg)
 {
     const struct reporter *r = arg;
+    bool tells = !r->args->json || r->screen == CLI_TERMINAL;
 
-    if (r->chosen.why[0] != '\0' && (!r->args->json || r->screen == CLI_TERMINAL))
+    if (tells && leads(r->o))
+        tell_test(r);
+    if (tells && r->chosen.why[0] != '\0')
         fprintf(stderr, "recipe: %s; --rule, --lr and --epochs change it\n", r->chosen.why);
     vb_interrupt_catch();
     vb_launch_tell_begun(r->launch);
@@ -237,12 +261,6 @@ static int is_to_stop(void *arg)
 {
     (void)arg;
     return vb_interrupted();
-}
-
-/* Returns whether this is rank 0 of the job. */
-static bool leads(const struct vb_train_opts *o)
-{
-    return o->group.rank == 0 && o->join.joined == NULL;
 }
 
 static void tell_opened(void *arg)

@@ -80,6 +80,9 @@ void cli_train_json(struct vb_json *json, const char *mode, const struct vb_trai
 void cli_train_json_recipe(struct vb_json *json, const struct vb_chosen *chosen);
 void cli_train_json_rank(struct vb_json *json, const struct vb_rank_result *r);
 
+/* Returns where the test samples are from: "given", "data", "held out" or "training". */
+const char *cli_train_test_from(const struct vb_train_opts *o);
+
 /* Adds what makes the run an experiment: "injected" faults, and the run that was "replayed". */
 void cli_train_json_tools(struct vb_json *json, const struct vb_train_opts *o);
 

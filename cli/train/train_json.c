@@ -204,6 +204,15 @@ static void json_improving(struct vb_json *json, const struct vb_improving *i)
     vb_json_real(json, "loss_tenth_before", i->known ? i->before : (double)NAN);
 }
 
+const char *cli_train_test_from(const struct vb_train_opts *o)
+{
+    if (o->data.ask.test != NULL)
+        return "given";
+    if (o->data.ask.test_share > 0)
+        return "held out";
+    return vb_data_has_test(&o->data.ask.data) ? "data" : "training";
+}
+
 static void json_figures(struct vb_json *json, const struct vb_train_result *r)
 {
     vb_json_int(json, "batch", r->batch);
@@ -258,6 +267,7 @@ void cli_train_json(struct vb_json *json, const char *mode, const struct vb_trai
     vb_json_text(json, "algo", r->algo);
     vb_json_text(json, "wire", r->wire);
     json_figures(json, r);
+    vb_json_text(json, "test_from", cli_train_test_from(o));
     json_staleness(json, o, r);
     json_evals(json, r);
     cli_train_until_json(json, o, r);

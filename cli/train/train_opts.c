@@ -11,8 +11,7 @@
 #define FIELD(name) offsetof(struct train_args, name)
 
 const char *const cli_train_modes[] = {"sync", "single", "async", NULL};
-const char *const cli_train_rules[] = {"auto",    "sgd",  "momentum", "nesterov",
-                                       "adagrad", "ftrl", NULL};
+const char *const cli_train_rules[] = {"auto", VB_K_RULES, NULL};
 
 /* names in the order of enum vb_schedule and of enum vb_algo */
 static const char *const schedule_choices[] = {"auto", "constant", "step", "cosine", NULL};
@@ -25,8 +24,10 @@ static const struct vb_opt train_opts[] = {
              "data --help' lists all formats"},
     {"test-data", VB_OPT_TEXT, FIELD(test_data), .arg = "SPEC", .level = VB_OPT_MORE,
      .help = "test data; without it, the test part of --data is used"},
-    {"test-split", VB_OPT_REAL, FIELD(test_split), .max = 1, .arg = "F", .level = VB_OPT_MORE,
-     .help = "fraction of --data to set aside for testing, from 0 to 1"},
+    {"test-split", VB_OPT_REAL, FIELD(test_split), "-1", .min = -1, .max = 1, .arg = "F",
+     .level = VB_OPT_MORE,
+     .help = "fraction of --data to hold out for testing; 0: none; -1: a fifth if --data has no "
+             "test part"},
     {"test-limit", VB_OPT_INT, FIELD(test_limit), .min = 1, .max = INT32_MAX, .arg = "N",
      .level = VB_OPT_MORE, .help = "test with the first N test samples only"},
     {"input", VB_OPT_INT, FIELD(input), .min = 32, .max = 224, .arg = "SIDE", .level = VB_OPT_MORE,

@@ -116,8 +116,9 @@ vb_status cli_train_print(const char *mode, const struct vb_train_opts *o,
                r->faults[i].rank, r->faults[i].what, (long long)r->faults[i].step,
                r->faults[i].why);
     if (r->accuracy >= 0)
-        printf("\naccuracy    %.2f %% of %d test samples, loss %.4f\n", 100 * r->accuracy,
-               r->test_samples, r->loss);
+        printf("\naccuracy    %.2f %% of %d %s samples, loss %.4f\n", 100 * r->accuracy,
+               r->test_samples,
+               strcmp(cli_train_test_from(o), "training") == 0 ? "training" : "test", r->loss);
     else
         printf("\naccuracy    none: nothing was learnt\n");
     cli_train_until_print(o, r);

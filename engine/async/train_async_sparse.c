@@ -260,9 +260,10 @@ static vb_status step_in_place(struct sparse_worker *s)
         st = by_rows(s, b, w, rate);
     else
         st = by_keys(s, b, w, state, rate);
+    if (st != VB_OK) /* a step that failed is not counted */
+        return st;
     vb_ps_worker_applied(worker);
-    if (st == VB_OK)
-        st = vb_async_step_done(s->async);
+    st = vb_async_step_done(s->async);
     return st == VB_OK && worker->due != 0 ? vb_async_do_due(s->async) : st;
 }
 

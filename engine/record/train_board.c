@@ -59,10 +59,9 @@ static void add_async(struct params *p, const struct vb_train_opts *o)
 
 static void add_rule(struct params *p, const struct vb_recipe *r)
 {
-    static const char *const rules[] = {"sgd", "momentum", "nesterov", "adagrad", "ftrl"};
     static const char *const schedules[] = {"constant", "step", "cosine"};
 
-    add_text(p, "rule", "%s", rules[r->rule.kind]);
+    add_text(p, "rule", "%s", vb_k_rule_str(r->rule.kind));
     add_number(p, "lr", r->schedule.base);
     add_text(p, "schedule", "%s", schedules[r->schedule.kind]);
     add_number(p, "warmup_steps", (double)r->schedule.warmup);

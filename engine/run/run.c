@@ -109,7 +109,7 @@ static vb_status run_steps(struct vb_trainer *t, struct run_stop **stop_p)
     if (st == VB_OK)
         st = make_steps(t, *stop_p);
     vb_train_trace_end(t);
-    known = vb_until_asked(t) && t->until.judged == t->step;
+    known = vb_until_asked(t) && t->until.judged == t->step && t->step != t->resumed;
     if (st == VB_OK && !known)
         st = vb_train_evaluate(t);
     vb_trace_stop(t->trace.trace);

@@ -210,6 +210,10 @@ static vb_status make_model(struct vb_trainer *t, const struct vb_checkpoint *cp
         st = open_first_loader(t);
     if (st == VB_OK && cp != NULL)
         st = vb_train_restore(t, cp);
+    if (st == VB_OK)
+        st = vb_until_open(t);
+    if (st == VB_OK && cp != NULL)
+        vb_until_resume(t, cp);
     return st;
 }
 
@@ -397,8 +401,6 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
         st = vb_inject_open(t);
     if (st == VB_OK)
         st = vb_train_make_room(t);
-    if (st == VB_OK)
-        st = vb_until_open(t);
     vb_health_begin(t);
     if (st == VB_OK)
         st = vb_train_record_open(t);

@@ -64,7 +64,6 @@ bool vb_train_apart(const struct vb_train_opts *o)
 
 /* ---- update rule ----------------------------------------------------------------------------- */
 
-static const char *const rule_names[] = {"sgd", "momentum", "nesterov", "adagrad", "ftrl"};
 static const char *const schedule_names[] = {"constant", "step", "cosine"};
 
 static bool has_momentum(enum vb_k_rule_kind kind)
@@ -75,12 +74,16 @@ static bool has_momentum(enum vb_k_rule_kind kind)
 static void choose_rule(const struct vb_train_opts *o, const struct vb_train_model *m,
                         const struct vb_trial *trial, struct vb_recipe *r)
 {
-    size_t i;
+    const char *name;
+    int i;
 
     r->rule.kind = trial != NULL ? trial->rule : m->rule;
     r->chosen.rule_from = trial != NULL ? "trials" : "model";
-    for (i = 0; o->learn.rule != NULL && i < VB_COUNT(rule_names); i++) {
-        if (strcmp(o->learn.rule, rule_names[i]) == 0) {
+    for (i = 0; o->learn.rule != NULL; i++) {
+        name = vb_k_rule_str((enum vb_k_rule_kind)i);
+        if (name == NULL)
+            return;
+        if (strcmp(o->learn.rule, name) == 0) {
             r->rule.kind = (enum vb_k_rule_kind)i;
             r->chosen.rule_from = "given";
         }
@@ -151,8 +154,6 @@ static double rate_for(const struct vb_train_model *m, double lr, const struct v
 
     if (adapts(r->rule.kind))
         return lr; /* these update rules adapt the rate by themselves */
-    if (r->rule.kind != m->rule)
-        most = lr * m->lr_max / m->lr;
     if (times > LINEAR_UP_TO)
         return fmin(lr * LINEAR_UP_TO * sqrt(times / LINEAR_UP_TO), most);
     return fmin(lr * times, most);
@@ -300,7 +301,7 @@ static void tell(const struct vb_sample *sample, const struct vb_trial *trial, i
     struct vb_chosen *c = &r->chosen;
     char why[96] = "the model's defaults";
 
-    c->rule = rule_names[r->rule.kind];
+    c->rule = vb_k_rule_str(r->rule.kind);
     c->schedule = schedule_names[r->schedule.kind];
     c->lr = r->schedule.base;
     c->momentum = (double)r->rule.momentum;

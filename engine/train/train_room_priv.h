@@ -219,6 +219,14 @@ bool vb_until_keeps(const struct vb_train_opts *o); /* the best parameters are k
 vb_status vb_until_open(struct vb_trainer *t);
 void vb_until_close(struct vb_trainer *t);
 
+/* Adds what was judged so far, and the best parameters, to a checkpoint of a run that is not at its
+ * end. The checkpoint borrows them. */
+void vb_until_save(struct vb_trainer *t, struct vb_checkpoint *cp);
+
+/* Goes on with what a checkpoint says, if its evaluations can be compared with those to come. A
+ * checkpoint of an earlier version has nothing of it. */
+void vb_until_resume(struct vb_trainer *t, const struct vb_checkpoint *cp);
+
 /* ---- signs that the model does not learn (train_health.c) ------------------------------------ */
 
 void vb_health_begin(struct vb_trainer *t); /* before the first step */

@@ -88,6 +88,8 @@ vb_status vb_train_save(struct vb_trainer *t, int64_t step)
     if (st == VB_OK && writes) /* rank 0 has made the folder only on its own host */
         st = take_folder(t);
     if (st == VB_OK && writes)
+        vb_until_save(t, &cp);
+    if (st == VB_OK && writes)
         st = vb_checkpoint_write(t->o->save.dir, &cp, KEEP, &seconds);
     if (st != VB_OK && writes && !t->health.not_finite)
         say_not_saved(t, step);

@@ -9,7 +9,11 @@
  * how much regularisation the data needs, too: wide data with few rows is best predicted early.
  *
  * A small sample is divided into folds, and the losses of all folds are added up. The work of a
- * trial is bounded. Everything is computed on one thread in a fixed order.
+ * trial is bounded.
+ *
+ * The arithmetic is here and not that of kernels/. Trials come before the plan that says which
+ * kernels run, must take well under a second, and see compact features: only those that the sample
+ * has. One thread computes in a fixed order, so the same data always gives the same recipe.
  */
 #include "engine/train/train_sample.h"
 
@@ -344,11 +348,8 @@ static void log_trial(const struct trainer *t, const double loss[MILESTONES], in
         last = i;
     }
     VB_LOG_INFO("trial of %s, rate %.3g: held-out loss %.4f after %lld steps, %.4f after %lld",
-                t->attempt->rule == VB_K_SGD       ? "sgd"
-                : t->attempt->rule == VB_K_ADAGRAD ? "adagrad"
-                                                   : "nesterov",
-                t->lr, loss[best] / held, (long long)milestone(best), loss[last] / held,
-                (long long)milestone(last));
+                vb_k_rule_str(t->attempt->rule), t->lr, loss[best] / held,
+                (long long)milestone(best), loss[last] / held, (long long)milestone(last));
 }
 
 static vb_status run_trials(struct trainer *t, uint64_t seed, struct vb_trial *best)

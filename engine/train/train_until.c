@@ -9,13 +9,17 @@
  *
  * A plateau ends a run later than its best evaluation. So each evaluation with a lower loss than
  * all before it is kept: the arrays that a checkpoint would have, in memory that is mapped before
- * training.
+ * training. A checkpoint has them, too, with the count of a plateau: a run that was stopped goes on
+ * as if it had not been.
  */
 #include "engine/train/train_room_priv.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define SAVED_NAME "until"
+#define BEST "best." /* before the names of the arrays of the best parameters */
 #define BETTER 0.999 /* a loss below this part of the mark ends a wait for a better one */
 #define EVALS 50     /* evaluations of a run, if the user gave no --eval-every */
 #define EVALS_MIN 10 /* not fewer, however expensive */
@@ -87,9 +91,14 @@ vb_status vb_until_open(struct vb_trainer *t)
 
     u->judged = u->kept_step = u->result.params_step = -1;
     u->result.eval_every = t->evals.every;
-    if (!vb_until_keeps(t->o) || t->serves)
+    if (!vb_until_asked(t) || t->serves)
         return VB_OK;
     st = t->ops->save(t, &cp);
+    u->all = calloc(2 * (size_t)cp.n_arrays + 1, sizeof(*cp.arrays));
+    if (u->all == NULL)
+        return vb_err_sys("calloc");
+    if (!vb_until_keeps(t->o))
+        return st;
     for (i = 0; i < cp.n_arrays && st == VB_OK; i++)
         u->result.kept_bytes += (int64_t)bytes_of(&cp.arrays[i]);
     if (st != VB_OK || t->o->dry_run)
@@ -104,7 +113,8 @@ void vb_until_close(struct vb_trainer *t)
 {
     vb_mem_unmap(&t->until.mem);
     free(t->until.kept.arrays);
-    t->until.kept.arrays = NULL;
+    free(t->until.all);
+    t->until.kept.arrays = t->until.all = NULL;
 }
 
 static vb_status keep(struct vb_trainer *t, int64_t step)
@@ -240,4 +250,123 @@ void vb_until_told(struct vb_trainer *t, int64_t step)
     for (i = 0; i < o->n && !t->until.met; i++)
         if (holds(t, &o->list[i]) || i == o->n - 1)
             reach(t, i, step);
+}
+
+/* ---- in a checkpoint ------------------------------------------------------------------------- */
+
+void vb_until_save(struct vb_trainer *t, struct vb_checkpoint *cp)
+{
+    struct vb_trainer_until *u = &t->until;
+    struct vb_checkpoint_array *a = u->all;
+    int i;
+
+    if (a == NULL || u->judged < 0 || u->result.params_step >= 0)
+        return;
+    memcpy(a, cp->arrays, (size_t)cp->n_arrays * sizeof(*a));
+    a += cp->n_arrays;
+    u->saved = (struct vb_until_saved){.n_test = t->data.n_test,
+                                       .judged = u->judged,
+                                       .worse = u->worse,
+                                       .kept_step = u->kept_step,
+                                       .mark = u->mark,
+                                       .accuracy = u->result.accuracy,
+                                       .loss = u->result.loss,
+                                       .kept_accuracy = u->kept_accuracy,
+                                       .kept_loss = u->kept_loss};
+    *a++ = (struct vb_checkpoint_array){.name = SAVED_NAME,
+                                        .type = VB_ARRAY_U32,
+                                        .state = true,
+                                        .rows = sizeof(u->saved) / sizeof(uint32_t),
+                                        .cols = 1,
+                                        .data = &u->saved};
+    for (i = 0; u->kept_step >= 0 && i < u->kept.n_arrays; i++, a++) {
+        *a = u->kept.arrays[i];
+        a->state = true;
+        snprintf(a->name, sizeof(a->name), BEST "%.*s", (int)(sizeof(a->name) - sizeof(BEST)),
+                 u->kept.arrays[i].name);
+    }
+    cp->n_arrays = (int)(a - u->all);
+    cp->arrays = u->all;
+}
+
+/* Copies the best parameters from a checkpoint. Returns false if it does not have all of them. */
+static bool resume_best(struct vb_trainer *t, const struct vb_checkpoint *cp)
+{
+    struct vb_trainer_until *u = &t->until;
+    struct vb_checkpoint now = {.n_arrays = 0};
+    const struct vb_checkpoint_array *a;
+    char name[VB_CHECKPOINT_NAME], *to = u->mem.ptr;
+    int i;
+
+    if (to == NULL || t->ops->save(t, &now) != VB_OK)
+        return false;
+    for (i = 0; i < now.n_arrays; i++) {
+        snprintf(name, sizeof(name), BEST "%.*s", (int)(sizeof(name) - sizeof(BEST)),
+                 now.arrays[i].name);
+        a = vb_checkpoint_find(cp, name);
+        if (a == NULL || a->type != now.arrays[i].type || a->rows != now.arrays[i].rows ||
+            a->cols != now.arrays[i].cols)
+            return false;
+        u->kept.arrays[i] = now.arrays[i];
+        u->kept.arrays[i].data = memcpy(to, a->data, bytes_of(a));
+        to += bytes_of(a);
+    }
+    u->kept.n_arrays = now.n_arrays;
+    return true;
+}
+
+/* Returns whether the numbers can be those of a run that has made so many steps. */
+static bool is_sound(const struct vb_until_saved *s, int64_t steps)
+{
+    return s->judged >= 0 && s->judged <= steps && s->worse >= 0 && s->worse <= steps &&
+           s->kept_step >= -1 && s->kept_step <= s->judged && isfinite(s->mark) &&
+           isfinite(s->accuracy) && isfinite(s->loss) && isfinite(s->kept_accuracy) &&
+           isfinite(s->kept_loss);
+}
+
+/* Returns why evaluations are counted anew; NULL: they are not. */
+static const char *why_anew(struct vb_trainer *t, const struct vb_checkpoint *cp,
+                            const struct vb_checkpoint_array *a, struct vb_until_saved *s)
+{
+    const char *own = vb_train_data_part(t->settings), *began = vb_train_data_part(cp->options);
+    char why[VB_DATA_WHY];
+
+    if (a->type != VB_ARRAY_U32 || bytes_of(a) != sizeof(*s))
+        return "the checkpoint is of another version";
+    memcpy(s, a->data, sizeof(*s));
+    if (!is_sound(s, cp->step))
+        return "the numbers in the checkpoint make no sense";
+    if (s->n_test != t->data.n_test || own == NULL || began == NULL ||
+        vb_train_data_differ(own, began, false, why))
+        return "the test data is not that of the checkpoint";
+    if (!vb_until_keeps(t->o))
+        s->kept_step = -1;
+    else if (s->kept_step < 0 || !resume_best(t, cp))
+        return "the checkpoint does not have the best parameters";
+    return NULL;
+}
+
+void vb_until_resume(struct vb_trainer *t, const struct vb_checkpoint *cp)
+{
+    const struct vb_checkpoint_array *a = vb_checkpoint_find(cp, SAVED_NAME);
+    struct vb_trainer_until *u = &t->until;
+    struct vb_until_saved s;
+    const char *why;
+
+    if (a == NULL || !vb_until_asked(t) || t->serves || t->o->dry_run)
+        return;
+    why = why_anew(t, cp, a, &s);
+    if (why != NULL) {
+        if (t->rank == 0)
+            VB_LOG_WARN("--until: evaluations are counted from here on: %s", why);
+        return;
+    }
+    u->judged = s.judged;
+    u->worse = s.worse;
+    u->mark = s.mark;
+    u->result.accuracy = s.accuracy;
+    u->result.loss = s.loss;
+    u->kept_step = s.kept_step;
+    u->kept_accuracy = s.kept_accuracy;
+    u->kept_loss = s.kept_loss;
 }

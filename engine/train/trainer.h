@@ -218,6 +218,12 @@ struct vb_trainer_evals {
 };
 
 /* Whether the run is done (train_until.c). */
+/* What a checkpoint has of the conditions: the elements of an array. */
+struct vb_until_saved {
+    int64_t n_test, judged, worse, kept_step;
+    double mark, accuracy, loss, kept_accuracy, kept_loss;
+};
+
 struct vb_trainer_until {
     bool met;  /* a condition holds, or has held: no more steps are made */
     bool told; /* asynchronous training: another worker has found that a condition holds */
@@ -230,6 +236,8 @@ struct vb_trainer_until {
     struct vb_checkpoint kept;
     int64_t kept_step; /* -1: the result has the last parameters */
     double kept_accuracy, kept_loss;
+    struct vb_checkpoint_array *all; /* the arrays of a checkpoint, and all of this */
+    struct vb_until_saved saved;
 };
 
 /* Signs that the model does not learn (train_health.c). Each is warned of once. */

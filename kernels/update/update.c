@@ -13,6 +13,13 @@
 #define PART_STEP 16
 #define PARTS_AT_ONCE 1024 /* number of parts whose sums are on the stack */
 
+const char *vb_k_rule_str(enum vb_k_rule_kind kind)
+{
+    static const char *const names[] = {VB_K_RULES};
+
+    return (size_t)kind < VB_COUNT(names) ? names[kind] : NULL;
+}
+
 int vb_k_rule_states(enum vb_k_rule_kind kind)
 {
     static const int states[] = {[VB_K_SGD] = 0,

@@ -11,6 +11,10 @@
 
 enum vb_k_rule_kind { VB_K_SGD, VB_K_MOMENTUM, VB_K_NESTEROV, VB_K_ADAGRAD, VB_K_FTRL };
 
+/* The names in the order of the enum, for tables of options. The last one is for sparse models. */
+#define VB_K_RULES_DENSE "sgd", "momentum", "nesterov", "adagrad"
+#define VB_K_RULES VB_K_RULES_DENSE, "ftrl"
+
 /* kernels/exact/update_ref.c specifies each rule. Fields that a rule does not use are 0. */
 struct vb_k_rule {
     enum vb_k_rule_kind kind;
@@ -20,7 +24,8 @@ struct vb_k_rule {
     float beta, l1, l2; /* used by ftrl */
 };
 
-int vb_k_rule_states(enum vb_k_rule_kind kind); /* floats of state of each parameter: 0 to 2 */
+const char *vb_k_rule_str(enum vb_k_rule_kind kind); /* NULL if there is no such rule */
+int vb_k_rule_states(enum vb_k_rule_kind kind);      /* floats of state of each parameter: 0 to 2 */
 
 /* The arguments of one step. The *_out are separate copies, or the same memory. */
 struct vb_k_update {

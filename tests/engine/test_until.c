@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
  * Tests engine/train/train_until.c with invented evaluations: which of them ends a run, what is
- * noted of it, and how often a run is evaluated. tests/engine/train_until.sh tests real runs.
+ * noted of it, how often a run is evaluated, and what a checkpoint has of it, also a broken one.
+ * tests/engine/train_until.sh tests real runs.
  *
  * Covers: engine/train/train_until.c
  */
 #include "engine/train/train_room_priv.h"
 #include "tests/support/test.h"
+
+#include <math.h>
 
 static struct vb_train_opts opts;
 
@@ -127,6 +130,133 @@ static void evaluations_are_few_and_cheap(void **state)
     assert_int_equal(every(100000, 100, 100), 0);
 }
 
+/* ---- in a checkpoint ------------------------------------------------------------------------- */
+
+#define DATA "\ntraining samples=8\ntest samples=2\nfiles=a\n"
+
+static float weights[3]; /* the model */
+
+static vb_status save_weights(struct vb_trainer *t, struct vb_checkpoint *cp)
+{
+    static struct vb_checkpoint_array array = {
+        .name = "w", .type = VB_ARRAY_F32, .rows = 3, .cols = 1, .data = weights};
+
+    (void)t;
+    cp->arrays = &array;
+    cp->n_arrays = 1;
+    return VB_OK;
+}
+
+static vb_status restore_weights(struct vb_trainer *t, const struct vb_checkpoint *cp)
+{
+    (void)t;
+    memcpy(weights, vb_checkpoint_data(cp, "w", VB_ARRAY_F32, 3), sizeof(weights));
+    return VB_OK;
+}
+
+static const struct vb_trainer_ops ops = {.save = save_weights, .restore = restore_weights};
+static char data_lines[] = DATA, other_lines[] = "\ntraining samples=8\ntest samples=3\nfiles=a\n";
+
+/* Returns a trainer that waits for a plateau of 3 evaluations and keeps the weights. */
+static struct vb_trainer begin_plateau(void)
+{
+    const struct vb_until list[] = {{VB_UNTIL_PLATEAU, 0, 3}};
+    struct vb_trainer t = begin(list, 1);
+
+    t.ops = &ops;
+    t.settings = data_lines;
+    t.data.n_test = 2;
+    assert_int_equal(vb_until_open(&t), VB_OK);
+    return t;
+}
+
+/* Begins a run and saves it: its best evaluation is that of step 10, and one worse follows. */
+static void begin_and_save(struct vb_trainer *t, struct vb_checkpoint *cp)
+{
+    *t = begin_plateau();
+    weights[0] = 10;
+    assert_false(ends(t, 10, 0.8, 0.5));
+    weights[0] = 20;
+    assert_false(ends(t, 20, 0.7, 0.6));
+    *cp = (struct vb_checkpoint){.step = 25, .options = data_lines};
+    assert_int_equal(save_weights(t, cp), VB_OK);
+    vb_until_save(t, cp);
+}
+
+static void a_plateau_goes_on_after_a_checkpoint(void **state)
+{
+    struct vb_checkpoint cp;
+    struct vb_trainer first, t = begin_plateau();
+
+    (void)state;
+    begin_and_save(&first, &cp);
+    assert_int_equal(cp.n_arrays, 3);
+    assert_true(cp.arrays[1].state && cp.arrays[2].state);
+    vb_until_resume(&t, &cp);
+    assert_int_equal(t.until.judged, 20);
+    assert_false(ends(&t, 30, 0.7, 0.6));
+    assert_true(ends(&t, 40, 0.75, 0.7)); /* the third in a row, one of them before */
+    assert_true(t.until.result.accuracy == 0.8 && t.until.result.loss == 0.5);
+    t.step = 40;
+    assert_int_equal(vb_until_settle(&t), VB_OK);
+    assert_int_equal(t.until.result.params_step, 10);
+    assert_true(weights[0] == 10 && t.evals.loss == 0.5);
+    cp = (struct vb_checkpoint){.step = 40};
+    assert_int_equal(save_weights(&t, &cp), VB_OK);
+    vb_until_save(&t, &cp);
+    assert_int_equal(cp.n_arrays, 1); /* what is settled is not carried on */
+    vb_until_close(&first);
+    vb_until_close(&t);
+}
+
+/* Resumes from a checkpoint with n of its arrays; changed: other bytes for those of "until". */
+static bool goes_on(const struct vb_until_saved *changed, int n, char *lines)
+{
+    struct vb_checkpoint cp;
+    struct vb_trainer first, t = begin_plateau();
+    bool goes;
+
+    begin_and_save(&first, &cp);
+    cp.n_arrays = n;
+    cp.options = lines;
+    if (changed != NULL)
+        cp.arrays[1].data = changed;
+    vb_until_resume(&t, &cp);
+    goes = t.until.judged >= 0;
+    assert_true(goes || t.until.kept_step == -1);
+    vb_until_close(&first);
+    vb_until_close(&t);
+    return goes;
+}
+
+static void what_does_not_fit_is_counted_anew(void **state)
+{
+    struct vb_checkpoint cp;
+    struct vb_until_saved good, bad[7];
+    struct vb_trainer t;
+    size_t i;
+
+    (void)state;
+    begin_and_save(&t, &cp);
+    good = t.until.saved;
+    vb_until_close(&t);
+    assert_true(goes_on(NULL, 3, data_lines) && goes_on(&good, 3, data_lines));
+    for (i = 0; i < VB_COUNT(bad); i++)
+        bad[i] = good;
+    bad[0].judged = 26; /* after the checkpoint */
+    bad[1].judged = -1;
+    bad[2].worse = INT64_MAX;
+    bad[3].kept_step = 21;
+    bad[4].mark = (double)NAN;
+    bad[5].loss = (double)INFINITY;
+    bad[6].n_test = 3;
+    for (i = 0; i < VB_COUNT(bad); i++)
+        assert_false(goes_on(&bad[i], 3, data_lines));
+    assert_false(goes_on(NULL, 1, data_lines)); /* an earlier version */
+    assert_false(goes_on(NULL, 2, data_lines)); /* no best weights */
+    assert_false(goes_on(NULL, 3, other_lines));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -136,6 +266,8 @@ int main(void)
         cmocka_unit_test(a_worker_is_told),
         cmocka_unit_test(texts_are_those_of_the_command_line),
         cmocka_unit_test(evaluations_are_few_and_cheap),
+        cmocka_unit_test(a_plateau_goes_on_after_a_checkpoint),
+        cmocka_unit_test(what_does_not_fit_is_counted_anew),
     };
 
     return T_RUN(tests);

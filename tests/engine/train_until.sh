@@ -121,6 +121,28 @@ half=$(get .steps)
 trained ".resumed == $half and .until.reached and .params_sha256 == \"$sha\"" "${short[@]}" --until accuracy=0.9 --ranks 2 \
     --checkpoint "$dir/c" --resume
 
+# ---- a plateau is counted on: a run that was stopped ends where one ends that was not, with the same parameters
+for how in '' '--ranks 2'; do
+    rm -rf "$dir/c"
+    # shellcheck disable=SC2086
+    trained '.until.reached' "${over[@]}" --steps 3000 --eval-every 10 --until plateau:3 $how
+    want=$(get '[.params_sha256, .steps, .until.step, .until.params_step, .loss]')
+    half=$(($(get .steps) - 5))
+    # shellcheck disable=SC2086
+    run "${over[@]}" --steps 3000 --eval-every 10 --until plateau:3 --checkpoint "$dir/c" --checkpoint-every 10 \
+        --inject kill:0@$half $how
+    [ "$code" != 0 ] || fail "$how: the run was not killed"
+    # shellcheck disable=SC2086
+    trained ".resumed == $half - 5 and [.params_sha256, .steps, .until.step, .until.params_step, .loss] == $want" \
+        "${over[@]}" --steps 3000 --eval-every 10 --until plateau:3 --checkpoint "$dir/c" --checkpoint-every 10 --resume $how
+done
+# a checkpoint of a run without --until has no count
+rm -rf "$dir/c"
+trained '.steps == 3000' "${over[@]}" --steps 3000 --checkpoint "$dir/c" --checkpoint-every 2900
+rm "$dir/c/checkpoint-3000.vbc"
+trained '.resumed == 2900 and .until.reached' "${over[@]}" --steps 3000 --eval-every 10 --until plateau:3 \
+    --checkpoint "$dir/c" --checkpoint-every 2900 --resume
+
 # ---- the run folder
 rm -rf "$dir/r"
 trained '.until.reached' "${short[@]}" --until accuracy=0.9 --ranks 2 --run "$dir/r"

@@ -303,6 +303,14 @@ static void shared_updates_have_the_same_bits(void **state)
                 check_joint(&rules[r], ranks, lens[i]);
 }
 
+static void every_rule_has_its_name(void **state)
+{
+    (void)state;
+    assert_string_equal(vb_k_rule_str(VB_K_SGD), "sgd");
+    assert_string_equal(vb_k_rule_str(VB_K_FTRL), "ftrl");
+    assert_null(vb_k_rule_str((enum vb_k_rule_kind)(VB_K_FTRL + 1)));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -313,6 +321,7 @@ int main(void)
         cmocka_unit_test(norm_and_clipping),
         cmocka_unit_test(the_norm_of_pieces_has_the_same_bits),
         cmocka_unit_test(shared_updates_have_the_same_bits),
+        cmocka_unit_test(every_rule_has_its_name),
     };
 
     return T_RUN(tests);

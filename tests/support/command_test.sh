@@ -37,11 +37,11 @@ refused() {
     [ ! -s "$dir/out" ] || fail "$what $*: wrote to standard output"
 }
 
-# quiet ARGUMENTS...: runs the subcommand, which must succeed and print nothing on standard error, except for the recipe
-# of a training
+# quiet ARGUMENTS...: runs the subcommand, which must succeed and print nothing on standard error, except for what a
+# training has chosen: its recipe, and its test samples
 quiet() {
     run "$@"
-    err=$(grep -vE '^(\[rank 0\] )?recipe: ' "$dir/err")
+    err=$(grep -vE '^(\[rank 0\] )?(recipe: |data: no test data given)' "$dir/err")
     [ "$code" = 0 ] || fail "$what $*: exit $code: $err"
     [ -z "$err" ] || fail "$what $*: printed '$err' on standard error"
 }
