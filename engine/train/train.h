@@ -85,7 +85,7 @@ struct vb_train_model {
     int batch;           /* number of samples of one rank in a step */
     int epochs;          /* length of the training */
     int64_t least_steps; /* and its least length, in steps of `batch` samples */
-    bool linear;         /* trials on a sample find rule, rate and length (train_trial.c) */
+    bool linear;         /* trials on a sample find rule, rate and length (engine/trial) */
     enum vb_k_rule_kind rule;
     enum vb_schedule schedule;
     double lr, lr_max; /* learning rate for this batch size; maximum for larger batches */

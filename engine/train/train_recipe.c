@@ -5,7 +5,7 @@
  * learning rate and its schedule.
  *
  * Length. The row gives epochs and a least number of steps, so that small sets are trained on until
- * they are learnt. Linear models learn more from the data: trials on a sample (train_trial.c) find
+ * they are learnt. Linear models learn more from the data: trials on a sample (engine/trial) find
  * rule, rate and length. They are made only if the user gives none of the three.
  *
  * Rate. The row gives a rate for each rule, for one batch size. Up to four times this batch size,

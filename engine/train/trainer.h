@@ -7,7 +7,7 @@
 
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/train/train.h"
-#include "engine/train/train_sample.h"
+#include "engine/trial/sample.h"
 #include "engine/record/train_record.h"
 #include "engine/inject/train_replay.h"
 #include "engine/record/train_trace.h"

@@ -3,7 +3,7 @@
  * Tests the numbers that a run chooses by itself: the sample of the data and its measurements,
  * trials on made-up samples, and the recipe from options, model and data.
  *
- * Covers: engine/train/train_recipe.c train_sample.c train_trial.c
+ * Covers: engine/train/train_recipe.c engine/trial/sample.c engine/trial/trial.c
  */
 #include "engine/train/train_room_priv.h"
 #include "tests/support/test.h"

@@ -4,7 +4,7 @@
 # Tests that training without options learns: train_defaults.sh VERBENA. The data is written here: features of very
 # different sizes, wide and noisy rows, few rows of one class. Also tests what a run says about its choices.
 #
-# Covers: engine/train/train_trial.c train_sample.c train_recipe.c
+# Covers: engine/trial/trial.c engine/trial/sample.c engine/train/train_recipe.c
 # shellcheck source=tests/support/command_test.sh
 . "$(dirname "$0")/../support/command_test.sh"
 what=train

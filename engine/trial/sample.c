@@ -2,12 +2,12 @@
  *
  * Takes a sample of the training data, as sparse rows in memory, and measures it: how long its rows
  * are, and how large the values of each feature are. The recipe of a linear model depends on both
- * (train_recipe.c), and trials train on the sample (train_trial.c).
+ * (train_recipe.c), and trials train on the sample (trial.c).
  *
  * The samples are taken at equal distances, so that the sample depends on the data alone. Images
  * become rows of the pixels that are not 0.
  */
-#include "engine/train/train_sample.h"
+#include "engine/trial/sample.h"
 
 #include <math.h>
 #include <stdlib.h>

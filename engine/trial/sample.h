@@ -2,13 +2,13 @@
  *
  * A sample of the training data, and trials on it.
  */
-#ifndef VB_ENGINE_TRAIN_TRAIN_SAMPLE_H
-#define VB_ENGINE_TRAIN_TRAIN_SAMPLE_H
+#ifndef VB_ENGINE_TRIAL_SAMPLE_H
+#define VB_ENGINE_TRIAL_SAMPLE_H
 
 #include "data/data.h"
 #include "kernels/kernels.h"
 
-/* ---- the sample (train_sample.c) ------------------------------------------------------------- */
+/* ---- the sample (sample.c) ------------------------------------------------------------------- */
 
 struct vb_sample {
     int n, features;
@@ -39,7 +39,7 @@ void vb_sample_free_compact(struct vb_sample *compact);
  * moves by a distance in proportion to 1 / size. steps, batch: of the run. */
 float vb_sample_begin(double size, double share, double least, int64_t steps, int batch);
 
-/* ---- trials (train_trial.c) ------------------------------------------------------------------ */
+/* ---- trials (trial.c) ------------------------------------------------------------------------ */
 
 /* What a linear model learns best with, found by short trainings on the sample. */
 struct vb_trial {

@@ -15,7 +15,7 @@
  * kernels run, must take well under a second, and see compact features: only those that the sample
  * has. One thread computes in a fixed order, so the same data always gives the same recipe.
  */
-#include "engine/train/train_sample.h"
+#include "engine/trial/sample.h"
 
 #include <math.h>
 #include <stdlib.h>
