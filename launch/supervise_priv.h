@@ -89,6 +89,7 @@ struct vb_spawner {
     unsigned char *secret;
     const struct vb_signals *signals; /* caught by the supervisor; restored in a rank */
     const struct vb_remote *remote;   /* NULL: the ranks are on this host */
+    struct vb_links *links;           /* of --link; NULL: the ranks share the network */
 };
 
 /* The caller owns the descriptors. */
