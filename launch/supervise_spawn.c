@@ -98,8 +98,6 @@ void vb_spawner_fini(struct vb_spawner *s)
 {
     vb_secret_free(s->secret);
     s->secret = NULL;
-    vb_links_close(s->links);
-    s->links = NULL;
     vb_fd_close(&s->root_fd);
     vb_fd_close(&s->null_fd);
     vb_fd_close(&s->begun_fd);

@@ -204,6 +204,14 @@ static void json_improving(struct vb_json *json, const struct vb_improving *i)
     vb_json_real(json, "loss_tenth_before", i->known ? i->before : (double)NAN);
 }
 
+static void json_noise(struct vb_json *json, const struct vb_noise_result *noise)
+{
+    vb_json_real(json, "noise_scale", noise->scale);
+    vb_json_real(json, "noise_scale_error", noise->error);
+    vb_json_int(json, "noise_scale_steps", noise->steps);
+    vb_json_text(json, "noise_scale_why", noise->why);
+}
+
 static void json_figures(struct vb_json *json, const struct vb_train_result *r)
 {
     vb_json_int(json, "batch", r->batch);
@@ -227,6 +235,7 @@ static void json_figures(struct vb_json *json, const struct vb_train_result *r)
     vb_json_text(json, "checkpoint", r->checkpoint[0] != '\0' ? r->checkpoint : NULL);
     vb_json_real(json, "checkpoint_pause_s", r->pause_s);
     cli_train_json_recipe(json, &r->chosen);
+    json_noise(json, &r->noise);
     json_improving(json, &r->improving);
 }
 
