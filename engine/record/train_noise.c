@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#define FIRST 200         /* measured steps that may follow each other closely */
+#define FIRST 1000        /* measured steps that may follow each other closely */
 #define GAP_NS 100000000u /* time between two measured steps after these */
 #define COST 200          /* time between two measured steps, relative to the time of measuring */
 
