@@ -13,7 +13,7 @@
 #include <math.h>
 
 #define N 2000 /* samples */
-#define STEPS 1500
+#define STEPS 2500
 #define IMAGES "synth:n=2000,test=10"
 #define ROWS "synth:kind=criteo,n=2000,test=10,features=1000"
 #define CLASSES 10
@@ -125,6 +125,7 @@ static double exact_sparse(void)
 
 struct run {
     const char *model, *data;
+    int batch;
     int64_t shared_update_min; /* 4: the ranks share the update */
     double clip;
     struct vb_noise_result noise; /* of rank 0 */
@@ -138,7 +139,7 @@ static int train(struct vb_group *g, void *arg)
     vb_status st;
 
     t_train_opts(run->model, run->data, g, &o);
-    o.length.batch = 10;
+    o.length.batch = run->batch;
     o.length.steps = STEPS;
     o.learn.rule = "sgd";
     o.learn.lr = 1e-30;
@@ -171,7 +172,8 @@ static void check(struct run *run, enum vb_transport_choice transport, int world
 
 static void test_softmax(void **state)
 {
-    struct run run = {.model = "softmax", .data = IMAGES, .shared_update_min = INT64_MAX};
+    struct run run = {
+        .model = "softmax", .data = IMAGES, .batch = 40, .shared_update_min = INT64_MAX};
     double exact = exact_softmax();
 
     (void)state;
@@ -186,7 +188,7 @@ static void test_softmax(void **state)
 
 static void test_sparse(void **state)
 {
-    struct run run = {.model = "sparse-lr", .data = ROWS};
+    struct run run = {.model = "sparse-lr", .data = ROWS, .batch = 10};
     double exact = exact_sparse();
 
     (void)state;
