@@ -169,7 +169,7 @@ static int sweep(struct sweep *s, bool resume)
     if (s->results == NULL || s->took_s == NULL)
         return cli_exit_code(vb_err_sys("calloc"));
     rc = cli_sweep_open(s, resume);
-    if (rc < 0 && cli_sweep_keep(s) != VB_OK)
+    if (rc < 0 && (cli_sweep_keep(s) != VB_OK || cli_sweep_board(s) != VB_OK))
         rc = CLI_FAILED;
     if (rc < 0)
         rc = cli_sweep_run_all(s);

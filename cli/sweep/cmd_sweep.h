@@ -81,6 +81,12 @@ vb_status cli_sweep_write(const struct sweep *s, const struct sweep_row *rows);
 /* Fills a row for each case. The caller frees the rows; NULL: no memory. */
 struct sweep_row *cli_sweep_rows(const struct sweep *s);
 
+/* ---- TensorBoard (sweep_board.c) ---------------------------------------------------------------
+ */
+
+/* Writes an event file that describes the table of hyper-parameters. */
+vb_status cli_sweep_board(const struct sweep *s);
+
 /* ---- runs (sweep_run.c) ---------------------------------------------------------------------- */
 
 /* Makes all runs that are not complete. Returns -1, or the exit code if the sweep cannot go on:

@@ -171,7 +171,7 @@ struct sweep_advice {
     char why[SWEEP_WHY];
 };
 
-/* Chooses among the rows whose link is the given one; NULL: among all rows. */
+/* Chooses among the rows of a link, and those that use none; NULL: among all rows. */
 void cli_sweep_advise(const struct sweep_row *rows, int n, const char *link,
                       struct sweep_advice *advice);
 

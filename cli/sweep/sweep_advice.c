@@ -87,6 +87,14 @@ static int fewest_ranks(struct choice *c, int best, enum sweep_metric m)
     return taken;
 }
 
+/* Returns whether a row can be chosen for a link. One rank uses no link, so it can be for each. */
+static bool is_of(const struct sweep_row *row, const char *link)
+{
+    const char *own = row->at->value[AXIS_LINK];
+
+    return link == NULL || own == NULL || strcmp(own, link) == 0;
+}
+
 /* The largest estimate of all cases: the scale grows while a model learns, and a case that learnt
  * more has seen more of that. error_p: the standard error of this estimate. */
 static double noise_scale(const struct sweep_row *rows, int n, const char *link, double *error_p)
@@ -98,7 +106,7 @@ static double noise_scale(const struct sweep_row *rows, int n, const char *link,
     for (i = 0; i < n; i++) {
         const struct sweep_stat *s = &rows[i].stat[METRIC_NOISE_SCALE];
 
-        if (link != NULL && rows[i].at->value[AXIS_LINK] != link)
+        if (!is_of(&rows[i], link))
             continue;
         if (s->n > 0 && (isnan(scale) || s->median > scale)) {
             scale = s->median;
@@ -190,8 +198,7 @@ static bool begin(struct choice *c, const struct sweep_row *rows, int n, const c
     c->rows = rows;
     c->n = n < SWEEP_RUNS_MAX ? n : SWEEP_RUNS_MAX;
     for (i = 0; i < c->n; i++) {
-        c->in[i] = rows[i].ok > 0 && rows[i].failed == 0 &&
-                   (link == NULL || rows[i].at->value[AXIS_LINK] == link);
+        c->in[i] = rows[i].ok > 0 && rows[i].failed == 0 && is_of(&rows[i], link);
         until = until || (c->in[i] && rows[i].asked_until);
     }
     return until;

@@ -91,6 +91,14 @@ static void json_stats(struct vb_json *json, const struct sweep_row *row)
     vb_json_end(json);
 }
 
+static void json_count(struct vb_json *json, const char *key, double value)
+{
+    if (isfinite(value))
+        vb_json_int(json, key, (int64_t)value);
+    else
+        vb_json_text(json, key, NULL);
+}
+
 static void json_advice(struct vb_json *json, const char *key, const struct sweep *s,
                         const struct sweep_row *rows, const char *link)
 {
@@ -103,9 +111,11 @@ static void json_advice(struct vb_json *json, const char *key, const struct swee
     row = advice.row >= 0 ? &rows[advice.row] : NULL;
     if (row != NULL)
         json_options(json, s, row->at);
-    vb_json_real(json, "batch", row != NULL ? row->batch : (double)NAN);
-    vb_json_real(json, "global_batch", row != NULL ? row->global_batch : (double)NAN);
-    vb_json_real(json, "ranks", row != NULL ? row->ranks : (double)NAN);
+    if (s->plan.lists[AXIS_LINK].n > 0) /* one rank, too, is recommended for this link */
+        vb_json_text(json, "link", link);
+    json_count(json, "batch", row != NULL ? row->batch : (double)NAN);
+    json_count(json, "global_batch", row != NULL ? row->global_batch : (double)NAN);
+    json_count(json, "ranks", row != NULL ? row->ranks : (double)NAN);
     vb_json_text(json, "mode", row != NULL ? row->mode : NULL);
     vb_json_real(json, "samples_per_s",
                  row != NULL ? row->stat[METRIC_SAMPLES_PER_S].median : (double)NAN);
@@ -121,15 +131,15 @@ static void json_advice(struct vb_json *json, const char *key, const struct swee
 
 vb_status cli_sweep_json_end(FILE *out, const struct sweep *s, const struct sweep_row *rows)
 {
-    const struct sweep_list *links = &s->plan.lists[AXIS_LINK];
+    const struct sweep_list *list = &s->plan.lists[AXIS_LINK];
     struct vb_json *json = cli_json_object();
     vb_status st;
     int i;
 
-    json_advice(json, "recommendation", s, rows, links->n > 0 ? links->values[0] : NULL);
+    json_advice(json, "recommendation", s, rows, list->n > 0 ? list->values[0] : NULL);
     vb_json_array(json, "by_link");
-    for (i = 0; i < links->n; i++)
-        json_advice(json, NULL, s, rows, links->values[i]);
+    for (i = 0; i < list->n; i++)
+        json_advice(json, NULL, s, rows, list->values[i]);
     vb_json_end(json);
     vb_json_array(json, "cases");
     for (i = 0; i < s->plan.n_cases; i++) {

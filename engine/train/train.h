@@ -230,6 +230,7 @@ void vb_rank_facts_json(struct vb_json *json, const char *key, const struct vb_r
 
 /* The run folder. */
 struct vb_train_run_opts {
+    const char *link;           /* --link, for TensorBoard alone; NULL: none */
     const char *dir;            /* NULL: nothing is kept */
     bool append;                /* the records of an earlier run in this folder are continued */
     struct vb_run_facts *facts; /* the run fills them in, and the caller frees them; may be NULL */
@@ -473,10 +474,10 @@ struct vb_train_result {
     double wall_s;  /* time of the whole run on this rank, including set-up */
     double phase_s[VB_PHASES]; /* time of each phase, as a mean over ranks; the sum is train_s */
     struct vb_noise_result noise;
-    double loss;               /* loss per sample on test data */
-    double accuracy;           /* accuracy on test data, 0 to 1 */
-    double unseen; /* share of the nonzeros of test data whose feature training has not seen;
-                      negative: the model is dense, or nothing was trained */
+    double loss;     /* loss per sample on test data */
+    double accuracy; /* accuracy on test data, 0 to 1 */
+    double unseen;   /* share of the nonzeros of test data whose feature training has not seen;
+                        negative: the model is dense, or nothing was trained */
     int test_samples;
     int classes;
     int64_t params;

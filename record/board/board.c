@@ -17,8 +17,8 @@
 #define SAMPLE_BLOCK ((size_t)256)
 #define QUIET_POINTS 20 /* a rank without steps for so many points is gone */
 
-static const char *const metrics[] = {"accuracy", "test_loss", "loss", "samples_per_sec",
-                                      "global_step/sec"};
+static const char *const metrics[] = {"accuracy",        "test_loss",       "loss",
+                                      "samples_per_sec", "global_step/sec", "noise_scale"};
 
 /* The training thread owns the histograms while full is false, the recorder's thread while it is
  * true. */
