@@ -102,6 +102,22 @@ static int fill_dir(const struct sweep_args *a, const char *model, struct sweep 
     return -1;
 }
 
+/* Returns -1, or refuses a list that the environment sets: the runs inherit it, and train takes no
+ * lists. */
+static int check_environment(const struct sweep_asked *a)
+{
+    int i, n = a->groups[0].n_opts + a->groups[1].n_opts;
+    struct vb_opt_value v;
+
+    for (i = 0; i < n && vb_opts_at(&a->parsed, i, &v); i++)
+        if (strcmp(v.source, "environment") == 0 &&
+            (strcmp(v.name, "resume") == 0 || strchr(v.text, ',') != NULL ||
+             strstr(v.text, "..") != NULL))
+            return cli_refuse(&cli_sweep, "give --%s on the command line, not by the environment",
+                              v.name);
+    return -1;
+}
+
 /* ---- the end --------------------------------------------------------------------------------- */
 
 static void print_advice(const struct sweep *s, const struct sweep_row *rows, const char *link)
@@ -236,7 +252,9 @@ static int parse_and_run(struct sweep_asked *a, int argc, char **argv, bool stor
         free(all);
         vb_json_destroy(json);
     } else if (rc < 0) {
-        rc = run_parsed(a, argv, argc);
+        rc = check_environment(a);
+        if (rc < 0)
+            rc = run_parsed(a, argv, argc);
     }
     free(copy);
     return rc;

@@ -42,6 +42,7 @@ bad_usage() {
     refused 2 "must be RATE" "${small[@]}" --ranks 2 --link 1x
     refused 2 "--resume needs --out" "${small[@]}" --batch 16,32 --resume
     refused 2 "did you mean --repeat" "${small[@]}" --repaet 3
+    VB_BATCH=16,32 refused 2 "give --batch on the command line" "${small[@]}" --ranks 1,2
     refused 2 "has no sweep.json" "${small[@]}" --batch 16,32 --out "$dir/none" --resume
 }
 
