@@ -8,6 +8,7 @@
 # Covers: cli/sweep/cmd_sweep.c cli/sweep/sweep_board.c cli/sweep/sweep_folder.c
 # Covers: cli/sweep/sweep_json.c cli/sweep/sweep_opts.c cli/sweep/sweep_result.c cli/sweep/sweep_run.c
 # Covers: launch/link.c launch/spawn.c
+# shellcheck disable=SC2317 # the functions are called by their names
 python=${VB_PYTHON:-python3}
 # shellcheck source=tests/support/command_test.sh
 . "$(dirname "$0")/../support/command_test.sh"
@@ -15,7 +16,7 @@ what=sweep
 part=${2:-basic}
 tests=$(dirname "$0")
 export XDG_CACHE_HOME=$dir/cache OMP_WAIT_POLICY=passive PYTHONDONTWRITEBYTECODE=1
-small=(softmax --data synth:n=400,test=100)
+small=(softmax --data 'synth:n=400,test=100')
 
 # lines FILTER WORDS...: fails if the jq filter is false for the array of all lines of the last run
 lines() {
@@ -103,10 +104,10 @@ goes_on() {
         timeout 60 "$verbena" sweep "${small[@]}" --batch 4,8 --steps 20 --repeat 2 --inject slow:0x1000 --out "$out" \
             >"$dir/out" 2>"$dir/err" &
         await "$out/batch-8_r1/run.json"
-        pkill -$signal -P $! verbena
+        pkill "-$signal" -P $! verbena
         { wait $!; n=$?; } 2>/dev/null
-        [ $signal = KILL ] || [ $n = 130 ] || fail "exit $n after SIGINT: $(cat "$dir/err")"
-        [ $signal = KILL ] || grep -q "to go on: verbena sweep --out $out --resume" "$dir/err" || fail "$(cat "$dir/err")"
+        [ "$signal" = KILL ] || [ "$n" = 130 ] || fail "exit $n after SIGINT: $(cat "$dir/err")"
+        [ "$signal" = KILL ] || grep -q "to go on: verbena sweep --out $out --resume" "$dir/err" || fail "$(cat "$dir/err")"
         for ((i = 0; i < 100; i++)); do
             pgrep -f "$out/" >/dev/null || break
             sleep 0.1
@@ -132,7 +133,9 @@ hostile() {
     refused 2 "does not tell the command of a sweep" --out "$out" --resume
     echo '[[[[' >"$out/sweep.json"
     run --out "$out" --resume
-    [ "$code" = 2 ] && [[ $err == *"sweep.json: line 2"* ]] || fail "a broken sweep.json: exit $code: $err"
+    if [ "$code" != 2 ] || [[ $err != *"sweep.json: line 2"* ]]; then
+        fail "a broken sweep.json: exit $code: $err"
+    fi
     # a file and a link where the folders of runs should be
     echo hello >"$out/batch-16_r1"
     ln -s /dev/null "$out/batch-32_r1.log"
