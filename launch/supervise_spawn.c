@@ -162,9 +162,12 @@ static _Noreturn void become_rank(const struct vb_spawner *s, const struct pipes
         dup2(p->out[1], STDOUT_FILENO) < 0 || dup2(p->err[1], STDERR_FILENO) < 0 ||
         (!remote && fcntl(p->secret[0], F_SETFD, 0) != 0) ||
         (!remote && fcntl(s->begun_fd, F_SETFD, 0) != 0) ||
-        (!remote && rank == 0 && fcntl(s->root_fd, F_SETFD, 0) != 0) ||
-        (s->links != NULL && !vb_links_become(s->links, rank)))
+        (!remote && rank == 0 && fcntl(s->root_fd, F_SETFD, 0) != 0))
         _exit(EXEC_FAILED);
+    if (s->links != NULL && !vb_links_become(s->links, rank)) {
+        say_exec_failed("a rank of --link: cannot enter its namespaces or mount /sys");
+        _exit(EXEC_FAILED);
+    }
     if (remote)
         execvpe(image->argv[0], image->argv, image->env); /* glibc's has no lock and no heap */
     else

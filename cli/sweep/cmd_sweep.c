@@ -164,7 +164,7 @@ static int finish(const struct sweep *s)
     struct sweep_row *rows = cli_sweep_rows(s);
     int i, rc = CLI_OK;
 
-    if (rows == NULL || cli_sweep_write(s, rows) != VB_OK || print_end(s, rows) != VB_OK)
+    if (rows == NULL || cli_sweep_write(s, rows, true) != VB_OK || print_end(s, rows) != VB_OK)
         rc = CLI_FAILED;
     for (i = 0; rows != NULL && i < s->plan.n_cases; i++)
         if (rows[i].failed > 0)

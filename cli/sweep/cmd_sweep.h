@@ -75,8 +75,11 @@ vb_status cli_sweep_keep(const struct sweep *s);
 char **cli_sweep_stored(const char *dir, int argc, char **argv, int *argc_p,
                         struct vb_json **json_p);
 
-/* Writes table.csv, table.md and runs.jsonl. */
-vb_status cli_sweep_write(const struct sweep *s, const struct sweep_row *rows);
+/* Writes table.csv, table.md and, if all, runs.jsonl. */
+vb_status cli_sweep_write(const struct sweep *s, const struct sweep_row *rows, bool all);
+
+/* Appends a run to runs.jsonl; c -1: empties it. */
+vb_status cli_sweep_append(const struct sweep *s, int c, int repeat);
 
 /* Fills a row for each case. The caller frees the rows; NULL: no memory. */
 struct sweep_row *cli_sweep_rows(const struct sweep *s);

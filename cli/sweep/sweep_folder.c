@@ -225,13 +225,40 @@ struct sweep_row *cli_sweep_rows(const struct sweep *s)
     return rows;
 }
 
-vb_status cli_sweep_write(const struct sweep *s, const struct sweep_row *rows)
+vb_status cli_sweep_write(const struct sweep *s, const struct sweep_row *rows, bool all)
 {
     vb_status st = write_file(s, "table.csv", fill_csv, rows);
 
     if (st == VB_OK)
         st = write_file(s, "table.md", fill_markdown, rows);
-    if (st == VB_OK)
+    if (st == VB_OK && all)
         st = write_file(s, "runs.jsonl", fill_runs, rows);
+    return st;
+}
+
+vb_status cli_sweep_append(const struct sweep *s, int c, int repeat)
+{
+    char path[PATH_MAX];
+    FILE *out = NULL;
+    vb_status st;
+    int fd;
+
+    if (!in_folder(s->dir, "runs.jsonl", path))
+        return vb_err(VB_ERR_USAGE, "%s: the path is too long", s->dir);
+    fd = open(path,
+              O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK |
+                  (c < 0 ? O_TRUNC : O_APPEND),
+              0644);
+    if (fd >= 0)
+        out = fdopen(fd, "a");
+    if (out == NULL) {
+        st = vb_err_sys("cannot write %s", path);
+        if (fd >= 0)
+            close(fd);
+        return st;
+    }
+    st = c >= 0 ? cli_sweep_json_run(out, s, c, repeat) : VB_OK;
+    if (fclose(out) != 0 && st == VB_OK)
+        st = vb_err_sys("cannot write %s", path);
     return st;
 }

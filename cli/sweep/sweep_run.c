@@ -229,13 +229,15 @@ static int read_complete(struct sweep *s)
 
 static vb_status print_run(const struct sweep *s, int c, int repeat)
 {
-    return s->json ? cli_sweep_json_run(stdout, s, c, repeat) : VB_OK;
+    vb_status st = cli_sweep_append(s, c, repeat);
+
+    return st == VB_OK && s->json ? cli_sweep_json_run(stdout, s, c, repeat) : st;
 }
 
 static vb_status write_tables(const struct sweep *s)
 {
     struct sweep_row *rows = cli_sweep_rows(s);
-    vb_status st = rows != NULL ? cli_sweep_write(s, rows) : VB_ERR_NO_MEMORY;
+    vb_status st = rows != NULL ? cli_sweep_write(s, rows, false) : VB_ERR_NO_MEMORY;
 
     free(rows);
     return st;
@@ -271,6 +273,7 @@ int cli_sweep_run_all(struct sweep *s)
     if (rc >= 0)
         return rc;
     vb_interrupt_catch();
+    st = cli_sweep_append(s, -1, 0);
     for (at = 0; at < n && st == VB_OK && vb_interrupted() == 0; at++)
         st = run_at(s, at);
     if (st != VB_OK)
