@@ -20,7 +20,7 @@
 
 /* tbf sends up to one burst without delay after an idle time, so a burst is short. It splits larger
  * packets on the cores that compute, so the kernel is told not to make larger ones. */
-#define BURST_S 50e-6
+#define BURST_S 100e-6
 #define BURST_MIN 3200
 #define WHOLE_MIN 14500
 #define WHOLE_MAX 65536
@@ -196,13 +196,14 @@ static void limit_rate(FILE *out, const char *device, const struct vb_link *link
             link->bits_per_s, burst_of(link));
 }
 
-/* Both ends of a link are limited, because several ranks may send to one. Latency is added where
- * packets leave the bridge; netem limits the rate there, too. */
-static void limit_port(FILE *out, const char *device, const struct vb_link *link)
+/* Several ranks may send to one, so the bridge limits the rate, too; not with two ranks, because
+ * each limit costs timers on the cores that compute. Latency is added where packets leave the
+ * bridge. */
+static void limit_port(FILE *out, const char *device, const struct vb_link *link, int n)
 {
-    if (link->latency_ms == 0)
+    if (link->latency_ms == 0 && n > 2)
         limit_rate(out, device, link);
-    else
+    else if (link->latency_ms > 0)
         fprintf(out, "qdisc replace dev %s root netem delay %.3fms rate %.0fbit limit 100000\n",
                 device, link->latency_ms, link->bits_per_s);
 }
@@ -219,7 +220,7 @@ static void put_bridge(FILE *out, const struct vb_links *l, const struct vb_link
     for (i = 0; i < l->n; i++) {
         snprintf(port, sizeof(port), "port%d", i);
         if (tc) {
-            limit_port(out, port, link);
+            limit_port(out, port, link, l->n);
             continue;
         }
         fprintf(out, "link add %s type veth peer name eth0 netns /proc/%d/fd/%d\n", port,
