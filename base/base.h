@@ -475,6 +475,10 @@ int vb_json_get_count(const struct vb_json *json, const char *keys); /* of an ar
 bool vb_json_copy(struct vb_json *json, const char *key, const struct vb_json *from,
                   const char *keys);
 
+/* Adds all values of the root of another tree, which is an object, except the one with this key.
+ * Values that are there already are replaced. */
+void vb_json_copy_all(struct vb_json *json, const struct vb_json *from, const char *except);
+
 /* Replaces a text in an object of a value that was read. */
 void vb_json_set_text(struct vb_json *json, const char *object, const char *key, const char *text);
 

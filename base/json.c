@@ -225,6 +225,20 @@ bool vb_json_copy(struct vb_json *json, const char *key, const struct vb_json *f
     return value != NULL;
 }
 
+void vb_json_copy_all(struct vb_json *json, const struct vb_json *from, const char *except)
+{
+    const char *key;
+    json_t *value;
+
+    if (from == NULL || !json_is_object(from->root))
+        return;
+    json_object_foreach(from->root, key, value)
+    {
+        if (strcmp(key, except) != 0)
+            place(json, key, json_incref(value)); /* values that are placed are never changed */
+    }
+}
+
 void vb_json_set_text(struct vb_json *json, const char *object, const char *key, const char *text)
 {
     json_t *parent = find(json, object), *value = json_string(text);

@@ -29,6 +29,7 @@ extern const struct cli_command cli_doctor;
 extern const struct cli_command cli_eval;
 extern const struct cli_command cli_export;
 extern const struct cli_command cli_ops;
+extern const struct cli_command cli_sweep;
 extern const struct cli_command cli_top;
 extern const struct cli_command cli_train;
 

@@ -20,6 +20,9 @@ static const struct vb_opt rank_opts[] = {
              "started"},
     {"transport", VB_OPT_CHOICE, FIELD(transport), "auto", .choices = transport_choices,
      .arg = "HOW", .help = "how ranks exchange data; verbs is RDMA"},
+    {"link", VB_OPT_TEXT, FIELD(link), .arg = "RATE[:MS]", .level = VB_OPT_MORE,
+     .help = "for experiments, as root: give each rank of --ranks a network namespace, and connect "
+             "them by links of RATE bits a second (100m, 1g, 10g) with MS milliseconds of latency"},
     {"timeout", VB_OPT_INT, FIELD(timeout_s), "60", .min = 1, .max = 86400, .arg = "SECONDS",
      .level = VB_OPT_MORE,
      .help = "how long to wait for other ranks, or for a sign of the supervisor of --hosts, before "
@@ -152,6 +155,20 @@ static const char *hosts_contradiction(const struct cli_job *job)
     return NULL;
 }
 
+/* The same for --link. A rank, which has the same arguments, need not check them. */
+static const char *link_contradiction(const struct cli_job *job, const struct vb_launch *launch)
+{
+    if (job->link == NULL || launch->supervised)
+        return NULL;
+    if (job->hosts != NULL || job->world > 0)
+        return "--link connects ranks of this host: use --ranks instead of --hosts or --world";
+    if (to_start(job) < 2)
+        return "--link needs --ranks, at least 2";
+    if (job->transport == VB_TRANSPORT_SHM || job->transport == VB_TRANSPORT_VERBS)
+        return "--link is crossed by TCP: leave --transport out, or use --transport tcp";
+    return NULL;
+}
+
 /* Returns a message if --logs was given but nobody would write logs; otherwise NULL. Only our own
  * supervisor writes logs. ours: our supervisor has started this process. */
 static const char *lost_logs(const struct cli_job *job, const struct vb_launch *launch, bool ours)
@@ -240,6 +257,7 @@ int cli_job_place(const struct cli_command *command, struct cli_job *job, struct
                   struct vb_group_opts *group)
 {
     struct cli_job rank = *job;
+    char text[VB_OPTS_WHY];
     const char *why;
     bool ours;
     int code;
@@ -254,7 +272,11 @@ int cli_job_place(const struct cli_command *command, struct cli_job *job, struct
         return cli_exit_code(st);
     why = contradiction(&rank, launch);
     if (why == NULL)
+        why = link_contradiction(job, launch);
+    if (why == NULL)
         why = lost_logs(&rank, launch, ours);
+    if (why == NULL && job->link != NULL && vb_link_parse(job->link, &job->cable, text) != VB_OK)
+        why = text;
     if (why != NULL)
         return cli_refuse(command, "%s", why);
     fill_group(&rank, launch, group);
@@ -278,6 +300,7 @@ bool cli_job_launch(struct cli_job *job, const struct vb_launch *launch,
         .logs = job->logs,
         .run = job->run,
         .append = job->append,
+        .link = job->link != NULL ? &job->cable : NULL,
         .why = job->why,
         .why_size = sizeof(job->why),
         .outlive = job->outlive,

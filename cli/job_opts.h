@@ -23,6 +23,8 @@ struct cli_job {
     bool ours;       /* set by cli_job_place(): our own supervisor has started this process */
     char why[512];   /* set by cli_job_launch(): why the job has failed */
     int transport;
+    const char *link;     /* NULL: the ranks of this host share the network */
+    struct vb_link cable; /* set by cli_job_place(): what link says */
     const char *device, *bind;
     int spin;
     int verbs_imm;

@@ -5,7 +5,9 @@
 #ifndef VB_LAUNCH_LAUNCH_H
 #define VB_LAUNCH_LAUNCH_H
 
+#include "launch/link.h"
 #include "launch/rank.h"
+#include "launch/spawn.h"
 #include "launch/supervise.h"
 
 #endif

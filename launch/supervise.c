@@ -344,6 +344,7 @@ static vb_status job_init(struct job *job, const struct vb_supervise_opts *o)
 static void job_fini(struct job *job)
 {
     vb_spawner_fini(&job->spawner);
+    vb_links_close(job->spawner.links); /* the bridge vanishes with the last descriptor */
     vb_relay_destroy(job->relay);
     vb_remote_destroy(job->remote);
     vb_fd_close(&job->begun_fd);

@@ -6,6 +6,7 @@
 #define VB_LAUNCH_SUPERVISE_H
 
 #include "base/base.h"
+#include "launch/link.h"
 #include "net/net.h"
 
 /* ---- hosts ----------------------------------------------------------------------------------- */
@@ -48,6 +49,8 @@ struct vb_supervise_opts {
     bool append;      /* the logs of an earlier run in the run folder are continued */
     char *why;        /* receives, cut to why_size bytes, why the job has failed; may be NULL */
     size_t why_size;
+
+    const struct vb_link *link; /* each rank of this host gets a namespace; NULL: none does */
 
     const struct vb_hosts *hosts; /* program is then a path on these hosts; NULL: this host */
     const char *ssh;  /* command that starts a remote shell; NULL: ssh without prompts */

@@ -89,6 +89,8 @@ struct vb_spawner {
     unsigned char *secret;
     const struct vb_signals *signals; /* caught by the supervisor; restored in a rank */
     const struct vb_remote *remote;   /* NULL: the ranks are on this host */
+    struct vb_links
+        *links; /* of --link, closed by the supervisor when the ranks have ended; or NULL */
 };
 
 /* The caller owns the descriptors. */

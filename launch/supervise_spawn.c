@@ -39,6 +39,28 @@ vb_status vb_supervise_secret(const struct vb_supervise_opts *o, unsigned char *
     return VB_OK;
 }
 
+/* The socket belongs to the network namespace in which it is made: with --link, that of rank 0. */
+static vb_status listen_for_ranks(struct vb_spawner *s, const struct vb_supervise_opts *o)
+{
+    char address[VB_LINK_ADDRESS];
+    vb_status st, back;
+
+    snprintf(s->root, sizeof(s->root), "127.0.0.1:0");
+    if (o->link == NULL)
+        return vb_root_listen(s->root, &s->root_fd);
+    st = vb_links_open(o->link, o->ranks, &s->links);
+    if (st != VB_OK)
+        return st;
+    vb_links_address(0, address);
+    snprintf(s->root, sizeof(s->root), "%s:0", address);
+    st = vb_links_enter(s->links, 0);
+    if (st != VB_OK)
+        return st;
+    st = vb_root_listen(s->root, &s->root_fd);
+    back = vb_links_leave(s->links);
+    return st != VB_OK ? st : back;
+}
+
 vb_status vb_spawner_init(struct vb_spawner *s, const struct vb_supervise_opts *o,
                           const struct vb_remote *remote, const struct vb_signals *signals,
                           int *begun_fd_p)
@@ -60,8 +82,7 @@ vb_status vb_spawner_init(struct vb_spawner *s, const struct vb_supervise_opts *
     s->null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (s->null_fd < 0)
         return vb_err_sys("open /dev/null");
-    snprintf(s->root, sizeof(s->root), "127.0.0.1:0");
-    st = vb_root_listen(s->root, &s->root_fd); /* now, so that nobody else can take the port */
+    st = listen_for_ranks(s, o); /* now, so that nobody else can take the port */
     if (st == VB_OK && pipe2(begun, O_CLOEXEC) != 0)
         st = vb_err_sys("pipe2");
     if (st != VB_OK)
@@ -143,6 +164,10 @@ static _Noreturn void become_rank(const struct vb_spawner *s, const struct pipes
         (!remote && fcntl(s->begun_fd, F_SETFD, 0) != 0) ||
         (!remote && rank == 0 && fcntl(s->root_fd, F_SETFD, 0) != 0))
         _exit(EXEC_FAILED);
+    if (s->links != NULL && !vb_links_become(s->links, rank)) {
+        say_exec_failed("a rank of --link: cannot enter its namespaces or mount /sys");
+        _exit(EXEC_FAILED);
+    }
     if (remote)
         execvpe(image->argv[0], image->argv, image->env); /* glibc's has no lock and no heap */
     else

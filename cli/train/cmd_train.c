@@ -321,6 +321,7 @@ static int train(const struct train_asked *asked, const struct vb_launch *launch
     o.hooks.chose_arg = &r;
     o.hooks.opened = tell_opened;
     o.hooks.opened_arg = &r;
+    o.run.link = asked->job.link;
     if (a->run != NULL) {
         r.run = &run;
         st = prepare_run(asked, &o, &run);

@@ -213,6 +213,14 @@ const char *cli_train_test_from(const struct vb_train_opts *o)
     return vb_data_has_test(&o->data.ask.data) ? "data" : "training";
 }
 
+static void json_noise(struct vb_json *json, const struct vb_noise_result *noise)
+{
+    vb_json_real(json, "noise_scale", noise->scale);
+    vb_json_real(json, "noise_scale_error", noise->error);
+    vb_json_int(json, "noise_scale_steps", noise->steps);
+    vb_json_text(json, "noise_scale_why", noise->why);
+}
+
 static void json_figures(struct vb_json *json, const struct vb_train_result *r)
 {
     vb_json_int(json, "batch", r->batch);
@@ -236,6 +244,7 @@ static void json_figures(struct vb_json *json, const struct vb_train_result *r)
     vb_json_text(json, "checkpoint", r->checkpoint[0] != '\0' ? r->checkpoint : NULL);
     vb_json_real(json, "checkpoint_pause_s", r->pause_s);
     cli_train_json_recipe(json, &r->chosen);
+    json_noise(json, &r->noise);
     json_improving(json, &r->improving);
 }
 

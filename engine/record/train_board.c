@@ -92,6 +92,8 @@ static void add_params(struct params *p, const struct vb_trainer *t)
              t->place.group != NULL ? vb_group_transports(t->place.group) : "none");
     add_text(p, "wire", "%s", o->sums.coll.wire == VB_WIRE_BF16 ? "bf16" : "f32");
     add_async(p, o);
+    add_number(p, "threads", o->place.threads);
+    add_text(p, "link", "%s", o->run.link != NULL ? o->run.link : "none");
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */

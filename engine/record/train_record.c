@@ -128,7 +128,7 @@ vb_status vb_train_record_open(struct vb_trainer *t)
     }
     pthread_mutex_init(&r->lock, NULL);
     r->has_lock = true;
-    r->norm = NAN;
+    r->norm = t->noise.scale = t->noise.error = NAN;
     r->group = t->place.group;
     if (t->place.group != NULL && !t->async) {
         r->waits_ns = calloc((size_t)t->world, sizeof(*r->waits_ns));
@@ -275,14 +275,16 @@ static struct vb_step_row make_row(struct vb_trainer *t, uint64_t step, int samp
                               .samples = (uint32_t)samples,
                               .waited_for = -1,
                               .waited_s = NAN,
-                              .flags = r->flags};
+                              .flags = r->flags,
+                              .noise_scale = t->noise.scale,
+                              .noise_scale_error = t->noise.error};
 
     if (r->group != NULL)
         vb_group_bytes(r->group, &row.sent_bytes, &row.received_bytes);
     if (step <= r->known_step)
         row.flags |= VB_STEP_AGAIN;
     r->flags = 0;
-    r->norm = NAN;
+    r->norm = t->noise.scale = t->noise.error = NAN;
     fill_phases(t, &row);
     return row;
 }
@@ -365,6 +367,16 @@ void vb_train_record_norm(struct vb_trainer *t, double norm)
 
 void vb_train_record_gradient_norm(struct vb_trainer *t, const float *values, size_t n, float scale)
 {
-    if (vb_train_record_wants_norm(t))
-        vb_train_record_norm(t, vb_k_norm(values, n) * (double)scale);
+    uint64_t begin_ns = t->laps.mark_ns;
+    bool noise = vb_train_noise_wants_sum(t);
+    double norm;
+
+    if (noise)
+        begin_ns = vb_clock_ns();
+    if (!vb_train_record_wants_norm(t) && !noise)
+        return;
+    norm = vb_k_norm(values, n) * (double)scale;
+    vb_train_record_norm(t, norm);
+    if (noise)
+        vb_train_noise_sum(t, norm, vb_clock_ns() - begin_ns);
 }

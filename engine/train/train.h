@@ -230,6 +230,7 @@ void vb_rank_facts_json(struct vb_json *json, const char *key, const struct vb_r
 
 /* The run folder. */
 struct vb_train_run_opts {
+    const char *link;           /* --link, for TensorBoard alone; NULL: none */
     const char *dir;            /* NULL: nothing is kept */
     bool append;                /* the records of an earlier run in this folder are continued */
     struct vb_run_facts *facts; /* the run fills them in, and the caller frees them; may be NULL */
@@ -439,6 +440,13 @@ struct vb_train_clock {
     struct vb_clock_fit fit;
 };
 
+/* The gradient noise scale (engine/record/train_noise.h), in samples of a global batch. */
+struct vb_noise_result {
+    double scale, error; /* NAN: not known */
+    int64_t steps;       /* measurements, of all ranks together */
+    const char *why;     /* why it is not known; NULL: it is */
+};
+
 /* The result of a run. It is the same on all ranks, except for reports and wall_s. Asynchronous
  * training: a worker that does not report fills in only its own row and samples, and the steps and
  * seconds that it knows of. */
@@ -465,10 +473,11 @@ struct vb_train_result {
     double step_s;  /* train_s without evaluation and checkpoints: rates count this time */
     double wall_s;  /* time of the whole run on this rank, including set-up */
     double phase_s[VB_PHASES]; /* time of each phase, as a mean over ranks; the sum is train_s */
-    double loss;               /* loss per sample on test data */
-    double accuracy;           /* accuracy on test data, 0 to 1 */
-    double unseen; /* share of the nonzeros of test data whose feature training has not seen;
-                      negative: the model is dense, or nothing was trained */
+    struct vb_noise_result noise;
+    double loss;     /* loss per sample on test data */
+    double accuracy; /* accuracy on test data, 0 to 1 */
+    double unseen;   /* share of the nonzeros of test data whose feature training has not seen;
+                        negative: the model is dense, or nothing was trained */
     int test_samples;
     int classes;
     int64_t params;

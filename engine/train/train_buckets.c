@@ -281,6 +281,7 @@ static void start_bucket(struct vb_buckets *b, size_t first, size_t end)
     VB_ASSERT(b->n_started <= LIST);
     next->first = first;
     next->n = end - first;
+    vb_train_noise_own(b->trainer, b->grads + first, next->n); /* the sum overwrites it */
     if (!summing(b) || b->failed != VB_OK)
         return;
     if (b->barriers_only)

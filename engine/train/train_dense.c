@@ -189,6 +189,8 @@ static vb_status apply_shared(struct vb_trainer *t, float scale, float rate)
         return st;
     norm = vb_shared_update_norm(d->shared) * (double)scale;
     vb_train_record_norm(t, norm);
+    if (vb_train_noise_wants_sum(t))
+        vb_train_noise_sum(t, norm, 0);
     if (!clips)
         return VB_OK;
     part = vb_k_clip(norm, t->recipe.clip);
@@ -231,6 +233,8 @@ static vb_status apply(struct vb_trainer *t)
         return st;
     norm = vb_k_norm_end(&d->clip.norm) * (double)scale;
     vb_train_record_norm(t, norm);
+    if (vb_train_noise_wants_sum(t))
+        vb_train_noise_sum(t, norm, 0);
     part = vb_k_clip(norm, t->recipe.clip);
     d->clip.last = part != 1;
     if (at_once && !d->clip.last)
@@ -310,6 +314,12 @@ vb_status vb_dense_gradient(struct vb_trainer *t, const float *params, float *gr
     return VB_OK;
 }
 
+/* Returns whether the norm of this step's summed gradient can be known. */
+static bool knows_norm(const struct vb_trainer *t)
+{
+    return dense_of(t)->shared == NULL || t->recipe.clip > 0 || t->step % NORM_EVERY == 0;
+}
+
 static vb_status dense_step(struct vb_trainer *t)
 {
     struct dense *d = dense_of(t);
@@ -327,6 +337,7 @@ static vb_status dense_step(struct vb_trainer *t)
         return VB_OK;
     d->kept = true;
     d->copies.stepped = false; /* from here on the other copy of the parameters is overwritten */
+    vb_train_noise_begin(t, knows_norm(t));
     vb_buckets_begin(d->buckets);
     vb_model_backward(d->model, params, &batch, vb_buckets_grads(d->buckets), vb_buckets_ready,
                       d->buckets);

@@ -16,6 +16,7 @@
 struct record {
     struct vb_rank_result result;
     char params_sha256[65];
+    struct vb_noise noise;
 };
 
 _Static_assert(LATE_MAX * sizeof(struct vb_wait_stats) <= VB_RECORD_MAX, "fits into one message");
@@ -246,6 +247,7 @@ static vb_status gather(struct vb_trainer *t, struct record *all, struct vb_trai
     vb_train_raise_peaks(&own.result);
     st = vb_train_fill_params(t, result);
     memcpy(own.params_sha256, result->params_sha256, sizeof(own.params_sha256));
+    own.noise = t->noise.sums;
     if (st == VB_OK && t->place.group != NULL)
         return vb_group_gather(t->place.group, &own, sizeof(own), all);
     *all = own;
@@ -265,6 +267,8 @@ void vb_train_fill_run(struct vb_trainer *t, struct vb_train_result *r)
     r->lr = t->recipe.schedule.base;
     r->chosen = t->recipe.chosen;
     r->improving = vb_train_improving(&t->tenths);
+    if (t->async)
+        vb_train_noise_result(t, NULL, 0, r);
     r->accuracy = t->evals.accuracy;
     r->loss = t->evals.loss;
     r->test_samples = t->data.n_test;
@@ -331,6 +335,19 @@ static vb_status collect_late(struct vb_trainer *t, struct vb_train_result *resu
     return st;
 }
 
+/* Adds up what the ranks have measured of the gradient noise. */
+static void collect_noise(struct vb_trainer *t, const struct record *all,
+                          struct vb_train_result *result)
+{
+    struct vb_noise *noise = calloc((size_t)result->ranks, sizeof(*noise));
+    int i;
+
+    for (i = 0; noise != NULL && i < result->ranks; i++)
+        noise[i] = all[i].noise;
+    vb_train_noise_result(t, noise, noise != NULL ? result->ranks : 0, result);
+    free(noise);
+}
+
 static vb_status collect_all(struct vb_trainer *t, struct record *all,
                              struct vb_train_result *result)
 {
@@ -347,6 +364,7 @@ static vb_status collect_all(struct vb_trainer *t, struct record *all,
     result->rows = result->workers = result->ranks;
     result->reports = t->rank == 0;
     result->samples = t->samples;
+    collect_noise(t, all, result);
     return collect_late(t, result);
 }
 

@@ -334,6 +334,8 @@ static vb_status vb_sparse_step(struct vb_trainer *t)
     s->n_grad = st == VB_OK ? n : 0;
     vb_trace_end(begin_ns, t->trace.backward, csr.nnz * sizeof(float));
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
+    vb_train_noise_begin(t, st == VB_OK && s->all != NULL);
+    vb_train_noise_own(t, values, n);
     if (st == VB_OK && s->all != NULL && !t->sums.off)
         st = sum_up(t, &keys, &values, &n);
     begin_ns = vb_trace_begin();

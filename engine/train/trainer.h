@@ -8,6 +8,7 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/train/train.h"
 #include "engine/trial/sample.h"
+#include "engine/record/train_noise.h"
 #include "engine/record/train_record.h"
 #include "engine/inject/train_replay.h"
 #include "engine/record/train_trace.h"
@@ -335,6 +336,7 @@ struct vb_trainer {
     struct vb_trainer_tenths tenths;
     struct vb_trainer_saved saved;
     struct vb_trainer_record record;
+    struct vb_trainer_noise noise;
     struct vb_trainer_trace trace;
     int stopped; /* the signal that ended the run early; 0: none */
 };

@@ -17,8 +17,8 @@
 #define SAMPLE_BLOCK ((size_t)256)
 #define QUIET_POINTS 20 /* a rank without steps for so many points is gone */
 
-static const char *const metrics[] = {"accuracy", "test_loss", "loss", "samples_per_sec",
-                                      "global_step/sec"};
+static const char *const metrics[] = {"accuracy",        "test_loss",       "loss",
+                                      "samples_per_sec", "global_step/sec", "noise_scale"};
 
 /* The training thread owns the histograms while full is false, the recorder's thread while it is
  * true. */
@@ -45,6 +45,7 @@ struct vb_board {
     int64_t row, stride; /* of the loss in this tick: one row of stride is shown */
     float grad_norm;     /* the last one measured; NAN: none since the last point */
     bool has_norm;       /* steps have norms */
+    float noise_scale;   /* as grad_norm */
     struct vb_board_param *params;
     int n_params;
     struct vb_proto graph;
@@ -158,6 +159,8 @@ static void show_loss(void *arg, const struct vb_step_row *row, int64_t left)
         b->grad_norm = row->grad_norm;
         b->has_norm = true;
     }
+    if (!isnan(row->noise_scale))
+        b->noise_scale = row->noise_scale;
     if (b->row++ % b->stride != 0 && left > 0)
         return;
     vb_events_begin(&b->events, b->wall_s + (double)row->end_ns / 1e9, (int64_t)row->step);
@@ -222,7 +225,9 @@ static void show_job(struct vb_board *b, const struct board_sum *sum)
         vb_events_scalar(&b->events, "learning_rate", (double)row->lr);
     if (!isnan(b->grad_norm))
         vb_events_scalar(&b->events, "gradient_norm", (double)b->grad_norm);
-    b->grad_norm = NAN;
+    if (!isnan(b->noise_scale))
+        vb_events_scalar(&b->events, "noise_scale", (double)b->noise_scale);
+    b->grad_norm = b->noise_scale = NAN;
     (void)vb_events_end(&b->events);
 }
 
@@ -353,7 +358,7 @@ static void fill(struct vb_board *b, const struct vb_board_opts *o)
     b->begin_ns = b->read_ns = vb_record_clock_ns();
     clock_gettime(CLOCK_REALTIME, &wall);
     b->wall_s = (double)wall.tv_sec + (double)wall.tv_nsec / 1e9 - (double)b->begin_ns / 1e9;
-    b->grad_norm = NAN;
+    b->grad_norm = b->noise_scale = NAN;
     vb_events_init(&b->events, o->rec, "", o->append ? o->resumed + 1 : 0, b->bytes);
     vb_follow_init(&b->evals, o->dir, "evals.bin", &vb_kind_evals, o->append);
     for (r = 0; r < o->ranks; r++)

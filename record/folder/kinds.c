@@ -37,6 +37,8 @@ static const struct vb_col step_cols[] = {
     {"waited_for", "rank", VB_COL_I32},
     F32("waited_s", "s"),
     {"flags", "-", VB_COL_U32},
+    F32("noise_scale", "samples"),
+    F32("noise_scale_error", "samples"),
 };
 
 static const struct vb_col eval_cols[] = {

@@ -26,7 +26,8 @@ struct vb_step_row {
     uint32_t samples;   /* of this rank in this step */
     int32_t waited_for; /* the rank that was waited for longest in this step, -1: none */
     float waited_s;
-    uint32_t flags; /* VB_STEP_* */
+    uint32_t flags;                       /* VB_STEP_* */
+    float noise_scale, noise_scale_error; /* of this rank so far, measured now and then */
 };
 
 enum { VB_STEP_EVALUATED = 1, VB_STEP_SAVED = 2, VB_STEP_AGAIN = 4 };
