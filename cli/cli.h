@@ -32,6 +32,7 @@ extern const struct cli_command cli_doctor;
 extern const struct cli_command cli_eval;
 extern const struct cli_command cli_export;
 extern const struct cli_command cli_ops;
+extern const struct cli_command cli_report;
 extern const struct cli_command cli_top;
 extern const struct cli_command cli_train;
 

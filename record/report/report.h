@@ -11,9 +11,10 @@
 /* ---- text ------------------------------------------------------------------------------------ */
 
 /* Write text that may come from a file. Bytes that are no text become '?'. NULL is "". */
-void vb_html_text(FILE *out, const char *text); /* in HTML and SVG, also in attributes */
-void vb_html_json(FILE *out, const char *text); /* a JSON string in a script element */
-void vb_csv_text(FILE *out, const char *text);  /* one field */
+void vb_html_text(FILE *out, const char *text);    /* in HTML and SVG, also in attributes */
+void vb_html_json(FILE *out, const char *text);    /* a JSON string in a script element */
+void vb_csv_text(FILE *out, const char *text);     /* one field */
+void vb_gnuplot_text(FILE *out, const char *text); /* a text in quotes, also a path */
 
 /* Writes a number with four digits, such as 1234, 12.3 k or 0.00123. "-" if it is not finite. */
 void vb_number_text(double value, char *text, size_t size);
@@ -58,7 +59,8 @@ struct vb_axis {
 };
 
 /* Makes an axis with at most max_ticks ticks at round numbers. A linear axis is widened to its
- * outer ticks if `widen`. Ends that are equal or not finite are replaced by some that are drawable. */
+ * outer ticks if `widen`. Ends that are equal or not finite are replaced by some that are drawable.
+ */
 void vb_axis_init(struct vb_axis *axis, double low, double high, bool log, bool widen,
                   int max_ticks);
 
@@ -128,7 +130,7 @@ bool vb_plot_wants_log(const struct vb_plot *plot);
 
 struct vb_svg_size {
     int width, height;
-    bool alone; /* a file of its own, with its colours; otherwise part of a page */
+    bool alone;      /* a file of its own, with its colours; otherwise part of a page */
     const char *css; /* class of the element */
 };
 

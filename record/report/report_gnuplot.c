@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-static void quoted(FILE *out, const char *text)
+void vb_gnuplot_text(FILE *out, const char *text)
 {
     fputc('\'', out);
     for (; *text != '\0'; text++)
@@ -69,7 +69,7 @@ static void axes(const struct vb_plot *plot, FILE *out)
         fprintf(out, "set xtics (");
         for (i = 0; i < plot->n_bars; i++) {
             fprintf(out, i > 0 ? ", " : "");
-            quoted(out, plot->bars[i]);
+            vb_gnuplot_text(out, plot->bars[i]);
             fprintf(out, " %d", i);
         }
         fprintf(out, ")%s\n", plot->n_bars > 6 ? " rotate by -40" : "");
@@ -77,7 +77,7 @@ static void axes(const struct vb_plot *plot, FILE *out)
     if (isfinite(plot->mark)) {
         fprintf(out, "set arrow from %.9g, graph 0 to %.9g, graph 1 nohead dt 2\nset label ",
                 plot->mark, plot->mark);
-        quoted(out, plot->mark_text);
+        vb_gnuplot_text(out, plot->mark_text);
         fprintf(out, " at %.9g, graph 0.95 offset 1,0\n", plot->mark);
     }
 }
@@ -91,7 +91,8 @@ static void draw_series(const struct vb_plot *plot, int i, FILE *out)
 
     fprintf(out, i > 0 ? ", " : "plot ");
     if (plot->kind == VB_PLOT_LINES) {
-        fprintf(out, "$s%d using 1:3:4 with filledcurves fs transparent solid 0.2 lc rgb '%s' notitle, ",
+        fprintf(out,
+                "$s%d using 1:3:4 with filledcurves fs transparent solid 0.2 lc rgb '%s' notitle, ",
                 i, colour);
         fprintf(out, "$s%d using 1:2 with %s lc rgb '%s' lw 2 dt %d", i,
                 s->markers || s->n == 1 ? "linespoints" : "lines", colour, dashes[s->look]);
@@ -100,12 +101,11 @@ static void draw_series(const struct vb_plot *plot, int i, FILE *out)
     } else if (plot->kind == VB_PLOT_STACKED) {
         fprintf(out, "$s%d using 1:3:4 with filledcurves fs solid lc rgb '%s'", i, colour);
     } else {
-        fprintf(out,
-                "$s%d using 1:2:($1-0.35):($1+0.35):3:4 with boxxyerror fs solid lc rgb '%s'", i,
-                colour);
+        fprintf(out, "$s%d using 1:2:($1-0.35):($1+0.35):3:4 with boxxyerror fs solid lc rgb '%s'",
+                i, colour);
     }
     fprintf(out, " title ");
-    quoted(out, s->name);
+    vb_gnuplot_text(out, s->name);
 }
 
 void vb_plot_gnuplot(const struct vb_plot *plot, const char *png, FILE *out)
@@ -116,15 +116,16 @@ void vb_plot_gnuplot(const struct vb_plot *plot, const char *png, FILE *out)
         return;
     fprintf(out, "reset\nset encoding utf8\nset terminal pngcairo noenhanced size 1200,640 "
                  "font 'Sans,13'\nset output ");
-    quoted(out, png);
+    vb_gnuplot_text(out, png);
     fprintf(out, "\nset title ");
-    quoted(out, plot->title);
+    vb_gnuplot_text(out, plot->title);
     fprintf(out, "\nset xlabel ");
-    quoted(out, plot->x_label);
+    vb_gnuplot_text(out, plot->x_label);
     fprintf(out, "\nset ylabel ");
-    quoted(out, plot->y_label);
-    fprintf(out, "\nset border 3\nset tics nomirror\nset grid y lc rgb '#dddddd'\n"
-                 "set key %s outside top horizontal left\n",
+    vb_gnuplot_text(out, plot->y_label);
+    fprintf(out,
+            "\nset border 3\nset tics nomirror\nset grid y lc rgb '#dddddd'\n"
+            "set key %s outside top horizontal left\n",
             plot->n > 1 ? "on" : "off");
     axes(plot, out);
     for (i = 0; i < plot->n; i++)

@@ -116,8 +116,8 @@ static void x_ticks(const struct canvas *c)
         fprintf(c->out,
                 "<path class=\"notch\" d=\"M%.1f %.1fv4\"/><text class=\"%s\" x=\"%.1f\" "
                 "y=\"%.1f\">%s</text>",
-                x, c->bottom, last ? "end" : "mid", last ? c->size->width - 2.0 : x,
-                c->bottom + 17, c->x.labels[i]);
+                x, c->bottom, last ? "end" : "mid", last ? c->size->width - 2.0 : x, c->bottom + 17,
+                c->x.labels[i]);
     }
 }
 
@@ -316,11 +316,12 @@ void vb_svg_patterns(FILE *out)
             "</pattern></defs>\n");
 }
 
-/* Programs that draw SVG files know no variables of style sheets, so colours stand for themselves. */
+/* Programs that draw SVG files know no variables of style sheets, so colours stand for themselves.
+ */
 static void own_style(FILE *out)
 {
-    static const char *const dashes[VB_PLOT_LOOKS] = {
-        "none", "7 3", "2 2.5", "9 3 2 3", "none", "7 3", "2 2.5", "9 3 2 3"};
+    static const char *const dashes[VB_PLOT_LOOKS] = {"none", "7 3", "2 2.5", "9 3 2 3",
+                                                      "none", "7 3", "2 2.5", "9 3 2 3"};
     int i;
 
     fprintf(out,
@@ -333,7 +334,8 @@ static void own_style(FILE *out)
             ".mark path{stroke:#333;stroke-dasharray:4 3;fill:none}"
             ".ln.ideal{stroke:#888;stroke-width:1.2;stroke-dasharray:3 3}");
     for (i = 0; i < VB_PLOT_LOOKS; i++)
-        fprintf(out, ".c%d .ln{stroke:%s}.c%d .bd,.c%d .mk,.c%d .ar{fill:%s}.d%d{stroke-dasharray:%s}",
+        fprintf(out,
+                ".c%d .ln{stroke:%s}.c%d .bd,.c%d .mk,.c%d .ar{fill:%s}.d%d{stroke-dasharray:%s}",
                 i, vb_plot_colours[i], i, i, i, vb_plot_colours[i], i, dashes[i]);
     fprintf(out, "</style>\n<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n");
 }

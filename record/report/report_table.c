@@ -96,7 +96,10 @@ static void html_row(const struct vb_table *t, int row, FILE *out)
     for (col = 0; col < t->n_cols; col++) {
         const char *name = row == 0 || col == 0 ? "th" : "td";
 
-        fprintf(out, "<%s%s%s>", name, row == 0 ? " scope=\"col\"" : col == 0 ? " scope=\"row\"" : "",
+        fprintf(out, "<%s%s%s>", name,
+                row == 0   ? " scope=\"col\""
+                : col == 0 ? " scope=\"row\""
+                           : "",
                 t->numbers[col] ? " class=\"num\"" : "");
         vb_html_text(out, vb_table_cell(t, row, col));
         fprintf(out, "</%s>", name);

@@ -109,7 +109,12 @@ void vb_number_text(double value, char *text, size_t size)
     if (a == floor(a) && a < 1e4)
         snprintf(text, size, "%.0f%s", value, unit);
     else if (a >= 1e-3)
-        snprintf(text, size, "%.*f%s", a >= 1000 ? 0 : a >= 100 ? 1 : a >= 10 ? 2 : a >= 1 ? 3 : 4,
+        snprintf(text, size, "%.*f%s",
+                 a >= 1000  ? 0
+                 : a >= 100 ? 1
+                 : a >= 10  ? 2
+                 : a >= 1   ? 3
+                            : 4,
                  value, unit);
     else
         snprintf(text, size, "%.3g%s", value, unit);
