@@ -145,7 +145,6 @@ enum report_section {
     REPORT_COMPARE,
     REPORT_VERDICT,
     REPORT_LEARNING,
-    REPORT_SPEED,
     REPORT_TIME,
     REPORT_TRACE,
     REPORT_USE,

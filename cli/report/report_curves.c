@@ -283,7 +283,7 @@ void report_curves(struct report *report)
 
     loss = report_add_figure(report, REPORT_LEARNING, "loss", "Loss");
     accuracy = report_add_figure(report, REPORT_LEARNING, "accuracy", "Accuracy on test data");
-    rate = report_add_figure(report, REPORT_SPEED, "rate", "Steps per second");
+    rate = report_add_figure(report, REPORT_LEARNING, "rate", "Steps per second");
     for (axis = 0; axis < AXES; axis++) {
         report_add_plot(loss, loss_plot(report, (enum axis)axis), axes[axis].tab);
         report_add_plot(accuracy, accuracy_plot(report, (enum axis)axis), axes[axis].tab);

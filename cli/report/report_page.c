@@ -15,15 +15,15 @@ struct page {
 
 static const char *const titles[REPORT_SECTIONS] = {[REPORT_COMPARE] = "Differences",
                                                     [REPORT_VERDICT] = "Verdict",
-                                                    [REPORT_LEARNING] = "Learning",
-                                                    [REPORT_SPEED] = "Speed",
+                                                    [REPORT_LEARNING] = "Learning and speed",
+
                                                     [REPORT_TIME] = "Where the time goes",
                                                     [REPORT_TRACE] = "Time line",
                                                     [REPORT_USE] = "Resources",
                                                     [REPORT_MACHINE] = "Machine and options"};
 
-static const char *const anchors[REPORT_SECTIONS] = {
-    "differences", "verdict", "learning", "speed", "time", "timeline", "resources", "machine"};
+static const char *const anchors[REPORT_SECTIONS] = {"differences", "verdict",   "learning", "time",
+                                                     "timeline",    "resources", "machine"};
 
 /* Writes a path in a link. */
 static void link_text(const struct page *p, const char *folder, const char *name, const char *end)

@@ -61,6 +61,25 @@ static struct vb_plot *phases_plot(const struct report_rank *r, const char *name
     return plot;
 }
 
+/* The first steps often take far longer than the others. */
+static void cut(struct report_figure *f, struct vb_plot *plot)
+{
+    double share = plot != NULL ? vb_plot_cut(plot) : 0;
+
+    if (share > 0 && strstr(f->note, "cut") == NULL)
+        report_note(f, "The axis is cut: up to %.1f %% of the points are higher.", 100 * share);
+}
+
+static void add_phases(struct report_figure *f, const struct report_rank *r, const char *name,
+                       const char *tab)
+{
+    struct vb_plot *plot = phases_plot(r, name, tab);
+
+    if (f != NULL)
+        cut(f, plot);
+    report_add_plot(f, plot, tab);
+}
+
 static void by_step(struct report *report)
 {
     struct report_figure *f =
@@ -72,13 +91,13 @@ static void by_step(struct report *report)
     for (i = 0; report->n_runs == 1 && i < run->n_ranks; i++) {
         snprintf(name, sizeof(name), "phases-rank%d", run->ranks[i].rank);
         snprintf(tab, sizeof(tab), "rank %d", run->ranks[i].rank);
-        report_add_plot(f, phases_plot(&run->ranks[i], name, tab), tab);
+        add_phases(f, &run->ranks[i], name, tab);
     }
     for (i = 0; report->n_runs > 1 && i < report->n_runs; i++) {
         run = report->runs[i];
         snprintf(name, sizeof(name), "phases-run%d", i + 1);
         if (run->n_ranks > 0)
-            report_add_plot(f, phases_plot(&run->ranks[0], name, run->label), run->label);
+            add_phases(f, &run->ranks[0], name, run->label);
     }
     report_note(f,
                 "Exposed transfer is the part of the transfer that computing does not hide; "
@@ -201,6 +220,8 @@ static void transfer(struct report *report)
     snprintf(plot->title, sizeof(plot->title), "Transfer against compute, rank 0");
     snprintf(plot->x_label, sizeof(plot->x_label), "step");
     snprintf(plot->y_label, sizeof(plot->y_label), "ms per step");
+    if (f != NULL)
+        cut(f, plot);
     report_add_plot(f, plot, "this run");
     if (report->bench == NULL)
         report_note(f, "A run has one batch, so it cannot show from which batch on computing hides "

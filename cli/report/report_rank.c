@@ -7,6 +7,8 @@
 #include <dirent.h>
 #include <math.h>
 
+#define SHORT_S 0.03 /* counters of the kernel move in ticks: shorter rates mean nothing */
+
 /* ---- steps ----------------------------------------------------------------------------------- */
 
 struct step_cols {
@@ -98,9 +100,9 @@ static struct use_cols find_use_cols(const struct vb_series *s, const struct use
 }
 
 /* Returns what a counter has grown by in a second. A counter that begins again leaves a gap. */
-static double rate(struct vb_series *s, int64_t row, int col, double seconds)
+static double rate(struct vb_series *s, int64_t row, int64_t before, int col, double seconds)
 {
-    double grown = vb_series_value(s, row, col) - vb_series_value(s, row - 1, col);
+    double grown = vb_series_value(s, row, col) - vb_series_value(s, before, col);
 
     return grown >= 0 && seconds > 0 ? grown / seconds : (double)NAN;
 }
@@ -109,7 +111,7 @@ static vb_status read_use(struct report_run *run, int rank, struct vb_series *s,
                           const struct use_names *names, struct vb_thin *to)
 {
     struct use_cols c = find_use_cols(s, names);
-    int64_t row, rows = vb_series_rows(s);
+    int64_t row, before = 0, rows = vb_series_rows(s);
     struct report_clock clock;
     double values[USE_COLS], s_before, seconds;
     vb_status st = vb_thin_init(to, rows - 1, 2 * REPORT_COARSE, USE_COLS);
@@ -117,14 +119,18 @@ static vb_status read_use(struct report_run *run, int rank, struct vb_series *s,
 
     report_clock_init(&clock, run, rank);
     s_before = report_clock_s(&clock, vb_series_value(s, 0, c.at));
-    for (row = 1; st == VB_OK && row < rows; row++, s_before = values[USE_TIME]) {
+    for (row = 1; st == VB_OK && row < rows; row++) {
         values[USE_TIME] = report_clock_s(&clock, vb_series_value(s, row, c.at));
         seconds = values[USE_TIME] - s_before;
-        values[USE_CPU] = rate(s, row, c.cpu, seconds) / 1e7; /* percent of one CPU */
+        if (seconds >= 0 && seconds < SHORT_S && before > 0)
+            continue;
+        values[USE_CPU] = rate(s, row, before, c.cpu, seconds) / 1e7; /* percent of one CPU */
         values[USE_MB] = vb_series_value(s, row, c.bytes) / 1e6;
         for (k = 0; k < 4; k++)
-            values[USE_SEND + k] = rate(s, row, c.counters[k], seconds) / 1e6;
+            values[USE_SEND + k] = rate(s, row, before, c.counters[k], seconds) / 1e6;
         vb_thin_add(to, row - 1, values);
+        before = row;
+        s_before = values[USE_TIME];
     }
     return st;
 }

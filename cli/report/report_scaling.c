@@ -59,7 +59,7 @@ static void speed_up(struct report *report)
 
     if (n == 0)
         return;
-    f = report_add_figure(report, REPORT_SPEED, "speed-up", "Speed-up by ranks");
+    f = report_add_figure(report, REPORT_LEARNING, "speed-up", "Speed-up by ranks");
     plot = vb_plot_create(VB_PLOT_LINES, "speed-up");
     s = vb_plot_add(plot, "measured");
     ideal = vb_plot_add(plot, "ideal");

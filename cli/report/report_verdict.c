@@ -71,6 +71,26 @@ static int without_stop(const char *text)
     return (int)(len < 500 ? len : 500);
 }
 
+/* Returns how a sentence calls a resource of run.json. */
+static const char *noun(const char *resource)
+{
+    static const struct {
+        const char *resource, *noun;
+    } nouns[] = {{"compute", "computing"},
+                 {"network", "the network"},
+                 {"straggler", "a straggler"},
+                 {"input", "the input"},
+                 {"disk", "the disk"},
+                 {"cores", "the number of cores"},
+                 {"server", "the parameter server"}};
+    size_t i;
+
+    for (i = 0; i < VB_COUNT(nouns); i++)
+        if (strcmp(resource, nouns[i].resource) == 0)
+            return nouns[i].noun;
+    return resource;
+}
+
 static void tell_bottleneck(const struct report_run *run, char *text, size_t size)
 {
     const char *resource = report_text(run, "bottleneck.resource");
@@ -90,7 +110,7 @@ static void tell_bottleneck(const struct report_run *run, char *text, size_t siz
     else if (strcmp(resource, "mixed") == 0)
         snprintf(text, size, "There is more than one bottleneck: %.*s.", without_stop(why), why);
     else
-        snprintf(text, size, "The bottleneck is %.40s%s%.40s%s%s: %.*s.", resource,
+        snprintf(text, size, "The bottleneck is %.40s%s%.40s%s%s: %.*s.", noun(resource),
                  kind != NULL ? " (" : "", kind != NULL ? kind : "", kind != NULL ? ")" : "", part,
                  without_stop(why), why);
 }

@@ -106,7 +106,8 @@ struct vb_plot {
     int n;
     char (*bars)[48]; /* names of bars; VB_PLOT_BARS_MAX elements */
     int n_bars;
-    double mark; /* x of a vertical line; NAN: none */
+    double y_cut; /* higher values are drawn at the upper edge; 0: none is */
+    double mark;  /* x of a vertical line; NAN: none */
     char mark_text[64];
 };
 
@@ -127,6 +128,10 @@ int vb_plot_points(const struct vb_plot *plot);
 
 /* Returns a logarithmic axis if a curve falls or grows so far that a linear one would hide it. */
 bool vb_plot_wants_log(const struct vb_plot *plot);
+
+/* Cuts the axis of a plot that a few high values would make unreadable. Returns the share of points
+ * that are higher, 0 if nothing is cut. */
+double vb_plot_cut(struct vb_plot *plot);
 
 struct vb_svg_size {
     int width, height;

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define LOG_FROM 30 /* a curve that falls by more would be flat on a linear axis */
+#define LOG_FROM 8 /* a curve that falls by more would be flat on a linear axis */
 
 /* Okabe and Ito's colours, which colour-blind people can tell apart; yellow is too light here. */
 const char *const vb_plot_colours[VB_PLOT_LOOKS] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
@@ -122,7 +122,7 @@ bool vb_plot_wants_log(const struct vb_plot *plot)
         for (k = 0; k < plot->series[i].n; k++)
             if (isfinite(plot->series[i].points[k].y)) {
                 low = fmin(low, plot->series[i].points[k].y);
-                high = fmax(high, plot->series[i].points[k].y);
+                high = fmax(high, plot->series[i].points[k].high);
             }
     return low > 0 && high > LOG_FROM * low;
 }

@@ -7,11 +7,11 @@
 
 #include <math.h>
 
-#define LETTER 6.4 /* mean width of a letter at 12 pixels */
+#define LETTER 6.9 /* mean width of a letter at 12 pixels, in a wide font */
 #define LEGEND_ROW 18
 #define SWATCH 26 /* width of the sample of a line, with its gap */
 
-const struct vb_svg_size vb_svg_wide = {720, 300, false, "wide"};
+const struct vb_svg_size vb_svg_wide = {560, 280, false, "wide"};
 const struct vb_svg_size vb_svg_narrow = {360, 270, false, "narrow"};
 const struct vb_svg_size vb_svg_file = {800, 400, true, "file"};
 
