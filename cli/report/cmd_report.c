@@ -9,7 +9,7 @@
 
 struct report_args {
     const char *out, *bench;
-    bool json;
+    bool no_png, json;
 };
 
 #define FIELD(name) offsetof(struct report_args, name)
@@ -21,6 +21,7 @@ static const struct vb_opt report_opts[] = {
     {"bench", VB_OPT_TEXT, FIELD(bench), NULL, .arg = "FILE",
      .help = "output of 'verbena bench step --json': shows from which batch on computing hides the "
              "transfer"},
+    {"no-png", VB_OPT_FLAG, FIELD(no_png), .help = "do not let gnuplot draw PNG files"},
     {"json", VB_OPT_FLAG, FIELD(json), .help = "print one JSON object on one line instead of text"},
 };
 
@@ -249,7 +250,7 @@ static vb_status write_all(struct report *report, const struct report_args *args
     vb_status st = report_out_init(&out, args->out, report);
 
     if (st == VB_OK)
-        st = report_write_files(report, &out);
+        st = report_write_files(report, &out, !args->no_png);
     if (st == VB_OK)
         st = report_write_page(report, &out);
     if (st != VB_OK)
@@ -290,7 +291,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
 const struct cli_command cli_report = {
     .name = "report",
     .summary = "make one page of runs: verdict, plots, tables",
-    .usage = "RUN... [--out FILE.html] [--bench FILE] [--json]",
+    .usage = "RUN... [--out FILE.html] [--bench FILE] [--no-png] [--json]",
     .about =
         "Makes one page, report.html, of RUN, a folder that train --run has made: the verdict "
         "with\n"

@@ -215,7 +215,7 @@ struct report_out {
 };
 
 vb_status report_out_init(struct report_out *out, const char *path, const struct report *report);
-vb_status report_write_files(const struct report *report, struct report_out *out);
+vb_status report_write_files(const struct report *report, struct report_out *out, bool png);
 vb_status report_write_page(const struct report *report, struct report_out *out);
 
 /* Writes a file that a function fills in. */

@@ -113,6 +113,34 @@ static void add_lines(struct vb_plot *plot, const struct bench *b)
     }
 }
 
+/* Tells where transfer remained exposed although computing takes longer. */
+static void note_exposed(struct report_figure *f, const struct bench *b, int64_t from)
+{
+    const struct vb_step_point *worst = NULL;
+    int i;
+
+    for (i = 0; i < b->n; i++) {
+        const struct vb_step_point *p = &b->points[i];
+
+        if (p->batch >= from && p->exposed_ms > 0.05 * p->step_ms &&
+            (worst == NULL || p->exposed_ms > worst->exposed_ms))
+            worst = p;
+    }
+    if (worst != NULL)
+        report_note(f, "It was not all hidden: at batch %d, %.3g ms of a step remained exposed.",
+                    worst->batch, worst->exposed_ms);
+}
+
+static void note_model(const struct report *report, struct report_figure *f, const struct bench *b)
+{
+    int i;
+
+    for (i = 0; i < report->n_runs; i++)
+        if (strcmp(report->runs[i]->top.model, b->model) == 0)
+            return;
+    report_note(f, "The bench is of %s, not of this model.", b->model);
+}
+
 static int by_batch(const void *x, const void *y)
 {
     const struct vb_step_point *a = x, *b = y;
@@ -120,38 +148,54 @@ static int by_batch(const void *x, const void *y)
     return a->batch < b->batch ? -1 : a->batch > b->batch;
 }
 
+/* Returns the batch from which on computing can hide the transfer, 0 if there is none. The bench's
+ * own word counts; a bench that was cut short has none. */
+static int64_t find_crossing(const struct bench *b)
+{
+    if (b->ended)
+        return b->crossing >= 1 && b->crossing < 1e9 ? (int64_t)b->crossing : 0;
+    return b->ranks > 1 ? vb_step_hidden_from(b->points, b->n) : 0;
+}
+
+static void note_crossing(struct report_figure *f, const struct bench *b, int64_t from)
+{
+    if (b->ranks < 2) {
+        report_note(f, "One rank transfers nothing: measure with --ranks 2 or more.");
+    } else if (from == 0) {
+        report_note(f, "There is no crossing: computing is too short to hide the transfer at any "
+                       "batch.");
+    } else {
+        report_note(f,
+                    "From batch %lld on, computing takes longer than the transfer alone and can "
+                    "hide it.",
+                    (long long)from);
+        note_exposed(f, b, from);
+    }
+}
+
 static void draw(struct report *report, struct bench *b)
 {
     struct report_figure *f =
         report_add_figure(report, REPORT_TIME, "crossing", "Transfer against compute, by batch");
     struct vb_plot *plot = vb_plot_create(VB_PLOT_LINES, "crossing");
-    int64_t from = 0;
+    int64_t from;
 
-    qsort(b->points, (size_t)b->n, sizeof(b->points[0]), by_batch);
-    if (b->ended)
-        from = b->crossing >= 1 && b->crossing < 1e9 ? (int64_t)b->crossing : 0;
-    else if (b->ranks > 1)
-        from = vb_step_hidden_from(b->points, b->n);
     if (plot == NULL)
         return;
+    qsort(b->points, (size_t)b->n, sizeof(b->points[0]), by_batch);
+    from = find_crossing(b);
     add_lines(plot, b);
     plot->x_log = plot->y_log = true;
-    snprintf(plot->title, sizeof(plot->title), "A step of %.40s over %.20s, %d ranks", b->model,
-             b->transport, b->ranks);
+    snprintf(plot->title, sizeof(plot->title), "A step of %.40s over %.20s, %d rank%s", b->model,
+             b->transport, b->ranks, b->ranks == 1 ? "" : "s");
     snprintf(plot->x_label, sizeof(plot->x_label), "batch of a rank");
     snprintf(plot->y_label, sizeof(plot->y_label), "ms per step");
     if (from >= b->points[0].batch && from <= b->points[b->n - 1].batch) {
         plot->mark = (double)from;
         snprintf(plot->mark_text, sizeof(plot->mark_text), "crossing: batch %lld", (long long)from);
     }
-    if (from > 0)
-        report_note(f,
-                    "From batch %lld on, computing takes longer than the transfer alone and can "
-                    "hide it; the line of the exposed transfer shows what was not hidden.",
-                    (long long)from);
-    else
-        report_note(f, "There is no crossing: computing is too short to hide the transfer at any "
-                       "batch.");
+    note_crossing(f, b, from);
+    note_model(report, f, b);
     report_note(f, "Measured by verbena bench step (%s).", report->bench);
     report_add_plot(f, plot, "by batch");
 }

@@ -6,6 +6,10 @@
 
 #include <math.h>
 
+/* Facts that run.json has elsewhere while a run goes on. */
+#define MODE "mode"
+#define RANKS "ranks"
+
 struct fact {
     const char *name, *keys;
     double scale; /* of a number; 0: a text */
@@ -31,8 +35,8 @@ static const struct fact results[] = {
 
 static const struct fact setups[] = {
     {"model", "run.model", 0},
-    {"mode", "mode", 0},
-    {"ranks", "ranks", 1},
+    {"mode", MODE, 0},
+    {"ranks", RANKS, 1},
     {"transport", "transport", 0},
     {"batch of a rank", "batch", 1},
     {"batch of all ranks", "global_batch", 1},
@@ -57,7 +61,11 @@ static void value_of(const struct report_run *run, const struct fact *fact, char
 {
     const char *found = fact->scale > 0 ? NULL : report_text(run, fact->keys);
 
-    if (fact->scale > 0)
+    if (strcmp(fact->keys, MODE) == 0)
+        snprintf(text, size, "%s", run->top.mode);
+    else if (strcmp(fact->keys, RANKS) == 0)
+        snprintf(text, size, "%d", run->top.n_ranks);
+    else if (fact->scale > 0)
         vb_number_text(fact->scale * report_real(run, fact->keys), text, size);
     else
         snprintf(text, size, "%s", found != NULL ? found : "-");
@@ -74,6 +82,19 @@ static bool differs(const struct report *report, const struct fact *fact)
     for (i = 1; i < report->n_runs; i++) {
         value_of(report->runs[i], fact, other, sizeof(other));
         if (strcmp(first, other) != 0)
+            return true;
+    }
+    return false;
+}
+
+static bool known(const struct report *report, const struct fact *fact)
+{
+    char text[256];
+    int i;
+
+    for (i = 0; i < report->n_runs; i++) {
+        value_of(report->runs[i], fact, text, sizeof(text));
+        if (strcmp(text, "-") != 0)
             return true;
     }
     return false;
@@ -104,7 +125,7 @@ static void add_facts(const struct report *report, struct vb_table *t, const str
     int i;
 
     for (k = 0; k < n; k++) {
-        if (!all && !differs(report, &facts[k]))
+        if (all ? !known(report, &facts[k]) : !differs(report, &facts[k]))
             continue;
         vb_table_text(t, facts[k].name);
         for (i = 0; i < report->n_runs; i++) {
@@ -117,7 +138,8 @@ static void add_facts(const struct report *report, struct vb_table *t, const str
 /* Options of the first run; a run without such an option has none. */
 static void add_options(const struct report *report, struct vb_table *t)
 {
-    static const char *const expected[] = {"run", "again", "rank", "root", "secret-file", "logs"};
+    static const char *const expected[] = {"run",  "again", "rank",  "root",
+                                           "logs", "mode",  "ranks", "world"};
     int k, i, n = vb_json_get_count(report->runs[0]->json, "run.options");
     const char *name, *first, *value;
     char keys[64];

@@ -62,11 +62,14 @@ static void add_training_loss(const struct report *report, const struct report_r
 
     if (run->n_ranks == 0)
         return;
-    thin = &run->ranks[0].fine;
-    name_of(report, run, "training", name, sizeof(name));
+    thin = report->n_runs > 1 ? &run->ranks[0].coarse : &run->ranks[0].fine;
+    name_of(report, run, report->n_runs > 1 ? "" : "training", name, sizeof(name));
     s = vb_plot_add(plot, name);
     for (b = 0; s != NULL && b < thin->n; b++)
-        vb_plot_range(s, at_bucket(run, axis, thin, b), vb_thin_at(thin, b, STEP_LOSS), 1);
+        if (report->n_runs > 1) /* the ranges of several runs would hide each other */
+            vb_plot_point(s, at_bucket(run, axis, thin, b), vb_thin_mean(thin, b, STEP_LOSS));
+        else
+            vb_plot_range(s, at_bucket(run, axis, thin, b), vb_thin_at(thin, b, STEP_LOSS), 1);
     if (s != NULL)
         s->look = look;
 }
@@ -80,7 +83,7 @@ static void add_evals(const struct report *report, const struct report_run *run,
 
     if (run->n_evals == 0)
         return;
-    name_of(report, run, accuracy && report->n_runs > 1 ? "" : "test", name, sizeof(name));
+    name_of(report, run, report->n_runs > 1 ? "" : "test", name, sizeof(name));
     s = vb_plot_add(plot, name);
     for (i = 0; s != NULL && i < run->n_evals; i++) {
         const struct report_eval *e = &run->evals[i];
@@ -93,16 +96,28 @@ static void add_evals(const struct report *report, const struct report_run *run,
     s->markers = run->n_evals <= 60;
 }
 
-static struct vb_plot *loss_plot(const struct report *report, enum axis axis)
+/* Of one run, training and test are in one plot; of several, each has its own. */
+static struct vb_plot *loss_plot(const struct report *report, enum axis axis, bool training,
+                                 bool test)
 {
-    struct vb_plot *plot = begin("loss", axis, "Loss", "loss");
+    bool both = training && test;
+    struct vb_plot *plot = begin(both       ? "loss"
+                                 : training ? "training-loss"
+                                            : "test-loss",
+                                 axis,
+                                 both       ? "Loss"
+                                 : training ? "Training loss"
+                                            : "Loss on test data",
+                                 "loss");
     int i;
 
     for (i = 0; plot != NULL && i < report->n_runs; i++) {
-        int look = report->n_runs == 1 ? 0 : i % VB_PLOT_LOOKS;
+        int look = i % VB_PLOT_LOOKS;
 
-        add_training_loss(report, report->runs[i], axis, plot, look);
-        add_evals(report, report->runs[i], axis, plot, false, report->n_runs == 1 ? 1 : look);
+        if (training)
+            add_training_loss(report, report->runs[i], axis, plot, look);
+        if (test)
+            add_evals(report, report->runs[i], axis, plot, false, both ? 1 : look);
     }
     if (plot != NULL)
         plot->y_log = vb_plot_wants_log(plot);
@@ -129,7 +144,7 @@ static void note_losses(const struct report *report, struct report_figure *f)
 
         if (run->n_ranks == 0)
             continue;
-        thinned = thinned || run->ranks[0].fine.stride > 1;
+        thinned = thinned || run->ranks[0].fine.stride > 1 || report->n_runs > 1;
         if (run->ranks[0].bad_losses > 0)
             report_note(f,
                         "%s: %lld training losses are not finite, the first at step %lld "
@@ -139,8 +154,10 @@ static void note_losses(const struct report *report, struct report_figure *f)
     }
     report_note(f, "The training loss is that of rank 0's batch.");
     if (thinned)
-        report_note(f, "The line is the mean of neighbouring steps, the light area reaches from "
-                       "their lowest to their highest value.");
+        report_note(f, "The line is the mean of neighbouring steps%s.",
+                    report->n_runs > 1
+                        ? ""
+                        : ", the light area reaches from their lowest to their highest value");
 }
 
 /* ---- speed ----------------------------------------------------------------------------------- */
@@ -278,16 +295,23 @@ static void staleness(struct report *report)
 
 void report_curves(struct report *report)
 {
-    struct report_figure *loss, *accuracy, *rate;
-    int axis;
+    bool several = report->n_runs > 1;
+    struct report_figure *loss, *test = NULL, *accuracy, *rate;
+    int i;
 
-    loss = report_add_figure(report, REPORT_LEARNING, "loss", "Loss");
+    loss = report_add_figure(report, REPORT_LEARNING, "loss", several ? "Training loss" : "Loss");
+    if (several)
+        test = report_add_figure(report, REPORT_LEARNING, "test-loss", "Loss on test data");
     accuracy = report_add_figure(report, REPORT_LEARNING, "accuracy", "Accuracy on test data");
     rate = report_add_figure(report, REPORT_LEARNING, "rate", "Steps per second");
-    for (axis = 0; axis < AXES; axis++) {
-        report_add_plot(loss, loss_plot(report, (enum axis)axis), axes[axis].tab);
-        report_add_plot(accuracy, accuracy_plot(report, (enum axis)axis), axes[axis].tab);
-        report_add_plot(rate, rate_plot(report, (enum axis)axis), axes[axis].tab);
+    for (i = 0; i < AXES; i++) {
+        enum axis axis = (enum axis)i;
+
+        report_add_plot(loss, loss_plot(report, axis, true, !several), axes[i].tab);
+        if (several)
+            report_add_plot(test, loss_plot(report, axis, false, true), axes[i].tab);
+        report_add_plot(accuracy, accuracy_plot(report, axis), axes[i].tab);
+        report_add_plot(rate, rate_plot(report, axis), axes[i].tab);
     }
     note_losses(report, loss);
     report_note(rate, "Of training alone, without evaluations and checkpoints.");

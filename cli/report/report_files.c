@@ -243,7 +243,7 @@ static vb_status write_png(const struct report *report, struct report_out *out)
     return VB_OK;
 }
 
-vb_status report_write_files(const struct report *report, struct report_out *out)
+vb_status report_write_files(const struct report *report, struct report_out *out, bool png)
 {
     char path[2 * PATH_MAX];
     vb_status st = VB_OK;
@@ -259,5 +259,7 @@ vb_status report_write_files(const struct report *report, struct report_out *out
     }
     if (st == VB_OK)
         st = write_tables(report, out);
-    return st == VB_OK ? write_png(report, out) : st;
+    if (!png)
+        snprintf(out->no_png, sizeof(out->no_png), "--no-png");
+    return st == VB_OK && png ? write_png(report, out) : st;
 }

@@ -124,7 +124,8 @@ static void tile(const struct page *p, const char *name, double value, const cha
     if (!isfinite(value))
         return;
     vb_number_text(value, text, sizeof(text));
-    fprintf(p->out, "<div><dt>%s</dt><dd>%s<small>%s</small></dd></div>\n", name, text, unit);
+    fprintf(p->out, "<div><dt>%s</dt><dd><b>%s</b><small>%s</small></dd></div>\n", name, text,
+            unit);
 }
 
 static double peak(const struct report_run *run, const char *key)
@@ -171,6 +172,21 @@ static void list_texts(const struct page *p, const struct report_run *run, const
     }
 }
 
+/* Writes a sentence; a percent sign stays with its number. */
+static void sentence(const struct page *p, const char *text)
+{
+    const char *end;
+    char part[1024];
+
+    while ((end = strstr(text, " %")) != NULL) {
+        snprintf(part, sizeof(part), "%.*s", (int)(end - text), text);
+        vb_html_text(p->out, part);
+        fprintf(p->out, "&nbsp;%%");
+        text = end + 2;
+    }
+    vb_html_text(p->out, text);
+}
+
 static void verdict(const struct page *p, const struct report_run *run)
 {
     struct report_verdict v;
@@ -186,9 +202,9 @@ static void verdict(const struct page *p, const struct report_run *run)
         fprintf(p->out, "</h3>");
     }
     fprintf(p->out, "<p class=\"lead\">");
-    vb_html_text(p->out, v.first);
+    sentence(p, v.first);
     fprintf(p->out, "</p><p>");
-    vb_html_text(p->out, v.second);
+    sentence(p, v.second);
     fprintf(p->out, "</p>");
     for (i = 0; i < run->n_gaps; i++) {
         fprintf(p->out, "<p class=\"warn\">Gap: ");

@@ -73,7 +73,7 @@ static void speed_up(struct report *report)
     }
     s->markers = true;
     ideal->thin = true;
-    plot->y_zero = true;
+    plot->y_zero = plot->x_whole = true;
     snprintf(plot->title, sizeof(plot->title), "Speed-up by ranks");
     snprintf(plot->x_label, sizeof(plot->x_label), "ranks");
     snprintf(plot->y_label, sizeof(plot->y_label), "times the samples/s of %.0f rank%s",

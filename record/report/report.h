@@ -101,7 +101,8 @@ struct vb_plot {
     char title[128], x_label[48], y_label[48];
     enum vb_plot_kind kind;
     bool x_log, y_log;
-    bool y_zero; /* the axis begins with 0 */
+    bool y_zero;  /* the axis begins with 0 */
+    bool x_whole; /* x has whole numbers only */
     struct vb_plot_series series[VB_PLOT_SERIES];
     int n;
     char (*bars)[48]; /* names of bars; VB_PLOT_BARS_MAX elements */

@@ -35,7 +35,7 @@ static void label(double value, double step, char *text, size_t size)
 
 static void add_tick(struct vb_axis *axis, double value, double step)
 {
-    if (axis->n == VB_TICKS_MAX)
+    if (axis->n == VB_TICKS_MAX || (axis->log && !(value >= axis->low * 0.999)))
         return;
     axis->ticks[axis->n] = value;
     label(value, step, axis->labels[axis->n], sizeof(axis->labels[0]));
@@ -50,7 +50,7 @@ static double round_step(double range, int n)
     return power * (part <= 1 ? 1 : part <= 2 ? 2 : part <= 5 ? 5 : 10);
 }
 
-static void linear(struct vb_axis *axis, bool widen, int max_ticks)
+static void linear_ticks(struct vb_axis *axis, bool widen, int max_ticks)
 {
     double step = round_step(axis->high - axis->low, max_ticks > 2 ? max_ticks - 1 : 1), at;
     int i;
@@ -62,6 +62,18 @@ static void linear(struct vb_axis *axis, bool widen, int max_ticks)
     at = step * ceil(axis->low / step - 1e-9);
     for (i = 0; i < VB_TICKS_MAX && at + i * step <= axis->high + step * 1e-6; i++)
         add_tick(axis, at + i * step, step);
+}
+
+/* An axis that keeps its ends may have no round number between them: then there are more ticks. */
+static void linear(struct vb_axis *axis, bool widen, int max_ticks)
+{
+    int n;
+
+    linear_ticks(axis, widen, max_ticks);
+    for (n = max_ticks + 1; axis->n < 2 && n <= VB_TICKS_MAX; n++) {
+        axis->n = 0;
+        linear_ticks(axis, widen, n);
+    }
 }
 
 static void logarithmic(struct vb_axis *axis, int max_ticks)

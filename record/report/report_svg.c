@@ -307,13 +307,14 @@ static void draw_area(const struct canvas *c, int i)
 
 void vb_svg_patterns(FILE *out)
 {
-    fprintf(out,
-            "<defs><pattern id=\"vb-hatch1\" width=\"6\" height=\"6\" "
-            "patternUnits=\"userSpaceOnUse\"><path d=\"M-1 7L7-1M-1 1L1-1M5 7L7 5\" "
-            "stroke=\"#fff\" stroke-opacity=\".65\" stroke-width=\"1.2\"/></pattern>"
-            "<pattern id=\"vb-hatch2\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\">"
-            "<circle cx=\"2.5\" cy=\"2.5\" r=\"1\" fill=\"#fff\" fill-opacity=\".75\"/>"
-            "</pattern></defs>\n");
+    fprintf(
+        out,
+        "<defs><pattern id=\"vb-hatch1\" width=\"6\" height=\"6\" "
+        "patternUnits=\"userSpaceOnUse\"><path d=\"M-1 7L7-1M-1 1L1-1M5 7L7 5\" "
+        "class=\"hatch\" stroke=\"#fff\" stroke-opacity=\".65\" stroke-width=\"1.2\"/></pattern>"
+        "<pattern id=\"vb-hatch2\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\">"
+        "<circle class=\"dots\" cx=\"2.5\" cy=\"2.5\" r=\"1\" fill=\"#fff\" fill-opacity=\".75\"/>"
+        "</pattern></defs>\n");
 }
 
 /* Programs that draw SVG files know no variables of style sheets, so colours stand for themselves.
@@ -344,19 +345,21 @@ static void measure(struct canvas *c)
 {
     struct plot_span span;
     size_t widest = 1;
-    int i;
+    int i, max_ticks;
 
     vb_plot_span(c->plot, &span);
     c->top = legend(c, c->size->alone ? 34 : 2, false) + 24;
     c->bottom = c->size->height - 40;
     vb_axis_init(&c->y, span.y_low, span.y_high, c->plot->y_log, true,
-                 (int)fmax((c->bottom - c->top) / 40, 3));
+                 (int)fmax((c->bottom - c->top) / 33, 3));
     for (i = 0; i < c->y.n; i++)
         widest = strlen(c->y.labels[i]) > widest ? strlen(c->y.labels[i]) : widest;
     c->left = LETTER * (double)widest + 14;
     c->right = c->size->width - 12;
-    vb_axis_init(&c->x, span.x_low, span.x_high, c->plot->x_log, false,
-                 (int)((c->right - c->left) / 72));
+    max_ticks = (int)((c->right - c->left) / (c->size->width < 400 ? 50 : 66));
+    if (c->plot->x_whole && span.x_high - span.x_low + 1 < max_ticks)
+        max_ticks = (int)(span.x_high - span.x_low + 1);
+    vb_axis_init(&c->x, span.x_low, span.x_high, c->plot->x_log, false, max_ticks);
 }
 
 static void open_svg(const struct canvas *c)

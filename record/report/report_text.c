@@ -101,21 +101,17 @@ void vb_number_text(double value, char *text, size_t size)
         return;
     }
     for (i = 0; i < VB_COUNT(units) && unit[0] == '\0'; i++)
-        if (a >= units[i].from) {
+        if (a >= units[i].from && (a >= 1e6 || a != floor(a))) { /* counts stay exact */
             unit = units[i].unit;
             value /= units[i].from == 1e4 ? 1e3 : units[i].from;
         }
     a = fabs(value);
-    if (a == floor(a) && a < 1e4)
+    if (a == floor(a) && a < 1e6)
         snprintf(text, size, "%.0f%s", value, unit);
-    else if (a >= 1e-3)
-        snprintf(text, size, "%.*f%s",
-                 a >= 1000  ? 0
-                 : a >= 100 ? 1
-                 : a >= 10  ? 2
-                 : a >= 1   ? 3
-                            : 4,
-                 value, unit);
+    else if (a >= 1)
+        snprintf(text, size, "%.*f%s", a >= 1000 ? 0 : a >= 100 ? 1 : a >= 10 ? 2 : 3, value, unit);
+    else if (a >= 1e-4)
+        snprintf(text, size, "%.4g%s", value, unit);
     else
         snprintf(text, size, "%.3g%s", value, unit);
 }
