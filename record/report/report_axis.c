@@ -98,7 +98,7 @@ static void logarithmic(struct vb_axis *axis, int max_ticks)
 void vb_axis_init(struct vb_axis *axis, double low, double high, bool log, bool widen,
                   int max_ticks)
 {
-    *axis = (struct vb_axis){.low = low, .high = high, .log = log && low > 0 && high > 0};
+    *axis = (struct vb_axis){.low = low, .high = high, .log = log && low > 1e-200 && high > low};
     max_ticks = max_ticks < VB_TICKS_MAX ? max_ticks : VB_TICKS_MAX;
     if (!isfinite(low) || !isfinite(high) || fabs(low) > 1e300 || fabs(high) > 1e300) {
         axis->low = 0;
