@@ -39,7 +39,7 @@ CHECK = r"""
       if (r.left < box.left - 3 || r.right > box.right + 12) bad.push(panel.dataset.plot + ": '" + t.textContent + "' is outside");
     }
   }
-  if (document.documentElement.scrollWidth > innerWidth) bad.push("the page is wider than the window");
+  if (document.documentElement.scrollWidth > WIDTH) bad.push("the page is " + document.documentElement.scrollWidth + " px wide");
   const paper = getComputedStyle(document.body).backgroundColor, ink = getComputedStyle(document.body).color;
   const light = c => c.match(/\d+/g).slice(0, 3).reduce((a, b) => a + +b, 0) / 3;
   return { bad, plots: document.querySelectorAll(".panel").length, paper: light(paper), ink: light(ink),
@@ -164,8 +164,9 @@ def check(browser, page, width, dark):
     while browser.value(session, "document.readyState") != "complete" or not browser.value(session, "!!document.querySelector('footer')"):
         assert time.time() < deadline, where + ": does not load"
         time.sleep(0.05)
-    found = browser.value(session, CHECK)
-    bad = found["bad"] + browser.value(session, TABS) + browser.value(session, CHECK)["bad"]
+    code = CHECK.replace("WIDTH", str(width))
+    found = browser.value(session, code)
+    bad = found["bad"] + browser.value(session, TABS) + browser.value(session, code)["bad"]
     if found["plots"] < 3:
         bad.append(f"only {found['plots']} plots")
     if (found["paper"] < found["ink"]) != dark:
@@ -173,7 +174,7 @@ def check(browser, page, width, dark):
     if not dark and width > 600:
         bad += browser.value(session, TABLES)
         browser.value(session, "document.getElementById('theme').click()")
-        if browser.value(session, CHECK)["paper"] > 128:
+        if browser.value(session, code)["paper"] > 128:
             bad.append("the button does not make it dark")
         browser.value(session, "localStorage.clear()")
     keys = browser.value(session, KEYS)
