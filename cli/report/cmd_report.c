@@ -45,14 +45,18 @@ static void tail_of(const char *path, int n, char *text, size_t size)
 /* Names runs by the end of their paths, as much of it as tells them apart. */
 static void label_runs(struct report *report)
 {
+    char path[PATH_MAX];
     bool same = true;
     int n, i, k;
 
     for (n = 1; same && n < 6; n++) {
         same = false;
-        for (i = 0; i < report->n_runs; i++)
-            tail_of(report->runs[i]->top.dir, n, report->runs[i]->label,
+        for (i = 0; i < report->n_runs; i++) {
+            const char *dir = report->runs[i]->top.dir; /* may be "." */
+
+            tail_of(realpath(dir, path) != NULL ? path : dir, n, report->runs[i]->label,
                     sizeof(report->runs[i]->label));
+        }
         for (i = 0; i < report->n_runs; i++)
             for (k = 0; k < i; k++)
                 same = same || strcmp(report->runs[i]->label, report->runs[k]->label) == 0;

@@ -108,28 +108,27 @@ void report_trace_svg(const struct report_timeline *l, FILE *out)
 
 static int by_ms(const void *x, const void *y)
 {
-    const struct report_name *a = *(const struct report_name *const *)x;
-    const struct report_name *b = *(const struct report_name *const *)y;
+    const struct report_name *a = x, *b = y;
 
     return a->ms > b->ms ? -1 : a->ms < b->ms;
 }
 
 struct vb_table *report_trace_table(const struct report_timeline *l)
 {
-    const struct report_name **sorted = calloc((size_t)l->n_names + 1, sizeof(*sorted));
+    struct report_name *sorted = calloc((size_t)l->n_names + 1, sizeof(*sorted));
     struct vb_table *t = vb_table_create("trace", "Operations in the trace, all ranks",
                                          "operation|#calls|#ms|#us a call");
     int i;
 
-    for (i = 0; sorted != NULL && i < l->n_names; i++)
-        sorted[i] = &l->names[i];
-    if (sorted != NULL)
-        qsort(sorted, (size_t)l->n_names, sizeof(*sorted), by_ms);
-    for (i = 0; sorted != NULL && i < l->n_names; i++) {
-        vb_table_text(t, sorted[i]->text);
-        vb_table_format(t, "%lld", (long long)sorted[i]->calls);
-        vb_table_real(t, sorted[i]->ms);
-        vb_table_real(t, 1e3 * sorted[i]->ms / (double)sorted[i]->calls);
+    if (sorted == NULL)
+        return t;
+    memcpy(sorted, l->names, (size_t)l->n_names * sizeof(*sorted));
+    qsort(sorted, (size_t)l->n_names, sizeof(*sorted), by_ms);
+    for (i = 0; i < l->n_names; i++) {
+        vb_table_text(t, sorted[i].text);
+        vb_table_format(t, "%lld", (long long)sorted[i].calls);
+        vb_table_real(t, sorted[i].ms);
+        vb_table_real(t, 1e3 * sorted[i].ms / (double)sorted[i].calls);
     }
     free(sorted);
     return t;

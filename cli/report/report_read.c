@@ -8,7 +8,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
-#define EVALS_MAX 2000 /* of more, the last ones are left out, except the last */
+#define EVALS_MAX 2000 /* of more, every second, third ... is drawn */
 
 void report_gap(struct report_run *run, const char *fmt, ...)
 {
@@ -108,34 +108,44 @@ static vb_status read_ranks(struct report_run *run)
 
 /* ---- evaluations ----------------------------------------------------------------------------- */
 
-static void take_evals(struct report_run *run, struct vb_series *s)
+static void take_evals(struct report_run *run, int rank, struct vb_series *s)
 {
     int64_t row, rows = vb_series_rows(s), stride = rows / EVALS_MAX + 1;
     int step = vb_series_col(s, "step"), end = vb_series_col(s, "end_ns");
     int loss = vb_series_col(s, "loss"), accuracy = vb_series_col(s, "accuracy");
     struct report_clock clock;
 
-    report_clock_init(&clock, run, 0);
+    report_clock_init(&clock, run, rank < 0 ? 0 : rank);
     for (row = (rows - 1) % stride; row < rows && run->n_evals < EVALS_MAX; row += stride)
         run->evals[run->n_evals++] = (struct report_eval){
             vb_series_value(s, row, step), report_clock_s(&clock, vb_series_value(s, row, end)),
             vb_series_value(s, row, loss), vb_series_value(s, row, accuracy)};
 }
 
-static vb_status read_evals(struct report_run *run)
+static void read_evals_of(struct report_run *run, int rank)
 {
     vb_status st;
-    struct vb_series *s = cli_run_series(run->top.dir, -1, "evals.bin", NULL, &st);
+    struct vb_series *s = cli_run_series(run->top.dir, rank, "evals.bin", NULL, &st);
 
     if (st != VB_OK)
-        report_gap(run, "evals.bin cannot be read");
-    if (s == NULL)
-        return VB_OK;
-    run->evals = calloc(EVALS_MAX, sizeof(*run->evals));
-    if (run->evals != NULL)
-        take_evals(run, s);
+        report_gap(run, "an evals.bin cannot be read");
+    if (s != NULL)
+        take_evals(run, rank, s);
     vb_series_close(s);
-    return run->evals != NULL ? VB_OK : vb_err_sys("calloc");
+}
+
+/* If rank 0 of an asynchronous job is gone, another worker evaluates. */
+static vb_status read_evals(struct report_run *run)
+{
+    int i;
+
+    run->evals = calloc(EVALS_MAX, sizeof(*run->evals));
+    if (run->evals == NULL)
+        return vb_err_sys("calloc");
+    read_evals_of(run, -1);
+    for (i = 0; i < run->n_ranks && run->top.async; i++)
+        read_evals_of(run, run->ranks[i].rank);
+    return VB_OK;
 }
 
 /* ---- the rate of an asynchronous job --------------------------------------------------------- */

@@ -61,6 +61,8 @@ static void axes(const struct vb_plot *plot, FILE *out)
         span.x_high = span.x_low + 1;
     fprintf(out, "set xrange [%.9g:%.9g]\nset yrange [%.9g:%.9g]\n", span.x_low, span.x_high, y.low,
             y.high);
+    if (plot->x_whole && span.x_high - span.x_low <= VB_TICKS_MAX)
+        fprintf(out, "set xtics 1\n");
     if (plot->x_log && span.x_low > 0)
         fprintf(out, "set logscale x\n");
     if (y.log)
@@ -124,7 +126,7 @@ void vb_plot_gnuplot(const struct vb_plot *plot, const char *png, FILE *out)
     fprintf(out, "\nset ylabel ");
     vb_gnuplot_text(out, plot->y_label);
     fprintf(out,
-            "\nset border 3\nset tics nomirror\nset grid y lc rgb '#dddddd'\n"
+            "\nset border 3\nset tics nomirror\nset grid ytics back lt 1 lc rgb '#dddddd'\n"
             "set key %s outside top horizontal left\n",
             plot->n > 1 ? "on" : "off");
     axes(plot, out);
