@@ -6,6 +6,8 @@
 
 #include <math.h>
 
+#define CEILINGS 8 /* bars of ceilings; the table has all */
+
 /* The order from bottom to top: what computes first. Patterns help where colours do not. */
 static const struct {
     enum vb_phase phase;
@@ -229,8 +231,45 @@ static void transfer(struct report *report)
                        "--json, or name runs with several batches.");
 }
 
+/* ---- against the ceilings of the machine ----------------------------------------------------- */
+
+/* What was achieved of each ceiling that the verdict has measured. */
+static void ceilings(struct report *report)
+{
+    const struct report_run *run = report->runs[0];
+    int i, n = vb_json_get_count(run->json, "bottleneck.evidence"), bars = 0;
+    const char *names[VB_PLOT_BARS_MAX];
+    struct vb_plot_series *s;
+    struct vb_plot *plot;
+    char keys[64];
+
+    plot = report->n_runs == 1 && n > 0 ? vb_plot_create(VB_PLOT_BARS, "ceilings") : NULL;
+    s = vb_plot_add(plot, "achieved");
+    for (i = 0; s != NULL && i < n && bars < CEILINGS; i++) {
+        double value, ceiling;
+
+        snprintf(keys, sizeof(keys), "bottleneck.evidence.%d.value", i);
+        value = report_real(run, keys);
+        snprintf(keys, sizeof(keys), "bottleneck.evidence.%d.ceiling", i);
+        ceiling = report_real(run, keys);
+        snprintf(keys, sizeof(keys), "bottleneck.evidence.%d.name", i);
+        names[bars] = report_text(run, keys);
+        if (names[bars] != NULL && value >= 0 && ceiling > 0)
+            vb_plot_point(s, bars++, 100 * value / ceiling);
+    }
+    if (plot == NULL || vb_plot_name_bars(plot, names, bars) != VB_OK) {
+        vb_plot_destroy(plot);
+        return;
+    }
+    snprintf(plot->title, sizeof(plot->title), "Measured against the ceilings of this machine");
+    snprintf(plot->y_label, sizeof(plot->y_label), "%% of the ceiling");
+    report_add_plot(report_add_figure(report, REPORT_VERDICT, "ceilings", plot->title), plot,
+                    "ceilings");
+}
+
 void report_phases(struct report *report)
 {
+    ceilings(report);
     by_step(report);
     by_rank(report);
     transfer(report);

@@ -82,8 +82,22 @@ static void add_advice(const struct report *report, const struct report_run *run
     }
 }
 
+static void add_causes(const struct report *report, const struct report_run *run,
+                       struct vb_table *t)
+{
+    int i, n = vb_json_get_count(run->json, "bottleneck.causes");
+
+    for (i = 0; i < n; i++) {
+        run_cell(report, run, t);
+        vb_table_text(t, indexed_text(run, "bottleneck.causes", i, "resource"));
+        vb_table_real(t, 100 * indexed(run, "bottleneck.causes", i, "share"));
+    }
+}
+
 static void verdicts(struct report *report)
 {
+    struct vb_table *causes =
+        begin(report, "causes", "Shares of the time", "computing and losses|#% of the time");
     struct vb_table *evidence =
         begin(report, "evidence", "Evidence", "what|#measured|#ceiling|unit|#% of ceiling");
     struct vb_table *advice =
@@ -91,11 +105,13 @@ static void verdicts(struct report *report)
     int i;
 
     for (i = 0; i < report->n_runs; i++) {
+        add_causes(report, report->runs[i], causes);
         add_evidence(report, report->runs[i], evidence);
         add_advice(report, report->runs[i], advice);
     }
     report_add_table(report, REPORT_VERDICT, evidence, false);
     report_add_table(report, REPORT_VERDICT, advice, false);
+    report_add_table(report, REPORT_VERDICT, causes, true);
 }
 
 /* ---- ranks ----------------------------------------------------------------------------------- */

@@ -115,16 +115,26 @@ static void tell_bottleneck(const struct report_run *run, char *text, size_t siz
                  without_stop(why), why);
 }
 
+/* Tells the change with the highest rate. */
 static bool tell_advice(const struct report_run *run, char *text, size_t size)
 {
-    const char *change = report_text(run, "bottleneck.advice.0.change");
-    double then = report_real(run, "bottleneck.advice.0.steps_per_s");
-    double now = report_real(run, "steps_per_s");
-    char a[32], b[32];
+    int i, n = vb_json_get_count(run->json, "bottleneck.advice");
+    double now = report_real(run, "steps_per_s"), most = now, then;
+    const char *change = NULL;
+    char a[32], b[32], keys[64];
 
-    if (change == NULL || !(then > 0))
+    for (i = 0; i < n; i++) {
+        snprintf(keys, sizeof(keys), "bottleneck.advice.%d.steps_per_s", i);
+        then = report_real(run, keys);
+        snprintf(keys, sizeof(keys), "bottleneck.advice.%d.change", i);
+        if (!(then > most) || report_text(run, keys) == NULL)
+            continue;
+        most = then;
+        change = report_text(run, keys);
+    }
+    if (change == NULL)
         return false;
-    vb_number_text(then, a, sizeof(a));
+    vb_number_text(most, a, sizeof(a));
     vb_number_text(now, b, sizeof(b));
     snprintf(text, size,
              "What would help most: %.*s, which should give about %s instead of %s steps/s.",
