@@ -136,7 +136,7 @@ struct vb_table *report_trace_table(const struct report_timeline *l)
 
 void report_trace_gnuplot(const struct report_timeline *l, const char *png, FILE *out)
 {
-    int i, rows = 0, first[REPORT_TRACKS];
+    int i, rows = 0, first[REPORT_TRACKS] = {0};
 
     for (i = 0; i < l->n_tracks; i++) {
         first[i] = rows;

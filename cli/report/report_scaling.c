@@ -51,7 +51,7 @@ static int collect(const struct report *report, const char *key, struct point po
 
 static void speed_up(struct report *report)
 {
-    struct point points[REPORT_RUNS];
+    struct point points[REPORT_RUNS] = {{0}};
     struct vb_plot_series *s, *ideal;
     struct report_figure *f;
     struct vb_plot *plot;
@@ -100,7 +100,7 @@ static double crossing(const struct point *points, int n)
 static void batches(struct report *report)
 {
     struct vb_plot_series *compute, *comm;
-    struct point points[REPORT_RUNS];
+    struct point points[REPORT_RUNS] = {{0}};
     struct report_figure *f;
     struct vb_plot *plot;
     int i, n = collect(report, "batch", points);
