@@ -109,7 +109,8 @@ static void print_run(const struct report_run *run, bool several)
     print_figure("training", report_real(run, "train_s"), " s");
 }
 
-static void print_summary(const struct report *report, const struct report_out *out)
+/* asked: the user wants no PNG files. */
+static void print_summary(const struct report *report, const struct report_out *out, bool asked)
 {
     int i;
 
@@ -119,7 +120,7 @@ static void print_summary(const struct report *report, const struct report_out *
            "%s/%s\n",
            out->page, (double)out->page_bytes / 1e3, out->n_svg, out->n_png, out->n_csv,
            out->folder, out->plots, out->folder, out->tables);
-    if (out->no_png[0] != '\0')
+    if (out->no_png[0] != '\0' && !asked)
         printf("no PNG      %s\n", out->no_png);
 }
 
@@ -261,7 +262,7 @@ static vb_status write_all(struct report *report, const struct report_args *args
         return st;
     if (args->json)
         return print_json(report, &out);
-    print_summary(report, &out);
+    print_summary(report, &out, args->no_png);
     return VB_OK;
 }
 
