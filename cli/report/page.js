@@ -182,7 +182,7 @@
         drawn++;
         if (w > 26) {
           c.save(); c.beginPath(); c.rect(Math.max(x0, 0), y, x1 - Math.max(x0, 0) - 2, ROW); c.clip();
-          c.fillStyle = dark() ? "#111" : "#fff";
+          c.fillStyle = colour("--card");
           c.fillText(name[0], Math.max(x0, 0) + 4, y + 11.5);
           c.restore();
         }
@@ -236,7 +236,7 @@
     });
     canvas.addEventListener("pointerleave", function () { tip.hidden = true; });
     window.addEventListener("resize", draw);
-    window.addEventListener("beforeprint", draw);
+    matchMedia("print").addEventListener("change", draw); /* paper is white */
     redraw.push(draw);
     draw();
   }

@@ -150,6 +150,15 @@ def faults(events):
     return bad
 
 
+def paper(browser, session):
+    """Paper is white and as wide as A4, although the screen is dark."""
+    browser.call("Emulation.setDeviceMetricsOverride", session, width=794, height=1123, deviceScaleFactor=1, mobile=False)
+    browser.call("Emulation.setEmulatedMedia", session, media="print", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    found = browser.value(session, CHECK.replace("WIDTH", "794"))
+    bad = ["printed: " + text for text in found["bad"]]
+    return bad + ([] if found["paper"] > 250 > 50 > found["ink"] else ["is not printed black on white"])
+
+
 def check(browser, page, width, dark):
     where = f"{page} at {width} px, {'dark' if dark else 'light'}"
     target = browser.call("Target.createTarget", url="about:blank")["targetId"]
@@ -180,6 +189,8 @@ def check(browser, page, width, dark):
     keys = browser.value(session, KEYS)
     if keys is not None and (found["line"] < 1 or keys[0] != keys[-1] or len(set(keys)) < 5):
         bad.append(f"the time line does not zoom: {keys}")
+    if dark and width > 600:
+        bad += paper(browser, session)
     bad += faults(browser.events)
     browser.call("Target.closeTarget", targetId=target)
     for text in bad:
