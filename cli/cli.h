@@ -10,6 +10,9 @@
 
 #include <limits.h>
 
+struct vb_series;
+struct vb_series_kind;
+
 /* Exit codes of the command. */
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
@@ -29,6 +32,7 @@ extern const struct cli_command cli_doctor;
 extern const struct cli_command cli_eval;
 extern const struct cli_command cli_export;
 extern const struct cli_command cli_ops;
+extern const struct cli_command cli_report;
 extern const struct cli_command cli_sweep;
 extern const struct cli_command cli_top;
 extern const struct cli_command cli_train;
@@ -84,6 +88,20 @@ int cli_finish(int exit_code);
  * and destroys it. */
 struct vb_json *cli_json_object(void);
 vb_status cli_print_json(struct vb_json *json);
+
+/* Checks that dir is a run folder, and reads its run.json. The caller destroys it (run_read.c). */
+vb_status cli_run_json(const char *dir, struct vb_json **json_p);
+
+/* Opens a series of a run folder; rank -1: of the job. Returns NULL, without a log line, if there
+ * is none yet; after a log line if it cannot be read, or has other columns than those of kind.
+ * kind NULL: any columns. */
+struct vb_series *cli_run_series(const char *dir, int rank, const char *name,
+                                 const struct vb_series_kind *kind, vb_status *st_p);
+
+/* Runs gnuplot. The files in and out become its standard input and standard output. Returns
+ * VB_ERR_NO_FILE, without a log line, if gnuplot is not installed (gnuplot.c). */
+vb_status cli_gnuplot(int in, int out);
+bool cli_gnuplot_there(void);
 
 /* Returns the event with which the worker that has this slot joined the run, with its "machine"
  * (run_joined.c). NULL: none has since this time, by the clock of the day. */

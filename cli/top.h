@@ -74,6 +74,9 @@ vb_status cli_top_open(const char *dir, struct top *top);
 vb_status cli_top_read(struct top *top); /* reads what is new */
 void cli_top_close(struct top *top);
 
+/* Reads what run.json tells of a run from its beginning on. */
+vb_status cli_top_head(struct top *top, const struct vb_json *json);
+
 /* Reads which ranks there are, and clears their figures (top_ranks.c). */
 vb_status cli_top_read_ranks(struct top *top, const struct vb_json *json);
 

@@ -7,7 +7,6 @@
 #include "cli/top.h"
 #include "record/record.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -17,7 +16,6 @@
 #define WINDOW_NS 5000000000u /* figures are of so many last nanoseconds */
 #define WINDOW_ROWS 20000     /* and of so many last steps */
 #define USAGE_NS 1500000000u
-#define FORMAT 1 /* of run.json */
 
 /* ---- run.json -------------------------------------------------------------------------------- */
 
@@ -82,18 +80,8 @@ static int64_t whole(double value)
     return value > 0 && value < 1e18 ? (int64_t)value : 0;
 }
 
-static vb_status read_head(struct top *top, const struct vb_json *json)
+vb_status cli_top_head(struct top *top, const struct vb_json *json)
 {
-    double format = vb_json_get_real(json, "run.format");
-
-    if (!(format >= 1))
-        return vb_err(VB_ERR_INPUT,
-                      "%s/run.json was not written by train --run: it has no key run.format",
-                      top->dir);
-    if (format > FORMAT)
-        return vb_err(VB_ERR_INPUT,
-                      "%s/run.json has format %g; this version of verbena reads format %d",
-                      top->dir, format, FORMAT);
     get_text(json, "run.state", top->state, sizeof(top->state));
     get_text(json, "run.why", top->why, sizeof(top->why));
     get_text(json, "run.model", top->model, sizeof(top->model));
@@ -106,31 +94,6 @@ static vb_status read_head(struct top *top, const struct vb_json *json)
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
-
-/* Opens a series of the folder. Returns NULL, without a log line, if there is none yet; after a log
- * line if it cannot be read. */
-static struct vb_series *open_series(const struct top *top, int rank, const char *name,
-                                     const struct vb_series_kind *kind, vb_status *st_p)
-{
-    struct vb_series *series = NULL;
-    char path[PATH_MAX + 48], folder[24] = "";
-    struct stat info;
-
-    if (rank >= 0)
-        snprintf(folder, sizeof(folder), "rank%d/", rank);
-    snprintf(path, sizeof(path), "%s/%s%s", top->dir, folder, name);
-    *st_p = VB_OK;
-    if (stat(path, &info) != 0 || info.st_size == 0)
-        return NULL;
-    *st_p = vb_series_open(path, &series);
-    if (*st_p == VB_OK && !vb_series_fits(series, kind)) {
-        *st_p =
-            vb_err(VB_ERR_INPUT, "%s has other columns than this version of verbena writes", path);
-        vb_series_close(series);
-        series = NULL;
-    }
-    return series;
-}
 
 static void add_row(struct top *top, struct top_rank *r, const struct vb_step_row *row)
 {
@@ -214,14 +177,14 @@ static void read_usage(struct top_rank *r, struct vb_series *series)
 static vb_status read_rank(struct top *top, struct top_rank *r)
 {
     vb_status st;
-    struct vb_series *series = open_series(top, r->rank, "steps.bin", &vb_kind_steps, &st);
+    struct vb_series *series = cli_run_series(top->dir, r->rank, "steps.bin", &vb_kind_steps, &st);
 
     if (series != NULL)
         read_steps(top, r, series);
     vb_series_close(series);
     if (st != VB_OK)
         return st;
-    series = open_series(top, r->rank, "usage.bin", &vb_kind_usage, &st);
+    series = cli_run_series(top->dir, r->rank, "usage.bin", &vb_kind_usage, &st);
     if (series != NULL)
         read_usage(r, series);
     vb_series_close(series);
@@ -233,7 +196,7 @@ static vb_status read_loss(struct top *top)
     struct top_curve *c = &top->curve;
     struct vb_step_row row;
     vb_status st;
-    struct vb_series *series = open_series(top, 0, "steps.bin", &vb_kind_steps, &st);
+    struct vb_series *series = cli_run_series(top->dir, 0, "steps.bin", &vb_kind_steps, &st);
 
     if (series == NULL)
         return st;
@@ -249,7 +212,7 @@ static vb_status read_evals(struct top *top)
 {
     struct vb_eval_row row;
     vb_status st;
-    struct vb_series *series = open_series(top, -1, "evals.bin", &vb_kind_evals, &st);
+    struct vb_series *series = cli_run_series(top->dir, -1, "evals.bin", &vb_kind_evals, &st);
 
     top->test_loss = top->accuracy = (double)NAN;
     if (series != NULL && vb_series_copy(series, vb_series_rows(series) - 1, &row)) {
@@ -356,34 +319,14 @@ static void read_times(struct top *top, const struct vb_json *json)
         top->elapsed_s = last_s - started_s;
 }
 
-static vb_status read_json(const struct top *top, struct vb_json **json_p)
-{
-    char path[PATH_MAX + 16];
-    struct stat info;
-
-    snprintf(path, sizeof(path), "%s/run.json", top->dir);
-    if (stat(top->dir, &info) != 0)
-        return vb_err_sys("cannot read %s", top->dir);
-    if (!S_ISDIR(info.st_mode))
-        return vb_err(VB_ERR_INPUT, "%s is not a folder; name one that train --run has made",
-                      top->dir);
-    if (stat(path, &info) != 0 && errno == ENOENT)
-        return vb_err(VB_ERR_NO_FILE,
-                      "%s has no run.json: it is not a run folder, or the run has not begun yet; "
-                      "name a folder that train --run has made",
-                      top->dir);
-    *json_p = vb_json_read(path);
-    return *json_p != NULL ? VB_OK : VB_ERR_INPUT;
-}
-
 vb_status cli_top_read(struct top *top)
 {
     struct vb_json *json = NULL;
-    vb_status st = read_json(top, &json);
+    vb_status st = cli_run_json(top->dir, &json);
     int i;
 
     if (st == VB_OK)
-        st = read_head(top, json);
+        st = cli_top_head(top, json);
     for (i = 0; st == VB_OK && i < top->n_ranks; i++)
         st = read_rank(top, &top->ranks[i]);
     if (st == VB_OK)

@@ -12,6 +12,7 @@
 #include "record/folder/recorder.h"
 #include "record/folder/series.h"
 #include "record/metrics/metrics.h"
+#include "record/report/report.h"
 #include "record/sample/sampler.h"
 #include "record/trace/trace_files.h"
 #include "record/trace/trace_merge.h"

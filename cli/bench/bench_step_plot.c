@@ -5,20 +5,12 @@
  */
 #include "cli/bench/cmd_bench.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
-
-#define TIMEOUT_MS 30000 /* timeout for one run of gnuplot */
-#define POLL_MS 5
 
 struct kind {
     const char *end;      /* end of the file's name */
@@ -45,69 +37,15 @@ static const struct kind *kind_of(const char *path)
     return NULL;
 }
 
-/* ---- gnuplot --------------------------------------------------------------------------------- */
-
-/* Waits for gnuplot, and kills it after TIMEOUT_MS. */
-static vb_status await(pid_t pid)
-{
-    struct timespec pause = {.tv_nsec = POLL_MS * 1000000L};
-    int waited, status = 0;
-    pid_t got = 0;
-
-    for (waited = 0; got == 0 && waited < TIMEOUT_MS; waited += POLL_MS) {
-        got = waitpid(pid, &status, WNOHANG);
-        if (got == 0)
-            nanosleep(&pause, NULL);
-    }
-    if (got == 0) {
-        kill(pid, SIGKILL);
-        (void)waitpid(pid, &status, 0);
-        return vb_err(VB_ERR_TIMEOUT, "gnuplot did not end within %d s", TIMEOUT_MS / 1000);
-    }
-    if (got < 0)
-        return vb_err_sys("waitpid");
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        return vb_err(VB_ERR_IO, "gnuplot failed");
-    return VB_OK;
-}
-
-/* Runs gnuplot. The files in and out become gnuplot's standard input and standard output. */
-static vb_status run_gnuplot(char *const argv[], int in, int out)
-{
-    posix_spawn_file_actions_t files;
-    pid_t pid;
-    int err = posix_spawn_file_actions_init(&files);
-
-    if (err == 0)
-        err = posix_spawn_file_actions_adddup2(&files, in, STDIN_FILENO);
-    if (err == 0)
-        err = posix_spawn_file_actions_adddup2(&files, out, STDOUT_FILENO);
-    if (err == 0)
-        err = posix_spawnp(&pid, "gnuplot", &files, NULL, argv, environ);
-    posix_spawn_file_actions_destroy(&files);
-    if (err == ENOENT)
-        return vb_err(VB_ERR_NO_FILE,
-                      "--plot needs gnuplot, which is not installed: run apt-get install "
-                      "gnuplot-nox, or use --plot FILE.gp, which needs no gnuplot");
-    if (err != 0) {
-        errno = err;
-        return vb_err_sys("cannot start gnuplot");
-    }
-    return await(pid);
-}
+/* ---- files before the bench ------------------------------------------------------------------ */
 
 static vb_status look_for_gnuplot(void)
 {
-    static char name[] = "gnuplot", version[] = "--version";
-    char *argv[] = {name, version, NULL};
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    vb_status st;
-
-    if (null < 0)
-        return vb_err_sys("cannot open /dev/null");
-    st = run_gnuplot(argv, null, null);
-    close(null);
-    return st;
+    if (cli_gnuplot_there())
+        return VB_OK;
+    return vb_err(VB_ERR_NO_FILE,
+                  "--plot needs gnuplot, which is not installed: run apt-get install "
+                  "gnuplot-nox, or use --plot FILE.gp, which needs no gnuplot");
 }
 
 int cli_step_plot_check(const char *path)
@@ -236,13 +174,11 @@ static vb_status keep_plot(const char *path, int drawn)
 /* Draws into memory first, because gnuplot does not notice a full disk. */
 static vb_status draw(const char *path, FILE *script, int drawn)
 {
-    static char name[] = "gnuplot";
-    char *argv[] = {name, NULL};
     vb_status st;
 
     if (fflush(script) != 0 || fseek(script, 0, SEEK_SET) != 0)
         return vb_err_sys("cannot write a script for gnuplot");
-    st = run_gnuplot(argv, fileno(script), drawn);
+    st = cli_gnuplot(fileno(script), drawn);
     return st == VB_OK ? keep_plot(path, drawn) : st;
 }
 
