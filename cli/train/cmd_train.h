@@ -80,6 +80,10 @@ void cli_train_json(struct vb_json *json, const char *mode, const struct vb_trai
 void cli_train_json_recipe(struct vb_json *json, const struct vb_chosen *chosen);
 void cli_train_json_rank(struct vb_json *json, const struct vb_rank_result *r);
 
+/* train_verdict_print.c: the verdict, as an object and as text. */
+void cli_train_json_bottleneck(struct vb_json *json, const struct vb_bottleneck *b);
+void cli_train_print_bottleneck(const struct vb_bottleneck *b, double steps_per_s);
+
 /* Adds what makes the run an experiment: "injected" faults, and the run that was "replayed". */
 void cli_train_json_tools(struct vb_json *json, const struct vb_train_opts *o);
 
