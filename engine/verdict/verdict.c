@@ -85,6 +85,15 @@ static void list_causes(const struct parts *p, const struct losses *l, struct vb
 
 /* ---- kinds ----------------------------------------------------------------------------------- */
 
+/* A far link also slows down TCP, so its bandwidth was measured too low: latency is judged first.
+ */
+static bool is_narrow(const struct parts *p)
+{
+    double network = p->share[VB_NETWORK];
+
+    return p->messages < LINK_FULL * network && p->link_busy >= LINK_FULL * network;
+}
+
 static const char *kind_of(const struct parts *p, enum vb_resource resource)
 {
     static const char *const slow[SLOW_BYS] = {[SLOW_COMPUTE] = "compute",
@@ -94,7 +103,7 @@ static const char *kind_of(const struct parts *p, enum vb_resource resource)
 
     switch (resource) {
     case VB_NETWORK:
-        return p->link_busy >= LINK_FULL * p->share[VB_NETWORK] ? "bandwidth" : "latency";
+        return is_narrow(p) ? "bandwidth" : "latency";
     case VB_STRAGGLER:
         return slow[p->late_by];
     case VB_CORES:
@@ -150,7 +159,6 @@ static void say(const struct vb_verdict_facts *f, const struct parts *p, enum vb
                 char *why, size_t size)
 {
     double ms = step_ms(f, p, p->share[resource]);
-    bool wide = strcmp(kind_of(p, VB_NETWORK), "bandwidth") == 0;
 
     switch (resource) {
     case VB_COMPUTE:
@@ -159,7 +167,8 @@ static void say(const struct vb_verdict_facts *f, const struct parts *p, enum vb
     case VB_NETWORK:
         snprintf(why, size, "%.4g ms of a step are transfer over %s that no computing hides: %s",
                  ms, f->transport,
-                 wide ? "the link is too narrow for these bytes" : "messages take long to arrive");
+                 is_narrow(p) ? "the link is too narrow for these bytes"
+                              : "messages take long to arrive");
         break;
     case VB_STRAGGLER:
         say_straggler(f, p, why, size);

@@ -81,6 +81,10 @@ static void other_network(const struct vb_verdict_facts *f, const struct parts *
 
     if (f->transport[0] == '\0' || f->mapped)
         return;
+    if (p->messages >= 0.5 * p->share[VB_NETWORK]) {
+        without(p, VB_NETWORK, "a network with less latency", list, n);
+        return;
+    }
     if (!f->narrow && !f->apart)
         fewer_bytes(p, 0.5, "--wire bf16", list, n);
     if (f->link_gb_s > 0) {

@@ -89,8 +89,7 @@ static void add_network(const struct vb_verdict_facts *f, const struct parts *p,
         comm_s += f->workers[i].comm_s / f->n_workers;
     add(b, "link_bandwidth", bytes / p->all_s / 1e9, f->link_gb_s, "GB/s");
     add(b, "link_busy", p->link_busy, 1, "");
-    if (f->requests > 0)
-        add(b, "exposed_per_sum", 1e6 * comm_s / steps / f->requests, f->link_us, "us");
+    add(b, "exposed_transfer", 1e6 * p->share[VB_NETWORK] * p->all_s / steps, 2 * f->link_us, "us");
     reduce_s = f->sum_gb_s > 0 ? fmin(bytes / 1e9 / f->sum_gb_s, comm_s) : 0;
     copy_s = f->peak_gb_s > 0 ? fmin(bytes / 1e9 / f->peak_gb_s, comm_s - reduce_s) : 0;
     add(b, "collective_skew", 1e3 * p->skew * p->all_s / steps, 0, "ms/step");

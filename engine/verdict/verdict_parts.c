@@ -11,10 +11,12 @@
 #include <math.h>
 #include <string.h>
 
-#define STRAGGLER_WAITS 0.5 /* a straggler waits at most this part of what others wait for it */
-#define DISK_MB_S 1.0       /* a disk from which less is read does not delay the input */
-#define SERVER_FULL 0.7     /* from this busy share on, gradients queue at a server */
-#define LINK_LATE 2.0       /* how many times as long as for others, others wait for a slow link */
+#define EXPLAINED                                                                                  \
+    0.5 /* of the waiting: a rank that did little longer than others is late otherwise */
+#define DISK_MB_S 1.0   /* a disk from which less is read does not delay the input */
+#define SERVER_FULL 0.7 /* from this busy share on, gradients queue at a server */
+#define COMMON 0.4      /* others wait for data for this part of the time of the late rank */
+#define LINK_LATE 2.0   /* how many times as long as for others, others wait for a slow link */
 
 /* Shares of a worker's own time. */
 struct times {
@@ -45,7 +47,7 @@ static struct times times_of(const struct vb_verdict_rank *r)
 
     if (all <= 0)
         return t;
-    queue = r->compute_s * queue_part(r);
+    queue = fmin(r->compute_s * queue_part(r), fmax(r->queue_s, 0));
     t.queue = queue / all;
     t.compute = (r->compute_s - queue) / all;
     t.data = r->data_s / all;
@@ -120,20 +122,25 @@ static int latest(const struct vb_verdict_facts *f)
     return late;
 }
 
-/* Returns by how much the late rank was busier than the others, and with what. */
-static double excess_of(const struct times *late, const struct times *others, enum slow_by *by_p)
+/* What the late rank did longer than the others. */
+struct excess {
+    double by[SLOW_BYS];
+    double all; /* positive parts */
+};
+
+static struct excess excess_of(const struct times *late, const struct times *others)
 {
-    const double by[SLOW_BYS] = {[SLOW_COMPUTE] = late->compute - others->compute,
-                                 [SLOW_QUEUE] = late->queue - others->queue,
-                                 [SLOW_DATA] = late->data - others->data,
-                                 [SLOW_SAVE] = late->save - others->save};
+    struct excess e = {.by = {[SLOW_COMPUTE] = late->compute - others->compute,
+                              [SLOW_QUEUE] = late->queue - others->queue,
+                              [SLOW_DATA] = late->data - others->data,
+                              [SLOW_SAVE] = late->save - others->save}};
     int i;
 
-    *by_p = SLOW_COMPUTE;
-    for (i = 0; i < SLOW_BYS; i++)
-        if (by[i] > by[*by_p])
-            *by_p = (enum slow_by)i;
-    return busy(late) - busy(others);
+    for (i = 0; i < SLOW_BYS; i++) {
+        e.by[i] = fmax(e.by[i], 0);
+        e.all += e.by[i];
+    }
+    return e;
 }
 
 /* Others wait for this rank alone, and it was not busier than they: its messages are late. Two
@@ -162,15 +169,18 @@ static double explain(double *left, double most)
 static void explain_rest(const struct vb_verdict_facts *f, const struct times *typical, double left,
                          struct parts *p)
 {
-    double step_s = p->all_s / (double)(f->steps > 0 ? f->steps : 1), queue = 0;
+    double queue = 0;
     int i;
 
+    /* the link carried bytes, and nothing was computed meanwhile */
+    if (!f->mapped)
+        p->share[VB_NETWORK] += explain(&left, p->link_busy - busy(typical) - typical->comm);
     for (i = 0; i < f->n_workers; i++) /* a rank may wait for any other that has no core */
         queue += queue_share(&f->workers[i]);
     p->share[VB_CORES] += explain(&left, queue);
-    p->share[VB_NETWORK] +=
-        explain(&left, step_s > 0 ? f->requests * f->link_us / 1e6 / step_s : 0);
-    if (!f->mapped && typical->comm > left) /* the notes of requests queue behind their bytes */
+    p->share[VB_NETWORK] += explain(&left, p->messages);
+    /* the notes of requests queue behind the bytes of others */
+    if (!f->mapped && typical->comm + p->share[VB_NETWORK] > left)
         p->share[VB_NETWORK] += explain(&left, left);
     p->share[VB_INCONCLUSIVE] += left;
 }
@@ -181,39 +191,50 @@ static bool waits_count(const struct vb_verdict_facts *f)
     return f->n_workers > 1 && (!f->apart || f->bounded);
 }
 
-/* Decides whether one rank delays the others. Returns the part of their time that it has cost. */
-static double judge_late(const struct vb_verdict_facts *f, struct parts *p)
+/* Charges a part of the waiting for the late rank. Nobody is accused of what all ranks suffer from:
+ * too few cores for the threads of the job, slow input, or a checkpoint that one rank writes. */
+static void charge(const struct vb_verdict_facts *f, int late, enum slow_by by, double share,
+                   const struct times *t, const struct times *others, struct parts *p)
 {
-    int late = latest(f);
-    struct times t = times_of(&f->workers[late]), others = mean_of(f, late);
-    double excess = excess_of(&t, &others, &p->late_by);
-
-    if (t.wait > STRAGGLER_WAITS * others.wait)
-        return 0;
-    if (excess < STRAGGLER_WAITS * others.wait && has_slow_link(f, late)) {
-        p->late_by = SLOW_LINK;
-        excess = others.wait;
-    }
-    if (excess <= 0)
-        return 0;
-    p->late = late;
-    return fmin(excess, others.wait);
-}
-
-static void charge_late(const struct vb_verdict_facts *f, double share, struct parts *p)
-{
-    bool own_threads = p->late_by == SLOW_QUEUE &&
-                       neighbour_part(f, &f->workers[p->late]) < 0.5; /* no rank is accused */
+    bool own_threads = by == SLOW_QUEUE && neighbour_part(f, &f->workers[late]) < 0.5;
+    bool all_wait = by == SLOW_DATA && others->data > COMMON * t->data;
 
     if (own_threads)
         p->share[VB_CORES] += share;
-    else if (p->late_by == SLOW_SAVE)
+    else if (all_wait)
+        p->share[VB_INPUT] += share;
+    else if (by == SLOW_SAVE)
         p->share[VB_DISK] += share;
-    else
+    else {
         p->share[VB_STRAGGLER] += share;
-    p->save += p->late_by == SLOW_SAVE ? share : 0;
-    if (own_threads || p->late_by == SLOW_SAVE)
-        p->late = NO_RANK;
+        if (p->late == NO_RANK || share > p->late_share) {
+            p->late = late;
+            p->late_by = by;
+            p->late_share = share;
+        }
+    }
+    p->save += by == SLOW_SAVE ? share : 0;
+}
+
+/* Decides whether one rank delays the others, and charges their waiting to what it did longer.
+ * Returns the time of a typical worker. */
+static struct times judge_late(const struct vb_verdict_facts *f, double *left_p, struct parts *p)
+{
+    int late = latest(f), i;
+    struct times t = times_of(&f->workers[late]), others = mean_of(f, late);
+    struct excess e = excess_of(&t, &others);
+    double share = fmin(busy(&t) - busy(&others), others.wait);
+
+    *left_p = others.wait;
+    if (share < EXPLAINED * others.wait && has_slow_link(f, late)) {
+        e = (struct excess){.by = {[SLOW_LINK] = 1}, .all = 1};
+        share = others.wait;
+    }
+    for (i = 0; i < SLOW_BYS && share > 0 && e.all > 0; i++)
+        if (e.by[i] > 0)
+            charge(f, late, (enum slow_by)i, share * e.by[i] / e.all, &t, &others, p);
+    *left_p -= share > 0 && e.all > 0 ? share : 0;
+    return others;
 }
 
 /* ---- servers --------------------------------------------------------------------------------- */
@@ -282,7 +303,18 @@ static double link_busy(const struct vb_verdict_facts *f, const struct parts *p)
         bytes = fmax(bytes, fmax(f->workers[i].sent_bytes, f->workers[i].received_bytes));
     for (i = 0; i < f->n_servers; i++)
         bytes = fmax(bytes, fmax(f->servers[i].sent_bytes, f->servers[i].received_bytes));
-    return f->link_gb_s > 0 && p->all_s > 0 ? bytes / 1e9 / f->link_gb_s / p->all_s : 0;
+    return f->link_gb_s > 0 && p->all_s > 0 ? clamp(bytes / 1e9 / f->link_gb_s / p->all_s, 0, 1)
+                                            : 0;
+}
+
+/* A sum needs two messages, one after the other. All sums of a step are under way together, but the
+ * flags of mapped memory are set by one thread. */
+static double messages(const struct vb_verdict_facts *f, const struct parts *p)
+{
+    double step_us = 1e6 * p->all_s / (double)(f->steps > 0 ? f->steps : 1);
+    double one_us = 2 * f->link_us * (f->mapped ? f->requests : 1);
+
+    return step_us > 0 ? clamp(one_us / step_us, 0, 1) : 0;
 }
 
 /* Reading from a disk shows as waiting for input. */
@@ -299,7 +331,7 @@ static bool reads_disk(const struct vb_verdict_facts *f)
 void vb_verdict_parts(const struct vb_verdict_facts *f, struct parts *p)
 {
     struct times typical;
-    double late = 0, left;
+    double left = 0;
     int i;
 
     memset(p, 0, sizeof(*p));
@@ -308,13 +340,9 @@ void vb_verdict_parts(const struct vb_verdict_facts *f, struct parts *p)
         p->all_s += verdict_all_s(&f->workers[i]) / f->n_workers;
     p->neighbour = most_neighbour(f);
     p->link_busy = link_busy(f, p);
-    if (waits_count(f))
-        late = judge_late(f, p);
-    typical = mean_of(f, p->late);
+    p->messages = messages(f, p);
+    typical = waits_count(f) ? judge_late(f, &left, p) : mean_of(f, NO_RANK);
     p->skew = waits_count(f) ? typical.wait : 0;
-    if (p->late != NO_RANK)
-        charge_late(f, late, p);
-    left = p->skew - fmin(late, p->skew);
     if (f->n_servers > 0) /* a worker under a bound waits for its server, too */
         divide_comm(f, typical.comm + left, p);
     else

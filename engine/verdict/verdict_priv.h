@@ -14,8 +14,10 @@ enum slow_by { SLOW_COMPUTE, SLOW_QUEUE, SLOW_DATA, SLOW_SAVE, SLOW_LINK, SLOW_B
 struct parts {
     double share[VB_RESOURCES]; /* VB_INCONCLUSIVE: waiting that nothing explains */
     int late;                   /* index of the worker that others wait for; NO_RANK: none */
-    enum slow_by late_by;
+    enum slow_by late_by;       /* what it did longer than the others, mostly */
+    double late_share;
     double neighbour;  /* part of the waiting for cores that is due to other processes */
+    double messages;   /* share of the time that a message takes to arrive, twice a step */
     double link_busy;  /* share of the time in which the link carries bytes */
     double save;       /* checkpoints, of VB_DISK */
     double skew;       /* all waiting for other workers */

@@ -181,7 +181,7 @@ struct vb_coll_link vb_coll_link(const struct vb_coll *coll)
     bool mapped = coll->hosts.all_mapped;
     double byte = mapped ? m->byte_mapped : m->byte;
 
-    return (struct vb_coll_link){.latency_us = mapped ? m->flag : m->latency,
+    return (struct vb_coll_link){.latency_us = mapped ? m->flag : m->message,
                                  .gb_s = byte > 0 ? 1e-3 / byte : 0,
                                  .sum_gb_s = m->sum > 0 ? 1e-3 / m->sum : 0,
                                  .mapped = mapped};

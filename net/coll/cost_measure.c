@@ -157,6 +157,7 @@ static vb_status measure_link(struct vb_coll *coll, struct cost_model *m)
         st = exchange_notes(coll, RING_SLOTS, len, &bulk[i]);
     if (st != VB_OK)
         return st;
+    m->message = m->latency;
     m->post = typical(batch, BULKS) / RING_SLOTS;
     m->latency -= (coll->world - 1) * m->post;
     if (m->latency < m->post)
