@@ -195,16 +195,30 @@ static void say(const struct vb_verdict_facts *f, const struct parts *p, enum vb
     }
 }
 
+/* Says what one of several causes is: "straggler 49 % (rank 1: compute)". */
+static int say_briefly(const struct vb_verdict_facts *f, const struct parts *p,
+                       enum vb_resource resource, char *text, size_t size)
+{
+    const char *kind = kind_of(p, resource);
+    char rank[32] = "";
+
+    if (resource == VB_STRAGGLER && p->late != NO_RANK)
+        snprintf(rank, sizeof(rank), "rank %d: ", f->workers[p->late].rank);
+    return snprintf(text, size, "%s %.0f %%%s%s%s%s", vb_resource_str(resource),
+                    100 * p->share[resource], kind[0] != '\0' ? " (" : "", rank, kind,
+                    kind[0] != '\0' ? ")" : "");
+}
+
 static void say_two(const struct vb_verdict_facts *f, const struct parts *p, const struct losses *l,
                     struct vb_bottleneck *b)
 {
-    char first[160], second[160];
+    char first[96], second[96];
 
-    say(f, p, l->by[0], first, sizeof(first));
-    say(f, p, l->by[1], second, sizeof(second));
-    snprintf(b->why, sizeof(b->why), "%s %.0f %% and %s %.0f %%; %.110s; %.110s",
-             vb_resource_str(l->by[0]), 100 * l->share[0], vb_resource_str(l->by[1]),
-             100 * l->share[1], first, second);
+    (void)say_briefly(f, p, l->by[0], first, sizeof(first));
+    (void)say_briefly(f, p, l->by[1], second, sizeof(second));
+    snprintf(b->why, sizeof(b->why),
+             "%s and %s; of a step, %.4g ms and %.4g ms. To remove one of them leaves the other",
+             first, second, step_ms(f, p, l->share[0]), step_ms(f, p, l->share[1]));
 }
 
 static void say_unclear(const struct losses *l, struct vb_bottleneck *b)

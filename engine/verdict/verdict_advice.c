@@ -99,7 +99,7 @@ static void other_network(const struct vb_verdict_facts *f, const struct parts *
 static void other_ranks(const struct vb_verdict_facts *f, const struct parts *p,
                         struct change *list, int *n)
 {
-    double ranks = f->n_workers, lost = p->share[VB_STRAGGLER] + p->share[VB_CORES];
+    double ranks = f->n_workers, lost = p->share[p->late != NO_RANK ? VB_STRAGGLER : VB_CORES];
     bool crowded = f->cpus > 0 && f->threads > f->cpus;
     struct change c = {.samples = (ranks - 1) / ranks};
 
@@ -117,21 +117,16 @@ static void other_ranks(const struct vb_verdict_facts *f, const struct parts *p,
     }
 }
 
-/* Workers that do not wait make steps at their own pace. A step is then that of one worker. */
+/* Only the straggler is as slow as all are now. A step is then that of one worker. */
 static void asynchronous(const struct vb_verdict_facts *f, const struct parts *p,
                          struct change *list, int *n)
 {
-    struct change c = {.text = "--mode async", .samples = 1.0 / f->n_workers};
-    int i;
+    double ranks = f->n_workers;
+    struct change c = {.text = "--mode async", .samples = 1 / ranks};
 
-    if (f->apart || f->n_workers < 2 || p->share[VB_STRAGGLER] < 0.05)
+    if (f->apart || f->n_workers < 2 || p->late == NO_RANK)
         return;
-    for (i = 0; i < f->n_workers; i++) {
-        const struct vb_verdict_rank *r = &f->workers[i];
-        double own_s = verdict_all_s(r) - r->wait_s;
-
-        c.steps += own_s > 0 ? p->all_s / own_s : 0;
-    }
+    c.steps = 1 + (ranks - 1) / (1 - fmin(p->share[VB_STRAGGLER], 0.99));
     add(list, n, &c);
 }
 
