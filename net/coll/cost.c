@@ -182,7 +182,7 @@ struct vb_coll_link vb_coll_link(const struct vb_coll *coll)
     double byte = mapped ? m->byte_mapped : m->byte;
 
     return (struct vb_coll_link){.latency_us = mapped ? m->flag : m->message,
-                                 .gb_s = byte > 0 ? 1e-3 / byte : 0,
+                                 .gb_s = byte > 1e-6 ? 1e-3 / byte : 0,
                                  .sum_gb_s = m->sum > 0 ? 1e-3 / m->sum : 0,
                                  .mapped = mapped};
 }

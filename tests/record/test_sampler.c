@@ -3,7 +3,7 @@
  * Samples made-up machines and this one.
  *
  * Covers: record/sample/sample_file.c record/sample/sample_host.c record/sample/sample_own.c
- * Covers: record/sample/sample_ports.c record/sample/sampler.c
+ * Covers: record/sample/sample_ports.c record/sample/sample_queue.c record/sample/sampler.c
  */
 #include "record/record.h"
 #include "tests/support/sysroot.h"
