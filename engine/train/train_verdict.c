@@ -85,8 +85,6 @@ void vb_train_find_bottleneck(struct vb_train_result *r, bool bounded)
     struct vb_verdict_rank *list = all_facts(r, !r->apart || bounded);
     int64_t steps = r->steps - r->resumed;
     struct vb_verdict_facts f = {
-        .workers = list,
-        .servers = list + r->workers,
         .n_workers = r->workers,
         .n_servers = r->rows - r->workers,
         .apart = r->apart,
@@ -102,6 +100,8 @@ void vb_train_find_bottleneck(struct vb_train_result *r, bool bounded)
 
     if (list == NULL)
         return; /* a result without a verdict is better than none */
+    f.workers = list;
+    f.servers = list + r->workers;
     add_machine(r, &f);
     vb_verdict(&f, &r->bottleneck);
     free(list);

@@ -8,8 +8,7 @@
 #include <stdlib.h>
 
 #define FLOATS ((size_t)8 << 20)        /* of an array: 32 MiB, more than caches hold */
-#define GLANCE_FLOATS ((size_t)2 << 20) /* three such arrays are still more than most caches hold  \
-                                         */
+#define GLANCE_FLOATS ((size_t)2 << 20) /* three such arrays exceed most caches */
 
 int vb_k_threads(void)
 {

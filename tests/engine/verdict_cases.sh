@@ -41,6 +41,7 @@ jq -es 'length >= 4 and all(.[].bottleneck; (.evidence | length > 3 and all(has(
 # The text has the same verdict, and says what would help.
 "$verbena" train lenet --data synth:n=2000,test=100 --steps 30 --inject slow:0x50:data >"$dir/text" 2>"$dir/err" ||
     fail "exit $?: $(cat "$dir/err")"
-grep -q '^bottleneck  input, [0-9]* %: [0-9.]* ms of a step are spent waiting for data$' "$dir/text" &&
-    grep -q '^advice  .*steps/s instead of' "$dir/text" || fail "text: $(cat "$dir/text")"
+grep -q '^bottleneck  input, [0-9]* %: [0-9.]* ms of a step are spent waiting for data$' "$dir/text" ||
+    fail "no bottleneck: $(cat "$dir/text")"
+grep -q '^advice  .*steps/s instead of' "$dir/text" || fail "no advice: $(cat "$dir/text")"
 exit $bad
