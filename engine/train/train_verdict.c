@@ -74,7 +74,7 @@ static void add_machine(const struct vb_train_result *r, struct vb_verdict_facts
     f->peak_gflop_s = m->gflop_s;
     f->peak_gb_s = m->gb_s;
     f->link_us = m->link.latency_us;
-    f->mapped = m->link.mapped || strcmp(r->transport, "shm") == 0;
+    f->mapped = m->link.gb_s > 0 ? m->link.mapped : strcmp(r->transport, "shm") == 0;
     f->link_gb_s = f->mapped && m->link.gb_s <= 0 ? m->gb_s : m->link.gb_s;
     f->sum_gb_s = m->link.sum_gb_s;
     f->requests = m->requests;

@@ -270,7 +270,9 @@ static void divide_comm(const struct vb_verdict_facts *f, double comm, struct pa
         p->share[VB_NETWORK] += comm;
         return;
     }
-    queue = queue_share(s);
+    /* A server that polls while it is idle is ready to run, and delays nobody. Without a link there
+     * is nothing else that could have delayed a gradient. */
+    queue = f->mapped ? queue_share(s) : queue_part(s) * p->busy_share;
     work = clamp((s->compute_s + s->comm_s) / all - queue, 0, 1);
     if (p->busy_share >= SERVER_FULL) {
         p->share[VB_SERVER] += comm * work / (work + queue);
