@@ -15,6 +15,17 @@ static double flops_of(const struct vb_model *m, int i, enum vb_k_pass pass)
     return vb_k_has_pass(s->kind, pass) ? vb_k_shape_flops(s, pass) : 0;
 }
 
+double vb_model_flops(const struct vb_model *m)
+{
+    double all = 0;
+    int i, pass;
+
+    for (i = 0; i < m->n_layers; i++)
+        for (pass = 0; pass < VB_K_PASSES; pass++)
+            all += flops_of(m, i, (enum vb_k_pass)pass);
+    return all;
+}
+
 static void set_shares(struct vb_model *m)
 {
     double all[2] = {0, 0}; /* forward, backward */

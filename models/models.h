@@ -91,6 +91,10 @@ struct vb_model_loss {
 vb_status vb_model_create(const struct vb_model_opts *opts, struct vb_model **model_p);
 void vb_model_destroy(struct vb_model *model);
 
+/* Returns the floating-point operations of forward and backward on a whole batch, computed
+ * directly. */
+double vb_model_flops(const struct vb_model *model);
+
 size_t vb_model_n_params(const struct vb_model *model); /* number of floats in all parameters */
 
 /* Returns the table of parameters: "conv1.w" (oc, c * kh * kw), "conv1.b" (1, oc) and so on. The

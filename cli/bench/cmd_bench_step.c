@@ -161,12 +161,14 @@ static void print_verdict(const struct cli_bench_step *args, const struct vb_ste
     if (r->ranks == 1)
         printf("One rank has nothing to transfer; try --ranks 2.\n");
     else if (from == 0)
-        printf("Computing %s takes less time than the transfer over %s at any batch up to %d.\n",
-               args->model, r->transport, VB_STEP_REACH);
+        printf(
+            "Computing %s does not hide the transfer over %s at any batch that was measured, nor "
+            "is it expected to at a larger one.\n",
+            args->model, r->transport);
     else
-        printf("From batch %lld on, computing %s takes at least as long as the transfer over %s, "
-               "and can hide the transfer%s.\n",
-               (long long)from, args->model, r->transport,
+        printf("From batch %lld on, computing %s hides the transfer over %s: at most %.0f %% of a "
+               "step are exposed%s.\n",
+               (long long)from, args->model, r->transport, 100 * VB_STEP_HIDDEN,
                beyond(r, from) ? " (extrapolated from the measured points)" : "");
 }
 

@@ -45,6 +45,7 @@ void cli_train_json_rank(struct vb_json *json, const struct vb_rank_result *r)
     vb_json_int(json, "late_n", r->late_n);
     vb_json_real(json, "late_s", r->late_s);
     vb_json_real(json, "late_max_s", r->late_max_s);
+    vb_json_real(json, "queue_s", r->queue_s >= 0 ? r->queue_s : (double)NAN);
     vb_json_end(json);
 }
 
@@ -153,19 +154,6 @@ static void json_warnings(struct vb_json *json, const struct vb_train_result *r)
     vb_json_array(json, "warnings");
     for (i = 0; i < r->n_warnings; i++)
         vb_json_text(json, NULL, r->warnings[i]);
-    vb_json_end(json);
-}
-
-static void json_bottleneck(struct vb_json *json, const struct vb_bottleneck *b)
-{
-    if (b->why[0] == '\0') {
-        vb_json_text(json, "bottleneck", NULL);
-        return;
-    }
-    vb_json_object(json, "bottleneck");
-    vb_json_text(json, "resource", vb_resource_str(b->resource));
-    vb_json_real(json, "share", b->share);
-    vb_json_text(json, "why", b->why);
     vb_json_end(json);
 }
 
@@ -287,7 +275,7 @@ void cli_train_json(struct vb_json *json, const char *mode, const struct vb_trai
         cli_train_json_rank(json, &r->per_rank[i]);
     vb_json_end(json);
     json_breakdown(json, r->phase_s);
-    json_bottleneck(json, &r->bottleneck);
+    cli_train_json_bottleneck(json, &r->bottleneck);
     cli_train_json_tools(json, o);
     if (o->dry_run)
         cli_train_json_need(json, o);

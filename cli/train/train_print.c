@@ -39,7 +39,6 @@ static void print_improving(const struct vb_train_result *r)
 static void print_time(const struct vb_train_result *r)
 {
     double all_s = r->train_s - r->phase_s[VB_PHASE_EVAL];
-    bool waits = r->bottleneck.resource == VB_STRAGGLER;
     int p;
 
     printf("time        %.3f s of training: %.1f steps/s, %.0f samples/s\n", r->step_s,
@@ -53,10 +52,7 @@ static void print_time(const struct vb_train_result *r)
     for (p = 0; p < VB_PHASES; p++)
         if (r->phase_s[p] > 0 && p != VB_PHASE_EVAL)
             printf(" %s %.1f %%", vb_phase_str((enum vb_phase)p), 100 * r->phase_s[p] / all_s);
-    if (r->bottleneck.why[0] != '\0')
-        printf("\nbottleneck  %s, %.0f %%%s: %s", vb_resource_str(r->bottleneck.resource),
-               100 * r->bottleneck.share, waits ? " of the rank that waits most" : "",
-               r->bottleneck.why);
+    cli_train_print_bottleneck(&r->bottleneck, (double)(r->steps - r->resumed) / r->step_s);
 }
 
 /* Says what makes the run an experiment, so that nobody takes its figures for those of a run. */

@@ -10,7 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LARGE (16u << 20) /* bytes; fewer workers may join if gradients are larger */
+#define MEASURED_BYTES ((size_t)1 << 20) /* window in which the links are measured */
+#define LARGE (16u << 20)                /* bytes; fewer workers may join if gradients are larger */
 
 /* ---- options --------------------------------------------------------------------------------- */
 
@@ -232,6 +233,24 @@ void vb_async_tell_begun(const struct vb_async *a)
         hooks->begun(hooks->begun_arg);
 }
 
+/* Collective: measures the links for the verdict, as a synchronous job does to choose an algorithm.
+ * Shared memory is as fast as memory is. */
+static vb_status measure_links(struct vb_trainer *t)
+{
+    struct vb_coll *coll;
+    vb_status st;
+
+    if (t->place.group == NULL || strcmp(vb_group_transports(t->place.group), "shm") == 0)
+        return VB_OK;
+    st = vb_coll_open(t->place.group, MEASURED_BYTES, NULL, &coll);
+    if (st != VB_OK)
+        return st;
+    t->sums.link = vb_coll_link(coll);
+    t->sums.requests = 1;
+    vb_coll_close(coll);
+    return VB_OK;
+}
+
 /* ---- the whole ------------------------------------------------------------------------------- */
 
 /* Logs the last checkpoint, which the job can be resumed from. The group tells the other ranks that
@@ -319,6 +338,8 @@ vb_status vb_async_run(struct vb_trainer *t, struct vb_async **async_p)
     a->root_fd = -1;
     fill_job(a);
     st = check_recipe(a);
+    if (st == VB_OK && !joins)
+        st = measure_links(t);
     if (st == VB_OK)
         st = joins ? vb_async_adopt_joined(a) : find_root(a);
     if (st == VB_OK && !joins && t->rank == 0)

@@ -19,6 +19,8 @@ struct async_server {
     bool told_stop;     /* the workers were told that the user wants to stop */
     bool started;       /* the thread was started */
     _Atomic bool ready; /* the server has copied its first parameters, or failed */
+    bool sampled;       /* host is filled in */
+    struct vb_rank_result host;
     _Atomic uint64_t cpu_ns; /* cpu time of the server, set when training has ended */
     vb_status status;
 };

@@ -14,18 +14,28 @@ static enum vb_sampler_part part_of(const struct async_server *srv)
     return srv == &srv->async->server ? VB_PART_SERVER : VB_PART_STANDBY;
 }
 
-static struct async_row server_row(const struct async_server *srv, const struct ps_server *s,
-                                   int rank)
+/* Reads what the sampler knows, which ends before the workers are told that training has ended. */
+static void sample_host(struct async_server *srv, const struct ps_server *s)
+{
+    if (srv->sampled)
+        return;
+    srv->sampled = true;
+    srv->host.train_s = (double)s->stats.total_ns / 1e9;
+    vb_train_fill_host(srv->async->trainer, part_of(srv), &srv->host);
+}
+
+static struct async_row server_row(struct async_server *srv, const struct ps_server *s, int rank)
 {
     const struct ps_server_stats *stats = &s->stats;
     struct async_row row = {.there = true};
     struct vb_rank_result *r = &row.result;
 
+    sample_host(srv, s);
+    *r = srv->host;
     r->rank = rank;
     r->server = true;
     r->accuracy = -1;
     r->train_s = (double)stats->total_ns / 1e9;
-    vb_train_fill_host(srv->async->trainer, part_of(srv), r);
     r->phase_s[VB_PHASE_UPDATE] = (double)stats->apply_ns / 1e9;
     r->phase_s[VB_PHASE_WAIT] = (double)stats->idle_ns / 1e9;
     r->phase_s[VB_PHASE_COMM] = (double)(stats->total_ns - stats->apply_ns - stats->idle_ns) / 1e9;
@@ -124,6 +134,7 @@ static vb_status serve_workers(struct async_server *srv, struct ps_server *s,
     if (st != VB_OK)
         return st;
     vb_ps_server_conclude(s);
+    sample_host(srv, s);
     if (srv->async->trainer->serves)
         vb_train_record_close(srv->async->trainer); /* rank 0 waits for its last records */
     atomic_store(&srv->cpu_ns, s->stats.cpu_ns);
@@ -150,6 +161,8 @@ vb_status vb_async_serve(struct async_server *srv, int number)
         st = vb_async_join_info_put(a, board);
     if (st == VB_OK)
         st = vb_ps_server_create(group, &a->job, a->params, a->state, &s);
+    if (st == VB_OK && a->trainer->serves)
+        s->slow = a->trainer->slow.factor[VB_PHASE_UPDATE];
     /* This release pairs with the acquire in vb_async_wait_until_ready(). */
     atomic_store_explicit(&srv->ready, true, memory_order_release);
     if (a->trainer->serves) {

@@ -311,7 +311,8 @@ static struct line fit_line(const struct vb_step_point *points, int n, bool tran
     return line;
 }
 
-int64_t vb_step_hidden_from(const struct vb_step_point *points, int n)
+/* Returns the smallest batch at which computing takes as long as the transfer; 0: there is none. */
+static int64_t lines_cross(const struct vb_step_point *points, int n)
 {
     struct line compute = fit_line(points, n, false), transfer = {0, 0};
     double lead, gain, from;
@@ -332,4 +333,64 @@ int64_t vb_step_hidden_from(const struct vb_step_point *points, int n)
     if (from > VB_STEP_REACH)
         return 0;
     return from > 1 ? (int64_t)from : 1;
+}
+
+/* ---- what was measured beats what the lines say ---------------------------------------------- */
+
+static double exposed_share(const struct vb_step_point *p)
+{
+    return p->step_ms > 0 ? p->exposed_ms / p->step_ms : 0;
+}
+
+/* Returns the point with the largest batch whose transfer is exposed, or NULL. */
+static const struct vb_step_point *last_exposed(const struct vb_step_point *points, int n)
+{
+    const struct vb_step_point *last = NULL;
+    int i;
+
+    for (i = 0; i < n; i++)
+        if (exposed_share(&points[i]) > VB_STEP_HIDDEN &&
+            (last == NULL || points[i].batch > last->batch))
+            last = &points[i];
+    return last;
+}
+
+/* Returns the point with the smallest batch above this one, or NULL. */
+static const struct vb_step_point *next_above(const struct vb_step_point *points, int n, int batch)
+{
+    const struct vb_step_point *next = NULL;
+    int i;
+
+    for (i = 0; i < n; i++)
+        if (points[i].batch > batch && points[i].step_ms > 0 &&
+            (next == NULL || points[i].batch < next->batch))
+            next = &points[i];
+    return next;
+}
+
+/* The exposed share falls from one point to the next about as a power of the batch. */
+static int64_t between(const struct vb_step_point *exposed, const struct vb_step_point *hidden)
+{
+    double high = log(exposed_share(exposed)), limit = log(VB_STEP_HIDDEN);
+    double low = log(fmax(exposed_share(hidden), VB_STEP_HIDDEN / 10));
+    double part = high > low ? (high - limit) / (high - low) : 1;
+    double from = exposed->batch * pow((double)hidden->batch / exposed->batch, part);
+
+    if (from <= exposed->batch)
+        return exposed->batch + 1;
+    return from < hidden->batch ? (int64_t)ceil(from) : hidden->batch;
+}
+
+int64_t vb_step_hidden_from(const struct vb_step_point *points, int n)
+{
+    const struct vb_step_point *exposed = last_exposed(points, n);
+    const struct vb_step_point *hidden =
+        next_above(points, n, exposed != NULL ? exposed->batch : 0);
+    int64_t from = lines_cross(points, n);
+
+    if (exposed != NULL && hidden != NULL)
+        return between(exposed, hidden);
+    if (exposed != NULL) /* at the largest batch, too */
+        return from > exposed->batch ? from : 0;
+    return hidden != NULL && (from == 0 || from > hidden->batch) ? hidden->batch : from;
 }

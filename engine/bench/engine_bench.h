@@ -49,9 +49,13 @@ struct vb_step_opts {
  * options set its length. */
 vb_status vb_bench_step(const struct vb_step_opts *o, struct vb_step_result *result_p);
 
-/* Returns the smallest batch size whose computing takes at least as long as the sums. Both times
- * are straight lines through the points. Returns 0 if there is no such batch size up to
- * VB_STEP_REACH. */
+#define VB_STEP_HIDDEN 0.05 /* a transfer is hidden if at most this part of a step is exposed */
+
+/* Returns the smallest batch size from which on computing hides the transfer. Between a batch whose
+ * transfer is exposed and a larger one where it is hidden, the exposed part decides. Beyond the
+ * points, straight lines through their computing and transfer times do: computing must take at
+ * least as long. Returns 0 if there is no such batch size up to VB_STEP_REACH, or if the points
+ * show that the lines are wrong. */
 int64_t vb_step_hidden_from(const struct vb_step_point *points, int n);
 
 /* ---- the parameter server -------------------------------------------------------------------- */

@@ -450,6 +450,8 @@ struct ps_server {
     struct ps_round round;
     struct ps_partner partner;
     struct ps_server_stats stats;
+    double
+        slow; /* for experiments: applying a gradient takes so many times as long; 0: it does not */
     struct ps_faults faults;
 
     /* NULL, or called before the workers are told that the parameters are final. */

@@ -102,6 +102,15 @@ static vb_status acknowledge(struct ps_server *s, int worker)
     return st;
 }
 
+/* For experiments: idles after a gradient was applied, which began with the last lap. */
+static void idle(const struct ps_server *s)
+{
+    uint64_t now = vb_clock_ns();
+
+    if (s->slow > 1)
+        (void)vb_sleep_until(now + (uint64_t)((double)(now - s->stats.mark_ns) * (s->slow - 1)));
+}
+
 /* ---- one gradient at a time ------------------------------------------------------------------ */
 
 static vb_status apply_now(struct ps_server *s, int worker, const struct ps_taken *push)
@@ -120,6 +129,7 @@ static vb_status apply_now(struct ps_server *s, int worker, const struct ps_take
     advance_clock(s, client, &push->head);
     note_staleness(s, client, &push->head);
     s->stats.samples += push->head.samples;
+    idle(s);
     count_step(s);
     vb_ps_lap(s, &s->stats.apply_ns);
     st = acknowledge(s, worker);
@@ -166,6 +176,7 @@ vb_status vb_ps_close_round(struct ps_server *s)
     for (w = 0; w < vb_ps_clients(s->job); w++)
         if (s->clients[w].round.held)
             note_staleness(s, &s->clients[w], &s->clients[w].round.push->head);
+    idle(s);
     count_step(s);
     vb_ps_lap(s, &s->stats.apply_ns);
     s->round.n_held = 0;

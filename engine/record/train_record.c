@@ -61,6 +61,7 @@ static vb_status open_sampler(struct vb_trainer *t)
 {
     struct vb_sampler_opts opts = {.rank = t->rank,
                                    .ranks_on_host = 1,
+                                   .threads = vb_k_threads(),
                                    .write = t->o->run.dir != NULL,
                                    .host = true,
                                    .ports = true};

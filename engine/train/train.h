@@ -8,6 +8,7 @@
 #include "data/data.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/inject/train_inject.h"
+#include "engine/verdict/verdict.h"
 #include "kernels/kernels.h"
 #include "net/net.h"
 #include "record/clock.h"
@@ -369,6 +370,10 @@ struct vb_rank_result {
     int64_t records_lost; /* rows that the run folder did not take */
     int64_t late_n;       /* how often the rank that waited longest for this rank had to wait */
     double late_s, late_max_s; /* how long that rank waited, in total and in the longest wait */
+    double queue_s;     /* time in which it was ready to run, but had no core; negative: unknown */
+    double thread_s;    /* CPU time of the thread that trains */
+    double host_busy_s; /* CPU time of all processes of its machine; negative: unknown */
+    uint64_t machine;   /* the same for all ranks of a machine */
 };
 
 #define VB_STALE_BUCKETS 20
@@ -399,18 +404,6 @@ struct vb_fault {
 struct vb_eval {
     int64_t step;
     double accuracy, loss; /* measured on test data; the loss is per sample */
-};
-
-enum vb_resource { VB_COMPUTE, VB_NETWORK, VB_STRAGGLER, VB_INPUT, VB_DISK };
-
-const char *vb_resource_str(enum vb_resource resource); /* name in the JSON result: "compute" ... */
-
-/* What took the most time, with the figures that show it. */
-struct vb_bottleneck {
-    enum vb_resource resource;
-    double share; /* share of train_s without evaluation; of a straggler: in the time of the rank
-                     that waited most */
-    char why[256];
 };
 
 /* What became of the conditions in vb_train_opts.until. */
@@ -447,7 +440,18 @@ struct vb_noise_result {
     const char *why;     /* why it is not known; NULL: it is */
 };
 
-/* The result of a run. It is the same on all ranks, except for reports and wall_s. Asynchronous
+/* What the machine of this rank can do; 0: not known. */
+struct vb_result_machine {
+    int cpus;                 /* that the process may use */
+    int threads;              /* of this rank that compute */
+    double gflop;             /* 10^9 floating-point operations of a step of this rank */
+    double gflop_s, gb_s;     /* highest rates of matrix products and of memory */
+    struct vb_coll_link link; /* as measured before training */
+    int requests;             /* sums in a step */
+};
+
+/* The result of a run. It is the same on all ranks, except for reports, wall_s and machine, and
+ * what the bottleneck tells of these. Asynchronous
  * training: a worker that does not report fills in only its own row and samples, and the steps and
  * seconds that it knows of. */
 struct vb_train_result {
@@ -495,6 +499,7 @@ struct vb_train_result {
     int n_evals;
     int n_clocks, n_warnings;
     struct vb_train_clock *clocks; /* on rank 0, with a run folder; NULL: none were compared */
+    struct vb_result_machine machine;
     struct vb_bottleneck bottleneck;
     struct vb_until_result until;      /* used if there are conditions */
     char (*warnings)[VB_WARNING_TEXT]; /* what was warned of, each once */

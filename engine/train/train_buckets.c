@@ -136,8 +136,10 @@ vb_status vb_buckets_create(struct vb_trainer *t, size_t n_params, size_t front,
     if (t->place.group != NULL) {
         opts.in_flight = VB_BUCKET_REQUESTS;
         st = vb_coll_open(t->place.group, (n_params + 1) * sizeof(float), &opts, &b->coll);
-        if (st == VB_OK)
+        if (st == VB_OK) {
             b->grads = vb_coll_data(b->coll);
+            t->sums.link = vb_coll_link(b->coll);
+        }
     } else {
         b->grads = b->own = vb_alloc_aligned(n_params * sizeof(float));
         if (b->grads == NULL)
@@ -409,8 +411,10 @@ vb_status vb_buckets_next(struct vb_buckets *b, size_t *first_p, size_t *n_p)
         return b->failed;
     if (b->n_taken == b->n_started && b->agreeing)
         take_agreement(b);
-    if (b->n_taken == b->n_started)
+    if (b->n_taken == b->n_started) {
+        b->trainer->sums.requests = b->n_started;
         return b->failed;
+    }
     b->n_taken++;
     if (summing(b))
         b->failed = vb_wait(b->coll, &next->req);

@@ -40,13 +40,14 @@ static vb_status check_inject(const struct vb_train_opts *o)
         if (inject->rank < 0 || inject->rank >= o->group.world)
             return vb_err(VB_ERR_USAGE, "--inject %s: there is no rank %d; the job has %d ranks",
                           spec, inject->rank, o->group.world);
-        if (inject->rank >= workers && inject->kind != VB_INJECT_CLOCK)
+        if (inject->rank >= workers && inject->kind != VB_INJECT_CLOCK &&
+            !(inject->kind == VB_INJECT_SLOW && inject->phase == VB_PHASE_UPDATE))
             return vb_err(VB_ERR_USAGE,
                           "--inject %s: rank %d is a server and makes no steps; the workers are "
-                          "ranks 0 to %d",
-                          spec, inject->rank, workers - 1);
+                          "ranks 0 to %d, and slow:%dxFACTOR:update makes the server slow",
+                          spec, inject->rank, workers - 1, inject->rank);
         if (inject->kind == VB_INJECT_SLOW && inject->phase == VB_PHASE_UPDATE && async &&
-            !o->async.hogwild)
+            !o->async.hogwild && inject->rank < workers)
             return vb_err(VB_ERR_USAGE,
                           "--inject %s: a worker makes no updates in --mode async, its servers do; "
                           "name forward, backward or data",

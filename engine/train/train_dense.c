@@ -421,6 +421,11 @@ static const float *dense_params(struct vb_trainer *t, size_t *n_p)
     return d->copies.params[d->copies.now];
 }
 
+static double dense_flops(const struct vb_trainer *t)
+{
+    return vb_model_flops(dense_of(t)->model);
+}
+
 static const struct vb_param *dense_tensors(struct vb_trainer *t, int *n_p)
 {
     return vb_model_table(dense_of(t)->model, n_p);
@@ -521,6 +526,7 @@ const struct vb_trainer_ops vb_trainer_dense = {
     .step_back = dense_step_back,
     .evaluate = dense_evaluate,
     .params = dense_params,
+    .flops = dense_flops,
     .tensors = dense_tensors,
     .gradient = dense_gradient,
     .save = dense_save,

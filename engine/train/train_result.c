@@ -108,6 +108,10 @@ void vb_train_fill_host(const struct vb_trainer *t, enum vb_sampler_part part,
     r->recv_mb_s_peak = usage.recv_mb_s_peak;
     r->disk_read_mb_s = usage.disk_read_mb_s * longer;
     r->disk_write_mb_s = usage.disk_write_mb_s * longer;
+    r->queue_s = usage.queue_s;
+    r->thread_s = usage.thread_s;
+    r->host_busy_s = usage.host_busy_s;
+    r->machine = usage.machine;
     getrusage(RUSAGE_SELF, &ru);
     r->rss_peak_mb = (double)ru.ru_maxrss * 1024 / 1e6;
     gethostname(r->host, sizeof(r->host) - 1);
@@ -254,6 +258,22 @@ static vb_status gather(struct vb_trainer *t, struct record *all, struct vb_trai
     return st;
 }
 
+/* The rank that reports measures what its machine can do, now that nothing is trained. */
+static void fill_machine(const struct vb_trainer *t, struct vb_train_result *r)
+{
+    struct vb_result_machine *m = &r->machine;
+
+    m->cpus = CPU_COUNT(&t->cpus);
+    m->threads = vb_k_threads();
+    m->link = t->sums.link;
+    m->requests = t->sums.requests;
+    m->gflop = t->ops->flops != NULL ? t->ops->flops(t) / 1e9 : 0;
+    if (!r->reports || r->steps <= r->resumed || t->replay.on)
+        return;
+    m->gflop_s = vb_k_gemm_glance();
+    m->gb_s = vb_k_memory_glance();
+}
+
 void vb_train_fill_run(struct vb_trainer *t, struct vb_train_result *r)
 {
     int i, p;
@@ -302,7 +322,8 @@ void vb_train_fill_run(struct vb_trainer *t, struct vb_train_result *r)
             r->phase_s[p] += r->per_rank[i].phase_s[p] / r->workers;
     }
     r->step_s = r->train_s - r->phase_s[VB_PHASE_EVAL] - r->phase_s[VB_PHASE_CHECKPOINT];
-    vb_train_find_bottleneck(r);
+    fill_machine(t, r);
+    vb_train_find_bottleneck(r, t->async && t->o->async.bounded);
 }
 
 /* Fills in late_n, late_s and late_max_s. For each rank, the result has the waiting time of the

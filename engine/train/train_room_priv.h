@@ -246,7 +246,7 @@ vb_status vb_train_make_room(struct vb_trainer *t);
 /* Returns whether the training loss still fell at the end. */
 struct vb_improving vb_train_improving(const struct vb_trainer_tenths *tenths);
 
-/* Fills in r->bottleneck: the resource that took the most time. */
-void vb_train_find_bottleneck(struct vb_train_result *r);
+/* Fills in r->bottleneck. bounded: asynchronous workers wait for the slowest one. */
+void vb_train_find_bottleneck(struct vb_train_result *r, bool bounded);
 
 #endif

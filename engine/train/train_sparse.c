@@ -136,6 +136,9 @@ static vb_status sparse_create(struct vb_trainer *t)
         st = vb_k_undo_create(most < opts.features ? most : (size_t)opts.features, &s->undo);
     if (st == VB_OK && t->place.group != NULL)
         st = vb_sparse_open(t->place.group, &opts, &s->all);
+    if (st == VB_OK && s->all != NULL)
+        t->sums.link = vb_sparse_link(s->all);
+    t->sums.requests = 1;
     t->sums.algo = "sparse";
     return st;
 }

@@ -1,114 +1,110 @@
 /* SPDX-License-Identifier: MIT
  *
- * Judges a finished run: finds the resource that took the most time, with the figures that show it,
- * and whether more steps would have improved the model further.
+ * Judges a finished run: collects the facts for the verdict on its speed (engine/verdict/), and
+ * finds whether more steps would have improved the model further.
  */
 #include "engine/train/train_room_priv.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #define LEAST_LOSSES 20  /* of a tenth of the steps; fewer say nothing */
 #define LEAST_FALL 0.005 /* share of the loss; a smaller fall is none */
 
-/* ---- what took the most time ----------------------------------------------------------------- */
+/* ---- facts for the verdict ------------------------------------------------------------------- */
 
-const char *vb_resource_str(enum vb_resource resource)
-{
-    static const char *const names[] = {[VB_COMPUTE] = "compute",
-                                        [VB_NETWORK] = "network",
-                                        [VB_STRAGGLER] = "straggler",
-                                        [VB_INPUT] = "input",
-                                        [VB_DISK] = "disk"};
-
-    return names[resource];
-}
-
-static const struct vb_rank_result *straggler_of(const struct vb_train_result *r)
-{
-    const struct vb_rank_result *late = &r->per_rank[0];
-    int i;
-
-    for (i = 1; i < r->workers; i++)
-        if (r->per_rank[i].late_s > late->late_s)
-            late = &r->per_rank[i];
-    return late;
-}
-
-/* Returns the number of steps per rank. Asynchronous training: the mean over the workers. */
-static double steps_of_one(const struct vb_train_result *r)
-{
-    return (double)(r->steps - r->resumed) / (r->apart ? r->workers : 1);
-}
-
-static void say_why(const struct vb_train_result *r, double step_ms, struct vb_bottleneck *b)
-{
-    const struct vb_rank_result *late = straggler_of(r);
-    double steps = steps_of_one(r);
-
-    switch (b->resource) {
-    case VB_COMPUTE:
-        snprintf(b->why, sizeof(b->why), "%.4g ms of a step are spent computing", step_ms);
-        break;
-    case VB_NETWORK:
-        snprintf(b->why, sizeof(b->why),
-                 "in a step, %.4g ms of the transfer over %s are not hidden behind computing",
-                 step_ms, r->transport);
-        break;
-    case VB_STRAGGLER:
-        snprintf(b->why, sizeof(b->why),
-                 "rank %d (%s) made other ranks wait %lld times in %.0f steps: on average %.4g ms "
-                 "per step, at most %.4g ms",
-                 late->rank, late->host, (long long)late->late_n, steps, 1e3 * late->late_s / steps,
-                 1e3 * late->late_max_s);
-        break;
-    case VB_INPUT:
-        snprintf(b->why, sizeof(b->why), "%.4g ms of a step are spent waiting for data", step_ms);
-        break;
-    case VB_DISK:
-        snprintf(b->why, sizeof(b->why), "checkpoints stopped training for up to %.4g ms",
-                 1e3 * r->pause_s);
-        break;
-    }
-}
-
-/* Returns the time that was spent waiting for stragglers. A straggler itself does not wait, so the
- * time of the rank that waited the most is used. The time is limited to the waiting time that all
- * stragglers caused, because asynchronous workers also wait for the others at the end. */
-static double waited(const struct vb_train_result *r)
-{
-    double most = 0, late = 0;
-    int i;
-
-    for (i = 0; i < r->workers; i++) {
-        late += r->per_rank[i].late_s;
-        if (r->per_rank[i].phase_s[VB_PHASE_WAIT] > most)
-            most = r->per_rank[i].phase_s[VB_PHASE_WAIT];
-    }
-    return most < late ? most : late;
-}
-
-void vb_train_find_bottleneck(struct vb_train_result *r)
+static struct vb_verdict_rank rank_facts(const struct vb_rank_result *r)
 {
     const double *s = r->phase_s;
-    const double spent[] = {[VB_COMPUTE] =
-                                s[VB_PHASE_FORWARD] + s[VB_PHASE_BACKWARD] + s[VB_PHASE_UPDATE],
-                            [VB_NETWORK] = s[VB_PHASE_COMM],
-                            [VB_STRAGGLER] = waited(r),
-                            [VB_INPUT] = s[VB_PHASE_DATA],
-                            [VB_DISK] = s[VB_PHASE_CHECKPOINT]};
-    double all = r->train_s - s[VB_PHASE_EVAL], most = 0;
-    struct vb_bottleneck *b = &r->bottleneck;
-    size_t i;
 
-    if (r->steps <= r->resumed || all <= 0)
-        return;
-    for (i = 0; i < VB_COUNT(spent); i++)
-        if (spent[i] > most) {
-            most = spent[i];
-            b->resource = (enum vb_resource)i;
-        }
-    b->share = most < all ? most / all : 1; /* most may be the time of one rank, all is a mean */
-    say_why(r, 1e3 * most / steps_of_one(r), b);
+    return (struct vb_verdict_rank){
+        .rank = r->rank,
+        .host = r->host,
+        .machine = r->machine,
+        .data_s = s[VB_PHASE_DATA],
+        .compute_s = s[VB_PHASE_FORWARD] + s[VB_PHASE_BACKWARD] + s[VB_PHASE_UPDATE],
+        .comm_s = s[VB_PHASE_COMM],
+        .wait_s = s[VB_PHASE_WAIT],
+        .save_s = s[VB_PHASE_CHECKPOINT],
+        .queue_s = r->queue_s,
+        .thread_s = r->thread_s,
+        .cpu_s = r->cpu_pct / 100 * r->train_s,
+        .busy_s = r->host_busy_s,
+        .late_s = r->late_s,
+        .late_max_s = r->late_max_s,
+        .late_n = r->late_n,
+        .sent_bytes = 1e6 * r->send_mb_s * r->train_s,
+        .received_bytes = 1e6 * r->recv_mb_s * r->train_s,
+        .read_mb_s = r->disk_read_mb_s,
+        .write_mb_s = r->disk_write_mb_s,
+    };
+}
+
+/* Makes the facts of all rows. Times that were sampled include evaluations, in which as much was
+ * waited for a core as in training. Returns NULL if there is no memory. */
+static struct vb_verdict_rank *all_facts(const struct vb_train_result *r, bool waits_count)
+{
+    struct vb_verdict_rank *list = calloc((size_t)r->rows, sizeof(*list));
+    int i;
+
+    for (i = 0; list != NULL && i < r->rows; i++) {
+        const struct vb_rank_result *row = &r->per_rank[i];
+        double trains = row->train_s > 0 ? 1 - row->phase_s[VB_PHASE_EVAL] / row->train_s : 0;
+
+        list[i] = rank_facts(row);
+        list[i].queue_s *= trains;
+        list[i].thread_s *= trains;
+        if (!waits_count && !row->server)
+            list[i].wait_s = 0; /* for the end of the others */
+    }
+    return list;
+}
+
+static void add_machine(const struct vb_train_result *r, struct vb_verdict_facts *f)
+{
+    const struct vb_result_machine *m = &r->machine;
+    int i;
+
+    f->cpus = m->cpus;
+    for (i = 0; i < r->rows; i++)
+        if (r->per_rank[i].machine == r->per_rank[0].machine)
+            f->threads += r->per_rank[i].server ? 1 : m->threads;
+    f->gflop = m->gflop;
+    f->peak_gflop_s = m->gflop_s;
+    f->peak_gb_s = m->gb_s;
+    f->link_us = m->link.latency_us;
+    f->mapped = m->link.gb_s > 0 ? m->link.mapped : strcmp(r->transport, "shm") == 0;
+    f->link_gb_s = f->mapped && m->link.gb_s <= 0 ? m->gb_s : m->link.gb_s;
+    f->sum_gb_s = m->link.sum_gb_s;
+    f->requests = m->requests;
+}
+
+void vb_train_find_bottleneck(struct vb_train_result *r, bool bounded)
+{
+    struct vb_verdict_rank *list = all_facts(r, !r->apart || bounded);
+    int64_t steps = r->steps - r->resumed;
+    struct vb_verdict_facts f = {
+        .n_workers = r->workers,
+        .n_servers = r->rows - r->workers,
+        .apart = r->apart,
+        .bounded = bounded,
+        .steps = r->apart && r->workers > 0 ? steps / r->workers : steps,
+        .steps_per_s = r->step_s > 0 ? (double)steps / r->step_s : 0,
+        .batch = r->batch,
+        .transport = r->transport,
+        .algo = r->algo,
+        .narrow = r->wire == NULL || strcmp(r->wire, "f32") != 0 || r->machine.gflop <= 0,
+        .grad_bytes = (double)r->params * sizeof(float),
+    };
+
+    if (list == NULL)
+        return; /* a result without a verdict is better than none */
+    f.workers = list;
+    f.servers = list + r->workers;
+    add_machine(r, &f);
+    vb_verdict(&f, &r->bottleneck);
+    free(list);
 }
 
 /* ---- is the model still improving? ----------------------------------------------------------- */

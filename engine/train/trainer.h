@@ -130,6 +130,9 @@ struct vb_trainer_ops {
     /* Returns the parameters after the last step, as one array; NULL if there is no memory. */
     const float *(*params)(struct vb_trainer *t, size_t *n_p);
 
+    /* Returns the floating-point operations of a whole batch. NULL: the model is sparse. */
+    double (*flops)(const struct vb_trainer *t);
+
     /* Returns the table of parameters; NULL: the model has one tensor. */
     const struct vb_param *(*tensors)(struct vb_trainer *t, int *n_p);
 
@@ -205,6 +208,8 @@ struct vb_trainer_kernels {
 struct vb_trainer_sums {
     const char *algo;   /* name of the algorithm; NULL: gradients are not summed */
     char transport[16]; /* used in asynchronous training only */
+    struct vb_coll_link link;
+    int requests; /* number of sums of the last step that was looked at */
     bool off; /* bench step: steps do not sum gradients, so that the cost of sums can be measured */
 };
 

@@ -138,6 +138,10 @@ double vb_k_gemm_peak(double seconds);
  * negative number if memory is short. */
 double vb_k_memory_peak(double seconds);
 
+/* The same within about 20 ms each, for a run that has just ended. */
+double vb_k_gemm_glance(void);
+double vb_k_memory_glance(void);
+
 int vb_k_threads(void); /* returns the number of threads of the calling thread's team */
 
 /* ---- plans ----------------------------------------------------------------------------------- */

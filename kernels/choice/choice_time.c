@@ -15,6 +15,8 @@
 #include <stdlib.h>
 
 #define PEAK_SIDE 1024
+#define GLANCE_SIDE 384 /* of a product that takes a few milliseconds */
+#define GLANCE_SECONDS 0.01
 #define SAMPLES 8 /* smallest number of samples while there are still channels to remove */
 #define CHANNELS 64
 #define CHANNELS_MIN 32
@@ -357,24 +359,23 @@ vb_status vb_k_time_all(const struct vb_k_shape *shape, enum vb_k_pass pass, dou
 /* ---- the peak -------------------------------------------------------------------------------- */
 
 /* Each thread computes some rows, as BLAS itself would divide them. */
-static void product(const float *a, const float *b, float *c)
+static void product(const float *a, const float *b, float *c, int side)
 {
     int team = omp_get_max_threads(), i;
 
 #pragma omp parallel for schedule(static) num_threads(team)
     for (i = 0; i < team; i++) {
-        int first = PEAK_SIDE * i / team, end = PEAK_SIDE * (i + 1) / team;
-        size_t at = (size_t)first * PEAK_SIDE;
+        int first = side * i / team, end = side * (i + 1) / team;
+        size_t at = (size_t)first * (size_t)side;
 
-        vb_k_sgemm(end - first, PEAK_SIDE, PEAK_SIDE,
-                   (struct vb_k_matrix){a + at, false, PEAK_SIDE},
-                   (struct vb_k_matrix){b, false, PEAK_SIDE}, 0, c + at, PEAK_SIDE);
+        vb_k_sgemm(end - first, side, side, (struct vb_k_matrix){a + at, false, side},
+                   (struct vb_k_matrix){b, false, side}, 0, c + at, side);
     }
 }
 
-double vb_k_gemm_peak(double seconds)
+static double gemm_peak(int side, double seconds)
 {
-    size_t n = (size_t)PEAK_SIDE * PEAK_SIDE;
+    size_t n = (size_t)side * (size_t)side;
     float *abc = vb_alloc_aligned(3 * n * sizeof(float));
     double best = -1, sum = 0, ms;
     uint64_t start;
@@ -386,15 +387,25 @@ double vb_k_gemm_peak(double seconds)
         return -1;
     }
     vb_k_fill(abc, 2 * n, 0);
-    product(abc, abc + n, abc + 2 * n);
+    product(abc, abc + n, abc + 2 * n, side);
     while (best < 0 || sum < seconds * 1e3) {
         start = vb_clock_ns();
-        product(abc, abc + n, abc + 2 * n);
+        product(abc, abc + n, abc + 2 * n, side);
         ms = (double)(vb_clock_ns() - start) / 1e6;
         sum += ms;
         if (best < 0 || ms < best)
             best = ms;
     }
     free(abc);
-    return 2.0 * PEAK_SIDE * (double)n / best / 1e6;
+    return 2.0 * side * (double)n / best / 1e6;
+}
+
+double vb_k_gemm_peak(double seconds)
+{
+    return gemm_peak(PEAK_SIDE, seconds);
+}
+
+double vb_k_gemm_glance(void)
+{
+    return gemm_peak(GLANCE_SIDE, GLANCE_SECONDS);
 }

@@ -116,6 +116,16 @@ enum vb_algo vb_coll_algo_many(const struct vb_coll *coll, size_t bytes);
 bool vb_coll_can(const struct vb_coll *coll, enum vb_algo algo);
 double vb_coll_predict_us(const struct vb_coll *coll, enum vb_algo algo, size_t bytes);
 
+/* What rank 0 has measured of the links when the collectives were opened. */
+struct vb_coll_link {
+    double latency_us; /* until a note has come; mapped windows: until a flag is seen */
+    double gb_s;       /* of one link, or of memory; 0: not measured */
+    double sum_gb_s;   /* summing vectors */
+    bool mapped;
+};
+
+struct vb_coll_link vb_coll_link(const struct vb_coll *coll);
+
 /* Returns the number of payload bytes that this rank has put to peers since the vb_coll was opened.
  * On mapped windows, returns the number of bytes that this rank has read from the memory of
  * peers. */

@@ -446,7 +446,8 @@ void vb_mapped_wake(struct vb_coll *coll);
 /* The figures of the cost model, in us and us per byte. cost_measure.c explains them. */
 struct cost_model {
     double latency, post, byte, sum, flag, byte_mapped;
-    double far; /* the extra cost of each byte of a vector beyond NEAR_BYTES */
+    double message; /* until a message has come, as measured and not fitted to anything */
+    double far;     /* the extra cost of each byte of a vector beyond NEAR_BYTES */
     uint64_t eager_bytes;
     unsigned char choice[CLASSES];
     unsigned char many[CLASSES]; /* the choice if many requests are under way */

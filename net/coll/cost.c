@@ -175,6 +175,18 @@ double vb_coll_predict_us(const struct vb_coll *coll, enum vb_algo algo, size_t 
     return us[algo == VB_ALGO_AUTO ? vb_coll_algo(coll, bytes) : algo](coll->cost, &j);
 }
 
+struct vb_coll_link vb_coll_link(const struct vb_coll *coll)
+{
+    const struct cost_model *m = coll->cost;
+    bool mapped = coll->hosts.all_mapped;
+    double byte = mapped ? m->byte_mapped : m->byte;
+
+    return (struct vb_coll_link){.latency_us = mapped ? m->flag : m->message,
+                                 .gb_s = byte > 1e-6 ? 1e-3 / byte : 0,
+                                 .sum_gb_s = m->sum > 0 ? 1e-3 / m->sum : 0,
+                                 .mapped = mapped};
+}
+
 /* ---- the choice ------------------------------------------------------------------------------ */
 
 /* Each octave has two classes: the highest bit and the bit below it determine the class. */

@@ -57,6 +57,9 @@ vb_status vb_sparse_finish(struct vb_sparse *sparse, const uint32_t **index_p,
 enum vb_sparse_path vb_sparse_took(const struct vb_sparse *sparse);
 double vb_sparse_predict_us(const struct vb_sparse *sparse, enum vb_sparse_path path);
 
+/* What rank 0 has measured when the context was opened. */
+struct vb_coll_link vb_sparse_link(const struct vb_sparse *sparse);
+
 /* Returns the number of payload bytes that this rank has put to peers since the context was opened.
  * On mapped windows, this includes the bytes that this rank has read from the memory of peers. */
 uint64_t vb_sparse_wire_bytes(const struct vb_sparse *sparse);

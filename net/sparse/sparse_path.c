@@ -251,6 +251,17 @@ enum vb_sparse_path vb_sparse_choose(const struct vb_sparse *s)
                : VB_SPARSE_SPARSE;
 }
 
+struct vb_coll_link vb_sparse_link(const struct vb_sparse *s)
+{
+    const struct sparse_model *m = &s->model;
+    int next = s->world > 1 ? (s->rank + 1) % s->world : s->rank;
+
+    return (struct vb_coll_link){.latency_us = m->note_ns / 1e3,
+                                 .gb_s = m->put_ns_byte > 0 ? 1 / m->put_ns_byte : 0,
+                                 .sum_gb_s = m->merge_ns_word > 0 ? 8 / m->merge_ns_word : 0,
+                                 .mapped = s->peers[next].mapped != NULL};
+}
+
 /* ---- the dense path -------------------------------------------------------------------------- */
 
 static vb_status dense_open(struct vb_sparse *s)

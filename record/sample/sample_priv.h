@@ -62,6 +62,34 @@ vb_status vb_sample_own_open(struct sample_own *own, struct vb_recorder *rec,
 void vb_sample_own_close(struct sample_own *own);
 void vb_sample_own(struct sample_own *own, uint64_t now_ns, uint64_t sent, uint64_t received);
 
+/* ---- waiting for a core (sample_queue.c) ----------------------------------------------------- */
+
+struct sample_queue_thread {
+    uint32_t tid;
+    uint64_t cpu_ns, queue_ns;
+};
+
+struct sample_queue {
+    bool known; /* the kernel tells how long threads wait */
+    struct sample_queue_thread self, team[SAMPLE_THREADS_MAX];
+    int n;
+};
+
+/* Reads the counters of the calling thread and, if it has a team, of the other threads. */
+void vb_sample_queue(const struct vb_sampler_opts *o, struct sample_queue *queue);
+
+/* Returns how long the thread that waited longest had no core; negative: not known. */
+double vb_sample_queued_s(const struct sample_queue *from, const struct sample_queue *to);
+
+/* Returns the CPU time of the calling thread between the two. */
+double vb_sample_thread_s(const struct sample_queue *from, const struct sample_queue *to);
+
+/* Returns the CPU time of all processes of the machine since its start; negative: not known. */
+double vb_sample_host_busy_s(const struct vb_sampler_opts *o);
+
+/* Returns a digest of the name that the machine has since its start; 0: not known. */
+uint64_t vb_sample_machine(const struct vb_sampler_opts *o);
+
 /* ---- the host (sample_host.c) ---------------------------------------------------------------- */
 
 #define SAMPLE_DISKS_MAX 64

@@ -30,6 +30,8 @@ struct part {
     struct sample begin, ring[WINDOW_SAMPLES];
     uint64_t n, oldest; /* samples in the ring: [oldest, n) */
     struct sample_disk disk;
+    struct sample_queue queue; /* at the begin, as host_busy_s */
+    double host_busy_s;
     double cpu_peak, send_peak, recv_peak; /* CPUs, bytes a second */
 };
 
@@ -155,12 +157,27 @@ void vb_sampler_begin(struct vb_sampler *s, enum vb_sampler_part part)
         p->begin.cpu_ns = thread_cpu_ns(p);
     }
     p->disk = vb_sample_disk(&s->o, part != VB_PART_RANK);
+    p->host_busy_s = vb_sample_host_busy_s(&s->o);
     p->cpu_peak = p->send_peak = p->recv_peak = 0;
     p->n = p->oldest = 0;
     p->begun = true;
+    vb_sample_queue(&s->o, &p->queue);
     p->begin = sample_part(s, part, vb_clock_ns());
     part_add(p, &p->begin);
     pthread_mutex_unlock(&s->lock);
+}
+
+/* Adds what was read at the begin and is read again now. */
+static void add_queue(const struct vb_sampler *s, const struct part *p, struct vb_usage *usage)
+{
+    double busy_s = vb_sample_host_busy_s(&s->o);
+    struct sample_queue now;
+
+    vb_sample_queue(&s->o, &now);
+    usage->queue_s = vb_sample_queued_s(&p->queue, &now);
+    usage->thread_s = vb_sample_thread_s(&p->queue, &now);
+    usage->host_busy_s = busy_s >= 0 && p->host_busy_s >= 0 ? busy_s - p->host_busy_s : -1;
+    usage->machine = vb_sample_machine(&s->o);
 }
 
 static struct vb_usage usage_of(struct vb_sampler *s, enum vb_sampler_part part)
@@ -190,8 +207,10 @@ struct vb_usage vb_sampler_usage(struct vb_sampler *s, enum vb_sampler_part part
     if (s == NULL)
         return usage;
     pthread_mutex_lock(&s->lock);
-    if (s->parts[part].begun)
+    if (s->parts[part].begun) {
         usage = usage_of(s, part);
+        add_queue(s, &s->parts[part], &usage);
+    }
     pthread_mutex_unlock(&s->lock);
     return usage;
 }

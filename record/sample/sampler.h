@@ -15,6 +15,7 @@ struct vb_sampler;
 struct vb_sampler_opts {
     int rank;          /* rows go to files in rankR/ */
     int ranks_on_host; /* above eight, each samples less often */
+    int threads;       /* that compute together; 0: one */
     bool write;        /* false: no rows, only averages and peaks */
     bool host;         /* this rank samples the host, too */
     bool ports;        /* ... and the network interfaces and RDMA ports that it sees */
@@ -54,10 +55,14 @@ struct vb_usage {
     double cpu_pct_peak; /* of one CPU */
     double send_mb_s, send_mb_s_peak, recv_mb_s, recv_mb_s_peak;
     double disk_read_mb_s, disk_write_mb_s;
+    double queue_s;     /* how long the calling thread, or its team, had no core to run on */
+    double thread_s;    /* CPU time of the calling thread */
+    double host_busy_s; /* CPU time of all processes of the machine */
+    uint64_t machine;   /* a digest of its name, the same for all processes of a machine */
 };
 
-/* Returns the figures of the time since vb_sampler_begin(). The part of a server: called by the
- * same thread as vb_sampler_begin(). */
+/* Returns the figures of the time since vb_sampler_begin(). Called by the same thread as
+ * vb_sampler_begin(). queue_s, host_busy_s: negative if the kernel does not tell. machine: 0. */
 struct vb_usage vb_sampler_usage(struct vb_sampler *s, enum vb_sampler_part part);
 
 #endif

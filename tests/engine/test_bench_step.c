@@ -114,6 +114,29 @@ static void few_points_are_enough(void **state)
     assert_int_equal(vb_step_hidden_from(points, 2), 1);
 }
 
+/* What was measured is never contradicted. */
+static void nothing_is_claimed_where_transfer_is_exposed(void **state)
+{
+    struct vb_step_point points[3] = {
+        {.batch = 10, .bytes = 40, .compute_ms = 1, .transfer_ms = 1, .step_ms = 2},
+        {.batch = 100, .bytes = 40, .compute_ms = 10, .transfer_ms = 1, .step_ms = 11},
+        {.batch = 1000, .bytes = 40, .compute_ms = 100, .transfer_ms = 1, .step_ms = 100},
+    };
+    int64_t from;
+
+    (void)state;
+    assert_int_equal(vb_step_hidden_from(points, 3), 10);
+    points[0].exposed_ms = 1;
+    points[1].exposed_ms = 1.1; /* a tenth */
+    points[2].exposed_ms = 2;   /* a fiftieth */
+    from = vb_step_hidden_from(points, 3);
+    assert_in_range(from, 250, 300); /* 5 % lie at 10^0.43 times 100 */
+    points[2].exposed_ms = 26;
+    assert_int_equal(vb_step_hidden_from(points, 3), 0);
+    points[0].transfer_ms = points[1].transfer_ms = points[2].transfer_ms = 200;
+    assert_int_equal(vb_step_hidden_from(points, 3), 2000); /* beyond what was measured */
+}
+
 /* ---- two ranks ------------------------------------------------------------------------------- */
 
 static void fill_opts(const char *model, const char *data, struct vb_group *g,
@@ -267,6 +290,7 @@ int main(void)
         cmocka_unit_test(transfer_is_always_or_never_hidden),
         cmocka_unit_test(few_points_are_enough),
         cmocka_unit_test(times_are_not_extrapolated_below_zero),
+        cmocka_unit_test(nothing_is_claimed_where_transfer_is_exposed),
         cmocka_unit_test(steps_can_run_without_sums),
         cmocka_unit_test(every_point_is_measured),
         cmocka_unit_test(batches_larger_than_the_data_set),

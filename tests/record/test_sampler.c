@@ -3,7 +3,7 @@
  * Samples made-up machines and this one.
  *
  * Covers: record/sample/sample_file.c record/sample/sample_host.c record/sample/sample_own.c
- * Covers: record/sample/sample_ports.c record/sample/sampler.c
+ * Covers: record/sample/sample_ports.c record/sample/sample_queue.c record/sample/sampler.c
  */
 #include "record/record.h"
 #include "tests/support/sysroot.h"
@@ -183,6 +183,35 @@ static void counters_count_from_the_start(void **state)
     assert_float_equal(last("rdma-mlx5_0-1.bin", "sent_bytes"), 4000, 0);
     assert_float_equal(last("rdma-mlx5_0-1.bin", "received_bytes"), 4004, 0);
     assert_int_equal(rows_of("threads.bin"), 0); /* no thread of this process has such a number */
+}
+
+/* A team waits as long as its thread that waits longest, if that thread computes. */
+static void waiting_for_a_core_is_told(void **state)
+{
+    struct vb_recorder *rec;
+    struct vb_sampler *s;
+    struct vb_usage usage;
+
+    (void)state;
+    make_machine();
+    t_tree_text(&tree, "proc/sys/kernel/random/boot_id", "a-b-c\n");
+    t_tree_text(&tree, "proc/thread-self/schedstat", "1000000000 500000000 7\n");
+    t_tree_text(&tree, "proc/self/task/4000000000/schedstat", "1000000000 100000000 7\n");
+    rec = begin((struct vb_sampler_opts){.ranks_on_host = 1, .threads = 2, .root = tree.root}, &s);
+    vb_sampler_begin(s, VB_PART_RANK);
+    change("proc/thread-self/schedstat", "3000000000 750000000 9");
+    change("proc/self/task/4000000000/schedstat", "1500000000 3100000000 9");
+    change("proc/stat", "cpu  200 10 130 1500 160 1 2 3 0 0");
+    usage = vb_sampler_usage(s, VB_PART_RANK);
+    assert_float_equal(usage.queue_s, 0.25, 1e-9); /* the other thread has hardly computed */
+    assert_float_equal(usage.thread_s, 2, 1e-9);
+    assert_float_equal(usage.host_busy_s, 143.0 / (double)sysconf(_SC_CLK_TCK), 1e-9);
+    assert_true(usage.machine != 0);
+    change("proc/self/task/4000000000/schedstat", "2500000000 3100000000 9");
+    assert_float_equal(vb_sampler_usage(s, VB_PART_RANK).queue_s, 3, 1e-9);
+    change("proc/thread-self/schedstat", "garbage");
+    assert_true(vb_sampler_usage(s, VB_PART_RANK).queue_s < 0);
+    vb_recorder_close(rec);
 }
 
 /* An interface that comes has moved all its bytes during the run. One that comes back under its old
@@ -456,6 +485,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(counters_count_from_the_start, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(waiting_for_a_core_is_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(interfaces_come_and_go, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_machine_may_lack_everything, set_up, tear_down),
         cmocka_unit_test_setup_teardown(garbage_is_harmless, set_up, tear_down),
