@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: MIT
+# shellcheck shell=bash disable=SC2154 # variables of reproduce.sh
+#
+# 000: a job of two workers, which a third one joins later. The ranks are started by hand, each on its node.
+
+late_s() { choose 30 5; }
+
+# late_steps: prints how many steps three workers make in three times the delay, by the speed of 000-async
+late_steps() {
+    local rate
+    rate=$(jq '.steps_per_s' "$out/runs/000-async/run.json" 2>/dev/null) || rate=''
+    awk -v rate="${rate:-2000}" -v s="$(late_s)" 'BEGIN { printf "%d", 3 * s * rate }'
+}
+
+late_remove() {
+    local ns
+    for ns in $(ip netns list 2>/dev/null | grep -o "^$1-[0-9sw]*"); do
+        ip netns del "$ns"
+    done
+}
+
+# late_hosts TAG: makes three nodes with links of 1 Gbit/s at a switch
+late_hosts() {
+    local k
+    ip netns add "$1-sw" && ip -n "$1-sw" link add br0 type bridge && ip -n "$1-sw" link set br0 up || return
+    for k in 1 2 3; do
+        ip netns add "$1-$k" && ip link add eth0 netns "$1-$k" type veth peer name "p$k" netns "$1-sw" &&
+            ip -n "$1-$k" addr add "10.98.0.$k/24" dev eth0 && ip -n "$1-$k" link set lo up &&
+            ip -n "$1-$k" link set eth0 up && ip -n "$1-sw" link set "p$k" master br0 up &&
+            tc -n "$1-$k" qdisc replace dev eth0 root tbf rate 1gbit burst 64k latency 50ms &&
+            tc -n "$1-sw" qdisc replace dev "p$k" root tbf rate 1gbit burst 64k latency 50ms || return
+    done
+}
+
+# late_run: trains, with the third worker after the delay
+late_run() {
+    local run=$out/runs/000-late tag=vb-late-$$ code
+    [ ! -f "$run.done" ] || return 0
+    rm -rf "$run"
+    if [ "$namespaces" = yes ]; then
+        late_hosts "$tag" || { late_remove "$tag"; echo "  000-late: cannot make the nodes" >&2; return 1; }
+    fi
+    late_job "$tag" "$run"
+    code=$?
+    [ "$namespaces" != yes ] || late_remove "$tag"
+    [ $code = 0 ] && echo ok >"$run.done"
+}
+
+late_job() { # late_job TAG RUN
+    local tag=$1 run=$2 root=127.0.0.1 port=$((20000 + RANDOM % 10000)) i pids=() in=() code=0 limit
+    local key=$out/runs/000-late.key
+    limit=$(($(late_s) * 12 + 60))
+    (umask 077 && head -c 32 /dev/urandom >"$key")
+    [ "$namespaces" != yes ] || root=10.98.0.1
+    for i in 0 1 2; do
+        local what=(softmax --data "$mnist" --batch 10 --steps "$(late_steps)" --mode async --world 2 --rank $i
+            --root "$root:$port" --transport tcp)
+        if [ $i = 2 ]; then
+            sleep "$(late_s)"
+            what=(--join "$root:$port")
+        fi
+        [ "$namespaces" != yes ] || in=(ip netns exec "$tag-$((i + 1))")
+        timeout -k 10 $limit "${in[@]}" "$verbena" train "${what[@]}" --secret-file "$key" --run "$run" --json \
+            >"$run.$i.json" 2>"$run.$i.log" &
+        pids+=($!)
+    done
+    for i in 0 1 2; do
+        wait "${pids[i]}" || { note_failure "000-late, rank $i" "$run.$i.log"; code=1; }
+    done
+    rm -f "$key"
+    return $code
+}
+
+# late_facts: prints when the worker joined, and the speed before and after, from the tables of verbena report
+late_facts() {
+    local at
+    at=$(awk -F, '$3 == "joined" { print $2; exit }' "$out/pages/000-late-tables/events.csv" 2>/dev/null)
+    [ -n "$at" ] || return 0
+    # The first second and the one around the join are left out: they are neither before nor after.
+    tail -n +2 "$out/pages/000-late-plots/steps-per-s-time.csv" | awk -F, -v at="$at" '
+        $(NF - 4) > 1 && $(NF - 4) < at - 0.5 { b += $(NF - 3); nb++ }
+        $(NF - 4) > at + 1 { a += $(NF - 3); na++ }
+        END { if (nb && na) printf "{\"joined_s\": %g, \"before\": %g, \"after\": %g}\n", at, b / nb, a / na }'
+}
