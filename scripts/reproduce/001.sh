@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# shellcheck shell=bash disable=SC2154 # variables of reproduce.sh
+# shellcheck shell=bash disable=SC2154,SC2016 # variables of reproduce.sh; programs of jq
 #
 # 001: softmax regression alone, sync and async with a parameter server and 3 workers; LeNet on 1, 2, 3 nodes by batch.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# shellcheck shell=bash disable=SC2154 # variables of reproduce.sh
+# shellcheck shell=bash disable=SC2154,SC2016 # variables of reproduce.sh; programs of jq
 #
 # 002: sparse logistic regression with 5 workers, sync and async; run time by batch at an equal number of points.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# shellcheck shell=bash disable=SC2154 # variables of reproduce.sh
+# shellcheck shell=bash disable=SC2154,SC2016 # variables of reproduce.sh; programs of jq
 #
 # 003: softmax regression by epoch, on 1, 2, 3 nodes, and by batch; LeNet by batch.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# shellcheck shell=bash disable=SC2154 # variables of reproduce.sh
+# shellcheck shell=bash disable=SC2154,SC2016 # variables of reproduce.sh; programs of jq
 #
 # 004: sparse logistic regression with 33,762,578 features: a profile, precision by points, peaks, and the bytes of a step.
 
@@ -46,7 +46,7 @@ write_004() {
     printf '## 004: sparse logistic regression with 33,762,578 features\n\n'
     printf '### One step, op by op\n\n'
     shown 004-ops
-    cat "$out/runs/004-ops-table.jsonl" 2>/dev/null | fill '. as $all |
+    jq -c . "$out/runs/004-ops-table.jsonl" 2>/dev/null | fill '. as $all |
         def ours(passes): [$all[] | select(.layer != null and (.pass as $p | passes | index($p)))] | {ms: (map(.ms / .calls) | add), bytes: (map(.bytes) | add)};
         ours(["forward"]) as $f | ours(["backward"]) as $b | ours(["update"]) as $u | table(
         ["what", "report: output", "report: ms", "here: output bytes", "here: ms"];

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# shellcheck shell=bash disable=SC2154 # variables of reproduce.sh
+# shellcheck shell=bash disable=SC2154,SC2016 # variables of reproduce.sh; programs of jq
 #
 # The list of experiments, and runs of the program. All that a run leaves is in $out/runs/NAME.
 
@@ -11,6 +11,7 @@ need_command() { # need_command COMMAND PACKAGE
 
 # experiment ID SECONDS SECONDS_QUICK TEXT: adds an experiment. run_ID, with _ for -, runs it.
 experiment() {
+    [ ${#only[@]} = 0 ] || [[ " ${only[*]} " == *" $1 "* ]] || return 0
     ids+=("$1") full_s+=("$2") quick_s+=("$3") texts+=("$4")
 }
 
@@ -65,6 +66,7 @@ find_network() {
     [ "$namespaces" = yes ] || echo "nodes are connected by loopback TCP of unlimited rate, $namespaces" >&2
 }
 
+# shellcheck disable=SC2034 # the studies use link
 # over RATE: sets link to the options of train for nodes that are connected by links of this rate
 over() {
     link=(--link "$1")
@@ -87,7 +89,7 @@ train() {
         return 0
     fi
     rm -rf "$run" "$run.done"
-    timeout -k 20 "$limit" "$verbena" train "$@" --run "$run" --json >"$run.json" 2>"$run.log" ||
+    timeout --foreground -k 20 "$limit" "$verbena" train "$@" --run "$run" --json >"$run.json" 2>"$run.log" ||
         { note_failure "$name" "$run.log"; return 1; }
     printf '%s\n' "$*" >"$run.done"
 }
@@ -100,7 +102,7 @@ sweep() {
         return 0
     fi
     if [ -f "$dir/sweep.json" ]; then resume=(--resume); else rm -rf "$dir"; fi
-    timeout -k 20 "$limit" "$verbena" sweep "$@" --out "$dir" "${resume[@]}" --json >"$dir.jsonl" 2>"$dir.log" ||
+    timeout --foreground -k 20 "$limit" "$verbena" sweep "$@" --out "$dir" "${resume[@]}" --json >"$dir.jsonl" 2>"$dir.log" ||
         { note_failure "$name" "$dir.log"; return 1; }
     printf '%s\n' "$*" >"$dir.done"
 }
@@ -110,7 +112,7 @@ keep() {
     local name=$1 limit=$2 to=$out/runs/$1
     shift 2
     [ ! -f "$to.done" ] || return 0
-    timeout -k 20 "$limit" "$@" >"$to.jsonl" 2>"$to.log" || { note_failure "$name" "$to.log"; return 1; }
+    timeout --foreground -k 20 "$limit" "$@" >"$to.jsonl" 2>"$to.log" || { note_failure "$name" "$to.log"; return 1; }
     printf '%s\n' "$*" >"$to.done"
 }
 
@@ -128,12 +130,12 @@ left() {
 run_experiments() {
     local i begin
     took_s=0 estimated_s=0
+    trap 'echo "stopped; type the same command again to go on" >&2; exit 130' INT TERM
     for i in "${!ids[@]}"; do
         printf '%s %d of %d: %s, %s; %s left\n' "$(date +%H:%M:%S)" $((i + 1)) ${#ids[@]} "${ids[i]}" "${texts[i]}" \
             "$(left "$i")" >&2
         begin=$SECONDS
-        "run_${ids[i]//-/_}" >"$out/logs/${ids[i]}.log" 2> >(tee -a "$out/logs/${ids[i]}.log" >&2) ||
-            failed+=("${ids[i]}")
+        "run_${ids[i]//-/_}" || failed+=("${ids[i]}")
         [ $((SECONDS - begin)) -lt 2 ] || { # otherwise it was complete
             took_s=$((took_s + SECONDS - begin))
             estimated_s=$((estimated_s + $(cost_of "$i")))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# shellcheck shell=bash disable=SC2154 # variables of reproduce.sh
+# shellcheck shell=bash disable=SC2154,SC2016 # variables of reproduce.sh; programs of jq
 #
 # 000: a job of two workers, which a third one joins later. The ranks are started by hand, each on its node.
 
@@ -46,6 +46,11 @@ late_run() {
     [ $code = 0 ] && echo ok >"$run.done"
 }
 
+# late_address RUN: prints where others can join, as the job has said
+late_address() {
+    cat "$1".[01].{log,json} | sed -n 's/.*others can join: .*--join \([0-9.:]*\) .*/\1/p' | head -n 1
+}
+
 late_job() { # late_job TAG RUN
     local tag=$1 run=$2 root=127.0.0.1 port=$((20000 + RANDOM % 10000)) i pids=() in=() code=0 limit
     local key=$out/runs/000-late.key
@@ -53,11 +58,11 @@ late_job() { # late_job TAG RUN
     (umask 077 && head -c 32 /dev/urandom >"$key")
     [ "$namespaces" != yes ] || root=10.98.0.1
     for i in 0 1 2; do
-        local what=(softmax --data "$mnist" --batch 10 --steps "$(late_steps)" --mode async --world 2 --rank $i
+        local what=(softmax --data "$mnist" --batch 10 --steps "$(late_steps)" --mode async --world 2 --rank "$i"
             --root "$root:$port" --transport tcp)
         if [ $i = 2 ]; then
             sleep "$(late_s)"
-            what=(--join "$root:$port")
+            what=(--join "$(late_address "$run")")
         fi
         [ "$namespaces" != yes ] || in=(ip netns exec "$tag-$((i + 1))")
         timeout -k 10 $limit "${in[@]}" "$verbena" train "${what[@]}" --secret-file "$key" --run "$run" --json \

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# shellcheck shell=bash disable=SC2154 # variables of reproduce.sh
+# shellcheck shell=bash disable=SC2154,SC2016 # variables of reproduce.sh; programs of jq
 #
 # TensorFlow and PyTorch on this machine, where they are installed.
 
@@ -15,6 +15,7 @@ run_tensorflow() { keep tensorflow 1200 "$here/../bench/compare" tensorflow "$(c
 run_pytorch() { keep pytorch 1200 "$here/../bench/compare" sync --only softmax "$(choose 5 1)"; }
 
 write_peers() {
+    cat "$out"/runs/tensorflow.jsonl "$out"/runs/pytorch.jsonl 2>/dev/null | grep -q . || return 0
     printf '## Other programs on this machine\n\n'
     printf 'Ours and theirs alternately, two workers on %s cores: `bench/compare tensorflow`, `bench/compare sync`.\n\n```\n' "$(nproc)"
     cat "$out"/runs/tensorflow.jsonl "$out"/runs/pytorch.jsonl 2>/dev/null

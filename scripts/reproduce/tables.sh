@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# shellcheck shell=bash disable=SC2154 # variables of reproduce.sh
+# shellcheck shell=bash disable=SC2154,SC2016 # variables of reproduce.sh; programs of jq
 #
 # Figures of runs, and parts of the page.
 
@@ -58,13 +58,20 @@ of_sweep() {
     done
 }
 
-# fill PROGRAM [JQ_OPTIONS...]: runs a jq program on all facts of standard input, as one list
-fill() {
+# answer PROGRAM [JQ_OPTIONS...]: runs a jq program on all facts of standard input, as one list, if there are any
+answer() {
     local program=$1
     shift
     jq -rs -L "$here/reproduce" --slurpfile theirs "$theirs" "$@" \
-        "include \"tables\"; \$theirs[0] as \$their | $program" ||
-        echo "- (cannot be computed from these runs)"
+        "include \"tables\"; select(length > 0) | \$theirs[0] as \$their | $program" ||
+        echo "(These runs lack a figure; see $out/logs.)"
+}
+
+# fill PROGRAM [JQ_OPTIONS...]: the same; says so if there are no facts
+fill() {
+    local table
+    table=$(answer "$@")
+    echo "${table:-(Not measured in this run.)}"
 }
 
 # shown NAME: prints the command of a run or a sweep, without the folders of this machine
@@ -120,9 +127,9 @@ draw() {
     script="set terminal svg size 640,360 dynamic font 'sans,12'; set output '$out/reproduction/$name.svg'; "
     script+="set title '$2'; set xlabel '$3'; set ylabel '$4'; set grid; set key outside right; set yrange [0:*]; "
     script+="${5:+set logscale x 2; }plot "
-    for series in $(cut -d ' ' -f 1 "$table" | sort -u); do
+    while read -r series; do
         script+="'< grep ^$series\\  $table' using 2:3 with linespoints linewidth 2 title '${series//_/ }', "
-    done
+    done < <(cut -d ' ' -f 1 "$table" | sort -u)
     timeout 60 gnuplot -e "${script%, }" >>"$out/logs/gnuplot.log" 2>&1 || echo "gnuplot: $name failed; see $out/logs/gnuplot.log" >&2
 }
 
@@ -133,7 +140,7 @@ write_page() {
         for study in "${studies[@]}"; do
             "write_$study"
         done
-        [ ! -s "$out/runs/tensorflow.jsonl" ] && [ ! -s "$out/runs/pytorch.jsonl" ] || write_peers
+        write_peers
         write_answers
     } >"$page.new"
     mv "$page.new" "$page" || die "cannot write $page"
