@@ -121,7 +121,7 @@ write_000_batch() {
 # sweep_run NAME MODE BATCH: prints the folder, below runs, of the first run of a case
 sweep_run() {
     local run
-    for run in "$out/runs/$1"/*mode-"$2"_*batch-"$3"_r1; do
+    for run in "$out/runs/$1"/*mode-"$2"_*batch-"$3"_*r1; do
         echo "$1/$(basename "$run")"
     done
 }
@@ -140,7 +140,7 @@ write_000_late() {
 
 write_000_alexnet() {
     printf '### AlexNet on 2 and 3 nodes\n\n'
-    echo "Replayed, batch $(choose 32 16) a node, links as named: a gradient has 244 MB."
+    echo "Replayed, batch $(choose 32 16) a node, links as named: a gradient has $(jq '4 * .params / 1e6 | round' "$out/runs/000-alexnet-alone/run.json" 2>/dev/null) MB."
     echo
     local rate
     for rate in 1g 10g; do

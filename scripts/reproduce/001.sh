@@ -32,12 +32,12 @@ run_001_lenet() {
     over 1g
     sweep 001-lenet 3000 "${lenet_job[@]}" --data "$mnist" --samples "$(lenet_samples)" --batch 64,128,256,512 --ranks 1,2,3 \
         "${link[@]}" || return 1
-    page 001-lenet cpu,memory,network 001-lenet/*ranks-1*batch-64_r1 "$(lenet_run 2 64)" "$(lenet_run 3 64)"
+    page 001-lenet cpu,memory,network "$(lenet_run 1 64)" "$(lenet_run 2 64)" "$(lenet_run 3 64)"
 }
 
 lenet_run() { # lenet_run RANKS BATCH: the folder, below runs
     local run
-    for run in "$out"/runs/001-lenet/*ranks-"$1"_*batch-"$2"_r1; do
+    for run in "$out"/runs/001-lenet/*ranks-"$1"_*batch-"$2"_*r1; do
         echo "001-lenet/$(basename "$run")"
     done
 }

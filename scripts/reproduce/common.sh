@@ -101,7 +101,12 @@ sweep() {
     if [ -f "$dir.done" ] && [ "$(cat "$dir.done")" = "$*" ]; then
         return 0
     fi
-    if [ -f "$dir/sweep.json" ]; then resume=(--resume); else rm -rf "$dir"; fi
+    if [ -f "$dir/sweep.json" ] && [ "$(cat "$dir.options" 2>/dev/null)" = "$*" ]; then
+        resume=(--resume)
+    else
+        rm -rf "$dir" "$dir.done"
+        printf '%s\n' "$*" >"$dir.options"
+    fi
     timeout --foreground -k 20 "$limit" "$verbena" sweep "$@" --out "$dir" "${resume[@]}" --json >"$dir.jsonl" 2>"$dir.log" ||
         { note_failure "$name" "$dir.log"; return 1; }
     printf '%s\n' "$*" >"$dir.done"
