@@ -76,14 +76,10 @@ late_job() { # late_job TAG RUN
     return $code
 }
 
-# late_facts: prints when the worker joined, and the speed before and after, from the tables of verbena report
+# late_facts: prints when the worker joined, and the speed before and after, from the events of the run
 late_facts() {
-    local at
-    at=$(awk -F, '$3 == "joined" { print $2; exit }' "$out/pages/000-late-tables/events.csv" 2>/dev/null)
-    [ -n "$at" ] || return 0
-    # The first second and the one around the join are left out: they are neither before nor after.
-    tail -n +2 "$out/pages/000-late-plots/steps-per-s-time.csv" | awk -F, -v at="$at" '
-        $(NF - 4) > 1 && $(NF - 4) < at - 0.5 { b += $(NF - 3); nb++ }
-        $(NF - 4) > at + 1 { a += $(NF - 3); na++ }
-        END { if (nb && na) printf "{\"joined_s\": %g, \"before\": %g, \"after\": %g}\n", at, b / nb, a / na }'
+    [ ! -s "$out/runs/000-late/events.jsonl" ] || jq -cs '([.[] | select(.what == "joined")][0]) as $join |
+        ([.[] | select(.what == "evaluated")][-1]) as $end | select($join and $end and $end.at_s > $join.at_s) |
+        {joined_s: $join.at_s, before: ($join.step / $join.at_s), after: (($end.step - $join.step) / ($end.at_s - $join.at_s))}' \
+        "$out/runs/000-late/events.jsonl"
 }

@@ -11,7 +11,10 @@ experiments_peers() {
 tensorflow_is_there() { timeout 60 "${VB_TENSORFLOW:-python3}" -c 'import importlib.util as u; exit(u.find_spec("tensorflow") is None)' 2>/dev/null; }
 torch_is_there() { timeout 60 /usr/bin/python3 -c 'import importlib.util as u; exit(u.find_spec("torch") is None)' 2>/dev/null; }
 
-run_tensorflow() { keep tensorflow 1200 "$here/../bench/compare" tensorflow "$(choose 5 1)"; }
+run_tensorflow() {
+    [[ $mnist != mnist:* ]] || export VB_MNIST=${mnist#mnist:}
+    keep tensorflow 1200 "$here/../bench/compare" tensorflow "$(choose 5 1)"
+}
 run_pytorch() { keep pytorch 1200 "$here/../bench/compare" sync --only softmax "$(choose 5 1)"; }
 
 write_peers() {
