@@ -14,7 +14,7 @@ first_of() {
 
 find_mnist() {
     local dir
-    mnist=synth:60000 mnist_is='generated digits (60,000 + 10,000)'
+    mnist=synth:60000 mnist_is='generated digits (60,000 for training)'
     for dir in "$data" "$data/mnist"; do
         if [ -n "$data" ] && first_of "$dir"/train-images*idx3-ubyte* >/dev/null; then
             mnist=mnist:$dir mnist_is='MNIST'

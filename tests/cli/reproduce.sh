@@ -71,7 +71,7 @@ done
 
 # accuracy BATCH: prints the accuracy of a run of 003-softmax in percent, as its run.json has it
 accuracy() {
-    jq -r '.accuracy' "$out"/runs/003-softmax/*batch-"$1"_*r1/run.json | awk '{ printf "%.2f", 100 * $1 }'
+    jq -r '.accuracy' "$out"/runs/003-softmax/*batch-"$1"_*r1/run.json | awk '{ p = 100 * $1; printf "%.2f", int(100 * p + 0.5) / 100 }'
 }
 for batch in 128 256 512 1024 4096; do
     grep -q "^| $batch | .* | $(accuracy $batch) |" "$page" || fail "batch $batch: the page lacks the accuracy $(accuracy $batch)"
