@@ -4,10 +4,10 @@
 # 000: softmax regression on 3 nodes, sync and async, by batch; a worker that comes late; AlexNet on 2 and 3 nodes.
 
 experiments_000() {
-    experiment 000-modes 120 20 "softmax, 3 nodes, batch 10, $(choose 20 2) epochs, sync and async"
-    experiment 000-batch 900 60 "softmax, 3 nodes, batch 5 to 40, $(choose 20 1) epochs, sync and async"
+    experiment 000-modes 60 12 "softmax, 3 nodes, batch 10, $(choose 20 2) epochs, sync and async"
+    experiment 000-batch 400 30 "softmax, 3 nodes, batch 5 to 40, $(choose 20 1) epochs, sync and async"
     experiment 000-late 120 25 "softmax, async: a third worker joins $(late_s) s after the start"
-    experiment 000-alexnet 300 110 "AlexNet on 2 and 3 nodes, links of 1 and 10 Gbit/s, replayed"
+    experiment 000-alexnet 500 100 "AlexNet on 2 and 3 nodes, links of 1 and 10 Gbit/s, replayed"
 }
 
 run_000_modes() {
@@ -86,7 +86,10 @@ END
         [$run.mode, .rank, .role, (.cpu_pct | sig), (.rss_peak_mb | sig),
          (if .role == "server" then .send_mb_s else ($run | sent($r.rank)) end | sig),
          (if .role == "server" then .recv_mb_s else ($run | received($r.rank)) end | sig)])'
-    printf '\nThe server of an asynchronous job is a thread of node 0; its row is part of that of node 0.\n\n'
+    printf '\nThe server of an asynchronous job is a thread of node 0; its row is part of that of node 0.\n'
+    of_run 000-async | answer '.[0].staleness | "The worker beside the server needs no network: it made \([.per_worker[].gradients] | .[0] / add | percent) % of the steps, with a mean staleness of " +
+        "\(.per_worker[0].mean | sig); those of the workers on other nodes were \([.per_worker[1:][].mean] | add / length | sig) steps old."'
+    echo
     local mode what
     for mode in sync async; do
         for what in cpu memory network; do

@@ -6,10 +6,10 @@
 sgd=(--rule sgd --schedule constant --warmup 0 --weight-decay 0 --clip 0)
 
 experiments_001() {
-    experiment 001-modes 120 30 "softmax, rate 0.5, batch 200, $(choose 50 10) epochs: single, sync, async, 3 workers"
-    experiment 001-lenet 900 70 "LeNet on 1, 2, 3 nodes, batch 64 to 512, rate 0.01, $(lenet_text): accuracy"
-    experiment 001-why 400 40 "LeNet: the same with the rate that Verbena chooses, and with few updates"
-    experiment 001-times 300 70 "LeNet on 1, 2, 3 nodes, batch 64 to 512: time, replayed"
+    experiment 001-modes 30 15 "softmax, rate 0.5, batch 200, $(choose 50 10) epochs: single, sync, async, 3 workers"
+    experiment 001-lenet 300 25 "LeNet on 1, 2, 3 nodes, batch 64 to 512, rate 0.01, $(lenet_text): accuracy"
+    experiment 001-why 120 14 "LeNet: the same with the rate that Verbena chooses, and with few updates"
+    experiment 001-times 150 40 "LeNet on 1, 2, 3 nodes, batch 64 to 512: time, replayed"
 }
 
 lenet_samples() { choose 360000 30000; }

@@ -4,8 +4,8 @@
 # 002: sparse logistic regression with 5 workers, sync and async; run time by batch at an equal number of points.
 
 experiments_002() {
-    experiment 002-modes 400 50 "sparse-lr, 5 workers, batch 1, $(choose 50,000 10,000) steps, sync and async"
-    experiment 002-batch 600 90 "sparse-lr, 5 workers, batch 1 to 10,000 at $(choose 100,000 50,000) points, sync and async"
+    experiment 002-modes 120 25 "sparse-lr, 5 workers, batch 1, $(choose 50,000 10,000) steps, sync and async"
+    experiment 002-batch 120 40 "sparse-lr, 5 workers, batch 1 to 10,000 at $(choose 100,000 50,000) points, sync and async"
 }
 
 run_002_modes() {

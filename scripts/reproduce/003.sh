@@ -4,10 +4,10 @@
 # 003: softmax regression by epoch, on 1, 2, 3 nodes, and by batch; LeNet by batch.
 
 experiments_003() {
-    experiment 003-epochs 60 12 "softmax, one node, $(choose 120 30) epochs: accuracy and loss by epoch"
-    experiment 003-nodes 120 40 "softmax on 1, 2, 3 nodes: accuracy; time on each node, replayed"
-    experiment 003-softmax 60 15 "softmax, batch 128 to 4096, rate 0.01, one epoch"
-    experiment 003-lenet 500 40 "LeNet, batch 128 to 4096, $(lenet_text)"
+    experiment 003-epochs 10 4 "softmax, one node, $(choose 120 30) epochs: accuracy and loss by epoch"
+    experiment 003-nodes 40 8 "softmax on 1, 2, 3 nodes: accuracy; time on each node, replayed"
+    experiment 003-softmax 4 4 "softmax, batch 128 to 4096, rate 0.01, one epoch"
+    experiment 003-lenet 120 10 "LeNet, batch 128 to 4096, $(lenet_text)"
 }
 
 run_003_epochs() {

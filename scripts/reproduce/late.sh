@@ -79,7 +79,7 @@ late_job() { # late_job TAG RUN
 # late_facts: prints when the worker joined, and the speed before and after, from the events of the run
 late_facts() {
     [ ! -s "$out/runs/000-late/events.jsonl" ] || jq -cs '([.[] | select(.what == "joined")][0]) as $join |
-        ([.[] | select(.what == "evaluated")][-1]) as $end | select($join and $end and $end.at_s > $join.at_s) |
-        {joined_s: $join.at_s, before: ($join.step / $join.at_s), after: (($end.step - $join.step) / ($end.at_s - $join.at_s))}' \
+        ([.[] | select(.what == "evaluated")][-1]) as $last | select($join and $last and $last.at_s > $join.at_s) |
+        {joined_s: $join.at_s, before: ($join.step / $join.at_s), after: (($last.step - $join.step) / ($last.at_s - $join.at_s))}' \
         "$out/runs/000-late/events.jsonl"
 }

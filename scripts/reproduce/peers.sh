@@ -18,9 +18,10 @@ run_tensorflow() {
 run_pytorch() { keep pytorch 1200 "$here/../bench/compare" sync --only softmax "$(choose 5 1)"; }
 
 write_peers() {
-    cat "$out"/runs/tensorflow.jsonl "$out"/runs/pytorch.jsonl 2>/dev/null | grep -q . || return 0
+    local lines
+    lines=$(cat "$out"/runs/tensorflow.jsonl "$out"/runs/pytorch.jsonl 2>/dev/null)
+    [ -n "$lines" ] || return 0
     printf '## Other programs on this machine\n\n'
     printf 'Ours and theirs alternately, two workers on %s cores: `bench/compare tensorflow`, `bench/compare sync`.\n\n```\n' "$(nproc)"
-    cat "$out"/runs/tensorflow.jsonl "$out"/runs/pytorch.jsonl 2>/dev/null
-    printf '```\n\n'
+    printf '%s\n```\n\n' "$lines"
 }

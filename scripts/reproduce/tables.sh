@@ -110,6 +110,7 @@ page() {
         { echo "report of $name failed; see $out/logs/report-$name.log" >&2; return 0; }
     for plot in $plots; do
         file=$out/pages/$name-plots/$plot.svg
+        [ -f "$file" ] || file=$out/pages/$name-plots/training-$plot.svg # the loss of several runs
         [ ! -f "$file" ] || cp "$file" "$out/reproduction/$name-$plot.svg"
     done
 }
