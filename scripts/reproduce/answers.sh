@@ -57,7 +57,7 @@ answer_accuracy() {
           else "Fewer updates alone do not explain it in these runs." end) + " Equal epochs with batch 64 on one node are " +
          "\(of("fixed"; 64; 1; .steps)) updates and give \(acc("fixed"; 64; 1)) %; with batch 512 on 3 nodes they are \(of("fixed"; 512; 3; .steps)) " +
          "updates of 1536 samples and give \(acc("fixed"; 512; 3)) %. Batch 64 on one node, stopped after the same \(of("few"; 64; 1; .steps)) updates, gives " +
-         "\(acc("few"; 64; 1)) %. Batches of the same size give nearly the same on any number of nodes: 128 on one node \(acc("fixed"; 128; 1)) %, 64 on each of two " +
+         "\(acc("few"; 64; 1)) %. Batches of the same size, whole or divided between two nodes: 128 on one node \(acc("fixed"; 128; 1)) %, 64 on each of two " +
          "\(acc("fixed"; 64; 2)) %; 256 on one \(acc("fixed"; 256; 1)) %, 128 on each of two \(acc("fixed"; 128; 2)) %.\n"),
         ("The rate is what can be changed: with the rule and rate that Verbena chooses for the batch, the same number of samples gives \(acc("chosen"; 64; 1)) % (batch 64, one node), " +
          "\(acc("chosen"; 64; 3)) % (64, 3 nodes), \(acc("chosen"; 512; 1)) % (512, one node) and \(acc("chosen"; 512; 3)) % (512, 3 nodes).\n")'
