@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: MIT
+# shellcheck shell=bash disable=SC2154,SC2016 # variables of reproduce.sh; programs of jq
+#
+# TensorFlow and PyTorch on this machine, where they are installed.
+
+experiments_peers() {
+    ! tensorflow_is_there || experiment tensorflow 300 70 "softmax: TensorFlow with a parameter server and with allreduce"
+    ! torch_is_there || experiment pytorch 200 40 "softmax: PyTorch's DDP over Gloo"
+}
+
+tensorflow_is_there() { timeout 60 "${VB_TENSORFLOW:-python3}" -c 'import importlib.util as u; exit(u.find_spec("tensorflow") is None)' 2>/dev/null; }
+torch_is_there() { timeout 60 /usr/bin/python3 -c 'import importlib.util as u; exit(u.find_spec("torch") is None)' 2>/dev/null; }
+
+run_tensorflow() {
+    [[ $mnist != mnist:* ]] || export VB_MNIST=${mnist#mnist:}
+    keep tensorflow 1200 "$here/../bench/compare" tensorflow "$(choose 5 1)"
+}
+run_pytorch() { keep pytorch 1200 "$here/../bench/compare" sync --only softmax "$(choose 5 1)"; }
+
+write_peers() {
+    local lines
+    lines=$(cat "$out"/runs/tensorflow.jsonl "$out"/runs/pytorch.jsonl 2>/dev/null)
+    [ -n "$lines" ] || return 0
+    printf '## Other programs on this machine\n\n'
+    printf 'Ours and theirs alternately, two workers on %s cores: `bench/compare tensorflow`, `bench/compare sync`.\n\n```\n' "$(nproc)"
+    printf '%s\n```\n\n' "$lines"
+}
