@@ -63,13 +63,15 @@ PY
 
 # One run: text, JSON, page and files.
 quiet "$dir/two"
-has "$dir/out" "The bottleneck is" "accuracy" "steps/s" "$dir/two/report.html"
+# Which bottleneck it is depends on what else the machine does.
+grep -qE '(The bottleneck is|There is more than one bottleneck:)' "$dir/out" || fail "no verdict: $(cat "$dir/out")"
+has "$dir/out" "accuracy" "steps/s" "$dir/two/report.html"
 page=$dir/two/report.html
 whole "$page"
 has "$page" 'id="fig-loss"' 'id="fig-accuracy"' 'id="fig-rate"' 'id="fig-phases"' 'id="fig-breakdown"' \
     'id="fig-transfer"' 'id="fig-timeline"' 'id="table-ranks"' 'id="table-options"' "by epoch"
 trained '.svg > 8 and .csv > 12 and (.runs | length) == 1 and .runs[0].state == "ended" and .trace_pieces > 10 and
-    (.runs[0].verdict | startswith("The bottleneck is")) and .runs[0].step == 60 and
+    (.runs[0].verdict | test("^(The bottleneck is|There is more than one bottleneck:)")) and .runs[0].step == 60 and
     ([.plots[].name] | contains(["loss-step", "loss-epoch", "loss-time", "phases-rank1"])) and all(.plots[]; .points > 0)' \
     "$dir/two" --no-png
 for file in loss-step.svg loss-step.csv accuracy-time.svg timeline.svg phases-rank0.csv; do
