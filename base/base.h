@@ -262,6 +262,11 @@ bool vb_write_all(int fd, const void *data, size_t len_bytes);
  * to path. On failure the old file is unchanged and the temporary file is removed. */
 vb_status vb_file_replace(const char *path, const void *data, size_t len_bytes);
 
+/* The same with what a function prints, which is kept in memory until it is complete. len_p: its
+ * length, or NULL. */
+typedef vb_status (*vb_print_fn)(const void *arg, FILE *out);
+vb_status vb_file_print(const char *path, vb_print_fn print, const void *arg, size_t *len_p);
+
 /* Syncs the folder that contains path. A new name (of a file, a folder or after a rename) survives
  * a power cut only after that. */
 vb_status vb_file_sync_folder(const char *path);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -187,6 +188,26 @@ vb_status vb_file_replace(const char *path, const void *data, size_t len_bytes)
     if (st == VB_OK)
         return vb_file_sync_folder(path);
     unlink(temp);
+    return st;
+}
+
+vb_status vb_file_print(const char *path, vb_print_fn print, const void *arg, size_t *len_p)
+{
+    char *text = NULL;
+    size_t len = 0;
+    FILE *out = open_memstream(&text, &len);
+    vb_status st;
+
+    if (out == NULL)
+        return vb_err_sys("open_memstream");
+    st = print(arg, out);
+    if (fclose(out) != 0 && st == VB_OK)
+        st = vb_err_sys("cannot write %s", path);
+    if (st == VB_OK)
+        st = vb_file_replace(path, text, len);
+    if (len_p != NULL)
+        *len_p = len;
+    free(text);
     return st;
 }
 

@@ -139,19 +139,24 @@ static void write_script(FILE *f, const char *terminal, const char *model,
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
+struct script {
+    const char *model;
+    const struct vb_step_result *r;
+};
+
+static vb_status print_script(const void *arg, FILE *out)
+{
+    const struct script *script = arg;
+
+    write_script(out, NULL, script->model, script->r);
+    return VB_OK;
+}
+
 static vb_status keep_script(const char *path, const char *model, const struct vb_step_result *r)
 {
-    char *text = NULL;
-    size_t len = 0;
-    FILE *f = open_memstream(&text, &len);
-    vb_status st;
+    struct script script = {model, r};
 
-    if (f == NULL)
-        return vb_err_sys("open_memstream");
-    write_script(f, NULL, model, r);
-    st = fclose(f) == 0 ? vb_file_replace(path, text, len) : vb_err_sys("cannot write %s", path);
-    free(text);
-    return st;
+    return vb_file_print(path, print_script, &script, NULL);
 }
 
 /* Copies the picture from memory to the file. */

@@ -218,10 +218,6 @@ vb_status report_out_init(struct report_out *out, const char *path, const struct
 vb_status report_write_files(const struct report *report, struct report_out *out, bool png);
 vb_status report_write_page(const struct report *report, struct report_out *out);
 
-/* Writes a file that a function fills in. */
-typedef void (*report_fill_fn)(const void *arg, FILE *out);
-vb_status report_write(const char *path, report_fill_fn fill, const void *arg, size_t *bytes_p);
-
 /* The style sheet and the script of the page: page.css and page.js. */
 extern const unsigned char report_css[], report_js[];
 extern const size_t report_css_bytes, report_js_bytes;

@@ -11,28 +11,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-vb_status report_write(const char *path, report_fill_fn fill, const void *arg, size_t *bytes_p)
-{
-    char *text = NULL;
-    size_t len = 0;
-    FILE *out = open_memstream(&text, &len);
-    vb_status st;
-
-    if (out == NULL)
-        return vb_err_sys("open_memstream");
-    fill(arg, out);
-    if (fclose(out) != 0)
-        st = vb_err_sys("cannot write %s", path);
-    else
-        st = vb_file_may_replace(path);
-    if (st == VB_OK)
-        st = vb_file_replace(path, text, len);
-    if (bytes_p != NULL)
-        *bytes_p = len;
-    free(text);
-    return st;
-}
-
 /* ---- where it goes --------------------------------------------------------------------------- */
 
 static vb_status check_page(struct report_out *out, const char *path)
@@ -109,25 +87,29 @@ static void path_of(const struct report_out *out, const char *folder, const char
              end);
 }
 
-static void fill_svg(const void *plot, FILE *out)
+static vb_status print_svg(const void *plot, FILE *out)
 {
     fprintf(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     vb_plot_svg(plot, &vb_svg_file, out);
+    return VB_OK;
 }
 
-static void fill_plot_csv(const void *plot, FILE *out)
+static vb_status print_plot_csv(const void *plot, FILE *out)
 {
     vb_plot_csv(plot, out);
+    return VB_OK;
 }
 
-static void fill_table_csv(const void *table, FILE *out)
+static vb_status print_table_csv(const void *table, FILE *out)
 {
     vb_table_csv(table, out);
+    return VB_OK;
 }
 
-static void fill_line_svg(const void *line, FILE *out)
+static vb_status print_line_svg(const void *line, FILE *out)
 {
     report_trace_svg(line, out);
+    return VB_OK;
 }
 
 static vb_status write_plot(const struct vb_plot *plot, struct report_out *out)
@@ -136,12 +118,12 @@ static vb_status write_plot(const struct vb_plot *plot, struct report_out *out)
     vb_status st;
 
     path_of(out, out->plots, plot->name, "svg", path);
-    st = report_write(path, fill_svg, plot, NULL);
+    st = vb_file_print(path, print_svg, plot, NULL);
     if (st != VB_OK)
         return st;
     out->n_svg++;
     path_of(out, out->plots, plot->name, "csv", path);
-    st = report_write(path, fill_plot_csv, plot, NULL);
+    st = vb_file_print(path, print_plot_csv, plot, NULL);
     out->n_csv += st == VB_OK ? 1 : 0;
     return st;
 }
@@ -154,7 +136,7 @@ static vb_status write_tables(const struct report *report, struct report_out *ou
 
     for (i = 0; i < report->n_tables && st == VB_OK; i++) {
         path_of(out, out->tables, report->tables[i].table->name, "csv", path);
-        st = report_write(path, fill_table_csv, report->tables[i].table, NULL);
+        st = vb_file_print(path, print_table_csv, report->tables[i].table, NULL);
         out->n_csv += st == VB_OK ? 1 : 0;
     }
     return st;
@@ -254,7 +236,7 @@ vb_status report_write_files(const struct report *report, struct report_out *out
             st = write_plot(report->figures[i].plots[k], out);
     if (st == VB_OK && report->line.n > 0) {
         path_of(out, out->plots, "timeline", "svg", path);
-        st = report_write(path, fill_line_svg, &report->line, NULL);
+        st = vb_file_print(path, print_line_svg, &report->line, NULL);
         out->n_svg += st == VB_OK ? 1 : 0;
     }
     if (st == VB_OK)

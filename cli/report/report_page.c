@@ -362,7 +362,7 @@ static void head(const struct page *p)
                     "page\">Theme</button></header>\n");
 }
 
-static void fill_page(const void *arg, FILE *out)
+static vb_status print_page(const void *arg, FILE *out)
 {
     struct page p = *(const struct page *)arg;
     int i;
@@ -383,11 +383,12 @@ static void fill_page(const void *arg, FILE *out)
             p.report->n_runs > 1 ? "s" : "");
     fwrite(report_js, 1, report_js_bytes, out);
     fprintf(out, "</script></body></html>\n");
+    return VB_OK;
 }
 
 vb_status report_write_page(const struct report *report, struct report_out *out)
 {
     struct page p = {.report = report, .files = out};
 
-    return report_write(out->page, fill_page, &p, &out->page_bytes);
+    return vb_file_print(out->page, print_page, &p, &out->page_bytes);
 }

@@ -97,40 +97,31 @@ void cli_sweep_close(struct sweep *s)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-typedef vb_status (*fill_fn)(FILE *out, const struct sweep *s, const struct sweep_row *rows);
+/* What the functions that print a file get. */
+struct content {
+    const struct sweep *s;
+    const struct sweep_row *rows;
+};
 
-/* Replaces a file of the folder by what fn writes. */
-static vb_status write_file(const struct sweep *s, const char *name, fill_fn fn,
+static vb_status write_file(const struct sweep *s, const char *name, vb_print_fn print,
                             const struct sweep_row *rows)
 {
-    char path[PATH_MAX], *text = NULL;
-    size_t len = 0;
-    FILE *out = open_memstream(&text, &len);
-    vb_status st;
+    struct content content = {s, rows};
+    char path[PATH_MAX];
 
-    if (out == NULL)
-        return vb_err_sys("open_memstream");
-    st = fn(out, s, rows);
-    if (fclose(out) != 0 && st == VB_OK)
-        st = vb_err_sys("cannot write %s", name);
-    if (st == VB_OK && !in_folder(s->dir, name, path))
-        st = vb_err(VB_ERR_USAGE, "%s: the path is too long", s->dir);
-    if (st == VB_OK)
-        st = vb_file_may_replace(path);
-    if (st == VB_OK)
-        st = vb_file_replace(path, text, len);
-    free(text);
-    return st;
+    if (!in_folder(s->dir, name, path))
+        return vb_err(VB_ERR_USAGE, "%s: the path is too long", s->dir);
+    return vb_file_print(path, print, &content, NULL);
 }
 
-static vb_status fill_sweep(FILE *out, const struct sweep *s, const struct sweep_row *rows)
+static vb_status print_sweep(const void *arg, FILE *out)
 {
+    const struct sweep *s = ((const struct content *)arg)->s;
     struct vb_json *json = cli_json_object();
     char cwd[PATH_MAX];
     vb_status st;
     int i;
 
-    (void)rows;
     vb_json_int(json, "format", 1);
     vb_json_text(json, "model", s->fixed[0]);
     vb_json_array(json, "command");
@@ -147,7 +138,7 @@ static vb_status fill_sweep(FILE *out, const struct sweep *s, const struct sweep
 
 vb_status cli_sweep_keep(const struct sweep *s)
 {
-    return write_file(s, "sweep.json", fill_sweep, NULL);
+    return write_file(s, "sweep.json", print_sweep, NULL);
 }
 
 char **cli_sweep_stored(const char *dir, int argc, char **argv, int *argc_p,
@@ -184,24 +175,31 @@ char **cli_sweep_stored(const char *dir, int argc, char **argv, int *argc_p,
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
-static vb_status fill_csv(FILE *out, const struct sweep *s, const struct sweep_row *rows)
+static struct sweep_table table_of(const struct content *c)
 {
-    struct sweep_table t = {.plan = &s->plan, .rows = rows, .n = s->plan.n_cases};
+    return (struct sweep_table){.plan = &c->s->plan, .rows = c->rows, .n = c->s->plan.n_cases};
+}
+
+static vb_status print_csv(const void *arg, FILE *out)
+{
+    struct sweep_table t = table_of(arg);
 
     cli_sweep_csv(out, &t);
     return VB_OK;
 }
 
-static vb_status fill_markdown(FILE *out, const struct sweep *s, const struct sweep_row *rows)
+static vb_status print_markdown(const void *arg, FILE *out)
 {
-    struct sweep_table t = {.plan = &s->plan, .rows = rows, .n = s->plan.n_cases};
+    struct sweep_table t = table_of(arg);
 
     cli_sweep_markdown(out, &t);
     return VB_OK;
 }
 
-static vb_status fill_runs(FILE *out, const struct sweep *s, const struct sweep_row *rows)
+static vb_status print_runs(const void *arg, FILE *out)
 {
+    const struct content *content = arg;
+    const struct sweep *s = content->s;
     int at, c, repeat, n = s->plan.n_cases * s->plan.repeat;
     vb_status st = VB_OK;
 
@@ -210,7 +208,7 @@ static vb_status fill_runs(FILE *out, const struct sweep *s, const struct sweep_
         if (s->results[c * s->plan.repeat + repeat].done)
             st = cli_sweep_json_run(out, s, c, repeat);
     }
-    return st == VB_OK ? cli_sweep_json_end(out, s, rows) : st;
+    return st == VB_OK ? cli_sweep_json_end(out, s, content->rows) : st;
 }
 
 struct sweep_row *cli_sweep_rows(const struct sweep *s)
@@ -227,12 +225,12 @@ struct sweep_row *cli_sweep_rows(const struct sweep *s)
 
 vb_status cli_sweep_write(const struct sweep *s, const struct sweep_row *rows, bool all)
 {
-    vb_status st = write_file(s, "table.csv", fill_csv, rows);
+    vb_status st = write_file(s, "table.csv", print_csv, rows);
 
     if (st == VB_OK)
-        st = write_file(s, "table.md", fill_markdown, rows);
+        st = write_file(s, "table.md", print_markdown, rows);
     if (st == VB_OK && all)
-        st = write_file(s, "runs.jsonl", fill_runs, rows);
+        st = write_file(s, "runs.jsonl", print_runs, rows);
     return st;
 }
 

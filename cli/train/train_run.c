@@ -197,24 +197,18 @@ static void json_run(struct vb_json *json, const struct train_run *run, const ch
     vb_json_end(json);
 }
 
-static vb_status replace_json(const char *dir, struct vb_json *json)
+static vb_status print_json(const void *json, FILE *out)
 {
-    char path[PATH_MAX], *text = NULL;
-    size_t len = 0;
-    FILE *out = open_memstream(&text, &len);
-    vb_status st;
+    return vb_json_print(json, out);
+}
 
-    if (out == NULL)
-        return vb_err_sys("open_memstream");
-    st = vb_json_print(json, out);
-    fclose(out);
+static vb_status replace_json(const char *dir, const struct vb_json *json)
+{
+    char path[PATH_MAX];
+    vb_status st = vb_dir_make(dir);
+
     snprintf(path, sizeof(path), "%s/run.json", dir);
-    if (st == VB_OK)
-        st = vb_dir_make(dir);
-    if (st == VB_OK)
-        st = vb_file_replace(path, text, len);
-    free(text);
-    return st;
+    return st == VB_OK ? vb_file_print(path, print_json, json, NULL) : st;
 }
 
 static vb_status write_plan(const struct train_run *run)

@@ -21,7 +21,7 @@ struct async_server {
     _Atomic bool ready; /* the server has copied its first parameters, or failed */
     bool sampled;       /* host is filled in */
     struct vb_rank_result host;
-    _Atomic uint64_t cpu_ns; /* cpu time of the server, set when training has ended */
+    _Atomic uint64_t cpu_ns; /* cpu time of the thread, set when training has ended */
     vb_status status;
 };
 
@@ -115,6 +115,7 @@ struct vb_async {
     bool leaves;           /* this worker, a joiner, leaves before the end */
     bool unsaved;          /* this worker could not write the last checkpoint */
     double accuracy;       /* accuracy at this worker's end; -1: not evaluated */
+    double servers_cpu_s;  /* cpu time of the server threads when this worker began */
 };
 
 /* Returns the options with which a member opens the group of workers and servers. rank: the
@@ -144,6 +145,7 @@ vb_status vb_async_serve(struct async_server *srv, int number);
 vb_status vb_async_start_servers(struct vb_async *a);
 vb_status vb_async_join_servers(struct vb_async *a);
 void vb_async_wait_until_ready(const struct async_server *srv);
+double vb_async_servers_cpu_s(const struct vb_async *a); /* cpu time of these threads so far */
 
 /* ---- the worker (train_async_worker.c) ------------------------------------------------------- */
 

@@ -5,6 +5,32 @@
 #include "engine/async/train_async_priv.h"
 
 #include <string.h>
+#include <time.h>
+
+/* Returns 0 if the thread has ended. */
+static uint64_t thread_cpu_ns(pthread_t thread)
+{
+    struct timespec now;
+    clockid_t clock;
+
+    if (pthread_getcpuclockid(thread, &clock) != 0 || clock_gettime(clock, &now) != 0)
+        return 0;
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static double server_cpu_s(const struct async_server *srv)
+{
+    uint64_t ns = atomic_load(&srv->cpu_ns);
+
+    if (ns == 0 && srv->started)
+        ns = thread_cpu_ns(srv->thread);
+    return (double)ns / 1e9;
+}
+
+double vb_async_servers_cpu_s(const struct vb_async *a)
+{
+    return server_cpu_s(&a->server) + server_cpu_s(&a->standby);
+}
 
 /* A dedicated server is the whole process. */
 static enum vb_sampler_part part_of(const struct async_server *srv)
@@ -137,7 +163,7 @@ static vb_status serve_workers(struct async_server *srv, struct ps_server *s,
     sample_host(srv, s);
     if (srv->async->trainer->serves)
         vb_train_record_close(srv->async->trainer); /* rank 0 waits for its last records */
-    atomic_store(&srv->cpu_ns, s->stats.cpu_ns);
+    atomic_store(&srv->cpu_ns, thread_cpu_ns(pthread_self()));
     st = vb_ps_server_finish(s);
     return st == VB_OK ? vb_ps_server_linger(s) : st;
 }

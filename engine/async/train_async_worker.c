@@ -186,7 +186,7 @@ struct async_row vb_async_worker_row(struct vb_async *a)
     struct vb_trainer *t = a->trainer;
     struct async_row row = {.samples = t->samples, .there = true};
     struct vb_rank_result *r = &row.result;
-    double cpu_s = (double)(atomic_load(&a->server.cpu_ns) + atomic_load(&a->standby.cpu_ns)) / 1e9;
+    double cpu_s = vb_async_servers_cpu_s(a) - a->servers_cpu_s;
 
     vb_train_fill_rank(t, a->ps, r);
     r->rank = vb_group_rank(a->ps);
@@ -352,6 +352,7 @@ vb_status vb_async_work(struct vb_async *a)
         vb_place_leave(&t->place); /* from now on only the group of workers and servers is used */
     if (st == VB_OK)
         vb_async_tell_begun(a);
+    a->servers_cpu_s = vb_async_servers_cpu_s(a);
     vb_laps_begin(&t->laps);
     vb_train_record_begin(t);
     vb_train_trace_begin(t);

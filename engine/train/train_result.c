@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #define LATE_MAX 128    /* maximum number of ranks in a job that reports stragglers */
@@ -39,11 +40,10 @@ const char *vb_phase_str(enum vb_phase phase)
 
 static double cpu_seconds(void)
 {
-    struct rusage ru;
+    struct timespec now;
 
-    getrusage(RUSAGE_SELF, &ru);
-    return (double)(ru.ru_utime.tv_sec + ru.ru_stime.tv_sec) +
-           (double)(ru.ru_utime.tv_usec + ru.ru_stime.tv_usec) / 1e6;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
 void vb_laps_begin(struct vb_laps *laps)

@@ -140,6 +140,28 @@ static void replace_leaves_only_the_new_file(void **state)
     assert_int_equal(t_folder_entries(dir), before + 1);
 }
 
+static vb_status print_text(const void *text, FILE *out)
+{
+    fprintf(out, "%s\n", text != NULL ? (const char *)text : "half");
+    return text != NULL ? VB_OK : VB_ERR_IO;
+}
+
+static void a_file_is_printed_as_a_whole_or_not_at_all(void **state)
+{
+    char path[128], line[32];
+    int before = t_folder_entries(dir);
+    size_t len;
+
+    (void)state;
+    snprintf(path, sizeof(path), "%s/printed", dir);
+    assert_int_equal(vb_file_print(path, print_text, "whole", &len), VB_OK);
+    assert_int_equal(len, 6);
+    assert_int_equal(vb_file_print(path, print_text, NULL, NULL), VB_ERR_IO);
+    assert_true(vb_probe_line(line, sizeof(line), "%s", path));
+    assert_string_equal(line, "whole");
+    assert_int_equal(t_folder_entries(dir), before + 1);
+}
+
 static void failed_replace_leaves_nothing(void **state)
 {
     char path[128], text[2048];
@@ -261,6 +283,7 @@ int main(void)
         cmocka_unit_test(incomplete_numbers_are_refused),
         cmocka_unit_test(every_line_is_passed_on),
         cmocka_unit_test(replace_leaves_only_the_new_file),
+        cmocka_unit_test(a_file_is_printed_as_a_whole_or_not_at_all),
         cmocka_unit_test(failed_replace_leaves_nothing),
         cmocka_unit_test(only_regular_files_are_replaced),
         cmocka_unit_test(parent_folders_are_made),
