@@ -10,6 +10,7 @@
 #define LOSS_MIN 0.25  /* a run that computes for longer than the rest is limited by computing */
 #define CAUSE_MIN 0.15 /* a smaller cause is not worth naming */
 #define MOST 0.6       /* a cause is named if it covers this part of the loss */
+#define HALF 0.5       /* of the largest cause: the second one is named, too */
 #define BOTH 0.75      /* two causes are named if they cover this part together */
 #define LINK_FULL 0.5  /* a link that carries bytes for longer is limited by its bandwidth */
 #define TOLD_MIN 0.005 /* smaller shares are not told */
@@ -61,7 +62,7 @@ static enum vb_resource decide(const struct parts *p, const struct losses *l)
         return VB_COMPUTE;
     if (l->share[0] < CAUSE_MIN && p->share[VB_COMPUTE] >= 0.5)
         return VB_COMPUTE;
-    if (l->share[0] >= MOST * l->all)
+    if (l->share[0] >= MOST * l->all && !(two && l->share[1] >= HALF * l->share[0]))
         return l->by[0];
     return two ? VB_MIXED : VB_INCONCLUSIVE;
 }

@@ -40,12 +40,14 @@ static void add(struct change *list, int *n, const struct change *c)
     list[i] = *c;
 }
 
-/* The cause is gone. */
+/* The cause is gone. A link that is busy for most of a step limits the gain. */
 static void without(const struct parts *p, enum vb_resource cause, const char *text,
                     struct change *list, int *n)
 {
     struct change c = {.steps = 1 / (1 - fmin(p->share[cause], 0.99)), .samples = 1};
 
+    if (cause != VB_NETWORK && p->link_busy > 0)
+        c.steps = fmin(c.steps, fmax(1 / p->link_busy, 1));
     snprintf(c.text, sizeof(c.text), "%s", text);
     add(list, n, &c);
 }

@@ -43,7 +43,7 @@ jq -es 'length >= 4 and all(.[].bottleneck; (.evidence | length > 3 and all(has(
     "$dir/lines" >/dev/null || fail "evidence, advice or causes: $(cat "$dir/lines")"
 
 # The text has the same verdict, and says what would help.
-"$verbena" train lenet --data synth:n=2000,test=100 --steps 30 --inject slow:0x50:data >"$dir/text" 2>"$dir/err" ||
+"$verbena" train lenet --data synth:n=2000,test=100 --steps 30 --inject slow:0x500:data >"$dir/text" 2>"$dir/err" ||
     fail "exit $?: $(cat "$dir/err")"
 grep -q '^bottleneck  input, [0-9]* %: [0-9.]* ms of a step are spent waiting for data$' "$dir/text" ||
     fail "no bottleneck: $(cat "$dir/text")"
