@@ -62,6 +62,9 @@ static const struct vb_opt model_opts[] = {
      .help = "also choose kernels that round more than sums of floats do"},
     {"batches", VB_OPT_TEXT, FIELD(step.batches), .arg = "LIST",
      .help = "step: samples per rank in a step, such as 8,64; the default depends on the model"},
+    {"refine", VB_OPT_FLAG, FIELD(step.refine), .level = VB_OPT_MORE,
+     .help = "step: also measure batches near the one from which on computing hides the transfer; "
+             "done anyway without --batches"},
     {"data", VB_OPT_TEXT, FIELD(step.data), .arg = "SPEC", .level = VB_OPT_MORE,
      .help = "step: training data, in the same notation as for train; by default generated data"},
     {"plot", VB_OPT_TEXT, FIELD(step.plot), .arg = "FILE",
@@ -107,9 +110,9 @@ static const char *misplaced(enum what what, const struct bench_args *args)
         return "--fast-math is only for kernels and step";
     if (what != KERNELS && args->batch != 0)
         return "--batch is only for kernels; step has --batches LIST";
-    if (what != STEP &&
-        (args->step.batches != NULL || args->step.data != NULL || args->step.plot != NULL))
-        return "--batches, --data and --plot are only for step";
+    if (what != STEP && (args->step.batches != NULL || args->step.data != NULL ||
+                         args->step.plot != NULL || args->step.refine))
+        return "--batches, --refine, --data and --plot are only for step";
     if (about_model && (strcmp(args->algo, "auto") != 0 || args->explain || args->sizes != NULL))
         return "kernels and step have no --sizes, --algo and --explain";
     if (what != PS && (args->keys != NULL || args->servers != 0 || args->rule != 0))

@@ -38,7 +38,7 @@ struct cli_bench_step {
     const char *model, *batches, *data, *plot; /* NULL: the option was not given */
     int64_t threads;
     double seconds;
-    bool json, fast_math;
+    bool json, fast_math, refine;
 };
 
 /* Checks the arguments and fills in *o for the engine. elsewhere: rank 0 will run on another host,

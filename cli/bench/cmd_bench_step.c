@@ -63,6 +63,7 @@ int cli_bench_step_check(const struct cli_bench_step *args, const struct vb_laun
         o->train.place.local_rank = launch->local_rank;
         o->train.place.local_ranks = launch->local_ranks;
     }
+    o->refine = args->batches == NULL || args->refine;
     code = parse_batches(args->batches != NULL ? args->batches : net->step_batches, o);
     if (code < 0 && vb_data_spec_parse(data, &o->train.data.ask.data, why) != VB_OK)
         code = cli_refuse(&cli_bench, "%s", why);

@@ -25,7 +25,8 @@
 #define ROUNDS_MIN 5
 #define ROUNDS_MAX 256 /* so few that the times of a mode fit into one record */
 #define WARM_BLOCKS 4
-#define EPOCH_MIN 8 /* minimum number of steps in an epoch of synthetic data */
+#define REFINE_MAX 10 /* batches */
+#define EPOCH_MIN 8   /* minimum number of steps in an epoch of synthetic data */
 
 enum mode { FULL, NO_SUMS, SUMS, MODES };
 
@@ -226,6 +227,52 @@ static vb_status one_batch(struct bench *b, const struct vb_step_opts *o, int ba
     return st;
 }
 
+static vb_status add_point(struct bench *b, const struct vb_step_opts *o, int batch,
+                           struct vb_step_result *result)
+{
+    vb_status st = one_batch(b, o, batch, &result->points[result->n]);
+
+    if (st != VB_OK)
+        return st;
+    result->n++;
+    if (o->each != NULL && o->train.group.rank == 0)
+        o->each(o->each_arg, result);
+    return VB_OK;
+}
+
+static int by_batch(const void *x, const void *y)
+{
+    const struct vb_step_point *a = x, *b = y;
+
+    return (a->batch > b->batch) - (a->batch < b->batch);
+}
+
+/* Measures more batches, near the one from which on computing hides the transfer. All ranks have
+ * the same points, so they choose the same batches. */
+static vb_status refine(struct bench *b, const struct vb_step_opts *o,
+                        struct vb_step_result *result)
+{
+    const struct vb_data_spec *data = &o->train.data.ask.data;
+    int64_t given = 0, most = VB_STEP_REACH, next;
+    vb_status st = VB_OK;
+    int i;
+
+    for (i = 0; i < o->n_batches; i++)
+        given = o->batches[i] > given ? o->batches[i] : given;
+    if (data->format != VB_DATA_SYNTH)
+        most = given;
+    else if (data->n_given)
+        most = data->n_train / b->world;
+    for (i = 0; i < REFINE_MAX && result->n < VB_STEP_BATCHES_MAX && st == VB_OK; i++) {
+        next = vb_step_next_batch(result->points, result->n, given, most);
+        if (next == 0)
+            break;
+        st = add_point(b, o, (int)next, result);
+    }
+    qsort(result->points, (size_t)result->n, sizeof(result->points[0]), by_batch);
+    return st;
+}
+
 vb_status vb_bench_step(const struct vb_step_opts *o, struct vb_step_result *result_p)
 {
     struct vb_place place = {0};
@@ -248,149 +295,12 @@ vb_status vb_bench_step(const struct vb_step_opts *o, struct vb_step_result *res
             place.placement != NULL ? place.placement->threads : o->train.place.threads;
         snprintf(result_p->transport, sizeof(result_p->transport), "%s",
                  b->group != NULL ? vb_group_transports(b->group) : "self");
-        for (i = 0; i < o->n_batches && st == VB_OK; i++) {
-            st = one_batch(b, o, o->batches[i], &result_p->points[i]);
-            result_p->n += st == VB_OK;
-            if (st == VB_OK && o->each != NULL && o->train.group.rank == 0)
-                o->each(o->each_arg, result_p);
-        }
+        for (i = 0; i < o->n_batches && st == VB_OK; i++)
+            st = add_point(b, o, o->batches[i], result_p);
+        if (st == VB_OK && o->refine && b->world > 1)
+            st = refine(b, o, result_p);
         vb_place_close(&place);
     }
     free(b);
     return st;
-}
-
-/* ---- the smallest batch whose computing hides the transfer ----------------------------------- */
-
-/* The computing time is modelled as a straight line over the batch size: a cost per step plus a
- * cost per sample. The transfer time of sparse lists is also a line, because lists grow with the
- * batch. The transfer of dense gradients does not depend on the batch. */
-struct line {
-    double at_0, slope;
-};
-
-static bool all_same(const struct vb_step_point *points, int n, bool bytes)
-{
-    int i;
-
-    for (i = 1; i < n; i++)
-        if (bytes ? points[i].bytes != points[0].bytes : points[i].batch != points[0].batch)
-            return false;
-    return true;
-}
-
-/* Fits a line by least squares of relative errors; with absolute errors only the large batches
- * would count. The cost per step and the cost per sample are at least 0, whatever the noise. With a
- * single batch size the line goes through 0. */
-static struct line fit_line(const struct vb_step_point *points, int n, bool transfer)
-{
-    double w = 0, x = 0, y = 0, xx = 0, xy = 0;
-    struct line line = {0, 0};
-    int i;
-
-    for (i = 0; i < n; i++) {
-        double value = transfer ? points[i].transfer_ms : points[i].compute_ms;
-        double at = points[i].batch, weight;
-
-        if (value <= 0)
-            continue;
-        weight = 1 / (value * value);
-        w += weight;
-        x += weight * at;
-        y += weight * value;
-        xx += weight * at * at;
-        xy += weight * at * value;
-    }
-    if (w <= 0)
-        return line;
-    if (!all_same(points, n, false) && w * xx > x * x)
-        line.slope = fmax((w * xy - x * y) / (w * xx - x * x), 0);
-    line.at_0 = (y - line.slope * x) / w;
-    if (line.at_0 < 0 || all_same(points, n, false))
-        line = (struct line){.slope = xy / xx};
-    return line;
-}
-
-/* Returns the smallest batch at which computing takes as long as the transfer; 0: there is none. */
-static int64_t lines_cross(const struct vb_step_point *points, int n)
-{
-    struct line compute = fit_line(points, n, false), transfer = {0, 0};
-    double lead, gain, from;
-    int i;
-
-    if (n == 0)
-        return 0;
-    if (all_same(points, n, true))
-        for (i = 0; i < n; i++)
-            transfer.at_0 += points[i].transfer_ms / n;
-    else
-        transfer = fit_line(points, n, true);
-    lead = compute.at_0 - transfer.at_0;
-    gain = compute.slope - transfer.slope;
-    if (gain <= 0) /* a larger batch hides less of the transfer */
-        return lead + gain * VB_STEP_REACH >= 0 ? 1 : 0;
-    from = ceil(-lead / gain - 1e-9); /* 1e-9: rounding errors must not raise a whole number */
-    if (from > VB_STEP_REACH)
-        return 0;
-    return from > 1 ? (int64_t)from : 1;
-}
-
-/* ---- what was measured beats what the lines say ---------------------------------------------- */
-
-static double exposed_share(const struct vb_step_point *p)
-{
-    return p->step_ms > 0 ? p->exposed_ms / p->step_ms : 0;
-}
-
-/* Returns the point with the largest batch whose transfer is exposed, or NULL. */
-static const struct vb_step_point *last_exposed(const struct vb_step_point *points, int n)
-{
-    const struct vb_step_point *last = NULL;
-    int i;
-
-    for (i = 0; i < n; i++)
-        if (exposed_share(&points[i]) > VB_STEP_HIDDEN &&
-            (last == NULL || points[i].batch > last->batch))
-            last = &points[i];
-    return last;
-}
-
-/* Returns the point with the smallest batch above this one, or NULL. */
-static const struct vb_step_point *next_above(const struct vb_step_point *points, int n, int batch)
-{
-    const struct vb_step_point *next = NULL;
-    int i;
-
-    for (i = 0; i < n; i++)
-        if (points[i].batch > batch && points[i].step_ms > 0 &&
-            (next == NULL || points[i].batch < next->batch))
-            next = &points[i];
-    return next;
-}
-
-/* The exposed share falls from one point to the next about as a power of the batch. */
-static int64_t between(const struct vb_step_point *exposed, const struct vb_step_point *hidden)
-{
-    double high = log(exposed_share(exposed)), limit = log(VB_STEP_HIDDEN);
-    double low = log(fmax(exposed_share(hidden), VB_STEP_HIDDEN / 10));
-    double part = high > low ? (high - limit) / (high - low) : 1;
-    double from = exposed->batch * pow((double)hidden->batch / exposed->batch, part);
-
-    if (from <= exposed->batch)
-        return exposed->batch + 1;
-    return from < hidden->batch ? (int64_t)ceil(from) : hidden->batch;
-}
-
-int64_t vb_step_hidden_from(const struct vb_step_point *points, int n)
-{
-    const struct vb_step_point *exposed = last_exposed(points, n);
-    const struct vb_step_point *hidden =
-        next_above(points, n, exposed != NULL ? exposed->batch : 0);
-    int64_t from = lines_cross(points, n);
-
-    if (exposed != NULL && hidden != NULL)
-        return between(exposed, hidden);
-    if (exposed != NULL) /* at the largest batch, too */
-        return from > exposed->batch ? from : 0;
-    return hidden != NULL && (from == 0 || from > hidden->batch) ? hidden->batch : from;
 }

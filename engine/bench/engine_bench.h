@@ -37,6 +37,8 @@ struct vb_step_opts {
     int batches[VB_STEP_BATCHES_MAX];
     int n_batches;
     double seconds; /* duration of each measurement; there are three per batch size */
+    bool refine;    /* also measure batches near the one that vb_step_hidden_from() returns; all
+                       points are then in the order of their batches */
 
     /* Called on rank 0 after each batch size, with all points measured so far. May be NULL. */
     void (*each)(void *arg, const struct vb_step_result *result);
@@ -52,11 +54,15 @@ vb_status vb_bench_step(const struct vb_step_opts *o, struct vb_step_result *res
 #define VB_STEP_HIDDEN 0.05 /* a transfer is hidden if at most this part of a step is exposed */
 
 /* Returns the smallest batch size from which on computing hides the transfer. Between a batch whose
- * transfer is exposed and a larger one where it is hidden, the exposed part decides. Beyond the
- * points, straight lines through their computing and transfer times do: computing must take at
- * least as long. Returns 0 if there is no such batch size up to VB_STEP_REACH, or if the points
- * show that the lines are wrong. */
+ * transfer is exposed and a larger one where it is hidden, the exposed part decides. Below the
+ * points nothing is claimed. Above them, straight lines through their computing and transfer times
+ * decide: computing must take at least as long. Returns 0 if there is no such batch size up to
+ * VB_STEP_REACH, or if the points show that the lines are wrong. */
 int64_t vb_step_hidden_from(const struct vb_step_point *points, int n);
+
+/* Returns the batch size that, measured next, tells most about it; 0: none does. given: the largest
+ * batch of the user, beyond which it goes only a little; most: the largest that the data allows. */
+int64_t vb_step_next_batch(const struct vb_step_point *points, int n, int64_t given, int64_t most);
 
 /* ---- the parameter server -------------------------------------------------------------------- */
 

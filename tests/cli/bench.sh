@@ -62,7 +62,7 @@ refused 2 "bench step needs a model: --model softmax, sparse-lr" step --ranks 2
 refused 2 "unknown model lenett; did you mean lenet?" step --model lenett
 refused 2 "unknown model quux; must be softmax" step --model quux
 refused 2 "--batch is only for kernels; step has --batches" step --model lenet --batch 8
-refused 2 "--batches, --data and --plot are only for step" kernels --model lenet --batches 8
+refused 2 "--batches, --refine, --data and --plot are only for step" kernels --model lenet --batches 8
 for batches in 0 "8," ",8" 8,,9 x 8,-1 1000001 99999999999999999999; do
     refused 2 "--batches $batches: must be up to 32 numbers" step --model lenet --ranks 2 --batches "$batches"
 done

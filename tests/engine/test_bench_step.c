@@ -3,7 +3,7 @@
  * Tests the smallest batch at which computing hides the transfer. Also runs steps without sums,
  * sums without steps, and the whole measurement on two ranks, which are threads.
  *
- * Covers: engine/bench/bench_step.c
+ * Covers: engine/bench/bench_step.c engine/bench/bench_step_hidden.c
  */
 #include "engine/train/trainer.h"
 #include "tests/support/alloc.h"
@@ -135,6 +135,49 @@ static void nothing_is_claimed_where_transfer_is_exposed(void **state)
     assert_int_equal(vb_step_hidden_from(points, 3), 0);
     points[0].transfer_ms = points[1].transfer_ms = points[2].transfer_ms = 200;
     assert_int_equal(vb_step_hidden_from(points, 3), 2000); /* beyond what was measured */
+}
+
+/* Computing takes 0.1 ms a sample and hides the transfer from batch 300 on. */
+static struct vb_step_point point_at(int64_t batch)
+{
+    double ms = 0.1 * (double)batch;
+
+    return (struct vb_step_point){.batch = (int)batch,
+                                  .bytes = 40,
+                                  .compute_ms = ms,
+                                  .transfer_ms = 30,
+                                  .exposed_ms = batch < 300 ? ms : 0,
+                                  .step_ms = batch < 300 ? 2 * ms : ms};
+}
+
+/* Measures what is asked for, until nothing is. Returns the number of points. */
+static int refined(int64_t first, int64_t most, int64_t *from_p)
+{
+    struct vb_step_point points[VB_STEP_BATCHES_MAX] = {point_at(first)};
+    int64_t next;
+    int n;
+
+    for (n = 1; n < VB_STEP_BATCHES_MAX; n++) {
+        next = vb_step_next_batch(points, n, first, most);
+        if (next == 0)
+            break;
+        points[n] = point_at(next);
+    }
+    *from_p = vb_step_hidden_from(points, n);
+    return n;
+}
+
+static void the_crossing_is_measured(void **state)
+{
+    int64_t from;
+
+    (void)state;
+    assert_in_range(refined(100, 100000, &from), 3, 10); /* from below */
+    assert_in_range(from, 271, 330);
+    assert_in_range(refined(4000, 100000, &from), 3, 10); /* from above */
+    assert_in_range(from, 271, 330);
+    assert_in_range(refined(100, 200, &from), 2, 2);   /* the data allows no larger batch */
+    assert_in_range(refined(10, 100000, &from), 2, 4); /* too far away */
 }
 
 /* ---- two ranks ------------------------------------------------------------------------------- */
@@ -291,6 +334,7 @@ int main(void)
         cmocka_unit_test(few_points_are_enough),
         cmocka_unit_test(times_are_not_extrapolated_below_zero),
         cmocka_unit_test(nothing_is_claimed_where_transfer_is_exposed),
+        cmocka_unit_test(the_crossing_is_measured),
         cmocka_unit_test(steps_can_run_without_sums),
         cmocka_unit_test(every_point_is_measured),
         cmocka_unit_test(batches_larger_than_the_data_set),
