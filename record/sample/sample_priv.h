@@ -18,6 +18,10 @@ void vb_sample_close(int *fd);
  * one call returns is enough. */
 size_t vb_sample_read(int fd, char *text, size_t size, bool once);
 
+/* Reads a small file that is not kept open. Says nothing if it cannot. Returns as
+ * vb_sample_read(). */
+size_t vb_sample_glance(const struct vb_sampler_opts *o, const char *path, char *text, size_t size);
+
 /* Returns the number behind a word in a text, or fallback. */
 uint64_t vb_sample_number(const char *text, const char *word, uint64_t fallback);
 
