@@ -363,7 +363,8 @@ struct vb_rank_result {
     double cpu_pct_peak;              /* peaks are the highest averages over one second */
     double send_mb_s, send_mb_s_peak; /* by the transports of the rank, in 10^6 bytes */
     double recv_mb_s, recv_mb_s_peak;
-    double disk_read_mb_s, disk_write_mb_s;
+    double disk_read_mb_s, disk_read_mb_s_peak;
+    double disk_write_mb_s, disk_write_mb_s_peak; /* peak: or of a synced checkpoint */
     double rss_peak_mb;   /* peak memory of the whole process, in units of 10^6 bytes */
     double registered_mb; /* amount of memory registered with RDMA devices */
     double register_s;    /* time spent on registering memory, before training */

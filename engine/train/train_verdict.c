@@ -38,6 +38,8 @@ static struct vb_verdict_rank rank_facts(const struct vb_rank_result *r)
         .received_bytes = 1e6 * r->recv_mb_s * r->train_s,
         .read_mb_s = r->disk_read_mb_s,
         .write_mb_s = r->disk_write_mb_s,
+        .read_peak_mb_s = r->disk_read_mb_s_peak,
+        .write_peak_mb_s = r->disk_write_mb_s_peak,
     };
 }
 

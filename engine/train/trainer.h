@@ -275,6 +275,7 @@ struct vb_trainer_tenths {
 struct vb_trainer_saved {
     char path[4096]; /* path of the last checkpoint; "": this rank has written none */
     double pause_s;  /* the longest time that a checkpoint took */
+    double mb_s;     /* the highest rate of a checkpoint, with the time until it was synced */
     unsigned char token[VB_JOB_TOKEN]; /* of this run, the same on all ranks */
     bool locked;                       /* this rank may write to the folder */
     int lock_fd;                       /* -1: this rank holds no lock */

@@ -46,6 +46,7 @@ struct vb_verdict_rank {
     int64_t late_n;
     double sent_bytes, received_bytes; /* by the transports, in training */
     double read_mb_s, write_mb_s;      /* disk */
+    double read_peak_mb_s, write_peak_mb_s;
 };
 
 struct vb_verdict_facts {

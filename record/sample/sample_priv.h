@@ -40,8 +40,9 @@ struct sample_disk {
     uint64_t read_bytes, written_bytes;
 };
 
-/* Reads the io file of the process, or of the calling thread. */
-struct sample_disk vb_sample_disk(const struct vb_sampler_opts *o, bool thread);
+/* Opens the io file of the process, or of the calling thread, which any thread may then read. */
+int vb_sample_disk_open(const struct vb_sampler_opts *o, bool thread);
+struct sample_disk vb_sample_disk(int fd);
 
 /* A thread of this process; tid 0: none. */
 struct sample_thread {

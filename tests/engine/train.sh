@@ -72,7 +72,8 @@ keys='["model","mode","ranks","transport","order","algo","batch","steps","epochs
 "wall_s","steps_per_s","samples_per_s","loss","accuracy","test_samples","params","params_sha256",
 "plan_sha256","staleness","evals","faults","per_rank","breakdown","bottleneck"]'
 rank_keys='["rank","role","host","cpu_pct","cpu_pct_peak","rss_peak_mb","send_mb_s",
-"send_mb_s_peak","recv_mb_s","recv_mb_s_peak","disk_read_mb_s","disk_write_mb_s","train_s",
+"send_mb_s_peak","recv_mb_s","recv_mb_s_peak","disk_read_mb_s","disk_read_mb_s_peak",
+"disk_write_mb_s","disk_write_mb_s_peak","train_s",
 "accuracy","breakdown"]'
 phases='["data","forward","backward","comm_exposed","wait","update","eval","checkpoint"]'
 trained '.accuracy >= 0.88 and .accuracy < 0.98 and .loss > 0 and .loss < 0.6' softmax --epochs 3
