@@ -357,6 +357,7 @@ struct vb_rank_result {
     bool server;     /* row of a server: applying gradients counts as update, idling as wait */
     double accuracy; /* of a worker when it ended, or of the job; negative: there is none */
     char host[64];
+    char transport[16]; /* asynchronous: between this worker and the servers; else "" */
     double train_s;
     double phase_s[VB_PHASES];        /* time of each phase; the sum of all phases is train_s */
     double cpu_pct;                   /* cpu time during training, in percent of one cpu */

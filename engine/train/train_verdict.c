@@ -63,6 +63,22 @@ static struct vb_verdict_rank *all_facts(const struct vb_train_result *r, bool w
     return list;
 }
 
+/* Asynchronous workers may reach their servers in different ways: the way of the worker that waits
+ * longest for its bytes is told. */
+static const char *transport_of(const struct vb_train_result *r)
+{
+    const struct vb_rank_result *most = NULL, *row;
+    int i;
+
+    for (i = 0; i < r->workers; i++) {
+        row = &r->per_rank[i];
+        if (row->transport[0] != '\0' &&
+            (most == NULL || row->phase_s[VB_PHASE_COMM] > most->phase_s[VB_PHASE_COMM]))
+            most = row;
+    }
+    return most != NULL ? most->transport : r->transport;
+}
+
 static void add_machine(const struct vb_train_result *r, struct vb_verdict_facts *f)
 {
     const struct vb_result_machine *m = &r->machine;
@@ -94,7 +110,7 @@ void vb_train_find_bottleneck(struct vb_train_result *r, bool bounded)
         .steps = r->apart && r->workers > 0 ? steps / r->workers : steps,
         .steps_per_s = r->step_s > 0 ? (double)steps / r->step_s : 0,
         .batch = r->batch,
-        .transport = r->transport,
+        .transport = transport_of(r),
         .algo = r->algo,
         .narrow = r->wire == NULL || strcmp(r->wire, "f32") != 0 || r->machine.gflop <= 0,
         .grad_bytes = (double)r->params * sizeof(float),

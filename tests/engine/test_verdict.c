@@ -44,6 +44,37 @@ static void facts_are_those_of_the_result(void **state)
     assert_string_equal(r.bottleneck.why, "");
 }
 
+/* Worker 0 has the server beside it, and the other one waits for a link. */
+static void the_transport_is_that_of_the_worker_that_waits(void **state)
+{
+    struct vb_rank_result ranks[3] = {{.rank = 0, .train_s = 10, .transport = "shm"},
+                                      {.rank = 1, .train_s = 10, .transport = "tcp"},
+                                      {.rank = 2, .train_s = 10, .server = true}};
+    struct vb_train_result r = {.workers = 2,
+                                .rows = 3,
+                                .per_rank = ranks,
+                                .apart = true,
+                                .steps = 200,
+                                .train_s = 10,
+                                .step_s = 10,
+                                .transport = "shm",
+                                .machine = {.link = {.latency_us = 100, .gb_s = 0.1}}};
+
+    (void)state;
+    ranks[0].phase_s[VB_PHASE_COMM] = 3;
+    ranks[0].phase_s[VB_PHASE_FORWARD] = 7;
+    ranks[1].phase_s[VB_PHASE_COMM] = 9;
+    ranks[1].phase_s[VB_PHASE_FORWARD] = 1;
+    ranks[2].phase_s[VB_PHASE_WAIT] = 10;
+    vb_train_find_bottleneck(&r, false);
+    assert_int_equal(r.bottleneck.resource, VB_NETWORK);
+    assert_non_null(strstr(r.bottleneck.why, "transfer over tcp"));
+    ranks[0].phase_s[VB_PHASE_COMM] = 10;
+    ranks[0].phase_s[VB_PHASE_FORWARD] = 0;
+    vb_train_find_bottleneck(&r, false);
+    assert_non_null(strstr(r.bottleneck.why, "transfer over shm"));
+}
+
 /* Returns the verdict on a run of 10 * n steps, by the mean losses of its last two tenths. */
 static struct vb_improving after(double before, double last, double noise, int n)
 {
@@ -77,6 +108,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(facts_are_those_of_the_result),
+        cmocka_unit_test(the_transport_is_that_of_the_worker_that_waits),
         cmocka_unit_test(a_falling_loss_is_told_from_noise),
     };
 
