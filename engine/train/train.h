@@ -449,7 +449,8 @@ struct vb_result_machine {
     double gflop;             /* 10^9 floating-point operations of a step of this rank */
     double gflop_s, gb_s;     /* highest rates of matrix products and of memory */
     struct vb_coll_link link; /* as measured before training */
-    int requests;             /* sums in a step */
+    struct vb_coll_forecast forecast;
+    int requests; /* sums in a step */
 };
 
 /* The result of a run. It is the same on all ranks, except for reports, wall_s and machine, and

@@ -273,6 +273,7 @@ static void fill_machine(const struct vb_trainer *t, struct vb_train_result *r)
     m->threads = vb_k_threads();
     m->link = t->sums.link;
     m->requests = t->sums.requests;
+    m->forecast = t->sums.forecast;
     m->gflop = t->ops->flops != NULL ? t->ops->flops(t) / 1e9 : 0;
     if (!r->reports || r->steps <= r->resumed || t->replay.on)
         return;

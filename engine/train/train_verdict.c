@@ -96,6 +96,9 @@ static void add_machine(const struct vb_train_result *r, struct vb_verdict_facts
     f->link_gb_s = f->mapped && m->link.gb_s <= 0 ? m->gb_s : m->link.gb_s;
     f->sum_gb_s = m->link.sum_gb_s;
     f->requests = m->requests;
+    f->algo_us = m->forecast.us;
+    f->best_algo_us = m->forecast.best_us;
+    f->best_algo = vb_algo_str(m->forecast.best);
 }
 
 void vb_train_find_bottleneck(struct vb_train_result *r, bool bounded)

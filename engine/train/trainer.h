@@ -209,7 +209,8 @@ struct vb_trainer_sums {
     const char *algo;   /* name of the algorithm; NULL: gradients are not summed */
     char transport[16]; /* used in asynchronous training only */
     struct vb_coll_link link;
-    int requests; /* number of sums of the last step that was looked at */
+    struct vb_coll_forecast forecast; /* of the sums of a step; dense models */
+    int requests;                     /* number of sums of the last step that was looked at */
     bool off; /* bench step: steps do not sum gradients, so that the cost of sums can be measured */
 };
 

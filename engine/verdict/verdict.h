@@ -71,6 +71,11 @@ struct vb_verdict_facts {
     double sum_gb_s;
     bool mapped;  /* ranks read each other's memory */
     int requests; /* sums in a step */
+
+    /* The sums of a step, as the cost model predicts their time: with this algorithm, and with the
+     * best one; 0: not known. */
+    double algo_us, best_algo_us;
+    const char *best_algo;
 };
 
 /* ---- the verdict ----------------------------------------------------------------------------- */
