@@ -247,6 +247,7 @@ struct vb_train_sums_opts {
     int64_t defer_bytes;       /* bytes that are sent after those of the first layers; 0: chosen */
     int64_t shared_update_min; /* least bytes of parameters to share the update; 0: chosen */
     int64_t check_replicas; /* steps between comparisons of all ranks' parameters; 0: at the end */
+    bool no_noise;          /* the gradient noise scale is not measured */
 };
 
 /* The cores that a rank runs on. */

@@ -185,6 +185,18 @@ rm "$dir/logs/rank-0.log"
 mkfifo "$dir/logs/rank-0.log"
 refused 1 "rank-0.log: the path exists and is not a file" softmax --data synth:100 --steps 1 --ranks 2 --logs "$dir/logs"
 
+# ---- the text has the noise scale where it is known; measuring it does not change the bits
+still=(softmax --data synth:2000 --batch 50 --steps 200 --lr 1e-9 --ranks 2) # at this rate the gradient stays the same
+"$verbena" train "${still[@]}" >"$dir/out" 2>"$dir/err" || fail "${still[*]}: exit $?: $(cat "$dir/err")"
+pays='^noise scale [0-9]+ samples, \+- [0-9]+: a global batch of up to about [0-9]+ samples still pays; this run has 100$'
+grep -qE "$pays" "$dir/out" || fail "the text has no noise scale: $(cat "$dir/out")"
+digest=$(grep '^parameters ' "$dir/out")
+"$verbena" train "${still[@]}" --noise-scale off >"$dir/out" 2>"$dir/err" || fail "${still[*]}: exit $?: $(cat "$dir/err")"
+! grep -q '^noise scale' "$dir/out" || fail "--noise-scale off: the text has a noise scale"
+[ "$(grep '^parameters ' "$dir/out")" = "$digest" ] || fail "--noise-scale off: the bits differ"
+trained '.noise_scale == null and .noise_scale_steps == 0 and (.noise_scale_why | test("not measured"))' \
+    "${still[@]}" --noise-scale off
+
 # ---- on a terminal one line of progress is shown and erased at the end; without a terminal no progress is printed
 # on_terminal TEXT OPTIONS...: fails unless training succeeds and the screen matches the pattern TEXT
 on_terminal() {
