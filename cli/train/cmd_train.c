@@ -169,6 +169,7 @@ static int fill_opts(const struct train_args *a, const struct vb_launch *launch,
     o->async = async_opts(a);
     o->place.threads = (int)a->threads;
     o->place.pin = a->pin == 0;
+    o->sums.no_noise = a->noise_scale != 0;
     if (launch->supervised) {
         o->place.local_rank = launch->local_rank;
         o->place.local_ranks = launch->local_ranks;

@@ -32,7 +32,9 @@ void cli_train_json_rank(struct vb_json *json, const struct vb_rank_result *r)
     vb_json_real(json, "recv_mb_s", r->recv_mb_s);
     vb_json_real(json, "recv_mb_s_peak", r->recv_mb_s_peak);
     vb_json_real(json, "disk_read_mb_s", r->disk_read_mb_s);
+    vb_json_real(json, "disk_read_mb_s_peak", r->disk_read_mb_s_peak);
     vb_json_real(json, "disk_write_mb_s", r->disk_write_mb_s);
+    vb_json_real(json, "disk_write_mb_s_peak", r->disk_write_mb_s_peak);
     vb_json_real(json, "train_s", r->train_s);
     vb_json_real(json, "accuracy", r->accuracy >= 0 ? r->accuracy : (double)NAN);
     json_breakdown(json, r->phase_s);

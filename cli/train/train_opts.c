@@ -191,6 +191,9 @@ static const struct vb_opt speed_opts[] = {
      .help = "for experiments: ranks do not compute, but sleep for the times that --run RUN has "
              "recorded, and exchange gradients as always. So ranks that share a few cores behave "
              "as if each had its own. Nothing is learnt"},
+    {"noise-scale", VB_OPT_CHOICE, FIELD(noise_scale), "on", .choices = cli_on_off, .arg = "on|off",
+     .level = VB_OPT_HIDDEN,
+     .help = "for experiments: off does not measure the gradient noise scale"},
     {"slow", VB_OPT_TEXT, FIELD(slow), .arg = "R:F", .level = VB_OPT_HIDDEN,
      .help = "for experiments: rank R takes F times as long to compute"},
 };

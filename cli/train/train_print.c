@@ -4,6 +4,7 @@
  */
 #include "cli/train/cmd_train.h"
 
+#include <math.h>
 #include <signal.h>
 
 const char *cli_train_signal(int number)
@@ -33,6 +34,16 @@ static void print_improving(const struct vb_train_result *r)
     if (r->improving.still)
         printf("; --epochs %.0f would train twice as long", 2 * r->epochs > 1 ? 2 * r->epochs : 1);
     printf("\n");
+}
+
+/* A batch much larger than the noise scale hardly learns more from a step (train_noise.h). */
+static void print_noise(const struct vb_train_result *r)
+{
+    if (isnan(r->noise.scale))
+        return;
+    printf("noise scale %.0f samples, +- %.0f: a global batch of up to about %.0f samples still "
+           "pays; this run has %d\n",
+           r->noise.scale, r->noise.error, fmax(r->noise.scale, 1), r->global_batch);
 }
 
 /* All percentages are of the time without evaluation. The rates leave out checkpoints, too. */
@@ -119,6 +130,7 @@ vb_status cli_train_print(const char *mode, const struct vb_train_opts *o,
         printf("\naccuracy    none: nothing was learnt\n");
     cli_train_until_print(o, r);
     print_improving(r);
+    print_noise(r);
     if (r->checkpoint[0] != '\0')
         printf("checkpoint  %s; writing one paused training for up to %.1f ms\n", r->checkpoint,
                1e3 * r->pause_s);

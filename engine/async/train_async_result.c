@@ -15,6 +15,7 @@ static void add_row(const struct async_row *row, struct vb_train_result *result)
 
     *r = row->result;
     r->host[sizeof(r->host) - 1] = '\0';
+    r->transport[sizeof(r->transport) - 1] = '\0';
 }
 
 static void add_worker(struct vb_async *a, int rank, const struct async_row *row,

@@ -180,6 +180,18 @@ static vb_status evaluate_at_end(struct vb_async *a)
     return st;
 }
 
+/* Returns the transport to the servers. Of several, shared memory is the one that is not waited
+ * for. */
+static const char *transport_of(const struct vb_async *a)
+{
+    const char *name = vb_group_transport(a->ps, vb_ps_server_rank(&a->job, 0));
+    int k;
+
+    for (k = 1; k < a->job.servers && strcmp(name, "shm") == 0; k++)
+        name = vb_group_transport(a->ps, vb_ps_server_rank(&a->job, k));
+    return name;
+}
+
 /* Returns this worker's figures, without the cpu time of the server threads in this process. */
 struct async_row vb_async_worker_row(struct vb_async *a)
 {
@@ -190,6 +202,7 @@ struct async_row vb_async_worker_row(struct vb_async *a)
 
     vb_train_fill_rank(t, a->ps, r);
     r->rank = vb_group_rank(a->ps);
+    snprintf(r->transport, sizeof(r->transport), "%s", transport_of(a));
     r->accuracy = a->accuracy;
     if (r->train_s > 0)
         r->cpu_pct -= 100 * cpu_s / r->train_s;

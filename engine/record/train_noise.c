@@ -59,8 +59,8 @@ void vb_train_noise_begin(struct vb_trainer *t, bool knows_sum)
     struct vb_trainer_noise *m = &t->noise;
 
     m->scale = m->error = NAN;
-    m->measures = knows_sum && t->world > 1 && !t->async && !t->replay.on && !t->sums.off &&
-                  t->laps.mark_ns >= m->next_ns && t->batch->n > 0 &&
+    m->measures = knows_sum && t->world > 1 && !t->async && !t->o->sums.no_noise && !t->replay.on &&
+                  !t->sums.off && t->laps.mark_ns >= m->next_ns && t->batch->n > 0 &&
                   t->batch->n < t->batch->n_global;
     m->own_square = 0;
     m->cost_ns = 0;
@@ -109,6 +109,8 @@ static const char *why_unknown(const struct vb_trainer *t, int64_t steps)
         return "asynchronous training does not sum the gradients of a step; use --mode sync";
     if (t->world == 1)
         return "one rank has gradients of one batch size only; use at least 2 ranks";
+    if (t->o->sums.no_noise)
+        return "it was not measured: --noise-scale off";
     if (t->replay.on)
         return "nothing was computed";
     if (steps == 0)

@@ -247,6 +247,7 @@ struct vb_train_sums_opts {
     int64_t defer_bytes;       /* bytes that are sent after those of the first layers; 0: chosen */
     int64_t shared_update_min; /* least bytes of parameters to share the update; 0: chosen */
     int64_t check_replicas; /* steps between comparisons of all ranks' parameters; 0: at the end */
+    bool no_noise;          /* the gradient noise scale is not measured */
 };
 
 /* The cores that a rank runs on. */
@@ -357,13 +358,15 @@ struct vb_rank_result {
     bool server;     /* row of a server: applying gradients counts as update, idling as wait */
     double accuracy; /* of a worker when it ended, or of the job; negative: there is none */
     char host[64];
+    char transport[16]; /* asynchronous: between this worker and the servers; else "" */
     double train_s;
     double phase_s[VB_PHASES];        /* time of each phase; the sum of all phases is train_s */
     double cpu_pct;                   /* cpu time during training, in percent of one cpu */
     double cpu_pct_peak;              /* peaks are the highest averages over one second */
     double send_mb_s, send_mb_s_peak; /* by the transports of the rank, in 10^6 bytes */
     double recv_mb_s, recv_mb_s_peak;
-    double disk_read_mb_s, disk_write_mb_s;
+    double disk_read_mb_s, disk_read_mb_s_peak;
+    double disk_write_mb_s, disk_write_mb_s_peak; /* peak: or of a synced checkpoint */
     double rss_peak_mb;   /* peak memory of the whole process, in units of 10^6 bytes */
     double registered_mb; /* amount of memory registered with RDMA devices */
     double register_s;    /* time spent on registering memory, before training */
@@ -447,7 +450,8 @@ struct vb_result_machine {
     double gflop;             /* 10^9 floating-point operations of a step of this rank */
     double gflop_s, gb_s;     /* highest rates of matrix products and of memory */
     struct vb_coll_link link; /* as measured before training */
-    int requests;             /* sums in a step */
+    struct vb_coll_forecast forecast;
+    int requests; /* sums in a step */
 };
 
 /* The result of a run. It is the same on all ranks, except for reports, wall_s and machine, and

@@ -208,6 +208,13 @@ const char *vb_buckets_algo(const struct vb_buckets *b)
     return b->coll == NULL ? NULL : vb_algo_str(vb_coll_algo(b->coll, largest * sizeof(float)));
 }
 
+struct vb_coll_forecast vb_buckets_forecast(const struct vb_buckets *b)
+{
+    if (b->coll == NULL)
+        return (struct vb_coll_forecast){0};
+    return vb_coll_forecast(b->coll, b->n_params * sizeof(float), b->bucket * sizeof(float));
+}
+
 static bool summing(const struct vb_buckets *b)
 {
     return b->coll != NULL && !b->trainer->sums.off;

@@ -244,8 +244,10 @@ vb_status vb_dense_create(struct vb_trainer *t)
 
     if (!t->eval_only && !t->async)
         st = vb_buckets_create(t, d->n_params, front_of(d), &d->buckets);
-    if (st == VB_OK && d->buckets != NULL)
+    if (st == VB_OK && d->buckets != NULL) {
         t->sums.algo = vb_buckets_algo(d->buckets);
+        t->sums.forecast = vb_buckets_forecast(d->buckets);
+    }
     if (st == VB_OK)
         st = make_params(t, d);
     if (st == VB_OK)

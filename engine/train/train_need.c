@@ -7,7 +7,7 @@
 
 #include <sched.h>
 
-#define FDS_OF_RANK 4 /* standard streams, and the pipe to the supervisor */
+#define FDS_OF_RANK 5 /* standard streams, the pipe to the supervisor, the disk's counters */
 #define SYNC_WINDOWS                                                                               \
     3 /* of the group itself, of gradients or sparse lists, of a stop (run_stop.c) */
 #define ASYNC_WINDOWS 4                  /* of the group itself, shards, slots, and the board */
@@ -133,6 +133,7 @@ static void count_async(const struct vb_train_opts *o, bool progress, struct vb_
     vb_group_need(plan, &group);
     /* two members of one process keep no pidfd of each other */
     need->fds += servers > 0 ? 2 * (group.fds - 1) : group.fds;
+    need->fds += servers > 0;                               /* the disk's counters of the server */
     need->threads += group.threads + (servers > 0 ? 2 : 0); /* the server and its control thread */
     need->peers_bytes = group.bytes;
 }

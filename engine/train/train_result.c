@@ -107,7 +107,9 @@ void vb_train_fill_host(const struct vb_trainer *t, enum vb_sampler_part part,
     r->recv_mb_s = usage.recv_mb_s * longer;
     r->recv_mb_s_peak = usage.recv_mb_s_peak;
     r->disk_read_mb_s = usage.disk_read_mb_s * longer;
+    r->disk_read_mb_s_peak = usage.disk_read_mb_s_peak;
     r->disk_write_mb_s = usage.disk_write_mb_s * longer;
+    r->disk_write_mb_s_peak = usage.disk_write_mb_s_peak;
     r->queue_s = usage.queue_s;
     r->thread_s = usage.thread_s;
     r->host_busy_s = usage.host_busy_s;
@@ -127,6 +129,8 @@ void vb_train_raise_peaks(struct vb_rank_result *r)
     raise_to(&r->cpu_pct_peak, r->cpu_pct);
     raise_to(&r->send_mb_s_peak, r->send_mb_s);
     raise_to(&r->recv_mb_s_peak, r->recv_mb_s);
+    raise_to(&r->disk_read_mb_s_peak, r->disk_read_mb_s);
+    raise_to(&r->disk_write_mb_s_peak, r->disk_write_mb_s);
 }
 
 void vb_train_fill_rank(struct vb_trainer *t, struct vb_group *group, struct vb_rank_result *r)
@@ -140,6 +144,8 @@ void vb_train_fill_rank(struct vb_trainer *t, struct vb_group *group, struct vb_
     r->accuracy = t->evals.accuracy;
     r->train_s = (double)(laps->mark_ns - laps->begin_ns) / 1e9;
     vb_train_fill_host(t, VB_PART_RANK, r);
+    if (r->disk_write_mb_s > 0) /* otherwise checkpoints are kept in memory */
+        raise_to(&r->disk_write_mb_s_peak, t->saved.mb_s);
     for (p = 0; p < VB_PHASES; p++)
         r->phase_s[p] = (double)laps->ns[p] / 1e9;
     r->cpu_pct = r->train_s > 0 ? 100 * (cpu_seconds() - laps->cpu_begin_s) / r->train_s : 0;
@@ -267,6 +273,7 @@ static void fill_machine(const struct vb_trainer *t, struct vb_train_result *r)
     m->threads = vb_k_threads();
     m->link = t->sums.link;
     m->requests = t->sums.requests;
+    m->forecast = t->sums.forecast;
     m->gflop = t->ops->flops != NULL ? t->ops->flops(t) / 1e9 : 0;
     if (!r->reports || r->steps <= r->resumed || t->replay.on)
         return;

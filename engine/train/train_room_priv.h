@@ -143,6 +143,9 @@ vb_status vb_buckets_again(struct vb_buckets *b);
 /* Returns the algorithm that sums the largest bucket, or NULL if nothing is summed. */
 const char *vb_buckets_algo(const struct vb_buckets *b);
 
+/* Predicts the time of the sums of a step; 0 if nothing is summed. */
+struct vb_coll_forecast vb_buckets_forecast(const struct vb_buckets *b);
+
 /* Ranks that have mapped each other's gradients can sum them without the network. After
  * vb_buckets_barriers_only() a bucket is only a barrier: when vb_buckets_next() returns a bucket,
  * all ranks have filled it. */

@@ -71,6 +71,19 @@ static void say_not_saved(const struct vb_trainer *t, int64_t step)
                      dir, (long long)step, dir);
 }
 
+static void note_speed(struct vb_trainer *t, const struct vb_checkpoint *cp, double seconds)
+{
+    double bytes = 0;
+    int i;
+
+    for (i = 0; i < cp->n_arrays; i++)
+        bytes += (double)sizeof(float) * (double)cp->arrays[i].rows * (double)cp->arrays[i].cols;
+    if (seconds > t->saved.pause_s)
+        t->saved.pause_s = seconds;
+    if (seconds > 0 && bytes / seconds / 1e6 > t->saved.mb_s)
+        t->saved.mb_s = bytes / seconds / 1e6;
+}
+
 /* All ranks prepare the checkpoint, because preparing may change the rounding of later steps. */
 vb_status vb_train_save(struct vb_trainer *t, int64_t step)
 {
@@ -96,8 +109,7 @@ vb_status vb_train_save(struct vb_trainer *t, int64_t step)
     if (st == VB_OK && writes)
         snprintf(t->saved.path, sizeof(t->saved.path), "%s/checkpoint-%lld.vbc", t->o->save.dir,
                  (long long)step);
-    if (seconds > t->saved.pause_s)
-        t->saved.pause_s = seconds;
+    note_speed(t, &cp, seconds);
     vb_trace_end(begin_ns, VB_OP_CHECKPOINT, 0);
     vb_lap(&t->laps, VB_PHASE_CHECKPOINT);
     vb_train_record_saved(t, step, st == VB_OK && writes ? t->saved.path : NULL);

@@ -38,6 +38,8 @@ static struct vb_verdict_rank rank_facts(const struct vb_rank_result *r)
         .received_bytes = 1e6 * r->recv_mb_s * r->train_s,
         .read_mb_s = r->disk_read_mb_s,
         .write_mb_s = r->disk_write_mb_s,
+        .read_peak_mb_s = r->disk_read_mb_s_peak,
+        .write_peak_mb_s = r->disk_write_mb_s_peak,
     };
 }
 
@@ -61,6 +63,22 @@ static struct vb_verdict_rank *all_facts(const struct vb_train_result *r, bool w
     return list;
 }
 
+/* Asynchronous workers may reach their servers in different ways: the way of the worker that waits
+ * longest for its bytes is told. */
+static const char *transport_of(const struct vb_train_result *r)
+{
+    const struct vb_rank_result *most = NULL, *row;
+    int i;
+
+    for (i = 0; i < r->workers; i++) {
+        row = &r->per_rank[i];
+        if (row->transport[0] != '\0' &&
+            (most == NULL || row->phase_s[VB_PHASE_COMM] > most->phase_s[VB_PHASE_COMM]))
+            most = row;
+    }
+    return most != NULL ? most->transport : r->transport;
+}
+
 static void add_machine(const struct vb_train_result *r, struct vb_verdict_facts *f)
 {
     const struct vb_result_machine *m = &r->machine;
@@ -78,6 +96,9 @@ static void add_machine(const struct vb_train_result *r, struct vb_verdict_facts
     f->link_gb_s = f->mapped && m->link.gb_s <= 0 ? m->gb_s : m->link.gb_s;
     f->sum_gb_s = m->link.sum_gb_s;
     f->requests = m->requests;
+    f->algo_us = m->forecast.us;
+    f->best_algo_us = m->forecast.best_us;
+    f->best_algo = vb_algo_str(m->forecast.best);
 }
 
 void vb_train_find_bottleneck(struct vb_train_result *r, bool bounded)
@@ -92,7 +113,7 @@ void vb_train_find_bottleneck(struct vb_train_result *r, bool bounded)
         .steps = r->apart && r->workers > 0 ? steps / r->workers : steps,
         .steps_per_s = r->step_s > 0 ? (double)steps / r->step_s : 0,
         .batch = r->batch,
-        .transport = r->transport,
+        .transport = transport_of(r),
         .algo = r->algo,
         .narrow = r->wire == NULL || strcmp(r->wire, "f32") != 0 || r->machine.gflop <= 0,
         .grad_bytes = (double)r->params * sizeof(float),

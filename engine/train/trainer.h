@@ -209,7 +209,8 @@ struct vb_trainer_sums {
     const char *algo;   /* name of the algorithm; NULL: gradients are not summed */
     char transport[16]; /* used in asynchronous training only */
     struct vb_coll_link link;
-    int requests; /* number of sums of the last step that was looked at */
+    struct vb_coll_forecast forecast; /* of the sums of a step; dense models */
+    int requests;                     /* number of sums of the last step that was looked at */
     bool off; /* bench step: steps do not sum gradients, so that the cost of sums can be measured */
 };
 
@@ -275,6 +276,7 @@ struct vb_trainer_tenths {
 struct vb_trainer_saved {
     char path[4096]; /* path of the last checkpoint; "": this rank has written none */
     double pause_s;  /* the longest time that a checkpoint took */
+    double mb_s;     /* the highest rate of a checkpoint, with the time until it was synced */
     unsigned char token[VB_JOB_TOKEN]; /* of this run, the same on all ranks */
     bool locked;                       /* this rank may write to the folder */
     int lock_fd;                       /* -1: this rank holds no lock */

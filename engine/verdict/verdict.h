@@ -46,6 +46,7 @@ struct vb_verdict_rank {
     int64_t late_n;
     double sent_bytes, received_bytes; /* by the transports, in training */
     double read_mb_s, write_mb_s;      /* disk */
+    double read_peak_mb_s, write_peak_mb_s;
 };
 
 struct vb_verdict_facts {
@@ -70,6 +71,11 @@ struct vb_verdict_facts {
     double sum_gb_s;
     bool mapped;  /* ranks read each other's memory */
     int requests; /* sums in a step */
+
+    /* The sums of a step, as the cost model predicts their time: with this algorithm, and with the
+     * best one; 0: not known. */
+    double algo_us, best_algo_us;
+    const char *best_algo;
 };
 
 /* ---- the verdict ----------------------------------------------------------------------------- */

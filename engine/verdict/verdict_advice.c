@@ -76,6 +76,20 @@ static void fewer_bytes(const struct parts *p, double part, const char *text, st
     add(list, n, &c);
 }
 
+/* Only the ratio of the two predictions counts: requests of a step overlap, and computing hides a
+ * part of them. */
+static void other_algo(const struct vb_verdict_facts *f, const struct parts *p, struct change *list,
+                       int *n)
+{
+    double saved = 1 - (f->algo_us > 0 ? f->best_algo_us / f->algo_us : 1);
+    struct change c = {.steps = 1 / (1 - fmin(p->share[VB_NETWORK] * saved, 0.99)), .samples = 1};
+
+    if (saved <= 0 || f->best_algo == NULL)
+        return;
+    snprintf(c.text, sizeof(c.text), "--algo %s", f->best_algo);
+    add(list, n, &c);
+}
+
 static void other_network(const struct vb_verdict_facts *f, const struct parts *p,
                           struct change *list, int *n)
 {
@@ -163,6 +177,7 @@ void vb_verdict_advice(const struct vb_verdict_facts *f, const struct parts *p,
 
     remove_causes(f, p, list, &n);
     larger_batch(f, p, list, &n);
+    other_algo(f, p, list, &n);
     other_network(f, p, list, &n);
     other_ranks(f, p, list, &n);
     asynchronous(f, p, list, &n);

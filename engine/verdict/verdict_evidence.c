@@ -117,19 +117,23 @@ static void add_cores(const struct vb_verdict_facts *f, struct vb_bottleneck *b)
     add(b, "other_processes", others_s / verdict_all_s(&f->workers[0]), f->cpus, "cores");
 }
 
+/* The ceiling is the most that the disks have given to this job: they were not measured apart from
+ * it. */
 static void add_disk(const struct vb_verdict_facts *f, struct vb_bottleneck *b)
 {
-    double read = 0, write = 0;
+    double read = 0, write = 0, read_peak = 0, write_peak = 0;
     int i;
 
     for (i = 0; i < f->n_workers; i++) {
         read += f->workers[i].read_mb_s;
         write += f->workers[i].write_mb_s;
+        read_peak += f->workers[i].read_peak_mb_s;
+        write_peak += f->workers[i].write_peak_mb_s;
     }
     if (read > 0)
-        add(b, "disk_read", read, 0, "MB/s");
+        add(b, "disk_read", read, read_peak, "MB/s");
     if (write > 0)
-        add(b, "disk_write", write, 0, "MB/s");
+        add(b, "disk_write", write, write_peak, "MB/s");
 }
 
 void vb_verdict_evidence(const struct vb_verdict_facts *f, const struct parts *p,

@@ -116,6 +116,16 @@ enum vb_algo vb_coll_algo_many(const struct vb_coll *coll, size_t bytes);
 bool vb_coll_can(const struct vb_coll *coll, enum vb_algo algo);
 double vb_coll_predict_us(const struct vb_coll *coll, enum vb_algo algo, size_t bytes);
 
+/* How long the sums of a step take, as the cost model predicts it: with the algorithm that the
+ * options name, and with the best one; VB_ALGO_AUTO: no single one is best for all requests. */
+struct vb_coll_forecast {
+    double us, best_us;
+    enum vb_algo best;
+};
+
+/* bytes: of all requests; each: of a request, except for the last. */
+struct vb_coll_forecast vb_coll_forecast(const struct vb_coll *coll, size_t bytes, size_t each);
+
 /* What rank 0 has measured of the links when the collectives were opened. */
 struct vb_coll_link {
     double latency_us; /* until a note has come; mapped windows: until a flag is seen */

@@ -205,13 +205,18 @@ static size_t class_bytes(int class)
     return class % 2 == 0 ? low + low / 4 : low + low / 2 + low / 4; /* the middle of the class */
 }
 
+static enum vb_algo fitting(const struct vb_coll *coll, enum vb_algo algo, size_t bytes)
+{
+    return fits(coll, algo, bytes) ? algo : VB_ALGO_EXCHANGE;
+}
+
 static enum vb_algo look_up(const struct vb_coll *coll, const unsigned char *table, size_t bytes)
 {
     enum vb_algo algo = coll->opts.algo;
 
     if (algo == VB_ALGO_AUTO)
         algo = (enum vb_algo)table[class_of(bytes)];
-    return fits(coll, algo, bytes) ? algo : VB_ALGO_EXCHANGE;
+    return fitting(coll, algo, bytes);
 }
 
 enum vb_algo vb_coll_algo(const struct vb_coll *coll, size_t bytes)
@@ -222,6 +227,31 @@ enum vb_algo vb_coll_algo(const struct vb_coll *coll, size_t bytes)
 enum vb_algo vb_coll_algo_many(const struct vb_coll *coll, size_t bytes)
 {
     return look_up(coll, coll->cost->many, bytes);
+}
+
+/* Adds n requests of a size. What auto would choose counts as the best. */
+static void add_requests(const struct vb_coll *coll, size_t n, size_t bytes, bool many,
+                         struct vb_coll_forecast *f)
+{
+    const unsigned char *table = many ? coll->cost->many : coll->cost->choice;
+    enum vb_algo best = fitting(coll, (enum vb_algo)table[class_of(bytes)], bytes);
+
+    if (n == 0 || bytes == 0)
+        return;
+    f->best = f->us <= 0 || f->best == best ? best : VB_ALGO_AUTO;
+    f->us += (double)n * vb_coll_predict_us(coll, look_up(coll, table, bytes), bytes);
+    f->best_us += (double)n * vb_coll_predict_us(coll, best, bytes);
+}
+
+struct vb_coll_forecast vb_coll_forecast(const struct vb_coll *coll, size_t bytes, size_t each)
+{
+    size_t whole = each > 0 ? bytes / each : 0, rest = bytes - whole * each;
+    bool many = whole >= (size_t)coll->world;
+    struct vb_coll_forecast f = {.best = VB_ALGO_AUTO};
+
+    add_requests(coll, whole, each, many, &f);
+    add_requests(coll, 1, rest, many, &f);
+    return f;
 }
 
 /* If all windows are mapped, the mapped algorithm is the fastest for every size. The measurements

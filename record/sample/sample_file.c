@@ -39,6 +39,19 @@ size_t vb_sample_read(int fd, char *text, size_t size, bool once)
     return len;
 }
 
+size_t vb_sample_glance(const struct vb_sampler_opts *o, const char *path, char *text, size_t size)
+{
+    struct vb_sampler_opts quiet = *o;
+    size_t len;
+    int fd;
+
+    quiet.quiet = true;
+    fd = vb_sample_open(&quiet, path);
+    len = vb_sample_read(fd, text, size, true);
+    vb_sample_close(&fd);
+    return len;
+}
+
 int vb_sample_numbers(const char *text, uint64_t *numbers, int n)
 {
     char *end;

@@ -25,22 +25,18 @@ uint64_t vb_sample_cpu_ns(void)
     return clock_read(CLOCK_PROCESS_CPUTIME_ID);
 }
 
-static struct sample_disk parse_io(int fd)
+int vb_sample_disk_open(const struct vb_sampler_opts *o, bool thread)
+{
+    return vb_sample_open(o, thread ? "/proc/thread-self/io" : "/proc/self/io");
+}
+
+struct sample_disk vb_sample_disk(int fd)
 {
     char text[512];
 
     (void)vb_sample_read(fd, text, sizeof(text), true);
     return (struct sample_disk){vb_sample_number(text, "\nread_bytes:", 0),
                                 vb_sample_number(text, "\nwrite_bytes:", 0)};
-}
-
-struct sample_disk vb_sample_disk(const struct vb_sampler_opts *o, bool thread)
-{
-    int fd = vb_sample_open(o, thread ? "/proc/thread-self/io" : "/proc/self/io");
-    struct sample_disk disk = parse_io(fd);
-
-    vb_sample_close(&fd);
-    return disk;
 }
 
 /* ---- the process ----------------------------------------------------------------------------- */
@@ -57,7 +53,7 @@ static uint64_t rss_bytes(int fd)
 
 static struct vb_usage_row usage_now(const struct sample_own *own)
 {
-    struct sample_disk disk = parse_io(own->io_fd);
+    struct sample_disk disk = vb_sample_disk(own->io_fd);
     struct rusage ru;
 
     getrusage(RUSAGE_SELF, &ru);
@@ -185,7 +181,7 @@ vb_status vb_sample_own_open(struct sample_own *own, struct vb_recorder *rec,
     if (st != VB_OK)
         return st;
     own->statm_fd = vb_sample_open(o, "/proc/self/statm");
-    own->io_fd = vb_sample_open(o, "/proc/self/io");
+    own->io_fd = vb_sample_disk_open(o, false);
     snprintf(path, sizeof(path), "%s/proc/self/task", o->root);
     own->tasks = opendir(path);
     if (own->tasks == NULL && !o->quiet)

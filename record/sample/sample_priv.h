@@ -18,6 +18,10 @@ void vb_sample_close(int *fd);
  * one call returns is enough. */
 size_t vb_sample_read(int fd, char *text, size_t size, bool once);
 
+/* Reads a small file that is not kept open. Says nothing if it cannot. Returns as
+ * vb_sample_read(). */
+size_t vb_sample_glance(const struct vb_sampler_opts *o, const char *path, char *text, size_t size);
+
 /* Returns the number behind a word in a text, or fallback. */
 uint64_t vb_sample_number(const char *text, const char *word, uint64_t fallback);
 
@@ -36,8 +40,9 @@ struct sample_disk {
     uint64_t read_bytes, written_bytes;
 };
 
-/* Reads the io file of the process, or of the calling thread. */
-struct sample_disk vb_sample_disk(const struct vb_sampler_opts *o, bool thread);
+/* Opens the io file of the process, or of the calling thread, which any thread may then read. */
+int vb_sample_disk_open(const struct vb_sampler_opts *o, bool thread);
+struct sample_disk vb_sample_disk(int fd);
 
 /* A thread of this process; tid 0: none. */
 struct sample_thread {

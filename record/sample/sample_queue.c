@@ -11,21 +11,14 @@
 
 #define TEAM_SHARE 2 /* a thread with at least 1/2 of the CPU time of the caller computes, too */
 
-/* "cpu_ns queue_ns slices" */
+/* "cpu_ns queue_ns slices". A thread may end at any time. */
 static bool read_queue(const struct vb_sampler_opts *o, const char *path,
                        struct sample_queue_thread *t)
 {
-    struct vb_sampler_opts quiet = *o;
     uint64_t n[2] = {0};
     char text[128];
-    size_t len;
-    int fd;
 
-    quiet.quiet = true; /* a thread may end at any time */
-    fd = vb_sample_open(&quiet, path);
-    len = vb_sample_read(fd, text, sizeof(text), true);
-    vb_sample_close(&fd);
-    if (len == 0 || vb_sample_numbers(text, n, 2) != 2)
+    if (vb_sample_glance(o, path, text, sizeof(text)) == 0 || vb_sample_numbers(text, n, 2) != 2)
         return false;
     t->cpu_ns = n[0];
     t->queue_ns = n[1];
@@ -106,31 +99,19 @@ double vb_sample_thread_s(const struct sample_queue *from, const struct sample_q
  */
 double vb_sample_host_busy_s(const struct vb_sampler_opts *o)
 {
-    struct vb_sampler_opts quiet = *o;
     uint64_t n[8] = {0};
     char text[512];
-    size_t len;
-    int fd;
 
-    quiet.quiet = true;
-    fd = vb_sample_open(&quiet, "/proc/stat");
-    len = vb_sample_read(fd, text, sizeof(text), true);
-    vb_sample_close(&fd);
-    if (len == 0 || strncmp(text, "cpu ", 4) != 0 || vb_sample_numbers(text + 4, n, 8) < 4)
+    if (vb_sample_glance(o, "/proc/stat", text, sizeof(text)) == 0 ||
+        strncmp(text, "cpu ", 4) != 0 || vb_sample_numbers(text + 4, n, 8) < 4)
         return -1;
     return (double)(n[0] + n[1] + n[2] + n[7]) / (double)sysconf(_SC_CLK_TCK);
 }
 
 uint64_t vb_sample_machine(const struct vb_sampler_opts *o)
 {
-    struct vb_sampler_opts quiet = *o;
     char text[128];
-    size_t len;
-    int fd;
+    size_t len = vb_sample_glance(o, "/proc/sys/kernel/random/boot_id", text, sizeof(text));
 
-    quiet.quiet = true;
-    fd = vb_sample_open(&quiet, "/proc/sys/kernel/random/boot_id");
-    len = vb_sample_read(fd, text, sizeof(text), true);
-    vb_sample_close(&fd);
     return len > 0 ? vb_hash64(0, text, len) : 0;
 }

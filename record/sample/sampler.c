@@ -18,6 +18,7 @@
 
 struct sample {
     uint64_t at_ns, cpu_ns, sent, received;
+    struct sample_disk disk;
 };
 
 struct part {
@@ -28,11 +29,11 @@ struct part {
     clockid_t clock; /* CPU time of a server's thread */
     uint64_t cpu_ns; /* at the last sample */
     struct sample begin, ring[WINDOW_SAMPLES];
-    uint64_t n, oldest; /* samples in the ring: [oldest, n) */
-    struct sample_disk disk;
+    uint64_t n, oldest;        /* samples in the ring: [oldest, n) */
+    int io_fd;                 /* from vb_sampler_begin() on; -1: none */
     struct sample_queue queue; /* at the begin, as host_busy_s */
     double host_busy_s;
-    double cpu_peak, send_peak, recv_peak; /* CPUs, bytes a second */
+    double cpu_peak, send_peak, recv_peak, read_peak, write_peak; /* CPUs, bytes a second */
 };
 
 /* When something is sampled next, so that it stays within its budget. */
@@ -83,6 +84,7 @@ static struct sample sample_part(struct vb_sampler *s, enum vb_sampler_part part
     int i;
 
     part_bytes(&s->parts[part], &now.sent, &now.received);
+    now.disk = vb_sample_disk(s->parts[part].io_fd);
     if (s->parts[part].has_clock) {
         now.cpu_ns = thread_cpu_ns(&s->parts[part]);
         return now;
@@ -99,16 +101,21 @@ static double rate(uint64_t from, uint64_t to, double seconds)
     return to > from && seconds > 0 ? (double)(to - from) / seconds : 0;
 }
 
+static void raise_to(double *peak, double value)
+{
+    *peak = value > *peak ? value : *peak;
+}
+
 static void peaks_of(struct part *p, const struct sample *from, const struct sample *to)
 {
+    const struct sample_disk *disk = &from->disk;
     double seconds = (double)(to->at_ns - from->at_ns) / 1e9;
-    double cpu = rate(from->cpu_ns, to->cpu_ns, seconds) / 1e9;
-    double sent = rate(from->sent, to->sent, seconds);
-    double received = rate(from->received, to->received, seconds);
 
-    p->cpu_peak = cpu > p->cpu_peak ? cpu : p->cpu_peak;
-    p->send_peak = sent > p->send_peak ? sent : p->send_peak;
-    p->recv_peak = received > p->recv_peak ? received : p->recv_peak;
+    raise_to(&p->cpu_peak, rate(from->cpu_ns, to->cpu_ns, seconds) / 1e9);
+    raise_to(&p->send_peak, rate(from->sent, to->sent, seconds));
+    raise_to(&p->recv_peak, rate(from->received, to->received, seconds));
+    raise_to(&p->read_peak, rate(disk->read_bytes, to->disk.read_bytes, seconds));
+    raise_to(&p->write_peak, rate(disk->written_bytes, to->disk.written_bytes, seconds));
 }
 
 static const struct sample *sample_at(const struct part *p, uint64_t n)
@@ -156,9 +163,10 @@ void vb_sampler_begin(struct vb_sampler *s, enum vb_sampler_part part)
         p->has_clock = true;
         p->begin.cpu_ns = thread_cpu_ns(p);
     }
-    p->disk = vb_sample_disk(&s->o, part != VB_PART_RANK);
+    vb_sample_close(&p->io_fd);
+    p->io_fd = vb_sample_disk_open(&s->o, part != VB_PART_RANK);
     p->host_busy_s = vb_sample_host_busy_s(&s->o);
-    p->cpu_peak = p->send_peak = p->recv_peak = 0;
+    p->cpu_peak = p->send_peak = p->recv_peak = p->read_peak = p->write_peak = 0;
     p->n = p->oldest = 0;
     p->begun = true;
     vb_sample_queue(&s->o, &p->queue);
@@ -182,9 +190,9 @@ static void add_queue(const struct vb_sampler *s, const struct part *p, struct v
 
 static struct vb_usage usage_of(struct vb_sampler *s, enum vb_sampler_part part)
 {
-    struct sample_disk disk = vb_sample_disk(&s->o, part != VB_PART_RANK);
     struct sample now = sample_part(s, part, vb_clock_ns());
     struct part *p = &s->parts[part];
+    const struct sample_disk *disk = &p->begin.disk;
     double seconds = (double)(now.at_ns - p->begin.at_ns) / 1e9;
 
     part_add(p, &now);
@@ -196,8 +204,10 @@ static struct vb_usage usage_of(struct vb_sampler *s, enum vb_sampler_part part)
         .send_mb_s_peak = p->send_peak / 1e6,
         .recv_mb_s = rate(p->begin.received, now.received, seconds) / 1e6,
         .recv_mb_s_peak = p->recv_peak / 1e6,
-        .disk_read_mb_s = rate(p->disk.read_bytes, disk.read_bytes, seconds) / 1e6,
-        .disk_write_mb_s = rate(p->disk.written_bytes, disk.written_bytes, seconds) / 1e6};
+        .disk_read_mb_s = rate(disk->read_bytes, now.disk.read_bytes, seconds) / 1e6,
+        .disk_read_mb_s_peak = p->read_peak / 1e6,
+        .disk_write_mb_s = rate(disk->written_bytes, now.disk.written_bytes, seconds) / 1e6,
+        .disk_write_mb_s_peak = p->write_peak / 1e6};
 }
 
 struct vb_usage vb_sampler_usage(struct vb_sampler *s, enum vb_sampler_part part)
@@ -286,7 +296,10 @@ static void tick(void *arg, uint64_t now_ns, bool last)
 static void sampler_free(void *arg)
 {
     struct vb_sampler *s = arg;
+    int i;
 
+    for (i = 0; i < VB_PARTS; i++)
+        vb_sample_close(&s->parts[i].io_fd);
     vb_sample_own_close(&s->own);
     vb_sample_host_close(&s->host);
     vb_sample_ports_close(&s->ports);
@@ -302,6 +315,8 @@ static void no_files(struct vb_sampler *s)
     s->host.stat_fd = s->host.meminfo_fd = s->host.diskstats_fd = s->host.cpuinfo_fd = -1;
     for (i = 0; i < SAMPLE_FREQS_MAX; i++)
         s->host.freq_fds[i] = -1;
+    for (i = 0; i < VB_PARTS; i++)
+        s->parts[i].io_fd = -1;
 }
 
 vb_status vb_sampler_open(struct vb_recorder *rec, const struct vb_sampler_opts *o,

@@ -27,7 +27,8 @@ struct vb_sampler_opts {
 vb_status vb_sampler_open(struct vb_recorder *rec, const struct vb_sampler_opts *opts,
                           struct vb_sampler **sampler_p);
 
-/* How many descriptors a sampler that writes has open, with the files that its rows go to. */
+/* How many descriptors a sampler that writes has open, with the files that its rows go to. Each
+ * part that has begun has one more, whether the sampler writes or not. */
 int vb_sampler_fds(bool host);
 
 /* ---- averages and peaks ---------------------------------------------------------------------- */
@@ -54,7 +55,7 @@ struct vb_usage {
     double seconds;
     double cpu_pct_peak; /* of one CPU */
     double send_mb_s, send_mb_s_peak, recv_mb_s, recv_mb_s_peak;
-    double disk_read_mb_s, disk_write_mb_s;
+    double disk_read_mb_s, disk_read_mb_s_peak, disk_write_mb_s, disk_write_mb_s_peak;
     double queue_s;     /* how long the calling thread, or its team, had no core to run on */
     double thread_s;    /* CPU time of the calling thread */
     double host_busy_s; /* CPU time of all processes of the machine */

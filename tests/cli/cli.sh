@@ -75,9 +75,9 @@ for command in bench data doctor eval export ops top topo train; do
     [ -z "$(comm -23 "$dir/basic" "$dir/all")" ] || fail "$command --help-all lacks options of --help"
     [ "$(comm -13 "$dir/basic" "$dir/all" | wc -l)" = "${n_more:-0}" ] ||
         fail "$command --help: not ${n_more:-0} more options"
-    # With log level info the command prints every option, also --slow, which help texts do not list.
+    # With log level info the command prints every option, also --slow and --noise-scale, which help texts do not list.
     "$verbena" $command --log-level info </dev/null 2>&1 >/dev/null |
-        sed -n "s/.* $command: \(--[a-z-]*\) = .*/  \1/p" | grep -vx -- '  --slow' | sort >"$dir/table"
+        sed -n "s/.* $command: \(--[a-z-]*\) = .*/  \1/p" | grep -vx -- '  --slow\|  --noise-scale' | sort >"$dir/table"
     [ -s "$dir/table" ] || fail "$command: no dump of the options"
     [ "$(grep -vx -- '  --help\|  --help-all' "$dir/all")" = "$(cat "$dir/table")" ] ||
         fail "$command --help-all does not have all options: $(diff "$dir/all" "$dir/table")"

@@ -44,6 +44,76 @@ static void facts_are_those_of_the_result(void **state)
     assert_string_equal(r.bottleneck.why, "");
 }
 
+static double advised(const struct vb_bottleneck *b, const char *change)
+{
+    int i;
+
+    for (i = 0; i < b->n_advice; i++)
+        if (strcmp(b->advice[i].change, change) == 0)
+            return b->advice[i].steps_per_s;
+    return 0;
+}
+
+static void a_faster_algorithm_is_advised(void **state)
+{
+    struct vb_rank_result ranks[2] = {{.rank = 0, .train_s = 10}, {.rank = 1, .train_s = 10}};
+    struct vb_train_result r = {.workers = 2,
+                                .rows = 2,
+                                .per_rank = ranks,
+                                .steps = 200,
+                                .train_s = 10,
+                                .step_s = 10,
+                                .transport = "tcp",
+                                .machine = {.forecast = {2000, 500, VB_ALGO_OWNER}}};
+    int i;
+
+    (void)state;
+    for (i = 0; i < 2; i++) {
+        ranks[i].phase_s[VB_PHASE_FORWARD] = 2;
+        ranks[i].phase_s[VB_PHASE_COMM] = 8;
+    }
+    vb_train_find_bottleneck(&r, false);
+    assert_int_equal(r.bottleneck.resource, VB_NETWORK);
+    assert_float_equal(advised(&r.bottleneck, "--algo owner"), 20 / (1 - 0.8 * 0.75), 1e-6);
+    r.machine.forecast.best = VB_ALGO_AUTO; /* buckets of different sizes */
+    vb_train_find_bottleneck(&r, false);
+    assert_true(advised(&r.bottleneck, "--algo auto") > 20);
+    r.machine.forecast = (struct vb_coll_forecast){0};
+    vb_train_find_bottleneck(&r, false);
+    assert_true(advised(&r.bottleneck, "--algo auto") == 0);
+}
+
+/* Worker 0 has the server beside it, and the other one waits for a link. */
+static void the_transport_is_that_of_the_worker_that_waits(void **state)
+{
+    struct vb_rank_result ranks[3] = {{.rank = 0, .train_s = 10, .transport = "shm"},
+                                      {.rank = 1, .train_s = 10, .transport = "tcp"},
+                                      {.rank = 2, .train_s = 10, .server = true}};
+    struct vb_train_result r = {.workers = 2,
+                                .rows = 3,
+                                .per_rank = ranks,
+                                .apart = true,
+                                .steps = 200,
+                                .train_s = 10,
+                                .step_s = 10,
+                                .transport = "shm",
+                                .machine = {.link = {.latency_us = 100, .gb_s = 0.1}}};
+
+    (void)state;
+    ranks[0].phase_s[VB_PHASE_COMM] = 3;
+    ranks[0].phase_s[VB_PHASE_FORWARD] = 7;
+    ranks[1].phase_s[VB_PHASE_COMM] = 9;
+    ranks[1].phase_s[VB_PHASE_FORWARD] = 1;
+    ranks[2].phase_s[VB_PHASE_WAIT] = 10;
+    vb_train_find_bottleneck(&r, false);
+    assert_int_equal(r.bottleneck.resource, VB_NETWORK);
+    assert_non_null(strstr(r.bottleneck.why, "transfer over tcp"));
+    ranks[0].phase_s[VB_PHASE_COMM] = 10;
+    ranks[0].phase_s[VB_PHASE_FORWARD] = 0;
+    vb_train_find_bottleneck(&r, false);
+    assert_non_null(strstr(r.bottleneck.why, "transfer over shm"));
+}
+
 /* Returns the verdict on a run of 10 * n steps, by the mean losses of its last two tenths. */
 static struct vb_improving after(double before, double last, double noise, int n)
 {
@@ -77,6 +147,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(facts_are_those_of_the_result),
+        cmocka_unit_test(a_faster_algorithm_is_advised),
+        cmocka_unit_test(the_transport_is_that_of_the_worker_that_waits),
         cmocka_unit_test(a_falling_loss_is_told_from_noise),
     };
 

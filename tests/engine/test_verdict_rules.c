@@ -85,15 +85,20 @@ static void judge(const struct vb_verdict_facts *f, enum vb_resource resource, c
     assert_true(v.why[0] != '\0' && strlen(v.why) < sizeof(v.why) - 1);
 }
 
-static double evidence(const char *name)
+static const struct vb_evidence *find_evidence(const char *name)
 {
     int i;
 
     for (i = 0; i < v.n_evidence; i++)
         if (strcmp(v.evidence[i].name, name) == 0)
-            return v.evidence[i].value;
+            return &v.evidence[i];
     fail_msg("there is no evidence %s", name);
-    return 0;
+    return NULL;
+}
+
+static double evidence(const char *name)
+{
+    return find_evidence(name)->value;
 }
 
 /* Returns the steps a second that an advice expects; 0: there is no such advice. */
@@ -193,6 +198,34 @@ static void the_network_is_narrow_or_far(void **state)
     judge(&f, VB_NETWORK, "latency", -1);
 }
 
+static void another_algorithm_may_be_faster(void **state)
+{
+    struct vb_verdict_facts f = clean(3);
+    int i;
+
+    (void)state;
+    for (i = 0; i < 3; i++)
+        set_times(i, 0.1, 3.9, 6);
+    f.best_algo = "exchange";
+    vb_verdict(&f, &v); /* nothing is predicted */
+    assert_true(advice("--algo exchange") == 0);
+    f.algo_us = f.best_algo_us = 5000; /* it is the best one already */
+    vb_verdict(&f, &v);
+    assert_true(advice("--algo exchange") == 0);
+    f.best_algo_us = 2500; /* half of the transfer is gone: 0.3 of the time */
+    vb_verdict(&f, &v);
+    assert_float_equal(advice("--algo exchange"), 100 / 0.7, 0.01);
+    f.best_algo_us = 7500; /* the table has classes of sizes, so it may be wrong for this one */
+    vb_verdict(&f, &v);
+    assert_true(advice("--algo exchange") == 0);
+    f = clean(3);
+    f.best_algo = "exchange";
+    f.algo_us = 5000;
+    f.best_algo_us = 2500; /* computing hides nearly all of the transfer */
+    vb_verdict(&f, &v);
+    assert_true(advice("--algo exchange") == 0);
+}
+
 static void more_threads_than_cores(void **state)
 {
     struct vb_verdict_facts f = clean(3);
@@ -227,7 +260,11 @@ static void input_and_disk(void **state)
         set_times(i, 6, 3, 0.5);
     judge(&f, VB_INPUT, "", -1);
     workers[0].read_mb_s = workers[1].read_mb_s = 20;
+    workers[0].read_peak_mb_s = 30;
+    workers[1].read_peak_mb_s = 25;
     judge(&f, VB_DISK, "read", -1);
+    assert_float_equal(find_evidence("disk_read")->value, 40, 1e-9);
+    assert_float_equal(find_evidence("disk_read")->ceiling, 55, 1e-9);
     workers[0].read_mb_s = workers[1].read_mb_s = 0;
     /* rank 0 writes checkpoints, and the other waits for it */
     set_times(0, 0.1, 3, 0.5);
@@ -339,6 +376,7 @@ int main(void)
         cmocka_unit_test(a_straggler_is_named_with_what_slows_it),
         cmocka_unit_test(a_rank_that_is_late_without_work_has_a_slow_link),
         cmocka_unit_test(the_network_is_narrow_or_far),
+        cmocka_unit_test(another_algorithm_may_be_faster),
         cmocka_unit_test(more_threads_than_cores),
         cmocka_unit_test(input_and_disk),
         cmocka_unit_test(a_server_that_is_busy_or_has_no_core),

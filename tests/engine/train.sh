@@ -72,7 +72,8 @@ keys='["model","mode","ranks","transport","order","algo","batch","steps","epochs
 "wall_s","steps_per_s","samples_per_s","loss","accuracy","test_samples","params","params_sha256",
 "plan_sha256","staleness","evals","faults","per_rank","breakdown","bottleneck"]'
 rank_keys='["rank","role","host","cpu_pct","cpu_pct_peak","rss_peak_mb","send_mb_s",
-"send_mb_s_peak","recv_mb_s","recv_mb_s_peak","disk_read_mb_s","disk_write_mb_s","train_s",
+"send_mb_s_peak","recv_mb_s","recv_mb_s_peak","disk_read_mb_s","disk_read_mb_s_peak",
+"disk_write_mb_s","disk_write_mb_s_peak","train_s",
 "accuracy","breakdown"]'
 phases='["data","forward","backward","comm_exposed","wait","update","eval","checkpoint"]'
 trained '.accuracy >= 0.88 and .accuracy < 0.98 and .loss > 0 and .loss < 0.6' softmax --epochs 3
@@ -183,6 +184,18 @@ cmp -s "$dir/out" "$dir/logs/rank-0.log" || fail "--logs: rank 0's log differs f
 rm "$dir/logs/rank-0.log"
 mkfifo "$dir/logs/rank-0.log"
 refused 1 "rank-0.log: the path exists and is not a file" softmax --data synth:100 --steps 1 --ranks 2 --logs "$dir/logs"
+
+# ---- the text has the noise scale where it is known; measuring it does not change the bits
+still=(softmax --data synth:2000 --batch 50 --steps 200 --lr 1e-9 --ranks 2) # at this rate the gradient stays the same
+"$verbena" train "${still[@]}" >"$dir/out" 2>"$dir/err" || fail "${still[*]}: exit $?: $(cat "$dir/err")"
+pays='^noise scale [0-9]+ samples, \+- [0-9]+: a global batch of up to about [0-9]+ samples still pays; this run has 100$'
+grep -qE "$pays" "$dir/out" || fail "the text has no noise scale: $(cat "$dir/out")"
+digest=$(grep '^parameters ' "$dir/out")
+"$verbena" train "${still[@]}" --noise-scale off >"$dir/out" 2>"$dir/err" || fail "${still[*]}: exit $?: $(cat "$dir/err")"
+! grep -q '^noise scale' "$dir/out" || fail "--noise-scale off: the text has a noise scale"
+[ "$(grep '^parameters ' "$dir/out")" = "$digest" ] || fail "--noise-scale off: the bits differ"
+trained '.noise_scale == null and .noise_scale_steps == 0 and (.noise_scale_why | test("not measured"))' \
+    "${still[@]}" --noise-scale off
 
 # ---- on a terminal one line of progress is shown and erased at the end; without a terminal no progress is printed
 # on_terminal TEXT OPTIONS...: fails unless training succeeds and the screen matches the pattern TEXT

@@ -414,7 +414,8 @@ static void peaks_last_a_second(void **state)
 
     (void)state;
     moved = 777777;
-    rec = begin((struct vb_sampler_opts){.ranks_on_host = 1}, &s);
+    change("proc/self/io", "rchar: 9\nread_bytes: 5000000\nwrite_bytes: 1");
+    rec = begin((struct vb_sampler_opts){.ranks_on_host = 1, .root = tree.root}, &s);
     vb_sampler_source(s, VB_PART_RANK, bytes, &two);
     vb_sampler_begin(s, VB_PART_RANK);
     moved += 50 * 1000000; /* within the first moment; then nothing for three seconds */
@@ -422,8 +423,10 @@ static void peaks_last_a_second(void **state)
     usage = vb_sampler_usage(s, VB_PART_RANK);
     assert_float_equal(usage.recv_mb_s, 50 / usage.seconds, 0.01 * usage.recv_mb_s);
     assert_float_equal(usage.recv_mb_s_peak, usage.recv_mb_s, 1e-6); /* shorter than a second */
+    assert_float_equal(usage.disk_read_mb_s_peak, 0, 0);
     vb_sampler_begin(s, VB_PART_RANK);
     moved += 50 * 1000000;
+    change("proc/self/io", "rchar: 9\nread_bytes: 55000000\nwrite_bytes: 200000001");
     sleep_ms(3500);
     usage = vb_sampler_usage(s, VB_PART_RANK);
     vb_recorder_close(rec);
@@ -431,6 +434,10 @@ static void peaks_last_a_second(void **state)
     assert_float_equal(usage.send_mb_s, 100 / usage.seconds, 0.01 * usage.send_mb_s);
     assert_true(usage.recv_mb_s_peak > 1.3 * usage.recv_mb_s && usage.recv_mb_s_peak <= 53);
     assert_float_equal(usage.send_mb_s_peak, 2 * usage.recv_mb_s_peak, 1e-6);
+    assert_float_equal(usage.disk_read_mb_s, 50 / usage.seconds, 0.01 * usage.disk_read_mb_s);
+    assert_true(usage.disk_read_mb_s_peak > 1.3 * usage.disk_read_mb_s);
+    assert_true(usage.disk_read_mb_s_peak <= 53);
+    assert_float_equal(usage.disk_write_mb_s_peak, 4 * usage.disk_read_mb_s_peak, 1e-6);
     assert_int_equal(access(dir, F_OK), -1); /* without a run folder nothing is written */
 }
 

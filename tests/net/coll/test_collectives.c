@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Tests many operations in flight, reduce-scatter, allgather, broadcast, barrier, large vectors,
- * and the number of bytes sent. Also tests that nothing is allocated after opening.
+ * the number of bytes sent, and forecasts. Also tests that nothing is allocated after opening.
  *
  * Covers: net/coll/coll_open.c net/coll/coll_start.c net/coll/cost.c net/coll/cost_measure.c
  */
@@ -320,6 +320,54 @@ static void measuring_does_not_write_to_slots(void **state)
     everywhere(measure_with_full_slots, opts, worlds, VB_COUNT(worlds));
 }
 
+/* ---- forecasts ------------------------------------------------------------------------------- */
+
+/* Two requests of 60 KB and one of 4 KB: each takes as long as its prediction. */
+static int forecast(struct vb_group *g, void *arg)
+{
+    const struct how *how = arg;
+    size_t each = 60 * 1024, rest = 4096;
+    struct vb_coll_forecast f;
+    struct vb_coll *coll;
+    double us;
+    int wrong = 0;
+
+    if (open_coll(g, how, ROOM, &coll) != VB_OK)
+        return 1;
+    f = vb_coll_forecast(coll, 2 * each + rest, each);
+    us = 2 * vb_coll_predict_us(coll, vb_coll_algo(coll, each), each) +
+         vb_coll_predict_us(coll, vb_coll_algo(coll, rest), rest);
+    wrong += T_WRONG(f.us > 0.999 * us && f.us < 1.001 * us);
+    wrong += T_WRONG(f.best_us > 0);
+    wrong += T_WRONG(f.best == VB_ALGO_AUTO || vb_coll_can(coll, f.best));
+    if (how->opts.algo == VB_ALGO_AUTO)
+        wrong += T_WRONG(f.us == f.best_us);
+    if (how->opts.algo != VB_ALGO_AUTO && f.best == how->opts.algo)
+        wrong += T_WRONG(f.us == f.best_us);
+    if (vb_coll_can(coll, VB_ALGO_MAPPED))
+        wrong += T_WRONG(f.best == VB_ALGO_MAPPED);
+    f = vb_coll_forecast(coll, 0, each);
+    wrong += T_WRONG(f.us == 0 && f.best_us == 0);
+    f = vb_coll_forecast(coll, rest, 0);
+    wrong += T_WRONG(f.us == vb_coll_predict_us(coll, vb_coll_algo(coll, rest), rest));
+    vb_coll_close(coll);
+    return wrong;
+}
+
+static void forecasts_are_sums_of_predictions(void **state)
+{
+    static const int worlds[] = {3};
+    struct vb_coll_opts opts = {.in_flight = FLIGHT};
+
+    (void)state;
+    everywhere(forecast, opts, worlds, VB_COUNT(worlds));
+    opts.algo = VB_ALGO_EXCHANGE;
+    everywhere(forecast, opts, worlds, VB_COUNT(worlds));
+    opts.order = VB_ORDER_ANY;
+    opts.algo = VB_ALGO_RING;
+    everywhere(forecast, opts, worlds, VB_COUNT(worlds));
+}
+
 /* ---- allocations ----------------------------------------------------------------------------- */
 
 /* Counts the allocations of this process. Barriers make sure that no other rank opens or closes the
@@ -367,9 +415,13 @@ static void no_allocations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(many_in_flight),   cmocka_unit_test(many_in_flight_in_any_order),
-        cmocka_unit_test(other_operations), cmocka_unit_test(large_vectors),
-        cmocka_unit_test(no_allocations),   cmocka_unit_test(measuring_does_not_write_to_slots),
+        cmocka_unit_test(many_in_flight),
+        cmocka_unit_test(many_in_flight_in_any_order),
+        cmocka_unit_test(other_operations),
+        cmocka_unit_test(large_vectors),
+        cmocka_unit_test(no_allocations),
+        cmocka_unit_test(measuring_does_not_write_to_slots),
+        cmocka_unit_test(forecasts_are_sums_of_predictions),
     };
 
     return T_RUN(tests);
