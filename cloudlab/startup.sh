@@ -145,7 +145,10 @@ wait_node() {
     while [ $SECONDS -lt $end ]; do
         text=$(on "$i" 30 "cat $(quote "$base/state")" </dev/null) || text="run"$'\t'"$(why "$i" $? 30)"
         case ${text%%$'\t'*} in
-        ok) say "$i" run "${text#*$'\t'}" && return ;;
+        ok)
+            echo "; ${text#*; }" >"$work/remark.$i"
+            say "$i" run "${text#*$'\t'}" && return
+            ;;
         failed) say "$i" failed "its start-up service failed: ${text#*$'\t'}" && return ;;
         esac
         [ "$(text_of "$i")" = "${text#*$'\t'}" ] || say "$i" run "${text#*$'\t'}"

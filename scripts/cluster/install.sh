@@ -176,6 +176,6 @@ install_host() {
     if [ $code != 0 ]; then
         say "$i" failed "cannot run $dir/verbena: $(why "$i" $code $check_s)"
     else
-        say "$i" ok "$copied"
+        say "$i" ok "$copied; $(fact "$i" os)$(cat "$work/remark.$i" 2>/dev/null)"
     fi
 }

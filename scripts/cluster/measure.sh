@@ -36,7 +36,7 @@ job() {
 measure() {
     local name=$1 limit=$2 code=0
     shift 2
-    echo "verbena $* between $(good | wc -l) hosts"
+    echo "verbena $* --hosts $(job_hosts)"
     job "$limit" "$@" >"$out/$name.txt" 2>"$out/$name.err" || code=$?
     [ $code != 124 ] || echo "no end within $limit s" >>"$out/$name.err"
     echo $code >"$out/$name.code"
@@ -84,7 +84,7 @@ doctor_line() {
 allreduce_line() {
     case $(code_of allreduce) in
     none) echo "not run: needs two hosts that are ready" ;;
-    0) awk '/^allreduce/ { what = $0 } $1 ~ /^[0-9]+$/ { line = $1 " bytes: " $3 " us, " $6 " GB/s per link, " ($8 ? $8 " sums wrong" : "all sums right") }
+    0) awk '/^allreduce/ { what = $0 } $1 ~ /^[0-9]+$/ { line = $1 " bytes: " $3 " us, busbw " $6 " GB/s, " ($8 ? $8 " sums wrong" : "all sums right") }
             END { print line " (" what ")" }' "$out/allreduce.txt" ;;
     *) echo "FAILED: $(job_error allreduce)" ;;
     esac

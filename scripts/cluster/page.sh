@@ -22,28 +22,36 @@ headline() {
 
 # next_commands: what to type next, one command a line
 next_commands() {
-    local run=$dir/runs/first v=$dir/verbena at='' first
+    local run=$dir/runs/first options='' first
     [ "$(good | wc -l)" -gt 0 ] || return 0
     first=$(first_name)
-    [ "$here" = yes ] && v=$program
-    [ "$here" = yes ] || at="ssh -A $first "
-    echo "$at$v train softmax --hosts $(job_hosts) --program $dir/verbena --run $run"
+    [ "$transport" = auto ] || options=" --transport $transport"
+    options="train softmax --hosts $(job_hosts)$options --run $run"
     if [ "$on_first" = yes ]; then
-        echo "$v report $run"
-    else
-        echo "ssh $first $dir/verbena report $run"
-        echo "scp $first:$run/report.html ."
+        printf '%s\n' "$dir/verbena $options" "$dir/verbena report $run"
+        return
     fi
+    if [ "$here" = yes ]; then
+        echo "$program $options --program $dir/verbena"
+    else
+        echo "ssh -A $first $dir/verbena $options"
+    fi
+    printf '%s\n' "ssh $first $dir/verbena report $run" "scp $first:$run/report.html ."
 }
 
-# repairs: for each host that failed, what to do
+# repairs: what is wrong besides hosts
 repairs() {
-    local i
-    for i in "${!names[@]}"; do
-        ! failed "$i" || printf '%s: %s\n' "${names[i]}" "$(text_of "$i")"
-    done
+    [ "$(good | wc -l)" = ${#names[@]} ] || echo "the hosts that FAILED: the table says what to do"
     [[ $(code_of doctor) =~ ^(0|none)$ ]] || echo "doctor: $(job_error doctor) (all of it: $out/doctor.txt, $out/doctor.err)"
     [[ $(code_of allreduce) =~ ^(0|none)$ ]] || echo "allreduce: $(job_error allreduce) (all of it: $out/allreduce.err)"
+}
+
+# checks_of I: what doctor says about a host. It lists the hosts in the order of the ranks, which is ours.
+checks_of() {
+    local nth
+    nth=$(good | grep -nx "$1" | cut -d : -f 1)
+    [ -z "$nth" ] || [ ! -e "$out/doctor.txt" ] || [ "$phase" != finished ] ||
+        sed -n 's/^host [^ ]* (rank [0-9]*): //p' "$out/doctor.txt" | sed -n "$nth"p
 }
 
 # word STATE: how people call a state
@@ -58,16 +66,16 @@ word() {
 text_page() {
     local i
     printf '%s\n\n' "$(headline)"
-    printf '%-20s %-8s %s\n' host state what
+    printf '%-20s %-8s %-24s %s\n' host state doctor what
     for i in "${!names[@]}"; do
-        printf '%-20s %-8s %s\n' "${names[i]}" "$(word "$(state_of "$i")")" "$(text_of "$i")"
+        printf '%-20s %-8s %-24s %s\n' "${names[i]}" "$(word "$(state_of "$i")")" "$(checks_of "$i")" "$(text_of "$i")"
     done
     [ "$phase" = finished ] || return 0
     printf '\n%-10s %s\n%-10s %s\n' doctor "$(doctor_line)" allreduce "$(allreduce_line)"
     if [ -n "$(next_commands)" ]; then
         printf '\nNext:\n%s\n' "$(next_commands | sed 's/^/  /')"
     fi
-    all_well || printf '\nTo fix:\n%s\nThen type the same again: what is done is not done twice.\n  %s\n' \
+    all_well || printf '\nTo fix:\n%s\nThen type the same again. What is done is not done twice.\n  %s\n' \
         "$(repairs | sed 's/^/  /')" "$same_again"
 }
 
@@ -75,11 +83,11 @@ escape() { sed 's/&/\&amp;/g; s/</\&lt;/g; s/>/\&gt;/g; s/"/\&quot;/g'; }
 
 page_hosts() {
     local i state
-    echo '<table><tr><th>host<th>state<th>what'
+    echo '<table><tr><th>host<th>state<th>doctor<th>what'
     for i in "${!names[@]}"; do
         state=$(state_of "$i")
-        printf '<tr><td>%s<td class="%s">%s<td>%s\n' "$(escape <<<"${names[i]}")" "$state" "$(word "$state")" \
-            "$(text_of "$i" | escape)"
+        printf '<tr><td>%s<td class="%s">%s<td>%s<td>%s\n' "$(escape <<<"${names[i]}")" "$state" "$(word "$state")" \
+            "$(checks_of "$i" | escape)" "$(text_of "$i" | escape)"
     done
     echo '</table>'
 }
@@ -106,7 +114,7 @@ td.ok, td.failed, td.run { font-weight: 600; }
 table { border-collapse: collapse; width: 100%; } th { text-align: left; color: var(--dim); font-weight: 500; }
 th, td { padding: .35rem .8rem .35rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 pre { background: var(--box); padding: .8rem; overflow-x: auto; font-size: .82rem; line-height: 1.4; }
-pre.type { font-size: .9rem; } summary { cursor: pointer; color: var(--dim); }
+pre.type { font-size: .9rem; white-space: pre-wrap; overflow-wrap: anywhere; } summary { cursor: pointer; color: var(--dim); }
 </style>
 STYLE
 }
@@ -117,15 +125,15 @@ html_page() {
     printf '<!DOCTYPE html><html lang="en"><meta charset="utf-8">\n'
     printf '<meta name="viewport" content="width=device-width, initial-scale=1"><title>Verbena: %s</title>\n' "$(headline | escape)"
     page_style
-    printf '<h1 class="%s">%s</h1><p class="when">Verbena on %s, written %s by %s</p>\n' $class "$(headline | escape)" \
-        "$(job_hosts | escape)" "$(date '+%F %T %Z')" "$(uname -n | escape)"
+    printf '<h1 class="%s">%s</h1><p class="when">Verbena on %d hosts, written %s by %s</p>\n' $class "$(headline | escape)" \
+        ${#names[@]} "$(date '+%F %T %Z')" "$(uname -n | escape)"
     page_hosts
     [ "$phase" = finished ] || { echo '<p>Reload this page later.</p></html>' && return; }
     if [ -n "$(next_commands)" ]; then
         printf '<h2>What to type next</h2><pre class="type">%s</pre>\n' "$(next_commands | escape)"
     fi
-    all_well || printf '<h2>To fix</h2><pre class="type">%s</pre><p>Then type the same again: what is done is not done twice.</p><pre class="type">%s</pre>\n' \
-        "$(repairs | escape)" "$(escape <<<"$same_again")"
+    all_well || printf '<h2>To fix</h2><ul>%s</ul><p>Then type the same again. What is done is not done twice.</p><pre class="type">%s</pre>\n' \
+        "$(repairs | escape | sed 's/^/<li>/')" "$(escape <<<"$same_again")"
     page_part 'First allreduce' "$(allreduce_line)" "$out/allreduce.txt" ' open'
     page_part 'Doctor between all pairs' "$(doctor_line)" "$out/doctor.txt" ' open'
     echo '</html>'
