@@ -84,9 +84,9 @@ def define_parameters(context):
     context.defineParameter("scratch", "Temporary file system in GB", kind.INTEGER, 0, advanced=True,
                             longDescription="Mounted at /scratch on each node, for data; 0: none. Its contents are "
                                             "lost at the end of the experiment.")
-    context.defineParameter("repository", "Repository of Verbena", kind.STRING, "", advanced=True,
-                            longDescription="URL for git clone. Empty: the repository of this profile, which CloudLab "
-                                            "clones to /local/repository.")
+    context.defineParameter("repository", "Repository of Verbena", kind.STRING, "",
+                            longDescription="URL for git clone. Only a profile that was made from a git repository may "
+                                            "leave it empty: CloudLab clones that one to /local/repository.")
     context.defineParameter("ref", "Branch or tag", kind.STRING, "", advanced=True,
                             longDescription="Of the repository above; empty: its default branch.")
 

@@ -73,6 +73,12 @@ draw() {
     drawn=${#names[@]}
 }
 
+# note TEXT: a line of output that is not about one host. The next draw() begins below it.
+note() {
+    echo "$1"
+    drawn=0
+}
+
 # on_good FUNCTION: runs FUNCTION I for each host that has not failed, all at once. Each must end by itself, because all
 # that it does on the host has a deadline.
 on_good() {

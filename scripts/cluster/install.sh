@@ -81,6 +81,7 @@ echo "$2" >build/tree; echo "vb built now"'
 build_at() {
     local i=$1 code=0 had
     say "$i" run "copying the source tree"
+    draw
     had=$(on "$i" $check_s "cat $(quote "$dir/source/tree.id") 2>/dev/null" </dev/null) || true
     if [ "$had" != "$tree" ]; then
         on "$i" $copy_s "d=$(quote "$dir/source") && mkdir -p \"\$d\" && tar -x -C \"\$d\" && echo $tree >\"\$d/tree.id\"" \
@@ -88,18 +89,19 @@ build_at() {
     fi
     [ $code = 0 ] || { build_why=$(why "$i" $code $copy_s) && return 1; }
     say "$i" run "building (a few minutes)"
+    draw
     on "$i" $build_s "exec bash -c $(quote "$build_script") bash $(quote "$dir") $tree" </dev/null >"$work/built.$i" || code=$?
     [ $code = 0 ] || { build_why=$(why "$i" $code $build_s) && return 1; }
     on "$i" $copy_s "cat $(quote "$dir/source/build/verbena")" </dev/null >"$work/verbena" || return 1
     chmod +x "$work/verbena"
     program=$work/verbena
-    ! grep -q 'built before' "$work/built.$i" || echo "the program was built before on ${names[i]}"
+    ! grep -q 'built before' "$work/built.$i" || note "the program was built before on ${names[i]}"
 }
 
 # build_here: builds on this machine
 build_here() {
     local log=$work/build.log
-    echo "building on this machine"
+    note "building on this machine"
     { timeout $setup_s scripts/setup.sh build && { [ -f build/build.ninja ] || timeout 300 cmake --preset release -DVB_TESTS=OFF; } &&
         timeout $build_s cmake --build --preset release --target verbena; } >"$log" 2>&1 </dev/null ||
         { build_why=$(grep -m 1 -i error "$log" || tail -n 1 "$log") && return 1; }
@@ -119,7 +121,7 @@ find_program() {
             return
         fi
         build_here && return
-        echo "this machine cannot build: $build_why"
+        note "this machine cannot build: $build_why"
         here=no
     fi
     pack_tree
@@ -129,7 +131,7 @@ find_program() {
             say "$i" run "has built the program"
             return
         fi
-        [ "$terminal" = yes ] || echo "${names[i]}: cannot build: $build_why"
+        note "${names[i]}: cannot build: $build_why"
         build_why="${names[i]} cannot build: $build_why"
     done
     return 1

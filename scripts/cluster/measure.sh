@@ -36,7 +36,7 @@ job() {
 measure() {
     local name=$1 limit=$2 code=0
     shift 2
-    echo "verbena $* --hosts $(job_hosts)"
+    note "verbena $* --hosts $(job_hosts)"
     job "$limit" "$@" >"$out/$name.txt" 2>"$out/$name.err" || code=$?
     [ $code != 124 ] || echo "no end within $limit s" >>"$out/$name.err"
     echo $code >"$out/$name.code"
@@ -52,7 +52,7 @@ run_jobs() {
     local n
     n=$(good | wc -l)
     if measured_before; then
-        echo "doctor and allreduce: done before with these hosts and this program (--again repeats them)"
+        note "doctor and allreduce: done before with these hosts and this program (--again repeats them)"
         return
     fi
     rm -f "$out"/doctor.* "$out"/allreduce.* "$out/measured"
