@@ -18,7 +18,7 @@ fi
 [ -x "$dir/bin/python" ] || "$python" -m venv "$dir"
 "$dir/bin/pip" -q --disable-pip-version-check install geni-lib==0.9.9.4 six
 geni=$("$dir/bin/python" -c 'import importlib.util as u; print(u.find_spec("geni").submodule_search_locations[0])')
-"$dir/bin/python" -W ignore -m lib2to3 -w -n --no-diffs "$geni" >"$dir/2to3.log" 2>&1
 # Python 3 tells text from bytes, and the library writes bytes to a text file.
 sed -i 's/buf = self.toXMLString(True)$/buf = self.toXMLString(True, True)/' "$geni/rspec/pg.py"
+"$dir/bin/python" -W ignore -m lib2to3 -w -n --no-diffs "$geni" >"$dir/2to3.log" 2>&1
 works || { echo "venv.sh: the converted geni-lib does not work: $dir/2to3.log" >&2 && exit 1; }

@@ -17,11 +17,20 @@ open_work() {
     ssh=${VB_SSH:-ssh -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=6}
 }
 
+# end_tree PID: ends a process and all that it has started. Background jobs of a script do not hear Ctrl-C.
+end_tree() {
+    local child
+    for child in $(ps -o pid= --ppid "$1"); do
+        end_tree "$child"
+    done
+    kill "$1" 2>/dev/null
+}
+
 close_work() {
-    local pids
-    pids=$(jobs -p)
-    # shellcheck disable=SC2086
-    [ -z "$pids" ] || kill $pids 2>/dev/null
+    local pid
+    for pid in $(jobs -p); do
+        end_tree "$pid"
+    done
     rm -rf "$work"
 }
 

@@ -99,13 +99,14 @@ on_good() {
 
 # ---- commands on a host ----------------------------------------------------------------------------
 
-# on I SECONDS COMMAND...: runs a shell command on host I with a deadline; standard input is that of the caller. The
-# messages of ssh and of the command are in $work/err.I.
+# on I SECONDS COMMAND...: runs a command on host I with a deadline; standard input is that of the caller. The messages of
+# ssh and of the command are in $work/err.I. The login shell of the host may be any, so COMMAND is one line that all shells
+# understand: words in single quotes.
 on() {
     local i=$1 limit=$2
     shift 2
     # shellcheck disable=SC2086 # the ssh command is several words
-    timeout -k 5 "$limit" $ssh "${names[i]}" "$*" 2>"$work/err.$i" 8>&- 9>&- # a connection that stays must not keep the lock
+    timeout --foreground -k 5 "$limit" $ssh "${names[i]}" "$*" 2>"$work/err.$i" 8>&- 9>&- # a connection that stays must not keep the lock
 }
 
 # why I CODE SECONDS: says why the last command on host I failed, and what to type

@@ -6,6 +6,7 @@
 
 all_same='a job needs the same program on all hosts; leave one of the two out'
 no_root='and this user may not install packages: its administrator can run scripts/setup.sh build there'
+# A connection that is cut does not end what it has started on the host, so long commands have their deadline there, too.
 check_s=30 copy_s=300 setup_s=1200 build_s=1800
 
 # ---- what the hosts are ----------------------------------------------------------------------------
@@ -35,7 +36,7 @@ quote() { printf "'%s'" "${1//\'/\'\\\'\'}"; }
 check_host() {
     local i=$1 code=0
     say "$i" run "connecting"
-    on "$i" $check_s "exec sh -c $(quote "$facts_script") sh $(quote "$dir")" </dev/null >"$work/facts.$i" || code=$?
+    on "$i" $check_s "exec sh -s -- $(quote "$dir")" <<<"$facts_script" >"$work/facts.$i" || code=$?
     if [ $code != 0 ] || [ "$(tail -n 1 "$work/facts.$i")" != 'vb end' ]; then
         say "$i" failed "$(why "$i" $code $check_s)"
     else
@@ -77,20 +78,22 @@ scripts/setup.sh build </dev/null >&2 || exit 1
 cmake --build --preset release --target verbena >build.log 2>&1 </dev/null || { grep -m 3 error build.log >&2; exit 1; }
 echo "$2" >build/tree; echo "vb built now"'
 
+# shellcheck disable=SC2016
+unpack_line='mkdir -p "$1" && tar -x -C "$1" && echo "$2" >"$1/tree.id"'
+
 # build_at I: builds on host I. The program is then in $work/verbena.
 build_at() {
     local i=$1 code=0 had
     say "$i" run "copying the source tree"
     draw
-    had=$(on "$i" $check_s "cat $(quote "$dir/source/tree.id") 2>/dev/null" </dev/null) || true
+    had=$(on "$i" $check_s "cat $(quote "$dir/source/tree.id")" </dev/null) || true
     if [ "$had" != "$tree" ]; then
-        on "$i" $copy_s "d=$(quote "$dir/source") && mkdir -p \"\$d\" && tar -x -C \"\$d\" && echo $tree >\"\$d/tree.id\"" \
-            <"$work/tree.tar" || code=$?
+        on "$i" $copy_s "exec sh -c $(quote "$unpack_line") sh $(quote "$dir/source") $tree" <"$work/tree.tar" || code=$?
     fi
     [ $code = 0 ] || { build_why=$(why "$i" $code $copy_s) && return 1; }
     say "$i" run "building (a few minutes)"
     draw
-    on "$i" $build_s "exec bash -c $(quote "$build_script") bash $(quote "$dir") $tree" </dev/null >"$work/built.$i" || code=$?
+    on "$i" $build_s "exec timeout $build_s bash -s -- $(quote "$dir") $tree" <<<"$build_script" >"$work/built.$i" || code=$?
     [ $code = 0 ] || { build_why=$(why "$i" $code $build_s) && return 1; }
     on "$i" $copy_s "cat $(quote "$dir/source/build/verbena")" </dev/null >"$work/verbena" || return 1
     chmod +x "$work/verbena"
@@ -102,8 +105,8 @@ build_at() {
 build_here() {
     local log=$work/build.log
     note "building on this machine"
-    { timeout $setup_s scripts/setup.sh build && { [ -f build/build.ninja ] || timeout 300 cmake --preset release -DVB_TESTS=OFF; } &&
-        timeout $build_s cmake --build --preset release --target verbena; } >"$log" 2>&1 </dev/null ||
+    { timeout --foreground $setup_s scripts/setup.sh build && { [ -f build/build.ninja ] || timeout --foreground 300 cmake --preset release -DVB_TESTS=OFF; } &&
+        timeout --foreground $build_s cmake --build --preset release --target verbena; } >"$log" 2>&1 </dev/null ||
         { build_why=$(grep -m 1 -i error "$log" || tail -n 1 "$log") && return 1; }
     program=$PWD/build/verbena
 }
@@ -139,14 +142,17 @@ find_program() {
 
 # ---- install ---------------------------------------------------------------------------------------
 
+# The new file takes its name when it is complete: the folder may be shared, and the old program may run.
+# shellcheck disable=SC2016
+copy_line='mkdir -p "$1" && t=$(mktemp "$1/.new.XXXXXX") && { cat >"$t" && chmod 755 "$t" && mv "$t" "$1/verbena" || { rm -f "$t"; exit 1; }; }'
+
 # copy_program I: copies the program, unless the host has it
 copy_program() {
     local i=$1 code=0
     copied="the program was there"
     [ "$(fact "$i" have)" != "$digest" ] || return 0
     say "$i" run "copying the program"
-    on "$i" $copy_s "d=$(quote "$dir") && mkdir -p \"\$d\" && t=\$(mktemp \"\$d/.new.XXXXXX\") && cat >\"\$t\" &&
-        chmod 755 \"\$t\" && mv \"\$t\" \"\$d/verbena\"" <"$program" || code=$?
+    on "$i" $copy_s "exec sh -c $(quote "$copy_line") sh $(quote "$dir")" <"$program" || code=$?
     copied="the program was copied"
     [ $code = 0 ] || say "$i" failed "cannot write $dir/verbena: $(why "$i" $code $copy_s); --dir DIR names another folder"
     return $code
@@ -161,7 +167,7 @@ add_packages() {
         return 1
     fi
     say "$i" run "installing packages (${missing:-a library} is missing)"
-    on "$i" $setup_s "exec bash -s build" <scripts/setup.sh >/dev/null || code=$?
+    on "$i" $setup_s "exec timeout $setup_s bash -s build" <scripts/setup.sh >/dev/null || code=$?
     [ $code = 0 ] || say "$i" failed "packages cannot be installed: $(why "$i" $code $setup_s)"
     return $code
 }

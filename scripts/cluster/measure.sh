@@ -21,7 +21,7 @@ job() {
     local limit=$1 first word line=''
     shift
     if [ "$here" = yes ]; then
-        timeout -k 5 "$limit" "$program" "$@" --hosts "$(job_hosts)" --program "$dir/verbena" </dev/null 8>&- 9>&-
+        timeout --foreground -k 5 "$limit" "$program" "$@" --hosts "$(job_hosts)" --program "$dir/verbena" </dev/null 8>&- 9>&-
         return
     fi
     first=$(good | head -n 1)
@@ -29,7 +29,7 @@ job() {
         line+=" $(quote "$word")"
     done
     # shellcheck disable=SC2086
-    timeout -k 5 "$limit" $ssh -A "${names[first]}" "exec timeout $limit$line" </dev/null 8>&- 9>&-
+    timeout --foreground -k 5 "$limit" $ssh -A "${names[first]}" "exec timeout $limit$line" </dev/null 8>&- 9>&-
 }
 
 # measure NAME SECONDS ARGUMENTS...: runs a job; its output is then in $out/NAME.txt, its exit code in $out/NAME.code

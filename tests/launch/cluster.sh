@@ -200,6 +200,26 @@ for wrong in '' '--dir' '-x' "$three --dir v" "$three --transport udp" 'a,-oProx
     expect 2 'cluster.sh: '
 done
 
+# Ctrl-C ends the script and its ssh processes.
+printf '#!/bin/sh\necho $$ >>%s\nexec sleep 1000\n' "$dir/hanging" >"$dir/hang"
+chmod +x "$dir/hang"
+set -m
+VB_SSH=$dir/hang timeout 100 "$top/scripts/cluster.sh" $three --out "$dir/page5" >"$dir/out" 2>&1 </dev/null &
+pid=$!
+set +m
+for ((i = 0; i < 500; i++)); do
+    [ "$(grep -c . "$dir/hanging" 2>/dev/null)" != 3 ] || break
+    sleep 0.05
+done
+kill -INT -- -$pid
+wait $pid
+[ $? = 130 ] || fail "Ctrl-C: another exit code: $(cat "$dir/out")"
+for ((i = 0; i < 100; i++)); do
+    xargs -n 1 ps -o pid= -p <"$dir/hanging" | grep -q . || break
+    sleep 0.1
+done
+[ $i -lt 100 ] || fail "Ctrl-C: ssh still runs"
+
 # ---- the start-up service of CloudLab's nodes --------------------------------------------------------
 
 mkdir "$dir/bin" "$dir/repository"
@@ -250,17 +270,26 @@ expect 0 'the program was there' 'Ready: all 3 hosts' "${no_card:+on $(uname -m)
 [ "$(inside 2 cat /etc/security/limits.d/verbena.conf | wc -l)" = 2 ] || fail "memlock: no limits"
 
 # A node whose service fails, and one whose service does not come to its end
+# This kernel has no soft-RoCE, so stand-ins show what would be done: node0 gets a device, node1 no module.
+printf '#!/bin/sh\n[ "$(hostname)" = node0 ]\n' >"$dir/bin/modprobe"
+printf '#!/bin/sh\necho "$0 $*" >>/mnt/called\n[ "$(hostname)" = node0 ]\n' | tee "$dir/bin/rdma" >"$dir/bin/apt-get"
+chmod +x "$dir/bin"/*
+start_node 1 soft-roce
+wait $! || fail "soft-RoCE: $(inside 2 cat /mnt/verbena/startup.log)"
+[ "$(inside 2 cat /mnt/verbena/state)" = $'ok\tprepared; soft-RoCE cannot be set up (startup.log): TCP' ] || fail "node1: $(inside 2 cat /mnt/verbena/state)"
 inside 3 touch /mnt/no-key
 inside 2 sh -c 'printf "run\tinstalling packages\n" >/mnt/verbena/state'
 start_node 2 tcp
 wait $!
 [ $? = 1 ] || fail "no key: the service of node2 has succeeded"
-wait_s=3 start_node 0 tcp
+wait_s=3 start_node 0 soft-roce
 wait $!
 code=$? text=$(inside 1 cat /mnt/verbena/ready.txt)
 expect 1 'Partly ready: 1 of 3 hosts' 'FAILED                            its start-up service failed: geni-get key gives no key' \
     'FAILED                            not prepared within 3 s (last: installing packages): type ssh node1 tail'
 inside 3 rm /mnt/no-key
+inside 1 grep -q 'rdma link add rxe0 type rxe netdev eth0$' /mnt/called || fail "soft-RoCE on node0: $(inside 1 cat /mnt/called)"
+rm "$dir/bin/modprobe" "$dir/bin/rdma" "$dir/bin/apt-get"
 [ "$(inside 1 cut -c 1-27 /mnt/verbena/state)" = $'failed\tPartly ready: 1 of 3' ] || fail "node0: $(inside 1 cat /mnt/verbena/state)"
 
 # ---- build on a host, and on a node -------------------------------------------------------------------
