@@ -5,7 +5,7 @@
 #
 # Each node gets the experiment's ssh key, packages and, if asked for, soft-RoCE. Node 0 builds, waits for the others,
 # copies the program to them, runs doctor between all pairs and the first allreduce, and writes the readiness page. The
-# service runs at every boot; what is done is not done twice. All waits have a deadline, so it ends within two hours.
+# service runs at every boot; what is done is not done twice. All waits have a deadline, so it ends within three hours.
 #
 # Everything is in /local/verbena (VB_LOCAL=DIR: DIR/verbena): startup.log, state, and on node 0 ready.txt, ready.html and
 # the results of doctor and allreduce. VB_NODE_WAIT_S: how long node 0 waits for the others, by default 1800.
@@ -172,6 +172,7 @@ lead() {
     open_work
     begin_states
     write_page "building on node0"
+    [ -w . ] || root chown -R "$(id -u):$(id -g)" . # CloudLab's clone may be another user's
     [ -n "${VERBENA:-}" ] || build_here || die "node0 cannot build: $build_why"
     root mkdir -p "$base/runs" && root chmod 1777 "$base/runs"
     write_page "waiting for the other nodes"
@@ -181,7 +182,8 @@ lead() {
     state ok "$(headline)"
 }
 
-root mkdir -p "$base" && root chown "$(id -u):$(id -g)" "$base" || exit 1
+# Another user may have run it before.
+root mkdir -p "$base" && root find "$base" -maxdepth 1 -exec chown "$(id -u):$(id -g)" {} + || exit 1
 exec 8>"$base/startup.lock"
 flock -n 8 || { echo "startup.sh: another one is at work; its log is $base/startup.log" >&2 && exit 1; }
 exec >>"$base/startup.log" 2>&1 </dev/null

@@ -9,7 +9,7 @@ set -uo pipefail
 verbena=$(realpath "$1")
 top=$(realpath "$(dirname "$0")/../..")
 
-for need in ip ssh ssh-keygen /usr/sbin/sshd unshare nsenter flock git; do
+for need in ip ssh ssh-keygen /usr/sbin/sshd unshare nsenter script git; do
     if [ "$(id -u)" != 0 ] || ! command -v $need >/dev/null; then
         echo "skipped: needs root, ip, git, ssh and sshd (openssh-server): no $need"
         exit 77
@@ -186,6 +186,8 @@ cluster "$dir/list" --out "$dir/page3" --transport tcp
 expect 1 'Partly ready: 1 of 3 hosts' 'student@10.98.0.2: FAILED: is Other 1 on ' 'a job needs the same program on all hosts' \
     'student@10.98.0.3: FAILED: libjansson.so.4 is missing, and this user may not install packages' \
     'train softmax --hosts student@10.98.0.1:2 --transport tcp --run /mnt/student/verbena/runs/first' 'not run: needs two hosts'
+cluster 10.98.0.3 --dir /mnt/v --out "$dir/page3"
+expect 1 '10.98.0.3: installing packages (libjansson.so.4 is missing)' 'cannot run /mnt/v/verbena: ' 'Not ready'
 nsenter -t "${pids[1]}" -m umount "$(realpath /etc/os-release)"
 nsenter -t "${pids[2]}" -m umount "$(realpath "$library")"
 
@@ -199,6 +201,12 @@ for wrong in '' '--dir' '-x' "$three --dir v" "$three --transport udp" 'a,-oProx
     cluster $wrong
     expect 2 'cluster.sh: '
 done
+
+# On a terminal each host has a line, which is drawn again.
+ip netns exec "$hub" script -qec "$top/scripts/cluster.sh 10.98.0.254,localhost --out $dir/page6" "$dir/typescript" >"$dir/out" 2>&1 </dev/null
+code=$?
+text=$(cat "$dir/out")
+expect 1 $'\e[2A\r\e[K10.98.0.254          failed  cannot be reached' $'\e[Klocalhost            failed  ' 'Not ready'
 
 # Ctrl-C ends the script and its ssh processes.
 printf '#!/bin/sh\necho $$ >>%s\nexec sleep 1000\n' "$dir/hanging" >"$dir/hang"
@@ -296,6 +304,8 @@ rm "$dir/bin/modprobe" "$dir/bin/rdma" "$dir/bin/apt-get"
 
 if [ "${2:-}" = build ]; then
     unset VERBENA
+    # This machine counts as another kind, so doctor starts on the first host, which needs a way to the other one.
+    printf 'Host 10.98.0.*\n    IdentityFile %s\n    StrictHostKeyChecking accept-new\n' "$dir/key" | inside 1 tee -a /root/.ssh/config >/dev/null
     cluster 10.98.0.1,10.98.0.3 --dir /mnt/b --out "$dir/page4" --build-on 10.98.0.3
     expect 0 'Ready: all 2 hosts' '10.98.0.3: building' '10.98.0.1: the program was copied'
     cluster 10.98.0.1,10.98.0.3 --dir /mnt/b --out "$dir/page4" --build-on 10.98.0.3
