@@ -84,14 +84,14 @@ unpack_line='mkdir -p "$1" && tar -x -C "$1" && echo "$2" >"$1/tree.id"'
 # build_at I: builds on host I. The program is then in $work/verbena.
 build_at() {
     local i=$1 code=0 had
-    say "$i" run "copying the source tree"
-    draw
     had=$(on "$i" $check_s "cat $(quote "$dir/source/tree.id")" </dev/null) || true
     if [ "$had" != "$tree" ]; then
+        say "$i" run "copying the source tree"
+        draw
         on "$i" $copy_s "exec sh -c $(quote "$unpack_line") sh $(quote "$dir/source") $tree" <"$work/tree.tar" || code=$?
     fi
     [ $code = 0 ] || { build_why=$(why "$i" $code $copy_s) && return 1; }
-    say "$i" run "building (a few minutes)"
+    say "$i" run "building (a few minutes, if it was not built before)"
     draw
     on "$i" $build_s "exec timeout $build_s bash -s -- $(quote "$dir") $tree" <<<"$build_script" >"$work/built.$i" || code=$?
     [ $code = 0 ] || { build_why=$(why "$i" $code $build_s) && return 1; }

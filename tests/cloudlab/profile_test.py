@@ -29,7 +29,34 @@ IMAGES = ["urn:publicid:IDN+emulab.net+image+emulab-ops//%s-64-STD" % name for n
           ("UBUNTU24", "UBUNTU22", "DEBIAN12")]
 DEFAULTS = {"nodes": 3, "type": "c6525-25g", "speed": 0, "transport": "roce", "sameSwitch": True, "image": IMAGES[0],
             "scratch": 0, "repository": "", "ref": ""}
+# What version 3 of the request format allows: for each element its children, and its attributes. A * marks those that must
+# be there. Elements of other namespaces are extensions, which may be anywhere.
+GRAMMAR = {
+    "rspec": ("node link", "type* generated generated_by expires"),
+    "node": ("relation location services interface hardware_type sliver_type",
+             "client_id* component_id component_manager_id component_name exclusive colocate"),
+    "sliver_type": ("disk_image", "name*"),
+    "disk_image": ("", "name* os version description"),
+    "hardware_type": ("", "name*"),
+    "services": ("login install execute", ""),
+    "execute": ("", "shell* command*"),
+    "interface": ("ip", "client_id* component_id"),
+    "ip": ("", "address* netmask type"),
+    "link": ("property link_type interface_ref component_manager component_hop", "client_id*"),
+    "interface_ref": ("", "client_id*"),
+    "link_type": ("", "name* class"),
+    "property": ("", "source_id* dest_id* capacity latency packet_loss"),
+}
 failures = []
+
+
+def schema():
+    """The schema of the format, if VB_RSPEC_SCHEMA names a copy of request.xsd."""
+    path = os.environ.get("VB_RSPEC_SCHEMA")
+    return etree.XMLSchema(etree.parse(path)) if path else None
+
+
+SCHEMA = schema()
 
 
 def run_profile():
@@ -104,8 +131,24 @@ def check_link(link, p):
     expect("limited in software", not list(link.iter(EMULAB + "force_nobwshaping")), speed not in ports(p["type"]))
 
 
+def check_grammar(element):
+    name = etree.QName(element).localname
+    children, attributes = (part.split() for part in GRAMMAR[name])
+    own = [a for a in element.attrib if not a.startswith("{")]
+    expect("attributes that %s must have" % name, [a for a in attributes if a.endswith("*") and a[:-1] not in own], [])
+    expect("unknown attributes of " + name, [a for a in own if a not in attributes and a + "*" not in attributes], [])
+    for child in element:
+        if not child.tag.startswith(RSPEC):
+            continue
+        expect("%s in %s" % (child.tag, name), etree.QName(child).localname in children, True)
+        check_grammar(child)
+
+
 def check_request(text, p):
     root = etree.fromstring(text)
+    check_grammar(root)
+    if SCHEMA is not None:
+        expect("schema", SCHEMA.validate(root) or str(SCHEMA.error_log.last_error), True)
     expect("root", (root.tag, root.get("type")), (RSPEC + "rspec", "request"))
     nodes = root.findall(RSPEC + "node")
     expect("nodes", len(nodes), p["nodes"])

@@ -4,7 +4,7 @@
 # Tests scripts/cluster.sh and cloudlab/startup.sh on three hosts: cluster.sh VERBENA [build]. The hosts are network
 # namespaces with an sshd each. Each has its own /mnt, /root, /etc/hosts and /etc/passwd, so nothing that a host gets is
 # seen by another one. "build" lets a host and a node build the program, which takes minutes.
-# shellcheck disable=SC2016,SC2317
+# shellcheck disable=SC2016,SC2031,SC2317
 set -uo pipefail
 verbena=$(realpath "$1")
 top=$(realpath "$(dirname "$0")/../..")
@@ -111,7 +111,7 @@ export VERBENA=$verbena VB_CLUSTER_SIZES=4,1M
 
 # cluster ARGUMENTS...: runs cluster.sh; its output is then in $dir/out and $text, its exit code in $code
 cluster() {
-    timeout 500 ip netns exec "$hub" "$top/scripts/cluster.sh" "$@" >"$dir/out" 2>&1 </dev/null
+    timeout "${limit:-300}" ip netns exec "$hub" "$top/scripts/cluster.sh" "$@" >"$dir/out" 2>&1 </dev/null
     code=$?
     text=$(cat "$dir/out")
     nothing_left "cluster.sh $*"
@@ -300,17 +300,25 @@ inside 1 grep -q 'rdma link add rxe0 type rxe netdev eth0$' /mnt/called || fail 
 rm "$dir/bin/modprobe" "$dir/bin/rdma" "$dir/bin/apt-get"
 [ "$(inside 1 cut -c 1-27 /mnt/verbena/state)" = $'failed\tPartly ready: 1 of 3' ] || fail "node0: $(inside 1 cat /mnt/verbena/state)"
 
-# ---- build on a host, and on a node -------------------------------------------------------------------
+# ---- this machine is of another kind: a host builds, and jobs start on the first host -----------------
+
+unset VERBENA
+printf 'Host 10.98.0.*\n    IdentityFile %s\n    StrictHostKeyChecking accept-new\n' "$dir/key" | inside 1 tee -a /root/.ssh/config >/dev/null
+tree=$(cd "$top" && work=$dir && . scripts/cluster/install.sh && pack_tree && echo "$tree")
+inside 3 sh -c 'mkdir -p /mnt/s/source/build && cp "$1" /mnt/s/source/build && cd /mnt/s/source && echo "$2" | tee tree.id >build/tree' \
+    sh "$verbena" "$tree"
+cluster 10.98.0.1,10.98.0.3 --dir /mnt/s --out "$dir/page4" --build-on 10.98.0.3
+expect 0 'Ready: all 2 hosts' 'the program was built before on 10.98.0.3' '10.98.0.1: the program was copied' \
+    'ssh -A 10.98.0.1 /mnt/s/verbena train softmax --hosts 10.98.0.1,10.98.0.3 --run /mnt/s/runs/first'
+expect_not 'copying the source tree'
 
 if [ "${2:-}" = build ]; then
-    unset VERBENA
-    # This machine counts as another kind, so doctor starts on the first host, which needs a way to the other one.
-    printf 'Host 10.98.0.*\n    IdentityFile %s\n    StrictHostKeyChecking accept-new\n' "$dir/key" | inside 1 tee -a /root/.ssh/config >/dev/null
+    limit=3600
     cluster 10.98.0.1,10.98.0.3 --dir /mnt/b --out "$dir/page4" --build-on 10.98.0.3
     expect 0 'Ready: all 2 hosts' '10.98.0.3: building' '10.98.0.1: the program was copied'
     cluster 10.98.0.1,10.98.0.3 --dir /mnt/b --out "$dir/page4" --build-on 10.98.0.3
     expect 0 'the program was built before on 10.98.0.3' '10.98.0.1: the program was there'
-    program=() wait_s=1800 limit=3600
+    program=() wait_s=1800
     nodes tcp
     [ $codes = 000 ] || fail "build: the service ended with $codes: $(inside 1 cat /mnt/verbena/startup.log)"
     expect 0 'Ready: all 3 hosts' 'the program was copied'
