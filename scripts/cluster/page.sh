@@ -110,7 +110,7 @@ body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(
 h1 { font-size: 1.6rem; margin: 0 0 .3rem; } h2 { font-size: 1.1rem; margin: 1.8rem 0 .4rem; }
 .when { color: var(--dim); margin: 0 0 1.2rem; }
 h1.ok, td.ok { color: var(--good); } h1.failed, td.failed { color: var(--bad); } h1.run, td.run { color: var(--wait); }
-td.ok, td.failed, td.run { font-weight: 600; }
+td.ok, td.failed, td.run { font-weight: 600; } td:nth-child(3) { white-space: nowrap; }
 table { border-collapse: collapse; width: 100%; } th { text-align: left; color: var(--dim); font-weight: 500; }
 th, td { padding: .35rem .8rem .35rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 pre { background: var(--box); padding: .8rem; overflow-x: auto; font-size: .82rem; line-height: 1.4; }
