@@ -9,9 +9,9 @@ set -uo pipefail
 verbena=$(realpath "$1")
 top=$(realpath "$(dirname "$0")/../..")
 
-for need in ip ssh ssh-keygen /usr/sbin/sshd unshare nsenter script git; do
+for need in ip ssh ssh-keygen /usr/sbin/sshd unshare nsenter script; do
     if [ "$(id -u)" != 0 ] || ! command -v $need >/dev/null; then
-        echo "skipped: needs root, ip, git, ssh and sshd (openssh-server): no $need"
+        echo "skipped: needs root, ip, ssh and sshd (openssh-server): no $need"
         exit 77
     fi
 done
@@ -233,7 +233,7 @@ done
 mkdir "$dir/bin" "$dir/repository"
 printf '#!/bin/sh\n[ ! -e /mnt/no-key ] && [ "$1" = key ] && cat %s\n' "$dir/experiment" >"$dir/bin/geni-get"
 chmod +x "$dir/bin/geni-get"
-(cd "$top" && git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$dir/repository" 2>/dev/null)
+(cd "$top" && . scripts/cluster/install.sh && tree_files | xargs -0 cp --parents -t "$dir/repository" 2>/dev/null)
 program=(VERBENA="$verbena")
 
 # start_node K TRANSPORT: starts the service on node K in the background
