@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SECONDS 0.2 /* duration of each measurement of a pair */
@@ -40,17 +41,26 @@ struct exam {
     struct vb_op ops[VB_BENCH_PAIR_OPS];
     struct vb_check checks[VB_CHECKS_MAX]; /* checks of the pairs */
     int n_checks;
+    struct vb_kind kind, *kinds;         /* of this host; one for each host */
+    struct vb_check same[VB_CHECKS_MAX]; /* checks of what should be the same on all hosts */
+    int n_same;
     vb_status rdma; /* status of the test over RDMA; VB_OK also if there was no test */
 };
 
-static vb_status examine_own(struct host *own)
+static vb_status examine_own(struct host *own, struct vb_kind *kind)
 {
+    struct vb_hello hello;
     struct vb_facts facts;
-    vb_status st = vb_facts_gather("", &facts);
+    vb_status st = vb_hello_own(&hello);
     int i;
 
+    if (st == VB_OK)
+        st = vb_facts_gather("", &facts);
     if (st != VB_OK)
         return st;
+    facts.several_hosts = true;
+    snprintf(kind->program, sizeof(kind->program), "%s", hello.sha256);
+    snprintf(kind->cpu, sizeof(kind->cpu), "%s", facts.cpu);
     for (i = 0; i < facts.n_rdma; i++)
         own->rdma = own->rdma || vb_net_rdma_usable(&facts.rdma[i]);
     own->n = vb_doctor_judge(&facts, own->checks);
@@ -141,6 +151,35 @@ static vb_status gather_hosts(struct exam *e, struct vb_group *group)
     return st == VB_OK ? gather_checks(e, group) : st;
 }
 
+/* The clocks are read just after an exchange, so at almost the same moment. */
+static vb_status gather_kinds(struct exam *e, struct vb_group *group)
+{
+    struct vb_kind *all = calloc_ranks(group, sizeof(*all));
+    struct timespec now;
+    vb_status st;
+    int i;
+
+    e->kinds = calloc_ranks(group, sizeof(*e->kinds));
+    if (all == NULL || e->kinds == NULL) {
+        free(all);
+        return vb_err_sys("calloc");
+    }
+    st = vb_group_gather(group, &e->kind, sizeof(e->kind), all);
+    clock_gettime(CLOCK_REALTIME, &now);
+    e->kind.clock_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    if (st == VB_OK)
+        st = vb_group_gather(group, &e->kind, sizeof(e->kind), all);
+    for (i = 0; i < e->n_hosts && st == VB_OK; i++) {
+        struct vb_kind *kind = &e->kinds[i];
+
+        *kind = all[e->hosts[i].rank];
+        kind->program[sizeof(kind->program) - 1] = kind->cpu[sizeof(kind->cpu) - 1] = '\0';
+        snprintf(kind->host, sizeof(kind->host), "%s", e->hosts[i].name);
+    }
+    free(all);
+    return st;
+}
+
 /* ---- pairs ----------------------------------------------------------------------------------- */
 
 /* Opens a group over one transport and measures all pairs. The first group also gathers the checks
@@ -161,6 +200,8 @@ static vb_status try_transport(struct exam *e, const struct vb_group_opts *opts,
         st = choose_ranks(e, group);
         if (st == VB_OK)
             st = gather_hosts(e, group);
+        if (st == VB_OK)
+            st = gather_kinds(e, group);
     }
     if (st == VB_OK)
         st = vb_bench_pairs(group, e->ranks, e->n_ranks, SECONDS, e->ops, e->pairs + e->n_pairs);
@@ -186,7 +227,7 @@ static const struct host *without_rdma(const struct exam *e)
  * reason. */
 static vb_status examine(struct exam *e, const struct vb_group_opts *opts)
 {
-    vb_status st = examine_own(&e->own);
+    vb_status st = examine_own(&e->own, &e->kind);
 
     if (st != VB_OK)
         return st;
@@ -259,13 +300,17 @@ static void print_pairs(const struct exam *e)
         printf("\n");
     }
     printf("\n");
+    for (i = 0; i < e->n_same; i++)
+        cli_doctor_print_check(&e->same[i]);
     for (i = 0; i < e->n_checks; i++)
         cli_doctor_print_check(&e->checks[i]);
 }
 
 static int count_all(const struct exam *e, enum vb_check_level level)
 {
-    int count = cli_doctor_count(e->checks, e->n_checks, level), i;
+    int count = cli_doctor_count(e->checks, e->n_checks, level) +
+                cli_doctor_count(e->same, e->n_same, level);
+    int i;
 
     for (i = 0; i < e->n_hosts; i++)
         count += cli_doctor_count(e->hosts[i].checks, e->hosts[i].n, level);
@@ -319,6 +364,16 @@ static void json_pair(struct vb_json *json, const struct vb_pair *p)
     vb_json_end(json);
 }
 
+/* One list for both kinds of checks between hosts. */
+static void json_checks(struct vb_json *json, const struct exam *e)
+{
+    struct vb_check all[2 * VB_CHECKS_MAX];
+
+    memcpy(all, e->same, (size_t)e->n_same * sizeof(all[0]));
+    memcpy(all + e->n_same, e->checks, (size_t)e->n_checks * sizeof(all[0]));
+    cli_doctor_json_checks(json, all, e->n_same + e->n_checks);
+}
+
 static vb_status print_json(const struct exam *e)
 {
     struct vb_json *json = cli_json_object();
@@ -333,7 +388,7 @@ static vb_status print_json(const struct exam *e)
     for (i = 0; i < e->n_pairs; i++)
         json_pair(json, &e->pairs[i]);
     vb_json_end(json);
-    cli_doctor_json_checks(json, e->checks, e->n_checks);
+    json_checks(json, e);
     return cli_print_json(json);
 }
 
@@ -348,6 +403,7 @@ int cli_doctor_hosts(const struct vb_group_opts *group, bool json)
     vb_log_set_rank(group->rank);
     st = examine(e, group);
     if (st == VB_OK) {
+        e->n_same = vb_doctor_judge_same(e->kinds, e->n_hosts, e->same);
         e->n_checks = vb_doctor_judge_pairs(e->pairs, e->n_pairs, e->checks);
         if (group->transport == VB_TRANSPORT_AUTO)
             check_rdma(e, &e->checks[e->n_checks++]);
@@ -362,6 +418,7 @@ int cli_doctor_hosts(const struct vb_group_opts *group, bool json)
     free(e->hosts);
     free(e->ranks);
     free(e->pairs);
+    free(e->kinds);
     free(e);
     return cli_finish(st != VB_OK ? cli_exit_code(st) : code);
 }

@@ -330,7 +330,10 @@ static void check_kernels(const struct vb_facts *facts, struct vb_checks *checks
         vb_check_warn(check, "; oneDNN failed (%s)", vb_status_str(facts->onednn_status));
         vb_check_fix(check, "sudo apt install --reinstall 'libdnnl[0-9]*'");
     }
-    if (strcasecmp(facts->blas.core, "generic") == 0) {
+    if (facts->blas.core[0] == '\0') {
+        vb_check_warn(check, "; OpenBLAS cannot be loaded");
+        vb_check_fix(check, "sudo apt install libopenblas0-pthread");
+    } else if (strcasecmp(facts->blas.core, "generic") == 0) {
         vb_check_warn(check, "; OpenBLAS does not know this CPU and uses generic kernels");
         vb_check_fix(check, "sudo apt install --only-upgrade libopenblas0-pthread");
     }
@@ -393,5 +396,6 @@ int vb_doctor_judge(const struct vb_facts *facts, struct vb_check checks_p[VB_CH
     check_files(facts, &checks);
     check_clock(facts, &checks);
     check_shm(facts, &checks);
+    vb_check_host(facts, &checks);
     return checks.n;
 }

@@ -29,14 +29,14 @@ run() {
     err=$(cat "$dir/err")
 }
 
-# refused CODE TEXT ARGUMENTS...: fails unless the command exits with CODE, prints one line that contains TEXT to
+# refused CODE TEXT ARGUMENTS...: fails unless the command exits with CODE, prints one line and how to fix it, with TEXT, to
 # standard error, and prints nothing to standard output
 refused() {
     local want=$1 text=$2
     shift 2
     run "$@"
     [ "$code" = "$want" ] || fail "verbena $*: exit $code, not $want"
-    [ "$(wc -l <"$dir/err")" = 1 ] || fail "verbena $*: not one line: $err"
+    [ "$(grep -vc '^  fix: ' "$dir/err")" = 1 ] || fail "verbena $*: not one line: $err"
     [[ $err == *"$text"* ]] || fail "verbena $*: '$err' lacks '$text'"
     [ -z "$out" ] || fail "verbena $*: printed '$out'"
 }
