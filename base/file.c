@@ -235,6 +235,7 @@ vb_status vb_dir_make(const char *path)
     char part[PATH_MAX];
     struct stat info;
     vb_status st = VB_OK;
+    int why = 0;
     size_t i;
 
     if (strlen(path) >= sizeof(part)) {
@@ -244,9 +245,13 @@ vb_status vb_dir_make(const char *path)
     for (i = 0; st == VB_OK && path[i] != '\0'; i++) {
         part[i] = path[i];
         part[i + 1] = '\0';
-        /* if this mkdir() fails, the last one reports an error */
-        if (path[i + 1] == '/' && path[i] != '/' && mkdir(part, 0777) == 0)
+        if (path[i + 1] != '/' || path[i] == '/')
+            continue;
+        if (mkdir(part, 0777) == 0)
             st = vb_file_sync_folder(part);
+        else if (errno != EEXIST && why == 0)
+            why = errno; /* the last mkdir() fails, too, but would only say that this one is missing
+                          */
     }
     if (st != VB_OK)
         return st;
@@ -254,5 +259,7 @@ vb_status vb_dir_make(const char *path)
         return vb_file_sync_folder(path);
     if (errno == EEXIST && stat(path, &info) == 0 && S_ISDIR(info.st_mode))
         return VB_OK;
+    if (errno == ENOENT && why != 0)
+        errno = why;
     return vb_file_denied(vb_err_sys("cannot create the folder %s", path), path);
 }

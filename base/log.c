@@ -163,7 +163,7 @@ static bool memory_limit(char *text, size_t size)
 static void fix_errno(int err)
 {
     if (err == ENOSPC || err == EDQUOT)
-        vb_log_fix("df -h; quota   # make room there, or name a folder on another disk");
+        vb_log_fix("df -h   # make room there, or name a folder on another disk");
     else if (err == ENOSYS)
         vb_log_fix(
             "uname -r   # the kernel lacks this call, or a sandbox forbids it: use Linux 5.3 "

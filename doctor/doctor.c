@@ -324,16 +324,18 @@ static void check_kernels(const struct vb_facts *facts, struct vb_checks *checks
         vb_check_say(check, "kernels cannot be tested in a recording");
         return;
     }
-    vb_k_dense_choice(&facts->onednn, &facts->blas, choice, sizeof(choice));
-    vb_check_say(check, "%s", choice);
+    if (facts->blas.core[0] != '\0') {
+        vb_k_dense_choice(&facts->onednn, &facts->blas, choice, sizeof(choice));
+        vb_check_say(check, "%s", choice);
+    } else {
+        vb_check_warn(check, "OpenBLAS cannot be loaded, so slower kernels may compute");
+        vb_check_fix(check, "sudo apt install libopenblas0-pthread");
+    }
     if (facts->onednn_status != VB_OK) {
         vb_check_warn(check, "; oneDNN failed (%s)", vb_status_str(facts->onednn_status));
         vb_check_fix(check, "sudo apt install --reinstall 'libdnnl[0-9]*'");
     }
-    if (facts->blas.core[0] == '\0') {
-        vb_check_warn(check, "; OpenBLAS cannot be loaded");
-        vb_check_fix(check, "sudo apt install libopenblas0-pthread");
-    } else if (strcasecmp(facts->blas.core, "generic") == 0) {
+    if (strcasecmp(facts->blas.core, "generic") == 0) {
         vb_check_warn(check, "; OpenBLAS does not know this CPU and uses generic kernels");
         vb_check_fix(check, "sudo apt install --only-upgrade libopenblas0-pthread");
     }

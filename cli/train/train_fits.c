@@ -141,14 +141,14 @@ void cli_train_tell_cores(const struct vb_train_opts *o, int cpus)
 
     if (cpus == 0 || (long)ranks * threads <= cpus)
         return;
-    fprintf(stderr, "cores: %d rank%s with %d thread%s share the %d cpu%s of this host and slow ",
-            ranks, ranks == 1 ? "" : "s", threads, threads == 1 ? " each" : "s each", cpus,
-            cpus == 1 ? "" : "s");
+    fprintf(stderr,
+            "cores: the ranks of this host have %d compute threads (%d x %d) for %d cpu%s, so they "
+            "slow each other down; ",
+            ranks * threads, ranks, threads, cpus, cpus == 1 ? "" : "s");
     if (threads > cpus)
-        fprintf(stderr, "each other down; --threads %d is faster\n", cpus);
+        fprintf(stderr, "use --threads %d\n", cpus);
     else
-        fprintf(stderr, "each other down; --ranks %d or more hosts (--hosts) are faster\n",
-                cpus / threads);
+        fprintf(stderr, "use --ranks %d, or more hosts with --hosts\n", cpus / threads);
 }
 
 int cli_train_fits(const struct cli_job *job, const struct vb_launch *launch,

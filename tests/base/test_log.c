@@ -67,7 +67,7 @@ static void a_fix_follows_its_message(void **state)
         text, "error tests/base/test_log: yes\n"
               "  fix: echo 1\n"
               "error tests/base/test_log: write: No space left on device\n"
-              "  fix: df -h; quota   # make room there, or name a folder on another disk\n");
+              "  fix: df -h   # make room there, or name a folder on another disk\n");
 }
 
 static void errno_is_preserved_and_printed(void **state)

@@ -3,7 +3,7 @@
 #
 # Tests help texts and usage errors of the command, and its subcommands topo and doctor: cli.sh VERBENA
 #
-# Covers: cli/cmd_doctor.c cli/cmd_topo.c cli/main.c cli/parse.c
+# Covers: cli/doctor/cmd_doctor.c cli/cmd_topo.c cli/main.c cli/parse.c
 set -uo pipefail
 verbena=$(realpath "$1")
 tests=$(cd "$(dirname "$0")/.." && pwd)

@@ -9,7 +9,7 @@
 # The machine's own ssh is not used or changed. Keys, configuration and known hosts are in a folder of this test, and
 # the files that an sshd needs below /run are in a mount namespace.
 #
-# Covers: bench/host_pairs.c cli/doctor_hosts.c cli/job_opts.c launch/hosts.c
+# Covers: bench/host_pairs.c cli/doctor/doctor_hosts.c cli/job_opts.c launch/hosts.c
 # Covers: launch/launch_stdin.c launch/remote.c
 # shellcheck disable=SC2016,SC2317
 set -uo pipefail
