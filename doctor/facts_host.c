@@ -81,8 +81,8 @@ static void gather_kind(const char *sysroot, struct vb_facts *facts)
         if (!vb_facts_field(sysroot, "/proc/cpuinfo", fields[i], value, sizeof(value)))
             continue;
         len = strlen(facts->cpu);
-        snprintf(facts->cpu + len, sizeof(facts->cpu) - len, "%s%s%s", len > 0 ? " " : "",
-                 i > 0 ? strrchr(fields[i], ' ') + 1 : "",
+        snprintf(facts->cpu + len, sizeof(facts->cpu) - len, "%s%s%s%s", len > 0 ? " " : "",
+                 i > 0 ? strrchr(fields[i], ' ') + 1 : "", i > 0 ? " " : "",
                  value + strspn(value, "?: \t")); /* a tab has become '?' */
         if (i == 0)
             return;

@@ -215,7 +215,7 @@ make_lab() {
     host 2 "mount --bind $dir/hosts /etc/hosts" env
     [ -z "$clock" ] || sshd_options=(-o "SetEnv=LD_PRELOAD=$clock")
     host 3 "mount --bind $dir/cpuinfo /proc/cpuinfo" prlimit --memlock=65536:65536 setpriv --bounding-set=-ipc_lock
-    ssh=(ssh -F none -o BatchMode=yes -o IdentitiesOnly=yes -o LogLevel=ERROR -o ConnectTimeout=3)
+    ssh=(ssh -F none -o BatchMode=yes -o IdentitiesOnly=yes -o LogLevel=ERROR -o ConnectTimeout=12)
     VB_SSH="${ssh[*]} -i $dir/user -o StrictHostKeyChecking=no -o UserKnownHostsFile=$dir/known"
     export VB_SSH
     reach 1
