@@ -208,6 +208,10 @@ vb_status vb_usage(char *why, const char *fmt, ...) VB_PRINTF(2, 3);
 /* Returns the candidate that is most similar to a misspelled text, or NULL if none is similar. */
 const char *vb_nearest(const char *text, const char *const *candidates, int n);
 
+/* The same for names of options, which users may also know by another word (--learning-rate) or
+ * with something behind them (--batch-size, --batchsize). */
+const char *vb_nearest_option(const char *name, const char *const *names, int n);
+
 /* Parses a decimal whole number. Returns false if text is anything else or needs over 64 bits. */
 bool vb_parse_int(const char *text, int64_t *value_p);
 
