@@ -63,11 +63,11 @@ static void a_fix_follows_its_message(void **state)
     errno = ENOSPC;
     (void)vb_err_sys("write");
     t_stderr_release(&t, text, sizeof(text));
-    assert_string_equal(
-        text, "error tests/base/test_log: yes\n"
-              "  fix: echo 1\n"
-              "error tests/base/test_log: write: No space left on device\n"
-              "  fix: df -h   # make room there, or name a folder on another disk\n");
+    assert_string_equal(text,
+                        "error tests/base/test_log: yes\n"
+                        "  fix: echo 1\n"
+                        "error tests/base/test_log: write: No space left on device\n"
+                        "  fix: df -h   # make room there, or name a folder on another disk\n");
 }
 
 static void errno_is_preserved_and_printed(void **state)

@@ -94,6 +94,13 @@ for old in hold-back:defer-bytes share-out:shared-update-min; do
     run train --help-all
     [[ $out != *"${old%:*}"* && $out != *"$variable"* ]] || fail "--${old%:*} is listed"
 done
+# ---- eval judges a checkpoint on the data of its run, unless the user names other data
+run train softmax --data synth:500 --steps 5 --checkpoint "$dir/eval" --json
+accuracy=$(tail -n 1 "$dir/out" | jq .accuracy)
+holds ".data == \"synth:500\" and .test_samples == 100 and .accuracy == $accuracy" eval "$dir/eval" --json
+holds '.data == "synth:50" and .test_samples == 10' eval "$dir/eval" --data synth:50 --json
+rm -r "$dir/eval"
+
 run --version; has "verbena 0."; has "hwloc 2."; has "oneDNN"; has "OpenBLAS"; has "libibverbs"
 
 # ---- bad usage prints one line and exits with 2

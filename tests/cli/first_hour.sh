@@ -75,7 +75,7 @@ time.sleep(60)" &
     (umask 077 && head -c 32 /dev/urandom >"$dir/key" && head -c 32 /dev/urandom >"$dir/other")
     the_case 'port in use' 1 "cannot listen on 127.0.0.1:$port .*: Address already in use" "ss -ltnp 'sport = :$port'" \
         "$verbena" train softmax "${small[@]}" --rank 0 --world 2 --root 127.0.0.1:$port --secret-file "$dir/key"
-    kill $listener
+    kill "$listener"
 
     timeout 20 "$verbena" train softmax "${small[@]}" --rank 0 --world 2 --root 127.0.0.1:7398 --secret-file "$dir/key" \
         --timeout 3 >"$dir/out0" 2>&1 &
@@ -251,14 +251,14 @@ hosts_cases() {
     VB_SSH=$own
     ip netns exec "${names[0]}" python3 -m http.server 7397 >"$dir/web" 2>&1 &
     listener=$!
-    pids+=($listener)
+    pids+=("$listener")
     for _ in $(seq 100); do
         ip netns exec "${names[0]}" ss -ltn | grep -q :7397 && break
         sleep 0.05
     done
     both 'port in use' 'rank 0\] error .*cannot listen on 0.0.0.0:7397' "ss -ltnp 'sport = :7397'" \
         --hosts $two --root 10.98.0.1:7397
-    kill $listener
+    kill "$listener"
     (umask 077 && head -c 32 /dev/urandom >"$dir/key" && head -c 32 /dev/urandom >"$dir/other")
     ip netns exec "${names[0]}" timeout 20 "$verbena" doctor --rank 0 --world 2 --root 10.98.0.1:7396 \
         --secret-file "$dir/key" --timeout 3 >"$dir/out0" 2>&1 &

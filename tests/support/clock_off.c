@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A library for LD_PRELOAD that sets the time of day an hour ahead, as on a host whose clock is off.
+ * A library for LD_PRELOAD that sets the time of day an hour ahead, as on a host whose clock is
+ * off.
  */
 #define _GNU_SOURCE
 #include <sys/syscall.h>
