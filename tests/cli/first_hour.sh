@@ -307,7 +307,7 @@ hosts_cases() {
 
 if [ "$part" = hosts ]; then
     clock=$dir/clock.so
-    "${CC:-cc}" -shared -fPIC -o "$clock" "$support/clock_off.c" 2>"$dir/err" || clock=
+    "${CC:-cc}" -D_GNU_SOURCE -shared -fPIC -o "$clock" "$support/clock_off.c" 2>"$dir/err" || clock=
     make_lab
     hosts_cases
 else

@@ -3,7 +3,6 @@
  * A library for LD_PRELOAD that sets the time of day an hour ahead, as on a host whose clock is
  * off.
  */
-#define _GNU_SOURCE
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 #
-# Runs a command on a kernel that lacks some system calls, as an old one does: without_calls.py CALL[,CALL...] COMMAND...
+# Runs a command on a kernel that lacks some system calls, as an old one does: without_calls.py CALL[,CALL] COMMAND...
 # A filter of seccomp answers them with ENOSYS. Exits with 77 if this machine cannot do that.
 import ctypes
 import os
