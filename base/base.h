@@ -79,6 +79,10 @@ void vb_log(enum vb_level level, const char *file, const char *fmt, ...) VB_PRIN
 vb_status vb_log_errno(const char *file, const char *fmt, ...) VB_PRINTF(2, 3);
 vb_status vb_log_status(vb_status st, const char *file, const char *fmt, ...) VB_PRINTF(3, 4);
 
+/* Writes "  fix: ..." below the message that this thread has just logged: what the user can type
+ * next. A message has at most two such lines. Keeps errno. */
+void vb_log_fix(const char *fmt, ...) VB_PRINTF(1, 2);
+
 /* Checks for bugs in Verbena only, never for input or peers. cond has no side effects. */
 #ifdef VB_DEBUG
 #define VB_ASSERT(cond) ((cond) ? (void)0 : vb_assert_failed(__FILE__, __LINE__, #cond))
@@ -204,6 +208,10 @@ vb_status vb_usage(char *why, const char *fmt, ...) VB_PRINTF(2, 3);
 /* Returns the candidate that is most similar to a misspelled text, or NULL if none is similar. */
 const char *vb_nearest(const char *text, const char *const *candidates, int n);
 
+/* The same for names of options, which users may also know by another word (--learning-rate) or
+ * with something behind them (--batch-size, --batchsize). */
+const char *vb_nearest_option(const char *name, const char *const *names, int n);
+
 /* Parses a decimal whole number. Returns false if text is anything else or needs over 64 bits. */
 bool vb_parse_int(const char *text, int64_t *value_p);
 
@@ -249,6 +257,10 @@ bool vb_probe_int(int64_t *value_p, const char *path_fmt, ...) VB_PRINTF(2, 3);
 #define VB_LINE 512
 typedef bool (*vb_line_fn)(char *line, void *arg);
 void vb_probe_lines(vb_line_fn fn, void *arg, const char *path_fmt, ...) VB_PRINTF(3, 4);
+
+/* Called with the result of vb_err_sys() for a file or folder that could not be made: if the user
+ * may not write there, tells how to see that. Returns st. */
+vb_status vb_file_denied(vb_status st, const char *path);
 
 /* Returns VB_OK if path does not exist or is a regular file. Callers check this before a rename to
  * path, which would replace a device or a pipe by a file. Of a symbolic link, the target is

@@ -152,6 +152,25 @@ vb_status vb_file_sync_folder(const char *path)
     return st;
 }
 
+vb_status vb_file_denied(vb_status st, const char *path)
+{
+    char folder[PATH_MAX];
+    struct stat info;
+    char *slash;
+
+    if (errno != EACCES && errno != EPERM && errno != EROFS)
+        return st;
+    snprintf(folder, sizeof(folder), "%s", path);
+    do { /* the first folder above it that exists */
+        slash = strrchr(folder, '/');
+        if (slash != NULL)
+            *slash = '\0';
+    } while (slash != NULL && stat(folder, &info) != 0);
+    vb_log_fix("ls -ld %s   # user %d may not write there: name another folder, such as ~/%s",
+               folder[0] != '\0' ? folder : "/", (int)geteuid(), basename(path));
+    return st;
+}
+
 vb_status vb_file_may_replace(const char *path)
 {
     struct stat info;
@@ -176,7 +195,7 @@ vb_status vb_file_replace(const char *path, const void *data, size_t len_bytes)
         return st;
     fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd < 0)
-        return vb_err_sys("cannot create %s", path);
+        return vb_file_denied(vb_err_sys("cannot create %s", path), path);
 
     if (!vb_write_all(fd, data, len_bytes))
         st = vb_err_sys("write %s", path);
@@ -216,6 +235,7 @@ vb_status vb_dir_make(const char *path)
     char part[PATH_MAX];
     struct stat info;
     vb_status st = VB_OK;
+    int why = 0;
     size_t i;
 
     if (strlen(path) >= sizeof(part)) {
@@ -225,9 +245,13 @@ vb_status vb_dir_make(const char *path)
     for (i = 0; st == VB_OK && path[i] != '\0'; i++) {
         part[i] = path[i];
         part[i + 1] = '\0';
-        /* if this mkdir() fails, the last one reports an error */
-        if (path[i + 1] == '/' && path[i] != '/' && mkdir(part, 0777) == 0)
+        if (path[i + 1] != '/' || path[i] == '/')
+            continue;
+        if (mkdir(part, 0777) == 0)
             st = vb_file_sync_folder(part);
+        else if (errno != EEXIST && why == 0)
+            why = errno; /* the last mkdir() fails, too, but would only say that this one is missing
+                          */
     }
     if (st != VB_OK)
         return st;
@@ -235,5 +259,7 @@ vb_status vb_dir_make(const char *path)
         return vb_file_sync_folder(path);
     if (errno == EEXIST && stat(path, &info) == 0 && S_ISDIR(info.st_mode))
         return VB_OK;
-    return vb_err_sys("cannot create the folder %s", path);
+    if (errno == ENOENT && why != 0)
+        errno = why;
+    return vb_file_denied(vb_err_sys("cannot create the folder %s", path), path);
 }

@@ -17,6 +17,7 @@
 /* Relaxed is enough: a thread that sees a new level late logs a few lines too many or too few. */
 static _Atomic int log_level = VB_LEVEL_WARN;
 static _Thread_local int log_rank = -1;
+static _Thread_local bool was_written; /* the last message of this thread was */
 
 /* The first error of this process, cut, for those who must say later why it failed. */
 static char first_error[VB_FIRST_ERROR];
@@ -81,17 +82,29 @@ void vb_log_copy_to(int fd)
     atomic_store(&copy_fd, fd);
 }
 
+/* `line` has a byte to spare. */
+static void write_line(char *line, size_t len)
+{
+    int copy = atomic_load_explicit(&copy_fd, memory_order_relaxed);
+
+    line[len++] = '\n';
+    (void)vb_write_all(STDERR_FILENO, line, len); /* a failure cannot be reported anywhere */
+    if (copy >= 0)
+        (void)vb_write_all(copy, line, len);
+}
+
 /* Prints a prefix, such as "error net/tcp/tcp rank 2: " for "net/tcp/tcp.c", the message and, if
  * reason is not NULL, ": reason". */
 static void VB_PRINTF(3, 0)
     log_v(enum vb_level level, const char *file, const char *fmt, va_list args, const char *reason)
 {
     const char *dot;
-    int stem, saved = errno, copy = atomic_load_explicit(&copy_fd, memory_order_relaxed);
+    int stem, saved = errno;
     char line[LINE_MAX_BYTES];
     size_t len, begin;
 
-    if ((int)level > atomic_load_explicit(&log_level, memory_order_relaxed))
+    was_written = (int)level <= atomic_load_explicit(&log_level, memory_order_relaxed);
+    if (!was_written)
         return;
     dot = strrchr(file, '.');
     stem = dot != NULL ? (int)(dot - file) : (int)strlen(file);
@@ -104,10 +117,7 @@ static void VB_PRINTF(3, 0)
         len = append(line, len, ": %s", reason);
     if (level == VB_LEVEL_ERROR)
         keep_first_error(line + begin, len - begin);
-    line[len++] = '\n';
-    (void)vb_write_all(STDERR_FILENO, line, len); /* a failure cannot be reported anywhere */
-    if (copy >= 0)
-        (void)vb_write_all(copy, line, len);
+    write_line(line, len);
     errno = saved;
 }
 
@@ -118,6 +128,22 @@ void vb_log(enum vb_level level, const char *file, const char *fmt, ...)
     va_start(args, fmt);
     log_v(level, file, fmt, args, NULL);
     va_end(args);
+}
+
+void vb_log_fix(const char *fmt, ...)
+{
+    char line[LINE_MAX_BYTES];
+    int saved = errno;
+    va_list args;
+    size_t len = append(line, 0, "  fix: ");
+
+    if (!was_written)
+        return;
+    va_start(args, fmt);
+    len = append_v(line, len, fmt, args);
+    va_end(args);
+    write_line(line, len);
+    errno = saved;
 }
 
 /* Memory may be missing because of a limit that the user can raise. Returns false if there is no
@@ -133,6 +159,19 @@ static bool memory_limit(char *text, size_t size)
     return true;
 }
 
+/* Some errors mean the same whichever call reports them. */
+static void fix_errno(int err)
+{
+    if (err == ENOSPC || err == EDQUOT)
+        vb_log_fix("df -h   # make room there, or name a folder on another disk");
+    else if (err == ENOSYS)
+        vb_log_fix(
+            "uname -r   # the kernel lacks this call, or a sandbox forbids it: use Linux 5.3 "
+            "or newer, outside the sandbox");
+    else if (err == EMFILE)
+        vb_log_fix("ulimit -n 65536   # this process may not open more files");
+}
+
 vb_status vb_log_errno(const char *file, const char *fmt, ...)
 {
     char text[128], limit[64], reason[224];
@@ -146,6 +185,7 @@ vb_status vb_log_errno(const char *file, const char *fmt, ...)
     va_start(args, fmt);
     log_v(VB_LEVEL_ERROR, file, fmt, args, reason);
     va_end(args);
+    fix_errno(err);
     errno = err;
     /* Some functions fail without setting errno. The status is VB_ERR_IO then. */
     return err != 0 ? vb_status_from_errno(err) : VB_ERR_IO;

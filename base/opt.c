@@ -62,51 +62,6 @@ bool vb_parse_real(const char *text, double *value_p)
     return true;
 }
 
-/* Returns how many letters must be changed, added or removed to turn a into b. If b is too long
- * for the array row, returns the length of b, so that b never counts as similar. */
-static int edit_distance(const char *a, const char *b)
-{
-    int row[64];
-    int n = (int)strlen(b), i, j, diagonal, above;
-
-    if (n >= (int)VB_COUNT(row))
-        return n;
-    for (j = 0; j <= n; j++)
-        row[j] = j;
-    for (i = 0; a[i] != '\0'; i++) {
-        diagonal = row[0];
-        row[0] = i + 1;
-        for (j = 0; j < n; j++) {
-            above = row[j + 1];
-            row[j + 1] = diagonal + (a[i] != b[j]);
-            if (above + 1 < row[j + 1])
-                row[j + 1] = above + 1;
-            if (row[j] + 1 < row[j + 1])
-                row[j + 1] = row[j] + 1;
-            diagonal = above;
-        }
-    }
-    return row[n];
-}
-
-const char *vb_nearest(const char *text, const char *const *candidates, int n)
-{
-    const char *best = NULL;
-    int len = (int)strlen(text), limit, distance, i;
-
-    limit = len < 6 ? 2 : len / 3;
-    if (limit >= len)
-        limit = len - 1;
-    for (i = 0; i < n; i++) {
-        distance = edit_distance(text, candidates[i]);
-        if (distance <= limit) {
-            best = candidates[i];
-            limit = distance - 1;
-        }
-    }
-    return best;
-}
-
 /* Writes the name of an option's environment variable: "log-level" becomes "VB_LOG_LEVEL". */
 static void env_name(const char *name, char out[ENV_NAME_MAX])
 {
@@ -288,7 +243,7 @@ static vb_status say_unknown(const struct vb_opts *o, const char *given, char *w
             names[n++] = f.opt->name;
     names[n++] = "help";
     names[n++] = "help-all";
-    best = vb_nearest(name, names, n);
+    best = vb_nearest_option(name, names, n);
     if (best != NULL)
         return vb_usage(why, "unknown option --%s; did you mean --%s?", name, best);
     return vb_usage(why, "unknown option --%s; --help-all lists all options", name);

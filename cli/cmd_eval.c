@@ -12,9 +12,9 @@ struct eval_args {
 #define FIELD(name) offsetof(struct eval_args, name)
 
 static const struct vb_opt eval_opts[] = {
-    {"data", VB_OPT_TEXT, FIELD(data), "synth", .arg = "SPEC",
+    {"data", VB_OPT_TEXT, FIELD(data), .arg = "SPEC",
      .help = "data to evaluate on, in the same notation as for train; if it has a test part, that "
-             "is used"},
+             "is used; by default the data that the checkpoint was trained on"},
     {"json", VB_OPT_FLAG, FIELD(json), .help = "print one JSON object instead of text"},
 };
 
@@ -23,8 +23,8 @@ static vb_status print(const struct vb_eval_result *r, const char *path, bool js
     struct vb_json *j;
 
     if (!json) {
-        printf("%s at step %lld: accuracy %.2f %% of %d samples, loss %.4f\n", r->model,
-               (long long)r->step, 100 * r->accuracy, r->samples, r->loss);
+        printf("%s at step %lld: accuracy %.2f %% of %d samples of %s, loss %.4f\n", r->model,
+               (long long)r->step, 100 * r->accuracy, r->samples, r->data, r->loss);
         return VB_OK;
     }
     j = cli_json_object();
@@ -34,6 +34,7 @@ static vb_status print(const struct vb_eval_result *r, const char *path, bool js
     vb_json_real(j, "accuracy", r->accuracy);
     vb_json_real(j, "loss", r->loss);
     vb_json_int(j, "test_samples", r->samples);
+    vb_json_text(j, "data", r->data);
     vb_json_real(j, "eval_s", r->seconds);
     return cli_print_json(j);
 }
@@ -54,7 +55,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
     if (parsed.n_operands == 0)
         return cli_refuse(
             &cli_eval, "the checkpoint is missing: name a .vbc file or a folder with checkpoints");
-    if (vb_data_spec_parse(args.data, &opts.data, why) != VB_OK)
+    if (args.data != NULL && vb_data_spec_parse(args.data, &opts.data, why) != VB_OK)
         return cli_refuse(&cli_eval, "%s", why);
     opts.data_text = args.data;
     st = cli_find_checkpoint(parsed.operands[0], path);

@@ -260,6 +260,15 @@ struct tfrecord {
 vb_status vb_tfrecord_next(struct tfrecord *t, const uint8_t **data_p, size_t *len_p);
 void vb_tfrecord_fini(struct tfrecord *t);
 
+/* ---- what to type if data cannot be read (guess.c) --------------------------------------------
+ */
+
+/* Returns the format that a file or folder looks like (enum vb_data_format); -1: none. */
+int vb_data_guess(const char *path);
+
+/* Called after the error `st` of a reader: says what may help. Returns st. */
+vb_status vb_data_fix(vb_status st, enum vb_data_format format, const char *path);
+
 /* Puts the rows of a libsvm, criteo or TFRecord file into a sink (spec.c). */
 vb_status vb_spec_read_rows(const struct vb_data_spec *spec, struct row_sink *sink);
 

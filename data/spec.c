@@ -205,7 +205,7 @@ static vb_status open_synth(const struct vb_data_spec *spec, uint64_t seed, enum
                          set_p);
 }
 
-vb_status vb_spec_read_rows(const struct vb_data_spec *spec, struct row_sink *sink)
+static vb_status read_rows(const struct vb_data_spec *spec, struct row_sink *sink)
 {
     switch (spec->format) {
     case VB_DATA_LIBSVM:
@@ -216,6 +216,11 @@ vb_status vb_spec_read_rows(const struct vb_data_spec *spec, struct row_sink *si
     default:
         return vb_tfrecord_glob(spec->path, spec->features, sink);
     }
+}
+
+vb_status vb_spec_read_rows(const struct vb_data_spec *spec, struct row_sink *sink)
+{
+    return vb_data_fix(read_rows(spec, sink), spec->format, spec->path);
 }
 
 static vb_status open_rows(const struct vb_data_spec *spec, struct vb_dataset *set_p)
@@ -263,11 +268,11 @@ vb_status vb_data_open(const struct vb_data_spec *spec, uint64_t seed, enum vb_s
     case VB_DATA_SYNTH:
         return open_synth(spec, seed, part, set_p);
     case VB_DATA_MNIST:
-        return vb_mnist_open(spec->path, part, set_p);
+        return vb_data_fix(vb_mnist_open(spec->path, part, set_p), spec->format, spec->path);
     case VB_DATA_CIFAR10:
-        return vb_cifar_open(spec->path, part, set_p);
+        return vb_data_fix(vb_cifar_open(spec->path, part, set_p), spec->format, spec->path);
     case VB_DATA_CSR:
-        return open_csr(spec, set_p);
+        return vb_data_fix(open_csr(spec, set_p), spec->format, spec->path);
     default:
         return open_rows(spec, set_p);
     }

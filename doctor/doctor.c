@@ -324,8 +324,13 @@ static void check_kernels(const struct vb_facts *facts, struct vb_checks *checks
         vb_check_say(check, "kernels cannot be tested in a recording");
         return;
     }
-    vb_k_dense_choice(&facts->onednn, &facts->blas, choice, sizeof(choice));
-    vb_check_say(check, "%s", choice);
+    if (facts->blas.core[0] != '\0') {
+        vb_k_dense_choice(&facts->onednn, &facts->blas, choice, sizeof(choice));
+        vb_check_say(check, "%s", choice);
+    } else {
+        vb_check_warn(check, "OpenBLAS cannot be loaded, so slower kernels may compute");
+        vb_check_fix(check, "sudo apt install libopenblas0-pthread");
+    }
     if (facts->onednn_status != VB_OK) {
         vb_check_warn(check, "; oneDNN failed (%s)", vb_status_str(facts->onednn_status));
         vb_check_fix(check, "sudo apt install --reinstall 'libdnnl[0-9]*'");
@@ -393,5 +398,6 @@ int vb_doctor_judge(const struct vb_facts *facts, struct vb_check checks_p[VB_CH
     check_files(facts, &checks);
     check_clock(facts, &checks);
     check_shm(facts, &checks);
+    vb_check_host(facts, &checks);
     return checks.n;
 }

@@ -46,6 +46,15 @@ struct vb_facts {
     char clock[32];      /* clock source of the kernel, such as "tsc"; "": not known */
     char clocks[128];    /* all clock sources that the kernel can use */
 
+    bool several_hosts;     /* the machine is one of several hosts of a job */
+    char name[64];          /* name of the host; "": not known */
+    char name_address[46];  /* address of the name on this host; "": it has none */
+    bool name_is_loopback;  /* all addresses of the name are loopback */
+    bool no_ssh;            /* the command ssh is missing */
+    bool no_gnuplot;        /* the command gnuplot is missing */
+    char missing_calls[64]; /* system calls that the kernel lacks, such as "pidfd_open" */
+    char cpu[128];          /* kind of the first cpu; "": not known */
+
     struct vb_k_blas blas;
     struct vb_k_onednn onednn;
     vb_status onednn_status; /* result of the oneDNN probe */
@@ -71,7 +80,7 @@ struct vb_check {
     char fix[512];  /* shell commands that fix the problem; "": no command is known */
 };
 
-#define VB_CHECKS_MAX 16
+#define VB_CHECKS_MAX 20
 
 /* Returns the number of checks. Ports and GIDs are checked only if there are RDMA devices. */
 int vb_doctor_judge(const struct vb_facts *facts, struct vb_check checks[VB_CHECKS_MAX]);
@@ -92,5 +101,16 @@ struct vb_pair {
 /* Judges all pairs of a job, over one or several transports, in the same way. */
 int vb_doctor_judge_pairs(const struct vb_pair *pairs, int n,
                           struct vb_check checks[VB_CHECKS_MAX]);
+
+/* What should be the same on all hosts of a job. */
+struct vb_kind {
+    char host[64];
+    char program[65]; /* SHA-256 of the program's file */
+    char cpu[128];
+    int64_t clock_ns; /* time of day, read on all hosts at the same moment */
+};
+
+/* Compares the hosts of a job. */
+int vb_doctor_judge_same(const struct vb_kind *kinds, int n, struct vb_check checks[VB_CHECKS_MAX]);
 
 #endif

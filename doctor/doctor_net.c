@@ -295,9 +295,21 @@ static void say_iface(struct vb_check *check, const struct vb_iface *iface, bool
                      iface->n_addrs > 0 ? iface->addrs[0] : "");
 }
 
+/* In a container no interface has hardware, but one may lead to other hosts. */
+static const struct vb_iface *virtual_way(const struct vb_facts *facts)
+{
+    int i;
+
+    for (i = 0; i < facts->n_ifaces; i++)
+        if (facts->ifaces[i].kind == VB_IFACE_VIRTUAL && facts->ifaces[i].up &&
+            !facts->ifaces[i].enslaved && facts->ifaces[i].n_addrs > 0)
+            return &facts->ifaces[i];
+    return NULL;
+}
+
 static void judge_no_data(const struct vb_facts *facts, struct vb_check *check)
 {
-    const struct vb_iface *down = NULL;
+    const struct vb_iface *down = NULL, *way = virtual_way(facts);
     bool control = false;
     int i;
 
@@ -314,6 +326,14 @@ static void judge_no_data(const struct vb_facts *facts, struct vb_check *check)
                      "a link or LAN between the nodes to the profile",
                      check->what[0] != '\0' ? ": " : "");
         return; /* no command is suggested, because other ports of such nodes have no cable */
+    }
+    if (way != NULL && down == NULL) {
+        check->level = VB_CHECK_OK;
+        vb_check_say(check,
+                     ": no interface has hardware, as in a container; %s (%s) may lead to "
+                     "other hosts",
+                     way->name, way->addrs[0]);
+        return;
     }
     vb_check_say(check, "%sno interface is up: ranks can communicate only within this host",
                  check->what[0] != '\0' ? ": " : "");

@@ -26,6 +26,9 @@ void vb_check_rdma(const struct vb_facts *facts, struct vb_checks *checks);
 void vb_check_soft_roce(const struct vb_facts *facts, struct vb_checks *checks);
 void vb_check_interfaces(const struct vb_facts *facts, struct vb_checks *checks);
 
+/* Checks of the host's name, its kernel and the programs that jobs start. */
+void vb_check_host(const struct vb_facts *facts, struct vb_checks *checks);
+
 /* Copies the rest of the first line that begins with prefix to buf, without blanks around it and
  * with '?' for bytes that are not printable. Returns false and sets buf to "" if there is no such
  * line. */
@@ -34,6 +37,7 @@ bool vb_facts_field(const char *sysroot, const char *path, const char *prefix, c
 
 void vb_facts_governors(const char *sysroot, struct vb_facts *facts);
 void vb_facts_cpus(const char *sysroot, struct vb_facts *facts);
+void vb_facts_host(const char *sysroot, struct vb_facts *facts);
 int64_t vb_facts_memory_limit(const char *sysroot);
 
 #endif

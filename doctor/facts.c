@@ -210,6 +210,7 @@ vb_status vb_facts_gather(const char *sysroot, struct vb_facts *facts_p)
     gather_clock(sysroot, &facts);
     vb_facts_governors(sysroot, &facts);
     vb_facts_cpus(sysroot, &facts);
+    vb_facts_host(sysroot, &facts);
     facts.memory_limit_bytes = vb_facts_memory_limit(sysroot);
     if (!facts.recorded)
         gather_abilities(&facts);

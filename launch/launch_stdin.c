@@ -121,16 +121,21 @@ static vb_status split_answer(const char *line, struct vb_launch *launch)
     return vb_secret_parse(space + 1, launch->secret);
 }
 
-/* Reads the line of the answer, and no byte after it. */
-static bool read_answer(char line[LINE_MAX_BYTES])
+/* Reads the line of the answer, and no byte after it. *ended_p: standard input has ended. */
+static bool read_answer(char line[LINE_MAX_BYTES], bool *ended_p)
 {
     uint64_t deadline = vb_clock_ns() + (uint64_t)ANSWER_MS * 1000000;
     struct pollfd wait = {.fd = STDIN_FILENO, .events = POLLIN};
     size_t len = 0;
+    ssize_t n;
 
+    *ended_p = false;
     while (len < LINE_MAX_BYTES - 1) {
-        if (poll(&wait, 1, vb_sock_ms_left(deadline, ANSWER_MS)) <= 0 ||
-            read(STDIN_FILENO, line + len, 1) != 1)
+        if (poll(&wait, 1, vb_sock_ms_left(deadline, ANSWER_MS)) <= 0)
+            return false;
+        n = read(STDIN_FILENO, line + len, 1);
+        *ended_p = n == 0;
+        if (n != 1)
             return false;
         if (line[len] == '\n') {
             line[len] = '\0';
@@ -144,11 +149,16 @@ static bool read_answer(char line[LINE_MAX_BYTES])
 static vb_status take_answer(struct vb_launch *launch)
 {
     char line[LINE_MAX_BYTES];
+    bool ended;
     vb_status st;
 
-    if (!read_answer(line))
-        return vb_err(VB_ERR_PEER,
-                      "the supervisor is gone: standard input ended without an answer");
+    if (!read_answer(line, &ended)) {
+        if (!ended)
+            return vb_err(VB_ERR_PEER, "the supervisor has not answered within %d s",
+                          ANSWER_MS / 1000);
+        VB_LOG_INFO("the supervisor has ended the job"); /* another host has said why */
+        return VB_ERR_PEER;
+    }
     st = split_answer(line, launch);
     explicit_bzero(line, sizeof(line));
     return st;

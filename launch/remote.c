@@ -200,11 +200,10 @@ enum vb_remote_line vb_remote_take_line(struct vb_remote *r, int rank, const cha
     if (!vb_hello_parse(line, &hello))
         return VB_LINE_OTHER;
     if (strcmp(hello.sha256, r->own.sha256) != 0) {
-        snprintf(
-            why, size,
-            "%s on host %s is not the program that runs on this host (sha256 %.12s, not %.12s): "
-            "copy the program of this host to that host",
-            r->program, vb_remote_host(r, rank), hello.sha256, r->own.sha256);
+        snprintf(why, size,
+                 "%s on host %s is not the program that runs on this host (sha256 %.12s, not "
+                 "%.12s): it is another version or another build",
+                 r->program, vb_remote_host(r, rank), hello.sha256, r->own.sha256);
         return VB_LINE_WRONG_PROGRAM;
     }
     if (rank == 0)
@@ -225,6 +224,40 @@ void vb_remote_send(const int *fds, int n, char byte)
             VB_LOG_DEBUG("rank %d gets no byte: %s", i, strerror(errno));
 }
 
+void vb_remote_copy_command(const struct vb_remote *r, int rank, char *text, size_t size)
+{
+    char own[PATH_MAX] = "";
+    ssize_t n = readlink("/proc/self/exe", own, sizeof(own) - 1);
+
+    if (n > 0)
+        own[n] = '\0';
+    snprintf(text, size, "scp %.200s %s:%.200s", own, vb_remote_host(r, rank), r->program);
+}
+
+/* What the host said is on the screen already. */
+static void explain_early_end(const struct vb_remote *r, int rank, int status,
+                              const char *last_line, char *why, size_t size)
+{
+    const char *host = vb_remote_host(r, rank), *colon = last_line[0] != '\0' ? ": " : "";
+    const struct vb_remedy *remedy = vb_remedy_find(last_line);
+
+    if (status == 255 && last_line[0] == '\0') /* ssh would have said why it cannot connect */
+        snprintf(why, size, "host %s cannot be reached, or rank %d was killed before it answered",
+                 host, rank);
+    else if (status == 255)
+        snprintf(why, size, "host %s cannot be reached: %s", host,
+                 remedy != NULL ? remedy->why : last_line);
+    else if (status == 126 || status == 127)
+        snprintf(why, size, "host %s cannot run %s%s%s%s%s", host, r->program, colon, last_line,
+                 remedy != NULL ? "; " : "", remedy != NULL ? remedy->why : "");
+    else if (strncmp(last_line, "error ", 6) == 0 || strncmp(last_line, "  fix: ", 7) == 0)
+        snprintf(why, size, "host %s: rank %d cannot start (exit code %d); its message is above",
+                 host, rank, status);
+    else
+        snprintf(why, size, "host %s: %s ended before it answered (exit code %d)%s%s", host,
+                 r->program, status, colon, last_line);
+}
+
 /* 255 is of ssh itself; 126 and 127 come from the script, a shell or a loader. */
 void vb_remote_explain(const struct vb_remote *r, int rank, const siginfo_t *info,
                        const char *last_line, char *why, size_t size)
@@ -237,14 +270,6 @@ void vb_remote_explain(const struct vb_remote *r, int rank, const siginfo_t *inf
                  host, colon, last_line);
     else if (r->has_hello[rank])
         snprintf(why, size, "rank %d on host %s failed with exit code %d", rank, host, status);
-    else if (status == 255 && last_line[0] == '\0') /* ssh would have said why it cannot connect */
-        snprintf(why, size, "host %s cannot be reached, or rank %d was killed before it answered",
-                 host, rank);
-    else if (status == 255)
-        snprintf(why, size, "host %s cannot be reached: %s", host, last_line);
-    else if (status == 126 || status == 127)
-        snprintf(why, size, "host %s cannot run %s%s%s", host, r->program, colon, last_line);
     else
-        snprintf(why, size, "host %s: %s ended before it answered (exit code %d)%s%s", host,
-                 r->program, status, colon, last_line);
+        explain_early_end(r, rank, status, last_line, why, size);
 }

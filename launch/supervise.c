@@ -176,6 +176,8 @@ static bool take_hello(void *arg, int rank, const char *line)
 
     if (what == VB_LINE_WRONG_PROGRAM) {
         vb_relay_say(job->relay, "%s", why);
+        vb_remote_copy_command(job->remote, rank, why, sizeof(why));
+        vb_relay_fix(job->relay, why);
         vb_job_give_up(job);
     } else if (what == VB_LINE_HELLO && job->remote->n_hello == job->ranks &&
                job->stage == RUNNING) {

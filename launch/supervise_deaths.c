@@ -27,15 +27,42 @@ static bool reap(struct job *job, int rank, siginfo_t *info)
     return true;
 }
 
+static void say_fixes(struct job *job, int rank, const char *last_line)
+{
+    const struct vb_remedy *remedy = vb_remedy_find(last_line);
+    char fix[400];
+    size_t i;
+
+    for (i = 0; remedy != NULL && i < VB_COUNT(remedy->fix) && remedy->fix[i] != NULL; i++) {
+        vb_remedy_fill(remedy->fix[i], vb_remote_host(job->remote, rank), job->remote->program, fix,
+                       sizeof(fix));
+        vb_relay_fix(job->relay, fix);
+    }
+}
+
+/* Of a host that cannot be used, each rank ends with the same words, which are said once. */
+static void say_remote_death(struct job *job, int rank, const siginfo_t *info, bool goes_on)
+{
+    const char *last_line = vb_relay_last_line(job->relay, rank);
+    char why[512];
+
+    vb_remote_explain(job->remote, rank, info, last_line, why, sizeof(why));
+    if (strcmp(why, vb_relay_said(job->relay)) == 0)
+        return;
+    vb_relay_say(job->relay, "%.460s%s", why, goes_on ? "; training goes on" : "");
+    if (!job->remote->has_hello[rank])
+        say_fixes(job, rank, last_line);
+}
+
 static void say_death(struct job *job, int rank, const siginfo_t *info, bool goes_on)
 {
     char why[512];
 
-    if (job->remote != NULL)
-        vb_remote_explain(job->remote, rank, info, vb_relay_last_line(job->relay, rank), why,
-                          sizeof(why));
-    else
-        vb_death_explain(rank, info, goes_on, &job->oom, why, sizeof(why));
+    if (job->remote != NULL) {
+        say_remote_death(job, rank, info, goes_on);
+        return;
+    }
+    vb_death_explain(rank, info, goes_on, &job->oom, why, sizeof(why));
     vb_relay_say(job->relay, "%.460s%s", why, goes_on ? "; training goes on" : "");
 }
 

@@ -75,6 +75,24 @@ void vb_remote_send(const int *fds, int n, char byte);
 void vb_remote_explain(const struct vb_remote *r, int rank, const siginfo_t *info,
                        const char *last_line, char *why, size_t size);
 
+/* Writes the command that copies the program of this host to the host of a rank. */
+void vb_remote_copy_command(const struct vb_remote *r, int rank, char *text, size_t size);
+
+/* ---- what to type if a host cannot be used (remedy.c) ---------------------------------------- */
+
+struct vb_remedy {
+    const char *says; /* part of what ssh or the shell on the host says */
+    const char *why;
+    const char *fix[2]; /* for vb_remedy_fill(); NULL: no such line */
+};
+
+/* Returns the remedy for the last line that came from a host; NULL: none is known. */
+const struct vb_remedy *vb_remedy_find(const char *said);
+
+/* Writes a line of a remedy for a host ("NAME" or "USER@NAME") and a program. */
+void vb_remedy_fill(const char *fix, const char *host, const char *program, char *text,
+                    size_t size);
+
 /* ---- spawning (supervise_spawn.c) ------------------------------------------------------------ */
 
 struct vb_spawner {
@@ -203,6 +221,7 @@ const char *vb_relay_last_line(struct vb_relay *relay, int rank);
 
 /* Queues a line of the supervisor itself, in the format of the log, between lines of the ranks. */
 void vb_relay_say(struct vb_relay *relay, const char *fmt, ...) VB_PRINTF(2, 3);
+void vb_relay_fix(struct vb_relay *relay, const char *command); /* "  fix: COMMAND" below it */
 const char *vb_relay_said(const struct vb_relay *relay); /* returns its last message, or "" */
 
 /* Writes the descriptors to wait for, two for each rank and two more. Returns their number. */

@@ -26,7 +26,7 @@
 #define LAST_LINE_MAX 240 /* number of bytes kept of the last line */
 #define SINK_BYTES (1 << 16)
 #define SAY_BYTES 512 /* size of a line of the supervisor itself */
-#define SAY_LINES 8   /* number of such lines for which there is always space */
+#define SAY_LINES 24  /* number of such lines for which there is always space */
 #define STREAM_BYTES (PIPE_BUF - PREFIX_MAX) /* longer lines are split into pieces of this size */
 
 struct sink {
@@ -214,6 +214,23 @@ static void show(struct vb_relay *relay, const char *line, size_t len)
     }
 }
 
+/* `line` has a byte to spare. */
+static void say_line(struct vb_relay *relay, char *line, size_t len)
+{
+    line[len++] = '\n';
+    wipe(relay);
+    if (relay->err.len + len <= sizeof(relay->err.buf))
+        append(&relay->err, line, len);
+}
+
+void vb_relay_fix(struct vb_relay *relay, const char *command)
+{
+    char line[SAY_BYTES];
+
+    snprintf(line, sizeof(line) - 1, "  fix: %s", command);
+    say_line(relay, line, strlen(line));
+}
+
 void vb_relay_say(struct vb_relay *relay, const char *fmt, ...)
 {
     char line[SAY_BYTES] = "error launch/supervise: ";
@@ -225,11 +242,7 @@ void vb_relay_say(struct vb_relay *relay, const char *fmt, ...)
     n = vsnprintf(line + len, sizeof(line) - len - 1, fmt, args);
     va_end(args);
     snprintf(relay->said, sizeof(relay->said), "%s", line + len);
-    len = n < 0 ? len : strlen(line);
-    line[len++] = '\n';
-    wipe(relay);
-    if (relay->err.len + len <= sizeof(relay->err.buf))
-        append(&relay->err, line, len);
+    say_line(relay, line, n < 0 ? len : strlen(line));
 }
 
 const char *vb_relay_said(const struct vb_relay *relay)

@@ -192,6 +192,7 @@ struct reporter {
     const struct vb_train_opts *o;
     const struct vb_launch *launch;
     enum cli_screen screen;  /* where the progress is shown */
+    int cpus;                /* number of cpus of this process, before any thread is pinned */
     struct vb_chosen chosen; /* what the engine has chosen; empty on other ranks than 0 */
 };
 
@@ -250,8 +251,10 @@ static void tell_begun(void *arg)
     const struct reporter *r = arg;
     bool tells = !r->args->json || r->screen == CLI_TERMINAL;
 
-    if (tells && leads(r->o))
+    if (tells && leads(r->o)) {
+        cli_train_tell_cores(r->o, r->cpus);
         tell_test(r);
+    }
     if (tells && r->chosen.why[0] != '\0')
         fprintf(stderr, "recipe: %s; --rule, --lr and --epochs change it\n", r->chosen.why);
     vb_interrupt_catch();
@@ -303,6 +306,7 @@ static int train(const struct train_asked *asked, const struct vb_launch *launch
     int stopped, rc;
     vb_status st;
 
+    r.cpus = cli_train_cpus();
     if (!launch->terminal)
         r.screen = isatty(STDERR_FILENO) == 1 ? CLI_TERMINAL : CLI_NO_SCREEN;
     if (o.join.joined != NULL)

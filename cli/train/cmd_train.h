@@ -62,6 +62,12 @@ void cli_train_until_json(struct vb_json *json, const struct vb_train_opts *o,
 
 /* ---- what the job needs (train_fits.c) ------------------------------------------------------- */
 
+/* Returns how many cpus this process may use; 0: not known. */
+int cli_train_cpus(void);
+
+/* Says on standard error if the compute threads of this host's ranks are more than its cpus. */
+void cli_train_tell_cores(const struct vb_train_opts *o, int cpus);
+
 /* Checks that the job fits into the limits of this process and, unless this process is a rank, of
  * this host. Raises the soft limit of open files if needed. Returns -1 if it fits; otherwise prints
  * one line and returns the exit code. */

@@ -11,6 +11,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -124,6 +125,30 @@ static int ranks_on_host(const struct cli_job *job, const struct vb_launch *laun
     for (i = 0; i < job->parsed.n; i++)
         most = job->parsed.list[i].slots > most ? job->parsed.list[i].slots : most;
     return most;
+}
+
+int cli_train_cpus(void)
+{
+    cpu_set_t cpus;
+
+    return sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? CPU_COUNT(&cpus) : 0;
+}
+
+void cli_train_tell_cores(const struct vb_train_opts *o, int cpus)
+{
+    int ranks = o->group.world == 1 ? 1 : o->place.local_ranks;
+    int threads = o->place.threads > 0 ? o->place.threads : 1;
+
+    if (cpus == 0 || (long)ranks * threads <= cpus)
+        return;
+    fprintf(stderr,
+            "cores: the ranks of this host have %d compute threads (%d x %d) for %d cpu%s, so they "
+            "slow each other down; ",
+            ranks * threads, ranks, threads, cpus, cpus == 1 ? "" : "s");
+    if (threads > cpus)
+        fprintf(stderr, "use --threads %d\n", cpus);
+    else
+        fprintf(stderr, "use --ranks %d, or more hosts with --hosts\n", cpus / threads);
 }
 
 int cli_train_fits(const struct cli_job *job, const struct vb_launch *launch,

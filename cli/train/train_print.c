@@ -14,12 +14,16 @@ const char *cli_train_signal(int number)
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
-static void print_staleness(const struct vb_train_result *r)
+/* --staleness bounds steps of a worker; a gradient is stale by the steps of all others together. */
+static void print_staleness(const struct vb_train_opts *o, const struct vb_train_result *r)
 {
     struct vb_stale all = cli_train_stale(r);
 
-    printf("\nstaleness   %.2f gradients on average, %llu at most",
+    printf("\nstaleness   %.2f gradients of other workers on average, %llu at most",
            all.n > 0 ? (double)all.sum / (double)all.n : 0, (unsigned long long)all.max);
+    if (o->async.bounded)
+        printf("; --staleness %lld bounds the steps of each of them",
+               (long long)o->async.staleness);
     if (all.dropped > 0)
         printf("; %llu dropped", (unsigned long long)all.dropped);
 }
@@ -52,6 +56,10 @@ static void print_time(const struct vb_train_result *r)
     double all_s = r->train_s - r->phase_s[VB_PHASE_EVAL];
     int p;
 
+    if (r->steps == r->resumed) {
+        printf("time        no step was left to train; %.3f s in total", r->wall_s);
+        return;
+    }
     printf("time        %.3f s of training: %.1f steps/s, %.0f samples/s\n", r->step_s,
            (double)(r->steps - r->resumed) / r->step_s, (double)r->samples / r->step_s);
     printf("also        ");
@@ -62,7 +70,8 @@ static void print_time(const struct vb_train_result *r)
     printf("spent on   ");
     for (p = 0; p < VB_PHASES; p++)
         if (r->phase_s[p] > 0 && p != VB_PHASE_EVAL)
-            printf(" %s %.1f %%", vb_phase_str((enum vb_phase)p), 100 * r->phase_s[p] / all_s);
+            printf(" %s %.1f %%", p == VB_PHASE_COMM ? "transfer" : vb_phase_str((enum vb_phase)p),
+                   100 * r->phase_s[p] / all_s);
     cli_train_print_bottleneck(&r->bottleneck, (double)(r->steps - r->resumed) / r->step_s);
 }
 
@@ -95,7 +104,8 @@ vb_status cli_train_print(const char *mode, const struct vb_train_opts *o,
     printf("model       %s, %lld parameters\n", o->model, (long long)r->params);
     printf("ranks       %d, %s", r->ranks, mode);
     if (r->transport[0] != '\0')
-        printf(" over %s, gradients summed by %s", r->transport, r->algo);
+        printf(" over %s, gradients summed by %s%s", r->transport,
+               r->apart ? "servers" : "algorithm ", r->apart ? "" : r->algo);
     if (o->sums.coll.wire == VB_WIRE_BF16 && r->transport[0] != '\0')
         printf(" in bf16");
     if (r->per_rank[0].registered_mb > 0)
@@ -117,7 +127,7 @@ vb_status cli_train_print(const char *mode, const struct vb_train_opts *o,
                (long long)r->steps);
     print_time(r);
     if (r->staleness != NULL)
-        print_staleness(r);
+        print_staleness(o, r);
     for (i = 0; i < r->n_faults; i++)
         printf("\nat %6.1f s  rank %d %s after %lld steps: %s", r->faults[i].at_s,
                r->faults[i].rank, r->faults[i].what, (long long)r->faults[i].step,

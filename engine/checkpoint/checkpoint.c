@@ -212,7 +212,9 @@ static vb_status make_folder(const char *dir)
     char parent[PATH_MAX];
 
     if (mkdir(dir, 0777) != 0)
-        return errno == EEXIST ? VB_OK : vb_err_sys("cannot create the folder %s", dir);
+        return errno == EEXIST
+                   ? VB_OK
+                   : vb_file_denied(vb_err_sys("cannot create the folder %s", dir), dir);
     snprintf(parent, sizeof(parent), "%s/..", dir);
     return sync_folder(parent);
 }
@@ -265,7 +267,7 @@ vb_status vb_checkpoint_write(const char *dir, const struct vb_checkpoint *cp, i
     vb_cp_remove_stale(dir);
     w.fd = open(w.temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (w.fd < 0)
-        return vb_err_sys("cannot create %s", w.path);
+        return vb_file_denied(vb_err_sys("cannot create %s", w.path), w.path);
     st = append_all(&w, cp, &head);
     if (st == VB_OK)
         st = finish(&w, dir);

@@ -54,6 +54,60 @@ static vb_status check_sparse(const struct vb_checkpoint *cp, struct vb_data_spe
     return VB_OK;
 }
 
+/* Returns the value of a setting of the run that wrote the checkpoint; "": it has no such setting.
+ */
+static const char *setting(const struct vb_checkpoint *cp, const char *name)
+{
+    char key[48];
+    const char *at;
+
+    snprintf(key, sizeof(key), "\n%s=", name);
+    at = strstr(cp->options, key);
+    return at != NULL ? at + strlen(key) : "";
+}
+
+/* Takes the data of the run: the setting is the text of --data and its checksum. */
+static vb_status take_own_data(const struct vb_checkpoint *cp, char text[VB_EVAL_DATA],
+                               struct vb_data_ask *ask)
+{
+    const char *value = setting(cp, "data");
+    int len = (int)strcspn(value, "\n");
+    char why[VB_OPTS_WHY];
+
+    while (len > 0 && value[len - 1] != ' ')
+        len--;
+    if (len < 2 || len > VB_EVAL_DATA)
+        return vb_err(VB_ERR_USAGE, "the checkpoint does not say what it was trained on: name the "
+                                    "data with --data");
+    snprintf(text, VB_EVAL_DATA, "%.*s", len - 1, value);
+    if (strtoul(value + len, NULL, 16) != vb_crc32c(0, text, strlen(text)) ||
+        vb_data_spec_parse(text, &ask->data, why) != VB_OK)
+        return vb_err(VB_ERR_USAGE,
+                      "the checkpoint has only a part of the name of its data, "
+                      "%.64s...: name the data with --data",
+                      text);
+    ask->test_share = strtod(setting(cp, "test split"), NULL);
+    if (!(ask->test_share > 0 && ask->test_share < 1))
+        ask->test_share = 0;
+    return VB_OK;
+}
+
+/* Opens the test part of the data, or the rows that the run held out. */
+static vb_status open_test(struct vb_trainer *t, struct vb_data_spec *spec)
+{
+    struct vb_data_ask ask = t->o->data.ask;
+    struct vb_dataset train;
+    vb_status st;
+
+    if (ask.test_share == 0)
+        return vb_data_open(spec, t->o->seed, VB_SYNTH_TEST, &t->data.test);
+    ask.data = *spec;
+    st = vb_data_open_both(&ask, &train, &t->data.test);
+    if (st == VB_OK)
+        vb_dataset_destroy(&train);
+    return st;
+}
+
 /* Evaluation needs only the parameters of the checkpoint, not the state of its update rule. So the
  * rule is set to SGD, which has no state. */
 static vb_status set_up(struct vb_trainer *t, const struct vb_checkpoint *cp)
@@ -68,7 +122,7 @@ static vb_status set_up(struct vb_trainer *t, const struct vb_checkpoint *cp)
     vb_data_spec_prefer(&spec, t->model.net->synth);
     st = t->model.row->sparse ? check_sparse(cp, &spec) : check_dense(cp, t->model.layers);
     if (st == VB_OK)
-        st = vb_data_open(&spec, t->o->seed, VB_SYNTH_TEST, &t->data.test);
+        st = open_test(t, &spec);
     if (st != VB_OK)
         return st;
     t->data.train = t->data.test; /* train is used only for its sizes; it is not destroyed */
@@ -84,24 +138,25 @@ static vb_status set_up(struct vb_trainer *t, const struct vb_checkpoint *cp)
 static vb_status evaluate(struct vb_checkpoint *cp, const struct vb_eval_opts *o,
                           struct vb_eval_result *result_p)
 {
-    /* The size of the images is found in the options of the run that wrote the checkpoint. */
-    const char *input = strstr(cp->options, "\ninput=");
-    struct vb_train_opts opts = {
-        .model = cp->model,
-        .data = {.input = input != NULL ? atoi(input + strlen("\ninput=")) : 0,
-                 .ask = {.data = o->data},
-                 .text = o->data_text},
-        .seed = cp->seed,
-        .group = {.world = 1}};
+    char text[VB_EVAL_DATA] = "";
+    struct vb_train_opts opts = {.model = cp->model,
+                                 .data = {.input = atoi(setting(cp, "input")),
+                                          .ask = {.data = o->data, .seed = cp->seed},
+                                          .text = o->data_text != NULL ? o->data_text : text},
+                                 .seed = cp->seed,
+                                 .group = {.world = 1}};
     struct vb_trainer t = {.o = &opts, .world = 1, .shares = 1, .eval_only = true};
-    vb_status st = set_up(&t, cp);
+    vb_status st = o->data_text == NULL ? take_own_data(cp, text, &opts.data.ask) : VB_OK;
 
+    if (st == VB_OK)
+        st = set_up(&t, cp);
     vb_laps_begin(&t.laps);
     if (st == VB_OK)
         st = vb_train_evaluate(&t);
     if (st == VB_OK) {
         memset(result_p, 0, sizeof(*result_p));
         snprintf(result_p->model, sizeof(result_p->model), "%s", cp->model);
+        snprintf(result_p->data, sizeof(result_p->data), "%.511s", opts.data.text);
         result_p->step = cp->step;
         result_p->samples = t.data.n_test;
         result_p->accuracy = t.evals.accuracy;

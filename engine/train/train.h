@@ -535,14 +535,17 @@ void vb_train_result_fini(struct vb_train_result *result);
 
 struct vb_eval_opts {
     struct vb_data_spec data; /* the test part of the data is used if there is one */
-    const char *data_text;
+    const char *data_text;    /* NULL: the data of the run that wrote the checkpoint */
 };
+
+#define VB_EVAL_DATA 512
 
 struct vb_eval_result {
     char model[VB_CHECKPOINT_NAME];
     int64_t step;
     int samples;
     double accuracy, loss, seconds;
+    char data[VB_EVAL_DATA]; /* what it was evaluated on, as for --data */
 };
 
 /* Evaluates the parameters of a checkpoint on data, without training. */

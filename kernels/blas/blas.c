@@ -48,8 +48,10 @@ static void load(void)
     *(void **)&lib.get_parallel = find(library, "openblas_get_parallel");
     *(void **)&lib.set_num_threads = find(library, "openblas_set_num_threads");
     *(void **)&lib.sgemm = find(library, "cblas_sgemm");
-    if (!loaded)
-        VB_LOG_ERROR("OpenBLAS cannot be used: %s; install libopenblas0", dlerror());
+    if (loaded)
+        return;
+    VB_LOG_WARN("OpenBLAS cannot be used, so slower kernels may compute: %s", dlerror());
+    vb_log_fix("sudo apt install libopenblas0-pthread");
 }
 
 static bool is_loaded(void)

@@ -15,6 +15,17 @@ static vb_status refused(int fd, const char *why)
     return vb_err(VB_ERR_ACCESS, "%s refused this rank: %s", peer, why);
 }
 
+static vb_status refused_for(int fd, uint32_t verdict)
+{
+    vb_status st = refused(fd, vb_wire_verdict_str(verdict));
+
+    if (verdict == WIRE_BAD_SECRET)
+        vb_log_fix("sha256sum FILE   # on both hosts: the file of --secret-file must be the same");
+    else if (verdict == WIRE_BAD_VERSION)
+        vb_log_fix("sha256sum \"$(command -v verbena)\"   # on both hosts: copy one to the other");
+    return st;
+}
+
 /* A proof of zeros tells the listener that the secrets differ: it cannot know otherwise. */
 static void say_bad_secret(int fd, uint64_t deadline)
 {
@@ -37,13 +48,13 @@ static vb_status check_answer(int fd, const struct wire_call *call,
     if (answer.verdict == WIRE_BUSY)
         return VB_AGAIN; /* not a failure: another rank is joining */
     if (answer.verdict != WIRE_WELCOME)
-        return refused(fd, vb_wire_verdict_str(answer.verdict));
+        return refused_for(fd, answer.verdict);
     if (answer.version != WIRE_VERSION)
-        return refused(fd, vb_wire_verdict_str(WIRE_BAD_VERSION));
+        return refused_for(fd, WIRE_BAD_VERSION);
     vb_auth_handshake(AUTH_SERVER, key, call_bytes, answer_bytes, proof);
     if (!vb_auth_equal(proof, answer.proof)) {
         say_bad_secret(fd, deadline);
-        return refused(fd, vb_wire_verdict_str(WIRE_BAD_SECRET));
+        return refused_for(fd, WIRE_BAD_SECRET);
     }
     if (answer.rank != call->to || answer.epoch != call->epoch)
         return refused(fd, vb_wire_verdict_str(WIRE_BAD_RANK));
@@ -77,7 +88,7 @@ static vb_status say_proof(int fd, const unsigned char *proof, uint64_t deadline
     if (st == VB_OK)
         st = vb_sock_read(fd, verdict, sizeof(verdict), deadline);
     if (st == VB_OK && vb_wire_u32_decode(verdict) != WIRE_WELCOME)
-        return refused(fd, vb_wire_verdict_str(vb_wire_u32_decode(verdict)));
+        return refused_for(fd, vb_wire_u32_decode(verdict));
     return st;
 }
 

@@ -173,6 +173,17 @@ static int find_gone(const struct control *c)
     return -1;
 }
 
+/* A rank that was refused knows why, and so does the list. */
+static vb_status give_up(const char *missing)
+{
+    vb_status st = vb_err(VB_ERR_TIMEOUT, "gave up waiting for missing ranks: %s", missing);
+
+    if (strstr(missing, "never seen") != NULL)
+        vb_log_fix("sudo nft list ruleset   # does a firewall drop their connections to this host? "
+                   "Otherwise they did not start, or have another --root");
+    return st;
+}
+
 static vb_status collect_infos(struct control *c, uint64_t deadline)
 {
     uint64_t pause = REMIND_NS, remind = vb_clock_ns() + pause;
@@ -192,7 +203,7 @@ static vb_status collect_infos(struct control *c, uint64_t deadline)
             continue;
         list_missing(c, missing, sizeof(missing)); /* callers do not signal `changed` */
         if (vb_clock_ns() >= deadline)
-            return vb_err(VB_ERR_TIMEOUT, "gave up waiting for missing ranks: %s", missing);
+            return give_up(missing);
         VB_LOG_WARN("still waiting for ranks %s", missing);
         pause *= 2;
         remind += pause;

@@ -6,6 +6,7 @@
 #include "net/control/root_resolve.h"
 #include "net/net.h"
 
+#include <errno.h>
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <string.h>
@@ -127,6 +128,54 @@ vb_status vb_root_resolve(const char *root, struct sock_addr *addr_p)
     return resolve(root, addr_p, &moved);
 }
 
+void vb_root_fix(const char *root)
+{
+    char name[VB_ROOT_TEXT];
+    struct sock_addr addr;
+    bool moved = false;
+    int port;
+
+    if (resolve(root, &addr, &moved) == VB_OK && moved &&
+        vb_sock_split(root, name, sizeof(name), &port) == VB_OK)
+        vb_log_fix("getent hosts %s   # a loopback address: on this host the name means the host "
+                   "itself. Use --root ADDRESS:%d",
+                   name, port);
+}
+
+/* Returns whether `at` is an address of this host. */
+static bool is_own(const struct sock_addr *at)
+{
+    struct sock_addr free_port = *at;
+    int fd = socket(at->sa.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool own;
+
+    if (fd < 0)
+        return true; /* not known */
+    set_port(&free_port, 0);
+    own = bind(fd, (const struct sockaddr *)&free_port.sa, free_port.len) == 0 ||
+          errno != EADDRNOTAVAIL;
+    close(fd);
+    return own;
+}
+
+/* The address may be that of a router that forwards the port, so this is no error. */
+static void warn_foreign(const char *root, const struct sock_addr *at)
+{
+    struct sock_addr own;
+    char text[SOCK_TEXT];
+
+    if (is_own(at))
+        return;
+    VB_LOG_WARN("--root %s is not an address of this host, where rank 0 runs: the other ranks will "
+                "not find it there",
+                root);
+    if (!address_of_iface(&own))
+        return;
+    set_port(&own, vb_sock_port(at));
+    vb_sock_text(&own, text);
+    vb_log_fix("--root %s on all ranks, or start rank 0 on the host with that address", text);
+}
+
 /* `at` is the address of the root. */
 static vb_status listen_for(const struct sock_addr *at, int *fd_p)
 {
@@ -148,8 +197,10 @@ vb_status vb_root_listen(char root[VB_ROOT_TEXT], int *fd_p)
     int fd = -1;
     vb_status st = resolve(root, &at, &moved);
 
-    if (st == VB_OK)
+    if (st == VB_OK) {
+        warn_foreign(root, &at);
         st = listen_for(&at, &fd);
+    }
     if (st == VB_OK)
         st = vb_sock_local(fd, &bound);
     if (st != VB_OK) {

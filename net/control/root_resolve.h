@@ -12,6 +12,10 @@
  * host can reach; then *addr_p is another address of this host. */
 vb_status vb_root_resolve(const char *root, struct sock_addr *addr_p);
 
+/* Called after an error of connecting to rank 0: if on this host the name means the host itself,
+ * says what to do about it. */
+void vb_root_fix(const char *root);
+
 /* local is this rank's address on a connection to another host. Unless `any` is set, loopback,
  * bridges and the control network of CloudLab are refused with a logged error: over them a job may
  * run, but slowly, and nothing would show why. */

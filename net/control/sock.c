@@ -205,6 +205,21 @@ uint64_t vb_sock_round_trip_ns(int fd)
 
 /* ---- listening ------------------------------------------------------------------------------- */
 
+static void fix_listen(int err, const struct sockaddr *sa)
+{
+    struct sock_addr at = {.len = sizeof(struct sockaddr_in6)};
+
+    if (sa->sa_family != AF_INET && sa->sa_family != AF_INET6)
+        return;
+    memcpy(&at.sa, sa, sa->sa_family == AF_INET ? sizeof(struct sockaddr_in) : at.len);
+    if (err == EADDRINUSE)
+        vb_log_fix("ss -ltnp 'sport = :%d'   # shows the program; end it, or choose another port "
+                   "with --root",
+                   vb_sock_port(&at));
+    else if (err == EACCES)
+        vb_log_fix("--root HOST:PORT with a port from 1024 on   # lower ones are root's");
+}
+
 static vb_status listen_at(const struct sockaddr *sa, socklen_t len, const char *text,
                            const char *if_taken, int *fd_p)
 {
@@ -222,6 +237,8 @@ static vb_status listen_at(const struct sockaddr *sa, socklen_t len, const char 
         taken = errno == EADDRINUSE && if_taken != NULL;
         st = vb_err_sys("cannot listen on %s%s%s%s", text, taken ? " (" : "", taken ? if_taken : "",
                         taken ? ")" : "");
+        if (if_taken != NULL)
+            fix_listen(errno, sa);
         close(fd);
         return st;
     }
@@ -326,6 +343,23 @@ static vb_status connect_to(const struct sockaddr *sa, socklen_t len, uint64_t d
     return st;
 }
 
+static void fix_connect(int err, const struct sock_addr *to)
+{
+    char host[SOCK_TEXT];
+
+    vb_sock_host_text(to, host, sizeof(host));
+    if (err == ETIMEDOUT)
+        vb_log_fix("ping -c 3 %s   # if it answers, a firewall drops TCP on the way there or back: "
+                   "sudo nft list ruleset, on both hosts",
+                   host);
+    else if (err == ECONNREFUSED)
+        vb_log_fix("ss -ltn   # on %s: nothing listens at this port; start rank 0 there, with the "
+                   "same --root on all ranks",
+                   host);
+    else
+        vb_log_fix("ip route get %s   # this host must have a route there", host);
+}
+
 vb_status vb_sock_connect(const struct sock_addr *to, uint64_t deadline, int *fd_p)
 {
     char text[SOCK_TEXT];
@@ -336,6 +370,7 @@ vb_status vb_sock_connect(const struct sock_addr *to, uint64_t deadline, int *fd
     if (st == VB_OK)
         return VB_OK;
     (void)vb_err_sys("connect %s", text);
+    fix_connect(errno, to);
     return st == VB_AGAIN ? VB_ERR_TIMEOUT : st;
 }
 

@@ -117,7 +117,9 @@ vb_status vb_group_listen_towards(struct vb_group *g, const struct sock_addr *ro
     if (fd < 0)
         return vb_err_sys("socket");
     if (connect(fd, (const struct sockaddr *)&root->sa, root->len) != 0) {
-        st = vb_err_sys("cannot find the route to rank 0");
+        st = vb_err_sys("cannot find the route to rank 0 (%s)", g->opts.root);
+        vb_log_fix("ip route   # this host must have a route to that address, and no rule may "
+                   "forbid it");
         close(fd);
         return st;
     }
@@ -143,7 +145,12 @@ static vb_status meet_root(struct vb_group *g, uint64_t deadline)
     st = vb_root_resolve(g->opts.root, &root);
     if (st == VB_OK)
         st = vb_group_listen_towards(g, &root);
-    return st == VB_OK ? vb_control_dial(g->control, 0, &root, deadline) : st;
+    if (st != VB_OK)
+        return st;
+    st = vb_control_dial(g->control, 0, &root, deadline);
+    if (st == VB_ERR_TIMEOUT)
+        vb_root_fix(g->opts.root);
+    return st;
 }
 
 static vb_status learn_peers(struct vb_group *g, uint64_t deadline)

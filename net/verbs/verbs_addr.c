@@ -93,9 +93,16 @@ static void choose(const struct candidate *all, int n, const struct vb_device_op
 
 static vb_status nothing_found(const struct vb_device_opts *o, int n_devs)
 {
-    if (n_devs == 0)
-        return vb_err(VB_ERR_UNSUPPORTED, "this host has no RDMA device; verbena doctor shows how "
-                                          "to create one on any Ethernet interface");
+    vb_status st;
+
+    if (n_devs == 0) {
+        st = vb_err(VB_ERR_UNSUPPORTED, "this host has no RDMA device, which --transport verbs "
+                                        "needs");
+        vb_log_fix("--transport tcp   # or auto, which takes the best transport that works");
+        vb_log_fix("verbena doctor   # shows how to create an RDMA device on any Ethernet "
+                   "interface (soft-RoCE)");
+        return st;
+    }
     if (o->bind != NULL)
         return vb_err(VB_ERR_UNSUPPORTED,
                       "%s is not an address of an interface with an active RDMA device", o->bind);

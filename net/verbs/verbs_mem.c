@@ -31,6 +31,7 @@ static vb_status check_memlock(const struct verbs_dev *dev, size_t more)
     const struct passwd *user;
     bool privileged = false;
     struct rlimit limit;
+    vb_status st;
 
     /* RLIM_INFINITY is the highest number. */
     if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || need <= limit.rlim_cur)
@@ -42,12 +43,14 @@ static vb_status check_memlock(const struct verbs_dev *dev, size_t more)
     if (need <= limit.rlim_max && setrlimit(RLIMIT_MEMLOCK, &limit) == 0)
         return VB_OK;
     user = getpwuid(geteuid());
-    return vb_err(
-        VB_ERR_ACCESS,
-        "RDMA needs %llu KiB of locked memory, the limit is %llu KiB (ulimit -l): put the "
-        "line '%s - memlock unlimited' into /etc/security/limits.conf and log in again",
-        (unsigned long long)(need + 1023) / 1024, (unsigned long long)limit.rlim_max / 1024,
-        user != NULL ? user->pw_name : "*");
+    st = vb_err(
+        VB_ERR_ACCESS, "RDMA needs %llu KiB of locked memory, the limit is %llu KiB (ulimit -l)",
+        (unsigned long long)(need + 1023) / 1024, (unsigned long long)limit.rlim_max / 1024);
+    vb_log_fix("echo '%s - memlock unlimited' | sudo tee -a /etc/security/limits.conf   # then log "
+               "in again",
+               user != NULL ? user->pw_name : "*");
+    vb_log_fix("--transport tcp   # works without locked memory");
+    return st;
 }
 
 /* The kernel counts other memory too, such as queues, so it may refuse what the check allowed. */

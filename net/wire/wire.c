@@ -99,7 +99,7 @@ const char *vb_wire_verdict_str(uint32_t verdict)
         "an earlier run has its place, end that, or give all ranks of this run a new --run-id";
     static const char *const texts[] = {
         [WIRE_WELCOME] = "welcome",
-        [WIRE_BAD_VERSION] = "the two programs use different versions of the protocol",
+        [WIRE_BAD_VERSION] = "the two programs are different versions of verbena",
         [WIRE_BAD_SECRET] =
             "the secrets differ: all ranks of a run need the same secret and the same --run-id",
         [WIRE_BAD_RANK] = bad_rank,

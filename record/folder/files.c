@@ -22,7 +22,8 @@ struct files {
     bool append;
     struct file *list;
     int n, room, n_open;
-    int last; /* where find() has found a file: files are written in turn */
+    int last;     /* where find() has found a file: files are written in turn */
+    int told_err; /* the error that the user was told of last */
     uint64_t writes;
 };
 
@@ -119,20 +120,27 @@ static struct file *find(struct files *files, const char *name)
     return f;
 }
 
-static vb_status complain(const struct files *files, struct file *f)
+/* A full disk concerns all files, so it is told once. */
+static vb_status complain(struct files *files, struct file *f)
 {
-    vb_status st = vb_status_from_errno(errno);
+    int err = errno;
 
-    if (!f->complained)
+    if (!f->complained && err != files->told_err) {
         VB_LOG_WARN("cannot write %s/%s: %s; training goes on, records are lost", files->dir,
-                    f->name, strerror(errno));
+                    f->name, strerror(err));
+        if (err == ENOSPC || err == EDQUOT)
+            vb_log_fix(
+                "df -h %s   # make room there; other files of the run may be incomplete, too",
+                files->dir);
+    }
     f->complained = true;
-    return st;
+    files->told_err = err;
+    return vb_status_from_errno(err);
 }
 
 /* A write that was cut, for example by a full disk, is taken back: the file ends with a whole
  * row. */
-static vb_status say_deleted(const struct files *files, struct file *f)
+static vb_status say_deleted(struct files *files, struct file *f)
 {
     errno = ENOENT;
     return complain(files, f);

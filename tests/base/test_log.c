@@ -45,6 +45,31 @@ static void the_level_selects_messages(void **state)
     assert_string_equal(text, "debug tests/base/test_log: yes\n");
 }
 
+static void a_fix_follows_its_message(void **state)
+{
+    struct t_stderr t;
+    char text[4096];
+
+    (void)state;
+    t_stderr_catch(&t);
+    vb_log_set_level(VB_LEVEL_ERROR);
+    VB_LOG_WARN("no");
+    vb_log_fix("no");
+    errno = EINTR;
+    VB_LOG_ERROR("yes");
+    vb_log_fix("echo %d", 1);
+    assert_int_equal(errno, EINTR);
+    vb_log_set_level(VB_LEVEL_WARN);
+    errno = ENOSPC;
+    (void)vb_err_sys("write");
+    t_stderr_release(&t, text, sizeof(text));
+    assert_string_equal(text,
+                        "error tests/base/test_log: yes\n"
+                        "  fix: echo 1\n"
+                        "error tests/base/test_log: write: No space left on device\n"
+                        "  fix: df -h   # make room there, or name a folder on another disk\n");
+}
+
 static void errno_is_preserved_and_printed(void **state)
 {
     struct t_stderr t;
@@ -195,6 +220,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(line_has_level_place_and_rank),
         cmocka_unit_test(the_level_selects_messages),
+        cmocka_unit_test(a_fix_follows_its_message),
         cmocka_unit_test(errno_is_preserved_and_printed),
         cmocka_unit_test(a_limit_of_memory_is_named),
         cmocka_unit_test(long_lines_are_cut),

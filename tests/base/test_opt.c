@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT
+ *
+ * Covers: base/nearest.c
+ */
 #include "base/base.h"
 #include "tests/support/test.h"
 
@@ -137,6 +140,9 @@ static void mistakes_get_one_clear_line(void **state)
     (void)state;
     refused("--rank 4", "unknown option --rank; did you mean --ranks?");
     refused("--trnasport=tcp", "unknown option --trnasport; did you mean --transport?");
+    refused("--ranks-per-host 4", "unknown option --ranks-per-host; did you mean --ranks?");
+    refused("--nproc 4", "unknown option --nproc; did you mean --ranks?");
+    refused("--learning-rate 4", "unknown option --learning-rate; --help-all lists all options");
     refused("--hepl", "unknown option --hepl; did you mean --help?");
     refused("--zzzzzz", "unknown option --zzzzzz; --help-all lists all options");
     refused("-r 4", "unknown option -r; options begin with --");

@@ -3,7 +3,7 @@
 #
 # Tests help texts and usage errors of the command, and its subcommands topo and doctor: cli.sh VERBENA
 #
-# Covers: cli/cmd_doctor.c cli/cmd_topo.c cli/main.c cli/parse.c
+# Covers: cli/doctor/cmd_doctor.c cli/cmd_topo.c cli/main.c cli/parse.c
 set -uo pipefail
 verbena=$(realpath "$1")
 tests=$(cd "$(dirname "$0")/.." && pwd)
@@ -29,14 +29,14 @@ run() {
     err=$(cat "$dir/err")
 }
 
-# refused CODE TEXT ARGUMENTS...: fails unless the command exits with CODE, prints one line that contains TEXT to
+# refused CODE TEXT ARGUMENTS...: fails unless the command exits with CODE, prints one line and how to fix it, with TEXT, to
 # standard error, and prints nothing to standard output
 refused() {
     local want=$1 text=$2
     shift 2
     run "$@"
     [ "$code" = "$want" ] || fail "verbena $*: exit $code, not $want"
-    [ "$(wc -l <"$dir/err")" = 1 ] || fail "verbena $*: not one line: $err"
+    [ "$(grep -vc '^  fix: ' "$dir/err")" = 1 ] || fail "verbena $*: not one line: $err"
     [[ $err == *"$text"* ]] || fail "verbena $*: '$err' lacks '$text'"
     [ -z "$out" ] || fail "verbena $*: printed '$out'"
 }
@@ -94,6 +94,13 @@ for old in hold-back:defer-bytes share-out:shared-update-min; do
     run train --help-all
     [[ $out != *"${old%:*}"* && $out != *"$variable"* ]] || fail "--${old%:*} is listed"
 done
+# ---- eval judges a checkpoint on the data of its run, unless the user names other data
+run train softmax --data synth:500 --steps 5 --checkpoint "$dir/eval" --json
+accuracy=$(tail -n 1 "$dir/out" | jq .accuracy)
+holds ".data == \"synth:500\" and .test_samples == 100 and .accuracy == $accuracy" eval "$dir/eval" --json
+holds '.data == "synth:50" and .test_samples == 10' eval "$dir/eval" --data synth:50 --json
+rm -r "$dir/eval"
+
 run --version; has "verbena 0."; has "hwloc 2."; has "oneDNN"; has "OpenBLAS"; has "libibverbs"
 
 # ---- bad usage prints one line and exits with 2

@@ -13,7 +13,7 @@ static void a_good_machine_is_ok(void **state)
     (void)state;
     t_make_good(&m);
     n = vb_doctor_judge(&m.facts, checks);
-    assert_int_equal(n, 14);
+    assert_int_equal(n, 17);
     for (i = 0; i < n; i++) {
         assert_int_equal(checks[i].level, VB_CHECK_OK);
         assert_true(checks[i].what[0] != '\0');

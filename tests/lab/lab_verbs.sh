@@ -103,7 +103,7 @@ few="
 collectives=(test_allreduce test_collectives test_sparse_allreduce)
 
 node() {
-    local refused="RDMA needs [0-9]+ KiB of locked memory, the limit is 2048 KiB \(ulimit -l\): put the line 'vera - memlock unlimited' into /etc/security/limits.conf and log in again"
+    local refused="RDMA needs [0-9]+ KiB of locked memory, the limit is 2048 KiB \(ulimit -l\)"
 
     if [ -n "$all" ]; then
         with test_verbs test_transport "${collectives[@]}" test_group test_elastic test_ps test_ps_member test_ps_replica

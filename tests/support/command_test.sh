@@ -25,23 +25,24 @@ run() {
     err=$(cat "$dir/err")
 }
 
-# refused CODE TEXT ARGUMENTS...: runs the subcommand, which must exit with CODE and print one line with TEXT on
-# standard error and nothing on standard output
+# refused CODE TEXT ARGUMENTS...: runs the subcommand, which must exit with CODE and print one line with TEXT, and at
+# most two lines that say how to fix it, on standard error and nothing on standard output
 refused() {
     local want=$1 text=$2
     shift 2
     run "$@"
     [ "$code" = "$want" ] || fail "$what $*: exit $code, expected $want"
-    [ "$(wc -l <"$dir/err")" = 1 ] || fail "$what $*: expected one line, found: $err"
+    [ "$(grep -vc '^  fix: ' "$dir/err")" = 1 ] || fail "$what $*: expected one line, found: $err"
+    [ "$(wc -l <"$dir/err")" -le 3 ] || fail "$what $*: more than two lines of help: $err"
     [[ $err == *"$text"* ]] || fail "$what $*: '$err' does not contain '$text'"
     [ ! -s "$dir/out" ] || fail "$what $*: wrote to standard output"
 }
 
 # quiet ARGUMENTS...: runs the subcommand, which must succeed and print nothing on standard error, except for what a
-# training has chosen: its recipe, and its test samples
+# training has chosen: its recipe, its test samples, and that it has more threads than cpus
 quiet() {
     run "$@"
-    err=$(grep -vE '^(\[rank 0\] )?(recipe: |data: no test data given)' "$dir/err")
+    err=$(grep -vE '^(\[rank 0\] )?(recipe: |cores: |data: no test data given)' "$dir/err")
     [ "$code" = 0 ] || fail "$what $*: exit $code: $err"
     [ -z "$err" ] || fail "$what $*: printed '$err' on standard error"
 }

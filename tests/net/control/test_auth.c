@@ -312,7 +312,7 @@ static void strangers_do_not_disturb_a_job(void **state)
     /* the listener logs one line for each address, not one for each call */
     assert_int_equal(refusals, 1);
     assert_non_null(strstr(text, "refused this rank: the epoch of the caller is out of date"));
-    assert_non_null(strstr(text, "refused this rank: the two programs use different versions"));
+    assert_non_null(strstr(text, "refused this rank: the two programs are different versions"));
     assert_non_null(strstr(text, "refused this rank: the rank of the caller is already connected"));
 }
 

@@ -3,7 +3,7 @@
  * verbena doctor: finds problems that would slow down or stop a job, on this machine or between
  * hosts.
  */
-#include "cli/cmd_doctor.h"
+#include "cli/doctor/cmd_doctor.h"
 
 #include <errno.h>
 #include <stdlib.h>
