@@ -7,6 +7,8 @@
     commands.py VERBENA nightly    all pages
     commands.py VERBENA list       prints what would be done with each command
 
+A third argument names another tree (commands_fail.sh).
+
 Which lines are commands: in a block marked ```sh or ```console all lines, or those after a prompt ("$ ", "node0$ ") if
 there is one; in a block without a mark the same prompts or, without any, the lines whose first word is a program. Other
 marks (```text, ```c, ```python) have no commands. The lines below a command with a prompt are a sample of its output:
@@ -32,7 +34,7 @@ import time
 import fixture
 
 HERE = os.path.dirname(os.path.realpath(__file__))
-TREE = os.path.dirname(os.path.dirname(HERE))
+TREE = sys.argv[3] if len(sys.argv) == 4 else os.path.dirname(os.path.dirname(HERE))
 DEADLINE_S = 240  # for one command, generous: other tests run at the same time
 FENCE = re.compile(r"^\s*```\s*(\w*)")
 PROMPT = re.compile(r"^(?:[a-z]+[0-9]*)?\$ ")
@@ -298,7 +300,7 @@ def report(pages, rows, tier):
 
 
 def main():
-    if len(sys.argv) != 3 or sys.argv[2] not in ("quick", "full", "nightly", "list"):
+    if len(sys.argv) not in (3, 4) or sys.argv[2] not in ("quick", "full", "nightly", "list"):
         sys.exit(__doc__)
     verbena, tier = os.path.realpath(sys.argv[1]), sys.argv[2]
     rows = read_rows()

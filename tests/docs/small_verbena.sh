@@ -50,7 +50,7 @@ case $what in
 train | sweep)
     if [ -n "$steps" ] && [ "$steps" -gt $MOST_STEPS ]; then steps=$MOST_STEPS; fi
     if [ -n "$steps" ]; then args+=(--steps "$steps"); fi
-    if [ -z "$steps$length" ] && ! [[ " ${args[*]} " == *" --resume "* && $what == sweep ]]; then args+=(--steps $few); fi
+    if [ -z "$steps$length" ] && ! [[ " ${args[*]} " == *" --resume "* && $what == sweep ]]; then args+=(--steps "$few"); fi
     ;;
 bench)
     [ -n "$seconds" ] || args+=(--seconds 0.01)
