@@ -39,12 +39,13 @@ DEADLINE_S = 240  # for one command, generous: other tests run at the same time
 FENCE = re.compile(r"^\s*```\s*(\w*)")
 PROMPT = re.compile(r"^(?:[a-z]+[0-9]*)?\$ ")
 ELSEWHERE = {"sudo", "srun", "sbatch", "salloc", "mpirun", "torchrun", "tensorboard", "modprobe", "rdma", "apt", "curl",
-             "wget", "pip", "podman", "docker", "dpkg", "ibv_devinfo", "ssh", "verbena", "umask", "cd", "for"}
+             "wget", "pip", "podman", "docker", "dpkg", "ibv_devinfo", "ssh", "verbena", "umask", "cd", "for", "export",
+             "source"}
 ACTIONS = {"run", "only", "slow", "not", "never", "need", "first"}
 # What could change the machine, or speak to others. Such a command runs only if a row says so.
 RISKY = re.compile(r"(^|[|;&( ])(sudo|apt|apt-get|dpkg|rpm|dnf|modprobe|rdma|podman|docker|buildah|pip3?|curl|wget|git|ssh|"
                    r"scp|rsync|systemctl|sysctl|iptables|nft|ip|tc|mount|umount|rm|mv|tee|reboot|useradd|adduser|usermod|"
-                   r"kill|pkill|killall|chown|chmod)( |$)|>>? */(?!dev/null)")
+                   r"kill|pkill|killall|chown|chmod|make|ninja|cmake|\S*/setup\.sh)( |$)|>>? */(?!dev/null)|~/")
 
 
 class Row:
@@ -87,7 +88,8 @@ def is_program(text):
     word = first_word(text)
     if "/" in word:
         path = os.path.join(TREE, word)
-        return word.startswith("build/") or (os.path.isfile(path) and os.access(path, os.X_OK))
+        elsewhere = re.match(r"^(build/|/.*[a-z]$|.*/bin/)", word) and " " in text
+        return bool(elsewhere) or (os.path.isfile(path) and os.access(path, os.X_OK))
     if re.match(r"^\w+=\S+( +#.*)?$", text):
         return False
     return word in ELSEWHERE or (re.match(r"^[a-z_][\w.+-]*$", word) and shutil.which(word) is not None)
@@ -135,6 +137,11 @@ def commands_of(page):
     return found
 
 
+def here(text):
+    """A command with the paths of CloudLab's nodes replaced by those of the folder in which it runs."""
+    return text.replace("/local/verbena/verbena ", "build/verbena ").replace(" /local/verbena/runs/", " runs/")
+
+
 def bare(text):
     """A command on one line, without its comment and a final &."""
     text = re.sub(r"\s+#\s.*", "", " ".join(text.replace("\\\n", " ").split("\n")))
@@ -142,7 +149,7 @@ def bare(text):
 
 
 def choose(command, rows):
-    text = bare(command.text)
+    text = bare(here(command.text))
     short = re.sub(r"(^|[(|;& ])(\./)?build/verbena\b", r"\1verbena", text)
     names = [text, short, f"{command.page}: {text}", f"{command.page}: {short}"]
     for row in rows:
@@ -165,9 +172,8 @@ class Page:
         for name in os.listdir(TREE):
             if not name.startswith(("build", ".")):
                 os.symlink(f"{TREE}/{name}", f"{self.folder}/{name}")
-        for name in os.listdir(build):
-            if name != "verbena":
-                os.symlink(f"{build}/{name}", f"{self.folder}/build/{name}")
+        for name in ("bench", "tests"):  # not all, so that no command can write to the build
+            os.symlink(f"{build}/{name}", f"{self.folder}/build/{name}")
         shutil.copy(f"{HERE}/small_verbena.sh", f"{self.folder}/build/verbena")
         for name in os.listdir(files):
             if not os.path.lexists(f"{self.folder}/{name}"):
@@ -231,7 +237,7 @@ class Page:
             self.fail(command, "could change the machine: give it a line in tests/docs/commands.txt")
             return
         began = time.monotonic()
-        text = re.sub(r"^sudo ", "", command.text)  # whoever may run it is root
+        text = re.sub(r"^sudo ", "", here(command.text))  # whoever may run it is root
         code, out = self.shell(re.sub(r"\s*&(\s*(#.*)?)$", r"\1", text))
         self.check(command, code, out)
         self.ran += 1
