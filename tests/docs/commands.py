@@ -88,7 +88,7 @@ def is_program(text):
     word = first_word(text)
     if "/" in word:
         path = os.path.join(TREE, word)
-        elsewhere = re.match(r"^(build/|/.*[a-z]$|.*/bin/)", word) and " " in text
+        elsewhere = re.match(r"^(build/|[/~].*[a-z]$|.*/bin/)", word) and " " in text
         return bool(elsewhere) or (os.path.isfile(path) and os.access(path, os.X_OK))
     if re.match(r"^\w+=\S+( +#.*)?$", text):
         return False
@@ -138,8 +138,9 @@ def commands_of(page):
 
 
 def here(text):
-    """A command with the paths of CloudLab's nodes replaced by those of the folder in which it runs."""
-    return text.replace("/local/verbena/verbena ", "build/verbena ").replace(" /local/verbena/runs/", " runs/")
+    """A command with the paths of a prepared host replaced by those of the folder in which it runs."""
+    text = re.sub(r"^(~|/local)/verbena/verbena ", "build/verbena ", text)
+    return text.replace(" /local/verbena/runs/", " runs/")
 
 
 def bare(text):
