@@ -7,9 +7,10 @@
 #   train, sweep   at most MOST_STEPS steps; --epochs and --samples become steps
 #   bench          measures for a moment only, small sizes and batches, unless the command names its own
 #   top            one screen, because there is no terminal
+#   report         no PNG files: gnuplot takes seconds
 #   --hosts        as many ranks at this machine's own address (VERBENA_OWN_ADDRESS), through a shell instead of ssh
 set -euo pipefail
-MOST_STEPS=120 # enough for the lines that a page shows of a run
+MOST_STEPS=40 # enough for the lines that a page shows of a run
 what=${1:-}
 few=30
 if [[ " $* " == *" alexnet "* ]]; then few=3; fi
@@ -61,6 +62,7 @@ bench)
     esac
     ;;
 top) [ -n "$once" ] || args+=(--once) ;;
+report) args+=(--no-png) ;;
 *) [ -z "$steps" ] || args+=(--steps "$steps") ;;
 esac
 exec "$VERBENA_REAL" "${args[@]}"
