@@ -88,7 +88,7 @@ def is_program(text):
     word = first_word(text)
     if "/" in word:
         path = os.path.join(TREE, word)
-        elsewhere = re.match(r"^(build/|[/~].*[a-z]$|.*/bin/)", word) and " " in text
+        elsewhere = re.match(r"^(build/|\./|[/~].*[a-z]$|.*/bin/)", word) and (" " in text or word[0] == ".")
         return bool(elsewhere) or (os.path.isfile(path) and os.access(path, os.X_OK))
     if re.match(r"^\w+=\S+( +#.*)?$", text):
         return False
