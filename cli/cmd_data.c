@@ -3,6 +3,7 @@
  * verbena data: describes a data set, converts rows to a .csr file, writes generated data to files.
  */
 #include "cli/cli.h"
+#include "cli/data_published.h"
 #include "data/data.h"
 
 #include <limits.h>
@@ -46,6 +47,7 @@ struct info {
     struct vb_data_facts facts;
     double planted; /* accuracy of the model that made the labels; below 0: unknown */
     double open_s;
+    struct comparison published;
 };
 
 static vb_status print_json(const struct info *in)
@@ -77,6 +79,7 @@ static vb_status print_json(const struct info *in)
     if (in->planted >= 0)
         vb_json_real(json, "planted_accuracy", in->planted);
     vb_json_real(json, "open_s", in->open_s);
+    cli_data_compared_json(&in->published, json);
     return cli_print_json(json);
 }
 
@@ -120,6 +123,7 @@ static void print_text(const struct info *in)
         printf("planted    the model that generated the labels predicts %.2f %% of the labels "
                "correctly\n",
                100 * in->planted);
+    cli_data_compared_print(&in->published);
 }
 
 static int info(const struct data_args *a, const char *text, const struct vb_data_spec *spec)
@@ -133,7 +137,9 @@ static int info(const struct data_args *a, const char *text, const struct vb_dat
         return cli_exit_code(st);
     in.open_s = (double)(vb_clock_ns() - begin_ns) / 1e9;
     in.set = &set;
-    st = vb_data_look(&set, &in.facts);
+    st = cli_data_compare(spec, (enum vb_synth_part)a->part, &in.published);
+    if (st == VB_OK)
+        st = vb_data_look(&set, &in.facts);
     if (st == VB_OK) {
         (void)vb_synth_planted(&set, set.n < PLANTED_MAX ? set.n : PLANTED_MAX, &in.planted);
         if (a->json)
@@ -315,6 +321,7 @@ const struct cli_command cli_data = {
     .usage = "info SPEC | convert SPEC OUT.csr | synth KIND OUT",
     .about =
         "info reads every sample and prints sizes, label counts, nonzeros and the value range.\n"
+        "Files with the names of published ones are compared with these by size and SHA-256.\n"
         "convert writes sparse rows as a .csr file. Such a file is mapped and needs no parsing.\n"
         "synth writes generated data: KIND digits as the files of MNIST to the folder OUT, which\n"
         "is created if it does not exist; KIND criteo as the .csr file OUT.\n"

@@ -9,6 +9,8 @@
 
 #include "base/base.h"
 
+#include <limits.h>
+
 /* ---- data sets ------------------------------------------------------------------------------- */
 
 enum vb_data_kind {
@@ -188,6 +190,35 @@ vb_status vb_data_convert(const struct vb_data_spec *spec, uint64_t seed, enum v
 
 /* Writes images and their classes as two IDX files. */
 vb_status vb_idx_write(const struct vb_dataset *set, const char *images, const char *labels);
+
+/* ---- published files ------------------------------------------------------------------------- */
+
+/* A file as its authors publish it. Size and digest are those of the uncompressed file. */
+struct vb_published {
+    enum vb_data_format format;
+    enum vb_synth_part part; /* of data that is a folder */
+    const char *name;        /* without .gz */
+    uint64_t bytes;
+    const char *sha256; /* 64 hexadecimal digits; NULL: the digest is not known */
+};
+
+#define VB_PUBLISHED_MAX 5 /* maximum number of files of one part */
+
+/* A file of the user that has the name of a published file. */
+struct vb_published_file {
+    const struct vb_published *as;
+    char path[PATH_MAX];
+};
+
+/* Finds the files of a part that have the names of published files. Returns how many there are. */
+int vb_data_published(const struct vb_data_spec *spec, enum vb_synth_part part,
+                      struct vb_published_file found[VB_PUBLISHED_MAX]);
+
+/* Passes the uncompressed bytes of a file on, in pieces, and stops after the first piece that goes
+ * beyond `most` bytes. *bytes_p: how many bytes were passed on. */
+typedef void (*vb_data_bytes_fn)(void *arg, const void *bytes, size_t len_bytes);
+vb_status vb_data_bytes(const char *path, uint64_t most, vb_data_bytes_fn fn, void *arg,
+                        uint64_t *bytes_p);
 
 /* ---- facts ----------------------------------------------------------------------------------- */
 

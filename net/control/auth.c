@@ -361,3 +361,24 @@ void vb_sha256(const void *data, size_t len_bytes, char hex[65])
     crypto_hash_sha256(hash, data, len_bytes);
     sodium_bin2hex(hex, 65, hash, sizeof(hash));
 }
+
+_Static_assert(sizeof(crypto_hash_sha256_state) <= sizeof(struct vb_sha256_state),
+               "the state of the library must fit");
+
+void vb_sha256_begin(struct vb_sha256_state *state)
+{
+    crypto_hash_sha256_init((void *)state->words);
+}
+
+void vb_sha256_add(struct vb_sha256_state *state, const void *data, size_t len_bytes)
+{
+    crypto_hash_sha256_update((void *)state->words, data, len_bytes);
+}
+
+void vb_sha256_end(struct vb_sha256_state *state, char hex[65])
+{
+    unsigned char hash[crypto_hash_sha256_BYTES];
+
+    crypto_hash_sha256_final((void *)state->words, hash);
+    sodium_bin2hex(hex, 65, hash, sizeof(hash));
+}

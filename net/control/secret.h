@@ -47,6 +47,14 @@ vb_status vb_secret_of_run(unsigned char secret[VB_SECRET_BYTES], const char *ru
 /* Writes the SHA-256 of data as 64 hexadecimal digits and a terminating zero. */
 void vb_sha256(const void *data, size_t len_bytes, char hex[65]);
 
+/* The same for data that comes in pieces. Nothing has to be released. */
+struct vb_sha256_state {
+    uint64_t words[16]; /* the library's own state; only it looks inside */
+};
+void vb_sha256_begin(struct vb_sha256_state *state);
+void vb_sha256_add(struct vb_sha256_state *state, const void *data, size_t len_bytes);
+void vb_sha256_end(struct vb_sha256_state *state, char hex[65]);
+
 const char *vb_net_crypto_library(void); /* returns name and version of the library */
 
 #endif

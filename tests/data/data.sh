@@ -3,10 +3,11 @@
 #
 # Tests the command verbena data. Usage: data.sh VERBENA
 #
-# Covers: cli/cmd_data.c data/look.c
+# Covers: cli/cmd_data.c cli/data_published.c data/look.c
 # shellcheck source=tests/support/command_test.sh
 . "$(dirname "$0")/../support/command_test.sh"
 what=data
+tree=$PWD
 cd "$dir" || exit 1
 
 # holds FILTER ARGUMENTS...: runs data ARGUMENTS --json, and fails unless it prints one line that
@@ -73,6 +74,39 @@ mv whole.gz train-images-idx3-ubyte.gz
 holds '.samples == 50 and (.labels | add) == 50' info mnist:.
 head -c 300 train-images-idx3-ubyte.gz >cut.gz && mv cut.gz train-images-idx3-ubyte.gz
 refused 1 "the compressed data ends too early" info mnist:.
+
+# ---- files with the names of published ones are compared with these
+published() { # published TEXT ARGUMENTS...: data info ARGUMENTS must print TEXT in a line that begins with "published"
+    local text=$1
+    shift
+    quiet info "$@"
+    grep '^published' out | grep -qF "$text" || fail "info $*: no '$text' in: $(cat out)"
+}
+mkdir digits
+"$verbena" data synth digits digits --n 50 >/dev/null || fail "synth digits"
+published "digits/train-labels-idx1-ubyte differs from the published file (size 58, published 60008)" mnist:digits
+holds '(.published | length) == 2 and all(.published[]; .matches == false and (.sha256 | length) == 64)
+    and .published[0].bytes == 39216 and .published[0].published_bytes == 47040016' info mnist:digits
+holds '.published == []' info libsvm:rows
+for i in {1..11000}; do echo "+1 $i:0.123456789 $((i + 20000)):0.123456789"; done >agaricus.txt.test
+published "agaricus.txt.test differs from the published file (longer than its 183611 bytes)" libsvm:agaricus.txt.test
+holds '.published[0].matches == false and .published[0].bytes == null' info libsvm:agaricus.txt.test
+head -c 3073 /dev/zero | gzip >test_batch.bin.gz
+published "test_batch.bin.gz differs from the published file (size 3073, published 30730000)" cifar10:test_batch.bin.gz
+head -c 30730000 /dev/zero >test_batch.bin
+published "has the size of the published file, whose SHA-256 is not known" cifar10:test_batch.bin
+holds '.published[0].matches == null and .published[0].published_sha256 == null' info cifar10:test_batch.bin
+rm test_batch.bin*
+real=${VERBENA_TEST_DATA:-$tree/../shared/data}
+if [ -d "$real/mnist" ] && [ -d "$real/a9a" ]; then
+    published "train-images-idx3-ubyte.gz matches the published file" "mnist:$real/mnist"
+    holds '(.published | length) == 2 and all(.published[]; .matches)' info "mnist:$real/mnist" --part test
+    holds 'all(.published[]; .matches and .sha256 == .published_sha256)' info "libsvm:$real/a9a/a9a"
+    cp "$real/a9a/a9a.t" . && printf '+' | dd of=a9a.t conv=notrunc 2>/dev/null # the first label becomes +1
+    published "differs from the published file (size 1164628 as published, SHA-256 " libsvm:a9a.t
+else
+    echo "not run: the published files themselves, because there is no folder $real (VERBENA_TEST_DATA)"
+fi
 
 # ---- generated rows
 "$verbena" data synth criteo rows.csr --n 3000 --features 5000 >/dev/null || fail "synth criteo"

@@ -14,7 +14,7 @@
 #define SOME_PUTS (t_rdma_only() ? 5 : 200)
 #define KILLS (t_rdma_only() ? 2 : 5)
 
-static enum vb_transport_choice transports[3];
+static enum vb_transport_choice transports[T_TRANSPORTS];
 static size_t n_transports;
 static struct e_board *board;
 static pid_t pids[E_PROCS];

@@ -20,7 +20,7 @@
 /* timeout of a wait in vain; the ranks must also connect within this time */
 #define IN_VAIN_MS 1500u
 
-static enum vb_transport_choice transports[3];
+static enum vb_transport_choice transports[T_TRANSPORTS];
 static size_t n_transports;
 
 /* Limits of the tests. For RDMA they are easier to meet, because an emulated machine is slow. */

@@ -9,6 +9,8 @@
 
 #include <stdlib.h>
 
+#define T_TRANSPORTS 3 /* how many transports there are */
+
 /* Returns whether to test only RDMA, as in the lab. The other transports are then tested elsewhere,
  * and tests do less work, because soft-RoCE in an emulated machine is slow. */
 static inline bool t_rdma_only(void)
@@ -22,7 +24,7 @@ static inline bool t_runs_over(enum vb_transport_choice transport)
 }
 
 /* Stores the transports that can be tested here in out, and returns their number. */
-static inline size_t t_find_transports(enum vb_transport_choice out[3])
+static inline size_t t_find_transports(enum vb_transport_choice out[T_TRANSPORTS])
 {
     static const enum vb_transport_choice all[] = {VB_TRANSPORT_SHM, VB_TRANSPORT_TCP,
                                                    VB_TRANSPORT_VERBS};

@@ -44,7 +44,7 @@ struct board {
 };
 
 static struct board *board;
-static enum vb_transport_choice transports[3];
+static enum vb_transport_choice transports[T_TRANSPORTS];
 static size_t n_transports;
 static pid_t pids[RANKS_MAX];
 static int root_fd = -1;

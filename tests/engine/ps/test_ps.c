@@ -28,7 +28,7 @@ struct run {
 };
 
 static struct run *run; /* in shared memory, because over RDMA ranks are processes */
-static enum vb_transport_choice transports[3];
+static enum vb_transport_choice transports[T_TRANSPORTS];
 static size_t n_transports;
 
 /* ---- the server ------------------------------------------------------------------------------ */

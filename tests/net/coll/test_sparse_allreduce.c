@@ -20,7 +20,7 @@
 #define CRITEO 33762578u
 #define MAX_NNZ 3000
 
-static enum vb_transport_choice transports[3];
+static enum vb_transport_choice transports[T_TRANSPORTS];
 static size_t n_transports;
 static int most_ranks = 8;
 

@@ -56,9 +56,15 @@ static void secrets_are_read(void **state)
 
 static void known_digest(void **state)
 {
+    struct vb_sha256_state pieces;
     char hex[65];
 
     (void)state;
+    vb_sha256_begin(&pieces);
+    vb_sha256_add(&pieces, "a", 1);
+    vb_sha256_add(&pieces, "bc", 2);
+    vb_sha256_end(&pieces, hex);
+    assert_string_equal(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     vb_sha256("abc", 3, hex);
     assert_string_equal(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }

@@ -158,7 +158,7 @@ static int put_and_get(struct vb_group *g, void *arg)
 static void puts_and_gets_are_counted(void **state)
 {
     struct t_job job = {.fn = put_and_get, .world = 2};
-    enum vb_transport_choice transports[3];
+    enum vb_transport_choice transports[T_TRANSPORTS];
     size_t i, n = t_find_transports(transports);
 
     (void)state;
