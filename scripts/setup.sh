@@ -15,14 +15,14 @@ build=(gcc libc6-dev cmake ninja-build pkg-config
 test=(libcmocka-dev jq)
 # a|b: the first of these packages that the distribution has
 full=(git clang libomp-dev 'libclang-rt-dev|libclang-rt-14-dev|libclang-common-14-dev'
-      clang-format clang-tidy cppcheck shellcheck mandoc gnuplot-nox
+      clang-format clang-tidy cppcheck shellcheck mandoc gnuplot-nox zsh
       busybox-static cpio iproute2 xz-utils zstd perftest rdmacm-utils ibverbs-utils
       ibverbs-providers)
 case $(uname -m) in
 aarch64) full+=(qemu-system-arm) ;;
 x86_64) full+=(qemu-system-x86) ;;
 esac
-nightly=(debootstrap openmpi-bin libopenmpi-dev slurm-wlm munge)
+nightly=(debootstrap debhelper lintian openmpi-bin libopenmpi-dev slurm-wlm munge)
 
 case "${1:-test}" in
 build) wanted=("${build[@]}") ;;
