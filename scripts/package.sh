@@ -60,30 +60,33 @@ END
 
 # Shows how far ninja is: on a terminal in one line, otherwise at every tenth.
 show_progress() {
-    local line done total tenth=0
+    local line n total tenth=0
     while IFS= read -r line; do
         [[ $line =~ ^\[([0-9]+)/([0-9]+)\] ]] || continue
-        done=${BASH_REMATCH[1]} total=${BASH_REMATCH[2]}
+        n=${BASH_REMATCH[1]} total=${BASH_REMATCH[2]}
         if [ -t 2 ]; then
-            printf '\r\033[Kpackage.sh: compiling, %d of %d' "$done" "$total" >&2
-        elif [ $((done * 10 / total)) -gt $tenth ]; then
-            tenth=$((done * 10 / total))
-            echo "package.sh: compiling, $done of $total" >&2
+            printf '\r\033[Kpackage.sh: compiling, %d of %d' "$n" "$total" >&2
+        elif [ $((n * 10 / total)) -gt $tenth ]; then
+            tenth=$((n * 10 / total))
+            echo "package.sh: compiling, $n of $total" >&2
         fi
     done
     [ ! -t 2 ] || printf '\r\033[K' >&2
 }
 
 build() { # build FOLDER
-    export SOURCE_DATE_EPOCH=$epoch DEB_BUILD_OPTIONS="nocheck noautodbgsym parallel=$(nproc)"
+    local cores
+    cores=$(nproc)
+    export SOURCE_DATE_EPOCH=$epoch DEB_BUILD_OPTIONS="nocheck noautodbgsym parallel=$cores"
     export LC_ALL=C.UTF-8 TZ=UTC
     umask 022
     cd "$1"
     dpkg-buildpackage -b -us -uc
 }
 
-command -v dpkg-buildpackage dh >/dev/null ||
-    die "the packages debhelper and dpkg-dev are missing; install them: $tree/scripts/setup.sh package"
+for tool in dpkg-buildpackage dh chrpath; do
+    command -v $tool >/dev/null || die "$tool is missing; install it: $tree/scripts/setup.sh package"
+done
 read_commit
 mkdir -p "$out"
 out=$(cd "$out" && pwd)

@@ -5,14 +5,14 @@
 #
 #   scripts/setup.sh [build | package | test | full | nightly]
 #
-# build: the packages that the build needs; package: also those of scripts/package.sh; test (the default), full, nightly: also those of
-# scripts/test.sh, of its --full and of its --nightly.
+# build: the packages that the build needs; package: also those of scripts/package.sh; test (the
+# default), full, nightly: also those of scripts/test.sh, of its --full and of its --nightly.
 set -euo pipefail
 
 build=(gcc libc6-dev cmake ninja-build pkg-config
        libibverbs-dev librdmacm-dev libhwloc-dev libdnnl-dev libopenblas-dev libjansson-dev
        libsodium-dev libpmix-dev zlib1g-dev)
-package=(debhelper dpkg-dev)
+package=(chrpath debhelper dpkg-dev)
 test=(libcmocka-dev jq)
 # a|b: the first of these packages that the distribution has
 full=(git clang libomp-dev 'libclang-rt-dev|libclang-rt-14-dev|libclang-common-14-dev'
