@@ -12,7 +12,7 @@ set -euo pipefail
 build=(gcc libc6-dev cmake ninja-build pkg-config
        libibverbs-dev librdmacm-dev libhwloc-dev libdnnl-dev libopenblas-dev libjansson-dev
        libsodium-dev libpmix-dev zlib1g-dev)
-package=(chrpath debhelper dpkg-dev)
+package=(build-essential chrpath debhelper dpkg-dev)
 test=(libcmocka-dev jq)
 # a|b: the first of these packages that the distribution has
 full=(git clang libomp-dev 'libclang-rt-dev|libclang-rt-14-dev|libclang-common-14-dev'
