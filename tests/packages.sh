@@ -58,7 +58,7 @@ contents verbena /usr/bin/verbena "$share/man/man1/verbena(-[a-z]+)?\.1\.gz" \
     "$share/doc/verbena/(changelog\.gz|copyright)"
 contents libverbena-dev "/usr/include/verbena/[a-z/_]+\.h" "/usr/lib/[^/]+/libvb_[a-z]+\.a" \
     "/usr/lib/[^/]+/pkgconfig/verbena.pc" "$share/doc/libverbena-dev/(changelog\.gz|copyright|examples/[a-z_]+\.c)"
-contents verbena-doc "$share/doc/verbena/(README\.md|docs/[a-zA-Z0-9/_-]+\.(md|svg))" \
+contents verbena-doc "$share/doc/verbena/([A-Z]+\.md|docs/[a-zA-Z0-9/_-]+\.(md|svg|1))" \
     "$share/doc/verbena-doc/(changelog\.gz|copyright|examples/[a-z_.]+)"
 for deb in "${debs[@]}"; do
     dpkg-deb -x "$deb" "$root"
