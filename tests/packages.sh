@@ -59,7 +59,7 @@ contents verbena /usr/bin/verbena "$share/man/man1/verbena(-[a-z]+)?\.1\.gz" \
 contents libverbena-dev "/usr/include/verbena/[a-z/_]+\.h" "/usr/lib/[^/]+/libvb_[a-z]+\.a" \
     "/usr/lib/[^/]+/pkgconfig/verbena.pc" "$share/doc/libverbena-dev/(changelog\.gz|copyright|examples/[a-z_]+\.c)"
 contents verbena-doc "$share/doc/verbena/([A-Z]+\.md|docs/[a-zA-Z0-9/_-]+\.(md|svg|1))" \
-    "$share/doc/verbena-doc/(changelog\.gz|copyright|examples/[a-z_.]+)"
+    "$share/doc/verbena/examples/[a-zA-Z0-9_.-]+" "$share/doc/verbena-doc/(changelog\.gz|copyright)"
 for deb in "${debs[@]}"; do
     dpkg-deb -x "$deb" "$root"
     if dpkg-deb --ctrl-tarfile "$deb" | tar -t | grep -vxE './|./(control|md5sums)'; then

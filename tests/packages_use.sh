@@ -60,7 +60,7 @@ library() {
         ./where | grep '^rank 3: '
 }
 documents() {
-    [ -s /usr/share/doc/verbena/docs/architecture.md ] && [ -s /usr/share/doc/verbena-doc/examples/where.c ]
+    [ -s /usr/share/doc/verbena/docs/architecture.md ] && [ -s /usr/share/doc/verbena/examples/where.c ]
 }
 without_root() {
     [ "$(id -u)" != 0 ] && id
