@@ -73,6 +73,9 @@ done
 if grep -aqF -e "$dir" -e "$PWD" "$root/usr/bin/verbena" "$root"/usr/lib/*/*.a; then
     fail "the path of the build folder is in a file"
 fi
+if grep -aqF ./topo/apply.c "$root/usr/bin/verbena"; then
+    fail "log lines have ./topo instead of topo"
+fi
 commit=$(git rev-parse HEAD)
 [[ $("$root/usr/bin/verbena" --version --json) == *"\"commit\":\"$commit\""* ]] || fail "--version --json: not $commit"
 
