@@ -25,6 +25,7 @@ mkdir -p "$cache"
 
 root=
 trap '[ -z "$root" ] || rm -rf --one-file-system "$root"' EXIT
+trap 'exit 1' INT TERM # so that the trap above runs, too
 
 # fetch SUITE: installs the suite into the cache, unless it is there already
 fetch() {
