@@ -16,6 +16,13 @@ struct vb_series_kind;
 /* Exit codes of the command. */
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
+#define CLI_NAMES_MAX 32
+
+struct cli_names {
+    const char *list[CLI_NAMES_MAX];
+    int n;
+};
+
 struct cli_command {
     const char *name;
     const char *summary; /* one line about the command, for the list of commands */
@@ -23,9 +30,11 @@ struct cli_command {
     const char *about;   /* paragraphs and examples at the beginning of --help and --help-all */
     const char *details; /* further paragraphs that only --help-all shows; NULL: there are none */
     int (*run)(const struct cli_command *command, int argc, char **argv);
+    struct cli_names (*words)(void); /* what the first operand may be; NULL: a file */
 };
 
 extern const struct cli_command cli_bench;
+extern const struct cli_command cli_completion;
 extern const struct cli_command cli_data;
 extern const struct cli_command cli_topo;
 extern const struct cli_command cli_doctor;
@@ -36,6 +45,20 @@ extern const struct cli_command cli_report;
 extern const struct cli_command cli_sweep;
 extern const struct cli_command cli_top;
 extern const struct cli_command cli_train;
+
+/* All commands, in the order of their names (main.c). */
+const struct cli_command *const *cli_commands(int *n_p);
+
+/* If how is one of the following options, prints this form of the command's help text and returns
+ * true (help/help.c). No help text mentions these options: the build uses them. */
+#define CLI_HELP_MAN "--help-man"
+#define CLI_HELP_BASH "--help-bash"
+#define CLI_HELP_ZSH "--help-zsh"
+bool cli_help_print(const struct cli_command *command, const struct vb_opt_group *groups,
+                    int n_groups, const char *how);
+
+/* Prints the versions of verbena and of its libraries (version.c). */
+vb_status cli_version_print(bool json);
 
 /* Parses the arguments after the command's name. Returns -1 if the command may go on. Otherwise the
  * function has printed a help text, or one line about a wrong argument, and returns the exit code.
@@ -55,13 +78,6 @@ int cli_find_name(const struct cli_command *command, const char *what, const cha
                   const char *const *names, int n);
 
 /* Names of models, from the tables in engine/ and models/: no command is edited for a new model. */
-#define CLI_NAMES_MAX 32
-
-struct cli_names {
-    const char *list[CLI_NAMES_MAX];
-    int n;
-};
-
 struct cli_names cli_model_names(bool nets); /* of models, for train; or of nets, for bench step */
 struct cli_names cli_table_names(void);      /* of tables of layers, for bench kernels */
 

@@ -7,6 +7,7 @@
 #include "data/data.h"
 
 #include <limits.h>
+#include <string.h>
 #include <unistd.h>
 
 #define ERASE_LINE "\r\033[K"
@@ -273,10 +274,12 @@ static int synth(const struct data_args *a, const char *kind, const char *out)
     return cli_finish(cli_exit_code(write_digits(a, &spec, out)));
 }
 
+enum { INFO, CONVERT, SYNTH };
+
+static const char *const verbs[] = {[INFO] = "info", [CONVERT] = "convert", [SYNTH] = "synth"};
+
 static int run_verb(const struct data_args *a, const struct vb_opts *parsed)
 {
-    enum { INFO, CONVERT, SYNTH };
-    static const char *const verbs[] = {[INFO] = "info", [CONVERT] = "convert", [SYNTH] = "synth"};
     static const char *const needs[] = {[INFO] = "a SPEC",
                                         [CONVERT] = "a SPEC and the file to write",
                                         [SYNTH] = "a KIND and where to write"};
@@ -303,6 +306,14 @@ static int run_verb(const struct data_args *a, const struct vb_opts *parsed)
         return cli_refuse(&cli_data, "%s", why);
     spec.features = a->features > 0 ? (int)a->features : spec.features;
     return verb == INFO ? info(a, given[1], &spec) : convert(a, &spec, given[2]);
+}
+
+static struct cli_names verb_names(void)
+{
+    struct cli_names names = {.n = VB_COUNT(verbs)};
+
+    memcpy(names.list, verbs, sizeof(verbs));
+    return names;
 }
 
 static int run(const struct cli_command *command, int argc, char **argv)
@@ -340,5 +351,6 @@ const struct cli_command cli_data = {
         "  verbena data info mnist:data/mnist --part test\n"
         "  verbena data convert criteo:day_0.gz day_0.csr --features 33762578\n"
         "  verbena data synth digits data/digits --n 10000",
+    .words = verb_names,
     .run = run,
 };

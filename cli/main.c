@@ -3,17 +3,20 @@
  * The verbena command: finds the subcommand and runs it.
  */
 #include "cli/cli.h"
-#include "launch/launch.h"
 #include "kernels/kernels.h"
-#include "net/net.h"
-#include "topo/topo.h"
 
 #include <signal.h>
 #include <string.h>
 
 static const struct cli_command *const commands[] = {
-    &cli_bench,  &cli_data,  &cli_doctor, &cli_eval, &cli_export, &cli_ops,
-    &cli_report, &cli_sweep, &cli_top,    &cli_topo, &cli_train};
+    &cli_bench, &cli_completion, &cli_data,  &cli_doctor, &cli_eval, &cli_export,
+    &cli_ops,   &cli_report,     &cli_sweep, &cli_top,    &cli_topo, &cli_train};
+
+const struct cli_command *const *cli_commands(int *n_p)
+{
+    *n_p = VB_COUNT(commands);
+    return commands;
+}
 
 static const struct cli_command *command_named(const char *name)
 {
@@ -33,29 +36,23 @@ static int print_help(void)
            "Verbena trains models on one machine or on a small cluster, and shows where the time "
            "went.\n\nCommands:\n");
     for (i = 0; i < VB_COUNT(commands); i++)
-        printf("  %-10s%s\n", commands[i]->name, commands[i]->summary);
+        printf("  %-12s%s\n", commands[i]->name, commands[i]->summary);
     printf("\n  verbena COMMAND --help       how to use a command, and its main options\n"
            "  verbena COMMAND --help-all   the same with all options\n"
-           "  verbena --version            the versions of verbena and of its libraries\n");
+           "  verbena --version [--json]   the versions of verbena and of its libraries\n");
     return cli_finish(CLI_OK);
 }
 
-static int print_version(void)
+static int print_version(int argc, char **argv)
 {
-    char verbs[96], rdmacm[96];
-    struct vb_k_onednn onednn;
-    struct vb_k_blas blas;
+    bool json = argc > 0 && strcmp(argv[0], "--json") == 0;
 
-    vb_net_verbs_version(verbs, sizeof(verbs));
-    vb_net_rdmacm_version(rdmacm, sizeof(rdmacm));
-    vb_k_blas_probe(&blas);
-    printf("verbena %s\n  %s\n  %s\n  %s\n", VB_VERSION, verbs, rdmacm, vb_topo_library());
-    if (vb_k_onednn_probe(&onednn) == VB_OK)
-        printf("  oneDNN %s (%s)\n", onednn.version, onednn.isa);
-    printf("  OpenBLAS %s (%s, %s)\n  %s\n", blas.version, blas.core,
-           vb_k_threading_str(blas.threading), vb_json_library());
-    printf("  %s\n  %s\n", vb_net_crypto_library(), vb_launch_pmix_library());
-    return cli_finish(CLI_OK);
+    if (argc > (json ? 1 : 0)) {
+        fprintf(stderr, "verbena: --version %.64s: only --json may follow --version\n",
+                argv[json ? 1 : 0]);
+        return CLI_USAGE;
+    }
+    return cli_finish(cli_exit_code(cli_version_print(json)));
 }
 
 static int unknown(const char *name)
@@ -95,7 +92,7 @@ int main(int argc, char **argv)
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || (helps && argc < 3))
         return print_help();
     if (strcmp(argv[1], "--version") == 0)
-        return print_version();
+        return print_version(argc - 2, argv + 2);
     command = command_named(argv[helps ? 2 : 1]);
     if (command == NULL)
         return unknown(argv[helps ? 2 : 1]);

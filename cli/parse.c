@@ -176,9 +176,12 @@ int cli_parse(const struct cli_command *command, const struct vb_opt_group *grou
     char why[VB_OPTS_WHY];
 
     VB_ASSERT(n_groups < GROUPS_MAX);
-    memcpy(all, groups, (size_t)n_groups * sizeof(*all));
+    if (n_groups > 0)
+        memcpy(all, groups, (size_t)n_groups * sizeof(*all));
     all[n_groups] =
         (struct vb_opt_group){"Common options", common_opts, VB_COUNT(common_opts), &log_level};
+    if (argc == 1 && cli_help_print(command, all, n_groups + 1, argv[0]))
+        return cli_finish(CLI_OK);
     if (vb_opts_parse(opts, all, n_groups + 1, argc, argv, why) != VB_OK)
         return cli_refuse(command, "%s", why);
     if (opts->help) {

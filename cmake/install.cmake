@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 #
-# Defines what `cmake --install build` installs: the command, its man page, the libraries, their
-# public headers and a pkg-config file. With these, users can build programs on our libraries.
+# Defines what `cmake --install build` installs: the command, its man pages and completion scripts, the
+# libraries, their public headers and a pkg-config file. With these, users can build programs on our libraries.
 
 # The order matters to the linker: a library comes before the libraries that it needs.
 set(VB_LIBRARIES vb_engine vb_doctor vb_launch vb_models vb_data vb_record vb_net vb_kernels vb_topo vb_base)
@@ -9,6 +9,11 @@ set(VB_LIBRARIES vb_engine vb_doctor vb_launch vb_models vb_data vb_record vb_ne
 install(TARGETS verbena RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS ${VB_LIBRARIES} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES docs/verbena.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(DIRECTORY ${CMAKE_BINARY_DIR}/pages/man1/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(FILES ${CMAKE_BINARY_DIR}/pages/bash/verbena
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+install(FILES ${CMAKE_BINARY_DIR}/pages/zsh/_verbena
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions)
 # Installs FOLDER/FOLDER.h of each library, and the headers of its subfolders that FOLDER.h
 # includes.
 foreach(library IN LISTS VB_LIBRARIES)

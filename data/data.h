@@ -292,4 +292,7 @@ void vb_loader_soon(struct vb_loader *loader, int i);
  * this function makes the batch. The batch is borrowed until the next call of vb_loader_next(). */
 const struct vb_batch *vb_loader_peek(struct vb_loader *loader);
 
+/* Returns the version of the library that reads compressed files (gzip.c). */
+const char *vb_gzip_version(void);
+
 #endif

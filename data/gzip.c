@@ -328,3 +328,8 @@ vb_status vb_stream_line(struct stream *s, char **line_p, size_t *len_p)
             return st;
     }
 }
+
+const char *vb_gzip_version(void)
+{
+    return zlibVersion();
+}

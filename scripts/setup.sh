@@ -3,34 +3,36 @@
 #
 # Installs missing packages. Prints nothing if none is missing.
 #
-#   scripts/setup.sh [build | test | full | nightly]
+#   scripts/setup.sh [build | package | test | full | nightly]
 #
-# build: the packages that the build needs; test (the default), full, nightly: also those of
-# scripts/test.sh, of its --full and of its --nightly.
+# build: the packages that the build needs; package: also those of scripts/package.sh; test (the
+# default), full, nightly: also those of scripts/test.sh, of its --full and of its --nightly.
 set -euo pipefail
 
 build=(gcc libc6-dev cmake ninja-build pkg-config
        libibverbs-dev librdmacm-dev libhwloc-dev libdnnl-dev libopenblas-dev libjansson-dev
        libsodium-dev libpmix-dev zlib1g-dev)
+package=(build-essential chrpath debhelper dpkg-dev)
 test=(libcmocka-dev jq)
 # a|b: the first of these packages that the distribution has
 full=(git clang libomp-dev 'libclang-rt-dev|libclang-rt-14-dev|libclang-common-14-dev'
-      clang-format clang-tidy cppcheck shellcheck mandoc gnuplot-nox
+      clang-format clang-tidy cppcheck shellcheck mandoc gnuplot-nox zsh
       busybox-static cpio iproute2 xz-utils zstd perftest rdmacm-utils ibverbs-utils
       ibverbs-providers)
 case $(uname -m) in
 aarch64) full+=(qemu-system-arm) ;;
 x86_64) full+=(qemu-system-x86) ;;
 esac
-nightly=(debootstrap openmpi-bin libopenmpi-dev slurm-wlm munge)
+nightly=(debootstrap lintian openmpi-bin libopenmpi-dev slurm-wlm munge)
 
 case "${1:-test}" in
 build) wanted=("${build[@]}") ;;
+package) wanted=("${build[@]}" "${package[@]}") ;;
 test) wanted=("${build[@]}" "${test[@]}") ;;
 full) wanted=("${build[@]}" "${test[@]}" "${full[@]}") ;;
-nightly) wanted=("${build[@]}" "${test[@]}" "${full[@]}" "${nightly[@]}") ;;
+nightly) wanted=("${build[@]}" "${test[@]}" "${package[@]}" "${full[@]}" "${nightly[@]}") ;;
 *)
-    echo "setup.sh: $1: must be build, test, full or nightly" >&2
+    echo "setup.sh: $1: must be build, package, test, full or nightly" >&2
     exit 2
     ;;
 esac

@@ -397,6 +397,14 @@ static int run_parsed(const struct cli_command *command, const struct bench_args
     return measure(&launch, &group, what, &opts, &ps);
 }
 
+static struct cli_names bench_names(void)
+{
+    struct cli_names list = {.n = BENCHES};
+
+    memcpy(list.list, names, sizeof(names));
+    return list;
+}
+
 static int run(const struct cli_command *command, int argc, char **argv)
 {
     struct bench_args args;
@@ -480,5 +488,6 @@ const struct cli_command cli_bench = {
         "  verbena bench sparse-allreduce --ranks 2 --algo all\n"
         "  verbena bench step --model lenet --ranks 2 --transport tcp --plot step.svg\n"
         "  verbena bench ps --ranks 3 --transport tcp --sizes 4K,1M --keys 2000",
+    .words = bench_names,
     .run = run,
 };

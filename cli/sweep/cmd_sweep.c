@@ -260,6 +260,11 @@ static int parse_and_run(struct sweep_asked *a, int argc, char **argv, bool stor
     return rc;
 }
 
+static struct cli_names models(void)
+{
+    return cli_model_names(false);
+}
+
 static int run(const struct cli_command *command, int argc, char **argv)
 {
     struct sweep_asked *a = calloc(1, sizeof(*a));
@@ -294,5 +299,6 @@ const struct cli_command cli_sweep = {
         "--transport and --link with one rank. Cases that are then the same are made once.\n"
         "\n"
         "Each run is recorded in a folder of its own; verbena train --again DIR/RUN repeats it.",
+    .words = models,
     .run = run,
 };

@@ -570,6 +570,11 @@ static int run_parsed(const struct cli_command *command, struct train_asked *a,
     return run_job(command, a, model);
 }
 
+static struct cli_names models(void)
+{
+    return cli_model_names(false);
+}
+
 static int run(const struct cli_command *command, int argc, char **argv)
 {
     struct train_asked a;
@@ -622,5 +627,6 @@ const struct cli_command cli_train = {
         "An asynchronous job that was started with --secret-file prints the address at which "
         "others\ncan join it, with --join and the same file. With several --threads, one thread of "
         "each rank\nof sparse-lr loads rows; all others compute.",
+    .words = models,
     .run = run,
 };

@@ -39,10 +39,11 @@ void vb_events_init(struct vb_events *ev, struct vb_recorder *rec, const char *f
                     int64_t first_step, unsigned char *bytes)
 {
     char host[HOST_BYTES + 1] = "";
-    uint64_t random = vb_clock_ns();
+    uint64_t random;
     char *c;
 
-    (void)getrandom(&random, sizeof(random), GRND_NONBLOCK);
+    if (getrandom(&random, sizeof(random), GRND_NONBLOCK) != (ssize_t)sizeof(random))
+        random = vb_clock_ns(); /* the kernel has no random bits yet */
     (void)gethostname(host, HOST_BYTES);
     for (c = host; *c != '\0'; c++)
         if (*c == '/' || *c == '.')

@@ -3,7 +3,7 @@
 #
 # Tests help texts and usage errors of the command, and its subcommands topo and doctor: cli.sh VERBENA
 #
-# Covers: cli/doctor/cmd_doctor.c cli/cmd_topo.c cli/main.c cli/parse.c
+# Covers: cli/doctor/cmd_doctor.c cli/cmd_topo.c cli/main.c cli/parse.c cli/version.c
 set -uo pipefail
 verbena=$(realpath "$1")
 tests=$(cd "$(dirname "$0")/.." && pwd)
@@ -63,7 +63,7 @@ run doctor --help; has "--json"
 run data --help; has "convert SPEC OUT.csr"; has "criteo:FILE"
 run bench --help; has "sparse-allreduce"; has "--explain"
 run bench --help-all; has "busbw"; has "VB_IN_FLIGHT"
-for command in bench data doctor eval export ops top topo train; do
+for command in bench completion data doctor eval export ops top topo train; do
     run $command --help
     [ "$(wc -l <"$dir/out")" -le 80 ] || fail "$command --help: more than two screens"
     [ "$(wc -L <"$dir/out")" -le 100 ] || fail "$command --help: wider than the screen"
@@ -102,6 +102,17 @@ holds '.data == "synth:50" and .test_samples == 10' eval "$dir/eval" --data synt
 rm -r "$dir/eval"
 
 run --version; has "verbena 0."; has "hwloc 2."; has "oneDNN"; has "OpenBLAS"; has "libibverbs"
+[ "$(git describe --always --exclude='*' --abbrev=40 2>/dev/null)" = "" ] || has_commit='(.commit | test("^[0-9a-f]{40}(-modified)?$"))'
+holds "(.version | startswith(\"0.\")) and (.compiler | test(\"^(GNU|Clang) [0-9]\")) and .build_type != \"\" and
+    (.instruction_level | IN(\"baseline\", \"v3\", \"v4\")) and (.libraries | length > 8) and
+    ([.libraries[] | test(\"^[0-9]\")] | all) and ${has_commit:-true}" --version --json
+[ "verbena $(jq -r .version "$dir/out")" = "$("$verbena" --version | head -n 1)" ] || fail "--version --json: other version"
+refused 2 "only --json may follow --version" --version --jsno
+refused 2 "only --json may follow --version" --version --json more
+for shell in bash zsh; do
+    run completion $shell; has "lenet"; has "--transport"; [ "$code" = 0 ] || fail "completion $shell: exit $code"
+done
+refused 2 "unknown shell tcl; must be bash or zsh" completion tcl
 
 # ---- bad usage prints one line and exits with 2
 refused 2 "the command is missing"
