@@ -108,7 +108,7 @@ int cli_demo_command(struct demo *d, const char *log, const char *text)
 {
     char *argv[WORDS_MAX + 1], *command = malloc(TEXT_MAX), path[PATH_MAX], last[VB_LINE] = "";
     int code = CLI_FAILED;
-    pid_t pid;
+    pid_t pid = -1;
 
     if (command == NULL) {
         cli_demo_fail(d, "no memory");
