@@ -70,6 +70,15 @@ chosen() {
     if [ -n "$only" ]; then echo "${only//,/ }"; else echo "${all_names[*]}"; fi
 }
 
+# An hour of measuring is not lost by a Ctrl-C.
+# shellcheck disable=SC2317 # a trap calls it
+stopped() { # stopped EXIT_CODE
+    wipe
+    echo "stopped; the rows so far:" >&2
+    if [ "$json" = 1 ]; then cat "$rows" >&3; else print_rows >&3; fi
+    exit "$1"
+}
+
 all() {
     local names
     names=$(chosen) || exit $?
@@ -77,8 +86,12 @@ all() {
     [ -z "$write" ] || needs_marks "$write"
     sizes=4K,256K,4M in_all=1
     peer_list=bare,openmpi,mpich,gloo
+    exec 3>&1 # standard output, also while comparisons print nothing
+    trap 'stopped 130' INT
+    trap 'stopped 143' TERM
     # shellcheck disable=SC2086
     measure $names >/dev/null
+    trap - INT TERM
     if [ "$json" = 1 ]; then
         cat "$rows"
     else
