@@ -36,6 +36,7 @@ struct cli_command {
 extern const struct cli_command cli_bench;
 extern const struct cli_command cli_completion;
 extern const struct cli_command cli_data;
+extern const struct cli_command cli_demo;
 extern const struct cli_command cli_topo;
 extern const struct cli_command cli_doctor;
 extern const struct cli_command cli_eval;

@@ -187,7 +187,7 @@ static void announce(const char *why)
 
 void cli_job_group(const struct cli_job *job, struct vb_group_opts *g)
 {
-    g->root_fd = -1;
+    *g = VB_GROUP_OPTS_DEFAULT;
     g->transport = (enum vb_transport_choice)job->transport;
     g->timeout_ms = (int)job->timeout_s * 1000;
     g->patience = job->patience;
@@ -201,20 +201,13 @@ void cli_job_group(const struct cli_job *job, struct vb_group_opts *g)
 
 static void fill_group(const struct cli_job *job, struct vb_launch *launch, struct vb_group_opts *g)
 {
-    memset(g, 0, sizeof(*g));
     cli_job_group(job, g);
-    if (launch->supervised) {
-        g->rank = launch->rank;
-        g->world = launch->world;
-        g->root = launch->root;
-        g->root_fd = launch->root_fd;
-    } else {
+    if (!launch->supervised) {
         g->rank = (int)job->rank;
         g->world = (int)(job->world > 0 ? job->world : to_start(job));
         g->root = job->root;
     }
-    g->lost = vb_launch_tell_lost;
-    g->lost_arg = launch;
+    vb_launch_group(launch, g);
 }
 
 int cli_job_secret(const struct cli_job *job, struct vb_launch *launch, struct vb_group_opts *group)

@@ -70,8 +70,7 @@ int cli_job_place(const struct cli_command *command, struct cli_job *job, struct
 bool cli_job_launch(struct cli_job *job, const struct vb_launch *launch,
                     const struct vb_group_opts *group, int *code_p);
 
-/* Copies the options that concern only this process to *group. Does not change the secret in
- * *group. */
+/* Fills *group with the defaults and the options that concern only this process. */
 void cli_job_group(const struct cli_job *job, struct vb_group_opts *group);
 
 /* Finds the secret of the job, if a launcher or the user gave one, and takes it out of launch. The

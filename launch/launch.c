@@ -316,6 +316,18 @@ vb_status vb_launch_begun_line(const unsigned char secret[VB_SECRET_BYTES],
     return VB_OK;
 }
 
+void vb_launch_group(struct vb_launch *launch, struct vb_group_opts *group)
+{
+    group->lost = vb_launch_tell_lost;
+    group->lost_arg = launch;
+    if (!launch->supervised)
+        return;
+    group->rank = launch->rank;
+    group->world = launch->world;
+    group->root = launch->root;
+    group->root_fd = launch->root_fd;
+}
+
 vb_status vb_launch_take_secret(struct vb_launch *launch, unsigned char **secret_p)
 {
     unsigned char *secret = vb_secret_alloc();

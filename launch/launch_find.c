@@ -6,6 +6,7 @@
  * meet, and for several hosts the user must give one.
  */
 #include "launch/launch_priv.h"
+#include "net/net.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -178,7 +179,8 @@ static vb_status settle(const struct launch_found *found, const struct vb_launch
 
 vb_status vb_launch_find(const struct vb_launch_opts *opts, struct vb_launch *launch)
 {
-    uint64_t deadline = vb_clock_ns() + (uint64_t)opts->timeout_ms * 1000000;
+    int64_t timeout_ms = opts->timeout_ms > 0 ? opts->timeout_ms : VB_GROUP_TIMEOUT_MS;
+    uint64_t deadline = vb_clock_ns() + (uint64_t)timeout_ms * 1000000;
     struct launch_found found = {.by = LAUNCH_BY_NOBODY};
     struct vb_launch result = *launch;
     vb_status st = find(deadline, &found);

@@ -32,12 +32,12 @@ struct vb_launch {
  * supervisor for silent_ms, but at least 10 s. */
 vb_status vb_launch_read(int64_t silent_ms, struct vb_launch *launch_p);
 
-/* The options that the user gives to ranks that another launcher starts. */
+/* The options that the user gives to ranks that another launcher starts. Zeros are fine. */
 struct vb_launch_opts {
     const char *root;        /* HOST:PORT of rank 0; NULL, or port 0: rank 0 chooses */
     const char *secret_file; /* NULL: VB_SECRET, or none */
     const char *run_id;      /* NULL: the launcher's own name of this run */
-    int64_t timeout_ms;      /* timeout for meeting the other ranks */
+    int64_t timeout_ms;      /* timeout for meeting the other ranks; 0: VB_GROUP_TIMEOUT_MS */
 };
 
 /* If torchrun, mpirun or srun has made this process a rank, adds its place to launch, which
@@ -45,6 +45,12 @@ struct vb_launch_opts {
  * Without a secret the ranks make one if they are on one host or use PMIx; otherwise the call
  * fails. Called once, before the process has threads. */
 vb_status vb_launch_find(const struct vb_launch_opts *opts, struct vb_launch *launch);
+
+/* Fills in rank, world and root of a group's options, if a launcher made this process a rank, and
+ * lets the group tell the supervisor of losses. launch must stay until the group is closed. The
+ * secret is moved by vb_launch_take_secret(). */
+struct vb_group_opts;
+void vb_launch_group(struct vb_launch *launch, struct vb_group_opts *group);
 
 /* Returns the environment for a rank, as execve() takes it: that of this process with the variables
  * for launch. The rank reads the secret from secret_fd. NULL: no memory. The caller frees the

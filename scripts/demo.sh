@@ -21,5 +21,4 @@ show build/verbena topo
 show build/verbena topo --synthetic "pack:2 numa:1 core:8 pu:2" --ranks 4
 show build/verbena doctor || echo "doctor: see above for what would stop a job on this machine"
 show build/verbena train lenet --data synth
-show build/verbena train softmax --data synth --ranks 2 --transport shm
-show build/verbena train softmax --data synth --ranks 2 --transport tcp --json
+show build/verbena demo --out build/verbena-demo

@@ -8,6 +8,7 @@ sparse model, which is faster without pinning."""
 import json
 import os
 import platform
+import resource
 import sys
 import time
 
@@ -86,7 +87,8 @@ def be_rank(model, batch, world, seconds, rank, meet):
     took = time.perf_counter() - begin
     if rank == 0:
         print(json.dumps({"peer": "ddp", "model": model, "ranks": world, "global_batch": batch,
-                          "steps_per_s": int(n) / took, "samples_per_s": int(n) * batch / took}),
+                          "steps_per_s": int(n) / took, "samples_per_s": int(n) * batch / took,
+                          "rss_peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6}),
               flush=True)
     dist.destroy_process_group()
     return 0

@@ -463,10 +463,10 @@ static int open_join(const struct cli_command *command, const char *root, const 
         return cli_refuse(command,
                           "--join starts one worker: --ranks, --rank, --world and --root cannot be "
                           "used with it");
+    cli_job_group(job, group);
     rc = find_secret(command, job, group);
     if (rc >= 0)
         return rc;
-    cli_job_group(job, group);
     group->root = root;
     return vb_train_join(group, joined_p) == VB_OK ? -1 : CLI_FAILED;
 }

@@ -113,8 +113,7 @@ static int join_slots_of(const struct vb_train_opts *o, const struct ps_job *job
     return slots < room ? slots : room;
 }
 
-#define TIMEOUT_MS 60000 /* if the options give none */
-#define SETTLE_MS 3000   /* ranks behind a cut are found silent within this time of each other */
+#define SETTLE_MS 3000 /* ranks behind a cut are found silent within this time of each other */
 
 static void record_fault(void *arg, const struct vb_fault *fault)
 {
@@ -136,7 +135,7 @@ static void fill_job(struct vb_async *a)
     size_t row = (size_t)(t->data.train.row_max > 0 ? t->data.train.row_max : 1);
     struct ps_job *job = &a->job;
     double patience = o->group.patience > 0 ? o->group.patience : 1;
-    double timeout_ms = o->group.timeout_ms > 0 ? o->group.timeout_ms : TIMEOUT_MS;
+    double timeout_ms = o->group.timeout_ms > 0 ? o->group.timeout_ms : VB_GROUP_TIMEOUT_MS;
 
     *job = (struct ps_job){.workers = t->world,
                            .servers = vb_train_shards(&o->async),
@@ -216,7 +215,7 @@ struct vb_group_opts vb_async_group(const struct vb_async *a, int rank)
         t->model.row->progress && rank < a->job.workers; /* a server polls the network itself */
     o.crowded = vb_place_is_crowded(t->o, &t->cpus);
     if (o.timeout_ms == 0)
-        o.timeout_ms = TIMEOUT_MS;
+        o.timeout_ms = VB_GROUP_TIMEOUT_MS;
     if (t->place.placement != NULL) {
         o.topo = t->place.topo;
         o.placement = t->place.placement;

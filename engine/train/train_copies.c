@@ -22,7 +22,6 @@
 
 #define PAGE_MAGIC UINT64_C(0x3165676150625648)
 #define LOOK_MS 200 /* how often a rank that waits looks at the keeper */
-#define TIMEOUT_MS 60000
 
 enum { MAKING, READY };
 
@@ -238,8 +237,8 @@ static vb_status wait_for(struct vb_trainer *t, struct page_copy *copy)
 {
     const struct vb_keeper *keeper = &t->copies.keeper;
     double patience = t->o->group.patience > 0 ? t->o->group.patience : 1;
-    int64_t limit_ms =
-        (int64_t)(patience * (t->o->group.timeout_ms > 0 ? t->o->group.timeout_ms : TIMEOUT_MS));
+    int64_t limit_ms = (int64_t)(patience * (t->o->group.timeout_ms > 0 ? t->o->group.timeout_ms
+                                                                        : VB_GROUP_TIMEOUT_MS));
     uint64_t since = vb_clock_ns(), seen = 0, work;
     struct timespec ts = {.tv_nsec = LOOK_MS * 1000000L};
     vb_status st = VB_OK;

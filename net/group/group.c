@@ -9,7 +9,6 @@
 #include "net/control/root_resolve.h"
 
 #include <fcntl.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -99,8 +98,8 @@ static vb_status listen_as_root(struct vb_group *g)
     if (fd >= 0) {
         if (fcntl(fd, F_SETFL, O_NONBLOCK) != 0)
             st = vb_err_sys("cannot take over descriptor %d", fd);
-    } else {
-        snprintf(root, sizeof(root), "%s", g->opts.root); /* vb_root_listen() may change root */
+    } else { /* vb_root_listen() may change root */
+        snprintf(root, sizeof(root), "%s", g->opts.root != NULL ? g->opts.root : "127.0.0.1:0");
         st = vb_root_listen(root, &fd);
     }
     return st == VB_OK ? listen_on(g, fd) : st;
@@ -192,33 +191,6 @@ vb_status vb_group_check_route(struct vb_group *g, int rank)
         return VB_OK;
     st = vb_control_local_addr(g->control, rank, &local);
     return st == VB_OK ? vb_route_check(&local, rank, g->opts.any_interface) : st;
-}
-
-static vb_status check_opts(const struct vb_group_opts *o)
-{
-    if (o->world < 1 || o->world > VB_WORLD_MAX)
-        return vb_err(VB_ERR_USAGE,
-                      "a group of %d ranks is not possible: the number must be from 1 to %d",
-                      o->world, VB_WORLD_MAX);
-    if (o->rank < 0 || o->rank >= o->world)
-        return vb_err(VB_ERR_USAGE,
-                      "rank %d of %d ranks is not possible: the rank must be from 0 to %d", o->rank,
-                      o->world, o->world - 1);
-    if (o->slots != 0 && (o->slots < o->world || o->slots > VB_WORLD_MAX))
-        return vb_err(
-            VB_ERR_USAGE,
-            "%d slots for %d ranks are not possible: the number of slots must be from %d to %d",
-            o->slots, o->world, o->world, VB_WORLD_MAX);
-    if (o->slots > o->world && !o->elastic)
-        return vb_err(VB_ERR_USAGE, "only an elastic group can have slots for joiners");
-    if (o->root == NULL && (o->rank > 0 || o->root_fd < 0))
-        return vb_err(VB_ERR_USAGE, "the address of rank 0 is missing: give its HOST:PORT");
-    if (o->secret == NULL && o->world > 1)
-        return vb_err(VB_ERR_USAGE, "%d ranks need a common secret", o->world);
-    if (o->timeout_ms <= 0 || o->patience < 0 || o->timeout_ms * o->patience > INT_MAX)
-        return vb_err(VB_ERR_USAGE, "a timeout of %d ms with patience %g is out of range",
-                      o->timeout_ms, o->patience);
-    return VB_OK;
 }
 
 static void peers_init(struct vb_group *g)
@@ -326,7 +298,7 @@ static vb_status connect_all(struct vb_group *g)
 vb_status vb_group_open(const struct vb_group_opts *opts, struct vb_group **group_p)
 {
     struct vb_group *g = NULL;
-    vb_status st = check_opts(opts);
+    vb_status st = vb_group_check_opts(opts);
 
     if (st == VB_OK)
         st = vb_group_alloc(opts, &g);

@@ -30,8 +30,9 @@ enum vb_transport_choice {
 struct vb_group_opts {
     int rank;
     int world;
-    const char *root; /* "HOST:PORT" or "[V6]:PORT" at which rank 0 listens */
-    int root_fd;      /* rank 0: a listening socket to take over; -1: none */
+    /* "HOST:PORT" or "[V6]:PORT" at which rank 0 listens; a single rank without slots needs none */
+    const char *root;
+    int root_fd; /* rank 0: a listening socket to take over; -1: none */
     /* The secret of the job, VB_SECRET_BYTES, the same on all ranks. Borrowed until the group is
      * closed, so that there is one copy, from vb_secret_alloc(). NULL: this is the only rank. */
     const unsigned char *secret;
@@ -66,6 +67,15 @@ struct vb_group_opts {
     void (*lost)(void *arg, int rank, const char *why);
     void *lost_arg;
 };
+
+#define VB_GROUP_TIMEOUT_MS 60000
+
+/* Options of a single rank, from which all options should begin: zeros alone are refused. For more
+ * ranks, set rank, world, root and secret; vb_launch_group() does so for the ranks of a launcher.
+ * How a secret is read from a file or a text: net/control/secret.h. */
+#define VB_GROUP_OPTS_DEFAULT                                                                      \
+    ((struct vb_group_opts){                                                                       \
+        .world = 1, .root_fd = -1, .timeout_ms = VB_GROUP_TIMEOUT_MS, .patience = 1})
 
 /* What a group takes of a rank, as far as it is known before the group is opened. Over RDMA, whose
  * descriptors depend on the device, the numbers are those of TCP. */

@@ -132,6 +132,9 @@ static inline uint64_t group_deadline(const struct vb_group *g)
     return vb_clock_ns() + (uint64_t)g->opts.timeout_ms * 1000000u;
 }
 
+/* group_opts.c: refuses options that cannot work, and says what to set */
+vb_status vb_group_check_opts(const struct vb_group_opts *opts);
+
 /* group.c: parts of vb_group_open() that vb_group_join() also uses. If vb_group_alloc() sets
  * *group_p, the caller closes that group, also after a failure. */
 vb_status vb_group_alloc(const struct vb_group_opts *opts, struct vb_group **group_p);

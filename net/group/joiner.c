@@ -276,8 +276,10 @@ vb_status vb_group_join(const struct vb_group_opts *opts, struct vb_group **grou
 
     if (opts->root == NULL || opts->secret == NULL || opts->timeout_ms <= 0 ||
         opts->timeout_ms * patience > INT_MAX)
-        return vb_err(VB_ERR_USAGE,
-                      "joining a group needs the address of rank 0, the secret and a timeout");
+        return vb_err(
+            VB_ERR_USAGE,
+            "joining a group needs the address of rank 0 (root), the secret and a timeout "
+            "(VB_GROUP_OPTS_DEFAULT has one)");
     deadline = vb_clock_ns() + (uint64_t)(opts->timeout_ms * patience * 1e6);
     st = vb_auth_init();
     if (st == VB_OK)

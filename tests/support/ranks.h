@@ -75,7 +75,7 @@ static inline void t_group_opts(const struct t_job *job, int rank, const char *r
                                                           7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7,
                                                           7, 7, 7, 7, 7, 7, 7, 7, 7, 7};
 
-    memset(o, 0, sizeof(*o));
+    *o = VB_GROUP_OPTS_DEFAULT;
     o->rank = rank;
     o->world = job->world;
     o->root = root;
