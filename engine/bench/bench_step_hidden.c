@@ -132,6 +132,17 @@ static int64_t between(const struct vb_step_point *exposed, const struct vb_step
     return from < hidden->batch ? (int64_t)ceil(from) : hidden->batch;
 }
 
+/* A single rank transfers nothing. */
+static bool transfers(const struct vb_step_point *points, int n)
+{
+    int i;
+
+    for (i = 0; i < n; i++)
+        if (points[i].transfer_ms > 0)
+            return true;
+    return false;
+}
+
 int64_t vb_step_hidden_from(const struct vb_step_point *points, int n)
 {
     const struct vb_step_point *exposed = last_exposed(points, n);
@@ -143,7 +154,9 @@ int64_t vb_step_hidden_from(const struct vb_step_point *points, int n)
         return between(exposed, hidden);
     if (exposed != NULL) /* at the largest batch, too */
         return from > exposed->batch ? from : 0;
-    return hidden != NULL ? hidden->batch : from; /* smaller batches were not measured */
+    if (hidden != NULL && transfers(points, n))
+        return hidden->batch; /* smaller batches were not measured */
+    return from;
 }
 
 /* ---- the next batch ---------------------------------------------------------------------------

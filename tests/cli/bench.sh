@@ -210,7 +210,7 @@ tail -n 1 "$dir/out" | grep -qE 'omputing softmax (hides|does not hide) the tran
 [ "$(grep -cE '^(5|50) ([0-9.e+-]+ ){4}31400$' "$dir/step.gp")" = 2 ] || fail "step: no data in the script"
 run step --model softmax --batches 5 --seconds 0.01
 tail -n 1 "$dir/out" | grep -q '^One rank has nothing to transfer' || fail "step: with one rank the sentence is missing"
-ln -s "$(command -v timeout)" "$(command -v cat)" "$(command -v wc)" "$dir" # all commands but gnuplot
+ln -s "$(command -v timeout)" "$(command -v cat)" "$(command -v wc)" "$(command -v grep)" "$dir" # all but gnuplot
 with_all=$PATH
 PATH=$dir
 refused 1 "gnuplot, which is not installed: run apt-get install gnuplot-nox" step --model softmax --plot "$dir/no.png"
