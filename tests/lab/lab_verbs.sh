@@ -118,6 +118,8 @@ node() {
         passed 2
     fi
     [ "$(grep -c 'locked memory' "$work/err")" -ge 1 ] || fail "no rank reported its limit of locked memory"
+    grep -q "fix: echo 'vera - memlock unlimited' | sudo tee -a /etc/security/limits.conf" "$work/err" ||
+        fail "the limit of locked memory has no fix: $(cat "$work/err")"
     grep -q '^verbs' "$work/out" || fail "a limit that can be raised was not raised: $(cat "$work/out")"
     step "one node: tests, locked memory"
 }
