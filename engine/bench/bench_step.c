@@ -25,7 +25,7 @@
 #define ROUNDS_MIN 5
 #define ROUNDS_MAX 256 /* so few that the times of a mode fit into one record */
 #define WARM_BLOCKS 4
-#define REFINE_MAX 10 /* batches */
+#define REFINE_MAX 16 /* measurements */
 #define EPOCH_MIN 8   /* minimum number of steps in an epoch of synthetic data */
 
 enum mode { FULL, NO_SUMS, SUMS, MODES };
@@ -216,6 +216,7 @@ static vb_status one_batch(struct bench *b, const struct vb_step_opts *o, int ba
 
     fill_opts(o, batch, b->group, &train);
     point->batch = batch;
+    point->times = 1;
     st = vb_trainer_open(&b->trainer, &train, NULL);
     if (st == VB_OK && b->trainer.recipe.clip > 0)
         b->trainer.recipe.clip = DBL_MAX; /* the norm is computed, but nothing is clipped */
@@ -227,14 +228,33 @@ static vb_status one_batch(struct bench *b, const struct vb_step_opts *o, int ba
     return st;
 }
 
+/* Puts a point at the end of the list, together with earlier measurements of its batch. */
+static void keep(struct vb_step_result *result, const struct vb_step_point *point)
+{
+    struct vb_step_point *list = result->points, before;
+    int i = 0;
+
+    while (i < result->n && list[i].batch != point->batch)
+        i++;
+    if (i == result->n) {
+        list[result->n++] = *point;
+        return;
+    }
+    before = list[i];
+    vb_step_merge(&before, point);
+    list[i] = list[result->n - 1];
+    list[result->n - 1] = before;
+}
+
 static vb_status add_point(struct bench *b, const struct vb_step_opts *o, int batch,
                            struct vb_step_result *result)
 {
-    vb_status st = one_batch(b, o, batch, &result->points[result->n]);
+    struct vb_step_point point;
+    vb_status st = one_batch(b, o, batch, &point);
 
     if (st != VB_OK)
         return st;
-    result->n++;
+    keep(result, &point);
     if (o->each != NULL && o->train.group.rank == 0)
         o->each(o->each_arg, result);
     return VB_OK;
@@ -247,8 +267,8 @@ static int by_batch(const void *x, const void *y)
     return (a->batch > b->batch) - (a->batch < b->batch);
 }
 
-/* Measures more batches, near the one from which on computing hides the transfer. All ranks have
- * the same points, so they choose the same batches. */
+/* Measures more batches near the one from which on computing hides the transfer, and the two around
+ * it again. All ranks have the same points, so they choose the same batches. */
 static vb_status refine(struct bench *b, const struct vb_step_opts *o,
                         struct vb_step_result *result)
 {
@@ -265,6 +285,8 @@ static vb_status refine(struct bench *b, const struct vb_step_opts *o,
         most = data->n_train / b->world;
     for (i = 0; i < REFINE_MAX && result->n < VB_STEP_BATCHES_MAX && st == VB_OK; i++) {
         next = vb_step_next_batch(result->points, result->n, given, most);
+        if (next == 0)
+            next = vb_step_unsure_batch(result->points, result->n);
         if (next == 0)
             break;
         st = add_point(b, o, (int)next, result);

@@ -9,6 +9,7 @@
 
 #define NARROW 1.1 /* times the largest exposed batch: a hidden one is near enough */
 #define FURTHER 4  /* times the largest batch of the user is measured, too */
+#define SURE 3     /* measurements; the exposed share falls slowly, so noise moves the claim far */
 
 /* ---- what lines say ---------------------------------------------------------------------------
  */
@@ -199,4 +200,31 @@ int64_t vb_step_next_batch(const struct vb_step_point *points, int n, int64_t gi
         middle >= hidden->batch)
         return 0;
     return middle;
+}
+
+int64_t vb_step_unsure_batch(const struct vb_step_point *points, int n)
+{
+    const struct vb_step_point *exposed = last_exposed(points, n);
+    const struct vb_step_point *hidden =
+        next_above(points, n, exposed != NULL ? exposed->batch : 0);
+
+    if (exposed == NULL || hidden == NULL)
+        return 0;
+    if (exposed->times < SURE && exposed->times <= hidden->times)
+        return exposed->batch;
+    return hidden->times < SURE ? hidden->batch : 0;
+}
+
+static double mean(double before, int times, double again)
+{
+    return (before * times + again) / (times + 1);
+}
+
+void vb_step_merge(struct vb_step_point *point, const struct vb_step_point *again)
+{
+    point->step_ms = mean(point->step_ms, point->times, again->step_ms);
+    point->compute_ms = mean(point->compute_ms, point->times, again->compute_ms);
+    point->transfer_ms = mean(point->transfer_ms, point->times, again->transfer_ms);
+    point->exposed_ms = fmax(point->step_ms - point->compute_ms, 0);
+    point->times++;
 }

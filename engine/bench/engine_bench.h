@@ -16,6 +16,7 @@
  * the time of the slowest rank. */
 struct vb_step_point {
     int batch;          /* number of samples of one rank */
+    int times;          /* how many times it was measured; times below are means of these */
     int64_t bytes;      /* size of a rank's gradient; sparse models: of the longest list */
     double step_ms;     /* time of a step as in training */
     double compute_ms;  /* time of a step without sums over ranks */
@@ -37,10 +38,11 @@ struct vb_step_opts {
     int batches[VB_STEP_BATCHES_MAX];
     int n_batches;
     double seconds; /* duration of each measurement; there are three per batch size */
-    bool refine;    /* also measure batches near the one that vb_step_hidden_from() returns; all
-                       points are then in the order of their batches */
+    bool refine;    /* also measure batches near the one that vb_step_hidden_from() returns, the
+                       two around it several times; points are then in the order of their batches */
 
-    /* Called on rank 0 after each batch size, with all points measured so far. May be NULL. */
+    /* Called on rank 0 after each measurement, with all points so far, the measured one last. May
+     * be NULL. */
     void (*each)(void *arg, const struct vb_step_result *result);
     void *each_arg;
 };
@@ -63,6 +65,13 @@ int64_t vb_step_hidden_from(const struct vb_step_point *points, int n);
 /* Returns the batch size that, measured next, tells most about it; 0: none does. given: the largest
  * batch of the user, beyond which it goes only a little; most: the largest that the data allows. */
 int64_t vb_step_next_batch(const struct vb_step_point *points, int n, int64_t given, int64_t most);
+
+/* Returns the batch, of the two around vb_step_hidden_from(), that should be measured again,
+ * because noise may have put it on the wrong side; 0: neither. */
+int64_t vb_step_unsure_batch(const struct vb_step_point *points, int n);
+
+/* Adds another measurement of the same batch to a point. */
+void vb_step_merge(struct vb_step_point *point, const struct vb_step_point *again);
 
 /* ---- the parameter server -------------------------------------------------------------------- */
 

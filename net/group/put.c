@@ -160,36 +160,27 @@ vb_status vb_get(struct vb_window *win, int rank, size_t dst_offset, size_t src_
     return st;
 }
 
-/* How long a call waits until its op is taken. */
-struct room {
-    uint64_t deadline; /* 0: no call has returned VB_AGAIN yet */
-    int timeout_ms;
-};
-
-/* Makes progress after VB_AGAIN. Fails after the timeout. */
-static vb_status make_room(struct vb_group *g, int rank, struct room *room)
+/* Makes progress after VB_AGAIN. Fails after the timeout; 0: that of the group. *deadline_p is 0 at
+ * the first call. */
+static vb_status make_room(struct vb_group *g, int rank, int timeout_ms, uint64_t *deadline_p)
 {
+    int most_ms = timeout_ms > 0 ? timeout_ms : g->opts.timeout_ms;
     vb_status st = vb_progress(g);
     uint64_t now = vb_clock_ns();
 
-    if (room->deadline == 0)
-        room->deadline = now + (uint64_t)room->timeout_ms * 1000000u;
-    if (st == VB_OK && now >= room->deadline)
+    if (*deadline_p == 0)
+        *deadline_p = now + (uint64_t)most_ms * 1000000u;
+    if (st == VB_OK && now >= *deadline_p)
         st = vb_err(VB_ERR_TIMEOUT, "rank %d (%s) has accepted no transfer for %.1f s", rank,
-                    vb_group_host(g, rank), room->timeout_ms / 1000.0);
+                    vb_group_host(g, rank), most_ms / 1000.0);
     return st;
-}
-
-static struct room room_of(const struct vb_group *g, int timeout_ms)
-{
-    return (struct room){.timeout_ms = timeout_ms > 0 ? timeout_ms : g->opts.timeout_ms};
 }
 
 vb_status vb_put_wait(struct vb_window *win, int rank, const struct vb_window *from,
                       size_t src_offset, size_t dst_offset, size_t len_bytes, uint32_t note,
                       struct vb_op *op, int timeout_ms)
 {
-    struct room room = room_of(win->group, timeout_ms);
+    uint64_t deadline = 0;
     vb_status st;
 
     from = from != NULL ? from : win;
@@ -198,7 +189,7 @@ vb_status vb_put_wait(struct vb_window *win, int rank, const struct vb_window *f
         if (st == VB_OK)
             return VB_OK;
         if (st == VB_AGAIN)
-            st = make_room(win->group, rank, &room);
+            st = make_room(win->group, rank, timeout_ms, &deadline);
     } while (st == VB_OK);
     vb_group_finish(op, st);
     return st;
@@ -207,7 +198,7 @@ vb_status vb_put_wait(struct vb_window *win, int rank, const struct vb_window *f
 vb_status vb_get_wait(struct vb_window *win, int rank, size_t dst_offset, size_t src_offset,
                       size_t len_bytes, struct vb_op *op, int timeout_ms)
 {
-    struct room room = room_of(win->group, timeout_ms);
+    uint64_t deadline = 0;
     vb_status st;
 
     do {
@@ -215,7 +206,7 @@ vb_status vb_get_wait(struct vb_window *win, int rank, size_t dst_offset, size_t
         if (st == VB_OK)
             return VB_OK;
         if (st == VB_AGAIN)
-            st = make_room(win->group, rank, &room);
+            st = make_room(win->group, rank, timeout_ms, &deadline);
     } while (st == VB_OK);
     vb_group_finish(op, st);
     return st;

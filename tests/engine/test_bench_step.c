@@ -180,6 +180,46 @@ static void the_crossing_is_measured(void **state)
     assert_in_range(refined(10, 100000, &from), 2, 4); /* too far away */
 }
 
+/* The points on both sides of the crossing are measured in turn until each was measured often
+ * enough. */
+static void the_points_around_the_crossing_are_measured_again(void **state)
+{
+    struct vb_step_point points[3] = {point_at(100), point_at(290), point_at(310)};
+    int i, n = 0;
+    int64_t next;
+
+    (void)state;
+    for (i = 0; i < 3; i++)
+        points[i].times = 1;
+    while ((next = vb_step_unsure_batch(points, 3)) != 0 && n < 10) {
+        struct vb_step_point again = point_at(next);
+
+        assert_int_equal(next, n % 2 == 0 ? 290 : 310);
+        vb_step_merge(&points[next == 290 ? 1 : 2], &again);
+        n++;
+    }
+    assert_int_equal(n, 4);
+    assert_int_equal(points[0].times, 1);
+    assert_int_equal(vb_step_unsure_batch(points, 2), 0); /* nothing is hidden */
+    assert_int_equal(vb_step_unsure_batch(points + 2, 1), 0);
+}
+
+static void measurements_of_a_batch_are_averaged(void **state)
+{
+    struct vb_step_point point = {
+        .times = 2, .step_ms = 3, .compute_ms = 2.5, .transfer_ms = 1, .exposed_ms = 0.5};
+    struct vb_step_point again = {
+        .times = 1, .step_ms = 6, .compute_ms = 1, .transfer_ms = 4, .exposed_ms = 5};
+
+    (void)state;
+    vb_step_merge(&point, &again);
+    assert_int_equal(point.times, 3);
+    assert_float_equal(point.step_ms, 4, 1e-9);
+    assert_float_equal(point.compute_ms, 2, 1e-9);
+    assert_float_equal(point.transfer_ms, 2, 1e-9);
+    assert_float_equal(point.exposed_ms, 2, 1e-9);
+}
+
 /* ---- two ranks ------------------------------------------------------------------------------- */
 
 static void fill_opts(const char *model, const char *data, struct vb_group *g,
@@ -335,6 +375,8 @@ int main(void)
         cmocka_unit_test(times_are_not_extrapolated_below_zero),
         cmocka_unit_test(nothing_is_claimed_where_transfer_is_exposed),
         cmocka_unit_test(the_crossing_is_measured),
+        cmocka_unit_test(the_points_around_the_crossing_are_measured_again),
+        cmocka_unit_test(measurements_of_a_batch_are_averaged),
         cmocka_unit_test(steps_can_run_without_sums),
         cmocka_unit_test(every_point_is_measured),
         cmocka_unit_test(batches_larger_than_the_data_set),
