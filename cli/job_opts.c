@@ -28,8 +28,8 @@ static const struct vb_opt rank_opts[] = {
      .level = VB_OPT_MORE,
      .help = "how long to wait for other ranks, or for a sign of the supervisor of --hosts, before "
              "giving up"},
-    {"detect", VB_OPT_REAL, FIELD(detect_s), "1", .min = VB_DETECT_MIN_S, .max = VB_DETECT_MAX_S,
-     .arg = "SECONDS", .level = VB_OPT_MORE,
+    {"detect", VB_OPT_REAL, FIELD(detect_s), "1", .max = VB_DETECT_MAX_S, .arg = "SECONDS",
+     .level = VB_OPT_MORE,
      .help = "how long a rank may be silent before it counts as lost; a busy rank on the same host "
              "never does. Heartbeats, timeouts of sockets and RDMA retries follow from it; "
              "--timeout must be longer. Give all ranks the same"},
@@ -200,6 +200,11 @@ static const char *times_contradiction(const struct cli_job *job, char text[WHY]
     double patience = job->patience > 0 ? job->patience : 1;
     char why[VB_TIMES_WHY];
 
+    if (job->detect_s < VB_DETECT_MIN_S) { /* bounds of options are whole numbers */
+        snprintf(text, WHY, "--detect %g: must be from %g to %d", job->detect_s, VB_DETECT_MIN_S,
+                 VB_DETECT_MAX_S);
+        return text;
+    }
     if (vb_times_check(&times, (int64_t)((double)job->timeout_s * 1000 * patience), why))
         return NULL;
     snprintf(text, WHY,

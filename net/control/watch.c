@@ -263,9 +263,9 @@ static void say_busy(struct control *c, int rank, uint64_t now)
 static void lose_accused(struct control *c, int rank, uint64_t now)
 {
     static const char *const states[] = {[VB_PROCESS_UNKNOWN] = "",
-                                         [VB_PROCESS_SLEEPS] = ", its threads sleep",
-                                         [VB_PROCESS_STOPPED] = ", it is stopped",
-                                         [VB_PROCESS_ENDED] = ", it has ended"};
+                                         [VB_PROCESS_SLEEPS] = " (its threads sleep)",
+                                         [VB_PROCESS_STOPPED] = " (stopped)",
+                                         [VB_PROCESS_ENDED] = " (ended)"};
     struct conn *conn = &c->conns[rank];
     enum vb_process_state state = kernel_shows(c, rank);
     char why[CONTROL_WHY], text[WATCH_TEXT];

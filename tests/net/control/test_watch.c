@@ -163,7 +163,7 @@ static void all_ranks_name_the_stopped_one(void **state)
     for (i = 0; i < 2; i++)
         assert_int_equal(kill(pids[i][stopped[i]], SIGSTOP), 0);
     for (i = 0; i < 2; i++)
-        all_fail_because_of(b[i], stopped[i], "it is stopped");
+        all_fail_because_of(b[i], stopped[i], "(stopped)");
     assert_true(now_s() - start > silent_ms() / 2e3); /* found by silence, not by an end */
     for (i = 0; i < 2; i++)
         end(b[i], pids[i]);
@@ -242,7 +242,7 @@ static void a_stuck_rank_is_found(void **state)
 
     (void)state;
     b->mute[1] = MUTE_STUCK;
-    all_fail_because_of(b, 1, "its threads sleep");
+    all_fail_because_of(b, 1, "(its threads sleep)");
     end(b, pids);
 }
 
