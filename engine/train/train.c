@@ -233,6 +233,8 @@ static vb_status set_up(struct vb_trainer *t)
     if (st == VB_OK)
         st = make_model(t, cp);
     vb_checkpoint_free(cp);
+    if (t->place.group != NULL)
+        vb_group_begin_at(t->place.group, t->step);
     return st;
 }
 
@@ -420,8 +422,6 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
         o->hooks.chose(o->hooks.chose_arg, &t->recipe.chosen);
     if (st == VB_OK && o->hooks.opened != NULL)
         o->hooks.opened(o->hooks.opened_arg);
-    if (st == VB_OK && t->place.group != NULL)
-        vb_group_begin_at(t->place.group, t->step);
     /* Ranks that take longer to set up must not count as stragglers in training. */
     if (st == VB_OK && t->place.group != NULL)
         st = vb_group_barrier(t->place.group);
