@@ -116,6 +116,32 @@ bool vb_process_ended(int fd, int wait_ms);
  * EINVAL if the process is in a PID namespace that is not below this one, or EPERM. */
 bool vb_process_kill(int fd);
 
+/* By what another process of this host can find this one: its number in a PID namespace, and when
+ * it was started, so that no later process with the same number is taken for it. number 0: not
+ * known. It is good for looking only: killing takes a pidfd. */
+struct vb_process_id {
+    uint32_t number, ns; /* ns: number of the PID namespace */
+    uint64_t start;      /* as the kernel counts, since the host was started */
+};
+
+void vb_process_id(struct vb_process_id *id_p);
+
+/* What the kernel shows of the threads of a process. Runs: a thread is on a cpu, waits for one, or
+ * waits for a disk or for memory that was paged out. Unknown: it is in a PID namespace that this
+ * process cannot see, or its number has another process now. */
+enum vb_process_state {
+    VB_PROCESS_UNKNOWN,
+    VB_PROCESS_RUNS,
+    VB_PROCESS_SLEEPS,
+    VB_PROCESS_STOPPED, /* by a signal (SIGSTOP) or a debugger */
+    VB_PROCESS_ENDED,   /* and was not reaped yet */
+};
+
+enum vb_process_state vb_process_state(const struct vb_process_id *id);
+
+/* Returns the number of times that this process has waited for a page from a disk. */
+uint64_t vb_process_page_waits(void);
+
 /* Stops this process, all its threads, for some seconds, as SIGSTOP and SIGCONT do. A child sends
  * the signals; it ends with this process. */
 vb_status vb_process_pause(double seconds);

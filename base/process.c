@@ -7,13 +7,18 @@
  */
 #include "base/base.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -137,6 +142,117 @@ bool vb_process_ended(int fd, int wait_ms)
 bool vb_process_kill(int fd)
 {
     return syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0) == 0 || errno == ESRCH;
+}
+
+/* ---- looking at another process -------------------------------------------------------------- */
+
+/* Reads the state and the start time of a process or thread. The name before them may have blanks
+ * and brackets. */
+static bool read_stat(const char *path, char *state_p, uint64_t *start_p)
+{
+    char text[1024];
+    const char *at;
+    int field, file = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = file >= 0 ? read(file, text, sizeof(text) - 1) : -1;
+
+    if (file >= 0)
+        close(file);
+    text[n > 0 ? n : 0] = '\0';
+    at = strrchr(text, ')');
+    if (at == NULL || at[1] != ' ' || at[2] == '\0')
+        return false;
+    at += 2;
+    *state_p = *at;
+    for (field = 3; field < 22 && at != NULL; field++) /* proc(5): the state is field 3 */
+        at = strchr(at + 1, ' ');
+    return at != NULL && sscanf(at, " %" SCNu64, start_p) == 1;
+}
+
+static uint32_t own_pid_ns(void)
+{
+    struct stat sb;
+
+    return stat("/proc/self/ns/pid", &sb) == 0 ? (uint32_t)sb.st_ino : 0;
+}
+
+/* /proc may show the numbers of another PID namespace than that of this process. */
+void vb_process_id(struct vb_process_id *id_p)
+{
+    char number[16] = "", state;
+    uint64_t start;
+
+    *id_p = (struct vb_process_id){0};
+    if (readlink("/proc/self", number, sizeof(number) - 1) <= 0 ||
+        !read_stat("/proc/self/stat", &state, &start))
+        return;
+    *id_p = (struct vb_process_id){
+        .number = (uint32_t)strtoul(number, NULL, 10), .ns = own_pid_ns(), .start = start};
+}
+
+static enum vb_process_state state_of(char letter)
+{
+    switch (letter) {
+    case 'R':
+    case 'D':
+        return VB_PROCESS_RUNS;
+    case 'T':
+    case 't':
+        return VB_PROCESS_STOPPED;
+    case 'Z':
+    case 'X':
+        return VB_PROCESS_ENDED;
+    default:
+        return VB_PROCESS_SLEEPS;
+    }
+}
+
+/* A process runs if one of its threads does, and sleeps if one of the others sleeps. */
+static enum vb_process_state state_of_threads(DIR *threads, uint32_t number,
+                                              enum vb_process_state state)
+{
+    const struct dirent *entry;
+    char path[64], letter;
+    uint64_t start;
+
+    while (state != VB_PROCESS_RUNS && (entry = readdir(threads)) != NULL) {
+        unsigned long id = strtoul(entry->d_name, NULL, 10);
+        enum vb_process_state one;
+
+        snprintf(path, sizeof(path), "/proc/%u/task/%lu/stat", number, id);
+        if (id == 0 || !read_stat(path, &letter, &start))
+            continue;
+        one = state_of(letter);
+        state = one < state ? one : state;
+    }
+    return state;
+}
+
+enum vb_process_state vb_process_state(const struct vb_process_id *id)
+{
+    enum vb_process_state state;
+    char path[64], letter;
+    uint64_t start;
+    DIR *threads;
+
+    snprintf(path, sizeof(path), "/proc/%u/stat", id->number);
+    if (id->number == 0 || id->ns == 0 || id->ns != own_pid_ns() ||
+        !read_stat(path, &letter, &start) || start != id->start)
+        return VB_PROCESS_UNKNOWN;
+    state = state_of(letter);
+    snprintf(path, sizeof(path), "/proc/%u/task", id->number);
+    threads = opendir(path);
+    if (threads == NULL)
+        return state;
+    state = state_of_threads(threads, id->number, state);
+    closedir(threads);
+    return state;
+}
+
+uint64_t vb_process_page_waits(void)
+{
+    struct rusage usage;
+
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_majflt : 0;
 }
 
 /* The child calls only what may be called after a fork of a process with several threads. */

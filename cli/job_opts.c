@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define FIELD(name) offsetof(struct cli_job, name)
+#define WHY (VB_TIMES_WHY + 160)
 
 const char *const cli_on_off[] = {"on", "off", NULL};
 const char *const cli_orders[] = {"rank", "any", NULL};
@@ -27,6 +28,11 @@ static const struct vb_opt rank_opts[] = {
      .level = VB_OPT_MORE,
      .help = "how long to wait for other ranks, or for a sign of the supervisor of --hosts, before "
              "giving up"},
+    {"detect", VB_OPT_REAL, FIELD(detect_s), "1", .max = VB_DETECT_MAX_S, .arg = "SECONDS",
+     .level = VB_OPT_MORE,
+     .help = "how long a rank may be silent before it counts as lost; a busy rank on the same host "
+             "never does. Heartbeats, timeouts of sockets and RDMA retries follow from it; "
+             "--timeout must be longer. Give all ranks the same"},
     {"logs", VB_OPT_TEXT, FIELD(logs), .arg = "DIR",
      .help = "with --ranks or --hosts: also write the messages of rank I to DIR/rank-I.log"},
 };
@@ -72,8 +78,7 @@ static const struct vb_opt network_opts[] = {
      .help = "poll for a moment before sleeping; off: sleep at once and leave the CPU to others"},
     {"patience", VB_OPT_REAL, FIELD(patience), "1", .max = 1000, .arg = "FACTOR",
      .level = VB_OPT_MORE,
-     .help = "multiply all timeouts by FACTOR, including the 3 s after which a silent rank counts "
-             "as lost"},
+     .help = "multiply all timeouts by FACTOR, --detect and --timeout among them"},
     {"verbs-imm", VB_OPT_CHOICE, FIELD(verbs_imm), "on", .choices = cli_on_off, .arg = "on|off",
      .level = VB_OPT_MORE,
      .help = "off: send notes as messages after RDMA writes, as on devices without immediate data"},
@@ -180,6 +185,35 @@ static const char *lost_logs(const struct cli_job *job, const struct vb_launch *
     return "--logs needs ranks that are started by --ranks N or --hosts";
 }
 
+struct vb_times cli_job_times(const struct cli_job *job)
+{
+    struct vb_times times;
+
+    vb_times_of(job->detect_s, job->patience, &times);
+    return times;
+}
+
+/* Returns a message if the times of the job cannot be put in order; otherwise NULL. */
+static const char *times_contradiction(const struct cli_job *job, char text[WHY])
+{
+    struct vb_times times = cli_job_times(job);
+    double patience = job->patience > 0 ? job->patience : 1;
+    char why[VB_TIMES_WHY];
+
+    if (job->detect_s < VB_DETECT_MIN_S) { /* bounds of options are whole numbers */
+        snprintf(text, WHY, "--detect %g: must be from %g to %d", job->detect_s, VB_DETECT_MIN_S,
+                 VB_DETECT_MAX_S);
+        return text;
+    }
+    if (vb_times_check(&times, (int64_t)((double)job->timeout_s * 1000 * patience), why))
+        return NULL;
+    snprintf(text, WHY,
+             "--detect %g and --timeout %lld do not fit: %s; give a shorter --detect or a longer "
+             "--timeout",
+             job->detect_s, (long long)job->timeout_s, why);
+    return text;
+}
+
 static void announce(const char *why)
 {
     fprintf(stderr, "transport: %s\n", why);
@@ -191,6 +225,7 @@ void cli_job_group(const struct cli_job *job, struct vb_group_opts *g)
     g->transport = (enum vb_transport_choice)job->transport;
     g->timeout_ms = (int)job->timeout_s * 1000;
     g->patience = job->patience;
+    g->detect_s = job->detect_s;
     g->never_spin = job->spin == 1;
     g->device = job->device;
     g->bind = job->bind;
@@ -250,7 +285,7 @@ int cli_job_place(const struct cli_command *command, struct cli_job *job, struct
                   struct vb_group_opts *group)
 {
     struct cli_job rank = *job;
-    char text[VB_OPTS_WHY];
+    char text[WHY];
     const char *why;
     bool ours;
     int code;
@@ -268,6 +303,8 @@ int cli_job_place(const struct cli_command *command, struct cli_job *job, struct
         why = link_contradiction(job, launch);
     if (why == NULL)
         why = lost_logs(&rank, launch, ours);
+    if (why == NULL)
+        why = times_contradiction(job, text);
     if (why == NULL && job->link != NULL && vb_link_parse(job->link, &job->cable, text) != VB_OK)
         why = text;
     if (why != NULL)
@@ -288,6 +325,7 @@ int cli_job_place(const struct cli_command *command, struct cli_job *job, struct
 bool cli_job_launch(struct cli_job *job, const struct vb_launch *launch,
                     const struct vb_group_opts *group, int *code_p)
 {
+    struct vb_times times = cli_job_times(job);
     struct vb_supervise_opts o = {
         .argv = job->argv,
         .logs = job->logs,
@@ -296,6 +334,7 @@ bool cli_job_launch(struct cli_job *job, const struct vb_launch *launch,
         .link = job->link != NULL ? &job->cable : NULL,
         .why = job->why,
         .why_size = sizeof(job->why),
+        .grace_ms = times.grace_ms,
         .outlive = job->outlive,
         .vital = job->vital,
         .vital_end = job->vital_end,

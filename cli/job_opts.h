@@ -16,7 +16,7 @@ struct cli_job {
     bool has_rank;              /* set by the command: --rank was given, even if it is 0 */
     int64_t extra; /* set by the command: number of processes to start in addition to ranks */
     int64_t timeout_s;
-    double patience;
+    double patience, detect_s;
     const char *root, *secret_file, *run_id, *logs;
     const char *run; /* set by the command: run folder, for logs without --logs; NULL: none */
     bool append;     /* set by the command: the logs in the run folder are continued */
@@ -69,6 +69,9 @@ int cli_job_place(const struct cli_command *command, struct cli_job *job, struct
  * process is a rank. */
 bool cli_job_launch(struct cli_job *job, const struct vb_launch *launch,
                     const struct vb_group_opts *group, int *code_p);
+
+/* The times that follow from --detect and --patience. */
+struct vb_times cli_job_times(const struct cli_job *job);
 
 /* Fills *group with the defaults and the options that concern only this process. */
 void cli_job_group(const struct cli_job *job, struct vb_group_opts *group);

@@ -21,7 +21,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define GRACE_MS 2000
 #define HELLO_MS 30000 /* time from the start of the last ssh to the hello of its rank */
 #define SSH_AT_ONCE 8  /* an sshd refuses more than 10 connections that have not logged in yet */
 
@@ -309,6 +308,7 @@ static vb_status job_init(struct job *job, const struct vb_supervise_opts *o)
         .hello_fn = o->hosts != NULL ? take_hello : NULL,
         .hello_arg = job,
     };
+    struct vb_times times;
     vb_status st;
 
     memset(job, 0, sizeof(*job));
@@ -317,7 +317,8 @@ static vb_status job_init(struct job *job, const struct vb_supervise_opts *o)
     vb_oom_init(&job->oom, "");
     job->o = o;
     job->ranks = o->hosts != NULL ? o->hosts->ranks : o->ranks;
-    job->grace_ns = (uint64_t)(o->grace_ms > 0 ? o->grace_ms : GRACE_MS) * 1000000;
+    vb_times_of(0, 0, &times);
+    job->grace_ns = (uint64_t)(o->grace_ms > 0 ? o->grace_ms : times.grace_ms) * 1000000;
     st = fill_standard_fds();
     if (st == VB_OK && o->logs != NULL)
         st = vb_dir_make(o->logs);

@@ -39,6 +39,7 @@ struct vb_device_opts {
     /* For each rank, a count that grows while data comes from it, or a transfer to it moves. NULL:
      * nobody wants to know. */
     _Atomic unsigned *heard;
+    int sense_ms; /* how often the transport asks the kernel whether a transfer moves */
 
     struct vb_traffic *traffic; /* counts the bytes that are moved; NULL: nobody counts */
 
@@ -47,6 +48,8 @@ struct vb_device_opts {
     const char *bind;   /* the only address to use; NULL: any */
     const char *near;   /* the address by which peers know this rank; NULL: none */
     bool no_immediate;  /* send notes as messages, because the device has no immediate data */
+    int qp_timeout;     /* a packet is sent again after 4.096 us * 2^qp_timeout ... */
+    int qp_retries;     /* ... that many times */
 };
 
 /* Called by the one thread that polls the device. */

@@ -291,6 +291,15 @@ static vb_status prepare_run(const struct train_asked *asked, struct vb_train_op
     return st;
 }
 
+static void log_times(const struct cli_job *job)
+{
+    struct vb_times times = cli_job_times(job);
+    char text[VB_TIMES_TEXT];
+
+    vb_times_text(&times, text);
+    VB_LOG_INFO("times: %s", text);
+}
+
 static int train(const struct train_asked *asked, const struct vb_launch *launch,
                  const struct vb_train_opts *opts)
 {
@@ -313,6 +322,8 @@ static int train(const struct train_asked *asked, const struct vb_launch *launch
         vb_log_set_rank(vb_joined_rank(o.join.joined));
     else
         vb_log_set_rank(o.group.world > 1 ? o.group.rank : -1);
+    if (o.group.world > 1 && leads(&o))
+        log_times(&asked->job);
     if (r.screen != CLI_NO_SCREEN)
         o.hooks.watch = cli_train_watch;
     o.hooks.watch_arg = &r.screen;

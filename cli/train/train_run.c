@@ -156,6 +156,33 @@ static void json_plan(struct vb_json *json, const char *plan)
     vb_json_text(json, "plan_sha256", plan != NULL && plan[0] != '\0' ? digest : NULL);
 }
 
+/* Empty for a single rank, which waits for nobody. */
+static void json_times(struct vb_json *json, const struct vb_group_opts *group)
+{
+    struct vb_times t;
+
+    vb_times_of(group->detect_s, group->patience, &t);
+    vb_json_object(json, "times");
+    if (group->world > 1) {
+        vb_json_int(json, "silent_ms", t.silent_ms);
+        vb_json_int(json, "beat_ms", t.beat_ms);
+        vb_json_int(json, "sense_ms", t.sense_ms);
+        vb_json_int(json, "accuse_ms", t.accuse_ms);
+        vb_json_int(json, "lease_ms", t.lease_ms);
+        vb_json_int(json, "close_ms", t.close_ms);
+        vb_json_int(json, "probe_ms", t.probe_ms);
+        vb_json_int(json, "kernel_ms", t.kernel_ms);
+        vb_json_int(json, "kernel_moving_ms", t.kernel_moving_ms);
+        vb_json_int(json, "settle_ms", t.settle_ms);
+        vb_json_int(json, "grace_ms", t.grace_ms);
+        vb_json_int(json, "qp_ms", t.qp_ms);
+        vb_json_int(json, "qp_timeout_exponent", t.qp_timeout);
+        vb_json_int(json, "qp_retries", t.qp_retries);
+        vb_json_int(json, "timeout_ms", (int64_t)(group->timeout_ms * group->patience));
+    }
+    vb_json_end(json);
+}
+
 /* ---- run.json -------------------------------------------------------------------------------- */
 
 static void json_run(struct vb_json *json, const struct train_run *run, const char *state,
@@ -185,6 +212,7 @@ static void json_run(struct vb_json *json, const struct train_run *run, const ch
     json_data(json, run);
     json_hosts(json, f, result);
     json_ranks(json, run, result);
+    json_times(json, &run->o->group);
     vb_json_text(json, "transport_why", f->transport_why[0] != '\0' ? f->transport_why : NULL);
     json_plan(json, f->plan);
     json_versions(json);

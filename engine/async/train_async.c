@@ -113,8 +113,6 @@ static int join_slots_of(const struct vb_train_opts *o, const struct ps_job *job
     return slots < room ? slots : room;
 }
 
-#define SETTLE_MS 3000 /* ranks behind a cut are found silent within this time of each other */
-
 static void record_fault(void *arg, const struct vb_fault *fault)
 {
     struct vb_train_event event = {.at_ns = vb_clock_ns(),
@@ -136,7 +134,9 @@ static void fill_job(struct vb_async *a)
     struct ps_job *job = &a->job;
     double patience = o->group.patience > 0 ? o->group.patience : 1;
     double timeout_ms = o->group.timeout_ms > 0 ? o->group.timeout_ms : VB_GROUP_TIMEOUT_MS;
+    struct vb_times times;
 
+    vb_times_of(o->group.detect_s, o->group.patience, &times);
     *job = (struct ps_job){.workers = t->world,
                            .servers = vb_train_shards(&o->async),
                            .replicas = vb_train_replicas(&o->async),
@@ -148,7 +148,7 @@ static void fill_job(struct vb_async *a)
                            .steps = t->recipe.steps,
                            .clip = t->recipe.clip,
                            .stuck_ms = (int64_t)(timeout_ms * patience),
-                           .settle_ms = (int64_t)(SETTLE_MS * patience),
+                           .settle_ms = times.settle_ms,
                            .eval_every = t->evals.every,
                            .save_every = o->save.dir != NULL ? o->save.every : 0,
                            .rule = t->recipe.rule,

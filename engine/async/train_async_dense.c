@@ -37,8 +37,10 @@ static vb_status step(struct vb_async *a, float *own)
     vb_lap(&t->laps, VB_PHASE_COMM);
     if (st == VB_OK)
         st = vb_async_repartition(a);
+    vb_train_does(t, VB_DOES_LOAD);
     if (st == VB_OK)
         st = vb_loader_next(t->loader, &t->batch);
+    vb_train_does(t, VB_DOES_COMPUTE);
     vb_trace_end(begin_ns, VB_OP_DATA, 0);
     vb_lap(&t->laps, VB_PHASE_DATA);
     vb_inject_idle(t, VB_PHASE_DATA);
@@ -70,8 +72,10 @@ static vb_status step_in_place(struct vb_async *a, float *grads)
 
     begin_ns = vb_trace_end(begin_ns, VB_OP_PULL, a->job.n * sizeof(float));
     vb_lap(&t->laps, VB_PHASE_COMM);
+    vb_train_does(t, VB_DOES_LOAD);
     if (st == VB_OK)
         st = vb_loader_next(t->loader, &t->batch);
+    vb_train_does(t, VB_DOES_COMPUTE);
     vb_trace_end(begin_ns, VB_OP_DATA, 0);
     vb_lap(&t->laps, VB_PHASE_DATA);
     vb_inject_idle(t, VB_PHASE_DATA);

@@ -182,6 +182,8 @@ vb_status vb_async_serve(struct async_server *srv, int number)
         a->hopeless = true; /* for the worker of this process */
         return st;
     }
+    vb_group_does(group, VB_DOES_SERVE);
+    vb_group_begin_at(group, a->job.begin);
     st = vb_async_board_open(group, info_bytes, &board);
     if (st == VB_OK && info_bytes > 0)
         st = vb_async_join_info_put(a, board);

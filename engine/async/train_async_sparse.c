@@ -42,8 +42,10 @@ static vb_status next_batch(struct sparse_worker *s, struct compact_batch *b)
     const uint32_t *places;
     vb_status st = vb_async_repartition(s->async);
 
+    vb_train_does(t, VB_DOES_LOAD);
     if (st == VB_OK)
         st = vb_loader_next(t->loader, &t->batch);
+    vb_train_does(t, VB_DOES_COMPUTE);
     vb_lap(&t->laps, VB_PHASE_DATA);
     vb_inject_idle(t, VB_PHASE_DATA);
     if (st != VB_OK)

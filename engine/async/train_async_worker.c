@@ -14,6 +14,7 @@ vb_status vb_async_evaluate(struct vb_trainer *t, int64_t step)
     uint64_t begin_ns = vb_trace_begin();
     vb_status st;
 
+    vb_train_does(t, VB_DOES_EVALUATE);
     vb_trace_pause(true);
     st = t->ops->evaluate(t, 0, t->data.n_test, &sum);
     vb_trace_pause(false);
@@ -21,6 +22,7 @@ vb_status vb_async_evaluate(struct vb_trainer *t, int64_t step)
     if (st == VB_OK)
         vb_train_take_sum(t, step, &sum);
     vb_lap(&t->laps, VB_PHASE_EVAL);
+    vb_train_does(t, VB_DOES_COMPUTE);
     return st;
 }
 
@@ -224,6 +226,7 @@ static vb_status finish(struct vb_async *a)
     if (st != VB_OK)
         return st;
     vb_lap(&t->laps, VB_PHASE_WAIT);
+    vb_train_does(t, VB_DOES_END);
     vb_trace_stop(t->trace.trace);
     t->step = (int64_t)version;
     t->stopped = vb_ps_worker_stopped(a->worker);
@@ -285,6 +288,7 @@ static vb_status join_others(struct vb_async *a, bool again)
 void vb_async_close_worker(struct vb_async *a)
 {
     vb_train_record_group(a->trainer, NULL);
+    a->trainer->place.members = NULL;
     vb_ps_worker_leave(a->worker);
     vb_async_board_leave(a->board);
     vb_group_close(a->ps);
@@ -310,6 +314,9 @@ static vb_status run_to_end(struct vb_async *a)
 {
     struct vb_trainer_sums *sums = &a->trainer->sums;
     vb_status st;
+
+    a->trainer->place.members = a->ps; /* they learn what this worker does */
+    vb_group_begin_at(a->ps, a->trainer->step);
 
     snprintf(sums->transport, sizeof(sums->transport), "%s",
              vb_group_transport(a->ps, vb_ps_server_rank(&a->job, 0)));

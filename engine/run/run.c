@@ -112,6 +112,7 @@ static vb_status run_steps(struct vb_trainer *t, struct run_stop **stop_p)
     known = vb_until_asked(t) && t->until.judged == t->step && t->step != t->resumed;
     if (st == VB_OK && !known)
         st = vb_train_evaluate(t);
+    vb_train_does(t, VB_DOES_END);
     vb_trace_stop(t->trace.trace);
     if (st == VB_OK && !known) {
         vb_train_record_eval(t, t->step);

@@ -233,6 +233,8 @@ static vb_status set_up(struct vb_trainer *t)
     if (st == VB_OK)
         st = make_model(t, cp);
     vb_checkpoint_free(cp);
+    if (t->place.group != NULL)
+        vb_group_begin_at(t->place.group, t->step);
     return st;
 }
 
@@ -319,6 +321,14 @@ const struct vb_batch *vb_trainer_next_batch(const struct vb_trainer *t)
     return vb_loader_peek(t->loader);
 }
 
+void vb_train_does(const struct vb_trainer *t, enum vb_activity activity)
+{
+    if (t->place.group != NULL)
+        vb_group_does(t->place.group, activity);
+    if (t->place.members != NULL)
+        vb_group_does(t->place.members, activity);
+}
+
 vb_status vb_trainer_step(struct vb_trainer *t)
 {
     uint64_t begin_ns;
@@ -329,7 +339,9 @@ vb_status vb_trainer_step(struct vb_trainer *t)
     if (st != VB_OK)
         return st;
     begin_ns = vb_trace_begin();
+    vb_train_does(t, VB_DOES_LOAD);
     st = vb_loader_next(t->loader, &t->batch);
+    vb_train_does(t, VB_DOES_COMPUTE);
     vb_trace_end(begin_ns, VB_OP_DATA, 0);
     vb_lap(&t->laps, VB_PHASE_DATA);
     vb_inject_idle(t, VB_PHASE_DATA);

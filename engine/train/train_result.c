@@ -192,6 +192,7 @@ vb_status vb_train_evaluate(struct vb_trainer *t)
         return vb_err_sys("calloc");
     vb_share(t->data.n_test, t->rank, t->world, &first, &n);
     begin_ns = vb_trace_begin();
+    vb_train_does(t, VB_DOES_EVALUATE);
     vb_trace_pause(true); /* its layers are not those of training */
     st = t->ops->evaluate(t, first, n, &own);
     all[0] = own;
@@ -209,6 +210,7 @@ vb_status vb_train_evaluate(struct vb_trainer *t)
     if (st == VB_OK)
         vb_train_take_sum(t, t->step, &sum);
     vb_lap(&t->laps, VB_PHASE_EVAL);
+    vb_train_does(t, VB_DOES_COMPUTE);
     return st;
 }
 

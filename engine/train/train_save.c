@@ -94,6 +94,7 @@ vb_status vb_train_save(struct vb_trainer *t, int64_t step)
     double seconds = 0;
     vb_status st;
 
+    vb_train_does(t, VB_DOES_SAVE);
     snprintf(cp.model, sizeof(cp.model), "%s", t->o->model);
     st = t->ops->save(t, &cp);
     if (st == VB_OK && writes)
@@ -112,6 +113,7 @@ vb_status vb_train_save(struct vb_trainer *t, int64_t step)
     note_speed(t, &cp, seconds);
     vb_trace_end(begin_ns, VB_OP_CHECKPOINT, 0);
     vb_lap(&t->laps, VB_PHASE_CHECKPOINT);
+    vb_train_does(t, VB_DOES_COMPUTE);
     vb_train_record_saved(t, step, st == VB_OK && writes ? t->saved.path : NULL);
     return st;
 }

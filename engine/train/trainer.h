@@ -66,9 +66,10 @@ vb_status vb_trainer_check(const struct vb_train_opts *o);
 struct vb_place {
     struct vb_topo *topo;
     struct vb_placement *placement;
-    struct vb_group *group; /* NULL: this is the only rank */
-    bool borrowed;          /* the group belongs to the caller, who closes it */
-    bool pinned;            /* each thread has cores of its own */
+    struct vb_group *group;   /* NULL: this is the only rank */
+    struct vb_group *members; /* asynchronous: that of workers and servers; NULL: not open */
+    bool borrowed;            /* the group belongs to the caller, who closes it */
+    bool pinned;              /* each thread has cores of its own */
     int local_rank;
 };
 
@@ -399,6 +400,9 @@ struct vb_k_csr vb_train_csr(const struct vb_rows *rows);
 /* Writes a checkpoint of this step. All ranks call this function; rank 0 writes, because all ranks
  * have the same parameters. Asynchronous training: only one worker calls it, and it writes. */
 vb_status vb_train_save(struct vb_trainer *t, int64_t step);
+
+/* Tells peers, through heartbeats, what this rank does from now on. */
+void vb_train_does(const struct vb_trainer *t, enum vb_activity activity);
 
 /* ---- results (train_result.c) ---------------------------------------------------------------- */
 

@@ -139,7 +139,7 @@ static void shut(struct control *c, struct door *door)
     struct rlimit limit = {0};
     int err = errno;
 
-    door->shut_until = vb_clock_ns() + (uint64_t)c->opts.beat_ms * 1000000u;
+    door->shut_until = vb_clock_ns() + (uint64_t)c->opts.times.beat_ms * 1000000u;
     if (c->said_shut)
         return;
     c->said_shut = true;

@@ -337,9 +337,8 @@ static bool read_some(struct control *c, int rank, const char **why_p)
         return false;
     if (n <= 0) {
         conn->end.inactive = n == 0;
-        *why_p = n < 0                ? vb_watch_broken(c, rank, errno)
-                 : in->head_have == 0 ? "the connection closed"
-                                      : "the connection closed in the middle of a control frame";
+        *why_p =
+            n < 0 ? vb_watch_broken(c, rank, errno) : vb_watch_closed(c, rank, in->head_have > 0);
         return false;
     }
     if (in_head)

@@ -203,7 +203,7 @@ static void *control_main(void *arg)
         wake = work_due(c, now);
         pthread_mutex_unlock(&c->lock);
         n = epoll_wait(c->epoll_fd, events, EVENTS_A_WAKE,
-                       vb_sock_ms_left(wake < end ? wake : end, c->opts.beat_ms));
+                       vb_sock_ms_left(wake < end ? wake : end, c->opts.times.beat_ms));
         pthread_mutex_lock(&c->lock);
         for (i = 0; i < n; i++)
             serve(c, events[i].data.u64);
@@ -251,6 +251,8 @@ static struct control *control_alloc(const struct control_opts *opts)
     c->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     c->epoch = opts->epoch;
     c->joining = -1;
+    c->work.activity = VB_DOES_SETUP;
+    c->work.waits_for = WIRE_NO_RANK;
     c->conns = calloc((size_t)opts->slots, sizeof(*c->conns));
     for (i = 0; c->conns != NULL && i < opts->slots; i++) {
         vb_conn_init(&c->conns[i]);
@@ -419,7 +421,24 @@ void vb_control_data_lost(struct control *c, int rank, const char *why)
 
 void vb_control_step(struct control *c)
 {
-    atomic_fetch_add_explicit(&c->step, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&c->work.step, 1, memory_order_relaxed);
+}
+
+void vb_control_begin_at(struct control *c, uint64_t step)
+{
+    atomic_store_explicit(&c->work.step, step, memory_order_relaxed);
+}
+
+void vb_control_does(struct control *c, uint32_t activity)
+{
+    atomic_store_explicit(&c->work.activity, activity, memory_order_relaxed);
+}
+
+void vb_control_waits(struct control *c, bool waits, int rank)
+{
+    uint32_t whom = waits && rank >= 0 ? (uint32_t)rank : WIRE_NO_RANK;
+
+    atomic_store_explicit(&c->work.waits_for, whom, memory_order_relaxed);
 }
 
 bool vb_control_has_left(struct control *c, int rank)

@@ -11,6 +11,7 @@
 
 #include "net/control/auth.h"
 #include "net/control/sock.h"
+#include "net/control/times.h"
 #include "net/wire/wire_member.h"
 #include "net/wire/wire_record.h"
 
@@ -31,8 +32,7 @@ struct control_opts {
     const unsigned char *secret; /* borrowed until vb_control_close(); NULL: nobody may call */
     int listen_fd; /* closed by vb_control_close(), or by vb_control_open() if that fails */
     int unix_fd;   /* closed in the same way; -1: none */
-    int beat_ms;   /* how often this rank asks the peers that it watches (watch.c) */
-    int silent_ms; /* a peer that answers nobody for this long is lost */
+    struct vb_times times;
     /* For each rank, a count of the data that came from it, which is a sign of life too: on a slow
      * link heartbeats wait behind data. NULL: none. */
     const _Atomic unsigned *heard;
@@ -106,7 +106,13 @@ void vb_control_ask_all(struct control *control);
 bool vb_control_heard_since(struct control *control, int rank, uint64_t ns);
 
 void vb_control_abort(struct control *control, const char *why);
-void vb_control_step(struct control *control); /* increments the counter that heartbeats carry */
+
+/* What heartbeats carry: the number of steps, what the rank does (enum vb_activity), and for which
+ * rank it waits. Any thread may call these. */
+void vb_control_step(struct control *control);
+void vb_control_begin_at(struct control *control, uint64_t step);
+void vb_control_does(struct control *control, uint32_t activity);
+void vb_control_waits(struct control *control, bool waits, int rank); /* rank -1: for any */
 
 /* Returns VB_OK, cheaply, while the group can go on; otherwise an error, with a text. */
 vb_status vb_control_status(struct control *control, char *text, size_t size);
@@ -171,8 +177,8 @@ vb_status vb_control_meet_members(struct control *control, const struct wire_inf
 void vb_control_joined(struct control *control); /* tells rank 0 that all connections are up */
 
 /* Asks a peer for a heartbeat and waits a moment. Returns the seconds since the peer was heard, and
- * in *step_p the counter in its last heartbeat. */
-double vb_control_silence_s(struct control *control, int rank, uint64_t *step_p);
+ * in *beat_p its last heartbeat. */
+double vb_control_silence_s(struct control *control, int rank, struct wire_beat *beat_p);
 
 /* ---- records (control_record.c) and clocks (control_clock.c) ----------------------------------
  */

@@ -61,16 +61,28 @@ struct conn_out {
 };
 
 struct conn_beat {
-    uint64_t frame_ns;   /* when a frame was last received */
-    uint64_t heard_ns;   /* the same or later: when the time until the peer is silent began */
-    uint64_t step;       /* counter of the last heartbeat */
-    bool watched;        /* this rank asks the peer for heartbeats (watch.c) */
-    uint64_t accused_ns; /* when somebody found the peer silent; 0: nobody, or it has answered */
-    uint32_t accused_ms; /* how long the peer had been silent then */
-    unsigned data;       /* control_opts.heard when vb_watch() last ran */
-    uint64_t data_ns;    /* when that last changed */
-    uint32_t answers;    /* heartbeats that have come */
-    int kernel_ms;       /* how long the kernel waits for the peer; 0: it is on this host */
+    uint64_t frame_ns;     /* when a frame was last received */
+    uint64_t heard_ns;     /* the same or later: when the time until the peer is silent began */
+    struct wire_beat last; /* the last heartbeat that is known; VB_DOES_UNKNOWN: none */
+    uint64_t last_ns;      /* when it came */
+    bool watched;          /* this rank asks the peer for heartbeats (watch.c) */
+    uint64_t accused_ns;   /* when somebody found the peer silent; 0: nobody, or it has answered */
+    uint32_t accused_ms;   /* how long the peer had been silent then */
+    bool said_busy;        /* the log says that the kernel shows the silent peer running */
+    unsigned data;         /* control_opts.heard when vb_watch() last ran */
+    uint64_t data_ns;      /* when that last changed */
+    uint32_t answers;      /* heartbeats that have come */
+    int kernel_ms;         /* how long the kernel waits for the peer; 0: it is on this host */
+};
+
+/* What this rank does, as other threads have noted it, and since when. */
+struct own_work {
+    _Atomic uint64_t step;
+    _Atomic uint32_t activity;
+    _Atomic uint32_t waits_for;
+    struct wire_beat seen; /* when the control thread last looked */
+    uint64_t since_ns;     /* since when it is the same */
+    uint64_t page_waits;
 };
 
 /* The data connection that the peer makes, and the keys for it. */
@@ -228,11 +240,11 @@ struct control {
     uint64_t joining_until; /* the joiner's deadline */
     uint64_t n_freed;
     uint32_t next_tag;
-    _Atomic uint64_t step;
-    uint64_t beat_ns;     /* when the next heartbeats are asked for */
-    uint64_t looked_ns;   /* when vb_watch() last ran */
-    bool complete;        /* all pairs of the ranks at the start are connected */
-    char silent_text[48]; /* why a peer is lost whose host does not answer */
+    struct own_work work;
+    uint64_t beat_ns;            /* when the next heartbeats are asked for */
+    uint64_t looked_ns;          /* when vb_watch() last ran */
+    bool complete;               /* all pairs of the ranks at the start are connected */
+    char lost_text[CONTROL_WHY]; /* why a peer is lost whose connection has ended */
 
     _Atomic vb_status failed; /* set once, after `failure` was written */
     char failure[256];
@@ -294,14 +306,18 @@ bool vb_membership_give_slot(struct control *c, int fd, const struct auth_sessio
 bool vb_membership_frame(struct control *c, int rank);
 void vb_membership_info_came(struct control *c, int rank);
 
-/* watch.c: asks for heartbeats and finds peers that no longer run. The last three are called when a
- * connection is up, has failed, or when a frame about another rank has come. */
+/* watch.c: asks for heartbeats and finds peers that no longer run. The others are called when a
+ * connection is up, has failed or was closed, or when a frame has come. */
 void vb_watch(struct control *c, uint64_t now);
 void vb_watch_start(struct control *c, int rank);
 const char *vb_watch_broken(struct control *c, int rank, int err); /* returns why */
+const char *vb_watch_closed(struct control *c, int rank, bool in_frame);
 bool vb_watch_frame(struct control *c, int rank);
 /* A peer gives up. If all of this group are about to lose another rank, that is why. */
 void vb_watch_confirm(struct control *c);
+/* Writes what a peer was doing when it was last heard, as the end of a sentence; "": not known. */
+#define WATCH_TEXT (WIRE_BEAT_TEXT + 20)
+void vb_watch_text(const struct control *c, int rank, char out[WATCH_TEXT]);
 
 /* control_record.c. The first two return false if the protocol does not allow the frame, and when
  * the next record may be sent. */

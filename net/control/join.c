@@ -251,6 +251,7 @@ vb_status vb_control_meet_members(struct control *c, const struct wire_info *min
 
     vb_wire_info_encode(mine, bytes);
     pthread_mutex_lock(&c->lock);
+    c->conns[c->opts.rank].info = *mine;
     st = vb_conn_send(c, 0, WIRE_INFO, bytes, sizeof(bytes));
     if (st == VB_OK)
         st = vb_control_wait_for(c, 0, AWAITED_TABLE, "the members", deadline);

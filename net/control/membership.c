@@ -11,7 +11,6 @@
 
 #define JOIN_NS 30000000000u /* time for a joiner to connect with all members */
 #define OFFERS_MAX 64        /* number of windows by which a peer may be ahead */
-#define CLOSE_NS 2000000000u /* the connections of a process that ends close within this time */
 
 void vb_membership_news(struct control *c)
 {
@@ -162,7 +161,7 @@ void vb_membership_check(struct control *c, uint64_t now)
             vb_membership_news(c);
         }
         if (is_member(conn) && conn->end.cut_ns != 0 &&
-            now > conn->end.cut_ns + vb_control_patient(c, CLOSE_NS))
+            now > conn->end.cut_ns + (uint64_t)c->opts.times.close_ms * 1000000u)
             lose_cut(c, i);
     }
     if (c->joining >= 0 && now > c->joining_until)

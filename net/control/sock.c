@@ -172,9 +172,9 @@ static bool is_remote(int fd)
     return strcmp(own_text, peer_text) != 0;
 }
 
-bool vb_sock_keepalive(int fd, int silent_ms)
+bool vb_sock_keepalive(int fd, int silent_ms, int probe_ms)
 {
-    int on = 1, pause_s = silent_ms / 6000 > 0 ? silent_ms / 6000 : 1;
+    int on = 1, pause_s = probe_ms >= 1000 ? probe_ms / 1000 : 1;
 
     if (!is_remote(fd))
         return false;

@@ -44,10 +44,10 @@ vb_status vb_sock_connect(const struct sock_addr *to, uint64_t deadline, int *fd
 vb_status vb_sock_connect_unix(const char *name, uint64_t deadline, int *fd_p);
 vb_status vb_sock_await_unix(const char *name, uint64_t deadline, int *fd_p);
 
-/* Lets the kernel end a connection to another host that does not answer for about silent_ms. Reads
- * then fail with ETIMEDOUT. Returns false, and does nothing, if both ends are on this host. The
- * second function changes that time later. */
-bool vb_sock_keepalive(int fd, int silent_ms);
+/* Lets the kernel end a connection to another host that does not answer for about silent_ms, and
+ * probe it while it is idle. Reads then fail with ETIMEDOUT. Returns false, and does nothing, if
+ * both ends are on this host. The second function changes that time later. */
+bool vb_sock_keepalive(int fd, int silent_ms, int probe_ms);
 void vb_sock_silent_ms(int fd, int silent_ms);
 
 /* Returns how long an answer takes at present, queues included: 0 on this host. */

@@ -16,9 +16,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define BEAT_MS 500
-#define SILENT_MS 3000
-
 static vb_status describe(struct vb_group *g, const struct sock_addr *at, const char *unix_name)
 {
     struct wire_info *info = &g->peers[g->rank].info;
@@ -30,6 +27,7 @@ static vb_status describe(struct vb_group *g, const struct sock_addr *at, const 
     info->netns = stat("/proc/self/ns/net", &sb) == 0 ? (uint64_t)sb.st_ino : 0;
     info->port = (uint32_t)vb_sock_port(at);
     vb_sock_host_text(at, info->addr, sizeof(info->addr));
+    vb_process_id(&info->process);
     if (gethostname(host, sizeof(host) - 1) == 0)
         memcpy(info->host, host, sizeof(host));
     if (vb_probe_line(boot, sizeof(boot), "/proc/sys/kernel/random/boot_id"))
@@ -63,8 +61,7 @@ static vb_status listen_on(struct vb_group *g, int listen_fd)
                                 .secret = g->opts.secret,
                                 .listen_fd = listen_fd,
                                 .unix_fd = -1,
-                                .beat_ms = BEAT_MS,
-                                .silent_ms = (int)(SILENT_MS * g->opts.patience),
+                                .times = g->times,
                                 .heard = g->heard,
                                 .alarm = vb_group_wake,
                                 .arg = g,
@@ -220,6 +217,7 @@ vb_status vb_group_alloc(const struct vb_group_opts *opts, struct vb_group **gro
     if (g->opts.patience == 0)
         g->opts.patience = 1;
     g->opts.timeout_ms = (int)(g->opts.timeout_ms * g->opts.patience);
+    vb_times_of(g->opts.detect_s, g->opts.patience, &g->times);
     g->rank = opts->rank;
     g->world = opts->world;
     g->slots = opts->slots > 0 ? opts->slots : opts->world;

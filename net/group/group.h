@@ -8,6 +8,7 @@
 
 #include "base/base.h"
 #include "net/control/secret.h"
+#include "net/control/times.h"
 
 struct vb_topo;
 struct vb_placement;
@@ -49,6 +50,10 @@ struct vb_group_opts {
     int placement_rank;
     int timeout_ms;  /* maximum time to wait for peers, at the start and in every wait */
     double patience; /* factor for timeout_ms and for the timeouts of the control plane; 0: 1 */
+    /* A peer that answers nobody for this long is lost, unless it is on this host and the kernel
+     * shows that it runs. All other times of the control plane and of queue pairs follow from it
+     * (net/control/times.h). 0: VB_DETECT_S */
+    double detect_s;
 
     /* if a rank dies or is retired, the others continue (see below); else their waits fail */
     bool elastic;
@@ -154,8 +159,26 @@ bool vb_group_never_spins(struct vb_group *group);
 struct vb_trace;
 void vb_group_trace(struct vb_group *group, struct vb_trace *trace);
 
-/* Counts a step. Heartbeats carry the number, which tells a stuck rank from a busy one. */
-void vb_group_step(struct vb_group *group);
+/* What a rank does. Heartbeats carry it, with the number of steps, for the messages of peers. */
+enum vb_activity {
+    VB_DOES_UNKNOWN,
+    VB_DOES_SETUP,
+    VB_DOES_LOAD,
+    VB_DOES_COMPUTE,
+    VB_DOES_EVALUATE,
+    VB_DOES_SAVE,
+    VB_DOES_SERVE,
+    VB_DOES_END,
+    VB_ACTIVITIES,
+};
+
+/* Any thread may call these; they cost a store each. The group itself notes when it waits. */
+void vb_group_does(struct vb_group *group, enum vb_activity activity);
+void vb_group_step(struct vb_group *group);                   /* counts a step */
+void vb_group_begin_at(struct vb_group *group, int64_t step); /* number of steps done before */
+
+/* The times that follow from detect_s and patience. */
+struct vb_times vb_group_times(const struct vb_group *group);
 
 /* ---- elastic groups -------------------------------------------------------------------------- */
 

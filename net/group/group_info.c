@@ -115,6 +115,21 @@ void vb_group_step(struct vb_group *g)
     vb_control_step(g->control);
 }
 
+void vb_group_begin_at(struct vb_group *g, int64_t step)
+{
+    vb_control_begin_at(g->control, (uint64_t)step);
+}
+
+void vb_group_does(struct vb_group *g, enum vb_activity activity)
+{
+    vb_control_does(g->control, (uint32_t)activity);
+}
+
+struct vb_times vb_group_times(const struct vb_group *g)
+{
+    return g->times;
+}
+
 const char *vb_group_why(const struct vb_group *g)
 {
     return g->why;

@@ -56,6 +56,30 @@ static vb_status check_place(const struct vb_group_opts *o)
     return VB_OK;
 }
 
+static int64_t group_timeout_ms(const struct vb_group_opts *o)
+{
+    return (int64_t)(o->timeout_ms * (o->patience > 0 ? o->patience : 1));
+}
+
+vb_status vb_group_check_times(const struct vb_group_opts *o)
+{
+    char why[VB_TIMES_WHY];
+    struct vb_times times;
+
+    if (o->timeout_ms < 0 || o->patience < 0 || o->timeout_ms * o->patience > INT_MAX)
+        return vb_err(VB_ERR_USAGE, "a timeout of %d ms with patience %g is out of range",
+                      o->timeout_ms, o->patience);
+    if (o->detect_s != 0 && !(o->detect_s >= VB_DETECT_MIN_S && o->detect_s <= VB_DETECT_MAX_S))
+        return vb_err(VB_ERR_USAGE,
+                      "finding a lost rank within %g s (detect_s) is not possible: it must be from "
+                      "%g to %d s",
+                      o->detect_s, VB_DETECT_MIN_S, VB_DETECT_MAX_S);
+    vb_times_of(o->detect_s, o->patience, &times);
+    if (!vb_times_check(&times, o->detect_s > 0 ? group_timeout_ms(o) : 0, why))
+        return vb_err(VB_ERR_USAGE, "the times of the group are in the wrong order: %s", why);
+    return VB_OK;
+}
+
 static vb_status check_reach(const struct vb_group_opts *o)
 {
     if (o->root == NULL && needs_root(o) && (o->rank > 0 || o->root_fd < 0))
@@ -65,9 +89,6 @@ static vb_status check_reach(const struct vb_group_opts *o)
                       "%d ranks need a common secret: read it with vb_secret_read() from a file "
                       "that \"openssl rand -hex 32\" has filled, the same on all hosts",
                       o->world);
-    if (o->timeout_ms < 0 || o->patience < 0 || o->timeout_ms * o->patience > INT_MAX)
-        return vb_err(VB_ERR_USAGE, "a timeout of %d ms with patience %g is out of range",
-                      o->timeout_ms, o->patience);
     return VB_OK;
 }
 
@@ -77,5 +98,7 @@ vb_status vb_group_check_opts(const struct vb_group_opts *o)
 
     if (st == VB_OK)
         st = check_place(o);
-    return st == VB_OK ? check_reach(o) : st;
+    if (st == VB_OK)
+        st = check_reach(o);
+    return st == VB_OK ? vb_group_check_times(o) : st;
 }

@@ -92,6 +92,7 @@ struct member_hook {
 struct vb_group {
     struct group_front front; /* must be the first member, see group_inside.h */
     struct vb_group_opts opts;
+    struct vb_times times;
     int rank, world, slots;
     uint32_t epoch;    /* the epoch in which this rank joined; GROUP_EPOCH: at the start */
     _Atomic bool news; /* elastic: the control plane has work for vb_member_work() */
@@ -134,6 +135,7 @@ static inline uint64_t group_deadline(const struct vb_group *g)
 
 /* group_opts.c: refuses options that cannot work, and says what to set */
 vb_status vb_group_check_opts(const struct vb_group_opts *opts);
+vb_status vb_group_check_times(const struct vb_group_opts *opts); /* a part of the same */
 
 /* group.c: parts of vb_group_open() that vb_group_join() also uses. If vb_group_alloc() sets
  * *group_p, the caller closes that group, also after a failure. */

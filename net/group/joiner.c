@@ -281,7 +281,9 @@ vb_status vb_group_join(const struct vb_group_opts *opts, struct vb_group **grou
             "joining a group needs the address of rank 0 (root), the secret and a timeout "
             "(VB_GROUP_OPTS_DEFAULT has one)");
     deadline = vb_clock_ns() + (uint64_t)(opts->timeout_ms * patience * 1e6);
-    st = vb_auth_init();
+    st = vb_group_check_times(opts);
+    if (st == VB_OK)
+        st = vb_auth_init();
     if (st == VB_OK)
         st = vb_root_resolve(opts->root, &root);
     if (st == VB_OK)

@@ -302,19 +302,21 @@ static bool keep_spinning(struct vb_group *g, struct idle *p)
 
 static vb_status timed_out(struct vb_group *g, const char *what, int from)
 {
-    uint64_t step;
+    char doing[WIRE_BEAT_TEXT];
+    struct wire_beat beat;
     double silence;
 
     if (from < 0)
         return vb_err(VB_ERR_TIMEOUT, "timeout: waited %.1f s for %s", g->opts.timeout_ms / 1000.0,
                       what);
-    silence = vb_control_silence_s(g->control, from, &step);
+    silence = vb_control_silence_s(g->control, from, &beat);
+    vb_wire_beat_text(&beat, doing);
     return vb_err(
         VB_ERR_TIMEOUT,
         "timeout: waited %.1f s for rank %d (%s) to complete %s; that rank last answered %.1f s "
-        "ago, at step %llu",
+        "ago%s%s",
         g->opts.timeout_ms / 1000.0, from, vb_group_host(g, from), what, silence,
-        (unsigned long long)step);
+        doing[0] != '\0' ? ", " : "", doing);
 }
 
 /* Returns VB_OK if a wait can continue; otherwise logs why it cannot. */
@@ -370,6 +372,7 @@ vb_status vb_group_wait_for(struct vb_group *g, vb_ready_fn ready, void *arg, co
     struct idle idle = {0};
     vb_status st = VB_OK;
     uint64_t deadline;
+    bool sleeps = false;
 
     group_lock(g);
     while (!ready(arg)) {
@@ -383,6 +386,7 @@ vb_status vb_group_wait_for(struct vb_group *g, vb_ready_fn ready, void *arg, co
         st = wait_failure(g, what, *from_p, deadline);
         if (st != VB_OK)
             break;
+        vb_control_waits(g->control, sleeps = true, *from_p);
         if (g->n_devices == 1 && !g->front.threaded &&
             vb_device_transport(g->devices[0])->await != NULL)
             sleep_in_device(g, vb_sock_ms_left(deadline, GROUP_SLEEP_MS));
@@ -390,6 +394,8 @@ vb_status vb_group_wait_for(struct vb_group *g, vb_ready_fn ready, void *arg, co
             sleep_in_epoll(g, ready, arg, vb_sock_ms_left(deadline, GROUP_SLEEP_MS));
         memset(&idle, 0, sizeof(idle));
     }
+    if (sleeps)
+        vb_control_waits(g->control, false, -1);
     atomic_fetch_add_explicit(&g->app_polls, 1, memory_order_relaxed);
     group_unlock(g);
     return st;

@@ -10,8 +10,6 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#define SENSE_NS 500000000u
-
 /* Data that the peer's kernel has taken counts only while more is under way. Otherwise notes that
  * nobody reads would count for a peer that was stopped. */
 static bool has_moved(struct tcp_ep *ep)
@@ -38,7 +36,7 @@ void vb_tcp_sense(struct tcp_device *dev)
 
     if (now < dev->sense_ns)
         return;
-    dev->sense_ns = now + SENSE_NS;
+    dev->sense_ns = now + (uint64_t)dev->opts.sense_ms * 1000000u;
     for (i = 0; i < dev->n_eps; i++)
         if (dev->eps[i]->status == VB_OK && has_moved(dev->eps[i]))
             vb_device_heard(&dev->opts, dev->eps[i]->rank);

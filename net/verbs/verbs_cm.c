@@ -14,12 +14,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-/* Means 4.096 us * 2^18 = 1.07 s. The control plane notices a dead peer earlier. With a shorter
- * timeout soft-RoCE resends more packets that were not lost (docs/lab.md). */
-#define ACK_TIMEOUT 18
-
 #define RESOLVE_MS 2000
-#define RETRIES 7     /* 8 s in total */
 #define RNR_RETRIES 7 /* means no limit; credits prevent RNR, and the caller has a deadline */
 #define FLUSH_NS UINT64_C(1000000000)
 #define DRAIN_NS UINT64_C(500000000)
@@ -152,9 +147,10 @@ static vb_status wait_event(struct verbs_ep *ep, enum rdma_cm_event_type expecte
 
 /* ---- calling a peer -------------------------------------------------------------------------- */
 
-static void set_ack_timeout(struct rdma_cm_id *id)
+/* The control plane notices a dead peer earlier (net/control/times.h). */
+static void set_ack_timeout(const struct verbs_dev *dev, struct rdma_cm_id *id)
 {
-    uint8_t timeout = ACK_TIMEOUT;
+    uint8_t timeout = (uint8_t)dev->opts.qp_timeout;
 
     if (rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout,
                         sizeof(timeout)) != 0)
@@ -206,7 +202,7 @@ static vb_status prepare_call(struct verbs_ep *ep, const char *addr, int port, u
     st = wait_event(ep, RDMA_CM_EVENT_ADDR_RESOLVED, addr, deadline);
     if (st != VB_OK)
         return st;
-    set_ack_timeout(id);
+    set_ack_timeout(dev, id);
     if (rdma_resolve_route(id, RESOLVE_MS) != 0)
         return vb_err_sys("rdma_resolve_route");
     st = wait_event(ep, RDMA_CM_EVENT_ROUTE_RESOLVED, addr, deadline);
@@ -220,7 +216,7 @@ static vb_status call_address(struct verbs_ep *ep, const struct vb_link *link, c
     unsigned char request[VERBS_CALL_BYTES], proof[WIRE_PROOF];
     struct rdma_conn_param param = {.private_data = request,
                                     .private_data_len = sizeof(request),
-                                    .retry_count = RETRIES,
+                                    .retry_count = (uint8_t)ep->dev->opts.qp_retries,
                                     .rnr_retry_count = RNR_RETRIES};
     vb_status st = prepare_call(ep, addr, port, link->deadline);
 
@@ -337,7 +333,7 @@ static vb_status accept_request(struct verbs_ep *ep, const struct vb_link *link,
     request->id = NULL;
     ep->cm.id = id;
     id->context = ep;
-    set_ack_timeout(id);
+    set_ack_timeout(ep->dev, id);
     st = vb_verbs_ep_create_qp(ep);
     if (st != VB_OK)
         return st;

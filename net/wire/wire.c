@@ -128,7 +128,7 @@ static const struct {
 } lengths[] = {
     [WIRE_INFO] = {WIRE_INFO_BYTES, WIRE_INFO_BYTES},
     [WIRE_TABLE] = {0, VB_WORLD_MAX *WIRE_INFO_BYTES},
-    [WIRE_BEAT] = {8, 8},
+    [WIRE_BEAT] = {WIRE_BEAT_BYTES, WIRE_BEAT_BYTES},
     [WIRE_KEY] = {24 + 16 + 32, 24 + 16 + 32}, /* nonce, tag, key */
     [WIRE_BLOB] = {4, 65536},                  /* at least the tag */
     [WIRE_ABORT] = {0, 512},
@@ -168,14 +168,15 @@ bool vb_wire_frame_decode(const unsigned char in[WIRE_FRAME_HEAD], int world, ui
     return true;
 }
 
-/* Offsets in an encoded info: numbers, texts, token. */
+/* Offsets in an encoded info: numbers, texts, token, process. */
 enum {
     AT_ADDR = 24,
     AT_HOST = AT_ADDR + VB_ADDR_TEXT + 2,
     AT_BOOT_ID = AT_HOST + WIRE_HOST,
     AT_UNIX_NAME = AT_BOOT_ID + WIRE_BOOT_ID,
     AT_TOKEN = AT_UNIX_NAME + WIRE_UNIX_NAME,
-    AT_END = AT_TOKEN + VB_TOKEN_BYTES,
+    AT_PROCESS = AT_TOKEN + VB_TOKEN_BYTES,
+    AT_END = AT_PROCESS + 16,
 };
 
 _Static_assert(AT_END <= WIRE_INFO_BYTES, "a rank's info does not fit");
@@ -205,6 +206,9 @@ void vb_wire_info_encode(const struct wire_info *info, unsigned char out[WIRE_IN
     memcpy(out + AT_BOOT_ID, info->boot_id, sizeof(info->boot_id));
     memcpy(out + AT_UNIX_NAME, info->unix_name, sizeof(info->unix_name));
     memcpy(out + AT_TOKEN, info->token, sizeof(info->token));
+    vb_wire_u32_encode(info->process.number, out + AT_PROCESS);
+    vb_wire_u32_encode(info->process.ns, out + AT_PROCESS + 4);
+    vb_wire_u64_encode(info->process.start, out + AT_PROCESS + 8);
 }
 
 /* Copies a text, which must be printable and end within its field. */
@@ -229,6 +233,9 @@ bool vb_wire_info_decode(const unsigned char in[WIRE_INFO_BYTES], struct wire_in
     info_p->netns = vb_wire_u64_decode(in + 8);
     info_p->port = vb_wire_u32_decode(in + 16);
     memcpy(info_p->token, in + AT_TOKEN, sizeof(info_p->token));
+    info_p->process.number = vb_wire_u32_decode(in + AT_PROCESS);
+    info_p->process.ns = vb_wire_u32_decode(in + AT_PROCESS + 4);
+    info_p->process.start = vb_wire_u64_decode(in + AT_PROCESS + 8);
     return info_p->port > 0 && info_p->port < 65536 &&
            text_decode(in + AT_ADDR, info_p->addr, sizeof(info_p->addr)) &&
            text_decode(in + AT_HOST, info_p->host, sizeof(info_p->host)) &&

@@ -9,7 +9,7 @@
 #include "net/net.h"
 
 #define WIRE_MAGIC 0x4e425256u /* "VRBN" */
-#define WIRE_VERSION 4 /* also covers the notes of engine/, which have no version of their own */
+#define WIRE_VERSION 5 /* also covers the notes of engine/, which have no version of their own */
 
 #define WIRE_NONCE 32
 #define WIRE_PROOF 32
@@ -78,7 +78,7 @@ const char *vb_wire_verdict_str(uint32_t verdict);
 enum wire_type {
     WIRE_INFO = 1,  /* rank -> rank 0: name and address of the sender */
     WIRE_TABLE = 2, /* rank 0 -> all: the infos of all ranks */
-    WIRE_BEAT = 3,  /* answer to WIRE_ASK: the sender's progress counter */
+    WIRE_BEAT = 3,  /* answer to WIRE_ASK: what the sender does */
     WIRE_KEY = 4,   /* a one-time key for a data connection, sealed */
     WIRE_BLOB = 5,  /* a tag, then bytes of vb_control_exchange() */
     WIRE_ABORT = 6, /* the reason of the abort, as text */
@@ -96,7 +96,7 @@ enum wire_type {
 
     /* Heartbeats (watch.c): */
     WIRE_ASK = 16,    /* asks for a heartbeat */
-    WIRE_SILENT = 17, /* a rank that has not answered the sender, and for how many ms */
+    WIRE_SILENT = 17, /* a rank that has not answered the sender, and its last heartbeat */
 
     /* Records and clocks (wire_record.h): */
     WIRE_FOLDER = 18,   /* rank 0 -> all: the token of the run folder */
@@ -107,7 +107,8 @@ enum wire_type {
     WIRE_LAST = WIRE_TIME,
 };
 
-#define WIRE_SILENT_BYTES 8
+#define WIRE_BEAT_BYTES 24
+#define WIRE_SILENT_BYTES (8 + WIRE_BEAT_BYTES)
 #define WIRE_SLOT_BYTES 20
 #define WIRE_MEMBER_BYTES (8 + WIRE_INFO_BYTES)
 #define WIRE_ADMITTED_BYTES 8
@@ -130,6 +131,32 @@ bool vb_wire_frame_decode(const unsigned char in[WIRE_FRAME_HEAD], int world, ui
  * its own, so that its length is not believed before it is proved. */
 bool vb_wire_length_varies(uint16_t type);
 
+/* ---- heartbeats ------------------------------------------------------------------------------ */
+
+struct wire_beat {
+    uint64_t step;       /* number of steps that the sender has done */
+    uint32_t activity;   /* enum vb_activity */
+    uint32_t waits_for;  /* the rank that it waits for; WIRE_NO_RANK: none */
+    uint32_t same_ms;    /* for how long it has done that, in the same step */
+    uint32_t page_waits; /* how often it has lately waited for a page from a disk */
+};
+
+struct wire_silent {
+    uint32_t rank;
+    uint32_t ms;           /* for how long it was silent */
+    struct wire_beat last; /* VB_DOES_UNKNOWN: the sender knows no heartbeat */
+};
+
+void vb_wire_beat_encode(const struct wire_beat *beat, unsigned char out[WIRE_BEAT_BYTES]);
+/* Returns false if the activity is unknown, or the rank is impossible. */
+bool vb_wire_beat_decode(const unsigned char in[WIRE_BEAT_BYTES], struct wire_beat *beat_p);
+void vb_wire_silent_encode(const struct wire_silent *silent, unsigned char out[WIRE_SILENT_BYTES]);
+bool vb_wire_silent_decode(const unsigned char in[WIRE_SILENT_BYTES], struct wire_silent *silent_p);
+
+/* What a rank does, for messages: "computing in step 18"; "" if it is not known. */
+#define WIRE_BEAT_TEXT 120
+void vb_wire_beat_text(const struct wire_beat *beat, char out[WIRE_BEAT_TEXT]);
+
 /* ---- name and address of a rank -------------------------------------------------------------- */
 
 #define WIRE_HOST 64
@@ -145,6 +172,7 @@ struct wire_info {
     char boot_id[WIRE_BOOT_ID];          /* differs after every boot of the host; "": not known */
     char unix_name[WIRE_UNIX_NAME];      /* abstract unix socket of the rank; "": none */
     unsigned char token[VB_TOKEN_BYTES]; /* of the rank's process; all zero: not known */
+    struct vb_process_id process;        /* where others of its host can look at it */
 };
 
 /* Returns false if an info lacks the boot ID or the network namespace. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests the token of a process, and descriptors of processes: of this one, of a child, of a child
- * in another PID namespace.
+ * Tests the token of a process, descriptors of processes (of this one, of a child, of a child in
+ * another PID namespace), and what the kernel shows of a process.
  */
 #include "base/base.h"
 #include "tests/support/test.h"
@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -21,6 +22,8 @@ static struct shared {
     int pid;
     bool seen, parent_seen, killed;
     int kill_errno;
+    struct vb_process_id id;
+    _Atomic bool ready;
 } * shared;
 
 static int set_up(void **state)
@@ -219,6 +222,88 @@ static void a_pause_ends_with_the_process(void **state)
     close(fd);
 }
 
+/* ---- what the kernel shows ------------------------------------------------------------------- */
+
+/* Forks a process that sleeps, or one that computes in another thread than its first one. */
+static void *compute(void *arg)
+{
+    for (;;)
+        __asm__ volatile("" ::: "memory");
+    return arg;
+}
+
+static pid_t fork_shown(bool computes)
+{
+    pthread_t thread;
+    pid_t pid;
+
+    shared->ready = false;
+    pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        vb_process_id(&shared->id);
+        if (computes && pthread_create(&thread, NULL, compute, NULL) != 0)
+            _exit(1);
+        shared->ready = true;
+        for (;;)
+            pause();
+    }
+    assert_true(pid > 0);
+    while (!shared->ready)
+        usleep(1000);
+    return pid;
+}
+
+/* The kernel shows a change of state a moment later. */
+static void is_shown(const struct vb_process_id *id, enum vb_process_state state)
+{
+    int i;
+
+    for (i = 0; i < WAIT_MS && vb_process_state(id) != state; i++)
+        usleep(1000);
+    assert_int_equal(vb_process_state(id), state);
+}
+
+static void the_kernel_shows_what_a_process_does(void **state)
+{
+    bool computes;
+    pid_t pid;
+    int i;
+
+    (void)state;
+    for (computes = false, i = 0; i < 2; i++, computes = true) {
+        pid = fork_shown(computes);
+        assert_int_equal(shared->id.number, pid);
+        is_shown(&shared->id, computes ? VB_PROCESS_RUNS : VB_PROCESS_SLEEPS);
+        assert_int_equal(kill(pid, SIGSTOP), 0);
+        is_shown(&shared->id, VB_PROCESS_STOPPED);
+        assert_int_equal(kill(pid, SIGCONT), 0);
+        is_shown(&shared->id, computes ? VB_PROCESS_RUNS : VB_PROCESS_SLEEPS);
+        assert_int_equal(kill(pid, SIGKILL), 0);
+        is_shown(&shared->id, VB_PROCESS_ENDED);
+        assert_int_equal(waitpid(pid, NULL, 0), pid);
+        assert_int_equal(vb_process_state(&shared->id), VB_PROCESS_UNKNOWN);
+    }
+}
+
+/* Its number may belong to another process, or to one in another namespace. */
+static void another_process_is_not_taken_for_it(void **state)
+{
+    struct vb_process_id id, other;
+
+    (void)state;
+    vb_process_id(&id);
+    assert_int_equal(vb_process_state(&id), VB_PROCESS_RUNS);
+    other = id;
+    other.start++;
+    assert_int_equal(vb_process_state(&other), VB_PROCESS_UNKNOWN);
+    other = id;
+    other.ns++;
+    assert_int_equal(vb_process_state(&other), VB_PROCESS_UNKNOWN);
+    memset(&other, 0, sizeof(other));
+    assert_int_equal(vb_process_state(&other), VB_PROCESS_UNKNOWN);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -227,6 +312,8 @@ int main(void)
         cmocka_unit_test(a_process_in_a_namespace_above_cannot_be_killed),
         cmocka_unit_test(a_pause_stops_the_process),
         cmocka_unit_test(a_pause_ends_with_the_process),
+        cmocka_unit_test(the_kernel_shows_what_a_process_does),
+        cmocka_unit_test(another_process_is_not_taken_for_it),
     };
 
     return cmocka_run_group_tests(tests, set_up, NULL) == 0 ? 0 : 1;

@@ -285,7 +285,7 @@ hosts_cases() {
         "${on_hub[@]}" $VB_SSH 10.98.0.2 "cd /; '$verbena' train softmax ${small[*]} --rank 1 --world 2 --timeout 2 \
             --root host-1:7395 --secret-file '$dir/key'"
     the_case 'root of another host' 1 '--root 10.98.0.2:7394 is not an address of this host' '--root 10.98.0.1:7394' \
-        ip netns exec "${names[0]}" "$verbena" train softmax "${small[@]}" --rank 0 --world 2 --timeout 1 \
+        ip netns exec "${names[0]}" "$verbena" train softmax "${small[@]}" --rank 0 --world 2 --timeout 2 \
         --root 10.98.0.2:7394 --secret-file "$dir/key"
 
     the_case 'name is loopback, doctor' 0 'WARN  name .*host-2 is 127.0.1.1, which no other host can reach' \

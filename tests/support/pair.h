@@ -163,7 +163,12 @@ static inline void t_side_open(struct t_side *side, enum t_kind kind, int rank, 
                                   .world = world,
                                   .queue_depth = queue_depth,
                                   .no_immediate = kind == T_VERBS_MESSAGES};
+    struct vb_times times;
 
+    vb_times_of(0, 0, &times);
+    opts.sense_ms = times.sense_ms;
+    opts.qp_timeout = times.qp_timeout;
+    opts.qp_retries = times.qp_retries;
     memset(side, 0, sizeof(*side));
     side->ops = t_ops(kind);
     assert_int_equal(side->ops->open(&opts, &side->dev), VB_OK);

@@ -207,7 +207,7 @@ stops() {
 }
 
 stops_forever() { # the stopped worker ends when the job ends
-    start $((steps / 10)) "${softmax[@]}" --steps "$steps" --ranks 3 --patience 0.3
+    start $((steps / 10)) "${softmax[@]}" --steps "$steps" --ranks 3 --detect 0.9
     job_runs && kill -STOP "${ranks[2]}"
     says "rank 2 stopped"
     finish "$workers == [0, 1] and $told == [[2, \"stopped\"]]" "a worker that is stopped forever"
@@ -216,7 +216,7 @@ stops_forever() { # the stopped worker ends when the job ends
 # A worker is stopped while it has a ticket, and the other worker runs out of tickets before the stopped worker is given
 # up. The other worker must then get this ticket, although there was none when it asked.
 last_ticket() {
-    start $((steps / 10)) "${sparse[@]}" --steps "$steps" --ranks 2 --transport tcp --patience 0.6
+    start $((steps / 10)) "${sparse[@]}" --steps "$steps" --ranks 2 --transport tcp --detect 1.8
     job_runs && kill -STOP "${ranks[1]}"
     says "rank 1 stopped"
     finish "$workers == [0] and $told == [[1, \"stopped\"]]" "a worker that is stopped with the last ticket"
@@ -232,7 +232,7 @@ stopped_workers() {
     fi
     retry_if_too_short stops 0.3 "$workers == [0, 1, 2] and .faults == []" "${softmax[@]}"
     steps=$((3 * steps))
-    retry_if_too_short stops 1.5 "$again" "${softmax[@]}" --patience 0.3
+    retry_if_too_short stops 1.5 "$again" "${softmax[@]}" --detect 0.9
     retry_if_too_short stops_forever
 }
 

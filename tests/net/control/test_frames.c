@@ -114,9 +114,10 @@ static void is_lost(struct side *s, const char *fault)
 
 static size_t send_beat(struct side *from, uint64_t step, unsigned char bytes[ROOM])
 {
-    unsigned char payload[8];
+    const struct wire_beat beat = {step, VB_DOES_COMPUTE, WIRE_NO_RANK, 0, 0};
+    unsigned char payload[WIRE_BEAT_BYTES];
 
-    vb_wire_u64_encode(step, payload);
+    vb_wire_beat_encode(&beat, payload);
     return send_frame(from, WIRE_BEAT, payload, sizeof(payload), bytes);
 }
 
@@ -135,7 +136,7 @@ static void undisturbed_frames_pass(void **state)
         for (way = 0; way < 2; way++) {
             n = send_beat(&sides[way], (uint64_t)k + 7, bytes);
             arrive(&sides[1 - way], bytes, n);
-            assert_int_equal(sides[1 - way].conns[way].beat.step, k + 7);
+            assert_int_equal(sides[1 - way].conns[way].beat.last.step, k + 7);
             n = send_frame(&sides[way], WIRE_BLOB, blob, sizeof(blob), bytes);
             for (i = 0; i < n; i++) /* byte by byte */
                 arrive(&sides[1 - way], bytes + i, 1);
@@ -165,7 +166,7 @@ static void beats_allocate_nothing(void **state)
             before = t_allocations;
     }
     assert_int_equal(t_allocations, before);
-    assert_int_equal(sides[1].conns[0].beat.step, 999);
+    assert_int_equal(sides[1].conns[0].beat.last.step, 999);
     end(sides);
 }
 
@@ -195,7 +196,7 @@ static void injected_frames_are_found(void **state)
 
 static void repeated_frames_are_found(void **state)
 {
-    unsigned char bytes[ROOM];
+    unsigned char bytes[ROOM], payload[WIRE_BEAT_BYTES] = {0};
     struct side sides[2];
     size_t n;
     int type;
@@ -203,7 +204,7 @@ static void repeated_frames_are_found(void **state)
     (void)state;
     for (type = WIRE_BEAT; type <= WIRE_BLOB; type += WIRE_BLOB - WIRE_BEAT) {
         begin(sides, false);
-        n = send_frame(&sides[1], (uint16_t)type, "01234567", 8, bytes);
+        n = send_frame(&sides[1], (uint16_t)type, payload, sizeof(payload), bytes);
         arrive(&sides[0], bytes, n);
         is_up(&sides[0]);
         arrive(&sides[0], bytes, n);
@@ -269,9 +270,15 @@ static void flipped_bits_are_found(void **state)
     static const struct {
         uint16_t type;
         size_t len;
-    } frames[] = {{WIRE_BEAT, 8},   {WIRE_BLOB, 40},  {WIRE_BLOB, 140},
-                  {WIRE_ABORT, 20}, {WIRE_ABORT, 0},  {WIRE_BYE, 0},
-                  {WIRE_KEY, 72},   {WIRE_INFO, 256}, {WIRE_TABLE, 512}};
+    } frames[] = {{WIRE_BEAT, WIRE_BEAT_BYTES},
+                  {WIRE_BLOB, 40},
+                  {WIRE_BLOB, 140},
+                  {WIRE_ABORT, 20},
+                  {WIRE_ABORT, 0},
+                  {WIRE_BYE, 0},
+                  {WIRE_KEY, 72},
+                  {WIRE_INFO, 256},
+                  {WIRE_TABLE, 512}};
     unsigned char bytes[ROOM], payload[512] = {0};
     struct side sides[2];
     size_t f, n, bit;

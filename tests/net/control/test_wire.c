@@ -2,7 +2,7 @@
  *
  * Tests the messages of the control plane: encoding, decoding, and the refusal of invalid messages.
  *
- * Covers: net/wire/wire_member.c
+ * Covers: net/wire/wire_member.c net/wire/wire_beat.c
  */
 #include "net/wire/wire_member.h"
 #include "tests/support/test.h"
@@ -86,7 +86,10 @@ static void frames_are_bounded(void **state)
     assert_false(frame(WIRE_INFO_BYTES - 1, WIRE_INFO, 3));
     assert_true(frame(3 * WIRE_INFO_BYTES, WIRE_TABLE, 3));
     assert_false(frame(4 * WIRE_INFO_BYTES, WIRE_TABLE, 3));
-    assert_true(frame(8, WIRE_BEAT, 3));
+    assert_true(frame(WIRE_BEAT_BYTES, WIRE_BEAT, 3));
+    assert_false(frame(8, WIRE_BEAT, 3)); /* as in version 4 */
+    assert_true(frame(WIRE_SILENT_BYTES, WIRE_SILENT, 3));
+    assert_false(frame(8, WIRE_SILENT, 3));
     assert_true(frame(4, WIRE_BLOB, 3));
     assert_true(frame(65536, WIRE_BLOB, 3));
     assert_false(frame(65537, WIRE_BLOB, 3));
@@ -126,6 +129,9 @@ static void info_equal(const struct wire_info *a, const struct wire_info *b)
     assert_string_equal(a->host, b->host);
     assert_string_equal(a->boot_id, b->boot_id);
     assert_string_equal(a->unix_name, b->unix_name);
+    assert_int_equal(a->process.number, b->process.number);
+    assert_int_equal(a->process.ns, b->process.ns);
+    assert_int_equal(a->process.start, b->process.start);
 }
 
 static void an_info_is_decoded_as_encoded(void **state)
@@ -137,7 +143,8 @@ static void an_info_is_decoded_as_encoded(void **state)
                              .host = "node1",
                              .boot_id = "2b9e-44",
                              .unix_name = "verbena-00",
-                             .token = {1, 2, 3, [15] = 16}},
+                             .token = {1, 2, 3, [15] = 16},
+                             .process = {4711, 4026531836u, 1234567890123}},
                      back;
     unsigned char bytes[WIRE_INFO_BYTES];
     size_t i;
@@ -157,6 +164,60 @@ static void an_info_is_decoded_as_encoded(void **state)
     vb_wire_info_encode(&info, bytes);
     bytes[24] = '\n'; /* a line break in a name would split a message into two lines */
     assert_false(vb_wire_info_decode(bytes, &back));
+}
+
+static void beats_are_decoded_as_encoded(void **state)
+{
+    struct wire_silent silent = {.rank = 5, .ms = 700, .last = {1u << 20, VB_DOES_SAVE, 3, 9, 4}};
+    struct wire_silent back = {0};
+    unsigned char bytes[WIRE_SILENT_BYTES];
+
+    (void)state;
+    vb_wire_silent_encode(&silent, bytes);
+    assert_true(vb_wire_silent_decode(bytes, &back));
+    assert_memory_equal(&silent, &back, sizeof(back));
+    assert_true(vb_wire_beat_decode(bytes + 8, &back.last));
+    vb_wire_u32_encode(VB_ACTIVITIES, bytes + 16); /* nobody does that */
+    assert_false(vb_wire_beat_decode(bytes + 8, &back.last));
+    assert_false(vb_wire_silent_decode(bytes, &back));
+    vb_wire_u32_encode(VB_DOES_LOAD, bytes + 16);
+    vb_wire_u32_encode(VB_WORLD_MAX, bytes + 20); /* there is no such rank to wait for */
+    assert_false(vb_wire_beat_decode(bytes + 8, &back.last));
+    vb_wire_u32_encode(WIRE_NO_RANK, bytes + 20);
+    assert_true(vb_wire_beat_decode(bytes + 8, &back.last));
+}
+
+static void a_beat_says(const struct wire_beat *beat, const char *want)
+{
+    char text[WIRE_BEAT_TEXT];
+
+    vb_wire_beat_text(beat, text);
+    assert_string_equal(text, want);
+}
+
+static void beats_say_what_a_rank_does(void **state)
+{
+    struct wire_beat b = {17, VB_DOES_COMPUTE, WIRE_NO_RANK, 999, 0};
+    struct wire_beat longest = {UINT64_MAX - 1, VB_DOES_SAVE, WIRE_NO_RANK, UINT32_MAX, UINT32_MAX};
+    char text[WIRE_BEAT_TEXT];
+    uint32_t a;
+
+    (void)state;
+    a_beat_says(&(struct wire_beat){0}, "");
+    a_beat_says(&b, "computing in step 18");
+    b.same_ms = 2500;
+    b.page_waits = 7;
+    a_beat_says(&b, "computing in step 18 for 2.5 s, with 7 waits for pages from a disk");
+    b.waits_for = 3;
+    b.page_waits = 0;
+    a_beat_says(&b, "waiting for rank 3 in step 18 for 2.5 s");
+    b = (struct wire_beat){0, VB_DOES_SETUP, WIRE_NO_RANK, 0, 0};
+    a_beat_says(&b, "setting up");
+    for (a = VB_DOES_SETUP; a < VB_ACTIVITIES; a++) {
+        longest.activity = a;
+        vb_wire_beat_text(&longest, text);
+        assert_true(strlen(text) > 0 && strlen(text) < WIRE_BEAT_TEXT - 1); /* not cut */
+    }
 }
 
 static void slots_are_decoded_as_encoded(void **state)
@@ -261,6 +322,8 @@ int main(void)
         cmocka_unit_test(an_answer_is_decoded_as_encoded),
         cmocka_unit_test(frames_are_bounded),
         cmocka_unit_test(an_info_is_decoded_as_encoded),
+        cmocka_unit_test(beats_are_decoded_as_encoded),
+        cmocka_unit_test(beats_say_what_a_rank_does),
         cmocka_unit_test(an_unknown_boot_id_matches_no_host),
         cmocka_unit_test(ranks_of_one_process_have_one_token),
         cmocka_unit_test(every_verdict_has_a_text),
