@@ -56,6 +56,10 @@ int vb_log_rank(void);          /* returns the rank of the calling thread */
 #define VB_FIRST_ERROR 512
 const char *vb_log_first_error(void);
 
+/* From now on the first error of this thread is stored in text, cut if it does not fit, and its
+ * errors are not logged: for a failure that the caller only warns of. NULL: ends that. */
+void vb_log_catch(char *text, size_t size);
+
 /* From now on each line is also written to fd, as long as that succeeds; -1: no more. */
 void vb_log_copy_to(int fd);
 

@@ -18,6 +18,8 @@
 static _Atomic int log_level = VB_LEVEL_WARN;
 static _Thread_local int log_rank = -1;
 static _Thread_local bool was_written; /* the last message of this thread was */
+static _Thread_local char *caught;     /* errors of this thread go here; NULL: to the log */
+static _Thread_local size_t caught_size;
 
 /* The first error of this process, cut, for those who must say later why it failed. */
 static char first_error[VB_FIRST_ERROR];
@@ -41,6 +43,14 @@ void vb_log_set_rank(int rank)
 int vb_log_rank(void)
 {
     return log_rank;
+}
+
+void vb_log_catch(char *text, size_t size)
+{
+    caught = text;
+    caught_size = size;
+    if (text != NULL)
+        text[0] = '\0';
 }
 
 /* Appends text to a line of LINE_MAX_BYTES, cut if it does not fit. Returns the new length. */
@@ -93,6 +103,19 @@ static void write_line(char *line, size_t len)
         (void)vb_write_all(copy, line, len);
 }
 
+/* Keeps the first error that is caught. */
+static void VB_PRINTF(1, 0) catch_error(const char *fmt, va_list args, const char *reason)
+{
+    size_t len;
+
+    if (caught[0] != '\0')
+        return;
+    vsnprintf(caught, caught_size, fmt, args);
+    len = strlen(caught);
+    if (reason != NULL)
+        snprintf(caught + len, caught_size - len, ": %s", reason);
+}
+
 /* Prints a prefix, such as "error net/tcp/tcp rank 2: " for "net/tcp/tcp.c", the message and, if
  * reason is not NULL, ": reason". */
 static void VB_PRINTF(3, 0)
@@ -106,6 +129,12 @@ static void VB_PRINTF(3, 0)
     was_written = (int)level <= atomic_load_explicit(&log_level, memory_order_relaxed);
     if (!was_written)
         return;
+    if (level == VB_LEVEL_ERROR && caught != NULL) {
+        was_written = false;
+        catch_error(fmt, args, reason);
+        errno = saved;
+        return;
+    }
     dot = strrchr(file, '.');
     stem = dot != NULL ? (int)(dot - file) : (int)strlen(file);
     len = append(line, 0, "%s %.*s", level_names[level], stem, file);

@@ -233,6 +233,8 @@ static void json_figures(struct vb_json *json, const struct vb_train_result *r)
     vb_json_text(json, "stopped", r->stopped != 0 ? cli_train_signal(r->stopped) : NULL);
     vb_json_text(json, "checkpoint", r->checkpoint[0] != '\0' ? r->checkpoint : NULL);
     vb_json_real(json, "checkpoint_pause_s", r->pause_s);
+    vb_json_real(json, "checkpoint_write_s", r->save_s);
+    vb_json_int(json, "checkpoints_skipped", r->saves_skipped);
     cli_train_json_recipe(json, &r->chosen);
     json_noise(json, &r->noise);
     json_improving(json, &r->improving);

@@ -91,6 +91,9 @@ static const struct vb_opt keep_opts[] = {
      .help = "write checkpoints to DIR; only the two newest are kept"},
     {"checkpoint-every", VB_OPT_INT, FIELD(save.every), .min = 1, .max = STEPS_MAX, .arg = "S",
      .help = "also write a checkpoint every S steps, not only at the end"},
+    {"checkpoint-strict", VB_OPT_FLAG, FIELD(save.strict), .level = VB_OPT_MORE,
+     .help = "a checkpoint that cannot be written ends the run; by default it is a warning, and "
+             "training goes on"},
     {"resume", VB_OPT_FLAG, FIELD(save.resume),
      .help = "continue from the newest checkpoint in DIR; the result has the same bits as that of "
              "a run without interruption"},

@@ -90,11 +90,25 @@ static void print_tools(const struct vb_train_opts *o)
     }
 }
 
+static void print_faults(const struct vb_train_result *r)
+{
+    const struct vb_fault *f;
+    int i;
+
+    for (i = 0; i < r->n_faults; i++) {
+        f = &r->faults[i];
+        if (strcmp(f->what, "checkpoint") == 0)
+            printf("\nat %6.1f s  the checkpoint of step %lld was not written: %s", f->at_s,
+                   (long long)f->step, f->why);
+        else
+            printf("\nat %6.1f s  rank %d %s after %lld steps: %s", f->at_s, f->rank, f->what,
+                   (long long)f->step, f->why);
+    }
+}
+
 vb_status cli_train_print(const char *mode, const struct vb_train_opts *o,
                           const struct vb_train_result *r, bool json)
 {
-    int i;
-
     if (json) {
         struct vb_json *object = cli_json_object();
 
@@ -128,10 +142,7 @@ vb_status cli_train_print(const char *mode, const struct vb_train_opts *o,
     print_time(r);
     if (r->staleness != NULL)
         print_staleness(o, r);
-    for (i = 0; i < r->n_faults; i++)
-        printf("\nat %6.1f s  rank %d %s after %lld steps: %s", r->faults[i].at_s,
-               r->faults[i].rank, r->faults[i].what, (long long)r->faults[i].step,
-               r->faults[i].why);
+    print_faults(r);
     if (r->accuracy >= 0)
         printf("\naccuracy    %.2f %% of %d %s samples, loss %.4f\n", 100 * r->accuracy,
                r->test_samples,
@@ -142,8 +153,8 @@ vb_status cli_train_print(const char *mode, const struct vb_train_opts *o,
     print_improving(r);
     print_noise(r);
     if (r->checkpoint[0] != '\0')
-        printf("checkpoint  %s; writing one paused training for up to %.1f ms\n", r->checkpoint,
-               1e3 * r->pause_s);
+        printf("checkpoint  %s; each took up to %.3f s to write, and paused training for %.1f ms\n",
+               r->checkpoint, r->save_s, 1e3 * r->pause_s);
     if (r->params_sha256[0] != '\0')
         printf("parameters  sha256 %s\n", r->params_sha256);
     return VB_OK;

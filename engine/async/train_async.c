@@ -311,7 +311,7 @@ static vb_status conclude(struct vb_async *a)
     vb_status st = chooses ? choose(a) : VB_OK;
 
     if (st == VB_OK && t->o->save.dir != NULL) {
-        st = vb_train_save(t, t->step);
+        st = vb_train_save(t, t->step, true);
         a->unsaved = st != VB_OK;
     }
     if (st != VB_OK || chooses)

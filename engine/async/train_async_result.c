@@ -125,7 +125,9 @@ vb_status vb_async_collect(struct vb_async *a, struct vb_train_result *result)
     add_rows(a, result);
     add_staleness(a, result);
     add_faults(board->run, result);
-    st = vb_train_fill_params(a->trainer, result);
+    st = vb_train_save_faults(a->trainer, result);
+    if (st == VB_OK)
+        st = vb_train_fill_params(a->trainer, result);
     if (st == VB_OK)
         vb_train_fill_run(a->trainer, result);
     return st;

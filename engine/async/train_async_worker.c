@@ -73,7 +73,7 @@ vb_status vb_async_do_due(struct vb_async *a)
     if (st == VB_OK && (due & PS_EVAL) && !t->until.met) /* otherwise the job ends soon */
         st = evaluate_due(a, (int64_t)version);
     if (st == VB_OK && (due & PS_SAVE)) {
-        st = vb_train_save(t, (int64_t)version);
+        st = vb_train_save(t, (int64_t)version, false);
         if (st != VB_OK && !t->health.not_finite)
             vb_ps_worker_stop(a->worker, PS_UNSAVED);
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Writes checkpoints. Arrays are written from the caller's memory in large pieces, without a copy.
+ * Writes a checkpoint. Arrays are written from the caller's memory in large pieces, without a copy.
  * The checksum of a piece is computed just before the piece is written, so that the piece is in the
  * cache. A checkpoint gets its name only when it is complete and on the disk.
  */
@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -17,6 +18,7 @@ struct writer {
     char path[PATH_MAX], temp[PATH_MAX];
     int fd;
     uint64_t offset;
+    struct cp_watch *watch; /* NULL: nobody watches */
 };
 
 /* ---- checks ---------------------------------------------------------------------------------- */
@@ -123,6 +125,27 @@ static vb_status append(struct writer *w, const void *data, size_t len)
     return VB_OK;
 }
 
+/* Looks at a piece before it is written, while it is in the cache. */
+static vb_status look_at(struct writer *w, const struct vb_checkpoint_array *a, const char *piece,
+                         size_t len)
+{
+    const float *data = (const float *)(const void *)piece;
+    size_t i, n = len / sizeof(*data);
+
+    if (w->watch == NULL)
+        return VB_OK;
+    if (atomic_load_explicit(&w->watch->cancel, memory_order_relaxed))
+        return vb_err(VB_ERR_TIMEOUT, "cannot write %s: the disk took too long", w->path);
+    if (a->state || a->type != VB_ARRAY_F32)
+        return VB_OK;
+    for (i = 0; i < n && isfinite(data[i]); i++)
+        ;
+    if (i == n)
+        return VB_OK;
+    snprintf(w->watch->bad, sizeof(w->watch->bad), "%s", a->name);
+    return vb_err(VB_ERR_INPUT, "%s is not finite, so no checkpoint is written", a->name);
+}
+
 /* Writes the elements of an array, then the checksums of the chunks, then zeros. */
 static vb_status append_array(struct writer *w, const struct vb_checkpoint_array *a)
 {
@@ -137,8 +160,10 @@ static vb_status append_array(struct writer *w, const struct vb_checkpoint_array
         return vb_err_sys("malloc");
     for (at = 0; st == VB_OK && at < len; at += n) {
         n = len - at < CP_CHUNK ? len - at : CP_CHUNK;
+        st = look_at(w, a, data + at, n);
         *crc++ = vb_crc32c(0, data + at, n);
-        st = append(w, data + at, n);
+        if (st == VB_OK)
+            st = append(w, data + at, n);
     }
     if (st == VB_OK)
         st = append(w, crcs, (size_t)((char *)crc - (char *)crcs));
@@ -252,12 +277,12 @@ static vb_status finish(struct writer *w, const char *dir)
     return sync_folder(dir);
 }
 
-vb_status vb_checkpoint_write(const char *dir, const struct vb_checkpoint *cp, int keep,
-                              double *seconds_p)
+vb_status vb_cp_write(const char *dir, const struct vb_checkpoint *cp, int keep,
+                      struct cp_watch *watch, double *seconds_p)
 {
     uint64_t begin_ns = vb_clock_ns();
     struct cp_head head = {.version = CP_VERSION};
-    struct writer w = {.fd = -1};
+    struct writer w = {.fd = -1, .watch = watch};
     vb_status st = start(cp, dir, &w, &head);
 
     if (st == VB_OK)
@@ -281,4 +306,10 @@ vb_status vb_checkpoint_write(const char *dir, const struct vb_checkpoint *cp, i
     if (seconds_p != NULL)
         *seconds_p = (double)(vb_clock_ns() - begin_ns) / 1e9;
     return VB_OK;
+}
+
+vb_status vb_checkpoint_write(const char *dir, const struct vb_checkpoint *cp, int keep,
+                              double *seconds_p)
+{
+    return vb_cp_write(dir, cp, keep, NULL, seconds_p);
 }

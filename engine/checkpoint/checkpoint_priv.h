@@ -16,6 +16,7 @@
 #include "engine/checkpoint/checkpoint.h"
 
 #include <limits.h>
+#include <stdatomic.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "checkpoints are little-endian and mapped as they are: this machine is big-endian"
@@ -102,6 +103,16 @@ bool vb_cp_data_bytes(int64_t rows, int64_t cols, uint64_t limit, uint64_t *byte
  * with the offset of an error in the file. */
 #define CP_WHY (PATH_MAX + 128)
 vb_status vb_cp_load(const char *path, char why[CP_WHY], struct vb_checkpoint **cp_p);
+
+/* How a thread that writes a checkpoint and the thread that waits for it talk to each other. */
+struct cp_watch {
+    _Atomic bool cancel;          /* the writer is to give up before it reads the next piece */
+    char bad[VB_CHECKPOINT_NAME]; /* the parameter that is not finite; "": none was found */
+};
+
+/* Like vb_checkpoint_write(). With a watch, it fails if a parameter is not finite. */
+vb_status vb_cp_write(const char *dir, const struct vb_checkpoint *cp, int keep,
+                      struct cp_watch *watch, double *seconds_p);
 
 /* Sets path to "dir/checkpoint-STEP.vbc". Returns false if this path is too long. */
 bool vb_cp_path(char path[PATH_MAX], const char *dir, int64_t step);

@@ -344,11 +344,9 @@ void vb_train_record_eval(struct vb_trainer *t, int64_t step)
     vb_train_board_eval(t, step);
 }
 
-void vb_train_record_saved(struct vb_trainer *t, int64_t step, const char *path)
+void vb_train_record_saved(struct vb_trainer *t)
 {
     t->record.flags |= VB_STEP_SAVED;
-    if (path != NULL)
-        vb_train_event_say(t, "saved", step, path);
 }
 
 bool vb_train_record_wants_norm(struct vb_trainer *t)

@@ -24,7 +24,8 @@ struct vb_train_event {
     uint64_t at_ns;
     int64_t step;
     int rank;
-    char what[16]; /* "began", "evaluated", "saved", "stopped", "ended", "failed", or a fault's */
+    char what[16]; /* "began", "evaluated", "saved", "not saved", "stopped", "ended", "failed", or a
+                      fault's */
     double loss, accuracy; /* of an evaluation; negative: there is none */
     char why[160];
 };
@@ -89,8 +90,7 @@ void vb_train_record_step(struct vb_trainer *t);
 void vb_train_record_gradient(struct vb_trainer *t, uint64_t version);
 
 void vb_train_record_eval(struct vb_trainer *t, int64_t step);
-/* path: of the checkpoint; NULL: another rank has written it, or nobody could. */
-void vb_train_record_saved(struct vb_trainer *t, int64_t step, const char *path);
+void vb_train_record_saved(struct vb_trainer *t); /* a checkpoint belongs to the next row */
 
 /* Records an event. Any thread may call these functions (train_event.c). */
 void vb_train_event(struct vb_trainer *t, const struct vb_train_event *event);

@@ -54,9 +54,9 @@ static vb_status evaluate(struct vb_trainer *t)
 static vb_status after_step(struct vb_trainer *t, bool last)
 {
     const struct vb_train_opts *o = t->o;
-    vb_status st = VB_OK;
+    vb_status st = vb_train_saves_look(t);
 
-    if (vb_trainer_is_due(o->sums.check_replicas, t->step) && t->world > 1)
+    if (st == VB_OK && vb_trainer_is_due(o->sums.check_replicas, t->step) && t->world > 1)
         st = vb_train_compare(t);
     if (st == VB_OK)
         look(t, false);
@@ -67,7 +67,7 @@ static vb_status after_step(struct vb_trainer *t, bool last)
     if (st == VB_OK && last)
         st = vb_until_settle(t);
     if (st == VB_OK && o->save.dir != NULL && (last || vb_trainer_is_due(o->save.every, t->step)))
-        st = vb_train_save(t, t->step);
+        st = vb_train_save(t, t->step, last);
     vb_trainer_show(t, t->step, false);
     vb_train_record_step(t);
     vb_train_note_loss(t, t->step);
@@ -77,9 +77,9 @@ static vb_status after_step(struct vb_trainer *t, bool last)
 /* A checkpoint of this step may have been written already. */
 static vb_status save_stopped(struct vb_trainer *t)
 {
-    bool saved = t->step == t->resumed || vb_trainer_is_due(t->o->save.every, t->step);
+    bool saved = t->step == t->resumed || t->step == t->saved.step;
 
-    return t->o->save.dir == NULL || saved ? VB_OK : vb_train_save(t, t->step);
+    return t->o->save.dir == NULL || saved ? VB_OK : vb_train_save(t, t->step, true);
 }
 
 static vb_status make_steps(struct vb_trainer *t, struct run_stop *stop)
@@ -118,6 +118,8 @@ static vb_status run_steps(struct vb_trainer *t, struct run_stop **stop_p)
         vb_train_record_eval(t, t->step);
         st = vb_until_judge(t, t->step);
     }
+    if (st == VB_OK)
+        st = vb_train_saves_end(t);
     if (st != VB_OK)
         vb_trainer_give_up(t, st); /* closing waits for ranks that wait for this one */
     vb_run_stop_close(*stop_p);

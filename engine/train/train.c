@@ -228,6 +228,8 @@ static vb_status set_up(struct vb_trainer *t)
         st = settle_options(t);
     if (st == VB_OK)
         st = vb_train_prepare_save(t);
+    if (st == VB_OK)
+        st = vb_train_saves_open(t);
     if (st == VB_OK && t->o->save.resume && t->joiner == NULL)
         st = vb_train_find(t, &cp);
     if (st == VB_OK)
@@ -240,6 +242,7 @@ static vb_status set_up(struct vb_trainer *t)
 
 void vb_trainer_close(struct vb_trainer *t)
 {
+    vb_train_saves_close(t);
     vb_train_record_close(t); /* its ticks may use the group */
     vb_loader_close(t->loader);
     if (t->ops != NULL)
@@ -385,7 +388,7 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
                              .async = o->mode == VB_MODE_ASYNC,
                              .evals = {.accuracy = -1, .loss = -1},
                              .shown_step = -1,
-                             .saved = {.lock_fd = -1}};
+                             .saved = {.lock_fd = -1, .step = -1}};
     t->shares = vb_train_apart(o) ? 1 : t->world;
     t->serves = t->async && t->rank >= t->world;
     t->shows = t->rank == 0;

@@ -180,6 +180,7 @@ void vb_until_list(const struct vb_train_until_opts *o, char text[VB_UNTIL_LIST]
 struct vb_train_save_opts {
     const char *dir; /* folder for checkpoints; NULL: no checkpoints are written */
     int64_t every;   /* number of steps between checkpoints; 0: only one at the end */
+    bool strict;     /* a checkpoint that cannot be written ends the run */
     bool resume;     /* continue from the newest checkpoint, if there is one */
     bool other_data; /* resume: the data may have changed since the run began */
 };
@@ -394,12 +395,13 @@ struct vb_worker_stale {
     struct vb_stale stale;
 };
 
-/* An event that concerns one rank and did not stop the job. */
+/* An event that concerns one rank and did not stop the job; step is the number of gradients applied
+ * before. "checkpoint": the one of this step could not be written. */
 struct vb_fault {
-    double at_s;  /* seconds since the start of training */
-    int64_t step; /* number of gradients applied before the event */
+    double at_s; /* seconds since the start of training */
+    int64_t step;
     int rank;
-    char what[16]; /* "died", "stopped", "left", "removed", "joined", "rejoined" */
+    char what[16]; /* "died", "stopped", "left", "removed", "joined", "rejoined", "checkpoint" */
     char why[160];
 };
 
@@ -493,7 +495,9 @@ struct vb_train_result {
     char *plan;             /* the kernels in use, as for --plan; NULL: there is no choice */
     char plan_sha256[65];   /* digest of the plan's text; "": there is no choice of kernels */
     char checkpoint[4096];  /* path of the last checkpoint that was written; "": none was written */
-    double pause_s;         /* the longest time that a checkpoint took */
+    double pause_s;         /* the longest time that training paused for a checkpoint */
+    double save_s;          /* the longest time until a checkpoint was on the disk */
+    int64_t saves_skipped;  /* checkpoints left out, because another one was being written */
     struct vb_rank_result *per_rank;
     struct vb_worker_stale *staleness; /* staleness per worker; NULL: synchronous training */
     struct vb_fault *faults;

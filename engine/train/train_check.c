@@ -87,8 +87,9 @@ vb_status vb_trainer_check(const struct vb_train_opts *o)
                       o->group.world);
     if (check_inject(o) != VB_OK || check_replay(o) != VB_OK)
         return VB_ERR_USAGE;
-    if (o->save.dir == NULL && (o->save.resume || o->save.every > 0))
-        return vb_err(VB_ERR_USAGE, "--resume and --checkpoint-every need --checkpoint DIR");
+    if (o->save.dir == NULL && (o->save.resume || o->save.every > 0 || o->save.strict))
+        return vb_err(VB_ERR_USAGE,
+                      "--resume, --checkpoint-every and --checkpoint-strict need --checkpoint DIR");
     if (o->save.other_data && !o->save.resume)
         return vb_err(VB_ERR_USAGE, "--other-data needs --resume");
     if (o->join.joined != NULL && (o->mode != VB_MODE_ASYNC || o->dry_run))

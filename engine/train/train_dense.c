@@ -18,7 +18,7 @@ static void update(struct vb_trainer *t, size_t first, size_t n, float scale, fl
     struct dense *d = dense_of(t);
     struct dense_copies *c = &d->copies;
     const float *state = c->state[c->now];
-    float *state_out = c->state[1 - c->now];
+    float *state_out = c->state[c->next];
     struct vb_k_update u = {
         .n = n,
         .params = c->params[c->now] + first,
@@ -26,7 +26,7 @@ static void update(struct vb_trainer *t, size_t first, size_t n, float scale, fl
         .grads = vb_buckets_grads(d->buckets) + first,
         .scale = scale,
         .rate = rate,
-        .params_out = c->params[1 - c->now] + first,
+        .params_out = c->params[c->next] + first,
         .state_out = state_out != NULL ? state_out + first : NULL,
     };
 
@@ -74,7 +74,7 @@ static void forward_early(struct vb_trainer *t)
 {
     struct dense *d = dense_of(t);
     struct dense_early *e = &d->early;
-    const float *params = d->copies.params[1 - d->copies.now];
+    const float *params = d->copies.params[d->copies.next];
     struct vb_model_batch batch;
     int before;
 
@@ -174,8 +174,8 @@ static vb_status apply_shared(struct vb_trainer *t, float scale, float rate)
     struct vb_shared_args u = {
         .params = c->params[c->now],
         .state = c->state[c->now],
-        .params_out = c->params[1 - c->now],
-        .state_out = c->state[1 - c->now],
+        .state_ahead =
+            c->state[c->now] != NULL ? (size_t)(c->state[c->now] - c->params[c->now]) : 0,
         .scale = scale,
         .rate = rate,
         .norm = clips || t->step % NORM_EVERY == 0,
@@ -205,15 +205,14 @@ static vb_status apply_shared(struct vb_trainer *t, float scale, float rate)
     return st;
 }
 
-/* Clipping needs the norm of the whole gradient, but most gradients are not clipped. So if there
- * are two copies of the parameters and the last gradient was not clipped, the update is made
+/* Clipping needs the norm of the whole gradient, but most gradients are not clipped. So if the step
+ * is not made in place and the last gradient was not clipped, the update is made
  * without clipping, and it is repeated if clipping turns out to be needed. */
 static vb_status apply(struct vb_trainer *t)
 {
     struct dense *d = dense_of(t);
     float scale = 1.f / (float)t->batch->n_global, rate = vb_k_rate(&t->recipe.schedule, t->step);
-    bool clips = t->recipe.clip > 0 && !t->replay.on,
-         again = d->copies.params[0] != d->copies.params[1];
+    bool clips = t->recipe.clip > 0 && !t->replay.on, again = d->copies.next != d->copies.now;
     bool at_once = !clips || (again && !d->clip.last);
     double norm;
     vb_status st;
@@ -257,6 +256,18 @@ static void measure_norm(struct vb_trainer *t, const struct vb_model_batch *batc
     vb_train_record_norm(t, vb_k_norm(grads, d->n_params) / t->batch->n_global);
 }
 
+/* Returns the parameters that a step in place changes. If a checkpoint holds them, the others get
+ * their values first. Models that descend in place are small, and their rule has no state. */
+static float *leave_held(struct dense *d)
+{
+    struct dense_copies *c = &d->copies;
+
+    if (c->next != c->now)
+        memcpy(c->params[c->next], c->params[c->now], d->n_params * sizeof(float));
+    c->now = c->next;
+    return c->params[c->now];
+}
+
 /* Plain SGD on a single rank adds to the parameters directly, without storing a gradient. Returns
  * false, and changes nothing, if this is not possible. */
 static bool descend(struct vb_trainer *t, const struct vb_model_batch *batch)
@@ -266,14 +277,12 @@ static bool descend(struct vb_trainer *t, const struct vb_model_batch *batch)
     float rate = vb_k_rate(&r->schedule, t->step);
     uint64_t begin_ns;
 
-    if (t->world > 1 || t->replay.on || r->rule.kind != VB_K_SGD || r->rule.decay != 0 ||
-        r->clip > 0)
+    if (!vb_trainer_has_pixels(t) || t->world > 1 || t->replay.on || r->rule.kind != VB_K_SGD ||
+        r->rule.decay != 0 || r->clip > 0)
         return false;
-    if (vb_trainer_has_pixels(t))
-        measure_norm(t, batch);
+    measure_norm(t, batch);
     begin_ns = vb_trace_begin();
-    if (!vb_model_descend(d->model, batch, -rate / (float)t->batch->n_global,
-                          d->copies.params[d->copies.now]))
+    if (!vb_model_descend(d->model, batch, -rate / (float)t->batch->n_global, leave_held(d)))
         return false;
     vb_trace_end(begin_ns, VB_OP_BACKWARD, 0);
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
@@ -320,6 +329,28 @@ static bool knows_norm(const struct vb_trainer *t)
     return dense_of(t)->shared == NULL || t->recipe.clip > 0 || t->step % NORM_EVERY == 0;
 }
 
+/* Chooses the copy that the next step writes: neither the last complete step nor one that is being
+ * saved. */
+static int next_copy(const struct dense_copies *c)
+{
+    int i;
+
+    if (!c->swaps && c->now != c->held)
+        return c->now;
+    if (c->before != c->now && c->before != c->held)
+        return c->before;
+    for (i = 0; i == c->now || i == c->held; i++)
+        ;
+    return i;
+}
+
+static void commit(struct dense_copies *c)
+{
+    c->before = c->now;
+    c->now = c->next;
+    c->stepped = c->before != c->now;
+}
+
 static vb_status dense_step(struct vb_trainer *t)
 {
     struct dense *d = dense_of(t);
@@ -328,6 +359,7 @@ static vb_status dense_step(struct vb_trainer *t)
     uint64_t begin_ns;
     vb_status st;
 
+    d->copies.next = next_copy(&d->copies);
     forward(t, params, &batch);
     if (!isfinite(t->loss) && !t->replay.on)
         return vb_health_layers(t, t->step + 1, d->model, params, &batch);
@@ -336,7 +368,9 @@ static vb_status dense_step(struct vb_trainer *t)
     if (descend(t, &batch))
         return VB_OK;
     d->kept = true;
-    d->copies.stepped = false; /* from here on the other copy of the parameters is overwritten */
+    d->copies.stepped = false; /* from here on another copy of the parameters is overwritten */
+    if (d->shared != NULL)
+        vb_shared_update_aim(d->shared, d->copies.next);
     vb_train_noise_begin(t, knows_norm(t));
     vb_buckets_begin(d->buckets);
     vb_model_backward(d->model, params, &batch, vb_buckets_grads(d->buckets), vb_buckets_ready,
@@ -345,10 +379,8 @@ static vb_status dense_step(struct vb_trainer *t)
     vb_trace_end(begin_ns, VB_OP_BACKWARD, 0);
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
     st = apply(t);
-    if (st == VB_OK && !t->replay.on) { /* otherwise the other copy was not written */
-        d->copies.now = 1 - d->copies.now;
-        d->copies.stepped = true;
-    }
+    if (st == VB_OK && !t->replay.on) /* otherwise no copy was written */
+        commit(&d->copies);
     return st;
 }
 
@@ -362,9 +394,9 @@ static vb_status dense_step_back(struct vb_trainer *t)
 {
     struct dense *d = dense_of(t);
 
-    if (d->copies.params[0] == d->copies.params[1] || !d->copies.stepped)
+    if (!d->copies.swaps || !d->copies.stepped)
         return vb_err(VB_ERR_USAGE, "there is no step to undo");
-    d->copies.now = 1 - d->copies.now;
+    d->copies.now = d->copies.before;
     d->copies.stepped = false;
     d->early.batch = NULL;
     return VB_OK;
@@ -491,6 +523,16 @@ static vb_status dense_save(struct vb_trainer *t, struct vb_checkpoint *cp)
     return VB_OK;
 }
 
+static bool dense_hold(struct vb_trainer *t, bool on)
+{
+    struct dense_copies *c = &dense_of(t)->copies;
+
+    if (on && c->n < (c->swaps ? 3 : 2))
+        return false;
+    c->held = on ? c->now : -1;
+    return true;
+}
+
 static vb_status copy_array(const struct vb_checkpoint *cp, const char *name, size_t n, float *to)
 {
     const float *data = vb_checkpoint_data(cp, name, VB_ARRAY_F32, n);
@@ -504,11 +546,17 @@ static vb_status copy_array(const struct vb_checkpoint *cp, const char *name, si
 static vb_status dense_restore(struct vb_trainer *t, const struct vb_checkpoint *cp)
 {
     struct dense *d = dense_of(t);
-    float *params = d->copies.params[d->copies.now], *state = d->copies.state[d->copies.now];
+    struct dense_copies *c = &d->copies;
     vb_status st = VB_OK;
     int i, n;
     const struct vb_param *table = vb_model_table(d->model, &n);
+    float *params, *state;
 
+    if (c->now == c->held)
+        c->now = next_copy(c);
+    c->stepped = false;
+    params = c->params[c->now];
+    state = c->state[c->now];
     d->early.batch = NULL;
     for (i = 0; i < n && st == VB_OK; i++)
         st = copy_array(cp, table[i].name, (size_t)table[i].rows * (size_t)table[i].cols,
@@ -530,6 +578,7 @@ const struct vb_trainer_ops vb_trainer_dense = {
     .tensors = dense_tensors,
     .gradient = dense_gradient,
     .save = dense_save,
+    .hold = dense_hold,
     .restore = dense_restore,
     .memory = dense_memory,
     .close = vb_dense_close,

@@ -78,38 +78,44 @@ static bool shares_out(const struct vb_trainer *t, const struct dense *d)
            large && vb_buckets_are_mapped(d->buckets);
 }
 
-/* Allocates zeroed memory, shared with the other ranks if they share the update. */
-static vb_status make_memory(struct vb_trainer *t, struct dense *d, size_t len_bytes, float **at_p)
+/* Allocates zeroed memory for so many copies, shared with the other ranks if they share the update.
+ */
+static vb_status make_memory(struct vb_trainer *t, struct dense *d, size_t copy_bytes, int copies,
+                             float **at_p)
 {
     vb_status st;
 
     if (shares_out(t, d)) {
-        st = vb_shared_update_create(t, d->buckets, d->n_params, len_bytes, &d->shared);
+        st = vb_shared_update_create(t, d->buckets, d->n_params, copy_bytes, copies, &d->shared);
         *at_p = st == VB_OK ? vb_shared_update_memory(d->shared) : NULL;
         return st;
     }
-    st = vb_mem_map_private(len_bytes, &d->copies.mem);
+    st = vb_mem_map_private(copy_bytes * (size_t)copies, &d->copies.mem);
     *at_p = d->copies.mem.ptr;
     /* All pages are touched now, because page faults would slow the first steps. */
     return st == VB_OK ? vb_mem_populate(&d->copies.mem) : st;
 }
 
-/* Sets up the memory: first the parameters, then the state, then the second copy of both. */
+/* Sets up the memory: first the parameters, then the state, then the other copies of both. */
 static vb_status make_params(struct vb_trainer *t, struct dense *d)
 {
-    int states = vb_k_rule_states(t->recipe.rule.kind), copies = t->world > 1 && !t->async ? 2 : 1;
-    size_t n = (d->n_params + 15) / 16 * 16;
+    int states = vb_k_rule_states(t->recipe.rule.kind);
+    size_t n = (d->n_params + 15) / 16 * 16, len = n * (size_t)(1 + states);
+    struct dense_copies *c = &d->copies;
     float *at;
-    vb_status st = make_memory(t, d, n * sizeof(float) * (size_t)(copies * (1 + states)), &at);
+    vb_status st;
     int i;
 
+    c->swaps = t->world > 1 && !t->async;
+    c->n = (c->swaps ? 2 : 1) + (vb_train_saves_beside(t) ? 1 : 0);
+    c->before = c->swaps ? 1 : 0;
+    c->held = -1;
+    st = make_memory(t, d, len * sizeof(float), c->n, &at);
     if (st != VB_OK)
         return st;
-    for (i = 0; i < 2; i++) {
-        float *copy = at + (copies == 2 ? (size_t)i * n * (size_t)(1 + states) : 0);
-
-        d->copies.params[i] = copy;
-        d->copies.state[i] = states > 0 ? copy + n : NULL;
+    for (i = 0; i < c->n; i++) {
+        c->params[i] = at + (size_t)i * len;
+        c->state[i] = states > 0 ? c->params[i] + n : NULL;
     }
     vb_model_init(d->model, t->o->seed, d->copies.params[0]);
     return VB_OK;

@@ -7,15 +7,25 @@
 
 #include "engine/train/train_room_priv.h"
 
-/* Parameters and the state of the update rule, in two copies. A step reads one copy and writes the
- * other; then the copies swap roles. So a failure within a step leaves the last complete step
- * intact. If there is only one rank, it has one copy, and both pointers are the same. */
+#define DENSE_COPIES 3
+
+/* Parameters and the state of the update rule, in several copies. If there are several ranks, a
+ * step reads one copy and writes another; then they swap roles. So a failure within a step leaves
+ * the last complete step intact. A single rank updates its copy in place.
+ *
+ * The rank that writes checkpoints while it trains has one copy more: a copy that is being written
+ * to a checkpoint is held, and steps use the others. */
 struct dense_copies {
-    struct vb_mem mem; /* memory of both copies; unused if the ranks of one host share the update */
-    float *params[2];
-    float *state[2]; /* NULL: the update rule has no state */
-    int now;         /* number of the copy with the parameters of the last complete step */
-    bool stepped;    /* the other copy holds the parameters before the last step */
+    struct vb_mem mem; /* memory of all copies; unused if the ranks of one host share the update */
+    int n;
+    bool swaps; /* no step is made in place */
+    float *params[DENSE_COPIES];
+    float *state[DENSE_COPIES]; /* NULL: the update rule has no state */
+    int now;                    /* number of the copy with the parameters of the last full step */
+    int next;                   /* number of the copy that the present step writes */
+    int before;                 /* number of the copy that the last step has read */
+    int held;                   /* number of the copy that no step may write; -1: none */
+    bool stepped;               /* copy `before` still has the parameters before the last step */
 };
 
 struct dense_clip {

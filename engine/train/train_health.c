@@ -213,28 +213,6 @@ vb_status vb_health_weights(struct vb_trainer *t, int64_t step, const uint32_t *
     return vb_health_not_finite(t, step, where);
 }
 
-vb_status vb_health_arrays(struct vb_trainer *t, int64_t step, const struct vb_checkpoint *cp)
-{
-    char where[VB_CHECKPOINT_NAME + 64];
-    int i;
-
-    for (i = 0; i < cp->n_arrays; i++) {
-        const struct vb_checkpoint_array *a = &cp->arrays[i];
-        size_t k, n = (size_t)a->rows * (size_t)a->cols;
-        const float *data = a->data;
-
-        if (a->state || a->type != VB_ARRAY_F32)
-            continue;
-        for (k = 0; k < n && isfinite(data[k]); k++)
-            ;
-        if (k == n)
-            continue;
-        snprintf(where, sizeof(where), "%s is not finite, so no checkpoint is written", a->name);
-        return vb_health_not_finite(t, step, where);
-    }
-    return VB_OK;
-}
-
 /* ---- the end --------------------------------------------------------------------------------- */
 
 static void look_at_result(struct vb_trainer *t, const struct vb_train_result *r)

@@ -95,20 +95,22 @@ static vb_status dense_memory(const struct vb_train_opts *o, const struct vb_lay
 {
     struct vb_coll_opts coll = o->sums.coll;
     size_t n = vb_layer_table_params(layers), copies = o->group.world > 1 ? 2 : 1;
+    bool beside = o->save.dir != NULL && o->save.every > 0; /* rank 0 writes checkpoints */
     struct vb_recipe recipe;
     vb_status st = vb_recipe_make(o, SAMPLES_GUESS, NULL, NULL, &recipe);
 
     if (st != VB_OK)
         return st;
     coll.in_flight = VB_BUCKET_REQUESTS;
+    copies += beside ? 1 : 0;
     need->params_bytes = (n + 15) / 16 * 16 * sizeof(float) * copies *
                          (1 + (size_t)vb_k_rule_states(recipe.rule.kind));
     if (shared)
         need->params_bytes += VB_K_NORM_PARTS * sizeof(double);
     need->params_bytes = on_pages(need->params_bytes);
     if (vb_until_keeps(o)) /* the best ones, with their state */
-        need->params_bytes +=
-            on_pages(n * sizeof(float) * (1 + (size_t)vb_k_rule_states(recipe.rule.kind)));
+        need->params_bytes += on_pages((beside ? 2 : 1) * n * sizeof(float) *
+                                       (1 + (size_t)vb_k_rule_states(recipe.rule.kind)));
     need->windows_bytes =
         on_pages(o->group.world > 1 ? vb_coll_need(o->group.world, (n + 1) * sizeof(float), &coll)
                                     : n * sizeof(float));
@@ -156,12 +158,13 @@ vb_status vb_train_need(const struct vb_train_opts *o, int on_host, struct vb_tr
 
     need.fds += copies(o, layers, on_host);
     if (o->save.dir != NULL)
-        need.fds++; /* rank 0 keeps the lock of the folder open */
+        need.fds += 2; /* rank 0 keeps the lock of the folder open, and writes files */
     if (o->run.dir != NULL)
         need.fds += RUN_FDS + vb_sampler_fds(true);
     need.program_bytes = PROGRAM_BYTES + (o->run.dir != NULL ? RUN_BYTES : 0);
     need.host_bytes = LIBRARY_BYTES;
     need.threads = team(o, on_host) + loaders(o, row, layers, on_host) + 1; /* the recorder */
+    need.threads += o->save.dir != NULL ? 1 : 0;
     if (async) {
         count_async(o, row->progress, &plan, &need);
     } else if (plan.world > 1) {

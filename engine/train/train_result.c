@@ -306,6 +306,8 @@ void vb_train_fill_run(struct vb_trainer *t, struct vb_train_result *r)
         r->until.params_step = t->step;
     r->classes = t->data.train.classes;
     r->pause_s = t->saved.pause_s;
+    r->save_s = t->saved.write_s;
+    r->saves_skipped = t->saved.skipped;
     snprintf(r->checkpoint, sizeof(r->checkpoint), "%s", t->saved.path);
     if (t->kernels.text != NULL && t->kernels.text[0] != '\0')
         vb_sha256(t->kernels.text, strlen(t->kernels.text), r->plan_sha256);
@@ -412,7 +414,7 @@ vb_status vb_train_collect(struct vb_trainer *t, struct vb_train_result *result)
     free(all);
     if (st == VB_OK)
         vb_train_fill_run(t, result);
-    return st;
+    return st == VB_OK ? vb_train_save_faults(t, result) : st;
 }
 
 void vb_train_result_fini(struct vb_train_result *result)

@@ -158,19 +158,26 @@ vb_status vb_buckets_barrier(struct vb_buckets *b); /* waits until all ranks cal
 
 struct vb_shared_update;
 
-/* Collective: allocates len_bytes of zeroed memory on each rank, mapped by all ranks. From now on
- * buckets are barriers only. The caller destroys *shared_p even if this function failed. */
+/* Collective: allocates zeroed memory for the copies of this rank, mapped by all ranks; the number
+ * of copies may differ. From now on buckets are barriers only. The caller destroys *shared_p even
+ * if this function failed. */
 vb_status vb_shared_update_create(struct vb_trainer *t, struct vb_buckets *buckets, size_t n_params,
-                                  size_t len_bytes, struct vb_shared_update **shared_p);
+                                  size_t copy_bytes, int copies,
+                                  struct vb_shared_update **shared_p);
 void vb_shared_update_close(struct vb_shared_update *shared); /* collective */
 void vb_shared_update_destroy(struct vb_shared_update *shared);
 /* Returns this rank's memory. */
 void *vb_shared_update_memory(const struct vb_shared_update *shared);
 
+/* Says which copy of this rank the ranks are to write in this step. Called before the step fills
+ * its first bucket. */
+void vb_shared_update_aim(struct vb_shared_update *shared, int copy);
+
 /* An update that reads this rank's memory and writes to the memory of all ranks. */
 struct vb_shared_args {
     const float *params, *state; /* in this rank's memory; state is NULL if the rule has none */
-    float *params_out, *state_out;
+    size_t state_ahead; /* in a copy, the state begins so many floats after the parameters; 0: the
+                           rule has no state */
     float scale, rate;
     bool norm;      /* also compute this rank's parts of the norm */
     bool norm_only; /* compute only these parts of the norm, and update nothing */
@@ -205,6 +212,15 @@ vb_status vb_train_tell_plan(struct vb_group *group, const char *text, char **to
 /* Rank 0 makes sure that the folder for checkpoints exists and is writable. */
 vb_status vb_train_prepare_save(struct vb_trainer *t);
 
+/* Returns whether this rank writes checkpoints while it trains, so that parameters must be held. */
+bool vb_train_saves_beside(const struct vb_trainer *t);
+
+/* Starts the thread that writes checkpoints, unless this rank writes none. */
+vb_status vb_train_saves_open(struct vb_trainer *t);
+
+/* Waits a while for a checkpoint that is being written, and ends the thread. */
+void vb_train_saves_close(struct vb_trainer *t);
+
 /* Collective: reads the newest checkpoint, which must be the same one on all ranks. The caller
  * passes the checkpoint to vb_train_restore() after the model was created, and frees it. *read_p is
  * NULL if there is no checkpoint. */
@@ -237,9 +253,6 @@ void vb_health_begin(struct vb_trainer *t); /* before the first step */
 /* Like vb_health_not_finite(): looks for the first layer, after a forward pass on this batch. */
 vb_status vb_health_layers(struct vb_trainer *t, int64_t step, const struct vb_model *model,
                            const float *params, const struct vb_model_batch *batch);
-
-/* Fails if a number that is to be saved is not finite. */
-vb_status vb_health_arrays(struct vb_trainer *t, int64_t step, const struct vb_checkpoint *cp);
 
 /* ---- results (train_result.c, train_verdict.c) ----------------------------------------------- */
 

@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
- * Writes and reads the checkpoints of a run. Rank 0 writes checkpoints, because all ranks have the
- * same parameters. All ranks read the newest checkpoint, and it must be the same one on all ranks.
+ * The checkpoints of a run. Rank 0 writes them, because all ranks have the same parameters, on a
+ * thread of its own. All ranks read the newest checkpoint, and it must be the same one on all
+ * ranks.
  */
 #include "engine/train/train_room_priv.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 
+#define END_S 3600 /* the last checkpoint of a run is waited for so long */
+#define CLOSE_S 60 /* and after a failure so long */
+#define CAUSE_MAX 90
 #define KEEP 2 /* the newest checkpoint, and one more in case the newest is broken */
 
 /* Makes the folder, and locks it for this job. */
@@ -55,67 +60,286 @@ vb_status vb_train_prepare_save(struct vb_trainer *t)
     return VB_OK;
 }
 
-/* A run that cannot save stops. */
-static void say_not_saved(const struct vb_trainer *t, int64_t step)
-{
-    const char *dir = t->o->save.dir;
-    char path[4096];
+/* ---- writing --------------------------------------------------------------------------------- */
 
-    if (vb_checkpoint_latest(dir, path, sizeof(path)) == VB_OK)
-        VB_LOG_ERROR("training stopped: %s/checkpoint-%lld.vbc could not be written; the last "
-                     "checkpoint is %s: free space there, then continue with --resume",
-                     dir, (long long)step, path);
-    else
-        VB_LOG_ERROR("training stopped: %s/checkpoint-%lld.vbc could not be written, and %s has no "
-                     "earlier checkpoint",
-                     dir, (long long)step, dir);
+bool vb_train_saves_beside(const struct vb_trainer *t)
+{
+    return t->rank == 0 && !t->async && !t->eval_only && t->o->save.dir != NULL &&
+           t->o->save.every > 0;
 }
 
-static void note_speed(struct vb_trainer *t, const struct vb_checkpoint *cp, double seconds)
+static vb_status open_writer(struct vb_trainer *t)
 {
-    double bytes = 0;
-    int i;
+    struct vb_checkpoint_writer_opts opts = {.dir = t->o->save.dir,
+                                             .keep = KEEP,
+                                             .cpus = t->cpus,
+                                             .rank = t->o->group.world > 1 ? t->rank : -1};
 
-    for (i = 0; i < cp->n_arrays; i++)
-        bytes += (double)sizeof(float) * (double)cp->arrays[i].rows * (double)cp->arrays[i].cols;
-    if (seconds > t->saved.pause_s)
-        t->saved.pause_s = seconds;
-    if (seconds > 0 && bytes / seconds / 1e6 > t->saved.mb_s)
-        t->saved.mb_s = bytes / seconds / 1e6;
+    return t->saved.writer != NULL ? VB_OK : vb_checkpoint_writer_open(&opts, &t->saved.writer);
+}
+
+/* In asynchronous training any worker may have to write; it opens its writer when it has to. */
+vb_status vb_train_saves_open(struct vb_trainer *t)
+{
+    if (t->rank != 0 || t->async || t->eval_only || t->o->dry_run || t->o->save.dir == NULL)
+        return VB_OK;
+    return open_writer(t);
+}
+
+/* Returns the end of a message, which has the reason, if it is too long for a fault. */
+static const char *cause_of(const char *why)
+{
+    size_t len = strlen(why);
+
+    return len > CAUSE_MAX ? why + len - CAUSE_MAX : why;
+}
+
+/* Keeps a failure for the result. The last one replaces the one before if there are too many. */
+static void keep_fault(struct vb_trainer *t, const struct vb_checkpoint_done *done)
+{
+    struct vb_trainer_saved *s = &t->saved;
+    struct vb_fault *f;
+    const char *last = strrchr(done->last, '/');
+
+    if (s->n_faults < VB_SAVE_FAULTS)
+        s->n_faults++;
+    f = &s->faults[s->n_faults - 1];
+    *f = (struct vb_fault){.at_s = (double)(vb_clock_ns() - t->laps.begin_ns) / 1e9,
+                           .step = done->step,
+                           .rank = t->rank,
+                           .what = "checkpoint"};
+    snprintf(f->why, sizeof(f->why), "%.*s; %s%.40s", CAUSE_MAX, cause_of(done->why),
+             last != NULL ? "the last good one is " : "there is no earlier one",
+             last != NULL ? last + 1 : "");
+    vb_train_event_say(t, "not saved", done->step, f->why);
+}
+
+static void say_fix(const struct vb_trainer *t, const struct vb_checkpoint_done *done)
+{
+    if (strstr(done->why, strerror(ENOSPC)) != NULL || strstr(done->why, strerror(EDQUOT)) != NULL)
+        vb_log_fix("df -h %s   # make room there", t->o->save.dir);
+}
+
+/* A checkpoint could not be written: an error if the user wants that, otherwise a warning. */
+static vb_status not_written(struct vb_trainer *t, const struct vb_checkpoint_done *done)
+{
+    const char *dir = t->o->save.dir;
+    char last[4096 + 64];
+
+    snprintf(last, sizeof(last), "%s%s", done->last[0] != '\0' ? "the last checkpoint is " : dir,
+             done->last[0] != '\0' ? done->last : " has no earlier checkpoint");
+    if (!t->o->save.strict) {
+        if (!t->saved.failing) { /* once, until a checkpoint could be written again */
+            VB_LOG_WARN("checkpoint-%lld.vbc could not be written: %s; %s; training goes on",
+                        (long long)done->step, done->why, last);
+            say_fix(t, done);
+        }
+        t->saved.failing = true;
+        keep_fault(t, done);
+        return VB_OK;
+    }
+    (void)vb_err(done->status, "%s", done->why);
+    say_fix(t, done);
+    VB_LOG_ERROR("training stopped: %s/checkpoint-%lld.vbc could not be written; %s%s", dir,
+                 (long long)done->step, last,
+                 done->last[0] != '\0' ? ": continue with --resume when it can be" : "");
+    return done->status;
+}
+
+/* Takes note of a checkpoint that was written, or could not be. */
+static vb_status take_note(struct vb_trainer *t, const struct vb_checkpoint_done *done)
+{
+    struct vb_trainer_saved *s = &t->saved;
+    char where[VB_CHECKPOINT_NAME + 64];
+
+    if (done->bad[0] != '\0') {
+        snprintf(where, sizeof(where), "%s is not finite, so no checkpoint is written", done->bad);
+        return vb_health_not_finite(t, done->step, where);
+    }
+    if (done->status != VB_OK)
+        return not_written(t, done);
+    snprintf(s->path, sizeof(s->path), "%s", done->path);
+    s->failing = false;
+    s->write_s = done->seconds > s->write_s ? done->seconds : s->write_s;
+    if (done->seconds > 0 && done->bytes / done->seconds / 1e6 > s->mb_s)
+        s->mb_s = done->bytes / done->seconds / 1e6;
+    vb_train_event_say(t, "saved", done->step, s->path);
+    return VB_OK;
+}
+
+vb_status vb_train_saves_look(struct vb_trainer *t)
+{
+    struct vb_trainer_saved *s = &t->saved;
+    struct vb_checkpoint_done done;
+    vb_status st = VB_OK, one;
+
+    if (s->untold == 0)
+        return VB_OK;
+    if (s->held && !vb_checkpoint_writer_busy(s->writer))
+        s->held = !t->ops->hold(t, false);
+    while (s->untold > 0 && vb_checkpoint_writer_take(s->writer, &done)) {
+        s->untold--;
+        one = take_note(t, &done);
+        st = st == VB_OK ? one : st;
+    }
+    return st;
+}
+
+/* The disk has not answered for so long that nobody waits for it any more. */
+static vb_status give_up(struct vb_trainer *t)
+{
+    struct vb_checkpoint_done done = {.step = t->saved.step, .status = VB_ERR_TIMEOUT};
+
+    snprintf(done.why, sizeof(done.why), "the disk of %s has not taken it within %d s",
+             t->o->save.dir, END_S);
+    snprintf(done.last, sizeof(done.last), "%s", t->saved.path);
+    vb_checkpoint_writer_close(t->saved.writer);
+    t->saved.writer = NULL;
+    t->saved.untold = 0;
+    return not_written(t, &done);
+}
+
+static vb_status wait_for_writer(struct vb_trainer *t)
+{
+    if (!vb_checkpoint_writer_wait(t->saved.writer, vb_clock_ns() + END_S * UINT64_C(1000000000)))
+        return give_up(t);
+    return vb_train_saves_look(t);
+}
+
+/* The folder may be gone, or belong to another job by now. */
+static vb_status open_folder(struct vb_trainer *t, int64_t step)
+{
+    struct vb_checkpoint_done done = {.step = step};
+
+    if (t->saved.locked && t->saved.writer != NULL)
+        return VB_OK;
+    vb_log_catch(done.why, sizeof(done.why));
+    done.status = take_folder(t);
+    if (done.status == VB_OK)
+        done.status = open_writer(t);
+    vb_log_catch(NULL, 0);
+    if (done.status == VB_OK)
+        return VB_OK;
+    return not_written(t, &done) == VB_OK ? VB_AGAIN : done.status;
+}
+
+static void leave_out(struct vb_trainer *t, int64_t step)
+{
+    if (t->saved.skipped++ == 0)
+        VB_LOG_INFO("the checkpoint of step %lld is left out, because the one of step %lld is "
+                    "still being written; so are others",
+                    (long long)step, (long long)t->saved.step);
+}
+
+/* Hands a checkpoint to the writer. */
+static vb_status begin_writing(struct vb_trainer *t, struct vb_checkpoint *cp, bool last)
+{
+    vb_status st = open_folder(t, cp->step);
+
+    if (st != VB_OK)
+        return st == VB_AGAIN ? VB_OK : st;
+    if (!last && vb_checkpoint_writer_busy(t->saved.writer)) {
+        leave_out(t, cp->step);
+        return VB_OK;
+    }
+    vb_until_save(t, cp);
+    if (!vb_checkpoint_writer_begin(t->saved.writer, cp, last))
+        return vb_err(VB_ERR_USAGE, "the checkpoint of step %lld has no place to wait",
+                      (long long)cp->step);
+    t->saved.untold++;
+    t->saved.step = cp->step;
+    if (!last && t->ops->hold != NULL && vb_train_saves_beside(t))
+        t->saved.held = t->ops->hold(t, true);
+    return t->saved.held || (last && !t->async) ? VB_OK : wait_for_writer(t);
 }
 
 /* All ranks prepare the checkpoint, because preparing may change the rounding of later steps. */
-vb_status vb_train_save(struct vb_trainer *t, int64_t step)
+vb_status vb_train_save(struct vb_trainer *t, int64_t step, bool last)
 {
     struct vb_checkpoint cp = {
         .step = step, .seed = t->o->seed, .options = t->settings, .plan = t->kernels.text};
     bool writes = t->rank == 0 || t->async; /* asynchronous: only one worker calls this function */
-    uint64_t begin_ns = vb_trace_begin();
-    double seconds = 0;
+    uint64_t begin_ns = vb_trace_begin(), pause_ns = vb_clock_ns();
+    double pause_s;
     vb_status st;
 
     vb_train_does(t, VB_DOES_SAVE);
     snprintf(cp.model, sizeof(cp.model), "%s", t->o->model);
-    st = t->ops->save(t, &cp);
+    st = vb_train_saves_look(t);
+    if (st == VB_OK)
+        st = t->ops->save(t, &cp);
     if (st == VB_OK && writes)
-        st = vb_health_arrays(t, step, &cp);
-    if (st == VB_OK && writes) /* rank 0 has made the folder only on its own host */
-        st = take_folder(t);
-    if (st == VB_OK && writes)
-        vb_until_save(t, &cp);
-    if (st == VB_OK && writes)
-        st = vb_checkpoint_write(t->o->save.dir, &cp, KEEP, &seconds);
-    if (st != VB_OK && writes && !t->health.not_finite)
-        say_not_saved(t, step);
-    if (st == VB_OK && writes)
-        snprintf(t->saved.path, sizeof(t->saved.path), "%s/checkpoint-%lld.vbc", t->o->save.dir,
-                 (long long)step);
-    note_speed(t, &cp, seconds);
+        st = begin_writing(t, &cp, last);
+    else
+        t->saved.step = step;
+    pause_s = (double)(vb_clock_ns() - pause_ns) / 1e9;
+    t->saved.pause_s = pause_s > t->saved.pause_s ? pause_s : t->saved.pause_s;
     vb_trace_end(begin_ns, VB_OP_CHECKPOINT, 0);
     vb_lap(&t->laps, VB_PHASE_CHECKPOINT);
     vb_train_does(t, VB_DOES_COMPUTE);
-    vb_train_record_saved(t, step, st == VB_OK && writes ? t->saved.path : NULL);
+    if (t->saved.step == step)
+        vb_train_record_saved(t);
     return st;
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+/* Returns whether rank 0 is done. The others ask again within the timeout of the group, because a
+ * rank that does not answer for that long counts as hanging. */
+static vb_status is_done(struct vb_trainer *t, bool *done_p)
+{
+    int timeout_ms = t->o->group.timeout_ms > 0 ? t->o->group.timeout_ms : 60000;
+    uint64_t slice_ns = (uint64_t)timeout_ms * 1000000 / 4;
+    uint8_t done = t->saved.writer == NULL ||
+                   vb_checkpoint_writer_wait(t->saved.writer, vb_clock_ns() + slice_ns);
+    vb_status st = VB_OK;
+
+    if (t->place.group != NULL)
+        st = vb_group_broadcast(t->place.group, 0, &done, sizeof(done));
+    *done_p = done;
+    return st;
+}
+
+vb_status vb_train_saves_end(struct vb_trainer *t)
+{
+    uint64_t end_ns = vb_clock_ns() + END_S * UINT64_C(1000000000);
+    bool done = false;
+    vb_status st = VB_OK;
+
+    while (st == VB_OK && !done) {
+        st = is_done(t, &done);
+        if (st == VB_OK && !done && t->saved.writer != NULL && vb_clock_ns() >= end_ns)
+            st = give_up(t);
+    }
+    return st == VB_OK ? vb_train_saves_look(t) : st;
+}
+
+/* Whatever has failed, a checkpoint that is nearly written is worth to wait for. */
+void vb_train_saves_close(struct vb_trainer *t)
+{
+    if (t->saved.writer == NULL)
+        return;
+    (void)vb_checkpoint_writer_wait(t->saved.writer,
+                                    vb_clock_ns() + CLOSE_S * UINT64_C(1000000000));
+    (void)vb_train_saves_look(t);
+    vb_checkpoint_writer_close(t->saved.writer);
+    t->saved.writer = NULL;
+}
+
+vb_status vb_train_save_faults(const struct vb_trainer *t, struct vb_train_result *r)
+{
+    size_t n = (size_t)t->saved.n_faults;
+    struct vb_fault *all;
+
+    if (n == 0)
+        return VB_OK;
+    all = realloc(r->faults, ((size_t)r->n_faults + n) * sizeof(*all));
+    if (all == NULL)
+        return vb_err_sys("realloc");
+    memcpy(all + r->n_faults, t->saved.faults, n * sizeof(*all));
+    r->faults = all;
+    r->n_faults += (int)n;
+    return VB_OK;
 }
 
 /* ---- resuming -------------------------------------------------------------------------------- */

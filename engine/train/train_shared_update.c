@@ -5,7 +5,8 @@
  * sums the gradients of all ranks, updates the parameters, and writes them to the copies of all
  * ranks. So each parameter is updated once, and not once per rank.
  *
- * The other ranks never write to the copy that holds the last complete step.
+ * The other ranks never write to the copy that holds the last complete step: each rank says which
+ * of its copies the step may write. These differ if a rank saves one of its copies.
  *
  * The norm of the gradient is computed in parts, each by one rank, so a share consists of whole
  * parts. A part belongs to the bucket in which it begins. If the part ends in the next higher
@@ -13,15 +14,25 @@
  */
 #include "engine/train/train_room_priv.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
-#define SQUARES_BYTES (VB_K_NORM_PARTS * sizeof(double))
+#define LINE_BYTES 64
+
+/* What each window begins with. */
+struct shared_head {
+    double squares[VB_K_NORM_PARTS]; /* partial sums of the norm */
+    /* The copy in this window that the step writes. Set before the rank fills its first bucket,
+     * and read after the barrier of that bucket. */
+    _Alignas(LINE_BYTES) _Atomic uint32_t aim;
+};
 
 struct vb_shared_update {
     struct vb_trainer *trainer;
     struct vb_window *win;
+    size_t copy_bytes;
     struct vb_k_norm norm;
-    char **bases;        /* (world) the ranks' windows: partial sums of the norm, then the memory */
+    char **bases;        /* (world) the ranks' windows: a head, then the copies */
     const float **grads; /* (world) the ranks' gradients */
     double **squares;    /* (world) the ranks' partial sums of the norm */
     float **params_out;  /* (world) addresses that new parameters are written to */
@@ -30,7 +41,7 @@ struct vb_shared_update {
 };
 
 vb_status vb_shared_update_create(struct vb_trainer *t, struct vb_buckets *buckets, size_t n_params,
-                                  size_t len_bytes, struct vb_shared_update **shared_p)
+                                  size_t copy_bytes, int copies, struct vb_shared_update **shared_p)
 {
     struct vb_shared_update *h = calloc(1, sizeof(*h));
     size_t world = (size_t)t->world;
@@ -41,6 +52,7 @@ vb_status vb_shared_update_create(struct vb_trainer *t, struct vb_buckets *bucke
         return vb_err_sys("calloc");
     *shared_p = h; /* the caller destroys h even if this function fails */
     h->trainer = t;
+    h->copy_bytes = copy_bytes;
     vb_k_norm_begin(&h->norm, n_params);
     h->bases = calloc(world, sizeof(*h->bases));
     h->grads = calloc(world, sizeof(*h->grads));
@@ -51,14 +63,16 @@ vb_status vb_shared_update_create(struct vb_trainer *t, struct vb_buckets *bucke
     if (h->bases == NULL || h->grads == NULL || h->squares == NULL || h->params_out == NULL ||
         h->state_out == NULL || h->room == NULL)
         return vb_err_sys("calloc");
-    st = vb_window_create(t->place.group, SQUARES_BYTES + len_bytes, &h->win);
+    st = vb_window_create(t->place.group, sizeof(struct shared_head) + copy_bytes * (size_t)copies,
+                          &h->win);
     if (st != VB_OK)
         return st;
     for (r = 0; r < t->world; r++) {
         h->bases[r] = vb_window_peer(h->win, r);
         h->grads[r] = vb_buckets_grads_of(buckets, r);
         h->squares[r] = (double *)(void *)h->bases[r];
-        if (h->bases[r] == NULL || h->grads[r] == NULL)
+        if (h->bases[r] == NULL || h->grads[r] == NULL ||
+            vb_window_len(h->win, r) < sizeof(struct shared_head) + copy_bytes)
             return vb_err(
                 VB_ERR_UNSUPPORTED,
                 "cannot update the parameters of rank %d: its memory is not mapped on this rank",
@@ -91,16 +105,29 @@ void vb_shared_update_destroy(struct vb_shared_update *h)
 
 void *vb_shared_update_memory(const struct vb_shared_update *h)
 {
-    return h->bases[h->trainer->rank] + SQUARES_BYTES;
+    return h->bases[h->trainer->rank] + sizeof(struct shared_head);
 }
 
-/* Translates an address in this rank's memory to the address of the same place in the memory of
- * another rank. */
-static float *there(const struct vb_shared_update *h, int rank, float *own)
+static struct shared_head *head_of(const struct vb_shared_update *h, int rank)
 {
-    if (own == NULL)
-        return NULL;
-    return (float *)(void *)(h->bases[rank] + ((char *)own - h->bases[h->trainer->rank]));
+    return (struct shared_head *)(void *)h->bases[rank];
+}
+
+void vb_shared_update_aim(struct vb_shared_update *h, int copy)
+{
+    atomic_store_explicit(&head_of(h, h->trainer->rank)->aim, (uint32_t)copy, memory_order_relaxed);
+}
+
+/* Returns the copy that a rank wants to have written. The number is checked, because another
+ * process has set it. */
+static float *aim_of(const struct vb_shared_update *h, int rank)
+{
+    size_t room = vb_window_len(h->win, rank) - sizeof(struct shared_head);
+    size_t copy = atomic_load_explicit(&head_of(h, rank)->aim, memory_order_relaxed);
+
+    if (copy >= room / h->copy_bytes)
+        copy = 0;
+    return (float *)(void *)(h->bases[rank] + sizeof(struct shared_head) + copy * h->copy_bytes);
 }
 
 /* Returns the number of the first part of the norm that begins at this parameter or after it. */
@@ -147,8 +174,8 @@ void vb_shared_update_run(struct vb_shared_update *h, const struct vb_shared_arg
     int r;
 
     for (r = 0; r < t->world; r++) {
-        h->params_out[r] = there(h, r, u->params_out);
-        h->state_out[r] = there(h, r, u->state_out);
+        h->params_out[r] = aim_of(h, r);
+        h->state_out[r] = u->state_ahead > 0 ? h->params_out[r] + u->state_ahead : NULL;
     }
     vb_k_joint_update(&t->recipe.rule, &joint, &h->norm, own, end);
     count_bytes(h, u, own, end);

@@ -89,7 +89,7 @@ vb_status vb_until_open(struct vb_trainer *t)
     vb_status st;
     int i;
 
-    u->judged = u->kept_step = u->result.params_step = -1;
+    u->judged = u->kept_step = u->result.params_step = u->saved_place = -1;
     u->result.eval_every = t->evals.every;
     if (!vb_until_asked(t) || t->serves)
         return VB_OK;
@@ -106,6 +106,9 @@ vb_status vb_until_open(struct vb_trainer *t)
     u->kept.arrays = calloc((size_t)cp.n_arrays, sizeof(*cp.arrays));
     if (u->kept.arrays == NULL)
         return vb_err_sys("calloc");
+    u->place_bytes = (size_t)u->result.kept_bytes;
+    u->places = vb_train_saves_beside(t) ? 2 : 1;
+    u->result.kept_bytes *= u->places;
     return vb_mem_map_private((size_t)u->result.kept_bytes, &u->mem);
 }
 
@@ -117,6 +120,8 @@ void vb_until_close(struct vb_trainer *t)
     t->until.kept.arrays = t->until.all = NULL;
 }
 
+/* A checkpoint that is being written may have the parameters that were kept before. They stay where
+ * they are; then the new ones go to the other place. */
 static vb_status keep(struct vb_trainer *t, int64_t step)
 {
     struct vb_trainer_until *u = &t->until;
@@ -127,8 +132,11 @@ static vb_status keep(struct vb_trainer *t, int64_t step)
 
     u->kept_accuracy = t->evals.accuracy;
     u->kept_loss = t->evals.loss;
-    if (to == NULL)
+    if (to == NULL || t->stopped != 0) /* a run that was stopped has its last parameters */
         return VB_OK;
+    if (t->saved.untold > 0 && u->place == u->saved_place)
+        u->place = (u->place + 1) % u->places;
+    to += (size_t)u->place * u->place_bytes;
     st = t->ops->save(t, &cp);
     for (i = 0; i < cp.n_arrays && st == VB_OK; i++) {
         memcpy(to, cp.arrays[i].data, bytes_of(&cp.arrays[i]));
@@ -258,27 +266,33 @@ void vb_until_save(struct vb_trainer *t, struct vb_checkpoint *cp)
 {
     struct vb_trainer_until *u = &t->until;
     struct vb_checkpoint_array *a = u->all;
+    struct vb_until_saved *saved;
     int i;
 
+    u->saved_place = -1;
     if (a == NULL || u->judged < 0 || u->result.params_step >= 0)
         return;
+    u->last_saved = 1 - u->last_saved; /* the one before may be being written */
+    saved = &u->saved[u->last_saved];
     memcpy(a, cp->arrays, (size_t)cp->n_arrays * sizeof(*a));
     a += cp->n_arrays;
-    u->saved = (struct vb_until_saved){.n_test = t->data.n_test,
-                                       .judged = u->judged,
-                                       .worse = u->worse,
-                                       .kept_step = u->kept_step,
-                                       .mark = u->mark,
-                                       .accuracy = u->result.accuracy,
-                                       .loss = u->result.loss,
-                                       .kept_accuracy = u->kept_accuracy,
-                                       .kept_loss = u->kept_loss};
+    *saved = (struct vb_until_saved){.n_test = t->data.n_test,
+                                     .judged = u->judged,
+                                     .worse = u->worse,
+                                     .kept_step = u->kept_step,
+                                     .mark = u->mark,
+                                     .accuracy = u->result.accuracy,
+                                     .loss = u->result.loss,
+                                     .kept_accuracy = u->kept_accuracy,
+                                     .kept_loss = u->kept_loss};
     *a++ = (struct vb_checkpoint_array){.name = SAVED_NAME,
                                         .type = VB_ARRAY_U32,
                                         .state = true,
-                                        .rows = sizeof(u->saved) / sizeof(uint32_t),
+                                        .rows = sizeof(*saved) / sizeof(uint32_t),
                                         .cols = 1,
-                                        .data = &u->saved};
+                                        .data = saved};
+    if (u->kept_step >= 0)
+        u->saved_place = u->place;
     for (i = 0; u->kept_step >= 0 && i < u->kept.n_arrays; i++, a++) {
         *a = u->kept.arrays[i];
         a->state = true;

@@ -5,7 +5,7 @@
 #ifndef VB_ENGINE_TRAIN_TRAINER_H
 #define VB_ENGINE_TRAIN_TRAINER_H
 
-#include "engine/checkpoint/checkpoint.h"
+#include "engine/checkpoint/checkpoint_writer.h"
 #include "engine/train/train.h"
 #include "engine/trial/sample.h"
 #include "engine/record/train_noise.h"
@@ -151,8 +151,11 @@ struct vb_trainer_ops {
     vb_status (*unseen)(struct vb_trainer *t, int n, int64_t *nonzeros_p, int64_t *unseen_p);
 
     /* save() fills in the arrays of a checkpoint, which the checkpoint borrows until the next step.
-     * restore() checks the arrays of a checkpoint and copies them into the model. */
+     * After hold(true) it borrows them until hold(false), and steps leave them alone; hold() is
+     * NULL, or returns false, if that is not possible. restore() checks the arrays of a checkpoint
+     * and copies them into the model. */
     vb_status (*save)(struct vb_trainer *t, struct vb_checkpoint *cp);
+    bool (*hold)(struct vb_trainer *t, bool on);
     vb_status (*restore)(struct vb_trainer *t, const struct vb_checkpoint *cp);
 
     /* Asynchronous training: returns the parameters that are evaluated and saved, and the state of
@@ -240,12 +243,16 @@ struct vb_trainer_until {
     double mark;    /* plateau: the loss that the next evaluations are compared with */
     int64_t worse;  /* plateau: number of evaluations since then */
     /* The best parameters so far, with the state of the update rule. */
-    struct vb_mem mem; /* len_bytes is 0: nothing is kept */
+    struct vb_mem mem;  /* len_bytes is 0: nothing is kept */
+    size_t place_bytes; /* mem has one place, or two if checkpoints are written beside training */
+    int places, place;  /* the place that has them now */
+    int saved_place;    /* that of the last checkpoint; -1: it does not have them */
     struct vb_checkpoint kept;
     int64_t kept_step; /* -1: the result has the last parameters */
     double kept_accuracy, kept_loss;
     struct vb_checkpoint_array *all; /* the arrays of a checkpoint, and all of this */
-    struct vb_until_saved saved;
+    struct vb_until_saved saved[2];  /* of the last two checkpoints */
+    int last_saved;
 };
 
 /* Signs that the model does not learn (train_health.c). Each is warned of once. */
@@ -273,11 +280,22 @@ struct vb_trainer_tenths {
     double sum[2], squares[2];
 };
 
+#define VB_SAVE_FAULTS 16
+
 /* Checkpoints that this rank has written. */
 struct vb_trainer_saved {
+    struct vb_checkpoint_writer *writer; /* NULL: not opened */
     char path[4096]; /* path of the last checkpoint; "": this rank has written none */
-    double pause_s;  /* the longest time that a checkpoint took */
+    double pause_s;  /* the longest time that training paused for a checkpoint */
+    double write_s;  /* the longest time until a checkpoint was synced */
     double mb_s;     /* the highest rate of a checkpoint, with the time until it was synced */
+    int64_t step;    /* the last step whose checkpoint was begun; -1: none */
+    int64_t skipped; /* checkpoints that were left out, because another one was being written */
+    int untold;      /* checkpoints that were begun, and whose end this thread has not seen */
+    bool held;       /* the parameters of the last checkpoint are held */
+    bool failing;    /* the last checkpoint could not be written */
+    struct vb_fault faults[VB_SAVE_FAULTS]; /* the first failures, and the last one */
+    int n_faults;
     unsigned char token[VB_JOB_TOKEN]; /* of this run, the same on all ranks */
     bool locked;                       /* this rank may write to the folder */
     int lock_fd;                       /* -1: this rank holds no lock */
@@ -397,9 +415,23 @@ struct vb_k_csr vb_train_csr(const struct vb_rows *rows);
 
 /* ---- checkpoints (train_save.c) -------------------------------------------------------------- */
 
-/* Writes a checkpoint of this step. All ranks call this function; rank 0 writes, because all ranks
- * have the same parameters. Asynchronous training: only one worker calls it, and it writes. */
-vb_status vb_train_save(struct vb_trainer *t, int64_t step);
+/* Begins a checkpoint of this step. All ranks call this function; rank 0 writes, because all ranks
+ * have the same parameters. Asynchronous training: only one worker calls it, and it writes. The
+ * thread of the writer writes while training goes on, if the model can hold its parameters;
+ * otherwise this function waits for it. If the last checkpoint is still being written, this one is
+ * left out. last: no step follows, so nothing is left out and nothing is waited for yet. */
+vb_status vb_train_save(struct vb_trainer *t, int64_t step, bool last);
+
+/* Called after each step: tells of checkpoints that were written, or could not be. The latter is an
+ * error only with --checkpoint-strict, or if a parameter is not finite. */
+vb_status vb_train_saves_look(struct vb_trainer *t);
+
+/* After the last step, collective in synchronous training: waits until rank 0 has written what it
+ * has begun. */
+vb_status vb_train_saves_end(struct vb_trainer *t);
+
+/* Adds the checkpoints that this rank could not write to the faults of a result. */
+vb_status vb_train_save_faults(const struct vb_trainer *t, struct vb_train_result *r);
 
 /* Tells peers, through heartbeats, what this rank does from now on. */
 void vb_train_does(const struct vb_trainer *t, enum vb_activity activity);

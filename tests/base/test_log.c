@@ -193,6 +193,30 @@ static void the_first_error_is_kept(void **state)
     assert_null(strstr(before, "another"));
 }
 
+static void errors_are_caught(void **state)
+{
+    char text[256], why[32];
+    struct t_stderr t;
+
+    (void)state;
+    t_stderr_catch(&t);
+    vb_log_catch(why, sizeof(why));
+    errno = ENOSPC;
+    assert_true(vb_err_sys("cannot write") != VB_OK);
+    vb_err(VB_ERR_INPUT, "a second error");
+    vb_log_fix("not below an error that is not logged");
+    VB_LOG_WARN("a warning");
+    vb_log_catch(NULL, 0);
+    vb_err(VB_ERR_INPUT, "a third error");
+    t_stderr_release(&t, text, sizeof(text));
+    assert_string_equal(why, "cannot write: No space left on ");
+    assert_null(strstr(text, "cannot write"));
+    assert_null(strstr(text, "second"));
+    assert_null(strstr(text, "fix:"));
+    assert_non_null(strstr(text, "a warning\n"));
+    assert_non_null(strstr(text, "a third error\n"));
+}
+
 static void lines_are_copied(void **state)
 {
     char text[256], copy[256] = "";
@@ -226,6 +250,7 @@ int main(void)
         cmocka_unit_test(long_lines_are_cut),
         cmocka_unit_test(threads_do_not_mix_lines),
         cmocka_unit_test(the_first_error_is_kept),
+        cmocka_unit_test(errors_are_caught),
         cmocka_unit_test(lines_are_copied),
     };
 

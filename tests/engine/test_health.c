@@ -50,24 +50,6 @@ static void the_weight_is_named(void **state)
     assert_int_equal(vb_health_weights(&t, 12, keys, w, 3), VB_ERR_INPUT);
 }
 
-static void only_parameters_keep_a_checkpoint_from_being_written(void **state)
-{
-    float good[] = {1, -3e38f}, bad[] = {1, -INFINITY};
-    struct vb_checkpoint_array arrays[] = {
-        {.name = "fc1.w", .type = VB_ARRAY_F32, .rows = 2, .cols = 1, .data = good},
-        {.name = "state", .type = VB_ARRAY_F32, .rows = 2, .cols = 1, .state = true, .data = bad},
-        {.name = "count", .type = VB_ARRAY_U32, .rows = 2, .cols = 1, .data = bad}};
-    struct vb_checkpoint cp = {.n_arrays = 3, .arrays = arrays};
-    struct vb_trainer t = begin();
-
-    (void)state;
-    assert_int_equal(vb_health_arrays(&t, 5, &cp), VB_OK);
-    assert_false(t.health.not_finite);
-    arrays[0].data = bad;
-    assert_int_equal(vb_health_arrays(&t, 5, &cp), VB_ERR_INPUT);
-    assert_true(t.health.not_finite);
-}
-
 static void classes_are_one_or_several(void **state)
 {
     int sum = 0;
@@ -92,7 +74,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_warning_is_said_once),
         cmocka_unit_test(the_weight_is_named),
-        cmocka_unit_test(only_parameters_keep_a_checkpoint_from_being_written),
         cmocka_unit_test(classes_are_one_or_several),
     };
 

@@ -238,7 +238,7 @@ static void what_does_not_fit_is_counted_anew(void **state)
 
     (void)state;
     begin_and_save(&t, &cp);
-    good = t.until.saved;
+    good = t.until.saved[t.until.last_saved];
     vb_until_close(&t);
     assert_true(goes_on(NULL, 3, data_lines) && goes_on(&good, 3, data_lines));
     for (i = 0; i < VB_COUNT(bad); i++)

@@ -93,7 +93,8 @@ check "$dir/a" 'list(run["steps"]) == [0] and len(run["steps"][0]) == 3 and [r["
 [ ! -e "$dir/a/plan" ] || fail "the plan of an earlier run is left"
 
 # ---- --resume continues the records, also after a row that was cut
-job=(softmax --data synth:1000 --batch 10 --steps 500 --checkpoint "$dir/c" --checkpoint-every 100)
+# it is slowed down, so that each checkpoint is written before the next one is due
+job=(softmax --data synth:1000 --batch 10 --steps 500 --checkpoint "$dir/c" --checkpoint-every 100 --inject slow:0x1000:forward)
 trained true "${job[@]}"
 same=$(get .params_sha256)
 rm -r "$dir/c"
