@@ -157,18 +157,3 @@ void vb_coll_follow(struct vb_coll *coll)
                                              .arg = coll};
     vb_group_follow(coll->group, &coll->follower);
 }
-
-/* In an elastic group nothing else makes sure that no note comes after the channel is closed. */
-void vb_coll_unfollow(struct vb_coll *coll)
-{
-    bool works;
-
-    if (coll->follower.arg == NULL || !vb_group_options(coll->group)->elastic)
-        return;
-    group_lock(coll->group);
-    works = coll_works(coll) && vb_group_status(coll->group) == VB_OK;
-    group_unlock(coll->group);
-    if (works)
-        (void)vb_group_barrier(coll->group);
-    vb_group_unfollow(coll->group, &coll->follower);
-}

@@ -86,13 +86,15 @@ struct group_follower {
     bool (*is_quiet)(void *arg);    /* whether all its ops have ended */
     void (*reset)(void *arg);       /* begins anew with the members of the view */
     vb_status (*resume)(void *arg); /* all members have reset, so it may wait for them; or NULL */
-    void *arg;
+    void *arg; /* NULL: this is no follower yet */
     struct group_follower *next; /* used by the group */
 };
 
-/* All ranks add their followers in the same order. Does nothing if the group is not elastic. */
+/* All ranks add their followers in the same order, and remove them together. Both do nothing if the
+ * group is not elastic. works: the follower has not failed. Then its last notes have come when
+ * vb_group_unfollow() returns; elsewhere the windows make sure of that (vb_window_destroy()). */
 void vb_group_follow(struct vb_group *g, struct group_follower *follower);
-void vb_group_unfollow(struct vb_group *g, struct group_follower *follower);
+void vb_group_unfollow(struct vb_group *g, struct group_follower *follower, bool works);
 
 /* Grows when a member is gone, so that one comparison tells whether vb_group_missing() has news.
  * The caller holds the lock. */

@@ -79,18 +79,6 @@ void vb_group_follow(struct vb_group *g, struct group_follower *follower)
     group_unlock(g);
 }
 
-void vb_group_unfollow(struct vb_group *g, struct group_follower *follower)
-{
-    struct group_follower **at = &g->followers;
-
-    group_lock(g);
-    while (*at != NULL && *at != follower)
-        at = &(*at)->next;
-    if (*at != NULL)
-        *at = follower->next;
-    group_unlock(g);
-}
-
 const struct group_view *vb_group_view(const struct vb_group *g)
 {
     return &g->view;
@@ -183,6 +171,21 @@ vb_status vb_regroup_check(struct vb_group *g, const char *what)
 void vb_regroup_forget(struct vb_group *g, int rank)
 {
     g->view_news[rank].stopped = g->view_news[rank].ready = 0;
+}
+
+void vb_group_unfollow(struct vb_group *g, struct group_follower *follower, bool works)
+{
+    struct group_follower **at = &g->followers;
+
+    if (works && g->opts.elastic && follower->arg != NULL && vb_group_status(g) == VB_OK &&
+        vb_group_missing(g) == VB_NO_PLACE)
+        (void)vb_group_barrier(g);
+    group_lock(g);
+    while (*at != NULL && *at != follower)
+        at = &(*at)->next;
+    if (*at != NULL)
+        *at = follower->next;
+    group_unlock(g);
 }
 
 /* Makes sure that a rank that is no longer a member cannot write to windows of this rank. */

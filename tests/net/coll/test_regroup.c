@@ -508,7 +508,9 @@ static int stop_working(struct vb_group *g, struct vb_coll *coll)
     life->parked = true;
     while (!life->over)
         nanosleep(&nap, NULL);
-    return wrong + T_WRONG(vb_wait(coll, &req) != VB_OK || vb_group_world(g) == 1);
+    (void)vb_wait(coll, &req); /* all ranks have started this request, so it may be done */
+    return wrong + T_WRONG(vb_barrier_start(coll, &req) != VB_OK || vb_wait(coll, &req) != VB_OK) +
+           T_WRONG(vb_group_status(g) != VB_OK);
 }
 
 static int leave_one_out(struct vb_group *g, void *arg)
