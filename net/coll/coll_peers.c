@@ -105,9 +105,9 @@ static bool look_started(struct vb_coll *coll, struct request *rq, int rank)
     }
     rq->peers[rank].started = true;
     /* the note of a put has an arrow already */
-    vb_trace_moment(
-        VB_OP_ARRIVED, group_rank(coll, rank),
-        rq->mapped ? vb_trace_request(coll->channel, group_rank(coll, rank), rq->seq) : 0);
+    vb_trace_moment(VB_OP_ARRIVED, group_rank(coll, rank),
+                    rq->mapped ? vb_trace_request(coll->channel, group_rank(coll, rank), rq->seq)
+                               : 0);
     return true;
 }
 

@@ -222,8 +222,8 @@ void vb_group_on_join(struct vb_group *group, vb_member_fn fn, void *arg);
 /* Drops a peer and tells the peer why. The peer is gone when the call returns. */
 vb_status vb_group_retire(struct vb_group *group, int rank, const char *why);
 
-/* Lets barrier, broadcast, gather and all collectives begin anew among fewer ranks: the members of a
- * *view*. All members call this with the same members (their ranks in this group, ascending) and
+/* Lets barrier, broadcast, gather and all collectives begin anew among fewer ranks: the members of
+ * a *view*. All members call this with the same members (their ranks in this group, ascending) and
  * the same number, which they have agreed on, and which is higher than in any call before. The
  * members are a part of the last view, of all ranks of the start at first. They must have stopped:
  * until the call returns, no thread of this rank uses the collectives or writes to windows of
@@ -356,8 +356,8 @@ vb_status vb_op_wait(struct vb_group *group, struct vb_op *op, const char *what,
 
 /* ---- barrier, broadcast, gather -------------------------------------------------------------- */
 
-/* For small records. All ranks call these functions, in the same order; after vb_group_regroup() all
- * members of the view, with from and the order of records counted by their places. */
+/* For small records. All ranks call these functions, in the same order; after vb_group_regroup()
+ * all members of the view, with from and the order of records counted by their places. */
 
 #define VB_RECORD_MAX 4096 /* maximum length of a record in bytes */
 

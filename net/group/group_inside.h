@@ -86,8 +86,8 @@ struct group_follower {
     bool (*is_quiet)(void *arg);    /* whether all its ops have ended */
     void (*reset)(void *arg);       /* begins anew with the members of the view */
     vb_status (*resume)(void *arg); /* all members have reset, so it may wait for them; or NULL */
-    void *arg; /* NULL: this is no follower yet */
-    struct group_follower *next; /* used by the group */
+    void *arg;                      /* NULL: this is no follower yet */
+    struct group_follower *next;    /* used by the group */
 };
 
 /* All ranks add their followers in the same order, and remove them together. Both do nothing if the

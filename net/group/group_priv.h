@@ -226,7 +226,6 @@ int vb_member_work(struct vb_group *g);
 /* Makes a joiner a member. From now on other ranks can put to the joiner. */
 void vb_member_admit(struct vb_group *g, int rank);
 
-
 /* joiner.c: does the next steps to connect a rank that joins. Returns the number of things done. */
 int vb_joiner_step(struct vb_group *g, int rank);
 
@@ -261,6 +260,9 @@ void vb_regroup_close(struct vb_group *g);
 
 /* Fails, and logs why, if a member of the view is gone or this rank is a joiner. */
 vb_status vb_regroup_check(struct vb_group *g, const char *what);
+
+/* Returns whether a rank of the start is gone. */
+bool vb_regroup_is_missing(const struct vb_group *g, int rank);
 
 /* Forgets what a rank has announced, because another rank may take its slot. */
 void vb_regroup_forget(struct vb_group *g, int rank);

@@ -98,43 +98,57 @@ void vb_group_sync_close(struct vb_group *g)
 struct meeting {
     struct vb_group *group;
     uint32_t seq;
-    int place; /* of the first member whose note has not come */
+    int place; /* of the first member that has not done its part */
     int rank;  /* its rank in the group */
-    bool lost; /* a member is gone */
+    int lost;  /* a member that is gone, for which the others wait, too; VB_NO_PLACE: none */
 };
 
-/* Ends the wait if any member is gone, because then the others do not come either. */
-static bool all_did(struct meeting *m, bool (*did)(const struct meeting *m, int rank))
+static bool has_come(const struct vb_group *g, uint32_t seq, int rank)
+{
+    return (int32_t)(g->sync.arrived[rank] - seq) >= 0;
+}
+
+/* A member that has left after it came has met all others, so they will all come. */
+static int find_lost(const struct meeting *m)
 {
     const struct group_view *view = &m->group->view;
+    int i, rank;
 
-    m->lost = vb_group_missing(m->group) != VB_NO_PLACE;
-    for (; !m->lost && m->place < view->n; m->place++) {
+    for (i = 0; i < view->n && m->group->front.n_fenced > 0; i++) {
+        rank = view->members[i];
+        if (vb_regroup_is_missing(m->group, rank) &&
+            (m->group->peers[rank].end != VB_END_LEFT || !has_come(m->group, m->seq, rank)))
+            return rank;
+    }
+    return VB_NO_PLACE;
+}
+
+static bool all_came(void *arg)
+{
+    struct meeting *m = arg;
+    const struct group_view *view = &m->group->view;
+
+    m->lost = find_lost(m);
+    for (; m->lost == VB_NO_PLACE && m->place < view->n; m->place++) {
         m->rank = view->members[m->place];
-        if (m->place != view->mine && !did(m, m->rank))
+        if (m->place != view->mine && !has_come(m->group, m->seq, m->rank))
             return false;
     }
     return true;
 }
 
-static bool came(const struct meeting *m, int rank)
-{
-    return (int32_t)(m->group->sync.arrived[rank] - m->seq) >= 0;
-}
-
-static bool sent(const struct meeting *m, int rank)
-{
-    return m->group->sync.ops[rank].done;
-}
-
-static bool all_came(void *arg)
-{
-    return all_did(arg, came);
-}
-
+/* Ops to a member that is gone end, too. */
 static bool all_sent(void *arg)
 {
-    return all_did(arg, sent);
+    struct meeting *m = arg;
+    const struct group_view *view = &m->group->view;
+
+    for (; m->place < view->n; m->place++) {
+        m->rank = view->members[m->place];
+        if (m->place != view->mine && !m->group->sync.ops[m->rank].done)
+            return false;
+    }
+    return true;
 }
 
 static vb_status wait_for_all(struct meeting *m, vb_ready_fn ready, const char *what)
@@ -143,8 +157,9 @@ static vb_status wait_for_all(struct meeting *m, vb_ready_fn ready, const char *
 
     m->place = 0;
     m->rank = m->group->rank;
+    m->lost = VB_NO_PLACE;
     st = vb_group_wait_for(m->group, ready, m, what, &m->rank);
-    return st == VB_OK && m->lost ? vb_regroup_check(m->group, what) : st;
+    return st == VB_OK && m->lost != VB_NO_PLACE ? vb_group_say_gone(m->group, m->lost, what) : st;
 }
 
 static vb_status send_all(struct vb_group *g, uint32_t seq, size_t len, const char *what)

@@ -102,7 +102,7 @@ int vb_group_view_member(const struct vb_group *g, int i)
 /* ---- ranks that are gone --------------------------------------------------------------------- */
 
 /* A rank that has joined in the slot of a former member is not that member. */
-static bool is_missing(const struct vb_group *g, int rank)
+bool vb_regroup_is_missing(const struct vb_group *g, int rank)
 {
     return rank != g->rank && (g->peers[rank].gone || g->peers[rank].epoch != GROUP_EPOCH);
 }
@@ -112,7 +112,7 @@ static int first_missing(const struct vb_group *g, const int *members, int n)
     int i;
 
     for (i = 0; i < n && g->front.n_fenced > 0; i++)
-        if (is_missing(g, members[i]))
+        if (vb_regroup_is_missing(g, members[i]))
             return members[i];
     return VB_NO_PLACE;
 }
@@ -142,7 +142,7 @@ static bool is_lost(void *arg)
 {
     const struct loss *l = arg;
 
-    return is_missing(l->g, l->rank);
+    return vb_regroup_is_missing(l->g, l->rank);
 }
 
 vb_status vb_group_put_failed(struct vb_group *g, int rank, vb_status st, const char *what)
@@ -212,8 +212,8 @@ struct regrouping {
     int n;
     uint32_t number;
     enum phase phase;
-    int from;            /* the member that the wait is for */
-    int lost;            /* a member that is gone; VB_NO_PLACE: none */
+    int from;               /* the member that the wait is for */
+    int lost;               /* a member that is gone; VB_NO_PLACE: none */
     const struct vb_op *op; /* an op that must be done first; NULL: none */
     char what[48];
 };
@@ -225,8 +225,9 @@ static vb_status check(const struct regrouping *r)
     int i, rank;
 
     if (!r->g->opts.elastic || r->g->epoch != GROUP_EPOCH)
-        return vb_err(VB_ERR_USAGE, "%s is not possible: the group is not elastic, or this rank "
-                                    "is a joiner",
+        return vb_err(VB_ERR_USAGE,
+                      "%s is not possible: the group is not elastic, or this rank "
+                      "is a joiner",
                       r->what);
     if (r->number <= r->g->view_tried || r->number > VB_VIEW_MAX)
         return vb_err(VB_ERR_USAGE, "%s is not possible: the number must be from %u to %u", r->what,

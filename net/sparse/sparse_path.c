@@ -293,9 +293,9 @@ static vb_status dense_open(struct vb_sparse *s)
  * would disagree on which windows exist. */
 vb_status vb_sparse_open_dense(struct vb_sparse *s)
 {
-    bool wanted = s->opts.path == VB_SPARSE_DENSE ||
-                  (s->opts.path == VB_SPARSE_AUTO &&
-                   s->opts.features * sizeof(float) <= DENSE_BYTES);
+    bool wanted =
+        s->opts.path == VB_SPARSE_DENSE ||
+        (s->opts.path == VB_SPARSE_AUTO && s->opts.features * sizeof(float) <= DENSE_BYTES);
 
     return wanted && vb_group_options(s->group)->elastic ? dense_open(s) : VB_OK;
 }

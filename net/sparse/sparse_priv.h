@@ -201,7 +201,7 @@ struct vb_sparse {
     size_t room; /* maximum number of elements of the result */
 
     uint32_t seq, first_seq; /* the number of the last call; of the last call before this view */
-    vb_status started; /* status of vb_sparse_start(), whose arguments follow */
+    vb_status started;       /* status of vb_sparse_start(), whose arguments follow */
     size_t asked;
     enum vb_reduce how;
     uint64_t begin_ns; /* of the sum that is under way, for the trace; 0: nothing is measured */

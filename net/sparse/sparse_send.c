@@ -101,9 +101,9 @@ vb_status vb_sparse_broken(struct vb_sparse *s, int rank, const char *why)
 
 struct waiting {
     struct vb_sparse *s;
-    int rank;      /* the rank that the wait is for */
-    int from;      /* its rank in the group */
-    int lost;      /* a rank in the group that is gone; VB_NO_PLACE: none */
+    int rank; /* the rank that the wait is for */
+    int from; /* its rank in the group */
+    int lost; /* a rank in the group that is gone; VB_NO_PLACE: none */
     bool (*ready)(struct waiting *w);
     int straggler; /* the first rank that has not begun to send its head; own rank: none */
     uint64_t since_ns;
@@ -327,8 +327,8 @@ static vb_status put_words(struct vb_sparse *s, int rank, enum sparse_kind kind,
             return st;
         st = vb_op_wait(s->group, op, s->what, group_rank(s, rank));
         if (st != VB_OK)
-            return vb_sparse_fail(
-                s, vb_group_put_failed(s->group, group_rank(s, rank), st, s->what));
+            return vb_sparse_fail(s,
+                                  vb_group_put_failed(s->group, group_rank(s, rank), st, s->what));
         src += len;
         dst += len;
     }
