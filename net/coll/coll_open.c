@@ -291,7 +291,7 @@ void vb_coll_close(struct vb_coll *coll)
         return;
     if (coll->ways != NULL)
         vb_coll_tell_touched(coll);
-    vb_group_unfollow(coll->group, &coll->follower, coll->failed == VB_OK);
+    vb_coll_unfollow(coll);
     vb_window_destroy(coll->win); /* before vb_channel_close(), because notes may come until then */
     if (coll->channel != 0)
         vb_channel_close(coll->group, coll->channel);

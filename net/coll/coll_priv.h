@@ -396,6 +396,7 @@ void vb_coll_find_hosts(struct vb_coll *coll);
 void vb_coll_begin(struct vb_coll *coll, uint32_t first);
 
 void vb_coll_follow(struct vb_coll *coll); /* the group tells the collective when members change */
+void vb_coll_unfollow(struct vb_coll *coll);
 
 /* Ends all requests under way with this status, and refuses new ones. */
 void vb_coll_fail(struct vb_coll *coll, vb_status st);

@@ -157,3 +157,13 @@ void vb_coll_follow(struct vb_coll *coll)
                                              .arg = coll};
     vb_group_follow(coll->group, &coll->follower);
 }
+
+void vb_coll_unfollow(struct vb_coll *coll)
+{
+    bool works;
+
+    group_lock(coll->group);
+    works = coll->failed == VB_OK;
+    group_unlock(coll->group);
+    vb_group_unfollow(coll->group, &coll->follower, works);
+}

@@ -50,7 +50,9 @@ void vb_straggler_begin(struct straggler *straggler, struct vb_coll *coll, struc
     straggler->begin_ns = now_ns;
     straggler->seq = rq->seq;
     straggler->summed_ns = coll->stats.summed_ns;
-    straggler->rank = rq->active ? straggler_of(coll, rq, vb_request_waits_for(coll, rq)) : NO_RANK;
+    straggler->rank = coll_works(coll) && rq->active
+                          ? straggler_of(coll, rq, vb_request_waits_for(coll, rq))
+                          : NO_RANK;
     group_unlock(coll->group);
 }
 

@@ -239,7 +239,8 @@ vb_status vb_group_retire(struct vb_group *group, int rank, const char *why);
  * Fails with VB_ERR_PEER, and logs which rank it was, if a member is gone: agree on fewer members
  * and a higher number, and call this again. A member that has returned before the death learns of
  * it when its next request fails. Fails with VB_ERR_TIMEOUT if a member does not call this within
- * the group's timeout. After any failure the collectives fail until a later call succeeds. */
+ * the group's timeout, and as vb_group_kill() does. After any failure except VB_ERR_USAGE the
+ * collectives fail until a later call succeeds. */
 #define VB_VIEW_MAX 0x7fffffu /* the highest number of a view */
 vb_status vb_group_regroup(struct vb_group *group, const int *members, int n, uint32_t number);
 

@@ -115,9 +115,10 @@ struct waiting {
 static bool is_over(void *arg)
 {
     struct waiting *w = arg;
+    struct vb_group *g = w->s->group;
     bool over;
 
-    w->lost = vb_group_missing(w->s->group);
+    w->lost = group_n_fenced(g) > 0 ? vb_group_missing(g) : VB_NO_PLACE;
     over = w->lost != VB_NO_PLACE || w->ready(w);
     if (!over)
         w->from = group_rank(w->s, w->rank);
