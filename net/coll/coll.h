@@ -94,7 +94,10 @@ vb_status vb_broadcast_start(struct vb_coll *coll, int root, size_t offset_bytes
 vb_status vb_barrier_start(struct vb_coll *coll, struct vb_req *req);
 
 /* Waits until a request is done, for at most the group's timeout. A failure is logged with the
- * rank, the kind of request and its number. After a failure the vb_coll can only be closed. */
+ * rank, the kind of request and its number. After a failure the vb_coll can only be closed, except
+ * if a rank of an elastic group is gone: then all requests under way fail with VB_ERR_PEER, the
+ * group goes on, and the other ranks can regroup (vb_group_regroup()). From then on a rank in this
+ * file is the place of a member in the view of the group. */
 vb_status vb_wait(struct vb_coll *coll, struct vb_req *req);
 
 /* Makes progress on all requests without waiting, and sets *done_p to whether req is done. */

@@ -91,20 +91,11 @@ static void find_ways(struct vb_coll *coll, int ranks_per_host)
     int r;
 
     coll->base = vb_window_ptr(coll->win);
-    coll->hosts.all_mapped = true;
     for (r = 0; r < coll->world; r++) {
         far = ranks_per_host > 0 && r / ranks_per_host != coll->rank / ranks_per_host;
         coll->ways[r].base = far ? NULL : vb_window_peer(coll->win, r);
-        if (coll->ways[r].base == NULL)
-            coll->hosts.all_mapped = false;
     }
 }
-
-/* Which windows a rank has mapped. */
-struct neighbours {
-    int32_t lo, hi;    /* the rank has mapped the windows of ranks lo to hi - 1 */
-    int32_t scattered; /* 1: the rank has also mapped other windows */
-};
 
 static struct neighbours find_neighbours(const struct vb_coll *coll)
 {
@@ -136,33 +127,43 @@ static vb_status check_neighbours(const struct vb_coll *coll, int rank, const st
     return vb_err(VB_ERR_INPUT, "%s", why);
 }
 
-/* Finds the leaders of all hosts, and whether the ranks of every host have consecutive numbers. All
- * ranks get the same result. */
-static vb_status find_hosts(struct vb_coll *coll)
+void vb_coll_find_hosts(struct vb_coll *coll)
 {
-    struct neighbours mine = find_neighbours(coll),
-                      *all = calloc((size_t)coll->world, sizeof(*all));
-    vb_status st;
+    struct coll_hosts *hosts = &coll->hosts;
+    int r, host, last = NO_RANK;
+
+    hosts->all_mapped = true;
+    hosts->n = 0;
+    for (r = 0; r < coll->world; r++) {
+        host = coll->neighbours[group_rank(coll, r)].lo;
+        if (host != last)
+            hosts->leaders[hosts->n++] = r;
+        if (r == coll->rank)
+            hosts->mine = hosts->n - 1;
+        if (coll->ways[r].base == NULL)
+            hosts->all_mapped = false;
+        last = host;
+    }
+    hosts->lo = hosts->leaders[hosts->mine];
+    hosts->hi = hosts->mine + 1 < hosts->n ? hosts->leaders[hosts->mine + 1] : coll->world;
+}
+
+/* Finds which ranks share memory, and whether the ranks of every host have consecutive numbers. All
+ * ranks get the same result. */
+static vb_status meet_neighbours(struct vb_coll *coll)
+{
+    struct neighbours mine = find_neighbours(coll), *all = coll->neighbours;
+    vb_status st = vb_group_gather(coll->group, &mine, sizeof(mine), all);
     int r;
 
-    if (all == NULL)
-        return vb_err_sys("calloc");
-    coll->hosts.lo = mine.lo;
-    coll->hosts.hi = mine.hi;
     coll->hosts.contiguous = true;
-    st = vb_group_gather(coll->group, &mine, sizeof(mine), all);
     for (r = 0; r < coll->world && st == VB_OK; r++)
         st = check_neighbours(coll, r, &all[r]);
-    for (r = 0; r < coll->world && st == VB_OK; r++) {
+    for (r = 0; r < coll->world && st == VB_OK; r++)
         if (all[r].scattered || all[r].lo != all[all[r].lo].lo || all[r].hi != all[all[r].lo].hi)
             coll->hosts.contiguous = false;
-        if (all[r].lo == r)
-            coll->hosts.leaders[coll->hosts.n++] = r;
-        if (r == coll->rank)
-            coll->hosts.mine = coll->hosts.n - 1;
-        coll->everyone[r] = r;
-    }
-    free(all);
+    if (st == VB_OK)
+        vb_coll_find_hosts(coll);
     return st;
 }
 
@@ -183,9 +184,10 @@ static vb_status allocate(struct vb_coll *coll)
     coll->also = calloc(world, sizeof(*coll->also));
     coll->hosts.leaders = calloc(world, sizeof(*coll->hosts.leaders));
     coll->everyone = calloc(world, sizeof(*coll->everyone));
+    coll->neighbours = calloc(world, sizeof(*coll->neighbours));
     if (reqs->table == NULL || reqs->arrivals == NULL || reqs->area_seq == NULL ||
         coll->ways == NULL || coll->sources == NULL || coll->also == NULL ||
-        coll->hosts.leaders == NULL || coll->everyone == NULL)
+        coll->hosts.leaders == NULL || coll->everyone == NULL || coll->neighbours == NULL)
         return vb_err_sys("calloc");
     for (i = 0; i < reqs->n; i++) {
         rq = &reqs->table[i];
@@ -200,11 +202,9 @@ static vb_status allocate(struct vb_coll *coll)
         coll->ways[i].puts = calloc(coll->n_puts, sizeof(struct vb_op));
         if (coll->ways[i].puts == NULL)
             return vb_err_sys("calloc");
+        coll->ways[i].rank = coll->everyone[i] = (int)i;
     }
-    for (i = 0; i < reqs->n_areas; i++) /* the first request has number 1 */
-        reqs->area_seq[i] = i > 0 ? i : reqs->n_areas;
-    reqs->oldest = coll->mapped.next_share = 1;
-    reqs->since_many = reqs->n;
+    vb_coll_begin(coll, 0);
     return VB_OK;
 }
 
@@ -233,12 +233,14 @@ static vb_status open_all(struct vb_coll *coll, int ranks_per_host)
     if (st != VB_OK)
         return st;
     find_ways(coll, ranks_per_host);
-    st = find_hosts(coll);
+    st = meet_neighbours(coll);
     if (st == VB_OK)
         st = vb_cost_open(coll);
     if (st == VB_OK && !vb_coll_can(coll, coll->opts.algo))
         st = vb_err(VB_ERR_USAGE, "algorithm %s is not possible: %s", vb_algo_str(coll->opts.algo),
                     vb_coll_cannot(coll, coll->opts.algo));
+    if (st == VB_OK)
+        vb_coll_follow(coll);
     return st;
 }
 
@@ -258,8 +260,9 @@ vb_status vb_coll_open_split(struct vb_group *g, size_t len_bytes, const struct 
         return vb_err_sys("calloc");
     coll->group = g;
     coll->opts = *opts;
+    coll->is_elastic = vb_group_options(g)->elastic;
     coll->rank = vb_group_rank(g);
-    coll->world = vb_group_world(g);
+    coll->world = coll->n_ways = vb_group_world(g);
     coll->lay.len_bytes = len_bytes;
     coll->reqs.n = requests_of(opts);
     st = open_all(coll, ranks_per_host);
@@ -288,6 +291,7 @@ void vb_coll_close(struct vb_coll *coll)
         return;
     if (coll->ways != NULL)
         vb_coll_tell_touched(coll);
+    vb_coll_unfollow(coll);
     vb_window_destroy(coll->win); /* before vb_channel_close(), because notes may come until then */
     if (coll->channel != 0)
         vb_channel_close(coll->group, coll->channel);
@@ -297,7 +301,7 @@ void vb_coll_close(struct vb_coll *coll)
         free(coll->reqs.table[i].offsets);
     }
     group_lock(coll->group); /* the progress thread may be ending puts */
-    for (i = 0; coll->ways != NULL && i < (uint32_t)coll->world; i++) {
+    for (i = 0; coll->ways != NULL && i < (uint32_t)coll->n_ways; i++) {
         way = &coll->ways[i];
         vb_coll_reap(coll, way);
         if (way->left < way->posted) /* after a failure: kept until the group is closed */
@@ -315,6 +319,7 @@ void vb_coll_close(struct vb_coll *coll)
     free(coll->also);
     free(coll->hosts.leaders);
     free(coll->everyone);
+    free(coll->neighbours);
     free(coll);
 }
 

@@ -80,10 +80,10 @@ static void refuse(struct vb_coll *coll, const struct request *rq, int rank,
     snprintf(why, sizeof(why),
              "%s %u: rank %d (%s) called %s with %llu bytes at offset %llx, but rank %d called it "
              "with %zu bytes at offset %zx",
-             kind_str(rq->kind), rq->seq - coll->reqs.first_seq, rank,
-             vb_group_host(coll->group, rank), kind_str(head->what & 0xff),
-             (unsigned long long)head->n_bytes, (unsigned long long)head->place, coll->rank,
-             rq->n_bytes, rq->offset);
+             kind_str(rq->kind), rq->seq - coll->reqs.first_seq, group_rank(coll, rank),
+             vb_group_host(coll->group, group_rank(coll, rank)), kind_str(head->what & 0xff),
+             (unsigned long long)head->n_bytes, (unsigned long long)head->place,
+             group_rank(coll, coll->rank), rq->n_bytes, rq->offset);
     coll->failed = vb_err(VB_ERR_PEER, "%s", why);
     vb_group_abort(coll->group, why);
 }
@@ -105,8 +105,9 @@ static bool look_started(struct vb_coll *coll, struct request *rq, int rank)
     }
     rq->peers[rank].started = true;
     /* the note of a put has an arrow already */
-    vb_trace_moment(VB_OP_ARRIVED, rank,
-                    rq->mapped ? vb_trace_request(coll->channel, rank, rq->seq) : 0);
+    vb_trace_moment(VB_OP_ARRIVED, group_rank(coll, rank),
+                    rq->mapped ? vb_trace_request(coll->channel, group_rank(coll, rank), rq->seq)
+                               : 0);
     return true;
 }
 

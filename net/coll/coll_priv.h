@@ -3,6 +3,9 @@
  * Declarations that the files of the collectives share. docs/collectives.md explains the words
  * request, share, segment, slot, ring, area, step and lane, the message START with which every
  * request begins, and why areas can be reused. The group's lock guards all of this state.
+ *
+ * In the collectives a rank is the place of a member in the view of the group (vb_group_regroup()).
+ * The group itself knows the member by another number, group_rank().
  */
 #ifndef VB_NET_COLL_COLL_PRIV_H
 #define VB_NET_COLL_COLL_PRIV_H
@@ -165,6 +168,7 @@ struct arrivals {
 };
 
 struct way {
+    int rank;              /* the rank of the peer in the group */
     char *base;            /* the window of the peer if it is mapped; NULL: not mapped */
     uint32_t sent[RINGS];  /* number of segments put into the peer's ring */
     uint32_t freed[RINGS]; /* number of these that the peer has reported as taken out */
@@ -173,6 +177,12 @@ struct way {
     struct vb_op *puts;    /* n_puts ops that are used in turn */
     uint64_t posted, left; /* number of puts; number of those whose source is free again */
     uint64_t read_bytes, written_bytes; /* in mapped memory; the group has not been told yet */
+};
+
+/* Which windows a rank has mapped. All numbers are ranks of the group. */
+struct neighbours {
+    int32_t lo, hi;    /* the rank has mapped the windows of ranks lo to hi - 1 */
+    int32_t scattered; /* 1: the rank has also mapped other windows */
 };
 
 /* Which ranks share memory with this rank, and which ranks are on the same host. */
@@ -221,7 +231,11 @@ struct vb_coll {
     struct vb_window *win;
     struct vb_coll_opts opts;
     int rank, world;
+    int n_ways;  /* number of ranks at the start; the ways of the first world of them are used */
     int channel; /* 0: none */
+    struct group_follower follower;
+    bool is_elastic;   /* the group is */
+    unsigned n_fenced; /* group_n_fenced() when the members were last checked */
     vb_status failed;
     bool blocked;  /* a step must wait for a free op or for its turn, so run again */
     char *base;    /* this rank's window */
@@ -234,6 +248,7 @@ struct vb_coll {
     struct coll_requests reqs;
     struct coll_mapped mapped;
     struct coll_hosts hosts;
+    struct neighbours *neighbours; /* of each rank of the start */
     struct cost_model *cost;
     struct {
         uint64_t wire_bytes;
@@ -244,6 +259,11 @@ struct vb_coll {
         uint32_t came, wanted;
     } probes; /* the notes that measure links */
 };
+
+static inline int group_rank(const struct vb_coll *coll, int rank)
+{
+    return coll->ways[rank].rank;
+}
 
 /* ---- layout ---------------------------------------------------------------------------------- */
 
@@ -367,6 +387,31 @@ vb_status vb_coll_open_split(struct vb_group *group, size_t len_bytes,
                              const struct vb_coll_opts *opts, int ranks_per_host,
                              struct vb_coll **coll_p);
 
+/* Finds the hosts of the members. All members get the same result. */
+void vb_coll_find_hosts(struct vb_coll *coll);
+
+/* ---- coll_regroup.c -------------------------------------------------------------------------- */
+
+/* Sets all state of requests to that of the beginning. Requests are numbered from first + 1. */
+void vb_coll_begin(struct vb_coll *coll, uint32_t first);
+
+void vb_coll_follow(struct vb_coll *coll); /* the group tells the collective when members change */
+void vb_coll_unfollow(struct vb_coll *coll);
+
+/* Ends all requests under way with this status, and refuses new ones. */
+void vb_coll_fail(struct vb_coll *coll, vb_status st);
+
+/* Fails, and logs why, if a member is gone. The caller holds the lock. */
+void vb_coll_check_members(struct vb_coll *coll);
+
+/* Returns whether requests can advance. The caller holds the lock. */
+static inline bool coll_works(struct vb_coll *coll)
+{
+    if (coll->n_fenced != group_n_fenced(coll->group))
+        vb_coll_check_members(coll);
+    return coll->failed == VB_OK;
+}
+
 /* ---- coll_run.c ------------------------------------------------------------------------------ */
 
 void vb_coll_run(struct vb_coll *coll); /* advances all requests as far as possible */
@@ -456,6 +501,10 @@ struct cost_model {
 /* All ranks call this together. Measures the links and chooses the algorithms; rank 0 sends its
  * choice to all ranks. */
 vb_status vb_cost_open(struct vb_coll *coll);
+
+/* All members call this together after their number has changed. Chooses the algorithms again, from
+ * the old figures. */
+vb_status vb_cost_again(struct vb_coll *coll);
 
 /* Returns a text that says why an algorithm is not possible, or NULL if it is possible. */
 const char *vb_coll_cannot(const struct vb_coll *coll, enum vb_algo algo);

@@ -108,7 +108,7 @@ static void request_end(struct vb_coll *coll, struct request *rq)
         memset(arrivals_of(coll, rq->seq, 0), 0, (size_t)coll->world * sizeof(struct arrivals));
     coll->reqs.area_seq[area] += coll->reqs.n_areas;
     vb_trace_end_with(rq->begin_ns, VB_OP_ALLREDUCE + (int)rq->kind, rq->n_bytes, -1,
-                      vb_trace_request(coll->channel, coll->rank, rq->seq),
+                      vb_trace_request(coll->channel, group_rank(coll, coll->rank), rq->seq),
                       VB_TRACE_LANE + VB_TRACE_FROM);
     rq->active = false;
     coll->mapped.n_running -= rq->mapped;
@@ -209,6 +209,8 @@ void vb_coll_run(struct vb_coll *coll)
     uint32_t seq, end = coll->reqs.seq + 1;
     struct request *rq;
 
+    if (!coll_works(coll))
+        return;
     if (coll->mapped.n_running > 0)
         mapped_run(coll);
     if (coll->blocked) {
@@ -224,6 +226,8 @@ void vb_coll_run(struct vb_coll *coll)
 
 void vb_coll_run_request(struct vb_coll *coll, struct request *rq)
 {
+    if (!coll_works(coll))
+        return;
     request_run(coll, rq);
     if (coll->blocked)
         vb_coll_run(coll);
@@ -233,7 +237,7 @@ void vb_coll_poll(struct vb_coll *coll, struct request *rq)
 {
     if (coll->blocked || coll->mapped.n_running > 0)
         vb_coll_run(coll);
-    else if (rq->active && coll->failed == VB_OK && request_finished(coll, rq))
+    else if (coll_works(coll) && rq->active && request_finished(coll, rq))
         request_end(coll, rq);
 }
 
@@ -272,16 +276,17 @@ void vb_coll_note(void *arg, int rank, uint32_t value)
 {
     struct vb_coll *coll = arg;
     uint32_t stream = value >> 21, low = value & SEQ_MASK;
+    int place = vb_group_view(coll->group)->places[rank];
     bool fine = stream < STREAMS;
 
-    if (coll->failed != VB_OK)
+    if (!coll_works(coll) || place == VB_NO_PLACE)
         return;
     if (stream == STREAM_PROBE)
         coll->probes.came++;
     else if (stream == STREAM_FREE)
-        fine = ring_freed(coll, rank, low);
+        fine = ring_freed(coll, place, low);
     else if (fine && stream != STREAM_WAKE)
-        fine = message_came(coll, rank, (enum stream)stream, low);
+        fine = message_came(coll, place, (enum stream)stream, low);
     if (!fine)
         vb_group_lose(coll->group, rank, "the peer sent a note for a request that is not due");
 }

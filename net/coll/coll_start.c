@@ -127,20 +127,22 @@ static void fill_slot(struct vb_coll *coll, const struct request *rq, uint64_t p
 struct waiting {
     struct vb_coll *coll;
     struct request *rq;
-    int from;
+    int from; /* the rank of the group that the wait is for */
     struct straggler *straggler;
 };
 
 static bool is_done(void *arg)
 {
     struct waiting *w = arg;
+    int from;
 
     if (w->rq->active)
         vb_coll_poll(w->coll, w->rq);
     if (!w->rq->active)
         return true;
-    w->from = vb_request_waits_for(w->coll, w->rq);
-    vb_straggler_look(w->straggler, w->coll, w->rq, w->from);
+    from = vb_request_waits_for(w->coll, w->rq);
+    w->from = from != NO_RANK ? group_rank(w->coll, from) : NO_RANK;
+    vb_straggler_look(w->straggler, w->coll, w->rq, from);
     return w->coll->failed != VB_OK;
 }
 
@@ -150,12 +152,13 @@ static void set_waiting(struct vb_coll *coll, uint32_t value)
     atomic_thread_fence(memory_order_seq_cst); /* pairs with the fence in vb_mapped_wake() */
 }
 
-/* Aborts the group, so that peers do not wait until their own timeout. */
+/* Aborts the group, so that peers do not wait until their own timeout. They need not be told that a
+ * rank is gone. */
 static void abort_group(struct vb_coll *coll, const char *what, int from)
 {
     char why[192];
 
-    if (vb_group_status(coll->group) != VB_OK)
+    if (vb_group_status(coll->group) != VB_OK || vb_group_missing(coll->group) != VB_NO_PLACE)
         return; /* the group has already failed */
     if (from == NO_RANK)
         snprintf(why, sizeof(why), "%s took too long", what);
@@ -165,15 +168,16 @@ static void abort_group(struct vb_coll *coll, const char *what, int from)
     vb_group_abort(coll->group, why);
 }
 
-/* Waits with the group's wait, which sleeps during a long wait and fails if a rank is lost. */
-static vb_status wait_long(struct vb_coll *coll, struct request *rq, struct straggler *straggler)
+/* Waits with the group's wait, which sleeps during a long wait and fails if a rank is lost. After
+ * this, the request is done or the collectives have failed. */
+static void wait_long(struct vb_coll *coll, struct request *rq, struct straggler *straggler)
 {
     struct waiting w = {coll, rq, NO_RANK, straggler};
     char what[96];
     vb_status st;
 
     if (!coll->hosts.all_mapped && vb_group_try(coll->group, is_done, &w) && !rq->active)
-        return VB_OK;
+        return;
     vb_request_describe(coll, rq, what, sizeof(what));
     if (straggler->begin_ns == 0)
         vb_straggler_begin(straggler, coll, rq, vb_clock_ns());
@@ -188,9 +192,7 @@ static vb_status wait_long(struct vb_coll *coll, struct request *rq, struct stra
     group_lock(coll->group);
     if (coll->failed == VB_OK)
         coll->failed = st;
-    st = rq->active ? coll->failed : VB_OK;
     group_unlock(coll->group);
-    return st;
 }
 
 /* Returns whether many notes to mapped peers are still under way. Then the caller makes progress,
@@ -260,10 +262,14 @@ static vb_status start(struct vb_coll *coll, const struct request *want, uint64_
     if (st == VB_OK && many)
         st = vb_progress(coll->group);
     if (st == VB_OK && taken)
-        st = wait_long(coll, rq, &straggler); /* the last request in this place of the table */
-    if (st != VB_OK)
-        return st;
+        wait_long(coll, rq, &straggler); /* the last request in this place of the table */
     group_lock(coll->group);
+    if (st == VB_OK && !coll_works(coll))
+        st = coll->failed;
+    if (st != VB_OK) {
+        group_unlock(coll->group);
+        return st;
+    }
     *req = (struct vb_req){.seq = seq - coll->reqs.first_seq, .coll = coll};
     prepare(coll, rq, want, seq);
     coll->reqs.seq = seq;
@@ -424,11 +430,14 @@ vb_status vb_wait(struct vb_coll *coll, struct vb_req *req)
     group_unlock(coll->group);
     if (done || st != VB_OK)
         return st;
-    if (mapped && spin(coll, req, &straggler)) {
+    if (mapped && spin(coll, req, &straggler))
         vb_straggler_end(&straggler, coll);
-        return VB_OK;
-    }
-    return wait_long(coll, request_of(coll, req), &straggler);
+    else
+        wait_long(coll, request_of(coll, req), &straggler);
+    group_lock(coll->group);
+    st = req->done ? req->status : coll->failed;
+    group_unlock(coll->group);
+    return st;
 }
 
 vb_status vb_test(struct vb_coll *coll, struct vb_req *req, bool *done_p)

@@ -44,11 +44,12 @@ bool vb_coll_put(struct vb_coll *coll, int to, size_t src, size_t dst, size_t le
         return false;
     }
     op = &way->puts[way->posted & (coll->n_puts - 1)];
-    st = vb_put(coll->win, to, src, dst, len, VB_NOTE(coll->channel, value), op);
-    if (st < 0 && coll->failed == VB_OK)
-        coll->failed = st; /* the group has logged the failure */
-    if (st == VB_AGAIN)
+    st = vb_put(coll->win, way->rank, src, dst, len, VB_NOTE(coll->channel, value), op);
+    /* a rank whose connection is dead is soon gone, which then ends all requests */
+    if (st == VB_AGAIN || (coll->is_elastic && vb_group_is_dead_end(st)))
         coll->blocked = true;
+    else if (st < 0 && coll->failed == VB_OK)
+        coll->failed = st; /* the group has logged the failure */
     if (st != VB_OK)
         return false;
     way->posted++;
@@ -69,8 +70,8 @@ static bool put_for(struct vb_coll *coll, struct request *rq, int to, size_t src
     if (!vb_coll_put(coll, to, src, dst, len, vb_coll_note_value(stream, rq->seq))) {
         if (was_fine && coll->failed != VB_OK) {
             vb_request_describe(coll, rq, what, sizeof(what));
-            vb_err(coll->failed, "%s: rank %d (%s) cannot be reached", what, to,
-                   vb_group_host(coll->group, to));
+            vb_err(coll->failed, "%s: rank %d (%s) cannot be reached", what, group_rank(coll, to),
+                   vb_group_host(coll->group, group_rank(coll, to)));
         }
         return false;
     }
@@ -236,7 +237,7 @@ void vb_coll_tell_touched(struct vb_coll *coll)
         struct way *way = &coll->ways[r];
 
         if (way->read_bytes + way->written_bytes > 0)
-            vb_group_touched(coll->group, r, way->read_bytes, way->written_bytes);
+            vb_group_touched(coll->group, way->rank, way->read_bytes, way->written_bytes);
         way->read_bytes = way->written_bytes = 0;
     }
     coll->stats.untold_bytes = 0;

@@ -288,11 +288,41 @@ static enum vb_algo cheapest_of_many(const struct vb_coll *coll, size_t bytes)
     return vb_coll_can(coll, VB_ALGO_OWNER) ? VB_ALGO_OWNER : best;
 }
 
+/* Chooses the algorithms of all classes. The choice of rank 0 counts. */
+static vb_status choose(struct vb_coll *coll)
+{
+    struct cost_model *m = coll->cost;
+    int i;
+
+    for (i = 0; i < CLASSES; i++) {
+        m->choice[i] = (unsigned char)cheapest(coll, class_bytes(i));
+        m->many[i] = (unsigned char)cheapest_of_many(coll, class_bytes(i));
+    }
+    return vb_group_broadcast(coll->group, 0, m, sizeof(*m));
+}
+
+/* The peers have the figures of the first rank 0, so only the choice can be wrong. */
+vb_status vb_cost_again(struct vb_coll *coll)
+{
+    struct cost_model before = *coll->cost, *m = coll->cost;
+    vb_status st = choose(coll);
+    int i;
+
+    for (i = 0; i < CLASSES && st == VB_OK; i++)
+        if (m->eager_bytes != before.eager_bytes || m->choice[i] >= VB_ALGOS ||
+            m->many[i] >= VB_ALGOS || !vb_coll_can(coll, (enum vb_algo)m->choice[i]) ||
+            !vb_coll_can(coll, (enum vb_algo)m->many[i]))
+            st = vb_err(VB_ERR_INPUT,
+                        "rank %d (%s) chose algorithms that are not possible: all ranks must run "
+                        "the same version",
+                        group_rank(coll, 0), vb_group_host(coll->group, group_rank(coll, 0)));
+    return st;
+}
+
 vb_status vb_cost_open(struct vb_coll *coll)
 {
     struct cost_model *m = calloc(1, sizeof(*m));
     vb_status st;
-    int i;
 
     if (m == NULL)
         return vb_err_sys("calloc");
@@ -301,11 +331,7 @@ vb_status vb_cost_open(struct vb_coll *coll)
     st = vb_cost_measure(coll, m);
     if (st != VB_OK)
         return st;
-    for (i = 0; i < CLASSES; i++) {
-        m->choice[i] = (unsigned char)cheapest(coll, class_bytes(i));
-        m->many[i] = (unsigned char)cheapest_of_many(coll, class_bytes(i));
-    }
-    st = vb_group_broadcast(coll->group, 0, m, sizeof(*m));
+    st = choose(coll);
     coll->lay.eager_bytes = (size_t)m->eager_bytes;
     coll->reqs.first_seq = coll->reqs.seq;
     coll->stats.wire_bytes = 0;

@@ -13,14 +13,14 @@ static void settle(struct straggler *straggler, struct vb_coll *coll)
 {
     uint64_t now_ns = vb_clock_ns(), ns = now_ns - straggler->begin_ns;
     uint64_t summed = coll->stats.summed_ns - straggler->summed_ns;
+    int rank = straggler->rank != NO_RANK ? group_rank(coll, straggler->rank) : NO_RANK;
 
-    if (straggler->rank != NO_RANK)
-        vb_group_wait_add(coll->group, straggler->rank, ns > summed ? ns - summed : 0);
+    if (rank != NO_RANK)
+        vb_group_wait_add(coll->group, rank, ns > summed ? ns - summed : 0);
     if (straggler->begin_ns == 0)
         ; /* the wait has only begun */
-    else if (straggler->rank != NO_RANK)
-        vb_trace_past(VB_OP_WAIT, ns, straggler->rank,
-                      vb_trace_request(coll->channel, straggler->rank, straggler->seq));
+    else if (rank != NO_RANK)
+        vb_trace_past(VB_OP_WAIT, ns, rank, vb_trace_request(coll->channel, rank, straggler->seq));
     else
         vb_trace_past(VB_OP_WIRE, ns, -1, 0);
     straggler->begin_ns = now_ns;
@@ -50,7 +50,9 @@ void vb_straggler_begin(struct straggler *straggler, struct vb_coll *coll, struc
     straggler->begin_ns = now_ns;
     straggler->seq = rq->seq;
     straggler->summed_ns = coll->stats.summed_ns;
-    straggler->rank = rq->active ? straggler_of(coll, rq, vb_request_waits_for(coll, rq)) : NO_RANK;
+    straggler->rank = coll_works(coll) && rq->active
+                          ? straggler_of(coll, rq, vb_request_waits_for(coll, rq))
+                          : NO_RANK;
     group_unlock(coll->group);
 }
 

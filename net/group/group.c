@@ -239,7 +239,7 @@ vb_status vb_group_alloc(const struct vb_group_opts *opts, struct vb_group **gro
     if (g->peers == NULL || g->waits == NULL || g->heard == NULL || g->epoll_fd < 0 ||
         g->wake_fd < 0 || epoll_ctl(g->epoll_fd, EPOLL_CTL_ADD, g->wake_fd, &ev) != 0)
         return vb_err_sys("cannot open a group");
-    return VB_OK;
+    return vb_regroup_open(g);
 }
 
 /* "shm", "tcp", "shm+verbs", or "self" if this is the only rank. */
@@ -354,6 +354,7 @@ void vb_group_close(struct vb_group *g)
     vb_fd_close(&g->epoll_fd);
     vb_fd_close(&g->wake_fd);
     pthread_mutex_destroy(&g->front.lock);
+    vb_regroup_close(g);
     free(g->peers);
     free(g->waits);
     free(g->heard);

@@ -190,9 +190,12 @@ struct vb_times vb_group_times(const struct vb_group *group);
  * on the same host that has mapped a window can write to it until it has ended (vb_group_kill()).
  * Each rank notices that another is gone when it makes progress. If rank 0 or all others have
  * dropped a rank, for example because it was stopped for too long, its waits fail and say why. It
- * can then close the group and join as a new rank. Barrier, broadcast and gather work only as long
- * as all ranks of the start are members, and joiners cannot call them. Collectives on windows are
- * not available in a group with slots for joiners. */
+ * can then close the group and join as a new rank.
+ *
+ * Barrier, broadcast, gather and collectives work among the ranks of the start. When one of them is
+ * gone, those under way and all later ones fail with VB_ERR_PEER, until the others have regrouped
+ * (vb_group_regroup()). Joiners cannot call them, and collectives on windows are not available in a
+ * group with slots for joiners. */
 bool vb_group_gone(struct vb_group *group, int rank);
 
 /* Says why a rank is gone. The text is valid until another rank takes the slot. */
@@ -241,6 +244,34 @@ void vb_group_on_join(struct vb_group *group, vb_member_fn fn, void *arg);
 
 /* Drops a peer and tells the peer why. The peer is gone when the call returns. */
 vb_status vb_group_retire(struct vb_group *group, int rank, const char *why);
+
+/* Lets barrier, broadcast, gather and all collectives begin anew among fewer ranks: the members of
+ * a *view*. All members call this with the same members (their ranks in this group, ascending) and
+ * the same number, which they have agreed on, and which is higher than in any call before. The
+ * members are a part of the last view, of all ranks of the start at first. They must have stopped:
+ * until the call returns, no thread of this rank uses the collectives or writes to windows of
+ * others on their behalf. A rank of the last view that is left out is retired if it is not gone,
+ * and is killed if its process could still write to shared memory (vb_group_kill()).
+ *
+ * On return no put or note of the old view is under way or can arrive, and none of the requests
+ * under way before. Their data, and the data of all windows of collectives, is undefined. All
+ * members have come to the view, in which they have the *places* 0 to n - 1, in the order of the
+ * list: from now on barrier, broadcast, gather and the collectives count ranks by their places.
+ * Windows stay as they are; nothing is allocated or registered.
+ *
+ * Fails with VB_ERR_PEER, and logs which rank it was, if a member is gone: agree on fewer members
+ * and a higher number, and call this again. A member that has returned before the death learns of
+ * it when its next request fails. Fails with VB_ERR_TIMEOUT if a member does not call this within
+ * the group's timeout, and as vb_group_kill() does. After any failure except VB_ERR_USAGE the
+ * collectives fail until a later call succeeds. */
+#define VB_VIEW_MAX 0x7fffffu /* the highest number of a view */
+vb_status vb_group_regroup(struct vb_group *group, const int *members, int n, uint32_t number);
+
+/* The view: number of members, place of this rank, and the rank in the group of the i-th member. At
+ * first these are world, rank and i. */
+int vb_group_view_world(const struct vb_group *group);
+int vb_group_view_rank(const struct vb_group *group);
+int vb_group_view_member(const struct vb_group *group, int i);
 
 /* Allows ranks to join; until then joiners wait. Rank 0 calls this when all ranks have created all
  * windows: a rank that joined earlier would have to take part in creating the next one. */
@@ -294,7 +325,8 @@ struct vb_op {
 #define VB_NOTE_VALUE(note) ((note)&0xffffffu)
 
 /* Callers choose channels below VB_CHANNEL_DYNAMIC. net/ allocates the others. */
-#define VB_CHANNEL_GROUP 0 /* barrier, broadcast and gather */
+#define VB_CHANNEL_GROUP 0  /* barrier, broadcast and gather */
+#define VB_CHANNEL_VIEW 127 /* vb_group_regroup(); elastic groups only */
 #define VB_CHANNEL_DYNAMIC 128
 #define VB_CHANNELS 256
 
@@ -348,7 +380,8 @@ vb_status vb_op_wait(struct vb_group *group, struct vb_op *op, const char *what,
 
 /* ---- barrier, broadcast, gather -------------------------------------------------------------- */
 
-/* For small records. All ranks call these functions, in the same order. */
+/* For small records. All ranks call these functions, in the same order; after vb_group_regroup()
+ * all members of the view, with from and the order of records counted by their places. */
 
 #define VB_RECORD_MAX 4096 /* maximum length of a record in bytes */
 

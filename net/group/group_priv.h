@@ -45,6 +45,7 @@ struct peer {
 struct channel {
     vb_note_fn fn; /* NULL: the channel is free */
     void *arg;
+    bool of_view; /* notes of ranks that are at another view are dropped */
 };
 
 /* Puts and gets of a rank to itself, which the next round of polling ends. */
@@ -60,6 +61,14 @@ struct group_sync {
     uint32_t seq;      /* number of meetings begun (group_sync.c) */
     uint32_t *arrived; /* number of notes that have come from each rank */
     struct vb_op *ops; /* one for each rank */
+    bool stopped;      /* the members change */
+    struct group_follower follower;
+};
+
+/* What a rank has announced about views (regroup.c). */
+struct view_news {
+    uint32_t stopped, ready; /* the last view for which it has stopped, and was ready */
+    struct vb_op ops[2];     /* of our announcements to that rank */
 };
 
 struct vb_window {
@@ -121,6 +130,10 @@ struct vb_group {
     struct self_queue self;
     uint32_t next_window;
     struct group_sync sync;
+    struct group_view view;
+    uint32_t view_tried; /* the highest number of a view that this rank has tried to come to */
+    struct view_news *view_news; /* one for each rank */
+    struct group_follower *followers;
     struct kept *kept;
     _Atomic unsigned *heard;     /* for each rank, grows whenever data comes from it */
     struct vb_traffic traffic;   /* bytes that the devices have moved */
@@ -215,9 +228,6 @@ int vb_member_work(struct vb_group *g);
 /* Makes a joiner a member. From now on other ranks can put to the joiner. */
 void vb_member_admit(struct vb_group *g, int rank);
 
-/* Fails, and logs why, if a rank of the start is gone or this rank is a joiner. */
-vb_status vb_member_check_all(struct vb_group *g, const char *what);
-
 /* joiner.c: does the next steps to connect a rank that joins. Returns the number of things done. */
 int vb_joiner_step(struct vb_group *g, int rank);
 
@@ -245,6 +255,19 @@ void vb_group_disarm(struct vb_group *g);
 void vb_group_sleep(struct vb_group *g, int ms);
 void vb_group_finish(struct vb_op *op, vb_status st);
 void vb_group_wake(void *arg); /* ends sleeps in this group; arg is its struct vb_group */
+
+/* regroup.c */
+vb_status vb_regroup_open(struct vb_group *g);
+void vb_regroup_close(struct vb_group *g);
+
+/* Fails, and logs why, if a member of the view is gone or this rank is a joiner. */
+vb_status vb_regroup_check(struct vb_group *g, const char *what);
+
+/* Returns whether a rank of the start is gone. */
+bool vb_regroup_is_missing(const struct vb_group *g, int rank);
+
+/* Forgets what a rank has announced, because another rank may take its slot. */
+void vb_regroup_forget(struct vb_group *g, int rank);
 
 /* group_sync.c */
 vb_status vb_group_sync_open(struct vb_group *g);

@@ -69,6 +69,8 @@ static void fence(struct vb_group *g, const struct control_end *end)
     if (!was_member)
         return; /* the caller was never told that this rank exists */
     peer->gone = true;
+    g->front.n_fenced++;
+    vb_regroup_forget(g, end->rank);
     peer->end = end->how;
     memcpy(peer->why, end->why, sizeof(peer->why));
     if (end->how == VB_END_LEFT)
@@ -131,12 +133,14 @@ static vb_status check_rank(struct vb_group *g, int rank, const char *what)
     return VB_OK;
 }
 
-/* Barrier, broadcast and gather need all ranks of the start. */
-vb_status vb_member_check_all(struct vb_group *g, const char *what)
+/* The tables of the collectives have an entry for each rank of the start, and none for joiners. */
+vb_status vb_group_check_fixed(struct vb_group *g, const char *what)
 {
     vb_status st = VB_OK;
     int i;
 
+    if (g->slots > g->world)
+        return vb_err(VB_ERR_USAGE, "%s is not possible in a group with slots for joiners", what);
     if (!g->opts.elastic)
         return VB_OK;
     if (g->epoch != GROUP_EPOCH)
@@ -149,14 +153,6 @@ vb_status vb_member_check_all(struct vb_group *g, const char *what)
         st = check_rank(g, i, what);
     group_unlock(g);
     return st;
-}
-
-/* The tables of the collectives have an entry for each rank of the start, and none for joiners. */
-vb_status vb_group_check_fixed(struct vb_group *g, const char *what)
-{
-    if (g->slots > g->world)
-        return vb_err(VB_ERR_USAGE, "%s is not possible in a group with slots for joiners", what);
-    return vb_member_check_all(g, what);
 }
 
 /* ---- questions and requests of the caller ---------------------------------------------------- */

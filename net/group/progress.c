@@ -26,6 +26,8 @@ static void deliver_note(struct vb_group *g, int rank, uint32_t note)
 {
     const struct channel *channel = &g->channels[VB_NOTE_CHANNEL(note)];
 
+    if (channel->of_view && g->view_news[rank].ready != g->view.number)
+        return;
     if (channel->fn != NULL) {
         channel->fn(channel->arg, rank, VB_NOTE_VALUE(note));
         return;

@@ -24,7 +24,8 @@ struct vb_sparse_opts {
 /* The context of sparse allreduces. All ranks open and close it together. The context has a window
  * with about 16 bytes for each element that all ranks together may have (the sum of max_nnz), and
  * as much other memory. The dense path needs another window of 4 bytes for each feature, which is
- * created when this path is first used. */
+ * created when this path is first used. In an elastic group it is created at once if path is DENSE,
+ * or if path is AUTO and it has at most 64 MiB; AUTO never takes the dense path without it. */
 struct vb_sparse;
 vb_status vb_sparse_open(struct vb_group *group, const struct vb_sparse_opts *opts,
                          struct vb_sparse **sparse_p);
@@ -38,8 +39,10 @@ vb_status vb_sparse_merge(struct vb_sparse *sparse, uint32_t *index, float *valu
  * in which each index occurs once. The output is the sum in the same form. It is the same on all
  * ranks, and valid until the next call. The mean is the sum divided by the number of ranks. If a
  * list is not in order, has an index that is not below the number of features or is too long, the
- * call fails on all ranks, and all ranks may continue with the next call. After any other failure
- * the context can only be closed. */
+ * call fails on all ranks, and all ranks may continue with the next call. If a rank of an elastic
+ * group is gone, the call fails with VB_ERR_PEER on all ranks that have not got the sum, until the
+ * others have regrouped (vb_group_regroup()). After any other failure the context can only be
+ * closed. */
 vb_status vb_sparse_allreduce(struct vb_sparse *sparse, const uint32_t *index, const float *value,
                               size_t n, enum vb_reduce how, const uint32_t **index_p,
                               const float **value_p, size_t *n_p);

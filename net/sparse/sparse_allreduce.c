@@ -106,20 +106,21 @@ static vb_status compare_heads(struct vb_sparse *s, size_t n)
                       (unsigned long long)s->opts.features);
     for (r = 0; r < s->world && st == VB_OK; r++) {
         const struct sparse_head *head = s->heads[r];
-        const char *host = vb_group_host(s->group, r);
+        const char *host = host_of(s, r);
+        int rank = group_rank(s, r);
 
         if (head->refused != SPARSE_FINE)
-            st = vb_err(VB_ERR_INPUT, "%s: rank %d (%s) brought %s", s->what, r, host,
+            st = vb_err(VB_ERR_INPUT, "%s: rank %d (%s) brought %s", s->what, rank, host,
                         refusals[head->refused]);
         else if (head->features != mine->features)
             st = vb_err(VB_ERR_INPUT, "%s: rank %d (%s) has %llu features, but this rank has %llu",
-                        s->what, r, host, (unsigned long long)head->features,
+                        s->what, rank, host, (unsigned long long)head->features,
                         (unsigned long long)mine->features);
         else if (head->how != mine->how)
             st = vb_err(VB_ERR_INPUT,
                         "%s: rank %d (%s) asks for a different reduction (sum or mean) than this "
                         "rank",
-                        s->what, r, host);
+                        s->what, rank, host);
     }
     return st;
 }
@@ -160,7 +161,7 @@ static vb_status take_part(struct vb_sparse *s, int rank)
         return VB_OK;
     if (mapped != NULL) {
         s->wire_bytes += part->n * sizeof(uint64_t);
-        vb_group_touched(s->group, rank, part->n * sizeof(uint64_t), 0);
+        vb_group_touched(s->group, group_rank(s, rank), part->n * sizeof(uint64_t), 0);
     }
     if (part->n > vb_sparse_part_room(&s->plan, rank, s->rank))
         return vb_sparse_broken(s, rank, "the part is larger than the samples in its head allow");
@@ -209,7 +210,7 @@ static vb_status append(struct vb_sparse *s, int owner, size_t n, float divisor,
                                 "the indices of the sum are out of order or out of range");
     if (peer->mapped != NULL) {
         s->wire_bytes += n * sizeof(uint64_t);
-        vb_group_touched(s->group, owner, n * sizeof(uint64_t), 0);
+        vb_group_touched(s->group, group_rank(s, owner), n * sizeof(uint64_t), 0);
     }
     return VB_OK;
 }
@@ -305,12 +306,17 @@ vb_status vb_sparse_start(struct vb_sparse *s, const uint32_t *index, const floa
 {
     s->started = s->failed;
     if (s->failed != VB_OK)
-        return vb_err(s->failed, "%s has failed: this sparse allreduce can only be closed",
+        return vb_err(s->failed,
+                      "%s has failed: this sparse allreduce can only be closed, or the ranks must "
+                      "regroup",
                       s->what);
     group_lock(s->group); /* the handler of notes reads seq */
     s->seq++;
     group_unlock(s->group);
-    snprintf(s->what, sizeof(s->what), "sparse allreduce %u", s->seq);
+    snprintf(s->what, sizeof(s->what), "sparse allreduce %u", s->seq - s->first_seq);
+    s->started = vb_sparse_check_members(s);
+    if (s->started != VB_OK)
+        return s->started;
     s->asked = n;
     s->how = how;
     s->begin_ns = vb_trace_begin();
@@ -339,7 +345,8 @@ vb_status vb_sparse_finish(struct vb_sparse *s, const uint32_t **index_p, const 
     if (st != VB_OK)
         return st;
     vb_trace_end_with(s->begin_ns, VB_OP_SPARSE_ALLREDUCE, n_sum * sizeof(uint64_t), -1,
-                      vb_trace_request(s->channel, s->rank, s->seq), VB_TRACE_LANE + VB_TRACE_FROM);
+                      vb_trace_request(s->channel, group_rank(s, s->rank), s->seq),
+                      VB_TRACE_LANE + VB_TRACE_FROM);
     *index_p = s->index;
     *value_p = s->value;
     *n_p = n_sum;

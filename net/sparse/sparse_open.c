@@ -176,6 +176,7 @@ vb_status vb_sparse_open(struct vb_group *g, const struct vb_sparse_opts *opts,
 {
     size_t world = (size_t)vb_group_world(g);
     struct vb_sparse *s;
+    int r;
     vb_status st = vb_group_check_fixed(g, "a sparse allreduce");
 
     if (st == VB_OK)
@@ -187,7 +188,7 @@ vb_status vb_sparse_open(struct vb_group *g, const struct vb_sparse_opts *opts,
         return vb_err(VB_ERR_NO_MEMORY, "calloc");
     s->group = g;
     s->rank = vb_group_rank(g);
-    s->world = (int)world;
+    s->world = s->n_peers = (int)world;
     s->opts = *opts;
     s->heads_mem.fd = s->scratch_mem.fd = s->result_mem.fd = -1;
     s->peers = calloc(world, sizeof(*s->peers));
@@ -198,6 +199,8 @@ vb_status vb_sparse_open(struct vb_group *g, const struct vb_sparse_opts *opts,
         vb_sparse_close(s);
         return vb_err(VB_ERR_NO_MEMORY, "calloc");
     }
+    for (r = 0; r < s->world; r++)
+        s->peers[r].rank = r;
     /* Opens the channel before the window, because a peer that has the window may send notes. */
     st = vb_channel_alloc(g, vb_sparse_note_came, s, &s->channel);
     if (st == VB_OK)
@@ -210,10 +213,13 @@ vb_status vb_sparse_open(struct vb_group *g, const struct vb_sparse_opts *opts,
         st = open_window(s);
     if (st == VB_OK)
         st = vb_sparse_measure(s);
+    if (st == VB_OK)
+        st = vb_sparse_open_dense(s);
     if (st != VB_OK) {
         vb_sparse_close(s);
         return st;
     }
+    vb_sparse_follow(s);
     *sparse_p = s;
     return VB_OK;
 }
@@ -224,7 +230,7 @@ static void release_peers(struct vb_sparse *s)
     bool sent = true;
     int r;
 
-    for (r = 0; s->base != NULL && r < s->world; r++)
+    for (r = 0; s->base != NULL && r < s->n_peers; r++)
         sent = sent && vb_sparse_is_sent(&s->peers[r]);
     if (sent)
         free(s->peers);
@@ -237,6 +243,7 @@ void vb_sparse_close(struct vb_sparse *s)
     if (s == NULL)
         return;
     vb_coll_close(s->dense);
+    vb_group_unfollow(s->group, &s->follower, s->failed == VB_OK);
     vb_window_destroy(s->win);
     if (s->channel != 0)
         vb_channel_close(s->group, s->channel);

@@ -22,6 +22,8 @@
 #define LINE_MERGES 1.5
 #define ABSENT 0x80000000u
 #define STRIDE 16 /* number of floats in a cache line */
+/* In an elastic group the vector is created at the start if it has at most so many bytes. */
+#define DENSE_BYTES ((uint64_t)64 << 20)
 
 /* ---- measuring ------------------------------------------------------------------------------- */
 
@@ -246,6 +248,8 @@ enum vb_sparse_path vb_sparse_choose(const struct vb_sparse *s)
 {
     if (s->opts.path != VB_SPARSE_AUTO)
         return s->opts.path;
+    if (s->dense == NULL && vb_group_options(s->group)->elastic)
+        return VB_SPARSE_SPARSE;
     return vb_sparse_predict_ns(s, VB_SPARSE_DENSE) < vb_sparse_predict_ns(s, VB_SPARSE_SPARSE)
                ? VB_SPARSE_DENSE
                : VB_SPARSE_SPARSE;
@@ -264,19 +268,42 @@ struct vb_coll_link vb_sparse_link(const struct vb_sparse *s)
 
 /* ---- the dense path -------------------------------------------------------------------------- */
 
+static void dense_clear(struct vb_sparse *s)
+{
+    float *data = vb_coll_data(s->dense);
+    size_t i;
+
+    for (i = 0; i < (size_t)s->opts.features; i++)
+        data[i] = vb_bits_float(ABSENT);
+    s->dense_torn = false;
+}
+
 static vb_status dense_open(struct vb_sparse *s)
 {
     struct vb_coll_opts opts = {.order = VB_ORDER_RANK, .wire = VB_WIRE_F32, .in_flight = 1};
-    size_t n = (size_t)s->opts.features, i;
-    float *data;
-    vb_status st = vb_coll_open(s->group, n * sizeof(*data), &opts, &s->dense);
+    vb_status st =
+        vb_coll_open(s->group, (size_t)s->opts.features * sizeof(float), &opts, &s->dense);
 
-    if (st != VB_OK)
-        return st;
-    data = vb_coll_data(s->dense);
-    for (i = 0; i < n; i++)
-        data[i] = vb_bits_float(ABSENT);
-    return VB_OK;
+    if (st == VB_OK)
+        dense_clear(s);
+    return st;
+}
+
+/* In an elastic group windows cannot be created later: a rank could die meanwhile, and the others
+ * would disagree on which windows exist. */
+vb_status vb_sparse_open_dense(struct vb_sparse *s)
+{
+    bool wanted =
+        s->opts.path == VB_SPARSE_DENSE ||
+        (s->opts.path == VB_SPARSE_AUTO && s->opts.features * sizeof(float) <= DENSE_BYTES);
+
+    return wanted && vb_group_options(s->group)->elastic ? dense_open(s) : VB_OK;
+}
+
+void vb_sparse_mend_dense(struct vb_sparse *s)
+{
+    if (s->dense_torn)
+        dense_clear(s);
 }
 
 /* Appends the values of one stride that are not absent to the result, and resets them to absent. */
@@ -341,6 +368,7 @@ vb_status vb_sparse_dense_sum(struct vb_sparse *s, float divisor, size_t *n_p)
     if (st != VB_OK)
         return vb_sparse_fail(s, st);
     data = vb_coll_data(s->dense);
+    s->dense_torn = true;
     for (i = 0; i < n; i++)
         data[word_index(list[i])] = vb_bits_float((uint32_t)list[i]);
     st = vb_allreduce_start(s->dense, 0, (size_t)s->opts.features, VB_REDUCE_SUM, &req);
@@ -350,5 +378,7 @@ vb_status vb_sparse_dense_sum(struct vb_sparse *s, float divisor, size_t *n_p)
         VB_LOG_ERROR("%s failed in its dense allreduce", s->what);
         return vb_sparse_fail(s, st);
     }
-    return collect(s, data, divisor, n_p);
+    st = collect(s, data, divisor, n_p);
+    s->dense_torn = st != VB_OK;
+    return st;
 }

@@ -167,6 +167,7 @@ struct sparse_incoming {
 
 /* The state of one peer. The handler of notes writes these fields under the group's lock. */
 struct sparse_peer {
+    int rank;           /* its rank in the group */
     const char *mapped; /* the window of the peer; NULL: not mapped, so the peer puts data here */
     uint64_t max_nnz;
     uint32_t heads; /* number of heads that have come */
@@ -178,8 +179,10 @@ struct sparse_peer {
 
 struct vb_sparse {
     struct vb_group *group;
-    int rank, world;
-    int channel; /* 0: no channel is open */
+    int rank, world; /* the place of this rank in the view of the group; number of places */
+    int n_peers;     /* number of ranks at the start */
+    int channel;     /* 0: no channel is open */
+    struct group_follower follower;
     struct vb_sparse_opts opts;
     struct vb_window *win;
     char *base; /* this rank's part of the window */
@@ -197,8 +200,8 @@ struct vb_sparse {
     float *value;
     size_t room; /* maximum number of elements of the result */
 
-    uint32_t seq;
-    vb_status started; /* status of vb_sparse_start(), whose arguments follow */
+    uint32_t seq, first_seq; /* the number of the last call; of the last call before this view */
+    vb_status started;       /* status of vb_sparse_start(), whose arguments follow */
     size_t asked;
     enum vb_reduce how;
     uint64_t begin_ns; /* of the sum that is under way, for the trace; 0: nothing is measured */
@@ -206,8 +209,19 @@ struct vb_sparse {
     vb_status failed;
     enum vb_sparse_path took;
     uint64_t wire_bytes;
-    struct vb_coll *dense; /* for the dense path; opened when this path is first used */
+    struct vb_coll *dense; /* for the dense path */
+    bool dense_torn;       /* its data has numbers of a call that has not ended */
 };
+
+static inline int group_rank(const struct vb_sparse *s, int rank)
+{
+    return s->peers[rank].rank;
+}
+
+static inline const char *host_of(const struct vb_sparse *s, int rank)
+{
+    return vb_group_host(s->group, group_rank(s, rank));
+}
 
 static inline uint64_t *sparse_list(const struct vb_sparse *s)
 {
@@ -255,6 +269,13 @@ vb_status vb_sparse_fail(struct vb_sparse *s, vb_status st);
 /* Logs that a peer violated the protocol, aborts the group, and returns the failure. */
 vb_status vb_sparse_broken(struct vb_sparse *s, int rank, const char *why);
 
+/* ---- when members change (sparse_regroup.c) -------------------------------------------------- */
+
+void vb_sparse_follow(struct vb_sparse *s);
+
+/* Fails if a member is gone. */
+vb_status vb_sparse_check_members(struct vb_sparse *s);
+
 /* ---- short lists (sparse_allreduce.c) -------------------------------------------------------- */
 
 /* Copies the list behind its head. Returns the length of head and list together. */
@@ -270,6 +291,12 @@ bool vb_sparse_all_along(const struct vb_sparse *s);
 vb_status vb_sparse_measure(struct vb_sparse *s); /* all ranks call this */
 double vb_sparse_predict_ns(const struct vb_sparse *s, enum vb_sparse_path path);
 enum vb_sparse_path vb_sparse_choose(const struct vb_sparse *s);
+
+/* Opens the dense allreduce if the context may need it later, when ranks may be gone. */
+vb_status vb_sparse_open_dense(struct vb_sparse *s);
+
+/* Makes the data of the dense allreduce empty again after a call that has not ended. */
+void vb_sparse_mend_dense(struct vb_sparse *s);
 
 /* Sums the lists of all ranks with a dense allreduce, as vectors that have all features. */
 vb_status vb_sparse_dense_sum(struct vb_sparse *s, float divisor, size_t *n_p);

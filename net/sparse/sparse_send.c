@@ -59,11 +59,14 @@ static bool take_head(struct sparse_peer *peer, uint32_t value)
 void vb_sparse_note_came(void *arg, int rank, uint32_t value)
 {
     struct vb_sparse *s = arg;
-    struct sparse_peer *peer = &s->peers[rank];
+    int place = vb_group_view(s->group)->places[rank];
+    struct sparse_peer *peer = &s->peers[place != VB_NO_PLACE ? place : s->rank];
     uint32_t kind = value >> KIND_SHIFT;
-    bool mapped = peer->mapped != NULL, fine = true;
+    bool mapped = peer->mapped != NULL, fine = place != VB_NO_PLACE;
 
-    if (kind == SPARSE_HEAD)
+    if (!fine)
+        ; /* a rank that has joined is not told of any sparse allreduce */
+    else if (kind == SPARSE_HEAD)
         fine = take_head(peer, value);
     else if (kind == SPARSE_PART)
         fine = !mapped && take_segment(peer, &peer->part, value);
@@ -88,8 +91,8 @@ vb_status vb_sparse_broken(struct vb_sparse *s, int rank, const char *why)
 {
     char text[256];
 
-    snprintf(text, sizeof(text), "%s: rank %d (%s) sent invalid data: %s", s->what, rank,
-             vb_group_host(s->group, rank), why);
+    snprintf(text, sizeof(text), "%s: rank %d (%s) sent invalid data: %s", s->what,
+             group_rank(s, rank), host_of(s, rank), why);
     vb_group_abort(s->group, text);
     return vb_sparse_fail(s, vb_err(VB_ERR_INPUT, "%s", text));
 }
@@ -98,25 +101,45 @@ vb_status vb_sparse_broken(struct vb_sparse *s, int rank, const char *why)
 
 struct waiting {
     struct vb_sparse *s;
-    int rank;      /* the rank that the wait is for */
+    int rank; /* the rank that the wait is for */
+    int from; /* its rank in the group */
+    int lost; /* a rank in the group that is gone; VB_NO_PLACE: none */
+    bool (*ready)(struct waiting *w);
     int straggler; /* the first rank that has not begun to send its head; own rank: none */
     uint64_t since_ns;
     const struct sparse_incoming *in; /* list_came() */
     uint32_t n;                       /* probes_came() */
 };
 
+/* If a rank is gone, the others do not come either, so the wait is over. */
+static bool is_over(void *arg)
+{
+    struct waiting *w = arg;
+    struct vb_group *g = w->s->group;
+    bool over;
+
+    w->lost = group_n_fenced(g) > 0 ? vb_group_missing(g) : VB_NO_PLACE;
+    over = w->lost != VB_NO_PLACE || w->ready(w);
+    if (!over)
+        w->from = group_rank(w->s, w->rank);
+    return over;
+}
+
 /* Waits until ready() is true. The group logs which rank failed and why, but names the operation
  * only after a timeout, so this function logs the operation in the other cases. */
-static vb_status wait_for(struct vb_sparse *s, vb_ready_fn ready, struct waiting *w)
+static vb_status wait_for(struct vb_sparse *s, bool (*ready)(struct waiting *w), struct waiting *w)
 {
-    vb_status st = vb_group_wait_for(s->group, ready, w, s->what, &w->rank);
+    vb_status st;
 
-    if (st == VB_OK)
-        return VB_OK;
-    if (vb_group_status(s->group) != VB_OK)
-        VB_LOG_ERROR("%s failed while waiting for rank %d (%s)", s->what, w->rank,
-                     vb_group_host(s->group, w->rank));
-    return vb_sparse_fail(s, st);
+    w->ready = ready;
+    w->from = group_rank(s, w->rank);
+    st = vb_group_wait_for(s->group, is_over, w, s->what, &w->from);
+    if (st == VB_OK && w->lost != VB_NO_PLACE)
+        st = vb_group_say_gone(s->group, w->lost, s->what);
+    else if (st != VB_OK && vb_group_status(s->group) != VB_OK)
+        VB_LOG_ERROR("%s failed while waiting for rank %d (%s)", s->what, w->from,
+                     vb_group_host(s->group, w->from));
+    return st == VB_OK ? VB_OK : vb_sparse_fail(s, st);
 }
 
 /* Adds the time since the last call to the wait statistics of the straggler, and sets the new
@@ -124,12 +147,13 @@ static vb_status wait_for(struct vb_sparse *s, vb_ready_fn ready, struct waiting
 static void settle(struct waiting *w, int straggler)
 {
     uint64_t now_ns = vb_clock_ns();
+    int rank = group_rank(w->s, w->straggler);
 
     if (w->straggler != w->s->rank)
-        vb_group_wait_add(w->s->group, w->straggler, now_ns - w->since_ns);
+        vb_group_wait_add(w->s->group, rank, now_ns - w->since_ns);
     if (w->since_ns != 0 && w->straggler != w->s->rank)
-        vb_trace_past(VB_OP_WAIT, now_ns - w->since_ns, w->straggler,
-                      vb_trace_request(w->s->channel, w->straggler, w->s->seq));
+        vb_trace_past(VB_OP_WAIT, now_ns - w->since_ns, rank,
+                      vb_trace_request(w->s->channel, rank, w->s->seq));
     else if (w->since_ns != 0)
         vb_trace_past(VB_OP_WIRE, now_ns - w->since_ns, -1, 0);
     w->straggler = straggler;
@@ -147,9 +171,8 @@ static int straggler_of(const struct vb_sparse *s)
     return s->rank;
 }
 
-static bool heads_came(void *arg)
+static bool heads_came(struct waiting *w)
 {
-    struct waiting *w = arg;
     const struct vb_sparse *s = w->s;
     int straggler = straggler_of(s);
 
@@ -161,10 +184,8 @@ static bool heads_came(void *arg)
     return true;
 }
 
-static bool list_came(void *arg)
+static bool list_came(struct waiting *w)
 {
-    const struct waiting *w = arg;
-
     return w->in->seq == w->s->seq;
 }
 
@@ -173,20 +194,16 @@ bool vb_sparse_is_sent(const struct sparse_peer *peer)
     return peer->begun_op.done && peer->head_op.done && peer->part_op.done && peer->sum_op.done;
 }
 
-static bool all_sent(void *arg)
+static bool all_sent(struct waiting *w)
 {
-    struct waiting *w = arg;
-
     for (; w->rank < w->s->world; w->rank++)
         if (!vb_sparse_is_sent(&w->s->peers[w->rank]))
             return false;
     return true;
 }
 
-static bool probes_came(void *arg)
+static bool probes_came(struct waiting *w)
 {
-    const struct waiting *w = arg;
-
     return w->s->peers[w->rank].probes >= w->n;
 }
 
@@ -276,12 +293,12 @@ vb_status vb_sparse_put(struct vb_sparse *s, int rank, size_t src, size_t dst, s
                         uint32_t value, struct vb_op *op)
 {
     uint32_t note = VB_NOTE(s->channel, value);
-    vb_status st = vb_put_wait(s->win, rank, NULL, src, dst, len_bytes, note, op, 0);
+    int to = group_rank(s, rank);
+    vb_status st = vb_put_wait(s->win, to, NULL, src, dst, len_bytes, note, op, 0);
 
     if (st != VB_OK) {
-        VB_LOG_ERROR("%s failed while sending to rank %d (%s)", s->what, rank,
-                     vb_group_host(s->group, rank));
-        return vb_sparse_fail(s, st);
+        VB_LOG_ERROR("%s failed while sending to rank %d (%s)", s->what, to, host_of(s, rank));
+        return vb_sparse_fail(s, vb_group_put_failed(s->group, to, st, s->what));
     }
     s->wire_bytes += len_bytes;
     return VB_OK;
@@ -309,9 +326,10 @@ static vb_status put_words(struct vb_sparse *s, int rank, enum sparse_kind kind,
         st = vb_sparse_put(s, rank, src, dst, len, note_value(kind, n > 0, now), op);
         if (st != VB_OK || n == 0)
             return st;
-        st = vb_op_wait(s->group, op, s->what, rank);
+        st = vb_op_wait(s->group, op, s->what, group_rank(s, rank));
         if (st != VB_OK)
-            return vb_sparse_fail(s, st);
+            return vb_sparse_fail(s,
+                                  vb_group_put_failed(s->group, group_rank(s, rank), st, s->what));
         src += len;
         dst += len;
     }
@@ -386,5 +404,5 @@ vb_status vb_sparse_put_probe(struct vb_sparse *s, int rank, size_t len_bytes)
     vb_status st = vb_sparse_put(s, rank, s->at.parts, s->at.sums, len_bytes,
                                  note_value(SPARSE_PROBE, false, 0), op);
 
-    return st == VB_OK ? vb_op_wait(s->group, op, s->what, rank) : st;
+    return st == VB_OK ? vb_op_wait(s->group, op, s->what, group_rank(s, rank)) : st;
 }

@@ -29,6 +29,7 @@ struct t_job {
     int world;
     bool progress;
     bool never_spin;
+    bool elastic;
     int timeout_ms;
     t_rank_fn fn;
     void *arg;
@@ -84,6 +85,7 @@ static inline void t_group_opts(const struct t_job *job, int rank, const char *r
     o->transport = job->transport;
     o->progress = job->progress;
     o->never_spin = job->never_spin;
+    o->elastic = job->elastic;
     o->crowded = true;
     if (t_number("VB_PATIENCE") > 0)
         o->patience = t_number("VB_PATIENCE");
@@ -137,9 +139,9 @@ static inline void t_across(const struct t_job *job)
     assert_int_equal(r.wrong, 0);
 }
 
-/* Runs the ranks as processes. All ranks must succeed, except that the rank `mortal` may die (-1:
- * none may die). */
-static inline void t_as_processes_but(const struct t_job *job, int mortal)
+/* Runs the ranks as processes. All ranks must succeed, except that the ranks in the set `mortals`
+ * (bit r: rank r) may die. */
+static inline void t_as_mortals(const struct t_job *job, unsigned mortals)
 {
     struct t_rank ranks[T_RANKS_MAX] = {{0}};
     pid_t pids[T_RANKS_MAX] = {0};
@@ -161,13 +163,18 @@ static inline void t_as_processes_but(const struct t_job *job, int mortal)
     close(ranks[0].root_fd);
     for (i = 0; i < job->world; i++) {
         assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
-        assert_true(i == mortal || (WIFEXITED(status) && WEXITSTATUS(status) == 0));
+        assert_true((mortals >> i & 1) != 0 || (WIFEXITED(status) && WEXITSTATUS(status) == 0));
     }
+}
+
+static inline void t_as_processes_but(const struct t_job *job, int mortal)
+{
+    t_as_mortals(job, 1u << mortal);
 }
 
 static inline void t_as_processes(const struct t_job *job)
 {
-    t_as_processes_but(job, -1);
+    t_as_mortals(job, 0);
 }
 
 static inline void t_as_threads(const struct t_job *job)
