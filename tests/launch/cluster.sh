@@ -169,7 +169,8 @@ timeout 100 ip netns exec "$hub" sh -c "${next[0]} --data synth:2000 --steps 50"
     fail "${next[0]}: exit $?: $(cat "$dir/err")"
 timeout 100 ip netns exec "$hub" sh -c "$VB_SSH ${next[1]#ssh }" >"$dir/out" 2>"$dir/err" || fail "${next[1]}: $(cat "$dir/err")"
 # shellcheck disable=SC2086
-timeout 20 ip netns exec "$hub" $VB_SSH 10.98.0.1 cat /mnt/v/runs/first/report.html >"$dir/report.html" || fail "there is no report"
+timeout 100 ip netns exec "$hub" $VB_SSH 10.98.0.1 cat /mnt/v/runs/first/report.html >"$dir/report.html" 2>"$dir/err" ||
+    fail "there is no report: exit $?: $(cat "$dir/err")"
 for k in 0 1 2; do
     grep -q "node$k" "$dir/report.html" || fail "the report of the run on three hosts does not name node$k"
 done
