@@ -83,6 +83,7 @@ for file in "$dir"/two/plots/*.svg; do
     python3 -c 'import sys, xml.dom.minidom as m; m.parse(sys.argv[1])' "$file" || fail "$file is not XML"
 done
 if command -v gnuplot >/dev/null; then
+    LC_ALL=C "$verbena" report "$dir/two" 2>&1 >/dev/null | grep . && fail "gnuplot warns in a locale without UTF-8"
     [ "$(find "$dir/two/plots" -name '*.png' | wc -l)" = "$(find "$dir/two/plots" -name '*.svg' | wc -l)" ] ||
         fail "not each plot has a PNG file"
 fi
