@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -40,19 +41,44 @@ static vb_status await(pid_t pid)
     return VB_OK;
 }
 
+/* The environment with a locale of UTF-8. In another one gnuplot complains at each "set encoding",
+ * and a shell over ssh often has none. Free the array only; its texts are borrowed. */
+static char **utf8_environment(void)
+{
+    static char utf8[] = "LC_ALL=C.UTF-8";
+    size_t n = 0, i, kept = 0;
+    char **list;
+
+    while (environ[n] != NULL)
+        n++;
+    list = calloc(n + 2, sizeof(*list));
+    if (list == NULL)
+        return NULL;
+    for (i = 0; i < n; i++)
+        if (strncmp(environ[i], "LC_ALL=", 7) != 0)
+            list[kept++] = environ[i];
+    list[kept] = utf8;
+    return list;
+}
+
 static vb_status run_gnuplot(char *const argv[], int in, int out)
 {
+    char **environment = utf8_environment();
     posix_spawn_file_actions_t files;
     pid_t pid;
-    int err = posix_spawn_file_actions_init(&files);
+    int err;
 
+    if (environment == NULL)
+        return vb_err_sys("calloc");
+    err = posix_spawn_file_actions_init(&files);
     if (err == 0)
         err = posix_spawn_file_actions_adddup2(&files, in, STDIN_FILENO);
     if (err == 0)
         err = posix_spawn_file_actions_adddup2(&files, out, STDOUT_FILENO);
     if (err == 0)
-        err = posix_spawnp(&pid, "gnuplot", &files, NULL, argv, environ);
+        err = posix_spawnp(&pid, "gnuplot", &files, NULL, argv, environment);
     posix_spawn_file_actions_destroy(&files);
+    free(environment);
     if (err == ENOENT)
         return VB_ERR_NO_FILE;
     if (err != 0) {

@@ -71,8 +71,17 @@ if [ "$(id -u)" != 0 ]; then
     sudo=(sudo)
 fi
 
-echo "setup.sh: installing ${missing[*]}" >&2
-"${sudo[@]}" apt-get -qq update >&2
+echo "setup.sh: installing ${missing[*]} (and what they need; this takes a minute or more)" >&2
+
+# apt_get COMMAND...: runs apt-get. What it says fills screens, so it is only shown if apt-get fails.
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+apt_get() {
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 "$@" >"$log" 2>&1 </dev/null && return
+    cat "$log" >&2
+    exit 1
+}
+apt_get update
 
 to_install=()
 for names in "${missing[@]}"; do
@@ -84,12 +93,13 @@ for names in "${missing[@]}"; do
         fi
     done
     if [ -z "$found" ]; then
-        echo "setup.sh: this distribution has no package ${names//|/ or }" >&2
+        cat "$log" >&2 # apt-get update does not fail if it cannot reach the package archive
+        echo "setup.sh: apt knows no package ${names//|/ or }: $([ -s "$log" ] && echo "see apt-get update above" ||
+            echo "this distribution does not have it")" >&2
         exit 1
     fi
     to_install+=("$found")
 done
 
 # No kernel package is ever installed: the lab only unpacks one.
-"${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 install -y \
-    --no-install-recommends "${to_install[@]}" >&2
+apt_get install -y --no-install-recommends "${to_install[@]}"

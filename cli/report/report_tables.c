@@ -67,13 +67,14 @@ static void add_advice(const struct report *report, const struct report_run *run
                        struct vb_table *t)
 {
     int i, n = vb_json_get_count(run->json, "bottleneck.advice");
-    double now = report_real(run, "steps_per_s");
+    double now = report_real(run, "samples_per_s");
 
     for (i = 0; i < n; i++) {
-        double then = indexed(run, "bottleneck.advice", i, "steps_per_s");
+        double then = indexed(run, "bottleneck.advice", i, "samples_per_s");
 
         run_cell(report, run, t);
         vb_table_text(t, indexed_text(run, "bottleneck.advice", i, "change"));
+        vb_table_real(t, indexed(run, "bottleneck.advice", i, "steps_per_s"));
         vb_table_real(t, then);
         if (then > 0 && now > 0)
             vb_table_format(t, "%+.0f %%", 100 * (then / now - 1));
@@ -100,8 +101,8 @@ static void verdicts(struct report *report)
         begin(report, "causes", "Shares of the time", "computing and losses|#% of the time");
     struct vb_table *evidence =
         begin(report, "evidence", "Evidence", "what|#measured|#ceiling|unit|#% of ceiling");
-    struct vb_table *advice =
-        begin(report, "advice", "What would help", "change|#steps/s, expected|#gain");
+    struct vb_table *advice = begin(report, "advice", "What would help",
+                                    "change|#steps/s, expected|#samples/s, expected|#gain");
     int i;
 
     for (i = 0; i < report->n_runs; i++) {

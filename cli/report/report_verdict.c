@@ -119,12 +119,12 @@ static void tell_bottleneck(const struct report_run *run, char *text, size_t siz
 static bool tell_advice(const struct report_run *run, char *text, size_t size)
 {
     int i, n = vb_json_get_count(run->json, "bottleneck.advice");
-    double now = report_real(run, "steps_per_s"), most = now, then;
+    double now = report_real(run, "samples_per_s"), most = now, then;
     const char *change = NULL;
     char a[32], b[32], keys[64];
 
     for (i = 0; i < n; i++) {
-        snprintf(keys, sizeof(keys), "bottleneck.advice.%d.steps_per_s", i);
+        snprintf(keys, sizeof(keys), "bottleneck.advice.%d.samples_per_s", i);
         then = report_real(run, keys);
         snprintf(keys, sizeof(keys), "bottleneck.advice.%d.change", i);
         if (!(then > most) || report_text(run, keys) == NULL)
@@ -137,7 +137,7 @@ static bool tell_advice(const struct report_run *run, char *text, size_t size)
     vb_number_text(most, a, sizeof(a));
     vb_number_text(now, b, sizeof(b));
     snprintf(text, size,
-             "What would help most: %.*s, which should give about %s instead of %s steps/s.",
+             "What would help most: %.*s, which should give about %s instead of %s samples/s.",
              without_stop(change), change, a, b);
     return true;
 }

@@ -91,7 +91,8 @@ const char *cli_train_test_from(const struct vb_train_opts *o);
 
 /* train_verdict_print.c: the verdict, as an object and as text. */
 void cli_train_json_bottleneck(struct vb_json *json, const struct vb_bottleneck *b);
-void cli_train_print_bottleneck(const struct vb_bottleneck *b, double steps_per_s);
+void cli_train_print_bottleneck(const struct vb_bottleneck *b, double steps_per_s,
+                                double samples_per_s);
 
 /* Adds what makes the run an experiment: "injected" faults, and the run that was "replayed". */
 void cli_train_json_tools(struct vb_json *json, const struct vb_train_opts *o);

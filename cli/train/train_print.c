@@ -72,7 +72,8 @@ static void print_time(const struct vb_train_result *r)
         if (r->phase_s[p] > 0 && p != VB_PHASE_EVAL)
             printf(" %s %.1f %%", p == VB_PHASE_COMM ? "transfer" : vb_phase_str((enum vb_phase)p),
                    100 * r->phase_s[p] / all_s);
-    cli_train_print_bottleneck(&r->bottleneck, (double)(r->steps - r->resumed) / r->step_s);
+    cli_train_print_bottleneck(&r->bottleneck, (double)(r->steps - r->resumed) / r->step_s,
+                               (double)r->samples / r->step_s);
 }
 
 /* Says what makes the run an experiment, so that nobody takes its figures for those of a run. */

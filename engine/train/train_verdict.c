@@ -112,6 +112,7 @@ void vb_train_find_bottleneck(struct vb_train_result *r, bool bounded)
         .bounded = bounded,
         .steps = r->apart && r->workers > 0 ? steps / r->workers : steps,
         .steps_per_s = r->step_s > 0 ? (double)steps / r->step_s : 0,
+        .samples_per_s = r->step_s > 0 ? (double)r->samples / r->step_s : 0,
         .batch = r->batch,
         .transport = transport_of(r),
         .algo = r->algo,

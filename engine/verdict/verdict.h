@@ -56,6 +56,7 @@ struct vb_verdict_facts {
     bool bounded;  /* ... but waits for the slowest one */
     int64_t steps; /* of one worker, in this run */
     double steps_per_s;
+    double samples_per_s;  /* of all workers */
     int batch;             /* of one worker */
     const char *transport; /* "": nothing was transferred */
     const char *algo;      /* NULL: none */
@@ -89,7 +90,8 @@ struct vb_evidence {
 
 struct vb_advice {
     char change[96];
-    double steps_per_s; /* expected */
+    double steps_per_s;   /* expected */
+    double samples_per_s; /* of all workers; a step may have another number of samples than now */
 };
 
 struct vb_cause {

@@ -184,6 +184,7 @@ void vb_verdict_advice(const struct vb_verdict_facts *f, const struct parts *p,
     for (i = 0; i < n; i++) {
         memcpy(b->advice[i].change, list[i].text, sizeof(list[i].text));
         b->advice[i].steps_per_s = list[i].steps * f->steps_per_s;
+        b->advice[i].samples_per_s = gain(&list[i]) * f->samples_per_s;
     }
     b->n_advice = n;
 }

@@ -105,11 +105,13 @@ void vb_axis_init(struct vb_axis *axis, double low, double high, bool log, bool 
         axis->high = 1;
         axis->log = false;
     }
-    if (!(axis->high - axis->low > fabs(axis->high) * 1e-9)) {
-        double half = axis->high == 0 ? 1 : fabs(axis->high) / 2;
-
-        axis->low -= axis->low == 0 ? 0 : half;
-        axis->high += half;
+    if (!(axis->high - axis->low > fabs(axis->high) * 1e-9)) { /* one value: from 0 to it */
+        if (axis->high < 0)
+            axis->high = 0;
+        else if (axis->high > 0)
+            axis->low = 0;
+        else
+            axis->high = 1;
     }
     if (axis->log)
         logarithmic(axis, max_ticks);

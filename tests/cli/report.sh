@@ -83,6 +83,7 @@ for file in "$dir"/two/plots/*.svg; do
     python3 -c 'import sys, xml.dom.minidom as m; m.parse(sys.argv[1])' "$file" || fail "$file is not XML"
 done
 if command -v gnuplot >/dev/null; then
+    LC_ALL=C "$verbena" report "$dir/two" 2>&1 >/dev/null | grep . && fail "gnuplot warns in a locale without UTF-8"
     [ "$(find "$dir/two/plots" -name '*.png' | wc -l)" = "$(find "$dir/two/plots" -name '*.svg' | wc -l)" ] ||
         fail "not each plot has a PNG file"
 fi
@@ -135,12 +136,12 @@ evil='</script><script>alert(1)</script><img src=x onerror=alert(2)>'
 jq --arg evil "$evil" '.run.data.spec = $evil | .run.command[3] = $evil | .run.ranks[0].host = $evil | .warnings = [$evil] |
     .run.options[0].value = $evil | .run.model = "a\u001b[2Jb" | .bottleneck = {resource: "network", kind: "latency", share: 0.5,
     why: ($evil + "."), evidence: [{name: "link", value: 50, ceiling: 200, unit: "MB/s"}, {name: $evil, value: null}],
-    advice: [{change: "less", steps_per_s: 1e8}, {change: "a larger batch", steps_per_s: 1e9}, {change: $evil}]}' "$dir/two/run.json" >"$dir/hostile/run.json"
+    advice: [{change: "less", steps_per_s: 1e10, samples_per_s: 1e8}, {change: "a larger batch", steps_per_s: 1e8, samples_per_s: 1e9}, {change: $evil}]}' "$dir/two/run.json" >"$dir/hostile/run.json"
 quiet "$dir/hostile" --no-png
 page=$dir/hostile/report.html
 whole "$page"
 grep -qE '<img|alert\(1\)</script>' "$page" && fail "a text of run.json became HTML"
-has "$page" "What would help most: a larger batch, which should give about 1 G instead" "the network (latency)" 'id="table-evidence"' 'id="fig-ceilings"'
+has "$page" "What would help most: a larger batch, which should give about 1 G instead" "samples/s, expected" "the network (latency)" 'id="table-evidence"' 'id="fig-ceilings"'
 LC_ALL=C grep -q $'\033' "$dir/out" "$page" && fail "a name has put an escape sequence into the output"
 
 # Losses that are not finite, and a spike, among 400,000 steps: the page is small, and both are visible.

@@ -51,6 +51,7 @@ static struct vb_verdict_facts clean(int n)
                                      .n_workers = n,
                                      .steps = 1000,
                                      .steps_per_s = 100,
+                                     .samples_per_s = 100.0 * 64 * n,
                                      .batch = 64,
                                      .transport = n > 1 ? "tcp" : "",
                                      .grad_bytes = 1e5,
@@ -101,15 +102,28 @@ static double evidence(const char *name)
     return find_evidence(name)->value;
 }
 
-/* Returns the steps a second that an advice expects; 0: there is no such advice. */
-static double advice(const char *change)
+static struct vb_advice find_advice(const char *change)
 {
     int i;
 
     for (i = 0; i < v.n_advice; i++)
         if (strcmp(v.advice[i].change, change) == 0)
-            return v.advice[i].steps_per_s;
-    return 0;
+            return v.advice[i];
+    return (struct vb_advice){.change = ""};
+}
+
+/* Returns the steps a second that an advice expects; 0: there is no such advice. */
+static double advice(const char *change)
+{
+    return find_advice(change).steps_per_s;
+}
+
+/* Returns how many samples of all workers a step has if the advice is followed. */
+static double samples_of_step(const char *change)
+{
+    struct vb_advice found = find_advice(change);
+
+    return found.samples_per_s / found.steps_per_s;
 }
 
 static void a_clean_run_accuses_no_rank(void **state)
@@ -188,6 +202,8 @@ static void the_network_is_narrow_or_far(void **state)
     assert_true(evidence("link_busy") > 0.7);
     assert_true(advice("--wire bf16") > 140);
     assert_true(advice("--batch 128") > 50 * 1.05);
+    assert_float_equal(samples_of_step("--batch 128"), 2 * 128, 1e-9);
+    assert_float_equal(samples_of_step("--wire bf16"), 2 * 64, 1e-9);
     f.link_gb_s = 1;
     judge(&f, VB_NETWORK, "latency", -1);
     assert_true(advice("--wire bf16") == 0);

@@ -110,9 +110,15 @@ done
 three=10.98.0.1,10.98.0.2,10.98.0.3
 export VERBENA=$verbena VB_CLUSTER_SIZES=4,1M
 
+# A second run copies and builds nothing unless a file of the tree has changed. So the test works with a copy, because
+# someone may edit the tree in the meantime.
+source=$dir/repository
+mkdir "$source"
+(cd "$top" && . scripts/cluster/install.sh && tree_files | xargs -0 cp --parents -t "$source" 2>/dev/null)
+
 # cluster ARGUMENTS...: runs cluster.sh; its output is then in $dir/out and $text, its exit code in $code
 cluster() {
-    timeout "${limit:-300}" ip netns exec "$hub" "$top/scripts/cluster.sh" "$@" >"$dir/out" 2>&1 </dev/null
+    timeout "${limit:-300}" ip netns exec "$hub" "$source/scripts/cluster.sh" "$@" >"$dir/out" 2>&1 </dev/null
     code=$?
     text=$(cat "$dir/out")
     nothing_left "cluster.sh $*"
@@ -169,7 +175,8 @@ timeout 100 ip netns exec "$hub" sh -c "${next[0]} --data synth:2000 --steps 50"
     fail "${next[0]}: exit $?: $(cat "$dir/err")"
 timeout 100 ip netns exec "$hub" sh -c "$VB_SSH ${next[1]#ssh }" >"$dir/out" 2>"$dir/err" || fail "${next[1]}: $(cat "$dir/err")"
 # shellcheck disable=SC2086
-timeout 20 ip netns exec "$hub" $VB_SSH 10.98.0.1 cat /mnt/v/runs/first/report.html >"$dir/report.html" || fail "there is no report"
+timeout 100 ip netns exec "$hub" $VB_SSH 10.98.0.1 cat /mnt/v/runs/first/report.html >"$dir/report.html" 2>"$dir/err" ||
+    fail "there is no report: exit $?: $(cat "$dir/err")"
 for k in 0 1 2; do
     grep -q "node$k" "$dir/report.html" || fail "the report of the run on three hosts does not name node$k"
 done
@@ -234,16 +241,15 @@ other_failures() {
 
 # ---- the start-up service of CloudLab's nodes --------------------------------------------------------
 
-mkdir "$dir/bin" "$dir/repository"
+mkdir "$dir/bin"
 printf '#!/bin/sh\n[ ! -e /mnt/no-key ] && [ "$1" = key ] && cat %s\n' "$dir/experiment" >"$dir/bin/geni-get"
 chmod +x "$dir/bin/geni-get"
-(cd "$top" && . scripts/cluster/install.sh && tree_files | xargs -0 cp --parents -t "$dir/repository" 2>/dev/null)
 program=(VERBENA="$verbena")
 
 # start_node K TRANSPORT: starts the service on node K in the background
 start_node() {
     inside $(($1 + 1)) "${program[@]}" VB_LOCAL=/mnt VB_NODE_WAIT_S="${wait_s:-100}" VB_LAN=10.98.0.0/24 VB_CLUSTER_SIZES=4,1M \
-        timeout "${limit:-300}" "$dir/repository/cloudlab/startup.sh" --node "$1" --nodes 3 --transport "$2" &
+        timeout "${limit:-300}" "$source/cloudlab/startup.sh" --node "$1" --nodes 3 --transport "$2" &
 }
 
 # nodes TRANSPORT: runs the service on all nodes, as after a boot; the exit codes are then in $codes
@@ -313,7 +319,7 @@ rm "$dir/bin/modprobe" "$dir/bin/rdma" "$dir/bin/apt-get"
 
 unset VERBENA
 printf 'Host 10.98.0.*\n    IdentityFile %s\n    StrictHostKeyChecking accept-new\n' "$dir/key" | inside 1 tee -a /root/.ssh/config >/dev/null
-tree=$(cd "$top" && work=$dir && . scripts/cluster/install.sh && pack_tree && echo "$tree")
+tree=$(cd "$source" && work=$dir && . scripts/cluster/install.sh && pack_tree && echo "$tree")
 inside 3 sh -c 'mkdir -p /mnt/s/source/build && cp "$1" /mnt/s/source/build && cd /mnt/s/source && echo "$2" | tee tree.id >build/tree' \
     sh "$verbena" "$tree"
 cluster 10.98.0.1,10.98.0.3 --dir /mnt/s --out "$dir/page4" --build-on 10.98.0.3

@@ -147,6 +147,8 @@ static void axes_have_round_ticks(void **state)
     check_axis((double)NAN, 1, false, 6);
     check_axis(0, (double)INFINITY, true, 6);
     check_axis(-1e308, 1e308, false, 6);
+    vb_axis_init(&axis, 99.9, 99.9, false, true, 6); /* a plot of one value */
+    assert_true(axis.low == 0 && axis.high == 100);
     vb_axis_init(&axis, 0, 9700, false, true, 6);
     assert_true(axis.n == 6 && axis.high == 10000 && strcmp(axis.labels[5], "10k") == 0);
     assert_true(strcmp(axis.labels[1], "2000") == 0);
