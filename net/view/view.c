@@ -4,8 +4,9 @@
  */
 #include "net/view/view_priv.h"
 
-#define SPREAD 8 /* ranks that lose a race for a term wait differently long, up to so many times   \
-                  */
+#define SPREAD                                                                                     \
+    8 /* ranks that lose a race for a term wait differently long, up to so many times              \
+       */
 
 void vb_view_init(struct view_machine *m, const struct view_opts *opts)
 {
@@ -211,14 +212,18 @@ static void obey(struct view_machine *m, uint64_t term, uint64_t now)
     m->retry_due = next_retry(m, now);
 }
 
-/* The sender has a newer view. A member installs it only if it has accepted it: then it has no
- * part in the decision for another one. */
+/* The sender has a newer view. A member may install it unless it has accepted another proposal in a
+ * higher term, which may be decided by now: then it ends, because no other rank can tell it. */
 static void catch_up(struct view_machine *m, const struct view *theirs, struct view_out *out)
 {
-    if (!view_has(&theirs->members, m->opts.rank))
-        end(m, VIEW_END_OUT, out);
-    else if (vb_view_same(theirs, &m->accepted) || (BUG(7) && theirs->epoch == m->view.epoch + 1))
+    bool is_next = theirs->epoch == m->view.epoch + 1;
+    bool is_free = m->accepted.epoch == 0 || m->accepted.term < theirs->term;
+
+    if (view_has(&theirs->members, m->opts.rank) && is_next &&
+        (is_free || vb_view_same(theirs, &m->accepted)))
         vb_view_install(m, theirs, out);
+    else
+        end(m, VIEW_END_OUT, out);
 }
 
 /* Believes what another member of this view says about the rest, unless it is suspected itself. */
@@ -240,8 +245,7 @@ static void learn(struct view_machine *m, int from, const struct view_message *m
 
 static void take_prepare(struct view_machine *m, int from, struct view_out *out)
 {
-    if (!BUG(8))
-        vb_view_stop(m, out);
+    vb_view_stop(m, out);
     answer(m, from, VIEW_PROMISE, out);
 }
 
@@ -334,7 +338,7 @@ uint64_t vb_view_due(const struct view_machine *m)
 
 bool vb_view_commit(struct view_machine *m, uint64_t step)
 {
-    if (m->status != VIEW_GOING || step != m->step + 1)
+    if ((m->status != VIEW_GOING && !BUG(7)) || step != m->step + 1)
         return false;
     m->step = step;
     return true;

@@ -89,8 +89,8 @@ static bool fair_action(const struct world *w, int round, int *timer, struct act
     return false;
 }
 
-/* Returns whether the job settles. `known` has states from which it does. */
-static bool settles(const struct world *from, struct set *known, unsigned long long *n_p)
+/* Returns NULL if the job settles, otherwise why not. `known` has states from which it does. */
+static const char *settle(const struct world *from, struct set *known, unsigned long long *n_p)
 {
     uint64_t way[FAIR_ACTIONS], hash;
     struct world w;
@@ -104,22 +104,22 @@ static bool settles(const struct world *from, struct set *known, unsigned long l
             break;
         way[n++] = hash;
         if (fair_action(&w, round, &timer, &action)) {
-            if (getenv("FAIR")) { printf("r%d ", round); world_print(&w, action); }
             world_apply(&w, action);
             ++*n_p;
         } else if (timer == 0) {
-            return false;
+            return "nothing more happens, but the job has not settled";
         } else {
             timer = 0;
             round++;
         }
     }
-    if (getenv("FAIR")) printf("end: round %d n %d wrong %s settled %d alive %x\n", round, n, w.wrong, world_is_settled(&w), w.alive);
-    if (round == FAIR_ROUNDS || n == FAIR_ACTIONS || w.wrong != NULL)
-        return false;
+    if (w.wrong != NULL)
+        return w.wrong;
+    if (round == FAIR_ROUNDS || n == FAIR_ACTIONS)
+        return "without more faults the job does not settle";
     while (n > 0)
         (void)set_put(known, way[--n]);
-    return true;
+    return NULL;
 }
 
 /* ---- the search ------------------------------------------------------------------------------ */
@@ -151,8 +151,8 @@ static bool is_too_long(const struct search *s, const struct world *w)
 
 static void look(struct search *s, struct world *w)
 {
-    if (w->wrong == NULL && !settles(w, &s->known, &s->found.fair))
-        w->wrong = "without more faults the job does not settle";
+    if (w->wrong == NULL)
+        w->wrong = settle(w, &s->known, &s->found.fair);
     s->found.wrong = w->wrong;
 }
 
@@ -199,7 +199,9 @@ static void add_crashes(struct frame *f, struct action action, int sent)
 {
     int i;
 
-    for (i = 1; i < sent && f->w.left.crashes > 0 && f->n < WORLD_ACTIONS; i++) {
+    if (!world_may_crash(&f->w, action.kind == ACT_DELIVER ? f->w.packets[action.a].to : action.a))
+        return;
+    for (i = 1; i < sent && f->n < WORLD_ACTIONS; i++) {
         f->list[f->n] = action;
         f->list[f->n++].sends = (unsigned char)i;
     }

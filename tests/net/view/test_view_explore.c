@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Explores all runs of small jobs, each rank with the real machine of net/view, which is built here
- * for a few ranks and with mistakes that can be turned on. Without a mistake no run may be wrong.
- * With each mistake the same search must find a wrong run. docs/elastic.md explains the limits.
+ * Explores the runs of small jobs. Each rank is the real machine of net/view, built here for a few
+ * ranks and with mistakes that can be turned on. Without a mistake no run may be wrong. With each
+ * mistake a search must find a wrong run. docs/elastic.md explains the limits.
  *
- * "test_view_explore deep" takes much longer. VB_TEST_VIEW=N shows the way to mistake N.
+ * "test_view_explore deep" takes much longer.
  *
  * Covers: net/view/view.c view_coordinate.c view_quorum.c
  */
@@ -15,27 +15,108 @@
 extern int view_bug;
 int view_bug; /* the mistake that is turned on; 0: none */
 
-#define QUICK_MAX 3000000ull
+#define SEED 1
 
-static void say(const struct limits *l, const struct found *f)
+struct job {
+    struct limits limits;
+    int walks; /* 0: visit all states; otherwise so many random runs */
+};
+
+/* ranks, crashes, wrong suspicions, losses, overtaking, cuts, retries, steps, rounds */
+static const struct job quick[] = {
+    {{2, 2, 2, 2, 1, 1, 3, 3, 6, 0, 0, 0}, 0},    {{3, 2, 0, 0, 0, 0, 0, 2, 5, 0, 0, 0}, 0},
+    {{3, 0, 2, 0, 0, 0, 0, 2, 5, 0, 0, 0}, 0},    {{3, 1, 0, 1, 0, 0, 1, 1, 5, 0, 0, 0}, 0},
+    {{3, 1, 1, 0, 0, 1, 0, 1, 5, 0, 0, 0}, 0},    {{4, 1, 0, 0, 0, 0, 0, 1, 4, 0, 0, 0}, 0},
+    {{5, 1, 0, 0, 0, 0, 0, 0, 3, 16, 0, 0}, 0},   {{4, 2, 2, 2, 2, 1, 2, 2, 8, 0, 0, 0}, 3000},
+    {{5, 2, 2, 1, 1, 1, 1, 2, 8, 0, 0, 0}, 2000},
+};
+
+static const struct job deep[] = {
+    {{2, 2, 3, 3, 3, 1, 4, 3, 8, 0, 0, 0}, 0},      {{3, 2, 1, 1, 0, 1, 1, 1, 4, 0, 0, 0}, 0},
+    {{3, 0, 2, 1, 0, 0, 1, 1, 4, 0, 0, 0}, 0},      {{3, 2, 2, 0, 0, 0, 0, 1, 6, 0, 0, 0}, 0},
+    {{4, 2, 0, 0, 0, 0, 0, 1, 4, 3, 0, 0}, 0},      {{4, 0, 1, 0, 0, 0, 0, 1, 4, 0, 2, 1}, 0},
+    {{5, 1, 0, 0, 0, 0, 0, 1, 3, 1, 0, 0}, 0},      {{4, 3, 3, 2, 2, 1, 3, 2, 10, 0, 0, 0}, 100000},
+    {{5, 3, 3, 2, 2, 1, 3, 2, 10, 0, 0, 0}, 60000}, {{5, 1, 1, 0, 0, 0, 0, 1, 4, 0, 0, 0}, 60000},
+};
+
+struct mistake {
+    const char *what;
+    struct job job; /* in which it must show */
+};
+
+static const struct mistake mistakes[] = {
+    {"one rank less than a majority decides", {{3, 1, 1, 0, 0, 0, 0, 1, 4, 0, 0, 0}, 0}},
+    {"half without the lowest rank decides", {{2, 0, 1, 0, 0, 1, 0, 1, 4, 0, 0, 0}, 0}},
+    {"decided before all have accepted", {{3, 2, 1, 0, 0, 0, 0, 2, 4, 0, 0, 0}, 0}},
+    {"a stale term is obeyed", {{5, 1, 1, 0, 0, 0, 0, 0, 3, 16, 2, 1}, 100000}},
+    {"what may be decided is not proposed again", {{5, 1, 1, 0, 0, 0, 0, 0, 3, 16, 2, 1}, 400000}},
+    {"the majority is that of the living", {{3, 2, 1, 0, 0, 0, 0, 1, 4, 0, 0, 0}, 0}},
+    {"a rank that has stopped commits", {{3, 2, 0, 0, 0, 0, 0, 1, 4, 0, 0, 0}, 0}},
+};
+
+static struct found explore(const struct job *job, bool print)
 {
-    printf("%d ranks, %d crashes, %d wrong suspicions, %d losses, %d overtake, %d cuts, "
-           "%d retries, %d steps, %d rounds: %llu states, %llu transitions, depth %d, %llu too "
-           "long, %llu fair actions%s%s\n",
-           l->ranks, l->crashes, l->wrong, l->losses, l->swaps, l->cuts, l->retries, l->steps,
-           l->rounds, f->states, f->transitions, f->depth, f->too_long, f->fair,
-           f->full ? ", not all" : "", f->wrong == NULL ? "" : ", WRONG");
+    const struct limits *l = &job->limits;
+    struct found f = job->walks > 0 ? search_random(l, job->walks, SEED, print)
+                                    : search_all(l, UINT64_MAX, print);
+
+    printf("%s: %d ranks, %d crash, %d suspected wrongly, %d lost, %d overtake, %d cut, %d "
+           "retries, %d steps: %llu states, %llu transitions, longest run %d, not followed %llu\n",
+           job->walks > 0 ? "random" : "all", l->ranks, l->crashes, l->wrong, l->losses, l->swaps,
+           l->cuts, l->retries, l->steps, f.states, f.transitions, f.depth, f.too_long);
     fflush(stdout);
+    return f;
+}
+
+static void explore_jobs(const struct job *jobs, size_t n)
+{
+    size_t i;
+
+    view_bug = 0;
+    for (i = 0; i < n; i++)
+        assert_null(explore(&jobs[i], true).wrong);
+}
+
+static void no_run_is_wrong(void **state)
+{
+    (void)state;
+    explore_jobs(quick, VB_COUNT(quick));
+}
+
+static void no_longer_run_is_wrong(void **state)
+{
+    (void)state;
+    explore_jobs(deep, VB_COUNT(deep));
+}
+
+/* The same search finds nothing wrong without the mistake. */
+static void every_mistake_is_found(void **state)
+{
+    struct found f;
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < VB_COUNT(mistakes); i++) {
+        view_bug = (int)i + 1;
+        f = explore(&mistakes[i].job, false);
+        view_bug = 0;
+        printf("mistake %zu (%s): %s\n", i + 1, mistakes[i].what,
+               f.wrong == NULL ? "not found" : f.wrong);
+        assert_non_null(f.wrong);
+        if (mistakes[i].job.walks == 0)
+            assert_null(explore(&mistakes[i].job, true).wrong);
+    }
 }
 
 int main(int argc, char **argv)
 {
-    struct limits l = {0};
-    int *fields[] = {&l.ranks, &l.crashes, &l.wrong, &l.losses, &l.swaps, &l.cuts, &l.retries, &l.steps, &l.rounds, &view_bug};
-    struct found f;
-    int i;
-    for (i = 1; i < argc && i <= 10; i++) *fields[i-1] = atoi(argv[i]);
-    f = argc > 11 ? search_random(&l, atoi(argv[11]), 7, true) : search_all(&l, 30000000, true);
-    say(&l, &f);
-    return f.wrong != NULL;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_run_is_wrong),
+        cmocka_unit_test(every_mistake_is_found),
+    };
+    const struct CMUnitTest deep_tests[] = {cmocka_unit_test(no_longer_run_is_wrong)};
+
+    if (argc > 1 && strcmp(argv[1], "deep") == 0)
+        return T_RUN(deep_tests);
+    return T_RUN(tests);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "world.h"
 
-#define NOW 1u        /* inputs come at this time ... */
-#define LATER 1000u   /* ... and timers fire later, at the actions of their own */
+#define NOW 1u      /* inputs come at this time ... */
+#define LATER 1000u /* ... and timers fire later, at the actions of their own */
 
 bool world_is_alive(const struct world *w, int rank)
 {
@@ -36,10 +36,9 @@ static uint32_t view_id(const struct view *v)
 static bool same_message(const struct view_message *a, const struct view_message *b)
 {
     return a->kind == b->kind && a->term == b->term && a->step == b->step &&
-           view_id(&a->view) == view_id(&b->view) &&
-           a->view.term == b->view.term && view_id(&a->value) == view_id(&b->value) &&
-           a->value.term == b->value.term && view_equal(&a->suspects, &b->suspects) &&
-           view_equal(&a->proved, &b->proved);
+           view_id(&a->view) == view_id(&b->view) && a->view.term == b->view.term &&
+           view_id(&a->value) == view_id(&b->value) && a->value.term == b->value.term &&
+           view_equal(&a->suspects, &b->suspects) && view_equal(&a->proved, &b->proved);
 }
 
 static int pair_of(const struct packet *p)
@@ -294,13 +293,14 @@ static void commit(struct world *w, int rank, bool copy)
     struct view_machine *m = &w->m[rank];
     struct view_out none = {.events = 0};
     uint64_t step = m->step + 1;
+    bool going = m->status == VIEW_GOING, committed = vb_view_commit(m, step);
 
-    if (copy)
-        memcpy(w->under[rank], w->under[m->view.holder], sizeof(w->under[rank]));
-    else
-        w->under[rank][step] = view_id(&m->view);
-    if (!vb_view_commit(m, step))
+    if (going && !committed)
         fail(w, "a step that all have computed is refused");
+    if (committed && copy)
+        memcpy(w->under[rank], w->under[m->view.holder], sizeof(w->under[rank]));
+    else if (committed)
+        w->under[rank][step] = view_id(&m->view);
     finish(w, rank, &none, 0);
 }
 
@@ -350,6 +350,16 @@ void world_apply(struct world *w, struct action t)
     }
 }
 
+static bool is_in(unsigned char set, int rank)
+{
+    return set == 0 || (set >> rank & 1) != 0;
+}
+
+bool world_may_crash(const struct world *w, int rank)
+{
+    return w->left.crashes > 0 && is_in(w->left.crash, rank);
+}
+
 /* ---- what can happen ------------------------------------------------------------------------- */
 
 struct list {
@@ -360,8 +370,8 @@ struct list {
 static void add(struct list *list, enum action_kind kind, int a, int b)
 {
     VB_ASSERT(list->n < WORLD_ACTIONS);
-    list->out[list->n++] = (struct action){
-        .kind = (unsigned char)kind, .a = (unsigned char)a, .b = (unsigned char)b};
+    list->out[list->n++] =
+        (struct action){.kind = (unsigned char)kind, .a = (unsigned char)a, .b = (unsigned char)b};
 }
 
 static bool is_first(const struct world *w, int i)
@@ -391,20 +401,23 @@ static void add_suspicions(const struct world *w, int a, struct list *list)
     for (b = 0; b < w->left.ranks; b++) {
         if (b == a || !view_has(&m->view.members, b))
             continue;
-        if (!view_has(&m->suspects, b) && (has_closed(w, b, a) || w->left.wrong > 0))
+        if (!view_has(&m->suspects, b) &&
+            (has_closed(w, b, a) ||
+             (w->left.wrong > 0 && is_in(w->left.accuse, a) && is_in(w->left.accused, b))))
             add(list, ACT_SUSPECT, a, b);
         if (!world_is_alive(w, b) && !view_has(&m->proved, b))
             add(list, ACT_PROVE, a, b);
     }
 }
 
-/* All members have given their gradients for the next step of this rank. */
+/* All members have given their gradients for the next step of this rank. It tries to commit also if
+ * it has stopped, as a thread may that does not know yet. */
 static bool can_commit(const struct world *w, int rank)
 {
     const struct view_machine *m = &w->m[rank];
     int i;
 
-    if (m->status != VIEW_GOING || m->step < m->view.step || m->step >= (uint64_t)w->left.steps)
+    if (m->step < m->view.step || m->step >= (uint64_t)w->left.steps)
         return false;
     for (i = 0; i < w->left.ranks; i++)
         if (view_has(&m->view.members, i) &&
@@ -428,7 +441,7 @@ static void add_rank(const struct world *w, int a, struct list *list)
     const struct view_machine *m = &w->m[a];
 
     add_suspicions(w, a, list);
-    if (w->left.crashes > 0) {
+    if (world_may_crash(w, a)) {
         add(list, ACT_CRASH, a, 0);
         add(list, ACT_CRASH, a, 1);
     }
@@ -461,8 +474,8 @@ bool world_is_settled(const struct world *w)
     int i;
 
     for (i = 0; i < w->left.ranks; i++)
-        if (world_is_alive(w, i) && (w->m[i].status != VIEW_GOING ||
-                                     bits(&w->m[i].view.members) != w->alive))
+        if (world_is_alive(w, i) &&
+            (w->m[i].status != VIEW_GOING || bits(&w->m[i].view.members) != w->alive))
             return false;
     return true;
 }
@@ -556,8 +569,9 @@ uint64_t world_hash(const struct world *w, bool without_limits)
 
 void world_print(const struct world *before, struct action t)
 {
-    static const char *const names[] = {"deliver", "lose", "overtake", "suspect", "prove", "crash",
-                                        "cut", "retry", "grace over", "commit", "copy"};
+    static const char *const names[] = {"deliver",    "lose",   "overtake", "suspect",
+                                        "prove",      "crash",  "cut",      "retry",
+                                        "grace over", "commit", "copy"};
     static const char *const kinds[] = {"",        "report", "prepare", "promise",
                                         "propose", "accept", "tell"};
     const struct packet *p = &before->packets[t.a];

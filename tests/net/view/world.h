@@ -27,6 +27,9 @@ struct limits {
     int retries; /* timers that fire before their answers have come */
     int steps;   /* that each rank may commit */
     int rounds;  /* terms: a run that needs more is not followed */
+
+    /* Sets of ranks; 0: all. Only these crash, suspect wrongly, are suspected wrongly. */
+    unsigned char crash, accuse, accused;
 };
 
 enum action_kind {
@@ -62,10 +65,10 @@ struct world {
     struct packet packets[WORLD_PACKETS]; /* sorted by pair, then in the order of sending */
 
     /* What an observer knows. */
-    uint32_t views[WORLD_RANKS][WORLD_EPOCHS];  /* the view that a rank had in an epoch; 0: none */
-    uint32_t under[WORLD_RANKS][WORLD_STEPS];   /* the view in which its step was computed */
+    uint32_t views[WORLD_RANKS][WORLD_EPOCHS]; /* the view that a rank had in an epoch; 0: none */
+    uint32_t under[WORLD_RANKS][WORLD_STEPS];  /* the view in which its step was computed */
     unsigned char gave_epoch[WORLD_RANKS], gave_step[WORLD_RANKS]; /* its last gradient */
-    int sent;          /* messages of the last action */
+    int sent;                                                      /* messages of the last action */
     const char *wrong; /* what no run may do; NULL: nothing */
 };
 
@@ -77,6 +80,7 @@ int world_actions(const struct world *w, struct action out[WORLD_ACTIONS]);
 void world_apply(struct world *w, struct action action);
 void world_print(const struct world *before, struct action action);
 
+bool world_may_crash(const struct world *w, int rank);
 bool world_is_alive(const struct world *w, int rank);
 /* All ranks that live go on in one view of exactly these ranks, or nobody lives. */
 bool world_is_settled(const struct world *w);
