@@ -201,7 +201,9 @@ static void add_crashes(struct frame *f, struct action action, int sent)
 
     if (!world_may_crash(&f->w, action.kind == ACT_DELIVER ? f->w.packets[action.a].to : action.a))
         return;
-    for (i = 1; i < sent && f->n < WORLD_ACTIONS; i++) {
+    for (i = 1; i < sent; i++) {
+        if (f->n == WORLD_ACTIONS)
+            abort();
         f->list[f->n] = action;
         f->list[f->n++].sends = (unsigned char)i;
     }

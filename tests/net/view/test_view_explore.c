@@ -16,6 +16,8 @@ extern int view_bug;
 int view_bug; /* the mistake that is turned on; 0: none */
 
 #define SEED 1
+#define STATES_MAX 20000000 /* a search that reaches it says "not all" */
+#define WALKS 3000          /* enough to show that a mistake was the reason */
 
 struct job {
     struct limits limits;
@@ -47,7 +49,7 @@ struct mistake {
 static const struct mistake mistakes[] = {
     {"one rank less than a majority decides", {{3, 1, 1, 0, 0, 0, 0, 1, 4, 0, 0, 0}, 0}},
     {"half without the lowest rank decides", {{2, 0, 1, 0, 0, 1, 0, 1, 4, 0, 0, 0}, 0}},
-    {"decided before all have accepted", {{3, 2, 1, 0, 0, 0, 0, 2, 4, 0, 0, 0}, 0}},
+    {"decided before all have accepted", {{5, 1, 1, 0, 0, 0, 0, 0, 3, 16, 2, 1}, 100000}},
     {"a stale term is obeyed", {{5, 1, 1, 0, 0, 0, 0, 0, 3, 16, 2, 1}, 100000}},
     {"what may be decided is not proposed again", {{5, 1, 1, 0, 0, 0, 0, 0, 3, 16, 2, 1}, 400000}},
     {"the majority is that of the living", {{3, 2, 1, 0, 0, 0, 0, 1, 4, 0, 0, 0}, 0}},
@@ -58,12 +60,14 @@ static struct found explore(const struct job *job, bool print)
 {
     const struct limits *l = &job->limits;
     struct found f = job->walks > 0 ? search_random(l, job->walks, SEED, print)
-                                    : search_all(l, UINT64_MAX, print);
+                                    : search_all(l, STATES_MAX, print);
 
-    printf("%s: %d ranks, %d crash, %d suspected wrongly, %d lost, %d overtake, %d cut, %d "
-           "retries, %d steps: %llu states, %llu transitions, longest run %d, not followed %llu\n",
-           job->walks > 0 ? "random" : "all", l->ranks, l->crashes, l->wrong, l->losses, l->swaps,
-           l->cuts, l->retries, l->steps, f.states, f.transitions, f.depth, f.too_long);
+    printf(
+        "%s: %d ranks, %d crash, %d suspected wrongly, %d lost, %d overtake, %d cut, %d "
+        "retries, %d steps: %llu states, %llu transitions, longest run %d, not followed %llu%s\n",
+        job->walks > 0 ? "random" : "all", l->ranks, l->crashes, l->wrong, l->losses, l->swaps,
+        l->cuts, l->retries, l->steps, f.states, f.transitions, f.depth, f.too_long,
+        f.full ? ", not all" : "");
     fflush(stdout);
     return f;
 }
@@ -89,22 +93,24 @@ static void no_longer_run_is_wrong(void **state)
     explore_jobs(deep, VB_COUNT(deep));
 }
 
-/* The same search finds nothing wrong without the mistake. */
+/* A search of the same kind finds nothing wrong without the mistake. */
 static void every_mistake_is_found(void **state)
 {
     struct found f;
+    struct job job;
     size_t i;
 
     (void)state;
     for (i = 0; i < VB_COUNT(mistakes); i++) {
         view_bug = (int)i + 1;
-        f = explore(&mistakes[i].job, false);
+        job = mistakes[i].job;
+        f = explore(&job, false);
         view_bug = 0;
         printf("mistake %zu (%s): %s\n", i + 1, mistakes[i].what,
                f.wrong == NULL ? "not found" : f.wrong);
         assert_non_null(f.wrong);
-        if (mistakes[i].job.walks == 0)
-            assert_null(explore(&mistakes[i].job, true).wrong);
+        job.walks = job.walks > WALKS ? WALKS : job.walks;
+        assert_null(explore(&job, true).wrong);
     }
 }
 

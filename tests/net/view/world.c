@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "world.h"
 
+#include <stdlib.h>
+
 #define NOW 1u      /* inputs come at this time ... */
 #define LATER 1000u /* ... and timers fire later, at the actions of their own */
 
@@ -369,7 +371,8 @@ struct list {
 
 static void add(struct list *list, enum action_kind kind, int a, int b)
 {
-    VB_ASSERT(list->n < WORLD_ACTIONS);
+    if (list->n == WORLD_ACTIONS)
+        abort();
     list->out[list->n++] =
         (struct action){.kind = (unsigned char)kind, .a = (unsigned char)a, .b = (unsigned char)b};
 }

@@ -14,7 +14,7 @@
 #define WORLD_PACKETS 56
 #define WORLD_EPOCHS 10
 #define WORLD_STEPS 4
-#define WORLD_ACTIONS 160
+#define WORLD_ACTIONS 400
 
 /* How often each fault may happen in one run. */
 struct limits {
