@@ -16,7 +16,7 @@ extern int view_bug;
 int view_bug; /* the mistake that is turned on; 0: none */
 
 #define SEED 1
-#define STATES_MAX 20000000 /* a search that reaches it says "not all" */
+#define STATES_MAX 10000000 /* a search that reaches it says "not all" */
 #define WALKS 3000          /* enough to show that a mistake was the reason */
 
 struct job {
@@ -37,8 +37,8 @@ static const struct job deep[] = {
     {{2, 2, 3, 3, 3, 1, 4, 3, 8, 0, 0, 0}, 0},      {{3, 2, 1, 1, 0, 1, 1, 1, 4, 0, 0, 0}, 0},
     {{3, 0, 2, 1, 0, 0, 1, 1, 4, 0, 0, 0}, 0},      {{3, 2, 2, 0, 0, 0, 0, 1, 6, 0, 0, 0}, 0},
     {{4, 2, 0, 0, 0, 0, 0, 1, 4, 3, 0, 0}, 0},      {{4, 0, 1, 0, 0, 0, 0, 1, 4, 0, 2, 1}, 0},
-    {{5, 1, 0, 0, 0, 0, 0, 1, 3, 1, 0, 0}, 0},      {{4, 3, 3, 2, 2, 1, 3, 2, 10, 0, 0, 0}, 100000},
-    {{5, 3, 3, 2, 2, 1, 3, 2, 10, 0, 0, 0}, 60000}, {{5, 1, 1, 0, 0, 0, 0, 1, 4, 0, 0, 0}, 60000},
+    {{5, 1, 0, 0, 0, 0, 0, 1, 3, 1, 0, 0}, 0},      {{4, 3, 3, 2, 2, 1, 3, 2, 10, 0, 0, 0}, 30000},
+    {{5, 3, 3, 2, 2, 1, 3, 2, 10, 0, 0, 0}, 20000}, {{5, 1, 1, 0, 0, 0, 0, 1, 4, 0, 0, 0}, 20000},
 };
 
 struct mistake {
