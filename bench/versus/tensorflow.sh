@@ -10,13 +10,13 @@ ours_softmax() {
     local steps more=()
     steps=$(few 40000)
     [ "$1" = sync ] || more=(--dedicated-servers)
-    timeout 300 build/verbena train softmax --data "$(mnist_data)" --mode "$1" --ranks 2 --batch "$2" --transport tcp \
+    limited build/verbena train softmax --data "$(mnist_data)" --mode "$1" --ranks 2 --batch "$2" --transport tcp \
         --steps "$steps" --lr 0.1 --rule sgd --schedule constant --warmup 0 --weight-decay 0 "${more[@]}" --json 2>"$dir/why" |
         jq -r '"\(.steps_per_s) \(.accuracy)"'
 }
 
 tf_softmax() { # tf_softmax MODE BATCH: the same by TensorFlow
-    timeout 400 "$tf_python" bench/peers/softmax_tensorflow.py "$1" "${VB_MNIST:-none}" "$2" "$(few 4000)" 2>"$dir/why" |
+    limited "$tf_python" bench/peers/softmax_tensorflow.py "$1" "${VB_MNIST:-none}" "$2" "$(few 4000)" 2>"$dir/why" |
         jq -r '"\(.steps_per_s) \(.accuracy)"' || tail -n 3 "$dir/why" >&2
 }
 
