@@ -3,6 +3,8 @@
 #
 # Checks that the installed files work by themselves: install.sh BUILD. The files are the command, its man pages and
 # completion scripts, and the library, which a program finds through pkg-config.
+#
+# Covers: launch/launch_open.c
 set -euo pipefail
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
@@ -58,7 +60,7 @@ else
     echo "without mpirun of Open MPI: install openmpi-bin"
 fi
 if command -v torchrun >/dev/null; then
-    timeout 100 torchrun --no-python --nproc-per-node 3 "$dir/allreduce" >"$dir/out"
+    timeout 100 torchrun --no_python --nproc_per_node 3 "$dir/allreduce" >"$dir/out"
     all_sums "under torchrun" "$dir/out"
 fi
 
