@@ -25,7 +25,7 @@ mnist_data() { if [ -n "${VB_MNIST:-}" ]; then echo "mnist:$VB_MNIST"; else echo
 # tf_duel MODE BATCH HOW: prints medians of steps per second, and their ratio
 tf_duel() {
     if ! alternate ours_softmax "$1" "$2" -- tf_softmax "$1" "$2"; then
-        [ "$dry" = 1 ] || echo "$1, batch $2: not measured: $(tail -n 1 "$dir/why")" >&2
+        [ "$dry" = 1 ] || is_late || echo "$1, batch $2: not measured: $(tail -n 1 "$dir/why")" >&2
         return 0
     fi
     row "softmax, $1, batch $2 a worker" "TensorFlow, $3" steps/s high
