@@ -24,6 +24,7 @@ struct vb_launch {
     char run_id[VB_DERIVE_MAX + 1]; /* what makes the user's secret that of this run; "": nothing */
     unsigned char secret[VB_SECRET_BYTES]; /* from the supervisor, else from VB_SECRET */
     char begun_line[VB_BEGUN_TEXT];        /* over ssh: for vb_launch_tell_begun() */
+    unsigned char *taken;                  /* the secret of the group of vb_launch_open() */
 };
 
 /* Reads the launch from the environment, removes it there, and takes ownership of the descriptors,
@@ -51,6 +52,16 @@ vb_status vb_launch_find(const struct vb_launch_opts *opts, struct vb_launch *la
  * secret is moved by vb_launch_take_secret(). */
 struct vb_group_opts;
 void vb_launch_group(struct vb_launch *launch, struct vb_group_opts *group);
+
+/* Opens the group of this process, however it was started: vb_launch_read(), vb_launch_find(),
+ * vb_launch_take_secret(), vb_launch_group() and vb_group_open() in one call. If opts has a world
+ * of several ranks, the user has started this one by hand, and only our supervisor overrides rank,
+ * world and root. Called once, before the process has threads. launch must stay until
+ * vb_launch_close(), which closes the group and wipes the secret. */
+struct vb_group;
+vb_status vb_launch_open(struct vb_launch *launch, const struct vb_group_opts *opts,
+                         struct vb_group **group_p);
+void vb_launch_close(struct vb_launch *launch, struct vb_group *group);
 
 /* Returns the environment for a rank, as execve() takes it: that of this process with the variables
  * for launch. The rank reads the secret from secret_fd. NULL: no memory. The caller frees the

@@ -3,7 +3,7 @@
  * net/: moves bytes between the ranks of a job, and reads which network hardware a machine has.
  *
  * A program begins with struct vb_group_opts opts = VB_GROUP_OPTS_DEFAULT, sets rank, world, root
- * and secret (or lets vb_launch_group() of launch/ do so) and calls vb_group_open();
+ * and secret and calls vb_group_open(), or lets vb_launch_open() of launch/ do all that;
  * examples/allreduce.c shows it. The secret is 32 bytes, the same on all ranks. vb_secret_read()
  * takes a file with 64 hexadecimal digits ("openssl rand -hex 32"; a newline may follow) or with
  * the 32 bytes themselves, which only its owner may be able to read (chmod 600);

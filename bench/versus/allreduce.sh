@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# shellcheck shell=bash disable=SC2154 # bench/compare sets the options
+# shellcheck shell=bash disable=SC2154,SC2034 # bench/compare sets the options
 #
 # bench/compare: allreduce beside MPI libraries and Gloo.
 
@@ -14,10 +14,10 @@ find_peers() {
     for peer in ${peer_list//,/ }; do
         [[ $transport == shm && $peer == gloo* ]] && continue # Gloo cannot use shared memory
         : >"$dir/why"
-        if timeout 120 bench/peers/run "$peer" "$transport" "$ranks" 4 0.01 >/dev/null 2>"$dir/why"; then
+        if timeout $((quick ? 30 : 120)) bench/peers/run "$peer" "$transport" "$ranks" 4 0.01 >/dev/null 2>"$dir/why"; then
             peers+=("$peer")
         else
-            [ -s "$dir/why" ] || echo "it did not end within 120 s" >"$dir/why"
+            [ -s "$dir/why" ] || echo "it did not end within $((quick ? 30 : 120)) s" >"$dir/why"
             without "$peer" "$(tail -n 1 "$dir/why" | sed "s/^$peer: //")"
         fi
     done
@@ -25,19 +25,19 @@ find_peers() {
 }
 
 ours_allreduce() { # ours_allreduce SIZES
-    build/verbena bench allreduce --ranks "$ranks" --transport "$transport" --sizes "$1" --seconds "$seconds" --json |
+    limited build/verbena bench allreduce --ranks "$ranks" --transport "$transport" --sizes "$1" --seconds "$seconds" --json |
         jq -r '"ours \(.bytes) \(.time_us)"'
 }
 
 peer_allreduce() { # peer_allreduce PEER SIZES
-    bench/peers/run "$1" "$transport" "$ranks" "$2" "$seconds" 2>"$dir/why" |
-        jq -r '"\(.peer) \(.bytes) \(.time_us)"' || echo "$1: $(tail -n 1 "$dir/why")" >&2
+    limited bench/peers/run "$1" "$transport" "$ranks" "$2" "$seconds" 2>"$dir/why" |
+        jq -Rr 'fromjson? | "\(.peer) \(.bytes) \(.time_us)"' || echo "$1: $(tail -n 1 "$dir/why")" >&2
 }
 
 # Measures ours and all peers once. Prints lines "NAME BYTES TIME_US" for the table.
 one_round() { # one_round SIZES
     local peer
-    turn ours_allreduce "$1"
+    turn ours_allreduce "$1" || failed=1
     for peer in "${peers[@]}"; do
         turn peer_allreduce "$peer" "$1"
     done

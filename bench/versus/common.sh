@@ -35,13 +35,44 @@ progress() {
     fi
 }
 
+quick_s=570 spent=0 # with --quick no program starts later than this; what finding the peers has taken
+
+# A program that hangs must not take the time of the others.
+limit_s() {
+    local limit=400
+    if [ -n "$quick" ]; then
+        limit=$((quick_s - spent - SECONDS))
+        [ $limit -le 90 ] || limit=90
+        [ $limit -ge 1 ] || limit=1 # 0 would be no limit
+    fi
+    echo $limit
+}
+
+# limited COMMAND...: runs a program, for a limited time
+limited() {
+    local code=0
+    timeout -k 5 "$(limit_s)" "$@" || code=$?
+    [ $code != 124 ] || echo "$now: $(basename "$1") ${*:2:3} did not end within $(limit_s) s" >&2
+    return $code
+}
+
+# is_late: with --quick, says once what is left out because the time is up
+is_late() {
+    [ -n "$quick" ] && [ "$(limit_s)" -lt 10 ] || return 1
+    without "the rest of $now" "--quick has no time left (bench/compare all --quick --only $now)"
+}
+
 wipe() { [ ! -t 2 ] || printf '\r\033[K' >&2; }
 
-# turn COMMAND...: one run of one program; in a dry call it is only counted
+# turn COMMAND...: one run of one program, unless it is too late for it; in a dry call it is only counted
 turn() {
     local code=0
     if [ "$dry" = 1 ]; then
         turns=$((turns + 1))
+        return 0
+    fi
+    if is_late; then
+        turn=$((turn + 1))
         return 0
     fi
     progress
@@ -65,7 +96,7 @@ alternate() {
         if turn "${first[@]}" >"$dir/one" && turn "$@" >"$dir/other" && [ "$dry" = 0 ]; then
             tail -n 1 "$dir/one" >>"$dir/a"
             tail -n 1 "$dir/other" >>"$dir/b"
-        elif [ "$dry" = 0 ]; then
+        elif [ "$dry" = 0 ] && ! is_late; then
             echo "$now: a run failed: ${first[*]:0:4} or ${*:1:4}" >&2
             failed=1
         fi
@@ -91,7 +122,7 @@ row() {
 measure() {
     dry=1
     for now; do "${now//-/_}" >/dev/null; done
-    dry=0 SECONDS=0
+    dry=0 spent=$SECONDS SECONDS=0
     for now; do "${now//-/_}"; done
     wipe
 }

@@ -23,7 +23,7 @@ rows_of() {
 liblinear_peer() {
     local begin
     begin=$(date +%s.%N)
-    liblinear-train -s 0 -q "$dir/rows.train" "$dir/rows.model" >/dev/null || return 1
+    limited liblinear-train -s 0 -q "$dir/rows.train" "$dir/rows.model" >/dev/null || return 1
     begin=$(jq -n "$(date +%s.%N) - $begin")
     echo "$begin $(liblinear-predict "$dir/rows.test" "$dir/rows.model" /dev/null | sed -n 's/^Accuracy = \([0-9.]*\)%.*/\1/p')"
 }
@@ -31,7 +31,7 @@ liblinear_peer() {
 liblinear_ours() {
     local begin
     begin=$(date +%s.%N)
-    build/verbena train sparse-lr --data "libsvm:$dir/rows.train" --test-data "libsvm:$dir/rows.test" \
+    limited build/verbena train sparse-lr --data "libsvm:$dir/rows.train" --test-data "libsvm:$dir/rows.test" \
         --json >"$dir/result" 2>"$dir/why" || return 1
     echo "$(jq -n "$(date +%s.%N) - $begin") $(jq '.accuracy * 100' "$dir/result")"
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# shellcheck shell=bash disable=SC2154 # bench/compare sets the options
+# shellcheck shell=bash disable=SC2154,SC2034 # bench/compare sets the options
 #
 # bench/compare: the parameter server beside ps-lite.
 
@@ -39,7 +39,7 @@ ours_ps() { # ours_ps BYTES KEYS: the same for ours
     local args=(--sizes "$1" --keys none)
     # With few features, our server stores little more than the keys, like the server of ps-lite.
     [ "$2" = 0 ] || args=(--sizes 4 --keys "$2" --features 100000)
-    build/verbena bench ps --ranks 3 --transport tcp --seconds "$seconds" --json "${args[@]}" |
+    limited build/verbena bench ps --ranks 3 --transport tcp --seconds "$seconds" --json "${args[@]}" |
         jq -r "select(.keys == $2) | \"\(.op) \(.time_us)\""
 }
 
@@ -58,10 +58,10 @@ ps_duel() { # ps_duel BYTES KEYS PEER
     local i op a peer=$3
     : >"$dir/ours" && : >"$dir/theirs"
     for ((i = 0; i < rounds; i++)); do
-        turn ours_ps "$1" "$2" >>"$dir/ours"
+        turn ours_ps "$1" "$2" >>"$dir/ours" || failed=1
         [ "$peer" = 0 ] || turn pslite "$1" "$2" >>"$dir/theirs"
     done
-    [ "$dry" = 0 ] || return 0
+    [ "$dry" = 0 ] && [ -s "$dir/ours" ] || return 0
     for op in push pull push+pull; do
         a=$(awk -v op=$op '$1 == op { print $2 }' "$dir/ours" | median)
         printf '%-10s %9s bytes %6s keys %10.1f us' $op "$1" "$2" "$a"

@@ -4,7 +4,7 @@
 # bench/compare: training by two ranks beside PyTorch's DDP, and beside itself.
 
 ddp_peer() { # ddp_peer MODEL GLOBAL_BATCH
-    chrt -b 0 "${python[torch]}" bench/peers/ddp_torch.py "$1" "$2" 2 2 | jq -r '"\(.samples_per_s) \(.rss_peak_mb)"'
+    limited chrt -b 0 "${python[torch]}" bench/peers/ddp_torch.py "$1" "$2" 2 2 | jq -r '"\(.samples_per_s) \(.rss_peak_mb)"'
 }
 
 data_of() { # data_of MODEL: data for at least one epoch
@@ -31,10 +31,15 @@ sync_duel() { # sync_duel MODEL GLOBAL_BATCH STEPS TRANSPORT...
 
 sync() {
     find_python torch torch python3-torch || return 0
-    sync_duel softmax 100 "$(few 20000)" shm tcp
-    sync_duel lenet 64 "$(few 400)" shm tcp
-    sync_duel sparse-lr 100 "$(few 10000)" shm tcp
-    [ -z "$quick" ] || return 0
+    if [ -n "$quick" ]; then
+        sync_duel softmax 100 5000 shm tcp
+        sync_duel lenet 64 100 tcp
+        sync_duel sparse-lr 100 2500 tcp
+        return
+    fi
+    sync_duel softmax 100 20000 shm tcp
+    sync_duel lenet 64 400 shm tcp
+    sync_duel sparse-lr 100 10000 shm tcp
     sync_duel alexnet 32 6 shm tcp
 }
 

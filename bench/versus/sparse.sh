@@ -38,18 +38,19 @@ lr_line() {
 
 # lr_round DATA: measures ours and all peers once
 lr_round() {
-    local batch
+    local batch s
+    s=$(few 4)
     for batch in 1 20 100; do
-        build/bench/sparse_lr "$1" $batch 4 >"$dir/line"
+        limited build/bench/sparse_lr "$1" $batch "$s" >"$dir/line"
         jq .rows_per_s "$dir/line" >>"$dir/ours$batch"
         jq .bare_rows_per_s "$dir/line" >>"$dir/bare$batch"
     done
-    OMP_PROC_BIND=true build/bench/sparse_lr "$1" 1000 4 2 >"$dir/line" # as training pins them
+    OMP_PROC_BIND=true limited build/bench/sparse_lr "$1" 1000 "$s" 2 >"$dir/line" # as training pins them
     jq .rows_per_s "$dir/line" >>"$dir/two"
     jq .one_thread_rows_per_s "$dir/line" >>"$dir/one"
-    build/bench/sparse_lr "$1" 1000 4 | jq .rows_per_s >>"$dir/ungrouped"
+    limited build/bench/sparse_lr "$1" 1000 "$s" | jq .rows_per_s >>"$dir/ungrouped"
     [ -n "$sklearn" ] || return 0
-    "$sklearn" bench/peers/sparse_sklearn.py "$dir/lr_rows" 3 >"$dir/line"
+    limited "$sklearn" bench/peers/sparse_sklearn.py "$dir/lr_rows" 3 >"$dir/line"
     jq .rows_per_s "$dir/line" >>"$dir/sklearn"
     jq .without_passes "$dir/line" >>"$dir/without"
 }
@@ -65,8 +66,9 @@ lr_data() { # lr_data DATA
         jq -r '"\(.data): \(.nonzeros / .rows) nonzeros a row; 100 rows touch \(.touched_by_100), 1,000 \(.touched_by_1000)"'
     rm -f "$dir"/{ours,bare}{1,20,100} "$dir"/{two,one,ungrouped,sklearn,without}
     for ((i = 0; i < rounds; i++)); do
-        turn lr_round "$1"
+        turn lr_round "$1" || failed=1
     done
+    [ -s "$dir/ours100" ] || return 0
     for batch in 1 20 100; do
         lr_line "ours, bare loop: batch $batch" ours$batch bare$batch
     done

@@ -10,13 +10,13 @@ ours_softmax() {
     local steps more=()
     steps=$(few 40000)
     [ "$1" = sync ] || more=(--dedicated-servers)
-    timeout 300 build/verbena train softmax --data "$(mnist_data)" --mode "$1" --ranks 2 --batch "$2" --transport tcp \
+    limited build/verbena train softmax --data "$(mnist_data)" --mode "$1" --ranks 2 --batch "$2" --transport tcp \
         --steps "$steps" --lr 0.1 --rule sgd --schedule constant --warmup 0 --weight-decay 0 "${more[@]}" --json 2>"$dir/why" |
         jq -r '"\(.steps_per_s) \(.accuracy)"'
 }
 
 tf_softmax() { # tf_softmax MODE BATCH: the same by TensorFlow
-    timeout 400 "$tf_python" bench/peers/softmax_tensorflow.py "$1" "${VB_MNIST:-none}" "$2" "$(few 4000)" 2>"$dir/why" |
+    limited "$tf_python" bench/peers/softmax_tensorflow.py "$1" "${VB_MNIST:-none}" "$2" "$(few 4000)" 2>"$dir/why" |
         jq -r '"\(.steps_per_s) \(.accuracy)"' || tail -n 3 "$dir/why" >&2
 }
 
@@ -25,7 +25,7 @@ mnist_data() { if [ -n "${VB_MNIST:-}" ]; then echo "mnist:$VB_MNIST"; else echo
 # tf_duel MODE BATCH HOW: prints medians of steps per second, and their ratio
 tf_duel() {
     if ! alternate ours_softmax "$1" "$2" -- tf_softmax "$1" "$2"; then
-        [ "$dry" = 1 ] || echo "$1, batch $2: not measured: $(tail -n 1 "$dir/why")" >&2
+        [ "$dry" = 1 ] || is_late || echo "$1, batch $2: not measured: $(tail -n 1 "$dir/why")" >&2
         return 0
     fi
     row "softmax, $1, batch $2 a worker" "TensorFlow, $3" steps/s high

@@ -7,17 +7,17 @@
 ours_train() {
     local steps=$1
     shift
-    build/verbena train "$@" --steps "$steps" --test-limit 1 --json |
+    limited build/verbena train "$@" --steps "$steps" --test-limit 1 --json |
         jq -r '"\(.steps * .global_batch / (.train_s - .breakdown.eval)) \(.per_rank[0].rss_peak_mb)"'
 }
 
 softmax_peer() { # softmax_peer BATCH PEER
-    "${python[$2]}" bench/peers/softmax_numpy.py "${VB_MNIST:-none}" "$1" 2 "$2" |
+    limited "${python[$2]}" bench/peers/softmax_numpy.py "${VB_MNIST:-none}" "$1" 2 "$2" |
         jq -r "\"\(.steps_per_s * $1) \(.rss_peak_mb // 0)\""
 }
 
 torch_peer() { # torch_peer MODEL BATCH THREADS
-    "${python[torch]}" bench/peers/nets_torch.py "$1" "$2" "$3" 4 |
+    limited "${python[torch]}" bench/peers/nets_torch.py "$1" "$2" "$3" "$(few 4)" |
         jq -r '"\(.samples_per_s) \(.rss_peak_mb)"'
 }
 
@@ -55,6 +55,7 @@ train() {
         find_python $peer $peer python3-$peer || continue
         duel "softmax, batch 100" $peer ours_train "$(few 20000)" softmax --data "$mnist" --batch 100 -- \
             softmax_peer 100 $peer
+        [ -z "$quick" ] || continue
         duel "softmax, batch 10" $peer ours_train "$(few 60000)" softmax --data "$mnist" --batch 10 -- \
             softmax_peer 10 $peer
     done

@@ -4,11 +4,11 @@
 # bench/compare: transfers beside iperf3 and bare loops.
 
 ours() { # ours TRANSPORT BYTES KEY [OPTIONS...]
-    build/verbena bench transfer --ranks 2 --transport "$1" --sizes "$2" --seconds 0.3 --json "${@:4}" |
+    limited build/verbena bench transfer --ranks 2 --transport "$1" --sizes "$2" --seconds 0.3 --json "${@:4}" |
         jq -r "select(.transport == \"$1\" and .op == \"put\" and .dir == \"uni\") | .$3"
 }
 
-bare() { build/bench/bare "$1" "$2" | jq -r ".$3"; }
+bare() { limited build/bench/bare "$1" "$2" | jq -r ".$3"; }
 
 iperf() { # iperf BLOCK
     local port=$((20000 + RANDOM % 20000))

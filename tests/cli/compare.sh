@@ -66,6 +66,13 @@ jq -es 'length >= 3 and all(.[]; .compare == "transfer" and .rounds == 1 and .ou
     ((if .better == "low" then .theirs / .ours else .ours / .theirs end) - .ratio | fabs) < 1e-9)' "$dir/out" >/dev/null ||
     fail "--json: $(cat "$dir/out")"
 
+# With --quick a program that hangs is stopped, and nothing starts when the time is up.
+bash -c 'dir=$1 quick=1 rounds=1; . bench/versus/common.sh; now=part SECONDS=$((quick_s + 1)); limited sleep 60
+    [ $? = 124 ] && turn touch "$dir/late"' - "$dir" >"$dir/out" 2>"$dir/err" || fail "a program that hangs: $(cat "$dir/err")"
+grep -q '^part: sleep 60 did not end' "$dir/err" || fail "not named: $(cat "$dir/err")"
+grep -q '^without the rest of part: --quick has no time left' "$dir/err" || fail "not listed: $(cat "$dir/err")"
+[ ! -e "$dir/late" ] || fail "a program was started although the time was up"
+
 # A peer that is not there is named, with what to install.
 . bench/python.sh
 if ! python_with torch numpy >/dev/null; then
