@@ -187,6 +187,16 @@ static bool is_async(const char *settings)
     return strstr(settings, "\nmode=async\n") != NULL;
 }
 
+int vb_train_ranks_of(const char *settings)
+{
+    const char *line = strstr(settings, "\nnumber of ranks=");
+    int ranks;
+
+    if (line == NULL || is_async(settings) || sscanf(line, "\nnumber of ranks=%d", &ranks) != 1)
+        return 0;
+    return ranks >= 1 && ranks <= VB_WORLD_MAX ? ranks : 0;
+}
+
 /* Returns the length of the settings without the description of the data. */
 static size_t own_len(const char *settings)
 {
