@@ -190,6 +190,23 @@ void vb_shared_update_run(struct vb_shared_update *shared, const struct vb_share
 /* Returns the norm of the gradient. Called after a barrier. */
 double vb_shared_update_norm(struct vb_shared_update *shared);
 
+/* ---- lists of gradients (train_list.c) ------------------------------------------------------- */
+
+/* A list of (key, value) with ascending keys, and room for its sum with another one. */
+struct vb_list {
+    struct vb_mem mem; /* pages are touched only where a list reaches them */
+    uint32_t *keys, *spare_keys;
+    float *values, *spare_values;
+};
+
+vb_status vb_list_open(struct vb_list *list, size_t room);
+void vb_list_close(struct vb_list *list);
+
+/* Adds m entries to the first n ones of the list: list + entries, for each key. Returns the number
+ * of entries of the sum, which the list must have room for. Allocates nothing. */
+size_t vb_list_add(struct vb_list *list, size_t n, const uint32_t *keys, const float *values,
+                   size_t m);
+
 /* ---- plans (train_plan.c) -------------------------------------------------------------------- */
 
 /* Reads the file of --plan into t->kernels.asked. */
