@@ -115,18 +115,20 @@ static vb_status open_first_loader(struct vb_trainer *t)
 vb_status vb_trainer_repartition(struct vb_trainer *t, int share, int shares)
 {
     int64_t epoch = t->step / t->recipe.steps_per_epoch;
+    vb_status st;
 
     if (t->async || t->loader == NULL)
         return vb_err(VB_ERR_USAGE, "only synchronous training can divide its batch anew");
-    if (shares < 1 || shares > t->recipe.global_batch)
-        return vb_err(VB_ERR_USAGE, "%d ranks cannot share steps of %d samples", shares,
-                      t->recipe.global_batch);
+    if (share < 0 || share >= shares || shares > t->recipe.global_batch)
+        return vb_err(VB_ERR_USAGE, "there is no share %d of %d in steps of %d samples", share,
+                      shares, t->recipe.global_batch);
     t->share = share;
     t->shares = shares;
     t->batch = NULL;
     if (t->ops->forget != NULL)
         t->ops->forget(t);
-    return vb_loader_reshare(t->loader, share, shares, epoch, t->step % t->recipe.steps_per_epoch);
+    st = vb_loader_reshare(t->loader, share, shares, epoch, t->step % t->recipe.steps_per_epoch);
+    return st == VB_OK ? vb_ledger_begin(t) : st;
 }
 
 vb_status vb_trainer_rebatch(struct vb_trainer *t, int rank, int ranks, int64_t step)
@@ -301,6 +303,7 @@ void vb_trainer_close(struct vb_trainer *t)
     vb_checkpoint_unlock(t->saved.lock_fd);
     vb_copies_close(&t->copies);
     vb_sample_free(&t->sample);
+    vb_ledger_close(t);
     free(t->evals.list);
     vb_until_close(t);
     free(t->settings);
@@ -391,6 +394,8 @@ vb_status vb_trainer_step(struct vb_trainer *t)
     st = vb_trainer_load(t);
     vb_inject_idle(t, VB_PHASE_DATA);
     if (st == VB_OK)
+        st = vb_ledger_step(t);
+    if (st == VB_OK)
         st = t->ops->step(t);
     vb_trace_end(begin_ns, VB_OP_STEP, 0);
     if (st != VB_OK)
@@ -461,6 +466,8 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
     if (st == VB_OK)
         st = vb_train_make_room(t);
     vb_health_begin(t);
+    if (st == VB_OK)
+        st = vb_ledger_open(t);
     if (st == VB_OK)
         st = vb_train_record_open(t);
     if (st == VB_OK)

@@ -93,6 +93,9 @@ vb_status vb_trainer_check(const struct vb_train_opts *o)
         return vb_err(VB_ERR_USAGE, "--other-data needs --resume");
     if (o->join.joined != NULL && (o->mode != VB_MODE_ASYNC || o->dry_run))
         return vb_err(VB_ERR_USAGE, "--join needs --mode async and cannot be used with --dry-run");
+    if (o->ledger != NULL && o->mode == VB_MODE_ASYNC)
+        return vb_err(VB_ERR_USAGE, "--ledger cannot be used with --mode async: its workers have "
+                                    "steps of their own");
     if (!dense_sums && dense_option(o) != NULL)
         return vb_err(VB_ERR_USAGE, "--%s can be used only with dense models and --mode sync",
                       dense_option(o));

@@ -8,6 +8,7 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/train/train.h"
 #include "engine/trial/sample.h"
+#include "engine/record/train_ledger.h"
 #include "engine/record/train_noise.h"
 #include "engine/record/train_record.h"
 #include "engine/inject/train_replay.h"
@@ -350,6 +351,7 @@ struct vb_trainer {
     struct vb_trainer_saved saved;
     struct vb_trainer_record record;
     struct vb_trainer_noise noise;
+    struct vb_trainer_ledger ledger;
     struct vb_trainer_trace trace;
     int stopped; /* the signal that ended the run early; 0: none */
 };
@@ -364,7 +366,8 @@ int vb_trainer_batch(const struct vb_trainer *t);
 /* Between two steps: from now on this rank takes share number `share` of `shares` shares of each
  * global batch. The global batch and the order of samples stay the same. Allocates nothing. The
  * caller has changed the group, and after a failed step has called step_back() where one rank was a
- * step ahead, and has set t->step to the step that all ranks have completed. */
+ * step ahead, and has set t->rank, t->world and t->step, the step that all ranks have completed. A
+ * barrier follows before one of the ranks makes a step. */
 vb_status vb_trainer_repartition(struct vb_trainer *t, int share, int shares);
 
 /* Asynchronous training: from now on this rank takes share number `rank` of `ranks` shares of each
