@@ -42,8 +42,9 @@ static void relu_backward(const struct vb_k_shape *s, const struct vb_k_args *a,
         dx[i] = y[i] > 0 ? dy[i] : 0;
 }
 
-/* Applies dropout to elements [i, end) of v. Elements are counted from sample 0 of the step, so that
- * a sample has the same elements dropped in any batch. Elements 2k and 2k + 1 share a random number.
+/* Applies dropout to elements [i, end) of v. Elements are counted from sample 0 of the step, so
+ * that a sample has the same elements dropped in any batch. Elements 2k and 2k + 1 share a random
+ * number.
  */
 static void drop(const struct vb_k_shape *s, const struct vb_k_args *a, size_t i, size_t end,
                  const float *v, float *out)

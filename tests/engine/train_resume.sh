@@ -22,7 +22,7 @@ declare -A data=(
     [lenet]="--data synth:610 --global-batch 61 --steps 24"
     [mlp]="--data synth:610 --global-batch 62 --steps 24"
     [sparse-lr]="--data synth:kind=criteo,n=1000,features=100000 --global-batch 61 --steps 24"
-    [alexnet]="--data synth:n=70,test=16 --input 32 --global-batch 17 --lr 0.003 --steps 12"
+    [alexnet]="--data synth:n=70,test=16 --input 32 --global-batch 17 --lr 0.003 --steps 6"
 )
 
 ledger() { # ledger STEPS WORDS...
@@ -40,13 +40,13 @@ near() { # near LOSS WORDS...: the loss of the last run is about this
 }
 
 goes_on() { # goes_on MODEL
-    local model=$1 args steps=24 ranks transport whole bits
+    local model=$1 args steps=24 every=4 ranks transport whole bits
     read -ra args <<<"${data[$model]}"
-    [ "$model" != alexnet ] || steps=12
+    [ "$model" != alexnet ] || steps=6 every=2
     ends 'true' "$model" "${args[@]}" --ranks 3
     whole=$(get .loss)
     rm -rf "$dir/began" "$dir/ledger"
-    killed 3 1 $((steps / 2)) "$model" "${args[@]}" --checkpoint "$dir/began" --checkpoint-every 4 \
+    killed 3 1 $((steps / 2)) "$model" "${args[@]}" --checkpoint "$dir/began" --checkpoint-every $every \
         --ledger "$dir/began.ledger"
     for ranks in 3 1 2 4; do
         bits=
@@ -55,7 +55,7 @@ goes_on() { # goes_on MODEL
             cp -r "$dir/began" "$dir/keep"
             cp "$dir/began.ledger" "$dir/ledger"
             ends ".steps == $steps and .ranks == $ranks" "$model" "${args[@]}" --ranks $ranks --transport $transport \
-                --checkpoint "$dir/keep" --checkpoint-every 4 --resume --check-replicas 1 --ledger "$dir/ledger"
+                --checkpoint "$dir/keep" --checkpoint-every $every --resume --check-replicas 1 --ledger "$dir/ledger"
             [ "${bits:=$(get .params_sha256)}" = "$(get .params_sha256)" ] ||
                 fail "$model resumed on $ranks ranks over $transport: the bits differ"
             near "$whole" "$model resumed on $ranks ranks"
@@ -73,10 +73,10 @@ again() {
     rm -rf "$dir/keep"
     cp -r "$dir/began" "$dir/keep"
     cp "$dir/began.ledger" "$dir/ledger"
-    killed "$ranks" $((ranks - 1)) $((steps - 1)) "$model" "${args[@]}" --checkpoint "$dir/keep" --checkpoint-every 4 \
+    killed "$ranks" $((ranks - 1)) $((steps - 1)) "$model" "${args[@]}" --checkpoint "$dir/keep" --checkpoint-every $every \
         --resume --ledger "$dir/ledger"
     ends ".params_sha256 == \"$4\"" "$model" "${args[@]}" --ranks "$ranks" --checkpoint "$dir/keep" \
-        --checkpoint-every 4 --resume --ledger "$dir/ledger" --threads 2
+        --checkpoint-every $every --resume --ledger "$dir/ledger" --threads 2
     ledger "$steps" "$model resumed twice on $ranks ranks"
 }
 
