@@ -250,6 +250,7 @@ struct vb_loader_opts {
     uint64_t seed;
     int global_batch; /* number of samples of all ranks in one step */
     int rank, world;
+    int batch_max;  /* a larger share becomes several batches; 0: a share is one batch */
     int ahead;      /* number of batches that a thread prepares, at most 8; 0: no thread */
     int window;     /* number of samples shuffled together; 0: all, or fewer of a large file */
     bool in_order;  /* samples are not shuffled; used for evaluation */
@@ -259,13 +260,19 @@ struct vb_loader_opts {
     void *on_start_arg;
 };
 
-/* The samples of this rank in one step. After the first n, images are zero and rows empty. */
+/* The samples of this rank in one step, or a piece of them. After the first n, images are zero and
+ * rows empty. */
 struct vb_batch {
-    int64_t epoch, step; /* step is the number of the step within the epoch */
-    int n;               /* number of samples of this rank; may be 0 in the last step of an epoch */
-    int n_global;        /* number of samples of all ranks; an epoch's last step may have fewer */
-    uint32_t *which;     /* the numbers that the n samples have in the set */
-    const uint32_t *soon; /* the numbers of the n_soon samples of the next step; NULL: not known */
+    int64_t epoch, step;  /* step is the number of the step within the epoch */
+    int n;                /* number of samples in this batch */
+    int n_share;          /* number of samples of this rank in the step, in all pieces; may be 0 in
+                             the last step of an epoch */
+    int n_global;         /* number of samples of all ranks; an epoch's last step may have fewer */
+    int position;         /* place of the first sample in the order of the epoch */
+    int first;            /* place of the first sample among the n_global samples of the step */
+    bool more;            /* another piece of this step follows */
+    uint32_t *which;      /* the numbers that the n samples have in the set */
+    const uint32_t *soon; /* the numbers of the n_soon samples of the next batch; NULL: not known */
     int n_soon;           /* 0 if soon is NULL; always 0 if a thread prepares the batches */
     float *x;             /* images: the pixels, (n, c, h, w); NULL with no_x */
     uint16_t *y;          /* images: the n classes */
@@ -277,8 +284,14 @@ vb_status vb_loader_open(const struct vb_loader_opts *opts, struct vb_loader **l
 void vb_loader_close(struct vb_loader *loader);          /* loader may be NULL */
 int64_t vb_loader_steps(const struct vb_loader *loader); /* in an epoch */
 
-/* Selects the batch that vb_loader_next() returns next. The current batch becomes invalid. */
+/* Selects the step whose batch vb_loader_next() returns next. The current batch becomes invalid. */
 vb_status vb_loader_seek(struct vb_loader *loader, int64_t epoch, int64_t step);
+
+/* Does the same, and from this step on takes the share of another rank, or of another number of
+ * ranks, of the same global batch. Allocates nothing. If the share no longer fits into a batch, it
+ * becomes several. */
+vb_status vb_loader_reshare(struct vb_loader *loader, int rank, int world, int64_t epoch,
+                            int64_t step);
 
 /* Returns the next batch, valid until the next call, without allocating memory. After the last
  * step of an epoch comes the next epoch. For one thread at a time. */

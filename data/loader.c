@@ -3,6 +3,9 @@
  * Provides batches, which a thread prepares in advance, in a ring of *slots*. The caller holds one
  * slot, and the thread fills the others. Batch b since the last seek is in slot b modulo their
  * number. Without a thread, vb_loader_next() or vb_loader_peek() makes the batch.
+ *
+ * A share that is larger than a slot becomes several batches, its *pieces*, in the order of its
+ * samples.
  */
 #include "base/trace.h"
 #include "data/data_priv.h"
@@ -28,9 +31,11 @@ struct slot {
 struct vb_loader {
     struct vb_loader_opts o;
     struct order order;
-    int share;     /* the maximum number of samples of this rank in a step */
+    int room;      /* number of samples in a slot */
+    int most;      /* the maximum number of samples in a batch, with the present share */
     int64_t steps; /* number of steps in an epoch */
     int64_t epoch, step;
+    int done; /* number of samples of this rank in pieces of this step that were made already */
     struct slot slots[AHEAD_MAX + 1];
     int n_slots;
     bool holding; /* the caller is using a batch */
@@ -41,7 +46,8 @@ struct vb_loader {
     pthread_mutex_t lock; /* protects the fields below */
     pthread_cond_t changed;
     int64_t made, used;
-    bool stop;
+    bool making;     /* the thread is making a batch */
+    bool held, stop; /* the thread must not begin another batch; it must end */
     vb_status failed;
 };
 
@@ -67,7 +73,7 @@ static void clear_rows(const struct vb_loader *l, struct slot *slot)
     struct vb_rows *rows = &slot->batch.rows;
     int i;
 
-    for (i = rows->n; i < l->share; i++) {
+    for (i = rows->n; i < l->most; i++) {
         rows->at[i + 1] = rows->at[i];
         rows->y[i] = 0;
     }
@@ -85,29 +91,44 @@ static int share_of(const struct vb_loader *l, int64_t step, int *position_p, in
     return n_global;
 }
 
-/* Sets batch->soon to the samples of the next step. With a loader thread, batch->soon stays
+/* Finds the batch that follows this one. Returns false if there is none in this epoch. */
+static bool find_next(const struct vb_loader *l, const struct vb_batch *batch, int *position_p,
+                      int *n_p)
+{
+    if (batch->more) {
+        (void)share_of(l, batch->step, position_p, n_p);
+        *n_p += *position_p;
+        *position_p = batch->position + batch->n;
+        *n_p -= *position_p;
+    } else if (batch->step + 1 < l->steps) {
+        (void)share_of(l, batch->step + 1, position_p, n_p);
+    } else {
+        return false;
+    }
+    *n_p = *n_p < l->room ? *n_p : l->room;
+    return true;
+}
+
+/* Sets batch->soon to the samples of the next batch. With a loader thread, batch->soon stays
  * NULL, because the thread would overwrite these samples. */
 static void look_ahead(const struct vb_loader *l, struct vb_batch *batch)
 {
     int position, n = 0;
 
     batch->soon = NULL;
-    if (l->o.ahead == 0 && l->step + 1 < l->steps) {
-        (void)share_of(l, l->step + 1, &position, &n);
+    if (l->o.ahead == 0 && find_next(l, batch, &position, &n))
         batch->soon = vb_order_known(&l->order, position, n);
-    }
     batch->n_soon = batch->soon != NULL ? n : 0;
 }
 
-/* Sets p->behind to samples that follow this batch: with several ranks, this rank's samples of
- * the next step; with one rank, the next ROWS_BEHIND samples of the epoch. */
-static void look_behind(const struct vb_loader *l, struct picks *p)
+/* Sets p->behind to samples that follow this batch: with several ranks, this rank's next samples;
+ * with one rank, the next ROWS_BEHIND samples of the epoch. */
+static void look_behind(const struct vb_loader *l, const struct vb_batch *batch, struct picks *p)
 {
     int position, n, left;
 
-    if (l->step + 1 == l->steps)
+    if (!find_next(l, batch, &position, &n))
         return;
-    (void)share_of(l, l->step + 1, &position, &n);
     left = l->o.set->n - position;
     if (l->o.world == 1)
         n = left < ROWS_BEHIND ? left : ROWS_BEHIND;
@@ -121,34 +142,52 @@ static vb_status make_rows(struct vb_loader *l, struct slot *slot)
     vb_status st;
 
     l->asked = 0;
-    look_behind(l, &p);
+    look_behind(l, &slot->batch, &p);
     st = vb_dataset_pick_rows(l->o.set, &p, &slot->batch.rows);
     clear_rows(l, slot);
     return st;
 }
 
+/* Fills in which samples of the step the next batch has. */
+static void number_batch(const struct vb_loader *l, struct vb_batch *batch)
+{
+    int first, left;
+
+    batch->epoch = l->epoch;
+    batch->step = l->step;
+    batch->n_global = share_of(l, l->step, &first, &batch->n_share);
+    left = batch->n_share - l->done;
+    batch->n = left < l->room ? left : l->room;
+    batch->more = batch->n < left;
+    batch->position = first + l->done;
+    batch->first = batch->position - (int)(l->step * l->o.global_batch);
+}
+
+static void advance(struct vb_loader *l, const struct vb_batch *batch)
+{
+    l->done = batch->more ? l->done + batch->n : 0;
+    if (!batch->more && ++l->step == l->steps) {
+        l->step = 0;
+        l->epoch++;
+    }
+}
+
 static vb_status make(struct vb_loader *l, struct slot *slot)
 {
-    int position, n, n_global = share_of(l, l->step, &position, &n);
+    struct vb_batch *batch = &slot->batch;
     vb_status st = VB_OK;
 
-    slot->batch.epoch = l->epoch;
-    slot->batch.step = l->step;
-    slot->batch.n = n;
-    slot->batch.n_global = n_global;
+    number_batch(l, batch);
     vb_order_epoch(&l->order, l->epoch);
-    vb_order_get(&l->order, position, n, slot->batch.which);
-    look_ahead(l, &slot->batch);
+    vb_order_get(&l->order, batch->position, batch->n, batch->which);
+    look_ahead(l, batch);
     if (l->o.set->kind == VB_DATA_IMAGES) {
-        vb_dataset_pick(l->o.set, slot->batch.which, n, slot->batch.x, slot->batch.y);
+        vb_dataset_pick(l->o.set, batch->which, batch->n, batch->x, batch->y);
         clear_images(l, slot);
     } else {
         st = make_rows(l, slot);
     }
-    if (++l->step == l->steps) {
-        l->step = 0;
-        l->epoch++;
-    }
+    advance(l, batch);
     return st;
 }
 
@@ -175,9 +214,10 @@ static int64_t wait_for_slot(struct vb_loader *l)
     int64_t number;
 
     pthread_mutex_lock(&l->lock);
-    while (!l->stop && l->made - l->used == l->n_slots)
+    while (!l->stop && (l->held || l->made - l->used == l->n_slots))
         (void)wait_change(l, IDLE_MS);
     number = l->stop ? -1 : l->made;
+    l->making = number >= 0;
     pthread_mutex_unlock(&l->lock);
     return number;
 }
@@ -199,6 +239,7 @@ static void *load(void *arg)
         pthread_mutex_lock(&l->lock);
         l->failed = st;
         l->made += st == VB_OK;
+        l->making = false;
         pthread_cond_signal(&l->changed);
         pthread_mutex_unlock(&l->lock);
     }
@@ -208,14 +249,8 @@ static void *load(void *arg)
 
 static vb_status start(struct vb_loader *l)
 {
-    int err;
+    int err = pthread_create(&l->thread, NULL, load, l);
 
-    l->made = l->used = 0;
-    l->holding = l->stop = false;
-    l->failed = VB_OK;
-    if (l->o.ahead == 0)
-        return VB_OK;
-    err = pthread_create(&l->thread, NULL, load, l);
     if (err != 0) {
         errno = err;
         return vb_err_sys("pthread_create");
@@ -233,7 +268,38 @@ static void halt(struct vb_loader *l)
     pthread_cond_signal(&l->changed);
     pthread_mutex_unlock(&l->lock);
     pthread_join(l->thread, NULL); /* the thread checks l->stop after every batch */
-    l->running = false;
+    l->running = l->stop = false;
+}
+
+/* Waits until the thread is idle. It stays idle until release(). */
+static vb_status hold(struct vb_loader *l)
+{
+    vb_status st = VB_OK;
+
+    pthread_mutex_lock(&l->lock);
+    l->held = true;
+    while (st == VB_OK && l->making)
+        if (!wait_change(l, l->o.timeout_ms) && l->making)
+            st = vb_err(VB_ERR_TIMEOUT, "the loader did not finish a batch within %d ms",
+                        l->o.timeout_ms);
+    pthread_mutex_unlock(&l->lock);
+    return st;
+}
+
+/* Begins to make batches, from the epoch and step that are set. The thread goes on: starting one
+ * allocates. */
+static vb_status release(struct vb_loader *l)
+{
+    if (l->failed != VB_OK)
+        halt(l); /* the thread has ended by itself */
+    pthread_mutex_lock(&l->lock);
+    l->made = l->used = 0;
+    l->done = l->asked = 0;
+    l->holding = l->held = false;
+    l->failed = VB_OK;
+    pthread_cond_signal(&l->changed);
+    pthread_mutex_unlock(&l->lock);
+    return l->o.ahead > 0 && !l->running ? start(l) : VB_OK;
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -241,7 +307,8 @@ static void halt(struct vb_loader *l)
 static vb_status check(const struct vb_loader_opts *o)
 {
     if (o->set->n < 1 || o->global_batch < 1 || o->world < 1 || o->rank < 0 ||
-        o->rank >= o->world || o->ahead < 0 || o->ahead > AHEAD_MAX || o->window < 0)
+        o->rank >= o->world || o->batch_max < 0 || o->ahead < 0 || o->ahead > AHEAD_MAX ||
+        o->window < 0)
         return vb_err(VB_ERR_USAGE,
                       "the loader cannot start with %d samples, a batch of %d, rank %d of %d ranks "
                       "and %d batches ahead",
@@ -257,8 +324,8 @@ static size_t aligned(size_t bytes)
 static vb_status make_image_slot(const struct vb_loader *l, struct slot *slot)
 {
     size_t row = l->o.no_x ? 0 : (size_t)l->o.set->features;
-    size_t x = aligned((size_t)l->share * row * sizeof(float));
-    vb_status st = vb_mem_map_private(x + (size_t)l->share * sizeof(uint16_t), &slot->mem);
+    size_t x = aligned((size_t)l->room * row * sizeof(float));
+    vb_status st = vb_mem_map_private(x + (size_t)l->room * sizeof(uint16_t), &slot->mem);
 
     if (st != VB_OK)
         return st;
@@ -270,8 +337,8 @@ static vb_status make_image_slot(const struct vb_loader *l, struct slot *slot)
 /* Maps room for rows that are all as long as the longest. Untouched pages take no memory. */
 static vb_status make_row_slot(const struct vb_loader *l, struct slot *slot)
 {
-    size_t entries = (size_t)l->share * (size_t)(l->o.set->row_max > 0 ? l->o.set->row_max : 1);
-    size_t at = aligned(((size_t)l->share + 1) * sizeof(int64_t)), y = aligned((size_t)l->share);
+    size_t entries = (size_t)l->room * (size_t)(l->o.set->row_max > 0 ? l->o.set->row_max : 1);
+    size_t at = aligned(((size_t)l->room + 1) * sizeof(int64_t)), y = aligned((size_t)l->room);
     size_t index = aligned(entries * sizeof(uint32_t));
     vb_status st = vb_mem_map_private(at + y + index + entries * sizeof(float), &slot->mem);
     char *from = slot->mem.ptr;
@@ -293,7 +360,7 @@ static vb_status make_slots(struct vb_loader *l)
 
     l->n_slots = l->o.ahead > 0 ? l->o.ahead + 1 : 2;
     for (i = 0; st == VB_OK && i < l->n_slots; i++) {
-        l->slots[i].batch.which = malloc((size_t)l->share * sizeof(uint32_t));
+        l->slots[i].batch.which = malloc((size_t)l->room * sizeof(uint32_t));
         if (l->slots[i].batch.which == NULL)
             return vb_err_sys("malloc");
         st = l->o.set->kind == VB_DATA_IMAGES ? make_image_slot(l, &l->slots[i])
@@ -331,6 +398,18 @@ static vb_status set_up(struct vb_loader *l)
     return make_slots(l);
 }
 
+/* Takes the share of a rank. Returns the number of its samples in a whole step. */
+static int take_share(struct vb_loader *l, int rank, int world)
+{
+    int share = (int)(((int64_t)l->o.global_batch + world - 1) / world);
+
+    l->o.rank = rank;
+    l->o.world = world;
+    share = share < l->o.set->n ? share : l->o.set->n;
+    l->most = share < l->room ? share : l->room;
+    return share;
+}
+
 vb_status vb_loader_open(const struct vb_loader_opts *opts, struct vb_loader **loader_p)
 {
     pthread_condattr_t attr;
@@ -344,8 +423,9 @@ vb_status vb_loader_open(const struct vb_loader_opts *opts, struct vb_loader **l
         return vb_err_sys("calloc");
     l->o = *opts;
     l->o.timeout_ms = opts->timeout_ms > 0 ? opts->timeout_ms : TIMEOUT_MS;
-    l->share = (int)(((int64_t)opts->global_batch + opts->world - 1) / opts->world);
-    l->share = l->share < opts->set->n ? l->share : opts->set->n;
+    l->room = opts->batch_max > 0 ? opts->batch_max : take_share(l, opts->rank, opts->world);
+    l->room = l->room < opts->set->n ? l->room : opts->set->n;
+    (void)take_share(l, opts->rank, opts->world);
     l->steps = ((int64_t)opts->set->n + opts->global_batch - 1) / opts->global_batch;
     pthread_mutex_init(&l->lock, NULL);
     pthread_condattr_init(&attr);
@@ -354,7 +434,7 @@ vb_status vb_loader_open(const struct vb_loader_opts *opts, struct vb_loader **l
     pthread_condattr_destroy(&attr);
     st = set_up(l);
     if (st == VB_OK)
-        st = start(l);
+        st = release(l);
     if (st != VB_OK) {
         vb_loader_close(l);
         return st;
@@ -387,14 +467,26 @@ int64_t vb_loader_steps(const struct vb_loader *l)
 
 vb_status vb_loader_seek(struct vb_loader *l, int64_t epoch, int64_t step)
 {
+    return vb_loader_reshare(l, l->o.rank, l->o.world, epoch, step);
+}
+
+vb_status vb_loader_reshare(struct vb_loader *l, int rank, int world, int64_t epoch, int64_t step)
+{
+    vb_status st;
+
+    if (world < 1 || rank < 0 || rank >= world)
+        return vb_err(VB_ERR_USAGE, "the loader cannot take share %d of %d", rank, world);
     if (epoch < 0 || step < 0 || step >= l->steps)
         return vb_err(VB_ERR_USAGE,
                       "the loader cannot start at epoch %lld, step %lld: an epoch has %lld steps",
                       (long long)epoch, (long long)step, (long long)l->steps);
-    halt(l);
+    st = hold(l);
+    if (st != VB_OK)
+        return st;
+    (void)take_share(l, rank, world);
     l->epoch = epoch;
     l->step = step;
-    return start(l);
+    return release(l);
 }
 
 /* ---- handing out ----------------------------------------------------------------------------- */

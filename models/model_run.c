@@ -39,6 +39,7 @@ static struct vb_k_args args_of(const struct vb_model *m, int i, const float *pa
         .where = l->where,
         .seed = vb_random(batch->seed, (uint64_t)i),
         .step = batch->step,
+        .first = batch->position,
         .scratch = m->scratch,
     };
 

@@ -76,7 +76,8 @@ struct vb_model_batch {
     int n_soon;                       /* may be 0 */
     const uint16_t *y;   /* (n), the class of each sample, below the number of classes */
     bool training;       /* dropout is active; ignored if the model is forward_only */
-    uint64_t seed, step; /* decide what dropout drops; the seed must differ between ranks */
+    uint64_t seed, step; /* with the position of a sample they decide what dropout drops */
+    uint64_t position;   /* of the first sample among all samples of the step */
 };
 
 struct vb_model_loss {

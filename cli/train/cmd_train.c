@@ -64,6 +64,8 @@ static int check_batch(const struct train_args *a, const struct vb_train_opts *o
     const struct vb_data_spec *data = &o->data.ask.data;
     bool known = data->format == VB_DATA_SYNTH && data->n_given;
 
+    if (a->save.resume && a->length.batch > 0) /* of the number of ranks that the run began with */
+        return -1;
     if (global == 0 || (global >= world && (!known || global <= data->n_train)))
         return -1;
     if (global < world)
@@ -174,6 +176,7 @@ static int fill_opts(const struct train_args *a, const struct vb_launch *launch,
         o->place.local_rank = launch->local_rank;
         o->place.local_ranks = launch->local_ranks;
     }
+    o->ledger = a->ledger;
     rc = cli_train_inject(a->inject, a->slow, &o->inject);
     if (rc < 0)
         rc = cli_train_until(a->until, &o->until);

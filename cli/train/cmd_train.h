@@ -21,7 +21,7 @@ struct train_args {
     int64_t servers, replicas, staleness, backup, max_workers;
     bool dedicated, hogwild, dry_run, json, fast_math;
     int trace_format;
-    const char *until, *run, *trace, *again, *plan, *inject, *replay, *slow, *join;
+    const char *until, *run, *trace, *again, *plan, *inject, *replay, *ledger, *slow, *join;
 };
 
 #define TRAIN_GROUPS (5 + CLI_JOB_GROUPS)

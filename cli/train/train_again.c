@@ -18,7 +18,7 @@ static bool is_of_one_run(const char *name)
 {
     static const char *const names[] = {"run",  "again", "resume", "other-data", "json",
                                         "logs", "rank",  "world",  "root",       "secret-file",
-                                        "join", "plan",  "run-id", "dry-run"};
+                                        "join", "plan",  "ledger", "run-id",     "dry-run"};
     size_t i;
 
     for (i = 0; i < VB_COUNT(names); i++)

@@ -95,13 +95,15 @@ static const struct vb_opt keep_opts[] = {
      .help = "a checkpoint that cannot be written ends the run; by default it is a warning, and "
              "training goes on"},
     {"resume", VB_OPT_FLAG, FIELD(save.resume),
-     .help = "continue from the newest checkpoint in DIR; the result has the same bits as that of "
-             "a run without interruption"},
+     .help = "continue from the newest checkpoint in DIR, also with other ranks; with as many, the "
+             "result has the same bits as that of a run without interruption"},
     {"other-data", VB_OPT_FLAG, FIELD(save.other_data), .level = VB_OPT_MORE,
      .help = "with --resume, continue although the training data is not that with which the run "
              "began"},
     {"run", VB_OPT_TEXT, FIELD(run), .arg = "DIR",
      .help = "record the run in DIR: run.json, steps, evaluations, logs, the choice of kernels"},
+    {"ledger", VB_OPT_TEXT, FIELD(ledger), .arg = "FILE", .level = VB_OPT_MORE,
+     .help = "append to FILE which samples each rank trains on in each step"},
     {"again", VB_OPT_TEXT, FIELD(again), .arg = "RUN",
      .help = "repeat the run that --run RUN has recorded; options that are given now override its "
              "own"},

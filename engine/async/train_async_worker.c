@@ -140,8 +140,8 @@ vb_status vb_async_repartition(struct vb_async *a)
     if (a->shares != 0) /* otherwise the worker has rejoined, and its share is not known yet */
         st = vb_ps_worker_fetch_version(a->worker, &version);
     if (st == VB_OK && a->shares != 0)
-        st = vb_trainer_repartition(a->trainer, PS_SHARE_OF(a->shares), PS_SHARES_OF(a->shares),
-                                    (int64_t)version);
+        st = vb_trainer_rebatch(a->trainer, PS_SHARE_OF(a->shares), PS_SHARES_OF(a->shares),
+                                (int64_t)version);
     return st;
 }
 

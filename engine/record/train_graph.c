@@ -199,8 +199,8 @@ void vb_train_graph(const struct vb_trainer *t, struct vb_proto *msg)
     struct graph g = {.msg = msg};
 
     if (t->model.layers != NULL)
-        add_dense(&g, t->model.layers, vb_trainer_share(t));
+        add_dense(&g, t->model.layers, vb_trainer_batch(t));
     else
-        add_sparse(&g, t->data.train.features, vb_trainer_share(t));
+        add_sparse(&g, t->data.train.features, vb_trainer_batch(t));
     vb_board_graph_end(msg);
 }

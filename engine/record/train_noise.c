@@ -60,8 +60,8 @@ void vb_train_noise_begin(struct vb_trainer *t, bool knows_sum)
 
     m->scale = m->error = NAN;
     m->measures = knows_sum && t->world > 1 && !t->async && !t->o->sums.no_noise && !t->replay.on &&
-                  !t->sums.off && t->laps.mark_ns >= m->next_ns && t->batch->n > 0 &&
-                  t->batch->n < t->batch->n_global;
+                  !t->sums.off && t->laps.mark_ns >= m->next_ns && t->batch->n_share > 0 &&
+                  t->batch->n_share < t->batch->n_global;
     m->own_square = 0;
     m->cost_ns = 0;
 }
@@ -88,7 +88,7 @@ bool vb_train_noise_wants_sum(const struct vb_trainer *t)
 void vb_train_noise_sum(struct vb_trainer *t, double norm, uint64_t cost_ns)
 {
     struct vb_trainer_noise *m = &t->noise;
-    double b = t->batch->n, error;
+    double b = t->batch->n_share, error;
     uint64_t gap_ns;
 
     m->measures = false;

@@ -145,7 +145,7 @@ static vb_status evaluate(struct vb_checkpoint *cp, const struct vb_eval_opts *o
                                           .text = o->data_text != NULL ? o->data_text : text},
                                  .seed = cp->seed,
                                  .group = {.world = 1}};
-    struct vb_trainer t = {.o = &opts, .world = 1, .shares = 1, .eval_only = true};
+    struct vb_trainer t = {.o = &opts, .world = 1, .shares = 1, .planned = 1, .eval_only = true};
     vb_status st = o->data_text == NULL ? take_own_data(cp, text, &opts.data.ask) : VB_OK;
 
     if (st == VB_OK)

@@ -7,6 +7,9 @@
  * The order of samples follows from the seed and the epoch, and each rank takes its share of it. So
  * the samples of a step depend on the seed and the global batch, not on the number of ranks. With
  * another number of ranks the sums are rounded differently; nothing else changes.
+ *
+ * The numbers of a run and its plan are those of the ranks that it began with. If it goes on with
+ * fewer ranks, their larger shares are computed in pieces of the planned size.
  */
 #include "engine/train/train_room_priv.h"
 
@@ -32,6 +35,13 @@ void vb_trainer_find_model(struct vb_trainer *t)
 int vb_trainer_share(const struct vb_trainer *t)
 {
     return (t->recipe.global_batch + t->shares - 1) / t->shares;
+}
+
+int vb_trainer_batch(const struct vb_trainer *t)
+{
+    int ranks = vb_train_apart(t->o) ? 1 : t->planned;
+
+    return (t->recipe.global_batch + ranks - 1) / ranks;
 }
 
 static void prepare_loader(void *arg)
@@ -79,6 +89,7 @@ static vb_status open_loader(struct vb_trainer *t, int global_batch, int rank, i
                                   .global_batch = global_batch,
                                   .rank = rank,
                                   .world = ranks,
+                                  .batch_max = vb_trainer_batch(t),
                                   .ahead = batches_ahead(t),
                                   .no_x = vb_trainer_has_pixels(t),
                                   .on_start = prepare_loader,
@@ -87,7 +98,7 @@ static vb_status open_loader(struct vb_trainer *t, int global_batch, int rank, i
     return vb_loader_open(&opts, &t->loader);
 }
 
-/* A joiner that shares batches with others learns its share later (vb_trainer_repartition()).
+/* A joiner that shares batches with others learns its share later (vb_trainer_rebatch()).
  * Copying sparse rows takes about as long as computing with them, so the loader's thread replaces
  * one of the computing threads. */
 static vb_status open_first_loader(struct vb_trainer *t)
@@ -98,10 +109,29 @@ static vb_status open_first_loader(struct vb_trainer *t)
         return open_loader(t, t->recipe.global_batch, 0, 1);
     if (t->joiner != NULL)
         return open_loader(t, vb_trainer_share(t), 0, 1);
-    return open_loader(t, t->recipe.global_batch, t->rank, t->shares);
+    return open_loader(t, t->recipe.global_batch, t->share, t->shares);
 }
 
-vb_status vb_trainer_repartition(struct vb_trainer *t, int rank, int ranks, int64_t step)
+vb_status vb_trainer_repartition(struct vb_trainer *t, int share, int shares)
+{
+    int64_t epoch = t->step / t->recipe.steps_per_epoch;
+    vb_status st;
+
+    if (t->async || t->loader == NULL)
+        return vb_err(VB_ERR_USAGE, "only synchronous training can divide its batch anew");
+    if (share < 0 || share >= shares || shares > t->recipe.global_batch)
+        return vb_err(VB_ERR_USAGE, "there is no share %d of %d in steps of %d samples", share,
+                      shares, t->recipe.global_batch);
+    t->share = share;
+    t->shares = shares;
+    t->batch = NULL;
+    if (t->ops->forget != NULL)
+        t->ops->forget(t);
+    st = vb_loader_reshare(t->loader, share, shares, epoch, t->step % t->recipe.steps_per_epoch);
+    return st == VB_OK ? vb_ledger_begin(t) : st;
+}
+
+vb_status vb_trainer_rebatch(struct vb_trainer *t, int rank, int ranks, int64_t step)
 {
     int64_t global_batch = (int64_t)vb_trainer_share(t) * ranks, steps;
     vb_status st;
@@ -149,9 +179,21 @@ static void log_recipe(const struct vb_trainer *t)
                 c->batch_from);
 }
 
+/* Returns the options with the number of ranks that the run began with: numbers that depend on it
+ * stay the same. */
+static struct vb_train_opts as_planned(const struct vb_trainer *t)
+{
+    struct vb_train_opts o = *t->o;
+
+    if (t->planned != t->world)
+        o.group.world = t->planned;
+    return o;
+}
+
 static vb_status make_recipe(struct vb_trainer *t)
 {
     bool wants = vb_recipe_wants_sample(t->o);
+    struct vb_train_opts o = as_planned(t);
     struct vb_trial trial = {0};
     vb_status st = wants ? vb_sample_take(&t->data.train, &t->sample) : VB_OK;
 
@@ -159,7 +201,7 @@ static vb_status make_recipe(struct vb_trainer *t)
         st = make_trials(t, &trial);
     vb_sample_free_rows(&t->sample);
     if (st == VB_OK)
-        st = vb_recipe_make(t->o, t->data.train.n, wants ? &t->sample : NULL, &trial, &t->recipe);
+        st = vb_recipe_make(&o, t->data.train.n, wants ? &t->sample : NULL, &trial, &t->recipe);
     if (st == VB_OK && t->joiner != NULL)
         vb_recipe_of_job(t->joiner->settings, &t->recipe);
     if (st == VB_OK && t->rank == 0 && t->joiner == NULL)
@@ -169,14 +211,21 @@ static vb_status make_recipe(struct vb_trainer *t)
 
 static vb_status settle_options(struct vb_trainer *t)
 {
+    struct vb_train_opts o = as_planned(t);
     vb_status st = make_recipe(t);
     char data[VB_DATA_TEXT];
 
+    if (st == VB_OK && t->recipe.global_batch < t->shares)
+        st =
+            vb_err(VB_ERR_USAGE,
+                   "the run began with %d ranks and has steps of %d samples, too few for %d ranks; "
+                   "resume it with fewer ranks",
+                   t->planned, t->recipe.global_batch, t->shares);
     if (st != VB_OK)
         return st;
     t->evals.every = vb_until_eval_every(t->o, &t->recipe, t->data.n_test);
     vb_train_describe_data(t, data);
-    t->settings = vb_train_settings(t->o, &t->recipe, data);
+    t->settings = vb_train_settings(&o, &t->recipe, data);
     if (t->settings == NULL)
         return vb_err(VB_ERR_NO_MEMORY, "no memory for the settings");
     if (t->joiner != NULL)
@@ -225,13 +274,15 @@ static vb_status set_up(struct vb_trainer *t)
     vb_trainer_find_model(t);
     st = vb_train_open_data(t);
     if (st == VB_OK)
-        st = settle_options(t);
-    if (st == VB_OK)
         st = vb_train_prepare_save(t);
     if (st == VB_OK)
         st = vb_train_saves_open(t);
-    if (st == VB_OK && t->o->save.resume && t->joiner == NULL)
+    if (st == VB_OK && t->joiner == NULL)
         st = vb_train_find(t, &cp);
+    if (st == VB_OK)
+        st = settle_options(t);
+    if (st == VB_OK && cp != NULL)
+        st = vb_train_check_resumed(t, cp);
     if (st == VB_OK)
         st = make_model(t, cp);
     vb_checkpoint_free(cp);
@@ -257,6 +308,7 @@ void vb_trainer_close(struct vb_trainer *t)
     vb_checkpoint_unlock(t->saved.lock_fd);
     vb_copies_close(&t->copies);
     vb_sample_free(&t->sample);
+    vb_ledger_close(t);
     free(t->evals.list);
     vb_until_close(t);
     free(t->settings);
@@ -332,6 +384,19 @@ void vb_train_does(const struct vb_trainer *t, enum vb_activity activity)
         vb_group_does(t->place.members, activity);
 }
 
+vb_status vb_trainer_load(struct vb_trainer *t)
+{
+    uint64_t begin_ns = vb_trace_begin();
+    vb_status st;
+
+    vb_train_does(t, VB_DOES_LOAD);
+    st = vb_loader_next(t->loader, &t->batch);
+    vb_train_does(t, VB_DOES_COMPUTE);
+    vb_trace_end(begin_ns, VB_OP_DATA, 0);
+    vb_lap(&t->laps, VB_PHASE_DATA);
+    return st;
+}
+
 vb_status vb_trainer_step(struct vb_trainer *t)
 {
     uint64_t begin_ns;
@@ -342,12 +407,10 @@ vb_status vb_trainer_step(struct vb_trainer *t)
     if (st != VB_OK)
         return st;
     begin_ns = vb_trace_begin();
-    vb_train_does(t, VB_DOES_LOAD);
-    st = vb_loader_next(t->loader, &t->batch);
-    vb_train_does(t, VB_DOES_COMPUTE);
-    vb_trace_end(begin_ns, VB_OP_DATA, 0);
-    vb_lap(&t->laps, VB_PHASE_DATA);
+    st = vb_trainer_load(t);
     vb_inject_idle(t, VB_PHASE_DATA);
+    if (st == VB_OK)
+        st = vb_ledger_step(t);
     if (st == VB_OK)
         st = t->ops->step(t);
     vb_trace_end(begin_ns, VB_OP_STEP, 0);
@@ -389,7 +452,9 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
                              .evals = {.accuracy = -1, .loss = -1},
                              .shown_step = -1,
                              .saved = {.lock_fd = -1, .step = -1}};
+    t->planned = t->world;
     t->shares = vb_train_apart(o) ? 1 : t->world;
+    t->share = vb_train_apart(o) ? 0 : t->rank;
     t->serves = t->async && t->rank >= t->world;
     t->shows = t->rank == 0;
     if (joiner != NULL) {
@@ -417,6 +482,8 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
     if (st == VB_OK)
         st = vb_train_make_room(t);
     vb_health_begin(t);
+    if (st == VB_OK)
+        st = vb_ledger_open(t);
     if (st == VB_OK)
         st = vb_train_record_open(t);
     if (st == VB_OK)

@@ -321,6 +321,7 @@ struct vb_train_opts {
     struct vb_inject_opts inject; /* for experiments */
     const char *replay; /* run folder: ranks sleep for the times that it recorded, instead of
                            computing; NULL: they compute */
+    const char *ledger; /* file to which ranks append which samples a step has; NULL: none */
     struct vb_train_join_opts join;
     struct vb_train_hooks hooks;
 

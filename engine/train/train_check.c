@@ -94,6 +94,9 @@ vb_status vb_trainer_check(const struct vb_train_opts *o)
         return vb_err(VB_ERR_USAGE, "--other-data needs --resume");
     if (o->join.joined != NULL && (o->mode != VB_MODE_ASYNC || o->dry_run))
         return vb_err(VB_ERR_USAGE, "--join needs --mode async and cannot be used with --dry-run");
+    if (o->ledger != NULL && o->mode == VB_MODE_ASYNC)
+        return vb_err(VB_ERR_USAGE, "--ledger cannot be used with --mode async: its workers have "
+                                    "steps of their own");
     if (!dense_sums && dense_option(o) != NULL)
         return vb_err(VB_ERR_USAGE, "--%s can be used only with dense models and --mode sync",
                       dense_option(o));
@@ -186,6 +189,16 @@ static const char *explained(const char *name)
 static bool is_async(const char *settings)
 {
     return strstr(settings, "\nmode=async\n") != NULL;
+}
+
+int vb_train_ranks_of(const char *settings)
+{
+    const char *line = strstr(settings, "\nnumber of ranks=");
+    int ranks;
+
+    if (line == NULL || is_async(settings) || sscanf(line, "\nnumber of ranks=%d", &ranks) != 1)
+        return 0;
+    return ranks >= 1 && ranks <= VB_WORLD_MAX ? ranks : 0;
 }
 
 /* Returns the length of the settings without the description of the data. */

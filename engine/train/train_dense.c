@@ -40,21 +40,6 @@ static void update(struct vb_trainer *t, size_t first, size_t n, float scale, fl
     vb_lap(&t->laps, VB_PHASE_UPDATE);
 }
 
-static struct vb_model_batch batch_of(const struct vb_trainer *t, const struct vb_batch *batch,
-                                      int64_t step)
-{
-    return (struct vb_model_batch){.n = batch->n,
-                                   .x = batch->x,
-                                   .pixels = dense_of(t)->pixels,
-                                   .which = batch->which,
-                                   .soon = batch->soon,
-                                   .n_soon = batch->n_soon,
-                                   .y = batch->y,
-                                   .training = true,
-                                   .seed = t->o->seed + (uint64_t)t->rank,
-                                   .step = (uint64_t)step};
-}
-
 /* Extends the range of updated parameters. Sums arrive downwards to the first parameter, and then
  * upwards from the front if some gradients were deferred. */
 static void note_new(struct dense_early *e, size_t first, size_t n)
@@ -84,7 +69,7 @@ static void forward_early(struct vb_trainer *t)
         e->batch = vb_trainer_next_batch(t);
     if (e->batch == NULL)
         return;
-    batch = batch_of(t, e->batch, e->step);
+    batch = vb_dense_batch(t, e->batch, e->step);
     t->replay.ahead = 1;
     do {
         before = e->layers;
@@ -277,8 +262,8 @@ static bool descend(struct vb_trainer *t, const struct vb_model_batch *batch)
     float rate = vb_k_rate(&r->schedule, t->step);
     uint64_t begin_ns;
 
-    if (!vb_trainer_has_pixels(t) || t->world > 1 || t->replay.on || r->rule.kind != VB_K_SGD ||
-        r->rule.decay != 0 || r->clip > 0)
+    if (d->copies.swaps || !vb_trainer_has_pixels(t) || vb_trainer_has_pieces(t) || t->replay.on ||
+        r->rule.kind != VB_K_SGD || r->rule.decay != 0 || r->clip > 0)
         return false;
     measure_norm(t, batch);
     begin_ns = vb_trace_begin();
@@ -286,41 +271,8 @@ static bool descend(struct vb_trainer *t, const struct vb_model_batch *batch)
         return false;
     vb_trace_end(begin_ns, VB_OP_BACKWARD, 0);
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
+    d->kept = false;
     return true;
-}
-
-static void forward(struct vb_trainer *t, const float *params, const struct vb_model_batch *batch)
-{
-    struct dense_early *e = &dense_of(t)->early;
-    /* layers that forward_early() has already run on this batch */
-    int done = e->batch == t->batch && e->step == t->step ? e->layers : 0;
-    struct vb_model_loss loss;
-    uint64_t begin_ns = vb_trace_next();
-
-    e->batch = NULL;
-    vb_inject_idle(t, VB_PHASE_FORWARD);
-    vb_model_forward_from(dense_of(t)->model, params, batch, done, &loss);
-    t->loss = batch->n > 0 ? loss.loss / batch->n : t->loss;
-    if (t->replay.on)
-        t->loss = (double)NAN;
-    vb_trace_end(begin_ns, VB_OP_FORWARD, 0);
-    vb_lap(&t->laps, VB_PHASE_FORWARD);
-}
-
-vb_status vb_dense_gradient(struct vb_trainer *t, const float *params, float *grads, int64_t step)
-{
-    struct vb_model_batch batch = batch_of(t, t->batch, t->step);
-    uint64_t begin_ns;
-
-    forward(t, params, &batch);
-    if (!isfinite(t->loss))
-        return vb_health_layers(t, step, dense_of(t)->model, params, &batch);
-    begin_ns = vb_trace_next(); /* an injected delay is a part of the pass */
-    vb_inject_idle(t, VB_PHASE_BACKWARD);
-    vb_model_backward(dense_of(t)->model, params, &batch, grads, NULL, NULL);
-    vb_trace_end(begin_ns, VB_OP_BACKWARD, 0);
-    vb_lap(&t->laps, VB_PHASE_BACKWARD);
-    return VB_OK;
 }
 
 /* Returns whether the norm of this step's summed gradient can be known. */
@@ -354,15 +306,17 @@ static void commit(struct dense_copies *c)
 static vb_status dense_step(struct vb_trainer *t)
 {
     struct dense *d = dense_of(t);
-    struct vb_model_batch batch = batch_of(t, t->batch, t->step);
     const float *params = d->copies.params[d->copies.now];
+    struct vb_model_batch batch;
     uint64_t begin_ns;
-    vb_status st;
+    double loss = 0;
+    vb_status st = vb_dense_first_pieces(t, params, &loss);
 
     d->copies.next = next_copy(&d->copies);
-    forward(t, params, &batch);
-    if (!isfinite(t->loss) && !t->replay.on)
-        return vb_health_layers(t, t->step + 1, d->model, params, &batch);
+    if (st == VB_OK)
+        st = vb_dense_forward(t, params, &batch, &loss, t->step + 1);
+    if (st != VB_OK)
+        return st;
     begin_ns = vb_trace_next(); /* an injected delay is a part of the pass */
     vb_inject_idle(t, VB_PHASE_BACKWARD);
     if (descend(t, &batch))
@@ -373,8 +327,7 @@ static vb_status dense_step(struct vb_trainer *t)
         vb_shared_update_aim(d->shared, d->copies.next);
     vb_train_noise_begin(t, knows_norm(t));
     vb_buckets_begin(d->buckets);
-    vb_model_backward(d->model, params, &batch, vb_buckets_grads(d->buckets), vb_buckets_ready,
-                      d->buckets);
+    vb_dense_last_backward(t, params, &batch);
     vb_replay_passed(t);
     vb_trace_end(begin_ns, VB_OP_BACKWARD, 0);
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
@@ -390,6 +343,11 @@ static vb_status dense_sum_again(struct vb_trainer *t, size_t *bytes_p)
     return vb_buckets_again(dense_of(t)->buckets);
 }
 
+static void dense_forget(struct vb_trainer *t)
+{
+    dense_of(t)->early.batch = NULL;
+}
+
 static vb_status dense_step_back(struct vb_trainer *t)
 {
     struct dense *d = dense_of(t);
@@ -398,7 +356,7 @@ static vb_status dense_step_back(struct vb_trainer *t)
         return vb_err(VB_ERR_USAGE, "there is no step to undo");
     d->copies.now = d->copies.before;
     d->copies.stepped = false;
-    d->early.batch = NULL;
+    dense_forget(t);
     return VB_OK;
 }
 
@@ -475,11 +433,11 @@ static const float *dense_gradient(struct vb_trainer *t, size_t *n_p, float *sca
     if (t->batch == NULL || t->batch->n == 0 || grads == NULL)
         return NULL;
     *n_p = d->n_params;
-    *scale_p = 1.f / (float)(d->shared != NULL ? t->batch->n : t->batch->n_global);
+    *scale_p = 1.f / (float)(d->shared != NULL ? t->batch->n_share : t->batch->n_global);
     if (d->kept)
         return grads;
     *scale_p = 1.f / (float)t->batch->n;
-    batch = batch_of(t, t->batch, t->step);
+    batch = vb_dense_batch(t, t->batch, t->step);
     vb_model_forward(d->model, params, &batch, &loss);
     vb_model_backward(d->model, params, &batch, grads, NULL, NULL);
     return grads;
@@ -572,6 +530,7 @@ const struct vb_trainer_ops vb_trainer_dense = {
     .step = dense_step,
     .sum_again = dense_sum_again,
     .step_back = dense_step_back,
+    .forget = dense_forget,
     .evaluate = dense_evaluate,
     .params = dense_params,
     .flops = dense_flops,

@@ -53,7 +53,7 @@ static vb_status make_model(struct vb_trainer *t, struct dense *d)
     if (st != VB_OK)
         return st;
     opts.forward_only = t->eval_only;
-    d->eval.max = opts.batch_max = vb_trainer_share(t);
+    d->eval.max = opts.batch_max = vb_trainer_batch(t);
     if (vb_trainer_has_pixels(t) && opts.batch_max < EVAL_BATCH)
         d->eval.max = opts.batch_max = EVAL_BATCH;
     if (vb_k_cache_open(NULL, &opts.cache) != VB_OK)
@@ -254,6 +254,8 @@ vb_status vb_dense_create(struct vb_trainer *t)
         t->sums.algo = vb_buckets_algo(d->buckets);
         t->sums.forecast = vb_buckets_forecast(d->buckets);
     }
+    if (st == VB_OK && d->buckets != NULL)
+        st = vb_mem_map_private(d->n_params * sizeof(float), &d->pieces);
     if (st == VB_OK)
         st = make_params(t, d);
     if (st == VB_OK)
@@ -283,6 +285,7 @@ void vb_dense_destroy(struct vb_trainer *t)
     vb_k_pixels_destroy(d->pixels);
     vb_k_pixels_destroy(d->pixels_test);
     vb_mem_unmap(&d->copies.mem);
+    vb_mem_unmap(&d->pieces);
     free(d->eval.x);
     free(d->eval.y);
     free(d->eval.which);

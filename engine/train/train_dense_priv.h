@@ -54,6 +54,8 @@ struct dense {
     struct vb_model *model;
     size_t n_params;
     struct vb_buckets *buckets;
+    struct vb_mem pieces; /* n_params floats: the sum over the first pieces of a large share. Its
+                             pages are touched only if there is one */
     struct vb_shared_update *shared;          /* NULL: each rank updates all parameters itself */
     struct vb_k_pixels *pixels, *pixels_test; /* NULL: the model takes images */
     bool kept;                                /* the buckets hold the gradient of the last step */
@@ -68,6 +70,26 @@ static inline struct dense *dense_of(const struct vb_trainer *t)
 {
     return t->state;
 }
+
+/* train_dense_gradient.c */
+
+/* Returns the input of a batch of this rank. */
+struct vb_model_batch vb_dense_batch(const struct vb_trainer *t, const struct vb_batch *batch,
+                                     int64_t step);
+
+/* The forward pass of t->batch, which is returned in *batch_p, too. *loss_p: sum over the pieces of
+ * the step so far. step: for messages. Fails if the loss is not finite. */
+vb_status vb_dense_forward(struct vb_trainer *t, const float *params,
+                           struct vb_model_batch *batch_p, double *loss_p, int64_t step);
+
+/* If the share of this rank has several pieces: computes all but the last one, which is t->batch
+ * afterwards. */
+vb_status vb_dense_first_pieces(struct vb_trainer *t, const float *params, double *loss_p);
+
+/* The backward pass of the last piece. Gradients of the whole share are handed to the buckets layer
+ * by layer. */
+void vb_dense_last_backward(struct vb_trainer *t, const float *params,
+                            const struct vb_model_batch *batch);
 
 /* train_dense_open.c */
 vb_status vb_dense_compile(struct vb_trainer *t);

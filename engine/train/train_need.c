@@ -159,6 +159,7 @@ vb_status vb_train_need(const struct vb_train_opts *o, int on_host, struct vb_tr
     need.fds += copies(o, layers, on_host);
     if (o->save.dir != NULL)
         need.fds += 2; /* rank 0 keeps the lock of the folder open, and writes files */
+    need.fds += o->ledger != NULL;
     if (o->run.dir != NULL)
         need.fds += RUN_FDS + vb_sampler_fds(true);
     need.program_bytes = PROGRAM_BYTES + (o->run.dir != NULL ? RUN_BYTES : 0);

@@ -270,13 +270,14 @@ static vb_status gather(struct vb_trainer *t, struct record *all, struct vb_trai
 static void fill_machine(const struct vb_trainer *t, struct vb_train_result *r)
 {
     struct vb_result_machine *m = &r->machine;
+    int pieces = (vb_trainer_share(t) - 1) / vb_trainer_batch(t) + 1;
 
     m->cpus = CPU_COUNT(&t->cpus);
     m->threads = vb_k_threads();
     m->link = t->sums.link;
     m->requests = t->sums.requests;
     m->forecast = t->sums.forecast;
-    m->gflop = t->ops->flops != NULL ? t->ops->flops(t) / 1e9 : 0;
+    m->gflop = t->ops->flops != NULL ? t->ops->flops(t) * pieces / 1e9 : 0;
     if (!r->reports || r->steps <= r->resumed || t->replay.on)
         return;
     m->gflop_s = vb_k_gemm_glance();

@@ -45,6 +45,9 @@ bool vb_train_settings_differ(const char *a, const char *b, bool other_data, cha
 /* Returns whether two settings name the same data. If so, any difference is one of contents. */
 bool vb_train_same_data_options(const char *a, const char *b);
 
+/* Returns the number of ranks of a synchronous run with these settings; 0: it is not known. */
+int vb_train_ranks_of(const char *settings);
+
 /* Checks that the settings of a joiner are the same as the settings of the job. */
 vb_status vb_train_fits_job(const char *settings, const char *of_job);
 
@@ -101,6 +104,9 @@ static inline bool vb_trainer_has_pixels(const struct vb_trainer *t)
 {
     return t->model.layers != NULL && t->model.layers->pixels;
 }
+
+/* Loads the next batch, or the next piece of the step, into t->batch. */
+vb_status vb_trainer_load(struct vb_trainer *t);
 
 /* Returns the batch of the next step, while the current step runs. Returns NULL if the batch is not
  * loaded yet, or if an evaluation uses the model before the next step. */
@@ -191,6 +197,23 @@ void vb_shared_update_run(struct vb_shared_update *shared, const struct vb_share
 /* Returns the norm of the gradient. Called after a barrier. */
 double vb_shared_update_norm(struct vb_shared_update *shared);
 
+/* ---- lists of gradients (train_list.c) ------------------------------------------------------- */
+
+/* A list of (key, value) with ascending keys, and room for its sum with another one. */
+struct vb_list {
+    struct vb_mem mem; /* pages are touched only where a list reaches them */
+    uint32_t *keys, *spare_keys;
+    float *values, *spare_values;
+};
+
+vb_status vb_list_open(struct vb_list *list, size_t room);
+void vb_list_close(struct vb_list *list);
+
+/* Adds m entries to the first n ones of the list: list + entries, for each key. Returns the number
+ * of entries of the sum, which the list must have room for. Allocates nothing. */
+size_t vb_list_add(struct vb_list *list, size_t n, const uint32_t *keys, const float *values,
+                   size_t m);
+
 /* ---- plans (train_plan.c) -------------------------------------------------------------------- */
 
 /* Reads the file of --plan into t->kernels.asked. */
@@ -221,10 +244,14 @@ vb_status vb_train_saves_open(struct vb_trainer *t);
 /* Waits a while for a checkpoint that is being written, and ends the thread. */
 void vb_train_saves_close(struct vb_trainer *t);
 
-/* Collective: reads the newest checkpoint, which must be the same one on all ranks. The caller
- * passes the checkpoint to vb_train_restore() after the model was created, and frees it. *read_p is
- * NULL if there is no checkpoint. */
+/* Collective, with --resume and without: reads the newest checkpoint, which must be the same one on
+ * all ranks, and takes the number of ranks that the run began with. The caller passes the
+ * checkpoint to vb_train_check_resumed() when the settings are known, to vb_train_restore() after
+ * the model was created, and frees it. *read_p is NULL if there is no checkpoint. */
 vb_status vb_train_find(struct vb_trainer *t, struct vb_checkpoint **read_p);
+
+/* Checks that the settings and the data are those of the run that the checkpoint belongs to. */
+vb_status vb_train_check_resumed(const struct vb_trainer *t, const struct vb_checkpoint *cp);
 vb_status vb_train_restore(struct vb_trainer *t, const struct vb_checkpoint *cp);
 
 /* ---- when the run is done (train_until.c) ---------------------------------------------------- */

@@ -370,21 +370,17 @@ static vb_status same_data(const struct vb_trainer *t, const char *path, const c
     return VB_OK;
 }
 
-static vb_status read_newest(struct vb_trainer *t, struct vb_checkpoint **read_p)
+vb_status vb_train_check_resumed(const struct vb_trainer *t, const struct vb_checkpoint *cp)
 {
     char path[4096], name[64];
-    vb_status st = vb_checkpoint_read_latest(t->o->save.dir, path, sizeof(path), read_p);
+    vb_status st;
 
-    if (st == VB_ERR_NO_FILE && t->rank == 0)
-        VB_LOG_WARN("--resume: there is no checkpoint in %s; training begins at step 0",
-                    t->o->save.dir);
-    if (st == VB_ERR_NO_FILE)
-        return VB_OK; /* the run was stopped before its first checkpoint */
-    if (st == VB_OK)
-        st = same_data(t, path, (*read_p)->options);
+    snprintf(path, sizeof(path), "%.4000s/checkpoint-%lld.vbc", t->o->save.dir,
+             (long long)cp->step);
+    st = same_data(t, path, cp->options);
     if (st != VB_OK)
         return st;
-    if (vb_train_settings_differ(t->settings, (*read_p)->options, t->o->save.other_data, name))
+    if (vb_train_settings_differ(t->settings, cp->options, t->o->save.other_data, name))
         return vb_err(VB_ERR_USAGE,
                       "cannot resume: %s belongs to a run with a different %s; give the options "
                       "with which that run began",
@@ -392,36 +388,70 @@ static vb_status read_newest(struct vb_trainer *t, struct vb_checkpoint **read_p
     return VB_OK;
 }
 
-static vb_status same_on_all(struct vb_trainer *t, int64_t step)
+static vb_status read_newest(struct vb_trainer *t, struct vb_checkpoint **read_p)
+{
+    char path[4096];
+    vb_status st = vb_checkpoint_read_latest(t->o->save.dir, path, sizeof(path), read_p);
+
+    if (st == VB_ERR_NO_FILE && t->rank == 0)
+        VB_LOG_WARN("--resume: there is no checkpoint in %s; training begins at step 0",
+                    t->o->save.dir);
+    return st == VB_ERR_NO_FILE ? VB_OK : st; /* the run was stopped before its first checkpoint */
+}
+
+/* What a rank has found. */
+struct found {
+    int64_t resumes, step;
+};
+
+/* A rank without --resume is not compared: vb_train_agree() says that its options differ. */
+static vb_status same_on_all(struct vb_trainer *t, const struct vb_checkpoint *cp)
 {
     int r, n = vb_group_world(t->place.group);
-    int64_t *all = calloc((size_t)n, sizeof(*all));
+    struct found own = {t->o->save.resume, cp != NULL ? cp->step : 0};
+    struct found *all = calloc((size_t)n, sizeof(*all));
     vb_status st;
 
     if (all == NULL)
         return vb_err_sys("calloc");
-    st = vb_group_gather(t->place.group, &step, sizeof(step), all);
-    for (r = 1; r < n && st == VB_OK; r++)
-        if (all[r] != all[0])
+    st = vb_group_gather(t->place.group, &own, sizeof(own), all);
+    for (r = 1; r < n && st == VB_OK && own.resumes; r++)
+        if (all[r].resumes && all[0].resumes && all[r].step != all[0].step)
             st = vb_err(VB_ERR_INPUT,
                         "rank %d found a checkpoint of step %lld in %s, but rank 0 found one of "
                         "step %lld; all ranks must see the same folder",
-                        r, (long long)all[r], t->o->save.dir, (long long)all[0]);
+                        r, (long long)all[r].step, t->o->save.dir, (long long)all[0].step);
     free(all);
     return st;
+}
+
+/* Another number of ranks goes on with the batch and the plan of the ranks that the run began with.
+ * In asynchronous training, ranks have batches of their own. */
+static void take_planned(struct vb_trainer *t, const struct vb_checkpoint *cp)
+{
+    int ranks = vb_train_ranks_of(cp->options);
+
+    if (t->async || ranks == 0 || ranks == t->world)
+        return;
+    t->planned = ranks;
+    if (t->rank == 0)
+        VB_LOG_INFO("the run began with %d rank%s; %d go%s on with the same steps", ranks,
+                    ranks == 1 ? "" : "s", t->world, t->world == 1 ? "es" : "");
 }
 
 vb_status vb_train_find(struct vb_trainer *t, struct vb_checkpoint **read_p)
 {
     struct vb_checkpoint *cp = NULL;
-    vb_status st = read_newest(t, &cp);
+    vb_status st = t->o->save.resume ? read_newest(t, &cp) : VB_OK;
 
     if (t->place.group != NULL && st == VB_OK)
-        st = same_on_all(t, cp != NULL ? cp->step : 0);
+        st = same_on_all(t, cp);
     if (st != VB_OK) {
         vb_checkpoint_free(cp);
         return st;
     }
+    if (cp != NULL)
+        take_planned(t, cp);
     *read_p = cp;
     return VB_OK;
 }

@@ -3,6 +3,9 @@
  * Steps of sparse logistic regression. The cost of a step depends on the nonzeros of its batch, not
  * on the number of features. The bias is one more feature, after the last one.
  *
+ * A share that is larger than the planned batch is computed in pieces, whose lists are added. So
+ * buffers for rows have the planned size, and a list has at most one entry for each feature.
+ *
  * Ranks sum lists of (feature, gradient). The update is the last part of a step and cannot fail in
  * the middle. If there are other ranks, the values that it overwrites are kept until the next
  * update. Plain SGD on a single rank needs no list: it adds to the weights row by row.
@@ -19,11 +22,11 @@ struct sparse {
     uint64_t features; /* number of features of the data set */
     struct vb_k_sparse *weights;
     struct vb_k_grad *grad;
-    struct vb_sparse *all; /* NULL: this is the only rank */
-    float *logits;         /* (largest batch) outputs of the model */
-    uint32_t *keys;        /* (max_nnz + 1) keys of the gradient; the bias is the last entry */
-    float *values;
-    size_t max_nnz, n_grad; /* n_grad: number of entries in the last gradient */
+    struct vb_sparse *all;  /* NULL: this is the only rank */
+    float *logits;          /* (largest batch) outputs of the model */
+    struct vb_list list;    /* the gradient; the bias is the last entry */
+    size_t max_nnz;         /* of a batch */
+    size_t n_grad;          /* number of entries in the last gradient */
     size_t n_shown;         /* number of entries of the gradient that was shown */
     struct vb_k_undo *undo; /* values that the last update replaced; NULL: this is the only rank */
     bool updated;           /* undo holds the values of an update */
@@ -69,18 +72,33 @@ static vb_status make_rows(struct vb_trainer *t, struct sparse *s)
     return VB_OK;
 }
 
+static size_t most_entries(const struct vb_trainer *t, size_t rows)
+{
+    return rows * (size_t)(t->data.train.row_max > 0 ? t->data.train.row_max : 1);
+}
+
+/* Returns the number of entries of the longest list: that of a batch, with duplicates (see
+ * not_finite()), or of all pieces of a whole step, without. */
+static size_t room_of_list(const struct vb_trainer *t, const struct sparse *s)
+{
+    size_t whole = most_entries(t, (size_t)t->recipe.global_batch);
+
+    whole = whole < s->features ? whole : (size_t)s->features;
+    return (t->async || whole < s->max_nnz ? s->max_nnz : whole) + 1;
+}
+
 static vb_status make_buffers(struct vb_trainer *t, struct sparse *s)
 {
-    size_t batch = (size_t)vb_trainer_share(t);
+    size_t batch = (size_t)vb_trainer_batch(t);
+    vb_status st;
 
-    s->max_nnz = batch * (size_t)(t->data.train.row_max > 0 ? t->data.train.row_max : 1);
+    s->max_nnz = most_entries(t, batch);
     s->logits = vb_alloc_aligned((batch > EVAL_ROWS ? batch : EVAL_ROWS) * sizeof(float));
-    s->keys = vb_alloc_aligned((s->max_nnz + 1) * sizeof(*s->keys));
-    s->values = vb_alloc_aligned((s->max_nnz + 1) * sizeof(*s->values));
     s->which = vb_alloc_aligned(EVAL_ROWS * sizeof(*s->which));
-    if (s->logits == NULL || s->keys == NULL || s->values == NULL || s->which == NULL)
+    if (s->logits == NULL || s->which == NULL)
         return vb_err(VB_ERR_NO_MEMORY, "no memory for batches of %zu rows", batch);
-    return make_rows(t, s);
+    st = vb_list_open(&s->list, room_of_list(t, s));
+    return st == VB_OK ? make_rows(t, s) : st;
 }
 
 /* Sparse models have one kernel for each operation, so there is nothing to choose. */
@@ -128,7 +146,7 @@ static vb_status sparse_create(struct vb_trainer *t)
     if (st == VB_OK)
         st = vb_k_grad_create(s->features, s->max_nnz, &s->grad);
     opts.features = s->features + 1;
-    opts.max_nnz = s->max_nnz + 1;
+    opts.max_nnz = most_entries(t, (size_t)vb_trainer_share(t)) + 1;
     if (t->async)
         return st;
     most = opts.max_nnz * (size_t)t->world;
@@ -159,8 +177,7 @@ static void sparse_destroy(struct vb_trainer *t)
     vb_k_grad_destroy(s->grad);
     vb_mem_unmap(&s->rows_mem);
     free(s->logits);
-    free(s->keys);
-    free(s->values);
+    vb_list_close(&s->list);
     free(s->which);
     vb_k_undo_destroy(s->undo);
     free(s->flat);
@@ -177,25 +194,24 @@ static float bias(const struct sparse *s)
     return b;
 }
 
-/* Computes the gradient. The bias has the highest key, so it is the last entry. */
+/* Computes the gradient of a batch, and adds it to the list of *n_p entries. The bias has the
+ * highest key, so it is the last entry. */
 static vb_status gradient(struct sparse *s, const struct vb_k_csr *csr, size_t *n_p)
 {
+    size_t before = *n_p > 0 ? *n_p - 1 : 0, n, i;
+    float sum = 0, bias_before = *n_p > 0 ? s->list.values[before] : 0;
     const uint32_t *keys;
     const float *values;
-    float sum = 0;
-    vb_status st = vb_k_grad_build(s->grad, csr, s->logits, &keys, &values, n_p);
-    size_t i;
+    vb_status st = vb_k_grad_build(s->grad, csr, s->logits, &keys, &values, &n);
 
     if (st != VB_OK)
         return st;
     for (i = 0; i < csr->n; i++)
         sum += s->logits[i];
-    if (*n_p > 0) {
-        memcpy(s->keys, keys, *n_p * sizeof(*keys));
-        memcpy(s->values, values, *n_p * sizeof(*values));
-    }
-    s->keys[*n_p] = (uint32_t)s->features;
-    s->values[(*n_p)++] = sum;
+    n = vb_list_add(&s->list, before, keys, values, n);
+    s->list.keys[n] = (uint32_t)s->features;
+    s->list.values[n] = *n_p > 0 ? bias_before + sum : sum;
+    *n_p = n + 1;
     return VB_OK;
 }
 
@@ -218,7 +234,7 @@ static vb_status sum_up(struct vb_trainer *t, const uint32_t **keys_p, const flo
                         size_t *n_p)
 {
     struct sparse *s = sparse_of(t);
-    vb_status st = vb_sparse_start(s->all, s->keys, s->values, *n_p, VB_REDUCE_SUM);
+    vb_status st = vb_sparse_start(s->all, s->list.keys, s->list.values, *n_p, VB_REDUCE_SUM);
 
     vb_lap_comm(&t->laps, t->place.group);
     if (st != VB_OK)
@@ -236,29 +252,29 @@ static vb_status not_finite(struct vb_trainer *t, int64_t step, const struct vb_
     size_t i, n = csr->nnz < s->max_nnz ? csr->nnz : s->max_nnz;
 
     for (i = 0; i < n; i++)
-        s->keys[i] = csr->index[i];
-    s->keys[n] = (uint32_t)s->features;
+        s->list.keys[i] = csr->index[i];
+    s->list.keys[n] = (uint32_t)s->features;
     for (i = 0; i <= n; i++)
-        vb_k_sparse_read(s->weights, s->keys[i], 1, &s->values[i]);
-    return vb_health_weights(t, step, s->keys, s->values, n + 1);
+        vb_k_sparse_read(s->weights, s->list.keys[i], 1, &s->list.values[i]);
+    return vb_health_weights(t, step, s->list.keys, s->list.values, n + 1);
 }
 
 /* Adds to the weights directly. Returns false, and does nothing, if the update rule is not plain
- * SGD or if there are other ranks. */
+ * SGD, if there are other ranks, or if steps may have several pieces. */
 static bool descend(struct vb_trainer *t, const struct vb_k_csr *csr)
 {
     const struct vb_k_rule *rule = &t->recipe.rule;
     struct sparse *s = sparse_of(t);
     float *w = vb_k_sparse_weights(s->weights), sum = 0;
     float scale = -vb_k_rate(&t->recipe.schedule, t->step) / (float)t->batch->n_global;
-    size_t i, n;
+    size_t i, n = 0;
 
     uint64_t begin_ns;
 
-    if (s->all != NULL || rule->kind != VB_K_SGD || rule->decay != 0)
+    if (s->all != NULL || vb_trainer_has_pieces(t) || rule->kind != VB_K_SGD || rule->decay != 0)
         return false;
     if (vb_train_record_wants_norm(t) && gradient(s, csr, &n) == VB_OK)
-        vb_train_record_norm(t, vb_k_norm(s->values, n) / t->batch->n_global);
+        vb_train_record_norm(t, vb_k_norm(s->list.values, n) / t->batch->n_global);
     begin_ns = vb_trace_begin();
     vb_k_csr_add(csr, s->logits, scale, w);
     for (i = 0; i < csr->n; i++)
@@ -274,23 +290,29 @@ static bool descend(struct vb_trainer *t, const struct vb_k_csr *csr)
 static vb_status replay_step(struct vb_trainer *t)
 {
     struct sparse *s = sparse_of(t);
-    struct vb_k_csr csr = vb_train_csr(&t->batch->rows);
     const uint32_t *keys;
     const float *values;
-    vb_status st;
+    struct vb_k_csr csr;
+    vb_status st = VB_OK;
     size_t n;
 
+    while (st == VB_OK && t->batch->more)
+        st = vb_trainer_load(t);
+    if (st != VB_OK)
+        return st;
+    csr = vb_train_csr(&t->batch->rows);
     vb_replay_forward(t);
     vb_lap(&t->laps, VB_PHASE_FORWARD);
     vb_inject_idle(t, VB_PHASE_BACKWARD);
     t->loss = (double)NAN;
-    if (!vb_replay_has_list(t, s->keys, &s->n_grad)) {
+    if (!vb_replay_has_list(t, s->list.keys, &s->n_grad)) {
         memset(s->logits, 0, csr.n * sizeof(float));
+        s->n_grad = 0;
         st = vb_k_csr_check(&csr, s->features);
         if (st == VB_OK)
             st = gradient(s, &csr, &s->n_grad);
         if (st == VB_OK)
-            st = vb_replay_keep_list(t, s->keys, s->n_grad);
+            st = vb_replay_keep_list(t, s->list.keys, s->n_grad);
         if (st != VB_OK)
             return st;
     }
@@ -304,39 +326,75 @@ static vb_status replay_step(struct vb_trainer *t)
     return st;
 }
 
+/* The forward pass of t->batch. *loss_p: sum over the pieces of the step so far. */
+static vb_status forward(struct vb_trainer *t, struct vb_k_csr *csr_p, double *loss_p)
+{
+    struct sparse *s = sparse_of(t);
+    const struct vb_batch *batch = t->batch;
+    uint64_t begin_ns = vb_trace_next();
+    vb_status st;
+
+    *csr_p = vb_train_csr(&batch->rows);
+    st = vb_k_csr_check(csr_p, s->features);
+    if (st != VB_OK)
+        return st;
+    vb_k_sparse_forward(s->weights, csr_p, bias(s), s->logits);
+    *loss_p += vb_k_logistic(s->logits, batch->rows.y, csr_p->n);
+    t->loss = batch->n_share > 0 ? *loss_p / batch->n_share : t->loss;
+    vb_trace_end(begin_ns, t->trace.forward, csr_p->nnz * sizeof(float));
+    vb_lap(&t->laps, VB_PHASE_FORWARD);
+    return isfinite(t->loss) ? VB_OK : not_finite(t, t->step + 1, csr_p);
+}
+
+static vb_status backward(struct vb_trainer *t, const struct vb_k_csr *csr, size_t *n_p)
+{
+    uint64_t begin_ns = vb_trace_next();
+    vb_status st = gradient(sparse_of(t), csr, n_p);
+
+    vb_trace_end(begin_ns, t->trace.backward, csr->nnz * sizeof(float));
+    vb_lap(&t->laps, VB_PHASE_BACKWARD);
+    return st;
+}
+
+/* Computes all pieces but the last one, and the forward pass of the last one. */
+static vb_status first_pieces(struct vb_trainer *t, struct vb_k_csr *csr_p, size_t *n_p)
+{
+    double loss = 0;
+    vb_status st = forward(t, csr_p, &loss);
+
+    while (st == VB_OK && t->batch->more) {
+        st = backward(t, csr_p, n_p);
+        if (st == VB_OK)
+            st = vb_trainer_load(t);
+        if (st == VB_OK)
+            st = forward(t, csr_p, &loss);
+    }
+    return st;
+}
+
 static vb_status vb_sparse_step(struct vb_trainer *t)
 {
     struct sparse *s = sparse_of(t);
-    struct vb_k_csr csr = vb_train_csr(&t->batch->rows);
-    const uint32_t *keys = s->keys;
-    const float *values = s->values;
+    const uint32_t *keys;
+    const float *values;
+    struct vb_k_csr csr;
     uint64_t begin_ns;
-    double loss;
+    size_t n = 0;
     vb_status st;
-    size_t n;
 
     vb_inject_idle(t, VB_PHASE_FORWARD);
     if (t->replay.on)
         return replay_step(t);
-    begin_ns = vb_trace_next();
-    st = vb_k_csr_check(&csr, s->features);
+    st = first_pieces(t, &csr, &n);
     if (st != VB_OK)
         return st;
-    vb_k_sparse_forward(s->weights, &csr, bias(s), s->logits);
-    loss = vb_k_logistic(s->logits, t->batch->rows.y, csr.n);
-    t->loss = csr.n > 0 ? loss / (double)csr.n : t->loss;
-    vb_trace_end(begin_ns, t->trace.forward, csr.nnz * sizeof(float));
-    vb_lap(&t->laps, VB_PHASE_FORWARD);
-    if (!isfinite(t->loss))
-        return not_finite(t, t->step + 1, &csr);
     vb_inject_idle(t, VB_PHASE_BACKWARD);
     if (descend(t, &csr))
         return VB_OK;
-    begin_ns = vb_trace_next();
-    st = gradient(s, &csr, &n);
+    st = backward(t, &csr, &n);
     s->n_grad = st == VB_OK ? n : 0;
-    vb_trace_end(begin_ns, t->trace.backward, csr.nnz * sizeof(float));
-    vb_lap(&t->laps, VB_PHASE_BACKWARD);
+    keys = s->list.keys;
+    values = s->list.values;
     vb_train_noise_begin(t, st == VB_OK && s->all != NULL);
     vb_train_noise_own(t, values, n);
     if (st == VB_OK && s->all != NULL && !t->sums.off)
@@ -363,8 +421,8 @@ static vb_status sparse_sum_again(struct vb_trainer *t, size_t *bytes_p)
     *bytes_p = s->n_grad * (sizeof(*keys) + sizeof(*values));
     if (s->all == NULL)
         return VB_OK;
-    return vb_sparse_allreduce(s->all, s->keys, s->values, s->n_grad, VB_REDUCE_SUM, &keys, &values,
-                               &n);
+    return vb_sparse_allreduce(s->all, s->list.keys, s->list.values, s->n_grad, VB_REDUCE_SUM,
+                               &keys, &values, &n);
 }
 
 static vb_status sparse_step_back(struct vb_trainer *t)
@@ -461,19 +519,19 @@ static const float *sparse_gradient(struct vb_trainer *t, size_t *n_p, float *sc
     struct sparse *s = sparse_of(t);
     struct vb_k_csr csr;
 
-    if (t->batch == NULL || t->batch->n == 0)
+    if (t->batch == NULL || t->batch->n_share == 0)
         return NULL;
-    *scale_p = 1.f / (float)t->batch->n;
+    *scale_p = 1.f / (float)t->batch->n_share;
     *n_p = s->n_shown = s->n_grad;
     if (s->n_grad > 0)
-        return s->values;
+        return s->list.values;
     csr = vb_train_csr(&t->batch->rows);
     vb_k_sparse_forward(s->weights, &csr, bias(s), s->logits);
     (void)vb_k_logistic(s->logits, t->batch->rows.y, csr.n);
     if (gradient(s, &csr, n_p) != VB_OK)
         return NULL;
     s->n_shown = *n_p;
-    return s->values;
+    return s->list.values;
 }
 
 /* The next step writes the values again, so the weights may replace them. */
@@ -484,8 +542,8 @@ static const float *sparse_weights(struct vb_trainer *t, size_t *n_p)
 
     *n_p = s->n_shown;
     for (i = 0; i < s->n_shown; i++)
-        vb_k_sparse_read(s->weights, s->keys[i], 1, &s->values[i]);
-    return s->values;
+        vb_k_sparse_read(s->weights, s->list.keys[i], 1, &s->list.values[i]);
+    return s->list.values;
 }
 
 static float *sparse_memory(struct vb_trainer *t, size_t *n_p, void **state_p, int *words_p)

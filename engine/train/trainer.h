@@ -8,6 +8,7 @@
 #include "engine/checkpoint/checkpoint_writer.h"
 #include "engine/train/train.h"
 #include "engine/trial/sample.h"
+#include "engine/record/train_ledger.h"
 #include "engine/record/train_noise.h"
 #include "engine/record/train_record.h"
 #include "engine/inject/train_replay.h"
@@ -114,7 +115,8 @@ struct vb_trainer_ops {
     /* Collective, after compile(). Allocates parameters and buffers. */
     vb_status (*create)(struct vb_trainer *t);
 
-    /* Makes one step with t->batch, and charges its time to phases. */
+    /* Makes one step with t->batch and the further pieces of this step, and charges its time to
+     * phases. t->batch is the last piece afterwards. */
     vb_status (*step)(struct vb_trainer *t);
 
     /* Repeats only the sums of the last step. *bytes_p: size of this rank's gradient. */
@@ -124,6 +126,9 @@ struct vb_trainer_ops {
      * several ranks. A failure can leave some ranks one step ahead of others; stepping back brings
      * all ranks to the same step. */
     vb_status (*step_back)(struct vb_trainer *t);
+
+    /* Forgets what was computed ahead of the next step. NULL: nothing is. */
+    void (*forget)(struct vb_trainer *t);
 
     /* Runs the model on n test samples, beginning with sample first, and adds the result to sum. */
     vb_status (*evaluate)(struct vb_trainer *t, int first, int n, struct vb_eval_sum *sum);
@@ -322,6 +327,8 @@ struct vb_trainer {
     /* the role of this rank */
     int rank, world; /* world: ranks that compute; dedicated servers have the ranks from world on */
     int shares;      /* ranks that share a batch: world, or 1 if each worker has its own batches */
+    int share;       /* number of the share that this rank takes */
+    int planned;     /* ranks that the run began with; its plan is for their shares */
     bool async;
     bool serves;    /* this rank is a dedicated server */
     bool shows;     /* this rank shows the progress of the job */
@@ -363,6 +370,7 @@ struct vb_trainer {
     struct vb_trainer_saved saved;
     struct vb_trainer_record record;
     struct vb_trainer_noise noise;
+    struct vb_trainer_ledger ledger;
     struct vb_trainer_trace trace;
     int stopped; /* the signal that ended the run early; 0: none */
 };
@@ -370,9 +378,26 @@ struct vb_trainer {
 /* Returns the largest number of samples that this rank takes from one global batch. */
 int vb_trainer_share(const struct vb_trainer *t);
 
-/* From now on this rank takes share number `rank` of `ranks` shares of each batch. The number of
- * samples per rank stays the same. */
-vb_status vb_trainer_repartition(struct vb_trainer *t, int rank, int ranks, int64_t step);
+/* Returns the number of samples that the plan is for. A larger share is computed in pieces of it,
+ * in the order of the samples, and the gradients of the pieces are added in this order. */
+int vb_trainer_batch(const struct vb_trainer *t);
+
+/* Between two steps: from now on this rank takes share number `share` of `shares` shares of each
+ * global batch. The global batch and the order of samples stay the same. Allocates nothing. The
+ * caller has changed the group, and after a failed step has called step_back() where one rank was a
+ * step ahead, and has set t->rank, t->world and t->step, the step that all ranks have completed. A
+ * barrier follows before one of the ranks makes a step. */
+vb_status vb_trainer_repartition(struct vb_trainer *t, int share, int shares);
+
+/* Asynchronous training: from now on this rank takes share number `rank` of `ranks` shares of each
+ * batch. The number of samples per rank stays the same, so the global batch changes. */
+vb_status vb_trainer_rebatch(struct vb_trainer *t, int rank, int ranks, int64_t step);
+
+/* Returns whether the share of this rank is larger than what the plan is for. */
+static inline bool vb_trainer_has_pieces(const struct vb_trainer *t)
+{
+    return vb_trainer_share(t) > vb_trainer_batch(t);
+}
 
 /* Returns whether what happens every so many steps happens after this one; every 0: never. */
 static inline bool vb_trainer_is_due(int64_t every, int64_t step)

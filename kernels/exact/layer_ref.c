@@ -305,11 +305,13 @@ static void relu_backward(const struct vb_k_shape *s, const struct LAYER_ARGS *a
     a->dx[e.i] = a->y[e.i] > 0 ? a->dy[e.i] : 0;
 }
 
-/* Returns v, scaled, or 0 if element i is dropped. Two neighbours share a random number. */
+/* Returns v, scaled, or 0 if element i is dropped. Two neighbours share a random number. Elements
+ * are counted from sample 0 of the step. */
 static REAL dropped(const struct vb_k_shape *s, const struct LAYER_ARGS *a, size_t i, REAL v)
 {
-    uint64_t random = vb_random(vb_random(a->seed, a->step), i / 2);
-    uint32_t mine = (uint32_t)(i % 2 == 0 ? random : random >> 32);
+    uint64_t place = a->first * (vb_k_shape_inputs(s) / (size_t)s->n) + i;
+    uint64_t random = vb_random(vb_random(a->seed, a->step), place / 2);
+    uint32_t mine = (uint32_t)(place % 2 == 0 ? random : random >> 32);
 
     return mine < vb_k_dropout_below(s->rate) ? 0 : v * (1 / (1 - s->rate));
 }

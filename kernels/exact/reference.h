@@ -37,7 +37,7 @@ struct vb_k_args64 {
     const double *x, *w, *b, *dy;
     double *y, *dx, *dw, *db;
     uint8_t *where;
-    uint64_t seed, step;
+    uint64_t seed, step, first;
 };
 
 /* Computes a pass in double precision. */

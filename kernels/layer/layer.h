@@ -76,7 +76,9 @@ struct vb_k_args {
     const float *x, *w, *b, *dy;
     float *y, *dx, *dw, *db;
     uint8_t *where; /* conv-pool: (n, oc, oh, ow), place of y in its window; VB_K_NOWHERE: y <= 0 */
-    uint64_t seed, step; /* dropout: these two alone determine which elements are dropped */
+    uint64_t seed, step; /* dropout: they, the number of a sample in the step and the element of the
+                            sample determine what is dropped */
+    uint64_t first;      /* dropout: the number of the first sample */
     void *scratch;       /* of the size that the layer asked for, aligned to 64 bytes; not kept */
 };
 

@@ -8,7 +8,7 @@
 #include <omp.h>
 #include <stdlib.h>
 
-#define BLOCK 4096 /* number of elements in a tile of element-wise layers; must be even */
+#define BLOCK 4096 /* number of elements in a tile of element-wise layers */
 /* With at most this number of elements, waking the other threads costs more than it saves. */
 #define FEW (4 * BLOCK)
 #define OUTPUTS_A_TILE 64 /* number of outputs in one tile of a bias gradient */
@@ -42,21 +42,30 @@ static void relu_backward(const struct vb_k_shape *s, const struct vb_k_args *a,
         dx[i] = y[i] > 0 ? dy[i] : 0;
 }
 
-/* Applies dropout to elements [i, end) of v. i is even: two elements share a random number. */
+/* Applies dropout to elements [i, end) of v. Elements are counted from sample 0 of the step, so
+ * that a sample has the same elements dropped in any batch. Elements 2k and 2k + 1 share a random
+ * number.
+ */
 static void drop(const struct vb_k_shape *s, const struct vb_k_args *a, size_t i, size_t end,
                  const float *v, float *out)
 {
     uint64_t key = vb_random(a->seed, a->step), random;
+    uint64_t skipped = a->first * (vb_k_shape_inputs(s) / (size_t)s->n);
     uint32_t below = vb_k_dropout_below(s->rate);
     float scale = 1 / (1 - s->rate);
 
+    if ((skipped + i) % 2 != 0 && i < end) {
+        random = vb_random(key, (skipped + i) / 2);
+        out[i] = (uint32_t)(random >> 32) < below ? 0 : v[i] * scale;
+        i++;
+    }
     for (; i + 1 < end; i += 2) {
-        random = vb_random(key, i / 2);
+        random = vb_random(key, (skipped + i) / 2);
         out[i] = (uint32_t)random < below ? 0 : v[i] * scale;
         out[i + 1] = (uint32_t)(random >> 32) < below ? 0 : v[i + 1] * scale;
     }
     if (i < end)
-        out[i] = (uint32_t)vb_random(key, i / 2) < below ? 0 : v[i] * scale;
+        out[i] = (uint32_t)vb_random(key, (skipped + i) / 2) < below ? 0 : v[i] * scale;
 }
 
 static void dropout_forward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,

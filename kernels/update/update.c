@@ -204,6 +204,15 @@ double vb_k_norm(const float *v, size_t n)
     return sqrt(sum);
 }
 
+void vb_k_add(float *to, const float *from, size_t n)
+{
+    size_t i;
+
+#pragma omp parallel for simd schedule(static) if (n >= UPDATE_PARALLEL)
+    for (i = 0; i < n; i++)
+        to[i] += from[i];
+}
+
 float vb_k_clip(double norm, double max_norm)
 {
     return max_norm > 0 && norm > max_norm ? (float)(max_norm / norm) : 1;

@@ -42,6 +42,9 @@ struct vb_k_update {
 void vb_k_update(const struct vb_k_rule *rule, const struct vb_k_update *update);
 void vb_k_update_ref(const struct vb_k_rule *rule, const struct vb_k_update *update);
 
+/* Adds the elements of from to those of to. The vectors do not overlap. */
+void vb_k_add(float *to, const float *from, size_t n);
+
 double vb_k_norm(const float *v, size_t n); /* Euclidean norm; same bits for any threads */
 
 /* The norm of a vector that becomes available in pieces, in any order, with the same bits as

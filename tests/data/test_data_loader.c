@@ -243,6 +243,80 @@ static void a_file_is_streamed(void **state)
     vb_dataset_destroy(&mapped);
 }
 
+/* ---- pieces ---------------------------------------------------------------------------------- */
+
+/* Reads all pieces of the next step. They must be those of this share, in the order of the epoch.
+ */
+static void check_step(struct vb_loader *l, const struct vb_loader_opts *o, int64_t epoch, int step,
+                       const uint32_t *order)
+{
+    int at = step * o->global_batch, n = o->set->n - at, first, n_share, done = 0;
+    const struct vb_batch *b;
+
+    n = n < o->global_batch ? n : o->global_batch;
+    vb_share(n, o->rank, o->world, &first, &n_share);
+    do {
+        assert_int_equal(vb_loader_next(l, &b), VB_OK);
+        assert_true(b->epoch == epoch && b->step == step && b->n_global == n);
+        assert_int_equal(b->n_share, n_share);
+        assert_int_equal(b->first, first + done);
+        assert_int_equal(b->position, at + first + done);
+        assert_true(b->n <= o->batch_max && (b->n > 0 || n_share == 0));
+        assert_memory_equal(b->which, order + at + first + done, (size_t)b->n * sizeof(*order));
+        assert_int_equal(b->rows.n, b->n);
+        done += b->n;
+        assert_int_equal(b->more, done < n_share);
+        if (done % 2 == 0)
+            (void)vb_loader_peek(l); /* must not change what comes next */
+    } while (b->more);
+    assert_int_equal(done, n_share);
+}
+
+/* Changes between numbers of ranks, also in the middle of a step, and back to earlier steps. */
+static void check_reshare(const struct vb_dataset *set, int ahead)
+{
+    struct vb_loader_opts o = {
+        .set = set, .seed = 4, .global_batch = 23, .world = 1, .batch_max = 5, .ahead = ahead};
+    int steps = (set->n + 22) / 23, i, epoch, step;
+    uint32_t *order = malloc((size_t)set->n * sizeof(*order));
+    const struct vb_batch *b;
+    struct vb_loader *l;
+    long before;
+
+    assert_non_null(order);
+    assert_int_equal(vb_loader_open(&o, &l), VB_OK);
+    assert_int_equal(vb_loader_next(l, &b), VB_OK);
+    before = t_allocations;
+    for (i = 0; i < 60; i++) {
+        o.world = 1 + i % 6;
+        o.rank = i / 6 % o.world;
+        epoch = i % 3;
+        step = i * 7 % steps;
+        assert_int_equal(vb_loader_reshare(l, o.rank, o.world, epoch, step), VB_OK);
+        vb_order_fill(o.seed, epoch, set->n, order);
+        for (; step < steps && step < i * 7 % steps + 3; step++)
+            check_step(l, &o, epoch, step, order);
+        if (i % 2 == 0)
+            assert_int_equal(vb_loader_next(l, &b), VB_OK);
+    }
+    assert_int_equal(t_allocations, before);
+    assert_int_equal(vb_loader_reshare(l, 2, 2, 0, 0), VB_ERR_USAGE);
+    assert_int_equal(vb_loader_reshare(l, 0, 2, 0, steps), VB_ERR_USAGE);
+    vb_loader_close(l);
+    free(order);
+}
+
+static void large_shares_become_pieces(void **state)
+{
+    struct vb_dataset set = numbered_rows(217);
+
+    (void)state;
+    check_reshare(&set, 0);
+    check_reshare(&set, 1);
+    check_reshare(&set, 3);
+    vb_dataset_destroy(&set);
+}
+
 /* ---- interface ------------------------------------------------------------------------------- */
 
 static void start_hook(void *arg)
@@ -476,6 +550,7 @@ int main(void)
         cmocka_unit_test(windows_contain_every_sample_once),
         cmocka_unit_test(a_batch_depends_only_on_its_position),
         cmocka_unit_test(a_file_is_streamed),
+        cmocka_unit_test(large_shares_become_pieces),
         cmocka_unit_test(batches_allocate_nothing),
         cmocka_unit_test(a_slow_loader_is_an_error),
         cmocka_unit_test(impossible_options_are_refused),

@@ -467,6 +467,38 @@ static void dropout_depends_on_seed_and_step(void **state)
     count_dropped(0, 1, a, VB_COUNT(a));
 }
 
+/* The masks of a step are those of its samples, in whatever batches it is computed. A sample has an
+ * odd number of elements, so neighbours of different samples share a random number. */
+static void dropout_depends_on_the_position_of_a_sample(void **state)
+{
+    enum { SAMPLES = 6, ELEMENTS = 4099, PARTS = 3 };
+    static const int first[PARTS + 1] = {0, 1, 4, SAMPLES};
+    static float x[SAMPLES * ELEMENTS], whole[SAMPLES * ELEMENTS], part[SAMPLES * ELEMENTS];
+    struct vb_k_shape s = {
+        .kind = VB_K_DROPOUT, .n = SAMPLES, .c = ELEMENTS, .h = 1, .w = 1, .rate = 0.5f};
+    struct vb_k_args args = {.x = x, .y = whole, .seed = 3, .step = 8};
+    struct vb_k_tuning tuning = {.backend = {"plain", "plain"}};
+    struct vb_k_layer *layer;
+    char why[VB_OPTS_WHY];
+    size_t i;
+    int p;
+
+    (void)state;
+    for (i = 0; i < VB_COUNT(x); i++)
+        x[i] = 1;
+    assert_int_equal(vb_k_shape_finish(&s, why), VB_OK);
+    vb_k_layer_ref(&s, VB_K_FORWARD, &args);
+    for (p = 0; p < PARTS; p++) {
+        s.n = first[p + 1] - first[p];
+        args.first = (uint64_t)first[p];
+        args.y = part + first[p] * ELEMENTS;
+        assert_int_equal(vb_k_layer_create(&s, &tuning, &layer), VB_OK);
+        vb_k_layer_run(layer, VB_K_FORWARD, &args);
+        vb_k_layer_destroy(layer);
+    }
+    assert_memory_equal(whole, part, sizeof(whole));
+}
+
 /* ---- allocations ----------------------------------------------------------------------------- */
 
 static void check_allocations(const struct vb_k_backend *backend, const struct vb_k_shape *s,
@@ -501,6 +533,7 @@ int main(void)
         cmocka_unit_test(nan_and_infinity_reach_the_results),
         cmocka_unit_test(first_maximum_takes_the_gradient),
         cmocka_unit_test(dropout_depends_on_seed_and_step),
+        cmocka_unit_test(dropout_depends_on_the_position_of_a_sample),
         cmocka_unit_test(nothing_is_allocated),
     };
 

@@ -180,6 +180,23 @@ static void norm_and_clipping(void **state)
     assert_true(fabs(vb_k_norm(x.grads, N_MAX) / (double)1e30f - 1) < 1e-12);
 }
 
+static void vectors_are_added(void **state)
+{
+    size_t i, k, n;
+
+    (void)state;
+    for (k = 0; k < VB_COUNT(lengths); k++) {
+        n = lengths[k];
+        make(&x);
+        make(&y);
+        y.grads[N_MAX - 1] = n < N_MAX ? 7 : y.grads[N_MAX - 1];
+        vb_k_add(y.grads, x.params, n);
+        for (i = 0; i < n; i++)
+            assert_true(y.grads[i] == x.grads[i] + x.params[i]);
+        assert_true(n == N_MAX || y.grads[N_MAX - 1] == 7);
+    }
+}
+
 /* Adds the pieces from the end to the beginning: first every second piece, then the others. */
 static void the_norm_of_pieces_has_the_same_bits(void **state)
 {
@@ -319,6 +336,7 @@ int main(void)
         cmocka_unit_test(threads_change_no_bit),
         cmocka_unit_test(nan_and_infinity_stay),
         cmocka_unit_test(norm_and_clipping),
+        cmocka_unit_test(vectors_are_added),
         cmocka_unit_test(the_norm_of_pieces_has_the_same_bits),
         cmocka_unit_test(shared_updates_have_the_same_bits),
         cmocka_unit_test(every_rule_has_its_name),

@@ -33,7 +33,7 @@ struct t_ref {
     /* the fields from here on are set by the last forward pass */
     int n;
     bool training;
-    uint64_t seed, step;
+    uint64_t seed, step, position;
 };
 
 static inline size_t t_ref_product(int a, int b, int c)
@@ -355,13 +355,14 @@ static inline void t_ref_lrn_backward(const struct vb_k_shape *s, size_t i, cons
 /* ---- dropout --------------------------------------------------------------------------------- */
 
 /* Returns the factor that dropout multiplies element i of the whole batch by. Two elements share
- * one random number. */
+ * one random number. Elements are counted from the first sample of the step. */
 static inline double t_ref_kept(const struct t_ref *r, int layer, size_t i)
 {
     double rate = (double)r->layers[layer].s.rate;
     uint64_t own = vb_random(r->seed, (uint64_t)r->layers[layer].row);
-    uint64_t random = vb_random(vb_random(own, r->step), i / 2);
-    uint32_t mine = (uint32_t)(i % 2 == 0 ? random : random >> 32);
+    uint64_t place = r->position * r->layers[layer].in + i;
+    uint64_t random = vb_random(vb_random(own, r->step), place / 2);
+    uint32_t mine = (uint32_t)(place % 2 == 0 ? random : random >> 32);
 
     if (!r->training)
         return 1;
@@ -461,6 +462,7 @@ static inline double t_ref_forward(struct t_ref *r, const float *x,
     r->training = batch->training;
     r->seed = batch->seed;
     r->step = batch->step;
+    r->position = batch->position;
     for (i = 0; i < (size_t)batch->n * l->in; i++)
         r->x[i] = (double)x[i];
     for (n = 0; n < batch->n; n++) {

@@ -7,7 +7,8 @@
 
 #include "engine/engine.h"
 
-/* Fills in the options. The test must still set the batch and the number of steps. */
+/* Fills in the options. g: NULL if there is only one rank. The test must still set the batch and
+ * the number of steps. */
 static inline void t_train_opts(const char *model, const char *data, struct vb_group *g,
                                 struct vb_train_opts *o)
 {
@@ -20,8 +21,8 @@ static inline void t_train_opts(const char *model, const char *data, struct vb_g
         .seed = 5,
         .place.threads = 1,
         .open_group = g};
-    o->group.rank = vb_group_rank(g);
-    o->group.world = vb_group_world(g);
+    o->group.rank = g != NULL ? vb_group_rank(g) : 0;
+    o->group.world = g != NULL ? vb_group_world(g) : 1;
     if (vb_data_spec_parse(data, &o->data.ask.data, why) != VB_OK)
         fprintf(stderr, "%s\n", why);
 }
