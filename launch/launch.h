@@ -8,6 +8,6 @@
 #include "launch/link.h"
 #include "launch/rank.h"
 #include "launch/spawn.h"
-#include "launch/supervise.h"
+#include "launch/supervise/supervise.h"
 
 #endif

@@ -120,10 +120,10 @@ calls() { # calls NAME_PATTERN FILE_PATTERN WHY: reports other files that call t
 calls '(secure_)?getenv' 'base/[a-z_]*\.c|launch/[a-z_]*\.c|lab/.*|bench/.*' \
     'the environment is read in base/ and, for launchers, in launch/'
 calls 'v?fork|execv[pe]*|execl[pe]*|posix_spawnp?' \
-    'launch/[a-z_]*\.c|base/process\.c|topo/load_in_child\.c|lab/.*|bench/.*|cli/gnuplot\.c' \
+    'launch/[a-z_/]*\.c|base/process\.c|topo/load_in_child\.c|lab/.*|bench/.*|cli/gnuplot\.c' \
     'processes are started in launch/'
 calls 'kill|pidfd_send_signal' \
-    'launch/[a-z_]*\.c|base/process\.c|engine/ps/ps_replica\.c|lab/.*|bench/.*|cli/gnuplot\.c' \
+    'launch/[a-z_/]*\.c|base/process\.c|engine/ps/ps_replica\.c|lab/.*|bench/.*|cli/gnuplot\.c' \
     'processes are killed in launch/'
 
 cat "$defects"

@@ -6,7 +6,7 @@
 # network namespaces with an sshd each; "local" are all others.
 #
 # Covers: base/log.c cli/gnuplot.c data/guess.c doctor/doctor_host.c doctor/doctor_same.c
-# Covers: doctor/facts_host.c cli/doctor/doctor_print.c launch/remedy.c net/control/root.c
+# Covers: doctor/facts_host.c cli/doctor/doctor_print.c launch/supervise/remedy.c net/control/root.c
 # shellcheck disable=SC2016,SC2317
 set -uo pipefail
 verbena=$(realpath "$1")
@@ -117,9 +117,12 @@ time.sleep(60)" &
         skip 'no space left, missing library, name is loopback' "needs mounts: $(cat "$dir/err" 2>/dev/null)"
         return
     fi
-    the_case 'no space left' 1 'cannot write /mnt/checkpoint-3.vbc at offset .*: No space left on device' 'df -h' \
+    the_case 'no space left' 0 'cannot write /mnt/checkpoint-3.vbc at offset .*: No space left on device' 'df -h' \
         "${private[@]}" 'mount -t tmpfs -o size=64k tmpfs /mnt && exec "$@"' sh \
         "$verbena" train mlp "${small[@]}" --checkpoint /mnt
+    the_case 'no space left, strict' 1 'cannot write /mnt/checkpoint-3.vbc at offset .*: No space left on device' 'df -h' \
+        "${private[@]}" 'mount -t tmpfs -o size=64k tmpfs /mnt && exec "$@"' sh \
+        "$verbena" train mlp "${small[@]}" --checkpoint /mnt --checkpoint-strict
     the_case 'no space for records' 0 'cannot write .*: No space left on device; training goes on' 'df -h /mnt' \
         "${private[@]}" 'mount -t tmpfs -o size=64k tmpfs /mnt && exec "$@"' sh \
         "$verbena" train softmax "${small[@]}" --run /mnt/run

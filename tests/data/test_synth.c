@@ -5,7 +5,7 @@
  * Covers: data/spec.c data/synth_images.c
  */
 #include "data/data.h"
-#include "tests/support/softmax_fixture.h"
+#include "tests/support/fixtures/softmax_fixture.h"
 #include "tests/support/test.h"
 
 #define N_TRAIN 6000

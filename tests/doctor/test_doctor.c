@@ -2,7 +2,7 @@
  *
  * Tests every branch of the checks that do not concern the network, with invented facts.
  */
-#include "tests/support/doctor_fixture.h"
+#include "tests/support/fixtures/doctor_fixture.h"
 
 static void a_good_machine_is_ok(void **state)
 {

@@ -5,7 +5,7 @@
  * Covers: doctor/doctor_same.c doctor/facts_host.c
  */
 #include "doctor/doctor.h"
-#include "tests/support/doctor_fixture.h"
+#include "tests/support/fixtures/doctor_fixture.h"
 #include "tests/support/sysroot.h"
 
 static void name_of_the_host(void **state)

@@ -2,7 +2,7 @@
  *
  * Tests every branch of the checks of RDMA and interfaces, with invented facts.
  */
-#include "tests/support/doctor_fixture.h"
+#include "tests/support/fixtures/doctor_fixture.h"
 
 #include <errno.h>
 

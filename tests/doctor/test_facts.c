@@ -6,7 +6,7 @@
  * Covers: doctor/facts_cpu.c
  */
 #include "doctor/doctor.h"
-#include "tests/support/doctor_fixture.h"
+#include "tests/support/fixtures/doctor_fixture.h"
 #include "tests/support/sysroot.h"
 
 static void a_recorded_cloudlab_node_is_fine(void **state)

@@ -9,7 +9,7 @@
 #include "tests/support/alloc.h"
 #include "tests/support/ranks.h"
 #include "tests/support/test.h"
-#include "tests/support/train_opts_fixture.h"
+#include "tests/support/fixtures/train_opts_fixture.h"
 
 #define POINTS 5
 

@@ -5,7 +5,7 @@
  *
  * Covers: engine/checkpoint/checkpoint_read.c
  */
-#include "tests/support/checkpoint_fixture.h"
+#include "tests/support/fixtures/checkpoint_fixture.h"
 
 #include <sys/wait.h>
 

@@ -6,7 +6,7 @@
  *
  * Covers: engine/checkpoint/checkpoint_dir.c
  */
-#include "tests/support/checkpoint_fixture.h"
+#include "tests/support/fixtures/checkpoint_fixture.h"
 
 #include <errno.h>
 #include <sched.h>

@@ -6,7 +6,7 @@
  * Covers: engine/checkpoint/checkpoint_writer.c
  */
 #include "engine/checkpoint/checkpoint_writer.h"
-#include "tests/support/checkpoint_fixture.h"
+#include "tests/support/fixtures/checkpoint_fixture.h"
 #include "tests/support/gate.h"
 
 #include <math.h>

@@ -10,7 +10,7 @@
 #include "engine/train/train_room_priv.h"
 #include "tests/support/alloc.h"
 #include "tests/support/ranks.h"
-#include "tests/support/train_opts_fixture.h"
+#include "tests/support/fixtures/train_opts_fixture.h"
 
 #include <fcntl.h>
 #include <ftw.h>
@@ -157,7 +157,7 @@ static void a_large_share_is_computed_in_pieces(void **state)
         take_all_shares(&t);
         vb_trainer_close(&t);
         assert_int_equal(nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS), 0);
-        memcpy(folder + strlen(folder) - 6, "XXXXXX", 6);
+        memset(folder + strlen(folder) - 6, 'X', 6);
     }
 }
 

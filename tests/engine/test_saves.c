@@ -11,7 +11,7 @@
 #include "tests/support/files.h"
 #include "tests/support/gate.h"
 #include "tests/support/ranks.h"
-#include "tests/support/train_opts_fixture.h"
+#include "tests/support/fixtures/train_opts_fixture.h"
 
 #include <sys/mman.h>
 

@@ -9,7 +9,7 @@
  */
 #include "engine/train/trainer.h"
 #include "tests/support/ranks.h"
-#include "tests/support/train_opts_fixture.h"
+#include "tests/support/fixtures/train_opts_fixture.h"
 
 #include <signal.h>
 #include <sys/mman.h>

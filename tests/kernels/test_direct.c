@@ -6,7 +6,7 @@
  */
 #include "kernels/own/own.h"
 #include "tests/support/levels.h"
-#include "tests/support/layer_fixture.h"
+#include "tests/support/fixtures/layer_fixture.h"
 
 static void all_passes(const struct vb_k_shape *shape)
 {

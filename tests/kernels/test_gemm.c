@@ -8,7 +8,7 @@
 #include "kernels/gemm/gemm_priv.h"
 #include "kernels/own/own.h"
 #include "tests/support/levels.h"
-#include "tests/support/layer_fixture.h"
+#include "tests/support/fixtures/layer_fixture.h"
 
 static void short_panels_are_padded(void **state)
 {

@@ -9,7 +9,7 @@
 #include "kernels/blas/blas.h"
 #include "kernels/choice/choice_priv.h"
 #include "kernels/own/own.h"
-#include "tests/support/layers_fixture.h"
+#include "tests/support/fixtures/layers_fixture.h"
 
 #include <math.h>
 

@@ -21,7 +21,7 @@
 #include "kernels/choice/choice_priv.h"
 #include "tests/support/levels.h"
 #include "tests/support/alloc.h"
-#include "tests/support/layers_fixture.h"
+#include "tests/support/fixtures/layers_fixture.h"
 
 #include <math.h>
 #include <omp.h>

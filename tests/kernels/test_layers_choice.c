@@ -7,7 +7,7 @@
  * Covers: kernels/choice/layer.c
  */
 #include "kernels/choice/choice_priv.h"
-#include "tests/support/layers_fixture.h"
+#include "tests/support/fixtures/layers_fixture.h"
 
 #include <dirent.h>
 #include <omp.h>

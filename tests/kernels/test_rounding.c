@@ -14,7 +14,7 @@
 #include "bench/bench.h"
 #include "bench/exact_steps.h"
 #include "kernels/choice/choice_priv.h"
-#include "tests/support/layers_fixture.h"
+#include "tests/support/fixtures/layers_fixture.h"
 
 #include <math.h>
 #include <omp.h>

@@ -6,7 +6,7 @@
  * Covers: kernels/exact/softmax_ref.c
  */
 #include "kernels/kernels.h"
-#include "tests/support/softmax_fixture.h"
+#include "tests/support/fixtures/softmax_fixture.h"
 #include "tests/support/random.h"
 #include "tests/support/test.h"
 

@@ -2,8 +2,8 @@
  *
  * Tests Winograd convolutions on shapes that no tile divides.
  *
- * Tolerance: tests/support/layer_fixture.h has the tolerance of plain sums. The transforms of
- * Winograd multiply numbers by factors and add them up. In one dimension, the absolute values of
+ * Tolerance: tests/support/fixtures/layer_fixture.h has the tolerance of plain sums. The transforms
+ * of Winograd multiply numbers by factors and add them up. In one dimension, the absolute values of
  * the factors add up to 2 for the inputs, 1.5 for the taps and 3 for the outputs of F(2x2, 3x3),
  * and to 10, 0.5 and 19 for the transforms of alpha 6. Intermediate values can become larger by
  * these sums: in both dimensions together (2 * 1.5 * 3)^2 = 81 times. With random signs it is about
@@ -15,7 +15,7 @@
 #include "kernels/own/own.h"
 #include "kernels/gemm/winograd.h"
 #include "tests/support/levels.h"
-#include "tests/support/layer_fixture.h"
+#include "tests/support/fixtures/layer_fixture.h"
 
 #define TOLERANCE_2 3
 #define TOLERANCE_4 30

@@ -10,7 +10,7 @@
 # the files that an sshd needs below /run are in a mount namespace.
 #
 # Covers: bench/host_pairs.c cli/doctor/doctor_hosts.c cli/job_opts.c launch/hosts.c
-# Covers: launch/launch_stdin.c launch/remote.c
+# Covers: launch/launch_stdin.c launch/supervise/remote.c
 # shellcheck disable=SC2016,SC2317
 set -uo pipefail
 verbena=$(realpath "$1")

@@ -3,7 +3,7 @@
 #
 # Tests what the supervisor says about the rank that ended a job: job_ends.sh VERBENA
 #
-# Covers: launch/oom.c launch/supervise_cause.c launch/supervise_deaths.c net/control/rendezvous.c
+# Covers: launch/supervise/oom.c launch/supervise/supervise_cause.c launch/supervise/supervise_deaths.c net/control/rendezvous.c
 set -uo pipefail
 verbena=$(realpath "$1")
 dir=$(mktemp -d)

@@ -3,9 +3,9 @@
  * Tests how the supervisor finds the cause of a failure: what ranks say about lost peers, and the
  * kernel's counts of processes that were killed for memory, in a fake /proc and /sys.
  *
- * Covers: launch/oom.c launch/supervise_cause.c
+ * Covers: launch/supervise/oom.c launch/supervise/supervise_cause.c
  */
-#include "launch/supervise_priv.h"
+#include "launch/supervise/supervise_priv.h"
 #include "tests/support/files.h"
 
 #include <fcntl.h>

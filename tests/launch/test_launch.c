@@ -5,7 +5,7 @@
  * Covers: launch/launch_find.c launch/launch_slurm.c launch/launch_torch.c net/control/root.c
  */
 #include "net/control/sock.h"
-#include "tests/support/launch_fixture.h"
+#include "tests/support/fixtures/launch_fixture.h"
 
 /* ---- lists in Slurm's format ----------------------------------------------------------------- */
 

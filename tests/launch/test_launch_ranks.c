@@ -6,7 +6,7 @@
  * Covers: launch/launch_meet.c launch/pmix.c net/control/sock.c
  */
 #include "net/control/sock.h"
-#include "tests/support/launch_fixture.h"
+#include "tests/support/fixtures/launch_fixture.h"
 #include "tests/support/ranks.h"
 
 #include <dirent.h>

@@ -2,7 +2,7 @@
  *
  * Tests what is proposed if a host cannot be used.
  */
-#include "launch/supervise_priv.h"
+#include "launch/supervise/supervise_priv.h"
 #include "tests/support/test.h"
 
 #include <string.h>

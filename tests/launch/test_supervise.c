@@ -2,7 +2,7 @@
  *
  * Tests how the supervisor starts ranks, and how a job ends.
  *
- * Covers: launch/supervise_signal.c launch/supervise_spawn.c
+ * Covers: launch/supervise/supervise_signal.c launch/supervise/supervise_spawn.c
  */
 #include "tests/support/supervised.h"
 

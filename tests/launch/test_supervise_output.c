@@ -2,7 +2,7 @@
  *
  * Tests how the supervisor passes on and logs the output of the ranks.
  *
- * Covers: launch/supervise_relay.c
+ * Covers: launch/supervise/supervise_relay.c
  */
 #include "tests/support/supervised.h"
 

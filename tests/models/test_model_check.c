@@ -5,7 +5,7 @@
  *
  * Covers: models/model_check.c
  */
-#include "tests/support/models_fixture.h"
+#include "tests/support/fixtures/models_fixture.h"
 
 #include <math.h>
 

@@ -7,7 +7,7 @@
  * Covers: models/model.c models/model_run.c models/tables.c
  */
 #include "tests/support/alloc.h"
-#include "tests/support/models_fixture.h"
+#include "tests/support/fixtures/models_fixture.h"
 
 #include <math.h>
 #include <omp.h>

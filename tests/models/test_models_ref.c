@@ -7,7 +7,7 @@
  * Covers: models/model_run.c models/tables.c
  */
 #include "tests/support/model_ref.h"
-#include "tests/support/models_fixture.h"
+#include "tests/support/fixtures/models_fixture.h"
 
 struct pair {
     struct t_model t;
@@ -253,7 +253,7 @@ static void losses_match(const char *name, int batch, int steps, double rate, do
     for (s = 0; s < steps; s++) {
         t_model_batch(&p.t, batch, (uint64_t)(s % BATCHES), p.pixels);
         p.t.batch.step = (uint64_t)s;
-        p.t.batch.position = (uint64_t)(3 * s); /* as the share of another rank */
+        p.t.batch.position = 3 * (uint64_t)s; /* as the share of another rank */
         want = run_both(&p);
         off = fabs(p.t.loss.loss - want) / want;
         if (!(off <= most))

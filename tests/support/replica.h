@@ -7,7 +7,7 @@
 #ifndef VB_TESTS_SUPPORT_REPLICA_H
 #define VB_TESTS_SUPPORT_REPLICA_H
 
-#include "tests/support/ps_fixture.h"
+#include "tests/support/fixtures/ps_fixture.h"
 
 #include <sys/mman.h>
 

@@ -11,7 +11,7 @@
  * Covers: engine/ps/ps_worker_end.c engine/ps/ps_worker_open.c kernels/sparse/shared.c
  */
 #include "tests/support/alloc.h"
-#include "tests/support/ps_fixture.h"
+#include "tests/support/fixtures/ps_fixture.h"
 
 /* number of steps; small, because with few cores the worker may not get further */
 #define DIES_AFTER 5

@@ -10,7 +10,7 @@
  *
  * Covers: engine/ps/ps_apply.c engine/ps/ps_notify.c engine/ps/ps_server.c
  */
-#include "tests/support/ps_fixture.h"
+#include "tests/support/fixtures/ps_fixture.h"
 
 #define WORKERS 3
 #define LATE 2

@@ -7,7 +7,7 @@
  * Covers: net/coll/coll_run.c net/coll/coll_steps.c net/coll/coll_unordered.c
  */
 #include "tests/support/alloc.h"
-#include "tests/support/coll_fixture.h"
+#include "tests/support/fixtures/coll_fixture.h"
 
 #define ROOM ((size_t)70 * 1024) /* maximum number of elements */
 

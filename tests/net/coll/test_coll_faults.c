@@ -6,7 +6,7 @@
  *
  * Covers: net/coll/coll_open.c net/coll/coll_peers.c net/coll/coll_start.c
  */
-#include "tests/support/coll_fixture.h"
+#include "tests/support/fixtures/coll_fixture.h"
 
 #include <signal.h>
 #include <time.h>

@@ -6,7 +6,7 @@
  * Covers: net/coll/coll_open.c net/coll/coll_start.c net/coll/cost.c net/coll/cost_measure.c
  */
 #include "tests/support/alloc.h"
-#include "tests/support/coll_fixture.h"
+#include "tests/support/fixtures/coll_fixture.h"
 
 #define FLIGHT 12
 #define ROOM ((size_t)400 * 1024) /* maximum number of elements */

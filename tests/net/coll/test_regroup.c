@@ -8,7 +8,7 @@
  */
 #include "net/group/group_priv.h"
 #include "tests/support/alloc.h"
-#include "tests/support/coll_fixture.h"
+#include "tests/support/fixtures/coll_fixture.h"
 
 #include <dirent.h>
 #include <stdatomic.h>

@@ -3,7 +3,7 @@
  * Tests the statistics of waiting: all other ranks must find the straggler of a collective and
  * blame no other rank. The transfer time must not count as waiting.
  */
-#include "tests/support/coll_fixture.h"
+#include "tests/support/fixtures/coll_fixture.h"
 
 #include <time.h>
 

@@ -12,7 +12,7 @@
  * group, which is killed as a whole before the rank is reaped: until then no other group can get
  * its number.
  */
-#include "launch/supervise_priv.h"
+#include "launch/supervise/supervise_priv.h"
 
 #include <errno.h>
 #include <fcntl.h>

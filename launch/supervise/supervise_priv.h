@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef VB_LAUNCH_SUPERVISE_PRIV_H
-#define VB_LAUNCH_SUPERVISE_PRIV_H
+#ifndef VB_LAUNCH_SUPERVISE_SUPERVISE_PRIV_H
+#define VB_LAUNCH_SUPERVISE_SUPERVISE_PRIV_H
 
 #include "launch/launch.h"
 #include "net/control/sock.h"

@@ -4,7 +4,7 @@
  * it is silent. So the first rank that ends is often not the cause. Ranks tell the supervisor which
  * peer they lost and why; from that it finds the rank to name.
  */
-#include "launch/supervise_priv.h"
+#include "launch/supervise/supervise_priv.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * Turns signals into bytes in a pipe, for a loop that polls. A signalfd works only if every thread
  * blocks the signals, which libraries that start threads when they are loaded (OpenBLAS) do not.
  */
-#include "launch/supervise_priv.h"
+#include "launch/supervise/supervise_priv.h"
 
 #include <errno.h>
 #include <fcntl.h>

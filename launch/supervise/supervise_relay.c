@@ -12,7 +12,7 @@
  * The supervisor's own descriptors are shared with other processes and stay blocking. A write of up
  * to PIPE_BUF bytes to a pipe that poll() calls writable does not block.
  */
-#include "launch/supervise_priv.h"
+#include "launch/supervise/supervise_priv.h"
 
 #include <errno.h>
 #include <fcntl.h>

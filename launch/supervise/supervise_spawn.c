@@ -7,7 +7,7 @@
  * calls only functions that are safe in a signal handler, and all that it needs is made before
  * fork().
  */
-#include "launch/supervise_priv.h"
+#include "launch/supervise/supervise_priv.h"
 
 #include <fcntl.h>
 #include <string.h>

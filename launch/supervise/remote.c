@@ -7,7 +7,7 @@
  * script for sh does the rest. It finds errors that each shell would report in its own way, above
  * all a machine of another architecture, where sh would take the program for a script.
  */
-#include "launch/supervise_priv.h"
+#include "launch/supervise/supervise_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>

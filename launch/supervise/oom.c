@@ -5,7 +5,7 @@
  * /proc/vmstat, which is used if this process is in the root cgroup. A process that is killed
  * counts in its own cgroup, whichever of the groups above had the limit.
  */
-#include "launch/supervise_priv.h"
+#include "launch/supervise/supervise_priv.h"
 
 #include <string.h>
 

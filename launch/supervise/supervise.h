@@ -2,8 +2,8 @@
  *
  * The supervisor, which starts ranks on this host or, over ssh, on others; and the list of hosts.
  */
-#ifndef VB_LAUNCH_SUPERVISE_H
-#define VB_LAUNCH_SUPERVISE_H
+#ifndef VB_LAUNCH_SUPERVISE_SUPERVISE_H
+#define VB_LAUNCH_SUPERVISE_SUPERVISE_H
 
 #include "base/base.h"
 #include "launch/link.h"

@@ -3,7 +3,7 @@
  * What to type if a host cannot be used. ssh and the shell on the host say in their own words what
  * failed; this table knows the usual ones, why they happen and what helps.
  */
-#include "launch/supervise_priv.h"
+#include "launch/supervise/supervise_priv.h"
 
 #include <string.h>
 

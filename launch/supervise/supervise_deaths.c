@@ -3,7 +3,7 @@
  * The deaths of ranks: which of them end the job, which one is the cause, and ranks that are
  * stopped. A rank that others lost and that is still there is the *suspect*.
  */
-#include "launch/supervise_priv.h"
+#include "launch/supervise/supervise_priv.h"
 
 #include <errno.h>
 #include <string.h>
