@@ -217,7 +217,7 @@ static bool take_keys(struct top_screen *screen)
         return n < 0 && (errno == EINTR || errno == EAGAIN);
     for (i = 0; i < n; i++) {
         bool arrow = i + 2 < n && keys[i] == '\x1b' && keys[i + 1] == '[';
-        char key = arrow ? keys[i + 2] : keys[i];
+        char key = keys[arrow ? i + 2 : i];
 
         if (!arrow && (key == 'q' || key == 'Q'))
             return false;

@@ -15,6 +15,7 @@
 #include "net/coll/coll.h"
 #include "net/control/root.h"
 #include "net/control/secret.h"
+#include "net/control/times.h"
 #include "net/group/group.h"
 #include "net/group/group_record.h"
 #include "net/probe/probe.h"

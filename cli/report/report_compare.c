@@ -111,7 +111,8 @@ static struct vb_table *begin(const struct report *report, const char *name, con
 
         snprintf(label, sizeof(label), "%s", report->runs[i]->label);
         for (c = label; *c != '\0'; c++)
-            *c = *c == '|' ? '/' : *c;
+            if (*c == '|')
+                *c = '/';
         len += (size_t)snprintf(heads + len, sizeof(heads) - len, "|#%s", label);
     }
     return vb_table_create(name, title, heads);

@@ -75,9 +75,10 @@ static void fill_rank(const struct vb_trainer *t, struct vb_group *group, struct
     gethostname(f->host, sizeof(f->host) - 1);
     fill_machine(t, f);
     for (i = 0; i < n && i < VB_FACTS_PEERS; i++)
-        f->via[i] = group == NULL || i == t->rank || !vb_group_member(group, i)
-                        ? '-'
-                        : vb_group_transport(group, i)[0];
+        if (group == NULL || i == t->rank || !vb_group_member(group, i))
+            f->via[i] = '-';
+        else
+            f->via[i] = vb_group_transport(group, i)[0];
     if (group != NULL)
         snprintf(f->device, sizeof(f->device), "%s", vb_group_device(group, t->rank == 0));
 }

@@ -83,7 +83,8 @@ static void add_path(char *text, size_t size, const struct vb_data_spec *spec)
         path = full;
     snprintf(text + len, size - len, "%.400s", path);
     for (i = len; text[i] != '\0'; i++)
-        text[i] = text[i] == '\n' ? '?' : text[i];
+        if (text[i] == '\n')
+            text[i] = '?';
 }
 
 void vb_train_describe_data(const struct vb_trainer *t, char text[VB_DATA_TEXT])

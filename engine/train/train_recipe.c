@@ -299,8 +299,10 @@ static void tell(const struct vb_sample *sample, const struct vb_trial *trial, i
                  struct vb_recipe *r)
 {
     struct vb_chosen *c = &r->chosen;
-    char why[96] = "the model's defaults";
+    double epochs = (double)r->steps / (double)r->steps_per_epoch;
+    char why[96] = "the model's defaults", length[32];
 
+    snprintf(length, sizeof(length), epochs < 1000 ? "%.3g" : "%.0f", epochs);
     c->rule = vb_k_rule_str(r->rule.kind);
     c->schedule = schedule_names[r->schedule.kind];
     c->lr = r->schedule.base;
@@ -321,10 +323,8 @@ static void tell(const struct vb_sample *sample, const struct vb_trial *trial, i
     else if (strcmp(c->lr_from, "data") == 0)
         snprintf(why, sizeof(why), "the squares of a sample add up to %.3g", sample->square - 1);
     if (strcmp(c->lr_from, "given") != 0 || strcmp(c->steps_from, "given") != 0)
-        snprintf(c->why, sizeof(c->why),
-                 "%s, %s rate up to %.3g, %lld steps of %d (%.3g epochs): %s", c->rule, c->schedule,
-                 c->lr, (long long)c->steps, c->global_batch,
-                 (double)c->steps / (double)r->steps_per_epoch, why);
+        snprintf(c->why, sizeof(c->why), "%s, %s rate up to %.3g, %lld steps of %d (%s epochs): %s",
+                 c->rule, c->schedule, c->lr, (long long)c->steps, c->global_batch, length, why);
 }
 
 /* ---- the numbers of a run -------------------------------------------------------------------- */

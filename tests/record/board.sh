@@ -131,8 +131,8 @@ bits() {
 }
 
 checked lenet lenet --ranks 2 --steps 150 --eval-every 50 --test-limit 500
-checked single softmax --epochs 3 --eval-every 200 # it adds to the parameters directly
-checked async softmax --ranks 2 --mode async --steps 2000 --eval-every 500
+checked single softmax --epochs 40 --eval-every 2000 # it adds to the parameters directly
+checked async softmax --ranks 2 --mode async --steps 20000 --eval-every 5000
 while [ $# -gt 0 ]; do
     case $1 in
     kills)

@@ -108,13 +108,14 @@ trained ".per_rank[0] | .send_mb_s == 0 and .recv_mb_s_peak == 0" "${softmax[@]}
 
 # A sum of two ranks: each sends its gradient, or half of it and then half of the sum, and receives as much. In mapped
 # memory a rank reads a half and writes a half, and the other does the same to it; a small sum is read whole by both. If
-# the ranks share the update (mlp), a rank writes its half of the parameters and of their momentum.
+# the ranks share the update (mlp, on any machine if asked for), a rank writes its half of the parameters and of their
+# momentum.
 for way in "tcp 1" "shm 1.5"; do
     read -r transport times <<<"$way"
     trained "all(.per_rank[]; (.send_mb_s, .recv_mb_s) * .train_s * 1e6 / (4 * 7850 * 500) | . > 0.97 and . < 1.03)" \
         "${softmax[@]}" --steps 500 --ranks 2 --transport "$transport"
     trained ".params as \$n | all(.per_rank[]; (.send_mb_s, .recv_mb_s) * .train_s * 1e6 / (4 * \$n * 50 * $times) |
-        . > 0.97 and . < 1.03)" "${mlp[@]}" --steps 50 --ranks 2 --transport "$transport"
+        . > 0.97 and . < 1.03)" "${mlp[@]}" --steps 50 --ranks 2 --transport "$transport" --shared-update-min 4
 done
 
 # A step of the parameter server: parameters to a worker, a gradient to the server. What all workers send, the server

@@ -99,7 +99,7 @@ static const char *settle(const struct world *from, struct set *known, unsigned 
 
     world_copy(&w, from);
     while (!world_is_settled(&w) && round < FAIR_ROUNDS && n < FAIR_ACTIONS && w.wrong == NULL) {
-        hash = world_hash(&w, true) ^ vb_mix((uint64_t)(round * 16 + timer));
+        hash = world_hash(&w, true) ^ vb_mix((uint64_t)round * 16 + (uint64_t)timer);
         if (set_has(known, hash))
             break;
         way[n++] = hash;
