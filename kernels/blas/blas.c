@@ -12,9 +12,15 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-/* Upper limit of the work memory that OpenBLAS allocates for one thread. */
+/* Upper limit of the work memory that OpenBLAS allocates for one thread, for all kinds of this CPU.
+ * If there is less, OpenBLAS tries again and again without end. */
+#if defined(__x86_64__)
+#define ROOM_BYTES ((size_t)129 << 20)
+#else
 #define ROOM_BYTES ((size_t)40 << 20)
+#endif
 #define SIDE 64
+#define DEPTH 512
 
 /* The functions that this file calls. */
 static struct {
@@ -112,14 +118,15 @@ vb_status vb_k_blas_ready(void)
         return vb_err(VB_ERR_NO_MEMORY, "no memory for the %zu MB that OpenBLAS needs",
                       bytes >> 20);
     free(room);
-    /* OpenBLAS allocates its work memory for a thread with the first product, for good. */
+    /* OpenBLAS allocates its work memory for a thread with the first product, for good. Small
+     * products need none on some CPUs. */
 #pragma omp parallel
     {
-        static const float a[SIDE * SIDE];
+        static const float a[SIDE * DEPTH];
         float c[SIDE * SIDE];
 
-        lib.sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, SIDE, SIDE, SIDE, 1, a, SIDE, a, SIDE,
-                  0, c, SIDE);
+        lib.sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, SIDE, SIDE, DEPTH, 1, a, DEPTH, a,
+                  SIDE, 0, c, SIDE);
     }
     ready = threads;
     return VB_OK;

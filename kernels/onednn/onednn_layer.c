@@ -20,6 +20,7 @@
 #include <stdlib.h>
 
 #define PARTS_MAX 16
+#define ROOM_BYTES ((size_t)64 << 20)
 #define OUTPUTS_MIN 16 /* smallest number of outputs or inputs in a part */
 
 #if defined(__x86_64__)
@@ -472,15 +473,32 @@ static void onednn_destroy(void *state)
     free(st);
 }
 
+/* On x86 oneDNN crashes if it finds no memory for the code that it generates. */
+static vb_status check_room(void)
+{
+    void *room = malloc(ROOM_BYTES);
+
+    if (room == NULL)
+        return vb_err(VB_ERR_NO_MEMORY, "no memory for the %zu MB that oneDNN may need",
+                      ROOM_BYTES >> 20);
+    free(room);
+    return VB_OK;
+}
+
 static vb_status onednn_prepare(const struct vb_k_shape *s, enum vb_k_pass pass, void **state_p,
                                 size_t *scratch_p)
 {
     struct onednn_state *st = calloc(1, sizeof(*st));
     int threads = omp_get_max_threads();
+    vb_status room = check_room();
     bool made;
 
     if (st == NULL)
         return vb_err_sys("calloc");
+    if (room != VB_OK) {
+        free(st);
+        return room;
+    }
     st->s = *s;
     st->pass = pass;
     cut_pass(st);
