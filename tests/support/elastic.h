@@ -12,7 +12,6 @@
 #include "tests/support/ranks.h"
 #include "tests/support/rdma.h"
 
-#include <dirent.h>
 #include <stdatomic.h>
 #include <time.h>
 
@@ -78,18 +77,6 @@ struct e_rank {
     /* checksum of the block from each rank, computed when that rank was gone */
     uint32_t left_behind[E_SLOTS];
 };
-
-static inline int e_count_fds(void)
-{
-    DIR *dir = opendir("/proc/self/fd");
-    int n = 0;
-
-    while (dir != NULL && readdir(dir) != NULL)
-        n++;
-    if (dir != NULL)
-        closedir(dir);
-    return n;
-}
 
 static inline void e_options(const struct e_board *b, int rank, struct vb_group_opts *o)
 {
@@ -274,7 +261,7 @@ static inline void e_look_around(struct e_rank *r)
         if (r->gone[i])
             r->me->end[i] = vb_group_end(r->g, i);
     }
-    r->me->n_fds = e_count_fds();
+    r->me->n_fds = t_count_fds();
     r->me->epoch = vb_group_epoch(r->g);
 }
 
@@ -360,7 +347,7 @@ static inline void e_main(struct e_board *b, int proc, int rank)
 {
     struct e_rank r = {.board = b, .me = &b->procs[proc]};
     struct vb_group_opts opts;
-    int fds = e_count_fds();
+    int fds = t_count_fds();
     vb_status st;
 
     do {
@@ -384,7 +371,7 @@ static inline void e_main(struct e_board *b, int proc, int rank)
     } while (st == VB_ERR_PEER && r.me->n_out < 3 && r.me->wrong == 0);
     r.me->wrong += T_WRONG(st == VB_OK);
     if (b->transport != VB_TRANSPORT_VERBS) /* with verbs, librdmacm keeps the devices open */
-        r.me->wrong += T_WRONG(e_count_fds() == fds);
+        r.me->wrong += T_WRONG(t_count_fds() == fds);
 }
 
 static inline pid_t e_fork(struct e_board *b, int proc, int rank)

@@ -9,6 +9,7 @@
 #include "net/net.h"
 #include "tests/support/test.h"
 
+#include <dirent.h>
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -240,6 +241,19 @@ static inline void t_kill_all(pid_t *pids, int n)
         waitpid(pids[i], NULL, 0);
         pids[i] = 0;
     }
+}
+
+/* Returns the number of open descriptors of this process. */
+static inline int t_count_fds(void)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    int n = 0;
+
+    while (dir != NULL && readdir(dir) != NULL)
+        n++;
+    if (dir != NULL)
+        closedir(dir);
+    return n;
 }
 
 #endif

@@ -10,7 +10,6 @@
 #include "tests/support/alloc.h"
 #include "tests/support/fixtures/coll_fixture.h"
 
-#include <dirent.h>
 #include <stdatomic.h>
 #include <sys/time.h>
 #include <time.h>
@@ -427,18 +426,6 @@ static void bfloat16_is_rounded_as_before(void **state)
 
 /* ---- ranks as threads: without deaths -------------------------------------------------------- */
 
-static int count_fds(void)
-{
-    DIR *dir = opendir("/proc/self/fd");
-    int n = 0;
-
-    while (dir != NULL && readdir(dir) != NULL)
-        n++;
-    if (dir != NULL)
-        closedir(dir);
-    return n;
-}
-
 /* Regroups again and again with all ranks. Some of them have requests under way. */
 static int regroup_many(struct vb_group *g, void *arg)
 {
@@ -454,7 +441,7 @@ static int regroup_many(struct vb_group *g, void *arg)
         return 1;
     for (view = 1; view <= MANY && wrong == 0; view++) {
         if (view == 3) { /* the first rounds open what is opened when it is first used */
-            fds = vb_group_rank(g) == 0 ? count_fds() : 0; /* allocates */
+            fds = vb_group_rank(g) == 0 ? t_count_fds() : 0; /* allocates */
             wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
             before = t_allocations;
             wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
@@ -472,7 +459,7 @@ static int regroup_many(struct vb_group *g, void *arg)
     wrong += T_WRONG(t_allocations == before);
     wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
     if (vb_group_rank(g) == 0)
-        wrong += T_WRONG(count_fds() == fds);
+        wrong += T_WRONG(t_count_fds() == fds);
     wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
     wrong += everything(g, coll, members, &crc);
     vb_coll_close(coll);
