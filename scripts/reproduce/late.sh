@@ -54,6 +54,16 @@ late_address() {
     cat "$1".[01].{log,json} | sed -n 's/.*others can join: .*--join \([0-9.:]*\) .*/\1/p' | head -n 1
 }
 
+# late_wait RUN: waits for the delay, but not until more than half of the steps are done: the speed of two workers differs
+# between runs
+late_wait() {
+    local until=$((SECONDS + $(late_s)))
+    while [ $SECONDS -lt $until ] && ! awk '/^verbena_steps_total /{ n = $2 } /^verbena_steps_planned /{ m = $2 }
+        END { exit !(n > 0 && 2 * n >= m) }' "$1/metrics.prom" 2>/dev/null; do
+        sleep 0.5
+    done
+}
+
 late_job() { # late_job TAG RUN
     local tag=$1 run=$2 root=127.0.0.1 port=$((20000 + RANDOM % 10000)) i pids=() in=() code=0 limit
     local key=$out/runs/000-late.key
@@ -64,7 +74,7 @@ late_job() { # late_job TAG RUN
         local what=(softmax --data "$mnist" --batch 10 --steps "$(late_steps)" --mode async --world 2 --rank "$i"
             --root "$root:$port" --transport tcp)
         if [ $i = 2 ]; then
-            sleep "$(late_s)"
+            late_wait "$run"
             what=(--join "$(late_address "$run")")
         fi
         [ "$namespaces" != yes ] || in=(ip netns exec "$tag-$((i + 1))")
