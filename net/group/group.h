@@ -58,6 +58,8 @@ struct vb_group_opts {
     /* if a rank dies or is retired, the others continue (see below); else their waits fail */
     bool elastic;
     int slots; /* elastic: maximum number of ranks, which includes joiners; 0: world */
+    /* elastic, without slots for joiners: the ranks agree which of them go on (see below) */
+    bool agrees;
 
     /* Called on rank 0 if ranks are on several hosts or use RDMA, with a line that says which
      * transport was chosen and why. May be NULL. */
@@ -272,6 +274,33 @@ vb_status vb_group_regroup(struct vb_group *group, const int *members, int n, ui
 int vb_group_view_world(const struct vb_group *group);
 int vb_group_view_rank(const struct vb_group *group);
 int vb_group_view_member(const struct vb_group *group, int i);
+
+/* In a group that agrees, the ranks decide by themselves which of them are the members of the next
+ * view (docs/elastic.md), and no step is applied that another view could miss. All ranks begin with
+ * the number of steps that vb_group_begin_at() was told. */
+struct vb_agreed {
+    uint32_t number;    /* of the view, for vb_group_regroup() */
+    int n;              /* number of members */
+    const int *members; /* their ranks in the group, ascending; valid until the next call */
+    int64_t step;       /* the last step that one of the members has committed */
+    int holder;         /* the lowest of those that have, by its rank in the group */
+};
+
+/* This rank is about to commit a step: to make the result of its sums the state of the model, or to
+ * take that state from the holder. Steps are committed one by one. Returns false if the members
+ * must agree first; then nothing may change. A group that does not agree commits every step. Costs
+ * no message and does not wait. */
+bool vb_group_commit(struct vb_group *group, int64_t step);
+
+/* After a failure with VB_ERR_PEER: waits until a view without the ranks that are gone is agreed.
+ * The caller then regroups with its members and its number, and calls this again if that fails with
+ * VB_ERR_PEER. Fails, and says why, if this rank cannot go on: too few ranks of the last view are
+ * left here, or the others go on without it. It must then neither save nor report. */
+vb_status vb_group_agree(struct vb_group *group, struct vb_agreed *agreed_p);
+
+/* The process of a rank has ended for certain: whoever has started it has reaped it. Any thread may
+ * call this. */
+void vb_group_proved(struct vb_group *group, int rank);
 
 /* Allows ranks to join; until then joiners wait. Rank 0 calls this when all ranks have created all
  * windows: a rank that joined earlier would have to take part in creating the next one. */
