@@ -8,7 +8,7 @@
 
 bool vb_train_may_lead(const struct vb_trainer *t)
 {
-    return t->leads || (t->o->elastic && !t->async && t->place.group != NULL);
+    return t->leads || vb_train_is_elastic(t->o);
 }
 
 void vb_train_lead_changed(struct vb_trainer *t)

@@ -79,8 +79,8 @@ static vb_status open_writer(struct vb_trainer *t)
     return t->saved.writer != NULL ? VB_OK : vb_checkpoint_writer_open(&opts, &t->saved.writer);
 }
 
-/* In asynchronous training any worker may have to write; it opens its writer when it has to. So does
- * a new lead. */
+/* In asynchronous training any worker may have to write; it opens its writer when it has to. So
+ * does a new lead. */
 vb_status vb_train_saves_open(struct vb_trainer *t)
 {
     if (!t->leads || t->async || t->eval_only || t->o->dry_run || t->o->save.dir == NULL)
@@ -303,8 +303,8 @@ vb_status vb_train_save(struct vb_trainer *t, int64_t step, bool last)
 /* ---- another lead ---------------------------------------------------------------------------- */
 
 /* A file that the lead before has not completed has no name of a checkpoint, and is removed when
- * the next one is written. A checkpoint of a later step than the agreed one is as good as lost: this
- * step is made again. */
+ * the next one is written. A checkpoint of a later step than the agreed one is as good as lost:
+ * this step is made again. */
 void vb_train_saves_lead(struct vb_trainer *t)
 {
     struct vb_trainer_saved *s = &t->saved;

@@ -228,11 +228,12 @@ struct vb_trainer_evals {
     double accuracy, loss; /* of the last evaluation; negative: there was no evaluation */
     struct vb_eval *list;  /* evaluations before the end of the run */
     int n, max;
-    int64_t seen;  /* number of evaluations so far */
-    int64_t gap;   /* one of `gap` evaluations is kept */
-    int64_t every; /* number of steps between evaluations; 0: only one at the end */
+    int64_t seen;      /* number of evaluations so far */
+    int64_t gap;       /* one of `gap` evaluations is kept */
+    int64_t every;     /* number of steps between evaluations; 0: only one at the end */
     int64_t kept_step; /* the last step whose evaluation was kept; -1: none */
-    /* The last evaluation that this rank has completed, for others that have not (train_result.c). */
+    /* The last evaluation that this rank has completed, for others that have not (train_result.c).
+     */
     struct vb_eval_sum sum;
     int64_t sum_step; /* -1: none */
     uint32_t view;    /* the view in which it was completed */
@@ -249,10 +250,10 @@ struct vb_trainer_until {
     bool met;  /* a condition holds, or has held: no more steps are made */
     bool told; /* asynchronous training: another worker has found that a condition holds */
     struct vb_until_result result;
-    int64_t judged; /* the last evaluation that was judged; -1: none */
+    int64_t judged;     /* the last evaluation that was judged; -1: none */
     int64_t judged_now; /* the same, without those of the run that was resumed */
-    double mark;    /* plateau: the loss that the next evaluations are compared with */
-    int64_t worse;  /* plateau: number of evaluations since then */
+    double mark;        /* plateau: the loss that the next evaluations are compared with */
+    int64_t worse;      /* plateau: number of evaluations since then */
     /* The best parameters so far, with the state of the update rule. */
     struct vb_mem mem;  /* len_bytes is 0: nothing is kept */
     size_t place_bytes; /* mem has one place, or two if checkpoints are written beside training */
@@ -296,7 +297,7 @@ struct vb_trainer_tenths {
 /* Checkpoints that this rank has written, or those of the job that it knows of as the lead. */
 struct vb_trainer_saved {
     struct vb_checkpoint_writer *writer; /* NULL: not opened */
-    char path[4096]; /* path of the last checkpoint; "": none was written */
+    char path[4096];                     /* path of the last checkpoint; "": none was written */
     double pause_s;  /* the longest time that training paused for a checkpoint */
     double write_s;  /* the longest time until a checkpoint was synced */
     double mb_s;     /* the highest rate of a checkpoint, with the time until it was synced */
@@ -324,6 +325,41 @@ struct vb_trainer_joiner {
     int n_keepers;
 };
 
+#define VB_RECOVERY_LOST 16
+#define VB_RECOVERIES 64
+
+/* A rank that was lost. */
+struct vb_lost_rank {
+    int rank; /* of the start */
+    char host[64];
+    char why[160];
+};
+
+/* Synchronous training went on without ranks that were lost (train_recover.c). */
+struct vb_recovery {
+    int64_t step;  /* the last step that was kept */
+    int64_t again; /* the step that was computed again by the ranks that are left */
+    int n;         /* number of ranks that were lost; the first of them are in lost */
+    struct vb_lost_rank lost[VB_RECOVERY_LOST];
+    int left;           /* number of ranks that go on */
+    double at_s;        /* when it was noticed: seconds since the start of training */
+    double recovered_s; /* from the last sign of life, or from at_s, until the next step was done */
+    uint64_t begin_ns;  /* of recovered_s (vb_clock_ns()) */
+    /* the phases of recovered_s, one after another */
+    double detect_s;    /* until the failure was noticed */
+    double agree_s;     /* until the ranks agreed which of them go on */
+    double fence_s;     /* until no message of the old view could come any more */
+    double rebuild_s;   /* until all had the last step, and their new shares */
+    double recompute_s; /* until the next step was done */
+};
+
+/* Memory that is allocated before training. */
+struct vb_trainer_recoveries {
+    struct vb_recovery *list; /* the first VB_RECOVERIES; NULL: this job ends with the first loss */
+    int n;                    /* number of recoveries, also of those that are not in the list */
+    bool under_way;           /* the step after the last one is not done yet */
+};
+
 struct vb_trainer {
     const struct vb_train_opts *o;
     const struct vb_trainer_joiner *joiner; /* borrowed; NULL: this rank is no joiner */
@@ -331,10 +367,12 @@ struct vb_trainer {
     struct vb_sample sample; /* measured if the recipe depends on it; its rows are not kept */
     char *settings;          /* text that vb_train_settings() returned */
 
-    /* the role of this rank */
-    int rank, world; /* world: ranks that compute; dedicated servers have the ranks from world on.
-                        In synchronous training the place among the members, and their number */
-    int number;      /* rank at the start: for names of files, messages, and vb_group_*() by rank */
+    /* The role of this rank. When ranks of a synchronous job are lost, all of this changes, except
+     * for its number and what was planned. */
+    int number;      /* the rank of the start: for messages, files, and functions of the group that
+                        take a rank */
+    int rank, world; /* place among the ranks that compute, and their number; dedicated servers have
+                        the ranks from world on */
     bool leads;      /* this rank speaks, saves and reports for the job: the lowest member */
     uint32_t view;   /* number of the view; 0: that of the start */
     int shares;      /* ranks that share a batch: world, or 1 if each worker has its own batches */
@@ -360,13 +398,13 @@ struct vb_trainer {
 
     float *grads_room; /* asynchronous training: room for a gradient; NULL: none */
 
-    int64_t step;       /* number of complete steps */
-    int64_t resumed;    /* number of steps of the run that this run resumes */
-    int64_t samples;    /* number of samples trained on in this run */
-    int64_t equal_step; /* the last step after which all ranks had equal parameters */
+    int64_t step;        /* number of complete steps */
+    int64_t resumed;     /* number of steps of the run that this run resumes */
+    int64_t samples;     /* number of samples trained on in this run */
+    int64_t equal_step;  /* the last step after which all ranks had equal parameters */
     uint32_t equal_mark; /* and what was compared then */
-    double loss;        /* loss per sample in this rank's last batch */
-    bool all_know;      /* all ranks know of the failure, so no rank must be told */
+    double loss;         /* loss per sample in this rank's last batch */
+    bool all_know;       /* all ranks know of the failure, so no rank must be told */
 
     uint64_t opened_ns, shown_ns;
     int64_t shown_step; /* the first step of the job that this rank has shown; -1: none yet */
@@ -384,8 +422,12 @@ struct vb_trainer {
     struct vb_trainer_noise noise;
     struct vb_trainer_ledger ledger;
     struct vb_trainer_trace trace;
+    struct vb_trainer_recoveries recoveries;
     int stopped; /* the signal that ended the run early; 0: none */
 };
+
+/* The i-th recovery of this run; NULL: there is none. */
+const struct vb_recovery *vb_train_recovery(const struct vb_trainer *t, int i);
 
 /* Returns the largest number of samples that this rank takes from one global batch. */
 int vb_trainer_share(const struct vb_trainer *t);
