@@ -235,8 +235,13 @@ vb_status vb_train_tell_plan(struct vb_group *group, const char *text, char **to
 /* Rank 0 makes sure that the folder for checkpoints exists and is writable. */
 vb_status vb_train_prepare_save(struct vb_trainer *t);
 
-/* Returns whether this rank writes checkpoints while it trains, so that parameters must be held. */
+/* Returns whether this rank writes checkpoints while it trains, so that parameters must be held, or
+ * may have to (vb_train_may_lead()). */
 bool vb_train_saves_beside(const struct vb_trainer *t);
+
+/* The new lead takes the folder over: its lock, and the last good checkpoint. What fails now is
+ * tried again with the next checkpoint. */
+void vb_train_saves_lead(struct vb_trainer *t);
 
 /* Starts the thread that writes checkpoints, unless this rank writes none. */
 vb_status vb_train_saves_open(struct vb_trainer *t);
@@ -253,6 +258,11 @@ vb_status vb_train_find(struct vb_trainer *t, struct vb_checkpoint **read_p);
 /* Checks that the settings and the data are those of the run that the checkpoint belongs to. */
 vb_status vb_train_check_resumed(const struct vb_trainer *t, const struct vb_checkpoint *cp);
 vb_status vb_train_restore(struct vb_trainer *t, const struct vb_checkpoint *cp);
+
+/* ---- another lead (train_lead.c) ------------------------------------------------------------- */
+
+/* Returns whether this rank is the lead, or becomes it if those below it are lost. */
+bool vb_train_may_lead(const struct vb_trainer *t);
 
 /* ---- when the run is done (train_until.c) ---------------------------------------------------- */
 
