@@ -127,6 +127,15 @@ struct vb_trainer_ops {
      * all ranks to the same step. */
     vb_status (*step_back)(struct vb_trainer *t);
 
+    /* Synchronous training, collective, after the ranks have regrouped and t->rank and t->world
+     * were set. copy() gives those that lack it (lacks) the last step of the member at place
+     * `from`. The bits are the same. It commits this step (vb_group_commit()) before anything
+     * changes, and fails with VB_ERR_PEER if that is refused. regrouped() follows on all members:
+     * the next step is made by the new members, and nothing but parameters and state depends on the
+     * past. */
+    vb_status (*copy)(struct vb_trainer *t, int from, bool lacks, int64_t step);
+    void (*regrouped)(struct vb_trainer *t);
+
     /* Forgets what was computed ahead of the next step. NULL: nothing is. */
     void (*forget)(struct vb_trainer *t);
 
@@ -358,6 +367,9 @@ struct vb_trainer_recoveries {
     struct vb_recovery *list; /* the first VB_RECOVERIES; NULL: this job ends with the first loss */
     int n;                    /* number of recoveries, also of those that are not in the list */
     bool under_way;           /* the step after the last one is not done yet */
+    int64_t done;             /* the last step after which everything was done that is done once */
+    uint64_t mark_ns;         /* the time before this moment belongs to phases of the last one */
+    char why[256];            /* the error that is not logged */
 };
 
 struct vb_trainer {
@@ -425,6 +437,23 @@ struct vb_trainer {
     struct vb_trainer_recoveries recoveries;
     int stopped; /* the signal that ended the run early; 0: none */
 };
+
+/* Recovery of a synchronous job that has lost ranks (train_recover.c). vb_train_recover() is called
+ * after a collective call has failed with st. If that was because ranks are gone, it returns when
+ * the others have agreed, have regrouped, and have the last step in common. Otherwise it fails: it
+ * returns st, or that this rank cannot go on, which it logs. The caller then meets the other
+ * members (vb_run_stop_regroup()) and repeats what is due after this step; if either fails, it
+ * calls this again. Allocates nothing. */
+vb_status vb_train_recoveries_open(struct vb_trainer *t);
+void vb_train_recoveries_close(struct vb_trainer *t);
+vb_status vb_train_recover(struct vb_trainer *t, vb_status st);
+
+/* Between these two calls, an error with VB_ERR_PEER of this thread is not logged. */
+void vb_train_recover_begin(struct vb_trainer *t);
+void vb_train_recover_end(struct vb_trainer *t);
+
+/* Called after each step, and when no step is left: the last recovery is complete. */
+void vb_train_recovered(struct vb_trainer *t);
 
 /* The i-th recovery of this run; NULL: there is none. */
 const struct vb_recovery *vb_train_recovery(const struct vb_trainer *t, int i);
