@@ -197,6 +197,7 @@ struct reporter {
     const struct vb_launch *launch;
     enum cli_screen screen;  /* where the progress is shown */
     int cpus;                /* number of cpus of this process, before any thread is pinned */
+    bool leads;              /* this rank reports, and writes to the run folder if it fails */
     struct vb_chosen chosen; /* what the engine has chosen; empty on other ranks than 0 */
 };
 
@@ -265,6 +266,13 @@ static void tell_begun(void *arg)
     vb_launch_tell_begun(r->launch);
 }
 
+static void keep_lead(void *arg, bool lead)
+{
+    struct reporter *r = arg;
+
+    r->leads = lead;
+}
+
 static int is_to_stop(void *arg)
 {
     (void)arg;
@@ -314,7 +322,8 @@ static int train(const struct train_asked *asked, const struct vb_launch *launch
                             .parsed = &asked->parsed,
                             .argv = asked->job.argv,
                             .argc = asked->job.argc + 2};
-    struct reporter r = {.args = a, .o = &o, .launch = launch, .screen = CLI_SUPERVISOR};
+    struct reporter r = {
+        .args = a, .o = &o, .launch = launch, .screen = CLI_SUPERVISOR, .leads = leads(&o)};
     struct vb_train_result result;
     int stopped, rc;
     vb_status st;
@@ -341,6 +350,8 @@ static int train(const struct train_asked *asked, const struct vb_launch *launch
     o.hooks.chose_arg = &r;
     o.hooks.opened = tell_opened;
     o.hooks.opened_arg = &r;
+    o.hooks.lead = keep_lead;
+    o.hooks.lead_arg = &r;
     o.run.link = asked->job.link;
     if (a->run != NULL) {
         r.run = &run;
@@ -350,7 +361,7 @@ static int train(const struct train_asked *asked, const struct vb_launch *launch
     }
     st = vb_train(&o, &result);
     cli_train_watch_end(r.screen);
-    if (st != VB_OK && a->run != NULL && leads(&o) && !run.ended)
+    if (st != VB_OK && a->run != NULL && r.leads && !run.ended)
         cli_train_run_failed(&run, st);
     vb_run_facts_fini(&run.facts);
     if (st != VB_OK)
