@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define ELASTIC_OFF 1 /* in cli_on_off */
+
 /* ---- arguments ------------------------------------------------------------------------------- */
 
 static int find_model(const struct vb_opts *parsed, const char **model_p)
@@ -53,6 +55,9 @@ static int check_together(const struct train_args *a, const struct vb_train_opts
         return cli_refuse(&cli_train,
                           "--servers, --dedicated-servers, --replicas, --staleness, --backup, "
                           "--hogwild and --max-workers need --mode async");
+    if (a->mode == VB_MODE_ASYNC && a->elastic == ELASTIC_OFF)
+        return cli_refuse(&cli_train, "--elastic off needs --mode sync: an asynchronous job always "
+                                      "goes on without workers that die");
     return -1;
 }
 
@@ -419,6 +424,7 @@ static int run_job(const struct cli_command *command, struct train_asked *asked,
     int rc;
 
     job->outlive = args->mode == VB_MODE_ASYNC;
+    job->elastic = args->mode == VB_MODE_SYNC && args->elastic != ELASTIC_OFF;
     rc = cli_job_place(command, job, &launch, &o.group);
     if (rc < 0)
         rc = fill_opts(args, &launch, &test, &o);
