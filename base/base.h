@@ -130,6 +130,10 @@ struct vb_process_id {
 
 void vb_process_id(struct vb_process_id *id_p);
 
+/* Returns a descriptor (a pidfd) of the process with this number, which the caller closes. -1: it
+ * cannot be seen from here, or has ended and was reaped, or the kernel has no such descriptors. */
+int vb_process_open(const struct vb_process_id *id);
+
 /* What the kernel shows of the threads of a process. Runs: a thread is on a cpu, waits for one, or
  * waits for a disk or for memory that was paged out. Unknown: it is in a PID namespace that this
  * process cannot see, or its number has another process now. */
