@@ -97,7 +97,7 @@ static void start_thread(struct vb_reaped *r, int fd)
                     strerror(err));
 }
 
-void vb_launch_on_reaped(struct vb_launch *launch, vb_reaped_fn fn, void *arg)
+void vb_launch_on_reaped(const struct vb_launch *launch, vb_reaped_fn fn, void *arg)
 {
     struct vb_reaped *r = launch->reaped;
     int i;

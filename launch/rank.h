@@ -96,7 +96,7 @@ void vb_launch_tell_lost(void *arg, int peer, const char *why);
  * because it was reaped on its host; for those that are known already, the call itself does so. fn
  * must not call this. NULL: on return fn is not running and is never called again. */
 typedef void (*vb_reaped_fn)(void *arg, int rank);
-void vb_launch_on_reaped(struct vb_launch *launch, vb_reaped_fn fn, void *arg);
+void vb_launch_on_reaped(const struct vb_launch *launch, vb_reaped_fn fn, void *arg);
 
 #define VB_NEWS_WHY 200  /* size of a reason, with the terminating zero */
 #define VB_NEWS_TEXT 256 /* size of the line that tells a loss */

@@ -161,7 +161,7 @@ static int fill_opts(const struct train_args *a, const struct vb_launch *launch,
     o->seed = (uint64_t)a->seed;
     o->plan = a->plan;
     o->fast_math = a->fast_math;
-    o->elastic = o->mode == VB_MODE_SYNC && o->group.world > 1;
+    o->elastic = o->mode == VB_MODE_SYNC && a->elastic != ELASTIC_OFF;
     o->dry_run = a->dry_run;
     o->eval_every = a->eval_every;
     o->data.input = (int)a->input;
@@ -284,6 +284,19 @@ static void tell_opened(void *arg)
         cli_train_run_begun(r->run);
 }
 
+static void prove(void *group, int rank)
+{
+    vb_group_proved(group, rank);
+}
+
+/* A thread tells the group what the supervisor says, as long as the group is open. */
+static void tell_grouped(void *arg, struct vb_group *group)
+{
+    const struct reporter *r = arg;
+
+    vb_launch_on_reaped(r->launch, group != NULL ? prove : NULL, group);
+}
+
 /* Opens the run folder. Another rank than 0 may not see it. */
 static vb_status prepare_run(const struct train_asked *asked, struct vb_train_opts *o,
                              struct train_run *run)
@@ -344,6 +357,8 @@ static int train(const struct train_asked *asked, const struct vb_launch *launch
     o.hooks.stop = is_to_stop;
     o.hooks.chose = keep_chosen;
     o.hooks.chose_arg = &r;
+    o.hooks.grouped = tell_grouped;
+    o.hooks.grouped_arg = &r;
     o.hooks.opened = tell_opened;
     o.hooks.opened_arg = &r;
     o.run.link = asked->job.link;

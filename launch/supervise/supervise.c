@@ -268,7 +268,7 @@ static vb_status run(struct job *job)
 {
     vb_status st = VB_OK;
 
-    while (st == VB_OK && goes_on(job)) {
+    while (st == VB_OK && (goes_on(job) || !job->judged)) {
         if (job->alive == 0) {
             vb_relay_last_call(job->relay);
             vb_job_judge(job);

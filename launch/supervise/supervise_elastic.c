@@ -219,9 +219,7 @@ static void judge(struct job *job)
 
 void vb_job_judge(struct job *job)
 {
-    if (job->judged || !job->o->elastic || job->started < job->ranks)
-        return;
-    job->judged = true;
-    if (job->exit_code == 0 && vb_job_has_begun(job))
+    if (!job->judged && job->o->elastic && job->exit_code == 0 && vb_job_has_begun(job))
         judge(job);
+    job->judged = true;
 }

@@ -296,7 +296,7 @@ struct job {
     bool begun;   /* training has begun */
     struct vb_lost *lost; /* one for each rank */
     uint64_t say_ns;      /* time to name ranks that were lost; 0: none is waiting for that */
-    bool judged;          /* vb_job_judge() was called */
+    bool judged;          /* vb_job_judge() was called, after all ranks have ended */
     struct pollfd *fds;   /* the signal pipe, begun_fd, then the descriptors of the relay */
 };
 
