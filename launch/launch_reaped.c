@@ -18,6 +18,7 @@ struct vb_reaped {
     void *arg;
     bool ended[VB_WORLD_MAX];
     int number; /* the rank in the text that is being read; -1: none */
+    int digits; /* number of its digits so far */
     int fd;     /* for the thread */
     bool reads; /* there is a thread */
 };
@@ -45,11 +46,12 @@ static void note(struct vb_reaped *r, int rank)
 static void take_byte(struct vb_reaped *r, char byte)
 {
     if (byte == VB_REAPED) {
-        r->number = 0;
+        r->number = r->digits = 0;
     } else if (r->number >= 0 && byte >= '0' && byte <= '9' && r->number < VB_WORLD_MAX) {
         r->number = 10 * r->number + byte - '0';
+        r->digits++;
     } else {
-        if (r->number >= 0 && byte == '\n')
+        if (r->number >= 0 && r->digits > 0 && byte == '\n')
             note(r, r->number);
         r->number = -1;
     }
