@@ -337,6 +337,7 @@ train_on() {
     shift
     steps=$(mktemp -u "$dir/steps.XXXXXX")
     set -m
+    [[ "$*" == *async* ]] || set -- --elastic off "$@"
     ip netns exec "$hub" "$verbena" train softmax --data synth:1000 --steps 100000000 --hosts "$hosts" "$@" \
         --checkpoint "$steps" --checkpoint-every 20 --logs "$dir/logs" >"$dir/out" 2>"$dir/err" &
     pid=$!
