@@ -279,6 +279,9 @@ struct vb_train_hooks {
     /* Called before the first step, when the facts of the run are known. */
     void (*opened)(void *arg);
     void *opened_arg;
+    /* Called when the group of a synchronous job is open, and with NULL before it is closed. */
+    void (*grouped)(void *arg, struct vb_group *group);
+    void *grouped_arg;
     /* Each rank calls begun() once, before its first step. */
     void (*begun)(void *arg);
     void *begun_arg;

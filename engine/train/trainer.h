@@ -67,7 +67,9 @@ vb_status vb_trainer_check(const struct vb_train_opts *o);
 struct vb_place {
     struct vb_topo *topo;
     struct vb_placement *placement;
-    struct vb_group *group;   /* NULL: this is the only rank */
+    struct vb_group *group;                             /* NULL: this is the only rank */
+    void (*grouped)(void *arg, struct vb_group *group); /* to tell that the group is closed */
+    void *grouped_arg;
     struct vb_group *members; /* asynchronous: that of workers and servers; NULL: not open */
     bool borrowed;            /* the group belongs to the caller, who closes it */
     bool pinned;              /* each thread has cores of its own */
