@@ -156,6 +156,7 @@ static int fill_opts(const struct train_args *a, const struct vb_launch *launch,
     o->seed = (uint64_t)a->seed;
     o->plan = a->plan;
     o->fast_math = a->fast_math;
+    o->elastic = o->mode == VB_MODE_SYNC && o->group.world > 1;
     o->dry_run = a->dry_run;
     o->eval_every = a->eval_every;
     o->data.input = (int)a->input;

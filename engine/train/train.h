@@ -305,6 +305,7 @@ struct vb_train_opts {
     uint64_t seed;
     const char *plan;   /* file that names the kernel of each layer; NULL: chosen by timing */
     bool fast_math;     /* may choose kernels that round more than sums of floats do */
+    bool elastic;       /* synchronous jobs of several ranks go on when ranks are lost */
     bool dry_run;       /* everything is set up, but nothing is trained */
     int64_t eval_every; /* number of steps between evaluations; 0: only one at the end, or chosen if
                            there are conditions in `until` */
@@ -346,6 +347,9 @@ struct vb_train_need {
 vb_status vb_train_need(const struct vb_train_opts *o, int on_host, struct vb_train_need *need_p);
 size_t vb_train_need_rank(const struct vb_train_need *need); /* memory of one rank */
 size_t vb_train_need_host(const struct vb_train_need *need); /* memory of this host's ranks */
+
+/* Returns whether the other ranks go on when one is lost, by training without it. */
+bool vb_train_is_elastic(const struct vb_train_opts *o);
 
 /* Returns the number of ranks that compute. The other ranks of the group are dedicated servers. */
 int vb_train_workers(const struct vb_train_opts *o);

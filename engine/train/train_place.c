@@ -45,6 +45,7 @@ static vb_status open_group(const struct vb_train_opts *o, int local_rank, struc
      * small gradients the thread costs more time than it saves. Asynchronous training sends
      * gradients in another group. */
     opts.progress = vb_train_model_find(o->model)->progress && o->mode != VB_MODE_ASYNC;
+    opts.elastic = opts.agrees = vb_train_is_elastic(o);
     if (place->placement != NULL) {
         opts.crowded = place->placement->overlap;
         opts.topo = place->topo;

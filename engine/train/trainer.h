@@ -317,6 +317,41 @@ struct vb_trainer_joiner {
     int n_keepers;
 };
 
+#define VB_RECOVERY_LOST 16
+#define VB_RECOVERIES 64
+
+/* A rank that was lost. */
+struct vb_lost_rank {
+    int rank; /* of the start */
+    char host[64];
+    char why[160];
+};
+
+/* Synchronous training went on without ranks that were lost (train_recover.c). */
+struct vb_recovery {
+    int64_t step;  /* the last step that was kept */
+    int64_t again; /* the step that was computed again by the ranks that are left */
+    int n;         /* number of ranks that were lost; the first of them are in lost */
+    struct vb_lost_rank lost[VB_RECOVERY_LOST];
+    int left;           /* number of ranks that go on */
+    double at_s;        /* when it was noticed: seconds since the start of training */
+    double recovered_s; /* from the last sign of life, or from at_s, until the next step was done */
+    uint64_t begin_ns;  /* of recovered_s (vb_clock_ns()) */
+    /* the phases of recovered_s, one after another */
+    double detect_s;    /* until the failure was noticed */
+    double agree_s;     /* until the ranks agreed which of them go on */
+    double fence_s;     /* until no message of the old view could come any more */
+    double rebuild_s;   /* until all had the last step, and their new shares */
+    double recompute_s; /* until the next step was done */
+};
+
+/* Memory that is allocated before training. */
+struct vb_trainer_recoveries {
+    struct vb_recovery *list; /* the first VB_RECOVERIES; NULL: this job ends with the first loss */
+    int n;                    /* number of recoveries, also of those that are not in the list */
+    bool under_way;           /* the step after the last one is not done yet */
+};
+
 struct vb_trainer {
     const struct vb_train_opts *o;
     const struct vb_trainer_joiner *joiner; /* borrowed; NULL: this rank is no joiner */
@@ -324,8 +359,13 @@ struct vb_trainer {
     struct vb_sample sample; /* measured if the recipe depends on it; its rows are not kept */
     char *settings;          /* text that vb_train_settings() returned */
 
-    /* the role of this rank */
-    int rank, world; /* world: ranks that compute; dedicated servers have the ranks from world on */
+    /* The role of this rank. When ranks of a synchronous job are lost, all of this changes, except
+     * for its number and what was planned. */
+    int number;      /* the rank of the start: for messages, files, and functions of the group that
+                        take a rank */
+    int rank, world; /* place among the ranks that compute, and their number; dedicated servers have
+                        the ranks from world on */
+    bool leads;      /* this rank speaks, saves and reports for the job */
     int shares;      /* ranks that share a batch: world, or 1 if each worker has its own batches */
     int share;       /* number of the share that this rank takes */
     int planned;     /* ranks that the run began with; its plan is for their shares */
@@ -372,8 +412,12 @@ struct vb_trainer {
     struct vb_trainer_noise noise;
     struct vb_trainer_ledger ledger;
     struct vb_trainer_trace trace;
+    struct vb_trainer_recoveries recoveries;
     int stopped; /* the signal that ended the run early; 0: none */
 };
+
+/* The i-th recovery of this run; NULL: there is none. */
+const struct vb_recovery *vb_train_recovery(const struct vb_trainer *t, int i);
 
 /* Returns the largest number of samples that this rank takes from one global batch. */
 int vb_trainer_share(const struct vb_trainer *t);
