@@ -91,6 +91,20 @@ static void print_tools(const struct vb_train_opts *o)
     }
 }
 
+static void print_lost(const struct vb_fault *f)
+{
+    int p;
+
+    printf("\nat %6.1f s  rank %d (host %s) was lost after step %lld: %s; %d rank%s went on with "
+           "step %lld, done %.3f s after the loss (",
+           f->at_s, f->rank, f->host, (long long)f->step, f->why, f->left, f->left == 1 ? "" : "s",
+           (long long)f->again, f->recovered_s);
+    for (p = 0; p < VB_RECOVERY_PHASES; p++)
+        printf("%s%s %.3f s", p > 0 ? ", " : "", vb_recovery_phase_str((enum vb_recovery_phase)p),
+               f->phase_s[p]);
+    printf(")");
+}
+
 static void print_faults(const struct vb_train_result *r)
 {
     const struct vb_fault *f;
@@ -101,6 +115,8 @@ static void print_faults(const struct vb_train_result *r)
         if (strcmp(f->what, "checkpoint") == 0)
             printf("\nat %6.1f s  the checkpoint of step %lld was not written: %s", f->at_s,
                    (long long)f->step, f->why);
+        else if (f->recovered)
+            print_lost(f);
         else
             printf("\nat %6.1f s  rank %d %s after %lld steps: %s", f->at_s, f->rank, f->what,
                    (long long)f->step, f->why);

@@ -392,9 +392,9 @@ void vb_ship_attach(struct vb_ship *s, struct vb_group *group)
     pthread_mutex_unlock(&s->lock);
 }
 
-bool vb_ship_far(const struct vb_ship *s)
+bool vb_ship_far(struct vb_ship *s)
 {
-    return s->way == WAY_SENT || s->way == WAY_UNKNOWN;
+    return decide(s) == WAY_SENT;
 }
 
 /* The token of rank 0 is replaced: ranks that do not see this folder must not find it. */
@@ -406,7 +406,7 @@ vb_status vb_ship_lead(struct vb_ship *s)
     if (s->leads)
         return VB_OK;
     s->turned = way == WAY_SENT;
-    if (vb_ship_far(s))
+    if (way == WAY_SENT || way == WAY_UNKNOWN)
         way = open_files(s) ? WAY_FILES : WAY_DROPPED;
     if (way == WAY_FILES)
         st = vb_inbox_create(&s->inbox);

@@ -41,7 +41,7 @@ void vb_ship_attach(struct vb_ship *ship, struct vb_group *group);
 /* By a tick, on a rank that leads the job from now on: takes the place of rank 0.
  * vb_ship_far() returns whether it begins another folder, because it does not see that of rank 0;
  * called before vb_ship_lead(). */
-bool vb_ship_far(const struct vb_ship *ship);
+bool vb_ship_far(struct vb_ship *ship);
 vb_status vb_ship_lead(struct vb_ship *ship);
 
 /* By a tick: returns whether the records of this rank go to another place since the last call, so
