@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the rank that leads gives to TensorBoard beside the rows that the ranks record: the options of the run,
- * the graph of the model, and histograms of parameters and gradients at each evaluation.
+ * What the rank that leads gives to TensorBoard beside the rows that the ranks record: the options
+ * of the run, the graph of the model, and histograms of parameters and gradients at each
+ * evaluation.
  */
 #include "engine/train/trainer.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The clocks of all ranks against that of rank 0, or of the rank that leads after it, for the result
- * and for people.
+ * The clocks of all ranks against that of rank 0, or of the rank that leads after it, for the
+ * result and for people.
  */
 #include "engine/record/train_ship.h"
 
@@ -15,8 +15,9 @@ static void say_clock(const struct vb_train_clock *clock, int own, uint64_t now)
 
     VB_LOG_INFO("clock of rank %d: %+.1f us against rank %d, drift %+.2f ppm, error %.1f us, %d "
                 "knots",
-                clock->rank, (double)(int64_t)(now - at) / 1e3, own, vb_clock_drift_ppm(&clock->fit),
-                (double)vb_clock_error(&clock->fit) / 1e3, clock->fit.n);
+                clock->rank, (double)(int64_t)(now - at) / 1e3, own,
+                vb_clock_drift_ppm(&clock->fit), (double)vb_clock_error(&clock->fit) / 1e3,
+                clock->fit.n);
 }
 
 struct vb_train_clock *vb_train_fit_clocks(struct vb_group *group, int *n_p)

@@ -78,8 +78,8 @@ static vb_status open_sampler(struct vb_trainer *t)
     return vb_sampler_open(t->record.rec, &opts, &t->record.sampler);
 }
 
-/* In asynchronous training another worker evaluates when rank 0 is gone. In synchronous training all
- * ranks evaluate together, and the one that leads writes. */
+/* In asynchronous training another worker evaluates when rank 0 is gone. In synchronous training
+ * all ranks evaluate together, and the one that leads writes. */
 static vb_status add_streams(struct vb_trainer *t)
 {
     struct vb_trainer_record *r = &t->record;

@@ -59,10 +59,10 @@ struct vb_trainer_record {
     struct vb_group *group;        /* guarded by lock; NULL: no group is open */
     struct vb_train_event *events; /* guarded by lock: the first n_events; NULL: not recorded */
     int n_events, lost_events;
-    struct vb_train_heir heir;     /* guarded by lock */
-    bool *gone;          /* (world) the recorder's thread knows that the rank is lost */
-    unsigned char *near; /* (world) whether the rank is on this machine, in this network */
-    uint64_t told_lost; /* rows that the result of this rank tells as lost */
+    struct vb_train_heir heir; /* guarded by lock */
+    bool *gone;                /* (world) the recorder's thread knows that the rank is lost */
+    unsigned char *near;       /* (world) whether the rank is on this machine, in this network */
+    uint64_t told_lost;        /* rows that the result of this rank tells as lost */
     char events_file[48];
     struct vb_rank_facts *joined; /* of a joiner, set before its first event; otherwise NULL */
     uint64_t begin_ns;            /* guarded by lock: when training began */
@@ -75,7 +75,8 @@ struct vb_trainer_record {
     uint64_t version;                    /* asynchronous training: at the last row */
     uint64_t known_step;                 /* rows up to this step were made already */
     uint32_t flags;                      /* VB_STEP_* of the next row */
-    struct vb_train_clock *clocks; /* the rank that leads: of all ranks; NULL: none, or in the result already */
+    struct vb_train_clock
+        *clocks; /* the rank that leads: of all ranks; NULL: none, or in the result already */
     int n_clocks;
     uint64_t lost; /* after the recorder was closed: rows that were lost */
 };

@@ -34,7 +34,8 @@ struct vb_ship {
     struct vb_record_stats stats; /* guarded by lock: of groups that are closed */
     uint64_t lost_bytes;          /* guarded by lock */
     enum way way;                 /* guarded by lock; only the recorder's thread changes it */
-    _Atomic bool leads; /* this rank has the folder, and inbox is set; the recorder's thread sets it */
+    _Atomic bool
+        leads; /* this rank has the folder, and inbox is set; the recorder's thread sets it */
 
     /* Only the recorder's thread uses these. */
     int n_begun;

@@ -21,7 +21,7 @@ struct vb_ship_opts {
     const char *dir; /* run folder; NULL: this rank keeps no records */
     bool append;     /* files that exist are continued */
     int rank;
-    bool elastic; /* the job goes on without rank 0 */
+    bool elastic;         /* the job goes on without rank 0 */
     uint64_t bytes_per_s; /* that this rank sends, or that rank 0 accepts from each rank; 0: 1 MB */
 };
 

@@ -60,8 +60,8 @@ vb_status vb_train_trace_files(struct vb_trainer *t)
     describe(t);
     if (t->model.row->sparse)
         describe_sparse(t);
-    return vb_trace_files_open(t->record.rec, t->trace.trace, wants_events(t) ? EVENTS : 0, t->number,
-                               vb_k_threads(), &t->trace.files);
+    return vb_trace_files_open(t->record.rec, t->trace.trace, wants_events(t) ? EVENTS : 0,
+                               t->number, vb_k_threads(), &t->trace.files);
 }
 
 void vb_train_trace_begin(struct vb_trainer *t)
@@ -114,7 +114,8 @@ static bool all_ended(const struct vb_trainer *t, int n, struct vb_trace_names *
     int rank;
 
     for (rank = 0; rank < n; rank++)
-        if (!vb_train_is_lost(t, rank) && vb_trace_names_read(dir, rank, names) == VB_OK && !names->ended)
+        if (!vb_train_is_lost(t, rank) && vb_trace_names_read(dir, rank, names) == VB_OK &&
+            !names->ended)
             return false;
     return true;
 }

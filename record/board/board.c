@@ -152,7 +152,8 @@ static void show_histograms(struct vb_board *b)
 
 /* ---- scalars --------------------------------------------------------------------------------- */
 
-/* A board_row_fn for the rank that leads: shows the loss of every step, or of some of them if steps are fast.
+/* A board_row_fn for the rank that leads: shows the loss of every step, or of some of them if steps
+ * are fast.
  */
 static void show_loss(void *arg, const struct vb_step_row *row, int64_t left)
 {

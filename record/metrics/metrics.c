@@ -95,8 +95,7 @@ static void read_last(struct vb_metrics *m)
         read_all(m);
         all = true;
         for (i = 0; i < m->o.ranks && !m->o.async; i++)
-            all = all && (m->ranks[i].lost ||
-                          m->ranks[i].last.step >= m->ranks[m->lead].last.step);
+            all = all && (m->ranks[i].lost || m->ranks[i].last.step >= m->ranks[m->lead].last.step);
         if (!all)
             (void)vb_sleep_until(vb_clock_ns() + LAST_NS / 20);
     } while (!all && vb_clock_ns() < until);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * RUN/metrics.prom: the state of a run in the text format of Prometheus, for the textfile collector
- * of node_exporter. The recorder of the rank that leads reads the series of all ranks while they grow,
- * and replaces the file every few seconds.
+ * of node_exporter. The recorder of the rank that leads reads the series of all ranks while they
+ * grow, and replaces the file every few seconds.
  */
 #ifndef VB_RECORD_METRICS_METRICS_H
 #define VB_RECORD_METRICS_METRICS_H
