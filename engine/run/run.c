@@ -5,6 +5,7 @@
  * between them. engine/async/ makes the steps of asynchronous training.
  */
 #include "engine/async/train_async.h"
+#include "engine/run/run_end.h"
 #include "engine/run/run_stop.h"
 
 #include <string.h>
@@ -131,17 +132,6 @@ static bool has_servers(const struct vb_train_opts *o)
     return o->mode == VB_MODE_ASYNC && !o->dry_run;
 }
 
-static vb_status tell(const struct vb_trainer *t, struct vb_train_result *result)
-{
-    result->wall_s = (double)(vb_clock_ns() - t->opened_ns) / 1e9;
-    if (result->per_rank != NULL &&
-        result->per_rank[0].rank == t->number) /* what it knows by now */
-        result->per_rank[0].records_lost = (int64_t)vb_train_record_lost(t);
-    if (!result->reports || t->o->hooks.report == NULL)
-        return VB_OK;
-    return t->o->hooks.report(t->o->hooks.report_arg, result);
-}
-
 static vb_status work(struct vb_trainer *t, struct run_stop **stop_p,
                       struct vb_train_result *result)
 {
@@ -155,17 +145,17 @@ static vb_status work(struct vb_trainer *t, struct run_stop **stop_p,
     if (st != VB_OK)
         look(t, true);
     else if (async == NULL)
-        st = vb_train_collect(t, result);
+        st = vb_run_end(t, result);
     else
         st = vb_async_collect(async, result);
-    if (st == VB_OK)
+    if (st == VB_OK && async != NULL)
         st = vb_train_warn(t, result);
     if (st == VB_OK && async != NULL) {
         vb_ship_finish(t->record.ship); /* while the group of workers and servers is open */
         vb_train_record_result(t, result);
     }
     if (st == VB_OK && async != NULL)
-        st = tell(t, result); /* if this fails, another worker reports the result */
+        st = vb_run_tell(t, result); /* if this fails, another worker reports the result */
     vb_async_leave(async, st);
     vb_async_destroy(async);
     return st;
@@ -192,9 +182,10 @@ static vb_status train(const struct vb_train_opts *o, const struct vb_trainer_jo
     vb_trainer_close(&t);
     vb_train_record_result(&t, result);
     vb_run_stop_free(stop);
-    vb_train_trace_merge(&t, result->clocks, result->n_clocks);
-    if (st == VB_OK && !has_servers(o))
-        st = tell(&t, result); /* no other rank waits for the report */
+    if (result->reports || !vb_train_is_elastic(o))
+        vb_train_trace_merge(&t, result->clocks, result->n_clocks);
+    if (st == VB_OK && !has_servers(o) && !vb_train_is_elastic(o))
+        st = vb_run_tell(&t, result); /* no other rank waits for the report */
     return st;
 }
 

@@ -450,7 +450,7 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
                              .rank = o->group.rank,
                              .world = vb_train_workers(o),
                              .async = o->mode == VB_MODE_ASYNC,
-                             .evals = {.accuracy = -1, .loss = -1},
+                             .evals = {.accuracy = -1, .loss = -1, .kept_step = -1, .sum_step = -1},
                              .shown_step = -1,
                              .saved = {.lock_fd = -1, .step = -1}};
     t->planned = t->world;

@@ -278,6 +278,9 @@ struct vb_train_hooks {
     /* Called before the first step, when the facts of the run are known. */
     void (*opened)(void *arg);
     void *opened_arg;
+    /* Called when the group of a synchronous job is open, and with NULL before it is closed. */
+    void (*grouped)(void *arg, struct vb_group *group);
+    void *grouped_arg;
     /* Each rank calls begun() once, before its first step. */
     void (*begun)(void *arg);
     void *begun_arg;
@@ -489,14 +492,16 @@ struct vb_result_machine {
     int requests; /* sums in a step */
 };
 
-/* The result of a run. It is the same on all ranks, except for reports, wall_s and machine, and
+/* The result of a run. It is the same on all members, except for reports, wall_s and machine, and
  * what the bottleneck tells of these. Asynchronous
  * training: a worker that does not report fills in only its own row and samples, and the steps and
  * seconds that it knows of. */
 struct vb_train_result {
-    bool reports;             /* this rank reports the result */
-    int ranks;                /* number of ranks that compute, at the start */
-    int workers;              /* number of ranks that computed to the end, including joiners */
+    bool reports; /* this rank reports the result */
+    int ranks;    /* number of ranks that compute, at the start */
+    int workers;  /* number of ranks that computed to the end, including joiners */
+    int *lost;    /* synchronous training: the ranks that were lost, n_lost of them, ascending */
+    int n_lost;
     int rows;                 /* number of rows of per_rank: first the workers, then the servers */
     char transport[16];       /* "": nothing was transferred */
     const char *order, *algo; /* order and algorithm of the sums; NULL: nothing was transferred */
