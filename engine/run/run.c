@@ -51,17 +51,22 @@ static vb_status evaluate(struct vb_trainer *t)
     return st;
 }
 
-/* Does what is due after a step. last: no step follows. */
+/* Does what is due after a step. last: no step follows. After a recovery all members do it again,
+ * as some may have failed in the middle of it; what is counted is counted once. */
 static vb_status after_step(struct vb_trainer *t, bool last)
 {
     const struct vb_train_opts *o = t->o;
+    bool again = t->recoveries.done == t->step;
     vb_status st = vb_train_saves_look(t);
+
+    t->recoveries.done = t->step;
 
     if (st == VB_OK && vb_trainer_is_due(o->sums.check_replicas, t->step) && t->world > 1)
         st = vb_train_compare(t);
-    if (st == VB_OK)
+    if (st == VB_OK && !again)
         look(t, false);
-    vb_health_step(t);
+    if (!again)
+        vb_health_step(t);
     if (st == VB_OK && is_to_evaluate(t, last))
         st = evaluate(t);
     last = last || t->until.met;
@@ -70,6 +75,8 @@ static vb_status after_step(struct vb_trainer *t, bool last)
     if (st == VB_OK && o->save.dir != NULL && (last || vb_trainer_is_due(o->save.every, t->step)))
         st = vb_train_save(t, t->step, last);
     vb_trainer_show(t, t->step, false);
+    if (again)
+        return st;
     vb_train_record_step(t);
     vb_train_note_loss(t, t->step);
     return st;
@@ -94,33 +101,69 @@ static vb_status make_steps(struct vb_trainer *t, struct run_stop *stop)
         if (st == VB_OK)
             st = vb_trainer_step(t);
         if (st == VB_OK)
+            vb_train_recovered(t);
+        if (st == VB_OK)
             st = after_step(t, t->step == t->recipe.steps);
     }
     return st;
 }
 
-static vb_status run_steps(struct vb_trainer *t, struct run_stop **stop_p)
+/* Makes all steps that are left, and what follows the last one. */
+static vb_status go_on(struct vb_trainer *t, struct run_stop *stop, struct vb_train_result *result)
 {
-    vb_status st = vb_run_stop_open(t, stop_p);
+    vb_status st = make_steps(t, stop);
     bool known; /* the last parameters were evaluated already */
 
-    vb_train_event_say(t, "began", t->step, "");
-    if (st == VB_OK && t->o->hooks.begun != NULL)
-        t->o->hooks.begun(t->o->hooks.begun_arg);
-    if (st == VB_OK)
-        st = make_steps(t, *stop_p);
     vb_train_trace_end(t);
     known = vb_until_asked(t) && t->until.judged == t->step && t->step != t->resumed;
     if (st == VB_OK && !known)
         st = vb_train_evaluate(t);
     vb_train_does(t, VB_DOES_END);
-    vb_trace_stop(t->trace.trace);
+    if (st == VB_OK)
+        vb_trace_stop(t->trace.trace);
     if (st == VB_OK && !known) {
         vb_train_record_eval(t, t->step);
         st = vb_until_judge(t, t->step);
     }
     if (st == VB_OK)
         st = vb_train_saves_end(t);
+    if (st == VB_OK)
+        vb_train_recovered(t); /* no step was left */
+    return st == VB_OK ? vb_run_end(t, result) : st;
+}
+
+/* The members of a new view meet, and begin with what is due after the step that they have. */
+static vb_status begin_again(struct vb_trainer *t, struct run_stop *stop)
+{
+    vb_status st = vb_run_stop_regroup(stop);
+
+    if (st != VB_OK || t->step == t->resumed)
+        return st;
+    return after_step(t, t->step == t->recipe.steps);
+}
+
+static vb_status run_steps(struct vb_trainer *t, struct run_stop **stop_p,
+                           struct vb_train_result *result)
+{
+    vb_status st = vb_run_stop_open(t, stop_p);
+
+    vb_train_event_say(t, "began", t->step, "");
+    if (st == VB_OK && t->o->hooks.begun != NULL)
+        t->o->hooks.begun(t->o->hooks.begun_arg);
+    vb_train_recover_begin(t);
+    if (st == VB_OK)
+        st = go_on(t, *stop_p, result);
+    while (st == VB_ERR_PEER && !vb_run_is_over(t)) {
+        st = vb_train_recover(t, st);
+        if (st != VB_OK)
+            break;
+        st = begin_again(t, *stop_p);
+        if (st == VB_OK)
+            st = go_on(t, *stop_p, result);
+    }
+    vb_train_recover_end(t);
+    if (st == VB_ERR_PEER && vb_run_is_over(t))
+        st = vb_run_end(t, result);
     if (st != VB_OK)
         vb_trainer_give_up(t, st); /* closing waits for ranks that wait for this one */
     vb_run_stop_close(*stop_p);
@@ -141,12 +184,12 @@ static vb_status work(struct vb_trainer *t, struct run_stop **stop_p,
     if (has_servers(t->o))
         st = vb_async_run(t, &async);
     else if (!t->o->dry_run)
-        st = run_steps(t, stop_p);
+        st = run_steps(t, stop_p, result);
+    else
+        st = vb_run_end(t, result);
     if (st != VB_OK)
         look(t, true);
-    else if (async == NULL)
-        st = vb_run_end(t, result);
-    else
+    else if (async != NULL)
         st = vb_async_collect(async, result);
     if (st == VB_OK && async != NULL)
         st = vb_train_warn(t, result);

@@ -309,6 +309,7 @@ void vb_trainer_close(struct vb_trainer *t)
     vb_copies_close(&t->copies);
     vb_sample_free(&t->sample);
     vb_ledger_close(t);
+    vb_train_recoveries_close(t);
     free(t->evals.list);
     vb_until_close(t);
     free(t->settings);
@@ -452,6 +453,7 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
                              .async = o->mode == VB_MODE_ASYNC,
                              .evals = {.accuracy = -1, .loss = -1, .kept_step = -1, .sum_step = -1},
                              .shown_step = -1,
+                             .recoveries = {.done = -1},
                              .saved = {.lock_fd = -1, .step = -1}};
     t->planned = t->world;
     t->shares = vb_train_apart(o) ? 1 : t->world;
@@ -482,6 +484,8 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
         st = vb_inject_open(t);
     if (st == VB_OK)
         st = vb_train_make_room(t);
+    if (st == VB_OK)
+        st = vb_train_recoveries_open(t);
     vb_health_begin(t);
     if (st == VB_OK)
         st = vb_ledger_open(t);
