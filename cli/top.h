@@ -19,7 +19,8 @@ struct top_rank {
     int rank;
     bool server;
     char host[64];
-    bool lost;                 /* its records end here, and the others have gone on */
+    bool lost;                 /* its records end early, and the others have gone on, */
+    int64_t lost_step;         /* after this step */
     int64_t step;              /* the last one; 0: none */
     double phase_s[VB_PHASES]; /* time of each phase */
     double phases_s;           /* the sum of all phases */
@@ -40,7 +41,7 @@ struct top_curve {
     int64_t n_sum;
     int64_t next; /* row that is read next */
     int64_t last_step;
-    int rank; /* whose loss it is */
+    int rank;    /* whose loss it is */
     double last; /* the newest loss; NAN: none */
 };
 

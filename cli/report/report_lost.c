@@ -67,7 +67,7 @@ bool report_lost_sentence(const struct report_run *run, int i, char *text, size_
         snprintf(
             text, size,
             "Rank %d (host %.40s) was lost after step %.0f, %.1f s after the beginning: %.150s; "
-            "%.0f rank%s went on, and had done step %.0f %.3f s later. Its records end there.",
+            "%.0f rank%s went on %.3f s later. Its records end there.",
             l->rank, l->host, l->step, l->at_s, l->why, l->left, l->left == 1 ? "" : "s", l->again,
             l->recovered_s);
     return true;
@@ -87,7 +87,7 @@ void report_lost(struct report *report, struct vb_table *t)
             vb_table_format(t, "%d", l->rank);
             vb_table_text(t, l->host);
             vb_table_format(t, "%.0f", l->step);
-            vb_table_format(t, "%.0f", l->again);
+            vb_table_real(t, l->again);
             vb_table_format(t, "%.0f", l->left);
             vb_table_real(t, l->recovered_s);
             for (p = 0; p < VB_RECOVERY_PHASES; p++)

@@ -25,9 +25,9 @@ static int look_of(const struct vb_trace_op *op)
     static const struct {
         const char *pass;
         int look;
-    } looks[] = {{"forward", 0}, {"backward", 5},   {"update", 2}, {"server", 2}, {"data", 4},
-                 {"comm", 1},    {"collective", 1}, {"part", 1},   {"wait", 3},   {"delay", 3},
-                 {"recovery", 7}};
+    } looks[] = {{"forward", 0}, {"backward", 5}, {"update", 2},     {"server", 2},
+                 {"data", 4},    {"comm", 1},     {"collective", 1}, {"part", 1},
+                 {"wait", 3},    {"delay", 3},    {"recovery", 7}};
     size_t i;
 
     for (i = 0; i < VB_COUNT(looks); i++)
@@ -169,8 +169,7 @@ static vb_status take_lanes(struct reader *r, const struct vb_trace_event *event
             recovery != (strcmp(r->names->ops[e->op].pass, "recovery") == 0))
             continue;
         if (track < 0)
-            track =
-                add_track(r->line, r->names->rank, recovery ? "recovery" : "collectives");
+            track = add_track(r->line, r->names->rank, recovery ? "recovery" : "collectives");
         for (lane = 0; lane < LANES_MAX && end[lane] > e->begin_ns; lane++)
             ;
         if (lane == LANES_MAX) {

@@ -95,14 +95,16 @@ static void print_lost(const struct vb_fault *f)
 {
     int p;
 
-    printf("\nat %6.1f s  rank %d (host %s) was lost after step %lld: %s; %d rank%s went on with "
-           "step %lld, done %.3f s after the loss (",
+    printf("\nat %6.1f s  rank %d (host %s) was lost after step %lld: %s; %d rank%s went on "
+           "within %.3f s (",
            f->at_s, f->rank, f->host, (long long)f->step, f->why, f->left, f->left == 1 ? "" : "s",
-           (long long)f->again, f->recovered_s);
+           f->recovered_s);
     for (p = 0; p < VB_RECOVERY_PHASES; p++)
         printf("%s%s %.3f s", p > 0 ? ", " : "", vb_recovery_phase_str((enum vb_recovery_phase)p),
                f->phase_s[p]);
     printf(")");
+    if (f->again > 0)
+        printf(" and computed step %lld again", (long long)f->again);
 }
 
 static void print_faults(const struct vb_train_result *r)

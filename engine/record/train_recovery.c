@@ -65,7 +65,10 @@ void vb_fault_json(struct vb_json *json, const struct vb_fault *f)
     if (!f->recovered)
         return;
     vb_json_text(json, "host", f->host);
-    vb_json_int(json, "again", f->again);
+    if (f->again > 0)
+        vb_json_int(json, "again", f->again);
+    else
+        vb_json_text(json, "again", NULL); /* no step was left to be made */
     vb_json_int(json, "left", f->left);
     vb_json_real(json, "recovered_s", f->recovered_s);
     vb_json_object(json, "phases");
@@ -133,16 +136,19 @@ static void trace(const struct vb_recovery *r)
 
 static void say(const struct vb_recovery *r)
 {
+    char what[64] = "no step was under way; they were ready";
     int i;
 
     for (i = 0; i < n_named(r); i++)
         VB_LOG_WARN("rank %d (host %s) was lost after step %lld: %s", r->lost[i].rank,
                     r->lost[i].host, (long long)r->step, r->lost[i].why);
-    VB_LOG_WARN("training goes on with %d rank%s, which computed step %lld again: %.3f s after the "
-                "loss it was done (detect %.3f, agree %.3f, fence %.3f, rebuild %.3f, recompute "
-                "%.3f s)",
-                r->left, r->left == 1 ? "" : "s", (long long)r->again, r->recovered_s, r->detect_s,
-                r->agree_s, r->fence_s, r->rebuild_s, r->recompute_s);
+    if (r->again > 0)
+        snprintf(what, sizeof(what), "step %lld was computed again, and was done",
+                 (long long)r->again);
+    VB_LOG_WARN("training goes on with %d rank%s: %s %.3f s after the loss (detect %.3f, agree "
+                "%.3f, fence %.3f, rebuild %.3f, recompute %.3f s)",
+                r->left, r->left == 1 ? "" : "s", what, r->recovered_s, r->detect_s, r->agree_s,
+                r->fence_s, r->rebuild_s, r->recompute_s);
 }
 
 static void add_events(struct vb_trainer *t, const struct vb_recovery *r)
