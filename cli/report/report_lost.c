@@ -68,7 +68,7 @@ bool report_lost_sentence(const struct report_run *run, int i, char *text, size_
             text, size,
             "Rank %d (host %.40s) was lost after step %.0f, %.1f s after the beginning: %.150s; "
             "%.0f rank%s went on %.3f s later. Its records end there.",
-            l->rank, l->host, l->step, l->at_s, l->why, l->left, l->left == 1 ? "" : "s", l->again,
+            l->rank, l->host, l->step, l->at_s, l->why, l->left, l->left == 1 ? "" : "s",
             l->recovered_s);
     return true;
 }
