@@ -286,12 +286,14 @@ static void tell_opened(void *arg)
         cli_train_run_begun(r->run);
 }
 
-static void tell_led(void *arg, bool far)
+static void tell_led(void *arg, enum vb_led led)
 {
     const struct reporter *r = arg;
 
-    if (r->run != NULL)
-        cli_train_run_led(r->run, far);
+    if (r->run != NULL && led == VB_LED_NOT)
+        r->run->leads = false;
+    else if (r->run != NULL)
+        cli_train_run_led(r->run, led == VB_LED_FAR);
 }
 
 static void prove(void *group, int rank)

@@ -145,10 +145,10 @@ static void say(const struct vb_recovery *r)
     if (r->again > 0)
         snprintf(what, sizeof(what), "step %lld was computed again, and was done",
                  (long long)r->again);
-    VB_LOG_WARN("training goes on with %d rank%s: %s %.3f s after the loss (detect %.3f, agree "
-                "%.3f, fence %.3f, rebuild %.3f, recompute %.3f s)",
-                r->left, r->left == 1 ? "" : "s", what, r->recovered_s, r->detect_s, r->agree_s,
-                r->fence_s, r->rebuild_s, r->recompute_s);
+    VB_LOG_WARN("training goes on with %d rank%s: %s %.3f s after the loss (ms: detect %.1f, agree "
+                "%.1f, fence %.1f, rebuild %.1f, recompute %.1f)",
+                r->left, r->left == 1 ? "" : "s", what, r->recovered_s, 1e3 * r->detect_s,
+                1e3 * r->agree_s, 1e3 * r->fence_s, 1e3 * r->rebuild_s, 1e3 * r->recompute_s);
 }
 
 static void add_events(struct vb_trainer *t, const struct vb_recovery *r)
@@ -192,6 +192,11 @@ void vb_train_record_lead(struct vb_trainer *t)
 
     if (!rec->has_lock)
         return;
+    if (rec->rec == NULL) { /* all is recorded; the result is not reported yet */
+        if (t->o->hooks.led != NULL && t->o->run.dir != NULL)
+            t->o->hooks.led(t->o->hooks.led_arg, vb_ship_far(rec->ship) ? VB_LED_FAR : VB_LED_HERE);
+        return;
+    }
     pthread_mutex_lock(&rec->lock);
     rec->heir.leads = true;
     rec->heir.step = t->step;
@@ -216,7 +221,7 @@ static void take_over(struct vb_trainer *t, int64_t step)
                     (long long)step + 1, t->o->run.dir, host);
     }
     if (t->o->hooks.led != NULL)
-        t->o->hooks.led(t->o->hooks.led_arg, far);
+        t->o->hooks.led(t->o->hooks.led_arg, far ? VB_LED_FAR : VB_LED_HERE);
     if (vb_ship_lead(rec->ship) != VB_OK)
         VB_LOG_WARN("records of ranks that do not see %s are lost", t->o->run.dir);
     snprintf(rec->events_file, sizeof(rec->events_file), "events.jsonl");

@@ -270,9 +270,18 @@ struct vb_train_join_opts {
     const void *say_arg;
 };
 
+/* What becomes of the lead of a synchronous job that loses ranks. */
+enum vb_led {
+    VB_LED_HERE, /* this rank leads from now on, and writes to the same run folder */
+    VB_LED_FAR,  /* the same, but it does not see that folder: it writes to its own, which has
+                    nothing of this run yet */
+    VB_LED_NOT,  /* this rank must neither save nor report */
+};
+
 /* Functions that training calls. Each may be NULL. */
 struct vb_train_hooks {
-    /* Called on rank 0 before the first step, with what the engine has chosen. */
+    /* Called on rank 0 before the first step, with what the engine has chosen. Every rank of an
+     * elastic job needs all other hooks, because it may have to report. */
     void (*chose)(void *arg, const struct vb_chosen *chosen);
     void *chose_arg;
     /* Called before the first step, when the facts of the run are known. */
@@ -284,10 +293,9 @@ struct vb_train_hooks {
     /* Each rank calls begun() once, before its first step. */
     void (*begun)(void *arg);
     void *begun_arg;
-    /* Called by another thread on a rank that leads the job from now on, because the ranks below it
-     * are lost. far: it does not see their run folder, so records go on in its own, which does not
-     * have anything of this run. */
-    void (*led)(void *arg, bool far);
+    /* With a run folder: called on a rank that reports from now on, because the ranks below it are
+     * lost, also by another thread; and on a rank that cannot go on, although others may. */
+    void (*led)(void *arg, enum vb_led led);
     void *led_arg;
     /* Called before each step. Returns the signal for which the user wants to stop; 0: go on. All
      * ranks then stop after the same step, save if there is a folder for it, evaluate and report. A
@@ -301,6 +309,7 @@ struct vb_train_hooks {
                        another rank shows that of the job */
     vb_train_look_fn look;
     void *look_arg;
+    /* Called on the lowest rank, also after others were lost. */
     vb_train_report_fn report;
     void *report_arg;
 };
@@ -419,10 +428,10 @@ enum vb_recovery_phase {
 };
 const char *vb_recovery_phase_str(enum vb_recovery_phase phase); /* "detect" ... */
 
-
 /* An event that concerns one rank and did not stop the job; step is the number of gradients applied
- * before. "checkpoint": the one of this step could not be written. "rank lost": step is the last one
- * that was kept; synchronous ranks lose a rank for whatever reason, and what follows is known. */
+ * before. "checkpoint": the one of this step could not be written. "rank lost": step is the last
+ * one that was kept; synchronous ranks lose a rank for whatever reason, and what follows is known.
+ */
 struct vb_fault {
     double at_s; /* seconds since the start of training */
     int64_t step;
