@@ -264,7 +264,8 @@ vb_status vb_control_end_records(struct control *c, uint64_t lost_bytes, uint64_
     return st;
 }
 
-/* ---- receiving, at the root ------------------------------------------------------------------- */
+/* ---- receiving, at the root -------------------------------------------------------------------
+ */
 
 void vb_control_on_record(struct control *c, vb_record_fn fn, void *arg)
 {
@@ -287,7 +288,7 @@ static bool take_record(struct control *c, int rank)
     struct vb_record_stats *stats = &c->records.stats;
     struct wire_record r;
 
-    if (!may_receive(c) || rank == c->joining || !conn->has_info ||
+    if (!may_receive(c) || rank == c->joining || (c->opts.rank == 0 && !conn->has_info) ||
         !vb_wire_record_decode(conn->in.payload, conn->in.len, rank, &r))
         return false;
     if (conn->record.in.per_ns == 0)
