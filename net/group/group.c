@@ -268,9 +268,16 @@ vb_status vb_group_set_going(struct vb_group *g)
     return g->opts.progress && (needed || g->opts.elastic) ? vb_progress_start(g) : VB_OK;
 }
 
+static uint64_t opening_deadline(const struct vb_group *g)
+{
+    if (g->opts.open_ms <= 0)
+        return group_deadline(g);
+    return vb_clock_ns() + (uint64_t)(g->opts.open_ms * g->opts.patience * 1e6);
+}
+
 static vb_status connect_all(struct vb_group *g)
 {
-    uint64_t deadline = group_deadline(g);
+    uint64_t deadline = opening_deadline(g);
     int i;
     vb_status st = vb_auth_init();
 
@@ -356,6 +363,7 @@ void vb_group_close(struct vb_group *g)
     vb_fd_close(&g->wake_fd);
     pthread_mutex_destroy(&g->front.lock);
     vb_regroup_close(g);
+    free(g->ids);
     free(g->peers);
     free(g->waits);
     free(g->heard);

@@ -49,6 +49,7 @@ struct vb_group_opts {
     const struct vb_placement *placement;
     int placement_rank;
     int timeout_ms;  /* maximum time to wait for peers, at the start and in every wait */
+    int open_ms;     /* the same for the others to come, at the start; 0: timeout_ms */
     double patience; /* factor for timeout_ms and for the timeouts of the control plane; 0: 1 */
     /* A peer that answers nobody for this long is lost, unless it is on this host and the kernel
      * shows that it runs. All other times of the control plane and of queue pairs follow from it
