@@ -17,6 +17,7 @@
 #include "net/control/secret.h"
 #include "net/control/times.h"
 #include "net/group/group.h"
+#include "net/group/group_door.h"
 #include "net/group/group_form.h"
 #include "net/group/group_record.h"
 #include "net/probe/probe.h"

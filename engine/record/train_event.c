@@ -25,7 +25,7 @@ void vb_train_event(struct vb_trainer *t, const struct vb_train_event *event)
 
 void vb_train_event_say(struct vb_trainer *t, const char *what, int64_t step, const char *why)
 {
-    struct vb_train_event event = {.at_ns = vb_clock_ns(), .step = step, .rank = t->number};
+    struct vb_train_event event = {.at_ns = vb_clock_ns(), .step = step, .rank = t->id};
 
     snprintf(event.what, sizeof(event.what), "%s", what);
     snprintf(event.why, sizeof(event.why), "%s", why);
@@ -117,10 +117,10 @@ vb_status vb_train_events_open(struct vb_trainer *t)
 
     if (t->o->run.dir == NULL)
         return VB_OK;
-    if (t->number == 0)
+    if (t->id == 0)
         snprintf(r->events_file, sizeof(r->events_file), "events.jsonl");
     else
-        snprintf(r->events_file, sizeof(r->events_file), "rank%d/events.jsonl", t->number);
+        snprintf(r->events_file, sizeof(r->events_file), "rank%d/events.jsonl", t->id);
     r->events = calloc(VB_EVENTS_MAX, sizeof(*r->events));
     if (r->events == NULL)
         return vb_err_sys("calloc");

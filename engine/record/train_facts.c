@@ -69,7 +69,7 @@ static void fill_rank(const struct vb_trainer *t, struct vb_group *group, struct
     int i, n = group != NULL ? vb_group_world(group) : 1;
 
     memset(f, 0, sizeof(*f));
-    f->rank = t->number;
+    f->rank = t->id;
     f->pid = (int)getpid();
     f->server = t->serves;
     gethostname(f->host, sizeof(f->host) - 1);

@@ -59,7 +59,7 @@ void vb_train_record_part(struct vb_trainer *t, enum vb_sampler_part part, struc
  * interfaces. A joiner does both, because it does not know who else is there. */
 static vb_status open_sampler(struct vb_trainer *t)
 {
-    struct vb_sampler_opts opts = {.rank = t->number,
+    struct vb_sampler_opts opts = {.rank = t->id,
                                    .ranks_on_host = 1,
                                    .threads = vb_k_threads(),
                                    .write = t->o->run.dir != NULL,
@@ -83,16 +83,16 @@ static vb_status open_sampler(struct vb_trainer *t)
 static vb_status add_streams(struct vb_trainer *t)
 {
     struct vb_trainer_record *r = &t->record;
-    bool kept = t->o->run.dir != NULL, apart = t->async && t->number != 0;
+    bool kept = t->o->run.dir != NULL, apart = t->async && t->id != 0;
     int rows = kept ? RING_ROWS : RING_ROWS_DROPPED;
     char name[NAME_BYTES];
     vb_status st;
 
-    snprintf(name, sizeof(name), "rank%d/steps.bin", t->number);
+    snprintf(name, sizeof(name), "rank%d/steps.bin", t->id);
     if (kept && t->o->run.append)
         r->known_step = step_in_file(t, name);
     st = vb_recorder_stream(r->rec, name, &vb_kind_steps, rows, &r->steps);
-    snprintf(name, sizeof(name), "rank%d/evals.bin", t->number);
+    snprintf(name, sizeof(name), "rank%d/evals.bin", t->id);
     if (st == VB_OK && (t->leads || t->async || vb_train_is_elastic(t->o)))
         st = vb_recorder_stream(r->rec, apart ? name : "evals.bin", &vb_kind_evals, EVAL_ROWS,
                                 &r->evals);
@@ -104,7 +104,7 @@ static vb_status open_ship(struct vb_trainer *t, struct vb_record_sink *sink_p)
     const struct vb_train_run_opts *run = &t->o->run;
     struct vb_ship_opts opts = {.dir = run->dir,
                                 .append = run->append,
-                                .rank = t->number,
+                                .rank = t->id,
                                 .elastic = vb_train_is_elastic(t->o),
                                 .bytes_per_s = (uint64_t)ceil(run->record_mb_s * 1e6)};
 
@@ -117,7 +117,7 @@ vb_status vb_train_record_open(struct vb_trainer *t)
     struct vb_recorder_opts opts = {.dir = t->o->run.dir,
                                     .append = t->o->run.append,
                                     .cpus = CPU_COUNT(&t->cpus) > 0 ? &t->cpus : NULL,
-                                    .rank = t->o->group.world > 1 ? t->number : -1};
+                                    .rank = t->o->group.world > 1 ? t->id : -1};
     vb_status st;
 
     if (t->eval_only)
@@ -134,7 +134,7 @@ vb_status vb_train_record_open(struct vb_trainer *t)
     r->norm = t->noise.scale = t->noise.error = NAN;
     r->group = t->place.group;
     if (t->place.group != NULL && !t->async) {
-        r->waits_ns = calloc((size_t)t->world, sizeof(*r->waits_ns));
+        r->waits_ns = calloc(VB_WORLD_MAX, sizeof(*r->waits_ns)); /* others may join */
         if (r->waits_ns == NULL)
             return vb_err_sys("calloc");
     }
@@ -217,6 +217,8 @@ void vb_train_record_group(struct vb_trainer *t, struct vb_group *group)
     pthread_mutex_lock(&t->record.lock);
     t->record.group = group;
     pthread_mutex_unlock(&t->record.lock);
+    if (t->record.waits_ns != NULL)
+        memset(t->record.waits_ns, 0, VB_WORLD_MAX * sizeof(*t->record.waits_ns));
     vb_ship_attach(t->record.ship, group);
     vb_train_record_part(t, VB_PART_RANK, group);
 }
@@ -341,7 +343,7 @@ void vb_train_record_eval(struct vb_trainer *t, int64_t step)
 
     struct vb_train_event event = {.at_ns = row.end_ns,
                                    .step = step,
-                                   .rank = t->number,
+                                   .rank = t->id,
                                    .what = "evaluated",
                                    .loss = row.loss,
                                    .accuracy = row.accuracy};

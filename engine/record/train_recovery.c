@@ -226,9 +226,9 @@ static void take_over(struct vb_trainer *t, int64_t step)
         VB_LOG_WARN("records of ranks that do not see %s are lost", t->o->run.dir);
     snprintf(rec->events_file, sizeof(rec->events_file), "events.jsonl");
     if (rec->board != NULL)
-        vb_board_lead(rec->board, t->number, step, far);
+        vb_board_lead(rec->board, t->id, step, far);
     if (rec->metrics != NULL)
-        vb_metrics_lead(rec->metrics, t->number);
+        vb_metrics_lead(rec->metrics, t->id);
 }
 
 /* Returns whether a rank below this one is left that is as near as that. */
@@ -236,7 +236,7 @@ static bool has_elder(const struct vb_trainer *t, int nearness)
 {
     int r;
 
-    for (r = 0; r < t->number; r++)
+    for (r = 0; r < t->id && r < VB_WORLD_MAX; r++)
         if ((t->record.near[r] & nearness) == nearness && !t->record.gone[r])
             return true;
     return false;
@@ -249,9 +249,11 @@ static void note_lost(struct vb_trainer *t, const struct vb_recovery *r)
     int i, world = t->o->group.world;
 
     for (i = 0; i < n_named(r); i++) {
-        if (r->lost[i].rank < 0 || r->lost[i].rank >= world)
+        if (r->lost[i].rank < 0 || r->lost[i].rank >= VB_WORLD_MAX)
             continue;
         rec->gone[r->lost[i].rank] = true;
+        if (r->lost[i].rank >= world)
+            continue;
         if (rec->board != NULL)
             vb_board_lost(rec->board, r->lost[i].rank);
         if (rec->metrics != NULL)
@@ -292,11 +294,11 @@ vb_status vb_train_recovery_open(struct vb_trainer *t)
 
     if (!vb_train_is_elastic(t->o) || group == NULL || rec->ship == NULL)
         return VB_OK;
-    rec->gone = calloc((size_t)world, sizeof(*rec->gone));
-    rec->near = calloc((size_t)world, sizeof(*rec->near));
+    rec->gone = calloc(VB_WORLD_MAX, sizeof(*rec->gone));
+    rec->near = calloc(VB_WORLD_MAX, sizeof(*rec->near));
     if (rec->gone == NULL || rec->near == NULL)
         return vb_err_sys("calloc");
-    for (r = 0; r < world; r++)
+    for (r = 0; r < world && t->joiner == NULL; r++) /* a joiner does not know who else is there */
         rec->near[r] = (unsigned char)((vb_group_same_machine(group, r) ? NEAR_MACHINE : 0) |
                                        (vb_group_same_net(group, r) ? NEAR_NET : 0));
     return vb_recorder_tick(rec->rec, tick, t);

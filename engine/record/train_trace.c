@@ -61,7 +61,7 @@ vb_status vb_train_trace_files(struct vb_trainer *t)
     if (t->model.row->sparse)
         describe_sparse(t);
     return vb_trace_files_open(t->record.rec, t->trace.trace, wants_events(t) ? EVENTS : 0,
-                               t->number, vb_k_threads(), &t->trace.files);
+                               t->id, vb_k_threads(), &t->trace.files);
 }
 
 void vb_train_trace_begin(struct vb_trainer *t)

@@ -8,24 +8,34 @@
 /* A note has a kind, a signal, and the lowest bits of a step. */
 enum { STOP_ASK, STOP_AT, STOP_CONFIRM };
 
+_Static_assert(VB_RUN_FORM < 1 << 6, "a note has room for it");
+
 #define SIGNAL_BITS 6
 #define STEP_BITS 16
 #define STEP_MASK ((1u << STEP_BITS) - 1)
 #define AGAIN_NS UINT64_C(100000000) /* the lead repeats itself after this time */
 #define PAUSE_NS 200000
 
-struct run_stop {
-    struct vb_trainer *t;
+/* What hangs on a group. */
+struct stop_line {
+    struct run_stop *stop;
+    struct vb_group *group;
     struct vb_window *win; /* only notes are put; NULL: there is one rank */
     int channel;
-    int ranks; /* of the start */
-    bool asked_lead;
+    int ranks;        /* of the group */
+    int number;       /* of this rank */
     _Atomic int lead; /* its number; the handler of notes reads it */
     /* Written by the handler of notes, which may run on the group's progress thread. */
-    _Atomic uint32_t asked;  /* the lead: the signal that a rank has asked for; 0: none */
-    _Atomic uint32_t last;   /* other ranks: value of the note STOP_AT; 0: none has come */
-    _Atomic bool *confirmed; /* the lead: for each rank of the start */
-    struct vb_op *ops;       /* one for each rank of the start */
+    _Atomic uint32_t asked;      /* the lead: the signal that a rank has asked for; 0: none */
+    _Atomic uint32_t last;       /* other ranks: value of the note STOP_AT; 0: none has come */
+    _Atomic uint32_t *confirmed; /* the lead: for each rank the value that it has confirmed */
+    struct vb_op *ops;           /* one for each rank */
+    bool asked_lead;
+};
+
+struct run_stop {
+    struct vb_trainer *t;
+    struct stop_line *line, *aside; /* aside: of the group before, while another one is formed */
 };
 
 static uint32_t pack(uint32_t kind, uint32_t number, int64_t step)

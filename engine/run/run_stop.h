@@ -24,6 +24,16 @@ void vb_run_stop_free(struct run_stop *stop);
 /* Called before each step. *signal_p becomes the signal that ends the run here; 0: go on. */
 vb_status vb_run_stop_check(struct run_stop *stop, int *signal_p);
 
+/* The value of *signal_p after a step after which the members form a new group. */
+#define VB_RUN_FORM 63
+
+/* Collective in t->place.group, the group that is being formed: makes anew what hangs on it. What
+ * hangs on the group before is kept aside. vb_run_stop_formed() closes what hangs on the group that
+ * is not used any more; it sends no message, and works also if the first was not called or failed.
+ */
+vb_status vb_run_stop_form(struct run_stop *stop);
+void vb_run_stop_formed(struct run_stop *stop, bool stays);
+
 /* Collective, by the members of a new view, before anything else is done: if one of them knows that
  * somebody wants to stop, the run ends at this step. VB_ERR_PEER: the members must agree again. */
 vb_status vb_run_stop_regroup(struct run_stop *stop);

@@ -107,7 +107,7 @@ static vb_status open_first_loader(struct vb_trainer *t)
         vb_team_less_one();
     if (vb_train_apart(t->o))
         return open_loader(t, t->recipe.global_batch, 0, 1);
-    if (t->joiner != NULL)
+    if (t->joiner != NULL && t->async)
         return open_loader(t, vb_trainer_share(t), 0, 1);
     return open_loader(t, t->recipe.global_batch, t->share, t->shares);
 }
@@ -253,6 +253,8 @@ static vb_status make_model(struct vb_trainer *t, const struct vb_checkpoint *cp
         st = vb_err(VB_ERR_USAGE,
                     "cannot resume: the checkpoint belongs to a run with a different plan than %s",
                     t->o->plan);
+    if (st == VB_OK && vb_trainer_comes(t))
+        st = vb_train_form_meet(t);
     if (st == VB_OK)
         st = t->ops->create(t);
     if (st == VB_OK && !t->serves)
@@ -263,6 +265,8 @@ static vb_status make_model(struct vb_trainer *t, const struct vb_checkpoint *cp
         st = vb_until_open(t);
     if (st == VB_OK && cp != NULL)
         vb_until_resume(t, cp);
+    if (st == VB_OK && vb_trainer_comes(t))
+        st = vb_train_form_receive(t);
     return st;
 }
 
@@ -286,7 +290,7 @@ static vb_status set_up(struct vb_trainer *t)
     if (st == VB_OK)
         st = make_model(t, cp);
     vb_checkpoint_free(cp);
-    if (t->place.group != NULL)
+    if (t->place.group != NULL && !vb_trainer_comes(t))
         vb_group_begin_at(t->place.group, t->step);
     return st;
 }
@@ -296,6 +300,7 @@ void vb_trainer_close(struct vb_trainer *t)
     vb_train_saves_close(t);
     vb_train_record_close(t); /* its ticks may use the group */
     vb_loader_close(t->loader);
+    vb_train_form_close(t);
     if (t->ops != NULL)
         t->ops->close(t);
     vb_place_close(&t->place);
@@ -350,7 +355,7 @@ void vb_trainer_show(struct vb_trainer *t, int64_t step, bool evaluated)
     struct vb_train_news news = {.step = step,
                                  .steps = t->recipe.steps,
                                  .epoch = (double)step / (double)t->recipe.steps_per_epoch,
-                                 .rank = t->shows ? -1 : t->number,
+                                 .rank = t->shows ? -1 : t->id,
                                  .loss = t->loss,
                                  .test_loss = t->evals.loss,
                                  .accuracy = t->evals.accuracy,
@@ -434,7 +439,7 @@ void vb_trainer_give_up(struct vb_trainer *t, vb_status st)
 
     if (t->place.group == NULL || st == VB_ERR_PEER || t->all_know)
         return;
-    snprintf(why, sizeof(why), "rank %d failed: %s", t->number,
+    snprintf(why, sizeof(why), "rank %d failed: %s", t->id,
              t->health.not_finite ? "its loss is not a finite number" : vb_status_str(st));
     vb_group_abort(t->place.group, why);
 }
@@ -448,6 +453,8 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
                              .joiner = joiner,
                              .opened_ns = vb_clock_ns(),
                              .number = o->group.rank,
+                             .id = o->group.rank,
+                             .form = {.began = o->group.world, .next_id = o->group.world},
                              .rank = o->group.rank,
                              .world = vb_train_workers(o),
                              .async = o->mode == VB_MODE_ASYNC,
@@ -460,8 +467,13 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
     t->share = vb_train_apart(o) ? 0 : t->rank;
     t->serves = t->async && t->rank >= t->world;
     t->shows = t->leads = t->rank == 0;
-    if (joiner != NULL) {
-        t->rank = t->number = joiner->rank;
+    if (vb_trainer_comes(t)) {
+        t->planned = vb_train_ranks_of(joiner->settings);
+        t->rank = t->number = t->id = t->share = t->planned; /* until it is invited */
+        t->world = t->shares = t->planned + 1;
+        t->shows = t->leads = false;
+    } else if (joiner != NULL) {
+        t->rank = t->number = t->id = joiner->rank;
         t->step = t->resumed = joiner->begin;
         t->shows = t->leads = t->serves = false;
     }
@@ -498,7 +510,7 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
     if (st == VB_OK && o->hooks.opened != NULL)
         o->hooks.opened(o->hooks.opened_arg);
     /* Ranks that take longer to set up must not count as stragglers in training. */
-    if (st == VB_OK && t->place.group != NULL)
+    if (st == VB_OK && t->place.group != NULL && !vb_trainer_comes(t))
         st = vb_group_barrier(t->place.group);
     if (st != VB_OK)
         return st;

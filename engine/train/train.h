@@ -263,6 +263,7 @@ struct vb_joined;
 /* Asynchronous training: workers that join a running job. */
 struct vb_train_join_opts {
     struct vb_joined *joined; /* borrowed: the job that this worker joins; NULL: none */
+    struct vb_caller *caller; /* borrowed: the same for a synchronous job */
     const char *words; /* arguments for joiners, each with a zero byte; NULL: nobody can join */
     size_t words_len;
     /* Called on rank 0 with the address for joiners; may be NULL. */
@@ -277,6 +278,10 @@ enum vb_led {
                     nothing of this run yet */
     VB_LED_NOT,  /* this rank must neither save nor report */
 };
+
+/* Returns the command line of the job that a caller was told about (vb_caller_job()); false: it is
+ * not valid. */
+bool vb_train_job_words(const void *job, size_t len, const char **words_p, size_t *len_p);
 
 /* Functions that training calls. Each may be NULL. */
 struct vb_train_hooks {
@@ -303,6 +308,10 @@ struct vb_train_hooks {
      * stopped. */
     int (*stop)(void *arg);
     void *stop_arg;
+    /* For tests: if it returns true on the lead, the members of a synchronous job form a new group
+     * after the next step, as if somebody waited to join. */
+    bool (*form)(void *arg, int64_t step);
+    void *form_arg;
     vb_train_watch_fn watch;
     void *watch_arg;
     bool watch_own; /* this rank has a screen of its own, and shows its progress there, also if

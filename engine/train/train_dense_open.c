@@ -5,6 +5,7 @@
 #include "engine/train/train_dense_priv.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define EVAL_BATCH 256 /* minimum batch for evaluation, if the model takes lists of pixels */
 #define FRONT_PART 8   /* the front has at most one FRONT_PART-th of all parameters */
@@ -122,7 +123,6 @@ static vb_status make_params(struct vb_trainer *t, struct dense *d)
         c->params[i] = at + (size_t)i * len;
         c->state[i] = states > 0 ? c->params[i] + n : NULL;
     }
-    vb_model_init(d->model, t->o->seed, d->copies.params[0]);
     return VB_OK;
 }
 
@@ -248,24 +248,89 @@ static vb_status cut_model(struct vb_trainer *t, struct dense *d)
     return st;
 }
 
+static vb_status make_buckets(struct vb_trainer *t, struct dense *d)
+{
+    vb_status st = vb_buckets_create(t, d->n_params, front_of(d), &d->buckets);
+
+    if (st != VB_OK)
+        return st;
+    t->sums.algo = vb_buckets_algo(d->buckets);
+    t->sums.forecast = vb_buckets_forecast(d->buckets);
+    return VB_OK;
+}
+
 vb_status vb_dense_create(struct vb_trainer *t)
 {
     struct dense *d = dense_of(t);
     vb_status st = VB_OK;
 
     if (!t->eval_only && !t->async)
-        st = vb_buckets_create(t, d->n_params, front_of(d), &d->buckets);
-    if (st == VB_OK && d->buckets != NULL) {
-        t->sums.algo = vb_buckets_algo(d->buckets);
-        t->sums.forecast = vb_buckets_forecast(d->buckets);
-    }
+        st = make_buckets(t, d);
     if (st == VB_OK && d->buckets != NULL)
         st = vb_mem_map_private(d->n_params * sizeof(float), &d->pieces);
     if (st == VB_OK)
         st = make_params(t, d);
     if (st == VB_OK)
+        vb_model_init(d->model, t->o->seed, d->copies.params[0]);
+    if (st == VB_OK)
         st = make_buffers(t, d);
     return st == VB_OK ? cut_model(t, d) : st;
+}
+
+/* ---- another group --------------------------------------------------------------------------- */
+
+static void copy_params(const struct dense *d, const struct dense_copies *from,
+                        struct dense_copies *to, size_t states)
+{
+    memcpy(to->params[to->now], from->params[from->now], d->n_params * sizeof(float));
+    if (states > 0)
+        memcpy(to->state[to->now], from->state[from->now], states * d->n_params * sizeof(float));
+}
+
+vb_status vb_dense_form(struct vb_trainer *t)
+{
+    struct dense *d = dense_of(t);
+    vb_status st;
+
+    d->aside = (struct dense_aside){
+        .on = true, .buckets = d->buckets, .shared = d->shared, .copies = d->copies};
+    d->buckets = NULL;
+    d->shared = NULL;
+    d->copies = (struct dense_copies){.held = -1};
+    d->kept = false;
+    d->clip.last = false;
+    d->early.batch = NULL;
+    st = make_buckets(t, d);
+    if (st == VB_OK)
+        st = make_params(t, d);
+    if (st == VB_OK)
+        copy_params(d, &d->aside.copies, &d->copies,
+                    (size_t)vb_k_rule_states(t->recipe.rule.kind));
+    return st == VB_OK ? cut_model(t, d) : st;
+}
+
+/* What is aside afterwards hangs on the group that is not used any more. */
+void vb_dense_formed(struct vb_trainer *t, bool stays)
+{
+    struct dense *d = dense_of(t);
+    struct dense_aside *a = &d->aside, failed;
+
+    if (!a->on)
+        return;
+    if (!stays) {
+        failed = (struct dense_aside){
+            .buckets = d->buckets, .shared = d->shared, .copies = d->copies};
+        d->buckets = a->buckets;
+        d->shared = a->shared;
+        d->copies = a->copies;
+        *a = failed;
+    }
+    vb_shared_update_close(a->shared);
+    vb_buckets_close(a->buckets);
+    vb_shared_update_destroy(a->shared);
+    vb_buckets_destroy(a->buckets);
+    vb_mem_unmap(&a->copies.mem);
+    *a = (struct dense_aside){0};
 }
 
 void vb_dense_close(struct vb_trainer *t)

@@ -50,6 +50,14 @@ struct dense_eval {
     uint32_t *which; /* (max) numbers of the samples */
 };
 
+/* What hangs on the group before, while the ranks form another one. */
+struct dense_aside {
+    bool on;
+    struct vb_buckets *buckets;
+    struct vb_shared_update *shared;
+    struct dense_copies copies;
+};
+
 struct dense {
     struct vb_model *model;
     size_t n_params;
@@ -64,6 +72,7 @@ struct dense {
     struct dense_early early;
     struct dense_eval eval;
     struct vb_checkpoint_array *arrays;
+    struct dense_aside aside;
 };
 
 static inline struct dense *dense_of(const struct vb_trainer *t)
@@ -94,6 +103,8 @@ void vb_dense_last_backward(struct vb_trainer *t, const float *params,
 /* train_dense_open.c */
 vb_status vb_dense_compile(struct vb_trainer *t);
 vb_status vb_dense_create(struct vb_trainer *t);
+vb_status vb_dense_form(struct vb_trainer *t);
+void vb_dense_formed(struct vb_trainer *t, bool stays);
 void vb_dense_close(struct vb_trainer *t);
 void vb_dense_destroy(struct vb_trainer *t);
 

@@ -29,37 +29,64 @@ static vb_status make_plan(const struct vb_train_opts *o, int local_ranks, struc
     return st;
 }
 
-static vb_status open_group(const struct vb_train_opts *o, int local_rank, struct vb_place *place)
+/* A joiner is already a member of the group of workers and servers, or is invited to the group of a
+ * synchronous job later. */
+static bool is_joiner(const struct vb_train_opts *o)
 {
-    struct vb_group_opts opts = o->group;
+    return o->join.joined != NULL || o->join.caller != NULL;
+}
+
+static vb_status open_with(const struct vb_train_opts *o, struct vb_group_opts *opts,
+                           struct vb_place *place)
+{
     vb_status st;
 
-    /* A joiner is already a member of the group of workers and servers. */
-    if (opts.world == 1 || o->join.joined != NULL)
-        return VB_OK;
-    if (o->open_group != NULL) {
-        place->group = o->open_group;
-        place->borrowed = true;
-        return VB_OK;
-    }
     /* A progress thread sends large gradients while the backward pass computes lower layers. For
      * small gradients the thread costs more time than it saves. Asynchronous training sends
      * gradients in another group. */
-    opts.progress = vb_train_model_find(o->model)->progress && o->mode != VB_MODE_ASYNC;
-    opts.elastic = opts.agrees = vb_train_is_elastic(o);
-    if (place->placement != NULL) {
-        opts.crowded = place->placement->overlap;
-        opts.topo = place->topo;
-        opts.placement = place->placement;
-        opts.placement_rank = local_rank;
-    }
-    st = vb_group_open(&opts, &place->group);
+    opts->progress = vb_train_model_find(o->model)->progress && o->mode != VB_MODE_ASYNC;
+    opts->elastic = opts->agrees = vb_train_is_elastic(o);
+    st = vb_group_open(opts, &place->group);
     if (st == VB_OK && o->hooks.grouped != NULL && o->mode == VB_MODE_SYNC) {
         o->hooks.grouped(o->hooks.grouped_arg, place->group);
         place->grouped = o->hooks.grouped;
         place->grouped_arg = o->hooks.grouped_arg;
     }
     return st;
+}
+
+vb_status vb_place_meet(const struct vb_train_opts *o, struct vb_place *place,
+                        const struct vb_meeting *meeting)
+{
+    struct vb_group_opts opts = o->group;
+
+    opts.rank = meeting->rank;
+    opts.world = meeting->world;
+    opts.root = meeting->root;
+    opts.root_fd = -1;
+    opts.open_ms = meeting->open_ms;
+    opts.topo = NULL;
+    return open_with(o, &opts, place);
+}
+
+static vb_status open_group(const struct vb_train_opts *o, int local_rank, struct vb_place *place)
+{
+    struct vb_group_opts opts = o->group;
+
+    if (opts.world == 1 || is_joiner(o))
+        return VB_OK;
+    if (o->open_group != NULL) {
+        place->group = o->open_group;
+        place->borrowed = true;
+        return VB_OK;
+    }
+    if (place->placement != NULL) {
+        opts.crowded = place->placement->overlap;
+        opts.topo = place->topo;
+        opts.placement = place->placement;
+        opts.placement_rank = local_rank;
+    }
+    return open_with(o, &opts, place);
 }
 
 /* Finds the number of this rank among the ranks on its host, and the number of ranks on this
@@ -93,17 +120,17 @@ vb_status vb_place_open(const struct vb_train_opts *o, struct vb_place *place_p)
     bool crowded = o->mode == VB_MODE_ASYNC && sched_getaffinity(0, sizeof(cpus), &cpus) == 0 &&
                    vb_place_is_crowded(o, &cpus);
     bool pinned = o->place.pin && !crowded &&
-                  o->join.joined == NULL; /* a joiner's cores may belong to other ranks */
+                  !is_joiner(o); /* a joiner's cores may belong to other ranks */
     int local_rank = o->place.local_rank;
     int local_ranks = o->group.world == 1 ? 1 : o->place.local_ranks;
     struct vb_place place = {0};
     vb_status st = VB_OK;
 
-    if (local_ranks > 0 && (o->place.pin || o->group.world > 1) && o->join.joined == NULL)
+    if (local_ranks > 0 && (o->place.pin || o->group.world > 1) && !is_joiner(o))
         st = make_plan(o, local_ranks, &place);
     if (st == VB_OK)
         st = open_group(o, local_rank, &place);
-    if (st == VB_OK && local_ranks == 0 && o->place.pin && o->join.joined == NULL) {
+    if (st == VB_OK && local_ranks == 0 && o->place.pin && !is_joiner(o)) {
         find_neighbours(place.group, &local_rank, &local_ranks);
         st = make_plan(o, local_ranks, &place);
     }

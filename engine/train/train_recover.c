@@ -121,10 +121,10 @@ static void note_lost(struct vb_trainer *t, struct vb_recovery *r, const struct 
 
     for (i = 0; i < vb_group_view_world(group); i++) {
         rank = vb_group_view_member(group, i);
-        if (is_member(agreed, rank) || knows(r, rank))
+        if (is_member(agreed, rank) || knows(r, vb_group_id(group, rank)))
             continue;
         if (r->n < VB_RECOVERY_LOST) {
-            r->lost[r->n].rank = rank;
+            r->lost[r->n].rank = vb_group_id(group, rank);
             snprintf(r->lost[r->n].host, sizeof(r->lost[0].host), "%s", vb_group_host(group, rank));
         }
         r->n++;
@@ -137,14 +137,14 @@ static void note_why(struct vb_trainer *t, struct vb_recovery *r)
 {
     struct vb_group *group = t->place.group;
     uint64_t ns;
-    int i;
+    int i, rank;
 
     for (i = 0; i < r->n && i < VB_RECOVERY_LOST; i++) {
-        if (r->lost[i].why[0] != '\0')
+        rank = vb_group_rank_of_id(group, r->lost[i].rank);
+        if (r->lost[i].why[0] != '\0' || rank < 0)
             continue;
-        snprintf(r->lost[i].why, sizeof(r->lost[i].why), "%s",
-                 vb_group_gone_why(group, r->lost[i].rank));
-        ns = vb_group_last_sign(group, r->lost[i].rank);
+        snprintf(r->lost[i].why, sizeof(r->lost[i].why), "%s", vb_group_gone_why(group, rank));
+        ns = vb_group_last_sign(group, rank);
         if (ns > 0 && ns < r->begin_ns) {
             r->detect_s += (double)(r->begin_ns - ns) / 1e9;
             r->begin_ns = ns;
@@ -256,9 +256,27 @@ static vb_status agree(struct vb_trainer *t, struct vb_agreed *agreed)
     return st;
 }
 
+/* Agrees in the group in which training goes on. If the members were about to go over to another
+ * group, the old one decides first, and maybe the new one has to agree then. */
+static vb_status agree_where(struct vb_trainer *t, struct vb_agreed *agreed)
+{
+    vb_status st;
+
+    do {
+        st = agree(t, agreed);
+        if (st != VB_OK)
+            return st;
+        if (!t->form.under_way)
+            break;
+        st = vb_train_form_settle(t, agreed);
+        if (st != VB_OK && st != VB_ERR_PEER)
+            return st;
+    } while (st == VB_ERR_PEER || t->form.switched);
+    return vb_train_form_is_sure(t, agreed) ? VB_OK : vb_train_form_confirm(t);
+}
+
 vb_status vb_train_recover(struct vb_trainer *t, vb_status st)
 {
-    struct vb_group *group = t->place.group;
     struct vb_recovery *r;
     struct vb_agreed agreed;
 
@@ -269,13 +287,13 @@ vb_status vb_train_recover(struct vb_trainer *t, vb_status st)
     VB_LOG_INFO("%s", t->recoveries.why);
     do {
         r->recompute_s += phase_s(t); /* of an attempt before */
-        if (agree(t, &agreed) != VB_OK) {
+        if (agree_where(t, &agreed) != VB_OK) {
             vb_train_dropped(t);
             return VB_ERR_PEER;
         }
         note_lost(t, r, &agreed);
         r->agree_s += phase_s(t);
-        st = vb_group_regroup(group, agreed.members, agreed.n, agreed.number);
+        st = vb_group_regroup(t->place.group, agreed.members, agreed.n, agreed.number);
         r->fence_s += phase_s(t);
         if (st == VB_OK) {
             note_why(t, r);

@@ -140,7 +140,7 @@ void vb_train_fill_rank(struct vb_trainer *t, struct vb_group *group, struct vb_
     int p;
 
     memset(r, 0, sizeof(*r));
-    r->rank = t->number;
+    r->rank = t->id;
     r->accuracy = t->evals.accuracy;
     r->train_s = (double)(laps->mark_ns - laps->begin_ns) / 1e9;
     vb_train_fill_host(t, VB_PART_RANK, r);

@@ -45,9 +45,6 @@ bool vb_train_settings_differ(const char *a, const char *b, bool other_data, cha
 /* Returns whether two settings name the same data. If so, any difference is one of contents. */
 bool vb_train_same_data_options(const char *a, const char *b);
 
-/* Returns the number of ranks of a synchronous run with these settings; 0: it is not known. */
-int vb_train_ranks_of(const char *settings);
-
 /* Checks that the settings of a joiner are the same as the settings of the job. */
 vb_status vb_train_fits_job(const char *settings, const char *of_job);
 
@@ -60,6 +57,27 @@ vb_status vb_train_agree(const struct vb_train_opts *o, struct vb_group *group,
 /* The last moment at which a step may fail and leave everything as it was before: the step is what
  * the members agree on from now on (vb_group_commit()). */
 vb_status vb_train_commit(struct vb_trainer *t, int64_t step);
+
+/* ---- a new group (train_form.c) -------------------------------------------------------------- */
+
+/* Called by a recovery. The old group has agreed: goes over to the new group if a member has done
+ * so, otherwise stays. VB_ERR_PEER: the members of the old group must agree once more. */
+vb_status vb_train_form_settle(struct vb_trainer *t, const struct vb_agreed *agreed);
+
+/* The new group has agreed on its members. Returns false if that need not be all of the job's
+ * members that can go on, so that the old group must agree first, too, or if this rank is a joiner
+ * and no member is left. */
+bool vb_train_form_is_sure(const struct vb_trainer *t, const struct vb_agreed *agreed);
+
+/* Otherwise: asks the old group. */
+vb_status vb_train_form_confirm(struct vb_trainer *t);
+
+void vb_train_form_close(struct vb_trainer *t); /* before the group is closed */
+
+/* Sends the state of the model from the rank at place 0 to joiners, in the form of a checkpoint
+ * (train_send.c). Collective among all ranks of the group. */
+vb_status vb_train_send_state(struct vb_trainer *t);
+vb_status vb_train_take_state(struct vb_trainer *t);
 
 /* ---- data (train_data.c) --------------------------------------------------------------------- */
 

@@ -74,7 +74,7 @@ static vb_status open_writer(struct vb_trainer *t)
     struct vb_checkpoint_writer_opts opts = {.dir = t->o->save.dir,
                                              .keep = KEEP,
                                              .cpus = t->cpus,
-                                             .rank = t->o->group.world > 1 ? t->number : -1};
+                                             .rank = t->o->group.world > 1 ? t->id : -1};
 
     return t->saved.writer != NULL ? VB_OK : vb_checkpoint_writer_open(&opts, &t->saved.writer);
 }
@@ -108,7 +108,7 @@ static void keep_fault(struct vb_trainer *t, const struct vb_checkpoint_done *do
     f = &s->faults[s->n_faults - 1];
     *f = (struct vb_fault){.at_s = (double)(vb_clock_ns() - t->laps.begin_ns) / 1e9,
                            .step = done->step,
-                           .rank = t->number,
+                           .rank = t->id,
                            .what = "checkpoint"};
     snprintf(f->why, sizeof(f->why), "%.*s; %s%.40s", CAUSE_MAX, cause_of(done->why),
              last != NULL ? "the last good one is " : "there is no earlier one",

@@ -36,6 +36,9 @@ struct sparse {
     uint32_t *which;
     float *flat; /* a copy of the parameters, allocated at the first use */
     struct vb_checkpoint_array arrays[VB_K_SPARSE_PARTS];
+    bool has_aside; /* the ranks form another group; these hang on the one before */
+    struct vb_sparse *all_aside;
+    struct vb_k_undo *undo_aside;
 };
 
 static struct sparse *sparse_of(const struct vb_trainer *t)
@@ -128,11 +131,28 @@ static void begin_state(struct vb_trainer *t, struct sparse *s)
     state[s->features] = vb_sample_begin(1, 1, sample->least, r->steps, r->global_batch);
 }
 
+/* Opens the sums of the group. */
+static vb_status open_sums(struct vb_trainer *t, struct sparse *s)
+{
+    struct vb_sparse_opts opts = {.features = s->features + 1};
+    size_t most; /* maximum number of entries in a sum: the entries in the lists of all ranks */
+    vb_status st;
+
+    /* A single rank that is left takes whole steps. */
+    opts.max_nnz = vb_train_is_elastic(t->o) ? room_of_list(t, s)
+                                             : most_entries(t, (size_t)vb_trainer_share(t)) + 1;
+    most = opts.max_nnz * (size_t)t->world;
+    st = vb_k_undo_create(most < opts.features ? most : (size_t)opts.features, &s->undo);
+    if (st == VB_OK)
+        st = vb_sparse_open(t->place.group, &opts, &s->all);
+    if (st == VB_OK)
+        t->sums.link = vb_sparse_link(s->all);
+    return st;
+}
+
 static vb_status sparse_create(struct vb_trainer *t)
 {
     struct sparse *s = sparse_of(t);
-    struct vb_sparse_opts opts = {0};
-    size_t most; /* maximum number of entries in a sum: the entries in the lists of all ranks */
     vb_status st;
 
     if (t->data.train.kind != VB_DATA_ROWS)
@@ -146,19 +166,10 @@ static vb_status sparse_create(struct vb_trainer *t)
         st = make_buffers(t, s);
     if (st == VB_OK)
         st = vb_k_grad_create(s->features, s->max_nnz, &s->grad);
-    opts.features = s->features + 1;
-    /* A single rank that is left takes whole steps. */
-    opts.max_nnz = vb_train_is_elastic(t->o) ? room_of_list(t, s)
-                                             : most_entries(t, (size_t)vb_trainer_share(t)) + 1;
     if (t->async)
         return st;
-    most = opts.max_nnz * (size_t)t->world;
     if (st == VB_OK && t->place.group != NULL)
-        st = vb_k_undo_create(most < opts.features ? most : (size_t)opts.features, &s->undo);
-    if (st == VB_OK && t->place.group != NULL)
-        st = vb_sparse_open(t->place.group, &opts, &s->all);
-    if (st == VB_OK && s->all != NULL)
-        t->sums.link = vb_sparse_link(s->all);
+        st = open_sums(t, s);
     t->sums.requests = 1;
     t->sums.algo = "sparse";
     return st;
@@ -498,6 +509,38 @@ static void sparse_regrouped(struct vb_trainer *t)
     s->updated = false;
 }
 
+/* The weights become those that a checkpoint of this step has, as a joiner gets them. */
+static vb_status sparse_form(struct vb_trainer *t)
+{
+    struct sparse *s = sparse_of(t);
+
+    sparse_regrouped(t);
+    s->has_aside = true;
+    s->all_aside = s->all;
+    s->undo_aside = s->undo;
+    s->all = NULL;
+    s->undo = NULL;
+    return open_sums(t, s);
+}
+
+static void sparse_formed(struct vb_trainer *t, bool stays)
+{
+    struct sparse *s = sparse_of(t);
+    struct vb_sparse *all = stays ? s->all_aside : s->all;
+    struct vb_k_undo *undo = stays ? s->undo_aside : s->undo;
+
+    if (!s->has_aside)
+        return;
+    s->all = stays ? s->all : s->all_aside;
+    s->undo = stays ? s->undo : s->undo_aside;
+    if (all != NULL)
+        vb_sparse_close(all);
+    vb_k_undo_destroy(undo);
+    s->all_aside = NULL;
+    s->undo_aside = NULL;
+    s->has_aside = false;
+}
+
 static vb_status sparse_step_back(struct vb_trainer *t)
 {
     struct sparse *s = sparse_of(t);
@@ -679,6 +722,8 @@ const struct vb_trainer_ops vb_trainer_sparse = {
     .sum_again = sparse_sum_again,
     .copy = sparse_copy,
     .regrouped = sparse_regrouped,
+    .form = sparse_form,
+    .formed = sparse_formed,
     .step_back = sparse_step_back,
     .evaluate = sparse_evaluate,
     .params = sparse_params,

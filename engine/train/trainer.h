@@ -61,6 +61,9 @@ int vb_train_replicas(const struct vb_async_opts *o);
 /* Checks that the options fit each other, except for the options of the parameter server. */
 vb_status vb_trainer_check(const struct vb_train_opts *o);
 
+/* Returns the number of ranks of a synchronous run with these settings; 0: it is not known. */
+int vb_train_ranks_of(const char *settings);
+
 /* ---- placement (train_place.c) --------------------------------------------------------------- */
 
 /* The group of this rank, and the place on the machine where the rank runs. */
@@ -78,6 +81,9 @@ struct vb_place {
 
 /* Opens the group, and binds this thread and its memory as the placement says. */
 vb_status vb_place_open(const struct vb_train_opts *o, struct vb_place *place_p);
+/* Opens the group that this rank was invited to. */
+vb_status vb_place_meet(const struct vb_train_opts *o, struct vb_place *place,
+                        const struct vb_meeting *meeting);
 void vb_place_leave(struct vb_place *place); /* closes the group, but keeps the placement */
 void vb_place_close(struct vb_place *place);
 
@@ -137,6 +143,13 @@ struct vb_trainer_ops {
      * past. */
     vb_status (*copy)(struct vb_trainer *t, int from, bool lacks, int64_t step);
     void (*regrouped)(struct vb_trainer *t);
+
+    /* Synchronous training, collective: makes anew, in the group that t->place.group is now, what
+     * create() has made in the group before, which is kept aside. Parameters and state stay those
+     * of the last step. formed() follows, also after a failure: it frees what was kept aside if
+     * the members stay in the new group, or goes back to it. It sends no message. */
+    vb_status (*form)(struct vb_trainer *t);
+    void (*formed)(struct vb_trainer *t, bool stays);
 
     /* Forgets what was computed ahead of the next step. NULL: nothing is. */
     void (*forget)(struct vb_trainer *t);
@@ -334,6 +347,8 @@ struct vb_trainer_joiner {
     const char *plan;           /* plan of the job; NULL: the job has no plan */
     const struct vb_keeper *keepers;
     int n_keepers;
+    unsigned char job_token[VB_JOB_TOKEN];
+    struct vb_caller *caller; /* synchronous jobs: the connection to the job; NULL otherwise */
 };
 
 #define VB_RECOVERY_LOST 16
@@ -374,6 +389,40 @@ struct vb_trainer_recoveries {
     char why[256];            /* the error that is not logged */
 };
 
+/* A group of synchronous training, and the place of this rank in it. */
+struct vb_trainer_seat {
+    struct vb_group *group; /* NULL: none */
+    bool borrowed;          /* the group belongs to the caller of training */
+    int number, rank, world;
+    uint32_t view;
+    struct vb_trainer_sums sums;
+};
+
+#define VB_FORM_LOST 64
+
+/* The members of a synchronous job form a new group, with joiners (train_form.c). */
+struct vb_trainer_form {
+    struct vb_trainer_seat other; /* before the switch the seat in the new group, then the one in
+                                     the old group until a step was made in the new one */
+    bool under_way;     /* between preparing and the decision */
+    bool prepared;      /* the new group is complete, and whether to go over to it is decided now */
+    bool switched;      /* t->place.group is the new one; the old one is still open */
+    int64_t old_step;   /* the last step that the old group has agreed on, before the switch */
+    int old_world;      /* number of ranks in the new group that were members of the old one; 0:
+                           a step was made in this group */
+    int joiners;        /* that were invited */
+    int failed;         /* how often in a row forming was given up */
+    uint64_t before_ns; /* forming is not tried again before this time */
+    int next_id;        /* the first id that nobody has had */
+    int began;          /* number of ranks of the start */
+    int lost[VB_FORM_LOST]; /* ids of ranks that were lost before the present group was formed */
+    int n_lost;
+    /* Called when it is decided whether the members go over to the new group; the seat of this rank
+     * is the one that was chosen, and both groups are still open. */
+    void (*ended)(void *arg, bool switched);
+    void *ended_arg;
+};
+
 struct vb_trainer {
     const struct vb_train_opts *o;
     const struct vb_trainer_joiner *joiner; /* borrowed; NULL: this rank is no joiner */
@@ -382,9 +431,10 @@ struct vb_trainer {
     char *settings;          /* text that vb_train_settings() returned */
 
     /* The role of this rank. When ranks of a synchronous job are lost, all of this changes, except
-     * for its number and what was planned. */
-    int number;      /* the rank of the start: for messages, files, and functions of the group that
-                        take a rank */
+     * for its number and id and what was planned; when others join, the number changes, too. */
+    int number; /* rank in the group: for functions of the group that take a rank */
+    int id;     /* by which people know this rank: for messages, files and records. The rank of the
+                   start; of a joiner, a number that no other rank of the job has had */
     int rank, world; /* place among the ranks that compute, and their number; dedicated servers have
                         the ranks from world on */
     bool leads;      /* this rank speaks, saves and reports for the job: the lowest member */
@@ -437,6 +487,7 @@ struct vb_trainer {
     struct vb_trainer_ledger ledger;
     struct vb_trainer_trace trace;
     struct vb_trainer_recoveries recoveries;
+    struct vb_trainer_form form;
     int stopped; /* the signal that ended the run early; 0: none */
 };
 
@@ -484,6 +535,12 @@ static inline bool vb_trainer_has_pieces(const struct vb_trainer *t)
     return vb_trainer_share(t) > vb_trainer_batch(t);
 }
 
+/* Returns whether this rank has come to a synchronous job that was running. */
+static inline bool vb_trainer_comes(const struct vb_trainer *t)
+{
+    return t->joiner != NULL && !t->async;
+}
+
 /* Returns whether what happens every so many steps happens after this one; every 0: never. */
 static inline bool vb_trainer_is_due(int64_t every, int64_t step)
 {
@@ -520,6 +577,32 @@ void vb_train_lead_changed(struct vb_trainer *t);
 /* This rank cannot go on, because the others do so without it, or because it is cut off from them.
  * It does not save, show or report any more. */
 void vb_train_dropped(struct vb_trainer *t);
+
+/* ---- a new group (train_form.c) -------------------------------------------------------------- */
+
+#define VB_FORM_OPEN_MS 5000 /* how long the members wait for each other, and for joiners */
+
+/* Forms a new group in these steps; run_form.c calls them. If a call fails with VB_ERR_PEER because
+ * an old member is gone, vb_train_recover() finds out which group the members go on in.
+ *
+ * vb_train_form_prepare(): opens the new group, and takes the seat in it; everything that hangs on
+ * the group is made anew, and joiners get the state.
+ * vb_train_form_back(): takes the old seat again, also after a failure of the above. Then all
+ * members tell each other in the old group whether they are ready; *all_p: all are.
+ * vb_train_form_switch(): the members go over: commits that in the old group, and takes the new
+ * seat. A barrier of the new group follows.
+ * vb_train_form_undo(): the members stay in the old group.
+ * vb_train_form_done(): after the first step in the new group: closes the old one. */
+vb_status vb_train_form_prepare(struct vb_trainer *t, const struct vb_meeting *meeting);
+vb_status vb_train_form_back(struct vb_trainer *t, bool ready, bool *all_p);
+vb_status vb_train_form_switch(struct vb_trainer *t);
+void vb_train_form_undo(struct vb_trainer *t);
+void vb_train_form_done(struct vb_trainer *t);
+
+/* A joiner, in vb_trainer_open(): before the model is created, waits for the invitation and opens
+ * the group; after that, receives the state. */
+vb_status vb_train_form_meet(struct vb_trainer *t);
+vb_status vb_train_form_receive(struct vb_trainer *t);
 
 /* ---- dense models (train_dense.c) ------------------------------------------------------------ */
 

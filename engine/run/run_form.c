@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT */
+#include "engine/run/run_form.h"
+
+#include <string.h>
+
+#define PAUSE_NS UINT64_C(1000000000) /* after forming was given up; it doubles */
+#define PAUSES_MAX 5
+#define WRITER_NS UINT64_C(30000000000)
+
+/* What the lead tells the members. */
+struct call {
+    char root[VB_ROOT_TEXT];
+    int32_t joiners, world; /* of the new group; world 0: none is formed */
+    int32_t next_id;
+};
+
+static int room(const struct vb_trainer *t)
+{
+    int most = t->recipe.global_batch < VB_WORLD_MAX ? t->recipe.global_batch : VB_WORLD_MAX;
+
+    return most - t->world;
+}
+
+/* Invites those who wait. If one has gone meanwhile, it is missing in the new group, which is then
+ * given up. */
+static void invite(struct vb_trainer *t, struct call *c)
+{
+    struct vb_group *group = t->place.group;
+    struct vb_invitation inv = {.step = t->step};
+    int i, n = vb_group_callers(group);
+
+    n = n < room(t) ? n : room(t);
+    c->world = t->world + (n > 0 ? n : 0);
+    snprintf(inv.root, sizeof(inv.root), "%s", c->root);
+    inv.world = c->world;
+    for (i = 0; i < n; i++) {
+        inv.rank = t->world + i;
+        inv.id = c->next_id++;
+        if (vb_group_invite(group, &inv) == VB_OK)
+            c->joiners++;
+    }
+}
+
+/* Memory that hangs on the old group must not be being written to a checkpoint. */
+static vb_status end_saving(struct vb_trainer *t)
+{
+    if (!t->saved.held || t->saved.writer == NULL)
+        return VB_OK;
+    (void)vb_checkpoint_writer_wait(t->saved.writer, vb_clock_ns() + WRITER_NS);
+    return vb_train_saves_look(t);
+}
+
+static vb_status call_members(struct vb_trainer *t, struct call *c, int *fd_p)
+{
+    vb_status st = VB_OK;
+
+    memset(c, 0, sizeof(*c));
+    c->next_id = t->form.next_id;
+    if (t->leads)
+        st = end_saving(t);
+    if (st == VB_OK && t->leads && !t->saved.held &&
+        vb_group_meet(t->place.group, c->root, fd_p) == VB_OK)
+        invite(t, c);
+    if (st == VB_OK)
+        st = vb_group_broadcast(t->place.group, 0, c, sizeof(*c));
+    c->root[sizeof(c->root) - 1] = '\0';
+    if (st == VB_OK && c->world > 0 && (c->world < t->world || c->world > VB_WORLD_MAX))
+        st = vb_err(VB_ERR_INPUT, "a new group of %d ranks is not possible", (int)c->world);
+    return st;
+}
+
+static vb_status prepare(struct vb_trainer *t, struct run_stop *stop, const struct call *c, int fd)
+{
+    struct vb_meeting meeting = {
+        .root_fd = fd, .rank = t->rank, .world = c->world, .open_ms = VB_FORM_OPEN_MS};
+    vb_status st;
+
+    snprintf(meeting.root, sizeof(meeting.root), "%s", c->root);
+    st = vb_train_form_prepare(t, &meeting);
+    if (st == VB_OK)
+        st = vb_run_stop_form(stop);
+    if (st == VB_OK)
+        st = vb_group_barrier(t->place.group);
+    return st;
+}
+
+static void ended(void *stop, bool switched)
+{
+    vb_run_stop_formed(stop, switched);
+}
+
+/* Not all are ready: the members go on as they are, and try it again later. */
+static vb_status give_up(struct vb_trainer *t)
+{
+    uint64_t pause = PAUSE_NS << (t->form.failed < PAUSES_MAX ? t->form.failed : PAUSES_MAX);
+
+    vb_train_form_undo(t);
+    t->form.failed++;
+    t->form.before_ns = vb_clock_ns() + pause;
+    if (t->leads)
+        VB_LOG_WARN("no new group could be formed after step %lld: training goes on with %d "
+                    "rank%s, and tries it again in %d s",
+                    (long long)t->step, t->world, t->world == 1 ? "" : "s",
+                    (int)(pause / 1000000000));
+    return VB_OK;
+}
+
+vb_status vb_run_form(struct vb_trainer *t, struct run_stop *stop)
+{
+    struct call c;
+    int fd = -1;
+    bool ready, all = false;
+    vb_status st = call_members(t, &c, &fd);
+
+    if (st != VB_OK || c.world < 2) {
+        vb_fd_close(&fd);
+        vb_run_stop_formed(stop, false);
+        return st;
+    }
+    t->form.next_id = c.next_id;
+    t->form.joiners = c.joiners;
+    t->form.ended = ended;
+    t->form.ended_arg = stop;
+    ready = prepare(t, stop, &c, fd) == VB_OK;
+    st = vb_train_form_back(t, ready, &all);
+    if (st == VB_OK && !all)
+        st = give_up(t);
+    else if (st == VB_OK)
+        st = vb_train_form_switch(t);
+    if (st == VB_OK && all)
+        st = vb_group_barrier(t->place.group);
+    if (st == VB_OK && all && t->leads)
+        VB_LOG_INFO("after step %lld %d rank%s joined: training goes on with %d",
+                    (long long)t->step, t->form.joiners, t->form.joiners == 1 ? "" : "s", t->world);
+    vb_lap(&t->laps, VB_PHASE_WAIT);
+    return st;
+}
+
+vb_status vb_run_form_joined(struct vb_trainer *t)
+{
+    vb_status st = vb_group_barrier(t->place.group);
+
+    if (st == VB_OK)
+        st = vb_trainer_repartition(t, t->rank, t->world);
+    return st == VB_OK ? vb_group_barrier(t->place.group) : st;
+}
