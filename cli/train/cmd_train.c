@@ -296,9 +296,10 @@ static void tell_led(void *arg, enum vb_led led)
         cli_train_run_led(r->run, led == VB_LED_FAR);
 }
 
-static void prove(void *group, int rank)
+/* The supervisor knows ranks by the numbers that they had at the start. */
+static void prove(void *group, int id)
 {
-    vb_group_proved(group, rank);
+    vb_group_proved(group, vb_group_rank_of_id(group, id));
 }
 
 /* A thread tells the group what the supervisor says, as long as the group is open. */

@@ -60,9 +60,9 @@ struct vb_trainer_record {
     struct vb_train_event *events; /* guarded by lock: the first n_events; NULL: not recorded */
     int n_events, lost_events;
     struct vb_train_heir heir; /* guarded by lock */
-    bool *gone;                /* (VB_WORLD_MAX, by id) the recorder's thread knows that the rank is lost */
-    unsigned char *near;       /* (the same) whether the rank is on this machine, in this network */
-    uint64_t told_lost;        /* rows that the result of this rank tells as lost */
+    bool *gone; /* (VB_WORLD_MAX, by id) the recorder's thread knows that the rank is lost */
+    unsigned char *near; /* (the same) whether the rank is on this machine, in this network */
+    uint64_t told_lost;  /* rows that the result of this rank tells as lost */
     char events_file[48];
     struct vb_rank_facts *joined; /* of a joiner, set before its first event; otherwise NULL */
     uint64_t begin_ns;            /* guarded by lock: when training began */

@@ -60,8 +60,8 @@ vb_status vb_train_trace_files(struct vb_trainer *t)
     describe(t);
     if (t->model.row->sparse)
         describe_sparse(t);
-    return vb_trace_files_open(t->record.rec, t->trace.trace, wants_events(t) ? EVENTS : 0,
-                               t->id, vb_k_threads(), &t->trace.files);
+    return vb_trace_files_open(t->record.rec, t->trace.trace, wants_events(t) ? EVENTS : 0, t->id,
+                               vb_k_threads(), &t->trace.files);
 }
 
 void vb_train_trace_begin(struct vb_trainer *t)

@@ -6,7 +6,8 @@
  */
 #include "engine/async/train_async.h"
 #include "engine/run/run_end.h"
-#include "engine/run/run_stop.h"
+#include "engine/run/run_form.h"
+#include "engine/run/run_job.h"
 
 #include <string.h>
 
@@ -89,18 +90,33 @@ static vb_status save_stopped(struct vb_trainer *t)
     return t->o->save.dir == NULL || saved ? VB_OK : vb_train_save(t, t->step, true);
 }
 
+static vb_status form(struct vb_trainer *t, struct run_stop *stop)
+{
+    vb_status st;
+
+    t->stopped = 0;
+    st = vb_run_form(t, stop);
+    return st == VB_OK ? vb_run_let_in(t) : st;
+}
+
 static vb_status make_steps(struct vb_trainer *t, struct run_stop *stop)
 {
     vb_status st = VB_OK;
 
     while (st == VB_OK && t->step < t->recipe.steps && !t->until.met) {
         st = vb_run_stop_check(stop, &t->stopped);
+        if (st == VB_OK && t->stopped == VB_RUN_FORM) {
+            st = form(t, stop);
+            continue;
+        }
         if (st == VB_OK && t->stopped != 0)
             return save_stopped(t);
         if (st == VB_OK)
             st = vb_trainer_step(t);
-        if (st == VB_OK)
+        if (st == VB_OK) {
+            vb_train_form_done(t);
             vb_train_recovered(t);
+        }
         if (st == VB_OK)
             st = after_step(t, t->step == t->recipe.steps);
     }
@@ -143,6 +159,8 @@ static vb_status begin_again(struct vb_trainer *t, struct run_stop *stop)
 {
     vb_status st = vb_run_stop_regroup(stop);
 
+    if (st == VB_OK)
+        st = vb_run_let_in(t);
     if (st != VB_OK || t->step == t->resumed)
         return st;
     return after_step(t, t->step == t->recipe.steps);
@@ -153,7 +171,13 @@ static vb_status run_steps(struct vb_trainer *t, struct run_stop **stop_p,
 {
     vb_status st = vb_run_stop_open(t, stop_p);
 
-    vb_train_event_say(t, "began", t->step, "");
+    vb_train_recover_begin(t);
+    if (st == VB_OK && vb_trainer_comes(t))
+        st = vb_run_form_joined(t);
+    vb_train_recover_end(t);
+    vb_train_event_say(t, vb_trainer_comes(t) ? "joined" : "began", t->step, "");
+    if (st == VB_OK)
+        st = vb_run_let_in(t);
     if (st == VB_OK && t->o->hooks.begun != NULL)
         t->o->hooks.begun(t->o->hooks.begun_arg);
     vb_train_recover_begin(t);
@@ -250,8 +274,10 @@ vb_status vb_train(const struct vb_train_opts *o, struct vb_train_result *result
     memset(result_p, 0, sizeof(*result_p));
     if (st == VB_OK && o->join.joined != NULL)
         joiner = vb_joined_joiner(o->join.joined);
+    if (st == VB_OK && o->join.caller != NULL)
+        st = vb_run_job_read(o->join.caller, &joiner);
     if (st == VB_OK)
-        st = train(o, o->join.joined != NULL ? &joiner : NULL, result_p);
+        st = train(o, o->join.joined != NULL || o->join.caller != NULL ? &joiner : NULL, result_p);
     if (st != VB_OK)
         vb_train_result_fini(result_p);
     return st;

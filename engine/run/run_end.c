@@ -8,8 +8,7 @@
 vb_status vb_run_tell(const struct vb_trainer *t, struct vb_train_result *result)
 {
     result->wall_s = (double)(vb_clock_ns() - t->opened_ns) / 1e9;
-    if (result->per_rank != NULL &&
-        result->per_rank[0].rank == t->id) /* what it knows by now */
+    if (result->per_rank != NULL && result->per_rank[0].rank == t->id) /* what it knows by now */
         result->per_rank[0].records_lost = (int64_t)vb_train_record_lost(t);
     if (!result->reports || t->o->hooks.report == NULL)
         return VB_OK;

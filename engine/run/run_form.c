@@ -2,6 +2,7 @@
 #include "engine/run/run_form.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #define PAUSE_NS UINT64_C(1000000000) /* after forming was given up; it doubles */
 #define PAUSES_MAX 5
@@ -113,7 +114,8 @@ vb_status vb_run_form(struct vb_trainer *t, struct run_stop *stop)
     vb_status st = call_members(t, &c, &fd);
 
     if (st != VB_OK || c.world < 2) {
-        vb_fd_close(&fd);
+        if (fd >= 0)
+            (void)close(fd);
         vb_run_stop_formed(stop, false);
         return st;
     }

@@ -37,7 +37,8 @@ vb_status vb_run_let_in(struct vb_trainer *t)
     size_t len;
     vb_status st;
 
-    if (t->place.group == NULL || !vb_train_is_elastic(t->o) || t->replay.on)
+    if (t->place.group == NULL || t->place.group == t->form.let_in || !vb_train_is_elastic(t->o) ||
+        t->replay.on)
         return VB_OK;
     st = vb_hello_own(&hello);
     if (st != VB_OK)
@@ -63,6 +64,8 @@ vb_status vb_run_let_in(struct vb_trainer *t)
     st = vb_group_let_in(t->place.group, text, len,
                          t->recipe.global_batch < VB_WORLD_MAX ? t->recipe.global_batch
                                                                : VB_WORLD_MAX);
+    if (st == VB_OK)
+        t->form.let_in = t->place.group;
     free(text);
     return st;
 }

@@ -18,7 +18,6 @@ _Static_assert(VB_RUN_FORM < 1 << 6, "a note has room for it");
 
 /* What hangs on a group. */
 struct stop_line {
-    struct run_stop *stop;
     struct vb_group *group;
     struct vb_window *win; /* only notes are put; NULL: there is one rank */
     int channel;
@@ -35,7 +34,9 @@ struct stop_line {
 
 struct run_stop {
     struct vb_trainer *t;
-    struct stop_line *line, *aside; /* aside: of the group before, while another one is formed */
+    struct stop_line *line;  /* NULL: there is one rank */
+    struct stop_line *aside; /* of the group before, while another one is formed */
+    struct stop_line *dead;  /* of a group that is being closed: its notes may be under way */
 };
 
 static uint32_t pack(uint32_t kind, uint32_t number, int64_t step)
@@ -48,41 +49,88 @@ static uint32_t signal_of(uint32_t note)
     return note >> STEP_BITS & ((1u << SIGNAL_BITS) - 1);
 }
 
+/* What is confirmed: the note itself, but for its kind. */
+static uint32_t content_of(uint32_t note)
+{
+    return note & ((1u << (SIGNAL_BITS + STEP_BITS)) - 1);
+}
+
 /* Puts a note, unless the last note to this rank is still under way. VB_AGAIN: it was not put. */
-static vb_status put_note(struct run_stop *s, int rank, uint32_t value)
+static vb_status put_note(struct stop_line *l, int rank, uint32_t value)
 {
     vb_status st = VB_AGAIN;
 
-    if (s->ops[rank].done) {
-        st = vb_put(s->win, rank, 0, 0, 0, VB_NOTE(s->channel, value), &s->ops[rank]);
+    if (l->ops[rank].done) {
+        st = vb_put(l->win, rank, 0, 0, 0, VB_NOTE(l->channel, value), &l->ops[rank]);
         if (st != VB_OK)
-            s->ops[rank].done = true;
+            l->ops[rank].done = true;
     }
     return st;
 }
 
 static void note_came(void *arg, int rank, uint32_t value)
 {
-    struct run_stop *s = arg;
+    struct stop_line *l = arg;
     uint32_t kind = value >> (SIGNAL_BITS + STEP_BITS);
-    int lead = atomic_load(&s->lead);
-    bool leads = lead == s->t->number;
+    int lead = atomic_load(&l->lead);
+    bool leads = lead == l->number;
 
     if (leads && kind == STOP_ASK) {
-        atomic_store(&s->asked, signal_of(value));
+        atomic_store(&l->asked, signal_of(value));
     } else if (leads && kind == STOP_CONFIRM) {
-        atomic_store(&s->confirmed[rank], true);
+        atomic_store(&l->confirmed[rank], content_of(value));
     } else if (!leads && rank == lead && kind == STOP_AT) {
-        atomic_store(&s->last, value);
+        atomic_store(&l->last, value);
         /* if this fails, the lead tells this rank again */
-        (void)put_note(s, lead, pack(STOP_CONFIRM, 0, 0));
+        (void)put_note(l, lead, STOP_CONFIRM << (SIGNAL_BITS + STEP_BITS) | content_of(value));
     }
+}
+
+/* *line_p is set also after a failure. */
+static vb_status open_line(struct vb_trainer *t, struct stop_line **line_p)
+{
+    struct stop_line *l = calloc(1, sizeof(*l));
+    int i;
+
+    *line_p = l;
+    if (l == NULL)
+        return vb_err_sys("calloc");
+    l->channel = -1;
+    l->group = t->place.group;
+    l->number = t->number;
+    l->ranks = t->world;
+    l->ops = calloc((size_t)l->ranks, sizeof(*l->ops));
+    l->confirmed = calloc((size_t)l->ranks, sizeof(*l->confirmed));
+    if (l->ops == NULL || l->confirmed == NULL)
+        return vb_err_sys("calloc");
+    for (i = 0; i < l->ranks; i++)
+        l->ops[i].done = true;
+    if (vb_channel_alloc(l->group, note_came, l, &l->channel) != VB_OK)
+        return VB_ERR_USAGE;
+    return vb_window_create(l->group, 64, &l->win);
+}
+
+static void close_line(struct stop_line *l)
+{
+    vb_window_destroy(l->win);
+    if (l->channel >= 0)
+        vb_channel_close(l->group, l->channel);
+    l->win = NULL;
+    l->channel = -1;
+}
+
+static void free_line(struct stop_line *l)
+{
+    if (l == NULL)
+        return;
+    free(l->confirmed);
+    free(l->ops);
+    free(l);
 }
 
 vb_status vb_run_stop_open(struct vb_trainer *t, struct run_stop **stop_p)
 {
     struct run_stop *s = calloc(1, sizeof(*s));
-    int i;
 
     if (s == NULL)
         return vb_err_sys("calloc");
@@ -90,47 +138,34 @@ vb_status vb_run_stop_open(struct vb_trainer *t, struct run_stop **stop_p)
     s->t = t;
     if (t->place.group == NULL || t->world == 1)
         return VB_OK;
-    s->ranks = t->world;
-    s->ops = calloc((size_t)s->ranks, sizeof(*s->ops));
-    s->confirmed = calloc((size_t)s->ranks, sizeof(*s->confirmed));
-    if (s->ops == NULL || s->confirmed == NULL)
-        return vb_err_sys("calloc");
-    for (i = 0; i < s->ranks; i++)
-        s->ops[i].done = true;
-    s->channel = -1;
-    if (vb_channel_alloc(t->place.group, note_came, s, &s->channel) != VB_OK)
-        return VB_ERR_USAGE;
-    return vb_window_create(t->place.group, 64, &s->win);
+    return open_line(t, &s->line);
 }
 
 /* Ops to a rank that is gone have ended, or end when progress is made. */
-static void wait_for_notes(struct run_stop *s)
+static void wait_for_notes(struct stop_line *l)
 {
-    struct vb_group *group = s->t->place.group;
     int i;
 
-    for (i = 0; i < s->ranks; i++)
-        if (!s->ops[i].done && !vb_group_gone(group, i) &&
-            vb_op_wait(group, &s->ops[i], "a note", i) != VB_OK && !vb_group_gone(group, i))
+    for (i = 0; i < l->ranks; i++)
+        if (!l->ops[i].done && !vb_group_gone(l->group, i) &&
+            vb_op_wait(l->group, &l->ops[i], "a note", i) != VB_OK && !vb_group_gone(l->group, i))
             return;
 }
 
 void vb_run_stop_close(struct run_stop *s)
 {
-    if (s == NULL || s->ops == NULL)
+    if (s == NULL || s->line == NULL || s->line->ops == NULL)
         return;
-    wait_for_notes(s);
-    vb_window_destroy(s->win);
-    if (s->channel >= 0)
-        vb_channel_close(s->t->place.group, s->channel);
+    wait_for_notes(s->line);
+    close_line(s->line);
 }
 
 void vb_run_stop_free(struct run_stop *s)
 {
     if (s == NULL)
         return;
-    free(s->confirmed);
-    free(s->ops);
+    free_line(s->line);
+    free_line(s->dead);
     free(s);
 }
 
@@ -139,23 +174,28 @@ static int member(const struct run_stop *s, int place)
     return vb_group_view_member(s->t->place.group, place);
 }
 
+static bool has_confirmed(const struct run_stop *s, int place, uint32_t note)
+{
+    return atomic_load(&s->line->confirmed[member(s, place)]) == content_of(note);
+}
+
 /* Tells the members that have not confirmed yet. Returns how many there are. */
 static int tell_others(struct run_stop *s, uint32_t note, vb_status *st)
 {
     int i, n = 0;
 
     for (i = 1; i < s->t->world && *st >= 0; i++)
-        if (!atomic_load(&s->confirmed[member(s, i)])) {
-            *st = put_note(s, member(s, i), note);
+        if (!has_confirmed(s, i, note)) {
+            *st = put_note(s->line, member(s, i), note);
             n++;
         }
     return n;
 }
 
 /* Returns the place of the first member that has not confirmed; world: all have. */
-static int first_silent(const struct run_stop *s, int from)
+static int first_silent(const struct run_stop *s, int from, uint32_t note)
 {
-    while (from < s->t->world && atomic_load(&s->confirmed[member(s, from)]))
+    while (from < s->t->world && has_confirmed(s, from, note))
         from++;
     return from;
 }
@@ -181,7 +221,7 @@ static vb_status decide(struct run_stop *s, int number)
     int timeout_ms = s->t->o->group.timeout_ms > 0 ? s->t->o->group.timeout_ms : 60000;
     uint64_t now = vb_clock_ns(), deadline = now + (uint64_t)timeout_ms * 1000000, again = now;
     vb_status st = VB_OK;
-    int i = first_silent(s, 1);
+    int i = first_silent(s, 1, note);
 
     while (i < s->t->world && st == VB_OK) {
         now = vb_clock_ns();
@@ -189,7 +229,7 @@ static vb_status decide(struct run_stop *s, int number)
             again = now + AGAIN_NS;
         if (st >= 0)
             st = vb_progress(s->t->place.group);
-        i = first_silent(s, i);
+        i = first_silent(s, i, note);
         if (st == VB_OK && i < s->t->world &&
             (now >= deadline || vb_group_gone(s->t->place.group, member(s, i))))
             return not_confirmed(s, member(s, i), timeout_ms);
@@ -197,8 +237,23 @@ static vb_status decide(struct run_stop *s, int number)
             nanosleep(&pause, NULL);
     }
     if (st == VB_OK)
-        atomic_store(&s->last, note);
+        atomic_store(&s->line->last, note);
     return st;
+}
+
+/* Returns whether the lead wants the members to form a new group after the next step. */
+static bool is_to_form(const struct run_stop *s)
+{
+    const struct vb_trainer *t = s->t;
+    const struct vb_train_hooks *hooks = &t->o->hooks;
+    bool wanted = vb_group_callers(t->place.group) > 0;
+
+    if (!vb_train_is_elastic(t->o))
+        return false;
+    if (hooks->form != NULL && hooks->form(hooks->form_arg, t->step))
+        wanted = true;
+    return wanted && t->step + 1 < t->recipe.steps && !t->saved.held &&
+           !vb_trainer_is_due(t->o->save.every, t->step + 1) && vb_clock_ns() >= t->form.before_ns;
 }
 
 /* Returns whether the step in a note is the one that this rank has completed. */
@@ -211,25 +266,56 @@ vb_status vb_run_stop_check(struct run_stop *s, int *signal_p)
 {
     const struct vb_train_hooks *hooks = &s->t->o->hooks;
     int number = hooks->stop != NULL ? hooks->stop(hooks->stop_arg) : 0;
-    uint32_t last = atomic_load_explicit(&s->last, memory_order_acquire);
+    struct stop_line *l = s->line;
+    uint32_t last = l != NULL ? atomic_load_explicit(&l->last, memory_order_acquire) : 0;
     vb_status st = VB_OK;
 
     *signal_p = 0;
-    if (s->win == NULL)
+    if (l == NULL)
         *signal_p = number;
     else if (is_here(s, last))
         *signal_p = (int)signal_of(last);
     else if (s->t->leads && number == 0)
-        number = (int)atomic_load_explicit(&s->asked, memory_order_acquire);
-    if (number == 0 || last != 0 || s->win == NULL)
+        number = (int)atomic_load_explicit(&l->asked, memory_order_acquire);
+    if (l != NULL && last == 0 && number == 0 && s->t->leads && is_to_form(s))
+        number = VB_RUN_FORM;
+    if (number == 0 || last != 0 || l == NULL)
         return VB_OK;
     if (s->t->leads)
         return decide(s, number);
-    if (!s->asked_lead) {
-        st = put_note(s, atomic_load(&s->lead), pack(STOP_ASK, (uint32_t)number, 0));
-        s->asked_lead = st == VB_OK;
+    if (!l->asked_lead) {
+        st = put_note(l, atomic_load(&l->lead), pack(STOP_ASK, (uint32_t)number, 0));
+        l->asked_lead = st == VB_OK;
     }
     return st == VB_AGAIN ? VB_OK : st;
+}
+
+/* ---- another group --------------------------------------------------------------------------- */
+
+vb_status vb_run_stop_form(struct run_stop *s)
+{
+    free_line(s->dead);
+    s->dead = NULL;
+    s->aside = s->line;
+    s->line = NULL;
+    return open_line(s->t, &s->line);
+}
+
+void vb_run_stop_formed(struct run_stop *s, bool stays)
+{
+    struct stop_line *line = s->line;
+
+    if (s->aside != NULL && stays) {
+        s->dead = s->aside;
+    } else if (s->aside != NULL) {
+        s->dead = line;
+        s->line = s->aside;
+    }
+    s->aside = NULL;
+    if (s->dead != NULL)
+        close_line(s->dead);
+    if (s->line != NULL && signal_of(atomic_load(&s->line->last)) == VB_RUN_FORM)
+        atomic_store(&s->line->last, 0);
 }
 
 /* ---- when the members change ----------------------------------------------------------------- */
@@ -238,7 +324,7 @@ vb_status vb_run_stop_check(struct run_stop *s, int *signal_p)
 static uint32_t wish(const struct run_stop *s)
 {
     const struct vb_train_hooks *hooks = &s->t->o->hooks;
-    uint32_t last = atomic_load(&s->last), asked = atomic_load(&s->asked);
+    uint32_t last = atomic_load(&s->line->last), asked = atomic_load(&s->line->asked);
 
     if (s->t->stopped != 0)
         return (uint32_t)s->t->stopped;
@@ -254,14 +340,18 @@ static uint32_t wish(const struct run_stop *s)
 vb_status vb_run_stop_regroup(struct run_stop *s)
 {
     struct vb_trainer *t = s->t;
-    uint32_t own = wish(s), wanted = 0, *all;
+    struct stop_line *l = s->line;
+    uint32_t own, wanted = 0, *all;
     vb_status st;
     int i;
 
-    if (s->win == NULL)
+    if (l == NULL)
         return VB_OK;
-    atomic_store(&s->lead, member(s, 0));
-    s->asked_lead = false;
+    if (signal_of(atomic_load(&l->last)) == VB_RUN_FORM) /* some may not know of it */
+        atomic_store(&l->last, 0);
+    own = wish(s);
+    atomic_store(&l->lead, member(s, 0));
+    l->asked_lead = false;
     all = calloc((size_t)t->world, sizeof(*all));
     if (all == NULL)
         return vb_err_sys("calloc");
@@ -271,8 +361,8 @@ vb_status vb_run_stop_regroup(struct run_stop *s)
     free(all);
     if (st != VB_OK)
         return st;
-    t->stopped = 0; /* until the next check */
+    t->stopped = 0;  /* until the next check */
     if (wanted != 0) /* otherwise the lead may have decided by now, and its note may have come */
-        atomic_store(&s->last, pack(STOP_AT, wanted, t->step));
+        atomic_store(&l->last, pack(STOP_AT, wanted, t->step));
     return VB_OK;
 }

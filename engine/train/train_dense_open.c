@@ -304,8 +304,7 @@ vb_status vb_dense_form(struct vb_trainer *t)
     if (st == VB_OK)
         st = make_params(t, d);
     if (st == VB_OK)
-        copy_params(d, &d->aside.copies, &d->copies,
-                    (size_t)vb_k_rule_states(t->recipe.rule.kind));
+        copy_params(d, &d->aside.copies, &d->copies, (size_t)vb_k_rule_states(t->recipe.rule.kind));
     return st == VB_OK ? cut_model(t, d) : st;
 }
 
@@ -318,8 +317,8 @@ void vb_dense_formed(struct vb_trainer *t, bool stays)
     if (!a->on)
         return;
     if (!stays) {
-        failed = (struct dense_aside){
-            .buckets = d->buckets, .shared = d->shared, .copies = d->copies};
+        failed =
+            (struct dense_aside){.buckets = d->buckets, .shared = d->shared, .copies = d->copies};
         d->buckets = a->buckets;
         d->shared = a->shared;
         d->copies = a->copies;

@@ -165,10 +165,8 @@ vb_status vb_train_form_prepare(struct vb_trainer *t, const struct vb_meeting *m
     f->under_way = true;
     f->old_step = t->step;
     f->old_world = t->world;
-    f->other = (struct vb_trainer_seat){.number = meeting->rank,
-                                        .rank = meeting->rank,
-                                        .world = meeting->world,
-                                        .sums = t->sums};
+    f->other = (struct vb_trainer_seat){
+        .number = meeting->rank, .rank = meeting->rank, .world = meeting->world, .sums = t->sums};
     st = vb_group_form(t->place.group, meeting, &f->other.group);
     if (st != VB_OK) {
         f->other.group = NULL;

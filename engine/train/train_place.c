@@ -47,7 +47,7 @@ static vb_status open_with(const struct vb_train_opts *o, struct vb_group_opts *
     opts->progress = vb_train_model_find(o->model)->progress && o->mode != VB_MODE_ASYNC;
     opts->elastic = opts->agrees = vb_train_is_elastic(o);
     st = vb_group_open(opts, &place->group);
-    if (st == VB_OK && o->hooks.grouped != NULL && o->mode == VB_MODE_SYNC) {
+    if (st == VB_OK && !is_joiner(o) && o->hooks.grouped != NULL && o->mode == VB_MODE_SYNC) {
         o->hooks.grouped(o->hooks.grouped_arg, place->group);
         place->grouped = o->hooks.grouped;
         place->grouped_arg = o->hooks.grouped_arg;
@@ -119,8 +119,8 @@ vb_status vb_place_open(const struct vb_train_opts *o, struct vb_place *place_p)
      * one of them would wait for the core that the server runs on, while other cores are idle. */
     bool crowded = o->mode == VB_MODE_ASYNC && sched_getaffinity(0, sizeof(cpus), &cpus) == 0 &&
                    vb_place_is_crowded(o, &cpus);
-    bool pinned = o->place.pin && !crowded &&
-                  !is_joiner(o); /* a joiner's cores may belong to other ranks */
+    bool pinned =
+        o->place.pin && !crowded && !is_joiner(o); /* a joiner's cores may belong to other ranks */
     int local_rank = o->place.local_rank;
     int local_ranks = o->group.world == 1 ? 1 : o->place.local_ranks;
     struct vb_place place = {0};

@@ -45,8 +45,8 @@ static vb_status tell_array(struct vb_trainer *t, struct vb_checkpoint_array *a)
 }
 
 /* The members know what they would get; they take part because the chain may lead through them. */
-static vb_status pass(struct vb_trainer *t, struct vb_coll *coll, const struct vb_checkpoint_array *a,
-                      char *to)
+static vb_status pass(struct vb_trainer *t, struct vb_coll *coll,
+                      const struct vb_checkpoint_array *a, char *to)
 {
     size_t at, n, len = bytes_of(a);
     char *window = vb_coll_data(coll);

@@ -404,7 +404,7 @@ struct vb_trainer_seat {
 struct vb_trainer_form {
     struct vb_trainer_seat other; /* before the switch the seat in the new group, then the one in
                                      the old group until a step was made in the new one */
-    bool under_way;     /* between preparing and the decision */
+    bool under_way;               /* between preparing and the decision */
     bool prepared;      /* the new group is complete, and whether to go over to it is decided now */
     bool switched;      /* t->place.group is the new one; the old one is still open */
     int64_t old_step;   /* the last step that the old group has agreed on, before the switch */
@@ -417,6 +417,7 @@ struct vb_trainer_form {
     int began;          /* number of ranks of the start */
     int lost[VB_FORM_LOST]; /* ids of ranks that were lost before the present group was formed */
     int n_lost;
+    const struct vb_group *let_in; /* callers are told about the job there */
     /* Called when it is decided whether the members go over to the new group; the seat of this rank
      * is the one that was chosen, and both groups are still open. */
     void (*ended)(void *arg, bool switched);

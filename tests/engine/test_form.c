@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Tests that the members of a job form a new group between two steps: the bits are those of a job
+ * that did not, also if ranks die at any moment meanwhile.
+ *
+ * Covers: engine/train/train_form.c engine/run/run_form.c engine/run/run_stop.c net/group/form.c
+ */
+#include "engine/train/train_room_priv.h"
+#include "tests/support/files.h"
+#include "tests/support/ranks.h"
+#include "tests/support/fixtures/train_opts_fixture.h"
+
+#include <sys/mman.h>
+
+#define STEPS 40
+#define FORM 12
+
+/* What a rank tells the test, in memory that all processes share. */
+struct told {
+    int reports, workers, n_lost, lost[T_RANKS_MAX];
+    bool ended;
+    char params_sha256[65];
+};
+
+struct plan {
+    const char *model, *data, *rule;
+    unsigned dies;  /* bit r: rank r */
+    int64_t after;  /* a group is formed after this step; 0: none */
+    bool often;     /* and again and again */
+    int delay_us;   /* a rank that dies does so this long after it was asked whether to form */
+};
+
+static struct told *told;
+
+struct life {
+    const struct plan *plan;
+    int rank;
+    int64_t step;
+    pthread_t killer;
+};
+
+static void *kill_later(void *arg)
+{
+    const struct life *l = arg;
+
+    usleep((useconds_t)l->plan->delay_us);
+    raise(SIGKILL);
+    return NULL;
+}
+
+static void look(void *arg, int64_t step, const float *params, size_t n, bool failed)
+{
+    struct life *l = arg;
+
+    (void)params;
+    (void)n;
+    (void)failed;
+    l->step = step;
+    if (step == l->plan->after && (l->plan->dies >> l->rank & 1) != 0)
+        (void)pthread_create(&l->killer, NULL, kill_later, l);
+}
+
+static bool form(void *arg, int64_t step)
+{
+    const struct life *l = arg;
+
+    return l->plan->after > 0 &&
+           (step == l->plan->after - 1 || (l->plan->often && step >= l->plan->after));
+}
+
+static vb_status report(void *arg, const struct vb_train_result *result)
+{
+    struct life *l = arg;
+    struct told *own = &told[l->rank];
+
+    own->reports++;
+    own->workers = result->workers;
+    own->n_lost = result->n_lost;
+    memcpy(own->params_sha256, result->params_sha256, sizeof(own->params_sha256));
+    if (result->n_lost > 0)
+        memcpy(own->lost, result->lost, (size_t)result->n_lost * sizeof(*result->lost));
+    return VB_OK;
+}
+
+static int train(struct vb_group *g, void *arg)
+{
+    const struct plan *plan = arg;
+    struct life life = {.plan = plan, .rank = vb_group_rank(g)};
+    struct vb_train_result result;
+    struct vb_train_opts o;
+    vb_status st;
+
+    t_train_opts(plan->model, plan->data, g, &o);
+    o.elastic = true;
+    o.learn.rule = plan->rule;
+    o.length.global_batch = 30;
+    o.length.steps = STEPS;
+    o.eval_every = 10;
+    o.sums.check_replicas = 7;
+    o.hooks.look = look;
+    o.hooks.look_arg = &life;
+    o.hooks.form = form;
+    o.hooks.form_arg = &life;
+    o.hooks.report = report;
+    o.hooks.report_arg = &life;
+    st = vb_train(&o, &result);
+    told[life.rank].ended = st == VB_OK;
+    if (st == VB_OK)
+        vb_train_result_fini(&result);
+    return T_WRONG(st == VB_OK);
+}
+
+/* Runs a job of three ranks. Returns what the one that has reported told. */
+static const struct told *run(struct plan *plan, enum vb_transport_choice transport)
+{
+    struct t_job job = {
+        .transport = transport, .world = 3, .agrees = true, .fn = train, .arg = plan};
+    const struct told *reporter = NULL;
+    int r;
+
+    memset(told, 0, T_RANKS_MAX * sizeof(*told));
+    t_as_mortals(&job, plan->dies);
+    for (r = 0; r < job.world; r++) {
+        assert_true(told[r].ended || (plan->dies >> r & 1) != 0);
+        if (told[r].reports > 0) {
+            assert_null(reporter);
+            reporter = &told[r];
+        }
+    }
+    assert_non_null(reporter);
+    return reporter;
+}
+
+static const enum vb_transport_choice ways[] = {VB_TRANSPORT_SHM, VB_TRANSPORT_TCP};
+
+static const struct plan models[] = {
+    {.model = "softmax", .data = "synth:600", .rule = "momentum"},
+    {.model = "mlp", .data = "synth:600", .rule = "adam"},
+    {.model = "sparse-lr", .data = "synth:n=600,features=5000", .rule = "adagrad"},
+};
+
+static void the_bits_stay_the_same(void **state)
+{
+    struct plan plan;
+    char sha256[65];
+    size_t m, w;
+
+    (void)state;
+    for (m = 0; m < VB_COUNT(models); m++)
+        for (w = 0; w < VB_COUNT(ways); w++) {
+            plan = models[m];
+            memcpy(sha256, run(&plan, ways[w])->params_sha256, sizeof(sha256));
+            plan.after = FORM;
+            assert_string_equal(run(&plan, ways[w])->params_sha256, sha256);
+            plan.often = true;
+            assert_string_equal(run(&plan, ways[w])->params_sha256, sha256);
+            assert_int_equal(told[0].workers, 3);
+            assert_int_equal(told[0].n_lost, 0);
+        }
+}
+
+static void ranks_die_meanwhile(void **state)
+{
+    static const unsigned dead[] = {1, 2, 4, 3, 6};
+    static const int delays[] = {0, 1000, 3000, 6000, 10000, 20000, 40000};
+    const struct told *t;
+    struct plan plan;
+    size_t d, i;
+    unsigned n, r;
+
+    (void)state;
+    for (d = 0; d < VB_COUNT(dead); d++)
+        for (i = 0; i < VB_COUNT(delays); i++) {
+            plan = models[i % VB_COUNT(models)];
+            plan.after = FORM;
+            plan.often = i % 2 != 0;
+            plan.dies = dead[d];
+            plan.delay_us = delays[i];
+            t = run(&plan, ways[(d + i) % 2]);
+            for (r = n = 0; r < 3; r++)
+                n += plan.dies >> r & 1 && !told[r].ended;
+            assert_int_equal(t->workers, 3 - n);
+            assert_int_equal(t->n_lost, n);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_bits_stay_the_same),
+        cmocka_unit_test(ranks_die_meanwhile),
+    };
+
+    told = mmap(NULL, T_RANKS_MAX * sizeof(*told), PROT_READ | PROT_WRITE,
+                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return told != MAP_FAILED ? T_RUN(tests) : 1;
+}
