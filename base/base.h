@@ -60,6 +60,9 @@ const char *vb_log_first_error(void);
  * errors are not logged: for a failure that the caller only warns of. NULL: ends that. */
 void vb_log_catch(char *text, size_t size);
 
+/* The same for errors with this status alone: the caller knows what to do about them. */
+void vb_log_catch_status(vb_status st, char *text, size_t size);
+
 /* From now on each line is also written to fd, as long as that succeeds; -1: no more. */
 void vb_log_copy_to(int fd);
 

@@ -128,6 +128,13 @@ vb_status vb_train_fill_facts(struct vb_trainer *t);
 /* The same for a joiner, which then has a group: its event "began" tells its facts. */
 vb_status vb_train_joined_facts(struct vb_trainer *t, struct vb_group *group);
 
+/* A recovery is complete: the step after it is done (train_recovery.c). All ranks call it. */
+struct vb_recovery;
+void vb_train_tell_recovery(struct vb_trainer *t, const struct vb_recovery *r);
+
+/* During a recovery, when t->leads became true: this rank takes over what only one rank writes. */
+void vb_train_record_lead(struct vb_trainer *t);
+
 /* Returns the number of rows that were lost. */
 uint64_t vb_train_record_lost(const struct vb_trainer *t);
 

@@ -272,12 +272,16 @@ struct vb_train_join_opts {
 
 /* Functions that training calls. Each may be NULL. */
 struct vb_train_hooks {
-    /* Called on rank 0 before the first step, with what the engine has chosen. */
+    /* Called on rank 0 before the first step, with what the engine has chosen. Every rank of an
+     * elastic job needs all other hooks, because it may have to report. */
     void (*chose)(void *arg, const struct vb_chosen *chosen);
     void *chose_arg;
     /* Called before the first step, when the facts of the run are known. */
     void (*opened)(void *arg);
     void *opened_arg;
+    /* Called when the group of a synchronous job is open, and with NULL before it is closed. */
+    void (*grouped)(void *arg, struct vb_group *group);
+    void *grouped_arg;
     /* Each rank calls begun() once, before its first step. */
     void (*begun)(void *arg);
     void *begun_arg;
@@ -293,8 +297,13 @@ struct vb_train_hooks {
                        another rank shows that of the job */
     vb_train_look_fn look;
     void *look_arg;
+    /* Called on the lowest rank, also after others were lost. */
     vb_train_report_fn report;
     void *report_arg;
+    /* Synchronous training: called with true on a rank other than 0 that has become the lowest one
+     * and reports from now on; with false if this rank cannot go on, but others may. */
+    void (*lead)(void *arg, bool leads);
+    void *lead_arg;
 };
 
 /* The engine chooses the value of an option that is 0, NULL or AUTO, or negative where a comment
@@ -305,6 +314,7 @@ struct vb_train_opts {
     uint64_t seed;
     const char *plan;   /* file that names the kernel of each layer; NULL: chosen by timing */
     bool fast_math;     /* may choose kernels that round more than sums of floats do */
+    bool elastic;       /* synchronous jobs of several ranks go on when ranks are lost */
     bool dry_run;       /* everything is set up, but nothing is trained */
     int64_t eval_every; /* number of steps between evaluations; 0: only one at the end, or chosen if
                            there are conditions in `until` */
@@ -346,6 +356,9 @@ struct vb_train_need {
 vb_status vb_train_need(const struct vb_train_opts *o, int on_host, struct vb_train_need *need_p);
 size_t vb_train_need_rank(const struct vb_train_need *need); /* memory of one rank */
 size_t vb_train_need_host(const struct vb_train_need *need); /* memory of this host's ranks */
+
+/* Returns whether the other ranks go on when one is lost, by training without it. */
+bool vb_train_is_elastic(const struct vb_train_opts *o);
 
 /* Returns the number of ranks that compute. The other ranks of the group are dedicated servers. */
 int vb_train_workers(const struct vb_train_opts *o);
@@ -457,14 +470,16 @@ struct vb_result_machine {
     int requests; /* sums in a step */
 };
 
-/* The result of a run. It is the same on all ranks, except for reports, wall_s and machine, and
+/* The result of a run. It is the same on all members, except for reports, wall_s and machine, and
  * what the bottleneck tells of these. Asynchronous
  * training: a worker that does not report fills in only its own row and samples, and the steps and
  * seconds that it knows of. */
 struct vb_train_result {
-    bool reports;             /* this rank reports the result */
-    int ranks;                /* number of ranks that compute, at the start */
-    int workers;              /* number of ranks that computed to the end, including joiners */
+    bool reports; /* this rank reports the result */
+    int ranks;    /* number of ranks that compute, at the start */
+    int workers;  /* number of ranks that computed to the end, including joiners */
+    int *lost;    /* synchronous training: the ranks that were lost, n_lost of them, ascending */
+    int n_lost;
     int rows;                 /* number of rows of per_rank: first the workers, then the servers */
     char transport[16];       /* "": nothing was transferred */
     const char *order, *algo; /* order and algorithm of the sums; NULL: nothing was transferred */

@@ -108,6 +108,11 @@ void vb_k_undo_destroy(struct vb_k_undo *undo);
 vb_status vb_k_sparse_update(struct vb_k_sparse *sparse, const uint32_t *keys, const float *values,
                              size_t n, float scale, float rate, struct vb_k_undo *undo);
 
+/* Returns the number of keys of the last update that has filled in undo, and its gradient as it was
+ * given to it: another replica can make the same update. */
+size_t vb_k_undo_gradient(const struct vb_k_undo *undo, const uint32_t **keys_p,
+                          const float **values_p);
+
 /* Reverts the last update, which must have filled in this undo. May be called once. */
 void vb_k_sparse_undo(struct vb_k_sparse *sparse, const struct vb_k_undo *undo);
 

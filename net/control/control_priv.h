@@ -101,6 +101,7 @@ struct conn_end {
     /* Used only in elastic groups: */
     bool silent;           /* the peer is lost, but may still run */
     uint64_t cut_ns;       /* when the data connection failed; 0: it has not */
+    uint64_t lost_ns;      /* when the peer was lost */
     bool inactive;         /* the peer closed, aborted or had not joined, so it no longer writes */
     bool dropped_us;       /* the peer has dropped this rank */
     bool reported;         /* vb_control_take_ended() has returned this peer */

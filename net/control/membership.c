@@ -99,6 +99,7 @@ void vb_membership_end(struct control *c, int rank, const char *why)
     }
     conn->slot = SLOT_ENDED; /* set first because sending may call this function again */
     conn->end.lost = true;
+    conn->end.lost_ns = vb_clock_ns();
     conn->end.inactive |= c->joining == rank;
     vb_control_tell_lost(c, rank, why);
     snprintf(conn->end.why, sizeof(conn->end.why), "%s", why);
