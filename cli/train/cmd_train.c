@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define ELASTIC_OFF 1 /* in cli_on_off */
+
 /* ---- arguments ------------------------------------------------------------------------------- */
 
 static int find_model(const struct vb_opts *parsed, const char **model_p)
@@ -53,6 +55,9 @@ static int check_together(const struct train_args *a, const struct vb_train_opts
         return cli_refuse(&cli_train,
                           "--servers, --dedicated-servers, --replicas, --staleness, --backup, "
                           "--hogwild and --max-workers need --mode async");
+    if (a->mode == VB_MODE_ASYNC && a->elastic == ELASTIC_OFF)
+        return cli_refuse(&cli_train, "--elastic off needs --mode sync: an asynchronous job always "
+                                      "goes on without workers that die");
     return -1;
 }
 
@@ -156,7 +161,7 @@ static int fill_opts(const struct train_args *a, const struct vb_launch *launch,
     o->seed = (uint64_t)a->seed;
     o->plan = a->plan;
     o->fast_math = a->fast_math;
-    o->elastic = o->mode == VB_MODE_SYNC && o->group.world > 1;
+    o->elastic = o->mode == VB_MODE_SYNC && a->elastic != ELASTIC_OFF;
     o->dry_run = a->dry_run;
     o->eval_every = a->eval_every;
     o->data.input = (int)a->input;
@@ -197,6 +202,7 @@ struct reporter {
     const struct vb_launch *launch;
     enum cli_screen screen;  /* where the progress is shown */
     int cpus;                /* number of cpus of this process, before any thread is pinned */
+    bool leads;              /* this rank reports, and writes to the run folder if it fails */
     struct vb_chosen chosen; /* what the engine has chosen; empty on other ranks than 0 */
 };
 
@@ -265,6 +271,13 @@ static void tell_begun(void *arg)
     vb_launch_tell_begun(r->launch);
 }
 
+static void keep_lead(void *arg, bool lead)
+{
+    struct reporter *r = arg;
+
+    r->leads = lead;
+}
+
 static int is_to_stop(void *arg)
 {
     (void)arg;
@@ -277,6 +290,19 @@ static void tell_opened(void *arg)
 
     if (r->run != NULL && leads(r->o))
         cli_train_run_begun(r->run);
+}
+
+static void prove(void *group, int rank)
+{
+    vb_group_proved(group, rank);
+}
+
+/* A thread tells the group what the supervisor says, as long as the group is open. */
+static void tell_grouped(void *arg, struct vb_group *group)
+{
+    const struct reporter *r = arg;
+
+    vb_launch_on_reaped(r->launch, group != NULL ? prove : NULL, group);
 }
 
 /* Opens the run folder. Another rank than 0 may not see it. */
@@ -314,7 +340,8 @@ static int train(const struct train_asked *asked, const struct vb_launch *launch
                             .parsed = &asked->parsed,
                             .argv = asked->job.argv,
                             .argc = asked->job.argc + 2};
-    struct reporter r = {.args = a, .o = &o, .launch = launch, .screen = CLI_SUPERVISOR};
+    struct reporter r = {
+        .args = a, .o = &o, .launch = launch, .screen = CLI_SUPERVISOR, .leads = leads(&o)};
     struct vb_train_result result;
     int stopped, rc;
     vb_status st;
@@ -339,8 +366,12 @@ static int train(const struct train_asked *asked, const struct vb_launch *launch
     o.hooks.stop = is_to_stop;
     o.hooks.chose = keep_chosen;
     o.hooks.chose_arg = &r;
+    o.hooks.grouped = tell_grouped;
+    o.hooks.grouped_arg = &r;
     o.hooks.opened = tell_opened;
     o.hooks.opened_arg = &r;
+    o.hooks.lead = keep_lead;
+    o.hooks.lead_arg = &r;
     o.run.link = asked->job.link;
     if (a->run != NULL) {
         r.run = &run;
@@ -350,7 +381,7 @@ static int train(const struct train_asked *asked, const struct vb_launch *launch
     }
     st = vb_train(&o, &result);
     cli_train_watch_end(r.screen);
-    if (st != VB_OK && a->run != NULL && leads(&o) && !run.ended)
+    if (st != VB_OK && a->run != NULL && r.leads && !run.ended)
         cli_train_run_failed(&run, st);
     vb_run_facts_fini(&run.facts);
     if (st != VB_OK)
@@ -420,6 +451,7 @@ static int run_job(const struct cli_command *command, struct train_asked *asked,
     int rc;
 
     job->outlive = args->mode == VB_MODE_ASYNC;
+    job->elastic = args->mode == VB_MODE_SYNC && args->elastic != ELASTIC_OFF;
     rc = cli_job_place(command, job, &launch, &o.group);
     if (rc < 0)
         rc = fill_opts(args, &launch, &test, &o);

@@ -17,7 +17,7 @@ struct train_args {
     struct vb_train_learn_opts learn; /* without learn.rule, which is a text */
     struct vb_train_save_opts save;
     struct vb_train_sums_opts sums;
-    int rule, mode, pin, noise_scale;
+    int rule, mode, pin, noise_scale, elastic;
     int64_t servers, replicas, staleness, backup, max_workers;
     bool dedicated, hogwild, dry_run, json, fast_math;
     int trace_format;

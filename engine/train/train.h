@@ -272,12 +272,16 @@ struct vb_train_join_opts {
 
 /* Functions that training calls. Each may be NULL. */
 struct vb_train_hooks {
-    /* Called on rank 0 before the first step, with what the engine has chosen. */
+    /* Called on rank 0 before the first step, with what the engine has chosen. Every rank of an
+     * elastic job needs all other hooks, because it may have to report. */
     void (*chose)(void *arg, const struct vb_chosen *chosen);
     void *chose_arg;
     /* Called before the first step, when the facts of the run are known. */
     void (*opened)(void *arg);
     void *opened_arg;
+    /* Called when the group of a synchronous job is open, and with NULL before it is closed. */
+    void (*grouped)(void *arg, struct vb_group *group);
+    void *grouped_arg;
     /* Each rank calls begun() once, before its first step. */
     void (*begun)(void *arg);
     void *begun_arg;
@@ -293,8 +297,13 @@ struct vb_train_hooks {
                        another rank shows that of the job */
     vb_train_look_fn look;
     void *look_arg;
+    /* Called on the lowest rank, also after others were lost. */
     vb_train_report_fn report;
     void *report_arg;
+    /* Synchronous training: called with true on a rank other than 0 that has become the lowest one
+     * and reports from now on; with false if this rank cannot go on, but others may. */
+    void (*lead)(void *arg, bool leads);
+    void *lead_arg;
 };
 
 /* The engine chooses the value of an option that is 0, NULL or AUTO, or negative where a comment

@@ -67,7 +67,9 @@ vb_status vb_trainer_check(const struct vb_train_opts *o);
 struct vb_place {
     struct vb_topo *topo;
     struct vb_placement *placement;
-    struct vb_group *group;   /* NULL: this is the only rank */
+    struct vb_group *group;                             /* NULL: this is the only rank */
+    void (*grouped)(void *arg, struct vb_group *group); /* to tell that the group is closed */
+    void *grouped_arg;
     struct vb_group *members; /* asynchronous: that of workers and servers; NULL: not open */
     bool borrowed;            /* the group belongs to the caller, who closes it */
     bool pinned;              /* each thread has cores of its own */
@@ -514,6 +516,10 @@ void vb_train_members_changed(struct vb_trainer *t);
 
 /* Called by the above on the member that has become the lead: it reports and saves from now on. */
 void vb_train_lead_changed(struct vb_trainer *t);
+
+/* This rank cannot go on, because the others do so without it, or because it is cut off from them.
+ * It does not save, show or report any more. */
+void vb_train_dropped(struct vb_trainer *t);
 
 /* ---- dense models (train_dense.c) ------------------------------------------------------------ */
 

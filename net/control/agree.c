@@ -221,15 +221,12 @@ static bool drop_one(struct control *c)
         if (conn->slot != SLOT_TAKEN || conn->fd < 0 || conn->end.left ||
             (view_has(&m->view.members, i) && !view_has(&m->suspects, i)))
             continue;
-        if (a->from >= 0)
-            snprintf(why, sizeof(why), "rank %d (%s) has found that it is gone", a->from,
-                     vb_control_host(c, a->from));
-        else
-            snprintf(why, sizeof(why), "its process has ended");
         if (view_has(&m->proved, i) || vb_agree_is_out(c, i)) {
-            (void)vb_membership_cut(c, i, why);
+            (void)vb_membership_cut(c, i, "it has ended, or the others go on without it");
             continue;
         }
+        snprintf(why, sizeof(why), "rank %d (%s) has found that it is gone", a->from,
+                 vb_control_host(c, a->from));
         conn->end.silent = true; /* it may still run */
         vb_conn_lose(c, i, why);
         return true;
@@ -251,6 +248,19 @@ static void tell(struct control *c)
     vb_control_wake(c); /* something else may be due now */
 }
 
+void vb_agree_dropped(struct control *c, int rank)
+{
+    if (c->agreement != NULL)
+        view_add(&c->agreement->droppers, rank);
+}
+
+/* A rank that has dropped this one has gone on without it if it could. Maybe it has done all steps
+ * and saved them by now. So its end does not allow this rank to do them once more. */
+static void add_news(struct agreement *a, int rank, enum view_how how)
+{
+    view_add(&a->news[view_has(&a->droppers, rank) ? VIEW_LOST : how], rank);
+}
+
 void vb_agree_gone(struct control *c, int rank, enum view_how how)
 {
     struct agreement *a = c->agreement;
@@ -260,7 +270,7 @@ void vb_agree_gone(struct control *c, int rank, enum view_how how)
     pthread_mutex_lock(&a->lock);
     vb_view_farewell(&a->machine, rank, &a->farewell);
     pthread_mutex_unlock(&a->lock);
-    view_add(&a->news[how], rank);
+    add_news(a, rank, how);
     send_out(c, &a->farewell);
     tell(c);
 }
@@ -274,7 +284,7 @@ void vb_agree_process_ended(struct control *c, int rank)
     vb_fd_close(&a->process_fds[rank]);
     if (c->conns[rank].fd >= 0)
         vb_conn_read(c, rank); /* its last words */
-    view_add(&a->news[VIEW_REAPED], rank);
+    add_news(a, rank, VIEW_REAPED);
     tell(c);
 }
 
@@ -382,6 +392,8 @@ bool vb_control_agreed(struct control *c, uint32_t above, uint64_t deadline,
 void vb_control_proved(struct control *c, int rank)
 {
     pthread_mutex_lock(&c->lock);
+    if (c->conns[rank].fd >= 0)
+        vb_conn_read(c, rank);
     vb_agree_gone(c, rank, VIEW_REAPED);
     pthread_mutex_unlock(&c->lock);
 }

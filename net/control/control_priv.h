@@ -199,6 +199,7 @@ struct agreement {
     struct view_message in;
     struct view_out out, farewell;
     struct view_set news[VIEW_HOWS]; /* ranks that are gone, for each way in which */
+    struct view_set droppers;        /* ranks that have dropped this one */
     bool telling;                    /* the machine is being told; news waits */
     bool over;        /* this rank leaves: it commits nothing, and agrees to nothing */
     int from;         /* the rank whose message came last; -1: none */
@@ -356,6 +357,7 @@ void vb_agree_know(struct control *c); /* the infos of all ranks are known */
 void vb_agree_begin_at(struct control *c, uint64_t step);
 /* A rank is gone. Called before its connection is closed, or after it has said goodbye. */
 void vb_agree_gone(struct control *c, int rank, enum view_how how);
+void vb_agree_dropped(struct control *c, int rank);       /* a rank has dropped this one */
 void vb_agree_process_ended(struct control *c, int rank); /* its pidfd has news */
 void vb_agree_leave(struct control *c);                   /* called before this rank says goodbye */
 bool vb_agree_is_out(const struct control *c, int rank);  /* of the view */

@@ -182,6 +182,7 @@ static bool take_dropped(struct control *c, int rank)
     vb_conn_text(conn, text, sizeof(text));
     snprintf(why, sizeof(why), "the peer dropped this rank: %s", text);
     conn->end.dropped_us = true;
+    vb_agree_dropped(c, rank);
     vb_conn_lose(c, rank, why);
     if (rank == 0 && !c->opts.agrees) /* otherwise the view decides which of the two goes on */
         vb_control_fail(c, VB_ERR_PEER, "rank 0 (%s) dropped this rank: %s", vb_control_host(c, 0),
