@@ -5,7 +5,7 @@
  * nothing, and all bits are those of a run that does not save.
  *
  * Covers: engine/train/train_save.c engine/train/train_dense.c engine/train/train_shared_update.c
- * engine/train/train_sparse_save.c kernels/sparse/aside.c kernels/sparse/sparse_saved.c
+ * Covers: engine/train/train_sparse_save.c
  */
 #include "engine/train/trainer.h"
 #include "tests/support/alloc.h"
