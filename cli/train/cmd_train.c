@@ -217,10 +217,12 @@ static vb_status report(void *arg, const struct vb_train_result *result)
     vb_status kept = VB_OK, printed;
 
     cli_train_watch_end(r->screen);
-    if (r->run != NULL)
+    if (r->run != NULL) {
+        pthread_mutex_lock(&r->run->lock);
         kept = cli_train_run_ended(r->run, mode, result);
-    if (r->run != NULL)
         r->run->ended = kept == VB_OK; /* even if printing fails now */
+        pthread_mutex_unlock(&r->run->lock);
+    }
     printed = cli_train_print(mode, o, result, r->args->json);
     if (cli_finish(CLI_OK) != CLI_OK) /* after an error, another rank can report */
         return VB_ERR_IO;
@@ -284,6 +286,16 @@ static void tell_opened(void *arg)
         cli_train_run_begun(r->run);
 }
 
+static void tell_led(void *arg, enum vb_led led)
+{
+    const struct reporter *r = arg;
+
+    if (r->run != NULL && led == VB_LED_NOT)
+        r->run->leads = false;
+    else if (r->run != NULL)
+        cli_train_run_led(r->run, led == VB_LED_FAR);
+}
+
 static void prove(void *group, int rank)
 {
     vb_group_proved(group, rank);
@@ -310,6 +322,8 @@ static vb_status prepare_run(const struct train_asked *asked, struct vb_train_op
         cli_train_run_log(run->dir, rank, o->run.append);
     o->run.append = o->run.append || o->join.joined != NULL; /* its slot may have been used */
     o->run.facts = &run->facts;
+    run->leads = leads(o);
+    pthread_mutex_init(&run->lock, NULL);
     return st;
 }
 
@@ -357,6 +371,8 @@ static int train(const struct train_asked *asked, const struct vb_launch *launch
     o.hooks.stop = is_to_stop;
     o.hooks.chose = keep_chosen;
     o.hooks.chose_arg = &r;
+    o.hooks.led = tell_led;
+    o.hooks.led_arg = &r;
     o.hooks.grouped = tell_grouped;
     o.hooks.grouped_arg = &r;
     o.hooks.opened = tell_opened;
@@ -370,7 +386,7 @@ static int train(const struct train_asked *asked, const struct vb_launch *launch
     }
     st = vb_train(&o, &result);
     cli_train_watch_end(r.screen);
-    if (st != VB_OK && a->run != NULL && leads(&o) && !run.ended)
+    if (st != VB_OK && a->run != NULL && run.leads && !run.ended)
         cli_train_run_failed(&run, st);
     vb_run_facts_fini(&run.facts);
     if (st != VB_OK)

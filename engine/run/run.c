@@ -59,8 +59,6 @@ static vb_status after_step(struct vb_trainer *t, bool last)
     bool again = t->recoveries.done == t->step;
     vb_status st = vb_train_saves_look(t);
 
-    t->recoveries.done = t->step;
-
     if (st == VB_OK && vb_trainer_is_due(o->sums.check_replicas, t->step) && t->world > 1)
         st = vb_train_compare(t);
     if (st == VB_OK && !again)
@@ -75,8 +73,9 @@ static vb_status after_step(struct vb_trainer *t, bool last)
     if (st == VB_OK && o->save.dir != NULL && (last || vb_trainer_is_due(o->save.every, t->step)))
         st = vb_train_save(t, t->step, last);
     vb_trainer_show(t, t->step, false);
-    if (again)
+    if (again || st == VB_ERR_PEER)
         return st;
+    t->recoveries.done = t->step;
     vb_train_record_step(t);
     vb_train_note_loss(t, t->step);
     return st;
@@ -108,14 +107,21 @@ static vb_status make_steps(struct vb_trainer *t, struct run_stop *stop)
     return st;
 }
 
+/* Returns whether the last parameters were evaluated after their step. All members must find the
+ * same, so this does not look at what this rank has done. */
+static bool is_evaluated(const struct vb_trainer *t)
+{
+    return t->step != t->resumed && vb_until_asked(t) &&
+           is_to_evaluate(t, t->step == t->recipe.steps);
+}
+
 /* Makes all steps that are left, and what follows the last one. */
 static vb_status go_on(struct vb_trainer *t, struct run_stop *stop, struct vb_train_result *result)
 {
     vb_status st = make_steps(t, stop);
-    bool known; /* the last parameters were evaluated already */
+    bool known = is_evaluated(t);
 
     vb_train_trace_end(t);
-    known = vb_until_asked(t) && t->until.judged == t->step && t->step != t->resumed;
     if (st == VB_OK && !known)
         st = vb_train_evaluate(t);
     vb_train_does(t, VB_DOES_END);
@@ -157,6 +163,10 @@ static vb_status run_steps(struct vb_trainer *t, struct run_stop **stop_p,
         st = vb_train_recover(t, st);
         if (st != VB_OK)
             break;
+        if (vb_run_is_over(t)) { /* the others have left */
+            st = VB_ERR_PEER;
+            break;
+        }
         st = begin_again(t, *stop_p);
         if (st == VB_OK)
             st = go_on(t, *stop_p, result);

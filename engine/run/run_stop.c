@@ -262,6 +262,7 @@ vb_status vb_run_stop_regroup(struct run_stop *s)
     if (st != VB_OK)
         return st;
     t->stopped = 0; /* until the next check */
-    atomic_store(&s->last, wanted != 0 ? pack(STOP_AT, wanted, t->step) : 0);
+    if (wanted != 0) /* otherwise the lead may have decided by now, and its note may have come */
+        atomic_store(&s->last, pack(STOP_AT, wanted, t->step));
     return VB_OK;
 }

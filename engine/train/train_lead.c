@@ -18,6 +18,15 @@ void vb_train_lead_changed(struct vb_trainer *t)
     vb_train_event_say(t, "leads", t->step, "");
 }
 
+void vb_train_dropped(struct vb_trainer *t)
+{
+    const struct vb_train_hooks *hooks = &t->o->hooks;
+
+    t->leads = t->shows = false;
+    if (hooks->led != NULL && t->o->run.dir != NULL)
+        hooks->led(hooks->led_arg, VB_LED_NOT);
+}
+
 void vb_train_members_changed(struct vb_trainer *t)
 {
     if (t->leads && !t->shows)

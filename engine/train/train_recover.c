@@ -21,7 +21,7 @@
 
 vb_status vb_train_recoveries_open(struct vb_trainer *t)
 {
-    if (t->place.group == NULL || t->place.borrowed || !vb_train_is_elastic(t->o))
+    if (t->place.group == NULL || !vb_train_is_elastic(t->o))
         return VB_OK;
     t->recoveries.list = calloc(VB_RECOVERIES, sizeof(*t->recoveries.list));
     return t->recoveries.list != NULL ? VB_OK : vb_err_sys("calloc");
@@ -269,8 +269,10 @@ vb_status vb_train_recover(struct vb_trainer *t, vb_status st)
     VB_LOG_INFO("%s", t->recoveries.why);
     do {
         r->recompute_s += phase_s(t); /* of an attempt before */
-        if (agree(t, &agreed) != VB_OK)
+        if (agree(t, &agreed) != VB_OK) {
+            vb_train_dropped(t);
             return VB_ERR_PEER;
+        }
         note_lost(t, r, &agreed);
         r->agree_s += phase_s(t);
         st = vb_group_regroup(group, agreed.members, agreed.n, agreed.number);

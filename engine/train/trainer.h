@@ -517,6 +517,10 @@ void vb_train_members_changed(struct vb_trainer *t);
 /* Called by the above on the member that has become the lead: it reports and saves from now on. */
 void vb_train_lead_changed(struct vb_trainer *t);
 
+/* This rank cannot go on, because the others do so without it, or because it is cut off from them.
+ * It does not save, show or report any more. */
+void vb_train_dropped(struct vb_trainer *t);
+
 /* ---- dense models (train_dense.c) ------------------------------------------------------------ */
 
 /* Computes the sum of the gradients of all samples in t->batch. step: for messages. Fails if the
