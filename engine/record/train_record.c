@@ -349,10 +349,13 @@ void vb_train_record_eval(struct vb_trainer *t, int64_t step)
     if (t->replay.on) /* nothing is learnt, so nothing is evaluated */
         return;
     t->record.flags |= VB_STEP_EVALUATED;
-    if (t->leads || t->async)
+    if (t->record.gone != NULL) {
+        vb_train_keep_eval_row(t, &row);
+    } else if (t->leads || t->async) {
         vb_train_event(t, &event);
-    if (is_kept(t) && (t->leads || t->async) && t->record.evals != NULL)
-        vb_stream_put(t->record.evals, &row);
+        if (is_kept(t) && t->record.evals != NULL)
+            vb_stream_put(t->record.evals, &row);
+    }
     vb_train_board_eval(t, step);
 }
 
