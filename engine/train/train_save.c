@@ -64,8 +64,9 @@ vb_status vb_train_prepare_save(struct vb_trainer *t)
 
 bool vb_train_saves_beside(const struct vb_trainer *t)
 {
-    return t->rank == 0 && !t->async && !t->eval_only && t->o->save.dir != NULL &&
-           t->o->save.every > 0;
+    bool writes = t->async ? !t->serves : t->rank == 0;
+
+    return writes && !t->eval_only && t->o->save.dir != NULL && t->o->save.every > 0;
 }
 
 static vb_status open_writer(struct vb_trainer *t)
@@ -204,6 +205,11 @@ static vb_status wait_for_writer(struct vb_trainer *t)
     if (!vb_checkpoint_writer_wait(t->saved.writer, vb_clock_ns() + END_S * UINT64_C(1000000000)))
         return give_up(t);
     return vb_train_saves_look(t);
+}
+
+vb_status vb_train_saves_drain(struct vb_trainer *t)
+{
+    return t->saved.untold > 0 ? wait_for_writer(t) : VB_OK;
 }
 
 /* The folder may be gone, or belong to another job by now. */

@@ -84,6 +84,21 @@ bool vb_k_sparse_held(const struct vb_k_sparse *s, enum vb_k_sparse_saved part, 
     return true;
 }
 
+void vb_k_sparse_read_state(const struct vb_k_sparse *s, uint64_t first, size_t n, void *to)
+{
+    size_t i, words = (size_t)s->has.words;
+    struct state x;
+    float w;
+
+    for (i = 0; i < n && words > 0; i++) {
+        x = sparse_state(s->has, s->state + (first + i) * words);
+        w = s->w[first + i];
+        sparse_catch_up(s->lazy, &w, &x);
+        x.step = 0;
+        sparse_put_state(s->has, (uint32_t *)to + i * words, x);
+    }
+}
+
 uint32_t vb_k_sparse_late(const struct vb_k_sparse *s)
 {
     return s->lazy != NULL ? vb_k_lazy_steps(s->lazy) : 0;
