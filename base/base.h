@@ -60,6 +60,9 @@ const char *vb_log_first_error(void);
  * errors are not logged: for a failure that the caller only warns of. NULL: ends that. */
 void vb_log_catch(char *text, size_t size);
 
+/* The same for errors with this status alone: the caller knows what to do about them. */
+void vb_log_catch_status(vb_status st, char *text, size_t size);
+
 /* From now on each line is also written to fd, as long as that succeeds; -1: no more. */
 void vb_log_copy_to(int fd);
 
@@ -129,6 +132,10 @@ struct vb_process_id {
 };
 
 void vb_process_id(struct vb_process_id *id_p);
+
+/* Returns a descriptor (a pidfd) of the process with this number, which the caller closes. -1: it
+ * cannot be seen from here, or has ended and was reaped, or the kernel has no such descriptors. */
+int vb_process_open(const struct vb_process_id *id);
 
 /* What the kernel shows of the threads of a process. Runs: a thread is on a cpu, waits for one, or
  * waits for a disk or for memory that was paged out. Unknown: it is in a PID namespace that this

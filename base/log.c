@@ -20,6 +20,7 @@ static _Thread_local int log_rank = -1;
 static _Thread_local bool was_written; /* the last message of this thread was */
 static _Thread_local char *caught;     /* errors of this thread go here; NULL: to the log */
 static _Thread_local size_t caught_size;
+static _Thread_local vb_status caught_status; /* the only one that is caught; VB_OK: any */
 
 /* The first error of this process, cut, for those who must say later why it failed. */
 static char first_error[VB_FIRST_ERROR];
@@ -47,8 +48,14 @@ int vb_log_rank(void)
 
 void vb_log_catch(char *text, size_t size)
 {
+    vb_log_catch_status(VB_OK, text, size);
+}
+
+void vb_log_catch_status(vb_status st, char *text, size_t size)
+{
     caught = text;
     caught_size = size;
+    caught_status = st;
     if (text != NULL)
         text[0] = '\0';
 }
@@ -116,10 +123,16 @@ static void VB_PRINTF(1, 0) catch_error(const char *fmt, va_list args, const cha
         snprintf(caught + len, caught_size - len, ": %s", reason);
 }
 
-/* Prints a prefix, such as "error net/tcp/tcp rank 2: " for "net/tcp/tcp.c", the message and, if
- * reason is not NULL, ": reason". */
-static void VB_PRINTF(3, 0)
-    log_v(enum vb_level level, const char *file, const char *fmt, va_list args, const char *reason)
+static bool is_caught(enum vb_level level, vb_status st)
+{
+    return level == VB_LEVEL_ERROR && caught != NULL &&
+           (caught_status == VB_OK || caught_status == st);
+}
+
+/* st: VB_OK if it is not known. Prints a prefix, such as "error net/tcp/tcp rank 2: " for
+ * "net/tcp/tcp.c", the message and, if reason is not NULL, ": reason". */
+static void VB_PRINTF(4, 0) log_v(enum vb_level level, vb_status st, const char *file,
+                                  const char *fmt, va_list args, const char *reason)
 {
     const char *dot;
     int stem, saved = errno;
@@ -129,7 +142,7 @@ static void VB_PRINTF(3, 0)
     was_written = (int)level <= atomic_load_explicit(&log_level, memory_order_relaxed);
     if (!was_written)
         return;
-    if (level == VB_LEVEL_ERROR && caught != NULL) {
+    if (is_caught(level, st)) {
         was_written = false;
         catch_error(fmt, args, reason);
         errno = saved;
@@ -155,7 +168,7 @@ void vb_log(enum vb_level level, const char *file, const char *fmt, ...)
     va_list args;
 
     va_start(args, fmt);
-    log_v(level, file, fmt, args, NULL);
+    log_v(level, VB_OK, file, fmt, args, NULL);
     va_end(args);
 }
 
@@ -212,7 +225,7 @@ vb_status vb_log_errno(const char *file, const char *fmt, ...)
     snprintf(reason, sizeof(reason), "%s%s%s", strerror_r(err, text, sizeof(text)),
              limited ? "; " : "", limited ? limit : "");
     va_start(args, fmt);
-    log_v(VB_LEVEL_ERROR, file, fmt, args, reason);
+    log_v(VB_LEVEL_ERROR, vb_status_from_errno(err), file, fmt, args, reason);
     va_end(args);
     fix_errno(err);
     errno = err;
@@ -229,7 +242,7 @@ vb_status vb_log_status(vb_status st, const char *file, const char *fmt, ...)
     if (st == VB_ERR_NO_MEMORY)
         limited = memory_limit(limit, sizeof(limit));
     va_start(args, fmt);
-    log_v(VB_LEVEL_ERROR, file, fmt, args, limited ? limit : NULL);
+    log_v(VB_LEVEL_ERROR, st, file, fmt, args, limited ? limit : NULL);
     va_end(args);
     return st;
 }

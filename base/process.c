@@ -248,6 +248,22 @@ enum vb_process_state vb_process_state(const struct vb_process_id *id)
     return state;
 }
 
+/* The number of a process stays its own until it is reaped. So if it still has the number after the
+ * descriptor was opened, that is its descriptor. */
+int vb_process_open(const struct vb_process_id *id)
+{
+    int fd = id->number != 0 ? fd_of((int)id->number) : -1;
+    long number;
+
+    if (fd < 0)
+        return -1;
+    if (shown_number(fd, &number) && number == (long)id->number &&
+        vb_process_state(id) != VB_PROCESS_UNKNOWN)
+        return fd;
+    close(fd);
+    return -1;
+}
+
 uint64_t vb_process_page_waits(void)
 {
     struct rusage usage;

@@ -339,6 +339,7 @@ bool cli_job_launch(struct cli_job *job, const struct vb_launch *launch,
         .vital = job->vital,
         .vital_end = job->vital_end,
         .workers = job->workers,
+        .elastic = job->elastic,
         .secret = job->outlive && job->secret_file != NULL ? group->secret : NULL,
     };
     vb_status st;

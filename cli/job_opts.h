@@ -40,6 +40,8 @@ struct cli_job {
      * --hosts. */
     bool outlive;
     int vital, vital_end, workers;
+    bool elastic; /* set by the command: the ranks of a synchronous job go on without those that die
+                   */
 };
 
 /* Names of option values that several commands have. Each list ends with NULL. */

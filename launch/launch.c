@@ -21,6 +21,7 @@ enum {
     SECRET_FD,
     ROOT_FD,
     BEGUN_FD,
+    REAPED_FD,
     TERMINAL,
     ROOT,
     SECRET,
@@ -30,6 +31,10 @@ enum {
 
 /* The values of the first N_NUMBERS are whole numbers. */
 #define N_NUMBERS ROOT
+
+/* How a rank on another host is started: it reads standard input, and may have a reaper. */
+#define LAUNCH_STDIN "stdin"
+#define LAUNCH_REAPER "stdin-reaper"
 
 #define BEGUN_CODE_BYTES 16 /* too long to be guessed */
 
@@ -41,6 +46,7 @@ static const char *const names[N_NAMES] = {
     [SECRET_FD] = "VB_SECRET_FD",
     [ROOT_FD] = "VB_ROOT_FD",
     [BEGUN_FD] = "VB_BEGUN_FD",
+    [REAPED_FD] = "VB_REAPED_FD",
     [TERMINAL] = "VB_TERMINAL",
     [ROOT] = "VB_ROOT",
     [SECRET] = "VB_SECRET",
@@ -135,7 +141,17 @@ static vb_status read_place(struct vb_launch *launch)
         return vb_err(VB_ERR_USAGE, "%s is not set or is too long", names[ROOT]);
     snprintf(launch->root, sizeof(launch->root), "%s", root);
     st = read_fd(ROOT_FD, &launch->root_fd);
-    return st == VB_OK ? read_fd(BEGUN_FD, &launch->begun_fd) : st;
+    if (st == VB_OK)
+        st = read_fd(BEGUN_FD, &launch->begun_fd);
+    return st == VB_OK ? read_fd(REAPED_FD, &launch->reaped_fd) : st;
+}
+
+static vb_status listen_for_reaped(struct vb_launch *launch)
+{
+    if (launch->reaped_fd <= 0 && !launch->has_reaper)
+        return VB_OK;
+    launch->reaped = vb_reaped_create();
+    return launch->reaped != NULL ? VB_OK : vb_err_sys("calloc");
 }
 
 /* Set only for ranks on the supervisor's host: ssh may mix the lines of others with its own. */
@@ -153,13 +169,15 @@ static vb_status read_remote(struct vb_launch *launch, int64_t silent_ms)
     vb_status st;
 
     launch->supervised = launch->over_ssh = true;
-    if (strcmp(value_of(LAUNCH), "stdin") != 0)
-        return vb_err(VB_ERR_USAGE, "%s %.64s: must be stdin", names[LAUNCH], value_of(LAUNCH));
+    launch->has_reaper = strcmp(value_of(LAUNCH), LAUNCH_REAPER) == 0;
+    if (!launch->has_reaper && strcmp(value_of(LAUNCH), LAUNCH_STDIN) != 0)
+        return vb_err(VB_ERR_USAGE, "%s %.64s: must be " LAUNCH_STDIN " or " LAUNCH_REAPER,
+                      names[LAUNCH], value_of(LAUNCH));
     st = read_place(launch);
     if (st == VB_OK)
-        st = vb_launch_read_stdin(launch, getenv("SSH_CONNECTION"), silent_ms);
+        st = listen_for_reaped(launch);
     if (st == VB_OK)
-        st = vb_launch_begun_line(launch->secret, launch->begun_line);
+        st = vb_launch_read_stdin(launch, getenv("SSH_CONNECTION"), silent_ms);
     launch->has_secret = true;
     return st;
 }
@@ -177,6 +195,8 @@ vb_status vb_launch_read(int64_t silent_ms, struct vb_launch *launch_p)
         st = read_secret_fd(launch.secret);
         if (st == VB_OK)
             st = read_place(&launch);
+        if (st == VB_OK)
+            st = listen_for_reaped(&launch);
         if (st == VB_OK)
             st = read_terminal(&launch);
         prctl(PR_SET_NAME, "verbena"); /* started as /proc/self/exe, its name would be "exe" */
@@ -229,6 +249,7 @@ static bool add_all(char **env, size_t n, const struct vb_launch *launch, int se
         [SECRET_FD] = secret_fd,
         [ROOT_FD] = launch->root_fd,
         [BEGUN_FD] = launch->begun_fd,
+        [REAPED_FD] = launch->reaped_fd > 0 ? launch->reaped_fd : -1,
         [TERMINAL] = launch->terminal ? 1 : -1,
     };
     int i;
@@ -285,8 +306,10 @@ char **vb_launch_assignments_create(const struct vb_launch *launch)
 {
     struct vb_launch place = *launch;
 
-    place.root_fd = place.begun_fd = -1;
-    return env_create(is_option, "VB_LAUNCH=stdin", &place, -1);
+    place.root_fd = place.begun_fd = place.reaped_fd = -1;
+    return env_create(is_option,
+                      launch->has_reaper ? "VB_LAUNCH=" LAUNCH_REAPER : "VB_LAUNCH=" LAUNCH_STDIN,
+                      &place, -1);
 }
 
 void vb_launch_env_destroy(char **env)

@@ -5,6 +5,11 @@
 #include "launch/launch_priv.h"
 #include "net/net.h"
 
+static void prove(void *group, int rank)
+{
+    vb_group_proved(group, rank);
+}
+
 static vb_status find_place(struct vb_launch *launch, const struct vb_group_opts *opts)
 {
     struct vb_launch_opts others = {.root = opts->root, .timeout_ms = opts->timeout_ms};
@@ -33,11 +38,14 @@ vb_status vb_launch_open(struct vb_launch *launch, const struct vb_group_opts *o
     st = vb_group_open(&own, group_p);
     if (st != VB_OK)
         vb_launch_close(launch, NULL);
+    else if (own.agrees)
+        vb_launch_on_reaped(launch, prove, *group_p);
     return st;
 }
 
 void vb_launch_close(struct vb_launch *launch, struct vb_group *group)
 {
+    vb_launch_on_reaped(launch, NULL, NULL);
     if (group != NULL)
         vb_group_close(group);
     vb_secret_free(launch->taken);

@@ -10,6 +10,21 @@
 vb_status vb_launch_read_stdin(struct vb_launch *launch, const char *ssh_connection,
                                int64_t silent_ms);
 
+/* ---- ranks that have ended (launch_reaped.c, launch_reaper.c) -------------------------------- */
+
+/* What the supervisor has said of ranks whose processes have ended. */
+struct vb_reaped;
+struct vb_reaped *vb_reaped_create(void); /* NULL: no memory */
+
+/* Takes bytes from the supervisor: VB_REAPED, the digits of a rank and a line end. Other bytes
+ * outside of such a text are ignored. */
+void vb_reaped_take(struct vb_reaped *r, const char *bytes, size_t n);
+
+/* Returns in a child of this process, which is the rank from now on. This process becomes its
+ * reaper: it waits for the end of the rank, prints after launch->begun_line on standard error how
+ * it has ended, and ends in the same way. Fails if there can be no child. */
+vb_status vb_launch_reaper_start(struct vb_launch *launch);
+
 /* ---- other launchers ------------------------------------------------------------------------- */
 
 enum launch_by { LAUNCH_BY_NOBODY, LAUNCH_BY_TORCHRUN, LAUNCH_BY_PMIX, LAUNCH_BY_SLURM };

@@ -164,40 +164,52 @@ static vb_status take_answer(struct vb_launch *launch)
     return st;
 }
 
-/* The limit of a watch, which belongs to the thread. */
+/* What a watch needs; it belongs to the thread. */
 struct watch {
     int rank;
     int silent_ms;
+    struct vb_reaped *reaped; /* NULL: the job does not go on without a rank */
+    bool told_to_end;         /* the supervisor ends the whole job */
 };
 
 /* Nobody may read standard error any more, and a write to a full pipe would wait for ever. */
-static void say_silent(const struct watch *w)
+static bool can_say(const struct watch *w)
 {
     struct pollfd err = {.fd = STDERR_FILENO, .events = POLLOUT};
 
     if (poll(&err, 1, 0) != 1 || (err.revents & POLLOUT) == 0)
-        return;
+        return false;
     vb_log_set_rank(w->rank);
+    return true;
+}
+
+static void say_silent(const struct watch *w)
+{
+    if (!can_say(w))
+        return;
     VB_LOG_ERROR("the supervisor has sent nothing for %d s: its host is down or cannot be reached, "
                  "or it was stopped; this rank ends. --timeout waits longer",
                  w->silent_ms / 1000);
 }
 
-/* Takes what the supervisor has sent. Bytes that are not signals of a user only tell that it is
- * there.
- */
-static void take_bytes(const char *bytes, ssize_t n)
+/* Takes what the supervisor has sent: signals of a user, the end of the job, ranks that have ended.
+ * Other bytes only tell that it is there. */
+static void take_bytes(struct watch *w, const char *bytes, ssize_t n)
 {
     ssize_t i;
 
-    for (i = 0; i < n; i++)
+    for (i = 0; i < n; i++) {
         if (bytes[i] == SIGHUP || bytes[i] == SIGINT || bytes[i] == SIGTERM)
             kill(getpid(), bytes[i]);
+        w->told_to_end |= bytes[i] == VB_END_OF_JOB;
+    }
+    if (w->reaped != NULL && n > 0)
+        vb_reaped_take(w->reaped, bytes, (size_t)n);
 }
 
 /* Returns true if the supervisor has sent something. A rank that was stopped itself finds the bytes
  * that have come meanwhile: poll() looks for them before it says that the time is over. */
-static bool hears_something(int silent_ms, bool *silent_p)
+static bool hears_something(struct watch *w, bool *silent_p)
 {
     struct pollfd wait = {.fd = STDIN_FILENO, .events = POLLIN};
     char bytes[64];
@@ -205,14 +217,23 @@ static bool hears_something(int silent_ms, bool *silent_p)
     int ready;
 
     do
-        ready = poll(&wait, 1, silent_ms);
+        ready = poll(&wait, 1, w->silent_ms);
     while (ready < 0 && errno == EINTR);
     *silent_p = ready == 0;
     if (ready <= 0)
         return false;
     n = read(STDIN_FILENO, bytes, sizeof(bytes));
-    take_bytes(bytes, n);
+    take_bytes(w, bytes, n);
     return n > 0 || (n < 0 && errno == EINTR);
+}
+
+/* Only this rank has lost the supervisor, as far as it knows, and the others can go on without it.
+ * A SIGTERM would ask all ranks to stop. */
+static _Noreturn void end_alone(const struct watch *w, bool said)
+{
+    if (!said && can_say(w))
+        VB_LOG_ERROR("the connection to the supervisor is gone: this rank ends");
+    _exit(1);
 }
 
 /* Ends this process when standard input ends or the supervisor is silent. */
@@ -221,10 +242,12 @@ static void *watch_input(void *arg)
     struct watch *w = arg;
     bool silent;
 
-    while (hears_something(w->silent_ms, &silent))
+    while (hears_something(w, &silent))
         ;
     if (silent)
         say_silent(w);
+    if (w->reaped != NULL && !w->told_to_end)
+        end_alone(w, silent);
     kill(getpid(), SIGTERM);
     poll(NULL, 0, END_MS);
     kill(getpid(), SIGKILL);
@@ -232,7 +255,7 @@ static void *watch_input(void *arg)
     return NULL;
 }
 
-static vb_status start_watch(int rank, int64_t silent_ms)
+static vb_status start_watch(const struct vb_launch *launch, int64_t silent_ms)
 {
     struct watch *w = malloc(sizeof(*w));
     pthread_attr_t attr;
@@ -243,7 +266,9 @@ static vb_status start_watch(int rank, int64_t silent_ms)
         return vb_err_sys("malloc");
     if (silent_ms < SILENT_MIN_MS)
         silent_ms = SILENT_MIN_MS;
-    *w = (struct watch){rank, silent_ms < INT_MAX ? (int)silent_ms : INT_MAX};
+    *w = (struct watch){.rank = launch->rank,
+                        .silent_ms = silent_ms < INT_MAX ? (int)silent_ms : INT_MAX,
+                        .reaped = launch->reaped};
     pthread_attr_init(&attr);
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     err = pthread_create(&thread, &attr, watch_input, w);
@@ -282,5 +307,9 @@ vb_status vb_launch_read_stdin(struct vb_launch *launch, const char *ssh_connect
         snprintf(hello.root, sizeof(hello.root), "%s", launch->root);
     say_hello(&hello);
     st = take_answer(launch);
-    return st == VB_OK ? start_watch(launch->rank, silent_ms) : st;
+    if (st == VB_OK)
+        st = vb_launch_begun_line(launch->secret, launch->begun_line);
+    if (st == VB_OK && launch->has_reaper)
+        st = vb_launch_reaper_start(launch);
+    return st == VB_OK ? start_watch(launch, silent_ms) : st;
 }

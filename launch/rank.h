@@ -17,7 +17,9 @@ struct vb_launch {
     int local_rank, local_ranks; /* among the ranks with the same cpus; local_ranks 0: not known */
     int root_fd;                 /* listening socket of rank 0, which owns it; other ranks: -1 */
     int begun_fd;                /* for vb_launch_tell_begun(); -1: none */
+    int reaped_fd;               /* has what vb_launch_on_reaped() tells; 0: none */
     bool over_ssh;               /* a supervisor started this rank over ssh */
+    bool has_reaper;             /* over ssh: the job goes on without ranks that die */
     /* The supervisor shows this rank's standard error, with progress, on a terminal. */
     bool terminal;
     char root[VB_ROOT_TEXT];
@@ -25,6 +27,7 @@ struct vb_launch {
     unsigned char secret[VB_SECRET_BYTES]; /* from the supervisor, else from VB_SECRET */
     char begun_line[VB_BEGUN_TEXT];        /* over ssh: for vb_launch_tell_begun() */
     unsigned char *taken;                  /* the secret of the group of vb_launch_open() */
+    struct vb_reaped *reaped;              /* for vb_launch_on_reaped(); NULL: nobody tells */
 };
 
 /* Reads the launch from the environment, removes it there, and takes ownership of the descriptors,
@@ -72,7 +75,8 @@ void vb_launch_env_destroy(char **env);
 /* Returns "NAME=VALUE" arguments for the command env that starts a rank on another host: the
  * variables for launch, and the options in this environment. The rank says hello on standard
  * output, gets root and secret through standard input, and ends when that ends. launch->root is
- * "NAME:PORT" of rank 0; with port 0 rank 0 chooses the port. */
+ * "NAME:PORT" of rank 0; with port 0 rank 0 chooses the port. With launch->has_reaper the rank has
+ * a process beside it that says how it has ended. */
 char **vb_launch_assignments_create(const struct vb_launch *launch);
 
 /* Moves the secret, if there is one, to memory that core dumps leave out, and wipes it in launch.
@@ -87,6 +91,12 @@ void vb_launch_tell_begun(const struct vb_launch *launch);
  * name the rank that ends the job. Does not wait. arg: a struct vb_launch; the type is that of
  * `lost` in struct vb_group_opts. */
 void vb_launch_tell_lost(void *arg, int peer, const char *why);
+
+/* From now on a thread calls fn once for each other rank whose process has ended for certain,
+ * because it was reaped on its host; for those that are known already, the call itself does so. fn
+ * must not call this. NULL: on return fn is not running and is never called again. */
+typedef void (*vb_reaped_fn)(void *arg, int rank);
+void vb_launch_on_reaped(const struct vb_launch *launch, vb_reaped_fn fn, void *arg);
 
 #define VB_NEWS_WHY 200  /* size of a reason, with the terminating zero */
 #define VB_NEWS_TEXT 256 /* size of the line that tells a loss */
@@ -104,6 +114,12 @@ struct vb_hello {
 
 vb_status vb_hello_own(struct vb_hello *hello_p); /* hello of this process; root is empty */
 bool vb_hello_parse(const char *line, struct vb_hello *hello_p);
+
+/* What a supervisor writes for a rank beside beats and signals: VB_REAPED, the digits of another
+ * rank, whose process has ended, and a line end; VB_END_OF_JOB before it closes the pipe to end all
+ * ranks. */
+#define VB_REAPED 'R'
+#define VB_END_OF_JOB 'E'
 
 /* Answers a hello. Returns the length; 512 bytes are enough. */
 int vb_launch_answer(char *buf, size_t size, const char *root,

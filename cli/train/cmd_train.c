@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define ELASTIC_OFF 1 /* in cli_on_off */
+
 /* ---- arguments ------------------------------------------------------------------------------- */
 
 static int find_model(const struct vb_opts *parsed, const char **model_p)
@@ -53,6 +55,9 @@ static int check_together(const struct train_args *a, const struct vb_train_opts
         return cli_refuse(&cli_train,
                           "--servers, --dedicated-servers, --replicas, --staleness, --backup, "
                           "--hogwild and --max-workers need --mode async");
+    if (a->mode == VB_MODE_ASYNC && a->elastic == ELASTIC_OFF)
+        return cli_refuse(&cli_train, "--elastic off needs --mode sync: an asynchronous job always "
+                                      "goes on without workers that die");
     return -1;
 }
 
@@ -156,6 +161,7 @@ static int fill_opts(const struct train_args *a, const struct vb_launch *launch,
     o->seed = (uint64_t)a->seed;
     o->plan = a->plan;
     o->fast_math = a->fast_math;
+    o->elastic = o->mode == VB_MODE_SYNC && a->elastic != ELASTIC_OFF;
     o->dry_run = a->dry_run;
     o->eval_every = a->eval_every;
     o->data.input = (int)a->input;
@@ -211,10 +217,12 @@ static vb_status report(void *arg, const struct vb_train_result *result)
     vb_status kept = VB_OK, printed;
 
     cli_train_watch_end(r->screen);
-    if (r->run != NULL)
+    if (r->run != NULL) {
+        pthread_mutex_lock(&r->run->lock);
         kept = cli_train_run_ended(r->run, mode, result);
-    if (r->run != NULL)
         r->run->ended = kept == VB_OK; /* even if printing fails now */
+        pthread_mutex_unlock(&r->run->lock);
+    }
     printed = cli_train_print(mode, o, result, r->args->json);
     if (cli_finish(CLI_OK) != CLI_OK) /* after an error, another rank can report */
         return VB_ERR_IO;
@@ -278,6 +286,29 @@ static void tell_opened(void *arg)
         cli_train_run_begun(r->run);
 }
 
+static void tell_led(void *arg, enum vb_led led)
+{
+    const struct reporter *r = arg;
+
+    if (r->run != NULL && led == VB_LED_NOT)
+        r->run->leads = false;
+    else if (r->run != NULL)
+        cli_train_run_led(r->run, led == VB_LED_FAR);
+}
+
+static void prove(void *group, int rank)
+{
+    vb_group_proved(group, rank);
+}
+
+/* A thread tells the group what the supervisor says, as long as the group is open. */
+static void tell_grouped(void *arg, struct vb_group *group)
+{
+    const struct reporter *r = arg;
+
+    vb_launch_on_reaped(r->launch, group != NULL ? prove : NULL, group);
+}
+
 /* Opens the run folder. Another rank than 0 may not see it. */
 static vb_status prepare_run(const struct train_asked *asked, struct vb_train_opts *o,
                              struct train_run *run)
@@ -291,6 +322,8 @@ static vb_status prepare_run(const struct train_asked *asked, struct vb_train_op
         cli_train_run_log(run->dir, rank, o->run.append);
     o->run.append = o->run.append || o->join.joined != NULL; /* its slot may have been used */
     o->run.facts = &run->facts;
+    run->leads = leads(o);
+    pthread_mutex_init(&run->lock, NULL);
     return st;
 }
 
@@ -338,6 +371,10 @@ static int train(const struct train_asked *asked, const struct vb_launch *launch
     o.hooks.stop = is_to_stop;
     o.hooks.chose = keep_chosen;
     o.hooks.chose_arg = &r;
+    o.hooks.led = tell_led;
+    o.hooks.led_arg = &r;
+    o.hooks.grouped = tell_grouped;
+    o.hooks.grouped_arg = &r;
     o.hooks.opened = tell_opened;
     o.hooks.opened_arg = &r;
     o.run.link = asked->job.link;
@@ -349,7 +386,7 @@ static int train(const struct train_asked *asked, const struct vb_launch *launch
     }
     st = vb_train(&o, &result);
     cli_train_watch_end(r.screen);
-    if (st != VB_OK && a->run != NULL && leads(&o) && !run.ended)
+    if (st != VB_OK && a->run != NULL && run.leads && !run.ended)
         cli_train_run_failed(&run, st);
     vb_run_facts_fini(&run.facts);
     if (st != VB_OK)
@@ -419,6 +456,7 @@ static int run_job(const struct cli_command *command, struct train_asked *asked,
     int rc;
 
     job->outlive = args->mode == VB_MODE_ASYNC;
+    job->elastic = args->mode == VB_MODE_SYNC && args->elastic != ELASTIC_OFF;
     rc = cli_job_place(command, job, &launch, &o.group);
     if (rc < 0)
         rc = fill_opts(args, &launch, &test, &o);

@@ -155,10 +155,14 @@ int cli_train_fits(const struct cli_job *job, const struct vb_launch *launch,
                    const struct vb_train_opts *o)
 {
     struct vb_train_need need;
-    int rc, pipes = (job->parsed.n > 0 ? 3 : 2) + (job->logs != NULL ? 1 : 0);
+    int rc, pipes = (job->parsed.n > 0 || job->elastic ? 3 : 2) + (job->logs != NULL ? 1 : 0);
 
     if (vb_train_need(o, ranks_on_host(job, launch, o), &need) != VB_OK)
         return CLI_USAGE;
+    if (job->elastic && job->world == 0 && o->group.world > 1) {
+        need.fds++; /* a thread hears from the supervisor which ranks have ended */
+        need.threads++;
+    }
     inherited = count_inherited();
     rc = check_fds("a rank", need.fds + inherited);
     if (rc < 0 && !launch->supervised && o->group.world > 1 && job->world == 0)

@@ -79,6 +79,10 @@ vb_status vb_checkpoint_read_latest(const char *dir, char *path, size_t size,
                                     struct vb_checkpoint **cp_p);
 vb_status vb_checkpoint_latest(const char *dir, char *path, size_t size); /* finds its path only */
 
+/* Finds the checkpoint with the highest step up to `most` by its name, and does not read it: only
+ * complete files have such names. Returns its step; -1, and "" as path: there is none. */
+int64_t vb_checkpoint_newest(const char *dir, int64_t most, char *path, size_t size);
+
 /* ---- the lock of a folder -------------------------------------------------------------------- */
 
 #define VB_JOB_TOKEN 16

@@ -194,6 +194,26 @@ vb_status vb_checkpoint_read_latest(const char *dir, char *path, size_t size,
     return st;
 }
 
+int64_t vb_checkpoint_newest(const char *dir, int64_t most, char *path, size_t size)
+{
+    DIR *folder = opendir(dir);
+    struct steps steps = {0};
+    char full[PATH_MAX];
+    int64_t step = -1;
+
+    path[0] = '\0';
+    if (folder == NULL)
+        return -1;
+    if (list_steps(folder, most, &steps) == VB_OK && steps.n > 0 &&
+        vb_cp_path(full, dir, steps.list[0]) && strlen(full) < size) {
+        step = steps.list[0];
+        memcpy(path, full, strlen(full) + 1);
+    }
+    free(steps.list);
+    closedir(folder);
+    return step;
+}
+
 vb_status vb_checkpoint_latest(const char *dir, char *path, size_t size)
 {
     struct vb_checkpoint *cp = NULL;

@@ -58,7 +58,7 @@ static const struct vb_inject *next_own(const struct vb_trainer *t, int *i_p)
     while (t->joiner == NULL && *i_p < o->n) {
         const struct vb_inject *inject = &o->list[(*i_p)++];
 
-        if (inject->rank == t->rank)
+        if (inject->rank == t->number)
             return inject;
     }
     return NULL;

@@ -101,7 +101,7 @@ vb_status vb_replay_open(struct vb_trainer *t)
     ranks = ranks_of(dir);
     if (ranks == 0)
         return vb_err(VB_ERR_INPUT, "--replay-compute: %s has no rank0/steps.bin", dir);
-    snprintf(path, sizeof(path), "%s/rank%d/steps.bin", dir, t->rank % ranks);
+    snprintf(path, sizeof(path), "%s/rank%d/steps.bin", dir, t->number % ranks);
     st = vb_series_open(path, &series);
     if (st == VB_OK)
         st = read_steps(&t->replay, series, path);

@@ -107,7 +107,7 @@ static const char *why_unknown(const struct vb_trainer *t, int64_t steps)
 {
     if (t->async)
         return "asynchronous training does not sum the gradients of a step; use --mode sync";
-    if (t->world == 1)
+    if (vb_train_workers(t->o) == 1)
         return "one rank has gradients of one batch size only; use at least 2 ranks";
     if (t->o->sums.no_noise)
         return "it was not measured: --noise-scale off";

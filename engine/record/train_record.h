@@ -16,6 +16,9 @@
 struct vb_trainer;
 struct vb_train_result;
 struct vb_train_clock;
+struct vb_fault;
+
+struct vb_recovery;
 
 #define VB_EVENTS_MAX 256 /* events that may wait to be written */
 
@@ -28,13 +31,26 @@ struct vb_train_event {
                       fault's */
     double loss, accuracy; /* of an evaluation; negative: there is none */
     char why[160];
+    const struct vb_recovery *recovery; /* "rank lost": borrowed as long as the trainer */
+    int lost;                           /* number of the rank in it */
+};
+
+/* What the training thread tells the recorder's thread about ranks that are lost. */
+struct vb_train_heir {
+    bool leads;       /* this rank leads from now on */
+    bool done;        /* and has taken over what that is */
+    int64_t step;     /* the last step before it did */
+    int n_recoveries; /* in t->recoveries */
+    int told;         /* number of those that the recorder's thread knows of */
 };
 
 struct vb_trainer_record {
     struct vb_recorder *rec; /* NULL: nothing is recorded */
     struct vb_ship *ship;    /* brings the rows to the folder; NULL: this is the only rank */
     struct vb_stream *steps, *evals; /* evals NULL: this rank never evaluates alone */
-    struct vb_board *board;          /* what TensorBoard shows; NULL: another rank writes it */
+    struct vb_board *board;          /* what TensorBoard shows; NULL: another rank writes it. It
+                                        sleeps until this rank leads */
+    struct vb_metrics *metrics;      /* as the board */
     struct vb_sampler *sampler;      /* of the recorder; NULL: nothing is recorded */
 
     /* Ticks run on the recorder's thread. A tick that uses the group holds the lock. */
@@ -43,7 +59,10 @@ struct vb_trainer_record {
     struct vb_group *group;        /* guarded by lock; NULL: no group is open */
     struct vb_train_event *events; /* guarded by lock: the first n_events; NULL: not recorded */
     int n_events, lost_events;
-    uint64_t told_lost; /* rows that the result of this rank tells as lost */
+    struct vb_train_heir heir; /* guarded by lock */
+    bool *gone;                /* (world) the recorder's thread knows that the rank is lost */
+    unsigned char *near;       /* (world) whether the rank is on this machine, in this network */
+    uint64_t told_lost;        /* rows that the result of this rank tells as lost */
     char events_file[48];
     struct vb_rank_facts *joined; /* of a joiner, set before its first event; otherwise NULL */
     uint64_t begin_ns;            /* guarded by lock: when training began */
@@ -54,9 +73,10 @@ struct vb_trainer_record {
     uint64_t norm_ns;                    /* when a gradient norm was measured last */
     float norm;                          /* measured in this step; NAN: not measured */
     uint64_t version;                    /* asynchronous training: at the last row */
-    uint64_t known_step;                 /* rows up to this step are in the files already */
+    uint64_t known_step;                 /* rows up to this step were made already */
     uint32_t flags;                      /* VB_STEP_* of the next row */
-    struct vb_train_clock *clocks; /* rank 0: of all ranks; NULL: none, or in the result already */
+    struct vb_train_clock
+        *clocks; /* the rank that leads: of all ranks; NULL: none, or in the result already */
     int n_clocks;
     uint64_t lost; /* after the recorder was closed: rows that were lost */
 };
@@ -127,6 +147,24 @@ vb_status vb_train_fill_facts(struct vb_trainer *t);
 
 /* The same for a joiner, which then has a group: its event "began" tells its facts. */
 vb_status vb_train_joined_facts(struct vb_trainer *t, struct vb_group *group);
+
+/* A recovery is complete: the step after it is done (train_recovery.c). All ranks call it. */
+void vb_train_tell_recovery(struct vb_trainer *t, const struct vb_recovery *r);
+
+/* During a recovery, when t->leads became true: this rank takes over what only one rank writes. */
+void vb_train_record_lead(struct vb_trainer *t);
+
+/* Makes ready for both, before the recorder starts: nothing is allocated in a recovery. */
+vb_status vb_train_recovery_open(struct vb_trainer *t);
+
+/* Returns whether a rank of the start was lost in a recovery that was told. */
+bool vb_train_is_lost(const struct vb_trainer *t, int rank);
+
+/* Adds the ranks that were lost to the faults of a result. */
+vb_status vb_train_recovery_faults(const struct vb_trainer *t, struct vb_train_result *result);
+
+/* Fills in the fault of a rank that was lost: number i of r->lost. */
+void vb_train_lost_fault(const struct vb_recovery *r, int i, struct vb_fault *fault_p);
 
 /* Returns the number of rows that were lost. */
 uint64_t vb_train_record_lost(const struct vb_trainer *t);

@@ -5,6 +5,7 @@
  * between them. engine/async/ makes the steps of asynchronous training.
  */
 #include "engine/async/train_async.h"
+#include "engine/run/run_end.h"
 #include "engine/run/run_stop.h"
 
 #include <string.h>
@@ -50,17 +51,20 @@ static vb_status evaluate(struct vb_trainer *t)
     return st;
 }
 
-/* Does what is due after a step. last: no step follows. */
+/* Does what is due after a step. last: no step follows. After a recovery all members do it again,
+ * as some may have failed in the middle of it; what is counted is counted once. */
 static vb_status after_step(struct vb_trainer *t, bool last)
 {
     const struct vb_train_opts *o = t->o;
+    bool again = t->recoveries.done == t->step;
     vb_status st = vb_train_saves_look(t);
 
     if (st == VB_OK && vb_trainer_is_due(o->sums.check_replicas, t->step) && t->world > 1)
         st = vb_train_compare(t);
-    if (st == VB_OK)
+    if (st == VB_OK && !again)
         look(t, false);
-    vb_health_step(t);
+    if (!again)
+        vb_health_step(t);
     if (st == VB_OK && is_to_evaluate(t, last))
         st = evaluate(t);
     last = last || t->until.met;
@@ -69,6 +73,9 @@ static vb_status after_step(struct vb_trainer *t, bool last)
     if (st == VB_OK && o->save.dir != NULL && (last || vb_trainer_is_due(o->save.every, t->step)))
         st = vb_train_save(t, t->step, last);
     vb_trainer_show(t, t->step, false);
+    if (again || st == VB_ERR_PEER)
+        return st;
+    t->recoveries.done = t->step;
     vb_train_record_step(t);
     vb_train_note_loss(t, t->step);
     return st;
@@ -93,33 +100,80 @@ static vb_status make_steps(struct vb_trainer *t, struct run_stop *stop)
         if (st == VB_OK)
             st = vb_trainer_step(t);
         if (st == VB_OK)
+            vb_train_recovered(t);
+        if (st == VB_OK)
             st = after_step(t, t->step == t->recipe.steps);
     }
     return st;
 }
 
-static vb_status run_steps(struct vb_trainer *t, struct run_stop **stop_p)
+/* Returns whether the last parameters were evaluated after their step. All members must find the
+ * same, so this does not look at what this rank has done. */
+static bool is_evaluated(const struct vb_trainer *t)
 {
-    vb_status st = vb_run_stop_open(t, stop_p);
-    bool known; /* the last parameters were evaluated already */
+    return t->step != t->resumed && vb_until_asked(t) &&
+           is_to_evaluate(t, t->step == t->recipe.steps);
+}
 
-    vb_train_event_say(t, "began", t->step, "");
-    if (st == VB_OK && t->o->hooks.begun != NULL)
-        t->o->hooks.begun(t->o->hooks.begun_arg);
-    if (st == VB_OK)
-        st = make_steps(t, *stop_p);
+/* Makes all steps that are left, and what follows the last one. */
+static vb_status go_on(struct vb_trainer *t, struct run_stop *stop, struct vb_train_result *result)
+{
+    vb_status st = make_steps(t, stop);
+    bool known = is_evaluated(t);
+
     vb_train_trace_end(t);
-    known = vb_until_asked(t) && t->until.judged == t->step && t->step != t->resumed;
     if (st == VB_OK && !known)
         st = vb_train_evaluate(t);
     vb_train_does(t, VB_DOES_END);
-    vb_trace_stop(t->trace.trace);
+    if (st == VB_OK)
+        vb_trace_stop(t->trace.trace);
     if (st == VB_OK && !known) {
         vb_train_record_eval(t, t->step);
         st = vb_until_judge(t, t->step);
     }
     if (st == VB_OK)
         st = vb_train_saves_end(t);
+    if (st == VB_OK)
+        vb_train_recovered(t); /* no step was left */
+    return st == VB_OK ? vb_run_end(t, result) : st;
+}
+
+/* The members of a new view meet, and begin with what is due after the step that they have. */
+static vb_status begin_again(struct vb_trainer *t, struct run_stop *stop)
+{
+    vb_status st = vb_run_stop_regroup(stop);
+
+    if (st != VB_OK || t->step == t->resumed)
+        return st;
+    return after_step(t, t->step == t->recipe.steps);
+}
+
+static vb_status run_steps(struct vb_trainer *t, struct run_stop **stop_p,
+                           struct vb_train_result *result)
+{
+    vb_status st = vb_run_stop_open(t, stop_p);
+
+    vb_train_event_say(t, "began", t->step, "");
+    if (st == VB_OK && t->o->hooks.begun != NULL)
+        t->o->hooks.begun(t->o->hooks.begun_arg);
+    vb_train_recover_begin(t);
+    if (st == VB_OK)
+        st = go_on(t, *stop_p, result);
+    while (st == VB_ERR_PEER && !vb_run_is_over(t)) {
+        st = vb_train_recover(t, st);
+        if (st != VB_OK)
+            break;
+        if (vb_run_is_over(t)) { /* the others have left */
+            st = VB_ERR_PEER;
+            break;
+        }
+        st = begin_again(t, *stop_p);
+        if (st == VB_OK)
+            st = go_on(t, *stop_p, result);
+    }
+    vb_train_recover_end(t);
+    if (st == VB_ERR_PEER && vb_run_is_over(t))
+        st = vb_run_end(t, result);
     if (st != VB_OK)
         vb_trainer_give_up(t, st); /* closing waits for ranks that wait for this one */
     vb_run_stop_close(*stop_p);
@@ -131,16 +185,6 @@ static bool has_servers(const struct vb_train_opts *o)
     return o->mode == VB_MODE_ASYNC && !o->dry_run;
 }
 
-static vb_status tell(const struct vb_trainer *t, struct vb_train_result *result)
-{
-    result->wall_s = (double)(vb_clock_ns() - t->opened_ns) / 1e9;
-    if (result->per_rank != NULL && result->per_rank[0].rank == t->rank) /* what it knows by now */
-        result->per_rank[0].records_lost = (int64_t)vb_train_record_lost(t);
-    if (!result->reports || t->o->hooks.report == NULL)
-        return VB_OK;
-    return t->o->hooks.report(t->o->hooks.report_arg, result);
-}
-
 static vb_status work(struct vb_trainer *t, struct run_stop **stop_p,
                       struct vb_train_result *result)
 {
@@ -150,21 +194,21 @@ static vb_status work(struct vb_trainer *t, struct run_stop **stop_p,
     if (has_servers(t->o))
         st = vb_async_run(t, &async);
     else if (!t->o->dry_run)
-        st = run_steps(t, stop_p);
+        st = run_steps(t, stop_p, result);
+    else
+        st = vb_run_end(t, result);
     if (st != VB_OK)
         look(t, true);
-    else if (async == NULL)
-        st = vb_train_collect(t, result);
-    else
+    else if (async != NULL)
         st = vb_async_collect(async, result);
-    if (st == VB_OK)
+    if (st == VB_OK && async != NULL)
         st = vb_train_warn(t, result);
     if (st == VB_OK && async != NULL) {
         vb_ship_finish(t->record.ship); /* while the group of workers and servers is open */
         vb_train_record_result(t, result);
     }
     if (st == VB_OK && async != NULL)
-        st = tell(t, result); /* if this fails, another worker reports the result */
+        st = vb_run_tell(t, result); /* if this fails, another worker reports the result */
     vb_async_leave(async, st);
     vb_async_destroy(async);
     return st;
@@ -191,9 +235,10 @@ static vb_status train(const struct vb_train_opts *o, const struct vb_trainer_jo
     vb_trainer_close(&t);
     vb_train_record_result(&t, result);
     vb_run_stop_free(stop);
-    vb_train_trace_merge(&t, result->clocks, result->n_clocks);
-    if (st == VB_OK && !has_servers(o))
-        st = tell(&t, result); /* no other rank waits for the report */
+    if (result->reports || !vb_train_is_elastic(o))
+        vb_train_trace_merge(&t, result->clocks, result->n_clocks);
+    if (st == VB_OK && !has_servers(o) && !vb_train_is_elastic(o))
+        st = vb_run_tell(&t, result); /* no other rank waits for the report */
     return st;
 }
 

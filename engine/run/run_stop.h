@@ -2,10 +2,11 @@
  *
  * Ends a synchronous run early, after the same step on all ranks.
  *
- * A rank whose user wants to stop (Ctrl-C) asks rank 0. Rank 0 has just completed step S, so no
- * rank can complete step S + 1 without it. It tells all ranks that S + 1 is the last step, and
- * takes part in that step only when all have confirmed. The ranks confirm while they wait for
- * rank 0 in the sums of step S + 1, so nobody waits for longer than that step takes.
+ * A rank whose user wants to stop (Ctrl-C) asks the lead, which is rank 0 at first. The lead has
+ * just completed step S, so no rank can complete step S + 1 without it. It tells all ranks that
+ * S + 1 is the last step, and takes part in that step only when all have confirmed. The ranks
+ * confirm while they wait for the lead in the sums of step S + 1, so nobody waits for longer than
+ * that step takes.
  */
 #ifndef VB_ENGINE_RUN_RUN_STOP_H
 #define VB_ENGINE_RUN_RUN_STOP_H
@@ -22,5 +23,9 @@ void vb_run_stop_free(struct run_stop *stop);
 
 /* Called before each step. *signal_p becomes the signal that ends the run here; 0: go on. */
 vb_status vb_run_stop_check(struct run_stop *stop, int *signal_p);
+
+/* Collective, by the members of a new view, before anything else is done: if one of them knows that
+ * somebody wants to stop, the run ends at this step. VB_ERR_PEER: the members must agree again. */
+vb_status vb_run_stop_regroup(struct run_stop *stop);
 
 #endif

@@ -158,7 +158,7 @@ static vb_status make_trials(struct vb_trainer *t, struct vb_trial *trial)
 
     if (!wanted || t->joiner != NULL)
         return VB_OK;
-    if (t->rank == 0)
+    if (t->leads)
         st = vb_trial_run(&t->sample, t->o->seed, trial);
     if (st != VB_OK || group == NULL)
         return st;
@@ -204,7 +204,7 @@ static vb_status make_recipe(struct vb_trainer *t)
         st = vb_recipe_make(&o, t->data.train.n, wants ? &t->sample : NULL, &trial, &t->recipe);
     if (st == VB_OK && t->joiner != NULL)
         vb_recipe_of_job(t->joiner->settings, &t->recipe);
-    if (st == VB_OK && t->rank == 0 && t->joiner == NULL)
+    if (st == VB_OK && t->leads && t->joiner == NULL)
         log_recipe(t);
     return st;
 }
@@ -309,6 +309,7 @@ void vb_trainer_close(struct vb_trainer *t)
     vb_copies_close(&t->copies);
     vb_sample_free(&t->sample);
     vb_ledger_close(t);
+    vb_train_recoveries_close(t);
     free(t->evals.list);
     vb_until_close(t);
     free(t->settings);
@@ -349,7 +350,7 @@ void vb_trainer_show(struct vb_trainer *t, int64_t step, bool evaluated)
     struct vb_train_news news = {.step = step,
                                  .steps = t->recipe.steps,
                                  .epoch = (double)step / (double)t->recipe.steps_per_epoch,
-                                 .rank = t->shows ? -1 : t->rank,
+                                 .rank = t->shows ? -1 : t->number,
                                  .loss = t->loss,
                                  .test_loss = t->evals.loss,
                                  .accuracy = t->evals.accuracy,
@@ -433,7 +434,7 @@ void vb_trainer_give_up(struct vb_trainer *t, vb_status st)
 
     if (t->place.group == NULL || st == VB_ERR_PEER || t->all_know)
         return;
-    snprintf(why, sizeof(why), "rank %d failed: %s", t->rank,
+    snprintf(why, sizeof(why), "rank %d failed: %s", t->number,
              t->health.not_finite ? "its loss is not a finite number" : vb_status_str(st));
     vb_group_abort(t->place.group, why);
 }
@@ -446,21 +447,23 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
     *t = (struct vb_trainer){.o = o,
                              .joiner = joiner,
                              .opened_ns = vb_clock_ns(),
+                             .number = o->group.rank,
                              .rank = o->group.rank,
                              .world = vb_train_workers(o),
                              .async = o->mode == VB_MODE_ASYNC,
-                             .evals = {.accuracy = -1, .loss = -1},
+                             .evals = {.accuracy = -1, .loss = -1, .kept_step = -1, .sum_step = -1},
                              .shown_step = -1,
+                             .recoveries = {.done = -1},
                              .saved = {.lock_fd = -1, .step = -1}};
     t->planned = t->world;
     t->shares = vb_train_apart(o) ? 1 : t->world;
     t->share = vb_train_apart(o) ? 0 : t->rank;
     t->serves = t->async && t->rank >= t->world;
-    t->shows = t->rank == 0;
+    t->shows = t->leads = t->rank == 0;
     if (joiner != NULL) {
-        t->rank = joiner->rank;
+        t->rank = t->number = joiner->rank;
         t->step = t->resumed = joiner->begin;
-        t->shows = t->serves = false;
+        t->shows = t->leads = t->serves = false;
     }
     if (sched_getaffinity(0, sizeof(t->cpus), &t->cpus) != 0)
         CPU_ZERO(&t->cpus);
@@ -481,6 +484,8 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
         st = vb_inject_open(t);
     if (st == VB_OK)
         st = vb_train_make_room(t);
+    if (st == VB_OK)
+        st = vb_train_recoveries_open(t);
     vb_health_begin(t);
     if (st == VB_OK)
         st = vb_ledger_open(t);
@@ -488,7 +493,7 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
         st = vb_train_record_open(t);
     if (st == VB_OK)
         st = vb_train_fill_facts(t);
-    if (st == VB_OK && t->rank == 0 && joiner == NULL && o->hooks.chose != NULL)
+    if (st == VB_OK && t->leads && joiner == NULL && o->hooks.chose != NULL)
         o->hooks.chose(o->hooks.chose_arg, &t->recipe.chosen);
     if (st == VB_OK && o->hooks.opened != NULL)
         o->hooks.opened(o->hooks.opened_arg);

@@ -270,17 +270,33 @@ struct vb_train_join_opts {
     const void *say_arg;
 };
 
+/* What becomes of the lead of a synchronous job that loses ranks. */
+enum vb_led {
+    VB_LED_HERE, /* this rank leads from now on, and writes to the same run folder */
+    VB_LED_FAR,  /* the same, but it does not see that folder: it writes to its own, which has
+                    nothing of this run yet */
+    VB_LED_NOT,  /* this rank must neither save nor report */
+};
+
 /* Functions that training calls. Each may be NULL. */
 struct vb_train_hooks {
-    /* Called on rank 0 before the first step, with what the engine has chosen. */
+    /* Called on rank 0 before the first step, with what the engine has chosen. Every rank of an
+     * elastic job needs all other hooks, because it may have to report. */
     void (*chose)(void *arg, const struct vb_chosen *chosen);
     void *chose_arg;
     /* Called before the first step, when the facts of the run are known. */
     void (*opened)(void *arg);
     void *opened_arg;
+    /* Called when the group of a synchronous job is open, and with NULL before it is closed. */
+    void (*grouped)(void *arg, struct vb_group *group);
+    void *grouped_arg;
     /* Each rank calls begun() once, before its first step. */
     void (*begun)(void *arg);
     void *begun_arg;
+    /* With a run folder: called on a rank that reports from now on, because the ranks below it are
+     * lost, also by another thread; and on a rank that cannot go on, although others may. */
+    void (*led)(void *arg, enum vb_led led);
+    void *led_arg;
     /* Called before each step. Returns the signal for which the user wants to stop; 0: go on. All
      * ranks then stop after the same step, save if there is a folder for it, evaluate and report. A
      * joiner leaves, and the others go on. At least one rank must return it; NULL: the run is never
@@ -293,6 +309,7 @@ struct vb_train_hooks {
                        another rank shows that of the job */
     vb_train_look_fn look;
     void *look_arg;
+    /* Called on the lowest rank, also after others were lost. */
     vb_train_report_fn report;
     void *report_arg;
 };
@@ -305,6 +322,7 @@ struct vb_train_opts {
     uint64_t seed;
     const char *plan;   /* file that names the kernel of each layer; NULL: chosen by timing */
     bool fast_math;     /* may choose kernels that round more than sums of floats do */
+    bool elastic;       /* synchronous jobs of several ranks go on when ranks are lost */
     bool dry_run;       /* everything is set up, but nothing is trained */
     int64_t eval_every; /* number of steps between evaluations; 0: only one at the end, or chosen if
                            there are conditions in `until` */
@@ -346,6 +364,9 @@ struct vb_train_need {
 vb_status vb_train_need(const struct vb_train_opts *o, int on_host, struct vb_train_need *need_p);
 size_t vb_train_need_rank(const struct vb_train_need *need); /* memory of one rank */
 size_t vb_train_need_host(const struct vb_train_need *need); /* memory of this host's ranks */
+
+/* Returns whether the other ranks go on when one is lost, by training without it. */
+bool vb_train_is_elastic(const struct vb_train_opts *o);
 
 /* Returns the number of ranks that compute. The other ranks of the group are dedicated servers. */
 int vb_train_workers(const struct vb_train_opts *o);
@@ -396,15 +417,38 @@ struct vb_worker_stale {
     struct vb_stale stale;
 };
 
+/* What synchronous ranks do after a loss, one after another, until the next step is done. */
+enum vb_recovery_phase {
+    VB_RECOVERY_DETECT,    /* until it was noticed */
+    VB_RECOVERY_AGREE,     /* until the ranks agreed which of them go on */
+    VB_RECOVERY_FENCE,     /* until nothing of the lost ranks could arrive any more */
+    VB_RECOVERY_REBUILD,   /* until all had the last step, and their new shares */
+    VB_RECOVERY_RECOMPUTE, /* until the next step was done */
+    VB_RECOVERY_PHASES,
+};
+const char *vb_recovery_phase_str(enum vb_recovery_phase phase); /* "detect" ... */
+
 /* An event that concerns one rank and did not stop the job; step is the number of gradients applied
- * before. "checkpoint": the one of this step could not be written. */
+ * before. "checkpoint": the one of this step could not be written. "rank lost": step is the last
+ * one that was kept; synchronous ranks lose a rank for whatever reason, and what follows is known.
+ */
 struct vb_fault {
     double at_s; /* seconds since the start of training */
     int64_t step;
     int rank;
-    char what[16]; /* "died", "stopped", "left", "removed", "joined", "rejoined", "checkpoint" */
+    char what[16]; /* "died", "stopped", "left", "removed", "joined", "rejoined", "checkpoint",
+                      "rank lost" */
     char why[160];
+    bool recovered; /* of what follows */
+    char host[64];
+    int64_t again;      /* the step that was computed again */
+    int left;           /* number of ranks that went on */
+    double recovered_s; /* from the last sign of life until the next step was done */
+    double phase_s[VB_RECOVERY_PHASES]; /* the sum is recovered_s */
 };
+
+/* Adds what is known of a recovery, if anything, to an object. */
+void vb_fault_json(struct vb_json *json, const struct vb_fault *fault);
 
 /* An evaluation before the end of the run. */
 struct vb_eval {
@@ -457,14 +501,16 @@ struct vb_result_machine {
     int requests; /* sums in a step */
 };
 
-/* The result of a run. It is the same on all ranks, except for reports, wall_s and machine, and
+/* The result of a run. It is the same on all members, except for reports, wall_s and machine, and
  * what the bottleneck tells of these. Asynchronous
  * training: a worker that does not report fills in only its own row and samples, and the steps and
  * seconds that it knows of. */
 struct vb_train_result {
-    bool reports;             /* this rank reports the result */
-    int ranks;                /* number of ranks that compute, at the start */
-    int workers;              /* number of ranks that computed to the end, including joiners */
+    bool reports; /* this rank reports the result */
+    int ranks;    /* number of ranks that compute, at the start */
+    int workers;  /* number of ranks that computed to the end, including joiners */
+    int *lost;    /* synchronous training: the ranks that were lost, n_lost of them, ascending */
+    int n_lost;
     int rows;                 /* number of rows of per_rank: first the workers, then the servers */
     char transport[16];       /* "": nothing was transferred */
     const char *order, *algo; /* order and algorithm of the sums; NULL: nothing was transferred */

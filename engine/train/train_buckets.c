@@ -201,6 +201,23 @@ vb_status vb_buckets_barrier(struct vb_buckets *b)
     return st == VB_OK ? vb_wait(b->coll, &req) : st;
 }
 
+vb_status vb_buckets_broadcast(struct vb_buckets *b, int from, size_t n)
+{
+    struct vb_req req;
+    vb_status st = vb_broadcast_start(b->coll, from, 0, n * sizeof(float), &req);
+
+    return st == VB_OK ? vb_wait(b->coll, &req) : st;
+}
+
+/* Steps are counted from here, so that the link is measured again, by all ranks together. */
+void vb_buckets_regrouped(struct vb_buckets *b)
+{
+    b->steps = 0;
+    b->back = 0;
+    b->agreeing = false;
+    b->n_started = b->n_taken = 0;
+}
+
 const char *vb_buckets_algo(const struct vb_buckets *b)
 {
     size_t largest = b->bucket < b->n_params ? b->bucket : b->n_params;

@@ -158,13 +158,14 @@ static void add_conduct(const struct vb_train_opts *o, char *text, size_t size)
              "test data=%08x\ntest limit=%lld\nnumber of steps between tests=%lld\n"
              "number of steps between saves=%lld\ncheckpoints=%d %d\nplan=%d\ndry run=%d\n"
              "size of buckets (--bucket)=%lld\nnumber of steps between checks "
-             "(--check-replicas)=%lld\n"
+             "(--check-replicas)=%lld\ngo on without lost ranks (--elastic)=%d\n"
              "size for shared updates (--shared-update-min)=%lld\nnumber of deferred bytes "
              "(--defer-bytes)=%lld\ncondition to stop (--until)=%s\n",
              mark(o->data.test_text), (long long)o->data.test_limit, (long long)o->eval_every,
              (long long)o->save.every, o->save.dir != NULL, o->save.resume, o->plan != NULL,
              o->dry_run, (long long)o->sums.bucket_bytes, (long long)o->sums.check_replicas,
-             (long long)o->sums.shared_update_min, (long long)o->sums.defer_bytes, until);
+             o->elastic, (long long)o->sums.shared_update_min, (long long)o->sums.defer_bytes,
+             until);
 }
 
 /* Returns the name of a setting for messages: it adds the options to names that do not explain
@@ -382,7 +383,7 @@ vb_status vb_train_compare(struct vb_trainer *t)
     uint32_t own, *all;
     const float *params;
     vb_status st;
-    int differs;
+    int differs, rank;
     size_t n;
 
     params = t->ops->params(t, &n);
@@ -391,18 +392,24 @@ vb_status vb_train_compare(struct vb_trainer *t)
         free(all);
         return vb_err(VB_ERR_NO_MEMORY, "no memory to compare %zu parameters", n);
     }
-    own = vb_crc32c(0, params, n * sizeof(*params));
+    /* The parameters of the last step may have been replaced since (vb_until_settle()). */
+    own = t->view > 0 && t->equal_step == t->step ? t->equal_mark
+                                                  : vb_crc32c(0, params, n * sizeof(*params));
     st = vb_group_gather(t->place.group, &own, sizeof(own), all);
     differs = st == VB_OK ? first_to_differ(all, t->world) : -1;
     if (differs >= 0) {
         t->all_know = true;
+        rank = vb_group_view_member(t->place.group, differs);
         st = vb_err(VB_ERR_INPUT,
                     "rank %d (%s) holds different parameters than the other ranks after step %lld; "
                     "all ranks had equal parameters after step %lld",
-                    differs, vb_group_host(t->place.group, differs), (long long)t->step,
+                    rank, vb_group_host(t->place.group, rank), (long long)t->step,
                     (long long)t->equal_step);
     }
-    t->equal_step = t->step;
+    if (st == VB_OK) {
+        t->equal_step = t->step;
+        t->equal_mark = own;
+    }
     free(all);
     vb_lap(&t->laps, VB_PHASE_EVAL);
     return st;

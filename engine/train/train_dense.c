@@ -332,9 +332,53 @@ static vb_status dense_step(struct vb_trainer *t)
     vb_trace_end(begin_ns, VB_OP_BACKWARD, 0);
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
     st = apply(t);
+    if (st == VB_OK)
+        st = vb_train_commit(t, t->step + 1);
     if (st == VB_OK && !t->replay.on) /* otherwise no copy was written */
         commit(&d->copies);
     return st;
+}
+
+/* Parameters and state are one array, which is sent through the window of the gradients. */
+static vb_status dense_copy(struct vb_trainer *t, int from, bool lacks, int64_t step)
+{
+    struct dense *d = dense_of(t);
+    struct dense_copies *c = &d->copies;
+    size_t words = (size_t)vb_k_rule_states(t->recipe.rule.kind), at, n, len = d->n_params;
+    vb_status st = VB_OK;
+    float *to, *window = vb_buckets_grads(d->buckets);
+
+    if (words > 0)
+        len = (size_t)(c->state[c->now] - c->params[c->now]) + words * d->n_params;
+    c->next = next_copy(c);
+    to = c->params[c->next];
+    c->stepped = false;
+    for (at = 0; at < len && st == VB_OK && !t->replay.on; at += n) {
+        n = len - at < d->n_params ? len - at : d->n_params;
+        if (t->rank == from)
+            memcpy(window, c->params[c->now] + at, n * sizeof(float));
+        st = vb_buckets_broadcast(d->buckets, from, n);
+        if (st == VB_OK && lacks)
+            memcpy(to + at, window, n * sizeof(float));
+    }
+    if (st == VB_OK && lacks)
+        st = vb_train_commit(t, step);
+    if (st == VB_OK && lacks && !t->replay.on)
+        commit(c);
+    return st;
+}
+
+static void dense_regrouped(struct vb_trainer *t)
+{
+    struct dense *d = dense_of(t);
+
+    vb_buckets_regrouped(d->buckets);
+    if (d->shared != NULL)
+        vb_shared_update_regrouped(d->shared, d->buckets);
+    d->kept = false;
+    d->clip.last = false;
+    d->copies.stepped = false;
+    d->early.batch = NULL;
 }
 
 static vb_status dense_sum_again(struct vb_trainer *t, size_t *bytes_p)
@@ -532,6 +576,8 @@ const struct vb_trainer_ops vb_trainer_dense = {
     .step = dense_step,
     .sum_again = dense_sum_again,
     .step_back = dense_step_back,
+    .copy = dense_copy,
+    .regrouped = dense_regrouped,
     .forget = dense_forget,
     .evaluate = dense_evaluate,
     .params = dense_params,

@@ -83,7 +83,7 @@ static bool shares_out(const struct vb_trainer *t, const struct dense *d)
 static vb_status make_memory(struct vb_trainer *t, struct dense *d, size_t copy_bytes, int copies,
                              float **at_p)
 {
-    struct vb_mem used;
+    struct vb_mem first;
     vb_status st;
 
     if (shares_out(t, d)) {
@@ -93,14 +93,12 @@ static vb_status make_memory(struct vb_trainer *t, struct dense *d, size_t copy_
     }
     st = vb_mem_map_private(copy_bytes * (size_t)copies, &d->copies.mem);
     *at_p = d->copies.mem.ptr;
-    if (st != VB_OK)
-        return st;
-    /* All pages are touched now, because page faults would slow the first steps. Of asynchronous
-     * workers all could have to save, but the first one does. */
-    used = d->copies.mem;
-    if (t->async && t->rank != 0)
-        used.len_bytes = copy_bytes < used.len_bytes ? copy_bytes : used.len_bytes;
-    return vb_mem_populate(&used);
+    /* All pages are touched now, because page faults would slow the first steps. The last copy is
+     * used while a checkpoint is written; most ranks that may have to write one never do. */
+    first = d->copies.mem;
+    if (copies > (t->async ? 1 : 2) && !t->leads && first.len_bytes > copy_bytes)
+        first.len_bytes -= copy_bytes;
+    return st == VB_OK ? vb_mem_populate(&first) : st;
 }
 
 /* Sets up the memory: first the parameters, then the state, then the other copies of both. */

@@ -23,16 +23,29 @@
 
 /* ---- warnings -------------------------------------------------------------------------------- */
 
+static bool speaks(const struct vb_trainer *t)
+{
+    return t->shows || t->health.reports;
+}
+
+/* A rank that may become the lead looks, too, so that it knows what was said. */
+static bool looks(const struct vb_trainer *t)
+{
+    return speaks(t) || vb_train_may_lead(t);
+}
+
 void vb_health_say(struct vb_trainer *t, enum vb_warning kind, const char *format, ...)
 {
     char *text = t->health.said[kind];
     va_list args;
 
-    if (!(t->shows || t->health.reports) || text[0] != '\0')
+    if (!looks(t) || text[0] != '\0')
         return;
     va_start(args, format);
     vsnprintf(text, VB_WARNING_TEXT, format, args);
     va_end(args);
+    if (!speaks(t))
+        return;
     VB_LOG_WARN("%s", text);
     vb_train_event_say(t, "warned", t->step, text);
 }
@@ -118,7 +131,7 @@ static void look_at_loss(struct vb_trainer *t)
     struct guess g;
     char try[64];
 
-    if (!(t->shows || h->reports) || t->replay.on || t->data.n_test < SAMPLES_MIN ||
+    if (!looks(t) || t->replay.on || t->data.n_test < SAMPLES_MIN ||
         loss < 0.5 * log(t->data.train.classes) || guess(t, LOOK_AT_FEW, &g) != VB_OK ||
         loss < 0.99 * g.loss)
         return;
@@ -147,7 +160,7 @@ void vb_health_evaluated(struct vb_trainer *t, int64_t step, const struct vb_eva
 {
     struct guess g;
 
-    if (!(t->shows || t->health.reports) || t->eval_only)
+    if (!looks(t) || t->eval_only)
         return;
     if (sum->labels > 0 && t->data.n_test >= LABELS_MIN)
         vb_health_say(t, VB_WARN_LABEL,

@@ -151,6 +151,7 @@ vb_status vb_train_need(const struct vb_train_opts *o, int on_host, struct vb_tr
                                  .near_peers = on_host - 1,
                                  .transport = o->group.transport,
                                  .progress = row->progress,
+                                 .elastic = vb_train_is_elastic(o),
                                  .windows = SYNC_WINDOWS + (shared ? 1 : 0)};
     struct vb_train_need need = {.on_host = on_host, .fds = FDS_OF_RANK};
     struct vb_group_need group = {0};

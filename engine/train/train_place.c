@@ -32,6 +32,7 @@ static vb_status make_plan(const struct vb_train_opts *o, int local_ranks, struc
 static vb_status open_group(const struct vb_train_opts *o, int local_rank, struct vb_place *place)
 {
     struct vb_group_opts opts = o->group;
+    vb_status st;
 
     /* A joiner is already a member of the group of workers and servers. */
     if (opts.world == 1 || o->join.joined != NULL)
@@ -45,13 +46,20 @@ static vb_status open_group(const struct vb_train_opts *o, int local_rank, struc
      * small gradients the thread costs more time than it saves. Asynchronous training sends
      * gradients in another group. */
     opts.progress = vb_train_model_find(o->model)->progress && o->mode != VB_MODE_ASYNC;
+    opts.elastic = opts.agrees = vb_train_is_elastic(o);
     if (place->placement != NULL) {
         opts.crowded = place->placement->overlap;
         opts.topo = place->topo;
         opts.placement = place->placement;
         opts.placement_rank = local_rank;
     }
-    return vb_group_open(&opts, &place->group);
+    st = vb_group_open(&opts, &place->group);
+    if (st == VB_OK && o->hooks.grouped != NULL && o->mode == VB_MODE_SYNC) {
+        o->hooks.grouped(o->hooks.grouped_arg, place->group);
+        place->grouped = o->hooks.grouped;
+        place->grouped_arg = o->hooks.grouped_arg;
+    }
+    return st;
 }
 
 /* Finds the number of this rank among the ranks on its host, and the number of ranks on this
@@ -116,6 +124,9 @@ vb_status vb_place_open(const struct vb_train_opts *o, struct vb_place *place_p)
 
 void vb_place_leave(struct vb_place *place)
 {
+    if (place->grouped != NULL)
+        place->grouped(place->grouped_arg, NULL);
+    place->grouped = NULL;
     if (place->group != NULL && !place->borrowed)
         vb_group_close(place->group);
     place->group = NULL;

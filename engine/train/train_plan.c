@@ -100,13 +100,13 @@ vb_status vb_train_compile(struct vb_trainer *t)
 
     if (t->place.group == NULL)
         return t->ops->compile(t);
-    if (t->rank == 0)
+    if (t->leads)
         st = t->ops->compile(t);
     if (st == VB_OK)
         st = vb_train_tell_plan(t->place.group, t->kernels.text, &text);
-    if (st == VB_OK && t->rank != 0)
+    if (st == VB_OK && !t->leads)
         st = vb_train_parse_plan(t, "the plan of rank 0", text);
-    if (st == VB_OK && t->rank != 0)
+    if (st == VB_OK && !t->leads)
         st = t->ops->compile(t);
     free(text);
     return st;

@@ -57,6 +57,11 @@ int vb_train_workers(const struct vb_train_opts *o)
     return o->group.world - vb_train_servers(&o->async);
 }
 
+bool vb_train_is_elastic(const struct vb_train_opts *o)
+{
+    return o->elastic && o->mode == VB_MODE_SYNC && o->group.world > 1 && !o->dry_run;
+}
+
 bool vb_train_apart(const struct vb_train_opts *o)
 {
     return o->mode == VB_MODE_ASYNC && !(o->async.bounded && o->async.staleness == 0);

@@ -140,7 +140,7 @@ void vb_train_fill_rank(struct vb_trainer *t, struct vb_group *group, struct vb_
     int p;
 
     memset(r, 0, sizeof(*r));
-    r->rank = t->rank;
+    r->rank = t->number;
     r->accuracy = t->evals.accuracy;
     r->train_s = (double)(laps->mark_ns - laps->begin_ns) / 1e9;
     vb_train_fill_host(t, VB_PART_RANK, r);
@@ -178,37 +178,83 @@ void vb_train_take_sum(struct vb_trainer *t, int64_t step, const struct vb_eval_
     vb_health_evaluated(t, step, sum);
 }
 
-vb_status vb_train_evaluate(struct vb_trainer *t)
-{
-    struct vb_eval_sum own = {0}, sum = {0}, *all;
-    uint64_t begin_ns;
-    vb_status st = VB_OK;
-    int first, n, r, ranks = t->world;
+/* An evaluation as a member knows it. */
+struct known {
+    int64_t step; /* -1: none */
+    struct vb_eval_sum sum;
+};
 
-    if (t->replay.on) /* nothing was learnt */
+/* A member may have completed an evaluation that others have not, when the members changed. The
+ * members of the new view take its result: theirs would be rounded differently, and parameters that
+ * this member has replaced since (vb_until_settle()) could not be evaluated again. */
+static vb_status find_known(struct vb_trainer *t, struct vb_eval_sum *sum, bool *found_p)
+{
+    struct known own = {.step = t->evals.sum_step, .sum = t->evals.sum}, *all;
+    vb_status st;
+    int r;
+
+    *found_p = false;
+    if (t->evals.view == t->view)
         return VB_OK;
-    all = calloc((size_t)ranks, sizeof(*all));
+    all = calloc((size_t)t->world, sizeof(*all));
+    if (all == NULL)
+        return vb_err_sys("calloc");
+    st = vb_group_gather(t->place.group, &own, sizeof(own), all);
+    for (r = 0; r < t->world && st == VB_OK && !*found_p; r++) {
+        *found_p = all[r].step == t->step;
+        *sum = all[r].sum;
+    }
+    free(all);
+    return st;
+}
+
+static vb_status sum_up(struct vb_trainer *t, struct vb_eval_sum *sum)
+{
+    struct vb_eval_sum own = {0}, *all = calloc((size_t)t->world, sizeof(*all));
+    int first, n, r;
+    vb_status st;
+
     if (all == NULL)
         return vb_err_sys("calloc");
     vb_share(t->data.n_test, t->rank, t->world, &first, &n);
-    begin_ns = vb_trace_begin();
-    vb_train_does(t, VB_DOES_EVALUATE);
-    vb_trace_pause(true); /* its layers are not those of training */
     st = t->ops->evaluate(t, first, n, &own);
     all[0] = own;
     if (st == VB_OK && t->place.group != NULL)
         st = vb_group_gather(t->place.group, &own, sizeof(own), all);
-    vb_trace_pause(false);
-    vb_trace_end(begin_ns, VB_OP_EVALUATE, 0);
-    for (r = 0; r < ranks; r++) { /* summed in rank order, so that all ranks get the same bits */
-        sum.correct += all[r].correct;
-        sum.loss += all[r].loss;
-        vb_eval_class(&sum.labels, all[r].labels);
-        vb_eval_class(&sum.predicted, all[r].predicted);
+    *sum = (struct vb_eval_sum){0};
+    for (r = 0; r < t->world; r++) { /* summed in rank order, so that all ranks get the same bits */
+        sum->correct += all[r].correct;
+        sum->loss += all[r].loss;
+        vb_eval_class(&sum->labels, all[r].labels);
+        vb_eval_class(&sum->predicted, all[r].predicted);
     }
     free(all);
-    if (st == VB_OK)
+    return st;
+}
+
+vb_status vb_train_evaluate(struct vb_trainer *t)
+{
+    struct vb_eval_sum sum = {0};
+    uint64_t begin_ns;
+    bool known;
+    vb_status st;
+
+    if (t->replay.on) /* nothing was learnt */
+        return VB_OK;
+    begin_ns = vb_trace_begin();
+    vb_train_does(t, VB_DOES_EVALUATE);
+    vb_trace_pause(true); /* its layers are not those of training */
+    st = find_known(t, &sum, &known);
+    if (st == VB_OK && !known)
+        st = sum_up(t, &sum);
+    vb_trace_pause(false);
+    vb_trace_end(begin_ns, VB_OP_EVALUATE, 0);
+    if (st == VB_OK) {
+        t->evals.sum = sum;
+        t->evals.sum_step = t->step;
+        t->evals.view = t->view;
         vb_train_take_sum(t, t->step, &sum);
+    }
     vb_lap(&t->laps, VB_PHASE_EVAL);
     vb_train_does(t, VB_DOES_COMPUTE);
     return st;
@@ -230,9 +276,13 @@ vb_status vb_train_make_room(struct vb_trainer *t)
 
 void vb_train_keep_eval(struct vb_trainer *t, int64_t step)
 {
-    int64_t number = t->evals.seen++;
+    int64_t number;
     int i;
 
+    if (!t->async && step == t->evals.kept_step) /* before the members changed */
+        return;
+    t->evals.kept_step = step;
+    number = t->evals.seen++;
     vb_train_record_eval(t, step);
     if (t->evals.list == NULL)
         return;
@@ -339,30 +389,31 @@ void vb_train_fill_run(struct vb_trainer *t, struct vb_train_result *r)
 }
 
 /* Fills in late_n, late_s and late_max_s. For each rank, the result has the waiting time of the
- * rank that waited for it the longest. */
+ * rank that waited for it the longest. What was waited for is counted by the ranks of the start. */
 static vb_status collect_late(struct vb_trainer *t, struct vb_train_result *result)
 {
-    struct vb_wait_stats own[LATE_MAX] = {0}, (*all)[LATE_MAX];
+    struct vb_wait_stats own[LATE_MAX] = {0}, (*all)[LATE_MAX], *late;
     vb_status st;
     int i, k;
 
-    if (t->place.group == NULL || t->world > LATE_MAX || t->async)
+    if (t->place.group == NULL || result->ranks > LATE_MAX || t->async)
         return VB_OK;
     all = calloc((size_t)t->world, sizeof(*all));
     if (all == NULL)
         return vb_err_sys("calloc");
-    for (i = 0; i < t->world; i++)
+    for (i = 0; i < result->ranks; i++)
         own[i] = vb_group_wait_stats(t->place.group, i);
     st = vb_group_gather(t->place.group, own, sizeof(own), all);
     for (i = 0; i < t->world && st == VB_OK; i++)
-        for (k = 0; k < result->ranks; k++) {
+        for (k = 0; k < result->rows; k++) {
             struct vb_rank_result *r = &result->per_rank[k];
 
-            if ((double)all[i][k].ns / 1e9 <= r->late_s)
+            late = &all[i][r->rank];
+            if ((double)late->ns / 1e9 <= r->late_s)
                 continue;
-            r->late_n = (int64_t)all[i][k].n;
-            r->late_s = (double)all[i][k].ns / 1e9;
-            r->late_max_s = (double)all[i][k].max_ns / 1e9;
+            r->late_n = (int64_t)late->n;
+            r->late_s = (double)late->ns / 1e9;
+            r->late_max_s = (double)late->max_ns / 1e9;
         }
     free(all);
     return st;
@@ -372,13 +423,31 @@ static vb_status collect_late(struct vb_trainer *t, struct vb_train_result *resu
 static void collect_noise(struct vb_trainer *t, const struct record *all,
                           struct vb_train_result *result)
 {
-    struct vb_noise *noise = calloc((size_t)result->ranks, sizeof(*noise));
+    struct vb_noise *noise = calloc((size_t)result->rows, sizeof(*noise));
     int i;
 
-    for (i = 0; noise != NULL && i < result->ranks; i++)
+    for (i = 0; noise != NULL && i < result->rows; i++)
         noise[i] = all[i].noise;
-    vb_train_noise_result(t, noise, noise != NULL ? result->ranks : 0, result);
+    vb_train_noise_result(t, noise, noise != NULL ? result->rows : 0, result);
     free(noise);
+}
+
+/* Lists the ranks of the start that are no members of the view. */
+static vb_status list_lost(const struct vb_trainer *t, struct vb_train_result *r)
+{
+    int place = 0, rank;
+
+    if (t->async || t->place.group == NULL || t->world == r->ranks)
+        return VB_OK;
+    r->lost = calloc((size_t)r->ranks, sizeof(*r->lost));
+    if (r->lost == NULL)
+        return vb_err_sys("calloc");
+    for (rank = 0; rank < r->ranks; rank++)
+        if (place < t->world && vb_group_view_member(t->place.group, place) == rank)
+            place++;
+        else
+            r->lost[r->n_lost++] = rank;
+    return VB_OK;
 }
 
 static vb_status collect_all(struct vb_trainer *t, struct record *all,
@@ -387,18 +456,33 @@ static vb_status collect_all(struct vb_trainer *t, struct record *all,
     vb_status st = gather(t, all, result);
     int i;
 
-    for (i = 1; i < result->ranks && st == VB_OK; i++)
+    for (i = 1; i < t->world && st == VB_OK; i++)
         if (strcmp(all[i].params_sha256, all[0].params_sha256) != 0)
-            st = vb_err(VB_ERR_INPUT, "rank %d ended with different parameters than rank 0", i);
+            st = vb_err(VB_ERR_INPUT, "rank %d ended with different parameters than rank %d",
+                        all[i].result.rank, all[0].result.rank);
+    if (st == VB_OK)
+        st = list_lost(t, result);
     if (st != VB_OK)
         return st;
-    for (i = 0; i < result->ranks; i++)
+    for (i = 0; i < t->world; i++)
         result->per_rank[i] = all[i].result;
-    result->rows = result->workers = result->ranks;
-    result->reports = t->rank == 0;
+    result->rows = result->workers = t->world;
+    result->reports = t->leads;
     result->samples = t->samples;
     collect_noise(t, all, result);
     return collect_late(t, result);
+}
+
+/* Members that were collected before have changed. */
+static void take_back(struct vb_trainer *t, struct vb_train_result *result)
+{
+    if (result->plan != NULL)
+        t->kernels.text = result->plan;
+    if (result->evals != NULL)
+        t->evals.list = result->evals;
+    result->plan = NULL;
+    result->evals = NULL;
+    vb_train_result_fini(result);
 }
 
 vb_status vb_train_collect(struct vb_trainer *t, struct vb_train_result *result)
@@ -408,19 +492,23 @@ vb_status vb_train_collect(struct vb_trainer *t, struct vb_train_result *result)
         calloc(n, sizeof(*all)); /* n is larger than world if a dry run has dedicated servers */
     vb_status st = VB_ERR_NO_MEMORY;
 
-    result->ranks = t->world;
+    take_back(t, result);
+    result->ranks = vb_train_workers(t->o);
     result->per_rank = calloc((size_t)t->world, sizeof(*result->per_rank));
     if (all != NULL && result->per_rank != NULL)
         st = collect_all(t, all, result);
     free(all);
     if (st == VB_OK)
         vb_train_fill_run(t, result);
+    if (st == VB_OK)
+        st = vb_train_recovery_faults(t, result);
     return st == VB_OK ? vb_train_save_faults(t, result) : st;
 }
 
 void vb_train_result_fini(struct vb_train_result *result)
 {
     free(result->per_rank);
+    free(result->lost);
     free(result->staleness);
     free(result->faults);
     free(result->evals);

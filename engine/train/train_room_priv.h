@@ -55,6 +55,12 @@ vb_status vb_train_fits_job(const char *settings, const char *of_job);
 vb_status vb_train_agree(const struct vb_train_opts *o, struct vb_group *group,
                          const char *settings);
 
+/* ---- recovery (train_recover.c) -------------------------------------------------------------- */
+
+/* The last moment at which a step may fail and leave everything as it was before: the step is what
+ * the members agree on from now on (vb_group_commit()). */
+vb_status vb_train_commit(struct vb_trainer *t, int64_t step);
+
 /* ---- data (train_data.c) --------------------------------------------------------------------- */
 
 #define VB_DATA_TEXT 1200
@@ -160,6 +166,14 @@ const float *vb_buckets_grads_of(const struct vb_buckets *b, int rank);
 void vb_buckets_barriers_only(struct vb_buckets *b);
 vb_status vb_buckets_barrier(struct vb_buckets *b); /* waits until all ranks call it */
 
+/* Collective, between steps: sends n floats at the beginning of the gradients of the rank at place
+ * `from` to the others. */
+vb_status vb_buckets_broadcast(struct vb_buckets *b, int from, size_t n);
+
+/* The ranks have regrouped: what one of them may know about the link, and others not, is forgotten.
+ */
+void vb_buckets_regrouped(struct vb_buckets *b);
+
 /* ---- updates that ranks of one host share (train_shared_update.c) ---------------------------- */
 
 struct vb_shared_update;
@@ -170,6 +184,9 @@ struct vb_shared_update;
 vb_status vb_shared_update_create(struct vb_trainer *t, struct vb_buckets *buckets, size_t n_params,
                                   size_t copy_bytes, int copies,
                                   struct vb_shared_update **shared_p);
+
+/* The ranks have regrouped: the next update is shared by the members. */
+void vb_shared_update_regrouped(struct vb_shared_update *shared, const struct vb_buckets *buckets);
 void vb_shared_update_close(struct vb_shared_update *shared); /* collective */
 void vb_shared_update_destroy(struct vb_shared_update *shared);
 /* Returns this rank's memory. */
@@ -235,8 +252,13 @@ vb_status vb_train_tell_plan(struct vb_group *group, const char *text, char **to
 /* Rank 0 makes sure that the folder for checkpoints exists and is writable. */
 vb_status vb_train_prepare_save(struct vb_trainer *t);
 
-/* Returns whether this rank writes checkpoints while it trains, so that parameters must be held. */
+/* Returns whether this rank writes checkpoints while it trains, so that parameters must be held, or
+ * may have to (vb_train_may_lead()). */
 bool vb_train_saves_beside(const struct vb_trainer *t);
+
+/* The new lead takes the folder over: its lock, and the last good checkpoint. What fails now is
+ * tried again with the next checkpoint. */
+void vb_train_saves_lead(struct vb_trainer *t);
 
 /* Starts the thread that writes checkpoints, unless this rank writes none. */
 vb_status vb_train_saves_open(struct vb_trainer *t);
@@ -253,6 +275,11 @@ vb_status vb_train_find(struct vb_trainer *t, struct vb_checkpoint **read_p);
 /* Checks that the settings and the data are those of the run that the checkpoint belongs to. */
 vb_status vb_train_check_resumed(const struct vb_trainer *t, const struct vb_checkpoint *cp);
 vb_status vb_train_restore(struct vb_trainer *t, const struct vb_checkpoint *cp);
+
+/* ---- another lead (train_lead.c) ------------------------------------------------------------- */
+
+/* Returns whether this rank is the lead, or becomes it if those below it are lost. */
+bool vb_train_may_lead(const struct vb_trainer *t);
 
 /* ---- when the run is done (train_until.c) ---------------------------------------------------- */
 

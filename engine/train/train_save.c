@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The checkpoints of a run. Rank 0 writes them, because all ranks have the same parameters, on a
- * thread of its own. All ranks read the newest checkpoint, and it must be the same one on all
- * ranks.
+ * The checkpoints of a run. The lead, rank 0 at first, writes them, because all ranks have the same
+ * parameters, on a thread of its own. If it is lost, the next lead takes the folder over. All ranks
+ * read the newest checkpoint, and it must be the same one on all ranks.
  */
 #include "engine/train/train_room_priv.h"
 
@@ -16,6 +16,7 @@
 #define CLOSE_S 60 /* and after a failure so long */
 #define CAUSE_MAX 90
 #define KEEP 2 /* the newest checkpoint, and one more in case the newest is broken */
+#define LOCK_TRIES 8
 
 /* Makes the folder, and locks it for this job. */
 static vb_status take_folder(struct vb_trainer *t)
@@ -64,7 +65,7 @@ vb_status vb_train_prepare_save(struct vb_trainer *t)
 
 bool vb_train_saves_beside(const struct vb_trainer *t)
 {
-    bool writes = t->async ? !t->serves : t->rank == 0;
+    bool writes = t->async ? !t->serves : vb_train_may_lead(t);
 
     return writes && !t->eval_only && t->o->save.dir != NULL && t->o->save.every > 0;
 }
@@ -74,15 +75,16 @@ static vb_status open_writer(struct vb_trainer *t)
     struct vb_checkpoint_writer_opts opts = {.dir = t->o->save.dir,
                                              .keep = KEEP,
                                              .cpus = t->cpus,
-                                             .rank = t->o->group.world > 1 ? t->rank : -1};
+                                             .rank = t->o->group.world > 1 ? t->number : -1};
 
     return t->saved.writer != NULL ? VB_OK : vb_checkpoint_writer_open(&opts, &t->saved.writer);
 }
 
-/* In asynchronous training any worker may have to write; it opens its writer when it has to. */
+/* In asynchronous training any worker may have to write; it opens its writer when it has to. So
+ * does a new lead. */
 vb_status vb_train_saves_open(struct vb_trainer *t)
 {
-    if (t->rank != 0 || t->async || t->eval_only || t->o->dry_run || t->o->save.dir == NULL)
+    if (!t->leads || t->async || t->eval_only || t->o->dry_run || t->o->save.dir == NULL)
         return VB_OK;
     return open_writer(t);
 }
@@ -107,7 +109,7 @@ static void keep_fault(struct vb_trainer *t, const struct vb_checkpoint_done *do
     f = &s->faults[s->n_faults - 1];
     *f = (struct vb_fault){.at_s = (double)(vb_clock_ns() - t->laps.begin_ns) / 1e9,
                            .step = done->step,
-                           .rank = t->rank,
+                           .rank = t->number,
                            .what = "checkpoint"};
     snprintf(f->why, sizeof(f->why), "%.*s; %s%.40s", CAUSE_MAX, cause_of(done->why),
              last != NULL ? "the last good one is " : "there is no earlier one",
@@ -212,11 +214,21 @@ vb_status vb_train_saves_drain(struct vb_trainer *t)
     return t->saved.untold > 0 ? wait_for_writer(t) : VB_OK;
 }
 
+/* The process of the lead before may have had the lock when this one became the lead. */
+static void try_lock(struct vb_trainer *t)
+{
+    struct vb_trainer_saved *s = &t->saved;
+
+    if (s->lock_fd < 0 && s->lock_tries > 0 && s->lock_tries-- > 0)
+        (void)vb_checkpoint_lock(t->o->save.dir, s->token, &s->lock_fd);
+}
+
 /* The folder may be gone, or belong to another job by now. */
 static vb_status open_folder(struct vb_trainer *t, int64_t step)
 {
     struct vb_checkpoint_done done = {.step = step};
 
+    try_lock(t);
     if (t->saved.locked && t->saved.writer != NULL)
         return VB_OK;
     vb_log_catch(done.why, sizeof(done.why));
@@ -259,11 +271,17 @@ static vb_status begin_writing(struct vb_trainer *t, struct vb_checkpoint *cp, b
     return t->saved.held || (last && !t->async) ? VB_OK : wait_for_writer(t);
 }
 
+/* The members have changed since this checkpoint was begun. */
+static bool is_begun(const struct vb_trainer *t, int64_t step)
+{
+    return !t->async && t->view > 0 && t->saved.step == step;
+}
+
 vb_status vb_train_save(struct vb_trainer *t, int64_t step, bool last)
 {
     struct vb_checkpoint cp = {
         .step = step, .seed = t->o->seed, .options = t->settings, .plan = t->kernels.text};
-    bool writes = t->rank == 0 || t->async; /* asynchronous: only one worker calls this function */
+    bool writes = t->leads || t->async; /* asynchronous: only one worker calls this function */
     uint64_t begin_ns = vb_trace_begin(), pause_ns = vb_clock_ns();
     double pause_s;
     vb_status st;
@@ -273,9 +291,9 @@ vb_status vb_train_save(struct vb_trainer *t, int64_t step, bool last)
     st = vb_train_saves_look(t);
     if (st == VB_OK)
         st = t->ops->save(t, &cp);
-    if (st == VB_OK && writes)
+    if (st == VB_OK && writes && !is_begun(t, step))
         st = begin_writing(t, &cp, last);
-    else
+    else if (!writes)
         t->saved.step = step;
     pause_s = (double)(vb_clock_ns() - pause_ns) / 1e9;
     t->saved.pause_s = pause_s > t->saved.pause_s ? pause_s : t->saved.pause_s;
@@ -287,9 +305,39 @@ vb_status vb_train_save(struct vb_trainer *t, int64_t step, bool last)
     return st;
 }
 
+/* ---- another lead ---------------------------------------------------------------------------- */
+
+/* A file that the lead before has not completed has no name of a checkpoint, and is removed when
+ * the next one is written. A checkpoint of a later step than the agreed one is as good as lost:
+ * this step is made again. */
+void vb_train_saves_lead(struct vb_trainer *t)
+{
+    struct vb_trainer_saved *s = &t->saved;
+    char why[160];
+
+    s->step = -1;
+    if (t->o->save.dir == NULL || t->o->dry_run)
+        return;
+    vb_log_catch(why, sizeof(why));
+    (void)take_folder(t);
+    s->lock_tries = LOCK_TRIES;
+    s->step = vb_checkpoint_newest(t->o->save.dir, t->step, s->path, sizeof(s->path));
+    vb_log_catch(NULL, 0);
+    if (s->step <= t->resumed) /* written by the run before */
+        s->path[0] = '\0';
+    VB_LOG_INFO("this rank writes checkpoints from now on; the last one is %s",
+                s->step >= 0 ? s->path : "none");
+}
+
+bool vb_train_last_checkpoint(const struct vb_trainer *t, char *path, size_t size)
+{
+    return t->o->save.dir != NULL &&
+           vb_checkpoint_newest(t->o->save.dir, INT64_MAX, path, size) >= 0;
+}
+
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* Returns whether rank 0 is done. The others ask again within the timeout of the group, because a
+/* Returns whether the lead is done. The others ask again within the timeout of the group, because a
  * rank that does not answer for that long counts as hanging. */
 static vb_status is_done(struct vb_trainer *t, bool *done_p)
 {

@@ -32,6 +32,8 @@ struct vb_shared_update {
     struct vb_window *win;
     size_t copy_bytes;
     struct vb_k_norm norm;
+    /* Of all ranks; the first t->world elements are in use, in the order of places. */
+    int *ranks;          /* (world) their ranks in the group */
     char **bases;        /* (world) the ranks' windows: a head, then the copies */
     const float **grads; /* (world) the ranks' gradients */
     double **squares;    /* (world) the ranks' partial sums of the norm */
@@ -39,6 +41,25 @@ struct vb_shared_update {
     float **state_out;   /* (world) addresses that new state is written to */
     struct vb_k_joint_room *room;
 };
+
+/* Fills in what is in the windows of the members, in the order of their places. Returns the place
+ * of a member whose memory is not mapped; -1: there is none. */
+static int find_windows(struct vb_shared_update *h, const struct vb_buckets *buckets)
+{
+    const struct vb_trainer *t = h->trainer;
+    int i;
+
+    for (i = 0; i < t->world; i++) {
+        h->ranks[i] = vb_group_view_member(t->place.group, i);
+        h->bases[i] = vb_window_peer(h->win, h->ranks[i]);
+        h->grads[i] = vb_buckets_grads_of(buckets, i);
+        h->squares[i] = (double *)(void *)h->bases[i];
+        if (h->bases[i] == NULL || h->grads[i] == NULL ||
+            vb_window_len(h->win, h->ranks[i]) < sizeof(struct shared_head) + h->copy_bytes)
+            return i;
+    }
+    return -1;
+}
 
 vb_status vb_shared_update_create(struct vb_trainer *t, struct vb_buckets *buckets, size_t n_params,
                                   size_t copy_bytes, int copies, struct vb_shared_update **shared_p)
@@ -54,30 +75,26 @@ vb_status vb_shared_update_create(struct vb_trainer *t, struct vb_buckets *bucke
     h->trainer = t;
     h->copy_bytes = copy_bytes;
     vb_k_norm_begin(&h->norm, n_params);
+    h->ranks = calloc(world, sizeof(*h->ranks));
     h->bases = calloc(world, sizeof(*h->bases));
     h->grads = calloc(world, sizeof(*h->grads));
     h->squares = calloc(world, sizeof(*h->squares));
     h->params_out = calloc(world, sizeof(*h->params_out));
     h->state_out = calloc(world, sizeof(*h->state_out));
     h->room = vb_k_joint_room_create();
-    if (h->bases == NULL || h->grads == NULL || h->squares == NULL || h->params_out == NULL ||
-        h->state_out == NULL || h->room == NULL)
+    if (h->ranks == NULL || h->bases == NULL || h->grads == NULL || h->squares == NULL ||
+        h->params_out == NULL || h->state_out == NULL || h->room == NULL)
         return vb_err_sys("calloc");
     st = vb_window_create(t->place.group, sizeof(struct shared_head) + copy_bytes * (size_t)copies,
                           &h->win);
     if (st != VB_OK)
         return st;
-    for (r = 0; r < t->world; r++) {
-        h->bases[r] = vb_window_peer(h->win, r);
-        h->grads[r] = vb_buckets_grads_of(buckets, r);
-        h->squares[r] = (double *)(void *)h->bases[r];
-        if (h->bases[r] == NULL || h->grads[r] == NULL ||
-            vb_window_len(h->win, r) < sizeof(struct shared_head) + copy_bytes)
-            return vb_err(
-                VB_ERR_UNSUPPORTED,
-                "cannot update the parameters of rank %d: its memory is not mapped on this rank",
-                r);
-    }
+    r = find_windows(h, buckets);
+    if (r >= 0)
+        return vb_err(
+            VB_ERR_UNSUPPORTED,
+            "cannot update the parameters of rank %d: its memory is not mapped on this rank",
+            h->ranks[r]);
     vb_buckets_barriers_only(buckets);
     return VB_OK;
 }
@@ -94,6 +111,7 @@ void vb_shared_update_destroy(struct vb_shared_update *h)
 {
     if (h == NULL)
         return;
+    free(h->ranks);
     free(h->bases);
     free(h->grads);
     free(h->squares);
@@ -106,6 +124,11 @@ void vb_shared_update_destroy(struct vb_shared_update *h)
 void *vb_shared_update_memory(const struct vb_shared_update *h)
 {
     return h->bases[h->trainer->rank] + sizeof(struct shared_head);
+}
+
+void vb_shared_update_regrouped(struct vb_shared_update *h, const struct vb_buckets *buckets)
+{
+    (void)find_windows(h, buckets); /* what was mapped once stays mapped */
 }
 
 static struct shared_head *head_of(const struct vb_shared_update *h, int rank)
@@ -122,7 +145,7 @@ void vb_shared_update_aim(struct vb_shared_update *h, int copy)
  * process has set it. */
 static float *aim_of(const struct vb_shared_update *h, int rank)
 {
-    size_t room = vb_window_len(h->win, rank) - sizeof(struct shared_head);
+    size_t room = vb_window_len(h->win, h->ranks[rank]) - sizeof(struct shared_head);
     size_t copy = atomic_load_explicit(&head_of(h, rank)->aim, memory_order_relaxed);
 
     if (copy >= room / h->copy_bytes)
@@ -149,7 +172,7 @@ static void count_bytes(const struct vb_shared_update *h, const struct vb_shared
     int r;
 
     for (r = 0; r < t->world; r++)
-        vb_group_touched(t->place.group, r, bytes, out);
+        vb_group_touched(t->place.group, h->ranks[r], bytes, out);
 }
 
 void vb_shared_update_run(struct vb_shared_update *h, const struct vb_shared_args *u, size_t first,

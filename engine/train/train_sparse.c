@@ -148,13 +148,15 @@ static vb_status sparse_create(struct vb_trainer *t)
     if (st == VB_OK && t->async)
         st = make_late(t, s);
     if (st == VB_OK && vb_train_saves_beside(t))
-        st = t->async ? make_other(t, s) : vb_k_sparse_save_beside(s->weights);
+        st = t->async ? make_other(t, s) : vb_k_sparse_save_beside(s->weights, t->leads);
     if (st == VB_OK)
         st = make_buffers(t, s);
     if (st == VB_OK)
         st = vb_k_grad_create(s->features, s->max_nnz, &s->grad);
     opts.features = s->features + 1;
-    opts.max_nnz = most_entries(t, (size_t)vb_trainer_share(t)) + 1;
+    /* A single rank that is left takes whole steps. */
+    opts.max_nnz = vb_train_is_elastic(t->o) ? room_of_list(t, s)
+                                             : most_entries(t, (size_t)vb_trainer_share(t)) + 1;
     if (t->async)
         return st;
     most = opts.max_nnz * (size_t)t->world;
@@ -343,6 +345,8 @@ static vb_status replay_step(struct vb_trainer *t)
     n = s->n_grad;
     st = s->all != NULL ? sum_up(t, &keys, &values, &n) : VB_OK;
     if (st == VB_OK)
+        st = vb_train_commit(t, t->step + 1);
+    if (st == VB_OK)
         vb_replay_update(t, 1);
     vb_lap(&t->laps, VB_PHASE_UPDATE);
     return st;
@@ -421,10 +425,13 @@ static vb_status vb_sparse_step(struct vb_trainer *t)
     vb_train_noise_own(t, values, n);
     if (st == VB_OK && s->all != NULL && !t->sums.off)
         st = sum_up(t, &keys, &values, &n);
+    if (st == VB_OK)
+        st = vb_train_commit(t, t->step + 1);
     begin_ns = vb_trace_begin();
     if (st == VB_OK)
         st = vb_k_sparse_update(s->weights, keys, values, n, 1.f / (float)t->batch->n_global,
                                 vb_k_rate(&t->recipe.schedule, t->step), s->undo);
+    s->n_global = st == VB_OK ? t->batch->n_global : s->n_global;
     s->updated = st == VB_OK;
     vb_trace_end(begin_ns, t->trace.update, n * sizeof(float));
     if (st == VB_OK)
@@ -445,6 +452,71 @@ static vb_status sparse_sum_again(struct vb_trainer *t, size_t *bytes_p)
         return VB_OK;
     return vb_sparse_allreduce(s->all, s->list.keys, s->list.values, s->n_grad, VB_REDUCE_SUM,
                                &keys, &values, &n);
+}
+
+/* Sends len bytes of the rank at place `from` to the others, as records. */
+static vb_status send_all(struct vb_trainer *t, int from, void *data, size_t len)
+{
+    vb_status st = VB_OK;
+    size_t at, n;
+
+    for (at = 0; at < len && st == VB_OK; at += n) {
+        n = len - at < VB_RECORD_MAX ? len - at : VB_RECORD_MAX;
+        st = vb_group_broadcast(t->place.group, from, (char *)data + at, n);
+    }
+    return st;
+}
+
+/* What the others need to know of an update. */
+struct last_update {
+    uint64_t n;
+    int64_t n_global;
+};
+
+/* The rank at place `from` sends the gradient of its last update, and those that lack this update
+ * make it with the same numbers. So it is exact for lazy rules, too. */
+static vb_status sparse_copy(struct vb_trainer *t, int from, bool lacks, int64_t step)
+{
+    struct sparse *s = sparse_of(t);
+    struct last_update last = {0};
+    const uint32_t *keys;
+    const float *values;
+    vb_status st;
+
+    if (t->rank == from && !t->replay.on) {
+        last.n = vb_k_undo_gradient(s->undo, &keys, &values);
+        last.n_global = s->n_global;
+        memcpy(s->list.keys, keys, last.n * sizeof(*keys));
+        memcpy(s->list.values, values, last.n * sizeof(*values));
+    }
+    s->n_grad = 0;
+    st = vb_group_broadcast(t->place.group, from, &last, sizeof(last));
+    if (st == VB_OK && (last.n > room_of_list(t, s) || last.n_global < 0))
+        st = vb_err(VB_ERR_INPUT, "rank %d sent an update of %llu features, but at most %zu fit",
+                    vb_group_view_member(t->place.group, from), (unsigned long long)last.n,
+                    room_of_list(t, s));
+    if (st == VB_OK)
+        st = send_all(t, from, s->list.keys, last.n * sizeof(*keys));
+    if (st == VB_OK)
+        st = send_all(t, from, s->list.values, last.n * sizeof(*values));
+    if (st == VB_OK && lacks)
+        st = vb_train_commit(t, step);
+    if (st != VB_OK || !lacks || t->replay.on)
+        return st;
+    s->n_global = (int)last.n_global;
+    return vb_k_sparse_update(s->weights, s->list.keys, s->list.values, last.n,
+                              1.f / (float)last.n_global, vb_k_rate(&t->recipe.schedule, step - 1),
+                              s->undo);
+}
+
+/* The weights become those that a checkpoint of this step has. */
+static void sparse_regrouped(struct vb_trainer *t)
+{
+    struct sparse *s = sparse_of(t);
+
+    if (vb_k_sparse_is_lazy(&t->recipe.rule))
+        vb_k_sparse_settle(s->weights);
+    s->updated = false;
 }
 
 static vb_status sparse_step_back(struct vb_trainer *t)
@@ -586,6 +658,8 @@ const struct vb_trainer_ops vb_trainer_sparse = {
     .create = sparse_create,
     .step = vb_sparse_step,
     .sum_again = sparse_sum_again,
+    .copy = sparse_copy,
+    .regrouped = sparse_regrouped,
     .step_back = sparse_step_back,
     .evaluate = sparse_evaluate,
     .params = sparse_params,

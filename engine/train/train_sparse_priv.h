@@ -24,6 +24,7 @@ struct sparse {
     size_t n_grad;          /* number of entries in the last gradient */
     size_t n_shown;         /* number of entries of the gradient that was shown */
     struct vb_k_undo *undo; /* values that the last update replaced; NULL: this is the only rank */
+    int n_global;           /* samples of the last update */
     bool updated;           /* undo holds the values of an update */
     struct vb_rows rows;    /* buffers for evaluation */
     struct vb_mem rows_mem;

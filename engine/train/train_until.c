@@ -89,7 +89,7 @@ vb_status vb_until_open(struct vb_trainer *t)
     vb_status st;
     int i;
 
-    u->judged = u->kept_step = u->result.params_step = u->saved_place = -1;
+    u->judged = u->judged_now = u->kept_step = u->result.params_step = u->saved_place = -1;
     u->result.eval_every = t->evals.every;
     if (!vb_until_asked(t) || t->serves)
         return VB_OK;
@@ -223,7 +223,7 @@ static void reach(struct vb_trainer *t, int which, int64_t step)
     u->result.time_to_s = vb_laps_steps_s(&t->laps);
     u->result.wall_to_s = (double)(vb_clock_ns() - t->opened_ns) / 1e9;
     vb_until_text(&t->o->until.list[which], text);
-    if (t->rank == 0 || t->async)
+    if (t->leads || t->async)
         vb_train_event_say(t, "reached", step, text);
 }
 
@@ -237,11 +237,11 @@ vb_status vb_until_judge(struct vb_trainer *t, int64_t step)
     vb_status st = VB_OK;
     int i;
 
-    if (o->n == 0 || u->met)
+    if (o->n == 0 || u->met || (!t->async && step == u->judged_now)) /* or: in the last view */
         return VB_OK;
     lowest = note_best(t);
     count_worse(t);
-    u->judged = step;
+    u->judged = u->judged_now = step;
     for (i = 0; i < o->n && !u->met; i++)
         if (holds(t, &o->list[i])) {
             reach(t, i, step);

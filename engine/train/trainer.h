@@ -67,7 +67,9 @@ vb_status vb_trainer_check(const struct vb_train_opts *o);
 struct vb_place {
     struct vb_topo *topo;
     struct vb_placement *placement;
-    struct vb_group *group;   /* NULL: this is the only rank */
+    struct vb_group *group;                             /* NULL: this is the only rank */
+    void (*grouped)(void *arg, struct vb_group *group); /* to tell that the group is closed */
+    void *grouped_arg;
     struct vb_group *members; /* asynchronous: that of workers and servers; NULL: not open */
     bool borrowed;            /* the group belongs to the caller, who closes it */
     bool pinned;              /* each thread has cores of its own */
@@ -132,6 +134,15 @@ struct vb_trainer_ops {
      * several ranks. A failure can leave some ranks one step ahead of others; stepping back brings
      * all ranks to the same step. */
     vb_status (*step_back)(struct vb_trainer *t);
+
+    /* Synchronous training, collective, after the ranks have regrouped and t->rank and t->world
+     * were set. copy() gives those that lack it (lacks) the last step of the member at place
+     * `from`. The bits are the same. It commits this step (vb_group_commit()) before anything
+     * changes, and fails with VB_ERR_PEER if that is refused. regrouped() follows on all members:
+     * the next step is made by the new members, and nothing but parameters and state depends on the
+     * past. */
+    vb_status (*copy)(struct vb_trainer *t, int from, bool lacks, int64_t step);
+    void (*regrouped)(struct vb_trainer *t);
 
     /* Forgets what was computed ahead of the next step. NULL: nothing is. */
     void (*forget)(struct vb_trainer *t);
@@ -241,9 +252,15 @@ struct vb_trainer_evals {
     double accuracy, loss; /* of the last evaluation; negative: there was no evaluation */
     struct vb_eval *list;  /* evaluations before the end of the run */
     int n, max;
-    int64_t seen;  /* number of evaluations so far */
-    int64_t gap;   /* one of `gap` evaluations is kept */
-    int64_t every; /* number of steps between evaluations; 0: only one at the end */
+    int64_t seen;      /* number of evaluations so far */
+    int64_t gap;       /* one of `gap` evaluations is kept */
+    int64_t every;     /* number of steps between evaluations; 0: only one at the end */
+    int64_t kept_step; /* the last step whose evaluation was kept; -1: none */
+    /* The last evaluation that this rank has completed, for others that have not (train_result.c).
+     */
+    struct vb_eval_sum sum;
+    int64_t sum_step; /* -1: none */
+    uint32_t view;    /* the view in which it was completed */
 };
 
 /* Whether the run is done (train_until.c). */
@@ -257,9 +274,10 @@ struct vb_trainer_until {
     bool met;  /* a condition holds, or has held: no more steps are made */
     bool told; /* asynchronous training: another worker has found that a condition holds */
     struct vb_until_result result;
-    int64_t judged; /* the last evaluation that was judged; -1: none */
-    double mark;    /* plateau: the loss that the next evaluations are compared with */
-    int64_t worse;  /* plateau: number of evaluations since then */
+    int64_t judged;     /* the last evaluation that was judged; -1: none */
+    int64_t judged_now; /* the same, without those of the run that was resumed */
+    double mark;        /* plateau: the loss that the next evaluations are compared with */
+    int64_t worse;      /* plateau: number of evaluations since then */
     /* The best parameters so far, with the state of the update rule. */
     struct vb_mem mem;  /* len_bytes is 0: nothing is kept */
     size_t place_bytes; /* mem has one place, or two if checkpoints are written beside training */
@@ -300,10 +318,10 @@ struct vb_trainer_tenths {
 
 #define VB_SAVE_FAULTS 16
 
-/* Checkpoints that this rank has written. */
+/* Checkpoints that this rank has written, or those of the job that it knows of as the lead. */
 struct vb_trainer_saved {
     struct vb_checkpoint_writer *writer; /* NULL: not opened */
-    char path[4096]; /* path of the last checkpoint; "": this rank has written none */
+    char path[4096];                     /* path of the last checkpoint; "": none was written */
     double pause_s;  /* the longest time that training paused for a checkpoint */
     double write_s;  /* the longest time until a checkpoint was synced */
     double mb_s;     /* the highest rate of a checkpoint, with the time until it was synced */
@@ -317,6 +335,7 @@ struct vb_trainer_saved {
     unsigned char token[VB_JOB_TOKEN]; /* of this run, the same on all ranks */
     bool locked;                       /* this rank may write to the folder */
     int lock_fd;                       /* -1: this rank holds no lock */
+    int lock_tries; /* a lead that has no lock, because of the one before, tries again so often */
 };
 
 /* The facts that a worker has learnt from the running job that it joins. The texts are borrowed. */
@@ -330,6 +349,44 @@ struct vb_trainer_joiner {
     int n_keepers;
 };
 
+#define VB_RECOVERY_LOST 16
+#define VB_RECOVERIES 64
+
+/* A rank that was lost. */
+struct vb_lost_rank {
+    int rank; /* of the start */
+    char host[64];
+    char why[160];
+};
+
+/* Synchronous training went on without ranks that were lost (train_recover.c). */
+struct vb_recovery {
+    int64_t step;  /* the last step that was kept */
+    int64_t again; /* the step that was computed again by the ranks that are left */
+    int n;         /* number of ranks that were lost; the first of them are in lost */
+    struct vb_lost_rank lost[VB_RECOVERY_LOST];
+    int left;           /* number of ranks that go on */
+    double at_s;        /* when it was noticed: seconds since the start of training */
+    double recovered_s; /* from the last sign of life, or from at_s, until the next step was done */
+    uint64_t begin_ns;  /* of recovered_s (vb_clock_ns()) */
+    /* the phases of recovered_s, one after another */
+    double detect_s;    /* until the failure was noticed */
+    double agree_s;     /* until the ranks agreed which of them go on */
+    double fence_s;     /* until no message of the old view could come any more */
+    double rebuild_s;   /* until all had the last step, and their new shares */
+    double recompute_s; /* until the next step was done */
+};
+
+/* Memory that is allocated before training. */
+struct vb_trainer_recoveries {
+    struct vb_recovery *list; /* the first VB_RECOVERIES; NULL: this job ends with the first loss */
+    int n;                    /* number of recoveries, also of those that are not in the list */
+    bool under_way;           /* the step after the last one is not done yet */
+    int64_t done;             /* the last step after which everything was done that is done once */
+    uint64_t mark_ns;         /* the time before this moment belongs to phases of the last one */
+    char why[256];            /* the error that is not logged */
+};
+
 struct vb_trainer {
     const struct vb_train_opts *o;
     const struct vb_trainer_joiner *joiner; /* borrowed; NULL: this rank is no joiner */
@@ -337,8 +394,14 @@ struct vb_trainer {
     struct vb_sample sample; /* measured if the recipe depends on it; its rows are not kept */
     char *settings;          /* text that vb_train_settings() returned */
 
-    /* the role of this rank */
-    int rank, world; /* world: ranks that compute; dedicated servers have the ranks from world on */
+    /* The role of this rank. When ranks of a synchronous job are lost, all of this changes, except
+     * for its number and what was planned. */
+    int number;      /* the rank of the start: for messages, files, and functions of the group that
+                        take a rank */
+    int rank, world; /* place among the ranks that compute, and their number; dedicated servers have
+                        the ranks from world on */
+    bool leads;      /* this rank speaks, saves and reports for the job: the lowest member */
+    uint32_t view;   /* number of the view; 0: that of the start */
     int shares;      /* ranks that share a batch: world, or 1 if each worker has its own batches */
     int share;       /* number of the share that this rank takes */
     int planned;     /* ranks that the run began with; its plan is for their shares */
@@ -362,12 +425,13 @@ struct vb_trainer {
 
     float *grads_room; /* asynchronous training: room for a gradient; NULL: none */
 
-    int64_t step;       /* number of complete steps */
-    int64_t resumed;    /* number of steps of the run that this run resumes */
-    int64_t samples;    /* number of samples trained on in this run */
-    int64_t equal_step; /* the last step after which all ranks had equal parameters */
-    double loss;        /* loss per sample in this rank's last batch */
-    bool all_know;      /* all ranks know of the failure, so no rank must be told */
+    int64_t step;        /* number of complete steps */
+    int64_t resumed;     /* number of steps of the run that this run resumes */
+    int64_t samples;     /* number of samples trained on in this run */
+    int64_t equal_step;  /* the last step after which all ranks had equal parameters */
+    uint32_t equal_mark; /* and what was compared then */
+    double loss;         /* loss per sample in this rank's last batch */
+    bool all_know;       /* all ranks know of the failure, so no rank must be told */
 
     uint64_t opened_ns, shown_ns;
     int64_t shown_step; /* the first step of the job that this rank has shown; -1: none yet */
@@ -385,8 +449,29 @@ struct vb_trainer {
     struct vb_trainer_noise noise;
     struct vb_trainer_ledger ledger;
     struct vb_trainer_trace trace;
+    struct vb_trainer_recoveries recoveries;
     int stopped; /* the signal that ended the run early; 0: none */
 };
+
+/* Recovery of a synchronous job that has lost ranks (train_recover.c). vb_train_recover() is called
+ * after a collective call has failed with st. If that was because ranks are gone, it returns when
+ * the others have agreed, have regrouped, and have the last step in common. Otherwise it fails: it
+ * returns st, or that this rank cannot go on, which it logs. The caller then meets the other
+ * members (vb_run_stop_regroup()) and repeats what is due after this step; if either fails, it
+ * calls this again. Allocates nothing. */
+vb_status vb_train_recoveries_open(struct vb_trainer *t);
+void vb_train_recoveries_close(struct vb_trainer *t);
+vb_status vb_train_recover(struct vb_trainer *t, vb_status st);
+
+/* Between these two calls, an error with VB_ERR_PEER of this thread is not logged. */
+void vb_train_recover_begin(struct vb_trainer *t);
+void vb_train_recover_end(struct vb_trainer *t);
+
+/* Called after each step, and when no step is left: the last recovery is complete. */
+void vb_train_recovered(struct vb_trainer *t);
+
+/* The i-th recovery of this run; NULL: there is none. */
+const struct vb_recovery *vb_train_recovery(const struct vb_trainer *t, int i);
 
 /* Returns the largest number of samples that this rank takes from one global batch. */
 int vb_trainer_share(const struct vb_trainer *t);
@@ -436,6 +521,19 @@ void vb_trainer_show(struct vb_trainer *t, int64_t step, bool evaluated);
  * the last step at which all were equal (train_check.c). */
 vb_status vb_train_compare(struct vb_trainer *t);
 
+/* ---- another lead (train_lead.c) ------------------------------------------------------------- */
+
+/* Synchronous training: t->rank, t->world, t->leads and t->view are those of a new view. Every
+ * member calls this, once its parameters are those of the agreed step. Sends no message. */
+void vb_train_members_changed(struct vb_trainer *t);
+
+/* Called by the above on the member that has become the lead: it reports and saves from now on. */
+void vb_train_lead_changed(struct vb_trainer *t);
+
+/* This rank cannot go on, because the others do so without it, or because it is cut off from them.
+ * It does not save, show or report any more. */
+void vb_train_dropped(struct vb_trainer *t);
+
 /* ---- dense models (train_dense.c) ------------------------------------------------------------ */
 
 /* Computes the sum of the gradients of all samples in t->batch. step: for messages. Fails if the
@@ -453,8 +551,9 @@ struct vb_k_csr vb_train_csr(const struct vb_rows *rows);
 
 /* ---- checkpoints (train_save.c) -------------------------------------------------------------- */
 
-/* Begins a checkpoint of this step. All ranks call this function; rank 0 writes, because all ranks
- * have the same parameters. Asynchronous training: only one worker calls it, and it writes. The
+/* Begins a checkpoint of this step. All ranks call this function; the lead writes, because all
+ * ranks have the same parameters. Asynchronous training: only one worker calls it, and it writes.
+ * A lead that has begun this checkpoint already, before the members changed, goes on with it. The
  * thread of the writer writes while training goes on, if the model can hold its parameters;
  * otherwise this function waits for it. If the last checkpoint is still being written, this one is
  * left out. last: no step follows, so nothing is left out and nothing is waited for yet. */
@@ -467,9 +566,13 @@ vb_status vb_train_saves_look(struct vb_trainer *t);
 /* Waits until this rank has written what it has begun. */
 vb_status vb_train_saves_drain(struct vb_trainer *t);
 
-/* After the last step, collective in synchronous training: waits until rank 0 has written what it
- * has begun. */
+/* After the last step, collective in synchronous training: waits until the lead has written what it
+ * has begun. May be called again after VB_ERR_PEER. */
 vb_status vb_train_saves_end(struct vb_trainer *t);
+
+/* Finds the newest checkpoint of the folder by its name, for messages. Returns false if there is no
+ * folder, or none in it. */
+bool vb_train_last_checkpoint(const struct vb_trainer *t, char *path, size_t size);
 
 /* Adds the checkpoints that this rank could not write to the faults of a result. */
 vb_status vb_train_save_faults(const struct vb_trainer *t, struct vb_train_result *r);
@@ -479,7 +582,10 @@ void vb_train_does(const struct vb_trainer *t, enum vb_activity activity);
 
 /* ---- results (train_result.c) ---------------------------------------------------------------- */
 
-/* Collective: each rank evaluates its share of the test data; all ranks get the whole result. */
+/* Collective: each rank evaluates its share of the test data; all ranks get the whole result
+ *
+ * (train_result.c). Called again in a new view, it gives the result that one of the members has, if
+ * any has completed this evaluation: otherwise the members might judge differently. */
 vb_status vb_train_evaluate(struct vb_trainer *t);
 
 /* Takes the sum over all test samples, of the parameters after this step, as the last evaluation.
@@ -489,9 +595,9 @@ void vb_train_take_sum(struct vb_trainer *t, int64_t step, const struct vb_eval_
 /* Stores the last evaluation for the result, in memory that is allocated before training. */
 void vb_train_keep_eval(struct vb_trainer *t, int64_t step);
 
-/* Synchronous training, collective: combines the figures of all ranks. Fails if the ranks ended
- * with different parameters. The caller zeroes *result before the call, and frees it even if this
- * function failed. */
+/* Synchronous training, collective: combines the figures of all members. Fails if they ended with
+ * different parameters. The caller zeroes *result before the first call, and frees it even if this
+ * function failed. After a failure with VB_ERR_PEER the members that are left may call it again. */
 vb_status vb_train_collect(struct vb_trainer *t, struct vb_train_result *result);
 
 /* The first fills in the number of parameters and their digest; the second the figures that are the

@@ -110,6 +110,11 @@ void vb_k_undo_destroy(struct vb_k_undo *undo);
 vb_status vb_k_sparse_update(struct vb_k_sparse *sparse, const uint32_t *keys, const float *values,
                              size_t n, float scale, float rate, struct vb_k_undo *undo);
 
+/* Returns the number of keys of the last update that has filled in undo, and its gradient as it was
+ * given to it: another replica can make the same update. */
+size_t vb_k_undo_gradient(const struct vb_k_undo *undo, const uint32_t **keys_p,
+                          const float **values_p);
+
 /* Reverts the last update, which must have filled in this undo. May be called once. */
 void vb_k_sparse_undo(struct vb_k_sparse *sparse, const struct vb_k_undo *undo);
 
@@ -138,8 +143,8 @@ bool vb_k_sparse_resume(struct vb_k_sparse *sparse, const struct vb_k_schedule *
 
 /* ---- saving a sparse model while it is updated ----------------------------------------------- */
 
-/* Allocates what hold needs: as much memory as the model has. */
-vb_status vb_k_sparse_save_beside(struct vb_k_sparse *sparse);
+/* Allocates what hold needs: as much memory as the model has. now: touches all pages, too. */
+vb_status vb_k_sparse_save_beside(struct vb_k_sparse *sparse, bool now);
 
 /* From hold(true) to hold(false), another thread may read the model as it was at hold(true).
  * Returns false if save_beside was not called. */

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-vb_status vb_k_sparse_save_beside(struct vb_k_sparse *s)
+vb_status vb_k_sparse_save_beside(struct vb_k_sparse *s, bool now)
 {
     vb_status st = VB_OK;
 
@@ -18,7 +18,7 @@ vb_status vb_k_sparse_save_beside(struct vb_k_sparse *s)
     if (s->lazy != NULL)
         st = vb_k_lazy_create(&s->rule, &s->lazy_then);
     if (st == VB_OK)
-        st = vb_k_aside_create(s->features, s->has.words, s->w, s->state, &s->aside);
+        st = vb_k_aside_create(s->features, s->has.words, s->w, s->state, now, &s->aside);
     return st;
 }
 

@@ -190,6 +190,7 @@ struct vb_k_undo {
     size_t n, room;
     uint32_t *keys, *step; /* (room), like the next; all are in the memory of keys */
     float *w, *s, *t;
+    float *values; /* of the gradient */
 };
 
 vb_status vb_k_undo_create(size_t max_keys, struct vb_k_undo **undo_p)
@@ -199,7 +200,7 @@ vb_status vb_k_undo_create(size_t max_keys, struct vb_k_undo **undo_p)
     if (u == NULL)
         return vb_err_sys("calloc");
     u->room = max_keys;
-    u->keys = vb_alloc_aligned(5 * max_keys * sizeof(*u->keys));
+    u->keys = vb_alloc_aligned(6 * max_keys * sizeof(*u->keys));
     if (u->keys == NULL) {
         free(u);
         return vb_err(VB_ERR_NO_MEMORY, "no memory to undo %zu updates", max_keys);
@@ -208,6 +209,7 @@ vb_status vb_k_undo_create(size_t max_keys, struct vb_k_undo **undo_p)
     u->w = (void *)(u->step + max_keys);
     u->s = u->w + max_keys;
     u->t = u->s + max_keys;
+    u->values = u->t + max_keys;
     *undo_p = u;
     return VB_OK;
 }
@@ -217,6 +219,14 @@ void vb_k_undo_destroy(struct vb_k_undo *undo)
     if (undo != NULL)
         free(undo->keys);
     free(undo);
+}
+
+size_t vb_k_undo_gradient(const struct vb_k_undo *undo, const uint32_t **keys_p,
+                          const float **values_p)
+{
+    *keys_p = undo->keys;
+    *values_p = undo->values;
+    return undo->n;
 }
 
 void vb_k_sparse_undo(struct vb_k_sparse *s, const struct vb_k_undo *undo)
@@ -275,10 +285,13 @@ ALWAYS void store_block(struct shape r, struct vb_k_sparse *s, const uint32_t *k
     }
 }
 
-ALWAYS void keep_block(struct shape r, struct vb_k_undo *undo, const uint32_t *keys, size_t first,
-                       size_t n, const struct block *b)
+ALWAYS void keep_block(struct shape r, const struct step *p, size_t first, size_t n,
+                       const struct block *b)
 {
-    memcpy(undo->keys + first, keys, n * sizeof(*keys));
+    struct vb_k_undo *undo = p->undo;
+
+    memcpy(undo->keys + first, p->keys + first, n * sizeof(*p->keys));
+    memcpy(undo->values + first, p->values + first, n * sizeof(*p->values));
     memcpy(undo->w + first, b->w, n * sizeof(*b->w));
     if (r.floats > 0)
         memcpy(undo->s + first, b->s, n * sizeof(*b->s));
@@ -328,7 +341,7 @@ ALWAYS void update_block(struct shape r, struct vb_k_sparse *s, const struct ste
 
     load_block(r, s, keys, n, &b);
     if (p->undo != NULL)
-        keep_block(r, p->undo, keys, first, n, &b);
+        keep_block(r, p, first, n, &b);
     if (r.words > r.floats)
         catch_up_block(s, n, &b);
     step_block(r, s, p, p->values + first, n, &b);

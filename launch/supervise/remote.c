@@ -73,6 +73,7 @@ vb_status vb_remote_create(const struct vb_supervise_opts *o, struct vb_remote *
     r->hosts = o->hosts;
     r->root = o->root;
     r->argv = o->argv;
+    r->reaps = o->elastic;
     r->has_hello = calloc((size_t)o->hosts->ranks, sizeof(*r->has_hello));
     st = r->has_hello != NULL ? VB_OK : vb_err_sys("calloc");
     if (st == VB_OK)
@@ -128,6 +129,7 @@ static void place_of(const struct vb_remote *r, int rank, struct vb_launch *laun
                                  .world = r->hosts->ranks,
                                  .local_rank = rank - host->first_rank,
                                  .local_ranks = host->slots,
+                                 .has_reaper = r->reaps,
                                  .root_fd = -1,
                                  .begun_fd = -1};
     if (r->root != NULL)

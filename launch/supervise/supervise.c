@@ -51,6 +51,8 @@ static void ask_all(struct job *job)
     for (i = 0; i < job->ranks; i++) {
         if (job->remote == NULL || !job->remote->has_hello[i])
             signal_one(job, i, SIGTERM);
+        else if (job->o->elastic)
+            vb_remote_send(&job->in_fds[i], 1, VB_END_OF_JOB);
         vb_fd_close(&job->in_fds[i]);
     }
 }
@@ -90,6 +92,8 @@ static int time_left_ms(const struct job *job)
         next = job->stopped_ns + job->grace_ns;
     if (next == 0 && job->some_ns != 0 && !job->said_some && job->stage == RUNNING)
         next = job->some_ns + job->grace_ns;
+    if (job->say_ns != 0 && (next == 0 || job->say_ns < next))
+        next = job->say_ns;
     if (job->beat_ns != 0 && (next == 0 || job->beat_ns < next))
         next = job->beat_ns;
     if (next == 0)
@@ -235,19 +239,21 @@ static vb_status start_ranks(struct job *job)
 
 static vb_status poll_once(struct job *job)
 {
-    int n = 1 + vb_relay_prepare(job->relay, job->fds + 1);
+    int n = 2 + vb_relay_prepare(job->relay, job->fds + 2);
 
+    job->fds[1] = (struct pollfd){.fd = job->o->elastic ? job->begun_fd : -1, .events = POLLIN};
     job->fds[0] = (struct pollfd){.fd = job->signals.fd, .events = POLLIN};
     if (poll(job->fds, (nfds_t)n, job->alive > 0 ? time_left_ms(job) : -1) < 0) {
         if (errno == EINTR)
             return VB_OK;
         return vb_err_sys("poll");
     }
-    if (vb_relay_move(job->relay, job->fds + 1, n - 1) != VB_OK)
+    if (vb_relay_move(job->relay, job->fds + 2, n - 2) != VB_OK)
         vb_job_give_up(job);
     if (job->fds[0].revents != 0) /* after the output, so that all lines of a dead rank are known */
         take_signals(job);
     vb_job_check_suspect(job);
+    vb_job_check_lost(job);
     if (job->alive > 0) {
         if (job->deadline_ns != 0 && vb_clock_ns() >= job->deadline_ns)
             vb_job_enter(job, (enum stage)(job->stage + 1));
@@ -262,9 +268,11 @@ static vb_status run(struct job *job)
 {
     vb_status st = VB_OK;
 
-    while (st == VB_OK && goes_on(job)) {
-        if (job->alive == 0)
+    while (st == VB_OK && (goes_on(job) || !job->judged)) {
+        if (job->alive == 0) {
             vb_relay_last_call(job->relay);
+            vb_job_judge(job);
+        }
         if (goes_on(job))
             st = poll_once(job);
     }
@@ -300,7 +308,7 @@ static vb_status fill_standard_fds(void)
 static vb_status job_init(struct job *job, const struct vb_supervise_opts *o)
 {
     struct vb_relay_opts relay = {
-        .all_out = o->outlive,
+        .all_out = o->outlive || o->elastic,
         .shows = o->hosts == NULL && isatty(STDERR_FILENO) == 1,
         .logs = o->logs,
         .run = o->run,
@@ -336,9 +344,11 @@ static vb_status job_init(struct job *job, const struct vb_supervise_opts *o)
         return st;
     job->pids = calloc((size_t)job->ranks, sizeof(*job->pids));
     job->in_fds = malloc((size_t)job->ranks * sizeof(*job->in_fds));
-    job->fds = calloc(2 * (size_t)job->ranks + 3, sizeof(*job->fds));
+    job->fds = calloc(2 * (size_t)job->ranks + 4, sizeof(*job->fds));
     job->dead = calloc((size_t)job->ranks, sizeof(*job->dead));
-    if (job->pids == NULL || job->in_fds == NULL || job->fds == NULL || job->dead == NULL)
+    job->lost = calloc((size_t)job->ranks, sizeof(*job->lost));
+    if (job->pids == NULL || job->in_fds == NULL || job->fds == NULL || job->dead == NULL ||
+        job->lost == NULL)
         return vb_err(VB_ERR_NO_MEMORY, "no memory to supervise %d ranks", job->ranks);
     memset(job->in_fds, -1, (size_t)job->ranks * sizeof(*job->in_fds));
     return VB_OK;
@@ -354,6 +364,7 @@ static void job_fini(struct job *job)
     vb_causes_fini(&job->causes);
     free(job->in_fds);
     free(job->dead);
+    free(job->lost);
     free(job->pids);
     free(job->fds);
 }

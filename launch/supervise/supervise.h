@@ -60,6 +60,9 @@ struct vb_supervise_opts {
      * vital_end - 1. Ranks from `workers` on are not workers; they end before the workers do. */
     bool outlive;
     int vital, vital_end, workers;
+
+    /* A synchronous job whose ranks go on without those that die. Excludes outlive. */
+    bool elastic;
     const unsigned char *secret; /* secret of the job; NULL: a new one */
 };
 
@@ -69,16 +72,19 @@ long long vb_launch_memory_limit(void);
 
 /* Starts a program once for each rank and waits for all of them. Each process finds out its rank
  * with vb_launch_read(). On other hosts the program must be the same file, byte for byte; only then
- * do the ranks get the secret. Standard output of rank 0 (with outlive of all ranks, because any
- * worker may print the result) is passed on unchanged. All other output goes to standard error,
- * line by line, with the rank before each line. The first rank that fails is named on standard
- * error, and the others are ended. No rank is alive on return, and none outlives this process. With
- * outlive the job ends when a vital rank has failed, or soon after the first worker has ended with
- * exit 0. *exit_code_p becomes 0 if all ranks (with outlive: a worker) ended with exit 0 and the
- * job did not fail, 2 if the rank that failed ended with exit 2, 128 plus the number of a signal
- * that ended the job, otherwise 1. The function itself fails only if the ranks could not be run at
- * all. It blocks and handles SIGCHLD, SIGINT, SIGTERM, SIGHUP and SIGPIPE meanwhile, so only one
- * call in a process may run at a time, in a thread that does not end: ranks die with the thread
+ * do the ranks get the secret. Standard output of rank 0 (with outlive or elastic of all ranks,
+ * because any of them may print the result) is passed on unchanged. All other output goes to
+ * standard error, line by line, with the rank before each line. The first rank that fails is named
+ * on standard error, and the others are ended. No rank is alive on return, and none outlives this
+ * process. With outlive the job ends when a vital rank has failed, or soon after the first worker
+ * has ended with exit 0. With elastic, when all ranks have begun to train, no death ends the job:
+ * the other ranks are told of it (vb_launch_on_reaped()), and the job has failed if none of them
+ * ends with exit 0, or if one fails that no other has lost. *exit_code_p becomes 0 if all ranks
+ * (with outlive: a worker; with elastic: all that the others have not lost) ended with exit 0 and
+ * the job did not fail, 2 if the rank that failed ended with exit 2, 128 plus the number of a
+ * signal that ended the job, otherwise 1. The function itself fails only if the ranks could not be
+ * run at all. It blocks and handles SIGCHLD, SIGINT, SIGTERM, SIGHUP and SIGPIPE meanwhile, so only
+ * one call in a process may run at a time, in a thread that does not end: ranks die with the thread
  * that started them. */
 vb_status vb_supervise(const struct vb_supervise_opts *o, int *exit_code_p);
 

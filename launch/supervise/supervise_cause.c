@@ -16,8 +16,10 @@ vb_status vb_causes_init(struct vb_causes *c, int ranks)
 
     c->ranks = ranks;
     c->len = 0;
+    c->n_begun = 0;
     c->blames = calloc((size_t)ranks, sizeof(*c->blames));
-    if (c->blames == NULL)
+    c->ends = calloc((size_t)ranks, sizeof(*c->ends));
+    if (c->blames == NULL || c->ends == NULL)
         return vb_err_sys("calloc");
     for (i = 0; i < ranks; i++)
         c->blames[i].peer = -1;
@@ -27,19 +29,38 @@ vb_status vb_causes_init(struct vb_causes *c, int ranks)
 void vb_causes_fini(struct vb_causes *c)
 {
     free(c->blames);
+    free(c->ends);
     c->blames = NULL;
+    c->ends = NULL;
+}
+
+static void take_end(struct vb_causes *c, int rank, const char *line)
+{
+    struct vb_ending *end = &c->ends[rank];
+    char how[8];
+    int number;
+
+    if (sscanf(line, " reaped %7s %d", how, &number) != 2 || number < 0 || number > 255)
+        return;
+    end->by_signal = strcmp(how, "signal") == 0;
+    end->reaped = end->by_signal || strcmp(how, "exit") == 0;
+    end->number = number;
 }
 
 void vb_causes_take(struct vb_causes *c, int rank, const char *line)
 {
     int peer = -1, at = 0;
 
+    if (rank >= 0 && rank < c->ranks)
+        take_end(c, rank, line);
     if (sscanf(line, " lost %d %n", &peer, &at) != 1 || at == 0)
         return;
     if (rank < 0 || rank >= c->ranks || peer < 0 || peer >= c->ranks || peer == rank)
         return;
     c->blames[rank].peer = peer;
     snprintf(c->blames[rank].why, VB_NEWS_WHY, "%s", line + at);
+    c->ends[peer].lost = true;
+    c->ends[peer].lost_by = rank;
 }
 
 /* Returns true for "begun". */
@@ -65,7 +86,10 @@ bool vb_causes_read(struct vb_causes *c, int fd)
         c->buf[c->len] = '\0';
         for (line = c->buf; (end = strchr(line, '\n')) != NULL; line = end + 1) {
             *end = '\0';
-            begun |= take_line(c, line);
+            if (take_line(c, line)) {
+                c->n_begun++;
+                begun = true;
+            }
         }
         c->len = strlen(line);
         memmove(c->buf, line, c->len);

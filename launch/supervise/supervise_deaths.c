@@ -103,11 +103,24 @@ static void note_failure(struct job *job, int rank, const siginfo_t *info)
 }
 
 /* Called when a rank has died: what this rank wrote is in the pipe by then. */
-static bool has_begun(struct job *job)
+bool vb_job_has_begun(struct job *job)
 {
-    if (job->begun_fd >= 0 && vb_causes_read(&job->causes, job->begun_fd))
-        job->begun = true;
-    return job->begun || vb_relay_has_begun(job->relay);
+    int n;
+
+    if (job->begun_fd >= 0)
+        vb_causes_read(&job->causes, job->begun_fd);
+    n = job->causes.n_begun + vb_relay_begun(job->relay);
+    job->begun = job->begun || n >= (job->o->elastic ? job->ranks : 1);
+    return job->begun;
+}
+
+/* In an elastic job any rank may be lost when all have begun to train. Whether those that are left
+ * have gone on, or have failed as well, is known when all have ended. */
+static bool may_lose(struct job *job, const siginfo_t *info)
+{
+    return (job->stage <= STOPPING || (job->stage == GRACE && job->ended_well)) &&
+           job->o->elastic && vb_job_has_begun(job) && !was_bad_usage(info) &&
+           stopped_by(info) == 0;
 }
 
 /* Training must have begun. Bad usage concerns all ranks, so it always ends the job. */
@@ -116,13 +129,15 @@ static bool can_do_without(struct job *job, int rank, const siginfo_t *info)
     const struct vb_supervise_opts *o = job->o;
 
     return job->stage <= STOPPING && o->outlive && (rank < o->vital || rank >= o->vital_end) &&
-           job->alive > 0 && has_begun(job) && !was_bad_usage(info) && stopped_by(info) == 0;
+           job->alive > 0 && vb_job_has_begun(job) && !was_bad_usage(info) && stopped_by(info) == 0;
 }
 
 /* A rank has ended with exit 0, or as the user has asked it to. A worker that ends so has printed
  * the result, or knows that another has. The others will end soon too, unless they are stopped. */
 static void note_end(struct job *job, int rank)
 {
+    if (job->o->elastic)
+        job->ended_well = true;
     if (!job->o->outlive || rank >= job->o->workers)
         return;
     job->ended_well = true;
@@ -149,7 +164,7 @@ static bool is_cause(const struct job *job, const siginfo_t *info)
            was_bad_usage(info);
 }
 
-static bool is_stopped(const struct job *job, int rank)
+bool vb_job_is_stopped(const struct job *job, int rank)
 {
     siginfo_t info = {0};
 
@@ -179,7 +194,8 @@ static int find_cause(struct job *job, int rank, const siginfo_t *dead)
 void vb_job_check_suspect(struct job *job)
 {
     int rank = job->suspect;
-    bool stopped = rank >= 0 && job->remote == NULL && job->pids[rank] > 0 && is_stopped(job, rank);
+    bool stopped =
+        rank >= 0 && job->remote == NULL && job->pids[rank] > 0 && vb_job_is_stopped(job, rank);
     bool alone = job->alive == 0 || (stopped && job->alive == 1);
     bool over = job->stage > GRACE || (job->deadline_ns != 0 && vb_clock_ns() >= job->deadline_ns);
     char where[VB_HOST_NAME + 16] = "";
@@ -205,7 +221,7 @@ void vb_job_reap(struct job *job)
     siginfo_t info, first = {0};
     int i, first_rank = -1;
 
-    (void)has_begun(job); /* reads the news */
+    (void)vb_job_has_begun(job); /* reads the news */
     for (i = 0; i < job->ranks; i++) {
         if (!reap(job, i, &info))
             continue;
@@ -220,6 +236,10 @@ void vb_job_reap(struct job *job)
         }
         if (job->stage == STOPPING && stopped_by(&info) != 0) {
             note_end(job, i);
+            continue;
+        }
+        if (may_lose(job, &info)) {
+            vb_job_lose(job, i);
             continue;
         }
         if (can_do_without(job, i, &info)) {
@@ -253,7 +273,7 @@ static bool all_stopped(const struct job *job)
     if (job->stage != RUNNING || job->started < job->ranks || job->alive == job->ranks)
         return false;
     for (i = 0; i < job->ranks; i++)
-        if (job->pids[i] > 0 && !is_stopped(job, i))
+        if (job->pids[i] > 0 && !vb_job_is_stopped(job, i))
             return false;
     return job->alive > 0;
 }
@@ -264,7 +284,7 @@ static void note_some_stopped(struct job *job)
     int i, n = 0;
 
     for (i = 0; i < job->ranks && job->remote == NULL; i++)
-        n += job->pids[i] > 0 && is_stopped(job, i);
+        n += job->pids[i] > 0 && vb_job_is_stopped(job, i);
     if (n == 0 || n == job->alive) {
         job->some_ns = 0;
         job->said_some = false;
@@ -282,7 +302,7 @@ static void say_some_stopped(struct job *job)
         return;
     job->said_some = true;
     for (i = 0; i < job->ranks; i++)
-        if (job->pids[i] > 0 && is_stopped(job, i))
+        if (job->pids[i] > 0 && vb_job_is_stopped(job, i))
             vb_relay_say(job->relay,
                          "rank %d (pid %d) is stopped (SIGSTOP): kill -CONT %d continues it", i,
                          (int)job->pids[i], (int)job->pids[i]);

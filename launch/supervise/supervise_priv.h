@@ -35,6 +35,7 @@ int vb_signals_next(struct vb_signals *s);
 struct vb_remote {
     const struct vb_hosts *hosts;
     const char *root; /* HOST:PORT that the user gave; NULL: rank 0 chooses */
+    bool reaps;       /* a process beside each rank says how it has ended */
     char *const *argv;
     char program[PATH_MAX], folder[PATH_MAX];
     char *ssh; /* the ssh command; ssh_args points to its parts */
@@ -102,6 +103,7 @@ struct vb_spawner {
     int null_fd;   /* standard input of the ranks */
     int root_fd;   /* socket at which rank 0 will listen */
     int begun_fd;  /* writing end of the pipe through which a rank says that training has begun */
+    bool tells;    /* ranks of this host are told which others have ended */
     bool terminal; /* ranks may show their progress on a terminal */
     char root[VB_ROOT_TEXT];
     unsigned char *secret;
@@ -114,7 +116,7 @@ struct vb_spawner {
 /* The caller owns the descriptors. */
 struct vb_child {
     pid_t pid;
-    int in_fd; /* writes to the child's standard input; -1: that is empty */
+    int in_fd; /* writes to the child's standard input, or tells it who has ended; -1: neither */
     int out_fd, err_fd;
 };
 
@@ -137,9 +139,20 @@ struct vb_blame {
     char why[VB_NEWS_WHY];
 };
 
+/* What others say of a rank. */
+struct vb_ending {
+    bool lost;      /* a rank has lost it */
+    int lost_by;    /* the last one that has */
+    bool reaped;    /* the reaper on its host says how it has ended: */
+    bool by_signal; /* by a signal, not by an exit */
+    int number;     /* the signal or the exit code */
+};
+
 struct vb_causes {
     int ranks;
     struct vb_blame *blames; /* one for each rank */
+    struct vb_ending *ends;  /* one for each rank */
+    int n_begun;             /* number of ranks that have said so */
     char buf[4096];          /* news that have not ended with a line end */
     size_t len;
 };
@@ -147,7 +160,8 @@ struct vb_causes {
 vb_status vb_causes_init(struct vb_causes *c, int ranks);
 void vb_causes_fini(struct vb_causes *c);
 
-/* Takes " lost PEER WHY", which a rank has said. Ignores other lines. */
+/* Takes what a rank has said: " lost PEER WHY"; or what its reaper has: " reaped signal NUMBER" or
+ * " reaped exit CODE". Ignores other lines. */
 void vb_causes_take(struct vb_causes *c, int rank, const char *line);
 
 /* Reads the lines that ranks of this host have written to their pipe: "begun" and "RANK lost PEER
@@ -174,7 +188,8 @@ void vb_oom_init(struct vb_oom *oom, const char *sysroot);
 /* Returns true if the kernel has killed a process for which this has not returned true yet. */
 bool vb_oom_killed(struct vb_oom *oom);
 
-/* Writes how a rank on this host ended, with a hint if memory ran out. goes_on: the job does. */
+/* Writes how a rank on this host ended, with a hint if memory ran out. goes_on: the job does.
+ */
 void vb_death_explain(int rank, const siginfo_t *info, bool goes_on, struct vb_oom *oom, char *why,
                       size_t size);
 
@@ -211,7 +226,8 @@ void vb_relay_destroy(struct vb_relay *relay);
  * rank, or only with the rank if host, which is borrowed, is NULL. */
 void vb_relay_add(struct vb_relay *relay, int rank, const char *host, int out_fd, int err_fd);
 
-bool vb_relay_has_begun(const struct vb_relay *relay); /* a rank has printed the line begun_line */
+int vb_relay_begun(const struct vb_relay *relay); /* number of ranks that have printed begun_line */
+bool vb_relay_printed(const struct vb_relay *relay); /* something went to standard output */
 
 /* If there are logs, copies the output of a rank to rank-RANK.log, which is truncated first. */
 vb_status vb_relay_log(struct vb_relay *relay, int rank);
@@ -221,6 +237,7 @@ const char *vb_relay_last_line(struct vb_relay *relay, int rank);
 
 /* Queues a line of the supervisor itself, in the format of the log, between lines of the ranks. */
 void vb_relay_say(struct vb_relay *relay, const char *fmt, ...) VB_PRINTF(2, 3);
+void vb_relay_warn(struct vb_relay *relay, const char *fmt, ...) VB_PRINTF(2, 3); /* goes on */
 void vb_relay_fix(struct vb_relay *relay, const char *command); /* "  fix: COMMAND" below it */
 const char *vb_relay_said(const struct vb_relay *relay); /* returns its last message, or "" */
 
@@ -237,6 +254,14 @@ bool vb_relay_empty(const struct vb_relay *relay); /* nothing is left to read or
 /* ---- the job (supervise.c) ------------------------------------------------------------------- */
 
 enum stage { RUNNING, STOPPING, GRACE, ASKED, KILLED }; /* a job ends in this order */
+
+/* A rank that an elastic job has to do without. */
+struct vb_lost {
+    bool dead;      /* it has ended, but not with exit 0 */
+    bool said;      /* the user knows of it */
+    bool told;      /* the other ranks know of it */
+    uint64_t at_ns; /* time of its death */
+};
 
 struct job {
     int ranks;
@@ -257,7 +282,8 @@ struct job {
     struct vb_relay *relay;
     struct vb_remote *remote; /* NULL: the ranks are on this host */
     const struct vb_supervise_opts *o;
-    bool ended_well; /* with o->outlive: a worker has ended with exit 0 */
+    bool ended_well; /* with o->outlive: a worker has ended with exit 0; with o->elastic: a rank has
+                      */
     bool answered;   /* the remote ranks have got root and secret */
     uint64_t hello_deadline_ns;
     uint64_t beat_ns;        /* time of the next byte to remote ranks; 0: they get none yet */
@@ -268,7 +294,10 @@ struct job {
     int suspect_by; /* the rank that says so */
     int begun_fd; /* has news of ranks: training has begun, a peer is lost; -1: ranks print lines */
     bool begun;   /* training has begun */
-    struct pollfd *fds; /* the signal pipe, then the descriptors of the relay */
+    struct vb_lost *lost; /* one for each rank */
+    uint64_t say_ns;      /* time to name ranks that were lost; 0: none is waiting for that */
+    bool judged;          /* vb_job_judge() was called, after all ranks have ended */
+    struct pollfd *fds;   /* the signal pipe, begun_fd, then the descriptors of the relay */
 };
 
 /* Enters a stage, unless the job is already in this stage or a later one. */
@@ -284,6 +313,23 @@ void vb_job_reap(struct job *job);
 
 /* Names the rank that others lost, when no rank can tell more. */
 void vb_job_check_suspect(struct job *job);
+
+/* Reads the news of ranks, and returns whether the job may go on without one of them. */
+bool vb_job_has_begun(struct job *job);
+
+bool vb_job_is_stopped(const struct job *job, int rank); /* by SIGSTOP; on this host only */
+
+/* ---- elastic jobs (supervise_elastic.c) ------------------------------------------------------ */
+
+/* A rank of an elastic job has ended, not with exit 0, and the job goes on for now. */
+void vb_job_lose(struct job *job, int rank);
+
+/* Tells ranks which others have ended, names those that were lost, kills a rank that is stopped and
+ * that others have lost, and ends ranks that are left over when others have ended well. */
+void vb_job_check_lost(struct job *job);
+
+/* When all ranks have ended, finds out whether the job has failed, and says why. */
+void vb_job_judge(struct job *job);
 
 /* Notes whether all remaining ranks are stopped, and ends the job if they are for too long. */
 void vb_job_note_stopped(struct job *job);

@@ -53,7 +53,8 @@ struct vb_relay {
     struct sink out, err;
     struct vb_relay_opts o;
     bool shown;           /* the last output to standard error was progress */
-    bool begun;           /* a rank has printed begun_line */
+    int begun;            /* number of ranks that have printed begun_line */
+    bool printed;         /* something went to standard output */
     char said[SAY_BYTES]; /* the last message of the supervisor */
     int n_streams;
     struct stream streams[];
@@ -198,9 +199,14 @@ static bool is_progress(const struct vb_relay *relay, const char *line, size_t l
     return relay->o.shows && len >= mark && memcmp(line, VB_WIPE_LINE, mark) == 0;
 }
 
-bool vb_relay_has_begun(const struct vb_relay *relay)
+int vb_relay_begun(const struct vb_relay *relay)
 {
     return relay->begun;
+}
+
+bool vb_relay_printed(const struct vb_relay *relay)
+{
+    return relay->printed;
 }
 
 /* If the reader is slow, progress is dropped, because newer progress comes soon. */
@@ -231,18 +237,33 @@ void vb_relay_fix(struct vb_relay *relay, const char *command)
     say_line(relay, line, strlen(line));
 }
 
+static void say(struct vb_relay *relay, const char *level, const char *text)
+{
+    char line[SAY_BYTES];
+
+    snprintf(line, sizeof(line) - 1, "%-5s launch/supervise: %s", level, text);
+    say_line(relay, line, strlen(line));
+}
+
 void vb_relay_say(struct vb_relay *relay, const char *fmt, ...)
 {
-    char line[SAY_BYTES] = "error launch/supervise: ";
-    size_t len = strlen(line);
     va_list args;
-    int n;
 
     va_start(args, fmt);
-    n = vsnprintf(line + len, sizeof(line) - len - 1, fmt, args);
+    vsnprintf(relay->said, sizeof(relay->said), fmt, args);
     va_end(args);
-    snprintf(relay->said, sizeof(relay->said), "%s", line + len);
-    say_line(relay, line, n < 0 ? len : strlen(line));
+    say(relay, "error", relay->said);
+}
+
+void vb_relay_warn(struct vb_relay *relay, const char *fmt, ...)
+{
+    char text[SAY_BYTES] = "";
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    say(relay, "warn", text);
 }
 
 const char *vb_relay_said(const struct vb_relay *relay)
@@ -296,7 +317,7 @@ static bool take_news(struct vb_relay *relay, const struct stream *s, const char
     if (mark == 0 || n < mark || memcmp(from, relay->o.begun_line, mark) != 0)
         return false;
     if (n == mark) {
-        relay->begun = true;
+        relay->begun++;
         return true;
     }
     n -= mark;
@@ -346,6 +367,7 @@ static size_t pass_raw(struct vb_relay *relay, struct stream *s, const char *fro
     if (n > 0)
         wipe(relay);
     append(s->to, from, n);
+    relay->printed |= n > 0;
     write_log(relay, s, from, n);
     s->stuck = n < len;
     return n;

@@ -19,7 +19,7 @@
 
 /* Both ends of the pipes to and from a child; -1: no such pipe. */
 struct pipes {
-    int in[2], out[2], err[2], secret[2];
+    int in[2], out[2], err[2], secret[2], reaped[2];
 };
 
 /* The command line and the environment of a child. */
@@ -70,6 +70,7 @@ vb_status vb_spawner_init(struct vb_spawner *s, const struct vb_supervise_opts *
 
     s->signals = signals;
     s->remote = remote;
+    s->tells = o->elastic && remote == NULL;
     if (remote != NULL)
         return VB_OK;
     s->program = o->program != NULL ? o->program : "/proc/self/exe";
@@ -112,6 +113,7 @@ static void close_pipes(struct pipes *p)
         vb_fd_close(&p->out[i]);
         vb_fd_close(&p->err[i]);
         vb_fd_close(&p->secret[i]);
+        vb_fd_close(&p->reaped[i]);
     }
 }
 
@@ -121,7 +123,7 @@ static vb_status open_pipes(const struct vb_spawner *s, struct pipes *p)
     int *extra = s->remote != NULL ? p->in : p->secret;
     vb_status st = VB_OK;
 
-    *p = (struct pipes){{-1, -1}, {-1, -1}, {-1, -1}, {-1, -1}};
+    *p = (struct pipes){{-1, -1}, {-1, -1}, {-1, -1}, {-1, -1}, {-1, -1}};
     if (pipe2(p->out, O_CLOEXEC) != 0 || pipe2(p->err, O_CLOEXEC) != 0 ||
         pipe2(extra, O_CLOEXEC) != 0 || fcntl(p->out[0], F_SETFL, O_NONBLOCK) != 0 ||
         fcntl(p->err[0], F_SETFL, O_NONBLOCK) != 0)
@@ -131,6 +133,9 @@ static vb_status open_pipes(const struct vb_spawner *s, struct pipes *p)
     else if (s->remote == NULL &&
              write(p->secret[1], s->secret, VB_SECRET_BYTES) != VB_SECRET_BYTES)
         st = vb_err_sys("write to a pipe");
+    else if (s->tells &&
+             (pipe2(p->reaped, O_CLOEXEC) != 0 || fcntl(p->reaped[1], F_SETFL, O_NONBLOCK) != 0))
+        st = vb_err_sys("pipe2");
     if (st != VB_OK)
         close_pipes(p);
     return st;
@@ -162,6 +167,7 @@ static _Noreturn void become_rank(const struct vb_spawner *s, const struct pipes
         dup2(p->out[1], STDOUT_FILENO) < 0 || dup2(p->err[1], STDERR_FILENO) < 0 ||
         (!remote && fcntl(p->secret[0], F_SETFD, 0) != 0) ||
         (!remote && fcntl(s->begun_fd, F_SETFD, 0) != 0) ||
+        (s->tells && fcntl(p->reaped[0], F_SETFD, 0) != 0) ||
         (!remote && rank == 0 && fcntl(s->root_fd, F_SETFD, 0) != 0))
         _exit(EXEC_FAILED);
     if (s->links != NULL && !vb_links_become(s->links, rank)) {
@@ -193,12 +199,13 @@ static pid_t fork_rank(const struct vb_spawner *s, const struct pipes *p, int ra
 }
 
 /* ssh needs no variables of the launch, and must not pass on a secret that is set on this host. */
-static char **env_of(const struct vb_spawner *s, int rank, int secret_fd)
+static char **env_of(const struct vb_spawner *s, int rank, const struct pipes *p)
 {
     struct vb_launch launch = {.rank = -1, .world = -1, .local_rank = -1, .local_ranks = -1};
 
     launch.root_fd = -1;
     launch.begun_fd = s->begun_fd;
+    launch.reaped_fd = p->reaped[0];
     if (s->remote == NULL) {
         launch.rank = launch.local_rank = rank;
         launch.world = launch.local_ranks = s->ranks;
@@ -206,7 +213,7 @@ static char **env_of(const struct vb_spawner *s, int rank, int secret_fd)
         launch.terminal = s->terminal;
         snprintf(launch.root, sizeof(launch.root), "%s", s->root);
     }
-    return vb_launch_env_create(&launch, secret_fd);
+    return vb_launch_env_create(&launch, p->secret[0]);
 }
 
 static void image_fini(const struct vb_spawner *s, struct image *image)
@@ -216,11 +223,11 @@ static void image_fini(const struct vb_spawner *s, struct image *image)
         vb_remote_command_destroy(s->remote, image->argv);
 }
 
-static vb_status image_init(const struct vb_spawner *s, int rank, int secret_fd,
+static vb_status image_init(const struct vb_spawner *s, int rank, const struct pipes *p,
                             struct image *image)
 {
     image->argv = NULL;
-    image->env = env_of(s, rank, secret_fd);
+    image->env = env_of(s, rank, p);
     if (s->remote != NULL)
         image->argv = vb_remote_command_create(s->remote, rank);
     if (image->env != NULL && (s->remote == NULL || image->argv != NULL))
@@ -238,15 +245,16 @@ vb_status vb_spawner_start(const struct vb_spawner *s, int rank, struct vb_child
 
     if (st != VB_OK)
         return st;
-    st = image_init(s, rank, p.secret[0], &image);
+    st = image_init(s, rank, &p, &image);
     if (st == VB_OK) {
         pid = fork_rank(s, &p, rank, &image);
         if (pid < 0) {
             st = vb_err_sys("fork rank %d", rank);
         } else {
             setpgid(pid, pid); /* the child calls it too; the second call does nothing */
-            *child_p = (struct vb_child){pid, p.in[1], p.out[0], p.err[0]};
-            p.in[1] = p.out[0] = p.err[0] = -1; /* close_pipes() closes the other ends */
+            *child_p = (struct vb_child){pid, s->tells ? p.reaped[1] : p.in[1], p.out[0], p.err[0]};
+            p.reaped[1] = p.in[1] = p.out[0] = p.err[0] =
+                -1; /* close_pipes() closes the other ends */
         }
         image_fini(s, &image);
     }

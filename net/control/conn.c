@@ -213,6 +213,7 @@ static void take_abort(struct control *c, int rank)
     if (c->opts.elastic) {
         snprintf(gone, sizeof(gone), "the peer gave up: %.180s", why);
         conn->end.inactive = true;
+        vb_agree_gone(c, rank, VIEW_LEFT);
         vb_conn_lose(c, rank, gone);
         return;
     }
@@ -260,6 +261,8 @@ static bool take_frame(struct control *c, int rank)
     case WIRE_TIME_ASK:
     case WIRE_TIME:
         return vb_clock_frame(c, rank);
+    case WIRE_VIEW:
+        return vb_agree_frame(c, rank);
     default:
         return c->opts.elastic && vb_membership_frame(c, rank);
     }

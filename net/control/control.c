@@ -73,7 +73,7 @@ uint64_t vb_control_patient(const struct control *c, uint64_t ns)
 
 /* What a descriptor belongs to, as the data of its epoll events. An event that is served late,
  * after its owner got another descriptor, does no harm: nothing is read without looking. */
-enum owner { OWNER_WAKE, OWNER_LISTEN, OWNER_RANK, OWNER_PLACE };
+enum owner { OWNER_WAKE, OWNER_LISTEN, OWNER_RANK, OWNER_PLACE, OWNER_PROCESS };
 
 static uint64_t owner_data(enum owner kind, int door, int number)
 {
@@ -98,6 +98,11 @@ bool vb_control_poll_rank(struct control *c, int rank)
                        owner_data(OWNER_RANK, 0, rank));
     conn->polled = events;
     return ok;
+}
+
+bool vb_control_poll_process(struct control *c, int rank, int fd)
+{
+    return epoll_set(c, fd, EPOLL_CTL_ADD, EPOLLIN, owner_data(OWNER_PROCESS, 0, rank));
 }
 
 bool vb_control_poll_place(struct control *c, const struct door *door, const struct pending *p)
@@ -148,6 +153,9 @@ static void serve(struct control *c, uint64_t data)
         if (door->places[number].fd >= 0)
             vb_pending_read(c, &door->places[number]);
         break;
+    case OWNER_PROCESS:
+        vb_agree_process_ended(c, number);
+        break;
     }
 }
 
@@ -176,6 +184,8 @@ static uint64_t work_due(struct control *c, uint64_t now)
     due = vb_record_send_due(c, now);
     wake = due < wake ? due : wake;
     due = vb_clock_due(c, now);
+    wake = due < wake ? due : wake;
+    due = vb_agree_work(c, now);
     wake = due < wake ? due : wake;
     for (i = 0; i < DOORS; i++) {
         opens = poll_door(c, &c->doors[i], now);
@@ -226,6 +236,7 @@ static void control_free(struct control *c)
     vb_fd_close(&c->epoll_fd);
     vb_clock_free(c);
     vb_record_free(c);
+    vb_agree_free(c);
     free(c->conns);
     free(c->table);
     pthread_cond_destroy(&c->changed);
@@ -285,7 +296,7 @@ vb_status vb_control_open(const struct control_opts *opts, struct control **cont
             close(opts->unix_fd);
         return st;
     }
-    if (!open_doors(c) || c->conns == NULL ||
+    if (!open_doors(c) || c->conns == NULL || !vb_agree_open(c) ||
         !epoll_set(c, c->wake_fd, EPOLL_CTL_ADD, EPOLLIN, owner_data(OWNER_WAKE, 0, 0))) {
         st = vb_err_sys("cannot open the control connections");
     } else {
@@ -308,6 +319,7 @@ void vb_control_close(struct control *c)
     if (c == NULL)
         return;
     pthread_mutex_lock(&c->lock);
+    vb_agree_leave(c);
     for (i = 0; i < c->opts.slots; i++)
         vb_conn_send(c, i, WIRE_BYE, NULL, 0);
     c->stopping = true;
@@ -394,6 +406,7 @@ void vb_control_abort(struct control *c, const char *why)
     int i;
 
     pthread_mutex_lock(&c->lock);
+    vb_agree_leave(c);
     for (i = 0; i < c->opts.slots; i++)
         vb_conn_send(c, i, WIRE_ABORT, why, len);
     vb_control_fail(c, VB_ERR_PEER, "this rank gave up: %s", why); /* so later waits fail at once */
@@ -404,8 +417,9 @@ void vb_control_abort(struct control *c, const char *why)
 void vb_control_lose(struct control *c, int rank, const char *why)
 {
     pthread_mutex_lock(&c->lock);
-    vb_conn_read(c, rank);              /* if the peer has sent an abort, that says more */
-    if (c->conns[rank].end.cut_ns == 0) /* otherwise it will be lost, and for a better reason */
+    vb_conn_read(c, rank); /* if the peer has sent an abort, that says more */
+    /* After a cut it will be lost soon, and for a better reason. */
+    if (c->conns[rank].end.cut_ns == 0 || vb_agree_is_out(c, rank))
         vb_conn_lose(c, rank, why);
     pthread_mutex_unlock(&c->lock);
 }
@@ -427,6 +441,9 @@ void vb_control_step(struct control *c)
 void vb_control_begin_at(struct control *c, uint64_t step)
 {
     atomic_store_explicit(&c->work.step, step, memory_order_relaxed);
+    pthread_mutex_lock(&c->lock);
+    vb_agree_begin_at(c, step);
+    pthread_mutex_unlock(&c->lock);
 }
 
 void vb_control_does(struct control *c, uint32_t activity)

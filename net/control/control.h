@@ -27,6 +27,7 @@ struct control_opts {
     int slots;      /* number of slots: world, or more in an elastic group */
     uint32_t epoch; /* the epoch that began when this rank joined */
     bool elastic;   /* if a peer is lost, the group goes on without it */
+    bool agrees;    /* elastic, without joiners: the ranks agree on views (agree.c) */
     double patience;
     uint32_t choice;             /* enum vb_transport_choice, sent to joiners */
     const unsigned char *secret; /* borrowed until vb_control_close(); NULL: nobody may call */
@@ -105,6 +106,9 @@ void vb_control_data_lost(struct control *control, int rank, const char *why);
 void vb_control_ask_all(struct control *control);
 bool vb_control_heard_since(struct control *control, int rank, uint64_t ns);
 
+/* Elastic groups: returns when a peer that is gone was last alive, as far as this rank knows: when
+ * its connection ended or, if it was silent, when it was heard last. 0: it is not gone. */
+uint64_t vb_control_last_sign(struct control *control, int rank);
 void vb_control_abort(struct control *control, const char *why);
 
 /* What heartbeats carry: the number of steps, what the rank does (enum vb_activity), and for which
@@ -123,6 +127,32 @@ bool vb_control_has_left(struct control *control, int rank);
 
 /* Returns true if a wait for a peer is pointless: the peer is gone, or the group has failed. */
 bool vb_control_is_gone(struct control *control, int rank);
+
+/* ---- groups that agree (agree.c) --------------------------------------------------------------
+ */
+
+/* A view, as the group has to know it. members has room for all ranks. */
+struct control_agreed {
+    uint32_t number;
+    int n, holder;
+    int *members;
+    uint64_t step;
+};
+
+/* See vb_group_commit(). number: of the view that the caller has come to; at first it is 1. Takes a
+ * lock that nobody holds for long. */
+bool vb_control_commit(struct control *control, uint64_t step, uint32_t number);
+
+/* Waits until a view with a higher number is agreed, and returns it. Returns false after the
+ * deadline, or if the group has failed. */
+bool vb_control_agreed(struct control *control, uint32_t above, uint64_t deadline,
+                       struct control_agreed *agreed_p);
+void vb_control_proved(struct control *control, int rank); /* see vb_group_proved() */
+
+/* Names the ranks that may go on together with this one, and those that are taken for gone. */
+#define CONTROL_RANKS_TEXT 96
+void vb_control_view_text(struct control *control, char left[CONTROL_RANKS_TEXT],
+                          char gone[CONTROL_RANKS_TEXT]);
 
 /* ---- elastic groups (membership.c, join.c) --------------------------------------------------- */
 

@@ -8,6 +8,7 @@
 
 #include "net/control/control.h"
 #include "net/control/handshake.h"
+#include "net/view/view.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -100,6 +101,7 @@ struct conn_end {
     /* Used only in elastic groups: */
     bool silent;           /* the peer is lost, but may still run */
     uint64_t cut_ns;       /* when the data connection failed; 0: it has not */
+    uint64_t lost_ns;      /* when the peer was lost */
     bool inactive;         /* the peer closed, aborted or had not joined, so it no longer writes */
     bool dropped_us;       /* the peer has dropped this rank */
     bool reported;         /* vb_control_take_ended() has returned this peer */
@@ -129,7 +131,7 @@ struct rate {
     uint64_t at_ns; /* when `left` was computed; 0: never */
 };
 
-/* What rank 0 knows about the records of a peer. */
+/* What the root knows about the records of a peer. */
 struct conn_record {
     bool told;      /* the peer was sent the token of the run folder */
     uint32_t state; /* enum wire_records_state; 0: the peer has not answered */
@@ -157,20 +159,23 @@ struct conn {
     struct conn_record record;
 };
 
-/* Records that wait to be sent to rank 0, or what rank 0 does with those that come. */
+/* Records that wait to be sent to the root, or what the root does with those that come. The root is
+ * rank 0 or, when it is gone, the rank that has offered a folder last. */
 struct records {
+    int root;
+    uint64_t unsent_bytes, unsent_rows; /* that waited when the root was gone */
     uint64_t bytes_per_s;
     struct vb_record_stats stats;
     struct rate out;
     unsigned char *queue; /* payloads, each after its length (4); NULL: nothing was sent yet */
     size_t first, len;    /* where the oldest byte lies; number of bytes */
     unsigned char token[VB_FOLDER_TOKEN];
-    bool has_token; /* rank 0: it offers a folder; others: the token was not taken yet */
+    bool has_token; /* root: it offers a folder; others: the token was not taken yet */
     vb_record_fn fn;
     void *arg;
 };
 
-/* Rank 0: the exchanges of times with a rank. It outlives the connection. */
+/* The root: the exchanges of times with a rank. It outlives the connection. */
 struct clock_peer {
     uint32_t epoch;    /* of the rank; another rank in the slot begins anew */
     bool waits;        /* a question is not answered yet */
@@ -184,6 +189,24 @@ struct clock_peer {
 struct clocks {
     struct clock_peer **peers; /* NULL: clocks are not compared, or not yet with this rank */
     uint64_t next_ns;
+};
+
+/* Groups that agree: the machine of this rank, and what it was not told yet (agree.c). */
+#define VIEW_HOWS (VIEW_LEFT + 1)
+
+struct agreement {
+    /* Of the machine; taken after the lock of the control plane, which everybody holds who changes
+     * more than the step. So a commit does not wait for sockets. */
+    pthread_mutex_t lock;
+    struct view_machine machine;
+    struct view_message in;
+    struct view_out out, farewell;
+    struct view_set news[VIEW_HOWS]; /* ranks that are gone, for each way in which */
+    struct view_set droppers;        /* ranks that have dropped this one */
+    bool telling;                    /* the machine is being told; news waits */
+    bool over;        /* this rank leaves: it commits nothing, and agrees to nothing */
+    int from;         /* the rank whose message came last; -1: none */
+    int *process_fds; /* pidfds of the ranks of this host; -1: none */
 };
 
 /* A caller that has not proved the secret yet. */
@@ -226,6 +249,7 @@ struct control {
     struct conn *conns; /* one for each slot; the entry of this rank is never connected */
     struct records records;
     struct clocks clocks;
+    struct agreement *agreement; /* NULL: the group does not agree */
     struct door doors[DOORS];
     struct refusals refusals;
     bool said_shut; /* the log says that no connection can be accepted */
@@ -261,6 +285,7 @@ void vb_control_wake(struct control *c); /* wakes the control thread */
 /* Tell the thread, under the lock, which descriptors it has to wait for. Closing a descriptor ends
  * that, too. They return false, with errno, if the kernel cannot. */
 bool vb_control_poll_rank(struct control *c, int rank);
+bool vb_control_poll_process(struct control *c, int rank, int fd);
 bool vb_control_poll_place(struct control *c, const struct door *door, const struct pending *p);
 void vb_control_unpoll(struct control *c, int fd);
 
@@ -327,6 +352,20 @@ void vb_record_joined(struct control *c, int rank); /* rank 0: a joiner is a mem
 void vb_record_free(struct control *c);
 bool vb_rate_take(struct rate *rate, double bytes, uint64_t now);
 uint64_t vb_rate_wait_ns(const struct rate *rate, double bytes);
+
+/* agree.c: under the lock; they do nothing if the group does not agree. */
+bool vb_agree_open(struct control *c); /* returns false if there is no memory */
+void vb_agree_free(struct control *c);
+void vb_agree_know(struct control *c); /* the infos of all ranks are known */
+void vb_agree_begin_at(struct control *c, uint64_t step);
+/* A rank is gone. Called before its connection is closed, or after it has said goodbye. */
+void vb_agree_gone(struct control *c, int rank, enum view_how how);
+void vb_agree_dropped(struct control *c, int rank);       /* a rank has dropped this one */
+void vb_agree_process_ended(struct control *c, int rank); /* its pidfd has news */
+void vb_agree_leave(struct control *c);                   /* called before this rank says goodbye */
+bool vb_agree_is_out(const struct control *c, int rank);  /* of the view */
+bool vb_agree_frame(struct control *c, int rank);
+uint64_t vb_agree_work(struct control *c, uint64_t now); /* returns when it must be called again */
 
 /* control_clock.c */
 bool vb_clock_frame(struct control *c, int rank);

@@ -76,7 +76,7 @@ static void check_isolated(struct control *c)
     const struct conn *by = NULL;
     int i;
 
-    for (i = 0; i < c->opts.slots; i++) {
+    for (i = 0; i < c->opts.slots && !c->opts.agrees; i++) {
         if (is_member(&c->conns[i]))
             return;
         if (c->conns[i].end.dropped_us)
@@ -99,9 +99,14 @@ void vb_membership_end(struct control *c, int rank, const char *why)
     }
     conn->slot = SLOT_ENDED; /* set first because sending may call this function again */
     conn->end.lost = true;
+    conn->end.lost_ns = vb_clock_ns();
     conn->end.inactive |= c->joining == rank;
     vb_control_tell_lost(c, rank, why);
     snprintf(conn->end.why, sizeof(conn->end.why), "%s", why);
+    if (c->opts.agrees && !c->complete) /* nobody goes on alone before the job has begun */
+        vb_control_fail(c, VB_ERR_PEER, "rank %d (%s) is lost: %s", rank, vb_control_host(c, rank),
+                        why);
+    vb_agree_gone(c, rank, conn->end.silent ? VIEW_SILENT : VIEW_LOST);
     if (conn->fd >= 0 && !conn->end.dropped_us)
         (void)vb_conn_send(c, rank, WIRE_DROPPED, why, strnlen(why, CONTROL_WHY));
     vb_fd_close(&conn->fd);
@@ -118,6 +123,7 @@ void vb_membership_leave(struct control *c, int rank)
 
     snprintf(conn->end.why, sizeof(conn->end.why), "the rank left");
     vb_fd_close(&conn->fd); /* so that the peer need not wait for this rank */
+    vb_agree_gone(c, rank, VIEW_LEFT);
     stop_joining(c, rank);
     check_admitted(c);
 }
@@ -176,8 +182,9 @@ static bool take_dropped(struct control *c, int rank)
     vb_conn_text(conn, text, sizeof(text));
     snprintf(why, sizeof(why), "the peer dropped this rank: %s", text);
     conn->end.dropped_us = true;
+    vb_agree_dropped(c, rank);
     vb_conn_lose(c, rank, why);
-    if (rank == 0)
+    if (rank == 0 && !c->opts.agrees) /* otherwise the view decides which of the two goes on */
         vb_control_fail(c, VB_ERR_PEER, "rank 0 (%s) dropped this rank: %s", vb_control_host(c, 0),
                         text);
     return true;

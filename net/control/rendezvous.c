@@ -264,6 +264,8 @@ vb_status vb_control_rendezvous(struct control *c, struct wire_info *infos, uint
         st = send_table(c, infos, deadline);
     else
         st = send_info(c, infos, deadline);
+    if (st == VB_OK)
+        vb_agree_know(c);
     pthread_mutex_unlock(&c->lock);
     vb_control_wake(c);
     return st;

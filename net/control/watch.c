@@ -437,6 +437,18 @@ bool vb_control_heard_since(struct control *c, int rank, uint64_t ns)
     return heard;
 }
 
+uint64_t vb_control_last_sign(struct control *c, int rank)
+{
+    const struct conn *conn = &c->conns[rank];
+    uint64_t ns = 0;
+
+    pthread_mutex_lock(&c->lock);
+    if (conn->end.lost)
+        ns = conn->end.silent ? conn->beat.frame_ns : conn->end.lost_ns;
+    pthread_mutex_unlock(&c->lock);
+    return ns;
+}
+
 double vb_control_silence_s(struct control *c, int rank, struct wire_beat *beat_p)
 {
     uint64_t now = vb_clock_ns(), until = now + vb_control_patient(c, 500 * MS_NS), heard;

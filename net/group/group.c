@@ -56,6 +56,7 @@ static vb_status listen_on(struct vb_group *g, int listen_fd)
                                 .slots = g->slots,
                                 .epoch = g->epoch,
                                 .elastic = g->opts.elastic,
+                                .agrees = g->opts.agrees,
                                 .patience = g->opts.patience,
                                 .choice = (uint32_t)g->opts.transport,
                                 .secret = g->opts.secret,

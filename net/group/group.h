@@ -203,6 +203,10 @@ bool vb_group_gone(struct vb_group *group, int rank);
 /* Says why a rank is gone. The text is valid until another rank takes the slot. */
 const char *vb_group_gone_why(struct vb_group *group, int rank);
 
+/* Returns when a rank that is gone was last alive, as far as this rank knows (vb_clock_ns()): when
+ * its connection ended or, if it did not answer, when it was heard last. 0: it is not gone. */
+uint64_t vb_group_last_sign(struct vb_group *group, int rank);
+
 /* How the membership of a rank ended. */
 enum vb_end {
     VB_END_NONE,       /* the rank is not gone */

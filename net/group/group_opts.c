@@ -53,6 +53,9 @@ static vb_status check_place(const struct vb_group_opts *o)
             o->slots, o->world, o->world, VB_WORLD_MAX);
     if (o->slots > o->world && !o->elastic)
         return vb_err(VB_ERR_USAGE, "only an elastic group can have slots for joiners");
+    if (o->agrees && (!o->elastic || o->slots > o->world))
+        return vb_err(VB_ERR_USAGE,
+                      "only an elastic group without slots for joiners can agree on its members");
     return VB_OK;
 }
 

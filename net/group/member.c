@@ -187,6 +187,11 @@ bool vb_group_heard_since(struct vb_group *g, int rank, uint64_t ns)
     return vb_control_heard_since(g->control, rank, ns);
 }
 
+uint64_t vb_group_last_sign(struct vb_group *g, int rank)
+{
+    return vb_control_last_sign(g->control, rank);
+}
+
 unsigned vb_group_moved(struct vb_group *g, int rank)
 {
     return atomic_load_explicit(&g->heard[rank], memory_order_relaxed);

@@ -45,7 +45,8 @@ vb_status vb_regroup_open(struct vb_group *g)
     view->members = calloc((size_t)g->world, sizeof(*view->members));
     view->places = calloc((size_t)g->slots, sizeof(*view->places));
     g->view_news = calloc((size_t)g->slots, sizeof(*g->view_news));
-    if (view->members == NULL || view->places == NULL || g->view_news == NULL)
+    g->agreed = calloc((size_t)g->world, sizeof(*g->agreed));
+    if (view->members == NULL || view->places == NULL || g->view_news == NULL || g->agreed == NULL)
         return vb_err_sys("calloc");
     for (i = 0; i < g->slots; i++) {
         view->places[i] = i < g->world ? i : VB_NO_PLACE;
@@ -63,6 +64,7 @@ void vb_regroup_close(struct vb_group *g)
     free(g->view.members);
     free(g->view.places);
     free(g->view_news);
+    free(g->agreed);
 }
 
 void vb_group_follow(struct vb_group *g, struct group_follower *follower)

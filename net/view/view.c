@@ -318,6 +318,13 @@ bool vb_view_take(struct view_machine *m, int from, const struct view_message *m
     return true;
 }
 
+void vb_view_farewell(struct view_machine *m, int rank, struct view_out *out)
+{
+    reset(out);
+    if (!ended(m) && !view_has(&m->view.members, rank))
+        answer(m, rank, VIEW_TELL, out);
+}
+
 /* ---- time and steps -------------------------------------------------------------------------- */
 
 void vb_view_tick(struct view_machine *m, uint64_t now, struct view_out *out)

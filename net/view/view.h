@@ -131,6 +131,9 @@ void vb_view_suspect(struct view_machine *m, int rank, enum view_how how, uint64
 bool vb_view_take(struct view_machine *m, int from, const struct view_message *message,
                   uint64_t now, struct view_out *out);
 
+/* Tells a rank that is out of the view, before its connection is closed, which view that is. */
+void vb_view_farewell(struct view_machine *m, int rank, struct view_out *out);
+
 /* Time has passed. vb_view_due() returns when this has to be called; UINT64_MAX: not needed. */
 void vb_view_tick(struct view_machine *m, uint64_t now, struct view_out *out);
 uint64_t vb_view_due(const struct view_machine *m);

@@ -145,6 +145,7 @@ static const struct {
     [WIRE_RECORD] = {WIRE_RECORD_BYTES_MIN, WIRE_RECORD_BYTES_MAX},
     [WIRE_TIME_ASK] = {WIRE_TIME_ASK_BYTES, WIRE_TIME_ASK_BYTES},
     [WIRE_TIME] = {WIRE_TIME_BYTES, WIRE_TIME_BYTES},
+    [WIRE_VIEW] = {WIRE_VIEW_BYTES, WIRE_VIEW_BYTES},
 };
 
 bool vb_wire_length_varies(uint16_t type)

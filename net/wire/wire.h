@@ -9,7 +9,7 @@
 #include "net/net.h"
 
 #define WIRE_MAGIC 0x4e425256u /* "VRBN" */
-#define WIRE_VERSION 5 /* also covers the notes of engine/, which have no version of their own */
+#define WIRE_VERSION 6 /* also covers the notes of engine/, which have no version of their own */
 
 #define WIRE_NONCE 32
 #define WIRE_PROOF 32
@@ -99,12 +99,14 @@ enum wire_type {
     WIRE_SILENT = 17, /* a rank that has not answered the sender, and its last heartbeat */
 
     /* Records and clocks (wire_record.h): */
-    WIRE_FOLDER = 18,   /* rank 0 -> all: the token of the run folder */
+    WIRE_FOLDER = 18,   /* rank 0, or who leads after it -> all: the token of the run folder */
     WIRE_RECORDS = 19,  /* rank -> rank 0: whether the sender sees the folder, or has sent all */
     WIRE_RECORD = 20,   /* rank -> rank 0: bytes for a file of the run folder */
     WIRE_TIME_ASK = 21, /* rank 0 -> rank: the time of rank 0 */
     WIRE_TIME = 22,     /* the answer: the time of rank 0 again, and two times of the sender */
-    WIRE_LAST = WIRE_TIME,
+
+    WIRE_VIEW = 23, /* groups that agree: a message of net/view */
+    WIRE_LAST = WIRE_VIEW,
 };
 
 #define WIRE_BEAT_BYTES 24
@@ -120,6 +122,7 @@ enum wire_type {
 #define WIRE_RECORD_BYTES_MAX (2 + VB_RECORD_NAME_MAX + VB_RECORD_BYTES_MAX)
 #define WIRE_TIME_ASK_BYTES 8
 #define WIRE_TIME_BYTES 24
+#define WIRE_VIEW_BYTES 584
 
 void vb_wire_frame_encode(uint32_t len_bytes, uint16_t type, unsigned char out[WIRE_FRAME_HEAD]);
 

@@ -14,7 +14,7 @@ what=train
 quiet lenet --data synth:800 --batch 16 --steps 60 --eval-every 10 --ranks 2 --trace=10:14 --run "$dir/two"
 quiet lenet --data synth:800 --batch 16 --steps 40 --eval-every 10 --ranks 1 --run "$dir/one"
 quiet sparse-lr --data synth:2000 --steps 300 --ranks 3 --mode async --eval-every 50 --run "$dir/async"
-run lenet --data synth:800 --batch 32 --steps 30 --ranks 2 --run "$dir/dead" --inject kill:1@20
+run lenet --data synth:800 --batch 32 --steps 30 --ranks 2 --run "$dir/dead" --elastic off --inject kill:1@20
 cp -r "$dir/two" "$dir/hostile"
 jq '(.run.data.spec, .run.ranks[].host, .bottleneck.why) = "</script><script>throw 1</script><img src=x onerror=throw(2)>"' \
     "$dir/two/run.json" >"$dir/hostile/run.json"

@@ -10,7 +10,7 @@
 export XDG_CACHE_HOME=$dir/cache OMP_WAIT_POLICY=passive LC_ALL=C.UTF-8
 what=train
 quiet lenet --data synth:800 --batch 32 --steps 40 --eval-every 20 --ranks 3 --run "$dir/done"
-run lenet --data synth:800 --batch 32 --steps 30 --ranks 2 --run "$dir/dead" --inject kill:1@20
+run lenet --data synth:800 --batch 32 --steps 30 --ranks 2 --run "$dir/dead" --elastic off --inject kill:1@20
 what=top
 
 # screen RUN ARGUMENTS...: prints one screen; no line is wider than 80 columns, and there are at most 24

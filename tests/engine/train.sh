@@ -272,7 +272,7 @@ run lenet --ranks 2 --data synth:kind=cifar
 [[ $code$err == [12]*"lenet takes images of 1 x 28 x 28; the images of synth:kind=cifar are 3 x 32 x 32"* ]] ||
     fail "colour images for lenet: $code $err"
 
-# ---- if a rank is killed, the job ends and the message names the rank
+# ---- with --elastic off, if a rank is killed, the job ends and the message names the rank
 rank_of() { # rank_of SUPERVISOR RANK: prints the process id of a rank
     local pid
     for pid in $(ps -o pid= --ppid "$1"); do
@@ -281,7 +281,7 @@ rank_of() { # rank_of SUPERVISOR RANK: prints the process id of a rank
 }
 
 for transport in shm tcp; do
-    "$verbena" train softmax --ranks 3 --transport $transport --data synth:2000 \
+    "$verbena" train softmax --ranks 3 --elastic off --transport $transport --data synth:2000 \
         --steps 1000000000 >"$dir/out" 2>"$dir/err" &
     supervisor=$!
     for _ in $(seq 100); do

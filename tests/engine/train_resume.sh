@@ -32,7 +32,7 @@ ledger() { # ledger STEPS WORDS...
 # killed RANKS RANK STEP ARGUMENTS...: the job must fail. Steps take so long that each checkpoint is written before the
 # next is due: those of fast steps are left out.
 killed() {
-    run "${@:4}" --ranks "$1" --inject "slow:0x500:data,kill:$2@$3" 2>/dev/null # bash says that a job was killed
+    run "${@:4}" --ranks "$1" --elastic off --inject "slow:0x500:data,kill:$2@$3" 2>/dev/null # bash says that a job was killed
     [ "$code" != 0 ] || fail "${*:4}: rank $2 was not killed before step $3"
 }
 

@@ -130,7 +130,7 @@ for how in '' '--ranks 2'; do
     half=$(($(get .steps) - 5))
     # shellcheck disable=SC2086
     run "${over[@]}" --steps 3000 --eval-every 10 --until plateau:3 --checkpoint "$dir/c" --checkpoint-every 10 \
-        --inject "kill:0@$half,slow:0x500:forward" $how # so slow that each checkpoint is written before the next is due
+        --elastic off --inject "kill:0@$half,slow:0x500:forward" $how # so slow that each checkpoint is written before the next is due
     [ "$code" != 0 ] || fail "$how: the run was not killed"
     # shellcheck disable=SC2086
     trained ".resumed == $half - 5 and [.params_sha256, .steps, .until.step, .until.params_step, .loss] == $want" \

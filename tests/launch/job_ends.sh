@@ -31,7 +31,7 @@ start() {
     local i ranks=$1
     shift
     rm -rf "$dir/steps"
-    "$verbena" train softmax --data synth:1000 --steps 100000000 --global-batch 60 --ranks "$ranks" \
+    "$verbena" train softmax --data synth:1000 --steps 100000000 --global-batch 60 --ranks "$ranks" --elastic off \
         --checkpoint "$dir/steps" --checkpoint-every 20 "$@" >"$dir/out" 2>"$dir/err" </dev/null &
     pid=$!
     for ((i = 0; i < 1500; i++)); do

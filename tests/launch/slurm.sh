@@ -236,7 +236,7 @@ under srun -n 2 env SLURM_PROCID=7 "$verbena" "${job[@]}"
 # start: starts a long job on both nodes, sets pid, and returns when its three ranks run
 start() {
     srun -Q -J long -N 2 -n 3 "$verbena" train softmax --data synth:1000 --steps 100000000 \
-        --threads 1 --secret-file "$dir/job.key" --timeout 10 >"$dir/out" 2>"$dir/err" </dev/null &
+        --threads 1 --elastic off --secret-file "$dir/job.key" --timeout 10 >"$dir/out" 2>"$dir/err" </dev/null &
     pid=$!
     running 3
 }

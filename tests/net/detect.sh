@@ -74,13 +74,13 @@ found() {
 }
 
 for transport in shm tcp; do
-    found --ranks 3 --transport $transport
+    found --ranks 3 --elastic off --transport $transport
     [ "$took" -lt 20000 ] || fail "$transport: found after $took ms, far from 1 s"
     grep -qE 'rank 1 .* is lost: silent for [0-9.]+ s \(stopped\), when last heard [a-z ]+([0-9]+ )?in step [0-9]+' \
         "$dir/err" || fail "$transport: no line says what rank 1 did: $(cat "$dir/err")"
 done
 short=$took
-found --ranks 3 --detect 5
+found --ranks 3 --elastic off --detect 5
 [ "$took" -ge 4000 ] || fail "--detect 5: found after $took ms"
 [ "$took" -gt $((short * 5 / 4)) ] || fail "--detect 5 takes $took ms, and --detect 1 $short ms"
 found --ranks 3 --mode async --detect 2

@@ -30,7 +30,7 @@ struct t_job {
     int world;
     bool progress;
     bool never_spin;
-    bool elastic;
+    bool elastic, agrees;
     int timeout_ms;
     t_rank_fn fn;
     void *arg;
@@ -86,7 +86,8 @@ static inline void t_group_opts(const struct t_job *job, int rank, const char *r
     o->transport = job->transport;
     o->progress = job->progress;
     o->never_spin = job->never_spin;
-    o->elastic = job->elastic;
+    o->elastic = job->elastic || job->agrees;
+    o->agrees = job->agrees;
     o->crowded = true;
     if (t_number("VB_PATIENCE") > 0)
         o->patience = t_number("VB_PATIENCE");

@@ -51,6 +51,7 @@ static const char *program; /* program of the ranks; NULL: this program */
 static const char *logs;    /* folder of the logs; NULL: no logs */
 static bool on_terminal;    /* whether standard error is a terminal */
 static bool outlive;        /* the job may continue if a rank fails, except if rank 0 fails */
+static bool elastic;        /* the job goes on without ranks that die */
 static bool over_ssh;       /* ranks are started over ssh, and this program plays ssh */
 
 static inline _Noreturn void supervise(int ranks, const char *word, const int out[2],
@@ -66,6 +67,7 @@ static inline _Noreturn void supervise(int ranks, const char *word, const int ou
                                   .grace_ms = GRACE_MS,
                                   .logs = logs,
                                   .outlive = outlive,
+                                  .elastic = elastic,
                                   .vital_end = 1,
                                   .workers = ranks};
     int code = 97;

@@ -39,7 +39,7 @@ holds() {
 lenet=(lenet --data synth:800 --batch 32 --steps 30)
 
 # ---- faults ----
-run "${lenet[@]}" --ranks 2 --inject kill:1@5 --run "$dir/kill"
+run "${lenet[@]}" --ranks 2 --elastic off --inject kill:1@5 --run "$dir/kill"
 [ "$code" = 1 ] || fail "kill: exit $code, $err"
 [[ $err == *"rank 1 died: signal 9"* ]] || fail "kill: exit $code, $err"
 jq -e '.run.state == "failed" and .run.injected == ["kill:1@5"]' "$dir/kill/run.json" >/dev/null ||

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Synchronous training goes on when ranks are lost. The ranks that are left
+ *
+ *     agree      which of them go on, and from which step (vb_group_agree())
+ *     fence      the others, and regroup: nothing of the old view comes any more
+ *     rebuild    the step that all begin with: who lacks it copies it; all take larger shares
+ *     recompute  the step that was under way
+ *
+ * A step changes nothing before its commit, which is a single moment (vb_train_commit()). So a rank
+ * is at most one step behind another, and every rank has one complete step.
+ *
+ * If another rank is lost meanwhile, all begin again with agreeing. Nothing is allocated here.
+ */
+#include "engine/train/train_room_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define GAVE_UP "the peer gave up: "
+
+vb_status vb_train_recoveries_open(struct vb_trainer *t)
+{
+    if (t->place.group == NULL || !vb_train_is_elastic(t->o))
+        return VB_OK;
+    t->recoveries.list = calloc(VB_RECOVERIES, sizeof(*t->recoveries.list));
+    return t->recoveries.list != NULL ? VB_OK : vb_err_sys("calloc");
+}
+
+void vb_train_recoveries_close(struct vb_trainer *t)
+{
+    free(t->recoveries.list);
+    t->recoveries.list = NULL;
+}
+
+const struct vb_recovery *vb_train_recovery(const struct vb_trainer *t, int i)
+{
+    return i >= 0 && i < t->recoveries.n && i < VB_RECOVERIES ? &t->recoveries.list[i] : NULL;
+}
+
+vb_status vb_train_commit(struct vb_trainer *t, int64_t step)
+{
+    if (t->place.group == NULL || vb_group_commit(t->place.group, step))
+        return VB_OK;
+    return vb_err(VB_ERR_PEER, "step %lld is not made: the ranks must agree first which go on",
+                  (long long)step);
+}
+
+void vb_train_recover_begin(struct vb_trainer *t)
+{
+    if (t->recoveries.list != NULL)
+        vb_log_catch_status(VB_ERR_PEER, t->recoveries.why, sizeof(t->recoveries.why));
+}
+
+void vb_train_recover_end(struct vb_trainer *t)
+{
+    if (t->recoveries.list != NULL)
+        vb_log_catch_status(VB_OK, NULL, 0);
+}
+
+/* ---- what is told ---------------------------------------------------------------------------- */
+
+/* Returns the seconds since the last call, which belong to a phase. */
+static double phase_s(struct vb_trainer *t)
+{
+    uint64_t before = t->recoveries.mark_ns;
+
+    t->recoveries.mark_ns = vb_clock_ns();
+    return before < t->recoveries.mark_ns ? (double)(t->recoveries.mark_ns - before) / 1e9 : 0;
+}
+
+/* The last one in memory is overwritten if there are too many. */
+static struct vb_recovery *present(struct vb_trainer *t)
+{
+    int n = t->recoveries.n < VB_RECOVERIES ? t->recoveries.n : VB_RECOVERIES;
+
+    return &t->recoveries.list[n - 1];
+}
+
+/* Ranks that are lost during a recovery belong to it. */
+static struct vb_recovery *begin(struct vb_trainer *t)
+{
+    struct vb_recovery *r;
+    uint64_t now = vb_clock_ns();
+
+    if (t->recoveries.under_way)
+        return present(t);
+    t->recoveries.under_way = true;
+    t->recoveries.n++;
+    r = present(t);
+    *r = (struct vb_recovery){.begin_ns = now, .at_s = (double)(now - t->laps.begin_ns) / 1e9};
+    t->recoveries.mark_ns = now;
+    return r;
+}
+
+static bool knows(const struct vb_recovery *r, int rank)
+{
+    int i;
+
+    for (i = 0; i < r->n && i < VB_RECOVERY_LOST; i++)
+        if (r->lost[i].rank == rank)
+            return true;
+    return false;
+}
+
+static bool is_member(const struct vb_agreed *agreed, int rank)
+{
+    int i;
+
+    for (i = 0; i < agreed->n; i++)
+        if (agreed->members[i] == rank)
+            return true;
+    return false;
+}
+
+/* Notes who of the last view is not in the next one. */
+static void note_lost(struct vb_trainer *t, struct vb_recovery *r, const struct vb_agreed *agreed)
+{
+    struct vb_group *group = t->place.group;
+    int i, rank;
+
+    for (i = 0; i < vb_group_view_world(group); i++) {
+        rank = vb_group_view_member(group, i);
+        if (is_member(agreed, rank) || knows(r, rank))
+            continue;
+        if (r->n < VB_RECOVERY_LOST) {
+            r->lost[r->n].rank = rank;
+            snprintf(r->lost[r->n].host, sizeof(r->lost[0].host), "%s", vb_group_host(group, rank));
+        }
+        r->n++;
+    }
+}
+
+/* The ranks that are left out are fenced now, so it is known why they are gone. The time until the
+ * loss was noticed began when the first of them was last alive. */
+static void note_why(struct vb_trainer *t, struct vb_recovery *r)
+{
+    struct vb_group *group = t->place.group;
+    uint64_t ns;
+    int i;
+
+    for (i = 0; i < r->n && i < VB_RECOVERY_LOST; i++) {
+        if (r->lost[i].why[0] != '\0')
+            continue;
+        snprintf(r->lost[i].why, sizeof(r->lost[i].why), "%s",
+                 vb_group_gone_why(group, r->lost[i].rank));
+        ns = vb_group_last_sign(group, r->lost[i].rank);
+        if (ns > 0 && ns < r->begin_ns) {
+            r->detect_s += (double)(r->begin_ns - ns) / 1e9;
+            r->begin_ns = ns;
+        }
+    }
+}
+
+void vb_train_recovered(struct vb_trainer *t)
+{
+    struct vb_recovery *r;
+
+    if (!t->recoveries.under_way)
+        return;
+    r = present(t);
+    r->recompute_s += phase_s(t);
+    r->recovered_s = (double)(t->recoveries.mark_ns - r->begin_ns) / 1e9;
+    r->again = t->step > r->step ? r->step + 1 : 0;
+    t->recoveries.under_way = false;
+    vb_train_tell_recovery(t, r);
+}
+
+/* ---- recovering ------------------------------------------------------------------------------ */
+
+/* A rank that gives up because of a failure of its own ends the job, as the others would fail, too,
+ * or as the user has asked for it: a loss that is not finite, a checkpoint with
+ * --checkpoint-strict. Whoever notices it gives up for the same reason. */
+static bool gave_up(struct vb_trainer *t)
+{
+    struct vb_group *group = t->place.group;
+    const char *why;
+    int i, rank;
+
+    for (i = 0; i < vb_group_view_world(group); i++) {
+        rank = vb_group_view_member(group, i);
+        if (rank == t->number || !vb_group_gone(group, rank))
+            continue;
+        why = vb_group_gone_why(group, rank);
+        if (strncmp(why, GAVE_UP, strlen(GAVE_UP)) != 0)
+            continue;
+        why += strlen(GAVE_UP);
+        (void)vb_err(VB_ERR_PEER, "rank %d (%s) gave up: %s", rank, vb_group_host(group, rank),
+                     why);
+        vb_group_abort(group, why);
+        return true;
+    }
+    return false;
+}
+
+/* Gives the agreed step to those that do not have it. */
+static vb_status catch_up(struct vb_trainer *t, const struct vb_agreed *agreed)
+{
+    uint8_t lacks = t->step < agreed->step, all[VB_WORLD_MAX];
+    int i, from = 0, n = 0;
+    vb_status st;
+
+    if (t->step > agreed->step || t->step + 1 < agreed->step)
+        return vb_err(VB_ERR_INPUT, "the ranks agreed on step %lld, but this rank has step %lld",
+                      (long long)agreed->step, (long long)t->step);
+    st = vb_group_gather(t->place.group, &lacks, sizeof(lacks), all);
+    for (i = 0; i < t->world && st == VB_OK; i++) {
+        n += all[i] != 0;
+        from = agreed->members[i] == agreed->holder ? i : from;
+    }
+    if (st == VB_OK && n > 0)
+        st = t->ops->copy(t, from, lacks, agreed->step);
+    if (st != VB_OK || !lacks)
+        return st;
+    t->step = agreed->step;
+    t->samples += t->batch != NULL ? t->batch->n_global : t->recipe.global_batch;
+    vb_group_step(t->place.group);
+    return VB_OK;
+}
+
+/* This rank takes its place in the view. */
+static vb_status rebuild(struct vb_trainer *t, const struct vb_agreed *agreed)
+{
+    bool led = t->leads;
+    vb_status st;
+
+    t->view = agreed->number;
+    t->rank = vb_group_view_rank(t->place.group);
+    t->world = vb_group_view_world(t->place.group);
+    t->leads = t->rank == 0;
+    st = catch_up(t, agreed);
+    if (st != VB_OK)
+        return st;
+    t->ops->regrouped(t);
+    st = vb_trainer_repartition(t, t->rank, t->world);
+    if (st != VB_OK)
+        return st;
+    if (t->leads && !led)
+        vb_train_record_lead(t);
+    vb_train_members_changed(t);
+    return VB_OK;
+}
+
+/* The errors of this function are not caught. */
+static vb_status agree(struct vb_trainer *t, struct vb_agreed *agreed)
+{
+    vb_status st;
+
+    vb_train_recover_end(t);
+    if (gave_up(t))
+        return VB_ERR_PEER;
+    st = vb_group_agree(t->place.group, agreed);
+    if (st == VB_OK && gave_up(t))
+        st = VB_ERR_PEER;
+    vb_train_recover_begin(t);
+    return st;
+}
+
+vb_status vb_train_recover(struct vb_trainer *t, vb_status st)
+{
+    struct vb_group *group = t->place.group;
+    struct vb_recovery *r;
+    struct vb_agreed agreed;
+
+    if (st != VB_ERR_PEER || t->recoveries.list == NULL)
+        return st;
+    vb_lap(&t->laps, VB_PHASE_WAIT);
+    r = begin(t);
+    VB_LOG_INFO("%s", t->recoveries.why);
+    do {
+        r->recompute_s += phase_s(t); /* of an attempt before */
+        if (agree(t, &agreed) != VB_OK) {
+            vb_train_dropped(t);
+            return VB_ERR_PEER;
+        }
+        note_lost(t, r, &agreed);
+        r->agree_s += phase_s(t);
+        st = vb_group_regroup(group, agreed.members, agreed.n, agreed.number);
+        r->fence_s += phase_s(t);
+        if (st == VB_OK) {
+            note_why(t, r);
+            st = rebuild(t, &agreed);
+            r->rebuild_s += phase_s(t);
+        }
+    } while (st == VB_ERR_PEER);
+    r->step = agreed.step;
+    r->left = agreed.n;
+    vb_lap(&t->laps, VB_PHASE_WAIT);
+    return st;
+}
