@@ -509,14 +509,9 @@ static vb_status sparse_copy(struct vb_trainer *t, int from, bool lacks, int64_t
                               s->undo);
 }
 
-/* The weights become those that a checkpoint of this step has. */
 static void sparse_regrouped(struct vb_trainer *t)
 {
-    struct sparse *s = sparse_of(t);
-
-    if (vb_k_sparse_is_lazy(&t->recipe.rule))
-        vb_k_sparse_settle(s->weights);
-    s->updated = false;
+    sparse_of(t)->updated = false;
 }
 
 static vb_status sparse_step_back(struct vb_trainer *t)
