@@ -56,8 +56,10 @@ static vb_status pass(struct vb_trainer *t, struct vb_coll *coll,
 
     for (at = 0; at < len && st == VB_OK; at += n) {
         n = len - at < CHUNK ? len - at : CHUNK;
-        if (t->rank == 0)
+        if (t->rank == 0 && a->fetch == NULL)
             memcpy(window, from + at, n);
+        else if (t->rank == 0 && !a->fetch(a->from, at, n, window))
+            return vb_err(VB_ERR_INPUT, "%s of the model cannot be read any more", a->name);
         st = vb_broadcast_start(coll, 0, 0, n, &req);
         if (st == VB_OK)
             st = vb_wait(coll, &req);
